@@ -1,0 +1,172 @@
+/**
+ * The error family of every Winnow package. An error carries typed fields and builds its message from them, so that
+ * a program can react to `code` and a person can read what was expected and what was found.
+ */
+
+/** Stable identifiers of the error families. */
+export type WinnowErrorCode =
+  | 'shape'
+  | 'dtype'
+  | 'unsupported-op'
+  | 'capacity'
+  | 'format'
+  | 'released'
+  | 'backend'
+  | 'argument'
+  | 'io';
+
+const brand: symbol = Symbol.for('winnow.error');
+
+/**
+ * Root of all errors thrown on purpose. `WinnowError.isInstance` also recognises errors of another copy of this
+ * package, which `instanceof` does not.
+ */
+export class WinnowError extends Error {
+  readonly code: WinnowErrorCode;
+
+  constructor(code: WinnowErrorCode, message: string, options?: { cause?: unknown }) {
+    super(message, options);
+    this.name = new.target.name;
+    this.code = code;
+    Object.defineProperty(this, brand, { value: true });
+  }
+
+  static isInstance(value: unknown): value is WinnowError {
+    return value instanceof Error && (value as unknown as Record<symbol, unknown>)[brand] === true;
+  }
+}
+
+/** A shape or an element count does not fit: `"<op>: <rule>, expected <X>, got <Y>"`. */
+export class ShapeError extends WinnowError {
+  readonly op: string;
+  readonly expected: string;
+  readonly actual: string;
+
+  constructor(fields: { op: string; rule: string; expected: string; actual: string }) {
+    super('shape', `${fields.op}: ${fields.rule}, expected ${fields.expected}, got ${fields.actual}`);
+    this.op = fields.op;
+    this.expected = fields.expected;
+    this.actual = fields.actual;
+  }
+}
+
+/** A data type is not the one that an operation takes. */
+export class DTypeError extends WinnowError {
+  readonly op: string;
+  readonly expected: string;
+  readonly actual: string;
+
+  constructor(fields: { op: string; expected: string; actual: string }) {
+    super('dtype', `${fields.op}: dtype, expected ${fields.expected}, got ${fields.actual}`);
+    this.op = fields.op;
+    this.expected = fields.expected;
+    this.actual = fields.actual;
+  }
+}
+
+/** A backend has no kernel for an op and falling back was not allowed. */
+export class UnsupportedOpError extends WinnowError {
+  readonly op: string;
+  readonly backend: string;
+  readonly reason: string;
+
+  constructor(fields: { op: string; backend: string; reason: string }) {
+    super('unsupported-op', `${fields.op}: not supported by backend ${fields.backend}: ${fields.reason}`);
+    this.op = fields.op;
+    this.backend = fields.backend;
+    this.reason = fields.reason;
+  }
+}
+
+/** Something finite is full or too small: memory, a cache, a context, a limit. */
+export class CapacityError extends WinnowError {
+  readonly resource: string;
+  readonly needed: number;
+  readonly available: number;
+  readonly unit: string;
+
+  constructor(fields: { resource: string; needed: number; available: number; unit: string; hint?: string }) {
+    const hint = fields.hint === undefined ? '' : ` (${fields.hint})`;
+    super(
+      'capacity',
+      `${fields.resource}: needed ${fields.needed} ${fields.unit}, available ${fields.available} ${fields.unit}${hint}`,
+    );
+    this.resource = fields.resource;
+    this.needed = fields.needed;
+    this.available = fields.available;
+    this.unit = fields.unit;
+  }
+}
+
+/** A file or message does not follow its format. `byteOffset` is where the offending field starts, if known. */
+export class FormatError extends WinnowError {
+  readonly source: string;
+  readonly byteOffset: number | undefined;
+  readonly field: string;
+
+  constructor(
+    fields: { source: string; byteOffset?: number; field: string; message: string },
+    options?: { cause?: unknown },
+  ) {
+    const at = fields.byteOffset === undefined ? '' : ` at byte ${fields.byteOffset}`;
+    super('format', `${fields.source}${at}: ${fields.field}: ${fields.message}`, options);
+    this.source = fields.source;
+    this.byteOffset = fields.byteOffset;
+    this.field = fields.field;
+  }
+}
+
+/** A handle was used after it was released or its owner was disposed. */
+export class ReleasedError extends WinnowError {
+  readonly resource: string;
+
+  constructor(resource: string) {
+    super('released', `${resource}: used after it was released`);
+    this.resource = resource;
+  }
+}
+
+/** A backend failed while it was working: a dead worker, a lost device, a status code of native code. */
+export class BackendError extends WinnowError {
+  readonly backend: string;
+  readonly nativeCode: number | undefined;
+
+  constructor(fields: { backend: string; message: string; nativeCode?: number }, options?: { cause?: unknown }) {
+    super('backend', `${fields.backend}: ${fields.message}`, options);
+    this.backend = fields.backend;
+    this.nativeCode = fields.nativeCode;
+  }
+}
+
+/** A caller passed an option or argument that makes no sense: `"<argument>: expected <X>, got <Y>"`. */
+export class ArgumentError extends WinnowError {
+  readonly argument: string;
+  readonly expected: string;
+  readonly actual: string;
+
+  constructor(fields: { argument: string; expected: string; actual: string; hint?: string }) {
+    const hint = fields.hint === undefined ? '' : ` (${fields.hint})`;
+    super('argument', `${fields.argument}: expected ${fields.expected}, got ${fields.actual}${hint}`);
+    this.argument = fields.argument;
+    this.expected = fields.expected;
+    this.actual = fields.actual;
+  }
+}
+
+/** Reading or writing failed outside of Winnow: a short read, a refused connection, a full disk. */
+export class IoError extends WinnowError {
+  readonly source: string;
+  readonly byteOffset: number | undefined;
+
+  constructor(fields: { source: string; byteOffset?: number; message: string }, options?: { cause?: unknown }) {
+    const at = fields.byteOffset === undefined ? '' : ` at byte ${fields.byteOffset}`;
+    super('io', `${fields.source}${at}: ${fields.message}`, options);
+    this.source = fields.source;
+    this.byteOffset = fields.byteOffset;
+  }
+}
+
+/** Checks an internal truth. A failure is a bug in Winnow, not in the caller's input. */
+export function invariant(condition: unknown, message: string): asserts condition {
+  if (!condition) throw new Error(`Winnow internal error: ${message}`);
+}

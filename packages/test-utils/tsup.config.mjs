@@ -1,0 +1,3 @@
+import { winnowTsup } from './tsup.mjs';
+
+export default winnowTsup();

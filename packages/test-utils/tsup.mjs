@@ -1,0 +1,16 @@
+import { defineConfig } from 'tsup';
+
+/** Build preset: ESM JavaScript only, one file per entry; `tsc` writes the declarations. */
+export function winnowTsup(entry = ['src/index.ts'], overrides = {}) {
+  return defineConfig({
+    entry,
+    format: ['esm'],
+    target: 'es2024',
+    platform: 'neutral',
+    dts: false,
+    sourcemap: true,
+    clean: true,
+    external: [/^node:/],
+    ...overrides,
+  });
+}

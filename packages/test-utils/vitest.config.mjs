@@ -1,0 +1,3 @@
+import { winnowVitest } from './vitest.mjs';
+
+export default winnowVitest();

@@ -1,0 +1,18 @@
+import { defineConfig, mergeConfig } from 'vitest/config';
+
+/** Vitest preset of the workspace: tests resolve the sources of sibling packages, never their build output. */
+export function winnowVitest(overrides = {}) {
+  const conditions = ['@winnow/source', 'module', 'node', 'import', 'default'];
+  return mergeConfig(
+    defineConfig({
+      resolve: { conditions },
+      ssr: { resolve: { conditions, externalConditions: ['node', 'import', 'default'] } },
+      test: {
+        include: ['src/**/*.test.ts', 'test/**/*.test.ts'],
+        testTimeout: 120_000,
+        hookTimeout: 120_000,
+      },
+    }),
+    overrides,
+  );
+}
