@@ -1,6 +1,41 @@
 /** Data types: plain numbers and the block formats of GGML. A block format stores `blockSize` values in `blockBytes`. */
 import { ArgumentError, ShapeError } from './errors.js';
 
+/** Name of a data type, as in GGML, lower case but for the K of the super-block formats. */
+export type DType =
+  | 'f32'
+  | 'f16'
+  | 'q4_0'
+  | 'q4_1'
+  | 'q5_0'
+  | 'q5_1'
+  | 'q8_0'
+  | 'q8_1'
+  | 'q2_K'
+  | 'q3_K'
+  | 'q4_K'
+  | 'q5_K'
+  | 'q6_K'
+  | 'q8_K'
+  | 'iq2_xxs'
+  | 'iq2_xs'
+  | 'iq3_xxs'
+  | 'iq1_s'
+  | 'iq4_nl'
+  | 'iq3_s'
+  | 'iq2_s'
+  | 'iq4_xs'
+  | 'i8'
+  | 'i16'
+  | 'i32'
+  | 'i64'
+  | 'f64'
+  | 'iq1_m'
+  | 'bf16'
+  | 'tq1_0'
+  | 'tq2_0'
+  | 'mxfp4';
+
 /** Facts of one data type. */
 export interface DTypeInfo {
   readonly name: DType;
@@ -14,7 +49,7 @@ export interface DTypeInfo {
 }
 
 // name: [values per block, bytes per block, GGUF type number]; figures from ggml-common.h and ggml.h of llama.cpp
-const table = {
+const table: Readonly<Record<DType, readonly [number, number, number]>> = {
   f32: [1, 4, 0],
   f16: [1, 2, 1],
   q4_0: [32, 18, 2],
@@ -47,10 +82,7 @@ const table = {
   tq1_0: [256, 54, 34],
   tq2_0: [256, 66, 35],
   mxfp4: [32, 17, 39],
-} as const satisfies Record<string, readonly [number, number, number]>;
-
-/** Name of a data type, as in GGML, lower case but for the K of the super-block formats. */
-export type DType = keyof typeof table;
+};
 
 const infos: ReadonlyMap<string, DTypeInfo> = new Map(
   Object.entries(table).map(([name, [blockSize, blockBytes, ggmlType]]) => [
