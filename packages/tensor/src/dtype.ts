@@ -104,7 +104,8 @@ export function isDType(name: string): name is DType {
 /** @throws {ArgumentError} when there is no such data type */
 export function dtypeInfo(name: DType): DTypeInfo {
   const info = infos.get(name);
-  if (info === undefined) throw new ArgumentError({ argument: 'dtype', expected: dtypes.join(' | '), actual: String(name) });
+  if (info === undefined)
+    throw new ArgumentError({ argument: 'dtype', expected: dtypes.join(' | '), actual: String(name) });
   return info;
 }
 
@@ -129,7 +130,12 @@ export function sizeOf(dtype: DType, numValues: number): number {
   }
   const sizeBytes = (numValues / blockSize) * blockBytes;
   if (!Number.isSafeInteger(sizeBytes)) {
-    throw new ShapeError({ op: `sizeOf(${dtype})`, rule: 'bytes', expected: 'at most 2^53 - 1', actual: String(sizeBytes) });
+    throw new ShapeError({
+      op: `sizeOf(${dtype})`,
+      rule: 'bytes',
+      expected: 'at most 2^53 - 1',
+      actual: String(sizeBytes),
+    });
   }
   return sizeBytes;
 }

@@ -13,11 +13,21 @@ export function numElements(shape: Shape): number {
   let product = 1;
   for (const dim of shape) {
     if (!Number.isSafeInteger(dim) || dim < 0) {
-      throw new ShapeError({ op: 'shape', rule: 'dimension', expected: 'a non-negative integer', actual: formatShape(shape) });
+      throw new ShapeError({
+        op: 'shape',
+        rule: 'dimension',
+        expected: 'a non-negative integer',
+        actual: formatShape(shape),
+      });
     }
     product *= dim;
     if (!Number.isSafeInteger(product)) {
-      throw new ShapeError({ op: 'shape', rule: 'number of elements', expected: 'at most 2^53 - 1', actual: formatShape(shape) });
+      throw new ShapeError({
+        op: 'shape',
+        rule: 'number of elements',
+        expected: 'at most 2^53 - 1',
+        actual: formatShape(shape),
+      });
     }
   }
   return product;
@@ -33,7 +43,12 @@ export function tensorBytes(dtype: DType, shape: Shape): number {
   const numRows = numElements(shape.slice(0, -1));
   const sizeBytes = numRows * rowBytes;
   if (!Number.isSafeInteger(sizeBytes)) {
-    throw new ShapeError({ op: 'shape', rule: 'bytes', expected: 'at most 2^53 - 1', actual: `${dtype} ${formatShape(shape)}` });
+    throw new ShapeError({
+      op: 'shape',
+      rule: 'bytes',
+      expected: 'at most 2^53 - 1',
+      actual: `${dtype} ${formatShape(shape)}`,
+    });
   }
   return sizeBytes;
 }

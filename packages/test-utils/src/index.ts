@@ -1,1 +1,1 @@
-export {};
+export { repoRoot, sharedDataPath } from './shared-data.js';
