@@ -1,1 +1,2 @@
-export {};
+export { fileSink } from './file-sink.node.js';
+export { fileSource } from './file-source.node.js';

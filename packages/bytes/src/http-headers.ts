@@ -1,0 +1,31 @@
+/** What `httpSource` needs to know of HTTP headers (RFC 9110). */
+
+/** The parts of `Content-Range: bytes 0-9/100`, where a part may be a star; `undefined` when absent or malformed. */
+export function contentRangeOf(
+  headers: Headers,
+): { first: number | undefined; last: number | undefined; sizeBytes: number | undefined } | undefined {
+  const match = /^bytes (?:(\d{1,15})-(\d{1,15})|\*)\/(\d{1,15}|\*)$/i.exec(headers.get('content-range')?.trim() ?? '');
+  if (match === null) return undefined;
+  const [, first, last, size] = match;
+  return {
+    first: first === undefined ? undefined : Number(first),
+    last: last === undefined ? undefined : Number(last),
+    sizeBytes: size === undefined || size === '*' ? undefined : Number(size),
+  };
+}
+
+/** What identifies the version of the file: its ETag (weak or strong), else its date. */
+export function validatorOf(headers: Headers): string | undefined {
+  return headers.get('etag')?.replace(/^W\//, '') ?? headers.get('last-modified') ?? undefined;
+}
+
+/** Statuses that a later attempt may not meet: timeouts, too many requests, failures of servers and gateways. */
+export function isTransient(status: number): boolean {
+  return [408, 425, 429, 500, 502, 503, 504].includes(status);
+}
+
+/** `Retry-After` in seconds as milliseconds; 0 when absent or a date. */
+export function retryAfterMs(headers: Headers): number {
+  const seconds = Number(headers.get('retry-after') ?? 0);
+  return Number.isFinite(seconds) && seconds > 0 ? seconds * 1000 : 0;
+}
