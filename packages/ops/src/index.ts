@@ -1,1 +1,45 @@
-export {};
+export { activationKinds, type ActivationKind } from './activation-functions.js';
+export type {
+  Backend,
+  BufferHandle,
+  Executable,
+  Fallback,
+  OpDescription,
+  PrepareOptions,
+  RecordProfile,
+  RunOptions,
+  Support,
+} from './backend.js';
+export type { Dim } from './dims.js';
+export { decodeProgram, encodeProgram, resolveDims, type DecodedRecord, type DecodedTensor } from './encode-program.js';
+export type { KvView } from './kv-view.js';
+export type {
+  Attributes,
+  AttributeSpec,
+  AttributeValue,
+  InputSpec,
+  OpSpec,
+  OutputSpec,
+  Partition,
+  RecordShapes,
+  ReferenceCall,
+  TensorView,
+} from './op-spec.js';
+export { clearState, mergeState, type PartialStates } from './partial-softmax.js';
+export {
+  arenaBufferIndex,
+  scalarBufferIndex,
+  type BufferUsage,
+  type OpRecord,
+  type Program,
+  type ProgramBuffer,
+  type Segment,
+  type TensorRef,
+} from './program.js';
+export { ProgramBuilder, type OpInputs, type ProgramTensor } from './program-builder.js';
+export { createReferenceBackend, type ReferenceBackendOptions } from './reference-backend.js';
+export { opcodeOf, opSpec, opSpecs, specOfOpcode } from './registry.js';
+export { ropeFrequencies, type RopeOptions, type RopeScaling, type RopeTable } from './rope-frequencies.js';
+export { createScalarBlock, type ScalarBlock, type ScalarLayout, type ScalarSlot } from './scalars.js';
+export { validateProgram } from './validate-program.js';
+export { cacheDTypes, weightDTypes } from './dtypes.js';

@@ -1,0 +1,33 @@
+import { f32Only, i32Only } from './dtypes.js';
+import type { OpSpec } from './op-spec.js';
+
+/**
+ * Index of the largest value of every row; the lowest index among equals. NaN counts as smaller than everything.
+ *
+ * Shapes: x `[R, V]` f32, index `[R]` i32; 0 for an empty row.
+ */
+export const argMax: OpSpec = {
+  name: 'arg-max',
+  inputs: { x: { dtypes: f32Only, shape: 'R V' } },
+  outputs: { index: { dtypes: i32Only, shape: 'R' } },
+  attributes: {},
+  partition: 'tokens',
+  bindReference({ inputs: { x }, outputs: { index } }) {
+    return () => {
+      const [numRows, length] = x.shape;
+      for (let row = 0; row < numRows; row++) {
+        let best = 0;
+        let max = -Infinity;
+        for (let i = 0; i < length; i++) {
+          const value = x.data[row * length + i];
+          if (value > max) {
+            max = value;
+            best = i;
+          }
+        }
+        index.data[row] = best;
+      }
+    };
+  },
+  flops: ({ x }) => x[0] * x[1],
+};

@@ -1,0 +1,50 @@
+import { f32Only } from './dtypes.js';
+import type { OpSpec } from './op-spec.js';
+import { clearState, mergeState, type PartialStates } from './partial-softmax.js';
+
+/**
+ * Merges partial states over disjoint keys, in the order of the parts: P parts of one tensor and, optionally, Q of
+ * another (a second tier, a second family).
+ *
+ * Shapes: m, l `[P, T, N]`, o `[P, T, N, D]`; second state `[Q, T, N]`, `[Q, T, N, D]`; outputs `[1, T, N]`, `[1, T, N, D]`.
+ */
+export const attentionMerge: OpSpec = {
+  name: 'attention-merge',
+  inputs: {
+    m: { dtypes: f32Only, shape: 'P T N' },
+    l: { dtypes: f32Only, shape: 'P T N' },
+    o: { dtypes: f32Only, shape: 'P T N D' },
+    m2: { dtypes: f32Only, shape: 'Q T N', optional: true },
+    l2: { dtypes: f32Only, shape: 'Q T N', optional: true },
+    o2: { dtypes: f32Only, shape: 'Q T N D', optional: true },
+  },
+  outputs: {
+    m: { dtypes: f32Only, shape: '1 T N' },
+    l: { dtypes: f32Only, shape: '1 T N' },
+    o: { dtypes: f32Only, shape: '1 T N D' },
+  },
+  attributes: {},
+  partition: 'tokens',
+  bindReference({ inputs, outputs }) {
+    const first = states(inputs['m'].data, inputs['l'].data, inputs['o'].data);
+    const { m2, l2, o2 } = inputs;
+    const second = m2 === undefined ? undefined : states(m2.data, l2.data, o2.data);
+    const merged = states(outputs['m'].data, outputs['l'].data, outputs['o'].data);
+    const dim = outputs['o'].shape[3];
+    return () => {
+      const [numParts, numTokens, numHeads] = inputs['m'].shape;
+      const numRows = numTokens * numHeads;
+      for (let row = 0; row < numRows; row++) {
+        clearState(merged, row, dim);
+        for (let part = 0; part < numParts; part++) mergeState(merged, row, first, part * numRows + row, dim);
+        if (second === undefined) continue;
+        for (let part = 0; part < m2.shape[0]; part++) mergeState(merged, row, second, part * numRows + row, dim);
+      }
+    };
+  },
+  flops: ({ o }) => 3 * o.reduce((product, dim) => product * dim, 1),
+};
+
+function states(m: unknown, l: unknown, o: unknown): PartialStates {
+  return { m: m as Float32Array, l: l as Float32Array, o: o as Float32Array };
+}

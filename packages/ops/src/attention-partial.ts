@@ -1,0 +1,118 @@
+import { attentionAttributes, visibility } from './attention-visibility.js';
+import { f32Only, i32Only } from './dtypes.js';
+import { kvReader, kvViewInputs, type KvReader } from './kv-view.js';
+import type { Attributes, OpSpec } from './op-spec.js';
+import { clearState, type PartialStates } from './partial-softmax.js';
+
+/**
+ * Attention of this step's queries over a cache, as partial states of `numParts` ranges of the context. Part `p` holds
+ * the logical slots `[p * n, (p + 1) * n)` with `n = ceil(contextLength / numParts)`.
+ *
+ * Shapes: q `[T, N, H]` f32, positions and sequences `[T]` i32, the cache as in `KvView`; m and l `[P, T, N]`, o
+ * `[P, T, N, D]` f32. Query head `n` reads KV head `floor(n * K / N)`.
+ */
+export const attentionPartial: OpSpec = {
+  name: 'attention-partial',
+  inputs: {
+    q: { dtypes: f32Only, shape: 'T N H' },
+    positions: { dtypes: i32Only, shape: 'T' },
+    sequences: { dtypes: i32Only, shape: 'T' },
+    ...kvViewInputs,
+  },
+  outputs: {
+    m: { dtypes: f32Only, shape: 'P T N' },
+    l: { dtypes: f32Only, shape: 'P T N' },
+    o: { dtypes: f32Only, shape: 'P T N D' },
+  },
+  attributes: { ...attentionAttributes, numParts: { kind: 'number', integer: true, default: 1 } },
+  attributeDims: { P: 'numParts' },
+  partition: 'heads',
+  bindReference({ inputs, outputs, attributes }) {
+    const states = {
+      m: outputs['m'].data as Float32Array,
+      l: outputs['l'].data as Float32Array,
+      o: outputs['o'].data as Float32Array,
+    };
+    const numParts = attributes['numParts'] as number;
+    const { q, positions, sequences } = inputs;
+    const cache = kvReader(inputs);
+    const attend = bindAttend(q.data as Float32Array, q.shape[1], cache, attributes);
+    return () => {
+      const [numTokens, numHeads] = q.shape;
+      for (let part = 0; part < numParts; part++) {
+        for (let t = 0; t < numTokens; t++) {
+          const sequence = sequences.data[t];
+          const contextLength = cache.contextLength(sequence);
+          const partLength = Math.ceil(contextLength / numParts);
+          const begin = Math.min(contextLength, part * partLength);
+          const end = Math.min(contextLength, begin + partLength);
+          for (let head = 0; head < numHeads; head++) {
+            const row = (part * numTokens + t) * numHeads + head;
+            attend(t, head, positions.data[t], sequence, begin, end, states, row);
+          }
+        }
+      }
+    };
+  },
+  flops: attentionFlops,
+};
+
+/** An upper bound: every query meets every slot of the block table. */
+export function attentionFlops({ q, values, blockTable }: Readonly<Record<string, readonly number[]>>): number {
+  const numSlots = blockTable[1] * values[2];
+  return 2 * q[0] * q[1] * numSlots * (q[2] + values[3]);
+}
+
+/** Computes the state of one query head over the logical slots `[begin, end)` of its sequence. */
+export type Attend = (
+  token: number,
+  head: number,
+  position: number,
+  sequence: number,
+  begin: number,
+  end: number,
+  states: PartialStates,
+  row: number,
+) => void;
+
+/** The one definition of attention that `attention` and `attention-partial` share. Sums run in f64. */
+export function bindAttend(q: Float32Array, numHeads: number, cache: KvReader, attributes: Attributes): Attend {
+  const { numKvHeads, headDim, valueDim } = cache;
+  const scale = attributes['scale'] as number;
+  const softCap = attributes['softCap'] as number;
+  const isVisible = visibility(attributes);
+  const key = new Float32Array(headDim);
+  const value = new Float32Array(valueDim);
+  const sum = new Float64Array(valueDim);
+  return (token, head, position, sequence, begin, end, states, row) => {
+    const kvHead = Math.floor((head * numKvHeads) / numHeads);
+    const queryBegin = (token * numHeads + head) * headDim;
+    let max = -Infinity;
+    let denominator = 0;
+    sum.fill(0);
+    for (let logicalSlot = begin; logicalSlot < end; logicalSlot++) {
+      const slot = cache.physicalSlot(sequence, logicalSlot);
+      if (!isVisible(position, cache.position(slot))) continue;
+      cache.readKey(slot, kvHead, key);
+      let logit = 0;
+      for (let i = 0; i < headDim; i++) logit += q[queryBegin + i] * key[i];
+      logit *= scale;
+      if (softCap !== 0) logit = softCap * Math.tanh(logit / softCap);
+      if (logit > max) {
+        const shrink = max === -Infinity ? 0 : Math.exp(max - logit);
+        denominator *= shrink;
+        for (let i = 0; i < valueDim; i++) sum[i] *= shrink;
+        max = logit;
+      }
+      const weight = Math.exp(logit - max);
+      denominator += weight;
+      cache.readValue(slot, kvHead, value);
+      for (let i = 0; i < valueDim; i++) sum[i] += weight * value[i];
+    }
+    clearState(states, row, valueDim);
+    if (max === -Infinity) return;
+    states.m[row] = max;
+    states.l[row] = denominator;
+    for (let i = 0; i < valueDim; i++) states.o[row * valueDim + i] = sum[i];
+  };
+}

@@ -1,0 +1,29 @@
+/** Which keys a query sees, by position. Shared by every attention op. */
+import type { Attributes, AttributeSpec } from './op-spec.js';
+
+/** Attributes of every attention op. */
+export const attentionAttributes: Readonly<Record<string, AttributeSpec>> = {
+  /** Factor of `q . k`, usually `1 / sqrt(headDim)`. */
+  scale: { kind: 'number' },
+  /** A query sees only keys at its own position and before. */
+  causal: { kind: 'boolean', default: true },
+  /**
+   * 0: everything. Causal: keys less than `window` positions back, the query's own position included. Bidirectional:
+   * keys at most `floor(window / 2)` positions away.
+   */
+  window: { kind: 'number', integer: true, default: 0 },
+  /** 0: none. Otherwise logits `s` become `cap * tanh(s / cap)`. */
+  softCap: { kind: 'number', default: 0 },
+};
+
+/** The same rule as a function of positions; keys in empty slots (negative positions) are never seen. */
+export function visibility(attributes: Attributes): (queryPosition: number, keyPosition: number) => boolean {
+  const causal = attributes['causal'] as boolean;
+  const window = attributes['window'] as number;
+  const reach = window === 0 ? Infinity : causal ? window - 1 : Math.floor(window / 2);
+  return (queryPosition, keyPosition) => {
+    if (keyPosition < 0) return false;
+    const distance = queryPosition - keyPosition;
+    return distance <= reach && distance >= (causal ? 0 : -reach);
+  };
+}

@@ -1,0 +1,32 @@
+import { f32Only, i32Only, weightDTypes } from './dtypes.js';
+import type { OpSpec } from './op-spec.js';
+import { rowReader } from './row-access.js';
+
+/**
+ * Rows of an embedding table: `y[t] = scale * table[tokens[t]]`.
+ *
+ * Shapes: table `[V, E]` in any weight dtype, tokens `[T]` i32, y `[T, E]` f32. Token ids must be below V: whoever fills
+ * the scalar block checks them.
+ */
+export const embeddingLookup: OpSpec = {
+  name: 'embedding-lookup',
+  inputs: { table: { dtypes: weightDTypes, shape: 'V E' }, tokens: { dtypes: i32Only, shape: 'T' } },
+  outputs: { y: { dtypes: f32Only, shape: 'T E' } },
+  attributes: { scale: { kind: 'number', default: 1 } },
+  partition: 'tokens',
+  bindReference({ inputs: { table, tokens }, outputs: { y }, attributes }) {
+    const ys = y.data as Float32Array;
+    const hiddenDim = table.shape[1];
+    const scale = attributes['scale'] as number;
+    const readRow = rowReader(table);
+    return () => {
+      const numTokens = tokens.shape[0];
+      for (let t = 0; t < numTokens; t++) {
+        readRow(tokens.data[t] * hiddenDim, hiddenDim, ys, t * hiddenDim);
+        if (scale !== 1) for (let i = t * hiddenDim; i < (t + 1) * hiddenDim; i++) ys[i] *= scale;
+      }
+    };
+  },
+  flops: ({ y }) => y[0] * y[1],
+  bytes: ({ y }) => 8 * y[0] * y[1],
+};

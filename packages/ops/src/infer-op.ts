@@ -1,0 +1,99 @@
+/** Checks one use of an op against its spec and finds the dtypes and shapes of the outputs. */
+import { ArgumentError, DTypeError, type DType } from '@winnow/tensor';
+import { matchShape, shapeOf, type Bindings, type Dim } from './dims.js';
+import type { Attributes, AttributeValue, OpSpec } from './op-spec.js';
+
+/** What inference needs to know of a tensor. */
+export interface TensorType {
+  readonly dtype: DType;
+  readonly shape: readonly Dim[];
+}
+
+/**
+ * @param updated tensors for outputs that the op changes in place
+ * @returns complete attributes (defaults filled in) and the type of each output
+ * @throws {ShapeError | DTypeError | ArgumentError}
+ */
+export function inferOp(
+  spec: OpSpec,
+  inputs: Readonly<Record<string, TensorType>>,
+  attributes: Attributes,
+  updated: Readonly<Record<string, TensorType>> = {},
+): { outputs: Record<string, TensorType>; attributes: Attributes } {
+  const complete = checkAttributes(spec, attributes);
+  const bindings: Bindings = new Map();
+  for (const [letter, attribute] of Object.entries(spec.attributeDims ?? {})) {
+    bindings.set(letter, complete[attribute] as number);
+  }
+  const shapes: Record<string, readonly Dim[]> = {};
+  for (const [name, input] of Object.entries(spec.inputs)) {
+    const tensor = inputs[name];
+    if (tensor === undefined) {
+      if (input.optional === true) continue;
+      throw new ArgumentError({ argument: `${spec.name}: input ${name}`, expected: 'a tensor', actual: 'nothing' });
+    }
+    checkDType(spec, name, input.dtypes, tensor.dtype);
+    matchShape(spec.name, name, input.shape, tensor.shape, bindings);
+    shapes[name] = tensor.shape;
+  }
+  for (const name of Object.keys(inputs)) {
+    if (!(name in spec.inputs)) throw unknownName(spec, 'input', name, spec.inputs);
+  }
+  const outputs: Record<string, TensorType> = {};
+  for (const [name, output] of Object.entries(spec.outputs)) {
+    const target = updated[name];
+    if ((output.updates === true) !== (target !== undefined)) {
+      throw new ArgumentError({
+        argument: `${spec.name}: output ${name}`,
+        expected: output.updates === true ? 'the tensor to update' : 'no tensor, the op makes its own',
+        actual: target === undefined ? 'nothing' : 'a tensor',
+      });
+    }
+    if (target !== undefined) {
+      checkDType(spec, name, output.dtypes, target.dtype);
+      matchShape(spec.name, name, output.shape, target.shape, bindings);
+    }
+    outputs[name] = target ?? {
+      dtype: output.dtypes[0] as DType,
+      shape: shapeOf(spec.name, name, output.shape, bindings),
+    };
+    shapes[name] = outputs[name].shape;
+  }
+  for (const name of Object.keys(updated)) {
+    if (!(name in spec.outputs)) throw unknownName(spec, 'output', name, spec.outputs);
+  }
+  spec.check?.(shapes, complete);
+  return { outputs, attributes: complete };
+}
+
+function checkDType(spec: OpSpec, name: string, allowed: readonly DType[], actual: DType): void {
+  if (!allowed.includes(actual)) {
+    throw new DTypeError({ op: `${spec.name}: ${name}`, expected: allowed.join(' | '), actual });
+  }
+}
+
+function checkAttributes(spec: OpSpec, attributes: Attributes): Attributes {
+  const complete: Record<string, AttributeValue> = {};
+  for (const [name, { kind, default: fallback, values, integer }] of Object.entries(spec.attributes)) {
+    const value = attributes[name] ?? fallback;
+    const argument = `${spec.name}: ${name}`;
+    if (typeof value !== kind) throw new ArgumentError({ argument, expected: `a ${kind}`, actual: String(value) });
+    if (values !== undefined && !values.includes(value as string)) {
+      throw new ArgumentError({ argument, expected: values.join(' | '), actual: String(value) });
+    }
+    if (kind === 'number' && (integer === true ? !Number.isSafeInteger(value) : !Number.isFinite(value))) {
+      const expected = integer === true ? 'an integer' : 'a finite number';
+      throw new ArgumentError({ argument, expected, actual: String(value) });
+    }
+    complete[name] = value as AttributeValue;
+  }
+  for (const name of Object.keys(attributes)) {
+    if (!(name in spec.attributes)) throw unknownName(spec, 'attribute', name, spec.attributes);
+  }
+  return complete;
+}
+
+function unknownName(spec: OpSpec, kind: string, name: string, known: object): ArgumentError {
+  const expected = Object.keys(known).join(' | ') || 'none';
+  return new ArgumentError({ argument: `${spec.name}: ${kind}`, expected, actual: name });
+}

@@ -1,0 +1,70 @@
+/**
+ * What a kernel sees of a KV cache: where the slots of a sequence lie and which position each holds. Position is not
+ * slot: masks, windows and rotary phases always go by position, so that eviction, rings and paging may move slots.
+ */
+import { cacheDTypes, i32Only } from './dtypes.js';
+import type { InputSpec, TensorView } from './op-spec.js';
+import type { ProgramTensor } from './program-builder.js';
+import { rowReader, type RowReader } from './row-access.js';
+
+/**
+ * The tensors of one layer's cache. C blocks of S slots, K KV heads, head sizes H and D, B sequences of at most M blocks.
+ * Logical slot `j` of sequence `b`, `0 <= j < contextLengths[b]`, is slot `j % S` of block `blockTable[b, floor(j / S)]`.
+ */
+export interface KvView {
+  readonly keys: ProgramTensor; // [C, K, S, H]
+  readonly values: ProgramTensor; // [C, K, S, D]
+  readonly slotPositions: ProgramTensor; // [C, S] i32, -1 in empty slots
+  readonly blockTable: ProgramTensor; // [B, M] i32
+  readonly contextLengths: ProgramTensor; // [B] i32, slots in use
+}
+
+/** Input specs of every op that reads a cache. */
+export const kvViewInputs: Readonly<Record<string, InputSpec>> = {
+  keys: { dtypes: cacheDTypes, shape: 'C K S H' },
+  values: { dtypes: cacheDTypes, shape: 'C K S D' },
+  slotPositions: { dtypes: i32Only, shape: 'C S' },
+  blockTable: { dtypes: i32Only, shape: 'B M' },
+  contextLengths: { dtypes: i32Only, shape: 'B' },
+};
+
+/** Access to a cache for reference kernels. */
+export interface KvReader {
+  readonly numKvHeads: number;
+  readonly headDim: number;
+  readonly valueDim: number;
+  contextLength(sequence: number): number;
+  /** Physical slot (`block * S + offset`) of a logical slot. */
+  physicalSlot(sequence: number, logicalSlot: number): number;
+  /** Position that a physical slot holds, negative when it is empty. */
+  position(physicalSlot: number): number;
+  readKey(physicalSlot: number, kvHead: number, out: Float32Array): void;
+  readValue(physicalSlot: number, kvHead: number, out: Float32Array): void;
+}
+
+export function kvReader(inputs: Readonly<Record<string, TensorView>>): KvReader {
+  const { keys, values, slotPositions, blockTable, contextLengths } = inputs;
+  const [, numKvHeads, blockSize, headDim] = keys.shape;
+  const valueDim = values.shape[3];
+  const maxBlocks = blockTable.shape[1];
+  const read =
+    (reader: RowReader, dim: number) =>
+    (physicalSlot: number, kvHead: number, out: Float32Array): void => {
+      const block = Math.floor(physicalSlot / blockSize);
+      const row = (block * numKvHeads + kvHead) * blockSize + (physicalSlot % blockSize);
+      reader(row * dim, dim, out, 0);
+    };
+  return {
+    numKvHeads,
+    headDim,
+    valueDim,
+    contextLength: (sequence) => contextLengths.data[sequence],
+    physicalSlot(sequence, logicalSlot) {
+      const block = blockTable.data[sequence * maxBlocks + Math.floor(logicalSlot / blockSize)];
+      return block * blockSize + (logicalSlot % blockSize);
+    },
+    position: (physicalSlot) => slotPositions.data[physicalSlot],
+    readKey: read(rowReader(keys), headDim),
+    readValue: read(rowReader(values), valueDim),
+  };
+}

@@ -1,0 +1,335 @@
+/** Collects the ops of a forward pass and compiles them into a `Program`. Checks every shape as it is written down. */
+import { ArgumentError, DTypeError, formatShape, ShapeError, tensorBytes, type DType } from '@winnow/tensor';
+import { maxElements, type Dim } from './dims.js';
+import { inferOp } from './infer-op.js';
+import type { Attributes, OpSpec } from './op-spec.js';
+import { alignUp, arenaAlignment, planActivations } from './plan-activations.js';
+import {
+  arenaBufferIndex,
+  scalarBufferIndex,
+  type BufferUsage,
+  type OpRecord,
+  type Program,
+  type ProgramBuffer,
+  type Segment,
+  type TensorRef,
+} from './program.js';
+import { opSpec } from './registry.js';
+import type { ScalarSlot } from './scalars.js';
+
+/** A tensor of a program that is being built. Several tensors (reshapes, row ranges) may share one storage. */
+export interface ProgramTensor {
+  readonly name: string;
+  readonly dtype: DType;
+  readonly shape: readonly Dim[];
+  readonly storage: Storage;
+  readonly byteOffset: number;
+}
+
+/** Memory behind tensors: an own buffer, words of the scalar block, or a place in the arena found when building. */
+interface Storage {
+  readonly kind: 'external' | 'scalar' | 'activation';
+  readonly sizeBytes: number;
+  readonly buffer: number;
+  readonly byteOffset: number; // within the buffer; of no meaning for activations
+  firstRecord: number;
+  lastRecord: number;
+  isOutput: boolean;
+  aliasOf: Storage | undefined;
+}
+
+interface DraftRecord {
+  readonly spec: OpSpec;
+  readonly inputs: Record<string, ProgramTensor>;
+  readonly outputs: Record<string, ProgramTensor>;
+  readonly attributes: Attributes;
+  readonly layer: number;
+}
+
+/** Inputs by name; `undefined` leaves an optional input out. */
+export type OpInputs = Readonly<Record<string, ProgramTensor | undefined>>;
+
+/**
+ * Builds one program.
+ *
+ * ```ts
+ * const b = new ProgramBuilder({ T: 512 });
+ * const x = b.activation('embedding-lookup', { table, tokens: b.scalar('tokens', ['T']) }, { scale: 1 });
+ * b.output('hidden', x);
+ * const program = b.build();
+ * ```
+ */
+export class ProgramBuilder {
+  readonly #capacities: ReadonlyMap<string, number>;
+  readonly #slots = new Map<string, ScalarSlot>();
+  readonly #buffers: ProgramBuffer[] = [];
+  readonly #externals = new Map<string, ProgramTensor>();
+  readonly #records: DraftRecord[] = [];
+  readonly #boundaries: { after: number; name: string }[] = [];
+  readonly #outputs = new Map<string, ProgramTensor>();
+  #numWords = 0;
+  #layer = -1;
+  #nameCounter = 0;
+
+  /** @param symbols the largest value of each symbol, by name */
+  constructor(symbols: Readonly<Record<string, number>>) {
+    this.#capacities = new Map(Object.entries(symbols));
+    this.#buffers.push({ name: 'scalars', usage: 'scalars', sizeBytes: 0 });
+    this.#buffers.push({ name: 'activations', usage: 'activation', sizeBytes: 0 });
+    for (const symbol of this.#capacities.keys()) this.scalar(symbol, []);
+  }
+
+  /** Largest value of a symbol. */
+  capacity(symbol: string): number {
+    const capacity = this.#capacities.get(symbol);
+    if (capacity === undefined) {
+      throw new ArgumentError({
+        argument: 'symbol',
+        expected: [...this.#capacities.keys()].join(' | '),
+        actual: symbol,
+      });
+    }
+    return capacity;
+  }
+
+  /** A tensor of 32-bit integers in the scalar block, set by the host before every step. */
+  scalar(name: string, shape: readonly Dim[]): ProgramTensor {
+    if (this.#slots.has(name)) {
+      throw new ArgumentError({ argument: 'scalar', expected: 'a new name', actual: `${name}, which exists already` });
+    }
+    const numWords = this.#maxElements(name, shape);
+    this.#slots.set(name, { name, wordOffset: this.#numWords, numWords });
+    const storage = newStorage('scalar', numWords * 4, scalarBufferIndex, this.#numWords * 4);
+    this.#numWords += numWords;
+    return { name, dtype: 'i32', shape, storage, byteOffset: 0 };
+  }
+
+  /** A tensor in a buffer of its own that outlives the program, bound by `name` in `prepare`. */
+  external(name: string, usage: 'weights' | 'kv', dtype: DType, shape: readonly number[]): ProgramTensor {
+    const existing = this.#externals.get(name);
+    if (existing !== undefined) {
+      if (existing.dtype !== dtype || formatShape(existing.shape) !== formatShape(shape)) {
+        throw new ShapeError({
+          op: 'external',
+          rule: `second declaration of ${name}`,
+          expected: `${existing.dtype} ${formatShape(existing.shape)}`,
+          actual: `${dtype} ${formatShape(shape)}`,
+        });
+      }
+      return existing;
+    }
+    const sizeBytes = tensorBytes(dtype, shape);
+    const buffer = this.#buffers.length;
+    this.#buffers.push({ name, usage: usage satisfies BufferUsage, sizeBytes });
+    const tensor = { name, dtype, shape, storage: newStorage('external', sizeBytes, buffer, 0), byteOffset: 0 };
+    this.#externals.set(name, tensor);
+    return tensor;
+  }
+
+  /** The same values under another shape. @throws {ShapeError} when the numbers of elements differ */
+  reshape(tensor: ProgramTensor, shape: readonly Dim[]): ProgramTensor {
+    if (elementsKey(tensor.shape) !== elementsKey(shape)) {
+      throw new ShapeError({
+        op: 'reshape',
+        rule: 'number of elements',
+        expected: formatShape(tensor.shape),
+        actual: formatShape(shape),
+      });
+    }
+    return { ...tensor, shape };
+  }
+
+  /** Rows `[begin, end)` of the first axis, sharing the memory. All axes must have fixed sizes. */
+  rows(tensor: ProgramTensor, begin: number, end: number): ProgramTensor {
+    const [numRows, ...rest] = tensor.shape;
+    if (
+      tensor.shape.some((dim) => typeof dim !== 'number') ||
+      !(begin >= 0 && begin <= end && end <= Number(numRows))
+    ) {
+      throw new ShapeError({
+        op: 'rows',
+        rule: `range of ${tensor.name}`,
+        expected: `a range inside fixed axes ${formatShape(tensor.shape)}`,
+        actual: `[${begin}, ${end})`,
+      });
+    }
+    const rowBytes = tensorBytes(tensor.dtype, rest as number[]);
+    return { ...tensor, shape: [end - begin, ...rest], byteOffset: tensor.byteOffset + begin * rowBytes };
+  }
+
+  /** All records appended from now on belong to this layer in profiles; -1 for none. */
+  setLayer(layer: number): void {
+    this.#layer = layer;
+  }
+
+  /**
+   * Appends a record and returns its outputs.
+   * @param updated the tensors that the op changes in place, for outputs that its spec marks so
+   * @throws {ShapeError | DTypeError | ArgumentError} when the op's contract is not met
+   */
+  append(
+    op: string,
+    inputs: OpInputs,
+    attributes: Attributes = {},
+    updated: Readonly<Record<string, ProgramTensor>> = {},
+  ): Record<string, ProgramTensor> {
+    const spec = opSpec(op);
+    const present: Record<string, ProgramTensor> = {};
+    for (const [name, tensor] of Object.entries(inputs)) if (tensor !== undefined) present[name] = tensor;
+    const inferred = inferOp(spec, present, attributes, updated);
+    const index = this.#records.length;
+    const outputs: Record<string, ProgramTensor> = {};
+    for (const [name, { dtype, shape }] of Object.entries(inferred.outputs)) {
+      outputs[name] = updated[name] ?? this.#newActivation(`${op}.${this.#nameCounter++}.${name}`, dtype, shape, index);
+    }
+    for (const tensor of [...Object.values(present), ...Object.values(outputs)]) tensor.storage.lastRecord = index;
+    this.#records.push({ spec, inputs: present, outputs, attributes: inferred.attributes, layer: this.#layer });
+    return outputs;
+  }
+
+  /** Appends a record with one output and returns that. */
+  activation(op: string, inputs: OpInputs, attributes: Attributes = {}): ProgramTensor {
+    const outputs = Object.values(this.append(op, inputs, attributes));
+    const [first] = outputs;
+    if (outputs.length !== 1 || first === undefined) {
+      throw new ArgumentError({ argument: op, expected: 'an op with one output', actual: `${outputs.length} outputs` });
+    }
+    return first;
+  }
+
+  /** Ends a segment: the host is called with `name` before the next record runs. */
+  boundary(name: string): void {
+    this.#boundaries.push({ after: this.#records.length, name });
+  }
+
+  /** Keeps a tensor until the end of the run and lets the host read it. */
+  output(name: string, tensor: ProgramTensor): void {
+    if (tensor.storage.kind === 'scalar')
+      throw new DTypeError({ op: 'output', expected: 'a computed tensor', actual: name });
+    tensor.storage.isOutput = true;
+    this.#outputs.set(name, tensor);
+  }
+
+  /** Plans the memory and returns the finished program. */
+  build(): Program {
+    const activations = this.#mergeAliases();
+    const end = this.#records.length;
+    const plan = planActivations(
+      activations.map(({ sizeBytes, firstRecord, lastRecord, isOutput }) => ({
+        sizeBytes,
+        firstRecord,
+        lastRecord: isOutput ? end : lastRecord,
+      })),
+    );
+    const placement = new Map(activations.map((storage, index) => [storage, plan.offsets[index]]));
+    const toRef = ({ name, dtype, shape, storage, byteOffset }: ProgramTensor): TensorRef => {
+      const base = storage.kind === 'activation' ? (placement.get(rootOf(storage)) as number) : storage.byteOffset;
+      return { name, dtype, shape, buffer: storage.buffer, byteOffset: base + byteOffset };
+    };
+    const records: OpRecord[] = this.#records.map(({ spec, inputs, outputs, attributes, layer }) => ({
+      op: spec.name,
+      inputs: mapValues(inputs, toRef),
+      outputs: mapValues(outputs, toRef),
+      attributes,
+      layer,
+    }));
+    const scalarBytes = this.#numWords * 4;
+    const [scalars, arena, ...externals] = this.#buffers as [ProgramBuffer, ProgramBuffer, ...ProgramBuffer[]];
+    return {
+      records,
+      buffers: [{ ...scalars, sizeBytes: scalarBytes }, { ...arena, sizeBytes: plan.sizeBytes }, ...externals],
+      symbols: this.#capacities,
+      scalars: { slots: this.#slots, numWords: this.#numWords },
+      segments: this.#segments(),
+      outputs: new Map([...this.#outputs].map(([name, tensor]) => [name, toRef(tensor)])),
+      peakBytes: plan.sizeBytes + scalarBytes,
+    };
+  }
+
+  #maxElements(name: string, shape: readonly Dim[]): number {
+    for (const dim of shape) if (typeof dim === 'string') this.capacity(dim);
+    const numElements = maxElements(shape, this.#capacities);
+    if (!Number.isSafeInteger(numElements)) {
+      throw new ShapeError({
+        op: name,
+        rule: 'number of elements',
+        expected: 'at most 2^53 - 1',
+        actual: formatShape(shape),
+      });
+    }
+    return numElements;
+  }
+
+  #newActivation(name: string, dtype: DType, shape: readonly Dim[], record: number): ProgramTensor {
+    const sizeBytes = tensorBytes(dtype, [this.#maxElements(name, shape)]);
+    const storage = newStorage('activation', alignUp(Math.max(sizeBytes, 1), arenaAlignment), arenaBufferIndex, 0);
+    storage.firstRecord = record;
+    return { name, dtype, shape, storage, byteOffset: 0 };
+  }
+
+  /** Lets outputs take the memory of inputs that die in the same record. Returns the storages that need a place. */
+  #mergeAliases(): Storage[] {
+    const roots = new Set<Storage>();
+    this.#records.forEach(({ spec, inputs, outputs }, index) => {
+      for (const [name, output] of Object.entries(outputs)) {
+        if (output.storage.kind !== 'activation') continue;
+        const source = inputs[spec.outputs[name]?.mayAlias ?? ''];
+        const root = source === undefined ? undefined : rootOf(source.storage);
+        const fits =
+          source !== undefined &&
+          root !== undefined &&
+          root.kind === 'activation' &&
+          !root.isOutput &&
+          root.lastRecord === index &&
+          source.byteOffset === 0 &&
+          root.sizeBytes === output.storage.sizeBytes &&
+          output.storage.firstRecord === index &&
+          source.dtype === output.dtype;
+        if (fits) {
+          output.storage.aliasOf = root;
+          root.lastRecord = output.storage.lastRecord;
+          root.isOutput ||= output.storage.isOutput;
+        } else {
+          roots.add(rootOf(output.storage));
+        }
+      }
+    });
+    return [...roots];
+  }
+
+  #segments(): Segment[] {
+    const segments: Segment[] = [];
+    let begin = 0;
+    for (const { after, name } of this.#boundaries) {
+      segments.push({ begin, end: after, boundary: name });
+      begin = after;
+    }
+    segments.push({ begin, end: this.#records.length, boundary: undefined });
+    return segments;
+  }
+}
+
+function newStorage(kind: Storage['kind'], sizeBytes: number, buffer: number, byteOffset: number): Storage {
+  return { kind, sizeBytes, buffer, byteOffset, firstRecord: 0, lastRecord: 0, isOutput: false, aliasOf: undefined };
+}
+
+function rootOf(storage: Storage): Storage {
+  let root = storage;
+  while (root.aliasOf !== undefined) root = root.aliasOf;
+  return root;
+}
+
+function mapValues<A, B>(record: Readonly<Record<string, A>>, map: (value: A) => B): Record<string, B> {
+  return Object.fromEntries(Object.entries(record).map(([name, value]) => [name, map(value)]));
+}
+
+/** The product of the fixed axes and the sorted symbols: equal exactly when the numbers of elements are always equal. */
+function elementsKey(shape: readonly Dim[]): string {
+  let product = 1;
+  const symbols: string[] = [];
+  for (const dim of shape) {
+    if (typeof dim === 'number') product *= dim;
+    else symbols.push(dim);
+  }
+  return [product, ...symbols.sort()].join(' ');
+}

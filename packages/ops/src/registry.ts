@@ -1,0 +1,72 @@
+/** All ops. The position of an op is its opcode in encoded programs: append, never reorder. */
+import { invariant, UnsupportedOpError } from '@winnow/tensor';
+import { activation } from './activation.js';
+import { add } from './add.js';
+import { argMax } from './arg-max.js';
+import { attention } from './attention.js';
+import { attentionFinish } from './attention-finish.js';
+import { attentionMerge } from './attention-merge.js';
+import { attentionPartial } from './attention-partial.js';
+import { embeddingLookup } from './embedding-lookup.js';
+import { gatedActivation } from './gated-activation.js';
+import { gatherRows } from './gather-rows.js';
+import { kvAppend } from './kv-append.js';
+import { layerNorm } from './layer-norm.js';
+import { logSumExp } from './log-sum-exp.js';
+import { matmul } from './matmul.js';
+import type { OpSpec } from './op-spec.js';
+import { positionAppend } from './position-append.js';
+import { rmsNorm } from './rms-norm.js';
+import { rope } from './rope.js';
+import { softCap } from './soft-cap.js';
+import { softmax } from './softmax.js';
+import { topK } from './top-k.js';
+
+/** Every op, in the order of the opcodes. */
+export const opSpecs: readonly OpSpec[] = [
+  embeddingLookup,
+  rmsNorm,
+  layerNorm,
+  matmul,
+  rope,
+  softmax,
+  activation,
+  gatedActivation,
+  add,
+  softCap,
+  gatherRows,
+  positionAppend,
+  kvAppend,
+  attention,
+  attentionPartial,
+  attentionMerge,
+  attentionFinish,
+  argMax,
+  topK,
+  logSumExp,
+];
+
+const opcodes = new Map(opSpecs.map((spec, opcode) => [spec.name, opcode]));
+
+/** @throws {UnsupportedOpError} when there is no op of this name */
+export function opSpec(name: string): OpSpec {
+  const opcode = opcodes.get(name);
+  if (opcode === undefined) {
+    throw new UnsupportedOpError({
+      op: name,
+      backend: 'any',
+      reason: `known ops are ${[...opcodes.keys()].join(', ')}`,
+    });
+  }
+  return specOfOpcode(opcode);
+}
+
+export function opcodeOf(name: string): number {
+  return opSpecs.indexOf(opSpec(name));
+}
+
+export function specOfOpcode(opcode: number): OpSpec {
+  const spec = opSpecs[opcode];
+  invariant(spec !== undefined, `opcode ${opcode} exists`);
+  return spec;
+}

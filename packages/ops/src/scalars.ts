@@ -1,0 +1,60 @@
+/**
+ * The scalar block: the words that change from step to step (token ids, positions, lengths, block tables and the
+ * values of symbols). It is one array of 32-bit integers, so that a step hands over a single small copy.
+ */
+import { ArgumentError, CapacityError } from '@winnow/tensor';
+
+/** A run of words in the block. */
+export interface ScalarSlot {
+  readonly name: string;
+  readonly wordOffset: number;
+  readonly numWords: number;
+}
+
+/** Where everything lies in the block. */
+export interface ScalarLayout {
+  readonly slots: ReadonlyMap<string, ScalarSlot>;
+  readonly numWords: number;
+}
+
+/** The values of one step. Reused from step to step: setting a value allocates nothing. */
+export interface ScalarBlock {
+  readonly words: Int32Array; // [layout.numWords]
+  /** Binds a symbol. @throws {CapacityError} when the value is above the symbol's capacity */
+  bind(symbol: string, value: number): void;
+  /** The words of a slot, to be filled by the caller. */
+  slot(name: string): Int32Array;
+}
+
+/** Creates the block of a program, all zeros. */
+export function createScalarBlock(layout: ScalarLayout, capacities: ReadonlyMap<string, number>): ScalarBlock {
+  const words = new Int32Array(layout.numWords);
+  const views = new Map<string, Int32Array>();
+  for (const { name, wordOffset, numWords } of layout.slots.values()) {
+    views.set(name, words.subarray(wordOffset, wordOffset + numWords));
+  }
+  return {
+    words,
+    bind(symbol, value): void {
+      const capacity = capacities.get(symbol);
+      if (capacity === undefined) {
+        throw new ArgumentError({ argument: 'symbol', expected: [...capacities.keys()].join(' | '), actual: symbol });
+      }
+      if (!Number.isSafeInteger(value) || value < 0) {
+        throw new ArgumentError({ argument: symbol, expected: 'a non-negative integer', actual: String(value) });
+      }
+      if (value > capacity) {
+        throw new CapacityError({ resource: `symbol ${symbol}`, needed: value, available: capacity, unit: 'elements' });
+      }
+      const slot = layout.slots.get(symbol) as ScalarSlot;
+      words[slot.wordOffset] = value;
+    },
+    slot(name): Int32Array {
+      const view = views.get(name);
+      if (view === undefined) {
+        throw new ArgumentError({ argument: 'scalar slot', expected: [...views.keys()].join(' | '), actual: name });
+      }
+      return view;
+    },
+  };
+}

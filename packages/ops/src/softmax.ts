@@ -1,0 +1,33 @@
+import { f32Only } from './dtypes.js';
+import type { OpSpec } from './op-spec.js';
+import { countRows } from './rms-norm.js';
+
+/**
+ * Softmax over the last axis: `y_i = exp(x_i - max) / sum_j exp(x_j - max)`. A row of only -Infinity gives zeros.
+ *
+ * Shapes: x and y `[..., H]` f32; y may take the memory of x.
+ */
+export const softmax: OpSpec = {
+  name: 'softmax',
+  inputs: { x: { dtypes: f32Only, shape: '... H' } },
+  outputs: { y: { dtypes: f32Only, shape: '... H', mayAlias: 'x' } },
+  attributes: {},
+  partition: 'tokens',
+  bindReference({ inputs: { x }, outputs: { y } }) {
+    const xs = x.data as Float32Array;
+    const ys = y.data as Float32Array;
+    return () => {
+      const numRows = countRows(x.shape);
+      const length = x.shape[x.shape.length - 1];
+      for (let row = 0; row < numRows; row++) {
+        const begin = row * length;
+        let max = -Infinity;
+        for (let i = begin; i < begin + length; i++) if (!(xs[i] <= max)) max = xs[i];
+        let sum = 0;
+        if (max !== -Infinity) for (let i = begin; i < begin + length; i++) sum += Math.exp(xs[i] - max);
+        for (let i = begin; i < begin + length; i++) ys[i] = sum === 0 ? 0 : Math.exp(xs[i] - max) / sum;
+      }
+    };
+  },
+  flops: ({ x }) => 4 * x.reduce((product, dim) => product * dim, 1),
+};
