@@ -14,3 +14,16 @@ export {
 } from './errors.js';
 export { dtypeInfo, dtypeOfGgmlType, dtypes, isDType, sizeOf, type DType, type DTypeInfo } from './dtype.js';
 export { contiguousStrides, equalShapes, formatShape, numElements, tensorBytes, type Shape } from './shape.js';
+export {
+  bfloat16ArrayToFloat,
+  bfloat16ToFloat,
+  floatArrayToBfloat16,
+  floatArrayToHalf,
+  floatToBfloat16,
+  floatToHalf,
+  halfArrayToFloat,
+  halfTable,
+  halfToFloat,
+} from './half.js';
+export { canEncode, decode, decoder, encode, encoder, type DecodeOptions, type EncodeOptions } from './codec.js';
+export type { Decoder, Encoder } from './codecs/types.js';

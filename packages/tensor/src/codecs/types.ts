@@ -1,0 +1,22 @@
+/** Signatures of the conversions between packed bytes and float32. Neither validates: `codec.ts` does. */
+
+/**
+ * Unpacks `numValues` values that start at `bytes[byteOffset]` into `out[outOffset ...]`. `numValues` is a whole number
+ * of blocks and everything fits; `byteOffset` needs no alignment.
+ */
+export type Decoder = (
+  bytes: Uint8Array,
+  byteOffset: number,
+  out: Float32Array,
+  outOffset: number,
+  numValues: number,
+) => void;
+
+/** Packs `values[valueOffset ...]` into `out[byteOffset ...]`, under the same guarantees. */
+export type Encoder = (
+  values: Float32Array,
+  valueOffset: number,
+  out: Uint8Array,
+  byteOffset: number,
+  numValues: number,
+) => void;
