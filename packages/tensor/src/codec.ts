@@ -17,6 +17,7 @@ import {
   decodeQ6_K,
   decodeQ8_K,
 } from './codecs/k-quants.js';
+import { encodeQ4_K, encodeQ5_K, encodeQ6_K } from './codecs/k-quants-encode.js';
 import {
   decodeBf16,
   decodeF16,
@@ -45,10 +46,11 @@ import {
   decodeQ8_0,
   decodeQ8_1,
 } from './codecs/q32.js';
+import { encodeQ4_0, encodeQ4_1, encodeQ5_0, encodeQ5_1, encodeQ8_0 } from './codecs/q32-encode.js';
 import { decodeTq1_0, decodeTq2_0 } from './codecs/ternary.js';
 import type { Decoder, Encoder } from './codecs/types.js';
 import { dtypeInfo, sizeOf, type DType } from './dtype.js';
-import { DTypeError, ShapeError } from './errors.js';
+import { ArgumentError, DTypeError, ShapeError } from './errors.js';
 
 const decoders: Readonly<Record<DType, Decoder>> = {
   f32: decodeF32,
@@ -94,6 +96,14 @@ const encoders: Readonly<Partial<Record<DType, Encoder>>> = {
   i16: encodeI16,
   i32: encodeI32,
   i64: encodeI64,
+  q4_0: encodeQ4_0,
+  q4_1: encodeQ4_1,
+  q5_0: encodeQ5_0,
+  q5_1: encodeQ5_1,
+  q8_0: encodeQ8_0,
+  q4_K: encodeQ4_K,
+  q5_K: encodeQ5_K,
+  q6_K: encodeQ6_K,
 };
 
 /** The bare decoder of a data type, for hot loops: look it up once. It neither validates nor allocates (see `Decoder`). */
@@ -154,7 +164,9 @@ export interface EncodeOptions {
 }
 
 /**
- * Packs float32 values as `dtype`. Writes only the bytes of these values.
+ * Packs float32 values as `dtype`. Writes only the bytes of these values. q4_0, q4_1, q5_0, q5_1 and q8_0 give the bytes
+ * of llama.cpp; q4_K, q5_K and q6_K search for the scales of least squared error.
+ * @throws {ArgumentError} when a value for a block format is NaN or infinite: it would spoil its whole block
  * @throws {DTypeError} when Winnow can only read this data type
  * @throws {ShapeError} when the values are not whole blocks, or do not fit `values` or `out`
  */
@@ -165,7 +177,20 @@ export function encode(dtype: DType, values: Float32Array, out: Uint8Array, opti
   const encodeBlocks = encoder(dtype);
   checkRange(op, 'values to read', valueOffset, numValues, values.length);
   checkRange(op, 'bytes to write', byteOffset, sizeOf(dtype, numValues), out.length);
+  if (dtypeInfo(dtype).isQuantised) checkFinite(values, valueOffset, numValues);
   encodeBlocks(values, valueOffset, out, byteOffset, numValues);
+}
+
+function checkFinite(values: Float32Array, offset: number, length: number): void {
+  for (let index = offset; index < offset + length; index++) {
+    if (!Number.isFinite(values[index])) {
+      throw new ArgumentError({
+        argument: 'values',
+        expected: 'finite numbers',
+        actual: `${values[index]} at index ${index}`,
+      });
+    }
+  }
 }
 
 function checkRange(op: string, rule: string, offset: number, length: number, available: number): void {

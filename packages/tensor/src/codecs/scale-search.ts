@@ -1,0 +1,154 @@
+/**
+ * Search for the scale of a sub-block that gives the least squared error. Codes and scale depend on each other, so:
+ * try several scales near the one that spans the range, give each its codes and the least-squares scale for those
+ * codes, keep the best, then alternate between codes and scale until it stops improving (k-means in one dimension,
+ * S. P. Lloyd, "Least squares quantization in PCM", IEEE Trans. Inf. Theory 28(2), 1982).
+ */
+
+/** Candidate scales stretch or shrink the code range by up to this many tenths of a code. */
+const searchSteps = 10;
+/** Alternations after the search; each lowers the error or is the last. */
+const maxAlternations = 8;
+
+/** value ~ scale * code - min */
+export interface AffineFit {
+  scale: number;
+  min: number;
+}
+
+/** Sums over a sub-block for one assignment of codes, and the fit that they give. */
+const trial = { scale: 0, offset: 0, error: Infinity };
+
+/**
+ * Codes `round((x - offset) * inverse)` in [0, maxCode]; then the scale and the offset (at most 0) that minimise the
+ * squared error for these codes, left in `trial`.
+ */
+function tryAffine(
+  values: Float32Array,
+  first: number,
+  length: number,
+  maxCode: number,
+  inverse: number,
+  offset: number,
+): void {
+  let sumX = 0;
+  let sumXx = 0;
+  let sumQ = 0;
+  let sumQq = 0;
+  let sumXq = 0;
+  for (let i = 0; i < length; i++) {
+    const x = values[first + i];
+    const q = Math.min(maxCode, Math.max(0, Math.round((x - offset) * inverse)));
+    sumX += x;
+    sumXx += x * x;
+    sumQ += q;
+    sumQq += q * q;
+    sumXq += x * q;
+  }
+  const determinant = length * sumQq - sumQ * sumQ;
+  let scale = 0;
+  let fitted = 0;
+  if (determinant > 0) {
+    scale = (length * sumXq - sumX * sumQ) / determinant;
+    fitted = (sumQq * sumX - sumQ * sumXq) / determinant;
+  }
+  if (determinant <= 0 || fitted > 0) {
+    fitted = 0;
+    scale = sumQq > 0 ? sumXq / sumQq : 0;
+  }
+  trial.scale = scale;
+  trial.offset = fitted;
+  trial.error =
+    sumXx -
+    2 * (scale * sumXq + fitted * sumX) +
+    scale * scale * sumQq +
+    2 * scale * fitted * sumQ +
+    length * fitted * fitted;
+}
+
+/** Finds a scale >= 0 and a min >= 0 for `values[first ... first + length]` and codes 0 to `maxCode`. */
+export function fitAffine(values: Float32Array, first: number, length: number, maxCode: number, fit: AffineFit): void {
+  let low = 0;
+  let high = -Infinity;
+  for (let i = 0; i < length; i++) {
+    low = Math.min(low, values[first + i]);
+    high = Math.max(high, values[first + i]);
+  }
+  const range = high - low;
+  fit.scale = 0;
+  fit.min = -low;
+  if (range === 0) return;
+  let bestError = Infinity;
+  for (let step = -searchSteps; step <= searchSteps; step++) {
+    tryAffine(values, first, length, maxCode, (maxCode + step / 10) / range, low);
+    if (trial.scale > 0 && trial.error < bestError) {
+      bestError = trial.error;
+      fit.scale = trial.scale;
+      fit.min = -trial.offset;
+    }
+  }
+  for (let round = 0; round < maxAlternations && fit.scale > 0; round++) {
+    tryAffine(values, first, length, maxCode, 1 / fit.scale, -fit.min);
+    if (!(trial.scale > 0 && trial.error < bestError)) break;
+    bestError = trial.error;
+    fit.scale = trial.scale;
+    fit.min = -trial.offset;
+  }
+}
+
+/** Squared error of `scale * code - min` with the nearest codes in [minCode, maxCode]. */
+export function errorOf(
+  values: Float32Array,
+  first: number,
+  length: number,
+  minCode: number,
+  maxCode: number,
+  scale: number,
+  min: number,
+): number {
+  const inverse = scale === 0 ? 0 : 1 / scale;
+  let error = 0;
+  for (let i = 0; i < length; i++) {
+    const shifted = values[first + i] + min;
+    const code = Math.min(maxCode, Math.max(minCode, Math.round(shifted * inverse)));
+    const difference = shifted - scale * code;
+    error += difference * difference;
+  }
+  return error;
+}
+
+/**
+ * Finds a scale, of either sign, for `values[first ... first + length]` and codes `-zero` to `zero - 1`: the extreme
+ * value takes the larger, negative side. Returns 0 when all values are 0.
+ */
+export function fitSymmetric(values: Float32Array, first: number, length: number, zero: number): number {
+  let extreme = 0;
+  for (let i = 0; i < length; i++) {
+    if (Math.abs(values[first + i]) > Math.abs(extreme)) extreme = values[first + i];
+  }
+  if (extreme === 0) return 0;
+  let bestScale = 0;
+  let bestGain = 0;
+  let previousGain = -1;
+  for (let step = -searchSteps; step <= searchSteps + maxAlternations; step++) {
+    const alternating = step > searchSteps;
+    if (alternating && bestGain === previousGain) break;
+    if (alternating) previousGain = bestGain;
+    const inverse = alternating ? 1 / bestScale : (step / 10 - zero) / extreme;
+    let sumQq = 0;
+    let sumXq = 0;
+    for (let i = 0; i < length; i++) {
+      const x = values[first + i];
+      const q = Math.min(zero - 1, Math.max(-zero, Math.round(x * inverse)));
+      sumQq += q * q;
+      sumXq += x * q;
+    }
+    // The least-squares scale sumXq / sumQq lowers the squared error by this much.
+    const gain = sumQq > 0 ? (sumXq * sumXq) / sumQq : 0;
+    if (gain > bestGain) {
+      bestGain = gain;
+      bestScale = sumXq / sumQq;
+    }
+  }
+  return bestScale;
+}
