@@ -1,1 +1,12 @@
-export {};
+export type { Architecture, ModelDescription, ModelFile } from './architecture.js';
+export type { DecoderConfig, RopeConfig } from './decoder-config.js';
+export {
+  kvBufferNames,
+  ropeFrequenciesName,
+  slotPositionsName,
+  type DecoderProgramOptions,
+  type KvCacheShape,
+} from './decoder-program.js';
+export { Fields } from './fields.js';
+export { architectures, describeModel } from './registry.js';
+export { loadWeight, type LoadWeightOptions, type Weight } from './weights.js';

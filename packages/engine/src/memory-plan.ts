@@ -1,0 +1,26 @@
+/** What a model needs, known before its weights are read. */
+import { CapacityError } from '@winnow/tensor';
+
+/** Bytes by purpose. */
+export interface MemoryPlan {
+  readonly weightsBytes: number;
+  readonly kvBytes: number;
+  /** Activations and scalars of the programs. */
+  readonly activationBytes: number;
+  readonly totalBytes: number;
+  readonly contextSize: number;
+  /** Bytes of keys and values per token of context. */
+  readonly kvBytesPerToken: number;
+}
+
+/** @throws {CapacityError} when the plan needs more than `limitBytes` */
+export function checkMemory(plan: MemoryPlan, limitBytes: number | undefined): void {
+  if (limitBytes === undefined || plan.totalBytes <= limitBytes) return;
+  throw new CapacityError({
+    resource: 'memory plan',
+    needed: plan.totalBytes,
+    available: limitBytes,
+    unit: 'bytes',
+    hint: `weights ${plan.weightsBytes}, kv ${plan.kvBytes} for ${plan.contextSize} tokens, activations ${plan.activationBytes}: a smaller context or kv dtype helps`,
+  });
+}

@@ -1,0 +1,66 @@
+/** How the next token is chosen. Names and defaults follow llama.cpp where it has them. */
+import { ArgumentError } from '@winnow/tensor';
+
+/**
+ * The chain: penalties on tokens seen, then top-k, top-p, min-p, then temperature, then one draw. Each stage can be
+ * switched off with the value named at its field.
+ */
+export interface SamplingOptions {
+  /** 0: always the most probable token. Default 0.8. */
+  readonly temperature?: number;
+  /** Keep the k most probable tokens; 0: all. Default 40. */
+  readonly topK?: number;
+  /** Keep the fewest tokens whose probabilities sum to p; 1: all. Default 0.95. */
+  readonly topP?: number;
+  /** Keep tokens at least this fraction as probable as the best; 0: all. Default 0.05. */
+  readonly minP?: number;
+  /** Divide positive logits (multiply negative ones) of tokens seen by this; 1: off. Default 1. arXiv:1909.05858 */
+  readonly repetitionPenalty?: number;
+  /** Subtract this once from tokens seen; 0: off. Default 0. */
+  readonly presencePenalty?: number;
+  /** Subtract this for every time a token was seen; 0: off. Default 0. */
+  readonly frequencyPenalty?: number;
+  /** How many tokens back the penalties look; -1: all. Default 64. */
+  readonly penaltyWindow?: number;
+  /** Seed of the draws, an integer. Default: drawn at random. */
+  readonly seed?: number;
+}
+
+/** All options with their values. */
+export type Sampling = Required<SamplingOptions>;
+
+const defaults: Omit<Sampling, 'seed'> = {
+  temperature: 0.8,
+  topK: 40,
+  topP: 0.95,
+  minP: 0.05,
+  repetitionPenalty: 1,
+  presencePenalty: 0,
+  frequencyPenalty: 0,
+  penaltyWindow: 64,
+};
+
+type Rule = readonly [expected: string, isValid: (value: number) => boolean];
+const rules: Readonly<Record<keyof Sampling, Rule>> = {
+  temperature: ['a number from 0', (value) => value >= 0],
+  topK: ['an integer from 0', (value) => Number.isSafeInteger(value) && value >= 0],
+  topP: ['a number above 0, at most 1', (value) => value > 0 && value <= 1],
+  minP: ['a number from 0 to 1', (value) => value >= 0 && value <= 1],
+  repetitionPenalty: ['a positive number', (value) => value > 0],
+  presencePenalty: ['a number', () => true],
+  frequencyPenalty: ['a number', () => true],
+  penaltyWindow: ['an integer from -1', (value) => Number.isSafeInteger(value) && value >= -1],
+  seed: ['an integer', (value) => Number.isSafeInteger(value)],
+};
+
+/** Fills in the defaults. @throws {ArgumentError} for values that make no sense */
+export function resolveSampling(options: SamplingOptions, randomSeed: () => number): Sampling {
+  const given = Object.fromEntries(Object.entries(options).filter(([name, value]) => name in rules && value !== undefined));
+  const sampling = { ...defaults, ...given } as Sampling;
+  const complete = { ...sampling, seed: options.seed ?? randomSeed() };
+  for (const [name, [expected, isValid]] of Object.entries(rules)) {
+    const value = complete[name as keyof Sampling];
+    if (!Number.isFinite(value) || !isValid(value)) throw new ArgumentError({ argument: name, expected, actual: String(value) });
+  }
+  return complete;
+}

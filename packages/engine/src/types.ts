@@ -1,0 +1,195 @@
+/** The public types of the engine. */
+import type { ByteSource } from '@winnow/bytes';
+import type { HubFiles } from '@winnow/hub';
+import type { DecoderConfig } from '@winnow/models';
+import type { Backend, Fallback, RecordProfile } from '@winnow/ops';
+import type { DType } from '@winnow/tensor';
+import type { Tokenizer } from '@winnow/tokenizers';
+import type { ChatMessage, ChatTemplate } from './chat-template.js';
+import type { MemoryPlan } from './memory-plan.js';
+import type { SamplingOptions } from './sampling-options.js';
+
+/**
+ * Where a model comes from: the path or URL of a `.gguf` file (any part of a split one) or of a Hugging Face folder
+ * (a URL that ends in `/`), an open GGUF file, a Blob, or the files of a folder. Paths need Node.
+ */
+export type ModelLocation = string | URL | Blob | ByteSource | HubFiles;
+
+/** What happens while a model loads: bytes of weights so far. */
+export interface LoadProgress {
+  readonly loadedBytes: number;
+  readonly totalBytes: number;
+}
+
+export interface OpenOptions {
+  /** Where URLs are fetched with. Default: the global `fetch`. */
+  readonly fetch?: typeof fetch;
+  readonly signal?: AbortSignal;
+}
+
+export interface LoadOptions extends OpenOptions {
+  /** Where the model runs. Default: a reference backend of its own, disposed together with the model. */
+  readonly backend?: Backend;
+  /** Tokens of context that all sessions share. Default: what the model was trained for, at most 4096. */
+  readonly contextSize?: number;
+  /** Sessions that may be open at the same time. Default 8. */
+  readonly maxSessions?: number;
+  /** Most tokens in one step of prompt processing. Default 64. */
+  readonly batchSize?: number;
+  /** How keys and values are stored. Default `f32`. */
+  readonly kvDType?: DType;
+  /** Most bytes that the memory plan may need. Default: no limit. */
+  readonly memoryLimitBytes?: number;
+  /** Whether ops that the backend lacks run on the reference (counted in `fallbacks`) or are an error. */
+  readonly onUnsupported?: 'fallback' | 'error';
+  /** Measure every op. Default false. */
+  readonly profile?: boolean;
+  readonly onProgress?: (progress: LoadProgress) => void;
+}
+
+/** What to do with a prompt that does not fit into the context beside at least one new token. */
+export type OverflowPolicy =
+  /** Refuse with a `CapacityError`. */
+  | 'error'
+  /** Drop tokens after the first (BOS) one until the prompt fits. The result says how many. */
+  | 'truncate-start'
+  /** Keep the first and the last part, drop the middle. The result says how many. */
+  | 'truncate-middle';
+
+export interface PromptProgress {
+  readonly processedTokens: number;
+  readonly totalTokens: number;
+}
+
+export interface GenerateOptions extends SamplingOptions {
+  /** Most tokens to generate. Default: until the end token or a full context. */
+  readonly maxTokens?: number;
+  /** Texts that end the generation; they are not part of the output. */
+  readonly stop?: readonly string[];
+  /** Go on after end-of-text tokens. Default false. */
+  readonly ignoreEos?: boolean;
+  /** Report the most probable tokens at each step. Default 0. */
+  readonly numTopLogprobs?: number;
+  readonly overflow?: OverflowPolicy;
+  readonly signal?: AbortSignal;
+  readonly onPromptProgress?: (progress: PromptProgress) => void;
+}
+
+/** A prompt: text, token ids used as they are, or a conversation for the model's chat template. */
+export type Prompt = string | ArrayLike<number> | readonly ChatMessage[];
+
+export interface TokenLogprob {
+  readonly tokenId: number;
+  readonly logprob: number;
+}
+
+/** One generated token. */
+export interface GeneratedToken {
+  readonly tokenId: number;
+  /** The text that became certain with this token: complete characters only, and nothing that may belong to a stop text. */
+  readonly text: string;
+  /** Natural logarithm of the token's probability before temperature, penalties and cuts. */
+  readonly logprob: number;
+  readonly topLogprobs: readonly TokenLogprob[];
+}
+
+/** Why a generation ended. */
+export type FinishReason = 'eos' | 'stop' | 'length' | 'context';
+
+export interface GenerationTimings {
+  readonly promptMs: number;
+  readonly generateMs: number;
+  readonly promptTokensPerSecond: number;
+  readonly tokensPerSecond: number;
+}
+
+export interface GenerationResult {
+  readonly text: string;
+  readonly tokens: readonly number[];
+  /** Tokens of the prompt as it was used. */
+  readonly promptTokens: number;
+  /** How many of them were in the cache already. */
+  readonly cachedTokens: number;
+  /** How many were dropped by the overflow policy. */
+  readonly droppedTokens: number;
+  readonly finishReason: FinishReason;
+  readonly timings: GenerationTimings;
+}
+
+/** A running generation: iterate it for the tokens, or ask for the result; each token is produced once. */
+export interface Generation extends AsyncIterable<GeneratedToken> {
+  /** Produces what is left and returns the whole. */
+  result(): Promise<GenerationResult>;
+}
+
+/** One conversation with its own cache. */
+export interface Session {
+  /** Tokens whose keys and values are cached. */
+  readonly tokens: readonly number[];
+  /**
+   * Generates after a prompt. What the prompt shares with the cached tokens is not computed again. One generation at a
+   * time per session; several sessions take turns.
+   * @throws {CapacityError} when the prompt does not fit and `overflow` is `error`
+   * @throws the signal's reason when aborted; the session can be used again
+   */
+  generate(prompt: Prompt, options?: GenerateOptions): Generation;
+  /** Forgets all tokens. */
+  reset(): void;
+  /** Gives the cache back. */
+  dispose(): void;
+  [Symbol.dispose](): void;
+}
+
+export interface LogitsOptions {
+  /** Indices into the tokens. Default: the last one. */
+  readonly positions?: readonly number[];
+  /** Tokens per step. Default: the model's `batchSize`. */
+  readonly batchSize?: number;
+  readonly signal?: AbortSignal;
+}
+
+/** A loaded model. */
+export interface Model {
+  readonly name: string;
+  readonly config: DecoderConfig;
+  readonly tokenizer: Tokenizer;
+  /** How conversations become prompts, if the model says so. */
+  readonly chatTemplate: ChatTemplate | undefined;
+  /** Settings the model recommends. */
+  readonly defaultSampling: SamplingOptions;
+  readonly contextSize: number;
+  readonly plan: MemoryPlan;
+  readonly backend: string;
+  readonly fallbacks: readonly Fallback[];
+  /** @throws {CapacityError} when `maxSessions` are open */
+  createSession(): Session;
+  /** Generates in a session of its own. */
+  generate(prompt: Prompt, options?: GenerateOptions): Generation;
+  /** Tokens of a prompt, with BOS and EOS as the model wants them. @throws {ArgumentError} for ids outside the vocabulary */
+  encodePrompt(prompt: Prompt): Int32Array;
+  /** Log-probabilities of the whole vocabulary after the tokens at the asked positions, `[vocabSize]` each. */
+  logprobs(tokens: ArrayLike<number>, options?: LogitsOptions): Promise<Float32Array[]>;
+  /** Per op, when loaded with `profile`. */
+  profile(): readonly RecordProfile[];
+  dispose(): Promise<void>;
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
+/** A tensor in a model file. */
+export interface TensorInfo {
+  readonly name: string;
+  readonly dtype: DType;
+  readonly shape: readonly number[];
+  readonly sizeBytes: number;
+}
+
+/** What a model file says, without loading its weights. */
+export interface ModelInfo {
+  readonly name: string;
+  readonly format: 'gguf' | 'safetensors';
+  readonly config: DecoderConfig;
+  readonly tensors: readonly TensorInfo[];
+  /** GGUF metadata or the values of config.json; long arrays are given by their length. */
+  readonly metadata: Readonly<Record<string, unknown>>;
+  readonly plan: MemoryPlan;
+}

@@ -1,0 +1,32 @@
+/** What a decoder-only model is, independent of the file it came from. */
+import type { ActivationKind, RopeScaling } from '@winnow/ops';
+
+/** Rotary position embedding of a model. */
+export interface RopeConfig {
+  readonly layout: 'neighbours' | 'halves';
+  readonly base: number;
+  /** Dims of each head that are rotated. */
+  readonly rotaryDim: number;
+  readonly scaling?: RopeScaling;
+}
+
+/** Sizes and settings of a decoder. Dims in elements, lengths in tokens. */
+export interface DecoderConfig {
+  readonly architecture: string;
+  readonly vocabSize: number;
+  readonly hiddenDim: number;
+  readonly numLayers: number;
+  readonly numHeads: number;
+  readonly numKvHeads: number;
+  readonly headDim: number;
+  readonly ffnDim: number;
+  /** The context that the model was made for. */
+  readonly contextLength: number;
+  readonly normEps: number;
+  readonly activation: ActivationKind;
+  readonly rope: RopeConfig;
+  /** Keys that a query sees, itself included; 0 for all. */
+  readonly slidingWindow: number;
+  /** The output matrix is the embedding table. */
+  readonly isTied: boolean;
+}

@@ -1,0 +1,139 @@
+/** What all decoder programs have in common: inputs of a step, cache, embedding, and the end from norm to logits. */
+import { ProgramBuilder, type KvView, type ProgramTensor } from '@winnow/ops';
+import { ArgumentError, type DType } from '@winnow/tensor';
+import type { DecoderConfig } from './decoder-config.js';
+import type { ModelDescription } from './architecture.js';
+
+/** Size of the KV cache that all sequences share. */
+export interface KvCacheShape {
+  readonly numBlocks: number;
+  /** Slots per block. */
+  readonly blockSize: number;
+  /** Blocks that one sequence can have at most. */
+  readonly maxBlocksPerSequence: number;
+  readonly dtype: DType;
+}
+
+/**
+ * Capacities of a program. A step is a flat list of tokens of one or more sequences; the scalar slots to fill are
+ * `tokens`, `positions`, `sequences`, `slots` `[T]`, `outputRows` `[R]`, `contextLengths` `[B]`, `blockTable` `[B, M]`.
+ */
+export interface DecoderProgramOptions {
+  /** Most tokens of a step (symbol T). */
+  readonly maxTokens: number;
+  /** Most sequences of a step (symbol B). */
+  readonly maxSequences: number;
+  /** Most tokens of a step whose logits are wanted (symbol R). */
+  readonly maxOutputRows: number;
+  readonly cache: KvCacheShape;
+  /** How many of the best tokens the `topValues` and `topIndices` outputs hold. */
+  readonly topK: number;
+}
+
+/** Names of the cache buffers that programs expect. */
+export function kvBufferNames(layer: number): { keys: string; values: string } {
+  return { keys: `kv.${layer}.keys`, values: `kv.${layer}.values` };
+}
+
+/** Name of the buffer with the position of each slot, shared by all layers. */
+export const slotPositionsName = 'kv.slotPositions';
+
+/** Name of the constant with the rotation speeds. */
+export const ropeFrequenciesName = 'rope.frequencies';
+
+/** Looks up weights of the model; `undefined` for optional ones that the file does not have. */
+export type WeightOf = (name: string) => ProgramTensor | undefined;
+
+/** What a layer needs to write its records. */
+export interface DecoderStep {
+  readonly b: ProgramBuilder;
+  readonly config: DecoderConfig;
+  /** A weight that must be there. */
+  weight(name: string): ProgramTensor;
+  readonly optionalWeight: WeightOf;
+  constant(name: string): ProgramTensor;
+  readonly positions: ProgramTensor;
+  readonly sequences: ProgramTensor;
+  readonly slots: ProgramTensor;
+  kv(layer: number): KvView;
+}
+
+/** Opens a program: declares the inputs of a step and stores the positions of its tokens. */
+export function beginDecoder(
+  { config, weights, constants }: Pick<ModelDescription, 'config' | 'weights' | 'constants'>,
+  { maxTokens, maxSequences, maxOutputRows, cache }: DecoderProgramOptions,
+): DecoderStep {
+  const b = new ProgramBuilder({ T: maxTokens, B: maxSequences, R: maxOutputRows });
+  const { numBlocks, blockSize, maxBlocksPerSequence, dtype } = cache;
+  const positions = b.scalar('positions', ['T']);
+  const sequences = b.scalar('sequences', ['T']);
+  const slots = b.scalar('slots', ['T']);
+  const contextLengths = b.scalar('contextLengths', ['B']);
+  const blockTable = b.scalar('blockTable', ['B', maxBlocksPerSequence]);
+  const slotPositions = b.external(slotPositionsName, 'kv', 'i32', [numBlocks, blockSize]);
+  b.append('position-append', { slots, positions }, {}, { slotPositions });
+  const optionalWeight: WeightOf = (name) => {
+    const weight = weights.get(name);
+    return weight === undefined ? undefined : b.external(name, 'weights', weight.dtype, weight.shape);
+  };
+  const found = (name: string, tensor: ProgramTensor | undefined): ProgramTensor => {
+    if (tensor === undefined) throw new ArgumentError({ argument: 'weight', expected: name, actual: 'nothing' });
+    return tensor;
+  };
+  const kvShape = [numBlocks, config.numKvHeads, blockSize, config.headDim];
+  return {
+    b,
+    config,
+    positions,
+    sequences,
+    slots,
+    optionalWeight,
+    weight: (name) => found(name, optionalWeight(name)),
+    constant(name) {
+      const values = constants.get(name);
+      return found(name, values && b.external(name, 'weights', 'f32', [values.length]));
+    },
+    kv(layer) {
+      const names = kvBufferNames(layer);
+      return {
+        keys: b.external(names.keys, 'kv', dtype, kvShape),
+        values: b.external(names.values, 'kv', dtype, kvShape),
+        slotPositions,
+        blockTable,
+        contextLengths,
+      };
+    },
+  };
+}
+
+/** Looks up the step's tokens: `[T, hiddenDim]`. */
+export function embedTokens({ b, weight }: DecoderStep, scale = 1): ProgramTensor {
+  return b.activation(
+    'embedding-lookup',
+    { table: weight('token_embd.weight'), tokens: b.scalar('tokens', ['T']) },
+    { scale },
+  );
+}
+
+/**
+ * Closes a program: the rows whose logits are wanted, through `normalise` and the output matrix, to the outputs `logits`
+ * `[R, V]`, `argMax` `[R]`, `logSumExp` `[R]`, `topValues` and `topIndices` `[R, K]`.
+ */
+export function endDecoder(
+  { b, weight, optionalWeight, config }: DecoderStep,
+  hidden: ProgramTensor,
+  normalise: (rows: ProgramTensor) => ProgramTensor,
+  topK: number,
+): void {
+  b.setLayer(-1);
+  const rows = b.activation('gather-rows', { x: hidden, rows: b.scalar('outputRows', ['R']) });
+  const output = config.isTied ? weight('token_embd.weight') : weight('output.weight');
+  const x = normalise(rows);
+  const logits = b.activation('matmul', { x, weight: output, bias: optionalWeight('output.bias') });
+  b.output('logits', logits);
+  b.output('argMax', b.activation('arg-max', { x: logits }));
+  b.output('logSumExp', b.activation('log-sum-exp', { x: logits }));
+  const top = b.append('top-k', { x: logits }, { k: topK });
+  b.output('topValues', top['values'] as ProgramTensor);
+  b.output('topIndices', top['indices'] as ProgramTensor);
+}

@@ -1,0 +1,78 @@
+/** Typed access to the settings of a model file, whatever format they come from. */
+import { FormatError } from '@winnow/tensor';
+
+/** Settings by name. Every getter throws `FormatError` naming the setting when its type is wrong. */
+export class Fields {
+  readonly source: string;
+  readonly #get: (name: string) => unknown;
+
+  /** @param source what to call the file in messages */
+  constructor(source: string, get: (name: string) => unknown) {
+    this.source = source;
+    this.#get = get;
+  }
+
+  /** The settings of a JSON object. */
+  static ofJson(source: string, json: unknown): Fields {
+    if (typeof json !== 'object' || json === null || Array.isArray(json)) {
+      throw new FormatError({ source, field: 'document', message: `expected a JSON object, got ${describe(json)}` });
+    }
+    return new Fields(source, (name) => (json as Record<string, unknown>)[name] ?? undefined);
+  }
+
+  raw(name: string): unknown {
+    return this.#get(name);
+  }
+
+  has(name: string): boolean {
+    return this.#get(name) !== undefined;
+  }
+
+  integer(name: string, fallback?: number): number {
+    const value = this.#get(name) ?? fallback;
+    if (typeof value === 'number' && Number.isSafeInteger(value) && value >= 0) return value;
+    throw this.refusal(name, 'a non-negative integer', value);
+  }
+
+  /** Like `integer`, and zero is refused. */
+  count(name: string, fallback?: number): number {
+    const value = this.integer(name, fallback);
+    if (value === 0) throw this.refusal(name, 'a positive integer', value);
+    return value;
+  }
+
+  number(name: string, fallback?: number): number {
+    const value = this.#get(name) ?? fallback;
+    if (typeof value === 'number' && Number.isFinite(value)) return value;
+    throw this.refusal(name, 'a finite number', value);
+  }
+
+  string(name: string, fallback?: string): string {
+    const value = this.#get(name) ?? fallback;
+    if (typeof value === 'string') return value;
+    throw this.refusal(name, 'a string', value);
+  }
+
+  boolean(name: string, fallback?: boolean): boolean {
+    const value = this.#get(name) ?? fallback;
+    if (typeof value === 'boolean') return value;
+    throw this.refusal(name, 'true or false', value);
+  }
+
+  refusal(name: string, expected: string, value: unknown): FormatError {
+    return new FormatError({
+      source: this.source,
+      field: name,
+      message: `expected ${expected}, got ${describe(value)}`,
+    });
+  }
+}
+
+/** A value in a few words, for messages. */
+export function describe(value: unknown): string {
+  if (value === undefined) return 'nothing';
+  if (typeof value === 'string') return JSON.stringify(value.length > 60 ? `${value.slice(0, 60)}...` : value);
+  if (Array.isArray(value)) return `a list of ${value.length}`;
+  if (typeof value === 'object' && value !== null) return 'an object';
+  return String(value);
+}

@@ -1,0 +1,121 @@
+/** Rotary settings of GGUF metadata and of config.json, in all spellings that files use. */
+import type { StoredTensor } from '@winnow/bytes';
+import type { RopeScaling } from '@winnow/ops';
+import { decoder, FormatError, numElements } from '@winnow/tensor';
+import type { RopeConfig } from './decoder-config.js';
+import { describe, Fields } from './fields.js';
+
+const ggufTypes = ['none', 'linear', 'yarn'];
+const hubTypes = ['default', 'linear', 'dynamic', 'yarn', 'llama3'];
+
+/** @param architecture prefix of the keys; `freqFactors` the values of `rope_freqs.weight`, when the file has it */
+export function ropeFromGguf(
+  fields: Fields,
+  architecture: string,
+  headDim: number,
+  layout: RopeConfig['layout'],
+  freqFactors: Float32Array | undefined,
+): RopeConfig {
+  const key = (name: string): string => `${architecture}.rope.${name}`;
+  const base = fields.number(key('freq_base'), 10000);
+  const rotaryDim = rotaryDimOf(fields, key('dimension_count'), fields.count(key('dimension_count'), headDim), headDim);
+  const scaling =
+    freqFactors === undefined
+      ? ggufScaling(fields, architecture)
+      : ({ type: 'factors', factors: freqFactors } satisfies RopeScaling);
+  return { layout, base, rotaryDim, ...(scaling === undefined ? {} : { scaling }) };
+}
+
+function ggufScaling(fields: Fields, architecture: string): RopeScaling | undefined {
+  const key = (name: string): string => `${architecture}.rope.scaling.${name}`;
+  const legacy = fields.number(`${architecture}.rope.scale_linear`, 1);
+  const factor = fields.number(key('factor'), legacy);
+  const type = fields.string(key('type'), 'linear');
+  if (!ggufTypes.includes(type)) throw fields.refusal(key('type'), ggufTypes.join(', '), type);
+  if (type === 'none' || factor === 0 || (type === 'linear' && factor === 1)) return undefined;
+  if (type === 'linear') return { type: 'linear', factor };
+  const attention = fields.number(key('attn_factor'), 1);
+  return {
+    type: 'yarn',
+    factor,
+    originalContextLength: fields.count(key('original_context_length'), fields.count(`${architecture}.context_length`)),
+    betaFast: fields.number(key('yarn_beta_fast'), 32),
+    betaSlow: fields.number(key('yarn_beta_slow'), 1),
+    attentionFactor: attention * (factor <= 1 ? 1 : 1 + 0.1 * Math.log(factor)),
+  };
+}
+
+/** Reads `rope_theta`, `rope_scaling` and `partial_rotary_factor`, or the newer `rope_parameters`. */
+export function ropeFromHub(fields: Fields, headDim: number): RopeConfig {
+  const merged = fields.has('rope_parameters') ? fields.raw('rope_parameters') : fields.raw('rope_scaling');
+  const nested = Fields.ofJson(fields.source, merged ?? {});
+  const base = nested.number('rope_theta', fields.number('rope_theta', 10000));
+  const share = nested.number('partial_rotary_factor', fields.number('partial_rotary_factor', 1));
+  const rotaryDim = rotaryDimOf(fields, 'partial_rotary_factor', Math.floor(headDim * share), headDim);
+  const scaling = hubScaling(fields, nested);
+  return { layout: 'halves', base, rotaryDim, ...(scaling === undefined ? {} : { scaling }) };
+}
+
+function hubScaling(fields: Fields, nested: Fields): RopeScaling | undefined {
+  const type = nested.string('rope_type', nested.string('type', 'default'));
+  const trained = (): number => fields.count('max_position_embeddings', 2048);
+  switch (type) {
+    case 'default':
+      return undefined;
+    case 'dynamic': // acts only beyond max_position_embeddings, where the context ends
+      return undefined;
+    case 'linear':
+      return { type: 'linear', factor: nested.number('factor') };
+    case 'llama3':
+      return {
+        type: 'llama3',
+        factor: nested.number('factor'),
+        lowFreqFactor: nested.number('low_freq_factor'),
+        highFreqFactor: nested.number('high_freq_factor'),
+        originalContextLength: nested.count('original_max_position_embeddings', trained()),
+      };
+    case 'yarn':
+      return hubYarn(nested, trained);
+    default:
+      throw fields.refusal('rope_scaling.rope_type', hubTypes.join(', '), type);
+  }
+}
+
+/** The amplitude: `attention_factor`, or the ratio of `mscale` to `mscale_all_dim`, or `1 + 0.1 ln(factor)`. */
+function hubYarn(nested: Fields, trained: () => number): RopeScaling {
+  const originalContextLength = nested.count('original_max_position_embeddings', trained());
+  const factor = nested.number('factor', trained() / originalContextLength);
+  const amplitude = (scale: number): number => (factor <= 1 ? 1 : 1 + 0.1 * scale * Math.log(factor));
+  const hasScales = nested.has('mscale') && nested.has('mscale_all_dim');
+  const derived = hasScales
+    ? amplitude(nested.number('mscale')) / amplitude(nested.number('mscale_all_dim'))
+    : amplitude(1);
+  return {
+    type: 'yarn',
+    factor,
+    originalContextLength,
+    betaFast: nested.number('beta_fast', 32),
+    betaSlow: nested.number('beta_slow', 1),
+    attentionFactor: nested.number('attention_factor', derived),
+  };
+}
+
+function rotaryDimOf(fields: Fields, name: string, rotaryDim: number, headDim: number): number {
+  if (rotaryDim < 2 || rotaryDim % 2 !== 0 || rotaryDim > headDim) {
+    throw new FormatError({
+      source: fields.source,
+      field: name,
+      message: `expected an even number of rotated dims up to the head size ${headDim}, got ${describe(rotaryDim)}`,
+    });
+  }
+  return rotaryDim;
+}
+
+/** Values of a small float tensor. */
+export async function readFloats(tensor: StoredTensor): Promise<Float32Array> {
+  const bytes = new Uint8Array(tensor.sizeBytes);
+  await tensor.read(bytes);
+  const values = new Float32Array(numElements(tensor.shape));
+  decoder(tensor.dtype)(bytes, 0, values, 0, values.length);
+  return values;
+}

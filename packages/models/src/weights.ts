@@ -1,0 +1,112 @@
+/** The weights of a model under the names that programs use, checked, and how each gets into memory. */
+import type { StoredTensor, TensorStore } from '@winnow/bytes';
+import {
+  decoder,
+  dtypeInfo,
+  FormatError,
+  formatShape,
+  numElements,
+  tensorBytes,
+  type DType,
+  type Shape,
+} from '@winnow/tensor';
+
+/** One weight as a program sees it. */
+export interface Weight {
+  readonly name: string;
+  readonly shape: Shape;
+  /** Type in memory: the file's own for matrices, f32 for vectors. */
+  readonly dtype: DType;
+  readonly sizeBytes: number;
+  readonly stored: StoredTensor;
+}
+
+export interface WeightRequest {
+  /** Name in programs. */
+  readonly name: string;
+  /** Name in the file. */
+  readonly storedName: string;
+  readonly shape: Shape;
+  readonly optional?: boolean;
+}
+
+/** Most bytes that a load reads at once. */
+const chunkBytes = 8 * 1024 * 1024;
+
+/**
+ * Finds all requested weights.
+ * @param ignored names in the file that may be there without being used
+ * @throws {FormatError} when one is missing or has another shape, or when the file has tensors that nothing asked for,
+ *   since a model with a part left out is another model
+ */
+export function collectWeights(
+  store: TensorStore,
+  requests: Iterable<WeightRequest>,
+  ignored: (storedName: string) => boolean = () => false,
+): Map<string, Weight> {
+  const weights = new Map<string, Weight>();
+  const used = new Set<string>();
+  for (const { name, storedName, shape, optional } of requests) {
+    const stored = store.tensors.get(storedName);
+    if (stored === undefined) {
+      if (optional === true) continue;
+      throw new FormatError({ source: store.name, field: storedName, message: 'the model needs this tensor' });
+    }
+    if (formatShape(stored.shape) !== formatShape(shape)) {
+      const message = `expected shape ${formatShape(shape)}, got ${formatShape(stored.shape)}`;
+      throw new FormatError({ source: store.name, field: storedName, message });
+    }
+    used.add(storedName);
+    const dtype = memoryDType(store.name, stored);
+    weights.set(name, { name, shape, dtype, sizeBytes: tensorBytes(dtype, shape), stored });
+  }
+  const unknown = [...store.tensors.keys()].filter((name) => !used.has(name) && !ignored(name));
+  if (unknown.length > 0) {
+    const shown = unknown.slice(0, 4).join(', ') + (unknown.length > 4 ? ', ...' : '');
+    const message = `${unknown.length} tensors are not part of this architecture: ${shown}`;
+    throw new FormatError({ source: store.name, field: unknown[0] as string, message });
+  }
+  return weights;
+}
+
+function memoryDType(source: string, { name, dtype, shape }: StoredTensor): DType {
+  const isFloat = ['f32', 'f16', 'bf16', 'f64'].includes(dtype);
+  if (shape.length < 2 || dtype === 'f64') {
+    if (isFloat) return 'f32';
+  } else if (isFloat || dtypeInfo(dtype).isQuantised) {
+    return dtype;
+  }
+  const expected = shape.length < 2 ? 'f32, f16, bf16 or f64' : 'a float or block type';
+  throw new FormatError({ source, field: name, message: `expected ${expected} weights, got ${dtype}` });
+}
+
+export interface LoadWeightOptions {
+  readonly signal?: AbortSignal;
+  /** Called with the number of file bytes just read. */
+  readonly onBytes?: (numBytes: number) => void;
+}
+
+/**
+ * Fills `target` with a weight: file bytes as they are, or decoded to f32, read in pieces of a few MB.
+ * @throws {IoError} when the file cannot be read
+ */
+export async function loadWeight(weight: Weight, target: Uint8Array, options: LoadWeightOptions = {}): Promise<void> {
+  const { stored, dtype, sizeBytes, shape } = weight;
+  const read = async (chunk: Uint8Array, byteOffset: number): Promise<void> => {
+    options.signal?.throwIfAborted();
+    await stored.read(chunk, { byteOffset, ...(options.signal === undefined ? {} : { signal: options.signal }) });
+    options.onBytes?.(chunk.length);
+  };
+  if (stored.dtype === dtype) {
+    for (let begin = 0; begin < sizeBytes; begin += chunkBytes) {
+      await read(target.subarray(begin, Math.min(sizeBytes, begin + chunkBytes)), begin);
+    }
+    return;
+  }
+  const bytes = new Uint8Array(stored.sizeBytes);
+  await read(bytes, 0);
+  const numValues = numElements(shape);
+  const values = new Float32Array(numValues);
+  decoder(stored.dtype)(bytes, 0, values, 0, numValues);
+  target.set(new Uint8Array(values.buffer, 0, sizeBytes));
+}
