@@ -11,6 +11,10 @@ export function winnowVitest(overrides = {}) {
         include: ['src/**/*.test.ts', 'test/**/*.test.ts'],
         testTimeout: 120_000,
         hookTimeout: 120_000,
+        // `npm test` sums these reports; a plain `vitest run` of some files must not overwrite them.
+        ...(process.env.WINNOW_TEST_REPORT
+          ? { reporters: ['default', 'json'], outputFile: { json: 'node_modules/.vitest-report.json' } }
+          : {}),
       },
     }),
     overrides,

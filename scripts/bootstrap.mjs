@@ -1,0 +1,87 @@
+/**
+ * Entry of the root scripts: `npm run demo | test | check | winnow` and their pnpm forms.
+ *
+ * Runs on any Node >= 20.20 without dependencies. Brings the tools (Node, pnpm, packages) when they are missing, builds
+ * what is stale, then runs the task. Progress goes to stderr; stdout belongs to the task.
+ */
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { taskCheck } from './bootstrap/check.mjs';
+import { taskEnvironment } from './bootstrap/environment.mjs';
+import { installPackages } from './bootstrap/install.mjs';
+import { withLock } from './bootstrap/lock.mjs';
+import { fail, root, say, TaskError } from './bootstrap/log.mjs';
+import { runThrough } from './bootstrap/process.mjs';
+import { taskTest } from './bootstrap/test.mjs';
+import { ensureTools } from './bootstrap/tools.mjs';
+import { buildStale, recordBuild, sourceStamp } from './bootstrap/build-stamp.mjs';
+import { turbo } from './bootstrap/turbo.mjs';
+
+const cliMain = join(root, 'apps', 'cli', 'dist', 'main.js');
+const demoArguments = ['run', '-p', 'Once upon a time', '-n', '100', '--seed', '7'];
+const usage = 'usage: node scripts/bootstrap.mjs demo|test|check|winnow|turbo|setup [arguments]';
+
+/** Tools and packages; cheap when nothing changed. */
+async function prepare() {
+  const tools = await ensureTools();
+  await installPackages(tools);
+  return tools;
+}
+
+/** Builds the command line program and all it depends on, unless a look at the files shows that nothing changed. */
+async function buildProgram(tools) {
+  if (!buildStale()) return;
+  await withLock('build', async () => {
+    if (!buildStale()) return;
+    const builtFrom = sourceStamp();
+    say('building (cached by turbo) ...');
+    const code = await turbo(tools, ['run', 'build', '--filter=@winnow/cli...', '--output-logs=errors-only'], {
+      quiet: true,
+    });
+    if (code !== 0) fail('the build failed; its output is above', code);
+    if (!existsSync(cliMain)) fail('the build left no apps/cli/dist/main.js');
+    recordBuild(builtFrom);
+  });
+}
+
+async function runProgram(tools, programArguments) {
+  await buildProgram(tools);
+  const cwd = process.env.npm_lifecycle_event && process.env.INIT_CWD ? process.env.INIT_CWD : process.cwd();
+  return runThrough(tools.node, [cliMain, ...programArguments], { cwd, env: process.env });
+}
+
+const tasks = {
+  setup: async () => {
+    await prepare();
+    return 0;
+  },
+  demo: async (rest) => {
+    const tools = await prepare();
+    return runProgram(tools, [...demoArguments, ...rest]);
+  },
+  winnow: async (rest) => runProgram(await prepare(), rest),
+  test: async (rest) => taskTest(await prepare(), rest),
+  check: async (rest) => taskCheck(await prepare(), rest),
+  turbo: async (rest) => {
+    const tools = await prepare();
+    return turbo(tools, rest, { env: taskEnvironment(tools) });
+  },
+};
+
+async function main() {
+  const [name, ...rest] = process.argv.slice(2);
+  const task = Object.hasOwn(tasks, name ?? '') ? tasks[name] : undefined;
+  if (!task) fail(usage, 2);
+  if (rest[0] === '--') rest.shift();
+  return task(rest);
+}
+
+main().then(
+  (code) => {
+    process.exitCode = code;
+  },
+  (error) => {
+    process.exitCode = error instanceof TaskError ? error.exitCode : 1;
+    process.stderr.write(`winnow: ${error instanceof TaskError ? error.message : (error.stack ?? error)}\n`);
+  },
+);

@@ -1,0 +1,75 @@
+/** `pnpm check`: every gate through turbo, then a table of gates. `--filter` is the inner loop of one package. */
+import { readdirSync, readFileSync, rmSync } from 'node:fs';
+import { join, relative } from 'node:path';
+import { toolEnvironment } from './environment.mjs';
+import { root, say, seconds } from './log.mjs';
+import { runThrough } from './process.mjs';
+import { parseSelection } from './selection.mjs';
+import { closingLine, exitCodeOf, runWithReports } from './test.mjs';
+import { turbo } from './turbo.mjs';
+
+const usage = 'usage: pnpm check [--filter <package>] [--force] [--update]';
+const rootGates = ['gate:format', 'gate:lint', 'gate:knip', 'gate:workspace', 'gate:changesets', 'gate:examples'];
+const packageGates = ['typecheck', 'build', 'test', 'gates'];
+const runsFolder = join(root, '.turbo', 'runs');
+
+function runSummaries() {
+  try {
+    return readdirSync(runsFolder).filter((file) => file.endsWith('.json'));
+  } catch {
+    return [];
+  }
+}
+
+/** One line for each gate: how many packages passed, which failed, how many came from the cache. */
+function printTable(summaryFile, print) {
+  const { tasks } = JSON.parse(readFileSync(join(runsFolder, summaryFile), 'utf8'));
+  const gates = new Map();
+  for (const task of tasks) {
+    if (task.task === 'transit' || (task.command ?? '<NONEXISTENT>') === '<NONEXISTENT>') continue;
+    const row = gates.get(task.task) ?? { passed: 0, cached: 0, failed: [] };
+    const isCached = task.cache?.status === 'HIT';
+    if (isCached || task.execution?.exitCode === 0) row.passed += 1;
+    else row.failed.push(task.package === '//' ? 'root' : task.package);
+    if (isCached) row.cached += 1;
+    gates.set(task.task, row);
+  }
+  print('gates:');
+  for (const [name, { passed, cached, failed }] of gates) {
+    const verdict = failed.length === 0 ? 'ok    ' : 'FAILED';
+    const where = failed.length === 0 ? '' : `  ${failed.join(', ')}`;
+    print(`  ${verdict} ${name.replace('gate:', '').padEnd(12)} ${passed} passed (${cached} cached)${where}`);
+  }
+}
+
+/** Rewrites the API snapshots of the selected packages. */
+async function update(tools, selected, filters) {
+  const code = await turbo(tools, ['run', 'build', '--output-logs=errors-only', ...filters]);
+  if (code !== 0) return code;
+  const main = join(root, 'tools', 'gates', 'src', 'main.ts');
+  const folders = [...(selected ?? [])].map((folder) => relative(root, folder));
+  return runThrough(tools.node, [main, 'update', ...folders], { cwd: root, env: toolEnvironment(tools) });
+}
+
+export async function taskCheck(tools, rest) {
+  const { selected, filters, flags } = parseSelection(rest, ['--force', '--update'], usage);
+  if (flags.includes('--update')) return update(tools, selected, filters);
+  const print = (line) => process.stdout.write(`${line}\n`);
+  const startMs = Date.now();
+  say('checking: format, lint, types, layers, structure, knip, tests, build, packages, API, size, examples, docs ...');
+  const tasks = selected
+    ? ['gate:format', 'gate:lint', 'gate:workspace', ...packageGates]
+    : [...rootGates, ...packageGates, 'docs'];
+  const scope = selected ? [...filters, '--filter=//'] : [];
+  const before = new Set(runSummaries());
+  const options = ['--continue', '--output-logs=errors-only', '--summarize', ...scope, ...flags];
+  const outcome = await runWithReports(tools, [...tasks, ...options], { selected, print });
+  for (const file of runSummaries().filter((name) => !before.has(name))) {
+    printTable(file, print);
+    rmSync(join(runsFolder, file), { force: true });
+  }
+  const code = exitCodeOf(outcome);
+  print(`check ${code === 0 ? 'passed' : 'FAILED'} after ${seconds(startMs)}`);
+  print(closingLine(outcome.total));
+  return code;
+}

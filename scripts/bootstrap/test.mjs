@@ -1,0 +1,103 @@
+/** `npm test`: every package's tests through turbo, then one sum over all reports, cached ones included. */
+import { existsSync, readFileSync, rmSync } from 'node:fs';
+import { join, relative } from 'node:path';
+import { recordBuild, sourceStamp } from './build-stamp.mjs';
+import { workspaceFolders } from './install.mjs';
+import { withLock } from './lock.mjs';
+import { root, say, seconds } from './log.mjs';
+import { parseSelection } from './selection.mjs';
+import { turbo } from './turbo.mjs';
+
+/** Written by the vitest preset (packages/test-utils/vitest.mjs), restored by turbo for cached packages. */
+const reportPath = join('node_modules', '.vitest-report.json');
+
+function testedFolders() {
+  return workspaceFolders().filter((folder) => {
+    const { scripts = {} } = JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8'));
+    return folder !== root && scripts.test !== undefined;
+  });
+}
+
+/** Counts of one vitest report. A file that failed before any test of it ran counts as one failure. */
+export function countReport(report) {
+  const counts = { passed: 0, failed: 0, skipped: 0, skippedGroups: new Map() };
+  for (const file of report.testResults ?? []) {
+    let failedHere = 0;
+    for (const test of file.assertionResults ?? []) {
+      if (test.status === 'passed') counts.passed += 1;
+      else if (test.status === 'failed') failedHere += 1;
+      else {
+        counts.skipped += 1;
+        const group = test.ancestorTitles?.[0] ?? test.title;
+        counts.skippedGroups.set(group, (counts.skippedGroups.get(group) ?? 0) + 1);
+      }
+    }
+    if (file.status === 'failed' && failedHere === 0) failedHere = 1;
+    counts.failed += failedHere;
+  }
+  return counts;
+}
+
+/** Sums the reports of the given folders and prints one line for each. A missing report counts as one failure. */
+export function summarise(folders, print) {
+  const total = { passed: 0, failed: 0, skipped: 0 };
+  for (const folder of folders) {
+    const name = relative(root, folder);
+    const file = join(folder, reportPath);
+    if (!existsSync(file)) {
+      total.failed += 1;
+      print(`  ${name.padEnd(28)} no report: its tests did not run to their end`);
+      continue;
+    }
+    const counts = countReport(JSON.parse(readFileSync(file, 'utf8')));
+    for (const key of Object.keys(total)) total[key] += counts[key];
+    print(`  ${name.padEnd(28)} ${counts.passed} passed, ${counts.failed} failed, ${counts.skipped} skipped`);
+    for (const [group, number] of counts.skippedGroups) print(`      skipped ${number}: ${group}`);
+  }
+  return total;
+}
+
+/**
+ * Runs turbo with tasks that include `test`, alone, and sums the reports. Without `selected` all packages must report.
+ * Resolves to turbo's exit code and the sum.
+ */
+export async function runWithReports(tools, turboArguments, { selected, print }) {
+  return withLock('test', async () => {
+    const startMs = Date.now();
+    const builtFrom = sourceStamp();
+    const folders = testedFolders();
+    for (const folder of folders) rmSync(join(folder, reportPath), { force: true });
+    const code = await turbo(tools, ['run', ...turboArguments]);
+    print(`tests (${seconds(startMs)}):`);
+    const total = summarise(selected ? folders.filter((folder) => selected.has(folder)) : folders, print);
+    if (code !== 0 && total.failed === 0) {
+      print('  a task failed before or after its tests, counted as one failure; its output is above');
+      total.failed = 1;
+    }
+    if (code === 0 && selected === undefined) recordBuild(builtFrom);
+    return { code, total };
+  });
+}
+
+/** Exit code of a run: turbo's, or 1 when a test failed or none ran. */
+export function exitCodeOf({ code, total }) {
+  if (code !== 0) return code;
+  return total.failed > 0 || total.passed === 0 ? 1 : 0;
+}
+
+export function closingLine({ passed, failed, skipped }) {
+  return `${passed} passed, ${failed} failed, ${skipped} skipped`;
+}
+
+const usage = 'usage: npm test -- [--filter <package>] [--force]';
+
+export async function taskTest(tools, rest) {
+  const { selected, names, filters, flags } = parseSelection(rest, ['--force'], usage);
+  say(`running the tests of ${selected ? names.join(', ') : 'all packages'} (cached by turbo) ...`);
+  const print = (line) => process.stdout.write(`${line}\n`);
+  const options = ['--continue', '--output-logs=errors-only', ...filters, ...flags];
+  const outcome = await runWithReports(tools, ['test', ...options], { selected, print });
+  if (outcome.total.passed + outcome.total.failed === 0) say('no test ran');
+  print(closingLine(outcome.total));
+  return exitCodeOf(outcome);
+}

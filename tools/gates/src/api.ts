@@ -1,0 +1,213 @@
+/**
+ * Public surface of a built package as text, compared with the committed `api.txt`. Follows the re-exports of every entry's
+ * declarations to the statements themselves, and from there to the types they mention, so that a changed signature shows
+ * however deep it sits. Comments and layout do not count.
+ */
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { dirname, join, relative } from 'node:path';
+import { parseFile, walk } from './imports.ts';
+import { readJson, slashed, type Manifest } from './workspace.ts';
+
+interface Target {
+  readonly file: string;
+  readonly name: string;
+}
+
+interface Declarations {
+  /** Statements by declared name; overloads and merged declarations have several. */
+  readonly local: Map<string, Statement[]>;
+  /** Local name to where it comes from; the name `*` stands for a whole module. */
+  readonly imported: Map<string, Target>;
+  readonly exported: Map<string, Target>;
+}
+
+interface Statement {
+  readonly text: string;
+  /** Identifiers it mentions. */
+  readonly mentions: ReadonlySet<string>;
+}
+
+interface ExportedName {
+  readonly type: string;
+  readonly name?: string;
+  readonly value?: string;
+}
+
+const snapshotName = 'api.txt';
+
+class Reader {
+  readonly #modules = new Map<string, Declarations>();
+
+  read(file: string): Declarations {
+    const known = this.#modules.get(file);
+    if (known) return known;
+    const declarations: Declarations = { local: new Map(), imported: new Map(), exported: new Map() };
+    this.#modules.set(file, declarations);
+    const text = readFileSync(file, 'utf8');
+    const { program, comments } = parseFile(file, text);
+    for (const node of program.body) {
+      if (node.type === 'ImportDeclaration') {
+        for (const item of node.specifiers) {
+          const name = item.type === 'ImportSpecifier' ? nameOf(item.imported) : '*';
+          declarations.imported.set(item.local.name, { file: resolve(file, node.source.value), name });
+        }
+      } else if (node.type === 'ExportNamedDeclaration' && node.declaration === null) {
+        for (const item of node.specifiers) {
+          const from = node.source === null ? file : resolve(file, node.source.value);
+          declarations.exported.set(nameOf(item.exported), { file: from, name: nameOf(item.local) });
+        }
+      } else if (node.type === 'ExportAllDeclaration') {
+        throw new Error(`${file}: "export *" has no place in the public surface`);
+      } else {
+        const isExport = node.type === 'ExportNamedDeclaration' || node.type === 'ExportDefaultDeclaration';
+        const declaration = isExport ? node.declaration : node;
+        const statement = {
+          text: normalise(text, node.start, node.end, comments),
+          mentions: identifiers(node),
+        };
+        const names = node.type === 'ExportDefaultDeclaration' ? ['default'] : declaredNames(declaration);
+        for (const name of names) {
+          declarations.local.set(name, [...(declarations.local.get(name) ?? []), statement]);
+          if (isExport) declarations.exported.set(name, { file, name });
+        }
+      }
+    }
+    return declarations;
+  }
+
+  /** Follows re-exports and imports to the module that declares the name; undefined when that is another package. */
+  find(target: Target, depth = 0): Target | undefined {
+    if (depth > 50) throw new Error(`${target.file}: re-exports of "${target.name}" run in a circle`);
+    if (target.name === '*' || !target.file.endsWith('.d.ts') || !existsSync(target.file)) return undefined;
+    const { local, imported, exported } = this.read(target.file);
+    if (local.has(target.name)) return target;
+    const next = exported.get(target.name) ?? imported.get(target.name);
+    if (!next || (next.file === target.file && next.name === target.name)) {
+      const viaImport = imported.get(target.name);
+      if (viaImport) return this.find(viaImport, depth + 1);
+      throw new Error(`${target.file}: "${target.name}" is exported and not declared`);
+    }
+    if (next.file === target.file && imported.has(next.name)) {
+      return this.find(imported.get(next.name) ?? next, depth + 1);
+    }
+    return this.find(next, depth + 1);
+  }
+}
+
+function nameOf(name: ExportedName): string {
+  return name.type === 'Literal' ? String(name.value) : String(name.name);
+}
+
+/** Declaration file of a relative import, or the specifier itself when it names a package. */
+function resolve(file: string, specifier: string): string {
+  return specifier.startsWith('.') ? join(dirname(file), specifier.replace(/\.js$/, '.d.ts')) : specifier;
+}
+
+function declaredNames(node: unknown): string[] {
+  const declaration = node as { type: string; id?: { name?: string }; declarations?: { id: { name: string } }[] };
+  if (declaration.declarations) return declaration.declarations.map(({ id }) => id.name);
+  return declaration.id?.name === undefined ? [] : [declaration.id.name];
+}
+
+function identifiers(node: unknown): Set<string> {
+  const names = new Set<string>();
+  walk(node, (child) => {
+    if (child.type === 'Identifier') names.add(String(child['name']));
+  });
+  return names;
+}
+
+function normalise(
+  text: string,
+  start: number,
+  end: number,
+  comments: readonly { start: number; end: number }[],
+): string {
+  let result = '';
+  let from = start;
+  for (const comment of comments) {
+    if (comment.start < from || comment.end > end) continue;
+    result += text.slice(from, comment.start);
+    from = comment.end;
+  }
+  result += text.slice(from, end);
+  return result
+    .replace(/\s+/g, ' ')
+    .replace(/^export (declare )?/, '')
+    .replace(/^declare /, '')
+    .trim();
+}
+
+/** The text of the snapshot. Needs the build output. */
+export function describeApi(folder: string): string {
+  const manifest = readJson<Manifest>(join(folder, 'package.json'));
+  const reader = new Reader();
+  const lines = [`Public surface of ${manifest.name}. Written by "pnpm check --update"; changes here are API changes.`];
+  const seen = new Set<string>();
+  const queue: Target[] = [];
+  const visit = (target: Target, statements: readonly Statement[]): void => {
+    seen.add(`${target.file} ${target.name}`);
+    for (const { mentions } of statements) for (const name of mentions) queue.push({ file: target.file, name });
+  };
+  let numExports = 0;
+  for (const [path, conditions] of Object.entries(manifest.exports ?? {})) {
+    const types = typeof conditions === 'object' ? (conditions as Record<string, string>)['types'] : undefined;
+    if (types === undefined) continue;
+    const file = join(folder, types);
+    if (!existsSync(file)) throw new Error(`${manifest.name}: ${types} is missing, build first`);
+    lines.push('', `== ${path}`);
+    for (const [name] of [...reader.read(file).exported].sort(([a], [b]) => (a < b ? -1 : 1))) {
+      numExports += 1;
+      const target = reader.find({ file, name });
+      const statements = target ? (reader.read(target.file).local.get(target.name) ?? []) : [];
+      if (target) visit(target, statements);
+      const rename = target && target.name !== name ? ` (declared as ${target.name})` : '';
+      lines.push(`${name}${rename}: ${target ? statements.map(({ text }) => text).join(' ') : 'from another package'}`);
+    }
+  }
+  if (numExports === 0) throw new Error(`${manifest.name}: no export found in its declarations`);
+  lines.push('', '== reachable, not exported', ...reachable(reader, queue, seen, visit, folder));
+  return `${lines.join('\n')}\n`;
+}
+
+function reachable(
+  reader: Reader,
+  queue: Target[],
+  seen: Set<string>,
+  visit: (target: Target, statements: readonly Statement[]) => void,
+  folder: string,
+): string[] {
+  const lines: string[] = [];
+  for (let mention = queue.pop(); mention; mention = queue.pop()) {
+    const { local, imported } = reader.read(mention.file);
+    const isLocal = local.has(mention.name);
+    const from = isLocal ? mention : imported.get(mention.name);
+    const target = from && reader.find(from);
+    if (!target || seen.has(`${target.file} ${target.name}`)) continue;
+    const statements = reader.read(target.file).local.get(target.name) ?? [];
+    visit(target, statements);
+    const where = slashed(relative(join(folder, 'dist'), target.file));
+    lines.push(`${target.name} (${where}): ${statements.map(({ text }) => text).join(' ')}`);
+  }
+  return lines.sort();
+}
+
+/** Compares with `api.txt`, or writes it with `update`. */
+export function checkApi(folder: string, update: boolean): string[] {
+  const path = join(folder, snapshotName);
+  const actual = describeApi(folder);
+  if (update) {
+    writeFileSync(path, actual);
+    return [];
+  }
+  if (!existsSync(path)) return [`${snapshotName} is missing; write it with "pnpm check --update"`];
+  const expected = readFileSync(path, 'utf8').replaceAll('\r\n', '\n');
+  if (expected === actual) return [];
+  const before = new Set(expected.split('\n'));
+  const after = new Set(actual.split('\n'));
+  const removed = [...before].filter((line) => !after.has(line)).map((line) => `  - ${line}`);
+  const added = [...after].filter((line) => !before.has(line)).map((line) => `  + ${line}`);
+  return [
+    ['the public surface changed; if intended, "pnpm check --update" and commit:', ...removed, ...added].join('\n'),
+  ];
+}

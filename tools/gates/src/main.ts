@@ -1,0 +1,81 @@
+/** Command line of the gates: `workspace`, `changesets`, `examples` at the root, `package` in a package's folder. */
+import { existsSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { checkApi } from './api.ts';
+import { checkBoundaries } from './boundaries.ts';
+import { checkCatalog } from './catalog.ts';
+import { checkChangesets } from './changesets.ts';
+import { checkExamples, linkedPackages } from './examples.ts';
+import { checkArchive, checkAttw, checkPublint, withArchive } from './publish.ts';
+import { checkSize, type SizeBudgets } from './size.ts';
+import { checkStructure } from './structure.ts';
+import { checkText } from './text-scan.ts';
+import { readJson, readWorkspace } from './workspace.ts';
+
+const root = join(dirname(fileURLToPath(import.meta.url)), '..', '..', '..');
+let numProblems = 0;
+
+function report(gate: string, problems: readonly string[], notes: readonly string[] = []): void {
+  numProblems += problems.length;
+  process.stdout.write(`${problems.length === 0 ? 'ok  ' : 'FAIL'} ${gate}\n`);
+  for (const note of notes) process.stdout.write(`       ${note.replaceAll('\n', '\n       ')}\n`);
+  for (const problem of problems) process.stdout.write(`     ${problem.replaceAll('\n', '\n     ')}\n`);
+}
+
+function checkWorkspace(): void {
+  const workspace = readWorkspace(root);
+  report('layers', checkBoundaries(workspace));
+  const structure = checkStructure(workspace);
+  report('house structure', structure.problems, structure.warnings);
+  report('catalog', checkCatalog(workspace));
+  report('text', checkText(root));
+}
+
+async function checkPackage(folder: string): Promise<void> {
+  const workspace = readWorkspace(root);
+  const entry = workspace.packages.find((other) => other.folder === folder);
+  if (!entry) throw new Error('run "gates package" in the folder of a package');
+  await withArchive(folder, async (archive) => {
+    report('publint', await checkPublint(folder, archive));
+    report('attw', checkAttw(archive));
+    report('archive', checkArchive(archive));
+  });
+  report('api', checkApi(folder, false));
+  const size = await checkSize(folder, readJson<SizeBudgets>(join(root, 'size-budgets.json')));
+  report('size', size.problems, size.lines);
+  const readme = join(folder, 'README.md');
+  report('examples', await checkExamples(workspace, folder, readme, linkedPackages(workspace, entry)));
+}
+
+/** Rewrites the API snapshots of the given folders, or of all public packages. */
+function updateSnapshots(locations: readonly string[]): void {
+  for (const { folder, location, manifest } of readWorkspace(root).packages) {
+    const isPublic = manifest.private !== true && manifest.exports !== undefined;
+    if (locations.length === 0 ? isPublic : locations.includes(location)) {
+      report(`api snapshot of ${location}`, checkApi(folder, true));
+    }
+  }
+}
+
+async function checkRootExamples(): Promise<void> {
+  const workspace = readWorkspace(root);
+  const libraries = workspace.packages.filter(({ folder }) => existsSync(join(folder, 'dist', 'index.js')));
+  report('examples', await checkExamples(workspace, root, join(root, 'README.md'), libraries));
+}
+
+const gates: Readonly<Record<string, () => void | Promise<void>>> = {
+  workspace: checkWorkspace,
+  package: () => checkPackage(process.cwd()),
+  examples: checkRootExamples,
+  update: () => updateSnapshots(process.argv.slice(3)),
+  changesets: () => {
+    const { problems, notes } = checkChangesets(readWorkspace(root));
+    report('changesets', problems, notes);
+  },
+};
+
+const gate = gates[process.argv[2] ?? ''];
+if (gate) await gate();
+else throw new Error(`usage: gates ${Object.keys(gates).join('|')}`);
+if (numProblems > 0) process.exitCode = 1;

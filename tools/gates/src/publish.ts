@@ -1,0 +1,64 @@
+/** What npm would publish: packs the package and looks at the archive with publint and attw and for files that must not go out. */
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { publint } from 'publint';
+import { formatMessage } from 'publint/utils';
+import { programOf, runProgram } from './run.ts';
+import { listTarball } from './tarball.ts';
+import { readJson, type Manifest } from './workspace.ts';
+
+const here = dirname(fileURLToPath(import.meta.url));
+
+/** Packs `folder` and gives the archive to `use`; removes it afterwards. */
+export async function withArchive<T>(folder: string, use: (archive: string) => T | Promise<T>): Promise<T> {
+  const target = mkdtempSync(join(tmpdir(), 'winnow-pack-'));
+  try {
+    const packed = runProgram('pnpm', ['pack', '--pack-destination', target], { cwd: folder });
+    const name = readdirSync(target).find((file) => file.endsWith('.tgz'));
+    if (packed.code !== 0 || name === undefined) throw new Error(`pnpm pack failed:\n${packed.output}`);
+    return await use(join(target, name));
+  } finally {
+    rmSync(target, { recursive: true, force: true });
+  }
+}
+
+export async function checkPublint(folder: string, archive: string): Promise<string[]> {
+  const bytes = readFileSync(archive);
+  const tarball = bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength) as ArrayBuffer;
+  const { messages } = await publint({ pkgDir: folder, pack: { tarball }, strict: true });
+  const manifest = readJson<Record<string, unknown>>(join(folder, 'package.json'));
+  return messages
+    .filter(({ type }) => type !== 'suggestion')
+    .map((message) => formatMessage(message, manifest, { color: false }) ?? message.code);
+}
+
+export function checkAttw(archive: string): string[] {
+  const program = programOf('@arethetypeswrong/cli', 'attw', join(here, '..'));
+  const outcome = runProgram(
+    process.execPath,
+    [program, archive, '--profile', 'esm-only', '--no-color', '--no-emoji', '--format', 'ascii'],
+    { cwd: dirname(archive) },
+  );
+  return outcome.code === 0 ? [] : [outcome.output.trim()];
+}
+
+/** The archive holds the build, the sources and the papers, and nothing of the tests. */
+export function checkArchive(archive: string): string[] {
+  const problems: string[] = [];
+  const files = listTarball(readFileSync(archive));
+  for (const wanted of ['package.json', 'README.md', 'LICENSE', 'dist/index.js', 'dist/index.d.ts', 'src/index.ts']) {
+    if (!files.has(wanted)) problems.push(`the archive lacks ${wanted}`);
+  }
+  for (const name of files.keys()) {
+    if (/\.test\.(ts|js|d\.ts)$|__fixtures__|(^|\/)(test|bench)\//.test(name))
+      problems.push(`the archive holds ${name}`);
+  }
+  const manifest = new TextDecoder().decode(files.get('package.json') ?? new Uint8Array());
+  const parsed = JSON.parse(manifest === '' ? '{}' : manifest) as Manifest;
+  for (const [name, range] of Object.entries({ ...parsed.dependencies, ...parsed.peerDependencies })) {
+    if (/^(workspace|catalog):/.test(range)) problems.push(`the archive asks for ${name}@${range}`);
+  }
+  return problems;
+}

@@ -1,0 +1,50 @@
+/** Programs started by gates. */
+import { spawnSync } from 'node:child_process';
+import { createRequire } from 'node:module';
+import { dirname, join } from 'node:path';
+import { readJson } from './workspace.ts';
+
+export interface Outcome {
+  readonly code: number;
+  /** stdout and stderr. */
+  readonly output: string;
+}
+
+/** Runs a program to its end. A program that cannot start or runs past the limit has code 1 and says so. */
+export function runProgram(
+  command: string,
+  programArguments: readonly string[],
+  options: { cwd: string; timeoutMs?: number; env?: NodeJS.ProcessEnv },
+): Outcome {
+  const result = spawnSync(command, programArguments, {
+    cwd: options.cwd,
+    env: options.env ?? process.env,
+    encoding: 'utf8',
+    timeout: options.timeoutMs ?? 300_000,
+    maxBuffer: 64 * 1024 * 1024,
+  });
+  const problem = result.error ? `${result.error.message}\n` : '';
+  return { code: result.status ?? 1, output: `${problem}${result.stdout ?? ''}${result.stderr ?? ''}` };
+}
+
+/** File of a program that an npm package brings, resolved as `fromFolder` would. */
+export function programOf(packageName: string, program: string, fromFolder: string): string {
+  const require = createRequire(join(fromFolder, 'package.json'));
+  const manifestPath = findManifest(packageName, require);
+  const { bin } = readJson<{ bin: string | Record<string, string> }>(manifestPath);
+  const file = typeof bin === 'string' ? bin : bin[program];
+  if (file === undefined) throw new Error(`${packageName} brings no program "${program}"`);
+  return join(dirname(manifestPath), file);
+}
+
+function findManifest(packageName: string, require: NodeJS.Require): string {
+  for (const folder of require.resolve.paths(packageName) ?? []) {
+    const path = join(folder, packageName, 'package.json');
+    try {
+      return require.resolve(path);
+    } catch {
+      // Look further up.
+    }
+  }
+  throw new Error(`${packageName} is not installed`);
+}

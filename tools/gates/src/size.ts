@@ -1,0 +1,60 @@
+/** Size of each entry point as a user's bundle carries it: bundled with all it needs, minified, compressed. */
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { gzipSync } from 'node:zlib';
+import { build } from 'esbuild';
+import { readJson, type Manifest } from './workspace.ts';
+
+/** Bytes by package name and export path. */
+export type SizeBudgets = Readonly<Record<string, Readonly<Record<string, number>>>>;
+
+export async function bundledSizeBytes(folder: string, file: string, external: readonly string[]): Promise<number> {
+  const result = await build({
+    entryPoints: [join(folder, file)],
+    absWorkingDir: folder,
+    bundle: true,
+    minify: true,
+    write: false,
+    format: 'esm',
+    platform: file.includes('.node.') ? 'node' : 'neutral',
+    mainFields: ['module', 'main'],
+    target: 'es2024',
+    external: ['node:*', ...external],
+    logLevel: 'silent',
+  });
+  const output = result.outputFiles[0];
+  if (!output) throw new Error(`${file}: the bundler wrote nothing`);
+  return gzipSync(output.contents, { level: 9 }).length;
+}
+
+export interface SizeReport {
+  readonly problems: string[];
+  readonly lines: string[];
+}
+
+/** Every export with code must have a budget and keep it. */
+export async function checkSize(folder: string, budgets: SizeBudgets): Promise<SizeReport> {
+  const manifest = readJson<Manifest>(join(folder, 'package.json'));
+  const budget = budgets[manifest.name] ?? {};
+  const report: SizeReport = { problems: [], lines: [] };
+  for (const [path, conditions] of Object.entries(manifest.exports ?? {})) {
+    if (typeof conditions !== 'object' || conditions === null) continue;
+    const file = (conditions as Record<string, string>)['default'] ?? '';
+    if (!existsSync(join(folder, file))) {
+      report.problems.push(`exports["${path}"]: ${file} is missing, build first`);
+      continue;
+    }
+    const sizeBytes = await bundledSizeBytes(folder, file, Object.keys(manifest.peerDependencies ?? {}));
+    const limit = budget[path];
+    if (limit === undefined) {
+      report.problems.push(
+        `size-budgets.json has no budget for ${manifest.name} "${path}" (it has ${sizeBytes} bytes)`,
+      );
+    } else if (sizeBytes > limit) {
+      report.problems.push(`"${path}" has ${sizeBytes} bytes bundled and compressed, more than its budget of ${limit}`);
+    } else {
+      report.lines.push(`"${path}" ${sizeBytes} of ${limit} bytes`);
+    }
+  }
+  return report;
+}

@@ -1,0 +1,119 @@
+/** House structure: what a package folder holds, what `index.ts` may say, how long files may grow, what text must not name. */
+import { existsSync, readFileSync } from 'node:fs';
+import { join, posix } from 'node:path';
+import { parseFile } from './imports.ts';
+import { listFiles, type Workspace, type WorkspacePackage } from './workspace.ts';
+
+const maxFileLines = 450;
+const warnFileLines = 400;
+const maxReadmeLines = 90;
+
+export interface Findings {
+  readonly problems: string[];
+  readonly warnings: string[];
+}
+
+export function checkStructure(workspace: Workspace): Findings {
+  const findings: Findings = { problems: [], warnings: [] };
+  let numSources = 0;
+  for (const entry of workspace.packages) {
+    const expectedName = `@winnow/${posix.basename(entry.location)}`;
+    if (entry.name !== expectedName) findings.problems.push(`${entry.location}: the name must be ${expectedName}`);
+    if (existsSync(join(entry.folder, 'src', 'index.ts'))) checkLibrary(entry, findings.problems);
+    const files = listFiles(entry.folder);
+    checkFixtures(entry, files, findings.problems);
+    for (const file of files.filter((path) => /\.(ts|mts|mjs)$/.test(path) && !path.includes('__fixtures__/'))) {
+      numSources += 1;
+      checkSource(entry, file, findings);
+    }
+  }
+  if (numSources === 0) findings.problems.push('structure: no source file was found, so nothing was checked');
+  return findings;
+}
+
+function checkLibrary(entry: WorkspacePackage, problems: string[]): void {
+  const { manifest, location } = entry;
+  const complain = (text: string): void => {
+    problems.push(`${location}: ${text}`);
+  };
+  for (const name of ['README.md', 'tsconfig.json', 'tsconfig.build.json', 'tsup.config.mjs', 'vitest.config.mjs']) {
+    if (!existsSync(join(entry.folder, name))) complain(`${name} is missing`);
+  }
+  for (const script of ['build', 'typecheck', 'test']) {
+    if (manifest.scripts?.[script] === undefined) complain(`package.json: script "${script}" is missing`);
+  }
+  if (manifest.type !== 'module') complain('package.json: "type" must be "module"');
+  if (manifest.license !== 'MIT') complain('package.json: "license" must be "MIT"');
+  if (manifest.sideEffects !== false) complain('package.json: "sideEffects" must be false, importing does nothing');
+  if (manifest.engines?.['node'] !== '>=22.12.0') complain('package.json: engines.node must be ">=22.12.0"');
+  for (const wanted of ['dist', 'src', '!src/**/*.test.ts', '!src/**/__fixtures__']) {
+    if (!manifest.files?.includes(wanted)) complain(`package.json: "files" must include "${wanted}"`);
+  }
+  checkExports(entry, complain);
+  if (listFiles(entry.folder, (path) => path.endsWith('.test.ts')).length === 0) complain('no test file (*.test.ts)');
+  for (const index of listFiles(join(entry.folder, 'src'), (path) => /^index(\.node|\.browser)?\.ts$/.test(path))) {
+    problems.push(...checkIndex(`${location}/src/${index}`, readFileSync(join(entry.folder, 'src', index), 'utf8')));
+  }
+  if (manifest.private !== true) {
+    if (manifest.scripts?.['gates'] === undefined) complain('package.json: script "gates" is missing');
+    checkReadme(entry, complain);
+  }
+}
+
+function checkExports(entry: WorkspacePackage, complain: (text: string) => void): void {
+  for (const [path, target] of Object.entries(entry.manifest.exports ?? {})) {
+    if (typeof target === 'string') continue;
+    const conditions = Object.keys(target as object);
+    if (conditions.join(' ') !== '@winnow/source types default') {
+      complain(`package.json: exports["${path}"] must give @winnow/source, types, default in this order`);
+    }
+    const source = (target as Record<string, string>)['@winnow/source'];
+    if (source !== undefined && !existsSync(join(entry.folder, source))) complain(`exports["${path}"]: no ${source}`);
+  }
+  if (!entry.manifest.exports?.['.']) complain('package.json: exports["."] is missing');
+  if (!entry.manifest.exports?.['./package.json']) complain('package.json: exports["./package.json"] is missing');
+}
+
+function checkReadme(entry: WorkspacePackage, complain: (text: string) => void): void {
+  const path = join(entry.folder, 'README.md');
+  if (!existsSync(path)) return;
+  const text = readFileSync(path, 'utf8');
+  const numLines = text.trimEnd().split('\n').length;
+  if (numLines > maxReadmeLines) complain(`README.md: ${numLines} lines, at most ${maxReadmeLines} fit a screen`);
+  if (!/^```ts$/m.test(text)) complain('README.md: an example in a ```ts block is missing');
+}
+
+/** An entry file says by name what is public and does nothing else. */
+export function checkIndex(path: string, text: string): string[] {
+  const problems: string[] = [];
+  for (const node of parseFile(path, text).program.body) {
+    if (node.type === 'ExportAllDeclaration')
+      problems.push(`${path}: "export *" hides what is public, name the exports`);
+    else if (node.type === 'ExportNamedDeclaration' && node.declaration === null) continue;
+    else if (node.type !== 'ImportDeclaration')
+      problems.push(`${path}: holds logic (${node.type}), only exports belong here`);
+  }
+  return problems;
+}
+
+function checkFixtures(entry: WorkspacePackage, files: readonly string[], problems: string[]): void {
+  const folders = new Set<string>();
+  for (const file of files) {
+    const match = /^(.*__fixtures__)\//.exec(file);
+    if (match?.[1] !== undefined) folders.add(match[1]);
+  }
+  for (const folder of folders) {
+    if (!files.includes(`${folder}/ORIGIN.md`)) problems.push(`${entry.location}/${folder}: ORIGIN.md is missing`);
+  }
+}
+
+function checkSource(entry: WorkspacePackage, file: string, findings: Findings): void {
+  const path = `${entry.location}/${file}`;
+  const text = readFileSync(join(entry.folder, file), 'utf8');
+  const numLines = text.trimEnd().split('\n').length;
+  if (numLines > maxFileLines) findings.problems.push(`${path}: ${numLines} lines, more than ${maxFileLines}`);
+  else if (numLines > warnFileLines) findings.warnings.push(`${path}: ${numLines} lines, aim for ${warnFileLines}`);
+  if (!/^[a-z0-9]+(-[a-z0-9]+)*(\.[a-z0-9-]+)*$/.test(posix.basename(file))) {
+    findings.problems.push(`${path}: file names are kebab-case`);
+  }
+}

@@ -1,0 +1,39 @@
+/** Text that must not be in the repository: paths of one machine and hosts of package registries. */
+import { readFileSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import { listFiles } from './workspace.ts';
+
+/** Written in pieces, so that this file does not report itself. */
+const forbidden: readonly { readonly what: string; readonly pattern: RegExp }[] = [
+  { what: 'path of one machine', pattern: new RegExp(`(?<![\\w.~-])/(${['work', 'tmp', 'root'].join('|')})/[\\w.@-]`) },
+  { what: 'home folder', pattern: new RegExp(`(?<![\\w.])/(${['home', 'Users'].join('|')})/[a-z][\\w-]*/`) },
+  { what: 'home folder', pattern: /[A-Z]:\\\\?Users\\/ },
+  { what: 'registry host', pattern: /\b(npmjs|yarnpkg)\.(org|com)\b/ },
+  { what: 'registry host', pattern: /\b(registry|npm\.pkg)\.[a-z0-9-]+\.(org|com|net|dev|io)\b/ },
+];
+
+const textFile =
+  /\.(ts|mts|mjs|js|json|jsonc|md|ya?ml|sh|txt|html|css|wgsl|c|cc|h|toml)$|(^|\/)(run|LICENSE|\.[a-z]+rc|\.gitignore)$/;
+const maxScannedBytes = 4_000_000;
+
+/** Scans the files below `root`, without fixtures (they are data) and without generated documentation. */
+export function checkText(root: string): string[] {
+  const problems: string[] = [];
+  const accept = (path: string): boolean =>
+    textFile.test(path) &&
+    !path.includes('__fixtures__/') &&
+    !path.startsWith('docs/api/') &&
+    !path.endsWith('/api.txt');
+  for (const file of listFiles(root, accept)) {
+    const path = join(root, file);
+    if (statSync(path).size > maxScannedBytes) continue;
+    const lines = readFileSync(path, 'utf8').split('\n');
+    lines.forEach((line, index) => {
+      for (const { what, pattern } of forbidden) {
+        const match = pattern.exec(line);
+        if (match) problems.push(`${file}:${index + 1}: ${what}: ${match[0].trim()}`);
+      }
+    });
+  }
+  return problems;
+}

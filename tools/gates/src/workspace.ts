@@ -1,0 +1,114 @@
+/** The workspace as the gates see it: its packages with their manifests, read from the folders of pnpm-workspace.yaml. */
+import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
+import { join, relative } from 'node:path';
+import { parse } from 'yaml';
+
+export interface Manifest {
+  readonly name: string;
+  readonly private?: boolean;
+  readonly type?: string;
+  readonly license?: string;
+  readonly sideEffects?: unknown;
+  readonly engines?: Readonly<Record<string, string>>;
+  readonly files?: readonly string[];
+  readonly exports?: Readonly<Record<string, unknown>>;
+  readonly scripts?: Readonly<Record<string, string>>;
+  readonly dependencies?: Readonly<Record<string, string>>;
+  readonly devDependencies?: Readonly<Record<string, string>>;
+  readonly peerDependencies?: Readonly<Record<string, string>>;
+  readonly optionalDependencies?: Readonly<Record<string, string>>;
+}
+
+export interface WorkspacePackage {
+  /** `@winnow/tensor` */
+  readonly name: string;
+  /** `tensor`: the name in layers.json. */
+  readonly shortName: string;
+  readonly folder: string;
+  /** `packages/tensor` */
+  readonly location: string;
+  readonly manifest: Manifest;
+}
+
+export interface Workspace {
+  readonly root: string;
+  readonly rootManifest: Manifest;
+  readonly packages: readonly WorkspacePackage[];
+  /** Versions by catalog and package; the default catalog has the empty name. */
+  readonly catalogs: Readonly<Record<string, Readonly<Record<string, string>>>>;
+}
+
+/** Folders that no gate looks into. */
+const ignoredFolders = new Set(['node_modules', 'dist', '.git', '.turbo', '.cache', '.toolchain', 'coverage']);
+
+export function readJson<T>(path: string): T {
+  return JSON.parse(readFileSync(path, 'utf8')) as T;
+}
+
+/** Manifest fields that name what a package needs. */
+export const dependencyFields = [
+  'dependencies',
+  'optionalDependencies',
+  'peerDependencies',
+  'devDependencies',
+] as const;
+
+/**
+ * Reads the workspace at `root`.
+ * @throws {Error} when pnpm-workspace.yaml selects no package: a gate that reads nothing must not pass
+ */
+export function readWorkspace(root: string): Workspace {
+  const settings = parse(readFileSync(join(root, 'pnpm-workspace.yaml'), 'utf8')) as {
+    packages?: string[];
+    catalog?: Record<string, string>;
+    catalogs?: Record<string, Record<string, string>>;
+  };
+  const packages: WorkspacePackage[] = [];
+  for (const pattern of settings.packages ?? []) {
+    for (const folder of expand(root, pattern)) {
+      const path = join(folder, 'package.json');
+      if (!existsSync(path)) continue;
+      const manifest = readJson<Manifest>(path);
+      const shortName = manifest.name.replace(/^@[^/]+\//, '');
+      packages.push({ name: manifest.name, shortName, folder, location: slashed(relative(root, folder)), manifest });
+    }
+  }
+  if (packages.length === 0) throw new Error(`no workspace package found below ${root}`);
+  const rootManifest = readJson<Manifest>(join(root, 'package.json'));
+  return { root, rootManifest, packages, catalogs: { ...settings.catalogs, '': settings.catalog ?? {} } };
+}
+
+/** `packages/*` or a plain folder; other patterns are not in use. */
+function expand(root: string, pattern: string): string[] {
+  if (!pattern.endsWith('/*')) return [join(root, pattern)];
+  const parent = join(root, pattern.slice(0, -2));
+  if (!existsSync(parent)) return [];
+  return readdirSync(parent)
+    .sort()
+    .map((name) => join(parent, name))
+    .filter((folder) => statSync(folder).isDirectory());
+}
+
+export function slashed(path: string): string {
+  return path.replaceAll('\\', '/');
+}
+
+/** All files below `folder`, relative and with slashes, without dependencies and build output. */
+export function listFiles(folder: string, accept: (path: string) => boolean = () => true): string[] {
+  const found: string[] = [];
+  const visit = (path: string): void => {
+    for (const entry of readdirSync(path, { withFileTypes: true })) {
+      if (ignoredFolders.has(entry.name)) continue;
+      const child = join(path, entry.name);
+      if (entry.isDirectory()) visit(child);
+      else if (entry.isFile() && accept(slashed(relative(folder, child)))) found.push(slashed(relative(folder, child)));
+    }
+  };
+  if (existsSync(folder)) visit(folder);
+  return found.sort();
+}
+
+/** Whether a path inside a package is there for tests, benchmarks or configuration only and never published as code. */
+export function isDevelopmentFile(path: string): boolean {
+  return !path.startsWith('src/') || /\.test(-d)?\.ts$/.test(path) || path.includes('__fixtures__/');
+}
