@@ -1,1 +1,1 @@
-export {};
+export { openGgufFile } from './open-file.node.js';

@@ -1,0 +1,168 @@
+/** Opens one GGUF file of version 2 or 3: reads the header, checks it, and leaves the tensor data where it is. */
+import type { ByteSource, StoredTensor, TensorStore } from '@winnow/bytes';
+import { IoError, ReleasedError } from '@winnow/tensor';
+import { HeaderReader } from './header-reader.js';
+import { defaultGgufLimits, type GgufLimits } from './limits.js';
+import { GgufMetadata, metadataField, type GgufMetadataEntry } from './metadata.js';
+import { parseMetadata } from './parse-metadata.js';
+import { checkLayout, minTensorInfoBytes, parseTensorInfos, type TensorInfo } from './parse-tensors.js';
+
+/** Options of `openGguf`. */
+export interface OpenGgufOptions {
+  /** Limits to change; the others keep their defaults. */
+  readonly limits?: Partial<GgufLimits>;
+  /** Ends the reading of the header. */
+  readonly signal?: AbortSignal;
+}
+
+/** A tensor of a GGUF file. */
+export interface GgufTensor extends StoredTensor {
+  /** Where its data starts in its file. */
+  readonly byteOffset: number;
+  /** Which of `GgufFile.parts` holds it. */
+  readonly partIndex: number;
+}
+
+/** One of the files that a model is made of. */
+export interface GgufPart {
+  readonly name: string;
+  readonly sizeBytes: number;
+  /** Where the tensor data starts. */
+  readonly dataOffset: number;
+  readonly numTensors: number;
+}
+
+/** An open GGUF model. Tensor data is read on demand; `close` closes the source. */
+export interface GgufFile extends TensorStore {
+  readonly version: number;
+  readonly metadata: GgufMetadata;
+  /** Tensors start at multiples of this many bytes after `dataOffset`. */
+  readonly alignment: number;
+  readonly tensors: ReadonlyMap<string, GgufTensor>;
+  /** Where the tensor data starts (in a split model: in its first part). */
+  readonly dataOffset: number;
+  /** One for a plain file, all for a split one. */
+  readonly parts: readonly GgufPart[];
+}
+
+/** The alignment of a file that does not say. */
+export const defaultGgufAlignment = 32;
+
+// Name length, a byte of name, type, a byte of value.
+const minMetadataPairBytes = 8 + 1 + 4 + 1;
+
+/**
+ * Opens a GGUF file. Reads its header in growing chunks, never the tensor data. The result owns `source`; when opening
+ * fails, `source` stays open.
+ * @throws {FormatError} with byte offset and field, when the file is not GGUF v2 or v3 (little-endian), breaks the
+ * format or a limit, is truncated, or is one part of a split model (for which see `openSplitGguf`)
+ * @throws {IoError} when reading fails
+ */
+export async function openGguf(source: ByteSource, options: OpenGgufOptions = {}): Promise<GgufFile> {
+  const file = await openPart(source, 0, options);
+  const numParts = file.metadata.getInteger('split.count', 1);
+  if (numParts > 1) {
+    const no = file.metadata.getInteger('split.no', 0);
+    throw file.metadata.error(
+      'split.count',
+      `expected a whole model, got part ${no + 1} of ${numParts}: open it with openSplitGguf`,
+    );
+  }
+  return file;
+}
+
+/** Opens one file, whole or a part. */
+export async function openPart(source: ByteSource, partIndex: number, options: OpenGgufOptions): Promise<GgufFile> {
+  const limits = { ...defaultGgufLimits, ...options.limits };
+  const reader = new HeaderReader(source, limits, options.signal);
+  const version = await parseVersion(reader);
+  const numTensors = await reader.count('numTensors', minTensorInfoBytes, 'maxTensors');
+  const numPairs = await reader.count('numMetadataPairs', minMetadataPairBytes, 'maxMetadataPairs');
+  const entries = await parseMetadata(reader, numPairs);
+  const alignment = alignmentOf(reader, entries);
+  const infos = await parseTensorInfos(reader, numTensors);
+  const headerEnd = reader.cursor.position;
+  const dataOffset = headerEnd + ((alignment - (headerEnd % alignment)) % alignment);
+  checkLayout(reader, infos, alignment, dataOffset, source.sizeBytes);
+
+  let isOpen = true;
+  const tensors = new Map<string, GgufTensor>();
+  for (const info of infos) {
+    const byteOffset = dataOffset + info.relativeOffset;
+    tensors.set(
+      info.name,
+      createTensor(source, info, byteOffset, partIndex, () => isOpen),
+    );
+  }
+  return {
+    name: source.name,
+    version,
+    metadata: new GgufMetadata(source.name, entries),
+    alignment,
+    tensors,
+    dataOffset,
+    parts: [{ name: source.name, sizeBytes: source.sizeBytes, dataOffset, numTensors }],
+    async close() {
+      isOpen = false;
+      await source.close();
+    },
+  };
+}
+
+async function parseVersion(reader: HeaderReader): Promise<number> {
+  await reader.ensure(4, 'magic');
+  const magic = reader.cursor.bytes(4, 'magic');
+  const text = String.fromCharCode(...magic);
+  if (text !== 'GGUF') {
+    const found = [...magic].map((byte) => byte.toString(16).padStart(2, '0')).join(' ');
+    const old = ['lmgg', 'fmgg', 'tjgg', 'algg'].includes(text) ? ' (a GGML file from before GGUF)' : '';
+    throw reader.error('magic', `expected GGUF (47 47 55 46), got ${found}${old}`, 0);
+  }
+  const version = await reader.uint32('version');
+  if (version === 2 || version === 3) return version;
+  if (version !== 0 && (version & 0xffff) === 0) {
+    throw reader.error('version', 'expected a little-endian file, got a big-endian one: convert it first', 4);
+  }
+  throw reader.error('version', `expected 2 or 3, got ${version}`, 4);
+}
+
+function alignmentOf(reader: HeaderReader, entries: ReadonlyMap<string, GgufMetadataEntry>): number {
+  const key = 'general.alignment';
+  const entry = entries.get(key);
+  if (entry === undefined) return defaultGgufAlignment;
+  const { type, value } = entry.value;
+  if (type !== 'uint32') throw reader.error(metadataField(key), `expected uint32, got ${type}`, entry.byteOffset);
+  // a power of two has no bit in common with its predecessor
+  if (value === 0 || (value & (value - 1)) !== 0) {
+    throw reader.error(metadataField(key), `expected a power of two, got ${value}`, entry.byteOffset);
+  }
+  return value;
+}
+
+function createTensor(
+  source: ByteSource,
+  { name, dtype, shape, sizeBytes }: TensorInfo,
+  byteOffset: number,
+  partIndex: number,
+  isOpen: () => boolean,
+): GgufTensor {
+  return {
+    name,
+    dtype,
+    shape,
+    sizeBytes,
+    byteOffset,
+    partIndex,
+    async read(target, options = {}) {
+      if (!isOpen()) throw new ReleasedError(source.name);
+      const start = options.byteOffset ?? 0;
+      if (!Number.isSafeInteger(start) || start < 0 || start + target.byteLength > sizeBytes) {
+        throw new IoError({
+          source: `${source.name}: ${name}`,
+          message: `range outside of the tensor, expected [start, end) within [0, ${sizeBytes}), got [${start}, ${start + target.byteLength})`,
+        });
+      }
+      await source.read(byteOffset + start, target, options.signal === undefined ? {} : { signal: options.signal });
+    },
+  };
+}
