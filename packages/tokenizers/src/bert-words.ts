@@ -1,0 +1,72 @@
+/**
+ * BERT's basic tokenizer: words between white space, with every punctuation mark and CJK ideograph a word of its own,
+ * as llama.cpp cuts them: all combining marks (not only Mn) count as accents, and a decomposable character is replaced
+ * by the first character of its decomposition. `json-normalizer.ts` has the Hugging Face form.
+ * https://github.com/ggml-org/llama.cpp/blob/00ad355e009e83abf98f96a6ded7193b95763681/src/llama-vocab.cpp (wpm_session)
+ */
+import { charBit, charClass } from './char-class.js';
+
+export interface BertWordOptions {
+  readonly lowercase: boolean;
+  readonly stripAccents: boolean;
+}
+
+/** Cuts and normalises texts; remembers what it does with each character. */
+export class BertWords {
+  readonly #options: BertWordOptions;
+  // Normal form of each code point seen beyond ASCII; '' for one that is dropped.
+  readonly #forms = new Map<number, string>();
+
+  constructor(options: BertWordOptions) {
+    this.#options = options;
+  }
+
+  /** Calls `emit` with each word of a well-formed text. */
+  forEachWord(text: string, emit: (word: string) => void): void {
+    let word = '';
+    for (let index = 0; index < text.length;) {
+      const original = text.codePointAt(index)!;
+      index += original > 0xffff ? 2 : 1;
+      const codePoint = this.#options.stripAccents && original > 127 ? decomposedBase(original) : original;
+      const bits = charClass(codePoint);
+      if ((bits & charBit.whitespace) !== 0) {
+        if (word !== '') emit(word);
+        word = '';
+        continue;
+      }
+      if (codePoint === 0 || codePoint === 0xfffd || (bits & charBit.control) !== 0) continue;
+      if (this.#options.stripAccents && (bits & charBit.mark) !== 0) continue;
+      const form = this.#form(codePoint);
+      const isSymbol = codePoint < 0x7f && (bits & charBit.symbol) !== 0;
+      if (isSymbol || (bits & (charBit.punctuation | charBit.chinese)) !== 0) {
+        if (word !== '') emit(word);
+        word = '';
+        emit(form);
+      } else {
+        word += form;
+      }
+    }
+    if (word !== '') emit(word);
+  }
+
+  #form(codePoint: number): string {
+    let form = this.#forms.get(codePoint);
+    if (form === undefined) {
+      form = String.fromCodePoint(codePoint);
+      if (this.#options.lowercase) form = String.fromCodePoint(form.toLowerCase().codePointAt(0)!);
+      this.#forms.set(codePoint, form);
+    }
+    return form;
+  }
+}
+
+const bases = new Map<number, number>();
+
+function decomposedBase(codePoint: number): number {
+  let base = bases.get(codePoint);
+  if (base === undefined) {
+    base = String.fromCodePoint(codePoint).normalize('NFD').codePointAt(0)!;
+    bases.set(codePoint, base);
+  }
+  return base;
+}

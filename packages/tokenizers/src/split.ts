@@ -1,0 +1,110 @@
+/** Cutting a text into words with one regular expression after the other. */
+import { IdList } from './id-list.js';
+
+/** Appends the end offset of every piece of `text` to `ends`; pieces cover the text. */
+export type Splitter = (text: string, ends: IdList) => void;
+
+/** `\s` of JavaScript includes U+FEFF and lacks U+0085; the tokenizers mean Unicode's White_Space. */
+const WHITE_SPACE = '\\p{White_Space}';
+const NOT_WHITE_SPACE = '\\P{White_Space}';
+
+/** Compiles a pattern with the global flag; `\s` and `\S` get their Unicode meaning. Flag `v` allows `[A--B]`. */
+export function compilePattern(source: string, flag: 'u' | 'v' = 'u'): RegExp {
+  const unicode = source.replace(/\\(.)/gsu, (escape, character: string) =>
+    character === 's' ? WHITE_SPACE : character === 'S' ? NOT_WHITE_SPACE : escape,
+  );
+  return new RegExp(unicode, `g${flag}`);
+}
+
+/** Matches are pieces, and so is what lies between them. */
+export function patternSplitter(pattern: RegExp): Splitter {
+  return (text, ends) => {
+    let done = 0;
+    pattern.lastIndex = 0;
+    for (let match = pattern.exec(text); match !== null; match = pattern.exec(text)) {
+      const start = match.index;
+      const end = start + match[0].length;
+      if (start > done) ends.push(start);
+      if (end > start) ends.push(end);
+      else pattern.lastIndex += text.codePointAt(start)! > 0xffff ? 2 : 1;
+      if (end > done) done = end;
+    }
+    if (done < text.length) ends.push(text.length);
+  };
+}
+
+const NUMBER_RUN = /\p{N}+/gu;
+const ASCII_DIGIT_RUN = /[0-9]+/g;
+
+/** Cuts runs of numbers into groups of three counted from the right; what lies between runs is one piece. */
+export function numberGroupSplitter(): Splitter {
+  return groupSplitter(NUMBER_RUN, true);
+}
+
+/** The boundaries before each last three, six, ... ASCII digits of a run; a run's start stays joined to what precedes. */
+export function digitBoundarySplitter(): Splitter {
+  return groupSplitter(ASCII_DIGIT_RUN, false);
+}
+
+function groupSplitter(run: RegExp, isolated: boolean): Splitter {
+  return (text, ends) => {
+    let done = 0;
+    run.lastIndex = 0;
+    for (let match = run.exec(text); match !== null; match = run.exec(text)) {
+      const units = match[0];
+      const start = match.index;
+      const end = start + units.length;
+      const starts = codePointStarts(units);
+      const first = starts.length % 3;
+      if ((isolated || first === 0) && start > done) ends.push(start);
+      for (let index = first === 0 ? 3 : first; index < starts.length; index += 3) ends.push(start + starts[index]!);
+      done = start;
+      if (isolated) {
+        ends.push(end);
+        done = end;
+      }
+    }
+    if (done < text.length) ends.push(text.length);
+  };
+}
+
+function codePointStarts(text: string): number[] {
+  const starts: number[] = [];
+  for (let index = 0; index < text.length; index += text.codePointAt(index)! > 0xffff ? 2 : 1) starts.push(index);
+  return starts;
+}
+
+/** Runs of newlines and runs of anything else. */
+export function newlineSplitter(): Splitter {
+  return patternSplitter(/[^\n]+|\n+/g);
+}
+
+/** Applies splitters in turn, each within the pieces of the one before, so that none sees across a cut. */
+export function chainSplitters(splitters: readonly Splitter[]): Splitter {
+  if (splitters.length === 1) return splitters[0]!;
+  return (text, ends) => {
+    let current = new IdList();
+    if (text.length > 0) current.push(text.length);
+    let inner = new IdList();
+    splitters.forEach((splitter, stage) => {
+      const target = new IdList(current.length + 16);
+      let start = 0;
+      for (let index = 0; index < current.length; index++) {
+        const end = current.values[index]!;
+        if (stage === 0) {
+          splitter(text, target);
+        } else if (end - start === 1) {
+          target.push(end);
+        } else {
+          inner.truncate(0);
+          splitter(text.slice(start, end), inner);
+          for (let piece = 0; piece < inner.length; piece++) target.push(start + inner.values[piece]!);
+        }
+        start = end;
+      }
+      current = target;
+    });
+    inner = new IdList(0);
+    ends.pushAll(current.values, current.length);
+  };
+}
