@@ -114,7 +114,7 @@ export function decoder(dtype: DType): Decoder {
 
 /** Whether `encode` and `encoder` know this data type. */
 export function canEncode(dtype: DType): boolean {
-  return encoders[dtype] !== undefined;
+  return Object.hasOwn(encoders, dtype);
 }
 
 /**

@@ -55,7 +55,7 @@ export function tensorBytes(dtype: DType, shape: Shape): number {
 
 /** Row-major strides in elements: `[2, 3, 4]` gives `[12, 4, 1]`. */
 export function contiguousStrides(shape: Shape): number[] {
-  const strides = new Array<number>(shape.length);
+  const strides = Array.from({ length: shape.length }, () => 1);
   let stride = 1;
   for (let axis = shape.length - 1; axis >= 0; axis--) {
     strides[axis] = stride;

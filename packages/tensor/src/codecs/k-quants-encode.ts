@@ -6,7 +6,7 @@
  */
 import { floatToHalf, halfToFloat } from '../half.js';
 import { saturateToHalfRange, writeHalf } from './q32-encode.js';
-import { errorOf, fitAffine, fitSymmetric, type AffineFit } from './scale-search.js';
+import { errorOf, fitAffine, fitSymmetric, roundToCode, type AffineFit } from './scale-search.js';
 import type { Encoder } from './types.js';
 
 const fit: AffineFit = { scale: 0, min: 0 };
@@ -47,7 +47,7 @@ function encodeAffine(values: Float32Array, first: number, maxCode: number, out:
     const min = dmin * mins[sub];
     const inverse = scale === 0 ? 0 : 1 / scale;
     for (let i = 0; i < 32; i++) {
-      codes[sub * 32 + i] = clamp(Math.round((values[from + i] + min) * inverse), 0, maxCode);
+      codes[sub * 32 + i] = roundToCode((values[from + i] + min) * inverse, 0, maxCode);
     }
   }
   writeHalf(out, at, d);
@@ -133,7 +133,7 @@ export const encodeQ6_K: Encoder = (values, valueOffset, out, byteOffset, numVal
       out[at + 192 + sub] = scale;
       const inverse = d * scale === 0 ? 0 : 1 / (d * scale);
       for (let i = 0; i < 16; i++) {
-        codes[sub * 16 + i] = clamp(Math.round(values[from + sub * 16 + i] * inverse), -32, 31) + 32;
+        codes[sub * 16 + i] = roundToCode(values[from + sub * 16 + i] * inverse, -32, 31) + 32;
       }
     }
     packSixBits(out, at);

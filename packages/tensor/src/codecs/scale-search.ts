@@ -10,6 +10,14 @@ const searchSteps = 10;
 /** Alternations after the search; each lowers the error or is the last. */
 const maxAlternations = 8;
 
+/** The integer in [minCode, maxCode] nearest to `value`. Truncating what is known to be positive is cheaper than rounding. */
+export function roundToCode(value: number, minCode: number, maxCode: number): number {
+  const steps = value - minCode + 0.5;
+  if (steps < 1) return minCode;
+  const code = minCode + (steps | 0);
+  return code > maxCode || steps >= 256 ? maxCode : code;
+}
+
 /** value ~ scale * code - min */
 export interface AffineFit {
   scale: number;
@@ -38,7 +46,7 @@ function tryAffine(
   let sumXq = 0;
   for (let i = 0; i < length; i++) {
     const x = values[first + i];
-    const q = Math.min(maxCode, Math.max(0, Math.round((x - offset) * inverse)));
+    const q = roundToCode((x - offset) * inverse, 0, maxCode);
     sumX += x;
     sumXx += x * x;
     sumQ += q;
@@ -110,7 +118,7 @@ export function errorOf(
   let error = 0;
   for (let i = 0; i < length; i++) {
     const shifted = values[first + i] + min;
-    const code = Math.min(maxCode, Math.max(minCode, Math.round(shifted * inverse)));
+    const code = roundToCode(shifted * inverse, minCode, maxCode);
     const difference = shifted - scale * code;
     error += difference * difference;
   }
@@ -139,7 +147,7 @@ export function fitSymmetric(values: Float32Array, first: number, length: number
     let sumXq = 0;
     for (let i = 0; i < length; i++) {
       const x = values[first + i];
-      const q = Math.min(zero - 1, Math.max(-zero, Math.round(x * inverse)));
+      const q = roundToCode(x * inverse, -zero, zero - 1);
       sumQq += q * q;
       sumXq += x * q;
     }
