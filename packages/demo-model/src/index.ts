@@ -1,1 +1,1 @@
-export {};
+export { demoModelUrl } from './demo-model.js';
