@@ -1,1 +1,27 @@
-export {};
+export { inspectModel, loadModel, openTokenizer } from './api.node.js';
+export type { ChatMessage, ChatTemplate, RenderOptions } from './chat-template.js';
+export type { ModelTokenizer } from './create-api.js';
+export type { MemoryPlan } from './memory-plan.js';
+export type { SamplingOptions } from './sampling-options.js';
+export type {
+  FinishReason,
+  GeneratedToken,
+  GenerateOptions,
+  Generation,
+  GenerationResult,
+  GenerationTimings,
+  HostOptions,
+  LoadOptions,
+  LoadProgress,
+  LogitsOptions,
+  Model,
+  ModelInfo,
+  ModelLocation,
+  OpenOptions,
+  OverflowPolicy,
+  Prompt,
+  PromptProgress,
+  Session,
+  TensorInfo,
+  TokenLogprob,
+} from './types.js';

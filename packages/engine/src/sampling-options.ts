@@ -55,12 +55,15 @@ const rules: Readonly<Record<keyof Sampling, Rule>> = {
 
 /** Fills in the defaults. @throws {ArgumentError} for values that make no sense */
 export function resolveSampling(options: SamplingOptions, randomSeed: () => number): Sampling {
-  const given = Object.fromEntries(Object.entries(options).filter(([name, value]) => name in rules && value !== undefined));
+  const given = Object.fromEntries(
+    Object.entries(options).filter(([name, value]) => name in rules && value !== undefined),
+  );
   const sampling = { ...defaults, ...given } as Sampling;
   const complete = { ...sampling, seed: options.seed ?? randomSeed() };
   for (const [name, [expected, isValid]] of Object.entries(rules)) {
     const value = complete[name as keyof Sampling];
-    if (!Number.isFinite(value) || !isValid(value)) throw new ArgumentError({ argument: name, expected, actual: String(value) });
+    if (!Number.isFinite(value) || !isValid(value))
+      throw new ArgumentError({ argument: name, expected, actual: String(value) });
   }
   return complete;
 }

@@ -21,13 +21,21 @@ export interface LoadProgress {
   readonly totalBytes: number;
 }
 
+/** Clock and randomness of the caller, for tests and replays. */
+export interface HostOptions {
+  /** Milliseconds of any origin. Default `performance.now`. */
+  readonly now?: () => number;
+  /** A seed for generations that do not name one. Default: from `crypto`. */
+  readonly randomSeed?: () => number;
+}
+
 export interface OpenOptions {
   /** Where URLs are fetched with. Default: the global `fetch`. */
   readonly fetch?: typeof fetch;
   readonly signal?: AbortSignal;
 }
 
-export interface LoadOptions extends OpenOptions {
+export interface LoadOptions extends OpenOptions, HostOptions {
   /** Where the model runs. Default: a reference backend of its own, disposed together with the model. */
   readonly backend?: Backend;
   /** Tokens of context that all sessions share. Default: what the model was trained for, at most 4096. */
@@ -83,7 +91,10 @@ export interface TokenLogprob {
   readonly logprob: number;
 }
 
-/** One generated token. */
+/**
+ * One generated token. The end token is not among them, unless it sets free text that was held back as the possible
+ * start of a stop text.
+ */
 export interface GeneratedToken {
   readonly tokenId: number;
   /** The text that became certain with this token: complete characters only, and nothing that may belong to a stop text. */

@@ -34,7 +34,7 @@ export const llama: Architecture = {
   hubNames: ['llama', 'mistral'],
   async describe(file) {
     const config = file.format === 'gguf' ? await configFromGguf(file) : configFromHub(file);
-    const weights = collectWeights(file.store, requests(config, file), isDerived);
+    const weights = collectWeights(file.store, requests(config, file), (name) => isDerived(name, config));
     const { frequencies, amplitude } = ropeFrequencies(config.rope);
     const constants = new Map([[ropeFrequenciesName, frequencies]]);
     return describeLlama(config, weights, constants, amplitude);
@@ -177,9 +177,11 @@ function checked(fields: Fields, config: DecoderConfig): DecoderConfig {
   return config;
 }
 
-/** Tensors that some files carry and that follow from the settings. */
-function isDerived(name: string): boolean {
-  return name === 'rope_freqs.weight' || name.endsWith('.rotary_emb.inv_freq');
+/** Tensors that some files carry and that follow from the settings or repeat the embedding table. */
+function isDerived(name: string, { isTied }: DecoderConfig): boolean {
+  return (
+    name === 'rope_freqs.weight' || name.endsWith('.rotary_emb.inv_freq') || (isTied && name === 'lm_head.weight')
+  );
 }
 
 function* requests(config: DecoderConfig, file: ModelFile): Generator<WeightRequest> {
@@ -193,8 +195,7 @@ function* requests(config: DecoderConfig, file: ModelFile): Generator<WeightRequ
   });
   yield request('token_embd.weight', 'model.embed_tokens.weight', [vocabSize, hiddenDim]);
   yield request('output_norm.weight', 'model.norm.weight', [hiddenDim]);
-  // a tied checkpoint may repeat the embedding table as its output matrix
-  if (!isTied || isHub) yield request('output.weight', 'lm_head.weight', [vocabSize, hiddenDim], isTied);
+  if (!isTied) yield request('output.weight', 'lm_head.weight', [vocabSize, hiddenDim]);
   const matrices: [name: string, hubName: string, numOutputs: number, numInputs: number][] = [
     ['attn_q', 'self_attn.q_proj', numHeads * headDim, hiddenDim],
     ['attn_k', 'self_attn.k_proj', numKvHeads * headDim, hiddenDim],

@@ -1,0 +1,18 @@
+/** The engine where there is no file system. */
+import { createEngineApi, type EngineApi } from './create-api.js';
+
+const api: EngineApi = createEngineApi(undefined);
+
+/**
+ * Loads a model: checks the memory plan, reads the weights into the backend and prepares its programs.
+ * @throws {FormatError} for a broken file or an architecture that is not supported
+ * @throws {CapacityError} when the plan does not fit the memory limit
+ * @throws {IoError} when the file cannot be read
+ */
+export const loadModel: EngineApi['loadModel'] = api.loadModel;
+
+/** Reads what a model file says of itself, and plans its memory, without loading the weights. Throws as `loadModel`. */
+export const inspectModel: EngineApi['inspectModel'] = api.inspectModel;
+
+/** Opens only the tokenizer and the chat template of a model. Throws as `loadModel`. */
+export const openTokenizer: EngineApi['openTokenizer'] = api.openTokenizer;

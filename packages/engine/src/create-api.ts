@@ -1,0 +1,38 @@
+/** The functions of the package, for a host with or without a file system. */
+import type { Tokenizer } from '@winnow/tokenizers';
+import type { ChatTemplate } from './chat-template.js';
+import { inspectOpenedModel } from './inspect-model.js';
+import { loadOpenedModel, templateOf } from './load-model.js';
+import { openLocation, type OpenPath } from './open-location.js';
+import type { LoadOptions, Model, ModelInfo, ModelLocation, OpenOptions } from './types.js';
+
+export interface EngineApi {
+  loadModel(location: ModelLocation, options?: LoadOptions): Promise<Model>;
+  inspectModel(location: ModelLocation, options?: LoadOptions): Promise<ModelInfo>;
+  openTokenizer(location: ModelLocation, options?: OpenOptions): Promise<ModelTokenizer>;
+}
+
+/** A model's tokenizer and chat template. */
+export interface ModelTokenizer {
+  readonly tokenizer: Tokenizer;
+  readonly chatTemplate: ChatTemplate | undefined;
+}
+
+export function createEngineApi(openPath: OpenPath | undefined): EngineApi {
+  return {
+    async loadModel(location, options = {}): Promise<Model> {
+      return loadOpenedModel(await openLocation(location, options, openPath), options);
+    },
+    async inspectModel(location, options = {}): Promise<ModelInfo> {
+      return inspectOpenedModel(await openLocation(location, options, openPath), options);
+    },
+    async openTokenizer(location, options = {}): Promise<ModelTokenizer> {
+      const opened = await openLocation(location, options, openPath);
+      try {
+        return { tokenizer: opened.tokenizer, chatTemplate: templateOf(opened) };
+      } finally {
+        await opened.close();
+      }
+    },
+  };
+}

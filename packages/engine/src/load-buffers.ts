@@ -1,0 +1,55 @@
+/** Brings weights, constants and an empty cache into a backend's memory. */
+import { loadWeight, slotPositionsName, type ModelDescription } from '@winnow/models';
+import type { Backend, BufferHandle, Program } from '@winnow/ops';
+import type { LoadOptions } from './types.js';
+
+/** Buffers by name, for `prepare`. When loading fails, everything allocated is freed. */
+export async function loadBuffers(
+  backend: Backend,
+  { weights, constants }: ModelDescription,
+  program: Program,
+  { signal, onProgress }: LoadOptions,
+): Promise<Map<string, BufferHandle>> {
+  const buffers = new Map<string, BufferHandle>();
+  let loadedBytes = 0;
+  let totalBytes = 0;
+  for (const { stored } of weights.values()) totalBytes += stored.sizeBytes;
+  const onBytes = (numBytes: number): void => {
+    loadedBytes += numBytes;
+    onProgress?.({ loadedBytes, totalBytes });
+  };
+  /** Lets `fill` write into the buffer's own memory where the host can reach it. */
+  const fillBuffer = async (
+    buffer: BufferHandle,
+    fill: (target: Uint8Array) => void | Promise<void>,
+  ): Promise<void> => {
+    const view = backend.view(buffer);
+    const target = view ?? new Uint8Array(buffer.sizeBytes);
+    await fill(target);
+    if (view === undefined) await backend.write(buffer, 0, target);
+  };
+  try {
+    for (const { name, usage, sizeBytes } of program.buffers) {
+      if (usage !== 'weights' && usage !== 'kv') continue;
+      const buffer = backend.allocate({ sizeBytes, usage, label: name });
+      buffers.set(name, buffer);
+      const weight = weights.get(name);
+      const constant = constants.get(name);
+      if (weight !== undefined) {
+        await fillBuffer(buffer, (target) =>
+          loadWeight(weight, target, { onBytes, ...(signal === undefined ? {} : { signal }) }),
+        );
+      } else if (constant !== undefined) {
+        await fillBuffer(buffer, (target) =>
+          target.set(new Uint8Array(constant.buffer, constant.byteOffset, constant.byteLength)),
+        );
+      } else if (name === slotPositionsName) {
+        await fillBuffer(buffer, (target) => void target.fill(0xff)); // -1: empty
+      }
+    }
+    return buffers;
+  } catch (error) {
+    for (const buffer of buffers.values()) backend.free(buffer);
+    throw error;
+  }
+}

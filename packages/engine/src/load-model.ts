@@ -1,0 +1,108 @@
+/** Loads an open model into a backend. */
+import { describeModel } from '@winnow/models';
+import { createReferenceBackend, type Backend, type Executable } from '@winnow/ops';
+import { createBlockPool } from './block-pool.js';
+import { createChatTemplate, type ChatTemplate } from './chat-template.js';
+import { loadBuffers } from './load-buffers.js';
+import type { Host } from './loaded-model.js';
+import { checkMemory } from './memory-plan.js';
+import { createModel } from './model.js';
+import { kvBlockSize, planModel } from './model-plan.js';
+import type { OpenedModel } from './opened-model.js';
+import { createStepRunner } from './step-runner.js';
+import type { HostOptions, LoadOptions, Model } from './types.js';
+
+/** Takes over `opened`: it is closed when the model is loaded, or when loading fails. */
+export async function loadOpenedModel(opened: OpenedModel, options: LoadOptions): Promise<Model> {
+  const ownBackend = options.backend === undefined ? createReferenceBackend() : undefined;
+  const backend = options.backend ?? (ownBackend as Backend);
+  try {
+    return await load(opened, options, backend, ownBackend);
+  } catch (error) {
+    await ownBackend?.dispose();
+    throw error;
+  } finally {
+    await opened.close();
+  }
+}
+
+async function load(
+  opened: OpenedModel,
+  options: LoadOptions,
+  backend: Backend,
+  ownBackend: Backend | undefined,
+): Promise<Model> {
+  const description = await describeModel(opened.file);
+  const plan = planModel(description, options);
+  checkMemory(plan.memory, options.memoryLimitBytes);
+  const chatTemplate = templateOf(opened);
+  const buffers = await loadBuffers(backend, description, plan.decode, options);
+  const executables: Executable[] = [];
+  const release = async (): Promise<void> => {
+    for (const executable of executables) await executable.dispose();
+    for (const buffer of buffers.values()) backend.free(buffer);
+    await ownBackend?.dispose();
+  };
+  try {
+    for (const program of [plan.decode, plan.prefill]) {
+      executables.push(
+        await backend.prepare(program, {
+          buffers,
+          onUnsupported: options.onUnsupported ?? 'fallback',
+          profile: options.profile ?? false,
+          ...(options.signal === undefined ? {} : { signal: options.signal }),
+        }),
+      );
+    }
+  } catch (error) {
+    for (const executable of executables) await executable.dispose();
+    for (const buffer of buffers.values()) backend.free(buffer);
+    throw error;
+  }
+  const [decode, prefill] = executables as [Executable, Executable];
+  return createModel({
+    name: opened.name,
+    backend: backend.name,
+    fallbacks: [...decode.fallbacks, ...prefill.fallbacks],
+    chatTemplate,
+    defaultSampling: opened.defaultSampling,
+    maxSessions: plan.maxSessions,
+    plan: plan.memory,
+    loaded: {
+      config: description.config,
+      tokenizer: opened.tokenizer,
+      eosIds: new Set([...opened.tokenizer.eosIds, ...opened.eosIds]),
+      contextSize: plan.contextSize,
+      pool: createBlockPool(plan.cache.numBlocks, kvBlockSize),
+      runner: createStepRunner(decode, prefill, kvBlockSize),
+      host: hostOf(options),
+      numTop: plan.numTop,
+    },
+    release,
+  });
+}
+
+export function templateOf({ name, chatTemplate, tokenizer }: OpenedModel): ChatTemplate | undefined {
+  if (chatTemplate === undefined) return undefined;
+  const ids = {
+    bos_token: tokenizer.bosId,
+    eos_token: tokenizer.eosId,
+    pad_token: tokenizer.padId,
+    unk_token: tokenizer.unkId,
+  };
+  const texts = Object.entries(ids).map(([key, id]) => [key, id === undefined ? '' : tokenizer.tokenText(id)]);
+  return createChatTemplate(name, chatTemplate, Object.fromEntries(texts));
+}
+
+interface Globals {
+  readonly performance: { now(): number };
+  readonly crypto: { getRandomValues(target: Uint32Array): Uint32Array };
+}
+
+function hostOf({ now, randomSeed }: HostOptions): Host {
+  const globals = globalThis as unknown as Globals;
+  return {
+    now: now ?? ((): number => globals.performance.now()),
+    randomSeed: randomSeed ?? ((): number => globals.crypto.getRandomValues(new Uint32Array(1))[0] as number),
+  };
+}

@@ -1,0 +1,25 @@
+/** A model in memory, ready for sessions: what the parts of the engine share. */
+import type { DecoderConfig } from '@winnow/models';
+import type { Tokenizer } from '@winnow/tokenizers';
+import type { BlockPool } from './block-pool.js';
+import type { StepRunner } from './step-runner.js';
+
+/** Clock and randomness, passed in so that tests can hold them still. */
+export interface Host {
+  /** Milliseconds of any origin. */
+  readonly now: () => number;
+  /** A seed for generations that do not name one. */
+  readonly randomSeed: () => number;
+}
+
+export interface LoadedModel {
+  readonly config: DecoderConfig;
+  readonly tokenizer: Tokenizer;
+  readonly eosIds: ReadonlySet<number>;
+  readonly contextSize: number;
+  readonly pool: BlockPool;
+  readonly runner: StepRunner;
+  readonly host: Host;
+  /** Entries of the `topValues` and `topIndices` outputs. */
+  readonly numTop: number;
+}

@@ -1,0 +1,85 @@
+/** Log-probabilities of the whole vocabulary at chosen positions of a text. */
+import { ArgumentError, CapacityError } from '@winnow/tensor';
+import type { LoadedModel } from './loaded-model.js';
+import { createSequence } from './sequence.js';
+import type { LogitsOptions } from './types.js';
+
+/** Runs the tokens in a sequence of its own. Results in the order of `positions`. */
+export async function computeLogprobs(
+  { config, contextSize, pool, runner }: LoadedModel,
+  tokens: Int32Array,
+  options: LogitsOptions,
+): Promise<Float32Array[]> {
+  const positions = options.positions ?? [tokens.length - 1];
+  for (const position of positions) {
+    if (!Number.isSafeInteger(position) || position < 0 || position >= tokens.length) {
+      throw new ArgumentError({
+        argument: 'positions',
+        expected: `indices from 0 to ${tokens.length - 1}`,
+        actual: String(position),
+      });
+    }
+  }
+  const batchSize = options.batchSize ?? runner.maxTokens;
+  if (!Number.isSafeInteger(batchSize) || batchSize < 1) {
+    throw new ArgumentError({ argument: 'batchSize', expected: 'a positive integer', actual: String(batchSize) });
+  }
+  if (tokens.length > contextSize) {
+    throw new CapacityError({ resource: 'context', needed: tokens.length, available: contextSize, unit: 'tokens' });
+  }
+  const wanted = new Set(positions);
+  const results = new Map<number, Float32Array>();
+  const sequence = createSequence(pool);
+  try {
+    for (let begin = 0; begin < tokens.length;) {
+      const step = nextStep(
+        begin,
+        Math.min(tokens.length, begin + Math.min(batchSize, runner.maxTokens)),
+        wanted,
+        runner.maxOutputRows,
+      );
+      const { count, outputRows } = step;
+      sequence.reserve(begin + count);
+      await runner.run(
+        { cache: sequence, tokens, offset: begin, begin, count, outputRows, signal: options.signal },
+        async (read) => {
+          if (outputRows.length === 0) return;
+          const logits = new Float32Array(outputRows.length * config.vocabSize);
+          const logSumExp = new Float32Array(outputRows.length);
+          await read('logits', logits);
+          await read('logSumExp', logSumExp);
+          for (const [row, token] of outputRows.entries()) {
+            const shift = logSumExp[row] as number;
+            const values = logits.slice(row * config.vocabSize, (row + 1) * config.vocabSize);
+            results.set(
+              begin + token,
+              values.map((logit) => logit - shift),
+            );
+          }
+        },
+      );
+      sequence.commit(tokens, begin, count);
+      begin += count;
+    }
+    return positions.map((position) => results.get(position) as Float32Array);
+  } finally {
+    sequence.truncate(0);
+  }
+}
+
+/** The longest step from `begin` to at most `end` that wants no more output rows than there are. */
+function nextStep(
+  begin: number,
+  end: number,
+  wanted: ReadonlySet<number>,
+  maxOutputRows: number,
+): { count: number; outputRows: number[] } {
+  const outputRows: number[] = [];
+  let count = 0;
+  for (; begin + count < end; count++) {
+    if (!wanted.has(begin + count)) continue;
+    if (outputRows.length === maxOutputRows) break;
+    outputRows.push(count);
+  }
+  return { count, outputRows };
+}

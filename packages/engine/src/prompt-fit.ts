@@ -1,0 +1,35 @@
+/** Applies the overflow policy to a prompt that is too long. */
+import { ArgumentError, CapacityError } from '@winnow/tensor';
+import type { OverflowPolicy } from './types.js';
+
+const policies: readonly OverflowPolicy[] = ['error', 'truncate-start', 'truncate-middle'];
+
+/**
+ * Makes the prompt leave room for one new token.
+ * @throws {CapacityError} when it does not fit and the policy is `error`
+ */
+export function fitPrompt(
+  tokens: Int32Array,
+  contextSize: number,
+  policy: OverflowPolicy,
+): { tokens: Int32Array; numDropped: number } {
+  if (!policies.includes(policy)) {
+    throw new ArgumentError({ argument: 'overflow', expected: policies.join(' | '), actual: String(policy) });
+  }
+  const maxTokens = contextSize - 1;
+  if (tokens.length <= maxTokens) return { tokens, numDropped: 0 };
+  if (policy === 'error') {
+    throw new CapacityError({
+      resource: 'context',
+      needed: tokens.length + 1,
+      available: contextSize,
+      unit: 'tokens',
+      hint: `the prompt has ${tokens.length} tokens and one more is to be generated; raise contextSize or choose an overflow policy`,
+    });
+  }
+  const numFirst = policy === 'truncate-start' ? 1 : Math.ceil(maxTokens / 2);
+  const kept = new Int32Array(maxTokens);
+  kept.set(tokens.subarray(0, numFirst));
+  kept.set(tokens.subarray(tokens.length - (maxTokens - numFirst)), numFirst);
+  return { tokens: kept, numDropped: tokens.length - maxTokens };
+}

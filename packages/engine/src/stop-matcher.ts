@@ -1,0 +1,45 @@
+/** Finds stop texts in a stream of text and holds back what may still become one. */
+import { ArgumentError } from '@winnow/tensor';
+
+export interface StopMatcher {
+  /** Adds text; returns what is certain to be output. After a match nothing more comes. */
+  push(text: string): string;
+  /** The end of the stream: what was held back. */
+  flush(): string;
+  readonly isMatched: boolean;
+}
+
+/** @throws {ArgumentError} for an empty stop text */
+export function createStopMatcher(stops: readonly string[]): StopMatcher {
+  for (const stop of stops) {
+    if (stop === '')
+      throw new ArgumentError({ argument: 'stop', expected: 'texts of at least one character', actual: '""' });
+  }
+  const maxHeld = Math.max(0, ...stops.map((stop) => stop.length - 1));
+  let held = '';
+  let isMatched = false;
+  return {
+    get isMatched(): boolean {
+      return isMatched;
+    },
+    push(text): string {
+      if (isMatched) return '';
+      const all = held + text;
+      const starts = stops.map((stop) => all.indexOf(stop)).filter((start) => start >= 0);
+      if (starts.length > 0) {
+        isMatched = true;
+        held = '';
+        return all.slice(0, Math.min(...starts));
+      }
+      let begin = Math.max(0, all.length - maxHeld);
+      while (begin < all.length && !stops.some((stop) => stop.startsWith(all.slice(begin)))) begin++;
+      held = all.slice(begin);
+      return all.slice(0, begin);
+    },
+    flush(): string {
+      const rest = held;
+      held = '';
+      return rest;
+    },
+  };
+}
