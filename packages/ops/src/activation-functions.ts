@@ -15,14 +15,14 @@ const functions: Readonly<Record<ActivationKind, (x: number) => number>> = {
   // arXiv:1606.08415 section 2, the tanh form
   'gelu-tanh': (x) => 0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x * x * x))),
   'gelu-erf': (x) => 0.5 * x * erfc(-x / Math.SQRT2),
-  relu: (x) => (x > 0 ? x : 0 * x),
-  relu2: (x) => (x > 0 ? x * x : 0 * x),
+  relu: (x) => (x <= 0 ? 0 : x), // NaN stays
+  relu2: (x) => (x <= 0 ? 0 : x * x),
   sigmoid: (x) => 1 / (1 + Math.exp(-x)),
 };
 
 /**
- * Complementary error function `1 - erf(x)`. For |x| < 2 by the Taylor series of erf (terms alternate and fall below
- * 1e-17 of the sum), beyond by the continued fraction of erfc; relative error below 1e-13 where the result is normal.
+ * Complementary error function `1 - erf(x)`. For |x| < 2 by the series of erf without cancellation (all terms are positive;
+ * it ends below 1e-17 of the sum), beyond by the continued fraction of erfc; relative error below 1e-13 where the result is normal.
  * Source: Abramowitz and Stegun 7.1.6 and 7.1.14.
  */
 export function erfc(x: number): number {

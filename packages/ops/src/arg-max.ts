@@ -4,7 +4,7 @@ import type { OpSpec } from './op-spec.js';
 /**
  * Index of the largest value of every row; the lowest index among equals. NaN counts as smaller than everything.
  *
- * Shapes: x `[R, V]` f32, index `[R]` i32; 0 for an empty row.
+ * Shapes: x `[R, V]` f32, index `[R]` i32; 0 for a row that is empty or only NaN.
  */
 export const argMax: OpSpec = {
   name: 'arg-max',
@@ -17,10 +17,10 @@ export const argMax: OpSpec = {
       const [numRows, length] = x.shape;
       for (let row = 0; row < numRows; row++) {
         let best = 0;
-        let max = -Infinity;
+        let max = NaN;
         for (let i = 0; i < length; i++) {
           const value = x.data[row * length + i];
-          if (value > max) {
+          if (value > max || (Number.isNaN(max) && !Number.isNaN(value))) {
             max = value;
             best = i;
           }

@@ -11,6 +11,7 @@ export const attentionFinish: OpSpec = {
   inputs: { l: { dtypes: f32Only, shape: '1 T N' }, o: { dtypes: f32Only, shape: '1 T N D' } },
   outputs: { y: { dtypes: f32Only, shape: 'T N D' } },
   attributes: {},
+  fixedAxes: ['N', 'D'],
   partition: 'tokens',
   bindReference({ inputs: { l, o }, outputs: { y } }) {
     const ys = y.data as Float32Array;

@@ -1,3 +1,4 @@
+import { ArgumentError } from '@winnow/tensor';
 import { f32Only } from './dtypes.js';
 import type { OpSpec } from './op-spec.js';
 import { clearState, mergeState, type PartialStates } from './partial-softmax.js';
@@ -24,7 +25,15 @@ export const attentionMerge: OpSpec = {
     o: { dtypes: f32Only, shape: '1 T N D' },
   },
   attributes: {},
+  fixedAxes: ['P', 'Q', 'N', 'D'],
   partition: 'tokens',
+  check({ m2, l2, o2 }) {
+    const present = [m2, l2, o2].filter((shape) => shape !== undefined).length;
+    if (present !== 0 && present !== 3) {
+      const actual = `${present} of them`;
+      throw new ArgumentError({ argument: 'attention-merge: m2, l2, o2', expected: 'all or none', actual });
+    }
+  },
   bindReference({ inputs, outputs }) {
     const first = states(inputs['m'].data, inputs['l'].data, inputs['o'].data);
     const { m2, l2, o2 } = inputs;
@@ -42,7 +51,7 @@ export const attentionMerge: OpSpec = {
       }
     };
   },
-  flops: ({ o }) => 3 * o.reduce((product, dim) => product * dim, 1),
+  flops: ({ o, o2 = [0] }) => 3 * [o, o2].reduce((sum, shape) => sum + shape.reduce((a, b) => a * b, 1), 0),
 };
 
 function states(m: unknown, l: unknown, o: unknown): PartialStates {

@@ -1,4 +1,5 @@
-import { attentionAttributes, visibility } from './attention-visibility.js';
+import { ArgumentError } from '@winnow/tensor';
+import { attentionAttributes, checkAttention, visibility } from './attention-visibility.js';
 import { f32Only, i32Only } from './dtypes.js';
 import { kvReader, kvViewInputs, type KvReader } from './kv-view.js';
 import type { Attributes, OpSpec } from './op-spec.js';
@@ -26,7 +27,15 @@ export const attentionPartial: OpSpec = {
   },
   attributes: { ...attentionAttributes, numParts: { kind: 'number', integer: true, default: 1 } },
   attributeDims: { P: 'numParts' },
+  fixedAxes: ['N', 'H', 'K', 'S', 'C', 'D', 'M'],
   partition: 'heads',
+  check(shapes, attributes) {
+    checkAttention('attention-partial', shapes, attributes);
+    if (Number(attributes['numParts']) < 1) {
+      const actual = String(attributes['numParts']);
+      throw new ArgumentError({ argument: 'attention-partial: numParts', expected: 'at least 1', actual });
+    }
+  },
   bindReference({ inputs, outputs, attributes }) {
     const states = {
       m: outputs['m'].data as Float32Array,
@@ -75,7 +84,10 @@ export type Attend = (
   row: number,
 ) => void;
 
-/** The one definition of attention that `attention` and `attention-partial` share. Sums run in f64. */
+/**
+ * The one definition of attention that `attention` and `attention-partial` share. Sums run in f64. A logit of -Infinity
+ * counts as a key that is not seen; a logit that is NaN or +Infinity makes the state NaN, in whatever order keys come.
+ */
 export function bindAttend(q: Float32Array, numHeads: number, cache: KvReader, attributes: Attributes): Attend {
   const { numKvHeads, headDim, valueDim } = cache;
   const scale = attributes['scale'] as number;
@@ -98,7 +110,8 @@ export function bindAttend(q: Float32Array, numHeads: number, cache: KvReader, a
       for (let i = 0; i < headDim; i++) logit += q[queryBegin + i] * key[i];
       logit *= scale;
       if (softCap !== 0) logit = softCap * Math.tanh(logit / softCap);
-      if (logit > max) {
+      if (logit === -Infinity) continue;
+      if (logit > max || Number.isNaN(logit)) {
         const shrink = max === -Infinity ? 0 : Math.exp(max - logit);
         denominator *= shrink;
         for (let i = 0; i < valueDim; i++) sum[i] *= shrink;
@@ -112,7 +125,8 @@ export function bindAttend(q: Float32Array, numHeads: number, cache: KvReader, a
     clearState(states, row, valueDim);
     if (max === -Infinity) return;
     states.m[row] = max;
-    states.l[row] = denominator;
-    for (let i = 0; i < valueDim; i++) states.o[row * valueDim + i] = sum[i];
+    const rounding = Math.exp(max - states.m[row]); // the sums are relative to the maximum as it is stored
+    states.l[row] = denominator * rounding;
+    for (let i = 0; i < valueDim; i++) states.o[row * valueDim + i] = sum[i] * rounding;
   };
 }

@@ -1,4 +1,6 @@
 /** Which keys a query sees, by position. Shared by every attention op. */
+import { ArgumentError, ShapeError } from '@winnow/tensor';
+import type { Dim } from './dims.js';
 import type { Attributes, AttributeSpec } from './op-spec.js';
 
 /** Attributes of every attention op. */
@@ -26,4 +28,27 @@ export function visibility(attributes: Attributes): (queryPosition: number, keyP
     const distance = queryPosition - keyPosition;
     return distance <= reach && distance >= (causal ? 0 : -reach);
   };
+}
+
+/** Rules that shape contracts cannot tell. @throws {ShapeError | ArgumentError} */
+export function checkAttention(
+  op: string,
+  { q, keys }: Readonly<Record<string, readonly Dim[]>>,
+  { window, softCap }: Attributes,
+): void {
+  const [, numHeads] = q;
+  const [, numKvHeads] = keys;
+  if (Number(numHeads) % Number(numKvHeads) !== 0) {
+    throw new ShapeError({
+      op,
+      rule: 'query heads',
+      expected: `a multiple of ${numKvHeads} KV heads`,
+      actual: String(numHeads),
+    });
+  }
+  for (const [name, value] of Object.entries({ window, softCap })) {
+    if (Number(value) < 0) {
+      throw new ArgumentError({ argument: `${op}: ${name}`, expected: '0 or more', actual: String(value) });
+    }
+  }
 }

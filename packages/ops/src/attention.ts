@@ -1,5 +1,5 @@
 import { attentionFlops, bindAttend } from './attention-partial.js';
-import { attentionAttributes } from './attention-visibility.js';
+import { attentionAttributes, checkAttention } from './attention-visibility.js';
 import { f32Only, i32Only } from './dtypes.js';
 import { kvReader, kvViewInputs } from './kv-view.js';
 import type { OpSpec } from './op-spec.js';
@@ -22,7 +22,9 @@ export const attention: OpSpec = {
   },
   outputs: { y: { dtypes: f32Only, shape: 'T N D' } },
   attributes: attentionAttributes,
+  fixedAxes: ['N', 'H', 'K', 'S', 'C', 'D', 'M'],
   partition: 'heads',
+  check: (shapes, attributes) => checkAttention('attention', shapes, attributes),
   bindReference({ inputs, outputs, attributes }) {
     const { q, positions, sequences } = inputs;
     const cache = kvReader(inputs);

@@ -55,7 +55,10 @@ export interface Executable {
   readonly program: Program;
   readonly fallbacks: readonly Fallback[];
   /**
-   * Runs all records with these scalars. The caller's event loop stays responsive.
+   * Runs all records with these scalars. The caller's event loop stays responsive, also over many short runs.
+   * @throws {ArgumentError | CapacityError} for the wrong number of words, or a symbol beyond its capacity
+   * @throws {BackendError} when it is running already
+   * @throws {ReleasedError} when the executable was disposed or a buffer bound to it was freed
    * @throws the signal's reason when aborted, between ops; the activations are undefined then, the caches may hold
    *   the rows of this step, and the executable can run again
    */
@@ -77,6 +80,7 @@ export interface Backend {
   view(buffer: BufferHandle): Uint8Array | undefined;
   write(buffer: BufferHandle, byteOffset: number, bytes: Uint8Array): Promise<void>;
   read(buffer: BufferHandle, byteOffset: number, target: Uint8Array): Promise<void>;
+  /** Executables that were bound to the buffer throw `ReleasedError` from then on instead of running. */
   free(buffer: BufferHandle): void;
   prepare(program: Program, options: PrepareOptions): Promise<Executable>;
   /** Frees everything. Using the backend or its executables afterwards throws `ReleasedError`. */

@@ -13,6 +13,7 @@ export const embeddingLookup: OpSpec = {
   inputs: { table: { dtypes: weightDTypes, shape: 'V E' }, tokens: { dtypes: i32Only, shape: 'T' } },
   outputs: { y: { dtypes: f32Only, shape: 'T E' } },
   attributes: { scale: { kind: 'number', default: 1 } },
+  fixedAxes: ['V', 'E'],
   partition: 'tokens',
   bindReference({ inputs: { table, tokens }, outputs: { y }, attributes }) {
     const ys = y.data as Float32Array;

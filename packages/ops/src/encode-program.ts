@@ -6,7 +6,7 @@
  * `-1 - w` when it is word `w` of the scalar block. An attribute is an integer, the bits of an f32, the index of the
  * chosen string, or 0 / 1. `length` counts the words of the record including the opcode.
  */
-import { dtypeInfo, dtypeOfGgmlType, invariant, type DType } from '@winnow/tensor';
+import { CapacityError, dtypeInfo, dtypeOfGgmlType, invariant, type DType } from '@winnow/tensor';
 import type { AttributeSpec, AttributeValue } from './op-spec.js';
 import type { Program, TensorRef } from './program.js';
 import { opcodeOf, opSpec, specOfOpcode } from './registry.js';
@@ -14,7 +14,10 @@ import { opcodeOf, opSpec, specOfOpcode } from './registry.js';
 const f32 = new Float32Array(1);
 const bitsOfF32 = new Int32Array(f32.buffer);
 
-/** @param addressOf byte address of a program buffer in the memory of the executing threads */
+/**
+ * @param addressOf byte address of a program buffer in the memory of the executing threads
+ * @throws {CapacityError} for an axis of 2^31 elements or more
+ */
 export function encodeProgram(program: Program, addressOf: (buffer: number) => number): Int32Array {
   const words: number[] = [];
   for (const record of program.records) {
@@ -45,6 +48,14 @@ function encodeTensor(
   const low = address >>> 0;
   words.push(tensor.shape.length + 1, dtypeInfo(tensor.dtype).ggmlType, low | 0, (address - low) / 2 ** 32);
   for (const dim of tensor.shape) {
+    if (typeof dim === 'number' && dim > 0x7fffffff) {
+      throw new CapacityError({
+        resource: `axis of ${tensor.name}`,
+        needed: dim,
+        available: 0x7fffffff,
+        unit: 'elements',
+      });
+    }
     words.push(typeof dim === 'number' ? dim : -1 - (program.scalars.slots.get(dim)?.wordOffset as number));
   }
 }

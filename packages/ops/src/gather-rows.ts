@@ -7,6 +7,7 @@ export const gatherRows: OpSpec = {
   inputs: { x: { dtypes: f32Only, shape: 'T E' }, rows: { dtypes: i32Only, shape: 'R' } },
   outputs: { y: { dtypes: f32Only, shape: 'R E' } },
   attributes: {},
+  fixedAxes: ['E'],
   partition: 'tokens',
   bindReference({ inputs: { x, rows }, outputs: { y } }) {
     const hiddenDim = x.shape[1];

@@ -40,6 +40,6 @@ export { ProgramBuilder, type OpInputs, type ProgramTensor } from './program-bui
 export { createReferenceBackend, type ReferenceBackendOptions } from './reference-backend.js';
 export { opcodeOf, opSpec, opSpecs, specOfOpcode } from './registry.js';
 export { ropeFrequencies, type RopeOptions, type RopeScaling, type RopeTable } from './rope-frequencies.js';
-export { createScalarBlock, type ScalarBlock, type ScalarLayout, type ScalarSlot } from './scalars.js';
+export { checkScalars, createScalarBlock, type ScalarBlock, type ScalarLayout, type ScalarSlot } from './scalars.js';
 export { validateProgram } from './validate-program.js';
 export { cacheDTypes, weightDTypes } from './dtypes.js';

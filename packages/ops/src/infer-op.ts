@@ -1,5 +1,5 @@
 /** Checks one use of an op against its spec and finds the dtypes and shapes of the outputs. */
-import { ArgumentError, DTypeError, type DType } from '@winnow/tensor';
+import { ArgumentError, DTypeError, ShapeError, type DType } from '@winnow/tensor';
 import { matchShape, shapeOf, type Bindings, type Dim } from './dims.js';
 import type { Attributes, AttributeValue, OpSpec } from './op-spec.js';
 
@@ -11,7 +11,7 @@ export interface TensorType {
 
 /**
  * @param updated tensors for outputs that the op changes in place
- * @returns complete attributes (defaults filled in) and the type of each output
+ * @returns complete attributes (defaults filled in, numbers rounded to f32) and the type of each output
  * @throws {ShapeError | DTypeError | ArgumentError}
  */
 export function inferOp(
@@ -37,7 +37,7 @@ export function inferOp(
     shapes[name] = tensor.shape;
   }
   for (const name of Object.keys(inputs)) {
-    if (!(name in spec.inputs)) throw unknownName(spec, 'input', name, spec.inputs);
+    if (!Object.hasOwn(spec.inputs, name)) throw unknownName(spec, 'input', name, spec.inputs);
   }
   const outputs: Record<string, TensorType> = {};
   for (const [name, output] of Object.entries(spec.outputs)) {
@@ -57,10 +57,21 @@ export function inferOp(
       dtype: output.dtypes[0] as DType,
       shape: shapeOf(spec.name, name, output.shape, bindings),
     };
-    shapes[name] = outputs[name].shape;
+    shapes[name] ??= outputs[name].shape;
   }
   for (const name of Object.keys(updated)) {
-    if (!(name in spec.outputs)) throw unknownName(spec, 'output', name, spec.outputs);
+    if (!Object.hasOwn(spec.outputs, name)) throw unknownName(spec, 'output', name, spec.outputs);
+  }
+  for (const letter of spec.fixedAxes ?? []) {
+    const dim = bindings.get(letter);
+    if (typeof dim === 'string') {
+      throw new ShapeError({
+        op: spec.name,
+        rule: `size of axis ${letter}`,
+        expected: 'a number',
+        actual: `symbol ${dim}`,
+      });
+    }
   }
   spec.check?.(shapes, complete);
   return { outputs, attributes: complete };
@@ -81,16 +92,22 @@ function checkAttributes(spec: OpSpec, attributes: Attributes): Attributes {
     if (values !== undefined && !values.includes(value as string)) {
       throw new ArgumentError({ argument, expected: values.join(' | '), actual: String(value) });
     }
-    if (kind === 'number' && (integer === true ? !Number.isSafeInteger(value) : !Number.isFinite(value))) {
-      const expected = integer === true ? 'an integer' : 'a finite number';
-      throw new ArgumentError({ argument, expected, actual: String(value) });
-    }
-    complete[name] = value as AttributeValue;
+    complete[name] = kind === 'number' ? checkNumber(argument, value as number, integer === true) : value;
   }
   for (const name of Object.keys(attributes)) {
-    if (!(name in spec.attributes)) throw unknownName(spec, 'attribute', name, spec.attributes);
+    if (!Object.hasOwn(spec.attributes, name)) throw unknownName(spec, 'attribute', name, spec.attributes);
   }
   return complete;
+}
+
+/** Numbers become what an encoded word can hold, so that every backend computes with the same value. */
+function checkNumber(argument: string, value: number, isInteger: boolean): number {
+  const stored = isInteger ? value | 0 : Math.fround(value);
+  if (isInteger ? stored !== value : !Number.isFinite(stored)) {
+    const expected = isInteger ? 'a 32-bit integer' : 'a finite number';
+    throw new ArgumentError({ argument, expected, actual: String(value) });
+  }
+  return stored;
 }
 
 function unknownName(spec: OpSpec, kind: string, name: string, known: object): ArgumentError {

@@ -21,6 +21,7 @@ export const kvAppend: OpSpec = {
     values: { dtypes: cacheDTypes, shape: 'C K S D', updates: true },
   },
   attributes: {},
+  fixedAxes: ['C', 'K', 'S', 'H', 'D'],
   partition: 'tokens',
   bindReference({ inputs: { k, v, slots }, outputs: { keys, values } }) {
     const writeKey = rowWriter(keys);

@@ -16,6 +16,7 @@ export const layerNorm: OpSpec = {
   },
   outputs: { y: { dtypes: f32Only, shape: '... H', mayAlias: 'x' } },
   attributes: { eps: { kind: 'number' } },
+  fixedAxes: ['H'],
   partition: 'tokens',
   bindReference({ inputs: { x, weight, bias }, outputs: { y }, attributes }) {
     const xs = x.data as Float32Array;

@@ -3,7 +3,7 @@ import type { OpSpec } from './op-spec.js';
 
 /**
  * `y[r] = max + log(sum_i exp(x[r, i] - max))`: subtract it from a logit to get its log-probability. -Infinity for a row
- * of only -Infinity. Shapes: x `[R, V]`, y `[R]`, f32. Numerics: sum in f64.
+ * of only -Infinity, NaN for a row with NaN or +Infinity. Shapes: x `[R, V]`, y `[R]`, f32. Numerics: sum in f64.
  */
 export const logSumExp: OpSpec = {
   name: 'log-sum-exp',
@@ -16,7 +16,10 @@ export const logSumExp: OpSpec = {
       const [numRows, length] = x.shape;
       for (let row = 0; row < numRows; row++) {
         let max = -Infinity;
-        for (let i = 0; i < length; i++) if (!(x.data[row * length + i] <= max)) max = x.data[row * length + i];
+        for (let i = 0; i < length; i++) {
+          const value = x.data[row * length + i];
+          if (value > max || Number.isNaN(value)) max = value;
+        }
         let sum = 0;
         if (max !== -Infinity) for (let i = 0; i < length; i++) sum += Math.exp(x.data[row * length + i] - max);
         y.data[row] = max === -Infinity ? max : max + Math.log(sum);

@@ -18,6 +18,7 @@ export const matmul: OpSpec = {
   },
   outputs: { y: { dtypes: f32Only, shape: 'T O' } },
   attributes: {},
+  fixedAxes: ['O', 'I'],
   partition: 'rows',
   bindReference({ inputs: { x, weight, bias }, outputs: { y } }) {
     const xs = x.data as Float32Array;

@@ -49,7 +49,10 @@ export interface ReferenceCall {
   readonly attributes: Attributes;
 }
 
-/** The dimensions of a record's tensors, with symbols replaced by numbers. */
+/**
+ * The dimensions of a record's tensors, with symbols replaced by numbers. Where an input and an output have one name,
+ * it is the input.
+ */
 export type RecordShapes = Readonly<Record<string, readonly number[]>>;
 
 /** How an op may be shared among threads. The cut depends on shapes alone, never on the number of threads. */
@@ -63,6 +66,8 @@ export interface OpSpec {
   readonly attributes: Readonly<Record<string, AttributeSpec>>;
   /** Axis letters whose size is a number attribute: `{ P: 'numParts' }`. */
   readonly attributeDims?: Readonly<Record<string, string>>;
+  /** Axis letters whose sizes must be numbers, so that kernels can be specialised when a program is prepared. */
+  readonly fixedAxes?: readonly string[];
   readonly partition: Partition;
   /** Rules beyond shapes and dtypes. Throws a typed error. */
   check?(shapes: Readonly<Record<string, readonly Dim[]>>, attributes: Attributes): void;

@@ -12,6 +12,7 @@ export const positionAppend: OpSpec = {
   inputs: { slots: { dtypes: i32Only, shape: 'T' }, positions: { dtypes: i32Only, shape: 'T' } },
   outputs: { slotPositions: { dtypes: i32Only, shape: 'C S', updates: true } },
   attributes: {},
+  fixedAxes: ['C', 'S'],
   partition: 'serial',
   bindReference({ inputs: { slots, positions }, outputs: { slotPositions } }) {
     return () => {

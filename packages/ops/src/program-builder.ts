@@ -1,5 +1,13 @@
 /** Collects the ops of a forward pass and compiles them into a `Program`. Checks every shape as it is written down. */
-import { ArgumentError, DTypeError, formatShape, ShapeError, tensorBytes, type DType } from '@winnow/tensor';
+import {
+  ArgumentError,
+  dtypeInfo,
+  formatShape,
+  numElements,
+  ShapeError,
+  tensorBytes,
+  type DType,
+} from '@winnow/tensor';
 import { maxElements, type Dim } from './dims.js';
 import { inferOp } from './infer-op.js';
 import type { Attributes, OpSpec } from './op-spec.js';
@@ -35,7 +43,14 @@ interface Storage {
   firstRecord: number;
   lastRecord: number;
   isOutput: boolean;
-  aliasOf: Storage | undefined;
+}
+
+/** Activations that share one place in the arena: a storage and all that take over its memory in turn. */
+interface Place {
+  readonly sizeBytes: number;
+  readonly firstRecord: number;
+  lastRecord: number;
+  isOutput: boolean;
 }
 
 interface DraftRecord {
@@ -61,6 +76,7 @@ export type OpInputs = Readonly<Record<string, ProgramTensor | undefined>>;
  */
 export class ProgramBuilder {
   readonly #capacities: ReadonlyMap<string, number>;
+  readonly #storages = new Set<Storage>();
   readonly #slots = new Map<string, ScalarSlot>();
   readonly #buffers: ProgramBuffer[] = [];
   readonly #externals = new Map<string, ProgramTensor>();
@@ -73,6 +89,12 @@ export class ProgramBuilder {
 
   /** @param symbols the largest value of each symbol, by name */
   constructor(symbols: Readonly<Record<string, number>>) {
+    for (const [symbol, capacity] of Object.entries(symbols)) {
+      if (capacity !== (capacity | 0) || capacity < 0) {
+        const expected = 'an integer from 0 to 2^31 - 1';
+        throw new ArgumentError({ argument: `capacity of ${symbol}`, expected, actual: String(capacity) });
+      }
+    }
     this.#capacities = new Map(Object.entries(symbols));
     this.#buffers.push({ name: 'scalars', usage: 'scalars', sizeBytes: 0 });
     this.#buffers.push({ name: 'activations', usage: 'activation', sizeBytes: 0 });
@@ -99,7 +121,7 @@ export class ProgramBuilder {
     }
     const numWords = this.#maxElements(name, shape);
     this.#slots.set(name, { name, wordOffset: this.#numWords, numWords });
-    const storage = newStorage('scalar', numWords * 4, scalarBufferIndex, this.#numWords * 4);
+    const storage = this.#newStorage('scalar', numWords * 4, scalarBufferIndex, this.#numWords * 4);
     this.#numWords += numWords;
     return { name, dtype: 'i32', shape, storage, byteOffset: 0 };
   }
@@ -108,31 +130,37 @@ export class ProgramBuilder {
   external(name: string, usage: 'weights' | 'kv', dtype: DType, shape: readonly number[]): ProgramTensor {
     const existing = this.#externals.get(name);
     if (existing !== undefined) {
-      if (existing.dtype !== dtype || formatShape(existing.shape) !== formatShape(shape)) {
-        throw new ShapeError({
-          op: 'external',
-          rule: `second declaration of ${name}`,
-          expected: `${existing.dtype} ${formatShape(existing.shape)}`,
-          actual: `${dtype} ${formatShape(shape)}`,
-        });
+      const existingUsage = this.#buffers[existing.storage.buffer].usage;
+      const expected = `${existingUsage} ${existing.dtype} ${formatShape(existing.shape)}`;
+      const actual = `${usage} ${dtype} ${formatShape(shape)}`;
+      if (actual !== expected) {
+        throw new ShapeError({ op: 'external', rule: `second declaration of ${name}`, expected, actual });
       }
       return existing;
     }
     const sizeBytes = tensorBytes(dtype, shape);
     const buffer = this.#buffers.length;
     this.#buffers.push({ name, usage: usage satisfies BufferUsage, sizeBytes });
-    const tensor = { name, dtype, shape, storage: newStorage('external', sizeBytes, buffer, 0), byteOffset: 0 };
+    const tensor = { name, dtype, shape, storage: this.#newStorage('external', sizeBytes, buffer, 0), byteOffset: 0 };
     this.#externals.set(name, tensor);
     return tensor;
   }
 
-  /** The same values under another shape. @throws {ShapeError} when the numbers of elements differ */
+  /**
+   * The same values under another shape.
+   * @throws {ShapeError} when the numbers of elements differ, or rows are no longer whole blocks of the dtype
+   */
   reshape(tensor: ProgramTensor, shape: readonly Dim[]): ProgramTensor {
-    if (elementsKey(tensor.shape) !== elementsKey(shape)) {
+    this.#checkOwned('reshape', tensor);
+    this.#maxElements('reshape', shape);
+    const { blockSize } = dtypeInfo(tensor.dtype);
+    const rowLength = shape.at(-1) ?? 1;
+    const isWholeBlocks = blockSize === 1 || (typeof rowLength === 'number' && rowLength % blockSize === 0);
+    if (elementsKey(tensor.shape) !== elementsKey(shape) || !isWholeBlocks) {
       throw new ShapeError({
         op: 'reshape',
-        rule: 'number of elements',
-        expected: formatShape(tensor.shape),
+        rule: isWholeBlocks ? 'number of elements' : `rows of ${tensor.dtype}`,
+        expected: isWholeBlocks ? formatShape(tensor.shape) : `a multiple of ${blockSize}`,
         actual: formatShape(shape),
       });
     }
@@ -141,9 +169,12 @@ export class ProgramBuilder {
 
   /** Rows `[begin, end)` of the first axis, sharing the memory. All axes must have fixed sizes. */
   rows(tensor: ProgramTensor, begin: number, end: number): ProgramTensor {
+    this.#checkOwned('rows', tensor);
     const [numRows, ...rest] = tensor.shape;
     if (
       tensor.shape.some((dim) => typeof dim !== 'number') ||
+      !Number.isSafeInteger(begin) ||
+      !Number.isSafeInteger(end) ||
       !(begin >= 0 && begin <= end && end <= Number(numRows))
     ) {
       throw new ShapeError({
@@ -176,7 +207,9 @@ export class ProgramBuilder {
     const spec = opSpec(op);
     const present: Record<string, ProgramTensor> = {};
     for (const [name, tensor] of Object.entries(inputs)) if (tensor !== undefined) present[name] = tensor;
+    for (const tensor of [...Object.values(present), ...Object.values(updated)]) this.#checkOwned(op, tensor);
     const inferred = inferOp(spec, present, attributes, updated);
+    this.#checkUpdated(op, present, updated);
     const index = this.#records.length;
     const outputs: Record<string, ProgramTensor> = {};
     for (const [name, { dtype, shape }] of Object.entries(inferred.outputs)) {
@@ -204,26 +237,33 @@ export class ProgramBuilder {
 
   /** Keeps a tensor until the end of the run and lets the host read it. */
   output(name: string, tensor: ProgramTensor): void {
-    if (tensor.storage.kind === 'scalar')
-      throw new DTypeError({ op: 'output', expected: 'a computed tensor', actual: name });
+    this.#checkOwned('output', tensor);
+    if (tensor.storage.kind === 'scalar') {
+      throw new ArgumentError({ argument: `output ${name}`, expected: 'a computed tensor', actual: 'a scalar' });
+    }
+    if (this.#outputs.has(name)) {
+      throw new ArgumentError({ argument: 'output', expected: 'a new name', actual: `${name}, which exists already` });
+    }
     tensor.storage.isOutput = true;
     this.#outputs.set(name, tensor);
   }
 
-  /** Plans the memory and returns the finished program. */
+  /** Plans the memory and returns the finished program. The builder can go on and build again. */
   build(): Program {
-    const activations = this.#mergeAliases();
+    const placeOf = this.#mergeAliases();
+    const places = [...new Set(placeOf.values())];
     const end = this.#records.length;
     const plan = planActivations(
-      activations.map(({ sizeBytes, firstRecord, lastRecord, isOutput }) => ({
+      places.map(({ sizeBytes, firstRecord, lastRecord, isOutput }) => ({
         sizeBytes,
         firstRecord,
         lastRecord: isOutput ? end : lastRecord,
       })),
     );
-    const placement = new Map(activations.map((storage, index) => [storage, plan.offsets[index]]));
+    const offsetOf = new Map(places.map((place, index) => [place, plan.offsets[index]]));
     const toRef = ({ name, dtype, shape, storage, byteOffset }: ProgramTensor): TensorRef => {
-      const base = storage.kind === 'activation' ? (placement.get(rootOf(storage)) as number) : storage.byteOffset;
+      const place = placeOf.get(storage);
+      const base = place === undefined ? storage.byteOffset : (offsetOf.get(place) as number);
       return { name, dtype, shape, buffer: storage.buffer, byteOffset: base + byteOffset };
     };
     const records: OpRecord[] = this.#records.map(({ spec, inputs, outputs, attributes, layer }) => ({
@@ -239,7 +279,7 @@ export class ProgramBuilder {
       records,
       buffers: [{ ...scalars, sizeBytes: scalarBytes }, { ...arena, sizeBytes: plan.sizeBytes }, ...externals],
       symbols: this.#capacities,
-      scalars: { slots: this.#slots, numWords: this.#numWords },
+      scalars: { slots: new Map(this.#slots), numWords: this.#numWords },
       segments: this.#segments(),
       outputs: new Map([...this.#outputs].map(([name, tensor]) => [name, toRef(tensor)])),
       peakBytes: plan.sizeBytes + scalarBytes,
@@ -248,8 +288,9 @@ export class ProgramBuilder {
 
   #maxElements(name: string, shape: readonly Dim[]): number {
     for (const dim of shape) if (typeof dim === 'string') this.capacity(dim);
-    const numElements = maxElements(shape, this.#capacities);
-    if (!Number.isSafeInteger(numElements)) {
+    numElements(shape.filter((dim) => typeof dim === 'number')); // refuses what is not a size
+    const count = maxElements(shape, this.#capacities);
+    if (!Number.isSafeInteger(count)) {
       throw new ShapeError({
         op: name,
         rule: 'number of elements',
@@ -257,44 +298,90 @@ export class ProgramBuilder {
         actual: formatShape(shape),
       });
     }
-    return numElements;
+    return count;
   }
 
   #newActivation(name: string, dtype: DType, shape: readonly Dim[], record: number): ProgramTensor {
     const sizeBytes = tensorBytes(dtype, [this.#maxElements(name, shape)]);
-    const storage = newStorage('activation', alignUp(Math.max(sizeBytes, 1), arenaAlignment), arenaBufferIndex, 0);
+    const storage = this.#newStorage(
+      'activation',
+      alignUp(Math.max(sizeBytes, 1), arenaAlignment),
+      arenaBufferIndex,
+      0,
+    );
     storage.firstRecord = record;
     return { name, dtype, shape, storage, byteOffset: 0 };
   }
 
-  /** Lets outputs take the memory of inputs that die in the same record. Returns the storages that need a place. */
-  #mergeAliases(): Storage[] {
-    const roots = new Set<Storage>();
+  /** Lets outputs take the memory of inputs that die in the same record. Returns the place of every activation. */
+  #mergeAliases(): Map<Storage, Place> {
+    const placeOf = new Map<Storage, Place>();
     this.#records.forEach(({ spec, inputs, outputs }, index) => {
-      for (const [name, output] of Object.entries(outputs)) {
-        if (output.storage.kind !== 'activation') continue;
+      for (const [name, { storage, dtype }] of Object.entries(outputs)) {
+        if (storage.kind !== 'activation' || placeOf.has(storage)) continue;
+        const { sizeBytes, firstRecord, lastRecord, isOutput } = storage;
         const source = inputs[spec.outputs[name]?.mayAlias ?? ''];
-        const root = source === undefined ? undefined : rootOf(source.storage);
-        const fits =
+        const place = source && placeOf.get(source.storage);
+        const numReaders = Object.values(inputs).filter((input) => placeOf.get(input.storage) === place).length;
+        const canTakeOver =
           source !== undefined &&
-          root !== undefined &&
-          root.kind === 'activation' &&
-          !root.isOutput &&
-          root.lastRecord === index &&
+          place !== undefined &&
+          !place.isOutput &&
+          place.lastRecord === index &&
+          place.sizeBytes === sizeBytes &&
           source.byteOffset === 0 &&
-          root.sizeBytes === output.storage.sizeBytes &&
-          output.storage.firstRecord === index &&
-          source.dtype === output.dtype;
-        if (fits) {
-          output.storage.aliasOf = root;
-          root.lastRecord = output.storage.lastRecord;
-          root.isOutput ||= output.storage.isOutput;
+          source.dtype === dtype &&
+          numReaders === 1; // as another input of the same record it would be read after it was overwritten
+        if (canTakeOver) {
+          place.lastRecord = lastRecord;
+          place.isOutput = isOutput;
+          placeOf.set(storage, place);
         } else {
-          roots.add(rootOf(output.storage));
+          placeOf.set(storage, { sizeBytes, firstRecord, lastRecord, isOutput });
         }
       }
     });
-    return [...roots];
+    return placeOf;
+  }
+
+  #newStorage(kind: Storage['kind'], sizeBytes: number, buffer: number, byteOffset: number): Storage {
+    const storage = { kind, sizeBytes, buffer, byteOffset, firstRecord: 0, lastRecord: 0, isOutput: false };
+    this.#storages.add(storage);
+    return storage;
+  }
+
+  /** Tensors of another builder would refer to buffers that this program does not have. */
+  #checkOwned(argument: string, { name, storage }: ProgramTensor): void {
+    if (!this.#storages.has(storage)) {
+      throw new ArgumentError({ argument, expected: 'tensors of this builder', actual: `${name} of another` });
+    }
+  }
+
+  /** Tensors that an op changes must be writable and must not be among its other tensors. */
+  #checkUpdated(
+    op: string,
+    inputs: Readonly<Record<string, ProgramTensor>>,
+    updated: Readonly<Record<string, ProgramTensor>>,
+  ): void {
+    const others = Object.values(inputs);
+    for (const [name, tensor] of Object.entries(updated)) {
+      const { usage } = this.#buffers[tensor.storage.buffer];
+      const argument = `${op}: output ${name}`;
+      if (usage === 'weights' || usage === 'scalars') {
+        throw new ArgumentError({ argument, expected: 'activation or kv memory', actual: `${usage} memory` });
+      }
+      const rival = others.find((other) => this.#overlap(tensor, other));
+      if (rival !== undefined) {
+        throw new ArgumentError({ argument, expected: 'memory of its own', actual: `memory of ${rival.name}` });
+      }
+      others.push(tensor);
+    }
+  }
+
+  #overlap(a: ProgramTensor, b: ProgramTensor): boolean {
+    const endOf = ({ dtype, shape, byteOffset }: ProgramTensor): number =>
+      byteOffset + tensorBytes(dtype, [maxElements(shape, this.#capacities)]);
+    return a.storage === b.storage && a.byteOffset < endOf(b) && b.byteOffset < endOf(a);
   }
 
   #segments(): Segment[] {
@@ -307,16 +394,6 @@ export class ProgramBuilder {
     segments.push({ begin, end: this.#records.length, boundary: undefined });
     return segments;
   }
-}
-
-function newStorage(kind: Storage['kind'], sizeBytes: number, buffer: number, byteOffset: number): Storage {
-  return { kind, sizeBytes, buffer, byteOffset, firstRecord: 0, lastRecord: 0, isOutput: false, aliasOf: undefined };
-}
-
-function rootOf(storage: Storage): Storage {
-  let root = storage;
-  while (root.aliasOf !== undefined) root = root.aliasOf;
-  return root;
 }
 
 function mapValues<A, B>(record: Readonly<Record<string, A>>, map: (value: A) => B): Record<string, B> {

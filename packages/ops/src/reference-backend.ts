@@ -58,12 +58,20 @@ export function createReferenceBackend(options: ReferenceBackendOptions = {}): B
 
   return {
     name: 'reference',
-    supports(op): Support {
-      if (opSpecs.some((spec) => spec.name === op)) return { supported: true };
-      return { supported: false, reason: 'no such op' };
+    supports(op, { dtypes }): Support {
+      const spec = opSpecs.find(({ name }) => name === op);
+      if (spec === undefined) return { supported: false, reason: 'no such op' };
+      for (const [name, dtype] of Object.entries(dtypes)) {
+        const allowed = spec.inputs[name]?.dtypes ?? spec.outputs[name]?.dtypes ?? [];
+        if (!allowed.includes(dtype)) return { supported: false, reason: `${name} cannot be ${dtype}` };
+      }
+      return { supported: true };
     },
     allocate({ sizeBytes, usage, label }): BufferHandle {
       if (isDisposed) throw new ReleasedError('reference backend');
+      if (!Number.isSafeInteger(sizeBytes) || sizeBytes < 0) {
+        throw new ArgumentError({ argument: `bytes of ${label}`, expected: '0 or more', actual: String(sizeBytes) });
+      }
       const buffer: ReferenceBuffer = { sizeBytes, usage, owner: identity, bytes: allocateBytes(sizeBytes, label) };
       buffers.add(buffer);
       return buffer;
@@ -84,20 +92,22 @@ export function createReferenceBackend(options: ReferenceBackendOptions = {}): B
       if (isDisposed) throw new ReleasedError('reference backend');
       prepareOptions.signal?.throwIfAborted();
       const memory = program.buffers.map((buffer) => memoryOf(buffer, prepareOptions.buffers, bytesOf));
+      const bound = program.buffers.flatMap(({ name }) => prepareOptions.buffers.get(name) ?? []);
       const executable = createReferenceExecutable(program, memory, {
         now,
         yieldToHost,
         profile: prepareOptions.profile ?? false,
+        checkMemory: () => bound.forEach(bytesOf),
         onDispose: () => executables.delete(executable),
       });
       executables.add(executable);
       return executable;
     },
     async dispose(): Promise<void> {
+      isDisposed = true;
       for (const executable of executables) await executable.dispose();
       for (const buffer of buffers) buffer.bytes = undefined;
       buffers.clear();
-      isDisposed = true;
     },
   };
 }

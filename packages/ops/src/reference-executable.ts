@@ -5,11 +5,14 @@ import { maxElements } from './dims.js';
 import type { RecordShapes, TensorView } from './op-spec.js';
 import { scalarBufferIndex, type OpRecord, type Program, type TensorRef } from './program.js';
 import { opSpec } from './registry.js';
+import { checkScalars } from './scalars.js';
 
 export interface ReferenceExecution {
   readonly now: () => number;
   readonly yieldToHost: () => Promise<void>;
   readonly profile: boolean;
+  /** Throws when a bound buffer was freed. */
+  readonly checkMemory: () => void;
   readonly onDispose: () => void;
 }
 
@@ -27,7 +30,7 @@ const maxBusyMs = 8;
 export function createReferenceExecutable(
   program: Program,
   memory: readonly Uint8Array[],
-  { now, yieldToHost, profile, onDispose }: ReferenceExecution,
+  { now, yieldToHost, profile, checkMemory, onDispose }: ReferenceExecution,
 ): Executable {
   const boundAxes: BoundAxis[] = [];
   const view = (tensor: TensorRef): TensorView => createView(program, memory, tensor, boundAxes);
@@ -37,10 +40,10 @@ export function createReferenceExecutable(
   const scalarBytes = memory[scalarBufferIndex];
   const words = new Int32Array(scalarBytes.buffer, scalarBytes.byteOffset, program.scalars.numWords);
   let isRunning = false;
+  let lastYield = now(); // kept from run to run: many short runs must not starve the host either
   let isDisposed = false;
 
   async function runSegment(begin: number, end: number, signal: AbortSignal | undefined): Promise<void> {
-    let lastYield = now();
     for (let index = begin; index < end; index++) {
       signal?.throwIfAborted();
       const start = totals === undefined ? 0 : now();
@@ -58,6 +61,7 @@ export function createReferenceExecutable(
       if (now() - lastYield > maxBusyMs) {
         await yieldToHost();
         if (isDisposed) throw new ReleasedError('executable');
+        checkMemory();
         lastYield = now();
       }
     }
@@ -69,17 +73,19 @@ export function createReferenceExecutable(
     async run(scalars, options: RunOptions = {}): Promise<void> {
       if (isDisposed) throw new ReleasedError('executable');
       if (isRunning) throw new BackendError({ backend: 'reference', message: 'the executable is running already' });
-      if (scalars.length !== words.length) {
-        const fields = { argument: 'scalars', expected: `${words.length} words`, actual: `${scalars.length} words` };
-        throw new ArgumentError(fields);
-      }
+      checkScalars(scalars, program.scalars, program.symbols);
+      checkMemory();
+      options.signal?.throwIfAborted();
       isRunning = true;
       try {
         words.set(scalars);
         for (const { shape, axis, word } of boundAxes) shape[axis] = words[word];
         for (const { begin, end, boundary } of program.segments) {
           await runSegment(begin, end, options.signal);
-          if (boundary !== undefined) await options.onBoundary?.(boundary);
+          if (boundary === undefined) continue;
+          await options.onBoundary?.(boundary);
+          if (isDisposed) throw new ReleasedError('executable');
+          checkMemory();
         }
       } finally {
         isRunning = false;
@@ -90,19 +96,10 @@ export function createReferenceExecutable(
       const source = outputs.get(output);
       const data = source?.data;
       if (data === undefined || data.constructor !== target.constructor || data.length < target.length) {
+        const known = [...outputs].map(([name, { dtype, data }]) => `${name} (${dtype}, at most ${data.length})`);
         throw new ArgumentError({
           argument: 'read',
-          expected: `one of ${[...outputs]
-            .map(
-              ([
-                name,
-                {
-                  dtype,
-                  data: { length },
-                },
-              ]) => `${name} (${dtype}, at most ${length})`,
-            )
-            .join(', ')}`,
+          expected: `one of ${known.join(', ')}`,
           actual: `${output}, ${target.length} elements of ${target.constructor.name}`,
         });
       }
@@ -135,11 +132,11 @@ function bindRecord(record: OpRecord, view: (tensor: TensorRef) => TensorView): 
     Object.fromEntries(Object.entries(tensors).map(([name, tensor]) => [name, view(tensor)]));
   const inputs = views(record.inputs);
   const outputs = views(record.outputs);
-  const all = { ...inputs, ...outputs };
+  const all = [...Object.entries(outputs), ...Object.entries(inputs)]; // where names meet, shapes are the input's
   return {
     run: opSpec(record.op).bindReference({ inputs, outputs, attributes: record.attributes }),
-    shapes: Object.fromEntries(Object.entries(all).map(([name, { shape }]) => [name, shape])),
-    tensorBytes: () => Object.values(all).reduce((sum, { dtype, shape }) => sum + tensorBytes(dtype, shape), 0),
+    shapes: Object.fromEntries(all.map(([name, { shape }]) => [name, shape])),
+    tensorBytes: () => all.reduce((sum, [, { dtype, shape }]) => sum + tensorBytes(dtype, shape), 0),
   };
 }
 

@@ -12,6 +12,7 @@ export const rmsNorm: OpSpec = {
   inputs: { x: { dtypes: f32Only, shape: '... H' }, weight: { dtypes: f32Only, shape: 'H' } },
   outputs: { y: { dtypes: f32Only, shape: '... H', mayAlias: 'x' } },
   attributes: { eps: { kind: 'number' } },
+  fixedAxes: ['H'],
   partition: 'tokens',
   bindReference({ inputs: { x, weight }, outputs: { y }, attributes }) {
     const xs = x.data as Float32Array;

@@ -85,6 +85,7 @@ export function ropeFrequencies({ base, rotaryDim, scaling }: RopeOptions): Rope
 }
 
 function table(speeds: readonly number[], amplitude = 1): RopeTable {
+  for (const [pair, speed] of speeds.entries()) positive(`rope speed of pair ${pair}`, speed);
   return { frequencies: Float32Array.from(speeds), amplitude: positive('rope attention factor', amplitude) };
 }
 

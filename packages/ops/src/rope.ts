@@ -22,6 +22,7 @@ export const rope: OpSpec = {
     layout: { kind: 'string', values: ['neighbours', 'halves'] },
     amplitude: { kind: 'number', default: 1 },
   },
+  fixedAxes: ['N', 'H', 'F'],
   partition: 'tokens',
   check({ x, frequencies }) {
     if (2 * Number(frequencies[0]) > Number(x[2])) {

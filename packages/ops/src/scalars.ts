@@ -58,3 +58,28 @@ export function createScalarBlock(layout: ScalarLayout, capacities: ReadonlyMap<
     },
   };
 }
+
+/**
+ * Refuses scalars that a run must not see: the wrong number of words, or a symbol beyond its capacity. Backends call it
+ * before they touch memory. Token ids, slots and block tables are the business of whoever fills them.
+ * @throws {ArgumentError | CapacityError}
+ */
+export function checkScalars(
+  words: Int32Array,
+  { slots, numWords }: ScalarLayout,
+  capacities: ReadonlyMap<string, number>,
+): void {
+  if (words.length !== numWords) {
+    throw new ArgumentError({ argument: 'scalars', expected: `${numWords} words`, actual: `${words.length} words` });
+  }
+  for (const [symbol, available] of capacities) {
+    const slot = slots.get(symbol) as ScalarSlot;
+    const value = words[slot.wordOffset];
+    if (value < 0) {
+      throw new ArgumentError({ argument: symbol, expected: 'a non-negative integer', actual: String(value) });
+    }
+    if (value > available) {
+      throw new CapacityError({ resource: `symbol ${symbol}`, needed: value, available, unit: 'elements' });
+    }
+  }
+}

@@ -3,7 +3,8 @@ import type { OpSpec } from './op-spec.js';
 import { countRows } from './rms-norm.js';
 
 /**
- * Softmax over the last axis: `y_i = exp(x_i - max) / sum_j exp(x_j - max)`. A row of only -Infinity gives zeros.
+ * Softmax over the last axis: `y_i = exp(x_i - max) / sum_j exp(x_j - max)`. A row of only -Infinity gives
+ * zeros; NaN or +Infinity anywhere makes the whole row NaN.
  *
  * Shapes: x and y `[..., H]` f32; y may take the memory of x.
  */
@@ -22,7 +23,7 @@ export const softmax: OpSpec = {
       for (let row = 0; row < numRows; row++) {
         const begin = row * length;
         let max = -Infinity;
-        for (let i = begin; i < begin + length; i++) if (!(xs[i] <= max)) max = xs[i];
+        for (let i = begin; i < begin + length; i++) if (xs[i] > max || Number.isNaN(xs[i])) max = xs[i];
         let sum = 0;
         if (max !== -Infinity) for (let i = begin; i < begin + length; i++) sum += Math.exp(xs[i] - max);
         for (let i = begin; i < begin + length; i++) ys[i] = sum === 0 ? 0 : Math.exp(xs[i] - max) / sum;

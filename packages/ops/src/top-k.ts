@@ -14,6 +14,7 @@ export const topK: OpSpec = {
   outputs: { values: { dtypes: f32Only, shape: 'R K' }, indices: { dtypes: i32Only, shape: 'R K' } },
   attributes: { k: { kind: 'number', integer: true } },
   attributeDims: { K: 'k' },
+  fixedAxes: ['V'],
   partition: 'tokens',
   check({ x }, { k }) {
     if (Number(k) < 1 || Number(k) > Number(x[1])) {

@@ -2,7 +2,7 @@
  * Checks a whole program: every record against its spec, every reference against its buffer, and the lifetime of every
  * byte of the arena. Programs from `ProgramBuilder` pass; the validator proves it in tests and guards other producers.
  */
-import { formatShape, ShapeError, tensorBytes } from '@winnow/tensor';
+import { dtypeInfo, formatShape, ShapeError, tensorBytes, type DType } from '@winnow/tensor';
 import { maxElements } from './dims.js';
 import { inferOp } from './infer-op.js';
 import { arenaBufferIndex, scalarBufferIndex, type OpRecord, type Program, type TensorRef } from './program.js';
@@ -17,6 +17,7 @@ interface Region {
 
 /** @throws {ShapeError | DTypeError | ArgumentError} naming the record and tensor that break a rule */
 export function validateProgram(program: Program): void {
+  checkLayout(program);
   const arena: Region[] = [];
   for (const [index, record] of program.records.entries()) {
     const spec = opSpec(record.op);
@@ -36,10 +37,19 @@ export function validateProgram(program: Program): void {
         throw refusal(where, `output ${name}`, `${type.dtype} ${formatShape(type.shape)}`, actual);
       }
     }
+    for (const [name, value] of Object.entries(inferred.attributes)) {
+      if (record.attributes[name] !== value) {
+        throw refusal(where, `attribute ${name}`, String(value), String(record.attributes[name]));
+      }
+    }
+    for (const name of Object.keys(record.outputs)) {
+      if (!Object.hasOwn(spec.outputs, name))
+        throw refusal(where, 'outputs', Object.keys(spec.outputs).join(', '), name);
+    }
     for (const tensor of [...Object.values(record.inputs), ...Object.values(record.outputs)]) {
       checkBounds(program, where, tensor);
     }
-    for (const tensor of Object.values(record.inputs)) {
+    for (const tensor of [...Object.values(record.inputs), ...Object.values(updated)]) {
       if (tensor.buffer === arenaBufferIndex) checkHeld(program, arena, where, tensor);
     }
     checkOutputs(program, where, record);
@@ -52,6 +62,42 @@ export function validateProgram(program: Program): void {
     if (tensor.buffer === arenaBufferIndex) checkHeld(program, arena, `output ${name}`, tensor);
   }
   checkSegments(program);
+}
+
+/** The two buffers of the program itself, the scalar slots in the first, and the sum that plans rely on. */
+function checkLayout({ buffers, scalars, symbols, peakBytes }: Program): void {
+  const expected = 'scalars, activation, then weights and kv';
+  const usages = buffers.map(({ usage }) => usage);
+  if (
+    usages[scalarBufferIndex] !== 'scalars' ||
+    usages[arenaBufferIndex] !== 'activation' ||
+    usages.slice(arenaBufferIndex + 1).some((usage) => usage !== 'weights' && usage !== 'kv')
+  ) {
+    throw refusal('buffers', 'usages', expected, usages.join(', '));
+  }
+  const scalarBytes = buffers[scalarBufferIndex].sizeBytes;
+  if (scalarBytes !== scalars.numWords * 4) {
+    throw refusal('buffers', 'bytes of the scalar block', String(scalars.numWords * 4), String(scalarBytes));
+  }
+  const arenaBytes = buffers[arenaBufferIndex].sizeBytes;
+  if (peakBytes !== scalarBytes + arenaBytes) {
+    throw refusal('program', 'peak bytes', String(scalarBytes + arenaBytes), String(peakBytes));
+  }
+  let at = 0;
+  for (const { name, wordOffset, numWords } of [...scalars.slots.values()].sort(
+    (a, b) => a.wordOffset - b.wordOffset,
+  )) {
+    if (wordOffset < at || !(numWords >= 0)) {
+      throw refusal('scalars', `words of ${name}`, `a range from ${at}`, `${numWords} words from ${wordOffset}`);
+    }
+    at = wordOffset + numWords;
+  }
+  if (at > scalars.numWords) throw refusal('scalars', 'words', String(scalars.numWords), String(at));
+  for (const [symbol, capacity] of symbols) {
+    if (scalars.slots.get(symbol)?.numWords !== 1 || !(capacity >= 0)) {
+      throw refusal('symbols', symbol, 'a capacity and one word of the scalar block', `capacity ${capacity}`);
+    }
+  }
 }
 
 /** Bytes of a tensor when every symbol is as large as it may become. */
@@ -67,10 +113,20 @@ function checkBounds(program: Program, where: string, tensor: TensorRef): void {
   }
   const buffer = program.buffers[tensor.buffer];
   const end = tensor.byteOffset + maxBytes(program, tensor);
-  if (buffer === undefined || tensor.byteOffset < 0 || end > buffer.sizeBytes) {
+  const alignment = alignmentOf(tensor.dtype);
+  if (tensor.byteOffset % alignment !== 0) {
+    throw refusal(where, `offset of ${tensor.name}`, `a multiple of ${alignment}`, String(tensor.byteOffset));
+  }
+  if (buffer === undefined || !(tensor.byteOffset >= 0) || !(end <= buffer.sizeBytes)) {
     const available = buffer === undefined ? 'no such buffer' : `${buffer.sizeBytes} bytes in ${buffer.name}`;
     throw refusal(where, `end of ${tensor.name}`, available, `${end} bytes`);
   }
+}
+
+/** Plain numbers lie at multiples of their size, so that typed arrays and vector loads reach them; blocks anywhere. */
+function alignmentOf(dtype: DType): number {
+  const { blockSize, blockBytes } = dtypeInfo(dtype);
+  return blockSize === 1 ? blockBytes : 1;
 }
 
 /** Every byte of the tensor must hold values of that tensor: written before, and not overwritten since. */
