@@ -7,15 +7,14 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { taskCheck } from './bootstrap/check.mjs';
-import { taskEnvironment } from './bootstrap/environment.mjs';
 import { installPackages } from './bootstrap/install.mjs';
 import { withLock } from './bootstrap/lock.mjs';
-import { fail, root, say, TaskError } from './bootstrap/log.mjs';
+import { fail, root, say, seconds, TaskError } from './bootstrap/log.mjs';
 import { runThrough } from './bootstrap/process.mjs';
 import { taskTest } from './bootstrap/test.mjs';
 import { ensureTools } from './bootstrap/tools.mjs';
 import { buildStale, recordBuild, sourceStamp } from './bootstrap/build-stamp.mjs';
-import { turbo } from './bootstrap/turbo.mjs';
+import { buildLogged, turbo } from './bootstrap/turbo.mjs';
 
 const cliMain = join(root, 'apps', 'cli', 'dist', 'main.js');
 const demoArguments = ['run', '-p', 'Once upon a time', '-n', '100', '--seed', '7'];
@@ -34,13 +33,13 @@ async function buildProgram(tools) {
   await withLock('build', async () => {
     if (!buildStale()) return;
     const builtFrom = sourceStamp();
-    say('building (cached by turbo) ...');
-    const code = await turbo(tools, ['run', 'build', '--filter=@winnow/cli...', '--output-logs=errors-only'], {
-      quiet: true,
-    });
-    if (code !== 0) fail('the build failed; its output is above', code);
+    const startMs = Date.now();
+    say('building what changed ...');
+    const remedy = 'the build failed; its output is above and in .toolchain/logs/build.log';
+    await buildLogged(tools, ['run', 'build', '--filter=@winnow/cli...', '--output-logs=errors-only'], remedy);
     if (!existsSync(cliMain)) fail('the build left no apps/cli/dist/main.js');
     recordBuild(builtFrom);
+    say(`built after ${seconds(startMs)}`);
   });
 }
 
@@ -64,7 +63,7 @@ const tasks = {
   check: async (rest) => taskCheck(await prepare(), rest),
   turbo: async (rest) => {
     const tools = await prepare();
-    return turbo(tools, rest, { env: taskEnvironment(tools) });
+    return turbo(tools, rest);
   },
 };
 

@@ -1,3 +1,4 @@
+import { fileURLToPath } from 'node:url';
 import { defineConfig, mergeConfig } from 'vitest/config';
 
 /** Vitest preset of the workspace: tests resolve the sources of sibling packages, never their build output. */
@@ -9,6 +10,7 @@ export function winnowVitest(overrides = {}) {
       ssr: { resolve: { conditions, externalConditions: ['node', 'import', 'default'] } },
       test: {
         include: ['src/**/*.test.ts', 'test/**/*.test.ts'],
+        setupFiles: [fileURLToPath(new URL('./setup.mjs', import.meta.url))],
         testTimeout: 120_000,
         hookTimeout: 120_000,
         // `npm test` sums these reports; a plain `vitest run` of some files must not overwrite them.

@@ -38,7 +38,7 @@ function npmCommand() {
 }
 
 /** Installs one exact package into its own folder; the folder appears complete or not at all. */
-async function installTool(name, version, folder, binary) {
+async function installTool({ title, name, version, folder, binary }) {
   const final = join(toolchainFolder, folder);
   if (existsSync(join(final, binary))) return join(final, binary);
   return withLock('tools', async () => {
@@ -47,7 +47,7 @@ async function installTool(name, version, folder, binary) {
       rmSync(join(toolchainFolder, left), { recursive: true, force: true });
     }
     const startMs = Date.now();
-    say(`fetching ${name} ${version} from the npm registry (once) ...`);
+    say(`fetching ${title} ${version} from the npm registry (once) ...`);
     const fresh = join(toolchainFolder, `new-${folder}`);
     mkdirSync(fresh, { recursive: true });
     const flags = ['--no-save', '--no-audit', '--no-fund', '--no-package-lock', '--include=optional'];
@@ -65,7 +65,7 @@ async function installTool(name, version, folder, binary) {
     }
     rmSync(final, { recursive: true, force: true });
     renameSync(fresh, final);
-    say(`${name} ${version} ready after ${seconds(startMs)}`);
+    say(`${title} ${version} ready after ${seconds(startMs)}`);
     return join(final, binary);
   });
 }
@@ -77,7 +77,7 @@ async function ensureNode() {
   const binary = join('node_modules', name, 'bin', windows ? 'node.exe' : 'node');
   const folder = `node-${nodeVersion}-${process.platform}-${process.arch}`;
   const existed = existsSync(join(toolchainFolder, folder, binary));
-  const node = await installTool(name, nodeVersion, folder, binary);
+  const node = await installTool({ title: 'Node', name, version: nodeVersion, folder, binary });
   if (!existed) {
     const probe = spawnSync(node, ['--version'], { encoding: 'utf8' });
     if (probe.status !== 0) {
@@ -93,6 +93,7 @@ export async function ensureTools() {
   const version = pnpmVersion();
   const node = await ensureNode();
   const binary = join('node_modules', '.bin', windows ? 'pnpm.cmd' : 'pnpm');
-  const pnpm = await installTool('pnpm', version, `pnpm-${version}-${process.platform}-${process.arch}`, binary);
+  const folder = `pnpm-${version}-${process.platform}-${process.arch}`;
+  const pnpm = await installTool({ title: 'pnpm', name: 'pnpm', version, folder, binary });
   return { node, pnpm };
 }

@@ -2,19 +2,31 @@
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { taskEnvironment } from './environment.mjs';
-import { root } from './log.mjs';
-import { runThrough } from './process.mjs';
+import { root, toolchainFolder } from './log.mjs';
+import { runLogged, runThrough } from './process.mjs';
 
-/** Runs turbo; with `quiet` its stdout goes to stderr, so that stdout stays the program's. Resolves to the exit code. */
-export function turbo(tools, turboArguments, { quiet = false, env = taskEnvironment(tools) } = {}) {
-  const program = join(root, 'node_modules', 'turbo', 'bin', 'turbo');
-  const inTerminal = quiet ? process.stderr.isTTY : process.stdout.isTTY;
-  const runFlags = [`--concurrency=${Math.max(1, availableParallelism())}`, '--ui=stream'];
-  const fixed = [...(turboArguments[0] === 'run' ? runFlags : []), ...(inTerminal ? [] : ['--no-color'])];
+function withFixedFlags(turboArguments, inTerminal) {
   const [command, ...rest] = turboArguments;
-  return runThrough(tools.node, [program, command, ...fixed, ...rest], {
+  const runFlags = [`--concurrency=${Math.max(1, availableParallelism())}`, '--ui=stream'];
+  const program = join(root, 'node_modules', 'turbo', 'bin', 'turbo');
+  return [program, command, ...(command === 'run' ? runFlags : []), ...(inTerminal ? [] : ['--no-color']), ...rest];
+}
+
+/** Runs turbo with its output shown. Resolves to the exit code. */
+export function turbo(tools, turboArguments) {
+  return runThrough(tools.node, withFixedFlags(turboArguments, process.stdout.isTTY), {
     cwd: root,
-    env,
-    stdio: quiet ? ['ignore', process.stderr, process.stderr] : ['ignore', 'inherit', 'inherit'],
+    env: taskEnvironment(tools),
+    stdio: ['ignore', 'inherit', 'inherit'],
+  });
+}
+
+/** Runs turbo silently; its output appears when it fails, and then the task fails with `remedy`. */
+export function buildLogged(tools, turboArguments, remedy) {
+  return runLogged(tools.node, withFixedFlags(turboArguments, false), {
+    cwd: root,
+    env: taskEnvironment(tools),
+    logFile: join(toolchainFolder, 'logs', 'build.log'),
+    remedy,
   });
 }

@@ -8,6 +8,7 @@ import { moduleUses, packageOfSpecifier } from './imports.ts';
 import {
   dependencyFields,
   isDevelopmentFile,
+  isFixture,
   listFiles,
   readJson,
   type Workspace,
@@ -98,7 +99,7 @@ function checkImports(
 ): number {
   const { manifest } = entry;
   const runtime = { ...manifest.dependencies, ...manifest.optionalDependencies, ...manifest.peerDependencies };
-  const files = listFiles(entry.folder, (path) => /\.(ts|mts|mjs|js)$/.test(path) && !path.includes('__fixtures__/'));
+  const files = listFiles(entry.folder, (path) => /\.(ts|mts|mjs|js)$/.test(path) && !isFixture(path));
   let numImports = 0;
   for (const file of files) {
     const forDevelopment = isDevelopmentFile(file);

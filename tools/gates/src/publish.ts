@@ -27,7 +27,7 @@ export async function withArchive<T>(folder: string, use: (archive: string) => T
 export async function checkPublint(folder: string, archive: string): Promise<string[]> {
   const bytes = readFileSync(archive);
   const tarball = bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength) as ArrayBuffer;
-  const { messages } = await publint({ pkgDir: folder, pack: { tarball }, strict: true });
+  const { messages } = await publint({ pack: { tarball }, strict: true });
   const manifest = readJson<Record<string, unknown>>(join(folder, 'package.json'));
   return messages
     .filter(({ type }) => type !== 'suggestion')

@@ -2,7 +2,7 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { join, posix } from 'node:path';
 import { parseFile } from './imports.ts';
-import { listFiles, type Workspace, type WorkspacePackage } from './workspace.ts';
+import { isFixture, listFiles, type Workspace, type WorkspacePackage } from './workspace.ts';
 
 const maxFileLines = 450;
 const warnFileLines = 400;
@@ -22,7 +22,7 @@ export function checkStructure(workspace: Workspace): Findings {
     if (existsSync(join(entry.folder, 'src', 'index.ts'))) checkLibrary(entry, findings.problems);
     const files = listFiles(entry.folder);
     checkFixtures(entry, files, findings.problems);
-    for (const file of files.filter((path) => /\.(ts|mts|mjs)$/.test(path) && !path.includes('__fixtures__/'))) {
+    for (const file of files.filter((path) => /\.(ts|mts|mjs)$/.test(path) && !isFixture(path))) {
       numSources += 1;
       checkSource(entry, file, findings);
     }
@@ -99,7 +99,7 @@ export function checkIndex(path: string, text: string): string[] {
 function checkFixtures(entry: WorkspacePackage, files: readonly string[], problems: string[]): void {
   const folders = new Set<string>();
   for (const file of files) {
-    const match = /^(.*__fixtures__)\//.exec(file);
+    const match = /^(.*(?:__fixtures__|test\/fixtures))\//.exec(file);
     if (match?.[1] !== undefined) folders.add(match[1]);
   }
   for (const folder of folders) {

@@ -1,7 +1,7 @@
 /** Text that must not be in the repository: paths of one machine and hosts of package registries. */
 import { readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
-import { listFiles } from './workspace.ts';
+import { isFixture, listFiles } from './workspace.ts';
 
 /** Written in pieces, so that this file does not report itself. */
 const forbidden: readonly { readonly what: string; readonly pattern: RegExp }[] = [
@@ -20,10 +20,7 @@ const maxScannedBytes = 4_000_000;
 export function checkText(root: string): string[] {
   const problems: string[] = [];
   const accept = (path: string): boolean =>
-    textFile.test(path) &&
-    !path.includes('__fixtures__/') &&
-    !path.startsWith('docs/api/') &&
-    !path.endsWith('/api.txt');
+    textFile.test(path) && !isFixture(path) && !path.startsWith('docs/api/') && !path.endsWith('/api.txt');
   for (const file of listFiles(root, accept)) {
     const path = join(root, file);
     if (statSync(path).size > maxScannedBytes) continue;

@@ -108,7 +108,12 @@ export function listFiles(folder: string, accept: (path: string) => boolean = ()
   return found.sort();
 }
 
+/** Data of tests: not ours to lint, format or scan, but it must say where it comes from. */
+export function isFixture(path: string): boolean {
+  return /(^|\/)(__fixtures__|test\/fixtures)\//.test(path);
+}
+
 /** Whether a path inside a package is there for tests, benchmarks or configuration only and never published as code. */
 export function isDevelopmentFile(path: string): boolean {
-  return !path.startsWith('src/') || /\.test(-d)?\.ts$/.test(path) || path.includes('__fixtures__/');
+  return !path.startsWith('src/') || /\.test(-d)?\.ts$/.test(path) || isFixture(path);
 }

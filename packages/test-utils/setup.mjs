@@ -1,0 +1,41 @@
+/** Rules for every test of the workspace: nothing on the console, no connection except to this machine. */
+import { Socket } from 'node:net';
+import { afterEach, beforeEach } from 'vitest';
+
+const methods = ['debug', 'error', 'info', 'log', 'trace', 'warn'];
+const originals = new Map(methods.map((name) => [name, console[name]]));
+const violations = [];
+
+function isLoopback(host) {
+  return host === undefined || host === 'localhost' || host === '::1' || /^127\./.test(host) || host === '0.0.0.0';
+}
+
+const connect = Socket.prototype.connect;
+Socket.prototype.connect = function (...connectArguments) {
+  const normalised = Array.isArray(connectArguments[0]) ? connectArguments[0] : connectArguments;
+  const first = normalised[0];
+  const isOptions = typeof first === 'object' && first !== null;
+  const host = isOptions ? first.host : typeof first === 'number' ? normalised[1] : undefined;
+  const isPath = isOptions ? first.path !== undefined : typeof first === 'string';
+  if (!isPath && typeof host !== 'function' && !isLoopback(host)) {
+    violations.push(`connected to ${host}, tests use this machine only`);
+    this.destroy(new Error(`tests must not connect to ${host}`));
+    return this;
+  }
+  return connect.apply(this, connectArguments);
+};
+
+beforeEach(() => {
+  violations.length = 0;
+  for (const name of methods) {
+    console[name] = (...values) => {
+      violations.push(`wrote to console.${name}, tests are silent: ${String(values[0]).slice(0, 200)}`);
+      originals.get(name).apply(console, values);
+    };
+  }
+});
+
+afterEach(() => {
+  for (const [name, method] of originals) console[name] = method;
+  if (violations.length > 0) throw new Error(violations.join('\n'));
+});

@@ -1,0 +1,198 @@
+/** Canaries of the gates of one package: publint, attw, archive, API snapshot, size, examples. */
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { checkApi, describeApi } from '../src/api.ts';
+import { checkExamples, extractExamples, linkedPackages } from '../src/examples.ts';
+import { checkArchive, checkAttw, checkPublint, withArchive } from '../src/publish.ts';
+import { checkSize } from '../src/size.ts';
+import { readWorkspace } from '../src/workspace.ts';
+import { addFiles, createFolder, libraryFiles, workspaceFiles, type Files } from './fixture.ts';
+
+function createLibrary(files: Files = {}): string {
+  const folder = createFolder(libraryFiles('low'));
+  addFiles(folder, files);
+  return join(folder, 'packages', 'low');
+}
+
+describe('published archive', () => {
+  it('passes publint, attw and the list of files when clean', async () => {
+    const folder = createLibrary();
+    await withArchive(folder, async (archive) => {
+      expect(await checkPublint(folder, archive)).toEqual([]);
+      expect(checkAttw(archive)).toEqual([]);
+      expect(checkArchive(archive)).toEqual([]);
+    });
+  });
+
+  it('publint catches an export without a file', async () => {
+    const exports = { '.': { types: './dist/index.d.ts', default: './dist/gone.js' } };
+    const folder = createLibrary(libraryFiles('low', { exports }));
+    await withArchive(folder, async (archive) => {
+      expect((await checkPublint(folder, archive)).join('\n')).toContain('gone.js');
+    });
+  });
+
+  it('attw catches declarations that lead nowhere', async () => {
+    const folder = createLibrary({ 'packages/low/dist/index.d.ts': "export { double } from './gone.js';\n" });
+    await withArchive(folder, (archive) => {
+      expect(checkAttw(archive).join('\n')).toMatch(/internal resolution error/i);
+    });
+  });
+
+  it('attw catches missing declarations', async () => {
+    const exports = { '.': { default: './dist/index.js' } };
+    const folder = createLibrary(libraryFiles('low', { exports }));
+    rmSync(join(folder, 'dist/index.d.ts'));
+    await withArchive(folder, (archive) => {
+      expect(checkAttw(archive)).not.toEqual([]);
+    });
+  });
+
+  it('catches tests in the archive and a missing licence', async () => {
+    const folder = createLibrary(libraryFiles('low', { files: ['dist', 'src'] }));
+    writeFileSync(join(folder, 'dist/index.js'), '');
+    await withArchive(folder, (archive) => {
+      expect(checkArchive(archive)).toContain('the archive holds src/double.test.ts');
+    });
+    const empty = createFolder({ 'package.json': { name: 'x', version: '1.0.0', files: [] } });
+    await withArchive(empty, (archive) => {
+      expect(checkArchive(archive)).toContain('the archive lacks LICENSE');
+    });
+  });
+});
+
+describe('API snapshot', () => {
+  const declarations = (inner: string): Files => ({
+    'packages/low/dist/index.d.ts': "export { run, type Options as RunOptions } from './run.js';\n",
+    'packages/low/dist/run.d.ts': `import type { Inner } from './inner.js';\n/** Old words. */\nexport interface Options { inner: Inner }\nexport declare function run(options: Options): void;\n`,
+    'packages/low/dist/inner.d.ts': inner,
+  });
+  const inner = 'export interface Inner {\n    size: number;\n}\nexport interface Unrelated { a: 1 }\n';
+
+  it('holds the exports and what they reach, without comments and unrelated types', () => {
+    const text = describeApi(createLibrary(declarations(inner)));
+    expect(text).toContain('run: function run(options: Options): void;');
+    expect(text).toContain('RunOptions (declared as Options): interface Options { inner: Inner }');
+    expect(text).toContain('Inner (inner.d.ts): interface Inner { size: number; }');
+    expect(text).not.toContain('Old words');
+    expect(text).not.toContain('Unrelated');
+  });
+
+  it.each([
+    ['a changed member of a type that is only reached', inner.replace('size: number', 'size: string')],
+    ['a removed member', inner.replace('size: number;', '')],
+  ])('catches %s', (_, changed) => {
+    const folder = createLibrary(declarations(inner));
+    expect(checkApi(folder, true)).toEqual([]);
+    expect(checkApi(folder, false)).toEqual([]);
+    writeFileSync(join(folder, 'dist/inner.d.ts'), changed);
+    expect(checkApi(folder, false).join('\n')).toContain('the public surface changed');
+  });
+
+  it('catches a changed signature, a new and a removed export', () => {
+    for (const [file, text] of [
+      ['run.d.ts', 'export interface Options { a: 1 }\nexport declare function run(options?: Options): void;\n'],
+      ['index.d.ts', "export { run } from './run.js';\n"],
+      ['index.d.ts', "export { run, type Options as RunOptions, type Options } from './run.js';\n"],
+    ] as const) {
+      const folder = createLibrary(declarations(inner));
+      checkApi(folder, true);
+      writeFileSync(join(folder, 'dist', file), text);
+      expect(checkApi(folder, false), text).toHaveLength(1);
+    }
+  });
+
+  it('does not mind changed comments and layout', () => {
+    const folder = createLibrary(declarations(inner));
+    checkApi(folder, true);
+    writeFileSync(join(folder, 'dist/inner.d.ts'), `/** New words. */\n${inner.replaceAll('    ', '\t')}`);
+    expect(checkApi(folder, false)).toEqual([]);
+  });
+
+  it('catches a missing snapshot and declarations without exports', () => {
+    expect(checkApi(createLibrary(), false).join('\n')).toContain('api.txt is missing');
+    const folder = createLibrary({ 'packages/low/dist/index.d.ts': 'export {};\n' });
+    expect(() => checkApi(folder, false)).toThrow('no export found');
+  });
+});
+
+describe('size', () => {
+  it('accepts a budget that is kept', async () => {
+    expect(await checkSize(createLibrary(), { '@winnow/low': { '.': 1000 } })).toMatchObject({ problems: [] });
+  });
+
+  it('catches an entry above its budget, one without a budget and one that is not built', async () => {
+    const folder = createLibrary();
+    expect((await checkSize(folder, { '@winnow/low': { '.': 10 } })).problems.join('\n')).toContain(
+      'more than its budget',
+    );
+    expect((await checkSize(folder, {})).problems.join('\n')).toContain('has no budget');
+    const exports = { '.': { default: './dist/gone.js' } };
+    const unbuilt = createLibrary(libraryFiles('low', { exports }));
+    expect((await checkSize(unbuilt, {})).problems.join('\n')).toContain('build first');
+  });
+
+  it('counts what the entry pulls in', async () => {
+    const folder = createLibrary();
+    const before = await checkSize(folder, {});
+    const random = Array.from({ length: 3000 }, (_, index) => ((index * 7919) % 65_521).toString(36)).join('');
+    writeFileSync(join(folder, 'dist/double.js'), `export const double = () => '${random}';\n`);
+    const bytes = (text: string): number => Number(/has (\d+) bytes/.exec(text)?.[1]);
+    const after = await checkSize(folder, {});
+    expect(bytes(after.problems.join())).toBeGreaterThan(bytes(before.problems.join()) + 1000);
+  });
+});
+
+describe('examples', () => {
+  const check = async (code: string): Promise<string> => {
+    const root = createFolder(workspaceFiles());
+    const folder = join(root, 'packages', 'low');
+    mkdirSync(folder, { recursive: true });
+    writeFileSync(join(folder, 'README.md'), code);
+    const workspace = readWorkspace(root);
+    const entry = workspace.packages.find(({ shortName }) => shortName === 'low');
+    if (!entry) throw new Error('no package');
+    return (await checkExamples(workspace, folder, join(folder, 'README.md'), linkedPackages(workspace, entry))).join(
+      '\n',
+    );
+  };
+  const block = (code: string, info = 'ts'): string => `# low\n\n\`\`\`${info}\n${code}\n\`\`\`\n`;
+  const use = "import { double } from '@winnow/low';\n";
+
+  it('accepts an example that runs', async () => {
+    expect(await check(block(`${use}if (double(2) !== 4) throw new Error('wrong');`))).toBe('');
+  });
+
+  it('catches a type error and names the line', async () => {
+    expect(await check(block(`${use}const text: string = double(2);`))).toMatch(/line-4\.ts.*TS2322/s);
+  });
+
+  it('catches an example that throws', async () => {
+    expect(await check(block(`${use}if (double(2) !== 5) throw new Error('the sum is off');`))).toContain(
+      'the sum is off',
+    );
+  });
+
+  it('catches an import of something that is not there', async () => {
+    expect(await check(block("import { gone } from '@winnow/low';\ngone();"))).toContain('TS2305');
+    expect(await check(block("import '@winnow/high';"))).not.toBe('');
+  });
+
+  it('checks the types of a block that must not run, and does not run it', async () => {
+    expect(await check(block("throw new Error('not run');", 'ts no-run'))).toBe('');
+    expect(await check(block("const a: number = 'x';", 'ts no-run'))).toContain('TS2322');
+  });
+
+  it('catches a README without examples', async () => {
+    expect(await check('# low\n')).toContain('nothing to check');
+  });
+
+  it('extracts blocks with their lines', () => {
+    const text = readFileSync(
+      join(createFolder({ 'a.md': `x\n${block('a\nb')}\n${block('c', 'sh')}` }), 'a.md'),
+      'utf8',
+    );
+    expect(extractExamples(text)).toEqual([{ line: 5, code: 'a\nb', run: true }]);
+  });
+});

@@ -1,0 +1,199 @@
+/** Canaries of the gates that are other people's tools, run with this repository's settings. */
+import { mkdirSync, rmSync, symlinkSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import {
+  addFiles,
+  copySettings,
+  createFolder,
+  gatesFolder,
+  libraryFiles,
+  repoFolder,
+  runTool,
+  type Files,
+} from './fixture.ts';
+
+describe('format', () => {
+  const check = (code: string): number => {
+    const folder = createFolder({ 'a.ts': code });
+    copySettings(folder, '.oxfmtrc.json');
+    return runTool('oxfmt', 'oxfmt', ['--check'], folder).code;
+  };
+
+  it('accepts formatted code', () => expect(check("export const a = 'x';\n")).toBe(0));
+  it('catches unformatted code', () => expect(check('export const   a = "x"\n')).not.toBe(0));
+});
+
+describe('lint', () => {
+  const clean = 'export const a: number = 1;\n';
+  const lint = (files: Files): { code: number; output: string } => {
+    const folder = createFolder({ 'packages/low/src/clean.ts': clean, ...files });
+    copySettings(folder, '.oxlintrc.json');
+    return runTool('oxlint', 'oxlint', ['--deny-warnings'], folder);
+  };
+  const inSource = (code: string, path = 'packages/low/src/bad.ts'): { code: number; output: string } =>
+    lint({ [path]: code });
+
+  it('accepts clean code', () => {
+    expect(inSource(clean)).toMatchObject({ code: 0 });
+  });
+
+  it.each<[string, string, string]>([
+    ['console output', "console.log('x');\n", 'no-console'],
+    ['a node: import', "import { readFileSync } from 'node:fs';\n\nreadFileSync('x');\n", 'no-restricted-imports'],
+    [
+      'a built-in without prefix',
+      "import { readFileSync } from 'fs';\n\nreadFileSync('x');\n",
+      'no-restricted-imports',
+    ],
+    ['a type of node:', "import type { Stats } from 'node:fs';\n\nexport type S = Stats;\n", 'no-restricted-imports'],
+    ['process', 'export const a: unknown = process.env;\n', 'no-restricted-globals'],
+    ['Buffer', 'export const a: unknown = Buffer.alloc(1);\n', 'no-restricted-globals'],
+    ['window', 'export const a: unknown = window;\n', 'no-restricted-globals'],
+    ['document', 'export const a: unknown = document.body;\n', 'no-restricted-globals'],
+    ['Math.random', 'export const a: number = Math.random();\n', 'no-restricted-properties'],
+    ['Date.now', 'export const a: number = Date.now();\n', 'no-restricted-properties'],
+    ['any', 'export const a: any = 1;\n', 'no-explicit-any'],
+    ['@ts-ignore', '// @ts-ignore\nexport const a: number = 1;\n', 'ban-ts-comment'],
+    ['a value import of a type', "import { T } from './t.js';\n\nexport const a: T = 1;\n", 'consistent-type-imports'],
+  ])('catches %s', (_, code, rule) => {
+    const { code: exitCode, output } = inSource(code);
+    expect(output).toContain(rule);
+    expect(exitCode).not.toBe(0);
+  });
+
+  it('catches an import cycle', () => {
+    const { code, output } = lint({
+      'packages/low/src/a.ts': "import { b } from './b.js';\n\nexport const a = (): number => b();\n",
+      'packages/low/src/b.ts': "import { a } from './a.js';\n\nexport const b = (): number => a();\n",
+    });
+    expect(output).toContain('no-cycle');
+    expect(code).not.toBe(0);
+  });
+
+  it('allows Node in *.node.ts, in tests, tools and apps, and the browser in *.browser.ts only', () => {
+    const node = "import { readFileSync } from 'node:fs';\n\nreadFileSync(process.argv[0] ?? '');\n";
+    for (const path of [
+      'packages/low/src/a.node.ts',
+      'packages/low/src/a.test.ts',
+      'apps/x/src/a.ts',
+      'tools/x/a.ts',
+    ]) {
+      expect(inSource(node, path), path).toMatchObject({ code: 0 });
+    }
+    expect(inSource('export const a: unknown = window;\n', 'packages/low/src/a.browser.ts').code).toBe(0);
+    expect(inSource('export const a: unknown = window;\n', 'packages/low/src/a.node.ts').code).not.toBe(0);
+    expect(inSource(node, 'packages/low/src/a.browser.ts').code).not.toBe(0);
+  });
+});
+
+describe('types', () => {
+  // The preset of the build is the base preset plus checked index access; sources of siblings are not part of it.
+  const check = (code: string): { code: number; output: string } => {
+    const folder = createFolder({
+      'tsconfig.json': {
+        extends: './packages/tsconfig/build.json',
+        compilerOptions: { types: [], rootDir: 'src', outDir: 'dist' },
+        include: ['src'],
+      },
+      'package.json': { type: 'module' },
+      'src/a.ts': code,
+    });
+    copySettings(folder, 'packages/tsconfig');
+    return runTool('typescript', 'tsc', ['-p', 'tsconfig.json'], folder);
+  };
+
+  it('accepts clean code', () => {
+    expect(check('export const a: number = 1;\n')).toMatchObject({ code: 0 });
+  });
+
+  it.each([
+    ['a wrong type', "export const a: number = 'x';\n", 'TS2322'],
+    ['an export without a type', 'export const a = Math.max(1);\n', 'TS9010'],
+    ['an enum', 'export enum E {\n  a,\n}\n', 'TS1294'],
+    ['an unchecked index', 'export const f = (x: number[]): number => x[0];\n', 'TS2322'],
+    ['an unused local', 'const a = 1;\nexport {};\n', 'TS6133'],
+  ])('catches %s', (_, code, message) => {
+    const outcome = check(code);
+    expect(outcome.output).toContain(message);
+    expect(outcome.code).not.toBe(0);
+  });
+});
+
+describe('knip', () => {
+  const check = (files: Files): { code: number; output: string } => {
+    const folder = createFolder({
+      'pnpm-workspace.yaml': 'packages:\n  - packages/*\n',
+      'package.json': { name: 'fixture', private: true, type: 'module' },
+      'scripts/bootstrap.mjs': 'process.exitCode = 0;\n',
+      ...libraryFiles('low', { scripts: {} }),
+    });
+    // Without vitest and tsup installed knip does not know what these files are for.
+    for (const name of ['tsup.config.mjs', 'vitest.config.mjs', 'src/double.test.ts']) {
+      rmSync(join(folder, 'packages/low', name));
+    }
+    copySettings(folder, 'knip.json');
+    addFiles(folder, files);
+    return runTool('knip', 'knip', ['--no-progress', '--no-config-hints'], folder);
+  };
+
+  it('accepts clean code', () => {
+    expect(check({})).toEqual({ code: 0, output: expect.any(String) });
+  });
+
+  it('catches a file that nothing imports', () => {
+    const { code, output } = check({ 'packages/low/src/orphan.ts': 'export const a: number = 1;\n' });
+    expect(output).toContain('orphan.ts');
+    expect(code).not.toBe(0);
+  });
+
+  it('catches an export that nothing uses', () => {
+    const { code, output } = check({
+      'packages/low/src/double.ts':
+        'export const unusedHere: number = 1;\n\nexport function double(value: number): number {\n  return value * 2;\n}\n',
+    });
+    expect(output).toContain('unusedHere');
+    expect(code).not.toBe(0);
+  });
+
+  it('catches an undeclared and an unused dependency', () => {
+    const undeclared = check({ 'packages/low/src/double.ts': "export { pad as double } from 'left-pad';\n" });
+    expect(undeclared.output).toContain('left-pad');
+    expect(undeclared.code).not.toBe(0);
+    const { 'packages/low/package.json': manifest = '' } = libraryFiles('low', {
+      scripts: {},
+      dependencies: { 'left-pad': '1.0.0' },
+    });
+    const unused = check({ 'packages/low/package.json': manifest });
+    expect(unused.output).toContain('left-pad');
+    expect(unused.code).not.toBe(0);
+  });
+});
+
+describe('docs', () => {
+  const build = (files: Files): { code: number; output: string } => {
+    const folder = createFolder(files);
+    copySettings(folder, 'docs/typedoc.json', 'docs/tsconfig.json', 'packages/tsconfig');
+    mkdirSync(join(folder, 'docs', 'node_modules', '@winnow'), { recursive: true });
+    symlinkSync(join(folder, 'packages', 'tsconfig'), join(folder, 'docs', 'node_modules', '@winnow', 'tsconfig'));
+    mkdirSync(join(folder, 'docs', 'node_modules', '@types'), { recursive: true });
+    symlinkSync(join(gatesFolder, 'node_modules/@types/node'), join(folder, 'docs/node_modules/@types/node'));
+    const docs = join(repoFolder, 'docs');
+    return runTool('typedoc', 'typedoc', ['--options', 'typedoc.json'], join(folder, 'docs'), docs);
+  };
+
+  it('accepts clean code', () => {
+    expect(build(libraryFiles('low'))).toMatchObject({ code: 0 });
+  });
+
+  it('catches code that does not compile', () => {
+    const broken = "export function double(value: number): number {\n  return 'x' + value;\n}\n";
+    const { code, output } = build({ ...libraryFiles('low'), 'packages/low/src/double.ts': broken });
+    expect(output).toContain('TS2322');
+    expect(code).not.toBe(0);
+  });
+
+  it('catches a run that reads nothing', () => {
+    expect(build({ 'packages/low/package.json': '{}' }).code).not.toBe(0);
+  });
+});

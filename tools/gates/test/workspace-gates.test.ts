@@ -1,0 +1,180 @@
+/** Canaries of the gates that read the workspace: layers, structure, catalog, text. */
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { checkBoundaries } from '../src/boundaries.ts';
+import { checkCatalog } from '../src/catalog.ts';
+import { moduleUses } from '../src/imports.ts';
+import { checkStructure } from '../src/structure.ts';
+import { checkText } from '../src/text-scan.ts';
+import { readWorkspace } from '../src/workspace.ts';
+import { addFiles, createFolder, libraryFiles, workspaceFiles, type Files } from './fixture.ts';
+
+function planted(files: Files): string {
+  const folder = createFolder(workspaceFiles());
+  addFiles(folder, files);
+  return folder;
+}
+
+describe('layers', () => {
+  const check = (files: Files): string[] => checkBoundaries(readWorkspace(planted(files)));
+  const low = 'packages/low/src/bad.ts';
+
+  it('accepts the clean workspace', () => {
+    expect(check({})).toEqual([]);
+  });
+
+  it.each([
+    ['an import', "import { double } from '@winnow/high';\ndouble(1);\n"],
+    ['a type import', "import type { Four } from '@winnow/high';\nexport type X = Four;\n"],
+    ['an inline type import', "export type X = import('@winnow/high').Four;\n"],
+    ['a dynamic import', "export const load = (): Promise<unknown> => import('@winnow/high');\n"],
+    ['a re-export', "export { double } from '@winnow/high';\n"],
+    ['a deep import', "import '@winnow/high/dist/double.js';\n"],
+    ['require', "declare const require: (name: string) => unknown;\nrequire('@winnow/high');\n"],
+  ])('catches %s that goes up', (_, code) => {
+    expect(check({ [low]: code }).join('\n')).toMatch(
+      /packages\/low\/src\/bad\.ts:\d+: imports "@winnow\/high": .*go down/,
+    );
+  });
+
+  it('catches a declared dependency that goes up', () => {
+    const problems = check(libraryFiles('low', { dependencies: { '@winnow/high': 'workspace:*' } }));
+    expect(problems.join('\n')).toContain('packages/low/package.json: dependencies "@winnow/high": imports go down');
+  });
+
+  it('catches siblings', () => {
+    const declared = libraryFiles('low', { dependencies: { '@winnow/other': 'workspace:*' } });
+    const problems = check({ ...declared, [low]: "import '@winnow/other';\n" }).join('\n');
+    expect(problems).toContain('package.json: dependencies "@winnow/other": siblings');
+    expect(problems).toContain('bad.ts:1: imports "@winnow/other": siblings');
+  });
+
+  it('catches a helper of development in published code and in dependencies', () => {
+    const declared = libraryFiles('low', { dependencies: { '@winnow/helper': 'workspace:*' } });
+    const problems = check({ ...declared, [low]: "import '@winnow/helper';\n" }).join('\n');
+    expect(problems).toContain('package.json: dependencies "@winnow/helper": "helper" is a helper');
+    expect(problems).toContain('bad.ts:1: imports "@winnow/helper": "helper" is a helper');
+  });
+
+  it('catches an undeclared import, a devDependency in published code and a path out of the package', () => {
+    expect(check({ 'packages/high/src/bad.ts': "import '@winnow/other';\n" }).join('\n')).toContain('does not declare');
+    const onlyForTests = libraryFiles('high', { devDependencies: { '@winnow/low': 'workspace:*' } });
+    expect(check(onlyForTests).join('\n')).toContain('uses-low.ts:1: imports "@winnow/low", which package.json');
+    expect(check({ [low]: "import '../../high/src/double.js';\n" }).join('\n')).toContain('leaves the package');
+  });
+
+  it('catches a package without a layer, and a workspace in which nothing was read', () => {
+    expect(check(libraryFiles('stray')).join('\n')).toContain('"stray" has no place in layers.json');
+    const empty = createFolder({ 'pnpm-workspace.yaml': 'packages: [packages/*]\n', 'package.json': {} });
+    expect(() => readWorkspace(empty)).toThrow('no workspace package');
+    const bare = createFolder({
+      'pnpm-workspace.yaml': 'packages: [packages/*]\n',
+      'package.json': {},
+      'layers.json': { layers: [['low']], dev: [], devUses: [] },
+      'packages/low/package.json': { name: '@winnow/low' },
+    });
+    expect(checkBoundaries(readWorkspace(bare)).join('\n')).toContain('nothing was checked');
+  });
+
+  it('fails on a file that does not parse', () => {
+    expect(() => moduleUses('x.ts', 'import {')).toThrow('x.ts');
+  });
+});
+
+describe('house structure', () => {
+  const check = (files: Files): string => checkStructure(readWorkspace(planted(files))).problems.join('\n');
+
+  it('accepts the clean workspace', () => {
+    expect(check({})).toBe('');
+  });
+
+  it.each<[string, Files, string]>([
+    ['export *', { 'packages/low/src/index.ts': "export * from './double.js';\n" }, '"export *" hides'],
+    ['logic in index.ts', { 'packages/low/src/index.ts': 'export const x: number = 1;\n' }, 'holds logic'],
+    ['logic in index.node.ts', { 'packages/low/src/index.node.ts': 'void 0;\n' }, 'index.node.ts: holds logic'],
+    ['a long file', { 'packages/low/src/long.ts': 'export {};\n'.repeat(451) }, 'long.ts: 451 lines'],
+    ['a long README', { 'packages/low/README.md': '```ts\n```\n'.repeat(60) }, 'README.md: 120 lines'],
+    ['a README without an example', { 'packages/low/README.md': '# low\n' }, 'an example in a ```ts block'],
+    ['fixtures without origin', { 'packages/low/src/__fixtures__/x.json': '{}' }, 'ORIGIN.md is missing'],
+    ['a file name in camel case', { 'packages/low/src/fastPath.ts': 'export {};\n' }, 'kebab-case'],
+    ['side effects', libraryFiles('low', { sideEffects: true }), '"sideEffects" must be false'],
+    ['a wrong name', { 'packages/low/package.json': { name: 'low' } }, 'the name must be @winnow/low'],
+    ['no tests', { 'packages/low/src/double.test.ts': '' }, ''],
+  ])('catches %s', (_, files, message) => {
+    expect(check(files)).toContain(message);
+  });
+
+  it.each(['README.md', 'tsconfig.json', 'vitest.config.mjs'])('catches a missing %s', (name) => {
+    const folder = planted({});
+    const files: Record<string, string | object> = { ...libraryFiles('fresh') };
+    delete files[`packages/fresh/${name}`];
+    addFiles(folder, files);
+    expect(checkStructure(readWorkspace(folder)).problems).toContain(`packages/fresh: ${name} is missing`);
+  });
+
+  it('catches a library without tests and exports in the wrong order', () => {
+    const folder = planted({});
+    const exports = {
+      '.': { default: './dist/index.js', types: './dist/index.d.ts', '@winnow/source': './src/index.ts' },
+    };
+    const files: Record<string, string | object> = { ...libraryFiles('fresh', { exports }) };
+    delete files['packages/fresh/src/double.test.ts'];
+    addFiles(folder, files);
+    const problems = checkStructure(readWorkspace(folder)).problems.join('\n');
+    expect(problems).toContain('packages/fresh: no test file');
+    expect(problems).toContain('must give @winnow/source, types, default in this order');
+  });
+
+  it('warns before a file is too long', () => {
+    const folder = planted({ 'packages/low/src/long.ts': 'export {};\n'.repeat(410) });
+    expect(checkStructure(readWorkspace(folder)).warnings.join('\n')).toContain('long.ts: 410 lines');
+  });
+});
+
+describe('catalog', () => {
+  const check = (files: Files): string => checkCatalog(readWorkspace(planted(files))).join('\n');
+
+  it('accepts the clean workspace', () => {
+    expect(check({})).toBe('');
+  });
+
+  it('catches versions outside the catalog', () => {
+    expect(check(libraryFiles('low', { dependencies: { 'left-pad': '^1.0.0' } }))).toContain('must be "catalog:"');
+    expect(check(libraryFiles('low', { dependencies: { 'right-pad': 'catalog:' } }))).toContain('not in the catalog');
+    expect(check(libraryFiles('high', { dependencies: { '@winnow/low': '1.0.0' } }))).toContain(
+      'must be "workspace:*"',
+    );
+  });
+
+  it('catches a catalog entry that nothing uses', () => {
+    expect(check({ 'package.json': { name: 'fixture', private: true } })).toContain('nothing uses the catalog entry');
+  });
+});
+
+describe('text', () => {
+  const slash = '/';
+
+  it('accepts the clean workspace', () => {
+    expect(checkText(planted({}))).toEqual([]);
+  });
+
+  it.each([
+    `see ${slash}work${slash}main`,
+    `const path = "${slash}tmp${slash}x";`,
+    `${slash}home${slash}somebody${slash}models`,
+    `${slash}Users${slash}somebody${slash}models`,
+    `https:${slash}${slash}registry.npm${''}js.org${slash}x`,
+  ])('catches %s', (line) => {
+    const folder = planted({});
+    writeFileSync(join(folder, 'packages/low/README.md'), `first line\n${line}\n`);
+    expect(checkText(folder).join('\n')).toContain('packages/low/README.md:2');
+  });
+
+  it('leaves relative folders and ordinary words alone', () => {
+    const folder = planted({
+      'notes.md': 'packages/work/x, a/tmp/b, registry.get(name), new Registry.entries.map()\n',
+    });
+    expect(checkText(folder)).toEqual([]);
+  });
+});
