@@ -26,12 +26,14 @@ export class ByteWriter {
   }
 
   uint32(value: number): void {
-    this.#view.setUint32(this.#advance(4), value, true);
+    const at = this.#advance(4); // may replace the view
+    this.#view.setUint32(at, value, true);
     this.#sizeBytes += 4;
   }
 
   uint64(value: number | bigint): void {
-    this.#view.setBigUint64(this.#advance(8), BigInt(value), true);
+    const at = this.#advance(8);
+    this.#view.setBigUint64(at, BigInt(value), true);
     this.#sizeBytes += 8;
   }
 
@@ -60,7 +62,8 @@ export class ByteWriter {
   }
 
   bytes(bytes: Uint8Array): void {
-    this.#buffer.set(bytes, this.#advance(bytes.byteLength));
+    const at = this.#advance(bytes.byteLength);
+    this.#buffer.set(bytes, at);
     this.#sizeBytes += bytes.byteLength;
   }
 

@@ -7,7 +7,7 @@ import { fileSink } from '@winnow/bytes/node';
 import { ArgumentError, IoError, ReleasedError, ShapeError, tensorBytes, type DType } from '@winnow/tensor';
 import { describe, expect, it } from 'vitest';
 import { anyMetadata, anyTensors, filler, ggufBytes, plain, sampleModel } from '../test/support.js';
-import { openGguf, writeGguf, type WriteGgufOptions } from './index.js';
+import { openGguf, writeGguf, type GgufTypedValue, type WriteGgufOptions } from './index.js';
 import { openGgufFile } from './index.node.js';
 
 async function* pieces(...sizes: number[]): AsyncIterable<Uint8Array> {
@@ -105,6 +105,28 @@ describe('writeGguf', () => {
     };
     await writeGguf(sink, { metadata: {}, tensors: [{ name: 'x', dtype: 'f32', shape: [100, 100], data: data() }] });
     expect(most).toBe(1);
+  });
+
+  it('writes headers of any size: thousands of pairs, tensors and elements of every width', async () => {
+    for (const extra of [0, 1, 2, 3, 4, 5, 6, 7]) {
+      const metadata: Record<string, GgufTypedValue> = { pad: { type: 'string', value: 'x'.repeat(extra) } };
+      for (let index = 0; index < 1500; index++) metadata[`k${index}`] = { type: 'uint32', value: index };
+      for (const elementType of ['uint8', 'int16', 'float32', 'float64'] as const) {
+        const value = Array.from({ length: 1500 }, (_, index) => index & 127);
+        metadata[elementType] = { type: 'array', elementType, value };
+      }
+      const tensors = Array.from({ length: 1500 }, (_, index) => ({
+        name: `t${index}`,
+        dtype: 'i8' as const,
+        shape: [index % 5],
+        data: filler(index % 5, index),
+      }));
+      const file = await openGguf(memorySource(await ggufBytes({ metadata, tensors })));
+      expect([...file.metadata].map(([key, value]) => [key, plain(value)])).toEqual(Object.entries(metadata));
+      expect([...file.tensors.values()].map(({ name, shape }) => [name, shape])).toEqual(
+        tensors.map(({ name, shape }) => [name, shape]),
+      );
+    }
   });
 
   it('returns the size and the offset of the data', async () => {
