@@ -7,7 +7,7 @@ const originals = new Map(methods.map((name) => [name, console[name]]));
 const violations = [];
 
 function isLoopback(host) {
-  return host === undefined || host === 'localhost' || host === '::1' || /^127\./.test(host) || host === '0.0.0.0';
+  return host === undefined || host === 'localhost' || host === '::1' || host.startsWith('127.') || host === '0.0.0.0';
 }
 
 const connect = Socket.prototype.connect;

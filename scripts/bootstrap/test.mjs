@@ -28,7 +28,7 @@ export function countReport(report) {
       else if (test.status === 'failed') failedHere += 1;
       else {
         counts.skipped += 1;
-        const group = test.ancestorTitles?.[0] ?? test.title;
+        const group = (test.ancestorTitles ?? []).join(' > ') || test.title;
         counts.skippedGroups.set(group, (counts.skippedGroups.get(group) ?? 0) + 1);
       }
     }
@@ -70,10 +70,6 @@ export async function runWithReports(tools, turboArguments, { selected, print })
     const code = await turbo(tools, ['run', ...turboArguments]);
     print(`tests (${seconds(startMs)}):`);
     const total = summarise(selected ? folders.filter((folder) => selected.has(folder)) : folders, print);
-    if (code !== 0 && total.failed === 0) {
-      print('  a task failed before or after its tests, counted as one failure; its output is above');
-      total.failed = 1;
-    }
     if (code === 0 && selected === undefined) recordBuild(builtFrom);
     return { code, total };
   });
@@ -98,6 +94,10 @@ export async function taskTest(tools, rest) {
   const options = ['--continue', '--output-logs=errors-only', ...filters, ...flags];
   const outcome = await runWithReports(tools, ['test', ...options], { selected, print });
   if (outcome.total.passed + outcome.total.failed === 0) say('no test ran');
+  if (outcome.code !== 0 && outcome.total.failed === 0) {
+    say('a task failed outside its tests, counted as one failure; its output is above');
+    outcome.total.failed = 1;
+  }
   print(closingLine(outcome.total));
   return exitCodeOf(outcome);
 }

@@ -23,13 +23,16 @@ function report(gate: string, problems: readonly string[], notes: readonly strin
   for (const problem of problems) process.stdout.write(`     ${problem.replaceAll('\n', '\n     ')}\n`);
 }
 
-function checkWorkspace(): void {
+/** With locations only what concerns those packages is shown. */
+function checkWorkspace(locations: readonly string[]): void {
   const workspace = readWorkspace(root);
-  report('layers', checkBoundaries(workspace));
+  const here = (text: string): boolean =>
+    locations.length === 0 || locations.some((location) => text.startsWith(location));
+  report('layers', checkBoundaries(workspace).filter(here));
   const structure = checkStructure(workspace);
-  report('house structure', structure.problems, structure.warnings);
-  report('catalog', checkCatalog(workspace));
-  report('text', checkText(root));
+  report('house structure', structure.problems.filter(here), structure.warnings.filter(here));
+  report('catalog', checkCatalog(workspace).filter(here));
+  report('text', checkText(root).filter(here));
 }
 
 async function checkPackage(folder: string): Promise<void> {
@@ -65,7 +68,7 @@ async function checkRootExamples(): Promise<void> {
 }
 
 const gates: Readonly<Record<string, () => void | Promise<void>>> = {
-  workspace: checkWorkspace,
+  workspace: () => checkWorkspace(process.argv.slice(3)),
   package: () => checkPackage(process.cwd()),
   examples: checkRootExamples,
   update: () => updateSnapshots(process.argv.slice(3)),
