@@ -1,1 +1,15 @@
-export {};
+export { DEFAULT_TEMPLATE } from './chat-template.js';
+export { isSafeFileName } from './file-name.js';
+export { blobFolder, memoryFolder, type HubFiles } from './hub-files.js';
+export { openHubFolder, type HubModel } from './hub-model.js';
+export { JsonObject, parseJsonObject } from './json-object.js';
+export {
+  MAX_CONFIG_BYTES,
+  MAX_FILES,
+  MAX_INDEX_BYTES,
+  MAX_TEMPLATE_BYTES,
+  MAX_TOKENIZER_JSON_BYTES,
+} from './limits.js';
+export { groupGgufFiles, selectFiles, type FileSelection, type GgufGroup } from './select-files.js';
+export type { SentenceModule, SentenceTransformers } from './sentence-transformers.js';
+export { findWeightFiles, type WeightFiles } from './weight-files.js';

@@ -1,0 +1,326 @@
+/** Downloads a repository by name, into the cache that the Hugging Face tools share. */
+import { statfs } from 'node:fs/promises';
+import { join, resolve } from 'node:path';
+import { downloadFile, getHFHubCachePath, listFiles, modelInfo, type ListFileEntry } from '@huggingface/hub';
+import { ArgumentError, CapacityError, IoError } from '@winnow/tensor';
+import { isSafeFileName } from './file-name.js';
+import { HubError, onDisk } from './hub-error.node.js';
+import { createHubFetch, createRangeFetch, messageOf } from './hub-fetch.node.js';
+import { MAX_FILES } from './limits.js';
+import { localFolder } from './local-folder.node.js';
+import { makeFolder } from './make-folder.node.js';
+import { isCommit, RepoCache, sizeIfFile, type RepoFile } from './repo-cache.node.js';
+import { groupGgufFiles, selectFiles, type FileSelection } from './select-files.js';
+import { transfer } from './transfer.node.js';
+
+/** How far a download is. */
+export interface DownloadProgress {
+  /** The file that is being downloaded or was found in the cache. */
+  readonly file: string;
+  readonly loadedBytes: number;
+  readonly totalBytes: number;
+  /** The same over all files of the call. */
+  readonly allLoadedBytes: number;
+  readonly allTotalBytes: number;
+}
+
+/** Options of `downloadRepo`. */
+export interface DownloadRepoOptions extends FileSelection {
+  /** `org/name`. */
+  readonly repo: string;
+  /** Branch, tag or commit. Default `main`. */
+  readonly revision?: string;
+  /** Default: `HF_HUB_CACHE`, `HF_HOME/hub`, or `~/.cache/huggingface/hub`, as all Hugging Face tools. */
+  readonly cacheDir?: string;
+  /** Default: `HF_ENDPOINT`, or the public hub. */
+  readonly endpoint?: string;
+  /** Default: `HF_TOKEN`, unless `endpoint` is given. Sent to the endpoint only, not to where it redirects. */
+  readonly accessToken?: string;
+  /** Default: the global `fetch`. */
+  readonly fetch?: typeof fetch;
+  /** `true` uses the cache alone and sends no request. Default: whether `HF_HUB_OFFLINE` is set. */
+  readonly offline?: boolean;
+  /** Ends the download; what has arrived stays for the next call. */
+  readonly signal?: AbortSignal;
+  readonly onProgress?: (progress: DownloadProgress) => void;
+}
+
+/** A repository on the disk. */
+export interface DownloadedRepo {
+  /** Folder of the snapshot, with the files under their names. */
+  readonly path: string;
+  readonly commit: string;
+  /** The files that were selected, all of them complete. Others may be there from earlier calls. */
+  readonly files: readonly string[];
+  /** The GGUF file to open, when exactly one GGUF model is among `files`. */
+  readonly ggufFile: string | undefined;
+}
+
+interface Context {
+  readonly options: DownloadRepoOptions;
+  readonly repo: string;
+  readonly revision: string;
+  readonly cache: RepoCache;
+  readonly cacheDir: string;
+  readonly endpoint: string;
+}
+
+const publicEndpoint = 'https://huggingface.co';
+
+/** The hub sends a thousand files per answer; a server that never ends its list is not one. */
+const maxListRequests = 1000;
+
+/**
+ * Downloads what is missing of the selected files (see `FileSelection` for the default) and returns where they are.
+ * A file becomes visible only when it is whole and has the announced size and hash; an interrupted download goes on
+ * where it stopped. The revision's commit is noted last, so that the cache never names a commit with files missing.
+ * @throws {HubError} (an `IoError`) with a `reason`
+ * @throws {CapacityError} when the disk has too little space for what is missing, before anything is transferred
+ * @throws {ArgumentError} for a malformed name or revision, or a selection that finds nothing or is not unique
+ * @throws the signal's reason, when it fires
+ */
+export async function downloadRepo(options: DownloadRepoOptions): Promise<DownloadedRepo> {
+  const context = contextOf(options);
+  const { cache, repo, revision } = context;
+  options.signal?.throwIfAborted();
+  if (options.offline ?? isSet(process.env['HF_HUB_OFFLINE'])) return fromCache(context);
+
+  const request = createHubFetch({
+    repo,
+    endpoint: context.endpoint,
+    accessToken: options.accessToken ?? (options.endpoint === undefined ? process.env['HF_TOKEN'] : undefined),
+    fetch: options.fetch ?? fetch,
+    signal: options.signal,
+  });
+  const cachedListing = isCommit(revision) ? await cache.readListing(revision) : undefined;
+  const commit = cachedListing === undefined ? await resolveCommit(context, request) : revision;
+  const listing = cachedListing ?? (await listRepo(context, request, commit));
+  const selected = selectOf(listing, options);
+  await onDisk(context.cacheDir, () => makeFolder(cache.path));
+  await cache.writeListing(commit, listing);
+  await checkSpace(context, selected);
+
+  const allTotalBytes = selected.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
+  let doneBytes = 0;
+  for (const file of selected) {
+    const base = doneBytes;
+    await transfer({
+      file,
+      blobPath: cache.blobPath(file.etag),
+      openContent: (byteOffset) => openContent(context, request, commit, file, byteOffset),
+      signal: options.signal,
+      onProgress: (loadedBytes) =>
+        options.onProgress?.({
+          file: file.path,
+          loadedBytes,
+          totalBytes: file.sizeBytes,
+          allLoadedBytes: base + loadedBytes,
+          allTotalBytes,
+        }),
+    });
+    await cache.link(commit, file);
+    doneBytes += file.sizeBytes;
+  }
+  await cache.writeRef(revision, commit);
+  return resultOf(
+    context,
+    commit,
+    selected.map(({ path }) => path),
+  );
+}
+
+function contextOf(options: DownloadRepoOptions): Context {
+  const { repo } = options;
+  if (!/^([\w.-]{1,96}\/)?[\w.-]{1,96}$/.test(repo) || /\.\.|--|(^|\/)\.|\.git$/.test(repo)) {
+    throw new ArgumentError({ argument: 'repo', expected: 'org/name', actual: JSON.stringify(repo) });
+  }
+  const revision = options.revision ?? 'main';
+  if (!isSafeFileName(revision)) {
+    throw new ArgumentError({
+      argument: 'revision',
+      expected: 'a branch, tag or commit',
+      actual: JSON.stringify(revision),
+    });
+  }
+  const endpoint = (options.endpoint ?? process.env['HF_ENDPOINT'] ?? publicEndpoint).replace(/\/+$/, '');
+  if (!URL.canParse(endpoint) || !/^https?:/.test(endpoint)) {
+    throw new ArgumentError({ argument: 'endpoint', expected: 'an http(s) URL', actual: endpoint });
+  }
+  const cacheDir = resolve(options.cacheDir ?? getHFHubCachePath());
+  return { options, repo, revision, endpoint, cacheDir, cache: new RepoCache(cacheDir, repo) };
+}
+
+async function resolveCommit(context: Context, request: typeof fetch): Promise<string> {
+  const { repo, revision, endpoint } = context;
+  const { sha } = await answer(context, () =>
+    modelInfo({ name: repo, revision, hubUrl: endpoint, additionalFields: ['sha'], fetch: request }),
+  );
+  if (typeof sha !== 'string' || !isCommit(sha)) {
+    throw new HubError({ source: repo, reason: 'server', message: 'the hub gave no commit for the revision' });
+  }
+  return sha;
+}
+
+async function listRepo(context: Context, request: typeof fetch, commit: string): Promise<RepoFile[]> {
+  const { repo, endpoint } = context;
+  let numRequests = 0;
+  const counted: typeof fetch = (input, init) => {
+    if (++numRequests > maxListRequests) {
+      throw new HubError({ source: repo, reason: 'server', message: 'the list of files does not end' });
+    }
+    return request(input, init);
+  };
+  return answer(context, async () => {
+    const files: RepoFile[] = [];
+    for await (const entry of listFiles({
+      repo: { type: 'model', name: repo },
+      revision: commit,
+      recursive: true,
+      hubUrl: endpoint,
+      fetch: counted,
+    })) {
+      // a name that no folder may have (or that leads out of it) is as good as not there
+      if (entry.type === 'file' && isSafeFileName(entry.path)) files.push(repoFileOf(repo, entry));
+      if (files.length > MAX_FILES) {
+        throw new HubError({ source: repo, reason: 'server', message: `more than ${MAX_FILES} files` });
+      }
+    }
+    return files;
+  });
+}
+
+/** Failures of the library in understanding an answer become `HubError`s; those of our `fetch` pass. */
+async function answer<T>({ repo, options }: Context, action: () => Promise<T>): Promise<T> {
+  try {
+    return await action();
+  } catch (cause) {
+    options.signal?.throwIfAborted();
+    if (cause instanceof IoError) throw cause;
+    throw new HubError({ source: repo, reason: 'server', message: `malformed answer: ${messageOf(cause)}` }, { cause });
+  }
+}
+
+function repoFileOf(repo: string, entry: ListFileEntry): RepoFile {
+  const { path, lfs, oid, xetHash } = entry;
+  const sizeBytes = lfs?.size ?? entry.size;
+  const etag = lfs?.oid ?? oid ?? xetHash;
+  if (
+    !Number.isSafeInteger(sizeBytes) ||
+    sizeBytes < 0 ||
+    typeof etag !== 'string' ||
+    !/^([0-9a-f]{40}|[0-9a-f]{64})$/.test(etag)
+  ) {
+    const shown = JSON.stringify(entry).slice(0, 300);
+    throw new HubError({ source: repo, reason: 'server', message: `malformed entry in the list of files: ${shown}` });
+  }
+  const hash = lfs !== undefined ? 'sha256' : xetHash === undefined ? 'git-sha1' : undefined;
+  return { path, sizeBytes, etag, hash };
+}
+
+function selectOf(listing: readonly RepoFile[], options: DownloadRepoOptions): RepoFile[] {
+  const names = new Set(
+    selectFiles(
+      listing.map(({ path }) => path),
+      options,
+    ),
+  );
+  return listing.filter(({ path }) => names.has(path));
+}
+
+async function checkSpace({ cacheDir, cache }: Context, files: readonly RepoFile[]): Promise<void> {
+  let needed = 0;
+  for (const { etag, sizeBytes } of files) {
+    const blob = cache.blobPath(etag);
+    if ((await sizeIfFile(blob)) !== sizeBytes) needed += sizeBytes - ((await sizeIfFile(`${blob}.incomplete`)) ?? 0);
+  }
+  const found = await statfs(cacheDir).catch(() => undefined);
+  const available = found === undefined ? 0 : found.bavail * found.bsize;
+  // some network file systems know no sizes
+  if (found === undefined || found.blocks === 0 || needed <= available) return;
+  throw new CapacityError({ resource: `disk of ${cacheDir}`, needed, available, unit: 'bytes' });
+}
+
+/** The content through the library's plain HTTP path: its xet protocol cannot be resumed across processes. */
+async function openContent(
+  { repo, endpoint }: Context,
+  request: typeof fetch,
+  commit: string,
+  file: RepoFile,
+  byteOffset: number,
+): Promise<AsyncIterable<Uint8Array>> {
+  let failure: unknown;
+  const checked = createRangeFetch(request, { source: file.path, sizeBytes: file.sizeBytes });
+  const blob = await downloadFile({
+    repo: { type: 'model', name: repo },
+    path: file.path,
+    revision: commit,
+    hubUrl: endpoint,
+    xet: false,
+    fetch: async (input, init) => {
+      try {
+        return await checked(input, init);
+      } catch (error) {
+        failure = error; // the library's stream passes on the message only
+        throw error;
+      }
+    },
+    downloadInfo: {
+      size: file.sizeBytes,
+      etag: file.etag,
+      url: `${endpoint}/${repo}/resolve/${commit}/${file.path.split('/').map(encodeURIComponent).join('/')}`,
+    },
+  });
+  if (blob === null) throw new HubError({ source: file.path, reason: 'not-found', message: 'no such file' });
+  const stream = blob.slice(byteOffset, file.sizeBytes).stream();
+  return (async function* () {
+    try {
+      yield* stream;
+    } catch (error) {
+      throw failure ?? error;
+    }
+  })();
+}
+
+async function fromCache(context: Context): Promise<DownloadedRepo> {
+  const { repo, revision, cache, cacheDir, options } = context;
+  const missing = (message: string, files: readonly string[] = []): HubError =>
+    new HubError({ source: repo, reason: 'not-cached', files, message: `${message} (offline, cache ${cacheDir})` });
+  const commit = await cache.readRef(revision);
+  if (commit === undefined) throw missing(`revision "${revision}" was never downloaded`);
+  const listing = await cache.readListing(commit);
+  if (listing === undefined) {
+    // made by another tool: what the snapshot has is all there is to know
+    const names = await localFolder(cache.snapshotPath(commit))
+      .list()
+      .catch(() => []);
+    if (names.length === 0) throw missing(`revision "${revision}" was never downloaded`);
+    return resultOf(context, commit, selectFiles(names, options));
+  }
+  const selected = selectOf(listing, options);
+  const absent: string[] = [];
+  for (const { path, sizeBytes } of selected) {
+    if ((await cache.snapshotFileSize(commit, path)) !== sizeBytes) absent.push(path);
+  }
+  if (absent.length > 0) {
+    throw missing(`${absent.length} of ${selected.length} files are missing: ${absent.slice(0, 5).join(', ')}`, absent);
+  }
+  return resultOf(
+    context,
+    commit,
+    selected.map(({ path }) => path),
+  );
+}
+
+function resultOf({ cache }: Context, commit: string, files: readonly string[]): DownloadedRepo {
+  const [group, ...others] = groupGgufFiles(files);
+  return {
+    path: cache.snapshotPath(commit),
+    commit,
+    files,
+    ggufFile: group === undefined || others.length > 0 ? undefined : join(cache.snapshotPath(commit), group.name),
+  };
+}
+
+function isSet(value: string | undefined): boolean {
+  return value !== undefined && ['1', 'on', 'yes', 'true'].includes(value.toLowerCase());
+}

@@ -1,0 +1,64 @@
+/** Opens a Hugging Face model folder: everything but the weights themselves. */
+import { FormatError } from '@winnow/tensor';
+import { DEFAULT_TEMPLATE, readChatTemplates } from './chat-template.js';
+import type { HubFiles } from './hub-files.js';
+import { readJsonFile, type JsonObject } from './json-object.js';
+import { MAX_CONFIG_BYTES, MAX_TOKENIZER_JSON_BYTES } from './limits.js';
+import { readSentenceTransformers, type SentenceTransformers } from './sentence-transformers.js';
+import { findWeightFiles, type WeightFiles } from './weight-files.js';
+
+/** A model folder. Files that are not there are `undefined`. */
+export interface HubModel {
+  readonly name: string;
+  readonly files: HubFiles;
+  /** `config.json`. */
+  readonly config: JsonObject;
+  /** `generation_config.json`. */
+  readonly generationConfig: JsonObject | undefined;
+  /** `tokenizer_config.json`. */
+  readonly tokenizerConfig: JsonObject | undefined;
+  /** `special_tokens_map.json`. */
+  readonly specialTokensMap: JsonObject | undefined;
+  /** The template for plain chats. */
+  readonly chatTemplate: string | undefined;
+  /** All templates by name, the plain one as `default`. */
+  readonly chatTemplates: ReadonlyMap<string, string>;
+  readonly sentenceTransformers: SentenceTransformers | undefined;
+  /** Where the weights are, to be opened with `files.open`. */
+  readonly weightFiles: WeightFiles | undefined;
+  readonly hasTokenizerJson: boolean;
+  /** Reads and parses `tokenizer.json`, which can be large, anew with each call. @throws {FormatError} @throws {IoError} */
+  readTokenizerJson(options?: { signal?: AbortSignal }): Promise<JsonObject | undefined>;
+}
+
+/**
+ * Reads the small files of a model folder and finds out where the weights are.
+ * @throws {FormatError} with file and field (and byte offset for broken JSON), also when there is no `config.json`
+ * @throws {IoError} when a file cannot be read
+ */
+export async function openHubFolder(files: HubFiles, options: { signal?: AbortSignal } = {}): Promise<HubModel> {
+  const read = (name: string): Promise<JsonObject | undefined> => readJsonFile(files, name, MAX_CONFIG_BYTES, options);
+  const config = await read('config.json');
+  if (config === undefined) {
+    const names = await files.list();
+    const found = names.length === 0 ? 'no files' : `${names.slice(0, 8).join(', ')}${names.length > 8 ? ', ...' : ''}`;
+    throw new FormatError({ source: files.name, field: 'config.json', message: `missing, found ${found}` });
+  }
+  const tokenizerConfig = await read('tokenizer_config.json');
+  const chatTemplates = await readChatTemplates(files, tokenizerConfig, options);
+  return {
+    name: files.name,
+    files,
+    config,
+    generationConfig: await read('generation_config.json'),
+    tokenizerConfig,
+    specialTokensMap: await read('special_tokens_map.json'),
+    chatTemplate: chatTemplates.get(DEFAULT_TEMPLATE),
+    chatTemplates,
+    sentenceTransformers: await readSentenceTransformers(files, options),
+    weightFiles: await findWeightFiles(files, options),
+    hasTokenizerJson: await files.has('tokenizer.json'),
+    readTokenizerJson: (readOptions = {}) =>
+      readJsonFile(files, 'tokenizer.json', MAX_TOKENIZER_JSON_BYTES, readOptions),
+  };
+}

@@ -1,0 +1,241 @@
+/** JSON files with typed access: a wrong or missing field is a `FormatError` that names file and field. */
+import { readBytes } from '@winnow/bytes';
+import { FormatError } from '@winnow/tensor';
+import type { HubFiles } from './hub-files.js';
+import { findJsonError, relaxInfinity } from './json-error.js';
+
+/**
+ * An object of a JSON file. For each kind of value there is `kind(field)`, which throws when the field is missing or
+ * of another kind, and `optionalKind(field)`, which gives `undefined` when the field is missing or null and throws when
+ * it is of another kind.
+ */
+export class JsonObject {
+  /** The file it comes from, for messages. */
+  readonly source: string;
+  /** Where in the file, for messages: `` for the whole, `rope_scaling` for a part. */
+  readonly path: string;
+  /** The parsed value itself. */
+  readonly value: Readonly<Record<string, unknown>>;
+
+  constructor(source: string, value: Readonly<Record<string, unknown>>, path = '') {
+    this.source = source;
+    this.value = value;
+    this.path = path;
+  }
+
+  /** True when the field is there and not null. */
+  has(field: string): boolean {
+    return this.#get(field) !== undefined;
+  }
+
+  keys(): string[] {
+    return Object.keys(this.value);
+  }
+
+  /** @throws {FormatError} */
+  string(field: string): string {
+    return this.#need(field, this.optionalString(field), 'a string');
+  }
+
+  /** @throws {FormatError} */
+  optionalString(field: string): string | undefined {
+    return this.#check(field, 'a string', (value) => typeof value === 'string');
+  }
+
+  /** A finite number. @throws {FormatError} */
+  number(field: string): number {
+    return this.#need(field, this.optionalNumber(field), 'a number');
+  }
+
+  /** @throws {FormatError} */
+  optionalNumber(field: string): number | undefined {
+    return this.#check(field, 'a number', (value) => typeof value === 'number' && Number.isFinite(value));
+  }
+
+  /** An integer between -(2^53 - 1) and 2^53 - 1. @throws {FormatError} */
+  integer(field: string): number {
+    return this.#need(field, this.optionalInteger(field), 'an integer');
+  }
+
+  /** @throws {FormatError} */
+  optionalInteger(field: string): number | undefined {
+    return this.#check(field, 'an integer', Number.isSafeInteger);
+  }
+
+  /** @throws {FormatError} */
+  boolean(field: string): boolean {
+    return this.#need(field, this.optionalBoolean(field), 'true or false');
+  }
+
+  /** @throws {FormatError} */
+  optionalBoolean(field: string): boolean | undefined {
+    return this.#check(field, 'true or false', (value) => typeof value === 'boolean');
+  }
+
+  /** @throws {FormatError} */
+  object(field: string): JsonObject {
+    return this.#need(field, this.optionalObject(field), 'an object');
+  }
+
+  /** @throws {FormatError} */
+  optionalObject(field: string): JsonObject | undefined {
+    const value = this.#check<Record<string, unknown>>(field, 'an object', isRecord);
+    return value === undefined ? undefined : new JsonObject(this.source, value, this.fieldPath(field));
+  }
+
+  /** An array of anything. @throws {FormatError} */
+  array(field: string): readonly unknown[] {
+    return this.#need(field, this.optionalArray(field), 'an array');
+  }
+
+  /** @throws {FormatError} */
+  optionalArray(field: string): readonly unknown[] | undefined {
+    return this.#check(field, 'an array', Array.isArray);
+  }
+
+  /** @throws {FormatError} */
+  numbers(field: string): readonly number[] {
+    return this.#need(field, this.optionalNumbers(field), 'an array of numbers');
+  }
+
+  /** @throws {FormatError} */
+  optionalNumbers(field: string): readonly number[] | undefined {
+    return this.#check(field, 'an array of numbers', isArrayOf<number>('number'));
+  }
+
+  /** @throws {FormatError} */
+  strings(field: string): readonly string[] {
+    return this.#need(field, this.optionalStrings(field), 'an array of strings');
+  }
+
+  /** @throws {FormatError} */
+  optionalStrings(field: string): readonly string[] | undefined {
+    return this.#check(field, 'an array of strings', isArrayOf<string>('string'));
+  }
+
+  /** The `FormatError` of a field whose value makes no sense to the caller. */
+  invalid(field: string, message: string): FormatError {
+    return new FormatError({ source: this.source, field: this.fieldPath(field), message });
+  }
+
+  /** `rope_scaling.factor`, for messages. */
+  fieldPath(field: string): string {
+    return this.path === '' ? field : `${this.path}.${field}`;
+  }
+
+  #get(field: string): unknown {
+    return Object.hasOwn(this.value, field) ? (this.value[field] ?? undefined) : undefined;
+  }
+
+  #check<T>(field: string, expected: string, isRight: (value: unknown) => boolean): T | undefined {
+    const value = this.#get(field);
+    if (value !== undefined && !isRight(value)) {
+      throw this.invalid(field, `expected ${expected}, found ${describe(value)}`);
+    }
+    return value as T | undefined;
+  }
+
+  #need<T>(field: string, value: T | undefined, expected: string): T {
+    if (value === undefined) {
+      const found = Object.hasOwn(this.value, field) ? 'null' : 'no such field';
+      throw this.invalid(field, `expected ${expected}, found ${found}`);
+    }
+    return value;
+  }
+}
+
+/**
+ * Parses a JSON text. `Infinity`, which Python's writer puts into some configs, is accepted as a number.
+ * @throws {FormatError} with the byte offset of the first error
+ */
+export function parseJson(text: string, source: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (cause) {
+    const relaxed = relaxInfinity(text);
+    if (relaxed !== text) {
+      try {
+        return JSON.parse(relaxed);
+      } catch {
+        // reported below
+      }
+    }
+    const at = findJsonError(relaxed);
+    const found = at >= text.length ? 'the end' : JSON.stringify(text.slice(at, at + 20));
+    const byteOffset = new TextEncoder().encode(text.slice(0, at)).length;
+    throw new FormatError({ source, byteOffset, field: 'JSON', message: `not valid JSON, found ${found}` }, { cause });
+  }
+}
+
+/** @throws {FormatError} when the text is not JSON or its value not an object */
+export function parseJsonObject(text: string, source: string): JsonObject {
+  const value = parseJson(text, source);
+  if (!isRecord(value)) {
+    throw new FormatError({
+      source,
+      byteOffset: 0,
+      field: 'JSON',
+      message: `expected an object, found ${describe(value)}`,
+    });
+  }
+  return new JsonObject(source, value);
+}
+
+/**
+ * The text of a file, `undefined` when there is none.
+ * @throws {FormatError} when it is larger than `maxBytes` or not UTF-8
+ * @throws {IoError} when it cannot be read
+ */
+export async function readTextFile(
+  files: HubFiles,
+  name: string,
+  maxBytes: number,
+  options: { signal?: AbortSignal } = {},
+): Promise<string | undefined> {
+  if (!(await files.has(name))) return undefined;
+  const source = await files.open(name);
+  try {
+    if (source.sizeBytes > maxBytes) {
+      throw new FormatError({
+        source: name,
+        field: 'size',
+        message: `expected at most ${maxBytes} bytes, found ${source.sizeBytes}`,
+      });
+    }
+    const bytes = await readBytes(source, 0, source.sizeBytes, options);
+    try {
+      return new TextDecoder('utf-8', { fatal: true }).decode(bytes);
+    } catch (cause) {
+      throw new FormatError({ source: name, field: 'text', message: 'expected UTF-8' }, { cause });
+    }
+  } finally {
+    await source.close();
+  }
+}
+
+/** `readTextFile` and `parseJsonObject` in one. */
+export async function readJsonFile(
+  files: HubFiles,
+  name: string,
+  maxBytes: number,
+  options: { signal?: AbortSignal } = {},
+): Promise<JsonObject | undefined> {
+  const text = await readTextFile(files, name, maxBytes, options);
+  return text === undefined ? undefined : parseJsonObject(text, name);
+}
+
+export function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+function isArrayOf<T>(kind: 'number' | 'string'): (value: unknown) => value is T[] {
+  return (value): value is T[] => Array.isArray(value) && value.every((item) => typeof item === kind);
+}
+
+function describe(value: unknown): string {
+  if (Array.isArray(value)) return `an array of ${value.length}`;
+  if (value === null) return 'null';
+  if (typeof value === 'object') return 'an object';
+  const text = typeof value === 'string' ? JSON.stringify(value) : String(value);
+  return text.length > 60 ? `${text.slice(0, 60)}...` : text;
+}

@@ -1,0 +1,93 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { groupGgufFiles, isSafeFileName, selectFiles } from './index.js';
+import { matchesPattern } from './select-files.js';
+
+const config = ['config.json', 'merges.txt', 'tokenizer.model', 'chat_template.jinja'];
+
+describe('selectFiles', () => {
+  it.each([
+    ['one file', ['model.safetensors', 'model.fp16.safetensors', 'pytorch_model.bin'], ['model.safetensors']],
+    [
+      'shards',
+      [
+        'model-00001-of-00002.safetensors',
+        'model-00002-of-00002.safetensors',
+        'model.safetensors.index.json',
+        'consolidated.safetensors',
+        'pytorch_model.bin.index.json',
+      ],
+      ['model-00001-of-00002.safetensors', 'model-00002-of-00002.safetensors', 'model.safetensors.index.json'],
+    ],
+    ['one file of another name', ['weights.safetensors', 'original/x.safetensors'], ['weights.safetensors']],
+    ['one GGUF', ['m.gguf'], ['m.gguf']],
+    [
+      'a split GGUF',
+      ['m-00001-of-00002.gguf', 'm-00002-of-00002.gguf'],
+      ['m-00001-of-00002.gguf', 'm-00002-of-00002.gguf'],
+    ],
+  ])('takes %s with its config', (_, weights, expected) => {
+    expect(selectFiles([...config, 'README.md', 'onnx/config.json', ...weights])).toEqual([...config, ...expected]);
+  });
+
+  it('says what there is when there are no weights', () => {
+    expect(() => selectFiles([...config, 'pytorch_model.bin'])).toThrow(/pytorch_model\.bin/);
+    expect(() => selectFiles([])).toThrow(/no weights/);
+    expect(() => selectFiles(config, { files: ['none.json'] })).toThrow(/"none\.json"/);
+    expect(() => selectFiles(config, { files: ['*.bin'] })).toThrow(/"\*\.bin"/);
+  });
+
+  it('leaves out what is ignored', () => {
+    expect(selectFiles([...config, 'a.safetensors', 'b.safetensors'], { ignore: ['b*', '*.txt'] })).toEqual([
+      'config.json',
+      'tokenizer.model',
+      'chat_template.jinja',
+      'a.safetensors',
+    ]);
+  });
+});
+
+describe('groupGgufFiles', () => {
+  it('joins complete splits', () => {
+    expect(
+      groupGgufFiles([
+        'x.gguf',
+        'q/m-00002-of-00002.gguf',
+        'q/m-00001-of-00002.gguf',
+        'n-00001-of-00003.gguf',
+        'h-00001-of-99999.gguf',
+      ]),
+    ).toEqual([
+      { name: 'x.gguf', parts: ['x.gguf'] },
+      { name: 'q/m-00001-of-00002.gguf', parts: ['q/m-00001-of-00002.gguf', 'q/m-00002-of-00002.gguf'] },
+    ]);
+  });
+});
+
+describe('matchesPattern', () => {
+  it('agrees with a regular expression', () => {
+    const char = fc.constantFrom('a', 'b', '/', '.');
+    const pattern = fc.string({ unit: fc.oneof(char, fc.constantFrom('*', '?')), maxLength: 8 });
+    fc.assert(
+      fc.property(fc.string({ unit: char, maxLength: 10 }), pattern, (name, glob) => {
+        const source = glob.replace(/[./]/g, '\\$&').replace(/\*+/g, '.*').replace(/\?/g, '.');
+        expect(matchesPattern(name, glob)).toBe(new RegExp(`^${source}$`).test(name));
+      }),
+      { numRuns: 5000, seed: 2 },
+    );
+  });
+
+  it('takes hostile patterns', () => {
+    expect(matchesPattern('a'.repeat(2000), `${'*a'.repeat(500)}b`)).toBe(false);
+  });
+});
+
+describe('isSafeFileName', () => {
+  it.each(['config.json', '1_Pooling/config.json', 'a b#c?.txt', '..a', 'é'])('%j is', (name) =>
+    expect(isSafeFileName(name)).toBe(true),
+  );
+  it.each(['', '.', '..', '/a', 'a/', 'a//b', '../a', 'a/../b', 'a\\b', 'C:a', 'a\0b', 'a'.repeat(2000)])(
+    '%j is not',
+    (name) => expect(isSafeFileName(name)).toBe(false),
+  );
+});

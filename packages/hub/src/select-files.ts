@@ -1,0 +1,154 @@
+/** Chooses which files of a repository to download. */
+import { ArgumentError } from '@winnow/tensor';
+
+/** What to choose. Patterns know `*` (anything, also `/`) and `?` (one character); a name is a pattern too. */
+export interface FileSelection {
+  /** Take what matches any of these, instead of the files of a safetensors model. */
+  readonly files?: readonly string[];
+  /** Leave out what matches any of these. */
+  readonly ignore?: readonly string[];
+  /** Take the one GGUF model whose name contains this text or matches this pattern, in any case: `q4_k_m`. */
+  readonly gguf?: string;
+}
+
+/** A GGUF model: one file, or the parts of a split one in order. */
+export interface GgufGroup {
+  /** The file to open: the first part. */
+  readonly name: string;
+  readonly parts: readonly string[];
+}
+
+/**
+ * The names to download. By default: config, tokenizer and template files of the root, the configs of
+ * sentence-transformers modules, and the weights: `model.safetensors`, or its index and shards, or the only GGUF model.
+ * @throws {ArgumentError} when a pattern without wildcards, the GGUF choice or the default finds nothing, or when
+ * several GGUF models fit
+ */
+export function selectFiles(names: readonly string[], selection: FileSelection = {}): string[] {
+  const ignore = selection.ignore ?? [];
+  const candidates = names.filter((name) => !ignore.some((pattern) => matchesPattern(name, pattern)));
+  const chosen = new Set<string>();
+  for (const pattern of selection.files ?? []) {
+    const found = candidates.filter((name) => matchesPattern(name, pattern));
+    if (found.length === 0 && !/[*?]/.test(pattern)) throw notFound('files', pattern, candidates);
+    for (const name of found) chosen.add(name);
+  }
+  if (selection.gguf !== undefined) for (const name of chooseGguf(candidates, selection.gguf).parts) chosen.add(name);
+  if (selection.files === undefined && selection.gguf === undefined) {
+    for (const name of defaultFiles(candidates)) chosen.add(name);
+  }
+  if (chosen.size === 0) throw notFound('files', (selection.files ?? []).join(', '), candidates);
+  return candidates.filter((name) => chosen.has(name));
+}
+
+/** The GGUF models among `names`, split ones as one group. Groups whose parts are not all there are left out. */
+export function groupGgufFiles(names: readonly string[]): GgufGroup[] {
+  const all = new Set(names);
+  const groups: GgufGroup[] = [];
+  for (const name of names) {
+    if (!/\.gguf$/i.test(name)) continue;
+    const split = /^(.*)-(\d{5})-of-(\d{5})(\.gguf)$/i.exec(name);
+    if (split === null) {
+      groups.push({ name, parts: [name] });
+      continue;
+    }
+    const [, prefix, number, count, suffix] = split;
+    if (Number(number) !== 1 || Number(count) > names.length) continue;
+    const parts = Array.from(
+      { length: Number(count) },
+      (_, i) => `${prefix}-${String(i + 1).padStart(5, '0')}-of-${count}${suffix}`,
+    );
+    if (parts.every((part) => all.has(part))) groups.push({ name, parts });
+  }
+  return groups;
+}
+
+/** Matches in time proportional to both lengths' product at worst, never exponential. */
+export function matchesPattern(name: string, pattern: string): boolean {
+  let n = 0;
+  let p = 0;
+  let star = -1;
+  let starName = 0;
+  while (n < name.length) {
+    if (pattern[p] === '*') {
+      star = p++;
+      starName = n;
+    } else if (pattern[p] === '?' || (p < pattern.length && pattern[p] === name[n])) {
+      p++;
+      n++;
+    } else if (star >= 0) {
+      p = star + 1;
+      n = ++starName;
+    } else return false;
+  }
+  while (pattern[p] === '*') p++;
+  return p === pattern.length;
+}
+
+function chooseGguf(names: readonly string[], wanted: string): GgufGroup {
+  const groups = groupGgufFiles(names);
+  const pattern = (/[*?]/.test(wanted) ? wanted : `*${wanted}*`).toLowerCase();
+  const found = groups.filter(({ name }) => name.toLowerCase() === wanted.toLowerCase());
+  if (found.length === 0) found.push(...groups.filter(({ name }) => matchesPattern(name.toLowerCase(), pattern)));
+  const [group, ...others] = found;
+  if (group === undefined)
+    throw notFound(
+      'gguf',
+      wanted,
+      groups.map(({ name }) => name),
+    );
+  if (others.length > 0) {
+    throw new ArgumentError({
+      argument: 'gguf',
+      expected: 'a choice of one model',
+      actual: `"${wanted}", which fits ${found.map(({ name }) => name).join(', ')}`,
+    });
+  }
+  return group;
+}
+
+function defaultFiles(names: readonly string[]): string[] {
+  const small = names.filter(
+    (name) =>
+      (/^[^/]+\.(json|jinja|txt|model)$/i.test(name) && !name.endsWith('.index.json')) ||
+      /^additional_chat_templates\/[^/]+\.jinja$/.test(name) ||
+      /^\d+_[^/]+\/(config\.json|model\.safetensors)$/.test(name),
+  );
+  return [...small, ...defaultWeights(names)];
+}
+
+function defaultWeights(names: readonly string[]): readonly string[] {
+  if (names.includes('model.safetensors')) return ['model.safetensors'];
+  const index = 'model.safetensors.index.json';
+  const safetensors = names.filter((name) => /^[^/]+\.safetensors$/.test(name));
+  if (names.includes(index)) {
+    const shards = safetensors.filter((name) => /^model-\d+-of-\d+\.safetensors$/.test(name));
+    return [index, ...(shards.length > 0 ? shards : safetensors)];
+  }
+  if (safetensors.length === 1) return safetensors;
+  const groups = groupGgufFiles(names);
+  const [group, ...others] = groups;
+  if (others.length > 0) {
+    throw new ArgumentError({
+      argument: 'gguf',
+      expected: `a choice of one of ${groups.map(({ name }) => name).join(', ')}`,
+      actual: 'none',
+    });
+  }
+  if (group !== undefined) return group.parts;
+  const weights = names.filter((name) => /\.(bin|pt|pth|h5|msgpack|onnx|safetensors)$/.test(name));
+  throw new ArgumentError({
+    argument: 'files',
+    expected: 'a repository with model.safetensors, its index, or a GGUF file',
+    actual: weights.length === 0 ? 'no weights' : weights.slice(0, 8).join(', '),
+    hint: 'files: [...] downloads any others',
+  });
+}
+
+function notFound(argument: string, pattern: string, names: readonly string[]): ArgumentError {
+  return new ArgumentError({
+    argument,
+    expected: `a match among ${names.length === 0 ? 'no files' : names.slice(0, 12).join(', ')}${names.length > 12 ? ', ...' : ''}`,
+    actual: `"${pattern}"`,
+  });
+}

@@ -1,0 +1,65 @@
+/** The extra files of sentence-transformers repositories: how token vectors become one vector. */
+import { FormatError } from '@winnow/tensor';
+import { isSafeFileName } from './file-name.js';
+import type { HubFiles } from './hub-files.js';
+import { isRecord, parseJson, readJsonFile, readTextFile, type JsonObject } from './json-object.js';
+import { MAX_CONFIG_BYTES } from './limits.js';
+
+/** One step of `modules.json`. */
+export interface SentenceModule {
+  readonly name: string;
+  /** Folder of the module, `` for the root. */
+  readonly path: string;
+  /** Python class, for example `sentence_transformers.models.Pooling`. */
+  readonly type: string;
+  /** `config.json` of the module's folder, where it has one of its own. */
+  readonly config: JsonObject | undefined;
+}
+
+/** What a sentence-transformers repository says about itself, uninterpreted. */
+export interface SentenceTransformers {
+  readonly modules: readonly SentenceModule[];
+  /** Config of the pooling module. */
+  readonly pooling: JsonObject | undefined;
+  /** `sentence_bert_config.json`: `max_seq_length`, `do_lower_case`. */
+  readonly bertConfig: JsonObject | undefined;
+  /** `config_sentence_transformers.json`: prompts, similarity. */
+  readonly config: JsonObject | undefined;
+}
+
+/** `undefined` when there is no `modules.json`. @throws {FormatError} */
+export async function readSentenceTransformers(
+  files: HubFiles,
+  options: { signal?: AbortSignal },
+): Promise<SentenceTransformers | undefined> {
+  const source = 'modules.json';
+  const text = await readTextFile(files, source, MAX_CONFIG_BYTES, options);
+  if (text === undefined) return undefined;
+  const list = parseJson(text, source);
+  if (!Array.isArray(list)) {
+    throw new FormatError({ source, byteOffset: 0, field: 'JSON', message: 'expected an array' });
+  }
+  const modules: SentenceModule[] = [];
+  for (const [index, item] of list.entries()) {
+    const { name, path, type } = isRecord(item) ? item : {};
+    if (typeof name !== 'string' || typeof path !== 'string' || typeof type !== 'string') {
+      throw new FormatError({ source, field: `[${index}]`, message: 'expected the strings "name", "path" and "type"' });
+    }
+    if (path !== '' && !isSafeFileName(path)) {
+      throw new FormatError({
+        source,
+        field: `[${index}].path`,
+        message: `expected a folder inside the repository, found ${JSON.stringify(path.slice(0, 60))}`,
+      });
+    }
+    const config =
+      path === '' ? undefined : await readJsonFile(files, `${path}/config.json`, MAX_CONFIG_BYTES, options);
+    modules.push({ name, path, type, config });
+  }
+  return {
+    modules,
+    pooling: modules.find(({ type }) => /\bPooling$/.test(type))?.config,
+    bertConfig: await readJsonFile(files, 'sentence_bert_config.json', MAX_CONFIG_BYTES, options),
+    config: await readJsonFile(files, 'config_sentence_transformers.json', MAX_CONFIG_BYTES, options),
+  };
+}

@@ -1,0 +1,208 @@
+/** A hub on the loopback interface: the endpoints that a download uses, with the ways in which they go wrong. */
+import { createHash } from 'node:crypto';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+
+export interface FakeRepo {
+  /** Content by commit, then by path. */
+  commits: Record<string, Record<string, Uint8Array>>;
+  refs: Record<string, string>;
+  /** Token that is needed to see it. */
+  token?: string;
+  gated?: boolean;
+}
+
+export interface LoggedRequest {
+  kind: 'info' | 'tree' | 'resolve' | 'storage';
+  path: string;
+  range: string | undefined;
+  authorization: string | undefined;
+}
+
+export const sha256 = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex');
+export const gitSha1 = (bytes: Uint8Array): string =>
+  createHash('sha1').update(`blob ${bytes.length}\0`).update(bytes).digest('hex');
+
+const isLarge = (path: string): boolean => /\.(safetensors|gguf|bin)$/.test(path);
+
+export class FakeHub {
+  repos: Record<string, FakeRepo> = {};
+  requests: LoggedRequest[] = [];
+  pageSize = 1000;
+  /** Per path: after how many bytes each of the next answers is cut. */
+  cuts: Record<string, number[]> = {};
+  /** Per path: what is sent instead of the content. */
+  wrong: Record<string, Uint8Array> = {};
+  ignoresRange = false;
+  /** Changes the entries of the tree answer. */
+  editTree: (entries: Record<string, unknown>[]) => unknown = (entries) => entries;
+  /** Called before each piece of content. */
+  beforeContent: (path: string) => Promise<void> = async () => {};
+  /** Answers instead of the normal handling when it returns true. */
+  intercept: (request: IncomingMessage, response: ServerResponse) => boolean = () => false;
+  readonly #hub: Server;
+  readonly #storage: Server; // another origin, as the hub's content network is
+
+  private constructor() {
+    this.#hub = createServer((request, response) => void this.#answer(request, response));
+    this.#storage = createServer((request, response) => void this.#store(request, response));
+  }
+
+  static async start(): Promise<FakeHub> {
+    const fake = new FakeHub();
+    for (const server of [fake.#hub, fake.#storage]) {
+      await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    }
+    return fake;
+  }
+
+  get endpoint(): string {
+    return `http://127.0.0.1:${(this.#hub.address() as AddressInfo).port}`;
+  }
+
+  async stop(): Promise<void> {
+    for (const server of [this.#hub, this.#storage]) {
+      server.closeAllConnections();
+      await new Promise((resolve) => server.close(resolve));
+    }
+  }
+
+  numRequests(kind: LoggedRequest['kind'], path?: string): number {
+    return this.requests.filter((entry) => entry.kind === kind && (path === undefined || entry.path === path)).length;
+  }
+
+  #log(kind: LoggedRequest['kind'], path: string, { headers }: IncomingMessage): void {
+    this.requests.push({ kind, path, range: headers.range, authorization: headers.authorization });
+  }
+
+  async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    if (this.intercept(request, response)) return;
+    const url = new URL(request.url ?? '/', this.endpoint);
+    const fail = (status: number, errorCode?: string): void => {
+      response.writeHead(status, {
+        ...(errorCode && { 'x-error-code': errorCode }),
+        'content-type': 'application/json',
+      });
+      response.end(JSON.stringify({ error: errorCode ?? 'failed' }));
+    };
+    const match =
+      /^\/api\/models\/([^/]+\/[^/]+)\/(revision|tree)\/([^/]+)$/.exec(url.pathname) ??
+      /^\/([^/]+\/[^/]+)\/(resolve)\/([^/]+)\/(.+)$/.exec(url.pathname);
+    const [, name = '', kind, rawRevision = '', rawPath = ''] = match ?? [];
+    const repo = this.repos[name];
+    const path = decodeURIComponent(rawPath);
+    this.#log(
+      kind === 'revision' ? 'info' : kind === 'tree' ? 'tree' : 'resolve',
+      kind === 'resolve' ? path : url.pathname,
+      request,
+    );
+    const authorization = request.headers.authorization;
+    if (repo === undefined) return fail(authorization === undefined ? 401 : 404, 'RepoNotFound');
+    if (repo.token !== undefined && authorization !== `Bearer ${repo.token}`) {
+      return authorization === undefined ? fail(401, 'RepoNotFound') : fail(401);
+    }
+    const revision = decodeURIComponent(rawRevision);
+    const commit = repo.refs[revision] ?? revision;
+    const files = repo.commits[commit];
+    if (files === undefined) return fail(404, 'RevisionNotFound');
+    if (kind === 'revision') {
+      response.setHeader('content-type', 'application/json');
+      response.end(
+        JSON.stringify({ _id: '1', id: name, sha: commit, gated: repo.gated ?? false, lastModified: '2026-01-01' }),
+      );
+      return;
+    }
+    if (kind === 'tree') return this.#tree(url, files, response);
+    if (repo.gated === true) return fail(403, 'GatedRepo');
+    const content = files[path];
+    if (content === undefined) return fail(404, 'EntryNotFound');
+    if (isLarge(path)) {
+      const { port } = this.#storage.address() as AddressInfo;
+      response.writeHead(302, {
+        location: `http://127.0.0.1:${port}/${sha256(content)}?path=${encodeURIComponent(path)}`,
+        'x-linked-size': String(content.length),
+        'x-linked-etag': `"${sha256(content)}"`,
+        'x-repo-commit': commit,
+      });
+      response.end();
+      return;
+    }
+    response.setHeader('etag', `"${gitSha1(content)}"`);
+    response.setHeader('x-repo-commit', commit);
+    await this.#send(request, response, path, content);
+  }
+
+  #tree(url: URL, files: Record<string, Uint8Array>, response: ServerResponse): void {
+    const paths = Object.keys(files).sort();
+    const folders = new Set(
+      paths.flatMap((path) => (path.includes('/') ? [path.slice(0, path.lastIndexOf('/'))] : [])),
+    );
+    const entries: Record<string, unknown>[] = [
+      ...[...folders].map((path) => ({ type: 'directory', oid: '0'.repeat(40), size: 0, path })),
+      ...paths.map((path) => {
+        const content = files[path] as Uint8Array;
+        const lfs = { oid: sha256(content), size: content.length, pointerSize: 130 };
+        return isLarge(path)
+          ? {
+              type: 'file',
+              oid: gitSha1(Buffer.from('pointer')),
+              size: content.length,
+              lfs,
+              xetHash: 'f'.repeat(64),
+              path,
+            }
+          : { type: 'file', oid: gitSha1(content), size: content.length, path };
+      }),
+    ];
+    const cursor = Number(url.searchParams.get('cursor') ?? 0);
+    const page = entries.slice(cursor, cursor + this.pageSize);
+    if (cursor + page.length < entries.length) {
+      url.searchParams.set('cursor', String(cursor + page.length));
+      response.setHeader('link', `<${url.href}>; rel="next"`);
+    }
+    response.setHeader('content-type', 'application/json');
+    response.end(JSON.stringify(this.editTree(page)));
+  }
+
+  async #store(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const url = new URL(request.url ?? '/', 'http://storage');
+    const path = url.searchParams.get('path') ?? '';
+    this.#log('storage', path, request);
+    const contents = Object.values(this.repos)
+      .flatMap(({ commits }) => Object.values(commits))
+      .flatMap((files) => Object.values(files));
+    const content = contents.find((bytes) => sha256(bytes) === url.pathname.slice(1));
+    if (content === undefined) {
+      response.writeHead(404).end();
+      return;
+    }
+    response.setHeader('etag', `"${sha256(content).slice(0, 32)}"`);
+    await this.#send(request, response, path, content);
+  }
+
+  async #send(request: IncomingMessage, response: ServerResponse, path: string, original: Uint8Array): Promise<void> {
+    const content = this.wrong[path] ?? original;
+    const range = this.ignoresRange ? null : /^bytes=(\d+)-(\d*)$/.exec(request.headers.range ?? '');
+    let body = content;
+    if (range !== null) {
+      const start = Number(range[1]);
+      const end = range[2] === '' ? content.length - 1 : Math.min(Number(range[2]), content.length - 1);
+      if (start >= content.length) {
+        response.writeHead(416, { 'content-range': `bytes */${content.length}` }).end();
+        return;
+      }
+      body = content.subarray(start, end + 1);
+      response.writeHead(206, {
+        'content-range': `bytes ${start}-${end}/${content.length}`,
+        'content-length': body.length,
+      });
+    } else response.writeHead(200, { 'content-length': body.length });
+    await this.beforeContent(path);
+    const cut = this.cuts[path]?.shift();
+    if (cut === undefined || cut >= body.length) {
+      response.end(body);
+      return;
+    }
+    response.write(body.subarray(0, cut), () => setTimeout(() => response.destroy(), 20));
+  }
+}
