@@ -6,7 +6,7 @@
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
 import { parseFile, walk } from './imports.ts';
-import { readJson, slashed, type Manifest } from './workspace.ts';
+import { entriesOf, readJson, slashed, type Manifest } from './workspace.ts';
 
 interface Target {
   readonly file: string;
@@ -150,12 +150,11 @@ export function describeApi(folder: string): string {
     for (const { mentions } of statements) for (const name of mentions) queue.push({ file: target.file, name });
   };
   let numExports = 0;
-  for (const [path, conditions] of Object.entries(manifest.exports ?? {})) {
-    const types = typeof conditions === 'object' ? (conditions as Record<string, string>)['types'] : undefined;
-    if (types === undefined) continue;
+  for (const { label, types } of entriesOf(manifest)) {
+    if (types === undefined) throw new Error(`${manifest.name}: exports "${label}" without types`);
     const file = join(folder, types);
     if (!existsSync(file)) throw new Error(`${manifest.name}: ${types} is missing, build first`);
-    lines.push('', `== ${path}`);
+    lines.push('', `== ${label}`);
     for (const [name] of [...reader.read(file).exported].sort(([a], [b]) => (a < b ? -1 : 1))) {
       numExports += 1;
       const target = reader.find({ file, name });

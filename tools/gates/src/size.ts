@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { build } from 'esbuild';
-import { readJson, type Manifest } from './workspace.ts';
+import { entriesOf, readJson, type Manifest } from './workspace.ts';
 
 /** Bytes by package name and export path. */
 export type SizeBudgets = Readonly<Record<string, Readonly<Record<string, number>>>>;
@@ -37,23 +37,23 @@ export async function checkSize(folder: string, budgets: SizeBudgets): Promise<S
   const manifest = readJson<Manifest>(join(folder, 'package.json'));
   const budget = budgets[manifest.name] ?? {};
   const report: SizeReport = { problems: [], lines: [] };
-  for (const [path, conditions] of Object.entries(manifest.exports ?? {})) {
-    if (typeof conditions !== 'object' || conditions === null) continue;
-    const file = (conditions as Record<string, string>)['default'] ?? '';
+  for (const { label, default: file } of entriesOf(manifest)) {
     if (!existsSync(join(folder, file))) {
-      report.problems.push(`exports["${path}"]: ${file} is missing, build first`);
+      report.problems.push(`exports["${label}"]: ${file} is missing, build first`);
       continue;
     }
     const sizeBytes = await bundledSizeBytes(folder, file, Object.keys(manifest.peerDependencies ?? {}));
-    const limit = budget[path];
+    const limit = budget[label];
     if (limit === undefined) {
       report.problems.push(
-        `size-budgets.json has no budget for ${manifest.name} "${path}" (it has ${sizeBytes} bytes)`,
+        `size-budgets.json has no budget for ${manifest.name} "${label}" (it has ${sizeBytes} bytes)`,
       );
     } else if (sizeBytes > limit) {
-      report.problems.push(`"${path}" has ${sizeBytes} bytes bundled and compressed, more than its budget of ${limit}`);
+      report.problems.push(
+        `"${label}" has ${sizeBytes} bytes bundled and compressed, more than its budget of ${limit}`,
+      );
     } else {
-      report.lines.push(`"${path}" ${sizeBytes} of ${limit} bytes`);
+      report.lines.push(`"${label}" ${sizeBytes} of ${limit} bytes`);
     }
   }
   return report;

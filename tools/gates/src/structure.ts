@@ -62,16 +62,30 @@ function checkLibrary(entry: WorkspacePackage, problems: string[]): void {
 
 function checkExports(entry: WorkspacePackage, complain: (text: string) => void): void {
   for (const [path, target] of Object.entries(entry.manifest.exports ?? {})) {
-    if (typeof target === 'string') continue;
-    const conditions = Object.keys(target as object);
-    if (conditions.join(' ') !== '@winnow/source types default') {
+    if (typeof target !== 'object' || target === null) continue;
+    const [first, ...rest] = Object.entries(target);
+    const rightOrder = first?.[0] === '@winnow/source' && hasRightOrder(Object.fromEntries(rest));
+    if (!rightOrder)
       complain(`package.json: exports["${path}"] must give @winnow/source, types, default in this order`);
+    for (const source of leaves(first?.[1])) {
+      if (!existsSync(join(entry.folder, source))) complain(`exports["${path}"]: no ${source}`);
     }
-    const source = (target as Record<string, string>)['@winnow/source'];
-    if (source !== undefined && !existsSync(join(entry.folder, source))) complain(`exports["${path}"]: no ${source}`);
   }
   if (!entry.manifest.exports?.['.']) complain('package.json: exports["."] is missing');
   if (!entry.manifest.exports?.['./package.json']) complain('package.json: exports["./package.json"] is missing');
+}
+
+/** `types` first, `default` last; a host's own branch is ordered in itself. */
+function hasRightOrder(conditions: object): boolean {
+  const names = Object.keys(conditions);
+  const nested = Object.values(conditions).filter((value) => typeof value === 'object' && value !== null);
+  if (nested.length > 0) return names.at(-1) === 'default' && nested.every((value) => hasRightOrder(value as object));
+  return names.join(' ') === 'types default';
+}
+
+function leaves(target: unknown): string[] {
+  if (typeof target === 'string') return [target];
+  return typeof target === 'object' && target !== null ? Object.values(target).flatMap(leaves) : [];
 }
 
 function checkReadme(entry: WorkspacePackage, complain: (text: string) => void): void {

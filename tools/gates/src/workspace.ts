@@ -89,6 +89,35 @@ function expand(root: string, pattern: string): string[] {
     .filter((folder) => statSync(folder).isDirectory());
 }
 
+/** One way into a package: an export path, and the host it is for where hosts differ. */
+export interface Entry {
+  /** `.`, `./node`, or `. (node)` for the branch of a host. */
+  readonly label: string;
+  readonly types: string | undefined;
+  readonly default: string;
+}
+
+type Conditions = string | { readonly [condition: string]: Conditions };
+
+/** Built entries of `exports`, without plain files and without the sources. */
+export function entriesOf(manifest: Manifest): Entry[] {
+  const entries: Entry[] = [];
+  const visit = (label: string, conditions: Readonly<Record<string, Conditions>>): void => {
+    const { types, default: target } = conditions;
+    if (typeof target === 'string') {
+      entries.push({ label, types: typeof types === 'string' ? types : undefined, default: target });
+    }
+    for (const [condition, value] of Object.entries(conditions)) {
+      if (condition === '@winnow/source' || typeof value === 'string') continue;
+      visit(condition === 'default' ? label : `${label} (${condition})`, value);
+    }
+  };
+  for (const [path, target] of Object.entries(manifest.exports ?? {})) {
+    if (typeof target === 'object' && target !== null) visit(path, target as Record<string, Conditions>);
+  }
+  return entries;
+}
+
 export function slashed(path: string): string {
   return path.replaceAll('\\', '/');
 }
