@@ -21,8 +21,8 @@ export async function* generateTokens(
   const maxTokens = checkCount('maxTokens', options.maxTokens ?? Infinity, Infinity);
   const numTopLogprobs = checkCount('numTopLogprobs', options.numTopLogprobs ?? 0, numTop);
   const sampler = createSampler(resolveSampling(options, host.randomSeed), config.vocabSize, numTop);
-  const text = createTextStream(tokenizer, options.stop ?? []);
   const { tokens, numDropped } = fitPrompt(prompt, model.contextSize, options.overflow ?? 'error');
+  const text = createTextStream(tokenizer, tokens, options.stop ?? []);
   // the last token is always computed, because its logits are needed
   const numCached = Math.min(sharedPrefix(sequence.tokens, tokens), tokens.length - 1);
   sequence.truncate(numCached);

@@ -58,21 +58,25 @@ export async function openHubModel(files: HubFiles, options: { signal?: AbortSig
   const hub = await openHubFolder(files, options);
   const tokenizerJson = await hub.readTokenizerJson(options);
   const store = await openWeights(hub, options);
-  const tokenizer =
-    tokenizerJson === undefined
-      ? createMissingTokenizer(hub.name, 'tokenizer.json', rowsOf(store, 'model.embed_tokens.weight'))
-      : tokenizerFromJson(tokenizerJson.value, hub.tokenizerConfig?.value);
-  const { config, generationConfig } = hub;
-  return {
-    name: hub.name,
-    file: { format: 'safetensors', fields: Fields.ofJson(`${hub.name}/config.json`, config.value), store },
-    metadata: Object.fromEntries(Object.entries(config.value).map(([key, value]) => [key, shortened(value)])),
-    tokenizer,
-    chatTemplate: hub.chatTemplate,
-    eosIds: [...idList(generationConfig?.value['eos_token_id']), ...idList(config.value['eos_token_id'])],
-    defaultSampling: samplingOf(hub),
-    close: () => store.close(),
-  };
+  try {
+    const { config, generationConfig } = hub;
+    return {
+      name: hub.name,
+      file: { format: 'safetensors', fields: Fields.ofJson(`${hub.name}/config.json`, config.value), store },
+      metadata: Object.fromEntries(Object.entries(config.value).map(([key, value]) => [key, shortened(value)])),
+      tokenizer:
+        tokenizerJson === undefined
+          ? createMissingTokenizer(hub.name, 'tokenizer.json', rowsOf(store, 'model.embed_tokens.weight'))
+          : tokenizerFromJson(tokenizerJson.value, hub.tokenizerConfig?.value),
+      chatTemplate: hub.chatTemplate,
+      eosIds: [...idList(generationConfig?.value['eos_token_id']), ...idList(config.value['eos_token_id'])],
+      defaultSampling: samplingOf(hub),
+      close: () => store.close(),
+    };
+  } catch (error) {
+    await store.close();
+    throw error;
+  }
 }
 
 async function openWeights(hub: HubModel, options: { signal?: AbortSignal }): Promise<TensorStore> {

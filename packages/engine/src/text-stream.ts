@@ -11,8 +11,14 @@ export interface TextStream {
   readonly isStopped: boolean;
 }
 
-export function createTextStream(tokenizer: Tokenizer, stops: readonly string[]): TextStream {
-  const detokenizer = tokenizer.createDetokenizer({ skipSpecialTokens: true, continuation: true });
+/** @param prompt what the output follows; after special tokens alone the output begins a text */
+export function createTextStream(
+  tokenizer: Tokenizer,
+  prompt: Int32Array,
+  stops: readonly string[],
+): TextStream {
+  const continuation = prompt.some((tokenId) => !tokenizer.isSpecial(tokenId));
+  const detokenizer = tokenizer.createDetokenizer({ skipSpecialTokens: true, continuation });
   const matcher = createStopMatcher(stops);
   return {
     get isStopped(): boolean {

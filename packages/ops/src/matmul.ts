@@ -29,6 +29,7 @@ export const matmul: OpSpec = {
     const row = new Float32Array(numInputs);
     return () => {
       const numTokens = x.shape[0];
+      if (numTokens === 0) return; // spares decoding the weights
       for (let o = 0; o < numOutputs; o++) {
         readRow(o * numInputs, numInputs, row, 0);
         const bias = biases === undefined ? 0 : biases[o];

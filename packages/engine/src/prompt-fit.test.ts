@@ -1,0 +1,30 @@
+import { CapacityError } from '@winnow/tensor';
+import { expect, test } from 'vitest';
+import { fitPrompt } from './prompt-fit.js';
+
+const tokens = Int32Array.from({ length: 10 }, (_, index) => index);
+
+test('a prompt that leaves room for a token is used as it is', () => {
+  expect(fitPrompt(tokens, 11, 'error')).toEqual({ tokens, numDropped: 0 });
+});
+
+test('error: says what was needed and what there is', () => {
+  expect(() => fitPrompt(tokens, 10, 'error')).toThrow(CapacityError);
+  expect(() => fitPrompt(tokens, 10, 'error')).toThrow('context: needed 11 tokens, available 10 tokens');
+});
+
+test('truncate-start keeps the first token and the end', () => {
+  const { tokens: kept, numDropped } = fitPrompt(tokens, 5, 'truncate-start');
+  expect([...kept]).toEqual([0, 7, 8, 9]);
+  expect(numDropped).toBe(6);
+});
+
+test('truncate-middle keeps both ends', () => {
+  const { tokens: kept, numDropped } = fitPrompt(tokens, 6, 'truncate-middle');
+  expect([...kept]).toEqual([0, 1, 2, 8, 9]);
+  expect(numDropped).toBe(5);
+});
+
+test('an unknown policy is refused', () => {
+  expect(() => fitPrompt(tokens, 5, 'slide' as never)).toThrow('overflow: expected error | truncate-start');
+});

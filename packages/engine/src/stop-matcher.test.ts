@@ -1,0 +1,42 @@
+import fc from 'fast-check';
+import { expect, test } from 'vitest';
+import { createStopMatcher } from './stop-matcher.js';
+
+test('the output is the text before the first stop, however the text is cut into pieces', () => {
+  const piece = fc.stringMatching(/^[ab]{0,4}$/);
+  const stop = fc.stringMatching(/^[ab]{1,4}$/);
+  fc.assert(
+    fc.property(fc.array(piece, { maxLength: 20 }), fc.array(stop, { maxLength: 3 }), (pieces, stops) => {
+      const matcher = createStopMatcher(stops);
+      let output = '';
+      for (const text of pieces) output += matcher.push(text);
+      output += matcher.flush();
+      // piece by piece, the stop that is complete first counts
+      let seen = '';
+      let expected: string | undefined;
+      for (const text of pieces) {
+        seen += text;
+        const starts = stops.map((each) => seen.indexOf(each)).filter((start) => start >= 0);
+        if (starts.length > 0) {
+          expected = seen.slice(0, Math.min(...starts));
+          break;
+        }
+      }
+      expect(matcher.isMatched).toBe(expected !== undefined);
+      expect(output).toBe(expected ?? pieces.join(''));
+    }),
+  );
+});
+
+test('only what may still become a stop is held back', () => {
+  const matcher = createStopMatcher(['</s>']);
+  expect(matcher.push('abc<')).toBe('abc');
+  expect(matcher.push('/')).toBe('');
+  expect(matcher.push('x')).toBe('</x');
+  expect(matcher.push('</s>tail')).toBe('');
+  expect(matcher.isMatched).toBe(true);
+});
+
+test('an empty stop is refused', () => {
+  expect(() => createStopMatcher([''])).toThrow('stop: expected texts of at least one character, got ""');
+});

@@ -1,0 +1,62 @@
+/** The embedded model against a numpy forward pass of the same weights. */
+import { demoModelUrl } from '@winnow/demo-model';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { loadModel, type Model } from '../src/index.node.js';
+import { readJson } from './golden-files.js';
+import { fileURLToPath } from 'node:url';
+
+interface Golden {
+  readonly prompts: readonly {
+    readonly text: string;
+    readonly ids: readonly number[];
+    readonly top5: readonly { readonly id: number; readonly logit: number }[];
+    readonly greedy: readonly number[];
+    readonly greedy_text: string;
+  }[];
+}
+
+const golden = readJson<Golden>(
+  fileURLToPath(new URL('../../demo-model/src/__fixtures__/goldens.json', import.meta.url)),
+);
+let model: Model;
+beforeAll(async () => {
+  model = await loadModel(demoModelUrl);
+});
+afterAll(() => model.dispose());
+
+test('prompts are tokenized as in the goldens', () => {
+  for (const { text, ids } of golden.prompts) expect([...model.encodePrompt(text)]).toEqual(ids);
+});
+
+test('greedy continuations of 64 tokens', async () => {
+  for (const { ids, greedy, greedy_text: text } of golden.prompts) {
+    const result = await model.generate(ids, { temperature: 0, maxTokens: 64, ignoreEos: true }).result();
+    expect(result.tokens).toEqual(greedy);
+    expect(text).toContain(result.text.trim().slice(0, 40));
+  }
+});
+
+test('the five best logits, up to the constant that turns them into log-probabilities', async () => {
+  for (const { ids, top5 } of golden.prompts) {
+    const [logprobs] = await model.logprobs(ids);
+    const order = [...(logprobs as Float32Array).keys()].sort(
+      (a, b) => (logprobs?.[b] as number) - (logprobs?.[a] as number),
+    );
+    expect(order.slice(0, 5)).toEqual(top5.map(({ id }) => id));
+    const [best] = top5;
+    for (const { id, logit } of top5) {
+      const expected = logit - (best?.logit as number);
+      const actual = (logprobs?.[id] as number) - (logprobs?.[best?.id as number] as number);
+      expect(Math.abs(actual - expected)).toBeLessThan(2e-4); // the goldens are rounded to 4 digits
+    }
+  }
+});
+
+test('chat: the trained question form is answered and ends with the end token', async () => {
+  const question = 'The code of Alice is 31407. The code of Peter is 90210. What is the code of Alice?';
+  const result = await model
+    .generate([{ role: 'user', content: question }], { temperature: 0, maxTokens: 40 })
+    .result();
+  expect(result.text).toContain('31407');
+  expect(result.finishReason).toBe('eos');
+});
