@@ -96,7 +96,18 @@ describe('writeSafetensors', () => {
     ['bytes that are too few', [zeros('a', 'f32', [2], 7)], ShapeError],
     ['a negative dimension', [zeros('a', 'f32', [-1], 4)], ShapeError],
     ['a product that overflows', [zeros('a', 'f32', [2 ** 40, 2 ** 40], 4)], ShapeError],
-    ['65 dimensions', [zeros('a', 'i8', Array.from({ length: 65 }, () => 1), 1)], ShapeError],
+    [
+      '65 dimensions',
+      [
+        zeros(
+          'a',
+          'i8',
+          Array.from({ length: 65 }, () => 1),
+          1,
+        ),
+      ],
+      ShapeError,
+    ],
     ['a name twice', [zeros('a', 'i8', [1], 1), zeros('a', 'i8', [1], 1)], ArgumentError],
     ['the reserved name', [zeros('__metadata__', 'i8', [1], 1)], ArgumentError],
     ['an unpaired surrogate', [zeros('\ud800', 'i8', [1], 1)], ArgumentError],
