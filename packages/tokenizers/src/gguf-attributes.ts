@@ -33,7 +33,8 @@ const END_OF_TURN = [
   '<end_of_utterance>',
 ];
 
-const END_OF_GENERATION = [
+/** Spellings that end a generation in any vocabulary. */
+export const END_OF_GENERATION: readonly string[] = [
   ...END_OF_TURN,
   '<|return|>',
   '<|call|>',

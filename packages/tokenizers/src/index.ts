@@ -3,3 +3,4 @@ export type { GgufVocabulary } from './gguf-vocabulary.js';
 export { ggufVocabulary, supportedModels, tokenType } from './gguf-vocabulary.js';
 export { tokenizerFromGguf } from './from-gguf.js';
 export { preTokenizerNames } from './pre-tokenizers.js';
+export { tokenizerFromJson } from './json/from-json.js';

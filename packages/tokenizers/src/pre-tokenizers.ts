@@ -36,7 +36,8 @@ const LLAMA3 = `${CONTRACTIONS}|${WORD}|\\p{N}{1,3}|${MARKS}|${SPACES}`;
 const QWEN2 = `${CONTRACTIONS}|${WORD}|\\p{N}|${MARKS}|${SPACES}`;
 const ASCII_MARK_WORD = '[!"#$%&\'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+';
 const CJK_KANA = '[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+';
-const DEEPSEEK_CJK = '[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+';
+// Needs the v flag. The second range holds white space, which llama.cpp takes out of the text before.
+const DEEPSEEK_CJK = '[[\\u4E00-\\u9FA5\\u0800-\\u4E00\\uAC00-\\uD7FF]--\\s]+';
 const BLOOM = ' ?[^(\\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+';
 const HAN =
   '\\u4E00-\\u9FFF\\u3400-\\u4DBF\\u{20000}-\\u{2A6DF}\\u{2A700}-\\u{2B73F}\\u{2B740}-\\u{2B81F}\\u{2B820}-\\u{2CEAF}' +
@@ -66,11 +67,15 @@ const DEEPSEEK_LETTERS =
   '\\u{104D8}-\\u{104FB}\\u{10C80}-\\u{10CB2}\\u{10CC0}-\\u{10CF2}\\u{118A0}-\\u{118DF}\\u{1E900}-\\u{1E943}';
 
 const AFMOE_SCRIPTS =
-  '[\\u4E00-\\u9FFF\\u3400-\\u4DBF\\uF900-\\uFAFF\\u3040-\\u309F\\u30A0-\\u30FF\\uFF65-\\uFF9F\\u2F00-\\u2FDF\\u0E40-\\u0E7F' +
+  '[\\u4E00-\\u9FFF\\u3400-\\u4DBF\\u8C48-\\uFAFF\\u3040-\\u309F\\u30A0-\\u30FF\\uFF65-\\uFF9F\\u2F00-\\u2FDF\\u0E40-\\u0E7F' +
   '\\u0E80-\\u0EFF\\u1780-\\u17FF\\u1000-\\u109F\\uAA60-\\uAA7F\\uA9E0-\\uA9FF\\uAC00-\\uD7AF\\u1100-\\u11FF]+';
 
 function patterns(...sources: readonly string[]): () => Splitter {
-  return () => chainSplitters(sources.map((source) => patternSplitter(compilePattern(source))));
+  return () => chainSplitters(sources.map((source) => patternSplitter(compilePattern(source, flagOf(source)))));
+}
+
+function flagOf(source: string): 'u' | 'v' {
+  return source.includes('--') ? 'v' : 'u';
 }
 
 function setPattern(source: string): () => Splitter {

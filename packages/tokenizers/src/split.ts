@@ -33,38 +33,36 @@ export function patternSplitter(pattern: RegExp): Splitter {
   };
 }
 
-const NUMBER_RUN = /\p{N}+/gu;
-const ASCII_DIGIT_RUN = /[0-9]+/g;
-
-/** Cuts runs of numbers into groups of three counted from the right; what lies between runs is one piece. */
+/**
+ * Cuts runs of numbers into groups of three counted from the right. As in llama.cpp, what precedes a run stays in one
+ * piece with its first group; a later pattern separates them.
+ */
 export function numberGroupSplitter(): Splitter {
-  return groupSplitter(NUMBER_RUN, true);
+  return groupSplitter(/\p{N}+/gu, false);
 }
 
-/** The boundaries before each last three, six, ... ASCII digits of a run; a run's start stays joined to what precedes. */
+/** The boundaries before the last three, six, ... ASCII digits of a run, and no others. */
 export function digitBoundarySplitter(): Splitter {
-  return groupSplitter(ASCII_DIGIT_RUN, false);
+  return groupSplitter(/[0-9]+/g, true);
 }
 
-function groupSplitter(run: RegExp, isolated: boolean): Splitter {
+// Cuts between the groups of each run; before its start when that lies on a group boundary, or else after its end.
+function groupSplitter(run: RegExp, cutsBefore: boolean): Splitter {
   return (text, ends) => {
     let done = 0;
+    const cut = (at: number): void => {
+      if (at > done) ends.push(at);
+      done = Math.max(done, at);
+    };
     run.lastIndex = 0;
     for (let match = run.exec(text); match !== null; match = run.exec(text)) {
-      const units = match[0];
-      const start = match.index;
-      const end = start + units.length;
-      const starts = codePointStarts(units);
+      const starts = codePointStarts(match[0]);
       const first = starts.length % 3;
-      if ((isolated || first === 0) && start > done) ends.push(start);
-      for (let index = first === 0 ? 3 : first; index < starts.length; index += 3) ends.push(start + starts[index]!);
-      done = start;
-      if (isolated) {
-        ends.push(end);
-        done = end;
-      }
+      if (cutsBefore && first === 0) cut(match.index);
+      for (let index = first === 0 ? 3 : first; index < starts.length; index += 3) cut(match.index + starts[index]!);
+      if (!cutsBefore) cut(match.index + match[0].length);
     }
-    if (done < text.length) ends.push(text.length);
+    cut(text.length);
   };
 }
 

@@ -1,0 +1,88 @@
+/** The added tokens of tokenizer.json and how texts are cut at them: leftmost, longest, as Hugging Face does. */
+import { charBit, charClass } from '../char-class.js';
+import { Trie } from '../trie.js';
+
+export interface AddedToken {
+  readonly id: number;
+  readonly content: string;
+  readonly singleWord: boolean;
+  readonly leftStrip: boolean;
+  readonly rightStrip: boolean;
+  /** Looked for in normalized text (by its normalized content) instead of in the text as given. */
+  readonly normalized: boolean;
+  readonly special: boolean;
+}
+
+/** A piece of text, or a token (`id >= 0`). */
+export interface AddedFragment {
+  readonly text: string;
+  readonly id: number;
+  readonly start: number;
+}
+
+const WORD_CHARACTER = /[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}]/u;
+
+export class AddedTokenSplitter {
+  readonly #trie = new Trie();
+  readonly #tokens: readonly AddedToken[];
+
+  /** @param contentOf spelling to look for */
+  constructor(tokens: readonly AddedToken[], contentOf: (token: AddedToken) => string) {
+    this.#tokens = tokens;
+    tokens.forEach((token, index) => {
+      const content = contentOf(token);
+      if (content !== '') this.#trie.add(content, index);
+    });
+  }
+
+  split(text: string): AddedFragment[] {
+    if (this.#tokens.length === 0) return text === '' ? [] : [{ text, id: -1, start: 0 }];
+    const out: AddedFragment[] = [];
+    let done = 0;
+    for (let at = 0; at < text.length;) {
+      const match = this.#match(text, at);
+      if (match === undefined) {
+        at++;
+        continue;
+      }
+      const { token, end } = match;
+      if (token.singleWord && !isWholeWord(text, at, end)) {
+        at = end;
+        continue;
+      }
+      let left = at;
+      let right = end;
+      if (token.leftStrip) while (left > done && isSpace(text, left - 1)) left--;
+      if (token.rightStrip) while (right < text.length && isSpace(text, right)) right++;
+      if (left > done) out.push({ text: text.slice(done, left), id: -1, start: done });
+      out.push({ text: token.content, id: token.id, start: at });
+      done = right;
+      at = right;
+    }
+    if (done < text.length) out.push({ text: text.slice(done), id: -1, start: done });
+    return out;
+  }
+
+  #match(text: string, at: number): { token: AddedToken; end: number } | undefined {
+    const trie = this.#trie;
+    let node = trie.step(Trie.root, text.charCodeAt(at));
+    let found: { token: AddedToken; end: number } | undefined;
+    for (let end = at + 1; node >= 0; end++) {
+      const index = trie.valueAt(node);
+      if (index >= 0) found = { token: this.#tokens[index]!, end };
+      if (end >= text.length) break;
+      node = trie.step(node, text.charCodeAt(end));
+    }
+    return found;
+  }
+}
+
+function isSpace(text: string, at: number): boolean {
+  return (charClass(text.charCodeAt(at)) & charBit.whitespace) !== 0;
+}
+
+function isWholeWord(text: string, start: number, end: number): boolean {
+  return (
+    !(start > 0 && WORD_CHARACTER.test(text[start - 1]!)) && !(end < text.length && WORD_CHARACTER.test(text[end]!))
+  );
+}

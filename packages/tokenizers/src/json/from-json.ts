@@ -1,0 +1,196 @@
+/** A tokenizer from tokenizer.json and tokenizer_config.json, with the ids of Hugging Face tokenizers. */
+import { END_OF_GENERATION } from '../gguf-attributes.js';
+import type { IdList } from '../id-list.js';
+import type { Tokenizer } from '../tokenizer.js';
+import type { SpecialIds, TextEncoderModel } from '../vocabulary-tokenizer.js';
+import { VocabularyTokenizer, utf8 } from '../vocabulary-tokenizer.js';
+import { AddedTokenSplitter } from './added-tokens.js';
+import { readDecoder } from './json-decoder.js';
+import type { JsonModel } from './json-model.js';
+import { readModel } from './json-model.js';
+import type { Normalizer } from './json-normalizer.js';
+import { readNormalizer } from './json-normalizer.js';
+import type { Surroundings } from './json-post-processor.js';
+import { readPostProcessor } from './json-post-processor.js';
+import type { PreTokenizer } from './json-pre-tokenizer.js';
+import { cutPieces, readPreTokenizer } from './json-pre-tokenizer.js';
+import type { JsonObject } from './json-value.js';
+import { UnsupportedComponent, asObject, jsonError, optionalBoolean } from './json-value.js';
+import type { JsonVocabulary } from './json-vocabulary.js';
+import { configToken, readVocabulary } from './json-vocabulary.js';
+import { createLibraryEncoder } from './library-encoder.js';
+
+const CONFIG = 'tokenizer_config.json';
+
+/**
+ * Builds a tokenizer from parsed JSON. Models of type BPE, WordPiece and Unigram with the usual normalizers and
+ * pre-tokenizers run on Winnow's own algorithms; a file with another component runs on `@huggingface/tokenizers`
+ * (`kind` is `'library'`). See docs/decisions/0003-tokenizer-library.md.
+ * @param tokenizerJson parsed tokenizer.json
+ * @param tokenizerConfig parsed tokenizer_config.json: which tokens are BOS, EOS and so on, `add_bos_token`
+ * @throws FormatError for a broken file and for components that neither knows
+ */
+export function tokenizerFromJson(tokenizerJson: unknown, tokenizerConfig?: unknown): Tokenizer {
+  const root = asObject(tokenizerJson, '(root)');
+  const config: JsonObject = tokenizerConfig === undefined || tokenizerConfig === null ? {} : asConfig(tokenizerConfig);
+  const modelConfig = asObject(root['model'], 'model');
+  const vocabulary = readVocabulary(root, modelConfig);
+  const template = readPostProcessor(root['post_processor'], 'post_processor', vocabulary.texts.length);
+  const { encoder, kind, unkId } = createEncoder(root, modelConfig, config, vocabulary);
+  const ids = resolveIds(config, vocabulary, template, unkId);
+  const decoder = readDecoder(root['decoder']);
+  const special = vocabulary.special;
+  if (ids.unkId !== undefined && vocabulary.isAdded[ids.unkId] === 1) special[ids.unkId] = 1;
+  return new VocabularyTokenizer({
+    kind,
+    texts: vocabulary.texts,
+    idByText: vocabulary.idByText,
+    bytesOf: (id) => {
+      const text = vocabulary.texts[id]!;
+      return vocabulary.isAdded[id] === 1 ? utf8(text) : text === '' ? new Uint8Array(0) : decoder.bytesOf(text);
+    },
+    special,
+    ids,
+    eosIds: endingIds(vocabulary, ids.eosId),
+    ...surroundings(config, template, ids),
+    stripLeadingSpace: decoder.stripLeadingSpace,
+    encoder,
+  });
+}
+
+function asConfig(value: unknown): JsonObject {
+  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as JsonObject;
+  throw jsonError('(root)', 'expected an object', CONFIG);
+}
+
+function createEncoder(
+  root: JsonObject,
+  modelConfig: JsonObject,
+  config: JsonObject,
+  vocabulary: JsonVocabulary,
+): { encoder: TextEncoderModel; kind: Tokenizer['kind']; unkId: number | undefined } {
+  try {
+    const normalizer = readNormalizer(root['normalizer'], 'normalizer');
+    const preTokenizer = readPreTokenizer(root['pre_tokenizer'], 'pre_tokenizer');
+    const model = readModel(modelConfig, vocabulary, preTokenizer.byteLevel);
+    return {
+      encoder: new JsonEncoder(vocabulary, normalizer, preTokenizer, model),
+      kind: model.kind,
+      unkId: model.unkId,
+    };
+  } catch (error) {
+    if (!(error instanceof UnsupportedComponent)) throw error;
+    const unkText = modelConfig['unk_token'];
+    return {
+      encoder: createLibraryEncoder(root, config, error),
+      kind: 'library',
+      unkId: typeof unkText === 'string' ? vocabulary.idByText.get(unkText) : undefined,
+    };
+  }
+}
+
+/** Added tokens, then normalizer, pre-tokenizer and model on what lies between them. */
+class JsonEncoder implements TextEncoderModel {
+  readonly #normalizer: Normalizer | undefined;
+  readonly #preTokenizer: PreTokenizer;
+  readonly #model: JsonModel;
+  // Splitters by whether special tokens are parsed: of the text as given, and of normalized text.
+  readonly #splitters: readonly { readonly given: AddedTokenSplitter; readonly normalized: AddedTokenSplitter }[];
+
+  constructor(
+    vocabulary: JsonVocabulary,
+    normalizer: Normalizer | undefined,
+    preTokenizer: PreTokenizer,
+    model: JsonModel,
+  ) {
+    this.#normalizer = normalizer;
+    this.#preTokenizer = preTokenizer;
+    this.#model = model;
+    this.#splitters = [false, true].map((parse) => {
+      const tokens = vocabulary.added.filter((token) => parse || !token.special);
+      const contentOf = (content: string): string => (normalizer === undefined ? content : normalizer(content));
+      return {
+        given: new AddedTokenSplitter(
+          tokens.filter((token) => !token.normalized),
+          (token) => token.content,
+        ),
+        normalized: new AddedTokenSplitter(
+          tokens.filter((token) => token.normalized),
+          (token) => contentOf(token.content),
+        ),
+      };
+    });
+  }
+
+  encode(text: string, parseSpecialTokens: boolean, ids: IdList): void {
+    const { given, normalized } = this.#splitters[parseSpecialTokens ? 1 : 0]!;
+    for (const outer of given.split(text)) {
+      if (outer.id >= 0) {
+        ids.push(outer.id);
+        continue;
+      }
+      const plain = this.#normalizer === undefined ? outer.text : this.#normalizer(outer.text);
+      for (const inner of normalized.split(plain)) {
+        if (inner.id >= 0) ids.push(inner.id);
+        else this.#encodePlain(inner.text, outer.start + inner.start === 0, ids);
+      }
+    }
+  }
+
+  #encodePlain(text: string, atStart: boolean, ids: IdList): void {
+    for (const word of cutPieces(text, this.#preTokenizer.steps, atStart)) this.#model.words.encodeWord(word, ids);
+  }
+}
+
+function resolveIds(
+  config: JsonObject,
+  vocabulary: JsonVocabulary,
+  template: Surroundings,
+  modelUnkId: number | undefined,
+): SpecialIds {
+  const idOf = (name: string): number | undefined => {
+    const text = configToken(config, name);
+    return text === undefined ? undefined : vocabulary.idByText.get(text);
+  };
+  const clsId = idOf('cls_token');
+  const first = template.prefix[0];
+  const eosByName = END_OF_GENERATION.map((text) => vocabulary.idByText.get(text)).find(
+    (id) => id !== undefined && vocabulary.special[id] === 1,
+  );
+  return {
+    bosId: idOf('bos_token') ?? (clsId === undefined ? first : undefined),
+    eosId: idOf('eos_token') ?? (Object.hasOwn(config, 'eos_token') || clsId !== undefined ? undefined : eosByName),
+    unkId: idOf('unk_token') ?? modelUnkId,
+    padId: idOf('pad_token'),
+    sepId: idOf('sep_token'),
+    clsId,
+    maskId: idOf('mask_token'),
+  };
+}
+
+function endingIds(vocabulary: JsonVocabulary, eosId: number | undefined): number[] {
+  const ending = new Set<number>();
+  if (eosId !== undefined) ending.add(eosId);
+  for (const text of END_OF_GENERATION) {
+    const id = vocabulary.idByText.get(text);
+    if (id !== undefined && vocabulary.special[id] === 1) ending.add(id);
+  }
+  return [...ending];
+}
+
+/** The template decides, unless the configuration says otherwise about BOS or EOS. */
+function surroundings(
+  config: JsonObject,
+  template: Surroundings,
+  ids: SpecialIds,
+): { prefix: number[]; suffix: number[] } {
+  const addBos = optionalBoolean(config['add_bos_token'], 'add_bos_token');
+  const addEos = optionalBoolean(config['add_eos_token'], 'add_eos_token');
+  let prefix = [...template.prefix];
+  let suffix = [...template.suffix];
+  if (addBos === false) prefix = prefix.filter((id) => id !== ids.bosId);
+  if (addBos === true && ids.bosId !== undefined && !prefix.includes(ids.bosId)) prefix.unshift(ids.bosId);
+  if (addEos === false) suffix = suffix.filter((id) => id !== ids.eosId);
+  if (addEos === true && ids.eosId !== undefined && !suffix.includes(ids.eosId)) suffix.push(ids.eosId);
+  return { prefix, suffix };
+}

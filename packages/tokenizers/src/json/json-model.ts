@@ -1,0 +1,134 @@
+/** Models of tokenizer.json on Winnow's own algorithms. */
+import { ByteBpe } from '../byte-bpe.js';
+import { hexTokenText } from '../byte-level.js';
+import type { MergePair } from '../bpe-rules.js';
+import { BpeRules } from '../bpe-rules.js';
+import { CharBpe } from '../char-bpe.js';
+import { SymbolTable, findByteIds } from '../symbols.js';
+import type { Tokenizer } from '../tokenizer.js';
+import { Unigram } from '../unigram.js';
+import { WordPiece } from '../wordpiece.js';
+import type { WordModel } from '../words.js';
+import type { JsonObject } from './json-value.js';
+import { UnsupportedComponent, asArray, asId, asNumber, asString, describe, jsonError } from './json-value.js';
+import { optionalBoolean, optionalString } from './json-value.js';
+import type { JsonVocabulary } from './json-vocabulary.js';
+
+export interface JsonModel {
+  readonly kind: Tokenizer['kind'];
+  readonly unkId: number | undefined;
+  readonly words: WordModel;
+}
+
+/**
+ * @param byteLevel whether words reach the model as byte stand-ins
+ * @throws FormatError for broken fields, UnsupportedComponent for a model that Winnow does not implement
+ */
+export function readModel(model: JsonObject, vocabulary: JsonVocabulary, byteLevel: boolean): JsonModel {
+  const type = modelType(model);
+  if (byteLevel && type !== 'BPE') throw new UnsupportedComponent('model.type', `${type} with ByteLevel`);
+  switch (type) {
+    case 'BPE':
+      return readBpe(model, vocabulary, byteLevel);
+    case 'WordPiece':
+      return readWordPiece(model, vocabulary);
+    case 'Unigram':
+      return readUnigram(model, vocabulary);
+    default:
+      throw new UnsupportedComponent('model.type', type);
+  }
+}
+
+/** Old files name no type. */
+function modelType(model: JsonObject): string {
+  const type = optionalString(model['type'], 'model.type');
+  if (type !== undefined) return type;
+  if (Array.isArray(model['vocab'])) return 'Unigram';
+  return model['merges'] === undefined ? 'WordPiece' : 'BPE';
+}
+
+function unknownId(model: JsonObject, vocabulary: JsonVocabulary): number | undefined {
+  const text = optionalString(model['unk_token'], 'model.unk_token');
+  if (text === undefined) return undefined;
+  const id = vocabulary.idByText.get(text);
+  if (id === undefined)
+    throw jsonError('model.unk_token', `expected a token of the vocabulary, found ${describe(text)}`);
+  return id;
+}
+
+function readBpe(model: JsonObject, vocabulary: JsonVocabulary, byteLevel: boolean): JsonModel {
+  for (const name of ['continuing_subword_prefix', 'end_of_word_suffix']) {
+    if ((optionalString(model[name], `model.${name}`) ?? '') !== '') {
+      throw new UnsupportedComponent(`model.${name}`, model[name]);
+    }
+  }
+  const unkId = unknownId(model, vocabulary);
+  const merges = asArray(model['merges'], 'model.merges');
+  const ignoreMerges = optionalBoolean(model['ignore_merges'], 'model.ignore_merges') ?? false;
+  const byteFallback = optionalBoolean(model['byte_fallback'], 'model.byte_fallback') ?? false;
+  const fuse = optionalBoolean(model['fuse_unk'], 'model.fuse_unk') ?? false;
+  const { texts, modelIds } = vocabulary;
+  const pairs = readMerges(merges);
+  if (byteLevel) {
+    const words = new ByteBpe({
+      texts,
+      idByText: modelIds,
+      merges: pairs,
+      numMerges: merges.length,
+      ignoreMerges,
+      unkId,
+    });
+    return { kind: 'bpe', unkId, words };
+  }
+  const symbols = new SymbolTable(texts, modelIds);
+  const byteIds = byteFallback ? findByteIds(modelIds, hexTokenText) : undefined;
+  const words = new CharBpe(
+    symbols,
+    new BpeRules(symbols, pairs, merges.length),
+    { byteIds, unkId, fuse },
+    {
+      ignoreMerges,
+      cacheWords: true,
+    },
+  );
+  return { kind: 'bpe', unkId, words };
+}
+
+function readMerges(merges: readonly unknown[]): MergePair[] {
+  return merges.map((merge, rank) => {
+    const field = `model.merges[${rank}]`;
+    if (typeof merge === 'string') {
+      const space = merge.indexOf(' ', 1);
+      if (space > 0 && space < merge.length - 1) return [merge.slice(0, space), merge.slice(space + 1)];
+    } else if (Array.isArray(merge) && merge.length === 2) {
+      const pair = merge as readonly unknown[];
+      return [asString(pair[0], `${field}[0]`), asString(pair[1], `${field}[1]`)];
+    }
+    throw jsonError(field, `expected "left right" or ["left", "right"], found ${describe(merge)}`);
+  });
+}
+
+function readWordPiece(model: JsonObject, vocabulary: JsonVocabulary): JsonModel {
+  const unkId = unknownId({ unk_token: '[UNK]', ...model }, vocabulary);
+  const continuation = optionalString(model['continuing_subword_prefix'], 'model.continuing_subword_prefix') ?? '##';
+  const limit = model['max_input_chars_per_word'];
+  const maxWordLength = limit === undefined ? 100 : asNumber(limit, 'model.max_input_chars_per_word');
+  const words = new WordPiece({ tokens: vocabulary.modelIds, start: '', continuation, unkId, maxWordLength });
+  return { kind: 'wordpiece', unkId, words };
+}
+
+function readUnigram(model: JsonObject, vocabulary: JsonVocabulary): JsonModel {
+  const { scores, texts, special } = vocabulary;
+  if (scores === undefined) throw jsonError('model.vocab', 'expected an array of [text, score] of a Unigram model');
+  const unkId = asId(model['unk_id'], 'model.unk_id');
+  if (unkId >= texts.length) throw jsonError('model.unk_id', `expected an id below ${texts.length}, found ${unkId}`);
+  const byteFallback = optionalBoolean(model['byte_fallback'], 'model.byte_fallback') ?? false;
+  const tokens: { id: number; text: string; score: number }[] = [];
+  let minScore = Number.POSITIVE_INFINITY;
+  scores.forEach((score, id) => {
+    minScore = Math.min(minScore, score);
+    if (special[id] === 0 && id !== unkId) tokens.push({ id, text: texts[id]!, score });
+  });
+  const byteIds = byteFallback ? findByteIds(vocabulary.modelIds, hexTokenText) : undefined;
+  return { kind: 'unigram', unkId, words: new Unigram({ tokens, minScore, unkId, byteIds }) };
+}

@@ -1,0 +1,172 @@
+/** Normalizers of tokenizer.json, with the results of Hugging Face tokenizers. */
+import { charBit, charClass } from '../char-class.js';
+import { Charsmap } from '../charsmap.js';
+import type { CharsmapMatch } from '../charsmap.js';
+import { readPattern } from './json-pattern.js';
+import { UnsupportedComponent, asArray, asObject, asString, jsonError, optionalBoolean } from './json-value.js';
+
+/** Text to text. */
+export type Normalizer = (text: string) => string;
+
+/** @throws FormatError for broken fields, UnsupportedComponent for an unknown type */
+export function readNormalizer(value: unknown, field: string, depth = 0): Normalizer | undefined {
+  if (value === null || value === undefined) return undefined;
+  if (depth > 8) throw jsonError(field, 'expected at most 8 nested sequences');
+  const config = asObject(value, field);
+  switch (config['type']) {
+    case 'Sequence': {
+      const steps = asArray(config['normalizers'], `${field}.normalizers`).map((step, index) =>
+        readNormalizer(step, `${field}.normalizers[${index}]`, depth + 1),
+      );
+      return (text) => steps.reduce((current, step) => (step === undefined ? current : step(current)), text);
+    }
+    case 'NFC':
+    case 'NFD':
+    case 'NFKC':
+    case 'NFKD': {
+      const form = config['type'];
+      return (text) => text.normalize(form);
+    }
+    case 'Lowercase':
+      return lowercase;
+    case 'StripAccents':
+      return (text) => text.replace(/\p{M}+/gu, '');
+    case 'Strip': {
+      const left = optionalBoolean(config['strip_left'], `${field}.strip_left`) ?? true;
+      const right = optionalBoolean(config['strip_right'], `${field}.strip_right`) ?? true;
+      return (text) => strip(text, left, right);
+    }
+    case 'Prepend': {
+      const prefix = asString(config['prepend'], `${field}.prepend`);
+      return (text) => (text === '' ? text : prefix + text);
+    }
+    case 'Replace': {
+      const pattern = readPattern(config['pattern'], `${field}.pattern`);
+      const content = asString(config['content'], `${field}.content`);
+      return (text) => text.replace(pattern, () => content);
+    }
+    case 'BertNormalizer':
+      return bertNormalizer(
+        optionalBoolean(config['clean_text'], `${field}.clean_text`) ?? true,
+        optionalBoolean(config['handle_chinese_chars'], `${field}.handle_chinese_chars`) ?? true,
+        optionalBoolean(config['strip_accents'], `${field}.strip_accents`),
+        optionalBoolean(config['lowercase'], `${field}.lowercase`) ?? true,
+      );
+    case 'Precompiled':
+      return precompiled(config['precompiled_charsmap'], `${field}.precompiled_charsmap`);
+    default:
+      throw new UnsupportedComponent(field, config['type']);
+  }
+}
+
+/** Lower case character by character: no final form of sigma. */
+function lowercase(text: string): string {
+  return text.replaceAll('\u03a3', '\u03c3').toLowerCase();
+}
+
+function strip(text: string, left: boolean, right: boolean): string {
+  let start = 0;
+  let end = text.length;
+  const isSpace = (at: number): boolean => (charClass(text.charCodeAt(at)) & charBit.whitespace) !== 0;
+  if (left) while (start < end && isSpace(start)) start++;
+  if (right) while (end > start && isSpace(end - 1)) end--;
+  return text.slice(start, end);
+}
+
+function bertNormalizer(
+  clean: boolean,
+  separateChinese: boolean,
+  stripAccents: boolean | undefined,
+  toLower: boolean,
+): Normalizer {
+  return (text) => {
+    let out = clean || separateChinese ? cleanText(text, clean, separateChinese) : text;
+    if (stripAccents ?? toLower) out = out.normalize('NFD').replace(/\p{Mn}+/gu, '');
+    return toLower ? lowercase(out) : out;
+  };
+}
+
+function cleanText(text: string, clean: boolean, separateChinese: boolean): string {
+  let out = '';
+  for (const character of text) {
+    const codePoint = character.codePointAt(0)!;
+    const bits = charClass(codePoint);
+    if (clean) {
+      const plainSpace = codePoint === 0x20 || codePoint === 0x09 || codePoint === 0x0a || codePoint === 0x0d;
+      // Other white space among the controls (U+000B, U+0085) is dropped with them.
+      if (!plainSpace && (codePoint === 0 || codePoint === 0xfffd || (bits & charBit.control) !== 0)) continue;
+      if ((bits & charBit.whitespace) !== 0) {
+        out += ' ';
+        continue;
+      }
+    }
+    out += separateChinese && (bits & charBit.chinese) !== 0 ? ` ${character} ` : character;
+  }
+  return out;
+}
+
+/** Graphemes of more bytes than this are mapped character by character. Source: spm_precompiled 0.1. */
+const MAX_GRAPHEME_BYTES = 5;
+
+/** SentencePiece's table as Hugging Face applies it: a grapheme as a whole, or else its characters one by one. */
+function precompiled(value: unknown, field: string): Normalizer | undefined {
+  if (value === null || value === undefined || value === '') return undefined;
+  const charsmap = new Charsmap(decodeBase64(asString(value, field), field));
+  const segmenter = new Intl.Segmenter('und', { granularity: 'grapheme' });
+  const encoder = new TextEncoder();
+  const decoder = new TextDecoder();
+  const match: CharsmapMatch = { length: 0, start: 0, end: 0 };
+  const known = new Map<string, string>();
+  const lookUp = (part: string): string | undefined => {
+    const bytes = encoder.encode(part);
+    charsmap.match(bytes, 0, bytes.length, false, match);
+    return match.length === 0 ? undefined : decoder.decode(charsmap.bytes.subarray(match.start, match.end));
+  };
+  const mapGrapheme = (grapheme: string): string => {
+    let mapped = known.get(grapheme);
+    if (mapped === undefined) {
+      const whole = encoder.encode(grapheme).length <= MAX_GRAPHEME_BYTES ? lookUp(grapheme) : undefined;
+      mapped = whole ?? Array.from(grapheme, (character) => lookUp(character) ?? character).join('');
+      if (known.size >= 1 << 16) known.clear();
+      known.set(grapheme, mapped);
+    }
+    return mapped;
+  };
+  return (text) => {
+    let out = '';
+    for (let start = 0; start < text.length;) {
+      if (isAlone(text, start)) {
+        out += mapGrapheme(text[start]!);
+        start++;
+        continue;
+      }
+      let end = start + 1;
+      while (end < text.length && !isAlone(text, end)) end++;
+      for (const { segment } of segmenter.segment(text.slice(start, end))) out += mapGrapheme(segment);
+      start = end;
+    }
+    return out;
+  };
+}
+
+// ASCII before ASCII is a grapheme, except CR LF; this spares ordinary text the segmenter.
+function isAlone(text: string, at: number): boolean {
+  const unit = text.charCodeAt(at);
+  if (unit >= 0x80) return false;
+  if (unit === 0x0a && at > 0 && text.charCodeAt(at - 1) === 0x0d) return false;
+  if (at + 1 === text.length) return true;
+  const next = text.charCodeAt(at + 1);
+  return next < 0x80 && !(unit === 0x0d && next === 0x0a);
+}
+
+function decodeBase64(text: string, field: string): Uint8Array {
+  let binary: string;
+  try {
+    binary = atob(text);
+  } catch (cause) {
+    throw jsonError(field, `expected base64: ${String(cause)}`);
+  }
+  const bytes = new Uint8Array(binary.length);
+  for (let index = 0; index < bytes.length; index++) bytes[index] = binary.charCodeAt(index);
+  return bytes;
+}

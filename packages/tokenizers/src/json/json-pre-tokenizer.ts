@@ -1,0 +1,173 @@
+/** Pre-tokenizers of tokenizer.json: a text is cut into pieces, step by step. */
+import { compilePattern } from '../split.js';
+import { readPattern } from './json-pattern.js';
+import { UnsupportedComponent, asArray, asObject, jsonError, optionalBoolean, optionalString } from './json-value.js';
+import type { JsonObject } from './json-value.js';
+
+/** Cuts one piece; `atStart`: it begins where the whole text begins. */
+export type PieceStep = (piece: string, atStart: boolean, emit: (piece: string) => void) => void;
+
+export interface PreTokenizer {
+  readonly steps: readonly PieceStep[];
+  /** The last step turns pieces into byte stand-ins; the pieces here are still plain text. */
+  readonly byteLevel: boolean;
+}
+
+const GPT2 = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
+const PUNCTUATION = '[\\p{P}!-\\/:-@\\[-`\\{-~]';
+
+/** @throws FormatError for broken fields, UnsupportedComponent for an unknown type */
+export function readPreTokenizer(value: unknown, field: string): PreTokenizer {
+  const steps: PieceStep[] = [];
+  const last = { byteLevel: false };
+  if (value !== null && value !== undefined) addSteps(asObject(value, field), field, steps, last, 0);
+  return { steps, byteLevel: last.byteLevel };
+}
+
+/** Pieces of a text after all steps. */
+export function cutPieces(text: string, steps: readonly PieceStep[], atStart: boolean): string[] {
+  let pieces = [text];
+  for (const step of steps) {
+    const next: string[] = [];
+    pieces.forEach((piece, index) => step(piece, atStart && index === 0, (part) => part !== '' && next.push(part)));
+    pieces = next;
+  }
+  return pieces;
+}
+
+function addSteps(
+  config: JsonObject,
+  field: string,
+  steps: PieceStep[],
+  last: { byteLevel: boolean },
+  depth: number,
+): void {
+  if (depth > 8) throw jsonError(field, 'expected at most 8 nested sequences');
+  // Byte stand-ins are made where words are encoded, so nothing may come after them.
+  if (last.byteLevel) throw new UnsupportedComponent(field, 'a step after ByteLevel');
+  const flag = (name: string, fallback: boolean): boolean =>
+    optionalBoolean(config[name], `${field}.${name}`) ?? fallback;
+  switch (config['type']) {
+    case 'Sequence':
+      asArray(config['pretokenizers'], `${field}.pretokenizers`).forEach((step, index) => {
+        const name = `${field}.pretokenizers[${index}]`;
+        addSteps(asObject(step, name), name, steps, last, depth + 1);
+      });
+      return;
+    case 'ByteLevel':
+      if (flag('add_prefix_space', true)) steps.push((piece, _, emit) => emit(piece[0] === ' ' ? piece : ` ${piece}`));
+      if (flag('use_regex', true)) steps.push(splitStep(compilePattern(GPT2), 'Isolated', false));
+      last.byteLevel = true;
+      return;
+    case 'Split':
+      steps.push(
+        splitStep(
+          readPattern(config['pattern'], `${field}.pattern`),
+          readBehavior(config['behavior'], `${field}.behavior`, 'Isolated'),
+          flag('invert', false),
+        ),
+      );
+      return;
+    case 'Digits':
+      steps.push(splitStep(/\p{N}/gu, flag('individual_digits', false) ? 'Isolated' : 'Contiguous', false));
+      return;
+    case 'Punctuation': {
+      const behavior = readBehavior(config['behavior'], `${field}.behavior`, 'Isolated');
+      steps.push(splitStep(new RegExp(PUNCTUATION, 'gu'), behavior, false));
+      return;
+    }
+    case 'Whitespace':
+      steps.push(
+        splitStep(
+          compilePattern('[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}]+|[^\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\s]+'),
+          'Removed',
+          true,
+        ),
+      );
+      return;
+    case 'WhitespaceSplit':
+      steps.push(splitStep(compilePattern('\\s'), 'Removed', false));
+      return;
+    case 'BertPreTokenizer':
+      steps.push(splitStep(compilePattern('\\s'), 'Removed', false));
+      steps.push(splitStep(new RegExp(PUNCTUATION, 'gu'), 'Isolated', false));
+      return;
+    case 'Metaspace':
+      steps.push(readMetaspace(config, field));
+      return;
+    default:
+      throw new UnsupportedComponent(field, config['type']);
+  }
+}
+
+function readMetaspace(config: JsonObject, field: string): PieceStep {
+  const replacement = optionalString(config['replacement'], `${field}.replacement`) ?? '\u2581';
+  const legacyPrefix = optionalBoolean(config['add_prefix_space'], `${field}.add_prefix_space`) ?? true;
+  const scheme =
+    optionalString(config['prepend_scheme'], `${field}.prepend_scheme`) ?? (legacyPrefix ? 'always' : 'never');
+  if (!['always', 'first', 'never'].includes(scheme)) {
+    throw jsonError(`${field}.prepend_scheme`, `expected always, first or never, found ${JSON.stringify(scheme)}`);
+  }
+  const split = optionalBoolean(config['split'], `${field}.split`) ?? true;
+  return (piece, atStart, emit) => {
+    let text = piece.replaceAll(' ', replacement);
+    if (!text.startsWith(replacement) && (scheme === 'always' || (scheme === 'first' && atStart))) {
+      text = replacement + text;
+    }
+    if (!split) return emit(text);
+    let start = 0;
+    while (start < text.length) {
+      const next = text.indexOf(replacement, start + 1);
+      const end = next < 0 ? text.length : next;
+      emit(text.slice(start, end));
+      start = end;
+    }
+  };
+}
+
+type Behavior = 'Removed' | 'Isolated' | 'MergedWithPrevious' | 'MergedWithNext' | 'Contiguous';
+const BEHAVIORS: readonly string[] = ['Removed', 'Isolated', 'MergedWithPrevious', 'MergedWithNext', 'Contiguous'];
+
+function readBehavior(value: unknown, field: string, fallback: Behavior): Behavior {
+  const name = optionalString(value, field) ?? fallback;
+  if (!BEHAVIORS.includes(name)) {
+    throw jsonError(field, `expected one of ${BEHAVIORS.join(', ')}, found ${JSON.stringify(name.slice(0, 60))}`);
+  }
+  return name as Behavior;
+}
+
+function splitStep(pattern: RegExp, behavior: Behavior, invert: boolean): PieceStep {
+  return (piece, _, emit) => {
+    // Where the piece being built started, whether it is a match; matches and gaps alternate or touch.
+    let start = 0;
+    let holdsMatch = false;
+    let empty = true;
+    const part = (from: number, to: number, isMatch: boolean): void => {
+      if (from === to) return;
+      const joins =
+        !empty &&
+        (behavior === 'MergedWithPrevious'
+          ? isMatch && !holdsMatch
+          : behavior === 'MergedWithNext'
+            ? !isMatch && holdsMatch
+            : behavior === 'Contiguous'
+              ? isMatch === holdsMatch
+              : false);
+      if (!joins && !empty && !(behavior === 'Removed' && holdsMatch)) emit(piece.slice(start, from));
+      if (!joins) start = from;
+      holdsMatch = isMatch;
+      empty = false;
+    };
+    let done = 0;
+    pattern.lastIndex = 0;
+    for (let match = pattern.exec(piece); match !== null; match = pattern.exec(piece)) {
+      const end = match.index + match[0].length;
+      part(done, match.index, invert);
+      part(match.index, end, !invert);
+      done = end;
+      if (match[0] === '') pattern.lastIndex += piece.codePointAt(match.index)! > 0xffff ? 2 : 1;
+    }
+    part(done, piece.length, invert);
+    if (!empty && !(behavior === 'Removed' && holdsMatch)) emit(piece.slice(start));
+  };
+}

@@ -1,0 +1,73 @@
+/** Typed access to parsed JSON; everything unexpected is a `FormatError` that names the field. */
+import { FormatError } from '@winnow/tensor';
+
+export type JsonObject = { readonly [key: string]: unknown };
+
+/** A `FormatError` about a field of tokenizer.json or tokenizer_config.json. */
+export function jsonError(field: string, message: string, source = 'tokenizer.json'): FormatError {
+  return new FormatError({ source, field, message });
+}
+
+/** A short description of a value for messages. */
+export function describe(value: unknown): string {
+  if (value === null) return 'null';
+  if (value === undefined) return 'nothing';
+  if (Array.isArray(value)) return `an array of ${value.length}`;
+  if (typeof value === 'string') return JSON.stringify(value.length > 60 ? `${value.slice(0, 60)}...` : value);
+  return typeof value === 'object' ? 'an object' : String(value);
+}
+
+export function isObject(value: unknown): value is JsonObject {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+export function asObject(value: unknown, field: string): JsonObject {
+  if (isObject(value)) return value;
+  throw jsonError(field, `expected an object, found ${describe(value)}`);
+}
+
+export function asArray(value: unknown, field: string): readonly unknown[] {
+  if (Array.isArray(value)) return value;
+  throw jsonError(field, `expected an array, found ${describe(value)}`);
+}
+
+export function asString(value: unknown, field: string): string {
+  if (typeof value === 'string') return value;
+  throw jsonError(field, `expected a string, found ${describe(value)}`);
+}
+
+export function optionalString(value: unknown, field: string): string | undefined {
+  return value === undefined || value === null ? undefined : asString(value, field);
+}
+
+export function optionalBoolean(value: unknown, field: string): boolean | undefined {
+  if (value === undefined || value === null) return undefined;
+  if (typeof value === 'boolean') return value;
+  throw jsonError(field, `expected a boolean, found ${describe(value)}`);
+}
+
+export function asNumber(value: unknown, field: string): number {
+  if (typeof value === 'number' && !Number.isNaN(value)) return value;
+  throw jsonError(field, `expected a number, found ${describe(value)}`);
+}
+
+/**
+ * Largest vocabulary accepted: the largest models have about 300 000 tokens, and ids are indices into arrays, so one
+ * absurd id in a tiny file must not reserve gigabytes.
+ */
+export const MAX_VOCABULARY: number = 1 << 22;
+
+export function asId(value: unknown, field: string): number {
+  if (typeof value === 'number' && Number.isInteger(value) && value >= 0 && value < MAX_VOCABULARY) return value;
+  throw jsonError(field, `expected a token id below ${MAX_VOCABULARY}, found ${describe(value)}`);
+}
+
+/** A component that Winnow does not implement itself; the library is tried instead. */
+export class UnsupportedComponent extends Error {
+  readonly field: string;
+
+  constructor(field: string, type: unknown) {
+    super(`${field}: ${describe(type)}`);
+    this.field = field;
+  }
+}

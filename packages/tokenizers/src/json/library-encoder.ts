@@ -1,0 +1,38 @@
+/** Encodes with `@huggingface/tokenizers`: for components that Winnow's own pipeline lacks. */
+import type { IdList } from '../id-list.js';
+import type { LibraryTokenizer } from './library.js';
+import { openLibraryTokenizer } from './library.js';
+import type { TextEncoderModel } from '../vocabulary-tokenizer.js';
+import type { JsonObject } from './json-value.js';
+import { UnsupportedComponent, isObject, jsonError } from './json-value.js';
+
+/** @throws FormatError when the library does not know the component either */
+export function createLibraryEncoder(
+  root: JsonObject,
+  config: JsonObject,
+  cause: UnsupportedComponent,
+): TextEncoderModel {
+  const open = (source: JsonObject): LibraryTokenizer => {
+    try {
+      const defaults = { normalizer: null, pre_tokenizer: null, post_processor: null, decoder: null, added_tokens: [] };
+      return openLibraryTokenizer({ ...defaults, ...source }, config);
+    } catch (error) {
+      throw jsonError(cause.field, `not supported: ${cause.message} (${String(error)})`);
+    }
+  };
+  const parsing = open(root);
+  let plain: LibraryTokenizer | undefined;
+  return {
+    encode(text: string, parseSpecialTokens: boolean, ids: IdList): void {
+      if (text === '') return;
+      let library = parsing;
+      if (!parseSpecialTokens) library = plain ??= open(withoutSpecialTokens(root));
+      ids.pushAll(library.encode(text, { add_special_tokens: false }).ids);
+    },
+  };
+}
+
+function withoutSpecialTokens(root: JsonObject): JsonObject {
+  const added = Array.isArray(root['added_tokens']) ? (root['added_tokens'] as readonly unknown[]) : [];
+  return { ...root, added_tokens: added.filter((token) => !(isObject(token) && token['special'] === true)) };
+}
