@@ -21,14 +21,14 @@ const functions: Readonly<Record<ActivationKind, (x: number) => number>> = {
 };
 
 /**
- * Complementary error function `1 - erf(x)`. For |x| < 2 by the series of erf without cancellation (all terms are positive;
+ * Complementary error function `1 - erf(x)`. For |x| < 1.5 by the series of erf without cancellation (all terms are positive;
  * it ends below 1e-17 of the sum), beyond by the continued fraction of erfc; relative error below 1e-13 where the result is normal.
  * Source: Abramowitz and Stegun 7.1.6 and 7.1.14.
  */
 export function erfc(x: number): number {
   if (Number.isNaN(x)) return NaN;
   if (x < 0) return 2 - erfc(-x);
-  if (x < 2) {
+  if (x < 1.5) {
     let term = x;
     let sum = x;
     for (let n = 1; Math.abs(term) > 1e-17 * Math.abs(sum); n++) {
