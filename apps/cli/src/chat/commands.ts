@@ -1,0 +1,163 @@
+/** The /commands of the chat. */
+import { readFile, writeFile } from 'node:fs/promises';
+import type { ChatMessage } from '@winnow/engine';
+import { FormatError, IoError } from '@winnow/tensor';
+import { UsageError } from '../errors.js';
+import { formatBytes, formatTable } from '../format.js';
+import { summaryLine } from '../summary.js';
+import type { Conversation } from './conversation.js';
+
+export interface ChatHost {
+  readonly conversation: Conversation;
+  /** To stdout, as a whole. */
+  readonly print: (text: string) => Promise<void>;
+  /** Streams a reply to the messages as they are. */
+  readonly reply: () => Promise<void>;
+}
+
+export type Outcome = 'continue' | 'exit';
+
+interface ChatCommand {
+  readonly usage: string;
+  readonly help: string;
+  readonly run: (argument: string, host: ChatHost) => Promise<Outcome | void>;
+}
+
+const commands: Readonly<Record<string, ChatCommand>> = {
+  help: { usage: '/help', help: 'print this list', run: (_argument, { print }) => print(helpText()) },
+  reset: {
+    usage: '/reset',
+    help: 'forget the conversation; the system message stays',
+    run: async (_argument, { conversation }) => conversation.reset(),
+  },
+  system: {
+    usage: '/system [TEXT]',
+    help: 'set the system message; without TEXT remove it',
+    run: async (argument, { conversation }) => {
+      conversation.system = argument === '' ? undefined : argument;
+    },
+  },
+  history: {
+    usage: '/history',
+    help: 'print the conversation',
+    run: (_argument, { conversation, print }) =>
+      print(
+        conversation
+          .transcript()
+          .map(({ role, content }) => `${role}: ${content.trimEnd()}\n`)
+          .join(''),
+      ),
+  },
+  regen: { usage: '/regen', help: 'replace the last reply by a new one', run: (_argument, host) => regenerate(host) },
+  save: {
+    usage: '/save FILE',
+    help: 'write the conversation to a JSON file',
+    run: (argument, { conversation }) => save(needFile('/save', argument), conversation),
+  },
+  load: {
+    usage: '/load FILE',
+    help: 'replace the conversation by a saved one',
+    run: async (argument, { conversation }) => {
+      const messages = await load(needFile('/load', argument));
+      conversation.reset();
+      conversation.replaceAll(messages);
+    },
+  },
+  stats: {
+    usage: '/stats',
+    help: 'print tokens, memory and speed',
+    run: (_argument, { conversation, print }) => print(statsText(conversation)),
+  },
+  exit: { usage: '/exit', help: 'leave (also Ctrl-D)', run: async () => 'exit' },
+};
+
+/** Runs a line that starts with `/`. @throws {UsageError} for an unknown command */
+export async function runChatCommand(line: string, host: ChatHost): Promise<Outcome> {
+  const [, name = '', argument = ''] = /^\/(\S*)\s*(.*)$/s.exec(line) ?? [];
+  const command = Object.hasOwn(commands, name) ? commands[name] : undefined;
+  if (command === undefined)
+    throw new UsageError(`/${name}: expected one of the commands of /help, got an unknown one`);
+  return (await command.run(argument.trim(), host)) ?? 'continue';
+}
+
+function helpText(): string {
+  const rows = Object.values(commands).map(({ usage, help }) => [usage, help]);
+  const notes = 'A line that ends with \\ goes on in the next one. A message may start with / when written as //.\n';
+  return `${formatTable(rows)}Ctrl-C stops a reply; twice, it leaves.\n${notes}`;
+}
+
+async function regenerate({ conversation, reply }: ChatHost): Promise<void> {
+  const { messages } = conversation;
+  const before = [...messages];
+  conversation.dropReply();
+  if (messages.at(-1)?.role !== 'user') {
+    conversation.messages = before;
+    throw new UsageError('/regen: expected a message to reply to, got none');
+  }
+  try {
+    await reply();
+  } catch (error) {
+    conversation.messages = before;
+    throw error;
+  }
+}
+
+function needFile(command: string, argument: string): string {
+  if (argument === '') throw new UsageError(`${command}: expected a file name, got none`);
+  return argument;
+}
+
+async function save(path: string, conversation: Conversation): Promise<void> {
+  const content = { model: conversation.model.name, messages: conversation.transcript() };
+  try {
+    await writeFile(path, `${JSON.stringify(content, undefined, 2)}\n`);
+  } catch (cause) {
+    throw new IoError({ source: path, message: `cannot be written (${codeOf(cause)})` }, { cause });
+  }
+}
+
+/** @throws {FormatError} for a file that is not a saved conversation */
+async function load(path: string): Promise<ChatMessage[]> {
+  let text: string;
+  try {
+    text = await readFile(path, 'utf8');
+  } catch (cause) {
+    const message = codeOf(cause) === 'ENOENT' ? 'no such file' : `cannot be read (${codeOf(cause)})`;
+    throw new IoError({ source: path, message }, { cause });
+  }
+  let content: unknown;
+  try {
+    content = JSON.parse(text);
+  } catch (cause) {
+    throw new FormatError({ source: path, field: 'file', message: 'expected JSON, as /save writes it' }, { cause });
+  }
+  const messages = (content as { messages?: unknown } | null)?.messages;
+  if (!Array.isArray(messages)) {
+    throw new FormatError({ source: path, field: 'messages', message: 'expected a list of messages' });
+  }
+  return messages.map((message: unknown, index) => {
+    const { role, content: said } = (message ?? {}) as { role?: unknown; content?: unknown };
+    if (typeof role === 'string' && typeof said === 'string') return { role, content: said };
+    throw new FormatError({
+      source: path,
+      field: `messages[${index}]`,
+      message: 'expected role and content, both texts',
+    });
+  });
+}
+
+function codeOf(cause: unknown): string {
+  return (cause as NodeJS.ErrnoException).code ?? String(cause);
+}
+
+function statsText(conversation: Conversation): string {
+  const { model, lastResult, numCachedTokens, messages } = conversation;
+  const rows = [
+    ['model', `${model.name} on ${model.backend}`],
+    ['messages', `${messages.length}`],
+    ['context', `${numCachedTokens} of ${model.contextSize} tokens`],
+    ['memory plan', formatBytes(model.plan.totalBytes)],
+    ['last reply', lastResult === undefined ? 'none' : summaryLine(lastResult)],
+  ];
+  return formatTable(rows);
+}

@@ -1,0 +1,101 @@
+/** The program: commands, help, and the one place where errors become a line and an exit code. */
+import { Command, CommanderError } from 'commander';
+import { registerChat } from './commands/chat.js';
+import { registerDetokenize } from './commands/detokenize.js';
+import { registerInspect } from './commands/inspect.js';
+import { registerLogits } from './commands/logits.js';
+import { registerRun } from './commands/run.js';
+import { registerTokenize } from './commands/tokenize.js';
+import { CommandHost } from './command-host.js';
+import { errorLine, exitCodeOf, exitCodes, OutputClosedError } from './errors.js';
+import type { CliIo } from './io.js';
+import { Output } from './output.js';
+
+const about = `
+Models: MODEL is the path or URL of a .gguf file, a Hugging Face folder (path, or URL that ends in /), or a repository
+of the hub: owner/name or hf:owner/name[@revision][:file]. Without MODEL the demo model runs, which needs no download.
+
+Examples:
+  $ winnow run -p 'Once upon a time' -n 100 --seed 7
+  $ winnow chat
+  $ winnow inspect model.gguf
+  $ winnow run --help
+
+Exit codes: 0 done, 1 failure of files, network or backend, 2 wrong flag or argument, 3 broken model file,
+4 too large (prompt, context or memory), 130 stopped by Ctrl-C. WINNOW_DEBUG=1 adds the stack to an error.
+`;
+
+/** Runs one command line (without the program's own name) and resolves to the exit code. */
+export async function main(argv: readonly string[], io: CliIo): Promise<number> {
+  const out = new Output(io.stdout);
+  io.stderr.on('error', () => {}); // nobody is left to tell
+  try {
+    await dispatch(argv, io, out);
+    await out.flush();
+    return exitCodes.ok;
+  } catch (error) {
+    await out.flush().catch(() => {});
+    if (!(error instanceof OutputClosedError)) {
+      io.stderr.write(`winnow: ${errorLine(error)}\n`);
+      if (isDebugging(io) && error instanceof Error) io.stderr.write(`${error.stack}\n`);
+    }
+    return exitCodeOf(error);
+  }
+}
+
+async function dispatch(argv: readonly string[], io: CliIo, out: Output): Promise<void> {
+  let help = '';
+  const program = createProgram(io, out, (text) => {
+    help += text;
+  });
+  if (argv.length === 0) {
+    io.stderr.write(program.helpInformation());
+    throw new CommanderError(exitCodes.usage, 'winnow.noCommand', 'expected a command, got none');
+  }
+  try {
+    await program.parseAsync(argv, { from: 'user' });
+  } catch (error) {
+    if (!(error instanceof CommanderError)) throw error;
+    if (error.exitCode !== 0) throw usageOf(error, argv, program);
+  }
+  await out.write(help);
+}
+
+function createProgram(io: CliIo, out: Output, writeHelp: (text: string) => void): Command {
+  const host = new CommandHost(io, out);
+  const program = new Command('winnow')
+    .description('Runs language models on this computer.')
+    .version(io.version, '-V, --version', 'print the version')
+    .helpOption('-h, --help', 'print this help')
+    .helpCommand('help [command]', 'print the help of a command')
+    .addHelpText('after', about)
+    .showSuggestionAfterError(true)
+    .exitOverride()
+    .configureOutput({
+      writeOut: writeHelp,
+      writeErr: () => {},
+      outputError: () => {},
+      getOutHelpWidth: () => Math.max(60, Math.min(io.stdout.columns ?? 100, 120)),
+      getOutHasColors: () => false,
+    });
+  registerRun(program, host);
+  registerChat(program, host);
+  registerTokenize(program, host);
+  registerDetokenize(program, host);
+  registerLogits(program, host);
+  registerInspect(program, host);
+  return program;
+}
+
+/** Commander's messages in our form, with the place to look. */
+function usageOf(error: CommanderError, argv: readonly string[], program: Command): CommanderError {
+  const command = program.commands.find((entry) => entry.name() === argv[0]);
+  const where = command === undefined ? 'winnow --help' : `winnow ${command.name()} --help`;
+  const text = error.message.replace(/^error: /, '').replaceAll(/\s*\n\s*/g, ' ');
+  return new CommanderError(exitCodes.usage, error.code, `${text} (see ${where})`);
+}
+
+function isDebugging(io: CliIo): boolean {
+  const value = io.env['WINNOW_DEBUG'];
+  return value !== undefined && value !== '' && value !== '0';
+}

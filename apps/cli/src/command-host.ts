@@ -1,0 +1,41 @@
+/** What surrounds every command: output, progress, warnings, Ctrl-C. */
+import { abortable } from './interrupts.js';
+import type { CliIo } from './io.js';
+import type { OpenContext } from './open-model.js';
+import type { CommonFlags } from './options.js';
+import type { Output } from './output.js';
+import { createProgress } from './progress.js';
+
+export interface CommandContext extends OpenContext {
+  readonly out: Output;
+  /** From now on the command serves Ctrl-C itself. */
+  readonly releaseInterrupts: () => void;
+}
+
+export class CommandHost {
+  readonly io: CliIo;
+  readonly out: Output;
+
+  constructor(io: CliIo, out: Output) {
+    this.io = io;
+    this.out = out;
+  }
+
+  /** Runs a command; Ctrl-C aborts its signal. */
+  run(flags: CommonFlags, work: (context: CommandContext) => Promise<void>): Promise<void> {
+    const { io, out } = this;
+    const progress = createProgress(io.stderr, flags.quiet === true || flags.json === true);
+    const warn = (text: string): void => {
+      if (flags.quiet === true) return;
+      progress.clear();
+      io.stderr.write(`winnow: ${text}\n`);
+    };
+    return abortable(io, async (signal, releaseInterrupts) => {
+      try {
+        await work({ io, out, progress, signal, warn, releaseInterrupts });
+      } finally {
+        progress.clear();
+      }
+    });
+  }
+}

@@ -1,0 +1,158 @@
+/** `winnow chat`: a conversation on the terminal, or from a pipe. */
+import type { Command } from 'commander';
+import { runChatCommand, type ChatHost } from '../chat/commands.js';
+import { Conversation } from '../chat/conversation.js';
+import { InterruptPolicy } from '../chat/interrupt-policy.js';
+import type { CommandContext, CommandHost } from '../command-host.js';
+import { limitsOf, samplingOf, seedOf } from '../engine-options.js';
+import { errorLine, InterruptedError, OutputClosedError, UsageError } from '../errors.js';
+import { LineReader } from '../line-reader.js';
+import { openModel } from '../open-model.js';
+import {
+  addGenerationOptions,
+  addLoadOptions,
+  addModelOption,
+  chooseModel,
+  type GenerationFlags,
+  type LoadFlags,
+} from '../options.js';
+
+interface ChatFlags extends LoadFlags, GenerationFlags {
+  readonly system?: string;
+}
+
+const examples = `
+Examples:
+  $ winnow chat
+  $ winnow chat model.gguf --system 'Answer in one sentence.' -c 8192
+  $ printf 'Hello\\n/stats\\n' | winnow chat ./model-folder --temp 0
+
+/help in the chat lists its commands. Ctrl-C stops a reply, twice in a row leaves (exit code 130). From a pipe each line
+is a message, and the first error ends the program.
+`;
+
+export function registerChat(program: Command, host: CommandHost): void {
+  const command = program.command('chat').argument('[model]', 'the model; without it the demo model');
+  command.description('Talks with a model.').addHelpText('after', examples);
+  addGenerationOptions(addModelOption(command), 256, 'most tokens of a reply; -1: until its end or a full context');
+  addLoadOptions(command)
+    .option('--system <text>', 'system message')
+    .option('-q, --quiet', 'only errors on stderr: no progress, warnings or hints');
+  command.action((model: string | undefined, flags: ChatFlags) =>
+    host.run(flags, (context) => chat(chooseModel(model, flags.model), flags, context)),
+  );
+}
+
+async function chat(modelName: string | undefined, flags: ChatFlags, context: CommandContext): Promise<void> {
+  const { io, warn } = context;
+  await using model = await openModel(modelName, flags, context);
+  if (model.chatTemplate === undefined) {
+    throw new UsageError(
+      `chat: expected a model with a chat template, got ${model.name}, which has none; try winnow run`,
+    );
+  }
+  context.releaseInterrupts();
+  const seed = seedOf(flags, io.randomSeed);
+  const conversation = new Conversation(model, {
+    limits: limitsOf(flags),
+    sampling: samplingOf(flags, model.defaultSampling, seed),
+    seed,
+    system: flags.system,
+  });
+  const isTerminal = io.stdin.isTTY === true && io.stdout.isTTY === true;
+  if (isTerminal) warn(`${model.name}, ${model.contextSize} tokens of context; /help lists the commands`);
+  await converse(conversation, isTerminal, context);
+}
+
+async function converse(conversation: Conversation, isTerminal: boolean, context: CommandContext): Promise<void> {
+  const { io, out, progress, warn } = context;
+  let replying: AbortController | undefined;
+  let hasLeft = false;
+  const policy = new InterruptPolicy({
+    stopReply: () => {
+      replying?.abort(new InterruptedError());
+      return replying !== undefined;
+    },
+    dropLine: () => {
+      if (isTerminal) reader.restartLine('(Ctrl-C again or /exit leaves)');
+      else leave();
+    },
+    leave: () => leave(),
+  });
+  const leave = (): void => {
+    hasLeft = true;
+    replying?.abort(new InterruptedError());
+    reader.close();
+  };
+  const reader = new LineReader(io, isTerminal, policy.onInterrupt);
+  const unsubscribe = io.onInterrupt(policy.onInterrupt);
+
+  const streamReply = async (
+    reply: (host: Parameters<Conversation['reply']>[0]) => Promise<boolean>,
+  ): Promise<void> => {
+    replying = new AbortController();
+    let last = '';
+    try {
+      const isWhole = await reply({
+        signal: replying.signal,
+        onPromptProgress: ({ processedTokens, totalTokens }) =>
+          progress.show('prompt', processedTokens, totalTokens, 'tokens'),
+        write: async (piece) => {
+          progress.clear();
+          if (piece !== '') last = piece;
+          await out.write(piece);
+        },
+      });
+      if (!last.endsWith('\n')) await out.write('\n');
+      if (!isWhole) warn('stopped');
+      else if (conversation.lastResult?.finishReason === 'context') warn('the context is full; /reset starts afresh');
+    } finally {
+      replying = undefined;
+      progress.clear();
+    }
+  };
+  const host: ChatHost = {
+    conversation,
+    print: (text) => out.write(text),
+    reply: () => streamReply((replyHost) => conversation.reply(replyHost)),
+  };
+
+  try {
+    for (;;) {
+      const line = await readMessage(reader);
+      if (line === undefined || hasLeft) break;
+      policy.onInput();
+      if (line.trim() === '') continue;
+      try {
+        if (line.startsWith('/') && !line.startsWith('//')) {
+          if ((await runChatCommand(line, host)) === 'exit') break;
+        } else {
+          const text = line.startsWith('//') ? line.slice(1) : line;
+          await streamReply((replyHost) => conversation.say(text, replyHost));
+        }
+      } catch (error) {
+        if (error instanceof InterruptedError) warn('stopped');
+        else if (!isTerminal || error instanceof OutputClosedError) throw error;
+        else io.stderr.write(`winnow: ${errorLine(error)}\n`);
+      }
+      if (hasLeft) break;
+    }
+  } finally {
+    unsubscribe();
+    reader.close();
+    conversation.dispose();
+  }
+  if (hasLeft) throw new InterruptedError();
+  if (isTerminal) await out.write('\n');
+}
+
+/** One message: a line, and the next one as long as it ends with a backslash. */
+async function readMessage(reader: LineReader): Promise<string | undefined> {
+  let message = await reader.next('> ');
+  while (message?.endsWith('\\')) {
+    const more = await reader.next('. ');
+    message = `${message.slice(0, -1)}\n${more ?? ''}`;
+    if (more === undefined) break;
+  }
+  return message;
+}

@@ -1,0 +1,78 @@
+/** `winnow inspect`: what a model file says, and what memory it would take. */
+import type { Command } from 'commander';
+import type { ModelInfo } from '@winnow/engine';
+import type { CommandContext, CommandHost } from '../command-host.js';
+import { formatBytes, formatJson, formatTable } from '../format.js';
+import { inspectModel } from '../open-model.js';
+import { addModelOption, addOutputOptions, addPlanOptions, chooseModel, type LoadFlags } from '../options.js';
+
+const examples = `
+Examples:
+  $ winnow inspect
+  $ winnow inspect model.gguf -c 8192 --kv-dtype f16
+  $ winnow inspect ./model-folder --json
+
+Reads headers only, never the weights, so it is quick for models of any size and over HTTP.
+`;
+
+const maxValueLength = 100;
+
+export function registerInspect(program: Command, host: CommandHost): void {
+  const command = program.command('inspect').argument('[model]', 'the model; without it the demo model');
+  command.description("Prints a model's metadata, tensors and memory plan.").addHelpText('after', examples);
+  addOutputOptions(addPlanOptions(addModelOption(command)), 'print one JSON object');
+  command.action((model: string | undefined, flags: LoadFlags) =>
+    host.run(flags, (context) => inspect(chooseModel(model, flags.model), flags, context)),
+  );
+}
+
+async function inspect(modelName: string | undefined, flags: LoadFlags, context: CommandContext): Promise<void> {
+  const info = await inspectModel(modelName, flags, context);
+  await context.out.write(flags.json === true ? formatJson(info) : describe(info));
+}
+
+function describe({ name, format, config, plan, metadata, tensors }: ModelInfo): string {
+  const tensorBytes = tensors.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
+  const sections: [title: string, rows: string[][]][] = [
+    [
+      'model',
+      [
+        ['name', name],
+        ['format', format],
+        ['tensors', `${tensors.length}, ${formatBytes(tensorBytes)}`],
+      ],
+    ],
+    ['config', rowsOf(config)],
+    [
+      `memory plan for ${plan.contextSize} tokens of context`,
+      [
+        ['weights', formatBytes(plan.weightsBytes)],
+        ['keys and values', `${formatBytes(plan.kvBytes)} (${formatBytes(plan.kvBytesPerToken)} per token)`],
+        ['activations', formatBytes(plan.activationBytes)],
+        ['total', formatBytes(plan.totalBytes)],
+      ],
+    ],
+    ['metadata', rowsOf(metadata)],
+    [
+      'tensors',
+      tensors.map((tensor) => [
+        tensor.name,
+        tensor.dtype,
+        `[${tensor.shape.join(', ')}]`,
+        formatBytes(tensor.sizeBytes),
+      ]),
+    ],
+  ];
+  return sections
+    .map(([title, rows]) => `${title}\n${formatTable(rows).replaceAll(/^/gm, '  ').trimEnd()}\n`)
+    .join('\n');
+}
+
+function rowsOf(values: object): string[][] {
+  return Object.entries(values).map(([key, value]) => [key, shortValue(value)]);
+}
+
+function shortValue(value: unknown): string {
+  const text = typeof value === 'string' ? JSON.stringify(value) : formatJson(value).trimEnd();
+  return text.length <= maxValueLength ? text : `${text.slice(0, maxValueLength)}… (${text.length} characters)`;
+}

@@ -1,0 +1,97 @@
+/** `winnow logits`: log-probabilities after given tokens. */
+import { endianness } from 'node:os';
+import type { Command } from 'commander';
+import type { Model } from '@winnow/engine';
+import type { CommandContext, CommandHost } from '../command-host.js';
+import { formatTable } from '../format.js';
+import { openModel } from '../open-model.js';
+import {
+  addLoadOptions,
+  addModelOption,
+  addOutputOptions,
+  chooseModel,
+  numberOption,
+  numberRules,
+  type LoadFlags,
+} from '../options.js';
+import { parseIds, parsePositions, refuse } from '../parse-values.js';
+import { shownText } from '../shown-text.js';
+
+interface LogitsFlags extends LoadFlags {
+  readonly tokens: string;
+  readonly positions: string;
+  readonly top: number;
+}
+
+const examples = `
+Examples:
+  $ winnow logits --tokens 603,705,434
+  $ winnow logits model.gguf --tokens 1,2,3 --positions 0,last --json
+  $ winnow logits model.gguf --tokens "$(winnow tokenize model.gguf 'Hello world' --ids)"
+
+The tokens are used as they are; nothing is added. With --json: {"positions":[...],"logprobs":[...],"vocab":N, ...},
+one base64 text of little-endian 32-bit floats per position, natural logarithms over the whole vocabulary.
+`;
+
+export function registerLogits(program: Command, host: CommandHost): void {
+  const command = program.command('logits').argument('[model]', 'the model; without it the demo model');
+  command.description('Prints the log-probabilities of the next token.').addHelpText('after', examples);
+  addModelOption(command)
+    .requiredOption('--tokens <ids>', 'token ids, such as 1,2,3')
+    .option('--positions <list>', "after which tokens: indices from 0, 'last', or 'all'", 'last')
+    .addOption(numberOption('--top <n>', 'how many tokens to print per position', numberRules.count).default(10));
+  addOutputOptions(addLoadOptions(command), 'print one JSON object with the whole vocabulary');
+  command.action((model: string | undefined, flags: LogitsFlags) =>
+    host.run(flags, (context) => logits(chooseModel(model, flags.model), flags, context)),
+  );
+}
+
+async function logits(modelName: string | undefined, flags: LogitsFlags, context: CommandContext): Promise<void> {
+  const tokens = parseIds('--tokens', flags.tokens);
+  if (tokens.length === 0) throw refuse('--tokens', 'token ids such as 1,2,3', flags.tokens);
+  const positions = parsePositions('--positions', flags.positions, tokens.length);
+  await using model = await openModel(modelName, flags, context);
+  const rows = await model.logprobs(tokens, { positions, signal: context.signal });
+  if (flags.json === true) return printJson(model, tokens, positions, rows, context);
+  for (const [index, row] of rows.entries()) {
+    const position = positions[index] as number;
+    const token = tokens[position] as number;
+    const title = `after position ${position}: ${token} ${JSON.stringify(shownText(model.tokenizer, token))}\n`;
+    await context.out.write(`${index === 0 ? '' : '\n'}${title}${topTable(model, row, flags.top)}`);
+  }
+}
+
+function topTable(model: Model, row: Float32Array, count: number): string {
+  const best = Array.from(row.keys())
+    .sort((a, b) => (row[b] as number) - (row[a] as number) || a - b)
+    .slice(0, count);
+  const lines = best.map((id) => {
+    const logprob = row[id] as number;
+    return [
+      `${id}`,
+      logprob.toFixed(4),
+      `${(Math.exp(logprob) * 100).toFixed(2)}%`,
+      JSON.stringify(shownText(model.tokenizer, id)),
+    ];
+  });
+  return formatTable([['id', 'logprob', 'share', 'text'], ...lines]);
+}
+
+/** Written in parts: all positions of a long text would not fit into one string. */
+async function printJson(
+  model: Model,
+  tokens: readonly number[],
+  positions: readonly number[],
+  rows: readonly Float32Array[],
+  { out }: CommandContext,
+): Promise<void> {
+  const head = { model: model.name, backend: model.backend, vocab: model.config.vocabSize, tokens, positions };
+  await out.write(`${JSON.stringify(head).slice(0, -1)},"logprobs":[`);
+  for (const [index, row] of rows.entries()) await out.write(`${index === 0 ? '' : ','}"${base64OfFloats(row)}"`);
+  await out.write(']}\n');
+}
+
+function base64OfFloats(values: Float32Array): string {
+  const bytes = Buffer.from(values.buffer, values.byteOffset, values.byteLength);
+  return (endianness() === 'LE' ? bytes : Buffer.from(bytes).swap32()).toString('base64');
+}

@@ -1,0 +1,77 @@
+/** `winnow tokenize`: text to token ids. */
+import type { Command } from 'commander';
+import type { CommandContext, CommandHost } from '../command-host.js';
+import { UsageError } from '../errors.js';
+import { formatJson } from '../format.js';
+import { isPlainlyModel } from '../model-location.js';
+import { openTokenizer } from '../open-model.js';
+import { addModelOption, addOutputOptions, addTextOptions, type CommonFlags, type TextFlags } from '../options.js';
+import { readText } from '../read-text.js';
+import { shownText } from '../shown-text.js';
+
+interface TokenizeFlags extends CommonFlags, TextFlags {
+  readonly bos: boolean;
+  readonly special: boolean;
+  readonly ids?: boolean;
+}
+
+const examples = `
+Examples:
+  $ winnow tokenize 'The code of Alice'
+  $ winnow tokenize model.gguf 'Hello world' --json
+  $ winnow tokenize model.gguf -f story.txt --ids
+  $ cat story.txt | winnow tokenize -m ./model-folder
+
+One argument alone is the text, unless it is plainly a model (an existing .gguf file or model folder): then the text
+comes from stdin. A line of the output is an id, a tab, and the text of the token as a JSON string.
+`;
+
+export function registerTokenize(program: Command, host: CommandHost): void {
+  const command = program.command('tokenize').argument('[model]', 'the model').argument('[text]', 'the text');
+  command.description('Prints the token ids of a text.').addHelpText('after', examples);
+  addTextOptions(addModelOption(command), 'the text')
+    .option('--no-bos', 'no BOS, EOS or the like around the text')
+    .option('--no-special', 'read the spelling of special tokens as plain text')
+    .option('--ids', 'print the ids on one line, with commas');
+  addOutputOptions(command, 'print one JSON object: ids, pieces, count');
+  command.action((first: string | undefined, second: string | undefined, flags: TokenizeFlags) =>
+    host.run(flags, (context) => tokenize(sourcesOf(first, second, flags), flags, context)),
+  );
+}
+
+interface Sources extends TextFlags {
+  readonly model?: string | undefined;
+}
+
+function sourcesOf(first: string | undefined, second: string | undefined, flags: TokenizeFlags): Sources {
+  const { model, prompt, file } = flags;
+  const textFlags: TextFlags = { ...(prompt === undefined ? {} : { prompt }), ...(file === undefined ? {} : { file }) };
+  const hasTextFlag = prompt !== undefined || file !== undefined;
+  if (first === undefined) return { model, ...textFlags };
+  if (second !== undefined) {
+    if (model !== undefined || hasTextFlag) {
+      throw new UsageError(`tokenize: expected MODEL and TEXT once each, got '${second}' besides the flags`);
+    }
+    return { model: first, prompt: second };
+  }
+  if (hasTextFlag) {
+    if (model !== undefined) throw new UsageError(`tokenize: expected one text, got '${first}' besides the flags`);
+    return { model: first, ...textFlags };
+  }
+  return model === undefined && isPlainlyModel(first) ? { model: first } : { model, prompt: first };
+}
+
+async function tokenize({ model, ...source }: Sources, flags: TokenizeFlags, context: CommandContext): Promise<void> {
+  const text = await readText(context.io, source, context.signal);
+  if (text === undefined) throw new UsageError('tokenize: expected a text as argument, by -p, -f or a pipe, got none');
+  const { tokenizer } = await openTokenizer(model, context);
+  const ids = tokenizer.encode(text, { addSpecialTokens: flags.bos, parseSpecialTokens: flags.special });
+  const { out } = context;
+  if (flags.json === true) {
+    await out.write(formatJson({ ids, pieces: Array.from(ids, (id) => tokenizer.tokenText(id)), count: ids.length }));
+  } else if (flags.ids === true) {
+    await out.write(`${ids.join(',')}\n`);
+  } else {
+    for (const id of ids) await out.write(`${id}\t${JSON.stringify(shownText(tokenizer, id))}\n`);
+  }
+}

@@ -1,0 +1,49 @@
+/** Flags to options of the engine. */
+import type { GenerateOptions, LoadOptions, SamplingOptions } from '@winnow/engine';
+import type { GenerationFlags, LoadFlags } from './options.js';
+import { unescapeText } from './parse-values.js';
+
+/** A copy without the fields that are undefined, which exact optional properties do not allow. */
+export function defined<T extends object>(fields: { [K in keyof T]?: T[K] | undefined }): Partial<T> {
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as Partial<T>;
+}
+
+export function loadOptionsOf(flags: LoadFlags): LoadOptions {
+  return defined<LoadOptions>({
+    contextSize: flags.ctxSize === 0 ? undefined : flags.ctxSize,
+    batchSize: flags.batchSize,
+    kvDType: flags.kvDtype,
+    memoryLimitBytes: flags.memory,
+    profile: flags.profile,
+  });
+}
+
+/** What was asked for over what the model recommends, always with a seed, so that it can be told. */
+export function samplingOf(flags: GenerationFlags, recommended: SamplingOptions, seed: number): SamplingOptions {
+  const asked = defined<SamplingOptions>({
+    temperature: flags.temp,
+    topK: flags.topK,
+    topP: flags.topP,
+    minP: flags.minP,
+    repetitionPenalty: flags.repeatPenalty,
+    penaltyWindow: flags.repeatLastN,
+    presencePenalty: flags.presencePenalty,
+    frequencyPenalty: flags.frequencyPenalty,
+  });
+  return { ...recommended, ...asked, seed };
+}
+
+export function seedOf(flags: GenerationFlags, randomSeed: () => number): number {
+  return flags.seed === undefined || flags.seed === -1 ? randomSeed() : flags.seed;
+}
+
+/** Everything about one generation but its sampling and its signal. */
+export function limitsOf(flags: GenerationFlags): GenerateOptions {
+  const stop = [...(flags.stop ?? []), ...(flags.reversePrompt ?? [])];
+  return defined<GenerateOptions>({
+    maxTokens: flags.nPredict === -1 ? undefined : flags.nPredict,
+    ignoreEos: flags.ignoreEos,
+    stop: stop.length === 0 ? undefined : flags.escape === true ? stop.map(unescapeText) : stop,
+    overflow: flags.overflow,
+  });
+}

@@ -1,0 +1,90 @@
+/** Errors of the command line and how errors become one line and an exit code. */
+import { CommanderError } from 'commander';
+import { WinnowError } from '@winnow/tensor';
+
+/** What a process of this program exits with. */
+export const exitCodes = {
+  ok: 0,
+  /** Reading, writing, the network or a backend failed. */
+  failure: 1,
+  /** A flag or argument makes no sense. */
+  usage: 2,
+  /** A model file does not follow its format. */
+  format: 3,
+  /** A prompt, a context or a memory plan is too large. */
+  capacity: 4,
+  /** Stopped by Ctrl-C. */
+  interrupted: 130,
+} as const;
+
+/** A flag or argument that makes no sense: `"--temp: expected a number from 0, got 'hot'"`. */
+export class UsageError extends Error {
+  override readonly name: string = 'UsageError';
+}
+
+/** Ctrl-C ended the command. */
+export class InterruptedError extends Error {
+  override readonly name: string = 'InterruptedError';
+
+  constructor() {
+    super('interrupted');
+  }
+}
+
+/** Whoever reads stdout went away (`winnow run | head -1`): the command ends quietly. */
+export class OutputClosedError extends Error {
+  override readonly name: string = 'OutputClosedError';
+
+  constructor() {
+    super('stdout was closed');
+  }
+}
+
+const codeOfFamily: Readonly<Record<string, number>> = {
+  argument: exitCodes.usage,
+  format: exitCodes.format,
+  capacity: exitCodes.capacity,
+};
+
+export function exitCodeOf(error: unknown): number {
+  if (error instanceof InterruptedError) return exitCodes.interrupted;
+  if (error instanceof OutputClosedError) return exitCodes.ok;
+  if (error instanceof UsageError || error instanceof CommanderError) return exitCodes.usage;
+  if (WinnowError.isInstance(error)) return codeOfFamily[error.code] ?? exitCodes.failure;
+  return exitCodes.failure;
+}
+
+/** What the engine's options are called on the command line. */
+const flagOfOption: Readonly<Record<string, string>> = {
+  contextSize: '--ctx-size',
+  batchSize: '--batch-size',
+  kvDType: '--kv-dtype',
+  maxTokens: '--n-predict',
+  temperature: '--temp',
+  topK: '--top-k',
+  topP: '--top-p',
+  minP: '--min-p',
+  repetitionPenalty: '--repeat-penalty',
+  penaltyWindow: '--repeat-last-n',
+  presencePenalty: '--presence-penalty',
+  frequencyPenalty: '--frequency-penalty',
+  positions: '--positions',
+};
+const optionNames = new RegExp(`\\b(${Object.keys(flagOfOption).join('|')})\\b`, 'g');
+
+/** One line for people. A failure that nobody foresaw says so. */
+export function errorLine(error: unknown): string {
+  const text = (error instanceof Error ? error.message : String(error)).replaceAll(/\s*[\r\n]+\s*/g, ' ').trim();
+  if (WinnowError.isInstance(error) && (error.code === 'argument' || error.code === 'capacity')) {
+    return text.replaceAll(optionNames, (name) => flagOfOption[name] ?? name);
+  }
+  if (isForeseen(error)) return text;
+  return `unexpected failure: ${text === '' ? 'no message' : text} (WINNOW_DEBUG=1 shows where)`;
+}
+
+function isForeseen(error: unknown): boolean {
+  if (error instanceof UsageError || error instanceof CommanderError || error instanceof InterruptedError) return true;
+  if (WinnowError.isInstance(error)) return true;
+  // errors of the operating system carry a code such as ENOENT and a readable message
+  return error instanceof Error && typeof (error as { code?: unknown }).code === 'string' && 'syscall' in error;
+}

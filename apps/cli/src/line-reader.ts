@@ -1,0 +1,64 @@
+/** Lines of stdin: with editing and history on a terminal, plain from a pipe. */
+import { createInterface, type Interface } from 'node:readline';
+import type { CliIo, OutputStream } from './io.js';
+
+export class LineReader {
+  readonly #interface: Interface;
+  readonly #isTerminal: boolean;
+  readonly #output: OutputStream;
+  readonly #lines: string[] = [];
+  #isClosed = false;
+  #waiting: ((line: string | undefined) => void) | undefined;
+
+  constructor({ stdin, stdout }: CliIo, isTerminal: boolean, onInterrupt: () => void) {
+    this.#isTerminal = isTerminal;
+    this.#output = stdout;
+    this.#interface = createInterface({
+      input: stdin,
+      terminal: isTerminal,
+      ...(isTerminal ? { output: stdout } : {}),
+    });
+    // in its raw mode the terminal sends Ctrl-C as a key, not as a signal
+    this.#interface.on('SIGINT', onInterrupt);
+    this.#interface.on('line', (line) => {
+      if (this.#waiting) this.#settle(line);
+      else this.#lines.push(line);
+    });
+    this.#interface.on('close', () => {
+      this.#isClosed = true;
+      this.#settle(undefined);
+    });
+  }
+
+  /** The next line without its end; undefined at the end of the input or after `close`. */
+  next(prompt: string): Promise<string | undefined> {
+    if (this.#lines.length > 0) return Promise.resolve(this.#lines.shift());
+    if (this.#isClosed) return Promise.resolve(undefined);
+    if (this.#isTerminal) {
+      this.#interface.setPrompt(prompt);
+      this.#interface.prompt();
+    }
+    return new Promise((resolve) => {
+      this.#waiting = resolve;
+    });
+  }
+
+  /** Drops what is typed on the current line, says something and asks again. */
+  restartLine(notice: string): void {
+    if (!this.#isTerminal || this.#waiting === undefined) return;
+    this.#interface.write(null, { ctrl: true, name: 'e' });
+    this.#interface.write(null, { ctrl: true, name: 'u' });
+    this.#output.write(`\n${notice}\n`);
+    this.#interface.prompt();
+  }
+
+  close(): void {
+    this.#interface.close();
+  }
+
+  #settle(line: string | undefined): void {
+    const waiting = this.#waiting;
+    this.#waiting = undefined;
+    waiting?.(line);
+  }
+}

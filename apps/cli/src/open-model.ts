@@ -1,0 +1,66 @@
+/** From MODEL and flags to something open, with progress on the way. */
+import type { LoadOptions, Model, ModelInfo, ModelLocation, ModelTokenizer } from '@winnow/engine';
+import { loadOptionsOf } from './engine-options.js';
+import type { CliIo } from './io.js';
+import { parseModelReference } from './model-location.js';
+import type { LoadFlags } from './options.js';
+import type { Progress } from './progress.js';
+
+export interface OpenContext {
+  readonly io: CliIo;
+  readonly progress: Progress;
+  readonly signal: AbortSignal;
+  /** One line on stderr, unless the user wants quiet. */
+  readonly warn: (text: string) => void;
+}
+
+async function locate(model: string | undefined, { io, progress, signal }: OpenContext): Promise<ModelLocation> {
+  const reference = parseModelReference(model);
+  if (reference.kind === 'location') return reference.location;
+  try {
+    return await io.download(reference.request, {
+      signal,
+      onProgress: ({ file, loadedBytes, totalBytes }) =>
+        progress.show(`download ${file}`, loadedBytes, totalBytes, 'bytes'),
+    });
+  } finally {
+    progress.clear();
+  }
+}
+
+export async function openModel(model: string | undefined, flags: LoadFlags, context: OpenContext): Promise<Model> {
+  const { io, progress, signal, warn } = context;
+  const location = await locate(model, context);
+  const engine = await io.engine();
+  try {
+    const loaded = await engine.loadModel(location, {
+      ...loadOptionsOf(flags),
+      randomSeed: io.randomSeed,
+      signal,
+      onProgress: ({ loadedBytes, totalBytes }) => progress.show('load', loadedBytes, totalBytes, 'bytes'),
+    } satisfies LoadOptions);
+    if (flags.threads !== undefined && flags.threads > 1) {
+      warn(`--threads ${flags.threads} has no effect: the ${loaded.backend} backend computes with one thread`);
+    }
+    for (const { op, reason, numRecords } of loaded.fallbacks) {
+      warn(`${numRecords} × ${op} fell back to the reference: ${reason}`);
+    }
+    return loaded;
+  } finally {
+    progress.clear();
+  }
+}
+
+export async function openTokenizer(model: string | undefined, context: OpenContext): Promise<ModelTokenizer> {
+  const location = await locate(model, context);
+  return (await context.io.engine()).openTokenizer(location, { signal: context.signal });
+}
+
+export async function inspectModel(
+  model: string | undefined,
+  flags: LoadFlags,
+  context: OpenContext,
+): Promise<ModelInfo> {
+  const location = await locate(model, context);
+  return (await context.io.engine()).inspectModel(location, { ...loadOptionsOf(flags), signal: context.signal });
+}

@@ -1,0 +1,163 @@
+/** Flags that several commands share. Names follow llama.cpp where it has the flag. */
+import { Option, type Command } from 'commander';
+import { isDType, type DType } from '@winnow/tensor';
+import type { OverflowPolicy } from '@winnow/engine';
+import { UsageError } from './errors.js';
+import { parseBytes, parseNumber, refuse, type NumberRule } from './parse-values.js';
+
+/** Where a model comes from and whom the command talks to. */
+export interface CommonFlags {
+  readonly model?: string;
+  readonly json?: boolean;
+  readonly quiet?: boolean;
+}
+
+/** How a model is loaded. */
+export interface LoadFlags extends CommonFlags {
+  readonly ctxSize?: number;
+  readonly threads?: number;
+  readonly batchSize?: number;
+  readonly kvDtype?: DType;
+  readonly memory?: number;
+  readonly profile?: boolean;
+}
+
+/** How tokens are chosen and when to end. */
+export interface GenerationFlags {
+  readonly nPredict: number;
+  readonly temp?: number;
+  readonly topK?: number;
+  readonly topP?: number;
+  readonly minP?: number;
+  readonly repeatPenalty?: number;
+  readonly repeatLastN?: number;
+  readonly presencePenalty?: number;
+  readonly frequencyPenalty?: number;
+  readonly seed?: number;
+  readonly ignoreEos?: boolean;
+  readonly stop?: readonly string[];
+  readonly reversePrompt?: readonly string[];
+  readonly escape?: boolean;
+  readonly overflow?: OverflowPolicy;
+}
+
+/** Where a text comes from. */
+export interface TextFlags {
+  readonly prompt?: string;
+  readonly file?: string;
+}
+
+type RuleName = 'count' | 'fromZero' | 'orMinusOne' | 'temperature' | 'share' | 'shareOrZero' | 'positive' | 'any';
+
+export const numberRules: Readonly<Record<RuleName, NumberRule>> = {
+  count: { integer: true, expected: 'an integer from 1', isValid: (value) => value >= 1 },
+  fromZero: { integer: true, expected: 'an integer from 0', isValid: (value) => value >= 0 },
+  orMinusOne: { integer: true, expected: 'an integer from 0, or -1', isValid: (value) => value >= -1 },
+  temperature: { expected: 'a number from 0', isValid: (value) => value >= 0 },
+  share: { expected: 'a number above 0, at most 1', isValid: (value) => value > 0 && value <= 1 },
+  shareOrZero: { expected: 'a number from 0 to 1', isValid: (value) => value >= 0 && value <= 1 },
+  positive: { expected: 'a number above 0', isValid: (value) => value > 0 },
+  any: { expected: 'a number', isValid: () => true },
+};
+
+/** The long name of an option as people write it, for messages. */
+function longName(flags: string): string {
+  return /--[a-z-]+/.exec(flags)?.[0] ?? flags;
+}
+
+export function numberOption(flags: string, description: string, rule: NumberRule): Option {
+  return new Option(flags, description).argParser((text) => parseNumber(longName(flags), text, rule));
+}
+
+/** Like `choices`, but with a message in the form of all others. */
+export function choiceOption(flags: string, description: string, choices: readonly string[]): Option {
+  return new Option(flags, `${description} (${choices.join(', ')})`).argParser((text) => {
+    if (!choices.includes(text)) throw refuse(longName(flags), choices.join(', '), text);
+    return text;
+  });
+}
+
+function listOption(flags: string, description: string): Option {
+  return new Option(flags, description).argParser((text: string, previous: readonly string[] | undefined) => {
+    if (text === '') throw refuse(longName(flags), 'a text', text);
+    return [...(previous ?? []), text];
+  });
+}
+
+export function addModelOption(command: Command): Command {
+  return command.option('-m, --model <model>', 'the model, instead of the MODEL argument');
+}
+
+export function addOutputOptions(command: Command, json: string): Command {
+  return command
+    .option('--json', json)
+    .option('-q, --quiet', 'only errors on stderr: no progress, warnings or summary');
+}
+
+export function addTextOptions(command: Command, what: string): Command {
+  return command
+    .option('-p, --prompt <text>', `${what} as text`)
+    .option('-f, --file <path>', `${what} from a file, - for stdin; one line end at its end is dropped`);
+}
+
+export function addPlanOptions(command: Command): Command {
+  return command
+    .addOption(
+      numberOption('-c, --ctx-size <n>', 'tokens of context; 0: as the model says, at most 4096', numberRules.fromZero),
+    )
+    .addOption(numberOption('-b, --batch-size <n>', 'most tokens per step of prompt processing', numberRules.count))
+    .addOption(
+      new Option('--kv-dtype <type>', 'how keys and values are stored: f32 (default), f16, bf16, q8_0, ...').argParser(
+        (text) => {
+          if (!isDType(text)) throw refuse('--kv-dtype', 'a data type such as f32, f16 or q8_0', text);
+          return text;
+        },
+      ),
+    )
+    .addOption(
+      new Option('--memory <size>', 'refuse a memory plan above this size, such as 2GB or 500MiB').argParser((text) =>
+        parseBytes('--memory', text),
+      ),
+    );
+}
+
+export function addLoadOptions(command: Command): Command {
+  return addPlanOptions(command).addOption(
+    numberOption('-t, --threads <n>', 'threads; the reference backend always uses one', numberRules.count),
+  );
+}
+
+export function addGenerationOptions(command: Command, nPredict: number, nPredictText: string): Command {
+  return command
+    .addOption(numberOption('-n, --n-predict <n>', nPredictText, numberRules.orMinusOne).default(nPredict))
+    .addOption(numberOption('--temp <t>', 'temperature; 0: always the most probable token', numberRules.temperature))
+    .addOption(numberOption('--top-k <k>', 'choose among the k most probable tokens; 0: all', numberRules.fromZero))
+    .addOption(numberOption('--top-p <p>', 'choose among the fewest tokens that sum to p; 1: all', numberRules.share))
+    .addOption(
+      numberOption('--min-p <p>', 'drop tokens below this share of the best; 0: none', numberRules.shareOrZero),
+    )
+    .addOption(numberOption('--repeat-penalty <x>', 'penalty on repeated tokens; 1: off', numberRules.positive))
+    .addOption(numberOption('--repeat-last-n <n>', 'tokens that penalties look back; -1: all', numberRules.orMinusOne))
+    .addOption(numberOption('--presence-penalty <x>', 'subtracted from tokens seen; 0: off', numberRules.any))
+    .addOption(numberOption('--frequency-penalty <x>', 'subtracted per occurrence; 0: off', numberRules.any))
+    .addOption(numberOption('-s, --seed <n>', 'seed of the draws; -1: random', numberRules.orMinusOne))
+    .option('--ignore-eos', 'go on after the end token')
+    .addOption(listOption('--stop <text>', 'end before this text; may be repeated'))
+    .addOption(listOption('-r, --reverse-prompt <text>', 'the same as --stop'))
+    .option('-e, --escape', 'read \\n, \\t, \\r, \\\\, \\" and \\\' in the texts of -p, --stop and -r')
+    .addOption(
+      choiceOption('--overflow <policy>', 'what to do with a prompt that is too long; default error', [
+        'error',
+        'truncate-start',
+        'truncate-middle',
+      ]),
+    );
+}
+
+/** The model from its argument or its flag. */
+export function chooseModel(argument: string | undefined, flag: string | undefined): string | undefined {
+  if (argument !== undefined && flag !== undefined) {
+    throw new UsageError(`--model: expected one model, got '${argument}' and '${flag}'`);
+  }
+  return argument ?? flag;
+}

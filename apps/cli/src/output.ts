@@ -1,0 +1,52 @@
+/** Writing to stdout and stderr: waits for a slow reader, and notices one that went away. */
+import { once } from 'node:events';
+import { OutputClosedError } from './errors.js';
+import type { OutputStream } from './io.js';
+
+export class Output {
+  readonly isTerminal: boolean;
+  readonly #stream: OutputStream;
+  #failure: Error | undefined;
+  readonly #onError = (error: Error): void => {
+    this.#failure = (error as { code?: unknown }).code === 'EPIPE' ? new OutputClosedError() : error;
+  };
+
+  constructor(stream: OutputStream) {
+    this.#stream = stream;
+    this.isTerminal = stream.isTTY === true;
+    stream.on('error', this.#onError);
+  }
+
+  /**
+   * Resolves when the stream can take more.
+   * @throws {OutputClosedError} when its reader went away
+   */
+  async write(text: string): Promise<void> {
+    this.#check();
+    if (text === '') return;
+    if (!this.#stream.write(text)) await this.#drained();
+    this.#check();
+  }
+
+  /** Resolves when everything written has left the process. */
+  async flush(): Promise<void> {
+    this.#check();
+    await new Promise<void>((resolve) => {
+      this.#stream.write('', () => resolve());
+    });
+    this.#check();
+  }
+
+  async #drained(): Promise<void> {
+    try {
+      await once(this.#stream, 'drain');
+    } catch (error) {
+      if (this.#failure === undefined) throw error;
+    }
+  }
+
+  #check(): void {
+    if (this.#failure) throw this.#failure;
+    if (this.#stream.destroyed || this.#stream.writableEnded) throw new OutputClosedError();
+  }
+}
