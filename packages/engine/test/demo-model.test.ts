@@ -32,7 +32,7 @@ test('greedy continuations of 64 tokens', async () => {
   for (const { ids, greedy, greedy_text: text } of golden.prompts) {
     const result = await model.generate(ids, { temperature: 0, maxTokens: 64, ignoreEos: true }).result();
     expect(result.tokens).toEqual(greedy);
-    expect(text).toContain(result.text.trim().slice(0, 40));
+    expect(model.tokenizer.decode(result.tokens)).toBe(text);
   }
 });
 
