@@ -111,7 +111,11 @@ describe('refusals', () => {
   const same = (): void => undefined;
 
   test('a missing tensor', () =>
-    refuse(config, (tensors) => tensors.delete('model.layers.1.mlp.up_proj.weight'), /layers\.1\.mlp\.up_proj\.weight: the model needs/));
+    refuse(
+      config,
+      (tensors) => tensors.delete('model.layers.1.mlp.up_proj.weight'),
+      /layers\.1\.mlp\.up_proj\.weight: the model needs/,
+    ));
   test('a missing output matrix of an untied model', () =>
     refuse(config, (tensors) => tensors.delete('lm_head.weight'), /lm_head\.weight: the model needs/));
   test('a wrong shape', () =>
@@ -126,6 +130,8 @@ describe('refusals', () => {
       (tensors) => tensors.set('model.layers.0.mlp.experts', stored('model.layers.0.mlp.experts', [2])),
       /1 tensors are not part of this architecture: model\.layers\.0\.mlp\.experts/,
     ));
+  test('a bias that the settings promise and the file lacks', () =>
+    refuse({ ...config, mlp_bias: true }, same, /mlp\.gate_proj\.bias: the model needs/));
   test('integer weights', () =>
     refuse(
       config,
@@ -141,7 +147,47 @@ describe('refusals', () => {
   test('settings of the wrong type', () =>
     refuse({ ...config, hidden_size: '8' }, same, /hidden_size: expected a non-negative integer, got "8"/));
   test('a head size that nothing tells', () =>
-    refuse({ ...config, num_attention_heads: 3, num_key_value_heads: 3 }, same, /head_dim: expected a non-negative integer, got nothing/));
+    refuse(
+      { ...config, num_attention_heads: 3, num_key_value_heads: 3 },
+      same,
+      /head_dim: expected a non-negative integer, got nothing/,
+    ));
+});
+
+test('GGUF counts per layer must agree', async () => {
+  const settings: Record<string, unknown> = {
+    'general.architecture': 'llama',
+    'llama.embedding_length': 8,
+    'llama.block_count': 2,
+    'llama.feed_forward_length': 12,
+    'llama.context_length': 64,
+    'llama.attention.head_count': 4,
+    'llama.attention.head_count_kv': Int32Array.of(2, 2),
+    'llama.attention.layer_norm_rms_epsilon': 1e-5,
+  };
+  const names: [RegExp, string][] = [
+    [/^model\.embed_tokens/, 'token_embd'],
+    [/^model\.norm/, 'output_norm'],
+    [/^lm_head/, 'output'],
+    [/^model\.layers\.(\d)\./, 'blk.$1.'],
+    [/input_layernorm/, 'attn_norm'],
+    [/post_attention_layernorm/, 'ffn_norm'],
+    [/self_attn\.o_proj/, 'attn_output'],
+    [/self_attn\.(.)_proj/, 'attn_$1'],
+    [/mlp\.(\w+)_proj/, 'ffn_$1'],
+  ];
+  const tensors = new Map(
+    [...tensorsOf().values()].map((tensor) => {
+      const name = names.reduce((text, [pattern, replacement]) => text.replace(pattern, replacement), tensor.name);
+      return [name, { ...tensor, name }];
+    }),
+  );
+  const file = (): ModelFile => ({ ...fileOf(settings, tensors), format: 'gguf' });
+  expect((await describeModel(file())).config).toMatchObject({ numKvHeads: 2, rope: { layout: 'neighbours' } });
+  settings['llama.attention.head_count_kv'] = Int32Array.of(2, 4);
+  await expect(describeModel(file())).rejects.toThrow(
+    /head_count_kv: expected the same number for every layer, got a list of 2/,
+  );
 });
 
 test('vectors are decoded to f32 when loaded, matrices stay as they are', async () => {

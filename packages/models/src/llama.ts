@@ -13,7 +13,7 @@ import {
   type DecoderProgramOptions,
   type DecoderStep,
 } from './decoder-program.js';
-import type { Fields } from './fields.js';
+import { Fields } from './fields.js';
 import { readFloats, ropeFromGguf, ropeFromHub } from './rope-settings.js';
 import { collectWeights, type Weight, type WeightRequest } from './weights.js';
 
@@ -105,7 +105,7 @@ function feedForward(step: DecoderStep, layer: number, input: ProgramTensor): Pr
 async function configFromGguf({ fields, store }: ModelFile): Promise<DecoderConfig> {
   const key = (name: string): string => `llama.${name}`;
   const hiddenDim = fields.count(key('embedding_length'));
-  const numHeads = fields.count(key('attention.head_count'));
+  const numHeads = uniformCount(fields, key('attention.head_count'));
   const headDim = fields.count(key('attention.key_length'), evenShare(hiddenDim, numHeads));
   const valueDim = fields.count(key('attention.value_length'), headDim);
   if (valueDim !== headDim) throw fields.refusal(key('attention.value_length'), `the key length ${headDim}`, valueDim);
@@ -116,9 +116,9 @@ async function configFromGguf({ fields, store }: ModelFile): Promise<DecoderConf
     hiddenDim,
     numLayers: fields.count(key('block_count')),
     numHeads,
-    numKvHeads: fields.count(key('attention.head_count_kv'), numHeads),
+    numKvHeads: uniformCount(fields, key('attention.head_count_kv'), numHeads),
     headDim,
-    ffnDim: fields.count(key('feed_forward_length')),
+    ffnDim: uniformCount(fields, key('feed_forward_length')),
     contextLength: fields.count(key('context_length')),
     normEps: fields.number(key('attention.layer_norm_rms_epsilon')),
     activation: activationOf(fields, key('hidden_act')),
@@ -148,6 +148,17 @@ function configFromHub({ fields, store }: ModelFile): DecoderConfig {
     slidingWindow: fields.string('model_type') === 'mistral' ? fields.integer('sliding_window', 0) : 0,
     isTied: fields.boolean('tie_word_embeddings', false),
   });
+}
+
+/** A count that some files give once and some for every layer; the layers must agree. */
+function uniformCount(fields: Fields, name: string, fallback?: number): number {
+  const value = fields.raw(name);
+  if (!Array.isArray(value) && !ArrayBuffer.isView(value)) return fields.count(name, fallback);
+  const counts = Array.from(value as ArrayLike<unknown>);
+  if (counts.length === 0 || counts.some((count) => count !== counts[0])) {
+    throw fields.refusal(name, 'the same number for every layer', counts);
+  }
+  return Fields.ofJson(fields.source, { [name]: counts[0] }).count(name);
 }
 
 /** The usual head size; `undefined` when the heads do not divide the hidden size, so that the file must name it. */
@@ -180,7 +191,9 @@ function checked(fields: Fields, config: DecoderConfig): DecoderConfig {
 /** Tensors that some files carry and that follow from the settings or repeat the embedding table. */
 function isDerived(name: string, { isTied }: DecoderConfig): boolean {
   return (
-    name === 'rope_freqs.weight' || name.endsWith('.rotary_emb.inv_freq') || (isTied && name === 'lm_head.weight')
+    name === 'rope_freqs.weight' ||
+    /\.(rotary_emb\.inv_freq|attn_rot_embd(\.weight)?)$/.test(name) ||
+    (isTied && name === 'lm_head.weight')
   );
 }
 
@@ -196,6 +209,9 @@ function* requests(config: DecoderConfig, file: ModelFile): Generator<WeightRequ
   yield request('token_embd.weight', 'model.embed_tokens.weight', [vocabSize, hiddenDim]);
   yield request('output_norm.weight', 'model.norm.weight', [hiddenDim]);
   if (!isTied) yield request('output.weight', 'lm_head.weight', [vocabSize, hiddenDim]);
+  // biases are used where the file has them, and must be there when the settings say so
+  const says = (setting: string): boolean => isHub && file.fields.boolean(setting, false);
+  const hasBias = (name: string): boolean => says(name.startsWith('ffn') ? 'mlp_bias' : 'attention_bias');
   const matrices: [name: string, hubName: string, numOutputs: number, numInputs: number][] = [
     ['attn_q', 'self_attn.q_proj', numHeads * headDim, hiddenDim],
     ['attn_k', 'self_attn.k_proj', numKvHeads * headDim, hiddenDim],
@@ -211,7 +227,7 @@ function* requests(config: DecoderConfig, file: ModelFile): Generator<WeightRequ
     yield request(`${own}.ffn_norm.weight`, `${hub}.post_attention_layernorm.weight`, [hiddenDim]);
     for (const [name, hubName, numOutputs, numInputs] of matrices) {
       yield request(`${own}.${name}.weight`, `${hub}.${hubName}.weight`, [numOutputs, numInputs]);
-      yield request(`${own}.${name}.bias`, `${hub}.${hubName}.bias`, [numOutputs], true);
+      yield request(`${own}.${name}.bias`, `${hub}.${hubName}.bias`, [numOutputs], !hasBias(name));
     }
   }
 }

@@ -89,6 +89,8 @@ describe('config.json', () => {
   });
 
   test('an unknown kind is refused with those that are known', () => {
-    expect(() => hub({ rope_scaling: { rope_type: 'su' } })).toThrow(/expected default, linear, dynamic, yarn, llama3, got "su"/);
+    expect(() => hub({ rope_scaling: { rope_type: 'su' } })).toThrow(
+      /expected default, linear, dynamic, yarn, llama3, got "su"/,
+    );
   });
 });
