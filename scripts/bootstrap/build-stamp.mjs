@@ -33,30 +33,28 @@ function programFolders() {
   return [...found].sort();
 }
 
+function isSkipped(name) {
+  return notBuilt.has(name) || name.endsWith('.test.ts') || name.endsWith('.md');
+}
+
+/** Hashes the `sources`, or the `output`: everything in `dist`, and sources that the build generates. */
 function hashFiles(part) {
   const hash = createHash('sha256').update(process.version);
   const add = (path) => {
     const { size, mtimeNs, ctimeNs } = statSync(path, { bigint: true });
     hash.update(`${path}\0${size}\0${mtimeNs}\0${ctimeNs}\n`);
   };
-  const visit = (folder) => {
+  const visit = (folder, isOutput) => {
     for (const entry of readdirSync(folder, { withFileTypes: true })) {
-      if (notBuilt.has(entry.name) || entry.name.endsWith('.test.ts') || entry.name.endsWith('.md')) continue;
+      if (isSkipped(entry.name)) continue;
       const path = join(folder, entry.name);
-      if (entry.isDirectory()) visit(path);
-      else add(path);
+      const isOutputHere = isOutput || entry.name === 'dist' || entry.name.includes('.generated.');
+      if (entry.isDirectory()) visit(path, isOutputHere);
+      else if (isOutputHere === (part === 'output')) add(path);
     }
   };
   if (part === 'sources') for (const name of rootFiles) if (existsSync(join(root, name))) add(join(root, name));
-  for (const folder of programFolders()) {
-    for (const entry of readdirSync(folder, { withFileTypes: true })) {
-      if (notBuilt.has(entry.name) || entry.name.endsWith('.md') || (entry.name === 'dist') !== (part === 'output'))
-        continue;
-      const path = join(folder, entry.name);
-      if (entry.isDirectory()) visit(path);
-      else add(path);
-    }
-  }
+  for (const folder of programFolders()) visit(folder, false);
   return hash.digest('hex');
 }
 

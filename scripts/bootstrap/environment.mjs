@@ -25,11 +25,16 @@ export function toolEnvironment(tools) {
 }
 
 /**
- * For tests: tells turbo which state of the data beside the checkout a result belongs to. Names, sizes and times, because
+ * For tests: tells turbo which Node and which state of the data beside the checkout a result belongs to. Names, sizes and times, because
  * hashing all bytes would cost more than the tests of an unchanged package.
  */
 export function taskEnvironment(tools) {
-  return { ...toolEnvironment(tools), WINNOW_SHARED_STAMP: sharedStamp(), WINNOW_TEST_REPORT: '1' };
+  return {
+    ...toolEnvironment(tools),
+    WINNOW_NODE: tools.nodeVersion,
+    WINNOW_SHARED_STAMP: sharedStamp(),
+    WINNOW_TEST_REPORT: '1',
+  };
 }
 
 function sharedStamp() {

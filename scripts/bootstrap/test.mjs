@@ -29,7 +29,8 @@ export function countReport(report) {
       else {
         counts.skipped += 1;
         const group = (test.ancestorTitles ?? []).join(' > ') || test.title;
-        counts.skippedGroups.set(group, (counts.skippedGroups.get(group) ?? 0) + 1);
+        const { number = 0 } = counts.skippedGroups.get(group) ?? {};
+        counts.skippedGroups.set(group, { number: number + 1, fullName: test.fullName ?? group });
       }
     }
     if (file.status === 'failed' && failedHere === 0) failedHere = 1;
@@ -50,9 +51,12 @@ export function summarise(folders, print) {
       continue;
     }
     const counts = countReport(JSON.parse(readFileSync(file, 'utf8')));
+    if (counts.passed + counts.failed + counts.skipped === 0) counts.failed = 1; // No test file, or none could be read.
     for (const key of Object.keys(total)) total[key] += counts[key];
     print(`  ${name.padEnd(28)} ${counts.passed} passed, ${counts.failed} failed, ${counts.skipped} skipped`);
-    for (const [group, number] of counts.skippedGroups) print(`      skipped ${number}: ${group}`);
+    for (const [group, { number, fullName }] of counts.skippedGroups) {
+      print(`      skipped ${number}: ${number === 1 ? fullName : group}`);
+    }
   }
   return total;
 }

@@ -95,5 +95,5 @@ export async function ensureTools() {
   const binary = join('node_modules', '.bin', windows ? 'pnpm.cmd' : 'pnpm');
   const folder = `pnpm-${version}-${process.platform}-${process.arch}`;
   const pnpm = await installTool({ title: 'pnpm', name: 'pnpm', version, folder, binary });
-  return { node, pnpm };
+  return { node, nodeVersion: node === process.execPath ? process.versions.node : nodeVersion, pnpm };
 }

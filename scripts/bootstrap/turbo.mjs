@@ -14,9 +14,10 @@ function withFixedFlags(turboArguments, inTerminal) {
 
 /** Runs turbo with its output shown. Resolves to the exit code. */
 export function turbo(tools, turboArguments) {
+  const environment = taskEnvironment(tools);
   return runThrough(tools.node, withFixedFlags(turboArguments, process.stdout.isTTY), {
     cwd: root,
-    env: taskEnvironment(tools),
+    env: process.stdout.isTTY ? environment : { ...environment, NO_COLOR: '1', FORCE_COLOR: '0' },
     stdio: ['ignore', 'inherit', 'inherit'],
   });
 }
@@ -25,7 +26,7 @@ export function turbo(tools, turboArguments) {
 export function buildLogged(tools, turboArguments, remedy) {
   return runLogged(tools.node, withFixedFlags(turboArguments, false), {
     cwd: root,
-    env: taskEnvironment(tools),
+    env: { ...taskEnvironment(tools), NO_COLOR: '1', FORCE_COLOR: '0' },
     logFile: join(toolchainFolder, 'logs', 'build.log'),
     remedy,
   });

@@ -91,6 +91,11 @@ function checkDeclared(
   }
 }
 
+/** AssemblyScript looks like TypeScript, is none, and imports nothing from outside its folder. */
+function isModule(path: string): boolean {
+  return /\.(ts|mts|mjs|js)$/.test(path) && !isFixture(path) && !path.startsWith('assembly/');
+}
+
 function checkImports(
   entry: WorkspacePackage,
   byName: ReadonlyMap<string, WorkspacePackage>,
@@ -99,7 +104,7 @@ function checkImports(
 ): number {
   const { manifest } = entry;
   const runtime = { ...manifest.dependencies, ...manifest.optionalDependencies, ...manifest.peerDependencies };
-  const files = listFiles(entry.folder, (path) => /\.(ts|mts|mjs|js)$/.test(path) && !isFixture(path));
+  const files = listFiles(entry.folder, isModule);
   let numImports = 0;
   for (const file of files) {
     const forDevelopment = isDevelopmentFile(file);

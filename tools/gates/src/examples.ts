@@ -4,7 +4,7 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { transform } from 'esbuild';
 import { programOf, runProgram } from './run.ts';
-import type { Workspace, WorkspacePackage } from './workspace.ts';
+import { readJson, type Workspace, type WorkspacePackage } from './workspace.ts';
 
 const gatesFolder = join(dirname(fileURLToPath(import.meta.url)), '..');
 const runLimitMs = 120_000;
@@ -31,10 +31,17 @@ export function extractExamples(markdown: string): Example[] {
   return examples;
 }
 
-/** The package itself and everything of the workspace that it needs, directly or not. */
+/**
+ * The package itself and everything of the workspace that it needs, directly or not, and what `examplesUse` of layers.json
+ * adds for it (turbo.json has to build that before).
+ */
 export function linkedPackages(workspace: Workspace, entry: WorkspacePackage): WorkspacePackage[] {
   const byName = new Map(workspace.packages.map((other) => [other.name, other]));
-  const found = new Set<WorkspacePackage>([entry]);
+  const { examplesUse = {} } = readJson<{ examplesUse?: Record<string, string[]> }>(
+    join(workspace.root, 'layers.json'),
+  );
+  const extra = new Set(examplesUse[entry.shortName]);
+  const found = new Set([entry, ...workspace.packages.filter(({ shortName }) => extra.has(shortName))]);
   for (const { manifest } of found) {
     for (const name of Object.keys({ ...manifest.dependencies, ...manifest.devDependencies })) {
       const target = byName.get(name);

@@ -35,20 +35,35 @@ function checkWorkspace(locations: readonly string[]): void {
   report('text', checkText(root).filter(here));
 }
 
+/** Reports what the check finds; a check that throws has found a problem too. */
+async function attempt(gate: string, check: () => readonly string[] | Promise<readonly string[]>): Promise<void> {
+  try {
+    report(gate, await check());
+  } catch (error) {
+    report(gate, [error instanceof Error ? error.message : String(error)]);
+  }
+}
+
 async function checkPackage(folder: string): Promise<void> {
   const workspace = readWorkspace(root);
   const entry = workspace.packages.find((other) => other.folder === folder);
   if (!entry) throw new Error('run "gates package" in the folder of a package');
-  await withArchive(folder, async (archive) => {
-    report('publint', await checkPublint(folder, archive));
-    report('attw', checkAttw(archive));
-    report('archive', checkArchive(archive));
+  await attempt('pack', () =>
+    withArchive(folder, async (archive) => {
+      await attempt('publint', () => checkPublint(folder, archive));
+      await attempt('attw', () => checkAttw(archive));
+      await attempt('archive', () => checkArchive(archive));
+      return [];
+    }),
+  );
+  await attempt('api', () => checkApi(folder, false));
+  await attempt('size', async () => {
+    const size = await checkSize(folder, readJson<SizeBudgets>(join(root, 'size-budgets.json')));
+    for (const line of size.lines) process.stdout.write(`       ${line}\n`);
+    return size.problems;
   });
-  report('api', checkApi(folder, false));
-  const size = await checkSize(folder, readJson<SizeBudgets>(join(root, 'size-budgets.json')));
-  report('size', size.problems, size.lines);
   const readme = join(folder, 'README.md');
-  report('examples', await checkExamples(workspace, folder, readme, linkedPackages(workspace, entry)));
+  await attempt('examples', () => checkExamples(workspace, folder, readme, linkedPackages(workspace, entry)));
 }
 
 /** Rewrites the API snapshots of the given folders, or of all public packages. */
