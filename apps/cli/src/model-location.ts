@@ -6,22 +6,28 @@ import type { ModelLocation } from '@winnow/engine';
 import { refuse } from './parse-values.js';
 import type { HubRequest } from './io.js';
 
-export type ModelReference =
-  | { readonly kind: 'location'; readonly location: ModelLocation; readonly label: string }
-  | { readonly kind: 'hub'; readonly request: HubRequest; readonly label: string };
+/** What to call a model in output: its own name, but the demo model by its title rather than by where it is installed. */
+export function displayName(model: string | undefined, ownName: string): string {
+  return model === undefined ? 'winnow-tiny' : ownName;
+}
 
-const repoPattern = /^[\w][\w.-]*\/[\w][\w.-]*$/;
+export type ModelReference =
+  | { readonly kind: 'location'; readonly location: ModelLocation }
+  /** `isGuess`: written without `hf:`, so it may have been meant as a path. */
+  | { readonly kind: 'hub'; readonly request: HubRequest; readonly isGuess: boolean };
+
+const repoPattern = /^\w[\w.-]*\/\w[\w.-]*$/;
 
 export function parseModelReference(model: string | undefined): ModelReference {
-  if (model === undefined) return { kind: 'location', location: demoModelUrl, label: 'demo model' };
+  if (model === undefined) return { kind: 'location', location: demoModelUrl };
   if (model === '') throw refuse('MODEL', 'a path, a URL or a repository', model);
   if (model.startsWith('hf:')) return hubReference(model, model.slice(3));
-  if (/^(https?|file):\/\//i.test(model)) return { kind: 'location', location: parseUrl(model), label: model };
+  if (/^(https?|file):\/\//i.test(model)) return { kind: 'location', location: parseUrl(model) };
   if (pathKind(model) === undefined) {
     const [repo = ''] = model.split(/[:@]/, 1);
     if (repoPattern.test(repo) && !/\.(gguf|safetensors|json)$/i.test(repo)) return hubReference(model, model);
   }
-  return { kind: 'location', location: model, label: model };
+  return { kind: 'location', location: model };
 }
 
 function parseUrl(text: string): URL {
@@ -36,9 +42,9 @@ function parseUrl(text: string): URL {
 function hubReference(model: string, text: string): ModelReference {
   const match = /^([^:@]+)(?:@([^:]+))?(?::(.+))?$/.exec(text);
   const [, repo = '', revision, file] = match ?? [];
-  if (!repoPattern.test(repo))
+  if (!/^(\w[\w.-]*\/)?\w[\w.-]*$/.test(repo))
     throw refuse('MODEL', 'a repository such as hf:owner/name or hf:owner/name:file.gguf', model);
-  return { kind: 'hub', request: { repo, revision, file }, label: model };
+  return { kind: 'hub', request: { repo, revision, file }, isGuess: model === text };
 }
 
 function pathKind(path: string): 'file' | 'folder' | undefined {

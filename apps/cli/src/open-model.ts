@@ -1,5 +1,6 @@
 /** From MODEL and flags to something open, with progress on the way. */
 import type { LoadOptions, Model, ModelInfo, ModelLocation, ModelTokenizer } from '@winnow/engine';
+import { IoError, WinnowError } from '@winnow/tensor';
 import { loadOptionsOf } from './engine-options.js';
 import type { CliIo } from './io.js';
 import { parseModelReference } from './model-location.js';
@@ -23,6 +24,10 @@ async function locate(model: string | undefined, { io, progress, signal }: OpenC
       onProgress: ({ file, loadedBytes, totalBytes }) =>
         progress.show(`download ${file}`, loadedBytes, totalBytes, 'bytes'),
     });
+  } catch (cause) {
+    if (!reference.isGuess || !WinnowError.isInstance(cause) || cause.code !== 'io') throw cause;
+    const message = `no such file or folder, and as a repository of the hub: ${cause.message}`;
+    throw new IoError({ source: reference.request.repo, message }, { cause });
   } finally {
     progress.clear();
   }

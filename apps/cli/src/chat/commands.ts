@@ -108,7 +108,7 @@ function needFile(command: string, argument: string): string {
 }
 
 async function save(path: string, conversation: Conversation): Promise<void> {
-  const content = { model: conversation.model.name, messages: conversation.transcript() };
+  const content = { model: conversation.name, messages: conversation.transcript() };
   try {
     await writeFile(path, `${JSON.stringify(content, undefined, 2)}\n`);
   } catch (cause) {
@@ -153,7 +153,7 @@ function codeOf(cause: unknown): string {
 function statsText(conversation: Conversation): string {
   const { model, lastResult, numCachedTokens, messages } = conversation;
   const rows = [
-    ['model', `${model.name} on ${model.backend}`],
+    ['model', `${conversation.name} on ${model.backend}`],
     ['messages', `${messages.length}`],
     ['context', `${numCachedTokens} of ${model.contextSize} tokens`],
     ['memory plan', formatBytes(model.plan.totalBytes)],

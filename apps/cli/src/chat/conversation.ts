@@ -8,10 +8,13 @@ export interface ConversationOptions {
   /** Of the first reply; each further one draws with the next seed. */
   readonly seed: number;
   readonly system: string | undefined;
+  /** What to call the model. */
+  readonly name: string;
 }
 
 export class Conversation {
   readonly model: Model;
+  readonly name: string;
   system: string | undefined;
   /** Turns of user and assistant; the system message is kept apart. */
   messages: ChatMessage[] = [];
@@ -22,6 +25,7 @@ export class Conversation {
 
   constructor(model: Model, options: ConversationOptions) {
     this.model = model;
+    this.name = options.name;
     this.system = options.system;
     this.#session = model.createSession();
     this.#options = options;

@@ -7,6 +7,7 @@ import type { CommandContext, CommandHost } from '../command-host.js';
 import { limitsOf, samplingOf, seedOf } from '../engine-options.js';
 import { errorLine, InterruptedError, OutputClosedError, UsageError } from '../errors.js';
 import { LineReader } from '../line-reader.js';
+import { displayName } from '../model-location.js';
 import { openModel } from '../open-model.js';
 import {
   addGenerationOptions,
@@ -52,15 +53,17 @@ async function chat(modelName: string | undefined, flags: ChatFlags, context: Co
     );
   }
   context.releaseInterrupts();
+  const name = displayName(modelName, model.name);
   const seed = seedOf(flags, io.randomSeed);
   const conversation = new Conversation(model, {
     limits: limitsOf(flags),
     sampling: samplingOf(flags, model.defaultSampling, seed),
     seed,
     system: flags.system,
+    name,
   });
   const isTerminal = io.stdin.isTTY === true && io.stdout.isTTY === true;
-  if (isTerminal) warn(`${model.name}, ${model.contextSize} tokens of context; /help lists the commands`);
+  if (isTerminal) warn(`${name}, ${model.contextSize} tokens of context; /help lists the commands`);
   await converse(conversation, isTerminal, context);
 }
 

@@ -3,6 +3,7 @@ import type { Command } from 'commander';
 import type { ModelInfo } from '@winnow/engine';
 import type { CommandContext, CommandHost } from '../command-host.js';
 import { formatBytes, formatJson, formatTable } from '../format.js';
+import { displayName } from '../model-location.js';
 import { inspectModel } from '../open-model.js';
 import { addModelOption, addOutputOptions, addPlanOptions, chooseModel, type LoadFlags } from '../options.js';
 
@@ -27,7 +28,8 @@ export function registerInspect(program: Command, host: CommandHost): void {
 }
 
 async function inspect(modelName: string | undefined, flags: LoadFlags, context: CommandContext): Promise<void> {
-  const info = await inspectModel(modelName, flags, context);
+  const read = await inspectModel(modelName, flags, context);
+  const info = { ...read, name: displayName(modelName, read.name) };
   await context.out.write(flags.json === true ? formatJson(info) : describe(info));
 }
 

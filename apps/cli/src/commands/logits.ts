@@ -4,6 +4,7 @@ import type { Command } from 'commander';
 import type { Model } from '@winnow/engine';
 import type { CommandContext, CommandHost } from '../command-host.js';
 import { formatTable } from '../format.js';
+import { displayName } from '../model-location.js';
 import { openModel } from '../open-model.js';
 import {
   addLoadOptions,
@@ -52,7 +53,16 @@ async function logits(modelName: string | undefined, flags: LogitsFlags, context
   const positions = parsePositions('--positions', flags.positions, tokens.length);
   await using model = await openModel(modelName, flags, context);
   const rows = await model.logprobs(tokens, { positions, signal: context.signal });
-  if (flags.json === true) return printJson(model, tokens, positions, rows, context);
+  if (flags.json === true) {
+    const head = {
+      model: displayName(modelName, model.name),
+      backend: model.backend,
+      vocab: model.config.vocabSize,
+      tokens,
+      positions,
+    };
+    return printJson(head, rows, context);
+  }
   for (const [index, row] of rows.entries()) {
     const position = positions[index] as number;
     const token = tokens[position] as number;
@@ -78,14 +88,7 @@ function topTable(model: Model, row: Float32Array, count: number): string {
 }
 
 /** Written in parts: all positions of a long text would not fit into one string. */
-async function printJson(
-  model: Model,
-  tokens: readonly number[],
-  positions: readonly number[],
-  rows: readonly Float32Array[],
-  { out }: CommandContext,
-): Promise<void> {
-  const head = { model: model.name, backend: model.backend, vocab: model.config.vocabSize, tokens, positions };
+async function printJson(head: object, rows: readonly Float32Array[], { out }: CommandContext): Promise<void> {
   await out.write(`${JSON.stringify(head).slice(0, -1)},"logprobs":[`);
   for (const [index, row] of rows.entries()) await out.write(`${index === 0 ? '' : ','}"${base64OfFloats(row)}"`);
   await out.write(']}\n');

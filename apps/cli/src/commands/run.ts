@@ -5,6 +5,7 @@ import type { CommandContext, CommandHost } from '../command-host.js';
 import { limitsOf, samplingOf, seedOf } from '../engine-options.js';
 import { InterruptedError, UsageError } from '../errors.js';
 import { formatJson } from '../format.js';
+import { displayName } from '../model-location.js';
 import { openModel } from '../open-model.js';
 import {
   addGenerationOptions,
@@ -84,7 +85,8 @@ async function run(modelName: string | undefined, flags: RunFlags, context: Comm
     if (out.isTerminal && !endsLine(streamed.text)) await out.write('\n');
     if (flags.profile === true) io.stderr.write(profileTable(model.profile()));
   } else {
-    await out.write(formatJson(jsonOf(model, streamed, sampling, flags)));
+    const name = displayName(modelName, model.name);
+    await out.write(formatJson({ model: name, ...jsonOf(model, streamed, sampling, flags) }));
   }
   if (streamed.error !== undefined) throw signal.aborted ? new InterruptedError() : streamed.error;
   if (streamed.result) report(streamed.result, model, flags, context, warn);
@@ -109,7 +111,6 @@ function conversationOf(model: Model, text: string, flags: RunFlags): Prompt {
 function jsonOf(model: Model, streamed: Streamed, sampling: SamplingOptions, flags: RunFlags): object {
   const { result } = streamed;
   return {
-    model: model.name,
     text: result?.text ?? streamed.text,
     tokens: result?.tokens ?? streamed.tokens,
     promptTokens: result?.promptTokens ?? null,

@@ -1,0 +1,45 @@
+import { ArgumentError, BackendError, CapacityError, FormatError, IoError } from '@winnow/tensor';
+import { describe, expect, test } from 'vitest';
+import { errorLine, exitCodeOf, InterruptedError, OutputClosedError, UsageError } from './errors.js';
+
+const argument = new ArgumentError({ argument: 'topP', expected: 'a number', actual: 'x' });
+const capacity = new CapacityError({ resource: 'context', needed: 9, available: 4, unit: 'tokens' });
+const format = new FormatError({ source: 'a.gguf', byteOffset: 4, field: 'version', message: 'expected 3, got 9' });
+
+describe('exit codes', () => {
+  test.each([
+    ['a wrong flag', new UsageError('x'), 2],
+    ['a wrong argument of the engine', argument, 2],
+    ['a broken file', format, 3],
+    ['too much', capacity, 4],
+    ['a failed read', new IoError({ source: 'a', message: 'gone' }), 1],
+    ['a failed backend', new BackendError({ backend: 'wasm', message: 'lost' }), 1],
+    ['Ctrl-C', new InterruptedError(), 130],
+    ['a closed stdout', new OutputClosedError(), 0],
+    ['a bug', new TypeError('x is undefined'), 1],
+    ['something that is no error', 'thrown text', 1],
+  ])('%s', (_name, error, code) => expect(exitCodeOf(error)).toBe(code));
+});
+
+describe('error lines', () => {
+  test('are one line', () => {
+    const error = new IoError({ source: 'a\nb', message: 'first\r\n  second' });
+    expect(errorLine(error)).toBe('a b: first second');
+  });
+
+  test('use the names of the flags', () => {
+    expect(errorLine(argument)).toBe('--top-p: expected a number, got x');
+  });
+
+  test('keep names in files as they are', () => {
+    const error = new FormatError({ source: 'a', field: 'topP', message: 'expected a number' });
+    expect(errorLine(error)).toBe('a: topP: expected a number');
+  });
+
+  test('say when nobody foresaw the failure', () => {
+    expect(errorLine(new TypeError('x is undefined'))).toBe(
+      'unexpected failure: x is undefined (WINNOW_DEBUG=1 shows where)',
+    );
+    expect(errorLine(undefined)).toContain('unexpected failure');
+  });
+});

@@ -1,0 +1,166 @@
+/** An engine without arithmetic: its replies are given, its tokens are characters. */
+import type {
+  ChatMessage,
+  GenerateOptions,
+  GeneratedToken,
+  Generation,
+  GenerationResult,
+  LoadOptions,
+  Model,
+  ModelInfo,
+  ModelLocation,
+  ModelTokenizer,
+  Prompt,
+  Session,
+} from '@winnow/engine';
+import type { EngineApi } from '../src/io.js';
+
+export interface FakeOptions {
+  readonly pieces?: readonly string[];
+  readonly hasChatTemplate?: boolean;
+  readonly result?: Partial<GenerationResult>;
+  readonly loadError?: unknown;
+  readonly generateError?: unknown;
+  /** Called before each piece, for tests that interrupt. */
+  readonly beforePiece?: (index: number) => void | Promise<void>;
+}
+
+export interface FakeEngine {
+  readonly api: EngineApi;
+  /** What the engine was asked for. */
+  readonly loads: { location: ModelLocation; options: LoadOptions }[];
+  readonly prompts: { prompt: Prompt; options: GenerateOptions }[];
+  readonly disposed: { count: number };
+}
+
+const vocabSize = 256;
+
+const tokenizer: ModelTokenizer['tokenizer'] = {
+  kind: 'bpe',
+  vocabSize,
+  bosId: 1,
+  eosId: 2,
+  eosIds: [2],
+  unkId: undefined,
+  padId: undefined,
+  sepId: undefined,
+  clsId: undefined,
+  maskId: undefined,
+  addBos: true,
+  addEos: false,
+  encode: (text, { addSpecialTokens = true } = {}) =>
+    Int32Array.from([...(addSpecialTokens ? [1] : []), ...new TextEncoder().encode(text)]),
+  decode: (ids, { skipSpecialTokens = false } = {}) =>
+    new TextDecoder().decode(Uint8Array.from(Array.from(ids).filter((id) => !skipSpecialTokens || id > 2))),
+  tokenBytes: (id) => Uint8Array.of(id),
+  tokenText: (id) => `<${id}>`,
+  isSpecial: (id) => id <= 2,
+  idOf: () => undefined,
+  createDetokenizer: () => {
+    throw new Error('not in the fake');
+  },
+};
+
+export function createFakeEngine(options: FakeOptions = {}): FakeEngine {
+  const loads: FakeEngine['loads'] = [];
+  const prompts: FakeEngine['prompts'] = [];
+  const disposed = { count: 0 };
+  const chatTemplate = {
+    source: '',
+    render: (messages: readonly ChatMessage[]) => messages.map(({ role, content }) => `${role}:${content}`).join('|'),
+  };
+  const generate = (prompt: Prompt, generateOptions: GenerateOptions = {}): Generation => {
+    prompts.push({ prompt: structuredClone(prompt) as Prompt, options: generateOptions });
+    return fakeGeneration(options, generateOptions);
+  };
+  const plan = {
+    weightsBytes: 1000,
+    kvBytes: 200,
+    activationBytes: 30,
+    totalBytes: 1230,
+    contextSize: 64,
+    kvBytesPerToken: 4,
+  };
+  const config = { architecture: 'fake', vocabSize } as Model['config'];
+  const model: Model = {
+    name: 'fake',
+    config,
+    tokenizer,
+    chatTemplate: options.hasChatTemplate === false ? undefined : chatTemplate,
+    defaultSampling: { temperature: 0.5, topP: 0.9 },
+    contextSize: 64,
+    plan,
+    backend: 'fake-backend',
+    fallbacks: [],
+    createSession: (): Session => ({
+      tokens: [1, 2, 3],
+      generate,
+      reset: () => {},
+      dispose: () => {},
+      [Symbol.dispose]: () => {},
+    }),
+    generate,
+    encodePrompt: (prompt) => tokenizer.encode(String(prompt)),
+    logprobs: (tokens, { positions = [tokens.length - 1] } = {}) =>
+      Promise.resolve(positions.map((position) => Float32Array.from({ length: vocabSize }, (_, id) => -id - position))),
+    profile: () => [{ op: 'matmul', layer: 0, numRuns: 2, timeMs: 4, flops: 8e6, bytes: 4e6 }],
+    dispose: () => {
+      disposed.count += 1;
+      return Promise.resolve();
+    },
+    [Symbol.asyncDispose]: () => model.dispose(),
+  };
+  const info: ModelInfo = {
+    name: 'fake',
+    format: 'gguf',
+    config,
+    tensors: [{ name: 'a.weight', dtype: 'q8_0', shape: [32, 2], sizeBytes: 68 }],
+    metadata: { 'general.name': 'fake', big: 2n ** 60n, small: 7n },
+    plan,
+  };
+  const open = <T>(location: ModelLocation, loadOptions: LoadOptions, value: T): Promise<T> => {
+    loads.push({ location, options: loadOptions });
+    return options.loadError === undefined ? Promise.resolve(value) : Promise.reject(options.loadError as Error);
+  };
+  return {
+    api: {
+      loadModel: (location, loadOptions = {}) => open(location, loadOptions, model),
+      inspectModel: (location, loadOptions = {}) => open(location, loadOptions, info),
+      openTokenizer: (location, openOptions = {}) => open(location, openOptions, { tokenizer, chatTemplate }),
+    },
+    loads,
+    prompts,
+    disposed,
+  };
+}
+
+function fakeGeneration(options: FakeOptions, { signal, maxTokens = Infinity }: GenerateOptions): Generation {
+  const pieces = (options.pieces ?? ['Hello', ' world']).slice(0, maxTokens);
+  let next = 0;
+  async function* iterate(): AsyncGenerator<GeneratedToken> {
+    if (options.generateError !== undefined) throw options.generateError;
+    while (next < pieces.length) {
+      await options.beforePiece?.(next);
+      signal?.throwIfAborted();
+      const text = pieces[next] as string;
+      next += 1;
+      yield { tokenId: next, text, logprob: -1, topLogprobs: [] };
+    }
+  }
+  return {
+    [Symbol.asyncIterator]: iterate,
+    result: async () => {
+      for await (const _token of iterate());
+      return {
+        text: pieces.join(''),
+        tokens: pieces.map((_, index) => index + 1),
+        promptTokens: 3,
+        cachedTokens: 0,
+        droppedTokens: 0,
+        finishReason: 'eos',
+        timings: { promptMs: 10, generateMs: 20, promptTokensPerSecond: 300, tokensPerSecond: 100 },
+        ...options.result,
+      };
+    },
+  };
+}

@@ -1,0 +1,79 @@
+/** Runs the program inside the test, with streams that the test holds. */
+import { PassThrough, Readable } from 'node:stream';
+import { main } from '../src/cli.js';
+import type { CliIo, Download, EngineApi } from '../src/io.js';
+
+export interface CliRun {
+  readonly code: number;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+export interface CliSetup {
+  /** Text of a piped stdin; undefined: a terminal without input. */
+  readonly stdin?: string | undefined;
+  readonly env?: CliIo['env'];
+  readonly download?: Download;
+  readonly isStderrTerminal?: boolean;
+  readonly isStdoutTerminal?: boolean;
+}
+
+/** A host whose Ctrl-C is a function. */
+export class TestHost {
+  readonly io: CliIo;
+  readonly stdin: PassThrough;
+  exitNowCode: number | undefined;
+  readonly #listeners = new Set<() => void>();
+  readonly #stdout: PassThrough;
+  readonly #stderr: PassThrough;
+
+  constructor(engine: EngineApi, setup: CliSetup = {}) {
+    const { stdin, env = {}, isStderrTerminal = false, isStdoutTerminal = false } = setup;
+    this.stdin = new PassThrough();
+    if (stdin !== undefined) Readable.from([Buffer.from(stdin)]).pipe(this.stdin);
+    this.#stdout = new PassThrough({ highWaterMark: 2 ** 26 });
+    this.#stderr = new PassThrough({ highWaterMark: 2 ** 26 });
+    this.io = {
+      stdin: Object.assign(this.stdin, { isTTY: stdin === undefined }),
+      stdout: Object.assign(this.#stdout, { isTTY: isStdoutTerminal }),
+      stderr: Object.assign(this.#stderr, { isTTY: isStderrTerminal }),
+      env,
+      engine: () => Promise.resolve(engine),
+      download: setup.download ?? (() => Promise.reject(new Error('no download in this test'))),
+      onInterrupt: (listener) => {
+        this.#listeners.add(listener);
+        return () => this.#listeners.delete(listener);
+      },
+      exitNow: (code) => {
+        this.exitNowCode = code;
+      },
+      randomSeed: () => 4711,
+      version: '1.2.3',
+    };
+  }
+
+  get numListeners(): number {
+    return this.#listeners.size;
+  }
+
+  interrupt(): void {
+    for (const listener of this.#listeners) listener();
+  }
+
+  async run(argv: readonly string[]): Promise<CliRun> {
+    const code = await main(argv, this.io);
+    return { code, stdout: this.stdoutText(), stderr: textOf(this.#stderr) };
+  }
+
+  stdoutText(): string {
+    return textOf(this.#stdout);
+  }
+}
+
+function textOf(stream: PassThrough): string {
+  return (stream.read() as Buffer | null)?.toString('utf8') ?? '';
+}
+
+export function runCli(engine: EngineApi, argv: readonly string[], setup: CliSetup = {}): Promise<CliRun> {
+  return new TestHost(engine, setup).run(argv);
+}
