@@ -17,7 +17,8 @@ import { buildStale, recordBuild, sourceStamp } from './bootstrap/build-stamp.mj
 import { buildLogged, turbo } from './bootstrap/turbo.mjs';
 
 const cliMain = join(root, 'apps', 'cli', 'dist', 'main.js');
-const demoArguments = ['run', '-p', 'Once upon a time', '-n', '100', '--seed', '7'];
+const demoPrompt = 'The captain looked at the sea and said,';
+const demoArguments = ['run', '-p', demoPrompt, '--display-prompt', '-n', '100', '--temp', '0.7', '--seed', '7'];
 const usage = 'usage: node scripts/bootstrap.mjs demo|test|check|winnow|turbo|setup [arguments]';
 
 /** Tools and packages; cheap when nothing changed. */
@@ -56,7 +57,12 @@ const tasks = {
   },
   demo: async (rest) => {
     const tools = await prepare();
-    return runProgram(tools, [...demoArguments, ...rest]);
+    await buildProgram(tools);
+    const startMs = Date.now();
+    const code = await runProgram(tools, [...demoArguments, ...rest]);
+    if (!process.stdout.isTTY) process.stdout.write('\n');
+    if (code === 0) say(`the demo model wrote this in ${seconds(startMs)}, starting the program included`);
+    return code;
   },
   winnow: async (rest) => runProgram(await prepare(), rest),
   test: async (rest) => taskTest(await prepare(), rest),
