@@ -14,7 +14,12 @@ test('formatBytes has three digits and powers of 1000', () => {
 });
 
 test('formatTable pads all columns but the last', () => {
-  expect(formatTable([['a', 'bb', 'c'], ['aaa', 'b', '']])).toBe('a    bb  c\naaa  b\n');
+  expect(
+    formatTable([
+      ['a', 'bb', 'c'],
+      ['aaa', 'b', ''],
+    ]),
+  ).toBe('a    bb  c\naaa  b\n');
 });
 
 test('formatJson writes 64-bit integers and typed arrays', () => {

@@ -58,7 +58,16 @@ test('a lone argument is plainly a model only when it exists as one', () => {
   expect(isPlainlyModel(join(folder, 'model'))).toBe(true);
   expect(isPlainlyModel('hf:owner/name')).toBe(true);
   expect(isPlainlyModel('https://example.com/a.gguf')).toBe(true);
-  for (const text of ['owner/name', 'missing.gguf', folder, 'Hello', '', 'a\0b', 'x'.repeat(10_000), 'see https://a.b/']) {
+  for (const text of [
+    'owner/name',
+    'missing.gguf',
+    folder,
+    'Hello',
+    '',
+    'a\0b',
+    'x'.repeat(10_000),
+    'see https://a.b/',
+  ]) {
     expect(isPlainlyModel(text)).toBe(false);
   }
 });

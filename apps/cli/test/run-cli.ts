@@ -1,4 +1,5 @@
 /** Runs the program inside the test, with streams that the test holds. */
+import { once } from 'node:events';
 import { PassThrough, Readable } from 'node:stream';
 import { main } from '../src/cli.js';
 import type { CliIo, Download, EngineApi } from '../src/io.js';
@@ -26,6 +27,8 @@ export class TestHost {
   readonly #listeners = new Set<() => void>();
   readonly #stdout: PassThrough;
   readonly #stderr: PassThrough;
+  #stdoutText = '';
+  #shownEnd = 0;
 
   constructor(engine: EngineApi, setup: CliSetup = {}) {
     const { stdin, env = {}, isStderrTerminal = false, isStdoutTerminal = false } = setup;
@@ -33,6 +36,9 @@ export class TestHost {
     if (stdin !== undefined) Readable.from([Buffer.from(stdin)]).pipe(this.stdin);
     this.#stdout = new PassThrough({ highWaterMark: 2 ** 26 });
     this.#stderr = new PassThrough({ highWaterMark: 2 ** 26 });
+    this.#stdout.setEncoding('utf8').on('data', (text: string) => {
+      this.#stdoutText += text;
+    });
     this.io = {
       stdin: Object.assign(this.stdin, { isTTY: stdin === undefined }),
       stdout: Object.assign(this.#stdout, { isTTY: isStdoutTerminal }),
@@ -62,16 +68,16 @@ export class TestHost {
 
   async run(argv: readonly string[]): Promise<CliRun> {
     const code = await main(argv, this.io);
-    return { code, stdout: this.stdoutText(), stderr: textOf(this.#stderr) };
+    return { code, stdout: this.#stdoutText, stderr: (this.#stderr.read() as Buffer | null)?.toString('utf8') ?? '' };
   }
 
-  stdoutText(): string {
-    return textOf(this.#stdout);
+  /** Resolves when stdout showed these texts, one after the other, after what earlier calls waited for. */
+  async untilShown(...texts: readonly string[]): Promise<void> {
+    for (const text of texts) {
+      while (!this.#stdoutText.includes(text, this.#shownEnd)) await once(this.#stdout, 'data');
+      this.#shownEnd = this.#stdoutText.indexOf(text, this.#shownEnd) + text.length;
+    }
   }
-}
-
-function textOf(stream: PassThrough): string {
-  return (stream.read() as Buffer | null)?.toString('utf8') ?? '';
 }
 
 export function runCli(engine: EngineApi, argv: readonly string[], setup: CliSetup = {}): Promise<CliRun> {

@@ -1,6 +1,7 @@
 /** `winnow inspect`: what a model file says, and what memory it would take. */
 import type { Command } from 'commander';
 import type { ModelInfo } from '@winnow/engine';
+import { CapacityError } from '@winnow/tensor';
 import type { CommandContext, CommandHost } from '../command-host.js';
 import { formatBytes, formatJson, formatTable } from '../format.js';
 import { displayName } from '../model-location.js';
@@ -31,6 +32,10 @@ async function inspect(modelName: string | undefined, flags: LoadFlags, context:
   const read = await inspectModel(modelName, flags, context);
   const info = { ...read, name: displayName(modelName, read.name) };
   await context.out.write(flags.json === true ? formatJson(info) : describe(info));
+  const { totalBytes: needed } = info.plan;
+  if (flags.memory !== undefined && needed > flags.memory) {
+    throw new CapacityError({ resource: 'memory plan', needed, available: flags.memory, unit: 'bytes' });
+  }
 }
 
 function describe({ name, format, config, plan, metadata, tensors }: ModelInfo): string {

@@ -1,0 +1,78 @@
+import { describe, expect, test } from 'vitest';
+import { createFakeEngine } from './fake-engine.js';
+import { runCli } from './run-cli.js';
+
+const fake = createFakeEngine();
+const commands = ['run', 'chat', 'tokenize', 'detokenize', 'logits', 'inspect'];
+
+describe('help and version', () => {
+  test('--version', async () => {
+    expect(await runCli(fake.api, ['--version'])).toEqual({ code: 0, stdout: '1.2.3\n', stderr: '' });
+  });
+
+  test('--help names every command and the exit codes', async () => {
+    const { code, stdout, stderr } = await runCli(fake.api, ['--help']);
+    expect([code, stderr]).toEqual([0, '']);
+    for (const command of commands) expect(stdout).toContain(`\n  ${command} `);
+    expect(stdout).toContain('Exit codes: 0');
+  });
+
+  test.each(commands)('%s --help has examples and loads nothing', async (command) => {
+    for (const argv of [
+      [command, '--help'],
+      ['help', command],
+    ]) {
+      const { code, stdout } = await runCli(fake.api, argv);
+      expect(code).toBe(0);
+      expect(stdout).toContain('Examples:\n  $ ');
+      expect(stdout).toContain(`Usage: winnow ${command} `);
+    }
+    expect(fake.loads).toEqual([]);
+  });
+
+  test('without a command the help goes to stderr', async () => {
+    const { code, stdout, stderr } = await runCli(fake.api, []);
+    expect([code, stdout]).toEqual([2, '']);
+    expect(stderr).toContain('Usage: winnow');
+  });
+});
+
+describe('wrong command lines exit with 2 and one line', () => {
+  test.each([
+    ['rum', "unknown command 'rum'"],
+    ['run --temperature 1 -p x', "unknown option '--temperature'"],
+    ['run a b -p x', 'too many arguments'],
+    ['run -p', 'argument missing'],
+    ['run -p x -f y', '--prompt: expected one source of text'],
+    ['run a -m b -p x', '--model: expected one model'],
+    ['run -p x -n abc', "--n-predict: expected an integer from 0, or -1, got 'abc'"],
+    ['run -p x -n 1.5', "--n-predict: expected an integer from 0, or -1, got '1.5'"],
+    ['run -p x --temp nan', "--temp: expected a number from 0, got 'nan'"],
+    ['run -p x --temp -1', "--temp: expected a number from 0, got '-1'"],
+    ['run -p x --top-p 0', "--top-p: expected a number above 0, at most 1, got '0'"],
+    ['run -p x --min-p 2', "--min-p: expected a number from 0 to 1, got '2'"],
+    ['run -p x -c -5', "--ctx-size: expected an integer from 0, got '-5'"],
+    ['run -p x -t 0', "--threads: expected an integer from 1, got '0'"],
+    ['run -p x --memory lots', '--memory: expected a size'],
+    ['run -p x --kv-dtype f8', '--kv-dtype: expected a data type'],
+    ['run -p x --overflow drop', "--overflow: expected error, truncate-start, truncate-middle, got 'drop'"],
+    ['logits', "required option '--tokens <ids>' not specified"],
+    ['logits --tokens 1,x', "--tokens: expected token ids such as 1,2,3, got 'x'"],
+    ['logits --tokens ,', '--tokens: expected token ids'],
+    ['logits --tokens 1,2 --positions 2', "--positions: expected positions from 0 to 1, 'last' or 'all', got '2'"],
+    ['detokenize m.gguf 1 x', "IDS: expected token ids such as 1,2,3, got 'x'"],
+    ['detokenize', 'IDS: expected token ids as arguments or by a pipe'],
+    ['tokenize', 'tokenize: expected a text'],
+    ['tokenize m.gguf text -p text', 'tokenize: expected MODEL and TEXT once each'],
+  ])('winnow %s', async (line, message) => {
+    const { code, stdout, stderr } = await runCli(fake.api, line.split(' '));
+    expect([code, stdout]).toEqual([2, '']);
+    expect(stderr).toMatch(/^winnow: [^\n]+\n$/);
+    expect(stderr).toContain(message);
+  });
+
+  test('an empty stop text is refused', async () => {
+    const { code, stderr } = await runCli(fake.api, ['run', '-p', 'x', '--stop', '']);
+    expect([code, stderr]).toEqual([2, "winnow: --stop: expected a text, got ''\n"]);
+  });
+});
