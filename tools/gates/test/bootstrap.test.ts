@@ -1,0 +1,168 @@
+/** The scripts in front of `npm test` and `pnpm winnow`: locks, exit codes and signals, and when a build is stale. */
+import { spawn } from 'node:child_process';
+import { mkdirSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs';
+import { hostname } from 'node:os';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { runProgram } from '../src/run.ts';
+import { addFiles, copySettings, createFolder, type Files } from './fixture.ts';
+
+/** A folder with the scripts, which take it for the root of the workspace. */
+function createRoot(files: Files): string {
+  const folder = createFolder(files);
+  copySettings(folder, 'scripts');
+  return folder;
+}
+
+interface Ended {
+  readonly code: number | null;
+  readonly signal: NodeJS.Signals | null;
+  readonly output: string;
+}
+
+function start(folder: string, file: string, input = ''): Promise<Ended> {
+  return new Promise((resolve) => {
+    const child = spawn(process.execPath, [file], { cwd: folder, stdio: ['pipe', 'pipe', 'pipe'] });
+    let output = '';
+    child.stdout.on('data', (chunk: Buffer) => (output += chunk.toString()));
+    child.stderr.on('data', (chunk: Buffer) => (output += chunk.toString()));
+    child.stdin.end(input);
+    child.once('close', (code, signal) => resolve({ code, signal, output }));
+  });
+}
+
+describe('lock', () => {
+  const worker = `
+    import { appendFileSync } from 'node:fs';
+    import { withLock } from './scripts/bootstrap/lock.mjs';
+    await withLock('x', async () => {
+      appendFileSync('log', 'in\\n');
+      await new Promise((resolve) => setTimeout(resolve, 60));
+      appendFileSync('log', 'out\\n');
+    });
+  `;
+
+  it('lets one process in at a time', async () => {
+    const folder = createRoot({ 'worker.mjs': worker });
+    const ended = await Promise.all(Array.from({ length: 5 }, () => start(folder, 'worker.mjs')));
+    expect(ended.map(({ code }) => code)).toEqual([0, 0, 0, 0, 0]);
+    expect(readFileSync(join(folder, 'log'), 'utf8')).toBe('in\nout\n'.repeat(5));
+  });
+
+  it('takes over from a process that was killed', async () => {
+    const killed = `
+      import { withLock } from './scripts/bootstrap/lock.mjs';
+      await withLock('x', async () => process.kill(process.pid, 'SIGKILL'));
+    `;
+    const folder = createRoot({ 'worker.mjs': worker, 'killed.mjs': killed });
+    expect((await start(folder, 'killed.mjs')).signal).toBe('SIGKILL');
+    expect(statSync(join(folder, '.toolchain', 'x.lock')).isDirectory()).toBe(true);
+    const ended = await Promise.all([start(folder, 'worker.mjs'), start(folder, 'worker.mjs')]);
+    expect(ended.map(({ code }) => code)).toEqual([0, 0]);
+    expect(readFileSync(join(folder, 'log'), 'utf8')).toBe('in\nout\n'.repeat(2));
+  });
+
+  it('takes over from another machine whose lock nobody keeps alive, and not before', async () => {
+    const folder = createRoot({ 'worker.mjs': worker });
+    const lock = join(folder, '.toolchain', 'x.lock');
+    mkdirSync(lock, { recursive: true });
+    writeFileSync(join(lock, 'owner.json'), JSON.stringify({ pid: 1, host: `not-${hostname()}`, token: 'x' }));
+    const waiting = start(folder, 'worker.mjs');
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    expect(() => statSync(join(folder, 'log'))).toThrow('ENOENT');
+    const longAgo = new Date(Date.now() - 60_000);
+    utimesSync(lock, longAgo, longAgo);
+    expect((await waiting).code).toBe(0);
+  });
+});
+
+describe('child programs', () => {
+  const parent = `
+    import { runThrough } from './scripts/bootstrap/process.mjs';
+    process.exitCode = await runThrough(process.execPath, ['child.mjs'], { cwd: '.', env: process.env });
+  `;
+
+  it('keep their exit code, stdin and stdout', async () => {
+    const child = 'process.stdin.pipe(process.stdout).on("unpipe", () => { process.exitCode = 7; });';
+    const folder = createRoot({ 'parent.mjs': parent, 'child.mjs': child });
+    expect(await start(folder, 'parent.mjs', 'one\ntwo')).toMatchObject({ code: 7, output: 'one\ntwo' });
+  });
+
+  it('pass on the signal that ended them', async () => {
+    const folder = createRoot({
+      'parent.mjs': parent,
+      'child.mjs': "process.kill(process.pid, 'SIGTERM'); setInterval(() => {}, 1e3);",
+    });
+    expect((await start(folder, 'parent.mjs')).signal).toBe('SIGTERM');
+  });
+});
+
+describe('stale builds', () => {
+  const ask = `
+    import { buildStale, recordBuild, sourceStamp } from './scripts/bootstrap/build-stamp.mjs';
+    if (process.env.RECORD) recordBuild(sourceStamp());
+    process.stdout.write(String(buildStale()));
+  `;
+  const source = 'packages/low/src/a.ts';
+
+  function create(): { folder: string; isStale(): boolean; record(): void } {
+    const folder = createRoot({
+      'ask.mjs': ask,
+      '.toolchain/log': '',
+      'pnpm-lock.yaml': '',
+      'apps/cli/package.json': { name: '@winnow/cli', dependencies: { '@winnow/low': 'workspace:*' } },
+      'apps/cli/dist/main.js': '',
+      'packages/low/package.json': { name: '@winnow/low' },
+      'packages/low/dist/index.js': '',
+      'packages/other/package.json': { name: '@winnow/other' },
+      [source]: 'one',
+      'packages/low/src/a.test.ts': '',
+      'packages/other/src/a.ts': '',
+    });
+    const run = (env: NodeJS.ProcessEnv): string =>
+      runProgram(process.execPath, ['ask.mjs'], { cwd: folder, env: { ...process.env, ...env } }).output;
+    return { folder, isStale: () => run({}) === 'true', record: () => expect(run({ RECORD: '1' })).toBe('false') };
+  }
+
+  it('are those never recorded', () => {
+    expect(create().isStale()).toBe(true);
+  });
+
+  it.each<[string, (folder: string) => void]>([
+    ['an edit', (folder) => addFiles(folder, { [source]: 'other' })],
+    [
+      'an edit of the same length that keeps the time',
+      (folder) => {
+        const { atime, mtime } = statSync(join(folder, source));
+        addFiles(folder, { [source]: 'two' });
+        utimesSync(join(folder, source), atime, mtime);
+      },
+    ],
+    ['a new file', (folder) => addFiles(folder, { 'packages/low/src/b.ts': '' })],
+    ['a removed file', (folder) => rmSync(join(folder, source))],
+    [
+      'a changed manifest',
+      (folder) => addFiles(folder, { 'packages/low/package.json': { name: '@winnow/low', x: 1 } }),
+    ],
+    ['changed output', (folder) => addFiles(folder, { 'packages/low/dist/index.js': 'x' })],
+    ['removed output', (folder) => rmSync(join(folder, 'packages/low/dist'), { recursive: true })],
+    ['a changed lockfile', (folder) => addFiles(folder, { 'pnpm-lock.yaml': 'x' })],
+  ])('show after %s', (_, change) => {
+    const { folder, isStale, record } = create();
+    record();
+    expect(isStale()).toBe(false);
+    change(folder);
+    expect(isStale()).toBe(true);
+  });
+
+  it('do not show after changes of tests, READMEs and packages that the program does not need', () => {
+    const { folder, isStale, record } = create();
+    record();
+    addFiles(folder, {
+      'packages/low/src/a.test.ts': 'x',
+      'packages/low/README.md': 'x',
+      'packages/other/src/a.ts': 'x',
+    });
+    expect(isStale()).toBe(false);
+  });
+});
