@@ -89,10 +89,18 @@ describe('the process', () => {
       const env = { HF_HUB_OFFLINE: '1', HF_HUB_CACHE: cache };
       const prompt = ['-p', 'The old man looked at the sea and', '-n', '3', '--temp', '0'];
       for (const name of ['some/model', 'hf:some/model', 'hf:some/model@main']) {
-        expect(await runProcess(['run', name, ...prompt], '', env)).toEqual({ code: 0, stdout: ' the other.', stderr: '' });
+        expect(await runProcess(['run', name, ...prompt], '', env)).toEqual({
+          code: 0,
+          stdout: ' the other.',
+          stderr: '',
+        });
       }
       const missing = await runProcess(['run', 'hf:some/other', ...prompt], '', env);
-      expect(missing).toMatchObject({ code: 1, stdout: '', stderr: expect.stringMatching(/^winnow: some\/other: .+\n$/) });
+      expect(missing).toMatchObject({
+        code: 1,
+        stdout: '',
+        stderr: expect.stringMatching(/^winnow: some\/other: .+\n$/),
+      });
     } finally {
       rmSync(cache, { recursive: true });
     }
