@@ -110,15 +110,18 @@ export function checkIndex(path: string, text: string): string[] {
   return problems;
 }
 
+/** Every fixture has an ORIGIN.md in its folder or above, up to the folder of all fixtures. */
 function checkFixtures(entry: WorkspacePackage, files: readonly string[], problems: string[]): void {
-  const folders = new Set<string>();
+  const known = new Set(files);
+  const bare = new Set<string>();
   for (const file of files) {
-    const match = /^(.*(?:__fixtures__|test\/fixtures))\//.exec(file);
-    if (match?.[1] !== undefined) folders.add(match[1]);
+    const root = /^(.*(?:__fixtures__|test\/fixtures))\//.exec(file)?.[1];
+    if (root === undefined) continue;
+    let folder = posix.dirname(file);
+    while (folder !== root && !known.has(`${folder}/ORIGIN.md`)) folder = posix.dirname(folder);
+    if (!known.has(`${folder}/ORIGIN.md`)) bare.add(root);
   }
-  for (const folder of folders) {
-    if (!files.includes(`${folder}/ORIGIN.md`)) problems.push(`${entry.location}/${folder}: ORIGIN.md is missing`);
-  }
+  for (const root of bare) problems.push(`${entry.location}/${root}: ORIGIN.md is missing for some or all files`);
 }
 
 function checkSource(entry: WorkspacePackage, file: string, findings: Findings): void {

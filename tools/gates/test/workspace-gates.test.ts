@@ -126,6 +126,12 @@ describe('house structure', () => {
     expect(problems).toContain('must give @winnow/source, types, default in this order');
   });
 
+  it('accepts an origin for a part of the fixtures, and catches the part without', () => {
+    const part = { 'packages/low/src/__fixtures__/a/x.json': '{}', 'packages/low/src/__fixtures__/a/ORIGIN.md': 'x' };
+    expect(check(part)).toBe('');
+    expect(check({ ...part, 'packages/low/src/__fixtures__/b/x.json': '{}' })).toContain('ORIGIN.md is missing');
+  });
+
   it('warns before a file is too long', () => {
     const folder = planted({ 'packages/low/src/long.ts': 'export {};\n'.repeat(410) });
     expect(checkStructure(readWorkspace(folder)).warnings.join('\n')).toContain('long.ts: 410 lines');
