@@ -1,77 +1,29 @@
-import { existsSync } from 'node:fs';
-import { mkdir, mkdtemp, readdir, readFile, readlink, rm, stat, symlink, truncate, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { mkdir, readdir, readFile, readlink, rm, stat, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { scanCacheDir } from '@huggingface/hub';
-import { CapacityError, IoError } from '@winnow/tensor';
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { FakeHub, gitSha1, sha256 } from '../test/fake-hub.js';
-import { downloadRepo, HubError, type DownloadProgress, type DownloadRepoOptions } from './index.node.js';
+import { describe, expect, it, vi } from 'vitest';
+import { gitSha1, sha256 } from '../test/fake-hub.js';
+import {
+  blob,
+  cacheDir,
+  commitA,
+  commitB,
+  contentOf,
+  expectedContent,
+  failure,
+  files,
+  get,
+  hub,
+  noise,
+  repoPath,
+  selected,
+  text,
+  weights,
+  useHubFixture,
+} from '../test/hub-fixture.js';
+import { downloadRepo, type DownloadProgress } from './index.node.js';
 
-const commitA = 'a'.repeat(40);
-const commitB = 'b'.repeat(40);
-const text = (content: string): Uint8Array => new TextEncoder().encode(content);
-const noise = (length: number, seed: number): Uint8Array =>
-  Uint8Array.from({ length }, (_, i) => Math.imul(i + seed, 0x9e3779b1) >>> 24);
-
-const files: Record<string, Uint8Array> = {
-  'config.json': text('{"model_type":"llama"}'),
-  'tokenizer.json': text('{}'),
-  'empty.txt': new Uint8Array(0),
-  '1_Pooling/config.json': text('{"pooling_mode_mean_tokens":true}'),
-  'model.safetensors': noise(1_000_000, 1),
-  'pytorch_model.bin': noise(5000, 2),
-  'onnx/model.onnx': noise(5000, 3),
-  'README.md': text('# model'),
-};
-const weights = files['model.safetensors'] as Uint8Array;
-const selected = ['1_Pooling/config.json', 'config.json', 'empty.txt', 'model.safetensors', 'tokenizer.json'];
-
-let hub: FakeHub;
-let folder: string;
-let cacheDir: string;
-let repoPath: string;
-const get = (more: Partial<DownloadRepoOptions> = {}): ReturnType<typeof downloadRepo> =>
-  downloadRepo({ repo: 'org/model', endpoint: hub.endpoint, cacheDir, offline: false, ...more });
-const failure = async (more: Partial<DownloadRepoOptions> = {}): Promise<HubError> => {
-  const error = await get(more).then(
-    () => undefined,
-    (thrown: unknown) => thrown,
-  );
-  expect(error).toBeInstanceOf(HubError);
-  expect(error).toBeInstanceOf(IoError);
-  return error as HubError;
-};
-const contentOf = async (path: string): Promise<Record<string, string>> => {
-  const names = (await readdir(path, { recursive: true, withFileTypes: true })).filter((entry) => !entry.isDirectory());
-  const pairs = names.map(async (entry) => {
-    const full = join(entry.parentPath, entry.name);
-    return [full.slice(path.length + 1), sha256(await readFile(full))] as const;
-  });
-  return Object.fromEntries((await Promise.all(pairs)).sort());
-};
-const expectedContent = (names: readonly string[]): Record<string, string> =>
-  Object.fromEntries(names.map((name) => [name, sha256(files[name] as Uint8Array)]));
-const blob = join('blobs', sha256(weights));
-
-beforeEach(async () => {
-  for (const name of ['HF_HUB_OFFLINE', 'HF_ENDPOINT', 'HF_TOKEN', 'HF_HUB_CACHE', 'HF_HOME'])
-    vi.stubEnv(name, undefined);
-  hub = await FakeHub.start();
-  hub.repos['org/model'] = {
-    commits: { [commitA]: files },
-    refs: { main: commitA, 'v1.0': commitA, 'refs/pr/1': commitA },
-  };
-  folder = await mkdtemp(join(tmpdir(), 'winnow-hub-'));
-  cacheDir = join(folder, 'cache');
-  repoPath = join(cacheDir, 'models--org--model');
-});
-
-afterEach(async () => {
-  vi.unstubAllEnvs();
-  await hub.stop();
-  await rm(folder, { recursive: true, force: true });
-});
+useHubFixture();
 
 describe('downloadRepo', () => {
   it('downloads the files of a safetensors model into the layout of the Hugging Face cache', async () => {
@@ -334,153 +286,5 @@ describe('offline', () => {
     await get();
     await rm(join(repoPath, '.winnow'), { recursive: true });
     expect([...(await get({ offline: true })).files].sort()).toEqual(selected);
-  });
-});
-
-describe('refusals of the hub', () => {
-  it.each([
-    ['a repository that is not there', { repo: 'org/none' }, { reason: 'not-found', statusCode: 401 }],
-    ['the same with a token', { repo: 'org/none', accessToken: 'x' }, { reason: 'not-found', statusCode: 404 }],
-    [
-      'a revision that is not there',
-      { revision: 'v9' },
-      { reason: 'not-found', message: expect.stringMatching(/revision/) },
-    ],
-    ['a wrong token', { repo: 'org/private', accessToken: 'wrong' }, { reason: 'unauthorized', statusCode: 401 }],
-    ['a gated repository', { repo: 'org/gated' }, { reason: 'gated', statusCode: 403 }],
-  ])('%s', async (_, options, expected) => {
-    hub.repos['org/private'] = { commits: {}, refs: {}, token: 'right' };
-    hub.repos['org/gated'] = { commits: { [commitA]: files }, refs: { main: commitA }, gated: true };
-    const error = await failure(options);
-    expect(error).toMatchObject(expected);
-    expect(error.message).not.toMatch(/wrong"|Bearer/);
-  });
-
-  it('a file that vanished between list and download', async () => {
-    hub.editTree = (entries) => [...entries, { type: 'file', path: 'vocab.txt', size: 1, oid: 'c'.repeat(40) }];
-    expect(await failure()).toMatchObject({ reason: 'not-found', message: expect.stringMatching(/no such file/) });
-  });
-
-  it.each([429, 500, 503])('status %d', async (status) => {
-    hub.intercept = (_, response) => {
-      response.writeHead(status).end('busy');
-      return true;
-    };
-    expect(await failure()).toMatchObject({ reason: 'server', statusCode: status });
-  });
-
-  it.each([
-    ['no JSON', '<html>'],
-    ['another value', '[]'],
-    ['a commit that is a path', '{"sha":"../../../../etc","id":"org/model"}'],
-  ])('an answer that is %s', async (_, body) => {
-    hub.intercept = (_request, response) => {
-      response.setHeader('content-type', 'application/json').end(body);
-      return true;
-    };
-    expect(await failure()).toMatchObject({ reason: 'server' });
-    await expect(stat(cacheDir)).rejects.toThrow(/ENOENT/);
-  });
-
-  it.each([
-    ['an object', () => ({})],
-    [
-      'a name of a blob that is a path',
-      (entries: object[]) => entries.map((entry) => ({ ...entry, lfs: undefined, oid: '../../x' })),
-    ],
-    ['negative sizes', (entries: object[]) => entries.map((entry) => ({ ...entry, lfs: undefined, size: -1 }))],
-  ])('a list of files with %s', async (_, editTree) => {
-    hub.editTree = editTree;
-    expect(await failure()).toMatchObject({ reason: 'server' });
-  });
-
-  it('never writes outside of the cache', async () => {
-    const evil = ['../evil.json', '/evil.json', '..\\evil.json', 'a/../../evil.json', 'C:evil.json', '.\u0000.json'];
-    hub.editTree = (entries) => [
-      ...entries,
-      ...evil.map((path) => ({ type: 'file', path, size: 2, oid: gitSha1(text('{}')) })),
-    ];
-    expect((await get()).files).toEqual(selected);
-    expect((await readdir(folder, { recursive: true })).filter((name) => name.includes('evil'))).toEqual([]);
-  });
-
-  it('a list without end', async () => {
-    hub.intercept = (request, response) => {
-      if (!(request.url ?? '').includes('/tree/')) return false;
-      response
-        .setHeader('link', `<${hub.endpoint}${request.url}>; rel="next"`)
-        .setHeader('content-type', 'application/json');
-      response.end('[]');
-      return true;
-    };
-    expect(await failure()).toMatchObject({ reason: 'server', message: expect.stringMatching(/does not end/) });
-  });
-
-  it('a hub that cannot be reached', async () => {
-    const gone = await FakeHub.start();
-    const { endpoint } = gone;
-    await gone.stop();
-    expect(await failure({ endpoint })).toMatchObject({
-      reason: 'network',
-      message: expect.stringMatching(/offline: true/),
-    });
-  });
-
-  it.each(['', 'a/b/c', '../x', 'org/..', 'org/a--b', 'org/a b', './x', 'org/x.git'])('the name %j', async (repo) => {
-    await expect(get({ repo })).rejects.toMatchObject({ name: 'ArgumentError', argument: 'repo' });
-  });
-
-  it.each(['', '../main', 'a//b', '/main', 'a\\b'])('the revision %j', async (revision) => {
-    await expect(get({ revision })).rejects.toMatchObject({ name: 'ArgumentError', argument: 'revision' });
-  });
-});
-
-describe('a disk that refuses', () => {
-  it('a cache folder that is a file', async () => {
-    await writeFile(cacheDir, 'x');
-    expect(await failure()).toMatchObject({ reason: 'disk' });
-    expect(await readFile(cacheDir, 'utf8')).toBe('x');
-  });
-
-  it.skipIf(process.getuid?.() === 0)('a folder without write permission (needs a user other than root)', async () => {
-    await mkdir(cacheDir, { mode: 0o555 });
-    expect(await failure()).toMatchObject({ reason: 'disk' });
-  });
-
-  it.skipIf(!existsSync('/proc/self') || !existsSync('/sys/kernel'))(
-    'file systems that take no folders (needs /proc and /sys)',
-    async () => {
-      expect(await failure({ cacheDir: '/sys/winnow/a' })).toMatchObject({ reason: 'disk' });
-      expect(await failure({ cacheDir: '/proc/winnow/a' })).toMatchObject({ reason: 'disk' });
-    },
-  );
-
-  it.skipIf(process.platform !== 'linux')(
-    'a full disk leaves nothing that counts as complete (needs /dev/full)',
-    async () => {
-      await mkdir(join(repoPath, 'blobs'), { recursive: true });
-      await symlink('/dev/full', join(repoPath, `${blob}.incomplete`));
-      expect(await failure()).toMatchObject({
-        reason: 'disk',
-        message: expect.stringMatching(/no space left.*ENOSPC/),
-      });
-      expect(await readdir(join(repoPath, 'blobs'))).not.toContain(sha256(weights));
-      expect(await failure({ offline: true })).toMatchObject({ reason: 'not-cached' });
-      await rm(join(repoPath, `${blob}.incomplete`));
-      expect(await contentOf((await get()).path)).toEqual(expectedContent(selected));
-    },
-  );
-
-  it('a blob folder that is in the way of a link', async () => {
-    await mkdir(join(repoPath, 'snapshots', commitA, 'config.json', 'x'), { recursive: true });
-    expect(await failure()).toMatchObject({ reason: 'disk' });
-  });
-
-  it('too little space for what is missing, before anything is transferred', async () => {
-    const huge = { oid: 'd'.repeat(64), size: 2 ** 52, pointerSize: 1 };
-    hub.editTree = (entries) =>
-      entries.map((entry) => (entry['path'] === 'model.safetensors' ? { ...entry, lfs: huge } : entry));
-    await expect(get()).rejects.toBeInstanceOf(CapacityError);
-    expect(hub.numRequests('resolve')).toBe(0);
   });
 });
