@@ -1,0 +1,191 @@
+/** Caches with shuffled blocks and slots, queries, and the truth of attention over them in float64. */
+import { sizeOf, type DType, type Rng } from '@winnow/tensor';
+import { underflow, type Arithmetic } from './arithmetic.js';
+import { guardByte } from './guarded-memory.js';
+import type { CaseTensor } from './kernel-case.js';
+import { gaussian, ints, numbersOf, product, randomTensor } from './values.js';
+
+/** One attention problem. */
+export interface AttentionSetup {
+  readonly name: string;
+  readonly numHeads: number;
+  readonly numKvHeads: number;
+  readonly headDim: number;
+  readonly valueDim: number;
+  readonly blockSize: number;
+  readonly keyDType: DType;
+  readonly valueDType: DType;
+  /** Number of slots of each sequence. */
+  readonly contextLengths: readonly number[];
+  /** `[sequence, position]` of each query. */
+  readonly queries: readonly (readonly [number, number])[];
+  /** Whether logical slots hold positions in random order with gaps, some slots being empty. */
+  readonly isShuffled: boolean;
+  readonly causal: boolean;
+  readonly window: number;
+  readonly softCap: number;
+}
+
+/** A logical slot: its position and its rows for each KV head. */
+interface Slot {
+  readonly position: number;
+  readonly keys: readonly Float64Array[];
+  readonly values: readonly Float64Array[];
+}
+
+/** One key as one query head sees it. */
+export interface SeenKey {
+  readonly slot: number;
+  readonly logit: number;
+  /** Bound of the error of the logit. */
+  readonly logitError: number;
+  readonly value: Float64Array;
+}
+
+/** The tensors of a problem and its truth. */
+export interface AttentionProblem {
+  readonly inputs: Readonly<Record<string, CaseTensor>>;
+  readonly scale: number;
+  /** Keys that head `head` of query `query` sees, by logical slot. */
+  seen(query: number, head: number): SeenKey[];
+}
+
+/** Attributes of the ops that solve the problem. */
+export function attentionAttributes(setup: AttentionSetup): Record<string, number | boolean> {
+  const { headDim, causal, window, softCap } = setup;
+  return { scale: 1 / Math.sqrt(headDim), causal, window, softCap };
+}
+
+export function createAttention(setup: AttentionSetup, rng: Rng, arithmetic: Arithmetic): AttentionProblem {
+  const { numHeads, numKvHeads, headDim, valueDim, blockSize, contextLengths, queries } = setup;
+  const maxBlocks = Math.max(1, ...contextLengths.map((length) => Math.ceil(length / blockSize)));
+  const numSequences = contextLengths.length;
+  const numBlocks = numSequences * maxBlocks + 2;
+  const freeBlocks = shuffled(rng, numBlocks);
+  const keys = emptyCache(setup.keyDType, [numBlocks, numKvHeads, blockSize, headDim]);
+  const values = emptyCache(setup.valueDType, [numBlocks, numKvHeads, blockSize, valueDim]);
+  const slotPositions = new Int32Array(numBlocks * blockSize).fill(-1);
+  const blockTable = new Int32Array(numSequences * maxBlocks);
+  const sequences = contextLengths.map((length, sequence) => {
+    const order = setup.isShuffled ? shuffled(rng, length) : Array.from({ length }, (_, j) => j);
+    for (let block = 0; block < maxBlocks; block++) {
+      blockTable[sequence * maxBlocks + block] = freeBlocks.pop() as number;
+    }
+    return order.map((position, j): Slot => {
+      if (setup.isShuffled && j % 5 === 3) return { position: -1, keys: [], values: [] };
+      const block = blockTable[sequence * maxBlocks + Math.floor(j / blockSize)];
+      slotPositions[block * blockSize + (j % blockSize)] = position;
+      const store = (cache: CaseTensor): Float64Array[] =>
+        Array.from({ length: numKvHeads }, (_, head) => {
+          const dim = cache.shape[3];
+          const row = randomTensor(rng, cache.dtype, [dim]);
+          const rowIndex = (block * numKvHeads + head) * blockSize + (j % blockSize);
+          cache.bytes.set(row.bytes, rowIndex * sizeOf(cache.dtype, dim));
+          return numbersOf(row);
+        });
+      return { position, keys: store(keys), values: store(values) };
+    });
+  });
+  const q = gaussian(rng, [queries.length, numHeads, headDim], 2, 0);
+  const qs = numbersOf(q);
+  const scale = Math.fround(1 / Math.sqrt(headDim));
+  const isVisible = (query: number, key: number): boolean => {
+    if (key < 0 || (setup.causal && key > query)) return false;
+    if (setup.window === 0) return true;
+    return setup.causal ? key > query - setup.window : Math.abs(key - query) <= setup.window >> 1;
+  };
+  const queryIntegers = (index: 0 | 1): CaseTensor =>
+    ints(
+      [queries.length],
+      queries.map((query) => query[index]),
+      0,
+    );
+  return {
+    inputs: {
+      q,
+      positions: queryIntegers(1),
+      sequences: queryIntegers(0),
+      keys,
+      values,
+      slotPositions: ints([numBlocks, blockSize], slotPositions),
+      blockTable: ints([numSequences, maxBlocks], blockTable),
+      contextLengths: ints([numSequences], contextLengths),
+    },
+    scale,
+    seen(query, head) {
+      const [sequence, position] = queries[query];
+      const kvHead = Math.floor(head / (numHeads / numKvHeads));
+      const begin = (query * numHeads + head) * headDim;
+      const found: SeenKey[] = [];
+      for (const [slot, { position: keyPosition, keys, values }] of sequences[sequence].entries()) {
+        if (!isVisible(position, keyPosition)) continue;
+        let logit = 0;
+        let magnitude = 0;
+        for (let i = headDim - 1; i >= 0; i--) {
+          logit += scale * qs[begin + i] * keys[kvHead][i];
+          magnitude += scale * Math.abs(qs[begin + i] * keys[kvHead][i]);
+        }
+        // products, sums and the scale; a decoded key takes two roundings more; tanh of the cap has a slope of at most 1
+        let logitError = (headDim + 5) * arithmetic.unit * magnitude + arithmetic.tiny;
+        if (setup.softCap !== 0) {
+          logit = setup.softCap * Math.tanh(logit / setup.softCap);
+          logitError += (arithmetic.elementary + 4 * arithmetic.unit) * Math.abs(logit);
+        }
+        found.push({ slot, logit, logitError, value: values[kvHead] });
+      }
+      return found;
+    },
+  };
+}
+
+/** Softmax sums over some keys. */
+export interface AttentionSums {
+  readonly max: number;
+  readonly maxError: number;
+  /** Sum of weights relative to the maximum, and its relative error. */
+  readonly sum: number;
+  readonly sumError: number;
+  /** Weighted sum of values, and the absolute error of each. */
+  readonly weighted: Float64Array;
+  readonly weightedErrors: Float64Array;
+}
+
+/**
+ * A weight exp(d) is off by the error of its logit, the rounding of d and an elementary error for itself and for each time
+ * that a running sum may be rescaled (about the logarithm of the number of keys); sums of n terms by n roundings more.
+ */
+export function attentionSums(keys: readonly SeenKey[], valueDim: number, arithmetic: Arithmetic): AttentionSums {
+  const { unit, elementary } = arithmetic;
+  const weighted = new Float64Array(valueDim);
+  const weightedErrors = new Float64Array(valueDim);
+  const max = Math.max(...keys.map(({ logit }) => logit));
+  const numRescalings = 2 + Math.log2(keys.length + 1);
+  let sum = 0;
+  let absoluteError = 0;
+  for (const { logit, logitError, value } of keys) {
+    const weight = Math.exp(logit - max);
+    const error =
+      weight * (logitError + numRescalings * (elementary + 2 * unit) + 2 * unit * (max - logit)) + underflow;
+    sum += weight;
+    absoluteError += error;
+    for (let i = 0; i < valueDim; i++) {
+      weighted[i] += weight * value[i];
+      weightedErrors[i] += (error + (keys.length + 4) * unit * weight) * Math.abs(value[i]);
+    }
+  }
+  const maxError = Math.max(0, ...keys.map(({ logitError }) => logitError)) + unit * Math.abs(max);
+  return { max, maxError, sum, sumError: absoluteError / sum + (keys.length + 4) * unit, weighted, weightedErrors };
+}
+
+function emptyCache(dtype: DType, shape: readonly number[]): CaseTensor {
+  return { dtype, shape, bytes: new Uint8Array(sizeOf(dtype, product(shape))).fill(guardByte) };
+}
+
+function shuffled(rng: Rng, length: number): number[] {
+  const order = Array.from({ length }, (_, i) => i);
+  for (let i = length - 1; i > 0; i--) {
+    const j = rng.nextInt(i + 1);
+    [order[i], order[j]] = [order[j], order[i]];
+  }
+  return order;
+}

@@ -1,0 +1,90 @@
+/** The attention problems that every attention op is tried on. */
+import { cacheDTypes } from '@winnow/ops';
+import { dtypeInfo } from '@winnow/tensor';
+import type { AttentionSetup } from './attention-setup.js';
+import { lengths } from './values.js';
+
+const base: Omit<AttentionSetup, 'name'> = {
+  numHeads: 4,
+  numKvHeads: 2,
+  headDim: 16,
+  valueDim: 16,
+  blockSize: 8,
+  keyDType: 'f32',
+  valueDType: 'f32',
+  contextLengths: [19],
+  queries: [
+    [0, 18],
+    [0, 4],
+  ],
+  isShuffled: false,
+  causal: true,
+  window: 0,
+  softCap: 0,
+};
+
+function setup(name: string, changes: Partial<AttentionSetup>): AttentionSetup {
+  return { ...base, ...changes, name };
+}
+
+function prefill(length: number): [number, number][] {
+  return Array.from({ length }, (_, position) => [0, position]);
+}
+
+/** Three sequences, one of them empty, queries of all in turn; positions in any order and slots left empty. */
+const paged: Partial<AttentionSetup> = {
+  contextLengths: [21, 0, 40],
+  queries: [
+    [2, 39],
+    [0, 20],
+    [1, 5],
+    [2, 3],
+    [0, 0],
+  ],
+  isShuffled: true,
+};
+
+export const attentionSetups: readonly AttentionSetup[] = [
+  ...lengths.map((length) =>
+    setup(`decode after ${length}`, { contextLengths: [length], queries: [[0, Math.max(0, length - 1)]] }),
+  ),
+  ...[1, 2, 7, 8, 9, 33].map((length) =>
+    setup(`prefill of ${length}`, { contextLengths: [length], queries: prefill(length) }),
+  ),
+  setup('no queries', { queries: [] }),
+  setup('several sequences', paged),
+  ...[1, 3, 16].map((blockSize) => setup(`several sequences in blocks of ${blockSize}`, { ...paged, blockSize })),
+  ...[1, 2, 3, 8, 100].map((window) => setup(`window of ${window}`, { ...paged, window })),
+  ...[0, 1, 2, 7, 8].map((window) => setup(`bidirectional, window of ${window}`, { ...paged, causal: false, window })),
+  setup('everything out of the window', { queries: [[0, 40]], window: 4 }),
+  ...[0.5, 5, 50].map((softCap) => setup(`cap of ${softCap}`, { ...paged, softCap })),
+  setup('cap and window', { ...paged, softCap: 20, window: 5, causal: false }),
+  ...[
+    [1, 1],
+    [3, 3],
+    [5, 1],
+    [8, 2],
+    [12, 4],
+  ].map(([numHeads, numKvHeads]) =>
+    setup(`${numHeads} heads on ${numKvHeads} KV heads`, { ...paged, numHeads, numKvHeads }),
+  ),
+  ...[
+    [1, 1],
+    [2, 3],
+    [7, 8],
+    [33, 17],
+    [64, 64],
+    [80, 80],
+    [128, 96],
+  ].map(([headDim, valueDim]) => setup(`heads of ${headDim} / ${valueDim}`, { ...paged, headDim, valueDim })),
+  ...cacheDTypes.flatMap((dtype) => {
+    const dim = dtypeInfo(dtype).blockSize === 1 ? 24 : 64;
+    const dtypes = { keyDType: dtype, valueDType: dtype, headDim: dim, valueDim: dim };
+    return [
+      setup(`${dtype} cache`, { ...dtypes }),
+      setup(`${dtype} cache, several sequences`, { ...paged, ...dtypes }),
+    ];
+  }),
+  setup('q8_0 keys, f16 values', { ...paged, headDim: 32, valueDim: 20, keyDType: 'q8_0', valueDType: 'f16' }),
+  setup('bf16 keys, q4_0 values', { ...paged, headDim: 20, valueDim: 32, keyDType: 'bf16', valueDType: 'q4_0' }),
+];

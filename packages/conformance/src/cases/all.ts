@@ -1,0 +1,46 @@
+/** Every case of every op. */
+import type { KernelCase } from '../kernel-case.js';
+import { activationCases } from './activation.js';
+import { addCases } from './add.js';
+import { argMaxCases } from './arg-max.js';
+import { attentionCases } from './attention.js';
+import { attentionFinishCases } from './attention-finish.js';
+import { attentionMergeCases } from './attention-merge.js';
+import { attentionPartialCases } from './attention-partial.js';
+import { embeddingLookupCases } from './embedding-lookup.js';
+import { gatedActivationCases } from './gated-activation.js';
+import { gatherRowsCases } from './gather-rows.js';
+import { kvAppendCases } from './kv-append.js';
+import { layerNormCases } from './layer-norm.js';
+import { logSumExpCases } from './log-sum-exp.js';
+import { matmulCases } from './matmul.js';
+import { positionAppendCases } from './position-append.js';
+import { rmsNormCases } from './rms-norm.js';
+import { ropeCases } from './rope.js';
+import { softCapCases } from './soft-cap.js';
+import { softmaxCases } from './softmax.js';
+import { topKCases } from './top-k.js';
+
+/** By op name. Every op of the registry has an entry. */
+export const kernelCases: Readonly<Record<string, readonly KernelCase[]>> = {
+  'embedding-lookup': embeddingLookupCases,
+  'rms-norm': rmsNormCases,
+  'layer-norm': layerNormCases,
+  matmul: matmulCases,
+  rope: ropeCases,
+  softmax: softmaxCases,
+  activation: activationCases,
+  'gated-activation': gatedActivationCases,
+  add: addCases,
+  'soft-cap': softCapCases,
+  'gather-rows': gatherRowsCases,
+  'position-append': positionAppendCases,
+  'kv-append': kvAppendCases,
+  attention: attentionCases,
+  'attention-partial': attentionPartialCases,
+  'attention-merge': attentionMergeCases,
+  'attention-finish': attentionFinishCases,
+  'arg-max': argMaxCases,
+  'top-k': topKCases,
+  'log-sum-exp': logSumExpCases,
+};

@@ -1,0 +1,80 @@
+/** Tensors inside larger buffers with guard bands on both sides, and canary tensors around places in the arena. */
+import type { Backend, BufferHandle, ProgramBuilder, ProgramTensor } from '@winnow/ops';
+import { dtypeInfo, sizeOf, type DType } from '@winnow/tensor';
+import { product } from './values.js';
+
+/** Every byte of a guard band. As f32, f16, bf16 or a scale it is NaN, as i32 it is -1. */
+export const guardByte = 0xff;
+
+/** A buffer with its content before the run. */
+export interface GuardedBuffer {
+  readonly name: string;
+  readonly usage: 'weights' | 'kv';
+  readonly initial: Uint8Array;
+  /** Where the tensor lies between the guards, `[begin, end)`. */
+  readonly begin: number;
+  readonly end: number;
+}
+
+/** Declares a tensor as rows in the middle of a larger external buffer. */
+export function declareGuarded(
+  b: ProgramBuilder,
+  name: string,
+  usage: 'weights' | 'kv',
+  tensor: { readonly dtype: DType; readonly shape: readonly number[]; readonly bytes: Uint8Array },
+  numGuardBlocks: number,
+): { tensor: ProgramTensor; buffer: GuardedBuffer } {
+  const { dtype, shape, bytes } = tensor;
+  const { blockSize } = dtypeInfo(dtype);
+  const numBlocks = product(shape) / blockSize;
+  const all = b.external(name, usage, dtype, [numBlocks + 2 * numGuardBlocks, blockSize]);
+  const begin = sizeOf(dtype, numGuardBlocks * blockSize);
+  const initial = new Uint8Array(bytes.length + 2 * begin).fill(guardByte);
+  initial.set(bytes, begin);
+  return {
+    tensor: b.reshape(b.rows(all, numGuardBlocks, numGuardBlocks + numBlocks), shape),
+    buffer: { name, usage, initial, begin, end: begin + bytes.length },
+  };
+}
+
+/** Allocates and fills every buffer. */
+export async function allocateGuarded(
+  backend: Backend,
+  buffers: readonly GuardedBuffer[],
+): Promise<Map<string, BufferHandle>> {
+  const handles = new Map<string, BufferHandle>();
+  for (const { name, usage, initial } of buffers) {
+    const handle = backend.allocate({ sizeBytes: initial.length, usage, label: name });
+    handles.set(name, handle);
+    await backend.write(handle, 0, initial);
+  }
+  return handles;
+}
+
+/**
+ * Compares a whole buffer with what it must hold: the guards as they were, and between them `content` or the initial
+ * bytes.
+ */
+export async function checkGuarded(
+  backend: Backend,
+  handle: BufferHandle,
+  { name, initial, begin, end }: GuardedBuffer,
+  content: Uint8Array = initial.subarray(begin, end),
+): Promise<string[]> {
+  const found = new Uint8Array(initial.length);
+  await backend.read(handle, 0, found);
+  const failures: string[] = [];
+  for (let i = 0; i < found.length; i++) {
+    const expected = i < begin || i >= end ? guardByte : content[i - begin];
+    if (found[i] === expected) continue;
+    const where = i < begin || i >= end ? 'guard band' : 'content';
+    failures.push(`${name}: ${where} changed, byte ${i - begin} is ${found[i]} instead of ${expected}`);
+    break;
+  }
+  return failures;
+}
+
+/** Floats of a canary: no two neighbours alike, nothing that a kernel would produce. */
+export function canaryValues(length: number): Float32Array {
+  return Float32Array.from({ length }, (_, i) => -123456 - (i % 7919));
+}

@@ -1,0 +1,171 @@
+/**
+ * One op in a program that makes every kind of damage visible. Inputs lie between guard bands; outputs lie in memory that
+ * a record before left full of NaN, between canaries that are read back; nothing but the output may change.
+ *
+ * The arena around an output of S bytes is made by order and lifetime alone: canary, hole, canary of S bytes each are
+ * written in this order, the holes die before the op, and the planner gives the place of each to an output. An output
+ * that takes over the memory of an input has that input in the middle instead.
+ */
+import { opSpec, ProgramBuilder, type Attributes, type Program, type ProgramTensor, type TensorRef } from '@winnow/ops';
+import { sizeOf } from '@winnow/tensor';
+import { canaryValues, declareGuarded, type GuardedBuffer } from './guarded-memory.js';
+import type { CaseTensor, KernelData } from './kernel-case.js';
+import { floats, integersOf, ints, product } from './values.js';
+
+/** A case as a program with its memory and scalars. */
+export interface KernelProgram {
+  readonly program: Program;
+  readonly buffers: readonly GuardedBuffer[];
+  /** Values of scalar slots and symbols by name. */
+  readonly scalars: ReadonlyMap<string, Int32Array>;
+  /** Canaries by output name. */
+  readonly canaries: ReadonlyMap<string, Float32Array>;
+}
+
+/** Whether the case has axes that can be symbols. */
+export function hasDynamicSizes({ inputs }: KernelData): boolean {
+  return Object.values(inputs).some(({ tokenAxis }) => tokenAxis !== undefined);
+}
+
+/** Start of arena tensors and thus the size to which they are rounded up. */
+const arenaAlignment = 64;
+/** How much larger the capacity of `T` is than its value. */
+const spareTokens = 3;
+
+/**
+ * @param isDynamic whether sizes are symbols and inputs lie in the arena and the scalar block
+ * @param numGuardBlocks blocks of each guard band: other numbers give other alignments
+ */
+export function buildKernelProgram(
+  op: string,
+  attributes: Attributes,
+  data: KernelData,
+  isDynamic: boolean,
+  numGuardBlocks: number,
+): KernelProgram {
+  const assembly = { op, attributes, data, isDynamic, numGuardBlocks };
+  const { program } = assemble(assembly, undefined);
+  const sizes = [...program.outputs].map(([name, { dtype, shape }]): [string, number] => {
+    const numValues = product(
+      shape.map((dim) => (typeof dim === 'number' ? dim : (program.symbols.get(dim) as number))),
+    );
+    return [name, Math.max(arenaAlignment, Math.ceil(sizeOf(dtype, numValues) / arenaAlignment) * arenaAlignment)];
+  });
+  return assemble(assembly, new Map(sizes));
+}
+
+interface Assembly {
+  readonly op: string;
+  readonly attributes: Attributes;
+  readonly data: KernelData;
+  readonly isDynamic: boolean;
+  readonly numGuardBlocks: number;
+}
+
+/** @param outputBytes the bytes of each output in the arena; without it there are no canaries, to find just that */
+function assemble(
+  { op, attributes, data, isDynamic, numGuardBlocks }: Assembly,
+  outputBytes: ReadonlyMap<string, number> | undefined,
+): KernelProgram {
+  const numTokens = tokensOf(data);
+  const b = new ProgramBuilder(isDynamic ? { T: numTokens + spareTokens } : {});
+  const buffers: GuardedBuffer[] = [];
+  const scalars = new Map<string, Int32Array>();
+  if (isDynamic) scalars.set('T', Int32Array.of(numTokens));
+  const declare = (name: string, usage: 'weights' | 'kv', tensor: CaseTensor): ProgramTensor => {
+    const declared = declareGuarded(b, name, usage, tensor, numGuardBlocks);
+    buffers.push(declared.buffer);
+    return declared.tensor;
+  };
+  const scalar = (name: string, shape: readonly (number | string)[], values: Int32Array): ProgramTensor => {
+    scalars.set(name, values);
+    return b.scalar(name, shape);
+  };
+  const shared = new Map<string, ProgramTensor>();
+  const once = (name: string, make: () => ProgramTensor): ProgramTensor => {
+    const tensor = shared.get(name) ?? make();
+    shared.set(name, tensor);
+    return tensor;
+  };
+  const constant = (name: string, values: Float32Array): ProgramTensor => {
+    const x = once(name, () => declare(name, 'weights', floats([1, values.length], values)));
+    const rows = once('first row', () => declare('first row', 'weights', ints([1], [0])));
+    return b.activation('gather-rows', { x, rows });
+  };
+  const canaries = new Map<string, Float32Array>();
+  const canary = (name: string, length: number): void => {
+    const values = canaryValues(length);
+    canaries.set(name, values);
+    b.output(name, constant(`canary.${length}`, values));
+  };
+  const gather = (name: string, tensor: CaseTensor): ProgramTensor => {
+    const rowLength = product(tensor.shape.filter((_, axis) => axis !== tensor.tokenAxis));
+    const x = declare(name, 'weights', { ...tensor, shape: [numTokens, rowLength] });
+    const rows = once('rows', () =>
+      scalar(
+        'rows',
+        ['T'],
+        Int32Array.from({ length: numTokens }, (_, t) => t),
+      ),
+    );
+    return b.reshape(b.activation('gather-rows', { x, rows }), symbolic(tensor));
+  };
+
+  const spec = opSpec(op);
+  const aliased = new Set(isDynamic ? Object.values(spec.outputs).map(({ mayAlias }) => mayAlias) : []);
+  const inputs: Record<string, ProgramTensor> = {};
+  const late = new Map<string, CaseTensor>();
+  for (const [name, tensor] of Object.entries(data.inputs)) {
+    const usage = name === 'keys' || name === 'values' || name === 'slotPositions' ? 'kv' : 'weights';
+    const isArena = isDynamic && tensor.dtype === 'f32' && tensor.tokenAxis !== undefined;
+    const isScalar = isDynamic && tensor.dtype === 'i32' && usage === 'weights';
+    if (isArena && aliased.has(name)) late.set(name, tensor);
+    else if (isArena) inputs[name] = gather(name, tensor);
+    else if (isScalar) inputs[name] = scalar(name, symbolic(tensor), integersOf(tensor));
+    else inputs[name] = declare(name, usage, tensor);
+  }
+  const updated: Record<string, ProgramTensor> = {};
+  for (const [name, tensor] of Object.entries(data.updated ?? {})) updated[name] = declare(name, 'kv', tensor);
+
+  const holes: ProgramTensor[] = [];
+  for (const [name, { updates, mayAlias = '' }] of Object.entries(spec.outputs)) {
+    if (updates === true) continue;
+    const numFloats = (outputBytes?.get(name) ?? arenaAlignment) / 4;
+    const source = late.get(mayAlias);
+    if (outputBytes !== undefined) canary(`canary before ${name}`, numFloats);
+    if (source !== undefined) inputs[mayAlias] = gather(mayAlias, source);
+    else holes.push(constant(`poison.${numFloats}`, new Float32Array(numFloats).fill(NaN)));
+    if (outputBytes !== undefined) canary(`canary after ${name}`, numFloats);
+  }
+  const rows = once('first row', () => declare('first row', 'weights', ints([1], [0])));
+  for (const x of holes) b.activation('gather-rows', { x, rows }); // their last use: here the holes open
+  const outputs = b.append(op, inputs, attributes, updated);
+  for (const [name, tensor] of Object.entries(outputs)) if (!(name in updated)) b.output(name, tensor);
+  return { program: b.build(), buffers, scalars, canaries };
+}
+
+/** Canaries that touch an output in the arena: the proof that the layout is as the header of this file says. */
+export function canaryNeighbours(
+  { program, canaries }: KernelProgram,
+  output: string,
+): { before: boolean; after: boolean } {
+  const ref = program.outputs.get(output) as TensorRef;
+  const sizeOfCanary = (canaries.get(`canary before ${output}`) as Float32Array).length * 4;
+  const starts = [...canaries].map(([name, values]) => [
+    (program.outputs.get(name) as TensorRef).byteOffset,
+    values.length * 4,
+  ]);
+  return {
+    before: starts.some(([begin, sizeBytes]) => begin + sizeBytes === ref.byteOffset),
+    after: starts.some(([begin]) => begin === ref.byteOffset + sizeOfCanary),
+  };
+}
+
+function tokensOf({ inputs }: KernelData): number {
+  for (const { shape, tokenAxis } of Object.values(inputs)) if (tokenAxis !== undefined) return shape[tokenAxis];
+  return 0;
+}
+
+function symbolic({ shape, tokenAxis }: CaseTensor): (number | string)[] {
+  return shape.map((dim, axis) => (axis === tokenAxis ? 'T' : dim));
+}
