@@ -2,7 +2,7 @@ import type { RequestListener } from 'node:http';
 import { IoError, ReleasedError } from '@winnow/tensor';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { httpSource, readBytes, type ByteSource, type HttpSourceOptions } from './index.js';
-import { serveBytes, type TestServer } from '../test/server.js';
+import { serveBytes, type TestServer } from '@winnow/test-utils';
 
 const content = Uint8Array.from({ length: 5000 }, (_, index) => (index * 31 + (index >> 8)) & 255);
 let server: TestServer;

@@ -8,7 +8,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { ByteSource } from './byte-source.js';
 import { blobSource, httpSource, memorySource, readBytes, sliceSource } from './index.js';
 import { fileSource } from './index.node.js';
-import { serveBytes, type TestServer } from '../test/server.js';
+import { serveBytes, type TestServer } from '@winnow/test-utils';
 
 const sizeBytes = 1000;
 const content = Uint8Array.from({ length: sizeBytes }, (_, index) => (index * 7 + (index >> 8)) & 255);

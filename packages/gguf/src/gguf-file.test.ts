@@ -1,3 +1,4 @@
+import { fileURLToPath } from 'node:url';
 import { readFileSync } from 'node:fs';
 import { blobSource, memorySource } from '@winnow/bytes';
 import { FormatError, IoError, ReleasedError } from '@winnow/tensor';
@@ -135,7 +136,7 @@ describe('openGguf', () => {
 
 describe('openGgufFile', () => {
   it('opens a path', async () => {
-    const file = await openGgufFile(fixture.pathname);
+    const file = await openGgufFile(fileURLToPath(fixture));
     const tensor = file.tensors.get('output_norm.weight')!;
     const data = new Uint8Array(tensor.sizeBytes);
     await tensor.read(data);

@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { FormatError, IoError, ReleasedError } from '@winnow/tensor';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { serveBytes, type TestServer } from '../test/server.js';
+import { serveBytes, type TestServer } from '@winnow/test-utils';
 import { filler, ggufBytes } from '../test/support.js';
 import { openGgufUrl } from './index.js';
 

@@ -1,1 +1,2 @@
 export { repoRoot, sharedDataPath } from './shared-data.js';
+export { serveBytes, type TestServer } from './serve-bytes.js';
