@@ -1,0 +1,240 @@
+/** The interpreter: every thread walks the same plan and takes its units of every record. */
+import {
+  DONE,
+  GENERATION,
+  JOB,
+  JOB_PLAN,
+  JOB_PROFILE,
+  MIN_WORK,
+  PLAN_BYTES,
+} from './layout';
+import { attention, attentionPartial } from './ops/attention';
+import { attentionFinish, attentionMerge } from './ops/attention-states';
+import { embeddingLookup } from './ops/embedding-lookup';
+import { matmul } from './ops/matmul';
+import { layerNorm, rmsNorm } from './ops/norms';
+import { activation, add, gatedActivation, softCap } from './ops/pointwise';
+import { argMax, logSumExp, softmax } from './ops/reductions';
+import { rope } from './ops/rope';
+import { gatherRows, kvAppend, positionAppend } from './ops/rows';
+import { topK } from './ops/top-k';
+import { countElements, dim, enterJob, enterRecord, opcodeAt } from './record';
+import { awaitJob, enterThreads, finishJob, recordBarrier, setSerial, takeUnits } from './threads';
+
+declare function now(): f64;
+declare function jobDone(generation: i32): void;
+
+/** Inputs and outputs of each op, in the order of the opcodes. */
+function numTensors(opcode: i32): i32 {
+  switch (opcode) {
+    case 0:
+      return 3; // embedding-lookup
+    case 1:
+      return 3; // rms-norm
+    case 2:
+      return 4; // layer-norm
+    case 3:
+      return 4; // matmul
+    case 4:
+      return 4; // rope
+    case 5:
+    case 6:
+      return 2; // softmax, activation
+    case 7:
+    case 8:
+      return 3; // gated-activation, add
+    case 9:
+      return 2; // soft-cap
+    case 10:
+    case 11:
+      return 3; // gather-rows, position-append
+    case 12:
+      return 5; // kv-append
+    case 13:
+      return 9; // attention
+    case 14:
+      return 11; // attention-partial
+    case 15:
+      return 9; // attention-merge
+    case 16:
+      return 3; // attention-finish
+    case 17:
+      return 2; // arg-max
+    case 18:
+      return 3; // top-k
+    case 19:
+      return 2; // log-sum-exp
+    default:
+      return unreachable();
+  }
+}
+
+/** Whether a record is too small to be shared. */
+function isSmall(opcode: i32): bool {
+  let work: f64;
+  switch (opcode) {
+    case 3:
+      work = 0.25 * <f64>dim(0, 0) * <f64>dim(1, 0) * <f64>dim(1, 1);
+      break;
+    case 11:
+      return true;
+    case 13:
+    case 14:
+      // every slot that the longest sequence may use counts
+      work = 0.5 * <f64>countElements(0) * <f64>dim(6, 1) * <f64>dim(3, 2);
+      break;
+    case 2:
+    case 1:
+    case 4:
+    case 6:
+    case 7:
+      work = 2 * <f64>countElements(0);
+      break;
+    case 0:
+    case 10:
+      work = <f64>countElements(2);
+      break;
+    case 15:
+      work = <f64>countElements(2);
+      break;
+    case 16:
+      work = <f64>countElements(1);
+      break;
+    default:
+      work = <f64>countElements(0);
+  }
+  return work < <f64>load<i32>(MIN_WORK);
+}
+
+function execute(opcode: i32): void {
+  switch (opcode) {
+    case 0:
+      embeddingLookup();
+      return;
+    case 1:
+      rmsNorm();
+      return;
+    case 2:
+      layerNorm();
+      return;
+    case 3:
+      matmul();
+      return;
+    case 4:
+      rope();
+      return;
+    case 5:
+      softmax();
+      return;
+    case 6:
+      activation();
+      return;
+    case 7:
+      gatedActivation();
+      return;
+    case 8:
+      add();
+      return;
+    case 9:
+      softCap();
+      return;
+    case 10:
+      gatherRows();
+      return;
+    case 11:
+      positionAppend();
+      return;
+    case 12:
+      kvAppend();
+      return;
+    case 13:
+      attention();
+      return;
+    case 14:
+      attentionPartial();
+      return;
+    case 15:
+      attentionMerge();
+      return;
+    case 16:
+      attentionFinish();
+      return;
+    case 17:
+      argMax();
+      return;
+    case 18:
+      topK();
+      return;
+    case 19:
+      logSumExp();
+      return;
+    default:
+      unreachable();
+  }
+}
+
+/** Runs records `[begin, end)` of the job in the control words; when it is cancelled on the way, says so there. */
+function runRecords(thread: i32): void {
+  const job = <usize>load<u32>(JOB);
+  const begin = load<i32>(JOB, 4);
+  const end = load<i32>(JOB, 8);
+  const plan = <usize>load<u32>(job, JOB_PLAN);
+  const profile = <usize>load<u32>(job, JOB_PROFILE);
+  enterJob(job, thread);
+  let wasSmall = false;
+  let start: f64 = profile != 0 ? now() : 0;
+  for (let record = begin; record < end; record++) {
+    const entry = plan + <usize>record * PLAN_BYTES;
+    const opcode = opcodeAt(entry);
+    enterRecord(entry, numTensors(opcode));
+    const small = isSmall(opcode);
+    if (record > begin && !(small && wasSmall) && !recordBarrier()) {
+      store<i32>(JOB, 1, 12);
+      return;
+    }
+    if (profile != 0 && record > begin && thread == 0) start = lap(profile, record - 1, start);
+    setSerial(small);
+    if (!small || thread == 0) execute(opcode);
+    wasSmall = small;
+  }
+  if (profile != 0) {
+    recordBarrier();
+    if (thread == 0) lap(profile, end - 1, start);
+  }
+}
+
+/** Adds the time since `start` to a record. */
+function lap(profile: usize, record: i32, start: f64): f64 {
+  const time = now();
+  const at = profile + (<usize>record << 3);
+  store<f64>(at, load<f64>(at) + (time - start));
+  return time;
+}
+
+/** A worker's whole life: jobs, one after the other, until the host wants it to leave. */
+export function serve(thread: i32, numThreads: i32): void {
+  enterThreads(thread, numThreads);
+  let generation = 0;
+  for (;;) {
+    const next = awaitJob(generation);
+    if (next < 0) return;
+    generation = next;
+    runRecords(thread);
+    if (finishJob(generation)) {
+      atomic.notify(DONE, -1);
+      jobDone(generation);
+    }
+  }
+}
+
+/** Runs the job in the control words on the calling thread alone. */
+export function runAlone(): void {
+  enterThreads(0, 1);
+  runRecords(0);
+  atomic.store<i32>(DONE, atomic.load<i32>(GENERATION));
+}
+
+/** End of this module's constants, for a check when it is built. */
+export function constantsEnd(): usize {
+  return __heap_base;
+}

@@ -1,0 +1,316 @@
+/**
+ * Dense attention over a paged cache: online softmax over chunks of keys, eight queries side by side in registers. All
+ * query heads of a KV head, and up to LANES queries, are computed together, so that each K and V row is read once.
+ * Units: (token tile, KV head and head tile, part of the context). `attention` of few tokens splits long contexts into
+ * parts as well and merges their states; the cut depends on shapes and context lengths alone.
+ * Tensors: q, positions, sequences, keys, values, slotPositions, blockTable, contextLengths, then y or m, l, o.
+ */
+import { F32, bytesOf, decode } from '../decode';
+import { addressOf, attributeF, attributeI, dim, dtypeOf, localScratch, sharedScratch } from '../record';
+import { exp4, tanh4 } from '../simd';
+import { phaseBarrier, takeUnits } from '../threads';
+import { tileColumns, tileRows } from '../tiles';
+import { attendSlowly } from './attention-exact';
+import { mergeRows } from './attention-states';
+
+/** Most queries of one unit. */
+export const LANES: i32 = 64;
+/** Most keys of one chunk. */
+const CHUNK: i32 = 64;
+/** Up to so many tokens a long context is split among threads. */
+const MAX_SPLIT_TOKENS: i32 = 8;
+const MAX_PARTS: i32 = 16;
+/** Slots of a part, at least. */
+const MIN_PART: i32 = 256;
+
+const NO_POSITION: i32 = -0x40000000;
+const FAR: i32 = 0x3fffffff;
+
+// where a unit's states go
+let stateM: usize = 0;
+let stateL: usize = 0;
+let stateO: usize = 0;
+let isFinal: bool = false;
+
+export function attention(): void {
+  const numTokens = dim(0, 0);
+  const numHeads = dim(0, 1);
+  const valueDim = dim(4, 3);
+  const numParts = numTokens <= MAX_SPLIT_TOKENS ? splitOf(numTokens) : 1;
+  isFinal = numParts == 1;
+  const numRows = <usize>(numParts * numTokens * numHeads);
+  stateM = sharedScratch();
+  stateL = stateM + (numRows << 2);
+  stateO = isFinal ? addressOf(8) : stateL + (numRows << 2);
+  attendParts(numParts, true);
+  if (isFinal) return;
+  phaseBarrier();
+  const rows = numTokens * numHeads;
+  for (let row = takeUnits(1); row < rows; row = takeUnits(1)) {
+    mergeRows(stateM, stateL, stateO, numParts, rows, row, valueDim);
+    finishRow(stateM, stateL, stateO, row, addressOf(8), valueDim);
+  }
+}
+
+export function attentionPartial(): void {
+  isFinal = false;
+  stateM = addressOf(8);
+  stateL = addressOf(9);
+  stateO = addressOf(10);
+  attendParts(attributeI(4), false);
+}
+
+function splitOf(numTokens: i32): i32 {
+  let longest = 0;
+  for (let t = 0; t < numTokens; t++) longest = max<i32>(longest, contextOf(t));
+  return max<i32>(1, min<i32>(MAX_PARTS, longest / MIN_PART));
+}
+
+function sequenceOf(token: i32): i32 {
+  return load<i32>(addressOf(2) + (<usize>token << 2));
+}
+function contextOf(token: i32): i32 {
+  return load<i32>(addressOf(7) + (<usize>sequenceOf(token) << 2));
+}
+function positionOf(token: i32): i32 {
+  return load<i32>(addressOf(1) + (<usize>token << 2));
+}
+
+/** `y = o / l` of one row; zeros where no key was seen. */
+export function finishRow(m: usize, l: usize, o: usize, row: i32, y: usize, valueDim: i32): void {
+  const sum = load<f32>(l + (<usize>row << 2));
+  const factor: f32 = sum == 0 ? 0 : 1 / sum;
+  const at = <usize>row * <usize>valueDim << 2;
+  for (let i = at; i < at + (<usize>valueDim << 2); i += 4) store<f32>(y + i, load<f32>(o + i) * factor);
+}
+
+function attendParts(numParts: i32, isAligned: bool): void {
+  const numTokens = dim(0, 0);
+  const numHeads = dim(0, 1);
+  const numKvHeads = dim(3, 1);
+  const groupSize = numHeads / numKvHeads;
+  const headTile = min<i32>(groupSize, LANES);
+  const numHeadTiles = (groupSize + headTile - 1) / headTile;
+  const tokenTile = max<i32>(1, LANES / headTile);
+  const numTokenTiles = (numTokens + tokenTile - 1) / tokenTile;
+  const numUnits = numTokenTiles * numKvHeads * numHeadTiles * numParts;
+  for (let unit = takeUnits(1); unit < numUnits; unit = takeUnits(1)) {
+    const part = unit % numParts;
+    let rest = unit / numParts;
+    const tileOfHead = rest % numHeadTiles;
+    rest /= numHeadTiles;
+    const kvHead = rest % numKvHeads;
+    // the last tokens of a prompt see the most keys: they go first
+    const tile = numTokenTiles - 1 - rest / numKvHeads;
+    const lastToken = min<i32>(numTokens, (tile + 1) * tokenTile);
+    const firstHead = kvHead * groupSize + tileOfHead * headTile;
+    const lastHead = min<i32>((kvHead + 1) * groupSize, firstHead + headTile);
+    let t = tile * tokenTile;
+    while (t < lastToken) {
+      let end = t + 1;
+      while (end < lastToken && sequenceOf(end) == sequenceOf(t)) end++;
+      const context = contextOf(t);
+      let length = (context + numParts - 1) / numParts;
+      if (isAligned) length = (length + CHUNK - 1) & -CHUNK;
+      const begin = min<i32>(context, part * length);
+      attendTile(t, end, kvHead, firstHead, lastHead, begin, min<i32>(context, begin + length), part);
+      t = end;
+    }
+  }
+}
+
+/** The states of tokens `[t0, t1)`, heads `[h0, h1)` of one KV head over logical slots `[begin, end)`. */
+function attendTile(t0: i32, t1: i32, kvHead: i32, h0: i32, h1: i32, begin: i32, end: i32, part: i32): void {
+  const numHeads = dim(0, 1);
+  const headDim = dim(0, 2);
+  const numKvHeads = dim(3, 1);
+  const blockSize = dim(3, 2);
+  const valueDim = dim(4, 3);
+  const maxBlocks = dim(6, 1);
+  const keyType = dtypeOf(3);
+  const valueType = dtypeOf(4);
+  const keyBytes = bytesOf(keyType, headDim);
+  const valueBytes = bytesOf(valueType, valueDim);
+  const scale = f32x4.splat(attributeF(0));
+  const isCausal = attributeI(1) != 0;
+  const window = attributeI(2);
+  const softCap = attributeF(3);
+  const reach = window == 0 ? FAR : isCausal ? window - 1 : window >> 1;
+  const lead = isCausal ? 0 : -reach;
+  const tileHeads = h1 - h0;
+  const numLanes = (t1 - t0) * tileHeads;
+  const numPanels = (numLanes + 7) >> 3;
+  const paddedDim = (valueDim + 3) & ~3;
+
+  // scratch: queries [panel][H][8], outputs [panel][D][8], m, l and positions per lane, logits [CHUNK][8], K, V
+  const queries = localScratch();
+  const queryBytes = <usize>headDim << 5;
+  const outputs = queries + <usize>(LANES >> 3) * queryBytes;
+  const outputBytes = <usize>paddedDim << 5;
+  const maxima = outputs + <usize>(LANES >> 3) * outputBytes;
+  const sums = maxima + <usize>LANES * 4;
+  const lanePositions = sums + <usize>LANES * 4;
+  const logits = lanePositions + <usize>LANES * 4;
+  const keyRows = logits + <usize>(CHUNK + 4) * 32;
+  const valueRows = keyRows + <usize>CHUNK * (<usize>headDim << 2);
+
+  let firstPosition = i32.MAX_VALUE;
+  let lastPosition = i32.MIN_VALUE;
+  for (let lane = 0; lane < numPanels << 3; lane++) {
+    const to = queries + <usize>(lane >> 3) * queryBytes + (<usize>(lane & 7) << 2);
+    store<f32>(maxima + (<usize>lane << 2), -Infinity);
+    store<f32>(sums + (<usize>lane << 2), 0);
+    if (lane >= numLanes) {
+      store<i32>(lanePositions + (<usize>lane << 2), NO_POSITION);
+      for (let i = 0; i < headDim; i++) store<f32>(to + (<usize>i << 5), 0);
+      continue;
+    }
+    const token = t0 + lane / tileHeads;
+    const head = h0 + lane % tileHeads;
+    const position = positionOf(token);
+    firstPosition = min<i32>(firstPosition, position);
+    lastPosition = max<i32>(lastPosition, position);
+    store<i32>(lanePositions + (<usize>lane << 2), position);
+    const from = addressOf(0) + (<usize>(token * numHeads + head) * <usize>headDim << 2);
+    for (let i = 0; i < headDim; i++) store<f32>(to + (<usize>i << 5), load<f32>(from + (<usize>i << 2)));
+  }
+  memory.fill(outputs, 0, <usize>numPanels * outputBytes);
+
+  let slot = begin;
+  while (slot < end) {
+    const block = load<i32>(addressOf(6) + (<usize>(sequenceOf(t0) * maxBlocks + slot / blockSize) << 2));
+    const offset = slot % blockSize;
+    const count = min<i32>(min<i32>(CHUNK, blockSize - offset), end - slot);
+    slot += count;
+    const positions = addressOf(5) + (<usize>(block * blockSize + offset) << 2);
+    let low = i32.MAX_VALUE;
+    let high = i32.MIN_VALUE;
+    for (let j = 0; j < count; j++) {
+      const position = load<i32>(positions + (<usize>j << 2));
+      if (position < 0) continue;
+      low = min<i32>(low, position);
+      high = max<i32>(high, position);
+    }
+    if (high < 0 || firstPosition - high > reach || low - lastPosition > -lead) continue;
+    const row = <usize>(block * numKvHeads + kvHead) * <usize>blockSize + <usize>offset;
+    let keys = addressOf(3) + row * keyBytes;
+    let values = addressOf(4) + row * valueBytes;
+    if (keyType != F32) {
+      decode(keyType, keys, keyRows, count * headDim);
+      keys = keyRows;
+    }
+    if (valueType != F32) {
+      decode(valueType, values, valueRows, count * valueDim);
+      values = valueRows;
+    }
+    const keyStride = <usize>headDim << 2;
+    for (let panel = 0; panel < numPanels; panel++) {
+      const q = queries + <usize>panel * queryBytes;
+      const lanes = <usize>panel << 5;
+      for (let j = 0; j < count; j += 4) {
+        const last = count - 1;
+        tileRows(
+          logits + (<usize>j << 5),
+          keys + <usize>j * keyStride,
+          keys + <usize>min<i32>(j + 1, last) * keyStride,
+          keys + <usize>min<i32>(j + 2, last) * keyStride,
+          keys + <usize>min<i32>(j + 3, last) * keyStride,
+          q,
+          headDim,
+          false,
+        );
+      }
+      const oldLow = v128.load(maxima + lanes);
+      const oldHigh = v128.load(maxima + lanes, 16);
+      let maxLow = oldLow;
+      let maxHigh = oldHigh;
+      const posLow = v128.load(lanePositions + lanes);
+      const posHigh = v128.load(lanePositions + lanes, 16);
+      for (let j = 0; j < count; j++) {
+        const at = logits + (<usize>j << 5);
+        const position = load<i32>(positions + (<usize>j << 2));
+        let a = f32x4.mul(v128.load(at), scale);
+        let b = f32x4.mul(v128.load(at, 16), scale);
+        if (softCap != 0) {
+          const cap = f32x4.splat(softCap);
+          a = f32x4.mul(cap, tanh4(f32x4.div(a, cap)));
+          b = f32x4.mul(cap, tanh4(f32x4.div(b, cap)));
+        }
+        a = mask(a, posLow, position, lead, reach);
+        b = mask(b, posHigh, position, lead, reach);
+        v128.store(at, a);
+        v128.store(at, b, 16);
+        maxLow = f32x4.max(maxLow, a);
+        maxHigh = f32x4.max(maxHigh, b);
+      }
+      v128.store(maxima + lanes, maxLow);
+      v128.store(maxima + lanes, maxHigh, 16);
+      // a lane that saw nothing yet keeps -Infinity: subtract zero there
+      const none = f32x4.splat(-Infinity);
+      const shiftLow = v128.andnot(maxLow, f32x4.eq(maxLow, none));
+      const shiftHigh = v128.andnot(maxHigh, f32x4.eq(maxHigh, none));
+      const factorLow = exp4(f32x4.sub(oldLow, shiftLow));
+      const factorHigh = exp4(f32x4.sub(oldHigh, shiftHigh));
+      let sumLow = f32x4.mul(v128.load(sums + lanes), factorLow);
+      let sumHigh = f32x4.mul(v128.load(sums + lanes, 16), factorHigh);
+      for (let j = 0; j < count; j++) {
+        const at = logits + (<usize>j << 5);
+        const a = exp4(f32x4.sub(v128.load(at), shiftLow));
+        const b = exp4(f32x4.sub(v128.load(at, 16), shiftHigh));
+        v128.store(at, a);
+        v128.store(at, b, 16);
+        sumLow = f32x4.add(sumLow, a);
+        sumHigh = f32x4.add(sumHigh, b);
+      }
+      v128.store(sums + lanes, sumLow);
+      v128.store(sums + lanes, sumHigh, 16);
+      const out = outputs + <usize>panel * outputBytes;
+      for (let d = 0; d < valueDim; d += 4) {
+        const at = <usize>d << 2;
+        tileColumns(out + (at << 3), values + at, <usize>valueDim << 2, logits, count, factorLow, factorHigh);
+      }
+    }
+  }
+
+  const numTokens = dim(0, 0);
+  for (let lane = 0; lane < numLanes; lane++) {
+    const token = t0 + lane / tileHeads;
+    const head = h0 + lane % tileHeads;
+    const from = outputs + <usize>(lane >> 3) * outputBytes + (<usize>(lane & 7) << 2);
+    let m = load<f32>(maxima + (<usize>lane << 2));
+    let l = load<f32>(sums + (<usize>lane << 2));
+    const row = isFinal ? token * numHeads + head : (part * numTokens + token) * numHeads + head;
+    const to = stateO + (<usize>row * <usize>valueDim << 2);
+    let check: f32 = m + l;
+    if (m == -Infinity) check = l;
+    const factor: f32 = !isFinal ? 1 : l == 0 ? 0 : 1 / l;
+    for (let i: usize = 0; i < <usize>valueDim; i++) {
+      const value = load<f32>(from + (i << 5));
+      check += value;
+      store<f32>(to + (i << 2), value * factor);
+    }
+    if (!(abs<f32>(check) < Infinity)) {
+      // something is not finite: what unseen slots hold may have come in, so this query is computed one key at a time
+      attendSlowly(token, head, kvHead, begin, end, reach, lead, to, localScratch());
+      m = load<f32>(localScratch());
+      l = load<f32>(localScratch(), 4);
+      if (isFinal) {
+        const rescale: f32 = l == 0 ? 0 : 1 / l;
+        for (let i: usize = 0; i < <usize>valueDim; i++) store<f32>(to + (i << 2), load<f32>(to + (i << 2)) * rescale);
+      }
+      // the scratch of the queries was overwritten, but no lane needs it any more
+    }
+    if (!isFinal) {
+      store<f32>(stateM + (<usize>row << 2), m);
+      store<f32>(stateL + (<usize>row << 2), l);
+    }
+  }
+}
+
+/** -Infinity where a lane does not see the key. */
+function mask(logit: v128, lanePositions: v128, position: i32, lead: i32, reach: i32): v128 {
+  if (position < 0) return f32x4.splat(-Infinity);
+  const distance = i32x4.sub(lanePositions, i32x4.splat(position));
+  const isSeen = v128.and(i32x4.ge_s(distance, i32x4.splat(lead)), i32x4.le_s(distance, i32x4.splat(reach)));
+  return v128.bitselect(logit, f32x4.splat(-Infinity), isSeen);
+}

@@ -1,0 +1,3 @@
+export function unpackRow(dtype: i32, group: usize, row: i32, to: usize, count: i32): void {
+  unreachable();
+}

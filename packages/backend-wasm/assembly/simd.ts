@@ -1,0 +1,101 @@
+/** Small vector verbs that kernels are written in. */
+
+/** `a * b + c`; one rounding or two, as the build and the machine have it. */
+export function fma(a: v128, b: v128, c: v128): v128 {
+  if (ASC_FEATURE_RELAXED_SIMD) return f32x4.relaxed_madd(a, b, c);
+  return f32x4.add(f32x4.mul(a, b), c);
+}
+
+/** Sum of the four lanes, pairwise. */
+export function sum4(v: v128): f32 {
+  const pair = f32x4.add(v, i8x16.shuffle(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15));
+  return f32x4.extract_lane(pair, 0) + f32x4.extract_lane(pair, 1);
+}
+
+export function sum2(v: v128): f64 {
+  return f64x2.extract_lane(v, 0) + f64x2.extract_lane(v, 1);
+}
+
+/** Upper two f32 lanes as f64. */
+export function promoteHigh(v: v128): v128 {
+  return f64x2.promote_low_f32x4(i8x16.shuffle(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15));
+}
+
+/** Maximum of the four lanes; NaN when one is NaN. */
+export function max4(v: v128): f32 {
+  return max<f32>(
+    max<f32>(f32x4.extract_lane(v, 0), f32x4.extract_lane(v, 1)),
+    max<f32>(f32x4.extract_lane(v, 2), f32x4.extract_lane(v, 3)),
+  );
+}
+
+/** Four binary16 numbers in the low halves of i32 lanes, as f32: exact, denormals, Inf and NaN included. */
+export function halfToFloat4(h: v128): v128 {
+  const magnitude = i32x4.shl(v128.and(h, i32x4.splat(0x7fff)), 13);
+  const sign = i32x4.shl(v128.and(h, i32x4.splat(0x8000)), 16);
+  const isSmall = i32x4.lt_s(magnitude, i32x4.splat(0x00800000));
+  const isSpecial = i32x4.gt_s(magnitude, i32x4.splat(0x0f7fffff));
+  const normal = i32x4.add(magnitude, i32x4.splat(0x38000000));
+  const small = f32x4.sub(i32x4.add(magnitude, i32x4.splat(0x38800000)), f32x4.splat(6.103515625e-5));
+  const special = v128.and(isSpecial, i32x4.splat(0x38000000));
+  return v128.or(sign, i32x4.add(v128.bitselect(small, normal, isSmall), special));
+}
+
+export function halfToFloat(bits: u32): f32 {
+  return f32x4.extract_lane(halfToFloat4(i32x4.splat(bits)), 0);
+}
+
+/** Nearest binary16, ties to even, as the codec of `@winnow/tensor` rounds. */
+export function floatToHalf(value: f32): u32 {
+  const bits = reinterpret<u32>(value);
+  const sign = (bits >> 16) & 0x8000;
+  const magnitude = bits & 0x7fffffff;
+  if (magnitude > 0x7f800000) return sign | 0x7e00 | ((magnitude >> 13) & 0x3ff);
+  if (magnitude >= 0x477ff000) return sign | 0x7c00;
+  if (magnitude < 0x38800000) {
+    // denormal: adding 0.5 aligns the binary point with the last bit of binary16
+    const aligned = reinterpret<u32>(reinterpret<f32>(magnitude) + <f32>0.5);
+    return sign | (aligned - 0x3f000000);
+  }
+  const odd = (magnitude >> 13) & 1;
+  return sign | ((magnitude - 0x38000000 + 0xfff + odd) >> 13);
+}
+
+/**
+ * exp of four numbers, relative error below 1.5e-7, 0 and Inf beyond the range, NaN stays. Range reduction by a two-part
+ * ln 2 and a polynomial of degree 7; coefficients: expf of the Cephes library.
+ */
+export function exp4(x: v128): v128 {
+  const bounded = f32x4.min(f32x4.max(x, f32x4.splat(-104)), f32x4.splat(89));
+  const n = f32x4.nearest(f32x4.mul(bounded, f32x4.splat(1.44269504088896341)));
+  let r = f32x4.sub(bounded, f32x4.mul(n, f32x4.splat(0.693359375)));
+  r = f32x4.sub(r, f32x4.mul(n, f32x4.splat(-2.12194440e-4)));
+  let p = fma(f32x4.splat(1.9875691500e-4), r, f32x4.splat(1.3981999507e-3));
+  p = fma(p, r, f32x4.splat(8.3334519073e-3));
+  p = fma(p, r, f32x4.splat(4.1665795894e-2));
+  p = fma(p, r, f32x4.splat(1.6666665459e-1));
+  p = fma(p, r, f32x4.splat(5.0000001201e-1));
+  const value = f32x4.add(fma(p, f32x4.mul(r, r), r), f32x4.splat(1));
+  // two factors, so that the ends of the range neither overflow early nor lose the denormals
+  const exponent = i32x4.trunc_sat_f32x4_s(n);
+  const half = i32x4.shr_s(exponent, 1);
+  const rest = i32x4.sub(exponent, half);
+  const bias = i32x4.splat(127);
+  const first = f32x4.mul(value, i32x4.shl(i32x4.add(half, bias), 23));
+  return f32x4.mul(first, i32x4.shl(i32x4.add(rest, bias), 23));
+}
+
+/** tanh of four numbers, relative error below 3e-7: a polynomial near zero (tanhf of Cephes), exp beyond. */
+export function tanh4(x: v128): v128 {
+  const magnitude = f32x4.abs(x);
+  const z = f32x4.mul(x, x);
+  let p = fma(f32x4.splat(-5.70498872745e-3), z, f32x4.splat(2.06390887954e-2));
+  p = fma(p, z, f32x4.splat(-5.37397155531e-2));
+  p = fma(p, z, f32x4.splat(1.33314422036e-1));
+  p = fma(p, z, f32x4.splat(-3.33332819422e-1));
+  const near = fma(f32x4.mul(p, z), x, x);
+  const e = exp4(f32x4.add(magnitude, magnitude));
+  const far = f32x4.sub(f32x4.splat(1), f32x4.div(f32x4.splat(2), f32x4.add(e, f32x4.splat(1))));
+  const signed = v128.or(far, v128.and(x, i32x4.splat(0x80000000)));
+  return v128.bitselect(near, signed, f32x4.lt(magnitude, f32x4.splat(0.625)));
+}

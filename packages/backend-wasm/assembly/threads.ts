@@ -1,0 +1,98 @@
+/** Threads: barriers, sharing of units, and which part of the scratch belongs to this one. */
+import {
+  ARRIVED,
+  CANCEL,
+  DONE,
+  GENERATION,
+  IDLERS,
+  NEXT_UNIT,
+  PHASE,
+  SLEEPERS,
+  STOP,
+} from './layout';
+
+/** Loads of the phase before a thread goes to sleep: some microseconds. */
+const SPINS: i32 = 4000;
+/** The same between jobs, where the host has to be woken in between. */
+const IDLE_SPINS: i32 = 20000;
+
+let threadIndex: i32 = 0;
+let numThreads: i32 = 1;
+let isSerial: bool = true;
+let localUnit: i32 = 0;
+
+export function enterThreads(index: i32, count: i32): void {
+  threadIndex = index;
+  numThreads = count;
+}
+
+export function thread(): i32 {
+  return threadIndex;
+}
+
+/** A serial record runs on thread 0 alone: its barriers are free and its units come from a counter of its own. */
+export function setSerial(serial: bool): void {
+  isSerial = serial || numThreads == 1;
+  localUnit = 0;
+}
+
+/** Takes the next `count` units of this phase of the record; the caller compares with its total. */
+export function takeUnits(count: i32): i32 {
+  if (isSerial) {
+    const begin = localUnit;
+    localUnit = begin + count;
+    return begin;
+  }
+  return atomic.add<i32>(NEXT_UNIT, count);
+}
+
+/** Between the phases of one record. */
+export function phaseBarrier(): void {
+  localUnit = 0;
+  if (!isSerial) meet();
+}
+
+/** Between records: true when the job goes on. */
+export function recordBarrier(): bool {
+  if (numThreads == 1) return atomic.load<i32>(CANCEL) == 0;
+  meet();
+  return load<i32>(STOP) == 0;
+}
+
+function meet(): void {
+  const phase = atomic.load<i32>(PHASE);
+  if (atomic.add<i32>(ARRIVED, 1) == numThreads - 1) {
+    atomic.store<i32>(ARRIVED, 0);
+    store<i32>(NEXT_UNIT, 0);
+    store<i32>(STOP, atomic.load<i32>(CANCEL));
+    atomic.store<i32>(PHASE, phase + 1);
+    if (atomic.load<i32>(SLEEPERS) != 0) atomic.notify(PHASE, -1);
+    return;
+  }
+  for (let i = 0; i < SPINS; i++) if (atomic.load<i32>(PHASE) != phase) return;
+  atomic.add<i32>(SLEEPERS, 1);
+  while (atomic.load<i32>(PHASE) == phase) atomic.wait<i32>(PHASE, phase, -1);
+  atomic.sub<i32>(SLEEPERS, 1);
+}
+
+/** The end of a job: the last thread tells the host. True on that thread. */
+export function finishJob(generation: i32): bool {
+  if (atomic.add<i32>(ARRIVED, 1) != numThreads - 1) return false;
+  atomic.store<i32>(ARRIVED, 0);
+  store<i32>(NEXT_UNIT, 0);
+  atomic.store<i32>(DONE, generation);
+  return true;
+}
+
+/** Waits for a job after `generation`; its number, or `generation` itself when the thread shall leave. */
+export function awaitJob(generation: i32): i32 {
+  for (let i = 0; i < IDLE_SPINS; i++) if (atomic.load<i32>(GENERATION) != generation) return generationOrLeave();
+  atomic.add<i32>(IDLERS, 1);
+  while (atomic.load<i32>(GENERATION) == generation) atomic.wait<i32>(GENERATION, generation, -1);
+  atomic.sub<i32>(IDLERS, 1);
+  return generationOrLeave();
+}
+
+function generationOrLeave(): i32 {
+  return atomic.load<i32>(CANCEL) == 2 ? -1 : atomic.load<i32>(GENERATION);
+}

@@ -1,0 +1,243 @@
+/** The WebAssembly backend: its memory, its threads and its executables. */
+import type { Backend, BufferHandle, BufferUsage, Executable, Program } from '@winnow/ops';
+import { ArgumentError, BackendError, ReleasedError } from '@winnow/tensor';
+import { createExecutable } from './executable.js';
+import { createHeap } from './heap.js';
+import type { WasmHost } from './host.js';
+import { controlWords, maxThreads, pageBytes } from './layout.js';
+import { createLocalRunner } from './local-runner.js';
+import { supportOf } from './support.js';
+import { canShareMemory, compileKernels, supportsRelaxedSimd, type Variant } from './web-assembly.js';
+import { createWorkerRunner } from './worker-runner.js';
+
+export interface WasmBackendOptions {
+  /** Workers to compute on. Default: as many as the machine runs at a time. */
+  readonly numThreads?: number;
+  /** Where workers come from. */
+  readonly host: WasmHost;
+  /** Whether to use relaxed SIMD. Default `'auto'`: where the engine has it. */
+  readonly relaxedSimd?: 'auto' | boolean;
+  /**
+   * Whether to share the memory with workers. Default `'auto'`: where the page may. Without, everything runs on the calling
+   * thread, with a turn for its event loop between ops.
+   */
+  readonly sharedMemory?: 'auto' | boolean;
+  /** Most memory for weights, caches and activations together. Default 4 GiB shared, else 1 GiB. */
+  readonly maxMemoryBytes?: number;
+  /** Have workers post a message per job even where `Atomics.waitAsync` exists. Default false. */
+  readonly usesMessages?: boolean;
+  /** Rough number of multiply-adds below which an op runs on one thread. Default 30,000; 0 shares every op. */
+  readonly minSharedWork?: number;
+}
+
+/** What a backend of this package tells about itself. */
+export interface WasmBackend extends Backend {
+  readonly variant: Variant;
+  readonly numThreads: number;
+  /** Bytes of buffers and executables in use. */
+  readonly usedBytes: number;
+}
+
+interface WasmBuffer extends BufferHandle {
+  readonly owner: object;
+  address: number | undefined;
+}
+
+const gibibyte = 2 ** 30;
+
+/**
+ * Creates the backend: compiles the kernels and starts the workers.
+ * @throws {ArgumentError} for options that make no sense
+ * @throws {BackendError} when the engine lacks what an option demands
+ */
+export async function createBackend(options: WasmBackendOptions): Promise<WasmBackend> {
+  const { host } = options;
+  const isShared = options.sharedMemory === 'auto' ? canShareMemory() : (options.sharedMemory ?? canShareMemory());
+  const maxBytes = options.maxMemoryBytes ?? (isShared ? 4 : 1) * gibibyte;
+  const relaxed = options.relaxedSimd ?? 'auto';
+  const variant: Variant = (relaxed === 'auto' ? supportsRelaxedSimd() : relaxed) ? 'relaxed-simd' : 'simd';
+  const numThreads = isShared ? (options.numThreads ?? Math.min(maxThreads, host.availableParallelism)) : 1;
+  check('numThreads', numThreads, 1, maxThreads);
+  check('maxMemoryBytes', maxBytes, 4 * pageBytes, 4 * gibibyte);
+  if (variant === 'relaxed-simd' && !supportsRelaxedSimd()) {
+    throw new BackendError({ backend: 'wasm', message: 'this engine has no relaxed SIMD' });
+  }
+  const module = await compileKernels(variant, isShared);
+  const heap = createHeap(maxBytes, isShared);
+  heap.words(controlWords.minWork, 1)[0] = options.minSharedWork ?? 30_000;
+  const runner = isShared
+    ? createWorkerRunner(module, heap.memory, host, numThreads, options.usesMessages ?? false)
+    : createLocalRunner(module, heap.memory, host);
+
+  const identity = {};
+  const buffers = new Set<WasmBuffer>();
+  const executables = new Set<Executable>();
+  let isDisposed = false;
+  let turn: Promise<unknown> = Promise.resolve();
+  let numJobs = 0; // running and waiting
+  let toFree: number[] = [];
+  let runningJob: number | undefined; // address of its job block
+
+  function checkDisposed(): void {
+    if (isDisposed) throw new ReleasedError('wasm backend');
+  }
+
+  function bufferOf(handle: BufferHandle): WasmBuffer {
+    checkDisposed();
+    const buffer = handle as WasmBuffer;
+    if (buffer.owner !== identity) {
+      throw new BackendError({ backend: 'wasm', message: 'the buffer belongs to another backend' });
+    }
+    if (buffer.address === undefined) throw new ReleasedError('wasm buffer');
+    return buffer;
+  }
+
+  function rangeOf(handle: BufferHandle, byteOffset: number, length: number): Uint8Array {
+    const { address, sizeBytes } = bufferOf(handle);
+    if (!Number.isSafeInteger(byteOffset) || byteOffset < 0 || byteOffset + length > sizeBytes) {
+      throw new ArgumentError({
+        argument: 'byte range',
+        expected: `a range inside ${sizeBytes} bytes`,
+        actual: `[${byteOffset}, ${byteOffset + length})`,
+      });
+    }
+    return heap.bytes((address as number) + byteOffset, length);
+  }
+
+  /** Memory that a job may still use is freed after it. */
+  function release(address: number): void {
+    if (numJobs > 0) toFree.push(address);
+    else heap.free(address);
+  }
+
+  async function runJob(
+    address: number,
+    begin: number,
+    end: number,
+    signal: AbortSignal | undefined,
+    checkAlive: () => void,
+  ): Promise<boolean> {
+    if (numJobs > 0) await turn.catch(() => undefined);
+    checkAlive();
+    signal?.throwIfAborted();
+    runningJob = address;
+    const cancel = (): void => runner.cancel();
+    signal?.addEventListener('abort', cancel);
+    try {
+      return await runner.run({ address, begin, end });
+    } catch (error) {
+      checkDisposed(); // workers that were told to leave did not die
+      throw error;
+    } finally {
+      runningJob = undefined;
+      signal?.removeEventListener('abort', cancel);
+    }
+  }
+
+  const backend: WasmBackend = {
+    name: 'wasm',
+    variant,
+    numThreads,
+    get usedBytes() {
+      return heap.usedBytes;
+    },
+    supports: supportOf,
+    allocate({ sizeBytes, usage, label }): BufferHandle {
+      checkDisposed();
+      if (!Number.isSafeInteger(sizeBytes) || sizeBytes < 0) {
+        throw new ArgumentError({ argument: `bytes of ${label}`, expected: '0 or more', actual: String(sizeBytes) });
+      }
+      const address = heap.allocate(sizeBytes, label);
+      const buffer: WasmBuffer = { sizeBytes, usage, owner: identity, address };
+      buffers.add(buffer);
+      return buffer;
+    },
+    view(handle): Uint8Array {
+      return rangeOf(handle, 0, handle.sizeBytes);
+    },
+    async write(handle, byteOffset, bytes): Promise<void> {
+      rangeOf(handle, byteOffset, bytes.length).set(bytes);
+    },
+    async read(handle, byteOffset, target): Promise<void> {
+      target.set(rangeOf(handle, byteOffset, target.length));
+    },
+    free(handle): void {
+      const buffer = bufferOf(handle);
+      release(buffer.address as number);
+      buffer.address = undefined;
+      buffers.delete(buffer);
+    },
+    async prepare(program: Program, prepareOptions): Promise<Executable> {
+      checkDisposed();
+      prepareOptions.signal?.throwIfAborted();
+      const bound = bind(program, prepareOptions.buffers, bufferOf);
+      const executable = createExecutable(program, {
+        heap,
+        numThreads,
+        addressOf: (buffer) => (bound.get(buffer) as WasmBuffer).address as number,
+        checkMemory() {
+          checkDisposed();
+          for (const buffer of bound.values()) bufferOf(buffer);
+        },
+        runRecords(address, begin, end, signal, checkAlive) {
+          const result = runJob(address, begin, end, signal, checkAlive).finally(() => {
+            numJobs--;
+            if (numJobs > 0) return;
+            for (const region of toFree) heap.free(region);
+            toFree = [];
+          });
+          numJobs++;
+          turn = result;
+          return result;
+        },
+        cancel(address) {
+          if (runningJob === address) runner.cancel();
+        },
+        now: host.now,
+        release,
+        onDispose: (disposed) => executables.delete(disposed),
+        profile: prepareOptions.profile ?? false,
+        onUnsupported: prepareOptions.onUnsupported ?? 'fallback',
+      });
+      executables.add(executable);
+      return executable;
+    },
+    async dispose(): Promise<void> {
+      if (isDisposed) return;
+      isDisposed = true;
+      for (const executable of executables) await executable.dispose();
+      for (const buffer of buffers) buffer.address = undefined;
+      buffers.clear();
+      await runner.dispose();
+    },
+  };
+  return backend;
+}
+
+function check(argument: string, value: number, min: number, max: number): void {
+  if (Number.isSafeInteger(value) && value >= min && value <= max) return;
+  throw new ArgumentError({ argument, expected: `an integer from ${min} to ${max}`, actual: String(value) });
+}
+
+/** The memory of weights and caches by index. */
+function bind(
+  program: Program,
+  handles: ReadonlyMap<string, BufferHandle>,
+  bufferOf: (handle: BufferHandle) => WasmBuffer,
+): Map<number, WasmBuffer> {
+  const bound = new Map<number, WasmBuffer>();
+  const external: readonly BufferUsage[] = ['weights', 'kv'];
+  for (const [index, { name, usage, sizeBytes }] of program.buffers.entries()) {
+    if (!external.includes(usage)) continue;
+    const handle = handles.get(name);
+    if (handle === undefined || handle.sizeBytes < sizeBytes) {
+      throw new ArgumentError({
+        argument: `buffer ${name}`,
+        expected: `${sizeBytes} bytes`,
+        actual: handle === undefined ? 'no handle' : `${handle.sizeBytes} bytes`,
+      });
+    }
+    bound.set(index, bufferOf(handle));
+  }
+  return bound;
+}

@@ -1,0 +1,51 @@
+/** Workers of browsers. The page has to allow workers from `blob:` URLs. */
+import { workerBody, type WasmHost } from './host.js';
+
+interface BrowserWorker {
+  onmessage: ((event: { readonly data: unknown }) => void) | null;
+  onerror: ((event: unknown) => void) | null;
+  postMessage(message: unknown): void;
+  terminate(): void;
+}
+interface Browser {
+  readonly Worker: new (url: string, options: { readonly name: string }) => BrowserWorker;
+  readonly URL: { createObjectURL(blob: Blob): string; revokeObjectURL(url: string): void };
+  readonly navigator: { readonly hardwareConcurrency?: number };
+  readonly performance: { now(): number };
+  setTimeout(callback: () => void, delayMs: number): unknown;
+}
+
+const source = `
+onmessage = ({ data: start }) => {
+  const post = (message) => postMessage(message);
+  try {
+    ${workerBody}
+  } catch (error) {
+    post(String(error));
+  }
+};
+`;
+
+/** A browser, or anything with its Worker, Blob and URL. */
+export function createBrowserHost(): WasmHost {
+  const browser = globalThis as unknown as Browser;
+  return {
+    availableParallelism: browser.navigator?.hardwareConcurrency ?? 1,
+    now: () => browser.performance.now(),
+    yieldToHost: () => new Promise((resolve) => browser.setTimeout(resolve, 0)),
+    startWorker(start, { onFailure, onJobDone }) {
+      const url = browser.URL.createObjectURL(new Blob([source], { type: 'text/javascript' }));
+      const worker = new browser.Worker(url, { name: `winnow-wasm-${start.thread}` });
+      browser.URL.revokeObjectURL(url);
+      worker.onmessage = ({ data }) => (data === 'done' ? onJobDone() : onFailure(new Error(String(data))));
+      worker.onerror = onFailure;
+      worker.postMessage(start);
+      return {
+        setBusy: () => undefined,
+        async terminate() {
+          worker.terminate();
+        },
+      };
+    },
+  };
+}

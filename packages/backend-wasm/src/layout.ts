@@ -1,0 +1,35 @@
+/** Where things lie in the memory; the same numbers as in `assembly/layout.ts`. */
+
+const control = 0x10000;
+
+/** Byte addresses of control words. */
+export const controlWords: Readonly<Record<'generation' | 'done' | 'cancel' | 'job' | 'idlers' | 'minWork', number>> = {
+  generation: control,
+  done: control + 64,
+  cancel: control + 384,
+  job: control + 512,
+  idlers: control + 576,
+  minWork: control + 640,
+};
+
+/** First byte that the host may allocate. */
+export const heapBase = 0x30000;
+
+export const pageBytes = 0x10000;
+export const maxThreads = 64;
+
+/** Words of a job block: plan, scalars, shared scratch, scratch per thread, its bytes, profile. */
+export const jobWords = 6;
+/** Words of a plan entry: record, flags, six words for the kernel. */
+export const planWords = 8;
+
+export const planFlags: Readonly<Record<'int8' | 'packed' | 'reuse' | 'unsigned', number>> = {
+  int8: 1,
+  packed: 2,
+  reuse: 4,
+  unsigned: 8,
+};
+
+/** Values of the cancel word. */
+export const cancelJob = 1;
+export const leave = 2;

@@ -1,0 +1,74 @@
+/** The part of the WebAssembly API that this package uses; the library of TypeScript has it for browsers only. */
+import { heapBase, pageBytes } from './layout.js';
+import { relaxedModule, simdModule } from './kernels.generated.js';
+
+/** A compiled module: opaque, can be posted to workers. */
+export type WasmModule = object;
+
+export interface WasmMemory {
+  readonly buffer: ArrayBuffer | SharedArrayBuffer;
+  grow(pages: number): number;
+}
+
+/** What the host calls on its own thread. */
+export interface WasmExports {
+  runAlone(): void;
+}
+
+interface WasmApi {
+  readonly Memory: new (options: { initial: number; maximum: number; shared: boolean }) => WasmMemory;
+  readonly Instance: new (module: WasmModule, imports: object) => { readonly exports: WasmExports };
+  compile(bytes: Uint8Array): Promise<WasmModule>;
+  validate(bytes: Uint8Array): boolean;
+}
+
+const { WebAssembly: api } = globalThis as unknown as { readonly WebAssembly: WasmApi };
+
+export type Variant = 'simd' | 'relaxed-simd';
+
+/** Whether memory can be shared with workers: not so in pages that are not isolated from other origins. */
+export function canShareMemory(): boolean {
+  return typeof SharedArrayBuffer === 'function';
+}
+
+/** `i32x4.relaxed_trunc_f32x4_s` of a constant: a module that only engines with relaxed SIMD accept. */
+const relaxedProbe = Uint8Array.of(
+  ...[0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0],
+  ...[10, 15, 1, 13, 0, 65, 1, 253, 15, 65, 2, 253, 15, 253, 128, 2, 11],
+);
+
+export function supportsRelaxedSimd(): boolean {
+  return api.validate(relaxedProbe);
+}
+
+/** @param isShared whether the module imports a shared memory; the flag is one byte of its import section */
+export async function compileKernels(variant: Variant, isShared: boolean): Promise<WasmModule> {
+  const bytes = decodeBase64(variant === 'simd' ? simdModule : relaxedModule);
+  if (!isShared) bytes[memoryFlags(bytes)] = 1;
+  return api.compile(bytes);
+}
+
+/** Offset of the limits flags of the import `env.memory`: 3 is shared with a maximum, 1 is with a maximum. */
+export function memoryFlags(bytes: Uint8Array): number {
+  const wanted = [3, ...'env'].map((c) => (typeof c === 'number' ? c : c.charCodeAt(0)));
+  wanted.push(6, ...[...'memory'].map((c) => c.charCodeAt(0)), 2, 3);
+  for (let at = 0; at + wanted.length <= bytes.length; at++) {
+    if (wanted.every((byte, i) => bytes[at + i] === byte)) return at + wanted.length - 1;
+  }
+  return -1;
+}
+
+export function createMemory(maxBytes: number, isShared: boolean): WasmMemory {
+  const maximum = Math.floor(maxBytes / pageBytes);
+  // growing a memory that is not shared detaches every view of it: it is born as large as it may become
+  return new api.Memory({ initial: isShared ? heapBase / pageBytes : maximum, maximum, shared: isShared });
+}
+
+export function instantiate(module: WasmModule, memory: WasmMemory, now: () => number): WasmExports {
+  return new api.Instance(module, { env: { memory }, index: { now, jobDone: () => undefined } }).exports;
+}
+
+function decodeBase64(text: string): Uint8Array {
+  const { atob } = globalThis as unknown as { atob(text: string): string };
+  return Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+}

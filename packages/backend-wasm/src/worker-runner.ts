@@ -1,0 +1,105 @@
+/** Jobs on workers that share the memory. The calling thread only waits, without blocking its event loop. */
+import { BackendError } from '@winnow/tensor';
+import type { WasmHost, WorkerHandle } from './host.js';
+import { cancelJob, controlWords, heapBase, leave } from './layout.js';
+import type { Job, Runner } from './runner.js';
+import type { WasmMemory, WasmModule } from './web-assembly.js';
+
+type WaitAsync = (
+  words: Int32Array,
+  index: number,
+  value: number,
+) => { readonly async: false } | { readonly async: true; readonly value: Promise<unknown> };
+
+/** How long jobs may follow one another without a turn of the host's event loop. */
+const maxBusyMs = 8;
+
+/** @param usesMessages have workers post a message per job even where `Atomics.waitAsync` exists */
+export function createWorkerRunner(
+  module: WasmModule,
+  memory: WasmMemory,
+  host: WasmHost,
+  numThreads: number,
+  usesMessages: boolean,
+): Runner {
+  const control = new Int32Array(memory.buffer as SharedArrayBuffer, 0, heapBase / 4);
+  const { waitAsync } = Atomics as unknown as { readonly waitAsync?: WaitAsync };
+  const postsJobs = usesMessages || waitAsync === undefined;
+  const generationAt = controlWords.generation / 4;
+  const doneAt = controlWords.done / 4;
+  const cancelAt = controlWords.cancel / 4;
+  const jobAt = controlWords.job / 4;
+  let generation = 0;
+  let pending: { resolve(): void; reject(error: Error): void } | undefined;
+  let failure: BackendError | undefined;
+  let lastYield = host.now();
+
+  const onFailure = (cause: unknown): void => {
+    if (failure !== undefined) return;
+    failure = new BackendError({ backend: 'wasm', message: 'a worker died' }, { cause });
+    void terminate();
+    pending?.reject(failure);
+  };
+  const onJobDone = (): void => {
+    if (Atomics.load(control, doneAt) === generation) pending?.resolve();
+  };
+  const workers: WorkerHandle[] = [];
+  for (let thread = 0; thread < numThreads; thread++) {
+    workers.push(host.startWorker({ module, memory, thread, numThreads, postsJobs }, { onFailure, onJobDone }));
+  }
+  let terminated: Promise<void> | undefined;
+
+  function terminate(): Promise<void> {
+    Atomics.store(control, cancelAt, leave);
+    Atomics.add(control, generationAt, 1);
+    Atomics.notify(control, generationAt);
+    terminated ??= Promise.all(workers.map((worker) => worker.terminate())).then(() => {
+      Atomics.notify(control, doneAt); // lets a wait that nobody answers end
+    });
+    return terminated;
+  }
+
+  function jobEnd(before: number): Promise<void> {
+    return new Promise((resolve, reject) => {
+      pending = { resolve, reject };
+      if (postsJobs) return;
+      const waiting = (waitAsync as WaitAsync)(control, doneAt, before);
+      if (waiting.async) void waiting.value.then(onJobDone);
+      else resolve();
+    });
+  }
+
+  return {
+    numThreads,
+    async run({ address, begin, end }: Job) {
+      if (failure !== undefined) throw failure;
+      control[jobAt] = address;
+      control[jobAt + 1] = begin;
+      control[jobAt + 2] = end;
+      control[jobAt + 3] = 0;
+      Atomics.store(control, cancelAt, 0);
+      const [first] = workers;
+      first.setBusy(true); // a wait for the memory alone does not keep the process alive
+      generation = (generation + 1) & 0x3fffffff;
+      try {
+        const ended = jobEnd(Atomics.load(control, doneAt));
+        Atomics.store(control, generationAt, generation);
+        if (Atomics.load(control, controlWords.idlers / 4) > 0) Atomics.notify(control, generationAt);
+        await ended;
+      } finally {
+        pending = undefined;
+        first.setBusy(false);
+      }
+      const time = host.now();
+      if (time - lastYield > maxBusyMs) {
+        await host.yieldToHost();
+        lastYield = host.now();
+      }
+      return control[jobAt + 3] === 0;
+    },
+    cancel() {
+      Atomics.compareExchange(control, cancelAt, 0, cancelJob);
+    },
+    dispose: terminate,
+  };
+}
