@@ -2,7 +2,8 @@
  * The Llama family: Llama 1 to 3, Mistral, TinyLlama, SmolLM. Pre-norm blocks of rotary grouped-query attention and a
  * gated FFN: `x += attn(rms(x)); x += down(act(gate(rms(x))) * up(rms(x)))`.
  */
-import { ropeFrequencies, type ActivationKind, type Program, type ProgramTensor } from '@winnow/ops';
+import type { StoredTensor } from '@winnow/bytes';
+import type { ActivationKind, Program, ProgramTensor } from '@winnow/ops';
 import type { Architecture, ModelDescription, ModelFile } from './architecture.js';
 import type { DecoderConfig } from './decoder-config.js';
 import {
@@ -14,7 +15,7 @@ import {
   type DecoderStep,
 } from './decoder-program.js';
 import { Fields } from './fields.js';
-import { readFloats, ropeFromGguf, ropeFromHub } from './rope-settings.js';
+import { ggufRotaryDim, readFreqFactors, ropeFromGguf, ropeFromHub, ropeTable } from './rope-settings.js';
 import { collectWeights, type Weight, type WeightRequest } from './weights.js';
 
 /** Values of `hidden_act`. */
@@ -28,6 +29,9 @@ const activations: Readonly<Record<string, ActivationKind>> = {
   gelu_pytorch_tanh: 'gelu-tanh',
 };
 
+/** Attributes are 32-bit integers; a window of this size never cuts anything off. */
+const maxWindow = 2 ** 31 - 1;
+
 export const llama: Architecture = {
   name: 'llama',
   ggufNames: ['llama'],
@@ -35,7 +39,7 @@ export const llama: Architecture = {
   async describe(file) {
     const config = file.format === 'gguf' ? await configFromGguf(file) : configFromHub(file);
     const weights = collectWeights(file.store, requests(config, file), (name) => isDerived(name, config));
-    const { frequencies, amplitude } = ropeFrequencies(config.rope);
+    const { frequencies, amplitude } = ropeTable(file.fields, config.rope);
     const constants = new Map([[ropeFrequenciesName, frequencies]]);
     return describeLlama(config, weights, constants, amplitude);
   },
@@ -89,7 +93,7 @@ function attentionBlock(step: DecoderStep, layer: number, input: ProgramTensor, 
   const y = b.activation(
     'attention',
     { q, positions, sequences, ...kv },
-    { scale: 1 / Math.sqrt(headDim), window: config.slidingWindow },
+    { scale: 1 / Math.sqrt(headDim), window: Math.min(config.slidingWindow, maxWindow) },
   );
   return linear(step, `blk.${layer}.attn_output`, b.reshape(y, ['T', numHeads * headDim]));
 }
@@ -109,10 +113,14 @@ async function configFromGguf({ fields, store }: ModelFile): Promise<DecoderConf
   const headDim = fields.count(key('attention.key_length'), evenShare(hiddenDim, numHeads));
   const valueDim = fields.count(key('attention.value_length'), headDim);
   if (valueDim !== headDim) throw fields.refusal(key('attention.value_length'), `the key length ${headDim}`, valueDim);
-  const freqs = store.tensors.get('rope_freqs.weight');
+  const numPairs = ggufRotaryDim(fields, 'llama', headDim) / 2;
+  // a model with these is another one than the tensors alone would make
+  if (!fields.boolean(key('attention.causal'), true)) throw fields.refusal(key('attention.causal'), 'true', false);
+  const numExperts = fields.integer(key('expert_count'), 0);
+  if (numExperts > 0) throw fields.refusal(key('expert_count'), '0', numExperts);
   return checked(fields, {
     architecture: 'llama',
-    vocabSize: vocabSizeOf(fields, store.tensors.get('token_embd.weight')?.shape[0], fields.raw(key('vocab_size'))),
+    vocabSize: vocabSizeOf(fields, store.tensors.get('token_embd.weight'), fields.raw(key('vocab_size'))),
     hiddenDim,
     numLayers: fields.count(key('block_count')),
     numHeads,
@@ -122,19 +130,22 @@ async function configFromGguf({ fields, store }: ModelFile): Promise<DecoderConf
     contextLength: fields.count(key('context_length')),
     normEps: fields.number(key('attention.layer_norm_rms_epsilon')),
     activation: activationOf(fields, key('hidden_act')),
-    rope: ropeFromGguf(fields, 'llama', headDim, 'neighbours', freqs && (await readFloats(freqs))),
+    rope: ropeFromGguf(fields, 'llama', headDim, 'neighbours', await readFreqFactors(store, numPairs)),
     slidingWindow: fields.integer(key('attention.sliding_window'), 0),
     isTied: !store.tensors.has('output.weight'),
   });
 }
 
 function configFromHub({ fields, store }: ModelFile): DecoderConfig {
+  if (fields.has('quantization_config')) {
+    throw fields.refusal('quantization_config', 'unquantised weights', fields.raw('quantization_config'));
+  }
   const hiddenDim = fields.count('hidden_size');
   const numHeads = fields.count('num_attention_heads');
   const headDim = fields.count('head_dim', evenShare(hiddenDim, numHeads));
   return checked(fields, {
     architecture: 'llama',
-    vocabSize: vocabSizeOf(fields, store.tensors.get('model.embed_tokens.weight')?.shape[0], fields.raw('vocab_size')),
+    vocabSize: vocabSizeOf(fields, store.tensors.get('model.embed_tokens.weight'), fields.raw('vocab_size')),
     hiddenDim,
     numLayers: fields.count('num_hidden_layers'),
     numHeads,
@@ -174,8 +185,10 @@ function activationOf(fields: Fields, name: string): ActivationKind {
 }
 
 /** The rows of the embedding table, which must agree with the setting. */
-function vocabSizeOf(fields: Fields, numRows: number | undefined, setting: unknown): number {
+function vocabSizeOf(fields: Fields, table: StoredTensor | undefined, setting: unknown): number {
+  const numRows = table?.shape[0];
   if (numRows === undefined) throw fields.refusal('embedding table', 'a tensor', undefined);
+  if (numRows === 0) throw fields.refusal('embedding table', 'at least one row', numRows);
   if (setting !== undefined && setting !== numRows)
     throw fields.refusal('vocab_size', `${numRows} embedding rows`, setting);
   return numRows;
@@ -184,7 +197,9 @@ function vocabSizeOf(fields: Fields, numRows: number | undefined, setting: unkno
 function checked(fields: Fields, config: DecoderConfig): DecoderConfig {
   const { numHeads, numKvHeads, normEps } = config;
   if (numHeads % numKvHeads !== 0) throw fields.refusal('KV heads', `a divisor of ${numHeads} heads`, numKvHeads);
-  if (!(normEps > 0)) throw fields.refusal('norm epsilon', 'a positive number', normEps);
+  if (!(normEps > 0 && Number.isFinite(Math.fround(normEps)))) {
+    throw fields.refusal('norm epsilon', 'a positive number that f32 can hold', normEps);
+  }
   return config;
 }
 

@@ -1,9 +1,10 @@
 /** Rotary settings of GGUF metadata and of config.json, in all spellings that files use. */
-import type { StoredTensor } from '@winnow/bytes';
-import type { RopeScaling } from '@winnow/ops';
-import { decoder, FormatError, numElements } from '@winnow/tensor';
+import type { TensorStore } from '@winnow/bytes';
+import { ropeFrequencies, type RopeScaling, type RopeTable } from '@winnow/ops';
+import { ArgumentError, FormatError } from '@winnow/tensor';
 import type { RopeConfig } from './decoder-config.js';
 import { describe, Fields } from './fields.js';
+import { collectWeights, loadWeight } from './weights.js';
 
 const ggufTypes = ['none', 'linear', 'yarn'];
 const hubTypes = ['default', 'linear', 'dynamic', 'yarn', 'llama3'];
@@ -16,14 +17,17 @@ export function ropeFromGguf(
   layout: RopeConfig['layout'],
   freqFactors: Float32Array | undefined,
 ): RopeConfig {
-  const key = (name: string): string => `${architecture}.rope.${name}`;
-  const base = fields.number(key('freq_base'), 10000);
-  const rotaryDim = rotaryDimOf(fields, key('dimension_count'), fields.count(key('dimension_count'), headDim), headDim);
-  const scaling =
-    freqFactors === undefined
-      ? ggufScaling(fields, architecture)
-      : ({ type: 'factors', factors: freqFactors } satisfies RopeScaling);
+  const base = fields.number(`${architecture}.rope.freq_base`, 10000);
+  const rotaryDim = ggufRotaryDim(fields, architecture, headDim);
+  const scaling: RopeScaling | undefined =
+    freqFactors === undefined ? ggufScaling(fields, architecture) : { type: 'factors', factors: freqFactors };
   return { layout, base, rotaryDim, ...(scaling === undefined ? {} : { scaling }) };
+}
+
+/** Rotated dims of each head: the whole head unless the file says less. */
+export function ggufRotaryDim(fields: Fields, architecture: string, headDim: number): number {
+  const name = `${architecture}.rope.dimension_count`;
+  return rotaryDimOf(fields, name, fields.count(name, headDim), headDim);
 }
 
 function ggufScaling(fields: Fields, architecture: string): RopeScaling | undefined {
@@ -111,11 +115,28 @@ function rotaryDimOf(fields: Fields, name: string, rotaryDim: number, headDim: n
   return rotaryDim;
 }
 
-/** Values of a small float tensor. */
-export async function readFloats(tensor: StoredTensor): Promise<Float32Array> {
-  const bytes = new Uint8Array(tensor.sizeBytes);
-  await tensor.read(bytes);
-  const values = new Float32Array(numElements(tensor.shape));
-  decoder(tensor.dtype)(bytes, 0, values, 0, values.length);
+/**
+ * The values of `rope_freqs.weight`, `undefined` without it.
+ * @throws {FormatError} when it has another shape than `[numPairs]` or holds no floats; it is not read then
+ */
+export async function readFreqFactors(store: TensorStore, numPairs: number): Promise<Float32Array | undefined> {
+  const name = 'rope_freqs.weight';
+  if (!store.tensors.has(name)) return undefined;
+  const weight = collectWeights(store, [{ name, storedName: name, shape: [numPairs] }], () => true).get(name);
+  const values = new Float32Array(numPairs);
+  if (weight !== undefined) await loadWeight(weight, new Uint8Array(values.buffer));
   return values;
+}
+
+/**
+ * Rotation speeds of a model's settings.
+ * @throws {FormatError} when the settings make no sense, such as a base or a factor of 0
+ */
+export function ropeTable(fields: Fields, rope: RopeConfig): RopeTable {
+  try {
+    return ropeFrequencies(rope);
+  } catch (cause) {
+    if (!(cause instanceof ArgumentError)) throw cause;
+    throw new FormatError({ source: fields.source, field: 'rope', message: cause.message }, { cause });
+  }
 }

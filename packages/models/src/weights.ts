@@ -1,5 +1,6 @@
 /** The weights of a model under the names that programs use, checked, and how each gets into memory. */
 import type { StoredTensor, TensorStore } from '@winnow/bytes';
+import { weightDTypes } from '@winnow/ops';
 import {
   decoder,
   dtypeInfo,
@@ -69,16 +70,16 @@ export function collectWeights(
   return weights;
 }
 
+/** Vectors are added and multiplied as f32; matrices stay as they are, but for f64, which no op reads. */
 function memoryDType(source: string, { name, dtype, shape }: StoredTensor): DType {
-  const isFloat = ['f32', 'f16', 'bf16', 'f64'].includes(dtype);
-  if (shape.length < 2 || dtype === 'f64') {
-    if (isFloat) return 'f32';
-  } else if (isFloat || dtypeInfo(dtype).isQuantised) {
-    return dtype;
-  }
-  const expected = shape.length < 2 ? 'f32, f16, bf16 or f64' : 'a float or block type';
+  const isVector = shape.length < 2;
+  if (floatDTypes.includes(dtype) && (isVector || dtype === 'f64')) return 'f32';
+  if (!isVector && weightDTypes.includes(dtype)) return dtype;
+  const expected = isVector ? 'f32, f16, bf16 or f64' : 'a float or block type';
   throw new FormatError({ source, field: name, message: `expected ${expected} weights, got ${dtype}` });
 }
+
+const floatDTypes: readonly DType[] = ['f32', 'f16', 'bf16', 'f64'];
 
 export interface LoadWeightOptions {
   readonly signal?: AbortSignal;
@@ -103,10 +104,15 @@ export async function loadWeight(weight: Weight, target: Uint8Array, options: Lo
     }
     return;
   }
-  const bytes = new Uint8Array(stored.sizeBytes);
-  await read(bytes, 0);
+  const decode = decoder(stored.dtype);
+  const { blockBytes } = dtypeInfo(stored.dtype); // a plain number: one value per block
   const numValues = numElements(shape);
-  const values = new Float32Array(numValues);
-  decoder(stored.dtype)(bytes, 0, values, 0, numValues);
-  target.set(new Uint8Array(values.buffer, 0, sizeBytes));
+  const values = new Float32Array(Math.min(numValues, chunkBytes / blockBytes));
+  const bytes = new Uint8Array(values.length * blockBytes);
+  for (let begin = 0; begin < numValues; begin += values.length) {
+    const count = Math.min(values.length, numValues - begin);
+    await read(bytes.subarray(0, count * blockBytes), begin * blockBytes);
+    decode(bytes, 0, values, 0, count);
+    target.set(new Uint8Array(values.buffer, 0, 4 * count), 4 * begin);
+  }
 }

@@ -1,0 +1,48 @@
+import type { StoredTensor } from '@winnow/bytes';
+import type { DType, Shape } from '@winnow/tensor';
+import { expect, test } from 'vitest';
+import { collectWeights, loadWeight } from './weights.js';
+
+function storeWith(dtype: DType, shape: Shape, bytes: Uint8Array, onRead?: (length: number) => void) {
+  const stored: StoredTensor = {
+    name: 'x',
+    dtype,
+    shape,
+    sizeBytes: bytes.length,
+    async read(target, { byteOffset = 0 } = {}) {
+      onRead?.(target.length);
+      target.set(bytes.subarray(byteOffset, byteOffset + target.length));
+    },
+  };
+  const store = { name: 'file', tensors: new Map([['x', stored]]), close: async () => undefined };
+  return collectWeights(store, [{ name: 'x', storedName: 'x', shape }]).get('x')!;
+}
+
+/** More than two pieces of 8 MiB, and not a whole number of them. */
+const numValues = 2 * 2 ** 20 + 77;
+
+test.each(['f64', 'f32'] as const)('a large %s tensor is loaded in pieces, each counted', async (dtype) => {
+  const given = (dtype === 'f64' ? Float64Array : Float32Array).from({ length: numValues }, (_, index) => index / 3);
+  const lengths: number[] = [];
+  const weight = storeWith(dtype, [numValues], new Uint8Array(given.buffer), (length) => lengths.push(length));
+  // not at a multiple of four bytes: a backend may lay its memory as it likes
+  const target = new Uint8Array(weight.sizeBytes + 1).subarray(1);
+  let numBytes = 0;
+  await loadWeight(weight, target, { onBytes: (count) => (numBytes += count) });
+  expect(numBytes).toBe(given.byteLength);
+  expect(lengths.length).toBe(Math.ceil(given.byteLength / (8 * 2 ** 20)));
+  const found = new Float32Array(target.slice().buffer);
+  expect([0, 1, 2 ** 20 - 1, 2 ** 20, 2 ** 20 + 1, numValues - 1].map((index) => found[index])).toEqual(
+    [0, 1, 2 ** 20 - 1, 2 ** 20, 2 ** 20 + 1, numValues - 1].map((index) => Math.fround(index / 3)),
+  );
+});
+
+test('aborting between pieces throws the reason', async () => {
+  const controller = new AbortController();
+  const weight = storeWith('f64', [numValues], new Uint8Array(8 * numValues), () =>
+    controller.abort(new Error('enough')),
+  );
+  await expect(loadWeight(weight, new Uint8Array(weight.sizeBytes), { signal: controller.signal })).rejects.toThrow(
+    'enough',
+  );
+});
