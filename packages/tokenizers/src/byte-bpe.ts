@@ -2,7 +2,7 @@
 import { byteLevelCharacters } from './byte-level.js';
 import type { MergePair } from './bpe-rules.js';
 import { BpeRules } from './bpe-rules.js';
-import { IdList } from './id-list.js';
+import type { IdList } from './id-list.js';
 import { Merger } from './merge.js';
 import { SymbolTable } from './symbols.js';
 import { WordCache } from './word-cache.js';

@@ -75,6 +75,7 @@ export function ggufVocabulary(get: (key: string) => unknown): GgufVocabulary {
   const tokens = reader.strings('tokenizer.ggml.tokens');
   if (tokens === undefined)
     throw vocabularyError('tokenizer.ggml.tokens', 'expected an array of strings, found nothing');
+  if (tokens.length === 0) throw noTokens();
   const optional: { -readonly [K in keyof GgufVocabulary]?: GgufVocabulary[K] | undefined } = {
     pre: reader.string('tokenizer.ggml.pre'),
     scores: reader.numbers('tokenizer.ggml.scores'),
@@ -115,7 +116,7 @@ export function ggufVocabulary(get: (key: string) => unknown): GgufVocabulary {
 export function checkVocabulary(vocabulary: GgufVocabulary): void {
   const { model, tokens, scores, tokenTypes, merges } = vocabulary;
   if (!supportedModels.includes(model)) throw unsupportedModel(model);
-  if (tokens.length === 0) throw vocabularyError('tokenizer.ggml.tokens', 'expected at least one token, found none');
+  if (tokens.length === 0) throw noTokens();
   for (const [field, list] of [
     ['scores', scores],
     ['token_type', tokenTypes],
@@ -149,6 +150,10 @@ export function checkVocabulary(vocabulary: GgufVocabulary): void {
       throw vocabularyError(name, `expected a token id below ${tokens.length}, found ${String(value)}`);
     }
   }
+}
+
+function noTokens(): FormatError {
+  return vocabularyError('tokenizer.ggml.tokens', 'expected at least one token, found none');
 }
 
 function unsupportedModel(model: string): FormatError {

@@ -57,6 +57,7 @@ export interface Tokenizer {
   /**
    * Ids of a text. Lone surrogates count as U+FFFD. A text that already starts with BOS gets a second one when both
    * options are on: the ids are what was asked for.
+   * @throws CapacityError for a word of millions of characters without any break (2^20 always work)
    */
   encode(text: string, options?: EncodeOptions): Int32Array;
   /**

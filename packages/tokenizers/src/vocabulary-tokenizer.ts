@@ -1,5 +1,5 @@
 /** The one implementation of `Tokenizer`: a vocabulary, a text encoder, and what goes around a text. */
-import { ArgumentError } from '@winnow/tensor';
+import { ArgumentError, CapacityError } from '@winnow/tensor';
 import { IdList } from './id-list.js';
 import type { DecodeOptions, Detokenizer, DetokenizerOptions, EncodeOptions, Tokenizer } from './tokenizer.js';
 
@@ -40,6 +40,11 @@ export interface TokenizerParts {
 }
 
 const SPACE = 0x20;
+/**
+ * Regular expression engines keep a stack entry per character of a run (V8: 64 MiB in all), so a single word of several
+ * million letters can exhaust it. Tests hold every pre-tokenizer to words of this length.
+ */
+const SAFE_WORD_LENGTH = 1 << 20;
 
 /** See `Tokenizer`. */
 export class VocabularyTokenizer implements Tokenizer {
@@ -80,9 +85,24 @@ export class VocabularyTokenizer implements Tokenizer {
     const { addSpecialTokens = true, parseSpecialTokens = true } = options;
     const ids = new IdList(16 + (text.length >> 1));
     if (addSpecialTokens) ids.pushAll(this.#parts.prefix);
-    this.#parts.encoder.encode(text.toWellFormed(), parseSpecialTokens, ids);
+    this.#encodeText(text.toWellFormed(), parseSpecialTokens, ids);
     if (addSpecialTokens) ids.pushAll(this.#parts.suffix);
     return ids.toArray();
+  }
+
+  #encodeText(text: string, parseSpecialTokens: boolean, ids: IdList): void {
+    try {
+      this.#parts.encoder.encode(text, parseSpecialTokens, ids);
+    } catch (error) {
+      if (!(error instanceof RangeError)) throw error;
+      throw new CapacityError({
+        resource: 'tokenizer: a word without any break',
+        needed: text.length,
+        available: SAFE_WORD_LENGTH,
+        unit: 'characters',
+        hint: 'the stack of the regular expression engine is exhausted; encode the text in parts',
+      });
+    }
   }
 
   decode(ids: ArrayLike<number>, options: DecodeOptions = {}): string {

@@ -20,7 +20,7 @@ export interface AddedFragment {
   readonly start: number;
 }
 
-const WORD_CHARACTER = /[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}]/u;
+const WORD_CHARACTER = /[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]/u;
 
 export class AddedTokenSplitter {
   readonly #trie = new Trie();
@@ -57,7 +57,8 @@ export class AddedTokenSplitter {
       if (left > done) out.push({ text: text.slice(done, left), id: -1, start: done });
       out.push({ text: token.content, id: token.id, start: at });
       done = right;
-      at = right;
+      // Another token may start within the white space taken here.
+      at = end;
     }
     if (done < text.length) out.push({ text: text.slice(done), id: -1, start: done });
     return out;
@@ -82,7 +83,7 @@ function isSpace(text: string, at: number): boolean {
 }
 
 function isWholeWord(text: string, start: number, end: number): boolean {
-  return (
-    !(start > 0 && WORD_CHARACTER.test(text[start - 1]!)) && !(end < text.length && WORD_CHARACTER.test(text[end]!))
-  );
+  const before = Array.from(text.slice(Math.max(0, start - 2), start)).at(-1);
+  const after = Array.from(text.slice(end, end + 2))[0];
+  return !(before !== undefined && WORD_CHARACTER.test(before)) && !(after !== undefined && WORD_CHARACTER.test(after));
 }

@@ -14,6 +14,8 @@ export interface PreTokenizer {
 }
 
 const GPT2 = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
+// What `\w` means to Rust's regular expressions.
+const WORD = '\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}';
 const PUNCTUATION = '[\\p{P}!-\\/:-@\\[-`\\{-~]';
 
 /** @throws FormatError for broken fields, UnsupportedComponent for an unknown type */
@@ -77,13 +79,7 @@ function addSteps(
       return;
     }
     case 'Whitespace':
-      steps.push(
-        splitStep(
-          compilePattern('[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}]+|[^\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\s]+'),
-          'Removed',
-          true,
-        ),
-      );
+      steps.push(splitStep(compilePattern(`[${WORD}]+|[^${WORD}\\s]+`), 'Removed', true));
       return;
     case 'WhitespaceSplit':
       steps.push(splitStep(compilePattern('\\s'), 'Removed', false));

@@ -1,10 +1,11 @@
 /** Encodes with `@huggingface/tokenizers`: for components that Winnow's own pipeline lacks. */
+import { BackendError } from '@winnow/tensor';
 import type { IdList } from '../id-list.js';
 import type { LibraryTokenizer } from './library.js';
 import { openLibraryTokenizer } from './library.js';
 import type { TextEncoderModel } from '../vocabulary-tokenizer.js';
 import type { JsonObject } from './json-value.js';
-import { UnsupportedComponent, isObject, jsonError } from './json-value.js';
+import { type UnsupportedComponent, isObject, jsonError } from './json-value.js';
 
 /** @throws FormatError when the library does not know the component either */
 export function createLibraryEncoder(
@@ -27,7 +28,11 @@ export function createLibraryEncoder(
       if (text === '') return;
       let library = parsing;
       if (!parseSpecialTokens) library = plain ??= open(withoutSpecialTokens(root));
-      ids.pushAll(library.encode(text, { add_special_tokens: false }).ids);
+      try {
+        ids.pushAll(library.encode(text, { add_special_tokens: false }).ids);
+      } catch (error) {
+        throw new BackendError({ backend: '@huggingface/tokenizers', message: String(error) }, { cause: error });
+      }
     },
   };
 }
