@@ -1,1 +1,14 @@
-export {};
+export { float32Arithmetic, type Arithmetic } from './arithmetic.js';
+export { kernelCases } from './cases/all.js';
+export { compareClose, compareExact, compareOutput } from './compare.js';
+export { contractChecks, type ContractCheck, type CreateBackend } from './contract-checks.js';
+export { describeBackend, type DescribeBackendOptions } from './describe-backend.js';
+export type { CaseTensor, Expected, KernelCase, KernelData } from './kernel-case.js';
+export { buildKernelProgram, type KernelProgram } from './kernel-program.js';
+export type { GuardedBuffer } from './guarded-memory.js';
+export { programCases } from './programs/all.js';
+export type { ProgramCase, ProgramStep } from './programs/program-case.js';
+export { checkKernelCase, checkUnsupportedCase, type KernelCheckOptions } from './run-kernel-case.js';
+export { checkProgramCase } from './run-program-case.js';
+export { compareSupport, fullSupport, supportMarkdown, supportTable, type SupportTable } from './support-table.js';
+export { rngOf } from './values.js';

@@ -138,7 +138,10 @@ function assemble(
     if (outputBytes !== undefined) canary(`canary after ${name}`, numFloats);
   }
   const rows = once('first row', () => declare('first row', 'weights', ints([1], [0])));
-  for (const x of holes) b.activation('gather-rows', { x, rows }); // their last use: here the holes open
+  for (const hole of holes) {
+    // their last use: here the holes open; 64 bytes of result fit nowhere below them
+    b.activation('gather-rows', { x: b.reshape(hole, [Number(hole.shape[1]) / 16, 16]), rows });
+  }
   const outputs = b.append(op, inputs, attributes, updated);
   for (const [name, tensor] of Object.entries(outputs)) if (!(name in updated)) b.output(name, tensor);
   return { program: b.build(), buffers, scalars, canaries };

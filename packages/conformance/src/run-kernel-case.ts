@@ -119,3 +119,23 @@ function targetOf({ program }: Executable, name: string, expected: Expected): Fl
   const numValues = expected.kind === 'bytes' ? expected.bytes.length / 4 : expected.values.length;
   return program.outputs.get(name)?.dtype === 'i32' ? new Int32Array(numValues) : new Float32Array(numValues);
 }
+
+/**
+ * A case that the backend says it has no kernel for: it must say so, refuse it where fallbacks are errors, and where they
+ * are allowed give the right result and count the fallback.
+ */
+export async function checkUnsupportedCase(
+  backend: Backend,
+  kernelCase: KernelCase,
+  options: KernelCheckOptions,
+): Promise<string[]> {
+  const { op, name } = kernelCase;
+  const failures: string[] = [];
+  if (backend.supports(op, descriptionOf(kernelCase)).supported) failures.push(`${op} / ${name}: says it is supported`);
+  const refusals = await checkKernelCase(backend, kernelCase, { ...options, allowFallback: false });
+  if (refusals.length === 0) failures.push(`${op} / ${name}: ran although it is not supported`);
+  const isRefusal = (failure: string): boolean => failure.includes(': threw UnsupportedOpError');
+  failures.push(...refusals.filter((failure) => !isRefusal(failure)));
+  failures.push(...(await checkKernelCase(backend, kernelCase, { ...options, allowFallback: true })));
+  return failures;
+}

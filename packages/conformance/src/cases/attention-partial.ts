@@ -7,7 +7,7 @@ import { close } from '../values.js';
 function partialCase(setup: AttentionSetup, numParts: number): KernelCase {
   return {
     op: 'attention-partial',
-    name: `${setup.name}, ${numParts} parts`,
+    name: `${setup.name}, parts: ${numParts}`,
     dtypes: { keys: setup.keyDType, values: setup.valueDType },
     attributes: { ...attentionAttributes(setup), numParts },
     create(rng, arithmetic) {
@@ -40,5 +40,7 @@ function partialCase(setup: AttentionSetup, numParts: number): KernelCase {
 }
 
 export const attentionPartialCases: readonly KernelCase[] = attentionSetups.flatMap((setup, index) =>
-  (index % 4 === 0 ? [1, 2, 3, 8] : [1 + (index % 5)]).map((numParts) => partialCase(setup, numParts)),
+  (index % 4 === 0 || setup.name === 'several sequences' ? [1, 2, 3, 8] : [1 + (index % 5)]).map((numParts) =>
+    partialCase(setup, numParts),
+  ),
 );

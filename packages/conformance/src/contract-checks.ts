@@ -1,0 +1,415 @@
+/** What `Backend` and `Executable` promise besides right numbers. Each check returns failures, one line each. */
+import {
+  createScalarBlock,
+  ProgramBuilder,
+  type Backend,
+  type BufferHandle,
+  type Executable,
+  type Program,
+} from '@winnow/ops';
+import { WinnowError, type WinnowErrorCode } from '@winnow/tensor';
+import { compareExact } from './compare.js';
+import { rngOf } from './values.js';
+
+/** Makes a fresh backend for a check. */
+export type CreateBackend = () => Promise<Backend>;
+export type ContractCheck = (create: CreateBackend) => Promise<string[]>;
+
+const width = 4;
+const tableValues = Float32Array.from({ length: 5 * width }, (_, i) => i);
+
+/** `y = (numAdds + 1) * table[tokens]`, with a boundary in the middle. */
+function sums(numAdds: number, boundary = 'middle'): Program {
+  const b = new ProgramBuilder({ T: 3 });
+  const table = b.external('table', 'weights', 'f32', [5, width]);
+  const x = b.activation('embedding-lookup', { table, tokens: b.scalar('tokens', ['T']) });
+  let y = x;
+  for (let i = 0; i < numAdds; i++) {
+    if (i === numAdds >> 1) b.boundary(boundary);
+    y = b.activation('add', { a: y, b: x });
+  }
+  b.output('y', y);
+  return b.build();
+}
+
+async function allocateTable(backend: Backend): Promise<BufferHandle> {
+  const table = backend.allocate({ sizeBytes: tableValues.byteLength, usage: 'weights', label: 'table' });
+  await backend.write(table, 0, new Uint8Array(tableValues.buffer));
+  return table;
+}
+
+async function prepareSums(backend: Backend, program: Program, profile = false): Promise<Executable> {
+  return backend.prepare(program, { buffers: new Map([['table', await allocateTable(backend)]]), profile });
+}
+
+function scalarsOf(program: Program, tokens: readonly number[]): Int32Array {
+  const block = createScalarBlock(program.scalars, program.symbols);
+  block.bind('T', tokens.length);
+  block.slot('tokens').set(tokens);
+  return block.words;
+}
+
+/** Runs with token 2 and compares `y`. */
+async function checkStillRuns(executable: Executable, numAdds: number, when: string): Promise<string[]> {
+  await executable.run(scalarsOf(executable.program, [2]));
+  const y = new Float32Array(width);
+  await executable.read('y', y);
+  const expected = [8, 9, 10, 11].map((value) => value * (numAdds + 1));
+  const failure = compareExact(y, expected);
+  return failure === undefined ? [] : [`${when}: ${failure}`];
+}
+
+/** The error that a call throws or rejects with. */
+async function errorOf(act: () => unknown): Promise<unknown> {
+  try {
+    await act();
+  } catch (error) {
+    return error ?? 'nothing';
+  }
+  return undefined;
+}
+
+/** @returns one failure unless the call is refused with a Winnow error of this family */
+async function refused(what: string, code: WinnowErrorCode, act: () => unknown): Promise<string[]> {
+  const error = await errorOf(act);
+  if (error === undefined) return [`${what}: went through instead of a refusal of family '${code}'`];
+  if (WinnowError.isInstance(error) && error.code === code) return [];
+  return [`${what}: ${String(error)} instead of a refusal of family '${code}'`];
+}
+
+async function rejectsWith(what: string, reason: unknown, act: () => unknown): Promise<string[]> {
+  const error = await errorOf(act);
+  return error === reason ? [] : [`${what}: ${String(error)} instead of ${String(reason)}`];
+}
+
+async function checkUnknownOps(create: CreateBackend): Promise<string[]> {
+  const backend = await create();
+  const program = sums(1);
+  const unknown = { ...program, records: program.records.map((record) => ({ ...record, op: 'no-such-op' })) };
+  const buffers = new Map([['table', await allocateTable(backend)]]);
+  const failures = await refused('prepare of an unknown op', 'unsupported-op', () =>
+    backend.prepare(unknown, { buffers, onUnsupported: 'error' }),
+  );
+  if (backend.supports('no-such-op', { dtypes: {}, attributes: {} }).supported) failures.push('supports an unknown op');
+  await backend.dispose();
+  return failures;
+}
+
+async function checkScalarsFit(create: CreateBackend): Promise<string[]> {
+  const backend = await create();
+  const program = sums(2);
+  const executable = await prepareSums(backend, program);
+  const scalars = scalarsOf(program, [1, 2, 3]);
+  const withT = (value: number): Int32Array => {
+    const words = scalars.slice();
+    words[program.scalars.slots.get('T')?.wordOffset ?? 0] = value;
+    return words;
+  };
+  const failures = [
+    ...(await refused('too few scalars', 'argument', () => executable.run(scalars.subarray(1)))),
+    ...(await refused('too many scalars', 'argument', () => executable.run(new Int32Array(scalars.length + 1)))),
+    ...(await refused('a symbol above its capacity', 'capacity', () => executable.run(withT(4)))),
+    ...(await refused('a negative symbol', 'argument', () => executable.run(withT(-1)))),
+    ...(await checkStillRuns(executable, 2, 'after refused scalars')),
+  ];
+  await executable.run(scalarsOf(program, [])); // no tokens: nothing to do, and nothing to fail
+  await backend.dispose();
+  return failures;
+}
+
+async function checkMemory(create: CreateBackend): Promise<string[]> {
+  const backend = await create();
+  const options = { usage: 'kv', label: 'cache' } as const;
+  const buffer = backend.allocate({ ...options, sizeBytes: 70 });
+  const bytes = Uint8Array.from({ length: 70 }, (_, i) => 3 * i + 1);
+  await backend.write(buffer, 0, bytes);
+  await backend.write(buffer, 65, Uint8Array.of(9, 8, 7));
+  bytes.set([9, 8, 7], 65);
+  const found = new Uint8Array(66);
+  await backend.read(buffer, 3, found);
+  const difference = compareExact(found, bytes.subarray(3, 69));
+  const failures = difference === undefined ? [] : [`write and read: ${difference}`];
+  const view = backend.view(buffer);
+  const viewDifference = view === undefined ? undefined : compareExact(view.subarray(0, 70), bytes);
+  if (viewDifference !== undefined) failures.push(`view: ${viewDifference}`);
+  failures.push(
+    ...(await refused('a write past the end', 'argument', () => backend.write(buffer, 69, new Uint8Array(2)))),
+    ...(await refused('a write before the start', 'argument', () => backend.write(buffer, -1, new Uint8Array(1)))),
+    ...(await refused('a read past the end', 'argument', () => backend.read(buffer, 1, new Uint8Array(70)))),
+    ...(await refused('memory that nobody has', 'capacity', () =>
+      backend.allocate({ ...options, sizeBytes: 2 ** 50 }),
+    )),
+    ...(await refused('a negative size', 'argument', () => backend.allocate({ ...options, sizeBytes: -1 }))),
+  );
+  const empty = backend.allocate({ ...options, sizeBytes: 0 });
+  await backend.write(empty, 0, new Uint8Array(0));
+  backend.free(empty);
+  await backend.dispose();
+  return failures;
+}
+
+async function checkForeignBuffers(create: CreateBackend): Promise<string[]> {
+  const [backend, other] = [await create(), await create()];
+  const foreign = await allocateTable(other);
+  const small = backend.allocate({ sizeBytes: tableValues.byteLength - 1, usage: 'weights', label: 'small' });
+  const prepare = (handle?: BufferHandle): Promise<Executable> =>
+    backend.prepare(sums(1), { buffers: new Map(handle === undefined ? [] : [['table', handle]]) });
+  const failures = [
+    ...(await refused('prepare with a buffer of another backend', 'backend', () => prepare(foreign))),
+    ...(await refused('write to a buffer of another backend', 'backend', () =>
+      backend.write(foreign, 0, new Uint8Array(1)),
+    )),
+    ...(await refused('read of a buffer of another backend', 'backend', () =>
+      backend.read(foreign, 0, new Uint8Array(1)),
+    )),
+    ...(await refused('free of a buffer of another backend', 'backend', () => backend.free(foreign))),
+    ...(await refused('prepare without a buffer', 'argument', () => prepare())),
+    ...(await refused('prepare with a buffer that is too small', 'argument', () => prepare(small))),
+  ];
+  await backend.dispose();
+  await other.dispose();
+  return failures;
+}
+
+async function checkFreedBuffers(create: CreateBackend): Promise<string[]> {
+  const backend = await create();
+  const program = sums(1);
+  const table = await allocateTable(backend);
+  const buffers = new Map([['table', table]]);
+  const executable = await backend.prepare(program, { buffers });
+  backend.free(table);
+  const failures = [
+    ...(await refused('run with a freed buffer', 'released', () => executable.run(scalarsOf(program, [1])))),
+    ...(await refused('prepare with a freed buffer', 'released', () => backend.prepare(program, { buffers }))),
+    ...(await refused('write to a freed buffer', 'released', () => backend.write(table, 0, new Uint8Array(1)))),
+    ...(await refused('read of a freed buffer', 'released', () => backend.read(table, 0, new Uint8Array(1)))),
+    ...(await refused('a second free', 'released', () => backend.free(table))),
+  ];
+  await backend.dispose();
+  return failures;
+}
+
+async function checkReads(create: CreateBackend): Promise<string[]> {
+  const backend = await create();
+  const executable = await prepareSums(backend, sums(1));
+  await executable.run(scalarsOf(executable.program, [1]));
+  const failures = [
+    ...(await refused('read of an unknown output', 'argument', () => executable.read('z', new Float32Array(1)))),
+    ...(await refused('read of f32 as integers', 'argument', () => executable.read('y', new Int32Array(1)))),
+    ...(await refused('read past the capacity', 'argument', () =>
+      executable.read('y', new Float32Array(3 * width + 1)),
+    )),
+  ];
+  await backend.dispose();
+  return failures;
+}
+
+async function checkAbort(create: CreateBackend): Promise<string[]> {
+  const backend = await create();
+  const program = sums(4);
+  const table = await allocateTable(backend);
+  const buffers = new Map([['table', table]]);
+  const executable = await backend.prepare(program, { buffers });
+  const scalars = scalarsOf(program, [1]);
+  const reason = new Error('enough');
+  const aborted = AbortSignal.abort(reason);
+  const controller = new AbortController();
+  const failures = [
+    ...(await rejectsWith('prepare when aborted', reason, () =>
+      backend.prepare(program, { buffers, signal: aborted }),
+    )),
+    ...(await rejectsWith('run when aborted', reason, () => executable.run(scalars, { signal: aborted }))),
+    ...(await rejectsWith('run aborted at a boundary', reason, () =>
+      executable.run(scalars, { signal: controller.signal, onBoundary: async () => controller.abort(reason) }),
+    )),
+    ...(await rejectsWith('run whose boundary fails', reason, () =>
+      executable.run(scalars, { onBoundary: () => Promise.reject(reason) }),
+    )),
+    ...(await checkStillRuns(executable, 4, 'after an abort')),
+  ];
+  await backend.dispose();
+  return failures;
+}
+
+async function checkOneRunAtATime(create: CreateBackend): Promise<string[]> {
+  const backend = await create();
+  const program = sums(4);
+  const executable = await prepareSums(backend, program);
+  let release = (): void => {};
+  let atBoundary = (): void => {};
+  const reached = new Promise<void>((resolve) => (atBoundary = resolve));
+  const run = executable.run(scalarsOf(program, [1]), {
+    onBoundary: () => {
+      atBoundary();
+      return new Promise((resolve) => (release = resolve));
+    },
+  });
+  await reached;
+  const failures = await refused('a second run at the same time', 'backend', () =>
+    executable.run(scalarsOf(program, [1])),
+  );
+  release();
+  await run;
+  failures.push(...(await checkStillRuns(executable, 4, 'after a refused second run')));
+  await backend.dispose();
+  return failures;
+}
+
+async function checkDispose(create: CreateBackend): Promise<string[]> {
+  const backend = await create();
+  const program = sums(4);
+  const first = await prepareSums(backend, program);
+  const second = await prepareSums(backend, program);
+  const failures = await refused('a run that is disposed in the middle', 'released', () =>
+    first.run(scalarsOf(program, [1]), { onBoundary: () => first.dispose() }),
+  );
+  failures.push(
+    ...(await refused('run after dispose', 'released', () => first.run(scalarsOf(program, [1])))),
+    ...(await refused('read after dispose', 'released', () => first.read('y', new Float32Array(1)))),
+    ...(await checkStillRuns(second, 4, 'after another executable was disposed')),
+  );
+  await first.dispose();
+  const table = await allocateTable(backend);
+  await backend.dispose();
+  await backend.dispose();
+  const buffers = new Map([['table', table]]);
+  failures.push(
+    ...(await refused('run after the backend', 'released', () => second.run(scalarsOf(program, [1])))),
+    ...(await refused('write after the backend', 'released', () => backend.write(table, 0, new Uint8Array(1)))),
+    ...(await refused('prepare after the backend', 'released', () => backend.prepare(program, { buffers }))),
+    ...(await refused('allocate after the backend', 'released', () =>
+      backend.allocate({ sizeBytes: 1, usage: 'kv', label: 'late' }),
+    )),
+  );
+  return failures;
+}
+
+/** Runs until timers fired three times between start and end of the runs; a host that never gets a turn fails. */
+async function checkEventLoop(create: CreateBackend): Promise<string[]> {
+  const backend = await create();
+  const { setTimeout } = globalThis as unknown as { setTimeout(callback: () => void, delayMs: number): void };
+  const failures: string[] = [];
+  for (const [what, numAdds] of [
+    ['one long program', 4000],
+    ['many short runs', 3],
+  ] as const) {
+    const program = sums(numAdds);
+    const executable = await prepareSums(backend, program);
+    let numTicks = 0;
+    let isDone = false;
+    const tick = (): void => {
+      numTicks++;
+      if (!isDone) setTimeout(tick, 0);
+    };
+    setTimeout(tick, 0);
+    const numRuns = Math.ceil(2_000_000 / (numAdds + 1));
+    let run = 0;
+    for (; run < numRuns && numTicks < 3; run++) await executable.run(scalarsOf(program, [1]));
+    isDone = true;
+    if (numTicks < 3) failures.push(`${what}: ${numTicks} turns of the event loop in ${run} runs`);
+    await executable.dispose();
+  }
+  await backend.dispose();
+  return failures;
+}
+
+/** Large enough that threads share the work: the same bits every time. */
+async function checkDeterminism(create: CreateBackend): Promise<string[]> {
+  const backend = await create();
+  const [numTokens, numInputs, numOutputs] = [7, 1023, 193];
+  const b = new ProgramBuilder({});
+  const contents = new Map<string, Float32Array>();
+  const rng = rngOf('determinism');
+  const external = (name: string, ...shape: number[]): ReturnType<ProgramBuilder['external']> => {
+    const length = shape.reduce((product, dim) => product * dim, 1);
+    contents.set(
+      name,
+      Float32Array.from({ length }, () => rng.nextGaussian()),
+    );
+    return b.external(name, 'weights', 'f32', shape);
+  };
+  const x = external('x', numTokens, numInputs);
+  const y = b.activation('matmul', { x, weight: external('weight', numOutputs, numInputs) });
+  const z = b.activation('softmax', {
+    x: b.activation('rms-norm', { x: y, weight: external('norm', numOutputs) }, { eps: 1e-5 }),
+  });
+  b.output('y', y);
+  b.output('z', z);
+  b.output('logSumExp', b.activation('log-sum-exp', { x: y }));
+  const buffers = new Map<string, BufferHandle>();
+  for (const [name, values] of contents) {
+    const handle = backend.allocate({ sizeBytes: values.byteLength, usage: 'weights', label: name });
+    await backend.write(handle, 0, new Uint8Array(values.buffer));
+    buffers.set(name, handle);
+  }
+  const executable = await backend.prepare(b.build(), { buffers });
+  const failures: string[] = [];
+  let first: Float32Array | undefined;
+  for (let run = 0; run < 8; run++) {
+    await executable.run(new Int32Array(0));
+    const found = new Float32Array(2 * numTokens * numOutputs + numTokens);
+    await executable.read('y', found.subarray(0, numTokens * numOutputs));
+    await executable.read('z', found.subarray(numTokens * numOutputs, 2 * numTokens * numOutputs));
+    await executable.read('logSumExp', found.subarray(2 * numTokens * numOutputs));
+    first ??= found;
+    const difference = compareExact(found, first);
+    if (difference !== undefined) failures.push(`run ${run} differs from the first: ${difference}`);
+  }
+  await backend.dispose();
+  return failures;
+}
+
+async function checkProfile(create: CreateBackend): Promise<string[]> {
+  const backend = await create();
+  const program = sums(2);
+  const executable = await prepareSums(backend, program, true);
+  await executable.run(scalarsOf(program, [1, 2]));
+  await executable.run(scalarsOf(program, [1]));
+  const failures: string[] = [];
+  const profile = executable.profile();
+  const ops = profile.map(({ op }) => op).join(' ');
+  if (ops !== 'embedding-lookup add add') failures.push(`profile of other records: ${ops}`);
+  for (const { op, numRuns, timeMs, flops, bytes } of profile) {
+    if (numRuns !== 2) failures.push(`${op}: ${numRuns} runs instead of 2`);
+    if (!(timeMs >= 0)) failures.push(`${op}: ${timeMs} ms`);
+    if (flops !== 3 * width) failures.push(`${op}: ${flops} flops instead of ${3 * width}`);
+    if (!(bytes > 0)) failures.push(`${op}: ${bytes} bytes`);
+  }
+  const unprofiled = await prepareSums(backend, program);
+  await unprofiled.run(scalarsOf(program, [1]));
+  if (unprofiled.profile().length !== 0) failures.push('a profile that nobody asked for');
+  await backend.dispose();
+  return failures;
+}
+
+/** Two programs over one buffer, prepared at the same time and run in turn. */
+async function checkSharedBuffers(create: CreateBackend): Promise<string[]> {
+  const backend = await create();
+  const buffers = new Map([['table', await allocateTable(backend)]]);
+  const [one, three] = [await backend.prepare(sums(1), { buffers }), await backend.prepare(sums(3), { buffers })];
+  const failures = [
+    ...(await checkStillRuns(one, 1, 'first of two programs')),
+    ...(await checkStillRuns(three, 3, 'second of two programs')),
+    ...(await checkStillRuns(one, 1, 'first of two programs again')),
+  ];
+  await Promise.all([one.run(scalarsOf(one.program, [1])), three.run(scalarsOf(three.program, [1]))]);
+  await backend.dispose();
+  return failures;
+}
+
+/** By what they check. */
+export const contractChecks: Readonly<Record<string, ContractCheck>> = {
+  'unknown ops are refused': checkUnknownOps,
+  'scalars that do not fit are refused': checkScalarsFit,
+  'memory is written and read in range': checkMemory,
+  'buffers of another backend, missing or too small are refused': checkForeignBuffers,
+  'freed buffers are refused': checkFreedBuffers,
+  'reads of what is not there are refused': checkReads,
+  'abort and failing boundaries leave the executable usable': checkAbort,
+  'one run at a time': checkOneRunAtATime,
+  'nothing works after dispose': checkDispose,
+  'the event loop keeps turning': checkEventLoop,
+  'the same bits on every run': checkDeterminism,
+  'profile counts records, runs and work': checkProfile,
+  'programs share buffers': checkSharedBuffers,
+};

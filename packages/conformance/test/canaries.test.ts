@@ -1,0 +1,331 @@
+/** Plants one fault at a time and proves that the suite's checks find it. */
+import { createReferenceBackend, type Backend } from '@winnow/ops';
+import { ReleasedError } from '@winnow/tensor';
+import { describe, expect, it } from 'vitest';
+import {
+  checkKernelCase,
+  checkProgramCase,
+  checkUnsupportedCase,
+  compareSupport,
+  contractChecks,
+  float32Arithmetic,
+  fullSupport,
+  kernelCases,
+  programCases,
+  rngOf,
+  supportTable,
+  type KernelCase,
+} from '../src/index.js';
+import {
+  honestlyWithout,
+  nondeterministic,
+  offBy,
+  scribbling,
+  silentlyFallingBack,
+  withExecutable,
+  withoutRecords,
+  withProgram,
+  writingPastTheEnd,
+} from './wrong-backends.js';
+
+const arithmetic = float32Arithmetic();
+
+/** A case with ordinary values, neither empty nor the largest. */
+function typicalCase(op: string): KernelCase {
+  const names: Readonly<Record<string, string>> = {
+    matmul: 'q8_0, 5 x 64 -> 33, bias, gaussian',
+    rope: 'halves, plain, 64 of 64 dims, 3 heads, positions 0 1 5000',
+    'embedding-lookup': 'q4_0, 4 rows of 64, scale 11.3137',
+    'gather-rows': '5 rows of 33',
+    'position-append': '7 tokens, blocks of 5',
+    'kv-append': 'f16 / f16, 17 tokens, 2 heads of 32 / 64, blocks of 8',
+    attention: 'several sequences',
+    'attention-partial': 'several sequences, parts: 3',
+    'attention-merge': '3 + 0 parts, 3 x 2 x 16',
+    'attention-finish': '3 x 3 x 67',
+  };
+  const cases = kernelCases[op];
+  const found = cases.find(({ name }) => (names[op] === undefined ? name.endsWith('x 67') : name === names[op]));
+  if (found === undefined) throw new Error(`no typical case of ${op}`);
+  return found;
+}
+
+async function failuresOf(backend: Backend, kernelCase: KernelCase): Promise<string> {
+  return (await checkKernelCase(backend, kernelCase, { arithmetic })).join('\n');
+}
+
+const ops = Object.keys(kernelCases);
+const computing = ops.filter((op) => !['kv-append', 'position-append', 'arg-max', 'top-k'].includes(op));
+
+describe('a kernel', () => {
+  it.each(computing)('%s that is off by a little more than the bound is caught', async (op) => {
+    const kernelCase = typicalCase(op);
+    const data = kernelCase.create(rngOf(`${op} ${kernelCase.name}`), arithmetic);
+    const [expected] = Object.values(data.expected);
+    if (expected.kind !== 'close') throw new Error('a case with numbers');
+    const index = expected.values.findIndex((value) => Number.isFinite(value) && value !== 0);
+    const bound = expected.bounds[index];
+    expect(await failuresOf(createReferenceBackend(), kernelCase)).toBe('');
+    const step = Math.abs(expected.values[index]) * 2 ** -22; // what float32 can tell apart
+    expect(
+      await failuresOf(
+        offBy(op, () => 2.1 * bound + step),
+        kernelCase,
+      ),
+    ).toContain('times the bound');
+  });
+
+  it.each(ops)('%s that does not write its output is caught', async (op) => {
+    // gather-rows also fills the arena of the case itself, and nothing works without it
+    expect(await failuresOf(withoutRecords(op), typicalCase(op))).not.toBe('');
+  });
+
+  it.each(['arg-max', 'top-k'])('%s with a wrong index is caught', async (op) => {
+    const wrong = withExecutable((executable) => ({
+      async read(name, target) {
+        await executable.read(name, target);
+        if (target instanceof Int32Array) target[0] ^= 1;
+      },
+    }));
+    expect(await failuresOf(wrong, typicalCase(op))).toContain('index 0');
+  });
+
+  it.each(['add', 'matmul', 'softmax', 'attention', 'rms-norm', 'top-k'])(
+    '%s that writes past the end of its output is caught',
+    async (op) => {
+      expect(await failuresOf(writingPastTheEnd(op), typicalCase(op))).toMatch(/canary .* changed/);
+    },
+  );
+
+  it('that writes into a guard band or an input is caught', async () => {
+    const kernelCase = typicalCase('matmul');
+    expect(await failuresOf(scribbling('weight', 0), kernelCase)).toContain('weight: guard band changed');
+    expect(await failuresOf(scribbling('weight', -1), kernelCase)).toContain('weight: guard band changed');
+    expect(await failuresOf(scribbling('weight', 64 * 4), kernelCase)).toContain('weight: content changed');
+  });
+
+  it('that changes other slots of a cache is caught', async () => {
+    expect(await failuresOf(scribbling('keys', 64 * 4 + 5), kernelCases['kv-append'][3])).toContain(
+      'keys: content changed',
+    );
+  });
+
+  it('that ignores the sizes of the step is caught', async () => {
+    const fixed = withExecutable((executable) => ({
+      run: (scalars, options) => {
+        const slot = executable.program.scalars.slots.get('T');
+        const words = scalars.slice();
+        if (slot !== undefined) words[slot.wordOffset] = 1;
+        return executable.run(words, options);
+      },
+    }));
+    expect(await failuresOf(fixed, typicalCase('softmax'))).toContain('dynamic sizes');
+  });
+
+  it('that depends on something else than its inputs is caught', async () => {
+    expect(await failuresOf(nondeterministic(), typicalCase('matmul'))).toContain('differs between two runs');
+  });
+
+  it('that fell back silently is caught', async () => {
+    expect(await failuresOf(silentlyFallingBack('softmax'), typicalCase('softmax'))).toContain(
+      'records of softmax fell back',
+    );
+  });
+});
+
+describe('support', () => {
+  it('is as declared where a backend is honest', async () => {
+    const backend = honestlyWithout('softmax');
+    expect(await checkUnsupportedCase(backend, typicalCase('softmax'), { arithmetic })).toEqual([]);
+    expect(await failuresOf(backend, typicalCase('add'))).toBe('');
+    expect(await failuresOf(backend, typicalCase('softmax'))).toContain('UnsupportedOpError');
+  });
+
+  it('that was lost, or came without being declared, is a difference', async () => {
+    const lost = supportTable(honestlyWithout('softmax'));
+    expect(compareSupport(lost, fullSupport())).toEqual([
+      'softmax f32: not supported: no kernel, which the expected table does not say',
+    ]);
+    expect(compareSupport(fullSupport(), lost)).toEqual([
+      'softmax f32: supported, which the expected table does not say',
+    ]);
+    const [failure] = await checkUnsupportedCase(createReferenceBackend(), typicalCase('add'), { arithmetic });
+    expect(failure).toContain('says it is supported');
+  });
+});
+
+describe('a program', () => {
+  const run = async (backend: Backend, names: RegExp): Promise<string> => {
+    const failures: string[] = [];
+    for (const programCase of programCases.filter(({ name }) => names.test(name))) {
+      failures.push(...(await checkProgramCase(backend, programCase, { arithmetic })));
+    }
+    return failures.join('\n');
+  };
+
+  it('passes on the reference', async () => {
+    expect(await run(createReferenceBackend(), /./)).toBe('');
+  });
+
+  it('whose records run in another order is caught', async () => {
+    const reversed = withProgram((program) => {
+      const [first, ...rest] = program.records;
+      return { ...program, records: [first, ...rest.reverse()] };
+    });
+    expect(await run(reversed, /over integers/)).not.toBe('');
+  });
+
+  it('whose boundaries are skipped is caught', async () => {
+    const deaf = withExecutable((executable) => ({ run: (scalars) => executable.run(scalars) }));
+    expect(await run(deaf, /pages|edges/)).not.toBe('');
+  });
+
+  it('whose segments run before the host has answered is caught', async () => {
+    const hasty = withExecutable((executable) => ({
+      async run(scalars, options = {}) {
+        const late: (() => Promise<void>)[] = [];
+        await executable.run(scalars, {
+          onBoundary: async (name) => void late.push(async () => options.onBoundary?.(name)),
+        });
+        for (const call of late) await call();
+      },
+    }));
+    expect(await run(hasty, /pages|edges/)).not.toBe('');
+  });
+
+  it.each(['rope', 'attention', 'kv-append', 'position-append', 'attention-merge', 'gated-activation', 'rms-norm'])(
+    'of a transformer without %s is caught',
+    async (op) => {
+      const changed = withProgram((program) => ({
+        ...program,
+        records: program.records.map((record) =>
+          record.op === op ? { ...record, op: 'gather-rows', ...nothing } : record,
+        ),
+      }));
+      expect(await run(changed, /transformer, f32/)).not.toBe('');
+    },
+  );
+
+  it('of a transformer with slightly wrong attributes is caught', async () => {
+    const changed = withProgram((program) => ({
+      ...program,
+      records: program.records.map((record) =>
+        'eps' in record.attributes ? { ...record, attributes: { eps: 1e-3 } } : record,
+      ),
+    }));
+    expect(await run(changed, /transformer, f32/)).toContain('times the bound');
+  });
+});
+
+/** Tensors of a gather of no rows, into nothing. */
+const nothing = {
+  inputs: {
+    x: { name: 'x', buffer: 1, byteOffset: 0, dtype: 'f32', shape: [0, 0] },
+    rows: { name: 'rows', buffer: 0, byteOffset: 0, dtype: 'i32', shape: [0] },
+  },
+  outputs: { y: { name: 'y', buffer: 1, byteOffset: 0, dtype: 'f32', shape: [0, 0] } },
+  attributes: {},
+} as const;
+
+describe('the contract', () => {
+  const reference = createReferenceBackend;
+  const faults: [check: string, fault: string, () => Backend][] = [
+    ['unknown ops are refused', 'supports anything', () => ({ ...reference(), supports: () => ({ supported: true }) })],
+    [
+      'scalars that do not fit are refused',
+      'runs with any scalars',
+      () =>
+        withExecutable((executable) => ({
+          run: async (scalars, options) => {
+            if (scalars.length === executable.program.scalars.numWords && scalars[0] >= 0 && scalars[0] <= 3) {
+              await executable.run(scalars, options);
+            }
+          },
+        })),
+    ],
+    [
+      'memory is written and read in range',
+      'clips ranges',
+      () => {
+        const backend = reference();
+        return {
+          ...backend,
+          write: (handle, byteOffset, bytes) =>
+            backend.write(
+              handle,
+              Math.max(0, byteOffset),
+              bytes.subarray(0, handle.sizeBytes - Math.max(0, byteOffset)),
+            ),
+        };
+      },
+    ],
+    [
+      'buffers of another backend, missing or too small are refused',
+      'takes any buffer',
+      () => ({ ...reference(), free: () => {} }),
+    ],
+    ['freed buffers are refused', 'never frees', () => ({ ...reference(), free: () => {} })],
+    [
+      'reads of what is not there are refused',
+      'reads anything',
+      () => withExecutable(() => ({ read: async () => {} })),
+    ],
+    [
+      'abort and failing boundaries leave the executable usable',
+      'ignores signals',
+      () =>
+        withExecutable((executable) => ({
+          run: (scalars, { onBoundary } = {}) =>
+            executable.run(scalars, onBoundary === undefined ? {} : { onBoundary }),
+        })),
+    ],
+    [
+      'abort and failing boundaries leave the executable usable',
+      'is broken after an abort',
+      () =>
+        withExecutable((executable) => {
+          let isBroken = false;
+          return {
+            async run(scalars, options) {
+              if (isBroken) throw new ReleasedError('executable');
+              await executable.run(scalars, options).catch((error: unknown) => {
+                isBroken = true;
+                throw error;
+              });
+            },
+          };
+        }),
+    ],
+    [
+      'one run at a time',
+      'queues runs',
+      () =>
+        withExecutable((executable) => {
+          let isBusy = false;
+          return {
+            async run(scalars, options) {
+              if (isBusy) return;
+              isBusy = true;
+              await executable.run(scalars, options);
+              isBusy = false;
+            },
+          };
+        }),
+    ],
+    ['nothing works after dispose', 'never disposes', () => withExecutable(() => ({ dispose: async () => {} }))],
+    ['the event loop keeps turning', 'blocks', () => createReferenceBackend({ yieldToHost: () => Promise.resolve() })],
+    ['the same bits on every run', 'gives other bits', nondeterministic],
+    ['profile counts records, runs and work', 'has no profile', () => withExecutable(() => ({ profile: () => [] }))],
+    ['programs share buffers', 'writes to weights', () => scribbling('table', 2 * 16 + 1)],
+  ];
+
+  it('has a fault for every check', () => {
+    expect(new Set(faults.map(([check]) => check))).toEqual(new Set(Object.keys(contractChecks)));
+  });
+
+  it.each(faults)('"%s" catches a backend that %s', async (check, _fault, create) => {
+    expect(await contractChecks[check](async () => createReferenceBackend())).toEqual([]);
+    const failures = await contractChecks[check](async () => create()).catch((error: unknown) => [String(error)]);
+    expect(failures).not.toEqual([]);
+  });
+});
