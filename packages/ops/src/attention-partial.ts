@@ -1,8 +1,8 @@
-import { ArgumentError } from '@winnow/tensor';
+import { ArgumentError, tensorBytes } from '@winnow/tensor';
 import { attentionAttributes, checkAttention, visibility } from './attention-visibility.js';
 import { f32Only, i32Only } from './dtypes.js';
 import { kvReader, kvViewInputs, type KvReader } from './kv-view.js';
-import type { Attributes, OpSpec } from './op-spec.js';
+import type { Attributes, OpSpec, RecordDTypes, RecordShapes } from './op-spec.js';
 import { clearState, type PartialStates } from './partial-softmax.js';
 
 /**
@@ -64,10 +64,27 @@ export const attentionPartial: OpSpec = {
     };
   },
   flops: attentionFlops,
+  bytes: attentionBytes,
 };
 
+/** An upper bound: every slot of the block table is read once, with its position. */
+export function attentionBytes(
+  { q, values, blockTable, keys }: RecordShapes,
+  _attributes: Attributes,
+  dtypes: RecordDTypes = {},
+): number {
+  const numSlots = blockTable[0] * blockTable[1] * values[2];
+  const perStep = 4 * (q[0] * q[1] * (q[2] + values[3]) + 2 * q[0] + blockTable[0] * (blockTable[1] + 1) + numSlots);
+  const cacheRows = [numSlots, values[1]];
+  return (
+    perStep +
+    tensorBytes(dtypes['keys'] ?? 'f32', [...cacheRows, keys[3]]) +
+    tensorBytes(dtypes['values'] ?? 'f32', [...cacheRows, values[3]])
+  );
+}
+
 /** An upper bound: every query meets every slot of the block table. */
-export function attentionFlops({ q, values, blockTable }: Readonly<Record<string, readonly number[]>>): number {
+export function attentionFlops({ q, values, blockTable }: RecordShapes): number {
   const numSlots = blockTable[1] * values[2];
   return 2 * q[0] * q[1] * numSlots * (q[2] + values[3]);
 }

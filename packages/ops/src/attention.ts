@@ -1,4 +1,4 @@
-import { attentionFlops, bindAttend } from './attention-partial.js';
+import { attentionBytes, attentionFlops, bindAttend } from './attention-partial.js';
 import { attentionAttributes, checkAttention } from './attention-visibility.js';
 import { f32Only, i32Only } from './dtypes.js';
 import { kvReader, kvViewInputs } from './kv-view.js';
@@ -47,4 +47,5 @@ export const attention: OpSpec = {
     };
   },
   flops: attentionFlops,
+  bytes: attentionBytes,
 };

@@ -1,3 +1,4 @@
+import { tensorBytes } from '@winnow/tensor';
 import { f32Only, i32Only, weightDTypes } from './dtypes.js';
 import type { OpSpec } from './op-spec.js';
 import { rowReader } from './row-access.js';
@@ -29,5 +30,5 @@ export const embeddingLookup: OpSpec = {
     };
   },
   flops: ({ y }) => y[0] * y[1],
-  bytes: ({ y }) => 8 * y[0] * y[1],
+  bytes: ({ y }, _attributes, { table = 'f32' } = {}) => 4 * y[0] * (y[1] + 1) + tensorBytes(table, y),
 };

@@ -20,5 +20,5 @@ export const gatherRows: OpSpec = {
     };
   },
   flops: () => 0,
-  bytes: ({ y }) => 8 * y[0] * y[1],
+  bytes: ({ y }) => 4 * y[0] * (2 * y[1] + 1),
 };

@@ -21,6 +21,7 @@ export type {
   OpSpec,
   OutputSpec,
   Partition,
+  RecordDTypes,
   RecordShapes,
   ReferenceCall,
   TensorView,

@@ -1,3 +1,4 @@
+import { tensorBytes } from '@winnow/tensor';
 import { cacheDTypes, f32Only, i32Only } from './dtypes.js';
 import type { OpSpec } from './op-spec.js';
 import { rowWriter } from './row-access.js';
@@ -44,5 +45,6 @@ export const kvAppend: OpSpec = {
     };
   },
   flops: () => 0,
-  bytes: ({ k, v }) => 8 * (k[0] * k[1] * k[2] + v[0] * v[1] * v[2]),
+  bytes: ({ k, v, slots }, _attributes, { keys = 'f32', values = 'f32' } = {}) =>
+    tensorBytes('f32', k) + tensorBytes('f32', v) + 4 * slots[0] + tensorBytes(keys, k) + tensorBytes(values, v),
 };

@@ -55,6 +55,9 @@ export interface ReferenceCall {
  */
 export type RecordShapes = Readonly<Record<string, readonly number[]>>;
 
+/** The dtypes of a record's tensors. */
+export type RecordDTypes = Readonly<Record<string, DType>>;
+
 /** How an op may be shared among threads. The cut depends on shapes alone, never on the number of threads. */
 export type Partition = 'rows' | 'tokens' | 'heads' | 'serial';
 
@@ -78,6 +81,6 @@ export interface OpSpec {
   bindReference(call: ReferenceCall): () => void;
   /** Floating-point operations; a multiply-add counts as two. */
   flops(shapes: RecordShapes, attributes: Attributes): number;
-  /** Bytes that must be moved, when that is not simply every tensor once. */
-  bytes?(shapes: RecordShapes, attributes: Attributes): number;
+  /** Bytes that must be moved, when that is not simply every tensor once. Without `dtypes` all values count as f32. */
+  bytes?(shapes: RecordShapes, attributes: Attributes, dtypes?: RecordDTypes): number;
 }

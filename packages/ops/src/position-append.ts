@@ -24,4 +24,5 @@ export const positionAppend: OpSpec = {
     };
   },
   flops: () => 0,
+  bytes: ({ slots }) => 12 * slots[0],
 };

@@ -4,6 +4,7 @@ import type { Backend, BufferHandle, Executable, PrepareOptions } from './backen
 import { ProgramBuilder } from './program-builder.js';
 import type { Program } from './program.js';
 import { createReferenceBackend } from './reference-backend.js';
+import { opSpec } from './registry.js';
 import { createScalarBlock } from './scalars.js';
 
 const width = 4;
@@ -299,6 +300,8 @@ describe('profile', () => {
     await executable.run(scalarsOf(program, [1]));
     const [lookup, matmul] = executable.profile();
     expect(lookup).toMatchObject({ op: 'embedding-lookup', layer: -1, numRuns: 2, flops: 4 * width });
+    // rows of the table, tokens and results
+    expect(lookup.bytes).toBe(4 * (3 + 1) * (2 * width + 1));
     // 2 T I O operations; T I + O I + T O values of 4 bytes
     expect(matmul).toEqual({
       op: 'matmul',
@@ -308,6 +311,14 @@ describe('profile', () => {
       flops: 2 * width * 2 * (3 + 1),
       bytes: 4 * ((3 + 1) * width + 2 * (2 * width) + (3 + 1) * 2),
     });
+  });
+
+  it('counts the cache rows that the block table names, in their dtype', () => {
+    const shapes = { q: [2, 4, 32], keys: [100, 2, 8, 32], values: [100, 2, 8, 64], blockTable: [3, 5] };
+    const bytes = opSpec('attention').bytes?.(shapes, {}, { keys: 'q8_0', values: 'f16' });
+    const numSlots = 3 * 5 * 8;
+    const cache = numSlots * 2 * (34 + 128) + numSlots * 4;
+    expect(bytes).toBe(cache + 4 * (2 * 4 * (32 + 64) + 2 * 2 + 3 * 6));
   });
 
   it('is empty unless asked for', async () => {

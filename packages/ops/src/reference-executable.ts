@@ -1,5 +1,5 @@
 /** Runs a program record by record on host memory. */
-import { ArgumentError, BackendError, ReleasedError, tensorBytes } from '@winnow/tensor';
+import { ArgumentError, BackendError, ReleasedError, tensorBytes, type DType } from '@winnow/tensor';
 import type { Executable, RecordProfile, RunOptions } from './backend.js';
 import { maxElements } from './dims.js';
 import type { RecordShapes, TensorView } from './op-spec.js';
@@ -56,7 +56,7 @@ export function createReferenceExecutable(
         const { op, attributes } = program.records[index];
         const spec = opSpec(op);
         total.flops += spec.flops(shapes, attributes);
-        total.bytes += spec.bytes?.(shapes, attributes) ?? kernels[index].tensorBytes();
+        total.bytes += spec.bytes?.(shapes, attributes, kernels[index].dtypes) ?? kernels[index].tensorBytes();
       }
       if (now() - lastYield > maxBusyMs) {
         await yieldToHost();
@@ -124,6 +124,7 @@ export function createReferenceExecutable(
 interface BoundKernel {
   readonly run: () => void;
   readonly shapes: RecordShapes;
+  readonly dtypes: Readonly<Record<string, DType>>;
   readonly tensorBytes: () => number;
 }
 
@@ -136,6 +137,7 @@ function bindRecord(record: OpRecord, view: (tensor: TensorRef) => TensorView): 
   return {
     run: opSpec(record.op).bindReference({ inputs, outputs, attributes: record.attributes }),
     shapes: Object.fromEntries(all.map(([name, { shape }]) => [name, shape])),
+    dtypes: Object.fromEntries(all.map(([name, { dtype }]) => [name, dtype])),
     tensorBytes: () => all.reduce((sum, [, { dtype, shape }]) => sum + tensorBytes(dtype, shape), 0),
   };
 }
