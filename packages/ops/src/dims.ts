@@ -92,3 +92,14 @@ export function maxElements(shape: readonly Dim[], capacities: ReadonlyMap<strin
   for (const dim of shape) product *= typeof dim === 'number' ? dim : (capacities.get(dim) ?? NaN);
   return product;
 }
+
+/** The product of the fixed axes and the sorted symbols: equal exactly when the numbers of elements are always equal. */
+export function elementsKey(shape: readonly Dim[]): string {
+  let product = 1;
+  const symbols: string[] = [];
+  for (const dim of shape) {
+    if (typeof dim === 'number') product *= dim;
+    else symbols.push(dim);
+  }
+  return [product, ...symbols.sort()].join(' ');
+}

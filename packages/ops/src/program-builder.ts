@@ -8,7 +8,7 @@ import {
   tensorBytes,
   type DType,
 } from '@winnow/tensor';
-import { maxElements, type Dim } from './dims.js';
+import { elementsKey, maxElements, type Dim } from './dims.js';
 import { inferOp } from './infer-op.js';
 import type { Attributes, OpSpec } from './op-spec.js';
 import { alignUp, arenaAlignment, planActivations } from './plan-activations.js';
@@ -398,15 +398,4 @@ export class ProgramBuilder {
 
 function mapValues<A, B>(record: Readonly<Record<string, A>>, map: (value: A) => B): Record<string, B> {
   return Object.fromEntries(Object.entries(record).map(([name, value]) => [name, map(value)]));
-}
-
-/** The product of the fixed axes and the sorted symbols: equal exactly when the numbers of elements are always equal. */
-function elementsKey(shape: readonly Dim[]): string {
-  let product = 1;
-  const symbols: string[] = [];
-  for (const dim of shape) {
-    if (typeof dim === 'number') product *= dim;
-    else symbols.push(dim);
-  }
-  return [product, ...symbols.sort()].join(' ');
 }
