@@ -1,5 +1,5 @@
 /**
- * Entry of the root scripts: `npm run demo | test | check | winnow` and their pnpm forms.
+ * Entry of the root scripts: `npm run demo | test | check | winnow | bench` and their pnpm forms.
  *
  * Runs on any Node >= 20.20 without dependencies. Brings the tools (Node, pnpm, packages) when they are missing, builds
  * what is stale, then runs the task. Progress goes to stderr; stdout belongs to the task.
@@ -17,9 +17,10 @@ import { buildStale, recordBuild, sourceStamp } from './bootstrap/build-stamp.mj
 import { buildLogged, turbo } from './bootstrap/turbo.mjs';
 
 const cliMain = join(root, 'apps', 'cli', 'dist', 'main.js');
+const benchMain = join(root, 'apps', 'bench', 'dist', 'main.js');
 const demoPrompt = 'The captain looked at the sea and said,';
 const demoArguments = ['run', '-p', demoPrompt, '--display-prompt', '-n', '100', '--temp', '0.7', '--seed', '7'];
-const usage = 'usage: node scripts/bootstrap.mjs demo|test|check|winnow|turbo|setup [arguments]';
+const usage = 'usage: node scripts/bootstrap.mjs demo|test|check|winnow|bench|turbo|setup [arguments]';
 
 /** Tools and packages; cheap when nothing changed. */
 async function prepare() {
@@ -46,8 +47,20 @@ async function buildProgram(tools) {
 
 async function runProgram(tools, programArguments) {
   await buildProgram(tools);
-  const cwd = process.env.npm_lifecycle_event && process.env.INIT_CWD ? process.env.INIT_CWD : process.cwd();
-  return runThrough(tools.node, [cliMain, ...programArguments], { cwd, env: process.env });
+  return runThrough(tools.node, [cliMain, ...programArguments], { cwd: callerFolder(), env: process.env });
+}
+
+/** The folder that the caller stands in, not the root that npm and pnpm run scripts in. */
+function callerFolder() {
+  return process.env.npm_lifecycle_event && process.env.INIT_CWD ? process.env.INIT_CWD : process.cwd();
+}
+
+async function runBench(tools, benchArguments) {
+  const remedy = 'the build failed; its output is above and in .toolchain/logs/build.log';
+  await withLock('build', () =>
+    buildLogged(tools, ['run', 'build', '--filter=@winnow/bench...', '--output-logs=errors-only'], remedy),
+  );
+  return runThrough(tools.node, [benchMain, ...benchArguments], { cwd: callerFolder(), env: process.env });
 }
 
 const tasks = {
@@ -65,6 +78,7 @@ const tasks = {
     return code;
   },
   winnow: async (rest) => runProgram(await prepare(), rest),
+  bench: async (rest) => runBench(await prepare(), rest),
   test: async (rest) => taskTest(await prepare(), rest),
   check: async (rest) => taskCheck(await prepare(), rest),
   turbo: async (rest) => {

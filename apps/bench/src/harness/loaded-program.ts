@@ -1,0 +1,66 @@
+/** A program with its memory on a backend, ready to be timed. */
+import {
+  createScalarBlock,
+  type Backend,
+  type BufferHandle,
+  type Executable,
+  type Program,
+  type ScalarBlock,
+} from '@winnow/ops';
+
+export interface LoadedProgram {
+  readonly executable: Executable;
+  readonly scalars: ScalarBlock;
+  /** Runs it once; the milliseconds of the run alone. Then reads the output, so that a result is needed and seen. */
+  run(): Promise<number>;
+  dispose(): Promise<void>;
+}
+
+/** Fills the memory of the buffer `name`. */
+export type FillBuffer = (name: string, target: Uint8Array) => void;
+
+/**
+ * @param output name of the program output to look at
+ * @throws {Error} from `run` when the output holds a number that is not finite: what was timed is not the real work
+ */
+export async function loadProgram(
+  backend: Backend,
+  program: Program,
+  fill: FillBuffer,
+  output: string,
+): Promise<LoadedProgram> {
+  const buffers = new Map<string, BufferHandle>();
+  for (const { name, usage, sizeBytes } of program.buffers) {
+    if (usage !== 'weights' && usage !== 'kv') continue;
+    const buffer = backend.allocate({ sizeBytes, usage, label: name });
+    buffers.set(name, buffer);
+    const view = backend.view(buffer);
+    const target = view ?? new Uint8Array(sizeBytes);
+    fill(name, target);
+    if (view === undefined) await backend.write(buffer, 0, target);
+  }
+  const executable = await backend.prepare(program, { buffers, onUnsupported: 'error' });
+  const scalars = createScalarBlock(program.scalars, program.symbols);
+  const result = new Float32Array(64);
+  return {
+    executable,
+    scalars,
+    async run() {
+      const startMs = performance.now();
+      await executable.run(scalars.words);
+      const timeMs = performance.now() - startMs;
+      await executable.read(output, result);
+      if (!result.every(Number.isFinite)) throw new Error(`${backend.name}: output ${output} is not finite`);
+      return timeMs;
+    },
+    async dispose() {
+      await executable.dispose();
+      for (const buffer of buffers.values()) backend.free(buffer);
+    },
+  };
+}
+
+/** Bytes as floats, for buffers of f32. */
+export function asFloats(bytes: Uint8Array): Float32Array {
+  return new Float32Array(bytes.buffer, bytes.byteOffset, bytes.byteLength / 4);
+}

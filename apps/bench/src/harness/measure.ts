@@ -1,0 +1,53 @@
+/** Times of several contenders measured in turns, so that whatever else the machine does meets all of them alike. */
+
+/** One thing to measure. */
+export interface Contender {
+  /** Does the work once; the milliseconds it took, or nothing when the caller shall take the time. */
+  run(): Promise<number | void>;
+}
+
+export interface Timing {
+  readonly medianMs: number;
+  readonly minMs: number;
+  readonly samplesMs: readonly number[];
+}
+
+export interface MeasureOptions {
+  /** Runs of each contender before the first that counts. */
+  readonly warmups: number;
+  /** Runs of each contender that count. */
+  readonly rounds: number;
+}
+
+/**
+ * Runs the contenders in turns: first to last in even rounds, last to first in odd ones.
+ * @returns a timing per contender, in their order
+ */
+export async function measure<Names extends string>(
+  contenders: Readonly<Record<Names, Contender>>,
+  { warmups, rounds }: MeasureOptions,
+): Promise<Record<Names, Timing>> {
+  const entries = Object.entries(contenders) as [Names, Contender][];
+  const samples = new Map<Names, number[]>(entries.map(([name]) => [name, []]));
+  for (let round = -warmups; round < rounds; round++) {
+    for (const [name, contender] of round % 2 === 0 ? entries : entries.toReversed()) {
+      const startMs = performance.now();
+      const ownMs = await contender.run();
+      const timeMs = ownMs ?? performance.now() - startMs;
+      if (round >= 0) samples.get(name)?.push(timeMs);
+    }
+  }
+  return Object.fromEntries([...samples].map(([name, times]) => [name, timingOf(times)])) as Record<Names, Timing>;
+}
+
+export function timingOf(samplesMs: readonly number[]): Timing {
+  return { medianMs: median(samplesMs), minMs: Math.min(...samplesMs), samplesMs };
+}
+
+/** @throws {Error} when there is nothing to take the median of */
+export function median(values: readonly number[]): number {
+  const sorted = values.toSorted((a, b) => a - b);
+  const [low, high] = [sorted[(sorted.length - 1) >> 1], sorted[sorted.length >> 1]];
+  if (low === undefined || high === undefined) throw new Error('expected at least one value, got none');
+  return (low + high) / 2;
+}

@@ -1,0 +1,158 @@
+/** What the command line asks for, with defaults that depend on `--quick`. */
+import { availableParallelism, tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { isDType, type DType } from '@winnow/tensor';
+import { backendNames, hasThreads, type BackendName } from './backends.js';
+
+export interface BenchOptions {
+  readonly backend: BackendName;
+  /** Thread counts to measure, the smallest first. */
+  readonly threads: readonly number[];
+  readonly quick: boolean;
+  readonly json: boolean;
+  readonly force: boolean;
+  /** Cores that others may keep busy. */
+  readonly loadLimit: number;
+  readonly rounds: number | undefined;
+  readonly dtypes: readonly DType[] | undefined;
+  /** `[outputs, inputs]` of matrices. */
+  readonly shapes: readonly (readonly [number, number])[] | undefined;
+  readonly models: readonly string[] | undefined;
+  readonly contexts: readonly number[] | undefined;
+  readonly tokens: readonly number[] | undefined;
+  readonly kvDType: DType;
+  readonly batchSize: number;
+  readonly peer: 'node-llama-cpp' | undefined;
+  readonly peerFlash: boolean;
+  /** Where synthetic models are kept. */
+  readonly modelsFolder: string;
+  /** Where peers are installed. */
+  readonly peerFolder: string;
+}
+
+/** A command line that asks for something that does not exist. */
+export class UsageError extends Error {}
+
+const flags = {
+  backend: { type: 'string' },
+  threads: { type: 'string' },
+  quick: { type: 'boolean' },
+  json: { type: 'boolean' },
+  force: { type: 'boolean' },
+  'load-limit': { type: 'string' },
+  rounds: { type: 'string' },
+  dtypes: { type: 'string' },
+  shapes: { type: 'string' },
+  models: { type: 'string' },
+  contexts: { type: 'string' },
+  tokens: { type: 'string' },
+  kv: { type: 'string' },
+  batch: { type: 'string' },
+  peer: { type: 'string' },
+  'peer-flash': { type: 'boolean' },
+  'models-dir': { type: 'string' },
+  'peer-dir': { type: 'string' },
+  help: { type: 'boolean', short: 'h' },
+} as const;
+
+export const optionsHelp = `options
+  --backend wasm|reference   what to measure
+  --threads 1,2              thread counts (default: 1 and all cores; end to end: the largest)
+  --rounds <n>               runs of each contender that count
+  --dtypes q8_0,q4_K,...     weights of gemm, gemv, prefill, decode
+  --shapes 2048x5632,...     outputs x inputs of gemm and gemv
+  --tokens 128,512,...       rows of gemm, prompt lengths of prefill
+  --contexts 128,8192,...    keys of attention, context of decode
+  --models tinyllama-1.1b,.. model shapes of prefill, decode, agreement
+  --kv f32|f16|q8_0          dtype of the cache (default f32)
+  --batch <n>                tokens per step of prefill (default 64)
+  --peer node-llama-cpp      measures that package side by side; installs it into the peer folder when it is missing
+  --peer-flash               with its flash attention
+  --models-dir, --peer-dir   folders for synthetic models and for peers (pnpm bench paths shows the defaults)
+  --quick                    small cases and few runs: does everything work?
+  --json                     one JSON object per line, the environment first
+  --load-limit <cores>       refuse when others keep more cores busy (default 0.3)
+  --force                    measure on a busy machine; results are marked as noisy`;
+
+export interface CommandLine {
+  readonly suites: readonly string[];
+  readonly help: boolean;
+  readonly options: BenchOptions;
+}
+
+/** @throws {UsageError} */
+export function parseCommandLine(programArguments: readonly string[]): CommandLine {
+  const { values, positionals } = parsed(programArguments);
+  const backend = oneOf('backend', backendNames, values.backend ?? 'wasm');
+  const quick = values.quick ?? false;
+  const allThreads = hasThreads(backend) ? [...new Set([1, availableParallelism()])] : [1];
+  const base = join(tmpdir(), 'winnow-bench');
+  return {
+    suites: positionals,
+    help: values.help ?? false,
+    options: {
+      backend,
+      threads: list('threads', values.threads, count)?.toSorted((a, b) => a - b) ?? allThreads,
+      quick,
+      json: values.json ?? false,
+      force: values.force ?? false,
+      loadLimit: values['load-limit'] === undefined ? 0.3 : positive('load-limit', values['load-limit']),
+      rounds: values.rounds === undefined ? undefined : count('rounds', values.rounds),
+      dtypes: list('dtypes', values.dtypes, dtype),
+      shapes: list('shapes', values.shapes, matrixShape),
+      models: list('models', values.models, (_, value) => value),
+      contexts: list('contexts', values.contexts, count),
+      tokens: list('tokens', values.tokens, count),
+      kvDType: values.kv === undefined ? 'f32' : dtype('kv', values.kv),
+      batchSize: values.batch === undefined ? 64 : count('batch', values.batch),
+      peer: values.peer === undefined ? undefined : oneOf('peer', ['node-llama-cpp'] as const, values.peer),
+      peerFlash: values['peer-flash'] ?? false,
+      modelsFolder: values['models-dir'] ?? join(base, 'models'),
+      peerFolder: values['peer-dir'] ?? join(base, 'peers'),
+    },
+  };
+}
+
+function parsed(programArguments: readonly string[]) {
+  try {
+    return parseArgs({ args: [...programArguments], options: flags, allowPositionals: true, strict: true });
+  } catch (error) {
+    throw new UsageError((error as Error).message);
+  }
+}
+
+type Parse<T> = (name: string, value: string) => T;
+
+function list<T>(name: string, text: string | undefined, parse: Parse<T>): T[] | undefined {
+  return text?.split(',').map((value) => parse(name, value.trim()));
+}
+
+function count(name: string, text: string): number {
+  const value = Number(text);
+  if (Number.isSafeInteger(value) && value > 0) return value;
+  throw new UsageError(`--${name}: expected a positive integer, got ${text}`);
+}
+
+function positive(name: string, text: string): number {
+  const value = Number(text);
+  if (Number.isFinite(value) && value > 0) return value;
+  throw new UsageError(`--${name}: expected a positive number, got ${text}`);
+}
+
+function dtype(name: string, text: string): DType {
+  if (isDType(text)) return text;
+  throw new UsageError(`--${name}: expected names such as f16, q8_0 or q4_K, got ${text}`);
+}
+
+function matrixShape(name: string, text: string): readonly [number, number] {
+  const [outputs = '', inputs, ...rest] = text.split('x');
+  if (inputs !== undefined && rest.length === 0) return [count(name, outputs), count(name, inputs)];
+  throw new UsageError(`--${name}: expected outputs x inputs such as 2048x5632, got ${text}`);
+}
+
+function oneOf<T extends string>(name: string, known: readonly T[], text: string): T {
+  const found = known.find((value) => value === text);
+  if (found !== undefined) return found;
+  throw new UsageError(`--${name}: expected ${known.join(' | ')}, got ${text}`);
+}

@@ -1,0 +1,29 @@
+/** What a suite is: a name and a run that gives figures as they are measured. */
+import type { Backend } from '@winnow/ops';
+import type { Machine } from '../roofline/machine.js';
+import type { Figure } from './figure.js';
+import type { MeasureOptions } from './measure.js';
+import type { BenchOptions } from './options.js';
+
+export interface SuiteContext {
+  readonly options: BenchOptions;
+  readonly machine: Machine;
+  createBackend(threads: number): Promise<Backend>;
+  /** Progress for people; not part of the result. */
+  say(text: string): void;
+}
+
+export interface Suite {
+  readonly name: string;
+  readonly summary: string;
+  run(context: SuiteContext): AsyncIterable<Figure>;
+}
+
+/** Rounds of a suite: what the command line says, else 2 when quick, else `rounds`. */
+export function measureOptions({ quick, rounds: asked }: BenchOptions, rounds: number): MeasureOptions {
+  return { warmups: quick ? 1 : 2, rounds: asked ?? (quick ? 2 : rounds) };
+}
+
+export function threadsText(threads: number): string {
+  return threads === 1 ? '1 thread' : `${threads} threads`;
+}

@@ -1,0 +1,44 @@
+/**
+ * Random weights of any encodable dtype, fast enough for files of gigabytes: a pool of normally distributed values is
+ * encoded once, and tensors are put together from pieces that start at random blocks of it.
+ */
+import { createRng, dtypeInfo, encode, sizeOf, type DType, type Rng } from '@winnow/tensor';
+
+/** Values of the pool: enough that rows of an embedding table differ. */
+const poolValues = 2 ** 20;
+/** Values of one piece, at least one block: several pieces to a row, so that hardly two rows are alike. */
+const minPieceValues = 64;
+
+export interface RandomWeights {
+  /** Fills with valid blocks. Rows of any length may follow each other: whole pieces are cut where the target ends. */
+  fill(target: Uint8Array): void;
+}
+
+/**
+ * @param deviation standard deviation of the values
+ * @throws {DTypeError} when the dtype cannot be encoded
+ */
+export function randomWeights(dtype: DType, deviation: number, seed: number): RandomWeights {
+  const rng = createRng(seed);
+  const { blockSize, blockBytes } = dtypeInfo(dtype);
+  const pieceValues = Math.max(minPieceValues, blockSize);
+  const values = new Float32Array(poolValues);
+  for (let i = 0; i < values.length; i++) values[i] = rng.nextGaussian() * deviation;
+  const pool = new Uint8Array(sizeOf(dtype, poolValues));
+  encode(dtype, values, pool);
+  const pieceBytes = sizeOf(dtype, pieceValues);
+  const numStarts = (poolValues - pieceValues) / blockSize + 1;
+  return {
+    fill(target) {
+      for (let begin = 0; begin < target.length; begin += pieceBytes) {
+        const start = rng.nextInt(numStarts) * blockBytes;
+        target.set(pool.subarray(start, start + Math.min(pieceBytes, target.length - begin)), begin);
+      }
+    },
+  };
+}
+
+/** Values around one, for the scales of norms. */
+export function randomScales(rng: Rng, count: number): Float32Array {
+  return Float32Array.from({ length: count }, () => 1 + 0.1 * rng.nextGaussian());
+}

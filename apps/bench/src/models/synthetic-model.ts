@@ -1,0 +1,128 @@
+/** Writes GGUF files of models with random weights. What they say is noise; how long they take is not. */
+import { existsSync } from 'node:fs';
+import { mkdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { fileSink } from '@winnow/bytes/node';
+import { writeGguf, type GgufTensorInput, type GgufValueInput } from '@winnow/gguf';
+import { createRng, dtypeInfo, sizeOf, type DType } from '@winnow/tensor';
+import type { ModelShape } from './model-shapes.js';
+import { randomScales, randomWeights, type RandomWeights } from './random-weights.js';
+import { syntheticVocabulary } from './synthetic-vocabulary.js';
+
+/** Part of the file name: a change of what is written needs a new one. */
+const recipe = 'r1';
+const contextLength = 131072;
+const pieceBytes = 4 * 2 ** 20;
+const normEps = 1e-5;
+
+/** The path of the model's file in `folder`, which is written when it is not there. */
+export async function syntheticModel(
+  shape: ModelShape,
+  dtype: DType,
+  folder: string,
+  say: (text: string) => void,
+): Promise<string> {
+  const path = join(folder, `${shape.name}-${dtype}-${recipe}.gguf`);
+  if (existsSync(path)) return path;
+  await mkdir(folder, { recursive: true });
+  const tensors = [...tensorsOf(shape, dtype)];
+  const sizeBytes = tensors.reduce((sum, tensor) => sum + tensorSize(tensor), 0);
+  say(`writing ${path}, ${(sizeBytes / 1e6).toFixed(0)} MB`);
+  await writeGguf(await fileSink(path), { metadata: metadataOf(shape, dtype), tensors });
+  return path;
+}
+
+function tensorSize({ dtype, shape }: GgufTensorInput): number {
+  return sizeOf(
+    dtype,
+    shape.reduce((product, dim) => product * dim, 1),
+  );
+}
+
+/** What the file is made of: llama.cpp stores the output matrix of low-bit models with 6 bits. */
+function outputDType(dtype: DType): DType {
+  return dtype === 'q4_0' || dtype === 'q4_K' || dtype === 'q5_K' ? 'q6_K' : dtype;
+}
+
+/** Formats of blocks that do not divide the rows give way to the next larger of blocks of 32, as in llama.cpp. */
+function fitting(dtype: DType, rowLength: number): DType {
+  if (rowLength % dtypeInfo(dtype).blockSize === 0) return dtype;
+  const larger: Partial<Record<DType, DType>> = { q4_K: 'q5_0', q5_K: 'q5_1', q6_K: 'q8_0' };
+  const found = larger[dtype];
+  if (found === undefined) throw new Error(`rows of ${rowLength} cannot be stored as ${dtype}`);
+  return found;
+}
+
+function* tensorsOf(shape: ModelShape, dtype: DType): Generator<GgufTensorInput> {
+  const { vocabSize, hiddenDim, numLayers, numHeads, numKvHeads, headDim, ffnDim, isTied } = shape;
+  const rng = createRng(vocabSize + numLayers);
+  const pools = new Map<string, RandomWeights>();
+  /** Outputs of unit variance for inputs of unit variance. */
+  const matrix = (name: string, numOutputs: number, numInputs: number, wanted = dtype): GgufTensorInput => {
+    const stored = fitting(wanted, numInputs);
+    const key = `${stored} ${numInputs}`;
+    const pool = pools.get(key) ?? randomWeights(stored, 1 / Math.sqrt(numInputs), pools.size + 1);
+    pools.set(key, pool);
+    const data = pieces(pool, sizeOf(stored, numOutputs * numInputs));
+    return { name: `${name}.weight`, dtype: stored, shape: [numOutputs, numInputs], data };
+  };
+  const norm = (name: string): GgufTensorInput => {
+    const values = randomScales(rng, hiddenDim);
+    return { name: `${name}.weight`, dtype: 'f32', shape: [hiddenDim], data: new Uint8Array(values.buffer) };
+  };
+  yield matrix('token_embd', vocabSize, hiddenDim, isTied ? outputDType(dtype) : dtype);
+  yield norm('output_norm');
+  if (!isTied) yield matrix('output', vocabSize, hiddenDim, outputDType(dtype));
+  for (let layer = 0; layer < numLayers; layer++) {
+    const block = `blk.${layer}`;
+    yield norm(`${block}.attn_norm`);
+    yield matrix(`${block}.attn_q`, numHeads * headDim, hiddenDim);
+    yield matrix(`${block}.attn_k`, numKvHeads * headDim, hiddenDim);
+    yield matrix(`${block}.attn_v`, numKvHeads * headDim, hiddenDim);
+    yield matrix(`${block}.attn_output`, hiddenDim, numHeads * headDim);
+    yield norm(`${block}.ffn_norm`);
+    yield matrix(`${block}.ffn_gate`, ffnDim, hiddenDim);
+    yield matrix(`${block}.ffn_up`, ffnDim, hiddenDim);
+    yield matrix(`${block}.ffn_down`, hiddenDim, ffnDim);
+  }
+}
+
+/** A tensor's data, made as it is written: whole pieces of the pool each time. */
+async function* pieces(pool: RandomWeights, sizeBytes: number): AsyncGenerator<Uint8Array> {
+  for (let written = 0; written < sizeBytes; written += pieceBytes) {
+    const piece = new Uint8Array(Math.min(pieceBytes, sizeBytes - written));
+    pool.fill(piece);
+    yield piece;
+  }
+}
+
+function metadataOf(shape: ModelShape, dtype: DType): Record<string, GgufValueInput> {
+  const uint32 = (value: number): GgufValueInput => ({ type: 'uint32', value });
+  const float32 = (value: number): GgufValueInput => ({ type: 'float32', value });
+  const { texts, scores, types } = syntheticVocabulary(shape.vocabSize);
+  return {
+    'general.architecture': 'llama',
+    'general.name': `${shape.name} with random weights, ${dtype}`,
+    'llama.vocab_size': uint32(shape.vocabSize),
+    'llama.context_length': uint32(contextLength),
+    'llama.embedding_length': uint32(shape.hiddenDim),
+    'llama.block_count': uint32(shape.numLayers),
+    'llama.feed_forward_length': uint32(shape.ffnDim),
+    'llama.attention.head_count': uint32(shape.numHeads),
+    'llama.attention.head_count_kv': uint32(shape.numKvHeads),
+    'llama.attention.key_length': uint32(shape.headDim),
+    'llama.attention.value_length': uint32(shape.headDim),
+    'llama.attention.layer_norm_rms_epsilon': float32(normEps),
+    'llama.rope.dimension_count': uint32(shape.headDim),
+    'llama.rope.freq_base': float32(shape.ropeBase),
+    'tokenizer.ggml.model': 'llama',
+    'tokenizer.ggml.tokens': texts,
+    'tokenizer.ggml.scores': { type: 'array', elementType: 'float32', value: scores },
+    'tokenizer.ggml.token_type': { type: 'array', elementType: 'int32', value: types },
+    'tokenizer.ggml.unknown_token_id': uint32(0),
+    'tokenizer.ggml.bos_token_id': uint32(1),
+    'tokenizer.ggml.eos_token_id': uint32(2),
+    'tokenizer.ggml.add_bos_token': true,
+    'tokenizer.ggml.add_space_prefix': true,
+  };
+}

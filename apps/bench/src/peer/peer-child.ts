@@ -1,0 +1,110 @@
+/**
+ * The process that runs node-llama-cpp: apart from the bench, so that neither shares threads or memory with the other and a
+ * crash is only an answer that does not come. Imports nothing of the bench but types.
+ */
+import { pathToFileURL } from 'node:url';
+import type { PeerAnswer, PeerRequest, PeerSettings } from './peer-protocol.js';
+
+/** What is used of the package, which is no dependency and so brings no types. */
+interface Sequence {
+  readonly nextTokenIndex: number;
+  clearHistory(): Promise<void>;
+  eraseContextTokenRanges(ranges: { start: number; end: number }[]): Promise<void>;
+  evaluate(tokens: number[], options: object): AsyncGenerator<number, void, void>;
+  evaluateWithoutGeneratingNewTokens(tokens: number[]): Promise<void>;
+  controlledEvaluate(input: unknown[]): Promise<({ next: { logits?: Map<number, number> } } | undefined)[]>;
+}
+interface LlamaModule {
+  getLlama(options: object): Promise<{
+    loadModel(options: object): Promise<{
+      createContext(options: object): Promise<{ getSequence(): Sequence }>;
+    }>;
+  }>;
+}
+
+let sequence: Sequence | undefined;
+let cached: readonly number[] = [];
+
+async function load(
+  modulePath: string,
+  { modelPath, contextSize, threads, flashAttention }: PeerSettings,
+): Promise<void> {
+  const { getLlama } = (await import(pathToFileURL(modulePath).href)) as LlamaModule;
+  const options = { gpu: false, build: 'never', skipDownload: true, logLevel: 'error', maxThreads: threads };
+  const llama = await getLlama(options);
+  const model = await llama.loadModel({ modelPath });
+  const context = await model.createContext({
+    contextSize,
+    sequences: 1,
+    batchSize: Math.min(512, contextSize),
+    threads: { ideal: threads, min: threads },
+    flashAttention,
+  });
+  sequence = context.getSequence();
+}
+
+async function generate(from: Sequence, tokens: readonly number[], count: number): Promise<number[]> {
+  const generated: number[] = [];
+  for await (const token of from.evaluate([...tokens], { temperature: 0, yieldEogToken: true })) {
+    generated.push(token);
+    if (generated.length >= count) break;
+  }
+  return generated;
+}
+
+async function answer(request: PeerRequest): Promise<PeerAnswer> {
+  if (request.kind === 'load') {
+    await load(request.modulePath, request.settings);
+    return { timeMs: 0, tokens: [] };
+  }
+  if (sequence === undefined) throw new Error('no model is loaded');
+  if (request.kind === 'context') {
+    const { tokens } = request;
+    const isLonger = cached.every((token, index) => token === tokens[index]);
+    if (!isLonger) await sequence.clearHistory();
+    await sequence.evaluateWithoutGeneratingNewTokens([...tokens.slice(isLonger ? cached.length : 0)]);
+    cached = tokens;
+    return { timeMs: 0, tokens: [] };
+  }
+  if (request.kind === 'decode') {
+    const begin = sequence.nextTokenIndex;
+    const startMs = performance.now();
+    const tokens = await generate(sequence, [request.token], request.count);
+    const timeMs = performance.now() - startMs;
+    await sequence.eraseContextTokenRanges([{ start: begin, end: sequence.nextTokenIndex }]);
+    return { timeMs, tokens };
+  }
+  await sequence.clearHistory();
+  cached = [];
+  if (request.kind === 'prefill') {
+    const startMs = performance.now();
+    const tokens = await generate(sequence, request.tokens, 1);
+    const timeMs = performance.now() - startMs;
+    await sequence.clearHistory();
+    return { timeMs, tokens };
+  }
+  const { tokens } = request;
+  const last = [tokens.at(-1), { generateNext: { logits: true, options: { temperature: 0 } } }];
+  const results = await sequence.controlledEvaluate([...tokens.slice(0, -1), last]);
+  const logits = results.at(-1)?.next.logits;
+  if (logits === undefined) throw new Error('the peer gave no logits');
+  await sequence.clearHistory();
+  return { timeMs: 0, tokens: [], logprobs: logprobsOf(logits) };
+}
+
+function logprobsOf(logits: ReadonlyMap<number, number>): Float32Array {
+  const max = Math.max(...[...logits.values()].slice(0, 1));
+  let sum = 0;
+  for (const logit of logits.values()) sum += Math.exp(logit - max);
+  const logprobs = new Float32Array(logits.size);
+  for (const [token, logit] of logits) logprobs[token] = logit - max - Math.log(sum);
+  return logprobs;
+}
+
+process.on('message', (request: PeerRequest) => {
+  answer(request).then(
+    (result) => process.send?.(result),
+    (error: unknown) => process.send?.({ error: error instanceof Error ? error.message : String(error) }),
+  );
+});
+process.on('disconnect', () => process.exit());

@@ -1,0 +1,63 @@
+/** A peer as the suites use it. */
+import { fork } from 'node:child_process';
+import { once } from 'node:events';
+import { fileURLToPath } from 'node:url';
+import type { PeerAnswer, PeerRequest, PeerSettings } from './peer-protocol.js';
+
+export interface Peer {
+  readonly name: string;
+  /** Brings the cache to these tokens, keeping a prefix that it has already. */
+  setContext(tokens: readonly number[]): Promise<void>;
+  /** Computes the tokens from nothing, and the one after them. */
+  prefill(tokens: readonly number[]): Promise<{ timeMs: number; tokens: readonly number[] }>;
+  /** Greedy tokens after `token`, which follows the context. */
+  decode(token: number, count: number): Promise<{ timeMs: number; tokens: readonly number[] }>;
+  /** Log-probabilities of the token after these, by token id. */
+  logprobs(tokens: readonly number[]): Promise<Float32Array>;
+  dispose(): Promise<void>;
+}
+
+/** Starts a process with the installed package and loads the model there. */
+export async function startPeer(modulePath: string, settings: PeerSettings): Promise<Peer> {
+  const file = import.meta.url.endsWith('.ts') ? './peer-child.ts' : './peer-child.js';
+  const child = fork(fileURLToPath(new URL(file, import.meta.url)), {
+    serialization: 'advanced',
+    stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
+    execArgv: [],
+  });
+  let errors = '';
+  child.stderr?.on('data', (chunk: Buffer) => (errors = (errors + chunk.toString()).slice(-2000)));
+  const ended = new Promise<never>((_, reject) => {
+    child.on('exit', (code) => reject(new Error(`the peer's process ended with ${code}\n${errors}`)));
+    child.on('error', reject);
+  });
+  ended.catch(() => undefined); // an orderly end is no failure
+
+  async function ask(request: PeerRequest) {
+    const answered = once(child, 'message') as Promise<[PeerAnswer]>;
+    child.send(request);
+    const [answer] = await Promise.race([answered, ended]);
+    if ('error' in answer) throw new Error(`node-llama-cpp: ${answer.error}`);
+    return answer;
+  }
+
+  await ask({ kind: 'load', modulePath, settings });
+  return {
+    name: 'node-llama-cpp',
+    async setContext(tokens) {
+      await ask({ kind: 'context', tokens });
+    },
+    prefill: (tokens) => ask({ kind: 'prefill', tokens }),
+    decode: (token, count) => ask({ kind: 'decode', token, count }),
+    async logprobs(tokens) {
+      const { logprobs } = await ask({ kind: 'logprobs', tokens });
+      return logprobs as Float32Array;
+    },
+    async dispose() {
+      if (child.exitCode !== null) return;
+      const exited = once(child, 'exit');
+      child.disconnect();
+      await exited;
+    },
+  };
+}

@@ -1,0 +1,134 @@
+/**
+ * What this machine can do from WebAssembly: probes that other measurements run side by side with their own work, so that
+ * shares of a peak always belong to the same minute.
+ */
+import { once } from 'node:events';
+import { Worker } from 'node:worker_threads';
+import { rooflineModule } from './kernels.generated.js';
+
+/** What the probes are called. */
+export const probeNames = [
+  'memory read',
+  'cache read',
+  'f32 mul+add',
+  'f32 relaxed madd',
+  'f32 tile 4x8',
+  'i16 dot',
+  'i8 relaxed dot',
+] as const;
+export type ProbeName = (typeof probeNames)[number];
+
+interface Kernel {
+  readonly kernel: string;
+  readonly unit: Probe['unit'];
+  /** Operations of one pass of an arithmetic kernel. */
+  readonly opsPerPass: number;
+}
+
+const kernels: Readonly<Record<ProbeName, Kernel>> = {
+  'memory read': { kernel: 'readMemory', unit: 'GB/s', opsPerPass: 0 },
+  'cache read': { kernel: 'readMemory', unit: 'GB/s', opsPerPass: 0 },
+  'f32 mul+add': { kernel: 'f32MulAdd', unit: 'GFLOP/s', opsPerPass: 8 * 10 * 8 },
+  'f32 relaxed madd': { kernel: 'f32RelaxedMulAdd', unit: 'GFLOP/s', opsPerPass: 8 * 10 * 8 },
+  'f32 tile 4x8': { kernel: 'f32Tile', unit: 'GFLOP/s', opsPerPass: 128 * 64 },
+  'i16 dot': { kernel: 'i16Dot', unit: 'GOP/s', opsPerPass: 8 * 10 * 16 },
+  'i8 relaxed dot': { kernel: 'i8RelaxedDot', unit: 'GOP/s', opsPerPass: 8 * 10 * 32 },
+};
+
+/** One measurement of the machine. */
+export interface Probe {
+  readonly name: ProbeName;
+  readonly threads: number;
+  readonly unit: 'GB/s' | 'GFLOP/s' | 'GOP/s';
+  /** Bytes or operations of one run, of all threads together. */
+  readonly amount: number;
+  /** Runs it; milliseconds of the slowest thread. */
+  run(): Promise<number>;
+}
+
+export interface Machine {
+  probe(name: ProbeName, threads: number): Promise<Probe>;
+  dispose(): Promise<void>;
+}
+
+export interface MachineOptions {
+  /** Bytes of memory that the read probe walks through, of all threads together: far more than the caches hold. */
+  readonly memoryBytes: number;
+  /** Operations of one run of an arithmetic probe per thread. */
+  readonly opsPerRun: number;
+}
+
+const pageBytes = 65536;
+const maxThreads = 64;
+/** First bytes: the arrival counter. Then 8 KiB of operands per thread, then the memory to read. */
+const operandBytes = 8192;
+const operandBegin = 4096;
+const readBegin = 16 * pageBytes;
+const cachedBytes = 128 * 1024;
+
+export function createMachine({ memoryBytes, opsPerRun }: MachineOptions): Machine {
+  const memory = new WebAssembly.Memory({ initial: readBegin / pageBytes, maximum: 65536, shared: true });
+  const module = new WebAssembly.Module(Buffer.from(rooflineModule, 'base64'));
+  const file = import.meta.url.endsWith('.ts') ? './roofline-worker.ts' : './roofline-worker.js';
+  const workers: Worker[] = [];
+  let numArrivals = 0;
+  let isFilled = false;
+  fillOperands(memory);
+
+  interface Task {
+    readonly kernel: string;
+    readonly begin: (thread: number) => number;
+    readonly count: number;
+    readonly repeats: number;
+  }
+
+  async function runAll(threads: number, { kernel, begin, count, repeats }: Task): Promise<number> {
+    while (workers.length < threads) {
+      workers.push(new Worker(new URL(file, import.meta.url), { workerData: { module, memory } }));
+    }
+    numArrivals += threads;
+    const answers = workers.slice(0, threads).map(async (worker, thread) => {
+      const answer = once(worker, 'message'); // rejects when the worker fails
+      worker.postMessage({ kernel, begin: begin(thread), count, repeats, target: numArrivals });
+      const [{ timeMs }] = (await answer) as [{ timeMs: number; sum: number }];
+      return timeMs;
+    });
+    return Math.max(...(await Promise.all(answers)));
+  }
+
+  /** Bytes of each thread's part: whole steps of the kernel. */
+  const share = (threads: number): number => Math.floor(memoryBytes / threads / pageBytes) * pageBytes;
+
+  return {
+    async probe(name, threads): Promise<Probe> {
+      if (threads > maxThreads) throw new Error(`at most ${maxThreads} threads can be measured, got ${threads}`);
+      const { kernel, unit, opsPerPass } = kernels[name];
+      if (name === 'memory read' || name === 'cache read') {
+        if (!isFilled) {
+          memory.grow(Math.ceil(memoryBytes / pageBytes));
+          await runAll(1, { kernel: 'fill', begin: () => readBegin, count: share(1), repeats: 1 });
+          isFilled = true;
+        }
+        const isCached = name === 'cache read';
+        const count = isCached ? Math.min(cachedBytes, share(threads)) : share(threads);
+        const repeats = isCached ? Math.max(1, Math.floor(share(threads) / count)) : 1;
+        const begin = (thread: number): number => readBegin + thread * count;
+        const run = (): Promise<number> => runAll(threads, { kernel, begin, count, repeats });
+        return { name, threads, unit, amount: count * repeats * threads, run };
+      }
+      const count = Math.max(1, Math.floor(opsPerRun / opsPerPass));
+      const begin = (thread: number): number => operandBegin + thread * operandBytes;
+      const run = (): Promise<number> => runAll(threads, { kernel, begin, count, repeats: 1 });
+      return { name, threads, unit, amount: count * opsPerPass * threads, run };
+    },
+    async dispose() {
+      await Promise.all(workers.map((worker) => worker.terminate()));
+    },
+  };
+}
+
+/** Small normal numbers: sums of them stay finite and no operand is a denormal. */
+function fillOperands(memory: WebAssembly.Memory): void {
+  const operands = new Float32Array(memory.buffer, operandBegin, (maxThreads * operandBytes) / 4);
+  for (let i = 0; i < operands.length; i++) operands[i] = ((i % 7) - 3.5) / 1024;
+}

@@ -1,0 +1,103 @@
+/** Runs suites: the machine's probes, the environment, the report. Everything of the process comes as a parameter. */
+import { fileURLToPath } from 'node:url';
+import { createBackend } from './harness/backends.js';
+import { describeEnvironment, measureBusyCores } from './harness/environment.js';
+import { optionsHelp, parseCommandLine, UsageError, type BenchOptions } from './harness/options.js';
+import { jsonReport, textReport } from './harness/report.js';
+import type { Suite, SuiteContext } from './harness/suite.js';
+import { createMachine } from './roofline/machine.js';
+import { agreement } from './suites/agreement.js';
+import { attention } from './suites/attention.js';
+import { decode } from './suites/decode.js';
+import { gemm } from './suites/gemm.js';
+import { gemv } from './suites/gemv.js';
+import { overhead } from './suites/overhead.js';
+import { prefill } from './suites/prefill.js';
+import { roofline } from './suites/roofline.js';
+import { totalmem } from 'node:os';
+
+export const suites: readonly Suite[] = [roofline, overhead, gemm, gemv, attention, prefill, decode, agreement];
+
+/** Where text goes. */
+export interface BenchHost {
+  out(text: string): void;
+  progress(text: string): void;
+}
+
+/** @returns the exit code: 0, 1 for a failure, 2 for a wrong command line, 3 for a machine that is too busy */
+export async function runBench(programArguments: readonly string[], host: BenchHost): Promise<number> {
+  try {
+    const { suites: names, help, options } = parseCommandLine(programArguments);
+    if (help || names.length === 0) {
+      host.out(helpText());
+      return help ? 0 : 2;
+    }
+    if (names.length === 1 && names[0] === 'paths') {
+      host.out(`models ${options.modelsFolder}\npeers  ${options.peerFolder}\n`);
+      return 0;
+    }
+    return await runSuites(selectSuites(names), options, host);
+  } catch (error) {
+    if (error instanceof UsageError) {
+      host.progress(`bench: ${error.message}\n`);
+      return 2;
+    }
+    host.progress(`bench: ${error instanceof Error ? error.message : String(error)}\n`);
+    return 1;
+  }
+}
+
+function selectSuites(names: readonly string[]): readonly Suite[] {
+  if (names.includes('all')) return suites.filter((suite) => suite !== agreement);
+  return names.map((name) => {
+    const suite = suites.find((candidate) => candidate.name === name);
+    if (suite !== undefined) return suite;
+    throw new UsageError(`expected suites of ${[...suites.map((known) => known.name), 'all'].join(', ')}, got ${name}`);
+  });
+}
+
+async function runSuites(selected: readonly Suite[], options: BenchOptions, host: BenchHost): Promise<number> {
+  const busyCores = await measureBusyCores(options.quick ? 200 : 1000);
+  const isNoisy = busyCores > options.loadLimit;
+  if (isNoisy && !options.force) {
+    const found = `other programs keep ${busyCores.toFixed(2)} cores busy`;
+    host.progress(`bench: ${found}, the limit is ${options.loadLimit}; wait, or measure noise with --force\n`);
+    return 3;
+  }
+  const report = options.json ? jsonReport(host.out) : textReport(host.out);
+  const sourceFolder = fileURLToPath(new URL('..', import.meta.url));
+  const { threads, backend } = options;
+  report.environment(describeEnvironment({ threads, backend, busyCores, isNoisy, sourceFolder }));
+  const machine = createMachine(
+    options.quick
+      ? { memoryBytes: 16 * 2 ** 20, opsPerRun: 4e6 }
+      : { memoryBytes: Math.min(2 ** 30, totalmem() / 8), opsPerRun: 4e8 },
+  );
+  const context: SuiteContext = {
+    options,
+    machine,
+    createBackend: (numThreads) => createBackend(backend, numThreads),
+    say: (text) => host.progress(`${text}\n`),
+  };
+  try {
+    for (const suite of selected) for await (const figure of suite.run(context)) report.figure(figure);
+  } finally {
+    await machine.dispose();
+  }
+  return 0;
+}
+
+function helpText(): string {
+  const lines = suites.map(({ name, summary }) => `  ${name.padEnd(10)} ${summary}`);
+  return [
+    'pnpm bench <suite> ... [options]',
+    '',
+    'suites',
+    ...lines,
+    '  all        all of these but agreement',
+    '  paths      prints where synthetic models and peers are kept',
+    '',
+    optionsHelp,
+    '',
+  ].join('\n');
+}

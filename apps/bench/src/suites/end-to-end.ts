@@ -1,0 +1,93 @@
+/** What decode, prefill and agreement share: a model loaded in Winnow and, when asked for, in a peer. */
+import { demoModelUrl } from '@winnow/demo-model';
+import { loadModel, type Model, type ModelLocation, type Session } from '@winnow/engine';
+import { createRng, isDType, type DType } from '@winnow/tensor';
+import { threadsText, type SuiteContext } from '../harness/suite.js';
+import { modelShape } from '../models/model-shapes.js';
+import { syntheticModel } from '../models/synthetic-model.js';
+import { firstWordId } from '../models/synthetic-vocabulary.js';
+import { installPeer } from '../peer/install-peer.js';
+import { startPeer, type Peer } from '../peer/peer.js';
+
+export interface LoadedContenders {
+  /** Model, dtype and threads, for the names of cases. */
+  readonly name: string;
+  readonly model: Model;
+  readonly session: Session;
+  readonly peer: Peer | undefined;
+  readonly threads: number;
+  /** Random ordinary tokens, always the same: a shorter list is the beginning of a longer one. */
+  tokens(count: number): number[];
+  dispose(): Promise<void>;
+}
+
+const demoName = 'winnow-tiny';
+
+/** The models and dtypes to measure. */
+export function* modelCases({ options }: SuiteContext): Generator<{ name: string; dtype: DType }> {
+  for (const name of options.models ?? (options.quick ? [demoName] : ['smollm2-135m', 'tinyllama-1.1b'])) {
+    const defaults: readonly DType[] = name === demoName ? ['f16'] : ['q8_0'];
+    for (const dtype of options.dtypes ?? defaults) if (isDType(dtype)) yield { name, dtype };
+  }
+}
+
+/** Loads one case with room for `contextSize` tokens. The demo model itself is used where no peer has to read it. */
+export async function loadContenders(
+  context: SuiteContext,
+  { name, dtype }: { name: string; dtype: DType },
+  contextSize: number,
+): Promise<LoadedContenders> {
+  const { options, say } = context;
+  const threads = options.threads.at(-1) ?? 1;
+  const isDemo = name === demoName && dtype === 'f16' && options.peer === undefined;
+  const shape = modelShape(name);
+  const location: ModelLocation = isDemo ? demoModelUrl : await syntheticModel(shape, dtype, options.modelsFolder, say);
+  const backend = await context.createBackend(threads);
+  const closers: (() => Promise<void>)[] = [() => backend.dispose()];
+  const dispose = async (): Promise<void> => {
+    for (const close of closers.toReversed()) await close();
+  };
+  try {
+    say(`loading ${name} ${dtype}`);
+    const { batchSize, kvDType } = options;
+    const model = await loadModel(location, { backend, contextSize, batchSize, kvDType, maxSessions: 1 });
+    closers.push(() => model.dispose());
+    let peer: Peer | undefined;
+    if (options.peer !== undefined) {
+      const modulePath = await installPeer(options.peerFolder, say);
+      const flashAttention = options.peerFlash;
+      peer = await startPeer(modulePath, { modelPath: String(location), contextSize, threads, flashAttention });
+      closers.push(peer.dispose);
+    }
+    return {
+      name: `${name} ${dtype}, ${threadsText(threads)}`,
+      model,
+      session: model.createSession(),
+      peer,
+      threads,
+      tokens(count) {
+        const rng = createRng(11);
+        return Array.from({ length: count }, () => firstWordId + rng.nextInt(shape.vocabSize - firstWordId));
+      },
+      dispose,
+    };
+  } catch (error) {
+    await dispose();
+    throw error;
+  }
+}
+
+/** Greedy tokens after a prompt, without a stop. */
+export function greedy(
+  session: Session,
+  prompt: readonly number[],
+  maxTokens: number,
+): Promise<{ tokens: readonly number[]; timeMs: number }> {
+  return session
+    .generate(prompt, { maxTokens, temperature: 0, ignoreEos: true })
+    .result()
+    .then(({ tokens, timings }) => {
+      if (tokens.length !== maxTokens) throw new Error(`expected ${maxTokens} tokens, got ${tokens.length}`);
+      return { tokens, timeMs: timings.promptMs + timings.generateMs };
+    });
+}

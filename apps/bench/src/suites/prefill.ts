@@ -1,0 +1,62 @@
+import { perSecond, type Figure } from '../harness/figure.js';
+import { measure, type Contender } from '../harness/measure.js';
+import { measureOptions, threadsText, type Suite, type SuiteContext } from '../harness/suite.js';
+import { greedy, loadContenders, modelCases } from './end-to-end.js';
+import { matmulWeights } from './model-cost.js';
+
+/** From a prompt to its first token, with an empty cache. */
+export const prefill: Suite = {
+  name: 'prefill',
+  summary: 'prompt processing of whole models: tokens per second and time to the first token',
+  async *run(context) {
+    for (const modelCase of modelCases(context)) yield* measureModel(context, modelCase);
+  },
+};
+
+async function* measureModel(
+  context: SuiteContext,
+  modelCase: Parameters<typeof loadContenders>[1],
+): AsyncIterable<Figure> {
+  const { options, machine } = context;
+  const lengths = options.tokens ?? (options.quick ? [32] : [128, 2048]);
+  const loaded = await loadContenders(context, modelCase, Math.max(...lengths) + 1);
+  const { session, peer, threads } = loaded;
+  try {
+    for (const length of lengths) {
+      const tokens = loaded.tokens(length);
+      const peak = await machine.probe('i8 relaxed dot', threads);
+      const contenders: Record<string, Contender> = {
+        winnow: {
+          async run() {
+            session.reset();
+            return (await greedy(session, tokens, 1)).timeMs;
+          },
+        },
+        peak,
+      };
+      if (peer !== undefined) contenders['peer'] = { run: async () => (await peer.prefill(tokens)).timeMs };
+      const rounds = length > 1024 ? 3 : 5;
+      const timings = await measure(contenders, { ...measureOptions(options, rounds), warmups: 1 });
+      const caseName = `${loaded.name} @${length}`;
+      const suite = 'prefill';
+      const own = perSecond(length, timings['winnow']!);
+      const peakOps = peak.amount / timings['peak']!.medianMs;
+      const ownOps = (2 * length * matmulWeights(loaded.model.config)) / timings['winnow']!.medianMs;
+      const ofPeak = { ratio: ownOps / peakOps, ratioOf: `i8 relaxed dot, ${threadsText(threads)}` };
+      yield { suite, case: caseName, ...own, unit: 'tokens/s', ...ofPeak };
+      if (peer === undefined) continue;
+      const other = perSecond(length, timings['peer']!);
+      yield { suite, case: caseName, ...own, unit: 'tokens/s', ratio: own.value / other.value, ratioOf: peer.name };
+      yield {
+        suite,
+        case: `${caseName}: ${peer.name}`,
+        ...other,
+        unit: 'tokens/s',
+        ratio: other.value / own.value,
+        ratioOf: 'winnow',
+      };
+    }
+  } finally {
+    await loaded.dispose();
+  }
+}

@@ -1,0 +1,37 @@
+import { gigaPerSecond, type Figure } from '../harness/figure.js';
+import { measure } from '../harness/measure.js';
+import { measureOptions, threadsText, type Suite } from '../harness/suite.js';
+import { probeNames, type Probe, type ProbeName } from '../roofline/machine.js';
+
+/** What each probe is compared with at one thread; at more threads it is compared with itself at one. */
+const counterparts: Readonly<Record<ProbeName, ProbeName>> = {
+  'memory read': 'cache read',
+  'cache read': 'memory read',
+  'f32 mul+add': 'f32 relaxed madd',
+  'f32 relaxed madd': 'f32 mul+add',
+  'f32 tile 4x8': 'f32 relaxed madd',
+  'i16 dot': 'i8 relaxed dot',
+  'i8 relaxed dot': 'i16 dot',
+};
+
+/** The peaks of this machine as WebAssembly reaches them, all measured in turns. */
+export const roofline: Suite = {
+  name: 'roofline',
+  summary: 'peaks of this machine through WebAssembly: memory, float and integer multiply-adds',
+  async *run({ options, machine }) {
+    const [fewest = 1] = options.threads;
+    const found = new Map<string, Probe>();
+    const key = (name: ProbeName, threads: number): string => `${name}, ${threadsText(threads)}`;
+    for (const threads of options.threads) {
+      for (const name of probeNames) found.set(key(name, threads), await machine.probe(name, threads));
+    }
+    const timings = await measure(Object.fromEntries(found), measureOptions(options, 15));
+    for (const [caseName, { name, threads, amount, unit }] of found) {
+      const ratioOf = threads === fewest ? key(counterparts[name], threads) : key(name, fewest);
+      const other = found.get(ratioOf) as Probe;
+      const rate = gigaPerSecond(amount, timings[caseName]!);
+      const ratio = rate.value / gigaPerSecond(other.amount, timings[ratioOf]!).value;
+      yield { suite: 'roofline', case: caseName, ...rate, unit, ratio, ratioOf } satisfies Figure;
+    }
+  },
+};

@@ -1,0 +1,156 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { runBench, suites } from '../src/run-bench.js';
+
+let folder: string;
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), 'winnow-bench-test-'));
+});
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+interface Run {
+  readonly code: number;
+  readonly out: string;
+  readonly progress: string;
+}
+
+async function bench(...programArguments: string[]): Promise<Run> {
+  const out: string[] = [];
+  const progress: string[] = [];
+  const code = await runBench([...programArguments, '--models-dir', folder, '--peer-dir', folder], {
+    out: (text) => out.push(text),
+    progress: (text) => progress.push(text),
+  });
+  return { code, out: out.join(''), progress: progress.join('') };
+}
+
+const quick = ['--backend', 'reference', '--quick', '--force', '--rounds', '1'];
+
+/** Cases that each suite must have, by the beginning of their names, with what they are compared with. */
+const expected: Readonly<Record<string, readonly (readonly [string, string])[]>> = {
+  roofline: [
+    ['memory read, 1 thread', 'cache read, 1 thread'],
+    ['f32 tile 4x8, 1 thread', 'f32 relaxed madd, 1 thread'],
+    ['f32 tile 4x8, 2 threads', 'f32 tile 4x8, 1 thread'],
+  ],
+  overhead: [['op without elements, 2 threads', 'op without elements, 1 thread']],
+  gemm: [
+    ['f32 64x256 T=16, 1 thread', 'f32 relaxed madd, 1 thread'],
+    ['q8_0 64x256 T=16, 2 threads: scaling', 'the same, 1 thread'],
+  ],
+  gemv: [['q4_K 64x256, 1 thread', 'memory read, 1 thread']],
+  attention: [
+    ['f32 T=1 256 keys 2 layers, 1 thread', 'memory read, 1 thread'],
+    ['f32 T=16 64 keys 1 layer, 1 thread', 'f32 relaxed madd, 1 thread'],
+  ],
+  prefill: [['winnow-tiny f16, 2 threads @32', 'i8 relaxed dot, 2 threads']],
+  decode: [
+    ['winnow-tiny f16, 2 threads @16', 'memory read, 2 threads'],
+    ['winnow-tiny f16, 2 threads @64: beyond @16', 'the whole time per token @64'],
+  ],
+};
+
+describe('quick runs on the reference backend', () => {
+  const measured = suites.filter(({ name }) => name !== 'agreement');
+
+  test('every suite is covered here', () => {
+    expect(measured.map(({ name }) => name).sort()).toEqual(Object.keys(expected).sort());
+  });
+
+  test.each(measured.map(({ name }) => name))('%s: JSON lines with finite, named ratios', async (name) => {
+    const { code, out, progress } = await bench(name, ...quick, '--json', '--threads', '1,2');
+    expect(progress).not.toContain('bench:');
+    expect(code).toBe(0);
+    const [environment, ...figures] = out
+      .trimEnd()
+      .split('\n')
+      .map((line) => JSON.parse(line) as Record<string, unknown>);
+    expect(environment).toMatchObject({
+      kind: 'env',
+      backend: 'reference',
+      node: process.version,
+      threads: [1, 2],
+      cpuFlags: expect.any(Array),
+      commit: expect.any(String),
+      loadAverage: expect.any(Number),
+    });
+    for (const figure of figures) {
+      expect(Object.keys(figure).sort()).toEqual(['best', 'case', 'ratio', 'ratioOf', 'suite', 'unit', 'value']);
+      expect(figure['suite']).toBe(name);
+      for (const text of ['case', 'unit', 'ratioOf']) expect(figure[text]).toMatch(/\S/);
+      for (const number of ['value', 'best', 'ratio']) expect(Number.isFinite(figure[number])).toBe(true);
+    }
+    const found = figures.map((figure) => `${String(figure['case'])} | ${String(figure['ratioOf'])}`);
+    for (const [caseName, ratioOf] of expected[name]!) expect(found).toContain(`${caseName} | ${ratioOf}`);
+  });
+
+  test('the table has one line per figure', async () => {
+    const { code, out } = await bench('gemm', ...quick, '--dtypes', 'q8_0', '--threads', '1');
+    expect(code).toBe(0);
+    expect(out).toMatch(
+      /^gemm +median +best +unit +ratio +of\nq8_0 64x256 T=16, 1 thread .*i8 relaxed dot, 1 thread$/m,
+    );
+  });
+
+  test('a synthetic model is written once and measured', async () => {
+    const model = ['--models', 'winnow-tiny', '--dtypes', 'q4_K', '--tokens', '8'];
+    const first = await bench('prefill', ...quick, ...model);
+    expect(first.code).toBe(0);
+    expect(first.progress).toContain('writing');
+    const second = await bench('prefill', ...quick, ...model);
+    expect(second.code).toBe(0);
+    expect(second.progress).not.toContain('writing');
+  });
+});
+
+describe('command line', () => {
+  test('help names every suite', async () => {
+    const { code, out } = await bench('--help');
+    expect(code).toBe(0);
+    for (const { name } of suites) expect(out).toContain(`  ${name} `);
+  });
+
+  test('paths', async () => {
+    expect(await bench('paths')).toMatchObject({ code: 0, out: `models ${folder}\npeers  ${folder}\n` });
+  });
+
+  test.each([
+    [['gemmm'], 'expected suites of roofline'],
+    [['gemm', '--threads', '0'], '--threads: expected a positive integer, got 0'],
+    [['gemm', '--dtypes', 'q9'], '--dtypes: expected names'],
+    [['gemm', '--shapes', '64'], '--shapes: expected outputs x inputs'],
+    [['gemm', '--backend', 'gpu'], '--backend: expected wasm | reference, got gpu'],
+    [['decode', '--peer', 'other'], '--peer: expected node-llama-cpp, got other'],
+    [['gemm', '--load-limit', 'x'], '--load-limit: expected a positive number'],
+    [['gemm', '--unknown'], 'unknown'],
+  ])('%j is refused', async (programArguments, message) => {
+    const { code, out, progress } = await bench(...programArguments);
+    expect(code).toBe(2);
+    expect(out).toBe('');
+    expect(progress).toContain(message);
+  });
+
+  test('a busy machine is refused without --force', async () => {
+    const { code, out, progress } = await bench(
+      'roofline',
+      '--quick',
+      '--backend',
+      'reference',
+      '--load-limit',
+      '1e-9',
+    );
+    expect({ code, out }).toEqual({ code: 3, out: '' });
+    expect(progress).toMatch(/keep .* cores busy, the limit is 1e-9/);
+  });
+
+  test('an unknown model and a comparison without a peer fail with a message', async () => {
+    const unknown = await bench('prefill', ...quick, '--models', 'gpt-9');
+    expect(unknown.code).toBe(1);
+    expect(unknown.progress).toContain('expected a model of tinyllama-1.1b');
+    const alone = await bench('agreement', ...quick);
+    expect(alone.code).toBe(1);
+    expect(alone.progress).toContain('--peer node-llama-cpp');
+  });
+});

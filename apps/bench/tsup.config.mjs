@@ -1,0 +1,10 @@
+import { winnowTsup } from '@winnow/test-utils/tsup';
+
+export default winnowTsup(
+  {
+    main: 'src/main.ts',
+    'roofline-worker': 'src/roofline/roofline-worker.ts',
+    'peer-child': 'src/peer/peer-child.ts',
+  },
+  { platform: 'node' },
+);
