@@ -17,7 +17,7 @@ import { bindFallback } from './fallback.js';
 import type { Heap } from './heap.js';
 import { jobWords, planWords } from './layout.js';
 import { planProgram } from './plan.js';
-import { bytesOfRecord, capacityOf, product, shapesOf } from './record-shapes.js';
+import { bytesOfRecord, capacityOf, dtypesOf, product, shapesOf } from './record-shapes.js';
 import { supportOfRecord } from './support.js';
 
 /** What an executable needs of its backend. */
@@ -149,7 +149,8 @@ export function createExecutable(program: Program, context: ExecutionContext): E
       const spec = opSpec(record.op);
       total.numRuns++;
       total.flops += spec.flops(shapes, record.attributes);
-      total.bytes += spec.bytes?.(shapes, record.attributes) ?? bytesOfRecord(program, record, scalarWords);
+      total.bytes +=
+        spec.bytes?.(shapes, record.attributes, dtypesOf(record)) ?? bytesOfRecord(program, record, scalarWords);
     }
   }
 

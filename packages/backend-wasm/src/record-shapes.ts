@@ -1,6 +1,6 @@
 /** The sizes of a record's tensors in a step. */
 import type { OpRecord, Program, RecordShapes, TensorRef } from '@winnow/ops';
-import { tensorBytes } from '@winnow/tensor';
+import { tensorBytes, type DType } from '@winnow/tensor';
 
 /** Size of every axis, symbols read from the scalar words. */
 export function shapeOf(program: Program, { shape }: TensorRef, scalars: Int32Array): number[] {
@@ -22,6 +22,10 @@ export function product(shape: readonly number[]): number {
 export function shapesOf(program: Program, record: OpRecord, scalars: Int32Array): RecordShapes {
   const tensors = Object.entries({ ...record.outputs, ...record.inputs });
   return Object.fromEntries(tensors.map(([name, tensor]) => [name, shapeOf(program, tensor, scalars)]));
+}
+
+export function dtypesOf({ inputs, outputs }: OpRecord): Record<string, DType> {
+  return Object.fromEntries(Object.entries({ ...outputs, ...inputs }).map(([name, { dtype }]) => [name, dtype]));
 }
 
 /** Bytes of every tensor of the record, once. */

@@ -1,6 +1,7 @@
 /** Which ops and dtypes have kernels. */
 import { opSpecs, type OpDescription, type OpRecord, type Support } from '@winnow/ops';
 import type { DType } from '@winnow/tensor';
+import { dtypesOf } from './record-shapes.js';
 
 /** Ops of `assembly/ops`. */
 const kernels: ReadonlySet<string> = new Set([
@@ -33,7 +34,6 @@ export function supportOf(op: string, { dtypes }: OpDescription): Support {
 }
 
 /** The same question for a record of a program. */
-export function supportOfRecord({ op, inputs, outputs, attributes }: OpRecord): Support {
-  const tensors = [...Object.entries(outputs), ...Object.entries(inputs)];
-  return supportOf(op, { dtypes: Object.fromEntries(tensors.map(([name, { dtype }]) => [name, dtype])), attributes });
+export function supportOfRecord(record: OpRecord): Support {
+  return supportOf(record.op, { dtypes: dtypesOf(record), attributes: record.attributes });
 }

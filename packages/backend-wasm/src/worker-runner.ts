@@ -54,6 +54,7 @@ export function createWorkerRunner(
     Atomics.add(control, generationAt, 1);
     Atomics.notify(control, generationAt);
     terminated ??= Promise.all(workers.map((worker) => worker.terminate())).then(() => {
+      pending?.reject(failure ?? new BackendError({ backend: 'wasm', message: 'disposed during a run' }));
       Atomics.notify(control, doneAt); // lets a wait that nobody answers end
     });
     return terminated;

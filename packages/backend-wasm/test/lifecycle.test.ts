@@ -1,0 +1,221 @@
+/** Workers and memory over the life of a backend. */
+import { Worker } from 'node:worker_threads';
+import { createScalarBlock, ProgramBuilder, type Backend, type Executable, type Program } from '@winnow/ops';
+import { BackendError, CapacityError, ReleasedError } from '@winnow/tensor';
+import { expect, test } from 'vitest';
+import { createNodeHost } from '../src/host.node.js';
+import { createWasmBackend, type WasmHost } from '../src/index.node.js';
+
+const small = { maxMemoryBytes: 2 ** 22 };
+
+/** `numLayers` products with a square matrix of `size`, of up to 64 tokens. */
+function products(size: number, numLayers: number): Program {
+  const b = new ProgramBuilder({ T: 64 });
+  const weight = b.external('weight', 'weights', 'f32', [size, size]);
+  let x = b.activation('embedding-lookup', { table: weight, tokens: b.scalar('tokens', ['T']) });
+  for (let layer = 0; layer < numLayers; layer++) x = b.activation('matmul', { x, weight });
+  b.output('y', x);
+  return b.build();
+}
+
+async function prepare(backend: Backend, program: Program, size: number): Promise<Executable> {
+  const weight = backend.allocate({ sizeBytes: size * size * 4, usage: 'weights', label: 'weight' });
+  return backend.prepare(program, { buffers: new Map([['weight', weight]]) });
+}
+
+function scalarsOf(program: Program, numTokens: number, token = 0): Int32Array {
+  const block = createScalarBlock(program.scalars, program.symbols);
+  block.bind('T', numTokens);
+  block.slot('tokens').fill(token, 0, numTokens);
+  return block.words;
+}
+
+/** Counts the workers of a host that are alive. */
+function countingHost(): { host: WasmHost; count: () => number } {
+  const host = createNodeHost();
+  let numAlive = 0;
+  return {
+    host: {
+      ...host,
+      startWorker(start, events) {
+        const handle = host.startWorker(start, events);
+        numAlive++;
+        return {
+          ...handle,
+          async terminate() {
+            await handle.terminate();
+            numAlive--;
+          },
+        };
+      },
+    },
+    count: () => numAlive,
+  };
+}
+
+test('200 times create, run and dispose leave no worker behind', async () => {
+  const { host, count } = countingHost();
+  const program = products(32, 2);
+  for (let cycle = 0; cycle < 200; cycle++) {
+    const backend = await createWasmBackend({ ...small, host, numThreads: 2, minSharedWork: 0 });
+    const executable = await prepare(backend, program, 32);
+    await executable.run(scalarsOf(program, 3));
+    await backend.dispose();
+    expect(count()).toBe(0);
+  }
+});
+
+test('1000 executables of one backend take the same memory again', async () => {
+  const backend = await createWasmBackend({ ...small, numThreads: 1 });
+  const program = products(32, 2);
+  const before = backend.usedBytes;
+  for (let cycle = 0; cycle < 1000; cycle++) {
+    const weight = backend.allocate({ sizeBytes: 32 * 32 * 4, usage: 'weights', label: 'weight' });
+    const executable = await backend.prepare(program, { buffers: new Map([['weight', weight]]) });
+    await executable.run(scalarsOf(program, 1));
+    await executable.dispose();
+    backend.free(weight);
+  }
+  expect(backend.usedBytes).toBe(before);
+  await backend.dispose();
+});
+
+test('memory that is full is refused, and usable again after a free', async () => {
+  const backend = await createWasmBackend({ ...small, numThreads: 1 });
+  const allocate = (sizeBytes: number): ReturnType<Backend['allocate']> =>
+    backend.allocate({ sizeBytes, usage: 'kv', label: 'cache' });
+  const first = allocate(2 ** 21);
+  expect(() => allocate(2 ** 21)).toThrow(CapacityError);
+  backend.free(first);
+  const again = allocate(2 ** 21 + 2 ** 20);
+  expect(backend.view(again)?.every((byte) => byte === 0)).toBe(true);
+  await backend.dispose();
+});
+
+test('views stay valid while the memory grows, and freed memory comes back as zeros', async () => {
+  const backend = await createWasmBackend({ maxMemoryBytes: 2 ** 26, numThreads: 1 });
+  const first = backend.allocate({ sizeBytes: 1000, usage: 'weights', label: 'first' });
+  const view = backend.view(first) as Uint8Array;
+  const second = backend.allocate({ sizeBytes: 2 ** 25, usage: 'weights', label: 'second' });
+  view.fill(7);
+  const copy = new Uint8Array(1000);
+  await backend.read(first, 0, copy);
+  expect(copy.every((byte) => byte === 7)).toBe(true);
+  backend.free(first);
+  const third = backend.allocate({ sizeBytes: 1000, usage: 'weights', label: 'third' });
+  expect(backend.view(third)?.every((byte) => byte === 0)).toBe(true);
+  expect(backend.view(second)?.length).toBe(2 ** 25);
+  await backend.dispose();
+});
+
+test('the event loop turns while one long run computes', async () => {
+  const backend = await createWasmBackend({ maxMemoryBytes: 2 ** 26, numThreads: 2 });
+  const size = 512;
+  const program = products(size, 400);
+  const executable = await prepare(backend, program, size);
+  let numTicks = 0;
+  let isDone = false;
+  const run = executable.run(scalarsOf(program, 64)).then(() => (isDone = true));
+  while (!isDone && numTicks < 50) {
+    await new Promise((resolve) => setTimeout(resolve, 1));
+    numTicks++;
+  }
+  await run;
+  // 13 GFLOP: the loop turned many times although the host only awaited one call
+  expect(numTicks).toBe(50);
+  await backend.dispose();
+});
+
+test.each([true, false])('an abort ends a run between two ops (shared memory: %s)', async (sharedMemory) => {
+  const backend = await createWasmBackend({ maxMemoryBytes: 2 ** 26, numThreads: 2, sharedMemory });
+  const size = 256;
+  const program = products(size, 4000);
+  const executable = await prepare(backend, program, size);
+  const controller = new AbortController();
+  const reason = new Error('enough');
+  const run = executable.run(scalarsOf(program, 64), { signal: controller.signal });
+  setTimeout(() => controller.abort(reason), 5);
+  await expect(run).rejects.toBe(reason);
+  const again = new AbortController();
+  const second = executable.run(scalarsOf(program, 64), { signal: again.signal });
+  setTimeout(() => again.abort(reason), 5);
+  await expect(second).rejects.toBe(reason);
+  await backend.dispose();
+});
+
+test('dispose in the middle of a run', async () => {
+  const { host, count } = countingHost();
+  const backend = await createWasmBackend({ maxMemoryBytes: 2 ** 26, host, numThreads: 2 });
+  const program = products(256, 4000);
+  const executable = await prepare(backend, program, 256);
+  const run = executable.run(scalarsOf(program, 64));
+  await Promise.all([expect(run).rejects.toThrow(ReleasedError), backend.dispose()]);
+  expect(count()).toBe(0);
+});
+
+test('a worker that dies rejects the run and every later one', async () => {
+  const node = createNodeHost();
+  const dying: WasmHost = {
+    ...node,
+    startWorker(start, events) {
+      if (start.thread === 0) return node.startWorker(start, events);
+      const worker = new Worker('process.exit(3)', { eval: true });
+      worker.on('exit', (code) => events.onFailure(new Error(`exit code ${code}`)));
+      return { setBusy: () => undefined, terminate: async () => void (await worker.terminate()) };
+    },
+  };
+  const backend = await createWasmBackend({ ...small, host: dying, numThreads: 2, minSharedWork: 0 });
+  const program = products(32, 2);
+  const executable = await prepare(backend, program, 32);
+  await expect(executable.run(scalarsOf(program, 3))).rejects.toThrow(BackendError);
+  await expect(executable.run(scalarsOf(program, 3))).rejects.toThrow('a worker died');
+  await backend.dispose();
+});
+
+test('a trap in a kernel is a dead worker', async () => {
+  const backend = await createWasmBackend({ ...small, numThreads: 2 });
+  const program = products(32, 2);
+  const executable = await prepare(backend, program, 32);
+  const outside = 2 ** 24; // the row of this token lies beyond the memory
+  await expect(executable.run(scalarsOf(program, 1, outside))).rejects.toThrow(BackendError);
+  await backend.dispose();
+});
+
+test('runs of two executables take turns', async () => {
+  const backend = await createWasmBackend({ ...small, numThreads: 2 });
+  const program = products(32, 3);
+  const [first, second] = [await prepare(backend, program, 32), await prepare(backend, program, 32)];
+  const runs: Promise<void>[] = [];
+  for (let i = 0; i < 20; i++) {
+    await Promise.all(runs.splice(0));
+    runs.push(first.run(scalarsOf(program, 64)), second.run(scalarsOf(program, 5)));
+  }
+  await Promise.all(runs);
+  await backend.dispose();
+});
+
+test('the numbers of the layout agree with the kernels', async () => {
+  const { readFileSync } = await import('node:fs');
+  const { controlWords, heapBase, maxThreads, planFlags, planWords } = await import('../src/layout.js');
+  const source = readFileSync(new URL('../assembly/layout.ts', import.meta.url), 'utf8');
+  const numberOf = (name: string): number => {
+    const match = new RegExp(`const ${name}: \\w+ = (?:CONTROL(?: \\+ )?)?(\\w*);`).exec(source);
+    return Number(match?.[1] ?? NaN) + (match?.[0].includes('CONTROL') === true ? 0x10000 : 0);
+  };
+  expect({
+    generation: numberOf('GENERATION'),
+    done: numberOf('DONE'),
+    cancel: numberOf('CANCEL'),
+    job: numberOf('JOB'),
+    idlers: numberOf('IDLERS'),
+    minWork: numberOf('MIN_WORK'),
+  }).toEqual(controlWords);
+  expect(numberOf('FRAMES') + numberOf('FRAME_BYTES') * maxThreads).toBe(heapBase);
+  expect(numberOf('PLAN_BYTES')).toBe(planWords * 4);
+  expect([numberOf('FLAG_INT8'), numberOf('FLAG_PACKED'), numberOf('FLAG_REUSE'), numberOf('FLAG_VNNI')]).toEqual([
+    planFlags['int8'],
+    planFlags['packed'],
+    planFlags['reuse'],
+    planFlags['unsigned'],
+  ]);
+});
