@@ -32,10 +32,13 @@ export const selected: readonly string[] = [
   'tokenizer.json',
 ];
 
+// every test gets fresh ones
+/* oxlint-disable import/no-mutable-exports */
 export let hub: FakeHub;
 export let folder: string;
 export let cacheDir: string;
 export let repoPath: string;
+/* oxlint-enable import/no-mutable-exports */
 export const get = (more: Partial<DownloadRepoOptions> = {}): ReturnType<typeof downloadRepo> =>
   downloadRepo({ repo: 'org/model', endpoint: hub.endpoint, cacheDir, offline: false, ...more });
 export const failure = async (more: Partial<DownloadRepoOptions> = {}): Promise<HubError> => {
