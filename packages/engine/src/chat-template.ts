@@ -18,30 +18,38 @@ export interface RenderOptions {
 export interface ChatTemplate {
   /** The Jinja source. */
   readonly source: string;
-  /** @throws {ArgumentError} when the template refuses the conversation or cannot be rendered */
+  /**
+   * The prompt as text, special tokens by their spelling: contents of messages that spell one become it.
+   * @throws {FormatError} when the template is not valid Jinja
+   * @throws {ArgumentError} when the template refuses the conversation or cannot be rendered
+   */
   render(messages: readonly ChatMessage[], options?: RenderOptions): string;
 }
 
 /**
+ * The source is parsed when a conversation is first rendered, so that a model whose template cannot be used still
+ * generates from text.
  * @param specialTokens texts of `bos_token`, `eos_token` and the like, as templates name them
- * @throws {FormatError} when the template is not valid Jinja
  */
 export function createChatTemplate(
   origin: string,
   source: string,
   specialTokens: Readonly<Record<string, string>>,
 ): ChatTemplate {
-  let template: Template;
-  try {
-    template = new Template(source);
-  } catch (cause) {
-    throw new FormatError({ source: origin, field: 'chat_template', message: messageOf(cause) }, { cause });
-  }
+  let parsed: Template | undefined;
+  const parse = (): Template => {
+    try {
+      return new Template(source);
+    } catch (cause) {
+      throw new FormatError({ source: origin, field: 'chat_template', message: messageOf(cause) }, { cause });
+    }
+  };
   return {
     source,
     render(messages, options = {}): string {
+      parsed ??= parse();
       try {
-        return template.render({
+        return parsed.render({
           ...specialTokens,
           ...options.variables,
           messages: messages.map((message) => ({ ...message })),

@@ -1,4 +1,5 @@
 /** The functions of the package, for a host with or without a file system. */
+import { FormatError } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
 import type { ChatTemplate } from './chat-template.js';
 import { inspectOpenedModel } from './inspect-model.js';
@@ -29,7 +30,11 @@ export function createEngineApi(openPath: OpenPath | undefined): EngineApi {
     async openTokenizer(location, options = {}): Promise<ModelTokenizer> {
       const opened = await openLocation(location, options, openPath);
       try {
-        return { tokenizer: opened.tokenizer, chatTemplate: templateOf(opened) };
+        const tokenizer = await opened.openTokenizer();
+        if (tokenizer === undefined) {
+          throw new FormatError({ source: opened.name, field: opened.tokenizerField, message: 'missing' });
+        }
+        return { tokenizer, chatTemplate: templateOf(opened, tokenizer) };
       } finally {
         await opened.close();
       }

@@ -1,49 +1,71 @@
 /** Prompts of all kinds to token ids. */
-import { ArgumentError } from '@winnow/tensor';
+import { ArgumentError, FormatError } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
 import type { ChatMessage, ChatTemplate } from './chat-template.js';
 import type { Prompt } from './types.js';
 
 /**
- * Text gets BOS and EOS as the model wants them; a conversation gets BOS only when its template does not write it;
- * token ids are used as they are. An empty text is the model's BOS token.
- * @throws {ArgumentError} for no tokens at all, ids outside the vocabulary, and a conversation without a chat template
+ * Text gets BOS and EOS as the model wants them; a conversation gets BOS as the model wants it unless its template has
+ * written it, and never EOS, since the answer is to follow; token ids are used as they are. An empty text is the model's
+ * BOS token.
+ * @param vocabSize rows of the model's embedding table, of which the tokenizer may know more or fewer
+ * @throws {ArgumentError} for no tokens at all, ids outside the table, and a conversation without a chat template
+ * @throws {FormatError} when the tokenizer gives ids outside the table
  */
-export function encodePrompt(prompt: Prompt, tokenizer: Tokenizer, chatTemplate: ChatTemplate | undefined): Int32Array {
-  const ids = typeof prompt === 'string' ? tokenizer.encode(prompt) : encodeList(prompt, tokenizer, chatTemplate);
+export function encodePrompt(
+  prompt: Prompt,
+  tokenizer: Tokenizer,
+  chatTemplate: ChatTemplate | undefined,
+  vocabSize: number,
+): Int32Array {
+  const ids = isTokenIds(prompt) ? checkedIds(prompt, vocabSize) : encodeText(prompt, tokenizer, chatTemplate);
+  for (const id of ids) {
+    if (id >= vocabSize) {
+      const message = `expected ids below the ${vocabSize} rows of the embedding table, got ${id}`;
+      throw new FormatError({ source: 'tokenizer', field: 'vocabulary', message });
+    }
+  }
   if (ids.length > 0) return ids;
   if (prompt === '' && tokenizer.bosId !== undefined) return Int32Array.of(tokenizer.bosId);
   throw new ArgumentError({ argument: 'prompt', expected: 'at least one token', actual: 'none' });
 }
 
-function encodeList(
-  prompt: Exclude<Prompt, string>,
-  tokenizer: Tokenizer,
-  chatTemplate: ChatTemplate | undefined,
-): Int32Array {
-  if (isConversation(prompt)) {
-    if (chatTemplate === undefined) {
-      const expected = 'text or token ids, since this model has no chat template';
-      throw new ArgumentError({ argument: 'prompt', expected, actual: 'a conversation' });
-    }
-    const text = chatTemplate.render(prompt);
-    const bos = tokenizer.bosId === undefined ? '' : tokenizer.tokenText(tokenizer.bosId);
-    return tokenizer.encode(text, { addSpecialTokens: bos === '' || !text.startsWith(bos) });
-  }
-  const ids = Int32Array.from(prompt);
+function isTokenIds(prompt: Prompt): prompt is ArrayLike<number> {
+  return typeof prompt !== 'string' && typeof prompt[0] !== 'object';
+}
+
+function checkedIds(prompt: ArrayLike<number>, vocabSize: number): Int32Array {
   for (let index = 0; index < prompt.length; index++) {
     const id = prompt[index] as number;
-    if (!Number.isSafeInteger(id) || id < 0 || id >= tokenizer.vocabSize) {
+    if (!Number.isSafeInteger(id) || id < 0 || id >= vocabSize) {
       throw new ArgumentError({
         argument: `prompt[${index}]`,
-        expected: `a token id below ${tokenizer.vocabSize}`,
+        expected: `a token id below ${vocabSize}`,
         actual: String(id),
       });
     }
   }
-  return ids;
+  return Int32Array.from(prompt);
 }
 
-function isConversation(prompt: Exclude<Prompt, string>): prompt is readonly ChatMessage[] {
-  return typeof prompt[0] === 'object';
+function encodeText(
+  prompt: string | readonly ChatMessage[],
+  tokenizer: Tokenizer,
+  chatTemplate: ChatTemplate | undefined,
+): Int32Array {
+  if (typeof prompt === 'string') return tokenizer.encode(prompt);
+  if (chatTemplate === undefined) {
+    const expected = 'text or token ids, since this model has no chat template';
+    throw new ArgumentError({ argument: 'prompt', expected, actual: 'a conversation' });
+  }
+  const ids = tokenizer.encode(chatTemplate.render(prompt), { addSpecialTokens: false });
+  const { addBos, bosId } = tokenizer;
+  return addBos && bosId !== undefined && ids[0] !== bosId ? withFirst(bosId, ids) : ids;
+}
+
+function withFirst(id: number, ids: Int32Array): Int32Array {
+  const all = new Int32Array(ids.length + 1);
+  all[0] = id;
+  all.set(ids, 1);
+  return all;
 }

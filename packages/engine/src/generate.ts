@@ -20,7 +20,11 @@ export async function* generateTokens(
   const { signal } = options;
   const maxTokens = checkCount('maxTokens', options.maxTokens ?? Infinity, Infinity);
   const numTopLogprobs = checkCount('numTopLogprobs', options.numTopLogprobs ?? 0, numTop);
-  const sampler = createSampler(resolveSampling(options, host.randomSeed), config.vocabSize, numTop);
+  const sampler = createSampler(
+    resolveSampling(options, model.defaultSampling, host.randomSeed),
+    config.vocabSize,
+    numTop,
+  );
   const { tokens, numDropped } = fitPrompt(prompt, model.contextSize, options.overflow ?? 'error');
   const text = createTextStream(tokenizer, tokens, options.stop ?? []);
   // the last token is always computed, because its logits are needed
@@ -44,6 +48,8 @@ export async function* generateTokens(
   const generated: number[] = [];
   const pieces: string[] = [];
   const next = new Int32Array(1);
+  let numSteps = 0;
+  let pausedMs = 0; // while the caller had the token
   let finishReason: FinishReason | undefined = wantsToken ? undefined : 'length';
   while (finishReason === undefined) {
     const { tokenId, logprob } = choice;
@@ -59,7 +65,11 @@ export async function* generateTokens(
     }
     if (finishReason !== undefined) piece += text.flush();
     pieces.push(piece);
-    if (!isEnd || piece !== '') yield { tokenId, text: piece, logprob, topLogprobs };
+    if (!isEnd || piece !== '') {
+      const handedOverMs = host.now();
+      yield { tokenId, text: piece, logprob, topLogprobs };
+      pausedMs += host.now() - handedOverMs;
+    }
     if (finishReason !== undefined) break;
     signal?.throwIfAborted();
     const begin = sequence.tokens.length;
@@ -70,8 +80,9 @@ export async function* generateTokens(
       readChoice,
     );
     sequence.commit(next, 0, 1);
+    numSteps++;
   }
-  const generateMs = host.now() - startMs - promptMs;
+  const generateMs = host.now() - startMs - promptMs - pausedMs;
   return {
     text: pieces.join(''),
     tokens: generated,
@@ -83,7 +94,7 @@ export async function* generateTokens(
       promptMs,
       generateMs,
       promptTokensPerSecond: perSecond(tokens.length - numCached, promptMs),
-      tokensPerSecond: perSecond(generated.length, generateMs),
+      tokensPerSecond: perSecond(numSteps, generateMs),
     },
   };
 }

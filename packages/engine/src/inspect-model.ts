@@ -7,7 +7,8 @@ import type { LoadOptions, ModelInfo } from './types.js';
 /** Takes over `opened` and closes it. */
 export async function inspectOpenedModel(opened: OpenedModel, options: LoadOptions): Promise<ModelInfo> {
   try {
-    const { file, name, metadata } = opened;
+    const { name, metadata } = opened;
+    const file = await opened.openFile();
     const description = await describeModel(file);
     return {
       name,

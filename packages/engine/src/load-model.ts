@@ -1,11 +1,14 @@
 /** Loads an open model into a backend. */
 import { describeModel } from '@winnow/models';
 import { createReferenceBackend, type Backend, type Executable } from '@winnow/ops';
+import { ReleasedError } from '@winnow/tensor';
+import type { Tokenizer } from '@winnow/tokenizers';
 import { createBlockPool } from './block-pool.js';
 import { createChatTemplate, type ChatTemplate } from './chat-template.js';
 import { loadBuffers } from './load-buffers.js';
 import type { Host } from './loaded-model.js';
 import { checkMemory } from './memory-plan.js';
+import { createMissingTokenizer } from './missing-tokenizer.js';
 import { createModel } from './model.js';
 import { kvBlockSize, planModel } from './model-plan.js';
 import type { OpenedModel } from './opened-model.js';
@@ -32,17 +35,16 @@ async function load(
   backend: Backend,
   ownBackend: Backend | undefined,
 ): Promise<Model> {
-  const description = await describeModel(opened.file);
+  const file = await opened.openFile();
+  const description = await describeModel(file);
   const plan = planModel(description, options);
   checkMemory(plan.memory, options.memoryLimitBytes);
-  const chatTemplate = templateOf(opened);
+  const tokenizer =
+    (await opened.openTokenizer()) ??
+    createMissingTokenizer(opened.name, opened.tokenizerField, description.config.vocabSize);
+  const chatTemplate = templateOf(opened, tokenizer);
   const buffers = await loadBuffers(backend, description, plan.decode, options);
   const executables: Executable[] = [];
-  const release = async (): Promise<void> => {
-    for (const executable of executables) await executable.dispose();
-    for (const buffer of buffers.values()) backend.free(buffer);
-    await ownBackend?.dispose();
-  };
   try {
     for (const program of [plan.decode, plan.prefill]) {
       executables.push(
@@ -65,24 +67,31 @@ async function load(
     backend: backend.name,
     fallbacks: [...decode.fallbacks, ...prefill.fallbacks],
     chatTemplate,
-    defaultSampling: opened.defaultSampling,
     maxSessions: plan.maxSessions,
     plan: plan.memory,
     loaded: {
       config: description.config,
-      tokenizer: opened.tokenizer,
-      eosIds: new Set([...opened.tokenizer.eosIds, ...opened.eosIds]),
+      tokenizer,
+      eosIds: new Set([...tokenizer.eosIds, ...opened.eosIds]),
+      defaultSampling: opened.defaultSampling,
       contextSize: plan.contextSize,
       pool: createBlockPool(plan.cache.numBlocks, kvBlockSize),
       runner: createStepRunner(decode, prefill, kvBlockSize),
       host: hostOf(options),
       numTop: plan.numTop,
     },
-    release,
+    async freeMemory() {
+      try {
+        for (const buffer of buffers.values()) backend.free(buffer);
+      } catch (error) {
+        if (!(error instanceof ReleasedError)) throw error; // the backend was disposed first, and freed everything
+      }
+      await ownBackend?.dispose();
+    },
   });
 }
 
-export function templateOf({ name, chatTemplate, tokenizer }: OpenedModel): ChatTemplate | undefined {
+export function templateOf({ name, chatTemplate }: OpenedModel, tokenizer: Tokenizer): ChatTemplate | undefined {
   if (chatTemplate === undefined) return undefined;
   const ids = {
     bos_token: tokenizer.bosId,

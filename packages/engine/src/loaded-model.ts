@@ -2,6 +2,7 @@
 import type { DecoderConfig } from '@winnow/models';
 import type { Tokenizer } from '@winnow/tokenizers';
 import type { BlockPool } from './block-pool.js';
+import type { SamplingOptions } from './sampling-options.js';
 import type { StepRunner } from './step-runner.js';
 
 /** Clock and randomness, passed in so that tests can hold them still. */
@@ -16,6 +17,8 @@ export interface LoadedModel {
   readonly config: DecoderConfig;
   readonly tokenizer: Tokenizer;
   readonly eosIds: ReadonlySet<number>;
+  /** Settings that the model recommends; the caller's go before them. */
+  readonly defaultSampling: SamplingOptions;
   readonly contextSize: number;
   readonly pool: BlockPool;
   readonly runner: StepRunner;

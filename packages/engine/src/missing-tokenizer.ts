@@ -5,7 +5,11 @@ import type { Tokenizer } from '@winnow/tokenizers';
 /** Everything that needs a vocabulary throws; streaming gives empty texts, so that generation from ids goes on. */
 export function createMissingTokenizer(source: string, field: string, vocabSize: number): Tokenizer {
   const refuse = (): never => {
-    throw new FormatError({ source, field, message: 'missing: without a tokenizer this model takes and gives token ids only' });
+    throw new FormatError({
+      source,
+      field,
+      message: 'missing: without a tokenizer this model takes and gives token ids only',
+    });
   };
   return {
     kind: 'library',

@@ -6,7 +6,6 @@ import { encodePrompt } from './encode-prompt.js';
 import type { LoadedModel } from './loaded-model.js';
 import { computeLogprobs } from './logprobs.js';
 import type { MemoryPlan } from './memory-plan.js';
-import type { SamplingOptions } from './sampling-options.js';
 import { createGeneration, createSession } from './session.js';
 import type { GenerateOptions, Generation, Model, Prompt, Session } from './types.js';
 
@@ -15,23 +14,22 @@ export interface ModelParts {
   readonly backend: string;
   readonly fallbacks: readonly Fallback[];
   readonly chatTemplate: ChatTemplate | undefined;
-  readonly defaultSampling: SamplingOptions;
   readonly maxSessions: number;
   readonly plan: MemoryPlan;
   readonly loaded: LoadedModel;
-  /** Frees programs and memory. */
-  readonly release: () => Promise<void>;
+  /** Frees weights and cache, when the programs are gone. */
+  readonly freeMemory: () => Promise<void>;
 }
 
-export function createModel({ loaded, release, maxSessions, ...facts }: ModelParts): Model {
-  const { tokenizer, runner } = loaded;
+export function createModel({ loaded, freeMemory, maxSessions, ...facts }: ModelParts): Model {
+  const { config, tokenizer, runner } = loaded;
   const sessions = new Set<Session>();
-  let isDisposed = false;
+  let disposal: Promise<void> | undefined;
 
   const checkOpen = (): void => {
-    if (isDisposed) throw new ReleasedError('model');
+    if (disposal !== undefined) throw new ReleasedError('model');
   };
-  const encode = (prompt: Prompt): Int32Array => encodePrompt(prompt, tokenizer, facts.chatTemplate);
+  const encode = (prompt: Prompt): Int32Array => encodePrompt(prompt, tokenizer, facts.chatTemplate, config.vocabSize);
 
   function openSession(): Session {
     checkOpen();
@@ -41,7 +39,6 @@ export function createModel({ loaded, release, maxSessions, ...facts }: ModelPar
     }
     const session = createSession(loaded, {
       encodePrompt: encode,
-      defaults: facts.defaultSampling,
       checkOpen,
       onDispose: () => sessions.delete(session),
     });
@@ -49,18 +46,18 @@ export function createModel({ loaded, release, maxSessions, ...facts }: ModelPar
     return session;
   }
 
-  async function dispose(): Promise<void> {
-    if (isDisposed) return;
-    isDisposed = true;
-    await runner.dispose();
-    await release();
+  /** Every caller waits for the end of the one disposal. */
+  function dispose(): Promise<void> {
+    disposal ??= runner.dispose().then(freeMemory);
+    return disposal;
   }
 
   return {
     ...facts,
-    config: loaded.config,
+    config,
     tokenizer,
     contextSize: loaded.contextSize,
+    defaultSampling: loaded.defaultSampling,
     createSession: openSession,
     generate(prompt: Prompt, options: GenerateOptions = {}): Generation {
       return createGeneration(async function* run() {
@@ -77,7 +74,7 @@ export function createModel({ loaded, release, maxSessions, ...facts }: ModelPar
     encodePrompt: encode,
     logprobs: async (tokens, options = {}) => {
       checkOpen();
-      return computeLogprobs(loaded, encode(Int32Array.from(tokens)), options);
+      return computeLogprobs(loaded, encode(tokens), options);
     },
     profile: () => runner.profile(),
     dispose,

@@ -1,6 +1,6 @@
 /** From a location to an open model. Paths are left to the host. */
 import { blobSource, type ByteSource } from '@winnow/bytes';
-import { openGguf, openGgufUrl } from '@winnow/gguf';
+import { openGguf, openGgufUrl, type GgufFile } from '@winnow/gguf';
 import type { HubFiles } from '@winnow/hub';
 import { ArgumentError } from '@winnow/tensor';
 import { openGgufModel, openHubModel, type OpenedModel } from './opened-model.js';
@@ -23,28 +23,48 @@ export async function openLocation(
   const withSignal = signal === undefined ? {} : { signal };
   if (typeof location === 'string' || location instanceof URL) {
     const text = String(location);
-    if (/^https?:/i.test(text)) return openUrl(new URL(text), options);
-    if (openPath === undefined) {
-      throw new ArgumentError({ argument: 'location', expected: 'an http(s) URL, a Blob or files', actual: text });
-    }
+    if (/^https?:/i.test(text)) return openUrl(text, options);
+    if (openPath === undefined) throw refusal('an http(s) URL, a Blob or files', text);
     return openPath(location, options);
   }
   if (location instanceof Blob) return openSource(blobSource(location), withSignal);
-  return 'list' in location ? openHubModel(location satisfies HubFiles, withSignal) : openSource(location, withSignal);
+  if (isObjectWith(location, 'list')) return openHubModel(location as HubFiles, withSignal);
+  if (isObjectWith(location, 'sizeBytes')) return openSource(location as ByteSource, withSignal);
+  throw refusal(
+    'a path, a URL, a Blob, an open file or the files of a folder',
+    Object.prototype.toString.call(location),
+  );
 }
 
-async function openUrl(url: URL, { fetch: request = fetch, signal }: OpenOptions): Promise<OpenedModel> {
+function isObjectWith(value: unknown, key: string): boolean {
+  return typeof value === 'object' && value !== null && key in value;
+}
+
+function refusal(expected: string, actual: string): ArgumentError {
+  return new ArgumentError({ argument: 'location', expected, actual });
+}
+
+async function openUrl(text: string, { fetch: request = fetch, signal }: OpenOptions): Promise<OpenedModel> {
   const withSignal = signal === undefined ? {} : { signal };
-  if (url.pathname.endsWith('/')) return openHubModel(urlFolder(url, request), withSignal);
-  return closeOnError(await openGgufUrl(url, { fetch: request, ...withSignal }));
+  if (!URL.canParse(text)) throw refusal('a URL', text);
+  const url = new URL(text);
+  if (url.pathname.endsWith('/')) return openHubModel(urlFolder(url, request, signal), withSignal);
+  return openFile(await openGgufUrl(url, { fetch: request, ...withSignal }));
 }
 
 async function openSource(source: ByteSource, options: { signal?: AbortSignal }): Promise<OpenedModel> {
-  return closeOnError(await openGguf(source, options));
+  let file: GgufFile;
+  try {
+    file = await openGguf(source, options);
+  } catch (error) {
+    await source.close();
+    throw error;
+  }
+  return openFile(file);
 }
 
-/** The file may be GGUF and still hold no usable model; it must not stay open then. */
-export async function closeOnError(file: Parameters<typeof openGgufModel>[0]): Promise<OpenedModel> {
+/** Takes over an open GGUF file, which may still hold no usable model: it must not stay open then. */
+export async function openFile(file: GgufFile): Promise<OpenedModel> {
   try {
     return openGgufModel(file);
   } catch (error) {

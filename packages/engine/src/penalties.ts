@@ -14,18 +14,20 @@ export function createPenalties(sampling: Sampling, vocabSize: number): Penaltie
   const isActive = penaltyWindow !== 0 && (repetitionPenalty !== 1 || presencePenalty !== 0 || frequencyPenalty !== 0);
   if (!isActive) return { isActive, accept: () => undefined, apply: () => undefined };
   const counts = new Int32Array(vocabSize);
-  const recent = penaltyWindow < 0 ? undefined : new Int32Array(penaltyWindow);
-  let numAccepted = 0;
+  const recent: number[] = []; // a ring, once it holds the whole window
+  let oldest = 0;
   return {
     isActive,
     accept(tokenId) {
-      if (recent !== undefined) {
-        const at = numAccepted % recent.length;
-        if (numAccepted >= recent.length) counts[recent[at] as number]!--;
-        recent[at] = tokenId;
-      }
       counts[tokenId]!++;
-      numAccepted++;
+      if (penaltyWindow < 0) return;
+      if (recent.length < penaltyWindow) {
+        recent.push(tokenId);
+        return;
+      }
+      counts[recent[oldest] as number]!--;
+      recent[oldest] = tokenId;
+      oldest = (oldest + 1) % penaltyWindow;
     },
     apply(logits) {
       for (let id = 0; id < vocabSize; id++) {

@@ -6,7 +6,7 @@ const policies: readonly OverflowPolicy[] = ['error', 'truncate-start', 'truncat
 
 /**
  * Makes the prompt leave room for one new token.
- * @throws {CapacityError} when it does not fit and the policy is `error`
+ * @throws {CapacityError} when it does not fit and the policy is `error`, or the context has no room for any prompt
  */
 export function fitPrompt(
   tokens: Int32Array,
@@ -18,7 +18,8 @@ export function fitPrompt(
   }
   const maxTokens = contextSize - 1;
   if (tokens.length <= maxTokens) return { tokens, numDropped: 0 };
-  if (policy === 'error') {
+  // a context of one token has no room for a prompt, whatever is dropped
+  if (policy === 'error' || maxTokens === 0) {
     throw new CapacityError({
       resource: 'context',
       needed: tokens.length + 1,

@@ -24,7 +24,7 @@ const neutral: SamplingOptions = { temperature: 1, topK: 0, topP: 1, minP: 0, se
 
 function samplerOf(options: SamplingOptions, vocabSize: number, numTop = vocabSize): ReturnType<typeof createSampler> {
   return createSampler(
-    resolveSampling(options, () => 0),
+    resolveSampling(options, {}, () => 0),
     vocabSize,
     numTop,
   );
@@ -133,6 +133,6 @@ describe('sampler', () => {
     [{ repetitionPenalty: 0 }, 'repetitionPenalty: expected a positive number, got 0'],
     [{ seed: 0.5 }, 'seed: expected an integer, got 0.5'],
   ])('refuses %o', (options, message) => {
-    expect(() => resolveSampling(options, () => 0)).toThrow(message);
+    expect(() => resolveSampling(options, {}, () => 0)).toThrow(message);
   });
 });

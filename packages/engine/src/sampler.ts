@@ -58,6 +58,7 @@ export function createSampler(sampling: Sampling, vocabSize: number, numTop: num
   /** Index among the first `numKept` candidates, which are in descending order. */
   function draw(numKept: number): number {
     const best = logits[0] as number;
+    if (!Number.isFinite(best)) return 0; // penalties beyond the range of f32
     let sum = 0;
     for (let i = 0; i < numKept; i++) {
       weights[i] = Math.exp((logits[i] as number) - best);

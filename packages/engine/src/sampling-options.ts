@@ -41,7 +41,8 @@ const defaults: Omit<Sampling, 'seed'> = {
 };
 
 type Rule = readonly [expected: string, isValid: (value: number) => boolean];
-const rules: Readonly<Record<keyof Sampling, Rule>> = {
+/** What each option may be. */
+export const samplingRules: Readonly<Record<keyof Sampling, Rule>> = {
   temperature: ['a number from 0', (value) => value >= 0],
   topK: ['an integer from 0', (value) => Number.isSafeInteger(value) && value >= 0],
   topP: ['a number above 0, at most 1', (value) => value > 0 && value <= 1],
@@ -53,17 +54,25 @@ const rules: Readonly<Record<keyof Sampling, Rule>> = {
   seed: ['an integer', (value) => Number.isSafeInteger(value)],
 };
 
-/** Fills in the defaults. @throws {ArgumentError} for values that make no sense */
-export function resolveSampling(options: SamplingOptions, randomSeed: () => number): Sampling {
-  const given = Object.fromEntries(
-    Object.entries(options).filter(([name, value]) => name in rules && value !== undefined),
-  );
-  const sampling = { ...defaults, ...given } as Sampling;
-  const complete = { ...sampling, seed: options.seed ?? randomSeed() };
-  for (const [name, [expected, isValid]] of Object.entries(rules)) {
-    const value = complete[name as keyof Sampling];
-    if (!Number.isFinite(value) || !isValid(value))
+/**
+ * The caller's values, then the model's recommendations, then the defaults. A value that is given as `undefined` counts
+ * as not given.
+ * @throws {ArgumentError} for values that make no sense
+ */
+export function resolveSampling(
+  options: SamplingOptions,
+  recommended: SamplingOptions,
+  randomSeed: () => number,
+): Sampling {
+  const names = Object.keys(samplingRules) as (keyof Sampling)[];
+  const entries = names.map((name) => {
+    const fallback = name === 'seed' ? undefined : defaults[name];
+    const value = options[name] ?? recommended[name] ?? fallback ?? randomSeed();
+    const [expected, isValid] = samplingRules[name];
+    if (!Number.isFinite(value) || !isValid(value)) {
       throw new ArgumentError({ argument: name, expected, actual: String(value) });
-  }
-  return complete;
+    }
+    return [name, value];
+  });
+  return Object.fromEntries(entries) as Sampling;
 }

@@ -3,22 +3,16 @@ import { ArgumentError, ReleasedError } from '@winnow/tensor';
 import { generateTokens } from './generate.js';
 import type { LoadedModel } from './loaded-model.js';
 import { createSequence } from './sequence.js';
-import type { SamplingOptions } from './sampling-options.js';
 import type { GeneratedToken, Generation, GenerationResult, Prompt, Session } from './types.js';
 
 export interface SessionOptions {
   readonly encodePrompt: (prompt: Prompt) => Int32Array;
-  /** Settings that the model recommends; the caller's go before them. */
-  readonly defaults: SamplingOptions;
   /** Throws when the model is disposed. */
   readonly checkOpen: () => void;
   readonly onDispose: () => void;
 }
 
-export function createSession(
-  model: LoadedModel,
-  { encodePrompt, defaults, checkOpen, onDispose }: SessionOptions,
-): Session {
+export function createSession(model: LoadedModel, { encodePrompt, checkOpen, onDispose }: SessionOptions): Session {
   const sequence = createSequence(model.pool);
   let isBusy = false;
   let isDisposed = false;
@@ -51,8 +45,9 @@ export function createSession(
         try {
           checkOpen();
           options.signal?.throwIfAborted();
-          return yield* generateTokens(model, sequence, encodePrompt(prompt), { ...defaults, ...options });
+          return yield* generateTokens(model, sequence, encodePrompt(prompt), options);
         } finally {
+          sequence.truncate(sequence.tokens.length); // a step that failed had taken blocks
           isBusy = false;
         }
       });
@@ -68,21 +63,29 @@ export function createSession(
 
 /**
  * Wraps the generator so that it can be iterated and asked for its result; it starts with the first of both. Leaving a
- * `for await` loop early ends the generation.
+ * `for await` loop early ends the generation. Whoever comes after a failure gets the same error.
  */
 export function createGeneration(start: () => AsyncGenerator<GeneratedToken, GenerationResult, void>): Generation {
   let running: AsyncGenerator<GeneratedToken, GenerationResult, void> | undefined;
   let finished: GenerationResult | undefined;
+  let failure: { readonly error: unknown } | undefined;
+
+  const remember = (error: unknown): never => {
+    failure ??= { error };
+    throw error;
+  };
 
   async function* iterate(): AsyncGenerator<GeneratedToken, void, void> {
     running ??= start();
     try {
-      for (let step = await running.next(); step.value !== undefined; step = await running.next()) {
-        if (step.done === true) {
-          finished = step.value;
+      for (;;) {
+        const { done, value } = await running.next().catch(remember);
+        if (failure !== undefined) throw failure.error;
+        if (done === true) {
+          finished ??= value as GenerationResult | undefined; // a generator gives its result once
           return;
         }
-        yield step.value;
+        yield value;
       }
     } finally {
       await running.return(undefined as never);

@@ -34,6 +34,7 @@ export interface StepRunner {
   /** Runs a step, then `read` while its outputs are still there. Steps of different sessions take turns. */
   run(step: Step, read?: (output: ReadOutput) => Promise<void>): Promise<void>;
   profile(): RecordProfile[];
+  /** Disposes the programs after the step that is running. */
   dispose(): Promise<void>;
 }
 
@@ -67,8 +68,7 @@ export function createStepRunner(decode: Executable, prefill: Executable, blockS
     profile: () => [...decode.profile(), ...prefill.profile()],
     async dispose() {
       await turnstile.run(async () => {
-        await decode.dispose();
-        await prefill.dispose();
+        await Promise.all([decode.dispose(), prefill.dispose()]);
       });
     },
   };

@@ -9,11 +9,12 @@ export interface StopMatcher {
   readonly isMatched: boolean;
 }
 
-/** @throws {ArgumentError} for an empty stop text */
+/** @throws {ArgumentError} for an empty stop text, and for one text where a list belongs */
 export function createStopMatcher(stops: readonly string[]): StopMatcher {
-  for (const stop of stops) {
-    if (stop === '')
-      throw new ArgumentError({ argument: 'stop', expected: 'texts of at least one character', actual: '""' });
+  const wrong = Array.isArray(stops) ? stops.find((stop) => typeof stop !== 'string' || stop === '') : stops;
+  if (wrong !== undefined) {
+    const expected = 'a list of texts of at least one character';
+    throw new ArgumentError({ argument: 'stop', expected, actual: JSON.stringify(wrong) });
   }
   const maxHeld = Math.max(0, ...stops.map((stop) => stop.length - 1));
   let held = '';

@@ -12,11 +12,7 @@ export interface TextStream {
 }
 
 /** @param prompt what the output follows; after special tokens alone the output begins a text */
-export function createTextStream(
-  tokenizer: Tokenizer,
-  prompt: Int32Array,
-  stops: readonly string[],
-): TextStream {
+export function createTextStream(tokenizer: Tokenizer, prompt: Int32Array, stops: readonly string[]): TextStream {
   const continuation = prompt.some((tokenId) => !tokenizer.isSpecial(tokenId));
   const detokenizer = tokenizer.createDetokenizer({ skipSpecialTokens: true, continuation });
   const matcher = createStopMatcher(stops);
@@ -24,7 +20,8 @@ export function createTextStream(
     get isStopped(): boolean {
       return matcher.isMatched;
     },
-    push: (tokenId) => matcher.push(detokenizer.push(tokenId)),
+    // embedding tables are often longer than the vocabulary: rows without a token have no text
+    push: (tokenId) => matcher.push(tokenId < tokenizer.vocabSize ? detokenizer.push(tokenId) : ''),
     flush(): string {
       if (matcher.isMatched) return '';
       return matcher.push(detokenizer.flush()) + matcher.flush();

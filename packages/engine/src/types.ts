@@ -11,7 +11,8 @@ import type { SamplingOptions } from './sampling-options.js';
 
 /**
  * Where a model comes from: the path or URL of a `.gguf` file (any part of a split one) or of a Hugging Face folder
- * (a URL that ends in `/`), an open GGUF file, a Blob, or the files of a folder. Paths need Node.
+ * (a URL that ends in `/`), an open GGUF file, a Blob, or the files of a folder. Paths need Node. An open file is taken
+ * over: it is closed when the model is loaded, and when it cannot be.
  */
 export type ModelLocation = string | URL | Blob | ByteSource | HubFiles;
 
@@ -107,10 +108,15 @@ export interface GeneratedToken {
 /** Why a generation ended. */
 export type FinishReason = 'eos' | 'stop' | 'length' | 'context';
 
+/** Times of the engine, without what the caller did between tokens; waiting for other sessions' steps counts. */
 export interface GenerationTimings {
+  /** Computing the prompt and choosing the first token. */
   readonly promptMs: number;
+  /** The steps after it. */
   readonly generateMs: number;
+  /** Prompt tokens that were not cached, per second of `promptMs`. */
   readonly promptTokensPerSecond: number;
+  /** Steps per second of `generateMs`, each of which gives one token; 0 when there was none. */
   readonly tokensPerSecond: number;
 }
 
@@ -127,15 +133,22 @@ export interface GenerationResult {
   readonly timings: GenerationTimings;
 }
 
-/** A running generation: iterate it for the tokens, or ask for the result; each token is produced once. */
+/**
+ * A generation, which starts when it is first iterated or asked for its result. Each token is produced once: of two
+ * loops at the same time, each sees a part. Leaving a loop early ends the generation.
+ */
 export interface Generation extends AsyncIterable<GeneratedToken> {
-  /** Produces what is left and returns the whole. */
+  /**
+   * Produces what is left and returns the whole; also after or beside a loop, and more than once.
+   * @throws the error that ended the generation
+   * @throws {ArgumentError} when a loop was left early
+   */
   result(): Promise<GenerationResult>;
 }
 
 /** One conversation with its own cache. */
 export interface Session {
-  /** Tokens whose keys and values are cached. */
+  /** Tokens whose keys and values are cached: a view that changes with every step. */
   readonly tokens: readonly number[];
   /**
    * Generates after a prompt. What the prompt shares with the cached tokens is not computed again. One generation at a
@@ -144,9 +157,9 @@ export interface Session {
    * @throws the signal's reason when aborted; the session can be used again
    */
   generate(prompt: Prompt, options?: GenerateOptions): Generation;
-  /** Forgets all tokens. */
+  /** Forgets all tokens. @throws {ArgumentError} while a generation is in progress */
   reset(): void;
-  /** Gives the cache back. */
+  /** Gives the cache back. @throws {ArgumentError} while a generation is in progress */
   dispose(): void;
   [Symbol.dispose](): void;
 }
@@ -154,7 +167,7 @@ export interface Session {
 export interface LogitsOptions {
   /** Indices into the tokens. Default: the last one. */
   readonly positions?: readonly number[];
-  /** Tokens per step. Default: the model's `batchSize`. */
+  /** Most tokens per step, at most the model's `batchSize`. Default: that. */
   readonly batchSize?: number;
   readonly signal?: AbortSignal;
 }
@@ -174,7 +187,7 @@ export interface Model {
   readonly fallbacks: readonly Fallback[];
   /** @throws {CapacityError} when `maxSessions` are open */
   createSession(): Session;
-  /** Generates in a session of its own. */
+  /** Generates in a session of its own, which counts among `maxSessions` while it runs. */
   generate(prompt: Prompt, options?: GenerateOptions): Generation;
   /** Tokens of a prompt, with BOS and EOS as the model wants them. @throws {ArgumentError} for ids outside the vocabulary */
   encodePrompt(prompt: Prompt): Int32Array;
@@ -182,6 +195,7 @@ export interface Model {
   logprobs(tokens: ArrayLike<number>, options?: LogitsOptions): Promise<Float32Array[]>;
   /** Per op, when loaded with `profile`. */
   profile(): readonly RecordProfile[];
+  /** Frees everything after the step that is running; generations in progress end with `ReleasedError`. */
   dispose(): Promise<void>;
   [Symbol.asyncDispose](): Promise<void>;
 }

@@ -3,18 +3,30 @@ import { httpSource } from '@winnow/bytes';
 import type { HubFiles } from '@winnow/hub';
 import { IoError } from '@winnow/tensor';
 
-/** @param base a URL that ends in `/`. A server cannot be asked for a list, so `list` is empty */
-export function urlFolder(base: URL, request: typeof fetch): HubFiles {
+/**
+ * @param base a URL that ends in `/`. A server cannot be asked for a list, so `list` is empty
+ * @param signal ends the requests and every later read
+ */
+export function urlFolder(base: URL, request: typeof fetch, signal?: AbortSignal): HubFiles {
+  const withSignal = signal === undefined ? {} : { signal };
+  const urlOf = (name: string): URL => new URL(name.split('/').map(encodeURIComponent).join('/'), base);
   return {
     name: base.href,
     list: () => Promise.resolve([]),
     async has(name): Promise<boolean> {
-      const url = new URL(name, base);
-      const response = await request(url, { method: 'HEAD' });
+      const url = urlOf(name);
+      let response: Response;
+      try {
+        response = await request(url, { method: 'HEAD', ...withSignal });
+      } catch (cause) {
+        signal?.throwIfAborted();
+        const reason = cause instanceof Error ? cause.message : String(cause);
+        throw new IoError({ source: url.href, message: `no answer: ${reason}` }, { cause });
+      }
       if (response.ok) return true;
-      if (response.status === 404) return false;
+      if (response.status === 404 || response.status === 410) return false;
       throw new IoError({ source: url.href, message: `expected an answer of 200 or 404, got ${response.status}` });
     },
-    open: (name) => httpSource(new URL(name, base), { fetch: request }),
+    open: (name) => httpSource(urlOf(name), { fetch: request, ...withSignal }),
   };
 }

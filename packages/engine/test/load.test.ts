@@ -33,7 +33,9 @@ describe('locations', () => {
   let server: Server;
   let base: string;
   beforeAll(async () => {
-    server = createServer((request, response) => void serve(request.url ?? '', request.headers.range, request.method)(response));
+    server = createServer(
+      (request, response) => void serve(request.url ?? '', request.headers.range, request.method)(response),
+    );
     const serve =
       (url: string, range: string | undefined, method: string | undefined) =>
       async (response: import('node:http').ServerResponse): Promise<void> => {
@@ -115,7 +117,9 @@ describe('options', () => {
       await using model = await loadModel(path, { kvDType });
       const [expected] = await exact.logprobs(prompt);
       const [actual] = await model.logprobs(prompt);
-      const worst = Math.max(...(actual as Float32Array).map((value, id) => Math.abs(value - (expected?.[id] as number))));
+      const worst = Math.max(
+        ...(actual as Float32Array).map((value, id) => Math.abs(value - (expected?.[id] as number))),
+      );
       expect(worst).toBeGreaterThan(0);
       expect(worst).toBeLessThan(bound);
       expect(model.plan.kvBytesPerToken).toBeLessThan(exact.plan.kvBytesPerToken);
@@ -158,7 +162,9 @@ describe('options', () => {
 test('the tokenizer opens without the weights', async () => {
   const { tokenizer, chatTemplate } = await openTokenizer(demoModelUrl);
   expect(tokenizer.decode(tokenizer.encode('The old man'))).toBe('The old man');
-  expect(chatTemplate?.render([{ role: 'user', content: 'Hi' }])).toBe('<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n');
+  expect(chatTemplate?.render([{ role: 'user', content: 'Hi' }])).toBe(
+    '<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n',
+  );
 });
 
 describe('broken files', () => {
@@ -167,7 +173,9 @@ describe('broken files', () => {
     const at = text.indexOf('llama', text.indexOf('general.architecture'));
     const other = bytes.slice();
     other.set(new TextEncoder().encode('xlama'), at);
-    await expect(loadModel(new Blob([other]))).rejects.toThrow(/architecture "xlama" is not supported, expected one of llama/);
+    await expect(loadModel(new Blob([other]))).rejects.toThrow(
+      /architecture "xlama" is not supported, expected one of llama/,
+    );
   });
 
   test('cut off anywhere: refused with the file named, never another model', async () => {
@@ -179,7 +187,7 @@ describe('broken files', () => {
           () => undefined,
           (reason: unknown) => reason,
         );
-        expect(FormatError.isInstance(error)).toBe(true);
+        expect(error).toBeInstanceOf(FormatError);
         expect((error as FormatError).source).toContain('cut.gguf');
       }),
       { numRuns: 40 },

@@ -63,9 +63,7 @@ for (const { name, kind } of cases) {
       for (const { tokens, greedy, margins, text } of answers?.prompts ?? []) {
         const unsure = margins.findIndex((value) => value < margin);
         const numSure = unsure < 0 ? greedy.length : unsure;
-        const result = await model
-          .generate(tokens, { temperature: 0, maxTokens: numSure, ignoreEos: true })
-          .result();
+        const result = await model.generate(tokens, { temperature: 0, maxTokens: numSure, ignoreEos: true }).result();
         expect(result.tokens).toEqual(greedy.slice(0, numSure));
         if (numSure < greedy.length) continue;
         // the answers of tok105 come from a copy marked as BPE, which keeps the space before the first word

@@ -103,7 +103,9 @@ describe('limits', () => {
   });
 
   test('token ids outside the vocabulary and empty prompts are refused', async () => {
-    await expect(model.generate([1, 320]).result()).rejects.toThrow('prompt[1]: expected a token id below 320, got 320');
+    await expect(model.generate([1, 320]).result()).rejects.toThrow(
+      'prompt[1]: expected a token id below 320, got 320',
+    );
     await expect(model.generate([]).result()).rejects.toThrow(ArgumentError);
     await expect(model.generate([{ role: 'user', content: 'x' }]).result()).rejects.toThrow(/no chat template/);
   });
@@ -127,7 +129,9 @@ describe('streams', () => {
       expect(logprob).toBeLessThan(0);
     }
     const [expected] = await model.logprobs([...model.encodePrompt('the dog')]);
-    expect(Math.abs((parts[0]?.logprob as number) - (expected?.[parts[0]?.tokenId as number] as number))).toBeLessThan(1e-5);
+    expect(Math.abs((parts[0]?.logprob as number) - (expected?.[parts[0]?.tokenId as number] as number))).toBeLessThan(
+      1e-5,
+    );
   });
 
   test('a stop text ends the output before it', async () => {
@@ -204,7 +208,8 @@ describe('aborts and turns', () => {
   test('sessions that run at the same time do not disturb each other', async () => {
     const prompts = [ids(30), ids(45, 11), ids(60, 13)];
     const alone: (readonly number[])[] = [];
-    for (const prompt of prompts) alone.push((await model.generate(prompt, { ...greedy, maxTokens: 12 }).result()).tokens);
+    for (const prompt of prompts)
+      alone.push((await model.generate(prompt, { ...greedy, maxTokens: 12 }).result()).tokens);
     const together = await Promise.all(
       prompts.map((prompt) => model.generate(prompt, { ...greedy, maxTokens: 12 }).result()),
     );

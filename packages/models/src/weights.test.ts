@@ -22,7 +22,8 @@ function storeWith(dtype: DType, shape: Shape, bytes: Uint8Array, onRead?: (leng
 const numValues = 2 * 2 ** 20 + 77;
 
 test.each(['f64', 'f32'] as const)('a large %s tensor is loaded in pieces, each counted', async (dtype) => {
-  const given = (dtype === 'f64' ? Float64Array : Float32Array).from({ length: numValues }, (_, index) => index / 3);
+  const given = dtype === 'f64' ? new Float64Array(numValues) : new Float32Array(numValues);
+  for (let index = 0; index < numValues; index++) given[index] = index / 3;
   const lengths: number[] = [];
   const weight = storeWith(dtype, [numValues], new Uint8Array(given.buffer), (length) => lengths.push(length));
   // not at a multiple of four bytes: a backend may lay its memory as it likes
