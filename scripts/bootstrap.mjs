@@ -19,7 +19,19 @@ import { buildLogged, turbo } from './bootstrap/turbo.mjs';
 const cliMain = join(root, 'apps', 'cli', 'dist', 'main.js');
 const benchMain = join(root, 'apps', 'bench', 'dist', 'main.js');
 const demoPrompt = 'The captain looked at the sea and said,';
-const demoArguments = ['run', '-p', demoPrompt, '--display-prompt', '-n', '100', '--temp', '0.7', '--seed', '7'];
+const demoArguments = [
+  'run',
+  '-p',
+  demoPrompt,
+  '--display-prompt',
+  '-n',
+  '100',
+  '--temp',
+  '0.7',
+  '--seed',
+  '7',
+  '--summary',
+];
 const usage = 'usage: node scripts/bootstrap.mjs demo|test|check|winnow|bench|turbo|setup [arguments]';
 
 /** Tools and packages; cheap when nothing changed. */
@@ -70,12 +82,7 @@ const tasks = {
   },
   demo: async (rest) => {
     const tools = await prepare();
-    await buildProgram(tools);
-    const startMs = Date.now();
-    const code = await runProgram(tools, [...demoArguments, ...rest]);
-    if (!process.stdout.isTTY) process.stdout.write('\n');
-    if (code === 0) say(`the demo model wrote this in ${seconds(startMs)}, starting the program included`);
-    return code;
+    return runProgram(tools, [...demoArguments, ...rest]);
   },
   winnow: async (rest) => runProgram(await prepare(), rest),
   bench: async (rest) => runBench(await prepare(), rest),

@@ -146,6 +146,7 @@ describe('winnow run', () => {
       'winnow: the prompt was too long: 7 of its tokens were dropped (--overflow truncate-start)',
       'winnow: the context of 64 tokens is full',
     ]);
+    expect((await runCli(api, [...argv, '--summary'])).stderr).toContain('generated 2 (100.0 tokens/s)');
     expect((await runCli(api, [...argv, '-q'])).stderr).toBe('');
     const onTerminal = await runCli(api, argv, { isStderrTerminal: true, isStdoutTerminal: true });
     expect(onTerminal.stderr).toContain('generated 2 (100.0 tokens/s), ended by full context');

@@ -28,6 +28,7 @@ interface RunFlags extends LoadFlags, GenerationFlags, TextFlags {
   readonly chat?: boolean;
   readonly system?: string;
   readonly displayPrompt?: boolean;
+  readonly summary?: boolean;
 }
 
 const examples = `
@@ -51,6 +52,7 @@ export function registerRun(program: Command, host: CommandHost): void {
     .option('--no-chat', 'take the prompt as it is (the default)')
     .option('--system <text>', 'system message, with --chat')
     .option('--display-prompt', 'print the prompt before the text')
+    .option('--summary', 'a line of counts and speeds on stderr, also when that is no terminal')
     .option('--profile', 'measure every op; a table on stderr, or "profile" with --json');
   addOutputOptions(command, 'print one JSON object at the end instead of the text');
   command.action((model: string | undefined, flags: RunFlags) =>
@@ -137,7 +139,8 @@ function report(
     warn(`the prompt was too long: ${result.droppedTokens} of its tokens were dropped (--overflow ${flags.overflow})`);
   }
   if (result.finishReason === 'context') warn(`the context of ${model.contextSize} tokens is full`);
-  if (io.stderr.isTTY === true && flags.json !== true) warn(summaryLine(result));
+  const wantsSummary = flags.summary === true || (io.stderr.isTTY === true && flags.json !== true);
+  if (wantsSummary) warn(summaryLine(result));
 }
 
 function endsLine(text: string): boolean {
