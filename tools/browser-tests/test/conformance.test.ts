@@ -1,0 +1,106 @@
+/** Every case of the conformance suite on the WebAssembly backend, as a page runs it. */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { contractChecks, kernelCases, programCases, type SupportTable } from '@winnow/conformance';
+import { repoRoot } from '@winnow/test-utils';
+import type { Browser } from 'playwright-core';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import type { ConformancePage, Settings } from './pages/conformance.js';
+import { bundlePage } from './support/bundle.js';
+import { launchChromium, missingChromium, suiteName } from './support/chromium.js';
+import { openPage, type OpenPage } from './support/open-page.js';
+
+/** Small enough that many backends of one page leave its address space alone. */
+const maxMemoryBytes = 2 ** 26;
+
+interface Page {
+  readonly isIsolated: boolean;
+  readonly settings: Settings;
+  readonly expected: Readonly<Record<string, { readonly variant: string; readonly numThreads: number }>>;
+}
+
+const isolated: Page = {
+  isIsolated: true,
+  settings: {
+    'simd, 1 thread': { maxMemoryBytes, relaxedSimd: false, numThreads: 1 },
+    'simd, 2 threads, all ops shared': { maxMemoryBytes, relaxedSimd: false, numThreads: 2, minSharedWork: 0 },
+    'simd, 4 threads': { maxMemoryBytes, relaxedSimd: false, numThreads: 4 },
+    'relaxed, 1 thread, jobs by message': { maxMemoryBytes, relaxedSimd: true, numThreads: 1, usesMessages: true },
+    'relaxed, 2 threads': { maxMemoryBytes, relaxedSimd: true, numThreads: 2 },
+    'relaxed, 4 threads, all ops shared': { maxMemoryBytes, relaxedSimd: true, numThreads: 4, minSharedWork: 0 },
+  },
+  expected: {
+    'simd, 1 thread': { variant: 'simd', numThreads: 1 },
+    'simd, 2 threads, all ops shared': { variant: 'simd', numThreads: 2 },
+    'simd, 4 threads': { variant: 'simd', numThreads: 4 },
+    'relaxed, 1 thread, jobs by message': { variant: 'relaxed-simd', numThreads: 1 },
+    'relaxed, 2 threads': { variant: 'relaxed-simd', numThreads: 2 },
+    'relaxed, 4 threads, all ops shared': { variant: 'relaxed-simd', numThreads: 4 },
+  },
+};
+
+/** Without shared memory there are no threads, whatever is asked for. */
+const plain: Page = {
+  isIsolated: false,
+  settings: {
+    'simd, alone': { maxMemoryBytes, relaxedSimd: false },
+    'relaxed, 2 threads asked for': { maxMemoryBytes, relaxedSimd: true, numThreads: 2 },
+  },
+  expected: {
+    'simd, alone': { variant: 'simd', numThreads: 1 },
+    'relaxed, 2 threads asked for': { variant: 'relaxed-simd', numThreads: 1 },
+  },
+};
+
+const pages = [
+  ['page that may share memory: simd and relaxed at 1, 2 and 4 threads', isolated],
+  ['page that may not share memory: simd and relaxed', plain],
+] as const;
+
+const supportPath = join(repoRoot, 'packages', 'backend-wasm', 'test', 'support.json');
+
+describe.skipIf(missingChromium !== undefined)(suiteName('conformance of backend-wasm in Chromium'), () => {
+  const expectedSupport = JSON.parse(readFileSync(supportPath, 'utf8')) as SupportTable;
+  let browser: Browser;
+  let code: string;
+  beforeAll(async () => {
+    ({ code } = await bundlePage('conformance'));
+    browser = await launchChromium();
+  });
+  afterAll(() => browser?.close());
+
+  describe.each(pages)('%s', (_name, { isIsolated, settings, expected }) => {
+    let page: OpenPage<ConformancePage>;
+    beforeAll(async () => {
+      page = await openPage<ConformancePage>(browser, { code, isIsolated });
+    });
+    afterAll(() => page?.close());
+
+    test('the page and its backends are what this is about', async () => {
+      expect(await page.call('pageFacts', null)).toEqual({ isIsolated, hasSharedMemory: isIsolated });
+      const facts = await page.call('create', { settings, expectedSupport });
+      for (const [name, wanted] of Object.entries(expected)) {
+        expect([name, facts[name]]).toEqual([name, { ...wanted, surprises: [] }]);
+      }
+      expect(Object.keys(facts)).toEqual(Object.keys(expected));
+    });
+
+    test.each(Object.entries(kernelCases))('%s', async (op, cases) => {
+      expect(await page.call('kernels', op)).toEqual({ numCases: cases.length, failures: [] });
+    });
+
+    test('whole programs', async () => {
+      expect(await page.call('programs', null)).toEqual({ numCases: programCases.length, failures: [] });
+    });
+
+    test('contract', async () => {
+      const numCases = Object.keys(contractChecks).length;
+      expect(await page.call('contract', null)).toEqual({ numCases, failures: [] });
+    });
+
+    test('nothing was written to the console', async () => {
+      await page.call('dispose', null);
+      expect(page.complaints).toEqual([]);
+    });
+  });
+});
