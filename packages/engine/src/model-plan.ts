@@ -10,8 +10,8 @@ export const kvBlockSize = 64;
 const defaultContextSize = 4096;
 const defaultMaxSessions = 8;
 const defaultBatchSize = 64;
-/** Most rows of logits of one step: the whole vocabulary is held for each. */
-const maxOutputRows = 16;
+/** Most bytes of logits of one step: each output row is as long as the vocabulary. */
+const maxLogitsBytes = 8 * 1024 * 1024;
 /** Most tokens that the `topValues` output holds. */
 const maxTop = 64;
 
@@ -45,6 +45,7 @@ export function planModel(description: ModelDescription, options: LoadOptions): 
   const numBlocks = maxBlocksPerSequence + maxSessions - 1;
   const cache: KvCacheShape = { numBlocks, blockSize: kvBlockSize, maxBlocksPerSequence, dtype };
   const numTop = Math.min(maxTop, config.vocabSize);
+  const maxOutputRows = Math.max(1, Math.floor(maxLogitsBytes / (4 * config.vocabSize)));
   const programOptions = (maxTokens: number): DecoderProgramOptions => ({
     maxTokens,
     maxSequences: 1,

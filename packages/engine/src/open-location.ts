@@ -49,7 +49,7 @@ async function openUrl(text: string, { fetch: request = fetch, signal }: OpenOpt
   if (!URL.canParse(text)) throw refusal('a URL', text);
   const url = new URL(text);
   if (url.pathname.endsWith('/')) return openHubModel(urlFolder(url, request, signal), withSignal);
-  return openFile(await openGgufUrl(url, { fetch: request, ...withSignal }));
+  return openGgufOrClose(await openGgufUrl(url, { fetch: request, ...withSignal }));
 }
 
 async function openSource(source: ByteSource, options: { signal?: AbortSignal }): Promise<OpenedModel> {
@@ -60,11 +60,11 @@ async function openSource(source: ByteSource, options: { signal?: AbortSignal })
     await source.close();
     throw error;
   }
-  return openFile(file);
+  return openGgufOrClose(file);
 }
 
 /** Takes over an open GGUF file, which may still hold no usable model: it must not stay open then. */
-export async function openFile(file: GgufFile): Promise<OpenedModel> {
+export async function openGgufOrClose(file: GgufFile): Promise<OpenedModel> {
   try {
     return openGgufModel(file);
   } catch (error) {

@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url';
 import { openGgufFile } from '@winnow/gguf/node';
 import { localFolder } from '@winnow/hub/node';
 import { ArgumentError, IoError } from '@winnow/tensor';
-import { openFile, type OpenPath } from './open-location.js';
+import { openGgufOrClose, type OpenPath } from './open-location.js';
 import { openHubModel } from './opened-model.js';
 
 /** A folder is a Hugging Face model, a file is GGUF. */
@@ -20,7 +20,7 @@ export const openPath: OpenPath = async (location, { signal }) => {
     throw new IoError({ source: path, message }, { cause });
   }
   if (isFolder) return openHubModel(localFolder(path), withSignal);
-  return openFile(await openGgufFile(path, withSignal));
+  return openGgufOrClose(await openGgufFile(path, withSignal));
 };
 
 function pathOf(location: string | URL): string {

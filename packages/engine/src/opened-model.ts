@@ -3,7 +3,12 @@ import type { TensorStore } from '@winnow/bytes';
 import type { GgufFile } from '@winnow/gguf';
 import { openHubFolder, type HubFiles, type HubModel } from '@winnow/hub';
 import { Fields, type ModelFile } from '@winnow/models';
-import { openSafetensors, openShardedSafetensors } from '@winnow/safetensors';
+import {
+  openSafetensors,
+  openShardedSafetensors,
+  type SafetensorsFile,
+  type ShardedSafetensors,
+} from '@winnow/safetensors';
 import { FormatError } from '@winnow/tensor';
 import { ggufVocabulary, tokenizerFromGguf, tokenizerFromJson, type Tokenizer } from '@winnow/tokenizers';
 import { recommendedSampling } from './recommended-sampling.js';
@@ -74,18 +79,26 @@ export async function openHubModel(files: HubFiles, options: { signal?: AbortSig
   };
 }
 
+/** @throws {FormatError} for tensors of unknown dtypes as well: without them it would be another model */
 async function openWeights(hub: HubModel, options: { signal?: AbortSignal }): Promise<TensorStore> {
-  const { files, weightFiles } = hub;
+  const store = await openWeightFiles(hub, options);
+  const [unknown] = store.unsupported.values();
+  if (unknown === undefined) return store;
+  await store.close();
+  const message = `expected a float or integer type that weights have, got ${unknown.fileDType}`;
+  throw new FormatError({ source: store.name, field: unknown.name, message });
+}
+
+async function openWeightFiles(
+  { name, files, weightFiles }: HubModel,
+  options: { signal?: AbortSignal },
+): Promise<SafetensorsFile | ShardedSafetensors> {
   if (weightFiles === undefined) {
-    throw new FormatError({ source: hub.name, field: 'model.safetensors', message: 'missing: no weights found' });
+    throw new FormatError({ source: name, field: 'model.safetensors', message: 'missing: no weights found' });
   }
-  if (weightFiles.kind === 'sharded') {
-    return openShardedSafetensors(weightFiles.indexJson, (name) => files.open(name), {
-      name: weightFiles.indexName,
-      ...options,
-    });
-  }
-  return openSafetensors(await files.open(weightFiles.name), options);
+  if (weightFiles.kind === 'single') return openSafetensors(await files.open(weightFiles.name), options);
+  const { indexJson, indexName } = weightFiles;
+  return openShardedSafetensors(indexJson, (shard) => files.open(shard), { name: indexName, ...options });
 }
 
 function idList(value: unknown): number[] {

@@ -24,6 +24,15 @@ function patched(after: string, from: string, to: string): Uint8Array {
   return bytes;
 }
 
+/** A checkpoint whose only tensor has a dtype that Winnow does not know. */
+async function float8Folder(): Promise<HubFiles> {
+  const header = JSON.stringify({ 'model.norm.weight': { dtype: 'F8_E4M3', shape: [8], data_offsets: [0, 8] } });
+  const bytes = new Uint8Array(8 + header.length + 8);
+  new DataView(bytes.buffer).setBigUint64(0, BigInt(header.length), true);
+  bytes.set(new TextEncoder().encode(header), 8);
+  return memoryFolder({ 'config.json': '{"model_type": "llama"}', 'model.safetensors': bytes });
+}
+
 const uses: readonly [string, (location: ModelLocation) => Promise<unknown>][] = [
   ['loadModel', async (location) => (await loadModel(location)).dispose()],
   ['inspectModel', (location) => inspectModel(location)],
@@ -63,6 +72,7 @@ describe.each(uses)('%s', (_name, use) => {
     ['a broken tokenizer', () => tinyFolder({ files: { 'tokenizer.json': { model: { type: 'BPE' } } } })],
     ['broken sampling', () => tinyFolder({ files: { 'generation_config.json': { temperature: 'hot' } } })],
     ['an unknown architecture', () => tinyFolder({ config: { model_type: 'xlama' } })],
+    ['tensors of 8-bit floats', float8Folder],
     ['a missing layer', () => tinyFolder({ config: { num_hidden_layers: 2 } })],
     [
       'a missing shard',
@@ -128,4 +138,10 @@ test('a tokenizer opens from a folder without weights, and a model is inspected 
   });
   expect([...(await openTokenizer(without)).tokenizer.encode('ab')]).toEqual([0, 1]);
   await expect(openTokenizer(memoryFolder({ 'config.json': '{}' }))).rejects.toThrow(/tokenizer\.json: missing/);
+});
+
+test('a tensor of an unknown dtype is named, not taken for missing', async () => {
+  const load = loadModel(await float8Folder());
+  await expect(load).rejects.toThrow(FormatError);
+  await expect(load).rejects.toThrow(/model\.norm\.weight: .*F8_E4M3/);
 });

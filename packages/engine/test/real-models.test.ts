@@ -72,19 +72,37 @@ for (const { name, kind } of cases) {
       }
     });
 
-    test(`perplexity of 2000 tokens within ${100 * perplexity} %`, async () => {
-      const all = golden?.perplexityTokens ?? [];
-      const bos = model.tokenizer.bosId as number;
-      let loss = 0;
-      for (let begin = 0; begin < all.length; begin += 255) {
-        const window = all.slice(begin, begin + 255);
-        const tokens = [bos, ...window];
-        const logprobs = await model.logprobs(tokens, { positions: window.map((_, index) => index) });
-        window.forEach((token, index) => (loss -= logprobs[index]?.[token] as number));
-      }
-      const expected = answers?.perplexity.perplexity as number;
-      expect(Math.abs(Math.exp(loss / all.length) / expected - 1)).toBeLessThan(perplexity);
-    });
+    // the hf folders hold the weights of the F32 files: the same at every position is the same perplexity
+    const compareWithGguf = () =>
+      test('the log-probabilities of the F32 file after each token of a text', async () => {
+        const tokens = [model.tokenizer.bosId as number, ...(golden?.perplexityTokens ?? []).slice(0, 127)];
+        const positions = tokens.map((_, index) => index);
+        await using other = await loadModel(sharedDataPath('data', 'models', name, `${name}.F32.gguf`) as string);
+        const expected = await other.logprobs(tokens, { positions });
+        const actual = await model.logprobs(tokens, { positions });
+        for (const position of positions) {
+          const difference = maxDifference(actual[position] as Float32Array, expected[position] as Float32Array);
+          expect(difference).toBeLessThan(logprob);
+        }
+      });
+
+    const comparePerplexity = () =>
+      test(`perplexity of 2000 tokens within ${100 * perplexity} %`, async () => {
+        const all = golden?.perplexityTokens ?? [];
+        const bos = model.tokenizer.bosId as number;
+        let loss = 0;
+        for (let begin = 0; begin < all.length; begin += 255) {
+          const window = all.slice(begin, begin + 255);
+          const tokens = [bos, ...window];
+          const logprobs = await model.logprobs(tokens, { positions: window.map((_, index) => index) });
+          window.forEach((token, index) => (loss -= logprobs[index]?.[token] as number));
+        }
+        const expected = answers?.perplexity.perplexity as number;
+        expect(Math.abs(Math.exp(loss / all.length) / expected - 1)).toBeLessThan(perplexity);
+      });
+
+    if (kind === 'hf') compareWithGguf();
+    else comparePerplexity();
 
     test('tokenized texts', () => {
       for (const { text, tokens } of golden?.tokenize ?? []) {

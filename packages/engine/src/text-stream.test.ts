@@ -1,0 +1,50 @@
+import { tokenizerFromJson } from '@winnow/tokenizers';
+import { expect, test } from 'vitest';
+import { createTextStream } from './text-stream.js';
+
+/** Byte-level spellings: `Ã` and `©` are the two bytes of é, `Ġ` a space. */
+const words = ['<s>', '</s>', 'a', 'b', 'Ã', '©', 'Ġ', 'EN', 'D'];
+const tokenizer = tokenizerFromJson({
+  added_tokens: ['<s>', '</s>'].map((content, id) => ({
+    id,
+    content,
+    special: true,
+    normalized: false,
+    single_word: false,
+    lstrip: false,
+    rstrip: false,
+  })),
+  pre_tokenizer: { type: 'ByteLevel', add_prefix_space: false, trim_offsets: true, use_regex: true },
+  decoder: { type: 'ByteLevel', add_prefix_space: true, trim_offsets: true, use_regex: true },
+  model: { type: 'BPE', vocab: Object.fromEntries(words.map((word, id) => [word, id])), merges: [] },
+});
+const prompt = Int32Array.of(0);
+
+/** What each token sets free, then what the end does. */
+function pieces(tokens: readonly string[], stops: readonly string[]): string[] {
+  const stream = createTextStream(tokenizer, prompt, stops);
+  const texts = tokens.map((word) => stream.push(words.indexOf(word)));
+  return [...texts, stream.flush(), String(stream.isStopped)];
+}
+
+test('a character comes with its last byte', () => {
+  expect(pieces(['a', 'Ã', '©', 'b'], [])).toEqual(['a', '', 'é', 'b', '', 'false']);
+});
+
+test('a character that never became complete is marked at the end', () => {
+  expect(pieces(['a', 'Ã'], [])).toEqual(['a', '', '\uFFFD', 'false']);
+  expect(pieces(['a', 'Ã', 'b'], [])).toEqual(['a', '', '\uFFFDb', '', 'false']);
+});
+
+test('a stop text over several tokens and parts of characters', () => {
+  expect(pieces(['a', 'EN', 'D', 'b'], ['END'])).toEqual(['a', '', '', '', '', 'true']);
+  expect(pieces(['a', 'EN', 'b'], ['END'])).toEqual(['a', '', 'ENb', '', 'false']);
+  expect(pieces(['a', 'EN'], ['END'])).toEqual(['a', '', 'EN', 'false']);
+  expect(pieces(['b', 'a', 'Ã', '©', 'D'], ['aéD'])).toEqual(['b', '', '', '', '', '', 'true']);
+  expect(pieces(['a', 'EN', 'Ã'], ['END'])).toEqual(['a', '', '', 'EN\uFFFD', 'false']);
+});
+
+test('special tokens have no text, nor do rows beyond the vocabulary', () => {
+  expect(pieces(['a', '</s>', 'b'], [])).toEqual(['a', '', 'b', '', 'false']);
+  expect(createTextStream(tokenizer, prompt, []).push(words.length + 5)).toBe('');
+});
