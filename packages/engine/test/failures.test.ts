@@ -197,7 +197,7 @@ describe('turns', () => {
   });
 });
 
-test('leaving a loop over a text with a character held back keeps the session usable', async () => {
+test('leaving loops early again and again keeps the session and its cache usable', async () => {
   await using model = await failingModel(() => false);
   using session = model.createSession();
   for (let round = 0; round < 3; round++) {
