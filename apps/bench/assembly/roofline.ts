@@ -10,21 +10,36 @@ export function fill(begin: usize, sizeBytes: usize): void {
   for (let p = begin, end = begin + sizeBytes; p < end; p += 16) v128.store(p, value);
 }
 
-/** Reads `sizeBytes` (a multiple of 128) and returns their sum, so that nothing can be left out. */
+/**
+ * Reads `sizeBytes` (a multiple of 256) as four streams and returns their sum, so that nothing can be left out. One stream
+ * alone leaves some of the memory's speed unused.
+ */
 export function readMemory(begin: usize, sizeBytes: usize): i32 {
+  const quarter = sizeBytes >> 2;
   let s0 = i32x4.splat(0);
   let s1 = s0;
   let s2 = s0;
   let s3 = s0;
-  for (let p = begin, end = begin + sizeBytes; p < end; p += 128) {
-    s0 = i32x4.add(s0, v128.load(p, 0));
-    s1 = i32x4.add(s1, v128.load(p, 16));
-    s2 = i32x4.add(s2, v128.load(p, 32));
-    s3 = i32x4.add(s3, v128.load(p, 48));
-    s0 = i32x4.add(s0, v128.load(p, 64));
-    s1 = i32x4.add(s1, v128.load(p, 80));
-    s2 = i32x4.add(s2, v128.load(p, 96));
-    s3 = i32x4.add(s3, v128.load(p, 112));
+  for (let p0 = begin, end = begin + quarter; p0 < end; p0 += 64) {
+    const p1 = p0 + quarter;
+    const p2 = p1 + quarter;
+    const p3 = p2 + quarter;
+    s0 = i32x4.add(s0, v128.load(p0, 0));
+    s0 = i32x4.add(s0, v128.load(p0, 16));
+    s0 = i32x4.add(s0, v128.load(p0, 32));
+    s0 = i32x4.add(s0, v128.load(p0, 48));
+    s1 = i32x4.add(s1, v128.load(p1, 0));
+    s1 = i32x4.add(s1, v128.load(p1, 16));
+    s1 = i32x4.add(s1, v128.load(p1, 32));
+    s1 = i32x4.add(s1, v128.load(p1, 48));
+    s2 = i32x4.add(s2, v128.load(p2, 0));
+    s2 = i32x4.add(s2, v128.load(p2, 16));
+    s2 = i32x4.add(s2, v128.load(p2, 32));
+    s2 = i32x4.add(s2, v128.load(p2, 48));
+    s3 = i32x4.add(s3, v128.load(p3, 0));
+    s3 = i32x4.add(s3, v128.load(p3, 16));
+    s3 = i32x4.add(s3, v128.load(p3, 32));
+    s3 = i32x4.add(s3, v128.load(p3, 48));
   }
   return sumI32(i32x4.add(i32x4.add(s0, s1), i32x4.add(s2, s3)));
 }

@@ -1,7 +1,8 @@
 /** Runs suites: the machine's probes, the environment, the report. Everything of the process comes as a parameter. */
+import { cpus, totalmem } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import { createBackend } from './harness/backends.js';
-import { describeEnvironment, measureBusyCores } from './harness/environment.js';
+import { describeEnvironment, startLoadMeter } from './harness/environment.js';
 import { optionsHelp, parseCommandLine, UsageError, type BenchOptions } from './harness/options.js';
 import { jsonReport, textReport } from './harness/report.js';
 import type { Suite, SuiteContext } from './harness/suite.js';
@@ -14,14 +15,15 @@ import { gemv } from './suites/gemv.js';
 import { overhead } from './suites/overhead.js';
 import { prefill } from './suites/prefill.js';
 import { roofline } from './suites/roofline.js';
-import { totalmem } from 'node:os';
 
 export const suites: readonly Suite[] = [roofline, overhead, gemm, gemv, attention, prefill, decode, agreement];
 
-/** Where text goes. */
+/** What a run needs of the process. */
 export interface BenchHost {
   out(text: string): void;
   progress(text: string): void;
+  /** Cores that other programs keep busy, watched for this long. */
+  busyCores(durationMs: number): Promise<number>;
 }
 
 /** @returns the exit code: 0, 1 for a failure, 2 for a wrong command line, 3 for a machine that is too busy */
@@ -57,7 +59,7 @@ function selectSuites(names: readonly string[]): readonly Suite[] {
 }
 
 async function runSuites(selected: readonly Suite[], options: BenchOptions, host: BenchHost): Promise<number> {
-  const busyCores = await measureBusyCores(options.quick ? 200 : 1000);
+  const busyCores = await host.busyCores(options.quick ? 200 : 1000);
   const isNoisy = busyCores > options.loadLimit;
   if (isNoisy && !options.force) {
     const found = `other programs keep ${busyCores.toFixed(2)} cores busy`;
@@ -73,16 +75,31 @@ async function runSuites(selected: readonly Suite[], options: BenchOptions, host
       ? { memoryBytes: 16 * 2 ** 20, opsPerRun: 4e6 }
       : { memoryBytes: Math.min(2 ** 30, totalmem() / 8), opsPerRun: 4e8 },
   );
+  const meter = startLoadMeter();
   const context: SuiteContext = {
     options,
     machine,
     createBackend: (numThreads) => createBackend(backend, numThreads),
+    addOwnMs: meter.addOwnMs,
     say: (text) => host.progress(`${text}\n`),
   };
   try {
     for (const suite of selected) for await (const figure of suite.run(context)) report.figure(figure);
   } finally {
     await machine.dispose();
+  }
+  const others = meter.otherCores();
+  report.figure({
+    suite: 'environment',
+    case: 'other programs',
+    value: others,
+    best: others,
+    unit: 'cores',
+    ratio: others / cpus().length,
+    ratioOf: `${cpus().length} cores`,
+  });
+  if (others > options.loadLimit) {
+    host.progress(`bench: other programs kept ${others.toFixed(2)} cores busy: these figures are not evidence\n`);
   }
   return 0;
 }

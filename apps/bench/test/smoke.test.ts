@@ -22,6 +22,7 @@ async function bench(...programArguments: string[]): Promise<Run> {
   const code = await runBench([...programArguments, '--models-dir', folder, '--peer-dir', folder], {
     out: (text) => out.push(text),
     progress: (text) => progress.push(text),
+    busyCores: () => Promise.resolve(0.5),
   });
   return { code, out: out.join(''), progress: progress.join('') };
 }
@@ -45,7 +46,7 @@ const expected: Readonly<Record<string, readonly (readonly [string, string])[]>>
     ['f32 T=1 256 keys 2 layers, 1 thread', 'memory read, 1 thread'],
     ['f32 T=16 64 keys 1 layer, 1 thread', 'f32 relaxed madd, 1 thread'],
   ],
-  prefill: [['winnow-tiny f16, 2 threads @32', 'i8 relaxed dot, 2 threads']],
+  prefill: [['winnow-tiny f16, 2 threads @32', 'f32 relaxed madd, 2 threads']],
   decode: [
     ['winnow-tiny f16, 2 threads @16', 'memory read, 2 threads'],
     ['winnow-tiny f16, 2 threads @64: beyond @16', 'the whole time per token @64'],
@@ -61,8 +62,7 @@ describe('quick runs on the reference backend', () => {
 
   test.each(measured.map(({ name }) => name))('%s: JSON lines with finite, named ratios', async (name) => {
     const { code, out, progress } = await bench(name, ...quick, '--json', '--threads', '1,2');
-    expect(progress).not.toContain('bench:');
-    expect(code).toBe(0);
+    expect(code, progress).toBe(0);
     const [environment, ...figures] = out
       .trimEnd()
       .split('\n')
@@ -76,6 +76,9 @@ describe('quick runs on the reference backend', () => {
       commit: expect.any(String),
       loadAverage: expect.any(Number),
     });
+    const others = figures.pop();
+    expect(others).toMatchObject({ suite: 'environment', case: 'other programs', unit: 'cores' });
+    expect(figures.length).toBeGreaterThan(0);
     for (const figure of figures) {
       expect(Object.keys(figure).sort()).toEqual(['best', 'case', 'ratio', 'ratioOf', 'suite', 'unit', 'value']);
       expect(figure['suite']).toBe(name);
@@ -132,17 +135,13 @@ describe('command line', () => {
     expect(progress).toContain(message);
   });
 
-  test('a busy machine is refused without --force', async () => {
-    const { code, out, progress } = await bench(
-      'roofline',
-      '--quick',
-      '--backend',
-      'reference',
-      '--load-limit',
-      '1e-9',
-    );
-    expect({ code, out }).toEqual({ code: 3, out: '' });
-    expect(progress).toMatch(/keep .* cores busy, the limit is 1e-9/);
+  test('a busy machine is refused without --force, and marked with it', async () => {
+    const asked = ['roofline', '--quick', '--backend', 'reference', '--threads', '1'];
+    const refused = await bench(...asked);
+    expect(refused).toMatchObject({ code: 3, out: '' });
+    expect(refused.progress).toContain('other programs keep 0.50 cores busy, the limit is 0.3');
+    expect((await bench(...asked, '--load-limit', '0.6')).out).not.toContain('NOISY');
+    expect((await bench(...asked, '--force')).out).toContain('0.5 cores busy: NOISY');
   });
 
   test('an unknown model and a comparison without a peer fail with a message', async () => {

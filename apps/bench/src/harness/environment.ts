@@ -45,13 +45,38 @@ export function cpuFlags(): string[] {
 
 /** Cores in use by all programs, over `durationMs`. */
 export async function measureBusyCores(durationMs: number): Promise<number> {
-  const before = cpuTimes();
+  const meter = startLoadMeter();
   await sleep(durationMs);
-  const after = cpuTimes();
-  const total = after.total - before.total;
-  return total > 0 ? ((after.busy - before.busy) / total) * cpus().length : 0;
+  return meter.otherCores();
 }
 
+/** Watches what other programs take while this one measures. */
+export interface LoadMeter {
+  /** Adds processor time of our own that another process used for us. */
+  addOwnMs(ms: number): void;
+  /** Cores that other programs kept busy since the start, on average. */
+  otherCores(): number;
+}
+
+export function startLoadMeter(): LoadMeter {
+  const before = cpuTimes();
+  const ownBefore = process.cpuUsage();
+  let ownMs = 0;
+  return {
+    addOwnMs(ms) {
+      ownMs += ms;
+    },
+    otherCores() {
+      const after = cpuTimes();
+      const { user, system } = process.cpuUsage(ownBefore);
+      const busyMs = after.busy - before.busy - (user + system) / 1000 - ownMs;
+      const totalMs = after.total - before.total;
+      return totalMs > 0 ? (Math.max(0, busyMs) / totalMs) * cpus().length : 0;
+    },
+  };
+}
+
+/** Milliseconds of all cores since the system started. */
 function cpuTimes(): { busy: number; total: number } {
   let busy = 0;
   let total = 0;

@@ -9,6 +9,8 @@ export interface SuiteContext {
   readonly options: BenchOptions;
   readonly machine: Machine;
   createBackend(threads: number): Promise<Backend>;
+  /** Tells of processor time that a process of ours has used. */
+  addOwnMs(ms: number): void;
   /** Progress for people; not part of the result. */
   say(text: string): void;
 }

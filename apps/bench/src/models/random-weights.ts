@@ -8,10 +8,14 @@ import { createRng, dtypeInfo, encode, sizeOf, type DType, type Rng } from '@win
 const poolValues = 2 ** 20;
 /** Values of one piece, at least one block: several pieces to a row, so that hardly two rows are alike. */
 const minPieceValues = 64;
+/** Bytes of a part, about. */
+const partBytes = 4 * 2 ** 20;
 
 export interface RandomWeights {
-  /** Fills with valid blocks. Rows of any length may follow each other: whole pieces are cut where the target ends. */
+  /** Fills with valid blocks from the first byte on; the last one is cut where the target ends. */
   fill(target: Uint8Array): void;
+  /** The same in parts, for what is larger than memory should hold. */
+  parts(sizeBytes: number): AsyncGenerator<Uint8Array>;
 }
 
 /**
@@ -28,11 +32,20 @@ export function randomWeights(dtype: DType, deviation: number, seed: number): Ra
   encode(dtype, values, pool);
   const pieceBytes = sizeOf(dtype, pieceValues);
   const numStarts = (poolValues - pieceValues) / blockSize + 1;
+  const fill = (target: Uint8Array): void => {
+    for (let begin = 0; begin < target.length; begin += pieceBytes) {
+      const start = rng.nextInt(numStarts) * blockBytes;
+      target.set(pool.subarray(start, start + Math.min(pieceBytes, target.length - begin)), begin);
+    }
+  };
   return {
-    fill(target) {
-      for (let begin = 0; begin < target.length; begin += pieceBytes) {
-        const start = rng.nextInt(numStarts) * blockBytes;
-        target.set(pool.subarray(start, start + Math.min(pieceBytes, target.length - begin)), begin);
+    fill,
+    async *parts(sizeBytes) {
+      const wholeBytes = Math.floor(partBytes / pieceBytes) * pieceBytes; // a part begins where a block begins
+      for (let begin = 0; begin < sizeBytes; begin += wholeBytes) {
+        const part = new Uint8Array(Math.min(wholeBytes, sizeBytes - begin));
+        fill(part);
+        yield part;
       }
     },
   };

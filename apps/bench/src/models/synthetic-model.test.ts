@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { inspectModel, openTokenizer } from '@winnow/engine';
 import { openGgufFile } from '@winnow/gguf/node';
-import { decode, numElements } from '@winnow/tensor';
+import { decode, numElements, sizeOf } from '@winnow/tensor';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { modelNames, modelShape } from './model-shapes.js';
 import { randomWeights } from './random-weights.js';
@@ -79,6 +79,24 @@ describe('random weights', () => {
     };
     expect(bytes(1)).toBe(bytes(1));
     expect(bytes(1)).not.toBe(bytes(2));
+  });
+
+  test.each(['q8_0', 'q4_K', 'q6_K'] as const)('%s: blocks are whole across parts', async (dtype) => {
+    const numValues = 2 ** 24; // at least two parts
+    const bytes = new Uint8Array(sizeOf(dtype, numValues));
+    let begin = 0;
+    let numParts = 0;
+    for await (const part of randomWeights(dtype, 1, 5).parts(bytes.length)) {
+      bytes.set(part, begin);
+      begin += part.length;
+      numParts += 1;
+    }
+    expect(begin).toBe(bytes.length);
+    expect(numParts).toBeGreaterThan(1);
+    const values = new Float32Array(numValues);
+    decode(dtype, bytes, values);
+    // 2^20 normal values stay below 5.5 deviations but once in 25 pools; a scale from wrong bytes would give thousands or NaN
+    expect(values.every((value) => Math.abs(value) < 7)).toBe(true);
   });
 
   test('a dtype that cannot be encoded is refused', () => {

@@ -10,9 +10,8 @@ import { randomScales, randomWeights, type RandomWeights } from './random-weight
 import { syntheticVocabulary } from './synthetic-vocabulary.js';
 
 /** Part of the file name: a change of what is written needs a new one. */
-const recipe = 'r1';
+const recipe = 'r2';
 const contextLength = 131072;
-const pieceBytes = 4 * 2 ** 20;
 const normEps = 1e-5;
 
 /** The path of the model's file in `folder`, which is written when it is not there. */
@@ -63,7 +62,7 @@ function* tensorsOf(shape: ModelShape, dtype: DType): Generator<GgufTensorInput>
     const key = `${stored} ${numInputs}`;
     const pool = pools.get(key) ?? randomWeights(stored, 1 / Math.sqrt(numInputs), pools.size + 1);
     pools.set(key, pool);
-    const data = pieces(pool, sizeOf(stored, numOutputs * numInputs));
+    const data = pool.parts(sizeOf(stored, numOutputs * numInputs));
     return { name: `${name}.weight`, dtype: stored, shape: [numOutputs, numInputs], data };
   };
   const norm = (name: string): GgufTensorInput => {
@@ -84,15 +83,6 @@ function* tensorsOf(shape: ModelShape, dtype: DType): Generator<GgufTensorInput>
     yield matrix(`${block}.ffn_gate`, ffnDim, hiddenDim);
     yield matrix(`${block}.ffn_up`, ffnDim, hiddenDim);
     yield matrix(`${block}.ffn_down`, hiddenDim, ffnDim);
-  }
-}
-
-/** A tensor's data, made as it is written: whole pieces of the pool each time. */
-async function* pieces(pool: RandomWeights, sizeBytes: number): AsyncGenerator<Uint8Array> {
-  for (let written = 0; written < sizeBytes; written += pieceBytes) {
-    const piece = new Uint8Array(Math.min(pieceBytes, sizeBytes - written));
-    pool.fill(piece);
-    yield piece;
   }
 }
 

@@ -3,7 +3,7 @@
  * crash is only an answer that does not come. Imports nothing of the bench but types.
  */
 import { pathToFileURL } from 'node:url';
-import type { PeerAnswer, PeerRequest, PeerSettings } from './peer-protocol.js';
+import type { PeerAnswer, PeerRequest, PeerResult, PeerSettings } from './peer-protocol.js';
 
 /** What is used of the package, which is no dependency and so brings no types. */
 interface Sequence {
@@ -52,7 +52,7 @@ async function generate(from: Sequence, tokens: readonly number[], count: number
   return generated;
 }
 
-async function answer(request: PeerRequest): Promise<PeerAnswer> {
+async function answer(request: PeerRequest): Promise<PeerResult> {
   if (request.kind === 'load') {
     await load(request.modulePath, request.settings);
     return { timeMs: 0, tokens: [] };
@@ -101,10 +101,15 @@ function logprobsOf(logits: ReadonlyMap<number, number>): Float32Array {
   return logprobs;
 }
 
-process.on('message', (request: PeerRequest) => {
-  answer(request).then(
-    (result) => process.send?.(result),
-    (error: unknown) => process.send?.({ error: error instanceof Error ? error.message : String(error) }),
-  );
-});
+async function respond(request: PeerRequest): Promise<PeerAnswer> {
+  try {
+    const result = await answer(request);
+    const { user, system } = process.cpuUsage();
+    return { ...result, cpuMs: (user + system) / 1000 };
+  } catch (error) {
+    return { error: error instanceof Error ? error.message : String(error) };
+  }
+}
+
+process.on('message', (request: PeerRequest) => void respond(request).then((message) => process.send?.(message)));
 process.on('disconnect', () => process.exit());

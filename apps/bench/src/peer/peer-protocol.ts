@@ -18,6 +18,11 @@ export interface PeerSettings {
   readonly flashAttention: boolean;
 }
 
-export type PeerAnswer =
-  | { readonly timeMs: number; readonly tokens: readonly number[]; readonly logprobs?: Float32Array }
-  | { readonly error: string };
+export interface PeerResult {
+  readonly timeMs: number;
+  readonly tokens: readonly number[];
+  readonly logprobs?: Float32Array;
+}
+
+/** `cpuMs` is the processor time of the process so far. */
+export type PeerAnswer = (PeerResult & { readonly cpuMs: number }) | { readonly error: string };

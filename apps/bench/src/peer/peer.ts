@@ -6,6 +6,8 @@ import type { PeerAnswer, PeerRequest, PeerSettings } from './peer-protocol.js';
 
 export interface Peer {
   readonly name: string;
+  /** Processor time of its process so far. */
+  readonly cpuMs: number;
   /** Brings the cache to these tokens, keeping a prefix that it has already. */
   setContext(tokens: readonly number[]): Promise<void>;
   /** Computes the tokens from nothing, and the one after them. */
@@ -26,6 +28,7 @@ export async function startPeer(modulePath: string, settings: PeerSettings): Pro
     execArgv: [],
   });
   let errors = '';
+  let cpuMs = 0;
   child.stderr?.on('data', (chunk: Buffer) => (errors = (errors + chunk.toString()).slice(-2000)));
   const ended = new Promise<never>((_, reject) => {
     child.on('exit', (code) => reject(new Error(`the peer's process ended with ${code}\n${errors}`)));
@@ -38,12 +41,28 @@ export async function startPeer(modulePath: string, settings: PeerSettings): Pro
     child.send(request);
     const [answer] = await Promise.race([answered, ended]);
     if ('error' in answer) throw new Error(`node-llama-cpp: ${answer.error}`);
+    cpuMs = answer.cpuMs;
     return answer;
   }
 
-  await ask({ kind: 'load', modulePath, settings });
+  async function dispose(): Promise<void> {
+    if (child.exitCode !== null) return;
+    const exited = once(child, 'exit');
+    child.disconnect();
+    await exited;
+  }
+
+  try {
+    await ask({ kind: 'load', modulePath, settings });
+  } catch (error) {
+    await dispose();
+    throw error;
+  }
   return {
     name: 'node-llama-cpp',
+    get cpuMs() {
+      return cpuMs;
+    },
     async setContext(tokens) {
       await ask({ kind: 'context', tokens });
     },
@@ -53,11 +72,6 @@ export async function startPeer(modulePath: string, settings: PeerSettings): Pro
       const { logprobs } = await ask({ kind: 'logprobs', tokens });
       return logprobs as Float32Array;
     },
-    async dispose() {
-      if (child.exitCode !== null) return;
-      const exited = once(child, 'exit');
-      child.disconnect();
-      await exited;
-    },
+    dispose,
   };
 }

@@ -36,6 +36,7 @@ async function* comparePrompt(
 ): AsyncIterable<Figure> {
   if (peer === undefined) return;
   const caseName = `${name} @${prompt.length}`;
+  session.reset(); // gives its part of the cache back
   const own = (await model.logprobs(prompt))[0]!;
   const other = await peer.logprobs(prompt);
   let squares = 0;

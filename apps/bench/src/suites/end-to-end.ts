@@ -56,8 +56,17 @@ export async function loadContenders(
     if (options.peer !== undefined) {
       const modulePath = await installPeer(options.peerFolder, say);
       const flashAttention = options.peerFlash;
-      peer = await startPeer(modulePath, { modelPath: String(location), contextSize, threads, flashAttention });
-      closers.push(peer.dispose);
+      const started = await startPeer(modulePath, {
+        modelPath: String(location),
+        contextSize,
+        threads,
+        flashAttention,
+      });
+      peer = started;
+      closers.push(async () => {
+        context.addOwnMs(started.cpuMs);
+        await started.dispose();
+      });
     }
     return {
       name: `${name} ${dtype}, ${threadsText(threads)}`,

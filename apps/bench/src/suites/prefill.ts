@@ -2,6 +2,7 @@ import { perSecond, type Figure } from '../harness/figure.js';
 import { measure, type Contender } from '../harness/measure.js';
 import { measureOptions, threadsText, type Suite, type SuiteContext } from '../harness/suite.js';
 import { greedy, loadContenders, modelCases } from './end-to-end.js';
+import { peakOf } from './matmul-cases.js';
 import { matmulWeights } from './model-cost.js';
 
 /** From a prompt to its first token, with an empty cache. */
@@ -24,7 +25,7 @@ async function* measureModel(
   try {
     for (const length of lengths) {
       const tokens = loaded.tokens(length);
-      const peak = await machine.probe('i8 relaxed dot', threads);
+      const peak = await machine.probe(peakOf(modelCase.dtype), threads);
       const contenders: Record<string, Contender> = {
         winnow: {
           async run() {
@@ -42,7 +43,7 @@ async function* measureModel(
       const own = perSecond(length, timings['winnow']!);
       const peakOps = peak.amount / timings['peak']!.medianMs;
       const ownOps = (2 * length * matmulWeights(loaded.model.config)) / timings['winnow']!.medianMs;
-      const ofPeak = { ratio: ownOps / peakOps, ratioOf: `i8 relaxed dot, ${threadsText(threads)}` };
+      const ofPeak = { ratio: ownOps / peakOps, ratioOf: `${peak.name}, ${threadsText(threads)}` };
       yield { suite, case: caseName, ...own, unit: 'tokens/s', ...ofPeak };
       if (peer === undefined) continue;
       const other = perSecond(length, timings['peer']!);
