@@ -18,11 +18,16 @@ import { argMax, logSumExp, softmax } from './ops/reductions';
 import { rope } from './ops/rope';
 import { gatherRows, kvAppend, positionAppend } from './ops/rows';
 import { topK } from './ops/top-k';
+import { packWeights, unpackWeights } from './pack';
 import { countElements, dim, enterJob, enterRecord, opcodeAt } from './record';
 import { awaitJob, enterThreads, finishJob, recordBarrier, setSerial, takeUnits } from './threads';
 
 declare function now(): f64;
 declare function jobDone(generation: i32): void;
+
+// jobs of the backend itself, beyond the ops
+const PACK: i32 = 1000;
+const UNPACK: i32 = 1001;
 
 /** Inputs and outputs of each op, in the order of the opcodes. */
 function numTensors(opcode: i32): i32 {
@@ -64,6 +69,9 @@ function numTensors(opcode: i32): i32 {
       return 3; // top-k
     case 19:
       return 2; // log-sum-exp
+    case PACK:
+    case UNPACK:
+      return 1;
     default:
       return unreachable();
   }
@@ -167,6 +175,12 @@ function execute(opcode: i32): void {
       return;
     case 19:
       logSumExp();
+      return;
+    case PACK:
+      packWeights();
+      return;
+    case UNPACK:
+      unpackWeights();
       return;
     default:
       unreachable();

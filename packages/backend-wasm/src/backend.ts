@@ -1,11 +1,12 @@
 /** The WebAssembly backend: its memory, its threads and its executables. */
 import type { Backend, BufferHandle, BufferUsage, Executable, Program } from '@winnow/ops';
 import { ArgumentError, BackendError, ReleasedError } from '@winnow/tensor';
-import { createExecutable } from './executable.js';
+import { createExecutable, type ExecutionContext } from './executable.js';
 import { createHeap } from './heap.js';
 import type { WasmHost } from './host.js';
 import { controlWords, maxThreads, pageBytes } from './layout.js';
 import { createLocalRunner } from './local-runner.js';
+import { packingSteps, runPackingAlone, writePackingJob, type PackedTensor } from './packing.js';
 import { supportOf } from './support.js';
 import { canShareMemory, compileKernels, supportsRelaxedSimd, type Variant } from './web-assembly.js';
 import { createWorkerRunner } from './worker-runner.js';
@@ -24,6 +25,12 @@ export interface WasmBackendOptions {
   readonly sharedMemory?: 'auto' | boolean;
   /** Most memory for weights, caches and activations together. Default 4 GiB shared, else 1 GiB. */
   readonly maxMemoryBytes?: number;
+  /**
+   * How products with block-quantised weights take their activations: `'f32'` exactly, or `'int8'` as 8-bit integers per
+   * block of 32 for q8_0, q4_0, q4_K, q5_K and q6_K, which is faster. Products with f32, f16 and bf16 weights are always
+   * in f32. Default `'f32'`.
+   */
+  readonly activations?: 'f32' | 'int8';
   /** Have workers post a message per job even where `Atomics.waitAsync` exists. Default false. */
   readonly usesMessages?: boolean;
   /** Rough number of multiply-adds below which an op runs on one thread. Default 30,000; 0 shares every op. */
@@ -41,6 +48,8 @@ export interface WasmBackend extends Backend {
 interface WasmBuffer extends BufferHandle {
   readonly owner: object;
   address: number | undefined;
+  /** Weights in it whose rows are interleaved at present. */
+  packed: readonly PackedTensor[];
 }
 
 const gibibyte = 2 ** 30;
@@ -93,7 +102,8 @@ export async function createBackend(options: WasmBackendOptions): Promise<WasmBa
   }
 
   function rangeOf(handle: BufferHandle, byteOffset: number, length: number): Uint8Array {
-    const { address, sizeBytes } = bufferOf(handle);
+    const buffer = bufferOf(handle);
+    const { address, sizeBytes } = buffer;
     if (!Number.isSafeInteger(byteOffset) || byteOffset < 0 || byteOffset + length > sizeBytes) {
       throw new ArgumentError({
         argument: 'byte range',
@@ -101,7 +111,17 @@ export async function createBackend(options: WasmBackendOptions): Promise<WasmBa
         actual: `[${byteOffset}, ${byteOffset + length})`,
       });
     }
+    unpack(buffer);
     return heap.bytes((address as number) + byteOffset, length);
+  }
+
+  /** Gives a buffer the bytes back that were written to it. */
+  function unpack(buffer: WasmBuffer): void {
+    if (buffer.packed.length === 0) return;
+    if (numJobs > 0) throw new BackendError({ backend: 'wasm', message: 'the weights are in use by a run' });
+    const steps = buffer.packed.map((tensor) => ({ tensor, address: buffer.address as number, isPacking: false }));
+    runPackingAlone(steps, heap, module, host.now);
+    buffer.packed = [];
   }
 
   /** Memory that a job may still use is freed after it. */
@@ -148,7 +168,7 @@ export async function createBackend(options: WasmBackendOptions): Promise<WasmBa
         throw new ArgumentError({ argument: `bytes of ${label}`, expected: '0 or more', actual: String(sizeBytes) });
       }
       const address = heap.allocate(sizeBytes, label);
-      const buffer: WasmBuffer = { sizeBytes, usage, owner: identity, address };
+      const buffer: WasmBuffer = { sizeBytes, usage, owner: identity, address, packed: [] };
       buffers.add(buffer);
       return buffer;
     },
@@ -171,7 +191,20 @@ export async function createBackend(options: WasmBackendOptions): Promise<WasmBa
       checkDisposed();
       prepareOptions.signal?.throwIfAborted();
       const bound = bind(program, prepareOptions.buffers, bufferOf);
-      const executable = createExecutable(program, {
+      const all = [...bound.values()];
+      let known: (readonly PackedTensor[])[] = []; // what was packed where when this program last looked
+      const runRecords: ExecutionContext['runRecords'] = (address, begin, end, signal, checkAlive) => {
+        const result = runJob(address, begin, end, signal, checkAlive).finally(() => {
+          numJobs--;
+          if (numJobs > 0) return;
+          for (const region of toFree) heap.free(region);
+          toFree = [];
+        });
+        numJobs++;
+        turn = result;
+        return result;
+      };
+      const executable = await createExecutable(program, {
         heap,
         numThreads,
         addressOf: (buffer) => (bound.get(buffer) as WasmBuffer).address as number,
@@ -179,17 +212,22 @@ export async function createBackend(options: WasmBackendOptions): Promise<WasmBa
           checkDisposed();
           for (const buffer of bound.values()) bufferOf(buffer);
         },
-        runRecords(address, begin, end, signal, checkAlive) {
-          const result = runJob(address, begin, end, signal, checkAlive).finally(() => {
-            numJobs--;
-            if (numJobs > 0) return;
-            for (const region of toFree) heap.free(region);
-            toFree = [];
-          });
-          numJobs++;
-          turn = result;
-          return result;
+        runRecords,
+        async pack(tensors, checkAlive) {
+          if (known.length > 0 && all.every(({ packed }, index) => packed === known[index])) return;
+          const steps = packingSteps(tensors, bound);
+          known = all.map(({ packed }) => packed);
+          if (steps.length === 0) return;
+          const job = writePackingJob(steps, heap, numThreads);
+          try {
+            await runRecords(job.address, 0, steps.length, undefined, checkAlive);
+          } finally {
+            release(job.region);
+          }
+          for (const { buffer, packed } of job.results) buffer.packed = packed;
+          known = all.map(({ packed }) => packed);
         },
+        packs: options.activations === 'int8',
         cancel(address) {
           if (runningJob === address) runner.cancel();
         },

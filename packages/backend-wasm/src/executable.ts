@@ -16,6 +16,7 @@ import { ArgumentError, BackendError, ReleasedError, UnsupportedOpError } from '
 import { bindFallback } from './fallback.js';
 import type { Heap } from './heap.js';
 import { jobWords, planWords } from './layout.js';
+import type { PackedTensor } from './packing.js';
 import { planProgram } from './plan.js';
 import { bytesOfRecord, capacityOf, dtypesOf, product, shapesOf } from './record-shapes.js';
 import { supportOfRecord } from './support.js';
@@ -42,6 +43,10 @@ export interface ExecutionContext {
   /** Frees a region as soon as no job runs. */
   readonly release: (address: number) => void;
   readonly onDispose: (executable: Executable) => void;
+  /** Makes sure that just these weights are interleaved. */
+  readonly pack: (tensors: readonly PackedTensor[], checkAlive: () => void) => Promise<void>;
+  /** Whether activations may be 8-bit integers, with interleaved weights. */
+  readonly packs: boolean;
   readonly profile: boolean;
   readonly onUnsupported: 'fallback' | 'error';
 }
@@ -55,14 +60,14 @@ interface Span {
   readonly boundary: string | undefined;
 }
 
-export function createExecutable(program: Program, context: ExecutionContext): Executable {
+export async function createExecutable(program: Program, context: ExecutionContext): Promise<Executable> {
   const { heap, numThreads, addressOf } = context;
   const unsupported = unsupportedRecords(program);
   const [first] = unsupported.values();
   if (first !== undefined && context.onUnsupported === 'error') {
     throw new UnsupportedOpError({ op: first.op, backend: 'wasm', reason: first.reason });
   }
-  const plan = planProgram(program);
+  const plan = planProgram(program, context.packs, (record) => !unsupported.has(record));
   const numRecords = program.records.length;
   // lengths of words do not depend on addresses
   const numWords = encodeProgram(program, () => 0).length;
@@ -165,6 +170,7 @@ export function createExecutable(program: Program, context: ExecutionContext): E
       options.signal?.throwIfAborted();
       isRunning = true;
       try {
+        await context.pack(plan.packed, checkAlive);
         scalarWords.set(scalars);
         for (const span of spans) await runSpan(span, options);
         count();
@@ -204,6 +210,12 @@ export function createExecutable(program: Program, context: ExecutionContext): E
       else context.release(base);
     },
   };
+  try {
+    await context.pack(plan.packed, checkAlive);
+  } catch (error) {
+    await executable.dispose();
+    throw error;
+  }
   return executable;
 }
 

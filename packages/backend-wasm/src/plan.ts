@@ -1,6 +1,7 @@
 /** What kernels need besides their records: flags, tables and scratch, sized for the capacities of the symbols. */
 import { arenaBufferIndex, type OpRecord, type Program, type TensorRef } from '@winnow/ops';
 import { planFlags } from './layout.js';
+import { isInt8Matmul, keyOf, packableTensors, packedRefOf, type PackedTensor } from './packing.js';
 import { capacityOf } from './record-shapes.js';
 
 /** What `assembly/ops/matmul.ts` and `attention.ts` call MC, KC, NC, LANES, CHUNK, MAX_SPLIT_TOKENS and MAX_PARTS. */
@@ -20,6 +21,8 @@ export interface RecordPlan {
 
 export interface Plan {
   readonly records: readonly RecordPlan[];
+  /** Weights whose rows have to be interleaved. */
+  readonly packed: readonly PackedTensor[];
   /** Bytes of each table. */
   readonly tables: readonly number[];
   /** Bytes of scratch that all threads see. */
@@ -28,15 +31,17 @@ export interface Plan {
   readonly localBytes: number;
 }
 
-export function planProgram(program: Program): Plan {
+/** @param isSupported whether a record has a kernel; the others run on the host, which knows no packed weights */
+export function planProgram(program: Program, packs: boolean, isSupported: (record: number) => boolean): Plan {
+  const packed = packs ? packableTensors(program, isSupported) : new Map<string, PackedTensor>();
   const tables: number[] = [];
   const ropeTables = new Map<string, number>();
   let sharedBytes = 0;
   let localBytes = 0;
-  const records = program.records.map((record): RecordPlan => {
+  const records = program.records.map((record, index): RecordPlan => {
     sharedBytes = Math.max(sharedBytes, sharedBytesOf(program, record));
     localBytes = Math.max(localBytes, localBytesOf(program, record));
-    if (record.op !== 'rope') return { flags: 0, table: -1 };
+    if (record.op !== 'rope') return { flags: packingFlags(program, index, packed), table: -1 };
     const { positions, frequencies } = record.inputs as Record<'positions' | 'frequencies', TensorRef>;
     const isFixed = positions.buffer !== arenaBufferIndex && frequencies.buffer !== arenaBufferIndex;
     const key = JSON.stringify([placeOf(positions), placeOf(frequencies), record.attributes['amplitude']]);
@@ -48,7 +53,25 @@ export function planProgram(program: Program): Plan {
     ropeTables.set(key, tables.length - 1);
     return { flags: 0, table: tables.length - 1 };
   });
-  return { records, tables, sharedBytes, localBytes: align(localBytes) };
+  return { records, packed: [...packed.values()], tables, sharedBytes, localBytes: align(localBytes) };
+}
+
+function packingFlags({ records }: Program, index: number, packed: ReadonlyMap<string, PackedTensor>): number {
+  const record = records[index] as OpRecord;
+  const ref = packedRefOf(record);
+  if (ref === undefined || !packed.has(keyOf(ref))) return 0;
+  if (!isInt8Matmul(record)) return planFlags.packed;
+  // the codes of the activations are still in the scratch when the record before had the same ones
+  const before = records[index - 1];
+  const beforeRef = before === undefined ? undefined : packedRefOf(before);
+  const reuses =
+    before !== undefined &&
+    isInt8Matmul(before) &&
+    beforeRef !== undefined &&
+    packed.has(keyOf(beforeRef)) &&
+    JSON.stringify(placeOf(before.inputs['x'] as TensorRef)) ===
+      JSON.stringify(placeOf(record.inputs['x'] as TensorRef));
+  return planFlags.int8 | planFlags.packed | (reuses ? planFlags.reuse : 0);
 }
 
 function placeOf({ buffer, byteOffset, shape }: TensorRef): unknown {
@@ -62,7 +85,7 @@ function align(sizeBytes: number): number {
 function sharedBytesOf(program: Program, { op, inputs, outputs }: OpRecord): number {
   if (op === 'matmul') {
     const [numTokens, numInputs] = capacityOf(program, inputs['x'] as TensorRef) as [number, number];
-    return Math.ceil(numTokens / 8) * 8 * numInputs * 4;
+    return Math.ceil(numTokens / 8) * 8 * numInputs * 4 + 256;
   }
   if (op === 'attention') {
     const [numTokens, numHeads, valueDim] = capacityOf(program, outputs['y'] as TensorRef) as [number, number, number];
@@ -77,6 +100,7 @@ function localBytesOf(program: Program, { op, inputs }: OpRecord): number {
     const sums = panelRows * Math.ceil(passTokens / 8) * 8 * 4;
     return Math.max(4 * numInputs * 4, panelRows * panelColumns * 4 + sums);
   }
+  if (op === 'embedding-lookup') return 4 * (capacityOf(program, inputs['table'] as TensorRef)[1] as number);
   if (op === 'attention' || op === 'attention-partial') {
     const headDim = capacityOf(program, inputs['q'] as TensorRef)[2] as number;
     const valueDim = Math.ceil((capacityOf(program, inputs['values'] as TensorRef)[3] as number) / 4) * 4;

@@ -1,3 +1,161 @@
+/**
+ * Products with packed weights, activations as 8-bit integers. Tensors: x, weight, bias, y. Units: groups of four rows.
+ * Up to three tokens go group by group over the packed weights; more go in panels of MC rows and KC columns that are
+ * expanded once for all tokens. Rows beyond the last whole group are computed in f32.
+ */
+import { Q6_K, Q8_0, bytesOf } from '../decode';
+import { isExactForU8, tile1x1Wide, tile2x4 } from '../dots8';
+import { packedDots } from '../dots8-packed';
+import { EXPANDED_BYTES, expandGroup, initialOf } from '../expand';
+import { FLAG_REUSE } from '../layout';
+import { GROUP } from '../pack';
+import { META_BYTES, metasAt, quantiseTokens, wideCodesAt } from '../quantise';
+import { addressOf, dim, dtypeOf, hasFlag, isPresent, localScratch, sharedScratch } from '../record';
+import { phaseBarrier, takeUnits } from '../threads';
+import { lastRows } from './matmul';
+
+/** Rows of a panel. */
+const MC: i32 = 32;
+/** Columns of a panel: 16 blocks. */
+const KC: i32 = 512;
+/** Tokens of one pass over the weights. */
+const NC: i32 = 256;
+/** Fewest tokens that go by panels. */
+const MIN_PANEL_TOKENS: i32 = 4;
+
 export function matmulInt8(): void {
-  unreachable();
+  const numTokens = dim(0, 0);
+  const numOutputs = dim(1, 0);
+  const numInputs = dim(1, 1);
+  const dtype = dtypeOf(1);
+  if (!hasFlag(FLAG_REUSE)) {
+    quantiseTokens(addressOf(0), numTokens, numInputs, sharedScratch());
+    phaseBarrier();
+  }
+  const numPacked = numOutputs & -GROUP;
+  const isNarrow = ASC_FEATURE_RELAXED_SIMD ? dtype != Q8_0 || isExactForU8() : false;
+  const next =
+    numTokens < MIN_PANEL_TOKENS
+      ? byGroups(numTokens, numPacked, numInputs, dtype, isNarrow)
+      : byPanels(numTokens, numPacked, numInputs, dtype, isNarrow);
+  // just one thread gets the first unit beyond the packed rows
+  if (numPacked < numOutputs && next == ((numPacked + MC - 1) & -MC)) lastRows(numPacked);
+}
+
+/** Returns the first unit beyond the packed rows that this thread took. */
+function byGroups(numTokens: i32, numPacked: i32, numInputs: i32, dtype: i32, isNarrow: bool): i32 {
+  const groupBytes = bytesOf(dtype, numInputs) * GROUP;
+  const codes = sharedScratch();
+  const wide = wideCodesAt(codes, numTokens, numInputs);
+  const metas = metasAt(codes, numTokens, numInputs);
+  const numBlocks = numInputs >> 5;
+  const metaRow = <usize>numBlocks * META_BYTES;
+  const initial = initialOf(dtype);
+  const halves = dtype == Q6_K;
+  let begin = takeUnits(MC);
+  for (; begin < numPacked; begin = takeUnits(MC)) {
+    const end = min<i32>(numPacked, begin + MC);
+    for (let o = begin; o < end; o += GROUP) {
+      const group = addressOf(1) + <usize>(o / GROUP) * groupBytes;
+      if (!isNarrow) expandGroup(dtype, group, 0, numBlocks, localScratch());
+      for (let t = 0; t < numTokens; t++) {
+        const x = codes + <usize>t * <usize>numInputs;
+        const meta = metas + <usize>t * metaRow;
+        const sums = isNarrow
+          ? packedDots(dtype, group, numInputs, x, meta)
+          : tile1x1Wide(
+              localScratch(),
+              numBlocks,
+              wide + (<usize>t * <usize>numInputs << 1),
+              meta,
+              initial,
+              halves,
+              f32x4.splat(0),
+            );
+        storeFour(sums, o, t);
+      }
+    }
+  }
+  return begin;
+}
+
+/** Stores the sums of four rows, plus their bias. */
+function storeFour(sums: v128, o: i32, t: i32): void {
+  if (isPresent(2)) sums = f32x4.add(sums, v128.load(addressOf(2) + (<usize>o << 2)));
+  v128.store(addressOf(3) + ((<usize>t * <usize>dim(1, 0) + <usize>o) << 2), sums);
+}
+
+function byPanels(numTokens: i32, numPacked: i32, numInputs: i32, dtype: i32, isNarrow: bool): i32 {
+  let begin = takeUnits(MC);
+  for (; begin < numPacked; begin = takeUnits(MC)) {
+    const end = min<i32>(numPacked, begin + MC);
+    for (let t = 0; t < numTokens; t += NC) {
+      panels(begin, end, t, min<i32>(numTokens, t + NC), numTokens, numInputs, dtype, isNarrow);
+    }
+  }
+  return begin;
+}
+
+function panels(
+  begin: i32,
+  end: i32,
+  first: i32,
+  last: i32,
+  numTokens: i32,
+  numInputs: i32,
+  dtype: i32,
+  isNarrow: bool,
+): void {
+  const groupBytes = bytesOf(dtype, numInputs) * GROUP;
+  const codes = sharedScratch();
+  const wide = wideCodesAt(codes, numTokens, numInputs);
+  const metas = metasAt(codes, numTokens, numInputs);
+  const metaRow = <usize>(numInputs >> 5) * META_BYTES;
+  const initial = initialOf(dtype);
+  const halves = dtype == Q6_K;
+  const numGroups = (end - begin) / GROUP;
+  const panel = localScratch();
+  const panelRow = <usize>(KC >> 5) * EXPANDED_BYTES;
+  // sums [group][token][4]; tokens of the last, partly empty tile of four have room
+  const sums = panel + <usize>(MC / GROUP) * panelRow;
+  const sumRow = <usize>((last - first + 3) & ~3) << 4;
+  memory.fill(sums, 0, <usize>numGroups * sumRow);
+  for (let k = 0; k < numInputs; k += KC) {
+    const depth = min<i32>(KC, numInputs - k);
+    const firstBlock = k >> 5;
+    const numBlocks = depth >> 5;
+    for (let g = 0; g < numGroups; g++) {
+      const group = addressOf(1) + <usize>(begin / GROUP + g) * groupBytes;
+      expandGroup(dtype, group, firstBlock, firstBlock + numBlocks, panel + <usize>g * panelRow);
+    }
+    for (let t = first; t < last; t += 4) {
+      const x = codes + <usize>t * <usize>numInputs + <usize>k;
+      const meta = metas + <usize>t * metaRow + <usize>firstBlock * META_BYTES;
+      const isWhole = isNarrow && t + 4 <= last;
+      for (let g = 0; g < numGroups; g += 2) {
+        const p = panel + <usize>g * panelRow;
+        const c = sums + <usize>g * sumRow + (<usize>(t - first) << 4);
+        if (isWhole && g + 1 < numGroups) {
+          const next = p + panelRow;
+          tile2x4(p, next, numBlocks, x, <usize>numInputs, meta, metaRow, initial, halves, c, c + sumRow);
+          continue;
+        }
+        for (let h = g; h < min<i32>(numGroups, g + 2); h++) {
+          for (let i = t; i < min<i32>(last, t + 4); i++) {
+            const at = sums + <usize>h * sumRow + (<usize>(i - first) << 4);
+            const from = wide + ((<usize>i * <usize>numInputs + <usize>k) << 1);
+            const tokenMeta = metas + <usize>i * metaRow + <usize>firstBlock * META_BYTES;
+            const row = panel + <usize>h * panelRow;
+            v128.store(at, tile1x1Wide(row, numBlocks, from, tokenMeta, initial, halves, v128.load(at)));
+          }
+        }
+      }
+    }
+  }
+  for (let g = 0; g < numGroups; g++) {
+    for (let t = first; t < last; t++) {
+      const at = sums + <usize>g * sumRow + (<usize>(t - first) << 4);
+      storeFour(v128.load(at), begin + g * GROUP, t);
+    }
+  }
 }

@@ -56,6 +56,21 @@ function byDots(numTokens: i32): void {
   }
 }
 
+/** The rows from `begin` on, three at most, in f32: what is left of weights that are packed by four. */
+export function lastRows(begin: i32): void {
+  const numOutputs = dim(1, 0);
+  const numInputs = dim(1, 1);
+  const dtype = dtypeOf(1);
+  const bias = isPresent(2) ? addressOf(2) : 0;
+  for (let o = begin; o < numOutputs; o++) {
+    const row = rowAt(dtype, o, 0, bytesOf(dtype, numInputs), numInputs);
+    for (let t = 0; t < dim(0, 0); t++) {
+      const sums = dots4(addressOf(0) + (<usize>t * <usize>numInputs << 2), row, row, row, row, numInputs);
+      storeRow(sums, o, o + 1, t, bias, numOutputs);
+    }
+  }
+}
+
 /** Address of a row that `dots4` can read: f32 and f16 as they are, everything else decoded into slot `slot`. */
 function rowAt(dtype: i32, row: i32, slot: i32, rowBytes: usize, numInputs: i32): usize {
   const at = addressOf(1) + <usize>row * rowBytes;

@@ -1,0 +1,84 @@
+/**
+ * Activations as 8-bit integers with one scale per block of 32: `x = d * code`, `d = max |x| / 127`, so that a value is off
+ * by at most d / 2. Codes are stored as i8 and as i16, for either kind of dot product.
+ */
+import { takeUnits } from './threads';
+
+/** Bytes of what is known of a block. */
+export const META_BYTES: usize = 32;
+export const META_SCALE: usize = 0; // d
+export const META_SUM: usize = 4; // d * sum of codes
+export const META_MINUS_8: usize = 8; // -8 * sum of codes
+export const META_MINUS_128: usize = 12; // -128 * sum of codes
+export const META_MINUS_32: usize = 16; // -32 * sum of the codes of the first half, of the second half
+export const META_ZERO: usize = 24;
+
+export function codesBytes(numTokens: i32, numInputs: i32): usize {
+  return (<usize>numTokens * <usize>numInputs + 63) & ~63;
+}
+
+/** Where the codes as i16 begin, after those as i8. */
+export function wideCodesAt(base: usize, numTokens: i32, numInputs: i32): usize {
+  return base + codesBytes(numTokens, numInputs);
+}
+/** Where the metas `[token, block]` begin. */
+export function metasAt(base: usize, numTokens: i32, numInputs: i32): usize {
+  return base + codesBytes(numTokens, numInputs) * 3;
+}
+
+/** Units: runs of eight blocks of any token. */
+export function quantiseTokens(x: usize, numTokens: i32, numInputs: i32, base: usize): void {
+  const numBlocks = (numTokens * numInputs) >> 5;
+  const wide = wideCodesAt(base, numTokens, numInputs);
+  const metas = metasAt(base, numTokens, numInputs);
+  for (let begin = takeUnits(8); begin < numBlocks; begin = takeUnits(8)) {
+    const end = min<i32>(numBlocks, begin + 8);
+    for (let block = <usize>begin; block < <usize>end; block++) {
+      quantiseBlock(x + (block << 7), base + (block << 5), wide + (block << 6), metas + block * META_BYTES);
+    }
+  }
+}
+
+function quantiseBlock(x: usize, codes: usize, wide: usize, meta: usize): void {
+  let top = f32x4.abs(v128.load(x));
+  for (let at: usize = 16; at < 128; at += 16) top = f32x4.max(top, f32x4.abs(v128.load(x + at)));
+  const largest = max<f32>(
+    max<f32>(f32x4.extract_lane(top, 0), f32x4.extract_lane(top, 1)),
+    max<f32>(f32x4.extract_lane(top, 2), f32x4.extract_lane(top, 3)),
+  );
+  // values whose reciprocal leaves the range count as zero; NaN makes d NaN, and with it every product
+  const inverse: f32 = largest < 1e-36 ? 0 : 127 / largest;
+  const d: f32 = largest < 1e-36 ? 0 : largest / 127;
+  const factor = f32x4.splat(inverse);
+  let sums = i32x4.splat(0);
+  let firstHalf = 0;
+  for (let half: usize = 0; half < 2; half++) {
+    const at = x + (half << 6);
+    const a = i32x4.trunc_sat_f32x4_s(f32x4.nearest(f32x4.mul(v128.load(at), factor)));
+    const b = i32x4.trunc_sat_f32x4_s(f32x4.nearest(f32x4.mul(v128.load(at, 16), factor)));
+    const c = i32x4.trunc_sat_f32x4_s(f32x4.nearest(f32x4.mul(v128.load(at, 32), factor)));
+    const e = i32x4.trunc_sat_f32x4_s(f32x4.nearest(f32x4.mul(v128.load(at, 48), factor)));
+    const low = i16x8.narrow_i32x4_s(a, b);
+    const high = i16x8.narrow_i32x4_s(c, e);
+    v128.store(wide + (half << 5), low);
+    v128.store(wide + (half << 5), high, 16);
+    v128.store(codes + (half << 4), i8x16.narrow_i16x8_s(low, high));
+    sums = i32x4.add(i32x4.add(a, b), i32x4.add(c, e));
+    const sum =
+      i32x4.extract_lane(sums, 0) +
+      i32x4.extract_lane(sums, 1) +
+      i32x4.extract_lane(sums, 2) +
+      i32x4.extract_lane(sums, 3);
+    if (half == 0) firstHalf = sum;
+    else {
+      const total = firstHalf + sum;
+      store<f32>(meta, d, META_SCALE);
+      store<f32>(meta, d * <f32>total, META_SUM);
+      store<i32>(meta, -8 * total, META_MINUS_8);
+      store<i32>(meta, -128 * total, META_MINUS_128);
+      store<i32>(meta, -32 * firstHalf, META_MINUS_32);
+      store<i32>(meta, -32 * sum, META_MINUS_32 + 4);
+      store<i32>(meta, 0, META_ZERO);
+    }
+  }
+}

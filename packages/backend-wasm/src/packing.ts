@@ -1,0 +1,179 @@
+/**
+ * Weights whose rows are interleaved in place by `assembly/pack.ts`. A buffer knows what is interleaved in it, so that its
+ * bytes can be given back as they were written, and so that programs with other wishes can share it.
+ */
+import type { OpRecord, Program, TensorRef } from '@winnow/ops';
+import { dtypeInfo, tensorBytes, type DType } from '@winnow/tensor';
+import type { Heap } from './heap.js';
+import { controlWords, jobWords, planWords } from './layout.js';
+import { capacityOf } from './record-shapes.js';
+import { instantiate, type WasmModule } from './web-assembly.js';
+
+/** A weight matrix inside a program buffer. */
+export interface PackedTensor {
+  readonly buffer: number;
+  readonly byteOffset: number;
+  readonly dtype: DType;
+  readonly numRows: number;
+  readonly numColumns: number;
+}
+
+const packable: ReadonlySet<DType> = new Set<DType>(['q8_0', 'q4_0', 'q4_K', 'q5_K', 'q6_K']);
+/** Rows of a group. */
+const groupSize = 4;
+const opcodes = { pack: 1000, unpack: 1001 };
+
+/** Whether a product runs on 8-bit activations once its weights are packed. */
+export function isInt8Matmul({ op, inputs }: OpRecord): boolean {
+  return op === 'matmul' && packable.has((inputs['weight'] as TensorRef).dtype);
+}
+
+/** The tensor of a record that its kernel can read packed. */
+export function packedRefOf({ op, inputs }: OpRecord): TensorRef | undefined {
+  if (op === 'matmul') return inputs['weight'];
+  if (op === 'embedding-lookup') return inputs['table'];
+  return undefined;
+}
+
+export function keyOf({ buffer, byteOffset, dtype, shape }: TensorRef): string {
+  return `${buffer} ${byteOffset} ${dtype} ${shape.join('x')}`;
+}
+
+/**
+ * The weights of all 8-bit products, except those that some record reads in another way: as another shape, or by an op
+ * that knows no packed rows.
+ */
+export function packableTensors(program: Program, isSupported: (record: number) => boolean): Map<string, PackedTensor> {
+  const candidates = new Map<string, PackedTensor>();
+  for (const record of program.records) {
+    const ref = packedRefOf(record);
+    if (!isInt8Matmul(record) || ref === undefined) continue;
+    const [numRows, numColumns] = capacityOf(program, ref) as [number, number];
+    if (program.buffers[ref.buffer]?.usage !== 'weights' || numRows < groupSize) continue;
+    const { buffer, byteOffset, dtype } = ref;
+    candidates.set(keyOf(ref), { buffer, byteOffset, dtype, numRows, numColumns });
+  }
+  const remove = (ref: TensorRef): void => {
+    const end = ref.byteOffset + tensorBytes(ref.dtype, capacityOf(program, ref));
+    for (const [key, tensor] of candidates) {
+      const tensorEnd = tensor.byteOffset + bytesOfTensor(tensor);
+      if (tensor.buffer !== ref.buffer || tensor.byteOffset >= end || ref.byteOffset >= tensorEnd) continue;
+      candidates.delete(key);
+    }
+  };
+  for (const [index, record] of program.records.entries()) {
+    const readable = isSupported(index) ? packedRefOf(record) : undefined;
+    for (const ref of [...Object.values(record.inputs), ...Object.values(record.outputs)]) {
+      if (ref !== readable || !candidates.has(keyOf(ref))) remove(ref);
+    }
+  }
+  for (const ref of program.outputs.values()) remove(ref);
+  return candidates;
+}
+
+function bytesOfTensor({ dtype, numRows, numColumns }: PackedTensor): number {
+  return tensorBytes(dtype, [numRows, numColumns]);
+}
+
+/** A tensor to be packed or unpacked, in the buffer at `address`. */
+export interface PackingStep {
+  readonly tensor: PackedTensor;
+  readonly address: number;
+  readonly isPacking: boolean;
+}
+
+/** A buffer that knows what is packed in it. */
+export interface PackingBuffer {
+  readonly address: number | undefined;
+  packed: readonly PackedTensor[];
+}
+
+interface BufferStep extends PackingStep {
+  readonly buffer: PackingBuffer;
+}
+
+/** What is to be done until just `tensors` are packed in the buffers of a program. */
+export function packingSteps(
+  tensors: readonly PackedTensor[],
+  buffers: ReadonlyMap<number, PackingBuffer>,
+): readonly BufferStep[] {
+  const steps: BufferStep[] = [];
+  const isSame = (a: PackedTensor, b: PackedTensor): boolean =>
+    a.byteOffset === b.byteOffset && a.dtype === b.dtype && a.numRows === b.numRows && a.numColumns === b.numColumns;
+  for (const [index, buffer] of buffers) {
+    if (buffer.packed.length === 0 && !tensors.some((tensor) => tensor.buffer === index)) continue;
+    const address = buffer.address as number;
+    const wanted = tensors.filter((tensor) => tensor.buffer === index);
+    for (const tensor of buffer.packed) {
+      if (!wanted.some((other) => isSame(other, tensor))) steps.push({ tensor, address, isPacking: false, buffer });
+    }
+    for (const tensor of wanted) {
+      if (!buffer.packed.some((other) => isSame(other, tensor)))
+        steps.push({ tensor, address, isPacking: true, buffer });
+    }
+  }
+  return steps;
+}
+
+/** A job in memory, to be freed after it ran. */
+interface PackingJob {
+  readonly region: number;
+  readonly address: number;
+  /** What is packed in which buffer when the job has run. */
+  readonly results: readonly { readonly buffer: PackingBuffer; readonly packed: readonly PackedTensor[] }[];
+}
+
+const recordWords = 9;
+
+/** Writes a job with one record per step. */
+export function writePackingJob(steps: readonly BufferStep[], heap: Heap, numThreads: number): PackingJob {
+  const packed = new Map<PackingBuffer, PackedTensor[]>();
+  for (const { buffer, tensor, isPacking } of steps) {
+    const now = packed.get(buffer) ?? [...buffer.packed];
+    packed.set(buffer, isPacking ? [...now, tensor] : now.filter((other) => other !== tensor));
+  }
+  return {
+    ...writeJob(steps, heap, numThreads),
+    results: [...packed].map(([buffer, tensors]) => ({ buffer, packed: tensors })),
+  };
+}
+
+function writeJob(
+  steps: readonly PackingStep[],
+  heap: Heap,
+  numThreads: number,
+): { readonly region: number; readonly address: number } {
+  const localBytes =
+    64 + Math.max(...steps.map(({ tensor }) => groupSize * tensorBytes(tensor.dtype, [tensor.numColumns])));
+  const local = Math.ceil(localBytes / 64) * 64;
+  const wordsBytes = steps.length * recordWords * 4;
+  const planBytes = steps.length * planWords * 4;
+  const region = heap.allocate(jobWords * 4 + wordsBytes + planBytes + 64 + local * numThreads, 'packing of weights');
+  const wordsAt = region + jobWords * 4;
+  const planAt = wordsAt + wordsBytes;
+  const localAt = Math.ceil((planAt + planBytes) / 64) * 64;
+  const words = heap.words(wordsAt, steps.length * recordWords);
+  const plan = heap.words(planAt, steps.length * planWords);
+  for (const [index, { tensor, address, isPacking }] of steps.entries()) {
+    const at = address + tensor.byteOffset;
+    const opcode = isPacking ? opcodes.pack : opcodes.unpack;
+    const ggmlType = dtypeInfo(tensor.dtype).ggmlType;
+    words.set([opcode, recordWords, -1, 3, ggmlType, at, 0, tensor.numRows, tensor.numColumns], index * recordWords);
+    plan[index * planWords] = wordsAt + index * recordWords * 4;
+  }
+  heap.words(region, jobWords).set([planAt, 0, 0, localAt, local, 0]);
+  return { region, address: region };
+}
+
+/** Packs or unpacks on the calling thread, while no job runs. */
+export function runPackingAlone(
+  steps: readonly PackingStep[],
+  heap: Heap,
+  module: WasmModule,
+  now: () => number,
+): void {
+  const { region, address } = writeJob(steps, heap, 1);
+  heap.words(controlWords.job, 4).set([address, 0, steps.length, 0]);
+  instantiate(module, heap.memory, now).runAlone();
+  heap.free(region);
+}

@@ -1,0 +1,200 @@
+/** Products with 8-bit activations against float64, and the bytes of weights that are interleaved in place. */
+import { ProgramBuilder, type Backend, type BufferHandle } from '@winnow/ops';
+import { createRng, decode, encode, sizeOf, type DType } from '@winnow/tensor';
+import { describe, expect, test } from 'vitest';
+import { createWasmBackend, type CreateWasmBackendOptions } from '../src/index.node.js';
+
+const packed: readonly DType[] = ['q8_0', 'q4_0', 'q4_K', 'q5_K', 'q6_K'];
+const unit = 2 ** -24;
+
+interface Matrix {
+  readonly bytes: Uint8Array;
+  readonly values: Float32Array;
+}
+
+function gaussian(seed: number, length: number): Float32Array {
+  const rng = createRng(seed);
+  return Float32Array.from({ length }, () => rng.nextGaussian());
+}
+
+function matrix(dtype: DType, numRows: number, numColumns: number): Matrix {
+  const bytes = new Uint8Array(sizeOf(dtype, numRows * numColumns));
+  encode(dtype, gaussian(numRows + numColumns, numRows * numColumns), bytes);
+  const values = new Float32Array(numRows * numColumns);
+  decode(dtype, bytes, values);
+  return { bytes, values };
+}
+
+async function load(
+  backend: Backend,
+  contents: Readonly<Record<string, Uint8Array>>,
+): Promise<Map<string, BufferHandle>> {
+  const handles = new Map<string, BufferHandle>();
+  for (const [name, bytes] of Object.entries(contents)) {
+    const handle = backend.allocate({ sizeBytes: bytes.length, usage: 'weights', label: name });
+    await backend.write(handle, 0, bytes);
+    handles.set(name, handle);
+  }
+  return handles;
+}
+
+/**
+ * Activations are off by half a step of their block, `d / 2` with `d = max |x| / 127`, and by the rounding of d; the sums
+ * over blocks are in f32, as are the scales.
+ */
+function expectProducts(
+  y: Float32Array,
+  x: Float32Array,
+  w: Float32Array,
+  numInputs: number,
+  bias: Float32Array,
+): void {
+  const numOutputs = bias.length;
+  let numOutside = 0;
+  for (let at = 0; at < y.length; at++) {
+    const [t, o] = [Math.floor(at / numOutputs), at % numOutputs];
+    let sum = bias[o] as number;
+    let bound = Math.abs(sum) * 2 * unit;
+    for (let block = 0; block < numInputs; block += 32) {
+      const xs = x.subarray(t * numInputs + block, t * numInputs + block + 32);
+      let d = 0;
+      for (let i = 0; i < 32; i++) d = Math.max(d, Math.abs(xs[i] as number) / 127);
+      for (let i = 0; i < 32; i++) {
+        const weight = w[o * numInputs + block + i] as number;
+        sum += (xs[i] as number) * weight;
+        // the code times d stands for x; the products with an offset and with codes may be larger than their difference
+        bound += Math.abs(weight) * d * 0.5 * (1 + 1e-5);
+        bound += (numInputs / 16 + 8) * unit * (Math.abs(xs[i] as number) + d) * (Math.abs(weight) + 8);
+      }
+    }
+    if (!(Math.abs((y[at] as number) - sum) <= bound)) numOutside++;
+  }
+  expect(numOutside).toBe(0);
+}
+
+const variants: Readonly<Record<string, CreateWasmBackendOptions>> = {
+  'relaxed, 2 threads': { relaxedSimd: true, numThreads: 2, minSharedWork: 0 },
+  'relaxed, 1 thread': { relaxedSimd: true, numThreads: 1 },
+  'simd, 3 threads': { relaxedSimd: false, numThreads: 3, minSharedWork: 0 },
+};
+const shapes = [
+  { numTokens: 1, numInputs: 256, numOutputs: 4 },
+  { numTokens: 1, numInputs: 1280, numOutputs: 71 },
+  { numTokens: 3, numInputs: 512, numOutputs: 33 },
+  { numTokens: 4, numInputs: 768, numOutputs: 34 },
+  { numTokens: 13, numInputs: 1024, numOutputs: 103 },
+  { numTokens: 300, numInputs: 256, numOutputs: 40 },
+];
+
+const results = new Map<string, Float32Array>();
+
+describe.each(Object.entries(variants))('%s', (_name, options) => {
+  const create = (): Promise<Backend> =>
+    createWasmBackend({ maxMemoryBytes: 2 ** 26, activations: 'int8', ...options });
+
+  describe.each(packed)('%s', (dtype) => {
+    test.each(shapes)('$numTokens x $numInputs -> $numOutputs', async ({ numTokens, numInputs, numOutputs }) => {
+      const backend = await create();
+      const b = new ProgramBuilder({});
+      const x = gaussian(1, numTokens * numInputs);
+      x.fill(0, 0, 32); // a block without values
+      const bias = gaussian(2, numOutputs);
+      const weight = matrix(dtype, numOutputs, numInputs);
+      const other = matrix(dtype, 8, numInputs);
+      const input = b.external('x', 'weights', 'f32', [numTokens, numInputs]);
+      const inputs = { x: input, bias: b.external('bias', 'weights', 'f32', [numOutputs]) };
+      const w = b.external('weight', 'weights', dtype, [numOutputs, numInputs]);
+      b.output('y', b.activation('matmul', { ...inputs, weight: w }));
+      // the same activations again: their codes are used twice
+      b.output(
+        'z',
+        b.activation('matmul', { x: input, weight: b.external('other', 'weights', dtype, [8, numInputs]) }),
+      );
+      const program = b.build();
+      const handles = await load(backend, {
+        x: new Uint8Array(x.buffer),
+        bias: new Uint8Array(bias.buffer),
+        weight: weight.bytes,
+        other: other.bytes,
+      });
+      const executable = await backend.prepare(program, { buffers: handles, onUnsupported: 'error' });
+      await executable.run(new Int32Array(0));
+      const y = new Float32Array(numTokens * numOutputs);
+      await executable.read('y', y);
+      expectProducts(y, x, weight.values, numInputs, bias);
+      const z = new Float32Array(numTokens * 8);
+      await executable.read('z', z);
+      expectProducts(z, x, other.values, numInputs, new Float32Array(8));
+      // whoever asks gets the bytes that were written, and the next run packs them again
+      const bytes = new Uint8Array(weight.bytes.length);
+      await backend.read(handles.get('weight') as BufferHandle, 0, bytes);
+      expect(Buffer.compare(bytes, weight.bytes)).toBe(0);
+      await executable.run(new Int32Array(0));
+      const again = new Float32Array(y.length);
+      await executable.read('y', again);
+      expect(again).toEqual(y);
+      // and the number of threads changes nothing
+      const key = `${dtype} ${numTokens} ${numInputs} ${numOutputs} ${String(options.relaxedSimd)}`;
+      expect(y).toEqual(results.get(key) ?? y);
+      results.set(key, y);
+      await backend.dispose();
+    });
+
+    test('a table that is read row by row and multiplied with', async () => {
+      const backend = await create();
+      const table = matrix(dtype, 11, 256);
+      const tokens = Int32Array.of(0, 3, 7, 8, 9, 10);
+      const b = new ProgramBuilder({});
+      const weight = b.external('table', 'weights', dtype, [11, 256]);
+      const x = b.activation('embedding-lookup', {
+        table: weight,
+        tokens: b.external('tokens', 'weights', 'i32', [tokens.length]),
+      });
+      b.output('x', x);
+      b.output('y', b.activation('matmul', { x, weight }));
+      const buffers = await load(backend, { table: table.bytes, tokens: new Uint8Array(tokens.buffer) });
+      const executable = await backend.prepare(b.build(), { buffers });
+      await executable.run(new Int32Array(0));
+      const found = new Float32Array(tokens.length * 256);
+      await executable.read('x', found);
+      const rows = [...tokens].flatMap((token) => [...table.values.subarray(token * 256, (token + 1) * 256)]);
+      expect(found.map((value) => value + 0)).toEqual(Float32Array.from(rows, (value) => value + 0)); // no -0
+      const y = new Float32Array(tokens.length * 11);
+      await executable.read('y', y);
+      expectProducts(y, found, table.values, 256, new Float32Array(11));
+      await backend.dispose();
+    });
+  });
+
+  test('weights written after prepare, and shared with a program that cannot use them packed', async () => {
+    const backend = await create();
+    const weight = matrix('q8_0', 8, 64);
+    const b = new ProgramBuilder({});
+    const x = b.external('x', 'weights', 'f32', [1, 64]);
+    b.output('y', b.activation('matmul', { x, weight: b.external('weight', 'weights', 'q8_0', [8, 64]) }));
+    const other = new ProgramBuilder({});
+    const table = other.external('weight', 'weights', 'q8_0', [16, 32]); // the same bytes, seen otherwise
+    const tokens = other.external('tokens', 'weights', 'i32', [1]);
+    other.output('row', other.activation('embedding-lookup', { table, tokens }));
+    const xs = gaussian(5, 64);
+    const buffers = await load(backend, {
+      x: new Uint8Array(xs.buffer),
+      weight: new Uint8Array(weight.bytes.length),
+      tokens: new Uint8Array(Int32Array.of(3).buffer),
+    });
+    const product = await backend.prepare(b.build(), { buffers });
+    const lookup = await backend.prepare(other.build(), { buffers });
+    await backend.write(buffers.get('weight') as BufferHandle, 0, weight.bytes);
+    for (let round = 0; round < 2; round++) {
+      await product.run(new Int32Array(0));
+      const y = new Float32Array(8);
+      await product.read('y', y);
+      expectProducts(y, xs, weight.values, 64, new Float32Array(8));
+      await lookup.run(new Int32Array(0));
+      const row = new Float32Array(32);
+      await lookup.read('row', row);
+      expect(row.map((value) => value + 0)).toEqual(weight.values.slice(3 * 32, 4 * 32).map((value) => value + 0));
+    }
+    await backend.dispose();
+  });
+});
