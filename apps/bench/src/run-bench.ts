@@ -1,6 +1,7 @@
 /** Runs suites: the machine's probes, the environment, the report. Everything of the process comes as a parameter. */
 import { cpus, totalmem } from 'node:os';
 import { fileURLToPath } from 'node:url';
+import type { Backend } from '@winnow/ops';
 import { createBackend } from './harness/backends.js';
 import { describeEnvironment, startLoadMeter } from './harness/environment.js';
 import { optionsHelp, parseCommandLine, UsageError, type BenchOptions } from './harness/options.js';
@@ -75,17 +76,24 @@ async function runSuites(selected: readonly Suite[], options: BenchOptions, host
       ? { memoryBytes: 16 * 2 ** 20, opsPerRun: 4e6 }
       : { memoryBytes: Math.min(2 ** 30, totalmem() / 8), opsPerRun: 4e8 },
   );
+  const backends: Backend[] = [];
   const meter = startLoadMeter();
   const context: SuiteContext = {
     options,
     machine,
-    createBackend: (numThreads) => createBackend(backend, numThreads),
+    async createBackend(numThreads) {
+      const created = await createBackend(backend, numThreads);
+      backends.push(created);
+      return created;
+    },
     addOwnMs: meter.addOwnMs,
     say: (text) => host.progress(`${text}\n`),
   };
   try {
     for (const suite of selected) for await (const figure of suite.run(context)) report.figure(figure);
   } finally {
+    // suites dispose theirs; after a failure some are left, whose workers would keep the process alive
+    for (const left of backends) await left.dispose().catch(() => undefined);
     await machine.dispose();
   }
   const others = meter.otherCores();

@@ -36,7 +36,10 @@ const expected: Readonly<Record<string, readonly (readonly [string, string])[]>>
     ['f32 tile 4x8, 1 thread', 'f32 relaxed madd, 1 thread'],
     ['f32 tile 4x8, 2 threads', 'f32 tile 4x8, 1 thread'],
   ],
-  overhead: [['op without elements, 2 threads', 'op without elements, 1 thread']],
+  overhead: [
+    ['op without elements, 2 threads', 'op without elements, 1 thread'],
+    ['op of 1024 rows, 2 threads: beyond its share', 'the whole'],
+  ],
   gemm: [
     ['f32 64x256 T=16, 1 thread', 'f32 relaxed madd, 1 thread'],
     ['q8_0 64x256 T=16, 2 threads: scaling', 'the same, 1 thread'],

@@ -1,68 +1,100 @@
 import { ProgramBuilder, type Backend, type Program } from '@winnow/ops';
-import { milliseconds } from '../harness/figure.js';
+import { milliseconds, type Figure, type Rate } from '../harness/figure.js';
 import { asFloats, loadProgram, type LoadedProgram } from '../harness/loaded-program.js';
 import { measure, type Contender } from '../harness/measure.js';
-import { measureOptions, threadsText, type Suite } from '../harness/suite.js';
+import { measureOptions, threadsText, type Suite, type SuiteContext } from '../harness/suite.js';
 
-/** What one op costs when it has nothing, or next to nothing, to do. */
+const suite = 'overhead';
+
+/** Chains of additions. The names say how much each of them has to do. */
+interface Chain {
+  readonly name: string;
+  readonly numRecords: number;
+  /** Rows in use of the `maxRows` that the program is made for. */
+  readonly numRows: number;
+  readonly maxRows: number;
+}
+
+const rowLength = 64;
+
+function chainsOf(quick: boolean): Record<'empty' | 'tiny' | 'shared' | 'run', Chain> {
+  const numRecords = quick ? 100 : 2000;
+  return {
+    empty: { name: 'op without elements', numRecords, numRows: 0, maxRows: 1 },
+    tiny: { name: 'op of one row', numRecords, numRows: 1, maxRows: 1 },
+    shared: { name: 'op of 1024 rows', numRecords: numRecords / 10, numRows: 1024, maxRows: 1024 },
+    run: { name: 'run of one record', numRecords: 1, numRows: 1, maxRows: 1 },
+  };
+}
+
+/** What one op costs when it has little or nothing to do, what threads pay to meet, and what a run costs at all. */
 export const overhead: Suite = {
-  name: 'overhead',
-  summary: 'cost of an op with no work in a long program, and of running a program at all',
-  async *run({ options, createBackend }) {
-    const numRecords = options.quick ? 100 : 2000;
-    const [fewest = 1] = options.threads;
-    const contenders: Record<string, Contender> = {};
-    const backends: Backend[] = [];
-    for (const threads of options.threads) {
-      const backend = await createBackend(threads);
-      backends.push(backend);
-      contenders[`empty ${threads}`] = await loadAdds(backend, numRecords, 0);
-      contenders[`tiny ${threads}`] = await loadAdds(backend, numRecords, 1);
-      contenders[`run ${threads}`] = await loadAdds(backend, 1, 1);
-    }
-    const timings = await measure(contenders, measureOptions(options, 21)).finally(async () => {
-      for (const backend of backends) await backend.dispose();
-    });
-    const cases = { empty: 'op without elements', tiny: 'op of one row', run: 'run of one record' };
-    for (const [key, name] of Object.entries(cases)) {
-      for (const threads of options.threads) {
-        const records = key === 'run' ? 1 : numRecords;
-        const rate = milliseconds(timings[`${key} ${threads}`]!, records / 1000);
-        // against the other kind of op at the fewest threads, against itself at more
-        const other = threads === fewest ? (key === 'empty' ? 'tiny' : 'empty') : key;
-        const otherRecords = other === 'run' ? 1 : numRecords;
-        const base = milliseconds(timings[`${other} ${fewest}`]!, otherRecords / 1000);
-        const ratioOf = `${cases[other as keyof typeof cases]}, ${threadsText(fewest)}`;
-        const caseName = `${name}, ${threadsText(threads)}`;
-        yield { suite: 'overhead', case: caseName, ...rate, unit: 'us', ratio: rate.value / base.value, ratioOf };
+  name: suite,
+  summary: 'cost of ops with no work in a long program, of sharing an op, and of running a program at all',
+  async *run(context) {
+    const { threads: threadCounts, quick } = context.options;
+    const [fewest = 1] = threadCounts;
+    const chains = chainsOf(quick);
+    const timings = await measureChains(context, Object.entries(chains));
+    const cost = (key: keyof typeof chains, threads: number): Rate =>
+      milliseconds(timings[`${key} ${threads}`]!, chains[key].numRecords / 1000);
+    for (const key of Object.keys(chains) as (keyof typeof chains)[]) {
+      for (const threads of threadCounts) {
+        // against another kind of op at the fewest threads, against itself at more
+        const other = threads > fewest ? key : key === 'empty' ? 'tiny' : 'empty';
+        const rate = cost(key, threads);
+        const ratio = rate.value / cost(other, fewest).value;
+        const caseName = `${chains[key].name}, ${threadsText(threads)}`;
+        const ratioOf = `${chains[other].name}, ${threadsText(fewest)}`;
+        yield { suite, case: caseName, ...rate, unit: 'us', ratio, ratioOf } satisfies Figure;
+        if (key !== 'shared' || threads === fewest) continue;
+        const ideal = cost('shared', fewest);
+        const share = fewest / threads;
+        const meeting = { value: rate.value - ideal.value * share, best: rate.best - ideal.best * share };
+        yield {
+          suite,
+          case: `${caseName}: beyond its share`,
+          ...meeting,
+          unit: 'us',
+          ratio: meeting.value / rate.value,
+          ratioOf: 'the whole',
+        };
       }
     }
   },
 };
 
-const rowLength = 64;
+async function measureChains({ options, createBackend }: SuiteContext, chains: [string, Chain][]) {
+  const contenders: Record<string, Contender> = {};
+  const backends: Backend[] = [];
+  try {
+    for (const threads of options.threads) {
+      const backend = await createBackend(threads);
+      backends.push(backend);
+      for (const [key, chain] of chains) contenders[`${key} ${threads}`] = await loadChain(backend, chain);
+    }
+    return await measure(contenders, measureOptions(options, 21));
+  } finally {
+    for (const backend of backends) await backend.dispose();
+  }
+}
 
-/** A chain of additions of `[numTokens, 64]`, after a row that is there in any case, so that there is an output. */
-async function loadAdds(backend: Backend, numRecords: number, numTokens: number): Promise<LoadedProgram> {
-  const loaded = await loadProgram(
-    backend,
-    addProgram(numRecords),
-    (_, target) => void asFloats(target).fill(1 / 1024),
-    'y',
-  );
-  loaded.scalars.bind('T', numTokens);
+async function loadChain(backend: Backend, chain: Chain): Promise<LoadedProgram> {
+  const fill = (_: string, target: Uint8Array): void => void asFloats(target).fill(1 / 1024);
+  const loaded = await loadProgram(backend, chainProgram(chain), fill, 'y');
+  loaded.scalars.bind('T', chain.numRows);
   return loaded;
 }
 
-function addProgram(numRecords: number): Program {
-  const b = new ProgramBuilder({ T: 1 });
+/** The chain, and one more addition of fixed size, so that there is an output to look at. */
+function chainProgram({ numRecords, maxRows }: Chain): Program {
+  const b = new ProgramBuilder({ T: maxRows });
   const table = b.external('table', 'weights', 'f32', [1, rowLength]);
   const x = b.external('x', 'kv', 'f32', [1, rowLength]);
-  const fixed = b.activation('add', { a: x, b: x });
   const first = b.activation('embedding-lookup', { table, tokens: b.scalar('tokens', ['T']) });
   let sum = first;
   for (let i = 0; i < numRecords; i++) sum = b.activation('add', { a: sum, b: first });
   b.output('sum', sum);
-  b.output('y', fixed);
+  b.output('y', b.activation('add', { a: x, b: x }));
   return b.build();
 }
