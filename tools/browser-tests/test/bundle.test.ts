@@ -1,0 +1,34 @@
+/** What browsers may import needs nothing of Node. No browser needed here. */
+import { describe, expect, test } from 'vitest';
+import { bundlePackage, bundlePage } from './support/bundle.js';
+
+const packages = [
+  'backend-wasm',
+  'bytes',
+  'demo-model',
+  'engine',
+  'gguf',
+  'hub',
+  'models',
+  'ops',
+  'safetensors',
+  'tensor',
+  'tokenizers',
+];
+
+describe('bundles for browsers', () => {
+  test.each(packages)('@winnow/%s has no import of Node and no file for Node', async (name) => {
+    const { sources } = await bundlePackage(`@winnow/${name}`);
+    expect(sources.filter((path) => path.startsWith(`packages/${name}/src/`))).not.toEqual([]);
+    expect(sources.filter((path) => path.includes('.node.'))).toEqual([]);
+  });
+
+  test.each(['conformance', 'engine', 'formats'])('the page "%s"', async (name) => {
+    const { sources } = await bundlePage(name);
+    expect(sources.filter((path) => path.includes('.node.'))).toEqual([]);
+  });
+
+  test('an entry for Node is refused', async () => {
+    await expect(bundlePackage('@winnow/hub/node')).rejects.toThrow('Could not resolve "fs"');
+  });
+});

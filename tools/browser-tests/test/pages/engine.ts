@@ -1,0 +1,153 @@
+/** In the page: the engine from model files to tokens, beside a timer that shows whether the page is still alive. */
+import { createWasmBackend, type CreateWasmBackendOptions } from '@winnow/backend-wasm';
+import { loadModel, type GenerateOptions, type Model, type ModelLocation } from '@winnow/engine';
+import { blobFolder } from '@winnow/hub';
+import type { Backend } from '@winnow/ops';
+
+/** How the page gets at a model. */
+export type Source =
+  | { readonly kind: 'url'; readonly url: string }
+  /** Downloaded first, as if a person had picked the file. */
+  | { readonly kind: 'blob'; readonly url: string }
+  | { readonly kind: 'blobFolder'; readonly url: string; readonly names: readonly string[] };
+
+export interface LoadInput {
+  readonly source: Source;
+  /** Options of the WebAssembly backend; without them the engine makes its reference backend. */
+  readonly wasm: CreateWasmBackendOptions | undefined;
+}
+
+export interface ModelFacts {
+  readonly backend: string;
+  readonly numThreads: number | undefined;
+  readonly fallbacks: readonly string[];
+}
+
+export interface Generated {
+  readonly tokens: readonly number[];
+  readonly text: string;
+}
+
+/** How often the page got a turn. */
+export interface Turns {
+  /** Of a timer of 1 ms. */
+  numTicks: number;
+  /** Of `requestAnimationFrame`. */
+  numFrames: number;
+}
+
+interface Window {
+  requestAnimationFrame(callback: () => void): number;
+  cancelAnimationFrame(handle: number): void;
+}
+
+let model: Model | undefined;
+let backend: Backend | undefined;
+
+function loaded(): Model {
+  if (model === undefined) throw new Error('no model is loaded');
+  return model;
+}
+
+async function fetchBlob(url: string | URL): Promise<Blob> {
+  const response = await fetch(url);
+  if (!response.ok) throw new Error(`${String(url)}: ${response.status}`);
+  return response.blob();
+}
+
+async function locate(source: Source): Promise<ModelLocation> {
+  if (source.kind === 'url') return source.url;
+  if (source.kind === 'blob') return fetchBlob(source.url);
+  const { url, names } = source;
+  const entries = names.map(async (name) => [name, await fetchBlob(new URL(name, url))] as const);
+  return blobFolder(new Map(await Promise.all(entries)));
+}
+
+function countTurns(): { readonly turns: Turns; stop(): void } {
+  const window = globalThis as unknown as Window;
+  const turns: Turns = { numTicks: 0, numFrames: 0 };
+  const timer = setInterval(() => turns.numTicks++, 1);
+  let frame = window.requestAnimationFrame(function next() {
+    turns.numFrames++;
+    frame = window.requestAnimationFrame(next);
+  });
+  return {
+    turns,
+    stop() {
+      clearInterval(timer);
+      window.cancelAnimationFrame(frame);
+    },
+  };
+}
+
+/** Greedy, past end tokens. */
+async function generateGreedy(prompt: number[], options: GenerateOptions): Promise<Generated> {
+  const generation = loaded().generate(prompt, { temperature: 0, ignoreEos: true, ...options });
+  const tokens: number[] = [];
+  for await (const { tokenId } of generation) tokens.push(tokenId);
+  return { tokens, text: loaded().tokenizer.decode(tokens) };
+}
+
+const api = {
+  async load({ source, wasm }: LoadInput): Promise<ModelFacts> {
+    const wasmBackend = wasm === undefined ? undefined : await createWasmBackend(wasm);
+    backend = wasmBackend;
+    model = await loadModel(await locate(source), wasmBackend === undefined ? {} : { backend: wasmBackend });
+    return {
+      backend: model.backend,
+      numThreads: wasmBackend?.numThreads,
+      fallbacks: model.fallbacks.map(({ op, reason }) => `${op}: ${reason}`),
+    };
+  },
+
+  async tokenize(text: string): Promise<number[]> {
+    return [...loaded().tokenizer.encode(text, { addSpecialTokens: false })];
+  },
+
+  async encodePrompt(text: string): Promise<number[]> {
+    return [...loaded().encodePrompt(text)];
+  },
+
+  async generate({ prompt, maxTokens }: { prompt: number[]; maxTokens: number }): Promise<Generated> {
+    return generateGreedy(prompt, { maxTokens });
+  },
+
+  /** Computes long prompts until the timer ticked `wantedTicks` times meanwhile, but no more than `maxPrompts`. */
+  async longPrompts(input: { prompt: number[]; wantedTicks: number; maxPrompts: number }): Promise<Turns> {
+    const { turns, stop } = countTurns();
+    try {
+      for (let index = 0; index < input.maxPrompts && turns.numTicks < input.wantedTicks; index++) {
+        await generateGreedy(input.prompt, { maxTokens: 1 });
+      }
+      return { ...turns };
+    } finally {
+      stop();
+    }
+  },
+
+  /** Ends an endless row of generations from a timer, as a button would. Gives the error's name. */
+  async interrupt(prompt: number[]): Promise<string> {
+    const controller = new AbortController();
+    const timer = setTimeout(() => controller.abort(), 5);
+    try {
+      for (let index = 0; index < 100; index++)
+        await generateGreedy(prompt, { signal: controller.signal, maxTokens: 8 });
+      return 'never interrupted';
+    } catch (error) {
+      return error instanceof Error ? error.name : String(error);
+    } finally {
+      clearTimeout(timer);
+    }
+  },
+
+  async dispose(_input: null): Promise<void> {
+    await model?.dispose();
+    await backend?.dispose();
+    model = undefined;
+    backend = undefined;
+  },
+};
+
+export type EnginePage = typeof api;
+
+Object.assign(globalThis, { api });
