@@ -1,5 +1,6 @@
 /** Flags to options of the engine. */
 import type { GenerateOptions, LoadOptions, SamplingOptions } from '@winnow/engine';
+import { createReferenceBackend } from '@winnow/ops';
 import type { GenerationFlags, LoadFlags } from './options.js';
 import { unescapeText } from './parse-values.js';
 
@@ -8,8 +9,11 @@ export function defined<T extends object>(fields: { [K in keyof T]?: T[K] | unde
   return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as Partial<T>;
 }
 
+/** `--backend reference` computes by the plain definitions of the ops; the default is the engine's. */
 export function loadOptionsOf(flags: LoadFlags): LoadOptions {
   return defined<LoadOptions>({
+    backend: flags.backend === 'reference' ? createReferenceBackend() : undefined,
+    numThreads: flags.threads,
     contextSize: flags.ctxSize === 0 ? undefined : flags.ctxSize,
     batchSize: flags.batchSize,
     kvDType: flags.kvDtype,

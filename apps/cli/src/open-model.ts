@@ -44,8 +44,8 @@ export async function openModel(model: string | undefined, flags: LoadFlags, con
       signal,
       onProgress: ({ loadedBytes, totalBytes }) => progress.show('load', loadedBytes, totalBytes, 'bytes'),
     } satisfies LoadOptions);
-    if (flags.threads !== undefined && flags.threads > 1) {
-      warn(`--threads ${flags.threads} has no effect: the ${loaded.backend} backend computes with one thread`);
+    if (flags.backend === 'reference' && flags.threads !== undefined && flags.threads > 1) {
+      warn(`--threads ${flags.threads} has no effect: the reference backend computes with one thread`);
     }
     for (const { op, reason, numRecords } of loaded.fallbacks) {
       warn(`${numRecords} × ${op} fell back to the reference: ${reason}`);

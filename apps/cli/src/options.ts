@@ -16,6 +16,7 @@ export interface CommonFlags {
 export interface LoadFlags extends CommonFlags {
   readonly ctxSize?: number;
   readonly threads?: number;
+  readonly backend?: 'wasm' | 'reference';
   readonly batchSize?: number;
   readonly kvDtype?: DType;
   readonly memory?: number;
@@ -122,9 +123,14 @@ export function addPlanOptions(command: Command): Command {
 }
 
 export function addLoadOptions(command: Command): Command {
-  return addPlanOptions(command).addOption(
-    numberOption('-t, --threads <n>', 'threads; the reference backend always uses one', numberRules.count),
-  );
+  return addPlanOptions(command)
+    .addOption(numberOption('-t, --threads <n>', 'threads; default: all of the machine', numberRules.count))
+    .addOption(
+      choiceOption('--backend <name>', 'what computes; default wasm, which has SIMD and threads', [
+        'wasm',
+        'reference',
+      ]),
+    );
 }
 
 export function addGenerationOptions(command: Command, nPredict: number, nPredictText: string): Command {

@@ -44,7 +44,7 @@ describe('winnow run', () => {
       cachedTokens: 0,
       droppedTokens: 0,
       finishReason: 'length',
-      backend: 'reference',
+      backend: 'wasm',
       fallbacks: [],
       contextSize: 2048,
     });

@@ -139,10 +139,10 @@ describe('winnow run', () => {
 
   test('warnings and summary: for people, and not with --quiet', async () => {
     const { api } = createFakeEngine({ result: { droppedTokens: 7, finishReason: 'context' } });
-    const argv = ['run', '-p', 'Hi', '-t', '4', '--overflow', 'truncate-start'];
+    const argv = ['run', '-p', 'Hi', '-t', '4', '--backend', 'reference', '--overflow', 'truncate-start'];
     const piped = await runCli(api, argv);
     expect(piped.stderr.trimEnd().split('\n')).toEqual([
-      'winnow: --threads 4 has no effect: the fake-backend backend computes with one thread',
+      'winnow: --threads 4 has no effect: the reference backend computes with one thread',
       'winnow: the prompt was too long: 7 of its tokens were dropped (--overflow truncate-start)',
       'winnow: the context of 64 tokens is full',
     ]);

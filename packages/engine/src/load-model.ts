@@ -1,6 +1,7 @@
 /** Loads an open model into a backend. */
+import { createWasmBackend } from '@winnow/backend-wasm';
 import { describeModel } from '@winnow/models';
-import { createReferenceBackend, type Backend, type Executable } from '@winnow/ops';
+import type { Backend, Executable } from '@winnow/ops';
 import { ReleasedError } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
 import { createBlockPool } from './block-pool.js';
@@ -17,10 +18,11 @@ import type { HostOptions, LoadOptions, Model } from './types.js';
 
 /** Takes over `opened`: it is closed when the model is loaded, or when loading fails. */
 export async function loadOpenedModel(opened: OpenedModel, options: LoadOptions): Promise<Model> {
-  const ownBackend = options.backend === undefined ? createReferenceBackend() : undefined;
-  const backend = options.backend ?? (ownBackend as Backend);
+  let ownBackend: Backend | undefined;
   try {
-    return await load(opened, options, backend, ownBackend);
+    if (options.backend !== undefined) return await load(opened, options, options.backend, undefined);
+    ownBackend = await createWasmBackend(options.numThreads === undefined ? {} : { numThreads: options.numThreads });
+    return await load(opened, options, ownBackend, ownBackend);
   } catch (error) {
     await ownBackend?.dispose();
     throw error;

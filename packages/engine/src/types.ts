@@ -37,8 +37,10 @@ export interface OpenOptions {
 }
 
 export interface LoadOptions extends OpenOptions, HostOptions {
-  /** Where the model runs. Default: a reference backend of its own, disposed together with the model. */
+  /** Where the model runs. Default: a WebAssembly backend of its own, disposed together with the model. */
   readonly backend?: Backend;
+  /** Threads of the default backend. Default: as many as the machine runs at a time. */
+  readonly numThreads?: number;
   /** Tokens of context that all sessions share. Default: what the model was trained for, at most 4096. */
   readonly contextSize?: number;
   /** Sessions that may be open at the same time. Default 8. */

@@ -1,7 +1,7 @@
 /** Tiny models of random weights against log-probabilities of an independent float64 pass, and greedy ids of llama.cpp. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { loadModel, type Model } from '../src/index.node.js';
-import { archPath, decodeFloats, maxDifference, readJson } from './golden-files.js';
+import { archPath, decodeFloats, goldenBackends, maxDifference, readJson } from './golden-files.js';
 
 const architectures = ['llama', 'llama-linear', 'llama-yarn', 'llama3-ropefreqs', 'mistral'];
 
@@ -20,47 +20,50 @@ interface Exact {
 /** The limit that the goldens' documentation derives for an f32 engine. */
 const limit = 5e-4;
 
-for (const name of architectures) {
-  for (const file of ['model.gguf', 'hf/']) {
+for (const [backendName, createBackend] of Object.entries(goldenBackends)) {
+  for (const [name, file] of architectures.flatMap((name) => [[name, 'model.gguf'] as const, [name, 'hf/'] as const])) {
     const path = archPath(name, file.replace('/', ''));
     const goldenPath = archPath(name, 'golden.json');
     const exactPath = archPath(name, 'exact.json');
     const isMissing = path === undefined || goldenPath === undefined || exactPath === undefined;
-    describe.skipIf(isMissing)(`${name}/${file}${isMissing ? ' (needs ../shared/data/goldens)' : ''}`, () => {
-      const golden = isMissing ? undefined : readJson<Golden>(goldenPath);
-      const exact = isMissing ? undefined : readJson<Exact>(exactPath);
-      let model: Model;
-      beforeAll(async () => {
-        model = await loadModel(path as string, { contextSize: 256 });
-      });
-      afterAll(() => model?.dispose());
+    describe.skipIf(isMissing)(
+      `${name}/${file} on the ${backendName}${isMissing ? ' (needs ../shared/data/goldens)' : ''}`,
+      () => {
+        const golden = isMissing ? undefined : readJson<Golden>(goldenPath);
+        const exact = isMissing ? undefined : readJson<Exact>(exactPath);
+        let model: Model;
+        beforeAll(async () => {
+          model = await loadModel(path as string, { contextSize: 256, ...createBackend() });
+        });
+        afterAll(() => model?.dispose());
 
-      for (const batchSize of [1, 7, 64]) {
-        test(`log-probabilities within ${limit}, prompt in steps of ${batchSize}`, async () => {
-          for (const [index, { tokens, positions }] of (golden as Golden).prompts.entries()) {
-            const actual = await model.logprobs(tokens, { positions, batchSize });
-            for (const [at, logprobs] of actual.entries()) {
-              const expected = decodeFloats((exact as Exact).logprobs[index]?.[at] as string);
-              expect(maxDifference(logprobs, expected)).toBeLessThan(limit);
+        for (const batchSize of [1, 7, 64]) {
+          test(`log-probabilities within ${limit}, prompt in steps of ${batchSize}`, async () => {
+            for (const [index, { tokens, positions }] of (golden as Golden).prompts.entries()) {
+              const actual = await model.logprobs(tokens, { positions, batchSize });
+              for (const [at, logprobs] of actual.entries()) {
+                const expected = decodeFloats((exact as Exact).logprobs[index]?.[at] as string);
+                expect(maxDifference(logprobs, expected)).toBeLessThan(limit);
+              }
             }
+          });
+        }
+
+        test('greedy ids', async () => {
+          for (const { tokens, greedy } of (golden as Golden).prompts) {
+            const options = { temperature: 0, maxTokens: greedy.length, ignoreEos: true };
+            const { tokens: actual } = await model.generate(tokens, options).result();
+            expect(actual).toEqual(greedy);
           }
         });
-      }
 
-      test('greedy ids', async () => {
-        for (const { tokens, greedy } of (golden as Golden).prompts) {
-          const options = { temperature: 0, maxTokens: greedy.length, ignoreEos: true };
-          const { tokens: actual } = await model.generate(tokens, options).result();
-          expect(actual).toEqual(greedy);
-        }
-      });
-
-      // the hf folders of the goldens hold no tokenizer
-      test.skipIf(file === 'hf/')('tokenized texts', () => {
-        for (const { text, tokens } of (golden as Golden).tokenize) {
-          expect([...model.tokenizer.encode(text, { addSpecialTokens: false })]).toEqual(tokens);
-        }
-      });
-    });
+        // the hf folders of the goldens hold no tokenizer
+        test.skipIf(file === 'hf/')('tokenized texts', () => {
+          for (const { text, tokens } of (golden as Golden).tokenize) {
+            expect([...model.tokenizer.encode(text, { addSpecialTokens: false })]).toEqual(tokens);
+          }
+        });
+      },
+    );
   }
 }

@@ -2,6 +2,7 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { createReferenceBackend, type Backend } from '@winnow/ops';
 import { sharedDataPath } from '@winnow/test-utils';
 
 const committed = fileURLToPath(new URL('fixtures/', import.meta.url));
@@ -32,3 +33,9 @@ export function maxDifference(actual: Float32Array, expected: Float32Array): num
   }
   return max;
 }
+
+/** The backends that goldens run on: the engine's default, and the reference. */
+export const goldenBackends: Readonly<Record<string, () => { readonly backend?: Backend }>> = {
+  'default backend': () => ({}),
+  'reference backend': () => ({ backend: createReferenceBackend() }),
+};

@@ -89,3 +89,13 @@ test('invariant', () => {
   expect(() => invariant(true, 'fine')).not.toThrow();
   expect(() => invariant(0, 'broken')).toThrow('Winnow internal error: broken');
 });
+
+test('isInstance of a family tells it from the others and knows errors of another copy of the package', () => {
+  const error = new FormatError({ source: 'm', field: 'f', message: 'x' });
+  expect(FormatError.isInstance(error)).toBe(true);
+  expect(ShapeError.isInstance(error)).toBe(false); // of another family
+  expect(WinnowError.isInstance(error)).toBe(true);
+  expect(FormatError.isInstance(new Error('x'))).toBe(false);
+  const foreign = Object.defineProperty(new Error('x'), Symbol.for('winnow.error'), { value: true });
+  expect(FormatError.isInstance(Object.assign(foreign, { code: 'format' }))).toBe(true);
+});

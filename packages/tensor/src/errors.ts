@@ -36,6 +36,11 @@ export class WinnowError extends Error {
   }
 }
 
+/** True for errors of one family, of any copy of this package. */
+function isOfFamily(value: unknown, code: WinnowErrorCode): boolean {
+  return WinnowError.isInstance(value) && value.code === code;
+}
+
 /** A shape or an element count does not fit: `"<op>: <rule>, expected <X>, got <Y>"`. */
 export class ShapeError extends WinnowError {
   readonly op: string;
@@ -47,6 +52,10 @@ export class ShapeError extends WinnowError {
     this.op = fields.op;
     this.expected = fields.expected;
     this.actual = fields.actual;
+  }
+
+  static override isInstance(value: unknown): value is ShapeError {
+    return isOfFamily(value, 'shape');
   }
 }
 
@@ -62,6 +71,10 @@ export class DTypeError extends WinnowError {
     this.expected = fields.expected;
     this.actual = fields.actual;
   }
+
+  static override isInstance(value: unknown): value is DTypeError {
+    return isOfFamily(value, 'dtype');
+  }
 }
 
 /** A backend has no kernel for an op and falling back was not allowed. */
@@ -75,6 +88,10 @@ export class UnsupportedOpError extends WinnowError {
     this.op = fields.op;
     this.backend = fields.backend;
     this.reason = fields.reason;
+  }
+
+  static override isInstance(value: unknown): value is UnsupportedOpError {
+    return isOfFamily(value, 'unsupported-op');
   }
 }
 
@@ -96,6 +113,10 @@ export class CapacityError extends WinnowError {
     this.available = fields.available;
     this.unit = fields.unit;
   }
+
+  static override isInstance(value: unknown): value is CapacityError {
+    return isOfFamily(value, 'capacity');
+  }
 }
 
 /** A file or message does not follow its format. `byteOffset` is where the offending field starts, if known. */
@@ -114,6 +135,10 @@ export class FormatError extends WinnowError {
     this.byteOffset = fields.byteOffset;
     this.field = fields.field;
   }
+
+  static override isInstance(value: unknown): value is FormatError {
+    return isOfFamily(value, 'format');
+  }
 }
 
 /** A handle was used after it was released or its owner was disposed. */
@@ -123,6 +148,10 @@ export class ReleasedError extends WinnowError {
   constructor(resource: string) {
     super('released', `${resource}: used after it was released`);
     this.resource = resource;
+  }
+
+  static override isInstance(value: unknown): value is ReleasedError {
+    return isOfFamily(value, 'released');
   }
 }
 
@@ -135,6 +164,10 @@ export class BackendError extends WinnowError {
     super('backend', `${fields.backend}: ${fields.message}`, options);
     this.backend = fields.backend;
     this.nativeCode = fields.nativeCode;
+  }
+
+  static override isInstance(value: unknown): value is BackendError {
+    return isOfFamily(value, 'backend');
   }
 }
 
@@ -151,6 +184,10 @@ export class ArgumentError extends WinnowError {
     this.expected = fields.expected;
     this.actual = fields.actual;
   }
+
+  static override isInstance(value: unknown): value is ArgumentError {
+    return isOfFamily(value, 'argument');
+  }
 }
 
 /** Reading or writing failed outside of Winnow: a short read, a refused connection, a full disk. */
@@ -163,6 +200,10 @@ export class IoError extends WinnowError {
     super('io', `${fields.source}${at}: ${fields.message}`, options);
     this.source = fields.source;
     this.byteOffset = fields.byteOffset;
+  }
+
+  static override isInstance(value: unknown): value is IoError {
+    return isOfFamily(value, 'io');
   }
 }
 
