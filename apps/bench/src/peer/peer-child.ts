@@ -22,25 +22,28 @@ interface LlamaModule {
   }>;
 }
 
-let sequence: Sequence | undefined;
-let cached: readonly number[] = [];
+const slots: Sequence[] = [];
 
-async function load(
-  modulePath: string,
-  { modelPath, contextSize, threads, flashAttention }: PeerSettings,
-): Promise<void> {
+async function load(modulePath: string, settings: PeerSettings): Promise<void> {
+  const { modelPath, contextSizes, threads, flashAttention } = settings;
   const { getLlama } = (await import(pathToFileURL(modulePath).href)) as LlamaModule;
   const options = { gpu: false, build: 'never', skipDownload: true, logLevel: 'error', maxThreads: threads };
   const llama = await getLlama(options);
   const model = await llama.loadModel({ modelPath });
-  const context = await model.createContext({
-    contextSize,
-    sequences: 1,
-    batchSize: Math.min(512, contextSize),
-    threads: { ideal: threads, min: threads },
-    flashAttention,
-  });
-  sequence = context.getSequence();
+  for (const contextSize of contextSizes) {
+    const batchSize = Math.min(512, contextSize);
+    const context = await model.createContext({
+      ...{ contextSize, batchSize, sequences: 1, flashAttention },
+      threads: { ideal: threads, min: threads },
+    });
+    slots.push(context.getSequence());
+  }
+}
+
+function slot(index: number): Sequence {
+  const found = slots[index];
+  if (found === undefined) throw new Error(`no slot ${index} is loaded`);
+  return found;
 }
 
 async function generate(from: Sequence, tokens: readonly number[], count: number): Promise<number[]> {
@@ -57,16 +60,14 @@ async function answer(request: PeerRequest): Promise<PeerResult> {
     await load(request.modulePath, request.settings);
     return { timeMs: 0, tokens: [] };
   }
-  if (sequence === undefined) throw new Error('no model is loaded');
   if (request.kind === 'context') {
-    const { tokens } = request;
-    const isLonger = cached.every((token, index) => token === tokens[index]);
-    if (!isLonger) await sequence.clearHistory();
-    await sequence.evaluateWithoutGeneratingNewTokens([...tokens.slice(isLonger ? cached.length : 0)]);
-    cached = tokens;
+    const sequence = slot(request.slot);
+    await sequence.clearHistory();
+    await sequence.evaluateWithoutGeneratingNewTokens([...request.tokens]);
     return { timeMs: 0, tokens: [] };
   }
   if (request.kind === 'decode') {
+    const sequence = slot(request.slot);
     const begin = sequence.nextTokenIndex;
     const startMs = performance.now();
     const tokens = await generate(sequence, [request.token], request.count);
@@ -74,8 +75,8 @@ async function answer(request: PeerRequest): Promise<PeerResult> {
     await sequence.eraseContextTokenRanges([{ start: begin, end: sequence.nextTokenIndex }]);
     return { timeMs, tokens };
   }
+  const sequence = slot(0);
   await sequence.clearHistory();
-  cached = [];
   if (request.kind === 'prefill') {
     const startMs = performance.now();
     const tokens = await generate(sequence, request.tokens, 1);

@@ -2,18 +2,19 @@
 
 export type PeerRequest =
   | { readonly kind: 'load'; readonly modulePath: string; readonly settings: PeerSettings }
-  /** Brings the cache to exactly these tokens; what it shares with the tokens it holds is kept. */
-  | { readonly kind: 'context'; readonly tokens: readonly number[] }
-  /** Empties the cache, then computes these tokens and the one after them. */
+  /** Brings the cache of a slot to exactly these tokens. */
+  | { readonly kind: 'context'; readonly slot: number; readonly tokens: readonly number[] }
+  /** Empties the cache of slot 0, then computes these tokens and the one after them. */
   | { readonly kind: 'prefill'; readonly tokens: readonly number[] }
-  /** Greedy tokens after `token`; the cache is as before afterwards. */
-  | { readonly kind: 'decode'; readonly token: number; readonly count: number }
-  /** Log-probabilities after the last token, with an empty cache before and afterwards. */
+  /** Greedy tokens after `token`; the cache of the slot is as before afterwards. */
+  | { readonly kind: 'decode'; readonly slot: number; readonly token: number; readonly count: number }
+  /** Log-probabilities after the last token; the cache of slot 0 is empty before and afterwards. */
   | { readonly kind: 'logprobs'; readonly tokens: readonly number[] };
 
 export interface PeerSettings {
   readonly modelPath: string;
-  readonly contextSize: number;
+  /** Tokens that each slot has room for: contexts of their own. */
+  readonly contextSizes: readonly number[];
   readonly threads: number;
   readonly flashAttention: boolean;
 }

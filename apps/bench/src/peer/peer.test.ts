@@ -61,7 +61,7 @@ beforeAll(() => {
 });
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-const settings: PeerSettings = { modelPath: 'model.gguf', contextSize: 64, threads: 1, flashAttention: false };
+const settings: PeerSettings = { modelPath: 'model.gguf', contextSizes: [64, 64], threads: 1, flashAttention: false };
 
 async function withPeer(use: (peer: Peer) => Promise<void>): Promise<void> {
   const peer = await startPeer(modulePath, settings);
@@ -75,37 +75,37 @@ async function withPeer(use: (peer: Peer) => Promise<void>): Promise<void> {
 describe('a peer in its own process', () => {
   test('decodes from the context, again and again with the same result', () =>
     withPeer(async (peer) => {
-      await peer.setContext([1, 2]);
+      await peer.setContext(0, [1, 2]);
       for (let round = 0; round < 2; round++) {
-        const { tokens, timeMs } = await peer.decode(3, 3);
+        const { tokens, timeMs } = await peer.decode(0, 3, 3);
         expect(tokens).toEqual([6, 12, 24]); // 1 + 2 + 3, then each time twice as much
         expect(timeMs).toBeGreaterThanOrEqual(0);
       }
       expect(peer.cpuMs).toBeGreaterThan(0);
     }));
 
-  test('a longer context is added to, another one replaces it', () =>
+  test('slots have contexts of their own, and a new context replaces the old one', () =>
     withPeer(async (peer) => {
-      await peer.setContext([1]);
-      await peer.setContext([1, 10]);
-      expect((await peer.decode(20, 1)).tokens).toEqual([31]);
-      await peer.setContext([2, 3]);
-      expect((await peer.decode(4, 1)).tokens).toEqual([9]);
-      await peer.setContext([2]); // shorter
-      expect((await peer.decode(4, 1)).tokens).toEqual([6]);
+      await peer.setContext(0, [1, 10]);
+      await peer.setContext(1, [2, 3]);
+      expect((await peer.decode(0, 20, 1)).tokens).toEqual([31]);
+      expect((await peer.decode(1, 4, 1)).tokens).toEqual([9]);
+      await peer.setContext(0, [1]);
+      expect((await peer.decode(0, 20, 1)).tokens).toEqual([21]);
+      await expect(peer.decode(2, 1, 1)).rejects.toThrow('no slot 2');
     }));
 
   test('prefill and log-probabilities start from nothing', () =>
     withPeer(async (peer) => {
-      await peer.setContext([50]);
+      await peer.setContext(0, [50]);
       expect((await peer.prefill([1, 2, 3])).tokens).toEqual([6]);
       const logprobs = await peer.logprobs([3, 4]);
       expect(logprobs).toHaveLength(100);
       const sum = logprobs.reduce((total, logprob) => total + Math.exp(logprob), 0);
       expect(Math.abs(sum - 1)).toBeLessThan(1e-5); // 100 numbers rounded to float32
       expect(logprobs.indexOf(Math.max(...logprobs))).toBe(7);
-      await peer.setContext([5]);
-      expect((await peer.decode(6, 1)).tokens).toEqual([11]);
+      await peer.setContext(0, [5]);
+      expect((await peer.decode(0, 6, 1)).tokens).toEqual([11]);
     }));
 
   test('an error of the peer is an error here, and it goes on', () =>

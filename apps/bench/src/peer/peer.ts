@@ -8,12 +8,12 @@ export interface Peer {
   readonly name: string;
   /** Processor time of its process so far. */
   readonly cpuMs: number;
-  /** Brings the cache to these tokens, keeping a prefix that it has already. */
-  setContext(tokens: readonly number[]): Promise<void>;
+  /** Brings the cache of a slot to these tokens. */
+  setContext(slot: number, tokens: readonly number[]): Promise<void>;
   /** Computes the tokens from nothing, and the one after them. */
   prefill(tokens: readonly number[]): Promise<{ timeMs: number; tokens: readonly number[] }>;
-  /** Greedy tokens after `token`, which follows the context. */
-  decode(token: number, count: number): Promise<{ timeMs: number; tokens: readonly number[] }>;
+  /** Greedy tokens after `token`, which follows the context of the slot. */
+  decode(slot: number, token: number, count: number): Promise<{ timeMs: number; tokens: readonly number[] }>;
   /** Log-probabilities of the token after these, by token id. */
   logprobs(tokens: readonly number[]): Promise<Float32Array>;
   dispose(): Promise<void>;
@@ -63,11 +63,11 @@ export async function startPeer(modulePath: string, settings: PeerSettings): Pro
     get cpuMs() {
       return cpuMs;
     },
-    async setContext(tokens) {
-      await ask({ kind: 'context', tokens });
+    async setContext(slot, tokens) {
+      await ask({ kind: 'context', slot, tokens });
     },
     prefill: (tokens) => ask({ kind: 'prefill', tokens }),
-    decode: (token, count) => ask({ kind: 'decode', token, count }),
+    decode: (slot, token, count) => ask({ kind: 'decode', slot, token, count }),
     async logprobs(tokens) {
       const { logprobs } = await ask({ kind: 'logprobs', tokens });
       return logprobs as Float32Array;

@@ -21,7 +21,7 @@ async function* compareModel(
 ): AsyncIterable<Figure> {
   const lengths = context.options.tokens ?? [1, 8, 32];
   const count = context.options.quick ? 4 : 16;
-  const loaded = await loadContenders(context, modelCase, Math.max(...lengths) + count);
+  const loaded = await loadContenders(context, modelCase, [Math.max(...lengths) + count]);
   try {
     for (const length of lengths) yield* comparePrompt(loaded, loaded.tokens(length), count);
   } finally {
@@ -57,8 +57,8 @@ async function* comparePrompt(
   yield { suite, case: `${caseName}: max difference`, value: max, best: max, unit, ratio: max / deviation, ratioOf };
 
   const ownTokens = (await greedy(session, prompt, count)).tokens;
-  await peer.setContext(prompt.slice(0, -1));
-  const otherTokens = (await peer.decode(prompt.at(-1)!, count)).tokens;
+  await peer.setContext(0, prompt.slice(0, -1));
+  const otherTokens = (await peer.decode(0, prompt.at(-1)!, count)).tokens;
   let same = 0;
   while (same < count && ownTokens[same] === otherTokens[same]) same++;
   const tokens = { value: same, best: same, unit: 'tokens', ratio: same / count, ratioOf: `${count} greedy tokens` };

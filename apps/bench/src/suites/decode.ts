@@ -7,7 +7,7 @@ import { decodeBytes } from './model-cost.js';
 
 const suite = 'decode';
 
-/** Tokens after a context of given length, one by one. */
+/** Tokens after contexts of given lengths, one by one. All lengths are measured in turns, each with a cache of its own. */
 export const decode: Suite = {
   name: suite,
   summary: 'generation with whole models at several context lengths: tokens per second',
@@ -16,76 +16,81 @@ export const decode: Suite = {
   },
 };
 
+type Timings = Readonly<Record<string, Timing>>;
+
 async function* measureModel(
   context: SuiteContext,
   modelCase: Parameters<typeof loadContenders>[1],
 ): AsyncIterable<Figure> {
-  const { options, machine, say } = context;
+  const { options, machine } = context;
   const lengths = (options.contexts ?? (options.quick ? [16, 64] : [128, 2048])).toSorted((a, b) => a - b);
   const count = options.quick ? 4 : 16;
-  const loaded = await loadContenders(context, modelCase, Math.max(...lengths) + count);
-  const { model, session, peer, threads } = loaded;
-  const embeddingBytes = sizeOf(modelCase.dtype, model.config.vocabSize * model.config.hiddenDim);
-  let shortest: Record<string, Timing> | undefined;
+  const sizes = lengths.map((length) => length + count);
+  const loaded = await loadContenders(context, modelCase, sizes);
+  const { peer, model, threads } = loaded;
   try {
+    const contenders = await contendersOf(context, loaded, lengths, count);
+    const memory = await machine.probe('memory read', threads);
+    const timings = await measure({ ...contenders, memory }, { ...measureOptions(options, 7), warmups: 1 });
+    const embeddingBytes = sizeOf(modelCase.dtype, model.config.vocabSize * model.config.hiddenDim);
+    const peak = gigaPerSecond(memory.amount, timings['memory']!).value;
     for (const length of lengths) {
-      const prompt = loaded.tokens(length);
-      say(`${loaded.name}: context of ${length} tokens`);
-      await greedy(session, prompt, 1);
-      await peer?.setContext(prompt.slice(0, -1));
-      const memory = await machine.probe('memory read', threads);
-      const contenders: Record<string, Contender> = {
-        // the last token of the prompt is computed anew each time: `count` steps in all
-        winnow: { run: async () => (await greedy(session, prompt, count)).timeMs },
-        memory,
-      };
-      if (peer !== undefined) {
-        contenders['peer'] = { run: async () => (await peer.decode(prompt.at(-1)!, count)).timeMs };
-      }
-      const timings = await measure(contenders, { ...measureOptions(options, 7), warmups: 1 });
-      const own = timings['winnow']!;
-      const bytes = decodeBytes(model, embeddingBytes, length) * count;
-      const read = gigaPerSecond(bytes, own);
-      const peak = gigaPerSecond(memory.amount, timings['memory']!).value;
+      const own = timings[`winnow ${length}`]!;
+      const speed = perSecond(count, own);
+      const read = gigaPerSecond(decodeBytes(model, embeddingBytes, length) * count, own).value;
       const caseName = `${loaded.name} @${length}`;
       const ratioOf = `memory read, ${threadsText(threads)}`;
-      const speed = perSecond(count, own);
-      yield { suite, case: caseName, ...speed, unit: 'tokens/s', ratio: read.value / peak, ratioOf };
-      if (peer !== undefined) {
-        const other = perSecond(count, timings['peer']!);
-        const ratio = speed.value / other.value;
-        yield { suite, case: caseName, ...speed, unit: 'tokens/s', ratio, ratioOf: peer.name };
-        const otherName = `${caseName}: ${peer.name}`;
-        yield { suite, case: otherName, ...other, unit: 'tokens/s', ratio: 1 / ratio, ratioOf: 'winnow' };
-      }
-      if (shortest === undefined) shortest = timings;
-      else yield* contextCost(loaded, lengths[0]!, length, count, shortest, timings);
+      yield { suite, case: caseName, ...speed, unit: 'tokens/s', ratio: read / peak, ratioOf };
+      if (peer === undefined) continue;
+      const other = perSecond(count, timings[`peer ${length}`]!);
+      const ratio = speed.value / other.value;
+      yield { suite, case: caseName, ...speed, unit: 'tokens/s', ratio, ratioOf: peer.name };
+      const otherName = `${caseName}: ${peer.name}`;
+      yield { suite, case: otherName, ...other, unit: 'tokens/s', ratio: 1 / ratio, ratioOf: 'winnow' };
     }
+    yield* contextCosts(loaded, lengths, count, timings);
   } finally {
     await loaded.dispose();
   }
 }
 
-/** What the longer context costs per token: attention, as everything else is the same. */
-function* contextCost(
-  { name, peer }: LoadedContenders,
-  from: number,
-  to: number,
+/** Fills the caches; each contender then decodes `count` tokens after its context, which stays as it is. */
+async function contendersOf(
+  { say }: SuiteContext,
+  { name, peer, sessions, tokens }: LoadedContenders,
+  lengths: readonly number[],
   count: number,
-  short: Record<string, Timing>,
-  long: Record<string, Timing>,
+): Promise<Record<string, Contender>> {
+  const contenders: Record<string, Contender> = {};
+  for (const [slot, length] of lengths.entries()) {
+    say(`${name}: context of ${length} tokens`);
+    const prompt = tokens(length);
+    const session = sessions[slot]!;
+    await greedy(session, prompt, 1);
+    // the last token of the prompt is computed anew each time: `count` steps in all
+    contenders[`winnow ${length}`] = { run: async () => (await greedy(session, prompt, count)).timeMs };
+    if (peer === undefined) continue;
+    await peer.setContext(slot, prompt.slice(0, -1));
+    contenders[`peer ${length}`] = { run: async () => (await peer.decode(slot, prompt.at(-1)!, count)).timeMs };
+  }
+  return contenders;
+}
+
+/** What a longer context costs per token: attention, as everything else is the same. */
+function* contextCosts(
+  { name, peer }: LoadedContenders,
+  [from = 0, ...longer]: readonly number[],
+  count: number,
+  timings: Timings,
 ): Generator<Figure> {
-  const cost = (contender: string, field: 'medianMs' | 'minMs'): number =>
-    (long[contender]![field] - short[contender]![field]) / count;
-  const value = cost('winnow', 'medianMs');
-  const figure = {
-    suite,
-    case: `${name} @${to}: beyond @${from}`,
-    value,
-    best: cost('winnow', 'minMs'),
-    unit: 'ms/token',
-  };
-  const whole = long['winnow']!.medianMs / count;
-  yield { ...figure, ratio: value / whole, ratioOf: `the whole time per token @${to}` };
-  if (peer !== undefined) yield { ...figure, ratio: value / cost('peer', 'medianMs'), ratioOf: peer.name };
+  for (const to of longer) {
+    const cost = (contender: string, field: 'medianMs' | 'minMs'): number =>
+      (timings[`${contender} ${to}`]![field] - timings[`${contender} ${from}`]![field]) / count;
+    const value = cost('winnow', 'medianMs');
+    const caseName = `${name} @${to}: beyond @${from}`;
+    const figure = { suite, case: caseName, value, best: cost('winnow', 'minMs'), unit: 'ms/token' };
+    const whole = timings[`winnow ${to}`]!.medianMs / count;
+    yield { ...figure, ratio: value / whole, ratioOf: `the whole time per token @${to}` };
+    if (peer !== undefined) yield { ...figure, ratio: value / cost('peer', 'medianMs'), ratioOf: peer.name };
+  }
 }

@@ -13,6 +13,9 @@ export interface LoadedContenders {
   /** Model, dtype and threads, for the names of cases. */
   readonly name: string;
   readonly model: Model;
+  /** One per context size. */
+  readonly sessions: readonly Session[];
+  /** The first of them. */
   readonly session: Session;
   readonly peer: Peer | undefined;
   readonly threads: number;
@@ -22,6 +25,8 @@ export interface LoadedContenders {
 }
 
 const demoName = 'winnow-tiny';
+/** Tokens per block of the engine's cache. */
+const kvBlockSize = 64;
 
 /** The models and dtypes to measure. */
 export function* modelCases({ options }: SuiteContext): Generator<{ name: string; dtype: DType }> {
@@ -31,11 +36,11 @@ export function* modelCases({ options }: SuiteContext): Generator<{ name: string
   }
 }
 
-/** Loads one case with room for `contextSize` tokens. The demo model itself is used where no peer has to read it. */
+/** Loads one case with a session for each of the context sizes. The demo model itself is used where no peer has to read it. */
 export async function loadContenders(
   context: SuiteContext,
   { name, dtype }: { name: string; dtype: DType },
-  contextSize: number,
+  contextSizes: readonly number[],
 ): Promise<LoadedContenders> {
   const { options, say } = context;
   const threads = options.threads.at(-1) ?? 1;
@@ -50,7 +55,10 @@ export async function loadContenders(
   try {
     say(`loading ${name} ${dtype}`);
     const { batchSize, kvDType } = options;
-    const model = await loadModel(location, { backend, contextSize, batchSize, kvDType, maxSessions: 1 });
+    // the sessions share one cache of blocks, the last of which may be partly empty in each
+    const contextSize = contextSizes.reduce((sum, size) => sum + Math.ceil(size / kvBlockSize) * kvBlockSize, 0);
+    const maxSessions = contextSizes.length;
+    const model = await loadModel(location, { backend, contextSize, batchSize, kvDType, maxSessions });
     closers.push(() => model.dispose());
     let peer: Peer | undefined;
     if (options.peer !== undefined) {
@@ -58,7 +66,7 @@ export async function loadContenders(
       const flashAttention = options.peerFlash;
       const started = await startPeer(modulePath, {
         modelPath: String(location),
-        contextSize,
+        contextSizes,
         threads,
         flashAttention,
       });
@@ -68,10 +76,12 @@ export async function loadContenders(
         await started.dispose();
       });
     }
+    const sessions = contextSizes.map(() => model.createSession());
     return {
       name: `${name} ${dtype}, ${threadsText(threads)}`,
       model,
-      session: model.createSession(),
+      sessions,
+      session: sessions[0]!,
       peer,
       threads,
       tokens(count) {

@@ -20,7 +20,7 @@ async function* measureModel(
 ): AsyncIterable<Figure> {
   const { options, machine } = context;
   const lengths = options.tokens ?? (options.quick ? [32] : [128, 2048]);
-  const loaded = await loadContenders(context, modelCase, Math.max(...lengths) + 1);
+  const loaded = await loadContenders(context, modelCase, [Math.max(...lengths) + 1]);
   const { session, peer, threads } = loaded;
   try {
     for (const length of lengths) {
