@@ -25,16 +25,28 @@ export function toolEnvironment(tools) {
 }
 
 /**
- * For tests: tells turbo which Node and which state of the data beside the checkout a result belongs to. Names, sizes and times, because
- * hashing all bytes would cost more than the tests of an unchanged package.
+ * For tests: tells turbo which Node, which browser and which state of the data beside the checkout a result belongs to.
+ * Names, sizes and times, because hashing all bytes would cost more than the tests of an unchanged package.
  */
 export function taskEnvironment(tools) {
   return {
     ...toolEnvironment(tools),
     WINNOW_NODE: tools.nodeVersion,
     WINNOW_SHARED_STAMP: sharedStamp(),
+    WINNOW_CHROMIUM_STAMP: chromiumStamp(),
     WINNOW_TEST_REPORT: '1',
   };
+}
+
+/** Tests in a browser that were skipped for want of one must run when there is one. */
+function chromiumStamp() {
+  const path = process.env.WINNOW_CHROMIUM || '/usr/bin/chromium';
+  try {
+    const { size, mtimeMs } = statSync(path);
+    return `${path}:${size}:${mtimeMs}`;
+  } catch {
+    return 'absent';
+  }
 }
 
 function sharedStamp() {

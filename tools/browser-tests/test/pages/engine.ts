@@ -2,7 +2,7 @@
 import { createWasmBackend, type CreateWasmBackendOptions } from '@winnow/backend-wasm';
 import { loadModel, type GenerateOptions, type Model, type ModelLocation } from '@winnow/engine';
 import { blobFolder } from '@winnow/hub';
-import type { Backend } from '@winnow/ops';
+import { createReferenceBackend, type Backend } from '@winnow/ops';
 
 /** How the page gets at a model. */
 export type Source =
@@ -13,13 +13,12 @@ export type Source =
 
 export interface LoadInput {
   readonly source: Source;
-  /** Options of the WebAssembly backend; without them the engine makes its reference backend. */
-  readonly wasm: CreateWasmBackendOptions | undefined;
+  /** What is passed to the engine: nothing, the reference backend, or a WebAssembly backend with these options. */
+  readonly backend: 'default' | 'reference' | CreateWasmBackendOptions;
 }
 
 export interface ModelFacts {
   readonly backend: string;
-  readonly numThreads: number | undefined;
   readonly fallbacks: readonly string[];
 }
 
@@ -89,15 +88,11 @@ async function generateGreedy(prompt: number[], options: GenerateOptions): Promi
 }
 
 const api = {
-  async load({ source, wasm }: LoadInput): Promise<ModelFacts> {
-    const wasmBackend = wasm === undefined ? undefined : await createWasmBackend(wasm);
-    backend = wasmBackend;
-    model = await loadModel(await locate(source), wasmBackend === undefined ? {} : { backend: wasmBackend });
-    return {
-      backend: model.backend,
-      numThreads: wasmBackend?.numThreads,
-      fallbacks: model.fallbacks.map(({ op, reason }) => `${op}: ${reason}`),
-    };
+  async load({ source, backend: choice }: LoadInput): Promise<ModelFacts> {
+    if (choice === 'reference') backend = createReferenceBackend();
+    else if (choice !== 'default') backend = await createWasmBackend(choice);
+    model = await loadModel(await locate(source), backend === undefined ? {} : { backend });
+    return { backend: model.backend, fallbacks: model.fallbacks.map(({ op, reason }) => `${op}: ${reason}`) };
   },
 
   async tokenize(text: string): Promise<number[]> {
@@ -112,12 +107,19 @@ const api = {
     return generateGreedy(prompt, { maxTokens });
   },
 
-  /** Computes long prompts until the timer ticked `wantedTicks` times meanwhile, but no more than `maxPrompts`. */
-  async longPrompts(input: { prompt: number[]; wantedTicks: number; maxPrompts: number }): Promise<Turns> {
+  /** Computes a long prompt again and again until the page got the wanted turns meanwhile, at most `maxPrompts` times. */
+  async longPrompts(input: {
+    prompt: number[];
+    wantedTicks: number;
+    wantedFrames: number;
+    maxPrompts: number;
+  }): Promise<Turns> {
+    const { prompt, wantedTicks, wantedFrames, maxPrompts } = input;
     const { turns, stop } = countTurns();
     try {
-      for (let index = 0; index < input.maxPrompts && turns.numTicks < input.wantedTicks; index++) {
-        await generateGreedy(input.prompt, { maxTokens: 1 });
+      for (let index = 0; index < maxPrompts; index++) {
+        if (turns.numTicks >= wantedTicks && turns.numFrames >= wantedFrames) break;
+        await generateGreedy(prompt, { maxTokens: 1 });
       }
       return { ...turns };
     } finally {
