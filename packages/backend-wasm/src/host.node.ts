@@ -23,14 +23,21 @@ export function createNodeHost(): WasmHost {
         execArgv: [],
       });
       let isLeaving = false;
+      let isBusy = false;
       worker.unref();
+      // starting up takes a reference again
+      worker.once('online', () => isBusy || worker.unref());
       worker.on('message', onJobDone);
       worker.on('error', (error) => onFailure(error));
       worker.on('exit', (code) => {
         if (!isLeaving) onFailure(new Error(`the worker ended with code ${code}`));
       });
       return {
-        setBusy: (isBusy) => (isBusy ? worker.ref() : worker.unref()),
+        setBusy(busy) {
+          isBusy = busy;
+          if (busy) worker.ref();
+          else worker.unref();
+        },
         async terminate() {
           isLeaving = true;
           await worker.terminate();

@@ -46,7 +46,7 @@ test('a text that begins like a URL and is none', async () => {
 });
 
 test('paths need Node', async () => {
-  await expect(inspectAnywhere('/tmp/model.gguf')).rejects.toThrow(
+  await expect(inspectAnywhere('/nowhere/model.gguf')).rejects.toThrow(
     /location: expected an http\(s\) URL, a Blob or files/,
   );
 });
