@@ -10,8 +10,11 @@ import { bundlePage } from './support/bundle.js';
 import { launchChromium, missingChromium, suiteName } from './support/chromium.js';
 import { openPage, type OpenPage } from './support/open-page.js';
 
-/** Small enough that many backends of one page leave its address space alone. */
-const maxMemoryBytes = 2 ** 26;
+/**
+ * Memory small enough that many backends of one page leave its address space alone; activations in f32, which is what the
+ * bounds of the suite are derived for.
+ */
+const common = { maxMemoryBytes: 2 ** 26, activations: 'f32' } as const;
 
 interface Page {
   readonly isIsolated: boolean;
@@ -22,12 +25,12 @@ interface Page {
 const isolated: Page = {
   isIsolated: true,
   settings: {
-    'simd, 1 thread': { maxMemoryBytes, relaxedSimd: false, numThreads: 1 },
-    'simd, 2 threads, all ops shared': { maxMemoryBytes, relaxedSimd: false, numThreads: 2, minSharedWork: 0 },
-    'simd, 4 threads': { maxMemoryBytes, relaxedSimd: false, numThreads: 4 },
-    'relaxed, 1 thread, jobs by message': { maxMemoryBytes, relaxedSimd: true, numThreads: 1, usesMessages: true },
-    'relaxed, 2 threads': { maxMemoryBytes, relaxedSimd: true, numThreads: 2 },
-    'relaxed, 4 threads, all ops shared': { maxMemoryBytes, relaxedSimd: true, numThreads: 4, minSharedWork: 0 },
+    'simd, 1 thread': { ...common, relaxedSimd: false, numThreads: 1 },
+    'simd, 2 threads, all ops shared': { ...common, relaxedSimd: false, numThreads: 2, minSharedWork: 0 },
+    'simd, 4 threads': { ...common, relaxedSimd: false, numThreads: 4 },
+    'relaxed, 1 thread, jobs by message': { ...common, relaxedSimd: true, numThreads: 1, usesMessages: true },
+    'relaxed, 2 threads': { ...common, relaxedSimd: true, numThreads: 2 },
+    'relaxed, 4 threads, all ops shared': { ...common, relaxedSimd: true, numThreads: 4, minSharedWork: 0 },
   },
   expected: {
     'simd, 1 thread': { variant: 'simd', numThreads: 1 },
@@ -43,8 +46,8 @@ const isolated: Page = {
 const plain: Page = {
   isIsolated: false,
   settings: {
-    'simd, alone': { maxMemoryBytes, relaxedSimd: false },
-    'relaxed, 2 threads asked for': { maxMemoryBytes, relaxedSimd: true, numThreads: 2 },
+    'simd, alone': { ...common, relaxedSimd: false },
+    'relaxed, 2 threads asked for': { ...common, relaxedSimd: true, numThreads: 2 },
   },
   expected: {
     'simd, alone': { variant: 'simd', numThreads: 1 },

@@ -1,0 +1,46 @@
+/** Products of 8-bit activations have the same bits in a page as in Node, where their error is held against its bound. */
+import type { CreateWasmBackendOptions } from '@winnow/backend-wasm';
+import type { Browser } from 'playwright-core';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { api, type Int8Page } from './pages/int8.js';
+import { bundlePage } from './support/bundle.js';
+import { launchChromium, missingChromium, suiteName } from './support/chromium.js';
+import { openPage } from './support/open-page.js';
+
+const maxMemoryBytes = 2 ** 26;
+
+const settings: Readonly<Record<string, CreateWasmBackendOptions>> = {
+  'simd, 1 thread': { maxMemoryBytes, relaxedSimd: false, numThreads: 1 },
+  'simd, 3 threads, all ops shared': { maxMemoryBytes, relaxedSimd: false, numThreads: 3, minSharedWork: 0 },
+  'relaxed, 1 thread': { maxMemoryBytes, relaxedSimd: true, numThreads: 1 },
+  'relaxed, 3 threads, all ops shared': { maxMemoryBytes, relaxedSimd: true, numThreads: 3, minSharedWork: 0 },
+};
+
+describe.skipIf(missingChromium !== undefined)(suiteName('8-bit activations in Chromium'), () => {
+  let browser: Browser;
+  let code: string;
+  beforeAll(async () => {
+    ({ code } = await bundlePage('int8'));
+    browser = await launchChromium();
+  });
+  afterAll(() => browser?.close());
+
+  test.each([
+    ['simd', 'page that may share memory', true],
+    ['simd', 'page that may not share memory', false],
+    ['relaxed', 'page that may share memory', true],
+    ['relaxed', 'page that may not share memory', false],
+  ] as const)('%s: the bits of Node, at any number of threads, %s', async (variant, _page, isIsolated) => {
+    const page = await openPage<Int8Page>(browser, { code, isIsolated });
+    try {
+      const expected = await api.products(settings[`${variant}, 1 thread`] as CreateWasmBackendOptions);
+      expect(expected.length).toBeGreaterThan(0);
+      for (const [name, options] of Object.entries(settings)) {
+        if (name.startsWith(variant)) expect(await page.call('products', options)).toEqual(expected);
+      }
+      expect(page.complaints).toEqual([]);
+    } finally {
+      await page.close();
+    }
+  });
+});
