@@ -5,6 +5,7 @@
  *   q4_K q5_K   d a codes x + b sum(d x)
  *   q6_K        d (a (codes - 32) x over the first half + b (codes - 32) x over the second)
  */
+import { halfFactor, halfMask } from './constants';
 import { Q4_0, Q4_K, Q5_K, Q8_0 } from './decode';
 import { META_MINUS_128, META_MINUS_32, META_MINUS_8, META_ZERO } from './quantise';
 
@@ -18,13 +19,9 @@ export function initialOf(dtype: i32): usize {
   return META_MINUS_32;
 }
 
-/** Four binary16 scales, which are finite in any sane file; Inf and NaN stay. */
-export function scales4(at: usize): v128 {
-  const shifted = i32x4.shl(v128.load16x4_s(at), 13);
-  const bits = v128.and(shifted, i32x4.splat(0x8fffe000));
-  const special = i32x4.gt_s(v128.and(bits, i32x4.splat(0x7fffffff)), i32x4.splat(0x0f7fffff));
-  const value = f32x4.mul(bits, f32x4.splat(5.192296858534828e33)); // 2^112
-  return v128.or(value, v128.and(special, i32x4.splat(0x7f800000)));
+/** Four binary16 scales. Inf and NaN do not come here: weights that have one are not packed. */
+export function scales4(at: usize, mask: v128, factor: v128): v128 {
+  return f32x4.mul(v128.and(i32x4.shl(v128.load16x4_s(at), 13), mask), factor);
 }
 
 /** Byte `sub` of every lane as a float. */
@@ -56,7 +53,7 @@ export function expandGroup(dtype: i32, group: usize, begin: i32, end: i32, to: 
     let at = group + <usize>begin * 136;
     for (let block = begin; block < end; block++, at += 136, to += EXPANDED_BYTES) {
       memory.copy(to, at + 8, 128);
-      v128.store(to, scales4(at), 128);
+      v128.store(to, scales4(at, halfMask(), halfFactor()), 128);
       v128.store(to, f32x4.splat(0), 144);
     }
     return;
@@ -69,7 +66,7 @@ export function expandGroup(dtype: i32, group: usize, begin: i32, end: i32, to: 
         v128.store(to + j, lowNibbles(packed));
         v128.store(to + j, highNibbles(packed), 64);
       }
-      v128.store(to, scales4(at), 128);
+      v128.store(to, scales4(at, halfMask(), halfFactor()), 128);
       v128.store(to, f32x4.splat(0), 144);
     }
     return;
@@ -97,8 +94,8 @@ function expandK(at: usize, sub: i32, nibbles: usize, fifths: usize, to: usize):
     v128.store(to + j, code);
   }
   const isHigh = sub >= 4;
-  v128.store(to, f32x4.mul(scales4(at), lane8(scalesK(at + 16, isHigh), sub & 3)), 128);
-  v128.store(to, f32x4.neg(f32x4.mul(scales4(at + 8), lane8(minsK(at + 16, isHigh), sub & 3))), 144);
+  v128.store(to, f32x4.mul(scales4(at, halfMask(), halfFactor()), lane8(scalesK(at + 16, isHigh), sub & 3)), 128);
+  v128.store(to, f32x4.neg(f32x4.mul(scales4(at + 8, halfMask(), halfFactor()), lane8(minsK(at + 16, isHigh), sub & 3))), 144);
 }
 
 /** `block` is half * 4 + quarter of a super-block. */
@@ -116,7 +113,7 @@ function expandQ6K(at: usize, block: i32, to: usize): void {
   // sub-blocks of 16: two per block
   const sub = block << 1;
   const scales = v128.load(at + 8 + (<usize>(sub >> 2) << 4));
-  const d = scales4(at);
+  const d = scales4(at, halfMask(), halfFactor());
   v128.store(to, f32x4.mul(d, signed8(scales, sub & 3)), 128);
   v128.store(to, f32x4.mul(d, signed8(scales, (sub + 1) & 3)), 144);
 }

@@ -28,7 +28,7 @@ export interface WasmBackendOptions {
   /**
    * How products with block-quantised weights take their activations: `'f32'` exactly, or `'int8'` as 8-bit integers per
    * block of 32 for q8_0, q4_0, q4_K, q5_K and q6_K, which is faster. Products with f32, f16 and bf16 weights are always
-   * in f32. Default `'f32'`.
+   * in f32. Default `'int8'`.
    */
   readonly activations?: 'f32' | 'int8';
   /** Have workers post a message per job even where `Atomics.waitAsync` exists. Default false. */
@@ -227,7 +227,7 @@ export async function createBackend(options: WasmBackendOptions): Promise<WasmBa
           for (const { buffer, packed } of job.results) buffer.packed = packed;
           known = all.map(({ packed }) => packed);
         },
-        packs: options.activations === 'int8',
+        packs: (options.activations ?? 'int8') === 'int8',
         cancel(address) {
           if (runningJob === address) runner.cancel();
         },

@@ -3,10 +3,11 @@
  * One to three tokens: dot products of four rows at a time. More: eight tokens side by side in registers, weights
  * decoded in panels of MC rows and KC columns.
  */
+import { dots4F16 } from '../dots-f16';
 import { F16, F32, bytesOf, decode } from '../decode';
 import { FLAG_INT8 } from '../layout';
 import { addressOf, dim, dtypeOf, hasFlag, isPresent, localScratch, sharedScratch } from '../record';
-import { fma, halfToFloat, halfToFloat4, sum4 } from '../simd';
+import { fma, sum4 } from '../simd';
 import { phaseBarrier, takeUnits } from '../threads';
 import { tileRows } from '../tiles';
 import { matmulInt8 } from './matmul-int8';
@@ -132,38 +133,6 @@ function dots4(x: usize, w0: usize, w1: usize, w2: usize, w3: usize, count: i32)
     s1 += v * load<f32>(w1);
     s2 += v * load<f32>(w2);
     s3 += v * load<f32>(w3);
-  }
-  return f32x4(s0, s1, s2, s3);
-}
-
-function dots4F16(x: usize, w0: usize, w1: usize, w2: usize, w3: usize, count: i32): v128 {
-  let a = f32x4.splat(0);
-  let b = a;
-  let c = a;
-  let d = a;
-  let i = count;
-  for (; i >= 4; i -= 4) {
-    const v = v128.load(x);
-    a = fma(v, halfToFloat4(v128.load16x4_u(w0)), a);
-    b = fma(v, halfToFloat4(v128.load16x4_u(w1)), b);
-    c = fma(v, halfToFloat4(v128.load16x4_u(w2)), c);
-    d = fma(v, halfToFloat4(v128.load16x4_u(w3)), d);
-    x += 16;
-    w0 += 8;
-    w1 += 8;
-    w2 += 8;
-    w3 += 8;
-  }
-  let s0 = sum4(a);
-  let s1 = sum4(b);
-  let s2 = sum4(c);
-  let s3 = sum4(d);
-  for (; i > 0; i--, x += 4, w0 += 2, w1 += 2, w2 += 2, w3 += 2) {
-    const v = load<f32>(x);
-    s0 += v * halfToFloat(load<u16>(w0));
-    s1 += v * halfToFloat(load<u16>(w1));
-    s2 += v * halfToFloat(load<u16>(w2));
-    s3 += v * halfToFloat(load<u16>(w3));
   }
   return f32x4(s0, s1, s2, s3);
 }

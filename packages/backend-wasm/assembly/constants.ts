@@ -1,0 +1,42 @@
+/**
+ * Vectors that hot loops keep in registers. V8 builds a vector constant anew wherever it is used, three instructions each;
+ * what comes from memory before the loop stays in a register.
+ */
+const table = memory.data<u32>([0x0f0f0f0f, 0x30303030, 0x8fffe000, 0x77800000, 0x3f3f3f3f, 255, 0x7fff7fff, 0x38000000, 0x04000400, 0x77ff77ff]);
+
+/** Low nibbles of bytes. */
+export function nibbleMask(): v128 {
+  return v128.load32_splat(table);
+}
+/** Bits 4 and 5 of bytes. */
+export function pairMask(): v128 {
+  return v128.load32_splat(table, 4);
+}
+/** Sign, and the magnitude of a binary16 where an f32 has it. */
+export function halfMask(): v128 {
+  return v128.load32_splat(table, 8);
+}
+/** 2^112 as f32: the difference of the exponent offsets of f32 and binary16. */
+export function halfFactor(): v128 {
+  return v128.load32_splat(table, 12);
+}
+/** Low byte of words. */
+export function byteMask(): v128 {
+  return v128.load32_splat(table, 20);
+}
+/** Magnitude of 16-bit words. */
+export function magnitudeMask(): v128 {
+  return v128.load32_splat(table, 24);
+}
+/** What the exponent of an f32 exceeds that of a binary16 by, in place. */
+export function halfOffset(): v128 {
+  return v128.load32_splat(table, 28);
+}
+/** The least normal binary16. */
+export function leastNormal(): v128 {
+  return v128.load32_splat(table, 32);
+}
+/** Distance of the largest finite binary16 from it. */
+export function largestRank(): v128 {
+  return v128.load32_splat(table, 36);
+}
