@@ -1,6 +1,7 @@
 /** The engine in a page: every way to a model, on both backends, against the goldens of the Node tests. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { demoModelUrl } from '@winnow/demo-model';
 import { repoRoot } from '@winnow/test-utils';
 import type { Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -9,12 +10,11 @@ import { bundlePage } from './support/bundle.js';
 import { launchChromium, missingChromium, suiteName } from './support/chromium.js';
 import { openPage, type OpenPage } from './support/open-page.js';
 
-const demoFolder = join(repoRoot, 'packages', 'demo-model');
 const llamaFolder = join(repoRoot, 'packages', 'engine', 'test', 'fixtures', 'arch', 'llama');
 
-const demoNames = readdirSync(join(demoFolder, 'model'));
+const demoNames = readdirSync(demoModelUrl);
 const files: Record<string, Uint8Array> = { 'llama.gguf': readFileSync(join(llamaFolder, 'model.gguf')) };
-for (const name of demoNames) files[`demo/${name}`] = readFileSync(join(demoFolder, 'model', name));
+for (const name of demoNames) files[`demo/${name}`] = readFileSync(new URL(name, demoModelUrl));
 
 interface DemoGolden {
   readonly prompts: readonly {
@@ -29,7 +29,7 @@ interface LlamaGolden {
   readonly tokenize: readonly { readonly text: string; readonly tokens: readonly number[] }[];
 }
 const readJson = (...path: string[]): unknown => JSON.parse(readFileSync(join(...path), 'utf8'));
-const demo = readJson(demoFolder, 'src', '__fixtures__', 'goldens.json') as DemoGolden;
+const demo = readJson(repoRoot, 'packages', 'demo-model', 'src', '__fixtures__', 'goldens.json') as DemoGolden;
 const llama = readJson(llamaFolder, 'golden.json') as LlamaGolden;
 
 interface Setting {

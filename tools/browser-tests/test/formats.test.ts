@@ -1,6 +1,7 @@
 /** File formats, folders and tokenizers in a page: what they give there is what they give in Node. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { demoModelUrl } from '@winnow/demo-model';
 import { repoRoot } from '@winnow/test-utils';
 import type { Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -9,9 +10,8 @@ import { bundlePage } from './support/bundle.js';
 import { launchChromium, missingChromium, suiteName } from './support/chromium.js';
 import { openPage, type OpenPage } from './support/open-page.js';
 
-const demoFolder = join(repoRoot, 'packages', 'demo-model', 'model');
 const llamaFolder = join(repoRoot, 'packages', 'engine', 'test', 'fixtures', 'arch', 'llama');
-const demoNames = readdirSync(demoFolder).filter((name) => /\.(json|safetensors)$/.test(name));
+const demoNames = readdirSync(demoModelUrl).filter((name) => /\.(json|safetensors)$/.test(name));
 
 const texts = [
   'The old man looked at the sea and',
@@ -30,7 +30,7 @@ describe.skipIf(missingChromium !== undefined)(suiteName('formats in Chromium'),
       'llama.gguf': readFileSync(join(llamaFolder, 'model.gguf')),
       'llama.safetensors': readFileSync(join(llamaFolder, 'hf', 'model.safetensors')),
     };
-    for (const name of demoNames) served[`demo/${name}`] = readFileSync(join(demoFolder, name));
+    for (const name of demoNames) served[`demo/${name}`] = readFileSync(new URL(name, demoModelUrl));
     const { code } = await bundlePage('formats');
     browser = await launchChromium();
     page = await openPage<FormatsPage>(browser, { code, isIsolated: false, files: served });

@@ -1,4 +1,5 @@
 /** Code for the page: one file per entry, made of the sources of the workspace. */
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { repoRoot } from '@winnow/test-utils';
 import { build, type BuildOptions } from 'esbuild';
@@ -46,10 +47,11 @@ export function bundlePage(name: string): Promise<Bundle> {
 
 /**
  * Bundles everything that a package exports to browsers.
- * @param specifier a package, or one of its entries
+ * @param name of the folder in `packages`
+ * @param entry one of its exports
  * @throws when something in it needs Node
  */
-export function bundlePackage(specifier: string): Promise<Bundle> {
-  const resolveDir = fileURLToPath(new URL('..', import.meta.url));
-  return bundle({ stdin: { contents: `export * from ${JSON.stringify(specifier)};`, resolveDir } });
+export function bundlePackage(name: string, entry = ''): Promise<Bundle> {
+  const contents = `export * from '@winnow/${name}${entry}';`;
+  return bundle({ stdin: { contents, resolveDir: join(repoRoot, 'packages', name) } });
 }
