@@ -6,10 +6,11 @@
  *   q4_K  [4 d][4 dmin][3 vectors of scales][32 vectors of nibbles]
  *   q5_K  [4 d][4 dmin][3 vectors of scales][8 vectors of fifth bits][32 vectors of nibbles]
  *   q6_K  [4 d][4 vectors of scales][32 vectors of nibbles][16 vectors of bit pairs]
- * Rows beyond the last whole group stay as they are.
+ * Rows beyond the last whole group stay as they are. Weights with a scale that is Inf or NaN are reported by aux 0 of their
+ * plan entry and have to be unpacked again.
  */
 import { Q4_0, Q4_K, Q5_K, Q6_K, Q8_0, bytesOf } from './decode';
-import { addressOf, dim, dtypeOf, localScratch } from './record';
+import { addressOf, dim, dtypeOf, localScratch, setAux } from './record';
 import { takeUnits } from './threads';
 
 /** Rows of a group. */
@@ -82,8 +83,12 @@ function moveRow(dtype: i32, packed: usize, plain: usize, row: i32, count: i32, 
 }
 
 function moveHalf(packed: usize, plain: usize, toPacked: bool): void {
-  if (toPacked) store<u16>(packed, load<u16>(plain));
-  else store<u16>(plain, load<u16>(packed));
+  if (toPacked) {
+    const bits = load<u16>(plain);
+    // kernels take scales to be finite: the host learns that these are not
+    if ((bits & 0x7c00) == 0x7c00) setAux(0, 1);
+    store<u16>(packed, bits);
+  } else store<u16>(plain, load<u16>(packed));
 }
 
 /** Words of a row lie 16 bytes apart in the group. */

@@ -100,6 +100,9 @@ export function hasFlag(flag: u32): bool {
 export function aux(index: i32): usize {
   return load<u32>(plan + ((<usize>index) << 2), PLAN_AUX);
 }
+export function setAux(index: i32, value: u32): void {
+  store<u32>(plan + ((<usize>index) << 2), value, PLAN_AUX);
+}
 /** Scratch of this record that all threads see. */
 export function sharedScratch(): usize {
   return shared;

@@ -214,18 +214,21 @@ export async function createBackend(options: WasmBackendOptions): Promise<WasmBa
         },
         runRecords,
         async pack(tensors, checkAlive) {
-          if (known.length > 0 && all.every(({ packed }, index) => packed === known[index])) return;
-          const steps = packingSteps(tensors, bound);
+          if (known.length > 0 && all.every(({ packed }, index) => packed === known[index])) return [];
+          const runSteps = async (steps: ReturnType<typeof packingSteps>): Promise<typeof steps> => {
+            if (steps.length === 0) return [];
+            const job = writePackingJob(steps, heap, numThreads);
+            try {
+              await runRecords(job.address, 0, steps.length, undefined, checkAlive);
+              return job.finish();
+            } finally {
+              release(job.region);
+            }
+          };
+          const refused = await runSteps(packingSteps(tensors, bound));
+          await runSteps(refused.map((step) => ({ ...step, isPacking: false })));
           known = all.map(({ packed }) => packed);
-          if (steps.length === 0) return;
-          const job = writePackingJob(steps, heap, numThreads);
-          try {
-            await runRecords(job.address, 0, steps.length, undefined, checkAlive);
-          } finally {
-            release(job.region);
-          }
-          for (const { buffer, packed } of job.results) buffer.packed = packed;
-          known = all.map(({ packed }) => packed);
+          return refused.map(({ tensor }) => tensor);
         },
         packs: (options.activations ?? 'int8') === 'int8',
         cancel(address) {

@@ -15,8 +15,8 @@ import {
 import { ArgumentError, BackendError, ReleasedError, UnsupportedOpError } from '@winnow/tensor';
 import { bindFallback } from './fallback.js';
 import type { Heap } from './heap.js';
-import { jobWords, planWords } from './layout.js';
-import type { PackedTensor } from './packing.js';
+import { jobWords, planFlags, planWords } from './layout.js';
+import { packedRefOf, type PackedTensor } from './packing.js';
 import { planProgram } from './plan.js';
 import { bytesOfRecord, capacityOf, dtypesOf, product, shapesOf } from './record-shapes.js';
 import { supportOfRecord } from './support.js';
@@ -43,8 +43,8 @@ export interface ExecutionContext {
   /** Frees a region as soon as no job runs. */
   readonly release: (address: number) => void;
   readonly onDispose: (executable: Executable) => void;
-  /** Makes sure that just these weights are interleaved. */
-  readonly pack: (tensors: readonly PackedTensor[], checkAlive: () => void) => Promise<void>;
+  /** Makes sure that just these weights are interleaved; returns those that cannot be. */
+  readonly pack: (tensors: readonly PackedTensor[], checkAlive: () => void) => Promise<readonly PackedTensor[]>;
   /** Whether activations may be 8-bit integers, with interleaved weights. */
   readonly packs: boolean;
   readonly profile: boolean;
@@ -130,6 +130,23 @@ export async function createExecutable(program: Program, context: ExecutionConte
     context.checkMemory();
   };
 
+  let packed = plan.packed;
+  async function packWeights(): Promise<void> {
+    const refused = await context.pack(packed, checkAlive);
+    if (refused.length === 0) return;
+    packed = packed.filter((tensor) => !refused.includes(tensor));
+    for (const [index, record] of program.records.entries()) {
+      const ref = packedRefOf(record);
+      if (ref === undefined) continue;
+      const at = index * planWords + 1;
+      const isRefused = refused.some(
+        ({ buffer, byteOffset }) => buffer === ref.buffer && byteOffset === ref.byteOffset,
+      );
+      // nor may a record take the codes of activations from one before that makes none any more
+      entries[at] = isRefused ? 0 : entries[at] & ~planFlags.reuse;
+    }
+  }
+
   async function runSpan({ begin, end, onHost, boundary }: Span, options: RunOptions): Promise<void> {
     options.signal?.throwIfAborted();
     if (onHost === undefined) {
@@ -170,7 +187,7 @@ export async function createExecutable(program: Program, context: ExecutionConte
       options.signal?.throwIfAborted();
       isRunning = true;
       try {
-        await context.pack(plan.packed, checkAlive);
+        await packWeights();
         scalarWords.set(scalars);
         for (const span of spans) await runSpan(span, options);
         count();
@@ -211,7 +228,7 @@ export async function createExecutable(program: Program, context: ExecutionConte
     },
   };
   try {
-    await context.pack(plan.packed, checkAlive);
+    await packWeights();
   } catch (error) {
     await executable.dispose();
     throw error;

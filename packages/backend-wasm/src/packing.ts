@@ -119,22 +119,26 @@ export function packingSteps(
 interface PackingJob {
   readonly region: number;
   readonly address: number;
-  /** What is packed in which buffer when the job has run. */
-  readonly results: readonly { readonly buffer: PackingBuffer; readonly packed: readonly PackedTensor[] }[];
+  /** After the job ran: lets the buffers know, and returns the steps whose weights cannot be used packed. */
+  finish(): readonly BufferStep[];
 }
 
 const recordWords = 9;
 
 /** Writes a job with one record per step. */
 export function writePackingJob(steps: readonly BufferStep[], heap: Heap, numThreads: number): PackingJob {
-  const packed = new Map<PackingBuffer, PackedTensor[]>();
-  for (const { buffer, tensor, isPacking } of steps) {
-    const now = packed.get(buffer) ?? [...buffer.packed];
-    packed.set(buffer, isPacking ? [...now, tensor] : now.filter((other) => other !== tensor));
-  }
+  const { region, address, planAt } = writeJob(steps, heap, numThreads);
   return {
-    ...writeJob(steps, heap, numThreads),
-    results: [...packed].map(([buffer, tensors]) => ({ buffer, packed: tensors })),
+    region,
+    address,
+    finish() {
+      for (const { buffer, tensor, isPacking } of steps) {
+        const others = buffer.packed.filter((other) => other !== tensor);
+        buffer.packed = isPacking ? [...others, tensor] : others;
+      }
+      const plan = heap.words(planAt, steps.length * planWords);
+      return steps.filter(({ isPacking }, index) => isPacking && plan[index * planWords + 2] !== 0);
+    },
   };
 }
 
@@ -142,7 +146,7 @@ function writeJob(
   steps: readonly PackingStep[],
   heap: Heap,
   numThreads: number,
-): { readonly region: number; readonly address: number } {
+): { readonly region: number; readonly address: number; readonly planAt: number } {
   const localBytes =
     64 + Math.max(...steps.map(({ tensor }) => groupSize * tensorBytes(tensor.dtype, [tensor.numColumns])));
   const local = Math.ceil(localBytes / 64) * 64;
@@ -162,7 +166,7 @@ function writeJob(
     plan[index * planWords] = wordsAt + index * recordWords * 4;
   }
   heap.words(region, jobWords).set([planAt, 0, 0, localAt, local, 0]);
-  return { region, address: region };
+  return { region, address: region, planAt };
 }
 
 /** Packs or unpacks on the calling thread, while no job runs. */

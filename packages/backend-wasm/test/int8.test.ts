@@ -166,6 +166,30 @@ describe.each(Object.entries(variants))('%s', (_name, options) => {
     });
   });
 
+  test.each(packed)('%s weights with scales that are not finite are computed in f32', async (dtype) => {
+    const backend = await create();
+    const good = matrix(dtype, 8, 256);
+    const bad = matrix(dtype, 8, 256);
+    // the scale of the first block of row 5
+    const scaleAt = sizeOf(dtype, 5 * 256) + (dtype === 'q6_K' ? 208 : 0);
+    bad.bytes.set([0x00, 0x7c], scaleAt);
+    const b = new ProgramBuilder({});
+    const x = b.external('x', 'weights', 'f32', [1, 256]);
+    for (const name of ['bad', 'good']) {
+      b.output(`y.${name}`, b.activation('matmul', { x, weight: b.external(name, 'weights', dtype, [8, 256]) }));
+    }
+    const xs = gaussian(9, 256);
+    const buffers = await load(backend, { x: new Uint8Array(xs.buffer), good: good.bytes, bad: bad.bytes });
+    const executable = await backend.prepare(b.build(), { buffers });
+    await executable.run(new Int32Array(0));
+    const y = new Float32Array(8);
+    await executable.read('y.good', y);
+    expectProducts(y, xs, good.values, 256, new Float32Array(8));
+    await executable.read('y.bad', y);
+    expect([...y].map(Number.isFinite)).toEqual([true, true, true, true, true, false, true, true]);
+    await backend.dispose();
+  });
+
   test('weights written after prepare, and shared with a program that cannot use them packed', async () => {
     const backend = await create();
     const weight = matrix('q8_0', 8, 64);
