@@ -29,16 +29,24 @@ export function max4(v: v128): f32 {
   );
 }
 
+const halfTable = memory.data<u32>([
+  0x0fffe000, 0x80000000, 0x00800000, 0x0f7fffff, 0x38000000, 0x38800000, 0x38800000, 0x7f800000,
+]);
+
 /** Four binary16 numbers in the low halves of i32 lanes, as f32: exact, denormals, Inf and NaN included. */
 export function halfToFloat4(h: v128): v128 {
-  const magnitude = i32x4.shl(v128.and(h, i32x4.splat(0x7fff)), 13);
-  const sign = i32x4.shl(v128.and(h, i32x4.splat(0x8000)), 16);
-  const isSmall = i32x4.lt_s(magnitude, i32x4.splat(0x00800000));
-  const isSpecial = i32x4.gt_s(magnitude, i32x4.splat(0x0f7fffff));
-  const normal = i32x4.add(magnitude, i32x4.splat(0x38000000));
-  const small = f32x4.sub(i32x4.add(magnitude, i32x4.splat(0x38800000)), f32x4.splat(6.103515625e-5));
-  const special = v128.and(isSpecial, i32x4.splat(0x38000000));
-  return v128.or(sign, i32x4.add(v128.bitselect(small, normal, isSmall), special));
+  const magnitude = v128.and(i32x4.shl(h, 13), v128.load32_splat(halfTable));
+  const sign = v128.and(i32x4.shl(h, 16), v128.load32_splat(halfTable, 4));
+  const isSmall = i32x4.lt_s(magnitude, v128.load32_splat(halfTable, 8));
+  const isSpecial = i32x4.gt_s(magnitude, v128.load32_splat(halfTable, 12));
+  const normal = i32x4.add(magnitude, v128.load32_splat(halfTable, 16));
+  // 2^-14 as f32 has the bits 0x38800000
+  const small = f32x4.sub(
+    i32x4.add(magnitude, v128.load32_splat(halfTable, 20)),
+    v128.load32_splat(halfTable, 24),
+  );
+  const special = v128.and(isSpecial, v128.load32_splat(halfTable, 28));
+  return v128.or(v128.or(sign, special), v128.bitselect(small, normal, isSmall));
 }
 
 export function halfToFloat(bits: u32): f32 {
@@ -61,26 +69,36 @@ export function floatToHalf(value: f32): u32 {
   return sign | ((magnitude - 0x38000000 + 0xfff + odd) >> 13);
 }
 
+// What exp4 needs, read from memory: V8 builds a vector constant with three instructions wherever it is used.
+const expTable = memory.data<f32>([
+  -104, 89, 1.44269504088896341, 0.693359375, 2.12194440e-4, 1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3,
+  4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1, 1, 12582912,
+]);
+const expBias = memory.data<i32>([127]);
+
 /**
  * exp of four numbers, relative error below 1.5e-7, 0 and Inf beyond the range, NaN stays. Range reduction by a two-part
  * ln 2 and a polynomial of degree 7; coefficients: expf of the Cephes library.
  */
 export function exp4(x: v128): v128 {
-  const bounded = f32x4.min(f32x4.max(x, f32x4.splat(-104)), f32x4.splat(89));
-  const n = f32x4.nearest(f32x4.mul(bounded, f32x4.splat(1.44269504088896341)));
-  let r = f32x4.sub(bounded, f32x4.mul(n, f32x4.splat(0.693359375)));
-  r = f32x4.sub(r, f32x4.mul(n, f32x4.splat(-2.12194440e-4)));
-  let p = fma(f32x4.splat(1.9875691500e-4), r, f32x4.splat(1.3981999507e-3));
-  p = fma(p, r, f32x4.splat(8.3334519073e-3));
-  p = fma(p, r, f32x4.splat(4.1665795894e-2));
-  p = fma(p, r, f32x4.splat(1.6666665459e-1));
-  p = fma(p, r, f32x4.splat(5.0000001201e-1));
-  const value = f32x4.add(fma(p, f32x4.mul(r, r), r), f32x4.splat(1));
+  const bounded = f32x4.min(f32x4.max(x, v128.load32_splat(expTable)), v128.load32_splat(expTable, 4));
+  // 1.5 * 2^23 added: the integer part stands in the low bits
+  const magic = v128.load32_splat(expTable, 48);
+  const shifted = fma(bounded, v128.load32_splat(expTable, 8), magic);
+  const n = f32x4.sub(shifted, magic);
+  let r = f32x4.sub(bounded, f32x4.mul(n, v128.load32_splat(expTable, 12)));
+  r = fma(n, v128.load32_splat(expTable, 16), r);
+  let p = fma(v128.load32_splat(expTable, 20), r, v128.load32_splat(expTable, 24));
+  p = fma(p, r, v128.load32_splat(expTable, 28));
+  p = fma(p, r, v128.load32_splat(expTable, 32));
+  p = fma(p, r, v128.load32_splat(expTable, 36));
+  p = fma(p, r, v128.load32_splat(expTable, 40));
+  const value = f32x4.add(fma(p, f32x4.mul(r, r), r), v128.load32_splat(expTable, 44));
   // two factors, so that the ends of the range neither overflow early nor lose the denormals
-  const exponent = i32x4.trunc_sat_f32x4_s(n);
+  const exponent = i32x4.sub(shifted, magic);
   const half = i32x4.shr_s(exponent, 1);
   const rest = i32x4.sub(exponent, half);
-  const bias = i32x4.splat(127);
+  const bias = v128.load32_splat(expBias);
   const first = f32x4.mul(value, i32x4.shl(i32x4.add(half, bias), 23));
   return f32x4.mul(first, i32x4.shl(i32x4.add(rest, bias), 23));
 }

@@ -6,6 +6,7 @@
  * Tensors: q, positions, sequences, keys, values, slotPositions, blockTable, contextLengths, then y or m, l, o.
  */
 import { F32, bytesOf, decode } from '../decode';
+import { minusInfinity } from '../constants';
 import { addressOf, attributeF, attributeI, dim, dtypeOf, localScratch, sharedScratch } from '../record';
 import { exp4, tanh4 } from '../simd';
 import { phaseBarrier, takeUnits } from '../threads';
@@ -176,6 +177,9 @@ function attendTile(t0: i32, t1: i32, kvHead: i32, h0: i32, h1: i32, begin: i32,
   }
   memory.fill(outputs, 0, <usize>numPanels * outputBytes);
 
+  const leads = i32x4.splat(lead);
+  const reaches = i32x4.splat(reach);
+  const none = minusInfinity();
   let slot = begin;
   while (slot < end) {
     const block = load<i32>(addressOf(6) + (<usize>(sequenceOf(t0) * maxBlocks + slot / blockSize) << 2));
@@ -236,8 +240,8 @@ function attendTile(t0: i32, t1: i32, kvHead: i32, h0: i32, h1: i32, begin: i32,
           a = f32x4.mul(cap, tanh4(f32x4.div(a, cap)));
           b = f32x4.mul(cap, tanh4(f32x4.div(b, cap)));
         }
-        a = mask(a, posLow, position, lead, reach);
-        b = mask(b, posHigh, position, lead, reach);
+        a = mask(a, posLow, position, leads, reaches, none);
+        b = mask(b, posHigh, position, leads, reaches, none);
         v128.store(at, a);
         v128.store(at, b, 16);
         maxLow = f32x4.max(maxLow, a);
@@ -246,7 +250,6 @@ function attendTile(t0: i32, t1: i32, kvHead: i32, h0: i32, h1: i32, begin: i32,
       v128.store(maxima + lanes, maxLow);
       v128.store(maxima + lanes, maxHigh, 16);
       // a lane that saw nothing yet keeps -Infinity: subtract zero there
-      const none = f32x4.splat(-Infinity);
       const shiftLow = v128.andnot(maxLow, f32x4.eq(maxLow, none));
       const shiftHigh = v128.andnot(maxHigh, f32x4.eq(maxHigh, none));
       const factorLow = exp4(f32x4.sub(oldLow, shiftLow));
@@ -308,9 +311,9 @@ function attendTile(t0: i32, t1: i32, kvHead: i32, h0: i32, h1: i32, begin: i32,
 }
 
 /** -Infinity where a lane does not see the key. */
-function mask(logit: v128, lanePositions: v128, position: i32, lead: i32, reach: i32): v128 {
-  if (position < 0) return f32x4.splat(-Infinity);
+function mask(logit: v128, lanePositions: v128, position: i32, leads: v128, reaches: v128, none: v128): v128 {
+  if (position < 0) return none;
   const distance = i32x4.sub(lanePositions, i32x4.splat(position));
-  const isSeen = v128.and(i32x4.ge_s(distance, i32x4.splat(lead)), i32x4.le_s(distance, i32x4.splat(reach)));
-  return v128.bitselect(logit, f32x4.splat(-Infinity), isSeen);
+  const isHidden = v128.or(i32x4.lt_s(distance, leads), i32x4.gt_s(distance, reaches));
+  return v128.bitselect(none, logit, isHidden);
 }
