@@ -20,7 +20,7 @@ import { gatherRows, kvAppend, positionAppend } from './ops/rows';
 import { topK } from './ops/top-k';
 import { packWeights, unpackWeights } from './pack';
 import { countElements, dim, enterJob, enterRecord, opcodeAt } from './record';
-import { awaitJob, enterThreads, finishJob, recordBarrier, setSerial, takeUnits } from './threads';
+import { awaitJob, enterThreads, finishJob, gather, recordBarrier, setSerial, takeUnits } from './threads';
 
 declare function now(): f64;
 declare function jobDone(generation: i32): void;
@@ -202,7 +202,8 @@ function runRecords(thread: i32): void {
     const opcode = opcodeAt(entry);
     enterRecord(entry, numTensors(opcode));
     const small = isSmall(opcode);
-    if (record > begin && !(small && wasSmall) && !recordBarrier()) {
+    if (record > begin && small && !wasSmall) gather();
+    if (record > begin && !small && !recordBarrier()) {
       store<i32>(JOB, 1, 12);
       return;
     }

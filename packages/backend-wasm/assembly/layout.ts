@@ -23,6 +23,7 @@ export const JOB: usize = CONTROL + 512; // address of the job block, first reco
 export const IDLERS: usize = CONTROL + 576; // threads asleep between jobs
 
 export const MIN_WORK: usize = CONTROL + 640; // rough number of steps below which a record runs on one thread
+export const GATHERING: usize = CONTROL + 704; // whether thread 0 sleeps until all others arrived
 
 // job block, byte offsets from its address
 export const JOB_PLAN: usize = 0; // plan entries, PLAN_BYTES each

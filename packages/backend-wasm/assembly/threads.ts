@@ -3,6 +3,7 @@ import {
   ARRIVED,
   CANCEL,
   DONE,
+  GATHERING,
   GENERATION,
   IDLERS,
   NEXT_UNIT,
@@ -59,9 +60,33 @@ export function recordBarrier(): bool {
   return load<i32>(STOP) == 0;
 }
 
+/** True for the last thread. */
+function arrive(): bool {
+  const before = atomic.add<i32>(ARRIVED, 1);
+  if (before == numThreads - 2 && atomic.load<i32>(GATHERING) != 0) atomic.notify(ARRIVED, -1);
+  return before == numThreads - 1;
+}
+
+/**
+ * Before a record that runs on thread 0 alone: thread 0 waits until all others are done with the one before. They go on to
+ * the barrier after it, so that a serial record costs one waking up and not two.
+ */
+export function gather(): void {
+  if (threadIndex != 0 || numThreads == 1) return;
+  const others = numThreads - 1;
+  for (let i = 0; i < SPINS; i++) if (atomic.load<i32>(ARRIVED) == others) return;
+  atomic.store<i32>(GATHERING, 1);
+  for (;;) {
+    const arrived = atomic.load<i32>(ARRIVED);
+    if (arrived == others) break;
+    atomic.wait<i32>(ARRIVED, arrived, -1);
+  }
+  atomic.store<i32>(GATHERING, 0);
+}
+
 function meet(): void {
   const phase = atomic.load<i32>(PHASE);
-  if (atomic.add<i32>(ARRIVED, 1) == numThreads - 1) {
+  if (arrive()) {
     atomic.store<i32>(ARRIVED, 0);
     store<i32>(NEXT_UNIT, 0);
     store<i32>(STOP, atomic.load<i32>(CANCEL));
@@ -77,7 +102,7 @@ function meet(): void {
 
 /** The end of a job: the last thread tells the host. True on that thread. */
 export function finishJob(generation: i32): bool {
-  if (atomic.add<i32>(ARRIVED, 1) != numThreads - 1) return false;
+  if (!arrive()) return false;
   atomic.store<i32>(ARRIVED, 0);
   store<i32>(NEXT_UNIT, 0);
   atomic.store<i32>(DONE, generation);
