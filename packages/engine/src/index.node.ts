@@ -11,6 +11,7 @@ export type {
   GenerationResult,
   GenerationTimings,
   HostOptions,
+  KvDTypes,
   LoadOptions,
   LoadProgress,
   LogitsOptions,

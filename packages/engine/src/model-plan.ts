@@ -1,9 +1,9 @@
 /** Sizes a model for its options: cache, programs, bytes. */
 import type { DecoderProgramOptions, KvCacheShape, ModelDescription } from '@winnow/models';
 import { cacheDTypes, type Program } from '@winnow/ops';
-import { ArgumentError, dtypeInfo, tensorBytes } from '@winnow/tensor';
+import { ArgumentError, dtypeInfo, tensorBytes, type DType } from '@winnow/tensor';
 import type { MemoryPlan } from './memory-plan.js';
-import type { LoadOptions } from './types.js';
+import type { KvDTypes, LoadOptions } from './types.js';
 
 /** Slots per block of the cache. */
 export const kvBlockSize = 64;
@@ -31,19 +31,11 @@ export function planModel(description: ModelDescription, options: LoadOptions): 
   const contextSize = count('contextSize', options.contextSize ?? Math.min(config.contextLength, defaultContextSize));
   const maxSessions = count('maxSessions', options.maxSessions ?? defaultMaxSessions);
   const batchSize = Math.min(contextSize, count('batchSize', options.batchSize ?? defaultBatchSize));
-  const dtype = options.kvDType ?? 'f32';
-  if (!cacheDTypes.includes(dtype) || config.headDim % dtypeInfo(dtype).blockSize !== 0) {
-    const usable = cacheDTypes.filter((candidate) => config.headDim % dtypeInfo(candidate).blockSize === 0);
-    throw new ArgumentError({
-      argument: 'kvDType',
-      expected: `${usable.join(' | ')} for heads of ${config.headDim}`,
-      actual: String(dtype),
-    });
-  }
+  const { keys: keyDType, values: valueDType } = kvDTypes(options.kvDType ?? 'f32', config.headDim);
   const maxBlocksPerSequence = Math.ceil(contextSize / kvBlockSize);
   // each further session may leave a block partly empty
   const numBlocks = maxBlocksPerSequence + maxSessions - 1;
-  const cache: KvCacheShape = { numBlocks, blockSize: kvBlockSize, maxBlocksPerSequence, dtype };
+  const cache: KvCacheShape = { numBlocks, blockSize: kvBlockSize, maxBlocksPerSequence, keyDType, valueDType };
   const numTop = Math.min(maxTop, config.vocabSize);
   const maxOutputRows = Math.max(1, Math.floor(maxLogitsBytes / (4 * config.vocabSize)));
   const programOptions = (maxTokens: number): DecoderProgramOptions => ({
@@ -60,7 +52,7 @@ export function planModel(description: ModelDescription, options: LoadOptions): 
   for (const { sizeBytes } of weights.values()) weightsBytes += sizeBytes;
   for (const values of constants.values()) weightsBytes += values.byteLength;
   const activationBytes = decode.peakBytes + prefill.peakBytes;
-  const rowBytes = tensorBytes(dtype, [config.numKvHeads, config.headDim]);
+  const rowBytes = (dtype: DType): number => tensorBytes(dtype, [config.numKvHeads, config.headDim]);
   return {
     contextSize,
     maxSessions,
@@ -74,9 +66,20 @@ export function planModel(description: ModelDescription, options: LoadOptions): 
       activationBytes,
       totalBytes: weightsBytes + kvBytes + activationBytes,
       contextSize,
-      kvBytesPerToken: 2 * config.numLayers * rowBytes + 4,
+      kvBytesPerToken: config.numLayers * (rowBytes(keyDType) + rowBytes(valueDType)) + 4,
     },
   };
+}
+
+function kvDTypes(option: DType | KvDTypes, headDim: number): KvDTypes {
+  const chosen = typeof option === 'string' ? { keys: option, values: option } : option;
+  const isUsable = (dtype: DType): boolean => cacheDTypes.includes(dtype) && headDim % dtypeInfo(dtype).blockSize === 0;
+  for (const dtype of [chosen.keys, chosen.values]) {
+    if (isUsable(dtype)) continue;
+    const expected = `${cacheDTypes.filter(isUsable).join(' | ')} for heads of ${headDim}`;
+    throw new ArgumentError({ argument: 'kvDType', expected, actual: String(dtype) });
+  }
+  return chosen;
 }
 
 function count(argument: string, value: number): number {

@@ -36,6 +36,12 @@ export interface OpenOptions {
   readonly signal?: AbortSignal;
 }
 
+/** How keys and values are stored. */
+export interface KvDTypes {
+  readonly keys: DType;
+  readonly values: DType;
+}
+
 export interface LoadOptions extends OpenOptions, HostOptions {
   /** Where the model runs. Default: a WebAssembly backend of its own, disposed together with the model. */
   readonly backend?: Backend;
@@ -48,7 +54,7 @@ export interface LoadOptions extends OpenOptions, HostOptions {
   /** Most tokens in one step of prompt processing. Default 64. */
   readonly batchSize?: number;
   /** How keys and values are stored. Default `f32`. */
-  readonly kvDType?: DType;
+  readonly kvDType?: DType | KvDTypes;
   /** Most bytes that the memory plan may need. Default: no limit. */
   readonly memoryLimitBytes?: number;
   /** Whether ops that the backend lacks run on the reference (counted in `fallbacks`) or are an error. */

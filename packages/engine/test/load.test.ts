@@ -112,6 +112,7 @@ describe('options', () => {
     for (const [kvDType, bound] of [
       ['f16', 0.02],
       ['bf16', 0.15],
+      [{ keys: 'f32', values: 'bf16' }, 0.15],
     ] as const) {
       await using exact = await loadModel(path);
       await using model = await loadModel(path, { kvDType });

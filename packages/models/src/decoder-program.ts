@@ -1,5 +1,12 @@
 /** What all decoder programs have in common: inputs of a step, cache, embedding, and the end from norm to logits. */
-import { ProgramBuilder, type KvView, type ProgramTensor } from '@winnow/ops';
+import {
+  ProgramBuilder,
+  writeDenseAttention,
+  type AttentionSite,
+  type AttentionWriter,
+  type KvView,
+  type ProgramTensor,
+} from '@winnow/ops';
 import { ArgumentError, type DType } from '@winnow/tensor';
 import type { DecoderConfig } from './decoder-config.js';
 import type { ModelDescription } from './architecture.js';
@@ -11,7 +18,8 @@ export interface KvCacheShape {
   readonly blockSize: number;
   /** Blocks that one sequence can have at most. */
   readonly maxBlocksPerSequence: number;
-  readonly dtype: DType;
+  readonly keyDType: DType;
+  readonly valueDType: DType;
 }
 
 /**
@@ -28,6 +36,8 @@ export interface DecoderProgramOptions {
   readonly cache: KvCacheShape;
   /** How many of the best tokens the `topValues` and `topIndices` outputs hold. */
   readonly topK: number;
+  /** How the layers attend. Default: exactly, to everything. */
+  readonly attention?: AttentionWriter;
 }
 
 /** Names of the cache buffers that programs expect. */
@@ -44,6 +54,16 @@ export const ropeFrequenciesName = 'rope.frequencies';
 /** Looks up weights of the model; `undefined` for optional ones that the file does not have. */
 export type WeightOf = (name: string) => ProgramTensor | undefined;
 
+/** What an architecture says about one layer's attention; `k` and `v` are stored first. */
+export interface AttentionRequest extends Pick<AttentionSite, 'q' | 'k' | 'v' | 'scale'> {
+  /** Default 0: all keys. */
+  readonly window?: number;
+  /** Default 0: none. */
+  readonly softCap?: number;
+  /** Default: the query as it is, for models without rotary positions. */
+  readonly rotateQuery?: AttentionSite['rotateQuery'];
+}
+
 /** What a layer needs to write its records. */
 export interface DecoderStep {
   readonly b: ProgramBuilder;
@@ -55,16 +75,17 @@ export interface DecoderStep {
   readonly positions: ProgramTensor;
   readonly sequences: ProgramTensor;
   readonly slots: ProgramTensor;
-  kv(layer: number): KvView;
+  /** Stores the step's keys and values and attends by the policy of the program: `[T, N, D]`. */
+  attend(layer: number, request: AttentionRequest): ProgramTensor;
 }
 
 /** Opens a program: declares the inputs of a step and stores the positions of its tokens. */
 export function beginDecoder(
   { config, weights, constants }: Pick<ModelDescription, 'config' | 'weights' | 'constants'>,
-  { maxTokens, maxSequences, maxOutputRows, cache }: DecoderProgramOptions,
+  { maxTokens, maxSequences, maxOutputRows, cache, attention = writeDenseAttention }: DecoderProgramOptions,
 ): DecoderStep {
   const b = new ProgramBuilder({ T: maxTokens, B: maxSequences, R: maxOutputRows });
-  const { numBlocks, blockSize, maxBlocksPerSequence, dtype } = cache;
+  const { numBlocks, blockSize, maxBlocksPerSequence, keyDType, valueDType } = cache;
   const positions = b.scalar('positions', ['T']);
   const sequences = b.scalar('sequences', ['T']);
   const slots = b.scalar('slots', ['T']);
@@ -81,6 +102,16 @@ export function beginDecoder(
     return tensor;
   };
   const kvShape = [numBlocks, config.numKvHeads, blockSize, config.headDim];
+  const kvOf = (layer: number): KvView => {
+    const names = kvBufferNames(layer);
+    return {
+      keys: b.external(names.keys, 'kv', keyDType, kvShape),
+      values: b.external(names.values, 'kv', valueDType, kvShape),
+      slotPositions,
+      blockTable,
+      contextLengths,
+    };
+  };
   return {
     b,
     config,
@@ -93,15 +124,10 @@ export function beginDecoder(
       const values = constants.get(name);
       return found(name, values && b.external(name, 'weights', 'f32', [values.length]));
     },
-    kv(layer) {
-      const names = kvBufferNames(layer);
-      return {
-        keys: b.external(names.keys, 'kv', dtype, kvShape),
-        values: b.external(names.values, 'kv', dtype, kvShape),
-        slotPositions,
-        blockTable,
-        contextLengths,
-      };
+    attend(layer, { q, k, v, scale, window = 0, softCap = 0, rotateQuery = () => q }) {
+      const kv = kvOf(layer);
+      b.append('kv-append', { k, v, slots }, {}, { keys: kv.keys, values: kv.values });
+      return attention(b, { layer, q, k, v, positions, sequences, slots, kv, scale, window, softCap, rotateQuery });
     },
   };
 }

@@ -4,6 +4,7 @@ export {
   kvBufferNames,
   ropeFrequenciesName,
   slotPositionsName,
+  type AttentionRequest,
   type DecoderProgramOptions,
   type KvCacheShape,
 } from './decoder-program.js';

@@ -53,7 +53,13 @@ function fileOf(settings: object, tensors: Map<string, StoredTensor>): ModelFile
   return { format: 'safetensors', fields: Fields.ofJson('config.json', settings), store };
 }
 
-const cache = { numBlocks: 2, blockSize: 4, maxBlocksPerSequence: 2, dtype: 'f32' as const };
+const cache = {
+  numBlocks: 2,
+  blockSize: 4,
+  maxBlocksPerSequence: 2,
+  keyDType: 'f32' as const,
+  valueDType: 'f32' as const,
+};
 const capacities = { maxTokens: 8, maxSequences: 2, maxOutputRows: 3, cache, topK: 5 };
 
 describe('description', () => {

@@ -77,24 +77,23 @@ function linear({ b, weight, optionalWeight }: DecoderStep, name: string, x: Pro
 }
 
 function attentionBlock(step: DecoderStep, layer: number, input: ProgramTensor, amplitude: number): ProgramTensor {
-  const { b, config, positions, sequences, slots } = step;
+  const { b, config, positions } = step;
   const { numHeads, numKvHeads, headDim } = config;
   const frequencies = step.constant(ropeFrequenciesName);
   const x = norm(step, `blk.${layer}.attn_norm`, input);
   const heads = (name: string, count: number): ProgramTensor =>
     b.reshape(linear(step, `blk.${layer}.${name}`, x), ['T', count, headDim]);
-  const rotate = (heads: ProgramTensor): ProgramTensor =>
-    b.activation('rope', { x: heads, positions, frequencies }, { layout: config.rope.layout, amplitude });
-  const q = rotate(heads('attn_q', numHeads));
-  const k = rotate(heads('attn_k', numKvHeads));
-  const v = heads('attn_v', numKvHeads);
-  const kv = step.kv(layer);
-  b.append('kv-append', { k, v, slots }, {}, { keys: kv.keys, values: kv.values });
-  const y = b.activation(
-    'attention',
-    { q, positions, sequences, ...kv },
-    { scale: 1 / Math.sqrt(headDim), window: Math.min(config.slidingWindow, maxWindow) },
-  );
+  const rotate = (heads: ProgramTensor, at: ProgramTensor): ProgramTensor =>
+    b.activation('rope', { x: heads, positions: at, frequencies }, { layout: config.rope.layout, amplitude });
+  const query = heads('attn_q', numHeads);
+  const y = step.attend(layer, {
+    q: rotate(query, positions),
+    k: rotate(heads('attn_k', numKvHeads), positions),
+    v: heads('attn_v', numKvHeads),
+    scale: 1 / Math.sqrt(headDim),
+    window: Math.min(config.slidingWindow, maxWindow),
+    rotateQuery: (at) => rotate(query, at),
+  });
   return linear(step, `blk.${layer}.attn_output`, b.reshape(y, ['T', numHeads * headDim]));
 }
 

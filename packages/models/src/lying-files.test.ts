@@ -98,7 +98,13 @@ describe('config.json', () => {
     const described = describeHub(changes);
     if (message === undefined) {
       const capacities = { maxTokens: 4, maxSequences: 1, maxOutputRows: 1, topK: 1 };
-      const cache = { numBlocks: 1, blockSize: 4, maxBlocksPerSequence: 1, dtype: 'f32' as const };
+      const cache = {
+        numBlocks: 1,
+        blockSize: 4,
+        maxBlocksPerSequence: 1,
+        keyDType: 'f32' as const,
+        valueDType: 'f32' as const,
+      };
       (await described).buildProgram({ ...capacities, cache }); // a window beyond every context is none
       return;
     }

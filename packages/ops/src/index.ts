@@ -12,6 +12,7 @@ export type {
 } from './backend.js';
 export type { Dim } from './dims.js';
 export { decodeProgram, encodeProgram, resolveDims, type DecodedRecord, type DecodedTensor } from './encode-program.js';
+export { writeDenseAttention, type AttentionSite, type AttentionWriter } from './attention-writer.js';
 export type { KvView } from './kv-view.js';
 export type {
   Attributes,
