@@ -1,0 +1,157 @@
+/** What each family can be told: names in text and in JSON, ranges, defaults. Parsing, printing and checking read this. */
+import type { AttentionPhase, AttentionPolicy, PolicyKind } from './policy-types.js';
+
+export type FieldValue = number | boolean | string | readonly number[];
+export type Given = Readonly<Record<string, FieldValue | undefined>>;
+
+export interface PolicyField {
+  /** Name in typed objects and JSON. */
+  readonly property: string;
+  /** Name in text. */
+  readonly key: string;
+  readonly type: 'integer' | 'number' | 'boolean' | 'choice' | 'positions';
+  readonly min?: number;
+  /** Numbers have to be below this. */
+  readonly below?: number;
+  /** Words that are possible: all for a choice, besides numbers otherwise. */
+  readonly words?: readonly string[];
+  /** What it is when nothing is said; may look at what was said about the fields. */
+  readonly fallback: (given: Given) => FieldValue;
+}
+
+export interface PolicyFamily {
+  readonly kind: PolicyKind;
+  readonly aliases: readonly string[];
+  readonly phases: readonly AttentionPhase[];
+  readonly fields: readonly PolicyField[];
+  /** Says what is wrong with a combination of valid values. */
+  readonly check?: (policy: AttentionPolicy) => CombinationProblem | undefined;
+}
+
+export interface CombinationProblem {
+  readonly key: string;
+  readonly expected: string;
+  readonly actual: string;
+}
+
+/** Landmark defaults were chosen by measured quality, see the README of this package. */
+const defaultLandmarks = 'compat';
+const defaultLandmarkBias = 'none';
+
+const always = (value: FieldValue) => (): FieldValue => value;
+const integer = (property: string, key: string, min: number, value: number): PolicyField => ({
+  property,
+  key,
+  type: 'integer',
+  min,
+  fallback: always(value),
+});
+const boolean = (property: string, key: string, value: boolean): PolicyField => ({
+  property,
+  key,
+  type: 'boolean',
+  fallback: always(value),
+});
+const choice = (property: string, key: string, words: readonly string[], value: string): PolicyField => ({
+  property,
+  key,
+  type: 'choice',
+  words,
+  fallback: always(value),
+});
+const both: readonly AttentionPhase[] = ['prefill', 'decode'];
+
+export const policyFamilies: readonly PolicyFamily[] = [
+  { kind: 'dense', aliases: [], phases: both, fields: [] },
+  {
+    kind: 'subquadratic',
+    aliases: [],
+    phases: both,
+    fields: [
+      integer('window', 'window', 0, 128),
+      integer('blockSize', 'block', 1, 64),
+      { property: 'globals', key: 'globals', type: 'positions', words: ['none'], fallback: always([0]) },
+      boolean('logStride', 'logstride', true),
+      choice('landmarks', 'landmarks', ['compat', 'outside-window', 'off'], defaultLandmarks),
+      {
+        ...choice('landmarkBias', 'bias', ['none', 'log-count'], defaultLandmarkBias),
+        fallback: ({ landmarks }) => (landmarks === 'off' ? 'none' : defaultLandmarkBias),
+      },
+      boolean('sortCandidates', 'sort', false),
+    ],
+    check(policy) {
+      if (policy.kind !== 'subquadratic' || policy.landmarks !== 'off' || policy.landmarkBias === 'none')
+        return undefined;
+      return { key: 'bias', expected: 'none where landmarks=off', actual: policy.landmarkBias };
+    },
+  },
+  {
+    kind: 'sparq',
+    aliases: [],
+    phases: ['decode'],
+    fields: [
+      integer('rank', 'rank', 1, 32),
+      integer('topK', 'topk', 1, 128),
+      {
+        ...integer('local', 'local', 0, 32),
+        fallback: ({ topK = 128 }) => (typeof topK === 'number' ? Math.floor(topK / 4) : 0),
+      },
+      boolean('meanValue', 'mean', true),
+      boolean('temperature', 'temperature', true),
+      boolean('grouped', 'grouped', true),
+      choice('keyLayout', 'layout', ['row', 'both'], 'row'),
+    ],
+    check(policy) {
+      if (policy.kind !== 'sparq' || policy.local <= policy.topK) return undefined;
+      return {
+        key: 'local',
+        expected: `at most topk=${policy.topK}, it is counted inside`,
+        actual: String(policy.local),
+      };
+    },
+  },
+  {
+    kind: 'h2o-prefill',
+    aliases: ['h2o'],
+    phases: ['prefill'],
+    fields: [
+      integer('chunk', 'chunk', 1, 1024),
+      integer('local', 'local', 0, 256),
+      integer('heavy', 'heavy', 0, 256),
+      integer('sinks', 'sinks', 0, 0),
+    ],
+  },
+  {
+    kind: 'streaming',
+    aliases: [],
+    phases: both,
+    fields: [integer('window', 'window', 1, 4096), integer('sinks', 'sinks', 0, 4)],
+  },
+  {
+    kind: 'page-topk',
+    aliases: [],
+    phases: ['decode'],
+    fields: [
+      {
+        ...integer('budget', 'budget', 0, 32),
+        words: ['all'],
+        fallback: ({ epsilon }) => (epsilon === undefined ? 32 : 'all'),
+      },
+      { property: 'epsilon', key: 'epsilon', type: 'number', min: 0, below: 1, fallback: always(0) },
+      integer('sinks', 'sinks', 0, 4),
+      integer('window', 'window', 1, 128),
+      integer('pageSize', 'page', 1, 64),
+    ],
+  },
+  { kind: 'oracle-topk', aliases: [], phases: both, fields: [integer('k', 'k', 1, 128)] },
+];
+
+/** The family of a kind or alias, or undefined. */
+export function familyOf(name: string): PolicyFamily | undefined {
+  return policyFamilies.find(({ kind, aliases }) => kind === name || aliases.includes(name));
+}
+
+/** Whether a family can serve a phase: `sparq` and `page-topk` only decode, `h2o-prefill` only prefills. */
+export function supportsPhase(kind: PolicyKind, phase: AttentionPhase): boolean {
+  return familyOf(kind)?.phases.includes(phase) ?? false;
+}

@@ -1,0 +1,109 @@
+/** Checks values of policy fields and completes policies; shared by the text form, the JSON form and typed objects. */
+import { ArgumentError } from '@winnow/tensor';
+import { familyOf, policyFamilies, type FieldValue, type PolicyFamily, type PolicyField } from './policy-fields.js';
+import type { AttentionPolicy } from './policy-types.js';
+
+/** Largest integer of a policy: positions and counts are 32-bit in every kernel. */
+const maxInteger = 2 ** 31 - 1;
+
+/** What a field accepts, in words. */
+export function expectedOf({ type, min, below, words = [] }: PolicyField): string {
+  const others = words.map((word) => ` or ${word}`).join('');
+  switch (type) {
+    case 'choice':
+      return words.join(' | ');
+    case 'boolean':
+      return 'true | false';
+    case 'positions':
+      return `positions as 0+5+9 without repetition${others}`;
+    case 'integer':
+      return `an integer from ${min}${others}`;
+    case 'number':
+      return `a number in [${min}, ${below})${others}`;
+  }
+}
+
+/** Whether a value of a typed object fits its field. */
+export function fits(
+  { type, min = 0, below = Infinity, words = [] }: PolicyField,
+  value: unknown,
+): value is FieldValue {
+  switch (type) {
+    case 'choice':
+      return typeof value === 'string' && words.includes(value);
+    case 'boolean':
+      return typeof value === 'boolean';
+    case 'positions':
+      return Array.isArray(value) && value.every(isPosition) && new Set(value).size === value.length;
+    case 'integer':
+      if (typeof value === 'string') return words.includes(value);
+      return isPosition(value) && value >= min;
+    case 'number':
+      return typeof value === 'number' && value >= min && value < below;
+  }
+}
+
+function isPosition(value: unknown): value is number {
+  return typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= maxInteger;
+}
+
+/** The family of a name. @throws {ArgumentError} for a name that none has */
+export function knownFamily(name: string, argument: string): PolicyFamily {
+  const family = familyOf(name);
+  if (family === undefined) {
+    const expected = policyFamilies.map(({ kind }) => kind).join(' | ');
+    throw new ArgumentError({ argument, expected, actual: name === '' ? 'nothing' : JSON.stringify(name) });
+  }
+  return family;
+}
+
+/** Fills in what was not said and checks the combination. @throws {ArgumentError} for an impossible one */
+export function complete(
+  family: PolicyFamily,
+  given: Readonly<Record<string, FieldValue | undefined>>,
+  argument: string,
+): AttentionPolicy {
+  const policy: Record<string, unknown> = { kind: family.kind };
+  for (const { property, fallback } of family.fields) policy[property] = given[property] ?? fallback(given);
+  const completed = policy as unknown as AttentionPolicy; // the field table has every property of its family's type
+  const problem = family.check?.(completed);
+  if (problem !== undefined) {
+    const { key, expected, actual } = problem;
+    throw new ArgumentError({ argument: `${argument}: ${key}`, expected, actual });
+  }
+  return completed;
+}
+
+/**
+ * Checks a policy that comes from JSON or from untyped code, and fills in defaults for absent properties.
+ * @throws {ArgumentError} for an unknown kind or property, a value out of range, an impossible combination
+ */
+export function checkPolicy(value: unknown, argument = 'policy'): AttentionPolicy {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+    throw new ArgumentError({
+      argument,
+      expected: 'an object with a kind',
+      actual: JSON.stringify(value) ?? 'nothing',
+    });
+  }
+  const { kind, ...rest } = value as Record<string, unknown>;
+  const family = knownFamily(typeof kind === 'string' ? kind : '', `${argument}: kind`);
+  const given: Record<string, FieldValue> = {};
+  for (const [property, actual] of Object.entries(rest)) {
+    const field = family.fields.find((candidate) => candidate.property === property);
+    if (field === undefined) {
+      const expected = family.fields.map((candidate) => candidate.property).join(' | ') || 'no properties';
+      throw new ArgumentError({ argument: `${argument}: ${family.kind}`, expected, actual: property });
+    }
+    if (actual === undefined) continue;
+    if (!fits(field, actual)) {
+      throw new ArgumentError({
+        argument: `${argument}: ${family.kind}.${property}`,
+        expected: expectedOf(field),
+        actual: JSON.stringify(actual),
+      });
+    }
+    given[property] = actual;
+  }
+  return complete(family, given, `${argument}: ${family.kind}`);
+}
