@@ -1,0 +1,13 @@
+export type {
+  AppendedSlots,
+  AttachedPage,
+  BlockChanges,
+  BlockCopy,
+  BlockManager,
+  BlockManagerOptions,
+  BlockStatistics,
+  BlockUsage,
+  CreateSequenceOptions,
+  DetachedPage,
+  SequenceView,
+} from './block-types.js';
