@@ -26,7 +26,7 @@ export function createNodeHost(): WasmHost {
       let isBusy = false;
       worker.unref();
       // starting up takes a reference again
-      worker.once('online', () => isBusy || worker.unref());
+      worker.once('online', () => isBusy || isLeaving || worker.unref());
       worker.on('message', onJobDone);
       worker.on('error', (error) => onFailure(error));
       worker.on('exit', (code) => {

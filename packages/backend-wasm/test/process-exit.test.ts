@@ -1,0 +1,45 @@
+/** A process that does nothing but dispose of a backend: the sources as they are, run by Node itself. */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { expect, test } from 'vitest';
+
+/** Lets Node find the TypeScript files behind the `.js` of imports. */
+const resolveSources = `
+import { registerHooks } from 'node:module';
+registerHooks({
+  resolve(specifier, context, next) {
+    try {
+      return next(specifier, context);
+    } catch (error) {
+      if (!specifier.endsWith('.js')) throw error;
+      return next(specifier.slice(0, -3) + '.ts', context);
+    }
+  },
+});`;
+
+const program = `
+const { createWasmBackend } = await import(${JSON.stringify(new URL('../src/index.node.ts', import.meta.url).href)});
+const backend = await createWasmBackend({ numThreads: 2, maxMemoryBytes: 2 ** 22 });
+// the workers come up, and the news of it waits in the event loop while the backend is disposed of
+for (const end = Date.now() + 300; Date.now() < end; );
+await backend.dispose();
+process.stdout.write('disposed');`;
+
+test('a process that disposes of a backend right after creating it ends by itself, and not before', async () => {
+  const hooks = `data:text/javascript,${encodeURIComponent(resolveSources)}`;
+  const argv = [
+    '--conditions=@winnow/source',
+    '--no-warnings',
+    '--import',
+    hooks,
+    '--input-type=module',
+    '-e',
+    program,
+  ];
+  const child = spawn(process.execPath, argv, { stdio: ['ignore', 'pipe', 'pipe'], cwd: import.meta.dirname });
+  let output = '';
+  child.stdout.on('data', (chunk: Buffer) => (output += chunk.toString()));
+  child.stderr.on('data', (chunk: Buffer) => (output += chunk.toString()));
+  const [code] = (await once(child, 'close')) as [number | null];
+  expect({ code, output }).toEqual({ code: 0, output: 'disposed' });
+});
