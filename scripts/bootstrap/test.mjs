@@ -20,20 +20,26 @@ function testedFolders() {
 
 /** Counts of one vitest report. A file that failed before any test of it ran counts as one failure. */
 export function countReport(report) {
-  const counts = { passed: 0, failed: 0, skipped: 0, skippedGroups: new Map() };
+  const counts = { passed: 0, failed: 0, skipped: 0, failures: [], skippedGroups: new Map() };
   for (const file of report.testResults ?? []) {
     let failedHere = 0;
     for (const test of file.assertionResults ?? []) {
       if (test.status === 'passed') counts.passed += 1;
-      else if (test.status === 'failed') failedHere += 1;
-      else {
+      else if (test.status === 'failed') {
+        failedHere += 1;
+        const [firstLine = ''] = (test.failureMessages?.[0] ?? '').split('\n');
+        counts.failures.push(`${test.fullName ?? test.title}: ${firstLine}`);
+      } else {
         counts.skipped += 1;
         const group = (test.ancestorTitles ?? []).join(' > ') || test.title;
         const { number = 0 } = counts.skippedGroups.get(group) ?? {};
         counts.skippedGroups.set(group, { number: number + 1, fullName: test.fullName ?? group });
       }
     }
-    if (file.status === 'failed' && failedHere === 0) failedHere = 1;
+    if (file.status === 'failed' && failedHere === 0) {
+      failedHere = 1;
+      counts.failures.push(`${relative(root, file.name ?? '')}: ${(file.message ?? '').split('\n')[0]}`);
+    }
     counts.failed += failedHere;
   }
   return counts;
@@ -54,6 +60,7 @@ export function summarise(folders, print) {
     if (counts.passed + counts.failed + counts.skipped === 0) counts.failed = 1; // No test file, or none could be read.
     for (const key of Object.keys(total)) total[key] += counts[key];
     print(`  ${name.padEnd(28)} ${counts.passed} passed, ${counts.failed} failed, ${counts.skipped} skipped`);
+    for (const failure of counts.failures) print(`      FAILED ${failure}`);
     for (const [group, { number, fullName }] of counts.skippedGroups) {
       print(`      skipped ${number}: ${number === 1 ? fullName : group}`);
     }
