@@ -103,9 +103,9 @@ function localBytesOf(program: Program, { op, inputs }: OpRecord): number {
   if (op === 'embedding-lookup') return 4 * (capacityOf(program, inputs['table'] as TensorRef)[1] as number);
   if (op === 'attention' || op === 'attention-partial') {
     const headDim = capacityOf(program, inputs['q'] as TensorRef)[2] as number;
-    const valueDim = Math.ceil((capacityOf(program, inputs['values'] as TensorRef)[3] as number) / 4) * 4;
+    const valueDim = Math.ceil((capacityOf(program, inputs['values'] as TensorRef)[3] as number) / 8) * 8;
     const perLane = lanes * (headDim + valueDim + 3) * 4;
-    return perLane + (chunk + 4) * 32 + chunk * (headDim + valueDim) * 4 + 64 * (headDim + valueDim + 1);
+    return perLane + (chunk + 8) * 32 + chunk * (headDim + valueDim) * 4 + 64 * (headDim + valueDim + 1);
   }
   return 0;
 }

@@ -5,10 +5,11 @@
  * parts as well and merges their states; the cut depends on shapes and context lengths alone.
  * Tensors: q, positions, sequences, keys, values, slotPositions, blockTable, contextLengths, then y or m, l, o.
  */
-import { F32, bytesOf, decode } from '../decode';
-import { minusInfinity } from '../constants';
+import { F16, F32, bytesOf, decode } from '../decode';
+import { decodeHalves } from '../half-rows';
+import { tileColumns8x4, tileRows8x4 } from '../narrow-tiles';
 import { addressOf, attributeF, attributeI, dim, dtypeOf, localScratch, sharedScratch } from '../record';
-import { exp4, tanh4 } from '../simd';
+import { setSoftmax, softmaxStep } from '../softmax-step';
 import { phaseBarrier, takeUnits } from '../threads';
 import { tileColumns, tileRows } from '../tiles';
 import { attendSlowly } from './attention-exact';
@@ -132,38 +133,41 @@ function attendTile(t0: i32, t1: i32, kvHead: i32, h0: i32, h1: i32, begin: i32,
   const valueType = dtypeOf(4);
   const keyBytes = bytesOf(keyType, headDim);
   const valueBytes = bytesOf(valueType, valueDim);
-  const scale = f32x4.splat(attributeF(0));
   const isCausal = attributeI(1) != 0;
   const window = attributeI(2);
-  const softCap = attributeF(3);
   const reach = window == 0 ? FAR : isCausal ? window - 1 : window >> 1;
   const lead = isCausal ? 0 : -reach;
+  setSoftmax(attributeF(0), attributeF(3), lead, reach);
   const tileHeads = h1 - h0;
   const numLanes = (t1 - t0) * tileHeads;
-  const numPanels = (numLanes + 7) >> 3;
-  const paddedDim = (valueDim + 3) & ~3;
+  // panels of eight queries side by side, or one of four
+  const panelShift = numLanes <= 4 ? 2 : 3;
+  const panelLanes = 1 << panelShift;
+  const numPanels = (numLanes + panelLanes - 1) >> panelShift;
+  const rowBytes = <usize>panelLanes << 2;
+  const paddedDim = (valueDim + 7) & ~7;
 
-  // scratch: queries [panel][H][8], outputs [panel][D][8], m, l and positions per lane, logits [CHUNK][8], K, V
+  // scratch: queries [panel][H][lanes], outputs [panel][D][lanes], m, l and positions per lane, logits [CHUNK][lanes], K, V
   const queries = localScratch();
-  const queryBytes = <usize>headDim << 5;
-  const outputs = queries + <usize>(LANES >> 3) * queryBytes;
-  const outputBytes = <usize>paddedDim << 5;
-  const maxima = outputs + <usize>(LANES >> 3) * outputBytes;
+  const queryBytes = <usize>headDim * rowBytes;
+  const outputs = queries + <usize>(LANES >> 3) * (<usize>headDim << 5);
+  const outputBytes = <usize>paddedDim * rowBytes;
+  const maxima = outputs + <usize>(LANES >> 3) * (<usize>paddedDim << 5);
   const sums = maxima + <usize>LANES * 4;
   const lanePositions = sums + <usize>LANES * 4;
   const logits = lanePositions + <usize>LANES * 4;
-  const keyRows = logits + <usize>(CHUNK + 4) * 32;
+  const keyRows = logits + <usize>(CHUNK + 8) * 32;
   const valueRows = keyRows + <usize>CHUNK * (<usize>headDim << 2);
 
   let firstPosition = i32.MAX_VALUE;
   let lastPosition = i32.MIN_VALUE;
-  for (let lane = 0; lane < numPanels << 3; lane++) {
-    const to = queries + <usize>(lane >> 3) * queryBytes + (<usize>(lane & 7) << 2);
+  for (let lane = 0; lane < numPanels << panelShift; lane++) {
+    const to = queries + <usize>(lane >> panelShift) * queryBytes + (<usize>(lane & (panelLanes - 1)) << 2);
     store<f32>(maxima + (<usize>lane << 2), -Infinity);
     store<f32>(sums + (<usize>lane << 2), 0);
     if (lane >= numLanes) {
       store<i32>(lanePositions + (<usize>lane << 2), NO_POSITION);
-      for (let i = 0; i < headDim; i++) store<f32>(to + (<usize>i << 5), 0);
+      for (let i = 0; i < headDim; i++) store<f32>(to + <usize>i * rowBytes, 0);
       continue;
     }
     const token = t0 + lane / tileHeads;
@@ -173,39 +177,37 @@ function attendTile(t0: i32, t1: i32, kvHead: i32, h0: i32, h1: i32, begin: i32,
     lastPosition = max<i32>(lastPosition, position);
     store<i32>(lanePositions + (<usize>lane << 2), position);
     const from = addressOf(0) + (<usize>(token * numHeads + head) * <usize>headDim << 2);
-    for (let i = 0; i < headDim; i++) store<f32>(to + (<usize>i << 5), load<f32>(from + (<usize>i << 2)));
+    for (let i = 0; i < headDim; i++) store<f32>(to + <usize>i * rowBytes, load<f32>(from + (<usize>i << 2)));
   }
   memory.fill(outputs, 0, <usize>numPanels * outputBytes);
 
-  const leads = i32x4.splat(lead);
-  const reaches = i32x4.splat(reach);
-  const none = minusInfinity();
   let slot = begin;
   while (slot < end) {
     const block = load<i32>(addressOf(6) + (<usize>(sequenceOf(t0) * maxBlocks + slot / blockSize) << 2));
     const offset = slot % blockSize;
     const count = min<i32>(min<i32>(CHUNK, blockSize - offset), end - slot);
     slot += count;
-    const positions = addressOf(5) + (<usize>(block * blockSize + offset) << 2);
+    let positions = addressOf(5) + (<usize>(block * blockSize + offset) << 2);
     let low = i32.MAX_VALUE;
     let high = i32.MIN_VALUE;
+    let hasEmpty = false;
     for (let j = 0; j < count; j++) {
       const position = load<i32>(positions + (<usize>j << 2));
-      if (position < 0) continue;
+      if (position < 0) {
+        hasEmpty = true;
+        continue;
+      }
       low = min<i32>(low, position);
       high = max<i32>(high, position);
     }
     if (high < 0 || firstPosition - high > reach || low - lastPosition > -lead) continue;
+    if (!hasEmpty && firstPosition - high >= lead && lastPosition - low <= reach) positions = 0;
     const row = <usize>(block * numKvHeads + kvHead) * <usize>blockSize + <usize>offset;
-    let keys = addressOf(3) + row * keyBytes;
-    let values = addressOf(4) + row * valueBytes;
-    if (keyType != F32) {
-      decode(keyType, keys, keyRows, count * headDim);
-      keys = keyRows;
-    }
-    if (valueType != F32) {
-      decode(valueType, values, valueRows, count * valueDim);
-      values = valueRows;
+    const keys = rowsOf(keyType, addressOf(3) + row * keyBytes, keyRows, count * headDim);
+    const values = rowsOf(valueType, addressOf(4) + row * valueBytes, valueRows, count * valueDim);
+    if (panelLanes == 4) {
+      attendFour(queries, outputs, maxima, lanePositions, logits, keys, values, positions, count, headDim, valueDim);
+      continue;
     }
     const keyStride = <usize>headDim << 2;
     for (let panel = 0; panel < numPanels; panel++) {
@@ -224,53 +226,14 @@ function attendTile(t0: i32, t1: i32, kvHead: i32, h0: i32, h1: i32, begin: i32,
           false,
         );
       }
-      const oldLow = v128.load(maxima + lanes);
-      const oldHigh = v128.load(maxima + lanes, 16);
-      let maxLow = oldLow;
-      let maxHigh = oldHigh;
-      const posLow = v128.load(lanePositions + lanes);
-      const posHigh = v128.load(lanePositions + lanes, 16);
-      for (let j = 0; j < count; j++) {
-        const at = logits + (<usize>j << 5);
-        const position = load<i32>(positions + (<usize>j << 2));
-        let a = f32x4.mul(v128.load(at), scale);
-        let b = f32x4.mul(v128.load(at, 16), scale);
-        if (softCap != 0) {
-          const cap = f32x4.splat(softCap);
-          a = f32x4.mul(cap, tanh4(f32x4.div(a, cap)));
-          b = f32x4.mul(cap, tanh4(f32x4.div(b, cap)));
-        }
-        a = mask(a, posLow, position, leads, reaches, none);
-        b = mask(b, posHigh, position, leads, reaches, none);
-        v128.store(at, a);
-        v128.store(at, b, 16);
-        maxLow = f32x4.max(maxLow, a);
-        maxHigh = f32x4.max(maxHigh, b);
-      }
-      v128.store(maxima + lanes, maxLow);
-      v128.store(maxima + lanes, maxHigh, 16);
-      // a lane that saw nothing yet keeps -Infinity: subtract zero there
-      const shiftLow = v128.andnot(maxLow, f32x4.eq(maxLow, none));
-      const shiftHigh = v128.andnot(maxHigh, f32x4.eq(maxHigh, none));
-      const factorLow = exp4(f32x4.sub(oldLow, shiftLow));
-      const factorHigh = exp4(f32x4.sub(oldHigh, shiftHigh));
-      let sumLow = f32x4.mul(v128.load(sums + lanes), factorLow);
-      let sumHigh = f32x4.mul(v128.load(sums + lanes, 16), factorHigh);
-      for (let j = 0; j < count; j++) {
-        const at = logits + (<usize>j << 5);
-        const a = exp4(f32x4.sub(v128.load(at), shiftLow));
-        const b = exp4(f32x4.sub(v128.load(at, 16), shiftHigh));
-        v128.store(at, a);
-        v128.store(at, b, 16);
-        sumLow = f32x4.add(sumLow, a);
-        sumHigh = f32x4.add(sumHigh, b);
-      }
-      v128.store(sums + lanes, sumLow);
-      v128.store(sums + lanes, sumHigh, 16);
+      const state = maxima + lanes;
+      const at = lanePositions + lanes;
+      const factorLow = softmaxStep(logits, 32, count, positions, at, state, LANES * 4);
+      const factorHigh = softmaxStep(logits + 16, 32, count, positions, at + 16, state + 16, LANES * 4);
       const out = outputs + <usize>panel * outputBytes;
       for (let d = 0; d < valueDim; d += 4) {
-        const at = <usize>d << 2;
-        tileColumns(out + (at << 3), values + at, <usize>valueDim << 2, logits, count, factorLow, factorHigh);
+        const column = <usize>d << 2;
+        tileColumns(out + (column << 3), values + column, <usize>valueDim << 2, logits, count, factorLow, factorHigh);
       }
     }
   }
@@ -279,7 +242,7 @@ function attendTile(t0: i32, t1: i32, kvHead: i32, h0: i32, h1: i32, begin: i32,
   for (let lane = 0; lane < numLanes; lane++) {
     const token = t0 + lane / tileHeads;
     const head = h0 + lane % tileHeads;
-    const from = outputs + <usize>(lane >> 3) * outputBytes + (<usize>(lane & 7) << 2);
+    const from = outputs + <usize>(lane >> panelShift) * outputBytes + (<usize>(lane & (panelLanes - 1)) << 2);
     let m = load<f32>(maxima + (<usize>lane << 2));
     let l = load<f32>(sums + (<usize>lane << 2));
     const row = isFinal ? token * numHeads + head : (part * numTokens + token) * numHeads + head;
@@ -288,7 +251,7 @@ function attendTile(t0: i32, t1: i32, kvHead: i32, h0: i32, h1: i32, begin: i32,
     if (m == -Infinity) check = l;
     const factor: f32 = !isFinal ? 1 : l == 0 ? 0 : 1 / l;
     for (let i: usize = 0; i < <usize>valueDim; i++) {
-      const value = load<f32>(from + (i << 5));
+      const value = load<f32>(from + i * rowBytes);
       check += value;
       store<f32>(to + (i << 2), value * factor);
     }
@@ -310,10 +273,36 @@ function attendTile(t0: i32, t1: i32, kvHead: i32, h0: i32, h1: i32, begin: i32,
   }
 }
 
-/** -Infinity where a lane does not see the key. */
-function mask(logit: v128, lanePositions: v128, position: i32, leads: v128, reaches: v128, none: v128): v128 {
-  if (position < 0) return none;
-  const distance = i32x4.sub(lanePositions, i32x4.splat(position));
-  const isHidden = v128.or(i32x4.lt_s(distance, leads), i32x4.gt_s(distance, reaches));
-  return v128.bitselect(none, logit, isHidden);
+/** A chunk for at most four queries. */
+function attendFour(
+  queries: usize,
+  outputs: usize,
+  state: usize,
+  lanePositions: usize,
+  logits: usize,
+  keys: usize,
+  values: usize,
+  positions: usize,
+  count: i32,
+  headDim: i32,
+  valueDim: i32,
+): void {
+  const keyStride = <usize>headDim << 2;
+  const valueStride = <usize>valueDim << 2;
+  for (let j = 0; j < count; j += 8) {
+    tileRows8x4(logits + (<usize>j << 4), keys + <usize>j * keyStride, keyStride, count - j, queries, headDim);
+  }
+  const factor = softmaxStep(logits, 16, count, positions, lanePositions, state, LANES * 4);
+  for (let d = 0; d < valueDim; d += 8) {
+    const column = <usize>d << 2;
+    tileColumns8x4(outputs + (column << 2), values + column, valueStride, logits, count, factor);
+  }
+}
+
+/** Rows that can be read as f32: where they are, or decoded to `to`. */
+function rowsOf(dtype: i32, from: usize, to: usize, count: i32): usize {
+  if (dtype == F32) return from;
+  if (dtype == F16) decodeHalves(from, to, count);
+  else decode(dtype, from, to, count);
+  return to;
 }
