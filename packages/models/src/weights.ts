@@ -11,6 +11,7 @@ import {
   type DType,
   type Shape,
 } from '@winnow/tensor';
+import { plusOneView, rowsView, stackedView, transposedView } from './stored-views.js';
 
 /** One weight as a program sees it. */
 export interface Weight {
@@ -29,6 +30,12 @@ export interface WeightRequest {
   readonly storedName: string;
   readonly shape: Shape;
   readonly optional?: boolean;
+  /** The weight is these rows of a tensor that holds several; `shape` is that of the part. */
+  readonly rows?: { readonly begin: number; readonly total: number };
+  /** What the file holds instead of the weight: the transposed matrix, or values that are one less. */
+  readonly storedAs?: 'transposed' | 'minus-one';
+  /** The weight is these tensors of the file, stacked along a new first axis; `storedName` is for messages only. */
+  readonly stackOf?: readonly string[];
 }
 
 /** Most bytes that a load reads at once. */
@@ -47,17 +54,11 @@ export function collectWeights(
 ): Map<string, Weight> {
   const weights = new Map<string, Weight>();
   const used = new Set<string>();
-  for (const { name, storedName, shape, optional } of requests) {
-    const stored = store.tensors.get(storedName);
-    if (stored === undefined) {
-      if (optional === true) continue;
-      throw new FormatError({ source: store.name, field: storedName, message: 'the model needs this tensor' });
-    }
-    if (formatShape(stored.shape) !== formatShape(shape)) {
-      const message = `expected shape ${formatShape(shape)}, got ${formatShape(stored.shape)}`;
-      throw new FormatError({ source: store.name, field: storedName, message });
-    }
-    used.add(storedName);
+  for (const request of requests) {
+    const { name, storedName, shape, optional } = request;
+    if (optional === true && !store.tensors.has(request.stackOf?.[0] ?? storedName)) continue;
+    const stored = storedWeight(store, request);
+    for (const part of request.stackOf ?? [storedName]) used.add(part);
     const dtype = memoryDType(store.name, stored);
     weights.set(name, { name, shape, dtype, sizeBytes: tensorBytes(dtype, shape), stored });
   }
@@ -68,6 +69,36 @@ export function collectWeights(
     throw new FormatError({ source: store.name, field: unknown[0] as string, message });
   }
   return weights;
+}
+
+/** The weight in the file, as the request sees it. */
+function storedWeight(
+  store: TensorStore,
+  { storedName, shape, rows, storedAs, stackOf }: WeightRequest,
+): StoredTensor {
+  const whole = rows === undefined ? shape : [rows.total, ...shape.slice(1)];
+  const expected = storedAs === 'transposed' ? whole.toReversed() : whole;
+  let stored =
+    stackOf === undefined
+      ? foundTensor(store, storedName, expected)
+      : stackedView(
+          store.name,
+          storedName,
+          stackOf.map((part) => foundTensor(store, part, expected.slice(1))),
+        );
+  if (storedAs === 'transposed') stored = transposedView(store.name, stored);
+  if (storedAs === 'minus-one') stored = plusOneView(store.name, stored);
+  return rows === undefined ? stored : rowsView(stored, rows.begin, rows.begin + (shape[0] as number));
+}
+
+function foundTensor(store: TensorStore, name: string, shape: Shape): StoredTensor {
+  const stored = store.tensors.get(name);
+  if (stored === undefined) {
+    throw new FormatError({ source: store.name, field: name, message: 'the model needs this tensor' });
+  }
+  if (formatShape(stored.shape) === formatShape(shape)) return stored;
+  const message = `expected shape ${formatShape(shape)}, got ${formatShape(stored.shape)}`;
+  throw new FormatError({ source: store.name, field: name, message });
 }
 
 /** Vectors are added and multiplied as f32; matrices stay as they are, but for f64, which no op reads. */

@@ -1,0 +1,111 @@
+/**
+ * Tensors of a file seen in another way: a range of rows, transposed, with one added, several as one. A view reads what
+ * it needs from the file when it is read; nothing is kept.
+ */
+import type { StoredTensor } from '@winnow/bytes';
+import { decoder, dtypeInfo, FormatError, formatShape, numElements, tensorBytes, type DType } from '@winnow/tensor';
+
+type ReadOptions = Parameters<StoredTensor['read']>[1];
+
+/** Number types that a view can compute with. */
+const floatDTypes: readonly DType[] = ['f32', 'f16', 'bf16', 'f64'];
+
+/** Rows `[begin, end)` of the first axis, in the dtype of the file: rows are whole blocks. */
+export function rowsView(stored: StoredTensor, begin: number, end: number): StoredTensor {
+  const [, ...rest] = stored.shape;
+  const offset = tensorBytes(stored.dtype, [begin, ...rest]);
+  const shape = [end - begin, ...rest];
+  return {
+    name: stored.name,
+    dtype: stored.dtype,
+    shape,
+    sizeBytes: tensorBytes(stored.dtype, shape),
+    read: (target, { byteOffset = 0, ...options } = {}) =>
+      stored.read(target, { ...options, byteOffset: offset + byteOffset }),
+  };
+}
+
+/**
+ * A matrix `[numInputs, numOutputs]` as `[numOutputs, numInputs]`. Each read goes through the whole stored matrix.
+ * @throws {FormatError} for block types, whose rows cannot be taken apart
+ */
+export function transposedView(source: string, stored: StoredTensor): StoredTensor {
+  const { name, dtype, shape, sizeBytes } = stored;
+  if (shape.length !== 2 || dtypeInfo(dtype).blockSize !== 1) {
+    const message = `expected a matrix of plain numbers, which can be transposed, got ${dtype} ${formatShape(shape)}`;
+    throw new FormatError({ source, field: name, message });
+  }
+  const [numRows, numColumns] = shape as unknown as [number, number];
+  const width = dtypeInfo(dtype).blockBytes;
+  return {
+    name,
+    dtype,
+    shape: [numColumns, numRows],
+    sizeBytes,
+    async read(target, { byteOffset = 0, ...options } = {}) {
+      const bytes = new Uint8Array(sizeBytes);
+      await stored.read(bytes, options);
+      for (let i = 0; i < target.length; i++) {
+        const at = byteOffset + i;
+        const element = Math.floor(at / width);
+        const row = Math.floor(element / numRows);
+        target[i] = bytes[((element - row * numRows) * numColumns + row) * width + (at - element * width)] as number;
+      }
+    },
+  };
+}
+
+/** `1 + x` as f32, for norms that multiply by one more than what is stored. @throws {FormatError} unless it holds floats */
+export function plusOneView(source: string, stored: StoredTensor): StoredTensor {
+  const { name, dtype, shape } = stored;
+  if (!floatDTypes.includes(dtype)) {
+    throw new FormatError({ source, field: name, message: `expected ${floatDTypes.join(', ')} weights, got ${dtype}` });
+  }
+  const numValues = numElements(shape);
+  return {
+    name,
+    dtype: 'f32',
+    shape,
+    sizeBytes: 4 * numValues,
+    async read(target, { byteOffset = 0, ...options } = {}) {
+      const bytes = new Uint8Array(stored.sizeBytes);
+      await stored.read(bytes, options);
+      const values = new Float32Array(numValues);
+      decoder(dtype)(bytes, 0, values, 0, numValues);
+      for (let i = 0; i < numValues; i++) values[i] = (values[i] as number) + 1;
+      target.set(new Uint8Array(values.buffer, byteOffset, target.length));
+    },
+  };
+}
+
+/**
+ * Tensors of one shape and dtype as one with an axis before theirs.
+ * @throws {FormatError} when they differ
+ */
+export function stackedView(source: string, name: string, parts: readonly StoredTensor[]): StoredTensor {
+  const [first] = parts;
+  const what = ({ dtype, shape }: StoredTensor): string => `${dtype} ${formatShape(shape)}`;
+  for (const part of parts) {
+    if (first !== undefined && what(part) === what(first)) continue;
+    const message = `expected ${first && what(first)} as ${first?.name}, got ${what(part)}`;
+    throw new FormatError({ source, field: part.name, message });
+  }
+  const { dtype, shape, sizeBytes: partBytes } = first as StoredTensor;
+  return {
+    name,
+    dtype,
+    shape: [parts.length, ...shape],
+    sizeBytes: parts.length * partBytes,
+    async read(target, { byteOffset = 0, ...options }: NonNullable<ReadOptions> = {}) {
+      let done = 0;
+      while (done < target.length) {
+        const at = byteOffset + done;
+        const index = Math.floor(at / partBytes);
+        const length = Math.min(target.length - done, (index + 1) * partBytes - at);
+        const part = parts[index] as StoredTensor;
+        await part.read(target.subarray(done, done + length), { ...options, byteOffset: at - index * partBytes });
+        done += length;
+      }
+    },
+  };
+}
