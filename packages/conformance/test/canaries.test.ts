@@ -43,6 +43,11 @@ function typicalCase(op: string): KernelCase {
     'attention-partial': 'several sequences, parts: 3',
     'attention-merge': '3 + 0 parts, 3 x 2 x 16',
     'attention-finish': '3 x 3 x 67',
+    scale: '3 x 67, times 0.1',
+    'expert-route': 'sigmoid, normalised, 5 of 17 x 33, bias',
+    'expert-matmul': 'q8_0, 13 x 32 -> 2 of 3 x 9, shared rows',
+    'short-conv': '4 sequences, 33 channels, 4 taps, silu',
+    'gated-delta': '4 sequences, 4 heads of 16 over 2 of 16, tiled',
   };
   const cases = kernelCases[op];
   const found = cases.find(({ name }) => (names[op] === undefined ? name.endsWith('x 67') : name === names[op]));
@@ -80,7 +85,7 @@ describe('a kernel', () => {
     expect(await failuresOf(withoutRecords(op), typicalCase(op))).not.toBe('');
   });
 
-  it.each(['arg-max', 'top-k'])('%s with a wrong index is caught', async (op) => {
+  it.each(['arg-max', 'top-k', 'expert-route'])('%s with a wrong index is caught', async (op) => {
     const wrong = withExecutable((executable) => ({
       async read(name, target) {
         await executable.read(name, target);

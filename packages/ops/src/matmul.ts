@@ -43,7 +43,7 @@ export const matmul: OpSpec = {
 };
 
 /** `sum_i xs[begin + i] * row[i]`, as four sums so that an addition need not wait for the one before. */
-function dot(xs: Float32Array, begin: number, row: Float32Array, length: number): number {
+export function dot(xs: Float32Array, begin: number, row: Float32Array, length: number): number {
   let sum0 = 0;
   let sum1 = 0;
   let sum2 = 0;

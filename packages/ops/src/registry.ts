@@ -3,21 +3,30 @@ import { invariant, UnsupportedOpError } from '@winnow/tensor';
 import { activation } from './activation.js';
 import { add } from './add.js';
 import { argMax } from './arg-max.js';
-import { attention } from './attention.js';
 import { attentionFinish } from './attention-finish.js';
 import { attentionMerge } from './attention-merge.js';
 import { attentionPartial } from './attention-partial.js';
+import { attention } from './attention.js';
 import { embeddingLookup } from './embedding-lookup.js';
+import { expertCombine } from './expert-combine.js';
+import { expertMatmul } from './expert-matmul.js';
+import { expertRoute } from './expert-route.js';
 import { gatedActivation } from './gated-activation.js';
+import { gatedDelta } from './gated-delta.js';
 import { gatherRows } from './gather-rows.js';
 import { kvAppend } from './kv-append.js';
 import { layerNorm } from './layer-norm.js';
 import { logSumExp } from './log-sum-exp.js';
 import { matmul } from './matmul.js';
+import { multiply } from './multiply.js';
 import type { OpSpec } from './op-spec.js';
 import { positionAppend } from './position-append.js';
 import { rmsNorm } from './rms-norm.js';
 import { rope } from './rope.js';
+import { scaleRows } from './scale-rows.js';
+import { scale } from './scale.js';
+import { shortConv } from './short-conv.js';
+import { sliceColumns } from './slice-columns.js';
 import { softCap } from './soft-cap.js';
 import { softmax } from './softmax.js';
 import { topK } from './top-k.js';
@@ -44,6 +53,15 @@ export const opSpecs: readonly OpSpec[] = [
   argMax,
   topK,
   logSumExp,
+  multiply,
+  scale,
+  scaleRows,
+  sliceColumns,
+  expertRoute,
+  expertMatmul,
+  expertCombine,
+  shortConv,
+  gatedDelta,
 ];
 
 const opcodes = new Map(opSpecs.map((spec, opcode) => [spec.name, opcode]));

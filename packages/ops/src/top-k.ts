@@ -39,7 +39,7 @@ export const topK: OpSpec = {
 };
 
 /** Fills `heap` with the indices of its `heap.length` best values of `data[begin, begin + length)`, best first. */
-function selectTopK(data: Float32Array, begin: number, length: number, heap: Int32Array): void {
+export function selectTopK(data: Float32Array | Float64Array, begin: number, length: number, heap: Int32Array): void {
   const isWorse = (a: number, b: number): boolean => {
     const x = data[begin + a];
     const y = data[begin + b];

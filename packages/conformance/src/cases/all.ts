@@ -8,15 +8,24 @@ import { attentionFinishCases } from './attention-finish.js';
 import { attentionMergeCases } from './attention-merge.js';
 import { attentionPartialCases } from './attention-partial.js';
 import { embeddingLookupCases } from './embedding-lookup.js';
+import { expertCombineCases } from './expert-combine.js';
+import { expertMatmulCases } from './expert-matmul.js';
+import { expertRouteCases } from './expert-route.js';
 import { gatedActivationCases } from './gated-activation.js';
+import { gatedDeltaCases } from './gated-delta.js';
 import { gatherRowsCases } from './gather-rows.js';
 import { kvAppendCases } from './kv-append.js';
 import { layerNormCases } from './layer-norm.js';
 import { logSumExpCases } from './log-sum-exp.js';
 import { matmulCases } from './matmul.js';
+import { multiplyCases } from './multiply.js';
 import { positionAppendCases } from './position-append.js';
 import { rmsNormCases } from './rms-norm.js';
 import { ropeCases } from './rope.js';
+import { scaleCases } from './scale.js';
+import { scaleRowsCases } from './scale-rows.js';
+import { shortConvCases } from './short-conv.js';
+import { sliceColumnsCases } from './slice-columns.js';
 import { softCapCases } from './soft-cap.js';
 import { softmaxCases } from './softmax.js';
 import { topKCases } from './top-k.js';
@@ -43,4 +52,13 @@ export const kernelCases: Readonly<Record<string, readonly KernelCase[]>> = {
   'arg-max': argMaxCases,
   'top-k': topKCases,
   'log-sum-exp': logSumExpCases,
+  multiply: multiplyCases,
+  scale: scaleCases,
+  'scale-rows': scaleRowsCases,
+  'slice-columns': sliceColumnsCases,
+  'expert-route': expertRouteCases,
+  'expert-matmul': expertMatmulCases,
+  'expert-combine': expertCombineCases,
+  'short-conv': shortConvCases,
+  'gated-delta': gatedDeltaCases,
 };

@@ -1,0 +1,83 @@
+import { weightDTypes } from '@winnow/ops';
+import { dtypeInfo, type DType } from '@winnow/tensor';
+import type { KernelCase } from '../kernel-case.js';
+import { close, gaussian, ints, numbersOf, randomTensor } from '../values.js';
+
+interface ExpertShape {
+  readonly numTokens: number;
+  readonly numExperts: number;
+  readonly numChoices: number;
+  readonly numInputs: number;
+  readonly numOutputs: number;
+}
+
+/** @param isShared whether the choices of a token share one row of x */
+function expertCase(dtype: DType, shape: ExpertShape, isShared: boolean, choice = 'spread'): KernelCase {
+  const { numTokens, numExperts, numChoices, numInputs, numOutputs } = shape;
+  return {
+    op: 'expert-matmul',
+    name:
+      `${dtype}, ${numTokens} x ${numInputs} -> ${numChoices} of ${numExperts} x ${numOutputs}` +
+      `${isShared ? ', shared rows' : ''}${choice === 'spread' ? '' : `, ${choice}`}`,
+    dtypes: { weight: dtype },
+    attributes: {},
+    // as for matmul: n + 1 roundings of the sum of magnitudes; decoding a block takes 2 more
+    create(rng, { unit, tiny }) {
+      const rowsPerToken = isShared ? 1 : numChoices;
+      const x = gaussian(rng, [numTokens, rowsPerToken, numInputs], 1, 0);
+      const weight = randomTensor(rng, dtype, [numExperts, numOutputs, numInputs]);
+      const ids = Array.from({ length: numTokens }, () => {
+        const free = Array.from({ length: numExperts }, (_, expert) => expert);
+        if (choice === 'crowded') return free.slice(numExperts - numChoices); // all tokens want the last ones
+        return Array.from({ length: numChoices }, () => free.splice(rng.nextInt(free.length), 1)[0]);
+      }).flat();
+      const [xs, ws] = [numbersOf(x), numbersOf(weight)];
+      const y = close(numTokens * numChoices * numOutputs, (index) => {
+        const [pair, o] = [Math.floor(index / numOutputs), index % numOutputs];
+        const source = (isShared ? Math.floor(pair / numChoices) : pair) * numInputs;
+        const row = (ids[pair] * numOutputs + o) * numInputs;
+        let sum = 0;
+        let magnitude = 0;
+        for (let i = numInputs - 1; i >= 0; i--) {
+          const term = xs[source + i] * ws[row + i];
+          sum += term;
+          magnitude += Math.abs(term);
+        }
+        const numRoundings = numInputs + 2 + (dtypeInfo(dtype).isQuantised ? 2 : 0);
+        return [sum, numRoundings * (unit * magnitude + tiny)];
+      });
+      return { inputs: { x, ids: ints([numTokens, numChoices], ids, 0), weight }, expected: { y } };
+    },
+  };
+}
+
+const dtypeCases = weightDTypes.flatMap((dtype) => {
+  const unit = Math.max(dtypeInfo(dtype).blockSize, 32);
+  const few = { numTokens: 1, numExperts: 4, numChoices: 2, numInputs: unit, numOutputs: 5 };
+  return [
+    expertCase(dtype, few, true),
+    expertCase(dtype, { ...few, numInputs: 2 * unit, numOutputs: 8 }, false),
+    expertCase(dtype, { numTokens: 13, numExperts: 3, numChoices: 2, numInputs: unit, numOutputs: 9 }, true),
+    expertCase(dtype, { numTokens: 9, numExperts: 5, numChoices: 1, numInputs: 2 * unit, numOutputs: 34 }, false),
+  ];
+});
+
+const shapeCases = [
+  { numTokens: 0, numExperts: 3, numChoices: 2, numInputs: 32, numOutputs: 4 },
+  { numTokens: 1, numExperts: 1, numChoices: 1, numInputs: 1, numOutputs: 1 },
+  { numTokens: 3, numExperts: 8, numChoices: 8, numInputs: 33, numOutputs: 7 },
+  { numTokens: 7, numExperts: 60, numChoices: 4, numInputs: 17, numOutputs: 3 },
+  { numTokens: 40, numExperts: 4, numChoices: 2, numInputs: 67, numOutputs: 35 },
+  { numTokens: 40, numExperts: 16, numChoices: 3, numInputs: 129, numOutputs: 65 },
+  { numTokens: 300, numExperts: 3, numChoices: 2, numInputs: 20, numOutputs: 4 },
+  { numTokens: 5, numExperts: 3, numChoices: 2, numInputs: 1023, numOutputs: 2 },
+].flatMap((shape) => [
+  expertCase('f32', shape, true),
+  expertCase('f32', shape, false),
+  expertCase('f32', shape, true, 'crowded'),
+  expertCase('f16', shape, false, 'crowded'),
+]);
+
+export const expertMatmulCases: readonly KernelCase[] = [
+  ...new Map([...dtypeCases, ...shapeCases].map((c) => [c.name, c])).values(),
+];

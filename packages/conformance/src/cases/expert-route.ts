@@ -1,0 +1,103 @@
+import type { KernelCase } from '../kernel-case.js';
+import { close, floats, gaussian, numbersOf } from '../values.js';
+
+interface Routing {
+  readonly numTokens: number;
+  readonly numExperts: number;
+  readonly k: number;
+  readonly score: 'softmax' | 'sigmoid';
+  readonly normalise: boolean;
+  readonly scale?: number;
+  readonly content: 'gaussian' | 'ties' | 'far apart' | 'bias';
+}
+
+function routeCase({ numTokens, numExperts, k, score, normalise, scale = 1, content }: Routing): KernelCase {
+  const attributes = { k, score, normalise, scale };
+  const rule = `${score}${normalise ? ', normalised' : ''}${scale === 1 ? '' : `, times ${scale}`}`;
+  return {
+    op: 'expert-route',
+    name: `${rule}, ${k} of ${numTokens} x ${numExperts}, ${content}`,
+    dtypes: {},
+    attributes,
+    create(rng, { unit, elementary, tiny }) {
+      const shape = [numTokens, numExperts];
+      const random = (): number =>
+        content === 'ties' ? rng.nextInt(4) - 2 : rng.nextGaussian() * (content === 'far apart' ? 60 : 2);
+      const logits = floats(
+        shape,
+        Float32Array.from({ length: numTokens * numExperts }, (_, i) => {
+          return content === 'far apart' && i % 7 === 3 ? -Infinity : random();
+        }),
+        0,
+      );
+      const xs = numbersOf(logits);
+      const scoresOf = (t: number): number[] => {
+        const row = [...xs.subarray(t * numExperts, (t + 1) * numExperts)];
+        if (score === 'sigmoid') return row.map((x) => 1 / (1 + Math.exp(-x)));
+        const top = Math.max(...row);
+        const logSum = Math.log(row.reduce((sum, x) => sum + Math.exp(x - top), 0)) + top;
+        return row.map((x) => Math.exp(x - logSum));
+      };
+      // sums that float32 could confuse would make the order a matter of rounding: draw until all are well apart
+      let bias = gaussian(rng, [numExperts], 0.3);
+      const ranksOf = (t: number): number[] => {
+        const bs = numbersOf(bias);
+        return content === 'bias'
+          ? scoresOf(t).map((p, x) => p + bs[x])
+          : [...xs.subarray(t * numExperts, (t + 1) * numExperts)];
+      };
+      const isClear = (t: number): boolean => {
+        const sorted = ranksOf(t).sort((a, b) => a - b);
+        return sorted.every((rank, i) => i === 0 || rank - sorted[i - 1] > 64 * (unit + elementary));
+      };
+      if (content === 'bias') {
+        while (!Array.from({ length: numTokens }, (_, t) => t).every(isClear)) bias = gaussian(rng, [numExperts], 0.3);
+      }
+      const ids = Array.from({ length: numTokens }, (_, t) => {
+        const ranks = ranksOf(t);
+        const order = ranks.map((_rank, x) => x);
+        order.sort((a, b) => (ranks[b] === ranks[a] ? a - b : ranks[b] - ranks[a]));
+        return order.slice(0, k);
+      });
+      const weights = close(numTokens * k, (index) => {
+        const [t, i] = [Math.floor(index / k), index % k];
+        const scores = scoresOf(t);
+        const chosen = ids[t].map((x) => scores[x]);
+        const sum = chosen.reduce((total, p) => total + p, 0);
+        const value = (normalise ? chosen[i] / sum : chosen[i]) * Math.fround(scale);
+        // exp of a difference that was rounded; the sum over all experts; then the sum of the chosen, quotient, product
+        const top = Math.max(...xs.subarray(t * numExperts, (t + 1) * numExperts));
+        const distance = Math.min(Math.max(...ids[t].map((x) => Math.abs(xs[t * numExperts + x] - top))), 200);
+        const relative = 2 * (elementary + (score === 'softmax' ? distance : 0) * unit) + (numExperts + k + 6) * unit;
+        // where exp leaves the range of float32 the result may be 0
+        return [value, relative * value + 2 ** -126 * 2 * (k + 1) * (normalise ? 1 / sum : 1) * scale + tiny];
+      });
+      return {
+        inputs: { logits, ...(content === 'bias' ? { bias } : {}) },
+        expected: { weights, ids: { kind: 'integers', values: Int32Array.from(ids.flat()) } },
+      };
+    },
+  };
+}
+
+const sizes = [
+  { numTokens: 0, numExperts: 8, k: 2 },
+  { numTokens: 1, numExperts: 1, k: 1 },
+  { numTokens: 1, numExperts: 8, k: 2 },
+  { numTokens: 3, numExperts: 7, k: 7 },
+  { numTokens: 17, numExperts: 33, k: 5 },
+  { numTokens: 5, numExperts: 128, k: 8 },
+];
+
+export const expertRouteCases: readonly KernelCase[] = sizes.flatMap((size): KernelCase[] => [
+  ...(['softmax', 'sigmoid'] as const).flatMap((score) =>
+    [false, true].flatMap((normalise) =>
+      (['gaussian', 'ties'] as const).map((content) => routeCase({ ...size, score, normalise, content })),
+    ),
+  ),
+  routeCase({ ...size, score: 'softmax', normalise: false, content: 'far apart' }),
+  routeCase({ ...size, score: 'softmax', normalise: true, content: 'far apart' }),
+  routeCase({ ...size, score: 'sigmoid', normalise: true, content: 'bias' }),
+  routeCase({ ...size, score: 'softmax', normalise: true, scale: 2.5, content: 'gaussian' }),
+  routeCase({ ...size, score: 'sigmoid', normalise: false, scale: 0.5, content: 'gaussian' }),
+]);

@@ -1,0 +1,78 @@
+import { ArgumentError } from '@winnow/tensor';
+import { f32Only, i32Only } from './dtypes.js';
+import type { OpSpec } from './op-spec.js';
+import { selectTopK } from './top-k.js';
+
+/** How a router's logits become probabilities, in the order of their encoded numbers. */
+export const routerScores: readonly string[] = ['softmax', 'sigmoid'];
+
+/**
+ * Chooses the experts of every token and their weights. With `p = softmax(logits)` over all experts, or
+ * `p = sigmoid(logits)` each for itself, the chosen are the `k` largest `p + bias`, best first, the lower index first among
+ * equals; their weights are `p`, without the bias, divided by the sum of the chosen p when `normalise`, times `scale`.
+ *
+ * Shapes: logits `[T, X]`, bias `[X]` f32 with `k <= X`; ids `[T, K]` i32, weights `[T, K]` f32.
+ * A softmax over the chosen logits alone is the same as `softmax` with `normalise`. Without bias the order is that of the
+ * logits, exactly; with it, of the sums in f32 or better. NaN counts as smaller than everything. Where the chosen p are
+ * all 0, their weights are 0.
+ */
+export const expertRoute: OpSpec = {
+  name: 'expert-route',
+  inputs: {
+    logits: { dtypes: f32Only, shape: 'T X' },
+    bias: { dtypes: f32Only, shape: 'X', optional: true },
+  },
+  outputs: { ids: { dtypes: i32Only, shape: 'T K' }, weights: { dtypes: f32Only, shape: 'T K' } },
+  attributes: {
+    k: { kind: 'number', integer: true },
+    score: { kind: 'string', values: routerScores, default: 'softmax' },
+    normalise: { kind: 'boolean', default: false },
+    scale: { kind: 'number', default: 1 },
+  },
+  attributeDims: { K: 'k' },
+  fixedAxes: ['X'],
+  partition: 'tokens',
+  check({ logits }, { k }) {
+    if (Number(k) < 1 || Number(k) > Number(logits[1])) {
+      const expected = `1 to ${String(logits[1])}`;
+      throw new ArgumentError({ argument: 'expert-route: k', expected, actual: String(k) });
+    }
+  },
+  bindReference({ inputs: { logits, bias }, outputs: { ids, weights }, attributes }) {
+    const k = attributes['k'] as number;
+    const isSigmoid = attributes['score'] === 'sigmoid';
+    const normalises = attributes['normalise'] === true;
+    const scale = attributes['scale'] as number;
+    const numExperts = logits.shape[1];
+    const chosen = new Int32Array(k);
+    const scores = new Float64Array(numExperts);
+    const ranks = new Float64Array(numExperts);
+    return () => {
+      const numTokens = logits.shape[0];
+      for (let t = 0; t < numTokens; t++) {
+        const begin = t * numExperts;
+        let max = -Infinity;
+        for (let x = 0; x < numExperts; x++) max = Math.max(max, logits.data[begin + x]);
+        let total = 0;
+        for (let x = 0; x < numExperts; x++) {
+          const logit = logits.data[begin + x];
+          scores[x] = isSigmoid ? 1 / (1 + Math.exp(-logit)) : Math.exp(logit - max);
+          total += scores[x];
+        }
+        if (!isSigmoid) for (let x = 0; x < numExperts; x++) scores[x] /= total;
+        for (let x = 0; x < numExperts; x++) {
+          ranks[x] = bias === undefined ? logits.data[begin + x] : scores[x] + bias.data[x];
+        }
+        selectTopK(ranks, 0, numExperts, chosen);
+        let sum = 0;
+        for (let i = 0; i < k; i++) sum += scores[chosen[i]];
+        const factor = !normalises ? scale : sum === 0 ? 0 : scale / sum;
+        for (let i = 0; i < k; i++) {
+          ids.data[t * k + i] = chosen[i];
+          weights.data[t * k + i] = scores[chosen[i]] * factor;
+        }
+      }
+    };
+  },
+  flops: ({ logits }) => 12 * logits[0] * logits[1],
+};

@@ -1,0 +1,31 @@
+/**
+ * State that a sequence carries from step to step instead of a cache of all its tokens. A state buffer has usage `kv` and
+ * one row per state: `[R, ...]`. A step reads the state of sequence `b` from row `stateFrom[b]`, or starts with zeros when
+ * that is negative, and leaves the new state in row `stateTo[b]`. Both are often the same row. With another target the
+ * source stays as it was, and is a snapshot that a later step can start from again; none of this copies by itself.
+ *
+ * The tokens of a sequence are neighbours in a step, in order. Sequences without tokens change nothing. No row may be the
+ * target of two sequences, or the target of one and the source of another.
+ */
+import { i32Only } from './dtypes.js';
+import type { InputSpec, TensorView } from './op-spec.js';
+
+/** Inputs of every op with a recurrent state: T tokens, B sequences. */
+export const stateInputs: Readonly<Record<string, InputSpec>> = {
+  sequences: { dtypes: i32Only, shape: 'T' },
+  stateFrom: { dtypes: i32Only, shape: 'B' },
+  stateTo: { dtypes: i32Only, shape: 'B' },
+};
+
+/** Calls `visit` with the tokens `[begin, end)` of each sequence and the rows of its state. */
+export function eachSequence(
+  { sequences, stateFrom, stateTo }: Readonly<Record<string, TensorView>>,
+  visit: (begin: number, end: number, from: number, to: number) => void,
+): void {
+  const numTokens = sequences.shape[0];
+  for (let begin = 0, end = 0; begin < numTokens; begin = end) {
+    const sequence = sequences.data[begin];
+    while (end < numTokens && sequences.data[end] === sequence) end++;
+    visit(begin, end, stateFrom.data[sequence], stateTo.data[sequence]);
+  }
+}
