@@ -8,6 +8,8 @@ export interface RopeConfig {
   /** Dims of each head that are rotated. */
   readonly rotaryDim: number;
   readonly scaling?: RopeScaling;
+  /** Another scaling for contexts longer than this: LongRoPE. */
+  readonly beyond?: { readonly contextLength: number; readonly scaling: RopeScaling };
 }
 
 /** Sizes and settings of a decoder. Dims in elements, lengths in tokens. */
@@ -24,9 +26,22 @@ export interface DecoderConfig {
   readonly contextLength: number;
   readonly normEps: number;
   readonly activation: ActivationKind;
-  readonly rope: RopeConfig;
+  /** Absent for models with learned positions. */
+  readonly rope?: RopeConfig;
   /** Keys that a query sees, itself included; 0 for all. */
   readonly slidingWindow: number;
+  /** Which layers have the window. Default: all. */
+  readonly windowedLayers?: readonly boolean[];
+  /** Positions that a model with learned positions knows; it cannot go beyond. */
+  readonly maxPositions?: number;
   /** The output matrix is the embedding table. */
   readonly isTied: boolean;
+}
+
+/** A decoder with rotary positions. */
+export type RotaryDecoderConfig = DecoderConfig & { readonly rope: RopeConfig };
+
+/** Keys that a query of a layer sees; 0 for all. */
+export function windowOf({ slidingWindow, windowedLayers }: DecoderConfig, layer: number): number {
+  return windowedLayers?.[layer] === false ? 0 : slidingWindow;
 }

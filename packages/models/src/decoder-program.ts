@@ -36,6 +36,8 @@ export interface DecoderProgramOptions {
   readonly cache: KvCacheShape;
   /** How many of the best tokens the `topValues` and `topIndices` outputs hold. */
   readonly topK: number;
+  /** Tokens that a sequence may have, where models choose by it. Default: what the cache holds of one. */
+  readonly contextSize?: number;
   /** How the layers attend. Default: exactly, to everything. */
   readonly attention?: AttentionWriter;
 }
@@ -64,6 +66,9 @@ export interface AttentionRequest extends Pick<AttentionSite, 'q' | 'k' | 'v' | 
   readonly rotateQuery?: AttentionSite['rotateQuery'];
 }
 
+/** Attributes are 32-bit integers; a window of this size never cuts anything off. */
+const maxWindow = 2 ** 31 - 1;
+
 /** What a layer needs to write its records. */
 export interface DecoderStep {
   readonly b: ProgramBuilder;
@@ -75,6 +80,8 @@ export interface DecoderStep {
   readonly positions: ProgramTensor;
   readonly sequences: ProgramTensor;
   readonly slots: ProgramTensor;
+  /** Tokens that a sequence may have. */
+  readonly contextSize: number;
   /** Stores the step's keys and values and attends by the policy of the program: `[T, N, D]`. */
   attend(layer: number, request: AttentionRequest): ProgramTensor;
 }
@@ -82,8 +89,9 @@ export interface DecoderStep {
 /** Opens a program: declares the inputs of a step and stores the positions of its tokens. */
 export function beginDecoder(
   { config, weights, constants }: Pick<ModelDescription, 'config' | 'weights' | 'constants'>,
-  { maxTokens, maxSequences, maxOutputRows, cache, attention = writeDenseAttention }: DecoderProgramOptions,
+  options: DecoderProgramOptions,
 ): DecoderStep {
+  const { maxTokens, maxSequences, maxOutputRows, cache, attention = writeDenseAttention } = options;
   const b = new ProgramBuilder({ T: maxTokens, B: maxSequences, R: maxOutputRows });
   const { numBlocks, blockSize, maxBlocksPerSequence, keyDType, valueDType } = cache;
   const positions = b.scalar('positions', ['T']);
@@ -118,6 +126,7 @@ export function beginDecoder(
     positions,
     sequences,
     slots,
+    contextSize: options.contextSize ?? cache.maxBlocksPerSequence * cache.blockSize,
     optionalWeight,
     weight: (name) => found(name, optionalWeight(name)),
     constant(name) {
@@ -127,7 +136,21 @@ export function beginDecoder(
     attend(layer, { q, k, v, scale, window = 0, softCap = 0, rotateQuery = () => q }) {
       const kv = kvOf(layer);
       b.append('kv-append', { k, v, slots }, {}, { keys: kv.keys, values: kv.values });
-      return attention(b, { layer, q, k, v, positions, sequences, slots, kv, scale, window, softCap, rotateQuery });
+      const cut = Math.min(window, maxWindow);
+      return attention(b, {
+        layer,
+        q,
+        k,
+        v,
+        positions,
+        sequences,
+        slots,
+        kv,
+        scale,
+        window: cut,
+        softCap,
+        rotateQuery,
+      });
     },
   };
 }
@@ -144,18 +167,21 @@ export function embedTokens({ b, weight }: DecoderStep, scale = 1): ProgramTenso
 /**
  * Closes a program: the rows whose logits are wanted, through `normalise` and the output matrix, to the outputs `logits`
  * `[R, V]`, `argMax` `[R]`, `logSumExp` `[R]`, `topValues` and `topIndices` `[R, K]`.
+ * @param softCap bound of the logits; 0 for none
  */
 export function endDecoder(
   { b, weight, optionalWeight, config }: DecoderStep,
   hidden: ProgramTensor,
   normalise: (rows: ProgramTensor) => ProgramTensor,
   topK: number,
+  softCap = 0,
 ): void {
   b.setLayer(-1);
   const rows = b.activation('gather-rows', { x: hidden, rows: b.scalar('outputRows', ['R']) });
   const output = config.isTied ? weight('token_embd.weight') : weight('output.weight');
   const x = normalise(rows);
-  const logits = b.activation('matmul', { x, weight: output, bias: optionalWeight('output.bias') });
+  const product = b.activation('matmul', { x, weight: output, bias: optionalWeight('output.bias') });
+  const logits = softCap === 0 ? product : b.activation('soft-cap', { x: product }, { cap: softCap });
   b.output('logits', logits);
   b.output('argMax', b.activation('arg-max', { x: logits }));
   b.output('logSumExp', b.activation('log-sum-exp', { x: logits }));

@@ -17,15 +17,23 @@ export class Fields {
     if (typeof json !== 'object' || json === null || Array.isArray(json)) {
       throw new FormatError({ source, field: 'document', message: `expected a JSON object, got ${describe(json)}` });
     }
-    return new Fields(source, (name) => (json as Record<string, unknown>)[name] ?? undefined);
+    return new Fields(source, (name) =>
+      Object.hasOwn(json, name) ? (json as Record<string, unknown>)[name] : undefined,
+    );
   }
 
+  /** The value as it is; `undefined` for null as well. */
   raw(name: string): unknown {
-    return this.#get(name);
+    return this.#get(name) ?? undefined;
   }
 
   has(name: string): boolean {
-    return this.#get(name) !== undefined;
+    return this.raw(name) !== undefined;
+  }
+
+  /** Whether the setting is there and says "none", which is not the same as its default. */
+  isNull(name: string): boolean {
+    return this.#get(name) === null;
   }
 
   integer(name: string, fallback?: number): number {

@@ -9,6 +9,16 @@ import { collectWeights, loadWeight } from './weights.js';
 const ggufTypes = ['none', 'linear', 'yarn'];
 const hubTypes = ['default', 'linear', 'dynamic', 'yarn', 'llama3'];
 
+/** What config.json means when it says nothing. */
+export interface HubRopeDefaults {
+  /** Default: 10000. */
+  readonly base?: number;
+  /** Rotated share of each head. Default: all. */
+  readonly share?: number;
+  /** Layer type to take from `rope_parameters` that are given by type. */
+  readonly layerType?: string;
+}
+
 /** @param architecture prefix of the keys; `freqFactors` the values of `rope_freqs.weight`, when the file has it */
 export function ropeFromGguf(
   fields: Fields,
@@ -36,9 +46,10 @@ function ggufScaling(fields: Fields, architecture: string): RopeScaling | undefi
   const factor = fields.number(key('factor'), legacy);
   const type = fields.string(key('type'), 'linear');
   if (!ggufTypes.includes(type)) throw fields.refusal(key('type'), ggufTypes.join(', '), type);
+  const attention = fields.number(key('attn_factor'), 1);
+  if (type !== 'yarn' && attention !== 1) throw fields.refusal(key('attn_factor'), `1 for type ${type}`, attention);
   if (type === 'none' || factor === 0 || (type === 'linear' && factor === 1)) return undefined;
   if (type === 'linear') return { type: 'linear', factor };
-  const attention = fields.number(key('attn_factor'), 1);
   return {
     type: 'yarn',
     factor,
@@ -50,14 +61,21 @@ function ggufScaling(fields: Fields, architecture: string): RopeScaling | undefi
 }
 
 /** Reads `rope_theta`, `rope_scaling` and `partial_rotary_factor`, or the newer `rope_parameters`. */
-export function ropeFromHub(fields: Fields, headDim: number): RopeConfig {
-  const merged = fields.has('rope_parameters') ? fields.raw('rope_parameters') : fields.raw('rope_scaling');
-  const nested = Fields.ofJson(fields.source, merged ?? {});
-  const base = nested.number('rope_theta', fields.number('rope_theta', 10000));
-  const share = nested.number('partial_rotary_factor', fields.number('partial_rotary_factor', 1));
+export function ropeFromHub(fields: Fields, headDim: number, defaults: HubRopeDefaults = {}): RopeConfig {
+  const nested = hubRopeFields(fields, defaults.layerType);
+  const base = nested.number('rope_theta', fields.number('rope_theta', defaults.base ?? 10000));
+  const share = nested.number('partial_rotary_factor', fields.number('partial_rotary_factor', defaults.share ?? 1));
   const rotaryDim = rotaryDimOf(fields, 'partial_rotary_factor', Math.floor(headDim * share), headDim);
   const scaling = hubScaling(fields, nested);
   return { layout: 'halves', base, rotaryDim, ...(scaling === undefined ? {} : { scaling }) };
+}
+
+/** `rope_parameters`, those of a layer type where it has them, or `rope_scaling`. */
+export function hubRopeFields(fields: Fields, layerType?: string): Fields {
+  const merged = fields.has('rope_parameters') ? fields.raw('rope_parameters') : fields.raw('rope_scaling');
+  const nested = Fields.ofJson(fields.source, merged ?? {});
+  const ofType = layerType === undefined ? undefined : nested.raw(layerType);
+  return ofType === undefined ? nested : Fields.ofJson(fields.source, ofType);
 }
 
 function hubScaling(fields: Fields, nested: Fields): RopeScaling | undefined {
@@ -87,6 +105,7 @@ function hubScaling(fields: Fields, nested: Fields): RopeScaling | undefined {
 
 /** The amplitude: `attention_factor`, or the ratio of `mscale` to `mscale_all_dim`, or `1 + 0.1 ln(factor)`. */
 function hubYarn(nested: Fields, trained: () => number): RopeScaling {
+  if (!nested.boolean('truncate', true)) throw nested.refusal('rope_scaling.truncate', 'true', false);
   const originalContextLength = nested.count('original_max_position_embeddings', trained());
   const factor = nested.number('factor', trained() / originalContextLength);
   const amplitude = (scale: number): number => (factor <= 1 ? 1 : 1 + 0.1 * scale * Math.log(factor));
@@ -116,11 +135,14 @@ function rotaryDimOf(fields: Fields, name: string, rotaryDim: number, headDim: n
 }
 
 /**
- * The values of `rope_freqs.weight`, `undefined` without it.
+ * The values of `rope_freqs.weight` or another tensor of factors, `undefined` without it.
  * @throws {FormatError} when it has another shape than `[numPairs]` or holds no floats; it is not read then
  */
-export async function readFreqFactors(store: TensorStore, numPairs: number): Promise<Float32Array | undefined> {
-  const name = 'rope_freqs.weight';
+export async function readFreqFactors(
+  store: TensorStore,
+  numPairs: number,
+  name = 'rope_freqs.weight',
+): Promise<Float32Array | undefined> {
   if (!store.tensors.has(name)) return undefined;
   const weight = collectWeights(store, [{ name, storedName: name, shape: [numPairs] }], () => true).get(name);
   const values = new Float32Array(numPairs);

@@ -72,10 +72,7 @@ export function collectWeights(
 }
 
 /** The weight in the file, as the request sees it. */
-function storedWeight(
-  store: TensorStore,
-  { storedName, shape, rows, storedAs, stackOf }: WeightRequest,
-): StoredTensor {
+function storedWeight(store: TensorStore, { storedName, shape, rows, storedAs, stackOf }: WeightRequest): StoredTensor {
   const whole = rows === undefined ? shape : [rows.total, ...shape.slice(1)];
   const expected = storedAs === 'transposed' ? whole.toReversed() : whole;
   let stored =

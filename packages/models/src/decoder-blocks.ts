@@ -1,0 +1,121 @@
+/** Blocks that decoders are put together from; weights go by their names in GGUF files, `blk.LAYER.NAME`. */
+import type { Program, ProgramTensor } from '@winnow/ops';
+import type { ModelDescription } from './architecture.js';
+import {
+  beginDecoder,
+  embedTokens,
+  endDecoder,
+  type AttentionRequest,
+  type DecoderProgramOptions,
+  type DecoderStep,
+} from './decoder-program.js';
+import type { Rotary } from './rotary.js';
+
+/** Writes the norm of this name over the last axis. */
+export type NormWriter = (step: DecoderStep, name: string, x: ProgramTensor) => ProgramTensor;
+
+/** A decoder as its architecture describes it. */
+export interface DecoderDesign extends Pick<ModelDescription, 'config' | 'weights'> {
+  readonly rotaries?: readonly Rotary[];
+  /** Default: rows of the table. */
+  readonly embed?: (step: DecoderStep) => ProgramTensor;
+  /** The hidden states `[T, hiddenDim]` after a layer. */
+  readonly layer: (step: DecoderStep, layer: number, x: ProgramTensor) => ProgramTensor;
+  /** Of the norm before the output matrix. */
+  readonly norm: NormWriter;
+  /** Bound of the logits; default 0: none. */
+  readonly softCap?: number;
+}
+
+/** The description of a decoder whose layers follow one another. */
+export function describeDecoder(design: DecoderDesign): ModelDescription {
+  const { config, weights, rotaries = [], embed = embedTokens, layer, norm, softCap } = design;
+  const constants = new Map(rotaries.flatMap((rotary) => rotary.constants));
+  return {
+    config,
+    weights,
+    constants,
+    buildProgram(options: DecoderProgramOptions): Program {
+      const step = beginDecoder({ config, weights, constants }, options);
+      let x = embed(step);
+      for (let index = 0; index < config.numLayers; index++) {
+        step.b.setLayer(index);
+        x = layer(step, index, x);
+      }
+      endDecoder(step, x, (rows) => norm(step, 'output_norm', rows), options.topK, softCap);
+      return step.b.build();
+    },
+  };
+}
+
+export function add({ b }: DecoderStep, x: ProgramTensor, y: ProgramTensor): ProgramTensor {
+  return b.activation('add', { a: x, b: y });
+}
+
+export function rmsNorm({ b, weight, config }: DecoderStep, name: string, x: ProgramTensor): ProgramTensor {
+  return b.activation('rms-norm', { x, weight: weight(`${name}.weight`) }, { eps: config.normEps });
+}
+
+/** With the bias if there is one. */
+export function layerNorm(step: DecoderStep, name: string, x: ProgramTensor): ProgramTensor {
+  const { b, weight, optionalWeight, config } = step;
+  const inputs = { x, weight: weight(`${name}.weight`), bias: optionalWeight(`${name}.bias`) };
+  return b.activation('layer-norm', inputs, { eps: config.normEps });
+}
+
+/** With the bias if there is one. */
+export function linear({ b, weight, optionalWeight }: DecoderStep, name: string, x: ProgramTensor): ProgramTensor {
+  return b.activation('matmul', { x, weight: weight(`${name}.weight`), bias: optionalWeight(`${name}.bias`) });
+}
+
+/** What differs between attention blocks. */
+export interface AttentionOptions extends Pick<AttentionRequest, 'window' | 'softCap'> {
+  readonly rotary?: Rotary;
+  /** Default: `1 / sqrt(headDim)`. */
+  readonly scale?: number;
+  /** What is done to the heads `[T, N, H]` of q and of k before they are rotated; `name` is `attn_q` or `attn_k`. */
+  readonly normaliseHeads?: (name: string, heads: ProgramTensor) => ProgramTensor;
+}
+
+/** Grouped-query attention of inputs that are normed already: projections, rotation, attention, output projection. */
+export function attentionBlock(
+  step: DecoderStep,
+  layer: number,
+  x: ProgramTensor,
+  { rotary, scale, window, softCap, normaliseHeads }: AttentionOptions,
+): ProgramTensor {
+  const { b, config, positions } = step;
+  const { numHeads, numKvHeads, headDim } = config;
+  const heads = (name: string, count: number): ProgramTensor => {
+    const raw = b.reshape(linear(step, `blk.${layer}.${name}`, x), ['T', count, headDim]);
+    return normaliseHeads === undefined || name === 'attn_v' ? raw : normaliseHeads(`blk.${layer}.${name}`, raw);
+  };
+  const rotate = (raw: ProgramTensor, at: ProgramTensor): ProgramTensor =>
+    rotary === undefined ? raw : rotary.rotate(step, raw, at);
+  const query = heads('attn_q', numHeads);
+  const y = step.attend(layer, {
+    q: rotate(query, positions),
+    k: rotate(heads('attn_k', numKvHeads), positions),
+    v: heads('attn_v', numKvHeads),
+    scale: scale ?? 1 / Math.sqrt(headDim),
+    ...(window === undefined ? {} : { window }),
+    ...(softCap === undefined ? {} : { softCap }),
+    rotateQuery: (at) => rotate(query, at),
+  });
+  return linear(step, `blk.${layer}.attn_output`, b.reshape(y, ['T', numHeads * headDim]));
+}
+
+/** `down(act(gate x) * up x)` of inputs that are normed already. */
+export function gatedFeedForward(step: DecoderStep, layer: number, x: ProgramTensor): ProgramTensor {
+  const gate = linear(step, `blk.${layer}.ffn_gate`, x);
+  const up = linear(step, `blk.${layer}.ffn_up`, x);
+  const y = step.b.activation('gated-activation', { gate, up }, { kind: step.config.activation });
+  return linear(step, `blk.${layer}.ffn_down`, y);
+}
+
+/** `down(act(up x))` of inputs that are normed already. */
+export function plainFeedForward(step: DecoderStep, layer: number, x: ProgramTensor): ProgramTensor {
+  const up = linear(step, `blk.${layer}.ffn_up`, x);
+  const y = step.b.activation('activation', { x: up }, { kind: step.config.activation });
+  return linear(step, `blk.${layer}.ffn_down`, y);
+}

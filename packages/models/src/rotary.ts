@@ -1,0 +1,32 @@
+/** Rotation of queries and keys in programs: the tables of a model's settings, and the records that use them. */
+import type { ProgramTensor } from '@winnow/ops';
+import type { RopeConfig } from './decoder-config.js';
+import { ropeFrequenciesName, type DecoderStep } from './decoder-program.js';
+import type { Fields } from './fields.js';
+import { ropeTable } from './rope-settings.js';
+
+/** One way to rotate. */
+export interface Rotary {
+  /** The tables, for the constants of the model. */
+  readonly constants: readonly (readonly [name: string, values: Float32Array])[];
+  /** Heads `[T, N, H]` turned by `positions` `[T]`. */
+  rotate(step: DecoderStep, heads: ProgramTensor, positions: ProgramTensor): ProgramTensor;
+}
+
+/**
+ * @param name of the table among the model's constants
+ * @throws {FormatError} when the settings make no sense, such as a base or a factor of 0
+ */
+export function rotaryOf(fields: Fields, rope: RopeConfig, name: string = ropeFrequenciesName): Rotary {
+  const { layout, beyond } = rope;
+  const usual = { name, ...ropeTable(fields, rope) };
+  const long = beyond && { name: `${name}.long`, ...ropeTable(fields, { ...rope, scaling: beyond.scaling }) };
+  return {
+    constants: [usual, ...(long === undefined ? [] : [long])].map((table) => [table.name, table.frequencies]),
+    rotate(step, x, positions) {
+      const isLong = beyond !== undefined && step.contextSize > beyond.contextLength;
+      const { name: tableName, amplitude } = isLong && long !== undefined ? long : usual;
+      return step.b.activation('rope', { x, positions, frequencies: step.constant(tableName) }, { layout, amplitude });
+    },
+  };
+}
