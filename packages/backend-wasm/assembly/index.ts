@@ -10,13 +10,18 @@ import {
 } from './layout';
 import { attention, attentionPartial } from './ops/attention';
 import { attentionFinish, attentionMerge } from './ops/attention-states';
+import { multiply, scale, scaleRows, sliceColumns } from './ops/elementwise';
 import { embeddingLookup } from './ops/embedding-lookup';
+import { expertMatmul } from './ops/expert-matmul';
+import { expertCombine, expertRoute } from './ops/expert-route';
+import { gatedDelta } from './ops/gated-delta';
 import { matmul } from './ops/matmul';
 import { layerNorm, rmsNorm } from './ops/norms';
 import { activation, add, gatedActivation, softCap } from './ops/pointwise';
 import { argMax, logSumExp, softmax } from './ops/reductions';
 import { rope } from './ops/rope';
 import { gatherRows, kvAppend, positionAppend } from './ops/rows';
+import { shortConv } from './ops/short-conv';
 import { topK } from './ops/top-k';
 import { packWeights, unpackWeights } from './pack';
 import { countElements, dim, enterJob, enterRecord, opcodeAt } from './record';
@@ -69,6 +74,24 @@ function numTensors(opcode: i32): i32 {
       return 3; // top-k
     case 19:
       return 2; // log-sum-exp
+    case 20:
+      return 3; // multiply
+    case 21:
+      return 2; // scale
+    case 22:
+      return 3; // scale-rows
+    case 23:
+      return 2; // slice-columns
+    case 24:
+      return 4; // expert-route
+    case 25:
+      return 4; // expert-matmul
+    case 26:
+      return 3; // expert-combine
+    case 27:
+      return 7; // short-conv
+    case 28:
+      return 10; // gated-delta
     case PACK:
     case UNPACK:
       return 1;
@@ -107,6 +130,18 @@ function isSmall(opcode: i32): bool {
       break;
     case 16:
       work = <f64>countElements(1);
+      break;
+    case 24:
+      work = 4 * <f64>countElements(0);
+      break;
+    case 25:
+      work = 0.25 * <f64>countElements(1) * <f64>dim(2, 1) * <f64>dim(2, 2);
+      break;
+    case 27:
+      work = <f64>countElements(0) * <f64>dim(1, 1);
+      break;
+    case 28:
+      work = <f64>countElements(9) * <f64>dim(8, 3);
       break;
     default:
       work = <f64>countElements(0);
@@ -175,6 +210,33 @@ function execute(opcode: i32): void {
       return;
     case 19:
       logSumExp();
+      return;
+    case 20:
+      multiply();
+      return;
+    case 21:
+      scale();
+      return;
+    case 22:
+      scaleRows();
+      return;
+    case 23:
+      sliceColumns();
+      return;
+    case 24:
+      expertRoute();
+      return;
+    case 25:
+      expertMatmul();
+      return;
+    case 26:
+      expertCombine();
+      return;
+    case 27:
+      shortConv();
+      return;
+    case 28:
+      gatedDelta();
       return;
     case PACK:
       packWeights();

@@ -6,7 +6,7 @@ import type { OpRecord, Program, TensorRef } from '@winnow/ops';
 import { dtypeInfo, tensorBytes, type DType } from '@winnow/tensor';
 import type { Heap } from './heap.js';
 import { controlWords, jobWords, planWords } from './layout.js';
-import { capacityOf } from './record-shapes.js';
+import { capacityOf, product } from './record-shapes.js';
 import { instantiate, type WasmModule } from './web-assembly.js';
 
 /** A weight matrix inside a program buffer. */
@@ -25,12 +25,12 @@ const opcodes = { pack: 1000, unpack: 1001 };
 
 /** Whether a product runs on 8-bit activations once its weights are packed. */
 export function isInt8Matmul({ op, inputs }: OpRecord): boolean {
-  return op === 'matmul' && packable.has((inputs['weight'] as TensorRef).dtype);
+  return (op === 'matmul' || op === 'expert-matmul') && packable.has((inputs['weight'] as TensorRef).dtype);
 }
 
 /** The tensor of a record that its kernel can read packed. */
 export function packedRefOf({ op, inputs }: OpRecord): TensorRef | undefined {
-  if (op === 'matmul') return inputs['weight'];
+  if (op === 'matmul' || op === 'expert-matmul') return inputs['weight'];
   if (op === 'embedding-lookup') return inputs['table'];
   return undefined;
 }
@@ -48,8 +48,12 @@ export function packableTensors(program: Program, isSupported: (record: number) 
   for (const record of program.records) {
     const ref = packedRefOf(record);
     if (!isInt8Matmul(record) || ref === undefined) continue;
-    const [numRows, numColumns] = capacityOf(program, ref) as [number, number];
-    if (program.buffers[ref.buffer]?.usage !== 'weights' || numRows < groupSize) continue;
+    const shape = capacityOf(program, ref);
+    const numColumns = shape[shape.length - 1] as number;
+    const numRows = product(shape.slice(0, -1));
+    // groups must not reach from one expert into the next
+    const isWhole = shape.length === 2 || (shape[1] as number) % groupSize === 0;
+    if (program.buffers[ref.buffer]?.usage !== 'weights' || numRows < groupSize || !isWhole) continue;
     const { buffer, byteOffset, dtype } = ref;
     candidates.set(keyOf(ref), { buffer, byteOffset, dtype, numRows, numColumns });
   }

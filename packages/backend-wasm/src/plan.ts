@@ -2,7 +2,7 @@
 import { arenaBufferIndex, type OpRecord, type Program, type TensorRef } from '@winnow/ops';
 import { planFlags } from './layout.js';
 import { isInt8Matmul, keyOf, packableTensors, packedRefOf, type PackedTensor } from './packing.js';
-import { capacityOf } from './record-shapes.js';
+import { capacityOf, product } from './record-shapes.js';
 
 /** What `assembly/ops/matmul.ts` and `attention.ts` call MC, KC, NC, LANES, CHUNK, MAX_SPLIT_TOKENS and MAX_PARTS. */
 const panelRows = 32;
@@ -12,6 +12,10 @@ const lanes = 64;
 const chunk = 64;
 const maxSplitTokens = 8;
 const maxParts = 16;
+/** NC of `assembly/ops/expert-matmul.ts`, UNIT of `short-conv.ts`, ROWS of `gated-delta.ts`. */
+const expertPassPairs = 64;
+const convChannels = 64;
+const deltaRows = 16;
 
 export interface RecordPlan {
   readonly flags: number;
@@ -82,7 +86,7 @@ function align(sizeBytes: number): number {
   return Math.ceil(sizeBytes / 64) * 64;
 }
 
-function sharedBytesOf(program: Program, { op, inputs, outputs }: OpRecord): number {
+function sharedBytesOf(program: Program, { op, inputs, outputs, attributes }: OpRecord): number {
   if (op === 'matmul') {
     const [numTokens, numInputs] = capacityOf(program, inputs['x'] as TensorRef) as [number, number];
     return Math.ceil(numTokens / 8) * 8 * numInputs * 4 + 256;
@@ -90,6 +94,15 @@ function sharedBytesOf(program: Program, { op, inputs, outputs }: OpRecord): num
   if (op === 'attention') {
     const [numTokens, numHeads, valueDim] = capacityOf(program, outputs['y'] as TensorRef) as [number, number, number];
     return maxParts * Math.min(numTokens, maxSplitTokens) * numHeads * (valueDim + 2) * 4;
+  }
+  if (op === 'expert-matmul') {
+    const [numTokens, rowsPerToken, numInputs] = capacityOf(program, inputs['x'] as TensorRef) as number[];
+    return numTokens * rowsPerToken * numInputs * 4 + 256;
+  }
+  if (op === 'gated-delta') {
+    const [numTokens, numHeads] = capacityOf(program, outputs['y'] as TensorRef) as number[];
+    const keyDim = capacityOf(program, outputs['state'] as TensorRef)[3] as number;
+    return numTokens * 4 * (2 * Number(attributes['numKeyHeads']) * keyDim + 2 * numHeads);
   }
   return 0;
 }
@@ -107,5 +120,16 @@ function localBytesOf(program: Program, { op, inputs }: OpRecord): number {
     const perLane = lanes * (headDim + valueDim + 3) * 4;
     return perLane + (chunk + 8) * 32 + chunk * (headDim + valueDim) * 4 + 64 * (headDim + valueDim + 1);
   }
+  if (op === 'expert-route') return 8 * (capacityOf(program, inputs['logits'] as TensorRef)[1] as number) + 32;
+  if (op === 'expert-matmul') {
+    const [numExperts, , numInputs] = capacityOf(program, inputs['weight'] as TensorRef) as number[];
+    const tables = 4 * (2 * numExperts + 1 + product(capacityOf(program, inputs['ids'] as TensorRef))) + 64;
+    const sums = panelRows * expertPassPairs * 4;
+    const floats = Math.max(4 * numInputs * 4, panelRows * panelColumns * 4) + panelColumns * 32;
+    const integers = (panelRows / 4) * (panelColumns / 32) * 160 + expertPassPairs * panelColumns * 2;
+    return tables + sums + Math.max(floats, integers);
+  }
+  if (op === 'short-conv') return convChannels * 4 * (capacityOf(program, inputs['weight'] as TensorRef)[1] as number);
+  if (op === 'gated-delta') return deltaRows * 4;
   return 0;
 }

@@ -7,7 +7,8 @@ import { dtypesOf } from './record-shapes.js';
 const kernels: ReadonlySet<string> = new Set([
   ...['embedding-lookup', 'rms-norm', 'layer-norm', 'matmul', 'rope', 'softmax', 'activation', 'gated-activation'],
   ...['add', 'soft-cap', 'gather-rows', 'position-append', 'kv-append', 'attention', 'attention-partial'],
-  ...['attention-merge', 'attention-finish', 'arg-max', 'top-k', 'log-sum-exp'],
+  ...['attention-merge', 'attention-finish', 'arg-max', 'top-k', 'log-sum-exp', 'multiply', 'scale', 'scale-rows'],
+  ...['slice-columns', 'expert-route', 'expert-matmul', 'expert-combine', 'short-conv', 'gated-delta'],
 ]);
 
 /** Weight dtypes that `assembly/decode.ts` knows. */
@@ -17,7 +18,7 @@ const decoded: ReadonlySet<DType> = new Set<DType>([
 ]);
 
 /** Inputs that may have any weight dtype. */
-const weightInputs: ReadonlySet<string> = new Set(['matmul weight', 'embedding-lookup table']);
+const weightInputs: ReadonlySet<string> = new Set(['matmul weight', 'embedding-lookup table', 'expert-matmul weight']);
 
 export function supportOf(op: string, { dtypes }: OpDescription): Support {
   const spec = opSpecs.find(({ name }) => name === op);

@@ -96,7 +96,7 @@ function storeRow(sums: v128, o: i32, end: i32, t: i32, bias: usize, numOutputs:
 }
 
 /** Dot products of one vector with four rows. */
-function dots4(x: usize, w0: usize, w1: usize, w2: usize, w3: usize, count: i32): v128 {
+export function dots4(x: usize, w0: usize, w1: usize, w2: usize, w3: usize, count: i32): v128 {
   let a = f32x4.splat(0);
   let b = a;
   let c = a;

@@ -13,14 +13,15 @@ export function topK(): void {
     const x = addressOf(0) + (<usize>row * <usize>length << 2);
     const heap = addressOf(2) + (<usize>row * <usize>k << 2);
     const values = addressOf(1) + (<usize>row * <usize>k << 2);
-    select(x, length, heap, k);
+    selectTop(x, length, heap, k);
     for (let rank: usize = 0; rank < <usize>k; rank++) {
       store<f32>(values + (rank << 2), load<f32>(x + (<usize>load<i32>(heap + (rank << 2)) << 2)));
     }
   }
 }
 
-function select(x: usize, length: i32, heap: usize, k: i32): void {
+/** Indices of the `k` largest of `length` numbers into `heap`, best first. */
+export function selectTop(x: usize, length: i32, heap: usize, k: i32): void {
   for (let i = 0; i < k; i++) store<i32>(heap + (<usize>i << 2), i);
   for (let root = (k >> 1) - 1; root >= 0; root--) siftDown(x, heap, root, k);
   for (let i = k; i < length; i++) {

@@ -1,0 +1,196 @@
+/**
+ * The gated delta rule. Tensors: qkv, alpha, beta, alphaBias, decay, sequences, stateFrom, stateTo, state, y. First keys and
+ * queries become unit vectors and gates factors, in shared scratch. Then, units: blocks of rows of a head's memory, each
+ * over all tokens of the step, so that it stays in the nearest cache. With M after token t in registers, one pass gives
+ * what token t reads and what the key of token t + 1 recalls.
+ */
+import { addressOf, attributeF, attributeI, dim, localScratch, sharedScratch } from '../record';
+import { fma, promoteHigh, sum2, sum4 } from '../simd';
+import { phaseBarrier, takeUnits } from '../threads';
+
+/** Rows of one unit. */
+const ROWS: i32 = 16;
+
+let keyDim: i32 = 0;
+let valueDim: i32 = 0;
+let numHeads: i32 = 0;
+let numKeyHeads: i32 = 0;
+let units: usize = 0; // [T, 2 G, S]: queries, then keys
+let gates: usize = 0; // [T, N, 2]: what is kept of the memory, how much is learnt
+
+export function gatedDelta(): void {
+  numHeads = dim(8, 1);
+  valueDim = dim(8, 2);
+  keyDim = dim(8, 3);
+  numKeyHeads = attributeI(0);
+  const numTokens = dim(0, 0);
+  units = sharedScratch();
+  gates = units + (<usize>(numTokens * 2 * numKeyHeads * keyDim) << 2);
+  const perToken = 2 * numKeyHeads + 1;
+  const numParts = numTokens * perToken;
+  for (let part = takeUnits(1); part < numParts; part = takeUnits(1)) {
+    const t = part / perToken;
+    const index = part % perToken;
+    if (index == 2 * numKeyHeads) prepareGates(t);
+    else prepareUnit(t, index);
+  }
+  phaseBarrier();
+  const perHead = (valueDim + ROWS - 1) / ROWS;
+  for (let unit = takeUnits(1); unit < numHeads * perHead; unit = takeUnits(1)) {
+    const begin = (unit % perHead) * ROWS;
+    for (let t = 0; t < numTokens; ) {
+      const sequence = <usize>load<u32>(addressOf(5) + (<usize>t << 2)) << 2;
+      let end = t + 1;
+      while (end < numTokens && <usize>load<u32>(addressOf(5) + (<usize>end << 2)) << 2 == sequence) end++;
+      const from = load<i32>(addressOf(6) + sequence);
+      const to = load<i32>(addressOf(7) + sequence);
+      remember(unit / perHead, begin, min<i32>(ROWS, valueDim - begin), t, end, from, to);
+      t = end;
+    }
+  }
+}
+
+function prepareUnit(t: i32, index: i32): void {
+  let x = addressOf(0) + (<usize>(t * dim(0, 1) + index * keyDim) << 2);
+  let to = units + (<usize>((t * 2 * numKeyHeads + index) * keyDim) << 2);
+  let low = f64x2.splat(0);
+  let high = low;
+  let at = x;
+  let i = keyDim;
+  for (; i >= 4; i -= 4, at += 16) {
+    const v = v128.load(at);
+    const a = f64x2.promote_low_f32x4(v);
+    const b = promoteHigh(v);
+    low = f64x2.add(low, f64x2.mul(a, a));
+    high = f64x2.add(high, f64x2.mul(b, b));
+  }
+  let squares = sum2(f64x2.add(low, high));
+  for (; i > 0; i--, at += 4) squares += <f64>load<f32>(at) * <f64>load<f32>(at);
+  let factor = 1 / Math.sqrt(squares + <f64>attributeF(1));
+  if (index < numKeyHeads) factor /= Math.sqrt(<f64>keyDim);
+  for (i = keyDim; i > 0; i--, x += 4, to += 4) store<f32>(to, <f32>(<f64>load<f32>(x) * factor));
+}
+
+function prepareGates(t: i32): void {
+  for (let head = 0; head < numHeads; head++) {
+    const own = <usize>head << 2;
+    const at = <usize>(t * numHeads + head) << 2;
+    const x = <f64>load<f32>(addressOf(1) + at) + <f64>load<f32>(addressOf(3) + own);
+    const softplus = max<f64>(x, 0) + Math.log1p(Math.exp(-abs<f64>(x)));
+    const kept = Math.exp(softplus * <f64>load<f32>(addressOf(4) + own));
+    const rate = 1 / (1 + Math.exp(-(<f64>load<f32>(addressOf(2) + at))));
+    store<f32>(gates + (at << 1), <f32>kept);
+    store<f32>(gates + (at << 1), <f32>rate, 4);
+  }
+}
+
+/** Tokens `[first, last)` of one sequence through rows `[begin, begin + count)` of the memory of `head`. */
+function remember(head: i32, begin: i32, count: i32, first: i32, last: i32, from: i32, to: i32): void {
+  const rowBytes = <usize>keyDim << 2;
+  const sizeBytes = <usize>count * rowBytes;
+  const memoryAt = addressOf(8) + <usize>((to * numHeads + head) * valueDim + begin) * rowBytes;
+  if (from < 0) memory.fill(memoryAt, 0, sizeBytes);
+  else if (from != to) {
+    memory.copy(memoryAt, addressOf(8) + <usize>((from * numHeads + head) * valueDim + begin) * rowBytes, sizeBytes);
+  }
+  const keyHead = attributeI(2) == 0 ? head % numKeyHeads : (head * numKeyHeads) / numHeads;
+  const unitBytes = <usize>(2 * numKeyHeads) * rowBytes; // from token to token
+  let q = units + <usize>(first * 2 * numKeyHeads + keyHead) * rowBytes;
+  let k = q + <usize>numKeyHeads * rowBytes;
+  const recalled = localScratch(); // M k of the coming token, per row
+  for (let i = 0; i < count; i++) {
+    store<f32>(recalled + (<usize>i << 2), recall(memoryAt + <usize>i * rowBytes, k));
+  }
+  const numWhole = (keyDim & 3) == 0 ? count & ~3 : 0;
+  for (let t = first; t < last; t++, q += unitBytes, k += unitBytes) {
+    const gate = gates + (<usize>(t * numHeads + head) << 3);
+    const values = addressOf(0) + (<usize>(t * dim(0, 1) + 2 * numKeyHeads * keyDim + head * valueDim + begin) << 2);
+    const y = addressOf(9) + (<usize>((t * numHeads + head) * valueDim + begin) << 2);
+    const next = t + 1 < last ? k + unitBytes : k;
+    let i = 0;
+    for (; i < numWhole; i += 4) {
+      const at = <usize>i << 2;
+      fourRows(memoryAt + <usize>i * rowBytes, q, k, next, gate, values + at, recalled + at, y + at);
+    }
+    for (; i < count; i++) {
+      const at = <usize>i << 2;
+      oneRow(memoryAt + <usize>i * rowBytes, q, k, next, gate, values + at, recalled + at, y + at);
+    }
+  }
+}
+
+function recall(row: usize, k: usize): f32 {
+  let sum = f32x4.splat(0);
+  let i = keyDim;
+  for (; i >= 4; i -= 4, row += 16, k += 16) sum = fma(v128.load(row), v128.load(k), sum);
+  let result = sum4(sum);
+  for (; i > 0; i--, row += 4, k += 4) result += load<f32>(row) * load<f32>(k);
+  return result;
+}
+
+function oneRow(m: usize, q: usize, k: usize, next: usize, gate: usize, v: usize, recalled: usize, y: usize): void {
+  const kept = load<f32>(gate);
+  const delta = load<f32>(gate, 4) * (load<f32>(v) - kept * load<f32>(recalled));
+  let read: f32 = 0;
+  let coming: f32 = 0;
+  for (let i = keyDim; i > 0; i--, m += 4, q += 4, k += 4, next += 4) {
+    const value = load<f32>(m) * kept + delta * load<f32>(k);
+    store<f32>(m, value);
+    read += value * load<f32>(q);
+    coming += value * load<f32>(next);
+  }
+  store<f32>(y, read);
+  store<f32>(recalled, coming);
+}
+
+function fourRows(m: usize, q: usize, k: usize, next: usize, gate: usize, v: usize, recalled: usize, y: usize): void {
+  const kept = v128.load32_splat(gate);
+  const missed = f32x4.sub(v128.load(v), f32x4.mul(kept, v128.load(recalled)));
+  const delta = f32x4.mul(v128.load32_splat(gate, 4), missed);
+  const d0 = f32x4.splat(f32x4.extract_lane(delta, 0));
+  const d1 = f32x4.splat(f32x4.extract_lane(delta, 1));
+  const d2 = f32x4.splat(f32x4.extract_lane(delta, 2));
+  const d3 = f32x4.splat(f32x4.extract_lane(delta, 3));
+  const rowBytes = <usize>keyDim << 2;
+  let m1 = m + rowBytes;
+  let m2 = m1 + rowBytes;
+  let m3 = m2 + rowBytes;
+  let r0 = f32x4.splat(0);
+  let r1 = r0;
+  let r2 = r0;
+  let r3 = r0;
+  let c0 = r0;
+  let c1 = r0;
+  let c2 = r0;
+  let c3 = r0;
+  for (let i = keyDim; i > 0; i -= 4) {
+    const key = v128.load(k);
+    const query = v128.load(q);
+    const coming = v128.load(next);
+    let value = fma(d0, key, f32x4.mul(v128.load(m), kept));
+    v128.store(m, value);
+    r0 = fma(value, query, r0);
+    c0 = fma(value, coming, c0);
+    value = fma(d1, key, f32x4.mul(v128.load(m1), kept));
+    v128.store(m1, value);
+    r1 = fma(value, query, r1);
+    c1 = fma(value, coming, c1);
+    value = fma(d2, key, f32x4.mul(v128.load(m2), kept));
+    v128.store(m2, value);
+    r2 = fma(value, query, r2);
+    c2 = fma(value, coming, c2);
+    value = fma(d3, key, f32x4.mul(v128.load(m3), kept));
+    v128.store(m3, value);
+    r3 = fma(value, query, r3);
+    c3 = fma(value, coming, c3);
+    m += 16;
+    m1 += 16;
+    m2 += 16;
+    m3 += 16;
+    q += 16;
+    k += 16;
+    next += 16;
+  }
+  v128.store(y, f32x4(sum4(r0), sum4(r1), sum4(r2), sum4(r3)));
+  v128.store(recalled, f32x4(sum4(c0), sum4(c1), sum4(c2), sum4(c3)));
+}

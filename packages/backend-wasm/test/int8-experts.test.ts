@@ -1,0 +1,99 @@
+/** Products with chosen experts on 8-bit activations against float64; the weights are interleaved expert by expert. */
+import { ProgramBuilder, type BufferHandle } from '@winnow/ops';
+import { createRng, decode, encode, sizeOf, type DType } from '@winnow/tensor';
+import { describe, expect, test } from 'vitest';
+import { createWasmBackend, type CreateWasmBackendOptions } from '../src/index.node.js';
+
+const unit = 2 ** -24;
+const packed: readonly DType[] = ['q8_0', 'q4_0', 'q4_K', 'q5_K', 'q6_K'];
+const variants: Readonly<Record<string, CreateWasmBackendOptions>> = {
+  'relaxed, 2 threads': { relaxedSimd: true, numThreads: 2, minSharedWork: 0 },
+  'relaxed, 1 thread': { relaxedSimd: true, numThreads: 1 },
+  'simd, 3 threads': { relaxedSimd: false, numThreads: 3, minSharedWork: 0 },
+};
+const shapes = [
+  { numTokens: 1, numExperts: 8, numChoices: 2, numInputs: 256, numOutputs: 36 },
+  { numTokens: 9, numExperts: 4, numChoices: 3, numInputs: 768, numOutputs: 44 },
+  { numTokens: 70, numExperts: 3, numChoices: 2, numInputs: 256, numOutputs: 8 },
+  { numTokens: 5, numExperts: 2, numChoices: 1, numInputs: 256, numOutputs: 6 }, // rows that are not whole groups
+];
+
+function gaussian(seed: number, length: number): Float32Array {
+  const rng = createRng(seed);
+  return Float32Array.from({ length }, () => rng.nextGaussian());
+}
+
+const bytesOf = (values: Float32Array | Int32Array): Uint8Array => new Uint8Array(values.buffer);
+const results = new Map<string, Float32Array>();
+
+describe.each(Object.entries(variants))('%s', (_name, options) => {
+  describe.each(packed)('%s', (dtype) => {
+    test.each(shapes)(
+      '$numTokens x $numInputs -> $numChoices of $numExperts x $numOutputs',
+      async ({ numTokens, numExperts, numChoices, numInputs, numOutputs }) => {
+        const backend = await createWasmBackend({ maxMemoryBytes: 2 ** 26, activations: 'int8', ...options });
+        const rng = createRng(7);
+        const x = gaussian(1, numTokens * numInputs);
+        const ids = Int32Array.from({ length: numTokens * numChoices }, (_, pair) => {
+          // the first token that is as good as another goes with expert 0, so that it has many
+          return pair % numChoices === 0 ? 0 : 1 + ((rng.nextInt(64) + pair) % (numExperts - 1));
+        });
+        const numValues = numExperts * numOutputs * numInputs;
+        const weight = new Uint8Array(sizeOf(dtype, numValues));
+        encode(dtype, gaussian(3, numValues), weight);
+        const values = new Float32Array(numValues);
+        decode(dtype, weight, values);
+        const b = new ProgramBuilder({});
+        const input = b.external('x', 'weights', 'f32', [numTokens, 1, numInputs]);
+        const chosen = b.external('ids', 'weights', 'i32', [numTokens, numChoices]);
+        const weights = b.external('weight', 'weights', dtype, [numExperts, numOutputs, numInputs]);
+        b.output('y', b.activation('expert-matmul', { x: input, ids: chosen, weight: weights }));
+        // the same activations again: their codes are used twice
+        b.output('z', b.activation('expert-matmul', { x: input, ids: chosen, weight: weights }));
+        const buffers = new Map<string, BufferHandle>();
+        for (const [name, bytes] of Object.entries({ x: bytesOf(x), ids: bytesOf(ids), weight })) {
+          const handle = backend.allocate({ sizeBytes: bytes.length, usage: 'weights', label: name });
+          await backend.write(handle, 0, bytes);
+          buffers.set(name, handle);
+        }
+        const executable = await backend.prepare(b.build(), { buffers, onUnsupported: 'error' });
+        await executable.run(new Int32Array(0));
+        const y = new Float32Array(numTokens * numChoices * numOutputs);
+        await executable.read('y', y);
+        const z = new Float32Array(y.length);
+        await executable.read('z', z);
+        expect(z).toEqual(y);
+        let numOutside = 0;
+        for (let at = 0; at < y.length; at++) {
+          const [pair, o] = [Math.floor(at / numOutputs), at % numOutputs];
+          const source = Math.floor(pair / numChoices) * numInputs;
+          const row = ((ids[pair] as number) * numOutputs + o) * numInputs;
+          let sum = 0;
+          let bound = 0;
+          for (let block = 0; block < numInputs; block += 32) {
+            let d = 0;
+            for (let i = block; i < block + 32; i++) d = Math.max(d, Math.abs(x[source + i] as number) / 127);
+            for (let i = block; i < block + 32; i++) {
+              const [a, w] = [x[source + i] as number, values[row + i] as number];
+              sum += a * w;
+              // as in the test of matmul: half a step of the code, and the roundings of the sums
+              bound +=
+                Math.abs(w) * d * 0.5 * (1 + 1e-5) +
+                (numInputs / 16 + 8) * unit * (Math.abs(a) + d) * (Math.abs(w) + 8);
+            }
+          }
+          if (!(Math.abs((y[at] as number) - sum) <= bound)) numOutside++;
+        }
+        expect(numOutside).toBe(0);
+        const bytes = new Uint8Array(weight.length);
+        await backend.read(buffers.get('weight') as BufferHandle, 0, bytes);
+        expect(Buffer.compare(bytes, weight)).toBe(0);
+        // and the number of threads changes nothing
+        const key = `${dtype} ${numTokens} ${numInputs} ${String(options.relaxedSimd)}`;
+        expect(y).toEqual(results.get(key) ?? y);
+        results.set(key, y);
+        await backend.dispose();
+      },
+    );
+  });
+});
