@@ -1,27 +1,214 @@
 /**
- * One token and one packed group without expanding it first: what decoding spends its time on. Relaxed builds only;
- * q8_0 needs a dot product that is exact for codes above 127. Every function returns the four sums.
+ * One token and packed groups without expanding them first: what decoding spends its time on. Four groups are walked side
+ * by side: one stream of weights alone leaves much of the memory's speed unused. Relaxed builds only; q8_0 needs a dot
+ * product that is exact for codes above 127.
  */
-import { byteMask, halfFactor, halfMask, nibbleMask, pairMask } from './constants';
+import { halfFactor, halfMask, nibbleMask } from './constants';
 import { Q4_0, Q4_K, Q5_K, Q8_0 } from './decode';
 import { dot } from './dots8';
-import { minsK, scales4, scalesK } from './expand';
-import { META_BYTES, META_MINUS_128, META_MINUS_32, META_MINUS_8, META_SUM } from './quantise';
+import { blockQ4K, blockQ5K, blockQ6K, high } from './dots8-blocks';
+import { scales4 } from './expand';
+import { META_BYTES, META_MINUS_128, META_MINUS_8 } from './quantise';
 import { fma } from './simd';
 
+/** Groups that are computed together. */
+export const STREAMS: i32 = 4;
+
+/** The sums of the four rows of one group. */
 export function packedDots(dtype: i32, group: usize, numInputs: i32, x: usize, meta: usize): v128 {
-  if (dtype == Q8_0) return dotsQ8(group, numInputs >> 5, x, meta);
-  if (dtype == Q4_0) return dotsQ4(group, numInputs >> 5, x, meta);
-  if (dtype == Q4_K) return dotsK(group, numInputs >> 8, x, meta);
-  if (dtype == Q5_K) return dotsQ5K(group, numInputs >> 8, x, meta);
-  return dotsQ6K(group, numInputs >> 8, x, meta);
+  if (dtype == Q8_0) return oneQ8(group, numInputs >> 5, x, meta);
+  if (dtype == Q4_0) return oneQ4(group, numInputs >> 5, x, meta);
+  const blockBytes = superBytes(dtype);
+  let sums = f32x4.splat(0);
+  for (let i = numInputs >> 8; i > 0; i--, group += blockBytes, x += 256, meta += 8 * META_BYTES) {
+    sums = blockOf(dtype, group, x, meta, sums);
+  }
+  return sums;
 }
 
-function dotsQ8(at: usize, numBlocks: i32, x: usize, meta: usize): v128 {
+/** The sums of four groups, `stride` bytes from one to the next, as `to[4][4]`. */
+export function packedDots4(dtype: i32, group: usize, stride: usize, numInputs: i32, x: usize, meta: usize, to: usize): void {
+  if (dtype == Q8_0) {
+    dotsQ8(group, stride, numInputs >> 5, x, meta, to);
+    return;
+  }
+  if (dtype == Q4_0) {
+    dotsQ4(group, stride, numInputs >> 5, x, meta, to);
+    return;
+  }
+  let a = f32x4.splat(0);
+  let b = a;
+  let c = a;
+  let d = a;
+  const blockBytes = superBytes(dtype);
+  for (let i = numInputs >> 8; i > 0; i--, group += blockBytes, x += 256, meta += 8 * META_BYTES) {
+    let at = group;
+    a = blockOf(dtype, at, x, meta, a);
+    at += stride;
+    b = blockOf(dtype, at, x, meta, b);
+    at += stride;
+    c = blockOf(dtype, at, x, meta, c);
+    at += stride;
+    d = blockOf(dtype, at, x, meta, d);
+  }
+  v128.store(to, a);
+  v128.store(to, b, 16);
+  v128.store(to, c, 32);
+  v128.store(to, d, 48);
+}
+
+/** Bytes of a super-block of four rows. */
+function superBytes(dtype: i32): usize {
+  return dtype == Q4_K ? 576 : dtype == Q5_K ? 704 : 840;
+}
+
+function blockOf(dtype: i32, at: usize, x: usize, meta: usize, sums: v128): v128 {
+  if (dtype == Q4_K) return blockQ4K(at, x, meta, sums);
+  if (dtype == Q5_K) return blockQ5K(at, x, meta, sums);
+  return blockQ6K(at, x, meta, sums);
+}
+
+function dotsQ8(p0: usize, stride: usize, numBlocks: i32, x: usize, meta: usize, to: usize): void {
+  const mask = halfMask();
+  const factor = halfFactor();
+  let p1 = p0 + stride;
+  let p2 = p1 + stride;
+  let p3 = p2 + stride;
+  let s0 = f32x4.splat(0);
+  let s1 = s0;
+  let s2 = s0;
+  let s3 = s0;
+  for (let block = 0; block < numBlocks; block++) {
+    let a0 = v128.load32_splat(meta, META_MINUS_128);
+    let a1 = a0;
+    let a2 = a0;
+    let a3 = a0;
+    let v = v128.load32_splat(x);
+    a0 = dot(v, v128.load(p0, 8), a0);
+    a1 = dot(v, v128.load(p1, 8), a1);
+    a2 = dot(v, v128.load(p2, 8), a2);
+    a3 = dot(v, v128.load(p3, 8), a3);
+    v = v128.load32_splat(x, 4);
+    a0 = dot(v, v128.load(p0, 24), a0);
+    a1 = dot(v, v128.load(p1, 24), a1);
+    a2 = dot(v, v128.load(p2, 24), a2);
+    a3 = dot(v, v128.load(p3, 24), a3);
+    v = v128.load32_splat(x, 8);
+    a0 = dot(v, v128.load(p0, 40), a0);
+    a1 = dot(v, v128.load(p1, 40), a1);
+    a2 = dot(v, v128.load(p2, 40), a2);
+    a3 = dot(v, v128.load(p3, 40), a3);
+    v = v128.load32_splat(x, 12);
+    a0 = dot(v, v128.load(p0, 56), a0);
+    a1 = dot(v, v128.load(p1, 56), a1);
+    a2 = dot(v, v128.load(p2, 56), a2);
+    a3 = dot(v, v128.load(p3, 56), a3);
+    v = v128.load32_splat(x, 16);
+    a0 = dot(v, v128.load(p0, 72), a0);
+    a1 = dot(v, v128.load(p1, 72), a1);
+    a2 = dot(v, v128.load(p2, 72), a2);
+    a3 = dot(v, v128.load(p3, 72), a3);
+    v = v128.load32_splat(x, 20);
+    a0 = dot(v, v128.load(p0, 88), a0);
+    a1 = dot(v, v128.load(p1, 88), a1);
+    a2 = dot(v, v128.load(p2, 88), a2);
+    a3 = dot(v, v128.load(p3, 88), a3);
+    v = v128.load32_splat(x, 24);
+    a0 = dot(v, v128.load(p0, 104), a0);
+    a1 = dot(v, v128.load(p1, 104), a1);
+    a2 = dot(v, v128.load(p2, 104), a2);
+    a3 = dot(v, v128.load(p3, 104), a3);
+    v = v128.load32_splat(x, 28);
+    a0 = dot(v, v128.load(p0, 120), a0);
+    a1 = dot(v, v128.load(p1, 120), a1);
+    a2 = dot(v, v128.load(p2, 120), a2);
+    a3 = dot(v, v128.load(p3, 120), a3);
+    const d = v128.load32_splat(meta);
+    s0 = fma(f32x4.convert_i32x4_s(a0), f32x4.mul(scales4(p0, mask, factor), d), s0);
+    s1 = fma(f32x4.convert_i32x4_s(a1), f32x4.mul(scales4(p1, mask, factor), d), s1);
+    s2 = fma(f32x4.convert_i32x4_s(a2), f32x4.mul(scales4(p2, mask, factor), d), s2);
+    s3 = fma(f32x4.convert_i32x4_s(a3), f32x4.mul(scales4(p3, mask, factor), d), s3);
+    p0 += 136;
+    p1 += 136;
+    p2 += 136;
+    p3 += 136;
+    x += 32;
+    meta += META_BYTES;
+  }
+  v128.store(to, s0);
+  v128.store(to, s1, 16);
+  v128.store(to, s2, 32);
+  v128.store(to, s3, 48);
+}
+
+/** Adds the products of one vector of nibbles: columns u with the low ones, v with the high ones. */
+function dotNibbles(codes: v128, u: v128, v: v128, low: v128, sum: v128): v128 {
+  return dot(v, high(codes, low), dot(u, v128.and(codes, low), sum));
+}
+
+function dotsQ4(p0: usize, stride: usize, numBlocks: i32, x: usize, meta: usize, to: usize): void {
+  const mask = halfMask();
+  const factor = halfFactor();
+  const low = nibbleMask();
+  let p1 = p0 + stride;
+  let p2 = p1 + stride;
+  let p3 = p2 + stride;
+  let s0 = f32x4.splat(0);
+  let s1 = s0;
+  let s2 = s0;
+  let s3 = s0;
+  for (let block = 0; block < numBlocks; block++) {
+    let a0 = v128.load32_splat(meta, META_MINUS_8);
+    let a1 = a0;
+    let a2 = a0;
+    let a3 = a0;
+    let u = v128.load32_splat(x);
+    let v = v128.load32_splat(x, 16);
+    a0 = dotNibbles(v128.load(p0, 8), u, v, low, a0);
+    a1 = dotNibbles(v128.load(p1, 8), u, v, low, a1);
+    a2 = dotNibbles(v128.load(p2, 8), u, v, low, a2);
+    a3 = dotNibbles(v128.load(p3, 8), u, v, low, a3);
+    u = v128.load32_splat(x, 4);
+    v = v128.load32_splat(x, 20);
+    a0 = dotNibbles(v128.load(p0, 24), u, v, low, a0);
+    a1 = dotNibbles(v128.load(p1, 24), u, v, low, a1);
+    a2 = dotNibbles(v128.load(p2, 24), u, v, low, a2);
+    a3 = dotNibbles(v128.load(p3, 24), u, v, low, a3);
+    u = v128.load32_splat(x, 8);
+    v = v128.load32_splat(x, 24);
+    a0 = dotNibbles(v128.load(p0, 40), u, v, low, a0);
+    a1 = dotNibbles(v128.load(p1, 40), u, v, low, a1);
+    a2 = dotNibbles(v128.load(p2, 40), u, v, low, a2);
+    a3 = dotNibbles(v128.load(p3, 40), u, v, low, a3);
+    u = v128.load32_splat(x, 12);
+    v = v128.load32_splat(x, 28);
+    a0 = dotNibbles(v128.load(p0, 56), u, v, low, a0);
+    a1 = dotNibbles(v128.load(p1, 56), u, v, low, a1);
+    a2 = dotNibbles(v128.load(p2, 56), u, v, low, a2);
+    a3 = dotNibbles(v128.load(p3, 56), u, v, low, a3);
+    const d = v128.load32_splat(meta);
+    s0 = fma(f32x4.convert_i32x4_s(a0), f32x4.mul(scales4(p0, mask, factor), d), s0);
+    s1 = fma(f32x4.convert_i32x4_s(a1), f32x4.mul(scales4(p1, mask, factor), d), s1);
+    s2 = fma(f32x4.convert_i32x4_s(a2), f32x4.mul(scales4(p2, mask, factor), d), s2);
+    s3 = fma(f32x4.convert_i32x4_s(a3), f32x4.mul(scales4(p3, mask, factor), d), s3);
+    p0 += 72;
+    p1 += 72;
+    p2 += 72;
+    p3 += 72;
+    x += 32;
+    meta += META_BYTES;
+  }
+  v128.store(to, s0);
+  v128.store(to, s1, 16);
+  v128.store(to, s2, 32);
+  v128.store(to, s3, 48);
+}
+
+function oneQ8(at: usize, numBlocks: i32, x: usize, meta: usize): v128 {
   const mask = halfMask();
   const factor = halfFactor();
   let sums = f32x4.splat(0);
-  for (let block = 0; block < numBlocks; block++) {
+  for (let block = 0; block < numBlocks; block++, at += 136, x += 32, meta += META_BYTES) {
     let a = v128.load32_splat(meta, META_MINUS_128);
     let b = i32x4.splat(0);
     a = dot(v128.load32_splat(x), v128.load(at, 8), a);
@@ -34,196 +221,24 @@ function dotsQ8(at: usize, numBlocks: i32, x: usize, meta: usize): v128 {
     b = dot(v128.load32_splat(x, 28), v128.load(at, 120), b);
     const scale = f32x4.mul(scales4(at, mask, factor), v128.load32_splat(meta));
     sums = fma(f32x4.convert_i32x4_s(i32x4.add(a, b)), scale, sums);
-    at += 136;
-    x += 32;
-    meta += META_BYTES;
   }
   return sums;
 }
 
-function high(v: v128, mask: v128): v128 {
-  return v128.and(i16x8.shr_u(v, 4), mask);
-}
-
-function dotsQ4(at: usize, numBlocks: i32, x: usize, meta: usize): v128 {
+function oneQ4(at: usize, numBlocks: i32, x: usize, meta: usize): v128 {
   const mask = halfMask();
   const factor = halfFactor();
   const low = nibbleMask();
   let sums = f32x4.splat(0);
-  for (let block = 0; block < numBlocks; block++) {
+  for (let block = 0; block < numBlocks; block++, at += 72, x += 32, meta += META_BYTES) {
     let a = v128.load32_splat(meta, META_MINUS_8);
     let b = i32x4.splat(0);
-    let v = v128.load(at, 8);
-    a = dot(v128.load32_splat(x), v128.and(v, low), a);
-    b = dot(v128.load32_splat(x, 16), high(v, low), b);
-    v = v128.load(at, 24);
-    a = dot(v128.load32_splat(x, 4), v128.and(v, low), a);
-    b = dot(v128.load32_splat(x, 20), high(v, low), b);
-    v = v128.load(at, 40);
-    a = dot(v128.load32_splat(x, 8), v128.and(v, low), a);
-    b = dot(v128.load32_splat(x, 24), high(v, low), b);
-    v = v128.load(at, 56);
-    a = dot(v128.load32_splat(x, 12), v128.and(v, low), a);
-    b = dot(v128.load32_splat(x, 28), high(v, low), b);
+    a = dotNibbles(v128.load(at, 8), v128.load32_splat(x), v128.load32_splat(x, 16), low, a);
+    b = dotNibbles(v128.load(at, 24), v128.load32_splat(x, 4), v128.load32_splat(x, 20), low, b);
+    a = dotNibbles(v128.load(at, 40), v128.load32_splat(x, 8), v128.load32_splat(x, 24), low, a);
+    b = dotNibbles(v128.load(at, 56), v128.load32_splat(x, 12), v128.load32_splat(x, 28), low, b);
     const scale = f32x4.mul(scales4(at, mask, factor), v128.load32_splat(meta));
     sums = fma(f32x4.convert_i32x4_s(i32x4.add(a, b)), scale, sums);
-    at += 72;
-    x += 32;
-    meta += META_BYTES;
   }
   return sums;
-}
-
-/** q4_K: two sub-blocks per pair of 32 bytes of nibbles. */
-function dotsK(at: usize, numBlocks: i32, x: usize, meta: usize): v128 {
-  const low = nibbleMask();
-  let sums = f32x4.splat(0);
-  for (let block = 0; block < numBlocks; block++) {
-    const d = scales4(at, halfMask(), halfFactor());
-    const dmin = f32x4.neg(scales4(at + 8, halfMask(), halfFactor()));
-    let codes = at + 64;
-    for (let pair = 0; pair < 4; pair++) {
-      let a = i32x4.splat(0);
-      let b = a;
-      for (let j = 0; j < 2; j++) {
-        let v = v128.load(codes);
-        a = dot(v128.load32_splat(x), v128.and(v, low), a);
-        b = dot(v128.load32_splat(x, 32), high(v, low), b);
-        v = v128.load(codes, 16);
-        a = dot(v128.load32_splat(x, 4), v128.and(v, low), a);
-        b = dot(v128.load32_splat(x, 36), high(v, low), b);
-        v = v128.load(codes, 32);
-        a = dot(v128.load32_splat(x, 8), v128.and(v, low), a);
-        b = dot(v128.load32_splat(x, 40), high(v, low), b);
-        v = v128.load(codes, 48);
-        a = dot(v128.load32_splat(x, 12), v128.and(v, low), a);
-        b = dot(v128.load32_splat(x, 44), high(v, low), b);
-        codes += 64;
-        x += 16;
-      }
-      x += 32;
-      sums = addPair(at + 16, pair, a, b, d, dmin, meta, sums);
-      meta += META_BYTES * 2;
-    }
-    at += 576;
-  }
-  return sums;
-}
-
-/** Adds the sums of sub-blocks 2 pair and 2 pair + 1 with their scales and mins. */
-function addPair(at: usize, pair: i32, a: v128, b: v128, d: v128, dmin: v128, meta: usize, sums: v128): v128 {
-  const mask = byteMask();
-  const shift = (pair & 1) << 4;
-  const scales = i32x4.shr_u(scalesK(at, pair >= 2), shift);
-  const mins = i32x4.shr_u(minsK(at, pair >= 2), shift);
-  const first = f32x4.convert_i32x4_s(v128.and(scales, mask));
-  const second = f32x4.convert_i32x4_s(v128.and(i32x4.shr_u(scales, 8), mask));
-  const scaleA = f32x4.mul(f32x4.mul(d, first), v128.load32_splat(meta));
-  const scaleB = f32x4.mul(f32x4.mul(d, second), v128.load32_splat(meta, META_BYTES));
-  sums = fma(f32x4.convert_i32x4_s(a), scaleA, sums);
-  sums = fma(f32x4.convert_i32x4_s(b), scaleB, sums);
-  const minA = f32x4.convert_i32x4_s(v128.and(mins, mask));
-  const minB = f32x4.convert_i32x4_s(v128.and(i32x4.shr_u(mins, 8), mask));
-  let offset = f32x4.mul(minA, v128.load32_splat(meta, META_SUM));
-  offset = fma(minB, v128.load32_splat(meta, META_BYTES + META_SUM), offset);
-  return fma(dmin, offset, sums);
-}
-
-function dotsQ5K(at: usize, numBlocks: i32, x: usize, meta: usize): v128 {
-  const low = nibbleMask();
-  const sixteen = v128.and(pairMask(), i32x4.splat(0x10101010));
-  let sums = f32x4.splat(0);
-  for (let block = 0; block < numBlocks; block++) {
-    const d = scales4(at, halfMask(), halfFactor());
-    const dmin = f32x4.neg(scales4(at + 8, halfMask(), halfFactor()));
-    let codes = at + 192;
-    for (let pair = 0; pair < 4; pair++) {
-      const bitA = i8x16.splat((<i8>1) << (<i8>(pair << 1)));
-      const bitB = i8x16.add(bitA, bitA);
-      let a = i32x4.splat(0);
-      let b = a;
-      let fifths = at + 64;
-      for (let j = 0; j < 4; j++) {
-        let v = v128.load(codes);
-        let bits = v128.load(fifths);
-        let five = v128.and(i8x16.eq(v128.and(bits, bitA), bitA), sixteen);
-        a = dot(v128.load32_splat(x), v128.or(v128.and(v, low), five), a);
-        five = v128.and(i8x16.eq(v128.and(bits, bitB), bitB), sixteen);
-        b = dot(v128.load32_splat(x, 32), v128.or(high(v, low), five), b);
-        v = v128.load(codes, 16);
-        bits = v128.load(fifths, 16);
-        five = v128.and(i8x16.eq(v128.and(bits, bitA), bitA), sixteen);
-        a = dot(v128.load32_splat(x, 4), v128.or(v128.and(v, low), five), a);
-        five = v128.and(i8x16.eq(v128.and(bits, bitB), bitB), sixteen);
-        b = dot(v128.load32_splat(x, 36), v128.or(high(v, low), five), b);
-        codes += 32;
-        fifths += 32;
-        x += 8;
-      }
-      x += 32;
-      sums = addPair(at + 16, pair, a, b, d, dmin, meta, sums);
-      meta += META_BYTES * 2;
-    }
-    at += 704;
-  }
-  return sums;
-}
-
-/** q6_K: per half, quarters 0 and 2 share one run of nibbles, 1 and 3 the other; all four share the bit pairs. */
-function dotsQ6K(at: usize, numBlocks: i32, x: usize, meta: usize): v128 {
-  const low = nibbleMask();
-  const pair = pairMask();
-  let sums = f32x4.splat(0);
-  for (let block = 0; block < numBlocks; block++) {
-    const d = scales4(at, halfMask(), halfFactor());
-    for (let half: usize = 0; half < 2; half++) {
-      for (let part: usize = 0; part < 2; part++) {
-        const at4 = meta + (part << 2);
-        let a = v128.load32_splat(at4, META_MINUS_32);
-        let b = v128.load32_splat(at4, META_BYTES + META_MINUS_32);
-        let c = v128.load32_splat(at4, 2 * META_BYTES + META_MINUS_32);
-        let e = v128.load32_splat(at4, 3 * META_BYTES + META_MINUS_32);
-        let codes = at + 72 + (half << 8) + (part << 6);
-        let pairs = at + 584 + (half << 7) + (part << 6);
-        let y = x + (part << 4);
-        for (let j = 0; j < 2; j++) {
-          let u = v128.load(codes);
-          let v = v128.load(codes, 128);
-          let bits = v128.load(pairs);
-          a = dot(v128.load32_splat(y), v128.or(v128.and(u, low), v128.and(i16x8.shl(bits, 4), pair)), a);
-          b = dot(v128.load32_splat(y, 32), v128.or(v128.and(v, low), v128.and(i16x8.shl(bits, 2), pair)), b);
-          c = dot(v128.load32_splat(y, 64), v128.or(high(u, low), v128.and(bits, pair)), c);
-          e = dot(v128.load32_splat(y, 96), v128.or(high(v, low), v128.and(i16x8.shr_u(bits, 2), pair)), e);
-          u = v128.load(codes, 16);
-          v = v128.load(codes, 144);
-          bits = v128.load(pairs, 16);
-          a = dot(v128.load32_splat(y, 4), v128.or(v128.and(u, low), v128.and(i16x8.shl(bits, 4), pair)), a);
-          b = dot(v128.load32_splat(y, 36), v128.or(v128.and(v, low), v128.and(i16x8.shl(bits, 2), pair)), b);
-          c = dot(v128.load32_splat(y, 68), v128.or(high(u, low), v128.and(bits, pair)), c);
-          e = dot(v128.load32_splat(y, 100), v128.or(high(v, low), v128.and(i16x8.shr_u(bits, 2), pair)), e);
-          codes += 32;
-          pairs += 32;
-          y += 8;
-        }
-        // sub-block of quarter q, part p of this half: half * 8 + q * 2 + p, a byte of its row's word
-        const shift = 24 - (<i32>part << 3);
-        const first = v128.load(at + (half << 5), 8);
-        const second = v128.load(at + (half << 5), 24);
-        sums = addScaled(a, i32x4.shl(first, shift), d, meta, sums);
-        sums = addScaled(b, i32x4.shl(first, shift - 16), d, meta + META_BYTES, sums);
-        sums = addScaled(c, i32x4.shl(second, shift), d, meta + 2 * META_BYTES, sums);
-        sums = addScaled(e, i32x4.shl(second, shift - 16), d, meta + 3 * META_BYTES, sums);
-      }
-      x += 128;
-      meta += 4 * META_BYTES;
-    }
-    at += 840;
-  }
-  return sums;
-}
-
-/** `top` has the signed scales of four rows in the upper bytes of its lanes. */
-function addScaled(a: v128, top: v128, d: v128, meta: usize, sums: v128): v128 {
-  const scales = f32x4.convert_i32x4_s(i32x4.shr_s(top, 24));
-  return fma(f32x4.convert_i32x4_s(a), f32x4.mul(f32x4.mul(d, scales), v128.load32_splat(meta)), sums);
 }

@@ -19,7 +19,7 @@ export function initialOf(dtype: i32): usize {
   return META_MINUS_32;
 }
 
-/** Four binary16 scales. Inf and NaN do not come here: weights that have one are not packed. */
+/** Four packed scales: normal numbers or zeros only, see pack.ts. */
 export function scales4(at: usize, mask: v128, factor: v128): v128 {
   return f32x4.mul(v128.and(i32x4.shl(v128.load16x4_s(at), 13), mask), factor);
 }
@@ -30,12 +30,12 @@ export function lane8(v: v128, sub: i32): v128 {
 }
 
 /** Six-bit scales of four rows, sub-blocks 0..3 or 4..7 as the bytes of each lane. `at` is where the scales begin. */
-export function scalesK(at: usize, isHigh: bool): v128 {
+function scalesK(at: usize, isHigh: bool): v128 {
   if (!isHigh) return v128.and(v128.load(at), i8x16.splat(63));
   const low = v128.and(v128.load(at, 32), i8x16.splat(15));
   return v128.or(low, v128.and(i32x4.shr_u(v128.load(at), 2), i8x16.splat(0x30)));
 }
-export function minsK(at: usize, isHigh: bool): v128 {
+function minsK(at: usize, isHigh: bool): v128 {
   if (!isHigh) return v128.and(v128.load(at, 16), i8x16.splat(63));
   const low = v128.and(i32x4.shr_u(v128.load(at, 32), 4), i8x16.splat(15));
   return v128.or(low, v128.and(i32x4.shr_u(v128.load(at, 16), 2), i8x16.splat(0x30)));

@@ -6,19 +6,32 @@
  *   q4_K  [4 d][4 dmin][3 vectors of scales][32 vectors of nibbles]
  *   q5_K  [4 d][4 dmin][3 vectors of scales][8 vectors of fifth bits][32 vectors of nibbles]
  *   q6_K  [4 d][4 vectors of scales][32 vectors of nibbles][16 vectors of bit pairs]
- * Rows beyond the last whole group stay as they are. Weights with a scale that is Inf or NaN are reported by aux 0 of their
- * plan entry and have to be unpacked again.
+ * Scales d and dmin are binary16 numbers times 2^10, so that the many that are denormal become normal: a denormal operand of
+ * a multiplication costs over a hundred cycles. Rows beyond the last whole group stay as they are. Weights with a scale of
+ * 64 and above, Inf or NaN cannot be packed: they stay as they are, and aux 0 of their plan entry says so.
  */
 import { Q4_0, Q4_K, Q5_K, Q6_K, Q8_0, bytesOf } from './decode';
-import { addressOf, dim, dtypeOf, localScratch, setAux } from './record';
-import { takeUnits } from './threads';
+import { addressOf, aux, dim, dtypeOf, localScratch, setAux } from './record';
+import { phaseBarrier, takeUnits } from './threads';
 
 /** Rows of a group. */
 export const GROUP: i32 = 4;
 
+/** Bits of the first magnitude that cannot be packed: 64. */
+const TOO_LARGE: u32 = 0x5400;
+/** Ten, where a binary16 has its exponent. */
+const TEN: u32 = 10 << 10;
+
 /** Interleaves the whole groups of a weight matrix. Units: groups. */
 export function packWeights(): void {
-  eachGroup(true);
+  const dtype = dtypeOf(0);
+  const numGroups = dim(0, 0) / GROUP;
+  const groupBytes = bytesOf(dtype, dim(0, 1)) * GROUP;
+  for (let g = takeUnits(1); g < numGroups; g = takeUnits(1)) {
+    if (!hasSmallScales(dtype, addressOf(0) + <usize>g * groupBytes, groupBytes)) setAux(0, 1);
+  }
+  phaseBarrier();
+  if (aux(0) == 0) eachGroup(true);
 }
 export function unpackWeights(): void {
   eachGroup(false);
@@ -40,6 +53,21 @@ function eachGroup(toPacked: bool): void {
       else moveRow(dtype, copy, group + offset, row, numInputs, false);
     }
   }
+}
+
+/** Whether all scales in whole blocks are below 64. */
+function hasSmallScales(dtype: i32, at: usize, sizeBytes: usize): bool {
+  const blockBytes = bytesOf(dtype, dtype == Q8_0 || dtype == Q4_0 ? 32 : 256);
+  const end = at + sizeBytes;
+  if (dtype == Q6_K) at += 208;
+  let isSmall = true;
+  for (; at < end; at += blockBytes) {
+    if ((<u32>load<u16>(at) & 0x7fff) >= TOO_LARGE) isSmall = false;
+    if (dtype == Q4_K || dtype == Q5_K) {
+      if ((<u32>load<u16>(at, 2) & 0x7fff) >= TOO_LARGE) isSmall = false;
+    }
+  }
+  return isSmall;
 }
 
 /** One row of a packed group as a plain row at `to`. */
@@ -83,12 +111,26 @@ function moveRow(dtype: i32, packed: usize, plain: usize, row: i32, count: i32, 
 }
 
 function moveHalf(packed: usize, plain: usize, toPacked: bool): void {
-  if (toPacked) {
-    const bits = load<u16>(plain);
-    // kernels take scales to be finite: the host learns that these are not
-    if ((bits & 0x7c00) == 0x7c00) setAux(0, 1);
-    store<u16>(packed, bits);
-  } else store<u16>(plain, load<u16>(packed));
+  if (toPacked) store<u16>(packed, times1024(load<u16>(plain)));
+  else store<u16>(plain, over1024(load<u16>(packed)));
+}
+
+/** The binary16 times 2^10, exact: numbers below 64 only. */
+function times1024(bits: u32): u32 {
+  const magnitude = bits & 0x7fff;
+  if (magnitude == 0) return bits;
+  if (magnitude >= 0x400) return bits + TEN;
+  // a denormal, 2^-24 times its integer, becomes normal
+  const top = 31 - clz(magnitude);
+  return (bits & 0x8000) | ((top + 1) << 10) | ((magnitude << (10 - top)) & 0x3ff);
+}
+
+/** The inverse. */
+function over1024(bits: u32): u32 {
+  const exponent = (bits >> 10) & 31;
+  if ((bits & 0x7fff) == 0) return bits;
+  if (exponent > 10) return bits - TEN;
+  return (bits & 0x8000) | (((bits & 0x3ff) | 0x400) >> (11 - exponent));
 }
 
 /** Words of a row lie 16 bytes apart in the group. */

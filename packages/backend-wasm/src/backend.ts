@@ -226,7 +226,6 @@ export async function createBackend(options: WasmBackendOptions): Promise<WasmBa
             }
           };
           const refused = await runSteps(packingSteps(tensors, bound));
-          await runSteps(refused.map((step) => ({ ...step, isPacking: false })));
           known = all.map(({ packed }) => packed);
           return refused.map(({ tensor }) => tensor);
         },

@@ -123,7 +123,7 @@ export function packingSteps(
 interface PackingJob {
   readonly region: number;
   readonly address: number;
-  /** After the job ran: lets the buffers know, and returns the steps whose weights cannot be used packed. */
+  /** After the job ran: lets the buffers know, and returns the steps whose weights cannot be packed: they are as they were. */
   finish(): readonly BufferStep[];
 }
 
@@ -136,12 +136,15 @@ export function writePackingJob(steps: readonly BufferStep[], heap: Heap, numThr
     region,
     address,
     finish() {
-      for (const { buffer, tensor, isPacking } of steps) {
+      const plan = heap.words(planAt, steps.length * planWords);
+      const refused = steps.filter(({ isPacking }, index) => isPacking && plan[index * planWords + 2] !== 0);
+      for (const step of steps) {
+        const { buffer, tensor, isPacking } = step;
+        if (refused.includes(step)) continue;
         const others = buffer.packed.filter((other) => other !== tensor);
         buffer.packed = isPacking ? [...others, tensor] : others;
       }
-      const plan = heap.words(planAt, steps.length * planWords);
-      return steps.filter(({ isPacking }, index) => isPacking && plan[index * planWords + 2] !== 0);
+      return refused;
     },
   };
 }

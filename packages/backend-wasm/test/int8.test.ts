@@ -190,6 +190,62 @@ describe.each(Object.entries(variants))('%s', (_name, options) => {
     await backend.dispose();
   });
 
+  test.each(packed)('%s weights with scales of every size up to 64 come back as they were', async (dtype) => {
+    const backend = await create();
+    const weight = matrix(dtype, 8, 1024);
+    // denormal, zero, least normal, negative and large scales; super-blocks have a second one
+    const scales = [0x0001, 0x8003, 0x03ff, 0x0400, 0x0000, 0x8000, 0x83ff, 0x2bff, 0x2c00, 0xac01, 0x53ff, 0xd3ff];
+    const blockBytes = weight.bytes.length / ((8 * 1024) / (dtype === 'q8_0' || dtype === 'q4_0' ? 32 : 256));
+    const view = new DataView(weight.bytes.buffer);
+    for (let at = 0, i = 0; at < weight.bytes.length; at += blockBytes, i++) {
+      view.setUint16(at + (dtype === 'q6_K' ? 208 : 0), scales[i % scales.length] as number, true);
+      if (dtype === 'q4_K' || dtype === 'q5_K')
+        view.setUint16(at + 2, scales[(i * 5 + 1) % scales.length] as number, true);
+    }
+    decode(dtype, weight.bytes, weight.values);
+    const b = new ProgramBuilder({});
+    const x = b.external('x', 'weights', 'f32', [1, 1024]);
+    b.output('y', b.activation('matmul', { x, weight: b.external('weight', 'weights', dtype, [8, 1024]) }));
+    const xs = gaussian(9, 1024);
+    const buffers = await load(backend, { x: new Uint8Array(xs.buffer), weight: weight.bytes });
+    const executable = await backend.prepare(b.build(), { buffers });
+    await executable.run(new Int32Array(0));
+    const y = new Float32Array(8);
+    await executable.read('y', y);
+    expectProducts(y, xs, weight.values, 1024, new Float32Array(8));
+    const bytes = new Uint8Array(weight.bytes.length);
+    await backend.read(buffers.get('weight') as BufferHandle, 0, bytes);
+    expect(Buffer.compare(bytes, weight.bytes)).toBe(0);
+    await backend.dispose();
+  });
+
+  test.each(packed)('%s weights with a scale of 64 are computed in f32', async (dtype) => {
+    const backend = await create();
+    const weight = matrix(dtype, 8, 256);
+    new DataView(weight.bytes.buffer).setUint16(sizeOf(dtype, 5 * 256) + (dtype === 'q6_K' ? 208 : 0), 0x5400, true);
+    decode(dtype, weight.bytes, weight.values);
+    const b = new ProgramBuilder({});
+    const x = b.external('x', 'weights', 'f32', [1, 256]);
+    b.output('y', b.activation('matmul', { x, weight: b.external('weight', 'weights', dtype, [8, 256]) }));
+    const xs = gaussian(9, 256);
+    const buffers = await load(backend, { x: new Uint8Array(xs.buffer), weight: weight.bytes });
+    const executable = await backend.prepare(b.build(), { buffers });
+    await executable.run(new Int32Array(0));
+    const y = new Float32Array(8);
+    await executable.read('y', y);
+    for (let row = 0; row < 8; row++) {
+      let [exact, magnitude] = [0, 0];
+      for (let i = 0; i < 256; i++) {
+        const product = (xs[i] as number) * (weight.values[row * 256 + i] as number);
+        exact += product;
+        magnitude += Math.abs(product);
+      }
+      // a sum of 256 products in f32: no activation was rounded
+      expect(Math.abs((y[row] as number) - exact)).toBeLessThanOrEqual(256 * unit * magnitude);
+    }
+    await backend.dispose();
+  });
+
   test('weights written after prepare, and shared with a program that cannot use them packed', async () => {
     const backend = await create();
     const weight = matrix('q8_0', 8, 64);

@@ -1,11 +1,11 @@
 /**
  * Products with packed weights, activations as 8-bit integers. Tensors: x, weight, bias, y. Units: groups of four rows.
- * Up to three tokens go group by group over the packed weights; more go in panels of MC rows and KC columns that are
+ * Up to three tokens go four groups at a time over the packed weights; more go in panels of MC rows and KC columns that are
  * expanded once for all tokens. Rows beyond the last whole group are computed in f32.
  */
 import { Q6_K, Q8_0, bytesOf } from '../decode';
 import { isExactForU8, tile1x1Wide, tile2x4 } from '../dots8';
-import { packedDots } from '../dots8-packed';
+import { packedDots, packedDots4, STREAMS } from '../dots8-packed';
 import { EXPANDED_BYTES, expandGroup, initialOf } from '../expand';
 import { FLAG_REUSE } from '../layout';
 import { GROUP } from '../pack';
@@ -34,16 +34,59 @@ export function matmulInt8(): void {
   }
   const numPacked = numOutputs & -GROUP;
   const isNarrow = ASC_FEATURE_RELAXED_SIMD ? dtype != Q8_0 || isExactForU8() : false;
-  const next =
-    numTokens < MIN_PANEL_TOKENS
-      ? byGroups(numTokens, numPacked, numInputs, dtype, isNarrow)
-      : byPanels(numTokens, numPacked, numInputs, dtype, isNarrow);
+  const isPanels = numTokens >= MIN_PANEL_TOKENS;
+  const unit = isPanels ? MC : unitOf(numPacked);
+  const next = isPanels
+    ? byPanels(numTokens, numPacked, numInputs, dtype, isNarrow)
+    : byGroups(numTokens, numPacked, numInputs, dtype, isNarrow, unit);
   // just one thread gets the first unit beyond the packed rows
-  if (numPacked < numOutputs && next == ((numPacked + MC - 1) & -MC)) lastRows(numPacked);
+  if (numPacked < numOutputs && next == ((numPacked + unit - 1) & -unit)) lastRows(numPacked);
+}
+
+/** Rows that a thread takes at once: the longer the streams of a unit, the better memory is read ahead. */
+function unitOf(numRows: i32): i32 {
+  return numRows >= 4096 ? 128 : numRows >= 1024 ? 64 : 32;
 }
 
 /** Returns the first unit beyond the packed rows that this thread took. */
-function byGroups(numTokens: i32, numPacked: i32, numInputs: i32, dtype: i32, isNarrow: bool): i32 {
+function byGroups(numTokens: i32, numPacked: i32, numInputs: i32, dtype: i32, isNarrow: bool, unit: i32): i32 {
+  let begin = takeUnits(unit);
+  for (; begin < numPacked; begin = takeUnits(unit)) {
+    const end = min<i32>(numPacked, begin + unit);
+    if (isNarrow) narrowGroups(begin, end, numTokens, numInputs, dtype);
+    else wideGroups(begin, end, numTokens, numInputs, dtype);
+  }
+  return begin;
+}
+
+/** Rows `[begin, end)`, whole groups, as four runs of groups side by side; what is left over goes one group at a time. */
+function narrowGroups(begin: i32, end: i32, numTokens: i32, numInputs: i32, dtype: i32): void {
+  const groupBytes = bytesOf(dtype, numInputs) * GROUP;
+  const codes = sharedScratch();
+  const metas = metasAt(codes, numTokens, numInputs);
+  const metaRow = <usize>(numInputs >> 5) * META_BYTES;
+  const numGroups = (end - begin) / GROUP;
+  const run = numGroups / STREAMS;
+  const sums = localScratch();
+  const group = addressOf(1) + <usize>(begin / GROUP) * groupBytes;
+  for (let g = 0; g < run; g++) {
+    const at = group + <usize>g * groupBytes;
+    for (let t = 0; t < numTokens; t++) {
+      const x = codes + <usize>t * <usize>numInputs;
+      packedDots4(dtype, at, <usize>run * groupBytes, numInputs, x, metas + <usize>t * metaRow, sums);
+      for (let i = 0; i < STREAMS; i++) storeFour(v128.load(sums + (<usize>i << 4)), begin + (i * run + g) * GROUP, t);
+    }
+  }
+  for (let g = run * STREAMS; g < numGroups; g++) {
+    const at = group + <usize>g * groupBytes;
+    for (let t = 0; t < numTokens; t++) {
+      const x = codes + <usize>t * <usize>numInputs;
+      storeFour(packedDots(dtype, at, numInputs, x, metas + <usize>t * metaRow), begin + g * GROUP, t);
+    }
+  }
+}
+
+function wideGroups(begin: i32, end: i32, numTokens: i32, numInputs: i32, dtype: i32): void {
   const groupBytes = bytesOf(dtype, numInputs) * GROUP;
   const codes = sharedScratch();
   const wide = wideCodesAt(codes, numTokens, numInputs);
@@ -52,31 +95,15 @@ function byGroups(numTokens: i32, numPacked: i32, numInputs: i32, dtype: i32, is
   const metaRow = <usize>numBlocks * META_BYTES;
   const initial = initialOf(dtype);
   const halves = dtype == Q6_K;
-  let begin = takeUnits(MC);
-  for (; begin < numPacked; begin = takeUnits(MC)) {
-    const end = min<i32>(numPacked, begin + MC);
-    for (let o = begin; o < end; o += GROUP) {
-      const group = addressOf(1) + <usize>(o / GROUP) * groupBytes;
-      if (!isNarrow) expandGroup(dtype, group, 0, numBlocks, localScratch());
-      for (let t = 0; t < numTokens; t++) {
-        const x = codes + <usize>t * <usize>numInputs;
-        const meta = metas + <usize>t * metaRow;
-        const sums = isNarrow
-          ? packedDots(dtype, group, numInputs, x, meta)
-          : tile1x1Wide(
-              localScratch(),
-              numBlocks,
-              wide + (<usize>t * <usize>numInputs << 1),
-              meta,
-              initial,
-              halves,
-              f32x4.splat(0),
-            );
-        storeFour(sums, o, t);
-      }
+  const expanded = localScratch();
+  for (let o = begin; o < end; o += GROUP) {
+    expandGroup(dtype, addressOf(1) + <usize>(o / GROUP) * groupBytes, 0, numBlocks, expanded);
+    for (let t = 0; t < numTokens; t++) {
+      const from = wide + (<usize>t * <usize>numInputs << 1);
+      const meta = metas + <usize>t * metaRow;
+      storeFour(tile1x1Wide(expanded, numBlocks, from, meta, initial, halves, f32x4.splat(0)), o, t);
     }
   }
-  return begin;
 }
 
 /** Stores the sums of four rows, plus their bias. */
