@@ -119,3 +119,24 @@ export function plainFeedForward(step: DecoderStep, layer: number, x: ProgramTen
   const y = step.b.activation('activation', { x: up }, { kind: step.config.activation });
   return linear(step, `blk.${layer}.ffn_down`, y);
 }
+
+/** How the parts of a usual block are written. */
+export interface PreNormBlock {
+  readonly norm: NormWriter;
+  readonly attention: (layer: number, step: DecoderStep) => AttentionOptions;
+  /** Default: gated. */
+  readonly feedForward?: (step: DecoderStep, layer: number, x: ProgramTensor) => ProgramTensor;
+}
+
+/** `x += attn(norm(x)); x += ffn(norm(x))`. */
+export function preNormLayer({
+  norm,
+  attention,
+  feedForward = gatedFeedForward,
+}: PreNormBlock): DecoderDesign['layer'] {
+  return (step, layer, input) => {
+    const normed = norm(step, `blk.${layer}.attn_norm`, input);
+    const x = add(step, input, attentionBlock(step, layer, normed, attention(layer, step)));
+    return add(step, x, feedForward(step, layer, norm(step, `blk.${layer}.ffn_norm`, x)));
+  };
+}

@@ -20,6 +20,8 @@ export interface FusedParts {
   readonly bias: Bias;
   /** Folders hold `[numInputs, numOutputs]`. */
   readonly isTransposedInHub?: boolean;
+  /** The file has the parts. Default: when it has no tensor of the fused name. */
+  readonly isSplit?: boolean;
 }
 
 /** Writes requests for the names of a file's format. */
@@ -28,6 +30,8 @@ export interface TensorNames {
   vector(names: Names, size: number, storedAs?: 'minus-one'): WeightRequest[];
   matrix(names: Names, shape: readonly [number, number], bias: Bias, isTransposedInHub?: boolean): WeightRequest[];
   norm(names: Names, size: number, bias: Bias): WeightRequest[];
+  /** A bias alone, of a matrix that is another tensor. */
+  bias(names: Names, size: number): WeightRequest;
   fused(parts: FusedParts): WeightRequest[];
 }
 
@@ -65,9 +69,10 @@ export function tensorNames({ format, store }: ModelFile): TensorNames {
     matrix: (names, shape, bias, isTransposed) =>
       linear(names[0], storedName(names), shape, bias, storing(isTransposed)),
     norm: (names, size, bias) => linear(names[0], storedName(names), [size], bias),
-    fused({ fused, parts, numInputs, bias, isTransposedInHub }) {
+    bias: (names, size) => ({ name: `${names[0]}.bias`, storedName: `${storedName(names)}.bias`, shape: [size] }),
+    fused({ fused, parts, numInputs, bias, isTransposedInHub, isSplit }) {
       const stored = storedName(fused);
-      if (!store.tensors.has(`${stored}.weight`)) {
+      if (isSplit ?? !store.tensors.has(`${stored}.weight`)) {
         return parts.flatMap(([own, hub, numOutputs]) =>
           linear(own, storedName([own, hub]), [numOutputs, numInputs], bias, storing(isTransposedInHub)),
         );
@@ -142,6 +147,40 @@ export function gatedFfnTensors(
     ...names.matrix([`${own}.ffn_up`, `${hub}.up_proj`], [ffnDim, hiddenDim], ffnBias),
     ...names.matrix([`${own}.ffn_down`, `${hub}.down_proj`], [hiddenDim, ffnDim], ffnBias),
   ];
+}
+
+/** The matrices of an FFN without gate. @param hub names of the two in a layer of a folder */
+export function plainFfnTensors(
+  file: ModelFile,
+  { hiddenDim, ffnDim }: DecoderConfig,
+  layer: number,
+  [hubUp, hubDown]: readonly [up: string, down: string],
+  { ffnBias = 'none' }: UsualTensors,
+): WeightRequest[] {
+  const names = tensorNames(file);
+  const [own, hub] = [`blk.${layer}`, `model.layers.${layer}`];
+  return [
+    ...names.matrix([`${own}.ffn_up`, `${hub}.${hubUp}`], [ffnDim, hiddenDim], ffnBias),
+    ...names.matrix([`${own}.ffn_down`, `${hub}.${hubDown}`], [hiddenDim, ffnDim], ffnBias),
+  ];
+}
+
+/** The norms of single heads of q and k, whose weights the heads share. */
+export function headNormTensors(
+  file: ModelFile,
+  { headDim }: DecoderConfig,
+  layer: number,
+  usual: UsualTensors,
+  hubName = 'norm',
+): WeightRequest[] {
+  return ['q', 'k'].flatMap((which) =>
+    usualNorm(
+      file,
+      [`blk.${layer}.attn_${which}_norm`, `model.layers.${layer}.self_attn.${which}_${hubName}`],
+      headDim,
+      usual,
+    ),
+  );
 }
 
 /** A norm with the bias and the storing of the architecture. */

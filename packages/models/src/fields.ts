@@ -22,6 +22,11 @@ export class Fields {
     );
   }
 
+  /** The settings but for those named. */
+  without(isHidden: (name: string) => boolean): Fields {
+    return new Fields(this.source, (name) => (isHidden(name) ? undefined : this.#get(name)));
+  }
+
   /** The value as it is; `undefined` for null as well. */
   raw(name: string): unknown {
     return this.#get(name) ?? undefined;

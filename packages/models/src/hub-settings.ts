@@ -104,3 +104,6 @@ export function windowedLayersOf(fields: Fields, numLayers: number): boolean[] |
     throw fields.refusal('layer_types', 'sliding_attention or full_attention', type);
   });
 }
+
+/** Far more layers than any model has; a file that claims more lacks their tensors, and is refused for that. */
+export const maxListedLayers = 4096;

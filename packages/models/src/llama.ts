@@ -3,7 +3,7 @@
  * gated FFN: `x += attn(rms(x)); x += down(act(gate(rms(x))) * up(rms(x)))`.
  */
 import type { Architecture, ModelFile } from './architecture.js';
-import { add, attentionBlock, describeDecoder, gatedFeedForward, rmsNorm } from './decoder-blocks.js';
+import { describeDecoder, preNormLayer, rmsNorm } from './decoder-blocks.js';
 import { windowOf, type RotaryDecoderConfig } from './decoder-config.js';
 import { isDerivedTensor, settingBias, usualTensors } from './decoder-tensors.js';
 import { configFromGguf } from './gguf-settings.js';
@@ -24,18 +24,8 @@ export const llama: Architecture = {
     const tensors = usualTensors(file, config, biases);
     const weights = collectWeights(file.store, tensors, (name) => isDerivedTensor(name, config));
     const rotary = rotaryOf(file.fields, config.rope);
-    return describeDecoder({
-      config,
-      weights,
-      rotaries: [rotary],
-      norm: rmsNorm,
-      layer(step, layer, input) {
-        const normed = rmsNorm(step, `blk.${layer}.attn_norm`, input);
-        const window = windowOf(config, layer);
-        const x = add(step, input, attentionBlock(step, layer, normed, { rotary, window }));
-        return add(step, x, gatedFeedForward(step, layer, rmsNorm(step, `blk.${layer}.ffn_norm`, x)));
-      },
-    });
+    const layer = preNormLayer({ norm: rmsNorm, attention: (index) => ({ rotary, window: windowOf(config, index) }) });
+    return describeDecoder({ config, weights, rotaries: [rotary], norm: rmsNorm, layer });
   },
 };
 

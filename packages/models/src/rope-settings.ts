@@ -17,6 +17,8 @@ export interface HubRopeDefaults {
   readonly share?: number;
   /** Layer type to take from `rope_parameters` that are given by type. */
   readonly layerType?: string;
+  /** The scaling is read by the caller. */
+  readonly isPlain?: boolean;
 }
 
 /** @param architecture prefix of the keys; `freqFactors` the values of `rope_freqs.weight`, when the file has it */
@@ -66,7 +68,7 @@ export function ropeFromHub(fields: Fields, headDim: number, defaults: HubRopeDe
   const base = nested.number('rope_theta', fields.number('rope_theta', defaults.base ?? 10000));
   const share = nested.number('partial_rotary_factor', fields.number('partial_rotary_factor', defaults.share ?? 1));
   const rotaryDim = rotaryDimOf(fields, 'partial_rotary_factor', Math.floor(headDim * share), headDim);
-  const scaling = hubScaling(fields, nested);
+  const scaling = defaults.isPlain === true ? undefined : hubScaling(fields, nested);
   return { layout: 'halves', base, rotaryDim, ...(scaling === undefined ? {} : { scaling }) };
 }
 
