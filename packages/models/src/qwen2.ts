@@ -1,0 +1,47 @@
+/**
+ * Qwen 2 and 2.5 (arXiv:2407.10671): the Llama block with biases on q, k and v,
+ * `x += attn(rms(x)); x += down(act(gate(rms(x))) * up(rms(x)))`, rotary pairs in halves.
+ */
+import type { Architecture, ModelFile } from './architecture.js';
+import { describeDecoder, preNormLayer, rmsNorm } from './decoder-blocks.js';
+import { windowOf, type RotaryDecoderConfig } from './decoder-config.js';
+import { isDerivedTensor, usualTensors, type UsualTensors } from './decoder-tensors.js';
+import { configFromGguf } from './gguf-settings.js';
+import { configFromHub, maxListedLayers, windowedLayersOf } from './hub-settings.js';
+import { rotaryOf } from './rotary.js';
+import { collectWeights } from './weights.js';
+
+export const qwen2: Architecture = {
+  name: 'qwen2',
+  ggufNames: ['qwen2'],
+  hubNames: ['qwen2'],
+  async describe(file) {
+    const isHub = file.format === 'safetensors';
+    const config = isHub
+      ? withQwenWindow(file, configFromHub(file, { architecture: 'qwen2', contextLength: 32768 }))
+      : await configFromGguf(file, { architecture: 'qwen2', norm: 'rms' });
+    const usual: UsualTensors = { attentionBias: isHub ? 'required' : 'optional', outputBias: 'optional' };
+    const tensors = usualTensors(file, config, usual);
+    const weights = collectWeights(file.store, tensors, (name) => isDerivedTensor(name, config));
+    const rotary = rotaryOf(file.fields, config.rope);
+    const layer = preNormLayer({ norm: rmsNorm, attention: (index) => ({ rotary, window: windowOf(config, index) }) });
+    return describeDecoder({ config, weights, rotaries: [rotary], norm: rmsNorm, layer });
+  },
+};
+
+/**
+ * The window of `use_sliding_window`, which the layers from `max_window_layers` on have, or those that `layer_types`
+ * names.
+ */
+export function withQwenWindow({ fields }: ModelFile, config: RotaryDecoderConfig): RotaryDecoderConfig {
+  const types = windowedLayersOf(fields, config.numLayers);
+  const hasWindow = fields.boolean('use_sliding_window', false) && !fields.isNull('sliding_window');
+  if (!hasWindow) {
+    if (types?.includes(true) !== true) return config;
+    throw fields.refusal('layer_types', 'full_attention only, without use_sliding_window', 'sliding_attention');
+  }
+  const firstLayer = fields.integer('max_window_layers', 28);
+  const isWindowed = (_: unknown, layer: number): boolean => layer >= firstLayer;
+  const windowedLayers = types ?? Array.from({ length: Math.min(config.numLayers, maxListedLayers) }, isWindowed);
+  return { ...config, slidingWindow: fields.count('sliding_window', 4096), windowedLayers };
+}

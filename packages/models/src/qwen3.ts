@@ -1,0 +1,41 @@
+/**
+ * Qwen 3 (arXiv:2505.09388): the Llama block with an RMS norm of each head of q and of k before the rotation, whose
+ * weights the heads share, and a head size of its own; rotary pairs in halves.
+ */
+import type { Architecture, ModelFile } from './architecture.js';
+import { describeDecoder, preNormLayer, rmsNorm } from './decoder-blocks.js';
+import { windowOf, type RotaryDecoderConfig } from './decoder-config.js';
+import { headNormTensors, isDerivedTensor, settingBias, usualTensors } from './decoder-tensors.js';
+import { configFromGguf } from './gguf-settings.js';
+import { configFromHub } from './hub-settings.js';
+import { withQwenWindow } from './qwen2.js';
+import { rotaryOf } from './rotary.js';
+import { collectWeights, type WeightRequest } from './weights.js';
+
+export const qwen3: Architecture = {
+  name: 'qwen3',
+  ggufNames: ['qwen3'],
+  hubNames: ['qwen3'],
+  async describe(file) {
+    const config =
+      file.format === 'gguf'
+        ? await configFromGguf(file, { architecture: 'qwen3', norm: 'rms' })
+        : withQwenWindow(file, configFromHub(file, { architecture: 'qwen3', headDim: 128, contextLength: 32768 }));
+    const weights = collectWeights(file.store, requests(file, config), (name) => isDerivedTensor(name, config));
+    const rotary = rotaryOf(file.fields, config.rope);
+    const layer = preNormLayer({
+      norm: rmsNorm,
+      attention: (index, step) => ({
+        rotary,
+        window: windowOf(config, index),
+        normaliseHeads: (name, heads) => rmsNorm(step, `${name}_norm`, heads),
+      }),
+    });
+    return describeDecoder({ config, weights, rotaries: [rotary], norm: rmsNorm, layer });
+  },
+};
+
+function* requests(file: ModelFile, config: RotaryDecoderConfig): Generator<WeightRequest> {
+  yield* usualTensors(file, config, { attentionBias: settingBias(file, 'attention_bias') });
+  for (let layer = 0; layer < config.numLayers; layer++) yield* headNormTensors(file, config, layer, {});
+}
