@@ -1,0 +1,128 @@
+/**
+ * Phi 3, 3.5 and 4 (arXiv:2404.14219): the Llama block with fused matrices, which are read as parts, and LongRoPE
+ * (arXiv:2402.13753): one set of rotary factors up to the original context length and another beyond it. Keys in the
+ * cache stay as they were rotated, so the context that a model is loaded with decides which set is used, as in llama.cpp.
+ */
+import type { RopeScaling } from '@winnow/ops';
+import type { Architecture, ModelFile } from './architecture.js';
+import { describeDecoder, preNormLayer, rmsNorm } from './decoder-blocks.js';
+import { windowOf, type RopeConfig, type RotaryDecoderConfig } from './decoder-config.js';
+import { attentionTensors, isDerivedTensor, outerTensors, preNormTensors, tensorNames } from './decoder-tensors.js';
+import type { Fields } from './fields.js';
+import { configFromGguf } from './gguf-settings.js';
+import { unrotatedFromHub } from './hub-settings.js';
+import { hubRopeFields, readFreqFactors, ropeFromHub } from './rope-settings.js';
+import { rotaryOf } from './rotary.js';
+import { collectWeights, type WeightRequest } from './weights.js';
+
+const factorTensors = ['rope_factors_short.weight', 'rope_factors_long.weight'] as const;
+
+export const phi3: Architecture = {
+  name: 'phi3',
+  ggufNames: ['phi3'],
+  hubNames: ['phi3'],
+  async describe(file) {
+    const config = file.format === 'gguf' ? await configOfGguf(file) : configOfHub(file);
+    const isDerived = (name: string): boolean =>
+      isDerivedTensor(name, config) || (factorTensors as readonly string[]).includes(name);
+    const weights = collectWeights(file.store, requests(file, config), isDerived);
+    const rotary = rotaryOf(file.fields, config.rope);
+    const layer = preNormLayer({ norm: rmsNorm, attention: (index) => ({ rotary, window: windowOf(config, index) }) });
+    return describeDecoder({ config, weights, rotaries: [rotary], norm: rmsNorm, layer });
+  },
+};
+
+/** llama.cpp reads the key of a window and does not use it, so nor does this. */
+async function configOfGguf(file: ModelFile): Promise<RotaryDecoderConfig> {
+  const { fields, store } = file;
+  const [hasShort, hasLong] = factorTensors.map((name) => store.tensors.has(name)) as [boolean, boolean];
+  const key = (name: string): string => `phi3.rope.scaling.${name}`;
+  // with factors the attention factor is theirs, and "longrope" is what the type should be called
+  const own = (name: string): boolean => hasShort && (name === key('attn_factor') || name === key('type'));
+  const settings = fields.without(own);
+  const config = await configFromGguf({ ...file, fields: settings }, { architecture: 'phi3', norm: 'rms' });
+  if (!hasShort && !hasLong) return config;
+  const numPairs = config.rope.rotaryDim / 2;
+  const [short, long] = await Promise.all(factorTensors.map((name) => readFreqFactors(store, numPairs, name)));
+  if (short === undefined) throw fields.refusal(factorTensors[0], 'a tensor beside the long factors', undefined);
+  if (long === undefined) throw fields.refusal(factorTensors[1], 'a tensor beside the short factors', undefined);
+  const type = fields.string(key('type'), 'longrope');
+  if (type !== 'longrope' && type !== 'none') throw fields.refusal(key('type'), 'longrope', type);
+  const factor = fields.number(key('factor'), 1);
+  if (factor !== 0 && factor !== 1) throw fields.refusal(key('factor'), '1 with LongRoPE factors', factor);
+  const original = fields.count(key('original_context_length'), config.contextLength);
+  const attentionFactor = fields.number(key('attn_factor'), 1);
+  return { ...config, rope: withFactors(config.rope, short, long, original, attentionFactor) };
+}
+
+function configOfHub(file: ModelFile): RotaryDecoderConfig {
+  const { fields } = file;
+  const config = unrotatedFromHub(file, {
+    architecture: 'phi3',
+    epsilon: ['rms_norm_eps', 1e-5],
+    contextLength: 4096,
+  });
+  const slidingWindow = fields.integer('sliding_window', 0);
+  return { ...config, slidingWindow, rope: hubRope(fields, config.headDim) };
+}
+
+function hubRope(fields: Fields, headDim: number): RopeConfig {
+  const nested = hubRopeFields(fields);
+  const type = nested.string('rope_type', nested.string('type', 'default'));
+  // the first checkpoints called it "su", and some "yarn"
+  if (!['longrope', 'su', 'yarn'].includes(type)) return ropeFromHub(fields, headDim);
+  for (const name of ['short_mscale', 'long_mscale']) {
+    if (nested.has(name))
+      throw fields.refusal(`rope_scaling.${name}`, 'nothing, as it is not supported', nested.raw(name));
+  }
+  const plain = ropeFromHub(fields, headDim, { isPlain: true });
+  const trained = fields.count('max_position_embeddings', 4096);
+  const original = nested.count(
+    'original_max_position_embeddings',
+    fields.count('original_max_position_embeddings', trained),
+  );
+  const factor = original === trained ? nested.number('factor', 1) : trained / original;
+  const derived = factor <= 1 ? 1 : Math.sqrt(1 + Math.log(factor) / Math.log(original));
+  const attentionFactor = nested.number('attention_factor', derived);
+  const factors = (name: string): Float32Array => {
+    const values = nested.raw(name);
+    const isList = Array.isArray(values) && values.length === plain.rotaryDim / 2;
+    if (isList && values.every((value) => typeof value === 'number')) return Float32Array.from(values as number[]);
+    throw fields.refusal(`rope_scaling.${name}`, `${plain.rotaryDim / 2} numbers`, values);
+  };
+  return withFactors(plain, factors('short_factor'), factors('long_factor'), original, attentionFactor);
+}
+
+function withFactors(
+  rope: RopeConfig,
+  short: Float32Array,
+  long: Float32Array,
+  contextLength: number,
+  attentionFactor: number,
+): RopeConfig {
+  const scaling = (factors: Float32Array): RopeScaling => ({ type: 'factors', factors, attentionFactor });
+  return { ...rope, scaling: scaling(short), beyond: { contextLength, scaling: scaling(long) } };
+}
+
+function* requests(file: ModelFile, config: RotaryDecoderConfig): Generator<WeightRequest> {
+  const names = tensorNames(file);
+  const { hiddenDim, numLayers, ffnDim } = config;
+  yield* outerTensors(file, config, {});
+  for (let layer = 0; layer < numLayers; layer++) {
+    const [own, hub] = [`blk.${layer}`, `model.layers.${layer}.mlp`];
+    yield* preNormTensors(file, config, layer, {});
+    yield* attentionTensors(file, config, layer, {});
+    // the fused matrix of a GGUF file is called as if it were the second part alone
+    yield* names.fused({
+      fused: [`${own}.ffn_up`, `${hub}.gate_up_proj`],
+      parts: [
+        [`${own}.ffn_gate`, `${hub}.gate_proj`, ffnDim],
+        [`${own}.ffn_up`, `${hub}.up_proj`, ffnDim],
+      ],
+      numInputs: hiddenDim,
+      bias: 'none',
+      isSplit: file.store.tensors.has(`${own}.ffn_gate.weight`),
+    });
+    yield* names.matrix([`${own}.ffn_down`, `${hub}.down_proj`], [hiddenDim, ffnDim], 'none');
+  }
+}
