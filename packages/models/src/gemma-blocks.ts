@@ -1,0 +1,45 @@
+/** The block of Gemma 2 and 3: norms before and after attention and FFN. */
+import type { ModelFile } from './architecture.js';
+import {
+  add,
+  attentionBlock,
+  gatedFeedForward,
+  rmsNorm,
+  type DecoderDesign,
+  type PreNormBlock,
+} from './decoder-blocks.js';
+import type { DecoderConfig } from './decoder-config.js';
+import { attentionTensors, gatedFfnTensors, outerTensors, usualNorm, type Bias } from './decoder-tensors.js';
+import type { WeightRequest } from './weights.js';
+
+/** `x += rms(attn(rms(x))); x += rms(ffn(rms(x)))`. */
+export function sandwichLayer(attention: PreNormBlock['attention']): DecoderDesign['layer'] {
+  return (step, layer, input) => {
+    const at = `blk.${layer}`;
+    const attended = attentionBlock(step, layer, rmsNorm(step, `${at}.attn_norm`, input), attention(layer, step));
+    const x = add(step, input, rmsNorm(step, `${at}.post_attention_norm`, attended));
+    const fed = gatedFeedForward(step, layer, rmsNorm(step, `${at}.ffn_norm`, x));
+    return add(step, x, rmsNorm(step, `${at}.post_ffw_norm`, fed));
+  };
+}
+
+/** Names of the norms: here `post_attention_layernorm` is what it says, and not the FFN's. */
+const norms = [
+  ['attn_norm', 'input_layernorm'],
+  ['post_attention_norm', 'post_attention_layernorm'],
+  ['ffn_norm', 'pre_feedforward_layernorm'],
+  ['post_ffw_norm', 'post_feedforward_layernorm'],
+] as const;
+
+/** Folders hold norm weights that lack the one. */
+export function* sandwichTensors(file: ModelFile, config: DecoderConfig, bias: Bias): Generator<WeightRequest> {
+  const usual = { attentionBias: bias, normsLackOne: true };
+  yield* outerTensors(file, config, usual);
+  for (let layer = 0; layer < config.numLayers; layer++) {
+    for (const [own, hub] of norms) {
+      yield* usualNorm(file, [`blk.${layer}.${own}`, `model.layers.${layer}.${hub}`], config.hiddenDim, usual);
+    }
+    yield* attentionTensors(file, config, layer, usual);
+    yield* gatedFfnTensors(file, config, layer, usual);
+  }
+}

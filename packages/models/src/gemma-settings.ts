@@ -1,0 +1,64 @@
+/** What the Gemma generations share. */
+import type { DecoderConfig, RotaryDecoderConfig } from './decoder-config.js';
+import { maxListedLayers } from './hub-settings.js';
+import type { Fields } from './fields.js';
+import type { HubDecoder } from './hub-settings.js';
+
+/** Factor of the embeddings. */
+export function gemmaEmbeddingScale({ hiddenDim }: DecoderConfig): number {
+  return Math.sqrt(hiddenDim);
+}
+
+/** Settings of config.json. `gelu` means the tanh form here: the first checkpoints were published under that name. */
+export function gemmaHub(fields: Fields, architecture: string): HubDecoder {
+  const name = fields.has('hidden_activation') ? 'hidden_activation' : 'hidden_act';
+  const usesTanh = name === 'hidden_act' && fields.raw(name) === 'gelu';
+  return {
+    architecture,
+    // a name that no file has gives the default
+    activation: [usesTanh ? 'hidden_activation' : name, 'gelu_pytorch_tanh'],
+    headDim: 256,
+    contextLength: 8192,
+    isTied: true,
+  };
+}
+
+/**
+ * The attention scale of config.json, `1 / sqrt(query_pre_attn_scalar)`.
+ * @throws {FormatError} for one that is not positive
+ */
+export function gemmaHubScale(fields: Fields): number {
+  const scalar = fields.number('query_pre_attn_scalar', 256);
+  if (!(scalar > 0)) throw fields.refusal('query_pre_attn_scalar', 'a positive number', scalar);
+  return 1 / Math.sqrt(scalar);
+}
+
+/** The attention scale of a GGUF file, which has no key for it: the 27B models are known by their depth. */
+export function gemmaGgufScale({ numLayers, hiddenDim, numHeads, headDim }: DecoderConfig, depthOf27B: number): number {
+  return 1 / Math.sqrt(numLayers === depthOf27B ? hiddenDim / numHeads : headDim);
+}
+
+/** Of `period` layers all have the window but the last. */
+export function windowedByPeriod({ numLayers }: DecoderConfig, period: number): boolean[] {
+  const isWindowed = (_: unknown, layer: number): boolean => layer % period < period - 1;
+  return Array.from({ length: Math.min(numLayers, maxListedLayers) }, isWindowed);
+}
+
+/** The window of a GGUF file; its pattern is given as a period or layer by layer, if at all. */
+export function withGgufWindow(
+  fields: Fields,
+  config: RotaryDecoderConfig,
+  defaults: { readonly window: number; readonly period: number },
+): RotaryDecoderConfig {
+  const key = `${config.architecture}.attention.sliding_window`;
+  const slidingWindow = fields.integer(key, defaults.window);
+  if (slidingWindow === 0) return config;
+  const pattern = fields.raw(`${key}_pattern`);
+  if (!Array.isArray(pattern) && !ArrayBuffer.isView(pattern)) {
+    const windowedLayers = windowedByPeriod(config, fields.count(`${key}_pattern`, defaults.period));
+    return { ...config, slidingWindow, windowedLayers };
+  }
+  const layers = Array.from(pattern as ArrayLike<unknown>, Boolean);
+  if (layers.length === config.numLayers) return { ...config, slidingWindow, windowedLayers: layers };
+  throw fields.refusal(`${key}_pattern`, `a list of ${config.numLayers}`, layers);
+}

@@ -1,0 +1,37 @@
+/**
+ * Gemma (arXiv:2403.08295): the Llama block with GeGLU, embeddings times `sqrt(hiddenDim)`, a tied output matrix and a
+ * head size of its own; rotary pairs in halves. Folders hold norm weights that lack the one.
+ */
+import type { Architecture } from './architecture.js';
+import { describeDecoder, preNormLayer, rmsNorm } from './decoder-blocks.js';
+import { embedTokens } from './decoder-program.js';
+import { isDerivedTensor, settingBias, usualTensors } from './decoder-tensors.js';
+import { gemmaEmbeddingScale, gemmaHub } from './gemma-settings.js';
+import { configFromGguf } from './gguf-settings.js';
+import { configFromHub } from './hub-settings.js';
+import { rotaryOf } from './rotary.js';
+import { collectWeights } from './weights.js';
+
+export const gemma: Architecture = {
+  name: 'gemma',
+  ggufNames: ['gemma'],
+  hubNames: ['gemma'],
+  async describe(file) {
+    const config =
+      file.format === 'gguf'
+        ? await configFromGguf(file, { architecture: 'gemma', norm: 'rms', activation: 'gelu_pytorch_tanh' })
+        : configFromHub(file, gemmaHub(file.fields, 'gemma'));
+    const usual = { attentionBias: settingBias(file, 'attention_bias'), normsLackOne: true };
+    const tensors = usualTensors(file, config, usual);
+    const weights = collectWeights(file.store, tensors, (name) => isDerivedTensor(name, config));
+    const rotary = rotaryOf(file.fields, config.rope);
+    return describeDecoder({
+      config,
+      weights,
+      rotaries: [rotary],
+      embed: (step) => embedTokens(step, gemmaEmbeddingScale(config)),
+      norm: rmsNorm,
+      layer: preNormLayer({ norm: rmsNorm, attention: () => ({ rotary }) }),
+    });
+  },
+};

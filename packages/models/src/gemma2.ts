@@ -1,0 +1,82 @@
+/**
+ * Gemma 2 (arXiv:2408.00118): sandwich norms, `x += rms(attn(rms(x))); x += rms(ffn(rms(x)))`, every other layer local,
+ * attention logits and final logits bounded by `cap * tanh(x / cap)`, GeGLU, embeddings times `sqrt(hiddenDim)`.
+ */
+import type { Architecture, ModelFile } from './architecture.js';
+import { capOf } from './config-checks.js';
+import { describeDecoder, rmsNorm } from './decoder-blocks.js';
+import { windowOf, type RotaryDecoderConfig } from './decoder-config.js';
+import { embedTokens } from './decoder-program.js';
+import { isDerivedTensor, settingBias } from './decoder-tensors.js';
+import { sandwichLayer, sandwichTensors } from './gemma-blocks.js';
+import {
+  gemmaEmbeddingScale,
+  gemmaGgufScale,
+  gemmaHub,
+  gemmaHubScale,
+  windowedByPeriod,
+  withGgufWindow,
+} from './gemma-settings.js';
+import { configFromGguf } from './gguf-settings.js';
+import { configFromHub, windowedLayersOf } from './hub-settings.js';
+import { rotaryOf } from './rotary.js';
+import { collectWeights } from './weights.js';
+
+/** Layers of the 27B model, which has another attention scale. */
+const depthOf27B = 46;
+const period = 2;
+const caps = ['attn_logit_softcapping', 'final_logit_softcapping'] as const;
+
+interface Gemma2Settings {
+  readonly config: RotaryDecoderConfig;
+  readonly scale: number;
+  readonly attentionCap: number;
+  readonly finalCap: number;
+}
+
+export const gemma2: Architecture = {
+  name: 'gemma2',
+  ggufNames: ['gemma2'],
+  hubNames: ['gemma2'],
+  async describe(file) {
+    const { config, scale, attentionCap, finalCap } = file.format === 'gguf' ? await ofGguf(file) : ofHub(file);
+    const bias = settingBias(file, 'attention_bias');
+    const tensors = sandwichTensors(file, config, bias);
+    const weights = collectWeights(file.store, tensors, (name) => isDerivedTensor(name, config));
+    const rotary = rotaryOf(file.fields, config.rope);
+    return describeDecoder({
+      config,
+      weights,
+      rotaries: [rotary],
+      embed: (step) => embedTokens(step, gemmaEmbeddingScale(config)),
+      norm: rmsNorm,
+      layer: sandwichLayer((layer) => ({ rotary, scale, softCap: attentionCap, window: windowOf(config, layer) })),
+      softCap: finalCap,
+    });
+  },
+};
+
+async function ofGguf(file: ModelFile): Promise<Gemma2Settings> {
+  const { fields } = file;
+  const gguf = { architecture: 'gemma2', norm: 'rms', activation: 'gelu_pytorch_tanh', known: caps } as const;
+  const config = withGgufWindow(fields, await configFromGguf(file, gguf), { window: 4096, period });
+  return {
+    config,
+    scale: gemmaGgufScale(config, depthOf27B),
+    attentionCap: capOf(fields, 'gemma2.attn_logit_softcapping', 50),
+    finalCap: capOf(fields, 'gemma2.final_logit_softcapping', 30),
+  };
+}
+
+function ofHub(file: ModelFile): Gemma2Settings {
+  const { fields } = file;
+  const config = configFromHub(file, { ...gemmaHub(fields, 'gemma2'), known: caps });
+  const windowedLayers = windowedLayersOf(fields, config.numLayers) ?? windowedByPeriod(config, period);
+  const slidingWindow = fields.isNull('sliding_window') ? 0 : fields.integer('sliding_window', 4096);
+  return {
+    config: { ...config, slidingWindow, windowedLayers },
+    scale: gemmaHubScale(fields),
+    attentionCap: capOf(fields, 'attn_logit_softcapping', 50),
+    finalCap: capOf(fields, 'final_logit_softcapping', 30),
+  };
+}

@@ -1,0 +1,114 @@
+/**
+ * Gemma 3 (arXiv:2503.19786), text: sandwich norms, an RMS norm of each head of q and of k before the rotation, five
+ * local layers to each global one. Local layers rotate with a base of their own and without scaling.
+ */
+import type { Architecture, ModelFile } from './architecture.js';
+import { capOf } from './config-checks.js';
+import { describeDecoder, rmsNorm } from './decoder-blocks.js';
+import { windowOf, type RopeConfig, type RotaryDecoderConfig } from './decoder-config.js';
+import { embedTokens, ropeFrequenciesName } from './decoder-program.js';
+import { headNormTensors, isDerivedTensor, settingBias, type Bias } from './decoder-tensors.js';
+import { sandwichLayer, sandwichTensors } from './gemma-blocks.js';
+import {
+  gemmaEmbeddingScale,
+  gemmaGgufScale,
+  gemmaHub,
+  gemmaHubScale,
+  windowedByPeriod,
+  withGgufWindow,
+} from './gemma-settings.js';
+import { configFromGguf } from './gguf-settings.js';
+import { configFromHub, windowedLayersOf } from './hub-settings.js';
+import { ropeFromHub } from './rope-settings.js';
+import { rotaryOf } from './rotary.js';
+import { collectWeights, type WeightRequest } from './weights.js';
+
+/** Layers of the 27B model, which has another attention scale. */
+const depthOf27B = 62;
+const usualPeriod = 6;
+
+interface Gemma3Settings {
+  readonly config: RotaryDecoderConfig;
+  /** Of the layers with a window. */
+  readonly localRope: RopeConfig;
+  readonly scale: number;
+  readonly finalCap: number;
+}
+
+export const gemma3: Architecture = {
+  name: 'gemma3',
+  ggufNames: ['gemma3'],
+  hubNames: ['gemma3_text'],
+  async describe(file) {
+    const { config, localRope, scale, finalCap } = file.format === 'gguf' ? await ofGguf(file) : ofHub(file);
+    const tensors = requests(file, config, settingBias(file, 'attention_bias'));
+    const weights = collectWeights(file.store, tensors, (name) => isDerivedTensor(name, config));
+    const rotary = rotaryOf(file.fields, config.rope);
+    const localRotary = rotaryOf(file.fields, localRope, `${ropeFrequenciesName}.local`);
+    return describeDecoder({
+      config,
+      weights,
+      rotaries: [rotary, localRotary],
+      embed: (step) => embedTokens(step, gemmaEmbeddingScale(config)),
+      norm: rmsNorm,
+      layer: sandwichLayer((layer, step) => ({
+        rotary: config.windowedLayers?.[layer] === true ? localRotary : rotary,
+        scale,
+        window: windowOf(config, layer),
+        normaliseHeads: (name, heads) => rmsNorm(step, `${name}_norm`, heads),
+      })),
+      softCap: finalCap,
+    });
+  },
+};
+
+async function ofGguf(file: ModelFile): Promise<Gemma3Settings> {
+  const { fields } = file;
+  const base = await configFromGguf(file, {
+    architecture: 'gemma3',
+    norm: 'rms',
+    activation: 'gelu_pytorch_tanh',
+    known: ['final_logit_softcapping'],
+  });
+  // without a window no layer is local
+  const config = withGgufWindow(fields, base, { window: 0, period: usualPeriod });
+  const { layout, rotaryDim } = config.rope;
+  return {
+    config,
+    localRope: { layout, rotaryDim, base: fields.number('gemma3.rope.freq_base_swa', 10000) },
+    scale: gemmaGgufScale(config, depthOf27B),
+    finalCap: capOf(fields, 'gemma3.final_logit_softcapping', 0),
+  };
+}
+
+function ofHub(file: ModelFile): Gemma3Settings {
+  const { fields } = file;
+  const rope = { base: 1_000_000, layerType: 'full_attention' };
+  const hub = { ...gemmaHub(fields, 'gemma3'), contextLength: 131072, known: ['final_logit_softcapping'], rope };
+  const config = configFromHub(file, hub);
+  const period = fields.count('sliding_window_pattern', usualPeriod);
+  const windowedLayers = windowedLayersOf(fields, config.numLayers) ?? windowedByPeriod(config, period);
+  const { layout, rotaryDim } = config.rope;
+  const localBase = fields.number('rope_local_base_freq', 10000);
+  return {
+    config: { ...config, slidingWindow: fields.count('sliding_window', 4096), windowedLayers },
+    localRope: isByLayerType(file)
+      ? ropeFromHub(fields, config.headDim, { base: localBase, layerType: 'sliding_attention' })
+      : { layout, rotaryDim, base: localBase },
+    scale: gemmaHubScale(fields),
+    finalCap: capOf(fields, 'final_logit_softcapping', 0),
+  };
+}
+
+/** Whether `rope_parameters` has the settings of local layers. */
+function isByLayerType({ fields }: ModelFile): boolean {
+  const parameters = fields.raw('rope_parameters');
+  return typeof parameters === 'object' && parameters !== null && Object.hasOwn(parameters, 'sliding_attention');
+}
+
+function* requests(file: ModelFile, config: RotaryDecoderConfig, bias: Bias): Generator<WeightRequest> {
+  yield* sandwichTensors(file, config, bias);
+  for (let layer = 0; layer < config.numLayers; layer++) {
+    yield* headNormTensors(file, config, layer, { normsLackOne: true });
+  }
+}
