@@ -1,0 +1,69 @@
+/**
+ * StarCoder 2 (arXiv:2402.19173): pre-norm blocks with LayerNorm, grouped-query attention with rotary pairs in halves,
+ * `x += attn(ln(x)); x += down(gelu(up(ln(x))))`, biases everywhere.
+ */
+import type { Architecture, ModelFile } from './architecture.js';
+import { describeDecoder, layerNorm, plainFeedForward, preNormLayer } from './decoder-blocks.js';
+import { windowOf, type RotaryDecoderConfig } from './decoder-config.js';
+import {
+  attentionTensors,
+  isDerivedTensor,
+  outerTensors,
+  plainFfnTensors,
+  preNormTensors,
+  type UsualTensors,
+} from './decoder-tensors.js';
+import { configFromGguf } from './gguf-settings.js';
+import { configFromHub } from './hub-settings.js';
+import { rotaryOf } from './rotary.js';
+import { collectWeights, type WeightRequest } from './weights.js';
+
+export const starcoder2: Architecture = {
+  name: 'starcoder2',
+  ggufNames: ['starcoder2'],
+  hubNames: ['starcoder2'],
+  async describe(file) {
+    const config = await configOf(file);
+    const weights = collectWeights(file.store, requests(file, config), (name) => isDerivedTensor(name, config));
+    const rotary = rotaryOf(file.fields, config.rope);
+    const layer = preNormLayer({
+      norm: layerNorm,
+      attention: (index) => ({ rotary, window: windowOf(config, index) }),
+      feedForward: plainFeedForward,
+    });
+    return describeDecoder({ config, weights, rotaries: [rotary], norm: layerNorm, layer });
+  },
+};
+
+async function configOf(file: ModelFile): Promise<RotaryDecoderConfig> {
+  const { format, fields } = file;
+  if (format === 'gguf') {
+    return configFromGguf(file, { architecture: 'starcoder2', norm: 'layer', activation: 'gelu_pytorch_tanh' });
+  }
+  const config = configFromHub(file, {
+    architecture: 'starcoder2',
+    epsilon: ['norm_epsilon', 1e-5],
+    activation: ['hidden_act', 'gelu_pytorch_tanh'],
+    contextLength: 4096,
+    numKvHeads: 2,
+    isTied: true,
+  });
+  const mlp = fields.string('mlp_type', 'default');
+  if (mlp !== 'default') throw fields.refusal('mlp_type', 'default', mlp);
+  const norm = fields.string('norm_type', 'layer_norm');
+  if (norm !== 'layer_norm') throw fields.refusal('norm_type', 'layer_norm', norm);
+  return { ...config, slidingWindow: fields.integer('sliding_window', 0) };
+}
+
+function* requests(file: ModelFile, config: RotaryDecoderConfig): Generator<WeightRequest> {
+  const { format, fields } = file;
+  const isBiased = format === 'safetensors' && fields.boolean('use_bias', true);
+  const bias = isBiased ? 'required' : 'optional';
+  const usual: UsualTensors = { attentionBias: bias, ffnBias: bias, normBias: 'required' };
+  yield* outerTensors(file, config, usual);
+  for (let layer = 0; layer < config.numLayers; layer++) {
+    yield* preNormTensors(file, config, layer, usual);
+    yield* attentionTensors(file, config, layer, usual);
+    yield* plainFfnTensors(file, config, layer, ['mlp.c_fc', 'mlp.c_proj'], usual);
+  }
+}
