@@ -2,10 +2,32 @@
 import { FormatError } from '@winnow/tensor';
 import type { Architecture, ModelDescription, ModelFile } from './architecture.js';
 import { describe } from './fields.js';
+import { gemma } from './gemma.js';
+import { gemma2 } from './gemma2.js';
+import { gemma3 } from './gemma3.js';
+import { gpt2 } from './gpt2.js';
 import { llama } from './llama.js';
+import { phi2 } from './phi2.js';
+import { phi3 } from './phi3.js';
+import { qwen2 } from './qwen2.js';
+import { qwen3 } from './qwen3.js';
+import { stablelm } from './stablelm.js';
+import { starcoder2 } from './starcoder2.js';
 
 /** All architectures. */
-export const architectures: readonly Architecture[] = [llama];
+export const architectures: readonly Architecture[] = [
+  llama,
+  qwen2,
+  qwen3,
+  phi2,
+  phi3,
+  gemma,
+  gemma2,
+  gemma3,
+  gpt2,
+  starcoder2,
+  stablelm,
+];
 
 /**
  * Reads a model's settings and finds its weights, without loading them.
