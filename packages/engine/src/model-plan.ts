@@ -29,6 +29,10 @@ export interface ModelPlan {
 export function planModel(description: ModelDescription, options: LoadOptions): ModelPlan {
   const { config, weights, constants } = description;
   const contextSize = count('contextSize', options.contextSize ?? Math.min(config.contextLength, defaultContextSize));
+  if (config.maxPositions !== undefined && contextSize > config.maxPositions) {
+    const expected = `at most ${config.maxPositions}, the positions that the model has embeddings for`;
+    throw new ArgumentError({ argument: 'contextSize', expected, actual: String(contextSize) });
+  }
   const maxSessions = count('maxSessions', options.maxSessions ?? defaultMaxSessions);
   const batchSize = Math.min(contextSize, count('batchSize', options.batchSize ?? defaultBatchSize));
   const { keys: keyDType, values: valueDType } = kvDTypes(options.kvDType ?? 'f32', config.headDim);
@@ -43,6 +47,7 @@ export function planModel(description: ModelDescription, options: LoadOptions): 
     maxSequences: 1,
     maxOutputRows: Math.min(maxTokens, maxOutputRows),
     cache,
+    contextSize,
     topK: numTop,
   });
   const decode = description.buildProgram(programOptions(1));

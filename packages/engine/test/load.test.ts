@@ -89,7 +89,7 @@ describe('options', () => {
   test('the memory plan is exact about weights and refuses before anything is read', async () => {
     const info = await inspectModel(path);
     const weights = info.tensors.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
-    expect(info.plan.weightsBytes).toBe(weights + 4 * (info.config.rope.rotaryDim / 2));
+    expect(info.plan.weightsBytes).toBe(weights + 4 * ((info.config.rope?.rotaryDim ?? 0) / 2));
     expect(info.plan.totalBytes).toBe(info.plan.weightsBytes + info.plan.kvBytes + info.plan.activationBytes);
     const progress: number[] = [];
     const load = loadModel(path, {
