@@ -1,0 +1,44 @@
+/** What a cache costs, by formula: nothing is allocated. */
+import { sizeOf, type DType } from '@winnow/tensor';
+
+/** Sizes of one layer's cache. K KV heads, head sizes H for keys and D for values. */
+export interface KvSizes {
+  readonly numKvHeads: number;
+  readonly headDim: number;
+  /** Default: `headDim`. */
+  readonly valueDim?: number;
+  /** Default f32. */
+  readonly keyDType?: DType;
+  /** Default f32. */
+  readonly valueDType?: DType;
+}
+
+/**
+ * Bytes of keys and values per position in one layer: `K * (bytes(H) + bytes(D))`.
+ * @throws {ShapeError} when a head is not a whole number of quantisation blocks
+ */
+export function kvBytesPerToken({
+  numKvHeads,
+  headDim,
+  valueDim = headDim,
+  keyDType = 'f32',
+  valueDType = 'f32',
+}: KvSizes): number {
+  return numKvHeads * (sizeOf(keyDType, headDim) + sizeOf(valueDType, valueDim));
+}
+
+/** Bytes of a page of `blockSize` positions in one layer: keys, then values. */
+export function kvPageBytes(sizes: KvSizes, blockSize: number): number {
+  return blockSize * kvBytesPerToken(sizes);
+}
+
+/** Bytes of `numTokens` positions in `numLayers` layers, in whole blocks, with 4 bytes per slot for its position. */
+export function kvCacheBytes(sizes: KvSizes & { numLayers: number; numTokens: number; blockSize: number }): number {
+  const numSlots = Math.ceil(sizes.numTokens / sizes.blockSize) * sizes.blockSize;
+  return numSlots * (sizes.numLayers * kvBytesPerToken(sizes) + 4);
+}
+
+/** Bytes of one layer's recurrent state of matrices `[numHeads, keyDim, valueDim]` in f32, whatever the context. */
+export function recurrentStateBytes(numHeads: number, keyDim: number, valueDim: number): number {
+  return 4 * numHeads * keyDim * valueDim;
+}
