@@ -1,12 +1,14 @@
 /** The WebAssembly backend: its memory, its threads and its executables. */
 import type { Backend, BufferHandle, BufferUsage, Executable, Program } from '@winnow/ops';
 import { ArgumentError, BackendError, ReleasedError } from '@winnow/tensor';
-import { createExecutable, type ExecutionContext } from './executable.js';
+import { workersOnly } from './caller-share.js';
+import { createExecutable } from './executable.js';
 import { createHeap } from './heap.js';
 import type { WasmHost } from './host.js';
 import { controlWords, maxThreads, pageBytes } from './layout.js';
 import { createLocalRunner } from './local-runner.js';
 import { packingSteps, runPackingAlone, writePackingJob, type PackedTensor } from './packing.js';
+import type { Job } from './runner.js';
 import { supportOf } from './support.js';
 import { canShareMemory, compileKernels, supportsRelaxedSimd, type Variant } from './web-assembly.js';
 import { createWorkerRunner } from './worker-runner.js';
@@ -33,8 +35,13 @@ export interface WasmBackendOptions {
   readonly activations?: 'f32' | 'int8';
   /** Have workers post a message per job even where `Atomics.waitAsync` exists. Default false. */
   readonly usesMessages?: boolean;
-  /** Rough number of multiply-adds below which an op runs on one thread. Default 30,000; 0 shares every op. */
+  /** Rough number of multiply-adds below which an op runs on one thread. Default 30,000; 0 shares every op, on workers. */
   readonly minSharedWork?: number;
+  /**
+   * Programs that take no longer than this many milliseconds on one thread run on the calling thread, which spares the
+   * way to the workers and back. Default 2, or 0 where all ops are shared; 0 leaves everything to the workers.
+   */
+  readonly maxCallerMs?: number;
 }
 
 /** What a backend of this package tells about itself. */
@@ -71,6 +78,7 @@ export async function createBackend(options: WasmBackendOptions): Promise<WasmBa
   if (variant === 'relaxed-simd' && !supportsRelaxedSimd()) {
     throw new BackendError({ backend: 'wasm', message: 'this engine has no relaxed SIMD' });
   }
+  const maxCallerMs = options.maxCallerMs ?? (options.minSharedWork === 0 ? 0 : 2);
   const module = await compileKernels(variant, isShared);
   const heap = createHeap(maxBytes, isShared);
   heap.words(controlWords.minWork, 1)[0] = options.minSharedWork ?? 30_000;
@@ -130,21 +138,23 @@ export async function createBackend(options: WasmBackendOptions): Promise<WasmBa
     else heap.free(address);
   }
 
-  async function runJob(
-    address: number,
-    begin: number,
-    end: number,
-    signal: AbortSignal | undefined,
-    checkAlive: () => void,
-  ): Promise<boolean> {
+  /** The end of a job, for memory that waits for it. */
+  function endJob(): void {
+    numJobs--;
+    if (numJobs > 0) return;
+    for (const region of toFree) heap.free(region);
+    toFree = [];
+  }
+
+  async function runJob(job: Job, signal: AbortSignal | undefined, checkAlive: () => void): Promise<boolean> {
     if (numJobs > 0) await turn.catch(() => undefined);
     checkAlive();
     signal?.throwIfAborted();
-    runningJob = address;
+    runningJob = job.address;
     const cancel = (): void => runner.cancel();
     signal?.addEventListener('abort', cancel);
     try {
-      return await runner.run({ address, begin, end });
+      return await runner.run(job);
     } catch (error) {
       checkDisposed(); // workers that were told to leave did not die
       throw error;
@@ -152,6 +162,15 @@ export async function createBackend(options: WasmBackendOptions): Promise<WasmBa
       runningJob = undefined;
       signal?.removeEventListener('abort', cancel);
     }
+  }
+
+  /** Runs a job, at once when it is short and no other one is there, else in its turn. */
+  function runRecords(job: Job, signal: AbortSignal | undefined, checkAlive: () => void): boolean | Promise<boolean> {
+    if (job.share.isShort && numJobs === 0) return runner.run(job);
+    const result = runJob(job, signal, checkAlive).finally(endJob);
+    numJobs++;
+    turn = result;
+    return result;
   }
 
   const backend: WasmBackend = {
@@ -193,17 +212,6 @@ export async function createBackend(options: WasmBackendOptions): Promise<WasmBa
       const bound = bind(program, prepareOptions.buffers, bufferOf);
       const all = [...bound.values()];
       let known: (readonly PackedTensor[])[] = []; // what was packed where when this program last looked
-      const runRecords: ExecutionContext['runRecords'] = (address, begin, end, signal, checkAlive) => {
-        const result = runJob(address, begin, end, signal, checkAlive).finally(() => {
-          numJobs--;
-          if (numJobs > 0) return;
-          for (const region of toFree) heap.free(region);
-          toFree = [];
-        });
-        numJobs++;
-        turn = result;
-        return result;
-      };
       const executable = await createExecutable(program, {
         heap,
         numThreads,
@@ -213,13 +221,14 @@ export async function createBackend(options: WasmBackendOptions): Promise<WasmBa
           for (const buffer of bound.values()) bufferOf(buffer);
         },
         runRecords,
+        isPacked: () => known.length > 0 && all.every(({ packed }, index) => packed === known[index]),
         async pack(tensors, checkAlive) {
-          if (known.length > 0 && all.every(({ packed }, index) => packed === known[index])) return [];
           const runSteps = async (steps: ReturnType<typeof packingSteps>): Promise<typeof steps> => {
             if (steps.length === 0) return [];
             const job = writePackingJob(steps, heap, numThreads);
             try {
-              await runRecords(job.address, 0, steps.length, undefined, checkAlive);
+              const { address } = job;
+              await runRecords({ address, begin: 0, end: steps.length, share: workersOnly }, undefined, checkAlive);
               return job.finish();
             } finally {
               release(job.region);
@@ -229,6 +238,7 @@ export async function createBackend(options: WasmBackendOptions): Promise<WasmBa
           known = all.map(({ packed }) => packed);
           return refused.map(({ tensor }) => tensor);
         },
+        maxCallerMs,
         packs: (options.activations ?? 'int8') === 'int8',
         cancel(address) {
           if (runningJob === address) runner.cancel();

@@ -13,12 +13,14 @@ import {
   type TensorRef,
 } from '@winnow/ops';
 import { ArgumentError, BackendError, ReleasedError, UnsupportedOpError } from '@winnow/tensor';
+import { createCallerShare } from './caller-share.js';
 import { bindFallback } from './fallback.js';
 import type { Heap } from './heap.js';
 import { jobWords, planFlags, planWords } from './layout.js';
 import { packedRefOf, type PackedTensor } from './packing.js';
 import { planProgram } from './plan.js';
 import { bytesOfRecord, capacityOf, dtypesOf, product, shapesOf } from './record-shapes.js';
+import type { Job } from './runner.js';
 import { supportOfRecord } from './support.js';
 
 /** What an executable needs of its backend. */
@@ -31,30 +33,31 @@ export interface ExecutionContext {
   readonly checkMemory: () => void;
   /** Runs records of a job; true when none was left out because of `cancel`. Waits for its turn. */
   readonly runRecords: (
-    address: number,
-    begin: number,
-    end: number,
+    job: Job,
     signal: AbortSignal | undefined,
     checkAlive: () => void,
-  ) => Promise<boolean>;
+  ) => boolean | Promise<boolean>;
   /** Cancels the job of this address, if it is the one that runs. */
   readonly cancel: (address: number) => void;
   readonly now: () => number;
   /** Frees a region as soon as no job runs. */
   readonly release: (address: number) => void;
   readonly onDispose: (executable: Executable) => void;
+  /** Whether the weights are interleaved as this program left them. */
+  readonly isPacked: () => boolean;
   /** Makes sure that just these weights are interleaved; returns those that cannot be. */
   readonly pack: (tensors: readonly PackedTensor[], checkAlive: () => void) => Promise<readonly PackedTensor[]>;
   /** Whether activations may be 8-bit integers, with interleaved weights. */
   readonly packs: boolean;
+  /** Longest time that a run may take on the calling thread. */
+  readonly maxCallerMs: number;
   readonly profile: boolean;
   readonly onUnsupported: 'fallback' | 'error';
 }
 
-/** Records `[begin, end)` for the workers, or one record for the host. */
+/** Records for the workers, or one record for the host. */
 interface Span {
-  readonly begin: number;
-  readonly end: number;
+  readonly job: Job;
   readonly onHost: ((scalars: Int32Array) => void) | undefined;
   /** What the host does when the span ended. */
   readonly boundary: string | undefined;
@@ -109,7 +112,11 @@ export async function createExecutable(program: Program, context: ExecutionConte
   const scalarWords = heap.words(scalarsAt, program.scalars.numWords);
   const bytesOf = ({ buffer, byteOffset }: TensorRef, length: number): Uint8Array =>
     heap.bytes(placeOf(buffer) + byteOffset, length);
-  const spans = spansOf(program, unsupported, (record) => bindFallback(program, program.records[record], bytesOf));
+  const share = createCallerShare(program, context.maxCallerMs);
+  const jobOf = (begin: number, end: number): Job => ({ address: jobAt, begin, end, share });
+  const bindRecord = (record: number): ((scalars: Int32Array) => void) =>
+    bindFallback(program, program.records[record], bytesOf);
+  const spans = spansOf(program, unsupported, jobOf, bindRecord);
   const outputs = new Map(
     [...program.outputs].map(([name, tensor]) => {
       const length = product(capacityOf(program, tensor));
@@ -132,6 +139,7 @@ export async function createExecutable(program: Program, context: ExecutionConte
 
   let packed = plan.packed;
   async function packWeights(): Promise<void> {
+    if (context.isPacked()) return;
     const refused = await context.pack(packed, checkAlive);
     if (refused.length === 0) return;
     packed = packed.filter((tensor) => !refused.includes(tensor));
@@ -147,21 +155,32 @@ export async function createExecutable(program: Program, context: ExecutionConte
     }
   }
 
-  async function runSpan({ begin, end, onHost, boundary }: Span, options: RunOptions): Promise<void> {
-    options.signal?.throwIfAborted();
-    if (onHost === undefined) {
-      const isComplete = await context.runRecords(jobAt, begin, end, options.signal, checkAlive);
-      checkAlive();
-      if (!isComplete) options.signal?.throwIfAborted();
-      if (!isComplete) throw new ReleasedError('executable');
-    } else {
+  /** Computes a span; gives a promise when it has to be waited for. */
+  function compute({ job, onHost }: Span, signal: AbortSignal | undefined): void | Promise<void> {
+    if (onHost !== undefined) {
       const start = context.now();
       onHost(scalarWords);
-      if (context.profile) totals[begin].hostMs += context.now() - start;
+      if (context.profile) totals[job.begin].hostMs += context.now() - start;
+      return;
     }
-    if (boundary === undefined) return;
-    await options.onBoundary?.(boundary);
-    checkAlive();
+    const finish = (isComplete: boolean): void => {
+      checkAlive();
+      if (!isComplete) signal?.throwIfAborted();
+      if (!isComplete) throw new ReleasedError('executable');
+    };
+    const result = context.runRecords(job, signal, checkAlive);
+    return typeof result === 'boolean' ? finish(result) : result.then(finish);
+  }
+
+  async function runSpans(options: RunOptions): Promise<void> {
+    for (const span of spans) {
+      options.signal?.throwIfAborted();
+      const waiting = compute(span, options.signal);
+      if (waiting !== undefined) await waiting;
+      if (span.boundary === undefined) continue;
+      await options.onBoundary?.(span.boundary);
+      checkAlive();
+    }
   }
 
   function count(): void {
@@ -187,10 +206,10 @@ export async function createExecutable(program: Program, context: ExecutionConte
       options.signal?.throwIfAborted();
       isRunning = true;
       try {
-        await packWeights();
+        if (!context.isPacked()) await packWeights();
         scalarWords.set(scalars);
-        for (const span of spans) await runSpan(span, options);
-        count();
+        await runSpans(options);
+        if (context.profile) count();
       } finally {
         isRunning = false;
         if (isDisposed) context.release(base);
@@ -266,6 +285,7 @@ function fallbacksOf(unsupported: ReadonlyMap<number, Unsupported>): Fallback[] 
 function spansOf(
   { segments }: Program,
   unsupported: ReadonlyMap<number, Unsupported>,
+  jobOf: (begin: number, end: number) => Job,
   bind: (record: number) => (scalars: Int32Array) => void,
 ): Span[] {
   const spans: Span[] = [];
@@ -274,11 +294,11 @@ function spansOf(
     for (let from = begin; from < end;) {
       let to = from;
       while (to < end && !unsupported.has(to)) to++;
-      if (to > from) parts.push({ begin: from, end: to, onHost: undefined, boundary: undefined });
-      if (to < end) parts.push({ begin: to, end: to + 1, onHost: bind(to), boundary: undefined });
+      if (to > from) parts.push({ job: jobOf(from, to), onHost: undefined, boundary: undefined });
+      if (to < end) parts.push({ job: jobOf(to, to + 1), onHost: bind(to), boundary: undefined });
       from = to + 1;
     }
-    const last = parts.pop() ?? { begin, end, onHost: () => undefined };
+    const last = parts.pop() ?? { job: jobOf(begin, end), onHost: () => undefined };
     spans.push(...parts, { ...last, boundary });
   }
   return spans;

@@ -41,11 +41,20 @@ export function supportsRelaxedSimd(): boolean {
   return api.validate(relaxedProbe);
 }
 
+/** Modules that were compiled before: all backends of a kind share one, with the code that the engine optimised by then. */
+const modules = new Map<string, Promise<WasmModule>>();
+
 /** @param isShared whether the module imports a shared memory; the flag is one byte of its import section */
-export async function compileKernels(variant: Variant, isShared: boolean): Promise<WasmModule> {
-  const bytes = decodeBase64(variant === 'simd' ? simdModule : relaxedModule);
-  if (!isShared) bytes[memoryFlags(bytes)] = 1;
-  return api.compile(bytes);
+export function compileKernels(variant: Variant, isShared: boolean): Promise<WasmModule> {
+  const key = `${variant} ${isShared}`;
+  let module = modules.get(key);
+  if (module === undefined) {
+    const bytes = decodeBase64(variant === 'simd' ? simdModule : relaxedModule);
+    if (!isShared) bytes[memoryFlags(bytes)] = 1;
+    module = api.compile(bytes);
+    modules.set(key, module);
+  }
+  return module;
 }
 
 /** Offset of the limits flags of the import `env.memory`: 3 is shared with a maximum, 1 is with a maximum. */

@@ -3,7 +3,7 @@ import { BackendError } from '@winnow/tensor';
 import type { WasmHost, WorkerHandle } from './host.js';
 import { cancelJob, controlWords, heapBase, leave } from './layout.js';
 import type { Job, Runner } from './runner.js';
-import type { WasmMemory, WasmModule } from './web-assembly.js';
+import { instantiate, type WasmExports, type WasmMemory, type WasmModule } from './web-assembly.js';
 
 type WaitAsync = (
   words: Int32Array,
@@ -70,33 +70,62 @@ export function createWorkerRunner(
     });
   }
 
+  let alone: WasmExports | undefined;
+
+  /** Runs a job here, where nobody can cancel it. */
+  function runHere(): void {
+    alone ??= instantiate(module, memory, host.now);
+    try {
+      alone.runAlone();
+    } catch (cause) {
+      throw new BackendError({ backend: 'wasm', message: 'a kernel failed' }, { cause });
+    }
+  }
+
+  async function runOnWorkers(): Promise<void> {
+    const [first] = workers;
+    first.setBusy(true); // a wait for the memory alone does not keep the process alive
+    generation = (generation + 1) & 0x3fffffff;
+    try {
+      const ended = jobEnd(Atomics.load(control, doneAt));
+      Atomics.store(control, generationAt, generation);
+      if (Atomics.load(control, controlWords.idlers / 4) > 0) Atomics.notify(control, generationAt);
+      await ended;
+    } finally {
+      pending = undefined;
+      first.setBusy(false);
+    }
+  }
+
+  async function finish(isDue: boolean): Promise<boolean> {
+    if (isDue) {
+      await host.yieldToHost();
+      lastYield = host.now();
+    }
+    return control[jobAt + 3] === 0;
+  }
+
   return {
     numThreads,
-    async run({ address, begin, end }: Job) {
+    run({ address, begin, end, share }: Job) {
       if (failure !== undefined) throw failure;
       control[jobAt] = address;
       control[jobAt + 1] = begin;
       control[jobAt + 2] = end;
       control[jobAt + 3] = 0;
       Atomics.store(control, cancelAt, 0);
-      const [first] = workers;
-      first.setBusy(true); // a wait for the memory alone does not keep the process alive
-      generation = (generation + 1) & 0x3fffffff;
-      try {
-        const ended = jobEnd(Atomics.load(control, doneAt));
-        Atomics.store(control, generationAt, generation);
-        if (Atomics.load(control, controlWords.idlers / 4) > 0) Atomics.notify(control, generationAt);
-        await ended;
-      } finally {
-        pending = undefined;
-        first.setBusy(false);
+      const start = host.now();
+      if (!share.isShort) {
+        return runOnWorkers().then(() => {
+          const time = host.now();
+          share.observe(time - start);
+          return finish(time - lastYield > maxBusyMs);
+        });
       }
+      runHere();
       const time = host.now();
-      if (time - lastYield > maxBusyMs) {
-        await host.yieldToHost();
-        lastYield = host.now();
-      }
-      return control[jobAt + 3] === 0;
+      share.observe(time - start);
+      return time - lastYield > maxBusyMs ? finish(true) : true;
     },
     cancel() {
       Atomics.compareExchange(control, cancelAt, 0, cancelJob);

@@ -12,6 +12,6 @@ export function describeVariant(name: string, options: CreateWasmBackendOptions)
   describeBackend({
     name,
     expectedSupport: support,
-    create: () => createWasmBackend({ maxMemoryBytes, activations: 'f32', ...options }),
+    create: () => createWasmBackend({ maxMemoryBytes, activations: 'f32', maxCallerMs: 0, ...options }),
   });
 }
