@@ -17,6 +17,8 @@ export type NormWriter = (step: DecoderStep, name: string, x: ProgramTensor) => 
 /** A decoder as its architecture describes it. */
 export interface DecoderDesign extends Pick<ModelDescription, 'config' | 'weights'> {
   readonly rotaries?: readonly Rotary[];
+  /** Further tables that no file holds. */
+  readonly constants?: readonly (readonly [name: string, values: Float32Array])[];
   /** Default: rows of the table. */
   readonly embed?: (step: DecoderStep) => ProgramTensor;
   /** The hidden states `[T, hiddenDim]` after a layer. */
@@ -30,7 +32,7 @@ export interface DecoderDesign extends Pick<ModelDescription, 'config' | 'weight
 /** The description of a decoder whose layers follow one another. */
 export function describeDecoder(design: DecoderDesign): ModelDescription {
   const { config, weights, rotaries = [], embed = embedTokens, layer, norm, softCap } = design;
-  const constants = new Map(rotaries.flatMap((rotary) => rotary.constants));
+  const constants = new Map([...rotaries.flatMap((rotary) => rotary.constants), ...(design.constants ?? [])]);
   return {
     config,
     weights,

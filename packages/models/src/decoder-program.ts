@@ -24,7 +24,9 @@ export interface KvCacheShape {
 
 /**
  * Capacities of a program. A step is a flat list of tokens of one or more sequences; the scalar slots to fill are
- * `tokens`, `positions`, `sequences`, `slots` `[T]`, `outputRows` `[R]`, `contextLengths` `[B]`, `blockTable` `[B, M]`.
+ * `tokens`, `positions`, `sequences`, `slots` `[T]`, `outputRows` `[R]`, `contextLengths` `[B]`, `blockTable` `[B, M]`; in
+ * models with recurrent layers `stateFrom`, `stateTo` `[B]` too: the rows of the states that a sequence goes on from (-1: it
+ * begins) and that it leaves its new states in.
  */
 export interface DecoderProgramOptions {
   /** Most tokens of a step (symbol T). */
@@ -38,6 +40,8 @@ export interface DecoderProgramOptions {
   readonly topK: number;
   /** Tokens that a sequence may have, where models choose by it. Default: what the cache holds of one. */
   readonly contextSize?: number;
+  /** Rows of the buffers of recurrent states. Default: one per sequence. */
+  readonly numStates?: number;
   /** How the layers attend. Default: exactly, to everything. */
   readonly attention?: AttentionWriter;
 }
@@ -45,6 +49,11 @@ export interface DecoderProgramOptions {
 /** Names of the cache buffers that programs expect. */
 export function kvBufferNames(layer: number): { keys: string; values: string } {
   return { keys: `kv.${layer}.keys`, values: `kv.${layer}.values` };
+}
+
+/** Name of the buffer with a recurrent state of a layer, which has one row per state: all begin with `state.`. */
+export function stateBufferName(layer: number, kind: string): string {
+  return `state.${layer}.${kind}`;
 }
 
 /** Name of the buffer with the position of each slot, shared by all layers. */
@@ -77,6 +86,8 @@ export interface DecoderStep {
   weight(name: string): ProgramTensor;
   readonly optionalWeight: WeightOf;
   constant(name: string): ProgramTensor;
+  /** Integers `[T]`, all 0. */
+  zeros(): ProgramTensor;
   readonly positions: ProgramTensor;
   readonly sequences: ProgramTensor;
   readonly slots: ProgramTensor;
@@ -84,6 +95,10 @@ export interface DecoderStep {
   readonly contextSize: number;
   /** Stores the step's keys and values and attends by the policy of the program: `[T, N, D]`. */
   attend(layer: number, request: AttentionRequest): ProgramTensor;
+  /** The recurrent states of a layer: `[numStates, ...shape]`, f32. */
+  state(layer: number, kind: string, shape: readonly number[]): ProgramTensor;
+  /** What ops with recurrent states need to know of the sequences. */
+  stateInputs(): Readonly<Record<'sequences' | 'stateFrom' | 'stateTo', ProgramTensor>>;
 }
 
 /** Opens a program: declares the inputs of a step and stores the positions of its tokens. */
@@ -109,6 +124,7 @@ export function beginDecoder(
     if (tensor === undefined) throw new ArgumentError({ argument: 'weight', expected: name, actual: 'nothing' });
     return tensor;
   };
+  let states: Readonly<Record<'sequences' | 'stateFrom' | 'stateTo', ProgramTensor>> | undefined;
   const kvShape = [numBlocks, config.numKvHeads, blockSize, config.headDim];
   const kvOf = (layer: number): KvView => {
     const names = kvBufferNames(layer);
@@ -120,6 +136,7 @@ export function beginDecoder(
       contextLengths,
     };
   };
+  let zeros: ProgramTensor | undefined;
   return {
     b,
     config,
@@ -133,6 +150,7 @@ export function beginDecoder(
       const values = constants.get(name);
       return found(name, values && b.external(name, 'weights', 'f32', [values.length]));
     },
+    zeros: () => (zeros ??= b.scalar('zeros', ['T'])),
     attend(layer, { q, k, v, scale, window = 0, softCap = 0, rotateQuery = () => q }) {
       const kv = kvOf(layer);
       b.append('kv-append', { k, v, slots }, {}, { keys: kv.keys, values: kv.values });
@@ -151,6 +169,12 @@ export function beginDecoder(
         softCap,
         rotateQuery,
       });
+    },
+    state: (layer, kind, shape) =>
+      b.external(stateBufferName(layer, kind), 'kv', 'f32', [options.numStates ?? maxSequences, ...shape]),
+    stateInputs() {
+      states ??= { sequences, stateFrom: b.scalar('stateFrom', ['B']), stateTo: b.scalar('stateTo', ['B']) };
+      return states;
     },
   };
 }

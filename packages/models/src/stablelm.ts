@@ -15,6 +15,7 @@ import {
   type AttentionOptions,
 } from './decoder-blocks.js';
 import type { RotaryDecoderConfig } from './decoder-config.js';
+import type { DecoderStep } from './decoder-program.js';
 import {
   attentionTensors,
   gatedFfnTensors,
@@ -44,22 +45,38 @@ export const stablelm: Architecture = {
     const tensors = requests(file, config, variant);
     const weights = collectWeights(file.store, tensors, (name) => isDerivedTensor(name, config));
     const rotary = rotaryOf(file.fields, config.rope);
-    const attention: AttentionOptions = { rotary };
+    const attention = (step: DecoderStep): AttentionOptions =>
+      variant.hasHeadNorms ? { rotary, normaliseHeads: (name, heads) => normEachHead(step, name, heads) } : { rotary };
     return describeDecoder({
       config,
       weights,
       rotaries: [rotary],
+      constants: variant.hasHeadNorms ? [[onesName, new Float32Array(config.headDim).fill(1)]] : [],
       norm: layerNorm,
       layer: variant.isParallel
         ? (step, layer, x): ProgramTensor => {
             const normed = layerNorm(step, `blk.${layer}.attn_norm`, x);
-            const attended = attentionBlock(step, layer, normed, attention);
+            const attended = attentionBlock(step, layer, normed, attention(step));
             return add(step, add(step, x, attended), gatedFeedForward(step, layer, normed));
           }
-        : preNormLayer({ norm: layerNorm, attention: () => attention }),
+        : preNormLayer({ norm: layerNorm, attention: (_layer, step) => attention(step) }),
     });
   },
 };
+
+/** Name of the constant that stands for a norm without weights. */
+const onesName = 'norm.ones';
+
+/** The norm of every head `[T, N, H]`, times weights `[N, H]` that each head has of its own. */
+function normEachHead(step: DecoderStep, name: string, heads: ProgramTensor): ProgramTensor {
+  const { b, config, weight, constant, zeros } = step;
+  const x = b.activation('layer-norm', { x: heads, weight: constant(onesName) }, { eps: config.normEps });
+  const own = weight(`${name}_norm.weight`);
+  const numValues = own.shape.reduce((product: number, dim) => product * Number(dim), 1);
+  // the weights as the only row of a table, once per token
+  const rows = b.activation('embedding-lookup', { table: b.reshape(own, [1, numValues]), tokens: zeros() });
+  return b.activation('multiply', { a: x, b: b.reshape(rows, heads.shape) });
+}
 
 /** GGUF files show by their tensors what config.json says in words. */
 function variantOf({ format, fields, store }: ModelFile): Variant {
@@ -104,5 +121,18 @@ function* requests(file: ModelFile, config: RotaryDecoderConfig, variant: Varian
     }
     yield* attentionTensors(file, config, layer, usual);
     yield* gatedFfnTensors(file, config, layer, usual);
+    if (variant.hasHeadNorms) yield* headNorms(file, config, layer);
   }
+}
+
+function headNorms({ format }: ModelFile, config: RotaryDecoderConfig, layer: number): WeightRequest[] {
+  const counts = { q: config.numHeads, k: config.numKvHeads };
+  return Object.entries(counts).map(([which, numHeads]) => {
+    const name = `blk.${layer}.attn_${which}_norm.weight`;
+    const shape = [numHeads, config.headDim];
+    if (format === 'gguf') return { name, storedName: name, shape };
+    const norms = `model.layers.${layer}.self_attn.${which}_layernorm.norms`;
+    const stackOf = Array.from({ length: numHeads }, (_, head) => `${norms}.${head}.weight`);
+    return { name, storedName: norms, shape, stackOf };
+  });
 }
