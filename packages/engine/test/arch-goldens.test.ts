@@ -3,13 +3,10 @@ import { createWasmBackend } from '@winnow/backend-wasm';
 import { createReferenceBackend, type Backend } from '@winnow/ops';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { loadModel, type Model } from '../src/index.node.js';
-import { archPath, decodeFloats, maxDifference, readJson } from './golden-files.js';
+import { archPath, decodeFloats, goldenNames, maxDifference, readJson } from './golden-files.js';
 
-/** Causal models; the architectures of `@winnow/models` have one or more each. */
-const names = [
-  ...['llama', 'llama-linear', 'llama-yarn', 'llama3-ropefreqs', 'mistral', 'qwen2', 'qwen3', 'qwen3-yarn'],
-  ...['phi2', 'phi3', 'phi3-longrope', 'gemma', 'gemma2', 'gemma3', 'gpt2', 'starcoder2', 'stablelm'],
-];
+/** Causal models, by architecture. */
+const names = Object.values(goldenNames).flat();
 
 interface Prompt {
   readonly tokens: readonly number[];

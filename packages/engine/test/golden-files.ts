@@ -7,6 +7,11 @@ import { sharedDataPath } from '@winnow/test-utils';
 
 const committed = fileURLToPath(new URL('fixtures/', import.meta.url));
 
+/** The golden models of each architecture; `docs/models.md` is written from the same file. */
+export const goldenNames: Readonly<Record<string, readonly string[]>> = readJson(
+  fileURLToPath(new URL('golden-names.json', import.meta.url)),
+);
+
 /** Path of `arch/<name>/<file>`, or `undefined` when it is neither shared nor committed. */
 export function archPath(name: string, file: string): string | undefined {
   const path = join(committed, 'arch', name, file);

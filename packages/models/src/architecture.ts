@@ -27,6 +27,10 @@ export interface ModelDescription {
 /** One architecture; one file in this package. */
 export interface Architecture {
   readonly name: string;
+  /** The published models that have it, for the documentation. */
+  readonly models?: string;
+  /** What is refused or differs from other implementations, one sentence each, for the documentation. */
+  readonly limits?: readonly string[];
   /** Values of `general.architecture` in GGUF files. */
   readonly ggufNames: readonly string[];
   /** Values of `model_type` in config.json. */

@@ -14,6 +14,7 @@ import { collectWeights } from './weights.js';
 
 export const gemma: Architecture = {
   name: 'gemma',
+  models: 'Gemma 1, 1.1, CodeGemma',
   ggufNames: ['gemma'],
   hubNames: ['gemma'],
   async describe(file) {

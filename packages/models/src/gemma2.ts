@@ -36,6 +36,8 @@ interface Gemma2Settings {
 
 export const gemma2: Architecture = {
   name: 'gemma2',
+  models: 'Gemma 2',
+  limits: ['GGUF files have no key for the attention scale: a model of 46 layers has that of the 27B model.'],
   ggufNames: ['gemma2'],
   hubNames: ['gemma2'],
   async describe(file) {

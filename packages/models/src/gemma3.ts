@@ -37,6 +37,11 @@ interface Gemma3Settings {
 
 export const gemma3: Architecture = {
   name: 'gemma3',
+  models: 'Gemma 3 (text)',
+  limits: [
+    'GGUF files have no key for the attention scale: a model of 62 layers has that of the 27B model.',
+    'Folders of image models (`model_type` gemma3) and bidirectional attention are refused.',
+  ],
   ggufNames: ['gemma3'],
   hubNames: ['gemma3_text'],
   async describe(file) {

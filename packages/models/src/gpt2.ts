@@ -14,6 +14,8 @@ import { collectWeights, type WeightRequest } from './weights.js';
 
 export const gpt2: Architecture = {
   name: 'gpt2',
+  models: 'GPT-2',
+  limits: ['No context beyond the learned positions.'],
   ggufNames: ['gpt2'],
   hubNames: ['gpt2'],
   async describe(file) {

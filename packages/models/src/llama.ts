@@ -13,6 +13,8 @@ import { collectWeights } from './weights.js';
 
 export const llama: Architecture = {
   name: 'llama',
+  models: 'Llama 1, 2, 3, 3.1, 3.2; Mistral 7B; TinyLlama; SmolLM',
+  limits: ['`dynamic` rotary scaling acts only beyond the trained context, where it is not applied.'],
   ggufNames: ['llama'],
   hubNames: ['llama', 'mistral'],
   async describe(file) {

@@ -13,6 +13,7 @@ import { collectWeights, type WeightRequest } from './weights.js';
 
 export const phi2: Architecture = {
   name: 'phi2',
+  models: 'Phi 1, 1.5, 2',
   ggufNames: ['phi2'],
   hubNames: ['phi'],
   async describe(file) {

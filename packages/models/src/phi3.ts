@@ -19,6 +19,12 @@ const factorTensors = ['rope_factors_short.weight', 'rope_factors_long.weight'] 
 
 export const phi3: Architecture = {
   name: 'phi3',
+  models: 'Phi 3, 3.5 (mini, medium), Phi 4, Phi 4 mini',
+  limits: [
+    'The context that the model is loaded with chooses between the short and the long rotary factors, as in llama.cpp; Transformers goes by the length of each sequence.',
+    'The window of config.json is applied; the key of GGUF files is ignored, as in llama.cpp.',
+    '`short_mscale` and `long_mscale` are refused.',
+  ],
   ggufNames: ['phi3'],
   hubNames: ['phi3'],
   async describe(file) {

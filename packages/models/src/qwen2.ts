@@ -13,6 +13,10 @@ import { collectWeights } from './weights.js';
 
 export const qwen2: Architecture = {
   name: 'qwen2',
+  models: 'Qwen 2, 2.5',
+  limits: [
+    'A window is applied from config.json (`use_sliding_window`); GGUF files have no key for it that llama.cpp acts on.',
+  ],
   ggufNames: ['qwen2'],
   hubNames: ['qwen2'],
   async describe(file) {

@@ -14,6 +14,10 @@ import { collectWeights, type WeightRequest } from './weights.js';
 
 export const qwen3: Architecture = {
   name: 'qwen3',
+  models: 'Qwen 3 (dense)',
+  limits: [
+    'A window is applied from config.json (`use_sliding_window`); GGUF files have no key for it that llama.cpp acts on.',
+  ],
   ggufNames: ['qwen3'],
   hubNames: ['qwen3'],
   async describe(file) {

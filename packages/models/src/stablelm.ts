@@ -37,6 +37,7 @@ interface Variant {
 
 export const stablelm: Architecture = {
   name: 'stablelm',
+  models: 'StableLM 3B 4E1T, Zephyr 3B, StableLM 2 1.6B and 12B',
   ggufNames: ['stablelm'],
   hubNames: ['stablelm'],
   async describe(file) {
