@@ -38,7 +38,7 @@ export interface AttentionFamily {
   readonly policy: AttentionPolicy;
   /** To be called after rows were appended: the side data (landmarks, boxes, columns) follow. */
   appended?(): void;
-  /** To be called after the rows from `length` on were forgotten. */
+  /** To be called after the rows from `length` on were forgotten and before others take their place: they may be read. */
   truncated?(length: number): void;
   /**
    * Attention of the queries `[tokens, numHeads, headDim]` at positions `begin, begin + 1, ...`, whose keys and values

@@ -39,9 +39,17 @@ function kthLargest(values: Float64Array, length: number, k: number): number {
   let begin = 0;
   let end = length;
   let wanted = k - 1; // index in descending order
+  let random = 0x9e3779b9; // a fixed stream: no input in natural order (sorted, organ pipe) is bad for it
   for (;;) {
     if (end - begin === 1) return values[begin];
-    const pivot = medianOfThree(values[begin], values[(begin + end) >>> 1], values[end - 1]);
+    random = (Math.imul(random, 1664525) + 1013904223) >>> 0;
+    const size = end - begin;
+    const any = begin + Math.floor((random / 2 ** 32) * size);
+    const pivot = medianOfThree(
+      values[any],
+      values[begin + (size >>> 1)],
+      values[begin + ((any - begin + (size >>> 2)) % size)],
+    );
     let above = begin; // [begin, above) > pivot, [above, i) = pivot, [below, end) < pivot
     let below = end;
     let i = begin;

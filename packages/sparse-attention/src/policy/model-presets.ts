@@ -1,0 +1,55 @@
+/** Shapes of well-known models with the windows that suit them, and the memory of their KV caches. */
+import { ArgumentError, tensorBytes, type DType } from '@winnow/tensor';
+import { parsePolicy } from './policy-text.js';
+import type { SubquadraticPolicy } from './policy-types.js';
+
+/** What the KV memory of a model depends on. */
+export interface KvShape {
+  readonly numLayers: number;
+  readonly numKvHeads: number;
+  readonly headDim: number;
+}
+
+/** A model with recommended windows for `subquadratic`. */
+export interface ModelPreset extends KvShape {
+  readonly name: string;
+  readonly numHeads: number;
+  /** From the smallest to the largest window that is recommended. */
+  readonly windows: readonly [number, number];
+}
+
+const preset = (
+  name: string,
+  [numHeads, numKvHeads]: readonly [number, number],
+  numLayers: number,
+  headDim: number,
+  windows: readonly [number, number],
+): ModelPreset => ({ name, numHeads, numKvHeads, numLayers, headDim, windows });
+
+/** Phi-2 to SmolLM2, with the head counts, layers and head sizes of their published configurations. */
+export const modelPresets: readonly ModelPreset[] = [
+  preset('phi-2', [32, 32], 32, 80, [128, 128]),
+  preset('mistral-7b', [32, 8], 32, 128, [128, 256]),
+  preset('llama-3-8b', [32, 8], 32, 128, [128, 256]),
+  preset('llama-3.2-1b', [32, 8], 16, 64, [64, 128]),
+  preset('tinyllama-1.1b', [32, 4], 22, 64, [64, 64]),
+  preset('smollm2-135m', [9, 3], 30, 64, [64, 128]),
+];
+
+/** The subquadratic policy of a preset: its largest window, defaults otherwise. @throws {ArgumentError} unknown name */
+export function presetPolicy(name: string): SubquadraticPolicy {
+  const found = modelPresets.find((candidate) => candidate.name === name);
+  if (found === undefined) {
+    const expected = modelPresets.map((candidate) => candidate.name).join(' | ');
+    throw new ArgumentError({ argument: 'preset', expected, actual: name });
+  }
+  return parsePolicy(`subquadratic:window=${found.windows[1]}`) as SubquadraticPolicy;
+}
+
+/**
+ * Bytes of the KV cache of a whole model: layers x KV heads x head size x 2 x bytes x tokens.
+ * @throws {ArgumentError} unless rows are whole blocks of the dtype
+ */
+export function kvBytes({ numLayers, numKvHeads, headDim }: KvShape, numTokens: number, dtype: DType = 'f16'): number {
+  return 2 * numLayers * tensorBytes(dtype, [numTokens, numKvHeads, headDim]);
+}

@@ -1,0 +1,90 @@
+/** Attention-level quality: how far an output is from dense, and what the visited keys hold of the exact softmax. */
+import { ShapeError, type Tensor3 } from '@winnow/tensor';
+
+/** A distribution over rows. */
+export interface Summary {
+  readonly mean: number;
+  readonly p99: number;
+  readonly max: number;
+}
+
+/** Mean, 99th percentile (nearest rank) and maximum; zeros for nothing. */
+export function summarise(values: ArrayLike<number>): Summary {
+  const sorted = Float64Array.from(values).sort();
+  if (sorted.length === 0) return { mean: 0, p99: 0, max: 0 };
+  const mean = sorted.reduce((a, b) => a + b, 0) / sorted.length;
+  return { mean, p99: sorted[Math.ceil(0.99 * sorted.length) - 1], max: sorted[sorted.length - 1] };
+}
+
+/**
+ * `|actual - expected| / |expected|` (2-norms) of each row of one head; 0 where both are zero, Infinity where only
+ * `expected` is.
+ * @throws {ShapeError} for tensors of different shapes
+ */
+export function outputErrors(expected: Tensor3, actual: Tensor3, head: number): Float64Array {
+  if (expected.shape.join() !== actual.shape.join()) {
+    const fields = { op: 'outputErrors', rule: 'shapes' };
+    throw new ShapeError({
+      ...fields,
+      expected: `[${expected.shape.join(', ')}]`,
+      actual: `[${actual.shape.join(', ')}]`,
+    });
+  }
+  return Float64Array.from({ length: expected.seqLen }, (_, i) => {
+    const a = expected.row(i, head);
+    const b = actual.row(i, head);
+    let norm = 0;
+    let error = 0;
+    for (let d = 0; d < a.length; d++) {
+      norm += a[d] * a[d];
+      error += (a[d] - b[d]) ** 2;
+    }
+    return error === 0 ? 0 : Math.sqrt(error / norm);
+  });
+}
+
+/** Exact softmax weights of a query over keys `[0, numKeys)` of one KV head, in f64. */
+export function exactWeights(
+  query: Float32Array,
+  k: Tensor3,
+  kvHead: number,
+  numKeys: number,
+  scale: number = 1 / Math.sqrt(k.headDim),
+): Float64Array {
+  const weights = new Float64Array(numKeys);
+  let max = -Infinity;
+  for (let j = 0; j < numKeys; j++) {
+    const begin = (j * k.numHeads + kvHead) * k.headDim;
+    let sum = 0;
+    for (let d = 0; d < k.headDim; d++) sum += query[d] * k.data[begin + d];
+    weights[j] = sum * scale;
+    max = Math.max(max, weights[j]);
+  }
+  let total = 0;
+  for (let j = 0; j < numKeys; j++) {
+    weights[j] = Math.exp(weights[j] - max);
+    total += weights[j];
+  }
+  for (let j = 0; j < numKeys; j++) weights[j] /= total;
+  return weights;
+}
+
+/** Sum of the weights of the first `count` of `positions`. */
+export function massCaptured(
+  weights: Float64Array,
+  positions: ArrayLike<number>,
+  count: number = positions.length,
+): number {
+  let sum = 0;
+  for (let i = 0; i < count; i++) sum += weights[positions[i]];
+  return Math.min(1, sum);
+}
+
+/** Share of `best` that is among `positions`; 1 when `best` is empty. */
+export function recall(best: ArrayLike<number>, positions: Iterable<number>): number {
+  if (best.length === 0) return 1;
+  const visited = new Set(positions);
+  let found = 0;
+  for (let i = 0; i < best.length; i++) if (visited.has(best[i])) found += 1;
+  return found / best.length;
+}

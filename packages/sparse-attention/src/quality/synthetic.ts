@@ -1,0 +1,155 @@
+/** Structured synthetic queries, keys and values: heads as they are found in models, without a model. */
+import { ropeFrequencies } from '@winnow/ops';
+import { ArgumentError, createRng, Tensor3, type Rng } from '@winnow/tensor';
+import type { Rotate } from '../families/streaming.js';
+
+/**
+ * What a head looks at: `local` its neighbourhood through a slowly drifting low-rank content; `sinks` the first tokens;
+ * `heavy-hitters` a few planted tokens; `retrieval` content that comes back far away; `diffuse` nearly everything.
+ */
+export type HeadKind = 'local' | 'sinks' | 'heavy-hitters' | 'retrieval' | 'diffuse';
+
+/** All kinds of heads. */
+export const headKinds: readonly HeadKind[] = ['local', 'sinks', 'heavy-hitters', 'retrieval', 'diffuse'];
+
+/** Sizes and seed of synthetic attention. */
+export interface SyntheticOptions {
+  readonly kind: HeadKind;
+  readonly seqLen: number;
+  /** Default: 2. */
+  readonly numHeads?: number;
+  /** Default: 1. */
+  readonly numKvHeads?: number;
+  /** Even. Default: 64. */
+  readonly headDim?: number;
+  /** Rank of the content that queries and keys share. Default: 8. */
+  readonly rank?: number;
+  readonly seed?: number;
+}
+
+/** Queries, keys and values of one layer, `[seqLen, heads, headDim]`; queries and keys rotated (RoPE, base 10000). */
+export interface SyntheticAttention {
+  readonly q: Tensor3;
+  readonly k: Tensor3;
+  readonly v: Tensor3;
+  /** The queries before rotation, for families that rotate themselves. */
+  readonly unrotatedQ: Tensor3;
+  readonly rotate: Rotate;
+  /** Positions of planted tokens: sinks or heavy hitters. */
+  readonly planted: readonly number[];
+}
+
+/** Rotation of pairs (i, i + headDim / 2) with base 10000. */
+export function createRotate(headDim: number): Rotate {
+  const { frequencies } = ropeFrequencies({ base: 10_000, rotaryDim: headDim });
+  const half = headDim / 2;
+  return (source, offset, position, out, outOffset) => {
+    for (let i = 0; i < half; i++) {
+      const angle = position * frequencies[i];
+      const [cos, sin] = [Math.cos(angle), Math.sin(angle)];
+      const [x, y] = [source[offset + i], source[offset + half + i]];
+      out[outOffset + i] = x * cos - y * sin;
+      out[outOffset + half + i] = x * sin + y * cos;
+    }
+  };
+}
+
+/** Size of content logits, bonus of planted tokens, and how fast content drifts (correlation of neighbours), per kind. */
+const profiles: Readonly<Record<HeadKind, { readonly logit: number; readonly bonus: number; readonly drift: number }>> =
+  {
+    local: { logit: 3, bonus: 0, drift: 0.98 },
+    sinks: { logit: 1.5, bonus: 8, drift: 0.98 },
+    'heavy-hitters': { logit: 1.5, bonus: 6, drift: 0.9 },
+    retrieval: { logit: 6, bonus: 0, drift: 0.9 },
+    diffuse: { logit: 0.3, bonus: 0, drift: 0.9 },
+  };
+
+/** The same options give the same tensors. @throws {ArgumentError} for impossible sizes */
+export function syntheticAttention(options: SyntheticOptions): SyntheticAttention {
+  const { kind, seqLen, numHeads = 2, numKvHeads = 1, headDim = 64, rank = 8, seed = 1 } = options;
+  if (headDim % 2 !== 0 || headDim < 4 || numHeads % numKvHeads !== 0 || seqLen < 1) {
+    const actual = JSON.stringify({ seqLen, numHeads, numKvHeads, headDim });
+    throw new ArgumentError({ argument: 'syntheticAttention', expected: 'an even head size and whole groups', actual });
+  }
+  const rng = createRng(seed);
+  const { logit, bonus, drift } = profiles[kind];
+  const content = contentOf(rng, seqLen, rank, drift, kind === 'retrieval');
+  const planted = plantedOf(rng, kind, seqLen);
+  const q = Tensor3.create(seqLen, numHeads, headDim);
+  const k = Tensor3.create(seqLen, numKvHeads, headDim);
+  const v = Tensor3.create(seqLen, numKvHeads, headDim);
+  // The slowest pair of RoPE hardly turns within any context: a bonus there reaches every distance.
+  const still = headDim / 2 - 1;
+  for (let kvHead = 0; kvHead < numKvHeads; kvHead++) {
+    const toKey = gaussians(rng, headDim * rank, 1 / Math.sqrt(rank));
+    const toValue = gaussians(rng, headDim * rank, 1 / Math.sqrt(rank));
+    project(content, toKey, rank, k, kvHead, 1, rng, 0.3);
+    project(content, toValue, rank, v, kvHead, 1, rng, 0.5);
+    for (let j = 0; j < seqLen; j++) k.row(j, kvHead)[still] = 0;
+    for (const j of planted) k.row(j, kvHead)[still] = bonus;
+    const groupSize = numHeads / numKvHeads;
+    for (let head = kvHead * groupSize; head < (kvHead + 1) * groupSize; head++) {
+      project(content, toKey, rank, q, head, logit, rng, 0.3); // |q . k| / sqrt(d) is about `logit` for equal content
+      for (let i = 0; i < seqLen; i++) q.row(i, head)[still] = Math.sqrt(headDim);
+    }
+  }
+  const rotate = createRotate(headDim);
+  const rotated = Tensor3.from(q.data, seqLen, numHeads, headDim);
+  const row = new Float32Array(headDim);
+  for (let position = 0; position < seqLen; position++) {
+    for (let head = 0; head < numHeads; head++)
+      rotate(q.row(position, head), 0, position, rotated.row(position, head), 0);
+    for (let head = 0; head < numKvHeads; head++) {
+      row.set(k.row(position, head));
+      rotate(row, 0, position, k.row(position, head), 0);
+    }
+  }
+  return { q: rotated, k, v, unrotatedQ: q, rotate, planted };
+}
+
+function gaussians(rng: Rng, length: number, size: number): Float64Array {
+  return Float64Array.from({ length }, () => size * rng.nextGaussian());
+}
+
+/** [seqLen, rank]: an autoregressive drift; with repeats, stretches of 16 tokens come back from anywhere before. */
+function contentOf(rng: Rng, seqLen: number, rank: number, drift: number, repeats: boolean): Float64Array {
+  const content = new Float64Array(seqLen * rank);
+  const noise = Math.sqrt(1 - drift * drift);
+  let source = -1;
+  for (let j = 0; j < seqLen; j++) {
+    if (repeats && j % 16 === 0) source = j >= 64 && rng.nextFloat() < 0.5 ? rng.nextInt(j - 32) : -1;
+    for (let i = 0; i < rank; i++) {
+      const before = j === 0 ? rng.nextGaussian() : content[(j - 1) * rank + i];
+      const copied = source >= 0 ? content[(source + (j % 16)) * rank + i] : undefined;
+      content[j * rank + i] = copied ?? drift * before + noise * rng.nextGaussian();
+    }
+  }
+  return content;
+}
+
+function plantedOf(rng: Rng, kind: HeadKind, seqLen: number): number[] {
+  if (kind === 'sinks') return Array.from({ length: Math.min(4, seqLen) }, (_, j) => j);
+  if (kind !== 'heavy-hitters') return [];
+  const count = Math.max(1, Math.floor(seqLen / 100));
+  return [...new Set(Array.from({ length: count }, () => rng.nextInt(seqLen)))].toSorted((a, b) => a - b);
+}
+
+function project(
+  content: Float64Array,
+  matrix: Float64Array,
+  rank: number,
+  target: Tensor3,
+  head: number,
+  size: number,
+  rng: Rng,
+  noise: number,
+): void {
+  for (let j = 0; j < target.seqLen; j++) {
+    const row = target.row(j, head);
+    for (let d = 0; d < row.length; d++) {
+      let sum = noise * rng.nextGaussian();
+      for (let i = 0; i < rank; i++) sum += matrix[d * rank + i] * content[j * rank + i];
+      row[d] = size === 1 ? sum : (sum * size) / Math.sqrt(row.length);
+    }
+  }
+}

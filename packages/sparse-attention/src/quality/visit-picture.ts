@@ -1,0 +1,61 @@
+/** Which keys rows attended to, as data for a picture, and pairs per row as numbers. */
+import type { VisitSink } from '../core/family.js';
+
+/** Counts visits per query and, in cells of a grid, per query and key. Give it as `visits` to `attend`. */
+export class VisitPicture implements VisitSink {
+  /** Tokens visited per query position, landmarks not counted, of the heads looked at. */
+  readonly tokenPairs: Float64Array;
+  /** Landmarks visited per query position. */
+  readonly blockPairs: Float64Array;
+  /** Queries by keys, row-major: share of the pairs of each cell that was visited, once `shares` is called. */
+  readonly size: number;
+  readonly #cells: Float64Array;
+  readonly #numTokens: number;
+  readonly #head: number;
+
+  /** @param head the query head to look at. @param size cells per side; at most `numTokens` make sense */
+  constructor({
+    numTokens,
+    head = 0,
+    size = Math.min(numTokens, 256),
+  }: {
+    numTokens: number;
+    head?: number;
+    size?: number;
+  }) {
+    this.#numTokens = numTokens;
+    this.#head = head;
+    this.size = size;
+    this.tokenPairs = new Float64Array(numTokens);
+    this.blockPairs = new Float64Array(numTokens);
+    this.#cells = new Float64Array(size * size);
+  }
+
+  visit(
+    query: number,
+    firstHead: number,
+    numHeads: number,
+    tokens: Int32Array,
+    numTokens: number,
+    _blocks: Int32Array,
+    numBlocks: number,
+  ): void {
+    if (this.#head < firstHead || this.#head >= firstHead + numHeads) return;
+    this.tokenPairs[query] += numTokens;
+    this.blockPairs[query] += numBlocks;
+    const { size } = this;
+    const row = Math.floor((query * size) / this.#numTokens) * size;
+    for (let i = 0; i < numTokens; i++) this.#cells[row + Math.floor((tokens[i] * size) / this.#numTokens)] += 1;
+  }
+
+  /** [size, size]: visited pairs by pairs of each cell, 0 to 1 (cells on the diagonal hold pairs of the future too). */
+  shares(): Float32Array {
+    const { size } = this;
+    const edge = (cell: number): number => Math.ceil((cell * this.#numTokens) / size);
+    return Float32Array.from(this.#cells, (count, i) => {
+      const [row, column] = [Math.floor(i / size), i % size];
+      const pairs = (edge(row + 1) - edge(row)) * (edge(column + 1) - edge(column));
+      return pairs === 0 ? 0 : count / pairs;
+    });
+  }
+}
