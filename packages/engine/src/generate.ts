@@ -1,53 +1,82 @@
 /** The generation loop: prompt in chunks, then one token per step. */
-import { ArgumentError } from '@winnow/tensor';
+import { ArgumentError, CapacityError } from '@winnow/tensor';
+import { lastingOptions, tokensOf, type GenerationState } from './generation-state.js';
+import type { LoadedModel } from './loaded-model.js';
+import { checkOverflow, chunkLimit, dropsTokens, makeRoom } from './overflow.js';
 import { fitPrompt } from './prompt-fit.js';
 import { createSampler, type Choice } from './sampler.js';
-import { resolveSampling } from './sampling-options.js';
-import { sharedPrefix, type Sequence } from './sequence.js';
-import type { ReadOutput } from './step-runner.js';
-import { createTextStream } from './text-stream.js';
-import type { LoadedModel } from './loaded-model.js';
+import { resolveSampling, type Sampling } from './sampling-options.js';
+import type { Sequence } from './sequence.js';
+import type { ReadOutput } from './step-outputs.js';
+import { createTextStream, type TextStream } from './text-stream.js';
+import { createTopReader } from './top-reader.js';
 import type { FinishReason, GeneratedToken, GenerateOptions, GenerationResult, TokenLogprob } from './types.js';
 
-/** Yields the tokens and returns the result. Aborting leaves the sequence with the tokens that were stored. */
+/** What a generation starts from. */
+export type GenerationStart =
+  | { readonly prompt: Int32Array; readonly resumed?: undefined }
+  /** A generation to go on with; options that are not given are those it had. */
+  | { readonly resumed: GenerationState };
+
+/**
+ * Yields the tokens and returns the result. Aborting leaves the sequence with the tokens that were stored.
+ * @param onState called when the prompt is known, with an object that follows the generation
+ */
 export async function* generateTokens(
   model: LoadedModel,
   sequence: Sequence,
-  prompt: Int32Array,
-  options: GenerateOptions,
+  start: GenerationStart,
+  callerOptions: GenerateOptions,
+  onState: (state: GenerationState) => void,
 ): AsyncGenerator<GeneratedToken, GenerationResult, void> {
-  const { config, tokenizer, runner, host, numTop } = model;
+  const { config, scheduler, host, numTop, contextSize } = model;
+  const { resumed } = start;
+  const options = resumed === undefined ? callerOptions : { ...resumed.options, ...callerOptions };
   const { signal } = options;
   const maxTokens = checkCount('maxTokens', options.maxTokens ?? Infinity, Infinity);
   const numTopLogprobs = checkCount('numTopLogprobs', options.numTopLogprobs ?? 0, numTop);
-  const sampler = createSampler(
-    resolveSampling(options, model.defaultSampling, host.randomSeed),
-    config.vocabSize,
-    numTop,
-  );
-  const { tokens, numDropped } = fitPrompt(prompt, model.contextSize, options.overflow ?? 'error');
-  const text = createTextStream(tokenizer, tokens, options.stop ?? []);
-  // the last token is always computed, because its logits are needed
-  const numCached = Math.min(sharedPrefix(sequence.tokens, tokens), tokens.length - 1);
-  sequence.truncate(numCached);
+  const overflow = checkOverflow(options.overflow ?? 'stop');
+  const sampling = samplingOf(model, callerOptions, resumed);
+  const sampler = createSampler(sampling, config.vocabSize, numTop);
+  const all = resumed === undefined ? start.prompt : tokensOf(resumed);
+  const { tokens, numDropped } = fitPrompt(all, contextSize, overflow);
+  const text = textAfter(model, tokens, options, resumed);
+  const numCached = sequence.begin(tokens, dropsTokens(overflow));
   for (const tokenId of tokens) sampler.accept(tokenId);
+  if (resumed !== undefined && callerOptions.seed === undefined) sampler.restore(resumed.rngState());
 
+  const chosen: number[] = [];
+  const state: GenerationState = {
+    prompt: tokens,
+    chosen,
+    sampling,
+    options: lastingOptions(options),
+    rngState: () => sampler.state(),
+    hasEnded: false,
+  };
   const top = createTopReader(numTopLogprobs);
   let choice: Choice = { tokenId: 0, logprob: 0 };
   let topLogprobs: readonly TokenLogprob[] = [];
   const readChoice = async (read: ReadOutput): Promise<void> => {
     choice = await sampler.choose(read);
-    topLogprobs = await top(read);
+    if (numTopLogprobs > 0) topLogprobs = await top(read);
+    if (chosen.push(choice.tokenId) === 1) onState(state);
   };
 
+  let numEvicted = 0;
+  const makeRoomFor = (count: number): void => {
+    if (!dropsTokens(overflow)) return;
+    numEvicted += makeRoom(sequence, count, contextSize, model.pool.manager.blockSize, overflow);
+  };
   const startMs = host.now();
   const wantsToken = maxTokens > 0;
-  await processPrompt(model, sequence, tokens, options, wantsToken ? readChoice : undefined);
+  await processPrompt(model, sequence, tokens, options, wantsToken ? readChoice : undefined, makeRoomFor);
   const promptMs = host.now() - startMs;
 
   const generated: number[] = [];
   const pieces: string[] = [];
   const next = new Int32Array(1);
+  const request = { sequence, tokens: next, offset: 0, count: 1, outputRows: firstRow, signal, read: readChoice };
   let numSteps = 0;
   let pausedMs = 0; // while the caller had the token
   let finishReason: FinishReason | undefined = wantsToken ? undefined : 'length';
@@ -61,9 +90,12 @@ export async function* generateTokens(
       piece = text.push(tokenId);
       if (text.isStopped) finishReason = 'stop';
       else if (generated.length >= maxTokens) finishReason = 'length';
-      else if (tokens.length + generated.length >= model.contextSize) finishReason = 'context';
+      else if (isFull(model, tokens.length + generated.length, overflow)) finishReason = 'context';
     }
-    if (finishReason !== undefined) piece += text.flush();
+    if (finishReason !== undefined) {
+      piece += text.flush();
+      state.hasEnded = true;
+    }
     pieces.push(piece);
     if (!isEnd || piece !== '') {
       const handedOverMs = host.now();
@@ -72,15 +104,14 @@ export async function* generateTokens(
     }
     if (finishReason !== undefined) break;
     signal?.throwIfAborted();
-    const begin = sequence.tokens.length;
-    sequence.reserve(begin + 1);
+    makeRoomFor(1);
     next[0] = tokenId;
-    await runner.run(
-      { cache: sequence, tokens: next, offset: 0, begin, count: 1, outputRows: firstRow, signal },
-      readChoice,
-    );
-    sequence.commit(next, 0, 1);
+    await scheduler.run(request);
     numSteps++;
+  }
+  if (finishReason === 'context' && overflow === 'error') {
+    const needed = tokens.length + generated.length + 1;
+    throw new CapacityError({ resource: 'context', needed, available: contextSize, unit: 'tokens' });
   }
   const generateMs = host.now() - startMs - promptMs - pausedMs;
   return {
@@ -89,6 +120,7 @@ export async function* generateTokens(
     promptTokens: tokens.length,
     cachedTokens: numCached,
     droppedTokens: numDropped,
+    evictedTokens: numEvicted,
     finishReason,
     timings: {
       promptMs,
@@ -103,45 +135,66 @@ const firstRow: readonly number[] = [0];
 
 /** Computes the part of the prompt that is not cached, in chunks; `read` sees the outputs of the last token. */
 async function processPrompt(
-  { runner }: LoadedModel,
+  { scheduler, contextSize }: LoadedModel,
   sequence: Sequence,
   tokens: Int32Array,
   { signal, onPromptProgress }: GenerateOptions,
   read: ((output: ReadOutput) => Promise<void>) | undefined,
+  makeRoomFor: (count: number) => void,
 ): Promise<void> {
-  onPromptProgress?.({ processedTokens: sequence.tokens.length, totalTokens: tokens.length });
-  for (let begin = sequence.tokens.length; begin < tokens.length;) {
+  let begin = sequence.view.numTokens;
+  const maxChunk =
+    tokens.length < contextSize ? scheduler.maxChunk : Math.min(scheduler.maxChunk, chunkLimit(contextSize));
+  onPromptProgress?.({ processedTokens: begin, totalTokens: tokens.length });
+  while (begin < tokens.length) {
     signal?.throwIfAborted();
-    const count = Math.min(runner.maxTokens, tokens.length - begin);
+    const count = Math.min(maxChunk, tokens.length - begin);
     const isLast = begin + count === tokens.length;
-    sequence.reserve(begin + count);
-    const outputRows = isLast && read !== undefined ? [count - 1] : [];
-    await runner.run(
-      { cache: sequence, tokens, offset: begin, begin, count, outputRows, signal },
-      outputRows.length > 0 ? read : undefined,
-    );
-    sequence.commit(tokens, begin, count);
+    makeRoomFor(count);
+    await scheduler.run({
+      sequence,
+      tokens,
+      offset: begin,
+      count,
+      outputRows: isLast && read !== undefined ? [count - 1] : [],
+      signal,
+      read: isLast ? read : undefined,
+    });
     begin += count;
     onPromptProgress?.({ processedTokens: begin, totalTokens: tokens.length });
   }
 }
 
-/** Reads the best tokens of the step with their log-probabilities. */
-function createTopReader(count: number): (read: ReadOutput) => Promise<readonly TokenLogprob[]> {
-  const none: readonly TokenLogprob[] = [];
-  if (count === 0) return () => Promise.resolve(none);
-  const ids = new Int32Array(count);
-  const logits = new Float32Array(count);
-  const logSumExp = new Float32Array(1);
-  return async (read) => {
-    await read('topIndices', ids);
-    await read('topValues', logits);
-    await read('logSumExp', logSumExp);
-    return Array.from(ids, (tokenId, rank) => ({
-      tokenId,
-      logprob: (logits[rank] as number) - (logSumExp[0] as number),
-    }));
-  };
+/** What was asked for, or what the generation had that goes on. */
+function samplingOf(
+  { defaultSampling, host }: LoadedModel,
+  options: GenerateOptions,
+  resumed: GenerationState | undefined,
+): Sampling {
+  return resolveSampling(options, resumed?.sampling ?? defaultSampling, host.randomSeed);
+}
+
+/** A text stream that has seen what came before. */
+function textAfter(
+  { tokenizer }: LoadedModel,
+  tokens: Int32Array,
+  options: GenerateOptions,
+  resumed: GenerationState | undefined,
+): TextStream {
+  const stops = options.stop ?? [];
+  if (resumed === undefined || resumed.hasEnded) return createTextStream(tokenizer, tokens, stops);
+  const text = createTextStream(tokenizer, resumed.prompt, stops);
+  for (const tokenId of resumed.chosen) text.push(tokenId);
+  return text;
+}
+
+function isFull(
+  { config, contextSize }: LoadedModel,
+  numTokens: number,
+  overflow: GenerateOptions['overflow'],
+): boolean {
+  if (overflow === 'slide' || overflow === 'evict') return numTokens >= (config.maxPositions ?? Infinity);
+  return numTokens >= contextSize;
 }
 
 function checkCount(argument: string, value: number, max: number): number {

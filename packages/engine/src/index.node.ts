@@ -26,3 +26,4 @@ export type {
   TensorInfo,
   TokenLogprob,
 } from './types.js';
+export type { WhenFull } from './when-full.js';

@@ -4,16 +4,15 @@ import { describeModel } from '@winnow/models';
 import type { Backend, Executable } from '@winnow/ops';
 import { ReleasedError } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
-import { createBlockPool } from './block-pool.js';
 import { createChatTemplate, type ChatTemplate } from './chat-template.js';
 import { loadBuffers } from './load-buffers.js';
 import type { Host } from './loaded-model.js';
 import { checkMemory } from './memory-plan.js';
 import { createMissingTokenizer } from './missing-tokenizer.js';
 import { createModel } from './model.js';
-import { kvBlockSize, planModel } from './model-plan.js';
+import { planModel } from './model-plan.js';
+import { createRuntime } from './runtime.js';
 import type { OpenedModel } from './opened-model.js';
-import { createStepRunner } from './step-runner.js';
 import type { HostOptions, LoadOptions, Model } from './types.js';
 
 /** Takes over `opened`: it is closed when the model is loaded, or when loading fails. */
@@ -48,7 +47,7 @@ async function load(
   const buffers = await loadBuffers(backend, description, plan.decode, options);
   const executables: Executable[] = [];
   try {
-    for (const program of [plan.decode, plan.prefill]) {
+    for (const program of [plan.decode, plan.batch]) {
       executables.push(
         await backend.prepare(program, {
           buffers,
@@ -63,11 +62,12 @@ async function load(
     for (const buffer of buffers.values()) backend.free(buffer);
     throw error;
   }
-  const [decode, prefill] = executables as [Executable, Executable];
+  const [decode, batch] = executables as [Executable, Executable];
+  const { pool, scheduler } = createRuntime({ backend, buffers, plan, decode, batch, options });
   return createModel({
     name: opened.name,
     backend: backend.name,
-    fallbacks: [...decode.fallbacks, ...prefill.fallbacks],
+    fallbacks: [...decode.fallbacks, ...batch.fallbacks],
     chatTemplate,
     maxSessions: plan.maxSessions,
     plan: plan.memory,
@@ -77,8 +77,8 @@ async function load(
       eosIds: new Set([...tokenizer.eosIds, ...opened.eosIds]),
       defaultSampling: opened.defaultSampling,
       contextSize: plan.contextSize,
-      pool: createBlockPool(plan.cache.numBlocks, kvBlockSize),
-      runner: createStepRunner(decode, prefill, kvBlockSize),
+      pool,
+      scheduler,
       host: hostOf(options),
       numTop: plan.numTop,
     },

@@ -1,9 +1,9 @@
 /** A model in memory, ready for sessions: what the parts of the engine share. */
 import type { DecoderConfig } from '@winnow/models';
 import type { Tokenizer } from '@winnow/tokenizers';
-import type { BlockPool } from './block-pool.js';
 import type { SamplingOptions } from './sampling-options.js';
-import type { StepRunner } from './step-runner.js';
+import type { Scheduler } from './scheduler.js';
+import type { KvPool } from './sequence.js';
 
 /** Clock and randomness, passed in so that tests can hold them still. */
 export interface Host {
@@ -20,8 +20,8 @@ export interface LoadedModel {
   /** Settings that the model recommends; the caller's go before them. */
   readonly defaultSampling: SamplingOptions;
   readonly contextSize: number;
-  readonly pool: BlockPool;
-  readonly runner: StepRunner;
+  readonly pool: KvPool;
+  readonly scheduler: Scheduler;
   readonly host: Host;
   /** Entries of the `topValues` and `topIndices` outputs. */
   readonly numTop: number;

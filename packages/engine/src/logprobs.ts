@@ -6,7 +6,7 @@ import type { LogitsOptions } from './types.js';
 
 /** Runs the tokens in a sequence of its own. Results in the order of `positions`. */
 export async function computeLogprobs(
-  { config, contextSize, pool, runner }: LoadedModel,
+  { config, contextSize, pool, scheduler }: LoadedModel,
   tokens: Int32Array,
   options: LogitsOptions,
 ): Promise<Float32Array[]> {
@@ -20,7 +20,7 @@ export async function computeLogprobs(
       });
     }
   }
-  const batchSize = options.batchSize ?? runner.maxTokens;
+  const batchSize = options.batchSize ?? scheduler.maxChunk;
   if (!Number.isSafeInteger(batchSize) || batchSize < 1) {
     throw new ArgumentError({ argument: 'batchSize', expected: 'a positive integer', actual: String(batchSize) });
   }
@@ -30,19 +30,24 @@ export async function computeLogprobs(
   const wanted = new Set(positions);
   const results = new Map<number, Float32Array>();
   const sequence = createSequence(pool);
+  const leave = scheduler.enter(sequence);
   try {
     for (let begin = 0; begin < tokens.length;) {
       const step = nextStep(
         begin,
-        Math.min(tokens.length, begin + Math.min(batchSize, runner.maxTokens)),
+        Math.min(tokens.length, begin + Math.min(batchSize, scheduler.maxChunk)),
         wanted,
-        runner.maxOutputRows,
+        scheduler.maxOutputRows,
       );
       const { count, outputRows } = step;
-      sequence.reserve(begin + count);
-      await runner.run(
-        { cache: sequence, tokens, offset: begin, begin, count, outputRows, signal: options.signal },
-        async (read) => {
+      await scheduler.run({
+        sequence,
+        tokens,
+        offset: begin,
+        count,
+        outputRows,
+        signal: options.signal,
+        async read(read) {
           if (outputRows.length === 0) return;
           const logits = new Float32Array(outputRows.length * config.vocabSize);
           const logSumExp = new Float32Array(outputRows.length);
@@ -57,13 +62,13 @@ export async function computeLogprobs(
             );
           }
         },
-      );
-      sequence.commit(tokens, begin, count);
+      });
       begin += count;
     }
     return positions.map((position) => results.get(position) as Float32Array);
   } finally {
-    sequence.truncate(0);
+    leave();
+    sequence.free();
   }
 }
 

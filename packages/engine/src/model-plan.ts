@@ -1,5 +1,5 @@
 /** Sizes a model for its options: cache, programs, bytes. */
-import type { DecoderProgramOptions, KvCacheShape, ModelDescription } from '@winnow/models';
+import type { KvCacheShape, ModelDescription } from '@winnow/models';
 import { cacheDTypes, type Program } from '@winnow/ops';
 import { ArgumentError, dtypeInfo, tensorBytes, type DType } from '@winnow/tensor';
 import type { MemoryPlan } from './memory-plan.js';
@@ -10,6 +10,10 @@ export const kvBlockSize = 64;
 const defaultContextSize = 4096;
 const defaultMaxSessions = 8;
 const defaultBatchSize = 64;
+/** Most sequences in one step. More may be open; they take turns. */
+const maxBatchSequences = 32;
+/** Rows of recurrent states for one more sequence that is open for log-probabilities, and for snapshots. */
+const numSpareStates = 3;
 /** Most bytes of logits of one step: each output row is as long as the vocabulary. */
 const maxLogitsBytes = 8 * 1024 * 1024;
 /** Most tokens that the `topValues` output holds. */
@@ -19,8 +23,14 @@ export interface ModelPlan {
   readonly contextSize: number;
   readonly maxSessions: number;
   readonly cache: KvCacheShape;
+  /** For one token of one sequence. */
   readonly decode: Program;
-  readonly prefill: Program;
+  /** For steps of several sequences: a chunk of a prompt beside a token of every other one. */
+  readonly batch: Program;
+  /** Most tokens of a sequence in one step. */
+  readonly maxChunk: number;
+  /** Rows of every buffer of recurrent states. */
+  readonly numStates: number;
   readonly numTop: number;
   readonly memory: MemoryPlan;
 }
@@ -35,35 +45,41 @@ export function planModel(description: ModelDescription, options: LoadOptions): 
   }
   const maxSessions = count('maxSessions', options.maxSessions ?? defaultMaxSessions);
   const batchSize = Math.min(contextSize, count('batchSize', options.batchSize ?? defaultBatchSize));
+  const cacheSize = Math.max(contextSize, count('cacheSize', options.cacheSize ?? contextSize));
   const { keys: keyDType, values: valueDType } = kvDTypes(options.kvDType ?? 'f32', config.headDim);
   const maxBlocksPerSequence = Math.ceil(contextSize / kvBlockSize);
   // each further session may leave a block partly empty
-  const numBlocks = maxBlocksPerSequence + maxSessions - 1;
+  const numBlocks = Math.ceil(cacheSize / kvBlockSize) + maxSessions - 1;
   const cache: KvCacheShape = { numBlocks, blockSize: kvBlockSize, maxBlocksPerSequence, keyDType, valueDType };
   const numTop = Math.min(maxTop, config.vocabSize);
   const maxOutputRows = Math.max(1, Math.floor(maxLogitsBytes / (4 * config.vocabSize)));
-  const programOptions = (maxTokens: number): DecoderProgramOptions => ({
+  const maxSequences = Math.min(maxSessions, maxBatchSequences);
+  // beside a whole chunk: so chunks begin where they would if the sequence were alone
+  const maxTokens = batchSize + maxSequences - 1;
+  // what each open session holds, what a step writes anew, and snapshots
+  const numStates = maxSessions + maxSequences + numSpareStates;
+  const common = { cache, contextSize, numStates, topK: numTop };
+  const decode = description.buildProgram({ ...common, maxTokens: 1, maxSequences: 1, maxOutputRows: 1 });
+  const batch = description.buildProgram({
+    ...common,
     maxTokens,
-    maxSequences: 1,
-    maxOutputRows: Math.min(maxTokens, maxOutputRows),
-    cache,
-    contextSize,
-    topK: numTop,
+    maxSequences,
+    maxOutputRows: Math.min(maxTokens, Math.max(maxSequences, maxOutputRows)),
   });
-  const decode = description.buildProgram(programOptions(1));
-  const prefill = description.buildProgram(programOptions(batchSize));
   const kvBytes = decode.buffers.reduce((sum, { usage, sizeBytes }) => (usage === 'kv' ? sum + sizeBytes : sum), 0);
   let weightsBytes = 0;
   for (const { sizeBytes } of weights.values()) weightsBytes += sizeBytes;
   for (const values of constants.values()) weightsBytes += values.byteLength;
-  const activationBytes = decode.peakBytes + prefill.peakBytes;
+  const activationBytes = decode.peakBytes + batch.peakBytes;
   const rowBytes = (dtype: DType): number => tensorBytes(dtype, [config.numKvHeads, config.headDim]);
   return {
     contextSize,
     maxSessions,
     cache,
     decode,
-    prefill,
+    batch,
+    maxChunk: batchSize,
+    numStates,
     numTop,
     memory: {
       weightsBytes,

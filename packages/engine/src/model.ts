@@ -3,9 +3,11 @@ import type { Fallback } from '@winnow/ops';
 import { CapacityError, ReleasedError } from '@winnow/tensor';
 import type { ChatTemplate } from './chat-template.js';
 import { encodePrompt } from './encode-prompt.js';
+import type { GenerationState } from './generation-state.js';
 import type { LoadedModel } from './loaded-model.js';
 import { computeLogprobs } from './logprobs.js';
 import type { MemoryPlan } from './memory-plan.js';
+import type { Sequence } from './sequence.js';
 import { createGeneration, createSession } from './session.js';
 import type { GenerateOptions, Generation, Model, Prompt, Session } from './types.js';
 
@@ -22,7 +24,7 @@ export interface ModelParts {
 }
 
 export function createModel({ loaded, freeMemory, maxSessions, ...facts }: ModelParts): Model {
-  const { config, tokenizer, runner } = loaded;
+  const { config, tokenizer, scheduler } = loaded;
   const sessions = new Set<Session>();
   let disposal: Promise<void> | undefined;
 
@@ -31,24 +33,32 @@ export function createModel({ loaded, freeMemory, maxSessions, ...facts }: Model
   };
   const encode = (prompt: Prompt): Int32Array => encodePrompt(prompt, tokenizer, facts.chatTemplate, config.vocabSize);
 
-  function openSession(): Session {
+  function checkRoom(): void {
     checkOpen();
     if (sessions.size >= maxSessions) {
       const [needed, hint] = [sessions.size + 1, 'dispose one, or load with a larger maxSessions'];
       throw new CapacityError({ resource: 'sessions', needed, available: maxSessions, unit: 'sessions', hint });
     }
-    const session = createSession(loaded, {
+  }
+
+  /** @param begin makes what the session begins with, once there is a place for it */
+  function openSession(begin?: () => Sequence, state?: GenerationState): Session {
+    checkRoom();
+    const options = {
       encodePrompt: encode,
       checkOpen,
-      onDispose: () => sessions.delete(session),
-    });
+      onDispose: () => void sessions.delete(session),
+      openFork: (origin: Sequence, originState: GenerationState | undefined) =>
+        openSession(() => origin.fork(), originState),
+    };
+    const session: Session = createSession(loaded, options, begin?.(), state);
     sessions.add(session);
     return session;
   }
 
   /** Every caller waits for the end of the one disposal. */
   function dispose(): Promise<void> {
-    disposal ??= runner.dispose().then(freeMemory);
+    disposal ??= scheduler.dispose().then(freeMemory);
     return disposal;
   }
 
@@ -58,7 +68,7 @@ export function createModel({ loaded, freeMemory, maxSessions, ...facts }: Model
     tokenizer,
     contextSize: loaded.contextSize,
     defaultSampling: loaded.defaultSampling,
-    createSession: openSession,
+    createSession: () => openSession(),
     generate(prompt: Prompt, options: GenerateOptions = {}): Generation {
       return createGeneration(async function* run() {
         const session = openSession();
@@ -76,7 +86,7 @@ export function createModel({ loaded, freeMemory, maxSessions, ...facts }: Model
       checkOpen();
       return computeLogprobs(loaded, encode(tokens), options);
     },
-    profile: () => runner.profile(),
+    profile: () => scheduler.profile(),
     dispose,
     [Symbol.asyncDispose]: dispose,
   };

@@ -25,6 +25,15 @@ test('truncate-middle keeps both ends', () => {
   expect(numDropped).toBe(5);
 });
 
+test('policies that drop tokens of the cache leave the prompt alone', () => {
+  for (const policy of ['slide', 'evict'] as const) {
+    expect(fitPrompt(tokens, 5, policy)).toEqual({ tokens, numDropped: 0 });
+    expect(() => fitPrompt(tokens, 1, policy)).toThrow(CapacityError);
+  }
+});
+
 test('an unknown policy is refused', () => {
-  expect(() => fitPrompt(tokens, 5, 'slide' as never)).toThrow('overflow: expected error | truncate-start');
+  expect(() => fitPrompt(tokens, 5, 'start' as never)).toThrow(
+    'overflow: expected stop | error | slide | evict | truncate-start',
+  );
 });

@@ -1,25 +1,22 @@
 /** Applies the overflow policy to a prompt that is too long. */
-import { ArgumentError, CapacityError } from '@winnow/tensor';
+import { CapacityError } from '@winnow/tensor';
+import { checkOverflow, dropsTokens } from './overflow.js';
 import type { OverflowPolicy } from './types.js';
 
-const policies: readonly OverflowPolicy[] = ['error', 'truncate-start', 'truncate-middle'];
-
 /**
- * Makes the prompt leave room for one new token.
- * @throws {CapacityError} when it does not fit and the policy is `error`, or the context has no room for any prompt
+ * Makes the prompt leave room for one new token; policies that drop tokens of the cache take it as it is.
+ * @throws {CapacityError} when it does not fit and the policy is `stop` or `error`, or the context has no room for any prompt
  */
 export function fitPrompt(
   tokens: Int32Array,
   contextSize: number,
   policy: OverflowPolicy,
 ): { tokens: Int32Array; numDropped: number } {
-  if (!policies.includes(policy)) {
-    throw new ArgumentError({ argument: 'overflow', expected: policies.join(' | '), actual: String(policy) });
-  }
+  checkOverflow(policy);
   const maxTokens = contextSize - 1;
-  if (tokens.length <= maxTokens) return { tokens, numDropped: 0 };
+  if (tokens.length <= maxTokens || (dropsTokens(policy) && maxTokens > 0)) return { tokens, numDropped: 0 };
   // a context of one token has no room for a prompt, whatever is dropped
-  if (policy === 'error' || maxTokens === 0) {
+  if (policy === 'error' || policy === 'stop' || maxTokens === 0) {
     throw new CapacityError({
       resource: 'context',
       needed: tokens.length + 1,

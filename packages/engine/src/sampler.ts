@@ -1,8 +1,8 @@
 /** Chooses the next token from the outputs of a step. Reuses its arrays: nothing is allocated per token. */
-import { BackendError, createRng } from '@winnow/tensor';
+import { BackendError, createRng, type RngState } from '@winnow/tensor';
 import { createPenalties } from './penalties.js';
 import type { Sampling } from './sampling-options.js';
-import type { ReadOutput } from './step-runner.js';
+import type { ReadOutput } from './step-outputs.js';
 import { selectTop } from './top-selection.js';
 
 /** A choice with its probability before penalties, cuts and temperature. */
@@ -16,6 +16,10 @@ export interface Sampler {
   accept(tokenId: number): void;
   /** Chooses from the first output row of the step that just ran. */
   choose(read: ReadOutput): Promise<Choice>;
+  /** Where the draws stand. */
+  state(): RngState;
+  /** Goes on from a state. @throws {ArgumentError} when it is none */
+  restore(state: RngState): void;
 }
 
 /** @param numTop entries of the `topValues` and `topIndices` outputs */
@@ -85,6 +89,8 @@ export function createSampler(sampling: Sampling, vocabSize: number, numTop: num
 
   return {
     accept: (tokenId) => penalties.accept(tokenId),
+    state: () => rng.state(),
+    restore: (state) => rng.restore(state),
     async choose(read) {
       const numKept = await readCandidates(read);
       const index = isGreedy ? 0 : draw(numKept);

@@ -1,48 +1,141 @@
-/** The cached tokens of one session and the blocks that hold them. */
-import type { BlockPool } from './block-pool.js';
-import type { SequenceCache } from './step-runner.js';
+/** The cached tokens of one session: a sequence of the block manager that can begin anew and share prefixes with others. */
+import type { AppendedSlots, BlockManager, SequenceView } from '@winnow/kv-cache';
+import type { KvMemory } from './kv-memory.js';
+import type { StateRows, StateSlot } from './state-rows.js';
 
-export interface Sequence extends SequenceCache {
-  /** Tokens whose keys and values are in the cache. */
-  readonly tokens: readonly number[];
-  /** Takes blocks for `numTokens` tokens in all. @throws {CapacityError} when the pool is empty; takes none then */
-  reserve(numTokens: number): void;
-  /** Adds tokens that a step has just stored. */
-  commit(tokens: ArrayLike<number>, begin: number, count: number): void;
-  /** Forgets everything after the first `numTokens` tokens and gives back the blocks beyond them. */
-  truncate(numTokens: number): void;
+/** The pool that all sequences of a model share. */
+export interface KvPool {
+  readonly manager: BlockManager;
+  readonly memory: KvMemory;
+  /** For models with recurrent state. */
+  readonly states: StateRows | undefined;
+  /** Called when blocks may have become free. */
+  readonly onFreed: () => void;
 }
 
-export function createSequence(pool: BlockPool): Sequence {
-  const tokens: number[] = [];
-  const blocks: number[] = [];
-  const releaseBeyond = (numBlocks: number): void => {
-    while (blocks.length > numBlocks) pool.free(blocks.pop() as number);
-  };
+export interface Sequence {
+  /** What the block manager knows of it. Another object after `begin`. */
+  readonly view: SequenceView;
+  /** Rows of the recurrent state, for models that have one. */
+  readonly state: StateSlot | undefined;
+  /** Tokens that were given up for lack of room, to be computed again before anything else. */
+  readonly lost: Int32Array | undefined;
+  /**
+   * Makes it hold the longest known prefix of `tokens`: its own or one that another sequence computed.
+   * @param mayHaveGaps whether contents without some positions, evicted before, may be kept
+   * @returns how many leading tokens are cached
+   */
+  begin(tokens: Int32Array, mayHaveGaps: boolean): number;
+  /** Slots for a step. @throws {CapacityError} */
+  append(tokens: Int32Array): AppendedSlots;
+  /** The step has stored its tokens. */
+  commit(): void;
+  /** The step has failed. */
+  rollback(): void;
+  /** Drops positions from the pool; logical slots as in `BlockManager.evict`. */
+  evict(logicalSlots: readonly number[]): void;
+  /** Forgets everything. */
+  clear(): void;
+  /** Gives up the blocks but remembers the tokens as `lost`. */
+  preempt(): void;
+  /** A second sequence with the same contents. */
+  fork(): Sequence;
+  free(): void;
+}
+
+/** @param salt sequences share blocks only with those of the same salt */
+export function createSequence(pool: KvPool, salt = ''): Sequence {
+  return overView(pool, salt, pool.manager.createSequence({ salt }), pool.states?.allocate());
+}
+
+function overView(pool: KvPool, salt: string, first: SequenceView, state: StateSlot | undefined): Sequence {
+  const { manager, memory, states } = pool;
+  let view = first;
+  let lost: Int32Array | undefined;
+
+  const acceptPrefix = (contentId: number): boolean => states === undefined || states.hasSnapshot(contentId);
+  const contentIdAt = (numTokens: number): number | undefined => manager.contentId(view.id, numTokens);
+
+  function cut(numTokens: number): void {
+    memory.queue(manager.truncate(view.id, numTokens));
+    pool.onFreed();
+  }
+
   return {
-    tokens,
-    blocks,
-    reserve(numTokens): void {
-      const numBefore = blocks.length;
-      try {
-        while (blocks.length * pool.blockSize < numTokens) blocks.push(pool.allocate());
-      } catch (error) {
-        releaseBeyond(numBefore);
-        throw error;
+    get view(): SequenceView {
+      return view;
+    },
+    state,
+    get lost(): Int32Array | undefined {
+      return lost;
+    },
+    begin(tokens, mayHaveGaps): number {
+      lost = undefined;
+      // the last token is always computed, because its logits are needed
+      const prefix = tokens.subarray(0, tokens.length - 1);
+      let numKept = sharedPrefix(view.tokens, prefix);
+      if (view.numEvicted > 0 && !(mayHaveGaps && numKept === view.numTokens)) numKept = 0;
+      if (state !== undefined) numKept = state.reach(numKept, contentIdAt);
+      if (manager.countCached(prefix, salt) > numKept) {
+        const found = manager.createSequence({ prefix, salt, acceptPrefix });
+        const isBetter = found.numTokens > numKept;
+        memory.queue(manager.free(isBetter ? view.id : found.id));
+        if (isBetter) {
+          view = found;
+          numKept = found.numTokens;
+          state?.restore(numKept, contentIdAt);
+        }
       }
+      if (numKept < view.numTokens) {
+        cut(numKept);
+        state?.restore(numKept, contentIdAt);
+      }
+      pool.onFreed();
+      return numKept;
     },
-    commit(added, begin, count): void {
-      for (let i = begin; i < begin + count; i++) tokens.push(added[i] as number);
+    append(tokens): AppendedSlots {
+      state?.prepare();
+      const appended = manager.append(view.id, tokens);
+      memory.queue(appended);
+      return appended;
     },
-    truncate(numTokens): void {
-      tokens.length = Math.min(tokens.length, numTokens);
-      releaseBeyond(Math.ceil(tokens.length / pool.blockSize));
+    commit(): void {
+      manager.commit(view.id);
+      state?.commit(view.numTokens, contentIdAt(view.numTokens));
+      if (lost !== undefined && view.numTokens >= lost.length) lost = undefined;
+    },
+    rollback(): void {
+      memory.queue(manager.rollback(view.id));
+      state?.rollback();
+      pool.onFreed();
+    },
+    evict(logicalSlots): void {
+      memory.queue(manager.evict(view.id, logicalSlots));
+      pool.onFreed();
+    },
+    clear(): void {
+      lost = undefined;
+      cut(0);
+      state?.restore(0, contentIdAt);
+    },
+    preempt(): void {
+      lost ??= view.tokens.slice();
+      cut(0);
+      state?.restore(0, contentIdAt);
+    },
+    fork(): Sequence {
+      return overView(pool, salt, manager.fork(view.id), state?.fork());
+    },
+    free(): void {
+      memory.queue(manager.free(view.id));
+      state?.free();
+      pool.onFreed();
     },
   };
 }
 
 /** How many leading tokens of `tokens` are cached already. */
-export function sharedPrefix(cached: readonly number[], tokens: ArrayLike<number>): number {
+export function sharedPrefix(cached: ArrayLike<number>, tokens: ArrayLike<number>): number {
   const length = Math.min(cached.length, tokens.length);
   for (let i = 0; i < length; i++) if (cached[i] !== tokens[i]) return i;
   return length;

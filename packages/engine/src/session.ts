@@ -1,19 +1,29 @@
 /** A session: one sequence, one generation at a time. */
 import { ArgumentError, ReleasedError } from '@winnow/tensor';
-import { generateTokens } from './generate.js';
+import { generateTokens, type GenerationStart } from './generate.js';
+import { snapshotOf, type GenerationState } from './generation-state.js';
 import type { LoadedModel } from './loaded-model.js';
-import { createSequence } from './sequence.js';
-import type { GeneratedToken, Generation, GenerationResult, Prompt, Session } from './types.js';
+import { createSequence, type Sequence } from './sequence.js';
+import type { GeneratedToken, GenerateOptions, Generation, GenerationResult, Prompt, Session } from './types.js';
 
 export interface SessionOptions {
   readonly encodePrompt: (prompt: Prompt) => Int32Array;
   /** Throws when the model is disposed. */
   readonly checkOpen: () => void;
   readonly onDispose: () => void;
+  /** Opens a session with the same contents. @throws {CapacityError} when there are too many */
+  readonly openFork: (sequence: Sequence, state: GenerationState | undefined) => Session;
 }
 
-export function createSession(model: LoadedModel, { encodePrompt, checkOpen, onDispose }: SessionOptions): Session {
-  const sequence = createSequence(model.pool);
+/** @param sequence what the session begins with; `state` the generation that `resume` goes on with */
+export function createSession(
+  model: LoadedModel,
+  options: SessionOptions,
+  sequence: Sequence = createSequence(model.pool),
+  initialState?: GenerationState,
+): Session {
+  const { encodePrompt, checkOpen, onDispose, openFork } = options;
+  let state = initialState;
   let isBusy = false;
   let isDisposed = false;
 
@@ -32,29 +42,55 @@ export function createSession(model: LoadedModel, { encodePrompt, checkOpen, onD
     if (isDisposed) return;
     checkIdle();
     isDisposed = true;
-    sequence.truncate(0);
+    sequence.free();
     onDispose();
   };
 
+  function run(start: () => GenerationStart, generateOptions: GenerateOptions): Generation {
+    return createGeneration(async function* generation() {
+      checkIdle();
+      isBusy = true;
+      const leave = model.scheduler.enter(sequence);
+      try {
+        checkOpen();
+        generateOptions.signal?.throwIfAborted();
+        return yield* generateTokens(model, sequence, start(), generateOptions, (next) => {
+          state = next;
+        });
+      } finally {
+        leave();
+        isBusy = false;
+      }
+    });
+  }
+
   return {
-    tokens: sequence.tokens,
-    generate(prompt, options = {}): Generation {
-      return createGeneration(async function* run() {
-        checkIdle();
-        isBusy = true;
-        try {
-          checkOpen();
-          options.signal?.throwIfAborted();
-          return yield* generateTokens(model, sequence, encodePrompt(prompt), options);
-        } finally {
-          sequence.truncate(sequence.tokens.length); // a step that failed had taken blocks
-          isBusy = false;
-        }
-      });
+    get tokens(): readonly number[] {
+      return isDisposed ? [] : Array.from(sequence.view.tokens.subarray(0, sequence.view.numCommitted));
+    },
+    generate(prompt, generateOptions = {}): Generation {
+      return run(() => {
+        const tokens = encodePrompt(prompt);
+        state = undefined;
+        return { prompt: tokens };
+      }, generateOptions);
+    },
+    resume(generateOptions = {}): Generation {
+      return run(() => {
+        if (state !== undefined) return { resumed: state };
+        const [expected, actual] = ['a session whose last generation chose a token', 'one without'];
+        throw new ArgumentError({ argument: 'resume', expected, actual });
+      }, generateOptions);
+    },
+    fork(): Session {
+      checkIdle();
+      checkOpen();
+      return openFork(sequence, state === undefined ? undefined : snapshotOf(state));
     },
     reset(): void {
       checkIdle();
-      sequence.truncate(0);
+      state = undefined;
+      sequence.clear();
     },
     dispose,
     [Symbol.dispose]: dispose,

@@ -8,6 +8,7 @@ import type { Tokenizer } from '@winnow/tokenizers';
 import type { ChatMessage, ChatTemplate } from './chat-template.js';
 import type { MemoryPlan } from './memory-plan.js';
 import type { SamplingOptions } from './sampling-options.js';
+import type { WhenFull } from './when-full.js';
 
 /**
  * Where a model comes from: the path or URL of a `.gguf` file (any part of a split one) or of a Hugging Face folder
@@ -47,11 +48,20 @@ export interface LoadOptions extends OpenOptions, HostOptions {
   readonly backend?: Backend;
   /** Threads of the default backend. Default: as many as the machine runs at a time. */
   readonly numThreads?: number;
-  /** Tokens of context that all sessions share. Default: what the model was trained for, at most 4096. */
+  /** Most tokens of one session, prompt and answer together. Default: what the model was trained for, at most 4096. */
   readonly contextSize?: number;
   /** Sessions that may be open at the same time. Default 8. */
   readonly maxSessions?: number;
-  /** Most tokens in one step of prompt processing. Default 64. */
+  /** Tokens that the caches of all sessions hold together. Default, and at least: `contextSize`. */
+  readonly cacheSize?: number;
+  /**
+   * What a session gets that finds the cache full: `error`, a `CapacityError`; `wait`, room as soon as others end or are
+   * disposed. Default `error`.
+   */
+  readonly whenFull?: WhenFull;
+  /** Whether sessions take over blocks of tokens that others have computed. Default true. */
+  readonly prefixSharing?: boolean;
+  /** Most tokens of a session in one step of prompt processing. Default 64. */
   readonly batchSize?: number;
   /** How keys and values are stored. Default `f32`. */
   readonly kvDType?: DType | KvDTypes;
@@ -64,13 +74,19 @@ export interface LoadOptions extends OpenOptions, HostOptions {
   readonly onProgress?: (progress: LoadProgress) => void;
 }
 
-/** What to do with a prompt that does not fit into the context beside at least one new token. */
+/** What to do when prompt and answer do not fit into the context. */
 export type OverflowPolicy =
-  /** Refuse with a `CapacityError`. */
+  /** Refuse prompts that leave no room for a token with a `CapacityError`; end the answer when the context is full. */
+  | 'stop'
+  /** Refuse both with a `CapacityError`. */
   | 'error'
-  /** Drop tokens after the first (BOS) one until the prompt fits. The result says how many. */
+  /** Go on without the oldest tokens after the first ones, dropped a block at a time. Positions keep growing. */
+  | 'slide'
+  /** Go on without the oldest tokens after the first ones, dropped one at a time: the window stays full. */
+  | 'evict'
+  /** Drop tokens of the prompt after the first (BOS) one until it fits, then as `stop`. The result says how many. */
   | 'truncate-start'
-  /** Keep the first and the last part, drop the middle. The result says how many. */
+  /** Keep the first and the last part of the prompt, drop the middle, then as `stop`. The result says how many. */
   | 'truncate-middle';
 
 export interface PromptProgress {
@@ -87,6 +103,7 @@ export interface GenerateOptions extends SamplingOptions {
   readonly ignoreEos?: boolean;
   /** Report the most probable tokens at each step. Default 0. */
   readonly numTopLogprobs?: number;
+  /** Default `stop`. */
   readonly overflow?: OverflowPolicy;
   readonly signal?: AbortSignal;
   readonly onPromptProgress?: (progress: PromptProgress) => void;
@@ -135,8 +152,10 @@ export interface GenerationResult {
   readonly promptTokens: number;
   /** How many of them were in the cache already. */
   readonly cachedTokens: number;
-  /** How many were dropped by the overflow policy. */
+  /** How many tokens of the prompt were left out by the overflow policy. */
   readonly droppedTokens: number;
+  /** How many tokens, of the prompt or the answer, the overflow policy took out of the cache on the way. */
+  readonly evictedTokens: number;
   readonly finishReason: FinishReason;
   readonly timings: GenerationTimings;
 }
@@ -156,15 +175,28 @@ export interface Generation extends AsyncIterable<GeneratedToken> {
 
 /** One conversation with its own cache. */
 export interface Session {
-  /** Tokens whose keys and values are cached: a view that changes with every step. */
+  /** Tokens whose keys and values have been computed and stored, in a new array; some may have been evicted since. */
   readonly tokens: readonly number[];
   /**
-   * Generates after a prompt. What the prompt shares with the cached tokens is not computed again. One generation at a
-   * time per session; several sessions take turns.
-   * @throws {CapacityError} when the prompt does not fit and `overflow` is `error`
+   * Generates after a prompt. What the prompt shares with cached tokens, of this session or in whole blocks of others, is
+   * not computed again. One generation at a time per session; sessions that generate at the same time share steps.
+   * @throws {CapacityError} when the prompt does not fit, unless `overflow` makes it fit
    * @throws the signal's reason when aborted; the session can be used again
    */
   generate(prompt: Prompt, options?: GenerateOptions): Generation;
+  /**
+   * Goes on where the last generation stands, after its last token: one that reached `maxTokens`, was broken off or
+   * restored from a file. Options that are not given are those it had; without a `seed` its draws go on, so that the two
+   * parts are what one generation would have been. In the result the first part counts as prompt.
+   * @throws {ArgumentError} when no generation has chosen a token
+   */
+  resume(options?: GenerateOptions): Generation;
+  /**
+   * A second session that has everything this one has. They share memory until they differ.
+   * @throws {CapacityError} when `maxSessions` are open
+   * @throws {ArgumentError} while a generation is in progress
+   */
+  fork(): Session;
   /** Forgets all tokens. @throws {ArgumentError} while a generation is in progress */
   reset(): void;
   /** Gives the cache back. @throws {ArgumentError} while a generation is in progress */

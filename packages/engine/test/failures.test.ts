@@ -40,7 +40,7 @@ describe('a step that fails after it wrote to the cache', () => {
     using second = model.createSession();
     await expect(first.generate(ids(190), greedy).result()).rejects.toThrow('step 1 failed');
     expect((await second.generate(ids(250), { ...greedy, maxTokens: 1 }).result()).tokens).toHaveLength(1);
-    await expect(first.generate(ids(100), { ...greedy, maxTokens: 1 }).result()).rejects.toThrow(CapacityError);
+    await expect(first.generate(ids(100, 3), { ...greedy, maxTokens: 1 }).result()).rejects.toThrow(CapacityError);
   });
 });
 
@@ -112,7 +112,7 @@ describe('disposal', () => {
   test('of the model while sessions generate: typed errors, and no step is cut in two', async () => {
     let disposal: Promise<void> | undefined;
     const { backend, log } = watchedBackend(createReferenceBackend(), ({ numRuns }) => {
-      if (numRuns === 6) disposal = model.dispose();
+      if (numRuns === 3) disposal = model.dispose();
     });
     const model: Model = await loadModel(await tinyFolder(), { backend, contextSize: 256 });
     const running = [1, 2, 3].map((step) => model.generate(ids(20, step), greedy).result());
@@ -168,7 +168,8 @@ describe('turns', () => {
   });
 
   test('a failing session does not stop the others', async () => {
-    await using model = await failingModel(({ numRuns }) => numRuns === 6);
+    // a step of both fails, then the step of the first alone
+    await using model = await failingModel(({ numRuns }) => numRuns === 6 || numRuns === 7);
     const outcomes = await Promise.allSettled(
       [1, 3].map((step) => model.generate(ids(5, step), { ...greedy, maxTokens: 9 }).result()),
     );

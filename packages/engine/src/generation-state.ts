@@ -1,0 +1,44 @@
+/** Where a generation stands: what is needed to go on with it later, token for token. */
+import type { RngState } from '@winnow/tensor';
+import type { Sampling } from './sampling-options.js';
+import type { GenerateOptions } from './types.js';
+
+/** Options that stay those of the generation when it goes on, unless the caller gives others. */
+export type LastingOptions = Pick<GenerateOptions, 'stop' | 'ignoreEos' | 'numTopLogprobs' | 'overflow'>;
+
+export interface GenerationState {
+  /** What it began with, as it was used. */
+  readonly prompt: Int32Array;
+  /** Tokens chosen so far. All but the last have been computed. */
+  readonly chosen: number[];
+  readonly sampling: Sampling;
+  readonly options: LastingOptions;
+  /** Where the draws of its sampler stand. */
+  rngState(): RngState;
+  /** It has given all its text; otherwise some may be held back still. */
+  hasEnded: boolean;
+}
+
+/** All tokens so far. */
+export function tokensOf({ prompt, chosen }: GenerationState): Int32Array {
+  const tokens = new Int32Array(prompt.length + chosen.length);
+  tokens.set(prompt);
+  tokens.set(chosen, prompt.length);
+  return tokens;
+}
+
+export function lastingOptions(options: GenerateOptions): LastingOptions {
+  const { stop, ignoreEos, numTopLogprobs, overflow } = options;
+  return {
+    ...(stop === undefined ? {} : { stop }),
+    ...(ignoreEos === undefined ? {} : { ignoreEos }),
+    ...(numTopLogprobs === undefined ? {} : { numTopLogprobs }),
+    ...(overflow === undefined ? {} : { overflow }),
+  };
+}
+
+/** The state as it is now: what goes on later does not change it. */
+export function snapshotOf(state: GenerationState): GenerationState {
+  const rngState = state.rngState();
+  return { ...state, chosen: [...state.chosen], rngState: () => rngState };
+}

@@ -1,0 +1,109 @@
+/**
+ * The cache buffers of a model as bytes: rows of blocks (`kv.*`) and rows of recurrent states (`state.*`), whatever they
+ * hold. Carries out what the block manager asks for; changes wait in a queue until no step runs.
+ */
+import type { BlockChanges } from '@winnow/kv-cache';
+import { slotPositionsName } from '@winnow/models';
+import type { Backend, BufferHandle, Program } from '@winnow/ops';
+
+/** A cache buffer: `numRows` rows of the same size, one after the other. */
+export interface KvBuffer {
+  readonly name: string;
+  readonly rowBytes: number;
+  readonly numRows: number;
+}
+
+export interface KvMemoryStatistics {
+  readonly numCopiedBlocks: number;
+  readonly copiedBytes: number;
+}
+
+export interface KvMemory {
+  /** One row per block of the pool. */
+  readonly blockBuffers: readonly KvBuffer[];
+  /** One row per recurrent state. */
+  readonly stateBuffers: readonly KvBuffer[];
+  /** Bytes of one block in all buffers together. */
+  readonly blockBytes: number;
+  /** Notes changes to be carried out before the next step. */
+  queue(changes: BlockChanges): void;
+  /** Carries out what is queued; `undefined` when that is done already. No step may run meanwhile. */
+  flush(): Promise<void> | undefined;
+  /** Copies a row out. */
+  readRow(buffer: KvBuffer, row: number, target: Uint8Array): Promise<void>;
+  writeRow(buffer: KvBuffer, row: number, bytes: Uint8Array): Promise<void>;
+  statistics(): KvMemoryStatistics;
+}
+
+const noPosition = new Uint8Array(4).fill(0xff);
+
+/** @param numBlocks rows of every `kv.*` buffer; `numStates` rows of every `state.*` buffer */
+export function createKvMemory(
+  backend: Backend,
+  program: Program,
+  buffers: ReadonlyMap<string, BufferHandle>,
+  { numBlocks, numStates }: { readonly numBlocks: number; readonly numStates: number },
+): KvMemory {
+  const handles = new Map<KvBuffer, BufferHandle>();
+  const blockBuffers: KvBuffer[] = [];
+  const stateBuffers: KvBuffer[] = [];
+  for (const { name, usage, sizeBytes } of program.buffers) {
+    if (usage !== 'kv') continue;
+    const isState = name.startsWith('state.');
+    const numRows = isState ? numStates : numBlocks;
+    const buffer = { name, numRows, rowBytes: sizeBytes / numRows };
+    handles.set(buffer, buffers.get(name) as BufferHandle);
+    (isState ? stateBuffers : blockBuffers).push(buffer);
+  }
+  const slotPositions = buffers.get(slotPositionsName);
+  const blockBytes = blockBuffers.reduce((sum, { rowBytes }) => sum + rowBytes, 0);
+  let queued: BlockChanges[] = [];
+  let numCopiedBlocks = 0;
+
+  async function copyRow(buffer: KvBuffer, from: number, to: number): Promise<void> {
+    const handle = handles.get(buffer) as BufferHandle;
+    const { rowBytes } = buffer;
+    const view = backend.view(handle);
+    if (view !== undefined) {
+      view.copyWithin(to * rowBytes, from * rowBytes, (from + 1) * rowBytes);
+      return;
+    }
+    const bytes = new Uint8Array(rowBytes);
+    await backend.read(handle, from * rowBytes, bytes);
+    await backend.write(handle, to * rowBytes, bytes);
+  }
+
+  async function carryOut(): Promise<void> {
+    while (queued.length > 0) {
+      const changes = queued;
+      queued = [];
+      for (const { copies, clearedSlots } of changes) {
+        for (const { from, to } of copies) {
+          for (const buffer of blockBuffers) await copyRow(buffer, from, to);
+        }
+        numCopiedBlocks += copies.length;
+        if (slotPositions === undefined) continue;
+        for (const slot of clearedSlots) {
+          const view = backend.view(slotPositions);
+          if (view === undefined) await backend.write(slotPositions, slot * 4, noPosition);
+          else view.set(noPosition, slot * 4);
+        }
+      }
+    }
+  }
+
+  return {
+    blockBuffers,
+    stateBuffers,
+    blockBytes,
+    queue(changes): void {
+      if (changes.copies.length > 0 || changes.clearedSlots.length > 0) queued.push(changes);
+    },
+    flush: () => (queued.length === 0 ? undefined : carryOut()),
+    readRow: (buffer, row, target) =>
+      backend.read(handles.get(buffer) as BufferHandle, row * buffer.rowBytes, target.subarray(0, buffer.rowBytes)),
+    writeRow: (buffer, row, bytes) =>
+      backend.write(handles.get(buffer) as BufferHandle, row * buffer.rowBytes, bytes.subarray(0, buffer.rowBytes)),
+    statistics: () => ({ numCopiedBlocks, copiedBytes: numCopiedBlocks * blockBytes }),
+  };
+}

@@ -1,0 +1,322 @@
+/**
+ * Continuous batching. Sequences ask for steps; whatever is asked for at a time runs as one program: single tokens of
+ * several sequences beside chunks of prompts. Sequences join and leave from step to step. A sequence that is alone runs
+ * on a program of its own, without detours.
+ *
+ * A step is all or nothing for each sequence: what it appended is committed after its outputs were read, or rolled back.
+ */
+import type { Executable, RecordProfile } from '@winnow/ops';
+import { CapacityError, ReleasedError } from '@winnow/tensor';
+import { gather } from './gather.js';
+import type { KvPool, Sequence } from './sequence.js';
+import type { ReadOutput } from './step-outputs.js';
+import { createStepProgram, type StepPart, type StepProgram } from './step-program.js';
+import { choosePreemption, type WhenFull } from './when-full.js';
+
+/** What a sequence wants computed: `tokens[offset, offset + count)`, at most a chunk. */
+export interface StepRequest {
+  readonly sequence: Sequence;
+  readonly tokens: Int32Array;
+  readonly offset: number;
+  readonly count: number;
+  /** Which of the tokens need logits, relative to `offset`. */
+  readonly outputRows: readonly number[];
+  readonly signal: AbortSignal | undefined;
+  /** Reads the outputs while they are there. */
+  readonly read: ((output: ReadOutput) => Promise<void>) | undefined;
+}
+
+export interface SchedulerStatistics {
+  readonly numSteps: number;
+  /** Steps with more than one sequence. */
+  readonly numSharedSteps: number;
+  readonly numTokens: number;
+  readonly numPreemptions: number;
+  /** Sequences that wait for room in the cache. */
+  readonly numWaiting: number;
+}
+
+export interface Scheduler {
+  /** Most tokens of one request. */
+  readonly maxChunk: number;
+  /** Most output rows of one request. */
+  readonly maxOutputRows: number;
+  /** @throws {CapacityError} when the cache is full and the policy is `error` */
+  run(request: StepRequest): Promise<void>;
+  /** A generation begins: others wait a moment for its next step. Call the result when it ends. */
+  enter(sequence: Sequence): () => void;
+  /** Runs a task while no step does. */
+  exclusive<T>(task: () => Promise<T>): Promise<T>;
+  /** Blocks may have become free. */
+  wake(): void;
+  profile(): RecordProfile[];
+  statistics(): SchedulerStatistics;
+  /** Disposes the programs after the step that is running; what waits is refused. */
+  dispose(): Promise<void>;
+}
+
+interface Entry {
+  readonly request: StepRequest;
+  readonly resolve: () => void;
+  readonly reject: (error: unknown) => void;
+  /** It failed together with others: once more, without them. */
+  isAlone: boolean;
+  isWaitingForRoom: boolean;
+}
+
+interface PlannedPart extends StepPart {
+  readonly entry: Entry;
+  /** Nothing of the request is left after it. */
+  readonly isLast: boolean;
+}
+
+export interface SchedulerOptions {
+  /** A program for one token of one sequence. */
+  readonly decode: Executable;
+  /** A program for the tokens of several sequences. */
+  readonly batch: Executable;
+  readonly maxChunk: number;
+  readonly maxBlocksPerSequence: number;
+  readonly whenFull: WhenFull;
+  readonly onPreempt?: (numTokens: number) => void;
+}
+
+export function createScheduler(pool: Omit<KvPool, 'onFreed'>, options: SchedulerOptions): Scheduler {
+  const { manager, memory } = pool;
+  const { maxChunk, whenFull } = options;
+  const single = createStepProgram(options.decode, options.maxBlocksPerSequence);
+  const many = createStepProgram(options.batch, options.maxBlocksPerSequence);
+  const tasks: (() => Promise<void>)[] = [];
+  /** Generations in progress, oldest first. */
+  const active = new Set<Sequence>();
+  let entries: Entry[] = [];
+  let isBusy = false;
+  let isDisposed = false;
+  let numSteps = 0;
+  let numSharedSteps = 0;
+  let numTokens = 0;
+  let numPreemptions = 0;
+
+  /** Runs parts that have their slots; on failure they are rolled back. */
+  async function runParts(parts: readonly StepPart[], signal: AbortSignal | undefined): Promise<StepProgram> {
+    const [first] = parts;
+    const program = parts.length === 1 && first?.appended.slots.length === 1 ? single : many;
+    const pending = memory.flush();
+    if (pending !== undefined) await pending;
+    await program.run(parts, signal);
+    numSteps++;
+    if (parts.length > 1) numSharedSteps++;
+    return program;
+  }
+
+  /** The short way of a sequence that has the model to itself. */
+  async function runDirectly(request: StepRequest): Promise<void> {
+    const { sequence, tokens, offset, count, outputRows, signal, read } = request;
+    isBusy = true;
+    try {
+      signal?.throwIfAborted();
+      const wanted = count === tokens.length ? tokens : tokens.subarray(offset, offset + count);
+      const appended = sequence.append(wanted);
+      const program = await runParts([{ sequence, tokens, offset, appended, outputRows }], signal);
+      if (read !== undefined) await read(program.reader(0));
+      sequence.commit();
+      numTokens += count;
+    } catch (error) {
+      sequence.rollback();
+      throw error;
+    } finally {
+      isBusy = false;
+      if (tasks.length > 0 || entries.length > 0) void loop();
+    }
+  }
+
+  function settle(entry: Entry, error?: unknown): void {
+    entries = entries.filter((other) => other !== entry);
+    entry.request.signal?.removeEventListener('abort', wake);
+    if (error === undefined) entry.resolve();
+    else entry.reject(error);
+  }
+
+  function hasRoom({ view }: Sequence, count: number): boolean {
+    const { numFreeBlocks, numCachedBlocks } = manager.usage();
+    return manager.countNewBlocks(view.id, count) <= numFreeBlocks + numCachedBlocks;
+  }
+
+  /** What of a request runs next; `undefined` while it has to wait for room. @throws {CapacityError} */
+  function planPart(entry: Entry): PlannedPart | undefined {
+    const { sequence, tokens, offset, count, outputRows } = entry.request;
+    const { lost, view } = sequence;
+    const done = view.numTokens;
+    const part =
+      lost === undefined
+        ? { tokens, offset, count, outputRows, isLast: true }
+        : { tokens: lost, offset: done, count: Math.min(maxChunk, lost.length - done), outputRows: [], isLast: false };
+    // a sequence that was preempted comes back when there is room for all of it
+    const isBack = lost === undefined || done > 0 || hasRoom(sequence, lost.length + count);
+    if (whenFull === 'wait' && !(isBack && hasRoom(sequence, part.count))) {
+      if (!entry.isWaitingForRoom) entry.request.signal?.addEventListener('abort', wake);
+      entry.isWaitingForRoom = true;
+      return undefined;
+    }
+    const appended = sequence.append(part.tokens.subarray(part.offset, part.offset + part.count));
+    entry.isWaitingForRoom = false;
+    return { entry, sequence, appended, ...part };
+  }
+
+  /** Single tokens first, then chunks; a chunk that waits gets a place. What does not fit stays for the next step. */
+  function plan(): PlannedPart[] {
+    for (const entry of entries) if (entry.request.signal?.aborted === true) settle(entry, entry.request.signal.reason);
+    const alone = entries.find((entry) => entry.isAlone);
+    const candidates = alone === undefined ? entries : [alone];
+    const isSingle = ({ request }: Entry): boolean => request.count === 1 && request.sequence.lost === undefined;
+    const singles = candidates.filter(isSingle);
+    const chunks = candidates.filter((entry) => !isSingle(entry));
+    const numForSingles = chunks.length > 0 ? Math.max(1, many.maxSequences - 1) : many.maxSequences;
+    const ordered = [...singles.slice(0, numForSingles), ...chunks];
+    const parts: PlannedPart[] = [];
+    let freeTokens = many.maxTokens;
+    let freeRows = many.maxOutputRows;
+    for (const entry of ordered) {
+      if (parts.length === many.maxSequences) break;
+      const { count, outputRows, sequence } = entry.request;
+      const numPart = sequence.lost === undefined ? count : maxChunk;
+      if (numPart > freeTokens || outputRows.length > freeRows) continue;
+      try {
+        const part = planPart(entry);
+        if (part === undefined) continue;
+        parts.push(part);
+        freeTokens -= part.appended.slots.length;
+        freeRows -= part.outputRows.length;
+      } catch (error) {
+        sequence.rollback();
+        settle(entry, error);
+      }
+    }
+    return parts;
+  }
+
+  async function runBatch(parts: readonly PlannedPart[]): Promise<void> {
+    let program: StepProgram;
+    try {
+      program = await runParts(parts, parts.length === 1 ? parts[0]?.entry.request.signal : undefined);
+    } catch (error) {
+      const canTellApart = parts.length > 1 && !ReleasedError.isInstance(error);
+      for (const { entry, sequence } of parts) {
+        sequence.rollback();
+        if (canTellApart) entry.isAlone = true;
+        else settle(entry, error);
+      }
+      return;
+    }
+    let firstRow = 0;
+    for (const { entry, sequence, appended, outputRows, isLast } of parts) {
+      try {
+        if (isLast) await entry.request.read?.(program.reader(firstRow));
+        sequence.commit();
+        numTokens += appended.slots.length;
+        entry.isAlone = false;
+        if (isLast) settle(entry);
+      } catch (error) {
+        sequence.rollback();
+        settle(entry, error);
+      }
+      firstRow += outputRows.length;
+    }
+  }
+
+  /** Nobody can go on: makes room, or refuses who can never have any. Returns whether something changed. */
+  function resolveFull(): boolean {
+    const waiting = new Set(entries.map(({ request }) => request.sequence));
+    const choice = choosePreemption(manager, active, waiting);
+    if (choice === undefined) return false;
+    if (choice.kind === 'preempt') {
+      options.onPreempt?.(choice.sequence.view.numTokens);
+      choice.sequence.preempt();
+      numPreemptions++;
+      return true;
+    }
+    const entry = entries.find(({ request }) => request.sequence === choice.sequence) as Entry;
+    const needed = manager.countNewBlocks(choice.sequence.view.id, entry.request.count);
+    const { numFreeBlocks, numCachedBlocks } = manager.usage();
+    const available = numFreeBlocks + numCachedBlocks;
+    settle(entry, new CapacityError({ resource: 'kv cache', needed, available, unit: 'blocks' }));
+    return true;
+  }
+
+  async function loop(): Promise<void> {
+    if (isBusy) return;
+    isBusy = true;
+    try {
+      for (;;) {
+        const task = tasks.shift();
+        if (task !== undefined) {
+          await task();
+          continue;
+        }
+        if (isDisposed) for (const entry of entries) settle(entry, new ReleasedError('model'));
+        if (entries.length === 0) break;
+        await gather(() => tasks.length > 0 || numReady() >= active.size);
+        const parts = plan();
+        if (parts.length > 0) await runBatch(parts);
+        else if (tasks.length === 0 && entries.length > 0 && !resolveFull()) break;
+      }
+    } finally {
+      isBusy = false;
+    }
+  }
+
+  /** Sequences that have said what they want. */
+  function numReady(): number {
+    let count = 0;
+    for (const { request } of entries) if (active.has(request.sequence)) count++;
+    return count;
+  }
+
+  function wake(): void {
+    if (!isBusy && (entries.length > 0 || tasks.length > 0)) void loop();
+  }
+
+  function exclusive<T>(task: () => Promise<T>): Promise<T> {
+    return new Promise((resolve, reject) => {
+      tasks.push(() => task().then(resolve, reject));
+      wake();
+    });
+  }
+
+  return {
+    maxChunk,
+    maxOutputRows: many.maxOutputRows,
+    run(request): Promise<void> {
+      if (isDisposed) return Promise.reject(new ReleasedError('model'));
+      const { sequence, count } = request;
+      const isFree = !isBusy && entries.length === 0 && active.size <= 1 && sequence.lost === undefined;
+      if (isFree && (whenFull === 'error' || hasRoom(sequence, count))) return runDirectly(request);
+      return new Promise((resolve, reject) => {
+        entries.push({ request, resolve, reject, isAlone: false, isWaitingForRoom: false });
+        wake();
+      });
+    },
+    enter(sequence): () => void {
+      active.add(sequence);
+      return () => {
+        active.delete(sequence);
+        wake();
+      };
+    },
+    exclusive,
+    wake,
+    profile: () => [...options.decode.profile(), ...options.batch.profile()],
+    statistics: () => ({
+      numSteps,
+      numSharedSteps,
+      numTokens,
+      numPreemptions,
+      numWaiting: entries.filter((entry) => entry.isWaitingForRoom).length,
+    }),
+    dispose: () =>
+      exclusive(async () => {
+        isDisposed = true;
+        await Promise.all([options.decode.dispose(), options.batch.dispose()]);
+      }),
+  };
+}
