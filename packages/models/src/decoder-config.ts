@@ -12,6 +12,23 @@ export interface RopeConfig {
   readonly beyond?: { readonly contextLength: number; readonly scaling: RopeScaling };
 }
 
+/** The mixture of experts that stands for the FFN of some layers. */
+export interface ExpertConfig {
+  readonly numExperts: number;
+  /** Experts that compute a token. */
+  readonly numChosen: number;
+  readonly ffnDim: number;
+  /** Size of the expert that computes every token; 0 without. */
+  readonly sharedFfnDim: number;
+  readonly score: 'softmax' | 'sigmoid';
+  /** Whether the weights of the chosen experts are made to sum to 1. */
+  readonly normalise: boolean;
+  /** What the weights are multiplied with. */
+  readonly scale: number;
+  /** Whether each layer has experts. */
+  readonly layers: readonly boolean[];
+}
+
 /** Sizes and settings of a decoder. Dims in elements, lengths in tokens. */
 export interface DecoderConfig {
   readonly architecture: string;
@@ -36,6 +53,9 @@ export interface DecoderConfig {
   readonly maxPositions?: number;
   /** The output matrix is the embedding table. */
   readonly isTied: boolean;
+  readonly experts?: ExpertConfig;
+  /** Layers that carry a state instead of attending. Default: none. */
+  readonly recurrentLayers?: readonly boolean[];
 }
 
 /** A decoder with rotary positions. */

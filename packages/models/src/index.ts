@@ -4,6 +4,7 @@ export {
   kvBufferNames,
   ropeFrequenciesName,
   slotPositionsName,
+  stateBufferName,
   type AttentionRequest,
   type DecoderProgramOptions,
   type KvCacheShape,

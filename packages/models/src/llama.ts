@@ -8,6 +8,7 @@ import { windowOf, type RotaryDecoderConfig } from './decoder-config.js';
 import { isDerivedTensor, settingBias, usualTensors } from './decoder-tensors.js';
 import { configFromGguf } from './gguf-settings.js';
 import { configFromHub } from './hub-settings.js';
+import { hasExperts, mixtral } from './mixtral.js';
 import { rotaryOf } from './rotary.js';
 import { collectWeights } from './weights.js';
 
@@ -18,6 +19,7 @@ export const llama: Architecture = {
   ggufNames: ['llama'],
   hubNames: ['llama', 'mistral'],
   async describe(file) {
+    if (hasExperts(file)) return mixtral.describe(file);
     const config = await configOf(file);
     const biases = {
       attentionBias: settingBias(file, 'attention_bias'),

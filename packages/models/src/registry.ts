@@ -6,11 +6,19 @@ import { gemma } from './gemma.js';
 import { gemma2 } from './gemma2.js';
 import { gemma3 } from './gemma3.js';
 import { gpt2 } from './gpt2.js';
+import { lfm2 } from './lfm2.js';
+import { lfm2moe } from './lfm2moe.js';
 import { llama } from './llama.js';
+import { mixtral } from './mixtral.js';
+import { olmoe } from './olmoe.js';
 import { phi2 } from './phi2.js';
 import { phi3 } from './phi3.js';
 import { qwen2 } from './qwen2.js';
+import { qwen2moe } from './qwen2moe.js';
 import { qwen3 } from './qwen3.js';
+import { qwen35 } from './qwen35.js';
+import { qwen35moe } from './qwen35moe.js';
+import { qwen3moe } from './qwen3moe.js';
 import { stablelm } from './stablelm.js';
 import { starcoder2 } from './starcoder2.js';
 
@@ -27,6 +35,14 @@ export const architectures: readonly Architecture[] = [
   gpt2,
   starcoder2,
   stablelm,
+  mixtral,
+  qwen2moe,
+  qwen3moe,
+  olmoe,
+  lfm2,
+  lfm2moe,
+  qwen35,
+  qwen35moe,
 ];
 
 /**

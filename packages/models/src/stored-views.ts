@@ -55,8 +55,11 @@ export function transposedView(source: string, stored: StoredTensor): StoredTens
   };
 }
 
-/** `1 + x` as f32, for norms that multiply by one more than what is stored. @throws {FormatError} unless it holds floats */
-export function plusOneView(source: string, stored: StoredTensor): StoredTensor {
+/**
+ * `map(x)` as f32, for small tensors such as norms that multiply by one more than what is stored.
+ * @throws {FormatError} unless it holds floats
+ */
+export function mappedView(source: string, stored: StoredTensor, map: (value: number) => number): StoredTensor {
   const { name, dtype, shape } = stored;
   if (!floatDTypes.includes(dtype)) {
     throw new FormatError({ source, field: name, message: `expected ${floatDTypes.join(', ')} weights, got ${dtype}` });
@@ -72,7 +75,7 @@ export function plusOneView(source: string, stored: StoredTensor): StoredTensor 
       await stored.read(bytes, options);
       const values = new Float32Array(numValues);
       decoder(dtype)(bytes, 0, values, 0, numValues);
-      for (let i = 0; i < numValues; i++) values[i] = (values[i] as number) + 1;
+      for (let i = 0; i < numValues; i++) values[i] = map(values[i] as number);
       target.set(new Uint8Array(values.buffer, byteOffset, target.length));
     },
   };

@@ -11,7 +11,7 @@ import {
   type DType,
   type Shape,
 } from '@winnow/tensor';
-import { plusOneView, rowsView, stackedView, transposedView } from './stored-views.js';
+import { mappedView, rowsView, stackedView, transposedView } from './stored-views.js';
 
 /** One weight as a program sees it. */
 export interface Weight {
@@ -32,8 +32,10 @@ export interface WeightRequest {
   readonly optional?: boolean;
   /** The weight is these rows of a tensor that holds several; `shape` is that of the part. */
   readonly rows?: { readonly begin: number; readonly total: number };
-  /** What the file holds instead of the weight: the transposed matrix, or values that are one less. */
-  readonly storedAs?: 'transposed' | 'minus-one';
+  /** What the file holds instead of the weight `w`: the transposed matrix, `w - 1`, or `log(-w)`. */
+  readonly storedAs?: 'transposed' | 'minus-one' | 'log-of-negative';
+  /** The weight has to be f32 in memory whatever the file has: it is not read by products. */
+  readonly isFloat?: boolean;
   /** The weight is these tensors of the file, stacked along a new first axis; `storedName` is for messages only. */
   readonly stackOf?: readonly string[];
 }
@@ -59,7 +61,7 @@ export function collectWeights(
     if (optional === true && !store.tensors.has(request.stackOf?.[0] ?? storedName)) continue;
     const stored = storedWeight(store, request);
     for (const part of request.stackOf ?? [storedName]) used.add(part);
-    const dtype = memoryDType(store.name, stored);
+    const dtype = memoryDType(store.name, stored, request.isFloat === true);
     weights.set(name, { name, shape, dtype, sizeBytes: tensorBytes(dtype, shape), stored });
   }
   const unknown = [...store.tensors.keys()].filter((name) => !used.has(name) && !ignored(name));
@@ -84,7 +86,8 @@ function storedWeight(store: TensorStore, { storedName, shape, rows, storedAs, s
           stackOf.map((part) => foundTensor(store, part, expected.slice(1))),
         );
   if (storedAs === 'transposed') stored = transposedView(store.name, stored);
-  if (storedAs === 'minus-one') stored = plusOneView(store.name, stored);
+  if (storedAs === 'minus-one') stored = mappedView(store.name, stored, (value) => value + 1);
+  if (storedAs === 'log-of-negative') stored = mappedView(store.name, stored, (value) => -Math.exp(value));
   return rows === undefined ? stored : rowsView(stored, rows.begin, rows.begin + (shape[0] as number));
 }
 
@@ -99,8 +102,8 @@ function foundTensor(store: TensorStore, name: string, shape: Shape): StoredTens
 }
 
 /** Vectors are added and multiplied as f32; matrices stay as they are, but for f64, which no op reads. */
-function memoryDType(source: string, { name, dtype, shape }: StoredTensor): DType {
-  const isVector = shape.length < 2;
+function memoryDType(source: string, { name, dtype, shape }: StoredTensor, isFloat: boolean): DType {
+  const isVector = shape.length < 2 || isFloat;
   if (floatDTypes.includes(dtype) && (isVector || dtype === 'f64')) return 'f32';
   if (!isVector && weightDTypes.includes(dtype)) return dtype;
   const expected = isVector ? 'f32, f16, bf16 or f64' : 'a float or block type';

@@ -1,0 +1,11 @@
+/** LFM 2 with experts: after some dense layers the FFN is a mixture chosen by biased sigmoids. The rest: `lfm2.ts`. */
+import type { Architecture } from './architecture.js';
+import { describeLfm2 } from './lfm2.js';
+
+export const lfm2moe: Architecture = {
+  name: 'lfm2moe',
+  models: 'LFM 2 with experts',
+  ggufNames: ['lfm2moe'],
+  hubNames: ['lfm2_moe'],
+  describe: describeLfm2,
+};

@@ -1,0 +1,72 @@
+/**
+ * Mixtral (arXiv:2401.04088): the Llama block with a mixture of experts for the FFN, whose weights are normalised. GGUF
+ * files call it `llama` with a number of experts; their rotary pairs are neighbours.
+ */
+import type { Architecture, ModelFile } from './architecture.js';
+import { describeDecoder, preNormLayer, rmsNorm } from './decoder-blocks.js';
+import { windowOf, type ExpertConfig, type RotaryDecoderConfig } from './decoder-config.js';
+import { isDerivedTensor } from './decoder-tensors.js';
+import {
+  expertDecoderTensors,
+  expertsFromGguf,
+  expertsFromHub,
+  feedForwardOf,
+  type HubExpertNames,
+} from './experts.js';
+import { configFromGguf } from './gguf-settings.js';
+import { configFromHub } from './hub-settings.js';
+import { rotaryOf } from './rotary.js';
+import { collectWeights } from './weights.js';
+
+export const mixtral: Architecture = {
+  name: 'mixtral',
+  models: 'Mixtral 8x7B and 8x22B',
+  limits: ['GGUF files call it `llama`, with `llama.expert_count`.'],
+  ggufNames: [],
+  hubNames: ['mixtral'],
+  async describe(file) {
+    const { config, experts } = await settingsOf(file);
+    const tensors = expertDecoderTensors(file, config, experts, {}, hubNames(file));
+    const weights = collectWeights(file.store, tensors, (name) => isDerivedTensor(name, config));
+    const rotary = rotaryOf(file.fields, config.rope);
+    const layer = preNormLayer({
+      norm: rmsNorm,
+      attention: (index) => ({ rotary, window: windowOf(config, index) }),
+      feedForward: feedForwardOf(experts),
+    });
+    return describeDecoder({ config: { ...config, experts }, weights, rotaries: [rotary], norm: rmsNorm, layer });
+  },
+};
+
+/** Whether a GGUF file of architecture `llama` is one of these. */
+export function hasExperts({ format, fields }: ModelFile): boolean {
+  return format === 'gguf' && fields.integer('llama.expert_count', 0) > 0;
+}
+
+async function settingsOf(file: ModelFile): Promise<{ config: RotaryDecoderConfig; experts: ExpertConfig }> {
+  const routing = { score: 'softmax', normalise: true } as const;
+  const { fields } = file;
+  if (file.format === 'gguf') {
+    const decoder = { architecture: 'llama', norm: 'rms', layout: 'neighbours', known: ['expert_count'] } as const;
+    const config = await configFromGguf(file, decoder);
+    const slidingWindow = fields.integer('llama.attention.sliding_window', 0);
+    return { config: { ...config, slidingWindow }, experts: expertsFromGguf(file, config, routing) };
+  }
+  const config = configFromHub(file, {
+    architecture: 'mixtral',
+    contextLength: 131072,
+    numKvHeads: 8,
+    epsilon: ['rms_norm_eps', 1e-5],
+    rope: { base: 1e6 },
+    known: ['num_local_experts'],
+  });
+  const sizes = { count: 'num_local_experts', size: 'intermediate_size', isExpertLayer: (): boolean => true };
+  const slidingWindow = fields.integer('sliding_window', 0);
+  return { config: { ...config, slidingWindow }, experts: expertsFromHub(file, config, { ...routing, ...sizes }) };
+}
+
+/** Older checkpoints, and newer ones. */
+function hubNames({ store }: ModelFile): HubExpertNames {
+  const isOld = store.tensors.has('model.layers.0.block_sparse_moe.gate.weight');
+  return isOld ? { module: 'block_sparse_moe', matrices: ['w1', 'w3', 'w2'] } : {};
+}

@@ -1,0 +1,69 @@
+/**
+ * OLMoE (arXiv:2409.02060): pre-norm blocks with an RMS norm over the whole vectors q and k, all heads together, before the
+ * rotation; the FFN is a mixture of experts with weights as the softmax gives them.
+ */
+import type { Architecture, ModelFile } from './architecture.js';
+import { describeDecoder, preNormLayer, rmsNorm } from './decoder-blocks.js';
+import type { ExpertConfig, RotaryDecoderConfig } from './decoder-config.js';
+import type { DecoderStep } from './decoder-program.js';
+import { isDerivedTensor, settingBias, usualNorm } from './decoder-tensors.js';
+import { expertDecoderTensors, expertsFromGguf, expertsFromHub, feedForwardOf } from './experts.js';
+import { configFromGguf } from './gguf-settings.js';
+import { configFromHub } from './hub-settings.js';
+import { rotaryOf } from './rotary.js';
+import { collectWeights, type WeightRequest } from './weights.js';
+import type { ProgramTensor } from '@winnow/ops';
+
+const routing = { score: 'softmax', normalise: false } as const;
+
+export const olmoe: Architecture = {
+  name: 'olmoe',
+  models: 'OLMoE',
+  limits: ['`clip_qkv` is refused.'],
+  ggufNames: ['olmoe'],
+  hubNames: ['olmoe'],
+  async describe(file) {
+    const isHub = file.format === 'safetensors';
+    const config = isHub
+      ? configFromHub(file, {
+          architecture: 'olmoe',
+          contextLength: 4096,
+          epsilon: ['rms_norm_eps', 1e-5],
+          known: ['num_experts'],
+        })
+      : await configFromGguf(file, { architecture: 'olmoe', norm: 'rms', known: ['expert_count'] });
+    const experts = isHub
+      ? expertsFromHub(file, config, { ...routing, size: 'intermediate_size', isExpertLayer: () => true })
+      : expertsFromGguf(file, config, routing);
+    const weights = collectWeights(file.store, requests(file, config, experts), (name) =>
+      isDerivedTensor(name, config),
+    );
+    const rotary = rotaryOf(file.fields, config.rope);
+    const layer = preNormLayer({
+      norm: rmsNorm,
+      attention: (_index, step) => ({
+        rotary,
+        normaliseHeads: (name, heads) => normaliseAll(step, name, heads),
+      }),
+      feedForward: feedForwardOf(experts),
+    });
+    return describeDecoder({ config: { ...config, experts }, weights, rotaries: [rotary], norm: rmsNorm, layer });
+  },
+};
+
+/** All heads `[T, N, H]` of a token as one vector. */
+function normaliseAll(step: DecoderStep, name: string, heads: ProgramTensor): ProgramTensor {
+  const [, numHeads, headDim] = heads.shape as [string, number, number];
+  const flat = step.b.reshape(heads, ['T', numHeads * headDim]);
+  return step.b.reshape(rmsNorm(step, `${name}_norm`, flat), heads.shape);
+}
+
+function* requests(file: ModelFile, config: RotaryDecoderConfig, experts: ExpertConfig): Generator<WeightRequest> {
+  yield* expertDecoderTensors(file, config, experts, { attentionBias: settingBias(file, 'attention_bias') });
+  const { numHeads, numKvHeads, headDim } = config;
+  for (let layer = 0; layer < config.numLayers; layer++) {
+    const [own, hub] = [`blk.${layer}`, `model.layers.${layer}.self_attn`];
+    yield* usualNorm(file, [`${own}.attn_q_norm`, `${hub}.q_norm`], numHeads * headDim, {});
+    yield* usualNorm(file, [`${own}.attn_k_norm`, `${hub}.k_norm`], numKvHeads * headDim, {});
+  }
+}

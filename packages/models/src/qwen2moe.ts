@@ -1,0 +1,44 @@
+/**
+ * Qwen 1.5 and 2 with experts (arXiv:2407.10671): the Qwen 2 block, whose FFN is a mixture of experts with weights as the
+ * softmax gives them, plus a shared expert behind a gate of its own.
+ */
+import type { Architecture } from './architecture.js';
+import { describeDecoder, preNormLayer, rmsNorm } from './decoder-blocks.js';
+import { windowOf } from './decoder-config.js';
+import { isDerivedTensor, type UsualTensors } from './decoder-tensors.js';
+import { expertDecoderTensors, expertsFromGguf, expertsFromHub, feedForwardOf } from './experts.js';
+import { configFromGguf } from './gguf-settings.js';
+import { configFromHub } from './hub-settings.js';
+import { withQwenWindow } from './qwen2.js';
+import { rotaryOf } from './rotary.js';
+import { collectWeights } from './weights.js';
+
+const routing = { score: 'softmax', normalise: false } as const;
+
+export const qwen2moe: Architecture = {
+  name: 'qwen2moe',
+  models: 'Qwen 1.5 and 2 with experts',
+  ggufNames: ['qwen2moe'],
+  hubNames: ['qwen2_moe'],
+  async describe(file) {
+    const isHub = file.format === 'safetensors';
+    const hub = { architecture: 'qwen2moe', contextLength: 32768, known: ['num_experts'] } as const;
+    const config = isHub
+      ? withQwenWindow(file, configFromHub(file, hub))
+      : await configFromGguf(file, { architecture: 'qwen2moe', norm: 'rms', known: ['expert_count'] });
+    const experts = isHub
+      ? expertsFromHub(file, config, { ...routing, hasSharedExpert: true })
+      : expertsFromGguf(file, config, routing, true);
+    const hasBias = isHub && file.fields.boolean('qkv_bias', true);
+    const usual: UsualTensors = { attentionBias: hasBias ? 'required' : 'optional', outputBias: 'optional' };
+    const tensors = expertDecoderTensors(file, config, experts, usual);
+    const weights = collectWeights(file.store, tensors, (name) => isDerivedTensor(name, config));
+    const rotary = rotaryOf(file.fields, config.rope);
+    const layer = preNormLayer({
+      norm: rmsNorm,
+      attention: (index) => ({ rotary, window: windowOf(config, index) }),
+      feedForward: feedForwardOf(experts),
+    });
+    return describeDecoder({ config: { ...config, experts }, weights, rotaries: [rotary], norm: rmsNorm, layer });
+  },
+};

@@ -1,0 +1,144 @@
+/** Settings of Qwen 3.5 in both formats, and the language model inside checkpoints that see pictures too. */
+import type { ModelFile } from './architecture.js';
+import type { ExpertConfig, RotaryDecoderConfig } from './decoder-config.js';
+import { expertsFromGguf, expertsFromHub } from './experts.js';
+import { Fields } from './fields.js';
+import { configFromGguf } from './gguf-settings.js';
+import { configFromHub, maxListedLayers } from './hub-settings.js';
+import { kvHeadsByLayer, listOf, recurrentByType } from './recurrent-settings.js';
+
+/** Sizes of the layers with a recurrent memory. */
+export interface DeltaConfig {
+  readonly numKeyHeads: number;
+  readonly numValueHeads: number;
+  readonly keyDim: number;
+  readonly valueDim: number;
+  readonly numTaps: number;
+  /** Which key head a value head goes with: see the op `gated-delta`. */
+  readonly heads: 'tiled' | 'grouped';
+}
+
+export interface Qwen35Settings {
+  readonly config: RotaryDecoderConfig;
+  readonly delta: DeltaConfig;
+  readonly experts: ExpertConfig | undefined;
+}
+
+const routing = { score: 'softmax', normalise: true } as const;
+
+export async function settingsFromGguf(file: ModelFile, architecture: string): Promise<Qwen35Settings> {
+  const { fields } = file;
+  const key = (name: string): string => `${architecture}.${name}`;
+  const { uniform } = kvHeadsByLayer(file, architecture);
+  const whole = await configFromGguf(uniform, { architecture, norm: 'rms', known: ['expert_count'] });
+  // layers behind the model that predict further tokens are not used
+  const numExtra = fields.integer(key('nextn_predict_layers'), 0);
+  if (numExtra >= whole.numLayers) throw fields.refusal(key('nextn_predict_layers'), 'fewer than all layers', numExtra);
+  const numLayers = whole.numLayers - numExtra;
+  const listed = listOf(fields, key('attention.recurrent_layers'));
+  if (listed !== undefined && listed.length < numLayers) {
+    throw fields.refusal(key('attention.recurrent_layers'), `a list of ${numLayers}`, listed);
+  }
+  const recurrentLayers =
+    listed === undefined
+      ? byInterval(numLayers, fields.count(key('full_attention_interval'), 4))
+      : listed.slice(0, numLayers).map((value) => value === true || value === 1);
+  const numValueHeads = fields.count(key('ssm.time_step_rank'));
+  const keyDim = fields.count(key('ssm.state_size'));
+  const innerDim = fields.count(key('ssm.inner_size'), numValueHeads * keyDim);
+  const config = { ...whole, numLayers, recurrentLayers };
+  return {
+    config,
+    delta: checkedDelta(fields, {
+      numKeyHeads: fields.count(key('ssm.group_count')),
+      numValueHeads,
+      keyDim,
+      valueDim: innerDim / numValueHeads,
+      numTaps: fields.count(key('ssm.conv_kernel'), 4),
+      heads: 'tiled',
+    }),
+    experts: architecture === 'qwen35moe' ? expertsFromGguf(file, config, routing, true) : undefined,
+  };
+}
+
+/** @param file what `languageModel` gave */
+export function settingsFromHub(file: ModelFile, architecture: string): Qwen35Settings {
+  const { fields } = file;
+  const hasExperts = architecture === 'qwen35moe';
+  if (!fields.boolean('attn_output_gate', true)) throw fields.refusal('attn_output_gate', 'true', false);
+  const whole = configFromHub(hasExperts ? withFfnSize(file) : file, {
+    architecture,
+    contextLength: 32768,
+    headDim: 256,
+    rope: { share: 0.25 },
+    known: ['num_experts'],
+  });
+  const { numLayers } = whole;
+  const recurrentLayers = fields.has('layer_types')
+    ? recurrentByType(fields, numLayers, 'linear_attention')
+    : byInterval(numLayers, fields.count('full_attention_interval', 4));
+  const config = { ...whole, recurrentLayers };
+  return {
+    config,
+    delta: checkedDelta(fields, {
+      numKeyHeads: fields.count('linear_num_key_heads', 16),
+      numValueHeads: fields.count('linear_num_value_heads', 32),
+      keyDim: fields.count('linear_key_head_dim', 128),
+      valueDim: fields.count('linear_value_head_dim', 128),
+      numTaps: fields.count('linear_conv_kernel_dim', 4),
+      heads: 'grouped',
+    }),
+    experts: hasExperts ? expertsFromHub(file, config, { ...routing, hasSharedExpert: true }) : undefined,
+  };
+}
+
+/** Models of experts alone may name no size of a dense FFN. */
+function withFfnSize(file: ModelFile): ModelFile {
+  const { fields } = file;
+  if (fields.has('intermediate_size')) return file;
+  const size = fields.raw('moe_intermediate_size');
+  return {
+    ...file,
+    fields: new Fields(fields.source, (name) => (name === 'intermediate_size' ? size : fields.raw(name))),
+  };
+}
+
+function byInterval(numLayers: number, interval: number): boolean[] {
+  return Array.from({ length: Math.min(numLayers, maxListedLayers) }, (_, layer) => (layer + 1) % interval !== 0);
+}
+
+function checkedDelta(fields: Fields, delta: DeltaConfig): DeltaConfig {
+  const { numKeyHeads, numValueHeads, valueDim, numTaps } = delta;
+  if (numValueHeads % numKeyHeads !== 0) {
+    throw fields.refusal('value heads of recurrent layers', `a multiple of ${numKeyHeads}`, numValueHeads);
+  }
+  if (!Number.isInteger(valueDim)) throw fields.refusal('ssm.inner_size', `a multiple of ${numValueHeads}`, valueDim);
+  if (numTaps < 2) throw fields.refusal('taps of the convolution', 'at least 2', numTaps);
+  return delta;
+}
+
+const languagePrefix = 'model.language_model.';
+
+/** The language model of a checkpoint that has more: its settings and tensors under the usual names. */
+export function languageModel(file: ModelFile): ModelFile {
+  const { format, fields, store } = file;
+  if (format === 'gguf' || !fields.has('text_config')) return file;
+  const text = Fields.ofJson(fields.source, fields.raw('text_config'));
+  const outer = ['tie_word_embeddings', 'quantization_config'];
+  const tensors = new Map(
+    [...store.tensors]
+      .filter(([name]) => !name.startsWith('model.visual.'))
+      .map(([name, tensor]) => [
+        name.startsWith(languagePrefix) ? `model.${name.slice(languagePrefix.length)}` : name,
+        tensor,
+      ]),
+  );
+  return {
+    format,
+    fields: new Fields(
+      fields.source,
+      (name) => text.raw(name) ?? (outer.includes(name) ? fields.raw(name) : undefined),
+    ),
+    store: { ...store, tensors },
+  };
+}

@@ -1,0 +1,48 @@
+/** Qwen 3 with experts (arXiv:2505.09388): the Qwen 3 block, whose FFN is a mixture of experts with normalised weights. */
+import type { Architecture, ModelFile } from './architecture.js';
+import { describeDecoder, preNormLayer, rmsNorm } from './decoder-blocks.js';
+import { windowOf, type ExpertConfig, type RotaryDecoderConfig } from './decoder-config.js';
+import { headNormTensors, isDerivedTensor, settingBias } from './decoder-tensors.js';
+import { expertDecoderTensors, expertsFromGguf, expertsFromHub, feedForwardOf } from './experts.js';
+import { configFromGguf } from './gguf-settings.js';
+import { configFromHub } from './hub-settings.js';
+import { withQwenWindow } from './qwen2.js';
+import { rotaryOf } from './rotary.js';
+import { collectWeights, type WeightRequest } from './weights.js';
+
+export const qwen3moe: Architecture = {
+  name: 'qwen3moe',
+  models: 'Qwen 3 with experts',
+  ggufNames: ['qwen3moe'],
+  hubNames: ['qwen3_moe'],
+  async describe(file) {
+    const isHub = file.format === 'safetensors';
+    const hub = { architecture: 'qwen3moe', contextLength: 32768, known: ['num_experts'] } as const;
+    const config = isHub
+      ? withQwenWindow(file, configFromHub(file, hub))
+      : await configFromGguf(file, { architecture: 'qwen3moe', norm: 'rms', known: ['expert_count'] });
+    // GGUF files do not say whether weights are normalised: llama.cpp does it, the default of config.json is not to
+    const experts = isHub
+      ? expertsFromHub(file, config, { score: 'softmax', normalise: false })
+      : expertsFromGguf(file, config, { score: 'softmax', normalise: true });
+    const weights = collectWeights(file.store, requests(file, config, experts), (name) =>
+      isDerivedTensor(name, config),
+    );
+    const rotary = rotaryOf(file.fields, config.rope);
+    const layer = preNormLayer({
+      norm: rmsNorm,
+      attention: (index, step) => ({
+        rotary,
+        window: windowOf(config, index),
+        normaliseHeads: (name, heads) => rmsNorm(step, `${name}_norm`, heads),
+      }),
+      feedForward: feedForwardOf(experts),
+    });
+    return describeDecoder({ config: { ...config, experts }, weights, rotaries: [rotary], norm: rmsNorm, layer });
+  },
+};
+
+function* requests(file: ModelFile, config: RotaryDecoderConfig, experts: ExpertConfig): Generator<WeightRequest> {
+  yield* expertDecoderTensors(file, config, experts, { attentionBias: settingBias(file, 'attention_bias') });
+  for (let layer = 0; layer < config.numLayers; layer++) yield* headNormTensors(file, config, layer, {});
+}
