@@ -1,0 +1,121 @@
+/** Settings that would change the result and are not supported, and files that lie about layers. */
+import { FormatError } from '@winnow/tensor';
+import { expect, test } from 'vitest';
+import { architectures, describeModel } from '../src/index.js';
+import { modelFile } from './run-model.js';
+
+const sizes = {
+  hidden_size: 8,
+  intermediate_size: 12,
+  num_hidden_layers: 2,
+  num_attention_heads: 2,
+  num_key_value_heads: 2,
+  head_dim: 4,
+  vocab_size: 3,
+};
+const embedding = { shape: [3, 8], values: new Float32Array(24) };
+const rope = (type: string, more: object = {}): object => ({ rope_scaling: { type, ...more } });
+
+test.each([
+  [
+    'qwen2',
+    { use_sliding_window: false, layer_types: ['sliding_attention', 'full_attention'] },
+    /layer_types: expected/,
+  ],
+  ['qwen2', { layer_types: ['full_attention'] }, /layer_types: expected a list of 2, got a list of 1/],
+  ['qwen2', { layer_types: ['linear_attention', 'full_attention'] }, /layer_types: .* got "linear_attention"/],
+  ['qwen2', { use_sliding_window: 1 }, /use_sliding_window: expected true or false/],
+  ['qwen3', { hidden_act: 'tanh' }, /hidden_act: expected silu/],
+  ['qwen3', rope('longrope'), /rope_scaling\.rope_type: expected .* got "longrope"/],
+  ['qwen3', rope('yarn', { factor: 2, truncate: false }), /rope_scaling\.truncate: expected true/],
+  ['qwen3', { qk_layernorm: true }, /qk_layernorm: expected false, got true/],
+  ['phi', { partial_rotary_factor: 0.1 }, /partial_rotary_factor: expected an even number of rotated dims/],
+  ['phi3', rope('longrope', { short_factor: [1], long_factor: [1, 2] }), /short_factor: expected 2 numbers/],
+  ['phi3', rope('su', { short_factor: [1, 1] }), /long_factor: expected 2 numbers, got nothing/],
+  ['phi3', rope('longrope', { short_mscale: 1.1 }), /short_mscale: expected nothing, as it is not supported, got 1\.1/],
+  ['phi3', rope('longrope', { short_factor: [1, 0], long_factor: [1, 1] }), undefined],
+  ['gemma', { final_logit_softcapping: 30 }, /final_logit_softcapping: expected 0, got 30/],
+  ['gemma2', { query_pre_attn_scalar: 0 }, /query_pre_attn_scalar: expected a positive number, got 0/],
+  ['gemma2', { attn_logit_softcapping: -1 }, /attn_logit_softcapping: expected a positive number or none, got -1/],
+  ['gemma3_text', { use_bidirectional_attention: true }, /use_bidirectional_attention: expected false, got true/],
+  ['gemma3_text', { attn_logit_softcapping: 50 }, /attn_logit_softcapping: expected 0, got 50/],
+  ['gemma3_text', { sliding_window_pattern: 0 }, /sliding_window_pattern: expected a positive integer/],
+  ['starcoder2', { mlp_type: 'gated' }, /mlp_type: expected default, got "gated"/],
+  ['starcoder2', { norm_type: 'rms' }, /norm_type: expected layer_norm, got "rms"/],
+  ['gpt2', { add_cross_attention: true }, /add_cross_attention: expected false, got true/],
+  ['llama', { num_local_experts: 4 }, /num_local_experts: expected 0, got 4/],
+  ['llama', { embedding_multiplier: 12 }, /embedding_multiplier: expected 1, got 12/],
+  ['llama', { rope_interleaved: true }, /rope_interleaved: expected false, got true/],
+])('config.json of %s: %o', async (model_type, changes, message) => {
+  const weights = new Map([[model_type === 'gpt2' ? 'wte.weight' : 'model.embed_tokens.weight', embedding]]);
+  const described = describeModel(modelFile('safetensors', { ...sizes, model_type, ...changes }, weights));
+  await expect(described).rejects.toThrow(FormatError);
+  if (message !== undefined) await expect(described).rejects.toThrow(message);
+});
+
+const gguf = (architecture: string, changes: object): Record<string, unknown> => {
+  const settings = {
+    embedding_length: 8,
+    block_count: 2,
+    feed_forward_length: 12,
+    context_length: 64,
+    'attention.head_count': 2,
+    'attention.layer_norm_rms_epsilon': 1e-5,
+    'attention.layer_norm_epsilon': 1e-5,
+    ...changes,
+  };
+  return {
+    'general.architecture': architecture,
+    ...Object.fromEntries(Object.entries(settings).map(([key, value]) => [`${architecture}.${key}`, value])),
+  };
+};
+
+test.each([
+  ['qwen2', { expert_count: 4 }, /qwen2\.expert_count: expected 0, got 4/],
+  ['qwen3', { 'attention.causal': false }, /qwen3\.attention\.causal: expected true, got false/],
+  ['qwen3', { 'rope.scaling.attn_factor': 2 }, /qwen3\.rope\.scaling\.attn_factor: expected 1 for type linear, got 2/],
+  ['phi2', { 'attention.clamp_kqv': 8 }, /phi2\.attention\.clamp_kqv: expected 0, got 8/],
+  ['gemma', { attn_logit_softcapping: 50 }, /gemma\.attn_logit_softcapping: expected 0, got 50/],
+  ['gemma3', { attn_logit_softcapping: 50 }, /gemma3\.attn_logit_softcapping: expected 0, got 50/],
+  [
+    'gemma3',
+    { 'attention.sliding_window': 4, 'attention.sliding_window_pattern': [1] },
+    /sliding_window_pattern: expected a list of 2/,
+  ],
+  ['gemma2', { 'rope.scaling.type': 'longrope' }, /gemma2\.rope\.scaling\.type: expected none, linear, yarn/],
+  ['starcoder2', { 'attention.max_alibi_bias': 8 }, /max_alibi_bias: expected 0, got 8/],
+  ['stablelm', { logit_scale: 2 }, /stablelm\.logit_scale: expected 0 or 1, got 2/],
+])('GGUF of %s: %o', async (architecture, changes, message) => {
+  const weights = new Map([['token_embd.weight', embedding]]);
+  const described = describeModel(modelFile('gguf', gguf(architecture, changes), weights));
+  await expect(described).rejects.toThrow(FormatError);
+  await expect(described).rejects.toThrow(message);
+});
+
+test.each(['qwen2', 'gemma2', 'gemma3', 'phi3', 'gpt2', 'stablelm'])('%s of a billion layers', async (architecture) => {
+  const weights = new Map([['token_embd.weight', embedding]]);
+  const settings = gguf(architecture, { block_count: 1e9, 'attention.sliding_window': 4 });
+  const described = describeModel(modelFile('gguf', settings, weights));
+  await expect(described).rejects.toThrow(FormatError);
+  await expect(described).rejects.toThrow(/the model needs this tensor/);
+});
+
+test.each([
+  ['gguf', 'general.architecture', 'ggufNames'],
+  ['safetensors', 'model_type', 'hubNames'],
+] as const)(
+  'an unknown architecture of a %s file is named, and the known ones listed',
+  async (format, field, names) => {
+    const described = describeModel(modelFile(format, { [field]: 'mamba' }, new Map()));
+    await expect(described).rejects.toThrow(FormatError);
+    await expect(described).rejects.toThrow(`${field}: architecture "mamba" is not supported`);
+    for (const name of architectures.flatMap((architecture) => architecture[names])) {
+      await expect(described).rejects.toThrow(new RegExp(`expected one of .*\\b${name}\\b`));
+    }
+  },
+);
+
+test('an architecture that is not said', async () => {
+  const described = describeModel(modelFile('gguf', {}, new Map()));
+  await expect(described).rejects.toThrow(/general\.architecture: architecture nothing is not supported/);
+});
