@@ -1,1 +1,1 @@
-export {};
+export { openPageFile, type PageFileOptions, type RawFile } from './page-file.node.js';

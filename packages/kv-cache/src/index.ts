@@ -29,3 +29,28 @@ export {
 export { createKvStorage, type KvStorage, type KvStorageOptions } from './kv-storage.js';
 export { createPageSummaries, type PageSummaries, type PageSummaryOptions } from './page-summaries.js';
 export { createValueMean, type ValueMean } from './value-mean.js';
+export { checksum64 } from './checksum.js';
+export { PageError } from './page-error.js';
+export { memoryPageFile, type PageFile } from './page-file.js';
+export { openPageRecords, type DamagedRecord, type PageRecords, type PageRecordsOptions } from './page-records.js';
+export {
+  createPageStore,
+  type PageMove,
+  type PageStatistics,
+  type PageStore,
+  type PageStoreOptions,
+} from './page-store.js';
+export {
+  createStreamedAttention,
+  type StreamedAttention,
+  type StreamedAttentionOptions,
+} from './streamed-attention.js';
+export type { JsonValue, SessionHeader, SessionOptionValue } from './session-layout.js';
+export { checkSession, openSession, type SessionFile } from './session-reader.js';
+export {
+  bytesSection,
+  writeSession,
+  type SessionContents,
+  type SessionSection,
+  type WriteSessionOptions,
+} from './session-writer.js';

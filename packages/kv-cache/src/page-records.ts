@@ -20,8 +20,8 @@ export interface DamagedRecord {
   /** Where its header is intact. */
   readonly pageId: number | undefined;
   readonly positions: readonly number[];
-  /** An older version of the page is intact and is used. */
-  readonly hasOlderVersion: boolean;
+  /** Another version of the page is intact and is used. */
+  readonly hasIntactVersion: boolean;
 }
 
 export interface PageRecords extends RecordShape {
@@ -68,8 +68,8 @@ export async function openPageRecords(file: PageFile, options: PageRecordsOption
   const offset = pageOffset(blockSize);
   const maxRecords = Math.floor(maxBytes / recordBytes);
   const entries = new Map<number, Entry>();
-  /** Generation of the last write that began. */
-  const newest = new Map<number, number>();
+  /** Pages with writes under way: how many, and the generation at which the page was deleted, if it was. */
+  const writing = new Map<number, { count: number; deletedAt: number }>();
   const freeRecords: number[] = [];
   const buffers: Uint8Array[] = [];
   let numRecords = 0;
@@ -106,7 +106,7 @@ export async function openPageRecords(file: PageFile, options: PageRecordsOption
 
   /** Reads every record of an existing file; the newest intact version of each page counts. */
   async function scan(): Promise<DamagedRecord[]> {
-    const broken: Omit<DamagedRecord, 'hasOlderVersion'>[] = [];
+    const broken: Omit<DamagedRecord, 'hasIntactVersion'>[] = [];
     numRecords = Math.ceil(file.sizeBytes / recordBytes);
     const buffer = takeBuffer();
     for (let record = 0; record < numRecords; record++) {
@@ -138,7 +138,7 @@ export async function openPageRecords(file: PageFile, options: PageRecordsOption
     buffers.push(buffer);
     return broken.map((record) => ({
       ...record,
-      hasOlderVersion: record.pageId !== undefined && entries.has(record.pageId),
+      hasIntactVersion: record.pageId !== undefined && entries.has(record.pageId),
     }));
   }
 
@@ -165,7 +165,9 @@ export async function openPageRecords(file: PageFile, options: PageRecordsOption
       const record = takeRecord();
       const buffer = takeBuffer();
       const own = ++generation;
-      newest.set(pageId, own);
+      const writes = writing.get(pageId) ?? { count: 0, deletedAt: 0 };
+      writing.set(pageId, writes);
+      writes.count++;
       buffer.set(page, offset);
       const entry: Entry = {
         record,
@@ -182,13 +184,13 @@ export async function openPageRecords(file: PageFile, options: PageRecordsOption
         throw error;
       } finally {
         buffers.push(buffer);
+        if (--writes.count === 0) writing.delete(pageId);
       }
-      if (newest.get(pageId) !== own) {
-        freeRecords.push(record); // written again or deleted in the meantime
+      const old = entries.get(pageId);
+      if (writes.deletedAt > own || (old !== undefined && old.generation > own)) {
+        freeRecords.push(record); // deleted or written again in the meantime
         return;
       }
-      newest.delete(pageId);
-      const old = entries.get(pageId);
       entries.set(pageId, entry);
       if (old !== undefined) retire(old);
     },
@@ -206,7 +208,7 @@ export async function openPageRecords(file: PageFile, options: PageRecordsOption
       const buffer = takeBuffer();
       entry.numReaders++;
       try {
-        await file.read(entry.record * recordBytes, buffer);
+        await file.read(entry.record * recordBytes, buffer.subarray(0, offset + pageBytes));
         const state = openRecord(buffer, shape);
         if (state.kind !== 'valid') throw fail(state.kind === 'empty' ? 'the record is empty' : state.reason);
         if (state.header.pageId !== pageId || state.header.generation !== entry.generation) {
@@ -221,7 +223,8 @@ export async function openPageRecords(file: PageFile, options: PageRecordsOption
       }
     },
     delete(pageId) {
-      newest.delete(pageId);
+      const writes = writing.get(pageId);
+      if (writes !== undefined) writes.deletedAt = ++generation;
       const entry = entries.get(pageId);
       if (entry === undefined) return;
       entries.delete(pageId);

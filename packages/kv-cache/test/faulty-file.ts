@@ -1,0 +1,51 @@
+/** A file handle over Node's that fails on demand. */
+import { open } from 'node:fs/promises';
+import type { RawFile } from '../src/index.node.js';
+
+export interface Faults {
+  /** Most bytes of one read or write. */
+  maxTransfer: number;
+  /** Code of the error that every read throws. */
+  readError: string | undefined;
+  writeError: string | undefined;
+  /** Bytes of the failing write that still get through. */
+  writtenBeforeError: number;
+  syncError: string | undefined;
+}
+
+export const systemError = (code: string): Error => Object.assign(new Error(`${code}: from the system`), { code });
+
+export function faultyOpen(faults: Faults): (path: string, flags: string) => Promise<RawFile> {
+  return async (path, flags) => {
+    const file = await open(path, flags);
+    return {
+      async read(target, offset, length, position) {
+        if (faults.readError !== undefined) throw systemError(faults.readError);
+        return file.read(target, offset, Math.min(length, faults.maxTransfer), position);
+      },
+      async write(bytes, offset, length, position) {
+        if (faults.writeError !== undefined) {
+          await file.write(bytes, offset, Math.min(length, faults.writtenBeforeError), position);
+          throw systemError(faults.writeError);
+        }
+        return file.write(bytes, offset, Math.min(length, faults.maxTransfer), position);
+      },
+      async datasync() {
+        if (faults.syncError !== undefined) throw systemError(faults.syncError);
+        await file.datasync();
+      },
+      stat: () => file.stat(),
+      close: () => file.close(),
+    };
+  };
+}
+
+export function noFaults(): Faults {
+  return {
+    maxTransfer: Infinity,
+    readError: undefined,
+    writeError: undefined,
+    writtenBeforeError: 0,
+    syncError: undefined,
+  };
+}

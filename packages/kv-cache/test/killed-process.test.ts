@@ -1,0 +1,81 @@
+/** A process is killed while it writes pages: afterwards every page is the old or the new one, or reported. */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { openPageRecords } from '../src/index.js';
+import { openPageFile } from '../src/index.node.js';
+
+/** Lets Node find the TypeScript files behind the `.js` of imports. */
+const resolveSources = `
+import { registerHooks } from 'node:module';
+registerHooks({
+  resolve(specifier, context, next) {
+    try {
+      return next(specifier, context);
+    } catch (error) {
+      if (!specifier.endsWith('.js')) throw error;
+      return next(specifier.slice(0, -3) + '.ts', context);
+    }
+  },
+});`;
+
+const pageBytes = 1024 * 1024;
+const numPages = 6;
+
+let folder: string;
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'winnow-killed-'));
+});
+afterEach(() => rm(folder, { recursive: true }));
+
+it('keeps the old or the new page, or reports it', { timeout: 120_000 }, async () => {
+  for (let round = 0; round < 5; round++) {
+    const path = join(folder, `${round}.pages`);
+    const argv = [
+      '--conditions=@winnow/source',
+      '--no-warnings',
+      '--import',
+      `data:text/javascript,${encodeURIComponent(resolveSources)}`,
+      join(import.meta.dirname, 'write-until-killed.ts'),
+      path,
+      String(pageBytes),
+      String(numPages),
+    ];
+    const child = spawn(process.execPath, argv, { stdio: ['ignore', 'pipe', 'pipe'], cwd: import.meta.dirname });
+    let output = '';
+    let errors = '';
+    const closed = once(child, 'close');
+    child.stderr.on('data', (chunk: Buffer) => (errors += chunk.toString()));
+    child.stdout.on('data', (chunk: Buffer) => {
+      output += chunk.toString();
+      // after some complete versions, at a different moment each round
+      if (output.split('\n').length > 12 + 5 * round) child.kill('SIGKILL');
+    });
+    const [, signal] = (await closed) as [number | null, string | null];
+    expect({ signal, errors }).toEqual({ signal: 'SIGKILL', errors: '' });
+
+    const complete = new Map<number, number>();
+    for (const line of output.split('\n').slice(0, -1)) {
+      const [pageId, version] = line.split(' ').map(Number);
+      complete.set(pageId, version);
+    }
+    const records = await openPageRecords(await openPageFile(path, { keep: true }), { pageBytes, blockSize: 2 });
+    const page = new Int32Array(pageBytes / 4);
+    for (let pageId = 0; pageId < numPages; pageId++) {
+      expect(records.has(pageId)).toBe(true);
+      await records.read(pageId, new Uint8Array(page.buffer));
+      const version = Math.floor(page[0] / 100);
+      expect(page.every((value) => value === version * 100 + pageId)).toBe(true);
+      // what the process knew to be complete is there; at most the version it was writing is newer
+      expect(version).toBeGreaterThanOrEqual(complete.get(pageId) as number);
+      expect([...(records.positions(pageId) as Int32Array)]).toEqual([2 * pageId, 2 * pageId + 1]);
+    }
+    for (const { hasIntactVersion, pageId } of records.damaged) {
+      expect(pageId === undefined || hasIntactVersion).toBe(true);
+    }
+    await records.close();
+  }
+});
