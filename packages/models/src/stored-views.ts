@@ -45,14 +45,34 @@ export function transposedView(source: string, stored: StoredTensor): StoredTens
     async read(target, { byteOffset = 0, ...options } = {}) {
       const bytes = new Uint8Array(sizeBytes);
       await stored.read(bytes, options);
-      for (let i = 0; i < target.length; i++) {
-        const at = byteOffset + i;
-        const element = Math.floor(at / width);
-        const row = Math.floor(element / numRows);
-        target[i] = bytes[((element - row * numRows) * numColumns + row) * width + (at - element * width)] as number;
-      }
+      const rowBytes = numRows * width;
+      const begin = Math.floor(byteOffset / rowBytes);
+      const end = Math.ceil((byteOffset + target.length) / rowBytes);
+      const turned = new Uint8Array((end - begin) * rowBytes);
+      const words = wordsOfWidth(width);
+      copyColumns(words(bytes), words(turned), numColumns, begin, end);
+      const skipped = byteOffset - begin * rowBytes;
+      target.set(turned.subarray(skipped, skipped + target.length));
     },
   };
+}
+
+type Words = Uint8Array | Uint16Array | Uint32Array | BigUint64Array;
+
+/** Bytes as unsigned integers of the width of one number. */
+function wordsOfWidth(width: number): (bytes: Uint8Array) => Words {
+  if (width === 2) return ({ buffer }) => new Uint16Array(buffer);
+  if (width === 4) return ({ buffer }) => new Uint32Array(buffer);
+  if (width === 8) return ({ buffer }) => new BigUint64Array(buffer);
+  return (bytes) => bytes;
+}
+
+/** Columns `[begin, end)` of `from` as the rows of `to`. */
+function copyColumns<W extends Words>(from: W, to: W, numColumns: number, begin: number, end: number): void {
+  let at = 0;
+  for (let column = begin; column < end; column++) {
+    for (let i = column; i < from.length; i += numColumns) to[at++] = from[i] as W[number];
+  }
 }
 
 /**
