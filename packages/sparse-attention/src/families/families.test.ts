@@ -1,5 +1,5 @@
 /** What every family has to do: equal dense when everything is kept, and keep its books. */
-import { Tensor3 } from '@winnow/tensor';
+import type { Tensor3 } from '@winnow/tensor';
 import { describe, expect, it } from 'vitest';
 import { denseTruth, largestDifference, randomTensor, roundingBound } from '../../test/dense-truth.js';
 import { attend, AttentionLayer } from '../attention-layer.js';

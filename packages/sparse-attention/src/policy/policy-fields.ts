@@ -36,7 +36,7 @@ export interface CombinationProblem {
 
 /** Landmark defaults were chosen by measured quality, see the README of this package. */
 const defaultLandmarks = 'compat';
-const defaultLandmarkBias = 'none';
+const defaultLandmarkBias = 'log-count';
 
 const always = (value: FieldValue) => (): FieldValue => value;
 const integer = (property: string, key: string, min: number, value: number): PolicyField => ({

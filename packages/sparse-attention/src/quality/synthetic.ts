@@ -4,7 +4,7 @@ import { ArgumentError, createRng, Tensor3, type Rng } from '@winnow/tensor';
 import type { Rotate } from '../families/streaming.js';
 
 /**
- * What a head looks at: `local` its neighbourhood through a slowly drifting low-rank content; `sinks` the first tokens;
+ * What a head looks at: `local` its neighbourhood through a slowly drifting low-rank content; `sinks` the first token;
  * `heavy-hitters` a few planted tokens; `retrieval` content that comes back far away; `diffuse` nearly everything.
  */
 export type HeadKind = 'local' | 'sinks' | 'heavy-hitters' | 'retrieval' | 'diffuse';
@@ -54,15 +54,24 @@ export function createRotate(headDim: number): Rotate {
   };
 }
 
-/** Size of content logits, bonus of planted tokens, and how fast content drifts (correlation of neighbours), per kind. */
-const profiles: Readonly<Record<HeadKind, { readonly logit: number; readonly bonus: number; readonly drift: number }>> =
-  {
-    local: { logit: 3, bonus: 0, drift: 0.98 },
-    sinks: { logit: 1.5, bonus: 8, drift: 0.98 },
-    'heavy-hitters': { logit: 1.5, bonus: 6, drift: 0.9 },
-    retrieval: { logit: 6, bonus: 0, drift: 0.9 },
-    diffuse: { logit: 0.3, bonus: 0, drift: 0.9 },
-  };
+/**
+ * Size of content logits; bonus of the token itself, which fades with distance as a constant direction does under RoPE;
+ * bonus of planted tokens; how fast content drifts (correlation of neighbours).
+ */
+interface Profile {
+  readonly logit: number;
+  readonly recency: number;
+  readonly bonus: number;
+  readonly drift: number;
+}
+
+const profiles: Readonly<Record<HeadKind, Profile>> = {
+  local: { logit: 2, recency: 14, bonus: 0, drift: 0.9 },
+  sinks: { logit: 1.5, recency: 4, bonus: 10, drift: 0.9 },
+  'heavy-hitters': { logit: 1.5, recency: 4, bonus: 6, drift: 0.9 },
+  retrieval: { logit: 6, recency: 2, bonus: 0, drift: 0.9 },
+  diffuse: { logit: 0.3, recency: 1, bonus: 0, drift: 0.9 },
+};
 
 /** The same options give the same tensors. @throws {ArgumentError} for impossible sizes */
 export function syntheticAttention(options: SyntheticOptions): SyntheticAttention {
@@ -72,7 +81,7 @@ export function syntheticAttention(options: SyntheticOptions): SyntheticAttentio
     throw new ArgumentError({ argument: 'syntheticAttention', expected: 'an even head size and whole groups', actual });
   }
   const rng = createRng(seed);
-  const { logit, bonus, drift } = profiles[kind];
+  const { logit, recency, bonus, drift } = profiles[kind];
   const content = contentOf(rng, seqLen, rank, drift, kind === 'retrieval');
   const planted = plantedOf(rng, kind, seqLen);
   const q = Tensor3.create(seqLen, numHeads, headDim);
@@ -85,11 +94,16 @@ export function syntheticAttention(options: SyntheticOptions): SyntheticAttentio
     const toValue = gaussians(rng, headDim * rank, 1 / Math.sqrt(rank));
     project(content, toKey, rank, k, kvHead, 1, rng, 0.3);
     project(content, toValue, rank, v, kvHead, 1, rng, 0.5);
+    addConstant(k, kvHead, 1);
     for (let j = 0; j < seqLen; j++) k.row(j, kvHead)[still] = 0;
-    for (const j of planted) k.row(j, kvHead)[still] = bonus;
+    for (const j of planted) {
+      k.row(j, kvHead)[still] = bonus;
+      if (kind === 'sinks') for (let d = 0; d < headDim; d++) v.row(j, kvHead)[d] *= 0.1; // sinks say little
+    }
     const groupSize = numHeads / numKvHeads;
     for (let head = kvHead * groupSize; head < (kvHead + 1) * groupSize; head++) {
       project(content, toKey, rank, q, head, logit, rng, 0.3); // |q . k| / sqrt(d) is about `logit` for equal content
+      addConstant(q, head, recency / (Math.sqrt(headDim) / 2)); // `recency` = this x headDim / 2 pairs / sqrt(headDim)
       for (let i = 0; i < seqLen; i++) q.row(i, head)[still] = Math.sqrt(headDim);
     }
   }
@@ -128,10 +142,18 @@ function contentOf(rng: Rng, seqLen: number, rank: number, drift: number, repeat
 }
 
 function plantedOf(rng: Rng, kind: HeadKind, seqLen: number): number[] {
-  if (kind === 'sinks') return Array.from({ length: Math.min(4, seqLen) }, (_, j) => j);
+  if (kind === 'sinks') return [0];
   if (kind !== 'heavy-hitters') return [];
   const count = Math.max(1, Math.floor(seqLen / 100));
   return [...new Set(Array.from({ length: count }, () => rng.nextInt(seqLen)))].toSorted((a, b) => a - b);
+}
+
+/** Adds the same to every pair: after rotation the product of two such vectors fades with their distance. */
+function addConstant(target: Tensor3, head: number, size: number): void {
+  for (let j = 0; j < target.seqLen; j++) {
+    const row = target.row(j, head);
+    for (let d = 0; d < row.length / 2; d++) row[d] += size;
+  }
 }
 
 function project(

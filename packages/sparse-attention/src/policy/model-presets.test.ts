@@ -1,0 +1,34 @@
+import { describe, expect, it } from 'vitest';
+import { kvBytes, modelPresets, presetPolicy } from './model-presets.js';
+
+const named = (name: string): (typeof modelPresets)[number] => modelPresets.find((preset) => preset.name === name)!;
+
+describe('presets', () => {
+  it('have the heads and windows of the specification', () => {
+    expect(modelPresets.map(({ name, numHeads, numKvHeads }) => `${name} ${numHeads}/${numKvHeads}`)).toEqual([
+      'phi-2 32/32',
+      'mistral-7b 32/8',
+      'llama-3-8b 32/8',
+      'llama-3.2-1b 32/8',
+      'tinyllama-1.1b 32/4',
+      'smollm2-135m 9/3',
+    ]);
+    for (const { name, windows } of modelPresets) {
+      expect(windows[0]).toBeGreaterThanOrEqual(64);
+      expect(windows[1]).toBeLessThanOrEqual(256);
+      expect(presetPolicy(name)).toMatchObject({
+        kind: 'subquadratic',
+        window: windows[1],
+        blockSize: 64,
+        globals: [0],
+      });
+    }
+    expect(() => presetPolicy('gpt-5')).toThrow('expected phi-2 | mistral-7b');
+  });
+
+  it('KV memory = layers x KV heads x head size x 2 x bytes x tokens', () => {
+    expect(kvBytes(named('mistral-7b'), 8192, 'f16')).toBe(32 * 8 * 128 * 2 * 2 * 8192); // 1 GiB
+    expect(kvBytes(named('mistral-7b'), 4096, 'f32')).toBe(2 ** 30);
+    expect(kvBytes(named('smollm2-135m'), 2048, 'q8_0')).toBe((30 * 3 * 64 * 2 * 2048 * 34) / 32);
+  });
+});
