@@ -71,6 +71,10 @@ export function planModel(description: ModelDescription, options: LoadOptions): 
   for (const { sizeBytes } of weights.values()) weightsBytes += sizeBytes;
   for (const values of constants.values()) weightsBytes += values.byteLength;
   const activationBytes = decode.peakBytes + batch.peakBytes;
+  const isRecurrent = (layer: number): boolean => config.recurrentLayers?.[layer] === true;
+  const numAttending = Array.from({ length: config.numLayers }, (_, layer) => layer).filter(
+    (i) => !isRecurrent(i),
+  ).length;
   const rowBytes = (dtype: DType): number => tensorBytes(dtype, [config.numKvHeads, config.headDim]);
   return {
     contextSize,
@@ -87,7 +91,7 @@ export function planModel(description: ModelDescription, options: LoadOptions): 
       activationBytes,
       totalBytes: weightsBytes + kvBytes + activationBytes,
       contextSize,
-      kvBytesPerToken: config.numLayers * (rowBytes(keyDType) + rowBytes(valueDType)) + 4,
+      kvBytesPerToken: numAttending * (rowBytes(keyDType) + rowBytes(valueDType)) + 4,
     },
   };
 }

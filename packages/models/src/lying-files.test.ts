@@ -184,7 +184,7 @@ describe('GGUF', () => {
     [{ 'llama.rope.scaling.factor': -1 }, /rope: rope scaling factor/],
     [{ 'llama.attention.layer_norm_rms_epsilon': Infinity }, /epsilon: expected a finite number/],
     [{ 'llama.attention.causal': false }, /attention\.causal: expected true/],
-    [{ 'llama.expert_count': 8 }, /expert_count: expected 0/],
+    [{ 'llama.expert_count': 8 }, /expert_used_count: expected a non-negative integer, got nothing/],
   ])('%o', async (changes, message) => {
     const { described } = open(changes);
     await expect(described).rejects.toThrow(message);
