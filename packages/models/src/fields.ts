@@ -27,6 +27,15 @@ export class Fields {
     return new Fields(this.source, (name) => (isHidden(name) ? undefined : this.#get(name)));
   }
 
+  /** These settings, and of the others those named that these lack. */
+  over(others: Fields, names: readonly string[]): Fields {
+    const get = (name: string): unknown => {
+      const value = this.#get(name);
+      return value === undefined && names.includes(name) ? others.#get(name) : value;
+    };
+    return new Fields(this.source, get);
+  }
+
   /** The value as it is; `undefined` for null as well. */
   raw(name: string): unknown {
     return this.#get(name) ?? undefined;

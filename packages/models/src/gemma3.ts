@@ -21,11 +21,21 @@ import { configFromGguf } from './gguf-settings.js';
 import { configFromHub, windowedLayersOf } from './hub-settings.js';
 import { ropeFromHub } from './rope-settings.js';
 import { rotaryOf } from './rotary.js';
+import { textPartOf } from './text-part.js';
 import { collectWeights, type WeightRequest } from './weights.js';
 
 /** Layers of the 27B model, which has another attention scale. */
 const depthOf27B = 62;
 const usualPeriod = 6;
+
+/** Newer and older names of checkpoints with pictures. */
+const textPart = {
+  renamed: [
+    ['model.language_model.', 'model.'],
+    ['language_model.', ''],
+  ],
+  otherParts: ['vision_tower.', 'multi_modal_projector.', 'model.vision_tower.', 'model.multi_modal_projector.'],
+} as const;
 
 interface Gemma3Settings {
   readonly config: RotaryDecoderConfig;
@@ -37,14 +47,15 @@ interface Gemma3Settings {
 
 export const gemma3: Architecture = {
   name: 'gemma3',
-  models: 'Gemma 3 (text)',
+  models: 'Gemma 3, the language model of checkpoints with pictures too',
   limits: [
     'GGUF files have no key for the attention scale: a model of 62 layers has that of the 27B model.',
-    'Folders of image models (`model_type` gemma3) and bidirectional attention are refused.',
+    'Of checkpoints with pictures the language model alone is read; bidirectional attention is refused.',
   ],
   ggufNames: ['gemma3'],
-  hubNames: ['gemma3_text'],
-  async describe(file) {
+  hubNames: ['gemma3_text', 'gemma3'],
+  async describe(checkpoint) {
+    const file = textPartOf(checkpoint, textPart);
     const { config, localRope, scale, finalCap } = file.format === 'gguf' ? await ofGguf(file) : ofHub(file);
     const tensors = requests(file, config, settingBias(file, 'attention_bias'));
     const weights = collectWeights(file.store, tensors, (name) => isDerivedTensor(name, config));
@@ -89,8 +100,14 @@ async function ofGguf(file: ModelFile): Promise<Gemma3Settings> {
 function ofHub(file: ModelFile): Gemma3Settings {
   const { fields } = file;
   const rope = { base: 1_000_000, layerType: 'full_attention' };
-  const hub = { ...gemmaHub(fields, 'gemma3'), contextLength: 131072, known: ['final_logit_softcapping'], rope };
-  const config = configFromHub(file, hub);
+  const config = configFromHub(file, {
+    ...gemmaHub(fields, 'gemma3'),
+    numHeads: 8,
+    numKvHeads: 4,
+    contextLength: 131072,
+    known: ['final_logit_softcapping'],
+    rope,
+  });
   const period = fields.count('sliding_window_pattern', usualPeriod);
   const windowedLayers = windowedLayersOf(fields, config.numLayers) ?? windowedByPeriod(config, period);
   const { layout, rotaryDim } = config.rope;

@@ -16,6 +16,8 @@ export interface HubDecoder {
   readonly headDim?: number;
   /** Tokens of context. Default: 2048. */
   readonly contextLength?: number;
+  /** Default: none, config.json must say it. */
+  readonly numHeads?: number;
   /** KV heads. Default: as many as heads. */
   readonly numKvHeads?: number;
   /** Whether the output matrix is the embedding table. Default: false. */
@@ -71,7 +73,7 @@ export function unrotatedFromHub({ fields, store }: ModelFile, decoder: HubDecod
   const { epsilon = ['rms_norm_eps', 1e-6], activation = ['hidden_act', 'silu'], names = {} } = decoder;
   const name = (usual: string): string => (fields.has(usual) ? usual : (names[usual] ?? usual));
   const hiddenDim = fields.count(name('hidden_size'));
-  const numHeads = fields.count(name('num_attention_heads'));
+  const numHeads = fields.count(name('num_attention_heads'), decoder.numHeads);
   const headDim = fields.count('head_dim', decoder.headDim ?? evenShare(hiddenDim, numHeads));
   const embedding = store.tensors.get(decoder.embedding ?? 'model.embed_tokens.weight');
   return checked(fields, {

@@ -389,10 +389,21 @@ test.each([
   });
 });
 
+const localRope = { rope_theta: 2000, rope_local_base_freq: 50, rope_scaling: { rope_type: 'linear', factor: 4 } };
+
+/** A checkpoint with pictures around a language model. */
+const wrapped = {
+  none: undefined,
+  new: { from: 'model.', to: 'model.language_model.', other: 'model.vision_tower.x.weight' },
+  old: { from: '', to: 'language_model.', other: 'vision_tower.x.weight' },
+} as const;
+
 test.each([
-  ['rope_parameters by layer type', { rope_parameters: byType() }],
-  ['rope_scaling', { rope_theta: 2000, rope_local_base_freq: 50, rope_scaling: { rope_type: 'linear', factor: 4 } }],
-] as const)('gemma3: %s, a pattern of two, a final cap', async (_name, rope) => {
+  ['rope_parameters by layer type', { rope_parameters: byType() }, 'none'],
+  ['rope_scaling', localRope, 'none'],
+  ['with pictures', localRope, 'new'],
+  ['with pictures, older names', localRope, 'old'],
+] as const)('gemma3: %s, a pattern of two, a final cap', async (_name, rope, wrapping) => {
   const shape = heads(4, 2, 4);
   const weights = randomWeights({
     ...outerShapes(true),
@@ -414,19 +425,29 @@ test.each([
   };
   const normWeight = (layer: number, which: string) => (i: number) =>
     1 + (weights.get(`model.layers.${layer}.self_attn.${which}_norm.weight`)?.values[i] as number);
-  await expectTruth(settings, weights, {
-    ...gemmaUsual,
-    ...shape,
-    finalCap: 2,
-    layer: (layer) => ({
-      ...sandwichLayer(layer),
-      scale: 1 / 3,
-      normHead: (x, which) => rmsOf(x, 1e-5, normWeight(layer, which)),
-      ...(layer % 2 === 0
-        ? { window: 4, rope: plain(50, 4) }
-        : { rope: { speeds: speeds(2000, 4).map((speed) => speed / 4), amplitude: 1 } }),
-    }),
-  });
+  const outer = wrapped[wrapping];
+  const names = [...weights].map(([name, weight]) => [(outer?.to ?? '') + name.slice(outer?.from.length ?? 0), weight]);
+  const other = { shape: [2, 2], values: new Float32Array(4) };
+  const stored = outer === undefined ? weights : new Map([...names, [outer.other, other]] as [string, TruthWeight][]);
+  const whole = outer === undefined ? settings : { model_type: 'gemma3', text_config: settings };
+  await expectTruth(
+    whole,
+    stored,
+    {
+      ...gemmaUsual,
+      ...shape,
+      finalCap: 2,
+      layer: (layer) => ({
+        ...sandwichLayer(layer),
+        scale: 1 / 3,
+        normHead: (x, which) => rmsOf(x, 1e-5, normWeight(layer, which)),
+        ...(layer % 2 === 0
+          ? { window: 4, rope: plain(50, 4) }
+          : { rope: { speeds: speeds(2000, 4).map((speed) => speed / 4), amplitude: 1 } }),
+      }),
+    },
+    { truthWeights: weights },
+  );
 });
 
 function byType(): object {
