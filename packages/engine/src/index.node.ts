@@ -2,6 +2,7 @@ export { inspectModel, loadModel, openTokenizer } from './api.node.js';
 export type { ChatMessage, ChatTemplate, RenderOptions } from './chat-template.js';
 export type { ModelTokenizer } from './create-api.js';
 export type { MemoryPlan } from './memory-plan.js';
+export type { CacheMetrics, EngineEvent, ModelMetrics, StepMetrics } from './metrics.js';
 export type { SamplingOptions } from './sampling-options.js';
 export type {
   FinishReason,

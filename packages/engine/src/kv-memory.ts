@@ -5,6 +5,7 @@
 import type { BlockChanges } from '@winnow/kv-cache';
 import { slotPositionsName } from '@winnow/models';
 import type { Backend, BufferHandle, Program } from '@winnow/ops';
+import type { ReportEvent } from './metrics.js';
 
 /** A cache buffer: `numRows` rows of the same size, one after the other. */
 export interface KvBuffer {
@@ -37,12 +38,19 @@ export interface KvMemory {
 
 const noPosition = new Uint8Array(4).fill(0xff);
 
-/** @param numBlocks rows of every `kv.*` buffer; `numStates` rows of every `state.*` buffer */
+export interface KvMemoryOptions {
+  /** Rows of every `kv.*` buffer. */
+  readonly numBlocks: number;
+  /** Rows of every `state.*` buffer. */
+  readonly numStates: number;
+  readonly report: ReportEvent;
+}
+
 export function createKvMemory(
   backend: Backend,
   program: Program,
   buffers: ReadonlyMap<string, BufferHandle>,
-  { numBlocks, numStates }: { readonly numBlocks: number; readonly numStates: number },
+  { numBlocks, numStates, report }: KvMemoryOptions,
 ): KvMemory {
   const handles = new Map<KvBuffer, BufferHandle>();
   const blockBuffers: KvBuffer[] = [];
@@ -82,6 +90,9 @@ export function createKvMemory(
           for (const buffer of blockBuffers) await copyRow(buffer, from, to);
         }
         numCopiedBlocks += copies.length;
+        if (copies.length > 0) {
+          report({ kind: 'copied', numBlocks: copies.length, sizeBytes: copies.length * blockBytes });
+        }
         if (slotPositions === undefined) continue;
         for (const slot of clearedSlots) {
           const view = backend.view(slotPositions);

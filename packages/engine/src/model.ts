@@ -8,6 +8,7 @@ import type { LoadedModel } from './loaded-model.js';
 import { computeLogprobs } from './logprobs.js';
 import type { MemoryPlan } from './memory-plan.js';
 import type { Sequence } from './sequence.js';
+import { collectMetrics } from './metrics.js';
 import { createGeneration, createSession } from './session.js';
 import type { GenerateOptions, Generation, Model, Prompt, Session } from './types.js';
 
@@ -86,6 +87,7 @@ export function createModel({ loaded, freeMemory, maxSessions, ...facts }: Model
       checkOpen();
       return computeLogprobs(loaded, encode(tokens), options);
     },
+    metrics: () => collectMetrics(loaded.pool, scheduler, sessions.size),
     profile: () => scheduler.profile(),
     dispose,
     [Symbol.asyncDispose]: dispose,

@@ -2,6 +2,7 @@
 import { createBlockManager } from '@winnow/kv-cache';
 import type { Backend, BufferHandle, Executable } from '@winnow/ops';
 import { createKvMemory } from './kv-memory.js';
+import { guardedListener } from './metrics.js';
 import type { ModelPlan } from './model-plan.js';
 import { createScheduler, type Scheduler } from './scheduler.js';
 import type { KvPool } from './sequence.js';
@@ -22,7 +23,8 @@ export function createRuntime({ backend, buffers, plan, decode, batch, options }
   readonly scheduler: Scheduler;
 } {
   const { numBlocks, blockSize, maxBlocksPerSequence } = plan.cache;
-  const memory = createKvMemory(backend, plan.batch, buffers, { numBlocks, numStates: plan.numStates });
+  const report = guardedListener(options.onEvent);
+  const memory = createKvMemory(backend, plan.batch, buffers, { numBlocks, numStates: plan.numStates, report });
   const states = memory.stateBuffers.length === 0 ? undefined : createStateRows(plan.numStates, blockSize);
   const manager = createBlockManager({
     numBlocks,
@@ -32,8 +34,8 @@ export function createRuntime({ backend, buffers, plan, decode, batch, options }
     onContentDropped: (contentId) => states?.dropSnapshot(contentId),
   });
   const scheduler = createScheduler(
-    { manager, memory, states },
+    { manager, memory, states, report },
     { decode, batch, maxChunk: plan.maxChunk, maxBlocksPerSequence, whenFull: options.whenFull ?? 'error' },
   );
-  return { pool: { manager, memory, states, onFreed: () => scheduler.wake() }, scheduler };
+  return { pool: { manager, memory, states, report, onFreed: () => scheduler.wake() }, scheduler };
 }

@@ -8,6 +8,7 @@
 import type { Executable, RecordProfile } from '@winnow/ops';
 import { CapacityError, ReleasedError } from '@winnow/tensor';
 import { gather } from './gather.js';
+import type { StepMetrics } from './metrics.js';
 import type { KvPool, Sequence } from './sequence.js';
 import type { ReadOutput } from './step-outputs.js';
 import { createStepProgram, type StepPart, type StepProgram } from './step-program.js';
@@ -26,16 +27,6 @@ export interface StepRequest {
   readonly read: ((output: ReadOutput) => Promise<void>) | undefined;
 }
 
-export interface SchedulerStatistics {
-  readonly numSteps: number;
-  /** Steps with more than one sequence. */
-  readonly numSharedSteps: number;
-  readonly numTokens: number;
-  readonly numPreemptions: number;
-  /** Sequences that wait for room in the cache. */
-  readonly numWaiting: number;
-}
-
 export interface Scheduler {
   /** Most tokens of one request. */
   readonly maxChunk: number;
@@ -50,7 +41,7 @@ export interface Scheduler {
   /** Blocks may have become free. */
   wake(): void;
   profile(): RecordProfile[];
-  statistics(): SchedulerStatistics;
+  statistics(): StepMetrics;
   /** Disposes the programs after the step that is running; what waits is refused. */
   dispose(): Promise<void>;
 }
@@ -78,7 +69,6 @@ export interface SchedulerOptions {
   readonly maxChunk: number;
   readonly maxBlocksPerSequence: number;
   readonly whenFull: WhenFull;
-  readonly onPreempt?: (numTokens: number) => void;
 }
 
 export function createScheduler(pool: Omit<KvPool, 'onFreed'>, options: SchedulerOptions): Scheduler {
@@ -137,9 +127,15 @@ export function createScheduler(pool: Omit<KvPool, 'onFreed'>, options: Schedule
     else entry.reject(error);
   }
 
-  function hasRoom({ view }: Sequence, count: number): boolean {
+  function roomFor({ view }: Sequence, count: number): { neededBlocks: number; availableBlocks: number } {
     const { numFreeBlocks, numCachedBlocks } = manager.usage();
-    return manager.countNewBlocks(view.id, count) <= numFreeBlocks + numCachedBlocks;
+    const neededBlocks = manager.countNewBlocks(view.id, count);
+    return { neededBlocks, availableBlocks: numFreeBlocks + numCachedBlocks };
+  }
+
+  function hasRoom(sequence: Sequence, count: number): boolean {
+    const { neededBlocks, availableBlocks } = roomFor(sequence, count);
+    return neededBlocks <= availableBlocks;
   }
 
   /** What of a request runs next; `undefined` while it has to wait for room. @throws {CapacityError} */
@@ -154,7 +150,10 @@ export function createScheduler(pool: Omit<KvPool, 'onFreed'>, options: Schedule
     // a sequence that was preempted comes back when there is room for all of it
     const isBack = lost === undefined || done > 0 || hasRoom(sequence, lost.length + count);
     if (whenFull === 'wait' && !(isBack && hasRoom(sequence, part.count))) {
-      if (!entry.isWaitingForRoom) entry.request.signal?.addEventListener('abort', wake);
+      if (!entry.isWaitingForRoom) {
+        entry.request.signal?.addEventListener('abort', wake);
+        pool.report({ kind: 'waiting', ...roomFor(sequence, part.count) });
+      }
       entry.isWaitingForRoom = true;
       return undefined;
     }
@@ -230,16 +229,15 @@ export function createScheduler(pool: Omit<KvPool, 'onFreed'>, options: Schedule
     const choice = choosePreemption(manager, active, waiting);
     if (choice === undefined) return false;
     if (choice.kind === 'preempt') {
-      options.onPreempt?.(choice.sequence.view.numTokens);
+      pool.report({ kind: 'preempted', numTokens: choice.sequence.view.numTokens });
       choice.sequence.preempt();
       numPreemptions++;
       return true;
     }
     const entry = entries.find(({ request }) => request.sequence === choice.sequence) as Entry;
-    const needed = manager.countNewBlocks(choice.sequence.view.id, entry.request.count);
-    const { numFreeBlocks, numCachedBlocks } = manager.usage();
-    const available = numFreeBlocks + numCachedBlocks;
-    settle(entry, new CapacityError({ resource: 'kv cache', needed, available, unit: 'blocks' }));
+    const { neededBlocks: needed, availableBlocks: available } = roomFor(choice.sequence, entry.request.count);
+    const hint = 'nobody who holds blocks will give any back';
+    settle(entry, new CapacityError({ resource: 'kv cache', needed, available, unit: 'blocks', hint }));
     return true;
   }
 

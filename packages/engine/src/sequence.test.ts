@@ -16,7 +16,7 @@ function createPool(numBlocks: number, numStates = 0): KvPool {
     blockSize,
     onContentDropped: (contentId) => states?.dropSnapshot(contentId),
   });
-  return { manager, memory, states, onFreed: () => undefined };
+  return { manager, memory, states, report: () => undefined, onFreed: () => undefined };
 }
 
 const tokens = (length: number, last = 0): Int32Array => {

@@ -1,6 +1,7 @@
 /** The cached tokens of one session: a sequence of the block manager that can begin anew and share prefixes with others. */
 import type { AppendedSlots, BlockManager, SequenceView } from '@winnow/kv-cache';
 import type { KvMemory } from './kv-memory.js';
+import type { ReportEvent } from './metrics.js';
 import type { StateRows, StateSlot } from './state-rows.js';
 
 /** The pool that all sequences of a model share. */
@@ -9,6 +10,7 @@ export interface KvPool {
   readonly memory: KvMemory;
   /** For models with recurrent state. */
   readonly states: StateRows | undefined;
+  readonly report: ReportEvent;
   /** Called when blocks may have become free. */
   readonly onFreed: () => void;
 }
@@ -111,6 +113,7 @@ function overView(pool: KvPool, salt: string, first: SequenceView, state: StateS
     },
     evict(logicalSlots): void {
       memory.queue(manager.evict(view.id, logicalSlots));
+      pool.report({ kind: 'evicted', numTokens: logicalSlots.length });
       pool.onFreed();
     },
     clear(): void {

@@ -7,6 +7,7 @@ import type { DType } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
 import type { ChatMessage, ChatTemplate } from './chat-template.js';
 import type { MemoryPlan } from './memory-plan.js';
+import type { EngineEvent, ModelMetrics } from './metrics.js';
 import type { SamplingOptions } from './sampling-options.js';
 import type { WhenFull } from './when-full.js';
 
@@ -72,6 +73,8 @@ export interface LoadOptions extends OpenOptions, HostOptions {
   /** Measure every op. Default false. */
   readonly profile?: boolean;
   readonly onProgress?: (progress: LoadProgress) => void;
+  /** Told of evictions, copies and waiting as they happen. */
+  readonly onEvent?: (event: EngineEvent) => void;
 }
 
 /** What to do when prompt and answer do not fit into the context. */
@@ -233,6 +236,8 @@ export interface Model {
   encodePrompt(prompt: Prompt): Int32Array;
   /** Log-probabilities of the whole vocabulary after the tokens at the asked positions, `[vocabSize]` each. */
   logprobs(tokens: ArrayLike<number>, options?: LogitsOptions): Promise<Float32Array[]>;
+  /** How full the cache is, and what has happened since loading. */
+  metrics(): ModelMetrics;
   /** Per op, when loaded with `profile`. */
   profile(): readonly RecordProfile[];
   /** Frees everything after the step that is running; generations in progress end with `ReleasedError`. */
