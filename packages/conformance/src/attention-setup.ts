@@ -36,6 +36,8 @@ interface Slot {
 /** One key as one query head sees it. */
 export interface SeenKey {
   readonly slot: number;
+  readonly position: number;
+  readonly key: Float64Array;
   readonly logit: number;
   /** Bound of the error of the logit. */
   readonly logitError: number;
@@ -46,8 +48,10 @@ export interface SeenKey {
 export interface AttentionProblem {
   readonly inputs: Readonly<Record<string, CaseTensor>>;
   readonly scale: number;
-  /** Keys that head `head` of query `query` sees, by logical slot. */
-  seen(query: number, head: number): SeenKey[];
+  /** Keys that head `head` of query `query` sees, by logical slot; `from` may hold other queries `[T, N, H]`. */
+  seen(query: number, head: number, from?: Float64Array): SeenKey[];
+  /** How a query meets any key: the same head of the same query. */
+  meet(query: number, head: number, key: Float64Array, from?: Float64Array): { logit: number; logitError: number };
 }
 
 /** Attributes of the ops that solve the problem. */
@@ -100,6 +104,22 @@ export function createAttention(setup: AttentionSetup, rng: Rng, arithmetic: Ari
       queries.map((query) => query[index]),
       0,
     );
+  const meet = (query: number, head: number, key: Float64Array, from = qs): { logit: number; logitError: number } => {
+    const begin = (query * numHeads + head) * headDim;
+    let logit = 0;
+    let magnitude = 0;
+    for (let i = headDim - 1; i >= 0; i--) {
+      logit += scale * from[begin + i] * key[i];
+      magnitude += scale * Math.abs(from[begin + i] * key[i]);
+    }
+    // products, sums and the scale; a decoded key takes two roundings more; tanh of the cap has a slope of at most 1
+    let logitError = (headDim + 5) * arithmetic.unit * magnitude + arithmetic.tiny;
+    if (setup.softCap !== 0) {
+      logit = setup.softCap * Math.tanh(logit / setup.softCap);
+      logitError += (arithmetic.elementary + 4 * arithmetic.unit) * Math.abs(logit);
+    }
+    return { logit, logitError };
+  };
   return {
     inputs: {
       q,
@@ -112,26 +132,15 @@ export function createAttention(setup: AttentionSetup, rng: Rng, arithmetic: Ari
       contextLengths: ints([numSequences], contextLengths),
     },
     scale,
-    seen(query, head) {
+    meet,
+    seen(query, head, from) {
       const [sequence, position] = queries[query];
       const kvHead = Math.floor(head / (numHeads / numKvHeads));
-      const begin = (query * numHeads + head) * headDim;
       const found: SeenKey[] = [];
       for (const [slot, { position: keyPosition, keys, values }] of sequences[sequence].entries()) {
         if (!isVisible(position, keyPosition)) continue;
-        let logit = 0;
-        let magnitude = 0;
-        for (let i = headDim - 1; i >= 0; i--) {
-          logit += scale * qs[begin + i] * keys[kvHead][i];
-          magnitude += scale * Math.abs(qs[begin + i] * keys[kvHead][i]);
-        }
-        // products, sums and the scale; a decoded key takes two roundings more; tanh of the cap has a slope of at most 1
-        let logitError = (headDim + 5) * arithmetic.unit * magnitude + arithmetic.tiny;
-        if (setup.softCap !== 0) {
-          logit = setup.softCap * Math.tanh(logit / setup.softCap);
-          logitError += (arithmetic.elementary + 4 * arithmetic.unit) * Math.abs(logit);
-        }
-        found.push({ slot, logit, logitError, value: values[kvHead] });
+        const key = keys[kvHead];
+        found.push({ slot, position: keyPosition, key, ...meet(query, head, key, from), value: values[kvHead] });
       }
       return found;
     },

@@ -14,6 +14,11 @@ function variantTensors(spec: OpSpec): { names: readonly string[]; dtypes: reado
   return { names, dtypes: tensors[first].dtypes === weightDTypes ? weightDTypes : cacheDTypes };
 }
 
+/** Whether a tensor may have a dtype; those that may not are left out of the question. */
+function takes({ inputs, outputs }: OpSpec, name: string, dtype: DType): boolean {
+  return (inputs[name] ?? outputs[name]).dtypes.includes(dtype);
+}
+
 /** Asks a backend about every op and variant. */
 export function supportTable(backend: Pick<Backend, 'supports'>): SupportTable {
   return Object.fromEntries(
@@ -24,7 +29,7 @@ export function supportTable(backend: Pick<Backend, 'supports'>): SupportTable {
       );
       const answers = dtypes.map((dtype): [string, true | string] => {
         const answer = backend.supports(spec.name, {
-          dtypes: Object.fromEntries(names.map((name) => [name, dtype])),
+          dtypes: Object.fromEntries(names.filter((name) => takes(spec, name, dtype)).map((name) => [name, dtype])),
           attributes,
         });
         return [dtype, answer.supported ? true : answer.reason];

@@ -48,6 +48,16 @@ function typicalCase(op: string): KernelCase {
     'expert-matmul': 'q8_0, 13 x 32 -> 2 of 3 x 9, shared rows',
     'short-conv': '4 sequences, 33 channels, 4 taps, silu',
     'gated-delta': '4 sequences, 4 heads of 16 over 2 of 16, tiled',
+    'block-mean-append': 'next token',
+    'block-box-append': 'next token',
+    'key-columns-append': 'f16 to f16, 9 tokens, heads of 20, blocks of 4',
+    'clamp-positions': '7 positions, at most 9',
+    'subquadratic-attention': 'several sequences, local 4, landmarks compat',
+    'streaming-attention': 'several sequences, local 9, sinks 3',
+    'sparq-attention': 'several sequences, rank 5, top 9, local 3',
+    'page-topk-attention': 'several sequences, budget 2, epsilon 0, sinks 2, local 5, 1 parts',
+    'oracle-topk-attention': 'several sequences, k 6',
+    'h2o-attention': 'prompt of 23, chunk 8, local 2, heavy 3, sinks 0, from -1',
   };
   const cases = kernelCases[op];
   const found = cases.find(({ name }) => (names[op] === undefined ? name.endsWith('x 67') : name === names[op]));
@@ -60,7 +70,12 @@ async function failuresOf(backend: Backend, kernelCase: KernelCase): Promise<str
 }
 
 const ops = Object.keys(kernelCases);
-const computing = ops.filter((op) => !['kv-append', 'position-append', 'arg-max', 'top-k'].includes(op));
+/** Ops that only move numbers, choose, or keep what is not read as an output. */
+const others = [
+  ...['kv-append', 'position-append', 'arg-max', 'top-k', 'clamp-positions'],
+  ...['block-mean-append', 'block-box-append', 'key-columns-append'],
+];
+const computing = ops.filter((op) => !others.includes(op));
 
 describe('a kernel', () => {
   it.each(computing)('%s that is off by a little more than the bound is caught', async (op) => {

@@ -7,6 +7,9 @@ import { attentionFinish } from './attention-finish.js';
 import { attentionMerge } from './attention-merge.js';
 import { attentionPartial } from './attention-partial.js';
 import { attention } from './attention.js';
+import { blockBoxAppend } from './block-box-append.js';
+import { blockMeanAppend } from './block-mean-append.js';
+import { clampPositions } from './clamp-positions.js';
 import { embeddingLookup } from './embedding-lookup.js';
 import { expertCombine } from './expert-combine.js';
 import { expertMatmul } from './expert-matmul.js';
@@ -14,12 +17,16 @@ import { expertRoute } from './expert-route.js';
 import { gatedActivation } from './gated-activation.js';
 import { gatedDelta } from './gated-delta.js';
 import { gatherRows } from './gather-rows.js';
+import { h2oAttention } from './h2o-attention.js';
+import { keyColumnsAppend } from './key-columns-append.js';
 import { kvAppend } from './kv-append.js';
 import { layerNorm } from './layer-norm.js';
 import { logSumExp } from './log-sum-exp.js';
 import { matmul } from './matmul.js';
 import { multiply } from './multiply.js';
 import type { OpSpec } from './op-spec.js';
+import { oracleTopKAttention } from './oracle-topk-attention.js';
+import { pageTopKAttention } from './page-topk-attention.js';
 import { positionAppend } from './position-append.js';
 import { rmsNorm } from './rms-norm.js';
 import { rope } from './rope.js';
@@ -29,6 +36,9 @@ import { shortConv } from './short-conv.js';
 import { sliceColumns } from './slice-columns.js';
 import { softCap } from './soft-cap.js';
 import { softmax } from './softmax.js';
+import { sparqAttention } from './sparq-attention.js';
+import { streamingAttention } from './streaming-attention.js';
+import { subquadraticAttention } from './subquadratic-attention.js';
 import { topK } from './top-k.js';
 
 /** Every op, in the order of the opcodes. */
@@ -62,6 +72,16 @@ export const opSpecs: readonly OpSpec[] = [
   expertCombine,
   shortConv,
   gatedDelta,
+  blockMeanAppend,
+  blockBoxAppend,
+  keyColumnsAppend,
+  clampPositions,
+  subquadraticAttention,
+  streamingAttention,
+  sparqAttention,
+  pageTopKAttention,
+  oracleTopKAttention,
+  h2oAttention,
 ];
 
 const opcodes = new Map(opSpecs.map((spec, opcode) => [spec.name, opcode]));

@@ -7,6 +7,9 @@ import { attentionCases } from './attention.js';
 import { attentionFinishCases } from './attention-finish.js';
 import { attentionMergeCases } from './attention-merge.js';
 import { attentionPartialCases } from './attention-partial.js';
+import { blockBoxAppendCases } from './block-box-append.js';
+import { blockMeanAppendCases } from './block-mean-append.js';
+import { clampPositionsCases } from './clamp-positions.js';
 import { embeddingLookupCases } from './embedding-lookup.js';
 import { expertCombineCases } from './expert-combine.js';
 import { expertMatmulCases } from './expert-matmul.js';
@@ -14,11 +17,15 @@ import { expertRouteCases } from './expert-route.js';
 import { gatedActivationCases } from './gated-activation.js';
 import { gatedDeltaCases } from './gated-delta.js';
 import { gatherRowsCases } from './gather-rows.js';
+import { h2oAttentionCases } from './h2o-attention.js';
+import { keyColumnsAppendCases } from './key-columns-append.js';
 import { kvAppendCases } from './kv-append.js';
 import { layerNormCases } from './layer-norm.js';
 import { logSumExpCases } from './log-sum-exp.js';
 import { matmulCases } from './matmul.js';
 import { multiplyCases } from './multiply.js';
+import { oracleTopKAttentionCases } from './oracle-topk-attention.js';
+import { pageTopKAttentionCases } from './page-topk-attention.js';
 import { positionAppendCases } from './position-append.js';
 import { rmsNormCases } from './rms-norm.js';
 import { ropeCases } from './rope.js';
@@ -28,6 +35,9 @@ import { shortConvCases } from './short-conv.js';
 import { sliceColumnsCases } from './slice-columns.js';
 import { softCapCases } from './soft-cap.js';
 import { softmaxCases } from './softmax.js';
+import { sparqAttentionCases } from './sparq-attention.js';
+import { streamingAttentionCases } from './streaming-attention.js';
+import { subquadraticAttentionCases } from './subquadratic-attention.js';
 import { topKCases } from './top-k.js';
 
 /** By op name. Every op of the registry has an entry. */
@@ -61,4 +71,14 @@ export const kernelCases: Readonly<Record<string, readonly KernelCase[]>> = {
   'expert-combine': expertCombineCases,
   'short-conv': shortConvCases,
   'gated-delta': gatedDeltaCases,
+  'block-mean-append': blockMeanAppendCases,
+  'block-box-append': blockBoxAppendCases,
+  'key-columns-append': keyColumnsAppendCases,
+  'clamp-positions': clampPositionsCases,
+  'subquadratic-attention': subquadraticAttentionCases,
+  'streaming-attention': streamingAttentionCases,
+  'sparq-attention': sparqAttentionCases,
+  'page-topk-attention': pageTopKAttentionCases,
+  'oracle-topk-attention': oracleTopKAttentionCases,
+  'h2o-attention': h2oAttentionCases,
 };

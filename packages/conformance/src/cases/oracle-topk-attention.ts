@@ -1,0 +1,38 @@
+import { attentionAttributes, createAttention, type AttentionSetup } from '../attention-setup.js';
+import type { KernelCase } from '../kernel-case.js';
+import { attended, clearlyLargest, integers, rowsOf } from '../sparse-setup.js';
+import { chunkOf, severalSequences, sparseSetup, sparseSetups } from '../sparse-setups.js';
+
+function oracleCase(setup: AttentionSetup, k: number): KernelCase {
+  return {
+    op: 'oracle-topk-attention',
+    name: `${setup.name}, k ${k}`,
+    dtypes: { keys: setup.keyDType, values: setup.valueDType },
+    attributes: { ...attentionAttributes(setup), k },
+    create(rng, arithmetic) {
+      const problem = createAttention(setup, rng, arithmetic);
+      const rows = rowsOf(setup).map(({ query, head }) => {
+        const keys = problem.seen(query, head);
+        const logits = keys.map(({ logit }) => logit);
+        const errors = keys.map(({ logitError }) => logitError);
+        return clearlyLargest(logits, k, errors).map((index) => keys[index]);
+      });
+      return {
+        inputs: problem.inputs,
+        expected: {
+          y: attended(rows, setup.valueDim, arithmetic),
+          pairs: integers(setup.queries.map((_, query) => rows[query * setup.numHeads].length)),
+        },
+      };
+    },
+  };
+}
+
+const shuffled = { ...severalSequences, isShuffled: true };
+
+export const oracleTopKAttentionCases: readonly KernelCase[] = [
+  ...sparseSetups.map((setup) => oracleCase(setup, 6)),
+  ...[1, 2, 17, 100].map((k) => oracleCase(sparseSetup('any order', shuffled), k)),
+  oracleCase(sparseSetup('any order, bidirectional', { ...shuffled, causal: false, window: 21 }), 5),
+  oracleCase(sparseSetup('prefill', { contextLengths: [70], queries: chunkOf(70) }), 8),
+];

@@ -1,0 +1,183 @@
+import { attentionAttributes, createAttention, type AttentionSetup, type SeenKey } from '../attention-setup.js';
+import type { KernelCase } from '../kernel-case.js';
+import { attended, integers, randomMeans, rowOf, rowsOf, summaryIndex } from '../sparse-setup.js';
+import { chunkOf, severalSequences, sparseSetup, sparseSetups } from '../sparse-setups.js';
+import { integersOf, ints, numbersOf } from '../values.js';
+
+interface Sparsity {
+  readonly local: number;
+  readonly logStride?: boolean;
+  readonly landmarks?: 'off' | 'compat' | 'outside-window';
+  readonly logCount?: boolean;
+  readonly globals?: readonly number[];
+  /** Summaries per cache block. */
+  readonly numParts?: number;
+  /** Logical slots of sequence 0 that are empty. */
+  readonly holes?: readonly number[];
+}
+
+/** The candidates in the order of the specification: window, globals, distances 1, 2, 4, ... */
+function tokensOf(
+  { causal }: AttentionSetup,
+  { local, logStride = true, globals = [] }: Sparsity,
+  i: number,
+  n: number,
+) {
+  const tokens = new Set<number>();
+  const last = causal ? i : Math.min(n - 1, i + local);
+  for (let j = Math.max(0, i - local); j <= last; j++) tokens.add(j);
+  for (const g of globals) if (g < n && (!causal || g <= i)) tokens.add(g);
+  for (let s = 1; logStride && s < Math.max(n, i + 1); s *= 2) {
+    if (i >= s) tokens.add(i - s);
+    if (!causal && i + s < n) tokens.add(i + s);
+  }
+  return tokens;
+}
+
+function blocksOf({ causal }: AttentionSetup, { logStride = true }: Sparsity, i: number, n: number, size: number) {
+  const blocks = new Set<number>();
+  const numBlocks = causal ? Math.floor((i + 1) / size) : Math.ceil(n / size);
+  const pivot = causal ? numBlocks - 1 : Math.floor(i / size);
+  const add = (block: number): void => {
+    if (block >= 0 && block < numBlocks && (causal || block !== pivot)) blocks.add(block);
+  };
+  for (const near of [pivot - 1, pivot, pivot + 1]) add(near);
+  for (let s = 1; logStride && s <= Math.max(i, n); s *= 2) {
+    add(pivot - s);
+    if (!causal) add(pivot + s);
+  }
+  return blocks;
+}
+
+function subquadraticCase(setup: AttentionSetup, sparsity: Sparsity): KernelCase {
+  const { local, logStride = true, landmarks = 'compat', logCount = false } = sparsity;
+  const { globals = [0], numParts = 1, holes = [] } = sparsity;
+  const text = [
+    `local ${local}`,
+    `landmarks ${landmarks}`,
+    ...(logStride ? [] : ['no stride']),
+    ...(logCount ? ['bias'] : []),
+  ];
+  if (globals.length !== 1) text.push(`globals ${globals.join('+')}`);
+  if (numParts !== 1) text.push(`${numParts} parts`);
+  if (holes.length > 0) text.push(`${holes.length} holes`);
+  return {
+    op: 'subquadratic-attention',
+    name: `${setup.name}, ${text.join(', ')}`,
+    dtypes: { keys: setup.keyDType, values: setup.valueDType },
+    attributes: {
+      ...attentionAttributes(setup),
+      ...{ local, logStride, landmarks, logCount },
+      ...Object.fromEntries(globals.map((g, index) => [`global${index}`, g])),
+    },
+    create(rng, arithmetic) {
+      const problem = createAttention(setup, rng, arithmetic);
+      const { numHeads, numKvHeads, headDim, valueDim, blockSize, queries, contextLengths, window, causal } = setup;
+      const means = randomMeans(problem, setup, numParts, rng);
+      const [keyMeans, valueMeans] = [numbersOf(means.keyMeans), numbersOf(means.valueMeans)];
+      const partSize = blockSize / numParts;
+      const slotPositions = integersOf(problem.inputs['slotPositions']);
+      const table = integersOf(problem.inputs['blockTable']);
+      for (const hole of holes)
+        slotPositions[table[Math.floor(hole / blockSize)] * blockSize + (hole % blockSize)] = -1;
+      const isInside = (i: number, j: number): boolean =>
+        window === 0 || (causal ? i - j < window : Math.abs(i - j) <= window >> 1);
+      const rows = rowsOf(setup).map(({ query, head }): SeenKey[] => {
+        const [sequence, i] = queries[query];
+        const n = contextLengths[sequence];
+        const tokens = tokensOf(setup, { ...sparsity, globals }, i, n);
+        const keys = problem
+          .seen(query, head)
+          .filter(({ slot }) => tokens.has(slot) && !(sequence === 0 && holes.includes(slot)));
+        if (landmarks === 'off') return keys;
+        for (const block of blocksOf(setup, sparsity, i, n, partSize)) {
+          const end = Math.min(n, (block + 1) * partSize);
+          const members = Array.from({ length: end - block * partSize }, (_, offset) => block * partSize + offset);
+          if (causal && members.length < partSize) continue; // not all of it is in the cache
+          if (landmarks === 'outside-window' && members.every((j) => tokens.has(j))) continue;
+          if (!members.every((j) => isInside(i, j))) continue;
+          const index = summaryIndex(problem, numParts, sequence, block, Math.floor(head / (numHeads / numKvHeads)));
+          const key = rowOf(keyMeans, index, headDim);
+          const bias = logCount ? Math.log(members.length) : 0;
+          const { logit, logitError } = problem.meet(query, head, key);
+          const error = logitError + arithmetic.elementary * bias + 2 * arithmetic.unit * Math.abs(logit + bias);
+          const value = rowOf(valueMeans, index, valueDim);
+          keys.push({ slot: -1, position: -1, key, logit: logit + bias, logitError: error, value });
+        }
+        return keys;
+      });
+      return {
+        inputs: {
+          ...problem.inputs,
+          slotPositions: ints(problem.inputs['slotPositions'].shape, slotPositions),
+          ...(landmarks === 'off' ? {} : means),
+        },
+        expected: {
+          y: attended(rows, valueDim, arithmetic),
+          pairs: integers(queries.map((_, query) => rows[query * numHeads].length)),
+        },
+      };
+    },
+  };
+}
+
+const long = { contextLengths: [200], queries: chunkOf(200, 100), numHeads: 2, numKvHeads: 2 };
+
+export const subquadraticAttentionCases: readonly KernelCase[] = [
+  ...sparseSetups.map((setup) => subquadraticCase(setup, { local: 4 })),
+  ...[1, 2, 5, 64, 70].map((length) =>
+    subquadraticCase(
+      sparseSetup(`prefill of ${length}`, { contextLengths: [length], queries: chunkOf(length), numHeads: 2 }),
+      { local: 4 },
+    ),
+  ),
+  ...[0, 1, 7, 8, 31, 64].map((local) => subquadraticCase(sparseSetup('long prefill', long), { local })),
+  subquadraticCase(sparseSetup('long prefill in blocks of 64', { ...long, blockSize: 64 }), { local: 40, numParts: 8 }),
+  subquadraticCase(sparseSetup('wide window', { contextLengths: [700], queries: chunkOf(700, 640) }), { local: 600 }),
+  subquadraticCase(
+    sparseSetup('wide window, drafts', { contextLengths: [700], queries: chunkOf(700, 697), numHeads: 2 }),
+    {
+      local: 600,
+    },
+  ),
+  ...(['off', 'outside-window'] as const).flatMap((landmarks) =>
+    [true, false].map((logStride) =>
+      subquadraticCase(sparseSetup('several sequences', severalSequences), { local: 9, landmarks, logStride }),
+    ),
+  ),
+  ...[1, 2, 4, 8].map((numParts) =>
+    subquadraticCase(sparseSetup('several sequences', severalSequences), {
+      ...{ local: 3, numParts, landmarks: 'outside-window', logCount: true },
+    }),
+  ),
+  subquadraticCase(sparseSetup('globals', severalSequences), { local: 2, globals: [] }),
+  subquadraticCase(sparseSetup('globals', severalSequences), { local: 2, globals: [0, 1, 2, 3, 11, 30, 39, 1000] }),
+  subquadraticCase(sparseSetup('model window of 12', { ...long, window: 12 }), { local: 31 }),
+  subquadraticCase(sparseSetup('model window of 50, capped', { ...long, window: 50, softCap: 20 }), { local: 31 }),
+  ...[
+    { local: 0, logStride: false, landmarks: 'off' as const, globals: [] },
+    { local: 4 },
+    { local: 12, landmarks: 'outside-window' as const, logCount: true },
+    { local: 300, landmarks: 'off' as const },
+  ].map((sparsity) =>
+    subquadraticCase(
+      sparseSetup('bidirectional', { contextLengths: [69], queries: chunkOf(69), causal: false, numHeads: 2 }),
+      sparsity,
+    ),
+  ),
+  subquadraticCase(
+    sparseSetup('bidirectional, model window of 20', {
+      ...severalSequences,
+      causal: false,
+      window: 20,
+      numHeads: 3,
+      numKvHeads: 1,
+    }),
+    { local: 30 },
+  ),
+  ...[4, 20].map((local) =>
+    subquadraticCase(sparseSetup('empty slots', { contextLengths: [60], queries: chunkOf(60, 40) }), {
+      ...{ local, holes: [0, 3, 39, 43, 44, 50] },
+    }),
+  ),
+];

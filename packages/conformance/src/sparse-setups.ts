@@ -1,0 +1,78 @@
+/** Attention problems for sparse families: logical slots hold their own positions unless said otherwise. */
+import { cacheDTypes } from '@winnow/ops';
+import { dtypeInfo } from '@winnow/tensor';
+import type { AttentionSetup } from './attention-setup.js';
+
+const base: Omit<AttentionSetup, 'name'> = {
+  numHeads: 4,
+  numKvHeads: 2,
+  headDim: 16,
+  valueDim: 16,
+  blockSize: 8,
+  keyDType: 'f32',
+  valueDType: 'f32',
+  contextLengths: [45],
+  queries: [[0, 44]],
+  isShuffled: false,
+  causal: true,
+  window: 0,
+  softCap: 0,
+};
+
+export function sparseSetup(name: string, changes: Partial<AttentionSetup> = {}): AttentionSetup {
+  return { ...base, ...changes, name };
+}
+
+/** Queries at every position from `begin`. */
+export function chunkOf(length: number, begin = 0, sequence = 0): [number, number][] {
+  return Array.from({ length: length - begin }, (_, i) => [sequence, begin + i]);
+}
+
+/** Three sequences, one of them empty: a prefill chunk, single queries. */
+export const severalSequences: Partial<AttentionSetup> = {
+  contextLengths: [21, 0, 40],
+  queries: [...chunkOf(21, 17), [1, 5], [2, 39]],
+};
+
+/** What every family is tried on. */
+export const sparseSetups: readonly AttentionSetup[] = [
+  ...[1, 2, 7, 8, 9, 33, 130].map((length) =>
+    sparseSetup(`decode after ${length}`, { contextLengths: [length], queries: [[0, length - 1]] }),
+  ),
+  sparseSetup('nothing in the cache', { contextLengths: [0], queries: [[0, 0]] }),
+  sparseSetup('no queries', { queries: [] }),
+  sparseSetup('drafts', { queries: chunkOf(45, 41) }),
+  sparseSetup('several sequences', severalSequences),
+  ...[1, 4, 16].map((blockSize) => sparseSetup(`blocks of ${blockSize}`, { ...severalSequences, blockSize })),
+  ...[1, 3, 20].map((window) => sparseSetup(`model window of ${window}`, { ...severalSequences, window })),
+  sparseSetup('cap of 5', { ...severalSequences, softCap: 5 }),
+  ...[
+    [1, 1],
+    [3, 3],
+    [5, 1],
+    [9, 3],
+    [20, 2],
+  ].map(([numHeads, numKvHeads]) =>
+    sparseSetup(`${numHeads} heads on ${numKvHeads} KV heads`, { ...severalSequences, numHeads, numKvHeads }),
+  ),
+  ...[
+    [1, 1],
+    [7, 9],
+    [64, 64],
+    [80, 96],
+  ].map(([headDim, valueDim]) =>
+    sparseSetup(`heads of ${headDim} / ${valueDim}`, { ...severalSequences, headDim, valueDim }),
+  ),
+  ...cacheDTypes.map((dtype) => {
+    const dim = dtypeInfo(dtype).blockSize === 1 ? 24 : 64;
+    const dtypes = { keyDType: dtype, valueDType: dtype, headDim: dim, valueDim: dim };
+    return sparseSetup(`${dtype} cache`, { ...severalSequences, ...dtypes });
+  }),
+  sparseSetup('q8_0 keys, f16 values', {
+    ...severalSequences,
+    headDim: 32,
+    valueDim: 20,
+    keyDType: 'q8_0',
+    valueDType: 'f16',
+  }),
+];

@@ -1,0 +1,58 @@
+import { ShapeError } from '@winnow/tensor';
+import { cacheDTypes, f32Only, i32Only } from './dtypes.js';
+import type { OpSpec } from './op-spec.js';
+import { eachSummarised, summaryDims } from './summary-append.js';
+
+/**
+ * Keeps the mean of the keys and of the values of every block up to date, block by block of `S / G` slots, G of them in a
+ * block of the cache: after the step's keys and values were stored, `mean += (x - mean) / count` for each of its tokens.
+ *
+ * Shapes: slots `[T]` i32; keys `[C, K, S, H]`, values `[C, K, S, D]` as stored; counts `[C, G, K]` i32; keyMeans
+ * `[C, G, K, H]`, valueMeans `[C, G, K, D]` f32.
+ * `counts` is the number of slots that a mean stands for. A token at offset `o` of a block whose count is not `o` first makes
+ * the means of slots `[0, o)` anew from what is stored, so that truncation, forks and reused blocks need no care; `o = 0`
+ * starts from nothing. Tokens of a block come in the order of their slots.
+ * Numerics: differences and quotients in f64, the mean is rounded to f32 after each token. Cost: `H + D` per token and head.
+ */
+export const blockMeanAppend: OpSpec = {
+  name: 'block-mean-append',
+  inputs: {
+    slots: { dtypes: i32Only, shape: 'T' },
+    keys: { dtypes: cacheDTypes, shape: 'C K S H' },
+    values: { dtypes: cacheDTypes, shape: 'C K S D' },
+  },
+  outputs: {
+    counts: { dtypes: i32Only, shape: 'C G K', updates: true },
+    keyMeans: { dtypes: f32Only, shape: 'C G K H', updates: true },
+    valueMeans: { dtypes: f32Only, shape: 'C G K D', updates: true },
+  },
+  attributes: {},
+  fixedAxes: ['C', 'G', 'K', 'S', 'H', 'D'],
+  partition: 'heads',
+  check: ({ keys, counts }) => checkSummaries('block-mean-append', Number(keys[2]), Number(counts[1])),
+  bindReference({ inputs: { slots, keys, values }, outputs: { counts, keyMeans, valueMeans } }) {
+    const { headDim, valueDim } = summaryDims(keys, values);
+    const move = (means: Float32Array | Int32Array | Uint8Array, begin: number, row: Float32Array, n: number): void => {
+      for (let i = 0; i < row.length; i++) means[begin + i] += (row[i] - means[begin + i]) / n;
+    };
+    return eachSummarised(slots, keys, values, counts, {
+      reset(summary) {
+        keyMeans.data.fill(0, summary * headDim, (summary + 1) * headDim);
+        valueMeans.data.fill(0, summary * valueDim, (summary + 1) * valueDim);
+      },
+      add(summary, count, key, value) {
+        move(keyMeans.data, summary * headDim, key, count);
+        move(valueMeans.data, summary * valueDim, value, count);
+      },
+    });
+  },
+  flops: ({ slots, keys, values }) => 3 * slots[0] * keys[1] * (keys[3] + values[3]),
+  bytes: ({ slots, keys, values }) => 12 * slots[0] * keys[1] * (keys[3] + values[3]),
+};
+
+/** @throws {ShapeError} unless the summaries of a cache block are equal parts of it */
+export function checkSummaries(op: string, blockSize: number, numParts: number): void {
+  if (numParts >= 1 && blockSize % numParts === 0) return;
+  const expected = `a divisor of ${blockSize} slots`;
+  throw new ShapeError({ op, rule: 'summaries per block', expected, actual: String(numParts) });
+}

@@ -1,0 +1,71 @@
+import { attentionBytes, attentionFlops } from './attention-partial.js';
+import { attentionAttributes, checkAttention, visibility } from './attention-visibility.js';
+import { f32Only, i32Only } from './dtypes.js';
+import { kvReader } from './kv-view.js';
+import type { OpSpec } from './op-spec.js';
+import { attentionFixedAxes, attentionInputs, bindLogit, chooseLargest, maxSlotsOf } from './sparse-inputs.js';
+import { SoftmaxSum } from './softmax-sum.js';
+import { checkCounts } from './streaming-attention.js';
+
+/**
+ * Attention of each query head to the `k` keys of its largest logits; of equal ones the lower slot wins. It computes every
+ * logit: a bound of what any choice of k keys can reach, not a saving.
+ *
+ * Shapes: as in `attention`; pairs `[T]` i32: keys of each query head.
+ */
+export const oracleTopKAttention: OpSpec = {
+  name: 'oracle-topk-attention',
+  inputs: attentionInputs,
+  outputs: { y: { dtypes: f32Only, shape: 'T N D' }, pairs: { dtypes: i32Only, shape: 'T' } },
+  attributes: { ...attentionAttributes, k: { kind: 'number', integer: true } },
+  fixedAxes: attentionFixedAxes,
+  partition: 'heads',
+  check(shapes, attributes) {
+    checkAttention('oracle-topk-attention', shapes, attributes);
+    checkCounts('oracle-topk-attention', attributes, { k: 1 });
+  },
+  bindReference({ inputs, outputs: { y, pairs }, attributes }) {
+    const { q, positions, sequences, blockTable, keys } = inputs;
+    const cache = kvReader(inputs);
+    const { headDim, valueDim, numKvHeads } = cache;
+    const numHeads = q.shape[1];
+    const logit = bindLogit(q.data as Float32Array, cache, attributes);
+    const isVisible = visibility(attributes);
+    const k = attributes['k'] as number;
+    const sum = new SoftmaxSum(valueDim);
+    const key = new Float32Array(headDim);
+    const value = new Float32Array(valueDim);
+    const maxSlots = maxSlotsOf(blockTable.shape, keys.shape);
+    const logits = new Float64Array(maxSlots);
+    const slots = new Int32Array(maxSlots);
+    const chosen = new Uint8Array(maxSlots);
+    return () => {
+      for (let t = 0; t < q.shape[0]; t++) {
+        const sequence = sequences.data[t];
+        const contextLength = cache.contextLength(sequence);
+        for (let head = 0; head < numHeads; head++) {
+          const kvHead = Math.floor((head * numKvHeads) / numHeads);
+          let numVisible = 0;
+          for (let j = 0; j < contextLength; j++) {
+            const slot = cache.physicalSlot(sequence, j);
+            if (!isVisible(positions.data[t], cache.position(slot))) continue;
+            cache.readKey(slot, kvHead, key);
+            slots[numVisible] = slot;
+            logits[numVisible++] = logit((t * numHeads + head) * headDim, key);
+          }
+          chooseLargest(logits, numVisible, k, chosen);
+          sum.clear();
+          for (let i = 0; i < numVisible; i++) {
+            if (chosen[i] === 0) continue;
+            cache.readValue(slots[i], kvHead, value);
+            sum.add(logits[i], value);
+          }
+          sum.finish(y.data as Float32Array, (t * numHeads + head) * valueDim);
+          pairs.data[t] = Math.min(k, numVisible);
+        }
+      }
+    };
+  },
+  flops: attentionFlops,
+  bytes: attentionBytes,
+};

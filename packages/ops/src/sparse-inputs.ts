@@ -1,0 +1,55 @@
+/** What sparse attention ops have in common: inputs, logits, and the choice of the best. */
+import { f32Only, i32Only } from './dtypes.js';
+import { kvViewInputs, type KvReader } from './kv-view.js';
+import type { Attributes, InputSpec } from './op-spec.js';
+
+/** Queries and cache, as in `attention`. */
+export const attentionInputs: Readonly<Record<string, InputSpec>> = {
+  q: { dtypes: f32Only, shape: 'T N H' },
+  positions: { dtypes: i32Only, shape: 'T' },
+  sequences: { dtypes: i32Only, shape: 'T' },
+  ...kvViewInputs,
+};
+
+/** Axes whose sizes kernels know in advance. */
+export const attentionFixedAxes: readonly string[] = ['N', 'H', 'K', 'S', 'C', 'D', 'M'];
+
+/** Scaled and capped product of the query at `q[queryBegin...]` with a key. */
+export type Logit = (queryBegin: number, key: Float32Array) => number;
+
+export function bindLogit(q: Float32Array, { headDim }: KvReader, attributes: Attributes): Logit {
+  const scale = attributes['scale'] as number;
+  const cap = bindCap(attributes);
+  return (queryBegin, key) => {
+    let logit = 0;
+    for (let i = 0; i < headDim; i++) logit += q[queryBegin + i] * key[i];
+    return cap(logit * scale);
+  };
+}
+
+export function bindCap(attributes: Attributes): (logit: number) => number {
+  const softCap = attributes['softCap'] as number;
+  return softCap === 0 ? (logit) => logit : (logit) => softCap * Math.tanh(logit / softCap);
+}
+
+/**
+ * Marks the `count` largest of `scores[0 ... length)` in `chosen`; of equal scores the lower index wins, NaN counts as
+ * -Infinity. The plain way, `count` passes.
+ */
+export function chooseLargest(scores: Float64Array, length: number, count: number, chosen: Uint8Array): void {
+  chosen.fill(0, 0, length);
+  for (let n = Math.min(count, length); n > 0; n--) {
+    let best = -1;
+    for (let i = 0; i < length; i++) {
+      if (chosen[i] === 1) continue;
+      const score = Number.isNaN(scores[i]) ? -Infinity : scores[i];
+      if (best === -1 || score > scores[best]) best = i;
+    }
+    chosen[best] = 1;
+  }
+}
+
+/** Slots that a block table can name: what scratch over a context has to hold. */
+export function maxSlotsOf(blockTable: readonly number[], keys: readonly number[]): number {
+  return blockTable[1] * keys[2];
+}
