@@ -54,3 +54,4 @@ export {
   type SessionSection,
   type WriteSessionOptions,
 } from './session-writer.js';
+export type { RecordShape } from './page-record.js';

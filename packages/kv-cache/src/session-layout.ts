@@ -9,13 +9,13 @@ export const preambleBytes = 32;
 export const checksumBytes = 8;
 
 /** A header names sections and options: far below this. */
-export const maxHeaderBytes = 16 * 1024 * 1024;
+export const maxHeaderBytes: number = 16 * 1024 * 1024;
 /** A few per layer. */
 export const maxSections = 65_536;
 /** The reader keeps one chunk in memory. */
-export const maxChunkBytes = 64 * 1024 * 1024;
+export const maxChunkBytes: number = 64 * 1024 * 1024;
 export const minChunkBytes = 64;
-export const defaultChunkBytes = 1024 * 1024;
+export const defaultChunkBytes: number = 1024 * 1024;
 export const maxNameLength = 200;
 
 /** What options of a session may be: anything that JSON holds exactly and that can be compared. */

@@ -103,7 +103,8 @@ describe('damaged files', () => {
         .then((session) => session.verify())
         .catch((caught: unknown) => caught);
       expect(FormatError.isInstance(error)).toBe(true);
-      expect((error as FormatError).byteOffset).toBeLessThanOrEqual(index);
+      // a wrong size of the header shows at its checksum, 16 bytes in
+      expect((error as FormatError).byteOffset).toBeLessThanOrEqual(Math.max(index, 16));
       bytes[index] ^= 1 << (index % 8);
     }
   });

@@ -24,6 +24,23 @@ registerHooks({
 
 const pageBytes = 1024 * 1024;
 const numPages = 6;
+const sourceUrl = (file: string): string => JSON.stringify(new URL(`../src/${file}`, import.meta.url).href);
+
+/** Writes versions of the pages until it is killed, and says which it knows to be complete. */
+const program = `
+const { openPageRecords } = await import(${sourceUrl('index.ts')});
+const { openPageFile } = await import(${sourceUrl('index.node.ts')});
+const records = await openPageRecords(await openPageFile(process.argv[1]), { pageBytes: ${pageBytes}, blockSize: 2 });
+const page = new Int32Array(${pageBytes / 4});
+for (let version = 1; ; version++) {
+  await Promise.all(
+    Array.from({ length: ${numPages} }, async (_, pageId) => {
+      page.fill(version * 100 + pageId);
+      await records.write(pageId, new Uint8Array(page.buffer), [2 * pageId, 2 * pageId + 1]);
+      process.stdout.write(pageId + ' ' + version + '\\n');
+    }),
+  );
+}`;
 
 let folder: string;
 beforeEach(async () => {
@@ -39,10 +56,10 @@ it('keeps the old or the new page, or reports it', { timeout: 120_000 }, async (
       '--no-warnings',
       '--import',
       `data:text/javascript,${encodeURIComponent(resolveSources)}`,
-      join(import.meta.dirname, 'write-until-killed.ts'),
+      '--input-type=module',
+      '-e',
+      program,
       path,
-      String(pageBytes),
-      String(numPages),
     ];
     const child = spawn(process.execPath, argv, { stdio: ['ignore', 'pipe', 'pipe'], cwd: import.meta.dirname });
     let output = '';
