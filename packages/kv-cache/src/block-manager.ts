@@ -7,6 +7,7 @@ import {
   countFilled,
   createSequenceState,
   forkState,
+  restoredState,
   removeBlock,
   tableIndexOf,
   type SequenceState,
@@ -100,6 +101,15 @@ export function createBlockManager(options: BlockManagerOptions): BlockManager {
         state.positions.push(position);
       }
       statistics.numSharedTokens += state.numCommitted;
+      sequences.set(state.id, state);
+      return state.view;
+    },
+    restoreSequence(contents) {
+      const state = restoredState(contents, nextId, blockSize);
+      const numTableBlocks = Math.ceil(state.positions.length / blockSize);
+      writer.checkRoom(state, numTableBlocks, numTableBlocks);
+      while (state.blocks.length < numTableBlocks) state.blocks.push(ledger.take());
+      nextId++;
       sequences.set(state.id, state);
       return state.view;
     },

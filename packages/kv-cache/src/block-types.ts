@@ -96,6 +96,14 @@ export interface CreateSequenceOptions {
   readonly acceptPrefix?: (contentId: number, numTokens: number) => boolean;
 }
 
+/** A sequence as it was: what `SequenceView` says of it. */
+export interface SequenceContents {
+  readonly tokens: ArrayLike<number>;
+  /** Position of each logical slot, -1 for empty ones; some in every block. */
+  readonly positions: ArrayLike<number>;
+  readonly salt?: string;
+}
+
 /** How full the pool is. The three counts add up to `numBlocks`. */
 export interface BlockUsage {
   readonly numFreeBlocks: number;
@@ -124,6 +132,13 @@ export interface BlockManager {
   readonly maxBlocksPerSequence: number;
   /** A new sequence. Nothing to be done for the shared blocks: their contents are there. */
   createSequence(options?: CreateSequenceOptions): SequenceView;
+  /**
+   * A sequence with the slots of a saved one, in blocks of its own. The caller fills all of them, then calls `commit`, which
+   * makes them shareable where they can be.
+   * @throws {ArgumentError} for positions that no sequence can have
+   * @throws {CapacityError} when the pool or the block table has no room
+   */
+  restoreSequence(contents: SequenceContents): SequenceView;
   /** How many leading tokens of `prefix` a new sequence would find. */
   countCached(prefix: ArrayLike<number>, salt?: string): number;
   /** @throws {ArgumentError} when there is no such sequence */

@@ -9,6 +9,7 @@ export type {
   BlockUsage,
   CreateSequenceOptions,
   DetachedPage,
+  SequenceContents,
   SequenceView,
 } from './block-types.js';
 export { createBlockManager } from './block-manager.js';
