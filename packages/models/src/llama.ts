@@ -40,6 +40,7 @@ async function configOf(file: ModelFile): Promise<RotaryDecoderConfig> {
     return { ...config, slidingWindow: fields.integer('llama.attention.sliding_window', 0) };
   }
   const config = configFromHub(file, { architecture: 'llama' });
-  const slidingWindow = fields.string('model_type') === 'mistral' ? fields.integer('sliding_window', 0) : 0;
+  const hasWindow = fields.string('model_type') === 'mistral' && !fields.isNull('sliding_window');
+  const slidingWindow = hasWindow ? fields.integer('sliding_window', 4096) : 0;
   return { ...config, slidingWindow };
 }

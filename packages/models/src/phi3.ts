@@ -87,7 +87,7 @@ function hubRope(fields: Fields, headDim: number): RopeConfig {
     'original_max_position_embeddings',
     fields.count('original_max_position_embeddings', trained),
   );
-  const factor = original === trained ? nested.number('factor', 1) : trained / original;
+  const factor = nested.number('factor', trained / original);
   const derived = factor <= 1 ? 1 : Math.sqrt(1 + Math.log(factor) / Math.log(original));
   const attentionFactor = nested.number('attention_factor', derived);
   const factors = (name: string): Float32Array => {

@@ -6,6 +6,7 @@ import { Fields } from './fields.js';
 import { configFromGguf } from './gguf-settings.js';
 import { configFromHub, maxListedLayers } from './hub-settings.js';
 import { kvHeadsByLayer, listOf, recurrentByType } from './recurrent-settings.js';
+import { textPartOf } from './text-part.js';
 
 /** Sizes of the layers with a recurrent memory. */
 export interface DeltaConfig {
@@ -117,28 +118,7 @@ function checkedDelta(fields: Fields, delta: DeltaConfig): DeltaConfig {
   return delta;
 }
 
-const languagePrefix = 'model.language_model.';
-
 /** The language model of a checkpoint that has more: its settings and tensors under the usual names. */
 export function languageModel(file: ModelFile): ModelFile {
-  const { format, fields, store } = file;
-  if (format === 'gguf' || !fields.has('text_config')) return file;
-  const text = Fields.ofJson(fields.source, fields.raw('text_config'));
-  const outer = ['tie_word_embeddings', 'quantization_config'];
-  const tensors = new Map(
-    [...store.tensors]
-      .filter(([name]) => !name.startsWith('model.visual.'))
-      .map(([name, tensor]) => [
-        name.startsWith(languagePrefix) ? `model.${name.slice(languagePrefix.length)}` : name,
-        tensor,
-      ]),
-  );
-  return {
-    format,
-    fields: new Fields(
-      fields.source,
-      (name) => text.raw(name) ?? (outer.includes(name) ? fields.raw(name) : undefined),
-    ),
-    store: { ...store, tensors },
-  };
+  return textPartOf(file, { renamed: [['model.language_model.', 'model.']], otherParts: ['model.visual.'] });
 }

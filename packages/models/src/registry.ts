@@ -21,6 +21,7 @@ import { qwen35moe } from './qwen35moe.js';
 import { qwen3moe } from './qwen3moe.js';
 import { stablelm } from './stablelm.js';
 import { starcoder2 } from './starcoder2.js';
+import { withOuterName } from './text-part.js';
 
 /** All architectures. */
 export const architectures: readonly Architecture[] = [
@@ -64,5 +65,5 @@ export async function describeModel(file: ModelFile): Promise<ModelDescription> 
       message: `architecture ${describe(name)} is not supported, expected one of ${architectures.flatMap(namesOf).join(', ')}`,
     });
   }
-  return architecture.describe(file);
+  return architecture.describe(withOuterName(file));
 }

@@ -15,13 +15,35 @@ export function textPartOf(file: ModelFile, { renamed, otherParts }: TextPart): 
   const { format, fields, store } = file;
   if (format === 'gguf' || !fields.has('text_config')) return file;
   const text = Fields.ofJson(fields.source, fields.raw('text_config'));
+  // what applies to the whole checkpoint stands outside
+  return {
+    format,
+    fields: text.over(fields, ['quantization_config', 'tie_word_embeddings']),
+    store: renamedStore(store, (name) => {
+      if (otherParts.some((prefix) => name.startsWith(prefix))) return undefined;
+      const [prefix, replacement] = renamed.find(([begin]) => name.startsWith(begin)) ?? ['', ''];
+      return replacement + name.slice(prefix.length);
+    }),
+  };
+}
+
+/**
+ * Tensors of models that were saved without the output matrix are called `layers...` instead of `model.layers...`; they
+ * get the usual names.
+ */
+export function withOuterName(file: ModelFile): ModelFile {
+  const { format, store } = file;
+  if (format === 'gguf' || !store.tensors.has('embed_tokens.weight')) return file;
+  const outside = (name: string): boolean => name.startsWith('lm_head.') || name.startsWith('model.');
+  return { ...file, store: renamedStore(store, (name) => (outside(name) ? name : `model.${name}`)) };
+}
+
+/** @param rename the new name; `undefined` leaves the tensor out */
+function renamedStore(store: TensorStore, rename: (name: string) => string | undefined): TensorStore {
   const tensors = new Map<string, StoredTensor>();
   for (const [name, tensor] of store.tensors) {
-    if (otherParts.some((prefix) => name.startsWith(prefix))) continue;
-    const [prefix, replacement] = renamed.find(([begin]) => name.startsWith(begin)) ?? ['', ''];
-    tensors.set(replacement + name.slice(prefix.length), tensor);
+    const renamed = rename(name);
+    if (renamed !== undefined) tensors.set(renamed, tensor);
   }
-  const part: TensorStore = { name: store.name, tensors, close: () => store.close() };
-  // what applies to the whole checkpoint stands outside
-  return { format, store: part, fields: text.over(fields, ['quantization_config', 'tie_word_embeddings']) };
+  return { name: store.name, tensors, close: () => store.close() };
 }
