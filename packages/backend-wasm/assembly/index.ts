@@ -1,6 +1,7 @@
 /** The interpreter: every thread walks the same plan and takes its units of every record. */
 import {
   DONE,
+  FLAG_FREE,
   GENERATION,
   JOB,
   JOB_PLAN,
@@ -24,8 +25,8 @@ import { gatherRows, kvAppend, positionAppend } from './ops/rows';
 import { shortConv } from './ops/short-conv';
 import { topK } from './ops/top-k';
 import { packWeights, unpackWeights } from './pack';
-import { countElements, dim, enterJob, enterRecord, opcodeAt } from './record';
-import { awaitJob, enterThreads, finishJob, gather, recordBarrier, setSerial, takeUnits } from './threads';
+import { countElements, dim, enterJob, enterRecord, hasFlag, opcodeAt } from './record';
+import { awaitJob, enterThreads, finishJob, gather, nextCounter, recordBarrier, setSerial } from './threads';
 
 declare function now(): f64;
 declare function jobDone(generation: i32): void;
@@ -118,8 +119,10 @@ function isSmall(opcode: i32): bool {
     case 1:
     case 4:
     case 6:
-    case 7:
       work = 2 * <f64>countElements(0);
+      break;
+    case 7:
+      work = 8 * <f64>countElements(0);
       break;
     case 0:
     case 10:
@@ -263,9 +266,12 @@ function runRecords(thread: i32): void {
     const entry = plan + <usize>record * PLAN_BYTES;
     const opcode = opcodeAt(entry);
     enterRecord(entry, numTensors(opcode));
-    const small = isSmall(opcode);
-    if (record > begin && small && !wasSmall) gather();
-    if (record > begin && !small && !recordBarrier()) {
+    // without a barrier before it, sharing costs nothing
+    const isFree = record > begin && !wasSmall && hasFlag(FLAG_FREE);
+    const small = !isFree && isSmall(opcode);
+    if (isFree) nextCounter();
+    else if (record > begin && small && !wasSmall) gather();
+    else if (record > begin && !small && !recordBarrier()) {
       store<i32>(JOB, 1, 12);
       return;
     }

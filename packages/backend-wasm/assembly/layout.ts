@@ -16,7 +16,6 @@ export const DONE: usize = CONTROL + 64; // number of the job that ended last
 export const ARRIVED: usize = CONTROL + 128; // threads at the barrier
 export const PHASE: usize = CONTROL + 192; // barriers passed
 export const SLEEPERS: usize = CONTROL + 256; // threads asleep at the barrier
-export const NEXT_UNIT: usize = CONTROL + 320; // next unit of work of the record
 export const CANCEL: usize = CONTROL + 384; // set by the host: 1 cancel the job, 2 leave
 export const STOP: usize = CONTROL + 448; // the cancel word as all threads saw it at the last barrier
 export const JOB: usize = CONTROL + 512; // address of the job block, first record, end record
@@ -24,6 +23,10 @@ export const IDLERS: usize = CONTROL + 576; // threads asleep between jobs
 
 export const MIN_WORK: usize = CONTROL + 640; // rough number of steps below which a record runs on one thread
 export const GATHERING: usize = CONTROL + 704; // whether thread 0 sleeps until all others arrived
+export const SPINS: usize = CONTROL + 768; // loads of a word that another thread is to change, before going to sleep
+export const NEXT_UNIT: usize = CONTROL + 1024; // next unit of work, one counter for each record since the last barrier
+export const COUNTER_BYTES: usize = 64;
+export const NUM_COUNTERS: usize = 8;
 
 // job block, byte offsets from its address
 export const JOB_PLAN: usize = 0; // plan entries, PLAN_BYTES each
@@ -44,6 +47,7 @@ export const FLAG_INT8: u32 = 1; // activations as 8-bit integers
 export const FLAG_PACKED: u32 = 2; // weight rows interleaved by four
 export const FLAG_REUSE: u32 = 4; // the scratch of the record before holds this input already
 export const FLAG_VNNI: u32 = 8; // packed codes carry an offset of 128 for the u8 x i8 dot product
+export const FLAG_FREE: u32 = 16; // needs nothing of the record before, so no barrier after it
 
 /** Most threads of a backend: frames have to fit. */
 export const MAX_THREADS: i32 = 64;

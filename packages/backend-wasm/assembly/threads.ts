@@ -2,25 +2,28 @@
 import {
   ARRIVED,
   CANCEL,
+  COUNTER_BYTES,
   DONE,
   GATHERING,
   GENERATION,
   IDLERS,
   NEXT_UNIT,
+  NUM_COUNTERS,
   PHASE,
   SLEEPERS,
+  SPINS,
   STOP,
 } from './layout';
 
-/** Loads of the phase before a thread goes to sleep: some microseconds. */
-const SPINS: i32 = 4000;
-/** The same between jobs, where the host has to be woken in between. */
+/** Loads of the generation between jobs before a thread goes to sleep: the host may need its core. */
 const IDLE_SPINS: i32 = 20000;
 
 let threadIndex: i32 = 0;
 let numThreads: i32 = 1;
 let isSerial: bool = true;
 let localUnit: i32 = 0;
+/** Which counter of units the record takes from: records without a barrier between them have different ones. */
+let counter: usize = NEXT_UNIT;
 
 export function enterThreads(index: i32, count: i32): void {
   threadIndex = index;
@@ -44,7 +47,12 @@ export function takeUnits(count: i32): i32 {
     localUnit = begin + count;
     return begin;
   }
-  return atomic.add<i32>(NEXT_UNIT, count);
+  return atomic.add<i32>(counter, count);
+}
+
+/** Goes on to a record that needs no barrier after the one before. */
+export function nextCounter(): void {
+  counter += COUNTER_BYTES;
 }
 
 /** Between the phases of one record. */
@@ -74,7 +82,7 @@ function arrive(): bool {
 export function gather(): void {
   if (threadIndex != 0 || numThreads == 1) return;
   const others = numThreads - 1;
-  for (let i = 0; i < SPINS; i++) if (atomic.load<i32>(ARRIVED) == others) return;
+  for (let i = load<i32>(SPINS); i > 0; i--) if (atomic.load<i32>(ARRIVED) == others) return;
   atomic.store<i32>(GATHERING, 1);
   for (;;) {
     const arrived = atomic.load<i32>(ARRIVED);
@@ -84,17 +92,23 @@ export function gather(): void {
   atomic.store<i32>(GATHERING, 0);
 }
 
+/** By the last thread, while all others wait. */
+function resetCounters(): void {
+  for (let at: usize = 0; at < NUM_COUNTERS * COUNTER_BYTES; at += COUNTER_BYTES) store<i32>(NEXT_UNIT + at, 0);
+}
+
 function meet(): void {
   const phase = atomic.load<i32>(PHASE);
+  counter = NEXT_UNIT;
   if (arrive()) {
     atomic.store<i32>(ARRIVED, 0);
-    store<i32>(NEXT_UNIT, 0);
+    resetCounters();
     store<i32>(STOP, atomic.load<i32>(CANCEL));
     atomic.store<i32>(PHASE, phase + 1);
     if (atomic.load<i32>(SLEEPERS) != 0) atomic.notify(PHASE, -1);
     return;
   }
-  for (let i = 0; i < SPINS; i++) if (atomic.load<i32>(PHASE) != phase) return;
+  for (let i = load<i32>(SPINS); i > 0; i--) if (atomic.load<i32>(PHASE) != phase) return;
   atomic.add<i32>(SLEEPERS, 1);
   while (atomic.load<i32>(PHASE) == phase) atomic.wait<i32>(PHASE, phase, -1);
   atomic.sub<i32>(SLEEPERS, 1);
@@ -102,9 +116,10 @@ function meet(): void {
 
 /** The end of a job: the last thread tells the host. True on that thread. */
 export function finishJob(generation: i32): bool {
+  counter = NEXT_UNIT;
   if (!arrive()) return false;
   atomic.store<i32>(ARRIVED, 0);
-  store<i32>(NEXT_UNIT, 0);
+  resetCounters();
   atomic.store<i32>(DONE, generation);
   return true;
 }

@@ -60,6 +60,12 @@ interface WasmBuffer extends BufferHandle {
 }
 
 const gibibyte = 2 ** 30;
+/**
+ * How often a thread looks for the others before it goes to sleep. Waking it takes some ten microseconds, so it waits about
+ * 0.1 ms, unless it takes the core away that another thread needs.
+ */
+const manySpins = 100_000;
+const fewSpins = 1000;
 
 /**
  * Creates the backend: compiles the kernels and starts the workers.
@@ -82,6 +88,7 @@ export async function createBackend(options: WasmBackendOptions): Promise<WasmBa
   const module = await compileKernels(variant, isShared);
   const heap = createHeap(maxBytes, isShared);
   heap.words(controlWords.minWork, 1)[0] = options.minSharedWork ?? 30_000;
+  heap.words(controlWords.spins, 1)[0] = numThreads > host.availableParallelism ? fewSpins : manySpins;
   const runner = isShared
     ? createWorkerRunner(module, heap.memory, host, numThreads, options.usesMessages ?? false)
     : createLocalRunner(module, heap.memory, host);

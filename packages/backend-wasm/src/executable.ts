@@ -150,8 +150,8 @@ export async function createExecutable(program: Program, context: ExecutionConte
       const isRefused = refused.some(
         ({ buffer, byteOffset }) => buffer === ref.buffer && byteOffset === ref.byteOffset,
       );
-      // nor may a record take the codes of activations from one before that makes none any more
-      entries[at] = isRefused ? 0 : entries[at] & ~planFlags.reuse;
+      // nor may a record take the codes of activations from one before that makes none any more, or go on beside it
+      entries[at] = isRefused ? 0 : entries[at] & ~(planFlags.reuse | planFlags.free);
     }
   }
 

@@ -3,13 +3,16 @@
 const control = 0x10000;
 
 /** Byte addresses of control words. */
-export const controlWords: Readonly<Record<'generation' | 'done' | 'cancel' | 'job' | 'idlers' | 'minWork', number>> = {
+export const controlWords: Readonly<
+  Record<'generation' | 'done' | 'cancel' | 'job' | 'idlers' | 'minWork' | 'spins', number>
+> = {
   generation: control,
   done: control + 64,
   cancel: control + 384,
   job: control + 512,
   idlers: control + 576,
   minWork: control + 640,
+  spins: control + 768,
 };
 
 /** First byte that the host may allocate. */
@@ -23,12 +26,16 @@ export const jobWords = 6;
 /** Words of a plan entry: record, flags, six words for the kernel. */
 export const planWords = 8;
 
-export const planFlags: Readonly<Record<'int8' | 'packed' | 'reuse' | 'unsigned', number>> = {
+export const planFlags: Readonly<Record<'int8' | 'packed' | 'reuse' | 'unsigned' | 'free', number>> = {
   int8: 1,
   packed: 2,
   reuse: 4,
   unsigned: 8,
+  free: 16,
 };
+
+/** Records without a barrier between them, at most. */
+export const numCounters = 8;
 
 /** Values of the cancel word. */
 export const cancelJob = 1;

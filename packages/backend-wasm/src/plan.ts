@@ -1,5 +1,6 @@
 /** What kernels need besides their records: flags, tables and scratch, sized for the capacities of the symbols. */
 import { arenaBufferIndex, type OpRecord, type Program, type TensorRef } from '@winnow/ops';
+import { withFree } from './free-records.js';
 import { planFlags } from './layout.js';
 import { isInt8Matmul, keyOf, packableTensors, packedRefOf, type PackedTensor } from './packing.js';
 import { capacityOf, product } from './record-shapes.js';
@@ -57,7 +58,13 @@ export function planProgram(program: Program, packs: boolean, isSupported: (reco
     ropeTables.set(key, tables.length - 1);
     return { flags: 0, table: tables.length - 1 };
   });
-  return { records, packed: [...packed.values()], tables, sharedBytes, localBytes: align(localBytes) };
+  return {
+    records: withFree(program, records),
+    packed: [...packed.values()],
+    tables,
+    sharedBytes,
+    localBytes: align(localBytes),
+  };
 }
 
 function packingFlags({ records }: Program, index: number, packed: ReadonlyMap<string, PackedTensor>): number {

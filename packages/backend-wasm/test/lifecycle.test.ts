@@ -70,13 +70,15 @@ test('1000 times create, run and dispose leave no worker and no memory behind', 
   const weightBytes = 2 ** 20;
   await collectGarbage();
   const before = process.memoryUsage().rss;
-  for (let cycle = 0; cycle < 1000; cycle++) {
-    const numThreads = cycle % 20 === 0 ? 2 : 1;
+  const cycle = async (numThreads: number): Promise<void> => {
     const backend = await createWasmBackend({ ...small, host, numThreads, minSharedWork: 0 });
     const executable = await prepare(backend, program, 32);
     backend.view(backend.allocate({ sizeBytes: weightBytes, usage: 'weights', label: 'more' }))?.fill(1);
     await executable.run(scalarsOf(program, 3));
     await backend.dispose();
+  };
+  for (let round = 0; round < 200; round++) {
+    await Promise.all([2, 1, 1, 1, 1].map(cycle));
     expect(count()).toBe(0);
   }
   await collectGarbage();
@@ -267,7 +269,7 @@ test.each([0, 100])('runs of two executables take turns (up to %d ms on the call
 
 test('the numbers of the layout agree with the kernels', async () => {
   const { readFileSync } = await import('node:fs');
-  const { controlWords, heapBase, maxThreads, planFlags, planWords } = await import('../src/layout.js');
+  const { controlWords, heapBase, maxThreads, numCounters, planFlags, planWords } = await import('../src/layout.js');
   const source = readFileSync(new URL('../assembly/layout.ts', import.meta.url), 'utf8');
   const numberOf = (name: string): number => {
     const match = new RegExp(`const ${name}: \\w+ = (?:CONTROL(?: \\+ )?)?(\\w*);`).exec(source);
@@ -280,13 +282,11 @@ test('the numbers of the layout agree with the kernels', async () => {
     job: numberOf('JOB'),
     idlers: numberOf('IDLERS'),
     minWork: numberOf('MIN_WORK'),
+    spins: numberOf('SPINS'),
   }).toEqual(controlWords);
   expect(numberOf('FRAMES') + numberOf('FRAME_BYTES') * maxThreads).toBe(heapBase);
   expect(numberOf('PLAN_BYTES')).toBe(planWords * 4);
-  expect([numberOf('FLAG_INT8'), numberOf('FLAG_PACKED'), numberOf('FLAG_REUSE'), numberOf('FLAG_VNNI')]).toEqual([
-    planFlags['int8'],
-    planFlags['packed'],
-    planFlags['reuse'],
-    planFlags['unsigned'],
-  ]);
+  expect(numberOf('NUM_COUNTERS')).toBe(numCounters);
+  const flags = ['INT8', 'PACKED', 'REUSE', 'VNNI', 'FREE'].map((name) => numberOf(`FLAG_${name}`));
+  expect(flags).toEqual(Object.values(planFlags));
 });

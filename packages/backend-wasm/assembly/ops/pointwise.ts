@@ -5,7 +5,7 @@ import { exp4, fma, tanh4 } from '../simd';
 import { takeUnits } from '../threads';
 
 /** Elements of one unit. */
-const UNIT: i32 = 4096;
+const UNIT: i32 = 1024;
 
 const ADD: i32 = 0;
 const ACTIVATION: i32 = 1;

@@ -1,0 +1,51 @@
+import { ProgramBuilder, type ProgramTensor } from '@winnow/ops';
+import { expect, test } from 'vitest';
+import { planFlags } from './layout.js';
+import { planProgram } from './plan.js';
+
+/** Which products of a program need no barrier before them. */
+function freeProducts(build: (b: ProgramBuilder, matmul: (x: ProgramTensor) => ProgramTensor) => void): boolean[] {
+  const b = new ProgramBuilder({ T: 8 });
+  let count = 0;
+  build(b, (x) => {
+    const weight = b.external(`w${count++}`, 'weights', 'q8_0', [64, 64]);
+    return b.activation('matmul', { x, weight });
+  });
+  const program = b.build();
+  const { records } = planProgram(program, true, () => true);
+  return records
+    .filter((_, index) => program.records[index]?.op === 'matmul')
+    .map(({ flags }) => (flags & planFlags['free']) !== 0);
+}
+
+function input(b: ProgramBuilder): ProgramTensor {
+  const table = b.external('table', 'weights', 'f32', [4, 64]);
+  return b.activation('embedding-lookup', { table, tokens: b.scalar('tokens', ['T']) });
+}
+
+test('products of the same activations go on without a barrier, eight at most', () => {
+  const free = freeProducts((b, matmul) => {
+    const x = input(b);
+    for (let i = 0; i < 10; i++) b.output(`y${i}`, matmul(x));
+  });
+  expect(free).toEqual([false, true, true, true, true, true, true, true, false, true]);
+});
+
+test('a product of what the one before computed waits for it', () => {
+  const free = freeProducts((b, matmul) => {
+    const x = input(b);
+    const y = matmul(x);
+    b.output('z', matmul(y));
+    b.output('y', y);
+  });
+  expect(free).toEqual([false, false]);
+});
+
+test('a product that takes the memory of another one waits for it', () => {
+  const free = freeProducts((b, matmul) => {
+    const x = input(b);
+    matmul(x); // nobody needs it, so the next one may have its memory
+    b.output('y', matmul(x));
+  });
+  expect(free).toEqual([false, false]);
+});

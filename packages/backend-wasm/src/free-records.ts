@@ -1,0 +1,47 @@
+/**
+ * Records that need no barrier after the one before: products of the same activations, such as query, key and value. Threads
+ * that are done with one go on to the next.
+ */
+import type { OpRecord, Program, TensorRef } from '@winnow/ops';
+import { tensorBytes } from '@winnow/tensor';
+import { numCounters, planFlags } from './layout.js';
+import { capacityOf } from './record-shapes.js';
+
+/** Adds the flag to the records that may have it. */
+export function withFree<Plan extends { readonly flags: number }>(program: Program, plans: readonly Plan[]): Plan[] {
+  let group: OpRecord[] = [];
+  return program.records.map((record, index) => {
+    const plan = plans[index] as Plan;
+    const [before] = group;
+    const isFree =
+      before !== undefined &&
+      group.length < numCounters &&
+      sharesActivations(before, record, (plans[index - 1] as Plan).flags, plan.flags) &&
+      group.every((other) => isApart(program, other, record));
+    group = isFree ? [...group, record] : [record];
+    return isFree ? { ...plan, flags: plan.flags | planFlags.free } : plan;
+  });
+}
+
+/** Whether both are products that read the same x in the same way, so that what is in the scratch serves both. */
+function sharesActivations(a: OpRecord, b: OpRecord, flagsOfA: number, flagsOfB: number): boolean {
+  if (a.op !== 'matmul' || b.op !== 'matmul') return false;
+  if ((flagsOfA & planFlags.int8) !== (flagsOfB & planFlags.int8)) return false;
+  if ((flagsOfB & planFlags.int8) !== 0 && (flagsOfB & planFlags.reuse) === 0) return false;
+  const [x, y] = [a.inputs['x'] as TensorRef, b.inputs['x'] as TensorRef];
+  return x.buffer === y.buffer && x.byteOffset === y.byteOffset && x.shape.join() === y.shape.join();
+}
+
+/** Whether neither writes what the other reads or writes. */
+function isApart(program: Program, a: OpRecord, b: OpRecord): boolean {
+  const touches = (one: OpRecord, other: OpRecord): boolean =>
+    Object.values(one.outputs).some((written) =>
+      [...Object.values(other.inputs), ...Object.values(other.outputs)].some((ref) => overlaps(program, written, ref)),
+    );
+  return !touches(a, b) && !touches(b, a);
+}
+
+function overlaps(program: Program, a: TensorRef, b: TensorRef): boolean {
+  const end = (ref: TensorRef): number => ref.byteOffset + tensorBytes(ref.dtype, capacityOf(program, ref));
+  return a.buffer === b.buffer && a.byteOffset < end(b) && b.byteOffset < end(a);
+}
