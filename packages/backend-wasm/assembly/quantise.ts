@@ -26,7 +26,7 @@ export function metasAt(base: usize, numTokens: i32, numInputs: i32): usize {
   return base + codesBytes(numTokens, numInputs) * 3;
 }
 
-/** Units: runs of eight blocks of any token. */
+/** Codes and metas `[token, block]`. Units: runs of eight blocks of any token. */
 export function quantiseTokens(x: usize, numTokens: i32, numInputs: i32, base: usize): void {
   const numBlocks = (numTokens * numInputs) >> 5;
   const wide = wideCodesAt(base, numTokens, numInputs);
@@ -35,6 +35,32 @@ export function quantiseTokens(x: usize, numTokens: i32, numInputs: i32, base: u
     const end = min<i32>(numBlocks, begin + 8);
     for (let block = <usize>begin; block < <usize>end; block++) {
       quantiseBlock(x + (block << 7), base + (block << 5), wide + (block << 6), metas + block * META_BYTES);
+    }
+  }
+}
+
+/** Tokens of codes and metas `[block, token]`: there are whole fours of them, the last ones zeros. */
+export function paddedTokens(numTokens: i32): i32 {
+  return (numTokens + 3) & ~3;
+}
+
+/** Codes and metas `[block, token]`. Units: tokens. */
+export function quantiseColumns(x: usize, numTokens: i32, numInputs: i32, base: usize): void {
+  const padded = paddedTokens(numTokens);
+  const wide = wideCodesAt(base, padded, numInputs);
+  const metas = metasAt(base, padded, numInputs);
+  const numBlocks = numInputs >> 5;
+  for (let t = takeUnits(1); t < padded; t = takeUnits(1)) {
+    let from = x + (<usize>t * <usize>numInputs << 2);
+    let at = <usize>t;
+    for (let block = 0; block < numBlocks; block++, from += 128, at += <usize>padded) {
+      if (t < numTokens) {
+        quantiseBlock(from, base + (at << 5), wide + (at << 6), metas + at * META_BYTES);
+        continue;
+      }
+      memory.fill(base + (at << 5), 0, 32);
+      memory.fill(wide + (at << 6), 0, 64);
+      memory.fill(metas + at * META_BYTES, 0, META_BYTES);
     }
   }
 }

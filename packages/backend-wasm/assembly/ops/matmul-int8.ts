@@ -4,12 +4,13 @@
  * expanded once for all tokens. Rows beyond the last whole group are computed in f32.
  */
 import { Q6_K, Q8_0, bytesOf } from '../decode';
-import { isExactForU8, tile1x1Wide, tile2x4 } from '../dots8';
+import { isExactForU8, tile1x1Wide } from '../dots8';
 import { packedDots, packedDots4, STREAMS } from '../dots8-packed';
+import { blockTimesTokens } from '../dots8-tokens';
 import { EXPANDED_BYTES, expandGroup, initialOf } from '../expand';
 import { FLAG_REUSE } from '../layout';
 import { GROUP } from '../pack';
-import { META_BYTES, metasAt, quantiseTokens, wideCodesAt } from '../quantise';
+import { META_BYTES, metasAt, paddedTokens, quantiseColumns, quantiseTokens, wideCodesAt } from '../quantise';
 import { addressOf, dim, dtypeOf, hasFlag, isPresent, localScratch, sharedScratch } from '../record';
 import { phaseBarrier, takeUnits } from '../threads';
 import { lastRows } from './matmul';
@@ -19,7 +20,7 @@ const MC: i32 = 32;
 /** Columns of a panel: 16 blocks. */
 const KC: i32 = 512;
 /** Tokens of one pass over the weights. */
-const NC: i32 = 256;
+const NC: i32 = 128;
 /** Fewest tokens that go by panels. */
 const MIN_PANEL_TOKENS: i32 = 4;
 
@@ -28,13 +29,14 @@ export function matmulInt8(): void {
   const numOutputs = dim(1, 0);
   const numInputs = dim(1, 1);
   const dtype = dtypeOf(1);
+  const isPanels = numTokens >= MIN_PANEL_TOKENS;
   if (!hasFlag(FLAG_REUSE)) {
-    quantiseTokens(addressOf(0), numTokens, numInputs, sharedScratch());
+    if (isPanels) quantiseColumns(addressOf(0), numTokens, numInputs, sharedScratch());
+    else quantiseTokens(addressOf(0), numTokens, numInputs, sharedScratch());
     phaseBarrier();
   }
   const numPacked = numOutputs & -GROUP;
   const isNarrow = ASC_FEATURE_RELAXED_SIMD ? dtype != Q8_0 || isExactForU8() : false;
-  const isPanels = numTokens >= MIN_PANEL_TOKENS;
   const unit = isPanels ? MC : unitOf(numPacked);
   const next = isPanels
     ? byPanels(numTokens, numPacked, numInputs, dtype, isNarrow)
@@ -123,6 +125,7 @@ function byPanels(numTokens: i32, numPacked: i32, numInputs: i32, dtype: i32, is
   return begin;
 }
 
+/** Rows `[begin, end)` times tokens `[first, last)`. */
 function panels(
   begin: i32,
   end: i32,
@@ -134,47 +137,41 @@ function panels(
   isNarrow: bool,
 ): void {
   const groupBytes = bytesOf(dtype, numInputs) * GROUP;
+  const padded = paddedTokens(numTokens);
   const codes = sharedScratch();
-  const wide = wideCodesAt(codes, numTokens, numInputs);
-  const metas = metasAt(codes, numTokens, numInputs);
-  const metaRow = <usize>(numInputs >> 5) * META_BYTES;
+  const wide = wideCodesAt(codes, padded, numInputs);
+  const metas = metasAt(codes, padded, numInputs);
   const initial = initialOf(dtype);
   const halves = dtype == Q6_K;
   const numGroups = (end - begin) / GROUP;
   const panel = localScratch();
   const panelRow = <usize>(KC >> 5) * EXPANDED_BYTES;
-  // sums [group][token][4]; tokens of the last, partly empty tile of four have room
+  // sums [group][token][4]; whole fours of tokens
   const sums = panel + <usize>(MC / GROUP) * panelRow;
-  const sumRow = <usize>((last - first + 3) & ~3) << 4;
+  const numColumns = paddedTokens(last - first);
+  const sumRow = <usize>numColumns << 4;
   memory.fill(sums, 0, <usize>numGroups * sumRow);
   for (let k = 0; k < numInputs; k += KC) {
-    const depth = min<i32>(KC, numInputs - k);
     const firstBlock = k >> 5;
-    const numBlocks = depth >> 5;
+    const numBlocks = min<i32>(KC, numInputs - k) >> 5;
     for (let g = 0; g < numGroups; g++) {
       const group = addressOf(1) + <usize>(begin / GROUP + g) * groupBytes;
       expandGroup(dtype, group, firstBlock, firstBlock + numBlocks, panel + <usize>g * panelRow);
     }
-    for (let t = first; t < last; t += 4) {
-      const x = codes + <usize>t * <usize>numInputs + <usize>k;
-      const meta = metas + <usize>t * metaRow + <usize>firstBlock * META_BYTES;
-      const isWhole = isNarrow && t + 4 <= last;
-      for (let g = 0; g < numGroups; g += 2) {
-        const p = panel + <usize>g * panelRow;
-        const c = sums + <usize>g * sumRow + (<usize>(t - first) << 4);
-        if (isWhole && g + 1 < numGroups) {
-          const next = p + panelRow;
-          tile2x4(p, next, numBlocks, x, <usize>numInputs, meta, metaRow, initial, halves, c, c + sumRow);
+    for (let block = 0; block < numBlocks; block++) {
+      const at = <usize>((firstBlock + block) * padded + first);
+      const meta = metas + at * META_BYTES;
+      for (let g = 0; g < numGroups; g++) {
+        const p = panel + <usize>g * panelRow + <usize>block * EXPANDED_BYTES;
+        const c = sums + <usize>g * sumRow;
+        if (isNarrow) {
+          blockTimesTokens(dtype, p, codes + (at << 5), meta, initial, c, numColumns);
           continue;
         }
-        for (let h = g; h < min<i32>(numGroups, g + 2); h++) {
-          for (let i = t; i < min<i32>(last, t + 4); i++) {
-            const at = sums + <usize>h * sumRow + (<usize>(i - first) << 4);
-            const from = wide + ((<usize>i * <usize>numInputs + <usize>k) << 1);
-            const tokenMeta = metas + <usize>i * metaRow + <usize>firstBlock * META_BYTES;
-            const row = panel + <usize>h * panelRow;
-            v128.store(at, tile1x1Wide(row, numBlocks, from, tokenMeta, initial, halves, v128.load(at)));
-          }
+        for (let t: usize = 0; t < <usize>(last - first); t++) {
+          const old = v128.load(c + (t << 4));
+          const from = wide + ((at + t) << 6);
+          v128.store(c + (t << 4), tile1x1Wide(p, 1, from, meta + t * META_BYTES, initial, halves, old));
         }
       }
     }
