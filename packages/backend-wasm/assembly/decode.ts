@@ -2,6 +2,7 @@
  * Block formats to f32, the values of the codecs of `@winnow/tensor` bit for bit: every product of a scale and a code is
  * exact in f32, so that an offset is the only rounding. Layouts are described there.
  */
+import { decodeGridBlock, gridBlockBytes } from './decode-grids';
 import { halfMask, halfOffset, largestRank, leastNormal, magnitudeMask } from './constants';
 import { halfToFloat, halfToFloat4 } from './simd';
 
@@ -61,7 +62,7 @@ export function bytesOf(dtype: i32, count: i32): usize {
     case TQ2_0:
       return (n >> 8) * 66;
     default:
-      return unreachable();
+      return (n >> 8) * gridBlockBytes(dtype);
   }
 }
 
@@ -140,8 +141,10 @@ export function decode(dtype: i32, from: usize, to: usize, count: i32): void {
     case TQ2_0:
       for (let i = 0; i < count; i += 256, from += 66, to += 1024) decodeTq2(from, to);
       return;
-    default:
-      unreachable();
+    default: {
+      const blockBytes = gridBlockBytes(dtype);
+      for (let i = 0; i < count; i += 256, from += blockBytes, to += 1024) decodeGridBlock(dtype, from, to);
+    }
   }
 }
 

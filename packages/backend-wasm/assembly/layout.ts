@@ -1,11 +1,18 @@
 /**
  * Where things lie in the shared memory. The host's `src/layout.ts` holds the same numbers; a test compares them.
  *
- * [0, 64 KiB)        constants of this module
+ * [0, 16 KiB)        constants of this module
+ * [16 KiB, 49 KiB)   books of the iq formats, written by the host
  * [64 KiB, 128 KiB)  control words: one cache line per word that threads fight over
  * [128 KiB, 192 KiB) one frame of 1 KiB per thread: the tensors of the record it works on
  * [192 KiB, ...)     what the host allocates
  */
+export const IQ2_XXS_GRID: usize = 0x4000; // 256 vectors of 8 bytes
+export const IQ2_XS_GRID: usize = 0x4800; // 512 of 8
+export const IQ2_S_GRID: usize = 0x5800; // 1024 of 8
+export const IQ3_XXS_GRID: usize = 0x7800; // 256 of 4
+export const IQ3_S_GRID: usize = 0x7c00; // 512 of 4
+export const IQ1_GRID: usize = 0x8400; // 2048 of 8
 export const CONTROL: usize = 0x10000;
 export const FRAMES: usize = 0x20000;
 export const FRAME_BYTES: usize = 1024;

@@ -9,7 +9,7 @@ import { fileURLToPath } from 'node:url';
 
 const folder = dirname(dirname(fileURLToPath(import.meta.url)));
 const target = join(folder, 'src', 'kernels.generated.ts');
-const constantsLimit = 0x10000;
+const constantsLimit = 0x4000;
 
 const common = [
   'assembly/index.ts',

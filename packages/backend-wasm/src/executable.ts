@@ -15,6 +15,7 @@ import {
 import { ArgumentError, BackendError, ReleasedError, UnsupportedOpError } from '@winnow/tensor';
 import { createCallerShare } from './caller-share.js';
 import { bindFallback } from './fallback.js';
+import { writeGrids } from './grids.js';
 import type { Heap } from './heap.js';
 import { jobWords, planFlags, planWords } from './layout.js';
 import { packedRefOf, type PackedTensor } from './packing.js';
@@ -100,6 +101,7 @@ export async function createExecutable(program: Program, context: ExecutionConte
   const placeOf = (buffer: number): number =>
     buffer === scalarBufferIndex ? scalarsAt : buffer === arenaBufferIndex ? arenaAt : addressOf(buffer);
 
+  writeGrids(program, heap);
   const words = encodeProgram(program, placeOf);
   heap.words(wordsAt, numWords).set(words);
   const entries = heap.words(planAt, numRecords * planWords);

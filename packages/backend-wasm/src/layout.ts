@@ -15,6 +15,16 @@ export const controlWords: Readonly<
   spins: control + 768,
 };
 
+/** Books of the iq formats; iq1_m has that of iq1_s. */
+export const gridAddresses: Readonly<Record<'iq2_xxs' | 'iq2_xs' | 'iq2_s' | 'iq3_xxs' | 'iq3_s' | 'iq1_s', number>> = {
+  iq2_xxs: 0x4000,
+  iq2_xs: 0x4800,
+  iq2_s: 0x5800,
+  iq3_xxs: 0x7800,
+  iq3_s: 0x7c00,
+  iq1_s: 0x8400,
+};
+
 /** First byte that the host may allocate. */
 export const heapBase = 0x30000;
 

@@ -11,10 +11,11 @@ const kernels: ReadonlySet<string> = new Set([
   ...['slice-columns', 'expert-route', 'expert-matmul', 'expert-combine', 'short-conv', 'gated-delta'],
 ]);
 
-/** Weight dtypes that `assembly/decode.ts` knows. */
+/** Weight dtypes that `assembly/decode.ts` and `decode-grids.ts` know. */
 const decoded: ReadonlySet<DType> = new Set<DType>([
   ...(['f32', 'f16', 'bf16', 'q4_0', 'q4_1', 'q5_0', 'q5_1', 'q8_0', 'q2_K', 'q3_K', 'q4_K', 'q5_K', 'q6_K'] as const),
-  ...(['iq4_nl', 'iq4_xs', 'tq2_0', 'mxfp4'] as const),
+  ...(['iq1_s', 'iq1_m', 'iq2_xxs', 'iq2_xs', 'iq2_s', 'iq3_xxs', 'iq3_s', 'iq4_nl', 'iq4_xs'] as const),
+  ...(['tq1_0', 'tq2_0', 'mxfp4'] as const),
 ]);
 
 /** Inputs that may have any weight dtype. */

@@ -1,0 +1,95 @@
+/**
+ * The books of the formats iq1, iq2 and iq3, where `assembly/decode-grids.ts` looks for them. They are read off the codecs of
+ * `@winnow/tensor`: a block with scale 1 and without signs shows the vectors that its codes name.
+ */
+import type { Program } from '@winnow/ops';
+import { decode, dtypeInfo, type DType } from '@winnow/tensor';
+import type { Heap } from './heap.js';
+import { gridAddresses } from './layout.js';
+
+interface Book {
+  readonly numVectors: number;
+  readonly vectorLength: number;
+  /** Elements of a block whose other bits are zero, by the element of the vector. */
+  readonly element: (value: number) => number;
+  /** Bytes of a block that is zero but for its scale, and the vectors named in it. */
+  readonly write: (block: Uint8Array, place: number, code: number) => void;
+}
+
+const books: Readonly<Record<keyof typeof gridAddresses, Book>> = {
+  iq2_xxs: {
+    numVectors: 256,
+    vectorLength: 8,
+    element: (value) => value * 8,
+    write: (block, place, code) => (block[2 + (place >> 2) * 8 + (place & 3)] = code),
+  },
+  iq2_xs: {
+    numVectors: 512,
+    vectorLength: 8,
+    element: (value) => value * 8,
+    write: (block, place, code) => block.set([code & 255, code >> 8], 2 + place * 2),
+  },
+  iq2_s: {
+    numVectors: 1024,
+    vectorLength: 8,
+    element: (value) => value * 8,
+    write(block, place, code) {
+      block[2 + place] = code & 255;
+      block[66 + (place >> 2)] |= (code >> 8) << ((place & 3) * 2);
+    },
+  },
+  iq3_xxs: {
+    numVectors: 256,
+    vectorLength: 4,
+    element: (value) => value * 4,
+    write: (block, place, code) => (block[2 + place] = code),
+  },
+  iq3_s: {
+    numVectors: 512,
+    vectorLength: 4,
+    element: (value) => value,
+    write(block, place, code) {
+      block[2 + place] = code & 255;
+      block[66 + (place >> 3)] |= (code >> 8) << (place & 7);
+    },
+  },
+  iq1_s: {
+    numVectors: 2048,
+    vectorLength: 8,
+    element: (value) => value - 0.125,
+    write(block, place, code) {
+      block[2 + place] = code & 255;
+      const word = 34 + (place >> 2) * 2;
+      const bits = block[word] | (block[word + 1] << 8) | ((code >> 8) << ((place & 3) * 3));
+      block.set([bits & 255, bits >> 8], word);
+    },
+  },
+};
+
+/** The elements of a book, one byte each. */
+function elementsOf(dtype: DType, { numVectors, vectorLength, element, write }: Book): Int8Array {
+  const { blockBytes, blockSize } = dtypeInfo(dtype);
+  const perBlock = blockSize / vectorLength;
+  const elements = new Int8Array(numVectors * vectorLength);
+  const values = new Float32Array(blockSize);
+  for (let first = 0; first < numVectors; first += perBlock) {
+    const block = new Uint8Array(blockBytes);
+    block.set([0x00, 0x3c]); // the scale: 1
+    for (let place = 0; place < perBlock; place++) write(block, place, first + place);
+    decode(dtype, block, values);
+    for (let i = 0; i < blockSize; i++) elements[first * vectorLength + i] = element(values[i]);
+  }
+  return elements;
+}
+
+/** Writes the books that a program's tensors need. */
+export function writeGrids({ records }: Program, heap: Heap): void {
+  const dtypes = new Set(records.flatMap(({ inputs }) => Object.values(inputs).map(({ dtype }) => dtype)));
+  if (dtypes.has('iq1_m')) dtypes.add('iq1_s'); // they share their book
+  for (const dtype of dtypes) {
+    if (!(dtype in books)) continue;
+    const name = dtype as keyof typeof books;
+    const elements = elementsOf(dtype, books[name]);
+    heap.bytes(gridAddresses[name], elements.length).set(new Uint8Array(elements.buffer));
+  }
+}
