@@ -7,13 +7,13 @@ import {
   countFilled,
   createSequenceState,
   forkState,
-  restoredState,
   removeBlock,
   tableIndexOf,
   type SequenceState,
 } from './block-sequence.js';
 import type { BlockChanges, BlockManager, BlockManagerOptions } from './block-types.js';
 import { createPrefixIndex } from './prefix-index.js';
+import { restoreState } from './restore-sequence.js';
 
 /** @throws {ArgumentError} for sizes that are not positive integers */
 export function createBlockManager(options: BlockManagerOptions): BlockManager {
@@ -105,11 +105,13 @@ export function createBlockManager(options: BlockManagerOptions): BlockManager {
       return state.view;
     },
     restoreSequence(contents) {
-      const state = restoredState(contents, nextId, blockSize);
+      const state = restoreState(nextId, contents, blockSize);
+      for (const { pageId } of state.detached) checkUnused(pageId);
       const numTableBlocks = Math.ceil(state.positions.length / blockSize);
       writer.checkRoom(state, numTableBlocks, numTableBlocks);
-      while (state.blocks.length < numTableBlocks) state.blocks.push(ledger.take());
       nextId++;
+      while (state.blocks.length < numTableBlocks) state.blocks.push(ledger.take());
+      for (const { pageId } of state.detached) pageReferences.set(pageId, 1);
       sequences.set(state.id, state);
       return state.view;
     },
@@ -201,9 +203,7 @@ export function createBlockManager(options: BlockManagerOptions): BlockManager {
       }
       for (const [tableIndex, pageId] of leaving) {
         checkDetachable(state, tableIndex);
-        if (pageReferences.has(pageId)) {
-          throw new ArgumentError({ argument: 'pageId', expected: 'an id not in use', actual: String(pageId) });
-        }
+        checkUnused(pageId);
       }
       for (const tableIndex of [...leaving.keys()].sort((a, b) => b - a)) {
         const pageId = leaving.get(tableIndex) as number;
@@ -262,6 +262,11 @@ export function createBlockManager(options: BlockManagerOptions): BlockManager {
       }
     },
   };
+
+  function checkUnused(pageId: number): void {
+    if (!pageReferences.has(pageId)) return;
+    throw new ArgumentError({ argument: 'pageId', expected: 'an id not in use', actual: String(pageId) });
+  }
 
   function checkDetachable(state: SequenceState, tableIndex: number): void {
     const begin = tableIndex * blockSize;

@@ -1,6 +1,6 @@
 /** The state of one sequence: tokens, block table, the position of each logical slot, holes, detached pages. */
-import { ArgumentError, invariant } from '@winnow/tensor';
-import type { DetachedPage, SequenceContents, SequenceView } from './block-types.js';
+import { invariant } from '@winnow/tensor';
+import type { DetachedPage, SequenceView } from './block-types.js';
 import { IntList } from './int-list.js';
 
 export interface SequenceState {
@@ -34,53 +34,6 @@ export function createSequenceState(id: number, salt: string): SequenceState {
     holes: [],
     isSorted: true,
     isShareable: true,
-    chain: [],
-    detached: [],
-  });
-}
-
-/** A state with these contents, without blocks. @throws {ArgumentError} for positions that no sequence can have */
-export function restoredState(
-  { tokens, positions, salt = '' }: SequenceContents,
-  id: number,
-  blockSize: number,
-): SequenceState {
-  const refuse = (expected: string, actual: string): never => {
-    throw new ArgumentError({ argument: 'positions', expected, actual });
-  };
-  const seen = new Uint8Array(tokens.length);
-  const holes: number[] = [];
-  let isSorted = true;
-  let previous = -1;
-  let isBlockEmpty = false;
-  for (let slot = 0; slot < positions.length; slot++) {
-    const position = positions[slot];
-    if (slot % blockSize === 0) {
-      if (isBlockEmpty) refuse('a position in every block', `none before slot ${slot}`);
-      isBlockEmpty = true;
-    }
-    if (position === -1) {
-      holes.push(slot);
-      continue;
-    }
-    if (seen[position] !== 0) refuse(`different positions below ${tokens.length}`, `${position} in slot ${slot}`);
-    seen[position] = 1;
-    isSorted &&= position > previous;
-    previous = position;
-    isBlockEmpty = false;
-  }
-  if (isBlockEmpty) refuse('a position in every block', 'none in the last one');
-  const isWhole = positions.length === tokens.length && isSorted;
-  return withView({
-    id,
-    salt,
-    tokens: new IntList(tokens),
-    numCommitted: tokens.length,
-    blocks: [],
-    positions: new IntList(positions),
-    holes,
-    isSorted,
-    isShareable: isWhole,
     chain: [],
     detached: [],
   });

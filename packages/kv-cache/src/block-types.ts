@@ -102,6 +102,10 @@ export interface SequenceContents {
   /** Position of each logical slot, -1 for empty ones; some in every block. */
   readonly positions: ArrayLike<number>;
   readonly salt?: string;
+  /** Whether its blocks may be shared, if they hold every position in order. Default true. */
+  readonly isShareable?: boolean;
+  /** Pages that are stored already, under ids that are not in use. */
+  readonly detachedPages?: readonly DetachedPage[];
 }
 
 /** How full the pool is. The three counts add up to `numBlocks`. */

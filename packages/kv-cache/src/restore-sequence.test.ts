@@ -72,4 +72,22 @@ describe('restoreSequence', () => {
     expect(manager.restoreSequence({ tokens: [], positions: [] }).numTokens).toBe(0);
     manager.checkIntegrity();
   });
+
+  it('brings back detached pages, under ids that are not in use', () => {
+    const manager = createBlockManager({ numBlocks: 4, blockSize: 2 });
+    const contents = {
+      tokens: range(0, 6),
+      positions: [0, 1, 4, 5],
+      detachedPages: [{ pageId: 9, positions: Int32Array.of(2, 3) }],
+    };
+    const restored = manager.restoreSequence(contents);
+    expect([restored.numEvicted, restored.isShareable]).toEqual([0, false]);
+    expect(() => manager.restoreSequence(contents)).toThrow('expected an id not in use, got 9');
+    manager.attach(restored.id, 9);
+    expect([...restored.positions]).toEqual(range(0, 6));
+    const twice = { ...contents, detachedPages: [{ pageId: 7, positions: Int32Array.of(1, -1) }] };
+    expect(() => manager.restoreSequence(twice)).toThrow('expected every position once, got 1 twice');
+    expect(() => manager.restoreSequence({ tokens: [0.5], positions: [] })).toThrow(ArgumentError);
+    manager.checkIntegrity();
+  });
 });

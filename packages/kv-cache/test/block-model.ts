@@ -231,6 +231,33 @@ export function createBlockModel(options: BlockManagerOptions, rng: Rng): BlockM
         });
       });
     },
+    restore() {
+      const source = pick();
+      if (source === undefined || model.size >= 6) return;
+      const [id, sequence] = source;
+      const { positions, tokens, salt, isShareable, blocks, detachedPages, numSlots } = manager.sequence(id);
+      const saved = { tokens: tokens.slice(), positions: positions.slice(), salt, isShareable };
+      const savedTexts = Array.from({ length: numSlots }, (_, slot) => {
+        return texts[blocks[Math.floor(slot / blockSize)] * blockSize + (slot % blockSize)];
+      });
+      const copies = detachedPages.map((page) => ({ ...page, pageId: nextPage++, from: page.pageId }));
+      attempt(() => {
+        const restored = manager.restoreSequence({ ...saved, detachedPages: copies });
+        savedTexts.forEach((text, i) => {
+          const slot = restored.blocks[Math.floor(i / blockSize)] * blockSize + (i % blockSize);
+          texts[slot] = text;
+          slotPositions[slot] = saved.positions[i];
+        });
+        const detached = new Map<number, number>();
+        for (const { pageId, from, positions: pagePositions } of copies) {
+          pages.set(pageId, [...(pages.get(from) as string[])]);
+          for (const position of pagePositions) if (position >= 0) detached.set(position, pageId);
+        }
+        const copy = { ...sequence, tokens: [...sequence.tokens], held: new Map(sequence.held), detached };
+        model.set(restored.id, copy);
+        commit(restored.id, copy);
+      });
+    },
     dropCached() {
       manager.dropCached();
       expect(manager.usage().numCachedBlocks).toBe(0);
@@ -293,6 +320,7 @@ export function createBlockModel(options: BlockManagerOptions, rng: Rng): BlockM
     evict: 2,
     detach: 1,
     attach: 1,
+    restore: 1,
     dropCached: 0.2,
   };
   const total = Object.values(weights).reduce((sum, weight) => sum + weight, 0);
