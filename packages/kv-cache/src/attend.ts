@@ -3,9 +3,10 @@
  * the context. Tiles are filled with visible keys in slot order, so the result depends on their order and not on blocks.
  * Sums run in f64. For kernels that are fast, see the backends; this is the plain form on typed arrays.
  */
-import { clearState, mergeState, type PartialStates } from '@winnow/ops';
+import type { PartialStates } from '@winnow/ops';
 import { ArgumentError, ShapeError } from '@winnow/tensor';
 import { rotateRows } from './hadamard.js';
+import { mergeStates } from './partial-states.js';
 
 /** Cached keys and values by logical slot. */
 export interface SlotReader {
@@ -127,7 +128,7 @@ export function attendPartial(
       const rounding = Math.exp(maxima[g] - part.m[0]); // the sums are relative to the maximum as it is stored
       part.l[0] = denominators[g] * rounding;
       for (let i = 0; i < valueDim; i++) part.o[i] = sums[g * valueDim + i] * rounding;
-      mergeState(states, kvHead * groupSize + g, part, 0, valueDim);
+      mergeStates(states, kvHead * groupSize + g, part, 0, valueDim);
     }
     if (options.masses === undefined) continue;
     const { masses } = options;
@@ -138,24 +139,4 @@ export function attendPartial(
       }
     });
   }
-}
-
-/** Empty states for `numHeads` query heads. */
-export function createStates(numHeads: number, valueDim: number): PartialStates {
-  const states = {
-    m: new Float32Array(numHeads),
-    l: new Float32Array(numHeads),
-    o: new Float32Array(numHeads * valueDim),
-  };
-  for (let head = 0; head < numHeads; head++) clearState(states, head, valueDim);
-  return states;
-}
-
-/** Attention output `o / l` `[N, D]`, zeros where no key was seen. */
-export function finishStates({ l, o }: PartialStates): Float32Array {
-  const valueDim = o.length / l.length;
-  return o.map((value, i) => {
-    const denominator = l[Math.floor(i / valueDim)];
-    return denominator === 0 ? 0 : value / denominator;
-  });
 }

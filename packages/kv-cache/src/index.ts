@@ -16,7 +16,7 @@ export { createBlockManager } from './block-manager.js';
 export { createHeavyHitters, type HeavyHitterOptions, type HeavyHitters, type Victims } from './heavy-hitters.js';
 export { expiredBlocks, expiredSlots, sinkQueryPosition, type WindowOptions } from './window-policy.js';
 export { kvBytesPerToken, kvCacheBytes, kvPageBytes, recurrentStateBytes, type KvSizes } from './memory.js';
-export { attendPartial, createStates, finishStates, type AttendOptions, type SlotReader } from './attend.js';
+export { attendPartial, type AttendOptions, type SlotReader } from './attend.js';
 export { hadamardSize, rotateRows } from './hadamard.js';
 export {
   applyChanges,
@@ -29,6 +29,7 @@ export {
 } from './kv-cache.js';
 export { createKvStorage, type KvStorage, type KvStorageOptions } from './kv-storage.js';
 export { createPageSummaries, type PageSummaries, type PageSummaryOptions } from './page-summaries.js';
+export { createStates, finishStates } from './partial-states.js';
 export { createValueMean, type ValueMean } from './value-mean.js';
 export { checksum64 } from './checksum.js';
 export { PageError } from './page-error.js';

@@ -2,12 +2,13 @@
  * The KV cache of one layer and one sequence on typed arrays, contiguous or paged behind one contract. A contiguous cache
  * is a pool with a single block as long as the cache; so both run the same code, and give the same bits.
  */
-import { attendPartial, createStates, finishStates, type AttendOptions, type SlotReader } from './attend.js';
+import { attendPartial, type AttendOptions, type SlotReader } from './attend.js';
 import { createBlockManager } from './block-manager.js';
 import type { BlockChanges, BlockManager, SequenceView } from './block-types.js';
 import { createKvStorage, type KvStorage, type KvStorageOptions } from './kv-storage.js';
 import type { KvSizes } from './memory.js';
 import { createPageSummaries, type PageSummaries, type PageSummaryOptions } from './page-summaries.js';
+import { createStates, finishStates } from './partial-states.js';
 import { createValueMean, type ValueMean } from './value-mean.js';
 
 /** Blocks and their memory, shared by the sequences of one layer. */

@@ -2,14 +2,15 @@
  * Attention over pages that are not in the pool: they come in chunks, each chunk gives a partial state, the states merge.
  * While one chunk is computed the next one is being read. Memory: two chunks, whatever the context.
  */
-import { mergeState, type PartialStates } from '@winnow/ops';
+import type { PartialStates } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
-import { attendPartial, createStates, type AttendOptions, type SlotReader } from './attend.js';
+import { attendPartial, type AttendOptions, type SlotReader } from './attend.js';
 import type { DetachedPage } from './block-types.js';
 import { createKvStorage, type KvStorage } from './kv-storage.js';
 import type { KvSizes } from './memory.js';
 import { PageError } from './page-error.js';
 import type { PageStore } from './page-store.js';
+import { createStates, mergeStates } from './partial-states.js';
 
 export interface StreamedAttentionOptions extends KvSizes {
   /** Its pages hold `kvPageBytes` bytes as `KvStorage.readPage` gives them. */
@@ -86,7 +87,7 @@ export function createStreamedAttention(options: StreamedAttentionOptions): Stre
       } finally {
         await loading.catch(() => undefined); // the chunks are free again when this call ends
       }
-      for (let head = 0; head < merged.m.length; head++) mergeState(states, head, merged, head, valueDim);
+      for (let head = 0; head < merged.m.length; head++) mergeStates(states, head, merged, head, valueDim);
     },
   };
 }
