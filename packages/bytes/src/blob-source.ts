@@ -4,7 +4,7 @@ import type { ByteSource } from './byte-source.js';
 import { checkRange, messageOf } from './range.js';
 
 /** A source over `blob`; each read copies one slice of it, never the whole. The name defaults to the `File`'s. */
-export function blobSource(blob: Blob, name: string = 'name' in blob ? String(blob.name) : 'blob'): ByteSource {
+export function blobSource(blob: Blob, name: string = nameOf(blob)): ByteSource {
   let open = true;
   return {
     name,
@@ -36,4 +36,8 @@ export function blobSource(blob: Blob, name: string = 'name' in blob ? String(bl
       open = false;
     },
   };
+}
+
+function nameOf(blob: Blob): string {
+  return 'name' in blob ? String(blob.name) : 'blob';
 }

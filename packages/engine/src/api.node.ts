@@ -1,8 +1,9 @@
 /** The engine in Node, where locations may be paths. */
 import { createEngineApi, type EngineApi } from './create-api.js';
 import { openPath } from './open-path.node.js';
+import { sessionFiles } from './session-files.node.js';
 
-const api: EngineApi = createEngineApi(openPath);
+const api: EngineApi = createEngineApi(openPath, sessionFiles);
 
 /**
  * Loads a model: checks the memory plan, reads the weights into the backend and prepares its programs.

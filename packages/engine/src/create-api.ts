@@ -5,6 +5,7 @@ import type { ChatTemplate } from './chat-template.js';
 import { inspectOpenedModel } from './inspect-model.js';
 import { loadOpenedModel, templateOf } from './load-model.js';
 import { openLocation, type OpenPath } from './open-location.js';
+import type { SessionFiles } from './session-location.js';
 import type { LoadOptions, Model, ModelInfo, ModelLocation, OpenOptions } from './types.js';
 
 export interface EngineApi {
@@ -19,10 +20,10 @@ export interface ModelTokenizer {
   readonly chatTemplate: ChatTemplate | undefined;
 }
 
-export function createEngineApi(openPath: OpenPath | undefined): EngineApi {
+export function createEngineApi(openPath: OpenPath | undefined, files?: SessionFiles): EngineApi {
   return {
     async loadModel(location, options = {}): Promise<Model> {
-      return loadOpenedModel(await openLocation(location, options, openPath), options);
+      return loadOpenedModel(await openLocation(location, options, openPath), options, files);
     },
     async inspectModel(location, options = {}): Promise<ModelInfo> {
       return inspectOpenedModel(await openLocation(location, options, openPath), options);

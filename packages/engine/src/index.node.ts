@@ -23,8 +23,11 @@ export type {
   OverflowPolicy,
   Prompt,
   PromptProgress,
+  SaveOptions,
   Session,
   TensorInfo,
   TokenLogprob,
 } from './types.js';
+export type { SessionSize } from './session-file.js';
+export type { SessionSource, SessionTarget } from './session-location.js';
 export type { WhenFull } from './when-full.js';

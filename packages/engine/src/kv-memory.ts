@@ -12,6 +12,8 @@ export interface KvBuffer {
   readonly name: string;
   readonly rowBytes: number;
   readonly numRows: number;
+  /** Where rows are groups of slots, as those of keys and values: bytes of a slot in a group. */
+  readonly slotBytes: number | undefined;
 }
 
 export interface KvMemoryStatistics {
@@ -30,13 +32,26 @@ export interface KvMemory {
   queue(changes: BlockChanges): void;
   /** Carries out what is queued; `undefined` when that is done already. No step may run meanwhile. */
   flush(): Promise<void> | undefined;
-  /** Copies a row out. */
-  readRow(buffer: KvBuffer, row: number, target: Uint8Array): Promise<void>;
-  writeRow(buffer: KvBuffer, row: number, bytes: Uint8Array): Promise<void>;
+  /** Copies bytes of a row out, from `byteOffset` in the row on. */
+  read(buffer: KvBuffer, row: number, byteOffset: number, target: Uint8Array): Promise<void>;
+  write(buffer: KvBuffer, row: number, byteOffset: number, bytes: Uint8Array): Promise<void>;
   statistics(): KvMemoryStatistics;
 }
 
 const noPosition = new Uint8Array(4).fill(0xff);
+
+/** Keys and values are `[C, K, S, H]`. */
+function slotBytesOf(program: Program, buffer: number, rowBytes: number): number | undefined {
+  if (!/\.(keys|values)$/.test(program.buffers[buffer]?.name ?? '')) return undefined;
+  for (const { inputs, outputs } of program.records) {
+    for (const tensor of [...Object.values(inputs), ...Object.values(outputs)]) {
+      if (tensor.buffer !== buffer || tensor.shape.length !== 4) continue;
+      const [, numHeads, blockSize] = tensor.shape;
+      return rowBytes / (Number(numHeads) * Number(blockSize));
+    }
+  }
+  return undefined;
+}
 
 export interface KvMemoryOptions {
   /** Rows of every `kv.*` buffer. */
@@ -55,11 +70,12 @@ export function createKvMemory(
   const handles = new Map<KvBuffer, BufferHandle>();
   const blockBuffers: KvBuffer[] = [];
   const stateBuffers: KvBuffer[] = [];
-  for (const { name, usage, sizeBytes } of program.buffers) {
+  for (const [index, { name, usage, sizeBytes }] of program.buffers.entries()) {
     if (usage !== 'kv') continue;
     const isState = name.startsWith('state.');
     const numRows = isState ? numStates : numBlocks;
-    const buffer = { name, numRows, rowBytes: sizeBytes / numRows };
+    const rowBytes = sizeBytes / numRows;
+    const buffer = { name, numRows, rowBytes, slotBytes: isState ? undefined : slotBytesOf(program, index, rowBytes) };
     handles.set(buffer, buffers.get(name) as BufferHandle);
     (isState ? stateBuffers : blockBuffers).push(buffer);
   }
@@ -111,10 +127,10 @@ export function createKvMemory(
       if (changes.copies.length > 0 || changes.clearedSlots.length > 0) queued.push(changes);
     },
     flush: () => (queued.length === 0 ? undefined : carryOut()),
-    readRow: (buffer, row, target) =>
-      backend.read(handles.get(buffer) as BufferHandle, row * buffer.rowBytes, target.subarray(0, buffer.rowBytes)),
-    writeRow: (buffer, row, bytes) =>
-      backend.write(handles.get(buffer) as BufferHandle, row * buffer.rowBytes, bytes.subarray(0, buffer.rowBytes)),
+    read: (buffer, row, byteOffset, target) =>
+      backend.read(handles.get(buffer) as BufferHandle, row * buffer.rowBytes + byteOffset, target),
+    write: (buffer, row, byteOffset, bytes) =>
+      backend.write(handles.get(buffer) as BufferHandle, row * buffer.rowBytes + byteOffset, bytes),
     statistics: () => ({ numCopiedBlocks, copiedBytes: numCopiedBlocks * blockBytes }),
   };
 }

@@ -10,18 +10,25 @@ import type { Host } from './loaded-model.js';
 import { checkMemory } from './memory-plan.js';
 import { createMissingTokenizer } from './missing-tokenizer.js';
 import { createModel } from './model.js';
-import { planModel } from './model-plan.js';
+import { modelHash } from './model-hash.js';
+import { planModel, sessionOptions } from './model-plan.js';
 import { createRuntime } from './runtime.js';
 import type { OpenedModel } from './opened-model.js';
+import type { SessionKey } from './session-file.js';
+import { noSessionFiles, type SessionFiles } from './session-location.js';
 import type { HostOptions, LoadOptions, Model } from './types.js';
 
 /** Takes over `opened`: it is closed when the model is loaded, or when loading fails. */
-export async function loadOpenedModel(opened: OpenedModel, options: LoadOptions): Promise<Model> {
+export async function loadOpenedModel(
+  opened: OpenedModel,
+  options: LoadOptions,
+  files: SessionFiles = noSessionFiles,
+): Promise<Model> {
   let ownBackend: Backend | undefined;
   try {
-    if (options.backend !== undefined) return await load(opened, options, options.backend, undefined);
+    if (options.backend !== undefined) return await load(opened, options, files, options.backend, undefined);
     ownBackend = await createWasmBackend(options.numThreads === undefined ? {} : { numThreads: options.numThreads });
-    return await load(opened, options, ownBackend, ownBackend);
+    return await load(opened, options, files, ownBackend, ownBackend);
   } catch (error) {
     await ownBackend?.dispose();
     throw error;
@@ -33,6 +40,7 @@ export async function loadOpenedModel(opened: OpenedModel, options: LoadOptions)
 async function load(
   opened: OpenedModel,
   options: LoadOptions,
+  files: SessionFiles,
   backend: Backend,
   ownBackend: Backend | undefined,
 ): Promise<Model> {
@@ -46,7 +54,10 @@ async function load(
   const chatTemplate = templateOf(opened, tokenizer);
   const buffers = await loadBuffers(backend, description, plan.decode, options);
   const executables: Executable[] = [];
+  let sessionKey: SessionKey;
   try {
+    const hash = await modelHash(opened.metadata, file.store, backend, buffers, description.weights.keys());
+    sessionKey = { modelHash: hash, options: sessionOptions(plan) };
     for (const program of [plan.decode, plan.batch]) {
       executables.push(
         await backend.prepare(program, {
@@ -80,6 +91,8 @@ async function load(
       pool,
       scheduler,
       host: hostOf(options),
+      sessionKey,
+      files,
       numTop: plan.numTop,
     },
     async freeMemory() {

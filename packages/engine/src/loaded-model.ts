@@ -4,6 +4,8 @@ import type { Tokenizer } from '@winnow/tokenizers';
 import type { SamplingOptions } from './sampling-options.js';
 import type { Scheduler } from './scheduler.js';
 import type { KvPool } from './sequence.js';
+import type { SessionKey } from './session-file.js';
+import type { SessionFiles } from './session-location.js';
 
 /** Clock and randomness, passed in so that tests can hold them still. */
 export interface Host {
@@ -23,6 +25,9 @@ export interface LoadedModel {
   readonly pool: KvPool;
   readonly scheduler: Scheduler;
   readonly host: Host;
+  /** What saved sessions have to agree with. */
+  readonly sessionKey: SessionKey;
+  readonly files: SessionFiles;
   /** Entries of the `topValues` and `topIndices` outputs. */
   readonly numTop: number;
 }

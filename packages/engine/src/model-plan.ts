@@ -1,5 +1,6 @@
 /** Sizes a model for its options: cache, programs, bytes. */
-import type { KvCacheShape, ModelDescription } from '@winnow/models';
+import type { SessionOptionValue } from '@winnow/kv-cache';
+import type { DecoderConfig, KvCacheShape, ModelDescription } from '@winnow/models';
 import { cacheDTypes, type Program } from '@winnow/ops';
 import { ArgumentError, dtypeInfo, tensorBytes, type DType } from '@winnow/tensor';
 import type { MemoryPlan } from './memory-plan.js';
@@ -20,6 +21,7 @@ const maxLogitsBytes = 8 * 1024 * 1024;
 const maxTop = 64;
 
 export interface ModelPlan {
+  readonly config: DecoderConfig;
   readonly contextSize: number;
   readonly maxSessions: number;
   readonly cache: KvCacheShape;
@@ -77,6 +79,7 @@ export function planModel(description: ModelDescription, options: LoadOptions): 
   ).length;
   const rowBytes = (dtype: DType): number => tensorBytes(dtype, [config.numKvHeads, config.headDim]);
   return {
+    config,
     contextSize,
     maxSessions,
     cache,
@@ -93,6 +96,23 @@ export function planModel(description: ModelDescription, options: LoadOptions): 
       contextSize,
       kvBytesPerToken: numAttending * (rowBytes(keyDType) + rowBytes(valueDType)) + 4,
     },
+  };
+}
+
+/** Options that the contents of a cache depend on. */
+export function sessionOptions({
+  cache,
+  contextSize,
+  config,
+}: ModelPlan): Readonly<Record<string, SessionOptionValue>> {
+  const { keyDType, valueDType, blockSize } = cache;
+  const beyond = config.rope?.beyond;
+  return {
+    keyDType,
+    valueDType,
+    blockSize,
+    // models with two sets of rotation speeds choose one by the context
+    ...(beyond === undefined ? {} : { longRope: contextSize > beyond.contextLength }),
   };
 }
 

@@ -3,13 +3,13 @@ import type { Fallback } from '@winnow/ops';
 import { CapacityError, ReleasedError } from '@winnow/tensor';
 import type { ChatTemplate } from './chat-template.js';
 import { encodePrompt } from './encode-prompt.js';
-import type { GenerationState } from './generation-state.js';
 import type { LoadedModel } from './loaded-model.js';
 import { computeLogprobs } from './logprobs.js';
 import type { MemoryPlan } from './memory-plan.js';
-import type { Sequence } from './sequence.js';
 import { collectMetrics } from './metrics.js';
-import { createGeneration, createSession } from './session.js';
+import { loadSession } from './session-file.js';
+import { openSessionSource } from './session-location.js';
+import { createGeneration, createSession, type SessionStart } from './session.js';
 import type { GenerateOptions, Generation, Model, Prompt, Session } from './types.js';
 
 export interface ModelParts {
@@ -43,16 +43,15 @@ export function createModel({ loaded, freeMemory, maxSessions, ...facts }: Model
   }
 
   /** @param begin makes what the session begins with, once there is a place for it */
-  function openSession(begin?: () => Sequence, state?: GenerationState): Session {
+  function openSession(begin?: () => SessionStart): Session {
     checkRoom();
     const options = {
       encodePrompt: encode,
       checkOpen,
       onDispose: () => void sessions.delete(session),
-      openFork: (origin: Sequence, originState: GenerationState | undefined) =>
-        openSession(() => origin.fork(), originState),
+      openFork: (beginFork: () => SessionStart) => openSession(beginFork),
     };
-    const session: Session = createSession(loaded, options, begin?.(), state);
+    const session: Session = createSession(loaded, options, begin?.());
     sessions.add(session);
     return session;
   }
@@ -83,6 +82,22 @@ export function createModel({ loaded, freeMemory, maxSessions, ...facts }: Model
       });
     },
     encodePrompt: encode,
+    async restoreSession(location, { signal } = {}) {
+      checkRoom();
+      signal?.throwIfAborted();
+      const source = await openSessionSource(location, loaded.files);
+      try {
+        const start = await loadSession(loaded, source, signal);
+        try {
+          return openSession(() => start);
+        } catch (error) {
+          start.sequence.free();
+          throw error;
+        }
+      } finally {
+        await source.close();
+      }
+    },
     logprobs: async (tokens, options = {}) => {
       checkOpen();
       return computeLogprobs(loaded, encode(tokens), options);

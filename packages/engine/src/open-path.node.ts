@@ -23,7 +23,8 @@ export const openPath: OpenPath = async (location, { signal }) => {
   return openGgufOrClose(await openGgufFile(path, withSignal));
 };
 
-function pathOf(location: string | URL): string {
+/** @throws {ArgumentError} for URLs that are no files */
+export function pathOf(location: string | URL): string {
   if (typeof location === 'string' && !/^file:/i.test(location)) return location;
   try {
     return fileURLToPath(location);

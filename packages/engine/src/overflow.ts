@@ -92,5 +92,5 @@ function oldestSlots(positions: Int32Array, count: number, contextSize: number):
   const slots: number[] = [];
   for (let slot = 0; slot < positions.length; slot++) if ((positions[slot] as number) >= numKept) slots.push(slot);
   slots.sort((a, b) => (positions[a] as number) - (positions[b] as number));
-  return slots.slice(0, count);
+  return slots.slice(0, count).sort((a, b) => a - b); // holes are filled in this order
 }

@@ -1,5 +1,5 @@
 /** The cached tokens of one session: a sequence of the block manager that can begin anew and share prefixes with others. */
-import type { AppendedSlots, BlockManager, SequenceView } from '@winnow/kv-cache';
+import type { AppendedSlots, BlockManager, SequenceContents, SequenceView } from '@winnow/kv-cache';
 import type { KvMemory } from './kv-memory.js';
 import type { ReportEvent } from './metrics.js';
 import type { StateRows, StateSlot } from './state-rows.js';
@@ -36,6 +36,8 @@ export interface Sequence {
   rollback(): void;
   /** Drops positions from the pool; logical slots as in `BlockManager.evict`. */
   evict(logicalSlots: readonly number[]): void;
+  /** Forgets tokens from `numTokens` on, or from further ahead when no recurrent state is kept for that place. */
+  truncate(numTokens: number): void;
   /** Forgets everything. */
   clear(): void;
   /** Gives up the blocks but remembers the tokens as `lost`. */
@@ -48,6 +50,18 @@ export interface Sequence {
 /** @param salt sequences share blocks only with those of the same salt */
 export function createSequence(pool: KvPool, salt = ''): Sequence {
   return overView(pool, salt, pool.manager.createSequence({ salt }), pool.states?.allocate());
+}
+
+/** A sequence with saved contents; the caller fills its blocks and the state's `to` row, then calls `commit`. */
+export function restoreSequence(pool: KvPool, contents: SequenceContents, salt = ''): Sequence {
+  const state = pool.states?.allocate();
+  if (contents.tokens.length > 0) state?.prepare();
+  try {
+    return overView(pool, salt, pool.manager.restoreSequence({ ...contents, salt }), state);
+  } catch (error) {
+    state?.free();
+    throw error;
+  }
 }
 
 function overView(pool: KvPool, salt: string, first: SequenceView, state: StateSlot | undefined): Sequence {
@@ -103,7 +117,7 @@ function overView(pool: KvPool, salt: string, first: SequenceView, state: StateS
     },
     commit(): void {
       manager.commit(view.id);
-      state?.commit(view.numTokens, contentIdAt(view.numTokens));
+      if (state !== undefined && state.to >= 0) state.commit(view.numTokens, contentIdAt(view.numTokens));
       if (lost !== undefined && view.numTokens >= lost.length) lost = undefined;
     },
     rollback(): void {
@@ -115,6 +129,14 @@ function overView(pool: KvPool, salt: string, first: SequenceView, state: StateS
       memory.queue(manager.evict(view.id, logicalSlots));
       pool.report({ kind: 'evicted', numTokens: logicalSlots.length });
       pool.onFreed();
+    },
+    truncate(numTokens): void {
+      lost = undefined;
+      const wanted = Math.min(numTokens, view.numTokens);
+      const numKept = state === undefined ? wanted : state.reach(wanted, contentIdAt);
+      if (numKept === view.numTokens) return;
+      cut(numKept);
+      state?.restore(numKept, contentIdAt);
     },
     clear(): void {
       lost = undefined;

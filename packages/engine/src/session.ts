@@ -1,9 +1,12 @@
 /** A session: one sequence, one generation at a time. */
 import { ArgumentError, ReleasedError } from '@winnow/tensor';
 import { generateTokens, type GenerationStart } from './generate.js';
-import { snapshotOf, type GenerationState } from './generation-state.js';
+import type { JsonValue } from '@winnow/kv-cache';
+import { snapshotOf } from './generation-state.js';
 import type { LoadedModel } from './loaded-model.js';
 import { createSequence, type Sequence } from './sequence.js';
+import { saveSession, type SessionParts, type SessionSize } from './session-file.js';
+import { openSessionTarget } from './session-location.js';
 import type { GeneratedToken, GenerateOptions, Generation, GenerationResult, Prompt, Session } from './types.js';
 
 export interface SessionOptions {
@@ -12,15 +15,22 @@ export interface SessionOptions {
   readonly checkOpen: () => void;
   readonly onDispose: () => void;
   /** Opens a session with the same contents. @throws {CapacityError} when there are too many */
-  readonly openFork: (sequence: Sequence, state: GenerationState | undefined) => Session;
+  readonly openFork: (begin: () => SessionStart) => Session;
 }
 
-/** @param sequence what the session begins with; `state` the generation that `resume` goes on with */
+/** What a session begins with. */
+export interface SessionStart extends SessionParts {
+  readonly sequence: Sequence;
+}
+
+function startOf({ pool }: LoadedModel): SessionStart {
+  return { sequence: createSequence(pool), state: undefined, metadata: null };
+}
+
 export function createSession(
   model: LoadedModel,
   options: SessionOptions,
-  sequence: Sequence = createSequence(model.pool),
-  initialState?: GenerationState,
+  { sequence, state: initialState, metadata: metadataOfFile }: SessionStart = startOf(model),
 ): Session {
   const { encodePrompt, checkOpen, onDispose, openFork } = options;
   let state = initialState;
@@ -36,6 +46,11 @@ export function createSession(
         actual: 'one in progress',
       });
     }
+  };
+
+  const checkAlive = (): void => {
+    if (isDisposed) throw new ReleasedError('session');
+    checkOpen();
   };
 
   const dispose = (): void => {
@@ -85,7 +100,29 @@ export function createSession(
     fork(): Session {
       checkIdle();
       checkOpen();
-      return openFork(sequence, state === undefined ? undefined : snapshotOf(state));
+      return openFork(() => ({
+        sequence: sequence.fork(),
+        state: state === undefined ? undefined : snapshotOf(state),
+        metadata: metadataOfFile,
+      }));
+    },
+    async save(target, { signal, metadata = null } = {}): Promise<SessionSize> {
+      checkAlive();
+      signal?.throwIfAborted();
+      const sink = await openSessionTarget(target, model.files);
+      return saveSession(model, sequence, () => ({ state, metadata }), sink, signal);
+    },
+    get metadata(): JsonValue {
+      return metadataOfFile;
+    },
+    truncate(numTokens): void {
+      checkIdle();
+      if (!Number.isSafeInteger(numTokens) || numTokens < 0) {
+        const [expected, actual] = ['an integer from 0', String(numTokens)];
+        throw new ArgumentError({ argument: 'numTokens', expected, actual });
+      }
+      state = undefined;
+      sequence.truncate(numTokens);
     },
     reset(): void {
       checkIdle();

@@ -1,6 +1,7 @@
 /** The public types of the engine. */
 import type { ByteSource } from '@winnow/bytes';
 import type { HubFiles } from '@winnow/hub';
+import type { JsonValue } from '@winnow/kv-cache';
 import type { DecoderConfig } from '@winnow/models';
 import type { Backend, Fallback, RecordProfile } from '@winnow/ops';
 import type { DType } from '@winnow/tensor';
@@ -9,6 +10,8 @@ import type { ChatMessage, ChatTemplate } from './chat-template.js';
 import type { MemoryPlan } from './memory-plan.js';
 import type { EngineEvent, ModelMetrics } from './metrics.js';
 import type { SamplingOptions } from './sampling-options.js';
+import type { SessionSize } from './session-file.js';
+import type { SessionSource, SessionTarget } from './session-location.js';
 import type { WhenFull } from './when-full.js';
 
 /**
@@ -176,6 +179,12 @@ export interface Generation extends AsyncIterable<GeneratedToken> {
   result(): Promise<GenerationResult>;
 }
 
+export interface SaveOptions {
+  /** Kept in the file for the caller, such as the messages of a conversation. */
+  readonly metadata?: JsonValue;
+  readonly signal?: AbortSignal;
+}
+
 /** One conversation with its own cache. */
 export interface Session {
   /** Tokens whose keys and values have been computed and stored, in a new array; some may have been evicted since. */
@@ -200,6 +209,20 @@ export interface Session {
    * @throws {ArgumentError} while a generation is in progress
    */
   fork(): Session;
+  /**
+   * Writes tokens, cache, recurrent states and sampler, so that `restoreSession` of the same model with the same cache
+   * options goes on token for token. Also in the middle of a generation: between two steps. A file is replaced as a whole or
+   * not at all. Format: docs/formats/session.md.
+   * @throws {IoError} when writing fails
+   */
+  save(target: SessionTarget, options?: SaveOptions): Promise<SessionSize>;
+  /** What was given to `save` beside the session that was restored; otherwise null. */
+  readonly metadata: JsonValue;
+  /**
+   * Forgets the tokens from `numTokens` on; models with recurrent state may have to forget more.
+   * @throws {ArgumentError} while a generation is in progress
+   */
+  truncate(numTokens: number): void;
   /** Forgets all tokens. @throws {ArgumentError} while a generation is in progress */
   reset(): void;
   /** Gives the cache back. @throws {ArgumentError} while a generation is in progress */
@@ -230,6 +253,13 @@ export interface Model {
   readonly fallbacks: readonly Fallback[];
   /** @throws {CapacityError} when `maxSessions` are open */
   createSession(): Session;
+  /**
+   * Opens a session that `save` has written.
+   * @throws {FormatError} for a damaged file, or one of another model or with other cache options
+   * @throws {CapacityError} when `maxSessions` are open or the cache has no room
+   * @throws {IoError} when reading fails
+   */
+  restoreSession(source: SessionSource, options?: { readonly signal?: AbortSignal }): Promise<Session>;
   /** Generates in a session of its own, which counts among `maxSessions` while it runs. */
   generate(prompt: Prompt, options?: GenerateOptions): Generation;
   /** Tokens of a prompt, with BOS and EOS as the model wants them. @throws {ArgumentError} for ids outside the vocabulary */
