@@ -15,8 +15,8 @@ const maxSplitTokens = 8;
 const maxParts = 16;
 /** NC of `assembly/ops/expert-matmul.ts`, UNIT of `short-conv.ts`, ROWS of `gated-delta.ts`. */
 const expertPassPairs = 64;
-const convChannels = 64;
-const deltaRows = 16;
+const convChannels = 256;
+const deltaRows = 32;
 
 export interface RecordPlan {
   readonly flags: number;
@@ -136,7 +136,10 @@ function localBytesOf(program: Program, { op, inputs }: OpRecord): number {
     const integers = (panelRows / 4) * (panelColumns / 32) * 160 + expertPassPairs * panelColumns * 2;
     return tables + sums + Math.max(floats, integers);
   }
-  if (op === 'short-conv') return convChannels * 4 * (capacityOf(program, inputs['weight'] as TensorRef)[1] as number);
+  if (op === 'short-conv') {
+    const numTaps = capacityOf(program, inputs['weight'] as TensorRef)[1] as number;
+    return convChannels * 4 * (numTaps + 1);
+  }
   if (op === 'gated-delta') return deltaRows * 4;
   return 0;
 }

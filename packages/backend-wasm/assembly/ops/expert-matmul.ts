@@ -1,12 +1,13 @@
 /**
  * Products with the weights of chosen experts. Tensors: x, ids, weight, y. Every thread sorts the (token, choice) pairs by
- * expert in scratch of its own. Units: MC rows of an expert that somebody chose. One to three pairs of an expert go row by
+ * expert in scratch of its own. Units: runs of rows of an expert that somebody chose. Few pairs of an expert go row by
  * row; more go in panels of MC rows and KC columns that are decoded or expanded once for all of them.
  */
 import { bytesOf, decode, F16, F32, Q6_K, Q8_0 } from '../decode';
 import { dots4F16 } from '../dots-f16';
-import { isExactForU8, tile1x1Wide, tile2x4 } from '../dots8';
-import { packedDots } from '../dots8-packed';
+import { isExactForU8, tile1x1Wide } from '../dots8';
+import { packedDots, packedDots4, STREAMS } from '../dots8-packed';
+import { blockTimesTokens } from '../dots8-tokens';
 import { EXPANDED_BYTES, expandGroup, initialOf } from '../expand';
 import { FLAG_INT8, FLAG_REUSE } from '../layout';
 import { GROUP } from '../pack';
@@ -16,14 +17,19 @@ import { phaseBarrier, takeUnits } from '../threads';
 import { tileRows } from '../tiles';
 import { dots4 } from './matmul';
 
-/** Rows of a unit. */
+/** Rows of a panel. */
 const MC: i32 = 32;
+/** Rows of a unit when few pairs are computed: longer streams of weights. */
+const MANY_ROWS: i32 = 64;
+/** Most pairs that count as few. */
+const FEW_PAIRS: i32 = 32;
 /** Columns of a panel. */
 const KC: i32 = 512;
 /** Pairs of one pass over the weights. */
 const NC: i32 = 64;
-/** Fewest pairs of an expert that go by panels. */
+/** Fewest pairs of an expert that go by panels; packed rows need no expanding, and pay longer. */
 const MIN_PANEL_PAIRS: i32 = 4;
+const MIN_PANEL_PAIRS_PACKED: i32 = 6;
 
 // of the record, set by `expertMatmul` on each thread
 let numInputs: i32 = 0;
@@ -52,24 +58,40 @@ export function expertMatmul(): void {
   work = (order + (<usize>numPairs << 2) + 63) & ~63;
   const numActive = sortPairs(starts, active, numPairs, numExperts);
   const matrixBytes = bytesOf(dtype, numInputs) * <usize>numOutputs;
-  const perExpert = (numOutputs + MC - 1) / MC;
+  const unitRows = numPairs <= FEW_PAIRS ? MANY_ROWS : MC;
+  const perExpert = (numOutputs + unitRows - 1) / unitRows;
   const isNarrow = isInt8 && (ASC_FEATURE_RELAXED_SIMD ? dtype != Q8_0 || isExactForU8() : false);
+  const minPanelPairs = isNarrow ? MIN_PANEL_PAIRS_PACKED : MIN_PANEL_PAIRS;
   for (let unit = takeUnits(1); unit < numActive * perExpert; unit = takeUnits(1)) {
     const expert = <usize>load<u32>(active + (<usize>(unit / perExpert) << 2));
     const weight = addressOf(2) + expert * matrixBytes;
-    const begin = (unit % perExpert) * MC;
-    const end = min<i32>(numOutputs, begin + MC);
+    const begin = (unit % perExpert) * unitRows;
+    const end = min<i32>(numOutputs, begin + unitRows);
     const first = load<i32>(starts + (expert << 2));
     const last = load<i32>(starts + (expert << 2), 4);
-    if (last - first < MIN_PANEL_PAIRS) {
-      if (isInt8) packedByRows(weight, begin, end, first, last, numRows, isNarrow);
-      else byRows(weight, begin, end, first, last);
-      continue;
-    }
+    if (last - first >= minPanelPairs) panels(weight, begin, end, first, last, numRows, isInt8, isNarrow);
+    else if (isNarrow) packedByRows(weight, begin, end, first, last, numRows);
+    else if (isInt8) wideByRows(weight, begin, end, first, last, numRows);
+    else byRows(weight, begin, end, first, last);
+  }
+}
+
+function panels(
+  weight: usize,
+  begin: i32,
+  end: i32,
+  first: i32,
+  last: i32,
+  numRows: i32,
+  isInt8: bool,
+  isNarrow: bool,
+): void {
+  for (let o = begin; o < end; o += MC) {
+    const stop = min<i32>(end, o + MC);
     for (let p = first; p < last; p += NC) {
-      const stop = min<i32>(last, p + NC);
-      if (isInt8) packedByPanels(weight, begin, end, p, stop, numRows, isNarrow);
-      else byPanels(weight, begin, end, p, stop);
+      const next = min<i32>(last, p + NC);
+      if (isInt8) packedByPanels(weight, o, stop, p, next, numRows, isNarrow);
+      else byPanels(weight, o, stop, p, next);
     }
   }
 }
@@ -225,33 +247,49 @@ function byPanels(weight: usize, begin: i32, end: i32, first: i32, last: i32): v
   }
 }
 
-function packedByRows(
-  weight: usize,
-  begin: i32,
-  end: i32,
-  first: i32,
-  last: i32,
-  numRows: i32,
-  isNarrow: bool,
-): void {
+/** Four runs of groups side by side, what is left over one group at a time. */
+function packedByRows(weight: usize, begin: i32, end: i32, first: i32, last: i32, numRows: i32): void {
   const groupBytes = bytesOf(dtype, numInputs) * GROUP;
   const codes = sharedScratch();
-  const wide = wideCodesAt(codes, numRows, numInputs);
   const metas = metasAt(codes, numRows, numInputs);
-  const numBlocks = numInputs >> 5;
-  const metaRow = <usize>numBlocks * META_BYTES;
-  const initial = initialOf(dtype);
-  const halves = dtype == Q6_K;
-  for (let o = begin; o < end; o += GROUP) {
-    const group = weight + <usize>(o / GROUP) * groupBytes;
-    if (!isNarrow) expandGroup(dtype, group, 0, numBlocks, work);
+  const metaRow = <usize>(numInputs >> 5) * META_BYTES;
+  const numGroups = (end - begin) / GROUP;
+  const run = numGroups / STREAMS;
+  const group = weight + <usize>(begin / GROUP) * groupBytes;
+  for (let g = 0; g < run; g++) {
+    const at = group + <usize>g * groupBytes;
     for (let p = first; p < last; p++) {
       const row = rowAt(p);
-      const meta = metas + row * metaRow;
-      const x = row * <usize>numInputs;
-      const sums = isNarrow
-        ? packedDots(dtype, group, numInputs, codes + x, meta)
-        : tile1x1Wide(work, numBlocks, wide + (x << 1), meta, initial, halves, f32x4.splat(0));
+      const x = codes + row * <usize>numInputs;
+      packedDots4(dtype, at, <usize>run * groupBytes, numInputs, x, metas + row * metaRow, work);
+      for (let i = 0; i < STREAMS; i++) {
+        storeRows(v128.load(work + (<usize>i << 4)), begin + (i * run + g) * GROUP, end, p);
+      }
+    }
+  }
+  for (let g = run * STREAMS; g < numGroups; g++) {
+    for (let p = first; p < last; p++) {
+      const row = rowAt(p);
+      const x = codes + row * <usize>numInputs;
+      const sums = packedDots(dtype, group + <usize>g * groupBytes, numInputs, x, metas + row * metaRow);
+      storeRows(sums, begin + g * GROUP, end, p);
+    }
+  }
+}
+
+/** The same with 16-bit products. */
+function wideByRows(weight: usize, begin: i32, end: i32, first: i32, last: i32, numRows: i32): void {
+  const groupBytes = bytesOf(dtype, numInputs) * GROUP;
+  const wide = wideCodesAt(sharedScratch(), numRows, numInputs);
+  const metas = metasAt(sharedScratch(), numRows, numInputs);
+  const numBlocks = numInputs >> 5;
+  for (let o = begin; o < end; o += GROUP) {
+    expandGroup(dtype, weight + <usize>(o / GROUP) * groupBytes, 0, numBlocks, work);
+    for (let p = first; p < last; p++) {
+      const row = rowAt(p);
+      const from = wide + (row * <usize>numInputs << 1);
+      const meta = metas + row * <usize>numBlocks * META_BYTES;
+      const sums = tile1x1Wide(work, numBlocks, from, meta, initialOf(dtype), dtype == Q6_K, f32x4.splat(0));
       storeRows(sums, o, end, p);
     }
   }
@@ -279,14 +317,12 @@ function packedByPanels(
   const panelRow = <usize>(KC >> 5) * EXPANDED_BYTES;
   const sums = panel + <usize>(MC / GROUP) * panelRow; // [group][pair][4]
   const sumRow = <usize>numWhole << 4;
-  const ownCodes = sums + <usize>(MC / GROUP) * (<usize>NC << 4);
+  const ownCodes = sums + <usize>(MC / GROUP) * (<usize>NC << 4); // [block][pair]
   const ownMetas = ownCodes + <usize>(NC * KC);
-  const ownMetaRow = <usize>(KC >> 5) * META_BYTES;
   memory.fill(sums, 0, <usize>numGroups * sumRow);
   for (let k = 0; k < numInputs; k += KC) {
-    const depth = min<i32>(KC, numInputs - k);
     const firstBlock = k >> 5;
-    const numBlocks = depth >> 5;
+    const numBlocks = min<i32>(KC, numInputs - k) >> 5;
     for (let g = 0; g < numGroups; g++) {
       const group = weight + <usize>(begin / GROUP + g) * groupBytes;
       expandGroup(dtype, group, firstBlock, firstBlock + numBlocks, panel + <usize>g * panelRow);
@@ -294,32 +330,32 @@ function packedByPanels(
     if (isNarrow) {
       for (let i = 0; i < numWhole; i++) {
         const row = rowAt(min<i32>(first + i, last - 1));
-        const from = codes + row * <usize>numInputs + <usize>k;
-        memory.copy(ownCodes + <usize>(i * KC), from, <usize>depth);
-        const meta = metas + row * metaRow + <usize>firstBlock * META_BYTES;
-        memory.copy(ownMetas + <usize>i * ownMetaRow, meta, <usize>numBlocks * META_BYTES);
+        let from = codes + row * <usize>numInputs + <usize>k;
+        let meta = metas + row * metaRow + <usize>firstBlock * META_BYTES;
+        for (let block = 0; block < numBlocks; block++, from += 32, meta += META_BYTES) {
+          const at = <usize>(block * numWhole + i) << 5; // metas are as long as codes
+          v128.store(ownCodes + at, v128.load(from));
+          v128.store(ownCodes + at, v128.load(from, 16), 16);
+          v128.store(ownMetas + at, v128.load(meta));
+          v128.store(ownMetas + at, v128.load(meta, 16), 16);
+        }
       }
     }
-    for (let g = 0; g < numGroups; g += 2) {
-      const p0 = panel + <usize>g * panelRow;
-      const c0 = sums + <usize>g * sumRow;
-      if (isNarrow && g + 1 < numGroups) {
-        for (let i = 0; i < numWhole; i += 4) {
-          const x = ownCodes + <usize>(i * KC);
-          const meta = ownMetas + <usize>i * ownMetaRow;
-          const c = c0 + (<usize>i << 4);
-          tile2x4(p0, p0 + panelRow, numBlocks, x, KC, meta, ownMetaRow, initial, halves, c, c + sumRow);
+    for (let block = 0; block < numBlocks; block++) {
+      const at = <usize>(block * numWhole);
+      for (let g = 0; g < numGroups; g++) {
+        const rows = panel + <usize>g * panelRow + <usize>block * EXPANDED_BYTES;
+        const c = sums + <usize>g * sumRow;
+        if (isNarrow) {
+          blockTimesTokens(dtype, rows, ownCodes + (at << 5), ownMetas + at * META_BYTES, initial, c, numWhole);
+          continue;
         }
-        continue;
-      }
-      for (let h = g; h < min<i32>(numGroups, g + 2); h++) {
         for (let p = first; p < last; p++) {
-          const at = sums + <usize>h * sumRow + (<usize>(p - first) << 4);
+          const sum = c + (<usize>(p - first) << 4);
           const row = rowAt(p);
-          const from = wide + ((row * <usize>numInputs + <usize>k) << 1);
-          const meta = metas + row * metaRow + <usize>firstBlock * META_BYTES;
-          const rows = panel + <usize>h * panelRow;
-          v128.store(at, tile1x1Wide(rows, numBlocks, from, meta, initial, halves, v128.load(at)));
+          const from = wide + ((row * <usize>numInputs + <usize>(k + (block << 5))) << 1);
+          const meta = metas + row * metaRow + <usize>(firstBlock + block) * META_BYTES;
+          v128.store(sum, tile1x1Wide(rows, 1, from, meta, initial, halves, v128.load(sum)));
         }
       }
     }

@@ -9,7 +9,7 @@ import { fma, promoteHigh, sum2, sum4 } from '../simd';
 import { phaseBarrier, takeUnits } from '../threads';
 
 /** Rows of one unit. */
-const ROWS: i32 = 16;
+const ROWS: i32 = 32;
 
 let keyDim: i32 = 0;
 let valueDim: i32 = 0;
