@@ -5,6 +5,7 @@ export type { MemoryPlan } from './memory-plan.js';
 export type { CacheMetrics, EngineEvent, ModelMetrics, StepMetrics } from './metrics.js';
 export type { SamplingOptions } from './sampling-options.js';
 export type {
+  AttentionTrace,
   FinishReason,
   GeneratedToken,
   GenerateOptions,

@@ -94,6 +94,7 @@ async function load(
       sessionKey,
       files,
       numTop: plan.numTop,
+      tracedLayers: plan.tracedLayers,
     },
     async freeMemory() {
       try {

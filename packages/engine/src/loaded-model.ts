@@ -1,6 +1,7 @@
 /** A model in memory, ready for sessions: what the parts of the engine share. */
 import type { DecoderConfig } from '@winnow/models';
 import type { Tokenizer } from '@winnow/tokenizers';
+import type { TracedLayer } from './attention-trace.js';
 import type { SamplingOptions } from './sampling-options.js';
 import type { Scheduler } from './scheduler.js';
 import type { KvPool } from './sequence.js';
@@ -28,6 +29,8 @@ export interface LoadedModel {
   /** What saved sessions have to agree with. */
   readonly sessionKey: SessionKey;
   readonly files: SessionFiles;
+  /** Layers whose attention is traced, if any is. */
+  readonly tracedLayers: readonly TracedLayer[] | undefined;
   /** Entries of the `topValues` and `topIndices` outputs. */
   readonly numTop: number;
 }

@@ -1,12 +1,13 @@
 /** Log-probabilities of the whole vocabulary at chosen positions of a text. */
 import { ArgumentError, CapacityError } from '@winnow/tensor';
+import { readTraces } from './attention-trace.js';
 import type { LoadedModel } from './loaded-model.js';
 import { createSequence } from './sequence.js';
 import type { LogitsOptions } from './types.js';
 
 /** Runs the tokens in a sequence of its own. Results in the order of `positions`. */
 export async function computeLogprobs(
-  { config, contextSize, pool, scheduler }: LoadedModel,
+  { config, contextSize, pool, scheduler, tracedLayers }: LoadedModel,
   tokens: Int32Array,
   options: LogitsOptions,
 ): Promise<Float32Array[]> {
@@ -27,6 +28,8 @@ export async function computeLogprobs(
   if (tokens.length > contextSize) {
     throw new CapacityError({ resource: 'context', needed: tokens.length, available: contextSize, unit: 'tokens' });
   }
+  const { onRow, onAttention } = options;
+  const numSharedBefore = scheduler.statistics().numSharedSteps;
   const wanted = new Set(positions);
   const results = new Map<number, Float32Array>();
   const sequence = createSequence(pool);
@@ -48,6 +51,10 @@ export async function computeLogprobs(
         outputRows,
         signal: options.signal,
         async read(read) {
+          if (onAttention !== undefined) {
+            checkAlone(scheduler.statistics().numSharedSteps - numSharedBefore);
+            await readTraces(tracedLayers, read, { begin, numTokens: count }, onAttention);
+          }
           if (outputRows.length === 0) return;
           const logits = new Float32Array(outputRows.length * config.vocabSize);
           const logSumExp = new Float32Array(outputRows.length);
@@ -55,21 +62,27 @@ export async function computeLogprobs(
           await read('logSumExp', logSumExp);
           for (const [row, token] of outputRows.entries()) {
             const shift = logSumExp[row] as number;
-            const values = logits.slice(row * config.vocabSize, (row + 1) * config.vocabSize);
-            results.set(
-              begin + token,
-              values.map((logit) => logit - shift),
-            );
+            const logprobs = logits.slice(row * config.vocabSize, (row + 1) * config.vocabSize);
+            for (let id = 0; id < logprobs.length; id++) logprobs[id] = (logprobs[id] as number) - shift;
+            if (onRow === undefined) results.set(begin + token, logprobs);
+            else await onRow(begin + token, logprobs);
           }
         },
       });
       begin += count;
     }
-    return positions.map((position) => results.get(position) as Float32Array);
+    return onRow !== undefined ? [] : positions.map((position) => results.get(position) as Float32Array);
   } finally {
     leave();
     sequence.free();
   }
+}
+
+/** Traces are rows of the whole step, so that the step has to be this sequence's own. */
+function checkAlone(numSharedSteps: number): void {
+  if (numSharedSteps === 0) return;
+  const [expected, actual] = ['a model that nobody else uses', 'steps shared with other sessions'];
+  throw new ArgumentError({ argument: 'onAttention', expected, actual });
 }
 
 /** The longest step from `begin` to at most `end` that wants no more output rows than there are. */

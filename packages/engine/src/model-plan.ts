@@ -1,8 +1,9 @@
 /** Sizes a model for its options: cache, programs, bytes. */
 import type { SessionOptionValue } from '@winnow/kv-cache';
-import type { DecoderConfig, KvCacheShape, ModelDescription } from '@winnow/models';
+import type { DecoderConfig, DecoderProgramOptions, KvCacheShape, ModelDescription } from '@winnow/models';
 import { cacheDTypes, type Program } from '@winnow/ops';
 import { ArgumentError, dtypeInfo, tensorBytes, type DType } from '@winnow/tensor';
+import { createTraceWriter, type TracedLayer } from './attention-trace.js';
 import type { MemoryPlan } from './memory-plan.js';
 import type { KvDTypes, LoadOptions } from './types.js';
 
@@ -34,6 +35,8 @@ export interface ModelPlan {
   /** Rows of every buffer of recurrent states. */
   readonly numStates: number;
   readonly numTop: number;
+  /** With `traceAttention`: the layers that attend. */
+  readonly tracedLayers: readonly TracedLayer[] | undefined;
   readonly memory: MemoryPlan;
 }
 
@@ -60,10 +63,14 @@ export function planModel(description: ModelDescription, options: LoadOptions): 
   const maxTokens = batchSize + maxSequences - 1;
   // what each open session holds, what a step writes anew, and snapshots
   const numStates = maxSessions + maxSequences + numSpareStates;
+  const tracedLayers = options.traceAttention === true ? new Map<number, TracedLayer>() : undefined;
+  const traced = (): Pick<DecoderProgramOptions, 'attention'> =>
+    tracedLayers === undefined ? {} : { attention: createTraceWriter((layer) => tracedLayers.set(layer.layer, layer)) };
   const common = { cache, contextSize, numStates, topK: numTop };
-  const decode = description.buildProgram({ ...common, maxTokens: 1, maxSequences: 1, maxOutputRows: 1 });
+  const decode = description.buildProgram({ ...common, ...traced(), maxTokens: 1, maxSequences: 1, maxOutputRows: 1 });
   const batch = description.buildProgram({
     ...common,
+    ...traced(),
     maxTokens,
     maxSequences,
     maxOutputRows: Math.min(maxTokens, Math.max(maxSequences, maxOutputRows)),
@@ -88,6 +95,7 @@ export function planModel(description: ModelDescription, options: LoadOptions): 
     maxChunk: batchSize,
     numStates,
     numTop,
+    tracedLayers: tracedLayers === undefined ? undefined : [...tracedLayers.values()],
     memory: {
       weightsBytes,
       kvBytes,

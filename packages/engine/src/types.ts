@@ -73,6 +73,8 @@ export interface LoadOptions extends OpenOptions, HostOptions {
   readonly memoryLimitBytes?: number;
   /** Whether ops that the backend lacks run on the reference (counted in `fallbacks`) or are an error. */
   readonly onUnsupported?: 'fallback' | 'error';
+  /** Let `logprobs` show what the layers attend with (`onAttention`), at the cost of some memory. Default false. */
+  readonly traceAttention?: boolean;
   /** Measure every op. Default false. */
   readonly profile?: boolean;
   readonly onProgress?: (progress: LoadProgress) => void;
@@ -230,11 +232,40 @@ export interface Session {
   [Symbol.dispose](): void;
 }
 
+/** What one layer attends with in one step: rows of tokens, flat. */
+export interface AttentionTrace {
+  readonly layer: number;
+  /** Index of the first token of the step. */
+  readonly begin: number;
+  readonly numTokens: number;
+  /** `[numTokens, numHeads, headDim]`, rotated, not scaled. */
+  readonly q: Float32Array;
+  /** The same before rotation; other factors of the rotary embedding are in it. */
+  readonly unrotatedQ: Float32Array;
+  /** `[numTokens, numKvHeads, headDim]`, rotated. */
+  readonly k: Float32Array;
+  /** `[numTokens, numKvHeads, headDim]` */
+  readonly v: Float32Array;
+  /** Factor of `q . k`. */
+  readonly scale: number;
+  /** Keys that a query may see, itself included; 0 for all. */
+  readonly window: number;
+  /** Bound of the attention logits; 0 for none. */
+  readonly softCap: number;
+}
+
 export interface LogitsOptions {
   /** Indices into the tokens. Default: the last one. */
   readonly positions?: readonly number[];
   /** Most tokens per step, at most the model's `batchSize`. Default: that. */
   readonly batchSize?: number;
+  /**
+   * Takes each row as it is computed, in ascending order of positions, and may make the run wait: nothing is kept, and the
+   * result is empty.
+   */
+  readonly onRow?: (position: number, logprobs: Float32Array) => void | Promise<void>;
+  /** Takes what the layers attend with, step by step. Needs `traceAttention`, and that no other session runs. */
+  readonly onAttention?: (trace: AttentionTrace) => void | Promise<void>;
   readonly signal?: AbortSignal;
 }
 
