@@ -1,5 +1,5 @@
 export type { Architecture, ModelDescription, ModelFile } from './architecture.js';
-export type { DecoderConfig, RopeConfig } from './decoder-config.js';
+export type { DecoderConfig, ExpertConfig, RopeConfig } from './decoder-config.js';
 export {
   kvBufferNames,
   ropeFrequenciesName,
