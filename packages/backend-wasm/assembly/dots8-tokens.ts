@@ -1,10 +1,12 @@
 /**
- * Products of one block of an expanded group with many tokens, codes and metas of the tokens side by side. The eight vectors
- * of codes stay in registers. Two chains of dot products per token: one would wait for its own results. Relaxed builds only.
+ * Products of one block of a group with many tokens, codes and metas of the tokens side by side. The eight vectors of codes
+ * stay in registers. Two chains of dot products per token: one would wait for its own results. Relaxed builds only.
  */
+import { halfFactor, halfMask } from './constants';
 import { Q4_0, Q6_K, Q8_0 } from './decode';
 import { dot } from './dots8';
-import { META_SUM } from './quantise';
+import { scales4 } from './expand';
+import { META_MINUS_128, META_SUM } from './quantise';
 import { fma } from './simd';
 
 /** Adds to `sums[token][4]`; whole fours of tokens. `initial` is where metas have what sums of codes begin with. */
@@ -17,13 +19,28 @@ export function blockTimesTokens(
   sums: usize,
   numTokens: i32,
 ): void {
-  if (dtype == Q8_0 || dtype == Q4_0) scaledTokens(p, x, meta, meta + initial, sums, numTokens);
-  else if (dtype == Q6_K) halvedTokens(p, x, meta, meta + initial, sums, numTokens);
-  else offsetTokens(p, x, meta, meta + initial, sums, numTokens);
+  const scale = v128.load(p, 128);
+  if (dtype == Q8_0 || dtype == Q4_0) scaledTokens(p, scale, x, meta, meta + initial, sums, numTokens);
+  else if (dtype == Q6_K) halvedTokens(p, scale, x, meta, meta + initial, sums, numTokens);
+  else offsetTokens(p, scale, x, meta, meta + initial, sums, numTokens);
+}
+
+/** The same for a packed block of q8_0, which needs no expanding. */
+export function packedTimesTokens(block: usize, x: usize, meta: usize, sums: usize, numTokens: i32): void {
+  const scale = scales4(block, halfMask(), halfFactor());
+  scaledTokens(block + 8, scale, x, meta, meta + META_MINUS_128, sums, numTokens);
 }
 
 /** One scale per row. */
-function scaledTokens(p: usize, x: usize, meta: usize, start: usize, sums: usize, numTokens: i32): void {
+function scaledTokens(
+  p: usize,
+  scale: v128,
+  x: usize,
+  meta: usize,
+  start: usize,
+  sums: usize,
+  numTokens: i32,
+): void {
   const u0 = v128.load(p);
   const u1 = v128.load(p, 16);
   const u2 = v128.load(p, 32);
@@ -32,7 +49,6 @@ function scaledTokens(p: usize, x: usize, meta: usize, start: usize, sums: usize
   const u5 = v128.load(p, 80);
   const u6 = v128.load(p, 96);
   const u7 = v128.load(p, 112);
-  const scale = v128.load(p, 128);
   for (let t = 0; t < numTokens; t += 4) {
     let a = v128.load32_splat(start);
     let b = i32x4.splat(0);
@@ -86,7 +102,15 @@ function scaledTokens(p: usize, x: usize, meta: usize, start: usize, sums: usize
 }
 
 /** A scale and an offset per row. */
-function offsetTokens(p: usize, x: usize, meta: usize, start: usize, sums: usize, numTokens: i32): void {
+function offsetTokens(
+  p: usize,
+  scale: v128,
+  x: usize,
+  meta: usize,
+  start: usize,
+  sums: usize,
+  numTokens: i32,
+): void {
   const u0 = v128.load(p);
   const u1 = v128.load(p, 16);
   const u2 = v128.load(p, 32);
@@ -95,7 +119,6 @@ function offsetTokens(p: usize, x: usize, meta: usize, start: usize, sums: usize
   const u5 = v128.load(p, 80);
   const u6 = v128.load(p, 96);
   const u7 = v128.load(p, 112);
-  const scale = v128.load(p, 128);
   const offset = v128.load(p, 144);
   for (let t = 0; t < numTokens; t += 4) {
     let a = v128.load32_splat(start);
@@ -154,7 +177,15 @@ function offsetTokens(p: usize, x: usize, meta: usize, start: usize, sums: usize
 }
 
 /** Two scales per row, each for half of the columns. */
-function halvedTokens(p: usize, x: usize, meta: usize, start: usize, sums: usize, numTokens: i32): void {
+function halvedTokens(
+  p: usize,
+  scale: v128,
+  x: usize,
+  meta: usize,
+  start: usize,
+  sums: usize,
+  numTokens: i32,
+): void {
   const u0 = v128.load(p);
   const u1 = v128.load(p, 16);
   const u2 = v128.load(p, 32);
@@ -163,7 +194,6 @@ function halvedTokens(p: usize, x: usize, meta: usize, start: usize, sums: usize
   const u5 = v128.load(p, 80);
   const u6 = v128.load(p, 96);
   const u7 = v128.load(p, 112);
-  const scale = v128.load(p, 128);
   const other = v128.load(p, 144);
   for (let t = 0; t < numTokens; t += 4) {
     let a = v128.load32_splat(start);

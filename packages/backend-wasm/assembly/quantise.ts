@@ -1,7 +1,9 @@
 /**
  * Activations as 8-bit integers with one scale per block of 32: `x = d * code`, `d = max |x| / 127`, so that a value is off
- * by at most d / 2. Codes are stored as i8 and as i16, for either kind of dot product.
+ * by at most d / 2. Codes are stored as i8 and, where some product needs 16-bit factors, as i16.
  */
+import { roundingMagic } from './constants';
+import { isExactForU8 } from './dots8';
 import { takeUnits } from './threads';
 
 /** Bytes of what is known of a block. */
@@ -47,24 +49,27 @@ export function paddedTokens(numTokens: i32): i32 {
 /** Codes and metas `[block, token]`. Units: tokens. */
 export function quantiseColumns(x: usize, numTokens: i32, numInputs: i32, base: usize): void {
   const padded = paddedTokens(numTokens);
-  const wide = wideCodesAt(base, padded, numInputs);
+  const isNarrowOnly = ASC_FEATURE_RELAXED_SIMD ? isExactForU8() : false;
+  const wide = isNarrowOnly ? 0 : wideCodesAt(base, padded, numInputs);
   const metas = metasAt(base, padded, numInputs);
   const numBlocks = numInputs >> 5;
   for (let t = takeUnits(1); t < padded; t = takeUnits(1)) {
     let from = x + (<usize>t * <usize>numInputs << 2);
     let at = <usize>t;
     for (let block = 0; block < numBlocks; block++, from += 128, at += <usize>padded) {
+      const to = wide == 0 ? 0 : wide + (at << 6);
       if (t < numTokens) {
-        quantiseBlock(from, base + (at << 5), wide + (at << 6), metas + at * META_BYTES);
+        quantiseBlock(from, base + (at << 5), to, metas + at * META_BYTES);
         continue;
       }
       memory.fill(base + (at << 5), 0, 32);
-      memory.fill(wide + (at << 6), 0, 64);
+      if (to != 0) memory.fill(to, 0, 64);
       memory.fill(metas + at * META_BYTES, 0, META_BYTES);
     }
   }
 }
 
+/** `wide` is 0 when nobody wants codes as i16. */
 function quantiseBlock(x: usize, codes: usize, wide: usize, meta: usize): void {
   let top = f32x4.abs(v128.load(x));
   for (let at: usize = 16; at < 128; at += 16) top = f32x4.max(top, f32x4.abs(v128.load(x + at)));
@@ -76,18 +81,22 @@ function quantiseBlock(x: usize, codes: usize, wide: usize, meta: usize): void {
   const inverse: f32 = largest < 1e-36 ? 0 : 127 / largest;
   const d: f32 = largest < 1e-36 ? 0 : largest / 127;
   const factor = f32x4.splat(inverse);
+  // 1.5 * 2^23 added: the nearest integer stands in the low bits
+  const magic = roundingMagic();
   let sums = i32x4.splat(0);
   let firstHalf = 0;
   for (let half: usize = 0; half < 2; half++) {
     const at = x + (half << 6);
-    const a = i32x4.trunc_sat_f32x4_s(f32x4.nearest(f32x4.mul(v128.load(at), factor)));
-    const b = i32x4.trunc_sat_f32x4_s(f32x4.nearest(f32x4.mul(v128.load(at, 16), factor)));
-    const c = i32x4.trunc_sat_f32x4_s(f32x4.nearest(f32x4.mul(v128.load(at, 32), factor)));
-    const e = i32x4.trunc_sat_f32x4_s(f32x4.nearest(f32x4.mul(v128.load(at, 48), factor)));
+    const a = i32x4.sub(f32x4.add(f32x4.mul(v128.load(at), factor), magic), magic);
+    const b = i32x4.sub(f32x4.add(f32x4.mul(v128.load(at, 16), factor), magic), magic);
+    const c = i32x4.sub(f32x4.add(f32x4.mul(v128.load(at, 32), factor), magic), magic);
+    const e = i32x4.sub(f32x4.add(f32x4.mul(v128.load(at, 48), factor), magic), magic);
     const low = i16x8.narrow_i32x4_s(a, b);
     const high = i16x8.narrow_i32x4_s(c, e);
-    v128.store(wide + (half << 5), low);
-    v128.store(wide + (half << 5), high, 16);
+    if (wide != 0) {
+      v128.store(wide + (half << 5), low);
+      v128.store(wide + (half << 5), high, 16);
+    }
     v128.store(codes + (half << 4), i8x16.narrow_i16x8_s(low, high));
     sums = i32x4.add(i32x4.add(a, b), i32x4.add(c, e));
     const sum =

@@ -6,7 +6,7 @@
 import { Q6_K, Q8_0, bytesOf } from '../decode';
 import { isExactForU8, tile1x1Wide } from '../dots8';
 import { packedDots, packedDots4, STREAMS } from '../dots8-packed';
-import { blockTimesTokens } from '../dots8-tokens';
+import { blockTimesTokens, packedTimesTokens } from '../dots8-tokens';
 import { EXPANDED_BYTES, expandGroup, initialOf } from '../expand';
 import { FLAG_REUSE } from '../layout';
 import { GROUP } from '../pack';
@@ -144,6 +144,9 @@ function panels(
   const initial = initialOf(dtype);
   const halves = dtype == Q6_K;
   const numGroups = (end - begin) / GROUP;
+  const groups = addressOf(1) + <usize>(begin / GROUP) * groupBytes;
+  // codes of q8_0 are bytes already
+  const isPlain = isNarrow && dtype == Q8_0;
   const panel = localScratch();
   const panelRow = <usize>(KC >> 5) * EXPANDED_BYTES;
   // sums [group][token][4]; whole fours of tokens
@@ -154,16 +157,20 @@ function panels(
   for (let k = 0; k < numInputs; k += KC) {
     const firstBlock = k >> 5;
     const numBlocks = min<i32>(KC, numInputs - k) >> 5;
-    for (let g = 0; g < numGroups; g++) {
-      const group = addressOf(1) + <usize>(begin / GROUP + g) * groupBytes;
-      expandGroup(dtype, group, firstBlock, firstBlock + numBlocks, panel + <usize>g * panelRow);
+    for (let g = 0; g < numGroups && !isPlain; g++) {
+      expandGroup(dtype, groups + <usize>g * groupBytes, firstBlock, firstBlock + numBlocks, panel + <usize>g * panelRow);
     }
     for (let block = 0; block < numBlocks; block++) {
       const at = <usize>((firstBlock + block) * padded + first);
       const meta = metas + at * META_BYTES;
       for (let g = 0; g < numGroups; g++) {
-        const p = panel + <usize>g * panelRow + <usize>block * EXPANDED_BYTES;
         const c = sums + <usize>g * sumRow;
+        if (isPlain) {
+          const plain = groups + <usize>g * groupBytes + <usize>(firstBlock + block) * 136;
+          packedTimesTokens(plain, codes + (at << 5), meta, c, numColumns);
+          continue;
+        }
+        const p = panel + <usize>g * panelRow + <usize>block * EXPANDED_BYTES;
         if (isNarrow) {
           blockTimesTokens(dtype, p, codes + (at << 5), meta, initial, c, numColumns);
           continue;
