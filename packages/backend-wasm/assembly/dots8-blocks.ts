@@ -20,33 +20,36 @@ export function blockQ4K(at: usize, x: usize, meta: usize, sums: v128): v128 {
   let codes = at + 64;
   let y = meta;
   for (let pair = 0; pair < 4; pair++) {
+    // two chains of products per sub-block: one would wait for its own results
     let a = i32x4.splat(0);
     let b = a;
+    let c = a;
+    let d = a;
     let v = v128.load(codes);
     a = dot(v128.load32_splat(x), v128.and(v, low), a);
     b = dot(v128.load32_splat(x, 32), high(v, low), b);
     v = v128.load(codes, 16);
-    a = dot(v128.load32_splat(x, 4), v128.and(v, low), a);
-    b = dot(v128.load32_splat(x, 36), high(v, low), b);
+    c = dot(v128.load32_splat(x, 4), v128.and(v, low), c);
+    d = dot(v128.load32_splat(x, 36), high(v, low), d);
     v = v128.load(codes, 32);
     a = dot(v128.load32_splat(x, 8), v128.and(v, low), a);
     b = dot(v128.load32_splat(x, 40), high(v, low), b);
     v = v128.load(codes, 48);
-    a = dot(v128.load32_splat(x, 12), v128.and(v, low), a);
-    b = dot(v128.load32_splat(x, 44), high(v, low), b);
+    c = dot(v128.load32_splat(x, 12), v128.and(v, low), c);
+    d = dot(v128.load32_splat(x, 44), high(v, low), d);
     v = v128.load(codes, 64);
     a = dot(v128.load32_splat(x, 16), v128.and(v, low), a);
     b = dot(v128.load32_splat(x, 48), high(v, low), b);
     v = v128.load(codes, 80);
-    a = dot(v128.load32_splat(x, 20), v128.and(v, low), a);
-    b = dot(v128.load32_splat(x, 52), high(v, low), b);
+    c = dot(v128.load32_splat(x, 20), v128.and(v, low), c);
+    d = dot(v128.load32_splat(x, 52), high(v, low), d);
     v = v128.load(codes, 96);
     a = dot(v128.load32_splat(x, 24), v128.and(v, low), a);
     b = dot(v128.load32_splat(x, 56), high(v, low), b);
     v = v128.load(codes, 112);
-    a = dot(v128.load32_splat(x, 28), v128.and(v, low), a);
-    b = dot(v128.load32_splat(x, 60), high(v, low), b);
-    scaled = addPair(a, b, i32x4.shr_u(scalesK(at + 16, pair >= 2, low), (pair & 1) << 4), byte, y, scaled);
+    c = dot(v128.load32_splat(x, 28), v128.and(v, low), c);
+    d = dot(v128.load32_splat(x, 60), high(v, low), d);
+    scaled = addPair(i32x4.add(a, c), i32x4.add(b, d), i32x4.shr_u(scalesK(at + 16, pair >= 2, low), (pair & 1) << 4), byte, y, scaled);
     codes += 128;
     x += 64;
     y += 2 * META_BYTES;
@@ -116,6 +119,8 @@ function pairQ5K(sub: i32, at: usize, x: usize, scales: v128, byte: v128, meta: 
   const sixteen = v128.and(pairMask(), i32x4.splat(0x10101010));
   let a = i32x4.splat(0);
   let b = a;
+  let c = a;
+  let d = a;
   let y = x + (<usize>sub << 5);
   let codes = at + 192 + (<usize>sub << 6);
   let fifths = at + 64;
@@ -126,13 +131,13 @@ function pairQ5K(sub: i32, at: usize, x: usize, scales: v128, byte: v128, meta: 
     b = dot(v128.load32_splat(y, 32), v128.or(high(v, low), fifthBit(bits, sub + 1, sixteen)), b);
     v = v128.load(codes, 16);
     bits = v128.load(fifths, 16);
-    a = dot(v128.load32_splat(y, 4), v128.or(v128.and(v, low), fifthBit(bits, sub, sixteen)), a);
-    b = dot(v128.load32_splat(y, 36), v128.or(high(v, low), fifthBit(bits, sub + 1, sixteen)), b);
+    c = dot(v128.load32_splat(y, 4), v128.or(v128.and(v, low), fifthBit(bits, sub, sixteen)), c);
+    d = dot(v128.load32_splat(y, 36), v128.or(high(v, low), fifthBit(bits, sub + 1, sixteen)), d);
     codes += 32;
     fifths += 32;
     y += 8;
   }
-  return addPair(a, b, scales, byte, meta + <usize>sub * META_BYTES, scaled);
+  return addPair(i32x4.add(a, c), i32x4.add(b, d), scales, byte, meta + <usize>sub * META_BYTES, scaled);
 }
 
 /** The bit of sub-block `sub` of every byte, as 0 or 16. */
