@@ -17,6 +17,7 @@ export function loadOptionsOf(flags: LoadFlags): LoadOptions {
     contextSize: flags.ctxSize === 0 ? undefined : flags.ctxSize,
     batchSize: flags.batchSize,
     kvDType: flags.kvDtype,
+    maxSessions: 1, // what one command needs
     memoryLimitBytes: flags.memory,
     profile: flags.profile,
   });
@@ -24,7 +25,17 @@ export function loadOptionsOf(flags: LoadFlags): LoadOptions {
 
 /** What was asked for over what the model recommends, always with a seed, so that it can be told. */
 export function samplingOf(flags: GenerationFlags, recommended: SamplingOptions, seed: number): SamplingOptions {
-  const asked = defined<SamplingOptions>({
+  return { ...recommended, ...askedSampling(flags), seed };
+}
+
+/** Only what was asked for, for a generation that goes on as it was. */
+export function resumedSampling(flags: GenerationFlags): SamplingOptions {
+  const { seed } = flags;
+  return { ...askedSampling(flags), ...(seed === undefined || seed === -1 ? {} : { seed }) };
+}
+
+function askedSampling(flags: GenerationFlags): SamplingOptions {
+  return defined<SamplingOptions>({
     temperature: flags.temp,
     topK: flags.topK,
     topP: flags.topP,
@@ -34,7 +45,6 @@ export function samplingOf(flags: GenerationFlags, recommended: SamplingOptions,
     presencePenalty: flags.presencePenalty,
     frequencyPenalty: flags.frequencyPenalty,
   });
-  return { ...recommended, ...asked, seed };
 }
 
 export function seedOf(flags: GenerationFlags, randomSeed: () => number): number {

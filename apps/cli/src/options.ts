@@ -1,9 +1,9 @@
 /** Flags that several commands share. Names follow llama.cpp where it has the flag. */
 import { Option, type Command } from 'commander';
-import { isDType, type DType } from '@winnow/tensor';
-import type { OverflowPolicy } from '@winnow/engine';
+import type { DType } from '@winnow/tensor';
+import type { KvDTypes, OverflowPolicy } from '@winnow/engine';
 import { UsageError } from './errors.js';
-import { parseBytes, parseNumber, refuse, type NumberRule } from './parse-values.js';
+import { parseBytes, parseKvDType, parseNumber, refuse, type NumberRule } from './parse-values.js';
 
 /** Where a model comes from and whom the command talks to. */
 export interface CommonFlags {
@@ -18,7 +18,7 @@ export interface LoadFlags extends CommonFlags {
   readonly threads?: number;
   readonly backend?: 'wasm' | 'reference';
   readonly batchSize?: number;
-  readonly kvDtype?: DType;
+  readonly kvDtype?: DType | KvDTypes;
   readonly memory?: number;
   readonly profile?: boolean;
 }
@@ -40,6 +40,12 @@ export interface GenerationFlags {
   readonly reversePrompt?: readonly string[];
   readonly escape?: boolean;
   readonly overflow?: OverflowPolicy;
+}
+
+/** Where a session comes from and goes to. */
+export interface SessionFlags {
+  readonly loadSession?: string;
+  readonly saveSession?: string;
 }
 
 /** Where a text comes from. */
@@ -108,12 +114,10 @@ export function addPlanOptions(command: Command): Command {
     )
     .addOption(numberOption('-b, --batch-size <n>', 'most tokens per step of prompt processing', numberRules.count))
     .addOption(
-      new Option('--kv-dtype <type>', 'how keys and values are stored: f32 (default), f16, bf16, q8_0, ...').argParser(
-        (text) => {
-          if (!isDType(text)) throw refuse('--kv-dtype', 'a data type such as f32, f16 or q8_0', text);
-          return text;
-        },
-      ),
+      new Option(
+        '--kv-dtype <type>',
+        'how keys and values are stored: f32 (default), f16, bf16, q8_0, ...; two for keys,values',
+      ).argParser((text) => parseKvDType('--kv-dtype', text)),
     )
     .addOption(
       new Option('--memory <size>', 'refuse a memory plan above this size, such as 2GB or 500MiB').argParser((text) =>
@@ -152,12 +156,21 @@ export function addGenerationOptions(command: Command, nPredict: number, nPredic
     .addOption(listOption('-r, --reverse-prompt <text>', 'the same as --stop'))
     .option('-e, --escape', 'read \\n, \\t, \\r, \\\\, \\" and \\\' in the texts of -p, --stop and -r')
     .addOption(
-      choiceOption('--overflow <policy>', 'what to do with a prompt that is too long; default error', [
+      choiceOption('--overflow <policy>', 'what to do when prompt and answer do not fit the context; default stop', [
+        'stop',
         'error',
+        'slide',
+        'evict',
         'truncate-start',
         'truncate-middle',
       ]),
     );
+}
+
+export function addSessionOptions(command: Command, load: string): Command {
+  return command
+    .option('--load-session <file>', load)
+    .option('--save-session <file>', 'at the end write the session to a file, to go on with later');
 }
 
 /** The model from its argument or its flag. */

@@ -1,4 +1,6 @@
 /** Strict parsing of flag values: the whole text must be the value, and a refusal names the flag. */
+import type { KvDTypes } from '@winnow/engine';
+import { isDType, type DType } from '@winnow/tensor';
 import { UsageError } from './errors.js';
 
 export function refuse(flag: string, expected: string, actual: string): UsageError {
@@ -20,6 +22,13 @@ export function parseNumber(flag: string, text: string, rule: NumberRule): numbe
   const fits = rule.integer ? Number.isSafeInteger(value) : Number.isFinite(value);
   if (!fits || !rule.isValid(value)) throw refuse(flag, rule.expected, text);
   return value;
+}
+
+/** `f16` for both, or `q8_0,q4_0` for keys and values. */
+export function parseKvDType(flag: string, text: string): DType | KvDTypes {
+  const [keys = '', values = keys, ...more] = text.split(',').map((part) => part.trim());
+  if (more.length === 0 && isDType(keys) && isDType(values)) return keys === values ? keys : { keys, values };
+  throw refuse(flag, 'a data type such as f32, f16 or q8_0, or two for keys and values such as q8_0,q4_0', text);
 }
 
 const bytesPerUnit: Readonly<Record<string, number>> = {

@@ -18,6 +18,8 @@ import type { EngineApi } from '../src/io.js';
 export interface FakeOptions {
   readonly pieces?: readonly string[];
   readonly hasChatTemplate?: boolean;
+  /** Metadata of the sessions that are restored. */
+  readonly savedMetadata?: Session['metadata'];
   readonly result?: Partial<GenerationResult>;
   readonly loadError?: unknown;
   readonly generateError?: unknown;
@@ -31,9 +33,31 @@ export interface FakeEngine {
   readonly loads: { location: ModelLocation; options: LoadOptions }[];
   readonly prompts: { prompt: Prompt; options: GenerateOptions }[];
   readonly disposed: { count: number };
+  readonly restored: readonly string[];
+  readonly saved: { target: string; metadata: Session['metadata'] }[];
 }
 
 const vocabSize = 256;
+
+const metrics: ReturnType<Model['metrics']> = {
+  numSessions: 1,
+  cache: {
+    blockSize: 64,
+    blockBytes: 1000,
+    numBlocks: 1,
+    numUsedBlocks: 1,
+    numCachedBlocks: 0,
+    numFreeBlocks: 0,
+    numSharedTokens: 0,
+    numCopiedBlocks: 0,
+    copiedBytes: 0,
+    numEvictedTokens: 0,
+    numReclaimedBlocks: 0,
+    numStates: 0,
+    numStateSnapshots: 0,
+  },
+  steps: { numSteps: 2, numSharedSteps: 0, numTokens: 5, numPreemptions: 0, numWaiting: 0 },
+};
 
 const tokenizer: ModelTokenizer['tokenizer'] = {
   kind: 'bpe',
@@ -65,6 +89,8 @@ export function createFakeEngine(options: FakeOptions = {}): FakeEngine {
   const loads: FakeEngine['loads'] = [];
   const prompts: FakeEngine['prompts'] = [];
   const disposed = { count: 0 };
+  const restored: string[] = [];
+  const saved: FakeEngine['saved'] = [];
   const chatTemplate = {
     source: '',
     render: (messages: readonly ChatMessage[]) => messages.map(({ role, content }) => `${role}:${content}`).join('|'),
@@ -73,6 +99,24 @@ export function createFakeEngine(options: FakeOptions = {}): FakeEngine {
     prompts.push({ prompt: structuredClone(prompt) as Prompt, options: generateOptions });
     return fakeGeneration(options, generateOptions);
   };
+  const createFakeSession = (metadata: Session['metadata']): Session => ({
+    tokens: [1, 2, 3],
+    metadata,
+    generate,
+    resume(generateOptions = {}) {
+      prompts.push({ prompt: [], options: generateOptions });
+      return fakeGeneration(options, generateOptions);
+    },
+    fork: () => createFakeSession(null),
+    save(target, { metadata: given = null } = {}) {
+      saved.push({ target: String(target), metadata: given });
+      return Promise.resolve({ numTokens: 3, sizeBytes: 100 });
+    },
+    truncate: () => {},
+    reset: () => {},
+    dispose: () => {},
+    [Symbol.dispose]: () => {},
+  });
   const plan = {
     weightsBytes: 1000,
     kvBytes: 200,
@@ -92,13 +136,12 @@ export function createFakeEngine(options: FakeOptions = {}): FakeEngine {
     plan,
     backend: 'fake-backend',
     fallbacks: [],
-    createSession: (): Session => ({
-      tokens: [1, 2, 3],
-      generate,
-      reset: () => {},
-      dispose: () => {},
-      [Symbol.dispose]: () => {},
-    }),
+    createSession: () => createFakeSession(null),
+    restoreSession: (source) => {
+      restored.push(String(source));
+      return Promise.resolve(createFakeSession(options.savedMetadata ?? null));
+    },
+    metrics: () => metrics,
     generate,
     encodePrompt: (prompt) => tokenizer.encode(String(prompt)),
     logprobs: (tokens, { positions = [tokens.length - 1] } = {}) =>
@@ -131,6 +174,8 @@ export function createFakeEngine(options: FakeOptions = {}): FakeEngine {
     loads,
     prompts,
     disposed,
+    restored,
+    saved,
   };
 }
 
@@ -157,6 +202,7 @@ function fakeGeneration(options: FakeOptions, { signal, maxTokens = Infinity }: 
         promptTokens: 3,
         cachedTokens: 0,
         droppedTokens: 0,
+        evictedTokens: 0,
         finishReason: 'eos',
         timings: { promptMs: 10, generateMs: 20, promptTokensPerSecond: 300, tokensPerSecond: 100 },
         ...options.result,

@@ -55,7 +55,7 @@ describe('winnow run', () => {
     await runCli(fake.api, ['run', '-p', 'Hi', '-s', '-1', '-c', '0']);
     const { signal, onProgress, randomSeed, ...load } = fake.loads[0]?.options ?? {};
     expect([signal, onProgress, randomSeed].every((given) => given !== undefined)).toBe(true);
-    expect(load).toEqual({});
+    expect(load).toEqual({ maxSessions: 1 });
     const { signal: _signal, onPromptProgress: _progress, ...generate } = fake.prompts[0]?.options ?? {};
     expect(generate).toEqual({ maxTokens: 128, temperature: 0.5, topP: 0.9, seed: 4711 });
     await runCli(fake.api, ['run', '-p', 'Hi', '-n', '-1']);
@@ -111,12 +111,14 @@ describe('winnow run', () => {
       promptTokens: 3,
       cachedTokens: 0,
       droppedTokens: 2,
+      evictedTokens: 0,
       finishReason: 'stop',
       seed: 4711,
       contextSize: 64,
       timings: { promptMs: 10, generateMs: 20, promptTokensPerSecond: 300, tokensPerSecond: 100 },
       backend: 'fake-backend',
       fallbacks: [],
+      metrics: expect.objectContaining({ numSessions: 1 }),
       profile: [{ op: 'matmul', layer: 0, numRuns: 2, timeMs: 4, flops: 8e6, bytes: 4e6 }],
     });
   });

@@ -177,7 +177,7 @@ describe('a full pool', () => {
     const all = prompts.map((prompt, index) => ({
       prompt,
       options: index === 1 ? { ...greedy, maxTokens: 180 } : { ...drawn, seed: index, maxTokens: 150 },
-      delay: index * 3,
+      delay: 0,
     }));
     const alone = await runAlone(model, all);
     expect(model.metrics().steps.numPreemptions).toBe(0);

@@ -6,6 +6,7 @@ import { UsageError } from '../errors.js';
 import { formatBytes, formatTable } from '../format.js';
 import { summaryLine } from '../summary.js';
 import type { Conversation } from './conversation.js';
+import { checkedMessages } from './messages.js';
 
 export interface ChatHost {
   readonly conversation: Conversation;
@@ -131,19 +132,7 @@ async function load(path: string): Promise<ChatMessage[]> {
   } catch (cause) {
     throw new FormatError({ source: path, field: 'file', message: 'expected JSON, as /save writes it' }, { cause });
   }
-  const messages = (content as { messages?: unknown } | null)?.messages;
-  if (!Array.isArray(messages)) {
-    throw new FormatError({ source: path, field: 'messages', message: 'expected a list of messages' });
-  }
-  return messages.map((message: unknown, index) => {
-    const { role, content: said } = (message ?? {}) as { role?: unknown; content?: unknown };
-    if (typeof role === 'string' && typeof said === 'string') return { role, content: said };
-    throw new FormatError({
-      source: path,
-      field: `messages[${index}]`,
-      message: 'expected role and content, both texts',
-    });
-  });
+  return checkedMessages((content as { messages?: unknown } | null)?.messages, path);
 }
 
 function codeOf(cause: unknown): string {

@@ -23,11 +23,11 @@ export class Conversation {
   readonly #options: ConversationOptions;
   #nextSeed: number;
 
-  constructor(model: Model, options: ConversationOptions) {
+  constructor(model: Model, session: Session, options: ConversationOptions) {
     this.model = model;
     this.name = options.name;
     this.system = options.system;
-    this.#session = model.createSession();
+    this.#session = session;
     this.#options = options;
     this.#nextSeed = options.seed;
   }
@@ -91,10 +91,6 @@ export class Conversation {
     this.lastResult = streamed.result ?? this.lastResult;
     if (streamed.error !== undefined && !signal.aborted) throw streamed.error;
     return streamed.result !== undefined;
-  }
-
-  dispose(): void {
-    this.#session.dispose();
   }
 }
 

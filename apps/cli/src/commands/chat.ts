@@ -1,6 +1,8 @@
 /** `winnow chat`: a conversation on the terminal, or from a pipe. */
 import type { Command } from 'commander';
+import type { ChatMessage, Session } from '@winnow/engine';
 import { runChatCommand, type ChatHost } from '../chat/commands.js';
+import { checkedMessages } from '../chat/messages.js';
 import { Conversation } from '../chat/conversation.js';
 import { InterruptPolicy } from '../chat/interrupt-policy.js';
 import type { CommandContext, CommandHost } from '../command-host.js';
@@ -13,12 +15,14 @@ import {
   addGenerationOptions,
   addLoadOptions,
   addModelOption,
+  addSessionOptions,
   chooseModel,
   type GenerationFlags,
   type LoadFlags,
+  type SessionFlags,
 } from '../options.js';
 
-interface ChatFlags extends LoadFlags, GenerationFlags {
+interface ChatFlags extends LoadFlags, GenerationFlags, SessionFlags {
   readonly system?: string;
 }
 
@@ -36,6 +40,7 @@ export function registerChat(program: Command, host: CommandHost): void {
   const command = program.command('chat').argument('[model]', 'the model; without it the demo model');
   command.description('Talks with a model.').addHelpText('after', examples);
   addGenerationOptions(addModelOption(command), 256, 'most tokens of a reply; -1: until its end or a full context');
+  addSessionOptions(command, 'go on with a conversation that --save-session has written');
   addLoadOptions(command)
     .option('--system <text>', 'system message')
     .option('-q, --quiet', 'only errors on stderr: no progress, warnings or hints');
@@ -55,16 +60,35 @@ async function chat(modelName: string | undefined, flags: ChatFlags, context: Co
   context.releaseInterrupts();
   const name = displayName(modelName, model.name);
   const seed = seedOf(flags, io.randomSeed);
-  const conversation = new Conversation(model, {
+  const session =
+    flags.loadSession === undefined ? model.createSession() : await model.restoreSession(flags.loadSession);
+  const conversation = new Conversation(model, session, {
     limits: limitsOf(flags),
     sampling: samplingOf(flags, model.defaultSampling, seed),
     seed,
     system: flags.system,
     name,
   });
+  if (flags.loadSession !== undefined) conversation.replaceAll(savedMessages(session, flags.loadSession));
+  if (flags.loadSession !== undefined && flags.system !== undefined) conversation.system = flags.system;
   const isTerminal = io.stdin.isTTY === true && io.stdout.isTTY === true;
   if (isTerminal) warn(`${name}, ${model.contextSize} tokens of context; /help lists the commands`);
-  await converse(conversation, isTerminal, context);
+  try {
+    await converse(conversation, isTerminal, context);
+  } finally {
+    if (flags.saveSession !== undefined) {
+      const messages = conversation.transcript().map(({ role, content }) => ({ role, content }));
+      await session.save(flags.saveSession, { metadata: { messages } });
+    }
+    session.dispose();
+  }
+}
+
+/** The messages of a session that a chat has saved. */
+function savedMessages({ metadata }: Session, file: string): ChatMessage[] {
+  const messages = (metadata as { readonly messages?: unknown } | null)?.messages;
+  if (messages === undefined) throw new UsageError(`--load-session: expected the session of a chat, got ${file}`);
+  return checkedMessages(messages, file);
 }
 
 async function converse(conversation: Conversation, isTerminal: boolean, context: CommandContext): Promise<void> {
@@ -143,7 +167,6 @@ async function converse(conversation: Conversation, isTerminal: boolean, context
   } finally {
     unsubscribe();
     reader.close();
-    conversation.dispose();
   }
   if (hasLeft) throw new InterruptedError();
   if (isTerminal) await out.write('\n');

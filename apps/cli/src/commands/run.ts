@@ -2,7 +2,7 @@
 import type { Command } from 'commander';
 import type { GenerateOptions, GenerationResult, Model, Prompt, SamplingOptions } from '@winnow/engine';
 import type { CommandContext, CommandHost } from '../command-host.js';
-import { limitsOf, samplingOf, seedOf } from '../engine-options.js';
+import { limitsOf, resumedSampling, samplingOf, seedOf } from '../engine-options.js';
 import { InterruptedError, UsageError } from '../errors.js';
 import { formatJson } from '../format.js';
 import { displayName } from '../model-location.js';
@@ -12,10 +12,12 @@ import {
   addLoadOptions,
   addModelOption,
   addOutputOptions,
+  addSessionOptions,
   addTextOptions,
   chooseModel,
   type GenerationFlags,
   type LoadFlags,
+  type SessionFlags,
   type TextFlags,
 } from '../options.js';
 import { unescapeText } from '../parse-values.js';
@@ -24,7 +26,7 @@ import { readText } from '../read-text.js';
 import { streamGeneration, type Streamed } from '../stream-generation.js';
 import { summaryLine } from '../summary.js';
 
-interface RunFlags extends LoadFlags, GenerationFlags, TextFlags {
+interface RunFlags extends LoadFlags, GenerationFlags, TextFlags, SessionFlags {
   readonly chat?: boolean;
   readonly system?: string;
   readonly displayPrompt?: boolean;
@@ -36,6 +38,7 @@ Examples:
   $ winnow run -p 'Once upon a time' -n 100 --seed 7
   $ winnow run model.gguf -f story.txt --temp 0 --stop 'The End'
   $ echo 'What is a winnow?' | winnow run ./model-folder --chat
+  $ winnow run -p 'Once upon a time' -n 50 --save-session story && winnow run --load-session story -n 50
   $ winnow run hf:owner/name:q4_k_m -p 'Hello' --json
 
 The prompt comes from -p, from -f, or from stdin when that is no terminal. The generated text goes to stdout as it
@@ -47,6 +50,7 @@ export function registerRun(program: Command, host: CommandHost): void {
   command.description('Continues a prompt and streams the text to stdout.').addHelpText('after', examples);
   addTextOptions(addModelOption(command), 'the prompt');
   addGenerationOptions(command, 128, 'most tokens to generate; -1: until the end or a full context');
+  addSessionOptions(command, 'begin with a saved session; without a prompt its generation goes on');
   addLoadOptions(command)
     .option('--chat', "take the prompt as a user's message, through the model's chat template")
     .option('--no-chat', 'take the prompt as it is (the default)')
@@ -67,8 +71,11 @@ async function run(modelName: string | undefined, flags: RunFlags, context: Comm
   }
   const text = await promptOf(flags, context);
   await using model = await openModel(modelName, flags, context);
-  const prompt = conversationOf(model, text, flags);
-  const sampling = samplingOf(flags, model.defaultSampling, seedOf(flags, io.randomSeed));
+  const prompt = text === undefined ? undefined : conversationOf(model, text, flags);
+  const sampling =
+    prompt === undefined
+      ? resumedSampling(flags)
+      : samplingOf(flags, model.defaultSampling, seedOf(flags, io.randomSeed));
   const options: GenerateOptions = {
     ...limitsOf(flags),
     ...sampling,
@@ -77,12 +84,17 @@ async function run(modelName: string | undefined, flags: RunFlags, context: Comm
       progress.show('prompt', processedTokens, totalTokens, 'tokens'),
   };
   const isStreaming = flags.json !== true;
-  if (isStreaming && flags.displayPrompt === true) await out.write(text);
-  const streamed = await streamGeneration(model.generate(prompt, options), async (piece) => {
+  using session =
+    flags.loadSession === undefined ? model.createSession() : await model.restoreSession(flags.loadSession, { signal });
+  if (isStreaming && flags.displayPrompt === true) await out.write(text ?? '');
+  const generation = prompt === undefined ? session.resume(options) : session.generate(prompt, options);
+  const streamed = await streamGeneration(generation, async (piece) => {
     progress.clear();
     if (isStreaming) await out.write(piece);
   });
   progress.clear();
+  // also after Ctrl-C: what was computed is not lost
+  if (flags.saveSession !== undefined) await session.save(flags.saveSession);
   if (isStreaming) {
     if (out.isTerminal && !endsLine(streamed.text)) await out.write('\n');
     if (flags.profile === true) io.stderr.write(profileTable(model.profile()));
@@ -94,7 +106,9 @@ async function run(modelName: string | undefined, flags: RunFlags, context: Comm
   if (streamed.result) report(streamed.result, model, flags, context, warn);
 }
 
-async function promptOf(flags: RunFlags, { io, signal }: CommandContext): Promise<string> {
+/** Undefined to go on with a loaded session. */
+async function promptOf(flags: RunFlags, { io, signal }: CommandContext): Promise<string | undefined> {
+  if (flags.loadSession !== undefined && flags.prompt === undefined && flags.file === undefined) return undefined;
   const text = await readText(io, flags, signal);
   if (text === undefined) throw new UsageError('--prompt: expected a prompt by -p, -f or a pipe, got none');
   return flags.escape === true && flags.prompt !== undefined ? unescapeText(text) : text;
@@ -118,12 +132,14 @@ function jsonOf(model: Model, streamed: Streamed, sampling: SamplingOptions, fla
     promptTokens: result?.promptTokens ?? null,
     cachedTokens: result?.cachedTokens ?? null,
     droppedTokens: result?.droppedTokens ?? null,
+    evictedTokens: result?.evictedTokens ?? null,
     finishReason: result?.finishReason ?? 'aborted',
-    seed: sampling.seed,
+    seed: sampling.seed ?? null,
     contextSize: model.contextSize,
     timings: result?.timings ?? null,
     backend: model.backend,
     fallbacks: model.fallbacks,
+    metrics: model.metrics(),
     ...(flags.profile === true ? { profile: model.profile() } : {}),
   };
 }
@@ -137,6 +153,10 @@ function report(
 ): void {
   if (result.droppedTokens > 0) {
     warn(`the prompt was too long: ${result.droppedTokens} of its tokens were dropped (--overflow ${flags.overflow})`);
+  }
+  if (result.evictedTokens > 0) {
+    const policy = flags.overflow === undefined ? 'as the session was begun' : `--overflow ${flags.overflow}`;
+    warn(`the context was full: ${result.evictedTokens} tokens went out of it (${policy})`);
   }
   if (result.finishReason === 'context') warn(`the context of ${model.contextSize} tokens is full`);
   const wantsSummary = flags.summary === true || (io.stderr.isTTY === true && flags.json !== true);
