@@ -23,10 +23,11 @@ export function decodeHalves(from: usize, to: usize, count: i32): void {
       v128.store(to, halfToFloat4(i32x4.extend_high_i16x8_u(b)), 48);
       continue;
     }
-    v128.store(to, normal4(i32x4.extend_low_i16x8_s(a), mask, offset));
-    v128.store(to, normal4(i32x4.extend_high_i16x8_s(a), mask, offset), 16);
-    v128.store(to, normal4(i32x4.extend_low_i16x8_s(b), mask, offset), 32);
-    v128.store(to, normal4(i32x4.extend_high_i16x8_s(b), mask, offset), 48);
+    // loads that extend the sign: the upper half of a vector would take a shuffle more
+    v128.store(to, normal4(v128.load16x4_s(from), mask, offset));
+    v128.store(to, normal4(v128.load16x4_s(from, 8), mask, offset), 16);
+    v128.store(to, normal4(v128.load16x4_s(from, 16), mask, offset), 32);
+    v128.store(to, normal4(v128.load16x4_s(from, 24), mask, offset), 48);
   }
   for (; left > 0; left--, from += 2, to += 4) store<f32>(to, halfToFloat(load<u16>(from)));
 }

@@ -25,6 +25,9 @@ const MAX_PARTS: i32 = 16;
 /** Slots of a part, at least. */
 const MIN_PART: i32 = 256;
 
+/** Bytes of a line of the cache. */
+const LINE: usize = 64;
+
 const NO_POSITION: i32 = -0x40000000;
 const FAR: i32 = 0x3fffffff;
 
@@ -203,6 +206,13 @@ function attendTile(t0: i32, t1: i32, kvHead: i32, h0: i32, h1: i32, begin: i32,
     if (high < 0 || firstPosition - high > reach || low - lastPosition > -lead) continue;
     if (!hasEmpty && firstPosition - high >= lead && lastPosition - low <= reach) positions = 0;
     const row = <usize>(block * numKvHeads + kvHead) * <usize>blockSize + <usize>offset;
+    if (slot < end) {
+      const next = load<i32>(addressOf(6) + (<usize>(sequenceOf(t0) * maxBlocks + slot / blockSize) << 2));
+      const nextRow = <usize>(next * numKvHeads + kvHead) * <usize>blockSize + <usize>(slot % blockSize);
+      const nextCount = <usize>min<i32>(min<i32>(CHUNK, blockSize - slot % blockSize), end - slot);
+      touch(addressOf(3) + nextRow * keyBytes, nextCount * keyBytes, logits);
+      touch(addressOf(4) + nextRow * valueBytes, nextCount * valueBytes, logits);
+    }
     const keys = rowsOf(keyType, addressOf(3) + row * keyBytes, keyRows, count * headDim);
     const values = rowsOf(valueType, addressOf(4) + row * valueBytes, valueRows, count * valueDim);
     if (panelLanes == 4) {
@@ -297,6 +307,16 @@ function attendFour(
     const column = <usize>d << 2;
     tileColumns8x4(outputs + (column << 2), values + column, valueStride, logits, count, factor);
   }
+}
+
+/**
+ * Reads one word of every line of what is needed next, all at once: the fetches overlap one another, which they do less
+ * between computations. What is read goes to `sink`, which is overwritten anyway.
+ */
+function touch(from: usize, length: usize, sink: usize): void {
+  let sum = 0;
+  for (let at: usize = 0; at < length; at += LINE) sum += load<i32>(from + at);
+  store<i32>(sink, sum);
 }
 
 /** Rows that can be read as f32: where they are, or decoded to `to`. */
