@@ -23,9 +23,11 @@ import { argMax, logSumExp, softmax } from './ops/reductions';
 import { rope } from './ops/rope';
 import { gatherRows, kvAppend, positionAppend } from './ops/rows';
 import { shortConv } from './ops/short-conv';
+import { subquadraticAttention } from './ops/subquadratic-attention';
+import { blockBoxAppend, blockMeanAppend, clampPositions, keyColumnsAppend } from './ops/summaries';
 import { topK } from './ops/top-k';
 import { packWeights, unpackWeights } from './pack';
-import { countElements, dim, enterJob, enterRecord, hasFlag, opcodeAt } from './record';
+import { attributeI, countElements, dim, enterJob, enterRecord, hasFlag, opcodeAt } from './record';
 import { awaitJob, enterThreads, finishJob, gather, nextCounter, recordBarrier, setSerial } from './threads';
 
 declare function now(): f64;
@@ -93,6 +95,16 @@ function numTensors(opcode: i32): i32 {
       return 7; // short-conv
     case 28:
       return 10; // gated-delta
+    case 29:
+      return 6; // block-mean-append
+    case 30:
+      return 7; // block-box-append
+    case 31:
+      return 3; // key-columns-append
+    case 32:
+      return 2; // clamp-positions
+    case 33:
+      return 13; // subquadratic-attention
     case PACK:
     case UNPACK:
       return 1;
@@ -145,6 +157,17 @@ function isSmall(opcode: i32): bool {
       break;
     case 28:
       work = <f64>countElements(9) * <f64>dim(8, 3);
+      break;
+    case 29:
+    case 30:
+    case 31:
+      work = 2 * <f64>dim(0, 0) * <f64>dim(1, 1) * <f64>dim(1, 3);
+      break;
+    case 32:
+      return true;
+    case 33:
+      // a window and some keys elsewhere
+      work = 0.5 * <f64>countElements(0) * (<f64>attributeI(4) + 32);
       break;
     default:
       work = <f64>countElements(0);
@@ -240,6 +263,21 @@ function execute(opcode: i32): void {
       return;
     case 28:
       gatedDelta();
+      return;
+    case 29:
+      blockMeanAppend();
+      return;
+    case 30:
+      blockBoxAppend();
+      return;
+    case 31:
+      keyColumnsAppend();
+      return;
+    case 32:
+      clampPositions();
+      return;
+    case 33:
+      subquadraticAttention();
       return;
     case PACK:
       packWeights();

@@ -4,6 +4,7 @@ import { withFree } from './free-records.js';
 import { planFlags } from './layout.js';
 import { isInt8Matmul, keyOf, packableTensors, packedRefOf, type PackedTensor } from './packing.js';
 import { capacityOf, product } from './record-shapes.js';
+import { sparseScratchBytes } from './sparse-scratch.js';
 
 /** What `assembly/ops/matmul.ts` and `attention.ts` call MC, KC, NC, LANES, CHUNK, MAX_SPLIT_TOKENS and MAX_PARTS. */
 const panelRows = 32;
@@ -114,7 +115,8 @@ function sharedBytesOf(program: Program, { op, inputs, outputs, attributes }: Op
   return 0;
 }
 
-function localBytesOf(program: Program, { op, inputs }: OpRecord): number {
+function localBytesOf(program: Program, record: OpRecord): number {
+  const { op, inputs } = record;
   if (op === 'matmul') {
     const [, numInputs] = capacityOf(program, inputs['weight'] as TensorRef) as [number, number];
     const sums = panelRows * Math.ceil(passTokens / 8) * 8 * 4;
@@ -141,5 +143,5 @@ function localBytesOf(program: Program, { op, inputs }: OpRecord): number {
     return convChannels * 4 * (numTaps + 1);
   }
   if (op === 'gated-delta') return deltaRows * 4;
-  return 0;
+  return sparseScratchBytes(program, record);
 }

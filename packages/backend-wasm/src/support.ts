@@ -9,6 +9,7 @@ const kernels: ReadonlySet<string> = new Set([
   ...['add', 'soft-cap', 'gather-rows', 'position-append', 'kv-append', 'attention', 'attention-partial'],
   ...['attention-merge', 'attention-finish', 'arg-max', 'top-k', 'log-sum-exp', 'multiply', 'scale', 'scale-rows'],
   ...['slice-columns', 'expert-route', 'expert-matmul', 'expert-combine', 'short-conv', 'gated-delta'],
+  ...['block-mean-append', 'block-box-append', 'key-columns-append', 'clamp-positions', 'subquadratic-attention'],
 ]);
 
 /** Weight dtypes that `assembly/decode.ts` and `decode-grids.ts` know. */

@@ -8,7 +8,7 @@ export const columnDTypes: readonly DType[] = ['f32', 'f16', 'bf16'];
 
 /**
  * Keeps a transposed copy of the keys, block by block: `columns[c, k, h, s] = keys[c, k, s, h]` for the slots of this step.
- * One component of the keys of a block lies side by side then.
+ * One component of the keys of a block lies side by side then. Zeros lose their sign.
  *
  * Shapes: slots `[T]` i32, negative ones are skipped; keys `[C, K, S, H]` as stored; columns `[C, K, H, S]`.
  */
@@ -33,7 +33,10 @@ export const keyColumnsAppend: OpSpec = {
         for (let head = 0; head < numKvHeads; head++) {
           const first = block * numKvHeads + head;
           read((first * blockSize + offset) * headDim, headDim, key, 0);
-          for (let i = 0; i < headDim; i++) write(key, i, 1, (first * headDim + i) * blockSize + offset);
+          for (let i = 0; i < headDim; i++) {
+            key[i] += 0; // -0 becomes 0
+            write(key, i, 1, (first * headDim + i) * blockSize + offset);
+          }
         }
       }
     };

@@ -26,6 +26,7 @@ import { matmulCases } from './matmul.js';
 import { multiplyCases } from './multiply.js';
 import { oracleTopKAttentionCases } from './oracle-topk-attention.js';
 import { pageTopKAttentionCases } from './page-topk-attention.js';
+import { poolRowsCases } from './pool-rows.js';
 import { positionAppendCases } from './position-append.js';
 import { rmsNormCases } from './rms-norm.js';
 import { ropeCases } from './rope.js';
@@ -81,4 +82,5 @@ export const kernelCases: Readonly<Record<string, readonly KernelCase[]>> = {
   'page-topk-attention': pageTopKAttentionCases,
   'oracle-topk-attention': oracleTopKAttentionCases,
   'h2o-attention': h2oAttentionCases,
+  'pool-rows': poolRowsCases,
 };

@@ -8,7 +8,7 @@ import {
   touchedParts,
 } from './block-mean-append.js';
 import type { SummaryShape } from './block-mean-append.js';
-import { close, floats, numbersOf, randomTensor } from '../values.js';
+import { close, exact, numbersOf, randomTensor } from '../values.js';
 
 /** Boxes are exact; a norm is summed in f64 and rounded once, like its margin and the square root. */
 function boxCase(shape: SummaryShape): KernelCase {
@@ -48,8 +48,8 @@ function boxCase(shape: SummaryShape): KernelCase {
         updated,
         expected: {
           counts: { kind: 'bytes', bytes: finalCounts(shape, counts).bytes },
-          keyMin: { kind: 'bytes', bytes: floats(updated.keyMin.shape, low).bytes },
-          keyMax: { kind: 'bytes', bytes: floats(updated.keyMax.shape, high).bytes },
+          keyMin: exact(low),
+          keyMax: exact(high),
           valueNorms: close(norms.length, (index) => [norms[index], 4 * arithmetic.unit * Math.abs(norms[index])]),
         },
       };

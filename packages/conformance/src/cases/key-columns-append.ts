@@ -5,7 +5,7 @@ import { numbersOf, product, randomTensor } from '../values.js';
 import { ints } from '../values.js';
 import { shuffledSlots } from './position-append.js';
 
-/** Exact: each number of a stored key becomes the bytes that the codec gives it; all other bytes stay. */
+/** Exact: each number of a stored key becomes the bytes that the codec gives it; all other bytes stay. Zeros have no sign. */
 function columnsCase(
   keyDType: DType,
   columnDType: DType,
@@ -24,7 +24,7 @@ function columnsCase(
       const keys = randomTensor(rng, keyDType, [numBlocks, numKvHeads, blockSize, headDim]);
       const columns = randomTensor(rng, columnDType, [numBlocks, numKvHeads, headDim, blockSize]);
       const slots = shuffledSlots(rng, numTokens, numBlocks * blockSize);
-      const rows = Float32Array.from(numbersOf(keys));
+      const rows = Float32Array.from(numbersOf(keys), (x) => x + 0);
       const bytes = columns.bytes.slice();
       for (const slot of slots) {
         if (slot < 0) continue;

@@ -1,0 +1,115 @@
+/**
+ * The cache of an attention record, for kernels that look at single slots: tensors 0 q, 1 positions, 2 sequences, 3 keys,
+ * 4 values, 5 slotPositions, 6 blockTable, 7 contextLengths; attributes 0 scale, 1 causal, 2 window, 3 softCap.
+ */
+import { F16, F32, bytesOf, decode } from './decode';
+import { decodeHalves } from './half-rows';
+import { addressOf, attributeI, dim, dtypeOf } from './record';
+
+let blockSize: i32 = 1;
+/** Base-2 logarithm of the block size, or -1. */
+let blockShift: i32 = 0;
+let numKvHeads: i32 = 1;
+let headDim: i32 = 0;
+let valueDim: i32 = 0;
+let keyType: i32 = 0;
+let valueType: i32 = 0;
+let keyBytes: usize = 0;
+let valueBytes: usize = 0;
+let keys: usize = 0;
+let values: usize = 0;
+let slotPositions: usize = 0;
+let table: usize = 0;
+let maxBlocks: i32 = 0;
+
+/** Reads the sizes of the record that the thread works on. */
+export function enterCache(): void {
+  headDim = dim(3, 3);
+  valueDim = dim(4, 3);
+  numKvHeads = dim(3, 1);
+  blockSize = dim(3, 2);
+  blockShift = popcnt(blockSize) == 1 ? ctz(blockSize) : -1;
+  keyType = dtypeOf(3);
+  valueType = dtypeOf(4);
+  keyBytes = bytesOf(keyType, headDim);
+  valueBytes = bytesOf(valueType, valueDim);
+  keys = addressOf(3);
+  values = addressOf(4);
+  slotPositions = addressOf(5);
+  table = addressOf(6);
+  maxBlocks = dim(6, 1);
+}
+
+export function positionOfToken(token: i32): i32 {
+  return load<i32>(addressOf(1) + (<usize>token << 2));
+}
+export function sequenceOfToken(token: i32): i32 {
+  return load<i32>(addressOf(2) + (<usize>token << 2));
+}
+export function contextOfSequence(sequence: i32): i32 {
+  return load<i32>(addressOf(7) + (<usize>sequence << 2));
+}
+
+/** Tokens from `begin` that belong to its sequence, before `limit`. */
+export function runEnd(begin: i32, limit: i32): i32 {
+  const sequence = sequenceOfToken(begin);
+  let end = begin + 1;
+  while (end < limit && sequenceOfToken(end) == sequence) end++;
+  return end;
+}
+
+/** Most distance of a visible key before the query, and (negative) after it; `window` of the model. */
+export function modelReach(): i32 {
+  const window = attributeI(2);
+  return window == 0 ? i32.MAX_VALUE : attributeI(1) != 0 ? window - 1 : window >> 1;
+}
+
+export function cacheBlock(sequence: i32, slot: i32): i32 {
+  const block = blockShift >= 0 ? slot >> blockShift : slot / blockSize;
+  return load<i32>(table + (<usize>(sequence * maxBlocks + block) << 2));
+}
+
+/** Index of a logical slot in the whole cache. */
+export function slotIndex(sequence: i32, slot: i32): i32 {
+  return cacheBlock(sequence, slot) * blockSize + (blockShift >= 0 ? slot & (blockSize - 1) : slot % blockSize);
+}
+
+/** Position that a slot of the cache holds, negative when it is empty. */
+export function positionAt(index: i32): i32 {
+  return load<i32>(slotPositions + (<usize>index << 2));
+}
+export function positionsAt(index: i32): usize {
+  return slotPositions + (<usize>index << 2);
+}
+
+function rowAt(index: i32, kvHead: i32): usize {
+  const block = blockShift >= 0 ? index >> blockShift : index / blockSize;
+  return <usize>(block * numKvHeads + kvHead) * <usize>blockSize + <usize>(index - block * blockSize);
+}
+
+/** Where the key of a slot lies as f32: in the cache, or decoded to `to`. */
+export function keyOf(index: i32, kvHead: i32, to: usize): usize {
+  return rowsFrom(keyType, keys + rowAt(index, kvHead) * keyBytes, to, headDim);
+}
+export function valueOf(index: i32, kvHead: i32, to: usize): usize {
+  return rowsFrom(valueType, values + rowAt(index, kvHead) * valueBytes, to, valueDim);
+}
+/** The same for `count` slots of one block. */
+export function keysOf(index: i32, kvHead: i32, count: i32, to: usize): usize {
+  return rowsFrom(keyType, keys + rowAt(index, kvHead) * keyBytes, to, count * headDim);
+}
+export function valuesOf(index: i32, kvHead: i32, count: i32, to: usize): usize {
+  return rowsFrom(valueType, values + rowAt(index, kvHead) * valueBytes, to, count * valueDim);
+}
+
+/** Slots of one block from a logical slot on, at most `limit`. */
+export function slotsInBlock(slot: i32, limit: i32): i32 {
+  return min<i32>(limit, blockSize - slot % blockSize);
+}
+
+function rowsFrom(dtype: i32, from: usize, to: usize, count: i32): usize {
+  if (dtype == F32) return from;
+  if (dtype == F16) decodeHalves(from, to, count);
+  else decode(dtype, from, to, count);
+  return to;
+}

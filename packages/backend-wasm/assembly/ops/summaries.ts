@@ -1,0 +1,126 @@
+/** What sparse attention keeps of blocks: means, boxes, transposed keys; and positions where queries are remapped. */
+import { bytesOf, decode } from '../decode';
+import { encode } from '../encode';
+import { addressOf, attributeI, dim, dtypeOf, localScratch } from '../record';
+import { takeUnits } from '../threads';
+
+const NORM_MARGIN: f64 = 1 + 1.0 / 262144;
+
+/** Tensors: slots, keys, values, counts, keyMeans, valueMeans. Units: KV heads. */
+export function blockMeanAppend(): void {
+  const numHeads = dim(1, 1);
+  for (let head = takeUnits(1); head < numHeads; head = takeUnits(1)) summarise(head, false);
+}
+
+/** Tensors: slots, keys, values, counts, keyMin, keyMax, valueNorms. Units: KV heads. */
+export function blockBoxAppend(): void {
+  const numHeads = dim(1, 1);
+  for (let head = takeUnits(1); head < numHeads; head = takeUnits(1)) summarise(head, true);
+}
+
+function summarise(head: i32, isBox: bool): void {
+  const numTokens = dim(0, 0);
+  const numHeads = dim(1, 1);
+  const blockSize = dim(1, 2);
+  const headDim = dim(1, 3);
+  const valueDim = dim(2, 3);
+  const numParts = dim(3, 1);
+  const partSize = blockSize / numParts;
+  const key = localScratch();
+  const value = key + (<usize>headDim << 2) + 16;
+  for (let t = 0; t < numTokens; t++) {
+    const slot = load<i32>(addressOf(0) + (<usize>t << 2));
+    if (slot < 0) continue;
+    const block = slot / blockSize;
+    const inside = slot - block * blockSize;
+    const part = inside / partSize;
+    const offset = inside - part * partSize;
+    const summary = <usize>((block * numParts + part) * numHeads + head);
+    const count = addressOf(3) + (summary << 2);
+    const isCurrent = offset != 0 && load<i32>(count) == offset;
+    const firstRow = <usize>(block * numHeads + head) * <usize>blockSize + <usize>(part * partSize);
+    for (let o = isCurrent ? offset : 0; o <= offset; o++) {
+      const row = firstRow + <usize>o;
+      decode(dtypeOf(1), addressOf(1) + row * bytesOf(dtypeOf(1), headDim), key, headDim);
+      decode(dtypeOf(2), addressOf(2) + row * bytesOf(dtypeOf(2), valueDim), value, valueDim);
+      if (isBox) {
+        extend(addressOf(4) + summary * (<usize>headDim << 2), addressOf(5) + summary * (<usize>headDim << 2), key, headDim, o == 0);
+        raise(addressOf(6) + (summary << 2), value, valueDim, o == 0);
+      } else {
+        move(addressOf(4) + summary * (<usize>headDim << 2), key, headDim, o + 1);
+        move(addressOf(5) + summary * (<usize>valueDim << 2), value, valueDim, o + 1);
+      }
+    }
+    store<i32>(count, offset + 1);
+  }
+}
+
+/** `mean += (x - mean) / count`; the first x is the mean. */
+function move(mean: usize, x: usize, length: i32, count: i32): void {
+  if (count == 1) {
+    memory.copy(mean, x, <usize>length << 2);
+    return;
+  }
+  const n = <f32>count;
+  for (const end = mean + (<usize>length << 2); mean < end; mean += 4, x += 4) {
+    const before = load<f32>(mean);
+    store<f32>(mean, before + (load<f32>(x) - before) / n);
+  }
+}
+
+function extend(low: usize, high: usize, x: usize, length: i32, isFirst: bool): void {
+  if (isFirst) {
+    memory.copy(low, x, <usize>length << 2);
+    memory.copy(high, x, <usize>length << 2);
+    return;
+  }
+  for (const end = low + (<usize>length << 2); low < end; low += 4, high += 4, x += 4) {
+    const v = load<f32>(x);
+    store<f32>(low, min<f32>(load<f32>(low), v));
+    store<f32>(high, max<f32>(load<f32>(high), v));
+  }
+}
+
+function raise(norm: usize, x: usize, length: i32, isFirst: bool): void {
+  let squares: f64 = 0;
+  for (const end = x + (<usize>length << 2); x < end; x += 4) squares += <f64>load<f32>(x) * <f64>load<f32>(x);
+  const length2 = <f32>(Math.sqrt(squares) * NORM_MARGIN);
+  store<f32>(norm, isFirst ? length2 : max<f32>(load<f32>(norm), length2));
+}
+
+/** Tensors: slots, keys, columns. Units: tokens. */
+export function keyColumnsAppend(): void {
+  const numTokens = dim(0, 0);
+  const numHeads = dim(1, 1);
+  const blockSize = dim(1, 2);
+  const headDim = dim(1, 3);
+  const keyType = dtypeOf(1);
+  const columnType = dtypeOf(2);
+  const key = localScratch();
+  for (let t = takeUnits(1); t < numTokens; t = takeUnits(1)) {
+    const slot = load<i32>(addressOf(0) + (<usize>t << 2));
+    if (slot < 0) continue;
+    const block = slot / blockSize;
+    const offset = slot - block * blockSize;
+    for (let head = 0; head < numHeads; head++) {
+      const first = <usize>(block * numHeads + head);
+      const row = first * <usize>blockSize + <usize>offset;
+      decode(keyType, addressOf(1) + row * bytesOf(keyType, headDim), key, headDim);
+      for (let i = 0; i < headDim; i++) {
+        const column = (first * <usize>headDim + <usize>i) * <usize>blockSize + <usize>offset;
+        const at = key + (<usize>i << 2);
+        store<f32>(at, load<f32>(at) + 0); // -0 becomes 0
+        encode(columnType, at, addressOf(2) + column * bytesOf(columnType, 1), 1);
+      }
+    }
+  }
+}
+
+/** Tensors: positions, y. */
+export function clampPositions(): void {
+  const limit = attributeI(0);
+  const numTokens = dim(0, 0);
+  for (let t: usize = 0; t < <usize>numTokens; t++) {
+    store<i32>(addressOf(1) + (t << 2), min<i32>(load<i32>(addressOf(0) + (t << 2)), limit));
+  }
+}
