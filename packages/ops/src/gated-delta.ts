@@ -19,7 +19,7 @@ export const headMappings: readonly string[] = ['tiled', 'grouped'];
  * dividing N; alpha, beta `[T, N]`; alphaBias, decay `[N]`, decay negative or 0; y `[T, N, V]`, all f32. State `[R, N, V, S]`
  * f32: the memories; its rows: see `recurrent-state.ts`.
  * Numerics: the reference computes a step in f64 and rounds the memory to f32 at its end.
- * Cost: `6 V S` operations per token and value head. Source: arXiv:2412.06464, the gated delta rule. Rows of M do not
+ * Cost: `7 V S` operations per token and value head. Source: arXiv:2412.06464, the gated delta rule. Rows of M do not
  * depend on each other, so that blocks of rows stay in the nearest cache over all tokens of a step: the chunked form of that
  * paper has no fewer operations and is not needed.
  */
