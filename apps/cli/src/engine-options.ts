@@ -14,6 +14,7 @@ export function loadOptionsOf(flags: LoadFlags): LoadOptions {
   return defined<LoadOptions>({
     backend: flags.backend === 'reference' ? createReferenceBackend() : undefined,
     numThreads: flags.threads,
+    activations: flags.activations,
     contextSize: flags.ctxSize === 0 ? undefined : flags.ctxSize,
     batchSize: flags.batchSize,
     kvDType: flags.kvDtype,

@@ -16,6 +16,7 @@ export interface CommonFlags {
 export interface LoadFlags extends CommonFlags {
   readonly ctxSize?: number;
   readonly threads?: number;
+  readonly activations?: 'f32' | 'int8';
   readonly backend?: 'wasm' | 'reference';
   readonly batchSize?: number;
   readonly kvDtype?: DType | KvDTypes;
@@ -129,6 +130,12 @@ export function addPlanOptions(command: Command): Command {
 export function addLoadOptions(command: Command): Command {
   return addPlanOptions(command)
     .addOption(numberOption('-t, --threads <n>', 'threads; default: all of the machine', numberRules.count))
+    .addOption(
+      choiceOption('--activations <type>', 'in products with quantised weights: int8, the default, or f32, exact', [
+        'int8',
+        'f32',
+      ]),
+    )
     .addOption(
       choiceOption('--backend <name>', 'what computes; default wasm, which has SIMD and threads', [
         'wasm',

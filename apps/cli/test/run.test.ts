@@ -24,11 +24,18 @@ describe('winnow run', () => {
     const flags =
       'run model.gguf -p Hi -n 5 -c 32 -b 8 --temp 0.1 --top-k 3 --min-p 0.2 --repeat-penalty 1.1 --repeat-last-n -1 ' +
       '--presence-penalty -0.5 --frequency-penalty 0.25 -s 9 --ignore-eos --stop END -r User: --overflow truncate-middle ' +
-      '--kv-dtype f16 --memory 2GB --profile -q';
+      '--kv-dtype f16 --memory 2GB --activations f32 --profile -q';
     expect((await runCli(fake.api, flags.split(' '))).code).toBe(0);
     expect(fake.loads[0]).toMatchObject({
       location: 'model.gguf',
-      options: { contextSize: 32, batchSize: 8, kvDType: 'f16', memoryLimitBytes: 2e9, profile: true },
+      options: {
+        contextSize: 32,
+        batchSize: 8,
+        kvDType: 'f16',
+        memoryLimitBytes: 2e9,
+        activations: 'f32',
+        profile: true,
+      },
     });
     expect(fake.prompts[0]).toMatchObject({
       prompt: 'Hi',

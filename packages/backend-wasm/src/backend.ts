@@ -80,6 +80,10 @@ export async function createBackend(options: WasmBackendOptions): Promise<WasmBa
   const variant: Variant = (relaxed === 'auto' ? supportsRelaxedSimd() : relaxed) ? 'relaxed-simd' : 'simd';
   const numThreads = isShared ? (options.numThreads ?? Math.min(maxThreads, host.availableParallelism)) : 1;
   check('numThreads', numThreads, 1, maxThreads);
+  const activations = options.activations ?? 'int8';
+  if (activations !== 'int8' && activations !== 'f32') {
+    throw new ArgumentError({ argument: 'activations', expected: 'f32 | int8', actual: String(activations) });
+  }
   check('maxMemoryBytes', maxBytes, 4 * pageBytes, 4 * gibibyte);
   if (variant === 'relaxed-simd' && !supportsRelaxedSimd()) {
     throw new BackendError({ backend: 'wasm', message: 'this engine has no relaxed SIMD' });
@@ -246,7 +250,7 @@ export async function createBackend(options: WasmBackendOptions): Promise<WasmBa
           return refused.map(({ tensor }) => tensor);
         },
         maxCallerMs,
-        packs: (options.activations ?? 'int8') === 'int8',
+        packs: activations === 'int8',
         cancel(address) {
           if (runningJob === address) runner.cancel();
         },

@@ -27,7 +27,11 @@ export async function loadOpenedModel(
   let ownBackend: Backend | undefined;
   try {
     if (options.backend !== undefined) return await load(opened, options, files, options.backend, undefined);
-    ownBackend = await createWasmBackend(options.numThreads === undefined ? {} : { numThreads: options.numThreads });
+    const { numThreads, activations } = options;
+    ownBackend = await createWasmBackend({
+      ...(numThreads === undefined ? {} : { numThreads }),
+      ...(activations === undefined ? {} : { activations }),
+    });
     return await load(opened, options, files, ownBackend, ownBackend);
   } catch (error) {
     await ownBackend?.dispose();

@@ -52,6 +52,11 @@ export interface LoadOptions extends OpenOptions, HostOptions {
   readonly backend?: Backend;
   /** Threads of the default backend. Default: as many as the machine runs at a time. */
   readonly numThreads?: number;
+  /**
+   * How the default backend takes the activations of products with block-quantised weights: `'int8'` as 8-bit integers per
+   * block of 32, off by at most 1/254 of the block's largest, or `'f32'` exactly, which takes longer. Default `'int8'`.
+   */
+  readonly activations?: 'f32' | 'int8';
   /** Most tokens of one session, prompt and answer together. Default: what the model was trained for, at most 4096. */
   readonly contextSize?: number;
   /** Sessions that may be open at the same time. Default 8. */
