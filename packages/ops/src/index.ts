@@ -28,6 +28,7 @@ export type {
   TensorView,
 } from './op-spec.js';
 export { clearState, mergeState, type PartialStates } from './partial-softmax.js';
+export { poolingKinds, type PoolingKind } from './pool-rows.js';
 export {
   arenaBufferIndex,
   scalarBufferIndex,

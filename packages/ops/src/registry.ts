@@ -27,6 +27,7 @@ import { multiply } from './multiply.js';
 import type { OpSpec } from './op-spec.js';
 import { oracleTopKAttention } from './oracle-topk-attention.js';
 import { pageTopKAttention } from './page-topk-attention.js';
+import { poolRows } from './pool-rows.js';
 import { positionAppend } from './position-append.js';
 import { rmsNorm } from './rms-norm.js';
 import { rope } from './rope.js';
@@ -82,6 +83,7 @@ export const opSpecs: readonly OpSpec[] = [
   pageTopKAttention,
   oracleTopKAttention,
   h2oAttention,
+  poolRows,
 ];
 
 const opcodes = new Map(opSpecs.map((spec, opcode) => [spec.name, opcode]));

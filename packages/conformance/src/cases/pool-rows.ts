@@ -20,7 +20,7 @@ const kinds = opSpec('pool-rows').attributes['kind']?.values ?? [];
 export const poolRowsCases: readonly KernelCase[] = lengths.flatMap((length): KernelCase[] =>
   kinds.map((kind) => ({
     op: 'pool-rows',
-    name: `${kind}, 5 of 21 rows of ${length}`,
+    name: `${kind}, 5 runs of 21 x ${length}`,
     dtypes: {},
     attributes: { kind },
     create(rng, { unit, tiny }) {
