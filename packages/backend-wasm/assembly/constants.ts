@@ -2,7 +2,7 @@
  * Vectors that hot loops keep in registers. V8 builds a vector constant anew wherever it is used, three instructions each;
  * what comes from memory before the loop stays in a register.
  */
-const table = memory.data<u32>([0x0f0f0f0f, 0x30303030, 0x8fffe000, 0x72800000, 0x3f3f3f3f, 255, 0x7fff7fff, 0x38000000, 0x04000400, 0x77ff77ff, 0xff800000, 0x4b400000]);
+const table = memory.data<u32>([0x0f0f0f0f, 0x30303030, 0x8fffe000, 0x72800000, 0x3f3f3f3f, 255, 0x7fff7fff, 0x38000000, 0x04000400, 0x77ff77ff, 0xff800000, 0x4b400000, 0x78007800]);
 
 /** Low nibbles of bytes. */
 export function nibbleMask(): v128 {
@@ -46,4 +46,8 @@ export function minusInfinity(): v128 {
 /** 1.5 * 2^23. */
 export function roundingMagic(): v128 {
   return v128.load32_splat(table, 44);
+}
+/** All but the lowest bit of the exponent of a binary16. */
+export function upperExponent(): v128 {
+  return v128.load32_splat(table, 48);
 }

@@ -38,23 +38,41 @@ function byDots(numTokens: i32): void {
   const rowBytes = bytesOf(dtype, numInputs);
   const xBytes = <usize>numInputs << 2;
   const bias = isPresent(2) ? addressOf(2) : 0;
-  const unit = numInputs > 2048 ? 4 : 16;
+  const unit = numOutputs >= 1024 ? 64 : 16;
   for (let begin = takeUnits(unit); begin < numOutputs; begin = takeUnits(unit)) {
-    const end = min<i32>(numOutputs, begin + unit);
-    for (let o = begin; o < end; o += 4) {
-      // beyond the end the last row stands in; its results are not stored
-      const last = end - 1;
-      let w0 = rowAt(dtype, o, 0, rowBytes, numInputs);
-      let w1 = rowAt(dtype, min<i32>(o + 1, last), 1, rowBytes, numInputs);
-      let w2 = rowAt(dtype, min<i32>(o + 2, last), 2, rowBytes, numInputs);
-      let w3 = rowAt(dtype, min<i32>(o + 3, last), 3, rowBytes, numInputs);
+    // four runs of rows side by side: as streams they are read ahead from row to row
+    const count = min<i32>(numOutputs - begin, unit);
+    const run = (count + 3) >> 2;
+    const last = begin + count - 1;
+    for (let i = 0; i < run; i++) {
+      // beyond the end the last row stands in; its results are those of that row
+      const o0 = begin + i;
+      const o1 = min<i32>(last, o0 + run);
+      const o2 = min<i32>(last, o0 + 2 * run);
+      const o3 = min<i32>(last, o0 + 3 * run);
+      const w0 = rowAt(dtype, o0, 0, rowBytes, numInputs);
+      const w1 = rowAt(dtype, o1, 1, rowBytes, numInputs);
+      const w2 = rowAt(dtype, o2, 2, rowBytes, numInputs);
+      const w3 = rowAt(dtype, o3, 3, rowBytes, numInputs);
       for (let t = 0; t < numTokens; t++) {
         const x = addressOf(0) + <usize>t * xBytes;
-        const sums = dtype == F16 ? dots4F16(x, w0, w1, w2, w3, numInputs) : dots4(x, w0, w1, w2, w3, numInputs);
-        storeRow(sums, o, end, t, bias, numOutputs);
+        let sums = dtype == F16 ? dots4F16(x, w0, w1, w2, w3, numInputs) : dots4(x, w0, w1, w2, w3, numInputs);
+        if (bias != 0) {
+          const four = f32x4(biasOf(bias, o0), biasOf(bias, o1), biasOf(bias, o2), biasOf(bias, o3));
+          sums = f32x4.add(sums, four);
+        }
+        const y = addressOf(3) + (<usize>t * <usize>numOutputs << 2);
+        store<f32>(y + (<usize>o0 << 2), f32x4.extract_lane(sums, 0));
+        store<f32>(y + (<usize>o1 << 2), f32x4.extract_lane(sums, 1));
+        store<f32>(y + (<usize>o2 << 2), f32x4.extract_lane(sums, 2));
+        store<f32>(y + (<usize>o3 << 2), f32x4.extract_lane(sums, 3));
       }
     }
   }
+}
+
+function biasOf(bias: usize, o: i32): f32 {
+  return load<f32>(bias + (<usize>o << 2));
 }
 
 /** The rows from `begin` on, three at most, in f32: what is left of weights that are packed by four. */
