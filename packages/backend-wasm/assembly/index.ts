@@ -16,13 +16,19 @@ import { embeddingLookup } from './ops/embedding-lookup';
 import { expertMatmul } from './ops/expert-matmul';
 import { expertCombine, expertRoute } from './ops/expert-route';
 import { gatedDelta } from './ops/gated-delta';
+import { h2oAttention } from './ops/h2o-attention';
 import { matmul } from './ops/matmul';
 import { layerNorm, rmsNorm } from './ops/norms';
 import { activation, add, gatedActivation, softCap } from './ops/pointwise';
+import { oracleTopKAttention } from './ops/oracle-topk-attention';
+import { pageTopKAttention } from './ops/page-topk-attention';
 import { argMax, logSumExp, softmax } from './ops/reductions';
+import { poolRows } from './ops/pool-rows';
 import { rope } from './ops/rope';
 import { gatherRows, kvAppend, positionAppend } from './ops/rows';
 import { shortConv } from './ops/short-conv';
+import { sparqAttention } from './ops/sparq-attention';
+import { streamingAttention } from './ops/streaming-attention';
 import { subquadraticAttention } from './ops/subquadratic-attention';
 import { blockBoxAppend, blockMeanAppend, clampPositions, keyColumnsAppend } from './ops/summaries';
 import { topK } from './ops/top-k';
@@ -105,6 +111,18 @@ function numTensors(opcode: i32): i32 {
       return 2; // clamp-positions
     case 33:
       return 13; // subquadratic-attention
+    case 34:
+      return 11; // streaming-attention
+    case 35:
+      return 14; // sparq-attention
+    case 36:
+      return 17; // page-topk-attention
+    case 37:
+      return 10; // oracle-topk-attention
+    case 38:
+      return 16; // h2o-attention
+    case 39:
+      return 4; // pool-rows
     case PACK:
     case UNPACK:
       return 1;
@@ -168,6 +186,13 @@ function isSmall(opcode: i32): bool {
     case 33:
       // a window and some keys elsewhere
       work = 0.5 * <f64>countElements(0) * (<f64>attributeI(4) + 32);
+      break;
+    case 34:
+    case 35:
+    case 36:
+    case 37:
+    case 38:
+      work = 0.25 * <f64>countElements(0) * <f64>dim(6, 1) * <f64>dim(3, 2);
       break;
     default:
       work = <f64>countElements(0);
@@ -278,6 +303,24 @@ function execute(opcode: i32): void {
       return;
     case 33:
       subquadraticAttention();
+      return;
+    case 34:
+      streamingAttention();
+      return;
+    case 35:
+      sparqAttention();
+      return;
+    case 36:
+      pageTopKAttention();
+      return;
+    case 37:
+      oracleTopKAttention();
+      return;
+    case 38:
+      h2oAttention();
+      return;
+    case 39:
+      poolRows();
       return;
     case PACK:
       packWeights();

@@ -8,8 +8,9 @@ const kernels: ReadonlySet<string> = new Set([
   ...['embedding-lookup', 'rms-norm', 'layer-norm', 'matmul', 'rope', 'softmax', 'activation', 'gated-activation'],
   ...['add', 'soft-cap', 'gather-rows', 'position-append', 'kv-append', 'attention', 'attention-partial'],
   ...['attention-merge', 'attention-finish', 'arg-max', 'top-k', 'log-sum-exp', 'multiply', 'scale', 'scale-rows'],
-  ...['slice-columns', 'expert-route', 'expert-matmul', 'expert-combine', 'short-conv', 'gated-delta'],
+  ...['pool-rows', 'slice-columns', 'expert-route', 'expert-matmul', 'expert-combine', 'short-conv', 'gated-delta'],
   ...['block-mean-append', 'block-box-append', 'key-columns-append', 'clamp-positions', 'subquadratic-attention'],
+  ...['streaming-attention', 'sparq-attention', 'page-topk-attention', 'oracle-topk-attention', 'h2o-attention'],
 ]);
 
 /** Weight dtypes that `assembly/decode.ts` and `decode-grids.ts` know. */
