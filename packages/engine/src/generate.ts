@@ -6,6 +6,7 @@ import { checkOverflow, chunkLimit, dropsTokens, makeRoom } from './overflow.js'
 import { fitPrompt } from './prompt-fit.js';
 import { createSampler, type Choice } from './sampler.js';
 import { resolveSampling, type Sampling } from './sampling-options.js';
+import type { StepRequest } from './scheduler.js';
 import type { Sequence } from './sequence.js';
 import type { ReadOutput } from './step-outputs.js';
 import { createTextStream, type TextStream } from './text-stream.js';
@@ -76,7 +77,16 @@ export async function* generateTokens(
   const generated: number[] = [];
   const pieces: string[] = [];
   const next = new Int32Array(1);
-  const request = { sequence, tokens: next, offset: 0, count: 1, outputRows: firstRow, signal, read: readChoice };
+  const request: StepRequest = {
+    sequence,
+    phase: 'decode',
+    tokens: next,
+    offset: 0,
+    count: 1,
+    outputRows: firstRow,
+    signal,
+    read: readChoice,
+  };
   let numSteps = 0;
   let pausedMs = 0; // while the caller had the token
   let finishReason: FinishReason | undefined = wantsToken ? undefined : 'length';
@@ -153,6 +163,7 @@ async function processPrompt(
     makeRoomFor(count);
     await scheduler.run({
       sequence,
+      phase: 'prefill',
       tokens,
       offset: begin,
       count,

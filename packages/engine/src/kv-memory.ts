@@ -6,6 +6,7 @@ import type { BlockChanges } from '@winnow/kv-cache';
 import { slotPositionsName } from '@winnow/models';
 import type { Backend, BufferHandle, Program } from '@winnow/ops';
 import type { ReportEvent } from './metrics.js';
+import { buffersOf } from './program-buffers.js';
 
 /** A cache buffer: `numRows` rows of the same size, one after the other. */
 export interface KvBuffer {
@@ -41,11 +42,13 @@ export interface KvMemory {
 const noPosition = new Uint8Array(4).fill(0xff);
 
 /** Keys and values are `[C, K, S, H]`. */
-function slotBytesOf(program: Program, buffer: number, rowBytes: number): number | undefined {
-  if (!/\.(keys|values)$/.test(program.buffers[buffer]?.name ?? '')) return undefined;
-  for (const { inputs, outputs } of program.records) {
+function slotBytesOf(programs: readonly Program[], name: string, rowBytes: number): number | undefined {
+  if (!/\.(keys|values)$/.test(name)) return undefined;
+  for (const { inputs, outputs, buffers } of programs.flatMap(({ records, buffers }) =>
+    records.map((record) => ({ ...record, buffers })),
+  )) {
     for (const tensor of [...Object.values(inputs), ...Object.values(outputs)]) {
-      if (tensor.buffer !== buffer || tensor.shape.length !== 4) continue;
+      if (buffers[tensor.buffer]?.name !== name || tensor.shape.length !== 4) continue;
       const [, numHeads, blockSize] = tensor.shape;
       return rowBytes / (Number(numHeads) * Number(blockSize));
     }
@@ -63,19 +66,19 @@ export interface KvMemoryOptions {
 
 export function createKvMemory(
   backend: Backend,
-  program: Program,
+  programs: readonly Program[],
   buffers: ReadonlyMap<string, BufferHandle>,
   { numBlocks, numStates, report }: KvMemoryOptions,
 ): KvMemory {
   const handles = new Map<KvBuffer, BufferHandle>();
   const blockBuffers: KvBuffer[] = [];
   const stateBuffers: KvBuffer[] = [];
-  for (const [index, { name, usage, sizeBytes }] of program.buffers.entries()) {
+  for (const { name, usage, sizeBytes } of buffersOf(programs)) {
     if (usage !== 'kv') continue;
     const isState = name.startsWith('state.');
     const numRows = isState ? numStates : numBlocks;
     const rowBytes = sizeBytes / numRows;
-    const buffer = { name, numRows, rowBytes, slotBytes: isState ? undefined : slotBytesOf(program, index, rowBytes) };
+    const buffer = { name, numRows, rowBytes, slotBytes: isState ? undefined : slotBytesOf(programs, name, rowBytes) };
     handles.set(buffer, buffers.get(name) as BufferHandle);
     (isState ? stateBuffers : blockBuffers).push(buffer);
   }

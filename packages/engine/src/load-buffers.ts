@@ -1,13 +1,14 @@
 /** Brings weights, constants and an empty cache into a backend's memory. */
 import { loadWeight, slotPositionsName, type ModelDescription } from '@winnow/models';
 import type { Backend, BufferHandle, Program } from '@winnow/ops';
+import { buffersOf } from './program-buffers.js';
 import type { LoadOptions } from './types.js';
 
 /** Buffers by name, for `prepare`. When loading fails, everything allocated is freed. */
 export async function loadBuffers(
   backend: Backend,
   { weights, constants }: ModelDescription,
-  program: Program,
+  programs: readonly Program[],
   { signal, onProgress }: LoadOptions,
 ): Promise<Map<string, BufferHandle>> {
   const buffers = new Map<string, BufferHandle>();
@@ -29,8 +30,7 @@ export async function loadBuffers(
     if (view === undefined) await backend.write(buffer, 0, target);
   };
   try {
-    for (const { name, usage, sizeBytes } of program.buffers) {
-      if (usage !== 'weights' && usage !== 'kv') continue;
+    for (const { name, usage, sizeBytes } of buffersOf(programs)) {
       const buffer = backend.allocate({ sizeBytes, usage, label: name });
       buffers.set(name, buffer);
       const weight = weights.get(name);

@@ -56,13 +56,13 @@ async function load(
     (await opened.openTokenizer()) ??
     createMissingTokenizer(opened.name, opened.tokenizerField, description.config.vocabSize);
   const chatTemplate = templateOf(opened, tokenizer);
-  const buffers = await loadBuffers(backend, description, plan.decode, options);
+  const buffers = await loadBuffers(backend, description, plan.programs, options);
   const executables: Executable[] = [];
   let sessionKey: SessionKey;
   try {
     const hash = await modelHash(opened.metadata, file.store, backend, buffers, description.weights.keys());
     sessionKey = { modelHash: hash, options: sessionOptions(plan) };
-    for (const program of [plan.decode, plan.batch]) {
+    for (const program of plan.programs) {
       executables.push(
         await backend.prepare(program, {
           buffers,
@@ -77,12 +77,12 @@ async function load(
     for (const buffer of buffers.values()) backend.free(buffer);
     throw error;
   }
-  const [decode, batch] = executables as [Executable, Executable];
-  const { pool, scheduler } = createRuntime({ backend, buffers, plan, decode, batch, options });
+  const [decode, batch, decodeBatch] = executables as [Executable, Executable, Executable | undefined];
+  const { pool, scheduler } = createRuntime({ backend, buffers, plan, decode, batch, decodeBatch, options });
   return createModel({
     name: opened.name,
     backend: backend.name,
-    fallbacks: [...decode.fallbacks, ...batch.fallbacks],
+    fallbacks: executables.flatMap((executable) => executable.fallbacks),
     chatTemplate,
     maxSessions: plan.maxSessions,
     plan: plan.memory,

@@ -45,6 +45,7 @@ export async function computeLogprobs(
       const { count, outputRows } = step;
       await scheduler.run({
         sequence,
+        phase: 'prefill',
         tokens,
         offset: begin,
         count,

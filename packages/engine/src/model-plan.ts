@@ -5,6 +5,7 @@ import { cacheDTypes, type Program } from '@winnow/ops';
 import { ArgumentError, dtypeInfo, tensorBytes, type DType } from '@winnow/tensor';
 import { createTraceWriter, type TracedLayer } from './attention-trace.js';
 import type { MemoryPlan } from './memory-plan.js';
+import { buffersOf } from './program-buffers.js';
 import type { KvDTypes, LoadOptions } from './types.js';
 
 /** Slots per block of the cache. */
@@ -26,10 +27,11 @@ export interface ModelPlan {
   readonly contextSize: number;
   readonly maxSessions: number;
   readonly cache: KvCacheShape;
-  /** For one token of one sequence. */
-  readonly decode: Program;
-  /** For steps of several sequences: a chunk of a prompt beside a token of every other one. */
-  readonly batch: Program;
+  /**
+   * For one token of one sequence; for steps of several sequences, a chunk of a prompt beside a token of every other one;
+   * and, when generated tokens attend in another way than prompts, for one token of each of several sequences.
+   */
+  readonly programs: readonly [Program, Program] | readonly [Program, Program, Program];
   /** Most tokens of a sequence in one step. */
   readonly maxChunk: number;
   /** Rows of every buffer of recurrent states. */
@@ -75,11 +77,15 @@ export function planModel(description: ModelDescription, options: LoadOptions): 
     maxSequences,
     maxOutputRows: Math.min(maxTokens, Math.max(maxSequences, maxOutputRows)),
   });
-  const kvBytes = decode.buffers.reduce((sum, { usage, sizeBytes }) => (usage === 'kv' ? sum + sizeBytes : sum), 0);
+  const programs: ModelPlan['programs'] = [decode, batch];
+  const kvBytes = buffersOf(programs).reduce(
+    (sum, { usage, sizeBytes }) => (usage === 'kv' ? sum + sizeBytes : sum),
+    0,
+  );
   let weightsBytes = 0;
   for (const { sizeBytes } of weights.values()) weightsBytes += sizeBytes;
   for (const values of constants.values()) weightsBytes += values.byteLength;
-  const activationBytes = decode.peakBytes + batch.peakBytes;
+  const activationBytes = programs.reduce((sum, { peakBytes }) => sum + peakBytes, 0);
   const isRecurrent = (layer: number): boolean => config.recurrentLayers?.[layer] === true;
   const numAttending = Array.from({ length: config.numLayers }, (_, layer) => layer).filter(
     (i) => !isRecurrent(i),
@@ -90,8 +96,7 @@ export function planModel(description: ModelDescription, options: LoadOptions): 
     contextSize,
     maxSessions,
     cache,
-    decode,
-    batch,
+    programs,
     maxChunk: batchSize,
     numStates,
     numTop,

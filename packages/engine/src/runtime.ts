@@ -15,16 +15,17 @@ export interface RuntimeParts {
   readonly plan: ModelPlan;
   readonly decode: Executable;
   readonly batch: Executable;
+  readonly decodeBatch: Executable | undefined;
   readonly options: LoadOptions;
 }
 
-export function createRuntime({ backend, buffers, plan, decode, batch, options }: RuntimeParts): {
+export function createRuntime({ backend, buffers, plan, decode, batch, decodeBatch, options }: RuntimeParts): {
   readonly pool: KvPool;
   readonly scheduler: Scheduler;
 } {
   const { numBlocks, blockSize, maxBlocksPerSequence } = plan.cache;
   const report = guardedListener(options.onEvent);
-  const memory = createKvMemory(backend, plan.batch, buffers, { numBlocks, numStates: plan.numStates, report });
+  const memory = createKvMemory(backend, plan.programs, buffers, { numBlocks, numStates: plan.numStates, report });
   const states = memory.stateBuffers.length === 0 ? undefined : createStateRows(plan.numStates, blockSize);
   const manager = createBlockManager({
     numBlocks,
@@ -35,7 +36,14 @@ export function createRuntime({ backend, buffers, plan, decode, batch, options }
   });
   const scheduler = createScheduler(
     { manager, memory, states, report },
-    { decode, batch, maxChunk: plan.maxChunk, maxBlocksPerSequence, whenFull: options.whenFull ?? 'error' },
+    {
+      decode,
+      batch,
+      decodeBatch,
+      maxChunk: plan.maxChunk,
+      maxBlocksPerSequence,
+      whenFull: options.whenFull ?? 'error',
+    },
   );
   return { pool: { manager, memory, states, report, onFreed: () => scheduler.wake() }, scheduler };
 }

@@ -14,9 +14,13 @@ import type { ReadOutput } from './step-outputs.js';
 import { createStepProgram, type StepPart, type StepProgram } from './step-program.js';
 import { choosePreemption, type WhenFull } from './when-full.js';
 
+/** Tokens of a prompt, or a token that was generated: they may attend in different ways. */
+export type StepPhase = 'prefill' | 'decode';
+
 /** What a sequence wants computed: `tokens[offset, offset + count)`, at most a chunk. */
 export interface StepRequest {
   readonly sequence: Sequence;
+  readonly phase: StepPhase;
   readonly tokens: Int32Array;
   readonly offset: number;
   readonly count: number;
@@ -57,6 +61,7 @@ interface Entry {
 
 interface PlannedPart extends StepPart {
   readonly entry: Entry;
+  readonly phase: StepPhase;
   /** Nothing of the request is left after it. */
   readonly isLast: boolean;
 }
@@ -66,6 +71,8 @@ export interface SchedulerOptions {
   readonly decode: Executable;
   /** A program for the tokens of several sequences. */
   readonly batch: Executable;
+  /** When generated tokens attend in another way than prompts: a program for those of several sequences. */
+  readonly decodeBatch: Executable | undefined;
   readonly maxChunk: number;
   readonly maxBlocksPerSequence: number;
   readonly whenFull: WhenFull;
@@ -76,6 +83,8 @@ export function createScheduler(pool: Omit<KvPool, 'onFreed'>, options: Schedule
   const { maxChunk, whenFull } = options;
   const single = createStepProgram(options.decode, options.maxBlocksPerSequence);
   const many = createStepProgram(options.batch, options.maxBlocksPerSequence);
+  const manyDecode = options.decodeBatch && createStepProgram(options.decodeBatch, options.maxBlocksPerSequence);
+  const executables = [options.decode, options.batch, ...(options.decodeBatch ? [options.decodeBatch] : [])];
   const tasks: (() => Promise<void>)[] = [];
   /** Generations in progress, oldest first. */
   const active = new Set<Sequence>();
@@ -87,10 +96,15 @@ export function createScheduler(pool: Omit<KvPool, 'onFreed'>, options: Schedule
   let numTokens = 0;
   let numPreemptions = 0;
 
-  /** Runs parts that have their slots; on failure they are rolled back. */
-  async function runParts(parts: readonly StepPart[], signal: AbortSignal | undefined): Promise<StepProgram> {
-    const [first] = parts;
-    const program = parts.length === 1 && first?.appended.slots.length === 1 ? single : many;
+  /** Runs parts, of one phase where phases differ, that have their slots. */
+  async function runParts(
+    parts: readonly StepPart[],
+    phase: StepPhase,
+    signal: AbortSignal | undefined,
+  ): Promise<StepProgram> {
+    const isOne = parts.length === 1 && parts[0]?.appended.slots.length === 1;
+    const program =
+      manyDecode === undefined ? (isOne ? single : many) : phase === 'prefill' ? many : isOne ? single : manyDecode;
     const pending = memory.flush();
     if (pending !== undefined) await pending;
     await program.run(parts, signal);
@@ -101,13 +115,13 @@ export function createScheduler(pool: Omit<KvPool, 'onFreed'>, options: Schedule
 
   /** The short way of a sequence that has the model to itself. */
   async function runDirectly(request: StepRequest): Promise<void> {
-    const { sequence, tokens, offset, count, outputRows, signal, read } = request;
+    const { sequence, phase, tokens, offset, count, outputRows, signal, read } = request;
     isBusy = true;
     try {
       signal?.throwIfAborted();
       const wanted = count === tokens.length ? tokens : tokens.subarray(offset, offset + count);
       const appended = sequence.append(wanted);
-      const program = await runParts([{ sequence, tokens, offset, appended, outputRows }], signal);
+      const program = await runParts([{ sequence, tokens, offset, appended, outputRows }], phase, signal);
       if (read !== undefined) await read(program.reader(0));
       sequence.commit();
       numTokens += count;
@@ -140,7 +154,7 @@ export function createScheduler(pool: Omit<KvPool, 'onFreed'>, options: Schedule
 
   /** What of a request runs next; `undefined` while it has to wait for room. @throws {CapacityError} */
   function planPart(entry: Entry): PlannedPart | undefined {
-    const { sequence, tokens, offset, count, outputRows } = entry.request;
+    const { sequence, phase, tokens, offset, count, outputRows } = entry.request;
     const { lost, view } = sequence;
     const done = view.numTokens;
     const part =
@@ -159,24 +173,31 @@ export function createScheduler(pool: Omit<KvPool, 'onFreed'>, options: Schedule
     }
     const appended = sequence.append(part.tokens.subarray(part.offset, part.offset + part.count));
     entry.isWaitingForRoom = false;
-    return { entry, sequence, appended, ...part };
+    return { entry, sequence, phase, appended, ...part };
+  }
+
+  /** What runs next: one program, or one for each phase. */
+  function plan(): PlannedPart[][] {
+    for (const entry of entries) if (entry.request.signal?.aborted === true) settle(entry, entry.request.signal.reason);
+    const alone = entries.find((entry) => entry.isAlone);
+    if (alone !== undefined) return [planStep(many, [alone])];
+    if (manyDecode === undefined) return [planStep(many, entries)];
+    const ofPhase = (phase: StepPhase): Entry[] => entries.filter(({ request }) => request.phase === phase);
+    return [planStep(manyDecode, ofPhase('decode')), planStep(many, ofPhase('prefill'))];
   }
 
   /** Single tokens first, then chunks; a chunk that waits gets a place. What does not fit stays for the next step. */
-  function plan(): PlannedPart[] {
-    for (const entry of entries) if (entry.request.signal?.aborted === true) settle(entry, entry.request.signal.reason);
-    const alone = entries.find((entry) => entry.isAlone);
-    const candidates = alone === undefined ? entries : [alone];
+  function planStep(program: StepProgram, candidates: readonly Entry[]): PlannedPart[] {
     const isSingle = ({ request }: Entry): boolean => request.count === 1 && request.sequence.lost === undefined;
     const singles = candidates.filter(isSingle);
     const chunks = candidates.filter((entry) => !isSingle(entry));
-    const numForSingles = chunks.length > 0 ? Math.max(1, many.maxSequences - 1) : many.maxSequences;
+    const numForSingles = chunks.length > 0 ? Math.max(1, program.maxSequences - 1) : program.maxSequences;
     const ordered = [...singles.slice(0, numForSingles), ...chunks];
     const parts: PlannedPart[] = [];
-    let freeTokens = many.maxTokens;
-    let freeRows = many.maxOutputRows;
+    let freeTokens = program.maxTokens;
+    let freeRows = program.maxOutputRows;
     for (const entry of ordered) {
-      if (parts.length === many.maxSequences) break;
+      if (parts.length === program.maxSequences) break;
       const { count, outputRows, sequence } = entry.request;
       const numPart = sequence.lost === undefined ? count : maxChunk;
       if (numPart > freeTokens || outputRows.length > freeRows) continue;
@@ -197,7 +218,8 @@ export function createScheduler(pool: Omit<KvPool, 'onFreed'>, options: Schedule
   async function runBatch(parts: readonly PlannedPart[]): Promise<void> {
     let program: StepProgram;
     try {
-      program = await runParts(parts, parts.length === 1 ? parts[0]?.entry.request.signal : undefined);
+      const [first] = parts as [PlannedPart, ...PlannedPart[]];
+      program = await runParts(parts, first.phase, parts.length === 1 ? first.entry.request.signal : undefined);
     } catch (error) {
       const canTellApart = parts.length > 1 && !ReleasedError.isInstance(error);
       for (const { entry, sequence } of parts) {
@@ -226,7 +248,7 @@ export function createScheduler(pool: Omit<KvPool, 'onFreed'>, options: Schedule
   /** Nobody can go on: makes room, or refuses who can never have any. Returns whether something changed. */
   function resolveFull(): boolean {
     const waiting = new Set(entries.map(({ request }) => request.sequence));
-    const choice = choosePreemption(manager, active, waiting);
+    const choice = choosePreemption(manager, active, waiting, manyDecode === undefined);
     if (choice === undefined) return false;
     if (choice.kind === 'preempt') {
       pool.report({ kind: 'preempted', numTokens: choice.sequence.view.numTokens });
@@ -254,9 +276,10 @@ export function createScheduler(pool: Omit<KvPool, 'onFreed'>, options: Schedule
         if (isDisposed) for (const entry of entries) settle(entry, new ReleasedError('model'));
         if (entries.length === 0) break;
         await gather(() => tasks.length > 0 || numReady() >= active.size);
-        const parts = plan();
-        if (parts.length > 0) await runBatch(parts);
-        else if (tasks.length === 0 && entries.length > 0 && !resolveFull()) break;
+        const steps = plan().filter((parts) => parts.length > 0);
+        for (const parts of steps) await runBatch(parts);
+        if (steps.length > 0) continue;
+        if (tasks.length === 0 && entries.length > 0 && !resolveFull()) break;
       }
     } finally {
       isBusy = false;
@@ -303,7 +326,7 @@ export function createScheduler(pool: Omit<KvPool, 'onFreed'>, options: Schedule
     },
     exclusive,
     wake,
-    profile: () => [...options.decode.profile(), ...options.batch.profile()],
+    profile: () => executables.flatMap((executable) => executable.profile()),
     statistics: () => ({
       numSteps,
       numSharedSteps,
@@ -314,7 +337,7 @@ export function createScheduler(pool: Omit<KvPool, 'onFreed'>, options: Schedule
     dispose: () =>
       exclusive(async () => {
         isDisposed = true;
-        await Promise.all([options.decode.dispose(), options.batch.dispose()]);
+        await Promise.all(executables.map((executable) => executable.dispose()));
       }),
   };
 }

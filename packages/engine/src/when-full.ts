@@ -18,12 +18,14 @@ export type FullChoice =
 /**
  * Called when no sequence can run.
  * @param active generations in progress, oldest first; `waiting` those of them that wait for room
+ * @param canRecompute whether prompts and generated tokens are computed in the same way
  * @returns `undefined` when there is hope: others may still end, or be disposed
  */
 export function choosePreemption(
   manager: BlockManager,
   active: ReadonlySet<Sequence>,
   waiting: ReadonlySet<Sequence>,
+  canRecompute: boolean,
 ): FullChoice | undefined {
   const inOrder = [...active].filter((sequence) => waiting.has(sequence));
   for (const sequence of waiting) if (!active.has(sequence)) inOrder.push(sequence);
@@ -32,7 +34,9 @@ export function choosePreemption(
   const holders = inOrder.filter(({ view }) => view.blocks.length > 0);
   const oldest = inOrder[0] as Sequence;
   // contents with gaps cannot be computed again
-  const victim = holders.findLast((sequence) => sequence !== oldest && sequence.view.numEvicted === 0);
+  const victim = !canRecompute
+    ? undefined
+    : holders.findLast((sequence) => sequence !== oldest && sequence.view.numEvicted === 0);
   if (victim !== undefined) return { kind: 'preempt', sequence: victim };
   if (holders.length > 1) return { kind: 'refuse', sequence: holders.at(-1) as Sequence };
   // alone: open sessions that do nothing may be disposed
