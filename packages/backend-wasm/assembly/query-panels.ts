@@ -37,8 +37,8 @@ let factorOfFour: v128 = f32x4.splat(1);
 export let numLanes: i32 = 0;
 export let numPanels: i32 = 0;
 
-/** Lays out the scratch of a tile and returns its end. `planBytes` of the host counts the same. */
-export function layPanels(scratch: usize): usize {
+/** Lays out the scratch of a tile for steps of `rows` rows and returns its end; `panelBytes` of the host is its size. */
+export function layPanels(scratch: usize, rows: i32 = PANEL_ROWS): usize {
   headDim = dim(0, 2);
   valueDim = dim(4, 3);
   queries = scratch;
@@ -47,7 +47,7 @@ export function layPanels(scratch: usize): usize {
   sums = maxima + <usize>LANES * 4;
   lanePositions = sums + <usize>LANES * 4;
   logits = lanePositions + <usize>LANES * 4;
-  return logits + <usize>(PANEL_ROWS + 8) * 32;
+  return logits + <usize>(rows + 8) * 32;
 }
 
 /** Opens the tile of tokens `[t0, t1)` and heads `[h0, h1)`: states are empty, queries come from tensor 0. */
@@ -145,6 +145,30 @@ export function outputStride(): usize {
 /** Score, later weight, of the first lane of the panel for a row; other lanes lie beside it. */
 export function logitsOf(row: i32): usize {
   return logits + <usize>row * rowBytes;
+}
+
+/** Empties the state of a panel, also of one that has no queries of its own. */
+export function clearPanel(panel: i32): void {
+  const at = <usize>panel << 2 << panelShift;
+  for (let part: usize = 0; part < rowBytes; part += 16) {
+    v128.store(maxima + at + part, minusInfinity());
+    v128.store(sums + at + part, f32x4.splat(0));
+  }
+  memory.fill(outputs + <usize>panel * outputBytes, 0, outputBytes);
+}
+
+/** Writes `y = o / l` of a lane; false where it is not finite. */
+export function writeLane(lane: i32, y: usize): bool {
+  const sum = sumOfLane(lane);
+  const factor: f32 = sum == 0 ? 0 : 1 / sum;
+  const from = outputOfLane(lane);
+  let check: f32 = sum;
+  for (let i: usize = 0; i < <usize>valueDim; i++) {
+    const value = load<f32>(from + i * rowBytes) * factor;
+    check += value * 0;
+    store<f32>(y + (i << 2), value);
+  }
+  return abs<f32>(check) < Infinity;
 }
 
 /** Scores of `count` rows of keys, from row `row` of the step on. Call in ascending order of rows. */

@@ -10,20 +10,80 @@ const maxEdges = 160;
 const landmarkRows = 40;
 const maxGlobals = 16;
 
+// assembly/ops/streaming-attention.ts and oracle-topk-attention.ts
+const alone = 64;
+
 /** Bytes per thread; 0 for other ops. */
-export function sparseScratchBytes(program: Program, { op, inputs }: OpRecord): number {
-  const sizeOf = (name: string, axis: number): number => capacityOf(program, inputs[name] as TensorRef)[axis] as number;
+export function sparseScratchBytes(program: Program, { op, inputs, outputs, attributes }: OpRecord): number {
+  const sizeOf = (name: string, axis: number): number =>
+    capacityOf(program, (inputs[name] ?? outputs[name]) as TensorRef)[axis] as number;
   if (op === 'block-mean-append' || op === 'block-box-append') return 4 * (sizeOf('keys', 3) + sizeOf('values', 3)) + 64;
   if (op === 'key-columns-append') return 4 * sizeOf('keys', 3);
-  if (op !== 'subquadratic-attention') return 0;
-  const rowBytes = 4 * (sizeOf('q', 2) + sizeOf('values', 3));
-  const panels = panelBytes(sizeOf('q', 2), sizeOf('values', 3));
-  const rows = span * (16 + rowBytes) + 64 + maxEdges * (16 + rowBytes);
-  const landmarks = landmarkRows * rowBytes + 64 + 4 * maxGlobals;
-  return panels + rows + 8 * (16 + 4 * (sizeOf('values', 3) + 8)) + landmarks;
+  if (!(op in scratchOf)) return 0;
+  const numHeads = sizeOf('q', 1);
+  const sizes: Sizes = {
+    ...{ headDim: sizeOf('q', 2), valueDim: sizeOf('values', 3), blockSize: sizeOf('keys', 2) },
+    groupSize: numHeads / sizeOf('keys', 1),
+    numSlots: sizeOf('blockTable', 1) * sizeOf('keys', 2),
+    numPages: op === 'page-topk-attention' ? sizeOf('blockTable', 1) * sizeOf('keyMin', 1) : 0,
+    chunk: Number(attributes['chunk'] ?? 0),
+    memory: op === 'h2o-attention' ? sizeOf('memory', 2) : 0,
+  };
+  return scratchOf[op as keyof typeof scratchOf](sizes) + 256;
+}
+
+interface Sizes {
+  readonly headDim: number;
+  readonly valueDim: number;
+  readonly blockSize: number;
+  readonly groupSize: number;
+  /** Slots and pages that a block table can name. */
+  readonly numSlots: number;
+  readonly numPages: number;
+  readonly chunk: number;
+  readonly memory: number;
+}
+
+function rowBytes({ headDim, valueDim }: Sizes): number {
+  return 4 * (headDim + valueDim);
 }
 
 /** What `layPanels` lays out. */
-function panelBytes(headDim: number, valueDim: number): number {
-  return 4 * lanes * (headDim + Math.ceil(valueDim / 8) * 8 + 3) + (panelRows + 8) * 32;
+function panelBytes({ headDim, valueDim }: Sizes, rows = panelRows): number {
+  return 4 * lanes * (headDim + Math.ceil(valueDim / 8) * 8 + 3) + (rows + 8) * 32;
 }
+
+/** Panels, and rows of keys and values beside them. */
+function gatheredBytes(sizes: Sizes): number {
+  return panelBytes(sizes) + panelRows * rowBytes(sizes) + 64;
+}
+
+const scratchOf = {
+  'subquadratic-attention': (sizes: Sizes): number =>
+    panelBytes(sizes) +
+    (span + maxEdges) * (16 + rowBytes(sizes)) +
+    8 * (16 + 4 * (sizes.valueDim + 8)) +
+    landmarkRows * rowBytes(sizes) +
+    4 * maxGlobals +
+    128,
+  'streaming-attention': (sizes: Sizes): number => gatheredBytes(sizes) + alone * 16 + 32 + 4 * sizes.valueDim,
+  'oracle-topk-attention': (sizes: Sizes): number =>
+    16 * sizes.numSlots + alone * (16 + rowBytes(sizes)) + 4 * sizes.valueDim + 128,
+  'sparq-attention': (sizes: Sizes): number =>
+    gatheredBytes(sizes) +
+    (5 + sizes.groupSize) * (4 * sizes.numSlots + 16) +
+    4 * sizes.headDim * (sizes.groupSize + 3 + sizes.blockSize) +
+    12 * sizes.valueDim +
+    128,
+  'page-topk-attention': (sizes: Sizes): number =>
+    gatheredBytes(sizes) +
+    4 * sizes.numSlots +
+    12 * sizes.numPages +
+    sizes.groupSize * (4 * sizes.numPages + 8 * (sizes.numPages + 1) + 4) +
+    4 * sizes.headDim +
+    64,
+  'h2o-attention': (sizes: Sizes): number =>
+    panelBytes(sizes, Math.max(sizes.chunk, sizes.memory)) +
+    (sizes.chunk + sizes.memory) * (32 + rowBytes(sizes)) +
+    64,
+};

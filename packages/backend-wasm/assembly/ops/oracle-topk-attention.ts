@@ -1,0 +1,98 @@
+/**
+ * Attention of every query head to the keys of its k largest logits. Units: (token, head).
+ * Tensors: as in `cache-view.ts`, 8 y, 9 pairs. Attributes: 4 k.
+ */
+import {
+  contextOfSequence,
+  enterCache,
+  keyOf,
+  modelReach,
+  positionAt,
+  positionOfToken,
+  sequenceOfToken,
+  slotIndex,
+  valueOf,
+} from '../cache-view';
+import { addressOf, attributeF, attributeI, dim, localScratch } from '../record';
+import { ENTRY_BYTES, ROW_STATE, clearRow, dots4, pushRows, setEntry, setRowSoftmax } from '../row-softmax';
+import { selectLargest } from '../select';
+import { tanh4 } from '../simd';
+import { takeUnits } from '../threads';
+
+/** Rows that are decoded at a time. */
+const ROWS: i32 = 64;
+
+/** Slots that a query at a position sees go to `list`; returns their number. Also for the other families. */
+export function listVisible(position: i32, sequence: i32, list: usize): i32 {
+  const context = contextOfSequence(sequence);
+  const reach = modelReach();
+  const lead = attributeI(1) != 0 ? 0 : -reach;
+  let count = 0;
+  for (let slot = 0; slot < context; slot++) {
+    const index = slotIndex(sequence, slot);
+    const key = positionAt(index);
+    const distance = position - key;
+    if (key < 0 || distance > reach || distance < lead) continue;
+    store<i32>(list + (<usize>count << 2), index);
+    count += 1;
+  }
+  return count;
+}
+
+export function oracleTopKAttention(): void {
+  enterCache();
+  const numHeads = dim(0, 1);
+  const headDim = dim(0, 2);
+  const valueDim = dim(4, 3);
+  const numKvHeads = dim(3, 1);
+  const k = attributeI(4);
+  const scale = attributeF(0);
+  const cap = attributeF(3);
+  const maxSlots = <usize>(dim(6, 1) * dim(3, 2));
+  const list = localScratch();
+  const logits = list + (maxSlots << 2);
+  const work = logits + (maxSlots << 2) + 16;
+  const chosen = work + (maxSlots << 2);
+  const keyRows = chosen + (maxSlots << 2) + 64;
+  const valueRows = keyRows + <usize>ROWS * (<usize>headDim << 2);
+  const entries = valueRows + <usize>ROWS * (<usize>valueDim << 2);
+  const state = entries + <usize>ROWS * ENTRY_BYTES;
+  setRowSoftmax(scale, cap);
+  const numUnits = dim(0, 0) * numHeads;
+  for (let unit = takeUnits(1); unit < numUnits; unit = takeUnits(1)) {
+    const token = unit / numHeads;
+    const kvHead = (unit % numHeads) / (numHeads / numKvHeads);
+    const query = addressOf(0) + <usize>unit * (<usize>headDim << 2);
+    const count = listVisible(positionOfToken(token), sequenceOfToken(token), list);
+    for (let i = 0; i < count; i += 4) {
+      const last = count - 1;
+      let v = dots4(
+        query,
+        keyOf(load<i32>(list + (<usize>i << 2)), kvHead, keyRows),
+        keyOf(load<i32>(list + (<usize>min<i32>(i + 1, last) << 2)), kvHead, keyRows + (<usize>headDim << 2)),
+        keyOf(load<i32>(list + (<usize>min<i32>(i + 2, last) << 2)), kvHead, keyRows + (<usize>headDim << 3)),
+        keyOf(load<i32>(list + (<usize>min<i32>(i + 3, last) << 2)), kvHead, keyRows + <usize>headDim * 12),
+        headDim,
+      );
+      v = f32x4.mul(v, f32x4.splat(scale));
+      if (cap != 0) v = f32x4.mul(f32x4.splat(cap), tanh4(f32x4.div(v, f32x4.splat(cap))));
+      v128.store(logits + (<usize>i << 2), v);
+    }
+    const numChosen = selectLargest(logits, count, k, work, chosen);
+    clearRow(state, valueDim);
+    for (let begin = 0; begin < numChosen; begin += ROWS) {
+      const rows = min<i32>(ROWS, numChosen - begin);
+      for (let i = 0; i < rows; i++) {
+        const index = load<i32>(list + (<usize>load<i32>(chosen + (<usize>(begin + i) << 2)) << 2));
+        const key = keyOf(index, kvHead, keyRows + <usize>i * (<usize>headDim << 2));
+        setEntry(entries, i, key, valueOf(index, kvHead, valueRows + <usize>i * (<usize>valueDim << 2)), 0);
+      }
+      pushRows(query, headDim, valueDim, entries, rows, state);
+    }
+    const sum = load<f32>(state, 4);
+    const factor: f32 = sum == 0 ? 0 : 1 / sum;
+    const y = addressOf(8) + <usize>unit * (<usize>valueDim << 2);
+    for (let i: usize = 0; i < <usize>valueDim << 2; i += 4) store<f32>(y + i, load<f32>(state + ROW_STATE + i) * factor);
+    if (unit % numHeads == 0) store<i32>(addressOf(9) + (<usize>token << 2), numChosen);
+  }
+}

@@ -1,0 +1,78 @@
+/** The k largest of many scores in linear expected time; of equal ones the lower index wins. */
+
+/** Writes the indices of the `k` largest of `count` f32 scores to `out`, ascending; `work` holds `count` f32. NaN counts least. */
+export function selectLargest(scores: usize, count: i32, k: i32, work: usize, out: usize): i32 {
+  if (k >= count) {
+    for (let i = 0; i < count; i++) store<i32>(out + (<usize>i << 2), i);
+    return count;
+  }
+  if (k <= 0) return 0;
+  for (let i: usize = 0; i < <usize>count << 2; i += 4) {
+    const score = load<f32>(scores + i);
+    store<f32>(work + i, score == score ? score : -Infinity);
+  }
+  const threshold = kthLargest(work, count, k);
+  let numAbove = 0;
+  for (let i: usize = 0; i < <usize>count << 2; i += 4) if (load<f32>(scores + i) > threshold) numAbove += 1;
+  let numEqual = k - numAbove;
+  let found = 0;
+  for (let i = 0; i < count && found < k; i++) {
+    const score = load<f32>(scores + (<usize>i << 2));
+    if (!(score > threshold)) {
+      const isEqual = score == threshold || (threshold == -Infinity && score != score);
+      if (numEqual <= 0 || !isEqual) continue;
+      numEqual -= 1;
+    }
+    store<i32>(out + (<usize>found << 2), i);
+    found += 1;
+  }
+  return found;
+}
+
+/** Quickselect with a partition in three. */
+function kthLargest(values: usize, count: i32, k: i32): f32 {
+  let begin = 0;
+  let end = count;
+  let wanted = k - 1; // in descending order
+  while (end - begin > 1) {
+    const pivot = middle(
+      load<f32>(values + (<usize>begin << 2)),
+      load<f32>(values + (<usize>((begin + end) >> 1) << 2)),
+      load<f32>(values + (<usize>(end - 1) << 2)),
+    );
+    let above = begin; // [begin, above) > pivot, [above, i) = pivot, [below, end) < pivot
+    let below = end;
+    let i = begin;
+    while (i < below) {
+      const at = values + (<usize>i << 2);
+      const value = load<f32>(at);
+      if (value > pivot) {
+        const other = values + (<usize>above << 2);
+        store<f32>(at, load<f32>(other));
+        store<f32>(other, value);
+        above += 1;
+        i += 1;
+      } else if (value < pivot) {
+        below -= 1;
+        const other = values + (<usize>below << 2);
+        store<f32>(at, load<f32>(other));
+        store<f32>(other, value);
+      } else {
+        i += 1;
+      }
+    }
+    if (wanted < above - begin) {
+      end = above;
+    } else if (wanted < below - begin) {
+      return pivot;
+    } else {
+      wanted -= below - begin;
+      begin = below;
+    }
+  }
+  return load<f32>(values + (<usize>begin << 2));
+}
+
+function middle(a: f32, b: f32, c: f32): f32 {
+  return max<f32>(min<f32>(a, b), min<f32>(max<f32>(a, b), c));
+}
