@@ -1,4 +1,4 @@
-/** Super-blocks of packed k-quants times 8-bit activations: 256 columns of four rows, added to their sums. Relaxed builds only. */
+/** Super-blocks of packed k-quants times 8-bit activations: 256 columns of four rows. Relaxed builds only. */
 import { byteMask, halfFactor, halfMask, nibbleMask, pairMask } from './constants';
 import { dot } from './dots8';
 import { scales4 } from './expand';

@@ -27,7 +27,15 @@ export function packedDots(dtype: i32, group: usize, numInputs: i32, x: usize, m
 }
 
 /** The sums of four groups, `stride` bytes from one to the next, as `to[4][4]`. */
-export function packedDots4(dtype: i32, group: usize, stride: usize, numInputs: i32, x: usize, meta: usize, to: usize): void {
+export function packedDots4(
+  dtype: i32,
+  group: usize,
+  stride: usize,
+  numInputs: i32,
+  x: usize,
+  meta: usize,
+  to: usize,
+): void {
   if (dtype == Q8_0) {
     dotsQ8(group, stride, numInputs >> 5, x, meta, to);
     return;
