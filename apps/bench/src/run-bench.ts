@@ -81,8 +81,8 @@ async function runSuites(selected: readonly Suite[], options: BenchOptions, host
   const context: SuiteContext = {
     options,
     machine,
-    async createBackend(numThreads) {
-      const created = await createBackend(backend, numThreads);
+    async createBackend(numThreads, place) {
+      const created = await createBackend(backend, numThreads, place);
       backends.push(created);
       return created;
     },

@@ -5,22 +5,29 @@ import { createReferenceBackend, type Backend } from '@winnow/ops';
 export const backendNames = ['wasm', 'reference'] as const;
 export type BackendName = (typeof backendNames)[number];
 
+/** Where programs run: as users have it, or on workers also when they are very short. */
+export type Place = 'default' | 'workers';
+
 interface Entry {
   /** Whether it uses more than one thread. */
   readonly hasThreads: boolean;
-  create(numThreads: number): Promise<Backend>;
+  create(numThreads: number, place: Place): Promise<Backend>;
 }
 
 const backends: Readonly<Record<BackendName, Entry>> = {
-  wasm: { hasThreads: true, create: (numThreads) => createWasmBackend({ numThreads }) },
+  wasm: { hasThreads: true, create: createWasm },
   reference: { hasThreads: false, create: () => Promise.resolve(createReferenceBackend()) },
 };
+
+function createWasm(numThreads: number, place: Place): Promise<Backend> {
+  return createWasmBackend(place === 'workers' ? { numThreads, maxCallerMs: 0 } : { numThreads });
+}
 
 export function hasThreads(name: BackendName): boolean {
   return backends[name].hasThreads;
 }
 
 /** The reference uses one thread, whatever the number. */
-export function createBackend(name: BackendName, numThreads: number): Promise<Backend> {
-  return backends[name].create(numThreads);
+export function createBackend(name: BackendName, numThreads: number, place: Place): Promise<Backend> {
+  return backends[name].create(numThreads, place);
 }

@@ -1,6 +1,7 @@
 /** What a suite is: a name and a run that gives figures as they are measured. */
 import type { Backend } from '@winnow/ops';
 import type { Machine } from '../roofline/machine.js';
+import type { Place } from './backends.js';
 import type { Figure } from './figure.js';
 import type { MeasureOptions } from './measure.js';
 import type { BenchOptions } from './options.js';
@@ -8,7 +9,7 @@ import type { BenchOptions } from './options.js';
 export interface SuiteContext {
   readonly options: BenchOptions;
   readonly machine: Machine;
-  createBackend(threads: number): Promise<Backend>;
+  createBackend(threads: number, place: Place): Promise<Backend>;
   /** Tells of processor time that a process of ours has used. */
   addOwnMs(ms: number): void;
   /** Progress for people; not part of the result. */

@@ -94,7 +94,7 @@ async function measureCase(
   const amounts = new Map<number, number>();
   const backends: Backend[] = [];
   for (const threads of options.threads) {
-    const backend = await context.createBackend(threads);
+    const backend = await context.createBackend(threads, 'workers');
     backends.push(backend);
     contenders[`work ${threads}`] = await loadAttention(backend, attentionCase, context);
     const probe = await machine.probe(peak, threads);

@@ -47,7 +47,7 @@ export async function loadContenders(
   const isDemo = name === demoName && dtype === 'f16' && options.peer === undefined;
   const shape = modelShape(name);
   const location: ModelLocation = isDemo ? demoModelUrl : await syntheticModel(shape, dtype, options.modelsFolder, say);
-  const backend = await context.createBackend(threads);
+  const backend = await context.createBackend(threads, 'default');
   const closers: (() => Promise<void>)[] = [() => backend.dispose()];
   const dispose = async (): Promise<void> => {
     for (const close of closers.toReversed()) await close();

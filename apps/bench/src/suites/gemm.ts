@@ -33,7 +33,7 @@ async function* measureCase(context: SuiteContext, matmul: MatmulCase): AsyncIte
   const closers: (() => Promise<void>)[] = [];
   const peakAmounts = new Map<number, number>();
   for (const threads of options.threads) {
-    const backend = await context.createBackend(threads);
+    const backend = await context.createBackend(threads, 'workers');
     closers.push(() => backend.dispose());
     contenders[`work ${threads}`] = await loadMatmul(backend, matmul);
     const probe = await machine.probe(peak, threads);

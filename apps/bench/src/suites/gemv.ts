@@ -39,7 +39,7 @@ async function* measureCase(context: SuiteContext, matmul: MatmulCase): AsyncIte
   const probes: Record<string, Probe> = {};
   const closers: (() => Promise<void>)[] = [];
   for (const threads of options.threads) {
-    const backend = await context.createBackend(threads);
+    const backend = await context.createBackend(threads, 'workers');
     closers.push(() => backend.dispose());
     const work = await loadMatmul(backend, matmul);
     // the first run after others wakes threads up and has them spread over cores; decoding runs token after token

@@ -69,7 +69,7 @@ async function measureChains({ options, createBackend }: SuiteContext, chains: [
   const backends: Backend[] = [];
   try {
     for (const threads of options.threads) {
-      const backend = await createBackend(threads);
+      const backend = await createBackend(threads, 'workers');
       backends.push(backend);
       for (const [key, chain] of chains) contenders[`${key} ${threads}`] = await loadChain(backend, chain);
     }
