@@ -1,5 +1,6 @@
 /** What happens when the context of a sequence is full: which positions go. Positions keep growing; they are not slots. */
-import { ArgumentError, CapacityError } from '@winnow/tensor';
+import { expiredBlocks, expiredSlots } from '@winnow/kv-cache';
+import { ArgumentError } from '@winnow/tensor';
 import type { Sequence } from './sequence.js';
 import type { OverflowPolicy } from './types.js';
 
@@ -34,8 +35,8 @@ export function chunkLimit(contextSize: number): number {
 /**
  * Drops positions until `count` more fit. `slide` drops the oldest whole blocks after the first one, or, in contexts of
  * few blocks, a quarter of the context at a time; `evict` drops no more than it must, so that the window stays full.
+ * @param count at most `chunkLimit`
  * @returns how many positions were dropped
- * @throws {CapacityError} when everything else is protected
  */
 export function makeRoom(
   sequence: Sequence,
@@ -45,52 +46,17 @@ export function makeRoom(
   policy: OverflowPolicy,
 ): number {
   const { view } = sequence;
-  const numHeld = view.numTokens - view.numEvicted;
-  const needed = numHeld + count - contextSize;
-  if (needed <= 0) return 0;
-  const isWide = contextSize >= 4 * blockSize;
+  if (view.numTokens - view.numEvicted + count <= contextSize) return 0;
+  const numKept = Math.min(numSinks, contextSize >> 2);
+  // windows count the next query: one more than what they leave
   const slots =
-    policy === 'slide' && isWide
-      ? oldestBlocks(view.positions, blockSize, needed)
-      : oldestSlots(view.positions, policy === 'slide' ? Math.max(needed, contextSize >> 2) : needed, contextSize);
-  if (slots.length < needed) {
-    throw new CapacityError({
-      resource: 'context',
-      needed: numHeld + count,
-      available: contextSize,
-      unit: 'tokens',
-      hint: `all but ${slots.length} of the tokens in it are kept for ever`,
-    });
-  }
+    policy === 'slide' && contextSize >= 4 * blockSize
+      ? // with a block less one to spare, so that a whole block is out of sight
+        expiredBlocks(view, blockSize, { window: contextSize - 2 * blockSize - count + 2, numSinks: blockSize })
+      : expiredSlots(view, {
+          window: contextSize - numKept - (policy === 'slide' ? Math.max(count, contextSize >> 2) : count) + 1,
+          numSinks: numKept,
+        });
   sequence.evict(slots);
   return slots.length;
-}
-
-/** Slots of the oldest full blocks, the first one kept, that hold at least `needed` positions. */
-function oldestBlocks(positions: Int32Array, blockSize: number, needed: number): number[] {
-  const blocks: { readonly begin: number; readonly first: number }[] = [];
-  for (let begin = 0; begin + blockSize <= positions.length; begin += blockSize) {
-    let first = Infinity;
-    for (let slot = begin; slot < begin + blockSize; slot++) {
-      const position = positions[slot] as number;
-      if (position >= 0 && position < first) first = position;
-    }
-    blocks.push({ begin, first });
-  }
-  blocks.sort((a, b) => a.first - b.first);
-  const slots: number[] = [];
-  for (const { begin } of blocks.slice(1)) {
-    if (slots.length >= needed) break;
-    for (let slot = begin; slot < begin + blockSize; slot++) if ((positions[slot] as number) >= 0) slots.push(slot);
-  }
-  return slots;
-}
-
-/** Slots of the `count` oldest positions after the sinks. */
-function oldestSlots(positions: Int32Array, count: number, contextSize: number): number[] {
-  const numKept = Math.min(numSinks, contextSize >> 2);
-  const slots: number[] = [];
-  for (let slot = 0; slot < positions.length; slot++) if ((positions[slot] as number) >= numKept) slots.push(slot);
-  slots.sort((a, b) => (positions[a] as number) - (positions[b] as number));
-  return slots.slice(0, count).sort((a, b) => a - b); // holes are filled in this order
 }
