@@ -123,7 +123,7 @@ export function createScheduler(pool: Omit<KvPool, 'onFreed'>, options: Schedule
       const appended = sequence.append(wanted);
       const program = await runParts([{ sequence, tokens, offset, appended, outputRows }], phase, signal);
       if (read !== undefined) await read(program.reader(0));
-      sequence.commit();
+      sequence.commit(program.hasState);
       numTokens += count;
     } catch (error) {
       sequence.rollback();
@@ -233,7 +233,7 @@ export function createScheduler(pool: Omit<KvPool, 'onFreed'>, options: Schedule
     for (const { entry, sequence, appended, outputRows, isLast } of parts) {
       try {
         if (isLast) await entry.request.read?.(program.reader(firstRow));
-        sequence.commit();
+        sequence.commit(program.hasState);
         numTokens += appended.slots.length;
         entry.isAlone = false;
         if (isLast) settle(entry);

@@ -64,7 +64,7 @@ test.each([0, 3, 9])('random commands with %i state rows: every sequence has wha
             sequence.rollback();
             break;
           }
-          sequence.commit();
+          sequence.commit(true);
           expect([...sequence.view.tokens]).toEqual([...prompt.subarray(0, begin + part.length)]);
         }
         pool.manager.checkIntegrity();
@@ -80,7 +80,7 @@ test('begin takes what another sequence computed, in whole blocks', () => {
   const pool = createPool(8);
   const first = createSequence(pool);
   first.append(tokens(11));
-  first.commit();
+  first.commit(true);
   const second = createSequence(pool);
   expect(second.begin(tokens(12, 7), false)).toBe(8);
   expect(second.view.blocks).toEqual(first.view.blocks.slice(0, 2));
@@ -94,13 +94,13 @@ test('preempted tokens are remembered until they are back', () => {
   const pool = createPool(8);
   const sequence = createSequence(pool);
   sequence.append(tokens(9));
-  sequence.commit();
+  sequence.commit(true);
   sequence.preempt();
   expect([sequence.view.numTokens, [...(sequence.lost ?? [])]]).toEqual([0, [...tokens(9)]]);
   for (const begin of [0, 5]) {
     expect(sequence.lost).toBeDefined();
     sequence.append(tokens(9).subarray(begin, begin === 0 ? 5 : 9));
-    sequence.commit();
+    sequence.commit(true);
   }
   expect(sequence.lost).toBeUndefined();
 });
@@ -109,7 +109,7 @@ test('contents with gaps go on only where they end', () => {
   const pool = createPool(8);
   const sequence = createSequence(pool);
   sequence.append(tokens(12));
-  sequence.commit();
+  sequence.commit(true);
   sequence.evict([4, 5, 6, 7]);
   expect(sequence.begin(Int32Array.of(...tokens(12), 3), true)).toBe(12);
   // without permission, or where it does not go on, it begins again: with what the pool still has of all of it

@@ -30,8 +30,8 @@ export interface Sequence {
   begin(tokens: Int32Array, mayHaveGaps: boolean): number;
   /** Slots for a step. @throws {CapacityError} */
   append(tokens: Int32Array): AppendedSlots;
-  /** The step has stored its tokens. */
-  commit(): void;
+  /** The step has stored its tokens, and their state unless its program has none. */
+  commit(hasState: boolean): void;
   /** The step has failed. */
   rollback(): void;
   /** Drops positions from the pool; logical slots as in `BlockManager.evict`. */
@@ -115,9 +115,10 @@ function overView(pool: KvPool, salt: string, first: SequenceView, state: StateS
       memory.queue(appended);
       return appended;
     },
-    commit(): void {
+    commit(hasState): void {
       manager.commit(view.id);
-      if (state !== undefined && state.to >= 0) state.commit(view.numTokens, contentIdAt(view.numTokens));
+      if (!hasState) state?.keep(view.numTokens);
+      else if (state !== undefined && state.to >= 0) state.commit(view.numTokens, contentIdAt(view.numTokens));
       if (lost !== undefined && view.numTokens >= lost.length) lost = undefined;
     },
     rollback(): void {

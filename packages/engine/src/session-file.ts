@@ -174,7 +174,7 @@ export async function loadSession(
     const to = sequence.state?.to ?? -1;
     if (to >= 0)
       for (const buffer of pool.memory.stateBuffers) await loadRows(pool, file, buffer, [to], fail, withSignal);
-    sequence.commit();
+    sequence.commit(true);
   } catch (error) {
     sequence.free();
     throw error;

@@ -21,6 +21,8 @@ export interface StateSlot {
   prepare(): void;
   /** @param contentId name of the whole blocks before `numTokens`, if they have one: the state becomes findable by it */
   commit(numTokens: number, contentId: number | undefined): void;
+  /** The step had no use for states: the one there was stands for `numTokens` tokens now. */
+  keep(numTokens: number): void;
   rollback(): void;
   /** The longest `m <= numTokens` whose state is there; 0 needs none. `contentIdAt` names whole blocks of the sequence. */
   reach(numTokens: number, contentIdAt: (numTokens: number) => number | undefined): number;
@@ -97,6 +99,11 @@ export function createStateRows(numRows: number, blockSize: number): StateRows {
         if (contentId === undefined || snapshots.has(contentId)) return;
         retain(current.row);
         snapshots.set(contentId, current);
+      },
+      keep(numTokens): void {
+        if (target >= 0) release(target);
+        target = -1;
+        if (current !== undefined) current = { row: current.row, numTokens };
       },
       rollback(): void {
         if (target >= 0) release(target);

@@ -21,7 +21,8 @@ export interface StepProgram {
   readonly maxSequences: number;
   /** Most output rows of one step. */
   readonly maxOutputRows: number;
-  readonly executable: Executable;
+  /** Whether it reads and writes recurrent states. */
+  readonly hasState: boolean;
   run(parts: readonly StepPart[], signal: AbortSignal | undefined): Promise<void>;
   /** Outputs of a part of the step that just ran. @param firstRow output rows of the parts before it */
   reader(firstRow: number): ReadOutput;
@@ -75,7 +76,7 @@ export function createStepProgram(executable: Executable, maxBlocksPerSequence: 
     maxTokens: capacity('T'),
     maxSequences: capacity('B'),
     maxOutputRows,
-    executable,
+    hasState,
     async run(parts, signal): Promise<void> {
       fill(parts);
       await executable.run(scalars.words, signal === undefined ? {} : { signal });
