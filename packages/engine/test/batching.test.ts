@@ -126,6 +126,34 @@ describe.each(Object.keys(backends))('continuous batching on %s', (name) => {
   });
 });
 
+test('more sessions than a step takes: all get their turns', async () => {
+  await using model = await loadModel(await tinyFolder(), {
+    contextSize: 128,
+    cacheSize: 4096,
+    maxSessions: 45,
+    batchSize: 16,
+    prefixSharing: false,
+  });
+  const options = (index: number): GenerateOptions => ({ ...drawn, seed: index, maxTokens: 20 });
+  const done: number[] = [];
+  const together = await Promise.all(
+    Array.from({ length: 45 }, async (_, index) => {
+      const { tokens } = await model.generate(tinyIds(1 + index), options(index)).result();
+      done.push(index);
+      return tokens;
+    }),
+  );
+  const { numSteps, numTokens } = model.metrics().steps;
+  // 1035 tokens of prompts in chunks of 16, 855 steps of single tokens, at most 32 sequences at a time
+  expect(numTokens).toBe(1035 + 45 * 19);
+  expect(numSteps).toBeLessThan(160);
+  // nobody is left behind: short prompts end while long ones are still computed
+  expect(done.indexOf(0)).toBeLessThan(20);
+  for (const [index, tokens] of together.entries()) {
+    expect(tokens).toEqual((await model.generate(tinyIds(1 + index), options(index)).result()).tokens);
+  }
+});
+
 describe('prefix sharing', () => {
   test('sessions take over whole blocks that others computed, also of disposed ones', async () => {
     await using model = await loadModel(path, { contextSize: 256, maxSessions: 3 });
