@@ -30,7 +30,7 @@ import { shortConv } from './ops/short-conv';
 import { sparqAttention } from './ops/sparq-attention';
 import { streamingAttention } from './ops/streaming-attention';
 import { subquadraticAttention } from './ops/subquadratic-attention';
-import { blockBoxAppend, blockMeanAppend, clampPositions, keyColumnsAppend } from './ops/summaries';
+import { blockBoxAppend, blockMeanAppend, clampPositions, keyColumnsAppend, stateCarry } from './ops/summaries';
 import { topK } from './ops/top-k';
 import { packWeights, unpackWeights } from './pack';
 import { attributeI, countElements, dim, enterJob, enterRecord, hasFlag, opcodeAt } from './record';
@@ -123,6 +123,8 @@ function numTensors(opcode: i32): i32 {
       return 16; // h2o-attention
     case 39:
       return 4; // pool-rows
+    case 40:
+      return 4; // state-carry
     case PACK:
     case UNPACK:
       return 1;
@@ -182,6 +184,7 @@ function isSmall(opcode: i32): bool {
       work = 2 * <f64>dim(0, 0) * <f64>dim(1, 1) * <f64>dim(1, 3);
       break;
     case 32:
+    case 40:
       return true;
     case 33:
       // a window and some keys elsewhere
@@ -321,6 +324,9 @@ function execute(opcode: i32): void {
       return;
     case 39:
       poolRows();
+      return;
+    case 40:
+      stateCarry();
       return;
     case PACK:
       packWeights();

@@ -9,9 +9,8 @@ export type SupportTable = Readonly<Record<string, Readonly<Record<string, true 
 function variantTensors(spec: OpSpec): { names: readonly string[]; dtypes: readonly DType[] } {
   const tensors = { ...spec.outputs, ...spec.inputs };
   const names = Object.keys(tensors).filter((name) => tensors[name].dtypes.length > 1);
-  const [first] = names;
-  if (first === undefined) return { names: [], dtypes: ['f32'] };
-  return { names, dtypes: tensors[first].dtypes === weightDTypes ? weightDTypes : cacheDTypes };
+  const lists = names.map((name) => tensors[name].dtypes).sort((a, b) => b.length - a.length);
+  return { names, dtypes: lists[0] ?? ['f32'] };
 }
 
 /** Whether a tensor may have a dtype; those that may not are left out of the question. */

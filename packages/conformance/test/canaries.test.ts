@@ -57,6 +57,7 @@ function typicalCase(op: string): KernelCase {
     'sparq-attention': 'several sequences, rank 5, top 9, local 3',
     'page-topk-attention': 'several sequences, budget 2, epsilon 0, sinks 2, local 5, 1 parts',
     'oracle-topk-attention': 'several sequences, k 6',
+    'state-carry': '4 sequences, f32, 2 x 7',
     'h2o-attention': 'prompt of 23, chunk 8, local 2, heavy 3, sinks 0, from -1',
   };
   const cases = kernelCases[op];
@@ -73,7 +74,7 @@ const ops = Object.keys(kernelCases);
 /** Ops that only move numbers, choose, or keep what is not read as an output. */
 const others = [
   ...['kv-append', 'position-append', 'arg-max', 'top-k', 'clamp-positions'],
-  ...['block-mean-append', 'block-box-append', 'key-columns-append'],
+  ...['block-mean-append', 'block-box-append', 'key-columns-append', 'state-carry'],
 ];
 const computing = ops.filter((op) => !others.includes(op));
 

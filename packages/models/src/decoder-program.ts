@@ -137,6 +137,11 @@ export function beginDecoder(
     };
   };
   let zeros: ProgramTensor | undefined;
+  const stateInputs: DecoderStep['stateInputs'] = () => {
+    states ??= { sequences, stateFrom: b.scalar('stateFrom', ['B']), stateTo: b.scalar('stateTo', ['B']) };
+    return states;
+  };
+  const numStates = options.numStates ?? maxSequences;
   return {
     b,
     config,
@@ -168,14 +173,12 @@ export function beginDecoder(
         window: cut,
         softCap,
         rotateQuery,
+        states: () => ({ numStates, ...stateInputs() }),
       });
     },
     state: (layer, kind, shape) =>
-      b.external(stateBufferName(layer, kind), 'kv', 'f32', [options.numStates ?? maxSequences, ...shape]),
-    stateInputs() {
-      states ??= { sequences, stateFrom: b.scalar('stateFrom', ['B']), stateTo: b.scalar('stateTo', ['B']) };
-      return states;
-    },
+      b.external(stateBufferName(layer, kind), 'kv', 'f32', [numStates, ...shape]),
+    stateInputs,
   };
 }
 

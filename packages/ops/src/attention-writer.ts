@@ -27,6 +27,16 @@ export interface AttentionSite {
    * in models whose attention does not know positions.
    */
   rotateQuery(positions: ProgramTensor): ProgramTensor;
+  /** For policies that keep a state per sequence; declares that the program has such states. */
+  states?(): SequenceStates;
+}
+
+/** The states of sequences: external tensors `state.<layer>.<what>` of usage `kv`, whose first axis is `numStates`. */
+export interface SequenceStates {
+  readonly numStates: number;
+  /** `[B]`: the row that a sequence goes on from, negative for a fresh one; `stateTo` is the row that it leaves. */
+  readonly stateFrom: ProgramTensor;
+  readonly stateTo: ProgramTensor;
 }
 
 /** Adds the records of one layer's attention to a program and returns `y` `[T, N, D]`. */

@@ -12,7 +12,12 @@ export type {
 } from './backend.js';
 export type { Dim } from './dims.js';
 export { decodeProgram, encodeProgram, resolveDims, type DecodedRecord, type DecodedTensor } from './encode-program.js';
-export { writeDenseAttention, type AttentionSite, type AttentionWriter } from './attention-writer.js';
+export {
+  writeDenseAttention,
+  type AttentionSite,
+  type AttentionWriter,
+  type SequenceStates,
+} from './attention-writer.js';
 export type { KvView } from './kv-view.js';
 export type {
   Attributes,
@@ -46,3 +51,4 @@ export { ropeFrequencies, type RopeOptions, type RopeScaling, type RopeTable } f
 export { checkScalars, createScalarBlock, type ScalarBlock, type ScalarLayout, type ScalarSlot } from './scalars.js';
 export { validateProgram } from './validate-program.js';
 export { cacheDTypes, weightDTypes } from './dtypes.js';
+export { maxGlobals } from './subquadratic-attention.js';

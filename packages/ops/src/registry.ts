@@ -38,6 +38,7 @@ import { sliceColumns } from './slice-columns.js';
 import { softCap } from './soft-cap.js';
 import { softmax } from './softmax.js';
 import { sparqAttention } from './sparq-attention.js';
+import { stateCarry } from './state-carry.js';
 import { streamingAttention } from './streaming-attention.js';
 import { subquadraticAttention } from './subquadratic-attention.js';
 import { topK } from './top-k.js';
@@ -84,6 +85,7 @@ export const opSpecs: readonly OpSpec[] = [
   oracleTopKAttention,
   h2oAttention,
   poolRows,
+  stateCarry,
 ];
 
 const opcodes = new Map(opSpecs.map((spec, opcode) => [spec.name, opcode]));

@@ -78,3 +78,5 @@ export {
   type SubquadraticAttendOptions,
   type SubquadraticOptions,
 } from './subquadratic/subquadratic.js';
+export { attentionRequirements, checkBlockSize, type AttentionRequirements } from './writers/attention-requirements.js';
+export { createAttentionWriter, type AttentionWriterOptions } from './writers/attention-writer.js';

@@ -1,4 +1,4 @@
-/** What sparse attention keeps of blocks: means, boxes, transposed keys; and positions where queries are remapped. */
+/** What sparse attention keeps of blocks and sequences: means, boxes, transposed keys, states; and remapped positions. */
 import { bytesOf, decode } from '../decode';
 import { encode } from '../encode';
 import { addressOf, attributeI, dim, dtypeOf, localScratch } from '../record';
@@ -122,5 +122,19 @@ export function clampPositions(): void {
   const numTokens = dim(0, 0);
   for (let t: usize = 0; t < <usize>numTokens; t++) {
     store<i32>(addressOf(1) + (t << 2), min<i32>(load<i32>(addressOf(0) + (t << 2)), limit));
+  }
+}
+
+/** Tensors: sequences, stateFrom, stateTo, state. */
+export function stateCarry(): void {
+  const numTokens = dim(0, 0);
+  const rowBytes = <usize>(dim(3, 1) * dim(3, 2)) << 2;
+  for (let t = 0; t < numTokens; ) {
+    const sequence = load<i32>(addressOf(0) + (<usize>t << 2));
+    while (t < numTokens && load<i32>(addressOf(0) + (<usize>t << 2)) == sequence) t++;
+    const from = load<i32>(addressOf(1) + (<usize>sequence << 2));
+    const to = addressOf(3) + <usize>load<i32>(addressOf(2) + (<usize>sequence << 2)) * rowBytes;
+    if (from < 0) memory.fill(to, 0, rowBytes);
+    else memory.copy(to, addressOf(3) + <usize>from * rowBytes, rowBytes);
   }
 }

@@ -37,6 +37,7 @@ import { sliceColumnsCases } from './slice-columns.js';
 import { softCapCases } from './soft-cap.js';
 import { softmaxCases } from './softmax.js';
 import { sparqAttentionCases } from './sparq-attention.js';
+import { stateCarryCases } from './state-carry.js';
 import { streamingAttentionCases } from './streaming-attention.js';
 import { subquadraticAttentionCases } from './subquadratic-attention.js';
 import { topKCases } from './top-k.js';
@@ -83,4 +84,5 @@ export const kernelCases: Readonly<Record<string, readonly KernelCase[]>> = {
   'oracle-topk-attention': oracleTopKAttentionCases,
   'h2o-attention': h2oAttentionCases,
   'pool-rows': poolRowsCases,
+  'state-carry': stateCarryCases,
 };

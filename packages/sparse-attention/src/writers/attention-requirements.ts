@@ -1,0 +1,53 @@
+/** What policies require of the caches that programs run on, so that who makes the caches can check before. */
+import { ArgumentError } from '@winnow/tensor';
+import type { AttentionPolicy, AttentionSpec } from '../policy/policy-types.js';
+import { resolvePolicy } from '../policy/resolve-policy.js';
+import { meanSizeOf, pageSizeOf } from './side-data.js';
+
+export interface AttentionRequirements {
+  /** The number of tokens of a cache block has to be a multiple of each. */
+  readonly blockSizes: readonly number[];
+  /** Whether sequences carry states (`state.<layer>.*`, with the scalars `stateFrom` and `stateTo`). */
+  readonly needsStates: boolean;
+  /** Whether logical slot j of a sequence has to hold position j: no ring, nothing moved up after an eviction. */
+  readonly needsOrderedSlots: boolean;
+  /**
+   * Positions that are read when all policies are streaming: the first `sinks` and the last `window`.
+   * Undefined when some policy reads others, too.
+   */
+  readonly reads: { readonly sinks: number; readonly window: number } | undefined;
+}
+
+/** What the policies of all layers and both phases require together. @throws {ArgumentError} as `resolvePolicy` */
+export function attentionRequirements(
+  spec: AttentionSpec | string,
+  options: { readonly numLayers: number },
+): AttentionRequirements {
+  const policies = resolvePolicy(spec, options).flatMap(({ prefill, decode }) => [prefill, decode]);
+  const blockSizes = new Set(policies.flatMap((policy) => [meanSizeOf(policy) ?? [], pageSizeOf(policy) ?? []].flat()));
+  return {
+    blockSizes: [...blockSizes].sort((a, b) => a - b),
+    needsStates: policies.some(({ kind }) => kind === 'h2o-prefill'),
+    needsOrderedSlots: policies.some(({ kind }) => kind === 'subquadratic' || kind === 'h2o-prefill'),
+    reads: readsOf(policies),
+  };
+}
+
+function readsOf(policies: readonly AttentionPolicy[]): { sinks: number; window: number } | undefined {
+  let [sinks, window] = [0, 0];
+  for (const policy of policies) {
+    if (policy.kind !== 'streaming') return undefined;
+    sinks = Math.max(sinks, policy.sinks);
+    window = Math.max(window, policy.window);
+  }
+  return policies.length === 0 ? undefined : { sinks, window };
+}
+
+/** @throws {ArgumentError} when a cache with blocks of `blockSize` tokens can't serve the policies */
+export function checkBlockSize({ blockSizes }: AttentionRequirements, blockSize: number): void {
+  for (const size of blockSizes) {
+    if (blockSize % size === 0) continue;
+    const expected = `blocks of a multiple of ${size} tokens, as the attention policy has`;
+    throw new ArgumentError({ argument: 'cache', expected, actual: `blocks of ${blockSize}` });
+  }
+}

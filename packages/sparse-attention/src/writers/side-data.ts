@@ -1,0 +1,110 @@
+/** What policies keep beside the keys and values of a layer, and the records that keep it up to date. */
+import type { AttentionSite, ProgramBuilder, ProgramTensor } from '@winnow/ops';
+import { ArgumentError, type DType } from '@winnow/tensor';
+import type { AttentionPolicy } from '../policy/policy-types.js';
+
+/** Means of the blocks of a layer. */
+export interface MeanTensors {
+  readonly meanCounts: ProgramTensor;
+  readonly keyMeans: ProgramTensor;
+  readonly valueMeans: ProgramTensor;
+}
+
+/** Boxes of the pages of a layer. */
+export interface BoxTensors {
+  readonly boxCounts: ProgramTensor;
+  readonly keyMin: ProgramTensor;
+  readonly keyMax: ProgramTensor;
+  readonly valueNorms: ProgramTensor;
+}
+
+/** Tokens per landmark, where a policy has landmarks. */
+export function meanSizeOf(policy: AttentionPolicy): number | undefined {
+  return policy.kind === 'subquadratic' && policy.landmarks !== 'off' ? policy.blockSize : undefined;
+}
+
+/** Tokens per page, where a policy has pages. */
+export function pageSizeOf(policy: AttentionPolicy): number | undefined {
+  return policy.kind === 'page-topk' ? policy.pageSize : undefined;
+}
+
+/** @throws {ArgumentError} unless blocks of the cache are whole numbers of parts */
+export function partsOf(blockSize: number, partSize: number, what: string): number {
+  if (partSize >= 1 && blockSize % partSize === 0) return blockSize / partSize;
+  throw new ArgumentError({
+    argument: `attention: ${what}`,
+    expected: `a divisor of the ${blockSize} tokens of a cache block`,
+    actual: String(partSize),
+  });
+}
+
+function sizes({ kv }: AttentionSite): { C: number; K: number; S: number; H: number; D: number } {
+  const [C, K, S, H] = kv.keys.shape.map(Number) as [number, number, number, number];
+  return { C, K, S, H, D: Number(kv.values.shape[3]) };
+}
+
+/** The means of blocks of `partSize` tokens: buffers `kv.<layer>.keyMeans<partSize>` and so on. */
+export function meansOf(b: ProgramBuilder, site: AttentionSite, partSize: number): MeanTensors {
+  const { C, K, S, H, D } = sizes(site);
+  const G = partsOf(S, partSize, 'block');
+  const name = (what: string): string => `kv.${site.layer}.${what}${partSize}`;
+  return {
+    meanCounts: b.external(name('meanCounts'), 'kv', 'i32', [C, G, K]),
+    keyMeans: b.external(name('keyMeans'), 'kv', 'f32', [C, G, K, H]),
+    valueMeans: b.external(name('valueMeans'), 'kv', 'f32', [C, G, K, D]),
+  };
+}
+
+/** The boxes of pages of `pageSize` tokens. */
+export function boxesOf(b: ProgramBuilder, site: AttentionSite, pageSize: number): BoxTensors {
+  const { C, K, S, H } = sizes(site);
+  const G = partsOf(S, pageSize, 'page');
+  const name = (what: string): string => `kv.${site.layer}.${what}${pageSize}`;
+  return {
+    boxCounts: b.external(name('boxCounts'), 'kv', 'i32', [C, G, K]),
+    keyMin: b.external(name('keyMin'), 'kv', 'f32', [C, G, K, H]),
+    keyMax: b.external(name('keyMax'), 'kv', 'f32', [C, G, K, H]),
+    valueNorms: b.external(name('valueNorms'), 'kv', 'f32', [C, G, K]),
+  };
+}
+
+/** The transposed keys, in the dtype of the keys where that is one of single numbers, else in f16. */
+export function columnsOf(b: ProgramBuilder, site: AttentionSite): ProgramTensor {
+  const { C, K, S, H } = sizes(site);
+  const { dtype } = site.kv.keys;
+  const columnDType: DType = dtype === 'f32' || dtype === 'bf16' ? dtype : 'f16';
+  return b.external(`kv.${site.layer}.keyColumns`, 'kv', columnDType, [C, K, H, S]);
+}
+
+/**
+ * The size of the blocks whose means a SparQ policy takes the mean value from: those that another policy of the layer keeps
+ * anyway, or whole cache blocks.
+ */
+export function sparqMeanSize(site: AttentionSite, policies: readonly AttentionPolicy[]): number {
+  for (const policy of policies) {
+    const size = meanSizeOf(policy);
+    if (size !== undefined) return size;
+  }
+  return Number(site.kv.keys.shape[2]);
+}
+
+/** Appends what all policies of a layer need of the step's tokens, whichever of them attends now. */
+export function appendSideData(b: ProgramBuilder, site: AttentionSite, policies: readonly AttentionPolicy[]): void {
+  const { slots } = site;
+  const { keys, values } = site.kv;
+  const meanSizes = new Set(policies.flatMap((policy) => meanSizeOf(policy) ?? []));
+  if (policies.some((policy) => policy.kind === 'sparq' && policy.meanValue)) {
+    meanSizes.add(sparqMeanSize(site, policies));
+  }
+  for (const size of meanSizes) {
+    const { meanCounts, keyMeans, valueMeans } = meansOf(b, site, size);
+    b.append('block-mean-append', { slots, keys, values }, {}, { counts: meanCounts, keyMeans, valueMeans });
+  }
+  for (const size of new Set(policies.flatMap((policy) => pageSizeOf(policy) ?? []))) {
+    const { boxCounts, keyMin, keyMax, valueNorms } = boxesOf(b, site, size);
+    b.append('block-box-append', { slots, keys, values }, {}, { counts: boxCounts, keyMin, keyMax, valueNorms });
+  }
+  if (policies.some((policy) => policy.kind === 'sparq' && policy.keyLayout === 'both')) {
+    b.append('key-columns-append', { slots, keys }, {}, { columns: columnsOf(b, site) });
+  }
+}
