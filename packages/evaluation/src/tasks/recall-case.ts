@@ -1,7 +1,7 @@
 /** Makes recall tasks from a seed: needles in plain sentences, and three questions about them. */
 import { createRng, type Rng } from '@winnow/tensor';
 import { plainSentences } from '../text/sentences.js';
-import type { RankQuestion, RecallCase, RecallCaseOptions, RecallQuestion, TaskName } from './task-types.js';
+import type { RankQuestion, RecallCase, RecallCaseOptions, RecallQuestion, TaskForm, TaskName } from './task-types.js';
 import { distinctKeys, shuffle, similarKeys, wordings, type Wording } from './wording.js';
 import { commonWords, frequentWords } from './word-tasks.js';
 
@@ -17,8 +17,8 @@ const numQuestions = 3;
 export function createRecallCase(options: RecallCaseOptions): RecallCase {
   const { task, form, length, seed, countTokens } = options;
   const rng = createRng(seed);
-  if (task === 'common-words') return { task, ...commonWords(rng, options) };
-  if (task === 'frequent-words') return { task, ...frequentWords(rng, options) };
+  if (form === 'general' && task === 'common-words') return { task, ...commonWords(rng, options) };
+  if (form === 'general' && task === 'frequent-words') return { task, ...frequentWords(rng, options) };
   const { needles, questions } = drafts[task](rng, wordings[form], options);
   const numNeedleTokens = countTokens(` ${needles.join(' ')}`);
   const sentences = plainSentences(rng, Math.max(0, length - numNeedleTokens), countTokens);
@@ -44,7 +44,7 @@ function withNeedles(rng: Rng, sentences: readonly string[], needles: readonly s
 
 type DraftOf = (rng: Rng, wording: Wording, options: RecallCaseOptions) => Draft;
 
-const drafts: Readonly<Record<Exclude<TaskName, 'common-words' | 'frequent-words'>, DraftOf>> = {
+const drafts: Readonly<Record<TaskName, DraftOf>> = {
   /** One key; asked three times. */
   needle(rng, wording, { form }) {
     const [key] = distinctKeys(rng, form, 1);
@@ -103,7 +103,10 @@ const drafts: Readonly<Record<Exclude<TaskName, 'common-words' | 'frequent-words
 
   /** A value that is the key of the next one, twice, and such a chain that misleads; asked link by link. */
   'variable-tracking'(rng, wording, { form }) {
-    const chains = distinctKeys(rng, form, 2).map((key) => [key, ...Array.from({ length: numQuestions }, () => wording.value(rng))]);
+    const chains = distinctKeys(rng, form, 2).map((key) => [
+      key,
+      ...Array.from({ length: numQuestions }, () => wording.value(rng)),
+    ]);
     const needles = Array.from({ length: numQuestions }, (_, link) =>
       shuffle(rng, chains).map((chain) => wording.fact(chain[link], chain[link + 1])),
     ).flat();
@@ -114,6 +117,12 @@ const drafts: Readonly<Record<Exclude<TaskName, 'common-words' | 'frequent-words
     }));
     return { needles, questions };
   },
+
+  /** One value of a key is told often, others once. */
+  'common-words': (rng, wording, { form }) => contradictions(rng, wording, form, [6, 1, 1, 1, 1]),
+
+  /** Values of a key by Zipf's law with exponent 2. */
+  'frequent-words': (rng, wording, { form }) => contradictions(rng, wording, form, [9, 2, 1]),
 
   /** Keys that are nearly the same as the one asked for. */
   'hard-negatives'(rng, wording, { form }) {
@@ -128,6 +137,18 @@ function about(rng: Rng, wording: Wording, keys: readonly string[]): Draft {
   return {
     needles: facts.map(({ key, value }) => wording.fact(key, value)),
     questions: asked.map(({ key, value }) => ({ prompt: wording.question(key), answer: ` ${value}` })),
+  };
+}
+
+/** Values that are told so many times each, in disorder; the first is the answer. For models that can't count words. */
+function contradictions(rng: Rng, wording: Wording, form: TaskForm, counts: readonly number[]): Draft {
+  const [key] = distinctKeys(rng, form, 1);
+  const values = counts.map((_, i) => `${(i + rng.nextInt(2) * 5) % 10}${wording.value(rng).slice(1)}`);
+  const told = values.flatMap((value, i) => Array.from({ length: counts[i] }, () => value));
+  const question = { prompt: wording.question(key), answer: ` ${values[0]}` };
+  return {
+    needles: shuffle(rng, told).map((value) => wording.fact(key, value)),
+    questions: Array.from({ length: numQuestions }, () => question),
   };
 }
 

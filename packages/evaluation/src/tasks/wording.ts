@@ -34,11 +34,15 @@ const names =
   'Alice Peter Thomas Julia Martin Helen Arthur Clara Edward Laura Robert Emma Walter Sarah Daniel Grace Philip Rose Simon Ruth Victor Jane Oliver Susan Francis Lucy Hugh Margaret Ralph Agnes'.split(
     ' ',
   );
-const lookalikes = ['Mary Marie Maria Marian', 'Anna Anne Annie Ann', 'John Johnny Johnson Joan', 'Henry Harry Henri Harriet'];
+const lookalikes = [
+  'Mary Marie Maria Marian',
+  'Anna Anne Annie Ann',
+  'John Johnny Johnson Joan',
+  'Henry Harry Henri Harriet',
+];
 const adjectives = 'amber brave calm dusty eager faint grand happy icy jolly kind lucid mellow noble'.split(' ');
-const nouns = 'anchor basket candle desert engine falcon garden harbor island jacket kettle lantern marble needle'.split(
-  ' ',
-);
+const nouns =
+  'anchor basket candle desert engine falcon garden harbor island jacket kettle lantern marble needle'.split(' ');
 
 /** `count` different keys. */
 export function distinctKeys(rng: Rng, form: TaskForm, count: number): string[] {

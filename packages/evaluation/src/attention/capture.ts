@@ -1,0 +1,99 @@
+/** Queries, keys and values of a text, taken from a model that runs it. */
+import type { AttentionTrace, Model } from '@winnow/engine';
+import { ropeFrequencies } from '@winnow/ops';
+import type { Rotate } from '@winnow/sparse-attention';
+import { Tensor3 } from '@winnow/tensor';
+
+/** What one layer attends with over a whole text: `[numTokens, heads, headDim]`, rotated. */
+export interface AttentionCapture {
+  /** For tables: `layer 3`, or the kind of a synthetic head. */
+  readonly name: string;
+  /** Layer of the model; undefined for synthetic heads. */
+  readonly layer: number | undefined;
+  readonly q: Tensor3;
+  readonly unrotatedQ: Tensor3;
+  readonly k: Tensor3;
+  readonly v: Tensor3;
+  readonly scale: number;
+  /** Turns an unrotated query to a position, for policies that remap positions. */
+  readonly rotate: Rotate | undefined;
+}
+
+export interface CaptureOptions {
+  /** Default: all that attend to everything. */
+  readonly layers?: readonly number[] | undefined;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** Captured layers, and those that were left out because a window or a soft cap is part of their attention. */
+export interface CaptureResult {
+  readonly captures: readonly AttentionCapture[];
+  readonly skippedLayers: readonly number[];
+}
+
+/** Runs the tokens through a model that was loaded with `traceAttention`. @throws {ArgumentError} when it was not */
+export async function captureAttention(
+  model: Model,
+  tokens: Int32Array,
+  { layers, signal }: CaptureOptions = {},
+): Promise<CaptureResult> {
+  const { numHeads, numKvHeads, headDim } = model.config;
+  const numTokens = tokens.length;
+  const captures = new Map<number, AttentionCapture>();
+  const skipped = new Set<number>();
+  const rotate = rotateOf(model);
+  const create = ({ layer, scale }: AttentionTrace): AttentionCapture => ({
+    name: `layer ${layer}`,
+    layer,
+    q: Tensor3.create(numTokens, numHeads, headDim),
+    unrotatedQ: Tensor3.create(numTokens, numHeads, headDim),
+    k: Tensor3.create(numTokens, numKvHeads, headDim),
+    v: Tensor3.create(numTokens, numKvHeads, headDim),
+    scale,
+    rotate,
+  });
+  await model.logprobs(tokens, {
+    positions: [],
+    ...(signal === undefined ? {} : { signal }),
+    onAttention(trace) {
+      const { layer, begin } = trace;
+      if (layers !== undefined && !layers.includes(layer)) return;
+      if ((trace.window !== 0 && trace.window < numTokens) || trace.softCap !== 0) {
+        skipped.add(layer);
+        return;
+      }
+      let capture = captures.get(layer);
+      if (capture === undefined) captures.set(layer, (capture = create(trace)));
+      for (const part of ['q', 'unrotatedQ', 'k', 'v'] as const) {
+        const target = capture[part];
+        target.data.set(trace[part], begin * target.numHeads * target.headDim);
+      }
+    },
+  });
+  return {
+    captures: [...captures.values()].toSorted((a, b) => Number(a.layer) - Number(b.layer)),
+    skippedLayers: [...skipped].toSorted((a, b) => a - b),
+  };
+}
+
+/** The model's rotary embedding for one row, or undefined where a policy must take the query as it is. */
+function rotateOf({ config, contextSize }: Model): Rotate | undefined {
+  const { rope, headDim } = config;
+  if (rope === undefined) return undefined;
+  const scaling =
+    rope.beyond !== undefined && contextSize > rope.beyond.contextLength ? rope.beyond.scaling : rope.scaling;
+  const { base, rotaryDim, layout } = rope;
+  const { frequencies } = ropeFrequencies({ base, rotaryDim, ...(scaling === undefined ? {} : { scaling }) });
+  const half = rotaryDim / 2;
+  const [step, distance] = layout === 'halves' ? [1, half] : [2, 1];
+  return (source, offset, position, out, outOffset) => {
+    for (let d = rotaryDim; d < headDim; d++) out[outOffset + d] = source[offset + d];
+    for (let i = 0; i < half; i++) {
+      const angle = position * frequencies[i];
+      const [cos, sin] = [Math.cos(angle), Math.sin(angle)];
+      const [x, y] = [source[offset + i * step], source[offset + i * step + distance]];
+      out[outOffset + i * step] = x * cos - y * sin;
+      out[outOffset + i * step + distance] = x * sin + y * cos;
+    }
+  };
+}

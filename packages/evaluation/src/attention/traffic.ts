@@ -1,0 +1,30 @@
+/** Bytes of keys and values (and what is kept beside them) that one query of one head reads from an f32 cache. */
+import { sparqTransfers, type AttentionPolicy } from '@winnow/sparse-attention';
+
+export interface TrafficOptions {
+  /** Mean keys that dense attention would visit. */
+  readonly denseKeys: number;
+  /** Mean keys and landmarks visited. */
+  readonly visited: number;
+  readonly headDim: number;
+}
+
+const bytesPerElement = 4;
+
+/**
+ * Without the sharing of reads between the queries of a chunk or of a group. Selection counts: columns of keys (`sparq`),
+ * boxes of pages (`page-topk`, as if there were one level), all keys (`oracle-topk`).
+ */
+export function bytesRead(policy: AttentionPolicy, { denseKeys, visited, headDim }: TrafficOptions): number {
+  const rows = 2 * visited * headDim;
+  switch (policy.kind) {
+    case 'sparq':
+      return sparqTransfers({ ...policy, topK: Math.round(visited) }, denseKeys, headDim).formula * bytesPerElement;
+    case 'page-topk':
+      return (rows + 2 * Math.ceil(denseKeys / policy.pageSize) * headDim) * bytesPerElement;
+    case 'oracle-topk':
+      return (denseKeys + visited) * headDim * bytesPerElement;
+    default:
+      return rows * bytesPerElement;
+  }
+}

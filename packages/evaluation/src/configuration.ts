@@ -1,0 +1,98 @@
+/** What is compared: a model under an attention policy and with a way of storing keys and values. */
+import type { KvDTypes, Model } from '@winnow/engine';
+import { denseAttention, formatAttention, parseAttention, type AttentionSpec } from '@winnow/sparse-attention';
+import { ArgumentError, type DType } from '@winnow/tensor';
+
+/** The two programs that a policy is chosen for. */
+export type Phase = 'prefill' | 'decode';
+
+/** One way to run the model. */
+export interface Configuration {
+  /** As tables name it: the policy, or `kv=q8_0`. */
+  readonly label: string;
+  readonly attention: AttentionSpec;
+  readonly kvDType: KvDTypes;
+  /** Phases in which it differs from the base; both for the dense policy, whose row shows the rounding of the phases. */
+  readonly phases: readonly Phase[];
+}
+
+/** What `OpenModel` is asked for. Everything else is the caller's choice, and must be the same each time. */
+export interface OpenOptions {
+  /** Text form of the policies, or undefined for dense. */
+  readonly attention: string | undefined;
+  readonly kvDType: KvDTypes;
+  /** Tokens of context that are needed at least. */
+  readonly contextSize: number;
+  readonly traceAttention?: boolean;
+  /** Threads, or another backend, for the comparison of both. Default: the caller's. */
+  readonly numThreads?: number;
+  readonly backend?: 'reference';
+}
+
+/** Loads the model under evaluation; it is disposed after use. */
+export type OpenModel = (options: OpenOptions) => Promise<Model>;
+
+const f32: KvDTypes = { keys: 'f32', values: 'f32' };
+
+/** The configuration that others are compared with: dense, caches in f32. */
+export const baseConfiguration: Configuration = {
+  label: 'dense',
+  attention: denseAttention,
+  kvDType: f32,
+  phases: ['prefill', 'decode'],
+};
+
+/** A configuration per policy, then one per cache dtype (`f16`, or `q8_0/q4_0` for keys and values). @throws {ArgumentError} */
+export function createConfigurations(policies: readonly string[], kvDTypes: readonly KvDTypes[]): Configuration[] {
+  const configurations = policies.map((text): Configuration => {
+    const attention = parseAttention(text);
+    const changes = (phase: Phase): boolean =>
+      attention[phase].kind !== 'dense' ||
+      attention.layers.some((layer) => layer.phase === phase || layer.phase === 'both');
+    const phases = (['prefill', 'decode'] as const).filter(changes);
+    return {
+      label: text.trim(),
+      attention,
+      kvDType: f32,
+      phases: phases.length === 0 ? ['prefill', 'decode'] : phases,
+    };
+  });
+  for (const kvDType of kvDTypes) {
+    const { keys, values } = kvDType;
+    const label = `kv=${keys === values ? keys : `${keys}/${values}`}`;
+    configurations.push({ label, attention: denseAttention, kvDType, phases: ['prefill'] });
+  }
+  const labels = configurations.map(({ label }) => label);
+  const twice = labels.find((label, index) => labels.indexOf(label) !== index);
+  if (twice !== undefined) {
+    throw new ArgumentError({ argument: 'policies', expected: 'each configuration once', actual: `${twice} twice` });
+  }
+  return configurations;
+}
+
+/** What to open a configuration with. */
+export function openOptionsOf({ attention, kvDType }: Configuration, contextSize: number): OpenOptions {
+  const text = formatAttention(attention);
+  return { attention: text === 'dense' ? undefined : text, kvDType, contextSize };
+}
+
+/** Dtypes that the cache can have, worth a row of the table for heads of this size. */
+export function defaultKvDTypes(headDim: number): KvDTypes[] {
+  const dtypes: DType[] = headDim % 32 === 0 ? ['f16', 'q8_0', 'q4_0'] : ['f16'];
+  return dtypes.map((dtype) => ({ keys: dtype, values: dtype }));
+}
+
+/** Every family at three budgets: about a sixteenth, an eighth and a quarter of the tokens. */
+export function defaultPolicies(numTokens: number, headDim: number): string[] {
+  const budgets = [16, 8, 4].map((part) => Math.max(16, 8 * Math.round(numTokens / part / 8)));
+  const families: ((budget: number, index: number) => string)[] = [
+    (budget) => `subquadratic:window=${budget},block=${Math.max(8, budget / 2)}`,
+    (budget) => `streaming:window=${budget},sinks=4`,
+    (budget) => `h2o:chunk=${budget},local=${budget / 4},heavy=${budget / 4}`,
+    (budget, index) => `sparq:rank=${Math.max(2, Math.floor(headDim / [8, 4, 2][index]))},topk=${budget}`,
+    (budget) => `page-topk:budget=${Math.max(1, Math.floor(budget / 16) - 2)},page=16,window=16`,
+    (budget) => `oracle-topk:k=${budget}`,
+  ];
+  const texts = families.flatMap((family) => budgets.map((budget, index) => family(budget, index)));
+  return ['dense', ...new Set(texts), 'page-topk:budget=all,epsilon=0.05,page=16,window=16'];
+}

@@ -1,0 +1,128 @@
+/** Whether a configuration gives the same tokens again, and how far threads and backends move its log-probabilities. */
+import type { Model } from '@winnow/engine';
+import { openOptionsOf, type Configuration, type OpenModel } from './configuration.js';
+
+export interface DeterminismReport {
+  readonly label: string;
+  /** Two generations with the same seed, sampled, are equal token for token. */
+  readonly repeats: boolean;
+  /** The same with one thread and with two. */
+  readonly sameForThreads: boolean;
+  /** Largest difference of a log-probability between one thread and two. */
+  readonly threadDifference: number;
+  /** Largest difference of a log-probability between the backend and the reference. */
+  readonly backendDifference: number;
+  /** What `backendDifference` may be. */
+  readonly bound: number;
+  /** Everything as it should be. */
+  readonly isDeterministic: boolean;
+}
+
+export interface DeterminismOptions {
+  readonly open: OpenModel;
+  readonly tokens: Int32Array;
+  readonly seed: number;
+  readonly signal?: AbortSignal | undefined;
+}
+
+const numGenerated = 24;
+
+/**
+ * What the order of f32 sums may do to a log-probability. One rounding moves a sum of n terms by at most n 2^-24 of the
+ * sum of their sizes, about sqrt(n) 2^-24 of its value where roundings are independent; each of the `numLayers` layers adds
+ * four such sums in a row (attention, output, two of the FFN) to the residual stream, and the logits, of a size below 32
+ * in trained models, carry the sum of all. `slack` covers sizes of activations above 1.
+ */
+export function backendBound({
+  numLayers,
+  hiddenDim,
+}: {
+  readonly numLayers: number;
+  readonly hiddenDim: number;
+}): number {
+  const slack = 8;
+  return 32 * slack * Math.sqrt(4 * numLayers + 1) * Math.sqrt(hiddenDim) * 2 ** -24;
+}
+
+/** Opens the configuration with one thread, with two, and on the reference; `tokens` should be few. */
+export async function checkDeterminism(
+  configuration: Configuration,
+  { open, tokens, seed, signal }: DeterminismOptions,
+): Promise<DeterminismReport> {
+  const options = openOptionsOf(configuration, tokens.length + numGenerated);
+  const one = await withModel(open, { ...options, numThreads: 1 }, (model) => observe(model, tokens, seed, signal));
+  const two = await withModel(open, { ...options, numThreads: 2 }, (model) => observe(model, tokens, seed, signal));
+  const reference = await withModel(open, { ...options, backend: 'reference' }, async (model) => ({
+    rows: await rowsOf(model, tokens, signal),
+    bound: backendBound(model.config),
+  }));
+  const repeats = isSame(one.first, one.second) && isSame(two.first, two.second);
+  const sameForThreads = isSame(one.first, two.first);
+  const threadDifference = maxDifference(one.rows, two.rows);
+  const backendDifference = maxDifference(two.rows, reference.rows);
+  const { bound } = reference;
+  const isDeterministic = repeats && sameForThreads && threadDifference <= bound && backendDifference <= bound;
+  return {
+    label: configuration.label,
+    repeats,
+    sameForThreads,
+    threadDifference,
+    backendDifference,
+    bound,
+    isDeterministic,
+  };
+}
+
+interface Observation {
+  readonly first: readonly number[];
+  readonly second: readonly number[];
+  readonly rows: readonly Float32Array[];
+}
+
+async function observe(
+  model: Model,
+  tokens: Int32Array,
+  seed: number,
+  signal: AbortSignal | undefined,
+): Promise<Observation> {
+  const generate = async (): Promise<readonly number[]> => {
+    const options = { maxTokens: numGenerated, temperature: 0.8, seed, ignoreEos: true };
+    const generation = model.generate(tokens, signal === undefined ? options : { ...options, signal });
+    return (await generation.result()).tokens;
+  };
+  return { first: await generate(), second: await generate(), rows: await rowsOf(model, tokens, signal) };
+}
+
+/** Rows of both programs: a prompt at once, then the same token by token; a few positions of each. */
+async function rowsOf(model: Model, tokens: Int32Array, signal: AbortSignal | undefined): Promise<Float32Array[]> {
+  const last = tokens.length - 1;
+  const positions = [...new Set([Math.floor(last / 2), Math.max(0, last - 1), last])];
+  const abort = signal === undefined ? {} : { signal };
+  const rows = await model.logprobs(tokens, { positions, ...abort });
+  return [...rows, ...(await model.logprobs(tokens, { positions, batchSize: 1, ...abort }))];
+}
+
+async function withModel<T>(
+  open: OpenModel,
+  options: Parameters<OpenModel>[0],
+  use: (model: Model) => Promise<T>,
+): Promise<T> {
+  const model = await open(options);
+  try {
+    return await use(model);
+  } finally {
+    await model.dispose();
+  }
+}
+
+function isSame(a: readonly number[], b: readonly number[]): boolean {
+  return a.length === b.length && a.every((token, i) => token === b[i]);
+}
+
+function maxDifference(a: readonly Float32Array[], b: readonly Float32Array[]): number {
+  let worst = 0;
+  for (const [i, row] of a.entries()) {
+    for (let id = 0; id < row.length; id++) worst = Math.max(worst, Math.abs(row[id] - b[i][id]));
+  }
+  return worst;
+}

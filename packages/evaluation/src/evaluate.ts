@@ -1,0 +1,237 @@
+/** The whole evaluation of a model: configurations beside the dense base, as one report of plain data. */
+import type { Model } from '@winnow/engine';
+import type { KvDTypes } from '@winnow/engine';
+import { formatPolicy, type AttentionPolicy } from '@winnow/sparse-attention';
+import { ArgumentError, CapacityError, UnsupportedOpError } from '@winnow/tensor';
+import { measureAttention, meanQuality, type LayerQuality, type QualityMeans } from './attention/attention-quality.js';
+import { captureAttention, type AttentionCapture, type CaptureResult } from './attention/capture.js';
+import { measureCertificates, type CertificateReport } from './attention/certificates.js';
+import { syntheticCaptures } from './attention/synthetic.js';
+import { baseConfiguration, openOptionsOf, type Configuration, type OpenModel, type Phase } from './configuration.js';
+import { checkDeterminism, type DeterminismReport } from './determinism.js';
+import type { DivergenceReport } from './logits/divergence.js';
+import { compareForced, createBaseRows, maxBaseBytes, type BaseRows } from './logits/forced-decoding.js';
+import { measureSpeed, type SpeedPoint } from './speed.js';
+import { runTasks, type TaskScore } from './tasks/run-tasks.js';
+import type { TaskForm, TaskName } from './tasks/task-types.js';
+
+/** Parts of the evaluation. */
+export const evaluationParts = ['logits', 'attention', 'tasks', 'speed', 'determinism'] as const;
+export type EvaluationPart = (typeof evaluationParts)[number];
+
+export interface EvaluateOptions {
+  readonly open: OpenModel;
+  readonly configurations: readonly Configuration[];
+  readonly parts: readonly EvaluationPart[];
+  /** The text of forced decoding and of captured attention. */
+  readonly tokens: Int32Array;
+  /** Tokens of it that attention is captured from; cost grows with the square. */
+  readonly attentionTokens: number;
+  /** Layers to capture. Default: at most eight, evenly spread. */
+  readonly layers?: readonly number[] | undefined;
+  readonly tasks: readonly TaskName[];
+  readonly taskForm: TaskForm;
+  readonly taskLengths: readonly number[];
+  readonly numCases: number;
+  readonly speedLengths: readonly number[];
+  readonly seed: number;
+  readonly maxBaseBytes?: number | undefined;
+  readonly signal?: AbortSignal | undefined;
+  /** Hears what begins. */
+  readonly onProgress?: ((what: string, done: number, total: number) => void) | undefined;
+}
+
+export interface ConfigurationReport {
+  readonly label: string;
+  readonly kvDType: KvDTypes;
+  /** Why the engine cannot run it; its attention may have been measured nevertheless. */
+  readonly refusal: string | undefined;
+  readonly kvBytesPerToken: number | undefined;
+  readonly logits: Readonly<Partial<Record<Phase, DivergenceReport>>>;
+  readonly attention: readonly AttentionReport[];
+  readonly tasks: readonly TaskScore[];
+  readonly speed: readonly SpeedPoint[];
+}
+
+/** Attention under one of the policies of a configuration. */
+export interface AttentionReport {
+  readonly phases: readonly Phase[];
+  readonly policy: string;
+  readonly captured: QualityMeans;
+  readonly layers: readonly LayerQuality[];
+  readonly synthetic: readonly LayerQuality[];
+  /** Only of `page-topk`. */
+  readonly certificates: readonly CertificateReport[];
+}
+
+export interface EvaluationReport {
+  readonly model: string;
+  readonly backend: string;
+  readonly numTokens: number;
+  readonly attentionTokens: number;
+  /** Layers whose attention has a window or a soft cap of its own. */
+  readonly skippedLayers: readonly number[];
+  readonly seed: number;
+  readonly taskForm: TaskForm;
+  readonly configurations: readonly ConfigurationReport[];
+  readonly determinism: readonly DeterminismReport[];
+}
+
+const numSpeedAnswer = 16;
+/** Room for the questions and answers after the text of a task. */
+const taskMargin = 256;
+
+/** @throws {ArgumentError | CapacityError} for options that the model cannot serve */
+export async function evaluateModel(options: EvaluateOptions): Promise<EvaluationReport> {
+  const { tokens, parts, configurations, open, onProgress, signal } = options;
+  const has = (part: EvaluationPart): boolean => parts.includes(part);
+  const contextSize = contextSizeOf(options);
+  const total = configurations.length + 1;
+  onProgress?.('base', 0, total);
+  const base = await open({ ...openOptionsOf(baseConfiguration, contextSize), traceAttention: has('attention') });
+  try {
+    const capture = has('attention') ? await captureOf(base, options) : undefined;
+    const synthetic = has('attention') ? syntheticCaptures(options.attentionTokens, options.seed) : [];
+    const maxBytes = options.maxBaseBytes ?? maxBaseBytes;
+    const baseRows = has('logits') ? await createBaseRows(base, tokens, { signal, maxBytes }) : undefined;
+    const reports: ConfigurationReport[] = [];
+    for (const [index, configuration] of configurations.entries()) {
+      signal?.throwIfAborted();
+      onProgress?.(configuration.label, index + 1, total);
+      const attention = capture === undefined ? [] : attentionOf(configuration, capture.captures, synthetic);
+      const run = await runConfiguration(configuration, options, contextSize, baseRows);
+      reports.push({ label: configuration.label, kvDType: configuration.kvDType, ...run, attention });
+    }
+    const determinism: DeterminismReport[] = [];
+    if (has('determinism')) {
+      for (const configuration of configurations) {
+        if (reports.some(({ label, refusal }) => label === configuration.label && refusal !== undefined)) continue;
+        onProgress?.(`determinism of ${configuration.label}`, total, total);
+        const few = tokens.subarray(0, Math.min(tokens.length, 48));
+        determinism.push(await checkDeterminism(configuration, { open, tokens: few, seed: options.seed, signal }));
+      }
+    }
+    return {
+      model: base.name,
+      backend: base.backend,
+      numTokens: tokens.length,
+      attentionTokens: options.attentionTokens,
+      skippedLayers: capture?.skippedLayers ?? [],
+      seed: options.seed,
+      taskForm: options.taskForm,
+      configurations: reports,
+      determinism,
+    };
+  } finally {
+    await base.dispose();
+  }
+}
+
+function contextSizeOf({ tokens, parts, taskLengths, speedLengths }: EvaluateOptions): number {
+  const needed = [tokens.length];
+  if (parts.includes('tasks')) needed.push(...taskLengths.map((length) => length + taskMargin));
+  if (parts.includes('speed')) {
+    const longest = Math.max(...speedLengths);
+    if (longest > tokens.length) {
+      const [expected, actual] = [`lengths up to the ${tokens.length} tokens of the text`, String(longest)];
+      throw new ArgumentError({ argument: 'lengths', expected, actual });
+    }
+    needed.push(longest + numSpeedAnswer);
+  }
+  return Math.max(...needed);
+}
+
+async function captureOf(model: Model, options: EvaluateOptions): Promise<CaptureResult> {
+  const { tokens, attentionTokens, signal } = options;
+  const layers = options.layers ?? spread(model.config.numLayers, 8);
+  return captureAttention(model, tokens.subarray(0, attentionTokens), { layers, signal });
+}
+
+/** At most `count` of the numbers below `total`, first and last among them. */
+function spread(total: number, count: number): number[] {
+  if (total <= count) return Array.from({ length: total }, (_, i) => i);
+  return Array.from({ length: count }, (_, i) => Math.round((i * (total - 1)) / (count - 1)));
+}
+
+/** Each different policy of a configuration on every captured layer, over the second half of the text. */
+function attentionOf(
+  { attention, kvDType, phases }: Configuration,
+  captures: readonly AttentionCapture[],
+  synthetic: readonly AttentionCapture[],
+): AttentionReport[] {
+  if (kvDType.keys !== 'f32' || kvDType.values !== 'f32' || captures.length === 0) return [];
+  const policies = new Map<string, { policy: AttentionPolicy; phases: Phase[] }>();
+  for (const phase of phases) {
+    const policy = attention[phase];
+    const text = formatPolicy(policy);
+    const entry = policies.get(text);
+    if (entry === undefined) policies.set(text, { policy, phases: [phase] });
+    else entry.phases.push(phase);
+  }
+  return [...policies].map(([text, { policy, phases: used }]): AttentionReport => {
+    const measure = (capture: AttentionCapture): LayerQuality =>
+      measureAttention(policy, capture, Math.floor(capture.q.seqLen / 2));
+    const layers = captures.map(measure);
+    return {
+      phases: used,
+      policy: text,
+      captured: meanQuality(layers),
+      layers,
+      synthetic: synthetic.map(measure),
+      certificates:
+        policy.kind === 'page-topk'
+          ? captures.map((capture) => measureCertificates(policy, capture, Math.floor(capture.q.seqLen / 2)))
+          : [],
+    };
+  });
+}
+
+type ConfigurationRun = Pick<ConfigurationReport, 'refusal' | 'kvBytesPerToken' | 'logits' | 'tasks' | 'speed'>;
+
+async function runConfiguration(
+  configuration: Configuration,
+  options: EvaluateOptions,
+  contextSize: number,
+  baseRows: BaseRows | undefined,
+): Promise<ConfigurationRun> {
+  const { open, tokens, parts, signal, speedLengths } = options;
+  const nothing = { kvBytesPerToken: undefined, logits: {}, tasks: [], speed: [] };
+  if (!(['logits', 'tasks', 'speed'] as const).some((part) => parts.includes(part))) {
+    return { ...nothing, refusal: undefined };
+  }
+  let model: Model;
+  try {
+    model = await open(openOptionsOf(configuration, contextSize));
+  } catch (error) {
+    const isRefusal =
+      ArgumentError.isInstance(error) || UnsupportedOpError.isInstance(error) || CapacityError.isInstance(error);
+    if (!isRefusal) throw error;
+    return { ...nothing, refusal: error.message };
+  }
+  try {
+    const logits: Partial<Record<Phase, DivergenceReport>> = {};
+    if (baseRows !== undefined) {
+      for (const phase of configuration.phases) {
+        const batchSize = phase === 'decode' ? 1 : undefined;
+        logits[phase] = await compareForced(baseRows, model, { tokens, batchSize, signal });
+      }
+    }
+    const speed = parts.includes('speed')
+      ? await measureSpeed(model, { tokens, lengths: speedLengths, numAnswer: numSpeedAnswer, signal })
+      : [];
+    const tasks = parts.includes('tasks')
+      ? await runTasks(model, {
+          tasks: options.tasks,
+          form: options.taskForm,
+          lengths: options.taskLengths,
+          numCases: options.numCases,
+          seed: options.seed,
+          decodesQuestions: configuration.attention.decode.kind !== 'dense',
+          signal,
+        })
+      : [];
+    return { refusal: undefined, kvBytesPerToken: model.plan.kvBytesPerToken, logits, tasks, speed };
+  } finally {
+    await model.dispose();
+  }
+}

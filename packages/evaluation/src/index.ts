@@ -1,0 +1,63 @@
+export {
+  baseConfiguration,
+  createConfigurations,
+  defaultKvDTypes,
+  defaultPolicies,
+  openOptionsOf,
+  type Configuration,
+  type OpenModel,
+  type OpenOptions,
+  type Phase,
+} from './configuration.js';
+export {
+  evaluateModel,
+  evaluationParts,
+  type AttentionReport,
+  type ConfigurationReport,
+  type EvaluateOptions,
+  type EvaluationPart,
+  type EvaluationReport,
+} from './evaluate.js';
+export { measureAttention, meanQuality, type LayerQuality, type QualityMeans } from './attention/attention-quality.js';
+export {
+  captureAttention,
+  type AttentionCapture,
+  type CaptureOptions,
+  type CaptureResult,
+} from './attention/capture.js';
+export { measureCertificates, type CertificateReport, type Distribution } from './attention/certificates.js';
+export { syntheticCaptures } from './attention/synthetic.js';
+export { bytesRead, type TrafficOptions } from './attention/traffic.js';
+export { backendBound, checkDeterminism, type DeterminismOptions, type DeterminismReport } from './determinism.js';
+export {
+  compareRows,
+  DivergenceCollector,
+  divergenceClass,
+  divergencePercentiles,
+  type DivergenceClass,
+  type DivergenceReport,
+  type PositionBucket,
+  type RowDivergence,
+} from './logits/divergence.js';
+export {
+  compareForced,
+  createBaseRows,
+  maxBaseBytes,
+  type BaseRows,
+  type ForcedOptions,
+} from './logits/forced-decoding.js';
+export type { Estimate } from './logits/statistics.js';
+export { formatDivergence, formatEvaluation } from './report/text.js';
+export { measureSpeed, type SpeedOptions, type SpeedPoint } from './speed.js';
+export { createRecallCase } from './tasks/recall-case.js';
+export { runTasks, type TaskOptions, type TaskScore } from './tasks/run-tasks.js';
+export {
+  taskNames,
+  type RankQuestion,
+  type RecallCase,
+  type RecallCaseOptions,
+  type RecallQuestion,
+  type TaskForm,
+  type TaskName,
+} from './tasks/task-types.js';
+export { defaultText } from './text/default-text.js';

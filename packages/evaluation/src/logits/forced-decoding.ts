@@ -1,0 +1,121 @@
+/** Forced decoding: the same tokens through two models, row by row side by side, in bounded memory. */
+import type { Model } from '@winnow/engine';
+import { DivergenceCollector, type DivergenceReport } from './divergence.js';
+
+/** Bytes of base rows that are kept for the next tested models; beyond, the base runs again beside each of them. */
+export const maxBaseBytes: number = 256 * 1024 * 1024;
+
+export interface ForcedOptions {
+  readonly tokens: Int32Array;
+  /** Tokens per step of the tested run: 1 is the decode program, more the prefill program. Default: the model's. */
+  readonly batchSize?: number | undefined;
+  readonly numBuckets?: number | undefined;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** Log-probabilities of the base after each token but the last, in f32. */
+export interface BaseRows {
+  /**
+   * Calls `take` with each row in order, and waits for it. Rows may be reused afterwards.
+   * @param signal ends a run in progress
+   */
+  forEach(take: (position: number, row: Float32Array) => Promise<void>, signal: AbortSignal): Promise<void>;
+}
+
+/** Positions that have a next token. */
+function positionsOf(tokens: Int32Array): number[] {
+  return Array.from({ length: Math.max(0, tokens.length - 1) }, (_, position) => position);
+}
+
+/** Keeps the rows where they fit into `maxBytes`, and otherwise computes them again each time. */
+export async function createBaseRows(
+  model: Model,
+  tokens: Int32Array,
+  { signal, maxBytes = maxBaseBytes }: { readonly signal?: AbortSignal | undefined; readonly maxBytes?: number } = {},
+): Promise<BaseRows> {
+  const positions = positionsOf(tokens);
+  const run = (onRow: (position: number, row: Float32Array) => void | Promise<void>, abort?: AbortSignal) =>
+    model.logprobs(tokens, { positions, onRow, ...(abort === undefined ? {} : { signal: abort }) });
+  if (positions.length * model.config.vocabSize * 4 > maxBytes) {
+    return {
+      async forEach(take, abort): Promise<void> {
+        await run(take, abort);
+      },
+    };
+  }
+  const rows: Float32Array[] = [];
+  await run((_position, row) => void rows.push(row), signal);
+  return {
+    async forEach(take): Promise<void> {
+      for (const [index, row] of rows.entries()) await take(positions[index], row);
+    },
+  };
+}
+
+/**
+ * Runs the tokens through the tested model and compares each row with the base's.
+ * @throws the error of whichever run fails first
+ */
+export async function compareForced(base: BaseRows, tested: Model, options: ForcedOptions): Promise<DivergenceReport> {
+  const { tokens, batchSize, numBuckets, signal } = options;
+  const collector = new DivergenceCollector();
+  const meeting = createMeeting();
+  const stop = new AbortController();
+  const abort = signal === undefined ? stop.signal : AbortSignal.any([signal, stop.signal]);
+  const fail = (error: unknown): never => {
+    meeting.fail(error);
+    stop.abort(error);
+    throw error;
+  };
+  const baseRun = base.forEach((_position, row) => meeting.give(row), abort).catch(fail);
+  const testedRun = tested
+    .logprobs(tokens, {
+      positions: positionsOf(tokens),
+      ...(batchSize === undefined ? {} : { batchSize }),
+      signal: abort,
+      async onRow(position, row) {
+        const baseRow = await meeting.take();
+        collector.add(position, baseRow, row, tokens[position + 1]);
+        meeting.done();
+      },
+    })
+    .catch(fail);
+  const outcomes = await Promise.allSettled([baseRun, testedRun]);
+  for (const outcome of outcomes) if (outcome.status === 'rejected') throw outcome.reason;
+  return collector.report(numBuckets);
+}
+
+interface Meeting {
+  /** Resolves when the row was used. */
+  give(row: Float32Array): Promise<void>;
+  take(): Promise<Float32Array>;
+  done(): void;
+  /** Ends all waiting. */
+  fail(error: unknown): void;
+}
+
+/** Where two runs wait for each other at every row, so that one row of each is all that there is. */
+function createMeeting(): Meeting {
+  let given = Promise.withResolvers<Float32Array>();
+  let used = Promise.withResolvers<void>();
+  const forget = (promise: Promise<unknown>): void => void promise.catch(() => {});
+  return {
+    give(row): Promise<void> {
+      given.resolve(row);
+      return used.promise;
+    },
+    take: () => given.promise,
+    done(): void {
+      const { resolve } = used;
+      given = Promise.withResolvers();
+      used = Promise.withResolvers();
+      resolve();
+    },
+    fail(error): void {
+      for (const { promise, reject } of [given, used]) {
+        forget(promise);
+        reject(error);
+      }
+    },
+  };
+}

@@ -1,0 +1,225 @@
+/** The report as tables for people. */
+import type { ConfigurationReport, EvaluationReport } from '../evaluate.js';
+import { divergencePercentiles, type DivergenceReport } from '../logits/divergence.js';
+import type { Estimate } from '../logits/statistics.js';
+import type { Phase } from '../configuration.js';
+import { densityOf } from './density.js';
+
+type Row = readonly string[];
+
+/** Every part that was measured; for `DivergenceReport`s in full, see `formatDivergence`. */
+export function formatEvaluation(report: EvaluationReport): string {
+  const { model, backend, numTokens, attentionTokens, skippedLayers, seed } = report;
+  const sections = [
+    `${model} on ${backend}, ${numTokens} tokens, seed ${seed}\n`,
+    logitsSection(report),
+    attentionSection(report),
+    certificateSection(report),
+    taskSection(report),
+    speedSection(report),
+    determinismSection(report),
+    refusalSection(report),
+  ];
+  if (skippedLayers.length > 0 && attentionTokens > 0) {
+    sections.push(
+      `Attention of layers ${skippedLayers.join(', ')} was left out: a window or a soft cap is part of it.\n`,
+    );
+  }
+  return sections.filter((section) => section !== '').join('\n');
+}
+
+/** One comparison in full, in the order of `llama-perplexity --kl-divergence`. */
+export function formatDivergence(report: DivergenceReport): string {
+  const { divergence, deltaP, sameTop, buckets } = report;
+  const rows: Row[] = [
+    ['tokens', String(report.numTokens)],
+    ['PPL, tested', plusMinus(report.testedPpl, 4)],
+    ['PPL, base', plusMinus(report.basePpl, 4)],
+    ['correlation of ln PPL', `${percent(report.correlation)}`],
+    ['PPL ratio', plusMinus(report.pplRatio, 6)],
+    ['PPL difference', plusMinus(report.pplDifference, 6)],
+    ['mean KLD', `${plusMinus(divergence, 6)}  (${report.class} class)`],
+    ['maximum KLD', divergence.max.toFixed(6)],
+    ...divergencePercentiles.map((p): Row => [`${+(100 * p).toFixed(1)}% KLD`, divergence.percentiles[p].toFixed(6)]),
+    ['mean delta p', `${(100 * deltaP.mean).toFixed(3)} ± ${(100 * deltaP.error).toFixed(3)} %`],
+    ['RMS delta p', `${(100 * deltaP.rms).toFixed(3)} %`],
+    ['same top p', `${(100 * sameTop.mean).toFixed(2)} ± ${(100 * sameTop.error).toFixed(2)} %`],
+    ...buckets.map(({ begin, end, meanDivergence }): Row => [
+      `KLD, positions ${begin}-${end - 1}`,
+      meanDivergence.toFixed(6),
+    ]),
+  ];
+  return alignTable(rows);
+}
+
+function logitsSection({ configurations }: EvaluationReport): string {
+  const rows: Row[] = [];
+  const details: string[] = [];
+  for (const report of configurations) {
+    for (const phase of ['prefill', 'decode'] as const) {
+      const logits = report.logits[phase];
+      if (logits === undefined) continue;
+      const { divergence } = logits;
+      rows.push([
+        report.label,
+        phase,
+        shown(densityOf(report, phase), percent),
+        report.kvBytesPerToken === undefined ? '-' : String(report.kvBytesPerToken),
+        logits.testedPpl.mean.toFixed(2),
+        logits.pplRatio.mean.toFixed(4),
+        `${small(divergence.mean)} ± ${small(divergence.error)}`,
+        small(divergence.percentiles['0.99']),
+        small(divergence.max),
+        percent(logits.deltaP.rms),
+        percent(logits.sameTop.mean),
+        logits.class,
+        shown(speedOf(report, phase), (value) => value.toFixed(0)),
+        logits.buckets.map(({ meanDivergence }) => small(meanDivergence)).join(' '),
+      ]);
+      details.push(`${report.label}, ${phase}\n${formatDivergence(logits)}`);
+    }
+  }
+  if (rows.length === 0) return '';
+  const head =
+    'policy|phase|density|KV B/token|PPL|ratio|mean KLD|99% KLD|max KLD|RMS dp|same top|class|tokens/s|KLD by position';
+  return `Logits beside dense (forced decoding)\n${alignTable([head.split('|'), ...rows])}\n${details.join('\n')}`;
+}
+
+function attentionSection({ configurations, attentionTokens }: EvaluationReport): string {
+  const rows: Row[] = [];
+  const synthetic: Row[] = [];
+  let kinds: string[] = [];
+  for (const { attention } of configurations) {
+    for (const { policy, captured, phases, synthetic: heads } of attention) {
+      rows.push([
+        policy,
+        phases.join('+'),
+        percent(captured.density),
+        percent(captured.bytesRead / captured.denseBytes),
+        small(captured.error),
+        small(captured.errorP99),
+        small(captured.errorMax),
+        percent(captured.mass),
+        percent(captured.minMass),
+        percent(captured.recall),
+        small(captured.oracleError),
+        percent(captured.oracleMass),
+      ]);
+      kinds = heads.map(({ name }) => name);
+      synthetic.push([policy, ...heads.map(({ mean }) => `${small(mean.error)} (${small(mean.oracleError)})`)]);
+    }
+  }
+  if (rows.length === 0) return '';
+  const head = 'policy|phases|density|bytes|error|99%|max|mass|min mass|recall@32|oracle error|oracle mass';
+  const title = `Attention beside dense, second half of ${attentionTokens} tokens, mean over captured layers and heads`;
+  const about = 'Synthetic heads of the same length: mean error (of the oracle with the same budget)';
+  return `${title}\n${alignTable([head.split('|'), ...rows])}\n${about}\n${alignTable([['policy', ...kinds], ...synthetic])}`;
+}
+
+function certificateSection({ configurations }: EvaluationReport): string {
+  const rows: Row[] = [];
+  for (const { attention } of configurations) {
+    for (const { policy, certificates } of attention) {
+      for (const { name, density, certificate, missing } of certificates) {
+        rows.push([
+          policy,
+          name,
+          percent(density),
+          ...[missing.mean, missing.p90, missing.max, certificate.mean, certificate.p50, certificate.p90].map(small),
+        ]);
+      }
+    }
+  }
+  if (rows.length === 0) return '';
+  const head = 'policy|layer|density|missing mass|90%|max|certificate|50%|90%';
+  return `Certificates of page-topk beside the mass that was really missing\n${alignTable([head.split('|'), ...rows])}`;
+}
+
+function taskSection({ configurations, taskForm }: EvaluationReport): string {
+  const first = configurations.find(({ tasks }) => tasks.length > 0)?.tasks;
+  if (first === undefined) return '';
+  const names = [...new Set(first.map(({ task }) => task))];
+  const rows: Row[] = [];
+  for (const { label, tasks } of configurations) {
+    for (const length of new Set(tasks.map((score) => score.length))) {
+      const here = tasks.filter((score) => score.length === length);
+      const mean = here.reduce((sum, score) => sum + score.mean, 0) / here.length;
+      const cells = names.map((name) => {
+        const score = here.find(({ task }) => task === name);
+        return score === undefined ? '-' : score.scores.map((value) => (100 * value).toFixed(0)).join('/');
+      });
+      rows.push([label, String(length), (100 * mean).toFixed(0), ...cells]);
+    }
+  }
+  const about = `Recall tasks (${taskForm} form), %: first/second/third question on the same cache, ${first[0].numCases} cases`;
+  return `${about}\n${alignTable([['policy', 'length', 'mean', ...names], ...rows])}`;
+}
+
+function speedSection({ configurations }: EvaluationReport): string {
+  const rows = configurations.flatMap(({ label, speed }) =>
+    speed.map(({ length, promptTokensPerSecond, tokensPerSecond }): Row => {
+      return [label, String(length), promptTokensPerSecond.toFixed(0), tokensPerSecond.toFixed(0)];
+    }),
+  );
+  return rows.length === 0 ? '' : `Speed, tokens/s\n${alignTable([['policy', 'length', 'prompt', 'answer'], ...rows])}`;
+}
+
+function determinismSection({ determinism }: EvaluationReport): string {
+  if (determinism.length === 0) return '';
+  const rows = determinism.map((report): Row => {
+    const { label, repeats, sameForThreads, threadDifference, backendDifference, bound, isDeterministic } = report;
+    const yes = (value: boolean): string => (value ? 'yes' : 'NO');
+    const figures = [threadDifference, backendDifference, bound].map((value) => value.toExponential(1));
+    return [label, yes(repeats), yes(sameForThreads), ...figures, isDeterministic ? 'ok' : 'OUTSIDE'];
+  });
+  const head = 'policy|repeats|same for 1 and 2 threads|threads: max|reference: max|bound|';
+  return `Determinism, largest differences of log-probabilities\n${alignTable([head.split('|'), ...rows])}`;
+}
+
+function refusalSection({ configurations }: EvaluationReport): string {
+  const refused = configurations.filter(({ refusal }) => refusal !== undefined);
+  if (refused.length === 0) return '';
+  return `Not run\n${alignTable(refused.map(({ label, refusal }) => [label, String(refusal)]))}`;
+}
+
+/** Tokens per second of the longest length that was measured. */
+function speedOf({ speed }: ConfigurationReport, phase: Phase): number | undefined {
+  const longest = speed.reduce<ConfigurationReport['speed'][number] | undefined>(
+    (best, point) => (best === undefined || point.length > best.length ? point : best),
+    undefined,
+  );
+  return phase === 'prefill' ? longest?.promptTokensPerSecond : longest?.tokensPerSecond;
+}
+
+function shown(value: number | undefined, format: (value: number) => string): string {
+  return value === undefined ? '-' : format(value);
+}
+
+function percent(value: number): string {
+  return `${(100 * value).toFixed(1)}%`;
+}
+
+function plusMinus({ mean, error }: Estimate, digits: number): string {
+  return `${mean.toFixed(digits)} ± ${error.toFixed(digits)}`;
+}
+
+/** Three digits; small numbers with an exponent. */
+function small(value: number): string {
+  if (value === 0) return '0';
+  return Math.abs(value) < 1e-3 ? value.toExponential(1) : value.toPrecision(3);
+}
+
+/** Columns padded to their widest cell. */
+function alignTable(rows: readonly Row[]): string {
+  const widths: number[] = [];
+  for (const row of rows) row.forEach((cell, i) => (widths[i] = Math.max(widths[i] ?? 0, cell.length)));
+  return rows
+    .map(
+      (row) =>
+        `${row
+          .map((cell, i) => cell.padEnd(widths[i]))
+          .join('  ')
+          .trimEnd()}\n`,
+    )
+    .join('');
+}

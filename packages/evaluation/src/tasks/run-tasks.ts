@@ -1,0 +1,146 @@
+/** Asks a model recall questions, one after the other on one cache, every token of a question under the tested policy. */
+import type { Model, Session } from '@winnow/engine';
+import { meanOf } from '../logits/statistics.js';
+import { createRecallCase, isRankQuestion } from './recall-case.js';
+import type { RankQuestion, RecallQuestion, TaskForm, TaskName } from './task-types.js';
+
+export interface TaskOptions {
+  readonly tasks: readonly TaskName[];
+  readonly form: TaskForm;
+  /** Tokens of the texts. */
+  readonly lengths: readonly number[];
+  /** Cases per task and length. */
+  readonly numCases: number;
+  readonly seed: number;
+  /**
+   * Give questions to the model token by token, as it decodes: so that a policy for decoding sees them, and not only their
+   * answers.
+   */
+  readonly decodesQuestions: boolean;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** Scores of one task at one length, 0 to 1, by the place of the question. */
+export interface TaskScore {
+  readonly task: TaskName;
+  readonly length: number;
+  readonly numCases: number;
+  /**
+   * Share of right answers to the first, second and third question: the whole answer is right, or, where words are ranked,
+   * the share of pairs of a right and a wrong word that are in the right order.
+   */
+  readonly scores: readonly number[];
+  readonly mean: number;
+}
+
+/** The same options give the same tasks. Answers are greedy. */
+export async function runTasks(model: Model, options: TaskOptions): Promise<TaskScore[]> {
+  const { tasks, form, lengths, numCases, seed, decodesQuestions, signal } = options;
+  const encode = (text: string): Int32Array => model.tokenizer.encode(text, { addSpecialTokens: false });
+  const countTokens = (text: string): number => encode(text).length;
+  const results: TaskScore[] = [];
+  for (const length of lengths) {
+    for (const task of tasks) {
+      const byQuestion: number[][] = [];
+      for (let index = 0; index < numCases; index++) {
+        signal?.throwIfAborted();
+        const recallCase = createRecallCase({ task, form, length, countTokens, seed: seed * 1000 + index });
+        const tokens = [...model.encodePrompt(recallCase.context)];
+        const session = model.createSession();
+        try {
+          const asker = new Asker(session, encode, decodesQuestions, signal);
+          await asker.read(tokens);
+          for (const [place, question] of recallCase.questions.entries()) {
+            (byQuestion[place] ??= []).push(await asker.ask(question));
+          }
+        } finally {
+          session.dispose();
+        }
+      }
+      const scores = byQuestion.map((values) => meanOf(values));
+      results.push({ task, length, numCases, scores, mean: meanOf(scores) });
+    }
+  }
+  return results;
+}
+
+/** One conversation: what was read and answered so far. */
+class Asker {
+  readonly #session: Session;
+  readonly #encode: (text: string) => Int32Array;
+  readonly #decodesQuestions: boolean;
+  readonly #signal: AbortSignal | undefined;
+  readonly #tokens: number[] = [];
+
+  constructor(
+    session: Session,
+    encode: (text: string) => Int32Array,
+    decodesQuestions: boolean,
+    signal: AbortSignal | undefined,
+  ) {
+    this.#session = session;
+    this.#encode = encode;
+    this.#decodesQuestions = decodesQuestions;
+    this.#signal = signal;
+  }
+
+  /** The text, as a prompt. */
+  async read(tokens: readonly number[]): Promise<void> {
+    this.#tokens.push(...tokens);
+    if (this.#decodesQuestions) await this.#step();
+  }
+
+  /** Score of the model's answer, which stays in the context. */
+  async ask(question: RecallQuestion | RankQuestion): Promise<number> {
+    for (const token of this.#encode(question.prompt)) {
+      this.#tokens.push(token);
+      if (this.#decodesQuestions) await this.#step();
+    }
+    return isRankQuestion(question) ? this.#rank(question) : this.#recite(question);
+  }
+
+  /** Computes what is not computed yet; the last token again if there is none. */
+  async #step(): Promise<void> {
+    await this.#generate(1).result();
+  }
+
+  #generate(maxTokens: number, numTopLogprobs = 0): ReturnType<Session['generate']> {
+    return this.#session.generate(this.#tokens, {
+      maxTokens,
+      numTopLogprobs,
+      temperature: 0,
+      repetitionPenalty: 1,
+      presencePenalty: 0,
+      frequencyPenalty: 0,
+      ignoreEos: true,
+      ...(this.#signal === undefined ? {} : { signal: this.#signal }),
+    });
+  }
+
+  async #recite({ answer }: RecallQuestion): Promise<number> {
+    const expected = this.#encode(answer);
+    const { tokens } = await this.#generate(expected.length).result();
+    this.#tokens.push(...tokens);
+    return Number(tokens.length === expected.length && tokens.every((token, i) => token === expected[i]));
+  }
+
+  async #rank({ right, wrong }: RankQuestion): Promise<number> {
+    const best = new Map<number, number>();
+    for await (const { tokenId, topLogprobs } of this.#generate(1, maxRanked)) {
+      for (const top of topLogprobs) best.set(top.tokenId, top.logprob);
+      this.#tokens.push(tokenId);
+    }
+    const score = (word: string): number => best.get(this.#encode(word)[0]) ?? -Infinity;
+    return orderedShare(right.map(score), wrong.map(score));
+  }
+}
+
+/** Words below so many better tokens count as equally unlikely. */
+const maxRanked = 64;
+
+/** Share of pairs of a right and a wrong one where the right one is above; half for equals. */
+export function orderedShare(right: readonly number[], wrong: readonly number[]): number {
+  let sum = 0;
+  for (const a of right) for (const b of wrong) sum += a > b ? 1 : a === b ? 0.5 : 0;
+  return right.length * wrong.length === 0 ? 1 : sum / (right.length * wrong.length);
+}
