@@ -3,6 +3,7 @@ import type { TensorStore } from '@winnow/bytes';
 import type { Program } from '@winnow/ops';
 import type { DecoderConfig } from './decoder-config.js';
 import type { DecoderProgramOptions } from './decoder-program.js';
+import type { EmbeddingProgramOptions } from './embedding-program.js';
 import type { Fields } from './fields.js';
 import type { Weight } from './weights.js';
 
@@ -14,18 +15,24 @@ export interface ModelFile {
   readonly store: TensorStore;
 }
 
-/** Everything about a model but its weights' values. */
-export interface ModelDescription {
+/** Everything about a model that can embed but its weights' values. */
+export interface EmbedderDescription {
   readonly config: DecoderConfig;
   readonly weights: ReadonlyMap<string, Weight>;
   /** Small tables that the programs need and no file holds, by name: f32, filled in after loading. */
   readonly constants: ReadonlyMap<string, Float32Array>;
+  /** A program for steps of whole texts of up to `maxTokens` tokens together. */
+  buildEmbeddingProgram(options: EmbeddingProgramOptions): Program;
+}
+
+/** Everything about a model that generates but its weights' values. */
+export interface ModelDescription extends EmbedderDescription {
   /** A program for steps of up to `maxTokens` tokens. */
   buildProgram(options: DecoderProgramOptions): Program;
 }
 
-/** One architecture; one file in this package. */
-export interface Architecture {
+/** What is known of an architecture. */
+interface ArchitectureFacts {
   readonly name: string;
   /** The published models that have it, for the documentation. */
   readonly models?: string;
@@ -35,6 +42,21 @@ export interface Architecture {
   readonly ggufNames: readonly string[];
   /** Values of `model_type` in config.json. */
   readonly hubNames: readonly string[];
+}
+
+/** Tokens see those before them: such a model generates, and embeds. */
+export interface DecoderArchitecture extends ArchitectureFacts {
+  readonly isEncoder?: false;
   /** @throws {FormatError} when a setting or tensor is missing or makes no sense */
   describe(file: ModelFile): Promise<ModelDescription>;
 }
+
+/** Tokens see the whole text: such a model embeds. */
+export interface EncoderArchitecture extends ArchitectureFacts {
+  readonly isEncoder: true;
+  /** @throws {FormatError} when a setting or tensor is missing or makes no sense */
+  describe(file: ModelFile): Promise<EmbedderDescription>;
+}
+
+/** One architecture; one file in this package. */
+export type Architecture = DecoderArchitecture | EncoderArchitecture;

@@ -9,6 +9,7 @@ import {
   type DecoderProgramOptions,
   type DecoderStep,
 } from './decoder-program.js';
+import { endEmbedding, beginEmbedding, type EmbeddingProgramOptions } from './embedding-program.js';
 import type { Rotary } from './rotary.js';
 
 /** Writes the norm of this name over the last axis. */
@@ -33,18 +34,26 @@ export interface DecoderDesign extends Pick<ModelDescription, 'config' | 'weight
 export function describeDecoder(design: DecoderDesign): ModelDescription {
   const { config, weights, rotaries = [], embed = embedTokens, layer, norm, softCap } = design;
   const constants = new Map([...rotaries.flatMap((rotary) => rotary.constants), ...(design.constants ?? [])]);
+  const writeLayers = (step: DecoderStep): ProgramTensor => {
+    let x = embed(step);
+    for (let index = 0; index < config.numLayers; index++) {
+      step.b.setLayer(index);
+      x = layer(step, index, x);
+    }
+    return x;
+  };
   return {
     config,
     weights,
     constants,
     buildProgram(options: DecoderProgramOptions): Program {
       const step = beginDecoder({ config, weights, constants }, options);
-      let x = embed(step);
-      for (let index = 0; index < config.numLayers; index++) {
-        step.b.setLayer(index);
-        x = layer(step, index, x);
-      }
-      endDecoder(step, x, (rows) => norm(step, 'output_norm', rows), options.topK, softCap);
+      endDecoder(step, writeLayers(step), (rows) => norm(step, 'output_norm', rows), options.topK, softCap);
+      return step.b.build();
+    },
+    buildEmbeddingProgram(options: EmbeddingProgramOptions): Program {
+      const step = beginEmbedding({ config, weights, constants }, options);
+      endEmbedding(step, writeLayers(step), (rows) => norm(step, 'output_norm', rows), options.pooling);
       return step.b.build();
     },
   };

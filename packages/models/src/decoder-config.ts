@@ -53,6 +53,8 @@ export interface DecoderConfig {
   readonly maxPositions?: number;
   /** The output matrix is the embedding table. */
   readonly isTied: boolean;
+  /** Tokens see the whole text: the model embeds and does not generate. */
+  readonly isEncoder?: true;
   readonly experts?: ExpertConfig;
   /** Layers that carry a state instead of attending. Default: none. */
   readonly recurrentLayers?: readonly boolean[];

@@ -91,6 +91,7 @@ export interface DecoderStep {
   readonly positions: ProgramTensor;
   readonly sequences: ProgramTensor;
   readonly slots: ProgramTensor;
+  readonly contextLengths: ProgramTensor;
   /** Tokens that a sequence may have. */
   readonly contextSize: number;
   /** Stores the step's keys and values and attends by the policy of the program: `[T, N, D]`. */
@@ -101,10 +102,14 @@ export interface DecoderStep {
   stateInputs(): Readonly<Record<'sequences' | 'stateFrom' | 'stateTo', ProgramTensor>>;
 }
 
-/** Opens a program: declares the inputs of a step and stores the positions of its tokens. */
+/**
+ * Opens a program: declares the inputs of a step and stores the positions of its tokens.
+ * @param hasOneCache each layer overwrites the keys and values of the one before: for steps that hold whole sequences
+ */
 export function beginDecoder(
   { config, weights, constants }: Pick<ModelDescription, 'config' | 'weights' | 'constants'>,
   options: DecoderProgramOptions,
+  hasOneCache = false,
 ): DecoderStep {
   const { maxTokens, maxSequences, maxOutputRows, cache, attention = writeDenseAttention } = options;
   const b = new ProgramBuilder({ T: maxTokens, B: maxSequences, R: maxOutputRows });
@@ -127,7 +132,7 @@ export function beginDecoder(
   let states: Readonly<Record<'sequences' | 'stateFrom' | 'stateTo', ProgramTensor>> | undefined;
   const kvShape = [numBlocks, config.numKvHeads, blockSize, config.headDim];
   const kvOf = (layer: number): KvView => {
-    const names = kvBufferNames(layer);
+    const names = kvBufferNames(hasOneCache ? 0 : layer);
     return {
       keys: b.external(names.keys, 'kv', keyDType, kvShape),
       values: b.external(names.values, 'kv', valueDType, kvShape),
@@ -148,6 +153,7 @@ export function beginDecoder(
     positions,
     sequences,
     slots,
+    contextLengths,
     contextSize: options.contextSize ?? cache.maxBlocksPerSequence * cache.blockSize,
     optionalWeight,
     weight: (name) => found(name, optionalWeight(name)),
@@ -176,8 +182,7 @@ export function beginDecoder(
         states: () => ({ numStates, ...stateInputs() }),
       });
     },
-    state: (layer, kind, shape) =>
-      b.external(stateBufferName(layer, kind), 'kv', 'f32', [numStates, ...shape]),
+    state: (layer, kind, shape) => b.external(stateBufferName(layer, kind), 'kv', 'f32', [numStates, ...shape]),
     stateInputs,
   };
 }

@@ -1,4 +1,11 @@
-export type { Architecture, ModelDescription, ModelFile } from './architecture.js';
+export type {
+  Architecture,
+  DecoderArchitecture,
+  EmbedderDescription,
+  EncoderArchitecture,
+  ModelDescription,
+  ModelFile,
+} from './architecture.js';
 export type { DecoderConfig, ExpertConfig, RopeConfig } from './decoder-config.js';
 export {
   kvBufferNames,
@@ -9,6 +16,7 @@ export {
   type DecoderProgramOptions,
   type KvCacheShape,
 } from './decoder-program.js';
+export { embeddingBlockSize, type EmbeddingProgramOptions, type Pooling } from './embedding-program.js';
 export { Fields } from './fields.js';
-export { architectures, describeModel } from './registry.js';
+export { architectures, describeEmbedder, describeModel, storedPooling } from './registry.js';
 export { loadWeight, type LoadWeightOptions, type Weight } from './weights.js';

@@ -2,7 +2,7 @@
  * Mixtral (arXiv:2401.04088): the Llama block with a mixture of experts for the FFN, whose weights are normalised. GGUF
  * files call it `llama` with a number of experts; their rotary pairs are neighbours.
  */
-import type { Architecture, ModelFile } from './architecture.js';
+import type { DecoderArchitecture, ModelFile } from './architecture.js';
 import { describeDecoder, preNormLayer, rmsNorm } from './decoder-blocks.js';
 import { windowOf, type ExpertConfig, type RotaryDecoderConfig } from './decoder-config.js';
 import { isDerivedTensor } from './decoder-tensors.js';
@@ -18,7 +18,7 @@ import { configFromHub } from './hub-settings.js';
 import { rotaryOf } from './rotary.js';
 import { collectWeights } from './weights.js';
 
-export const mixtral: Architecture = {
+export const mixtral: DecoderArchitecture = {
   name: 'mixtral',
   models: 'Mixtral 8x7B and 8x22B',
   limits: ['GGUF files call it `llama`, with `llama.expert_count`.'],

@@ -1,6 +1,8 @@
 /** Finds the architecture of a model file. */
-import { FormatError } from '@winnow/tensor';
-import type { Architecture, ModelDescription, ModelFile } from './architecture.js';
+import { ArgumentError, FormatError } from '@winnow/tensor';
+import type { Architecture, EmbedderDescription, ModelDescription, ModelFile } from './architecture.js';
+import { bert } from './bert.js';
+import type { Pooling } from './embedding-program.js';
 import { describe } from './fields.js';
 import { gemma } from './gemma.js';
 import { gemma2 } from './gemma2.js';
@@ -10,6 +12,8 @@ import { lfm2 } from './lfm2.js';
 import { lfm2moe } from './lfm2moe.js';
 import { llama } from './llama.js';
 import { mixtral } from './mixtral.js';
+import { modernBert } from './modern-bert.js';
+import { nomicBert } from './nomic-bert.js';
 import { olmoe } from './olmoe.js';
 import { phi2 } from './phi2.js';
 import { phi3 } from './phi3.js';
@@ -44,26 +48,58 @@ export const architectures: readonly Architecture[] = [
   lfm2moe,
   qwen35,
   qwen35moe,
+  bert,
+  nomicBert,
+  modernBert,
 ];
 
 /**
- * Reads a model's settings and finds its weights, without loading them.
+ * Reads the settings of a model that generates and finds its weights, without loading them.
  * @throws {FormatError} for an architecture that is not supported (the message lists those that are), and when the file
  *   does not hold what its architecture needs
+ * @throws {ArgumentError} for an encoder, which only embeds
  */
 export async function describeModel(file: ModelFile): Promise<ModelDescription> {
-  const isGguf = file.format === 'gguf';
+  const architecture = architectureOf(file);
+  if (architecture.isEncoder !== true) return architecture.describe(withOuterName(file));
+  throw new ArgumentError({
+    argument: 'model',
+    expected: 'an architecture that generates',
+    actual: `${architecture.name}, an encoder, which only embeds`,
+  });
+}
+
+/** The same for what embeds: every model. @throws {FormatError} as `describeModel` */
+export async function describeEmbedder(file: ModelFile): Promise<EmbedderDescription> {
+  return architectureOf(file).describe(withOuterName(file));
+}
+
+/** How a GGUF file wants the vectors of tokens to become one; `undefined` when it does not say. */
+export function storedPooling({ format, fields }: ModelFile): Pooling | undefined {
+  if (format !== 'gguf') return undefined;
+  const key = `${fields.string('general.architecture')}.pooling_type`;
+  if (!fields.has(key)) return undefined;
+  const type = fields.integer(key);
+  if (type === 0) return undefined;
+  const pooling = ggufPoolings[type - 1];
+  if (pooling === undefined) throw fields.refusal(key, '0 (none), 1 (mean), 2 (cls) or 3 (last)', type);
+  return pooling;
+}
+
+/** The numbers from 1 on; 4 is for models that rank pairs of texts. */
+const ggufPoolings: readonly Pooling[] = ['mean', 'cls', 'last'];
+
+function architectureOf({ format, fields }: ModelFile): Architecture {
+  const isGguf = format === 'gguf';
   const field = isGguf ? 'general.architecture' : 'model_type';
-  const name = file.fields.raw(field);
+  const name = fields.raw(field);
   const namesOf = (architecture: Architecture): readonly string[] =>
     isGguf ? architecture.ggufNames : architecture.hubNames;
-  const architecture = architectures.find((candidate) => namesOf(candidate).includes(name as string));
-  if (architecture === undefined) {
-    throw new FormatError({
-      source: file.fields.source,
-      field,
-      message: `architecture ${describe(name)} is not supported, expected one of ${architectures.flatMap(namesOf).join(', ')}`,
-    });
-  }
-  return architecture.describe(withOuterName(file));
+  const found = architectures.find((candidate) => namesOf(candidate).includes(name as string));
+  if (found !== undefined) return found;
+  throw new FormatError({
+    source: fields.source,
+    field,
+    message: `architecture ${describe(name)} is not supported, expected one of ${architectures.flatMap(namesOf).join(', ')}`,
+  });
 }

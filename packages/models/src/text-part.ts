@@ -39,7 +39,7 @@ export function withOuterName(file: ModelFile): ModelFile {
 }
 
 /** @param rename the new name; `undefined` leaves the tensor out */
-function renamedStore(store: TensorStore, rename: (name: string) => string | undefined): TensorStore {
+export function renamedStore(store: TensorStore, rename: (name: string) => string | undefined): TensorStore {
   const tensors = new Map<string, StoredTensor>();
   for (const [name, tensor] of store.tensors) {
     const renamed = rename(name);

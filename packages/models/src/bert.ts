@@ -1,0 +1,83 @@
+/**
+ * BERT (arXiv:1810.04805): `x = LN(token + type 0 + position)`, then post-norm blocks `x = LN(x + attn(x)); x = LN(x +
+ * down(gelu(up(x))))` with biases everywhere and attention to the whole text. One text is one segment: type 0.
+ */
+import type { EncoderArchitecture, ModelFile } from './architecture.js';
+import { refuseSettings } from './config-checks.js';
+import { plainFeedForward } from './decoder-blocks.js';
+import { tensorNames } from './decoder-tensors.js';
+import { describeEncoder, embedWithNorm, postNormLayer } from './encoder-blocks.js';
+import {
+  biasedNorm,
+  encoderAttention,
+  encoderFromGguf,
+  encoderFromHub,
+  encoderPart,
+  rowsOf,
+  type EncoderConfig,
+} from './encoder-settings.js';
+import { collectWeights, type WeightRequest } from './weights.js';
+
+export const bert: EncoderArchitecture = {
+  name: 'bert',
+  models: 'all-MiniLM, BGE (en, zh), GTE, E5, mxbai, Arctic Embed (xs to m)',
+  limits: [
+    'No context beyond the learned positions.',
+    'GGUF files do not say which GELU they need: it is the tanh form, as in llama.cpp, unless `bert.hidden_act` is there.',
+    'One text is one segment: all tokens have type 0.',
+  ],
+  isEncoder: true,
+  ggufNames: ['bert'],
+  hubNames: ['bert'],
+  async describe(checkpoint) {
+    const file = encoderPart(checkpoint, {
+      outer: ['bert.', 'model.'],
+      heads: /^(pooler|cls)\.|^embeddings\.position_ids$/,
+    });
+    const config = configOf(file);
+    return describeEncoder({
+      config: { ...config, maxPositions: config.contextLength },
+      weights: collectWeights(file.store, requests(file, config)),
+      embed: embedWithNorm,
+      layer: postNormLayer({}, plainFeedForward),
+    });
+  },
+};
+
+function configOf(file: ModelFile): EncoderConfig {
+  if (file.format === 'gguf') return encoderFromGguf(file, 'bert', { activation: 'gelu_pytorch_tanh' });
+  refuseSettings(file.fields, { position_embedding_type: ['absolute'] });
+  return encoderFromHub(file, {
+    architecture: 'bert',
+    epsilon: ['layer_norm_eps', 1e-12],
+    activation: ['hidden_act', 'gelu'],
+    contextLength: 512,
+    numHeads: 12,
+    embedding: 'embeddings.word_embeddings.weight',
+    ffnDim: (hiddenDim) => 4 * hiddenDim,
+  });
+}
+
+function* requests(file: ModelFile, config: EncoderConfig): Generator<WeightRequest> {
+  const { vocabSize, hiddenDim, ffnDim, numLayers, contextLength } = config;
+  const names = tensorNames(file);
+  const hubTypes = 'embeddings.token_type_embeddings';
+  const numTypes = rowsOf(file.store, `${names.isHub ? hubTypes : 'token_types'}.weight`);
+  yield* names.matrix(['token_embd', 'embeddings.word_embeddings'], [vocabSize, hiddenDim], 'none');
+  yield* names.matrix(['position_embd', 'embeddings.position_embeddings'], [contextLength, hiddenDim], 'none');
+  if (numTypes > 0) yield* names.matrix(['token_types', hubTypes], [numTypes, hiddenDim], 'none');
+  yield* biasedNorm(names, ['token_embd_norm', 'embeddings.LayerNorm'], config);
+  for (let layer = 0; layer < numLayers; layer++) {
+    const [own, hub] = [`blk.${layer}`, `encoder.layer.${layer}`];
+    const self = `${hub}.attention.self`;
+    const attention = {
+      qkv: [`${self}.query`, `${self}.key`, `${self}.value`],
+      output: `${hub}.attention.output.dense`,
+    } as const;
+    yield* encoderAttention(names, config, own, attention, 'required');
+    yield* biasedNorm(names, [`${own}.attn_output_norm`, `${hub}.attention.output.LayerNorm`], config);
+    yield* names.matrix([`${own}.ffn_up`, `${hub}.intermediate.dense`], [ffnDim, hiddenDim], 'required');
+    yield* names.matrix([`${own}.ffn_down`, `${hub}.output.dense`], [hiddenDim, ffnDim], 'required');
+    yield* biasedNorm(names, [`${own}.layer_output_norm`, `${hub}.output.LayerNorm`], config);
+  }
+}

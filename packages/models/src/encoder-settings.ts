@@ -1,0 +1,97 @@
+/** Settings and tensors that encoders have in common. */
+import type { TensorStore } from '@winnow/bytes';
+import type { ModelFile } from './architecture.js';
+import { refuseSettings } from './config-checks.js';
+import type { DecoderConfig, RopeConfig } from './decoder-config.js';
+import type { Bias, Names, TensorNames } from './decoder-tensors.js';
+import { unrotatedFromGguf, type GgufDecoder } from './gguf-settings.js';
+import { unrotatedFromHub, type HubDecoder } from './hub-settings.js';
+import { renamedStore } from './text-part.js';
+import type { WeightRequest } from './weights.js';
+
+/** Settings of an encoder. */
+export type EncoderConfig = DecoderConfig & { readonly isEncoder: true };
+export type RotaryEncoderConfig = EncoderConfig & { readonly rope: RopeConfig };
+
+/** @throws {FormatError} for a missing or senseless key, and for one that the architecture does not know */
+export function encoderFromGguf(file: ModelFile, architecture: string, options: Partial<GgufDecoder>): EncoderConfig {
+  const known = ['attention.causal'];
+  const config = unrotatedFromGguf(file, { architecture, norm: 'layer', known, ...options });
+  refuseSettings(file.fields, { [`${architecture}.attention.causal`]: [false] });
+  return { ...config, isEncoder: true };
+}
+
+/** A model with other values than these is another one than the tensors alone would make. */
+const neutralValues: Readonly<Record<string, readonly unknown[]>> = {
+  is_causal: [false],
+  is_decoder: [false],
+  use_cross_attention: [false],
+};
+
+/** @throws {FormatError} for a missing or senseless setting, and for one that the architecture does not know */
+export function encoderFromHub(file: ModelFile, options: HubDecoder): EncoderConfig {
+  refuseSettings(file.fields, neutralValues);
+  return { ...unrotatedFromHub(file, { isTied: true, ...options }), isTied: true, isEncoder: true };
+}
+
+/** What a folder holds besides the encoder. */
+export interface HubEncoderFile {
+  /** Names of the encoder in checkpoints that have heads begin with one of these. */
+  readonly outer: readonly string[];
+  /** Heads for pretraining, which embeddings do not go through. */
+  readonly heads: RegExp;
+}
+
+/** A folder as if it held the encoder alone, with norms named as everywhere. */
+export function encoderPart(file: ModelFile, { outer, heads }: HubEncoderFile): ModelFile {
+  if (file.format === 'gguf') return file;
+  const rename = (name: string): string | undefined => {
+    const prefix = outer.find((begin) => name.startsWith(begin)) ?? '';
+    const own = name.slice(prefix.length);
+    if (heads.test(own)) return undefined;
+    return own.replace(/(norm)\.gamma$/i, '$1.weight').replace(/(norm)\.beta$/i, '$1.bias');
+  };
+  return { ...file, store: renamedStore(file.store, rename) };
+}
+
+/** Rows of a table that the file may have; 0 without it. */
+export function rowsOf({ tensors }: TensorStore, name: string): number {
+  return tensors.get(name)?.shape[0] ?? 0;
+}
+
+/** Names of the attention matrices of a layer in folders, which hold q, k and v apart or as one. */
+export interface HubAttention {
+  readonly qkv: string | readonly [q: string, k: string, v: string];
+  readonly output: string;
+}
+
+/** The attention matrices of a layer; GGUF files have them fused or not. */
+export function encoderAttention(
+  names: TensorNames,
+  { hiddenDim, numHeads, numKvHeads, headDim }: DecoderConfig,
+  own: string,
+  hub: HubAttention,
+  bias: Bias,
+): WeightRequest[] {
+  const isFusedInHub = typeof hub.qkv === 'string';
+  const [q, k, v] = typeof hub.qkv === 'string' ? [hub.qkv, hub.qkv, hub.qkv] : hub.qkv;
+  return [
+    ...names.fused({
+      fused: [`${own}.attn_qkv`, isFusedInHub ? q : ''],
+      parts: [
+        [`${own}.attn_q`, q, numHeads * headDim],
+        [`${own}.attn_k`, k, numKvHeads * headDim],
+        [`${own}.attn_v`, v, numKvHeads * headDim],
+      ],
+      numInputs: hiddenDim,
+      bias,
+      ...(names.isHub ? { isSplit: !isFusedInHub } : {}),
+    }),
+    ...names.matrix([`${own}.attn_output`, hub.output], [hiddenDim, numHeads * headDim], bias),
+  ];
+}
+
+/** Names of a norm with its bias. */
+export function biasedNorm(names: TensorNames, of: Names, { hiddenDim }: DecoderConfig): WeightRequest[] {
+  return names.norm(of, hiddenDim, 'required');
+}

@@ -1,0 +1,125 @@
+/**
+ * Nomic BERT (arXiv:2402.01613): the post-norm blocks of BERT with rotary positions instead of learned ones, SwiGLU, and
+ * fused query, key and value.
+ */
+import type { EncoderArchitecture, ModelFile } from './architecture.js';
+import { refuseSettings } from './config-checks.js';
+import { gatedFeedForward } from './decoder-blocks.js';
+import type { RopeConfig } from './decoder-config.js';
+import { isDerivedTensor, tensorNames, type Bias } from './decoder-tensors.js';
+import { describeEncoder, embedWithNorm, postNormLayer } from './encoder-blocks.js';
+import {
+  biasedNorm,
+  encoderAttention,
+  encoderFromGguf,
+  encoderFromHub,
+  encoderPart,
+  rowsOf,
+  type RotaryEncoderConfig,
+} from './encoder-settings.js';
+import type { Fields } from './fields.js';
+import { ggufRotaryDim, readFreqFactors, ropeFromGguf, ropeFromHub } from './rope-settings.js';
+import { rotaryOf } from './rotary.js';
+import { collectWeights, type WeightRequest } from './weights.js';
+
+/** What `activation_function` says is the function of the gate. */
+const gates: Readonly<Record<string, string>> = { swiglu: 'silu', geglu: 'gelu' };
+
+export const nomicBert: EncoderArchitecture = {
+  name: 'nomic-bert',
+  models: 'Nomic Embed Text 1 and 1.5, Arctic Embed m-long',
+  limits: [
+    'The settings and names of the first checkpoints (`n_embd`, `encoder.layers.0.attn.Wqkv`), without experts.',
+    '`rotary_scaling_factor` acts only beyond `max_trained_positions`, where the context ends.',
+  ],
+  isEncoder: true,
+  ggufNames: ['nomic-bert'],
+  hubNames: ['nomic_bert'],
+  async describe(checkpoint) {
+    const file = encoderPart(checkpoint, { outer: ['bert.', 'model.'], heads: /^(pooler|cls)\./ });
+    const config = file.format === 'gguf' ? await ofGguf(file) : ofHub(file);
+    const isDerived = (name: string): boolean => isDerivedTensor(name, config);
+    const rotary = rotaryOf(file.fields, config.rope);
+    return describeEncoder({
+      config,
+      weights: collectWeights(file.store, requests(file, config), isDerived),
+      rotaries: [rotary],
+      embed: embedWithNorm,
+      layer: postNormLayer({ rotary }, gatedFeedForward),
+    });
+  },
+};
+
+async function ofGguf(file: ModelFile): Promise<RotaryEncoderConfig> {
+  const { fields, store } = file;
+  const architecture = 'nomic-bert';
+  const config = encoderFromGguf(file, architecture, { activation: 'silu' });
+  const factors = await readFreqFactors(store, ggufRotaryDim(fields, architecture, config.headDim) / 2);
+  return { ...config, rope: ropeFromGguf(fields, architecture, config.headDim, 'halves', factors) };
+}
+
+/** A model with other values than these is another one than the tensors alone would make. */
+const neutralValues: Readonly<Record<string, readonly unknown[]>> = {
+  causal: [false],
+  parallel_block: [false],
+  prenorm: [false],
+  rotary_emb_interleaved: [false],
+  rotary_emb_scale_base: [],
+  scale_attn_by_inverse_layer_idx: [false],
+  scale_attn_weights: [true],
+  use_rms_norm: [false],
+};
+
+function ofHub(file: ModelFile): RotaryEncoderConfig {
+  const { fields } = file;
+  refuseSettings(fields, neutralValues);
+  const gate = fields.string('activation_function', 'swiglu');
+  if (!Object.hasOwn(gates, gate)) {
+    throw fields.refusal('activation_function', Object.keys(gates).join(' or '), gate);
+  }
+  const config = encoderFromHub(file, {
+    architecture: 'nomic-bert',
+    epsilon: ['layer_norm_epsilon', 1e-12],
+    activation: ['gate_activation', gates[gate] as string],
+    embedding: 'embeddings.word_embeddings.weight',
+    names: {
+      hidden_size: 'n_embd',
+      num_attention_heads: 'n_head',
+      num_hidden_layers: 'n_layer',
+      max_position_embeddings: 'n_positions',
+      intermediate_size: 'n_inner',
+    },
+    ffnDim: (hiddenDim) => 4 * hiddenDim,
+  });
+  // beyond the trained positions the base of the rotation would change with the length
+  const isScaled = fields.has('rotary_scaling_factor');
+  const contextLength = isScaled ? fields.count('max_trained_positions', 2048) : config.contextLength;
+  return { ...config, contextLength, rope: hubRope(fields, config.headDim) };
+}
+
+function hubRope(fields: Fields, headDim: number): RopeConfig {
+  const base = fields.number('rotary_emb_base');
+  return ropeFromHub(fields, headDim, { base, share: fields.number('rotary_emb_fraction') });
+}
+
+function* requests(file: ModelFile, config: RotaryEncoderConfig): Generator<WeightRequest> {
+  const { vocabSize, hiddenDim, ffnDim, numLayers } = config;
+  const names = tensorNames(file);
+  const hubTypes = 'embeddings.token_type_embeddings';
+  const numTypes = rowsOf(file.store, `${names.isHub ? hubTypes : 'token_types'}.weight`);
+  const bias = (setting: string): Bias =>
+    names.isHub && file.fields.boolean(setting, false) ? 'required' : 'optional';
+  yield* names.matrix(['token_embd', 'embeddings.word_embeddings'], [vocabSize, hiddenDim], 'none');
+  if (numTypes > 0) yield* names.matrix(['token_types', hubTypes], [numTypes, hiddenDim], 'none');
+  yield* biasedNorm(names, ['token_embd_norm', 'emb_ln'], config);
+  for (let layer = 0; layer < numLayers; layer++) {
+    const [own, hub] = [`blk.${layer}`, `encoder.layers.${layer}`];
+    const attention = { qkv: `${hub}.attn.Wqkv`, output: `${hub}.attn.out_proj` };
+    yield* encoderAttention(names, config, own, attention, bias('qkv_proj_bias'));
+    yield* biasedNorm(names, [`${own}.attn_output_norm`, `${hub}.norm1`], config);
+    yield* names.matrix([`${own}.ffn_gate`, `${hub}.mlp.fc12`], [ffnDim, hiddenDim], bias('mlp_fc1_bias'));
+    yield* names.matrix([`${own}.ffn_up`, `${hub}.mlp.fc11`], [ffnDim, hiddenDim], bias('mlp_fc1_bias'));
+    yield* names.matrix([`${own}.ffn_down`, `${hub}.mlp.fc2`], [hiddenDim, ffnDim], bias('mlp_fc2_bias'));
+    yield* biasedNorm(names, [`${own}.layer_output_norm`, `${hub}.norm2`], config);
+  }
+}
