@@ -175,6 +175,7 @@ function attendRun(t0: i32, t1: i32, kvHead: i32, h0: i32, h1: i32): void {
     const first = firstLaneOf(panel);
     const last = lastLaneOf(panel);
     const inPanels = sharesLandmarks && hasFewPivots(first, last);
+    lastListed = -1; // gathering landmarks takes the place of the list
     if (inPanels) attendLandmarks(panel, first, last, sequence, context, kvHead);
     for (let lane = first; lane < last; lane++) {
       const token = tokenOfLane(lane);

@@ -131,6 +131,22 @@ export const subquadraticAttentionCases: readonly KernelCase[] = [
       { local: 4 },
     ),
   ),
+  // tokens whose heads are parts of two panels, and new landmarks in between
+  ...(['f32', 'f16'] as const).map((dtype) =>
+    subquadraticCase(
+      sparseSetup(`prefill of 50, 9 heads on 3 KV heads, ${dtype}`, {
+        ...{
+          contextLengths: [50],
+          queries: chunkOf(50),
+          numHeads: 9,
+          numKvHeads: 3,
+          keyDType: dtype,
+          valueDType: dtype,
+        },
+      }),
+      { local: 4 },
+    ),
+  ),
   ...[0, 1, 7, 8, 31, 64].map((local) => subquadraticCase(sparseSetup('long prefill', long), { local })),
   subquadraticCase(sparseSetup('long prefill in blocks of 64', { ...long, blockSize: 64 }), { local: 40, numParts: 8 }),
   subquadraticCase(sparseSetup('wide window', { contextLengths: [700], queries: chunkOf(700, 640) }), { local: 600 }),

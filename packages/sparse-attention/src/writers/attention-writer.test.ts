@@ -1,0 +1,162 @@
+/** Policies as programs on the reference and on WebAssembly, against dense and against the families on typed arrays. */
+import { createWasmBackend } from '@winnow/backend-wasm';
+import { createReferenceBackend, type Backend } from '@winnow/ops';
+import { ArgumentError, Tensor3, type DType } from '@winnow/tensor';
+import { afterAll, describe, expect, it } from 'vitest';
+import { randomTensor } from '../../test/dense-truth.js';
+import { createLayer, type LayerStep } from '../../test/layer-program.js';
+import { createFamily } from '../attention-layer.js';
+import { rowsOf } from '../core/rows.js';
+import { resolvePolicy } from '../policy/resolve-policy.js';
+import { attentionRequirements, checkBlockSize } from './attention-requirements.js';
+import { createAttentionWriter } from './attention-writer.js';
+
+const [numHeads, numKvHeads, headDim, blockSize] = [6, 2, 32, 16];
+const numTokens = 150;
+const q = randomTensor(1, numTokens, numHeads, headDim, 2);
+const k = randomTensor(2, numTokens, numKvHeads, headDim);
+const v = randomTensor(3, numTokens, numKvHeads, headDim);
+
+const backends: Record<string, Backend> = {
+  reference: createReferenceBackend(),
+  wasm: await createWasmBackend({ numThreads: 2, maxMemoryBytes: 2 ** 26, minSharedWork: 0 }),
+};
+afterAll(async () => {
+  for (const backend of Object.values(backends)) await backend.dispose();
+});
+
+/** Two chunks of a prompt, a single token, more of a prompt, then single tokens and drafts, of which some are taken back. */
+const steps: readonly Omit<LayerStep, 'blocks' | 'state'>[] = [
+  { phase: 'prefill', begin: 0, end: 70 },
+  { phase: 'prefill', begin: 70, end: 101 },
+  { phase: 'decode', begin: 101, end: 102 },
+  { phase: 'decode', begin: 102, end: 103 },
+  { phase: 'prefill', begin: 103, end: 140 },
+  { phase: 'decode', begin: 140, end: 145 },
+  { phase: 'decode', begin: 142, end: 143 },
+  { phase: 'decode', begin: 143, end: 144 },
+];
+
+/** Blocks in an order that is not that of memory. */
+const blocks = [7, 2, 9, 0, 11, 4, 10, 5, 1, 8, 3, 6];
+
+async function runPolicy(backend: Backend, spec: string, dtype: DType = 'f32'): Promise<Float32Array[]> {
+  const writers = {
+    prefill: createAttentionWriter(spec, 'prefill', { numLayers: 1 }),
+    decode: createAttentionWriter(spec, 'decode', { numLayers: 1 }),
+  };
+  const shape = { numHeads, numKvHeads, headDim, blockSize, numBlocks: 12, dtype, numTokens };
+  const layer = await createLayer(backend, writers, q, k, v, shape);
+  const outputs: Float32Array[] = [];
+  for (const step of steps) outputs.push(await layer.run({ ...step, blocks, state: 1 }));
+  await layer.dispose();
+  return outputs;
+}
+
+function largestDifference(a: readonly Float32Array[], b: readonly Float32Array[]): number {
+  let largest = 0;
+  for (const [step, values] of a.entries()) {
+    const others = b[step] as Float32Array;
+    expect(others.length).toBe(values.length);
+    for (const [i, value] of values.entries()) largest = Math.max(largest, Math.abs(value - (others[i] as number)));
+  }
+  return largest;
+}
+
+/** Outputs are means of values below 5; a few hundred roundings of each, and of logits below 30. */
+const rounding = 5 * 300 * 2 ** -24 * 30;
+
+const keepingAll = [
+  'subquadratic:window=1000,landmarks=off',
+  'subquadratic:window=1000,block=8,landmarks=outside-window,bias=log-count',
+  'streaming:window=1000,sinks=4',
+  'prefill=streaming:window=1,sinks=1000;decode=sparq:rank=4,topk=1000',
+  'decode=sparq:rank=32,topk=1000,layout=both',
+  'decode=page-topk:budget=all,page=8',
+  'oracle-topk:k=1000',
+  'prefill=h2o:chunk=1000;decode=page-topk:budget=1000,page=16',
+];
+
+const keepingSome = [
+  'subquadratic:window=9,block=8',
+  'subquadratic:window=20,block=16,globals=0+3,landmarks=outside-window,bias=log-count',
+  'prefill=subquadratic:window=16,block=16;decode=subquadratic:window=5,block=4',
+  'streaming:window=24,sinks=3',
+  'decode=sparq:rank=8,topk=24',
+  'decode=sparq:rank=8,topk=24,layout=both,grouped=false,mean=false',
+  'prefill=subquadratic:window=16,block=16;decode=sparq:rank=8,topk=24,local=5',
+  'oracle-topk:k=12',
+  'prefill=h2o:chunk=32,local=6,heavy=8,sinks=2',
+];
+
+describe.each(Object.keys(backends))('programs on %s', (name) => {
+  const backend = backends[name] as Backend;
+
+  it.each(keepingAll)('%s keeps everything and is dense', async (spec) => {
+    const dense = await runPolicy(backend, 'dense');
+    expect(largestDifference(await runPolicy(backend, spec), dense)).toBeLessThan(rounding);
+  });
+
+  it.each(keepingSome)('%s is what the families compute', async (spec) => {
+    const outputs = await runPolicy(backend, spec);
+    const [policies] = resolvePolicy(spec, { numLayers: 1 });
+    const families = new Map(
+      (['prefill', 'decode'] as const).map((phase) => {
+        const policy = policies?.[phase];
+        if (policy === undefined) throw new Error('a policy');
+        const kv = { keys: rowsOf(k), values: rowsOf(v), length: 0 };
+        return [phase, { kv, family: createFamily(policy, { kv, numHeads }) }];
+      }),
+    );
+    const expected = steps.map(({ phase, begin, end }) => {
+      for (const { kv, family } of families.values()) {
+        if (end < kv.length) {
+          kv.length = begin;
+          family.truncated?.(begin);
+        }
+        kv.length = end;
+        family.appended?.();
+      }
+      const rows = Tensor3.create(end - begin, numHeads, headDim);
+      rows.data.set(q.data.subarray(begin * numHeads * headDim, end * numHeads * headDim));
+      const out = Tensor3.create(end - begin, numHeads, headDim);
+      families.get(phase)?.family.attend(rows, begin, out);
+      return out.data;
+    });
+    expect(largestDifference(outputs, expected)).toBeLessThan(rounding);
+  });
+
+  it.each(['f16', 'q8_0'] as const)('a cache in %s stays near', async (dtype) => {
+    for (const spec of keepingSome.slice(0, 4)) {
+      const exact = await runPolicy(backend, spec);
+      // keys of norm 6 off by 1/254 of their largest number move logits by a few hundredths
+      expect(largestDifference(await runPolicy(backend, spec, dtype), exact)).toBeLessThan(0.4);
+    }
+  });
+});
+
+describe('requirements', () => {
+  const of = (spec: string) => attentionRequirements(spec, { numLayers: 4 });
+
+  it('name block sizes, states and the order of slots', () => {
+    expect(of('dense')).toEqual({ blockSizes: [], needsStates: false, needsOrderedSlots: false, reads: undefined });
+    expect(of('prefill=subquadratic:block=64;decode=page-topk:page=16')).toMatchObject({
+      blockSizes: [16, 64],
+      needsOrderedSlots: true,
+    });
+    expect(of('subquadratic:landmarks=off').blockSizes).toEqual([]);
+    expect(of('prefill=h2o').needsStates).toBe(true);
+    expect(of('streaming:window=100,sinks=4').reads).toEqual({ sinks: 4, window: 100 });
+    expect(of('prefill=streaming;decode=streaming;dense-first=1').reads).toBeUndefined();
+  });
+
+  it('refuse a cache whose blocks do not fit', async () => {
+    checkBlockSize(of('subquadratic:block=32'), 64);
+    expect(() => checkBlockSize(of('subquadratic:block=32'), 48)).toThrow(/multiple of 32 tokens.*48/);
+    await expect(runPolicy(backends['reference'] as Backend, 'subquadratic:block=32')).rejects.toThrow(ArgumentError);
+    const globals = Array.from({ length: 17 }, (_, i) => i).join('+');
+    await expect(
+      runPolicy(backends['reference'] as Backend, `subquadratic:block=8,globals=${globals}`),
+    ).rejects.toThrow(/at most 16/);
+  });
+});
