@@ -1,0 +1,48 @@
+/** The cold tier in a folder of Node's file system. */
+import { mkdir, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { PageFile } from '@winnow/kv-cache';
+import { openPageFile } from '@winnow/kv-cache/node';
+import { IoError } from '@winnow/tensor';
+import type { ColdFiles, OpenColdFolder } from './kv-tiers-files.js';
+import { pathOf } from './open-path.node.js';
+
+/**
+ * Files are taken out of the folder at once where the system allows it for open files, so that nothing stays behind even if
+ * the process is killed; elsewhere they are deleted when they are closed.
+ */
+export const openColdFolder: OpenColdFolder = (location): ColdFiles => {
+  const folder = pathOf(location);
+  return {
+    async create(name): Promise<PageFile> {
+      const path = join(folder, `${name}-${process.pid}-${globalThis.crypto.randomUUID()}.pages`);
+      try {
+        await mkdir(folder, { recursive: true });
+      } catch (cause) {
+        throw new IoError({ source: folder, message: (cause as Error).message }, { cause });
+      }
+      const file = await openPageFile(path);
+      const isGone = await rm(path).then(
+        () => true,
+        () => false,
+      );
+      return isGone ? file : deletedOnClose(file, path);
+    },
+  };
+};
+
+function deletedOnClose(file: PageFile, path: string): PageFile {
+  return {
+    name: file.name,
+    get sizeBytes() {
+      return file.sizeBytes;
+    },
+    read: (byteOffset, target) => file.read(byteOffset, target),
+    write: (byteOffset, bytes) => file.write(byteOffset, bytes),
+    sync: () => file.sync(),
+    async close() {
+      await file.close();
+      await rm(path, { force: true });
+    },
+  };
+}

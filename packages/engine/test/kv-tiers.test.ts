@@ -1,0 +1,71 @@
+/** The cache in tiers: what a session computes does not depend on where its keys and values are. */
+import { mkdtemp, readdir, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createWasmBackend } from '@winnow/backend-wasm';
+import { createReferenceBackend, type Backend } from '@winnow/ops';
+import type { DType } from '@winnow/tensor';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { loadModel, type LoadOptions, type Model } from '../src/index.node.js';
+import { tinyLlama } from './tiny-llama.js';
+
+const greedy = { temperature: 0, ignoreEos: true } as const;
+const ids = (length: number, step = 7): number[] => Array.from({ length }, (_, index) => (index * step + 3) % 60);
+
+let folder: string;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'winnow-tiers-'));
+});
+afterAll(() => rm(folder, { recursive: true }));
+
+const backends: Readonly<Record<string, () => Backend | Promise<Backend>>> = {
+  reference: () => createReferenceBackend(),
+  wasm: () => createWasmBackend({ numThreads: 2, minSharedWork: 0, maxMemoryBytes: 2 ** 27 }),
+};
+
+/** Bytes of a block of the tiny model: 2 layers, 2 heads of 32, 64 slots, and their positions. */
+const blockBytes = (dtypeBytes: number): number => 64 * (2 * 2 * 2 * 32 * dtypeBytes + 4);
+const bytesPer: Readonly<Record<string, number>> = { f32: 4, f16: 2, q8_0: 34 / 32, q4_0: 18 / 32 };
+
+describe.each(Object.keys(backends))('on %s', (name) => {
+  async function load(options: LoadOptions): Promise<{ model: Model; close: () => Promise<void> }> {
+    const backend = await backends[name]!();
+    const model = await loadModel(await tinyLlama(), { contextSize: 1024, maxSessions: 1, ...options, backend });
+    return {
+      model,
+      async close() {
+        await model.dispose();
+        await backend.dispose();
+      },
+    };
+  }
+
+  test.each(['f32', 'f16', 'q8_0', 'q4_0'] as const)('%s: logits and tokens as without tiers', async (kvDType: DType) => {
+    const tokens = ids(600);
+    const positions = [100, 480, 599];
+    const whole = await load({ kvDType });
+    const expected = await whole.model.logprobs(tokens, { positions });
+    const { tokens: expectedTokens } = await whole.model.generate(tokens, { ...greedy, maxTokens: 20 }).result();
+    await whole.close();
+    const block = blockBytes(bytesPer[kvDType] as number);
+    const kv = { hotBytes: 6 * block, warmBytes: 2 * block, coldPath: folder };
+    const { model, close } = await load({ kvDType, kv });
+    const found = await model.logprobs(tokens, { positions });
+    for (const [row, values] of found.entries()) {
+      let worst = 0;
+      for (let i = 0; i < values.length; i++) worst = Math.max(worst, Math.abs(values[i]! - expected[row]![i]!));
+      expect(worst).toBeLessThan(1e-4);
+    }
+    const result = await model.generate(tokens, { ...greedy, maxTokens: 20 }).result();
+    expect(result.tokens).toEqual(expectedTokens);
+    const { tiers, cache } = model.metrics();
+    expect(cache.numBlocks).toBe(6);
+    expect(tiers).toMatchObject({ numStoredTokens: 0, warmBytes: 0, coldBytes: 0 });
+    expect(tiers?.numDemotedTokens).toBeGreaterThan(500);
+    expect(tiers?.bytesWritten).toBeGreaterThan(0);
+    expect(tiers?.numMisses).toBeGreaterThan(0);
+    expect(tiers?.numHits).toBeGreaterThan(0);
+    await close();
+    expect(await readdir(folder)).toEqual([]);
+  });
+});
