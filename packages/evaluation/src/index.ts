@@ -27,6 +27,7 @@ export {
 } from './attention/capture.js';
 export { measureCertificates, type CertificateReport, type Distribution } from './attention/certificates.js';
 export { syntheticCaptures } from './attention/synthetic.js';
+export { createVisitMaps, type VisitMap, type VisitMapOptions } from './attention/visit-map.js';
 export { bytesRead, type TrafficOptions } from './attention/traffic.js';
 export { backendBound, checkDeterminism, type DeterminismOptions, type DeterminismReport } from './determinism.js';
 export {

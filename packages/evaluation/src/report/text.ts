@@ -7,7 +7,7 @@ import { densityOf } from './density.js';
 
 type Row = readonly string[];
 
-/** Every part that was measured; for `DivergenceReport`s in full, see `formatDivergence`. */
+/** Every part that was measured, a line per configuration; `formatDivergence` shows one comparison as a block. */
 export function formatEvaluation(report: EvaluationReport): string {
   const { model, backend, numTokens, attentionTokens, skippedLayers, seed } = report;
   const sections = [
@@ -54,35 +54,49 @@ export function formatDivergence(report: DivergenceReport): string {
 
 function logitsSection({ configurations }: EvaluationReport): string {
   const rows: Row[] = [];
-  const details: string[] = [];
+  const spread: Row[] = [];
   for (const report of configurations) {
     for (const phase of ['prefill', 'decode'] as const) {
       const logits = report.logits[phase];
       if (logits === undefined) continue;
-      const { divergence } = logits;
+      const { divergence, basePpl, testedPpl, pplRatio, pplDifference } = logits;
       rows.push([
         report.label,
         phase,
         shown(densityOf(report, phase), percent),
         report.kvBytesPerToken === undefined ? '-' : String(report.kvBytesPerToken),
-        logits.testedPpl.mean.toFixed(2),
-        logits.pplRatio.mean.toFixed(4),
+        `${testedPpl.mean.toFixed(3)} / ${basePpl.mean.toFixed(3)}`,
+        plusMinus(pplRatio, 4),
+        plusMinus(pplDifference, 3),
+        `${(100 * logits.correlation).toFixed(2)}%`,
         `${small(divergence.mean)} ± ${small(divergence.error)}`,
-        small(divergence.percentiles['0.99']),
-        small(divergence.max),
-        percent(logits.deltaP.rms),
-        percent(logits.sameTop.mean),
         logits.class,
+        `${percent(logits.sameTop.mean)} ± ${percent(logits.sameTop.error)}`,
         shown(speedOf(report, phase), (value) => value.toFixed(0)),
-        logits.buckets.map(({ meanDivergence }) => small(meanDivergence)).join(' '),
       ]);
-      details.push(`${report.label}, ${phase}\n${formatDivergence(logits)}`);
+      spread.push([
+        report.label,
+        phase,
+        small(divergence.max),
+        ...divergencePercentiles.map((p) => small(divergence.percentiles[p])),
+        `${(100 * logits.deltaP.mean).toFixed(3)}%`,
+        `${(100 * logits.deltaP.rms).toFixed(2)}%`,
+        ...logits.buckets.map(({ meanDivergence }) => small(meanDivergence)),
+      ]);
     }
   }
   if (rows.length === 0) return '';
+  const buckets = configurations.flatMap(({ logits }) => Object.values(logits))[0]?.buckets ?? [];
   const head =
-    'policy|phase|density|KV B/token|PPL|ratio|mean KLD|99% KLD|max KLD|RMS dp|same top|class|tokens/s|KLD by position';
-  return `Logits beside dense (forced decoding)\n${alignTable([head.split('|'), ...rows])}\n${details.join('\n')}`;
+    'policy|phase|density|KV B/token|PPL tested / base|ratio|difference|cor. ln|mean KLD|class|same top|tokens/s';
+  const spreadHead = [
+    ...['policy', 'phase', 'max'],
+    ...divergencePercentiles.map((p) => `${+(100 * p).toFixed(1)}%`),
+    ...['mean dp', 'RMS dp'],
+    ...buckets.map(({ begin, end }) => `at ${begin}-${end - 1}`),
+  ];
+  const first = `Logits beside dense, forced decoding\n${alignTable([head.split('|'), ...rows])}`;
+  return `${first}\nKL divergence: maximum, percentiles; probability of the next token; mean by position\n${alignTable([spreadHead, ...spread])}`;
 }
 
 function attentionSection({ configurations, attentionTokens }: EvaluationReport): string {

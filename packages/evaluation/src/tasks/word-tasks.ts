@@ -10,37 +10,40 @@ const words =
 
 type TextOptions = Pick<RecallCaseOptions, 'length' | 'countTokens'>;
 
-/** A few words many times, many words a few times, all in disorder. */
+/** A few words many times, many words once, all in disorder. */
 export function commonWords(rng: Rng, options: TextOptions): { context: string; questions: RankQuestion[] } {
-  const chosen = shuffle(rng, words).slice(0, 24);
-  const [common, rare] = [chosen.slice(0, 4), chosen.slice(4)];
-  return rankTask(rng, options, [...common.flatMap((word) => repeated(word, 10)), ...rare], common, rare);
+  const chosen = shuffle(rng, words).slice(0, 20);
+  return rankTask(rng, options, chosen, 4, 2, (rank, scale) => (rank < 4 ? scale : 1));
 }
 
 /** Words by Zipf's law with exponent 2: the first three are asked for. */
 export function frequentWords(rng: Rng, options: TextOptions): { context: string; questions: RankQuestion[] } {
-  const chosen = shuffle(rng, words).slice(0, 16);
-  const all = chosen.flatMap((word, rank) => repeated(word, Math.max(1, Math.round(64 / (rank + 1) ** 2))));
-  return rankTask(rng, options, all, chosen.slice(0, 3), chosen.slice(3));
+  const chosen = shuffle(rng, words).slice(0, 12);
+  return rankTask(rng, options, chosen, 3, 18, (rank, scale) => Math.max(1, Math.round(scale / (rank + 1) ** 2)));
 }
 
+/**
+ * @param minScale the least at which every right word is said more often than any wrong one
+ * @param countOf how often the word of a rank is said; the largest scale that fits is taken
+ */
 function rankTask(
   rng: Rng,
   { length, countTokens }: TextOptions,
-  bag: readonly string[],
-  right: readonly string[],
-  wrong: readonly string[],
+  chosen: readonly string[],
+  numRight: number,
+  minScale: number,
+  countOf: (rank: number, scale: number) => number,
 ): { context: string; questions: RankQuestion[] } {
-  const list: string[] = [];
-  for (let total = 0; ;) {
-    const round = shuffle(rng, bag);
-    const cost = countTokens(` ${say(round)}`);
-    if (list.length > 0 && total + cost > length) break;
-    list.push(...round);
-    total += cost;
-  }
+  const costs = chosen.map((word) => countTokens(` ${say([word])}`));
+  const costOf = (scale: number): number => costs.reduce((sum, cost, rank) => sum + cost * countOf(rank, scale), 0);
+  let scale = minScale;
+  while (costOf(scale + 1) <= length) scale++;
+  const list = shuffle(
+    rng,
+    chosen.flatMap((word, rank) => Array.from({ length: countOf(rank, scale) }, () => word)),
+  );
   const spaced = (part: readonly string[]): string[] => part.map((word) => ` ${word}`);
-  const question = { right: spaced(right), wrong: spaced(wrong) };
+  const question = { right: spaced(chosen.slice(0, numRight)), wrong: spaced(chosen.slice(numRight)) };
   return {
     context: say(list),
     questions: ['\n\nThe word is', '\n\nOnce more: The word is', '\n\nAgain: The word is'].map((prompt) => ({
@@ -52,8 +55,4 @@ function rankTask(
 
 function say(list: readonly string[]): string {
   return list.map((word) => `The word is ${word}.`).join(' ');
-}
-
-function repeated(word: string, count: number): string[] {
-  return Array.from({ length: count }, () => word);
 }

@@ -1,0 +1,35 @@
+import { ArgumentError } from '@winnow/tensor';
+import { formatAttention, parseAttention } from '@winnow/sparse-attention';
+import { expect, it } from 'vitest';
+import { createConfigurations, defaultPolicies, openOptionsOf } from './configuration.js';
+
+it('a configuration is measured in the phases that it changes', () => {
+  const policies = ['dense', 'subquadratic', 'sparq', 'h2o', 'prefill=streaming;decode=sparq', 'layers=1/decode:sparq'];
+  const q8 = { keys: 'q8_0', values: 'q8_0' } as const;
+  const configurations = createConfigurations(policies, [q8, { keys: 'q8_0', values: 'q4_0' }]);
+  expect(configurations.map(({ label, phases }) => [label, phases.join('+')])).toEqual([
+    ['dense', 'prefill+decode'],
+    ['subquadratic', 'prefill+decode'],
+    ['sparq', 'decode'],
+    ['h2o', 'prefill'],
+    ['prefill=streaming;decode=sparq', 'prefill+decode'],
+    ['layers=1/decode:sparq', 'decode'],
+    ['kv=q8_0', 'prefill'],
+    ['kv=q8_0/q4_0', 'prefill'],
+  ]);
+  expect(openOptionsOf(configurations[0], 64).attention).toBeUndefined();
+  expect(openOptionsOf(configurations[6], 64)).toEqual({ attention: undefined, kvDType: q8, contextSize: 64 });
+  expect(() => createConfigurations(['dense', 'dense'], [])).toThrow(ArgumentError);
+  expect(() => createConfigurations(['sparse'], [])).toThrow(ArgumentError);
+});
+
+it('default policies are different, valid and grow with the text', () => {
+  for (const numTokens of [16, 256, 1024, 4096]) {
+    const policies = defaultPolicies(numTokens, 64);
+    for (const text of policies)
+      expect(parseAttention(formatAttention(parseAttention(text)))).toEqual(parseAttention(text));
+    expect(new Set(policies).size).toBe(policies.length);
+  }
+  expect(defaultPolicies(1024, 64)).toContain('oracle-topk:k=64');
+  expect(defaultPolicies(4096, 64)).toContain('oracle-topk:k=1024');
+});

@@ -1,0 +1,2 @@
+export { drawQuality, drawTime, type PlotOptions } from './plots/evaluation-plots.js';
+export { drawVisits, type DrawVisitsOptions } from './plots/visit-drawing.js';

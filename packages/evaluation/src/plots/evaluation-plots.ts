@@ -1,0 +1,106 @@
+/** Plots of an evaluation as SVG, drawn by ECharts without a DOM (docs/decisions/0009). */
+import { LineChart } from 'echarts/charts';
+import { GridComponent, LegendComponent, TitleComponent } from 'echarts/components';
+import { init, use, type EChartsCoreOption } from 'echarts/core';
+import { SVGRenderer } from 'echarts/renderers';
+import type { Phase } from '../configuration.js';
+import type { ConfigurationReport, EvaluationReport } from '../evaluate.js';
+import { densityOf } from '../report/density.js';
+
+export interface PlotOptions {
+  readonly width?: number;
+  readonly height?: number;
+}
+
+/** Mean KL divergence against density, a line per family and phase. Undefined when there is nothing to show. */
+export function drawQuality(report: EvaluationReport, options: PlotOptions = {}): string | undefined {
+  const families = new Map<string, [density: number, divergence: number][]>();
+  for (const configuration of report.configurations) {
+    for (const phase of ['prefill', 'decode'] as const) {
+      const divergence = configuration.logits[phase]?.divergence.mean;
+      const density = densityOf(configuration, phase);
+      if (divergence === undefined || density === undefined || density >= 1 || divergence <= 0) continue;
+      const name = `${familyOf(configuration)}, ${phase}`;
+      families.set(name, [...(families.get(name) ?? []), [density, divergence]]);
+    }
+  }
+  if (families.size === 0) return undefined;
+  const series = [...families].map(([name, points]) => ({
+    name,
+    type: 'line',
+    symbol: name.endsWith('decode') ? 'circle' : 'diamond',
+    symbolSize: 8,
+    lineStyle: { type: name.endsWith('decode') ? 'solid' : 'dashed' },
+    data: points.toSorted(([a], [b]) => a - b),
+  }));
+  return draw(
+    {
+      title: titleOf(`${report.model}: divergence from dense against density, ${report.numTokens} tokens`),
+      xAxis: axisOf('log', 'visited by dense pairs'),
+      yAxis: axisOf('log', 'mean KLD'),
+      series,
+    },
+    options,
+  );
+}
+
+/** Milliseconds per token against length, a line per configuration. Undefined when speed was not measured. */
+export function drawTime(report: EvaluationReport, phase: Phase, options: PlotOptions = {}): string | undefined {
+  const series = report.configurations
+    .filter(({ speed }) => speed.length > 0)
+    .map(({ label, speed }) => ({
+      name: label,
+      type: 'line',
+      symbolSize: 6,
+      data: speed.map((point) => {
+        const perSecond = phase === 'prefill' ? point.promptTokensPerSecond : point.tokensPerSecond;
+        return [point.length, perSecond === 0 ? null : 1000 / perSecond];
+      }),
+    }));
+  if (series.length === 0) return undefined;
+  const what = phase === 'prefill' ? 'prompt' : 'answer';
+  return draw(
+    {
+      title: titleOf(`${report.model}: time of a token of the ${what} against length`),
+      xAxis: axisOf('log', 'tokens before'),
+      yAxis: axisOf('value', 'ms per token'),
+      series,
+    },
+    options,
+  );
+}
+
+function familyOf({ label, attention }: ConfigurationReport): string {
+  const policies = attention.map(({ policy }) => policy.split(':', 1)[0]);
+  return [...new Set(policies)].join('+') || label;
+}
+
+const colours = '#1f77b4 #d62728 #2ca02c #9467bd #ff7f0e #17becf #8c564b #e377c2 #7f7f7f #bcbd22 #393b79 #637939'.split(
+  ' ',
+);
+
+function titleOf(text: string): object {
+  return { text, left: 12, top: 8, textStyle: { fontSize: 14, fontWeight: 'normal' } };
+}
+
+function axisOf(type: 'log' | 'value', name: string): object {
+  return { type, name, nameLocation: 'middle', nameGap: 34, splitLine: { lineStyle: { color: '#eeeeee' } } };
+}
+
+function draw(chart: EChartsCoreOption, { width = 900, height = 520 }: PlotOptions): string {
+  use([LineChart, GridComponent, LegendComponent, TitleComponent, SVGRenderer]);
+  const view = init(null, null, { renderer: 'svg', ssr: true, width, height });
+  try {
+    view.setOption({
+      animation: false,
+      color: colours,
+      backgroundColor: '#ffffff',
+      grid: { left: 72, right: 250, top: 48, bottom: 56 },
+      legend: { orient: 'vertical', right: 8, top: 48, itemWidth: 18, textStyle: { fontSize: 10 } },
+      ...chart,
+    });
+    return view.renderToSVGString();
+  } finally {
+    view.dispose();
+  }
+}
