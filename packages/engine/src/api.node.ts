@@ -11,9 +11,16 @@ const api: EngineApi = createEngineApi(openPath, sessionFiles);
  * @throws {CapacityError} when the plan does not fit the memory limit
  * @throws {IoError} when the file cannot be read
  */
+ * @throws {ArgumentError} for an encoder, which only embeds: `loadEmbeddingModel`
 export const loadModel: EngineApi['loadModel'] = api.loadModel;
 
 /** Reads what a model file says of itself, and plans its memory, without loading the weights. Throws as `loadModel`. */
+/**
+ * Loads a model to embed texts with: an encoder, or one that generates. Throws as `loadModel`.
+ * @throws {ArgumentError} when neither the caller nor the model says how the vectors of tokens become one
+ */
+export const loadEmbeddingModel: EngineApi['loadEmbeddingModel'] = api.loadEmbeddingModel;
+
 export const inspectModel: EngineApi['inspectModel'] = api.inspectModel;
 
 /** Opens only the tokenizer and the chat template of a model. Throws as `loadModel`. */

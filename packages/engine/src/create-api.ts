@@ -2,15 +2,18 @@
 import { FormatError } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
 import type { ChatTemplate } from './chat-template.js';
+import type { EmbeddingLoadOptions, EmbeddingModel } from './embed-types.js';
 import { inspectOpenedModel } from './inspect-model.js';
 import { loadOpenedModel, templateOf } from './load-model.js';
 import { openLocation, type OpenPath } from './open-location.js';
+import { loadOpenedEmbeddingModel } from './load-embedding-model.js';
 import type { SessionFiles } from './session-location.js';
 import type { LoadOptions, Model, ModelInfo, ModelLocation, OpenOptions } from './types.js';
 
 export interface EngineApi {
   loadModel(location: ModelLocation, options?: LoadOptions): Promise<Model>;
   inspectModel(location: ModelLocation, options?: LoadOptions): Promise<ModelInfo>;
+  loadEmbeddingModel(location: ModelLocation, options?: EmbeddingLoadOptions): Promise<EmbeddingModel>;
   openTokenizer(location: ModelLocation, options?: OpenOptions): Promise<ModelTokenizer>;
 }
 
@@ -23,7 +26,10 @@ export interface ModelTokenizer {
 export function createEngineApi(openPath: OpenPath | undefined, files?: SessionFiles): EngineApi {
   return {
     async loadModel(location, options = {}): Promise<Model> {
-      return loadOpenedModel(await openLocation(location, options, openPath), options, files);
+      return loadOpenedModel(await openLocation(location, options, openPath), options, files, openFolder);
+    },
+    async loadEmbeddingModel(location, options = {}): Promise<EmbeddingModel> {
+      return loadOpenedEmbeddingModel(await openLocation(location, options, openPath), options);
     },
     async inspectModel(location, options = {}): Promise<ModelInfo> {
       return inspectOpenedModel(await openLocation(location, options, openPath), options);

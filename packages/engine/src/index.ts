@@ -1,6 +1,16 @@
-export { inspectModel, loadModel, openTokenizer } from './api.js';
+export { inspectModel, loadEmbeddingModel, loadModel, openTokenizer } from './api.js';
 export type { ChatMessage, ChatTemplate, RenderOptions } from './chat-template.js';
 export type { ModelTokenizer } from './create-api.js';
+export type { ColdFiles } from './kv-tiers-files.js';
+export type {
+  EmbeddingInput,
+  EmbeddingLoadOptions,
+  EmbeddingModel,
+  EmbeddingProgress,
+  EmbedOptions,
+  TextEmbedding,
+  TextOverflow,
+} from './embed-types.js';
 export type { MemoryPlan } from './memory-plan.js';
 export type { CacheMetrics, EngineEvent, ModelMetrics, StepMetrics } from './metrics.js';
 export type { SamplingOptions } from './sampling-options.js';

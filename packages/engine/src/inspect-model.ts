@@ -1,5 +1,9 @@
 /** What a model file says, without loading its weights. */
-import { describeModel } from '@winnow/models';
+import { describeEmbedder, type EmbedderDescription, type ModelFile } from '@winnow/models';
+import { planEmbedding } from './embed-plan.js';
+import { choosePooling, embeddingSettings } from './embed-settings.js';
+import { adaptWeights } from './adapt-weights.js';
+import type { MemoryPlan } from './memory-plan.js';
 import { planModel } from './model-plan.js';
 import type { OpenedModel } from './opened-model.js';
 import type { LoadOptions, ModelInfo } from './types.js';
@@ -9,7 +13,8 @@ export async function inspectOpenedModel(opened: OpenedModel, options: LoadOptio
   try {
     const { name, metadata } = opened;
     const file = await opened.openFile();
-    const description = await describeModel(file);
+    const description = await describeEmbedder(file);
+    await adaptWeights(description, options);
     return {
       name,
       format: file.format,
@@ -21,9 +26,24 @@ export async function inspectOpenedModel(opened: OpenedModel, options: LoadOptio
         sizeBytes: tensor.sizeBytes,
       })),
       metadata,
-      plan: planModel(description, options).memory,
+      plan:
+        'buildProgram' in description
+          ? planModel(description, options).memory
+          : embeddingMemory(opened, file, description, options),
     };
   } finally {
     await opened.close();
   }
+}
+
+function embeddingMemory(
+  { sentenceTransformers }: OpenedModel,
+  file: ModelFile,
+  description: EmbedderDescription,
+  { contextSize }: LoadOptions,
+): MemoryPlan {
+  const settings = embeddingSettings(file, sentenceTransformers);
+  const pooling = choosePooling(description.config, undefined, settings.pooling);
+  const options = contextSize === undefined ? {} : { contextSize };
+  return planEmbedding(description, pooling, settings.recommendedSize, options).memory;
 }

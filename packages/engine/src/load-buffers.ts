@@ -1,5 +1,5 @@
 /** Brings weights, constants and an empty cache into a backend's memory. */
-import { loadWeight, slotPositionsName, type ModelDescription } from '@winnow/models';
+import { loadWeight, slotPositionsName, type EmbedderDescription } from '@winnow/models';
 import type { Backend, BufferHandle, Program } from '@winnow/ops';
 import { buffersOf } from './program-buffers.js';
 import type { LoadOptions } from './types.js';
@@ -7,14 +7,14 @@ import type { LoadOptions } from './types.js';
 /** Buffers by name, for `prepare`. When loading fails, everything allocated is freed. */
 export async function loadBuffers(
   backend: Backend,
-  { weights, constants }: ModelDescription,
+  { weights, constants }: EmbedderDescription,
   programs: readonly Program[],
-  { signal, onProgress }: LoadOptions,
+  { signal, onProgress }: Pick<LoadOptions, 'signal' | 'onProgress'>,
 ): Promise<Map<string, BufferHandle>> {
   const buffers = new Map<string, BufferHandle>();
   let loadedBytes = 0;
   let totalBytes = 0;
-  for (const { stored } of weights.values()) totalBytes += stored.sizeBytes;
+  for (const { name } of buffersOf(programs)) totalBytes += weights.get(name)?.stored.sizeBytes ?? 0;
   const onBytes = (numBytes: number): void => {
     loadedBytes += numBytes;
     onProgress?.({ loadedBytes, totalBytes });

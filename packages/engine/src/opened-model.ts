@@ -1,7 +1,7 @@
 /** A model that is open: its parts are read when they are asked for, with the weights still where they are. */
 import type { TensorStore } from '@winnow/bytes';
 import type { GgufFile } from '@winnow/gguf';
-import { openHubFolder, type HubFiles, type HubModel } from '@winnow/hub';
+import { openHubFolder, type HubFiles, type HubModel, type SentenceTransformers } from '@winnow/hub';
 import { Fields, type ModelFile } from '@winnow/models';
 import {
   openSafetensors,
@@ -23,6 +23,8 @@ export interface OpenedModel {
   /** End tokens that the file names besides the tokenizer's own. */
   readonly eosIds: readonly number[];
   readonly defaultSampling: SamplingOptions;
+  /** What a folder says of embeddings. */
+  readonly sentenceTransformers: SentenceTransformers | undefined;
   /** What a tokenizer would be read from, for messages. */
   readonly tokenizerField: string;
   /** Settings, and the tensors without their data. */
@@ -45,6 +47,7 @@ export function openGgufModel(file: GgufFile): OpenedModel {
     chatTemplate: metadata.getString('tokenizer.chat_template', undefined),
     eosIds: [],
     defaultSampling: {},
+    sentenceTransformers: undefined,
     tokenizerField: ggufTokenizerKey,
     openFile: async () => ({ format: 'gguf', fields: new Fields(file.name, get), store: file }),
     openTokenizer: async () => (metadata.has(ggufTokenizerKey) ? tokenizerFromGguf(ggufVocabulary(get)) : undefined),
@@ -63,6 +66,7 @@ export async function openHubModel(files: HubFiles, options: { signal?: AbortSig
     chatTemplate: hub.chatTemplate,
     eosIds: [...idList(generationConfig?.value['eos_token_id']), ...idList(config.value['eos_token_id'])],
     defaultSampling: generationConfig === undefined ? {} : recommendedSampling(generationConfig),
+    sentenceTransformers: hub.sentenceTransformers,
     tokenizerField: 'tokenizer.json',
     async openFile() {
       const store = await openWeights(hub, options);

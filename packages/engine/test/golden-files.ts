@@ -12,6 +12,11 @@ export const goldenNames: Readonly<Record<string, readonly string[]>> = readJson
   fileURLToPath(new URL('golden-names.json', import.meta.url)),
 );
 
+/** The same for encoders. */
+export const encoderNames: Readonly<Record<string, readonly string[]>> = readJson(
+  fileURLToPath(new URL('encoder-golden-names.json', import.meta.url)),
+);
+
 /** Path of `arch/<name>/<file>`, or `undefined` when it is neither shared nor committed. */
 export function archPath(name: string, file: string): string | undefined {
   const path = join(committed, 'arch', name, file);

@@ -89,8 +89,10 @@ function ofHub(file: ModelFile): Settings {
   });
   const globalBase = fields.number('global_rope_theta', 160_000);
   const localBase = fields.isNull('local_rope_theta') ? globalBase : fields.number('local_rope_theta', usualLocalBase);
-  const rope = ropeFromHub(fields, base.headDim, { base: globalBase, layerType: 'full_attention' });
-  const localRope = ropeFromHub(fields, base.headDim, { base: localBase, layerType: 'sliding_attention' });
+  // there are two bases, and neither is called by the usual name
+  const own = fields.without((name) => name === 'rope_theta');
+  const rope = ropeFromHub(own, base.headDim, { base: globalBase, layerType: 'full_attention' });
+  const localRope = ropeFromHub(own, base.headDim, { base: localBase, layerType: 'sliding_attention' });
   const period = fields.count('global_attn_every_n_layers', usualPeriod);
   const config = withWindow(base, rope, fields.count('local_attention', 128), period);
   const windowedLayers = windowedLayersOf(fields, base.numLayers) ?? config.windowedLayers ?? [];

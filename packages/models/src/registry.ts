@@ -69,8 +69,8 @@ export async function describeModel(file: ModelFile): Promise<ModelDescription> 
   });
 }
 
-/** The same for what embeds: every model. @throws {FormatError} as `describeModel` */
-export async function describeEmbedder(file: ModelFile): Promise<EmbedderDescription> {
+/** The same for what embeds: every model, those that generate too. @throws {FormatError} as `describeModel` */
+export async function describeEmbedder(file: ModelFile): Promise<EmbedderDescription | ModelDescription> {
   return architectureOf(file).describe(withOuterName(file));
 }
 

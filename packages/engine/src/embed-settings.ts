@@ -1,0 +1,133 @@
+/** What the files of a model say about its embeddings, beside the weights. */
+import type { JsonObject, SentenceTransformers } from '@winnow/hub';
+import { storedPooling, type DecoderConfig, type ModelFile, type Pooling } from '@winnow/models';
+import { ArgumentError, FormatError } from '@winnow/tensor';
+
+export interface EmbeddingSettings {
+  readonly pooling: Pooling | undefined;
+  /** Tokens of a text that the model was made for. */
+  readonly recommendedSize: number | undefined;
+  readonly isLowerCased: boolean;
+  readonly normalises: boolean;
+  readonly prompts: Readonly<Record<string, string>>;
+  readonly defaultPrompt: string;
+  /** Pooling would have to leave the tokens of the prompt out. */
+  readonly skipsPrompt: boolean;
+  readonly matryoshkaDimensions: readonly number[] | 'any' | 'none';
+  /** What vectors are cut to if nothing else is asked for. */
+  readonly defaultDimensions: number | undefined;
+}
+
+/** Modules of sentence-transformers whose work is done here. */
+const knownModules = /\b(Transformer|Pooling|Normalize)$/;
+
+/** @throws {FormatError} for modules and settings that would change the vectors and are not supported */
+export function embeddingSettings(file: ModelFile, sentence: SentenceTransformers | undefined): EmbeddingSettings {
+  for (const { type, name } of sentence?.modules ?? []) {
+    if (knownModules.test(type)) continue;
+    const message = `expected Transformer, Pooling or Normalize, got ${type}`;
+    throw new FormatError({ source: 'modules.json', field: name, message });
+  }
+  const config = sentence?.config;
+  const prompts = promptsOf(config);
+  const defaultName = config?.optionalString('default_prompt_name');
+  const hasNorm = sentence?.modules.some(({ type }) => /\bNormalize$/.test(type)) === true;
+  return {
+    pooling: sentence?.pooling === undefined ? storedPooling(file) : poolingOf(sentence.pooling),
+    recommendedSize: sentence?.bertConfig?.optionalInteger('max_seq_length'),
+    isLowerCased: sentence?.bertConfig?.optionalBoolean('do_lower_case') ?? false,
+    normalises: hasNorm || config?.optionalString('similarity_fn_name') !== 'dot',
+    prompts,
+    defaultPrompt: defaultName === undefined ? '' : namedPrompt(prompts, defaultName),
+    skipsPrompt: sentence?.pooling?.optionalBoolean('include_prompt') === false,
+    matryoshkaDimensions: matryoshkaOf(file),
+    defaultDimensions: config?.optionalInteger('truncate_dim'),
+  };
+}
+
+/** @throws {ArgumentError} */
+export function namedPrompt(prompts: Readonly<Record<string, string>>, name: string): string {
+  const prompt = Object.hasOwn(prompts, name) ? prompts[name] : undefined;
+  if (prompt !== undefined) return prompt;
+  const names = Object.keys(prompts);
+  const expected = names.length === 0 ? 'no name, since this model has no prompts' : names.join(' | ');
+  throw new ArgumentError({ argument: 'promptName', expected, actual: name });
+}
+
+/** What is asked for, what the model says, or what is usual. @throws {ArgumentError} when nobody says it */
+export function choosePooling(
+  { isEncoder, architecture }: DecoderConfig,
+  asked: Pooling | undefined,
+  stored: Pooling | undefined,
+): Pooling {
+  const pooling = asked ?? stored ?? (isEncoder === true ? 'mean' : undefined);
+  if (pooling === undefined) {
+    const expected = 'last, mean or another, since this model generates and does not say how it would embed';
+    throw new ArgumentError({ argument: 'pooling', expected, actual: 'nothing' });
+  }
+  if (!poolings.includes(pooling)) {
+    throw new ArgumentError({ argument: 'pooling', expected: poolings.join(' | '), actual: String(pooling) });
+  }
+  if (pooling === 'cls' && isEncoder !== true) {
+    const expected = `another pooling, since in ${architecture} the first token sees nothing but itself`;
+    throw new ArgumentError({ argument: 'pooling', expected, actual: pooling });
+  }
+  return pooling;
+}
+
+const poolings: readonly Pooling[] = ['mean', 'cls', 'last', 'max', 'weighted-mean', 'mean-sqrt'];
+
+/** The switches of a pooling module. */
+const modes: Readonly<Record<string, Pooling>> = {
+  pooling_mode_cls_token: 'cls',
+  pooling_mode_mean_tokens: 'mean',
+  pooling_mode_max_tokens: 'max',
+  pooling_mode_mean_sqrt_len_tokens: 'mean-sqrt',
+  pooling_mode_weightedmean_tokens: 'weighted-mean',
+  pooling_mode_lasttoken: 'last',
+};
+
+/** Names that newer files have instead of switches. */
+const modeNames: Readonly<Record<string, Pooling>> = {
+  cls: 'cls',
+  mean: 'mean',
+  max: 'max',
+  mean_sqrt_len_tokens: 'mean-sqrt',
+  weightedmean: 'weighted-mean',
+  lasttoken: 'last',
+};
+
+function poolingOf(config: JsonObject): Pooling {
+  const name = config.optionalString('pooling_mode');
+  if (name !== undefined) {
+    const pooling = Object.hasOwn(modeNames, name) ? modeNames[name] : undefined;
+    if (pooling !== undefined) return pooling;
+    throw config.invalid('pooling_mode', `expected ${Object.keys(modeNames).join(', ')}, found ${name}`);
+  }
+  const chosen = config.keys().filter((key) => key.startsWith('pooling_mode_') && config.optionalBoolean(key) === true);
+  const [only] = chosen;
+  const pooling = only !== undefined && Object.hasOwn(modes, only) ? modes[only] : undefined;
+  if (chosen.length === 1 && pooling !== undefined) return pooling;
+  const found = chosen.length === 0 ? 'none' : chosen.join(' and ');
+  throw config.invalid('pooling_mode', `expected one of ${Object.keys(modes).join(', ')}, found ${found}`);
+}
+
+function promptsOf(config: JsonObject | undefined): Record<string, string> {
+  const prompts: Record<string, string> = {};
+  const value = config?.value['prompts'];
+  if (config === undefined || value === undefined || value === null) return prompts;
+  if (typeof value !== 'object' || Array.isArray(value)) throw config.invalid('prompts', 'expected an object');
+  for (const [name, prompt] of Object.entries(value)) {
+    if (typeof prompt !== 'string') throw config.invalid(`prompts.${name}`, 'expected a string');
+    prompts[name] = prompt;
+  }
+  return prompts;
+}
+
+function matryoshkaOf({ format, fields }: ModelFile): readonly number[] | 'any' | 'none' {
+  if (format === 'gguf') return 'none';
+  const list = fields.raw('matryoshka_dimensions');
+  if (list === undefined) return fields.boolean('is_matryoshka', false) ? 'any' : 'none';
+  if (Array.isArray(list) && list.every((size) => Number.isSafeInteger(size) && size > 0)) return list as number[];
+  throw fields.refusal('matryoshka_dimensions', 'a list of positive integers', list);
+}
