@@ -16,8 +16,19 @@ import { gemv } from './suites/gemv.js';
 import { overhead } from './suites/overhead.js';
 import { prefill } from './suites/prefill.js';
 import { roofline } from './suites/roofline.js';
+import { sparseAttention } from './suites/sparse-attention.js';
 
-export const suites: readonly Suite[] = [roofline, overhead, gemm, gemv, attention, prefill, decode, agreement];
+export const suites: readonly Suite[] = [
+  roofline,
+  overhead,
+  gemm,
+  gemv,
+  attention,
+  sparseAttention,
+  prefill,
+  decode,
+  agreement,
+];
 
 /** What a run needs of the process. */
 export interface BenchHost {
@@ -113,14 +124,14 @@ async function runSuites(selected: readonly Suite[], options: BenchOptions, host
 }
 
 function helpText(): string {
-  const lines = suites.map(({ name, summary }) => `  ${name.padEnd(10)} ${summary}`);
+  const lines = suites.map(({ name, summary }) => `  ${name.padEnd(16)} ${summary}`);
   return [
     'pnpm bench <suite> ... [options]',
     '',
     'suites',
     ...lines,
-    '  all        all of these but agreement',
-    '  paths      prints where synthetic models and peers are kept',
+    '  all              all of these but agreement',
+    '  paths            prints where synthetic models and peers are kept',
     '',
     optionsHelp,
     '',

@@ -49,6 +49,11 @@ const expected: Readonly<Record<string, readonly (readonly [string, string])[]>>
     ['f32 T=1 256 keys 2 layers, 1 thread', 'memory read, 1 thread'],
     ['f32 T=16 64 keys 1 layer, 1 thread', 'f32 relaxed madd, 1 thread'],
   ],
+  'sparse-attention': [
+    ['prompt of 192, 1 thread', 'dense'],
+    ['prompt of 192, 1 thread: pair', 'the same for 128'],
+    ['token after 192, page-topk:budget=16, 1 thread', 'dense'],
+  ],
   prefill: [['winnow-tiny f16, 2 threads @32', 'f32 relaxed madd, 2 threads']],
   decode: [
     ['winnow-tiny f16, 2 threads @16', 'memory read, 2 threads'],

@@ -113,3 +113,60 @@ function rowsFrom(dtype: i32, from: usize, to: usize, count: i32): usize {
   else decode(dtype, from, to, count);
   return to;
 }
+
+/** Whether four slots side by side are seen, at distances `[lead, reach]`. */
+function areSeen(at: usize, position: i32, lead: i32, reach: i32): bool {
+  const keys = v128.load(at);
+  const distance = i32x4.sub(i32x4.splat(position), keys);
+  const hidden = v128.or(
+    i32x4.lt_s(keys, i32x4.splat(0)),
+    v128.or(i32x4.lt_s(distance, i32x4.splat(lead)), i32x4.gt_s(distance, i32x4.splat(reach))),
+  );
+  return !v128.any_true(hidden);
+}
+
+/** How many of `count` slots side by side a query at a position sees. */
+export function countVisible(index: i32, count: i32, position: i32): i32 {
+  const reach = modelReach();
+  const lead = attributeI(1) != 0 ? 0 : -reach;
+  let seen = 0;
+  let i = 0;
+  for (; i + 4 <= count; i += 4) {
+    if (areSeen(positionsAt(index + i), position, lead, reach)) seen += 4;
+    else for (let j = i; j < i + 4; j++) if (isVisibleAt(index + j, position, lead, reach)) seen += 1;
+  }
+  for (; i < count; i++) if (isVisibleAt(index + i, position, lead, reach)) seen += 1;
+  return seen;
+}
+
+function isVisibleAt(index: i32, position: i32, lead: i32, reach: i32): bool {
+  const key = positionAt(index);
+  const distance = position - key;
+  return key >= 0 && distance <= reach && distance >= lead;
+}
+
+/** Slots of the cache that a query at a position sees go to `list`, their positions to `positions` unless 0. */
+export function listVisible(position: i32, sequence: i32, list: usize, positions: usize): i32 {
+  const context = contextOfSequence(sequence);
+  const reach = modelReach();
+  const lead = attributeI(1) != 0 ? 0 : -reach;
+  let count = 0;
+  for (let slot = 0; slot < context; ) {
+    let index = slotIndex(sequence, slot);
+    const end = index + slotsInBlock(slot, context - slot);
+    slot += end - index;
+    for (; index + 4 <= end && areSeen(positionsAt(index), position, lead, reach); index += 4, count += 4) {
+      const at = <usize>count << 2;
+      v128.store(list + at, i32x4.add(i32x4.splat(index), i32x4(0, 1, 2, 3)));
+      if (positions != 0) v128.store(positions + at, v128.load(positionsAt(index)));
+    }
+    for (; index < end; index++) {
+      if (!isVisibleAt(index, position, lead, reach)) continue;
+      const at = <usize>count << 2;
+      store<i32>(list + at, index);
+      if (positions != 0) store<i32>(positions + at, positionAt(index));
+      count += 1;
+    }
+  }
+  return count;
+}

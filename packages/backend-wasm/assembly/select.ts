@@ -1,17 +1,13 @@
 /** The k largest of many scores in linear expected time; of equal ones the lower index wins. */
 
-/** Writes the indices of the `k` largest of `count` f32 scores to `out`, ascending; `work` holds `count` f32. NaN counts least. */
+/** Writes the indices of the `k` largest of `count` f32 scores to `out`, ascending; `work` has room for `count` f32. NaN counts least. */
 export function selectLargest(scores: usize, count: i32, k: i32, work: usize, out: usize): i32 {
   if (k >= count) {
     for (let i = 0; i < count; i++) store<i32>(out + (<usize>i << 2), i);
     return count;
   }
   if (k <= 0) return 0;
-  for (let i: usize = 0; i < <usize>count << 2; i += 4) {
-    const score = load<f32>(scores + i);
-    store<f32>(work + i, score == score ? score : -Infinity);
-  }
-  const threshold = kthLargest(work, count, k);
+  const threshold = count > BINS ? thresholdByBins(scores, count, k, work) : thresholdOf(scores, count, k, work);
   let numAbove = 0;
   for (let i: usize = 0; i < <usize>count << 2; i += 4) if (load<f32>(scores + i) > threshold) numAbove += 1;
   let numEqual = k - numAbove;
@@ -27,6 +23,52 @@ export function selectLargest(scores: usize, count: i32, k: i32, work: usize, ou
     found += 1;
   }
   return found;
+}
+
+/** The k-th largest of all scores. */
+function thresholdOf(scores: usize, count: i32, k: i32, work: usize): f32 {
+  for (let i: usize = 0; i < <usize>count << 2; i += 4) {
+    const score = load<f32>(scores + i);
+    store<f32>(work + i, score == score ? score : -Infinity);
+  }
+  return kthLargest(work, count, k);
+}
+
+/** Leading bits of a score that tell its bin: sign, exponent, three bits of the mantissa. */
+const BIN_BITS: i32 = 12;
+const BINS: i32 = 1 << BIN_BITS;
+const NAN_KEY: u32 = 0x007fffff; // that of -Infinity
+
+/** An integer in the order of the scores. */
+function keyOf(score: f32): u32 {
+  const bits = reinterpret<u32>(score);
+  const key = bits ^ (<u32>(<i32>bits >> 31) | 0x80000000);
+  return score == score ? key : NAN_KEY;
+}
+
+/** The same by counting leading bits first, so that the search meets the scores of one bin only; `work` holds the bins. */
+function thresholdByBins(scores: usize, count: i32, k: i32, work: usize): f32 {
+  memory.fill(work, 0, <usize>BINS << 2);
+  const end = scores + (<usize>count << 2);
+  for (let at = scores; at < end; at += 4) {
+    const bin = work + (<usize>(keyOf(load<f32>(at)) >> (32 - BIN_BITS)) << 2);
+    store<i32>(bin, load<i32>(bin) + 1);
+  }
+  let bin = BINS - 1;
+  let left = k;
+  for (; ; bin--) {
+    const inBin = load<i32>(work + (<usize>bin << 2));
+    if (inBin >= left) break;
+    left -= inBin;
+  }
+  let found = work;
+  for (let at = scores; at < end; at += 4) {
+    const score = load<f32>(at);
+    if (<i32>(keyOf(score) >> (32 - BIN_BITS)) != bin) continue;
+    store<f32>(found, score == score ? score : -Infinity);
+    found += 4;
+  }
+  return kthLargest(work, <i32>((found - work) >> 2), left);
 }
 
 /** Quickselect with a partition in three. */

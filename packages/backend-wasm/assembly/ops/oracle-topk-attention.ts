@@ -2,17 +2,7 @@
  * Attention of every query head to the keys of its k largest logits. Units: (token, head).
  * Tensors: as in `cache-view.ts`, 8 y, 9 pairs. Attributes: 4 k.
  */
-import {
-  contextOfSequence,
-  enterCache,
-  keyOf,
-  modelReach,
-  positionAt,
-  positionOfToken,
-  sequenceOfToken,
-  slotIndex,
-  valueOf,
-} from '../cache-view';
+import { enterCache, keyOf, listVisible, positionOfToken, sequenceOfToken, valueOf } from '../cache-view';
 import { addressOf, attributeF, attributeI, dim, localScratch } from '../record';
 import { ENTRY_BYTES, ROW_STATE, clearRow, dots4, pushRows, setEntry, setRowSoftmax } from '../row-softmax';
 import { selectLargest } from '../select';
@@ -21,23 +11,6 @@ import { takeUnits } from '../threads';
 
 /** Rows that are decoded at a time. */
 const ROWS: i32 = 64;
-
-/** Slots that a query at a position sees go to `list`; returns their number. Also for the other families. */
-export function listVisible(position: i32, sequence: i32, list: usize): i32 {
-  const context = contextOfSequence(sequence);
-  const reach = modelReach();
-  const lead = attributeI(1) != 0 ? 0 : -reach;
-  let count = 0;
-  for (let slot = 0; slot < context; slot++) {
-    const index = slotIndex(sequence, slot);
-    const key = positionAt(index);
-    const distance = position - key;
-    if (key < 0 || distance > reach || distance < lead) continue;
-    store<i32>(list + (<usize>count << 2), index);
-    count += 1;
-  }
-  return count;
-}
 
 export function oracleTopKAttention(): void {
   enterCache();
@@ -63,7 +36,7 @@ export function oracleTopKAttention(): void {
     const token = unit / numHeads;
     const kvHead = (unit % numHeads) / (numHeads / numKvHeads);
     const query = addressOf(0) + <usize>unit * (<usize>headDim << 2);
-    const count = listVisible(positionOfToken(token), sequenceOfToken(token), list);
+    const count = listVisible(positionOfToken(token), sequenceOfToken(token), list, 0);
     for (let i = 0; i < count; i += 4) {
       const last = count - 1;
       let v = dots4(

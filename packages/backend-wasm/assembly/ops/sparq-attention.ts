@@ -6,9 +6,9 @@
  */
 import {
   contextOfSequence,
+  countVisible,
   enterCache,
-  modelReach,
-  positionAt,
+  listVisible,
   positionOfToken,
   sequenceOfToken,
   slotIndex,
@@ -36,7 +36,6 @@ import { addressOf, attributeF, attributeI, dim, dtypeOf, isPresent, localScratc
 import { selectLargest } from '../select';
 import { fma, sum4, tanh4, weight4 } from '../simd';
 import { takeUnits } from '../threads';
-import { listVisible } from './oracle-topk-attention';
 
 let headDim: i32 = 0;
 let valueDim: i32 = 0;
@@ -49,11 +48,11 @@ let slotBytes: usize = 0;
 // scratch
 let visible: usize = 0; // i32 index in the cache of each visible slot
 let chosen: usize = 0; // i32 index among the visible ones
-let slots: usize = 0; // i32 index in the cache of each chosen one
+let slots: usize = 0; // i32 positions of the visible slots, then index in the cache of each chosen one
 let totals: usize = 0; // f32 sum of weights over the heads
 let work: usize = 0;
 let weights: usize = 0; // f32 [group, slots]
-let queries: usize = 0; // f32 [group, H]: chosen components, others zero
+let queries: usize = 0; // f32 [group, H]: chosen components, side by side or with zeros between
 let magnitudes: usize = 0; // f32 [H]
 let components: usize = 0; // i32 [rank]
 let columns: usize = 0; // f32 [rank, S]
@@ -95,14 +94,15 @@ function attendGroup(token: i32, firstHead: i32, groupSize: i32, kvHead: i32): v
   const sequence = sequenceOfToken(token);
   const topK = attributeI(5);
   const numHeads = dim(0, 1);
-  numVisible = listVisible(position, sequence, visible);
+  numVisible = listVisible(position, sequence, visible, slots);
   const isDense = numVisible <= topK;
   if (!isDense) {
     approximate(token, firstHead, groupSize, kvHead);
     const local = attributeI(6);
+    const oldest = position - local;
     for (let i = 0; i < numVisible; i++) {
       const at = <usize>i << 2;
-      if (position - positionAt(load<i32>(visible + at)) < local) store<f32>(totals + at, Infinity);
+      if (load<i32>(slots + at) > oldest) store<f32>(totals + at, Infinity); // positions, until it holds the chosen slots
     }
     numChosen = selectLargest(totals, numVisible, topK, work, chosen);
     for (let i = 0; i < numChosen; i++) {
@@ -171,7 +171,8 @@ function chooseComponents(q: usize, groupSize: i32): void {
     const factor: f32 = attributeI(8) != 0 && kept != 0 ? <f32>Math.sqrt(<f64>all / <f64>kept) : 1;
     for (let c = 0; c < rank; c++) {
       const at = <usize>load<i32>(components + (<usize>c << 2)) << 2;
-      store<f32>(to + at, load<f32>(from + at) * factor);
+      // side by side for columns, in their places for keys
+      store<f32>(to + (isPresent(8) ? <usize>c << 2 : at), load<f32>(from + at) * factor);
     }
   }
 }
@@ -221,27 +222,48 @@ function scoreColumns(groupSize: i32, kvHead: i32): void {
       const at = <usize>((block * numKvHeads + kvHead) * headDim + component) * <usize>blockSize + <usize>offset;
       decode(dtype, addressOf(8) + at * bytesOf(dtype, 1), columns + <usize>c * stride, count);
     }
-    for (let g = 0; g < groupSize; g++) {
-      const q = queries + <usize>g * (<usize>headDim << 2);
+    for (let g = 0; g < groupSize; g += 2) {
+      // two heads at a time; the last of an odd number is computed twice
+      const other = min<i32>(g + 1, groupSize - 1);
       const to = weights + <usize>g * slotBytes + (<usize>begin << 2);
+      const otherTo = weights + <usize>other * slotBytes + (<usize>begin << 2);
       for (let i = 0; i < count; i += 16) {
-        const at = columns + (<usize>i << 2);
+        let q = queries + <usize>g * (<usize>headDim << 2);
+        let p = queries + <usize>other * (<usize>headDim << 2);
+        let column = columns + (<usize>i << 2);
         let s0 = f32x4.splat(0);
         let s1 = s0;
         let s2 = s0;
         let s3 = s0;
-        for (let c = 0; c < rank; c++) {
-          const x = v128.load32_splat(q + (<usize>load<i32>(components + (<usize>c << 2)) << 2));
-          const column = at + <usize>c * stride;
-          s0 = fma(x, v128.load(column), s0);
-          s1 = fma(x, v128.load(column, 16), s1);
-          s2 = fma(x, v128.load(column, 32), s2);
-          s3 = fma(x, v128.load(column, 48), s3);
+        let t0 = s0;
+        let t1 = s0;
+        let t2 = s0;
+        let t3 = s0;
+        for (let c = 0; c < rank; c++, q += 4, p += 4, column += stride) {
+          const x = v128.load32_splat(q);
+          const y = v128.load32_splat(p);
+          let k = v128.load(column);
+          s0 = fma(x, k, s0);
+          t0 = fma(y, k, t0);
+          k = v128.load(column, 16);
+          s1 = fma(x, k, s1);
+          t1 = fma(y, k, t1);
+          k = v128.load(column, 32);
+          s2 = fma(x, k, s2);
+          t2 = fma(y, k, t2);
+          k = v128.load(column, 48);
+          s3 = fma(x, k, s3);
+          t3 = fma(y, k, t3);
         }
-        put(to + (<usize>i << 2), s0, count - i, scale, cap);
-        put(to + (<usize>i << 2) + 16, s1, count - i - 4, scale, cap);
-        put(to + (<usize>i << 2) + 32, s2, count - i - 8, scale, cap);
-        put(to + (<usize>i << 2) + 48, s3, count - i - 12, scale, cap);
+        const at = <usize>i << 2;
+        put(to + at, s0, count - i, scale, cap);
+        put(to + at + 16, s1, count - i - 4, scale, cap);
+        put(to + at + 32, s2, count - i - 8, scale, cap);
+        put(to + at + 48, s3, count - i - 12, scale, cap);
+        put(otherTo + at, t0, count - i, scale, cap);
+        put(otherTo + at + 16, t1, count - i - 4, scale, cap);
+        put(otherTo + at + 32, t2, count - i - 8, scale, cap);
+        put(otherTo + at + 48, t3, count - i - 12, scale, cap);
       }
     }
     begin = end;
@@ -290,7 +312,6 @@ function normalise(own: usize): void {
 /** The sum of the values of all keys that the query sees: from the means of blocks where these are seen as a whole. */
 function sumValues(position: i32, sequence: i32, kvHead: i32): void {
   const context = contextOfSequence(sequence);
-  const reach = modelReach();
   const numKvHeads = dim(3, 1);
   const hasMeans = isPresent(9);
   const numParts = hasMeans ? dim(9, 1) : 1;
@@ -300,8 +321,7 @@ function sumValues(position: i32, sequence: i32, kvHead: i32): void {
     const count = min<i32>(slotsInBlock(slot, context - slot), partSize - slot % partSize);
     const index = slotIndex(sequence, slot);
     slot += count;
-    let numSeen = 0;
-    for (let i = 0; i < count; i++) if (isSeen(position, positionAt(index + i), reach)) numSeen += 1;
+    const numSeen = countVisible(index, count, position);
     if (hasMeans && numSeen == partSize) {
       const part = (index / dim(3, 2)) * numParts + (index % dim(3, 2)) / partSize;
       const summary = <usize>(part * numKvHeads + kvHead);
@@ -311,13 +331,9 @@ function sumValues(position: i32, sequence: i32, kvHead: i32): void {
       }
     }
     for (let i = 0; i < count; i++) {
-      if (isSeen(position, positionAt(index + i), reach)) addValue(valueOf(index + i, kvHead, row), 1);
+      if (numSeen == count || countVisible(index + i, 1, position) == 1) addValue(valueOf(index + i, kvHead, row), 1);
     }
   }
-}
-
-function isSeen(position: i32, key: i32, reach: i32): bool {
-  return key >= 0 && position >= key && position - key <= reach;
 }
 
 function addValue(value: usize, count: f64): void {

@@ -62,6 +62,11 @@ function move(mean: usize, x: usize, length: i32, count: i32): void {
     return;
   }
   const n = <f32>count;
+  for (const whole = mean + (<usize>(length & ~3) << 2); mean < whole; mean += 16, x += 16) {
+    const before = v128.load(mean);
+    v128.store(mean, f32x4.add(before, f32x4.div(f32x4.sub(v128.load(x), before), f32x4.splat(n))));
+  }
+  length &= 3;
   for (const end = mean + (<usize>length << 2); mean < end; mean += 4, x += 4) {
     const before = load<f32>(mean);
     store<f32>(mean, before + (load<f32>(x) - before) / n);
@@ -74,6 +79,12 @@ function extend(low: usize, high: usize, x: usize, length: i32, isFirst: bool): 
     memory.copy(high, x, <usize>length << 2);
     return;
   }
+  for (const whole = low + (<usize>(length & ~3) << 2); low < whole; low += 16, high += 16, x += 16) {
+    const v = v128.load(x);
+    v128.store(low, f32x4.min(v128.load(low), v));
+    v128.store(high, f32x4.max(v128.load(high), v));
+  }
+  length &= 3;
   for (const end = low + (<usize>length << 2); low < end; low += 4, high += 4, x += 4) {
     const v = load<f32>(x);
     store<f32>(low, min<f32>(load<f32>(low), v));

@@ -30,9 +30,23 @@ function oracleCase(setup: AttentionSetup, k: number): KernelCase {
 
 const shuffled = { ...severalSequences, isShuffled: true };
 
+const longContext = sparseSetup('decode after 5000', {
+  ...{
+    contextLengths: [5000],
+    queries: [[0, 4999]],
+    numHeads: 2,
+    numKvHeads: 1,
+    headDim: 4,
+    valueDim: 4,
+    blockSize: 64,
+  },
+});
+
 export const oracleTopKAttentionCases: readonly KernelCase[] = [
   ...sparseSetups.map((setup) => oracleCase(setup, 6)),
   ...[1, 2, 17, 100].map((k) => oracleCase(sparseSetup('any order', shuffled), k)),
   oracleCase(sparseSetup('any order, bidirectional', { ...shuffled, causal: false, window: 21 }), 5),
+  // more scores than there are bins to sort them into
+  ...[1, 300].map((k) => oracleCase(longContext, k)),
   oracleCase(sparseSetup('prefill', { contextLengths: [70], queries: chunkOf(70) }), 8),
 ];

@@ -234,6 +234,20 @@ export const sparqAttentionCases: readonly KernelCase[] = [
   ].map((switches) =>
     sparqCase(sparseSetup('several sequences', severalSequences), { rank: 6, topK: 10, local: 3, ...switches }),
   ),
+  sparqCase(
+    sparseSetup('decode after 5000', {
+      ...{
+        contextLengths: [5000],
+        queries: [[0, 4999]],
+        numHeads: 2,
+        numKvHeads: 1,
+        headDim: 8,
+        valueDim: 4,
+        blockSize: 64,
+      },
+    }),
+    { rank: 5, topK: 40, local: 10, columns: 'f32', numParts: 1 },
+  ),
   ...[1, 2, 8].map((numParts) =>
     sparqCase(sparseSetup('drafts', { contextLengths: [150], queries: chunkOf(150, 146) }), {
       ...{ rank: 6, topK: 20, local: 5, numParts, columns: 'f32' },

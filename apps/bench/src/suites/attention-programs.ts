@@ -1,0 +1,87 @@
+/** Layers of attention under a policy, over caches full of random numbers. */
+import { ProgramBuilder, type Backend, type ProgramTensor } from '@winnow/ops';
+import { createAttentionWriter, type AttentionPhase } from '@winnow/sparse-attention';
+import type { DType } from '@winnow/tensor';
+import { loadProgram, type LoadedProgram } from '../harness/loaded-program.js';
+import { randomWeights } from '../models/random-weights.js';
+
+export interface PolicyCase {
+  /** A policy as text. */
+  readonly policy: string;
+  readonly phase: AttentionPhase;
+  readonly numHeads: number;
+  readonly numKvHeads: number;
+  readonly headDim: number;
+  readonly numLayers: number;
+  /** Keys in the cache, those of the step among them. */
+  readonly numKeys: number;
+  /** Queries of a step: the last positions. */
+  readonly numTokens: number;
+  readonly kvDType: DType;
+}
+
+/** Tokens per block of the cache, a landmark's block and a page. */
+export const cacheBlockSize = 64;
+
+/** The layers as one program; `pairs` of the last layer is an output where the policy tells it. */
+export async function loadPolicy(backend: Backend, policyCase: PolicyCase): Promise<LoadedProgram> {
+  const { policy, phase, numHeads, numKvHeads, headDim, numLayers, numKeys, numTokens, kvDType } = policyCase;
+  const b = new ProgramBuilder({});
+  const numBlocks = Math.ceil(numKeys / cacheBlockSize);
+  const q = b.external('q', 'kv', 'f32', [numTokens, numHeads, headDim]);
+  const rows = b.external('rows', 'kv', 'f32', [numTokens, numKvHeads, headDim]);
+  const [positions, sequences, slots] = ['positions', 'sequences', 'slots'].map((name) => b.scalar(name, [numTokens]));
+  const shared = {
+    slotPositions: b.external('slotPositions', 'kv', 'i32', [numBlocks, cacheBlockSize]),
+    blockTable: b.scalar('blockTable', [1, numBlocks]),
+    contextLengths: b.scalar('contextLengths', [1]),
+  };
+  let told: Readonly<Record<string, ProgramTensor>> = {};
+  const attend = createAttentionWriter(policy, phase, {
+    numLayers,
+    observe: (_b, _layer, outputs) => (told = outputs),
+  });
+  const shape = [numBlocks, numKvHeads, cacheBlockSize, headDim];
+  let y = q;
+  for (let layer = 0; layer < numLayers; layer++) {
+    b.setLayer(layer);
+    const kv = {
+      ...shared,
+      keys: b.external(`kv.${layer}.keys`, 'kv', kvDType, shape),
+      values: b.external(`kv.${layer}.values`, 'kv', kvDType, shape),
+    };
+    y = attend(b, {
+      ...{ layer, q, k: rows, v: rows, kv, scale: 1 / Math.sqrt(headDim), window: 0, softCap: 0 },
+      ...{ positions: positions!, sequences: sequences!, slots: slots! },
+      rotateQuery: () => q,
+    });
+  }
+  b.output('y', y);
+  if (told['pairs'] !== undefined) b.output('pairs', told['pairs']);
+  const fillRows = randomWeights(kvDType, 1, 3);
+  const fillFloats = randomWeights('f32', 1, 4);
+  const loaded = await loadProgram(
+    backend,
+    b.build(),
+    (name, target) => {
+      const words = new Int32Array(target.buffer, target.byteOffset, target.byteLength >> 2);
+      if (name === 'slotPositions') words.forEach((_, slot) => (words[slot] = slot));
+      else if (/Counts\d+$/.test(name)) words.fill(cacheBlockSize);
+      else if (/keys|values|keyColumns/.test(name)) fillRows.fill(target);
+      else fillFloats.fill(target);
+    },
+    'y',
+  );
+  const first = numKeys - numTokens;
+  for (const name of ['positions', 'slots']) loaded.scalars.slot(name).forEach((_, t, all) => (all[t] = first + t));
+  loaded.scalars.slot('contextLengths').fill(numKeys);
+  loaded.scalars.slot('blockTable').forEach((_, block, all) => (all[block] = block));
+  return loaded;
+}
+
+/** Pairs of query and key per head that the last run visited. */
+export async function pairsOf({ executable }: LoadedProgram, numTokens: number): Promise<number> {
+  const pairs = new Int32Array(numTokens);
+  await executable.read('pairs', pairs);
+  return pairs.reduce((sum, count) => sum + count, 0);
+}
