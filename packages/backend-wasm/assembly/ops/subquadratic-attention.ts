@@ -7,10 +7,8 @@
  * Attributes: 4 local, 5 logStride, 6 landmarks (0 off, 1 compat, 2 outside-window), 7 logCount, 8... globals.
  */
 import {
-  cacheBlock,
   contextOfSequence,
   enterCache,
-  keyOf,
   keysOf,
   modelReach,
   positionAt,
@@ -19,9 +17,9 @@ import {
   sequenceOfToken,
   slotIndex,
   slotsInBlock,
-  valueOf,
   valuesOf,
 } from '../cache-view';
+import { writeMerged } from '../merge-panels';
 import {
   LANES,
   PANEL_ROWS,
@@ -32,38 +30,29 @@ import {
   hideRow,
   lastLaneOf,
   layPanels,
-  maximumOfLane,
   numPanels,
   openPanels,
-  outputOfLane,
-  outputStride,
   positionOfLane,
   raiseRow,
   scoreRows,
-  sumOfLane,
   sumRows,
   tokenOfLane,
   weighRows,
 } from '../query-panels';
 import { addressOf, attributeF, attributeI, dim, localScratch } from '../record';
-import { ENTRY_BYTES, ROW_STATE, clearRow, pushRows, setEntry, setRowSoftmax } from '../row-softmax';
-import { weight4 } from '../simd';
+import { ENTRY_BYTES, ROW_STATE, clearRow, pushRows, setRowSoftmax } from '../row-softmax';
+import { edgeEntries, landmarkSize, layEdges, listEdges, listLandmarks, listSlot } from '../subquadratic-edges';
 import { takeUnits } from '../threads';
 
 /** Rows of keys that are decoded at a time. */
 export const SPAN: i32 = 512;
-/** Most keys of a query outside of its window: globals, two sides of distances, two sides of landmarks. */
-export const MAX_EDGES: i32 = 160;
-const MAX_GLOBALS: i32 = 16;
 /** Rows taken at a time where a query is computed alone. */
 const ALONE: i32 = 64;
 
 let isCausal: bool = true;
 let local: i32 = 0;
 let reach: i32 = 0; // of the model
-let landmarks: i32 = 0;
 let partSize: i32 = 1;
-let numParts: i32 = 1;
 let headDim: i32 = 0;
 let valueDim: i32 = 0;
 
@@ -73,14 +62,9 @@ let numPieces: i32 = 0;
 let keyRows: usize = 0;
 let valueRows: usize = 0;
 let entries: usize = 0;
-let edgeKeys: usize = 0;
-let edgeValues: usize = 0;
 let states: usize = 0;
 let stateBytes: usize = 0;
 let hasHoles: bool = false;
-let globals: usize = 0;
-let numGlobals: i32 = 0;
-let hasStride: bool = false;
 
 // landmarks of the pivot they were gathered for, side by side, when they depend on nothing else
 let sharesLandmarks: bool = false;
@@ -98,33 +82,20 @@ export function subquadraticAttention(): void {
   isCausal = attributeI(1) != 0;
   local = attributeI(4);
   reach = modelReach();
-  landmarks = attributeI(6);
   headDim = dim(0, 2);
   valueDim = dim(4, 3);
-  numParts = landmarks == 0 ? 1 : dim(8, 1);
-  partSize = dim(3, 2) / numParts;
   setRowSoftmax(attributeF(0), attributeF(3));
   pieces = layPanels(localScratch());
   keyRows = pieces + <usize>SPAN * 16;
   valueRows = keyRows + <usize>SPAN * (<usize>headDim << 2);
-  entries = valueRows + <usize>SPAN * (<usize>valueDim << 2) + 64;
-  edgeKeys = entries + <usize>MAX_EDGES * ENTRY_BYTES;
-  edgeValues = edgeKeys + <usize>MAX_EDGES * (<usize>headDim << 2);
-  states = edgeValues + <usize>MAX_EDGES * (<usize>valueDim << 2);
+  states = layEdges(valueRows + <usize>SPAN * (<usize>valueDim << 2) + 64);
+  entries = edgeEntries();
+  partSize = landmarkSize();
   stateBytes = ROW_STATE + (<usize>((valueDim + 7) & ~3) << 2);
   gatheredKeys = states + 8 * stateBytes;
   gatheredValues = gatheredKeys + <usize>LANDMARK_ROWS * (<usize>headDim << 2);
-  globals = gatheredValues + <usize>LANDMARK_ROWS * (<usize>valueDim << 2) + 64;
-  hasStride = attributeI(5) != 0;
-  numGlobals = 0;
-  for (let i = 0; i < MAX_GLOBALS; i++) {
-    const global = attributeI(8 + i);
-    if (global < 0 || isGlobal(global)) continue;
-    store<i32>(globals + (<usize>numGlobals << 2), global);
-    numGlobals += 1;
-  }
-  sharesLandmarks = landmarks == 1 && isCausal && reach == i32.MAX_VALUE;
-  gatheredPivot = -1;
+  sharesLandmarks = attributeI(6) == 1 && isCausal && reach == i32.MAX_VALUE;
+  gatheredSequence = -1; // -1 is a pivot: that of queries before the first whole block
 
   const numTokens = dim(0, 0);
   const numKvHeads = dim(3, 1);
@@ -194,7 +165,7 @@ function attendRun(t0: i32, t1: i32, kvHead: i32, h0: i32, h1: i32): void {
       clearRow(state, valueDim);
       pushRows(queryOf(lane), headDim, valueDim, entries, numEdges, state);
     }
-    if (writePanel(first, last)) continue;
+    if (writeMerged(first, last, states, stateBytes, addressOf(11))) continue;
     for (let lane = first; lane < last; lane++) attendAlone(lane, sequence, context, kvHead, back, ahead);
     lastListed = -1;
   }
@@ -271,46 +242,6 @@ function countWindow(position: i32, sequence: i32, context: i32, back: i32, ahea
   return count;
 }
 
-/** Lists the keys outside of the window, and returns their number. */
-function listEdges(position: i32, sequence: i32, context: i32, kvHead: i32, inPanels: bool): i32 {
-  let count = 0;
-  for (let i = 0; i < numGlobals; i++) {
-    const global = load<i32>(globals + (<usize>i << 2));
-    count = addToken(global, position, sequence, context, kvHead, count);
-  }
-  const farthest = max<i32>(position, context - 1 - position);
-  if (hasStride) {
-    // the first power of two beyond the window
-    for (let s = local < 1 ? 1 : 1 << (32 - clz(local)); s <= farthest && s > 0; s <<= 1) {
-      if (position >= s && !isGlobal(position - s)) {
-        count = addToken(position - s, position, sequence, context, kvHead, count);
-      }
-      if (!isCausal && !isGlobal(position + s)) {
-        count = addToken(position + s, position, sequence, context, kvHead, count);
-      }
-    }
-  }
-  if (landmarks == 0 || (sharesLandmarks && inPanels)) return count;
-  return listLandmarks(position, sequence, context, kvHead, count);
-}
-
-function listLandmarks(position: i32, sequence: i32, context: i32, kvHead: i32, begin: i32): i32 {
-  let count = begin;
-  const farthest = max<i32>(position, context - 1 - position);
-  const pivot = isCausal ? (position + 1) / partSize - 1 : position / partSize;
-  if (isCausal) count = addLandmark(pivot, position, sequence, context, kvHead, count);
-  for (let s = 1; s == 1 || (hasStride && s <= farthest / partSize + 1 && s > 0); s <<= 1) {
-    count = addLandmark(pivot - s, position, sequence, context, kvHead, count);
-    if (!isCausal) count = addLandmark(pivot + s, position, sequence, context, kvHead, count);
-  }
-  return count;
-}
-
-function isGlobal(position: i32): bool {
-  for (let i = 0; i < numGlobals; i++) if (load<i32>(globals + (<usize>i << 2)) == position) return true;
-  return false;
-}
-
 function pivotOf(position: i32): i32 {
   return (position + 1) / partSize - 1;
 }
@@ -361,191 +292,6 @@ function gatherLandmarks(position: i32, sequence: i32, context: i32, kvHead: i32
   return numGathered;
 }
 
-/** Whether the model lets the query see a position. */
-function isVisible(position: i32, key: i32): bool {
-  const distance = position - key;
-  return isCausal ? distance >= 0 && distance <= reach : abs<i32>(distance) <= reach;
-}
-
-function addToken(key: i32, position: i32, sequence: i32, context: i32, kvHead: i32, count: i32): i32 {
-  if (key < 0 || key >= context || abs<i32>(position - key) <= local || !isVisible(position, key)) return count;
-  const index = slotIndex(sequence, key);
-  if (positionAt(index) != key) return count;
-  const keyAt = keyOf(index, kvHead, edgeKeys + <usize>count * (<usize>headDim << 2));
-  const valueAt = valueOf(index, kvHead, edgeValues + <usize>count * (<usize>valueDim << 2));
-  setEntry(entries, count, keyAt, valueAt, 0);
-  return count + 1;
-}
-
-function addLandmark(block: i32, position: i32, sequence: i32, context: i32, kvHead: i32, count: i32): i32 {
-  const first = block * partSize;
-  if (block < 0 || first >= context) return count;
-  const last = min<i32>(context, first + partSize) - 1;
-  if (isCausal && last != first + partSize - 1) return count;
-  if (!isVisible(position, first) || !isVisible(position, last)) return count;
-  if (landmarks == 2 && isCovered(position, first, last)) return count;
-  const part = cacheBlock(sequence, first) * numParts + block % numParts;
-  const summary = <usize>(part * dim(3, 1) + kvHead);
-  if (load<i32>(addressOf(10) + (summary << 2)) != last - first + 1) return count;
-  const bias: f32 = attributeI(7) == 0 ? 0 : <f32>Math.log(<f64>(last - first + 1));
-  const key = addressOf(8) + summary * (<usize>headDim << 2);
-  setEntry(entries, count, key, addressOf(9) + summary * (<usize>valueDim << 2), bias);
-  return count + 1;
-}
-
-/** Whether every token of a block is a key of its own. */
-function isCovered(position: i32, first: i32, last: i32): bool {
-  for (let j = first; j <= last; j++) {
-    const distance = abs<i32>(position - j);
-    if (distance <= local) {
-      // the window covers up to here
-      if (j < position) j = min<i32>(last, position);
-      continue;
-    }
-    if (hasStride && (distance & (distance - 1)) == 0) continue;
-    if (!isGlobal(j)) return false;
-  }
-  return true;
-}
-
-/** Merges window and edges of the lanes of a panel and writes their outputs; false where something is not finite. */
-function writePanel(first: i32, last: i32): bool {
-  let check = f32x4.splat(0);
-  const zero = f32x4.splat(0);
-  const stride = outputStride();
-  const numHeads = dim(0, 1);
-  for (let base = first; base < last; base += 4) {
-    const from = outputOfLane(base);
-    const count = min<i32>(4, last - base);
-    let y0: usize = 0;
-    let y1: usize = 0;
-    let y2: usize = 0;
-    let y3: usize = 0;
-    let s0: usize = 0;
-    let s1: usize = 0;
-    let s2: usize = 0;
-    let s3: usize = 0;
-    let top = f32x4.splat(-Infinity);
-    let sum = zero;
-    let edgeTop = top;
-    let edgeSum = zero;
-    for (let i = 0; i < count; i++) {
-      const lane = base + i;
-      const state = states + <usize>(lane - first) * stateBytes;
-      const row = tokenOfLane(lane) * numHeads + headOfLane(lane);
-      const y = addressOf(11) + (<usize>row * <usize>valueDim << 2);
-      if (i == 0) {
-        y0 = y;
-        s0 = state;
-        top = f32x4.replace_lane(top, 0, maximumOfLane(lane));
-        sum = f32x4.replace_lane(sum, 0, sumOfLane(lane));
-        edgeTop = f32x4.replace_lane(edgeTop, 0, load<f32>(state));
-        edgeSum = f32x4.replace_lane(edgeSum, 0, load<f32>(state, 4));
-      } else if (i == 1) {
-        y1 = y;
-        s1 = state;
-        top = f32x4.replace_lane(top, 1, maximumOfLane(lane));
-        sum = f32x4.replace_lane(sum, 1, sumOfLane(lane));
-        edgeTop = f32x4.replace_lane(edgeTop, 1, load<f32>(state));
-        edgeSum = f32x4.replace_lane(edgeSum, 1, load<f32>(state, 4));
-      } else if (i == 2) {
-        y2 = y;
-        s2 = state;
-        top = f32x4.replace_lane(top, 2, maximumOfLane(lane));
-        sum = f32x4.replace_lane(sum, 2, sumOfLane(lane));
-        edgeTop = f32x4.replace_lane(edgeTop, 2, load<f32>(state));
-        edgeSum = f32x4.replace_lane(edgeSum, 2, load<f32>(state, 4));
-      } else {
-        y3 = y;
-        s3 = state;
-        top = f32x4.replace_lane(top, 3, maximumOfLane(lane));
-        sum = f32x4.replace_lane(sum, 3, sumOfLane(lane));
-        edgeTop = f32x4.replace_lane(edgeTop, 3, load<f32>(state));
-        edgeSum = f32x4.replace_lane(edgeSum, 3, load<f32>(state, 4));
-      }
-    }
-    let shift = f32x4.pmax(top, edgeTop);
-    shift = v128.andnot(shift, f32x4.eq(shift, f32x4.splat(-Infinity)));
-    let factor = weight4(f32x4.sub(top, shift));
-    let edgeFactor = weight4(f32x4.sub(edgeTop, shift));
-    const all = f32x4.add(f32x4.mul(sum, factor), f32x4.mul(edgeSum, edgeFactor));
-    // a query without keys gives zeros
-    const inverse = v128.andnot(f32x4.div(f32x4.splat(1), all), f32x4.eq(all, zero));
-    factor = f32x4.mul(factor, inverse);
-    edgeFactor = f32x4.mul(edgeFactor, inverse);
-    check = f32x4.add(check, f32x4.mul(f32x4.add(f32x4.add(sum, edgeSum), inverse), zero));
-    let d = 0;
-    for (; d + 4 <= valueDim; d += 4) {
-      const at = from + <usize>d * stride;
-      const a = f32x4.mul(v128.load(at), factor);
-      const b = f32x4.mul(v128.load(at + stride), factor);
-      const c = f32x4.mul(v128.load(at + 2 * stride), factor);
-      const e = f32x4.mul(v128.load(at + 3 * stride), factor);
-      const ab = i8x16.shuffle(a, b, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
-      const ab2 = i8x16.shuffle(a, b, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
-      const ce = i8x16.shuffle(c, e, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
-      const ce2 = i8x16.shuffle(c, e, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
-      const column = <usize>d << 2;
-      check = put(
-        i8x16.shuffle(ab, ce, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23),
-        y0 + column,
-        s0 + ROW_STATE + column,
-        f32x4.extract_lane(edgeFactor, 0),
-        check,
-      );
-      if (count > 1) {
-        check = put(
-          i8x16.shuffle(ab, ce, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31),
-          y1 + column,
-          s1 + ROW_STATE + column,
-          f32x4.extract_lane(edgeFactor, 1),
-          check,
-        );
-      }
-      if (count > 2) {
-        check = put(
-          i8x16.shuffle(ab2, ce2, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23),
-          y2 + column,
-          s2 + ROW_STATE + column,
-          f32x4.extract_lane(edgeFactor, 2),
-          check,
-        );
-      }
-      if (count > 3) {
-        check = put(
-          i8x16.shuffle(ab2, ce2, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31),
-          y3 + column,
-          s3 + ROW_STATE + column,
-          f32x4.extract_lane(edgeFactor, 3),
-          check,
-        );
-      }
-    }
-    for (; d < valueDim; d++) {
-      const a = f32x4.mul(v128.load(from + <usize>d * stride), factor);
-      const column = <usize>d << 2;
-      check = put1(f32x4.extract_lane(a, 0), y0 + column, s0 + column, f32x4.extract_lane(edgeFactor, 0), check);
-      if (count > 1) check = put1(f32x4.extract_lane(a, 1), y1 + column, s1 + column, f32x4.extract_lane(edgeFactor, 1), check);
-      if (count > 2) check = put1(f32x4.extract_lane(a, 2), y2 + column, s2 + column, f32x4.extract_lane(edgeFactor, 2), check);
-      if (count > 3) check = put1(f32x4.extract_lane(a, 3), y3 + column, s3 + column, f32x4.extract_lane(edgeFactor, 3), check);
-    }
-  }
-  return !v128.any_true(f32x4.ne(check, check));
-}
-
-/** Writes four numbers; `check` becomes NaN when one is not finite. */
-function put(window: v128, y: usize, edges: usize, factor: f32, check: v128): v128 {
-  const value = f32x4.add(window, f32x4.mul(v128.load(edges), f32x4.splat(factor)));
-  v128.store(y, value);
-  return f32x4.add(check, f32x4.mul(value, f32x4.splat(0)));
-}
-
-function put1(window: f32, y: usize, state: usize, factor: f32, check: v128): v128 {
-  const value = window + load<f32>(state + ROW_STATE) * factor;
-  store<f32>(y, value);
-  return f32x4.add(check, f32x4.splat(value * 0));
-}
-
 /** One query, only keys that it sees: where something is not finite, nothing of other keys may come in. */
 function attendAlone(lane: i32, sequence: i32, context: i32, kvHead: i32, back: i32, ahead: i32): void {
   const position = positionOfLane(lane);
@@ -556,11 +302,7 @@ function attendAlone(lane: i32, sequence: i32, context: i32, kvHead: i32, back: 
   for (let begin = max<i32>(0, position - back); begin < end; begin += ALONE) {
     let count = 0;
     for (let j = begin; j < min<i32>(end, begin + ALONE); j++) {
-      const index = slotIndex(sequence, j);
-      if (positionAt(index) != j) continue;
-      const key = keyOf(index, kvHead, edgeKeys + <usize>count * (<usize>headDim << 2));
-      const value = valueOf(index, kvHead, edgeValues + <usize>count * (<usize>valueDim << 2));
-      setEntry(entries, count++, key, value, 0);
+      count = listSlot(j, sequence, kvHead, count);
     }
     pushRows(query, headDim, valueDim, entries, count, states);
   }
