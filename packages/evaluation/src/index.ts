@@ -62,3 +62,5 @@ export {
   type TaskName,
 } from './tasks/task-types.js';
 export { defaultText } from './text/default-text.js';
+export { pearson, spearman } from './correlation.js';
+export { evaluateSts, formatSts, parseSentencePairs, type SentencePair, type StsReport } from './sts.js';
