@@ -2,7 +2,7 @@
 import type { OpRecord, Program, TensorRef } from '@winnow/ops';
 import { capacityOf } from './record-shapes.js';
 
-// assembly/query-panels.ts and assembly/ops/subquadratic-attention.ts
+// assembly/query-panels.ts, assembly/ops/subquadratic-attention.ts and assembly/subquadratic-edges.ts
 const lanes = 64;
 const panelRows = 256;
 const span = 512;
