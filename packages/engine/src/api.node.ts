@@ -1,26 +1,27 @@
 /** The engine in Node, where locations may be paths. */
 import { createEngineApi, type EngineApi } from './create-api.js';
+import { openColdFolder } from './kv-tiers-files.node.js';
 import { openPath } from './open-path.node.js';
 import { sessionFiles } from './session-files.node.js';
 
-const api: EngineApi = createEngineApi(openPath, sessionFiles);
+const api: EngineApi = createEngineApi(openPath, sessionFiles, openColdFolder);
 
 /**
  * Loads a model: checks the memory plan, reads the weights into the backend and prepares its programs.
  * @throws {FormatError} for a broken file or an architecture that is not supported
  * @throws {CapacityError} when the plan does not fit the memory limit
  * @throws {IoError} when the file cannot be read
- */
  * @throws {ArgumentError} for an encoder, which only embeds: `loadEmbeddingModel`
+ */
 export const loadModel: EngineApi['loadModel'] = api.loadModel;
 
-/** Reads what a model file says of itself, and plans its memory, without loading the weights. Throws as `loadModel`. */
 /**
  * Loads a model to embed texts with: an encoder, or one that generates. Throws as `loadModel`.
  * @throws {ArgumentError} when neither the caller nor the model says how the vectors of tokens become one
  */
 export const loadEmbeddingModel: EngineApi['loadEmbeddingModel'] = api.loadEmbeddingModel;
 
+/** Reads what a model file says of itself, and plans its memory, without loading the weights. Throws as `loadModel`. */
 export const inspectModel: EngineApi['inspectModel'] = api.inspectModel;
 
 /** Opens only the tokenizer and the chat template of a model. Throws as `loadModel`. */

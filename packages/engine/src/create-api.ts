@@ -4,16 +4,17 @@ import type { Tokenizer } from '@winnow/tokenizers';
 import type { ChatTemplate } from './chat-template.js';
 import type { EmbeddingLoadOptions, EmbeddingModel } from './embed-types.js';
 import { inspectOpenedModel } from './inspect-model.js';
+import type { OpenColdFolder } from './kv-tiers-files.js';
 import { loadOpenedModel, templateOf } from './load-model.js';
-import { openLocation, type OpenPath } from './open-location.js';
 import { loadOpenedEmbeddingModel } from './load-embedding-model.js';
+import { openLocation, type OpenPath } from './open-location.js';
 import type { SessionFiles } from './session-location.js';
 import type { LoadOptions, Model, ModelInfo, ModelLocation, OpenOptions } from './types.js';
 
 export interface EngineApi {
   loadModel(location: ModelLocation, options?: LoadOptions): Promise<Model>;
-  inspectModel(location: ModelLocation, options?: LoadOptions): Promise<ModelInfo>;
   loadEmbeddingModel(location: ModelLocation, options?: EmbeddingLoadOptions): Promise<EmbeddingModel>;
+  inspectModel(location: ModelLocation, options?: LoadOptions): Promise<ModelInfo>;
   openTokenizer(location: ModelLocation, options?: OpenOptions): Promise<ModelTokenizer>;
 }
 
@@ -23,7 +24,11 @@ export interface ModelTokenizer {
   readonly chatTemplate: ChatTemplate | undefined;
 }
 
-export function createEngineApi(openPath: OpenPath | undefined, files?: SessionFiles): EngineApi {
+export function createEngineApi(
+  openPath: OpenPath | undefined,
+  files?: SessionFiles,
+  openFolder?: OpenColdFolder,
+): EngineApi {
   return {
     async loadModel(location, options = {}): Promise<Model> {
       return loadOpenedModel(await openLocation(location, options, openPath), options, files, openFolder);

@@ -62,13 +62,15 @@ export interface KvMemoryOptions {
   /** Rows of every `state.*` buffer. */
   readonly numStates: number;
   readonly report: ReportEvent;
+  /** Hears of pages outside the pool that no sequence has any more. */
+  readonly onPagesDropped?: (pageIds: readonly number[]) => void;
 }
 
 export function createKvMemory(
   backend: Backend,
   programs: readonly Program[],
   buffers: ReadonlyMap<string, BufferHandle>,
-  { numBlocks, numStates, report }: KvMemoryOptions,
+  { numBlocks, numStates, report, onPagesDropped }: KvMemoryOptions,
 ): KvMemory {
   const handles = new Map<KvBuffer, BufferHandle>();
   const blockBuffers: KvBuffer[] = [];
@@ -127,6 +129,7 @@ export function createKvMemory(
     stateBuffers,
     blockBytes,
     queue(changes): void {
+      if (changes.droppedPages.length > 0) onPagesDropped?.(changes.droppedPages);
       if (changes.copies.length > 0 || changes.clearedSlots.length > 0) queued.push(changes);
     },
     flush: () => (queued.length === 0 ? undefined : carryOut()),

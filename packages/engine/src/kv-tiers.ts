@@ -135,9 +135,12 @@ export function createKvTiers({ manager, memory, plan, store, stream, report }: 
       let best: { view: SequenceView; candidates: Candidate[] } | undefined;
       for (const id of manager.sequenceIds) {
         const view = manager.sequence(id);
-        if (best !== undefined && view.blocks.length <= best.view.blocks.length) continue;
         const candidates = candidatesOf(view, plan.runBlocks);
-        if (candidates.length > 0) best = { view, candidates };
+        // whole runs first, of whoever has the most
+        const excess = candidates.length - (best?.candidates.length ?? 0);
+        if (excess < 0 || candidates.length === 0) continue;
+        if (excess === 0 && view.blocks.length <= (best?.view.blocks.length ?? 0)) continue;
+        best = { view, candidates };
       }
       if (best === undefined) return;
       await demote(best.view, best.candidates);

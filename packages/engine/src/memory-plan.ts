@@ -11,6 +11,19 @@ export interface MemoryPlan {
   readonly contextSize: number;
   /** Bytes of keys and values per token of context. */
   readonly kvBytesPerToken: number;
+  /** Where keys and values go that `kvBytes` has no room for, with `kv` tiers that are needed. */
+  readonly tiers?: TierBudgets;
+}
+
+/** Bytes by tier of the cache. */
+export interface TierBudgets {
+  /** The pool in the backend's memory. A part of `kvBytes`, as are the chunks in which the rest is brought in. */
+  readonly hotBytes: number;
+  readonly chunkBytes: number;
+  /** Memory beside the backend's. A part of `totalBytes`. */
+  readonly warmBytes: number;
+  /** What files hold when all sessions are full. */
+  readonly coldBytes: number;
 }
 
 /** @throws {CapacityError} when the plan needs more than `limitBytes` */

@@ -15,6 +15,7 @@ import { FormatError, WinnowError } from '@winnow/tensor';
 import { decodeGeneration, encodeGeneration } from './generation-codec.js';
 import { snapshotOf, type GenerationState } from './generation-state.js';
 import type { KvBuffer } from './kv-memory.js';
+import { blocksInOrder, placeSaved, type RowPlace } from './kv-tiers-session.js';
 import type { LoadedModel } from './loaded-model.js';
 import { restoreSequence, type KvPool, type Sequence } from './sequence.js';
 
@@ -84,7 +85,10 @@ interface Draft {
 async function draftOf(pool: KvPool, sequence: Sequence, { state, metadata }: SessionParts): Promise<Draft> {
   const { manager, memory } = pool;
   const { view } = sequence;
-  const { numTokens, isShareable, blocks } = view;
+  const { numTokens } = view;
+  // blocks may leave the pool while steps run
+  const isStill = view.isShareable && pool.tiers === undefined;
+  const { positions, places } = blocksInOrder(view, manager.blockSize);
   const forkId = manager.fork(view.id).id;
   const forkState = sequence.state?.fork();
   const release = (): void => {
@@ -96,19 +100,19 @@ async function draftOf(pool: KvPool, sequence: Sequence, { state, metadata }: Se
     const generation = state === undefined ? undefined : encodeGeneration(snapshotOf(state));
     const sections: SessionSection[] = [
       bytesSection('tokens', view.tokens.slice()),
-      bytesSection('positions', view.positions.slice()),
+      bytesSection('positions', positions),
       ...(generation?.sections ?? []),
     ];
     // the block that has room is written to by the next steps: its bytes are copied, and the fork lets go of it
-    const numWhole = isShareable ? Math.floor(numTokens / manager.blockSize) : blocks.length;
-    const whole = blocks.slice(0, numWhole);
-    const last = await readLastRows(pool, blocks.slice(numWhole), view.numSlots);
-    if (isShareable) memory.queue(manager.truncate(forkId, numWhole * manager.blockSize));
+    const numWhole = Math.floor(positions.length / manager.blockSize);
+    const whole = places.slice(0, numWhole);
+    const last = await readLastRows(pool, places.slice(numWhole) as number[], positions.length);
+    if (isStill) memory.queue(manager.truncate(forkId, numWhole * manager.blockSize));
     for (const buffer of savedBuffers(pool)) sections.push(rowsSection(pool, buffer, whole, last.get(buffer)));
     const stateRow = forkState?.from ?? -1;
     if (stateRow >= 0) for (const buffer of memory.stateBuffers) sections.push(rowsSection(pool, buffer, [stateRow]));
     const json = { generation: generation?.json ?? null, caller: metadata };
-    return { numTokens, sections, metadata: json, isStill: isShareable, release };
+    return { numTokens, sections, metadata: json, isStill, release };
   } catch (error) {
     release();
     throw error;
@@ -157,28 +161,50 @@ export async function loadSession(
   const { generation, caller } = (file.metadata ?? {}) as { generation?: JsonValue; caller?: JsonValue };
   const state = await decodeGeneration(generation ?? null, readInts, config.vocabSize, fail);
 
-  let sequence: Sequence;
-  try {
-    sequence = restoreSequence(pool, { tokens, positions });
-  } catch (error) {
-    if (WinnowError.isInstance(error) && error.code === 'argument') fail('section "positions"', error.message);
-    throw error;
+  for (const buffer of savedBuffers(pool)) {
+    checkRows(file, buffer, Math.ceil(positions.length / pool.manager.blockSize), fail);
   }
-  try {
-    await scheduler.exclusive(async () => {
-      await pool.memory.flush(); // what is queued concerns blocks that may be ours now
-    });
-    const blocks = [...sequence.view.blocks];
-    for (const buffer of savedBuffers(pool)) await loadRows(pool, file, buffer, blocks, fail, withSignal);
-    await writePositions(pool, positions, blocks);
-    const to = sequence.state?.to ?? -1;
-    if (to >= 0)
-      for (const buffer of pool.memory.stateBuffers) await loadRows(pool, file, buffer, [to], fail, withSignal);
-    sequence.commit(true);
-  } catch (error) {
-    sequence.free();
-    throw error;
+
+  /** @param flush carries out what is queued, which concerns blocks that may be ours now */
+  async function fill(flush: () => Promise<void>): Promise<Sequence> {
+    const placement = await placeSaved(pool, positions, (buffer, row, target) =>
+      file.read(buffer.name, row * buffer.rowBytes, target, withSignal),
+    );
+    const { firstTail, detachedPages } = placement;
+    let restored: Sequence;
+    try {
+      restored = restoreSequence(pool, { tokens, positions: placement.positions, detachedPages });
+    } catch (error) {
+      pool.tiers?.drop(detachedPages.map(({ pageId }) => pageId));
+      if (WinnowError.isInstance(error) && error.code === 'argument') fail('section "positions"', error.message);
+      throw error;
+    }
+    try {
+      await flush();
+      const blocks = [...restored.view.blocks];
+      for (const buffer of savedBuffers(pool)) {
+        await loadRows(pool, file, buffer, blocks.slice(0, 1), 0, withSignal);
+        await loadRows(pool, file, buffer, blocks.slice(1), firstTail, withSignal);
+      }
+      await writePositions(pool, placement.positions, blocks);
+      const to = restored.state?.to ?? -1;
+      if (to >= 0) {
+        for (const buffer of pool.memory.stateBuffers) {
+          checkRows(file, buffer, 1, fail);
+          await loadRows(pool, file, buffer, [to], 0, withSignal);
+        }
+      }
+      restored.commit(true);
+      return restored;
+    } catch (error) {
+      restored.free();
+      throw error;
+    }
   }
+  const flush = async (): Promise<void> => void (await pool.memory.flush());
+  // where blocks may leave the pool no step may run until they are filled
+  const sequence =
+    pool.tiers === undefined ? await fill(() => scheduler.exclusive(flush)) : await scheduler.exclusive(() => fill(flush));
   pool.report({ kind: 'restored', numTokens: tokens.length, sizeBytes: source.sizeBytes });
   return { sequence, state, metadata: caller ?? null };
 }
@@ -217,7 +243,7 @@ async function readLastRows(
 function rowsSection(
   pool: KvPool,
   buffer: KvBuffer,
-  rows: readonly number[],
+  rows: readonly RowPlace[],
   rest = new Uint8Array(0),
 ): SessionSection {
   const { rowBytes } = buffer;
@@ -230,7 +256,7 @@ function rowsSection(
         rowBytes,
         byteOffset,
         Math.min(target.byteLength, Math.max(0, inRows - byteOffset)),
-        (row, at, begin, end) => pool.memory.read(buffer, rows[row] as number, at, target.subarray(begin, end)),
+        (row, at, begin, end) => readPlace(pool, buffer, rows[row] as RowPlace, at, target.subarray(begin, end)),
       );
       const begin = Math.max(0, inRows - byteOffset);
       if (begin < target.byteLength) {
@@ -241,23 +267,45 @@ function rowsSection(
   };
 }
 
+async function readPlace(
+  { memory, tiers }: KvPool,
+  buffer: KvBuffer,
+  place: RowPlace,
+  byteOffset: number,
+  target: Uint8Array,
+): Promise<void> {
+  if (typeof place === 'number') await memory.read(buffer, place, byteOffset, target);
+  else await tiers?.read(buffer, place.pageId, byteOffset, target);
+}
+
+/** @throws what `fail` makes, when the section does not hold that many rows of the buffer */
+function checkRows(
+  file: SessionFile,
+  { name, rowBytes }: KvBuffer,
+  numRows: number,
+  fail: (field: string, message: string) => never,
+): void {
+  const expected = numRows * rowBytes;
+  const found = file.sections.find((section) => section.name === name);
+  if (found?.sizeBytes !== expected)
+    fail(`section "${name}"`, `expected ${expected} bytes, got ${found?.sizeBytes ?? 'none'}`);
+}
+
+/** Fills rows of a buffer with those of its section from `firstRow` on. */
 async function loadRows(
   pool: KvPool,
   file: SessionFile,
   buffer: KvBuffer,
   rows: readonly number[],
-  fail: (field: string, message: string) => never,
+  firstRow: number,
   options: { signal?: AbortSignal },
 ): Promise<void> {
   const { name, rowBytes } = buffer;
   const expected = rows.length * rowBytes;
-  const found = file.sections.find((section) => section.name === name);
-  if (found?.sizeBytes !== expected)
-    fail(`section "${name}"`, `expected ${expected} bytes, got ${found?.sizeBytes ?? 'none'}`);
   const piece = new Uint8Array(Math.min(pieceBytes, expected));
   for (let byteOffset = 0; byteOffset < expected; byteOffset += piece.byteLength) {
     const bytes = piece.subarray(0, Math.min(piece.byteLength, expected - byteOffset));
-    await file.read(name, byteOffset, bytes, options);
+    await file.read(name, firstRow * rowBytes + byteOffset, bytes, options);
     await eachPart(rowBytes, byteOffset, bytes.byteLength, (row, at, begin, end) =>
       pool.memory.write(buffer, rows[row] as number, at, bytes.subarray(begin, end)),
     );

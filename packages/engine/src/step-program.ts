@@ -2,6 +2,8 @@
 import type { AppendedSlots } from '@winnow/kv-cache';
 import { createScalarBlock, type Executable } from '@winnow/ops';
 import type { Sequence } from './sequence.js';
+import { tierScalars } from './kv-tiers-program.js';
+import type { TierStream } from './kv-tiers-stream.js';
 import { createStepOutputs, type ReadOutput } from './step-outputs.js';
 
 /** The share of one sequence in a step. */
@@ -28,7 +30,12 @@ export interface StepProgram {
   reader(firstRow: number): ReadOutput;
 }
 
-export function createStepProgram(executable: Executable, maxBlocksPerSequence: number): StepProgram {
+/** @param stream for programs that attend to pages outside the pool */
+export function createStepProgram(
+  executable: Executable,
+  maxBlocksPerSequence: number,
+  stream?: TierStream,
+): StepProgram {
   const { program } = executable;
   const capacity = (symbol: string): number => program.symbols.get(symbol) as number;
   const scalars = createScalarBlock(program.scalars, program.symbols);
@@ -79,7 +86,16 @@ export function createStepProgram(executable: Executable, maxBlocksPerSequence: 
     hasState,
     async run(parts, signal): Promise<void> {
       fill(parts);
-      await executable.run(scalars.words, signal === undefined ? {} : { signal });
+      const options = signal === undefined ? {} : { signal };
+      if (stream === undefined) return executable.run(scalars.words, options);
+      const streamed = stream.begin(parts, signal);
+      scalars.slot(tierScalars.queryRows).set(streamed.queryRows);
+      scalars.slot(tierScalars.stateRows).set(streamed.stateRows);
+      try {
+        await executable.run(scalars.words, { ...options, onBoundary: streamed.onBoundary });
+      } finally {
+        await streamed.end();
+      }
     },
     reader: (firstRow) => (firstRow === 0 ? readFirst : outputs.reader(firstRow)),
   };

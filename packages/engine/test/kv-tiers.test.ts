@@ -3,6 +3,7 @@ import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createWasmBackend } from '@winnow/backend-wasm';
+import { memorySink, memorySource } from '@winnow/bytes';
 import { createReferenceBackend, type Backend } from '@winnow/ops';
 import type { DType } from '@winnow/tensor';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -67,5 +68,67 @@ describe.each(Object.keys(backends))('on %s', (name) => {
     expect(tiers?.numHits).toBeGreaterThan(0);
     await close();
     expect(await readdir(folder)).toEqual([]);
+  });
+
+  test('several sessions, some with a common beginning, some cut, beside each other', async () => {
+    const prompts = [ids(400), [...ids(300), 5, 6, 7], ids(350, 11), ids(70, 13)];
+    const whole = await load({ maxSessions: 5, cacheSize: 4096 });
+    const expected = await Promise.all(
+      prompts.map((prompt) => whole.model.generate(prompt, { ...greedy, maxTokens: 80 }).result()),
+    );
+    await whole.close();
+    const { model, close } = await load({ maxSessions: 5, kv: { hotBytes: 16 * blockBytes(4), warmBytes: 2 ** 22 } });
+    const sessions = prompts.map(() => model.createSession());
+    const generateAll = async (): Promise<void> => {
+      const found = await Promise.all(
+        sessions.map((session, index) => session.generate(prompts[index]!, { ...greedy, maxTokens: 80 }).result()),
+      );
+      expect(found.map(({ tokens }) => tokens)).toEqual(expected.map(({ tokens }) => tokens));
+    };
+    await generateAll();
+    expect(model.metrics().steps.numSharedSteps).toBeGreaterThan(0);
+    expect(model.metrics().tiers?.numStoredTokens).toBeGreaterThan(200);
+    // into the middle of a page that is not in the pool
+    for (const session of sessions) session.truncate(100);
+    await generateAll();
+    // two that share pages go different ways
+    const [first] = sessions;
+    using fork = first!.fork();
+    first!.truncate(330);
+    const rest = await fork.generate([...ids(400), ...expected[0]!.tokens.slice(0, 79)], { ...greedy, maxTokens: 1 }).result();
+    expect(rest.tokens).toEqual(expected[0]!.tokens.slice(79));
+    expect(rest.cachedTokens).toBe(478);
+    await generateAll();
+    for (const session of sessions) session.dispose();
+    fork.dispose();
+    expect(model.metrics().tiers).toMatchObject({ numStoredTokens: 0, warmBytes: 0 });
+    await close();
+  });
+
+  test('saved and restored, with and without tiers', async () => {
+    const kv = { hotBytes: 8 * blockBytes(2), warmBytes: 3 * blockBytes(2), coldPath: folder };
+    const tiered = await load({ kvDType: 'f16', kv, maxSessions: 2 });
+    const plain = await load({ kvDType: 'f16', maxSessions: 2, cacheSize: 2048 });
+    const expected = await plain.model.generate(ids(500), { ...greedy, maxTokens: 120 }).result();
+    for (const [from, to] of [
+      [tiered, plain],
+      [plain, tiered],
+      [tiered, tiered],
+    ] as const) {
+      using session = from.model.createSession();
+      await session.generate(ids(500), { ...greedy, maxTokens: 50 }).result();
+      const sink = memorySink();
+      await session.save(sink);
+      using restored = await to.model.restoreSession(memorySource(sink.toBytes()));
+      const { tokens, cachedTokens } = await restored.resume({ maxTokens: 70 }).result();
+      expect([cachedTokens, tokens]).toEqual([549, expected.tokens.slice(50)]);
+      // and again, from where it is now
+      const again = memorySink();
+      await restored.save(again);
+      expect(again.sizeBytes).toBeGreaterThan(sink.sizeBytes);
+    }
+    expect(tiered.model.metrics().tiers).toMatchObject({ numStoredTokens: 0 });
+    await tiered.close();
+    await plain.close();
   });
 });
