@@ -20,6 +20,7 @@ export function loadOptionsOf(flags: LoadFlags): LoadOptions {
     kvDType: flags.kvDtype,
     maxSessions: 1, // what one command needs
     memoryLimitBytes: flags.memory,
+    quantize: flags.quantize,
     profile: flags.profile,
   });
 }

@@ -47,6 +47,7 @@ export async function openModel(model: string | undefined, flags: LoadFlags, con
     if (flags.backend === 'reference' && flags.threads !== undefined && flags.threads > 1) {
       warn(`--threads ${flags.threads} has no effect: the reference backend computes with one thread`);
     }
+    for (const notice of loaded.notices) warn(notice);
     for (const { op, reason, numRecords } of loaded.fallbacks) {
       warn(`${numRecords} × ${op} fell back to the reference: ${reason}`);
     }

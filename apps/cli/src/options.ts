@@ -3,7 +3,7 @@ import { Option, type Command } from 'commander';
 import type { DType } from '@winnow/tensor';
 import type { KvDTypes, OverflowPolicy } from '@winnow/engine';
 import { UsageError } from './errors.js';
-import { parseBytes, parseKvDType, parseNumber, refuse, type NumberRule } from './parse-values.js';
+import { parseBytes, parseDType, parseKvDType, parseNumber, refuse, type NumberRule } from './parse-values.js';
 
 /** Where a model comes from and whom the command talks to. */
 export interface CommonFlags {
@@ -21,6 +21,7 @@ export interface LoadFlags extends CommonFlags {
   readonly batchSize?: number;
   readonly kvDtype?: DType | KvDTypes;
   readonly memory?: number;
+  readonly quantize?: DType;
   readonly profile?: boolean;
 }
 
@@ -119,6 +120,11 @@ export function addPlanOptions(command: Command): Command {
         '--kv-dtype <type>',
         'how keys and values are stored: f32 (default), f16, bf16, q8_0, ...; two for keys,values',
       ).argParser((text) => parseKvDType('--kv-dtype', text)),
+    )
+    .addOption(
+      new Option('--quantize <type>', 'store the weights as q8_0, q4_0, q4_K, f16, ... while loading').argParser((text) =>
+        parseDType('--quantize', text),
+      ),
     )
     .addOption(
       new Option('--memory <size>', 'refuse a memory plan above this size, such as 2GB or 500MiB').argParser((text) =>

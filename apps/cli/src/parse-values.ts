@@ -1,6 +1,6 @@
 /** Strict parsing of flag values: the whole text must be the value, and a refusal names the flag. */
 import type { KvDTypes } from '@winnow/engine';
-import { isDType, type DType } from '@winnow/tensor';
+import { dtypes, isDType, type DType } from '@winnow/tensor';
 import { UsageError } from './errors.js';
 
 export function refuse(flag: string, expected: string, actual: string): UsageError {
@@ -29,6 +29,13 @@ export function parseKvDType(flag: string, text: string): DType | KvDTypes {
   const [keys = '', values = keys, ...more] = text.split(',').map((part) => part.trim());
   if (more.length === 0 && isDType(keys) && isDType(values)) return keys === values ? keys : { keys, values };
   throw refuse(flag, 'a data type such as f32, f16 or q8_0, or two for keys and values such as q8_0,q4_0', text);
+}
+
+/** A data type, in any case: `q4_k`. */
+export function parseDType(flag: string, text: string): DType {
+  const dtype = dtypes.find((name) => name.toLowerCase() === text.toLowerCase());
+  if (dtype === undefined) throw refuse(flag, 'a data type such as q8_0, q4_K or f16', text);
+  return dtype;
 }
 
 const bytesPerUnit: Readonly<Record<string, number>> = {

@@ -136,6 +136,7 @@ export function createFakeEngine(options: FakeOptions = {}): FakeEngine {
     plan,
     backend: 'fake-backend',
     fallbacks: [],
+    notices: [],
     createSession: () => createFakeSession(null),
     restoreSession: (source) => {
       restored.push(String(source));

@@ -4,6 +4,7 @@ import { describeModel } from '@winnow/models';
 import type { Backend, Executable } from '@winnow/ops';
 import { ReleasedError } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
+import { adaptWeights } from './adapt-weights.js';
 import { createChatTemplate, type ChatTemplate } from './chat-template.js';
 import { loadBuffers } from './load-buffers.js';
 import type { Host } from './loaded-model.js';
@@ -50,6 +51,7 @@ async function load(
 ): Promise<Model> {
   const file = await opened.openFile();
   const description = await describeModel(file);
+  const notices = await adaptWeights(description, options);
   const plan = planModel(description, options);
   checkMemory(plan.memory, options.memoryLimitBytes);
   const tokenizer =
@@ -83,6 +85,7 @@ async function load(
     name: opened.name,
     backend: backend.name,
     fallbacks: executables.flatMap((executable) => executable.fallbacks),
+    notices,
     chatTemplate,
     maxSessions: plan.maxSessions,
     plan: plan.memory,

@@ -16,6 +16,7 @@ export interface ModelParts {
   readonly name: string;
   readonly backend: string;
   readonly fallbacks: readonly Fallback[];
+  readonly notices: readonly string[];
   readonly chatTemplate: ChatTemplate | undefined;
   readonly maxSessions: number;
   readonly plan: MemoryPlan;

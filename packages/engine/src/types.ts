@@ -11,6 +11,7 @@ import type { MemoryPlan } from './memory-plan.js';
 import type { EngineEvent, ModelMetrics } from './metrics.js';
 import type { SamplingOptions } from './sampling-options.js';
 import type { SessionSize } from './session-file.js';
+import type { WeightOptions } from './adapt-weights.js';
 import type { SessionSource, SessionTarget } from './session-location.js';
 import type { WhenFull } from './when-full.js';
 
@@ -47,7 +48,7 @@ export interface KvDTypes {
   readonly values: DType;
 }
 
-export interface LoadOptions extends OpenOptions, HostOptions {
+export interface LoadOptions extends OpenOptions, HostOptions, WeightOptions {
   /** Where the model runs. Default: a WebAssembly backend of its own, disposed together with the model. */
   readonly backend?: Backend;
   /** Threads of the default backend. Default: as many as the machine runs at a time. */
@@ -287,6 +288,8 @@ export interface Model {
   readonly plan: MemoryPlan;
   readonly backend: string;
   readonly fallbacks: readonly Fallback[];
+  /** What loading did otherwise than asked, such as matrices that could not be quantised: one sentence each. */
+  readonly notices: readonly string[];
   /** @throws {CapacityError} when `maxSessions` are open */
   createSession(): Session;
   /**

@@ -18,5 +18,14 @@ export {
 } from './decoder-program.js';
 export { embeddingBlockSize, type EmbeddingProgramOptions, type Pooling } from './embedding-program.js';
 export { Fields } from './fields.js';
+export {
+  checkQuantiseType,
+  quantisedDType,
+  quantiseTypes,
+  quantiseWeights,
+  type KeptWeight,
+  type QuantiseOptions,
+} from './quantise.js';
+export { reencodedView } from './reencoded-view.js';
 export { architectures, describeEmbedder, describeModel, storedPooling } from './registry.js';
 export { loadWeight, type LoadWeightOptions, type Weight } from './weights.js';

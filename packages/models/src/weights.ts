@@ -21,6 +21,8 @@ export interface Weight {
   readonly dtype: DType;
   readonly sizeBytes: number;
   readonly stored: StoredTensor;
+  /** It has to be f32 in memory: it is not read by products. */
+  readonly isFloat?: true;
 }
 
 export interface WeightRequest {
@@ -62,7 +64,15 @@ export function collectWeights(
     const stored = storedWeight(store, request);
     for (const part of request.stackOf ?? [storedName]) used.add(part);
     const dtype = memoryDType(store.name, stored, request.isFloat === true);
-    weights.set(name, { name, shape, dtype, sizeBytes: tensorBytes(dtype, shape), stored });
+    const isFloat = request.isFloat === true || shape.length < 2;
+    weights.set(name, {
+      name,
+      shape,
+      dtype,
+      sizeBytes: tensorBytes(dtype, shape),
+      stored,
+      ...(isFloat ? { isFloat } : {}),
+    });
   }
   const unknown = [...store.tensors.keys()].filter((name) => !used.has(name) && !ignored(name));
   if (unknown.length > 0) {

@@ -1,0 +1,39 @@
+import { expect, test } from 'vitest';
+import * as engine from '@winnow/engine';
+import { createFakeEngine } from './fake-engine.js';
+import { runCli } from './run-cli.js';
+
+test('--quantize goes to the engine in its own spelling', async () => {
+  const fake = createFakeEngine();
+  expect(await runCli(fake.api, ['run', '-p', 'Hi', '--quantize', 'Q4_k'])).toMatchObject({ code: 0 });
+  expect(fake.loads[0]?.options).toMatchObject({ quantize: 'q4_K' });
+});
+
+test('types that nothing can be stored in are refused', async () => {
+  const unknown = await runCli(createFakeEngine().api, ['run', '-p', 'Hi', '--quantize', 'q9']);
+  expect(unknown).toMatchObject({ code: 2, stderr: expect.stringContaining('--quantize: expected a data type') });
+  const unencodable = await runCli(engine, ['run', '-p', 'Hi', '--quantize', 'q2_K']);
+  expect(unencodable).toMatchObject({
+    code: 2,
+    stderr: expect.stringMatching(/--quantize: expected .*q4_K.*got q2_K/),
+  });
+});
+
+test('the demo model runs quantised', async () => {
+  const plain = await runCli(engine, ['inspect', '--json']);
+  const quantised = await runCli(engine, [
+    'run',
+    '-p',
+    'Once upon a time',
+    '-n',
+    '8',
+    '--temp',
+    '0',
+    '--quantize',
+    'q8_0',
+    '--json',
+  ]);
+  expect(quantised.code).toBe(0);
+  expect(JSON.parse(quantised.stdout).tokens).toHaveLength(8);
+  expect(plain.code).toBe(0);
+});

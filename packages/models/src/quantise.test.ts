@@ -1,0 +1,142 @@
+import type { StoredTensor } from '@winnow/bytes';
+import { ArgumentError, createRng, decode, encode, FormatError, sizeOf, type DType, type Shape } from '@winnow/tensor';
+import { describe, expect, test } from 'vitest';
+import { quantisedDType, quantiseTypes, quantiseWeights } from './quantise.js';
+import { reencodedView } from './reencoded-view.js';
+import { collectWeights } from './weights.js';
+
+function encoded(dtype: DType, values: Float32Array): Uint8Array {
+  const bytes = new Uint8Array(sizeOf(dtype, values.length));
+  encode(dtype, values, bytes);
+  return bytes;
+}
+
+/** Encoded whole. */
+function converted(from: DType, bytes: Uint8Array, to: DType, numValues: number): Uint8Array {
+  const values = new Float32Array(numValues);
+  decode(from, bytes, values);
+  return encoded(to, values);
+}
+
+/** Counts what is read. */
+function storedTensor(name: string, dtype: DType, shape: Shape, seed = 1): StoredTensor & { largestRead: number } {
+  const rng = createRng(seed);
+  const length = shape.reduce((product, dim) => product * dim, 1);
+  const bytes = encoded(
+    dtype,
+    Float32Array.from({ length }, () => rng.nextGaussian()),
+  );
+  return {
+    name,
+    dtype,
+    shape,
+    sizeBytes: bytes.length,
+    largestRead: 0,
+    async read(target, { byteOffset = 0 } = {}) {
+      this.largestRead = Math.max(this.largestRead, target.length);
+      target.set(bytes.subarray(byteOffset, byteOffset + target.length));
+    },
+  };
+}
+
+async function bytesOf(stored: StoredTensor): Promise<Uint8Array> {
+  const bytes = new Uint8Array(stored.sizeBytes);
+  await stored.read(bytes);
+  return bytes;
+}
+
+describe('reencodedView', () => {
+  for (const from of ['f32', 'f16', 'bf16', 'f64', 'q8_0', 'q4_K'] as const) {
+    for (const to of quantiseTypes) {
+      test(`${from} as ${to} in pieces of any size equals the whole at once`, async () => {
+        const stored = storedTensor('w', from, [3, 512]);
+        const view = reencodedView(stored, to);
+        const whole = converted(from, await bytesOf(stored), to, 3 * 512);
+        const expected = from === to ? await bytesOf(stored) : whole;
+        expect(await bytesOf(view)).toEqual(expected);
+        // begins and ends inside of blocks
+        for (const piece of [1, 7, 33, 145, 1000]) {
+          const joined = new Uint8Array(view.sizeBytes);
+          for (let at = 0; at < joined.length; at += piece) {
+            await view.read(joined.subarray(at, at + piece), { byteOffset: at });
+          }
+          expect(joined).toEqual(expected);
+        }
+      });
+    }
+  }
+
+  test('a large tensor is decoded in tiles', async () => {
+    const stored = storedTensor('w', 'f16', [2100, 1024]);
+    const view = reencodedView(stored, 'q8_0');
+    expect(await bytesOf(view)).toEqual(converted('f16', await bytesOf({ ...stored }), 'q8_0', 2100 * 1024));
+    expect(stored.largestRead).toBe(2 * 2 ** 20);
+  });
+
+  test('numbers that blocks cannot hold are refused', async () => {
+    const stored = { ...storedTensor('w', 'f32', [1, 32]) };
+    const read: StoredTensor['read'] = async (target) => void target.fill(0xff);
+    await expect(bytesOf(reencodedView({ ...stored, read }, 'q8_0'))).rejects.toThrow(
+      new FormatError({ source: 'w', field: 'w', message: 'expected finite weights, got NaN at index 0' }),
+    );
+  });
+
+  test('rows that are no whole blocks are refused', () => {
+    expect(() => reencodedView(storedTensor('w', 'f32', [4, 48]), 'q4_0')).toThrow(
+      new ArgumentError({ argument: 'w as q4_0', expected: 'rows of a multiple of 32 values', actual: '48' }),
+    );
+  });
+});
+
+describe('quantisedDType', () => {
+  const typeOf = (name: string, shape: Shape, dtype: DType, isTied = false, own: DType = 'f32'): DType =>
+    quantisedDType({ name, shape, dtype: own }, { dtype, isTied }).dtype;
+
+  test('matrices get the type, vectors and deciding matrices keep theirs', () => {
+    expect(typeOf('blk.0.attn_q.weight', [256, 256], 'q4_K')).toBe('q4_K');
+    expect(typeOf('blk.0.ffn_down_exps.weight', [4, 64, 256], 'q4_K')).toBe('q4_K');
+    for (const name of ['attn_q_norm', 'ffn_gate_inp', 'ssm_conv1d', 'shortconv.conv']) {
+      expect(typeOf(`blk.0.${name}.weight`, [256, 256], 'q4_K')).toBe('f32');
+    }
+    expect(typeOf('position_embd.weight', [256, 256], 'q8_0')).toBe('f32');
+    expect(typeOf('output_norm.weight', [256], 'q8_0')).toBe('f32');
+  });
+
+  test('the output matrix is finer', () => {
+    expect(typeOf('output.weight', [300, 256], 'q4_0')).toBe('q6_K');
+    expect(typeOf('output.weight', [300, 64], 'q4_0')).toBe('q8_0');
+    expect(typeOf('output.weight', [300, 64], 'q8_0')).toBe('q8_0');
+    expect(typeOf('token_embd.weight', [300, 256], 'q4_0')).toBe('q4_0');
+    expect(typeOf('token_embd.weight', [300, 256], 'q4_0', true)).toBe('q6_K');
+  });
+});
+
+describe('quantiseWeights', () => {
+  test('says which matrices stay and why', () => {
+    const tensors = [
+      storedTensor('blk.0.attn_q.weight', 'f32', [4, 64]),
+      storedTensor('blk.0.ffn_up.weight', 'f32', [4, 48]),
+      storedTensor('blk.0.ffn_down.weight', 'q4_0', [4, 64]),
+      storedTensor('blk.0.attn_norm.weight', 'f32', [64]),
+    ];
+    const store = { name: 'file', tensors: new Map(tensors.map((t) => [t.name, t])), close: async () => undefined };
+    const requests = tensors.map(({ name, shape }) => ({ name, storedName: name, shape }));
+    const weights = collectWeights(store, requests);
+    expect(quantiseWeights(weights, { dtype: 'q8_0', isTied: false })).toEqual([
+      { name: 'blk.0.ffn_up.weight', dtype: 'f32', reason: 'rows of 48 values are no whole blocks of 32' },
+      { name: 'blk.0.ffn_down.weight', dtype: 'q4_0', reason: 'quantised as q4_0 already' },
+    ]);
+    expect([...weights.values()].map(({ dtype }) => dtype)).toEqual(['q8_0', 'f32', 'q4_0', 'f32']);
+    expect(weights.get('blk.0.attn_q.weight')?.sizeBytes).toBe(4 * 68);
+
+    const again = collectWeights(store, requests);
+    expect(quantiseWeights(again, { dtype: 'q8_0', isTied: false, allowRequantise: true })).toHaveLength(1);
+    expect(again.get('blk.0.ffn_down.weight')?.dtype).toBe('q8_0');
+  });
+
+  test('types without an encoder are refused', () => {
+    expect(() => quantiseWeights(new Map(), { dtype: 'q2_K', isTied: false })).toThrow(
+      /^quantize: expected f32 \| f16 \| .*q6_K.*, got q2_K$/,
+    );
+  });
+});

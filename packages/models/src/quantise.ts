@@ -1,0 +1,80 @@
+/** Which weights of a model are stored in another type, as llama.cpp chooses them, and why the others are not. */
+import { weightDTypes } from '@winnow/ops';
+import { ArgumentError, canEncode, dtypeInfo, type DType } from '@winnow/tensor';
+import { reencodedView } from './reencoded-view.js';
+import type { Weight } from './weights.js';
+
+/** Types that weights can be converted to. */
+export const quantiseTypes: readonly DType[] = weightDTypes.filter(
+  (dtype) => canEncode(dtype) && dtype !== 'f64' && !/^i\d/.test(dtype),
+);
+
+/** A matrix that stays as the file has it. */
+export interface KeptWeight {
+  readonly name: string;
+  readonly dtype: DType;
+  readonly reason: string;
+}
+
+export interface QuantiseOptions {
+  readonly dtype: DType;
+  /** The output matrix is the embedding table. */
+  readonly isTied: boolean;
+  /** Encode blocks of one type as blocks of another, which adds the errors of both. Default false: they stay. */
+  readonly allowRequantise?: boolean;
+}
+
+/** Small matrices that decide much, or that are not read by products. */
+const alwaysFloat =
+  /(norm|position_embd|token_types|ffn_gate_inp|ffn_gate_inp_shexp|ssm_conv1d|shortconv\.conv|ssm_alpha|ssm_beta)\.weight$/;
+
+/** @throws {ArgumentError} for a type that weights cannot be converted to */
+export function checkQuantiseType(argument: string, dtype: string): void {
+  if ((quantiseTypes as readonly string[]).includes(dtype)) return;
+  throw new ArgumentError({ argument, expected: quantiseTypes.join(' | '), actual: String(dtype) });
+}
+
+/**
+ * The type that a weight gets: `dtype` for the matrices of products and embeddings, q6_K for the output matrix of types
+ * below it, and its own for vectors and for small matrices that decide much (norms, routers, positions, convolutions).
+ * @returns a reason when a matrix that should change cannot
+ */
+export function quantisedDType(
+  { name, shape, dtype: own, isFloat }: Pick<Weight, 'name' | 'shape' | 'dtype' | 'isFloat'>,
+  { dtype, isTied, allowRequantise = false }: QuantiseOptions,
+): { readonly dtype: DType; readonly reason?: string } {
+  if (shape.length < 2 || isFloat === true || alwaysFloat.test(name)) return { dtype: own };
+  const isBlocks = (type: DType): boolean => dtypeInfo(type).blockSize > 1;
+  if (isBlocks(own) && isBlocks(dtype) && own !== dtype && !allowRequantise) {
+    return { dtype: own, reason: `quantised as ${own} already` };
+  }
+  const rowLength = shape.at(-1) as number;
+  const fits = (type: DType): boolean => rowLength % dtypeInfo(type).blockSize === 0;
+  const isOutput = name === 'output.weight' || (isTied && name === 'token_embd.weight');
+  const isCoarse = isBlocks(dtype) && dtype !== 'q8_0' && dtype !== 'q6_K';
+  if (isOutput && isCoarse) {
+    const finer = (['q6_K', 'q8_0'] as const).find(fits);
+    if (finer !== undefined) return { dtype: finer };
+  }
+  if (fits(dtype)) return { dtype };
+  const reason = `rows of ${rowLength} values are no whole blocks of ${dtypeInfo(dtype).blockSize}`;
+  return { dtype: own, reason };
+}
+
+/**
+ * Replaces the weights by views that encode them as they are read.
+ * @returns the matrices that stay as they are although the type was asked for
+ * @throws {ArgumentError} for a type that weights cannot be converted to
+ */
+export function quantiseWeights(weights: Map<string, Weight>, options: QuantiseOptions): KeptWeight[] {
+  checkQuantiseType('quantize', options.dtype);
+  const kept: KeptWeight[] = [];
+  for (const [name, weight] of weights) {
+    const { dtype, reason } = quantisedDType(weight, options);
+    if (reason !== undefined) kept.push({ name, dtype: weight.dtype, reason });
+    if (dtype === weight.dtype) continue;
+    const stored = reencodedView(weight.stored, dtype);
+    weights.set(name, { ...weight, dtype, stored, sizeBytes: stored.sizeBytes });
+  }
+  return kept;
+}

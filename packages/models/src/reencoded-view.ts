@@ -1,0 +1,80 @@
+/** A tensor of a file in another data type, decoded and encoded a tile at a time as it is read. */
+import type { StoredTensor } from '@winnow/bytes';
+import {
+  ArgumentError,
+  decoder,
+  dtypeInfo,
+  encoder,
+  FormatError,
+  numElements,
+  tensorBytes,
+  type DType,
+} from '@winnow/tensor';
+
+/** Most values that are decoded at a time: 4 MB of f32. A multiple of every block size. */
+const tileValues = 1 << 20;
+
+/**
+ * The values of `stored` as `dtype`. A read holds at most one tile of decoded values besides its target; equal to
+ * `encode(decode(...))` of the whole tensor, since blocks never reach over the end of a row.
+ * @throws {ArgumentError} when rows are not whole blocks of `dtype`
+ * @throws {DTypeError} when there is no encoder for it; reading throws `FormatError` for numbers that blocks cannot hold
+ */
+export function reencodedView(stored: StoredTensor, dtype: DType): StoredTensor {
+  if (stored.dtype === dtype) return stored;
+  const { blockSize, blockBytes } = dtypeInfo(dtype);
+  const from = dtypeInfo(stored.dtype);
+  const rowLength = stored.shape.at(-1) ?? 1;
+  if (rowLength % blockSize !== 0) {
+    const expected = `rows of a multiple of ${blockSize} values`;
+    throw new ArgumentError({ argument: `${stored.name} as ${dtype}`, expected, actual: String(rowLength) });
+  }
+  const decodeValues = decoder(stored.dtype);
+  const encodeValues = encoder(dtype);
+  const sizeBytes = tensorBytes(dtype, stored.shape);
+  const numValues = numElements(stored.shape);
+  /** Values per unit that both types can begin at. */
+  const unit = leastCommonMultiple(blockSize, from.blockSize);
+  return {
+    name: stored.name,
+    dtype,
+    shape: stored.shape,
+    sizeBytes,
+    async read(target, { byteOffset = 0, ...options } = {}) {
+      const endByte = byteOffset + target.length;
+      const first = Math.floor((Math.floor(byteOffset / blockBytes) * blockSize) / unit) * unit;
+      const end = Math.min(numValues, Math.ceil(endByte / blockBytes) * blockSize);
+      const capacity = Math.min(tileValues, Math.ceil((end - first) / unit) * unit);
+      const values = new Float32Array(capacity);
+      const stored8 = new Uint8Array((capacity / from.blockSize) * from.blockBytes);
+      const encoded = new Uint8Array((capacity / blockSize) * blockBytes);
+      for (let begin = first; begin < end; begin += capacity) {
+        const count = Math.min(capacity, Math.ceil((end - begin) / unit) * unit, numValues - begin);
+        const piece = stored8.subarray(0, (count / from.blockSize) * from.blockBytes);
+        await stored.read(piece, { ...options, byteOffset: (begin / from.blockSize) * from.blockBytes });
+        decodeValues(piece, 0, values, 0, count);
+        if (blockSize > 1) checkFinite(stored.name, values, count, begin);
+        encodeValues(values, 0, encoded, 0, count);
+        const at = (begin / blockSize) * blockBytes; // of the tile, in the tensor
+        const low = Math.max(at, byteOffset);
+        const high = Math.min(at + (count / blockSize) * blockBytes, endByte);
+        target.set(encoded.subarray(low - at, high - at), low - byteOffset);
+      }
+    },
+  };
+}
+
+/** One such value would spoil its whole block. */
+function checkFinite(name: string, values: Float32Array, count: number, begin: number): void {
+  for (let i = 0; i < count; i++) {
+    if (Number.isFinite(values[i])) continue;
+    const message = `expected finite weights, got ${values[i]} at index ${begin + i}`;
+    throw new FormatError({ source: name, field: name, message });
+  }
+}
+
+function leastCommonMultiple(a: number, b: number): number {
+  let [x, y] = [a, b];
+  while (y !== 0) [x, y] = [y, x % y];
+  return (a / x) * b;
+}
