@@ -148,7 +148,7 @@ async function processPrompt(
   { scheduler, contextSize }: LoadedModel,
   sequence: Sequence,
   tokens: Int32Array,
-  { signal, onPromptProgress }: GenerateOptions,
+  { signal, onPromptProgress, promptPhase: phase = 'prefill' }: GenerateOptions,
   read: ((output: ReadOutput) => Promise<void>) | undefined,
   makeRoomFor: (count: number) => void,
 ): Promise<void> {
@@ -158,12 +158,12 @@ async function processPrompt(
   onPromptProgress?.({ processedTokens: begin, totalTokens: tokens.length });
   while (begin < tokens.length) {
     signal?.throwIfAborted();
-    const count = Math.min(maxChunk, tokens.length - begin);
+    const count = phase === 'decode' ? 1 : Math.min(maxChunk, tokens.length - begin);
     const isLast = begin + count === tokens.length;
     makeRoomFor(count);
     await scheduler.run({
       sequence,
-      phase: 'prefill',
+      phase,
       tokens,
       offset: begin,
       count,

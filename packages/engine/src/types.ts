@@ -119,6 +119,11 @@ export interface GenerateOptions extends SamplingOptions {
   readonly numTopLogprobs?: number;
   /** Default `stop`. */
   readonly overflow?: OverflowPolicy;
+  /**
+   * As what the tokens of the prompt are computed, where prompts and generated tokens attend in different ways: `decode`
+   * takes one token per step. Default `prefill`.
+   */
+  readonly promptPhase?: 'prefill' | 'decode';
   readonly signal?: AbortSignal;
   readonly onPromptProgress?: (progress: PromptProgress) => void;
 }
