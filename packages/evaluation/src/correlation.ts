@@ -23,7 +23,7 @@ export function spearman(a: readonly number[], b: readonly number[]): number {
 function ranks(values: readonly number[]): number[] {
   const order = Array.from(values.keys()).sort((i, j) => (values[i] as number) - (values[j] as number));
   const result = new Array<number>(values.length).fill(0);
-  for (let begin = 0; begin < order.length; ) {
+  for (let begin = 0; begin < order.length;) {
     let end = begin + 1;
     while (end < order.length && values[order[end] as number] === values[order[begin] as number]) end++;
     for (let at = begin; at < end; at++) result[order[at] as number] = (begin + 1 + end) / 2;

@@ -107,7 +107,7 @@ async function rowsOf(model: Model, tokens: Int32Array, signal: AbortSignal | un
   const positions = [...new Set([Math.floor(last / 2), Math.max(0, last - 1), last])];
   const abort = signal === undefined ? {} : { signal };
   const rows = await model.logprobs(tokens, { positions, ...abort });
-  return [...rows, ...(await model.logprobs(tokens, { positions, batchSize: 1, ...abort }))];
+  return [...rows, ...(await model.logprobs(tokens, { positions, phase: 'decode', ...abort }))];
 }
 
 async function withModel<T>(

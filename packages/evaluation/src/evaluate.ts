@@ -212,8 +212,7 @@ async function runConfiguration(
     const logits: Partial<Record<Phase, DivergenceReport>> = {};
     if (baseRows !== undefined) {
       for (const phase of configuration.phases) {
-        const batchSize = phase === 'decode' ? 1 : undefined;
-        logits[phase] = await compareForced(baseRows, model, { tokens, batchSize, signal });
+        logits[phase] = await compareForced(baseRows, model, { tokens, phase, signal });
       }
     }
     const speed = parts.includes('speed')

@@ -7,12 +7,12 @@ const row = (...probabilities: number[]): Float32Array => Float32Array.from(prob
 
 /** A model with given rows; counts its runs and how many rows wait at a time. */
 function fakeModel(rowOf: (position: number) => Float32Array, failAt = -1) {
-  const seen = { runs: 0, batchSizes: [] as (number | undefined)[] };
+  const seen = { runs: 0, phases: [] as unknown[] };
   const model = {
     config: { vocabSize: 3 },
-    async logprobs(_tokens: ArrayLike<number>, { positions = [], onRow, batchSize, signal }: LogitsOptions = {}) {
+    async logprobs(_tokens: ArrayLike<number>, { positions = [], onRow, phase, signal }: LogitsOptions = {}) {
       seen.runs += 1;
-      seen.batchSizes.push(batchSize);
+      seen.phases.push(phase);
       for (const position of positions) {
         await Promise.resolve();
         signal?.throwIfAborted();
@@ -32,14 +32,14 @@ it('compares each position with its own, whether base rows are kept or come agai
   for (const maxBytes of [1000, 0]) {
     const base = fakeModel(flat);
     const rows = await createBaseRows(base.model, tokens, { maxBytes });
-    for (const batchSize of [undefined, 1]) {
+    for (const phase of ['prefill', 'decode'] as const) {
       const tested = fakeModel(other);
-      const report = await compareForced(rows, tested.model, { tokens, batchSize });
+      const report = await compareForced(rows, tested.model, { tokens, phase });
       expect(report.numTokens).toBe(4);
       expect(report.divergence.mean).toBeCloseTo((0.25 * Math.LN2) / 4, 6);
       expect(report.divergence.max).toBeCloseTo(0.25 * Math.LN2, 6);
       expect(report.sameTop.mean).toBe(0.75);
-      expect(tested.seen.batchSizes).toEqual([batchSize]);
+      expect(tested.seen.phases).toEqual([phase]);
     }
     expect(base.seen.runs).toBe(maxBytes === 0 ? 2 : 1);
   }

@@ -1,5 +1,6 @@
 /** Forced decoding: the same tokens through two models, row by row side by side, in bounded memory. */
 import type { Model } from '@winnow/engine';
+import type { Phase } from '../configuration.js';
 import { DivergenceCollector, type DivergenceReport } from './divergence.js';
 
 /** Bytes of base rows that are kept for the next tested models; beyond, the base runs again beside each of them. */
@@ -7,8 +8,8 @@ export const maxBaseBytes: number = 256 * 1024 * 1024;
 
 export interface ForcedOptions {
   readonly tokens: Int32Array;
-  /** Tokens per step of the tested run: 1 is the decode program, more the prefill program. Default: the model's. */
-  readonly batchSize?: number | undefined;
+  /** As what the tested run computes the tokens. Default: `prefill`. */
+  readonly phase?: Phase | undefined;
   readonly numBuckets?: number | undefined;
   readonly signal?: AbortSignal | undefined;
 }
@@ -57,7 +58,7 @@ export async function createBaseRows(
  * @throws the error of whichever run fails first
  */
 export async function compareForced(base: BaseRows, tested: Model, options: ForcedOptions): Promise<DivergenceReport> {
-  const { tokens, batchSize, numBuckets, signal } = options;
+  const { tokens, phase = 'prefill', numBuckets, signal } = options;
   const collector = new DivergenceCollector();
   const meeting = createMeeting();
   const stop = new AbortController();
@@ -71,7 +72,7 @@ export async function compareForced(base: BaseRows, tested: Model, options: Forc
   const testedRun = tested
     .logprobs(tokens, {
       positions: positionsOf(tokens),
-      ...(batchSize === undefined ? {} : { batchSize }),
+      phase,
       signal: abort,
       async onRow(position, row) {
         const baseRow = await meeting.take();

@@ -12,10 +12,7 @@ export interface TaskOptions {
   /** Cases per task and length. */
   readonly numCases: number;
   readonly seed: number;
-  /**
-   * Give questions to the model token by token, as it decodes: so that a policy for decoding sees them, and not only their
-   * answers.
-   */
+  /** Compute questions as generated tokens, so that a policy for decoding sees them and not only their answers. */
   readonly decodesQuestions: boolean;
   readonly signal?: AbortSignal | undefined;
 }
@@ -87,27 +84,24 @@ class Asker {
   /** The text, as a prompt. */
   async read(tokens: readonly number[]): Promise<void> {
     this.#tokens.push(...tokens);
-    if (this.#decodesQuestions) await this.#step();
+    if (this.#decodesQuestions) await this.#generate(1, 'prefill').result();
   }
 
   /** Score of the model's answer, which stays in the context. */
   async ask(question: RecallQuestion | RankQuestion): Promise<number> {
-    for (const token of this.#encode(question.prompt)) {
-      this.#tokens.push(token);
-      if (this.#decodesQuestions) await this.#step();
-    }
+    this.#tokens.push(...this.#encode(question.prompt));
     return isRankQuestion(question) ? this.#rank(question) : this.#recite(question);
   }
 
-  /** Computes what is not computed yet; the last token again if there is none. */
-  async #step(): Promise<void> {
-    await this.#generate(1).result();
-  }
-
-  #generate(maxTokens: number, numTopLogprobs = 0): ReturnType<Session['generate']> {
+  #generate(
+    maxTokens: number,
+    promptPhase: 'prefill' | 'decode' = this.#decodesQuestions ? 'decode' : 'prefill',
+    numTopLogprobs = 0,
+  ): ReturnType<Session['generate']> {
     return this.#session.generate(this.#tokens, {
       maxTokens,
       numTopLogprobs,
+      promptPhase,
       temperature: 0,
       repetitionPenalty: 1,
       presencePenalty: 0,
@@ -126,7 +120,7 @@ class Asker {
 
   async #rank({ right, wrong }: RankQuestion): Promise<number> {
     const best = new Map<number, number>();
-    for await (const { tokenId, topLogprobs } of this.#generate(1, maxRanked)) {
+    for await (const { tokenId, topLogprobs } of this.#generate(1, undefined, maxRanked)) {
       for (const top of topLogprobs) best.set(top.tokenId, top.logprob);
       this.#tokens.push(tokenId);
     }
