@@ -22,7 +22,6 @@ export const loadModel: EngineApi['loadModel'] = api.loadModel;
 export const loadEmbeddingModel: EngineApi['loadEmbeddingModel'] = api.loadEmbeddingModel;
 
 /** Reads what a model file says of itself, and plans its memory, without loading the weights. Throws as `loadModel`. */
-/** Reads what a model file says of itself, and plans its memory, without loading the weights. Throws as `loadModel`. */
 export const inspectModel: EngineApi['inspectModel'] = api.inspectModel;
 
 /** Opens only the tokenizer and the chat template of a model. Throws as `loadModel`. */

@@ -37,6 +37,12 @@ export async function* generateTokens(
   const maxTokens = checkCount('maxTokens', options.maxTokens ?? Infinity, Infinity);
   const numTopLogprobs = checkCount('numTopLogprobs', options.numTopLogprobs ?? 0, numTop);
   const overflow = checkOverflow(options.overflow ?? 'stop');
+  const { needsOrderedSlots, reads } = model.attention;
+  const minSinks = reads?.sinks ?? 0;
+  if (needsOrderedSlots && dropsTokens(overflow)) {
+    const expected = 'stop | error | truncate-start | truncate-middle with this attention policy';
+    throw new ArgumentError({ argument: 'overflow', expected, actual: overflow });
+  }
   const sampling = samplingOf(model, callerOptions, resumed);
   const sampler = createSampler(sampling, config.vocabSize, numTop);
   const all = resumed === undefined ? start.prompt : tokensOf(resumed);
@@ -67,7 +73,7 @@ export async function* generateTokens(
   let numEvicted = 0;
   const makeRoomFor = (count: number): void => {
     if (!dropsTokens(overflow)) return;
-    numEvicted += makeRoom(sequence, count, contextSize, model.pool.manager.blockSize, overflow);
+    numEvicted += makeRoom(sequence, count, contextSize, model.pool.manager.blockSize, overflow, minSinks);
   };
   const startMs = host.now();
   const wantsToken = maxTokens > 0;

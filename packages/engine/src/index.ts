@@ -12,7 +12,7 @@ export type {
   TextOverflow,
 } from './embed-types.js';
 export type { MemoryPlan } from './memory-plan.js';
-export type { CacheMetrics, EngineEvent, ModelMetrics, StepMetrics } from './metrics.js';
+export type { CacheMetrics, EngineEvent, ModelMetrics, StepMetrics, TierMetrics } from './metrics.js';
 export type { SamplingOptions } from './sampling-options.js';
 export type {
   AttentionTrace,
@@ -24,6 +24,7 @@ export type {
   GenerationTimings,
   HostOptions,
   KvDTypes,
+  KvTierOptions,
   LoadOptions,
   LoadProgress,
   LogitsOptions,

@@ -1,12 +1,13 @@
 /** Loads an open model into a backend. */
 import { createWasmBackend } from '@winnow/backend-wasm';
 import { describeModel } from '@winnow/models';
-import type { Backend, Executable } from '@winnow/ops';
+import type { Backend, Executable, Program } from '@winnow/ops';
 import { ReleasedError } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
 import { adaptWeights } from './adapt-weights.js';
 import { createChatTemplate, type ChatTemplate } from './chat-template.js';
 import { loadBuffers } from './load-buffers.js';
+import { noColdFolders, type OpenColdFolder } from './kv-tiers-files.js';
 import type { Host } from './loaded-model.js';
 import { checkMemory } from './memory-plan.js';
 import { createMissingTokenizer } from './missing-tokenizer.js';
@@ -24,16 +25,18 @@ export async function loadOpenedModel(
   opened: OpenedModel,
   options: LoadOptions,
   files: SessionFiles = noSessionFiles,
+  openFolder: OpenColdFolder = noColdFolders,
 ): Promise<Model> {
   let ownBackend: Backend | undefined;
   try {
-    if (options.backend !== undefined) return await load(opened, options, files, options.backend, undefined);
+    const { backend } = options;
+    if (backend !== undefined) return await load(opened, options, { files, openFolder, backend, ownBackend });
     const { numThreads, activations } = options;
     ownBackend = await createWasmBackend({
       ...(numThreads === undefined ? {} : { numThreads }),
       ...(activations === undefined ? {} : { activations }),
     });
-    return await load(opened, options, files, ownBackend, ownBackend);
+    return await load(opened, options, { files, openFolder, backend: ownBackend, ownBackend });
   } catch (error) {
     await ownBackend?.dispose();
     throw error;
@@ -42,12 +45,18 @@ export async function loadOpenedModel(
   }
 }
 
+interface LoadHost {
+  readonly files: SessionFiles;
+  readonly openFolder: OpenColdFolder;
+  readonly backend: Backend;
+  /** The same, when it goes with the model. */
+  readonly ownBackend: Backend | undefined;
+}
+
 async function load(
   opened: OpenedModel,
   options: LoadOptions,
-  files: SessionFiles,
-  backend: Backend,
-  ownBackend: Backend | undefined,
+  { files, openFolder, backend, ownBackend }: LoadHost,
 ): Promise<Model> {
   const file = await opened.openFile();
   const description = await describeModel(file);
@@ -58,14 +67,18 @@ async function load(
     (await opened.openTokenizer()) ??
     createMissingTokenizer(opened.name, opened.tokenizerField, description.config.vocabSize);
   const chatTemplate = templateOf(opened, tokenizer);
-  const buffers = await loadBuffers(backend, description, plan.programs, options);
-  const executables: Executable[] = [];
+  const programs = [...plan.programs, ...(plan.tiers?.programs ?? [])];
+  const host = hostOf(options);
+  const buffers = await loadBuffers(backend, description, programs, options);
+  const executables = new Map<Program, Executable>();
+  let runtime: Awaited<ReturnType<typeof createRuntime>>;
   let sessionKey: SessionKey;
   try {
     const hash = await modelHash(opened.metadata, file.store, backend, buffers, description.weights.keys());
     sessionKey = { modelHash: hash, options: sessionOptions(plan) };
-    for (const program of plan.programs) {
-      executables.push(
+    for (const program of programs) {
+      executables.set(
+        program,
         await backend.prepare(program, {
           buffers,
           onUnsupported: options.onUnsupported ?? 'fallback',
@@ -74,30 +87,32 @@ async function load(
         }),
       );
     }
+    runtime = await createRuntime({ backend, buffers, plan, executables, options, openFolder, now: host.now });
   } catch (error) {
-    for (const executable of executables) await executable.dispose();
+    for (const executable of executables.values()) await executable.dispose();
     for (const buffer of buffers.values()) backend.free(buffer);
     throw error;
   }
-  const [decode, batch, decodeBatch] = executables as [Executable, Executable, Executable | undefined];
-  const { pool, scheduler } = createRuntime({ backend, buffers, plan, decode, batch, decodeBatch, options });
+  const { pool, scheduler } = runtime;
   return createModel({
     name: opened.name,
     backend: backend.name,
-    fallbacks: executables.flatMap((executable) => executable.fallbacks),
+    fallbacks: [...executables.values()].flatMap((executable) => executable.fallbacks),
     notices,
     chatTemplate,
     maxSessions: plan.maxSessions,
     plan: plan.memory,
+    attention: plan.attention.text ?? 'dense',
     loaded: {
       config: description.config,
       tokenizer,
       eosIds: new Set([...tokenizer.eosIds, ...opened.eosIds]),
       defaultSampling: opened.defaultSampling,
       contextSize: plan.contextSize,
+      attention: plan.attention.requirements,
       pool,
       scheduler,
-      host: hostOf(options),
+      host,
       sessionKey,
       files,
       numTop: plan.numTop,
@@ -105,13 +120,22 @@ async function load(
     },
     async freeMemory() {
       try {
+        await pool.tiers?.close();
+      } finally {
+        await freeAll();
+      }
+    },
+  });
+
+  async function freeAll(): Promise<void> {
+      try {
+        for (const program of plan.tiers?.programs ?? []) await executables.get(program)?.dispose();
         for (const buffer of buffers.values()) backend.free(buffer);
       } catch (error) {
         if (!(error instanceof ReleasedError)) throw error; // the backend was disposed first, and freed everything
       }
       await ownBackend?.dispose();
-    },
-  });
+  }
 }
 
 export function templateOf({ name, chatTemplate }: OpenedModel, tokenizer: Tokenizer): ChatTemplate | undefined {

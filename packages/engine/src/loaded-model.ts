@@ -1,5 +1,6 @@
 /** A model in memory, ready for sessions: what the parts of the engine share. */
 import type { DecoderConfig } from '@winnow/models';
+import type { AttentionRequirements } from '@winnow/sparse-attention';
 import type { Tokenizer } from '@winnow/tokenizers';
 import type { TracedLayer } from './attention-trace.js';
 import type { SamplingOptions } from './sampling-options.js';
@@ -23,6 +24,8 @@ export interface LoadedModel {
   /** Settings that the model recommends; the caller's go before them. */
   readonly defaultSampling: SamplingOptions;
   readonly contextSize: number;
+  /** What the attention policy requires of sequences. */
+  readonly attention: AttentionRequirements;
   readonly pool: KvPool;
   readonly scheduler: Scheduler;
   readonly host: Host;

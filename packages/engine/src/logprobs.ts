@@ -21,7 +21,8 @@ export async function computeLogprobs(
       });
     }
   }
-  const batchSize = options.batchSize ?? scheduler.maxChunk;
+  const phase = options.phase ?? 'prefill';
+  const batchSize = phase === 'decode' ? 1 : (options.batchSize ?? scheduler.maxChunk);
   if (!Number.isSafeInteger(batchSize) || batchSize < 1) {
     throw new ArgumentError({ argument: 'batchSize', expected: 'a positive integer', actual: String(batchSize) });
   }
@@ -45,7 +46,7 @@ export async function computeLogprobs(
       const { count, outputRows } = step;
       await scheduler.run({
         sequence,
-        phase: 'prefill',
+        phase,
         tokens,
         offset: begin,
         count,

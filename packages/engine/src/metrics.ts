@@ -28,6 +28,30 @@ export interface CacheMetrics {
   readonly numStateSnapshots: number;
 }
 
+/** The tiers of the cache, when it has several. */
+export interface TierMetrics {
+  /** Size of the pool in the backend's memory. */
+  readonly hotBytes: number;
+  /** What is in memory beside it, and in files. */
+  readonly warmBytes: number;
+  readonly coldBytes: number;
+  /** Tokens outside the pool now; those of several sessions count for each. */
+  readonly numStoredTokens: number;
+  /** Tokens that have left the pool. */
+  readonly numDemotedTokens: number;
+  /** Pages, each of one layer's keys or values, that went from memory to files. */
+  readonly numColdMoves: number;
+  /** From and to files. */
+  readonly bytesRead: number;
+  readonly bytesWritten: number;
+  /** Pages that steps found in memory, and those that they had to wait for or read ahead from files. */
+  readonly numHits: number;
+  readonly numMisses: number;
+  /** Pieces of the context that were brought in for a step, and the time that steps waited for them. */
+  readonly numChunks: number;
+  readonly waitedMs: number;
+}
+
 /** Steps of all sessions since loading. */
 export interface StepMetrics {
   readonly numSteps: number;
@@ -43,11 +67,15 @@ export interface StepMetrics {
 export interface ModelMetrics {
   readonly numSessions: number;
   readonly cache: CacheMetrics;
+  /** With `kv` tiers that are needed. */
+  readonly tiers?: TierMetrics;
   readonly steps: StepMetrics;
 }
 
 /** Something that a caller may want to know when it happens. */
 export type EngineEvent =
+  /** Something about a model that was changed to make it work, in words. */
+  | { readonly kind: 'notice'; readonly text: string }
   /** Positions left the cache of a sequence whose context was full. */
   | { readonly kind: 'evicted'; readonly numTokens: number }
   /** Shared blocks were copied before they changed. */
@@ -56,6 +84,15 @@ export type EngineEvent =
   | { readonly kind: 'waiting'; readonly neededBlocks: number; readonly availableBlocks: number }
   /** A sequence gave up its blocks for others. */
   | { readonly kind: 'preempted'; readonly numTokens: number }
+  /** The oldest tokens of a session left the pool for a lower tier. */
+  | { readonly kind: 'demoted'; readonly numTokens: number; readonly sizeBytes: number }
+  /** A page, of one layer's keys or values, went on from one tier to another. */
+  | {
+      readonly kind: 'moved';
+      readonly from: 'warm' | 'cold';
+      readonly to: 'warm' | 'cold';
+      readonly sizeBytes: number;
+    }
   | { readonly kind: 'saved'; readonly numTokens: number; readonly sizeBytes: number }
   | { readonly kind: 'restored'; readonly numTokens: number; readonly sizeBytes: number };
 
@@ -74,7 +111,7 @@ export function guardedListener(onEvent: ReportEvent | undefined): ReportEvent {
 }
 
 export function collectMetrics(
-  { manager, memory, states }: KvPool,
+  { manager, memory, states, tiers }: KvPool,
   scheduler: Scheduler,
   numSessions: number,
 ): ModelMetrics {
@@ -96,6 +133,7 @@ export function collectMetrics(
       numStates: states?.numRows ?? 0,
       numStateSnapshots: states?.numSnapshots ?? 0,
     },
+    ...(tiers === undefined ? {} : { tiers: tiers.metrics() }),
     steps: scheduler.statistics(),
   };
 }

@@ -1,10 +1,13 @@
 /** Sizes a model for its options: cache, programs, bytes. */
 import type { SessionOptionValue } from '@winnow/kv-cache';
-import type { DecoderConfig, DecoderProgramOptions, KvCacheShape, ModelDescription } from '@winnow/models';
-import { cacheDTypes, type Program } from '@winnow/ops';
+import type { DecoderConfig, KvCacheShape, ModelDescription } from '@winnow/models';
+import { cacheDTypes, type Program, type ProgramBuffer } from '@winnow/ops';
 import { ArgumentError, dtypeInfo, tensorBytes, type DType } from '@winnow/tensor';
-import { createTraceWriter, type TracedLayer } from './attention-trace.js';
-import type { MemoryPlan } from './memory-plan.js';
+import { planAttention, type AttentionPlan } from './attention-plan.js';
+import type { TracedLayer } from './attention-trace.js';
+import { countStepBlocks, planTiers, sizeTiers, type TierPlan } from './kv-tiers-plan.js';
+import type { MemoryPlan, TierBudgets } from './memory-plan.js';
+import { guardedListener } from './metrics.js';
 import { buffersOf } from './program-buffers.js';
 import type { KvDTypes, LoadOptions } from './types.js';
 
@@ -31,7 +34,8 @@ export interface ModelPlan {
    * For one token of one sequence; for steps of several sequences, a chunk of a prompt beside a token of every other one;
    * and, when generated tokens attend in another way than prompts, for one token of each of several sequences.
    */
-  readonly programs: readonly [Program, Program] | readonly [Program, Program, Program];
+  readonly programs: readonly Program[];
+  readonly attention: AttentionPlan;
   /** Most tokens of a sequence in one step. */
   readonly maxChunk: number;
   /** Rows of every buffer of recurrent states. */
@@ -39,6 +43,8 @@ export interface ModelPlan {
   readonly numTop: number;
   /** With `traceAttention`: the layers that attend. */
   readonly tracedLayers: readonly TracedLayer[] | undefined;
+  /** With `kv` tiers that are needed. */
+  readonly tiers: TierPlan | undefined;
   readonly memory: MemoryPlan;
 }
 
@@ -54,62 +60,111 @@ export function planModel(description: ModelDescription, options: LoadOptions): 
   const batchSize = Math.min(contextSize, count('batchSize', options.batchSize ?? defaultBatchSize));
   const cacheSize = Math.max(contextSize, count('cacheSize', options.cacheSize ?? contextSize));
   const { keys: keyDType, values: valueDType } = kvDTypes(options.kvDType ?? 'f32', config.headDim);
-  const maxBlocksPerSequence = Math.ceil(contextSize / kvBlockSize);
-  // each further session may leave a block partly empty
-  const numBlocks = Math.ceil(cacheSize / kvBlockSize) + maxSessions - 1;
-  const cache: KvCacheShape = { numBlocks, blockSize: kvBlockSize, maxBlocksPerSequence, keyDType, valueDType };
-  const numTop = Math.min(maxTop, config.vocabSize);
-  const maxOutputRows = Math.max(1, Math.floor(maxLogitsBytes / (4 * config.vocabSize)));
   const maxSequences = Math.min(maxSessions, maxBatchSequences);
   // beside a whole chunk: so chunks begin where they would if the sequence were alone
   const maxTokens = batchSize + maxSequences - 1;
-  // what each open session holds, what a step writes anew, and snapshots
-  const numStates = maxSessions + maxSequences + numSpareStates;
-  const tracedLayers = options.traceAttention === true ? new Map<number, TracedLayer>() : undefined;
-  const traced = (): Pick<DecoderProgramOptions, 'attention'> =>
-    tracedLayers === undefined ? {} : { attention: createTraceWriter((layer) => tracedLayers.set(layer.layer, layer)) };
-  const common = { cache, contextSize, numStates, topK: numTop };
-  const decode = description.buildProgram({ ...common, ...traced(), maxTokens: 1, maxSequences: 1, maxOutputRows: 1 });
-  const batch = description.buildProgram({
-    ...common,
-    ...traced(),
-    maxTokens,
-    maxSequences,
-    maxOutputRows: Math.min(maxTokens, Math.max(maxSequences, maxOutputRows)),
-  });
-  const programs: ModelPlan['programs'] = [decode, batch];
-  const kvBytes = buffersOf(programs).reduce(
-    (sum, { usage, sizeBytes }) => (usage === 'kv' ? sum + sizeBytes : sum),
-    0,
-  );
-  let weightsBytes = 0;
-  for (const { sizeBytes } of weights.values()) weightsBytes += sizeBytes;
-  for (const values of constants.values()) weightsBytes += values.byteLength;
-  const activationBytes = programs.reduce((sum, { peakBytes }) => sum + peakBytes, 0);
   const isRecurrent = (layer: number): boolean => config.recurrentLayers?.[layer] === true;
   const numAttending = Array.from({ length: config.numLayers }, (_, layer) => layer).filter(
     (i) => !isRecurrent(i),
   ).length;
   const rowBytes = (dtype: DType): number => tensorBytes(dtype, [config.numKvHeads, config.headDim]);
+  const kvBytesPerToken = numAttending * (rowBytes(keyDType) + rowBytes(valueDType)) + 4;
+  const numContextBlocks = Math.ceil(contextSize / kvBlockSize);
+  const tierSizes = sizeTiers(options.kv, {
+    blockBytes: kvBytesPerToken * kvBlockSize,
+    keyRowBytes: rowBytes(keyDType) * kvBlockSize,
+    valueRowBytes: rowBytes(valueDType) * kvBlockSize,
+    numAllBlocks: numContextBlocks * maxSessions,
+    numStepBlocks: countStepBlocks(maxTokens, maxSequences, kvBlockSize),
+  });
+  // each further session may leave a block partly empty
+  const numBlocks = tierSizes?.numBlocks ?? Math.ceil(cacheSize / kvBlockSize) + maxSessions - 1;
+  // cut where no block begins, a sequence has one more; and one while blocks are on their way out
+  const maxBlocksPerSequence = tierSizes === undefined ? numContextBlocks : Math.min(numContextBlocks + 2, numBlocks);
+  const cache: KvCacheShape = { numBlocks, blockSize: kvBlockSize, maxBlocksPerSequence, keyDType, valueDType };
+  const numTop = Math.min(maxTop, config.vocabSize);
+  const maxOutputRows = Math.max(1, Math.floor(maxLogitsBytes / (4 * config.vocabSize)));
+  // what each open session holds, what a step writes anew, and snapshots
+  const numStates = maxSessions + maxSequences + numSpareStates;
+  const tracedLayers = options.traceAttention === true ? new Map<number, TracedLayer>() : undefined;
+  const attention = planAttention({
+    spec: options.attention,
+    numLayers: config.numLayers,
+    blockSize: kvBlockSize,
+    onTracedLayer: tracedLayers && ((layer): void => void tracedLayers.set(layer.layer, layer)),
+    notice: (text) => guardedListener(options.onEvent)({ kind: 'notice', text }),
+  });
+  const common = { cache, contextSize, numStates, topK: numTop };
+  const one = { maxTokens: 1, maxSequences: 1, maxOutputRows: 1 };
+  const several = { maxTokens, maxSequences, maxOutputRows: Math.min(maxTokens, Math.max(maxSequences, maxOutputRows)) };
+  const decode = description.buildProgram({ ...common, ...attention.programOptions('decode'), ...one });
+  const batch = description.buildProgram({ ...common, ...attention.programOptions('prefill'), ...several });
+  const programs: Program[] = [decode, batch];
+  if (!attention.isUniform && maxSequences > 1) {
+    const sizes = { maxTokens: maxSequences, maxSequences, maxOutputRows: maxSequences };
+    programs.push(description.buildProgram({ ...common, ...attention.programOptions('decode'), ...sizes }));
+  }
+  if (tierSizes !== undefined) checkTierable(attention, options);
+  const tiers =
+    tierSizes &&
+    planTiers(tierSizes, maxTokens, (phase, writer) =>
+      description.buildProgram({ ...common, attention: writer, ...(phase === 'decode' ? one : several) }),
+    );
+  const allPrograms = [...programs, ...(tiers?.programs ?? [])];
+  const bytesOf = (buffers: readonly ProgramBuffer[]): number =>
+    buffers.reduce((sum, { usage, sizeBytes }) => (usage === 'kv' ? sum + sizeBytes : sum), 0);
+  const kvBytes = bytesOf(buffersOf(allPrograms));
+  const budgets = tiers && tierBudgets(tiers, kvBytes - bytesOf(buffersOf(programs)), {
+    numTokens: contextSize * maxSessions,
+    bytesPerToken: kvBytesPerToken - 4,
+    hotBytes: bytesOf(buffersOf(programs)),
+  });
+  let weightsBytes = 0;
+  for (const { sizeBytes } of weights.values()) weightsBytes += sizeBytes;
+  for (const values of constants.values()) weightsBytes += values.byteLength;
+  const activationBytes = allPrograms.reduce((sum, { peakBytes }) => sum + peakBytes, 0);
   return {
     config,
     contextSize,
     maxSessions,
     cache,
     programs,
+    attention,
     maxChunk: batchSize,
     numStates,
     numTop,
     tracedLayers: tracedLayers === undefined ? undefined : [...tracedLayers.values()],
+    tiers,
     memory: {
       weightsBytes,
       kvBytes,
       activationBytes,
-      totalBytes: weightsBytes + kvBytes + activationBytes,
+      totalBytes: weightsBytes + kvBytes + activationBytes + (budgets?.warmBytes ?? 0),
       contextSize,
-      kvBytesPerToken: numAttending * (rowBytes(keyDType) + rowBytes(valueDType)) + 4,
+      kvBytesPerToken,
+      ...(budgets === undefined ? {} : { tiers: budgets }),
     },
   };
+}
+
+/** Policies that choose what to read need it in the pool. */
+function checkTierable({ text }: AttentionPlan, { traceAttention }: LoadOptions): void {
+  const refuse = (actual: string): never => {
+    throw new ArgumentError({ argument: 'kv', expected: 'dense attention, which is not traced', actual });
+  };
+  if (text !== undefined) refuse(text);
+  if (traceAttention === true) refuse('traceAttention');
+}
+
+function tierBudgets(
+  { warmBytes, cold }: TierPlan,
+  chunkBytes: number,
+  all: { readonly numTokens: number; readonly bytesPerToken: number; readonly hotBytes: number },
+): TierBudgets {
+  const { numTokens, bytesPerToken, hotBytes } = all;
+  const below = Math.max(0, numTokens * bytesPerToken - hotBytes);
+  const coldBytes = cold === undefined ? 0 : Math.max(0, below - warmBytes);
+  return { hotBytes, chunkBytes, warmBytes: Math.min(warmBytes, below), coldBytes };
 }
 
 /** Options that the contents of a cache depend on. */
@@ -117,6 +172,7 @@ export function sessionOptions({
   cache,
   contextSize,
   config,
+  attention,
 }: ModelPlan): Readonly<Record<string, SessionOptionValue>> {
   const { keyDType, valueDType, blockSize } = cache;
   const beyond = config.rope?.beyond;
@@ -124,6 +180,7 @@ export function sessionOptions({
     keyDType,
     valueDType,
     blockSize,
+    ...(attention.text === undefined ? {} : { attention: attention.text }),
     // models with two sets of rotation speeds choose one by the context
     ...(beyond === undefined ? {} : { longRope: contextSize > beyond.contextLength }),
   };

@@ -20,6 +20,7 @@ export interface ModelParts {
   readonly chatTemplate: ChatTemplate | undefined;
   readonly maxSessions: number;
   readonly plan: MemoryPlan;
+  readonly attention: string;
   readonly loaded: LoadedModel;
   /** Frees weights and cache, when the programs are gone. */
   readonly freeMemory: () => Promise<void>;

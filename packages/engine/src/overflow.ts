@@ -36,6 +36,7 @@ export function chunkLimit(contextSize: number): number {
  * Drops positions until `count` more fit. `slide` drops the oldest whole blocks after the first one, or, in contexts of
  * few blocks, a quarter of the context at a time; `evict` drops no more than it must, so that the window stays full.
  * @param count at most `chunkLimit`
+ * @param minSinks first positions that the attention policy always looks at
  * @returns how many positions were dropped
  */
 export function makeRoom(
@@ -44,19 +45,29 @@ export function makeRoom(
   contextSize: number,
   blockSize: number,
   policy: OverflowPolicy,
+  minSinks: number,
 ): number {
   const { view } = sequence;
   if (view.numTokens - view.numEvicted + count <= contextSize) return 0;
-  const numKept = Math.min(numSinks, contextSize >> 2);
+  const numKept = Math.max(minSinks, Math.min(numSinks, contextSize >> 2));
+  const numFirst = Math.max(minSinks, blockSize);
   // windows count the next query: one more than what they leave
   const slots =
     policy === 'slide' && contextSize >= 4 * blockSize
       ? // with a block less one to spare, so that a whole block is out of sight
-        expiredBlocks(view, blockSize, { window: contextSize - 2 * blockSize - count + 2, numSinks: blockSize })
+        expiredBlocks(view, blockSize, { window: contextSize - numFirst - blockSize - count + 2, numSinks: numFirst })
       : expiredSlots(view, {
           window: contextSize - numKept - (policy === 'slide' ? Math.max(count, contextSize >> 2) : count) + 1,
           numSinks: numKept,
         });
+  const before = view.numEvicted;
   sequence.evict(slots);
-  return slots.length;
+  // outside the pool whole pages go, like blocks
+  const first = policy === 'slide' && contextSize >= 4 * blockSize ? numFirst : numKept;
+  const end = view.numTokens + count - (contextSize - first);
+  const pages = view.detachedPages.filter(({ positions }) =>
+    positions.every((position) => position < 0 || (position >= first && position < end)),
+  );
+  if (pages.length > 0) sequence.dropPages(pages.map(({ pageId }) => pageId));
+  return view.numEvicted - before;
 }

@@ -1,8 +1,11 @@
 /** Puts together what runs a loaded model: block manager, cache memory, scheduler. */
 import { createBlockManager } from '@winnow/kv-cache';
-import type { Backend, BufferHandle, Executable } from '@winnow/ops';
+import type { Backend, BufferHandle, Executable, Program } from '@winnow/ops';
 import { createKvMemory } from './kv-memory.js';
 import { guardedListener } from './metrics.js';
+import type { OpenColdFolder } from './kv-tiers-files.js';
+import { openKvTiers } from './kv-tiers-open.js';
+import type { KvTiers } from './kv-tiers.js';
 import type { ModelPlan } from './model-plan.js';
 import { createScheduler, type Scheduler } from './scheduler.js';
 import type { KvPool } from './sequence.js';
@@ -13,19 +16,35 @@ export interface RuntimeParts {
   readonly backend: Backend;
   readonly buffers: ReadonlyMap<string, BufferHandle>;
   readonly plan: ModelPlan;
-  readonly decode: Executable;
-  readonly batch: Executable;
-  readonly decodeBatch: Executable | undefined;
+  /** All programs of the plan, prepared. */
+  readonly executables: ReadonlyMap<Program, Executable>;
   readonly options: LoadOptions;
+  readonly openFolder: OpenColdFolder;
+  readonly now: () => number;
 }
 
-export function createRuntime({ backend, buffers, plan, decode, batch, decodeBatch, options }: RuntimeParts): {
+/** @throws {IoError} when the files of the cold tier cannot be made */
+export async function createRuntime({
+  backend,
+  buffers,
+  plan,
+  executables,
+  options,
+  openFolder,
+  now,
+}: RuntimeParts): Promise<{
   readonly pool: KvPool;
   readonly scheduler: Scheduler;
-} {
+}> {
   const { numBlocks, blockSize, maxBlocksPerSequence } = plan.cache;
   const report = guardedListener(options.onEvent);
-  const memory = createKvMemory(backend, plan.programs, buffers, { numBlocks, numStates: plan.numStates, report });
+  let tiers: KvTiers | undefined;
+  const memory = createKvMemory(backend, plan.programs, buffers, {
+    numBlocks,
+    numStates: plan.numStates,
+    report,
+    onPagesDropped: (pageIds) => tiers?.drop(pageIds),
+  });
   const states = memory.stateBuffers.length === 0 ? undefined : createStateRows(plan.numStates, blockSize);
   const manager = createBlockManager({
     numBlocks,
@@ -34,16 +53,24 @@ export function createRuntime({ backend, buffers, plan, decode, batch, decodeBat
     prefixSharing: options.prefixSharing ?? true,
     onContentDropped: (contentId) => states?.dropSnapshot(contentId),
   });
+  if (plan.tiers !== undefined) {
+    const common = { backend, buffers, executables, manager, memory, openFolder, report, now };
+    tiers = await openKvTiers({ ...common, plan: plan.tiers });
+  }
+  const prepared = (program: Program): Executable => executables.get(program) as Executable;
+  const [decode, batch, decodeBatch] = plan.programs;
   const scheduler = createScheduler(
-    { manager, memory, states, report },
+    { manager, memory, states, tiers, report },
     {
-      decode,
-      batch,
-      decodeBatch,
+      decode: prepared(decode),
+      batch: prepared(batch),
+      isUniform: plan.attention.isUniform,
+      decodeBatch: decodeBatch && prepared(decodeBatch),
+      tiered: plan.tiers && { decode: prepared(plan.tiers.decode), batch: prepared(plan.tiers.batch) },
       maxChunk: plan.maxChunk,
       maxBlocksPerSequence,
       whenFull: options.whenFull ?? 'error',
     },
   );
-  return { pool: { manager, memory, states, report, onFreed: () => scheduler.wake() }, scheduler };
+  return { pool: { manager, memory, states, tiers, report, onFreed: () => scheduler.wake() }, scheduler };
 }

@@ -8,6 +8,7 @@
 import type { Executable, RecordProfile } from '@winnow/ops';
 import { CapacityError, ReleasedError } from '@winnow/tensor';
 import { gather } from './gather.js';
+import type { KvTiers, RoomRequest } from './kv-tiers.js';
 import type { StepMetrics } from './metrics.js';
 import type { KvPool, Sequence } from './sequence.js';
 import type { ReadOutput } from './step-outputs.js';
@@ -71,20 +72,35 @@ export interface SchedulerOptions {
   readonly decode: Executable;
   /** A program for the tokens of several sequences. */
   readonly batch: Executable;
-  /** When generated tokens attend in another way than prompts: a program for those of several sequences. */
+  /** Whether generated tokens attend in the same way as prompts: then they share steps. */
+  readonly isUniform: boolean;
+  /** Otherwise: a program for generated tokens of several sequences, where there may be several. */
   readonly decodeBatch: Executable | undefined;
+  /** Programs like the first two for sequences with pages outside the pool, which has tiers then. */
+  readonly tiered?: { readonly decode: Executable; readonly batch: Executable } | undefined;
   readonly maxChunk: number;
   readonly maxBlocksPerSequence: number;
   readonly whenFull: WhenFull;
 }
 
 export function createScheduler(pool: Omit<KvPool, 'onFreed'>, options: SchedulerOptions): Scheduler {
-  const { manager, memory } = pool;
-  const { maxChunk, whenFull } = options;
+  const { manager, memory, tiers } = pool;
+  const { maxChunk, whenFull, tiered } = options;
   const single = createStepProgram(options.decode, options.maxBlocksPerSequence);
   const many = createStepProgram(options.batch, options.maxBlocksPerSequence);
   const manyDecode = options.decodeBatch && createStepProgram(options.decodeBatch, options.maxBlocksPerSequence);
-  const executables = [options.decode, options.batch, ...(options.decodeBatch ? [options.decodeBatch] : [])];
+  const createTiered = (executable: Executable): StepProgram =>
+    createStepProgram(executable, options.maxBlocksPerSequence, tiers?.stream);
+  const singleTiered = tiered && createTiered(tiered.decode);
+  const manyTiered = tiered && createTiered(tiered.batch);
+  /** Where generated tokens go when they cannot go with prompts. */
+  const decodeLane = options.isUniform ? undefined : (manyDecode ?? single);
+  const executables = [
+    options.decode,
+    options.batch,
+    ...(options.decodeBatch ? [options.decodeBatch] : []),
+    ...(tiered ? [tiered.decode, tiered.batch] : []),
+  ];
   const tasks: (() => Promise<void>)[] = [];
   /** Generations in progress, oldest first. */
   const active = new Set<Sequence>();
@@ -96,15 +112,22 @@ export function createScheduler(pool: Omit<KvPool, 'onFreed'>, options: Schedule
   let numTokens = 0;
   let numPreemptions = 0;
 
+  function programFor(parts: readonly StepPart[], phase: StepPhase): StepProgram {
+    const isOne = parts.length === 1 && parts[0]?.appended.slots.length === 1;
+    if (manyTiered !== undefined && parts.some(({ sequence }) => sequence.view.detachedPages.length > 0)) {
+      return isOne ? (singleTiered as StepProgram) : manyTiered;
+    }
+    if (decodeLane === undefined) return isOne ? single : many;
+    return phase === 'prefill' ? many : isOne ? single : decodeLane;
+  }
+
   /** Runs parts, of one phase where phases differ, that have their slots. */
   async function runParts(
     parts: readonly StepPart[],
     phase: StepPhase,
     signal: AbortSignal | undefined,
   ): Promise<StepProgram> {
-    const isOne = parts.length === 1 && parts[0]?.appended.slots.length === 1;
-    const program =
-      manyDecode === undefined ? (isOne ? single : many) : phase === 'prefill' ? many : isOne ? single : manyDecode;
+    const program = programFor(parts, phase);
     const pending = memory.flush();
     if (pending !== undefined) await pending;
     await program.run(parts, signal);
@@ -119,6 +142,7 @@ export function createScheduler(pool: Omit<KvPool, 'onFreed'>, options: Schedule
     isBusy = true;
     try {
       signal?.throwIfAborted();
+      if (tiers !== undefined) await tiers.makeRoom([{ view: sequence.view, numTokens: count }]);
       const wanted = count === tokens.length ? tokens : tokens.subarray(offset, offset + count);
       const appended = sequence.append(wanted);
       const program = await runParts([{ sequence, tokens, offset, appended, outputRows }], phase, signal);
@@ -152,6 +176,23 @@ export function createScheduler(pool: Omit<KvPool, 'onFreed'>, options: Schedule
     return neededBlocks <= availableBlocks;
   }
 
+  /** Lets blocks leave the pool for what comes next; who finds no room because that failed is told why. */
+  async function makeRoom({ makeRoom: make }: KvTiers): Promise<void> {
+    const next = ({ request }: Entry): RoomRequest => {
+      const { sequence, count } = request;
+      const { view, lost } = sequence;
+      return { view, numTokens: lost === undefined ? count : Math.min(maxChunk, lost.length - view.numTokens) };
+    };
+    try {
+      await make(entries.map(next));
+    } catch (error) {
+      for (const entry of entries) {
+        const { view, numTokens: wanted } = next(entry);
+        if (!manager.canAppend(view.id, wanted)) settle(entry, error);
+      }
+    }
+  }
+
   /** What of a request runs next; `undefined` while it has to wait for room. @throws {CapacityError} */
   function planPart(entry: Entry): PlannedPart | undefined {
     const { sequence, phase, tokens, offset, count, outputRows } = entry.request;
@@ -181,9 +222,9 @@ export function createScheduler(pool: Omit<KvPool, 'onFreed'>, options: Schedule
     for (const entry of entries) if (entry.request.signal?.aborted === true) settle(entry, entry.request.signal.reason);
     const alone = entries.find((entry) => entry.isAlone);
     if (alone !== undefined) return [planStep(many, [alone])];
-    if (manyDecode === undefined) return [planStep(many, entries)];
+    if (decodeLane === undefined) return [planStep(many, entries)];
     const ofPhase = (phase: StepPhase): Entry[] => entries.filter(({ request }) => request.phase === phase);
-    return [planStep(manyDecode, ofPhase('decode')), planStep(many, ofPhase('prefill'))];
+    return [planStep(decodeLane, ofPhase('decode')), planStep(many, ofPhase('prefill'))];
   }
 
   /** Single tokens first, then chunks; a chunk that waits gets a place. What does not fit stays for the next step. */
@@ -248,7 +289,7 @@ export function createScheduler(pool: Omit<KvPool, 'onFreed'>, options: Schedule
   /** Nobody can go on: makes room, or refuses who can never have any. Returns whether something changed. */
   function resolveFull(): boolean {
     const waiting = new Set(entries.map(({ request }) => request.sequence));
-    const choice = choosePreemption(manager, active, waiting, manyDecode === undefined);
+    const choice = choosePreemption(manager, active, waiting, options.isUniform);
     if (choice === undefined) return false;
     if (choice.kind === 'preempt') {
       pool.report({ kind: 'preempted', numTokens: choice.sequence.view.numTokens });
@@ -276,6 +317,7 @@ export function createScheduler(pool: Omit<KvPool, 'onFreed'>, options: Schedule
         if (isDisposed) for (const entry of entries) settle(entry, new ReleasedError('model'));
         if (entries.length === 0) break;
         await gather(() => tasks.length > 0 || numReady() >= active.size);
+        if (tiers !== undefined) await makeRoom(tiers);
         const steps = plan().filter((parts) => parts.length > 0);
         for (const parts of steps) await runBatch(parts);
         if (steps.length > 0) continue;

@@ -1,6 +1,7 @@
 /** The cached tokens of one session: a sequence of the block manager that can begin anew and share prefixes with others. */
 import type { AppendedSlots, BlockManager, SequenceContents, SequenceView } from '@winnow/kv-cache';
 import type { KvMemory } from './kv-memory.js';
+import type { KvTiers } from './kv-tiers.js';
 import type { ReportEvent } from './metrics.js';
 import type { StateRows, StateSlot } from './state-rows.js';
 
@@ -10,6 +11,8 @@ export interface KvPool {
   readonly memory: KvMemory;
   /** For models with recurrent state. */
   readonly states: StateRows | undefined;
+  /** Where contents go that the pool has no room for. */
+  readonly tiers?: KvTiers | undefined;
   readonly report: ReportEvent;
   /** Called when blocks may have become free. */
   readonly onFreed: () => void;
@@ -36,6 +39,8 @@ export interface Sequence {
   rollback(): void;
   /** Drops positions from the pool; logical slots as in `BlockManager.evict`. */
   evict(logicalSlots: readonly number[]): void;
+  /** Forgets pages outside the pool; their positions are evicted. */
+  dropPages(pageIds: readonly number[]): void;
   /** Forgets tokens from `numTokens` on, or from further ahead when no recurrent state is kept for that place. */
   truncate(numTokens: number): void;
   /** Forgets everything. */
@@ -130,6 +135,11 @@ function overView(pool: KvPool, salt: string, first: SequenceView, state: StateS
       memory.queue(manager.evict(view.id, logicalSlots));
       pool.report({ kind: 'evicted', numTokens: logicalSlots.length });
       pool.onFreed();
+    },
+    dropPages(pageIds): void {
+      const before = view.numEvicted;
+      memory.queue(manager.dropPages(view.id, pageIds));
+      pool.report({ kind: 'evicted', numTokens: view.numEvicted - before });
     },
     truncate(numTokens): void {
       lost = undefined;

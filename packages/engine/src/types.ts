@@ -4,10 +4,12 @@ import type { HubFiles } from '@winnow/hub';
 import type { JsonValue } from '@winnow/kv-cache';
 import type { DecoderConfig } from '@winnow/models';
 import type { Backend, Fallback, RecordProfile } from '@winnow/ops';
+import type { AttentionSpec } from '@winnow/sparse-attention';
 import type { DType } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
 import type { ChatMessage, ChatTemplate } from './chat-template.js';
 import type { MemoryPlan } from './memory-plan.js';
+import type { ColdFiles } from './kv-tiers-files.js';
 import type { EngineEvent, ModelMetrics } from './metrics.js';
 import type { SamplingOptions } from './sampling-options.js';
 import type { SessionSize } from './session-file.js';
@@ -48,6 +50,16 @@ export interface KvDTypes {
   readonly values: DType;
 }
 
+/** Where keys and values are kept, and how much of them. Tokens leave each tier for the next one, oldest first. */
+export interface KvTierOptions {
+  /** Most bytes of the cache in the backend's memory. Default: what `cacheSize` needs. */
+  readonly hotBytes?: number;
+  /** Most bytes in memory beside it. Default 0. */
+  readonly warmBytes?: number;
+  /** Where the rest goes: a folder (Node) for temporary files, or what makes files. Default: nowhere. */
+  readonly coldPath?: string | URL | ColdFiles;
+}
+
 export interface LoadOptions extends OpenOptions, HostOptions, WeightOptions {
   /** Where the model runs. Default: a WebAssembly backend of its own, disposed together with the model. */
   readonly backend?: Backend;
@@ -75,6 +87,16 @@ export interface LoadOptions extends OpenOptions, HostOptions, WeightOptions {
   readonly batchSize?: number;
   /** How keys and values are stored. Default `f32`. */
   readonly kvDType?: DType | KvDTypes;
+  /**
+   * Budgets for contexts that the backend's memory does not hold. Attention reads what is elsewhere in pieces, at each
+   * step; results are the same within rounding. Default: everything in the backend's memory.
+   */
+  readonly kv?: KvTierOptions;
+  /**
+   * How layers attend: an `AttentionSpec` of `@winnow/sparse-attention` or its text form, such as
+   * `prefill=subquadratic:window=256;decode=sparq:rank=32,topk=128`. Default `dense`.
+   */
+  readonly attention?: AttentionSpec | string;
   /** Most bytes that the memory plan may need. Default: no limit. */
   readonly memoryLimitBytes?: number;
   /** Whether ops that the backend lacks run on the reference (counted in `fallbacks`) or are an error. */
@@ -268,6 +290,11 @@ export interface AttentionTrace {
 export interface LogitsOptions {
   /** Indices into the tokens. Default: the last one. */
   readonly positions?: readonly number[];
+  /**
+   * As what the tokens are computed, where prompts and generated tokens attend in different ways: `decode` takes one token
+   * per step. Default `prefill`.
+   */
+  readonly phase?: 'prefill' | 'decode';
   /** Most tokens per step, at most the model's `batchSize`. Default: that. */
   readonly batchSize?: number;
   /**
@@ -291,6 +318,8 @@ export interface Model {
   readonly defaultSampling: SamplingOptions;
   readonly contextSize: number;
   readonly plan: MemoryPlan;
+  /** How it attends, in the text form of attention policies. */
+  readonly attention: string;
   readonly backend: string;
   readonly fallbacks: readonly Fallback[];
   /** What loading did otherwise than asked, such as matrices that could not be quantised: one sentence each. */
