@@ -2,6 +2,8 @@
 import { Command, CommanderError } from 'commander';
 import { registerChat } from './commands/chat.js';
 import { registerDetokenize } from './commands/detokenize.js';
+import { registerEval } from './commands/eval.js';
+import { registerExplainAttention } from './commands/explain-attention.js';
 import { registerInspect } from './commands/inspect.js';
 import { registerLogits } from './commands/logits.js';
 import { registerRun } from './commands/run.js';
@@ -84,6 +86,8 @@ function createProgram(io: CliIo, out: Output, writeHelp: (text: string) => void
   registerDetokenize(program, host);
   registerLogits(program, host);
   registerInspect(program, host);
+  registerEval(program, host);
+  registerExplainAttention(program, host);
   return program;
 }
 

@@ -15,7 +15,8 @@ export interface OpenContext {
   readonly warn: (text: string) => void;
 }
 
-async function locate(model: string | undefined, { io, progress, signal }: OpenContext): Promise<ModelLocation> {
+/** Where the model lies, downloaded if need be. */
+export async function locateModel(model: string | undefined, { io, progress, signal }: OpenContext): Promise<ModelLocation> {
   const reference = parseModelReference(model);
   if (reference.kind === 'location') return reference.location;
   try {
@@ -35,7 +36,7 @@ async function locate(model: string | undefined, { io, progress, signal }: OpenC
 
 export async function openModel(model: string | undefined, flags: LoadFlags, context: OpenContext): Promise<Model> {
   const { io, progress, signal, warn } = context;
-  const location = await locate(model, context);
+  const location = await locateModel(model, context);
   const engine = await io.engine();
   try {
     const loaded = await engine.loadModel(location, {
@@ -58,7 +59,7 @@ export async function openModel(model: string | undefined, flags: LoadFlags, con
 }
 
 export async function openTokenizer(model: string | undefined, context: OpenContext): Promise<ModelTokenizer> {
-  const location = await locate(model, context);
+  const location = await locateModel(model, context);
   return (await context.io.engine()).openTokenizer(location, { signal: context.signal });
 }
 
@@ -67,6 +68,6 @@ export async function inspectModel(
   flags: LoadFlags,
   context: OpenContext,
 ): Promise<ModelInfo> {
-  const location = await locate(model, context);
+  const location = await locateModel(model, context);
   return (await context.io.engine()).inspectModel(location, { ...loadOptionsOf(flags), signal: context.signal });
 }

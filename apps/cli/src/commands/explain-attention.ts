@@ -1,0 +1,160 @@
+/** `winnow explain-attention`: which keys a policy visits, and the mass that they hold. */
+import { writeFile } from 'node:fs/promises';
+import type { Command } from 'commander';
+import { captureAttention, createVisitMaps, type AttentionCapture, type VisitMap } from '@winnow/evaluation';
+import { formatPolicy, parseAttention, resolvePolicy } from '@winnow/sparse-attention';
+import { IoError } from '@winnow/tensor';
+import type { CommandContext, CommandHost } from '../command-host.js';
+import { UsageError } from '../errors.js';
+import { formatJson, formatTable } from '../format.js';
+import { createModelOpener, tokensOf } from '../model-evaluation.js';
+import { displayName } from '../model-location.js';
+import {
+  addLoadOptions,
+  addModelOption,
+  addOutputOptions,
+  addTextOptions,
+  choiceOption,
+  chooseModel,
+  numberOption,
+  numberRules,
+  type LoadFlags,
+  type TextFlags,
+} from '../options.js';
+import { parsePositions } from '../parse-values.js';
+import { readText } from '../read-text.js';
+
+interface ExplainFlags extends LoadFlags, TextFlags {
+  readonly out: string;
+  readonly attention: string;
+  readonly phase?: 'prefill' | 'decode';
+  readonly layers?: string;
+  readonly heads?: string;
+  readonly cells: number;
+  readonly tokens: number;
+}
+
+const examples = `
+Examples:
+  $ winnow explain-attention -p 'The code of Alice is 31407. What is the code of Alice?' --out picture.svg
+  $ winnow explain-attention model.gguf -f text.txt --attention sparq:rank=16,topk=64 --layers 0,last --out picture.svg
+
+The text runs through the model with dense attention; the policy is laid over its queries, keys and values. Blue: visited
+(darker: more softmax mass); red: not visited although dense attention looks there; green: only in a landmark.
+`;
+
+/** Tokens of the built-in text, for a picture without -p and -f. */
+const defaultTokens = 384;
+
+export function registerExplainAttention(program: Command, host: CommandHost): void {
+  const command = program.command('explain-attention').argument('[model]', 'the model; without it the demo model');
+  command
+    .description('Draws which keys an attention policy visits, per layer and head.')
+    .addHelpText('after', examples);
+  addTextOptions(addModelOption(command), 'the text')
+    .requiredOption('--out <file>', 'the SVG to write')
+    .option('--attention <policy>', 'the policy, or policies of a whole model', 'subquadratic:window=32,block=16')
+    .addOption(
+      choiceOption('--phase <phase>', 'whose policy to draw; default: that which is not dense, or prefill', [
+        'prefill',
+        'decode',
+      ]),
+    )
+    .option('--layers <list>', "such as 0,3,last or 'all'; default: first, middle, last")
+    .option('--heads <list>', "query heads, such as 0,1,last; default: 'all', at most six")
+    .addOption(numberOption('--cells <n>', 'cells per side of a panel', numberRules.count).default(64))
+    .addOption(numberOption('--tokens <n>', 'most tokens of the text', numberRules.count).default(1024));
+  addOutputOptions(addLoadOptions(command), 'print one JSON object with the figures of each panel');
+  command.action((model: string | undefined, flags: ExplainFlags) =>
+    host.run(flags, (context) => explain(chooseModel(model, flags.model), flags, context)),
+  );
+}
+
+async function explain(modelName: string | undefined, flags: ExplainFlags, context: CommandContext): Promise<void> {
+  const { out, signal, progress, warn } = context;
+  const spec = parseAttention(flags.attention);
+  const isGiven = flags.prompt !== undefined || flags.file !== undefined;
+  const text = isGiven ? await readText(context.io, flags, signal) : undefined;
+  const { open } = await createModelOpener(modelName, flags, context);
+  const numTokens = isGiven ? flags.tokens : Math.min(flags.tokens, defaultTokens);
+  await using model = await open({
+    attention: undefined,
+    kvDType: { keys: 'f32', values: 'f32' },
+    contextSize: numTokens,
+    traceAttention: true,
+  });
+  const { numLayers, numHeads } = model.config;
+  const layers = listOf('--layers', flags.layers, numLayers, [0, Math.floor(numLayers / 2), numLayers - 1]);
+  const heads = listOf(
+    '--heads',
+    flags.heads,
+    numHeads,
+    Array.from({ length: Math.min(6, numHeads) }, (_, i) => i),
+  );
+  const tokens = tokensOf(model, text, numTokens);
+  const { captures, skippedLayers } = await captureAttention(model, tokens, { layers, signal });
+  if (skippedLayers.length > 0)
+    warn(`layers ${skippedLayers.join(', ')} attend in a window of their own and are left out`);
+  if (captures.length === 0) throw new UsageError('--layers: expected layers that attend to everything, got none');
+  const phase = flags.phase ?? (spec.prefill.kind === 'dense' && spec.decode.kind !== 'dense' ? 'decode' : 'prefill');
+  const policies = resolvePolicy(spec, { numLayers });
+  const maps: VisitMap[] = [];
+  for (const [index, capture] of captures.entries()) {
+    progress.show('layers', index, captures.length, 'tokens');
+    maps.push(...mapsOf(capture, policies[capture.layer ?? 0]?.[phase] ?? spec[phase], heads, flags.cells));
+  }
+  progress.clear();
+  const name = displayName(modelName, model.name);
+  const totals = totalOf(maps);
+  const title = `${name}, ${tokens.length} tokens, ${phase} ${formatPolicy(spec[phase])}: ${percent(totals.density)} of the pairs, ${percent(totals.mass)} of the mass`;
+  const { drawVisits } = await import('@winnow/evaluation/plots');
+  try {
+    await writeFile(flags.out, drawVisits({ title, maps }), { signal });
+  } catch (cause) {
+    signal.throwIfAborted();
+    throw new IoError({ source: flags.out, message: `cannot be written (${(cause as Error).message})` }, { cause });
+  }
+  const panels = maps.map((map, index) => ({
+    layer: captures[Math.floor(index / heads.length)]?.layer ?? 0,
+    head: map.head,
+    pairs: map.pairs,
+    densePairs: map.densePairs,
+    density: map.pairs / map.densePairs,
+    mass: map.mass,
+  }));
+  if (flags.json === true) {
+    const attention = flags.attention;
+    return out.write(
+      formatJson({ model: name, attention, phase, tokens: tokens.length, file: flags.out, ...totals, panels }),
+    );
+  }
+  const rows = panels.map((panel) => [`${panel.layer}`, `${panel.head}`, percent(panel.density), percent(panel.mass)]);
+  await out.write(`${title}\n${formatTable([['layer', 'head', 'pairs', 'mass'], ...rows])}`);
+}
+
+function mapsOf(
+  capture: AttentionCapture,
+  policy: Parameters<typeof createVisitMaps>[0],
+  heads: readonly number[],
+  size: number,
+): VisitMap[] {
+  return createVisitMaps(policy, capture, { heads, size });
+}
+
+function totalOf(maps: readonly VisitMap[]): { readonly density: number; readonly mass: number } {
+  const sum = (pick: (map: VisitMap) => number): number => maps.reduce((total, map) => total + pick(map), 0);
+  return {
+    density: sum((map) => map.pairs) / sum((map) => map.densePairs),
+    mass: sum((map) => map.mass) / maps.length,
+  };
+}
+
+/** Indices below `count`, ascending, each once. */
+function listOf(flag: string, text: string | undefined, count: number, fallback: readonly number[]): number[] {
+  const list = text === undefined ? fallback : parsePositions(flag, text, count);
+  return [...new Set(list)].toSorted((a, b) => a - b);
+}
+
+function percent(value: number): string {
+  return `${(100 * value).toFixed(1)}%`;
+}

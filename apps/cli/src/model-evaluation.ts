@@ -1,0 +1,52 @@
+/** Opening one model many times, and a text of so many tokens, for commands that compare. */
+import type { LoadOptions, Model, ModelLocation } from '@winnow/engine';
+import { defaultText, type OpenModel } from '@winnow/evaluation';
+import { createReferenceBackend } from '@winnow/ops';
+import { UsageError } from './errors.js';
+import { loadOptionsOf } from './engine-options.js';
+import { locateModel, type OpenContext } from './open-model.js';
+import type { LoadFlags } from './options.js';
+
+/** Says once per op what falls back to the reference, beside the flags of the user. */
+export async function createModelOpener(
+  model: string | undefined,
+  flags: LoadFlags,
+  context: OpenContext,
+): Promise<{ readonly location: ModelLocation; readonly open: OpenModel }> {
+  const location = await locateModel(model, context);
+  const engine = await context.io.engine();
+  const told = new Set<string>();
+  const open: OpenModel = async ({ attention, kvDType, contextSize, traceAttention, numThreads, backend }) => {
+    const loaded = await engine.loadModel(location, {
+      ...loadOptionsOf(flags),
+      contextSize: Math.max(contextSize, flags.ctxSize ?? 0),
+      kvDType,
+      prefixSharing: false, // every run computes all of its tokens
+      signal: context.signal,
+      randomSeed: context.io.randomSeed,
+      ...(attention === undefined ? {} : { attention }),
+      ...(traceAttention === undefined ? {} : { traceAttention }),
+      ...(numThreads === undefined ? {} : { numThreads }),
+      ...(backend === undefined ? {} : { backend: createReferenceBackend() }),
+    } satisfies LoadOptions);
+    for (const { op, reason } of loaded.fallbacks) {
+      if (told.has(op)) continue;
+      told.add(op);
+      context.warn(`${op} falls back to the reference, which is slow: ${reason}`);
+    }
+    return loaded;
+  };
+  return { location, open };
+}
+
+/** The first `numTokens` tokens of a text, of the built-in one without it. @throws {UsageError} when it is too short */
+export function tokensOf(
+  model: Pick<Model, 'encodePrompt' | 'tokenizer'>,
+  text: string | undefined,
+  numTokens: number,
+): Int32Array {
+  const count = (part: string): number => model.tokenizer.encode(part, { addSpecialTokens: false }).length;
+  const tokens = model.encodePrompt(text ?? defaultText(numTokens, count));
+  if (tokens.length < 2) throw new UsageError('text: expected at least 2 tokens, got fewer');
+  return tokens.slice(0, numTokens);
+}
