@@ -36,6 +36,11 @@ export async function loadPolicy(backend: Backend, policyCase: PolicyCase): Prom
     blockTable: b.scalar('blockTable', [1, numBlocks]),
     contextLengths: b.scalar('contextLengths', [1]),
   };
+  const states = {
+    numStates: 1,
+    stateFrom: b.scalar('stateFrom', [1]),
+    stateTo: b.scalar('stateTo', [1]),
+  };
   let told: Readonly<Record<string, ProgramTensor>> = {};
   const attend = createAttentionWriter(policy, phase, {
     numLayers,
@@ -54,6 +59,7 @@ export async function loadPolicy(backend: Backend, policyCase: PolicyCase): Prom
       ...{ layer, q, k: rows, v: rows, kv, scale: 1 / Math.sqrt(headDim), window: 0, softCap: 0 },
       ...{ positions: positions!, sequences: sequences!, slots: slots! },
       rotateQuery: () => q,
+      states: () => states,
     });
   }
   b.output('y', y);
@@ -72,6 +78,7 @@ export async function loadPolicy(backend: Backend, policyCase: PolicyCase): Prom
     },
     'y',
   );
+  loaded.scalars.slot('stateFrom').fill(-1);
   const first = numKeys - numTokens;
   for (const name of ['positions', 'slots']) loaded.scalars.slot(name).forEach((_, t, all) => (all[t] = first + t));
   loaded.scalars.slot('contextLengths').fill(numKeys);

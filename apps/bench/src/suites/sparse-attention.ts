@@ -1,5 +1,5 @@
 import { parsePolicy, sparqTransfers, type SparqPolicy } from '@winnow/sparse-attention';
-import { milliseconds, type Figure } from '../harness/figure.js';
+import { milliseconds, perSecond, type Figure } from '../harness/figure.js';
 import { measure, type Contender, type Timing } from '../harness/measure.js';
 import { measureOptions, threadsText, type Suite, type SuiteContext } from '../harness/suite.js';
 import { loadPolicy, pairsOf, type PolicyCase } from './attention-programs.js';
@@ -24,6 +24,10 @@ const decodePolicies = [
   'page-topk:budget=16',
 ];
 
+/** Prompts in one batch, grouped heads: tokens per second of attention alone. */
+const promptShape = { phase: 'prefill', numHeads: 8, numKvHeads: 2, headDim: 64, numLayers: 1 } as const;
+const promptPolicies = ['h2o:chunk=1024,local=256,heavy=256', 'streaming:window=1024,sinks=4'];
+
 /** Attention under policies: the table of the subquadratic specification, and decoding over long contexts. */
 export const sparseAttention: Suite = {
   name: suite,
@@ -33,6 +37,7 @@ export const sparseAttention: Suite = {
     const [fewest = 1] = threads;
     const prompts = contexts ?? (quick ? [128, 192] : [512, 1024, 2048, 4096, 8192, 16384, 32768]);
     yield* measureTable(context, prompts, fewest);
+    for (const policy of promptPolicies) yield* measurePrompts(context, policy, prompts, fewest);
     const lengths = contexts ?? (quick ? [128, 192] : [512, 1024, 2048, 4096, 8192, 32768]);
     for (const policy of decodePolicies) yield* measureDecode(context, policy, lengths, fewest);
   },
@@ -72,6 +77,22 @@ async function* measureTable(
     first ??= perPair.value;
     const shortest = `the same for ${lengths[0]}`;
     yield { suite, case: `${name}: pair`, ...perPair, unit: 'ns', ratio: perPair.value / first, ratioOf: shortest };
+  }
+}
+
+async function* measurePrompts(
+  context: SuiteContext,
+  policy: string,
+  lengths: readonly number[],
+  threads: number,
+): AsyncIterable<Figure> {
+  for (const numKeys of lengths.filter((length) => length <= longestDense)) {
+    const work = { ...promptShape, policy, numKeys, numTokens: numKeys, kvDType: context.options.kvDType };
+    const cases = { work, dense: { ...work, policy: 'dense' } };
+    const { timings } = await measureCases(context, cases, threads, numKeys > 2048 ? 3 : 7, false);
+    const [sparse, dense] = [perSecond(numKeys, timings['work']!), perSecond(numKeys, timings['dense']!)];
+    const name = `prompt of ${numKeys}, ${policy}, ${threadsText(threads)}`;
+    yield { suite, case: name, ...sparse, unit: 'tokens/s', ratio: sparse.value / dense.value, ratioOf: 'dense' };
   }
 }
 
@@ -120,6 +141,7 @@ async function measureCases(
   cases: Readonly<Record<string, PolicyCase>>,
   threads: number,
   rounds: number,
+  countsPairs = true,
 ): Promise<{ timings: Record<string, Timing>; pairs: number }> {
   const backend = await context.createBackend(threads, 'workers');
   try {
@@ -128,7 +150,7 @@ async function measureCases(
     for (const [name, policyCase] of Object.entries(cases)) {
       const loaded = await loadPolicy(backend, policyCase);
       contenders[name] = loaded;
-      if (name !== 'work' || policyCase.phase !== 'prefill') continue;
+      if (name !== 'work' || policyCase.phase !== 'prefill' || !countsPairs) continue;
       await loaded.run();
       pairs = await pairsOf(loaded, policyCase.numTokens);
     }
