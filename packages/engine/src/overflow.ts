@@ -51,23 +51,21 @@ export function makeRoom(
   if (view.numTokens - view.numEvicted + count <= contextSize) return 0;
   const numKept = Math.max(minSinks, Math.min(numSinks, contextSize >> 2));
   const numFirst = Math.max(minSinks, blockSize);
+  const isByBlocks = policy === 'slide' && contextSize >= 4 * blockSize;
   // windows count the next query: one more than what they leave
-  const slots =
-    policy === 'slide' && contextSize >= 4 * blockSize
-      ? // with a block less one to spare, so that a whole block is out of sight
-        expiredBlocks(view, blockSize, { window: contextSize - numFirst - blockSize - count + 2, numSinks: numFirst })
-      : expiredSlots(view, {
-          window: contextSize - numKept - (policy === 'slide' ? Math.max(count, contextSize >> 2) : count) + 1,
-          numSinks: numKept,
-        });
+  const expiry = isByBlocks
+    ? // with a block less one to spare, so that a whole block is out of sight
+      { window: contextSize - numFirst - blockSize - count + 2, numSinks: numFirst }
+    : {
+        window: contextSize - numKept - (policy === 'slide' ? Math.max(count, contextSize >> 2) : count) + 1,
+        numSinks: numKept,
+      };
   const before = view.numEvicted;
-  sequence.evict(slots);
-  // outside the pool whole pages go, like blocks
-  const first = policy === 'slide' && contextSize >= 4 * blockSize ? numFirst : numKept;
-  const end = view.numTokens + count - (contextSize - first);
-  const pages = view.detachedPages.filter(({ positions }) =>
-    positions.every((position) => position < 0 || (position >= first && position < end)),
-  );
+  sequence.evict(isByBlocks ? expiredBlocks(view, blockSize, expiry) : expiredSlots(view, expiry));
+  // what is outside the pool goes by whole pages
+  const end = view.numTokens - expiry.window + 1;
+  const isExpired = (position: number): boolean => position < 0 || (position >= expiry.numSinks && position < end);
+  const pages = view.detachedPages.filter(({ positions }) => positions.every(isExpired));
   if (pages.length > 0) sequence.dropPages(pages.map(({ pageId }) => pageId));
   return view.numEvicted - before;
 }

@@ -178,6 +178,11 @@ describe('detached pages', () => {
     manager.detach(id, [{ tableIndex: 0, pageId: 5 }]);
     expect(() => manager.detach(id, [{ tableIndex: 0, pageId: 6 }])).toThrow('a full block of committed tokens');
     const copy = manager.fork(id).id;
+    const other = manager.fork(id).id;
+    expect(() => manager.dropPages(other, [6])).toThrow('detached pages of the sequence');
+    expect(manager.dropPages(other, [5]).droppedPages).toEqual([]);
+    expect(manager.sequence(other)).toMatchObject({ numEvicted: 2, isShareable: false, detachedPages: [] });
+    manager.free(other);
     expect(manager.free(id).droppedPages).toEqual([]);
     expect(manager.truncate(copy, 0).droppedPages).toEqual([5]);
   });

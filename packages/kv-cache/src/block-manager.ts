@@ -215,6 +215,25 @@ export function createBlockManager(options: BlockManagerOptions): BlockManager {
       }
       return noChanges();
     },
+    dropPages(id, pageIds) {
+      const state = stateOf(id);
+      const leaving = new Set(pageIds);
+      const dropped = state.detached.filter(({ pageId }) => leaving.has(pageId));
+      if (dropped.length < leaving.size) {
+        const expected = 'detached pages of the sequence';
+        throw new ArgumentError({ argument: 'pageIds', expected, actual: pageIds.join(', ') });
+      }
+      const changes = noChanges();
+      if (dropped.length === 0) return changes;
+      state.detached = state.detached.filter(({ pageId }) => !leaving.has(pageId));
+      for (const { pageId, positions } of dropped) {
+        statistics.numEvictedTokens += countFilled(positions);
+        releasePage(pageId, changes);
+      }
+      state.isShareable = false;
+      state.chain = [];
+      return changes;
+    },
     attach(id, pageId) {
       const state = stateOf(id);
       const index = state.detached.findIndex((page) => page.pageId === pageId);

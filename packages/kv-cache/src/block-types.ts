@@ -178,6 +178,11 @@ export interface BlockManager {
    * @param pages index in the block table and page id of each
    */
   detach(id: number, pages: readonly { readonly tableIndex: number; readonly pageId: number }[]): BlockChanges;
+  /**
+   * Forgets detached pages: their positions are evicted.
+   * @throws {ArgumentError} for pages that the sequence does not have
+   */
+  dropPages(id: number, pageIds: readonly number[]): BlockChanges;
   /** @throws {CapacityError} when there is no room for the block */
   attach(id: number, pageId: number): AttachedPage;
   /** Name of the content of the first `numTokens` tokens in the cache, for whole blocks of shareable sequences. */

@@ -215,6 +215,19 @@ export function createBlockModel(options: BlockManagerOptions, rng: Rng): BlockM
       }
       apply(manager.detach(id, full));
     },
+    dropPages() {
+      const target = pick();
+      if (target === undefined || target[1].detached.size === 0 || rng.nextInt(3) > 0) return;
+      const [id, sequence] = target;
+      const pageId = [...sequence.detached.values()][rng.nextInt(sequence.detached.size)];
+      const victims = [...sequence.detached].filter(([, own]) => own === pageId).map(([position]) => position);
+      apply(manager.dropPages(id, [pageId]));
+      for (const position of victims) {
+        sequence.detached.delete(position);
+        sequence.held.delete(position);
+      }
+      sequence.history += `-${victims.join(',')}`;
+    },
     attach() {
       const target = pick();
       if (target === undefined || target[1].detached.size === 0) return;
