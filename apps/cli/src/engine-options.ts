@@ -1,7 +1,10 @@
 /** Flags to options of the engine. */
 import type { GenerateOptions, LoadOptions, SamplingOptions } from '@winnow/engine';
 import { createReferenceBackend } from '@winnow/ops';
-import type { GenerationFlags, LoadFlags } from './options.js';
+import { attentionFromOptions, type AttentionSpec } from '@winnow/sparse-attention';
+import { ArgumentError } from '@winnow/tensor';
+import { UsageError } from './errors.js';
+import type { AttentionFlags, GenerationFlags, LoadFlags } from './options.js';
 import { unescapeText } from './parse-values.js';
 
 /** A copy without the fields that are undefined, which exact optional properties do not allow. */
@@ -23,6 +26,17 @@ export function loadOptionsOf(flags: LoadFlags): LoadOptions {
     quantize: flags.quantize,
     profile: flags.profile,
   });
+}
+
+/** Undefined when nothing was said. @throws {UsageError} naming the flag */
+export function attentionOf({ attention, prefill, decode }: AttentionFlags): AttentionSpec | undefined {
+  if (attention === undefined && prefill === undefined && decode === undefined) return undefined;
+  try {
+    return attentionFromOptions({ attention, prefill, decode });
+  } catch (error) {
+    if (!ArgumentError.isInstance(error)) throw error;
+    throw new UsageError(error.message.replace(/^(attention|prefill|decode)\b/, '--$1'));
+  }
 }
 
 /** What was asked for over what the model recommends, always with a seed, so that it can be told. */

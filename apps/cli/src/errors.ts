@@ -59,6 +59,7 @@ const flagOfOption: Readonly<Record<string, string>> = {
   contextSize: '--ctx-size',
   batchSize: '--batch-size',
   kvDType: '--kv-dtype',
+  overflow: '--overflow',
   quantize: '--quantize',
   maxTokens: '--n-predict',
   temperature: '--temp',

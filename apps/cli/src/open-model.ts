@@ -1,7 +1,8 @@
 /** From MODEL and flags to something open, with progress on the way. */
 import type { LoadOptions, Model, ModelInfo, ModelLocation, ModelTokenizer } from '@winnow/engine';
+import type { AttentionSpec } from '@winnow/sparse-attention';
 import { IoError, WinnowError } from '@winnow/tensor';
-import { loadOptionsOf } from './engine-options.js';
+import { defined, loadOptionsOf } from './engine-options.js';
 import type { CliIo } from './io.js';
 import { parseModelReference } from './model-location.js';
 import type { LoadFlags } from './options.js';
@@ -16,7 +17,10 @@ export interface OpenContext {
 }
 
 /** Where the model lies, downloaded if need be. */
-export async function locateModel(model: string | undefined, { io, progress, signal }: OpenContext): Promise<ModelLocation> {
+export async function locateModel(
+  model: string | undefined,
+  { io, progress, signal }: OpenContext,
+): Promise<ModelLocation> {
   const reference = parseModelReference(model);
   if (reference.kind === 'location') return reference.location;
   try {
@@ -34,13 +38,22 @@ export async function locateModel(model: string | undefined, { io, progress, sig
   }
 }
 
-export async function openModel(model: string | undefined, flags: LoadFlags, context: OpenContext): Promise<Model> {
+export async function openModel(
+  model: string | undefined,
+  flags: LoadFlags,
+  context: OpenContext,
+  attention?: AttentionSpec,
+): Promise<Model> {
   const { io, progress, signal, warn } = context;
   const location = await locateModel(model, context);
   const engine = await io.engine();
   try {
     const loaded = await engine.loadModel(location, {
       ...loadOptionsOf(flags),
+      ...defined<LoadOptions>({ attention }),
+      onEvent: (event) => {
+        if (event.kind === 'notice') warn(event.text);
+      },
       randomSeed: io.randomSeed,
       signal,
       onProgress: ({ loadedBytes, totalBytes }) => progress.show('load', loadedBytes, totalBytes, 'bytes'),

@@ -12,8 +12,15 @@ export interface CommonFlags {
   readonly quiet?: boolean;
 }
 
+/** How layers attend, in the language of policies. */
+export interface AttentionFlags {
+  readonly attention?: string;
+  readonly prefill?: string;
+  readonly decode?: string;
+}
+
 /** How a model is loaded. */
-export interface LoadFlags extends CommonFlags {
+export interface LoadFlags extends CommonFlags, AttentionFlags {
   readonly ctxSize?: number;
   readonly threads?: number;
   readonly activations?: 'f32' | 'int8';
@@ -122,8 +129,8 @@ export function addPlanOptions(command: Command): Command {
       ).argParser((text) => parseKvDType('--kv-dtype', text)),
     )
     .addOption(
-      new Option('--quantize <type>', 'store the weights as q8_0, q4_0, q4_K, f16, ... while loading').argParser((text) =>
-        parseDType('--quantize', text),
+      new Option('--quantize <type>', 'store the weights as q8_0, q4_0, q4_K, f16, ... while loading').argParser(
+        (text) => parseDType('--quantize', text),
       ),
     )
     .addOption(
@@ -131,6 +138,14 @@ export function addPlanOptions(command: Command): Command {
         parseBytes('--memory', text),
       ),
     );
+}
+
+/** For commands that do not name policies in another way. */
+export function addAttentionOptions(command: Command): Command {
+  return command
+    .option('--attention <policy>', 'how layers attend, such as subquadratic:window=256 or streaming; default dense')
+    .option('--prefill <policy>', 'how tokens of prompts attend, such as h2o')
+    .option('--decode <policy>', 'how generated tokens attend, such as sparq:rank=32,topk=128');
 }
 
 export function addLoadOptions(command: Command): Command {

@@ -134,6 +134,7 @@ export function createFakeEngine(options: FakeOptions = {}): FakeEngine {
     defaultSampling: { temperature: 0.5, topP: 0.9 },
     contextSize: 64,
     plan,
+    attention: 'dense',
     backend: 'fake-backend',
     fallbacks: [],
     notices: [],
@@ -169,6 +170,7 @@ export function createFakeEngine(options: FakeOptions = {}): FakeEngine {
   return {
     api: {
       loadModel: (location, loadOptions = {}) => open(location, loadOptions, model),
+      loadEmbeddingModel: () => Promise.reject(new Error('this engine does not embed')),
       inspectModel: (location, loadOptions = {}) => open(location, loadOptions, info),
       openTokenizer: (location, openOptions = {}) => open(location, openOptions, { tokenizer, chatTemplate }),
     },

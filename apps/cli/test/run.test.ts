@@ -60,7 +60,7 @@ describe('winnow run', () => {
   test('without flags the engine decides; 128 tokens, a seed that can be told', async () => {
     const fake = createFakeEngine();
     await runCli(fake.api, ['run', '-p', 'Hi', '-s', '-1', '-c', '0']);
-    const { signal, onProgress, randomSeed, ...load } = fake.loads[0]?.options ?? {};
+    const { signal, onProgress, onEvent: _onEvent, randomSeed, ...load } = fake.loads[0]?.options ?? {};
     expect([signal, onProgress, randomSeed].every((given) => given !== undefined)).toBe(true);
     expect(load).toEqual({ maxSessions: 1 });
     const { signal: _signal, onPromptProgress: _progress, ...generate } = fake.prompts[0]?.options ?? {};

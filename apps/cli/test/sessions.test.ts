@@ -77,6 +77,28 @@ describe('winnow run on the demo model', () => {
   });
 });
 
+test('--attention, --prefill, --decode: the policy of each phase', async () => {
+  const text = 'The old man looked at the sea and said nothing for a long time. '.repeat(8);
+  const options = ['-p', text, '-n', '30', '--temp', '1', '--top-k', '0', '-s', '7', '--ignore-eos'];
+  const dense = await runJson(options);
+  const everything = await runJson([...options, '--prefill', 'streaming:window=2000,sinks=4']);
+  expect(everything.tokens).toEqual(dense.tokens);
+  const sparse = await runJson([
+    ...options,
+    '--attention',
+    'subquadratic:window=32,block=16',
+    '--decode',
+    'sparq:rank=4,topk=16',
+  ]);
+  expect(sparse.tokens).not.toEqual(dense.tokens);
+  const fake = createFakeEngine();
+  await runCli(fake.api, ['run', '-p', 'x', '--attention', 'streaming:window=9,sinks=2', '--decode', 'dense']);
+  expect(fake.loads[0]?.options.attention).toMatchObject({
+    prefill: { kind: 'streaming', window: 9, sinks: 2 },
+    decode: { kind: 'dense' },
+  });
+});
+
 describe('flags', () => {
   test('a loaded session goes on with what was asked for, and with nothing else', async () => {
     const fake = createFakeEngine();

@@ -6,12 +6,13 @@ import { checkedMessages } from '../chat/messages.js';
 import { Conversation } from '../chat/conversation.js';
 import { InterruptPolicy } from '../chat/interrupt-policy.js';
 import type { CommandContext, CommandHost } from '../command-host.js';
-import { limitsOf, samplingOf, seedOf } from '../engine-options.js';
+import { attentionOf, limitsOf, samplingOf, seedOf } from '../engine-options.js';
 import { errorLine, InterruptedError, OutputClosedError, UsageError } from '../errors.js';
 import { LineReader } from '../line-reader.js';
 import { displayName } from '../model-location.js';
 import { openModel } from '../open-model.js';
 import {
+  addAttentionOptions,
   addGenerationOptions,
   addLoadOptions,
   addModelOption,
@@ -41,7 +42,7 @@ export function registerChat(program: Command, host: CommandHost): void {
   command.description('Talks with a model.').addHelpText('after', examples);
   addGenerationOptions(addModelOption(command), 256, 'most tokens of a reply; -1: until its end or a full context');
   addSessionOptions(command, 'go on with a conversation that --save-session has written');
-  addLoadOptions(command)
+  addLoadOptions(addAttentionOptions(command))
     .option('--system <text>', 'system message')
     .option('-q, --quiet', 'only errors on stderr: no progress, warnings or hints');
   command.action((model: string | undefined, flags: ChatFlags) =>
@@ -51,7 +52,7 @@ export function registerChat(program: Command, host: CommandHost): void {
 
 async function chat(modelName: string | undefined, flags: ChatFlags, context: CommandContext): Promise<void> {
   const { io, warn } = context;
-  await using model = await openModel(modelName, flags, context);
+  await using model = await openModel(modelName, flags, context, attentionOf(flags));
   if (model.chatTemplate === undefined) {
     throw new UsageError(
       `chat: expected a model with a chat template, got ${model.name}, which has none; try winnow run`,

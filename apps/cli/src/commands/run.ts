@@ -2,12 +2,13 @@
 import type { Command } from 'commander';
 import type { GenerateOptions, GenerationResult, Model, Prompt, SamplingOptions } from '@winnow/engine';
 import type { CommandContext, CommandHost } from '../command-host.js';
-import { limitsOf, resumedSampling, samplingOf, seedOf } from '../engine-options.js';
+import { attentionOf, limitsOf, resumedSampling, samplingOf, seedOf } from '../engine-options.js';
 import { InterruptedError, UsageError } from '../errors.js';
 import { formatJson } from '../format.js';
 import { displayName } from '../model-location.js';
 import { openModel } from '../open-model.js';
 import {
+  addAttentionOptions,
   addGenerationOptions,
   addLoadOptions,
   addModelOption,
@@ -51,7 +52,7 @@ export function registerRun(program: Command, host: CommandHost): void {
   addTextOptions(addModelOption(command), 'the prompt');
   addGenerationOptions(command, 128, 'most tokens to generate; -1: until the end or a full context');
   addSessionOptions(command, 'begin with a saved session; without a prompt its generation goes on');
-  addLoadOptions(command)
+  addLoadOptions(addAttentionOptions(command))
     .option('--chat', "take the prompt as a user's message, through the model's chat template")
     .option('--no-chat', 'take the prompt as it is (the default)')
     .option('--system <text>', 'system message, with --chat')
@@ -70,7 +71,7 @@ async function run(modelName: string | undefined, flags: RunFlags, context: Comm
     throw new UsageError('--system: expected together with --chat, got --system alone');
   }
   const text = await promptOf(flags, context);
-  await using model = await openModel(modelName, flags, context);
+  await using model = await openModel(modelName, flags, context, attentionOf(flags));
   const prompt = text === undefined ? undefined : conversationOf(model, text, flags);
   const sampling =
     prompt === undefined
