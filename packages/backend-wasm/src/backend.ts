@@ -1,17 +1,15 @@
 /** The WebAssembly backend: its memory, its threads and its executables. */
 import type { Backend, BufferHandle, BufferUsage, Executable, Program } from '@winnow/ops';
 import { ArgumentError, BackendError, ReleasedError } from '@winnow/tensor';
-import { workersOnly } from './caller-share.js';
+import { makeCurrent, setWritten, type BufferPlace, type WasmBuffer } from './buffer-places.js';
 import { createExecutable } from './executable.js';
-import { createHeap } from './heap.js';
 import type { WasmHost } from './host.js';
-import { controlWords, maxThreads, pageBytes } from './layout.js';
-import { createLocalRunner } from './local-runner.js';
-import { packingSteps, runPackingAlone, writePackingJob, type PackedTensor } from './packing.js';
-import type { Job } from './runner.js';
+import { createJobQueue } from './job-queue.js';
+import { maxThreads, pageBytes } from './layout.js';
+import { createMemoryPool } from './memory-pool.js';
+import { runPackingAlone } from './packing.js';
 import { supportOf } from './support.js';
 import { canShareMemory, compileKernels, supportsRelaxedSimd, type Variant } from './web-assembly.js';
-import { createWorkerRunner } from './worker-runner.js';
 
 export interface WasmBackendOptions {
   /** Workers to compute on. Default: as many as the machine runs at a time. */
@@ -25,8 +23,21 @@ export interface WasmBackendOptions {
    * thread, with a turn for its event loop between ops.
    */
   readonly sharedMemory?: 'auto' | boolean;
-  /** Most memory for weights, caches and activations together. Default 4 GiB shared, else 1 GiB. */
+  /**
+   * Most memory for weights, caches and activations together. Default: as much as the machine has, from 4 to 64 GiB, where
+   * memory is shared, else 1 GiB.
+   */
   readonly maxMemoryBytes?: number;
+  /**
+   * Size that one WebAssembly memory may grow to, 4 GiB at most. What does not fit into one is spread over several, each with
+   * threads of its own. Default 4 GiB.
+   */
+  readonly bytesPerMemory?: number;
+  /**
+   * What weights and caches leave free in each memory for the activations of programs, where there may be several memories.
+   * Default an eighth of `bytesPerMemory`.
+   */
+  readonly reservedBytes?: number;
   /**
    * How products with block-quantised weights take their activations: `'f32'` exactly, or `'int8'` as 8-bit integers per
    * block of 32 for q8_0, q4_0, q4_K, q5_K and q6_K, which is faster. Products with f32, f16 and bf16 weights are always
@@ -48,24 +59,19 @@ export interface WasmBackendOptions {
 export interface WasmBackend extends Backend {
   readonly variant: Variant;
   readonly numThreads: number;
+  /** WebAssembly memories at present. */
+  readonly numMemories: number;
   /** Bytes of buffers and executables in use. */
   readonly usedBytes: number;
 }
 
-interface WasmBuffer extends BufferHandle {
-  readonly owner: object;
-  address: number | undefined;
-  /** Weights in it whose rows are interleaved at present. */
-  packed: readonly PackedTensor[];
-}
-
 const gibibyte = 2 ** 30;
-/**
- * How often a thread looks for the others before it goes to sleep. Waking it takes some ten microseconds, so it waits about
- * 0.1 ms, unless it takes the core away that another thread needs.
- */
-const manySpins = 100_000;
-const fewSpins = 1000;
+/** The most that addresses of 32 bits reach. */
+const largestMemory = 4 * gibibyte;
+/** Bounds of the default of `maxMemoryBytes`. */
+const [fewBytes, manyBytes, unknownBytes] = [4 * gibibyte, 64 * gibibyte, 16 * gibibyte];
+/** Weights below this part of a memory are copied to where they are needed. */
+const smallShare = 1024;
 
 /**
  * Creates the backend: compiles the kernels and starts the workers.
@@ -75,7 +81,10 @@ const fewSpins = 1000;
 export async function createBackend(options: WasmBackendOptions): Promise<WasmBackend> {
   const { host } = options;
   const isShared = options.sharedMemory === 'auto' ? canShareMemory() : (options.sharedMemory ?? canShareMemory());
-  const maxBytes = options.maxMemoryBytes ?? (isShared ? 4 : 1) * gibibyte;
+  const machineBytes = Math.min(manyBytes, Math.max(fewBytes, host.totalMemoryBytes ?? unknownBytes));
+  const maxBytes = options.maxMemoryBytes ?? (isShared ? machineBytes : gibibyte);
+  const bytesPerMemory = options.bytesPerMemory ?? largestMemory;
+  const reservedBytes = options.reservedBytes ?? Math.floor(bytesPerMemory / 8);
   const relaxed = options.relaxedSimd ?? 'auto';
   const variant: Variant = (relaxed === 'auto' ? supportsRelaxedSimd() : relaxed) ? 'relaxed-simd' : 'simd';
   const numThreads = isShared ? (options.numThreads ?? Math.min(maxThreads, host.availableParallelism)) : 1;
@@ -84,27 +93,24 @@ export async function createBackend(options: WasmBackendOptions): Promise<WasmBa
   if (activations !== 'int8' && activations !== 'f32') {
     throw new ArgumentError({ argument: 'activations', expected: 'f32 | int8', actual: String(activations) });
   }
-  check('maxMemoryBytes', maxBytes, 4 * pageBytes, 4 * gibibyte);
+  check('maxMemoryBytes', maxBytes, 4 * pageBytes, 2 ** 40);
+  check('bytesPerMemory', bytesPerMemory, 4 * pageBytes, largestMemory);
+  check('reservedBytes', reservedBytes, 0, bytesPerMemory - 4 * pageBytes);
   if (variant === 'relaxed-simd' && !supportsRelaxedSimd()) {
     throw new BackendError({ backend: 'wasm', message: 'this engine has no relaxed SIMD' });
   }
   const maxCallerMs = options.maxCallerMs ?? (options.minSharedWork === 0 ? 0 : 2);
   const module = await compileKernels(variant, isShared);
-  const heap = createHeap(maxBytes, isShared);
-  heap.words(controlWords.minWork, 1)[0] = options.minSharedWork ?? 30_000;
-  heap.words(controlWords.spins, 1)[0] = numThreads > host.availableParallelism ? fewSpins : manySpins;
-  const runner = isShared
-    ? createWorkerRunner(module, heap.memory, host, numThreads, options.usesMessages ?? false)
-    : createLocalRunner(module, heap.memory, host);
+  const minWork = options.minSharedWork ?? 30_000;
+  const usesMessages = options.usesMessages ?? false;
+  const shared = { module, host, isShared, numThreads, usesMessages, minWork };
+  const pool = createMemoryPool({ ...shared, maxBytes, bytesPerMemory, reservedBytes });
 
   const identity = {};
   const buffers = new Set<WasmBuffer>();
   const executables = new Set<Executable>();
   let isDisposed = false;
-  let turn: Promise<unknown> = Promise.resolve();
-  let numJobs = 0; // running and waiting
-  let toFree: number[] = [];
-  let runningJob: number | undefined; // address of its job block
+  const queue = createJobQueue(checkDisposed);
 
   function checkDisposed(): void {
     if (isDisposed) throw new ReleasedError('wasm backend');
@@ -116,13 +122,15 @@ export async function createBackend(options: WasmBackendOptions): Promise<WasmBa
     if (buffer.owner !== identity) {
       throw new BackendError({ backend: 'wasm', message: 'the buffer belongs to another backend' });
     }
-    if (buffer.address === undefined) throw new ReleasedError('wasm buffer');
+    if (buffer.places.length === 0) throw new ReleasedError('wasm buffer');
     return buffer;
   }
 
-  function rangeOf(handle: BufferHandle, byteOffset: number, length: number): Uint8Array {
+  /** Bytes of a buffer as they were written, in its home. */
+  function rangeOf(handle: BufferHandle, byteOffset: number, length: number, isWritten: boolean): Uint8Array {
     const buffer = bufferOf(handle);
-    const { address, sizeBytes } = buffer;
+    const { sizeBytes } = buffer;
+    const [home] = buffer.places as readonly [BufferPlace];
     if (!Number.isSafeInteger(byteOffset) || byteOffset < 0 || byteOffset + length > sizeBytes) {
       throw new ArgumentError({
         argument: 'byte range',
@@ -130,58 +138,22 @@ export async function createBackend(options: WasmBackendOptions): Promise<WasmBa
         actual: `[${byteOffset}, ${byteOffset + length})`,
       });
     }
-    unpack(buffer);
-    return heap.bytes((address as number) + byteOffset, length);
+    if (!home.isCurrent) {
+      if (queue.isBusy) throw new BackendError({ backend: 'wasm', message: 'the buffer is in use by a run' });
+      makeCurrent(buffer, home);
+    }
+    unpack(home);
+    if (isWritten && buffer.places.length > 1) setWritten(buffer, home);
+    return home.memory.heap.bytes(home.address + byteOffset, length);
   }
 
   /** Gives a buffer the bytes back that were written to it. */
-  function unpack(buffer: WasmBuffer): void {
-    if (buffer.packed.length === 0) return;
-    if (numJobs > 0) throw new BackendError({ backend: 'wasm', message: 'the weights are in use by a run' });
-    const steps = buffer.packed.map((tensor) => ({ tensor, address: buffer.address as number, isPacking: false }));
-    runPackingAlone(steps, heap, module, host.now);
-    buffer.packed = [];
-  }
-
-  /** Memory that a job may still use is freed after it. */
-  function release(address: number): void {
-    if (numJobs > 0) toFree.push(address);
-    else heap.free(address);
-  }
-
-  /** The end of a job, for memory that waits for it. */
-  function endJob(): void {
-    numJobs--;
-    if (numJobs > 0) return;
-    for (const region of toFree) heap.free(region);
-    toFree = [];
-  }
-
-  async function runJob(job: Job, signal: AbortSignal | undefined, checkAlive: () => void): Promise<boolean> {
-    if (numJobs > 0) await turn.catch(() => undefined);
-    checkAlive();
-    signal?.throwIfAborted();
-    runningJob = job.address;
-    const cancel = (): void => runner.cancel();
-    signal?.addEventListener('abort', cancel);
-    try {
-      return await runner.run(job);
-    } catch (error) {
-      checkDisposed(); // workers that were told to leave did not die
-      throw error;
-    } finally {
-      runningJob = undefined;
-      signal?.removeEventListener('abort', cancel);
-    }
-  }
-
-  /** Runs a job, at once when it is short and no other one is there, else in its turn. */
-  function runRecords(job: Job, signal: AbortSignal | undefined, checkAlive: () => void): boolean | Promise<boolean> {
-    if (job.share.isShort && numJobs === 0) return runner.run(job);
-    const result = runJob(job, signal, checkAlive).finally(endJob);
-    numJobs++;
-    turn = result;
-    return result;
+  function unpack(place: BufferPlace): void {
+    if (place.packed.length === 0) return;
+    if (queue.isBusy) throw new BackendError({ backend: 'wasm', message: 'the weights are in use by a run' });
+    const steps = place.packed.map((tensor) => ({ tensor, address: place.address, isPacking: false }));
+    runPackingAlone(steps, place.memory.heap, module, host.now);
+    place.packed = [];
   }
 
   const backend: WasmBackend = {
@@ -189,73 +161,51 @@ export async function createBackend(options: WasmBackendOptions): Promise<WasmBa
     variant,
     numThreads,
     get usedBytes() {
-      return heap.usedBytes;
+      return pool.usedBytes;
+    },
+    get numMemories() {
+      return pool.numMemories;
     },
     supports: supportOf,
-    allocate({ sizeBytes, usage, label }): BufferHandle {
+    allocate({ sizeBytes, usage, label, group }): BufferHandle {
       checkDisposed();
       if (!Number.isSafeInteger(sizeBytes) || sizeBytes < 0) {
         throw new ArgumentError({ argument: `bytes of ${label}`, expected: '0 or more', actual: String(sizeBytes) });
       }
-      const address = heap.allocate(sizeBytes, label);
-      const buffer: WasmBuffer = { sizeBytes, usage, owner: identity, address, packed: [] };
+      const home: BufferPlace = { ...pool.place(sizeBytes, label, group), isCurrent: true, packed: [] };
+      const buffer: WasmBuffer = { sizeBytes, usage, owner: identity, label, places: [home] };
       buffers.add(buffer);
       return buffer;
     },
     view(handle): Uint8Array {
-      return rangeOf(handle, 0, handle.sizeBytes);
+      return rangeOf(handle, 0, handle.sizeBytes, true);
     },
     async write(handle, byteOffset, bytes): Promise<void> {
-      rangeOf(handle, byteOffset, bytes.length).set(bytes);
+      rangeOf(handle, byteOffset, bytes.length, true).set(bytes);
     },
     async read(handle, byteOffset, target): Promise<void> {
-      target.set(rangeOf(handle, byteOffset, target.length));
+      target.set(rangeOf(handle, byteOffset, target.length, false));
     },
     free(handle): void {
       const buffer = bufferOf(handle);
-      release(buffer.address as number);
-      buffer.address = undefined;
+      for (const { memory, address } of buffer.places) queue.whenIdle(() => pool.free(memory, address));
+      buffer.places = [];
       buffers.delete(buffer);
     },
     async prepare(program: Program, prepareOptions): Promise<Executable> {
       checkDisposed();
       prepareOptions.signal?.throwIfAborted();
       const bound = bind(program, prepareOptions.buffers, bufferOf);
-      const all = [...bound.values()];
-      let known: (readonly PackedTensor[])[] = []; // what was packed where when this program last looked
       const executable = await createExecutable(program, {
-        heap,
-        numThreads,
-        addressOf: (buffer) => (bound.get(buffer) as WasmBuffer).address as number,
+        ...{ pool, queue, numThreads, bound, maxCallerMs },
+        hasCopies: () => pool.numMemories > 1,
+        smallBytes: bytesPerMemory / smallShare,
         checkMemory() {
           checkDisposed();
           for (const buffer of bound.values()) bufferOf(buffer);
         },
-        runRecords,
-        isPacked: () => known.length > 0 && all.every(({ packed }, index) => packed === known[index]),
-        async pack(tensors, checkAlive) {
-          const runSteps = async (steps: ReturnType<typeof packingSteps>): Promise<typeof steps> => {
-            if (steps.length === 0) return [];
-            const job = writePackingJob(steps, heap, numThreads);
-            try {
-              const { address } = job;
-              await runRecords({ address, begin: 0, end: steps.length, share: workersOnly }, undefined, checkAlive);
-              return job.finish();
-            } finally {
-              release(job.region);
-            }
-          };
-          const refused = await runSteps(packingSteps(tensors, bound));
-          known = all.map(({ packed }) => packed);
-          return refused.map(({ tensor }) => tensor);
-        },
-        maxCallerMs,
         packs: activations === 'int8',
-        cancel(address) {
-          if (runningJob === address) runner.cancel();
-        },
         now: host.now,
-        release,
         onDispose: (disposed) => executables.delete(disposed),
         profile: prepareOptions.profile ?? false,
         onUnsupported: prepareOptions.onUnsupported ?? 'fallback',
@@ -267,9 +217,9 @@ export async function createBackend(options: WasmBackendOptions): Promise<WasmBa
       if (isDisposed) return;
       isDisposed = true;
       for (const executable of executables) await executable.dispose();
-      for (const buffer of buffers) buffer.address = undefined;
+      for (const buffer of buffers) buffer.places = [];
       buffers.clear();
-      await runner.dispose();
+      await pool.dispose();
     },
   };
   return backend;

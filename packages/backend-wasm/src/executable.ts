@@ -1,53 +1,44 @@
-/** A program in the memory of a backend: its words, plan, scalars, arena and scratch are one region. */
+/** A program ready to run: one part per memory it uses, nearly always one. */
 import {
   arenaBufferIndex,
   checkScalars,
-  encodeProgram,
   opSpec,
-  scalarBufferIndex,
   type Executable,
   type Fallback,
   type Program,
   type RecordProfile,
   type RunOptions,
-  type TensorRef,
 } from '@winnow/ops';
-import { ArgumentError, BackendError, ReleasedError, UnsupportedOpError } from '@winnow/tensor';
-import { createCallerShare } from './caller-share.js';
+import { ArgumentError, BackendError, ReleasedError, tensorBytes, UnsupportedOpError } from '@winnow/tensor';
+import { makeCurrent, type BufferPlace, type WasmBuffer } from './buffer-places.js';
 import { bindFallback } from './fallback.js';
-import { writeGrids } from './grids.js';
-import type { Heap } from './heap.js';
-import { jobWords, planFlags, planWords } from './layout.js';
-import { packedRefOf, type PackedTensor } from './packing.js';
-import { planProgram } from './plan.js';
-import { bytesOfRecord, capacityOf, dtypesOf, product, shapesOf } from './record-shapes.js';
-import type { Job } from './runner.js';
+import type { JobQueue } from './job-queue.js';
+import type { MemoryPool } from './memory-pool.js';
+import type { MemoryShard } from './memory-shard.js';
+import { packableTensors } from './packing.js';
+import { bindPart, type PartBuffers } from './part-buffers.js';
+import { loadPart, typedValues, type LoadedPart } from './program-part.js';
+import { bytesOfRecord, dtypesOf, shapeOf, shapesOf } from './record-shapes.js';
+import type { PlacedJob } from './runner.js';
+import { splitProgram, type ProgramPart, type Stage } from './split-program.js';
+import type { PieceCopy } from './arena-pieces.js';
 import { supportOfRecord } from './support.js';
 
 /** What an executable needs of its backend. */
 export interface ExecutionContext {
-  readonly heap: Heap;
+  readonly pool: MemoryPool;
+  readonly queue: JobQueue;
   readonly numThreads: number;
-  /** Byte address of a bound buffer. */
-  readonly addressOf: (buffer: number) => number;
+  /** Weights and caches by buffer. */
+  readonly bound: ReadonlyMap<number, WasmBuffer>;
+  /** Whether any buffer of the backend lies in several memories. */
+  readonly hasCopies: () => boolean;
+  /** Weights up to this size are copied to the memories where they are needed. */
+  readonly smallBytes: number;
   /** @throws {ReleasedError} when the backend, or a buffer of the program, was released */
   readonly checkMemory: () => void;
-  /** Runs records of a job; true when none was left out because of `cancel`. Waits for its turn. */
-  readonly runRecords: (
-    job: Job,
-    signal: AbortSignal | undefined,
-    checkAlive: () => void,
-  ) => boolean | Promise<boolean>;
-  /** Cancels the job of this address, if it is the one that runs. */
-  readonly cancel: (address: number) => void;
   readonly now: () => number;
-  /** Frees a region as soon as no job runs. */
-  readonly release: (address: number) => void;
   readonly onDispose: (executable: Executable) => void;
-  /** Whether the weights are interleaved as this program left them. */
-  readonly isPacked: () => boolean;
-  /** Makes sure that just these weights are interleaved; returns those that cannot be. */
-  readonly pack: (tensors: readonly PackedTensor[], checkAlive: () => void) => Promise<readonly PackedTensor[]>;
   /** Whether activations may be 8-bit integers, with interleaved weights. */
   readonly packs: boolean;
   /** Longest time that a run may take on the calling thread. */
@@ -58,76 +49,70 @@ export interface ExecutionContext {
 
 /** Records for the workers, or one record for the host. */
 interface Span {
-  readonly job: Job;
-  readonly onHost: ((scalars: Int32Array) => void) | undefined;
+  readonly job: PlacedJob;
+  readonly onHost: (() => void) | undefined;
   /** What the host does when the span ended. */
   readonly boundary: string | undefined;
 }
 
+interface Part extends LoadedPart {
+  readonly buffers: PartBuffers;
+}
+
 export async function createExecutable(program: Program, context: ExecutionContext): Promise<Executable> {
-  const { heap, numThreads, addressOf } = context;
+  const { pool, queue, bound } = context;
   const unsupported = unsupportedRecords(program);
   const [first] = unsupported.values();
   if (first !== undefined && context.onUnsupported === 'error') {
     throw new UnsupportedOpError({ op: first.op, backend: 'wasm', reason: first.reason });
   }
-  const plan = planProgram(program, context.packs, (record) => !unsupported.has(record));
-  const numRecords = program.records.length;
-  // lengths of words do not depend on addresses
-  const numWords = encodeProgram(program, () => 0).length;
-  const sizes = [
-    numWords * 4,
-    numRecords * planWords * 4,
-    jobWords * 4,
-    program.buffers[scalarBufferIndex].sizeBytes,
-    program.buffers[arenaBufferIndex].sizeBytes,
-    plan.sharedBytes,
-    plan.localBytes * numThreads,
-    context.profile ? numRecords * 8 : 0,
-    ...plan.tables,
-  ];
-  const base = heap.allocate(
-    sizes.reduce((sum, size) => sum + align(size), 0),
-    'activations',
-  );
-  let next = base;
-  const starts = sizes.map((size) => {
-    const start = next;
-    next += align(size);
-    return start;
-  });
-  const [wordsAt, planAt, jobAt, scalarsAt, arenaAt, sharedAt, localAt, profileAt] = starts;
-  const tablesAt = starts.slice(8);
-  const placeOf = (buffer: number): number =>
-    buffer === scalarBufferIndex ? scalarsAt : buffer === arenaBufferIndex ? arenaAt : addressOf(buffer);
-
-  writeGrids(program, heap);
-  const words = encodeProgram(program, placeOf);
-  heap.words(wordsAt, numWords).set(words);
-  const entries = heap.words(planAt, numRecords * planWords);
-  for (let record = 0, at = 0; record < numRecords; at += words[at + 1], record++) {
-    const { flags, table } = plan.records[record];
-    entries.set([wordsAt + at * 4, flags, table < 0 ? 0 : tablesAt[table]], record * planWords);
+  const homeOf = (buffer: number): MemoryShard => homePlace(bound.get(buffer) as WasmBuffer).memory;
+  const split = splitProgram(program, homeOf, pool.first, context.smallBytes);
+  const packable = context.packs ? packableTensors(program, (record) => !unsupported.has(record)) : new Map();
+  const parts: Part[] = [];
+  const freeParts = (): void => {
+    for (const { memory, base } of parts) queue.whenIdle(() => pool.free(memory, base));
+  };
+  const load = (part: ProgramPart<MemoryShard>): Part => {
+    const buffers = bindPart(part, context);
+    return Object.assign(loadPart(part, { ...context, addressOf: buffers.addressOf, packable }), { buffers });
+  };
+  try {
+    for (const part of split.parts) parts.push(load(part));
+  } catch (error) {
+    freeParts();
+    throw error;
   }
-  const job = [planAt, scalarsAt, sharedAt, localAt, plan.localBytes, context.profile ? profileAt : 0];
-  heap.words(jobAt, jobWords).set(job);
-  const scalarWords = heap.words(scalarsAt, program.scalars.numWords);
-  const bytesOf = ({ buffer, byteOffset }: TensorRef, length: number): Uint8Array =>
-    heap.bytes(placeOf(buffer) + byteOffset, length);
-  const share = createCallerShare(program, context.maxCallerMs);
-  const jobOf = (begin: number, end: number): Job => ({ address: jobAt, begin, end, share });
-  const bindRecord = (record: number): ((scalars: Int32Array) => void) =>
-    bindFallback(program, program.records[record], bytesOf);
-  const spans = spansOf(program, unsupported, jobOf, bindRecord);
+  const [{ scalars: scalarWords }] = parts;
+  const copyPieces = (copies: readonly PieceCopy[]): (() => void) => copierOf(program, parts, copies, scalarWords);
+  const spans = split.stages.flatMap((stage): Span[] => {
+    const part = parts[stage.part];
+    const { address, share, memory, records } = part;
+    const { before, after } = part.buffers.cachesOf(stage);
+    const copy = copyPieces(stage.copies);
+    const jobOf = (begin: number, end: number): PlacedJob => ({
+      ...{ address, begin, end, share, runner: memory.runner, after },
+      before: begin > stage.begin || stage.copies.length === 0 ? before : () => (before(), copy()),
+    });
+    const bindRecord = (record: number): (() => void) => {
+      const run = bindFallback(program, part.program.records[record], part.bytesOf);
+      return () => run(scalarWords);
+    };
+    return spansOf(stage, (record) => unsupported.has(records[record]), jobOf, bindRecord);
+  });
+  const copyOutputs = copyPieces(split.lastCopies);
   const outputs = new Map(
     [...program.outputs].map(([name, tensor]) => {
-      const length = product(capacityOf(program, tensor));
-      const { buffer, byteOffset } = bytesOf(tensor, length * 4);
-      const values =
-        tensor.dtype === 'i32'
-          ? new Int32Array(buffer, byteOffset, length)
-          : new Float32Array(buffer, byteOffset, length);
-      return [name, values];
+      const index = split.outputs.get(name);
+      if (tensor.buffer === arenaBufferIndex && index !== undefined) {
+        const { bytesOf } = parts[index];
+        return [name, { values: typedValues(program, tensor, bytesOf), look: () => undefined }] as const;
+      }
+      const buffer = bound.get(tensor.buffer) as WasmBuffer;
+      const home = homePlace(buffer);
+      const bytesOf: LoadedPart['bytesOf'] = ({ byteOffset }, length) =>
+        home.memory.heap.bytes(home.address + byteOffset, length);
+      return [name, { values: typedValues(program, tensor, bytesOf), look: () => makeCurrent(buffer, home) }] as const;
     }),
   );
   const totals = context.profile ? program.records.map(() => ({ numRuns: 0, hostMs: 0, flops: 0, bytes: 0 })) : [];
@@ -139,38 +124,36 @@ export async function createExecutable(program: Program, context: ExecutionConte
     context.checkMemory();
   };
 
-  let packed = plan.packed;
-  async function packWeights(): Promise<void> {
-    if (context.isPacked()) return;
-    const refused = await context.pack(packed, checkAlive);
-    if (refused.length === 0) return;
-    packed = packed.filter((tensor) => !refused.includes(tensor));
-    for (const [index, record] of program.records.entries()) {
-      const ref = packedRefOf(record);
-      if (ref === undefined) continue;
-      const at = index * planWords + 1;
-      const isRefused = refused.some(
-        ({ buffer, byteOffset }) => buffer === ref.buffer && byteOffset === ref.byteOffset,
-      );
-      // nor may a record take the codes of activations from one before that makes none any more, or go on beside it
-      entries[at] = isRefused ? 0 : entries[at] & ~(planFlags.reuse | planFlags.free);
+  async function makeReady(): Promise<void> {
+    for (const { buffers, packed, refuse } of parts) {
+      if (buffers.isReady()) continue;
+      const refused = await buffers.makeReady(packed, checkAlive);
+      if (refused.length > 0) refuse(refused);
     }
   }
 
+  function computeHere({ job, onHost }: Span): void {
+    const start = context.now();
+    job.before?.();
+    onHost?.();
+    job.after?.();
+    if (!context.profile || job.begin === job.end) return;
+    const part = parts.find(({ address, memory }) => address === job.address && memory.runner === job.runner) as Part;
+    totals[part.records[job.begin]].hostMs += context.now() - start;
+  }
+
   /** Computes a span; gives a promise when it has to be waited for. */
-  function compute({ job, onHost }: Span, signal: AbortSignal | undefined): void | Promise<void> {
-    if (onHost !== undefined) {
-      const start = context.now();
-      onHost(scalarWords);
-      if (context.profile) totals[job.begin].hostMs += context.now() - start;
-      return;
+  function compute(span: Span, signal: AbortSignal | undefined): void | Promise<void> {
+    if (span.onHost !== undefined) {
+      if (!context.hasCopies()) return computeHere(span);
+      return queue.takeTurn(() => computeHere(span), checkAlive);
     }
     const finish = (isComplete: boolean): void => {
       checkAlive();
       if (!isComplete) signal?.throwIfAborted();
       if (!isComplete) throw new ReleasedError('executable');
     };
-    const result = context.runRecords(job, signal, checkAlive);
+    const result = queue.run(span.job, signal, checkAlive);
     return typeof result === 'boolean' ? finish(result) : result.then(finish);
   }
 
@@ -208,21 +191,22 @@ export async function createExecutable(program: Program, context: ExecutionConte
       options.signal?.throwIfAborted();
       isRunning = true;
       try {
-        if (!context.isPacked()) await packWeights();
-        scalarWords.set(scalars);
+        if (!parts.every(({ buffers }) => buffers.isReady())) await makeReady();
+        for (const part of parts) part.scalars.set(scalars);
         await runSpans(options);
+        copyOutputs();
         if (context.profile) count();
       } finally {
         isRunning = false;
-        if (isDisposed) context.release(base);
+        if (isDisposed) freeParts();
       }
     },
     async read(output, target) {
       checkAlive();
-      const source = outputs.get(output);
-      if (source === undefined || source.constructor !== target.constructor || source.length < target.length) {
+      const { values: source, look } = outputs.get(output) ?? {};
+      if (source === undefined || look === undefined || source.constructor !== target.constructor || source.length < target.length) {
         const known = [...outputs].map(
-          ([name, values]) => `${name} (${values.constructor.name}, at most ${values.length})`,
+          ([name, { values }]) => `${name} (${values.constructor.name}, at most ${values.length})`,
         );
         throw new ArgumentError({
           argument: 'read',
@@ -230,11 +214,16 @@ export async function createExecutable(program: Program, context: ExecutionConte
           actual: `${output}, ${target.length} elements of ${target.constructor.name}`,
         });
       }
+      look();
       target.set(source.subarray(0, target.length));
     },
     profile(): RecordProfile[] {
       if (totals.length === 0 || isDisposed) return [];
-      const times = new Float64Array(heap.memory.buffer, profileAt, numRecords);
+      const times = new Float64Array(program.records.length);
+      for (const part of parts) {
+        const own = part.times();
+        for (const [index, record] of part.records.entries()) times[record] = own[index];
+      }
       return totals.map(({ numRuns, hostMs, flops, bytes }, index) => {
         const { op, layer } = program.records[index];
         return { op, layer, numRuns, timeMs: times[index] + hostMs, flops, bytes };
@@ -244,12 +233,12 @@ export async function createExecutable(program: Program, context: ExecutionConte
       if (isDisposed) return;
       isDisposed = true;
       context.onDispose(executable);
-      if (isRunning) context.cancel(jobAt);
-      else context.release(base);
+      if (!isRunning) freeParts();
+      else for (const { address, memory } of parts) queue.cancel(address, memory.runner);
     },
   };
   try {
-    await packWeights();
+    await makeReady();
   } catch (error) {
     await executable.dispose();
     throw error;
@@ -257,8 +246,30 @@ export async function createExecutable(program: Program, context: ExecutionConte
   return executable;
 }
 
-function align(sizeBytes: number): number {
-  return Math.ceil(sizeBytes / 64) * 64 + 64;
+function homePlace({ places }: WasmBuffer): BufferPlace {
+  return places[0];
+}
+
+/** Copies activations between memories, as many as there are in the step. */
+function copierOf(
+  program: Program,
+  parts: readonly LoadedPart[],
+  copies: readonly PieceCopy[],
+  scalars: Int32Array,
+): () => void {
+  const moves = copies.map(({ from, to, begin, end, tensor }) => ({
+    ...{ begin, end, tensor },
+    source: parts[from].arenaBytes(begin, end),
+    target: parts[to].arenaBytes(begin, end),
+    isFixed: tensor.shape.every((dim) => typeof dim === 'number'),
+  }));
+  return () => {
+    for (const { source, target, begin, end, tensor, isFixed } of moves) {
+      const last = isFixed ? end : tensor.byteOffset + tensorBytes(tensor.dtype, shapeOf(program, tensor, scalars));
+      if (last >= end) target.set(source);
+      else if (last > begin) target.set(source.subarray(0, last - begin));
+    }
+  };
 }
 
 interface Unsupported {
@@ -285,23 +296,19 @@ function fallbacksOf(unsupported: ReadonlyMap<number, Unsupported>): Fallback[] 
 }
 
 function spansOf(
-  { segments }: Program,
-  unsupported: ReadonlyMap<number, Unsupported>,
-  jobOf: (begin: number, end: number) => Job,
-  bind: (record: number) => (scalars: Int32Array) => void,
+  { begin, end, boundary }: Stage,
+  isUnsupported: (record: number) => boolean,
+  jobOf: (begin: number, end: number) => PlacedJob,
+  bind: (record: number) => () => void,
 ): Span[] {
-  const spans: Span[] = [];
-  for (const { begin, end, boundary } of segments) {
-    const parts: Span[] = [];
-    for (let from = begin; from < end;) {
-      let to = from;
-      while (to < end && !unsupported.has(to)) to++;
-      if (to > from) parts.push({ job: jobOf(from, to), onHost: undefined, boundary: undefined });
-      if (to < end) parts.push({ job: jobOf(to, to + 1), onHost: bind(to), boundary: undefined });
-      from = to + 1;
-    }
-    const last = parts.pop() ?? { job: jobOf(begin, end), onHost: () => undefined };
-    spans.push(...parts, { ...last, boundary });
+  const parts: Span[] = [];
+  for (let from = begin; from < end;) {
+    let to = from;
+    while (to < end && !isUnsupported(to)) to++;
+    if (to > from) parts.push({ job: jobOf(from, to), onHost: undefined, boundary: undefined });
+    if (to < end) parts.push({ job: jobOf(to, to + 1), onHost: bind(to), boundary: undefined });
+    from = to + 1;
   }
-  return spans;
+  const last = parts.pop() ?? { job: jobOf(begin, end), onHost: () => undefined };
+  return [...parts, { ...last, boundary }];
 }

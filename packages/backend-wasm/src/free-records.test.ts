@@ -1,6 +1,7 @@
 import { ProgramBuilder, type ProgramTensor } from '@winnow/ops';
 import { expect, test } from 'vitest';
 import { planFlags } from './layout.js';
+import { packableTensors } from './packing.js';
 import { planProgram } from './plan.js';
 
 /** Which products of a program need no barrier before them. */
@@ -12,7 +13,7 @@ function freeProducts(build: (b: ProgramBuilder, matmul: (x: ProgramTensor) => P
     return b.activation('matmul', { x, weight });
   });
   const program = b.build();
-  const { records } = planProgram(program, true, () => true);
+  const { records } = planProgram(program, packableTensors(program, () => true));
   return records
     .filter((_, index) => program.records[index]?.op === 'matmul')
     .map(({ flags }) => (flags & planFlags['free']) !== 0);

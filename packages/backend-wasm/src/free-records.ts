@@ -7,14 +7,22 @@ import { tensorBytes } from '@winnow/tensor';
 import { numCounters, planFlags } from './layout.js';
 import { capacityOf } from './record-shapes.js';
 
-/** Adds the flag to the records that may have it. */
-export function withFree<Plan extends { readonly flags: number }>(program: Program, plans: readonly Plan[]): Plan[] {
+/**
+ * Adds the flag to the records that may have it.
+ * @param starts records that may not, whatever they compute
+ */
+export function withFree<Plan extends { readonly flags: number }>(
+  program: Program,
+  plans: readonly Plan[],
+  starts: ReadonlySet<number>,
+): Plan[] {
   let group: OpRecord[] = [];
   return program.records.map((record, index) => {
     const plan = plans[index] as Plan;
     const [before] = group;
     const isFree =
       before !== undefined &&
+      !starts.has(index) &&
       group.length < numCounters &&
       sharesActivations(before, record, (plans[index - 1] as Plan).flags, plan.flags) &&
       group.every((other) => isApart(program, other, record));

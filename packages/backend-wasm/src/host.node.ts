@@ -1,5 +1,5 @@
 /** Workers of Node. */
-import { availableParallelism } from 'node:os';
+import { availableParallelism, totalmem } from 'node:os';
 import { Worker } from 'node:worker_threads';
 import { workerBody, type WasmHost } from './host.js';
 
@@ -13,6 +13,7 @@ ${workerBody}
 export function createNodeHost(): WasmHost {
   return {
     availableParallelism: availableParallelism(),
+    totalMemoryBytes: totalmem(),
     now: () => performance.now(),
     yieldToHost: () => new Promise((resolve) => setImmediate(resolve)),
     startWorker(start, { onFailure, onJobDone }) {

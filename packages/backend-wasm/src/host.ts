@@ -27,6 +27,8 @@ export interface WorkerHandle {
 export interface WasmHost {
   /** How many threads the machine can run at a time. */
   readonly availableParallelism: number;
+  /** Memory of the machine, where that is known. */
+  readonly totalMemoryBytes?: number;
   now(): number;
   /** Lets the host's event loop run. */
   yieldToHost(): Promise<void>;

@@ -49,6 +49,7 @@ export function createLocalRunner(module: WasmModule, memory: WasmMemory, host: 
     cancel() {
       isCancelled = true;
     },
+    fail: () => undefined,
     async dispose() {
       isCancelled = true;
     },

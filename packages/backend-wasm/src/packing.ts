@@ -4,6 +4,7 @@
  */
 import type { OpRecord, Program, TensorRef } from '@winnow/ops';
 import { dtypeInfo, tensorBytes, type DType } from '@winnow/tensor';
+import type { BufferPlace } from './buffer-places.js';
 import type { Heap } from './heap.js';
 import { controlWords, jobWords, planWords } from './layout.js';
 import { capacityOf, product } from './record-shapes.js';
@@ -86,27 +87,21 @@ export interface PackingStep {
   readonly isPacking: boolean;
 }
 
-/** A buffer that knows what is packed in it. */
-export interface PackingBuffer {
-  readonly address: number | undefined;
-  packed: readonly PackedTensor[];
-}
-
 interface BufferStep extends PackingStep {
-  readonly buffer: PackingBuffer;
+  readonly buffer: BufferPlace;
 }
 
 /** What is to be done until just `tensors` are packed in the buffers of a program. */
 export function packingSteps(
   tensors: readonly PackedTensor[],
-  buffers: ReadonlyMap<number, PackingBuffer>,
+  buffers: ReadonlyMap<number, BufferPlace>,
 ): readonly BufferStep[] {
   const steps: BufferStep[] = [];
   const isSame = (a: PackedTensor, b: PackedTensor): boolean =>
     a.byteOffset === b.byteOffset && a.dtype === b.dtype && a.numRows === b.numRows && a.numColumns === b.numColumns;
   for (const [index, buffer] of buffers) {
     if (buffer.packed.length === 0 && !tensors.some((tensor) => tensor.buffer === index)) continue;
-    const address = buffer.address as number;
+    const { address } = buffer;
     const wanted = tensors.filter((tensor) => tensor.buffer === index);
     for (const tensor of buffer.packed) {
       if (!wanted.some((other) => isSame(other, tensor))) steps.push({ tensor, address, isPacking: false, buffer });

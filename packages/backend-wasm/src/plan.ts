@@ -2,7 +2,7 @@
 import { arenaBufferIndex, type OpRecord, type Program, type TensorRef } from '@winnow/ops';
 import { withFree } from './free-records.js';
 import { planFlags } from './layout.js';
-import { isInt8Matmul, keyOf, packableTensors, packedRefOf, type PackedTensor } from './packing.js';
+import { isInt8Matmul, keyOf, packedRefOf, type PackedTensor } from './packing.js';
 import { capacityOf, product } from './record-shapes.js';
 import { sparseScratchBytes } from './sparse-scratch.js';
 
@@ -37,9 +37,21 @@ export interface Plan {
   readonly localBytes: number;
 }
 
-/** @param isSupported whether a record has a kernel; the others run on the host, which knows no packed weights */
-export function planProgram(program: Program, packs: boolean, isSupported: (record: number) => boolean): Plan {
-  const packed = packs ? packableTensors(program, isSupported) : new Map<string, PackedTensor>();
+/**
+ * @param packable the weights to interleave, of `packableTensors`
+ * @param starts records that find nothing of the one before: other ops ran in between
+ */
+export function planProgram(
+  program: Program,
+  packable: ReadonlyMap<string, PackedTensor>,
+  starts: ReadonlySet<number> = new Set(),
+): Plan {
+  const packed = new Map<string, PackedTensor>();
+  for (const record of program.records) {
+    const ref = packedRefOf(record);
+    const tensor = ref === undefined ? undefined : packable.get(keyOf(ref));
+    if (ref !== undefined && tensor !== undefined) packed.set(keyOf(ref), tensor);
+  }
   const tables: number[] = [];
   const ropeTables = new Map<string, number>();
   let sharedBytes = 0;
@@ -47,7 +59,9 @@ export function planProgram(program: Program, packs: boolean, isSupported: (reco
   const records = program.records.map((record, index): RecordPlan => {
     sharedBytes = Math.max(sharedBytes, sharedBytesOf(program, record));
     localBytes = Math.max(localBytes, localBytesOf(program, record));
-    if (record.op !== 'rope') return { flags: packingFlags(program, index, packed), table: -1 };
+    if (record.op !== 'rope') {
+      return { flags: packingFlags(program, index, packed, starts.has(index)), table: -1 };
+    }
     const { positions, frequencies } = record.inputs as Record<'positions' | 'frequencies', TensorRef>;
     const isFixed = positions.buffer !== arenaBufferIndex && frequencies.buffer !== arenaBufferIndex;
     const key = JSON.stringify([placeOf(positions), placeOf(frequencies), record.attributes['amplitude']]);
@@ -60,7 +74,7 @@ export function planProgram(program: Program, packs: boolean, isSupported: (reco
     return { flags: 0, table: tables.length - 1 };
   });
   return {
-    records: withFree(program, records),
+    records: withFree(program, records, starts),
     packed: [...packed.values()],
     tables,
     sharedBytes,
@@ -68,13 +82,18 @@ export function planProgram(program: Program, packs: boolean, isSupported: (reco
   };
 }
 
-function packingFlags({ records }: Program, index: number, packed: ReadonlyMap<string, PackedTensor>): number {
+function packingFlags(
+  { records }: Program,
+  index: number,
+  packed: ReadonlyMap<string, PackedTensor>,
+  isStart: boolean,
+): number {
   const record = records[index] as OpRecord;
   const ref = packedRefOf(record);
   if (ref === undefined || !packed.has(keyOf(ref))) return 0;
   if (!isInt8Matmul(record)) return planFlags.packed;
   // the codes of the activations are still in the scratch when the record before had the same ones
-  const before = records[index - 1];
+  const before = isStart ? undefined : records[index - 1];
   const beforeRef = before === undefined ? undefined : packedRefOf(before);
   const reuses =
     before !== undefined &&

@@ -10,6 +10,14 @@ export interface Job {
   readonly share: CallerShare;
 }
 
+/** A job in one of several memories. */
+export interface PlacedJob extends Job {
+  readonly runner: Runner;
+  /** What is to be done right before and after, when no other job runs. */
+  readonly before?: () => void;
+  readonly after?: () => void;
+}
+
 export interface Runner {
   readonly numThreads: number;
   /**
@@ -20,5 +28,7 @@ export interface Runner {
   run(job: Job): boolean | Promise<boolean>;
   /** Makes the running job end between two records. */
   cancel(): void;
+  /** Ends the workers because those of another memory died; the running job and later ones throw `failure`. */
+  fail(failure: Error): void;
   dispose(): Promise<void>;
 }

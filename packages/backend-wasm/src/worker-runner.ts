@@ -14,13 +14,19 @@ type WaitAsync = (
 /** How long jobs may follow one another without a turn of the host's event loop. */
 const maxBusyMs = 8;
 
-/** @param usesMessages have workers post a message per job even where `Atomics.waitAsync` exists */
+export interface WorkerOptions {
+  readonly numThreads: number;
+  /** Have workers post a message per job even where `Atomics.waitAsync` exists. */
+  readonly usesMessages: boolean;
+  /** Called once when a worker is gone without having been asked to leave. */
+  readonly onDeath: (failure: Error) => void;
+}
+
 export function createWorkerRunner(
   module: WasmModule,
   memory: WasmMemory,
   host: WasmHost,
-  numThreads: number,
-  usesMessages: boolean,
+  { numThreads, usesMessages, onDeath }: WorkerOptions,
 ): Runner {
   const control = new Int32Array(memory.buffer as SharedArrayBuffer, 0, heapBase / 4);
   const { waitAsync } = Atomics as unknown as { readonly waitAsync?: WaitAsync };
@@ -31,15 +37,21 @@ export function createWorkerRunner(
   const jobAt = controlWords.job / 4;
   let generation = 0;
   let pending: { resolve(): void; reject(error: Error): void } | undefined;
-  let failure: BackendError | undefined;
+  let failure: Error | undefined;
   let lastYield = host.now();
 
   const onFailure = (cause: unknown): void => {
     if (failure !== undefined) return;
-    failure = new BackendError({ backend: 'wasm', message: 'a worker died' }, { cause });
+    const death = new BackendError({ backend: 'wasm', message: 'a worker died' }, { cause });
+    fail(death);
+    onDeath(death);
+  };
+  function fail(cause: Error): void {
+    if (failure !== undefined) return;
+    failure = cause;
     void terminate();
     pending?.reject(failure);
-  };
+  }
   const onJobDone = (): void => {
     if (Atomics.load(control, doneAt) === generation) pending?.resolve();
   };
@@ -130,6 +142,7 @@ export function createWorkerRunner(
     cancel() {
       Atomics.compareExchange(control, cancelAt, 0, cancelJob);
     },
+    fail,
     dispose: terminate,
   };
 }

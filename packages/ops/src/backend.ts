@@ -9,6 +9,15 @@ export interface BufferHandle {
   readonly usage: BufferUsage;
 }
 
+/**
+ * Buffers that the same ops use, such as those of one layer. A backend with several memories puts them into one. Buffers belong
+ * to a group by being allocated with the same object.
+ */
+export interface BufferGroup {
+  /** Of all its buffers together. */
+  readonly sizeBytes: number;
+}
+
 /** What `supports` is asked about: one op with the dtypes it meets. */
 export interface OpDescription {
   readonly dtypes: Readonly<Record<string, DType>>;
@@ -75,7 +84,7 @@ export interface Backend {
   readonly name: string;
   supports(op: string, description: OpDescription): Support;
   /** @throws {CapacityError} when there is not enough memory */
-  allocate(options: { sizeBytes: number; usage: BufferUsage; label: string }): BufferHandle;
+  allocate(options: { sizeBytes: number; usage: BufferUsage; label: string; group?: BufferGroup }): BufferHandle;
   /** The buffer's memory itself when the host can reach it, so that files are read straight into it. */
   view(buffer: BufferHandle): Uint8Array | undefined;
   write(buffer: BufferHandle, byteOffset: number, bytes: Uint8Array): Promise<void>;

@@ -1,6 +1,7 @@
 export { activationKinds, type ActivationKind } from './activation-functions.js';
 export type {
   Backend,
+  BufferGroup,
   BufferHandle,
   Executable,
   Fallback,

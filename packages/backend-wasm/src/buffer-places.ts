@@ -1,0 +1,51 @@
+/**
+ * Where a buffer lies. It has a home in one memory; programs whose ops in other memories use it as well get copies there. A
+ * place is current when it holds what was written last: copying is put off until somebody looks.
+ */
+import type { BufferHandle } from '@winnow/ops';
+import { invariant } from '@winnow/tensor';
+import type { MemoryShard } from './memory-shard.js';
+import type { PackedTensor } from './packing.js';
+
+export interface BufferPlace {
+  readonly memory: MemoryShard;
+  readonly address: number;
+  isCurrent: boolean;
+  /** Weights in it whose rows are interleaved at present. */
+  packed: readonly PackedTensor[];
+}
+
+export interface WasmBuffer extends BufferHandle {
+  readonly owner: object;
+  readonly label: string;
+  /** The home comes first; none when the buffer was freed. */
+  places: readonly BufferPlace[];
+}
+
+export function placeIn({ places }: WasmBuffer, memory: MemoryShard): BufferPlace | undefined {
+  return places.find((place) => place.memory === memory);
+}
+
+/** Adds a place that is not current yet. @throws {CapacityError} */
+export function addPlace(buffer: WasmBuffer, memory: MemoryShard): BufferPlace {
+  const label = `a copy of ${buffer.label}, which ops in another memory use`;
+  const address = memory.heap.allocate(buffer.sizeBytes, label);
+  const place: BufferPlace = { memory, address, isCurrent: false, packed: [] };
+  buffer.places = [...buffer.places, place];
+  return place;
+}
+
+/** Brings what was written last to a place, interleaved as it is where it comes from. While no job runs. */
+export function makeCurrent({ places, sizeBytes }: WasmBuffer, place: BufferPlace): void {
+  if (place.isCurrent) return;
+  const source = places.find(({ isCurrent }) => isCurrent);
+  invariant(source !== undefined, 'a place of a buffer is current');
+  place.memory.heap.bytes(place.address, sizeBytes).set(source.memory.heap.bytes(source.address, sizeBytes));
+  place.packed = source.packed;
+  place.isCurrent = true;
+}
+
+/** Lets a place be the only current one. */
+export function setWritten({ places }: WasmBuffer, place: BufferPlace): void {
+  for (const other of places) other.isCurrent = other === place;
+}

@@ -1,0 +1,45 @@
+/** One memory with its threads. Most backends have one; models that do not fit into it are spread over several. */
+import { createHeap, type Heap } from './heap.js';
+import type { WasmHost } from './host.js';
+import { controlWords } from './layout.js';
+import { createLocalRunner } from './local-runner.js';
+import type { Runner } from './runner.js';
+import type { WasmModule } from './web-assembly.js';
+import { createWorkerRunner } from './worker-runner.js';
+
+export interface MemoryShard {
+  readonly heap: Heap;
+  readonly runner: Runner;
+  /** Most bytes that it grows to. */
+  readonly maxBytes: number;
+}
+
+/** What all memories of a backend have in common. */
+export interface ShardOptions {
+  readonly module: WasmModule;
+  readonly host: WasmHost;
+  readonly isShared: boolean;
+  readonly numThreads: number;
+  readonly usesMessages: boolean;
+  /** Value of the control word `minWork`. */
+  readonly minWork: number;
+}
+
+/**
+ * How often a thread looks for the others before it goes to sleep. Waking it takes some ten microseconds, so it waits about
+ * 0.1 ms, unless it takes the core away that another thread needs.
+ */
+const manySpins = 100_000;
+const fewSpins = 1000;
+
+/** @param onDeath called when one of the workers is gone without having been asked to leave */
+export function createShard(maxBytes: number, options: ShardOptions, onDeath: (failure: Error) => void): MemoryShard {
+  const { module, host, isShared, numThreads, usesMessages, minWork } = options;
+  const heap = createHeap(maxBytes, isShared);
+  heap.words(controlWords.minWork, 1)[0] = minWork;
+  heap.words(controlWords.spins, 1)[0] = numThreads > host.availableParallelism ? fewSpins : manySpins;
+  const runner = isShared
+    ? createWorkerRunner(module, heap.memory, host, { numThreads, usesMessages, onDeath })
+    : createLocalRunner(module, heap.memory, host);
+  return { heap, runner, maxBytes };
+}

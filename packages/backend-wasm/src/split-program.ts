@@ -1,0 +1,161 @@
+/**
+ * A program whose weights lie in several memories, as one part per memory and stages that follow one another. What a stage
+ * computed is copied to the memory of the stage that needs it.
+ */
+import { arenaBufferIndex, opSpec, scalarBufferIndex, type OpRecord, type Program, type TensorRef } from '@winnow/ops';
+import { tensorBytes } from '@winnow/tensor';
+import { createArenaPieces, type PieceCopy } from './arena-pieces.js';
+import { capacityOf } from './record-shapes.js';
+
+/** The records of one memory, in order. Scalars and arena are laid out as in the whole program. */
+export interface ProgramPart<Memory> {
+  readonly memory: Memory;
+  readonly program: Program;
+  /** Which records of the whole program they are. */
+  readonly records: readonly number[];
+  /** First records of its stages, where records before them ran in another memory. */
+  readonly stageStarts: ReadonlySet<number>;
+}
+
+/** Records `[begin, end)` of a part that follow one another in the whole program. */
+export interface Stage {
+  readonly part: number;
+  readonly begin: number;
+  readonly end: number;
+  /** What the host does when the stage ended. */
+  readonly boundary: string | undefined;
+  /** What has to be copied from other memories before. */
+  readonly copies: readonly PieceCopy[];
+}
+
+export interface SplitProgram<Memory> {
+  readonly parts: readonly ProgramPart<Memory>[];
+  readonly stages: readonly Stage[];
+  /** Part in which each output is found, for outputs in the arena. */
+  readonly outputs: ReadonlyMap<string, number>;
+  /** What has to be copied at the end, for outputs that came about in several parts. */
+  readonly lastCopies: readonly PieceCopy[];
+}
+
+/**
+ * @param homeOf the memory of a weight or a cache
+ * @param first the memory of programs without any
+ * @param smallBytes weights of at most so many bytes are copied to where they are needed
+ */
+export function splitProgram<Memory>(
+  program: Program,
+  homeOf: (buffer: number) => Memory,
+  first: Memory,
+  smallBytes: number,
+): SplitProgram<Memory> {
+  const memories = memoriesOfRecords(program, homeOf, first, smallBytes);
+  const kinds = [...new Set(memories)];
+  if (kinds.length <= 1) return wholeProgram(program, kinds[0] ?? first);
+
+  const records = kinds.map((): number[] => []);
+  const starts = kinds.map(() => new Set<number>());
+  const segments = kinds.map((): { begin: number; end: number; boundary: undefined }[] => []);
+  const stages: Stage[] = [];
+  const pieces = createArenaPieces();
+  for (const { begin, end, boundary } of program.segments) {
+    for (let from = begin; from < end || (begin === end && from === begin);) {
+      const part = Math.max(0, kinds.indexOf(memories[from] as Memory));
+      let to = from;
+      while (to < end && memories[to] === memories[from]) to++;
+      const own = records[part];
+      const partBegin = own.length;
+      if (to > from) starts[part].add(partBegin);
+      const copies: PieceCopy[] = [];
+      for (let index = from; index < to; index++) {
+        own.push(index);
+        trace(program, program.records[index], part, pieces, copies);
+      }
+      segments[part].push({ begin: partBegin, end: own.length, boundary: undefined });
+      const name = to === end ? boundary : undefined;
+      stages.push({ part, begin: partBegin, end: own.length, boundary: name, copies });
+      from = Math.max(to, from + 1);
+    }
+  }
+  const outputs = new Map<string, number>();
+  const lastCopies: PieceCopy[] = [];
+  for (const [name, tensor] of program.outputs) {
+    if (tensor.buffer !== arenaBufferIndex) continue;
+    const [begin, end] = rangeOf(program, tensor);
+    const part = pieces.writerOf(begin) ?? 0;
+    outputs.set(name, part);
+    pieces.read(part, begin, end, lastCopies);
+  }
+  const parts = kinds.map((memory, part) => ({
+    memory,
+    records: records[part],
+    stageStarts: starts[part],
+    program: { ...program, records: records[part].map((index) => program.records[index]), segments: segments[part] },
+  }));
+  return { parts, stages, outputs, lastCopies };
+}
+
+function wholeProgram<Memory>(program: Program, memory: Memory): SplitProgram<Memory> {
+  const records = program.records.map((_, index) => index);
+  return {
+    parts: [{ memory, program, records, stageStarts: new Set() }],
+    stages: program.segments.map((segment) => ({ ...segment, part: 0, copies: [] })),
+    outputs: new Map([...program.outputs.keys()].map((name) => [name, 0])),
+    lastCopies: [],
+  };
+}
+
+/** Where each record runs: where most of its bytes lie. Small weights do not count, records with nothing else stay. */
+function memoriesOfRecords<Memory>(
+  program: Program,
+  homeOf: (buffer: number) => Memory,
+  first: Memory,
+  smallBytes: number,
+): Memory[] {
+  const wishes = program.records.map((record): Memory | undefined => {
+    const bytes = new Map<Memory, number>();
+    for (const buffer of externalsOf(record)) {
+      const { usage, sizeBytes } = program.buffers[buffer];
+      if (usage === 'weights' && sizeBytes <= smallBytes) continue;
+      const home = homeOf(buffer);
+      bytes.set(home, (bytes.get(home) ?? 0) + sizeBytes);
+    }
+    let wish: Memory | undefined;
+    for (const [memory, size] of bytes) if (wish === undefined || size > (bytes.get(wish) as number)) wish = memory;
+    return wish;
+  });
+  const [anyBuffer] = program.records.flatMap((record) => [...externalsOf(record)]);
+  let current = wishes.find((wish) => wish !== undefined) ?? (anyBuffer === undefined ? first : homeOf(anyBuffer));
+  return wishes.map((wish) => (current = wish ?? current));
+}
+
+/** Weights and caches of a record. */
+export function externalsOf(record: OpRecord): Set<number> {
+  const refs = [...Object.values(record.inputs), ...Object.values(record.outputs)];
+  const buffers = new Set(refs.map(({ buffer }) => buffer));
+  buffers.delete(scalarBufferIndex);
+  buffers.delete(arenaBufferIndex);
+  return buffers;
+}
+
+/** Follows the activations of a record. */
+function trace(
+  program: Program,
+  { op, inputs, outputs }: OpRecord,
+  part: number,
+  pieces: ReturnType<typeof createArenaPieces>,
+  copies: PieceCopy[],
+): void {
+  const { outputs: specs } = opSpec(op);
+  const updated = Object.entries(outputs).flatMap(([name, tensor]) => (specs[name]?.updates === true ? [tensor] : []));
+  for (const tensor of [...Object.values(inputs), ...updated]) {
+    if (tensor.buffer === arenaBufferIndex) pieces.read(part, ...rangeOf(program, tensor), copies);
+  }
+  for (const tensor of Object.values(outputs)) {
+    if (tensor.buffer === arenaBufferIndex) pieces.write(part, ...rangeOf(program, tensor), tensor);
+  }
+}
+
+function rangeOf(program: Program, tensor: TensorRef): [number, number] {
+  const { dtype, byteOffset } = tensor;
+  return [byteOffset, byteOffset + tensorBytes(dtype, capacityOf(program, tensor))];
+}
