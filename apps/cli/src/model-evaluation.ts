@@ -47,6 +47,6 @@ export function tokensOf(
 ): Int32Array {
   const count = (part: string): number => model.tokenizer.encode(part, { addSpecialTokens: false }).length;
   const tokens = model.encodePrompt(text ?? defaultText(numTokens, count));
-  if (tokens.length < 2) throw new UsageError('text: expected at least 2 tokens, got fewer');
+  if (Math.min(tokens.length, numTokens) < 2) throw new UsageError('text: expected at least 2 tokens, got fewer');
   return tokens.slice(0, numTokens);
 }

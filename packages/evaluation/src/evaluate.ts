@@ -107,7 +107,7 @@ export async function evaluateModel(options: EvaluateOptions): Promise<Evaluatio
       for (const configuration of configurations) {
         if (reports.some(({ label, refusal }) => label === configuration.label && refusal !== undefined)) continue;
         onProgress?.(`determinism of ${configuration.label}`, total, total);
-        const few = tokens.subarray(0, Math.min(tokens.length, 48));
+        const few = tokens.subarray(0, Math.min(tokens.length, 96));
         determinism.push(await checkDeterminism(configuration, { open, tokens: few, seed: options.seed, signal }));
       }
     }

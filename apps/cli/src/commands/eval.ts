@@ -17,13 +17,15 @@ import {
   type OpenModel,
   type TaskName,
 } from '@winnow/evaluation';
+import { formatAttention } from '@winnow/sparse-attention';
 import { IoError } from '@winnow/tensor';
 import type { CommandContext, CommandHost } from '../command-host.js';
-import { registerEvalSts } from './eval-sts.js';
+import { attentionOf } from '../engine-options.js';
 import { formatJson } from '../format.js';
 import { createModelOpener, tokensOf } from '../model-evaluation.js';
 import { displayName } from '../model-location.js';
 import {
+  addAttentionOptions,
   addLoadOptions,
   addModelOption,
   addOutputOptions,
@@ -104,11 +106,10 @@ export function registerEval(program: Command, host: CommandHost): void {
     )
     .option('--details', 'print each comparison as a block, as llama-perplexity --kl-divergence does')
     .option('--plots <folder>', 'write quality.svg, prompt-time.svg and answer-time.svg there');
-  addOutputOptions(addLoadOptions(command), 'print one JSON object');
+  addOutputOptions(addLoadOptions(addAttentionOptions(command)), 'print one JSON object');
   command.action((model: string | undefined, flags: EvalFlags) =>
     host.run(flags, (context) => evaluate(chooseModel(model, flags.model), flags, context)),
   );
-  registerEvalSts(command, host);
 }
 
 async function evaluate(modelName: string | undefined, flags: EvalFlags, context: CommandContext): Promise<void> {
@@ -119,11 +120,12 @@ async function evaluate(modelName: string | undefined, flags: EvalFlags, context
   const { open } = await createModelOpener(modelName, flags, context);
   const { config, tokens } = await look(open, text, flags.tokens);
   if (tokens.length < flags.tokens) warn(`the text has ${tokens.length} tokens, not ${flags.tokens}`);
-  const policies =
-    flags.policies === undefined ? defaultPolicies(tokens.length, config.headDim) : listOf(flags.policies);
   const report = await evaluateModel({
     open,
-    configurations: createConfigurations(policies, kvDTypesOf(flags.kvDtypes, config.headDim)),
+    configurations: createConfigurations(
+      policiesOf(flags, tokens.length, config.headDim),
+      kvDTypesOf(flags.kvDtypes, config.headDim),
+    ),
     parts,
     tokens,
     attentionTokens: Math.min(flags.attentionTokens ?? 512, tokens.length),
@@ -180,6 +182,14 @@ async function writePlots(folder: string, report: EvaluationReport): Promise<voi
 function listOf(text: string): string[] {
   const items = text.split('|').map((item) => item.trim());
   return items.filter((item) => item !== '');
+}
+
+/** Those of `--policies`, that of `--attention` and its relatives, or all families. */
+function policiesOf(flags: EvalFlags, numTokens: number, headDim: number): string[] {
+  const one = attentionOf(flags);
+  if (flags.policies !== undefined)
+    return [...listOf(flags.policies), ...(one === undefined ? [] : [formatAttention(one)])];
+  return one === undefined ? defaultPolicies(numTokens, headDim) : ['dense', formatAttention(one)];
 }
 
 function kvDTypesOf(text: string | undefined, headDim: number): KvDTypes[] {

@@ -2,14 +2,16 @@
 import { writeFile } from 'node:fs/promises';
 import type { Command } from 'commander';
 import { captureAttention, createVisitMaps, type AttentionCapture, type VisitMap } from '@winnow/evaluation';
-import { formatPolicy, parseAttention, resolvePolicy } from '@winnow/sparse-attention';
+import { formatAttention, formatPolicy, parseAttention, resolvePolicy } from '@winnow/sparse-attention';
 import { IoError } from '@winnow/tensor';
 import type { CommandContext, CommandHost } from '../command-host.js';
 import { UsageError } from '../errors.js';
+import { attentionOf } from '../engine-options.js';
 import { formatJson, formatTable } from '../format.js';
 import { createModelOpener, tokensOf } from '../model-evaluation.js';
 import { displayName } from '../model-location.js';
 import {
+  addAttentionOptions,
   addLoadOptions,
   addModelOption,
   addOutputOptions,
@@ -26,7 +28,6 @@ import { readText } from '../read-text.js';
 
 interface ExplainFlags extends LoadFlags, TextFlags {
   readonly out: string;
-  readonly attention: string;
   readonly phase?: 'prefill' | 'decode';
   readonly layers?: string;
   readonly heads?: string;
@@ -40,8 +41,11 @@ Examples:
   $ winnow explain-attention model.gguf -f text.txt --attention sparq:rank=16,topk=64 --layers 0,last --out picture.svg
 
 The text runs through the model with dense attention; the policy is laid over its queries, keys and values. Blue: visited
-(darker: more softmax mass); red: not visited although dense attention looks there; green: only in a landmark.
+(darker: more softmax mass); red: not visited although dense attention looks there; green: only in a landmark. Without
+--attention, --prefill or --decode the policy is subquadratic:window=32,block=16.
 `;
+
+const defaultPolicy = 'subquadratic:window=32,block=16';
 
 /** Tokens of the built-in text, for a picture without -p and -f. */
 const defaultTokens = 384;
@@ -53,7 +57,6 @@ export function registerExplainAttention(program: Command, host: CommandHost): v
     .addHelpText('after', examples);
   addTextOptions(addModelOption(command), 'the text')
     .requiredOption('--out <file>', 'the SVG to write')
-    .option('--attention <policy>', 'the policy, or policies of a whole model', 'subquadratic:window=32,block=16')
     .addOption(
       choiceOption('--phase <phase>', 'whose policy to draw; default: that which is not dense, or prefill', [
         'prefill',
@@ -64,7 +67,10 @@ export function registerExplainAttention(program: Command, host: CommandHost): v
     .option('--heads <list>', "query heads, such as 0,1,last; default: 'all', at most six")
     .addOption(numberOption('--cells <n>', 'cells per side of a panel', numberRules.count).default(64))
     .addOption(numberOption('--tokens <n>', 'most tokens of the text', numberRules.count).default(1024));
-  addOutputOptions(addLoadOptions(command), 'print one JSON object with the figures of each panel');
+  addOutputOptions(
+    addLoadOptions(addAttentionOptions(command)),
+    'print one JSON object with the figures of each panel',
+  );
   command.action((model: string | undefined, flags: ExplainFlags) =>
     host.run(flags, (context) => explain(chooseModel(model, flags.model), flags, context)),
   );
@@ -72,7 +78,7 @@ export function registerExplainAttention(program: Command, host: CommandHost): v
 
 async function explain(modelName: string | undefined, flags: ExplainFlags, context: CommandContext): Promise<void> {
   const { out, signal, progress, warn } = context;
-  const spec = parseAttention(flags.attention);
+  const spec = attentionOf(flags) ?? parseAttention(defaultPolicy);
   const isGiven = flags.prompt !== undefined || flags.file !== undefined;
   const text = isGiven ? await readText(context.io, flags, signal) : undefined;
   const { open } = await createModelOpener(modelName, flags, context);
@@ -123,7 +129,7 @@ async function explain(modelName: string | undefined, flags: ExplainFlags, conte
     mass: map.mass,
   }));
   if (flags.json === true) {
-    const attention = flags.attention;
+    const attention = formatAttention(spec);
     return out.write(
       formatJson({ model: name, attention, phase, tokens: tokens.length, file: flags.out, ...totals, panels }),
     );
