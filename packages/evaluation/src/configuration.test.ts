@@ -29,6 +29,7 @@ it('default policies are different, valid and grow with the text', () => {
     for (const text of policies)
       expect(parseAttention(formatAttention(parseAttention(text)))).toEqual(parseAttention(text));
     expect(new Set(policies).size).toBe(policies.length);
+    for (const text of policies) expect(64 % Number(/(?:block|page)=(\d+)/.exec(text)?.[1] ?? 1)).toBe(0);
   }
   expect(defaultPolicies(1024, 64)).toContain('oracle-topk:k=64');
   expect(defaultPolicies(4096, 64)).toContain('oracle-topk:k=1024');

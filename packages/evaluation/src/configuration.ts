@@ -82,11 +82,14 @@ export function defaultKvDTypes(headDim: number): KvDTypes[] {
   return dtypes.map((dtype) => ({ keys: dtype, values: dtype }));
 }
 
-/** Every family at three budgets: about a sixteenth, an eighth and a quarter of the tokens. */
+/**
+ * Every family at three budgets: about a sixteenth, an eighth and a quarter of the tokens. Landmarks and pages have sizes that
+ * divide the blocks of the engine's cache.
+ */
 export function defaultPolicies(numTokens: number, headDim: number): string[] {
   const budgets = [16, 8, 4].map((part) => Math.max(16, 8 * Math.round(numTokens / part / 8)));
   const families: ((budget: number, index: number) => string)[] = [
-    (budget) => `subquadratic:window=${budget},block=${Math.max(8, budget / 2)}`,
+    (budget) => `subquadratic:window=${budget},block=${2 ** Math.floor(Math.log2(Math.min(128, budget) / 2))}`,
     (budget) => `streaming:window=${budget},sinks=4`,
     (budget) => `h2o:chunk=${budget},local=${budget / 4},heavy=${budget / 4}`,
     (budget, index) => `sparq:rank=${Math.max(2, Math.floor(headDim / [8, 4, 2][index]))},topk=${budget}`,
