@@ -21,6 +21,7 @@ export function loadOptionsOf(flags: LoadFlags): LoadOptions {
     contextSize: flags.ctxSize === 0 ? undefined : flags.ctxSize,
     batchSize: flags.batchSize,
     kvDType: flags.kvDtype,
+    kv: tiersOf(flags),
     maxSessions: 1, // what one command needs
     memoryLimitBytes: flags.memory,
     quantize: flags.quantize,
@@ -37,6 +38,11 @@ export function attentionOf({ attention, prefill, decode }: AttentionFlags): Att
     if (!ArgumentError.isInstance(error)) throw error;
     throw new UsageError(error.message.replace(/^(attention|prefill|decode)\b/, '--$1'));
   }
+}
+
+function tiersOf({ kvHot, kvWarm, kvCold }: LoadFlags): LoadOptions['kv'] {
+  const tiers = defined<NonNullable<LoadOptions['kv']>>({ hotBytes: kvHot, warmBytes: kvWarm, coldPath: kvCold });
+  return Object.keys(tiers).length === 0 ? undefined : tiers;
 }
 
 /** What was asked for over what the model recommends, always with a seed, so that it can be told. */

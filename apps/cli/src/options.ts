@@ -27,6 +27,9 @@ export interface LoadFlags extends CommonFlags, AttentionFlags {
   readonly backend?: 'wasm' | 'reference';
   readonly batchSize?: number;
   readonly kvDtype?: DType | KvDTypes;
+  readonly kvHot?: number;
+  readonly kvWarm?: number;
+  readonly kvCold?: string;
   readonly memory?: number;
   readonly quantize?: DType;
   readonly profile?: boolean;
@@ -93,6 +96,10 @@ export function choiceOption(flags: string, description: string, choices: readon
   });
 }
 
+function sizeOption(flags: string, description: string): Option {
+  return new Option(flags, description).argParser((text) => parseBytes(longName(flags), text));
+}
+
 function listOption(flags: string, description: string): Option {
   return new Option(flags, description).argParser((text: string, previous: readonly string[] | undefined) => {
     if (text === '') throw refuse(longName(flags), 'a text', text);
@@ -133,6 +140,11 @@ export function addPlanOptions(command: Command): Command {
         (text) => parseDType('--quantize', text),
       ),
     )
+    .addOption(
+      sizeOption('--kv-hot <size>', "keys and values in the backend's memory, at most, such as 256MB; default: all"),
+    )
+    .addOption(sizeOption('--kv-warm <size>', 'what of the rest stays in memory, at most; default: nothing'))
+    .option('--kv-cold <folder>', 'where temporary files take what is left; default: nowhere')
     .addOption(
       new Option('--memory <size>', 'refuse a memory plan above this size, such as 2GB or 500MiB').argParser((text) =>
         parseBytes('--memory', text),

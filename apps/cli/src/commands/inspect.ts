@@ -55,6 +55,7 @@ function describe({ name, format, config, plan, metadata, tensors }: ModelInfo):
       [
         ['weights', formatBytes(plan.weightsBytes)],
         ['keys and values', `${formatBytes(plan.kvBytes)} (${formatBytes(plan.kvBytesPerToken)} per token)`],
+        ...tierRows(plan),
         ['activations', formatBytes(plan.activationBytes)],
         ['total', formatBytes(plan.totalBytes)],
       ],
@@ -73,6 +74,17 @@ function describe({ name, format, config, plan, metadata, tensors }: ModelInfo):
   return sections
     .map(([title, rows]) => `${title}\n${formatTable(rows).replaceAll(/^/gm, '  ').trimEnd()}\n`)
     .join('\n');
+}
+
+/** Where keys and values are when the context is full. */
+function tierRows({ tiers }: ModelInfo['plan']): string[][] {
+  if (tiers === undefined) return [];
+  return [
+    ['  hot: of the backend', formatBytes(tiers.hotBytes)],
+    ['  pieces brought in', formatBytes(tiers.chunkBytes)],
+    ['  warm: in memory', formatBytes(tiers.warmBytes)],
+    ['  cold: in files', formatBytes(tiers.coldBytes)],
+  ];
 }
 
 function rowsOf(values: object): string[][] {

@@ -1,0 +1,50 @@
+/** `--kv-hot`, `--kv-warm` and `--kv-cold`: where keys and values are kept. */
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import * as engine from '@winnow/engine';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { runCli } from './run-cli.js';
+
+let folder = '';
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), 'winnow-tiers-'));
+});
+afterAll(() => rmSync(folder, { recursive: true }));
+
+interface RunResult {
+  readonly tokens: number[];
+  readonly metrics: { readonly tiers?: engine.TierMetrics };
+}
+
+async function runJson(argv: readonly string[]): Promise<RunResult> {
+  const { code, stdout, stderr } = await runCli(engine, ['run', ...argv, '--json', '-q']);
+  expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+  return JSON.parse(stdout) as RunResult;
+}
+
+test('tiers change where keys and values are, not the tokens', async () => {
+  const options = ['-p', 'Once upon a time', '-n', '420', '-c', '512', '-b', '16', '--temp', '0', '--ignore-eos'];
+  const { plan } = JSON.parse((await runCli(engine, ['inspect', '--json'])).stdout) as engine.ModelInfo;
+  const tiers = ['--kv-hot', String(5 * 64 * plan.kvBytesPerToken), '--kv-cold', join(folder, 'kv')];
+  const whole = await runJson(options);
+  expect(whole.metrics.tiers).toBeUndefined();
+  const { tokens, metrics } = await runJson([...options, ...tiers]);
+  expect(tokens).toEqual(whole.tokens);
+  expect(metrics.tiers).toMatchObject({ numHits: 0, warmBytes: 0 });
+  expect(metrics.tiers?.numDemotedTokens).toBeGreaterThan(0);
+  expect(metrics.tiers?.bytesWritten).toBeGreaterThan(0);
+  expect(metrics.tiers?.numMisses).toBeGreaterThan(0);
+  expect(readdirSync(join(folder, 'kv'))).toEqual([]);
+  const { stdout } = await runCli(engine, ['inspect', '-c', '512', ...tiers, '--kv-warm', '1KiB', '-b', '16']);
+  expect(stdout).toMatch(/hot: of the backend .*\n.*pieces brought in .*\n.*warm: in memory +1.*\n.*cold: in files /);
+});
+
+test('what cannot be is refused by the name of the flag', async () => {
+  const small = await runCli(engine, ['run', '-p', 'a', '--kv-hot', '1KiB']);
+  expect(small.code).toBe(4);
+  expect(small.stderr).toMatch(/^winnow: --kv-hot: needed .*--kv-warm or --kv-cold takes what does not fit/);
+  const cold = await runCli(engine, ['run', '-p', 'a', '-c', '512', '-b', '1', '--kv-hot', '1MB', '--kv-cold', '/dev/null/x']);
+  expect(cold.code).toBe(1);
+  expect((await runCli(engine, ['run', '--kv-warm', 'much'])).code).toBe(2);
+});
