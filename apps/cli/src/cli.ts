@@ -2,6 +2,7 @@
 import { Command, CommanderError } from 'commander';
 import { registerChat } from './commands/chat.js';
 import { registerDetokenize } from './commands/detokenize.js';
+import { registerEmbed } from './commands/embed.js';
 import { registerEval } from './commands/eval.js';
 import { registerExplainAttention } from './commands/explain-attention.js';
 import { registerInspect } from './commands/inspect.js';
@@ -72,6 +73,7 @@ function createProgram(io: CliIo, out: Output, writeHelp: (text: string) => void
     .helpCommand('help [command]', 'print the help of a command')
     .addHelpText('after', about)
     .showSuggestionAfterError(true)
+    .enablePositionalOptions() // `eval sts` has flags of its own
     .exitOverride()
     .configureOutput({
       writeOut: writeHelp,
@@ -86,6 +88,7 @@ function createProgram(io: CliIo, out: Output, writeHelp: (text: string) => void
   registerDetokenize(program, host);
   registerLogits(program, host);
   registerInspect(program, host);
+  registerEmbed(program, host);
   registerEval(program, host);
   registerExplainAttention(program, host);
   return program;

@@ -1,10 +1,20 @@
 /** What the program needs from its host. The real one is in `main.ts`, tests pass their own. */
 import type { Readable, Writable } from 'node:stream';
-import type { LoadOptions, Model, ModelInfo, ModelLocation, ModelTokenizer, OpenOptions } from '@winnow/engine';
+import type {
+  EmbeddingLoadOptions,
+  EmbeddingModel,
+  LoadOptions,
+  Model,
+  ModelInfo,
+  ModelLocation,
+  ModelTokenizer,
+  OpenOptions,
+} from '@winnow/engine';
 
 /** The parts of `@winnow/engine` that the commands use. */
 export interface EngineApi {
   loadModel(location: ModelLocation, options?: LoadOptions): Promise<Model>;
+  loadEmbeddingModel(location: ModelLocation, options?: EmbeddingLoadOptions): Promise<EmbeddingModel>;
   inspectModel(location: ModelLocation, options?: LoadOptions): Promise<ModelInfo>;
   openTokenizer(location: ModelLocation, options?: OpenOptions): Promise<ModelTokenizer>;
 }

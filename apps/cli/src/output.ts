@@ -21,10 +21,10 @@ export class Output {
    * Resolves when the stream can take more.
    * @throws {OutputClosedError} when its reader went away
    */
-  async write(text: string): Promise<void> {
+  async write(data: string | Uint8Array): Promise<void> {
     this.#check();
-    if (text === '') return;
-    if (!this.#stream.write(text)) await this.#drained();
+    if (data.length === 0) return;
+    if (!this.#stream.write(data)) await this.#drained();
     this.#check();
   }
 

@@ -2,6 +2,7 @@
 import type { DecoderConfig, EmbedderDescription, Pooling } from '@winnow/models';
 import type { Program } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
+import { minStepTokens } from './embed-step.js';
 import type { EmbeddingLoadOptions } from './embed-types.js';
 import type { MemoryPlan } from './memory-plan.js';
 
@@ -33,7 +34,12 @@ export function planEmbedding(
   const batchSize = count('batchSize', options.batchSize ?? defaultBatchSize);
   const maxTokens = Math.max(contextSize, batchSize);
   const maxTexts = Math.min(maxTokens, count('maxTexts', options.maxTexts ?? defaultMaxTexts));
-  const program = description.buildEmbeddingProgram({ maxTokens, maxSequences: maxTexts, contextSize, pooling });
+  const program = description.buildEmbeddingProgram({
+    maxTokens: Math.max(maxTokens, minStepTokens),
+    maxSequences: maxTexts + 1, // a filler
+    contextSize: Math.max(contextSize, minStepTokens),
+    pooling,
+  });
   let weightsBytes = 0;
   let kvBytes = 0;
   for (const { name, usage, sizeBytes } of program.buffers) {

@@ -16,6 +16,12 @@ export interface EmbeddingStep {
   clear(): void;
 }
 
+/**
+ * Tokens that a step has at least: kernels may add up in another order where there are very few, and a text shall have the
+ * same vector alone as beside others. A step of less gets a filler, one text more than `maxTexts`.
+ */
+export const minStepTokens = 8;
+
 export function createEmbeddingStep(
   executable: Executable,
   { maxTokens, maxTexts, hiddenDim }: { maxTokens: number; maxTexts: number; hiddenDim: number },
@@ -30,7 +36,7 @@ export function createEmbeddingStep(
     Int32Array,
   ];
   const [starts, lengths, blockTable] = [slot('starts'), slot('contextLengths'), slot('blockTable')];
-  const maxBlocks = blockTable.length / maxTexts;
+  const maxBlocks = blockTable.length / starts.length;
   // models with recurrent layers: every text begins afresh, in a row of its own
   if (layout.slots.has('stateFrom')) {
     slot('stateFrom').fill(-1);
@@ -45,6 +51,22 @@ export function createEmbeddingStep(
     numTokens = 0;
     numBlocks = 0;
   };
+  function add(ids: Int32Array): void {
+    starts[numTexts] = numTokens;
+    lengths[numTexts] = ids.length;
+    for (let position = 0; position < ids.length; position++) {
+      const at = numTokens + position;
+      tokens[at] = ids[position] as number;
+      positions[at] = position;
+      sequences[at] = numTexts;
+      slots[at] = numBlocks * embeddingBlockSize + position;
+    }
+    const numOwn = Math.ceil(ids.length / embeddingBlockSize);
+    for (let block = 0; block < numOwn; block++) blockTable[numTexts * maxBlocks + block] = numBlocks + block;
+    numBlocks += numOwn;
+    numTokens += ids.length;
+    numTexts++;
+  }
   return {
     hasRoom: (count) => numTexts < maxTexts && numTokens + count <= maxTokens,
     get numTexts() {
@@ -53,26 +75,12 @@ export function createEmbeddingStep(
     get numTokens() {
       return numTokens;
     },
-    add(ids) {
-      starts[numTexts] = numTokens;
-      lengths[numTexts] = ids.length;
-      for (let position = 0; position < ids.length; position++) {
-        const at = numTokens + position;
-        tokens[at] = ids[position] as number;
-        positions[at] = position;
-        sequences[at] = numTexts;
-        slots[at] = numBlocks * embeddingBlockSize + position;
-      }
-      const numOwn = Math.ceil(ids.length / embeddingBlockSize);
-      for (let block = 0; block < numOwn; block++) blockTable[numTexts * maxBlocks + block] = numBlocks + block;
-      numBlocks += numOwn;
-      numTokens += ids.length;
-      numTexts++;
-    },
+    add,
     async run(signal) {
+      const count = numTexts;
+      if (numTokens < minStepTokens) add(new Int32Array(minStepTokens - numTokens));
       scalars.bind('T', numTokens);
       scalars.bind('B', numTexts);
-      const count = numTexts;
       clear();
       await executable.run(scalars.words, signal === undefined ? {} : { signal });
       const result = vectors.subarray(0, count * hiddenDim);

@@ -1,0 +1,133 @@
+/** `winnow embed`: texts to vectors. */
+import { writeFile } from 'node:fs/promises';
+import type { Command } from 'commander';
+import type { EmbeddingModel, TextEmbedding } from '@winnow/engine';
+import { IoError } from '@winnow/tensor';
+import type { CommandContext, CommandHost } from '../command-host.js';
+import { addEmbeddingOptions, embedOptionsOf, openEmbeddingModel, type EmbeddingFlags } from '../embedding-options.js';
+import { UsageError } from '../errors.js';
+import { displayName } from '../model-location.js';
+import { npyFile } from '../npy.js';
+import { addModelOption, addOutputOptions, chooseModel } from '../options.js';
+import { readText } from '../read-text.js';
+
+interface EmbedFlags extends EmbeddingFlags {
+  readonly prompt?: readonly string[];
+  readonly file?: string;
+  readonly npy?: boolean;
+  readonly output?: string;
+  readonly normalize: boolean;
+}
+
+const examples = `
+Examples:
+  $ winnow embed model.gguf -p 'A man is dancing.' 'Somebody dances.'
+  $ winnow embed ./bge-small-en-v1.5 --file lines.txt --npy -o vectors.npy
+  $ winnow embed model.gguf --file - --json --overflow chunk-average < lines.txt
+
+Every line of a file is a text. The output is a line of numbers per text, in their order; with --json one object, with
+--npy a NumPy file of 32-bit floats [texts, dimensions]. Vectors have length 1, so that dot products are cosines.
+`;
+
+export function registerEmbed(program: Command, host: CommandHost): void {
+  const command = program.command('embed').argument('[model]', 'the model; without it the demo model, with --pooling');
+  command.description('Turns texts into vectors.').addHelpText('after', examples);
+  addModelOption(command)
+    .option('-p, --prompt <text...>', 'the texts')
+    .option('-f, --file <path>', 'a file with a text per line, - for stdin')
+    .option('--npy', 'write a NumPy file')
+    .option('-o, --output <path>', 'write there instead of to stdout')
+    .option('--no-normalize', 'vectors as the model has them, not of length 1');
+  addOutputOptions(addEmbeddingOptions(command), 'print one JSON object: embeddings, tokens, ...');
+  command.action((model: string | undefined, flags: EmbedFlags) =>
+    host.run(flags, (context) => embed(chooseModel(model, flags.model), flags, context)),
+  );
+}
+
+async function embed(modelName: string | undefined, flags: EmbedFlags, context: CommandContext): Promise<void> {
+  const { signal, progress, warn, out } = context;
+  if (flags.json === true && flags.npy === true)
+    throw new UsageError('--npy: expected one format, got --json and --npy');
+  if (flags.npy === true && flags.output === undefined && out.isTerminal) {
+    throw new UsageError('--npy: expected -o PATH or a redirected stdout, got a terminal');
+  }
+  const texts = await readTexts(flags, context);
+  await using model = await openEmbeddingModel(modelName, flags, context);
+  const embedded = await model.embedTexts(texts, {
+    ...embedOptionsOf(flags),
+    ...(flags.normalize ? {} : { normalise: false }),
+    signal,
+    onProgress: ({ embeddedTexts, totalTexts }) => progress.show('embed', embeddedTexts, totalTexts, 'tokens'),
+  });
+  progress.clear();
+  const numCut = embedded.filter(({ numDroppedTokens }) => numDroppedTokens > 0).length;
+  if (numCut > 0) warn(`${numCut} of ${texts.length} texts were cut to ${model.contextSize} tokens`);
+  const parts =
+    flags.npy === true
+      ? [
+          npyFile(
+            embedded.map(({ vector }) => vector),
+            embedded[0]?.vector.length ?? model.dimensions,
+          ),
+        ]
+      : flags.json === true
+        ? jsonParts(displayName(modelName, model.name), model, embedded)
+        : embedded.map(({ vector }) => `${Array.from(vector, shortest).join(' ')}\n`);
+  await writeParts(parts, flags.output, context);
+}
+
+async function readTexts({ prompt, file }: EmbedFlags, { io, signal }: CommandContext): Promise<readonly string[]> {
+  if (prompt !== undefined && file !== undefined) {
+    throw new UsageError('--prompt: expected one source of texts, got --prompt and --file');
+  }
+  if (prompt !== undefined) return prompt;
+  const text = await readText(io, file === undefined ? {} : { file }, signal);
+  if (text === undefined) throw new UsageError('--prompt: expected texts by --prompt, --file or stdin, got none');
+  return text === '' ? [] : text.split(/\r?\n/);
+}
+
+/** Written in parts: all vectors of a long file would not fit into one string. */
+function* jsonParts(name: string, model: EmbeddingModel, embedded: readonly TextEmbedding[]): Generator<string> {
+  const { backend, pooling, contextSize } = model;
+  const head = {
+    model: name,
+    backend,
+    pooling,
+    contextSize,
+    dimensions: embedded[0]?.vector.length ?? model.dimensions,
+    tokens: embedded.map(({ numTokens }) => numTokens),
+    chunks: embedded.map(({ numChunks }) => numChunks),
+    droppedTokens: embedded.map(({ numDroppedTokens }) => numDroppedTokens),
+  };
+  yield `${JSON.stringify(head).slice(0, -1)},"embeddings":[`;
+  for (const [index, { vector }] of embedded.entries()) {
+    yield `${index === 0 ? '' : ',\n'}[${Array.from(vector, shortest).join(',')}]`;
+  }
+  yield ']}\n';
+}
+
+async function writeParts(
+  parts: Iterable<string | Uint8Array>,
+  path: string | undefined,
+  { out, signal }: CommandContext,
+): Promise<void> {
+  if (path === undefined) {
+    for (const part of parts) await out.write(part);
+    return;
+  }
+  try {
+    await writeFile(path, parts, { signal });
+  } catch (cause) {
+    signal.throwIfAborted();
+    throw new IoError({ source: path, message: `cannot be written (${(cause as Error).message})` }, { cause });
+  }
+}
+
+/** The fewest digits that give the same 32-bit float again; 9 always do. */
+function shortest(value: number): string {
+  for (let digits = 6; digits < 9; digits++) {
+    const rounded = Number(value.toPrecision(digits));
+    if (Math.fround(rounded) === value) return `${rounded}`;
+  }
+  return `${Number(value.toPrecision(9))}`;
+}
