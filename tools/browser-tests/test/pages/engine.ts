@@ -87,6 +87,12 @@ async function generateGreedy(prompt: number[], options: GenerateOptions): Promi
   return { tokens, text: loaded().tokenizer.decode(tokens) };
 }
 
+/** The same tokens in another order from the first one on, so that no cached prefix answers for them. */
+function rotated(prompt: readonly number[], count: number): number[] {
+  const begin = count % prompt.length;
+  return [...prompt.slice(begin), ...prompt.slice(0, begin)];
+}
+
 const api = {
   async load({ source, backend: choice }: LoadInput): Promise<ModelFacts> {
     if (choice === 'reference') backend = createReferenceBackend();
@@ -107,7 +113,7 @@ const api = {
     return generateGreedy(prompt, { maxTokens });
   },
 
-  /** Computes a long prompt again and again until the page got the wanted turns meanwhile, at most `maxPrompts` times. */
+  /** Computes long prompts until the page got the wanted turns meanwhile, at most `maxPrompts` times. */
   async longPrompts(input: {
     prompt: number[];
     wantedTicks: number;
@@ -119,7 +125,7 @@ const api = {
     try {
       for (let index = 0; index < maxPrompts; index++) {
         if (turns.numTicks >= wantedTicks && turns.numFrames >= wantedFrames) break;
-        await generateGreedy(prompt, { maxTokens: 1 });
+        await generateGreedy(rotated(prompt, index), { maxTokens: 1 });
       }
       return { ...turns };
     } finally {
@@ -133,7 +139,7 @@ const api = {
     const timer = setTimeout(() => controller.abort(), 5);
     try {
       for (let index = 0; index < 100; index++)
-        await generateGreedy(prompt, { signal: controller.signal, maxTokens: 8 });
+        await generateGreedy(rotated(prompt, index), { signal: controller.signal, maxTokens: 8 });
       return 'never interrupted';
     } catch (error) {
       return error instanceof Error ? error.name : String(error);
