@@ -176,6 +176,8 @@ describe('opcodes', () => {
       'page-topk-attention',
       'oracle-topk-attention',
       'h2o-attention',
+      'pool-rows',
+      'state-carry',
     ]);
   });
 });
