@@ -204,7 +204,12 @@ export async function createExecutable(program: Program, context: ExecutionConte
     async read(output, target) {
       checkAlive();
       const { values: source, look } = outputs.get(output) ?? {};
-      if (source === undefined || look === undefined || source.constructor !== target.constructor || source.length < target.length) {
+      if (
+        source === undefined ||
+        look === undefined ||
+        source.constructor !== target.constructor ||
+        source.length < target.length
+      ) {
         const known = [...outputs].map(
           ([name, { values }]) => `${name} (${values.constructor.name}, at most ${values.length})`,
         );

@@ -13,7 +13,10 @@ function freeProducts(build: (b: ProgramBuilder, matmul: (x: ProgramTensor) => P
     return b.activation('matmul', { x, weight });
   });
   const program = b.build();
-  const { records } = planProgram(program, packableTensors(program, () => true));
+  const { records } = planProgram(
+    program,
+    packableTensors(program, () => true),
+  );
   return records
     .filter((_, index) => program.records[index]?.op === 'matmul')
     .map(({ flags }) => (flags & planFlags['free']) !== 0);

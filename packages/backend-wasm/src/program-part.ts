@@ -133,7 +133,9 @@ export function typedValues(
 ): Float32Array | Int32Array {
   const length = product(capacityOf(program, tensor));
   const { buffer, byteOffset } = bytesOf(tensor, length * 4);
-  return tensor.dtype === 'i32' ? new Int32Array(buffer, byteOffset, length) : new Float32Array(buffer, byteOffset, length);
+  return tensor.dtype === 'i32'
+    ? new Int32Array(buffer, byteOffset, length)
+    : new Float32Array(buffer, byteOffset, length);
 }
 
 function align(sizeBytes: number): number {

@@ -17,7 +17,8 @@ const alone = 64;
 export function sparseScratchBytes(program: Program, { op, inputs, outputs, attributes }: OpRecord): number {
   const sizeOf = (name: string, axis: number): number =>
     capacityOf(program, (inputs[name] ?? outputs[name]) as TensorRef)[axis] as number;
-  if (op === 'block-mean-append' || op === 'block-box-append') return 4 * (sizeOf('keys', 3) + sizeOf('values', 3)) + 64;
+  if (op === 'block-mean-append' || op === 'block-box-append')
+    return 4 * (sizeOf('keys', 3) + sizeOf('values', 3)) + 64;
   if (op === 'key-columns-append') return 4 * sizeOf('keys', 3);
   if (!(op in scratchOf)) return 0;
   const numHeads = sizeOf('q', 1);
@@ -69,6 +70,8 @@ const scratchOf = {
   'streaming-attention': (sizes: Sizes): number => gatheredBytes(sizes) + alone * 16 + 32 + 4 * sizes.valueDim,
   'oracle-topk-attention': (sizes: Sizes): number =>
     16 * sizes.numSlots + alone * (16 + rowBytes(sizes)) + 4 * sizes.valueDim + 128,
+  'attention-mass': ({ groupSize, numSlots, blockSize, headDim }: Sizes): number =>
+    4 * (groupSize * (numSlots + 4) + blockSize * headDim) + 64,
   'sparq-attention': (sizes: Sizes): number =>
     gatheredBytes(sizes) +
     (5 + sizes.groupSize) * (4 * sizes.numSlots + 16) +
@@ -83,7 +86,5 @@ const scratchOf = {
     4 * sizes.headDim +
     64,
   'h2o-attention': (sizes: Sizes): number =>
-    panelBytes(sizes, Math.max(sizes.chunk, sizes.memory)) +
-    (sizes.chunk + sizes.memory) * (32 + rowBytes(sizes)) +
-    64,
+    panelBytes(sizes, Math.max(sizes.chunk, sizes.memory)) + (sizes.chunk + sizes.memory) * (32 + rowBytes(sizes)) + 64,
 };

@@ -11,7 +11,7 @@ const kernels: ReadonlySet<string> = new Set([
   ...['pool-rows', 'slice-columns', 'expert-route', 'expert-matmul', 'expert-combine', 'short-conv', 'gated-delta'],
   ...['block-mean-append', 'block-box-append', 'key-columns-append', 'clamp-positions', 'subquadratic-attention'],
   ...['streaming-attention', 'sparq-attention', 'page-topk-attention', 'oracle-topk-attention', 'h2o-attention'],
-  ...['state-carry'],
+  ...['state-carry', 'attention-mass', 'hadamard'],
 ]);
 
 /** Weight dtypes that `assembly/decode.ts` and `decode-grids.ts` know. */

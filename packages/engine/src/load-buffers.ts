@@ -1,6 +1,7 @@
 /** Brings weights, constants and an empty cache into a backend's memory. */
 import { loadWeight, slotPositionsName, type EmbedderDescription } from '@winnow/models';
 import type { Backend, BufferHandle, Program } from '@winnow/ops';
+import { bufferGroups } from './buffer-groups.js';
 import { buffersOf } from './program-buffers.js';
 import type { LoadOptions } from './types.js';
 
@@ -12,6 +13,7 @@ export async function loadBuffers(
   { signal, onProgress }: Pick<LoadOptions, 'signal' | 'onProgress'>,
 ): Promise<Map<string, BufferHandle>> {
   const buffers = new Map<string, BufferHandle>();
+  const groups = bufferGroups(programs);
   let loadedBytes = 0;
   let totalBytes = 0;
   for (const { name } of buffersOf(programs)) totalBytes += weights.get(name)?.stored.sizeBytes ?? 0;
@@ -31,7 +33,8 @@ export async function loadBuffers(
   };
   try {
     for (const { name, usage, sizeBytes } of buffersOf(programs)) {
-      const buffer = backend.allocate({ sizeBytes, usage, label: name });
+      const group = groups.get(name);
+      const buffer = backend.allocate({ sizeBytes, usage, label: name, ...(group === undefined ? {} : { group }) });
       buffers.set(name, buffer);
       const weight = weights.get(name);
       const constant = constants.get(name);

@@ -1,0 +1,39 @@
+/** Backends whose buffers lie in different memories, so that nearly every op has to bring its tensors together. */
+import type { Backend, BufferGroup } from '@winnow/ops';
+import { createWasmBackend, type CreateWasmBackendOptions, type WasmBackend } from '../src/index.node.js';
+import { heapBase } from '../src/layout.js';
+
+const bytesPerMemory = 2 ** 24;
+const reservedBytes = 2 ** 23;
+/** What buffers can have of a memory. */
+const room = bytesPerMemory - heapBase - reservedBytes;
+/** What an allocation of a few bytes takes. */
+const pinBytes = 128;
+
+/** A backend that puts each buffer into the emptiest of `numMemories` memories. */
+export async function createScattered(
+  numMemories: number,
+  options: CreateWasmBackendOptions,
+): Promise<{ readonly backend: Backend; readonly inner: WasmBackend }> {
+  const maxMemoryBytes = numMemories * bytesPerMemory;
+  const inner = await createWasmBackend({ ...options, maxMemoryBytes, bytesPerMemory, reservedBytes });
+  // something in every memory, so that none goes when the buffers of a test are freed
+  for (let i = 0; i < numMemories; i++) {
+    inner.allocate({ sizeBytes: 1, usage: 'weights', label: 'pin', group: { sizeBytes: room } });
+  }
+  const backend: Backend = {
+    name: inner.name,
+    supports: (op, description) => inner.supports(op, description),
+    allocate(request) {
+      const group: BufferGroup = { sizeBytes: room - pinBytes }; // fits where nothing but the pin is
+      return inner.allocate({ ...request, group });
+    },
+    view: (buffer) => inner.view(buffer),
+    write: (buffer, byteOffset, bytes) => inner.write(buffer, byteOffset, bytes),
+    read: (buffer, byteOffset, target) => inner.read(buffer, byteOffset, target),
+    free: (buffer) => inner.free(buffer),
+    prepare: (program, prepareOptions) => inner.prepare(program, prepareOptions),
+    dispose: () => inner.dispose(),
+  };
+  return { backend, inner };
+}
