@@ -15,9 +15,9 @@ export type RotaryEncoderConfig = EncoderConfig & { readonly rope: RopeConfig };
 
 /** @throws {FormatError} for a missing or senseless key, and for one that the architecture does not know */
 export function encoderFromGguf(file: ModelFile, architecture: string, options: Partial<GgufDecoder>): EncoderConfig {
+  refuseSettings(file.fields, { [`${architecture}.attention.causal`]: [false] });
   const known = ['attention.causal'];
   const config = unrotatedFromGguf(file, { architecture, norm: 'layer', known, ...options });
-  refuseSettings(file.fields, { [`${architecture}.attention.causal`]: [false] });
   return { ...config, isEncoder: true };
 }
 
