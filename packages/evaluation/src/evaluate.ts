@@ -11,6 +11,7 @@ import { baseConfiguration, openOptionsOf, type Configuration, type OpenModel, t
 import { checkDeterminism, type DeterminismReport } from './determinism.js';
 import type { DivergenceReport } from './logits/divergence.js';
 import { compareForced, createBaseRows, maxBaseBytes, type BaseRows } from './logits/forced-decoding.js';
+import { densityOf } from './report/density.js';
 import { measureSpeed, type SpeedPoint } from './speed.js';
 import { runTasks, type TaskScore } from './tasks/run-tasks.js';
 import type { TaskForm, TaskName } from './tasks/task-types.js';
@@ -47,6 +48,8 @@ export interface ConfigurationReport {
   /** Why the engine cannot run it; its attention may have been measured nevertheless. */
   readonly refusal: string | undefined;
   readonly kvBytesPerToken: number | undefined;
+  /** Visited by dense pairs over the whole text, mean over layers; missing where it depends on the values. */
+  readonly density: Readonly<Partial<Record<Phase, number>>>;
   readonly logits: Readonly<Partial<Record<Phase, DivergenceReport>>>;
   readonly attention: readonly AttentionReport[];
   readonly tasks: readonly TaskScore[];
@@ -99,8 +102,9 @@ export async function evaluateModel(options: EvaluateOptions): Promise<Evaluatio
       signal?.throwIfAborted();
       onProgress?.(configuration.label, index + 1, total);
       const attention = capture === undefined ? [] : attentionOf(configuration, capture.captures, synthetic);
+      const density = densitiesOf(configuration, tokens.length, base.config.numLayers);
       const run = await runConfiguration(configuration, options, contextSize, baseRows);
-      reports.push({ label: configuration.label, kvDType: configuration.kvDType, ...run, attention });
+      reports.push({ label: configuration.label, kvDType: configuration.kvDType, density, ...run, attention });
     }
     const determinism: DeterminismReport[] = [];
     if (has('determinism')) {
@@ -125,6 +129,19 @@ export async function evaluateModel(options: EvaluateOptions): Promise<Evaluatio
   } finally {
     await base.dispose();
   }
+}
+
+function densitiesOf(
+  configuration: Configuration,
+  numTokens: number,
+  numLayers: number,
+): Partial<Record<Phase, number>> {
+  const densities: Partial<Record<Phase, number>> = {};
+  for (const phase of configuration.phases) {
+    const density = densityOf(configuration, phase, { numTokens, numLayers });
+    if (density !== undefined) densities[phase] = density;
+  }
+  return densities;
 }
 
 function contextSizeOf({ tokens, parts, taskLengths, speedLengths }: EvaluateOptions): number {

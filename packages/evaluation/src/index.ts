@@ -48,6 +48,7 @@ export {
   type ForcedOptions,
 } from './logits/forced-decoding.js';
 export type { Estimate } from './logits/statistics.js';
+export { densityOf } from './report/density.js';
 export { formatDivergence, formatEvaluation } from './report/text.js';
 export { measureSpeed, type SpeedOptions, type SpeedPoint } from './speed.js';
 export { createRecallCase } from './tasks/recall-case.js';

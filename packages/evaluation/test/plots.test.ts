@@ -16,7 +16,7 @@ function reportOf(
     numTokens: 64,
     configurations: configurations.map(({ label, density, divergence, perSecond }) => ({
       label,
-      attention: [{ policy: label, phases: ['decode'], captured: { density } }],
+      density: { decode: density },
       logits: { decode: { divergence: { mean: divergence } } },
       speed: [{ length: 32, promptTokensPerSecond: 2 * perSecond, tokensPerSecond: perSecond }],
     })),

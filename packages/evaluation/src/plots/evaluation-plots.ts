@@ -5,7 +5,6 @@ import { init, use, type EChartsCoreOption } from 'echarts/core';
 import { SVGRenderer } from 'echarts/renderers';
 import type { Phase } from '../configuration.js';
 import type { ConfigurationReport, EvaluationReport } from '../evaluate.js';
-import { densityOf } from '../report/density.js';
 
 export interface PlotOptions {
   readonly width?: number;
@@ -18,7 +17,7 @@ export function drawQuality(report: EvaluationReport, options: PlotOptions = {})
   for (const configuration of report.configurations) {
     for (const phase of ['prefill', 'decode'] as const) {
       const divergence = configuration.logits[phase]?.divergence.mean;
-      const density = densityOf(configuration, phase);
+      const density = configuration.density[phase];
       if (divergence === undefined || density === undefined || density >= 1 || divergence <= 0) continue;
       const name = `${familyOf(configuration)}, ${phase}`;
       families.set(name, [...(families.get(name) ?? []), [density, divergence]]);
@@ -70,9 +69,8 @@ export function drawTime(report: EvaluationReport, phase: Phase, options: PlotOp
   );
 }
 
-function familyOf({ label, attention }: ConfigurationReport): string {
-  const policies = attention.map(({ policy }) => policy.split(':', 1)[0]);
-  return [...new Set(policies)].join('+') || label;
+function familyOf({ label }: ConfigurationReport): string {
+  return label.split(/[:,]/, 1)[0] ?? label;
 }
 
 const colours = '#1f77b4 #d62728 #2ca02c #9467bd #ff7f0e #17becf #8c564b #e377c2 #7f7f7f #bcbd22 #393b79 #637939'.split(

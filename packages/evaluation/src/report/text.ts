@@ -3,7 +3,6 @@ import type { ConfigurationReport, EvaluationReport } from '../evaluate.js';
 import { divergencePercentiles, type DivergenceReport } from '../logits/divergence.js';
 import type { Estimate } from '../logits/statistics.js';
 import type { Phase } from '../configuration.js';
-import { densityOf } from './density.js';
 
 type Row = readonly string[];
 
@@ -63,7 +62,7 @@ function logitsSection({ configurations }: EvaluationReport): string {
       rows.push([
         report.label,
         phase,
-        shown(densityOf(report, phase), percent),
+        shown(report.density[phase], percent),
         report.kvBytesPerToken === undefined ? '-' : String(report.kvBytesPerToken),
         `${testedPpl.mean.toFixed(3)} / ${basePpl.mean.toFixed(3)}`,
         plusMinus(pplRatio, 4),
