@@ -5,9 +5,9 @@ import { repoRoot } from '@winnow/test-utils';
 import { architectures } from '../src/index.js';
 
 /** Which golden models prove which architecture; the engine's tests run them. */
-const goldens = JSON.parse(
-  readFileSync(join(repoRoot, 'packages', 'engine', 'test', 'golden-names.json'), 'utf8'),
-) as Readonly<Record<string, readonly string[]>>;
+const namesIn = (file: string): Readonly<Record<string, readonly string[]>> =>
+  JSON.parse(readFileSync(join(repoRoot, 'packages', 'engine', 'test', file), 'utf8')) as Record<string, string[]>;
+const goldens = { ...namesIn('golden-names.json'), ...namesIn('encoder-golden-names.json') };
 
 function code(names: readonly string[]): string {
   return names.map((name) => `\`${name}\``).join(', ') || '-';
@@ -40,7 +40,8 @@ ${table([['architecture', 'models', '`general.architecture`', '`model_type`', 'g
 
 A golden is a tiny model of random weights whose log-probabilities an independent float64 pass gives: the engine stays
 within 5e-4 of them with f32 weights and cache, and chooses the same 24 tokens, on the reference and on the WebAssembly
-backend, from both formats, with the prompt in steps of 1, 7 and all tokens.
+backend, from both formats, with the prompt in steps of 1, 7 and all tokens. Of the encoders (\`bert\`, \`nomic-bert\`,
+\`modern-bert\`) it has vectors of texts, under the same limit.
 
 Weights are read in every type that [ops.md](ops.md) lists: f32, f16, bf16 and the block formats from GGUF files, f32, f16,
 bf16 and f64 from folders. Quantised folders (\`quantization_config\`) are refused.
