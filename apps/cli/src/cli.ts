@@ -1,6 +1,7 @@
 /** The program: commands, help, and the one place where errors become a line and an exit code. */
 import { Command, CommanderError } from 'commander';
 import { registerChat } from './commands/chat.js';
+import { registerConvert } from './commands/convert.js';
 import { registerDetokenize } from './commands/detokenize.js';
 import { registerEmbed } from './commands/embed.js';
 import { registerEval } from './commands/eval.js';
@@ -88,6 +89,7 @@ function createProgram(io: CliIo, out: Output, writeHelp: (text: string) => void
   registerDetokenize(program, host);
   registerLogits(program, host);
   registerInspect(program, host);
+  registerConvert(program, host);
   registerEmbed(program, host);
   registerEval(program, host);
   registerExplainAttention(program, host);

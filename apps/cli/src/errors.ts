@@ -64,6 +64,7 @@ const flagOfOption: Readonly<Record<string, string>> = {
   'kv.coldPath': '--kv-cold',
   overflow: '--overflow',
   quantize: '--quantize',
+  allowRequantise: '--allow-requantize',
   maxTokens: '--n-predict',
   temperature: '--temp',
   topK: '--top-k',

@@ -1,18 +1,17 @@
 /** The contract of an architecture: from the settings and tensors of a file to a description, and on to programs. */
-import type { TensorStore } from '@winnow/bytes';
 import type { Program } from '@winnow/ops';
 import type { DecoderConfig } from './decoder-config.js';
 import type { DecoderProgramOptions } from './decoder-program.js';
 import type { EmbeddingProgramOptions } from './embedding-program.js';
 import type { Fields } from './fields.js';
-import type { Weight } from './weights.js';
+import type { RequestedStore, Weight } from './weights.js';
 
 /** An opened model file: its settings and its tensors. */
 export interface ModelFile {
   readonly format: 'gguf' | 'safetensors';
   /** GGUF metadata by key, or the entries of config.json. */
   readonly fields: Fields;
-  readonly store: TensorStore;
+  readonly store: RequestedStore;
 }
 
 /** Everything about a model that can embed but its weights' values. */

@@ -28,4 +28,6 @@ export {
 } from './quantise.js';
 export { reencodedView } from './reencoded-view.js';
 export { architectures, describeEmbedder, describeModel, storedPooling } from './registry.js';
-export { loadWeight, type LoadWeightOptions, type Weight } from './weights.js';
+export { plannedStore, type PlannedStore } from './planned-store.js';
+export { rowsView, stackedView, transposedView } from './stored-views.js';
+export { loadWeight, type LoadWeightOptions, type RequestedStore, type Weight, type WeightRequest } from './weights.js';

@@ -1,7 +1,8 @@
 /** The language model of a checkpoint that has other parts too, as if it were alone. */
-import type { StoredTensor, TensorStore } from '@winnow/bytes';
+import type { StoredTensor } from '@winnow/bytes';
 import type { ModelFile } from './architecture.js';
 import { Fields } from './fields.js';
+import type { RequestedStore } from './weights.js';
 
 export interface TextPart {
   /** Beginnings of names and what they become. */
@@ -39,11 +40,12 @@ export function withOuterName(file: ModelFile): ModelFile {
 }
 
 /** @param rename the new name; `undefined` leaves the tensor out */
-export function renamedStore(store: TensorStore, rename: (name: string) => string | undefined): TensorStore {
+export function renamedStore(store: RequestedStore, rename: (name: string) => string | undefined): RequestedStore {
   const tensors = new Map<string, StoredTensor>();
   for (const [name, tensor] of store.tensors) {
     const renamed = rename(name);
     if (renamed !== undefined) tensors.set(renamed, tensor);
   }
-  return { name: store.name, tensors, close: () => store.close() };
+  const { find } = store;
+  return { name: store.name, tensors, close: () => store.close(), ...(find === undefined ? {} : { find }) };
 }

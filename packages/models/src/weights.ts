@@ -42,6 +42,12 @@ export interface WeightRequest {
   readonly stackOf?: readonly string[];
 }
 
+/** A store that finds tensors by what is asked of them. */
+export interface RequestedStore extends TensorStore {
+  /** `undefined` when it has no such tensor. */
+  find?(request: WeightRequest): StoredTensor | undefined;
+}
+
 /** Most bytes that a load reads at once. */
 const chunkBytes = 8 * 1024 * 1024;
 
@@ -52,7 +58,7 @@ const chunkBytes = 8 * 1024 * 1024;
  *   since a model with a part left out is another model
  */
 export function collectWeights(
-  store: TensorStore,
+  store: RequestedStore,
   requests: Iterable<WeightRequest>,
   ignored: (storedName: string) => boolean = () => false,
 ): Map<string, Weight> {
@@ -60,8 +66,9 @@ export function collectWeights(
   const used = new Set<string>();
   for (const request of requests) {
     const { name, storedName, shape, optional } = request;
-    if (optional === true && !store.tensors.has(request.stackOf?.[0] ?? storedName)) continue;
-    const stored = storedWeight(store, request);
+    const found = store.find?.(request);
+    if (optional === true && found === undefined && !store.tensors.has(request.stackOf?.[0] ?? storedName)) continue;
+    const stored = found ?? storedWeight(store, request);
     for (const part of request.stackOf ?? [storedName]) used.add(part);
     const dtype = memoryDType(store.name, stored, request.isFloat === true);
     const isFloat = request.isFloat === true || shape.length < 2;
@@ -74,6 +81,7 @@ export function collectWeights(
       ...(isFloat ? { isFloat } : {}),
     });
   }
+  if (store.find !== undefined) return weights;
   const unknown = [...store.tensors.keys()].filter((name) => !used.has(name) && !ignored(name));
   if (unknown.length > 0) {
     const shown = unknown.slice(0, 4).join(', ') + (unknown.length > 4 ? ', ...' : '');

@@ -1,0 +1,87 @@
+/** `winnow convert`: a model in another format or data type. */
+import { fileURLToPath } from 'node:url';
+import type { Command } from 'commander';
+import { Option } from 'commander';
+import { convertFiles } from '@winnow/convert/node';
+import type { DType } from '@winnow/tensor';
+import type { CommandContext, CommandHost } from '../command-host.js';
+import { UsageError } from '../errors.js';
+import { formatBytes, formatJson } from '../format.js';
+import { locateModel } from '../open-model.js';
+import { addOutputOptions, type CommonFlags } from '../options.js';
+import { parseBytes, parseDType } from '../parse-values.js';
+
+const examples = `
+Examples:
+  $ winnow convert ./model-folder model.gguf --type q4_K
+  $ winnow convert owner/name model.gguf --type q8_0 --split-size 2GB
+  $ winnow convert model.gguf small.gguf --type q4_0
+  $ winnow convert model.gguf ./model-folder --type f16
+
+Tensors go through in pieces, so a model may be larger than memory. The new files appear when all of them are complete.
+`;
+
+interface ConvertFlags extends CommonFlags {
+  readonly type?: DType;
+  readonly splitSize?: number;
+  readonly force?: boolean;
+  readonly allowRequantize?: boolean;
+}
+
+export function registerConvert(program: Command, host: CommandHost): void {
+  const command = program
+    .command('convert')
+    .argument('<source>', 'a .gguf file, a Hugging Face folder, or a repository of the hub')
+    .argument('<destination>', 'a .gguf file to write, or else a folder')
+    .description('Writes a model in another format or data type.')
+    .addHelpText('after', examples)
+    .addOption(
+      new Option(
+        '--type <type>',
+        'type of the matrices: f32, f16, bf16, q8_0, q4_K, ...; default: as they are',
+      ).argParser((text) => parseDType('--type', text)),
+    )
+    .addOption(
+      new Option('--split-size <size>', 'write files of at most this much tensor data, such as 2GB').argParser((text) =>
+        parseBytes('--split-size', text),
+      ),
+    )
+    .option('--force', 'replace files that are there')
+    .option('--allow-requantize', 'encode quantised weights again, with the errors of both types');
+  addOutputOptions(command, 'print one JSON object');
+  command.action((source: string, destination: string, flags: ConvertFlags) =>
+    host.run(flags, (context) => convert(source, destination, flags, context)),
+  );
+}
+
+async function convert(
+  source: string,
+  destination: string,
+  flags: ConvertFlags,
+  context: CommandContext,
+): Promise<void> {
+  const { out, progress, signal, warn } = context;
+  const location = await locateModel(source, context);
+  const path = location instanceof URL && location.protocol === 'file:' ? fileURLToPath(location) : location;
+  if (typeof path !== 'string') {
+    throw new UsageError(`SOURCE: expected a path or a repository, got '${source}'`);
+  }
+  const result = await convertFiles(path, destination, {
+    ...(flags.type === undefined ? {} : { type: flags.type }),
+    ...(flags.splitSize === undefined ? {} : { splitSizeBytes: flags.splitSize }),
+    overwrite: flags.force === true,
+    allowRequantise: flags.allowRequantize === true,
+    signal,
+    onProgress: ({ writtenBytes, totalBytes }) => progress.show('convert', writtenBytes, totalBytes, 'bytes'),
+  });
+  progress.clear();
+  for (const notice of result.notices) warn(notice);
+  const [first, ...others] = result.kept;
+  if (first !== undefined) {
+    const more = others.length === 0 ? '' : ` and ${others.length} more`;
+    warn(`not stored as ${flags.type}: ${first.name}${more}: ${first.reason}`);
+  }
+  if (flags.json === true) await out.write(formatJson(result));
+  else await out.write(`${result.files.join('\n')}\n`);
+  warn(`${result.numTensors} tensors, ${formatBytes(result.sizeBytes)}`);
+}

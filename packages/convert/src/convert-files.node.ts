@@ -1,0 +1,137 @@
+/** Conversions between paths. */
+import { mkdir, rmdir, stat } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { fileSink } from '@winnow/bytes/node';
+import { openGgufFile } from '@winnow/gguf/node';
+import { openHubFolder } from '@winnow/hub';
+import { localFolder } from '@winnow/hub/node';
+import { Fields } from '@winnow/models';
+import { openSafetensors, openShardedSafetensors } from '@winnow/safetensors';
+import { ArgumentError, FormatError, IoError } from '@winnow/tensor';
+import { convertToFolder } from './to-folder.js';
+import { convertToGguf } from './to-gguf.js';
+import type { ConvertOptions, ConvertResult, ConvertSource, ConvertTarget } from './types.js';
+
+export interface ConvertFilesOptions extends ConvertOptions {
+  /** Replace files that are there. Default false: refused. */
+  readonly overwrite?: boolean;
+}
+
+/**
+ * Converts the GGUF file or Hugging Face folder at `source`. A destination that ends in `.gguf` is such a file, any other a
+ * folder, which is made. Files appear when all of them are complete.
+ * @throws {ArgumentError} when the destination is there already, or is the source, or for options that make no sense
+ * @throws {FormatError} for a model that is not supported or cannot be said in the other format
+ * @throws {IoError} when reading or writing fails, a full disk included
+ */
+export async function convertFiles(
+  source: string,
+  destination: string,
+  options: ConvertFilesOptions = {},
+): Promise<ConvertResult> {
+  const isGguf = /\.gguf$/i.test(destination);
+  if (!isGguf && options.overwrite !== true && (await kindOf(join(destination, 'config.json'))) !== undefined) {
+    throw existing(destination);
+  }
+  const opened = await openSource(source, options.signal);
+  try {
+    if (isGguf) {
+      const target = fileTarget(dirname(destination), options.overwrite === true);
+      return await convertToGguf(
+        opened,
+        target,
+        destination.slice(dirname(destination).length).replace(/^[\\/]/, '') || destination,
+        options,
+      );
+    }
+    if (opened.format !== 'gguf') {
+      throw new ArgumentError({ argument: 'destination', expected: 'a .gguf file for a folder', actual: destination });
+    }
+    return await inNewFolder(
+      destination,
+      (target) => convertToFolder(opened, target, options),
+      options.overwrite === true,
+    );
+  } finally {
+    await opened.file.store.close();
+  }
+}
+
+function existing(path: string): ArgumentError {
+  return new ArgumentError({
+    argument: 'destination',
+    expected: 'a new file or folder, or leave to overwrite it',
+    actual: path,
+  });
+}
+
+async function kindOf(path: string): Promise<'file' | 'folder' | undefined> {
+  try {
+    return (await stat(path)).isDirectory() ? 'folder' : 'file';
+  } catch {
+    return undefined;
+  }
+}
+
+function fileTarget(folder: string, overwrite: boolean): ConvertTarget {
+  return {
+    async open(name) {
+      const path = join(folder, name);
+      if (!overwrite && (await kindOf(path)) !== undefined) throw existing(path);
+      await mkdir(dirname(path), { recursive: true });
+      return fileSink(path);
+    },
+  };
+}
+
+/** A folder that was made for nothing is removed again. */
+async function inNewFolder<T>(
+  path: string,
+  write: (target: ConvertTarget) => Promise<T>,
+  overwrite: boolean,
+): Promise<T> {
+  const kind = await kindOf(path);
+  if (kind === 'file') throw existing(path);
+  try {
+    await mkdir(path, { recursive: true });
+  } catch (cause) {
+    throw new IoError(
+      { source: path, message: `cannot be made (${(cause as NodeJS.ErrnoException).code})` },
+      { cause },
+    );
+  }
+  try {
+    return await write(fileTarget(path, overwrite));
+  } catch (error) {
+    if (kind === undefined) {
+      await rmdir(join(path, '1_Pooling')).catch(() => undefined);
+      await rmdir(path).catch(() => undefined);
+    }
+    throw error;
+  }
+}
+
+async function openSource(path: string, signal: AbortSignal | undefined): Promise<ConvertSource> {
+  const withSignal = signal === undefined ? {} : { signal };
+  const kind = await kindOf(path);
+  if (kind === undefined) throw new IoError({ source: path, message: 'no such file or folder' });
+  if (kind === 'file') {
+    const gguf = await openGgufFile(path, withSignal);
+    const fields = new Fields(gguf.name, (key) => gguf.metadata.get(key)?.value);
+    return { format: 'gguf', gguf, file: { format: 'gguf', fields, store: gguf } };
+  }
+  const hub = await openHubFolder(localFolder(path), withSignal);
+  const { weightFiles, files } = hub;
+  if (weightFiles === undefined) {
+    throw new FormatError({ source: path, field: 'model.safetensors', message: 'missing: no weights found' });
+  }
+  const store =
+    weightFiles.kind === 'single'
+      ? await openSafetensors(await files.open(weightFiles.name), withSignal)
+      : await openShardedSafetensors(weightFiles.indexJson, (shard) => files.open(shard), {
+          name: weightFiles.indexName,
+          ...withSignal,
+        });
+  const fields = Fields.ofJson(`${hub.name}/config.json`, hub.config.value);
+  return { format: 'safetensors', hub, file: { format: 'safetensors', fields, store } };
+}

@@ -1,0 +1,172 @@
+/** Settings of a Hugging Face folder as GGUF metadata. */
+import type { GgufValueInput } from '@winnow/gguf';
+import type { DecoderConfig, EmbedderDescription, Fields } from '@winnow/models';
+import { ropeToGguf, type GgufPairs } from './rope-values.js';
+
+const f32 = (value: number): GgufValueInput => ({ type: 'float32', value });
+const u32 = (value: number): GgufValueInput => ({ type: 'uint32', value });
+
+/** Architectures whose epsilon is that of LayerNorm. */
+const layerNormed: readonly string[] = ['phi2', 'gpt2', 'starcoder2', 'stablelm', 'bert', 'nomic-bert', 'modern-bert'];
+
+/** Architectures whose readers act on a window in GGUF files. */
+export const windowInGguf: readonly string[] = ['llama', 'mixtral', 'gemma2', 'gemma3', 'modern-bert'];
+
+/** What GGUF readers take the activation to be when nothing is said. */
+const usualActivations: Readonly<Record<string, DecoderConfig['activation']>> = {
+  ...Object.fromEntries(['phi2', 'gpt2', 'starcoder2', 'gemma', 'gemma2', 'gemma3'].map((name) => [name, 'gelu-tanh'])),
+  bert: 'gelu-tanh',
+  'modern-bert': 'gelu-tanh',
+};
+
+/** Names of activations in `hidden_act`. */
+export const activationNames: Readonly<Record<DecoderConfig['activation'], string>> = {
+  silu: 'silu',
+  relu: 'relu',
+  relu2: 'relu2',
+  sigmoid: 'sigmoid',
+  'gelu-erf': 'gelu',
+  'gelu-tanh': 'gelu_pytorch_tanh',
+};
+
+export interface GgufSettings {
+  /** `general.architecture`. */
+  readonly architecture: string;
+  readonly pairs: GgufPairs;
+  /** Tables that are tensors in GGUF files: f32 vectors. */
+  readonly tables: ReadonlyMap<string, Float32Array>;
+}
+
+/** @param fields of config.json, or of its `text_config` */
+export function ggufSettings(fields: Fields, description: EmbedderDescription): GgufSettings {
+  const { config } = description;
+  const architecture = config.architecture === 'mixtral' ? 'llama' : config.architecture;
+  const { rope, experts, isEncoder } = config;
+  const evenDim = config.hiddenDim / config.numHeads;
+  const epsilon = layerNormed.includes(architecture) ? 'layer_norm_epsilon' : 'layer_norm_rms_epsilon';
+  const pairs: GgufPairs = [
+    ['vocab_size', u32(config.vocabSize)],
+    ['context_length', u32(config.contextLength)],
+    ['embedding_length', u32(config.hiddenDim)],
+    ['block_count', u32(config.numLayers)],
+    ['feed_forward_length', u32(config.ffnDim)],
+    ['attention.head_count', u32(config.numHeads)],
+    ['attention.head_count_kv', kvHeads(config)],
+    [`attention.${epsilon}`, f32(config.normEps)],
+  ];
+  if (config.headDim !== evenDim) {
+    pairs.push(['attention.key_length', u32(config.headDim)], ['attention.value_length', u32(config.headDim)]);
+  }
+  if (config.slidingWindow > 0) pairs.push(['attention.sliding_window', u32(config.slidingWindow)]);
+  const usual = usualActivations[architecture] ?? 'silu';
+  if (config.activation !== usual) pairs.push(['hidden_act', activationNames[config.activation]]);
+  if (isEncoder === true) pairs.push(['attention.causal', false]);
+  const tables = new Map<string, Float32Array>();
+  if (rope !== undefined) {
+    const words = ropeToGguf(rope);
+    pairs.push(...words.pairs);
+    for (const [name, values] of words.tensors) tables.set(name, values);
+  }
+  if (experts !== undefined) pairs.push(...expertPairs(config));
+  pairs.push(...ownPairs(fields, description));
+  return { architecture, pairs: pairs.map(([name, value]) => [`${architecture}.${name}`, value]), tables };
+}
+
+/** One number, or one per layer where some do not attend. */
+function kvHeads({ architecture, numKvHeads, recurrentLayers }: DecoderConfig): GgufValueInput {
+  if (!architecture.startsWith('lfm2') || recurrentLayers === undefined) return u32(numKvHeads);
+  const value = recurrentLayers.map((isRecurrent) => (isRecurrent ? 0 : numKvHeads));
+  return { type: 'array', elementType: 'int32', value };
+}
+
+function expertPairs({ experts }: DecoderConfig): GgufPairs {
+  if (experts === undefined) return [];
+  const { numExperts, numChosen, ffnDim, sharedFfnDim, score, normalise, scale, layers } = experts;
+  const numDense = layers.findIndex(Boolean);
+  return [
+    ['expert_count', u32(numExperts)],
+    ['expert_used_count', u32(numChosen)],
+    ['expert_feed_forward_length', u32(ffnDim)],
+    ...(sharedFfnDim === 0 ? [] : ([['expert_shared_feed_forward_length', u32(sharedFfnDim)]] as GgufPairs)),
+    ['expert_gating_func', u32(score === 'sigmoid' ? 2 : 1)],
+    ['expert_weights_norm', normalise],
+    ...(scale === 1 ? [] : ([['expert_weights_scale', f32(scale)]] as GgufPairs)),
+    ...(numDense > 0 ? ([['leading_dense_block_count', u32(numDense)]] as GgufPairs) : []),
+  ];
+}
+
+/** What only some architectures have. */
+function ownPairs(fields: Fields, { config, weights }: EmbedderDescription): GgufPairs {
+  switch (config.architecture) {
+    case 'gemma2':
+      return [
+        ['attn_logit_softcapping', f32(capOf(fields, 'attn_logit_softcapping', 50))],
+        ['final_logit_softcapping', f32(capOf(fields, 'final_logit_softcapping', 30))],
+        ...windowPattern(config, 2),
+      ];
+    case 'gemma3': {
+      const cap = capOf(fields, 'final_logit_softcapping', 0);
+      return [
+        ['rope.freq_base_swa', f32(localBase(fields))],
+        ...(cap === 0 ? [] : ([['final_logit_softcapping', f32(cap)]] as GgufPairs)),
+        ...windowPattern(config, 6),
+      ];
+    }
+    case 'modern-bert':
+      return [['rope.freq_base_swa', f32(localBase(fields, config.rope?.base))], ...globalPeriod(config)];
+    case 'stablelm':
+      return [['use_parallel_residual', !weights.has('blk.0.ffn_norm.weight')]];
+    case 'lfm2':
+    case 'lfm2moe':
+      return [['shortconv.l_cache', u32(fields.count('conv_L_cache', 3))]];
+    case 'qwen35':
+    case 'qwen35moe':
+      return deltaPairs(fields, config);
+    default:
+      return [];
+  }
+}
+
+function capOf(fields: Fields, name: string, fallback: number): number {
+  return fields.isNull(name) ? 0 : fields.number(name, fallback);
+}
+
+function localBase(fields: Fields, globalBase = 10_000): number {
+  const nested = fields.raw('rope_parameters') as Record<string, { rope_theta?: number } | undefined> | undefined;
+  const ofType = nested?.['sliding_attention']?.rope_theta;
+  if (ofType !== undefined) return ofType;
+  if (fields.isNull('local_rope_theta')) return globalBase;
+  return fields.number('rope_local_base_freq', fields.number('local_rope_theta', 10_000));
+}
+
+/** Which layers have the window, where it is not the usual ones: all but each `period`-th. */
+function windowPattern({ windowedLayers }: DecoderConfig, period: number): GgufPairs {
+  if (windowedLayers === undefined || windowedLayers.every((is, layer) => is === layer % period < period - 1))
+    return [];
+  return [['attention.sliding_window_pattern', { type: 'array', elementType: 'bool', value: windowedLayers }]];
+}
+
+/** Every how many layers one sees everything. */
+function globalPeriod({ windowedLayers = [] }: DecoderConfig): GgufPairs {
+  const next = windowedLayers.indexOf(false, 1);
+  return next === -1 || next === 3 ? [] : [['attention.sliding_window_pattern', u32(next)]];
+}
+
+function deltaPairs(fields: Fields, { recurrentLayers = [] }: DecoderConfig): GgufPairs {
+  const numValueHeads = fields.count('linear_num_value_heads', 32);
+  const interval = recurrentLayers.indexOf(false) + 1;
+  const isRegular = interval > 0 && recurrentLayers.every((is, layer) => is === ((layer + 1) % interval !== 0));
+  const nested = (fields.raw('rope_parameters') ?? fields.raw('rope_scaling') ?? {}) as { mrope_section?: number[] };
+  const sections = [...(nested.mrope_section ?? [0, 0, 0]), 0, 0, 0, 0].slice(0, 4);
+  return [
+    ['ssm.conv_kernel', u32(fields.count('linear_conv_kernel_dim', 4))],
+    ['ssm.state_size', u32(fields.count('linear_key_head_dim', 128))],
+    ['ssm.group_count', u32(fields.count('linear_num_key_heads', 16))],
+    ['ssm.time_step_rank', u32(numValueHeads)],
+    ['ssm.inner_size', u32(numValueHeads * fields.count('linear_value_head_dim', 128))],
+    ['rope.dimension_sections', { type: 'array', elementType: 'int32', value: sections }],
+    isRegular
+      ? ['full_attention_interval', u32(interval)]
+      : ['attention.recurrent_layers', { type: 'array', elementType: 'bool', value: recurrentLayers }],
+  ];
+}

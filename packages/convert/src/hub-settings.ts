@@ -1,0 +1,292 @@
+/** Settings of a GGUF file as config.json. */
+import type { DecoderConfig, EmbedderDescription, Fields, ModelDescription } from '@winnow/models';
+import { activationNames } from './gguf-settings.js';
+import { ropeToHub } from './rope-values.js';
+
+export type Json = Record<string, unknown>;
+
+/** `model_type` and class of each architecture. */
+const hubModels: Readonly<Record<string, readonly [modelType: string, className: string]>> = {
+  llama: ['llama', 'LlamaForCausalLM'],
+  mistral: ['mistral', 'MistralForCausalLM'],
+  mixtral: ['mixtral', 'MixtralForCausalLM'],
+  qwen2: ['qwen2', 'Qwen2ForCausalLM'],
+  qwen3: ['qwen3', 'Qwen3ForCausalLM'],
+  qwen2moe: ['qwen2_moe', 'Qwen2MoeForCausalLM'],
+  qwen3moe: ['qwen3_moe', 'Qwen3MoeForCausalLM'],
+  qwen35: ['qwen3_5_text', 'Qwen3_5ForCausalLM'],
+  qwen35moe: ['qwen3_5_moe_text', 'Qwen3_5MoeForCausalLM'],
+  olmoe: ['olmoe', 'OlmoeForCausalLM'],
+  phi2: ['phi', 'PhiForCausalLM'],
+  phi3: ['phi3', 'Phi3ForCausalLM'],
+  gemma: ['gemma', 'GemmaForCausalLM'],
+  gemma2: ['gemma2', 'Gemma2ForCausalLM'],
+  gemma3: ['gemma3_text', 'Gemma3ForCausalLM'],
+  gpt2: ['gpt2', 'GPT2LMHeadModel'],
+  starcoder2: ['starcoder2', 'Starcoder2ForCausalLM'],
+  stablelm: ['stablelm', 'StableLmForCausalLM'],
+  lfm2: ['lfm2', 'Lfm2ForCausalLM'],
+  lfm2moe: ['lfm2_moe', 'Lfm2MoeForCausalLM'],
+  bert: ['bert', 'BertModel'],
+  'modern-bert': ['modernbert', 'ModernBertModel'],
+  'nomic-bert': ['nomic_bert', 'NomicBertModel'],
+};
+
+/** The name of the architecture among folders. */
+export function hubArchitecture({ architecture, experts, slidingWindow }: DecoderConfig): string {
+  if (architecture !== 'llama') return architecture;
+  return experts === undefined ? (slidingWindow > 0 ? 'mistral' : 'llama') : 'mixtral';
+}
+
+/** Names of the epsilon that are not `rms_norm_eps`. */
+const epsilonNames: Readonly<Record<string, string>> = {
+  phi2: 'layer_norm_eps',
+  gpt2: 'layer_norm_epsilon',
+  starcoder2: 'norm_epsilon',
+  stablelm: 'layer_norm_eps',
+  lfm2: 'norm_eps',
+  lfm2moe: 'norm_eps',
+  bert: 'layer_norm_eps',
+  'modern-bert': 'norm_eps',
+  'nomic-bert': 'layer_norm_epsilon',
+};
+
+/** @param fields the metadata of the GGUF file */
+export function hubSettings(fields: Fields, description: EmbedderDescription): Json {
+  const { config, weights } = description;
+  const name = hubArchitecture(config);
+  const [modelType, className] = hubModels[name] as readonly [string, string];
+  const { rope, experts } = config;
+  const hasBias = (tensor: string): boolean => weights.has(`${tensor}.bias`);
+  const usual: Json = {
+    architectures: [className],
+    model_type: modelType,
+    vocab_size: config.vocabSize,
+    hidden_size: config.hiddenDim,
+    num_hidden_layers: config.numLayers,
+    num_attention_heads: config.numHeads,
+    num_key_value_heads: config.numKvHeads,
+    ...(config.headDim === config.hiddenDim / config.numHeads ? {} : { head_dim: config.headDim }),
+    intermediate_size: name === 'mixtral' || name === 'olmoe' ? experts?.ffnDim : config.ffnDim,
+    max_position_embeddings: config.contextLength,
+    hidden_act: activationNames[config.activation],
+    [epsilonNames[name] ?? 'rms_norm_eps']: config.normEps,
+    tie_word_embeddings: config.isTied,
+    ...(rope === undefined ? {} : { rope_theta: rope.base }),
+    ...(rope === undefined || rope.rotaryDim === config.headDim
+      ? {}
+      : { partial_rotary_factor: rope.rotaryDim / config.headDim }),
+  };
+  const scaling = rope && ropeToHub(rope);
+  return {
+    ...usual,
+    ...(scaling === undefined ? {} : { rope_scaling: scaling }),
+    ...(scaling?.['original_max_position_embeddings'] === undefined || name !== 'phi3'
+      ? {}
+      : { original_max_position_embeddings: scaling['original_max_position_embeddings'] }),
+    ...(experts === undefined || name === 'mixtral' ? {} : expertSettings(config)),
+    ...ownSettings(name, fields, description, hasBias),
+  };
+}
+
+function expertSettings({ experts, numLayers }: DecoderConfig): Json {
+  if (experts === undefined) return {};
+  const { numExperts, numChosen, ffnDim, sharedFfnDim, normalise, scale, layers } = experts;
+  return {
+    num_experts: numExperts,
+    num_experts_per_tok: numChosen,
+    moe_intermediate_size: ffnDim,
+    norm_topk_prob: normalise,
+    ...(sharedFfnDim === 0 ? {} : { shared_expert_intermediate_size: sharedFfnDim }),
+    ...(scale === 1 ? {} : { routed_scaling_factor: scale }),
+    decoder_sparse_step: 1,
+    mlp_only_layers: Array.from({ length: numLayers }, (_, layer) => layer).filter((layer) => layers[layer] === false),
+  };
+}
+
+/** What only some architectures have. */
+function ownSettings(
+  name: string,
+  fields: Fields,
+  description: EmbedderDescription,
+  hasBias: (tensor: string) => boolean,
+): Json {
+  const { config, weights } = description;
+  const { slidingWindow, experts } = config;
+  const attends = (isWindowed: boolean): string => (isWindowed ? 'sliding_attention' : 'full_attention');
+  const layerTypes = { layer_types: config.windowedLayers?.map(attends) };
+  const biases = { attention_bias: hasBias('blk.0.attn_q'), mlp_bias: hasBias('blk.0.ffn_up') };
+  const key = (part: string): string => `${config.architecture}.${part}`;
+  switch (name) {
+    case 'llama':
+      return biases;
+    case 'mistral':
+      return { ...biases, sliding_window: slidingWindow };
+    case 'mixtral':
+      return {
+        num_local_experts: experts?.numExperts,
+        num_experts_per_tok: experts?.numChosen,
+        sliding_window: slidingWindow === 0 ? null : slidingWindow,
+      };
+    case 'qwen3':
+    case 'qwen3moe':
+    case 'olmoe':
+    case 'gemma':
+      return { attention_bias: biases.attention_bias, ...gemmaActivation(name, config) };
+    case 'qwen2moe':
+      return { qkv_bias: biases.attention_bias };
+    case 'phi3':
+      return { sliding_window: null };
+    case 'gemma2':
+      return {
+        ...gemmaActivation(name, config),
+        attention_bias: biases.attention_bias,
+        query_pre_attn_scalar: attentionScalar(description),
+        attn_logit_softcapping: fields.number(key('attn_logit_softcapping'), 50),
+        final_logit_softcapping: fields.number(key('final_logit_softcapping'), 30),
+        sliding_window: slidingWindow,
+        ...layerTypes,
+      };
+    case 'gemma3': {
+      const cap = fields.number(key('final_logit_softcapping'), 0);
+      return {
+        ...gemmaActivation(name, config),
+        attention_bias: biases.attention_bias,
+        query_pre_attn_scalar: attentionScalar(description),
+        final_logit_softcapping: cap === 0 ? null : cap,
+        sliding_window: slidingWindow === 0 ? config.contextLength : slidingWindow,
+        rope_local_base_freq: fields.number(key('rope.freq_base_swa'), 10000),
+        layer_types: Array.from({ length: config.numLayers }, (_, layer) =>
+          attends(slidingWindow > 0 && config.windowedLayers?.[layer] === true),
+        ),
+      };
+    }
+    case 'gpt2':
+    case 'nomic-bert':
+      return positionedSettings(name, fields, description, hasBias);
+    case 'starcoder2':
+      return { use_bias: biases.attention_bias, sliding_window: slidingWindow === 0 ? null : slidingWindow };
+    case 'stablelm':
+      return {
+        use_qkv_bias: biases.attention_bias,
+        use_parallel_residual: !weights.has('blk.0.ffn_norm.weight'),
+        qk_layernorm: weights.has('blk.0.attn_q_norm.weight'),
+      };
+    case 'lfm2':
+    case 'lfm2moe':
+      return {
+        conv_L_cache: fields.count(key('shortconv.l_cache'), 3),
+        conv_bias: false,
+        block_auto_adjust_ff_dim: false,
+        layer_types: layerKinds(config, 'conv'),
+        ...(experts === undefined
+          ? { tie_embedding: config.isTied }
+          : { num_dense_layers: Math.max(0, experts.layers.indexOf(true)), use_expert_bias: hasExpertBias(weights) }),
+      };
+    case 'qwen35':
+    case 'qwen35moe':
+      return deltaSettings(fields, config);
+    case 'bert':
+      return { type_vocab_size: weights.get('token_types.weight')?.shape[0] ?? 0, position_embedding_type: 'absolute' };
+    case 'modern-bert': {
+      const period = config.windowedLayers?.indexOf(false, 1) ?? -1;
+      return {
+        hidden_activation: activationNames[config.activation],
+        norm_bias: hasBias('output_norm'),
+        attention_bias: hasBias('blk.0.attn_q'),
+        mlp_bias: hasBias('blk.0.ffn_up'),
+        local_attention: slidingWindow,
+        global_attn_every_n_layers: period === -1 ? 3 : period,
+        global_rope_theta: config.rope?.base,
+        local_rope_theta: fields.number(key('rope.freq_base_swa'), 10000),
+      };
+    }
+    default:
+      return {};
+  }
+}
+
+function hasExpertBias(weights: EmbedderDescription['weights']): boolean {
+  return [...weights.keys()].some((name) => name.endsWith('exp_probs_b.bias'));
+}
+
+function gemmaActivation(name: string, { activation }: DecoderConfig): Json {
+  return name.startsWith('gemma') ? { hidden_activation: activationNames[activation] } : {};
+}
+
+/** `1 / scale^2` of the attention, as Gemma's folders give it. */
+function attentionScalar(description: EmbedderDescription): number {
+  const program = (description as ModelDescription).buildProgram({
+    maxTokens: 1,
+    maxSequences: 1,
+    maxOutputRows: 1,
+    cache: { numBlocks: 1, blockSize: 16, maxBlocksPerSequence: 1, keyDType: 'f32', valueDType: 'f32' },
+    topK: 1,
+  });
+  const scale = program.records.find(({ op }) => op === 'attention')?.attributes['scale'];
+  const scalar = 1 / Number(scale) ** 2;
+  const rounded = Math.round(scalar);
+  return Math.abs(scalar - rounded) < 1e-4 * rounded ? rounded : scalar;
+}
+
+function layerKinds({ recurrentLayers = [] }: DecoderConfig, kind: string): string[] {
+  return recurrentLayers.map((isRecurrent) => (isRecurrent ? kind : 'full_attention'));
+}
+
+function deltaSettings(fields: Fields, config: DecoderConfig): Json {
+  const key = (part: string): string => `${config.architecture}.${part}`;
+  const numValueHeads = fields.count(key('ssm.time_step_rank'));
+  const keyDim = fields.count(key('ssm.state_size'));
+  const sections = fields.raw(key('rope.dimension_sections')) as ArrayLike<number> | undefined;
+  const { rope } = config;
+  return {
+    linear_num_key_heads: fields.count(key('ssm.group_count')),
+    linear_num_value_heads: numValueHeads,
+    linear_key_head_dim: keyDim,
+    linear_value_head_dim: fields.count(key('ssm.inner_size'), numValueHeads * keyDim) / numValueHeads,
+    linear_conv_kernel_dim: fields.count(key('ssm.conv_kernel'), 4),
+    attn_output_gate: true,
+    layer_types: layerKinds(config, 'linear_attention'),
+    head_dim: config.headDim,
+    rope_parameters: {
+      ...((rope && ropeToHub(rope)) ?? { rope_type: 'default' }),
+      rope_theta: rope?.base,
+      partial_rotary_factor: (rope?.rotaryDim ?? config.headDim) / config.headDim,
+      ...(sections === undefined ? {} : { mrope_section: Array.from(sections).slice(0, 3), mrope_interleaved: true }),
+    },
+  };
+}
+
+/** The spellings of the first architectures. */
+function positionedSettings(
+  name: string,
+  _fields: Fields,
+  { config }: EmbedderDescription,
+  hasBias: (tensor: string) => boolean,
+): Json {
+  const sizes = {
+    n_embd: config.hiddenDim,
+    n_layer: config.numLayers,
+    n_head: config.numHeads,
+    n_positions: config.contextLength,
+    n_inner: config.ffnDim,
+  };
+  if (name === 'gpt2') {
+    const usual = config.activation === 'gelu-tanh' ? 'gelu_new' : activationNames[config.activation];
+    return { ...sizes, activation_function: usual };
+  }
+  const { rope } = config;
+  return {
+    ...sizes,
+    activation_function: config.activation === 'silu' ? 'swiglu' : 'geglu',
+    ...(config.activation === 'silu' ? {} : { gate_activation: activationNames[config.activation] }),
+    rotary_emb_base: rope?.base,
+    rotary_emb_fraction: (rope?.rotaryDim ?? config.headDim) / config.headDim,
+    rotary_emb_interleaved: false,
+    qkv_proj_bias: hasBias('blk.0.attn_q'),
+    mlp_fc1_bias: hasBias('blk.0.ffn_up'),
+    mlp_fc2_bias: hasBias('blk.0.ffn_down'),
+    causal: false,
+    prenorm: false,
+  };
+}

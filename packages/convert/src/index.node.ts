@@ -1,0 +1,1 @@
+export { convertFiles, type ConvertFilesOptions } from './convert-files.node.js';

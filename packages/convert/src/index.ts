@@ -1,0 +1,3 @@
+export { convertToFolder, folderTypes } from './to-folder.js';
+export { convertToGguf } from './to-gguf.js';
+export type { ConvertOptions, ConvertProgress, ConvertResult, ConvertSource, ConvertTarget } from './types.js';

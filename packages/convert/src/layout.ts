@@ -1,0 +1,74 @@
+/** From the weights of a model to the tensors of a format: fused, transposed, offset, as its requests say. */
+import type { StoredTensor } from '@winnow/bytes';
+import { reencodedView, rowsView, transposedView, type Weight, type WeightRequest } from '@winnow/models';
+import { FormatError, type DType } from '@winnow/tensor';
+import { concatenatedView, mappedF32View, reshapedView } from './views.js';
+
+/**
+ * @param requests of the target format, whose `name` is that of a weight
+ * @param dtypeOf the type that a weight is to be stored in; fused parts must agree
+ * @throws {FormatError} when a weight has no place in the format
+ */
+export function layOut(
+  source: string,
+  weights: ReadonlyMap<string, Weight>,
+  requests: readonly WeightRequest[],
+  dtypeOf: (weight: Weight) => DType,
+): StoredTensor[] {
+  checkAllStored(source, weights, requests);
+  const groups = new Map<string, WeightRequest[]>();
+  for (const request of requests) {
+    const group = groups.get(request.storedName);
+    if (group === undefined) groups.set(request.storedName, [request]);
+    else group.push(request);
+  }
+  return [...groups].flatMap(([storedName, group]) => {
+    const parts = group.toSorted((a, b) => (a.rows?.begin ?? 0) - (b.rows?.begin ?? 0));
+    const [first] = parts as [WeightRequest];
+    const owners = parts.map(({ name }) => weights.get(name) as Weight);
+    const dtypes = owners.map(dtypeOf);
+    // what is stored as one has the type that suits all
+    const dtype = dtypes.every((other) => other === dtypes[0]) ? (dtypes[0] as DType) : 'f32';
+    const encoded = parts.map(({ shape }, index) => {
+      const { stored } = owners[index] as Weight;
+      return reencodedView(reshapedView(stored, shape), first.storedAs === undefined ? dtype : 'f32');
+    });
+    const [, ...rest] = first.shape;
+    const total = first.rows?.total;
+    const whole =
+      total === undefined ? (encoded[0] as StoredTensor) : concatenatedView(storedName, [total, ...rest], encoded);
+    const laid = storedAs(source, whole, first.storedAs, dtype);
+    if (first.stackOf === undefined) return [{ ...laid, name: storedName, read: laid.read }];
+    return first.stackOf.map((name, index) => {
+      const row = rowsView(laid, index, index + 1);
+      return { ...reshapedView(row, laid.shape.slice(1)), name };
+    });
+  });
+}
+
+function storedAs(source: string, whole: StoredTensor, how: WeightRequest['storedAs'], dtype: DType): StoredTensor {
+  switch (how) {
+    case undefined:
+      return whole;
+    case 'transposed':
+      // blocks cannot be taken apart: in plain numbers
+      return transposedView(source, reencodedView(whole, dtype === 'f16' || dtype === 'bf16' ? dtype : 'f32'));
+    case 'minus-one':
+      return mappedF32View(whole, (value) => value - 1);
+    case 'log-of-negative':
+      return mappedF32View(whole, (value) => Math.log(-value));
+  }
+}
+
+function checkAllStored(
+  source: string,
+  weights: ReadonlyMap<string, Weight>,
+  requests: readonly WeightRequest[],
+): void {
+  const asked = new Set(requests.map(({ name }) => name));
+  for (const name of weights.keys()) {
+    if (asked.has(name)) continue;
+    const message = 'the format that it is converted to has no place for this tensor';
+    throw new FormatError({ source, field: name, message });
+  }
+}

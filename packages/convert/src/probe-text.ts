@@ -1,0 +1,37 @@
+/** Whether two tokenizers give the same ids: on a text of everything that they are known to differ in. */
+import type { Tokenizer } from '@winnow/tokenizers';
+
+/** Contractions, numbers, spaces, line ends, marks, scripts, code, emoji. */
+const probes: readonly string[] = [
+  'Hello World! Once upon a time, there was a little dog.',
+  "I've been told he's there, WE'LL see; it'd be Fine'S they're",
+  '1 22 333 4444 55555 3.14159 12,345 2024-11-21 v1.2.3 x86_64 3\u00d74',
+  ' a  b   c    d\te\t\tf \n g\n\nh\r\ni   \n   j     ',
+  'foo(bar)[baz]{qux} == !=  <= >= // /* */ #include <x> "a\\n" \'b\' `c` a_b $x ~^|&%@',
+  'Gr\u00fc\u00dfe, na\u00efve caf\u00e9 \u00e9cole \u0415\u0449\u0451 \u043e\u0434\u0438\u043d, \u03b1\u03b2\u03b3 \u05e9\u05dc\u05d5\u05dd \u0645\u0631\u062d\u0628\u0627 \u0939\u093f\u0928\u094d\u0926\u0940',
+  '\u4f60\u597d\u4e16\u754c\uff0c\u3053\u3093\u306b\u3061\u306f \ud55c\uad6d\uc5b4 \u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35',
+  '\ud83d\ude80 (normal) \ud83d\ude36\u200d\ud83c\udf2b\ufe0f (multiple emojis) \u2705 \ud83e\udd99\ud83e\udd99',
+  'HELLO hello HeLLo iPhone camelCase snake_case UPPER-lower ...... !!!!! ====== \u2581 \u00a0 \u200b',
+  '',
+  ' ',
+  '\n',
+];
+
+/** Vowel signs of Indic scripts, and Hangul, which readers of WordPiece in GGUF files take apart in another way. */
+const takenApart = /[\u0900-\u0dff\uac00-\ud7a3]/;
+
+/** `'most'`: but for scripts that readers of WordPiece in GGUF files take apart in another way than tokenizer.json. */
+export function agreement(a: Tokenizer, b: Tokenizer): 'all' | 'most' | 'none' {
+  const isSame = (text: string): boolean => {
+    const options = { addSpecialTokens: false };
+    const [first, second] = [a.encode(text, options), b.encode(text, options)];
+    return first.length === second.length && first.every((id, index) => id === second[index]);
+  };
+  const wrong = probes.filter((text) => !isSame(text));
+  if (wrong.length === 0) return 'all';
+  if (a.kind !== 'wordpiece' && b.kind !== 'wordpiece') return 'none';
+  return wrong.every((text) => takenApart.test(text)) ? 'most' : 'none';
+}
+
+export const wordPieceNotice =
+  'readers of GGUF files cut Hangul and the vowel signs of Indic scripts in another way than tokenizer.json does';

@@ -1,0 +1,135 @@
+/** Rotary settings in the words of both formats. */
+import type { GgufValueInput } from '@winnow/gguf';
+import type { RopeConfig } from '@winnow/models';
+import { FormatError } from '@winnow/tensor';
+
+export type GgufPairs = [string, GgufValueInput][];
+
+const f32 = (value: number): GgufValueInput => ({ type: 'float32', value });
+const u32 = (value: number): GgufValueInput => ({ type: 'uint32', value });
+
+/** Keys without the architecture, and the tensors of factors. */
+export function ropeToGguf(rope: RopeConfig): {
+  readonly pairs: GgufPairs;
+  readonly tensors: ReadonlyMap<string, Float32Array>;
+} {
+  const { base, rotaryDim, scaling, beyond } = rope;
+  const pairs: GgufPairs = [
+    ['rope.freq_base', f32(base)],
+    ['rope.dimension_count', u32(rotaryDim)],
+  ];
+  const tensors = new Map<string, Float32Array>();
+  if (scaling === undefined) return { pairs, tensors };
+  switch (scaling.type) {
+    case 'linear':
+      pairs.push(['rope.scaling.type', 'linear'], ['rope.scaling.factor', f32(scaling.factor)]);
+      break;
+    case 'yarn': {
+      const { factor, originalContextLength, betaFast = 32, betaSlow = 1 } = scaling;
+      const usual = factor <= 1 ? 1 : 1 + 0.1 * Math.log(factor);
+      const own = (scaling.attentionFactor ?? usual) / usual;
+      pairs.push(
+        ['rope.scaling.type', 'yarn'],
+        ['rope.scaling.factor', f32(factor)],
+        ['rope.scaling.original_context_length', u32(originalContextLength)],
+      );
+      if (Math.abs(own - 1) > 1e-7) pairs.push(['rope.scaling.attn_factor', f32(own)]);
+      if (betaFast !== 32) pairs.push(['rope.scaling.yarn_beta_fast', f32(betaFast)]);
+      if (betaSlow !== 1) pairs.push(['rope.scaling.yarn_beta_slow', f32(betaSlow)]);
+      break;
+    }
+    case 'llama3':
+      tensors.set('rope_freqs.weight', llama3Factors(rope, scaling));
+      break;
+    case 'factors':
+      if (beyond?.scaling.type === 'factors') {
+        tensors.set('rope_factors_short.weight', Float32Array.from(scaling.factors));
+        tensors.set('rope_factors_long.weight', Float32Array.from(beyond.scaling.factors));
+        pairs.push(
+          ['rope.scaling.original_context_length', u32(beyond.contextLength)],
+          ['rope.scaling.attn_factor', f32(scaling.attentionFactor ?? 1)],
+        );
+      } else tensors.set('rope_freqs.weight', Float32Array.from(scaling.factors));
+      break;
+    case 'ntk':
+      throw new FormatError({ source: 'rope', field: 'scaling', message: 'GGUF has no words for ntk scaling' });
+  }
+  return { pairs, tensors };
+}
+
+interface Llama3Scaling {
+  readonly factor: number;
+  readonly lowFreqFactor: number;
+  readonly highFreqFactor: number;
+  readonly originalContextLength: number;
+}
+
+/** What the speed of each pair is divided by. */
+function llama3Factors({ base, rotaryDim }: RopeConfig, scaling: Llama3Scaling): Float32Array {
+  const { factor, lowFreqFactor, highFreqFactor, originalContextLength } = scaling;
+  return Float32Array.from({ length: rotaryDim / 2 }, (_, pair) => {
+    const wavelength = 2 * Math.PI * base ** ((2 * pair) / rotaryDim);
+    const ratio = (originalContextLength / wavelength - lowFreqFactor) / (highFreqFactor - lowFreqFactor);
+    const keep = Math.min(1, Math.max(0, ratio));
+    return 1 / ((1 - keep) / factor + keep);
+  });
+}
+
+/** `rope_scaling` of config.json, `undefined` without scaling. @throws {FormatError} for factors that follow no rule */
+export function ropeToHub(rope: RopeConfig): Record<string, unknown> | undefined {
+  const { scaling, beyond } = rope;
+  if (scaling === undefined) return undefined;
+  switch (scaling.type) {
+    case 'linear':
+      return { rope_type: 'linear', type: 'linear', factor: scaling.factor };
+    case 'yarn':
+      return {
+        rope_type: 'yarn',
+        factor: scaling.factor,
+        original_max_position_embeddings: scaling.originalContextLength,
+        beta_fast: scaling.betaFast ?? 32,
+        beta_slow: scaling.betaSlow ?? 1,
+        ...(scaling.attentionFactor === undefined ? {} : { attention_factor: scaling.attentionFactor }),
+      };
+    case 'factors':
+      if (beyond?.scaling.type !== 'factors') return llama3OfFactors(rope, Float32Array.from(scaling.factors));
+      return {
+        rope_type: 'longrope',
+        type: 'longrope',
+        short_factor: Array.from(scaling.factors),
+        long_factor: Array.from(beyond.scaling.factors),
+        attention_factor: scaling.attentionFactor ?? 1,
+        original_max_position_embeddings: beyond.contextLength,
+      };
+    case 'llama3':
+      return {
+        rope_type: 'llama3',
+        factor: scaling.factor,
+        low_freq_factor: scaling.lowFreqFactor,
+        high_freq_factor: scaling.highFreqFactor,
+        original_max_position_embeddings: scaling.originalContextLength,
+      };
+    case 'ntk':
+      throw new FormatError({ source: 'rope', field: 'scaling', message: 'config.json has no words for ntk scaling' });
+  }
+}
+
+/** Finds the settings that factors were made from, with the low and high limits 1 and 4 that all models have. */
+function llama3OfFactors(rope: RopeConfig, factors: Float32Array): Record<string, unknown> {
+  const [lowFreqFactor, highFreqFactor] = [1, 4];
+  const factor = factors.reduce((most, value) => Math.max(most, value), 1);
+  // any pair in between gives the original context
+  const between = factors.findIndex((value) => value > 1.0001 && value < factor * 0.9999);
+  if (between !== -1 && factor > 1) {
+    const keep = (1 / (factors[between] as number) - 1 / factor) / (1 - 1 / factor);
+    const wavelength = 2 * Math.PI * rope.base ** ((2 * between) / rope.rotaryDim);
+    const originalContextLength = Math.round(wavelength * (lowFreqFactor + keep * (highFreqFactor - lowFreqFactor)));
+    const settings = { factor, lowFreqFactor, highFreqFactor, originalContextLength };
+    const again = llama3Factors(rope, settings);
+    if (again.every((value, pair) => Math.abs(value / (factors[pair] as number) - 1) < 1e-5)) {
+      return ropeToHub({ ...rope, scaling: { type: 'llama3', ...settings } }) as Record<string, unknown>;
+    }
+  }
+  const message = 'the factors follow no rule that config.json has words for';
+  throw new FormatError({ source: 'rope', field: 'rope_freqs.weight', message });
+}

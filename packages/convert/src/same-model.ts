@@ -1,0 +1,75 @@
+/** Whether the settings that are written mean the model that was read: the programs of both must be the same. */
+import type { EmbedderDescription, ModelDescription } from '@winnow/models';
+import type { Program } from '@winnow/ops';
+import { FormatError } from '@winnow/tensor';
+
+/** What the two formats say in different ways on purpose. */
+const formatAttributes: readonly string[] = ['rope.layout', 'gated-delta.heads'];
+
+/** Rotation speeds may differ in the last digits that files hold. */
+const relativeTolerance = 1e-5;
+
+/**
+ * @param ignored further attributes, as `op.name`
+ * @throws {FormatError} naming the op and attribute that would differ: a setting that the format cannot say
+ */
+export function checkSameModel(
+  source: string,
+  from: EmbedderDescription,
+  to: EmbedderDescription,
+  ignored: readonly string[] = [],
+): void {
+  const contexts = [from.config.contextLength, from.config.rope?.beyond?.contextLength];
+  for (const contextSize of contexts) {
+    if (contextSize !== undefined) checkPrograms(source, from, to, contextSize, [...formatAttributes, ...ignored]);
+  }
+}
+
+function checkPrograms(
+  source: string,
+  from: EmbedderDescription,
+  to: EmbedderDescription,
+  contextSize: number,
+  ignored: readonly string[],
+): void {
+  const [a, b] = [programOf(from, contextSize), programOf(to, contextSize)];
+  const differ = (what: string, expected: unknown, actual: unknown): FormatError =>
+    new FormatError({
+      source,
+      field: what,
+      message: `the format cannot say this setting: expected ${String(expected)}, it would be read as ${String(actual)}`,
+    });
+  const ops = (program: Program): string => program.records.map(({ op }) => op).join(' ');
+  if (ops(a) !== ops(b)) throw differ('layers', ops(a), ops(b));
+  for (const [index, { op, attributes, layer }] of a.records.entries()) {
+    const other = b.records[index]?.attributes ?? {};
+    for (const name of new Set([...Object.keys(attributes), ...Object.keys(other)])) {
+      if (ignored.includes(`${op}.${name}`) || isClose(attributes[name], other[name])) continue;
+      throw differ(`${name} of ${op} in layer ${layer}`, attributes[name], other[name]);
+    }
+  }
+  for (const [name, values] of from.constants) {
+    const others = to.constants.get(name);
+    const at = values.findIndex((value, index) => !isClose(value, others?.[index]));
+    if (at !== -1 || others?.length !== values.length) throw differ(`${name}[${at}]`, values[at], others?.[at]);
+  }
+}
+
+function isClose(a: unknown, b: unknown): boolean {
+  if (typeof a !== 'number' || typeof b !== 'number') return a === b;
+  return a === b || Math.abs(a - b) <= relativeTolerance * Math.max(Math.abs(a), Math.abs(b));
+}
+
+function programOf(description: EmbedderDescription, contextSize: number): Program {
+  if (!('buildProgram' in description)) {
+    return description.buildEmbeddingProgram({ maxTokens: 4, maxSequences: 1, contextSize, pooling: 'mean' });
+  }
+  return (description as ModelDescription).buildProgram({
+    maxTokens: 1,
+    maxSequences: 1,
+    maxOutputRows: 1,
+    cache: { numBlocks: 1, blockSize: 16, maxBlocksPerSequence: 1, keyDType: 'f32', valueDType: 'f32' },
+    contextSize,
+    topK: 1,
+  });
+}

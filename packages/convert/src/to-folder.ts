@@ -1,0 +1,211 @@
+/** A model as a Hugging Face folder: config.json, tokenizer.json, safetensors. */
+import type { StoredTensor } from '@winnow/bytes';
+import {
+  describeEmbedder,
+  Fields,
+  plannedStore,
+  storedPooling,
+  type EmbedderDescription,
+  type ModelFile,
+  type PlannedStore,
+  type Weight,
+} from '@winnow/models';
+import { writeSafetensors } from '@winnow/safetensors';
+import { ArgumentError, type DType, type Shape } from '@winnow/tensor';
+import { hubArchitecture, hubSettings, type Json } from './hub-settings.js';
+import { layOut } from './layout.js';
+import { reorderWeights } from './reorder.js';
+import { checkSameModel } from './same-model.js';
+import { tokenizerToJson } from './tokenizer-to-json.js';
+import type { ConvertOptions, ConvertResult, ConvertSource, ConvertTarget } from './types.js';
+import { splitBySize, writeTogether, type FileSet } from './write-files.js';
+
+/** Types that folders hold. */
+export const folderTypes: readonly DType[] = ['f32', 'f16', 'bf16'];
+
+/** Most bytes of a weight file, as Transformers has it. */
+const usualSplitBytes = 5e9;
+
+/**
+ * Writes a GGUF model as a folder. Quantised weights become plain numbers: `type`, by default f32.
+ * @throws {FormatError} for a model that is not supported, or whose settings config.json cannot say
+ * @throws {ArgumentError} for a type that folders do not hold
+ * @throws {IoError} when reading or writing fails; nothing new is left then
+ */
+export async function convertToFolder(
+  source: Extract<ConvertSource, { format: 'gguf' }>,
+  target: ConvertTarget,
+  options: ConvertOptions = {},
+): Promise<ConvertResult> {
+  const { type, splitSizeBytes = usualSplitBytes, signal, onProgress } = options;
+  if (type !== undefined && !folderTypes.includes(type)) {
+    throw new ArgumentError({ argument: 'type', expected: `${folderTypes.join(' | ')} for a folder`, actual: type });
+  }
+  const notices: string[] = [];
+  const description = await describeEmbedder(source.file);
+  const weights = new Map(description.weights);
+  const config = { ...hubSettings(source.file.fields, description), ...tokenIds(source), torch_dtype: torchType(type) };
+  reorderWeights(weights, source.file, description);
+  const planned = await plan(source.file.store.name, config, description, weights);
+  checkSameModel(source.file.fields.source, description, planned.description);
+  const dtypeOf = ({ shape, dtype, isFloat }: Weight): DType => {
+    if (shape.length < 2 || isFloat === true) return 'f32';
+    return type ?? (folderTypes.includes(dtype) ? dtype : 'f32');
+  };
+  const tensors = layOut(source.file.store.name, weights, planned.store.requests, dtypeOf);
+  const texts = new Map<string, Json>([['config.json', config]]);
+  const tokenizer = tokenizerToJson((key) => source.gguf.metadata.get(key)?.value, notices);
+  if (tokenizer !== undefined) {
+    texts.set('tokenizer.json', tokenizer.tokenizer);
+    texts.set('tokenizer_config.json', tokenizer.config);
+  }
+  for (const [name, json] of poolingFiles(source.file)) texts.set(name, json);
+  const totalBytes = tensors.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
+  let writtenBytes = 0;
+  const onBytes = (numBytes: number): void => {
+    writtenBytes += numBytes;
+    onProgress?.({ writtenBytes, totalBytes });
+  };
+  return writeTogether(target, async (files) => {
+    let sizeBytes = await writeWeights(
+      files,
+      tensors.map((tensor) => counted(tensor, onBytes)),
+      splitSizeBytes,
+      signal,
+    );
+    for (const [name, json] of texts) {
+      const sink = await files.open(name);
+      await sink.write(new TextEncoder().encode(`${JSON.stringify(json, null, name === 'tokenizer.json' ? 0 : 2)}\n`));
+      sizeBytes += sink.sizeBytes;
+    }
+    return { files: [...files.names], sizeBytes, numTensors: tensors.length, kept: [], notices };
+  });
+}
+
+function counted(tensor: StoredTensor, onBytes: (numBytes: number) => void): StoredTensor {
+  return {
+    ...tensor,
+    async read(bytes, options) {
+      await tensor.read(bytes, options);
+      onBytes(bytes.length);
+    },
+  };
+}
+
+async function writeWeights(
+  files: FileSet,
+  tensors: readonly StoredTensor[],
+  limit: number,
+  signal: AbortSignal | undefined,
+): Promise<number> {
+  const parts = splitBySize(tensors, limit);
+  const pad = (number: number): string => String(number).padStart(5, '0');
+  const weightMap: Record<string, string> = {};
+  let sizeBytes = 0;
+  for (const [index, part] of parts.entries()) {
+    const name =
+      parts.length === 1 ? 'model.safetensors' : `model-${pad(index + 1)}-of-${pad(parts.length)}.safetensors`;
+    for (const tensor of part) weightMap[tensor.name] = name;
+    const options = { tensors: part, metadata: { format: 'pt' }, ...(signal === undefined ? {} : { signal }) };
+    sizeBytes += (await writeSafetensors(await files.open(name), options)).sizeBytes;
+  }
+  if (parts.length > 1) {
+    const total = tensors.reduce((sum, tensor) => sum + tensor.sizeBytes, 0);
+    const sink = await files.open('model.safetensors.index.json');
+    const json = { metadata: { total_size: total }, weight_map: weightMap };
+    await sink.write(new TextEncoder().encode(`${JSON.stringify(json, null, 2)}\n`));
+    sizeBytes += sink.sizeBytes;
+  }
+  return sizeBytes;
+}
+
+/** Reads the settings as they will be written, to learn which tensors go with them. */
+async function plan(
+  name: string,
+  config: Json,
+  description: EmbedderDescription,
+  weights: ReadonlyMap<string, Weight>,
+): Promise<{ readonly description: EmbedderDescription; readonly store: PlannedStore }> {
+  const store = plannedStore(name, weights, shownTensors(description, weights));
+  const plain = JSON.parse(JSON.stringify(config)) as Json;
+  const file: ModelFile = { format: 'safetensors', fields: Fields.ofJson('config.json', plain), store };
+  return { description: await describeEmbedder(file), store };
+}
+
+/** What architectures look for to learn how a folder stores the rest: as published checkpoints are. */
+function shownTensors({ config }: EmbedderDescription, weights: ReadonlyMap<string, Weight>): Map<string, Shape> {
+  const shown = new Map<string, Shape>();
+  const name = hubArchitecture(config);
+  const table = weights.get('token_embd.weight')?.shape ?? [];
+  const embeddings = [
+    'model.embed_tokens',
+    'transformer.wte',
+    'embeddings.word_embeddings',
+    'embeddings.tok_embeddings',
+  ];
+  for (const embedding of embeddings) {
+    if (embedding === 'transformer.wte' && name !== 'gpt2') continue;
+    shown.set(`${embedding}.weight`, table);
+  }
+  const types = weights.get('token_types.weight');
+  if (types !== undefined) shown.set('embeddings.token_type_embeddings.weight', types.shape);
+  if (name === 'mixtral') shown.set('model.layers.0.block_sparse_moe.gate.weight', [1]);
+  for (let layer = 0; layer < config.numLayers; layer++) {
+    const own = `model.layers.${layer}`;
+    if (name === 'phi3') shown.set(`${own}.self_attn.qkv_proj.weight`, [1]);
+    if (name === 'gpt2') shown.set(`transformer.h.${layer}.attn.c_attn.weight`, [1]);
+    if (name === 'nomic-bert') shown.set(`encoder.layers.${layer}.attn.Wqkv.weight`, [1]);
+    if (name === 'modern-bert') shown.set(`layers.${layer}.attn.Wqkv.weight`, [1]);
+    for (const expert of expertNames(name)) shown.set(`${own}.${expert}.weight`, [1]);
+  }
+  return shown;
+}
+
+/** The first expert of a layer, one tensor per matrix. */
+function expertNames(name: string): string[] {
+  const [module, matrices] =
+    name === 'mixtral'
+      ? ['block_sparse_moe', ['w1', 'w2', 'w3']]
+      : name === 'lfm2moe'
+        ? ['feed_forward', ['w1', 'w2', 'w3']]
+        : ['mlp', ['gate_proj', 'up_proj', 'down_proj']];
+  return (matrices as string[]).map((matrix) => `${module as string}.experts.0.${matrix}`);
+}
+
+function torchType(type: DType | undefined): string {
+  return type === 'f16' ? 'float16' : type === 'bf16' ? 'bfloat16' : 'float32';
+}
+
+function tokenIds({ gguf }: Extract<ConvertSource, { format: 'gguf' }>): Json {
+  const id = (name: string): Json => {
+    const value = gguf.metadata.get(`tokenizer.ggml.${name === 'pad' ? 'padding' : name}_token_id`)?.value;
+    return typeof value === 'number' && value !== 0xffffffff ? { [`${name}_token_id`]: value } : {};
+  };
+  return { ...id('bos'), ...id('eos'), ...id('pad') };
+}
+
+/** How sentence-transformers is told to pool. */
+function poolingFiles(file: ModelFile): [string, Json][] {
+  const pooling = storedPooling(file);
+  if (pooling === undefined) return [];
+  const modes = {
+    cls: 'cls_token',
+    mean: 'mean_tokens',
+    last: 'lasttoken',
+    max: 'max_tokens',
+    weighted: 'weightedmean_tokens',
+  };
+  const json = Object.fromEntries(
+    Object.entries(modes).map(([kind, mode]) => [`pooling_mode_${mode}`, kind === pooling]),
+  );
+  const module = (idx: number, path: string, name: string): Json => ({
+    idx,
+    name: String(idx),
+    path,
+    type: `sentence_transformers.models.${name}`,
+  });
+  return [
+    ['1_Pooling/config.json', json],
+    ['modules.json', [module(0, '', 'Transformer'), module(1, '1_Pooling', 'Pooling')] as unknown as Json],
+  ];
+}

@@ -1,0 +1,279 @@
+/** A model as GGUF files that Winnow and llama.cpp read. */
+import type { StoredTensor } from '@winnow/bytes';
+import { ggufSplitName, writeGguf, type GgufValueInput } from '@winnow/gguf';
+import {
+  checkQuantiseType,
+  describeEmbedder,
+  Fields,
+  plannedStore,
+  quantisedDType,
+  reencodedView,
+  type EmbedderDescription,
+  type KeptWeight,
+  type ModelFile,
+  type Weight,
+} from '@winnow/models';
+import { ArgumentError, type DType, type Shape } from '@winnow/tensor';
+import { ggufSettings, windowInGguf } from './gguf-settings.js';
+import { textFile } from './hub-file.js';
+import { layOut } from './layout.js';
+import { reorderWeights } from './reorder.js';
+import type { GgufPairs } from './rope-values.js';
+import { checkSameModel } from './same-model.js';
+import { tokenizerToGguf } from './tokenizer-to-gguf.js';
+import type { ConvertOptions, ConvertResult, ConvertSource, ConvertTarget } from './types.js';
+import { piecesOf, splitBySize, writeTogether } from './write-files.js';
+
+/** Numbers of `general.file_type`. */
+const fileTypes: Partial<Readonly<Record<DType, number>>> = {
+  f32: 0,
+  f16: 1,
+  q4_0: 2,
+  q4_1: 3,
+  q8_0: 7,
+  q5_0: 8,
+  q5_1: 9,
+  q4_K: 15,
+  q5_K: 17,
+  q6_K: 18,
+  bf16: 32,
+};
+
+interface GgufContent {
+  readonly pairs: GgufPairs;
+  readonly tensors: readonly StoredTensor[];
+  readonly kept: readonly KeptWeight[];
+  readonly notices: readonly string[];
+}
+
+/**
+ * Writes `fileName` (or its parts, with `splitSizeBytes`) with settings, tokenizer and tensors.
+ * @throws {FormatError} for a model that is not supported, or whose settings GGUF cannot say
+ * @throws {ArgumentError} for a type that weights cannot be stored in, and for blocks that would be encoded again
+ * @throws {IoError} when reading or writing fails; nothing new is left then
+ */
+export async function convertToGguf(
+  source: ConvertSource,
+  target: ConvertTarget,
+  fileName: string,
+  options: ConvertOptions = {},
+): Promise<ConvertResult> {
+  const { type, splitSizeBytes = Number.POSITIVE_INFINITY, signal, onProgress } = options;
+  if (type !== undefined) checkQuantiseType('type', type);
+  const content = source.format === 'gguf' ? fromGguf(source, options) : await fromFolder(source, options);
+  const { tensors, kept, notices } = content;
+  const pairs = withFileType(content.pairs, tensors, type);
+  const totalBytes = tensors.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
+  let writtenBytes = 0;
+  const onBytes = (numBytes: number): void => {
+    writtenBytes += numBytes;
+    onProgress?.({ writtenBytes, totalBytes });
+  };
+  const parts = splitBySize(tensors, splitSizeBytes);
+  return writeTogether(target, async (files) => {
+    let sizeBytes = 0;
+    for (const [partIndex, part] of parts.entries()) {
+      const name =
+        parts.length === 1
+          ? fileName
+          : ggufSplitName({ prefix: fileName.replace(/\.gguf$/, ''), partIndex, numParts: parts.length });
+      const metadata: GgufPairs = partIndex === 0 ? [...pairs] : [];
+      if (parts.length > 1) {
+        metadata.push(
+          ['split.no', { type: 'uint16', value: partIndex }],
+          ['split.count', { type: 'uint16', value: parts.length }],
+          ['split.tensors.count', { type: 'int32', value: tensors.length }],
+        );
+      }
+      const written = await writeGguf(await files.open(name), {
+        metadata,
+        tensors: part.map((tensor) => ({
+          name: tensor.name,
+          dtype: tensor.dtype,
+          shape: tensor.shape,
+          data: piecesOf(tensor, onBytes, signal),
+        })),
+        ...(signal === undefined ? {} : { signal }),
+      });
+      sizeBytes += written.sizeBytes;
+    }
+    return { files: [...files.names], sizeBytes, numTensors: tensors.length, kept, notices };
+  });
+}
+
+/** The same file with other types. */
+function fromGguf(
+  { gguf }: Extract<ConvertSource, { format: 'gguf' }>,
+  { type, allowRequantise = false }: ConvertOptions,
+): GgufContent {
+  const kept: KeptWeight[] = [];
+  const isTied = !gguf.tensors.has('output.weight');
+  const tensors = [...gguf.tensors.values()].map((tensor) => {
+    if (type === undefined) return tensor;
+    const dtype = chosenDType(tensor, { dtype: type, isTied, allowRequantise }, kept);
+    return reencodedView(tensor, dtype);
+  });
+  const pairs = [...gguf.metadata].filter(([key]) => !key.startsWith('split.')) as GgufPairs;
+  return { pairs, tensors, kept, notices: [] };
+}
+
+interface Choice {
+  readonly dtype: DType;
+  readonly isTied: boolean;
+  readonly allowRequantise: boolean;
+}
+
+/** @throws {ArgumentError} for blocks that would be encoded again */
+function chosenDType(
+  weight: { readonly name: string; readonly shape: Shape; readonly dtype: DType; readonly isFloat?: true },
+  choice: Choice,
+  kept: KeptWeight[],
+): DType {
+  const { name, dtype: own } = weight;
+  const { dtype, reason } = quantisedDType(weight, choice);
+  if (reason === undefined) return dtype;
+  if (reason.startsWith('quantised')) {
+    throw new ArgumentError({
+      argument: `type of ${name}`,
+      expected: `unquantised weights, or leave to encode them again as ${choice.dtype}`,
+      actual: own,
+    });
+  }
+  kept.push({ name, dtype: own, reason });
+  return own;
+}
+
+async function fromFolder(
+  source: Extract<ConvertSource, { format: 'safetensors' }>,
+  { type, allowRequantise = false }: ConvertOptions,
+): Promise<GgufContent> {
+  const description = await describeEmbedder(source.file);
+  const inner = textFile(source.file);
+  const weights = new Map(description.weights);
+  const settings = ggufSettings(inner.fields, description);
+  const { architecture, tables } = settings;
+  const notices: string[] = [];
+  const sentence = source.hub.sentenceTransformers?.pooling;
+  const tokenizer = await tokenizerToGguf(source.hub, description.config, notices);
+  const pairs: GgufPairs = [
+    ['general.architecture', architecture],
+    ['general.name', nameOf(source.hub.name)],
+    ['general.quantization_version', { type: 'uint32', value: 2 }],
+    ...settings.pairs,
+    ...poolingPairs(architecture, sentence?.value),
+    ...tokenizer,
+  ];
+  reorderWeights(weights, inner, description);
+  const planned = await plan(source.file.store.name, architecture, pairs, weights, tables);
+  const acts = windowInGguf.includes(description.config.architecture);
+  if (!acts && description.config.slidingWindow > 0) {
+    notices.push(
+      `the window of ${description.config.slidingWindow} tokens is lost: readers of ${architecture} in GGUF files do not act on one`,
+    );
+  }
+  checkSameModel(source.file.fields.source, description, planned.description, acts ? [] : ['attention.window']);
+  const kept: KeptWeight[] = [];
+  const choose = ({ name, shape, dtype, isFloat }: Weight): DType => {
+    const own = dtype === 'f64' ? 'f32' : dtype;
+    if (shape.length < 2 || isFloat === true) return 'f32';
+    const choice = { dtype: type ?? own, isTied: description.config.isTied, allowRequantise };
+    const floatOnly = quantisedDType({ name, shape, dtype: 'f32' }, { ...choice, dtype: 'f16' }).dtype === 'f32';
+    return floatOnly ? 'f32' : chosenDType({ name, shape, dtype: own }, choice, kept);
+  };
+  const tensors = layOut(source.file.store.name, weights, planned.requests, choose);
+  const constants = [...tables].map(([name, values]) => tableTensor(name, values));
+  return { pairs, tensors: [...constants, ...tensors], kept, notices };
+}
+
+interface Planned {
+  readonly description: EmbedderDescription;
+  readonly requests: ReturnType<typeof plannedStore>['requests'];
+}
+
+/** Reads the settings as they will be written, to learn which tensors go with them. */
+async function plan(
+  name: string,
+  architecture: string,
+  pairs: GgufPairs,
+  weights: ReadonlyMap<string, Weight>,
+  tables: ReadonlyMap<string, Float32Array>,
+): Promise<Planned> {
+  const values = new Map(pairs.map(([key, value]) => [key, plainValue(value)]));
+  const shown = new Map<string, Shape>([...weights].map(([own, { shape }]) => [own, shape]));
+  showFused(architecture, shown);
+  const store = plannedStore(
+    name,
+    weights,
+    shown,
+    [...tables].map(([own, table]) => tableTensor(own, table)),
+  );
+  const file: ModelFile = { format: 'gguf', fields: new Fields(name, (key) => values.get(key)), store };
+  const description = await describeEmbedder(file);
+  return { description, requests: store.requests };
+}
+
+/** Architectures whose q, k and v are one matrix in GGUF files. */
+const fusedAttention: readonly string[] = ['gpt2', 'phi3', 'nomic-bert', 'modern-bert', 'phi2'];
+/** Architectures whose gate and up are one matrix. */
+const fusedFfn: readonly string[] = ['phi3', 'modern-bert'];
+
+/** Shows the store as the files of others are. */
+function showFused(architecture: string, shown: Map<string, Shape>): void {
+  for (const name of [...shown.keys()]) {
+    const attention = /^(.*)\.attn_[qkv]\.(weight|bias)$/.exec(name);
+    if (fusedAttention.includes(architecture) && attention) {
+      shown.delete(name);
+      shown.set(`${attention[1]}.attn_qkv.${attention[2]}`, [1]);
+    }
+    if (fusedFfn.includes(architecture) && name.endsWith('.ffn_gate.weight')) shown.delete(name);
+  }
+  if (!architecture.startsWith('lfm2')) return;
+  // the final norm has the name of another
+  shown.delete('output_norm.weight');
+}
+
+function tableTensor(name: string, values: Float32Array): StoredTensor {
+  const bytes = new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
+  return {
+    name,
+    dtype: 'f32',
+    shape: [values.length],
+    sizeBytes: bytes.length,
+    read: async (target, { byteOffset = 0 } = {}) => target.set(bytes.subarray(byteOffset, byteOffset + target.length)),
+  };
+}
+
+function plainValue(value: GgufValueInput): unknown {
+  return typeof value === 'object' && 'value' in value ? value.value : value;
+}
+
+/** The last part of a path, which may name the file itself. */
+function nameOf(path: string): string {
+  return (
+    path
+      .replace(/[\\/]+$/, '')
+      .split(/[\\/]/)
+      .at(-1) ?? path
+  );
+}
+
+/** How sentence-transformers pools, in the numbers of GGUF. */
+function poolingPairs(architecture: string, pooling: Readonly<Record<string, unknown>> | undefined): GgufPairs {
+  const modes = ['pooling_mode_mean_tokens', 'pooling_mode_cls_token', 'pooling_mode_lasttoken'];
+  const index = pooling === undefined ? -1 : modes.findIndex((mode) => pooling[mode] === true);
+  return index === -1 ? [] : [[`${architecture}.pooling_type`, { type: 'uint32', value: index + 1 }]];
+}
+
+/** `general.file_type` by the type that was asked for, or by what most bytes are. */
+function withFileType(pairs: GgufPairs, tensors: readonly StoredTensor[], type: DType | undefined): GgufPairs {
+  const sizes = new Map<DType, number>();
+  for (const { dtype, sizeBytes } of tensors) sizes.set(dtype, (sizes.get(dtype) ?? 0) + sizeBytes);
+  const [most] = [...sizes].toSorted(([, a], [, b]) => b - a);
+  const value = fileTypes[type ?? most?.[0] ?? 'f32'];
+  const key = 'general.file_type';
+  const others = pairs.filter(([name]) => name !== key);
+  if (value === undefined) return type === undefined ? pairs : others;
+  const [first, ...rest] = others;
+  const entry: GgufPairs[number] = [key, { type: 'uint32', value }];
+  return first === undefined ? [entry] : [first, entry, ...rest];
+}

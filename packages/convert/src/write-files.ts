@@ -1,0 +1,73 @@
+/** Several files that appear together or not at all. */
+import type { ByteSink, StoredTensor } from '@winnow/bytes';
+import type { ConvertTarget } from './types.js';
+
+/** Bytes that are read and written at once. */
+const chunkBytes = 4 * 1024 * 1024;
+
+export interface FileSet {
+  /** A sink whose `close` only says that it is complete. */
+  open(name: string): Promise<ByteSink>;
+  readonly names: readonly string[];
+}
+
+/** Runs `write`, then shows all files; after a failure none of them is there. */
+export async function writeTogether<T>(target: ConvertTarget, write: (files: FileSet) => Promise<T>): Promise<T> {
+  const sinks: ByteSink[] = [];
+  const names: string[] = [];
+  try {
+    const result = await write({
+      names,
+      async open(name) {
+        const sink = await target.open(name);
+        sinks.push(sink);
+        names.push(name);
+        return {
+          name: sink.name,
+          get sizeBytes() {
+            return sink.sizeBytes;
+          },
+          write: (bytes, byteOffset) => sink.write(bytes, byteOffset),
+          close: async () => undefined,
+          abort: () => sink.abort(),
+        };
+      },
+    });
+    for (const sink of sinks) await sink.close();
+    return result;
+  } catch (error) {
+    for (const sink of sinks) await sink.abort();
+    throw error;
+  }
+}
+
+/** The bytes of a tensor in pieces; `onBytes` is told of each. */
+export async function* piecesOf(
+  tensor: StoredTensor,
+  onBytes: (numBytes: number) => void,
+  signal: AbortSignal | undefined,
+): AsyncGenerator<Uint8Array> {
+  const buffer = new Uint8Array(Math.min(chunkBytes, tensor.sizeBytes));
+  for (let byteOffset = 0; byteOffset < tensor.sizeBytes; byteOffset += buffer.length) {
+    signal?.throwIfAborted();
+    const piece = buffer.subarray(0, Math.min(buffer.length, tensor.sizeBytes - byteOffset));
+    await tensor.read(piece, signal === undefined ? { byteOffset } : { byteOffset, signal });
+    yield piece;
+    onBytes(piece.length);
+  }
+}
+
+/** Runs of tensors of at most `limit` bytes, at least one tensor each. */
+export function splitBySize(tensors: readonly StoredTensor[], limit: number): StoredTensor[][] {
+  const parts: StoredTensor[][] = [];
+  let size = 0;
+  for (const tensor of tensors) {
+    if (parts.length === 0 || size + tensor.sizeBytes > limit) {
+      parts.push([]);
+      size = 0;
+    }
+    (parts.at(-1) as StoredTensor[]).push(tensor);
+    size += tensor.sizeBytes;
+  }
+  return parts;
+}

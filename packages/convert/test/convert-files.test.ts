@@ -1,0 +1,203 @@
+/** Types, parts, tokenizers, refusals, and what is left when writing fails. */
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { memorySink, type ByteSink } from '@winnow/bytes';
+import { loadModel, openTokenizer } from '@winnow/engine';
+import { openGgufFile } from '@winnow/gguf/node';
+import { openHubFolder } from '@winnow/hub';
+import { localFolder } from '@winnow/hub/node';
+import { Fields, type DecoderConfig } from '@winnow/models';
+import { createReferenceBackend, type Backend } from '@winnow/ops';
+import { ArgumentError, FormatError, IoError } from '@winnow/tensor';
+import { sharedDataPath } from '@winnow/test-utils';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { convertToGguf, convertToFolder } from '../src/index.js';
+import { convertFiles } from '../src/index.node.js';
+
+const demo = fileURLToPath(new URL('../../demo-model/model', import.meta.url));
+const tokens = [5, 9, 200, 31, 7, 64];
+let backend: Backend;
+let folder: string;
+beforeAll(() => (backend = createReferenceBackend()));
+afterAll(() => backend.dispose());
+beforeEach(() => (folder = mkdtempSync(join(tmpdir(), 'winnow-convert-'))));
+afterEach(() => rmSync(folder, { recursive: true }));
+
+async function logprobs(path: string, quantize?: 'q8_0' | 'q4_0' | 'q4_K' | 'f16'): Promise<Float32Array[]> {
+  await using model = await loadModel(path, {
+    backend,
+    maxSessions: 1,
+    ...(quantize === undefined ? {} : { quantize }),
+  });
+  return await model.logprobs(tokens, { positions: tokens.map((_, index) => index) });
+}
+
+describe('the demo model', () => {
+  test.each(['q8_0', 'q4_0', 'q4_K', 'f16'] as const)('as %s equals quantising while loading', async (type) => {
+    const path = join(folder, 'model.gguf');
+    const { kept, numTensors } = await convertFiles(demo, path, { type });
+    await using file = { value: await openGgufFile(path), [Symbol.asyncDispose]: () => file.value.close() };
+    expect(file.value.tensors.size).toBe(numTensors);
+    // rows of 128 values are half a block of q4_K
+    expect(kept.length > 0).toBe(type === 'q4_K');
+    expect([...file.value.tensors.values()].map(({ dtype }) => dtype)).toContain(type === 'q4_K' ? 'f32' : type);
+    expect(await logprobs(path)).toEqual(await logprobs(demo, type));
+  });
+
+  test('the tokenizer goes along, there and back', async () => {
+    const [path, back] = [join(folder, 'model.gguf'), join(folder, 'back')];
+    expect((await convertFiles(demo, path)).notices).toEqual([]);
+    expect((await convertFiles(path, back)).notices).toEqual([]);
+    const text = "Once upon a time, there's 123  dogs.\n\nTh\u00e9 end <|im_end|>";
+    const [first, ...others] = await Promise.all(
+      [demo, path, back].map(async (at) => (await openTokenizer(at)).tokenizer),
+    );
+    for (const other of others) {
+      expect(other?.encode(text)).toEqual(first?.encode(text));
+      expect(other?.eosIds).toEqual(first?.eosIds);
+      expect(other?.addBos).toBe(first?.addBos);
+    }
+    expect((await openGgufFile(path)).metadata.getString('tokenizer.chat_template')).toContain('im_start');
+  });
+
+  test('parts of a size, which open as one', async () => {
+    const path = join(folder, 'model.gguf');
+    const { files } = await convertFiles(demo, path, { type: 'q8_0', splitSizeBytes: 1_000_000 });
+    expect(files.length).toBeGreaterThan(2);
+    expect(readdirSync(folder).toSorted()).toEqual([...files].toSorted());
+    expect(await logprobs(join(folder, files[0] as string))).toEqual(await logprobs(demo, 'q8_0'));
+    const whole = join(folder, 'folder');
+    const parts = await convertFiles(join(folder, files[0] as string), whole, { splitSizeBytes: 2_000_000 });
+    expect(parts.files).toContain('model.safetensors.index.json');
+    expect(await logprobs(whole)).toEqual(await logprobs(join(folder, files[0] as string)));
+  });
+
+  test('progress ends at the total', async () => {
+    const seen: number[] = [];
+    let total = 0;
+    await convertFiles(demo, join(folder, 'model.gguf'), {
+      onProgress: ({ writtenBytes, totalBytes }) => {
+        seen.push(writtenBytes);
+        total = totalBytes;
+      },
+    });
+    expect(seen).toEqual(seen.toSorted((a, b) => a - b));
+    expect(seen.at(-1)).toBe(total);
+  });
+});
+
+describe('refusals', () => {
+  test('what is there stays, unless it may be overwritten', async () => {
+    const path = join(folder, 'model.gguf');
+    writeFileSync(path, 'mine');
+    await expect(convertFiles(demo, path)).rejects.toThrow(ArgumentError);
+    expect(readFileSync(path, 'utf8')).toBe('mine');
+    await convertFiles(demo, path, { overwrite: true });
+    const back = join(folder, 'back');
+    mkdirSync(back);
+    writeFileSync(join(back, 'config.json'), '{}');
+    await expect(convertFiles(path, back)).rejects.toThrow(ArgumentError);
+    expect(readdirSync(back)).toEqual(['config.json']);
+    await convertFiles(path, back, { overwrite: true });
+  });
+
+  test('blocks are not encoded again, unless asked for', async () => {
+    const [path, other] = [join(folder, 'a.gguf'), join(folder, 'b.gguf')];
+    await convertFiles(demo, path, { type: 'q8_0' });
+    await expect(convertFiles(path, other, { type: 'q4_0' })).rejects.toThrow(/type of .*got q8_0/);
+    expect(existsSync(other)).toBe(false);
+    await convertFiles(path, other, { type: 'q4_0', allowRequantise: true });
+    expect([...(await openGgufFile(other)).tensors.values()].map(({ dtype }) => dtype)).toContain('q4_0');
+  });
+
+  test('types that a format does not hold', async () => {
+    const path = join(folder, 'a.gguf');
+    await convertFiles(demo, path);
+    await expect(convertFiles(path, join(folder, 'b'), { type: 'q8_0' })).rejects.toThrow(/type: expected f32/);
+    expect(existsSync(join(folder, 'b'))).toBe(false);
+    await expect(convertFiles(demo, join(folder, 'c.gguf'), { type: 'iq2_xs' })).rejects.toThrow(ArgumentError);
+    await expect(convertFiles(demo, join(folder, 'c'))).rejects.toThrow(/a \.gguf file/);
+    await expect(convertFiles(join(folder, 'none'), path)).rejects.toThrow(IoError);
+  });
+
+  test('settings that the other format has no words for', async () => {
+    const config = JSON.parse(readFileSync(join(demo, 'config.json'), 'utf8')) as object;
+    const changed = join(folder, 'changed');
+    mkdirSync(changed);
+    for (const name of readdirSync(demo)) writeFileSync(join(changed, name), readFileSync(join(demo, name)));
+    writeFileSync(
+      join(changed, 'config.json'),
+      JSON.stringify({ ...config, model_type: 'gemma2', query_pre_attn_scalar: 77 }),
+    );
+    await expect(convertFiles(changed, join(folder, 'x.gguf'))).rejects.toThrow(FormatError);
+    expect(existsSync(join(folder, 'x.gguf'))).toBe(false);
+  });
+});
+
+test('a disk that fills up leaves nothing behind', async () => {
+  const path = join(folder, 'a.gguf');
+  await convertFiles(demo, path);
+  const gguf = await openGgufFile(path);
+  const file = {
+    format: 'gguf',
+    fields: new Fields('a', (key) => gguf.metadata.get(key)?.value),
+    store: gguf,
+  } as const;
+  const states: string[] = [];
+  const target = {
+    open: (name: string): Promise<ByteSink> => {
+      const sink = memorySink(name);
+      return Promise.resolve({
+        name,
+        sizeBytes: 0,
+        async write(bytes: Uint8Array) {
+          if (sink.sizeBytes + bytes.length > 2e6) throw new IoError({ source: name, message: 'no space left' });
+          await sink.write(bytes);
+        },
+        close: async () => void states.push(`closed ${name}`),
+        abort: async () => void states.push(`aborted ${name}`),
+      });
+    },
+  };
+  const source = { format: 'gguf', gguf, file } as const;
+  await expect(convertToFolder(source, target)).rejects.toThrow('no space left');
+  await expect(convertToGguf(source, target, 'b.gguf')).rejects.toThrow('no space left');
+  expect(states.filter((state) => state.startsWith('closed'))).toEqual([]);
+  expect(states.length).toBeGreaterThan(0);
+  await gguf.close();
+});
+
+test.skipIf(sharedDataPath('data', 'tokenizers') === undefined)(
+  'a WordPiece tokenizer.json in GGUF words (needs ../shared/data/tokenizers)',
+  async () => {
+    const { tokenizerToGguf } = await import('../src/tokenizer-to-gguf.js');
+    const files = localFolder(sharedDataPath('data', 'tokenizers', 'minilm-tokenizer') as string);
+    const notices: string[] = [];
+    const pairs = await tokenizerToGguf(
+      await openHubFolder(files),
+      { vocabSize: 30522, architecture: 'bert' } as DecoderConfig,
+      notices,
+    );
+    expect(new Map(pairs).get('tokenizer.ggml.model')).toBe('bert');
+    expect(notices).toHaveLength(1);
+  },
+);
+
+const vocabularies = ['gpt-2', 'llama-spm', 'phi-3', 'bert-bge'].map(
+  (name) => [name, sharedDataPath('data', 'tokenizers', `ggml-vocab-${name}.gguf`)] as const,
+);
+const missing = vocabularies.some(([, path]) => path === undefined) ? ' (needs ../shared/data/tokenizers)' : '';
+test.skipIf(missing !== '').each(vocabularies)(
+  `the vocabulary of %s as tokenizer.json${missing}`,
+  async (name, path) => {
+    const { tokenizerToJson } = await import('../src/tokenizer-to-json.js');
+    const file = await openGgufFile(path as string);
+    const notices: string[] = [];
+    // written only when it gives the same ids
+    expect(tokenizerToJson((key) => file.metadata.get(key)?.value, notices)).toBeDefined();
+    expect(notices).toHaveLength(name === 'bert-bge' ? 1 : 0);
+    await file.close();
+  },
+);

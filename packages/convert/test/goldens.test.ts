@@ -1,0 +1,95 @@
+/** The golden models of every architecture from folder to GGUF and from GGUF to folder: same numbers as the originals. */
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { gguf as readWithHuggingFace } from '@huggingface/gguf';
+import { loadEmbeddingModel, loadModel } from '@winnow/engine';
+import { openGgufFile } from '@winnow/gguf/node';
+import { architectures } from '@winnow/models';
+import { createReferenceBackend, type Backend } from '@winnow/ops';
+import { sharedDataPath } from '@winnow/test-utils';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { convertFiles } from '../src/index.node.js';
+
+const goldenNames = JSON.parse(
+  readFileSync(new URL('../../engine/test/golden-names.json', import.meta.url), 'utf8'),
+) as Record<string, string[]>;
+const encoderNames = JSON.parse(
+  readFileSync(new URL('../../engine/test/encoder-golden-names.json', import.meta.url), 'utf8'),
+) as Record<string, string[]>;
+const encoders = new Set(Object.values(encoderNames).flat());
+
+const archPath = (name: string, file: string): string | undefined =>
+  sharedDataPath('data', 'goldens', 'arch', name, file);
+const tokens = [5, 9, 200, 31, 7, 64, 17, 3, 80, 120, 44, 9, 2, 150, 33, 90, 201, 77, 6, 5, 4, 19];
+
+let backend: Backend;
+let folder: string;
+beforeAll(() => {
+  backend = createReferenceBackend();
+  folder = mkdtempSync(join(tmpdir(), 'winnow-convert-'));
+});
+afterAll(async () => {
+  await backend.dispose();
+  rmSync(folder, { recursive: true });
+});
+
+/** Log-probabilities after each token, or the embedding of the ids. */
+async function answers(path: string, isEncoder: boolean, contextSize = 64): Promise<Float32Array[]> {
+  if (isEncoder) {
+    await using model = await loadEmbeddingModel(path, { backend, pooling: 'mean' });
+    return await model.embed([tokens], { normalise: false });
+  }
+  await using model = await loadModel(path, { backend, contextSize, maxSessions: 1 });
+  return await model.logprobs(tokens, { positions: tokens.map((_, index) => index) });
+}
+
+function worst(actual: readonly Float32Array[], expected: readonly Float32Array[]): number {
+  expect(actual.length).toBe(expected.length);
+  let max = 0;
+  expected.forEach((row, at) => {
+    expect(actual[at]?.length).toBe(row.length);
+    row.forEach((value, i) => (max = Math.max(max, Math.abs(value - (actual[at] as Float32Array)[i]!))));
+  });
+  return max;
+}
+
+const names = [...Object.values(goldenNames).flat(), ...encoders];
+
+test('every architecture has a golden here', () => {
+  const tested = new Set([...Object.keys(goldenNames), ...Object.keys(encoderNames)]);
+  expect(architectures.map(({ name }) => name).filter((name) => !tested.has(name))).toEqual([]);
+});
+
+describe.each(names)('%s', (name) => {
+  const isEncoder = encoders.has(name);
+  const [gguf, hf] = [archPath(name, 'model.gguf'), archPath(name, 'hf/config.json') && archPath(name, 'hf')];
+  const needs = gguf === undefined ? ' (needs ../shared/data/goldens)' : '';
+  /** Rounded rope factors and folded norms differ in the last digits. */
+  const limit = 2e-5;
+
+  test.skipIf(gguf === undefined || hf === undefined)(`folder to GGUF${needs}`, async () => {
+    const path = join(folder, `${name}.gguf`);
+    await convertFiles(hf as string, path);
+    expect(worst(await answers(path, isEncoder), await answers(gguf as string, isEncoder))).toBeLessThan(limit);
+    // the same tensors as the converter of llama.cpp would write
+    const [ours, theirs] = [await openGgufFile(path), await openGgufFile(gguf as string)];
+    const shapes = (file: typeof ours): string[] =>
+      [...file.tensors.values()].map(({ name: own, shape }) => `${own} ${shape.join('x')}`).toSorted();
+    expect(shapes(ours)).toEqual(shapes(theirs));
+    const oracle = await readWithHuggingFace(path, { allowLocalFile: true });
+    expect(oracle.tensorInfos.length).toBe(theirs.tensors.size);
+    await ours.close();
+    await theirs.close();
+  });
+
+  test.skipIf(gguf === undefined)(`GGUF to folder and back${needs}`, async () => {
+    const path = join(folder, name);
+    await convertFiles(gguf as string, path);
+    const expected = await answers(gguf as string, isEncoder);
+    expect(worst(await answers(path, isEncoder), expected)).toBeLessThan(limit);
+    const back = join(folder, `${name}-back.gguf`);
+    await convertFiles(path, back);
+    expect(worst(await answers(back, isEncoder), expected)).toBeLessThan(limit);
+  });
+});
