@@ -1,0 +1,147 @@
+/**
+ * A process of its own for a context of a great length, so that the operating system's peak of its memory is that of the
+ * run. Reads its task as JSON from the arguments and prints the outcome as JSON.
+ */
+import { rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { memorySink, memorySource } from '@winnow/bytes';
+import { fileSink } from '@winnow/bytes/node';
+import { loadModel, type LoadOptions, type TierMetrics } from '@winnow/engine';
+import { openSession, writeSession, type SessionSection } from '@winnow/kv-cache';
+import type { Backend } from '@winnow/ops';
+import type { DType } from '@winnow/tensor';
+
+export interface LongTask {
+  readonly path: string;
+  /** Tokens of the context. */
+  readonly numTokens: number;
+  /** How they come in: computed, or from a session file that is made of a short one. */
+  readonly from: 'prompt' | 'session';
+  readonly kvDType: DType;
+  readonly hotBytes: number;
+  readonly warmBytes: number;
+  readonly folder: string;
+  readonly batchSize: number;
+  readonly numThreads: number;
+  /** Tokens to generate after them. */
+  readonly numGenerated: number;
+}
+
+export interface LongOutcome {
+  /** Until the context is there. */
+  readonly contextMs: number;
+  readonly generateMs: number;
+  readonly tokens: readonly number[];
+  readonly peakBytes: number;
+  /** The same when the model was loaded, before the first token. */
+  readonly loadedBytes: number;
+  readonly kvBytes: number;
+  readonly kvBytesPerToken: number;
+  readonly tiers: TierMetrics | undefined;
+  /** What was read from files for the generated tokens. */
+  readonly generateReadBytes: number;
+  readonly cpuMs: number;
+}
+
+export const longTokens = (count: number, vocabSize: number): number[] =>
+  Array.from({ length: count }, (_, index) => 3 + ((index * 7919 + (index >> 5)) % (vocabSize - 3)));
+
+const peakBytes = (): number => process.resourceUsage().maxRSS * 1024;
+
+export async function runLong(task: LongTask): Promise<LongOutcome> {
+  const { numTokens, numGenerated, kvDType, hotBytes, warmBytes, batchSize, numThreads, folder } = task;
+  const options: LoadOptions = {
+    contextSize: numTokens + numGenerated + 1,
+    maxSessions: 1,
+    kvDType,
+    batchSize,
+    numThreads,
+    prefixSharing: false,
+    kv: { hotBytes, warmBytes, coldPath: folder },
+  };
+  const sessionPath = join(folder, `long-${process.pid}.session`);
+  if (task.from === 'session') await writeLongSession(task, sessionPath);
+  const model = await loadModel(task.path, options);
+  try {
+    const loadedBytes = peakBytes();
+    const generation = { temperature: 0, ignoreEos: true, maxTokens: numGenerated } as const;
+    const startMs = performance.now();
+    const prompt = longTokens(numTokens, model.config.vocabSize);
+    const session = task.from === 'session' ? await model.restoreSession(sessionPath) : model.createSession();
+    if (task.from === 'prompt') {
+      await session.generate(prompt, { ...generation, maxTokens: 0 }).result();
+    }
+    const contextMs = performance.now() - startMs;
+    const bytesRead = model.metrics().tiers?.bytesRead ?? 0;
+    const { tokens } = await session.generate([...prompt, 3], generation).result();
+    const { tiers } = model.metrics();
+    return {
+      contextMs,
+      generateMs: performance.now() - startMs - contextMs,
+      tokens,
+      peakBytes: peakBytes(),
+      loadedBytes,
+      kvBytes: model.plan.kvBytes,
+      kvBytesPerToken: model.plan.kvBytesPerToken,
+      tiers,
+      generateReadBytes: (tiers?.bytesRead ?? 0) - bytesRead,
+      cpuMs: (process.cpuUsage().user + process.cpuUsage().system) / 1000,
+    };
+  } finally {
+    await model.dispose();
+    await rm(sessionPath, { force: true });
+  }
+}
+
+/** Writes a session of many tokens. Repeats the blocks of a short one: what its tokens attend to is of no meaning, how long it takes is. */
+export async function writeLongSession(
+  task: Pick<LongTask, 'path' | 'kvDType' | 'numTokens' | 'numThreads'>,
+  path: string,
+  backend?: Backend,
+): Promise<void> {
+  const { kvDType, numTokens, numThreads } = task;
+  const numShort = Math.min(1024, numTokens);
+  const short = memorySink();
+  const size = { contextSize: 2 * numShort, maxSessions: 1, kvDType };
+  const where = backend === undefined ? { numThreads } : { backend };
+  const model = await loadModel(task.path, { ...size, ...where });
+  const session = model.createSession();
+  const prompt = longTokens(numTokens, model.config.vocabSize);
+  await session.generate(prompt.slice(0, numShort), { temperature: 0, maxTokens: 0 }).result();
+  await session.save(short);
+  await model.dispose();
+  const file = await openSession(memorySource(short.toBytes()));
+  const words = (name: string, values: Int32Array): SessionSection => section(name, new Uint8Array(values.buffer), 1);
+  const sections: SessionSection[] = [];
+  for (const { name, sizeBytes } of file.sections) {
+    if (name === 'tokens') sections.push(words(name, Int32Array.from(prompt)));
+    else if (name === 'positions')
+      sections.push(
+        words(
+          name,
+          Int32Array.from(prompt, (_, position) => position),
+        ),
+      );
+    else if (name.startsWith('state.')) sections.push(section(name, await file.readAll(name), 1));
+    else if (sizeBytes > 0) sections.push(section(name, await file.readAll(name), numTokens / numShort));
+  }
+  const { modelHash, options } = file;
+  const metadata = { generation: null, caller: null };
+  await writeSession(await fileSink(path), { modelHash, options, metadata, sections });
+}
+
+/** Bytes over and over again. */
+function section(name: string, bytes: Uint8Array, numTimes: number): SessionSection {
+  return {
+    name,
+    sizeBytes: bytes.byteLength * numTimes,
+    read(byteOffset, target): void {
+      for (let begin = 0; begin < target.byteLength;) {
+        const from = (byteOffset + begin) % bytes.byteLength;
+        const count = Math.min(bytes.byteLength - from, target.byteLength - begin);
+        target.set(bytes.subarray(from, from + count), begin);
+        begin += count;
+      }
+    },
+  };
+}
