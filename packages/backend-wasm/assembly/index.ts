@@ -10,6 +10,7 @@ import {
   PLAN_BYTES,
 } from './layout';
 import { attention, attentionPartial } from './ops/attention';
+import { attentionMass } from './ops/attention-mass';
 import { attentionFinish, attentionMerge } from './ops/attention-states';
 import { multiply, scale, scaleRows, sliceColumns } from './ops/elementwise';
 import { embeddingLookup } from './ops/embedding-lookup';
@@ -17,6 +18,7 @@ import { expertMatmul } from './ops/expert-matmul';
 import { expertCombine, expertRoute } from './ops/expert-route';
 import { gatedDelta } from './ops/gated-delta';
 import { h2oAttention } from './ops/h2o-attention';
+import { hadamard } from './ops/hadamard';
 import { matmul } from './ops/matmul';
 import { layerNorm, rmsNorm } from './ops/norms';
 import { activation, add, gatedActivation, softCap } from './ops/pointwise';
@@ -125,6 +127,10 @@ function numTensors(opcode: i32): i32 {
       return 4; // pool-rows
     case 40:
       return 4; // state-carry
+    case 41:
+      return 10; // attention-mass
+    case 42:
+      return 2; // hadamard
     case PACK:
     case UNPACK:
       return 1;
@@ -195,6 +201,7 @@ function isSmall(opcode: i32): bool {
     case 36:
     case 37:
     case 38:
+    case 41:
       work = 0.25 * <f64>countElements(0) * <f64>dim(6, 1) * <f64>dim(3, 2);
       break;
     default:
@@ -327,6 +334,12 @@ function execute(opcode: i32): void {
       return;
     case 40:
       stateCarry();
+      return;
+    case 41:
+      attentionMass();
+      return;
+    case 42:
+      hadamard();
       return;
     case PACK:
       packWeights();

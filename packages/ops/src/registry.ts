@@ -4,6 +4,7 @@ import { activation } from './activation.js';
 import { add } from './add.js';
 import { argMax } from './arg-max.js';
 import { attentionFinish } from './attention-finish.js';
+import { attentionMass } from './attention-mass.js';
 import { attentionMerge } from './attention-merge.js';
 import { attentionPartial } from './attention-partial.js';
 import { attention } from './attention.js';
@@ -18,6 +19,7 @@ import { gatedActivation } from './gated-activation.js';
 import { gatedDelta } from './gated-delta.js';
 import { gatherRows } from './gather-rows.js';
 import { h2oAttention } from './h2o-attention.js';
+import { hadamard } from './hadamard.js';
 import { keyColumnsAppend } from './key-columns-append.js';
 import { kvAppend } from './kv-append.js';
 import { layerNorm } from './layer-norm.js';
@@ -86,6 +88,8 @@ export const opSpecs: readonly OpSpec[] = [
   h2oAttention,
   poolRows,
   stateCarry,
+  attentionMass,
+  hadamard,
 ];
 
 const opcodes = new Map(opSpecs.map((spec, opcode) => [spec.name, opcode]));

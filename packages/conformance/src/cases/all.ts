@@ -5,6 +5,7 @@ import { addCases } from './add.js';
 import { argMaxCases } from './arg-max.js';
 import { attentionCases } from './attention.js';
 import { attentionFinishCases } from './attention-finish.js';
+import { attentionMassCases } from './attention-mass.js';
 import { attentionMergeCases } from './attention-merge.js';
 import { attentionPartialCases } from './attention-partial.js';
 import { blockBoxAppendCases } from './block-box-append.js';
@@ -18,6 +19,7 @@ import { gatedActivationCases } from './gated-activation.js';
 import { gatedDeltaCases } from './gated-delta.js';
 import { gatherRowsCases } from './gather-rows.js';
 import { h2oAttentionCases } from './h2o-attention.js';
+import { hadamardCases } from './hadamard.js';
 import { keyColumnsAppendCases } from './key-columns-append.js';
 import { kvAppendCases } from './kv-append.js';
 import { layerNormCases } from './layer-norm.js';
@@ -85,4 +87,6 @@ export const kernelCases: Readonly<Record<string, readonly KernelCase[]>> = {
   'h2o-attention': h2oAttentionCases,
   'pool-rows': poolRowsCases,
   'state-carry': stateCarryCases,
+  'attention-mass': attentionMassCases,
+  hadamard: hadamardCases,
 };

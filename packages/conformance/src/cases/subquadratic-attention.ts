@@ -147,6 +147,16 @@ export const subquadraticAttentionCases: readonly KernelCase[] = [
       { local: 4 },
     ),
   ),
+  // landmarks gathered for the end of one record are not those of the first tokens of the next: the same KV head and sequence,
+  // as many tiles of tokens as threads, and more
+  ...[5, 50, 200].map((length) =>
+    subquadraticCase(
+      sparseSetup(`prefill of ${length}, 4 heads on 1 KV head`, {
+        ...{ contextLengths: [length], queries: chunkOf(length), numHeads: 4, numKvHeads: 1 },
+      }),
+      { local: 4 },
+    ),
+  ),
   ...[0, 1, 7, 8, 31, 64].map((local) => subquadraticCase(sparseSetup('long prefill', long), { local })),
   subquadraticCase(sparseSetup('long prefill in blocks of 64', { ...long, blockSize: 64 }), { local: 40, numParts: 8 }),
   subquadraticCase(sparseSetup('wide window', { contextLengths: [700], queries: chunkOf(700, 640) }), { local: 600 }),

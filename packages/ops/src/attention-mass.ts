@@ -1,0 +1,76 @@
+import { attentionBytes, attentionFlops } from './attention-partial.js';
+import { attentionAttributes, checkAttention, visibility } from './attention-visibility.js';
+import { f32Only } from './dtypes.js';
+import { kvReader } from './kv-view.js';
+import type { OpSpec } from './op-spec.js';
+import { attentionFixedAxes, attentionInputs, bindLogit, maxSlotsOf } from './sparse-inputs.js';
+
+/**
+ * How much the step's queries look at each slot: the probabilities that `attention` gives its key, summed over the query
+ * heads of a KV head and over the tokens of a sequence. What heavy-hitter eviction scores positions by (arXiv:2306.14048).
+ *
+ * Shapes: inputs as in `attention`, of which values are not read; previous and mass `[B, K, M, S]` f32: slot `s` of block `m`
+ * of the table of a sequence. previous is what masses are added to, such as those of the layer before; without it they are
+ * added to 0. mass may take its memory. Slots that no query sees keep what they had.
+ * Numerics: softmax with the exact maximum in f64; the sum over tokens and heads is rounded to f32 once. The cut among threads
+ * is by sequence and KV head. Cost: `T * N * contextLength * H` multiply-adds, once more what the logits of `attention` cost.
+ */
+export const attentionMass: OpSpec = {
+  name: 'attention-mass',
+  inputs: { ...attentionInputs, previous: { dtypes: f32Only, shape: 'B K M S', optional: true } },
+  outputs: { mass: { dtypes: f32Only, shape: 'B K M S', mayAlias: 'previous' } },
+  attributes: attentionAttributes,
+  fixedAxes: attentionFixedAxes,
+  partition: 'heads',
+  check: (shapes, attributes) => checkAttention('attention-mass', shapes, attributes),
+  bindReference({ inputs, outputs: { mass }, attributes }) {
+    const { q, positions, sequences, blockTable, contextLengths, keys, previous } = inputs;
+    const cache = kvReader(inputs);
+    const { headDim, numKvHeads } = cache;
+    const numHeads = q.shape[1];
+    const groupSize = numHeads / numKvHeads;
+    const logit = bindLogit(q.data as Float32Array, cache, attributes);
+    const isVisible = visibility(attributes);
+    const maxSlots = maxSlotsOf(blockTable.shape, keys.shape);
+    const key = new Float32Array(headDim);
+    const logits = new Float64Array(maxSlots);
+    const sums = new Float64Array(maxSlots);
+
+    function addHead(token: number, head: number, sequence: number): void {
+      const kvHead = Math.floor(head / groupSize);
+      const contextLength = cache.contextLength(sequence);
+      let max = -Infinity;
+      for (let j = 0; j < contextLength; j++) {
+        const slot = cache.physicalSlot(sequence, j);
+        logits[j] = -Infinity;
+        if (!isVisible(positions.data[token], cache.position(slot))) continue;
+        cache.readKey(slot, kvHead, key);
+        logits[j] = logit((token * numHeads + head) * headDim, key);
+        max = Math.max(max, logits[j]);
+      }
+      if (max === -Infinity) return;
+      let sum = 0;
+      for (let j = 0; j < contextLength; j++) sum += Math.exp(logits[j] - max);
+      for (let j = 0; j < contextLength; j++) sums[j] += Math.exp(logits[j] - max) / sum;
+    }
+
+    return () => {
+      const numTokens = q.shape[0];
+      for (let sequence = 0; sequence < contextLengths.shape[0]; sequence++) {
+        for (let kvHead = 0; kvHead < numKvHeads; kvHead++) {
+          sums.fill(0);
+          for (let t = 0; t < numTokens; t++) {
+            if (sequences.data[t] !== sequence) continue;
+            for (let g = 0; g < groupSize; g++) addHead(t, kvHead * groupSize + g, sequence);
+          }
+          const begin = (sequence * numKvHeads + kvHead) * maxSlots;
+          for (let j = 0; j < maxSlots; j++) {
+            mass.data[begin + j] = (previous === undefined ? 0 : previous.data[begin + j]) + sums[j];
+          }
+        }
+      }
+    };
+  },
+  flops: attentionFlops,
+  bytes: attentionBytes,
+};
