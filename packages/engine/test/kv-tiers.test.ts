@@ -146,9 +146,15 @@ describe.each(Object.keys(backends))('on %s', (name) => {
   });
 });
 
-/** A model on the reference backend whose files are those of `cold`. */
+let sharedBackend: Backend;
+beforeAll(async () => {
+  sharedBackend = await backends['wasm']!();
+});
+afterAll(() => sharedBackend.dispose());
+
+/** A model whose files are those of `cold`. */
 async function loadOver(cold: ColdFiles, kv: KvTierOptions = {}, options: LoadOptions = {}): Promise<Model> {
-  const common = { contextSize: 1024, maxSessions: 2, prefixSharing: false, backend: createReferenceBackend() };
+  const common = { contextSize: 1024, maxSessions: 2, prefixSharing: false, backend: sharedBackend };
   return loadModel(await tinyLlama(), { ...common, ...options, kv: { hotBytes: 7 * blockBytes(4), coldPath: cold, ...kv } });
 }
 
@@ -191,7 +197,7 @@ describe('faults of the cold tier', () => {
   const options = { ...greedy, maxTokens: 10 };
   let expected: readonly number[];
   beforeAll(async () => {
-    await using model = await loadModel(await tinyLlama(), { contextSize: 1024, backend: createReferenceBackend() });
+    await using model = await loadModel(await tinyLlama(), { contextSize: 1024, backend: sharedBackend });
     expected = (await model.generate(prompt, options).result()).tokens;
   });
 
@@ -265,7 +271,7 @@ describe('faults of the cold tier', () => {
       contextSize: 1024,
       maxSessions: 3,
       prefixSharing: false,
-      backend: createReferenceBackend(),
+      backend: sharedBackend,
       kv: { hotBytes: 8 * blockBytes(4), warmBytes: blockBytes(4) },
     });
     await expect(small.generate(prompt, options).result()).rejects.toThrow(CapacityError);
@@ -303,7 +309,7 @@ describe('faults of the cold tier', () => {
 describe('options', () => {
   test('what is refused, and what is not needed', async () => {
     const load = async (kv: KvTierOptions, options: LoadOptions = {}): Promise<Model> =>
-      loadModel(await tinyLlama(), { contextSize: 1024, maxSessions: 1, backend: createReferenceBackend(), kv, ...options });
+      loadModel(await tinyLlama(), { contextSize: 1024, maxSessions: 1, backend: sharedBackend, kv, ...options });
     await expect(load({ hotBytes: -1 })).rejects.toThrow('kv.hotBytes');
     await expect(load({ hotBytes: 8 * blockBytes(4) })).rejects.toThrow('kv.warmBytes or kv.coldPath');
     await expect(load({ hotBytes: 2 * blockBytes(4), warmBytes: 2 ** 20 })).rejects.toThrow('a smaller batchSize');
