@@ -5,6 +5,7 @@ import type { Backend } from '@winnow/ops';
 import { createBackend } from './harness/backends.js';
 import { describeEnvironment, startLoadMeter } from './harness/environment.js';
 import { optionsHelp, parseCommandLine, UsageError, type BenchOptions } from './harness/options.js';
+import { createPlotBook } from './harness/plots.js';
 import { jsonReport, textReport } from './harness/report.js';
 import type { Suite, SuiteContext } from './harness/suite.js';
 import { createMachine } from './roofline/machine.js';
@@ -13,6 +14,7 @@ import { attention } from './suites/attention.js';
 import { decode } from './suites/decode.js';
 import { gemm } from './suites/gemm.js';
 import { gemv } from './suites/gemv.js';
+import { kv } from './suites/kv.js';
 import { overhead } from './suites/overhead.js';
 import { prefill } from './suites/prefill.js';
 import { roofline } from './suites/roofline.js';
@@ -27,8 +29,15 @@ export const suites: readonly Suite[] = [
   sparseAttention,
   prefill,
   decode,
+  kv,
   agreement,
 ];
+
+/** Names that stand for suites of other names. */
+const groups: Readonly<Record<string, readonly Suite[]>> = {
+  attention: [attention, sparseAttention],
+  'dense-attention': [attention],
+};
 
 /** What a run needs of the process. */
 export interface BenchHost {
@@ -63,11 +72,13 @@ export async function runBench(programArguments: readonly string[], host: BenchH
 
 function selectSuites(names: readonly string[]): readonly Suite[] {
   if (names.includes('all')) return suites.filter((suite) => suite !== agreement);
-  return names.map((name) => {
-    const suite = suites.find((candidate) => candidate.name === name);
-    if (suite !== undefined) return suite;
-    throw new UsageError(`expected suites of ${[...suites.map((known) => known.name), 'all'].join(', ')}, got ${name}`);
+  const selected = names.flatMap((name) => {
+    const named = groups[name] ?? suites.filter((candidate) => candidate.name === name);
+    if (named.length > 0) return named;
+    const known = [...suites.map((suite) => suite.name), 'dense-attention', 'all'];
+    throw new UsageError(`expected suites of ${known.join(', ')}, got ${name}`);
   });
+  return [...new Set(selected)];
 }
 
 async function runSuites(selected: readonly Suite[], options: BenchOptions, host: BenchHost): Promise<number> {
@@ -89,6 +100,7 @@ async function runSuites(selected: readonly Suite[], options: BenchOptions, host
   );
   const backends: Backend[] = [];
   const meter = startLoadMeter();
+  const plots = createPlotBook();
   const context: SuiteContext = {
     options,
     machine,
@@ -99,6 +111,7 @@ async function runSuites(selected: readonly Suite[], options: BenchOptions, host
     },
     addOwnMs: meter.addOwnMs,
     say: (text) => host.progress(`${text}\n`),
+    plot: plots.add,
   };
   try {
     for (const suite of selected) for await (const figure of suite.run(context)) report.figure(figure);
@@ -106,6 +119,9 @@ async function runSuites(selected: readonly Suite[], options: BenchOptions, host
     // suites dispose theirs; after a failure some are left, whose workers would keep the process alive
     for (const left of backends) await left.dispose().catch(() => undefined);
     await machine.dispose();
+  }
+  if (options.plotsFolder !== undefined) {
+    for (const path of await plots.write(options.plotsFolder)) host.progress(`${path}\n`);
   }
   const others = meter.otherCores();
   report.figure({
@@ -130,6 +146,7 @@ function helpText(): string {
     '',
     'suites',
     ...lines,
+    '                   (attention: with sparse-attention; dense-attention: without it)',
     '  all              all of these but agreement',
     '  paths            prints where synthetic models and peers are kept',
     '',

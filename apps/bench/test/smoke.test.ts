@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -52,7 +52,15 @@ const expected: Readonly<Record<string, readonly (readonly [string, string])[]>>
   'sparse-attention': [
     ['prompt of 192, 1 thread', 'dense'],
     ['prompt of 192, 1 thread: pair', 'the same for 128'],
+    ['prompt of 192, h2o:chunk=1024,local=256,heavy=256, 1 thread', 'dense'],
     ['token after 192, page-topk:budget=16, 1 thread', 'dense'],
+    ['token after 192, sparq:rank=16,topk=128,layout=both, 1 thread: moved per KV head', 'dense, 24576'],
+  ],
+  kv: [
+    ['f32 per token', 'layers x (keys + values) + position'],
+    ['q4_0 append of 64 tokens, 2 threads', 'f32'],
+    ['f32 cold @1024, 2 threads', 'hot'],
+    ['cold pages of 64 KiB', 'the disk, read as it is'],
   ],
   prefill: [['winnow-tiny f16, 2 threads @32', 'f32 relaxed madd, 2 threads']],
   decode: [
@@ -69,7 +77,8 @@ describe('quick runs on the reference backend', () => {
   });
 
   test.each(measured.map(({ name }) => name))('%s: JSON lines with finite, named ratios', async (name) => {
-    const { code, out, progress } = await bench(name, ...quick, '--json', '--threads', '1,2');
+    const suiteName = name === 'attention' ? 'dense-attention' : name;
+    const { code, out, progress } = await bench(suiteName, ...quick, '--json', '--threads', '1,2');
     expect(code, progress).toBe(0);
     const [environment, ...figures] = out
       .trimEnd()
@@ -103,6 +112,26 @@ describe('quick runs on the reference backend', () => {
     expect(out).toMatch(
       /^gemm +median +best +unit +ratio +of\nq8_0 64x256 T=16, 1 thread .*i8 relaxed dot, 1 thread$/m,
     );
+  });
+
+  test('attention: dense and sparse, with plots', async () => {
+    const plots = join(folder, 'plots');
+    const asked = ['--contexts', '64,96', '--threads', '1', '--json', '--plots', plots];
+    const { code, out, progress } = await bench('attention', 'sparse-attention', ...quick, ...asked);
+    expect(code, progress).toBe(0);
+    const lines = out.trimEnd().split('\n');
+    const found = lines.map((line) => (JSON.parse(line) as { suite?: string }).suite);
+    expect([...new Set(found)]).toEqual([undefined, 'attention', 'sparse-attention', 'environment']);
+    expect(new Set(lines.filter((line) => line.includes('pairs of a head'))).size).toBe(2);
+    const names = ['chunked-prefill', 'crossover', 'sparq-speed-up', 'subquadratic-prompt'];
+    expect(readdirSync(plots).toSorted()).toEqual(names.map((name) => `${name}.svg`));
+    for (const name of names) {
+      const svg = readFileSync(join(plots, `${name}.svg`), 'utf8');
+      expect(svg).toMatch(/^<svg .*<\/svg>$/s);
+      expect(svg).not.toContain('NaN');
+      expect(progress).toContain(`${name}.svg`);
+    }
+    expect(readFileSync(join(plots, 'sparq-speed-up.svg'), 'utf8')).toContain('possible');
   });
 
   test('a synthetic model is written once and measured', async () => {

@@ -12,6 +12,8 @@ export interface BenchOptions {
   readonly quick: boolean;
   readonly json: boolean;
   readonly force: boolean;
+  /** Where plots go; none are drawn without it. */
+  readonly plotsFolder: string | undefined;
   /** Cores that others may keep busy. */
   readonly loadLimit: number;
   readonly rounds: number | undefined;
@@ -40,6 +42,7 @@ const flags = {
   quick: { type: 'boolean' },
   json: { type: 'boolean' },
   force: { type: 'boolean' },
+  plots: { type: 'string' },
   'load-limit': { type: 'string' },
   rounds: { type: 'string' },
   dtypes: { type: 'string' },
@@ -72,6 +75,7 @@ export const optionsHelp = `options
   --models-dir, --peer-dir   folders for synthetic models and for peers (pnpm bench paths shows the defaults)
   --quick                    small cases and few runs: does everything work?
   --json                     one JSON object per line, the environment first
+  --plots <folder>           sparse-attention: plots over the length, as SVG
   --load-limit <cores>       refuse when others keep more cores busy (default 0.3)
   --force                    measure on a busy machine; results are marked as noisy`;
 
@@ -97,6 +101,7 @@ export function parseCommandLine(programArguments: readonly string[]): CommandLi
       quick,
       json: values.json ?? false,
       force: values.force ?? false,
+      plotsFolder: values.plots,
       loadLimit: values['load-limit'] === undefined ? 0.3 : positive('load-limit', values['load-limit']),
       rounds: values.rounds === undefined ? undefined : count('rounds', values.rounds),
       dtypes: list('dtypes', values.dtypes, dtype),

@@ -5,6 +5,7 @@ import type { Place } from './backends.js';
 import type { Figure } from './figure.js';
 import type { MeasureOptions } from './measure.js';
 import type { BenchOptions } from './options.js';
+import type { AddPoint } from './plots.js';
 
 export interface SuiteContext {
   readonly options: BenchOptions;
@@ -14,6 +15,8 @@ export interface SuiteContext {
   addOwnMs(ms: number): void;
   /** Progress for people; not part of the result. */
   say(text: string): void;
+  /** For the plots that `--plots` asks for; does nothing otherwise. */
+  readonly plot: AddPoint;
 }
 
 export interface Suite {

@@ -3,14 +3,16 @@ import { milliseconds, perSecond, type Figure } from '../harness/figure.js';
 import { measure, type Contender, type Timing } from '../harness/measure.js';
 import { measureOptions, threadsText, type Suite, type SuiteContext } from '../harness/suite.js';
 import { loadPolicy, pairsOf, type PolicyCase } from './attention-programs.js';
+import { crossoverPlot, promptRatePlot, promptTimePlot, sparqPlot } from './sparse-attention-plots.js';
 
 const suite = 'sparse-attention';
 
 /** The problem of the specification: window 128, blocks of 64. */
 const table = { phase: 'prefill', numHeads: 8, numKvHeads: 8, headDim: 64, numLayers: 1 } as const;
 const tablePolicy = 'subquadratic:window=128,block=64,globals=0,landmarks=compat';
-/** Longest prompt that dense attention is measured on; beyond it pairs tell the ratio. */
+/** Longest prompt that dense attention is measured on; beyond it, its last queries tell the time of a pair. */
 const longestDense = 8192;
+const lastQueries = 1024;
 
 /** Layers of a Llama with 1.1 thousand million parameters, enough of them that calling a program does not count. */
 const decodeShape = { phase: 'decode', numHeads: 32, numKvHeads: 4, headDim: 64, numTokens: 1 } as const;
@@ -48,36 +50,31 @@ async function* measureTable(
   lengths: readonly number[],
   threads: number,
 ): AsyncIterable<Figure> {
+  const crossover = createCrossover(context, `prompts, ${tablePolicy}`);
   let first: number | undefined;
   for (const numKeys of lengths) {
-    const policyCase = { ...table, policy: tablePolicy, numKeys, numTokens: numKeys, kvDType: 'f32' } as const;
-    const cases = {
-      work: policyCase,
-      ...(numKeys <= longestDense ? { dense: { ...policyCase, policy: 'dense' } } : {}),
-    };
-    const { timings, pairs } = await measureCases(context, cases, threads, numKeys > 2048 ? 3 : 7);
-    const work = timings['work']!;
-    const dense = timings['dense'];
-    const densePairs = (numKeys * (numKeys + 1)) / 2;
+    const work = { ...table, policy: tablePolicy, numKeys, numTokens: numKeys, kvDType: 'f32' } as const;
+    const numQueries = numKeys <= longestDense ? numKeys : lastQueries;
+    const dense = { ...work, policy: 'dense', numTokens: numQueries };
+    const { timings, pairs } = await measureCases(context, { work, dense }, threads, numKeys > 2048 ? 3 : 7);
+    const densePairs = pairsOfLast(numKeys, numKeys);
+    const measured = timings['work']!;
+    const denseMs = timings['dense']!.medianMs * (densePairs / pairsOfLast(numQueries, numKeys));
     const name = `prompt of ${numKeys}, ${threadsText(threads)}`;
-    const ratio = dense === undefined ? pairs / densePairs : work.medianMs / dense.medianMs;
-    const ratioOf = dense === undefined ? 'dense, by pairs' : 'dense';
-    yield { suite, case: name, ...milliseconds(work), unit: 'ms', ratio, ratioOf };
-    const perHead = `${name}: pairs of a head`;
-    yield {
-      suite,
-      case: perHead,
-      value: pairs,
-      best: pairs,
-      unit: 'pairs',
-      ratio: pairs / densePairs,
-      ratioOf: 'dense',
-    };
-    const perPair = milliseconds(work, (pairs * table.numHeads) / 1e6);
+    const ratio = measured.medianMs / denseMs;
+    const ratioOf = numQueries === numKeys ? 'dense' : `dense, by the pairs of its last ${numQueries} queries`;
+    yield { suite, case: name, ...milliseconds(measured), unit: 'ms', ratio, ratioOf };
+    context.plot(promptTimePlot, 'subquadratic', numKeys, measured.medianMs);
+    context.plot(promptTimePlot, 'dense', numKeys, denseMs);
+    crossover.add(numKeys, ratio);
+    const perHead = { case: `${name}: pairs of a head`, ratio: pairs / densePairs, ratioOf: 'dense' };
+    yield { suite, ...perHead, value: pairs, best: pairs, unit: 'pairs' };
+    const perPair = milliseconds(measured, (pairs * table.numHeads) / 1e6);
     first ??= perPair.value;
     const shortest = `the same for ${lengths[0]}`;
     yield { suite, case: `${name}: pair`, ...perPair, unit: 'ns', ratio: perPair.value / first, ratioOf: shortest };
   }
+  yield* crossover.figures();
 }
 
 async function* measurePrompts(
@@ -86,6 +83,7 @@ async function* measurePrompts(
   lengths: readonly number[],
   threads: number,
 ): AsyncIterable<Figure> {
+  const crossover = createCrossover(context, `prompts, ${policy}`);
   for (const numKeys of lengths.filter((length) => length <= longestDense)) {
     const work = { ...promptShape, policy, numKeys, numTokens: numKeys, kvDType: context.options.kvDType };
     const cases = { work, dense: { ...work, policy: 'dense' } };
@@ -93,7 +91,11 @@ async function* measurePrompts(
     const [sparse, dense] = [perSecond(numKeys, timings['work']!), perSecond(numKeys, timings['dense']!)];
     const name = `prompt of ${numKeys}, ${policy}, ${threadsText(threads)}`;
     yield { suite, case: name, ...sparse, unit: 'tokens/s', ratio: sparse.value / dense.value, ratioOf: 'dense' };
+    context.plot(promptRatePlot, policy, numKeys, sparse.value);
+    context.plot(promptRatePlot, `dense beside ${policy.split(':', 1)[0]}`, numKeys, dense.value);
+    crossover.add(numKeys, dense.value / sparse.value);
   }
+  yield* crossover.figures();
 }
 
 async function* measureDecode(
@@ -102,7 +104,7 @@ async function* measureDecode(
   lengths: readonly number[],
   threads: number,
 ): AsyncIterable<Figure> {
-  let crossover: number | undefined;
+  const crossover = createCrossover(context, policy);
   for (const numKeys of lengths) {
     const { kvDType, quick } = context.options;
     const policyCase = { ...decodeShape, numLayers: quick ? 1 : decodeLayers, policy, numKeys, kvDType };
@@ -110,30 +112,62 @@ async function* measureDecode(
     const { timings } = await measureCases(context, cases, threads, 15);
     const [work, dense] = [timings['work']!, timings['dense']!];
     const ratio = work.medianMs / dense.medianMs;
-    if (ratio < 1) crossover ??= numKeys;
-    else crossover = undefined; // it has to pay from there on
+    crossover.add(numKeys, ratio);
+    context.plot(crossoverPlot, policy, numKeys, ratio);
     const name = `token after ${numKeys}, ${policy}, ${threadsText(threads)}`;
     yield { suite, case: name, ...milliseconds(work, policyCase.numLayers), unit: 'ms', ratio, ratioOf: 'dense' };
-    if (policy !== sparq) continue;
-    const { possibleSpeedup } = sparqTransfers(parsePolicy(policy) as SparqPolicy, numKeys, decodeShape.headDim);
-    const reached = { value: 1 / ratio, best: dense.minMs / work.minMs };
-    const possible = `possible by elements, ${possibleSpeedup.toFixed(2)}`;
-    yield {
-      suite,
-      case: `${name}: speed-up`,
-      ...reached,
-      unit: 'x',
-      ratio: 1 / ratio / possibleSpeedup,
-      ratioOf: possible,
-    };
+    if (policy === sparq) yield* measureSpeedUp(context, name, numKeys, { work, dense });
   }
-  const longest = lengths[lengths.length - 1] ?? 1;
-  if (crossover === undefined) {
-    context.say(`${policy}: no gain up to ${longest} keys`);
-    return;
-  }
-  const [value, ratio] = [crossover, crossover / longest];
-  yield { suite, case: `${policy}: pays from`, value, best: value, unit: 'keys', ratio, ratioOf: `${longest} keys` };
+  yield* crossover.figures();
+}
+
+/** What SparQ moves, what that would gain if only moving counted, and what it gains. */
+function* measureSpeedUp(
+  context: SuiteContext,
+  name: string,
+  numKeys: number,
+  { work, dense }: { readonly work: Timing; readonly dense: Timing },
+): Iterable<Figure> {
+  const transfers = sparqTransfers(parsePolicy(sparq) as SparqPolicy, numKeys, decodeShape.headDim);
+  const { formula, possibleSpeedup } = transfers;
+  const moved = { value: formula, best: formula, unit: 'elements' };
+  const ofDense = { ratio: formula / transfers.dense, ratioOf: `dense, ${transfers.dense}` };
+  yield { suite, case: `${name}: moved per KV head`, ...moved, ...ofDense };
+  const reached = { value: dense.medianMs / work.medianMs, best: dense.minMs / work.minMs, unit: 'x' };
+  const ofPossible = {
+    ratio: reached.value / possibleSpeedup,
+    ratioOf: `possible by elements, ${possibleSpeedup.toFixed(2)}`,
+  };
+  yield { suite, case: `${name}: speed-up`, ...reached, ...ofPossible };
+  context.plot(sparqPlot, `reached, ${sparq}`, numKeys, reached.value);
+  context.plot(sparqPlot, 'possible', numKeys, possibleSpeedup);
+}
+
+/** From which length on a policy takes less time than dense attention. */
+function createCrossover(context: SuiteContext, name: string) {
+  let from: number | undefined;
+  let longest = 1;
+  return {
+    /** Lengths come in ascending order. */
+    add(length: number, ratio: number): void {
+      longest = length;
+      if (ratio < 1) from ??= length;
+      else from = undefined; // it has to pay from there on
+    },
+    *figures(): Iterable<Figure> {
+      if (from === undefined) {
+        context.say(`${name}: no gain up to ${longest} keys`);
+        return;
+      }
+      const value = { value: from, best: from, unit: 'keys', ratio: from / longest, ratioOf: `${longest} keys` };
+      yield { suite, case: `${name}: pays from`, ...value };
+    },
+  };
+}
+
+/** Causal pairs of query and key of the last `numQueries` queries. */
+function pairsOfLast(numQueries: number, numKeys: number): number {
+  return numQueries * numKeys - (numQueries * (numQueries - 1)) / 2;
 }
 
 async function measureCases(
