@@ -63,8 +63,10 @@ interface SizeFacts {
   /** Bytes of a block of keys and values of one layer. */
   readonly keyRowBytes: number;
   readonly valueRowBytes: number;
-  /** Blocks that would hold everything. */
+  /** Blocks that would hold what all sessions may hold. */
   readonly numAllBlocks: number;
+  /** Blocks of a cache without tiers. */
+  readonly numCacheBlocks: number;
   /** Blocks that a step may need at once. */
   readonly numStepBlocks: number;
 }
@@ -76,14 +78,14 @@ interface SizeFacts {
  */
 export function sizeTiers(options: KvTierOptions | undefined, facts: SizeFacts): TierSizes | undefined {
   if (options === undefined) return undefined;
-  const { blockBytes, keyRowBytes, valueRowBytes, numAllBlocks, numStepBlocks } = facts;
-  const hotBytes = bytes('kv.hotBytes', options.hotBytes, numAllBlocks * blockBytes);
+  const { blockBytes, keyRowBytes, valueRowBytes, numAllBlocks, numCacheBlocks, numStepBlocks } = facts;
+  const hotBytes = bytes('kv.hotBytes', options.hotBytes, numCacheBlocks * blockBytes);
   const warmBytes = bytes('kv.warmBytes', options.warmBytes, 0);
   const numBlocks = Math.floor(hotBytes / blockBytes);
   if (numBlocks >= numAllBlocks) return undefined;
   const isTiered = warmBytes > 0 || options.coldPath !== undefined;
   // the first block and the newest ones never leave the pool
-  const numNeeded = isTiered ? numStepBlocks + 3 : numAllBlocks;
+  const numNeeded = isTiered ? numStepBlocks + 3 : numCacheBlocks;
   if (numBlocks < numNeeded) {
     const hint = isTiered ? 'a smaller batchSize needs less' : 'kv.warmBytes or kv.coldPath takes what does not fit';
     throw new CapacityError({
@@ -94,6 +96,7 @@ export function sizeTiers(options: KvTierOptions | undefined, facts: SizeFacts):
       hint,
     });
   }
+  if (!isTiered) return undefined;
   const largest = Math.max(keyRowBytes, valueRowBytes);
   const runBlocks = clamp(Math.floor(maxPageBytes / largest), 1, Math.min(maxRunBlocks, numBlocks >> 2));
   const runBytes = runBlocks * (keyRowBytes + valueRowBytes);

@@ -61,40 +61,43 @@ export function createKvTiers({ manager, memory, plan, store, stream, report }: 
   const { blockSize, numBlocks, maxBlocksPerSequence } = manager;
   const storedBuffers = memory.blockBuffers.filter(({ name }) => name !== slotPositionsName);
   const storedBlockBytes = storedBuffers.reduce((sum, { rowBytes }) => sum + rowBytes, 0);
-  /** Newest blocks of a sequence that stay. */
+  /** Newest blocks of a sequence that stay while others can leave; the last one always stays. */
   const numRecent = Math.max(1, Math.min(4, numBlocks >> 3));
   /** The run of each buffer that was read last by `read`. */
   const lastRuns = new Map<KvBuffer, { readonly runId: number; readonly bytes: Promise<Uint8Array> }>();
   let numDemotedBlocks = 0;
 
-  function isMovable({ positions, numCommitted, blocks }: SequenceView, tableIndex: number): boolean {
-    if (tableIndex < 1 || tableIndex >= blocks.length - numRecent) return false;
+  function isMovable(view: SequenceView, tableIndex: number, numKept: number): boolean {
+    const { positions, numCommitted, blocks } = view;
+    if (tableIndex < 1 || tableIndex >= blocks.length - numKept) return false;
     const begin = tableIndex * blockSize;
     if (begin + blockSize > positions.length) return false;
-    for (let slot = begin; slot < begin + blockSize; slot++) if ((positions[slot] as number) >= numCommitted) return false;
+    for (let slot = begin; slot < begin + blockSize; slot++)
+      if ((positions[slot] as number) >= numCommitted) return false;
     return true;
   }
 
   /** The oldest blocks of a sequence that may leave, of all sequences that have them. */
-  function candidatesOf(view: SequenceView, most: number): Candidate[] {
+  function candidatesOf(view: SequenceView, numKept: number): Candidate[] {
     const candidates: Candidate[] = [];
-    for (let tableIndex = 1; tableIndex < view.blocks.length - numRecent && candidates.length < most; tableIndex++) {
-      if (!isMovable(view, tableIndex)) continue;
+    for (let tableIndex = 1; tableIndex < view.blocks.length - numKept; tableIndex++) {
+      if (candidates.length === plan.runBlocks) break;
+      if (!isMovable(view, tableIndex, numKept)) continue;
       const block = view.blocks[tableIndex] as number;
-      const others = manager.refCount(block) === 1 ? [] : othersOf(view.id, block);
+      const others = manager.refCount(block) === 1 ? [] : othersOf(view.id, block, numKept);
       if (others !== undefined) candidates.push({ tableIndex, block, others });
     }
     return candidates;
   }
 
-  function othersOf(id: number, block: number): Candidate['others'] | undefined {
+  function othersOf(id: number, block: number, numKept: number): Candidate['others'] | undefined {
     const others: { id: number; tableIndex: number }[] = [];
     for (const otherId of manager.sequenceIds) {
       if (otherId === id) continue;
       const other = manager.sequence(otherId);
       const tableIndex = other.blocks.indexOf(block);
       if (tableIndex < 0) continue;
-      if (!isMovable(other, tableIndex)) return undefined;
+      if (!isMovable(other, tableIndex, numKept)) return undefined;
       others.push({ id: otherId, tableIndex });
     }
     return others;
@@ -122,7 +125,11 @@ export function createKvTiers({ manager, memory, plan, store, stream, report }: 
     }
     for (const [id, pages] of leaving) memory.queue(manager.detach(id, pages));
     numDemotedBlocks += candidates.length;
-    report({ kind: 'demoted', numTokens: candidates.length * blockSize, sizeBytes: candidates.length * storedBlockBytes });
+    report({
+      kind: 'demoted',
+      numTokens: candidates.length * blockSize,
+      sizeBytes: candidates.length * storedBlockBytes,
+    });
   }
 
   const numAvailable = (): number => {
@@ -130,20 +137,26 @@ export function createKvTiers({ manager, memory, plan, store, stream, report }: 
     return numFreeBlocks + numCachedBlocks;
   };
 
+  /** Whole runs first, of whoever has the most. */
+  function choose(numKept: number): { view: SequenceView; candidates: Candidate[] } | undefined {
+    let best: { view: SequenceView; candidates: Candidate[] } | undefined;
+    for (const id of manager.sequenceIds) {
+      const view = manager.sequence(id);
+      const candidates = candidatesOf(view, numKept);
+      const excess = candidates.length - (best?.candidates.length ?? 0);
+      if (excess < 0 || candidates.length === 0) continue;
+      if (excess === 0 && view.blocks.length <= (best?.view.blocks.length ?? 0)) continue;
+      best = { view, candidates };
+    }
+    return best;
+  }
+
   async function makeBlocks(wanted: number): Promise<void> {
+    lastRuns.clear();
     while (numAvailable() < wanted) {
-      let best: { view: SequenceView; candidates: Candidate[] } | undefined;
-      for (const id of manager.sequenceIds) {
-        const view = manager.sequence(id);
-        const candidates = candidatesOf(view, plan.runBlocks);
-        // whole runs first, of whoever has the most
-        const excess = candidates.length - (best?.candidates.length ?? 0);
-        if (excess < 0 || candidates.length === 0) continue;
-        if (excess === 0 && view.blocks.length <= (best?.view.blocks.length ?? 0)) continue;
-        best = { view, candidates };
-      }
-      if (best === undefined) return;
-      await demote(best.view, best.candidates);
+      const victims = choose(numRecent) ?? choose(1);
+      if (victims === undefined) return;
+      await demote(victims.view, victims.candidates);
     }
   }
 
@@ -156,7 +169,7 @@ export function createKvTiers({ manager, memory, plan, store, stream, report }: 
         const numNew = manager.countNewBlocks(view.id, numTokens);
         wanted += numNew;
         while (view.blocks.length + numNew > maxBlocksPerSequence) {
-          const candidates = candidatesOf(view, plan.runBlocks);
+          const candidates = candidatesOf(view, 1);
           if (candidates.length === 0) break;
           await demote(view, candidates);
         }

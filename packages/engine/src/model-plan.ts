@@ -1,10 +1,11 @@
 /** Sizes a model for its options: cache, programs, bytes. */
-import type { SessionOptionValue } from '@winnow/kv-cache';
+import type { HeavyHitterOptions, SessionOptionValue } from '@winnow/kv-cache';
 import type { DecoderConfig, KvCacheShape, ModelDescription } from '@winnow/models';
 import { cacheDTypes, type Program, type ProgramBuffer } from '@winnow/ops';
 import { ArgumentError, dtypeInfo, tensorBytes, type DType } from '@winnow/tensor';
 import { planAttention, type AttentionPlan } from './attention-plan.js';
 import type { TracedLayer } from './attention-trace.js';
+import { heavyHitterOptions } from './key-masses.js';
 import { countStepBlocks, planTiers, sizeTiers, type TierPlan } from './kv-tiers-plan.js';
 import type { MemoryPlan, TierBudgets } from './memory-plan.js';
 import { guardedListener } from './metrics.js';
@@ -43,6 +44,9 @@ export interface ModelPlan {
   readonly numTop: number;
   /** With `traceAttention`: the layers that attend. */
   readonly tracedLayers: readonly TracedLayer[] | undefined;
+  /** With an `eviction` by what is looked at. */
+  readonly heavyHitters: HeavyHitterOptions | undefined;
+  readonly rotatesKeys: boolean;
   /** With `kv` tiers that are needed. */
   readonly tiers: TierPlan | undefined;
   readonly memory: MemoryPlan;
@@ -64,21 +68,21 @@ export function planModel(description: ModelDescription, options: LoadOptions): 
   // beside a whole chunk: so chunks begin where they would if the sequence were alone
   const maxTokens = batchSize + maxSequences - 1;
   const isRecurrent = (layer: number): boolean => config.recurrentLayers?.[layer] === true;
-  const numAttending = Array.from({ length: config.numLayers }, (_, layer) => layer).filter(
-    (i) => !isRecurrent(i),
-  ).length;
+  const attending = Array.from({ length: config.numLayers }, (_, layer) => layer).filter((i) => !isRecurrent(i));
   const rowBytes = (dtype: DType): number => tensorBytes(dtype, [config.numKvHeads, config.headDim]);
-  const kvBytesPerToken = numAttending * (rowBytes(keyDType) + rowBytes(valueDType)) + 4;
+  const kvBytesPerToken = attending.length * (rowBytes(keyDType) + rowBytes(valueDType)) + 4;
   const numContextBlocks = Math.ceil(contextSize / kvBlockSize);
+  // each further session may leave a block partly empty
+  const numCacheBlocks = Math.ceil(cacheSize / kvBlockSize) + maxSessions - 1;
   const tierSizes = sizeTiers(options.kv, {
     blockBytes: kvBytesPerToken * kvBlockSize,
     keyRowBytes: rowBytes(keyDType) * kvBlockSize,
     valueRowBytes: rowBytes(valueDType) * kvBlockSize,
     numAllBlocks: numContextBlocks * maxSessions,
+    numCacheBlocks,
     numStepBlocks: countStepBlocks(maxTokens, maxSequences, kvBlockSize),
   });
-  // each further session may leave a block partly empty
-  const numBlocks = tierSizes?.numBlocks ?? Math.ceil(cacheSize / kvBlockSize) + maxSessions - 1;
+  const numBlocks = tierSizes?.numBlocks ?? numCacheBlocks;
   // cut where no block begins, a sequence has one more; and one while blocks are on their way out
   const maxBlocksPerSequence = tierSizes === undefined ? numContextBlocks : Math.min(numContextBlocks + 2, numBlocks);
   const cache: KvCacheShape = { numBlocks, blockSize: kvBlockSize, maxBlocksPerSequence, keyDType, valueDType };
@@ -87,16 +91,27 @@ export function planModel(description: ModelDescription, options: LoadOptions): 
   // what each open session holds, what a step writes anew, and snapshots
   const numStates = maxSessions + maxSequences + numSpareStates;
   const tracedLayers = options.traceAttention === true ? new Map<number, TracedLayer>() : undefined;
+  const rotatesKeys = checkRotation(options.kvRotation ?? 'none', config.headDim) === 'hadamard';
+  const heavyHitters = heavyHitterOptions(options.eviction ?? 'oldest', contextSize);
+  const notice = (text: string): void => guardedListener(options.onEvent)({ kind: 'notice', text });
   const attention = planAttention({
     spec: options.attention,
     numLayers: config.numLayers,
     blockSize: kvBlockSize,
     onTracedLayer: tracedLayers && ((layer): void => void tracedLayers.set(layer.layer, layer)),
-    notice: (text) => guardedListener(options.onEvent)({ kind: 'notice', text }),
+    massUpTo: heavyHitters && attending.at(-1),
+    notice,
   });
-  const common = { cache, contextSize, numStates, topK: numTop };
+  const tellsLength = attention.requirements.reads === undefined; // otherwise distances stay small
+  if (tellsLength && contextSize > config.contextLength) notice(beyondTrained(contextSize, config.contextLength));
+  if (heavyHitters !== undefined) checkMeasurable(attention, options, tierSizes !== undefined);
+  const common = { cache, rotateKeys: rotatesKeys, contextSize, numStates, topK: numTop };
   const one = { maxTokens: 1, maxSequences: 1, maxOutputRows: 1 };
-  const several = { maxTokens, maxSequences, maxOutputRows: Math.min(maxTokens, Math.max(maxSequences, maxOutputRows)) };
+  const several = {
+    maxTokens,
+    maxSequences,
+    maxOutputRows: Math.min(maxTokens, Math.max(maxSequences, maxOutputRows)),
+  };
   const decode = description.buildProgram({ ...common, ...attention.programOptions('decode'), ...one });
   const batch = description.buildProgram({ ...common, ...attention.programOptions('prefill'), ...several });
   const programs: Program[] = [decode, batch];
@@ -114,11 +129,13 @@ export function planModel(description: ModelDescription, options: LoadOptions): 
   const bytesOf = (buffers: readonly ProgramBuffer[]): number =>
     buffers.reduce((sum, { usage, sizeBytes }) => (usage === 'kv' ? sum + sizeBytes : sum), 0);
   const kvBytes = bytesOf(buffersOf(allPrograms));
-  const budgets = tiers && tierBudgets(tiers, kvBytes - bytesOf(buffersOf(programs)), {
-    numTokens: contextSize * maxSessions,
-    bytesPerToken: kvBytesPerToken - 4,
-    hotBytes: bytesOf(buffersOf(programs)),
-  });
+  const budgets =
+    tiers &&
+    tierBudgets(tiers, kvBytes - bytesOf(buffersOf(programs)), {
+      numTokens: contextSize * maxSessions,
+      bytesPerToken: kvBytesPerToken - 4,
+      hotBytes: bytesOf(buffersOf(programs)),
+    });
   let weightsBytes = 0;
   for (const { sizeBytes } of weights.values()) weightsBytes += sizeBytes;
   for (const values of constants.values()) weightsBytes += values.byteLength;
@@ -134,6 +151,8 @@ export function planModel(description: ModelDescription, options: LoadOptions): 
     numStates,
     numTop,
     tracedLayers: tracedLayers === undefined ? undefined : [...tracedLayers.values()],
+    heavyHitters,
+    rotatesKeys,
     tiers,
     memory: {
       weightsBytes,
@@ -145,6 +164,25 @@ export function planModel(description: ModelDescription, options: LoadOptions): 
       ...(budgets === undefined ? {} : { tiers: budgets }),
     },
   };
+}
+
+/** What a caller should know who goes beyond what the model has learned. */
+export function beyondTrained(numTokens: number, contextLength: number): string {
+  return `${numTokens} tokens are more than the ${contextLength} that the model was trained for: it may lose the thread`;
+}
+
+/** Masses are those of dense attention, over slots that are in the pool. */
+function checkMeasurable({ text }: AttentionPlan, { traceAttention }: LoadOptions, hasTiers: boolean): void {
+  const actual = text ?? (traceAttention === true ? 'traceAttention' : hasTiers ? 'kv tiers' : undefined);
+  if (actual === undefined) return;
+  const expected = 'oldest, unless attention is dense, not traced, and all in the backend';
+  throw new ArgumentError({ argument: 'eviction', expected, actual: `least-attended with ${actual}` });
+}
+
+function checkRotation(rotation: string, headDim: number): string {
+  if (rotation === 'none' || (rotation === 'hadamard' && headDim % 2 === 0)) return rotation;
+  const expected = headDim % 2 === 0 ? 'none | hadamard' : `none for heads of ${headDim}`;
+  throw new ArgumentError({ argument: 'kvRotation', expected, actual: rotation });
 }
 
 /** Policies that choose what to read need it in the pool. */
@@ -173,6 +211,8 @@ export function sessionOptions({
   contextSize,
   config,
   attention,
+  heavyHitters,
+  rotatesKeys,
 }: ModelPlan): Readonly<Record<string, SessionOptionValue>> {
   const { keyDType, valueDType, blockSize } = cache;
   const beyond = config.rope?.beyond;
@@ -180,6 +220,8 @@ export function sessionOptions({
     keyDType,
     valueDType,
     blockSize,
+    ...(rotatesKeys ? { kvRotation: 'hadamard' } : {}),
+    ...(heavyHitters === undefined ? {} : { eviction: 'least-attended' }),
     ...(attention.text === undefined ? {} : { attention: attention.text }),
     // models with two sets of rotation speeds choose one by the context
     ...(beyond === undefined ? {} : { longRope: contextSize > beyond.contextLength }),

@@ -147,7 +147,7 @@ export function createScheduler(pool: Omit<KvPool, 'onFreed'>, options: Schedule
       const appended = sequence.append(wanted);
       const program = await runParts([{ sequence, tokens, offset, appended, outputRows }], phase, signal);
       if (read !== undefined) await read(program.reader(0));
-      sequence.commit(program.hasState);
+      sequence.commit(program.hasState, program.massesOf(0, sequence));
       numTokens += count;
     } catch (error) {
       sequence.rollback();
@@ -202,8 +202,8 @@ export function createScheduler(pool: Omit<KvPool, 'onFreed'>, options: Schedule
       lost === undefined
         ? { tokens, offset, count, outputRows, isLast: true }
         : { tokens: lost, offset: done, count: Math.min(maxChunk, lost.length - done), outputRows: [], isLast: false };
-    // a sequence that was preempted comes back when there is room for all of it
-    const isBack = lost === undefined || done > 0 || hasRoom(sequence, lost.length + count);
+    // a sequence that was preempted comes back when there is room for all of it, in the pool or below it
+    const isBack = lost === undefined || done > 0 || tiers !== undefined || hasRoom(sequence, lost.length + count);
     if (whenFull === 'wait' && !(isBack && hasRoom(sequence, part.count))) {
       if (!entry.isWaitingForRoom) {
         entry.request.signal?.addEventListener('abort', wake);
@@ -271,10 +271,10 @@ export function createScheduler(pool: Omit<KvPool, 'onFreed'>, options: Schedule
       return;
     }
     let firstRow = 0;
-    for (const { entry, sequence, appended, outputRows, isLast } of parts) {
+    for (const [index, { entry, sequence, appended, outputRows, isLast }] of parts.entries()) {
       try {
         if (isLast) await entry.request.read?.(program.reader(firstRow));
-        sequence.commit(program.hasState);
+        sequence.commit(program.hasState, program.massesOf(index, sequence));
         numTokens += appended.slots.length;
         entry.isAlone = false;
         if (isLast) settle(entry);
