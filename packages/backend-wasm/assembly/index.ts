@@ -401,6 +401,8 @@ export function serve(thread: i32, numThreads: i32): void {
   for (;;) {
     const next = awaitJob(generation);
     if (next < 0) return;
+    // V8 does not tell a thread that is starting of a memory that grows meanwhile; growing by nothing makes it look
+    if (generation == 0) memory.grow(0);
     generation = next;
     runRecords(thread);
     if (finishJob(generation)) {
