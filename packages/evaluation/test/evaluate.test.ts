@@ -1,0 +1,54 @@
+/** The whole evaluation on the demo model, at the smallest sizes that show something. */
+import { demoModelUrl } from '@winnow/demo-model';
+import { loadModel } from '@winnow/engine';
+import { expect, it } from 'vitest';
+import { createConfigurations, defaultText, evaluateModel, formatEvaluation, type OpenModel } from '../src/index.js';
+
+const open: OpenModel = ({ attention, kvDType, contextSize, traceAttention = false }) =>
+  loadModel(demoModelUrl, {
+    kvDType,
+    contextSize,
+    traceAttention,
+    prefixSharing: false,
+    ...(attention === undefined ? {} : { attention }),
+  });
+
+it('measures what runs, and says what does not', async () => {
+  const model = await open({ attention: undefined, kvDType: { keys: 'f32', values: 'f32' }, contextSize: 64 });
+  const text = defaultText(64, (part) => model.tokenizer.encode(part, { addSpecialTokens: false }).length);
+  const tokens = model.encodePrompt(text).slice(0, 64);
+  await model.dispose();
+  const policies = ['dense', 'streaming:window=8', 'subquadratic:window=8,block=48', 'oracle-topk:k=64'];
+  const seen: string[] = [];
+  const report = await evaluateModel({
+    open,
+    configurations: createConfigurations(policies, []),
+    parts: ['logits', 'attention', 'tasks'],
+    tokens,
+    attentionTokens: 64,
+    layers: [0, 5],
+    tasks: ['passkey'],
+    taskForm: 'codes',
+    taskLengths: [64],
+    numCases: 1,
+    speedLengths: [],
+    seed: 1,
+    onProgress: (what) => seen.push(what),
+  });
+  expect(seen).toEqual(['base', ...policies]);
+  const [dense, streaming, refused, everything] = report.configurations;
+  expect(dense.logits.prefill?.divergence.mean).toBe(0);
+  expect(dense.tasks[0].scores).toEqual([1, 1, 1]);
+  expect(streaming.logits.decode?.divergence.mean).toBeGreaterThan(0.001);
+  // 8 of the window and 4 sinks; the first queries see fewer
+  expect(streaming.density.decode).toBeCloseTo((78 + 52 * 12) / ((64 * 65) / 2), 12);
+  // its blocks do not fit those of the cache; on plain arrays it can be measured nevertheless
+  expect(refused.refusal).toContain('48');
+  expect(refused.logits).toEqual({});
+  expect(refused.attention[0].layers.map(({ name }) => name)).toEqual(['layer 0', 'layer 5']);
+  // an oracle that may choose everything is dense, but for the order of its sums
+  expect(everything.logits.prefill?.divergence.max).toBeLessThan(1e-5);
+  expect(everything.attention[0].captured.errorMax).toBeLessThan(1e-4);
+  const tables = formatEvaluation(report);
+  for (const piece of [...policies, 'Not run', 'passkey', 'diffuse']) expect(tables).toContain(piece);
+});
