@@ -9,6 +9,7 @@ import { memoryPageFile, PageError, type PageFile } from '@winnow/kv-cache';
 import { ArgumentError, CapacityError, IoError, type DType } from '@winnow/tensor';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { loadModel, type ColdFiles, type KvTierOptions, type LoadOptions, type Model } from '../src/index.node.js';
+import { archPath } from './golden-files.js';
 import { tinyLlama } from './tiny-llama.js';
 
 const greedy = { temperature: 0, ignoreEos: true } as const;
@@ -42,34 +43,37 @@ describe.each(Object.keys(backends))('on %s', (name) => {
     };
   }
 
-  test.each(['f32', 'f16', 'q8_0', 'q4_0'] as const)('%s: logits and tokens as without tiers', async (kvDType: DType) => {
-    const tokens = ids(600);
-    const positions = [100, 480, 599];
-    const whole = await load({ kvDType });
-    const expected = await whole.model.logprobs(tokens, { positions });
-    const { tokens: expectedTokens } = await whole.model.generate(tokens, { ...greedy, maxTokens: 20 }).result();
-    await whole.close();
-    const block = blockBytes(bytesPer[kvDType] as number);
-    const kv = { hotBytes: 6 * block, warmBytes: 2 * block, coldPath: folder };
-    const { model, close } = await load({ kvDType, kv });
-    const found = await model.logprobs(tokens, { positions });
-    for (const [row, values] of found.entries()) {
-      let worst = 0;
-      for (let i = 0; i < values.length; i++) worst = Math.max(worst, Math.abs(values[i]! - expected[row]![i]!));
-      expect(worst).toBeLessThan(1e-4);
-    }
-    const result = await model.generate(tokens, { ...greedy, maxTokens: 20 }).result();
-    expect(result.tokens).toEqual(expectedTokens);
-    const { tiers, cache } = model.metrics();
-    expect(cache.numBlocks).toBe(6);
-    expect(tiers).toMatchObject({ numStoredTokens: 0, warmBytes: 0, coldBytes: 0 });
-    expect(tiers?.numDemotedTokens).toBeGreaterThan(500);
-    expect(tiers?.bytesWritten).toBeGreaterThan(0);
-    expect(tiers?.numMisses).toBeGreaterThan(0);
-    expect(tiers?.numHits).toBeGreaterThan(0);
-    await close();
-    expect(await readdir(folder)).toEqual([]);
-  });
+  test.each(['f32', 'f16', 'q8_0', 'q4_0'] as const)(
+    '%s: logits and tokens as without tiers',
+    async (kvDType: DType) => {
+      const tokens = ids(600);
+      const positions = [100, 480, 599];
+      const whole = await load({ kvDType });
+      const expected = await whole.model.logprobs(tokens, { positions });
+      const { tokens: expectedTokens } = await whole.model.generate(tokens, { ...greedy, maxTokens: 20 }).result();
+      await whole.close();
+      const block = blockBytes(bytesPer[kvDType] as number);
+      const kv = { hotBytes: 6 * block, warmBytes: 2 * block, coldPath: folder };
+      const { model, close } = await load({ kvDType, kv });
+      const found = await model.logprobs(tokens, { positions });
+      for (const [row, values] of found.entries()) {
+        let worst = 0;
+        for (let i = 0; i < values.length; i++) worst = Math.max(worst, Math.abs(values[i]! - expected[row]![i]!));
+        expect(worst).toBeLessThan(1e-4);
+      }
+      const result = await model.generate(tokens, { ...greedy, maxTokens: 20 }).result();
+      expect(result.tokens).toEqual(expectedTokens);
+      const { tiers, cache } = model.metrics();
+      expect(cache.numBlocks).toBe(6);
+      expect(tiers).toMatchObject({ numStoredTokens: 0, warmBytes: 0, coldBytes: 0 });
+      expect(tiers?.numDemotedTokens).toBeGreaterThan(500);
+      expect(tiers?.bytesWritten).toBeGreaterThan(0);
+      expect(tiers?.numMisses).toBeGreaterThan(0);
+      expect(tiers?.numHits).toBeGreaterThan(0);
+      await close();
+      expect(await readdir(folder)).toEqual([]);
+    },
+  );
 
   test('several sessions, some with a common beginning, some cut, beside each other', async () => {
     const prompts = [ids(400), [...ids(300), 5, 6, 7], ids(350, 11), ids(70, 13)];
@@ -96,7 +100,9 @@ describe.each(Object.keys(backends))('on %s', (name) => {
     const [first] = sessions;
     using fork = first!.fork();
     first!.truncate(330);
-    const rest = await fork.generate([...ids(400), ...expected[0]!.tokens.slice(0, 79)], { ...greedy, maxTokens: 1 }).result();
+    const rest = await fork
+      .generate([...ids(400), ...expected[0]!.tokens.slice(0, 79)], { ...greedy, maxTokens: 1 })
+      .result();
     expect(rest.tokens).toEqual(expected[0]!.tokens.slice(79));
     expect(rest.cachedTokens).toBe(478);
     await generateAll();
@@ -133,16 +139,45 @@ describe.each(Object.keys(backends))('on %s', (name) => {
     await plain.close();
   });
 
-  test.each(['slide', 'evict'] as const)('beyond the context with %s: the oldest pages go, wherever they are', async (overflow) => {
-    const kv = { hotBytes: 6 * blockBytes(4), warmBytes: 2 ** 20 };
-    const { model, close } = await load({ contextSize: 640, kv });
+  test.each(['slide', 'evict'] as const)(
+    'beyond the context with %s: the oldest pages go, wherever they are',
+    async (overflow) => {
+      const kv = { hotBytes: 6 * blockBytes(4), warmBytes: 2 ** 20 };
+      const { model, close } = await load({ contextSize: 640, kv });
+      using session = model.createSession();
+      const result = await session.generate(ids(600), { ...greedy, overflow, maxTokens: 500 }).result();
+      expect([result.tokens.length, result.finishReason]).toEqual([500, 'length']);
+      expect(result.evictedTokens).toBeGreaterThan(1099 - 640 - 64);
+      expect(model.metrics().tiers?.numStoredTokens).toBeLessThanOrEqual(640);
+      expect(model.metrics().cache.numEvictedTokens).toBe(result.evictedTokens);
+      await close();
+    },
+  );
+});
+
+describe.each(['lfm2', 'qwen35'])('recurrent states of %s beside tiers', (name) => {
+  const path = archPath(name, 'model.gguf');
+  const missing = path === undefined ? ' (needs ../shared/data/goldens)' : '';
+  test.skipIf(path === undefined)(`the same tokens, also after a cut and from a file${missing}`, async () => {
+    if (path === undefined) return;
+    const size = { contextSize: 512, maxSessions: 2, batchSize: 32, prefixSharing: false };
+    await using whole = await loadModel(path, size);
+    const prompt = ids(330);
+    const expected = (await whole.generate(prompt, { ...greedy, maxTokens: 60 }).result()).tokens;
+    const kv = { hotBytes: 7 * 64 * whole.plan.kvBytesPerToken, warmBytes: 2 ** 22 };
+    await using model = await loadModel(path, { ...size, kv });
     using session = model.createSession();
-    const result = await session.generate(ids(600), { ...greedy, overflow, maxTokens: 500 }).result();
-    expect([result.tokens.length, result.finishReason]).toEqual([500, 'length']);
-    expect(result.evictedTokens).toBeGreaterThan(1099 - 640 - 64);
-    expect(model.metrics().tiers?.numStoredTokens).toBeLessThanOrEqual(640);
-    expect(model.metrics().cache.numEvictedTokens).toBe(result.evictedTokens);
-    await close();
+    const result = await session.generate(prompt, { ...greedy, maxTokens: 60 }).result();
+    expect(result.tokens).toEqual(expected);
+    session.truncate(200);
+    expect((await session.generate(prompt, { ...greedy, maxTokens: 30 }).result()).tokens).toEqual(
+      expected.slice(0, 30),
+    );
+    const sink = memorySink();
+    await session.save(sink);
+    using restored = await model.restoreSession(memorySource(sink.toBytes()));
+    expect((await restored.resume({ maxTokens: 30 }).result()).tokens).toEqual(expected.slice(30));
+    expect(model.metrics().tiers?.numDemotedTokens).toBeGreaterThan(0);
   });
 });
 
@@ -155,7 +190,11 @@ afterAll(() => sharedBackend.dispose());
 /** A model whose files are those of `cold`. */
 async function loadOver(cold: ColdFiles, kv: KvTierOptions = {}, options: LoadOptions = {}): Promise<Model> {
   const common = { contextSize: 1024, maxSessions: 2, prefixSharing: false, backend: sharedBackend };
-  return loadModel(await tinyLlama(), { ...common, ...options, kv: { hotBytes: 7 * blockBytes(4), coldPath: cold, ...kv } });
+  return loadModel(await tinyLlama(), {
+    ...common,
+    ...options,
+    kv: { hotBytes: 7 * blockBytes(4), coldPath: cold, ...kv },
+  });
 }
 
 /** Page files in memory, with a hand in what they do. */
