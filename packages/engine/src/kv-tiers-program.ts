@@ -136,11 +136,7 @@ export function createTierWriter(
     b.append('kv-append', { k: q, v: narrow, slots: scalars.queryRows }, {}, { keys: queries, values: unused });
     b.boundary(boundary);
     onLayer({ layer, boundary, shape });
-    const hot = b.append(
-      'attention-partial',
-      { q, positions, sequences, ...kv },
-      { scale, window, softCap, numParts },
-    );
+    const hot = b.append('attention-partial', { q, positions, sequences, ...kv }, { scale, window, softCap, numParts });
     const { m: m2, l: l2, o: o2 } = gatherStates(b, tensors, scalars.stateRows, shape);
     return finish(b, { ...hot, m2, l2, o2 });
   };
@@ -173,7 +169,11 @@ export function buildStreamProgram(shape: StreamShape, sizes: StreamSizes): Prog
   const tensors = tierTensors(b, shape, numRows);
   const rows = b.scalar('rows', ['T']);
   const q = b.reshape(gather(b, tensors.queries, rows), ['T', numHeads, headDim]);
-  const { m: m2, l: l2, o: o2 } = b.append(
+  const {
+    m: m2,
+    l: l2,
+    o: o2,
+  } = b.append(
     'attention-partial',
     {
       q,

@@ -92,7 +92,8 @@ export async function openTierStore(options: TierStoreOptions): Promise<TierStor
   let nextRun = 0;
   let nextPage = 0;
 
-  const storedId = (runId: number, buffer: KvBuffer): number => runId * buffers.length + (indexOf.get(buffer) as number);
+  const storedId = (runId: number, buffer: KvBuffer): number =>
+    runId * buffers.length + (indexOf.get(buffer) as number);
   const storeFor = (buffer: KvBuffer): PageStore => storeOf.get(buffer) as PageStore;
 
   function deleteRun(runId: number): void {

@@ -129,10 +129,12 @@ export async function createTierStream(options: TierStreamOptions): Promise<Tier
     const { runIds, places, positions } = chunk;
     const firstBlock = half * chunkBlocks;
     const reads = runIds.flatMap((runId, index) =>
-      ([
-        [tierBuffers.keys, layer.keys],
-        [tierBuffers.values, layer.values],
-      ] as const).map(([name, buffer]) => {
+      (
+        [
+          [tierBuffers.keys, layer.keys],
+          [tierBuffers.values, layer.values],
+        ] as const
+      ).map(([name, buffer]) => {
         const runBytes = runBlocks * buffer.rowBytes;
         const begin = firstBlock * buffer.rowBytes + index * runBytes;
         return stage(name, begin, runBytes, (target) => store.readRun(runId, buffer, target));
