@@ -10,6 +10,7 @@ import type {
   ModelTokenizer,
   OpenOptions,
 } from '@winnow/engine';
+import type { Peaks } from './profile-table.js';
 
 /** The parts of `@winnow/engine` that the commands use. */
 export interface EngineApi {
@@ -56,5 +57,7 @@ export interface CliIo {
   /** Ends the process at once, for a second Ctrl-C while the first is still being served. */
   readonly exitNow: (code: number) => void;
   readonly randomSeed: () => number;
+  /** How fast the machine reads memory and computes from WebAssembly, with so many threads (default: all). */
+  readonly measurePeaks: (numThreads: number | undefined) => Promise<Peaks>;
   readonly version: string;
 }

@@ -42,5 +42,9 @@ process.exitCode = await main(process.argv.slice(2), {
   },
   exitNow: (code) => process.exit(code),
   randomSeed: () => randomInt(2 ** 32),
+  measurePeaks: async (numThreads) => {
+    const { measurePeaks } = await import('@winnow/backend-wasm');
+    return measurePeaks(numThreads === undefined ? {} : { numThreads });
+  },
   version,
 });

@@ -54,6 +54,12 @@ export class TestHost {
         this.exitNowCode = code;
       },
       randomSeed: () => 4711,
+      measurePeaks: async (numThreads = 2) => ({
+        numThreads,
+        bytesPerSecond: 4e9,
+        f32OpsPerSecond: 8e9,
+        int8OpsPerSecond: 16e9,
+      }),
       version: '1.2.3',
     };
   }

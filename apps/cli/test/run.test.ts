@@ -127,6 +127,13 @@ describe('winnow run', () => {
       fallbacks: [],
       metrics: expect.objectContaining({ numSessions: 1 }),
       profile: [{ op: 'matmul', layer: 0, numRuns: 2, timeMs: 4, flops: 8e6, bytes: 4e6 }],
+      profileByOp: [
+        {
+          ...{ op: 'matmul', numRuns: 2, timeMs: 4, share: 1, gflops: 2, gigabytesPerSecond: 1 },
+          ...{ peakShare: null, boundBy: null },
+        },
+      ],
+      peaks: null,
     });
   });
 
@@ -166,7 +173,7 @@ describe('winnow run', () => {
     const { api } = createFakeEngine();
     const { stdout, stderr } = await runCli(api, ['run', '-p', 'Hi: ', '--profile', '--display-prompt']);
     expect(stdout).toBe('Hi: Hello world');
-    expect(stderr).toContain('matmul  2     4.0  100.0%  2.00     1.00');
+    expect(stderr).toContain('matmul  2     4.0  100.0%  2.00     1.00  -');
   });
 
   test.each([

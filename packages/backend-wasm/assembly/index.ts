@@ -26,6 +26,7 @@ import { oracleTopKAttention } from './ops/oracle-topk-attention';
 import { pageTopKAttention } from './ops/page-topk-attention';
 import { argMax, logSumExp, softmax } from './ops/reductions';
 import { poolRows } from './ops/pool-rows';
+import { PROBE_F32, PROBE_INT8, PROBE_READ, PROBE_TOUCH, probe } from './ops/probe';
 import { rope } from './ops/rope';
 import { gatherRows, kvAppend, positionAppend } from './ops/rows';
 import { shortConv } from './ops/short-conv';
@@ -133,6 +134,10 @@ function numTensors(opcode: i32): i32 {
       return 2; // hadamard
     case PACK:
     case UNPACK:
+    case PROBE_TOUCH:
+    case PROBE_READ:
+    case PROBE_F32:
+    case PROBE_INT8:
       return 1;
     default:
       return unreachable();
@@ -346,6 +351,12 @@ function execute(opcode: i32): void {
       return;
     case UNPACK:
       unpackWeights();
+      return;
+    case PROBE_TOUCH:
+    case PROBE_READ:
+    case PROBE_F32:
+    case PROBE_INT8:
+      probe(opcode);
       return;
     default:
       unreachable();

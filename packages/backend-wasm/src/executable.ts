@@ -225,13 +225,17 @@ export async function createExecutable(program: Program, context: ExecutionConte
     profile(): RecordProfile[] {
       if (totals.length === 0 || isDisposed) return [];
       const times = new Float64Array(program.records.length);
+      const int8Records = new Set<number>();
       for (const part of parts) {
         const own = part.times();
-        for (const [index, record] of part.records.entries()) times[record] = own[index];
+        for (const [index, record] of part.records.entries()) {
+          times[record] = own[index];
+          if (part.isInt8(index)) int8Records.add(record);
+        }
       }
       return totals.map(({ numRuns, hostMs, flops, bytes }, index) => {
         const { op, layer } = program.records[index];
-        return { op, layer, numRuns, timeMs: times[index] + hostMs, flops, bytes };
+        return { op, layer, numRuns, timeMs: times[index] + hostMs, flops, bytes, isInt8: int8Records.has(index) };
       });
     },
     async dispose() {

@@ -1,4 +1,10 @@
 export type { WasmBackend } from './backend.js';
-export { createWasmBackend, type CreateWasmBackendOptions } from './create.node.js';
+export {
+  createWasmBackend,
+  measurePeaks,
+  type CreateWasmBackendOptions,
+  type MeasurePeaksOptions,
+} from './create.node.js';
 export type { WasmHost, WorkerEvents, WorkerHandle, WorkerStart } from './host.js';
+export type { MachinePeaks, PeakOptions } from './measure-peaks.js';
 export type { Variant, WasmMemory, WasmModule } from './web-assembly.js';

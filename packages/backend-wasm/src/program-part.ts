@@ -43,6 +43,8 @@ export interface LoadedPart {
   bytesOf(tensor: TensorRef, length: number): Uint8Array;
   /** Time per record, for programs with a profile. */
   times(): Float64Array;
+  /** Whether a record of the part computes with 8-bit activations. */
+  isInt8(record: number): boolean;
   /** Lets records read these weights as they are. */
   refuse(tensors: readonly PackedTensor[]): void;
 }
@@ -106,6 +108,7 @@ export function loadPart(
     arenaBytes: (begin, end) => heap.bytes(arenaAt + begin, end - begin),
     bytesOf,
     times: () => new Float64Array(heap.memory.buffer, profileAt, numRecords),
+    isInt8: (record) => (heap.words(planAt, numRecords * planWords)[record * planWords + 1] & planFlags.int8) !== 0,
     refuse(tensors) {
       packed = packed.filter((tensor) => !tensors.includes(tensor));
       for (const [index, record] of program.records.entries()) {

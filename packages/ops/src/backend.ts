@@ -57,6 +57,8 @@ export interface RecordProfile {
   readonly timeMs: number;
   readonly flops: number;
   readonly bytes: number;
+  /** Whether most of the operations were products of 8-bit integers. Default false: floating-point numbers. */
+  readonly isInt8?: boolean;
 }
 
 /** A program made ready to run. One run at a time. */

@@ -22,7 +22,7 @@ import {
   type TextFlags,
 } from '../options.js';
 import { unescapeText } from '../parse-values.js';
-import { profileTable } from '../profile-table.js';
+import { profileByOp, profileTable, type Peaks } from '../profile-table.js';
 import { readText } from '../read-text.js';
 import { streamGeneration, type Streamed } from '../stream-generation.js';
 import { summaryLine } from '../summary.js';
@@ -98,10 +98,15 @@ async function run(modelName: string | undefined, flags: RunFlags, context: Comm
   if (flags.saveSession !== undefined) await session.save(flags.saveSession);
   if (isStreaming) {
     if (out.isTerminal && !endsLine(streamed.text)) await out.write('\n');
-    if (flags.profile === true) io.stderr.write(profileTable(model.profile()));
+    if (flags.profile === true) io.stderr.write(profileTable(model.profile(), await peaksOf(model, flags, context)));
   } else {
     const name = displayName(modelName, model.name);
-    await out.write(formatJson({ model: name, ...jsonOf(model, streamed, sampling, flags) }));
+    await out.write(
+      formatJson({
+        ...{ model: name, ...jsonOf(model, streamed, sampling) },
+        ...(flags.profile === true ? profileJson(model, await peaksOf(model, flags, context)) : {}),
+      }),
+    );
   }
   if (streamed.error !== undefined) throw signal.aborted ? new InterruptedError() : streamed.error;
   if (streamed.result) report(streamed.result, model, flags, context, warn);
@@ -125,7 +130,7 @@ function conversationOf(model: Model, text: string, flags: RunFlags): Prompt {
 }
 
 /** The object of `--json`; an aborted generation has what was generated until then. */
-function jsonOf(model: Model, streamed: Streamed, sampling: SamplingOptions, flags: RunFlags): object {
+function jsonOf(model: Model, streamed: Streamed, sampling: SamplingOptions): object {
   const { result } = streamed;
   return {
     text: result?.text ?? streamed.text,
@@ -141,8 +146,16 @@ function jsonOf(model: Model, streamed: Streamed, sampling: SamplingOptions, fla
     backend: model.backend,
     fallbacks: model.fallbacks,
     metrics: model.metrics(),
-    ...(flags.profile === true ? { profile: model.profile() } : {}),
   };
+}
+
+/** What the machine can do, for the backend whose probes there are. Measured while nothing else runs. */
+async function peaksOf(model: Model, { threads }: RunFlags, { io }: CommandContext): Promise<Peaks | undefined> {
+  return model.backend === 'wasm' ? io.measurePeaks(threads) : undefined;
+}
+
+function profileJson(model: Model, peaks: Peaks | undefined): object {
+  return { profile: model.profile(), profileByOp: profileByOp(model.profile(), peaks), peaks: peaks ?? null };
 }
 
 function report(

@@ -1,0 +1,149 @@
+/** What this machine can do from WebAssembly: probes on workers and kernels as the backend has them, in a memory of their own. */
+import { ArgumentError } from '@winnow/tensor';
+import { workersOnly } from './caller-share.js';
+import { createHeap, type Heap } from './heap.js';
+import type { WasmHost } from './host.js';
+import { controlWords, jobWords, maxThreads, pageBytes, planWords } from './layout.js';
+import { createLocalRunner } from './local-runner.js';
+import type { Runner } from './runner.js';
+import { canShareMemory, compileKernels, supportsRelaxedSimd, type Variant } from './web-assembly.js';
+import { createWorkerRunner } from './worker-runner.js';
+
+export interface PeakOptions {
+  /** Default: as many as the machine runs at a time. */
+  readonly numThreads?: number;
+  /** Memory to read, far more than the caches should hold. Default 128 MiB. */
+  readonly memoryBytes?: number;
+  /** Time for each of the three probes; the first runs of each warm the machine up. Default 60 ms. */
+  readonly probeMs?: number;
+}
+
+/** Medians over several runs of each probe, all threads together. */
+export interface MachinePeaks {
+  readonly variant: Variant;
+  readonly numThreads: number;
+  /** Bytes read from memory per second. */
+  readonly bytesPerSecond: number;
+  /** Multiply-adds of f32, two operations each, per second. */
+  readonly f32OpsPerSecond: number;
+  /** Integer multiply-adds of products with 8-bit activations, two operations each, per second. */
+  readonly int8OpsPerSecond: number;
+}
+
+/** As in `assembly/ops/probe.ts`. */
+const opcodes = { touch: 1010, read: 1011, f32: 1012, int8: 1013 };
+/** Operations of one pass, as in `assembly/probe-loops.ts`. */
+const f32OpsPerPass = 640;
+const int8OpsPerPass: Readonly<Record<Variant, number>> = { 'relaxed-simd': 2560, simd: 1280 };
+/** Bytes of one unit of reading, passes of one unit of arithmetic: about 0.1 ms each. */
+const readUnit = 2 ** 20;
+const passesPerUnit = 8192;
+const unitsPerThread = 8;
+/** What the arithmetic loops read. */
+const operandBytes = 1024;
+const recordWords = 9;
+const localBytes = 64;
+const defaultMemoryBytes = 2 ** 27;
+
+interface Probe {
+  readonly opcode: number;
+  readonly address: number;
+  readonly numUnits: number;
+  readonly unitSize: number;
+}
+
+/**
+ * Measures how fast the machine reads memory and computes, for about three times `probeMs` and a little for the start.
+ * @throws {ArgumentError} for options that make no sense
+ * @throws {CapacityError} when there is no room for the memory to read
+ */
+export async function measurePeaksOn(
+  host: WasmHost,
+  { numThreads: asked, memoryBytes = defaultMemoryBytes, probeMs = 60 }: PeakOptions = {},
+): Promise<MachinePeaks> {
+  const isShared = canShareMemory();
+  const numThreads = isShared ? (asked ?? Math.min(maxThreads, host.availableParallelism)) : 1;
+  check('numThreads', numThreads, 1, maxThreads);
+  check('memoryBytes', memoryBytes, readUnit, 2 ** 31);
+  const variant: Variant = supportsRelaxedSimd() ? 'relaxed-simd' : 'simd';
+  const numReadUnits = Math.floor(memoryBytes / readUnit);
+  const module = await compileKernels(variant, isShared);
+  const heap = createHeap(numReadUnits * readUnit + 16 * pageBytes, isShared);
+  heap.words(controlWords.minWork, 1)[0] = 0;
+  heap.words(controlWords.spins, 1)[0] = 1000;
+  const options = { numThreads, usesMessages: false, onDeath: () => undefined };
+  const runner = isShared
+    ? createWorkerRunner(module, heap.memory, host, options)
+    : createLocalRunner(module, heap.memory, host);
+  try {
+    const run = prepare(heap, runner, numThreads);
+    const memory = heap.allocate(numReadUnits * readUnit, 'memory to read');
+    const operands = heap.allocate(operandBytes, 'operands');
+    fillOperands(heap, operands);
+    const numUnits = unitsPerThread * numThreads;
+    const arithmetic = { address: operands, numUnits, unitSize: passesPerUnit };
+    const reading = { address: memory, numUnits: numReadUnits, unitSize: readUnit };
+    await run({ ...reading, opcode: opcodes.touch }); // now all pages are real
+    const rate = async (probe: Probe): Promise<number> => {
+      const end = host.now() + probeMs;
+      const times: number[] = [];
+      do times.push(await run(probe));
+      while (host.now() < end);
+      return (probe.numUnits * probe.unitSize * 1000) / median(times);
+    };
+    const bytesPerSecond = await rate({ ...reading, opcode: opcodes.read });
+    const f32Passes = await rate({ ...arithmetic, opcode: opcodes.f32 });
+    const int8Passes = await rate({ ...arithmetic, opcode: opcodes.int8 });
+    return {
+      ...{ variant, numThreads, bytesPerSecond },
+      f32OpsPerSecond: f32Passes * f32OpsPerPass,
+      int8OpsPerSecond: int8Passes * int8OpsPerPass[variant],
+    };
+  } finally {
+    await runner.dispose();
+  }
+}
+
+/**
+ * A job of two records, written anew for each probe: an empty one, after which all threads begin together, and the probe.
+ * Gives the milliseconds to the last thread's end.
+ */
+function prepare(heap: Heap, runner: Runner, numThreads: number): (probe: Probe) => Promise<number> {
+  const numRecords = 2;
+  const wordsAt = heap.allocate(numRecords * recordWords * 4, 'probe');
+  const planAt = heap.allocate(numRecords * planWords * 4, 'probe');
+  const jobAt = heap.allocate(jobWords * 4, 'probe');
+  const profileAt = heap.allocate(numRecords * 8, 'probe');
+  const localAt = heap.allocate(localBytes * numThreads, 'probe');
+  const plan = heap.words(planAt, numRecords * planWords);
+  for (let record = 0; record < numRecords; record++) plan[record * planWords] = wordsAt + record * recordWords * 4;
+  heap.words(jobAt, jobWords).set([planAt, 0, 0, localAt, localBytes, profileAt]);
+  const times = new Float64Array(heap.memory.buffer, profileAt, numRecords);
+  const recordOf = ({ opcode, address, numUnits, unitSize }: Probe): number[] => [
+    ...[opcode, recordWords, -1, 3, 0, address, 0, numUnits, unitSize],
+  ];
+  return async (probe) => {
+    const empty = { opcode: opcodes.touch, address: probe.address, numUnits: 0, unitSize: 0 };
+    heap.words(wordsAt, numRecords * recordWords).set([...recordOf(empty), ...recordOf(probe)]);
+    times.fill(0);
+    await runner.run({ address: jobAt, begin: 0, end: numRecords, share: workersOnly });
+    return times[1] as number;
+  };
+}
+
+/** Not the best run: thread 0 takes the time, and when it comes late the others have done its work. */
+function median(values: number[]): number {
+  values.sort((a, b) => a - b);
+  return values[values.length >> 1] as number;
+}
+
+/** Small normal numbers: sums of them stay finite and no operand is a denormal. */
+function fillOperands(heap: Heap, address: number): void {
+  const operands = new Float32Array(heap.memory.buffer, address, operandBytes / 4);
+  for (let i = 0; i < operands.length; i++) operands[i] = ((i % 7) - 3.5) / 1024;
+}
+
+function check(argument: string, value: number, min: number, max: number): void {
+  if (Number.isSafeInteger(value) && value >= min && value <= max) return;
+  throw new ArgumentError({ argument, expected: `an integer from ${min} to ${max}`, actual: String(value) });
+}
