@@ -42,6 +42,8 @@ export interface DecoderProgramOptions {
   readonly contextSize?: number;
   /** Rows of the buffers of recurrent states. Default: one per sequence. */
   readonly numStates?: number;
+  /** Whether keys are stored after a rotation by a Hadamard matrix, and queries rotated with them. Default false. */
+  readonly rotateKeys?: boolean;
   /** How the layers attend. Default: exactly, to everything. */
   readonly attention?: AttentionWriter;
 }
@@ -111,7 +113,14 @@ export function beginDecoder(
   options: DecoderProgramOptions,
   hasOneCache = false,
 ): DecoderStep {
-  const { maxTokens, maxSequences, maxOutputRows, cache, attention = writeDenseAttention } = options;
+  const {
+    maxTokens,
+    maxSequences,
+    maxOutputRows,
+    cache,
+    attention = writeDenseAttention,
+    rotateKeys = false,
+  } = options;
   const b = new ProgramBuilder({ T: maxTokens, B: maxSequences, R: maxOutputRows });
   const { numBlocks, blockSize, maxBlocksPerSequence, keyDType, valueDType } = cache;
   const positions = b.scalar('positions', ['T']);
@@ -162,8 +171,10 @@ export function beginDecoder(
       return found(name, values && b.external(name, 'weights', 'f32', [values.length]));
     },
     zeros: () => (zeros ??= b.scalar('zeros', ['T'])),
-    attend(layer, { q, k, v, scale, window = 0, softCap = 0, rotateQuery = () => q }) {
+    attend(layer, { q: plainQ, k: plainK, v, scale, window = 0, softCap = 0, rotateQuery }) {
       const kv = kvOf(layer);
+      const turn = (x: ProgramTensor): ProgramTensor => (rotateKeys ? b.activation('hadamard', { x }) : x);
+      const [q, k] = [turn(plainQ), turn(plainK)];
       b.append('kv-append', { k, v, slots }, {}, { keys: kv.keys, values: kv.values });
       const cut = Math.min(window, maxWindow);
       return attention(b, {
@@ -178,13 +189,30 @@ export function beginDecoder(
         scale,
         window: cut,
         softCap,
-        rotateQuery,
+        rotateQuery: rotateQuery === undefined ? () => q : (at) => turn(rotateQuery(at)),
         states: () => ({ numStates, ...stateInputs() }),
       });
     },
     state: (layer, kind, shape) => b.external(stateBufferName(layer, kind), 'kv', 'f32', [numStates, ...shape]),
     stateInputs,
   };
+}
+
+/**
+ * What adapters add to the product `y` of a matrix with `x`: `y + B (A x)`.
+ * @param rowsOf the rows of B that go with `y`. Default: all
+ */
+export function addAdapted(
+  { b, optionalWeight }: DecoderStep,
+  name: string,
+  x: ProgramTensor,
+  y: ProgramTensor,
+  rowsOf = (factor: ProgramTensor): ProgramTensor => factor,
+): ProgramTensor {
+  const [down, up] = [optionalWeight(`${name}.lora_a`), optionalWeight(`${name}.lora_b`)];
+  if (down === undefined || up === undefined) return y;
+  const low = b.activation('matmul', { x, weight: down });
+  return b.activation('add', { a: y, b: b.activation('matmul', { x: low, weight: rowsOf(up) }) });
 }
 
 /** Looks up the step's tokens: `[T, hiddenDim]`. */
@@ -202,17 +230,19 @@ export function embedTokens({ b, weight }: DecoderStep, scale = 1): ProgramTenso
  * @param softCap bound of the logits; 0 for none
  */
 export function endDecoder(
-  { b, weight, optionalWeight, config }: DecoderStep,
+  step: DecoderStep,
   hidden: ProgramTensor,
   normalise: (rows: ProgramTensor) => ProgramTensor,
   topK: number,
   softCap = 0,
 ): void {
+  const { b, weight, optionalWeight, config } = step;
   b.setLayer(-1);
   const rows = b.activation('gather-rows', { x: hidden, rows: b.scalar('outputRows', ['R']) });
   const output = config.isTied ? weight('token_embd.weight') : weight('output.weight');
   const x = normalise(rows);
-  const product = b.activation('matmul', { x, weight: output, bias: optionalWeight('output.bias') });
+  const plain = b.activation('matmul', { x, weight: output, bias: optionalWeight('output.bias') });
+  const product = addAdapted(step, 'output', x, plain);
   const logits = softCap === 0 ? product : b.activation('soft-cap', { x: product }, { cap: softCap });
   b.output('logits', logits);
   b.output('argMax', b.activation('arg-max', { x: logits }));
