@@ -65,7 +65,7 @@ export const optionsHelp = `options
   --rounds <n>               runs of each contender that count
   --dtypes q8_0,q4_K,...     weights of gemm, gemv, prefill, decode
   --shapes 2048x5632,...     outputs x inputs of gemm and gemv
-  --tokens 128,512,...       rows of gemm, prompt lengths of prefill
+  --tokens 128,512,...       rows of gemm, prompt lengths of prefill, long contexts of kv (200000, 1048576)
   --contexts 128,8192,...    keys of attention, context of decode
   --models tinyllama-1.1b,.. model shapes of prefill, decode, agreement
   --kv f32|f16|q8_0          dtype of the cache (default f32)

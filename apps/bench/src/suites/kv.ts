@@ -240,6 +240,7 @@ async function* longRuns(context: SuiteContext, path: string, folder: string): A
     },
   };
   for (const [name, task] of Object.entries(tasks)) {
+    if (context.options.tokens?.includes(task.numTokens) === false) continue;
     context.say(`kv: ${name}`);
     const outcome = await runChild(task);
     context.addOwnMs(outcome.cpuMs);
