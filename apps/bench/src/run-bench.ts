@@ -15,6 +15,7 @@ import { decode } from './suites/decode.js';
 import { gemm } from './suites/gemm.js';
 import { gemv } from './suites/gemv.js';
 import { kv } from './suites/kv.js';
+import { memories } from './suites/memories.js';
 import { overhead } from './suites/overhead.js';
 import { prefill } from './suites/prefill.js';
 import { roofline } from './suites/roofline.js';
@@ -30,6 +31,7 @@ export const suites: readonly Suite[] = [
   prefill,
   decode,
   kv,
+  memories,
   agreement,
 ];
 
