@@ -10,6 +10,7 @@ import { registerInspect } from './commands/inspect.js';
 import { registerLogits } from './commands/logits.js';
 import { registerRun } from './commands/run.js';
 import { registerTokenize } from './commands/tokenize.js';
+import { joinScaledAdapters } from './scaled-adapters.js';
 import { CommandHost } from './command-host.js';
 import { errorLine, exitCodeOf, exitCodes, OutputClosedError } from './errors.js';
 import type { CliIo } from './io.js';
@@ -57,7 +58,7 @@ async function dispatch(argv: readonly string[], io: CliIo, out: Output): Promis
     throw new CommanderError(exitCodes.usage, 'winnow.noCommand', 'expected a command, got none');
   }
   try {
-    await program.parseAsync(argv, { from: 'user' });
+    await program.parseAsync(joinScaledAdapters(argv), { from: 'user' });
   } catch (error) {
     if (!(error instanceof CommanderError)) throw error;
     if (error.exitCode !== 0) throw usageOf(error, argv, program);

@@ -1,11 +1,11 @@
 /** Flags to options of the engine. */
-import type { GenerateOptions, LoadOptions, SamplingOptions } from '@winnow/engine';
+import type { AdapterOption, GenerateOptions, LoadOptions, SamplingOptions } from '@winnow/engine';
 import { createReferenceBackend } from '@winnow/ops';
 import { attentionFromOptions, type AttentionSpec } from '@winnow/sparse-attention';
 import { ArgumentError } from '@winnow/tensor';
 import { UsageError } from './errors.js';
-import type { AttentionFlags, GenerationFlags, LoadFlags } from './options.js';
-import { unescapeText } from './parse-values.js';
+import { numberRules, type AttentionFlags, type GenerationFlags, type LoadFlags } from './options.js';
+import { parseNumber, unescapeText } from './parse-values.js';
 
 /** A copy without the fields that are undefined, which exact optional properties do not allow. */
 export function defined<T extends object>(fields: { [K in keyof T]?: T[K] | undefined }): Partial<T> {
@@ -25,6 +25,7 @@ export function loadOptionsOf(flags: LoadFlags): LoadOptions {
     maxSessions: 1, // what one command needs
     memoryLimitBytes: flags.memory,
     quantize: flags.quantize,
+    adapters: adaptersOf(flags),
     profile: flags.profile,
   });
 }
@@ -43,6 +44,15 @@ export function attentionOf({ attention, prefill, decode }: AttentionFlags): Att
 function tiersOf({ kvHot, kvWarm, kvCold }: LoadFlags): LoadOptions['kv'] {
   const tiers = defined<NonNullable<LoadOptions['kv']>>({ hotBytes: kvHot, warmBytes: kvWarm, coldPath: kvCold });
   return Object.keys(tiers).length === 0 ? undefined : tiers;
+}
+
+function adaptersOf({ lora = [], loraScaled = [] }: LoadFlags): readonly AdapterOption[] | undefined {
+  const scaled = loraScaled.map((text) => {
+    const [, source = text, number = ''] = /^(.+):([^:]*)$/.exec(text) ?? [];
+    return { source, scale: parseNumber('--lora-scaled', number, numberRules.any) };
+  });
+  const adapters = [...lora.map((source) => ({ source })), ...scaled];
+  return adapters.length === 0 ? undefined : adapters;
 }
 
 /** What was asked for over what the model recommends, always with a seed, so that it can be told. */

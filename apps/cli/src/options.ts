@@ -32,6 +32,8 @@ export interface LoadFlags extends CommonFlags, AttentionFlags {
   readonly kvCold?: string;
   readonly memory?: number;
   readonly quantize?: DType;
+  readonly lora?: readonly string[];
+  readonly loraScaled?: readonly string[];
   readonly profile?: boolean;
 }
 
@@ -145,6 +147,8 @@ export function addPlanOptions(command: Command): Command {
     )
     .addOption(sizeOption('--kv-warm <size>', 'what of the rest stays in memory, at most; default: nothing'))
     .option('--kv-cold <folder>', 'where temporary files take what is left; default: nowhere')
+    .addOption(listOption('--lora <file>', 'a LoRA adapter, .gguf or a PEFT folder; may be repeated'))
+    .addOption(listOption('--lora-scaled <file scale>', 'the same with a factor; may be repeated'))
     .addOption(
       new Option('--memory <size>', 'refuse a memory plan above this size, such as 2GB or 500MiB').argParser((text) =>
         parseBytes('--memory', text),

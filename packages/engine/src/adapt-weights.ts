@@ -1,6 +1,14 @@
 /** What is done to the weights of a model between its file and the memory: quantised, or adapted. */
-import { quantiseWeights, type EmbedderDescription, type KeptWeight } from '@winnow/models';
+import {
+  addAdapters,
+  quantiseWeights,
+  type EmbedderDescription,
+  type KeptWeight,
+  type ModelFile,
+  type ScaledLora,
+} from '@winnow/models';
 import type { DType } from '@winnow/tensor';
+import type { AdapterOption } from './adapters.js';
 
 export interface WeightOptions {
   /**
@@ -10,19 +18,34 @@ export interface WeightOptions {
    * Default: the types of the file.
    */
   readonly quantize?: DType;
+  /** Low-rank adapters, which act together. Default: none. */
+  readonly adapters?: readonly AdapterOption[];
+  /**
+   * `runtime`: two small products beside each adapted one, with weights of any type; `merge`: the weights are changed while
+   * they load, which costs nothing later, but encodes quantised ones again. Default `runtime`.
+   */
+  readonly adapterMode?: 'runtime' | 'merge';
 }
 
 /**
  * Changes the weights of a description by the options, before programs are built.
+ * @param adapters those of the options, read
  * @returns notices
  * @throws {ArgumentError} for a type that weights cannot be stored in
+ * @throws {FormatError} for an adapter that does not fit the model
  */
 export async function adaptWeights(
-  { weights, config }: EmbedderDescription,
-  { quantize }: WeightOptions,
+  description: EmbedderDescription,
+  { quantize, adapterMode = 'runtime' }: WeightOptions,
+  format: ModelFile['format'],
+  adapters: readonly ScaledLora[],
 ): Promise<readonly string[]> {
-  if (quantize === undefined) return [];
-  return keptNotices(quantiseWeights(weights, { dtype: quantize, isTied: config.isTied }), quantize);
+  const { weights, config } = description;
+  const add = (): string[] => (adapters.length === 0 ? [] : addAdapters(description, format, adapters, adapterMode));
+  const merged = adapterMode === 'merge' ? add() : [];
+  const kept = quantize === undefined ? [] : quantiseWeights(weights, { dtype: quantize, isTied: config.isTied });
+  const added = adapterMode === 'merge' ? [] : add();
+  return [...merged, ...(quantize === undefined ? [] : keptNotices(kept, quantize)), ...added];
 }
 
 /** One notice for all that stay for the same reason. */

@@ -1,10 +1,11 @@
 /** The engine in Node, where locations may be paths. */
 import { createEngineApi, type EngineApi } from './create-api.js';
 import { openColdFolder } from './kv-tiers-files.node.js';
+import { openAdapterPath } from './open-adapter-path.node.js';
 import { openPath } from './open-path.node.js';
 import { sessionFiles } from './session-files.node.js';
 
-const api: EngineApi = createEngineApi(openPath, sessionFiles, openColdFolder);
+const api: EngineApi = createEngineApi(openPath, sessionFiles, openColdFolder, openAdapterPath);
 
 /**
  * Loads a model: checks the memory plan, reads the weights into the backend and prepares its programs.

@@ -1,6 +1,7 @@
 /** The functions of the package, for a host with or without a file system. */
 import { FormatError } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
+import { openAdapters, type OpenAdapterPath } from './adapters.js';
 import type { ChatTemplate } from './chat-template.js';
 import type { EmbeddingLoadOptions, EmbeddingModel } from './embed-types.js';
 import { inspectOpenedModel } from './inspect-model.js';
@@ -28,16 +29,20 @@ export function createEngineApi(
   openPath: OpenPath | undefined,
   files?: SessionFiles,
   openFolder?: OpenColdFolder,
+  openAdapterPath?: OpenAdapterPath,
 ): EngineApi {
   return {
     async loadModel(location, options = {}): Promise<Model> {
-      return loadOpenedModel(await openLocation(location, options, openPath), options, files, openFolder);
+      const adapters = await openAdapters(options.adapters, options, openAdapterPath);
+      return loadOpenedModel(await openLocation(location, options, openPath), options, files, openFolder, adapters);
     },
     async loadEmbeddingModel(location, options = {}): Promise<EmbeddingModel> {
-      return loadOpenedEmbeddingModel(await openLocation(location, options, openPath), options);
+      const adapters = await openAdapters(options.adapters, options, openAdapterPath);
+      return loadOpenedEmbeddingModel(await openLocation(location, options, openPath), options, adapters);
     },
     async inspectModel(location, options = {}): Promise<ModelInfo> {
-      return inspectOpenedModel(await openLocation(location, options, openPath), options);
+      const adapters = await openAdapters(options.adapters, options, openAdapterPath);
+      return inspectOpenedModel(await openLocation(location, options, openPath), options, adapters);
     },
     async openTokenizer(location, options = {}): Promise<ModelTokenizer> {
       const opened = await openLocation(location, options, openPath);

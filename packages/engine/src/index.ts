@@ -1,4 +1,6 @@
 export { inspectModel, loadEmbeddingModel, loadModel, openTokenizer } from './api.js';
+export type { WeightOptions } from './adapt-weights.js';
+export type { AdapterOption } from './adapters.js';
 export type { ChatMessage, ChatTemplate, RenderOptions } from './chat-template.js';
 export type { ModelTokenizer } from './create-api.js';
 export type { ColdFiles } from './kv-tiers-files.js';

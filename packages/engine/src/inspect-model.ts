@@ -1,5 +1,5 @@
 /** What a model file says, without loading its weights. */
-import { describeEmbedder, type EmbedderDescription, type ModelFile } from '@winnow/models';
+import { describeEmbedder, type EmbedderDescription, type ModelFile, type ScaledLora } from '@winnow/models';
 import { planEmbedding } from './embed-plan.js';
 import { choosePooling, embeddingSettings } from './embed-settings.js';
 import { adaptWeights } from './adapt-weights.js';
@@ -9,12 +9,16 @@ import type { OpenedModel } from './opened-model.js';
 import type { LoadOptions, ModelInfo } from './types.js';
 
 /** Takes over `opened` and closes it. */
-export async function inspectOpenedModel(opened: OpenedModel, options: LoadOptions): Promise<ModelInfo> {
+export async function inspectOpenedModel(
+  opened: OpenedModel,
+  options: LoadOptions,
+  adapters: readonly ScaledLora[] = [],
+): Promise<ModelInfo> {
   try {
     const { name, metadata } = opened;
     const file = await opened.openFile();
     const description = await describeEmbedder(file);
-    await adaptWeights(description, options);
+    await adaptWeights(description, options, file.format, adapters);
     return {
       name,
       format: file.format,

@@ -1,6 +1,6 @@
 /** Loads an open model that embeds into a backend. */
 import { createWasmBackend } from '@winnow/backend-wasm';
-import { describeEmbedder } from '@winnow/models';
+import { describeEmbedder, type ScaledLora } from '@winnow/models';
 import type { Backend } from '@winnow/ops';
 import { ReleasedError } from '@winnow/tensor';
 import { adaptWeights } from './adapt-weights.js';
@@ -17,16 +17,17 @@ import type { OpenedModel } from './opened-model.js';
 export async function loadOpenedEmbeddingModel(
   opened: OpenedModel,
   options: EmbeddingLoadOptions,
+  adapters: readonly ScaledLora[] = [],
 ): Promise<EmbeddingModel> {
   let ownBackend: Backend | undefined;
   try {
-    if (options.backend !== undefined) return await load(opened, options, options.backend, undefined);
+    if (options.backend !== undefined) return await load(opened, options, options.backend, undefined, adapters);
     const { numThreads, activations } = options;
     ownBackend = await createWasmBackend({
       ...(numThreads === undefined ? {} : { numThreads }),
       ...(activations === undefined ? {} : { activations }),
     });
-    return await load(opened, options, ownBackend, ownBackend);
+    return await load(opened, options, ownBackend, ownBackend, adapters);
   } catch (error) {
     await ownBackend?.dispose();
     throw error;
@@ -40,11 +41,12 @@ async function load(
   options: EmbeddingLoadOptions,
   backend: Backend,
   ownBackend: Backend | undefined,
+  adapters: readonly ScaledLora[],
 ): Promise<EmbeddingModel> {
   const file = await opened.openFile();
   const description = await describeEmbedder(file);
   const { config } = description;
-  const notices = await adaptWeights(description, options);
+  const notices = await adaptWeights(description, options, file.format, adapters);
   const stored = embeddingSettings(file, opened.sentenceTransformers);
   const settings = options.isMatryoshka === true ? { ...stored, matryoshkaDimensions: 'any' as const } : stored;
   const pooling = choosePooling(config, options.pooling, settings.pooling);

@@ -1,6 +1,6 @@
 /** Loads an open model into a backend. */
 import { createWasmBackend } from '@winnow/backend-wasm';
-import { describeModel } from '@winnow/models';
+import { describeModel, type ScaledLora } from '@winnow/models';
 import type { Backend, Executable, Program } from '@winnow/ops';
 import { ReleasedError } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
@@ -26,17 +26,18 @@ export async function loadOpenedModel(
   options: LoadOptions,
   files: SessionFiles = noSessionFiles,
   openFolder: OpenColdFolder = noColdFolders,
+  adapters: readonly ScaledLora[] = [],
 ): Promise<Model> {
   let ownBackend: Backend | undefined;
   try {
     const { backend } = options;
-    if (backend !== undefined) return await load(opened, options, { files, openFolder, backend, ownBackend });
+    if (backend !== undefined) return await load(opened, options, { files, openFolder, adapters, backend, ownBackend });
     const { numThreads, activations } = options;
     ownBackend = await createWasmBackend({
       ...(numThreads === undefined ? {} : { numThreads }),
       ...(activations === undefined ? {} : { activations }),
     });
-    return await load(opened, options, { files, openFolder, backend: ownBackend, ownBackend });
+    return await load(opened, options, { files, openFolder, adapters, backend: ownBackend, ownBackend });
   } catch (error) {
     await ownBackend?.dispose();
     throw error;
@@ -48,6 +49,8 @@ export async function loadOpenedModel(
 interface LoadHost {
   readonly files: SessionFiles;
   readonly openFolder: OpenColdFolder;
+  /** Those of the options, read. */
+  readonly adapters: readonly ScaledLora[];
   readonly backend: Backend;
   /** The same, when it goes with the model. */
   readonly ownBackend: Backend | undefined;
@@ -56,11 +59,11 @@ interface LoadHost {
 async function load(
   opened: OpenedModel,
   options: LoadOptions,
-  { files, openFolder, backend, ownBackend }: LoadHost,
+  { files, openFolder, adapters, backend, ownBackend }: LoadHost,
 ): Promise<Model> {
   const file = await opened.openFile();
   const description = await describeModel(file);
-  const notices = await adaptWeights(description, options);
+  const notices = await adaptWeights(description, options, file.format, adapters);
   const plan = planModel(description, options);
   checkMemory(plan.memory, options.memoryLimitBytes);
   const tokenizer =
@@ -74,7 +77,10 @@ async function load(
   let runtime: Awaited<ReturnType<typeof createRuntime>>;
   let sessionKey: SessionKey;
   try {
-    const hash = await modelHash(opened.metadata, file.store, backend, buffers, description.weights.keys());
+    // the factors are among the weights; what is merged or scaled by 0 is told by name
+    const named = adapters.map(({ lora, scale }) => [lora.name, scale]);
+    const facts = named.length === 0 ? opened.metadata : { ...opened.metadata, adapters: named };
+    const hash = await modelHash(facts, file.store, backend, buffers, description.weights.keys());
     sessionKey = { modelHash: hash, options: sessionOptions(plan) };
     for (const program of programs) {
       executables.set(

@@ -2,6 +2,7 @@
 import type { Program, ProgramTensor } from '@winnow/ops';
 import type { ModelDescription } from './architecture.js';
 import {
+  addAdapted,
   beginDecoder,
   embedTokens,
   endDecoder,
@@ -74,9 +75,24 @@ export function layerNorm(step: DecoderStep, name: string, x: ProgramTensor): Pr
   return b.activation('layer-norm', inputs, { eps: config.normEps });
 }
 
-/** With the bias if there is one. */
-export function linear({ b, weight, optionalWeight }: DecoderStep, name: string, x: ProgramTensor): ProgramTensor {
-  return b.activation('matmul', { x, weight: weight(`${name}.weight`), bias: optionalWeight(`${name}.bias`) });
+/** With the bias if there is one, and what adapters add. */
+export function linear(step: DecoderStep, name: string, x: ProgramTensor): ProgramTensor {
+  const { b, weight, optionalWeight } = step;
+  const y = b.activation('matmul', { x, weight: weight(`${name}.weight`), bias: optionalWeight(`${name}.bias`) });
+  return addAdapted(step, name, x, y);
+}
+
+/** The outputs `[begin, end)` of a matrix without bias. */
+export function linearRows(
+  step: DecoderStep,
+  name: string,
+  x: ProgramTensor,
+  begin: number,
+  end: number,
+): ProgramTensor {
+  const { b, weight } = step;
+  const y = b.activation('matmul', { x, weight: b.rows(weight(`${name}.weight`), begin, end) });
+  return addAdapted(step, name, x, y, (factor) => b.rows(factor, begin, end));
 }
 
 /** What differs between attention blocks. */

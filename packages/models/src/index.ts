@@ -26,6 +26,8 @@ export {
   type KeptWeight,
   type QuantiseOptions,
 } from './quantise.js';
+export { addAdapters, type ScaledLora } from './add-adapters.js';
+export { readLora, type Lora, type LoraFile, type LoraPart } from './lora.js';
 export { reencodedView } from './reencoded-view.js';
 export { architectures, describeEmbedder, describeModel, storedPooling } from './registry.js';
 export { plannedStore, type PlannedStore } from './planned-store.js';

@@ -5,7 +5,7 @@
  */
 import type { ProgramTensor } from '@winnow/ops';
 import type { Architecture, ModelDescription, ModelFile } from './architecture.js';
-import { add, attentionBlock, describeDecoder, linear, rmsNorm } from './decoder-blocks.js';
+import { add, attentionBlock, describeDecoder, linear, linearRows, rmsNorm } from './decoder-blocks.js';
 import type { ExpertConfig, RotaryDecoderConfig } from './decoder-config.js';
 import type { DecoderStep } from './decoder-program.js';
 import { headNormTensors, isDerivedTensor, tensorNames, type Names } from './decoder-tensors.js';
@@ -67,11 +67,8 @@ function convolution(step: DecoderStep, layer: number, x: ProgramTensor, numTaps
   const { b, config, weight } = step;
   const own = `blk.${layer}.shortconv`;
   const { hiddenDim } = config;
-  const inputs = weight(`${own}.in_proj.weight`);
-  const third = (index: number): ProgramTensor => {
-    const rows = b.rows(inputs, index * hiddenDim, (index + 1) * hiddenDim);
-    return b.activation('matmul', { x, weight: rows });
-  };
+  const third = (index: number): ProgramTensor =>
+    linearRows(step, `${own}.in_proj`, x, index * hiddenDim, (index + 1) * hiddenDim);
   const [before, after, u] = [third(0), third(1), third(2)];
   const z = b.activation('multiply', { a: before, b: u });
   const taps = b.reshape(weight(`${own}.conv.weight`), [hiddenDim, numTaps]);

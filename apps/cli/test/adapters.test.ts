@@ -1,0 +1,17 @@
+import { expect, test } from 'vitest';
+import { createFakeEngine } from './fake-engine.js';
+import { runCli } from './run-cli.js';
+
+test('adapters with and without a factor, in both spellings', async () => {
+  const fake = createFakeEngine();
+  const flags = ['--lora', 'a.gguf', '--lora-scaled', 'b.gguf', '-0.5', '--lora-scaled', 'c.gguf:2'];
+  expect(await runCli(fake.api, ['run', '-p', 'Hi', ...flags])).toMatchObject({ code: 0 });
+  expect(fake.loads[0]?.options).toMatchObject({
+    adapters: [{ source: 'a.gguf' }, { source: 'b.gguf', scale: -0.5 }, { source: 'c.gguf', scale: 2 }],
+  });
+});
+
+test('a factor that is no number is refused', async () => {
+  const refused = await runCli(createFakeEngine().api, ['run', '-p', 'Hi', '--lora-scaled', 'b.gguf:much']);
+  expect(refused).toMatchObject({ code: 2, stderr: expect.stringContaining('--lora-scaled: expected a number') });
+});

@@ -1,0 +1,38 @@
+/** Modules of PEFT adapters by the names of GGUF files, for adapters of folders on models in GGUF files. */
+
+const layerNames: Readonly<Record<string, string>> = {
+  'self_attn.q_proj': 'attn_q',
+  'self_attn.k_proj': 'attn_k',
+  'self_attn.v_proj': 'attn_v',
+  'self_attn.o_proj': 'attn_output',
+  'self_attn.out_proj': 'attn_output',
+  'self_attn.dense': 'attn_output',
+  'self_attn.qkv_proj': 'attn_qkv',
+  'attn.c_attn': 'attn_qkv',
+  'attn.c_proj': 'attn_output',
+  'mlp.gate_proj': 'ffn_gate',
+  'mlp.up_proj': 'ffn_up',
+  'mlp.down_proj': 'ffn_down',
+  'mlp.gate_up_proj': 'ffn_up',
+  'mlp.fc1': 'ffn_up',
+  'mlp.fc2': 'ffn_down',
+  'mlp.c_fc': 'ffn_up',
+  'mlp.c_proj': 'ffn_down',
+  'feed_forward.w1': 'ffn_gate',
+  'feed_forward.w3': 'ffn_up',
+  'feed_forward.w2': 'ffn_down',
+  'attention.self.query': 'attn_q',
+  'attention.self.key': 'attn_k',
+  'attention.self.value': 'attn_v',
+  'attention.output.dense': 'attn_output',
+  'intermediate.dense': 'ffn_up',
+  'output.dense': 'ffn_down',
+};
+
+/** `undefined` for a module that is not among the usual ones. */
+export function plainHubName(module: string): string | undefined {
+  if (/(^|\.)lm_head$/.test(module)) return 'output';
+  const match = /(?:^|\.)(?:layers|layer|h)\.(\d+)\.(.+)$/.exec(module);
+  const own = match === null ? undefined : layerNames[match[2] as string];
+  return own === undefined ? undefined : `blk.${match?.[1]}.${own}`;
+}
