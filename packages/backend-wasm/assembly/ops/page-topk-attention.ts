@@ -81,33 +81,42 @@ function attendGroup(token: i32, kvHead: i32): void {
   if (epsilon == 0) {
     for (; numVisited < budget; numVisited++) listPage(token, sequence, load<i32>(order + (<usize>numVisited << 2)));
   }
-  // heads beyond one tile are computed again for each tile: groups are small
-  for (let first = 0; first < groupSize; first += LANES) {
-    openPanels(token, token + 1, firstHead + first, min<i32>(firstHead + groupSize, firstHead + first + LANES));
-    attendSlots(list, numListed, kvHead);
-    if (epsilon != 0 && groupSize <= LANES) {
-      while (numVisited < budget && !isGoodEnough(numVisited, epsilon)) {
-        const before = numListed;
-        listPage(token, sequence, load<i32>(order + (<usize>numVisited << 2)));
-        attendSlots(list + (<usize>before << 2), numListed - before, kvHead);
-        numVisited += 1;
+  // heads beyond one tile are computed again for each tile: groups are small; where their certificates say how many pages
+  // are attended to, all tiles are computed again with the pages that the last of them needed
+  const numPasses = epsilon != 0 && groupSize > LANES ? 2 : 1;
+  for (let pass = 0; pass < numPasses; pass++) {
+    for (let first = 0; first < groupSize; first += LANES) {
+      openPanels(token, token + 1, firstHead + first, min<i32>(firstHead + groupSize, firstHead + first + LANES));
+      attendSlots(list, numListed, kvHead);
+      if (epsilon != 0 && pass == 0) {
+        while (numVisited < budget && !isGoodEnough(first, numVisited, epsilon)) {
+          const before = numListed;
+          listPage(token, sequence, load<i32>(order + (<usize>numVisited << 2)));
+          attendSlots(list + (<usize>before << 2), numListed - before, kvHead);
+          numVisited += 1;
+        }
       }
-    }
-    const norm = largestNorm(sequence, kvHead, numVisited);
-    for (let lane = 0; lane < numLanes; lane++) {
-      const row = <usize>(token * dim(0, 1) + firstHead + first + lane);
-      const y = addressOf(12) + row * (<usize>valueDim << 2);
-      writeLane(lane, y);
-      let squares: f64 = 0;
-      for (let i: usize = 0; i < <usize>valueDim << 2; i += 4) squares += <f64>load<f32>(y + i) * <f64>load<f32>(y + i);
-      const certificate = missing(first + lane, lane, numVisited);
-      store<f32>(addressOf(13) + (row << 2), <f32>certificate);
-      store<f32>(addressOf(14) + (row << 2), <f32>(certificate * (<f64>norm + Math.sqrt(squares))));
+      if (pass == numPasses - 1) writeTile(token, sequence, kvHead, first, numVisited);
     }
   }
   const at = <usize>(token * dim(3, 1) + kvHead) << 2;
   store<i32>(addressOf(15) + at, numAttended + numVisited);
   store<i32>(addressOf(16) + at, numListed);
+}
+
+/** Output, certificates and bounds of the heads from `first` on. */
+function writeTile(token: i32, sequence: i32, kvHead: i32, first: i32, numVisited: i32): void {
+  const norm = largestNorm(sequence, kvHead, numVisited);
+  for (let lane = 0; lane < numLanes; lane++) {
+    const row = <usize>(token * dim(0, 1) + kvHead * groupSize + first + lane);
+    const y = addressOf(12) + row * (<usize>valueDim << 2);
+    writeLane(lane, y);
+    let squares: f64 = 0;
+    for (let i: usize = 0; i < <usize>valueDim << 2; i += 4) squares += <f64>load<f32>(y + i) * <f64>load<f32>(y + i);
+    const certificate = missing(first + lane, lane, numVisited);
+    store<f32>(addressOf(13) + (row << 2), <f32>certificate);
+    store<f32>(addressOf(14) + (row << 2), <f32>(certificate * (<f64>norm + Math.sqrt(squares))));
+  }
 }
 
 /** Counts the seen keys of a page; true when it is attended to in any case. */
@@ -259,8 +268,10 @@ function missing(g: i32, lane: i32, numVisited: i32): f64 {
   return mass == Infinity ? 1 : mass / (mass + <f64>sumOfLane(lane));
 }
 
-function isGoodEnough(numVisited: i32, epsilon: f32): bool {
-  for (let lane = 0; lane < numLanes; lane++) if (!(missing(lane, lane, numVisited) <= <f64>epsilon)) return false;
+function isGoodEnough(first: i32, numVisited: i32, epsilon: f32): bool {
+  for (let lane = 0; lane < numLanes; lane++) {
+    if (!(missing(first + lane, lane, numVisited) <= <f64>epsilon)) return false;
+  }
   return true;
 }
 

@@ -180,6 +180,14 @@ export const pageTopKAttentionCases: readonly KernelCase[] = [
     pageCase(sparseSetup('long', long), { epsilon, local: 20, sinks: 4 }),
   ),
   ...[0.05, 0.5].map((epsilon) => pageCase(sparseSetup('long', long), { epsilon, budget: 3, local: 20 })),
+  // more heads on one KV head than a kernel takes at once
+  ...[0, 0.3].map((epsilon) =>
+    pageCase(sparseSetup('72 heads on one', { ...long, numHeads: 72, numKvHeads: 1 }), {
+      epsilon,
+      local: 20,
+      budget: 5,
+    }),
+  ),
   ...[2, 4, 8].map((numParts) => pageCase(sparseSetup('long', long), { numParts, budget: 9, sinks: 1, local: 9 })),
   pageCase(sparseSetup('capped', { ...long, softCap: 4 }), { budget: 5 }),
   pageCase(sparseSetup('model window of 60', { ...long, window: 60 }), { budget: 3, sinks: 50, local: 4 }),
