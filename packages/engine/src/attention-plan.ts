@@ -1,5 +1,6 @@
 /** How a model attends: a specification, checked for the model and the cache, and the writers of its programs. */
 import { createTraceWriter, type TracedLayer } from './attention-trace.js';
+import { createMassWriter } from './key-masses.js';
 import type { DecoderProgramOptions } from '@winnow/models';
 import {
   attentionRequirements,
@@ -27,6 +28,8 @@ export interface AttentionPlanOptions {
   readonly spec: AttentionSpec | string | undefined;
   readonly numLayers: number;
   readonly blockSize: number;
+  /** The last layer that attends, when programs shall measure how much each slot is looked at. */
+  readonly massUpTo?: number | undefined;
   /** Hears of each layer whose queries, keys and values become outputs; without it they do not. */
   readonly onTracedLayer: ((layer: TracedLayer) => void) | undefined;
   readonly notice: (text: string) => void;
@@ -51,6 +54,7 @@ export function planAttention(options: AttentionPlanOptions): AttentionPlan {
     requirements,
     programOptions(phase) {
       const writer = isDense ? undefined : createAttentionWriter(spec, phase, { numLayers, notice: tellOnce });
+      if (options.massUpTo !== undefined) return { attention: createMassWriter(options.massUpTo) };
       if (onTracedLayer !== undefined) return { attention: createTraceWriter(onTracedLayer, writer) };
       return writer === undefined ? {} : { attention: writer };
     },

@@ -73,6 +73,7 @@ export async function* generateTokens(
   let numEvicted = 0;
   const makeRoomFor = (count: number): void => {
     if (!dropsTokens(overflow)) return;
+    model.noteLength(sequence.view.numTokens + count);
     numEvicted += makeRoom(sequence, count, contextSize, model.pool.manager.blockSize, overflow, minSinks);
   };
   const startMs = host.now();

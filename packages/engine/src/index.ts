@@ -13,6 +13,7 @@ export type {
   TextEmbedding,
   TextOverflow,
 } from './embed-types.js';
+export type { Eviction, LeastAttendedOptions } from './key-masses.js';
 export type { MemoryPlan } from './memory-plan.js';
 export type { CacheMetrics, EngineEvent, ModelMetrics, StepMetrics, TierMetrics } from './metrics.js';
 export type { SamplingOptions } from './sampling-options.js';

@@ -13,7 +13,8 @@ import { checkMemory } from './memory-plan.js';
 import { createMissingTokenizer } from './missing-tokenizer.js';
 import { createModel } from './model.js';
 import { modelHash } from './model-hash.js';
-import { planModel, sessionOptions } from './model-plan.js';
+import type { ReportEvent } from './metrics.js';
+import { beyondTrained, planModel, sessionOptions, type ModelPlan } from './model-plan.js';
 import { createRuntime } from './runtime.js';
 import type { OpenedModel } from './opened-model.js';
 import type { SessionKey } from './session-file.js';
@@ -116,6 +117,7 @@ async function load(
       defaultSampling: opened.defaultSampling,
       contextSize: plan.contextSize,
       attention: plan.attention.requirements,
+      noteLength: lengthNotice(plan, pool.report),
       pool,
       scheduler,
       host,
@@ -142,6 +144,17 @@ async function load(
       }
       await ownBackend?.dispose();
   }
+}
+
+/** Says once that a sequence grows beyond what the model was trained for; nothing where loading has said it. */
+function lengthNotice({ config, contextSize, attention }: ModelPlan, report: ReportEvent): (numTokens: number) => void {
+  const { contextLength } = config;
+  let isTold = contextSize > contextLength || attention.requirements.reads !== undefined;
+  return (numTokens) => {
+    if (isTold || numTokens <= contextLength) return;
+    isTold = true;
+    report({ kind: 'notice', text: beyondTrained(numTokens, contextLength) });
+  };
 }
 
 export function templateOf({ name, chatTemplate }: OpenedModel, tokenizer: Tokenizer): ChatTemplate | undefined {

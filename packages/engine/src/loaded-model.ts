@@ -26,6 +26,8 @@ export interface LoadedModel {
   readonly contextSize: number;
   /** What the attention policy requires of sequences. */
   readonly attention: AttentionRequirements;
+  /** Hears how many tokens a sequence is going to have, and tells once when they are more than the model was trained for. */
+  readonly noteLength: (numTokens: number) => void;
   readonly pool: KvPool;
   readonly scheduler: Scheduler;
   readonly host: Host;

@@ -34,10 +34,12 @@ export function chunkLimit(contextSize: number): number {
 
 /**
  * Drops positions until `count` more fit. `slide` drops the oldest whole blocks after the first one, or, in contexts of
- * few blocks, a quarter of the context at a time; `evict` drops no more than it must, so that the window stays full.
+ * few blocks, a quarter of the context at a time; `evict` drops no more than it must, so that the window stays full: the
+ * oldest, or those that were looked at least where that is measured.
  * @param count at most `chunkLimit`
  * @param minSinks first positions that the attention policy always looks at
  * @returns how many positions were dropped
+ * @throws {CapacityError} when too many are protected
  */
 export function makeRoom(
   sequence: Sequence,
@@ -49,6 +51,11 @@ export function makeRoom(
 ): number {
   const { view } = sequence;
   if (view.numTokens - view.numEvicted + count <= contextSize) return 0;
+  if (policy === 'evict' && sequence.heavyHitters !== undefined) {
+    const { slots } = sequence.heavyHitters.chooseVictims(view, count);
+    sequence.evict(slots);
+    return slots.length;
+  }
   const numKept = Math.max(minSinks, Math.min(numSinks, contextSize >> 2));
   const numFirst = Math.max(minSinks, blockSize);
   const isByBlocks = policy === 'slide' && contextSize >= 4 * blockSize;

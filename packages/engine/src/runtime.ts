@@ -50,7 +50,8 @@ export async function createRuntime({
     numBlocks,
     blockSize,
     maxBlocksPerSequence,
-    prefixSharing: options.prefixSharing ?? true,
+    // a prefix of another sequence would come without what that one has looked at
+    prefixSharing: (options.prefixSharing ?? true) && plan.heavyHitters === undefined,
     onContentDropped: (contentId) => states?.dropSnapshot(contentId),
   });
   if (plan.tiers !== undefined) {
@@ -72,5 +73,7 @@ export async function createRuntime({
       whenFull: options.whenFull ?? 'error',
     },
   );
-  return { pool: { manager, memory, states, tiers, report, onFreed: () => scheduler.wake() }, scheduler };
+  const { heavyHitters } = plan;
+  const onFreed = (): void => scheduler.wake();
+  return { pool: { manager, memory, states, tiers, heavyHitters, report, onFreed }, scheduler };
 }

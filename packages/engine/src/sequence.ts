@@ -1,5 +1,13 @@
 /** The cached tokens of one session: a sequence of the block manager that can begin anew and share prefixes with others. */
-import type { AppendedSlots, BlockManager, SequenceContents, SequenceView } from '@winnow/kv-cache';
+import {
+  createHeavyHitters,
+  type AppendedSlots,
+  type BlockManager,
+  type HeavyHitterOptions,
+  type HeavyHitters,
+  type SequenceContents,
+  type SequenceView,
+} from '@winnow/kv-cache';
 import type { KvMemory } from './kv-memory.js';
 import type { KvTiers } from './kv-tiers.js';
 import type { ReportEvent } from './metrics.js';
@@ -13,6 +21,8 @@ export interface KvPool {
   readonly states: StateRows | undefined;
   /** Where contents go that the pool has no room for. */
   readonly tiers?: KvTiers | undefined;
+  /** When tokens are evicted by how little they were looked at. */
+  readonly heavyHitters?: HeavyHitterOptions | undefined;
   readonly report: ReportEvent;
   /** Called when blocks may have become free. */
   readonly onFreed: () => void;
@@ -23,6 +33,8 @@ export interface Sequence {
   readonly view: SequenceView;
   /** Rows of the recurrent state, for models that have one. */
   readonly state: StateSlot | undefined;
+  /** How much its tokens were looked at, where that is measured. */
+  readonly heavyHitters: HeavyHitters | undefined;
   /** Tokens that were given up for lack of room, to be computed again before anything else. */
   readonly lost: Int32Array | undefined;
   /**
@@ -33,8 +45,11 @@ export interface Sequence {
   begin(tokens: Int32Array, mayHaveGaps: boolean): number;
   /** Slots for a step. @throws {CapacityError} */
   append(tokens: Int32Array): AppendedSlots;
-  /** The step has stored its tokens, and their state unless its program has none. */
-  commit(hasState: boolean): void;
+  /**
+   * The step has stored its tokens, and their state unless its program has none.
+   * @param masses how much it looked at each logical slot
+   */
+  commit(hasState: boolean, masses?: Float64Array): void;
   /** The step has failed. */
   rollback(): void;
   /** Drops positions from the pool; logical slots as in `BlockManager.evict`. */
@@ -54,7 +69,8 @@ export interface Sequence {
 
 /** @param salt sequences share blocks only with those of the same salt */
 export function createSequence(pool: KvPool, salt = ''): Sequence {
-  return overView(pool, salt, pool.manager.createSequence({ salt }), pool.states?.allocate());
+  const heavyHitters = pool.heavyHitters && createHeavyHitters(pool.heavyHitters);
+  return overView(pool, salt, pool.manager.createSequence({ salt }), pool.states?.allocate(), heavyHitters);
 }
 
 /** A sequence with saved contents; the caller fills its blocks and the state's `to` row, then calls `commit`. */
@@ -62,14 +78,21 @@ export function restoreSequence(pool: KvPool, contents: SequenceContents, salt =
   const state = pool.states?.allocate();
   if (contents.tokens.length > 0) state?.prepare();
   try {
-    return overView(pool, salt, pool.manager.restoreSequence({ ...contents, salt }), state);
+    const heavyHitters = pool.heavyHitters && createHeavyHitters(pool.heavyHitters);
+    return overView(pool, salt, pool.manager.restoreSequence({ ...contents, salt }), state, heavyHitters);
   } catch (error) {
     state?.free();
     throw error;
   }
 }
 
-function overView(pool: KvPool, salt: string, first: SequenceView, state: StateSlot | undefined): Sequence {
+function overView(
+  pool: KvPool,
+  salt: string,
+  first: SequenceView,
+  state: StateSlot | undefined,
+  heavyHitters: HeavyHitters | undefined,
+): Sequence {
   const { manager, memory, states } = pool;
   let view = first;
   let lost: Int32Array | undefined;
@@ -79,6 +102,7 @@ function overView(pool: KvPool, salt: string, first: SequenceView, state: StateS
 
   function cut(numTokens: number): void {
     memory.queue(manager.truncate(view.id, numTokens));
+    heavyHitters?.truncate(numTokens);
     pool.onFreed();
   }
 
@@ -87,6 +111,7 @@ function overView(pool: KvPool, salt: string, first: SequenceView, state: StateS
       return view;
     },
     state,
+    heavyHitters,
     get lost(): Int32Array | undefined {
       return lost;
     },
@@ -120,8 +145,9 @@ function overView(pool: KvPool, salt: string, first: SequenceView, state: StateS
       memory.queue(appended);
       return appended;
     },
-    commit(hasState): void {
+    commit(hasState, masses): void {
       manager.commit(view.id);
+      if (masses !== undefined) heavyHitters?.addMass(view.positions, masses);
       if (!hasState) state?.keep(view.numTokens);
       else if (state !== undefined && state.to >= 0) state.commit(view.numTokens, contentIdAt(view.numTokens));
       if (lost !== undefined && view.numTokens >= lost.length) lost = undefined;
@@ -160,7 +186,7 @@ function overView(pool: KvPool, salt: string, first: SequenceView, state: StateS
       state?.restore(0, contentIdAt);
     },
     fork(): Sequence {
-      return overView(pool, salt, manager.fork(view.id), state?.fork());
+      return overView(pool, salt, manager.fork(view.id), state?.fork(), heavyHitters?.fork());
     },
     free(): void {
       memory.queue(manager.free(view.id));

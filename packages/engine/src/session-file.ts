@@ -101,6 +101,7 @@ async function draftOf(pool: KvPool, sequence: Sequence, { state, metadata }: Se
     const sections: SessionSection[] = [
       bytesSection('tokens', view.tokens.slice()),
       bytesSection('positions', positions),
+      ...massSections(sequence),
       ...(generation?.sections ?? []),
     ];
     // the block that has room is written to by the next steps: its bytes are copied, and the fork lets go of it
@@ -148,14 +149,25 @@ export async function loadSession(
   const fail = (field: string, message: string): never => {
     throw new FormatError({ source: source.name, field, message });
   };
-  const readInts = async (name: string): Promise<Int32Array> => {
+  const readAll = async (name: string): Promise<Uint8Array<ArrayBuffer>> => {
     if (!file.sections.some((section) => section.name === name)) fail(`section "${name}"`, 'missing');
-    const bytes = await file.readAll(name, withSignal);
+    return file.readAll(name, withSignal);
+  };
+  const readInts = async (name: string): Promise<Int32Array> => {
+    const bytes = await readAll(name);
     if (bytes.byteLength % 4 !== 0) fail(`section "${name}"`, `expected whole integers, got ${bytes.byteLength} bytes`);
     return new Int32Array(bytes.buffer);
   };
+  async function readMasses(numTokens: number): Promise<Float64Array> {
+    const bytes = await readAll(massesName);
+    const expected = numTokens * Float64Array.BYTES_PER_ELEMENT;
+    if (bytes.byteLength !== expected)
+      fail(`section "${massesName}"`, `expected ${expected} bytes, got ${bytes.byteLength}`);
+    return new Float64Array(bytes.buffer);
+  }
   const tokens = await readInts('tokens');
   const positions = await readInts('positions');
+  const masses = pool.heavyHitters && (await readMasses(tokens.length));
   const wrong = tokens.find((id) => id < 0 || id >= config.vocabSize);
   if (wrong !== undefined) fail('section "tokens"', `expected ids below ${config.vocabSize}, got ${wrong}`);
   const { generation, caller } = (file.metadata ?? {}) as { generation?: JsonValue; caller?: JsonValue };
@@ -194,6 +206,7 @@ export async function loadSession(
           await loadRows(pool, file, buffer, [to], 0, withSignal);
         }
       }
+      if (masses !== undefined) restored.heavyHitters?.addMass([...masses.keys()], masses);
       restored.commit(true);
       return restored;
     } catch (error) {
@@ -204,9 +217,20 @@ export async function loadSession(
   const flush = async (): Promise<void> => void (await pool.memory.flush());
   // where blocks may leave the pool no step may run until they are filled
   const sequence =
-    pool.tiers === undefined ? await fill(() => scheduler.exclusive(flush)) : await scheduler.exclusive(() => fill(flush));
+    pool.tiers === undefined
+      ? await fill(() => scheduler.exclusive(flush))
+      : await scheduler.exclusive(() => fill(flush));
   pool.report({ kind: 'restored', numTokens: tokens.length, sizeBytes: source.sizeBytes });
   return { sequence, state, metadata: caller ?? null };
+}
+
+const massesName = 'keyMasses';
+
+/** How much each token was looked at, where that is measured. */
+function massSections({ view, heavyHitters }: Sequence): SessionSection[] {
+  if (heavyHitters === undefined) return [];
+  const masses = Float64Array.from({ length: view.numTokens }, (_, position) => heavyHitters.score(position));
+  return [bytesSection(massesName, masses)];
 }
 
 /** Positions are a section of their own. */

@@ -2,6 +2,7 @@
 import type { AppendedSlots } from '@winnow/kv-cache';
 import { createScalarBlock, type Executable } from '@winnow/ops';
 import type { Sequence } from './sequence.js';
+import { createMassReader } from './key-masses.js';
 import { tierScalars } from './kv-tiers-program.js';
 import type { TierStream } from './kv-tiers-stream.js';
 import { createStepOutputs, type ReadOutput } from './step-outputs.js';
@@ -26,6 +27,8 @@ export interface StepProgram {
   /** Whether it reads and writes recurrent states. */
   readonly hasState: boolean;
   run(parts: readonly StepPart[], signal: AbortSignal | undefined): Promise<void>;
+  /** How much each slot of a part of the step that just ran was looked at, in programs that measure it. */
+  massesOf(part: number, sequence: Sequence): Float64Array | undefined;
   /** Outputs of a part of the step that just ran. @param firstRow output rows of the parts before it */
   reader(firstRow: number): ReadOutput;
 }
@@ -51,6 +54,7 @@ export function createStepProgram(
   const stateTo = hasState ? scalars.slot('stateTo') : undefined;
   const maxOutputRows = capacity('R');
   const outputs = createStepOutputs(executable);
+  const masses = createMassReader(executable);
   const readFirst: ReadOutput = (output, target) => executable.read(output, target);
 
   function fill(parts: readonly StepPart[]): void {
@@ -87,7 +91,10 @@ export function createStepProgram(
     async run(parts, signal): Promise<void> {
       fill(parts);
       const options = signal === undefined ? {} : { signal };
-      if (stream === undefined) return executable.run(scalars.words, options);
+      if (stream === undefined) {
+        await executable.run(scalars.words, options);
+        return masses?.read(parts.length);
+      }
       const streamed = stream.begin(parts, signal);
       scalars.slot(tierScalars.queryRows).set(streamed.queryRows);
       scalars.slot(tierScalars.stateRows).set(streamed.stateRows);
@@ -97,6 +104,7 @@ export function createStepProgram(
         await streamed.end();
       }
     },
+    massesOf: (part, { view }) => masses?.of(part, view.numSlots),
     reader: (firstRow) => (firstRow === 0 ? readFirst : outputs.reader(firstRow)),
   };
 }

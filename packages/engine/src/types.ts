@@ -10,6 +10,7 @@ import type { Tokenizer } from '@winnow/tokenizers';
 import type { ChatMessage, ChatTemplate } from './chat-template.js';
 import type { MemoryPlan } from './memory-plan.js';
 import type { ColdFiles } from './kv-tiers-files.js';
+import type { Eviction } from './key-masses.js';
 import type { EngineEvent, ModelMetrics } from './metrics.js';
 import type { SamplingOptions } from './sampling-options.js';
 import type { SessionSize } from './session-file.js';
@@ -88,6 +89,17 @@ export interface LoadOptions extends OpenOptions, HostOptions, WeightOptions {
   /** How keys and values are stored. Default `f32`. */
   readonly kvDType?: DType | KvDTypes;
   /**
+   * `hadamard` stores keys rotated, and rotates queries with them: products stay what they are, but keys of 4 bits lose less,
+   * because outliers are spread over all channels. Default `none`.
+   */
+  readonly kvRotation?: 'none' | 'hadamard';
+  /**
+   * Which tokens `overflow: 'evict'` drops. All but `oldest` measure in each step how much tokens are looked at, for which the
+   * products of queries and keys are computed once more; sessions share no prefixes then. They need dense attention, in the
+   * backend's memory. Default `oldest`.
+   */
+  readonly eviction?: Eviction;
+  /**
    * Budgets for contexts that the backend's memory does not hold. Attention reads what is elsewhere in pieces, at each
    * step; results are the same within rounding. Default: everything in the backend's memory.
    */
@@ -118,7 +130,10 @@ export type OverflowPolicy =
   | 'error'
   /** Go on without the oldest tokens after the first ones, dropped a block at a time. Positions keep growing. */
   | 'slide'
-  /** Go on without the oldest tokens after the first ones, dropped one at a time: the window stays full. */
+  /**
+   * Go on without the oldest tokens after the first ones, or without those that `eviction` names, dropped one at a time: the
+   * cache stays full.
+   */
   | 'evict'
   /** Drop tokens of the prompt after the first (BOS) one until it fits, then as `stop`. The result says how many. */
   | 'truncate-start'

@@ -1,0 +1,84 @@
+/** How much each cached token was looked at, as programs measure it and sequences keep it for `eviction`. */
+import type { HeavyHitterOptions } from '@winnow/kv-cache';
+import { writeDenseAttention, type AttentionWriter, type Executable, type ProgramTensor } from '@winnow/ops';
+import { ArgumentError } from '@winnow/tensor';
+
+/** Least-attended tokens go, with the exceptions of these. */
+export interface LeastAttendedOptions {
+  /** First tokens that always stay. Default 4, in contexts below 16 tokens a quarter. */
+  readonly firstTokens?: number;
+  /** Last tokens that stay whatever was looked at. Default: a quarter of the context. */
+  readonly recentTokens?: number;
+}
+
+/**
+ * Which tokens `overflow: 'evict'` drops: the oldest ones, or those that attention has looked at least, summed over layers,
+ * heads and tokens so far (heavy hitters, arXiv:2306.14048).
+ */
+export type Eviction = 'oldest' | 'least-attended' | LeastAttendedOptions;
+
+/** @returns `undefined` when nothing has to be measured @throws {ArgumentError} */
+export function heavyHitterOptions(eviction: Eviction, contextSize: number): HeavyHitterOptions | undefined {
+  if (eviction === 'oldest') return undefined;
+  if (eviction !== 'least-attended' && (typeof eviction !== 'object' || eviction === null)) {
+    const expected = 'oldest | least-attended, or an object of firstTokens and recentTokens';
+    throw new ArgumentError({ argument: 'eviction', expected, actual: String(eviction) });
+  }
+  const options = eviction === 'least-attended' ? {} : eviction;
+  const firstTokens = count('firstTokens', options.firstTokens ?? Math.min(4, contextSize >> 2));
+  const recentWindow = count('recentTokens', options.recentTokens ?? contextSize >> 2);
+  return { budget: contextSize, recentWindow, isGlobal: (position) => position < firstTokens };
+}
+
+function count(name: string, value: number): number {
+  if (Number.isSafeInteger(value) && value >= 0) return value;
+  throw new ArgumentError({ argument: `eviction.${name}`, expected: 'an integer from 0', actual: String(value) });
+}
+
+const outputName = 'keyMass';
+
+/** A writer for one program that attends to everything and adds up, layer by layer, how much each slot was looked at. */
+export function createMassWriter(lastLayer: number): AttentionWriter {
+  let previous: ProgramTensor | undefined;
+  return (b, site) => {
+    const { layer, q, positions, sequences, kv, scale, window, softCap } = site;
+    const inputs = { q, positions, sequences, ...kv, previous };
+    previous = b.activation('attention-mass', inputs, { scale, window, softCap });
+    if (layer === lastLayer) b.output(outputName, previous);
+    return writeDenseAttention(b, site);
+  };
+}
+
+/** The masses of the step that just ran. */
+export interface MassReader {
+  /** Copies them, for the first `numSequences` sequences of the step. */
+  read(numSequences: number): Promise<void>;
+  /** Mass of each logical slot of a sequence, summed over KV heads; valid until the next call. */
+  of(sequence: number, numSlots: number): Float64Array;
+}
+
+/** @returns `undefined` for programs that do not measure */
+export function createMassReader(executable: Executable): MassReader | undefined {
+  const { outputs, symbols } = executable.program;
+  const tensor = outputs.get(outputName);
+  if (tensor === undefined) return undefined;
+  const [maxSequences, numKvHeads, maxBlocks, blockSize] = tensor.shape.map((dim) =>
+    typeof dim === 'number' ? dim : (symbols.get(dim) as number),
+  ) as [number, number, number, number];
+  const maxSlots = maxBlocks * blockSize;
+  const masses = new Float32Array(maxSequences * numKvHeads * maxSlots);
+  const sums = new Float64Array(maxSlots);
+  return {
+    read: (numSequences) => executable.read(outputName, masses.subarray(0, numSequences * numKvHeads * maxSlots)),
+    of(sequence, numSlots): Float64Array {
+      const own = sums.subarray(0, numSlots);
+      own.fill(0);
+      for (let head = 0; head < numKvHeads; head++) {
+        const begin = (sequence * numKvHeads + head) * maxSlots;
+        for (let slot = 0; slot < numSlots; slot++)
+          own[slot] = (own[slot] as number) + (masses[begin + slot] as number);
+      }
+      return own;
+    },
+  };
+}
