@@ -1,0 +1,50 @@
+/** Attention policies of the command line on the demo model: notices, and refusals of what its cache cannot do. */
+import * as engine from '@winnow/engine';
+import { describe, expect, test } from 'vitest';
+import { runCli } from './run-cli.js';
+
+const run = (...flags: string[]) => runCli(engine, ['run', '-p', 'The old man', '-n', '4', '--temp', '0', ...flags]);
+
+describe('policies', () => {
+  test.each([
+    ['--attention', 'streaming:window=8,sinks=2'],
+    ['--prefill', 'subquadratic:window=8,block=8'],
+    ['--decode', 'page-topk:page=8,epsilon=0.1'],
+    ['--attention', 'prefill=h2o;decode=sparq;dense-first=1;layers=3:dense'],
+  ])('%s %s', async (flag, policy) => {
+    const { code, stdout } = await run(flag, policy);
+    expect(code).toBe(0);
+    expect(stdout).toMatch(/[a-z]/);
+  });
+
+  test('h2o as in its specification, with budgets that are clamped visibly', async () => {
+    const fits = await run('--prefill', 'h2o:chunk=1024,local=256,heavy=256,sinks=0', '--batch-size', '4096');
+    expect(fits.code).toBe(0);
+    expect(fits.stderr).not.toContain('instead of');
+    const clamped = await run('--prefill', 'h2o:chunk=64,local=48,heavy=48');
+    expect(clamped.code).toBe(0);
+    expect(clamped.stderr).toMatch(/using sinks=0, local=48, heavy=\d+ instead of sinks=0, local=48, heavy=48/);
+  });
+});
+
+describe('refusals are one line', () => {
+  test.each([
+    [['--attention', 'sparkq'], /--attention: expected dense \| subquadratic .*, got "sparkq"/],
+    [['--decode', 'h2o'], /--decode: expected .*h2o-prefill, which is for prefill only/],
+    [['--attention', 'layers=9:dense'], /layers from 0 to 5, got 9/],
+    [['--attention', 'dense-first=7'], /at most 6 layers/],
+    [['--attention', 'subquadratic:block=48'], /multiple of 48 tokens, as the attention policy has/],
+    [
+      ['--attention', 'subquadratic:window=32', '--overflow', 'slide'],
+      /overflow: expected stop \| error .* with this attention policy, got slide/,
+    ],
+    [['--prefill', 'h2o', '--overflow', 'evict'], /overflow: expected stop .* with this attention policy, got evict/],
+  ])('%j', async (flags, message) => {
+    const { code, stdout, stderr } = await run(...flags);
+    expect(code).not.toBe(0);
+    expect(stdout).toBe('');
+    expect(stderr.split('\n').filter((line) => line.startsWith('winnow:'))).toHaveLength(1);
+    expect(stderr).toMatch(message);
+    expect(stderr).not.toMatch(/\n +at /);
+  });
+});
