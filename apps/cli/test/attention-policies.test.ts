@@ -27,6 +27,14 @@ describe('policies', () => {
   });
 });
 
+test('eval of h2o tells how alike the heavy hitters of two runs are', async () => {
+  const flags = ['--tokens', '96', '--parts', 'attention', '--kv-dtypes', '', '-q'];
+  const { code, stdout } = await runCli(engine, ['eval', ...flags, '--policies', 'h2o:chunk=24,local=4,heavy=4']);
+  expect(code).toBe(0);
+  const [, section] = stdout.split('Heavy hitters of h2o: Jaccard similarity');
+  expect(section?.match(/^h2o\S+ +layer [0-5] +\d+ +[01]/gm)).toHaveLength(6);
+});
+
 describe('refusals are one line', () => {
   test.each([
     [['--attention', 'sparkq'], /--attention: expected dense \| subquadratic .*, got "sparkq"/],

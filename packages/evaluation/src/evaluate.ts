@@ -6,6 +6,7 @@ import { ArgumentError, CapacityError, UnsupportedOpError } from '@winnow/tensor
 import { measureAttention, meanQuality, type LayerQuality, type QualityMeans } from './attention/attention-quality.js';
 import { captureAttention, type AttentionCapture, type CaptureResult } from './attention/capture.js';
 import { measureCertificates, type CertificateReport } from './attention/certificates.js';
+import { measureHeavySets, type HeavySetReport } from './attention/heavy-sets.js';
 import { syntheticCaptures } from './attention/synthetic.js';
 import { baseConfiguration, openOptionsOf, type Configuration, type OpenModel, type Phase } from './configuration.js';
 import { checkDeterminism, type DeterminismReport } from './determinism.js';
@@ -65,6 +66,8 @@ export interface AttentionReport {
   readonly synthetic: readonly LayerQuality[];
   /** Only of `page-topk`. */
   readonly certificates: readonly CertificateReport[];
+  /** Only of `h2o-prefill`. */
+  readonly heavySets: readonly HeavySetReport[];
 }
 
 export interface EvaluationReport {
@@ -199,6 +202,7 @@ function attentionOf(
         policy.kind === 'page-topk'
           ? captures.map((capture) => measureCertificates(policy, capture, Math.floor(capture.q.seqLen / 2)))
           : [],
+      heavySets: policy.kind === 'h2o-prefill' ? captures.map((capture) => measureHeavySets(policy, capture)) : [],
     };
   });
 }

@@ -25,6 +25,7 @@ export {
   type CaptureOptions,
   type CaptureResult,
 } from './attention/capture.js';
+export { measureHeavySets, type HeavySetReport } from './attention/heavy-sets.js';
 export { measureCertificates, type CertificateReport, type Distribution } from './attention/certificates.js';
 export { syntheticCaptures } from './attention/synthetic.js';
 export { createVisitMaps, type VisitMap, type VisitMapOptions } from './attention/visit-map.js';

@@ -14,6 +14,7 @@ export function formatEvaluation(report: EvaluationReport): string {
     logitsSection(report),
     attentionSection(report),
     certificateSection(report),
+    heavySetSection(report),
     taskSection(report),
     speedSection(report),
     determinismSection(report),
@@ -146,6 +147,20 @@ function certificateSection({ configurations }: EvaluationReport): string {
   if (rows.length === 0) return '';
   const head = 'policy|layer|density|missing mass|90%|max|certificate|50%|90%';
   return `Certificates of page-topk beside the mass that was really missing\n${alignTable([head.split('|'), ...rows])}`;
+}
+
+function heavySetSection({ configurations }: EvaluationReport): string {
+  const rows: Row[] = [];
+  for (const { attention } of configurations) {
+    for (const { policy, heavySets } of attention) {
+      for (const { name, numSets, betweenRuns, leastBetweenRuns, betweenHeads } of heavySets) {
+        rows.push([policy, name, String(numSets), ...[betweenRuns, leastBetweenRuns, betweenHeads].map(small)]);
+      }
+    }
+  }
+  if (rows.length === 0) return '';
+  const head = 'policy|layer|sets|f32 and q8_0 cache|least|heads of a layer';
+  return `Heavy hitters of h2o: Jaccard similarity between runs, and between heads\n${alignTable([head.split('|'), ...rows])}`;
 }
 
 function taskSection({ configurations, taskForm }: EvaluationReport): string {
