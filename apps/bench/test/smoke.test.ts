@@ -63,6 +63,10 @@ const expected: Readonly<Record<string, readonly (readonly [string, string])[]>>
     ['cold pages of 64 KiB', 'the disk, read as it is'],
   ],
   prefill: [['winnow-tiny f16, 2 threads @32', 'f32 relaxed madd, 2 threads']],
+  memories: [
+    ['winnow-tiny f16, 2 threads, 1 memory', 'memory read, 2 threads'],
+    ['winnow-tiny f16, 2 threads, 6 memories: time per token', '1 of them'],
+  ],
   decode: [
     ['winnow-tiny f16, 2 threads @16', 'memory read, 2 threads'],
     ['winnow-tiny f16, 2 threads @64: beyond @16', 'the whole time per token @64'],

@@ -40,6 +40,18 @@ const shapes: readonly ModelShape[] = [
     isTied: true,
   },
   {
+    name: 'llama-3.2-3b',
+    vocabSize: 128256,
+    hiddenDim: 3072,
+    numLayers: 28,
+    numHeads: 24,
+    numKvHeads: 8,
+    headDim: 128,
+    ffnDim: 8192,
+    ropeBase: 500000,
+    isTied: true,
+  },
+  {
     name: 'smollm2-135m',
     vocabSize: 49152,
     hiddenDim: 576,
