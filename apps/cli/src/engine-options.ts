@@ -19,7 +19,7 @@ export function loadOptionsOf(flags: LoadFlags): LoadOptions {
     numThreads: flags.threads,
     activations: flags.activations,
     contextSize: flags.ctxSize === 0 ? undefined : flags.ctxSize,
-    batchSize: flags.batchSize,
+    batchSize: flags.batchSize ?? flags.batch,
     kvDType: flags.kvDtype,
     kv: tiersOf(flags),
     maxSessions: 1, // what one command needs

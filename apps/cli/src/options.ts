@@ -26,6 +26,8 @@ export interface LoadFlags extends CommonFlags, AttentionFlags {
   readonly activations?: 'f32' | 'int8';
   readonly backend?: 'wasm' | 'reference';
   readonly batchSize?: number;
+  /** Another name of `batchSize`. */
+  readonly batch?: number;
   readonly kvDtype?: DType | KvDTypes;
   readonly kvHot?: number;
   readonly kvWarm?: number;
@@ -131,6 +133,7 @@ export function addPlanOptions(command: Command): Command {
       numberOption('-c, --ctx-size <n>', 'tokens of context; 0: as the model says, at most 4096', numberRules.fromZero),
     )
     .addOption(numberOption('-b, --batch-size <n>', 'most tokens per step of prompt processing', numberRules.count))
+    .addOption(numberOption('--batch <n>', 'the same', numberRules.count).conflicts('batchSize').hideHelp())
     .addOption(
       new Option(
         '--kv-dtype <type>',

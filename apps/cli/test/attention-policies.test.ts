@@ -18,7 +18,7 @@ describe('policies', () => {
   });
 
   test('h2o as in its specification, with budgets that are clamped visibly', async () => {
-    const fits = await run('--prefill', 'h2o:chunk=1024,local=256,heavy=256,sinks=0', '--batch-size', '4096');
+    const fits = await run('--prefill', 'h2o:chunk=1024,local=256,heavy=256,sinks=0', '--batch', '4096');
     expect(fits.code).toBe(0);
     expect(fits.stderr).not.toContain('instead of');
     const clamped = await run('--prefill', 'h2o:chunk=64,local=48,heavy=48');
