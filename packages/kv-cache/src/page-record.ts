@@ -57,8 +57,15 @@ export function sealRecord(record: Uint8Array, { pageBytes, blockSize }: RecordS
   words.set(sum, 10);
 }
 
-/** Checks a record. */
-export function openRecord(record: Uint8Array, { pageBytes, blockSize }: RecordShape): RecordState {
+/**
+ * Checks a record.
+ * @param page its page, where that is not in `record` behind the header
+ */
+export function openRecord(
+  record: Uint8Array,
+  { pageBytes, blockSize }: RecordShape,
+  page: Uint8Array = record.subarray(pageOffset(blockSize), pageOffset(blockSize) + pageBytes),
+): RecordState {
   const words = new Uint32Array(record.buffer, record.byteOffset, headerBytes / 4);
   const offset = pageOffset(blockSize);
   if (words.every((word) => word === 0)) return { kind: 'empty' };
@@ -79,7 +86,7 @@ export function openRecord(record: Uint8Array, { pageBytes, blockSize }: RecordS
     generation: words[6] + words[7] * 2 ** 32,
     positions: new Int32Array(record.buffer, record.byteOffset + headerBytes, blockSize).slice(),
   };
-  checksum64(record.subarray(offset, offset + pageBytes), seedOf(words), sum);
+  checksum64(page, seedOf(words), sum);
   if (sum[0] === stored[0] && sum[1] === stored[1]) return { kind: 'valid', header };
   return damaged('the checksum of the page is wrong', header);
 }

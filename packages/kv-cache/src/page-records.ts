@@ -208,13 +208,18 @@ export async function openPageRecords(file: PageFile, options: PageRecordsOption
       const buffer = takeBuffer();
       entry.numReaders++;
       try {
-        await file.read(entry.record * recordBytes, buffer.subarray(0, offset + pageBytes));
-        const state = openRecord(buffer, shape);
+        const begin = entry.record * recordBytes;
+        // the page goes where it is wanted; both have to end before the buffers are anybody else's
+        const results = await Promise.allSettled([
+          file.read(begin, buffer.subarray(0, offset)),
+          file.read(begin + offset, target),
+        ]);
+        for (const result of results) if (result.status === 'rejected') throw result.reason;
+        const state = openRecord(buffer, shape, target);
         if (state.kind !== 'valid') throw fail(state.kind === 'empty' ? 'the record is empty' : state.reason);
         if (state.header.pageId !== pageId || state.header.generation !== entry.generation) {
           throw fail(`the record holds page ${state.header.pageId}, generation ${state.header.generation}`);
         }
-        target.set(buffer.subarray(offset, offset + pageBytes));
       } catch (error) {
         throw PageError.isInstance(error) ? error : fail(error instanceof Error ? error.message : String(error), error);
       } finally {
