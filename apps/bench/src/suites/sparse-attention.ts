@@ -143,6 +143,9 @@ function* measureSpeedUp(
   context.plot(sparqPlot, 'possible', numKeys, possibleSpeedup);
 }
 
+/** Times of dense attention below which a policy pays: nearer to 1 is noise, or both compute the same. */
+const paying = 0.95;
+
 /** From which length on a policy takes less time than dense attention. */
 function createCrossover(context: SuiteContext, name: string) {
   let from: number | undefined;
@@ -151,7 +154,7 @@ function createCrossover(context: SuiteContext, name: string) {
     /** Lengths come in ascending order. */
     add(length: number, ratio: number): void {
       longest = length;
-      if (ratio < 1) from ??= length;
+      if (ratio < paying) from ??= length;
       else from = undefined; // it has to pay from there on
     },
     *figures(): Iterable<Figure> {
