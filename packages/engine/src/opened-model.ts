@@ -11,6 +11,7 @@ import {
 } from '@winnow/safetensors';
 import { FormatError } from '@winnow/tensor';
 import { ggufVocabulary, tokenizerFromGguf, tokenizerFromJson, type Tokenizer } from '@winnow/tokenizers';
+import { openOnnxWeights } from './onnx-weights.js';
 import { recommendedSampling } from './recommended-sampling.js';
 import type { SamplingOptions } from './sampling-options.js';
 
@@ -56,7 +57,14 @@ export function openGgufModel(file: GgufFile): OpenedModel {
 }
 
 /** Opens the parts of a Hugging Face folder. Closing it closes the weight files. */
-export async function openHubModel(files: HubFiles, options: { signal?: AbortSignal } = {}): Promise<OpenedModel> {
+/** How the files of a folder are opened. */
+export interface OpenHubOptions {
+  readonly signal?: AbortSignal;
+  /** The ONNX file with the weights, instead of those that the folder has otherwise. */
+  readonly onnxFile?: string;
+}
+
+export async function openHubModel(files: HubFiles, options: OpenHubOptions = {}): Promise<OpenedModel> {
   const hub = await openHubFolder(files, options);
   const { config, generationConfig } = hub;
   const stores: TensorStore[] = [];
@@ -84,7 +92,11 @@ export async function openHubModel(files: HubFiles, options: { signal?: AbortSig
 }
 
 /** @throws {FormatError} for tensors of unknown dtypes as well: without them it would be another model */
-async function openWeights(hub: HubModel, options: { signal?: AbortSignal }): Promise<TensorStore> {
+async function openWeights(hub: HubModel, { onnxFile, ...options }: OpenHubOptions): Promise<TensorStore> {
+  if (onnxFile !== undefined || hub.weightFiles === undefined) {
+    const onnx = await openOnnxWeights(hub.files, onnxFile, options);
+    if (onnx !== undefined) return onnx;
+  }
   const store = await openWeightFiles(hub, options);
   const [unknown] = store.unsupported.values();
   if (unknown === undefined) return store;

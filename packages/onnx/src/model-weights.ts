@@ -214,7 +214,7 @@ class Resolver {
 
 /** Names that exporters keep, as opposed to `onnx::MatMul_123` and numbers. */
 function isParameter(name: string): boolean {
-  return /^[A-Za-z_][\w.]*\.(weight|bias|weight_quantized)$/.test(name) || /\.MatMul\.weight$/.test(name);
+  return /^[A-Za-z_][\w.]*\.(weight|bias|weight_quantized)$/.test(name) || name.endsWith('.MatMul.weight');
 }
 
 /** Names of onnxruntime-genai and of quantisers as the folder has them. */
