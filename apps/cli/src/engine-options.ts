@@ -21,6 +21,8 @@ export function loadOptionsOf(flags: LoadFlags): LoadOptions {
     contextSize: flags.ctxSize === 0 ? undefined : flags.ctxSize,
     batchSize: flags.batchSize ?? flags.batch,
     kvDType: flags.kvDtype,
+    kvRotation: flags.kvRotation,
+    eviction: flags.eviction,
     kv: tiersOf(flags),
     maxSessions: 1, // what one command needs
     memoryLimitBytes: flags.memory,

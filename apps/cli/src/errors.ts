@@ -59,6 +59,8 @@ const flagOfOption: Readonly<Record<string, string>> = {
   contextSize: '--ctx-size',
   batchSize: '--batch-size',
   kvDType: '--kv-dtype',
+  kvRotation: '--kv-rotation',
+  eviction: '--eviction',
   'kv.hotBytes': '--kv-hot',
   'kv.warmBytes': '--kv-warm',
   'kv.coldPath': '--kv-cold',

@@ -29,6 +29,8 @@ export interface LoadFlags extends CommonFlags, AttentionFlags {
   /** Another name of `batchSize`. */
   readonly batch?: number;
   readonly kvDtype?: DType | KvDTypes;
+  readonly kvRotation?: 'none' | 'hadamard';
+  readonly eviction?: 'oldest' | 'least-attended';
   readonly kvHot?: number;
   readonly kvWarm?: number;
   readonly kvCold?: string;
@@ -144,6 +146,18 @@ export function addPlanOptions(command: Command): Command {
       new Option('--quantize <type>', 'store the weights as q8_0, q4_0, q4_K, f16, ... while loading').argParser(
         (text) => parseDType('--quantize', text),
       ),
+    )
+    .addOption(
+      choiceOption('--kv-rotation <kind>', 'hadamard: rotate keys before they are stored, for keys of 4 bits', [
+        'none',
+        'hadamard',
+      ]),
+    )
+    .addOption(
+      choiceOption('--eviction <rule>', 'which tokens --overflow evict drops; default oldest', [
+        'oldest',
+        'least-attended',
+      ]),
     )
     .addOption(
       sizeOption('--kv-hot <size>', "keys and values in the backend's memory, at most, such as 256MB; default: all"),

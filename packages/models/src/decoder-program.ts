@@ -215,23 +215,6 @@ export function addAdapted(
   return b.activation('add', { a: y, b: b.activation('matmul', { x: low, weight: rowsOf(up) }) });
 }
 
-/**
- * What adapters add to the product `y` of a matrix with `x`: `y + B (A x)`.
- * @param rowsOf the rows of B that go with `y`. Default: all
- */
-export function addAdapted(
-  { b, optionalWeight }: DecoderStep,
-  name: string,
-  x: ProgramTensor,
-  y: ProgramTensor,
-  rowsOf = (factor: ProgramTensor): ProgramTensor => factor,
-): ProgramTensor {
-  const [down, up] = [optionalWeight(`${name}.lora_a`), optionalWeight(`${name}.lora_b`)];
-  if (down === undefined || up === undefined) return y;
-  const low = b.activation('matmul', { x, weight: down });
-  return b.activation('add', { a: y, b: b.activation('matmul', { x: low, weight: rowsOf(up) }) });
-}
-
 /** Looks up the step's tokens: `[T, hiddenDim]`. */
 export function embedTokens({ b, weight }: DecoderStep, scale = 1): ProgramTensor {
   return b.activation(
@@ -253,7 +236,6 @@ export function endDecoder(
   topK: number,
   softCap = 0,
 ): void {
-  const { b, weight, optionalWeight, config } = step;
   const { b, weight, optionalWeight, config } = step;
   b.setLayer(-1);
   const rows = b.activation('gather-rows', { x: hidden, rows: b.scalar('outputRows', ['R']) });
