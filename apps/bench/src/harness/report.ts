@@ -37,17 +37,18 @@ function columns(name: string, value: string, best: string, unit: string, ratio:
   return `${name.padEnd(52)} ${numbers}  ${ratioOf}`;
 }
 
-/** Four significant digits. */
+/** Four significant digits; counts as they are. */
 function short(value: number): string {
+  if (Number.isSafeInteger(value)) return String(value);
   return Number.isFinite(value) ? `${Number(value.toPrecision(4))}` : '-';
 }
 
-/** Six significant digits: more would be noise. */
+/** Six significant digits: more would be noise. Counts are exact. */
 function rounded(figure: Figure): Figure {
   const { value, best, ratio } = figure;
   return { ...figure, value: digits(value), best: digits(best), ratio: digits(ratio) };
 }
 
 function digits(value: number): number {
-  return Number(value.toPrecision(6));
+  return Number.isSafeInteger(value) ? value : Number(value.toPrecision(6));
 }
