@@ -44,7 +44,19 @@ test('what cannot be is refused by the name of the flag', async () => {
   const small = await runCli(engine, ['run', '-p', 'a', '--kv-hot', '1KiB']);
   expect(small.code).toBe(4);
   expect(small.stderr).toMatch(/^winnow: --kv-hot: needed .*--kv-warm or --kv-cold takes what does not fit/);
-  const cold = await runCli(engine, ['run', '-p', 'a', '-c', '512', '-b', '1', '--kv-hot', '1MB', '--kv-cold', '/dev/null/x']);
+  const cold = await runCli(engine, [
+    'run',
+    '-p',
+    'a',
+    '-c',
+    '512',
+    '-b',
+    '1',
+    '--kv-hot',
+    '1MB',
+    '--kv-cold',
+    '/dev/null/x',
+  ]);
   expect(cold.code).toBe(1);
   expect((await runCli(engine, ['run', '--kv-warm', 'much'])).code).toBe(2);
 });

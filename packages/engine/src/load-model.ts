@@ -136,13 +136,13 @@ async function load(
   });
 
   async function freeAll(): Promise<void> {
-      try {
-        for (const program of plan.tiers?.programs ?? []) await executables.get(program)?.dispose();
-        for (const buffer of buffers.values()) backend.free(buffer);
-      } catch (error) {
-        if (!(error instanceof ReleasedError)) throw error; // the backend was disposed first, and freed everything
-      }
-      await ownBackend?.dispose();
+    try {
+      for (const program of plan.tiers?.programs ?? []) await executables.get(program)?.dispose();
+      for (const buffer of buffers.values()) backend.free(buffer);
+    } catch (error) {
+      if (!(error instanceof ReleasedError)) throw error; // the backend was disposed first, and freed everything
+    }
+    await ownBackend?.dispose();
   }
 }
 
