@@ -1,5 +1,6 @@
 /** Settings of a GGUF file as config.json. */
 import type { DecoderConfig, EmbedderDescription, Fields, ModelDescription } from '@winnow/models';
+import { FormatError } from '@winnow/tensor';
 import { activationNames } from './gguf-settings.js';
 import { ropeToHub } from './rope-values.js';
 
@@ -51,11 +52,19 @@ const epsilonNames: Readonly<Record<string, string>> = {
   'nomic-bert': 'layer_norm_epsilon',
 };
 
-/** @param fields the metadata of the GGUF file */
+/**
+ * @param fields the metadata of the GGUF file
+ * @throws {FormatError} for an architecture that has no name among folders
+ */
 export function hubSettings(fields: Fields, description: EmbedderDescription): Json {
   const { config, weights } = description;
   const name = hubArchitecture(config);
-  const [modelType, className] = hubModels[name] as readonly [string, string];
+  const model = hubModels[name];
+  if (model === undefined) {
+    const message = `expected one of ${Object.keys(hubModels).join(', ')} for a folder, got ${name}`;
+    throw new FormatError({ source: fields.source, field: 'general.architecture', message });
+  }
+  const [modelType, className] = model;
   const { rope, experts } = config;
   const hasBias = (tensor: string): boolean => weights.has(`${tensor}.bias`);
   const usual: Json = {

@@ -201,3 +201,10 @@ test.skipIf(missing !== '').each(vocabularies)(
     await file.close();
   },
 );
+
+test('a checkpoint of another type than its name', async () => {
+  const path = join(folder, 'broken.gguf');
+  writeFileSync(path, 'GGUF');
+  await expect(convertFiles(path, join(folder, 'x'))).rejects.toThrow(FormatError);
+  expect(existsSync(join(folder, 'x'))).toBe(false);
+});
