@@ -35,7 +35,7 @@ export interface ModelPlan {
    * For one token of one sequence; for steps of several sequences, a chunk of a prompt beside a token of every other one;
    * and, when generated tokens attend in another way than prompts, for one token of each of several sequences.
    */
-  readonly programs: readonly Program[];
+  readonly programs: readonly [decode: Program, batch: Program, ...decodeBatch: Program[]];
   readonly attention: AttentionPlan;
   /** Most tokens of a sequence in one step. */
   readonly maxChunk: number;
@@ -114,7 +114,7 @@ export function planModel(description: ModelDescription, options: LoadOptions): 
   };
   const decode = description.buildProgram({ ...common, ...attention.programOptions('decode'), ...one });
   const batch = description.buildProgram({ ...common, ...attention.programOptions('prefill'), ...several });
-  const programs: Program[] = [decode, batch];
+  const programs: [decode: Program, batch: Program, ...decodeBatch: Program[]] = [decode, batch];
   if (!attention.isUniform && maxSequences > 1) {
     const sizes = { maxTokens: maxSequences, maxSequences, maxOutputRows: maxSequences };
     programs.push(description.buildProgram({ ...common, ...attention.programOptions('decode'), ...sizes }));
