@@ -14,6 +14,7 @@ import {
   type ModelLocation,
 } from '../src/index.node.js';
 import { archPath } from './golden-files.js';
+import { tinyLlama } from './tiny-llama.js';
 import { tinyFolder } from './tiny-model.js';
 
 const drawn = { temperature: 1, topK: 0, topP: 1, minP: 0, ignoreEos: true, seed: 5, overflow: 'evict' } as const;
@@ -231,6 +232,20 @@ describe('rotated keys', () => {
       results.push(tokens);
     }
     expect(results[1]).toEqual(results[0]);
+  });
+
+  test('also where pages leave the pool', async () => {
+    const tiny = await tinyLlama();
+    const kv = { hotBytes: 6 * 64 * 1028, warmBytes: 2 ** 22 };
+    const results: (readonly number[])[] = [];
+    for (const options of [{}, { kvRotation: 'hadamard' }, { kvRotation: 'hadamard', kv }] as const) {
+      await using model = await loadModel(tiny, { contextSize: 4096, maxSessions: 1, ...options });
+      const { tokens } = await model.generate(ids(700), { temperature: 0, maxTokens: 20, ignoreEos: true }).result();
+      results.push(tokens);
+      expect((model.metrics().tiers?.numDemotedTokens ?? 0) > 0).toBe('kv' in options);
+    }
+    expect(results[1]).toEqual(results[0]);
+    expect(results[2]).toEqual(results[0]);
   });
 
   test('a saved session has to have them the same way; unknown ones are refused', async () => {
