@@ -58,6 +58,8 @@ function typicalCase(op: string): KernelCase {
     'page-topk-attention': 'several sequences, budget 2, epsilon 0, sinks 2, local 5, 1 parts',
     'oracle-topk-attention': 'several sequences, k 6',
     'state-carry': '4 sequences, f32, 2 x 7',
+    'attention-mass': 'several sequences',
+    hadamard: '5 x 3 x 24',
     'h2o-attention': 'prompt of 23, chunk 8, local 2, heavy 3, sinks 0, from -1',
   };
   const cases = kernelCases[op];

@@ -178,6 +178,8 @@ describe('opcodes', () => {
       'h2o-attention',
       'pool-rows',
       'state-carry',
+      'attention-mass',
+      'hadamard',
     ]);
   });
 });
