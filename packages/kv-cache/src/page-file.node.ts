@@ -6,6 +6,7 @@ import type { PageFile } from './page-file.js';
 /** What is used of a file handle of Node; tests put a faulty one in its place. */
 export interface RawFile {
   read(target: Uint8Array, offset: number, length: number, position: number): Promise<{ readonly bytesRead: number }>;
+  readv?(targets: readonly Uint8Array[], position: number): Promise<{ readonly bytesRead: number }>;
   write(
     bytes: Uint8Array,
     offset: number,
@@ -46,26 +47,42 @@ export async function openPageFile(path: string, options: PageFileOptions = {}):
   const checkOpen = (): void => {
     if (!isOpen) throw new ReleasedError(path);
   };
+  async function read(byteOffset: number, target: Uint8Array): Promise<void> {
+    checkOpen();
+    let filled = 0;
+    while (filled < target.byteLength) {
+      let bytesRead: number;
+      try {
+        ({ bytesRead } = await file.read(target, filled, target.byteLength - filled, byteOffset + filled));
+      } catch (error) {
+        throw pageFileError(path, error, byteOffset + filled);
+      }
+      if (bytesRead === 0) {
+        const message = `ended early, expected ${target.byteLength - filled} more bytes`;
+        throw new IoError({ source: path, byteOffset: byteOffset + filled, message });
+      }
+      filled += bytesRead;
+    }
+  }
   return {
     name: path,
     get sizeBytes() {
       return sizeBytes;
     },
-    async read(byteOffset, target) {
+    read,
+    async readParts(byteOffset, targets) {
       checkOpen();
       let filled = 0;
-      while (filled < target.byteLength) {
-        let bytesRead: number;
-        try {
-          ({ bytesRead } = await file.read(target, filled, target.byteLength - filled, byteOffset + filled));
-        } catch (error) {
-          throw pageFileError(path, error, byteOffset + filled);
-        }
-        if (bytesRead === 0) {
-          const message = `ended early, expected ${target.byteLength - filled} more bytes`;
-          throw new IoError({ source: path, byteOffset: byteOffset + filled, message });
-        }
-        filled += bytesRead;
+      try {
+        filled = (await file.readv?.(targets, byteOffset))?.bytesRead ?? 0;
+      } catch (error) {
+        throw pageFileError(path, error, byteOffset);
+      }
+      let begin = 0; // what a short read has left out comes part by part
+      for (const target of targets) {
+        const rest = target.subarray(Math.max(0, filled - begin));
+        begin += target.byteLength;
+        if (rest.byteLength > 0) await read(byteOffset + begin - rest.byteLength, rest);
       }
     },
     async write(byteOffset, bytes) {

@@ -8,6 +8,8 @@ export interface PageFile {
   readonly sizeBytes: number;
   /** Fills `target`. @throws {IoError} when that fails or the file ends earlier */
   read(byteOffset: number, target: Uint8Array): Promise<void>;
+  /** Fills targets with what lies one behind the other, in one go. Where it is missing, `read` is called for each. */
+  readParts?(byteOffset: number, targets: readonly Uint8Array[]): Promise<void>;
   /** Writes all of `bytes`, growing the file as needed. @throws {IoError} when that fails; part of them may be there then */
   write(byteOffset: number, bytes: Uint8Array): Promise<void>;
   /** Waits until what was written is on the device. @throws {IoError} */

@@ -97,8 +97,8 @@ describe('records', () => {
 });
 
 describe('faults', () => {
-  it('short reads and short writes are continued', async () => {
-    const faults = { ...noFaults(), maxTransfer: 7 };
+  it.each([7, 80, 100, 700])('short reads and short writes, of %i bytes, are continued', async (maxTransfer) => {
+    const faults = { ...noFaults(), maxTransfer }; // header and positions are 80 bytes
     const records = await openPageRecords(await openPageFile(path, { open: faultyOpen(faults) }), shape);
     await records.write(1, pageOf(5), positionsOf(1));
     expect(await readPage(records, 1)).toEqual(pageOf(5));

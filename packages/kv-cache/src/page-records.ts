@@ -102,6 +102,16 @@ export async function openPageRecords(file: PageFile, options: PageRecordsOption
     throw new ArgumentError({ argument: 'page', expected: `${pageBytes} bytes`, actual: String(bytes.byteLength) });
   }
 
+  async function readBoth(begin: number, header: Uint8Array, page: Uint8Array): Promise<void> {
+    if (file.readParts !== undefined) {
+      await file.readParts(begin, [header, page]);
+      return;
+    }
+    // both have to end before the buffers are anybody else's
+    const results = await Promise.allSettled([file.read(begin, header), file.read(begin + header.byteLength, page)]);
+    for (const result of results) if (result.status === 'rejected') throw result.reason;
+  }
+
   const damaged = await scan();
 
   /** Reads every record of an existing file; the newest intact version of each page counts. */
@@ -209,12 +219,8 @@ export async function openPageRecords(file: PageFile, options: PageRecordsOption
       entry.numReaders++;
       try {
         const begin = entry.record * recordBytes;
-        // the page goes where it is wanted; both have to end before the buffers are anybody else's
-        const results = await Promise.allSettled([
-          file.read(begin, buffer.subarray(0, offset)),
-          file.read(begin + offset, target),
-        ]);
-        for (const result of results) if (result.status === 'rejected') throw result.reason;
+        // the page goes where it is wanted
+        await readBoth(begin, buffer.subarray(0, offset), target);
         const state = openRecord(buffer, shape, target);
         if (state.kind !== 'valid') throw fail(state.kind === 'empty' ? 'the record is empty' : state.reason);
         if (state.header.pageId !== pageId || state.header.generation !== entry.generation) {

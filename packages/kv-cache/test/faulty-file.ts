@@ -23,6 +23,17 @@ export function faultyOpen(faults: Faults): (path: string, flags: string) => Pro
         if (faults.readError !== undefined) throw systemError(faults.readError);
         return file.read(target, offset, Math.min(length, faults.maxTransfer), position);
       },
+      async readv(targets, position) {
+        if (faults.readError !== undefined) throw systemError(faults.readError);
+        const bytes = new Uint8Array(targets.reduce((sum, { byteLength }) => sum + byteLength, 0));
+        const { bytesRead } = await file.read(bytes, 0, Math.min(bytes.byteLength, faults.maxTransfer), position);
+        let begin = 0;
+        for (const target of targets) {
+          target.set(bytes.subarray(begin, Math.min(begin + target.byteLength, Math.max(begin, bytesRead))));
+          begin += target.byteLength;
+        }
+        return { bytesRead };
+      },
       async write(bytes, offset, length, position) {
         if (faults.writeError !== undefined) {
           await file.write(bytes, offset, Math.min(length, faults.writtenBeforeError), position);
