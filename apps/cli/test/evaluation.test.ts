@@ -155,3 +155,49 @@ describe('winnow explain-attention', () => {
     expect(stderr).toContain('cannot be written');
   });
 });
+
+describe('winnow eval h2o', () => {
+  const flags = ['--tokens', '96', '--chunk', '32', '--locals', '0,8', '--heavies', '8,24'];
+
+  test('a table over both budgets, and the picture of the last pair', async () => {
+    const out = join(folder, 'kept.svg');
+    const { code, stdout, stderr } = await run(['eval', 'h2o', ...flags, '--json', '-q', '--out', out]);
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    const { cells, heavySets, ...rest } = JSON.parse(stdout) as {
+      cells: {
+        local: number;
+        heavy: number;
+        divergence?: { divergence: { mean: number }; pplRatio: { mean: number } };
+      }[];
+      heavySets: { numSets: number; betweenRuns: number }[];
+    };
+    expect(rest).toMatchObject({ model: 'winnow-tiny', tokens: 96, chunk: 32, sinks: 0 });
+    expect(cells.map(({ local, heavy }) => [local, heavy])).toEqual([
+      [0, 8],
+      [0, 24],
+      [8, 8],
+      [8, 24],
+    ]);
+    const mean = (index: number): number | undefined => cells[index]?.divergence?.divergence.mean;
+    expect(mean(3)).toBeUndefined(); // L + H is a whole chunk
+    expect(mean(1)).toBeLessThan(mean(0) as number); // more memory is nearer to dense
+    expect(heavySets).toHaveLength(6);
+    for (const { betweenRuns } of heavySets) expect(betweenRuns).toBeLessThanOrEqual(1);
+    const svg = await readFile(out, 'utf8');
+    expect(svg).toContain('kept by h2o of chunks of 32, L=8, H=23'); // clamped below a chunk
+    expect(svg.match(/layer \d, head 0/g)).toHaveLength(6);
+  });
+
+  test('as text', async () => {
+    const { code, stdout } = await run(['eval', 'h2o', ...flags, '-q']);
+    expect(code).toBe(0);
+    expect(stdout).toMatch(/^ +H=8 +H=24$/m);
+    expect(stdout).toMatch(/^L=8 +\d\.\d{3} \(\d\.\d{4}\) +-$/m);
+    expect(stdout).toMatch(/^layer 5 +[01]\.\d{3} +[01]\.\d{3} +[01]\.\d{3}$/m);
+  });
+
+  test('impossible budgets are refused', async () => {
+    const { code, stderr } = await run(['eval', 'h2o', '--chunk', '32', '--locals', 'x']);
+    expect({ code, stderr }).toMatchObject({ code: 2, stderr: expect.stringContaining('--locals') as string });
+  });
+});

@@ -25,6 +25,7 @@ export {
   type CaptureOptions,
   type CaptureResult,
 } from './attention/capture.js';
+export { createKeptMaps, type KeptMap } from './attention/kept-map.js';
 export { measureHeavySets, type HeavySetReport } from './attention/heavy-sets.js';
 export { measureCertificates, type CertificateReport, type Distribution } from './attention/certificates.js';
 export { syntheticCaptures } from './attention/synthetic.js';
@@ -48,6 +49,7 @@ export {
   type BaseRows,
   type ForcedOptions,
 } from './logits/forced-decoding.js';
+export { h2oPolicy, measureH2oGrid, type H2oGridCell, type H2oGridOptions } from './h2o-grid.js';
 export type { Estimate } from './logits/statistics.js';
 export { densityOf } from './report/density.js';
 export { formatDivergence, formatEvaluation } from './report/text.js';

@@ -20,6 +20,7 @@ import {
 import { formatAttention } from '@winnow/sparse-attention';
 import { IoError } from '@winnow/tensor';
 import type { CommandContext, CommandHost } from '../command-host.js';
+import { registerEvalH2o } from './eval-h2o.js';
 import { registerEvalSts } from './eval-sts.js';
 import { attentionOf } from '../engine-options.js';
 import { formatJson } from '../format.js';
@@ -112,6 +113,7 @@ export function registerEval(program: Command, host: CommandHost): void {
     host.run(flags, (context) => evaluate(chooseModel(model, flags.model), flags, context)),
   );
   registerEvalSts(command, host);
+  registerEvalH2o(command, host);
 }
 
 async function evaluate(modelName: string | undefined, flags: EvalFlags, context: CommandContext): Promise<void> {

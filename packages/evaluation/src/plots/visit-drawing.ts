@@ -3,6 +3,7 @@
  * plotting library would write a rectangle for every cell.
  */
 import type { VisitMap } from '../attention/visit-map.js';
+import { escapeXml } from './escape-xml.js';
 
 export interface DrawVisitsOptions {
   readonly title: string;
@@ -111,10 +112,4 @@ function levelOf(mass: number): number {
 
 function share(value: number): string {
   return `${(100 * value).toFixed(1)}%`;
-}
-
-function escapeXml(text: string): string {
-  // control characters have no place in XML 1.0
-  const clean = Array.from(text, (c) => (c < ' ' || c === '\u{fffe}' || c === '\u{ffff}' ? ' ' : c)).join('');
-  return clean.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;').replaceAll('"', '&quot;');
 }

@@ -1,0 +1,149 @@
+/** `winnow eval h2o`: what heavy-hitter memory costs over its two budgets, and what it keeps. */
+import { writeFile } from 'node:fs/promises';
+import type { Command } from 'commander';
+import {
+  captureAttention,
+  createBaseRows,
+  createKeptMaps,
+  h2oPolicy,
+  measureH2oGrid,
+  measureHeavySets,
+  type H2oGridCell,
+} from '@winnow/evaluation';
+import { clampBudgets } from '@winnow/sparse-attention';
+import { IoError } from '@winnow/tensor';
+import type { CommandContext, CommandHost } from '../command-host.js';
+import { formatJson, formatTable } from '../format.js';
+import { createModelOpener, tokensOf } from '../model-evaluation.js';
+import { displayName } from '../model-location.js';
+import {
+  addLoadOptions,
+  addModelOption,
+  addOutputOptions,
+  chooseModel,
+  numberOption,
+  numberRules,
+  type LoadFlags,
+} from '../options.js';
+import { parseNumber } from '../parse-values.js';
+import { readText } from '../read-text.js';
+
+interface EvalH2oFlags extends LoadFlags {
+  readonly text?: string;
+  readonly tokens: number;
+  readonly chunk: number;
+  readonly sinks: number;
+  readonly locals?: string;
+  readonly heavies?: string;
+  readonly out?: string;
+}
+
+const examples = `
+Examples:
+  $ winnow eval h2o --tokens 1024 --chunk 128 --out kept.svg
+  $ winnow eval h2o model.gguf --text book.txt --tokens 8192 --chunk 1024 --locals 64,256 --heavies 64,256,512 --json
+
+The table: perplexity of prompts under h2o, by that of dense attention, for L local tokens (rows) and H heavy hitters (columns).
+Then, for the last pair of budgets: how much of the heavy hitters a second run over a q8_0 cache keeps (Jaccard), and in
+--out which positions are kept, per layer and KV head.
+`;
+
+/** @param evaluation the command that this is a part of */
+export function registerEvalH2o(evaluation: Command, host: CommandHost): void {
+  const command = evaluation.command('h2o').argument('[model]', 'the model; without it the demo model');
+  command.description('Measures heavy-hitter prefill over its budgets.').addHelpText('after', examples);
+  addModelOption(command)
+    .option('--text <path>', 'the text to run over, - for stdin; default: a built-in one')
+    .addOption(numberOption('--tokens <n>', 'tokens of the text', numberRules.count).default(1024))
+    .addOption(numberOption('--chunk <n>', 'tokens per chunk', numberRules.count).default(128))
+    .addOption(numberOption('--sinks <n>', 'first tokens that are always kept', numberRules.fromZero).default(0))
+    .option('--locals <list>', 'last tokens that are kept; default: 0, an eighth and a quarter of a chunk')
+    .option('--heavies <list>', 'heavy hitters; default: 0, an eighth, a quarter and a half of a chunk')
+    .option('--out <file>', 'the SVG of kept positions to write');
+  addOutputOptions(addLoadOptions(command), 'print one JSON object');
+  command.action((model: string | undefined, flags: EvalH2oFlags) =>
+    host.run(flags, (context) => evaluate(chooseModel(model, flags.model), flags, context)),
+  );
+}
+
+async function evaluate(modelName: string | undefined, flags: EvalH2oFlags, context: CommandContext): Promise<void> {
+  const { out, signal, progress } = context;
+  const { chunk, sinks } = flags;
+  const share = (part: number): number => Math.floor(chunk * part);
+  const locals = budgets('--locals', flags.locals, [0, share(1 / 8), share(1 / 4)]);
+  const heavies = budgets('--heavies', flags.heavies, [0, share(1 / 8), share(1 / 4), share(1 / 2)]);
+  const drawn = h2oPolicy(chunk, locals.at(-1) ?? 0, heavies.at(-1) ?? 0, sinks);
+  const text = flags.text === undefined ? undefined : await readText(context.io, { file: flags.text }, signal);
+  const { open } = await createModelOpener(modelName, flags, context);
+  const kvDType = { keys: 'f32', values: 'f32' } as const;
+  await using model = await open({ attention: undefined, kvDType, contextSize: flags.tokens, traceAttention: true });
+  const tokens = tokensOf(model, text, flags.tokens);
+  const base = await createBaseRows(model, tokens, { signal });
+  const cells = await measureH2oGrid({
+    open,
+    base,
+    tokens,
+    chunk,
+    sinks,
+    locals,
+    heavies,
+    signal,
+    onProgress: (policy, done, total) => progress.show(policy, done, total, 'tokens'),
+  });
+  const { captures, skippedLayers } = await captureAttention(model, tokens, { signal });
+  const heavySets = captures.map((capture) => measureHeavySets(drawn, capture));
+  progress.clear();
+  const name = displayName(modelName, model.name);
+  const kept = clampBudgets(drawn);
+  if (flags.out !== undefined) {
+    const title = `${name}, ${tokens.length} tokens: kept by h2o of chunks of ${chunk}, L=${kept.local}, H=${kept.heavy}, ${sinks} sinks`;
+    const maps = captures.flatMap((capture) => createKeptMaps(drawn, capture));
+    const { drawKeptMaps } = await import('@winnow/evaluation/plots');
+    try {
+      await writeFile(flags.out, drawKeptMaps({ title, maps }), { signal });
+    } catch (cause) {
+      signal.throwIfAborted();
+      throw new IoError({ source: flags.out, message: `cannot be written (${(cause as Error).message})` }, { cause });
+    }
+  }
+  if (flags.json === true) {
+    return out.write(
+      formatJson({
+        model: name,
+        backend: model.backend,
+        tokens: tokens.length,
+        chunk,
+        sinks,
+        cells,
+        heavySets,
+        skippedLayers,
+      }),
+    );
+  }
+  const sets = heavySets.map(({ name: layer, betweenRuns, leastBetweenRuns, betweenHeads }) => [
+    layer,
+    ...[betweenRuns, leastBetweenRuns, betweenHeads].map((value) => value.toFixed(3)),
+  ]);
+  const head = `${name} on ${model.backend}, ${tokens.length} tokens, chunks of ${chunk}, ${sinks} sinks`;
+  await out.write(
+    `${head}\n\nPerplexity by that of dense attention; mean KLD\n${formatTable(gridRows(cells, locals, heavies))}\n` +
+      `Heavy hitters of L=${kept.local}, H=${kept.heavy}: Jaccard similarity\n` +
+      formatTable([['layer', 'f32 and q8_0 cache', 'least', 'heads of a layer'], ...sets]),
+  );
+}
+
+function gridRows(cells: readonly H2oGridCell[], locals: readonly number[], heavies: readonly number[]): string[][] {
+  const cellOf = (local: number, heavy: number): string => {
+    const divergence = cells.find((cell) => cell.local === local && cell.heavy === heavy)?.divergence;
+    if (divergence === undefined) return '-';
+    return `${divergence.pplRatio.mean.toFixed(3)} (${divergence.divergence.mean.toFixed(4)})`;
+  };
+  const rows = locals.map((local) => [`L=${local}`, ...heavies.map((heavy) => cellOf(local, heavy))]);
+  return [['', ...heavies.map((heavy) => `H=${heavy}`)], ...rows];
+}
+
+/** Each once, ascending. */
+function budgets(flag: string, text: string | undefined, fallback: readonly number[]): number[] {
+  const list = text?.split(',').map((word) => parseNumber(flag, word.trim(), numberRules.fromZero)) ?? fallback;
+  return [...new Set(list)].toSorted((a, b) => a - b);
+}

@@ -1,0 +1,33 @@
+/** Which positions the memory of `h2o` keeps, per layer and KV head. */
+import type { H2oPrefillPolicy } from '@winnow/sparse-attention';
+import type { AttentionCapture } from './capture.js';
+import { h2oMemorySets } from './h2o-memory-sets.js';
+
+export interface KeptMap {
+  readonly layer: number | undefined;
+  /** KV head. */
+  readonly head: number;
+  /**
+   * `[numCells]`: of the memory sets that could have held a token of the cell, the share that did (mean over its tokens);
+   * NaN where there was none, at the end of the prompt.
+   */
+  readonly shares: Float32Array;
+  /** Tokens of a cell; the last one may have fewer. */
+  readonly tokensPerCell: number;
+}
+
+/** @param maxCells along the prompt */
+export function createKeptMaps(policy: H2oPrefillPolicy, capture: AttentionCapture, maxCells = 256): KeptMap[] {
+  const numTokens = capture.q.seqLen;
+  const tokensPerCell = Math.ceil(numTokens / maxCells);
+  const numCells = Math.ceil(numTokens / tokensPerCell);
+  const sets = h2oMemorySets(policy, capture);
+  const chances = new Float32Array(numCells);
+  for (const { end } of sets) for (let t = 0; t < end; t++) chances[Math.floor(t / tokensPerCell)]++;
+  return Array.from({ length: capture.k.numHeads }, (_, head): KeptMap => {
+    const shares = new Float32Array(numCells);
+    for (const { kept } of sets) for (const position of kept[head]) shares[Math.floor(position / tokensPerCell)]++;
+    for (let cell = 0; cell < numCells; cell++) shares[cell] /= chances[cell];
+    return { layer: capture.layer, head, shares, tokensPerCell };
+  });
+}
