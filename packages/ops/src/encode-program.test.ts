@@ -180,6 +180,10 @@ describe('opcodes', () => {
       'state-carry',
       'attention-mass',
       'hadamard',
+      'active-neurons',
+      'sparse-matmul',
+      'gather-columns',
+      'sparse-combine',
     ]);
   });
 });

@@ -19,6 +19,7 @@ export {
   type AttentionWriter,
   type SequenceStates,
 } from './attention-writer.js';
+export type { FeedForwardSite, FeedForwardWriter, NeuronPass } from './feed-forward-writer.js';
 export type { KvView } from './kv-view.js';
 export type {
   Attributes,

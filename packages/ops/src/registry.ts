@@ -1,6 +1,7 @@
 /** All ops. The position of an op is its opcode in encoded programs: append, never reorder. */
 import { invariant, UnsupportedOpError } from '@winnow/tensor';
 import { activation } from './activation.js';
+import { activeNeurons } from './active-neurons.js';
 import { add } from './add.js';
 import { argMax } from './arg-max.js';
 import { attentionFinish } from './attention-finish.js';
@@ -17,6 +18,7 @@ import { expertMatmul } from './expert-matmul.js';
 import { expertRoute } from './expert-route.js';
 import { gatedActivation } from './gated-activation.js';
 import { gatedDelta } from './gated-delta.js';
+import { gatherColumns } from './gather-columns.js';
 import { gatherRows } from './gather-rows.js';
 import { h2oAttention } from './h2o-attention.js';
 import { hadamard } from './hadamard.js';
@@ -40,6 +42,8 @@ import { sliceColumns } from './slice-columns.js';
 import { softCap } from './soft-cap.js';
 import { softmax } from './softmax.js';
 import { sparqAttention } from './sparq-attention.js';
+import { sparseCombine } from './sparse-combine.js';
+import { sparseMatmul } from './sparse-matmul.js';
 import { stateCarry } from './state-carry.js';
 import { streamingAttention } from './streaming-attention.js';
 import { subquadraticAttention } from './subquadratic-attention.js';
@@ -90,6 +94,10 @@ export const opSpecs: readonly OpSpec[] = [
   stateCarry,
   attentionMass,
   hadamard,
+  activeNeurons,
+  sparseMatmul,
+  gatherColumns,
+  sparseCombine,
 ];
 
 const opcodes = new Map(opSpecs.map((spec, opcode) => [spec.name, opcode]));

@@ -1,0 +1,54 @@
+import { tensorBytes } from '@winnow/tensor';
+import { f32Only, i32Only, weightDTypes } from './dtypes.js';
+import type { OpSpec } from './op-spec.js';
+import { rowReader } from './row-access.js';
+
+/**
+ * The weighted sum of chosen rows of a matrix, such as a down projection that lies neuron by neuron:
+ * `y[t] = sum_{j < count} h[t, j] * weight[rows[j]]`. Rows that are not chosen are neither computed nor read.
+ *
+ * Shapes: h `[T, F]` f32, whose columns from the count on mean nothing; weight `[S, E]` in any weight dtype; rows `[F]` i32
+ * below S, count `[1]` i32 up to F, as for `sparse-matmul`; y `[T, E]` f32, 0 for a count of 0. Numerics: weights decoded to
+ * f32, products and sums in f64, one rounding to f32. With `n = count`, an f32 implementation stays within
+ * `(n + 1) * 2^-24 * sum_j |h_j * w_j|` of it. Operations and bytes are counted as if all F rows were chosen.
+ */
+export const sparseCombine: OpSpec = {
+  name: 'sparse-combine',
+  inputs: {
+    h: { dtypes: f32Only, shape: 'T F' },
+    weight: { dtypes: weightDTypes, shape: 'S E' },
+    rows: { dtypes: i32Only, shape: 'F' },
+    count: { dtypes: i32Only, shape: '1' },
+  },
+  outputs: { y: { dtypes: f32Only, shape: 'T E' } },
+  attributes: {},
+  fixedAxes: ['F', 'S', 'E'],
+  partition: 'rows',
+  bindReference({ inputs: { h, weight, rows, count }, outputs: { y } }) {
+    const [, numOutputs] = weight.shape;
+    const numNeurons = rows.shape[0];
+    const readRow = rowReader(weight);
+    const row = new Float32Array(numOutputs);
+    const capacity = y.data.length / Math.max(1, numOutputs); // tokens
+    const sums = new Float64Array(capacity * numOutputs);
+    return () => {
+      const numTokens = h.shape[0];
+      sums.fill(0);
+      for (let j = 0; j < count.data[0]; j++) {
+        readRow(rows.data[j] * numOutputs, numOutputs, row, 0);
+        for (let t = 0; t < numTokens; t++) {
+          const factor = h.data[t * numNeurons + j];
+          const begin = t * numOutputs;
+          for (let i = 0; i < numOutputs; i++) sums[begin + i] += factor * row[i];
+        }
+      }
+      for (let i = 0; i < numTokens * numOutputs; i++) y.data[i] = sums[i];
+    };
+  },
+  flops: ({ h, weight }) => 2 * h[0] * h[1] * weight[1],
+  bytes: ({ h, y, rows, weight: [numRows, numOutputs] }, _attributes, { weight = 'f32' } = {}) =>
+    tensorBytes('f32', h) +
+    tensorBytes('f32', y) +
+    4 * rows[0] +
+    tensorBytes(weight, [Math.min(numRows, rows[0]), numOutputs]),
+};
