@@ -24,6 +24,8 @@ export interface BenchOptions {
   readonly contexts: readonly number[] | undefined;
   readonly tokens: readonly number[] | undefined;
   readonly kvDType: DType;
+  /** How whole models attend, in the policy language; dense without it. */
+  readonly attention: string | undefined;
   readonly batchSize: number;
   readonly peer: 'node-llama-cpp' | undefined;
   readonly peerFlash: boolean;
@@ -51,6 +53,7 @@ const flags = {
   contexts: { type: 'string' },
   tokens: { type: 'string' },
   kv: { type: 'string' },
+  attention: { type: 'string' },
   batch: { type: 'string' },
   peer: { type: 'string' },
   'peer-flash': { type: 'boolean' },
@@ -67,8 +70,9 @@ export const optionsHelp = `options
   --shapes 2048x5632,...     outputs x inputs of gemm and gemv
   --tokens 128,512,...       rows of gemm, prompt lengths of prefill, long contexts of kv (200000, 1048576)
   --contexts 128,8192,...    keys of attention, context of decode
-  --models tinyllama-1.1b,.. model shapes of prefill, decode, agreement
+  --models tinyllama-1.1b,.. model shapes of prefill, decode, agreement; tinyllama-1.1b/4 has 4 of the layers
   --kv f32|f16|q8_0          dtype of the cache (default f32)
+  --attention <policies>     how Winnow attends in prefill and decode, such as decode=page-topk:budget=32 (default dense)
   --batch <n>                tokens per step of prefill (default 64)
   --peer node-llama-cpp      measures that package side by side; installs it into the peer folder when it is missing
   --peer-flash               with its flash attention
@@ -110,6 +114,7 @@ export function parseCommandLine(programArguments: readonly string[]): CommandLi
       contexts: list('contexts', values.contexts, count),
       tokens: list('tokens', values.tokens, count),
       kvDType: values.kv === undefined ? 'f32' : dtype('kv', values.kv),
+      attention: values.attention,
       batchSize: values.batch === undefined ? 64 : count('batch', values.batch),
       peer: values.peer === undefined ? undefined : oneOf('peer', ['node-llama-cpp'] as const, values.peer),
       peerFlash: values['peer-flash'] ?? false,

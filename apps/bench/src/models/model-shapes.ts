@@ -79,9 +79,16 @@ const shapes: readonly ModelShape[] = [
 
 export const modelNames: readonly string[] = shapes.map(({ name }) => name);
 
-/** @throws {Error} for a name that is not in `modelNames` */
+/**
+ * `NAME/LAYERS` is a model with so many layers of another one, for lengths at which the whole one would take too long.
+ * @throws {Error} for a name that is not in `modelNames`
+ */
 export function modelShape(name: string): ModelShape {
-  const shape = shapes.find((candidate) => candidate.name === name);
+  const [base = '', layers] = name.split('/');
+  const shape = shapes.find((candidate) => candidate.name === base);
   if (shape === undefined) throw new Error(`expected a model of ${modelNames.join(' | ')}, got ${name}`);
-  return shape;
+  if (layers === undefined) return shape;
+  const numLayers = Number(layers);
+  if (Number.isInteger(numLayers) && numLayers > 0) return { ...shape, name: `${base}-${numLayers}-layers`, numLayers };
+  throw new Error(`expected a number of layers after the /, got ${name}`);
 }

@@ -54,11 +54,12 @@ export async function loadContenders(
   };
   try {
     say(`loading ${name} ${dtype}`);
-    const { batchSize, kvDType } = options;
+    const { batchSize, kvDType, attention } = options;
     // the sessions share one cache of blocks, the last of which may be partly empty in each
     const contextSize = contextSizes.reduce((sum, size) => sum + Math.ceil(size / kvBlockSize) * kvBlockSize, 0);
     const maxSessions = contextSizes.length;
-    const model = await loadModel(location, { backend, contextSize, batchSize, kvDType, maxSessions });
+    const chosen = attention === undefined ? {} : { attention };
+    const model = await loadModel(location, { backend, contextSize, batchSize, kvDType, maxSessions, ...chosen });
     closers.push(() => model.dispose());
     let peer: Peer | undefined;
     if (options.peer !== undefined) {
@@ -78,7 +79,7 @@ export async function loadContenders(
     }
     const sessions = contextSizes.map(() => model.createSession());
     return {
-      name: `${name} ${dtype}, ${threadsText(threads)}`,
+      name: [`${name} ${dtype}`, ...(attention === undefined ? [] : [attention]), threadsText(threads)].join(', '),
       model,
       sessions,
       session: sessions[0]!,

@@ -40,7 +40,8 @@ async function* measureModel(
       };
       if (peer !== undefined) contenders['peer'] = { run: async () => (await peer.prefill(tokens)).timeMs };
       const rounds = length > 1024 ? 3 : 5;
-      const timings = await measure(contenders, { ...measureOptions(options, rounds), warmups: 1 });
+      // long prompts take minutes, and warm up within their first percent
+      const timings = await measure(contenders, { ...measureOptions(options, rounds), warmups: length > 4096 ? 0 : 1 });
       const caseName = `${loaded.name} @${length}`;
       const suite = 'prefill';
       const own = perSecond(length, timings['winnow']!);
