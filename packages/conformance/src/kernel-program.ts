@@ -101,9 +101,9 @@ function assemble(
   const gather = (name: string, tensor: CaseTensor): ProgramTensor => {
     const rowLength = product(tensor.shape.filter((_, axis) => axis !== tensor.tokenAxis));
     const x = declare(name, 'weights', { ...tensor, shape: [numTokens, rowLength] });
-    const rows = once('rows', () =>
+    const rows = once('every token', () =>
       scalar(
-        'rows',
+        'every token',
         ['T'],
         Int32Array.from({ length: numTokens }, (_, t) => t),
       ),

@@ -60,6 +60,10 @@ function typicalCase(op: string): KernelCase {
     'state-carry': '4 sequences, f32, 2 x 7',
     'attention-mass': 'several sequences',
     hadamard: '5 x 3 x 24',
+    'active-neurons': '3 x 67, thresholds near 0.5, magnitudes, at most 0.75',
+    'sparse-matmul': 'q8_0, 5 x 64 -> all of 37, bias by id',
+    'gather-columns': 'slots of 5 x 67',
+    'sparse-combine': 'q8_0, 5 x all of 37 -> 64',
     'h2o-attention': 'prompt of 23, chunk 8, local 2, heavy 3, sinks 0, from -1',
   };
   const cases = kernelCases[op];
@@ -75,7 +79,7 @@ async function failuresOf(backend: Backend, kernelCase: KernelCase): Promise<str
 const ops = Object.keys(kernelCases);
 /** Ops that only move numbers, choose, or keep what is not read as an output. */
 const others = [
-  ...['kv-append', 'position-append', 'arg-max', 'top-k', 'clamp-positions'],
+  ...['kv-append', 'position-append', 'arg-max', 'top-k', 'clamp-positions', 'active-neurons'],
   ...['block-mean-append', 'block-box-append', 'key-columns-append', 'state-carry'],
 ];
 const computing = ops.filter((op) => !others.includes(op));
@@ -103,7 +107,7 @@ describe('a kernel', () => {
     expect(await failuresOf(withoutRecords(op), typicalCase(op))).not.toBe('');
   });
 
-  it.each(['arg-max', 'top-k', 'expert-route'])('%s with a wrong index is caught', async (op) => {
+  it.each(['arg-max', 'top-k', 'expert-route', 'active-neurons'])('%s with a wrong index is caught', async (op) => {
     const wrong = withExecutable((executable) => ({
       async read(name, target) {
         await executable.read(name, target);

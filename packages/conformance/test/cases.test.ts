@@ -16,7 +16,7 @@ describe('the case lists', () => {
       expect(new Set(cases.map(({ name }) => name)).size, op).toBe(cases.length);
       expect(cases.every((kernelCase) => kernelCase.op === op)).toBe(true);
     }
-    for (const op of ['matmul', 'embedding-lookup', 'expert-matmul']) {
+    for (const op of ['matmul', 'embedding-lookup', 'expert-matmul', 'sparse-matmul', 'sparse-combine']) {
       const dtypes = new Set(kernelCases[op].flatMap((kernelCase) => Object.values(kernelCase.dtypes)));
       expect(dtypes).toEqual(new Set(weightDTypes));
     }

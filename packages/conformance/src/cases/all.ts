@@ -1,6 +1,7 @@
 /** Every case of every op. */
 import type { KernelCase } from '../kernel-case.js';
 import { activationCases } from './activation.js';
+import { activeNeuronsCases } from './active-neurons.js';
 import { addCases } from './add.js';
 import { argMaxCases } from './arg-max.js';
 import { attentionCases } from './attention.js';
@@ -17,6 +18,7 @@ import { expertMatmulCases } from './expert-matmul.js';
 import { expertRouteCases } from './expert-route.js';
 import { gatedActivationCases } from './gated-activation.js';
 import { gatedDeltaCases } from './gated-delta.js';
+import { gatherColumnsCases } from './gather-columns.js';
 import { gatherRowsCases } from './gather-rows.js';
 import { h2oAttentionCases } from './h2o-attention.js';
 import { hadamardCases } from './hadamard.js';
@@ -39,6 +41,8 @@ import { sliceColumnsCases } from './slice-columns.js';
 import { softCapCases } from './soft-cap.js';
 import { softmaxCases } from './softmax.js';
 import { sparqAttentionCases } from './sparq-attention.js';
+import { sparseCombineCases } from './sparse-combine.js';
+import { sparseMatmulCases } from './sparse-matmul.js';
 import { stateCarryCases } from './state-carry.js';
 import { streamingAttentionCases } from './streaming-attention.js';
 import { subquadraticAttentionCases } from './subquadratic-attention.js';
@@ -89,4 +93,8 @@ export const kernelCases: Readonly<Record<string, readonly KernelCase[]>> = {
   'state-carry': stateCarryCases,
   'attention-mass': attentionMassCases,
   hadamard: hadamardCases,
+  'active-neurons': activeNeuronsCases,
+  'sparse-matmul': sparseMatmulCases,
+  'gather-columns': gatherColumnsCases,
+  'sparse-combine': sparseCombineCases,
 };
