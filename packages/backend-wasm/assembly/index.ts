@@ -97,7 +97,7 @@ function numTensors(opcode: i32): i32 {
     case 24:
       return 4; // expert-route
     case 25:
-      return 4; // expert-matmul
+      return 5; // expert-matmul
     case 26:
       return 3; // expert-combine
     case 27:

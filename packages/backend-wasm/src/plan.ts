@@ -150,7 +150,9 @@ function localBytesOf(program: Program, record: OpRecord): number {
   }
   if (op === 'expert-route') return 8 * (capacityOf(program, inputs['logits'] as TensorRef)[1] as number) + 32;
   if (op === 'expert-matmul') {
-    const [numExperts, , numInputs] = capacityOf(program, inputs['weight'] as TensorRef) as number[];
+    const [numSlots, , numInputs] = capacityOf(program, inputs['weight'] as TensorRef) as number[];
+    const { slots } = inputs;
+    const numExperts = slots === undefined ? numSlots : (capacityOf(program, slots)[0] as number);
     const tables = 4 * (2 * numExperts + 1 + product(capacityOf(program, inputs['ids'] as TensorRef))) + 64;
     const sums = panelRows * expertPassPairs * 4;
     const floats = Math.max(4 * numInputs * 4, panelRows * panelColumns * 4) + panelColumns * 32;

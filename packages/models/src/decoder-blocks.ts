@@ -11,6 +11,7 @@ import {
   type DecoderStep,
 } from './decoder-program.js';
 import { endEmbedding, beginEmbedding, type EmbeddingProgramOptions } from './embedding-program.js';
+import { writeFeedForward } from './feed-forward.js';
 import type { Rotary } from './rotary.js';
 
 /** Writes the norm of this name over the last axis. */
@@ -134,17 +135,21 @@ export function attentionBlock(
 
 /** `down(act(gate x) * up x)` of inputs that are normed already. */
 export function gatedFeedForward(step: DecoderStep, layer: number, x: ProgramTensor): ProgramTensor {
-  const gate = linear(step, `blk.${layer}.ffn_gate`, x);
-  const up = linear(step, `blk.${layer}.ffn_up`, x);
-  const y = step.b.activation('gated-activation', { gate, up }, { kind: step.config.activation });
-  return linear(step, `blk.${layer}.ffn_down`, y);
+  return writeFeedForward(step, layer, x, true, () => {
+    const gate = linear(step, `blk.${layer}.ffn_gate`, x);
+    const up = linear(step, `blk.${layer}.ffn_up`, x);
+    const y = step.b.activation('gated-activation', { gate, up }, { kind: step.config.activation });
+    return linear(step, `blk.${layer}.ffn_down`, y);
+  });
 }
 
 /** `down(act(up x))` of inputs that are normed already. */
 export function plainFeedForward(step: DecoderStep, layer: number, x: ProgramTensor): ProgramTensor {
-  const up = linear(step, `blk.${layer}.ffn_up`, x);
-  const y = step.b.activation('activation', { x: up }, { kind: step.config.activation });
-  return linear(step, `blk.${layer}.ffn_down`, y);
+  return writeFeedForward(step, layer, x, false, () => {
+    const up = linear(step, `blk.${layer}.ffn_up`, x);
+    const y = step.b.activation('activation', { x: up }, { kind: step.config.activation });
+    return linear(step, `blk.${layer}.ffn_down`, y);
+  });
 }
 
 /** How the parts of a usual block are written. */

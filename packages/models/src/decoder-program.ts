@@ -4,11 +4,13 @@ import {
   writeDenseAttention,
   type AttentionSite,
   type AttentionWriter,
+  type FeedForwardWriter,
   type KvView,
   type ProgramTensor,
 } from '@winnow/ops';
 import { ArgumentError, type DType } from '@winnow/tensor';
 import type { DecoderConfig } from './decoder-config.js';
+import type { ExpertPlacement } from './expert-placement.js';
 import type { ModelDescription } from './architecture.js';
 
 /** Size of the KV cache that all sequences share. */
@@ -46,6 +48,10 @@ export interface DecoderProgramOptions {
   readonly rotateKeys?: boolean;
   /** How the layers attend. Default: exactly, to everything. */
   readonly attention?: AttentionWriter;
+  /** How FFNs are computed, but for those of experts and those with adapters. Default: with all neurons. */
+  readonly feedForward?: FeedForwardWriter;
+  /** Where the experts of a layer are. Default: all in the model's weights. */
+  readonly experts?: ExpertPlacement;
 }
 
 /** Names of the cache buffers that programs expect. */
@@ -87,6 +93,8 @@ export interface DecoderStep {
   /** A weight that must be there. */
   weight(name: string): ProgramTensor;
   readonly optionalWeight: WeightOf;
+  /** Whether the model has it; the program need not. */
+  hasWeight(name: string): boolean;
   constant(name: string): ProgramTensor;
   /** Integers `[T]`, all 0. */
   zeros(): ProgramTensor;
@@ -100,6 +108,8 @@ export interface DecoderStep {
   attend(layer: number, request: AttentionRequest): ProgramTensor;
   /** The recurrent states of a layer: `[numStates, ...shape]`, f32. */
   state(layer: number, kind: string, shape: readonly number[]): ProgramTensor;
+  readonly feedForward: FeedForwardWriter | undefined;
+  readonly experts: ExpertPlacement | undefined;
   /** What ops with recurrent states need to know of the sequences. */
   stateInputs(): Readonly<Record<'sequences' | 'stateFrom' | 'stateTo', ProgramTensor>>;
 }
@@ -165,12 +175,15 @@ export function beginDecoder(
     contextLengths,
     contextSize: options.contextSize ?? cache.maxBlocksPerSequence * cache.blockSize,
     optionalWeight,
+    hasWeight: (name) => weights.has(name),
     weight: (name) => found(name, optionalWeight(name)),
     constant(name) {
       const values = constants.get(name);
       return found(name, values && b.external(name, 'weights', 'f32', [values.length]));
     },
     zeros: () => (zeros ??= b.scalar('zeros', ['T'])),
+    feedForward: options.feedForward,
+    experts: options.experts,
     attend(layer, { q: plainQ, k: plainK, v, scale, window = 0, softCap = 0, rotateQuery }) {
       const kv = kvOf(layer);
       const turn = (x: ProgramTensor): ProgramTensor => (rotateKeys ? b.activation('hadamard', { x }) : x);

@@ -1,7 +1,14 @@
 /** Programs that embed: steps of whole texts, and one vector for each text. Encoders and decoders alike. */
-import { writeDenseAttention, type AttentionWriter, type PoolingKind, type ProgramTensor } from '@winnow/ops';
+import {
+  writeDenseAttention,
+  type AttentionWriter,
+  type FeedForwardWriter,
+  type PoolingKind,
+  type ProgramTensor,
+} from '@winnow/ops';
 import type { EmbedderDescription } from './architecture.js';
 import { beginDecoder, type DecoderStep } from './decoder-program.js';
+import type { ExpertPlacement } from './expert-placement.js';
 
 /** How the vectors of a text's tokens become one: `cls` takes the first one; the rest as in the op `pool-rows`. */
 export type Pooling = 'cls' | Exclude<PoolingKind, 'first'>;
@@ -19,6 +26,9 @@ export interface EmbeddingProgramOptions {
   /** Tokens that a text may have. Default: `maxTokens`. */
   readonly contextSize?: number;
   readonly pooling: Pooling;
+  /** As for programs that generate. */
+  readonly feedForward?: FeedForwardWriter;
+  readonly experts?: ExpertPlacement;
 }
 
 /** Slots per block of the scratch cache. */
@@ -33,7 +43,7 @@ const writeBidirectionalAttention: AttentionWriter = (b, site) => {
 /** Opens a program that embeds. */
 export function beginEmbedding(
   parts: Pick<EmbedderDescription, 'config' | 'weights' | 'constants'>,
-  { maxTokens, maxSequences, contextSize = maxTokens }: EmbeddingProgramOptions,
+  { maxTokens, maxSequences, contextSize = maxTokens, feedForward, experts }: EmbeddingProgramOptions,
 ): DecoderStep {
   const options = {
     maxTokens,
@@ -50,6 +60,8 @@ export function beginEmbedding(
       valueDType: 'f32',
     },
     attention: parts.config.isEncoder === true ? writeBidirectionalAttention : writeDenseAttention,
+    ...(feedForward === undefined ? {} : { feedForward }),
+    ...(experts === undefined ? {} : { experts }),
   } as const;
   return beginDecoder(parts, options, true);
 }

@@ -4,6 +4,7 @@ import type { ModelFile } from './architecture.js';
 import { add, gatedFeedForward, linear } from './decoder-blocks.js';
 import type { DecoderConfig, ExpertConfig } from './decoder-config.js';
 import type { DecoderStep } from './decoder-program.js';
+import { expertMatrixName, type ExpertMatrix, type ExpertPass, type ExpertSite } from './expert-placement.js';
 import {
   attentionTensors,
   gatedFfnTensors,
@@ -212,29 +213,63 @@ export function feedForwardOf(
  * plus `sigmoid(g x)` times the shared expert where there is one.
  */
 function expertFeedForward(step: DecoderStep, layer: number, x: ProgramTensor, experts: ExpertConfig): ProgramTensor {
-  const { b, config, weight, optionalWeight } = step;
-  const { numChosen, ffnDim, score, normalise, scale } = experts;
+  const { b, config, weight } = step;
+  const { numChosen, ffnDim } = experts;
+  const { ids, weights } = route(step, layer, x, experts);
+  const input = b.reshape(x, ['T', 1, config.hiddenDim]);
+  const isFused = step.hasWeight(expertMatrixName(layer, 'gate_up'));
+  const matrices: readonly ExpertMatrix[] = isFused ? ['gate_up', 'down'] : ['gate', 'up', 'down'];
+  /** Products of the experts of a pass, `[T, K, E]`. */
+  const writePass = (pass: ExpertPass | undefined): ProgramTensor => {
+    const product = (kind: ExpertMatrix, rows: ProgramTensor): ProgramTensor =>
+      b.activation('expert-matmul', {
+        x: rows,
+        ids,
+        weight: pass === undefined ? weight(expertMatrixName(layer, kind)) : pass.matrix(kind),
+        slots: pass?.slots,
+      });
+    let gate: ProgramTensor;
+    let up: ProgramTensor;
+    if (isFused) {
+      const both = product('gate_up', input);
+      gate = b.activation('slice-columns', { x: both }, { begin: 0, length: ffnDim });
+      up = b.activation('slice-columns', { x: both }, { begin: ffnDim, length: ffnDim });
+    } else {
+      gate = product('gate', input);
+      up = product('up', input);
+    }
+    return product('down', b.activation('gated-activation', { gate, up }, { kind: config.activation }));
+  };
+  const site: ExpertSite = {
+    layer,
+    ids,
+    numExperts: experts.numExperts,
+    numChosen,
+    matrices,
+    guess: (other) => (experts.layers[other] === true ? route(step, other, x, experts).ids : undefined),
+  };
+  let products: ProgramTensor | undefined;
+  for (const pass of step.experts?.(b, site) ?? [undefined]) {
+    // before they are weighted: what is 0 in all passes but one is added without rounding
+    const some = writePass(pass);
+    products = products === undefined ? some : add(step, products, some);
+  }
+  const y = b.activation('expert-combine', { x: products, weights });
+  return experts.sharedFfnDim === 0 ? y : add(step, y, sharedExpert(step, layer, x));
+}
+
+/** The experts that the router of a layer chooses. */
+function route(
+  { b, weight, optionalWeight }: DecoderStep,
+  layer: number,
+  x: ProgramTensor,
+  { numChosen, score, normalise, scale }: ExpertConfig,
+): Record<'ids' | 'weights', ProgramTensor> {
   const own = `blk.${layer}`;
   const logits = b.activation('matmul', { x, weight: weight(`${own}.ffn_gate_inp.weight`) });
   const bias = optionalWeight(`${own}.exp_probs_b.bias`);
   const routed = b.append('expert-route', { logits, bias }, { k: numChosen, score, normalise, scale });
-  const { ids, weights } = routed as Record<'ids' | 'weights', ProgramTensor>;
-  const product = (kind: string, rows: ProgramTensor): ProgramTensor =>
-    b.activation('expert-matmul', { x: rows, ids, weight: weight(`${own}.ffn_${kind}_exps.weight`) });
-  const input = b.reshape(x, ['T', 1, config.hiddenDim]);
-  let gate: ProgramTensor;
-  let up: ProgramTensor;
-  if (optionalWeight(`${own}.ffn_gate_up_exps.weight`) === undefined) {
-    gate = product('gate', input);
-    up = product('up', input);
-  } else {
-    const both = product('gate_up', input);
-    gate = b.activation('slice-columns', { x: both }, { begin: 0, length: ffnDim });
-    up = b.activation('slice-columns', { x: both }, { begin: ffnDim, length: ffnDim });
-  }
-  const hidden = b.activation('gated-activation', { gate, up }, { kind: config.activation });
-  const y = b.activation('expert-combine', { x: product('down', hidden), weights });
-  return experts.sharedFfnDim === 0 ? y : add(step, y, sharedExpert(step, layer, x));
+  return routed as Record<'ids' | 'weights', ProgramTensor>;
 }
 
 function sharedExpert(step: DecoderStep, layer: number, x: ProgramTensor): ProgramTensor {

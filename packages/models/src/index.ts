@@ -16,6 +16,14 @@ export {
   type DecoderProgramOptions,
   type KvCacheShape,
 } from './decoder-program.js';
+export {
+  expertMatrixName,
+  type ExpertMatrix,
+  type ExpertPass,
+  type ExpertPlacement,
+  type ExpertSite,
+} from './expert-placement.js';
+export { addTurnedMatrices, downRowsName, feedForwardNames } from './feed-forward.js';
 export { embeddingBlockSize, type EmbeddingProgramOptions, type Pooling } from './embedding-program.js';
 export { Fields } from './fields.js';
 export {

@@ -7,20 +7,22 @@ import { rowReader } from './row-access.js';
 /**
  * Products with the weights of chosen experts: `y[t, k, o] = sum_i x[t, j, i] * weight[ids[t, k], o, i]`, with j = k, or
  * j = 0 when all choices of a token share one row. Experts that no token chose are neither computed nor read.
+ * With `slots` the matrix of expert e is `weight[slots[e]]`, and where that is negative its rows of y are 0.
  *
- * Shapes: x `[T, J, I]` f32 with J = 1 or J = K, ids `[T, K]` i32 below X, weight `[X, O, I]` in any weight dtype,
- * y `[T, K, O]` f32. Numerics: as `matmul`.
+ * Shapes: x `[T, J, I]` f32 with J = 1 or J = K, ids `[T, K]` i32 below X, weight `[S, O, I]` in any weight dtype, slots
+ * `[X]` i32 below S, or absent: S = X; y `[T, K, O]` f32. Numerics: as `matmul`.
  */
 export const expertMatmul: OpSpec = {
   name: 'expert-matmul',
   inputs: {
     x: { dtypes: f32Only, shape: 'T J I' },
     ids: { dtypes: i32Only, shape: 'T K' },
-    weight: { dtypes: weightDTypes, shape: 'X O I' },
+    weight: { dtypes: weightDTypes, shape: 'S O I' },
+    slots: { dtypes: i32Only, shape: 'X', optional: true },
   },
   outputs: { y: { dtypes: f32Only, shape: 'T K O' } },
   attributes: {},
-  fixedAxes: ['J', 'K', 'X', 'O', 'I'],
+  fixedAxes: ['J', 'K', 'S', 'X', 'O', 'I'],
   partition: 'rows',
   check({ x, ids }) {
     if (x[1] !== 1 && x[1] !== ids[1]) {
@@ -28,10 +30,11 @@ export const expertMatmul: OpSpec = {
       throw new ShapeError({ op: 'expert-matmul', rule: 'rows of x per token', expected, actual: String(x[1]) });
     }
   },
-  bindReference({ inputs: { x, ids, weight }, outputs: { y } }) {
+  bindReference({ inputs: { x, ids, weight, slots }, outputs: { y } }) {
     const xs = x.data as Float32Array;
     const ys = y.data as Float32Array;
-    const [numExperts, numOutputs, numInputs] = weight.shape;
+    const [numSlots, numOutputs, numInputs] = weight.shape;
+    const numExperts = slots === undefined ? numSlots : slots.shape[0];
     const numChoices = ids.shape[1];
     const rowsPerToken = x.shape[1];
     const readRow = rowReader(weight);
@@ -43,8 +46,13 @@ export const expertMatmul: OpSpec = {
         let count = 0;
         for (let pair = 0; pair < numPairs; pair++) if (ids.data[pair] === expert) pairs[count++] = pair;
         if (count === 0) continue;
+        const slot = slots === undefined ? expert : slots.data[expert];
+        if (slot < 0) {
+          for (let i = 0; i < count; i++) ys.fill(0, pairs[i] * numOutputs, (pairs[i] + 1) * numOutputs);
+          continue;
+        }
         for (let o = 0; o < numOutputs; o++) {
-          readRow((expert * numOutputs + o) * numInputs, numInputs, row, 0);
+          readRow((slot * numOutputs + o) * numInputs, numInputs, row, 0);
           for (let i = 0; i < count; i++) {
             const pair = pairs[i];
             const source = rowsPerToken === 1 ? Math.floor(pair / numChoices) : pair;

@@ -1,7 +1,8 @@
 /**
- * Products with the weights of chosen experts. Tensors: x, ids, weight, y. Every thread sorts the (token, choice) pairs by
- * expert in scratch of its own. Units: runs of rows of an expert that somebody chose. Few pairs of an expert go row by
- * row; more go in panels of MC rows and KC columns that are decoded or expanded once for all of them.
+ * Products with the weights of chosen experts. Tensors: x, ids, weight, slots, y. Every thread sorts the (token, choice)
+ * pairs by expert in scratch of its own. Units: runs of rows of an expert that somebody chose, then experts without a slot,
+ * whose results are 0. Few pairs of an expert go row by row; more go in panels of MC rows and KC columns that are decoded
+ * or expanded once for all of them.
  */
 import { bytesOf, decode, F16, F32, Q6_K, Q8_0 } from '../decode';
 import { dots4F16 } from '../dots-f16';
@@ -12,7 +13,7 @@ import { EXPANDED_BYTES, expandGroup, initialOf } from '../expand';
 import { FLAG_INT8, FLAG_REUSE } from '../layout';
 import { GROUP } from '../pack';
 import { META_BYTES, metasAt, quantiseTokens, wideCodesAt } from '../quantise';
-import { addressOf, dim, dtypeOf, hasFlag, localScratch, sharedScratch } from '../record';
+import { addressOf, dim, dtypeOf, hasFlag, isPresent, localScratch, sharedScratch } from '../record';
 import { phaseBarrier, takeUnits } from '../threads';
 import { tileRows } from '../tiles';
 import { dots4 } from './matmul';
@@ -38,10 +39,11 @@ let dtype: i32 = 0;
 let pairsPerRow: i32 = 1;
 let order: usize = 0; // pairs, those of an expert side by side
 let work: usize = 0; // scratch behind the tables
+let numAbsent: i32 = 0; // chosen experts without a slot
 
 export function expertMatmul(): void {
   const numPairs = dim(1, 0) * dim(1, 1);
-  const numExperts = dim(2, 0);
+  const numExperts = isPresent(3) ? dim(3, 0) : dim(2, 0);
   numOutputs = dim(2, 1);
   numInputs = dim(2, 2);
   dtype = dtypeOf(2);
@@ -62,9 +64,14 @@ export function expertMatmul(): void {
   const perExpert = (numOutputs + unitRows - 1) / unitRows;
   const isNarrow = isInt8 && (ASC_FEATURE_RELAXED_SIMD ? dtype != Q8_0 || isExactForU8() : false);
   const minPanelPairs = isNarrow ? MIN_PANEL_PAIRS_PACKED : MIN_PANEL_PAIRS;
-  for (let unit = takeUnits(1); unit < numActive * perExpert; unit = takeUnits(1)) {
+  const numUnits = numActive * perExpert;
+  for (let unit = takeUnits(1); unit < numUnits + numAbsent; unit = takeUnits(1)) {
+    if (unit >= numUnits) {
+      clearExpert(<usize>load<u32>(active + (<usize>(numExperts - 1 - unit + numUnits) << 2)), starts);
+      continue;
+    }
     const expert = <usize>load<u32>(active + (<usize>(unit / perExpert) << 2));
-    const weight = addressOf(2) + expert * matrixBytes;
+    const weight = addressOf(2) + <usize>slotOf(expert) * matrixBytes;
     const begin = (unit % perExpert) * unitRows;
     const end = min<i32>(numOutputs, begin + unitRows);
     const first = load<i32>(starts + (expert << 2));
@@ -96,7 +103,24 @@ function panels(
   }
 }
 
-/** Counting sort: pairs of expert e are `order[starts[e], starts[e + 1])`, ascending. Returns how many were chosen. */
+/** Where an expert's matrix is among those in memory; negative: nowhere. */
+function slotOf(expert: usize): i32 {
+  return isPresent(3) ? load<i32>(addressOf(3) + (expert << 2)) : <i32>expert;
+}
+
+/** The results of an expert without a slot. */
+function clearExpert(expert: usize, starts: usize): void {
+  const last = load<i32>(starts + (expert << 2), 4);
+  for (let p = load<i32>(starts + (expert << 2)); p < last; p++) {
+    const rowBytes = <usize>numOutputs << 2;
+    memory.fill(addressOf(4) + <usize>pairAt(p) * rowBytes, 0, rowBytes);
+  }
+}
+
+/**
+ * Counting sort: pairs of expert e are `order[starts[e], starts[e + 1])`, ascending. Returns how many chosen experts have a
+ * slot; the list of the others, `numAbsent`, grows from its end.
+ */
 function sortPairs(starts: usize, active: usize, numPairs: i32, numExperts: i32): i32 {
   const ids = addressOf(1);
   memory.fill(starts, 0, <usize>(numExperts + 1) << 2);
@@ -105,10 +129,14 @@ function sortPairs(starts: usize, active: usize, numPairs: i32, numExperts: i32)
     store<i32>(count, load<i32>(count, 4) + 1, 4);
   }
   let numActive: usize = 0;
+  numAbsent = 0;
   for (let expert: usize = 0; expert < <usize>numExperts; expert++) {
     const at = starts + (expert << 2);
     const count = load<i32>(at, 4);
-    if (count > 0) store<u32>(active + (numActive++ << 2), <u32>expert);
+    if (count > 0) {
+      if (slotOf(expert) >= 0) store<u32>(active + (numActive++ << 2), <u32>expert);
+      else store<u32>(active + (<usize>(numExperts - ++numAbsent) << 2), <u32>expert);
+    }
     store<i32>(at, load<i32>(at) + count, 4);
   }
   // each start moves on as its pairs come; afterwards it is the start of the next expert
@@ -139,7 +167,7 @@ function xAt(p: i32): usize {
 
 /** Stores the results of rows `[o, o + 4)` below `end`. */
 function storeRows(sums: v128, o: i32, end: i32, p: i32): void {
-  const y = addressOf(3) + ((<usize>pairAt(p) * <usize>numOutputs + <usize>o) << 2);
+  const y = addressOf(4) + ((<usize>pairAt(p) * <usize>numOutputs + <usize>o) << 2);
   if (o + 4 <= end) {
     v128.store(y, sums);
     return;

@@ -11,21 +11,35 @@ interface ExpertShape {
   readonly numOutputs: number;
 }
 
-/** @param isShared whether the choices of a token share one row of x */
-function expertCase(dtype: DType, shape: ExpertShape, isShared: boolean, choice = 'spread'): KernelCase {
+/**
+ * @param isShared whether the choices of a token share one row of x
+ * @param numSlots experts of which there are matrices, in another order; default all, in order
+ */
+function expertCase(
+  dtype: DType,
+  shape: ExpertShape,
+  isShared: boolean,
+  choice = 'spread',
+  numSlots?: number,
+): KernelCase {
   const { numTokens, numExperts, numChoices, numInputs, numOutputs } = shape;
   return {
     op: 'expert-matmul',
     name:
       `${dtype}, ${numTokens} x ${numInputs} -> ${numChoices} of ${numExperts} x ${numOutputs}` +
-      `${isShared ? ', shared rows' : ''}${choice === 'spread' ? '' : `, ${choice}`}`,
+      `${isShared ? ', shared rows' : ''}${choice === 'spread' ? '' : `, ${choice}`}` +
+      `${numSlots === undefined ? '' : `, ${numSlots} slots`}`,
     dtypes: { weight: dtype },
     attributes: {},
     // as for matmul: n + 1 roundings of the sum of magnitudes; decoding a block takes 2 more
     create(rng, { unit, tiny }) {
       const rowsPerToken = isShared ? 1 : numChoices;
       const x = gaussian(rng, [numTokens, rowsPerToken, numInputs], 1, 0);
-      const weight = randomTensor(rng, dtype, [numExperts, numOutputs, numInputs]);
+      const weight = randomTensor(rng, dtype, [numSlots ?? numExperts, numOutputs, numInputs]);
+      const order = Array.from({ length: numExperts }, (_, expert) => expert);
+      const shuffled = order.map(() => order.splice(rng.nextInt(order.length), 1)[0]);
+      const slots = shuffled.map((slot) => (numSlots === undefined || slot < numSlots ? slot : -1));
+      const slotOf = (expert: number): number => (numSlots === undefined ? expert : slots[expert]);
       const ids = Array.from({ length: numTokens }, () => {
         const free = Array.from({ length: numExperts }, (_, expert) => expert);
         if (choice === 'crowded') return free.slice(numExperts - numChoices); // all tokens want the last ones
@@ -35,7 +49,9 @@ function expertCase(dtype: DType, shape: ExpertShape, isShared: boolean, choice 
       const y = close(numTokens * numChoices * numOutputs, (index) => {
         const [pair, o] = [Math.floor(index / numOutputs), index % numOutputs];
         const source = (isShared ? Math.floor(pair / numChoices) : pair) * numInputs;
-        const row = (ids[pair] * numOutputs + o) * numInputs;
+        const slot = slotOf(ids[pair]);
+        if (slot < 0) return [0, 0];
+        const row = (slot * numOutputs + o) * numInputs;
         let sum = 0;
         let magnitude = 0;
         for (let i = numInputs - 1; i >= 0; i--) {
@@ -46,7 +62,11 @@ function expertCase(dtype: DType, shape: ExpertShape, isShared: boolean, choice 
         const numRoundings = numInputs + 2 + (dtypeInfo(dtype).isQuantised ? 2 : 0);
         return [sum, numRoundings * (unit * magnitude + tiny)];
       });
-      return { inputs: { x, ids: ints([numTokens, numChoices], ids, 0), weight }, expected: { y } };
+      const inputs = { x, ids: ints([numTokens, numChoices], ids, 0), weight };
+      return {
+        inputs: numSlots === undefined ? inputs : { ...inputs, slots: ints([numExperts], slots) },
+        expected: { y },
+      };
     },
   };
 }
@@ -78,6 +98,17 @@ const shapeCases = [
   expertCase('f16', shape, false, 'crowded'),
 ]);
 
+const slotCases = [
+  { shape: { numTokens: 1, numExperts: 6, numChoices: 3, numInputs: 33, numOutputs: 7 }, numSlots: 3 },
+  { shape: { numTokens: 40, numExperts: 5, numChoices: 2, numInputs: 64, numOutputs: 9 }, numSlots: 2 },
+  { shape: { numTokens: 12, numExperts: 4, numChoices: 4, numInputs: 32, numOutputs: 40 }, numSlots: 4 },
+  { shape: { numTokens: 3, numExperts: 4, numChoices: 1, numInputs: 32, numOutputs: 5 }, numSlots: 1 },
+].flatMap(({ shape, numSlots }) => [
+  expertCase('f32', shape, true, 'spread', numSlots),
+  expertCase('f16', shape, false, 'spread', numSlots),
+  ...(shape.numInputs % 32 === 0 ? [expertCase('q8_0', shape, false, 'crowded', numSlots)] : []),
+]);
+
 export const expertMatmulCases: readonly KernelCase[] = [
-  ...new Map([...dtypeCases, ...shapeCases].map((c) => [c.name, c])).values(),
+  ...new Map([...dtypeCases, ...shapeCases, ...slotCases].map((c) => [c.name, c])).values(),
 ];
