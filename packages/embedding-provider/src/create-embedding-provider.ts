@@ -1,0 +1,81 @@
+/** A loaded embedding model of the engine as an `EmbeddingProvider`. */
+import type { EmbeddingModel, TextOverflow } from '@winnow/engine';
+import { ArgumentError } from '@winnow/tensor';
+import type { EmbeddingProvider, EmbedTextOptions, TextKind } from './provider.js';
+
+export interface EmbeddingProviderOptions {
+  /** Whether vectors get length 1. Default true; models made for dot products of vectors as they are want false. */
+  readonly normalise?: boolean;
+  /** Only so many of the first dimensions, of Matryoshka models. Default: what the model says, else all. */
+  readonly dimensions?: number;
+  /** What to do with texts beyond the model's context. Default `error`. */
+  readonly overflow?: TextOverflow;
+  /**
+   * What to put before queries and documents. Default: the model's prompts `query` and `document`, where it has them, else
+   * its default prompt.
+   */
+  readonly prompts?: Readonly<Partial<Record<TextKind, string>>>;
+}
+
+/**
+ * The provider does not own the model: who loaded it disposes it, after which calls end with `ReleasedError`.
+ * @throws {ArgumentError} for dimensions that the model does not have
+ */
+export function createEmbeddingProvider(
+  model: EmbeddingModel,
+  options: EmbeddingProviderOptions = {},
+): EmbeddingProvider {
+  const { normalise = true, overflow = 'error', prompts = {}, dimensions = model.dimensions } = options;
+  checkDimensions(model, dimensions);
+
+  async function embedBatch(texts: readonly string[], { kind = 'document', signal }: EmbedTextOptions = {}) {
+    signal?.throwIfAborted();
+    if (texts.length === 0) return [];
+    return model.embed(texts, {
+      normalise,
+      overflow,
+      dimensions,
+      ...promptFor(model, prompts, kind),
+      ...(signal === undefined ? {} : { signal }),
+    });
+  }
+
+  return {
+    name: model.name,
+    dimensions,
+    isNormalised: normalise,
+    maxTokens: model.contextSize,
+    embedBatch,
+    async embed(text, embedOptions) {
+      const [vector] = await embedBatch([text], embedOptions);
+      return vector as Float32Array;
+    },
+  };
+}
+
+const kinds: readonly TextKind[] = ['query', 'document'];
+
+function promptFor(
+  model: EmbeddingModel,
+  prompts: Readonly<Partial<Record<TextKind, string>>>,
+  kind: TextKind,
+): { prompt?: string; promptName?: string } {
+  if (!kinds.includes(kind)) {
+    throw new ArgumentError({ argument: 'kind', expected: kinds.join(' | '), actual: String(kind) });
+  }
+  const prompt = prompts[kind];
+  if (prompt !== undefined) return { prompt };
+  return Object.hasOwn(model.prompts, kind) ? { promptName: kind } : {};
+}
+
+/** The engine says the same at each call; here it is said before the first one. */
+function checkDimensions(model: EmbeddingModel, asked: number): void {
+  const { dimensions, config, matryoshkaDimensions: cuts } = model;
+  const { hiddenDim } = config;
+  if (asked === dimensions || asked === hiddenDim || (typeof cuts !== 'string' && cuts.includes(asked))) return;
+  if (cuts === 'any' && Number.isSafeInteger(asked) && asked > 0 && asked <= hiddenDim) return;
+  let expected = String(dimensions);
+  if (cuts === 'any') expected = `an integer from 1 to ${hiddenDim}`;
+  else if (cuts !== 'none') expected = [...cuts, hiddenDim].join(' | ');
+  throw new ArgumentError({ argument: 'dimensions', expected, actual: String(asked) });
+}

@@ -1,0 +1,150 @@
+/** What every embedding provider has to do, as vitest tests. */
+import { ArgumentError, CapacityError } from '@winnow/tensor';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { EmbeddingProvider, TextKind } from './provider.js';
+
+export interface DescribeEmbeddingProviderOptions {
+  readonly name: string;
+  /** Makes a fresh provider, once for the suite. */
+  create(): EmbeddingProvider | Promise<EmbeddingProvider>;
+  /** Frees it. */
+  dispose?(): void | Promise<void>;
+  /**
+   * How far values of the same text may be apart, alone and beside others: for providers that compute batches in another
+   * order. Default 0.
+   */
+  readonly tolerance?: number;
+  /** Whether texts beyond `maxTokens` are cut or embedded in parts instead of refused. Default false. */
+  readonly takesLongTexts?: boolean;
+}
+
+const texts = [
+  'The storm broke over the old harbour.',
+  'Beat two eggs with the sugar.',
+  'a',
+  'Why?',
+  'The storm broke over the old harbour, and the boats came in one after the other until the light was gone.',
+];
+const strange = [
+  'caf\u00e9 na\u00efve',
+  '\u65e5\u672c\u8a9e',
+  '\u{1f30a}\u{1f9ed}',
+  'a\u0000b',
+  '\ud800',
+  '\n\t x',
+  '<|im_end|>',
+];
+
+/** Registers the suite. */
+export function describeEmbeddingProvider(options: DescribeEmbeddingProviderOptions): void {
+  const { name, tolerance = 0 } = options;
+  describe(`embedding provider ${name}`, () => {
+    let provider: EmbeddingProvider;
+    beforeAll(async () => {
+      provider = await options.create();
+    });
+    afterAll(async () => options.dispose?.());
+
+    function expectVector(vector: Float32Array | undefined): void {
+      expect(vector).toBeInstanceOf(Float32Array);
+      expect(vector).toHaveLength(provider.dimensions);
+      expect(vector?.every(Number.isFinite)).toBe(true);
+      if (!provider.isNormalised || vector === undefined) return;
+      const squares = vector.reduce((sum, value) => sum + value * value, 0);
+      // Normalised in 32 bits: n roundings of the sum, halved by the root, and one each of root and quotient.
+      expect(Math.abs(Math.sqrt(squares) - 1)).toBeLessThanOrEqual((provider.dimensions / 2 + 2) * 2 ** -24);
+    }
+
+    function expectSame(actual: Float32Array | undefined, expected: Float32Array | undefined): void {
+      expect(actual).toHaveLength(expected?.length ?? 0);
+      const distances = Array.from(actual ?? [], (value, i) => Math.abs(value - (expected?.[i] ?? Number.NaN)));
+      expect(Math.max(...distances)).toBeLessThanOrEqual(tolerance);
+    }
+
+    it('says what it is', () => {
+      expect(provider.name).not.toBe('');
+      expect(Number.isSafeInteger(provider.dimensions) && provider.dimensions > 0).toBe(true);
+      expect(Number.isSafeInteger(provider.maxTokens) && provider.maxTokens > 0).toBe(true);
+    });
+
+    it('gives vectors of its dimensions, of length 1 if it says so', async () => {
+      for (const vector of await provider.embedBatch(texts)) expectVector(vector);
+    });
+
+    it('gives the same text the same vector, alone, beside others and in any order', async () => {
+      const together = await provider.embedBatch(texts);
+      const reversed = await provider.embedBatch(texts.toReversed());
+      expect(together).toHaveLength(texts.length);
+      for (const [i, text] of texts.entries()) {
+        expectSame(await provider.embed(text), together[i]);
+        expectSame(reversed[texts.length - 1 - i], together[i]);
+      }
+    });
+
+    it('gives different texts different vectors', async () => {
+      const vectors = await provider.embedBatch(texts);
+      expect(new Set(vectors.map((vector) => vector.join())).size).toBe(texts.length);
+    });
+
+    it('gives vectors away: writing to one changes no later one', async () => {
+      const first = await provider.embed('a');
+      const copy = first.slice();
+      first.fill(7);
+      expectSame(await provider.embed('a'), copy);
+    });
+
+    it('takes an empty batch and equal texts', async () => {
+      expect(await provider.embedBatch([])).toEqual([]);
+      const [one, two] = await provider.embedBatch(['a', 'a']);
+      expectSame(two, one);
+      expect(one?.buffer === two?.buffer && one?.byteOffset === two?.byteOffset).toBe(false);
+    });
+
+    it.each(strange.map((text) => [JSON.stringify(text), text] as const))('takes %s', async (_name, text) => {
+      expectVector(await provider.embed(text));
+    });
+
+    it('embeds an empty text or refuses it with an ArgumentError', async () => {
+      const outcome = await provider.embed('').catch((error: unknown) => error);
+      if (ArgumentError.isInstance(outcome))
+        await expect(provider.embedBatch(['a', ''])).rejects.toSatisfy(ArgumentError.isInstance);
+      else expectVector(outcome as Float32Array);
+    });
+
+    it('never cuts a text in silence', async () => {
+      const long = 'word '.repeat(provider.maxTokens + 1);
+      if (options.takesLongTexts === true) expectVector(await provider.embed(long));
+      else await expect(provider.embedBatch(['a', long])).rejects.toSatisfy(CapacityError.isInstance);
+      expectVector(await provider.embed('a'));
+    });
+
+    it('embeds queries and documents, and nothing else', async () => {
+      expectVector(await provider.embed('a', { kind: 'query' }));
+      expectSame(await provider.embed('a', { kind: 'document' }), await provider.embed('a'));
+      const unknown = 'picture' as TextKind;
+      await expect(provider.embed('a', { kind: unknown })).rejects.toSatisfy(ArgumentError.isInstance);
+    });
+
+    it('ends with the reason of its signal and goes on afterwards', async () => {
+      const reason = new Error('enough');
+      await expect(provider.embed('a', { signal: AbortSignal.abort(reason) })).rejects.toBe(reason);
+      await expect(provider.embedBatch([], { signal: AbortSignal.abort(reason) })).rejects.toBe(reason);
+      const controller = new AbortController();
+      const call = provider.embedBatch(
+        Array.from({ length: 200 }, (_, i) => `${texts[0]} ${i}`),
+        {
+          signal: controller.signal,
+        },
+      );
+      controller.abort(reason);
+      await expect(call).rejects.toBe(reason);
+      expectVector(await provider.embed('a'));
+    });
+
+    it('takes calls at the same time', async () => {
+      const expected = await provider.embedBatch(texts);
+      const actual = await Promise.all(texts.map((text) => provider.embed(text)));
+      for (const [i, vector] of actual.entries()) expectSame(vector, expected[i]);
+    });
+  });
+}
