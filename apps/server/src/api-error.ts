@@ -1,0 +1,90 @@
+/** Errors as clients of OpenAI expect them: `{ error: { message, type, param, code } }` with the matching status. */
+
+/** What an error is about, for programs. */
+export type ApiErrorType = 'invalid_request_error' | 'authentication_error' | 'rate_limit_error' | 'server_error';
+
+export interface ApiErrorFields {
+  readonly status: number;
+  readonly message: string;
+  readonly type?: ApiErrorType;
+  /** Name of the parameter that is wrong, such as `messages[0].content`. */
+  readonly param?: string | undefined;
+  readonly code?: string | undefined;
+  /** When to come back, in whole seconds: becomes `Retry-After`. */
+  readonly retryAfterSeconds?: number;
+}
+
+export interface ApiErrorBody {
+  readonly error: {
+    readonly message: string;
+    readonly type: ApiErrorType;
+    readonly param: string | null;
+    readonly code: string | null;
+  };
+}
+
+/** An answer that is an error. */
+export class ApiError extends Error {
+  override readonly name: string = 'ApiError';
+  readonly status: number;
+  readonly type: ApiErrorType;
+  readonly param: string | undefined;
+  readonly code: string | undefined;
+  readonly retryAfterSeconds: number | undefined;
+
+  constructor(fields: ApiErrorFields, options?: { cause?: unknown }) {
+    super(fields.message, options);
+    this.status = fields.status;
+    this.type = fields.type ?? (fields.status >= 500 ? 'server_error' : 'invalid_request_error');
+    this.param = fields.param;
+    this.code = fields.code;
+    this.retryAfterSeconds = fields.retryAfterSeconds;
+  }
+
+  toJSON(): ApiErrorBody {
+    const { message, type, param = null, code = null } = this;
+    return { error: { message, type, param, code } };
+  }
+}
+
+/** The client went away: nobody reads the answer. The status is the one that nginx logs for it. */
+export class ClientClosedError extends ApiError {
+  constructor() {
+    super({ status: 499, message: 'the client closed the connection', code: 'client_closed' });
+  }
+}
+
+export function badRequest(param: string, message: string, code?: string): ApiError {
+  return new ApiError({ status: 400, message: `${param}: ${message}`, param, code });
+}
+
+/** A parameter of the API that this server does not have. */
+export function unsupported(param: string, message: string): ApiError {
+  return new ApiError({
+    status: 400,
+    message: `Unsupported parameter: '${param}': ${message}`,
+    param,
+    code: 'unsupported_parameter',
+  });
+}
+
+export function modelNotFound(model: string): ApiError {
+  return new ApiError({
+    status: 404,
+    message: `The model '${model}' does not exist; GET /v1/models lists those that do`,
+    param: 'model',
+    code: 'model_not_found',
+  });
+}
+
+export function contextExceeded(param: string, needed: number, available: number): ApiError {
+  const message =
+    `This model's context is ${available} tokens, of which at least one is for the answer; ` +
+    `your request has ${needed} tokens. Please shorten it.`;
+  return new ApiError({ status: 400, message, param, code: 'context_length_exceeded' });
+}
+
+export function shuttingDown(retryAfterSeconds: number): ApiError {
+  const message = 'The server is shutting down';
+  return new ApiError({ status: 503, message, code: 'shutting_down', retryAfterSeconds });
+}

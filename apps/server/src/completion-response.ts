@@ -1,0 +1,142 @@
+/** Generations as the answer to a completion request: whole, or in parts. */
+import type { GeneratedToken, GenerateOptions, GenerationResult } from '@winnow/engine';
+import { ApiError } from './api-error.js';
+import { engineApiError } from './error-mapping.js';
+import { doneEvent, eventOf } from './event-stream.js';
+import { checkPrompt, type GenerationJob } from './generation-job.js';
+import { CompletionLogprobWriter, isCounted } from './logprobs.js';
+import type { GenerativeEntry } from './model-registry.js';
+import type { GenerativeModel } from './options.js';
+import { defined, samplingOptionsOf } from './sampling.js';
+import type { Completion, CompletionChoice, CompletionRequest } from './schemas/completions.js';
+import { usageOf } from './usage.js';
+
+const defaultMaxTokens = 16;
+
+export interface PreparedCompletion {
+  readonly prompts: readonly Int32Array[];
+  readonly options: GenerateOptions;
+  readonly wantsLogprobs: boolean;
+}
+
+/** @throws {ApiError} 400 for prompts that the model cannot take */
+export function prepareCompletion(body: CompletionRequest, entry: GenerativeEntry): PreparedCompletion {
+  const { prompt, logprobs } = body;
+  const inputs = typeof prompt === 'string' || typeof prompt[0] === 'number' ? [prompt] : prompt;
+  const prompts = inputs.map((input, index) => {
+    const param = inputs.length === 1 ? 'prompt' : `prompt[${index}]`;
+    const tokens = encode(input as string | number[], entry, param);
+    checkPrompt(tokens, entry, param);
+    return tokens;
+  });
+  return {
+    prompts,
+    wantsLogprobs: logprobs !== undefined,
+    options: {
+      ...samplingOptionsOf(body),
+      maxTokens: body.max_tokens ?? defaultMaxTokens,
+      ...defined<GenerateOptions>({ numTopLogprobs: logprobs }),
+    },
+  };
+}
+
+function encode(input: string | number[], { model }: GenerativeEntry, param: string): Int32Array {
+  try {
+    return model.encodePrompt(input);
+  } catch (error) {
+    const known = engineApiError(error, param);
+    if (known === undefined) throw error;
+    throw new ApiError({ status: 400, message: known.message, param, code: known.code }, { cause: error });
+  }
+}
+
+const headOf = ({
+  requestId,
+  created,
+  model,
+}: GenerationJob): Pick<Completion, 'id' | 'object' | 'created' | 'model'> => ({
+  id: `cmpl-${requestId}`,
+  object: 'text_completion',
+  created,
+  model,
+});
+
+function finishReasonOf({ finishReason }: GenerationResult): CompletionChoice['finish_reason'] {
+  return finishReason === 'length' || finishReason === 'context' ? 'length' : 'stop';
+}
+
+/** Each token as it comes, then the result of its prompt. */
+async function* stepsOf(
+  job: GenerationJob,
+  { prompts, options }: PreparedCompletion,
+): AsyncGenerator<{ index: number; token?: GeneratedToken; result?: GenerationResult }, void, void> {
+  for (const [index, prompt] of prompts.entries()) {
+    const tokens = job.run(prompt, options);
+    try {
+      for (;;) {
+        const { done, value } = await tokens.next();
+        if (done !== true) {
+          yield { index, token: value };
+          continue;
+        }
+        yield { index, result: value };
+        break;
+      }
+    } finally {
+      await tokens.return(undefined as never);
+    }
+  }
+}
+
+export async function completion(
+  job: GenerationJob,
+  prepared: PreparedCompletion,
+  { tokenizer }: GenerativeModel,
+): Promise<Completion> {
+  const choices: CompletionChoice[] = [];
+  const results: GenerationResult[] = [];
+  let tokens: GeneratedToken[] = [];
+  for await (const { index, token, result } of stepsOf(job, prepared)) {
+    if (token !== undefined && prepared.wantsLogprobs && isCounted(token, tokenizer)) tokens.push(token);
+    if (result === undefined) continue;
+    const logprobs = prepared.wantsLogprobs ? new CompletionLogprobWriter(tokenizer).write(tokens) : null;
+    choices.push({ index, text: result.text, logprobs, finish_reason: finishReasonOf(result) });
+    results.push(result);
+    tokens = [];
+  }
+  return { ...headOf(job), choices, usage: usageOf(results) };
+}
+
+/** The parts as events; ends the job. */
+export async function* completionEvents(
+  job: GenerationJob,
+  prepared: PreparedCompletion,
+  { tokenizer }: GenerativeModel,
+  includeUsage: boolean,
+): AsyncGenerator<string, void, void> {
+  const head = headOf(job);
+  const usage = includeUsage ? { usage: null } : {};
+  const event = (choice: CompletionChoice): string =>
+    eventOf({ ...head, choices: [choice], ...usage } satisfies Completion);
+  const results: GenerationResult[] = [];
+  const steps = stepsOf(job, prepared);
+  let writer = new CompletionLogprobWriter(tokenizer);
+  try {
+    for await (const { index, token, result } of steps) {
+      if (token !== undefined) {
+        const counted = prepared.wantsLogprobs && isCounted(token, tokenizer) ? [token] : [];
+        if (token.text === '' && counted.length === 0) continue;
+        const logprobs = prepared.wantsLogprobs ? writer.write(counted) : null;
+        yield event({ index, text: token.text, logprobs, finish_reason: null });
+      }
+      if (result === undefined) continue;
+      yield event({ index, text: '', logprobs: null, finish_reason: finishReasonOf(result) });
+      results.push(result);
+      writer = new CompletionLogprobWriter(tokenizer);
+    }
+    if (includeUsage) yield eventOf({ ...head, choices: [], usage: usageOf(results) } satisfies Completion);
+    yield doneEvent;
+  } finally {
+    job.end();
+  }
+}

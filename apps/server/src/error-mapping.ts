@@ -1,0 +1,116 @@
+/** Errors of the engine, of validation and of the framework as errors of the API. */
+import type { FastifyError } from 'fastify';
+import { ArgumentError, CapacityError, FormatError, ReleasedError, WinnowError } from '@winnow/tensor';
+import { ApiError, badRequest, contextExceeded, unsupported } from './api-error.js';
+import { isKnownParameter } from './request-body.js';
+
+/** Options of the engine by their names in the API. */
+const parameterNames: Readonly<Record<string, string>> = {
+  maxTokens: 'max_tokens',
+  topK: 'top_k',
+  topP: 'top_p',
+  minP: 'min_p',
+  repetitionPenalty: 'repetition_penalty',
+  presencePenalty: 'presence_penalty',
+  frequencyPenalty: 'frequency_penalty',
+  numTopLogprobs: 'top_logprobs',
+  jsonSchema: 'response_format',
+};
+
+/**
+ * @param promptParam what the prompt is called in the request at hand
+ * @returns undefined for what is nobody's request's fault: an internal error
+ */
+export function engineApiError(error: unknown, promptParam: string): ApiError | undefined {
+  if (error instanceof ApiError) return error;
+  if (!WinnowError.isInstance(error)) return undefined;
+  if (CapacityError.isInstance(error)) return capacityApiError(error, promptParam);
+  if (ArgumentError.isInstance(error)) {
+    const { argument, message } = error;
+    const param = parameterNames[argument] ?? (/^(prompt|messages|texts)\b/.test(argument) ? promptParam : argument);
+    return new ApiError({ status: 400, message, param }, { cause: error });
+  }
+  if (FormatError.isInstance(error) && isOfSchema(error)) {
+    const { message } = error;
+    return new ApiError(
+      { status: 400, message, param: 'response_format', code: 'invalid_json_schema' },
+      { cause: error },
+    );
+  }
+  if (ReleasedError.isInstance(error)) {
+    const message = 'The model is being unloaded';
+    return new ApiError({ status: 503, message, code: 'shutting_down', retryAfterSeconds: 1 }, { cause: error });
+  }
+  return undefined;
+}
+
+/** A JSON pointer: the place in a schema that cannot be followed. */
+function isOfSchema({ field }: FormatError): boolean {
+  return field.startsWith('#');
+}
+
+function capacityApiError(error: CapacityError, promptParam: string): ApiError {
+  const { resource, needed, available, unit } = error;
+  if (unit === 'tokens' && (resource === 'context' || resource.startsWith('texts'))) {
+    return contextExceeded(promptParam, needed, available);
+  }
+  if (resource.startsWith('tokenizer')) return badRequest(promptParam, error.message);
+  const message = 'The server has no room for this request now';
+  return new ApiError({ status: 503, message, code: 'overloaded', retryAfterSeconds: 1 }, { cause: error });
+}
+
+/** Failures before a handler runs: bodies that are no JSON, too large, or not of the schema. */
+export function frameworkApiError(error: FastifyError): ApiError | undefined {
+  const { validation, statusCode = 500 } = error;
+  if (validation !== undefined) return validationApiError(validation);
+  if (statusCode >= 500) return undefined;
+  const codes: Readonly<Record<number, string>> = { 413: 'request_too_large', 415: 'unsupported_media_type' };
+  return new ApiError({ status: statusCode, message: error.message, code: codes[statusCode] ?? 'invalid_request' });
+}
+
+type Validation = NonNullable<FastifyError['validation']>;
+
+/** The deepest failure says most: those above it only repeat that something below is wrong. */
+function validationApiError(validation: Validation): ApiError {
+  const depth = ({ instancePath }: Validation[number]): number => instancePath.split('/').length;
+  const failures = validation.filter(({ keyword }) => keyword !== 'anyOf');
+  const [failure] = failures.toSorted((a, b) => depth(b) - depth(a));
+  if (failure === undefined) return badRequest('body', 'does not follow the schema');
+  const { keyword, params, instancePath, message = 'is not valid' } = failure;
+  const path = parameterPath(instancePath);
+  if (keyword === 'additionalProperties') {
+    const param = joinPath(path, String(params['additionalProperty']));
+    if (isKnownParameter(param)) return unsupported(param, 'this server does not have it');
+    const text = `Unrecognized request argument supplied: ${param}`;
+    return new ApiError({ status: 400, message: text, param, code: 'unknown_parameter' });
+  }
+  if (keyword === 'required') {
+    const param = joinPath(path, String(params['missingProperty']));
+    const text = `Missing required parameter: '${param}'`;
+    return new ApiError({ status: 400, message: text, param, code: 'missing_required_parameter' });
+  }
+  // alternatives at one place: what each of them wants
+  const wanted = failures.filter((other) => other.instancePath === instancePath).map((other) => expectation(other));
+  const text = [...new Set(wanted)].join(', or ');
+  const param = path === '' ? 'body' : path;
+  return badRequest(param, text === '' ? message : text, keyword === 'type' ? 'invalid_type' : 'invalid_value');
+}
+
+function expectation({ keyword, params, message = 'is not valid' }: Validation[number]): string {
+  if (keyword === 'enum') return `must be one of ${JSON.stringify(params['allowedValues'])}`;
+  if (keyword === 'const') return `must be ${JSON.stringify(params['allowedValue'])}`;
+  return message;
+}
+
+/** `/messages/0/content` to `messages[0].content` */
+function parameterPath(pointer: string): string {
+  return pointer
+    .split('/')
+    .slice(1)
+    .map((part) => part.replaceAll('~1', '/').replaceAll('~0', '~'))
+    .reduce((path, part) => (/^\d+$/.test(part) ? `${path}[${part}]` : joinPath(path, part)), '');
+}
+
+function joinPath(path: string, name: string): string {
+  return path === '' ? name : `${path}.${name}`;
+}

@@ -1,0 +1,139 @@
+/**
+ * Server-sent events that are produced no faster than they are read. A part is asked for when the one before it has gone
+ * to the socket's buffer; a client that reads nothing for too long is cut off.
+ */
+import { Readable } from 'node:stream';
+
+export interface EventStreamOptions {
+  /** Quiet time after which a comment is sent. */
+  readonly keepAliveMs: number;
+  /** How long the reader may leave parts unread. */
+  readonly stallTimeoutMs: number;
+  /** The reader stops, or goes on, taking parts. */
+  readonly onBlocked: (isBlocked: boolean) => void;
+}
+
+export const eventStreamHeaders: Readonly<Record<string, string>> = {
+  'content-type': 'text/event-stream; charset=utf-8',
+  'cache-control': 'no-cache, no-transform',
+  'x-accel-buffering': 'no', // nginx passes parts on at once
+};
+
+/** One event. */
+export function eventOf(data: object): string {
+  return `data: ${JSON.stringify(data)}\n\n`;
+}
+
+export const doneEvent = 'data: [DONE]\n\n';
+const comment = ': still working\n\n';
+/** Parts that may wait between the generator and the socket: a few events, so that a stopped reader stops the model. */
+const bufferedBytes = 4096;
+
+const quiet = Symbol('quiet');
+
+/**
+ * Starts the generator and waits for its first part, as long as clients are not kept waiting for a sign of life: failures
+ * until then have not become a stream yet.
+ * @throws whatever the generator throws before its first part
+ */
+export async function openEventStream(
+  parts: AsyncGenerator<string, void, void>,
+  options: EventStreamOptions,
+): Promise<Readable> {
+  const first = parts.next();
+  const isQuiet = (await raceQuiet(first, options.keepAliveMs)) === quiet;
+  return new EventStream(parts, first, isQuiet, options);
+}
+
+async function raceQuiet<T>(promise: Promise<T>, ms: number): Promise<T | typeof quiet> {
+  let timer: NodeJS.Timeout | undefined;
+  const timeout = new Promise<typeof quiet>((resolve) => {
+    timer = setTimeout(() => resolve(quiet), ms);
+  });
+  try {
+    return await Promise.race([promise, timeout]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+class EventStream extends Readable {
+  readonly #parts: AsyncGenerator<string, void, void>;
+  readonly #options: EventStreamOptions;
+  #next: Promise<IteratorResult<string, void>> | undefined;
+  #owesComment: boolean;
+  #isPumping = false;
+  #stallTimer: NodeJS.Timeout | undefined;
+
+  constructor(
+    parts: AsyncGenerator<string, void, void>,
+    first: Promise<IteratorResult<string, void>>,
+    owesComment: boolean,
+    options: EventStreamOptions,
+  ) {
+    super({ highWaterMark: bufferedBytes });
+    this.#parts = parts;
+    this.#options = options;
+    this.#next = first;
+    this.#owesComment = owesComment;
+  }
+
+  override _read(): void {
+    if (this.#stallTimer !== undefined) {
+      clearTimeout(this.#stallTimer);
+      this.#stallTimer = undefined;
+      this.#options.onBlocked(false);
+    }
+    if (!this.#isPumping) void this.#pump();
+  }
+
+  override _destroy(error: Error | null, callback: (error?: Error | null) => void): void {
+    clearTimeout(this.#stallTimer);
+    // the request's signal has ended what the generator waits for; this runs its `finally`
+    this.#parts.return().then(
+      () => callback(error),
+      () => callback(error),
+    );
+  }
+
+  async #pump(): Promise<void> {
+    this.#isPumping = true;
+    try {
+      while (!this.destroyed) {
+        const part = await this.#nextPart();
+        if (this.destroyed || part === undefined) break;
+        if (!this.push(part)) {
+          this.#watchReader();
+          break;
+        }
+      }
+    } catch (error) {
+      this.destroy(error as Error);
+    } finally {
+      this.#isPumping = false;
+    }
+  }
+
+  /** The next part, a comment when it takes long, or undefined at the end, which has been told to the reader. */
+  async #nextPart(): Promise<string | undefined> {
+    if (this.#owesComment) {
+      this.#owesComment = false;
+      return comment;
+    }
+    this.#next ??= this.#parts.next();
+    const result = await raceQuiet(this.#next, this.#options.keepAliveMs);
+    if (result === quiet) return comment;
+    this.#next = undefined;
+    if (result.done !== true) return result.value;
+    this.push(null);
+    return undefined;
+  }
+
+  #watchReader(): void {
+    const { onBlocked, stallTimeoutMs } = this.#options;
+    onBlocked(true);
+    this.#stallTimer = setTimeout(() => {
+      this.destroy(new Error('the client does not read its stream'));
+    }, stallTimeoutMs);
+  }
+}

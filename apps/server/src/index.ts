@@ -1,0 +1,10 @@
+export { createServer, type CloseOptions, type ListenOptions, type WinnowServer } from './create-server.js';
+export type {
+  GenerativeModel,
+  RequestRecord,
+  ServedEmbeddingModel,
+  ServedModel,
+  ServerLimits,
+  ServerOptions,
+  VectorModel,
+} from './options.js';

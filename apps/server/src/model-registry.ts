@@ -1,0 +1,85 @@
+/** The models by what requests call them, each with its slots. */
+import { ArgumentError } from '@winnow/tensor';
+import { ApiError, modelNotFound } from './api-error.js';
+import {
+  defaultConcurrency,
+  type GenerativeModel,
+  type ServerLimits,
+  type ServerOptions,
+  type VectorModel,
+} from './options.js';
+import { Slots } from './slots.js';
+
+export interface GenerativeEntry {
+  readonly kind: 'generative';
+  readonly id: string;
+  readonly model: GenerativeModel;
+  readonly slots: Slots;
+}
+
+export interface EmbeddingEntry {
+  readonly kind: 'embedding';
+  readonly id: string;
+  readonly model: VectorModel;
+  readonly slots: Slots;
+}
+
+export type ModelEntry = GenerativeEntry | EmbeddingEntry;
+
+export class ModelRegistry {
+  readonly #generative = new Map<string, GenerativeEntry>();
+  readonly #embedding = new Map<string, EmbeddingEntry>();
+
+  /** @throws {ArgumentError} when two models of a kind have the same id */
+  constructor({ models = [], embeddingModels = [] }: ServerOptions, limits: Required<ServerLimits>) {
+    const { maxQueued, queueTimeoutMs } = limits;
+    const slotsOf = (numSlots: number): Slots =>
+      new Slots({ numSlots, maxQueued, queueTimeoutMs, now: () => performance.now() });
+    for (const { id, model, maxConcurrent = defaultConcurrency } of models) {
+      checkNew(this.#generative, 'models', id);
+      if (!Number.isSafeInteger(maxConcurrent) || maxConcurrent < 1) {
+        const actual = String(maxConcurrent);
+        throw new ArgumentError({ argument: 'maxConcurrent', expected: 'an integer from 1', actual });
+      }
+      this.#generative.set(id, { kind: 'generative', id, model, slots: slotsOf(maxConcurrent) });
+    }
+    for (const { id, model } of embeddingModels) {
+      checkNew(this.#embedding, 'embeddingModels', id);
+      // calls of such a model take turns
+      this.#embedding.set(id, { kind: 'embedding', id, model, slots: slotsOf(1) });
+    }
+  }
+
+  entries(): ModelEntry[] {
+    return [...this.#generative.values(), ...this.#embedding.values()];
+  }
+
+  /** @throws {ApiError} 404 for an unknown model, 400 for one that only embeds */
+  generative(id: string): GenerativeEntry {
+    const entry = this.#generative.get(id);
+    if (entry !== undefined) return entry;
+    throw this.#embedding.has(id) ? cannot(id, 'generate text') : modelNotFound(id);
+  }
+
+  /** @throws {ApiError} 404 for an unknown model, 400 for one that only generates */
+  embedding(id: string): EmbeddingEntry {
+    const entry = this.#embedding.get(id);
+    if (entry !== undefined) return entry;
+    throw this.#generative.has(id) ? cannot(id, 'embed texts') : modelNotFound(id);
+  }
+
+  /** Refuses what waits and what comes. */
+  close(): void {
+    for (const { slots } of this.entries()) slots.close();
+  }
+}
+
+function checkNew(known: ReadonlyMap<string, unknown>, argument: string, id: string): void {
+  if (id === '') throw new ArgumentError({ argument, expected: 'an id', actual: 'an empty text' });
+  if (known.has(id)) throw new ArgumentError({ argument, expected: 'ids that differ', actual: `'${id}' twice` });
+}
+
+function cannot(id: string, what: string): ApiError {
+  const message = `The model '${id}' does not ${what} on this server`;
+  return new ApiError({ status: 400, message, param: 'model', code: 'unsupported_model' });
+}

@@ -1,0 +1,118 @@
+/** `/v1/chat/completions` and `/v1/completions` */
+import type { FastifyInstance, FastifyReply } from 'fastify';
+import type { Readable } from 'node:stream';
+import { ApiError } from '../api-error.js';
+import { prepareChatRequest } from '../chat-request.js';
+import { chatCompletion, chatEvents } from '../chat-response.js';
+import { completion, completionEvents, prepareCompletion } from '../completion-response.js';
+import { engineApiError } from '../error-mapping.js';
+import { eventOf, eventStreamHeaders, openEventStream } from '../event-stream.js';
+import { startJob, type GenerationJob } from '../generation-job.js';
+import type { ChatCompletionRequest } from '../schemas/chat.js';
+import type { CompletionRequest } from '../schemas/completions.js';
+import { answers } from './answers.js';
+import type { ServerContext } from '../server-context.js';
+
+/** The two answers to one request. */
+interface Answer<T> {
+  readonly whole: () => Promise<T>;
+  readonly parts: () => AsyncGenerator<string, void, void>;
+}
+
+export function registerGenerationRoutes(app: FastifyInstance, context: ServerContext): void {
+  const { registry, limits } = context;
+
+  async function answer<T>(
+    job: GenerationJob,
+    reply: FastifyReply,
+    isStream: boolean,
+    promptParam: string,
+    { whole, parts }: Answer<T>,
+  ): Promise<T | Readable> {
+    try {
+      if (!isStream) {
+        try {
+          return await whole();
+        } finally {
+          job.end();
+        }
+      }
+      const stream = await openEventStream(withErrorEvents(parts(), promptParam, context.reportError), {
+        ...limits,
+        onBlocked: job.setBlocked,
+      });
+      void reply.headers(eventStreamHeaders);
+      return stream;
+    } catch (error) {
+      throw engineApiError(error, promptParam) ?? error;
+    }
+  }
+
+  app.post(
+    '/v1/chat/completions',
+    {
+      schema: {
+        operationId: 'createChatCompletion',
+        summary: 'Answers a conversation.',
+        tags: ['Generation'],
+        body: { $ref: 'ChatCompletionRequest#' },
+        response: answers('ChatCompletion', 'ChatCompletionChunk'),
+      },
+    },
+    async (request, reply) => {
+      const body = request.body as ChatCompletionRequest;
+      const entry = registry.generative(body.model);
+      const chat = prepareChatRequest(body, entry);
+      const job = await startJob(context, entry, reply);
+      const includeUsage = body.stream_options?.include_usage === true;
+      return answer(job, reply, body.stream === true, 'messages', {
+        whole: () => chatCompletion(job, chat, entry.model),
+        parts: () => chatEvents(job, chat, entry.model, includeUsage),
+      });
+    },
+  );
+
+  app.post(
+    '/v1/completions',
+    {
+      schema: {
+        operationId: 'createCompletion',
+        summary: 'Continues texts.',
+        tags: ['Generation'],
+        body: { $ref: 'CompletionRequest#' },
+        response: answers('Completion', 'Completion'),
+      },
+    },
+    async (request, reply) => {
+      const body = request.body as CompletionRequest;
+      const entry = registry.generative(body.model);
+      const prepared = prepareCompletion(body, entry);
+      const job = await startJob(context, entry, reply);
+      const includeUsage = body.stream_options?.include_usage === true;
+      return answer(job, reply, body.stream === true, 'prompt', {
+        whole: () => completion(job, prepared, entry.model),
+        parts: () => completionEvents(job, prepared, entry.model, includeUsage),
+      });
+    },
+  );
+}
+
+/** A failure after the first part has no status any more: it is the last event. */
+async function* withErrorEvents(
+  parts: AsyncGenerator<string, void, void>,
+  promptParam: string,
+  reportError: (error: unknown) => void,
+): AsyncGenerator<string, void, void> {
+  let hasBegun = false;
+  try {
+    for await (const part of parts) {
+      hasBegun = true;
+      yield part;
+    }
+  } catch (error) {
+    if (!hasBegun) throw error;
+    const known = engineApiError(error, promptParam);
+    if (known === undefined) reportError(error);
+    yield eventOf((known ?? new ApiError({ status: 500, message: 'Internal error' })).toJSON());
+  }
+}

@@ -1,0 +1,126 @@
+/** `/v1/models`, `/health`, `/slots`, `/metrics` and the OpenAPI document. */
+import type { FastifyInstance } from 'fastify';
+import { modelNotFound } from '../api-error.js';
+import type { ModelEntry } from '../model-registry.js';
+import type { ServerContext } from '../server-context.js';
+import type { ModelObject, SlotList } from '../schemas/status.js';
+import { answers, plainAnswer } from './answers.js';
+
+export function registerStatusRoutes(app: FastifyInstance, context: ServerContext): void {
+  const { registry, metrics, isClosing } = context;
+  const created = Math.floor(Date.now() / 1000);
+
+  app.get(
+    '/v1/models',
+    {
+      schema: {
+        operationId: 'listModels',
+        summary: 'The models of this server.',
+        tags: ['Models'],
+        response: plainAnswer('ModelList'),
+      },
+    },
+    () => ({ object: 'list', data: modelObjects(registry.entries(), created) }),
+  );
+
+  app.get<{ Params: { model: string } }>(
+    '/v1/models/:model',
+    {
+      schema: {
+        operationId: 'retrieveModel',
+        summary: 'One model of this server.',
+        tags: ['Models'],
+        params: { type: 'object', properties: { model: { type: 'string' } }, required: ['model'] },
+        response: answers('Model'),
+      },
+    },
+    ({ params }) => {
+      const found = modelObjects(registry.entries(), created).find(({ id }) => id === params.model);
+      if (found === undefined) throw modelNotFound(params.model);
+      return found;
+    },
+  );
+
+  app.get(
+    '/health',
+    {
+      schema: {
+        operationId: 'health',
+        summary: 'Whether requests are taken; asks for no API key.',
+        tags: ['Status'],
+        security: [],
+        response: plainAnswer('Health'),
+      },
+    },
+    (_request, reply) => {
+      if (!isClosing()) return { status: 'ok' };
+      void reply.status(503);
+      return { status: 'closing' };
+    },
+  );
+
+  app.get(
+    '/slots',
+    {
+      schema: {
+        operationId: 'listSlots',
+        summary: 'What each slot is busy with, in numbers.',
+        tags: ['Status'],
+        response: plainAnswer('SlotList'),
+      },
+    },
+    () => registry.entries().flatMap(slotList),
+  );
+
+  app.get(
+    '/metrics',
+    {
+      schema: {
+        operationId: 'metrics',
+        summary: 'Counters and gauges in the text format of Prometheus.',
+        tags: ['Status'],
+        response: { 200: { description: 'The metrics.', content: { 'text/plain': { schema: { type: 'string' } } } } },
+      },
+    },
+    (_request, reply) => reply.type('text/plain; version=0.0.4; charset=utf-8').send(metrics.exposition()),
+  );
+
+  app.get('/openapi.json', { schema: { hide: true } }, () => app.swagger());
+}
+
+/** A model that generates and embeds is one model. */
+function modelObjects(entries: readonly ModelEntry[], created: number): ModelObject[] {
+  const objects = new Map<string, ModelObject>();
+  for (const entry of entries) {
+    const { id, kind, model } = entry;
+    const known = objects.get(id);
+    const own: ModelObject['capabilities'] =
+      kind === 'embedding'
+        ? ['embedding']
+        : entry.model.chatTemplate === undefined
+          ? ['completion']
+          : ['chat', 'completion'];
+    objects.set(id, {
+      id,
+      object: 'model',
+      created,
+      owned_by: 'winnow',
+      context_length: known?.context_length ?? model.contextSize,
+      capabilities: [...(known?.capabilities ?? []), ...own],
+    });
+  }
+  return [...objects.values()];
+}
+
+function slotList({ id: model, slots }: ModelEntry): SlotList {
+  return slots.activities.map((activity, id) => ({
+    id,
+    model,
+    state: activity?.state ?? 'idle',
+    request_id: activity?.requestId ?? null,
+    running_ms: activity === undefined ? 0 : Math.max(0, Math.round(performance.now() - activity.startedMs)),
+    prompt_tokens: activity?.promptTokens ?? 0,
+    processed_tokens: activity?.processedTokens ?? 0,
+    generated_tokens: activity?.generatedTokens ?? 0,
+  }));
+}

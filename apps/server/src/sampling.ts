@@ -1,0 +1,37 @@
+/** Parameters of requests to options of generations. */
+import type { GenerateOptions } from '@winnow/engine';
+
+interface SamplingParameters {
+  readonly temperature?: number;
+  readonly top_p?: number;
+  readonly top_k?: number;
+  readonly min_p?: number;
+  readonly repetition_penalty?: number;
+  readonly presence_penalty?: number;
+  readonly frequency_penalty?: number;
+  readonly seed?: number;
+  readonly stop?: string | readonly string[];
+}
+
+/** A copy without the fields that are undefined, which exact optional properties do not allow. */
+export function defined<T extends object>(fields: { [K in keyof T]?: T[K] | undefined }): Partial<T> {
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as Partial<T>;
+}
+
+/** OpenAI allows 0, the engine does not; the fewest tokens that sum to this are the most probable one alone, too. */
+const smallestTopP = 1e-9;
+
+export function samplingOptionsOf(parameters: SamplingParameters): Partial<GenerateOptions> {
+  const { stop, top_p: topP } = parameters;
+  return defined<GenerateOptions>({
+    temperature: parameters.temperature,
+    topP: topP === undefined ? undefined : Math.max(topP, smallestTopP),
+    topK: parameters.top_k,
+    minP: parameters.min_p,
+    repetitionPenalty: parameters.repetition_penalty,
+    presencePenalty: parameters.presence_penalty,
+    frequencyPenalty: parameters.frequency_penalty,
+    seed: parameters.seed,
+    stop: stop === undefined ? undefined : typeof stop === 'string' ? [stop] : stop,
+  });
+}

@@ -1,0 +1,155 @@
+/** `/v1/chat/completions` */
+import { Type, type Static } from 'typebox';
+import { ignoredFields, samplingFields, Stop, StreamOptions, Usage } from './common.js';
+
+const JsonObject = Type.Record(Type.String(), Type.Unknown());
+
+const ContentPart = Type.Object({ type: Type.String(), text: Type.Optional(Type.String()) });
+
+const RequestToolCall = Type.Object({
+  id: Type.String(),
+  type: Type.Optional(Type.Literal('function')),
+  function: Type.Object({ name: Type.String(), arguments: Type.String({ description: 'JSON text of an object.' }) }),
+});
+
+const RequestMessage = Type.Object({
+  role: Type.Enum(['system', 'developer', 'user', 'assistant', 'tool']),
+  content: Type.Optional(
+    Type.Union([Type.String(), Type.Null(), Type.Array(ContentPart, { description: 'Parts of type text.' })]),
+  ),
+  name: Type.Optional(Type.String()),
+  tool_calls: Type.Optional(Type.Union([Type.Array(RequestToolCall), Type.Null()])),
+  tool_call_id: Type.Optional(Type.String()),
+});
+export type RequestMessage = Static<typeof RequestMessage>;
+
+const Tool = Type.Object({
+  type: Type.Literal('function'),
+  function: Type.Object({
+    name: Type.String({ pattern: '^[a-zA-Z0-9_-]{1,64}$' }),
+    description: Type.Optional(Type.String()),
+    parameters: Type.Optional(JsonObject),
+    strict: Type.Optional(
+      Type.Union([Type.Boolean(), Type.Null()], { description: 'Has no effect: arguments always follow the schema.' }),
+    ),
+  }),
+});
+
+const ToolChoice = Type.Union([
+  Type.Enum(['none', 'auto', 'required']),
+  Type.Object({ type: Type.Literal('function'), function: Type.Object({ name: Type.String() }) }),
+]);
+
+const ResponseFormat = Type.Object({
+  type: Type.Enum(['text', 'json_object', 'json_schema']),
+  json_schema: Type.Optional(
+    Type.Object({
+      name: Type.Optional(Type.String()),
+      description: Type.Optional(Type.String()),
+      schema: Type.Optional(JsonObject),
+      strict: Type.Optional(
+        Type.Union([Type.Boolean(), Type.Null()], { description: 'Has no effect: answers always follow the schema.' }),
+      ),
+    }),
+  ),
+});
+
+export const ChatCompletionRequest = Type.Object(
+  {
+    model: Type.String(),
+    messages: Type.Array(RequestMessage, { minItems: 1 }),
+    max_completion_tokens: Type.Optional(
+      Type.Integer({ minimum: 1, description: 'Most tokens of the answer. Default: until it ends by itself.' }),
+    ),
+    max_tokens: Type.Optional(Type.Integer({ minimum: 1, description: 'Old name of max_completion_tokens.' })),
+    ...samplingFields,
+    stop: Type.Optional(Stop),
+    logprobs: Type.Optional(Type.Boolean()),
+    top_logprobs: Type.Optional(Type.Integer({ minimum: 0, maximum: 20 })),
+    stream: Type.Optional(Type.Boolean()),
+    stream_options: Type.Optional(StreamOptions),
+    response_format: Type.Optional(ResponseFormat),
+    tools: Type.Optional(Type.Array(Tool, { maxItems: 128 })),
+    tool_choice: Type.Optional(ToolChoice),
+    parallel_tool_calls: Type.Optional(Type.Boolean()),
+    chat_template_kwargs: Type.Optional(
+      Type.Record(Type.String(), Type.Unknown(), {
+        description: "Not in the API of OpenAI: variables of the model's chat template, such as enable_thinking.",
+      }),
+    ),
+    ...ignoredFields,
+  },
+  { $id: 'ChatCompletionRequest', additionalProperties: false },
+);
+export type ChatCompletionRequest = Static<typeof ChatCompletionRequest>;
+
+const TokenLogprob = {
+  token: Type.String(),
+  logprob: Type.Number(),
+  bytes: Type.Array(Type.Integer({ minimum: 0, maximum: 255 })),
+};
+
+const ChatLogprobs = Type.Object({
+  content: Type.Array(Type.Object({ ...TokenLogprob, top_logprobs: Type.Array(Type.Object(TokenLogprob)) })),
+  refusal: Type.Null(),
+});
+export type ChatLogprobs = Static<typeof ChatLogprobs>;
+
+const ToolCall = Type.Object({
+  id: Type.String(),
+  type: Type.Literal('function'),
+  function: Type.Object({ name: Type.String(), arguments: Type.String() }),
+});
+export type ToolCall = Static<typeof ToolCall>;
+
+const FinishReason = Type.Enum(['stop', 'length', 'tool_calls']);
+export type ChatFinishReason = Static<typeof FinishReason>;
+
+export const ChatCompletion = Type.Object(
+  {
+    id: Type.String(),
+    object: Type.Literal('chat.completion'),
+    created: Type.Integer({ description: 'Seconds since 1970.' }),
+    model: Type.String(),
+    choices: Type.Array(
+      Type.Object({
+        index: Type.Literal(0),
+        message: Type.Object({
+          role: Type.Literal('assistant'),
+          content: Type.Union([Type.String(), Type.Null()]),
+          refusal: Type.Null(),
+          tool_calls: Type.Optional(Type.Array(ToolCall)),
+        }),
+        logprobs: Type.Union([ChatLogprobs, Type.Null()]),
+        finish_reason: FinishReason,
+      }),
+    ),
+    usage: Usage,
+  },
+  { $id: 'ChatCompletion' },
+);
+export type ChatCompletion = Static<typeof ChatCompletion>;
+
+export const ChatCompletionChunk = Type.Object(
+  {
+    id: Type.String(),
+    object: Type.Literal('chat.completion.chunk'),
+    created: Type.Integer(),
+    model: Type.String(),
+    choices: Type.Array(
+      Type.Object({
+        index: Type.Literal(0),
+        delta: Type.Object({
+          role: Type.Optional(Type.Literal('assistant')),
+          content: Type.Optional(Type.String()),
+          tool_calls: Type.Optional(Type.Array(Type.Intersect([Type.Object({ index: Type.Integer() }), ToolCall]))),
+        }),
+        logprobs: Type.Optional(Type.Union([ChatLogprobs, Type.Null()])),
+        finish_reason: Type.Union([FinishReason, Type.Null()]),
+      }),
+    ),
+    usage: Type.Optional(Type.Union([Usage, Type.Null()])),
+  },
+  { $id: 'ChatCompletionChunk' },
+);
+export type ChatCompletionChunk = Static<typeof ChatCompletionChunk>;

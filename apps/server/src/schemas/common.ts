@@ -1,0 +1,66 @@
+/** Pieces that several requests and answers share. */
+import { Type, type Static } from 'typebox';
+
+export const ErrorBody = Type.Object(
+  {
+    error: Type.Object({
+      message: Type.String(),
+      type: Type.String(),
+      param: Type.Union([Type.String(), Type.Null()], { description: 'The parameter that is wrong.' }),
+      code: Type.Union([Type.String(), Type.Null()]),
+    }),
+  },
+  { $id: 'Error' },
+);
+
+export const Usage = Type.Object(
+  {
+    prompt_tokens: Type.Integer(),
+    completion_tokens: Type.Integer(),
+    total_tokens: Type.Integer(),
+    prompt_tokens_details: Type.Object({
+      cached_tokens: Type.Integer({ description: 'Tokens of the prompt that were computed before.' }),
+    }),
+  },
+  { $id: 'Usage' },
+);
+export type Usage = Static<typeof Usage>;
+
+export const StreamOptions = Type.Object(
+  {
+    include_usage: Type.Optional(Type.Boolean({ description: 'Send a last part with the usage and no choices.' })),
+    include_obfuscation: Type.Optional(Type.Boolean({ description: 'Has no effect.' })),
+  },
+  { additionalProperties: false },
+);
+
+/** Sampling, under the names of OpenAI and, beyond those, of vLLM. What is not given is as the model recommends. */
+export const samplingFields = {
+  temperature: Type.Optional(
+    Type.Number({ minimum: 0, maximum: 2, description: '0: always the most probable token.' }),
+  ),
+  top_p: Type.Optional(Type.Number({ minimum: 0, maximum: 1 })),
+  top_k: Type.Optional(Type.Integer({ minimum: 0, description: 'Not in the API of OpenAI. 0: all.' })),
+  min_p: Type.Optional(Type.Number({ minimum: 0, maximum: 1, description: 'Not in the API of OpenAI. 0: off.' })),
+  repetition_penalty: Type.Optional(
+    Type.Number({ exclusiveMinimum: 0, description: 'Not in the API of OpenAI. 1: off.' }),
+  ),
+  presence_penalty: Type.Optional(Type.Number({ minimum: -2, maximum: 2 })),
+  frequency_penalty: Type.Optional(Type.Number({ minimum: -2, maximum: 2 })),
+  seed: Type.Optional(Type.Integer({ minimum: Number.MIN_SAFE_INTEGER, maximum: Number.MAX_SAFE_INTEGER })),
+};
+
+export const Stop = Type.Union(
+  [Type.String({ minLength: 1 }), Type.Array(Type.String({ minLength: 1 }), { maxItems: 16 })],
+  { description: 'Texts that end the answer; they are not part of it.' },
+);
+
+/** Accepted, because clients send them, and without effect. */
+export const ignoredFields = {
+  metadata: Type.Optional(Type.Unknown({ description: 'Has no effect.' })),
+  prompt_cache_key: Type.Optional(Type.String({ description: 'Has no effect: prompts are cached by their tokens.' })),
+  prompt_cache_retention: Type.Optional(Type.String({ description: 'Has no effect.' })),
+  safety_identifier: Type.Optional(Type.String({ description: 'Has no effect.' })),
+  service_tier: Type.Optional(Type.String({ description: 'Has no effect.' })),
+  user: Type.Optional(Type.String({ description: 'Has no effect.' })),
+};

@@ -1,0 +1,62 @@
+/** `/v1/completions` */
+import { Type, type Static } from 'typebox';
+import { ignoredFields, samplingFields, Stop, StreamOptions, Usage } from './common.js';
+
+const TokenIds = Type.Array(Type.Integer({ minimum: 0 }), { minItems: 1 });
+
+export const CompletionRequest = Type.Object(
+  {
+    model: Type.String(),
+    prompt: Type.Union(
+      [
+        Type.String(),
+        Type.Array(Type.String(), { minItems: 1, maxItems: 64 }),
+        TokenIds,
+        Type.Array(TokenIds, { minItems: 1, maxItems: 64 }),
+      ],
+      { description: 'A text, token ids, or several of one kind, which are answered one after the other.' },
+    ),
+    max_tokens: Type.Optional(
+      Type.Integer({ minimum: 1, description: 'Most tokens of the answer. Default: 16, as at OpenAI.' }),
+    ),
+    ...samplingFields,
+    stop: Type.Optional(Stop),
+    logprobs: Type.Optional(Type.Integer({ minimum: 0, maximum: 20 })),
+    stream: Type.Optional(Type.Boolean()),
+    stream_options: Type.Optional(StreamOptions),
+    ...ignoredFields,
+  },
+  { $id: 'CompletionRequest', additionalProperties: false },
+);
+export type CompletionRequest = Static<typeof CompletionRequest>;
+
+const CompletionLogprobs = Type.Object({
+  tokens: Type.Array(Type.String()),
+  token_logprobs: Type.Array(Type.Number()),
+  top_logprobs: Type.Array(Type.Record(Type.String(), Type.Number())),
+  text_offset: Type.Array(Type.Integer()),
+});
+export type CompletionLogprobs = Static<typeof CompletionLogprobs>;
+
+const FinishReason = Type.Enum(['stop', 'length']);
+
+const CompletionChoice = Type.Object({
+  index: Type.Integer(),
+  text: Type.String(),
+  logprobs: Type.Union([CompletionLogprobs, Type.Null()]),
+  finish_reason: Type.Union([FinishReason, Type.Null()], { description: 'Null in parts of a stream but the last.' }),
+});
+export type CompletionChoice = Static<typeof CompletionChoice>;
+
+export const Completion = Type.Object(
+  {
+    id: Type.String(),
+    object: Type.Literal('text_completion'),
+    created: Type.Integer({ description: 'Seconds since 1970.' }),
+    model: Type.String(),
+    choices: Type.Array(CompletionChoice),
+    usage: Type.Optional(Type.Union([Usage, Type.Null()])),
+  },
+  { $id: 'Completion' },
+);
+export type Completion = Static<typeof Completion>;

@@ -1,0 +1,44 @@
+/** `/v1/embeddings` */
+import { Type, type Static } from 'typebox';
+
+const maxInputs = 2048;
+const TokenIds = Type.Array(Type.Integer({ minimum: 0 }), { minItems: 1 });
+
+export const EmbeddingRequest = Type.Object(
+  {
+    model: Type.String(),
+    input: Type.Union(
+      [
+        Type.String(),
+        Type.Array(Type.String(), { minItems: 1, maxItems: maxInputs }),
+        TokenIds,
+        Type.Array(TokenIds, { minItems: 1, maxItems: maxInputs }),
+      ],
+      { description: 'A text, token ids, or several of one kind.' },
+    ),
+    encoding_format: Type.Optional(
+      Type.Enum(['float', 'base64'], { description: 'base64: 32-bit floats, little end first.' }),
+    ),
+    dimensions: Type.Optional(Type.Integer({ minimum: 1, description: 'For models whose vectors can be cut.' })),
+    user: Type.Optional(Type.String({ description: 'Has no effect.' })),
+  },
+  { $id: 'EmbeddingRequest', additionalProperties: false },
+);
+export type EmbeddingRequest = Static<typeof EmbeddingRequest>;
+
+export const EmbeddingList = Type.Object(
+  {
+    object: Type.Literal('list'),
+    model: Type.String(),
+    data: Type.Array(
+      Type.Object({
+        object: Type.Literal('embedding'),
+        index: Type.Integer(),
+        embedding: Type.Union([Type.Array(Type.Number()), Type.String()]),
+      }),
+    ),
+    usage: Type.Object({ prompt_tokens: Type.Integer(), total_tokens: Type.Integer() }),
+  },
+  { $id: 'EmbeddingList' },
+);
+export type EmbeddingList = Static<typeof EmbeddingList>;

@@ -1,0 +1,39 @@
+/** `/v1/models`, `/health`, `/slots` */
+import { Type, type Static } from 'typebox';
+
+export const ModelObject = Type.Object(
+  {
+    id: Type.String(),
+    object: Type.Literal('model'),
+    created: Type.Integer({ description: 'When the server started, in seconds since 1970.' }),
+    owned_by: Type.String(),
+    context_length: Type.Integer({ description: 'Most tokens of a request, prompt and answer together.' }),
+    capabilities: Type.Array(Type.Enum(['chat', 'completion', 'embedding'])),
+  },
+  { $id: 'Model' },
+);
+export type ModelObject = Static<typeof ModelObject>;
+
+export const ModelList = Type.Object(
+  { object: Type.Literal('list'), data: Type.Array(ModelObject) },
+  { $id: 'ModelList' },
+);
+
+export const Health = Type.Object({ status: Type.Enum(['ok', 'closing']) }, { $id: 'Health' });
+
+export const SlotList = Type.Array(
+  Type.Object({
+    id: Type.Integer(),
+    model: Type.String(),
+    state: Type.Enum(['idle', 'prompt', 'generating', 'embedding', 'blocked'], {
+      description: 'blocked: the client does not read its stream.',
+    }),
+    request_id: Type.Union([Type.String(), Type.Null()]),
+    running_ms: Type.Integer(),
+    prompt_tokens: Type.Integer(),
+    processed_tokens: Type.Integer({ description: 'Tokens of the prompt that are computed.' }),
+    generated_tokens: Type.Integer(),
+  }),
+  { $id: 'SlotList' },
+);
+export type SlotList = Static<typeof SlotList>;

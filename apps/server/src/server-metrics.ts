@@ -1,0 +1,119 @@
+/** What the server counts, and what it asks its models for when somebody looks. */
+import type { ModelMetrics } from '@winnow/engine';
+import type { ModelEntry, ModelRegistry } from './model-registry.js';
+import { Counter, expositionOf, Histogram, Observed, type Metric, type Sample } from './metrics-registry.js';
+
+/** Seconds: from one cached token to a long document on a small computer. */
+const durationBounds = [0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300];
+
+export class ServerMetrics {
+  readonly requests = new Counter('winnow_http_requests_total', 'Answered requests by route and status.');
+  readonly durations = new Histogram(
+    'winnow_http_request_duration_seconds',
+    'Time from a request to the end of its answer.',
+    durationBounds,
+  );
+  readonly firstTokens = new Histogram(
+    'winnow_time_to_first_token_seconds',
+    'Time from a free slot to the first token.',
+    durationBounds,
+  );
+  readonly promptTokens = new Counter('winnow_prompt_tokens_total', 'Tokens of prompts.');
+  readonly cachedTokens = new Counter('winnow_prompt_tokens_cached_total', 'Tokens of prompts found in the cache.');
+  readonly generatedTokens = new Counter('winnow_generated_tokens_total', 'Generated tokens.');
+  readonly embeddedTokens = new Counter('winnow_embedded_tokens_total', 'Tokens of embedded texts.');
+  readonly cancelled = new Counter('winnow_requests_cancelled_total', 'Generations whose client went away.');
+  readonly #observed: readonly Metric[];
+
+  constructor(registry: ModelRegistry) {
+    const perModel = (read: (entry: ModelEntry) => number): (() => Sample[]) => {
+      return () => registry.entries().map((entry) => [{ model: entry.id }, read(entry)]);
+    };
+    const perGenerative = (read: (metrics: ModelMetrics) => number): (() => Sample[]) => {
+      return () =>
+        registry
+          .entries()
+          .flatMap((entry): Sample[] =>
+            entry.kind === 'generative' ? [[{ model: entry.id }, read(entry.model.metrics())]] : [],
+          );
+    };
+    const gauge = (name: string, help: string, read: () => Iterable<Sample>): Metric =>
+      new Observed('gauge', name, help, read);
+    const counter = (name: string, help: string, read: () => Iterable<Sample>): Metric =>
+      new Observed('counter', name, help, read);
+    this.#observed = [
+      gauge(
+        'winnow_slots_busy',
+        'Slots with a running request.',
+        perModel(({ slots }) => slots.numRunning),
+      ),
+      gauge(
+        'winnow_slots',
+        'Slots of the model.',
+        perModel(({ slots }) => slots.activities.length),
+      ),
+      gauge(
+        'winnow_requests_queued',
+        'Requests that wait for a slot.',
+        perModel(({ slots }) => slots.numQueued),
+      ),
+      gauge(
+        'winnow_sessions',
+        'Open sessions of the engine.',
+        perGenerative((metrics) => metrics.numSessions),
+      ),
+      gauge('winnow_cache_blocks', 'Blocks of the cache by what they are used for.', () => blockSamples(registry)),
+      counter(
+        'winnow_cache_shared_tokens_total',
+        'Prompt tokens taken over from other sequences.',
+        perGenerative(({ cache }) => cache.numSharedTokens),
+      ),
+      counter(
+        'winnow_steps_total',
+        'Steps of the engine.',
+        perGenerative(({ steps }) => steps.numSteps),
+      ),
+      counter(
+        'winnow_shared_steps_total',
+        'Steps that computed tokens of several requests.',
+        perGenerative(({ steps }) => steps.numSharedSteps),
+      ),
+      counter(
+        'winnow_preemptions_total',
+        'Requests that gave up their cache for others.',
+        perGenerative(({ steps }) => steps.numPreemptions),
+      ),
+      gauge('process_resident_memory_bytes', 'Resident memory of the process.', () => [
+        [{}, process.memoryUsage.rss()],
+      ]),
+      gauge('process_heap_bytes', 'JavaScript heap in use.', () => [[{}, process.memoryUsage().heapUsed]]),
+    ];
+  }
+
+  exposition(): string {
+    const own = [
+      this.requests,
+      this.durations,
+      this.firstTokens,
+      this.promptTokens,
+      this.cachedTokens,
+      this.generatedTokens,
+      this.embeddedTokens,
+      this.cancelled,
+    ];
+    return expositionOf([...own, ...this.#observed]);
+  }
+}
+
+function blockSamples(registry: ModelRegistry): Sample[] {
+  return registry.entries().flatMap((entry): Sample[] => {
+    if (entry.kind !== 'generative') return [];
+    const { numUsedBlocks, numCachedBlocks, numFreeBlocks } = entry.model.metrics().cache;
+    const model = entry.id;
+    return [
+      [{ model, use: 'used' }, numUsedBlocks],
+      [{ model, use: 'cached' }, numCachedBlocks],
+      [{ model, use: 'free' }, numFreeBlocks],
+    ];
+  });
+}

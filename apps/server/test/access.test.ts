@@ -1,0 +1,129 @@
+/** Who may ask: keys, names, and pages of other sites. */
+import { request as httpRequest } from 'node:http';
+import type { Model } from '@winnow/engine';
+import OpenAI from 'openai';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { demoId, loadDemoModel, postJson, startServer, type DemoServer } from './demo-server.js';
+
+let model: Model;
+let open: DemoServer;
+let locked: DemoServer;
+const key = 'a-key-of-the-test';
+const origin = 'https://app.example';
+
+beforeAll(async () => {
+  model = await loadDemoModel();
+  const models = [{ id: demoId, model }];
+  open = await startServer({ models });
+  locked = await startServer({ models, apiKeys: ['another', key], corsOrigins: [origin] }, key);
+});
+
+afterAll(async () => {
+  await open?.close();
+  await locked?.close();
+  await model?.dispose();
+});
+
+const body = { model: demoId, prompt: 'Hi', max_tokens: 1 };
+
+describe('API keys', () => {
+  test('a right one is let in', async () => {
+    expect((await locked.client.completions.create(body)).choices).toHaveLength(1);
+  });
+
+  test.each([
+    ['none', undefined],
+    ['a wrong one', 'Bearer wrong'],
+    ['the beginning of a right one', `Bearer ${key.slice(0, -1)}`],
+    ['a right one and more', `Bearer ${key}x`],
+    ['an empty one', 'Bearer '],
+    ['another scheme', `Basic ${key}`],
+  ])('%s is 401', async (_name, authorization) => {
+    const headers = authorization === undefined ? {} : { authorization };
+    for (const path of ['/v1/models', '/slots', '/metrics', '/openapi.json', '/nowhere']) {
+      const response = await fetch(`${locked.url}${path}`, { headers });
+      expect([path, response.status, response.headers.get('www-authenticate')]).toEqual([path, 401, 'Bearer']);
+    }
+    const response = await postJson(`${locked.url}/v1/completions`, body, headers);
+    expect([response.status, await response.json()]).toMatchObject([401, { error: { code: 'invalid_api_key' } }]);
+  });
+
+  test('the client of OpenAI sees an authentication error', async () => {
+    const client = new OpenAI({ baseURL: `${locked.url}/v1`, apiKey: 'wrong', maxRetries: 0 });
+    await expect(client.models.list()).rejects.toBeInstanceOf(OpenAI.AuthenticationError);
+  });
+
+  test('health asks for none', async () => {
+    const response = await fetch(`${locked.url}/health`);
+    expect([response.status, await response.json()]).toEqual([200, { status: 'ok' }]);
+  });
+});
+
+describe('CORS', () => {
+  const preflight = (url: string, from: string): Promise<Response> =>
+    fetch(`${url}/v1/completions`, {
+      method: 'OPTIONS',
+      headers: { origin: from, 'access-control-request-method': 'POST' },
+    });
+
+  test('is off by default', async () => {
+    const answered = await fetch(`${open.url}/v1/models`, { headers: { origin } });
+    expect(answered.headers.get('access-control-allow-origin')).toBe(null);
+    const asked = await preflight(open.url, origin);
+    expect([asked.status, asked.headers.get('access-control-allow-origin')]).toEqual([404, null]);
+  });
+
+  test('lets the named origin in, which need not show its key to ask', async () => {
+    const asked = await preflight(locked.url, origin);
+    expect([asked.status, asked.headers.get('access-control-allow-origin')]).toEqual([204, origin]);
+    expect(asked.headers.get('access-control-allow-headers')).toContain('Authorization');
+    const stream = await postJson(
+      `${locked.url}/v1/completions`,
+      { ...body, stream: true },
+      { origin, authorization: `Bearer ${key}` },
+    );
+    expect(stream.headers.get('access-control-allow-origin')).toBe(origin);
+    await stream.text();
+  });
+
+  test('and no other one', async () => {
+    const asked = await preflight(locked.url, 'https://evil.example');
+    expect(asked.headers.get('access-control-allow-origin')).not.toBe('https://evil.example');
+    expect(asked.headers.get('access-control-allow-origin')).not.toBe('*');
+  });
+});
+
+describe('names', () => {
+  const statusFor = (url: string, host: string): Promise<number | undefined> =>
+    new Promise((resolve, reject) => {
+      const { port } = new URL(url);
+      httpRequest({ port, host: '127.0.0.1', path: '/health', headers: { host } }, (response) => {
+        response.resume();
+        resolve(response.statusCode);
+      })
+        .on('error', reject)
+        .end();
+    });
+
+  test.each(['localhost', 'localhost:8080', '127.0.0.1:1', '[::1]:80'])('%s is this machine', async (host) => {
+    expect(await statusFor(open.url, host)).toBe(200);
+  });
+
+  test.each(['evil.example', 'localhost.evil.example', '127.0.0.1.evil.example:80', '10.0.0.1'])(
+    '%s is not: a page may have been given our address',
+    async (host) => {
+      expect(await statusFor(open.url, host)).toBe(403);
+    },
+  );
+
+  test('with a key any name will do, as behind a proxy', async () => {
+    expect(await statusFor(locked.url, 'models.example')).toBe(200);
+  });
+});
+
+test('every answer has an id', async () => {
+  const [first, second] = await Promise.all([fetch(`${open.url}/health`), fetch(`${open.url}/nowhere`)]);
+  const ids = [first, second].map((response) => response.headers.get('x-request-id'));
+  expect(ids[0]).toMatch(/^\w{32}$/);
+  expect(ids[1]).not.toBe(ids[0]);
+});

@@ -1,0 +1,235 @@
+/** Requests that make no sense get an error that says why, in the form of OpenAI, with the right status. */
+import { request as httpRequest } from 'node:http';
+import type { Model } from '@winnow/engine';
+import { BackendError, CapacityError } from '@winnow/tensor';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { demoId, loadDemoModel, postJson, startServer, type DemoServer } from './demo-server.js';
+import { scripted } from './fake-models.js';
+
+let model: Model;
+let demo: DemoServer;
+const failures: unknown[] = [];
+
+beforeAll(async () => {
+  model = await loadDemoModel();
+  const { chatTemplate: _none, ...rest } = model;
+  demo = await startServer({
+    models: [
+      { id: demoId, model },
+      { id: 'bare', model: { ...rest, chatTemplate: undefined } },
+      // eslint-disable-next-line require-yield
+      {
+        id: 'broken',
+        model: scripted(model, async function* () {
+          throw new BackendError({ backend: 'wasm', message: 'a secret of the machine' });
+        }),
+      },
+      {
+        id: 'breaking',
+        model: scripted(model, async function* () {
+          yield 'so far so good';
+          throw new BackendError({ backend: 'wasm', message: 'a secret of the machine' });
+        }),
+      },
+      {
+        id: 'full',
+        model: scripted(model, async function* () {
+          throw new CapacityError({ resource: 'kv cache', needed: 2, available: 1, unit: 'blocks' });
+        }),
+      },
+    ],
+    maxBodyBytes: 100_000,
+    onError: (error) => failures.push(error),
+  });
+});
+
+afterAll(async () => {
+  await demo?.close();
+  await model?.dispose();
+});
+
+const chat = { model: demoId, messages: [{ role: 'user', content: 'Hi' }], max_tokens: 2 };
+const text = { model: demoId, prompt: 'Hi', max_tokens: 2 };
+
+async function failureOf(response: Response): Promise<Record<string, unknown>> {
+  const body = (await response.json()) as { error: Record<string, unknown> };
+  expect(Object.keys(body)).toEqual(['error']);
+  expect(Object.keys(body.error).sort()).toEqual(['code', 'message', 'param', 'type']);
+  return { status: response.status, ...body.error };
+}
+
+const post = async (path: string, body: unknown, headers?: Record<string, string>): Promise<Record<string, unknown>> =>
+  failureOf(await postJson(`${demo.url}${path}`, body, headers));
+
+describe('bodies', () => {
+  test.each<[string, unknown, number, string | null]>([
+    ['no JSON', '{"model": ', 400, null],
+    ['an empty one', '', 400, null],
+    ['a list', [], 400, 'body'],
+    ['a prototype', '{"model":"x","__proto__":{"a":1}}', 400, null],
+    ['nothing but braces', {}, 400, 'model'],
+    ['no messages', { model: demoId }, 400, 'messages'],
+    ['an empty conversation', { ...chat, messages: [] }, 400, 'messages'],
+    ['a message that is none', { ...chat, messages: ['Hi'] }, 400, 'messages[0]'],
+    ['a role that nobody has', { ...chat, messages: [{ role: 'boss', content: 'Hi' }] }, 400, 'messages[0].role'],
+    ['a message without content', { ...chat, messages: [{ role: 'user' }] }, 400, 'messages[0].content'],
+    ['content of numbers', { ...chat, messages: [{ role: 'user', content: 7 }] }, 400, 'messages[0].content'],
+    [
+      'a picture',
+      { ...chat, messages: [{ role: 'user', content: [{ type: 'image_url', image_url: { url: 'data:,' } }] }] },
+      400,
+      'messages[0].content[0]',
+    ],
+    ['a number as text', { ...chat, temperature: '1' }, 400, 'temperature'],
+    ['a temperature too high', { ...chat, temperature: 3 }, 400, 'temperature'],
+    ['a count of nothing', { ...chat, max_tokens: 0 }, 400, 'max_tokens'],
+    ['half a token', { ...chat, max_tokens: 1.5 }, 400, 'max_tokens'],
+    ['top_logprobs alone', { ...chat, top_logprobs: 2 }, 400, 'top_logprobs'],
+    ['an empty stop text', { ...chat, stop: '' }, 400, 'stop'],
+    ['tool_choice without tools', { ...chat, tool_choice: 'required' }, 400, 'tool_choice'],
+    ['a format that nobody has', { ...chat, response_format: { type: 'xml' } }, 400, 'response_format.type'],
+    [
+      'a schema that is missing',
+      { ...chat, response_format: { type: 'json_schema', json_schema: { name: 'x' } } },
+      400,
+      'response_format.json_schema.schema',
+    ],
+    ['two answers', { ...chat, n: 2 }, 400, 'n'],
+    ['a bias', { ...chat, logit_bias: { 50256: -100 } }, 400, 'logit_bias'],
+    ['sound', { ...chat, audio: { voice: 'alloy', format: 'wav' } }, 400, 'audio'],
+    ['something made up', { ...chat, made_up: 1 }, 400, 'made_up'],
+  ])('%s', async (_name, body, status, param) => {
+    const failure = await post('/v1/chat/completions', body);
+    expect(failure).toMatchObject({ status, param, type: 'invalid_request_error' });
+    if (param !== null && param !== 'body') expect(failure['message']).toContain(param);
+  });
+
+  test('unknown parameters and those of OpenAI that are not there have codes of their own', async () => {
+    expect(await post('/v1/chat/completions', { ...chat, n: 2 })).toMatchObject({ code: 'unsupported_parameter' });
+    expect(await post('/v1/completions', { ...text, echo: true })).toMatchObject({ code: 'unsupported_parameter' });
+    expect(await post('/v1/completions', { ...text, made_up: 1 })).toMatchObject({ code: 'unknown_parameter' });
+  });
+
+  test('null and values that ask for nothing count as absent', async () => {
+    const body = { ...chat, n: 1, logit_bias: {}, stop: null, temperature: null, modalities: ['text'], store: false };
+    expect((await postJson(`${demo.url}/v1/chat/completions`, body)).status).toBe(200);
+  });
+
+  test('a prompt of the wrong kind', async () => {
+    expect(await post('/v1/completions', { ...text, prompt: { a: 1 } })).toMatchObject({
+      status: 400,
+      param: 'prompt',
+    });
+    expect(await post('/v1/completions', { ...text, prompt: [] })).toMatchObject({ status: 400, param: 'prompt' });
+    expect(await post('/v1/completions', { ...text, prompt: [1e6] })).toMatchObject({ status: 400, param: 'prompt' });
+    expect(await post('/v1/completions', { ...text, prompt: ['a', 1] })).toMatchObject({ status: 400 });
+  });
+
+  test('one that is no JSON by its type, and one that is too large', async () => {
+    const plain = { 'content-type': 'text/plain' };
+    expect(await post('/v1/completions', JSON.stringify(text), plain)).toMatchObject({ status: 415 });
+    const large = { ...text, prompt: 'x'.repeat(100_000) };
+    expect(await post('/v1/completions', large)).toMatchObject({ status: 413, code: 'request_too_large' });
+  });
+
+  test('one whose length is a lie is cut off without harm', async () => {
+    const { port } = new URL(demo.url);
+    await new Promise<void>((resolve, reject) => {
+      const headers = { 'content-type': 'application/json', 'content-length': '1000' };
+      const request = httpRequest({ port, host: '127.0.0.1', path: '/v1/completions', method: 'POST', headers });
+      request.on('error', () => resolve());
+      request.on('response', () => reject(new Error('half a body was answered')));
+      request.write('{"model":');
+      setTimeout(() => request.destroy(), 20);
+    });
+    expect((await postJson(`${demo.url}/v1/completions`, text)).status).toBe(200);
+  });
+});
+
+describe('models', () => {
+  test('an unknown one is 404, everywhere', async () => {
+    const expected = { status: 404, param: 'model', code: 'model_not_found' };
+    expect(await post('/v1/chat/completions', { ...chat, model: 'other' })).toMatchObject(expected);
+    expect(await post('/v1/completions', { ...text, model: 'other' })).toMatchObject(expected);
+    expect(await post('/v1/embeddings', { model: 'other', input: 'x' })).toMatchObject(expected);
+    expect(await failureOf(await fetch(`${demo.url}/v1/models/other`))).toMatchObject(expected);
+  });
+
+  test('one without a chat template says what to use instead', async () => {
+    const failure = await post('/v1/chat/completions', { ...chat, model: 'bare' });
+    expect(failure).toMatchObject({ status: 400, param: 'model', message: expect.stringContaining('/v1/completions') });
+    expect((await postJson(`${demo.url}/v1/completions`, { ...text, model: 'bare' })).status).toBe(200);
+  });
+
+  test('one that generates does not embed', async () => {
+    expect(await post('/v1/embeddings', { model: demoId, input: 'x' })).toMatchObject({ code: 'unsupported_model' });
+  });
+});
+
+describe('prompts that are too long', () => {
+  test.each([false, true])('are refused before anything is computed (stream: %s)', async (stream) => {
+    const long = 'sea '.repeat(4000);
+    const expected = { status: 400, code: 'context_length_exceeded' };
+    const before = model.metrics().steps.numSteps;
+    const messages = [{ role: 'user', content: long }];
+    expect(await post('/v1/chat/completions', { ...chat, messages, stream })).toMatchObject({
+      ...expected,
+      param: 'messages',
+    });
+    expect(await post('/v1/completions', { ...text, prompt: long, stream })).toMatchObject({
+      ...expected,
+      param: 'prompt',
+    });
+    expect(await post('/v1/completions', { ...text, prompt: ['a', long], stream })).toMatchObject({
+      ...expected,
+      param: 'prompt[1]',
+    });
+    expect(model.metrics().steps.numSteps).toBe(before);
+  });
+
+  test('one token less than the context is answered with the token that fits', async () => {
+    const prompt = Array.from({ length: model.contextSize - 1 }, () => 65);
+    const response = await postJson(`${demo.url}/v1/completions`, { ...text, prompt, max_tokens: 5 });
+    const { usage, choices } = (await response.json()) as {
+      usage: { completion_tokens: number };
+      choices: { finish_reason: string }[];
+    };
+    expect(usage.completion_tokens).toBe(1);
+    expect(choices[0]?.finish_reason).toBe('length');
+    const tooLong = await post('/v1/completions', { ...text, prompt: [...prompt, 65] });
+    expect(tooLong).toMatchObject({ status: 400, code: 'context_length_exceeded' });
+  });
+});
+
+describe('failures of the server', () => {
+  test.each([false, true])('are 500, told to the owner and not to the client (stream: %s)', async (stream) => {
+    failures.length = 0;
+    const failure = await post('/v1/completions', { ...text, model: 'broken', stream });
+    expect(failure).toMatchObject({ status: 500, type: 'server_error' });
+    expect(failure['message']).not.toContain('secret');
+    expect(failures).toMatchObject([{ message: expect.stringContaining('secret') }]);
+  });
+
+  test('in the middle of a stream are its last event, and an error of the client', async () => {
+    failures.length = 0;
+    const stream = await demo.client.completions.create({ model: 'breaking', prompt: 'Hi', stream: true });
+    const texts: string[] = [];
+    const read = async (): Promise<void> => {
+      for await (const { choices } of stream) texts.push(choices[0]?.text ?? '');
+    };
+    await expect(read()).rejects.toMatchObject({ error: { type: 'server_error' } });
+    expect(texts).toEqual(['so far so good']);
+    expect(failures).toHaveLength(1);
+  });
+
+  test('a full cache is 503 with a time to come back', async () => {
+    const response = await postJson(`${demo.url}/v1/completions`, { ...text, model: 'full' });
+    expect(response.headers.get('retry-after')).toBe('1');
+    expect(await failureOf(response)).toMatchObject({ status: 503, code: 'overloaded' });
+  });
+});
+
+test('unknown paths and methods are 404 in the form of all errors', async () => {
+  expect(await failureOf(await fetch(`${demo.url}/v2/nothing`))).toMatchObject({ status: 404, code: 'unknown_url' });
+  expect(await failureOf(await fetch(`${demo.url}/v1/completions`))).toMatchObject({ status: 404 });
+});
