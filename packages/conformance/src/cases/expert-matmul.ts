@@ -36,9 +36,11 @@ function expertCase(
       const rowsPerToken = isShared ? 1 : numChoices;
       const x = gaussian(rng, [numTokens, rowsPerToken, numInputs], 1, 0);
       const weight = randomTensor(rng, dtype, [numSlots ?? numExperts, numOutputs, numInputs]);
-      const order = Array.from({ length: numExperts }, (_, expert) => expert);
-      const shuffled = order.map(() => order.splice(rng.nextInt(order.length), 1)[0]);
-      const slots = shuffled.map((slot) => (numSlots === undefined || slot < numSlots ? slot : -1));
+      const places = Array.from({ length: numExperts }, (_, place) => place);
+      const slots = Array.from({ length: numExperts }, () => {
+        const [place] = places.splice(rng.nextInt(places.length), 1);
+        return numSlots === undefined || place < numSlots ? place : -1;
+      });
       const slotOf = (expert: number): number => (numSlots === undefined ? expert : slots[expert]);
       const ids = Array.from({ length: numTokens }, () => {
         const free = Array.from({ length: numExperts }, (_, expert) => expert);
