@@ -1,1 +1,64 @@
-export {};
+export {
+  plainSource,
+  type CalibrationLayer,
+  type CalibrationSource,
+  type FeedForwardTrace,
+  type PlainSourceOptions,
+} from './calibration/calibration-source.js';
+export { calibrate } from './calibration/calibrate.js';
+export type { CheckpointStore } from './calibration/checkpoint.js';
+export type { CalibrateOptions, CalibrationPhase, CalibrationProgress } from './calibration/options.js';
+export {
+  columnNorms,
+  feedForward,
+  neuronContributions,
+  type FeedForwardShape,
+  type FeedForwardWeights,
+} from './plain/feed-forward.js';
+export { readSidecar, type ReadSidecarOptions, type SidecarFile } from './sidecar/read-sidecar.js';
+export { sidecarContent, type SidecarContent } from './sidecar/sidecar-content.js';
+export {
+  predictorKinds,
+  type GateThresholdTables,
+  type InputThresholdTables,
+  type LayerReport,
+  type LowRankTables,
+  type PredictorKind,
+  type PredictorTables,
+  type Sidecar,
+  type SidecarConfig,
+  type SparseLayer,
+  type StoredMatrix,
+} from './sidecar/sidecar.js';
+export type { SidecarTensor } from './sidecar/stored-matrix.js';
+export {
+  createFeedForwardWriter,
+  predictorWeights,
+  sparseMatrices,
+  type ActiveTensors,
+  type FeedForwardWriterOptions,
+  type PredictorWeight,
+  type SparseFeedForwardWriter,
+} from './writer/feed-forward-writer.js';
+export { createNeuronCache } from './cache/neuron-cache.js';
+export { neuronItemBytes, type NeuronItemBytes } from './cache/item-layout.js';
+export { neuronStagingBytes } from './cache/staging.js';
+export { NeuronLoadError } from './cache/load-error.js';
+export {
+  planNeuronTiers,
+  type NeuronTierOptions,
+  type NeuronTierPlan,
+  type PlannedLayer,
+  type PlannedLayerInput,
+} from './cache/plan-tiers.js';
+export type {
+  ColdEncoding,
+  NeuronCache,
+  NeuronCacheOptions,
+  NeuronCacheStatistics,
+  NeuronLayer,
+  NeuronLayerStatistics,
+  NeuronPiece,
+  SlotMemory,
+  WarmEncoding,
+} from './cache/types.js';

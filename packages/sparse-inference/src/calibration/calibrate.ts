@@ -1,0 +1,123 @@
+/** Calibration of a model: which neurons matter, predictors that find them, and what that loses. */
+import { invariant } from '@winnow/tensor';
+import type { Sidecar } from '../sidecar/sidecar.js';
+import { createMatrixProducts } from '../training/matrix-products.js';
+import type { CalibrationSource, FeedForwardTrace } from './calibration-source.js';
+import { checkpointContent, restoreCheckpoint, type CalibrationPosition } from './checkpoint.js';
+import { LayerState } from './layer-state.js';
+import { planCalibration, type CalibrateOptions, type CalibrationPlan } from './options.js';
+import { readNorms, scanPhase, trainPhase, type Phase, type PhaseContext } from './phases.js';
+import { ProgressCounter } from './progress-counter.js';
+import { groupsOf, numStepsOf, splitSamples, totalLength, type SampleParts } from './samples.js';
+import { LayerScores, selectPhase } from './select-phase.js';
+import { verifyPhase } from './verify-phase.js';
+
+/**
+ * Runs a model over text, layer by layer and piece by piece: finds the contributions that make up the energy of the outputs,
+ * trains what tells them from the hidden state, chooses thresholds on text of their own and measures on other text again.
+ * Hidden states are in memory for one group of samples at a time.
+ *
+ * The same source, options and backend give the same sidecar to the last bit, also when a run goes on from the checkpoint of
+ * another that was stopped or killed.
+ * @throws {ArgumentError} for options that make no sense
+ * @throws {FormatError} for a damaged checkpoint
+ * @throws the signal's reason when aborted; what the checkpoint has is not lost
+ */
+export async function calibrate(source: CalibrationSource, options: CalibrateOptions): Promise<Sidecar> {
+  const plan = planCalibration(source, options);
+  const parts = splitSamples(options.samples, plan.config.seed);
+  const layers = source.layers.map((shape) => new LayerState(shape, plan.kindOf(shape)));
+  const numTrained = layers.filter(({ kind }) => kind === 'low-rank').length;
+  const products = createMatrixProducts(options.backend);
+  const progress = new ProgressCounter(parts, options.onProgress);
+  const context: PhaseContext = {
+    source,
+    backend: options.backend,
+    products,
+    config: plan.config,
+    groupTokens: plan.groupTokens,
+    maxSampleTokens: Math.max(...options.samples.map(({ length }) => length)),
+    totalSteps: numStepsOf(groupsOf(parts.train, plan.groupTokens), plan.config.epochs),
+    onTrained: (numTokens) => progress.add('train', numTokens / numTrained),
+    signal: options.signal,
+  };
+  const scores = new LayerScores(context);
+  try {
+    const position = (await resume(options, plan, layers)) ?? { phase: 0, group: 0 };
+    for (const layer of layers) {
+      options.signal?.throwIfAborted();
+      if (!layer.arrays.has('downNorms')) await readNorms(source, layer);
+    }
+    const verify = verifyPhase(context, scores, totalLength(parts.verify));
+    const phases: readonly Phase[] = [scanPhase(context), trainPhase(context), selectPhase(context, scores), verify];
+    for (; position.phase < phases.length; position.phase++, position.group = 0) {
+      const phase = phases[position.phase];
+      invariant(phase, 'a phase at every position');
+      if (position.group === 0 && position.phase > 0) await save(options, plan, position, layers);
+      progress.begin(phase.name, groupsOf(parts[phase.part], plan.groupTokens).slice(0, position.group).flat());
+      await runPhase(phase, position, { source, plan, parts, layers, options, progress });
+    }
+    return { modelHash: source.weightsHash, config: plan.config, layers: layers.map(verify.sparseLayer) };
+  } finally {
+    await scores.dispose();
+    await products.dispose();
+  }
+}
+
+/** @returns where the checkpoint stands, if there is one that fits */
+async function resume(
+  { checkpoint, onNotice }: CalibrateOptions,
+  { fingerprint }: CalibrationPlan,
+  layers: readonly LayerState[],
+): Promise<CalibrationPosition | undefined> {
+  const file = await checkpoint?.load();
+  if (file === undefined) return undefined;
+  try {
+    const position = await restoreCheckpoint(file, fingerprint, layers);
+    if (position === undefined) onNotice?.('the checkpoint is of another calibration: starting anew');
+    return position;
+  } finally {
+    await file.close();
+  }
+}
+
+async function save(
+  { checkpoint }: CalibrateOptions,
+  { fingerprint }: CalibrationPlan,
+  position: CalibrationPosition,
+  layers: readonly LayerState[],
+): Promise<void> {
+  await checkpoint?.save(checkpointContent(fingerprint, position, layers));
+}
+
+interface Run {
+  readonly source: CalibrationSource;
+  readonly plan: CalibrationPlan;
+  readonly parts: SampleParts;
+  readonly layers: readonly LayerState[];
+  readonly options: CalibrateOptions;
+  readonly progress: ProgressCounter;
+}
+
+/** From the group where the position stands. */
+async function runPhase(phase: Phase, position: CalibrationPosition, run: Run): Promise<void> {
+  const { source, plan, parts, layers, options, progress } = run;
+  const { signal } = options;
+  const groups = groupsOf(parts[phase.part], plan.groupTokens);
+  const byIndex = new Map(layers.map((layer) => [layer.shape.layer, layer]));
+  for (; position.group < groups.length; ) {
+    for (const sample of groups[position.group] ?? []) {
+      signal?.throwIfAborted();
+      const observe = async (trace: FeedForwardTrace): Promise<void> => {
+        const layer = byIndex.get(trace.layer);
+        if (layer !== undefined) await phase.observe(layer, trace);
+      };
+      await source.trace(sample, observe, signal === undefined ? {} : { signal });
+      progress.add(phase.name, sample.length);
+    }
+    for (const layer of layers) await phase.finishGroup?.(layer, position.group);
+    position.group += 1;
+    if (phase.isResumable && position.group < groups.length) await save(options, plan, position, layers);
+  }
+  for (const layer of layers) await phase.finish(layer);
+}

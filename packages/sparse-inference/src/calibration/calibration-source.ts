@@ -1,0 +1,103 @@
+/** What a calibration asks of a model. `model.feedForward` of `@winnow/engine` is one; `plainSource` makes one of arrays. */
+import { activationFunction } from '@winnow/ops';
+import { ArgumentError } from '@winnow/tensor';
+import { checkFeedForward, rowDot, type FeedForwardShape, type FeedForwardWeights } from '../plain/feed-forward.js';
+
+/** A feed-forward block of the model. */
+export interface CalibrationLayer extends FeedForwardShape {
+  /** Index in the model. */
+  readonly layer: number;
+  /** What a token reads with all neurons. Default: as f16. */
+  readonly weightBytes?: { readonly gate?: number; readonly up: number; readonly down: number };
+}
+
+/** What one block saw of a piece of text. The arrays belong to the callback until it returns. */
+export interface FeedForwardTrace {
+  readonly layer: number;
+  readonly numTokens: number;
+  /** Hidden states as they enter the block, normed. */
+  readonly x: Float32Array; // [n, E]
+  /** Before the activation, bias included; of gated blocks. */
+  readonly gate?: Float32Array; // [n, F]
+  /** Bias included; in blocks without a gate, before the activation. */
+  readonly up: Float32Array; // [n, F]
+}
+
+export interface CalibrationSource {
+  /** Names the weights. */
+  readonly weightsHash: string;
+  readonly layers: readonly CalibrationLayer[];
+  /** Decoded rows `[begin, end)` of gate or up `[F, E]`, or of down `[E, F]`. */
+  readRows(layer: number, part: 'gate' | 'up' | 'down', begin: number, end: number): Promise<Float32Array>;
+  readBias(layer: number, part: 'gate' | 'up' | 'down'): Promise<Float32Array | undefined>;
+  /** Runs the model over a text and shows every block what went into it. */
+  trace(
+    tokens: ArrayLike<number>,
+    onLayer: (trace: FeedForwardTrace) => void | Promise<void>,
+    options?: { readonly signal?: AbortSignal },
+  ): Promise<void>;
+}
+
+/** Blocks of plain arrays instead of a model. */
+export interface PlainSourceOptions {
+  readonly blocks: readonly FeedForwardWeights[];
+  /** The hidden state `[E]` that enters block `layer` at a token. */
+  readonly hiddenState: (token: number, layer: number) => Float32Array;
+  /** Default: `plain`. */
+  readonly weightsHash?: string;
+}
+
+/** A source over plain arrays, for experiments and tests. */
+export function plainSource({ blocks, hiddenState, weightsHash = 'plain' }: PlainSourceOptions): CalibrationSource {
+  blocks.forEach(checkFeedForward);
+  const block = (layer: number): FeedForwardWeights => {
+    const found = blocks[layer];
+    if (found !== undefined) return found;
+    throw new ArgumentError({ argument: 'layer', expected: `below ${blocks.length}`, actual: String(layer) });
+  };
+  return {
+    weightsHash,
+    layers: blocks.map(({ hiddenDim, ffnDim, activation, gate }, layer) => {
+      return { layer, hiddenDim, ffnDim, activation, isGated: gate !== undefined };
+    }),
+    readRows(layer, part, begin, end) {
+      const { hiddenDim, ffnDim, [part]: matrix } = block(layer);
+      const length = part === 'down' ? ffnDim : hiddenDim;
+      return Promise.resolve((matrix ?? new Float32Array()).slice(begin * length, end * length));
+    },
+    readBias(layer, part) {
+      const { upBias, downBias } = block(layer);
+      return Promise.resolve(part === 'up' ? upBias : part === 'down' ? downBias : undefined);
+    },
+    async trace(tokens, onLayer) {
+      for (const [layer, { hiddenDim, ffnDim, gate, up, upBias }] of blocks.entries()) {
+        const numTokens = tokens.length;
+        const x = new Float32Array(numTokens * hiddenDim);
+        const raised = new Float32Array(numTokens * ffnDim);
+        const gated = gate && new Float32Array(numTokens * ffnDim);
+        for (let t = 0; t < numTokens; t++) {
+          const row = hiddenState(tokens[t], layer);
+          x.set(row, t * hiddenDim);
+          for (let id = 0; id < ffnDim; id++) {
+            raised[t * ffnDim + id] = rowDot(row, up, id, hiddenDim) + (upBias?.[id] ?? 0);
+            if (gate !== undefined && gated !== undefined) gated[t * ffnDim + id] = rowDot(row, gate, id, hiddenDim);
+          }
+        }
+        await onLayer({ layer, numTokens, x, up: raised, ...(gated === undefined ? {} : { gate: gated }) });
+      }
+    },
+  };
+}
+
+/** What each neuron multiplies its column of `down` with, `[n, F]`: `act(gate) * up`, or `act(up)`. */
+export function neuronValues(
+  { activation }: Pick<FeedForwardShape, 'activation'>,
+  gate: Float32Array | undefined,
+  up: Float32Array,
+): Float32Array {
+  const act = activationFunction(activation);
+  const values = new Float32Array(up.length);
+  if (gate === undefined) for (let i = 0; i < up.length; i++) values[i] = act(up[i]);
+  else for (let i = 0; i < up.length; i++) values[i] = act(gate[i]) * up[i];
+  return values;
+}

@@ -1,0 +1,28 @@
+import type { PredictorTables } from '../sidecar/sidecar.js';
+import type { CalibrationLayer } from './calibration-source.js';
+
+/** Bytes of weights that one token reads: with all neurons, and with the chosen ones and what chooses them. */
+export function expectedBytes(
+  { hiddenDim, ffnDim, isGated, weightBytes }: CalibrationLayer,
+  predictor: PredictorTables,
+  { activeRatio, inputRatio }: { readonly activeRatio: number; readonly inputRatio: number },
+): { readonly denseBytes: number; readonly sparseBytes: number } {
+  const matrixBytes = hiddenDim * ffnDim * 2;
+  const { gate = isGated ? matrixBytes : 0, up, down } = weightBytes ?? { up: matrixBytes, down: matrixBytes };
+  const denseBytes = gate + up + down;
+  const thresholdBytes = ffnDim * 4;
+  switch (predictor.kind) {
+    case 'low-rank': {
+      const tableBytes = predictor.p.bytes.length + predictor.q.bytes.length + thresholdBytes;
+      return { denseBytes, sparseBytes: tableBytes + activeRatio * denseBytes };
+    }
+    case 'gate-threshold': {
+      const [whole, rest] = isGated ? [gate, up + down] : [up, down];
+      return { denseBytes, sparseBytes: whole + thresholdBytes + activeRatio * rest };
+    }
+    default: {
+      const inputBytes = hiddenDim * 4 + inputRatio * (gate + up);
+      return { denseBytes, sparseBytes: inputBytes + thresholdBytes + activeRatio * down };
+    }
+  }
+}

@@ -1,0 +1,225 @@
+/** The phases of a calibration: what each keeps of the traces, and what it concludes. */
+import type { Backend } from '@winnow/ops';
+import { createRng, type Rng } from '@winnow/tensor';
+import { columnNorms } from '../plain/feed-forward.js';
+import { FloatHistogram } from '../plain/float-histogram.js';
+import { startFactors, type LowRankFactors } from '../training/low-rank-factors.js';
+import type { MatrixProducts } from '../training/matrix-products.js';
+import { trainStep, type TrainingState } from '../training/train-low-rank.js';
+import { neuronValues, type CalibrationSource, type FeedForwardTrace } from './calibration-source.js';
+import type { LayerState } from './layer-state.js';
+import { batchTokens, type CalibrationPhase } from './options.js';
+import { LayerBuffer } from './layer-buffer.js';
+import { shuffled } from './shuffled.js';
+import type { SidecarConfig } from '../sidecar/sidecar.js';
+
+/** What phases share. */
+export interface PhaseContext {
+  readonly source: CalibrationSource;
+  readonly backend: Backend;
+  readonly products: MatrixProducts;
+  readonly config: SidecarConfig;
+  /** Largest number of tokens of a group. */
+  readonly groupTokens: number;
+  readonly maxSampleTokens: number;
+  /** Training steps of all groups together. */
+  readonly totalSteps: number;
+  /** Hears of tokens that were trained on. */
+  readonly onTrained: (numTokens: number) => void;
+  readonly signal: AbortSignal | undefined;
+}
+
+export interface Phase {
+  readonly name: CalibrationPhase;
+  /** Texts that it looks at. */
+  readonly part: 'train' | 'select' | 'verify';
+  /** Whether its state between groups is in the arrays of the layers; else an interrupted phase begins again. */
+  readonly isResumable: boolean;
+  observe(layer: LayerState, trace: FeedForwardTrace): void | Promise<void>;
+  /** All samples of a group were observed. */
+  finishGroup?(layer: LayerState, group: number): Promise<void>;
+  /** All groups were observed. */
+  finish(layer: LayerState): void | Promise<void>;
+}
+
+/** Lengths of the columns of `down`, and of those of gate and up together, which inputs are weighed with. */
+export async function readNorms(source: CalibrationSource, layer: LayerState): Promise<void> {
+  const { hiddenDim, ffnDim, isGated, layer: index } = layer.shape;
+  const down = await source.readRows(index, 'down', 0, hiddenDim);
+  layer.arrays.set('downNorms', columnNorms(down, hiddenDim, ffnDim));
+  if (layer.kind !== 'input-threshold') return;
+  const norms = columnNorms(await source.readRows(index, 'up', 0, ffnDim), ffnDim, hiddenDim);
+  if (isGated) {
+    const gateNorms = columnNorms(await source.readRows(index, 'gate', 0, ffnDim), ffnDim, hiddenDim);
+    for (let i = 0; i < hiddenDim; i++) norms[i] = Math.hypot(norms[i], gateNorms[i]);
+  }
+  layer.arrays.set('inputNorms', norms);
+}
+
+/** `|value| * ||column of down||` of every neuron of every token. */
+export function contributionsOf(layer: LayerState, values: Float32Array): Float32Array {
+  return weighedMagnitudes(values, layer.floats('downNorms', layer.shape.ffnDim));
+}
+
+/** `|values[t, i]| * factors[i]`. */
+export function weighedMagnitudes(values: Float32Array, factors: Float32Array): Float32Array {
+  const products = new Float32Array(values.length);
+  for (let at = 0; at < values.length; at += factors.length) {
+    for (let i = 0; i < factors.length; i++) products[at + i] = Math.abs(values[at + i]) * factors[i];
+  }
+  return products;
+}
+
+/** A histogram whose sums are arrays of the layer. */
+export function histogramOf(layer: LayerState, name: string): FloatHistogram {
+  const { counts, weights } = new FloatHistogram();
+  return new FloatHistogram(
+    layer.sums(`${name}.counts`, counts.length),
+    layer.sums(`${name}.weights`, weights.length),
+  );
+}
+
+const squaresOf = (values: Float32Array): Float32Array => values.map((value) => value * value);
+
+/** Finds how large a contribution has to be: those that are make up the wanted share of the energy. */
+export function scanPhase({ config }: PhaseContext): Phase {
+  const edgeOf = (histogram: FloatHistogram): number =>
+    histogram.edgeOfWeight(config.energyShare * histogram.totalWeight);
+  return {
+    name: 'scan',
+    part: 'train',
+    isResumable: true,
+    observe(layer, { x, gate, up }) {
+      const { ffnDim, hiddenDim } = layer.shape;
+      const contributions = contributionsOf(layer, neuronValues(layer.shape, gate, up));
+      histogramOf(layer, 'scan').add(contributions, squaresOf(contributions));
+      if (layer.kind === 'gate-threshold' && gate !== undefined) {
+        const squares = layer.sums('upSquares', ffnDim);
+        for (let i = 0; i < up.length; i++) squares[i % ffnDim] += up[i] * up[i];
+        layer.numbers.set('upTokens', layer.number('upTokens') + up.length / ffnDim);
+      }
+      if (layer.kind === 'input-threshold') {
+        const inputs = weighedMagnitudes(x, layer.floats('inputNorms', hiddenDim));
+        histogramOf(layer, 'inputs').add(inputs, squaresOf(inputs));
+      }
+    },
+    finish(layer) {
+      layer.numbers.set('contributionThreshold', edgeOf(histogramOf(layer, 'scan')));
+      const { count } = histogramOf(layer, 'scan').above(layer.number('contributionThreshold'));
+      layer.numbers.set('scannedRatio', count / Math.max(1, histogramOf(layer, 'scan').totalCount));
+      if (layer.kind === 'input-threshold') {
+        layer.numbers.set('inputContribution', edgeOf(histogramOf(layer, 'inputs')));
+        layer.delete('inputs.counts', 'inputs.weights');
+      }
+      layer.delete('scan.counts', 'scan.weights');
+    },
+  };
+}
+
+/** 1 for neurons whose contribution is large enough. Counts them for the frequencies, too. */
+export function labelsOf(layer: LayerState, contributions: Float32Array): Uint8Array {
+  const { ffnDim } = layer.shape;
+  const threshold = layer.number('contributionThreshold');
+  const counts = layer.sums('activeCounts', ffnDim);
+  const labels = new Uint8Array(contributions.length);
+  for (let at = 0; at < contributions.length; at += ffnDim) {
+    for (let id = 0; id < ffnDim; id++) {
+      if (!(contributions[at + id] >= threshold)) continue;
+      labels[at + id] = 1;
+      counts[id] += 1;
+    }
+  }
+  layer.numbers.set('labelledTokens', layer.number('labelledTokens') + contributions.length / ffnDim);
+  return labels;
+}
+
+/** Trains the low-rank predictors, a group of samples at a time; counts how often each neuron is active, for all kinds. */
+export function trainPhase(context: PhaseContext): Phase {
+  const { products, config, groupTokens, totalSteps, onTrained, signal } = context;
+  const buffers = new Map<LayerState, LayerBuffer>();
+  return {
+    name: 'train',
+    part: 'train',
+    isResumable: true,
+    observe(layer, { x, gate, up }) {
+      const labels = labelsOf(layer, contributionsOf(layer, neuronValues(layer.shape, gate, up)));
+      if (layer.kind !== 'low-rank') return;
+      let buffer = buffers.get(layer);
+      const { hiddenDim, ffnDim } = layer.shape;
+      if (buffer === undefined) buffers.set(layer, (buffer = new LayerBuffer(hiddenDim, ffnDim, groupTokens)));
+      buffer.append(x, labels);
+    },
+    async finishGroup(layer, group) {
+      const buffer = buffers.get(layer);
+      if (buffer === undefined || buffer.numRows === 0) return;
+      const rng = createRng(config.seed * 1_000_003 + layer.shape.layer * 8191 + group);
+      if (!layer.arrays.has('p')) await start(context, layer, buffer, rng);
+      const state = trainingState(layer, config.rank);
+      // where hardly any neuron is active an unweighted loss is least by choosing none
+      const ratio = Math.min(Math.max(layer.number('scannedRatio'), 1e-4), 0.5);
+      const positiveWeight = Math.min(10, (1 - ratio) / ratio);
+      const numRows = Math.min(batchTokens, buffer.numRows);
+      for (let epoch = 0; epoch < config.epochs; epoch++) {
+        const order = shuffled(buffer.numRows, rng);
+        for (let begin = 0; begin + numRows <= buffer.numRows; begin += numRows) {
+          signal?.throwIfAborted();
+          const batch = buffer.batch(order.subarray(begin, begin + numRows));
+          const learningRate = config.learningRate * decay(state.numSteps / Math.max(1, totalSteps));
+          await trainStep(products, state, batch, { positiveWeight, learningRate });
+          onTrained(numRows / config.epochs);
+        }
+      }
+      layer.numbers.set('numSteps', state.numSteps);
+      buffer.clear();
+    },
+    finish(layer) {
+      layer.delete(...momentNames.flatMap((name) => [`${name}.first`, `${name}.second`]));
+    },
+  };
+}
+
+/** From 1 down to 0.05 along a cosine. */
+function decay(share: number): number {
+  return 0.05 + 0.95 * 0.5 * (1 + Math.cos(Math.PI * Math.min(1, share)));
+}
+
+const momentNames = ['p', 'q', 'bias'] as const;
+
+async function start(context: PhaseContext, layer: LayerState, buffer: LayerBuffer, rng: Rng): Promise<void> {
+  const { layer: index, hiddenDim, ffnDim, isGated } = layer.shape;
+  const part = isGated ? 'gate' : 'up';
+  const { p, q, bias } = await startFactors(context.products, {
+    hiddenDim,
+    rank: context.config.rank,
+    ffnDim,
+    weight: await context.source.readRows(index, part, 0, ffnDim),
+    bias: await context.source.readBias(index, part),
+    x: buffer.x,
+    numRows: buffer.numRows,
+    rng,
+  });
+  for (const [name, array] of Object.entries({ p, q, bias })) layer.arrays.set(name, array);
+}
+
+/** The factors of a layer, and nothing else. */
+export function factorsOf(layer: LayerState, rank: number): LowRankFactors {
+  const { hiddenDim, ffnDim } = layer.shape;
+  return {
+    hiddenDim,
+    rank,
+    ffnDim,
+    p: layer.floats('p', rank * hiddenDim),
+    q: layer.floats('q', ffnDim * rank),
+    bias: layer.floats('bias', ffnDim),
+  };
+}
+
+function trainingState(layer: LayerState, rank: number): TrainingState {
+  const factors = factorsOf(layer, rank);
+  const momentsOf = (name: 'p' | 'q' | 'bias'): { first: Float32Array; second: Float32Array } => ({
+    first: layer.floats(`${name}.first`, factors[name].length),
+    second: layer.floats(`${name}.second`, factors[name].length),
+  });
+  const moments = { p: momentsOf('p'), q: momentsOf('q'), bias: momentsOf('bias') };
+  return { factors, moments, numSteps: layer.number('numSteps') };
+}

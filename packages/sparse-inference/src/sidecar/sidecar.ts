@@ -1,0 +1,101 @@
+/** What a calibration knows of a model: which neurons matter, and how to tell them from the hidden state. */
+import type { FeedForwardShape } from '../plain/feed-forward.js';
+
+/** How active neurons are found: see the README. */
+export type PredictorKind = 'low-rank' | 'gate-threshold' | 'input-threshold';
+
+export const predictorKinds: readonly PredictorKind[] = ['low-rank', 'gate-threshold', 'input-threshold'];
+
+/** A matrix in the form that programs read: q8_0 where its rows are whole blocks, else f16. */
+export interface StoredMatrix {
+  readonly numRows: number;
+  readonly numColumns: number;
+  readonly dtype: 'q8_0' | 'f16';
+  readonly bytes: Uint8Array;
+}
+
+/** `score = q (p x)`; active where it is at least the neuron's threshold. */
+export interface LowRankTables {
+  readonly kind: 'low-rank';
+  readonly rank: number;
+  readonly p: StoredMatrix; // [r, E]
+  readonly q: StoredMatrix; // [F, r]
+  readonly thresholds: Float32Array; // [F]
+}
+
+/** Active where `|act(gate x)|` is at least the neuron's threshold. */
+export interface GateThresholdTables {
+  readonly kind: 'gate-threshold';
+  readonly thresholds: Float32Array; // [F]
+}
+
+/** Inputs of gate and up are used where `|x|` is at least the threshold, those of down where `|act(gate x) * up x|` is. */
+export interface InputThresholdTables {
+  readonly kind: 'input-threshold';
+  readonly inputThresholds: Float32Array; // [E]
+  readonly thresholds: Float32Array; // [F]
+}
+
+export type PredictorTables = LowRankTables | GateThresholdTables | InputThresholdTables;
+
+/** What was measured of a layer on text that neither training nor thresholds saw. Shares are from 0 to 1. */
+export interface LayerReport {
+  readonly numTokens: number;
+  /** Share of neurons whose contribution is above `contributionThreshold`, per token. */
+  readonly trueRatio: number;
+  /** Share of neurons that the predictor chooses. */
+  readonly activeRatio: number;
+  /** Share of inputs that are used; 1 but for `input-threshold`. */
+  readonly inputRatio: number;
+  /** Share of the truly active neurons that are chosen. */
+  readonly recall: number;
+  /** Share of the chosen neurons that are truly active. */
+  readonly precision: number;
+  /** Share of the energy `sum |contribution|^2` that the chosen neurons have. */
+  readonly energy: number;
+  /** Mean cosine of the block's output with the chosen neurons and with all. */
+  readonly cosine: number;
+  /** Bytes of weights that one token reads, with all neurons and on average with the chosen ones, tables of the predictor included. */
+  readonly denseBytes: number;
+  readonly sparseBytes: number;
+}
+
+export interface SparseLayer extends FeedForwardShape {
+  /** Index in the model. */
+  readonly layer: number;
+  readonly predictor: PredictorTables;
+  /** A neuron is active where `|value| * ||column of down||` is at least this. */
+  readonly contributionThreshold: number;
+  readonly downNorms: Float32Array; // [F]
+  /** Share of tokens that each neuron is truly active for. */
+  readonly frequencies: Float32Array; // [F]
+  readonly report: LayerReport;
+}
+
+/** How a calibration was made. */
+export interface SidecarConfig {
+  readonly numSamples: number;
+  readonly numTokens: number;
+  readonly seed: number;
+  readonly energyShare: number;
+  readonly target: { readonly recall: number } | { readonly sparsity: number };
+  /** Of `low-rank` predictors. */
+  readonly rank: number;
+  readonly epochs: number;
+  readonly learningRate: number;
+}
+
+/** A calibrated model. */
+export interface Sidecar {
+  /** Names the weights that it was made for. */
+  readonly modelHash: string;
+  readonly config: SidecarConfig;
+  /** By rising index; layers without a feed-forward block of their own are not there. */
+  readonly layers: readonly SparseLayer[];
+}
+
+/** Names of the metadata of the file. */
+export const metadataKeys = { content: 'winnow.sparse', checksum: 'winnow.checksum' } as const;
+
+/** The version that this code writes, and the newest that it reads. */
+export const sidecarVersion = 1;

@@ -1,0 +1,94 @@
+/** The factors of a low-rank predictor while they are trained, and where they start. */
+import type { Rng } from '@winnow/tensor';
+import { orthonormaliseRows } from './orthonormalise.js';
+import { transpose, type MatrixProducts } from './matrix-products.js';
+
+/** `score = Q^T (P^T x) + bias`: E inputs, r components, F neurons. */
+export interface LowRankFactors {
+  readonly hiddenDim: number;
+  readonly rank: number;
+  readonly ffnDim: number;
+  readonly p: Float32Array; // [r, E]
+  readonly q: Float32Array; // [F, r]
+  readonly bias: Float32Array; // [F]
+}
+
+/** What a predictor starts from. */
+export interface FactorStart {
+  readonly hiddenDim: number;
+  readonly rank: number;
+  readonly ffnDim: number;
+  /** The matrix that the activation is applied to: gate, or up where there is none. */
+  readonly weight: Float32Array; // [F, E]
+  readonly bias?: Float32Array | undefined; // [F]
+  /** Inputs as the model has them. */
+  readonly x: Float32Array; // [n, E]
+  readonly numRows: number;
+  readonly rng: Rng;
+}
+
+const numIterations = 8;
+
+/**
+ * The truncated SVD of the weights as the data sees them: of all matrices of this rank, `P Q` has the smallest mean square
+ * of `x W^T - x P Q` over the inputs. With `C = X^T X / n` it is `P = W^T V`, `Q = V^T` for the first r eigenvectors V of
+ * `W C W^T` (with `C = R R^T`, the truncated SVD of `R^T W^T` and R^-1 give the same matrix). V comes from subspace iteration, whose
+ * products run on the backend; what it does not tell apart are directions that hardly differ in what they explain.
+ *
+ * Scores are scaled to a root mean square of 2 for each neuron, and components to one of 1, where the gradients of the
+ * logistic loss are neither flat nor steep; neither changes what a threshold per neuron can tell apart.
+ */
+export async function startFactors(products: MatrixProducts, start: FactorStart): Promise<LowRankFactors> {
+  const { hiddenDim: E, rank: r, ffnDim: F, weight, bias, rng } = start;
+  const moments = await secondMoments(products, start);
+  const weightT = transpose(weight, F, E);
+  const v = Float32Array.from({ length: r * F }, () => rng.nextGaussian()); // [r, F]
+  orthonormaliseRows(v, r, F, rng);
+  const u = new Float32Array(r * E);
+  const uc = new Float32Array(r * E);
+  for (let iteration = 0; iteration < numIterations; iteration++) {
+    await products.multiply(v, weightT, u, { numRows: r, numInputs: F, numOutputs: E });
+    await products.multiply(u, moments, uc, { numRows: r, numInputs: E, numOutputs: E });
+    await products.multiply(uc, weight, v, { numRows: r, numInputs: E, numOutputs: F });
+    orthonormaliseRows(v, r, F, rng);
+  }
+  await products.multiply(v, weightT, u, { numRows: r, numInputs: F, numOutputs: E }); // P^T
+  await products.multiply(u, moments, uc, { numRows: r, numInputs: E, numOutputs: E });
+  const componentScale = rootMeanSquares(u, uc, r, E);
+  const wc = new Float32Array(F * E);
+  await products.multiply(weight, moments, wc, { numRows: F, numInputs: E, numOutputs: E });
+  const scoreScale = rootMeanSquares(weight, wc, F, E);
+  const q = transpose(v, r, F);
+  const biases = new Float32Array(F);
+  for (let id = 0; id < F; id++) {
+    const factor = scoreScale[id] > 0 ? 2 / scoreScale[id] : 0;
+    for (let k = 0; k < r; k++) q[id * r + k] *= factor * componentScale[k];
+    biases[id] = factor * (bias?.[id] ?? 0);
+  }
+  for (let k = 0; k < r; k++) {
+    const factor = componentScale[k] > 0 ? 1 / componentScale[k] : 0;
+    for (let e = 0; e < E; e++) u[k * E + e] *= factor;
+  }
+  return { hiddenDim: E, rank: r, ffnDim: F, p: u, q, bias: biases };
+}
+
+/** `X^T X / n`, `[E, E]`. */
+async function secondMoments(products: MatrixProducts, start: FactorStart): Promise<Float32Array> {
+  const { x, numRows, hiddenDim } = start;
+  const xT = transpose(x, numRows, hiddenDim);
+  const moments = new Float32Array(hiddenDim * hiddenDim);
+  await products.multiply(xT, xT, moments, { numRows: hiddenDim, numInputs: numRows, numOutputs: hiddenDim });
+  for (let i = 0; i < moments.length; i++) moments[i] /= numRows;
+  return moments;
+}
+
+/** `sqrt(a_row . b_row)` of each row. */
+function rootMeanSquares(a: Float32Array, b: Float32Array, numRows: number, length: number): Float32Array {
+  const roots = new Float32Array(numRows);
+  for (let row = 0; row < numRows; row++) {
+    let sum = 0;
+    for (let i = row * length; i < (row + 1) * length; i++) sum += a[i] * b[i];
+    roots[row] = Math.sqrt(Math.max(0, sum));
+  }
+  return roots;
+}

@@ -1,0 +1,45 @@
+import type { Rng } from '@winnow/tensor';
+
+/**
+ * Makes the rows of a matrix `[numRows, length]` orthonormal, in place, by the modified Gram-Schmidt method, each row twice
+ * (W. Kahan's "twice is enough", in B. Parlett, The Symmetric Eigenvalue Problem, section 6.9). A row that depends on the ones
+ * before it becomes a random one; a matrix has no more than `length` independent rows, what is beyond becomes 0.
+ */
+export function orthonormaliseRows(matrix: Float32Array, numRows: number, length: number, rng: Rng): void {
+  for (let row = 0; row < numRows; row++) {
+    const begin = row * length;
+    if (row >= length) {
+      matrix.fill(0, begin, begin + length);
+      continue;
+    }
+    for (let attempt = 0; ; attempt++) {
+      const before = normOf(matrix, begin, length);
+      for (let pass = 0; pass < 2; pass++) {
+        for (let other = 0; other < row; other++) removeComponent(matrix, begin, other * length, length);
+      }
+      const after = normOf(matrix, begin, length);
+      // what is left of a dependent row is rounding: about length * 2^-24 of it
+      if (after > before * 1e-5 && Number.isFinite(after)) {
+        for (let i = 0; i < length; i++) matrix[begin + i] /= after;
+        break;
+      }
+      if (attempt === 8) {
+        matrix.fill(0, begin, begin + length);
+        break;
+      }
+      for (let i = 0; i < length; i++) matrix[begin + i] = rng.nextGaussian();
+    }
+  }
+}
+
+function normOf(matrix: Float32Array, begin: number, length: number): number {
+  let squares = 0;
+  for (let i = begin; i < begin + length; i++) squares += matrix[i] * matrix[i];
+  return Math.sqrt(squares);
+}
+
+function removeComponent(matrix: Float32Array, row: number, other: number, length: number): void {
+  let dot = 0;
+  for (let i = 0; i < length; i++) dot += matrix[row + i] * matrix[other + i];
+  for (let i = 0; i < length; i++) matrix[row + i] -= dot * matrix[other + i];
+}

@@ -1,0 +1,100 @@
+/** Training of low-rank predictors: binary cross-entropy with class weights, Adam, products on a backend. */
+import { adamStep, createMoments, type AdamMoments } from './adam.js';
+import type { LowRankFactors } from './low-rank-factors.js';
+import { transpose, type MatrixProducts } from './matrix-products.js';
+
+/** What training keeps from batch to batch. */
+export interface TrainingState {
+  readonly factors: LowRankFactors;
+  readonly moments: Readonly<Record<'p' | 'q' | 'bias', AdamMoments>>;
+  /** Steps so far. */
+  numSteps: number;
+}
+
+/** One batch. */
+export interface TrainingBatch {
+  readonly numRows: number;
+  readonly x: Float32Array; // [n, E]
+  /** 1 for active neurons, else 0. */
+  readonly labels: Uint8Array; // [n, F]
+}
+
+/** A state before the first step. */
+export function createTrainingState(factors: LowRankFactors): TrainingState {
+  const { p, q, bias } = factors;
+  return {
+    factors,
+    moments: { p: createMoments(p.length), q: createMoments(q.length), bias: createMoments(bias.length) },
+    numSteps: 0,
+  };
+}
+
+/**
+ * One step of Adam on `mean(-w y log s(a) - (1 - y) log(1 - s(a)))` over tokens and neurons, with the logistic function s of the
+ * scores `a = Q^T (P^T x) + bias`, labels y and the weight w of active neurons.
+ * @returns the loss before the step
+ */
+export async function trainStep(
+  products: MatrixProducts,
+  state: TrainingState,
+  { numRows: n, x, labels }: TrainingBatch,
+  { positiveWeight, learningRate }: { readonly positiveWeight: number; readonly learningRate: number },
+): Promise<number> {
+  const { factors, moments } = state;
+  const { hiddenDim: E, rank: r, ffnDim: F, p, q, bias } = factors;
+  const z = new Float32Array(n * r);
+  await products.multiply(x, p, z, { numRows: n, numInputs: E, numOutputs: r });
+  const scores = new Float32Array(n * F);
+  await products.multiply(z, q, scores, { numRows: n, numInputs: r, numOutputs: F });
+  const biasGradient = new Float32Array(F);
+  const loss = lossGradient(scores, bias, labels, positiveWeight, biasGradient); // scores are its gradient now
+
+  const qGradient = new Float32Array(F * r);
+  await products.multiply(transpose(scores, n, F), transpose(z, n, r), qGradient, {
+    numRows: F,
+    numInputs: n,
+    numOutputs: r,
+  });
+  const zGradient = z; // no longer needed
+  await products.multiply(scores, transpose(q, F, r), zGradient, { numRows: n, numInputs: F, numOutputs: r });
+  const pGradient = new Float32Array(r * E);
+  await products.multiply(transpose(zGradient, n, r), transpose(x, n, E), pGradient, {
+    numRows: r,
+    numInputs: n,
+    numOutputs: E,
+  });
+  state.numSteps += 1;
+  adamStep(p, pGradient, moments.p, state.numSteps, learningRate);
+  adamStep(q, qGradient, moments.q, state.numSteps, learningRate);
+  adamStep(bias, biasGradient, moments.bias, state.numSteps, learningRate);
+  return loss;
+}
+
+/** Turns scores into the gradient of the loss by them, in place, and returns the loss. */
+function lossGradient(
+  scores: Float32Array,
+  bias: Float32Array,
+  labels: Uint8Array,
+  positiveWeight: number,
+  biasGradient: Float32Array,
+): number {
+  const F = bias.length;
+  const scale = 1 / scores.length;
+  let loss = 0;
+  for (let at = 0; at < scores.length; at += F) {
+    for (let id = 0; id < F; id++) {
+      const score = scores[at + id] + bias[id];
+      const isActive = labels[at + id] !== 0;
+      // towards the label: `margin` > 0 is right, and log s(margin) = -log(1 + e^-margin)
+      const margin = isActive ? score : -score;
+      const e = Math.exp(-Math.abs(margin));
+      const miss = margin > 0 ? e / (1 + e) : 1 / (1 + e); // 1 - s(margin)
+      const weight = isActive ? positiveWeight : 1;
+      loss += weight * (Math.max(0, -margin) + Math.log1p(e));
+      const gradient = (isActive ? -miss : miss) * weight * scale;
+      scores[at + id] = gradient;
+      biasGradient[id] += gradient;
+    }
+  }
+  return loss * scale;
+}

@@ -1,0 +1,284 @@
+/** From a sidecar to the records of a program that computes the active neurons only. */
+import type { FeedForwardSite, FeedForwardWriter, NeuronPass, ProgramBuilder, ProgramTensor } from '@winnow/ops';
+import { ShapeError, type DType } from '@winnow/tensor';
+import { bytesOf } from '../plain/bytes.js';
+import type { LowRankTables, Sidecar, SparseLayer } from '../sidecar/sidecar.js';
+
+/** A weight of a program that no model file holds. */
+export interface PredictorWeight {
+  readonly dtype: DType;
+  readonly shape: readonly number[];
+  readonly bytes: Uint8Array;
+}
+
+/** The active neurons of a step: `ids` `[F]` and `count` `[1]`, both i32. */
+export interface ActiveTensors {
+  readonly ids: ProgramTensor;
+  readonly count: ProgramTensor;
+}
+
+/** How a sidecar is used. */
+export interface FeedForwardWriterOptions {
+  /**
+   * Above this share of active neurons all of them are computed, because that is quicker than skipping the rest. A batch needs
+   * the union of what its tokens need.
+   */
+  readonly maxRatio?: number;
+  /** Choose by the exact contributions instead of the predictor: what a perfect one would lose. Computes gate and up densely. */
+  readonly oracle?: boolean;
+}
+
+/** A writer that also knows what it will ask for. */
+export interface SparseFeedForwardWriter extends FeedForwardWriter {
+  /**
+   * Appends the predictor of a layer to hidden states `[T, E]` of another place, such as the layer before: a guess for
+   * prefetching. Undefined for layers whose predictor is not `low-rank`.
+   */
+  predict(b: ProgramBuilder, layer: number, x: ProgramTensor): ActiveTensors | undefined;
+}
+
+/** Skipping pays below this share of active neurons. */
+const defaultMaxRatio = 0.8;
+
+const nameOf = (layer: number, part: string): string => `sparse.${layer}.${part}`;
+
+/** The external weights, of usage `weights`, that programs of `createFeedForwardWriter` with these options read. */
+export function predictorWeights(
+  sidecar: Sidecar,
+  { oracle = false }: Pick<FeedForwardWriterOptions, 'oracle'> = {},
+): Map<string, PredictorWeight> {
+  const weights = new Map<string, PredictorWeight>();
+  for (const sparse of sidecar.layers) {
+    const { layer, predictor } = sparse;
+    const addFloats = (part: string, values: Float32Array): void => {
+      weights.set(nameOf(layer, part), { dtype: 'f32', shape: [values.length], bytes: bytesOf(values) });
+    };
+    if (oracle) {
+      addFloats('oracle', oracleThresholds(sparse));
+      continue;
+    }
+    addFloats('thresholds', predictor.thresholds);
+    if (predictor.kind === 'input-threshold') addFloats('inputs', predictor.inputThresholds);
+    if (predictor.kind !== 'low-rank') continue;
+    for (const part of ['p', 'q'] as const) {
+      const { dtype, numRows, numColumns, bytes } = predictor[part];
+      weights.set(nameOf(layer, part), { dtype, shape: [numRows, numColumns], bytes });
+    }
+  }
+  return weights;
+}
+
+/** Thresholds of `|act(gate x) * up x|` that choose the truly active neurons. */
+function oracleThresholds({ contributionThreshold, downNorms }: SparseLayer): Float32Array {
+  return downNorms.map((norm) => (norm > 0 ? contributionThreshold / norm : Infinity));
+}
+
+/**
+ * The matrices of a layer whose rows are read for active neurons only, which need not be in memory as a whole: `down` by
+ * neurons. None for a layer that is not in the sidecar.
+ */
+export function sparseMatrices(sidecar: Sidecar, layer: number): readonly ('gate' | 'up' | 'down')[] {
+  const sparse = sidecar.layers.find((entry) => entry.layer === layer);
+  switch (sparse?.predictor.kind) {
+    case 'low-rank':
+      return sparse.isGated ? ['gate', 'up', 'down'] : ['up', 'down'];
+    case 'gate-threshold':
+      return sparse.isGated ? ['up', 'down'] : ['down'];
+    default:
+      return [];
+  }
+}
+
+/**
+ * A writer for programs of the calibrated model. Layers that the sidecar does not have are written densely. With all neurons
+ * active the result is that of the dense block within rounding.
+ */
+export function createFeedForwardWriter(
+  sidecar: Sidecar,
+  { maxRatio = defaultMaxRatio, oracle = false }: FeedForwardWriterOptions = {},
+): SparseFeedForwardWriter {
+  const layers = new Map(sidecar.layers.map((layer) => [layer.layer, layer]));
+  const write: FeedForwardWriter = (b, site) => {
+    const layer = layers.get(site.layer);
+    if (layer === undefined) return site.writeDense();
+    checkSite(layer, site);
+    const block = new BlockWriter(b, site, maxRatio);
+    if (oracle) return block.addDownBias(block.fromValues(block.denseValues(), 'oracle'));
+    const { predictor } = layer;
+    switch (predictor.kind) {
+      case 'low-rank':
+        return block.addDownBias(block.lowRank(appendLowRank(b, site.layer, predictor, site.x, layer.ffnDim, maxRatio)));
+      case 'gate-threshold':
+        return block.addDownBias(block.gateThreshold());
+      default:
+        return block.addDownBias(block.fromValues(block.inputThreshold(), 'thresholds'));
+    }
+  };
+  return Object.assign(write, {
+    predict(b: ProgramBuilder, index: number, x: ProgramTensor): ActiveTensors | undefined {
+      const layer = layers.get(index);
+      if (oracle || layer?.predictor.kind !== 'low-rank') return undefined;
+      return appendLowRank(b, index, layer.predictor, x, layer.ffnDim, maxRatio);
+    },
+  });
+}
+
+/** Scores and thresholds of a low-rank predictor. */
+function appendLowRank(
+  b: ProgramBuilder,
+  layer: number,
+  { p, q }: LowRankTables,
+  x: ProgramTensor,
+  ffnDim: number,
+  maxRatio: number,
+): ActiveTensors {
+  const matrix = (part: 'p' | 'q', { dtype, numRows, numColumns }: LowRankTables['p']): ProgramTensor =>
+    b.external(nameOf(layer, part), 'weights', dtype, [numRows, numColumns]);
+  const z = b.activation('matmul', { x, weight: matrix('p', p) });
+  const scores = b.activation('matmul', { x: z, weight: matrix('q', q) });
+  const thresholds = b.external(nameOf(layer, 'thresholds'), 'weights', 'f32', [ffnDim]);
+  return active(b, scores, thresholds, { maxRatio });
+}
+
+function active(
+  b: ProgramBuilder,
+  scores: ProgramTensor,
+  thresholds: ProgramTensor,
+  attributes: { readonly maxRatio: number; readonly absolute?: boolean },
+): ActiveTensors {
+  const { ids, count } = b.append('active-neurons', { scores, thresholds }, attributes);
+  return { ids: ids as ProgramTensor, count: count as ProgramTensor };
+}
+
+function checkSite({ layer, hiddenDim, ffnDim, isGated }: SparseLayer, site: FeedForwardSite): void {
+  const describe = (gated: boolean, e: number, f: number): string => `${e} x ${f}, ${gated ? 'gated' : 'two matrices'}`;
+  const expected = describe(isGated, hiddenDim, ffnDim);
+  const actual = describe(site.gate !== undefined, site.hiddenDim, site.ffnDim);
+  if (expected === actual) return;
+  throw new ShapeError({ op: 'sparse feed-forward', rule: `block of layer ${layer}`, expected, actual });
+}
+
+/** The records of one block. */
+class BlockWriter {
+  readonly #b: ProgramBuilder;
+  readonly #site: FeedForwardSite;
+  readonly #maxRatio: number;
+
+  constructor(b: ProgramBuilder, site: FeedForwardSite, maxRatio: number) {
+    this.#b = b;
+    this.#site = site;
+    this.#maxRatio = maxRatio;
+  }
+
+  /** Only the rows of active neurons, of every matrix. */
+  lowRank({ ids, count }: ActiveTensors): ProgramTensor {
+    const { gate, gateBias } = this.#site;
+    return this.#passes({ ids, count }, (pass) => {
+      const up = this.#chosenUp(pass);
+      if (gate === undefined) return this.#activate(up);
+      const gated = this.#chosen(gate(), pass, gateBias?.());
+      return this.#activate(up, gated);
+    });
+  }
+
+  /** The gate as a whole (or up, where there is none); only the active rows of the others. */
+  gateThreshold(): ProgramTensor {
+    const { x, gate, gateBias, up, upBias, layer, ffnDim, activation } = this.#site;
+    const b = this.#b;
+    const first = gate === undefined ? { weight: up(), bias: upBias?.() } : { weight: gate(), bias: gateBias?.() };
+    const whole = b.activation('matmul', { x, ...first });
+    const scores = b.activation('activation', { x: whole }, { kind: activation });
+    const thresholds = b.external(nameOf(layer, 'thresholds'), 'weights', 'f32', [ffnDim]);
+    const chosen = active(b, scores, thresholds, { maxRatio: this.#maxRatio, absolute: true });
+    return this.#passes(chosen, (pass) => {
+      const { ids, count } = pass;
+      if (gate === undefined) return b.activation('gather-columns', { x: scores, ids, count });
+      const gated = b.activation('gather-columns', { x: whole, ids, count });
+      return this.#activate(this.#chosenUp(pass), gated);
+    });
+  }
+
+  /** `act(gate x) * up x` `[T, F]` from the inputs that count. */
+  inputThreshold(): ProgramTensor {
+    const { x, layer, hiddenDim, gate, gateBias, gateColumns, up, upBias, upColumns } = this.#site;
+    const b = this.#b;
+    if (upColumns === undefined || (gate !== undefined && gateColumns === undefined)) return this.denseValues();
+    const thresholds = b.external(nameOf(layer, 'inputs'), 'weights', 'f32', [hiddenDim]);
+    const { ids, count } = active(b, x, thresholds, { maxRatio: 1, absolute: true });
+    const h = b.activation('gather-columns', { x, ids, count });
+    const product = (weight: ProgramTensor, bias: ProgramTensor | undefined): ProgramTensor =>
+      this.#addBias(b.activation('sparse-combine', { h, weight, rows: ids, count }), bias);
+    void up;
+    const raised = product(upColumns(), upBias?.());
+    return this.#activate(raised, gateColumns === undefined ? undefined : product(gateColumns(), gateBias?.()));
+  }
+
+  /** `act(gate x) * up x` `[T, F]` from everything. */
+  denseValues(): ProgramTensor {
+    const { x, gate, gateBias, up, upBias } = this.#site;
+    const b = this.#b;
+    const raised = b.activation('matmul', { x, weight: up(), bias: upBias?.() });
+    const gated = gate && b.activation('matmul', { x, weight: gate(), bias: gateBias?.() });
+    return this.#activate(raised, gated);
+  }
+
+  /** Down from the values `[T, F]` that are large enough. */
+  fromValues(values: ProgramTensor, part: 'thresholds' | 'oracle'): ProgramTensor {
+    const { layer, ffnDim } = this.#site;
+    const b = this.#b;
+    const thresholds = b.external(nameOf(layer, part), 'weights', 'f32', [ffnDim]);
+    const chosen = active(b, values, thresholds, { maxRatio: this.#maxRatio, absolute: true });
+    return this.#passes(chosen, ({ ids, count }) => b.activation('gather-columns', { x: values, ids, count }));
+  }
+
+  addDownBias(y: ProgramTensor): ProgramTensor {
+    return this.#addBias(y, this.#site.downBias?.());
+  }
+
+  /** The sum over all passes of down for what `values` gives: `[T, F]`, neuron j of the pass in column j. */
+  #passes({ ids, count }: ActiveTensors, values: (pass: NeuronPass) => ProgramTensor): ProgramTensor {
+    const b = this.#b;
+    let sum: ProgramTensor | undefined;
+    for (const pass of this.#site.passes?.(ids, count) ?? [{ ids, rows: ids, count }]) {
+      const h = values(pass);
+      const inputs = { h, weight: this.#site.downRows(), rows: pass.rows, count: pass.count };
+      const y = b.activation('sparse-combine', inputs);
+      sum = sum === undefined ? y : b.activation('add', { a: sum, b: y });
+    }
+    return sum as ProgramTensor;
+  }
+
+  #chosen(weight: ProgramTensor, { ids, rows, count }: NeuronPass, bias: ProgramTensor | undefined): ProgramTensor {
+    const biased = bias === undefined ? {} : { bias, ids };
+    return this.#b.activation('sparse-matmul', { x: this.#site.x, weight, rows, count, ...biased });
+  }
+
+  #chosenUp(pass: NeuronPass): ProgramTensor {
+    return this.#chosen(this.#site.up(), pass, this.#site.upBias?.());
+  }
+
+  #activate(up: ProgramTensor, gate?: ProgramTensor): ProgramTensor {
+    const kind = this.#site.activation;
+    if (gate === undefined) return this.#b.activation('activation', { x: up }, { kind });
+    return this.#b.activation('gated-activation', { gate, up }, { kind });
+  }
+
+  /** A row for each token from the one row of the bias: the host leaves the indices at 0. */
+  #addBias(y: ProgramTensor, bias: ProgramTensor | undefined): ProgramTensor {
+    if (bias === undefined) return y;
+    const b = this.#b;
+    const [width] = bias.shape;
+    const table = b.reshape(bias, [1, width as number]);
+    const tokens = zeroRows(b);
+    return b.activation('add', { a: y, b: b.activation('embedding-lookup', { table, tokens }) });
+  }
+}
+
+const zeros = new WeakMap<ProgramBuilder, ProgramTensor>();
+
+/** Indices `[T]` that are all 0, one scalar for all blocks of a program. */
+function zeroRows(b: ProgramBuilder): ProgramTensor {
+  let tensor = zeros.get(b);
+  if (tensor === undefined) zeros.set(b, (tensor = b.scalar('sparseZeros', ['T'])));
+  return tensor;
+}
