@@ -1,0 +1,164 @@
+/** Copies of items in RAM: the warm tier, which changes with use, and the 4-bit copy of the cold tier, which does not. */
+import { invariant } from '@winnow/tensor';
+import type { Activity } from './activity.js';
+import { allocateBytes } from './allocate-bytes.js';
+import type { ItemLayout } from './item-layout.js';
+import { SlotTable } from './slot-table.js';
+
+/** A tier from which slots are filled. */
+export interface CopyTier {
+  /** Makes one piece, in the model's format, of the copy at `place`. */
+  decode(place: number, piece: number, out: Uint8Array, outOffset: number): void;
+}
+
+/** Items by recent use, in places of one size. A place that is being filled or read is busy and stays. */
+export class WarmTier implements CopyTier {
+  readonly #table: SlotTable;
+  readonly #layout: ItemLayout;
+  readonly #bytes: Uint8Array;
+  readonly #busy: Uint8Array;
+  #isFixed = false;
+  #numEvictions = 0;
+
+  constructor(numSlots: number, numItems: number, layout: ItemLayout) {
+    this.#table = new SlotTable(numSlots, numItems);
+    this.#layout = layout;
+    this.#bytes = allocateBytes('neuron cache: warm tier', numSlots * layout.warmBytes);
+    this.#busy = new Uint8Array(numSlots);
+  }
+
+  get sizeBytes(): number {
+    return this.#bytes.byteLength;
+  }
+
+  get numEvictions(): number {
+    return this.#numEvictions;
+  }
+
+  /** From now on the tier keeps what it has and takes nothing else. */
+  fix(): void {
+    this.#isFixed = true;
+  }
+
+  /** Place of the item's copy, -1 when there is none or it is not complete. */
+  placeOf(item: number): number {
+    const place = this.#table.slotOf[item];
+    return place >= 0 && this.#busy[place] !== 1 ? place : -1;
+  }
+
+  touch(place: number): void {
+    this.#table.touch(place);
+  }
+
+  /**
+   * A place for an item that is being read, or -1: the least recently used copy goes if it is not needed now (its item is
+   * in a slot) or its item is active less often. The place is busy until `finish` or `abandon`.
+   */
+  admit(item: number, activity: Activity, isInSlot: (item: number) => boolean): number {
+    const table = this.#table;
+    if (this.#isFixed || table.numSlots === 0 || table.slotOf[item] >= 0) return -1;
+    if (table.numFree === 0) {
+      let place = table.oldest;
+      while (place !== table.numSlots && this.#busy[place] !== 0) place = table.newerThan(place);
+      if (place === table.numSlots) return -1;
+      const other = table.itemOf[place];
+      if (!isInSlot(other) && activity.of(other) > activity.of(item)) {
+        table.touch(place); // the next comparison is with another one
+        return -1;
+      }
+      table.release(place);
+      this.#numEvictions++;
+    }
+    const place = table.assign(item);
+    this.#busy[place] = 1;
+    return place;
+  }
+
+  /** Gives items busy places, at creation. */
+  reserve(items: Int32Array): void {
+    for (const item of items) this.#busy[this.#table.assign(item)] = 1;
+  }
+
+  /** The place of an item, whether it is busy or not; -1 when there is none. */
+  reservedPlace(item: number): number {
+    return this.#table.slotOf[item];
+  }
+
+  finishReserved(items: Int32Array): void {
+    for (const item of items) if (this.#table.slotOf[item] >= 0) this.finish(this.#table.slotOf[item]);
+  }
+
+  /** Packs one piece of the item that the place is for. False when it cannot be kept. */
+  encode(place: number, piece: number, bytes: Uint8Array): boolean {
+    const { warm, warmOffset } = this.#layout.pieces[piece];
+    return warm.encode(bytes, this.#bytes, place * this.#layout.warmBytes + warmOffset);
+  }
+
+  finish(place: number): void {
+    this.#busy[place] = 0;
+  }
+
+  abandon(place: number): void {
+    this.#busy[place] = 0;
+    this.#table.release(place);
+  }
+
+  /** Keeps the copy in its place while it is being read, which may be several times at once. */
+  hold(place: number): void {
+    this.#busy[place] += 2;
+  }
+
+  letGo(place: number): void {
+    this.#busy[place] -= 2;
+  }
+
+  decode(place: number, piece: number, out: Uint8Array, outOffset: number): void {
+    const { warm, warmOffset } = this.#layout.pieces[piece];
+    warm.decode(this.#bytes, place * this.#layout.warmBytes + warmOffset, out, outOffset);
+  }
+
+  checkIntegrity(): void {
+    this.#table.checkIntegrity();
+    for (const [place, busy] of this.#busy.entries()) {
+      invariant(busy === 0 || this.#table.itemOf[place] >= 0, `busy warm place ${place} has an item`);
+    }
+  }
+
+  /** Busy places, for checks. */
+  get numBusy(): number {
+    return this.#busy.reduce((sum, busy) => sum + (busy === 0 ? 0 : 1), 0);
+  }
+}
+
+/** Every item that has no better copy, in 4 bit. */
+export class ColdCopy implements CopyTier {
+  readonly #layout: ItemLayout;
+  readonly #placeOf: Int32Array;
+  readonly #bytes: Uint8Array;
+
+  /** @param items that it is for; each is put in by `encode` before it is used */
+  constructor(items: Int32Array, numItems: number, layout: ItemLayout) {
+    this.#layout = layout;
+    this.#placeOf = new Int32Array(numItems).fill(-1);
+    for (const [place, item] of items.entries()) this.#placeOf[item] = place;
+    this.#bytes = allocateBytes('neuron cache: 4-bit copy', items.length * layout.coldBytes);
+  }
+
+  get sizeBytes(): number {
+    return this.#bytes.byteLength;
+  }
+
+  placeOf(item: number): number {
+    return this.#placeOf[item];
+  }
+
+  encode(item: number, piece: number, bytes: Uint8Array): boolean {
+    const { cold, coldOffset } = this.#layout.pieces[piece];
+    return cold.encode(bytes, this.#bytes, this.#placeOf[item] * this.#layout.coldBytes + coldOffset);
+  }
+
+  decode(place: number, piece: number, out: Uint8Array, outOffset: number): void {
+    const { cold, coldOffset } = this.#layout.pieces[piece];
+    cold.decode(this.#bytes, place * this.#layout.coldBytes + coldOffset, out, outOffset);
+  }
+}

@@ -1,0 +1,175 @@
+/** Where the pieces of an item are: in its slot, in the copies of the lower tiers, and in the sources. */
+import type { ByteSource } from '@winnow/bytes';
+import { ArgumentError, FormatError, sizeOf } from '@winnow/tensor';
+import { pieceCopy, type PieceCopy } from './piece-copy.js';
+import type { ColdEncoding, NeuronLayer, NeuronPiece, WarmEncoding } from './types.js';
+
+export interface PieceLayout {
+  readonly index: number;
+  readonly name: string;
+  readonly itemBytes: number;
+  readonly warm: PieceCopy;
+  readonly cold: PieceCopy;
+  /** Where the piece starts in the copy of an item. */
+  readonly warmOffset: number;
+  readonly coldOffset: number;
+}
+
+/** Pieces that lie side by side in a source: item `i` has them in `spanBytes` bytes from `byteOffset + i * strideBytes`. */
+export interface PieceGroup {
+  readonly source: ByteSource;
+  readonly byteOffset: number;
+  readonly strideBytes: number;
+  readonly spanBytes: number;
+  readonly pieces: readonly PieceLayout[];
+  /** Where each piece starts in the span. */
+  readonly offsets: readonly number[];
+}
+
+export interface ItemLayout {
+  readonly pieces: readonly PieceLayout[];
+  readonly groups: readonly PieceGroup[];
+  readonly itemBytes: number;
+  readonly warmBytes: number;
+  readonly coldBytes: number;
+}
+
+/** Bytes of one item in a slot, in the warm tier, and in the cold tier's memory (0 where that is the file). */
+export interface NeuronItemBytes {
+  readonly hotBytes: number;
+  readonly warmBytes: number;
+  readonly coldBytes: number;
+}
+
+/**
+ * What one item takes in each tier: the input of `planNeuronTiers`.
+ * @throws {ShapeError} when the values of a piece are not whole blocks of its dtype
+ */
+export function neuronItemBytes(
+  pieces: readonly Pick<NeuronPiece, 'dtype' | 'valuesPerItem'>[],
+  warmEncoding: WarmEncoding = 'q8_0',
+  coldEncoding: ColdEncoding = 'file',
+): NeuronItemBytes {
+  let hotBytes = 0;
+  let warmBytes = 0;
+  let coldBytes = 0;
+  for (const { dtype, valuesPerItem } of pieces) {
+    hotBytes += sizeOf(dtype, valuesPerItem);
+    warmBytes += pieceCopy(dtype, valuesPerItem, warmEncoding).sizeBytes;
+    if (coldEncoding !== 'file') coldBytes += pieceCopy(dtype, valuesPerItem, coldEncoding).sizeBytes;
+  }
+  return { hotBytes, warmBytes, coldBytes };
+}
+
+/**
+ * @throws {FormatError} when a source is too short for the items
+ * @throws {ArgumentError} when a stride is shorter than an item, or there are no pieces
+ */
+export function itemLayout(
+  layer: number,
+  { numItems, pieces: given }: NeuronLayer,
+  warmEncoding: WarmEncoding,
+  coldEncoding: ColdEncoding,
+): ItemLayout {
+  if (given.length === 0) throw badPieces(layer, 'at least one', 'none');
+  let itemBytes = 0;
+  let warmBytes = 0;
+  let coldBytes = 0;
+  const pieces = given.map((piece, index): PieceLayout => {
+    const { name, dtype, valuesPerItem } = piece;
+    const pieceBytes = sizeOf(dtype, valuesPerItem);
+    const warm = pieceCopy(dtype, valuesPerItem, warmEncoding);
+    const cold = pieceCopy(dtype, valuesPerItem, coldEncoding === 'file' ? 'same' : coldEncoding);
+    const layout = {
+      index,
+      name,
+      itemBytes: pieceBytes,
+      warm,
+      cold,
+      warmOffset: warmBytes,
+      coldOffset: coldBytes,
+    };
+    checkPlace(layer, piece, pieceBytes, numItems);
+    itemBytes += pieceBytes;
+    warmBytes += warm.sizeBytes;
+    coldBytes += cold.sizeBytes;
+    return layout;
+  });
+  return { pieces, groups: groupsOf(given, pieces), itemBytes, warmBytes, coldBytes };
+}
+
+function checkPlace(layer: number, piece: NeuronPiece, pieceBytes: number, numItems: number): void {
+  const { name, source, byteOffset, strideBytes = pieceBytes } = piece;
+  if (pieceBytes === 0) throw badPieces(layer, 'pieces with values', `none in ${name}`);
+  if (!Number.isSafeInteger(strideBytes) || strideBytes < pieceBytes) {
+    throw badPieces(layer, `a stride of at least ${pieceBytes} bytes in ${name}`, String(strideBytes));
+  }
+  if (!Number.isSafeInteger(byteOffset) || byteOffset < 0) {
+    throw badPieces(layer, `a byte offset of ${name} from 0 on`, String(byteOffset));
+  }
+  const end = numItems === 0 ? byteOffset : byteOffset + (numItems - 1) * strideBytes + pieceBytes;
+  if (end > source.sizeBytes) {
+    const message = `layer ${layer} ends after the source, expected at most ${source.sizeBytes} bytes, got ${end}`;
+    throw new FormatError({ source: source.name, byteOffset, field: name, message });
+  }
+}
+
+function badPieces(layer: number, expected: string, actual: string): ArgumentError {
+  return new ArgumentError({ argument: `layers[${layer}].pieces`, expected, actual });
+}
+
+/** Puts pieces together whose rows of one item lie within one stride of each other. */
+function groupsOf(given: readonly NeuronPiece[], pieces: readonly PieceLayout[]): PieceGroup[] {
+  const stride = (index: number): number => given[index].strideBytes ?? pieces[index].itemBytes;
+  const order = given.map((_, index) => index).sort((a, b) => given[a].byteOffset - given[b].byteOffset);
+  const groups: number[][] = [];
+  for (const index of order) {
+    const { source, byteOffset } = given[index];
+    const end = byteOffset + pieces[index].itemBytes;
+    const group = groups.find(
+      ([first]) =>
+        given[first].source === source &&
+        stride(first) === stride(index) &&
+        end - given[first].byteOffset <= stride(first),
+    );
+    if (group === undefined) groups.push([index]);
+    else group.push(index);
+  }
+  return groups.map((members): PieceGroup => {
+    const [first] = members;
+    const { source, byteOffset } = given[first];
+    const ends = members.map((index) => given[index].byteOffset + pieces[index].itemBytes - byteOffset);
+    return {
+      source,
+      byteOffset,
+      strideBytes: stride(first),
+      spanBytes: Math.max(...ends),
+      pieces: members.map((index) => pieces[index]),
+      offsets: members.map((index) => given[index].byteOffset - byteOffset),
+    };
+  });
+}
+
+/**
+ * Divides `items[begin ... end)`, which ascend, into reads: neighbours with small gaps together, none longer than
+ * `maxReadBytes` unless it is one item. Calls `emit(from, to)` for each.
+ */
+export function planReads(
+  group: PieceGroup,
+  items: Int32Array,
+  limits: { readonly maxReadBytes: number; readonly maxGapBytes: number },
+  emit: (from: number, to: number) => void,
+): void {
+  const { strideBytes, spanBytes } = group;
+  for (let from = 0; from < items.length;) {
+    let to = from + 1;
+    while (to < items.length) {
+      const gapBytes = (items[to] - items[to - 1]) * strideBytes - spanBytes;
+      const totalBytes = (items[to] - items[from]) * strideBytes + spanBytes;
+      if (gapBytes > limits.maxGapBytes || totalBytes > limits.maxReadBytes) break;
+      to++;
+    }
+    emit(from, to);
+    from = to;
+  }
+}

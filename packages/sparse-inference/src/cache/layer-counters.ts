@@ -1,0 +1,44 @@
+import type { NeuronLayerStatistics } from './types.js';
+
+/** What a layer counts; `misses` and the evictions of the warm tier follow from elsewhere. */
+export interface LayerCounters {
+  requests: number;
+  hits: number;
+  prefetchHits: number;
+  warmHits: number;
+  coldReads: number;
+  evictions: number;
+  prefetches: number;
+  prefetchesRefused: number;
+  prefetchesDropped: number;
+  reset(): void;
+}
+
+export function createCounters(): LayerCounters {
+  return {
+    requests: 0,
+    hits: 0,
+    prefetchHits: 0,
+    warmHits: 0,
+    coldReads: 0,
+    evictions: 0,
+    prefetches: 0,
+    prefetchesRefused: 0,
+    prefetchesDropped: 0,
+    reset() {
+      Object.assign(this, { ...createCounters(), reset: this.reset });
+    },
+  };
+}
+
+export function statisticsOf(counters: LayerCounters, warmEvictions: number): NeuronLayerStatistics {
+  const { reset: _, ...counts } = counters;
+  return { ...counts, misses: counters.warmHits + counters.coldReads, warmEvictions };
+}
+
+/** The sums over layers. */
+export function sumOf(layers: readonly NeuronLayerStatistics[]): NeuronLayerStatistics {
+  const sum: Record<string, number> = { ...statisticsOf(createCounters(), 0) };
+  for (const layer of layers) for (const [name, count] of Object.entries(layer)) sum[name] += count;
+  return sum as unknown as NeuronLayerStatistics;
+}

@@ -1,0 +1,229 @@
+/** The neuron cache: three tiers for the items of many layers, filled by one queue of reads. */
+import { ArgumentError, CapacityError, ReleasedError } from '@winnow/tensor';
+import { bulkRead } from './bulk-read.js';
+import { ColdCopy } from './copy-tiers.js';
+import { itemLayout, type ItemLayout, type PieceLayout } from './item-layout.js';
+import { sumOf } from './layer-counters.js';
+import { LayerTiers } from './layer-tiers.js';
+import { ReadQueue } from './read-queue.js';
+import { defaultMaxGapBytes, defaultMaxReads, defaultReadBytes } from './staging.js';
+import type { NeuronCache, NeuronCacheOptions, NeuronLayer } from './types.js';
+
+const damaged = 'is damaged: its bytes are not those that were expected';
+
+/**
+ * Creates the tiers and loads what is hot, what is warm, and the 4-bit copy if there is one.
+ * @throws {CapacityError} when a layer has fewer slots than hot items and one more, fewer warm places than warm items, or
+ *   there is no memory for the copies
+ * @throws {ArgumentError} when options make no sense
+ * @throws {ShapeError} when an item is not whole blocks of its dtype
+ * @throws {FormatError} when a source is too short for the items
+ * @throws {NeuronLoadError} when items cannot be read or are damaged
+ */
+export async function createNeuronCache(options: NeuronCacheOptions): Promise<NeuronCache> {
+  const { layers, slotMemory, warmEncoding = 'q8_0', coldEncoding = 'file', itemName = 'neuron', signal } = options;
+  const readBytes = countOf('readBytes', options.readBytes ?? defaultReadBytes, 1);
+  const maxGapBytes = countOf('maxGapBytes', options.maxGapBytes ?? defaultMaxGapBytes, 0);
+  const starts = layers.map((layer, index) => startOf(layer, index, itemName));
+  const layouts = layers.map((layer, index) => itemLayout(index, layer, warmEncoding, coldEncoding));
+  const spans = layouts.flatMap(({ groups }) => groups.map(({ spanBytes }) => spanBytes));
+  const bufferBytes = Math.max(readBytes, ...spans);
+  const maxReads = countOf('maxReads', options.maxReads ?? defaultMaxReads(bufferBytes), 1);
+  const queue = new ReadQueue(maxReads, bufferBytes);
+  const limits = { maxReadBytes: readBytes, maxGapBytes, itemName };
+  const checkOf =
+    (layer: number) =>
+    (piece: number, item: number, bytes: Uint8Array): boolean =>
+      options.verify?.(layer, piece, item, bytes) !== false;
+  const tiers = layers.map((layer, index) => {
+    const layout = layouts[index];
+    const memories = layout.pieces.map((piece) => slotMemory(index, piece.index));
+    const verify = options.verify === undefined ? undefined : checkOf(index);
+    return new LayerTiers({ ...limits, index, layer, layout, memories, queue, verify });
+  });
+  reportProgress(queue, layouts, starts, coldEncoding === 'q4_0', options.onProgress);
+  try {
+    for (const [index, layer] of tiers.entries()) {
+      const { hot, warm, cold } = starts[index];
+      await layer.pin(hot, signal);
+      const bulk = { ...limits, layer: index, layout: layer.layout, queue, signal };
+      const isIntact = checkOf(index);
+      await fillWarm(layer, warm, bulk, isIntact, coldEncoding === 'q4_0');
+      if (coldEncoding !== 'q4_0') continue;
+      const copy = new ColdCopy(cold, layer.numItems, layer.layout);
+      await bulkRead(cold, {
+        ...bulk,
+        accept: (item, piece, bytes) => {
+          if (!isIntact(piece.index, item, bytes)) return damaged;
+          return copy.encode(item, piece.index, bytes) ? undefined : 'has values that are not finite';
+        },
+      });
+      layer.cold = copy;
+    }
+  } catch (error) {
+    await Promise.all(tiers.map((layer) => layer.close()));
+    await queue.idle();
+    throw error;
+  }
+  queue.onRead = undefined;
+  return cacheOf(layers, tiers, queue);
+}
+
+interface BulkContext {
+  readonly layer: number;
+  readonly layout: ItemLayout;
+  readonly queue: ReadQueue;
+  readonly maxReadBytes: number;
+  readonly maxGapBytes: number;
+  readonly itemName: string;
+  readonly signal: AbortSignal | undefined;
+}
+
+/** Fills the warm tier with the items of its list. Those that it cannot keep stay in the cold tier. */
+async function fillWarm(
+  layer: LayerTiers,
+  items: Int32Array,
+  bulk: BulkContext,
+  isIntact: (piece: number, item: number, bytes: Uint8Array) => boolean,
+  isFixed: boolean,
+): Promise<void> {
+  layer.warm.reserve(items);
+  const accept = (item: number, { index }: PieceLayout, bytes: Uint8Array): string | undefined => {
+    if (!isIntact(index, item, bytes)) return damaged;
+    const place = layer.warm.reservedPlace(item);
+    if (place < 0 || layer.warm.encode(place, index, bytes)) return undefined;
+    if (isFixed) return 'has values that are not finite';
+    layer.warm.abandon(place);
+    return undefined;
+  };
+  await bulkRead(items, { ...bulk, accept });
+  layer.warm.finishReserved(items);
+  if (isFixed) layer.warm.fix();
+}
+
+function reportProgress(
+  queue: ReadQueue,
+  layouts: readonly ItemLayout[],
+  starts: readonly LayerStart[],
+  isCopied: boolean,
+  onProgress: NeuronCacheOptions['onProgress'],
+): void {
+  if (onProgress === undefined) return;
+  let totalBytes = 0;
+  for (const [index, { hot, warm, cold }] of starts.entries()) {
+    totalBytes += (hot.length + warm.length + (isCopied ? cold.length : 0)) * layouts[index].itemBytes;
+  }
+  // gaps are read as well: what is done is never more than all
+  queue.onRead = () => onProgress(Math.min(queue.statistics().bytesRead, totalBytes), totalBytes);
+}
+
+function cacheOf(layers: readonly NeuronLayer[], tiers: readonly LayerTiers[], queue: ReadQueue): NeuronCache {
+  let closing: Promise<void> | undefined;
+  const at = (layer: number): LayerTiers => {
+    if (closing !== undefined) throw new ReleasedError('neuron cache');
+    const found = tiers[layer];
+    if (found !== undefined) return found;
+    throw new ArgumentError({ argument: 'layer', expected: `0 to ${tiers.length - 1}`, actual: String(layer) });
+  };
+  return {
+    ensure(layer, ids, count, rowsOut, signal) {
+      try {
+        return at(layer).ensure(ids, count, rowsOut, signal);
+      } catch (error) {
+        return Promise.reject(error);
+      }
+    },
+    fit: (layer, ids, begin, end) => at(layer).fit(ids, begin, end),
+    release: (layer) => at(layer).release(),
+    prefetch: (layer, ids, count = ids.length, options = {}) => at(layer).prefetch(ids, count, options.signal),
+    cancelPrefetch(layer) {
+      if (layer === undefined) for (const each of tiers) each.cancelPrefetch();
+      else at(layer).cancelPrefetch();
+    },
+    tierOf: (layer, id) => at(layer).tierOf(id),
+    statistics() {
+      const ofLayers = tiers.map((layer) => layer.statistics());
+      const { numReads, bytesRead, failedReads, bufferBytes } = queue.statistics();
+      const total = (bytesOf: (layer: LayerTiers, index: number) => number): number =>
+        tiers.reduce((sum, layer, index) => sum + bytesOf(layer, index), 0);
+      return {
+        ...sumOf(ofLayers),
+        layers: ofLayers,
+        numReads,
+        bytesRead,
+        failedReads,
+        usefulBytesRead: total(({ usefulBytes }) => usefulBytes),
+        bytes: {
+          hot: total(({ layout }, index) => layers[index].slots * layout.itemBytes),
+          warm: total(({ warm }) => warm.sizeBytes),
+          cold: total(({ cold }) => cold?.sizeBytes ?? 0),
+          staging: bufferBytes,
+        },
+      };
+    },
+    checkIntegrity() {
+      for (const layer of tiers) layer.checkIntegrity();
+    },
+    async close() {
+      closing ??= Promise.all(tiers.map((layer) => layer.close())).then(async () => {
+        await queue.idle();
+        queue.drop();
+      });
+      await closing;
+    },
+  };
+}
+
+/** What each tier holds at first; ids ascend. */
+interface LayerStart {
+  readonly hot: Int32Array;
+  readonly warm: Int32Array;
+  /** All others. */
+  readonly cold: Int32Array;
+}
+
+function startOf(layer: NeuronLayer, index: number, itemName: string): LayerStart {
+  const { numItems, slots, hot = [], warmSlots = 0, warm = [], frequencies } = layer;
+  const name = `layers[${index}]`;
+  countOf(`${name}.numItems`, numItems, 0);
+  countOf(`${name}.slots`, slots, 0);
+  countOf(`${name}.warmSlots`, warmSlots, 0);
+  if (frequencies !== undefined && frequencies.length !== numItems) {
+    throw new ArgumentError({
+      argument: `${name}.frequencies`,
+      expected: `${numItems}, one per ${itemName}`,
+      actual: String(frequencies.length),
+    });
+  }
+  const tierOf = new Uint8Array(numItems);
+  const take = (ids: ArrayLike<number>, tier: number, argument: string): Int32Array => {
+    const taken = Int32Array.from(ids).sort();
+    for (const id of taken) {
+      if (id < 0 || id >= numItems || tierOf[id] !== 0) {
+        const expected = `different ${itemName}s from 0 to ${numItems - 1}, each in one tier`;
+        throw new ArgumentError({ argument: `${name}.${argument}`, expected, actual: String(id) });
+      }
+      tierOf[id] = tier;
+    }
+    return taken;
+  };
+  const start = { hot: take(hot, 1, 'hot'), warm: take(warm, 2, 'warm') };
+  // an item that is not pinned needs a slot to pass through
+  const neededSlots = start.hot.length < numItems ? start.hot.length + 1 : numItems;
+  if (slots < neededSlots) {
+    const hint = `the hot ${itemName}s and one for the others`;
+    const resource = `neuron cache: slots of layer ${index}`;
+    throw new CapacityError({ resource, needed: neededSlots, available: slots, unit: 'slots', hint });
+  }
+  if (start.warm.length > warmSlots) {
+    const resource = `neuron cache: warm places of layer ${index}`;
+    throw new CapacityError({ resource, needed: start.warm.length, available: warmSlots, unit: 'places' });
+  }
+  const cold = Int32Array.from(tierOf.keys()).filter((id) => tierOf[id] === 0);
+  return { ...start, cold };
+}
+
+function countOf(argument: string, value: number, least: number): number {
+  if (Number.isSafeInteger(value) && value >= least) return value;
+  throw new ArgumentError({ argument, expected: `an integer from ${least} on`, actual: String(value) });
+}

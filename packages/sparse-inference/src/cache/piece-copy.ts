@@ -1,0 +1,73 @@
+/** How a lower tier keeps a piece: as it is, or in a narrower format from which the model's format is made again. */
+import { canEncode, decoder, dtypeInfo, encoder, sizeOf, type DType } from '@winnow/tensor';
+
+export interface PieceCopy {
+  readonly sizeBytes: number;
+  /** False when the copy is of fewer bits. */
+  readonly isSame: boolean;
+  /** Packs the piece that starts at `bytes[0]`. False when it cannot be kept: it has values that are not finite. */
+  encode(bytes: Uint8Array, out: Uint8Array, outOffset: number): boolean;
+  /** Makes the piece in the model's format of the copy. */
+  decode(copy: Uint8Array, copyOffset: number, out: Uint8Array, outOffset: number): void;
+}
+
+/** Values converted at a time: whole blocks of every format, small enough for the first-level cache. */
+const chunkValues = 4096;
+let scratch: Float32Array | undefined;
+
+const bitsOf = (dtype: DType): number => {
+  const { blockBytes, blockSize } = dtypeInfo(dtype);
+  return (blockBytes * 8) / blockSize;
+};
+
+/** The copy in `format`, if that is narrower, whole blocks, and the way back is cheap (no search for scales). */
+export function pieceCopy(dtype: DType, numValues: number, format: DType | 'same'): PieceCopy {
+  const itemBytes = sizeOf(dtype, numValues);
+  if (
+    format === 'same' ||
+    bitsOf(dtype) <= bitsOf(format) ||
+    numValues % dtypeInfo(format).blockSize !== 0 ||
+    dtypeInfo(dtype).blockSize > dtypeInfo(format).blockSize ||
+    !canEncode(dtype)
+  ) {
+    return {
+      sizeBytes: itemBytes,
+      isSame: true,
+      encode(bytes, out, outOffset) {
+        out.set(bytes.length === itemBytes ? bytes : bytes.subarray(0, itemBytes), outOffset);
+        return true;
+      },
+      decode(copy, copyOffset, out, outOffset) {
+        out.set(copy.subarray(copyOffset, copyOffset + itemBytes), outOffset);
+      },
+    };
+  }
+  const fromModel = decoder(dtype);
+  const toModel = encoder(dtype);
+  const fromCopy = decoder(format);
+  const toCopy = encoder(format);
+  const modelChunkBytes = sizeOf(dtype, chunkValues);
+  const copyChunkBytes = sizeOf(format, chunkValues);
+  return {
+    sizeBytes: sizeOf(format, numValues),
+    isSame: false,
+    encode(bytes, out, outOffset) {
+      const values = (scratch ??= new Float32Array(chunkValues));
+      for (let done = 0, chunk = 0; done < numValues; done += chunkValues, chunk++) {
+        const length = Math.min(chunkValues, numValues - done);
+        fromModel(bytes, chunk * modelChunkBytes, values, 0, length);
+        for (let i = 0; i < length; i++) if (!Number.isFinite(values[i])) return false;
+        toCopy(values, 0, out, outOffset + chunk * copyChunkBytes, length);
+      }
+      return true;
+    },
+    decode(copy, copyOffset, out, outOffset) {
+      const values = (scratch ??= new Float32Array(chunkValues));
+      for (let done = 0, chunk = 0; done < numValues; done += chunkValues, chunk++) {
+        const length = Math.min(chunkValues, numValues - done);
+        fromCopy(copy, copyOffset + chunk * copyChunkBytes, values, 0, length);
+        toModel(values, 0, out, outOffset + chunk * modelChunkBytes, length);
+      }
+    },
+  };
+}

@@ -1,0 +1,29 @@
+/** How many reads are under way at a time, how long they are, and what memory that takes. */
+import type { NeuronCacheOptions } from './types.js';
+
+/** More than a system's worker threads bring no more. */
+const mostReads = 8;
+/** Two, so that one is read while the other one is taken over. */
+const fewestReads = 2;
+/** Large items are read fewer at a time, so that their buffers stay within this. */
+const usualStagingBytes = 8 * 1024 * 1024;
+/** A read of this length takes several times what its call costs, on disks of up to some GB/s. */
+export const defaultReadBytes: number = 256 * 1024;
+/** A gap of this length takes about as long to read as another call. */
+export const defaultMaxGapBytes: number = 32 * 1024;
+
+export function defaultMaxReads(bufferBytes: number): number {
+  return Math.max(fewestReads, Math.min(mostReads, Math.floor(usualStagingBytes / Math.max(1, bufferBytes))));
+}
+
+/**
+ * Memory for reads that a cache makes at most, an input of `planNeuronTiers`.
+ * @param largestBytes the longest stretch of a source that one item takes: one piece, or all that lie side by side
+ */
+export function neuronStagingBytes(
+  largestBytes: number,
+  options: Pick<NeuronCacheOptions, 'maxReads' | 'readBytes'> = {},
+): number {
+  const bufferBytes = Math.max(options.readBytes ?? defaultReadBytes, largestBytes);
+  return (options.maxReads ?? defaultMaxReads(bufferBytes)) * bufferBytes;
+}

@@ -1,0 +1,127 @@
+/** Sources, slot memories and items for tests of the neuron cache. */
+import type { ByteSource } from '@winnow/bytes';
+import { createRng, decode, encode, IoError, sizeOf, type DType, type Rng } from '@winnow/tensor';
+import type { NeuronPiece, SlotMemory } from '../src/cache/types.js';
+
+export interface TestSource extends ByteSource {
+  readonly bytes: Uint8Array;
+  /** Reads that began: where, and how many bytes. */
+  readonly reads: (readonly [number, number])[];
+  /** Waits before each read ends; may throw. */
+  before: ((byteOffset: number, sizeBytes: number, signal: AbortSignal | undefined) => Promise<void>) | undefined;
+  numRunning: number;
+  peakRunning: number;
+}
+
+export function testSource(bytes: Uint8Array, name = 'weights'): TestSource {
+  const source: TestSource = {
+    name,
+    sizeBytes: bytes.length,
+    bytes,
+    reads: [],
+    before: undefined,
+    numRunning: 0,
+    peakRunning: 0,
+    async read(byteOffset, target, options) {
+      source.reads.push([byteOffset, target.length]);
+      source.numRunning++;
+      source.peakRunning = Math.max(source.peakRunning, source.numRunning);
+      try {
+        await source.before?.(byteOffset, target.length, options?.signal);
+        options?.signal?.throwIfAborted();
+        if (byteOffset + target.length > bytes.length) {
+          throw new IoError({ source: name, byteOffset, message: 'ended early; it was shortened while open' });
+        }
+        target.set(bytes.subarray(byteOffset, byteOffset + target.length));
+      } finally {
+        source.numRunning--;
+      }
+    },
+    async close() {},
+  };
+  return source;
+}
+
+/** Items of a matrix, encoded from numbers of a normal distribution. */
+export function randomItems(dtype: DType, valuesPerItem: number, numItems: number, rng: Rng): Uint8Array {
+  const values = Float32Array.from({ length: valuesPerItem * numItems }, () => rng.nextGaussian());
+  const bytes = new Uint8Array(sizeOf(dtype, values.length));
+  encode(dtype, values, bytes);
+  return bytes;
+}
+
+/** The item after a stay in a tier of that format: the bytes of `dtype` again. */
+export function through(format: DType, dtype: DType, item: Uint8Array, numValues: number): Uint8Array {
+  const values = new Float32Array(numValues);
+  decode(dtype, item, values);
+  const copy = new Uint8Array(sizeOf(format, numValues));
+  encode(format, values, copy);
+  decode(format, copy, values);
+  const out = new Uint8Array(item.length);
+  encode(dtype, values, out);
+  return out;
+}
+
+export interface TestMemory extends SlotMemory {
+  readonly bytes: Uint8Array;
+  /** Waits before each write ends; may throw. Without a view only. */
+  before: (() => Promise<void>) | undefined;
+}
+
+export function testMemory(sizeBytes: number, hasView: boolean): TestMemory {
+  const memory: TestMemory = {
+    bytes: new Uint8Array(sizeBytes).fill(0xaa),
+    before: undefined,
+    view: () => (hasView ? memory.bytes : undefined),
+    async write(byteOffset, bytes) {
+      // the contract lets the writer look at the bytes until it has settled
+      await memory.before?.();
+      memory.bytes.set(bytes, byteOffset);
+    },
+  };
+  return memory;
+}
+
+export interface PieceShape {
+  readonly dtype: DType;
+  readonly valuesPerItem: number;
+}
+
+/** Pieces one after the other in a source of their own, or side by side per item in one source. */
+export function testPieces(
+  shapes: readonly PieceShape[],
+  numItems: number,
+  isBundle: boolean,
+  seed = 1,
+): {
+  readonly pieces: NeuronPiece[];
+  readonly source: TestSource;
+  readonly item: (piece: number, item: number) => Uint8Array;
+} {
+  const rng = createRng(seed);
+  const matrices = shapes.map(({ dtype, valuesPerItem }) => randomItems(dtype, valuesPerItem, numItems, rng));
+  const sizes = shapes.map(({ dtype, valuesPerItem }) => sizeOf(dtype, valuesPerItem));
+  const stride = sizes.reduce((sum, size) => sum + size, 0);
+  const headBytes = 13;
+  const source = testSource(new Uint8Array(headBytes + stride * numItems + 5));
+  const starts = sizes.map((_, index) => sizes.slice(0, index).reduce((sum, size) => sum + size, 0));
+  const at = (piece: number): { byteOffset: number; strideBytes: number } =>
+    isBundle
+      ? { byteOffset: headBytes + starts[piece], strideBytes: stride }
+      : { byteOffset: headBytes + starts[piece] * numItems, strideBytes: sizes[piece] };
+  const item = (piece: number, index: number): Uint8Array =>
+    matrices[piece].subarray(index * sizes[piece], (index + 1) * sizes[piece]);
+  for (const piece of shapes.keys()) {
+    const { byteOffset, strideBytes } = at(piece);
+    for (let index = 0; index < numItems; index++) {
+      source.bytes.set(item(piece, index), byteOffset + index * strideBytes);
+    }
+  }
+  const pieces = shapes.map((shape, index): NeuronPiece => ({
+    name: `piece ${index}`,
+    ...shape,
+    source,
+    ...at(index),
+  }));
+  return { pieces, source, item };
+}
