@@ -7,7 +7,10 @@ import type { EmbeddingPlan } from './embed-plan.js';
 import { namedPrompt, type EmbeddingSettings } from './embed-settings.js';
 import { createEmbeddingStep } from './embed-step.js';
 import { encodeInput, fitText, frameOf, type FittedText } from './embed-text.js';
+import { createFeedForwardAccess, readFeedForward, type FeedForwardParts } from './feed-forward-trace.js';
 import type { EmbeddingInput, EmbeddingModel, EmbedOptions, TextEmbedding, TextOverflow } from './embed-types.js';
+
+export type TracedFeedForward = Pick<FeedForwardParts, 'weightsHash' | 'layers' | 'weights' | 'backend' | 'buffers'>;
 
 export interface EmbeddingModelParts {
   readonly name: string;
@@ -19,6 +22,8 @@ export interface EmbeddingModelParts {
   readonly plan: EmbeddingPlan;
   readonly executable: Executable;
   readonly notices: readonly string[];
+  /** With `traceFeedForward`. */
+  readonly traced: TracedFeedForward | undefined;
   /** Frees weights and scratch, when the program is gone. */
   readonly freeMemory: () => Promise<void>;
 }
@@ -132,6 +137,32 @@ export function createEmbeddingModel(parts: EmbeddingModelParts): EmbeddingModel
     });
   }
 
+  const { traced } = parts;
+  const feedForward =
+    traced &&
+    createFeedForwardAccess({
+      ...traced,
+      exclusive: inTurn,
+      trace: (tokens, onLayer, { signal } = {}) =>
+        inTurn(async () => {
+          checkOpen();
+          const ids = Int32Array.from(tokens);
+          if (ids.length === 0 || ids.length > contextSize) {
+            const expected = `1 to ${contextSize} tokens`;
+            throw new ArgumentError({ argument: 'tokens', expected, actual: `${ids.length} tokens` });
+          }
+          step.add(ids);
+          try {
+            await step.run(signal);
+          } finally {
+            step.clear();
+          }
+          const read = (output: string, target: Float32Array | Int32Array): Promise<void> =>
+            executable.read(output, target);
+          await readFeedForward(traced.layers, read, { begin: 0, numTokens: ids.length }, onLayer);
+        }),
+    });
+
   /** Every caller waits for the end of the one disposal. */
   function dispose(): Promise<void> {
     disposal ??= inTurn(() => executable.dispose()).then(freeMemory);
@@ -151,6 +182,7 @@ export function createEmbeddingModel(parts: EmbeddingModelParts): EmbeddingModel
     plan: plan.memory,
     fallbacks: executable.fallbacks,
     notices,
+    feedForward,
     embedTexts,
     embed: async (texts, options) => (await embedTexts(texts, options)).map(({ vector }) => vector),
     encodeText: (text, options = {}) => encode(text, promptOf(options), 'text'),

@@ -3,6 +3,7 @@ import type { DecoderConfig, Pooling } from '@winnow/models';
 import type { Backend, Fallback, RecordProfile } from '@winnow/ops';
 import type { Tokenizer } from '@winnow/tokenizers';
 import type { WeightOptions } from './adapt-weights.js';
+import type { FeedForwardAccess } from './feed-forward-types.js';
 import type { MemoryPlan } from './memory-plan.js';
 import type { LoadProgress, OpenOptions } from './types.js';
 
@@ -33,6 +34,8 @@ export interface EmbeddingLoadOptions extends OpenOptions, WeightOptions {
   readonly memoryLimitBytes?: number;
   /** Whether ops that the backend lacks run on the reference (counted in `fallbacks`) or are an error. */
   readonly onUnsupported?: 'fallback' | 'error';
+  /** Let `feedForward` show what the FFNs see, for calibrations, at the cost of some memory. Default false. */
+  readonly traceFeedForward?: boolean;
   /** Measure every op. Default false. */
   readonly profile?: boolean;
   readonly onProgress?: (progress: LoadProgress) => void;
@@ -112,6 +115,8 @@ export interface EmbeddingModel {
   embedTexts(texts: readonly EmbeddingInput[], options?: EmbedOptions): Promise<TextEmbedding[]>;
   /** Tokens of a text, special ones included. @throws {ArgumentError} as `embed` */
   encodeText(text: EmbeddingInput, options?: Pick<EmbedOptions, 'prompt' | 'promptName'>): Int32Array;
+  /** What the FFNs see and are, when loaded with `traceFeedForward`. */
+  readonly feedForward: FeedForwardAccess | undefined;
   /** Per op, when loaded with `profile`. */
   profile(): readonly RecordProfile[];
   /** Frees everything after the step that is running; calls in progress end with `ReleasedError`. */

@@ -13,6 +13,12 @@ export type {
   TextEmbedding,
   TextOverflow,
 } from './embed-types.js';
+export type {
+  FeedForwardAccess,
+  FeedForwardLayer,
+  FeedForwardMatrix,
+  FeedForwardTrace,
+} from './feed-forward-types.js';
 export type { Eviction, LeastAttendedOptions } from './key-masses.js';
 export type { MemoryPlan } from './memory-plan.js';
 export type { CacheMetrics, EngineEvent, ModelMetrics, StepMetrics, TierMetrics } from './metrics.js';

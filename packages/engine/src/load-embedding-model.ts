@@ -8,10 +8,18 @@ import { createEmbeddingModel } from './embed-model.js';
 import { planEmbedding } from './embed-plan.js';
 import { choosePooling, embeddingSettings } from './embed-settings.js';
 import type { EmbeddingLoadOptions, EmbeddingModel } from './embed-types.js';
+import { createFeedForwardTracer } from './feed-forward-trace.js';
+import type { FeedForwardLayer } from './feed-forward-types.js';
 import { loadBuffers } from './load-buffers.js';
 import { checkMemory } from './memory-plan.js';
 import { createMissingTokenizer } from './missing-tokenizer.js';
 import type { OpenedModel } from './opened-model.js';
+import { weightsHash } from './weights-hash.js';
+import { withFeedForward } from './with-feed-forward.js';
+
+function withSignal({ signal }: { readonly signal?: AbortSignal }): { readonly signal?: AbortSignal } {
+  return signal === undefined ? {} : { signal };
+}
 
 /** Takes over `opened`: it is closed when the model is loaded, or when loading fails. */
 export async function loadOpenedEmbeddingModel(
@@ -44,9 +52,14 @@ async function load(
   adapters: readonly ScaledLora[],
 ): Promise<EmbeddingModel> {
   const file = await opened.openFile();
-  const description = await describeEmbedder(file);
-  const { config } = description;
-  const notices = await adaptWeights(description, options, file.format, adapters);
+  const described = await describeEmbedder(file);
+  const { config } = described;
+  const notices = await adaptWeights(described, options, file.format, adapters);
+  const tracedLayers: FeedForwardLayer[] = [];
+  const description =
+    options.traceFeedForward === true
+      ? withFeedForward(described, () => ({ feedForward: createFeedForwardTracer((layer) => tracedLayers.push(layer)) }))
+      : described;
   const stored = embeddingSettings(file, opened.sentenceTransformers);
   const settings = options.isMatryoshka === true ? { ...stored, matryoshkaDimensions: 'any' as const } : stored;
   const pooling = choosePooling(config, options.pooling, settings.pooling);
@@ -54,6 +67,7 @@ async function load(
   checkMemory(plan.memory, options.memoryLimitBytes);
   const tokenizer =
     (await opened.openTokenizer()) ?? createMissingTokenizer(opened.name, opened.tokenizerField, config.vocabSize);
+  const hash = options.traceFeedForward === true ? await weightsHash(file.store, withSignal(options)) : undefined;
   const buffers = await loadBuffers(backend, description, [plan.program], options);
   const freeBuffers = (): void => {
     for (const buffer of buffers.values()) backend.free(buffer);
@@ -84,6 +98,10 @@ async function load(
       plan,
       executable,
       notices,
+      traced:
+        hash === undefined
+          ? undefined
+          : { weightsHash: hash, layers: tracedLayers, weights: description.weights, backend, buffers },
       freeMemory,
     });
   } catch (error) {

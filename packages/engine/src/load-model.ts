@@ -6,9 +6,12 @@ import { ReleasedError } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
 import { adaptWeights } from './adapt-weights.js';
 import { createChatTemplate, type ChatTemplate } from './chat-template.js';
+import { createFeedForwardAccess, createFeedForwardTracer } from './feed-forward-trace.js';
+import { traceFeedForward } from './trace-feed-forward.js';
+import type { FeedForwardLayer } from './feed-forward-types.js';
 import { loadBuffers } from './load-buffers.js';
 import { noColdFolders, type OpenColdFolder } from './kv-tiers-files.js';
-import type { Host } from './loaded-model.js';
+import type { Host, LoadedModel } from './loaded-model.js';
 import { checkMemory } from './memory-plan.js';
 import { createMissingTokenizer } from './missing-tokenizer.js';
 import { createModel } from './model.js';
@@ -20,6 +23,8 @@ import type { OpenedModel } from './opened-model.js';
 import type { SessionKey } from './session-file.js';
 import { noSessionFiles, type SessionFiles } from './session-location.js';
 import type { HostOptions, LoadOptions, Model } from './types.js';
+import { weightsHash } from './weights-hash.js';
+import { withFeedForward } from './with-feed-forward.js';
 
 /** Takes over `opened`: it is closed when the model is loaded, or when loading fails. */
 export async function loadOpenedModel(
@@ -63,8 +68,15 @@ async function load(
   { files, openFolder, adapters, backend, ownBackend }: LoadHost,
 ): Promise<Model> {
   const file = await opened.openFile();
-  const description = await describeModel(file);
-  const notices = await adaptWeights(description, options, file.format, adapters);
+  const described = await describeModel(file);
+  const notices = await adaptWeights(described, options, file.format, adapters);
+  const tracedLayers = new Map<number, FeedForwardLayer>();
+  const description =
+    options.traceFeedForward === true
+      ? withFeedForward(described, () => ({
+          feedForward: createFeedForwardTracer((layer) => void tracedLayers.set(layer.layer, layer)),
+        }))
+      : described;
   const plan = planModel(description, options);
   checkMemory(plan.memory, options.memoryLimitBytes);
   const tokenizer =
@@ -73,6 +85,11 @@ async function load(
   const chatTemplate = templateOf(opened, tokenizer);
   const programs = [...plan.programs, ...(plan.tiers?.programs ?? [])];
   const host = hostOf(options);
+  const { signal } = options;
+  const hash =
+    options.traceFeedForward === true
+      ? await weightsHash(file.store, signal === undefined ? {} : { signal })
+      : undefined;
   const buffers = await loadBuffers(backend, description, programs, options);
   const executables = new Map<Program, Executable>();
   let runtime: Awaited<ReturnType<typeof createRuntime>>;
@@ -81,8 +98,8 @@ async function load(
     // the factors are among the weights; what is merged or scaled by 0 is told by name
     const named = adapters.map(({ lora, scale }) => [lora.name, scale]);
     const facts = named.length === 0 ? opened.metadata : { ...opened.metadata, adapters: named };
-    const hash = await modelHash(facts, file.store, backend, buffers, description.weights.keys());
-    sessionKey = { modelHash: hash, options: sessionOptions(plan) };
+    const loadedHash = await modelHash(facts, file.store, backend, buffers, description.weights.keys());
+    sessionKey = { modelHash: loadedHash, options: sessionOptions(plan) };
     for (const program of programs) {
       executables.set(
         program,
@@ -101,6 +118,35 @@ async function load(
     throw error;
   }
   const { pool, scheduler } = runtime;
+  const feedForward =
+    hash === undefined
+      ? undefined
+      : createFeedForwardAccess({
+          weightsHash: hash,
+          layers: [...tracedLayers.values()],
+          weights: description.weights,
+          backend,
+          buffers,
+          exclusive: scheduler.exclusive,
+          trace: (tokens, onLayer, traceOptions = {}) =>
+            traceFeedForward(loaded, [...tracedLayers.values()], tokens, onLayer, traceOptions),
+        });
+  const loaded: LoadedModel = {
+    config: description.config,
+    tokenizer,
+    eosIds: new Set([...tokenizer.eosIds, ...opened.eosIds]),
+    defaultSampling: opened.defaultSampling,
+    contextSize: plan.contextSize,
+    attention: plan.attention.requirements,
+    noteLength: lengthNotice(plan, pool.report),
+    pool,
+    scheduler,
+    host,
+    sessionKey,
+    files,
+    numTop: plan.numTop,
+    tracedLayers: plan.tracedLayers,
+  };
   return createModel({
     name: opened.name,
     backend: backend.name,
@@ -110,22 +156,8 @@ async function load(
     maxSessions: plan.maxSessions,
     plan: plan.memory,
     attention: plan.attention.text ?? 'dense',
-    loaded: {
-      config: description.config,
-      tokenizer,
-      eosIds: new Set([...tokenizer.eosIds, ...opened.eosIds]),
-      defaultSampling: opened.defaultSampling,
-      contextSize: plan.contextSize,
-      attention: plan.attention.requirements,
-      noteLength: lengthNotice(plan, pool.report),
-      pool,
-      scheduler,
-      host,
-      sessionKey,
-      files,
-      numTop: plan.numTop,
-      tracedLayers: plan.tracedLayers,
-    },
+    feedForward,
+    loaded,
     async freeMemory() {
       try {
         await pool.tiers?.close();

@@ -3,13 +3,17 @@ import { ArgumentError, CapacityError } from '@winnow/tensor';
 import { readTraces } from './attention-trace.js';
 import type { LoadedModel } from './loaded-model.js';
 import { createSequence } from './sequence.js';
+import type { ReadOutput } from './step-outputs.js';
 import type { LogitsOptions } from './types.js';
+
+/** Reads further outputs of a step that was this sequence's own. */
+export type ReadStep = (read: ReadOutput, step: { readonly begin: number; readonly numTokens: number }) => Promise<void>;
 
 /** Runs the tokens in a sequence of its own. Results in the order of `positions`. */
 export async function computeLogprobs(
   { config, contextSize, pool, scheduler, tracedLayers }: LoadedModel,
   tokens: Int32Array,
-  options: LogitsOptions,
+  options: LogitsOptions & { readonly onStep?: ReadStep },
 ): Promise<Float32Array[]> {
   const positions = options.positions ?? [tokens.length - 1];
   for (const position of positions) {
@@ -29,7 +33,7 @@ export async function computeLogprobs(
   if (tokens.length > contextSize) {
     throw new CapacityError({ resource: 'context', needed: tokens.length, available: contextSize, unit: 'tokens' });
   }
-  const { onRow, onAttention } = options;
+  const { onRow, onAttention, onStep } = options;
   const numSharedBefore = scheduler.statistics().numSharedSteps;
   const wanted = new Set(positions);
   const results = new Map<number, Float32Array>();
@@ -56,6 +60,10 @@ export async function computeLogprobs(
           if (onAttention !== undefined) {
             checkAlone(scheduler.statistics().numSharedSteps - numSharedBefore);
             await readTraces(tracedLayers, read, { begin, numTokens: count }, onAttention);
+          }
+          if (onStep !== undefined) {
+            checkAlone(scheduler.statistics().numSharedSteps - numSharedBefore);
+            await onStep(read, { begin, numTokens: count });
           }
           if (outputRows.length === 0) return;
           const logits = new Float32Array(outputRows.length * config.vocabSize);
@@ -84,7 +92,7 @@ export async function computeLogprobs(
 function checkAlone(numSharedSteps: number): void {
   if (numSharedSteps === 0) return;
   const [expected, actual] = ['a model that nobody else uses', 'steps shared with other sessions'];
-  throw new ArgumentError({ argument: 'onAttention', expected, actual });
+  throw new ArgumentError({ argument: 'trace', expected, actual });
 }
 
 /** The longest step from `begin` to at most `end` that wants no more output rows than there are. */

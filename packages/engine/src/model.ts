@@ -3,6 +3,7 @@ import type { Fallback } from '@winnow/ops';
 import { CapacityError, ReleasedError } from '@winnow/tensor';
 import type { ChatTemplate } from './chat-template.js';
 import { encodePrompt } from './encode-prompt.js';
+import type { FeedForwardAccess } from './feed-forward-types.js';
 import type { LoadedModel } from './loaded-model.js';
 import { computeLogprobs } from './logprobs.js';
 import type { MemoryPlan } from './memory-plan.js';
@@ -21,6 +22,7 @@ export interface ModelParts {
   readonly maxSessions: number;
   readonly plan: MemoryPlan;
   readonly attention: string;
+  readonly feedForward: FeedForwardAccess | undefined;
   readonly loaded: LoadedModel;
   /** Frees weights and cache, when the programs are gone. */
   readonly freeMemory: () => Promise<void>;

@@ -8,6 +8,7 @@ import type { AttentionSpec } from '@winnow/sparse-attention';
 import type { DType } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
 import type { ChatMessage, ChatTemplate } from './chat-template.js';
+import type { FeedForwardAccess } from './feed-forward-types.js';
 import type { MemoryPlan } from './memory-plan.js';
 import type { ColdFiles } from './kv-tiers-files.js';
 import type { Eviction } from './key-masses.js';
@@ -115,6 +116,8 @@ export interface LoadOptions extends OpenOptions, HostOptions, WeightOptions {
   readonly onUnsupported?: 'fallback' | 'error';
   /** Let `logprobs` show what the layers attend with (`onAttention`), at the cost of some memory. Default false. */
   readonly traceAttention?: boolean;
+  /** Let `feedForward` show what the FFNs see, for calibrations, at the cost of some memory. Default false. */
+  readonly traceFeedForward?: boolean;
   /** Measure every op. Default false. */
   readonly profile?: boolean;
   readonly onProgress?: (progress: LoadProgress) => void;
@@ -354,6 +357,8 @@ export interface Model {
   encodePrompt(prompt: Prompt): Int32Array;
   /** Log-probabilities of the whole vocabulary after the tokens at the asked positions, `[vocabSize]` each. */
   logprobs(tokens: ArrayLike<number>, options?: LogitsOptions): Promise<Float32Array[]>;
+  /** What the FFNs see and are, when loaded with `traceFeedForward`. */
+  readonly feedForward: FeedForwardAccess | undefined;
   /** How full the cache is, and what has happened since loading. */
   metrics(): ModelMetrics;
   /** Per op, when loaded with `profile`. */
