@@ -1,0 +1,40 @@
+/** Messages of LangChain as messages of the engine. */
+import { AIMessage, type BaseMessage } from '@langchain/core/messages';
+import type { ChatMessage } from '@winnow/engine';
+import { ArgumentError } from '@winnow/tensor';
+
+const roles: Readonly<Record<string, string>> = {
+  human: 'user',
+  ai: 'assistant',
+  system: 'system',
+  developer: 'system',
+  tool: 'tool',
+};
+
+/** Parts of an answer that are no text: tool calls come from `tool_calls`, and thoughts are not shown to the model again. */
+const silentParts = new Set(['tool_use', 'tool_call', 'tool_call_chunk', 'reasoning', 'thinking', 'redacted_thinking']);
+
+/** @throws {ArgumentError} for pictures and other content that is no text */
+export function toChatMessages(messages: readonly BaseMessage[]): ChatMessage[] {
+  return messages.map((message, index) => ({ role: roleOf(message, index), content: textOf(message, index) }));
+}
+
+function roleOf(message: BaseMessage, index: number): string {
+  const role = Object.hasOwn(roles, message.type) ? roles[message.type] : (message as { role?: unknown }).role;
+  if (typeof role === 'string' && role !== '') return role;
+  const expected = [...Object.keys(roles), 'generic with a role'].join(' | ');
+  throw new ArgumentError({ argument: `messages[${index}]`, expected, actual: message.type });
+}
+
+function textOf(message: BaseMessage, index: number): string {
+  const { content } = message;
+  if (typeof content === 'string') return content;
+  return content
+    .map((part, at) => {
+      if (part.type === 'text' && typeof part['text'] === 'string') return part['text'];
+      if (AIMessage.isInstance(message) && silentParts.has(part.type)) return '';
+      const argument = `messages[${index}].content[${at}]`;
+      throw new ArgumentError({ argument, expected: 'text', actual: String(part.type) });
+    })
+    .join('');
+}

@@ -1,0 +1,58 @@
+/** Embeddings of LangChain over a loaded embedding model of the engine. */
+import { Embeddings, type EmbeddingsParams } from '@langchain/core/embeddings';
+import type { EmbeddingModel, EmbedOptions, TextOverflow } from '@winnow/engine';
+
+export interface WinnowEmbeddingsFields extends EmbeddingsParams {
+  /** A loaded model. It stays with who loaded it. */
+  model: EmbeddingModel;
+  /** Whether vectors get length 1. Default true, unless the model is made for dot products of vectors as they are. */
+  normalise?: boolean;
+  /** Only so many of the first dimensions, of Matryoshka models. */
+  dimensions?: number;
+  /** What to do with texts beyond the model's context. Default `error`. */
+  overflow?: TextOverflow;
+  /** Put before queries. Default: the model's prompt `query`, where it has one, else its default prompt. */
+  queryPrompt?: string;
+  /** Put before documents. Default: the model's prompt `document`, where it has one, else its default prompt. */
+  documentPrompt?: string;
+}
+
+/** Calls at the same time take turns. */
+export class WinnowEmbeddings extends Embeddings {
+  readonly model: EmbeddingModel;
+  readonly #options: EmbedOptions;
+  readonly #prompts: Readonly<Record<'query' | 'document', string | undefined>>;
+
+  constructor(fields: WinnowEmbeddingsFields) {
+    const { model, normalise, dimensions, overflow, queryPrompt, documentPrompt, ...rest } = fields;
+    super(rest);
+    this.model = model;
+    this.#options = {
+      ...(normalise === undefined ? {} : { normalise }),
+      ...(dimensions === undefined ? {} : { dimensions }),
+      ...(overflow === undefined ? {} : { overflow }),
+    };
+    this.#prompts = { query: queryPrompt, document: documentPrompt };
+  }
+
+  override async embedDocuments(documents: string[]): Promise<number[][]> {
+    return this.#embed(documents, 'document');
+  }
+
+  override async embedQuery(document: string): Promise<number[]> {
+    const [vector] = await this.#embed([document], 'query');
+    return vector as number[];
+  }
+
+  async #embed(texts: readonly string[], kind: 'query' | 'document'): Promise<number[][]> {
+    if (texts.length === 0) return [];
+    const vectors = await this.model.embed(texts, { ...this.#options, ...this.#promptFor(kind) });
+    return vectors.map((vector) => Array.from(vector));
+  }
+
+  #promptFor(kind: 'query' | 'document'): Pick<EmbedOptions, 'prompt' | 'promptName'> {
+    const prompt = this.#prompts[kind];
+    if (prompt !== undefined) return { prompt };
+    return Object.hasOwn(this.model.prompts, kind) ? { promptName: kind } : {};
+  }
+}

@@ -1,0 +1,126 @@
+/** A text completion model of LangChain over a loaded model of the engine. */
+import type { CallbackManagerForLLMRun } from '@langchain/core/callbacks/manager';
+import { BaseLLM, type BaseLLMCallOptions, type BaseLLMParams } from '@langchain/core/language_models/llms';
+import type { MessageContent } from '@langchain/core/messages';
+import { GenerationChunk, type LLMResult } from '@langchain/core/outputs';
+import type { GenerationResult, Model } from '@winnow/engine';
+import { countTokens } from './count-tokens.js';
+import {
+  concurrencyOf,
+  generateOptions,
+  identifyingParams,
+  pickFields,
+  type GenerationFields,
+  type WinnowFields,
+} from './fields.js';
+import { responseMetadata, tokenUsage, usageOf } from './results.js';
+import { createTurns, type Turns } from './turns.js';
+
+export type WinnowLLMFields = WinnowFields & Omit<BaseLLMParams, 'maxConcurrency'>;
+
+/** Per call; what is not given is what the object was made with. */
+export interface WinnowCallOptions extends BaseLLMCallOptions, Omit<GenerationFields, 'stop'> {}
+
+/** Goes on after a text. Chat models answer better through `ChatWinnow`. */
+export class Winnow extends BaseLLM<WinnowCallOptions> {
+  static override lc_name(): string {
+    return 'Winnow';
+  }
+
+  readonly model: Model;
+  readonly streaming: boolean;
+  readonly #own: GenerationFields;
+  readonly #turns: Turns;
+
+  constructor(fields: WinnowLLMFields) {
+    const { model, streaming = false, maxConcurrency, ...rest } = fields;
+    super(rest);
+    this.model = model;
+    this.streaming = streaming;
+    this.#own = pickFields(fields);
+    this.#turns = createTurns(concurrencyOf(maxConcurrency));
+  }
+
+  override _llmType(): string {
+    return 'winnow';
+  }
+
+  override _identifyingParams(): Record<string, unknown> {
+    return identifyingParams(this.model, this.#own);
+  }
+
+  override invocationParams(options?: this['ParsedCallOptions']): Record<string, unknown> {
+    return { ...this._identifyingParams(), ...pickFields(options ?? {}) };
+  }
+
+  /** Tokens of a text by the model's own tokenizer. */
+  override async getNumTokens(content: MessageContent): Promise<number> {
+    return countTokens(this.model, content);
+  }
+
+  override async _generate(
+    prompts: string[],
+    options: this['ParsedCallOptions'],
+    runManager?: CallbackManagerForLLMRun,
+  ): Promise<LLMResult> {
+    const manager = this.streaming ? runManager : undefined;
+    const results = await Promise.all(prompts.map((prompt, index) => this.#complete(prompt, index, options, manager)));
+    const usage = results.map((result) => usageOf(result));
+    return {
+      generations: results.map((result) => [
+        { text: result.text, generationInfo: responseMetadata(this.model.name, result, false) },
+      ]),
+      llmOutput: { tokenUsage: tokenUsage(...usage) },
+    };
+  }
+
+  async #complete(
+    prompt: string,
+    index: number,
+    options: this['ParsedCallOptions'],
+    runManager: CallbackManagerForLLMRun | undefined,
+  ): Promise<GenerationResult> {
+    const chunks = this.#run(prompt, options);
+    for (;;) {
+      const { value, done } = await chunks.next();
+      if (done === true) return value;
+      await runManager?.handleLLMNewToken(value, { prompt: index, completion: 0 });
+    }
+  }
+
+  override async *_streamResponseChunks(
+    prompt: string,
+    options: this['ParsedCallOptions'],
+    runManager?: CallbackManagerForLLMRun,
+  ): AsyncGenerator<GenerationChunk> {
+    const pieces = this.#run(prompt, options);
+    try {
+      for (;;) {
+        const { value, done } = await pieces.next();
+        if (done === true) {
+          const usage = usageOf(value);
+          const info = { ...responseMetadata(this.model.name, value, false), usage_metadata: usage };
+          yield new GenerationChunk({ text: '', generationInfo: info });
+          return;
+        }
+        const chunk = new GenerationChunk({ text: value });
+        yield chunk;
+        await runManager?.handleLLMNewToken(value, undefined, undefined, undefined, undefined, { chunk });
+      }
+    } finally {
+      await pieces.return(undefined as never);
+    }
+  }
+
+  /** Pieces of text, then the whole. */
+  async *#run(prompt: string, options: this['ParsedCallOptions']): AsyncGenerator<string, GenerationResult> {
+    const endTurn = await this.#turns.take(options.signal);
+    try {
+      const generation = this.model.generate(prompt, generateOptions(this.#own, options));
+      for await (const { text } of generation) if (text !== '') yield text;
+      return await generation.result();
+    } finally {
+      endTurn();
+    }
+  }
+}

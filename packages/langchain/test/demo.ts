@@ -1,0 +1,19 @@
+/** What the tests share: the demo model, loaded once per file. */
+import { demoModelUrl } from '@winnow/demo-model';
+import { loadModel, type Model } from '@winnow/engine';
+import { afterAll, beforeAll } from 'vitest';
+
+/** Registers loading and freeing; the model is there while tests run. */
+export function useDemoModel(): () => Model {
+  let model: Model | undefined;
+  beforeAll(async () => {
+    model = await loadModel(demoModelUrl, { contextSize: 512, maxSessions: 4, cacheSize: 4096, numThreads: 1 });
+  });
+  afterAll(async () => {
+    await model?.dispose();
+  });
+  return () => model as Model;
+}
+
+/** Short, and the same every time. */
+export const short = { temperature: 0, maxTokens: 8 } as const;
