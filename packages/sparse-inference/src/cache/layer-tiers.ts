@@ -5,7 +5,7 @@
  */
 import { ArgumentError, CapacityError, invariant, ReleasedError } from '@winnow/tensor';
 import { Activity } from './activity.js';
-import { ColdCopy, WarmTier } from './copy-tiers.js';
+import { WarmTier, type ColdCopy } from './copy-tiers.js';
 import type { ItemLayout } from './item-layout.js';
 import { createCounters, statisticsOf, type LayerCounters } from './layer-counters.js';
 import { NeuronLoadError } from './load-error.js';

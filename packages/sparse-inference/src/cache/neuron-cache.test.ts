@@ -1,0 +1,447 @@
+import { ArgumentError, CapacityError, FormatError, IoError, ReleasedError } from '@winnow/tensor';
+import { describe, expect, it } from 'vitest';
+import { testMemory, testPieces, through, type TestMemory, type TestSource } from '../../test/cache-parts.js';
+import { createNeuronCache, NeuronLoadError, type NeuronCache, type NeuronCacheOptions } from '../index.js';
+import type { NeuronLayer } from './types.js';
+
+const shapes = [
+  { dtype: 'f16', valuesPerItem: 32 },
+  { dtype: 'f16', valuesPerItem: 32 },
+  { dtype: 'f16', valuesPerItem: 32 },
+] as const;
+const itemBytes = 64;
+const numItems = 100;
+
+interface Setup {
+  readonly cache: NeuronCache;
+  readonly source: TestSource;
+  readonly memories: TestMemory[];
+  readonly item: (piece: number, item: number) => Uint8Array;
+  readonly slot: (piece: number, slot: number) => Uint8Array;
+  readonly ensure: (ids: readonly number[], signal?: AbortSignal) => Promise<Int32Array>;
+}
+
+async function setUp(
+  layer: Partial<NeuronLayer> = {},
+  options: Partial<NeuronCacheOptions> & { readonly isBundle?: boolean; readonly hasView?: boolean } = {},
+): Promise<Setup> {
+  const { isBundle = false, hasView = true, ...rest } = options;
+  const { pieces, source, item } = testPieces(shapes, numItems, isBundle);
+  const slots = layer.slots ?? 20;
+  const memories = shapes.map(() => testMemory(slots * itemBytes, hasView));
+  const cache = await createNeuronCache({
+    layers: [{ numItems, pieces, slots, ...layer }],
+    slotMemory: (_, piece) => memories[piece],
+    maxGapBytes: 0,
+    ...rest,
+  });
+  source.reads.length = 0;
+  return {
+    cache,
+    source,
+    memories,
+    item,
+    slot: (piece, at) => memories[piece].bytes.subarray(at * itemBytes, (at + 1) * itemBytes),
+    async ensure(ids, signal) {
+      const rows = new Int32Array(ids.length);
+      await cache.ensure(0, Int32Array.from(ids), ids.length, rows, signal);
+      return rows;
+    },
+  };
+}
+
+const range = (begin: number, end: number, step = 1): number[] =>
+  Array.from({ length: Math.ceil((end - begin) / step) }, (_, at) => begin + at * step);
+const failure = async (promise: Promise<unknown>): Promise<NeuronLoadError> => {
+  const error: unknown = await promise.then(
+    () => undefined,
+    (thrown: unknown) => thrown,
+  );
+  expect(NeuronLoadError.isInstance(error)).toBe(true);
+  expect(error).toBeInstanceOf(IoError);
+  return error as NeuronLoadError;
+};
+const ticks = async (count: number): Promise<void> => {
+  for (let tick = 0; tick < count; tick++) await undefined;
+};
+/** A wait that the test ends. */
+const gate = (): { readonly wait: Promise<void>; readonly open: () => void } => {
+  let open = (): void => undefined;
+  const wait = new Promise<void>((resolve) => (open = resolve));
+  return { wait, open };
+};
+
+describe('coalescing', () => {
+  it.each([
+    ['ten neighbours', range(30, 40), 3],
+    ['two runs', [...range(3, 6), ...range(50, 57)], 6],
+    ['every second one, gaps not allowed', range(0, 20, 2), 30],
+    ['any order, repeated', [12, 10, 11, 10, 13], 3],
+  ])('reads %s of three matrices by so many reads', async (_, ids, numReads) => {
+    const { source, cache, ensure, item, slot } = await setUp();
+    const rows = await ensure(ids);
+    expect(source.reads).toHaveLength(numReads);
+    const numBytes = new Set(ids).size * itemBytes * 3;
+    expect(cache.statistics()).toMatchObject({ numReads, bytesRead: numBytes, usefulBytesRead: numBytes });
+    for (const [at, id] of ids.entries()) {
+      for (const piece of [0, 1, 2]) expect(slot(piece, rows[at])).toEqual(item(piece, id));
+    }
+  });
+
+  it('reads over gaps when that is cheaper than another call', async () => {
+    const { source, cache, ensure } = await setUp({}, { maxGapBytes: itemBytes });
+    await ensure(range(0, 20, 2));
+    expect(source.reads).toHaveLength(3);
+    expect(cache.statistics()).toMatchObject({ bytesRead: 3 * 19 * itemBytes, usefulBytesRead: 3 * 10 * itemBytes });
+    await ensure(range(0, 30, 3));
+    expect(cache.statistics().numReads).toBe(3 + 3 * 6); // 3, 9, 15, 21, 24, 27: two gaps of two neighbours
+  });
+
+  it('reads the matrices of a bundle together', async () => {
+    const { source, ensure, item, slot } = await setUp({}, { isBundle: true });
+    const rows = await ensure([7, 8, 9, 40]);
+    expect(source.reads).toEqual([
+      [13 + 7 * 3 * itemBytes, 3 * 3 * itemBytes],
+      [13 + 40 * 3 * itemBytes, 3 * itemBytes],
+    ]);
+    for (const piece of [0, 1, 2]) expect(slot(piece, rows[3])).toEqual(item(piece, 40));
+  });
+
+  it('splits long runs, and never reads more at a time than it may', async () => {
+    const { source, ensure } = await setUp({}, { readBytes: 4 * itemBytes, maxReads: 2 });
+    await ensure(range(0, 20));
+    expect(source.reads).toHaveLength(15);
+    expect(source.peakRunning).toBe(2);
+    for (const [, sizeBytes] of source.reads) expect(sizeBytes).toBe(4 * itemBytes);
+  });
+
+  it('bounds the memory for reads', async () => {
+    const { cache, ensure } = await setUp({}, { readBytes: 4 * itemBytes, maxReads: 2 });
+    await ensure(range(0, 20));
+    expect(cache.statistics().bytes.staging).toBe(2 * 4 * itemBytes);
+  });
+});
+
+describe('tiers', () => {
+  it('asks nothing of the source for what is in slots, and answers with one promise', async () => {
+    const { source, cache } = await setUp();
+    const ids = Int32Array.from(range(0, 10));
+    const rows = new Int32Array(10);
+    await cache.ensure(0, ids, 10, rows);
+    source.reads.length = 0;
+    const first = cache.ensure(0, ids, 10, rows);
+    expect(cache.ensure(0, ids, 10, rows)).toBe(first);
+    expect(source.reads).toHaveLength(0);
+    expect(cache.statistics()).toMatchObject({ requests: 30, hits: 20, misses: 10, coldReads: 10 });
+  });
+
+  it('evicts the least recently used, never pinned ones', async () => {
+    const { cache, ensure } = await setUp({ slots: 6, hot: [90, 91] });
+    await ensure([1]);
+    await ensure([2]);
+    await ensure([3]);
+    await ensure([4]);
+    await ensure([1]);
+    await ensure([5, 90]);
+    const tiers = [1, 2, 3, 4, 5, 90, 91].map((id) => cache.tierOf(0, id));
+    expect(tiers).toEqual(['hot', 'cold', 'hot', 'hot', 'hot', 'hot', 'hot']);
+    expect(cache.statistics().evictions).toBe(1);
+  });
+
+  it('fills slots from the warm tier at its precision, from the file at full precision', async () => {
+    const { source, cache, ensure, item, slot } = await setUp({ warmSlots: 4, warm: [5, 6] });
+    expect(cache.tierOf(0, 5)).toBe('warm');
+    const rows = await ensure([5, 50]);
+    expect(source.reads).toHaveLength(3);
+    expect(slot(0, rows[0])).toEqual(through('q8_0', 'f16', item(0, 5), 32));
+    expect(slot(0, rows[1])).toEqual(item(0, 50));
+    expect(cache.statistics()).toMatchObject({ warmHits: 1, coldReads: 1, bytes: { warm: 4 * 3 * 34 } });
+  });
+
+  it('keeps the bytes as they are in a warm tier that is told so', async () => {
+    const { ensure, item, slot } = await setUp({ warmSlots: 4, warm: [5] }, { warmEncoding: 'same' });
+    const [row] = await ensure([5]);
+    expect(slot(1, row)).toEqual(item(1, 5));
+  });
+
+  it('keeps what is often active in the warm tier, whatever passes by', async () => {
+    const frequencies = new Float32Array(numItems).fill(0.01);
+    frequencies[5] = 0.9;
+    frequencies[6] = 0.8;
+    const { cache, ensure } = await setUp({ slots: 2, warmSlots: 2, warm: [5, 6], frequencies });
+    for (const id of range(10, 60)) await ensure([id]);
+    expect([cache.tierOf(0, 5), cache.tierOf(0, 6)]).toEqual(['warm', 'warm']);
+    for (let round = 0; round < 900; round++) await ensure([70 + (round % 3)]);
+    // observed frequency overtakes that of the calibration
+    expect([5, 6].map((id) => cache.tierOf(0, id))).toEqual(['cold', 'cold']);
+  });
+
+  it('reads the file once when the cold tier is a 4-bit copy', async () => {
+    const options = { coldEncoding: 'q4_0' } as const;
+    const { source, cache, ensure, item, slot } = await setUp({ hot: [1], warmSlots: 1, warm: [2] }, options);
+    const rows = await ensure([1, 2, 3]);
+    expect(source.reads).toHaveLength(0);
+    expect(slot(2, rows[0])).toEqual(item(2, 1));
+    expect(slot(2, rows[1])).toEqual(through('q8_0', 'f16', item(2, 2), 32));
+    expect(slot(2, rows[2])).toEqual(through('q4_0', 'f16', item(2, 3), 32));
+    expect(cache.statistics().bytes.cold).toBe(98 * 3 * 18);
+  });
+
+  it('does not keep what has no 8-bit form', async () => {
+    const { source, cache, ensure, item, slot } = await setUp({ slots: 1, warmSlots: 4 });
+    source.bytes.set([0x00, 0x7c], 13 + 9 * itemBytes); // Infinity in f16
+    item(0, 9).set([0x00, 0x7c]);
+    await ensure([9]);
+    await ensure([10]);
+    expect([cache.tierOf(0, 9), cache.tierOf(0, 10)]).toEqual(['cold', 'hot']);
+    const [row] = await ensure([9]);
+    expect(slot(0, row)).toEqual(item(0, 9));
+    expect(cache.tierOf(0, 10)).toBe('warm');
+  });
+});
+
+describe('prefetch', () => {
+  it('loads ahead, and the ensure that follows reads nothing', async () => {
+    const { source, cache, ensure } = await setUp();
+    cache.prefetch(0, Int32Array.of(4, 5, 6));
+    await ticks(50);
+    expect(source.reads).toHaveLength(3);
+    await ensure([4, 5, 6]);
+    expect(source.reads).toHaveLength(3);
+    expect(cache.statistics()).toMatchObject({ hits: 3, prefetchHits: 3, misses: 0, prefetches: 3 });
+    await ensure([4, 5, 6]);
+    expect(cache.statistics().prefetchHits).toBe(3);
+  });
+
+  it('is joined by an ensure that comes before the bytes', async () => {
+    const { source, cache, ensure, item, slot } = await setUp();
+    const { wait, open } = gate();
+    source.before = () => wait;
+    cache.prefetch(0, Int32Array.of(4, 5, 6));
+    cache.prefetch(0, Int32Array.of(6, 5));
+    await ticks(3);
+    const running = ensure([5, 6, 7]);
+    await ticks(3);
+    open();
+    const rows = await running;
+    expect(source.reads).toHaveLength(6);
+    expect(slot(0, rows[0])).toEqual(item(0, 5));
+    expect(cache.statistics()).toMatchObject({ prefetches: 3, hits: 2, misses: 1 });
+  });
+
+  it('takes no slot that an ensure holds, until that is released', async () => {
+    const { cache, ensure } = await setUp({ slots: 4 });
+    await ensure([1, 2, 3]);
+    cache.prefetch(0, Int32Array.of(10, 11, 12));
+    await ticks(50);
+    expect([1, 2, 3, 10, 11].map((id) => cache.tierOf(0, id))).toEqual(['hot', 'hot', 'hot', 'hot', 'cold']);
+    expect(cache.statistics()).toMatchObject({ prefetches: 1, prefetchesRefused: 2 });
+    cache.release(0);
+    cache.prefetch(0, Int32Array.of(10, 11, 12));
+    await ticks(50);
+    expect([10, 11, 12].map((id) => cache.tierOf(0, id))).toEqual(['hot', 'hot', 'hot']);
+  });
+
+  it('gives way to what is needed now', async () => {
+    const { source, cache, ensure } = await setUp({ slots: 6 }, { maxReads: 1 });
+    cache.prefetch(0, Int32Array.from(range(20, 32, 2)));
+    await ensure([1, 3, 5, 7, 9, 11]);
+    expect(cache.statistics()).toMatchObject({ prefetches: 6, prefetchesDropped: 6, coldReads: 6 });
+    expect(source.reads.length).toBeLessThanOrEqual(18 + 1);
+    cache.checkIntegrity();
+  });
+
+  it('ends with its signal, but for what an ensure waits for', async () => {
+    const { source, cache, ensure } = await setUp();
+    const { wait, open } = gate();
+    source.before = () => wait;
+    const stop = new AbortController();
+    cache.prefetch(0, Int32Array.of(4, 20), undefined, { signal: stop.signal });
+    await ticks(3);
+    const running = ensure([4]);
+    stop.abort();
+    open();
+    await running;
+    expect([cache.tierOf(0, 4), cache.tierOf(0, 20)]).toEqual(['hot', 'cold']);
+    expect(cache.statistics().prefetchesDropped).toBe(1);
+    cache.prefetch(0, Int32Array.of(30), 1, { signal: stop.signal });
+    expect(cache.statistics().prefetches).toBe(2);
+  });
+
+  it('shows its failure when the item is needed', async () => {
+    const { source, cache, ensure } = await setUp();
+    source.before = async () => {
+      throw new IoError({ source: 'weights', message: 'EIO: i/o error' });
+    };
+    cache.prefetch(0, Int32Array.of(4));
+    await ticks(50);
+    expect(cache.tierOf(0, 4)).toBe('cold');
+    expect((await failure(ensure([4]))).items).toEqual([4]);
+    source.before = undefined;
+    await ensure([4]);
+  });
+});
+
+describe('failures', () => {
+  it('names the layer and the items that a failing read leaves out, and stays usable', async () => {
+    const { source, cache, ensure, item, slot } = await setUp({}, { maxReads: 1 });
+    const cause = Object.assign(new Error('EIO: i/o error, read'), { code: 'EIO' });
+    source.before = async (byteOffset) => {
+      if (byteOffset === 13 + 30 * itemBytes) throw cause;
+    };
+    const error = await failure(ensure([10, 11, 30, 31, 32, 50]));
+    expect(error.message).toBe('weights at byte 1933: layer 0, neurons 30 to 32 (piece 0): EIO: i/o error, read');
+    expect(error).toMatchObject({ layer: 0, items: [30, 31, 32], piece: 'piece 0', byteOffset: 1933, cause });
+    cache.checkIntegrity();
+    expect(cache.statistics()).toMatchObject({ failedReads: 1, numReads: 2 }); // what had not begun was dropped
+    source.before = undefined;
+    const [row] = await ensure([30]);
+    expect(slot(0, row)).toEqual(item(0, 30));
+  });
+
+  it('reports a file that was shortened', async () => {
+    const { source, cache } = await setUp();
+    source.before = async (byteOffset) => {
+      if (byteOffset > 10_000) throw new IoError({ source: 'weights', byteOffset, message: 'ended early' });
+    };
+    const ids = Int32Array.from(range(0, 100, 9));
+    const error = await failure(cache.ensure(0, ids, ids.length, new Int32Array(ids.length)));
+    expect(error.message).toMatch(/layer 0, neurons? .*: weights at byte \d+: ended early/);
+    cache.checkIntegrity();
+  });
+
+  it('refuses bytes that the check does not accept', async () => {
+    const verify: NeuronCacheOptions['verify'] = (layer, piece, item, bytes) =>
+      bytes.length === itemBytes && !(layer === 0 && piece === 1 && item === 41);
+    for (const hasView of [true, false]) {
+      const { cache, ensure } = await setUp({ warmSlots: 4 }, { verify, hasView });
+      const error = await failure(ensure([40, 41, 42]));
+      expect(error).toMatchObject({ items: [41], piece: 'piece 1', byteOffset: 13 + 100 * itemBytes + 41 * itemBytes });
+      expect(error.message).toMatch(/is damaged/);
+      await ensure([40, 42]);
+      expect(cache.tierOf(0, 41)).toBe('cold');
+      cache.checkIntegrity();
+    }
+    for (const tier of [{ hot: [41] }, { warmSlots: 1, warm: [41] }]) {
+      expect((await failure(setUp(tier, { verify }))).items).toEqual([41]);
+    }
+    expect((await failure(setUp({}, { verify, coldEncoding: 'q4_0' }))).items).toEqual([41]);
+  });
+
+  it('ends an ensure with the reason of its signal, at once', async () => {
+    const { source, cache, ensure } = await setUp();
+    source.before = (_, __, signal) =>
+      new Promise<void>((_resolve, reject) => {
+        signal?.addEventListener('abort', () => reject(new Error('reads are told')), { once: true });
+      });
+    const stop = new AbortController();
+    const running = ensure([1, 2, 3], stop.signal);
+    await ticks(3);
+    expect(source.numRunning).toBe(3);
+    stop.abort(new Error('enough'));
+    await expect(running).rejects.toThrow('enough');
+    await ticks(5);
+    expect(source.numRunning).toBe(0);
+    cache.checkIntegrity();
+    expect(cache.statistics().failedReads).toBe(0);
+    await expect(ensure([1], stop.signal)).rejects.toThrow('enough');
+    source.before = undefined;
+    await ensure([1, 2, 3]);
+  });
+
+  it('says how many ids fit, and changes nothing when they do not', async () => {
+    const { cache, ensure } = await setUp({ slots: 5, hot: [0] });
+    await ensure([7, 8]);
+    const ids = Int32Array.of(1, 0, 2, 2, 3, 4, 5, 6);
+    expect(cache.fit(0, ids, 0, ids.length)).toBe(6);
+    expect(cache.fit(0, ids, 6, ids.length)).toBe(2);
+    const error: unknown = await cache.ensure(0, ids, ids.length, new Int32Array(8)).catch((thrown: unknown) => thrown);
+    expect(error).toBeInstanceOf(CapacityError);
+    expect(error).toMatchObject({ needed: 6, available: 4 });
+    expect((error as Error).message).toMatch(/the first 6 ids fit/);
+    expect([cache.tierOf(0, 7), cache.tierOf(0, 8)]).toEqual(['hot', 'hot']);
+    cache.prefetch(0, Int32Array.of(20, 21, 22));
+    await ticks(50);
+    expect([cache.tierOf(0, 7), cache.tierOf(0, 8)]).toEqual(['hot', 'hot']); // still held
+  });
+
+  it('refuses arguments out of range', async () => {
+    const { cache, ensure, source } = await setUp();
+    const rows = new Int32Array(4);
+    await expect(ensure([-1])).rejects.toThrow(ArgumentError);
+    await expect(ensure([100])).rejects.toThrow('ids[0]: expected 0 to 99 in layer 0, got 100');
+    await expect(cache.ensure(1, rows, 1, rows)).rejects.toThrow('layer: expected 0 to 0, got 1');
+    await expect(cache.ensure(0, rows, 5, rows)).rejects.toThrow(ArgumentError);
+    await expect(cache.ensure(0, Int32Array.of(1, 2), 2, new Int32Array(1))).rejects.toThrow('rowsOut');
+    expect(() => cache.prefetch(0, Int32Array.of(100))).toThrow(ArgumentError);
+    const { wait, open } = gate();
+    source.before = () => wait;
+    const running = ensure([1]);
+    await expect(ensure([2])).rejects.toThrow('one ensure at a time');
+    expect(() => cache.release(0)).toThrow(ArgumentError);
+    open();
+    await running;
+  });
+
+  it('refuses sources that are too short, and tiers that do not fit', async () => {
+    await expect(setUp({ numItems: 101 })).rejects.toThrow(FormatError);
+    await expect(setUp({ slots: 3, hot: [1, 2, 3] })).rejects.toMatchObject({
+      code: 'capacity',
+      needed: 4,
+      available: 3,
+    });
+    await expect(setUp({ warmSlots: 1, warm: [1, 2] })).rejects.toThrow(CapacityError);
+    await expect(setUp({ hot: [1, 1] })).rejects.toThrow(ArgumentError);
+    await expect(setUp({ hot: [1], warmSlots: 1, warm: [1] })).rejects.toThrow(ArgumentError);
+    await expect(setUp({ hot: [100] })).rejects.toThrow(ArgumentError);
+    await expect(setUp({ frequencies: [0.5] })).rejects.toThrow(ArgumentError);
+    await expect(setUp({ pieces: [] })).rejects.toThrow(ArgumentError);
+    await expect(setUp({}, { maxReads: 0 })).rejects.toThrow(ArgumentError);
+  });
+
+  it('ends what is under way when it is closed', async () => {
+    const { source, cache, ensure } = await setUp();
+    const { wait, open } = gate();
+    source.before = () => wait;
+    const running = ensure([1, 2]);
+    cache.prefetch(0, Int32Array.of(5));
+    await ticks(3);
+    const closing = cache.close();
+    await expect(running).rejects.toThrow(ReleasedError);
+    open();
+    await closing;
+    await cache.close();
+    expect(source.numRunning).toBe(0);
+    await expect(ensure([1])).rejects.toThrow(ReleasedError);
+    expect(() => cache.prefetch(0, Int32Array.of(1))).toThrow(ReleasedError);
+  });
+
+  it('leaves nothing behind when the loading at creation fails or is ended', async () => {
+    const { pieces, source } = testPieces(shapes, numItems, false);
+    const memories = shapes.map(() => testMemory(20 * itemBytes, true));
+    const create = (signal?: AbortSignal): Promise<NeuronCache> =>
+      createNeuronCache({
+        layers: [{ numItems, pieces, slots: 20, hot: [1], warmSlots: 50, warm: range(40, 90) }],
+        slotMemory: (_, piece) => memories[piece],
+        readBytes: itemBytes,
+        ...(signal === undefined ? {} : { signal }),
+      });
+    source.before = async (byteOffset) => {
+      if (byteOffset === 13 + 60 * itemBytes) throw new Error('EIO');
+    };
+    expect((await failure(create())).items).toEqual([60]);
+    expect(source.numRunning).toBe(0);
+    const stop = new AbortController();
+    source.before = async () => stop.abort(new Error('enough'));
+    await expect(create(stop.signal)).rejects.toThrow('enough');
+    expect(source.numRunning).toBe(0);
+  });
+
+  it('reports progress up to the whole', async () => {
+    const seen: (readonly [number, number])[] = [];
+    const onProgress = (doneBytes: number, totalBytes: number): void => void seen.push([doneBytes, totalBytes]);
+    await setUp({ hot: [1, 2], warmSlots: 2, warm: [50, 51] }, { onProgress });
+    expect(seen).toHaveLength(6);
+    expect(seen.at(-1)).toEqual([4 * 3 * itemBytes, 4 * 3 * itemBytes]);
+  });
+});
