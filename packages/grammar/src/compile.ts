@@ -1,0 +1,330 @@
+/** From rules to a network of states over bytes, one part per rule, that calls rules as subroutines. */
+import { CapacityError, FormatError } from '@winnow/tensor';
+import type { CodePoints } from './code-points.js';
+import type { Grammar, GrammarNode } from './grammar.js';
+import { prune } from './prune.js';
+import { utf8Ranges, type ByteRange } from './utf8-ranges.js';
+
+/** Most states of a grammar: repetitions are written out, so that a short text can ask for very many. */
+const maxStates = 250_000;
+
+/** A state without its empty moves: what can happen from here. */
+export interface NetworkState {
+  /** Moves over one byte: first byte, last byte, target; flat. */
+  readonly moves: readonly number[];
+  /** Calls: first state of the rule, state to go on with after it or -1 when nothing follows in this rule; flat. */
+  readonly calls: readonly number[];
+  /** The rule may end here. */
+  readonly isFinal: boolean;
+}
+
+/** A grammar that can run: states and where a text begins. */
+export interface Network {
+  readonly start: number;
+  /** @param index of a state; computed when first asked for */
+  state(index: number): NetworkState;
+  /** Bytes between which no move makes a difference are of one class. */
+  readonly classOfByte: Uint8Array; // [256]
+  /** A byte of each class. */
+  readonly byteOfClass: readonly number[];
+}
+
+interface RawState {
+  readonly moves: number[];
+  readonly empty: number[];
+  readonly calls: number[]; // rule index, return state
+  isFinal: boolean;
+}
+
+/**
+ * @throws {FormatError} for rules that are missing or recurse on the left, naming the rule
+ * @throws {CapacityError} when repetitions make it too large
+ */
+export function compileNetwork(grammar: Grammar): Network {
+  checkLeftRecursion(grammar.rules);
+  const { root, rules } = prune(grammar);
+  const states: RawState[] = [];
+  const starts = new Map<string, number>();
+  const ruleStarts: number[] = [];
+  const ruleIndex = new Map<string, number>();
+  const classMemo = new Map<readonly unknown[], ByteRange[][]>();
+
+  function add(): number {
+    if (states.length >= maxStates) {
+      const needed = states.length + 1;
+      throw new CapacityError({ resource: 'grammar states', needed, available: maxStates, unit: 'states' });
+    }
+    return states.push({ moves: [], empty: [], calls: [], isFinal: false }) - 1;
+  }
+  const at = (index: number): RawState => states[index] as RawState;
+
+  function writeClass(ranges: CodePoints, from: number, to: number): void {
+    let sequences = classMemo.get(ranges);
+    if (sequences === undefined) classMemo.set(ranges, (sequences = utf8Ranges(ranges)));
+    const ends = new Map<string, number>(); // states from which a certain rest leads to the end
+    for (const bytes of sequences) {
+      let target = to;
+      for (let place = bytes.length - 1, rest = ''; place >= 0; place--) {
+        const [first, last] = bytes[place] as ByteRange;
+        if (place === 0) {
+          at(from).moves.push(first, last, target);
+          break;
+        }
+        rest = `${first}-${last},${rest}`;
+        let state = ends.get(rest);
+        if (state === undefined) {
+          ends.set(rest, (state = add()));
+          at(state).moves.push(first, last, target);
+        }
+        target = state;
+      }
+    }
+  }
+
+  /** Writes what leads from one state to the other. */
+  function write(node: GrammarNode, from: number, to: number): void {
+    switch (node.kind) {
+      case 'literal': {
+        const bytes = new TextEncoder().encode(node.text);
+        let state = from;
+        for (const [index, byte] of bytes.entries()) {
+          const next = index === bytes.length - 1 ? to : add();
+          at(state).moves.push(byte, byte, next);
+          state = next;
+        }
+        if (bytes.length === 0) at(from).empty.push(to);
+        return;
+      }
+      case 'class':
+        writeClass(node.ranges, from, to);
+        return;
+      case 'sequence': {
+        let state = from;
+        for (const [index, item] of node.items.entries()) {
+          const next = index === node.items.length - 1 ? to : add();
+          write(item, state, next);
+          state = next;
+        }
+        if (node.items.length === 0) at(from).empty.push(to);
+        return;
+      }
+      case 'choice':
+        for (const alternative of node.alternatives) write(alternative, from, to);
+        return;
+      case 'rule':
+        at(from).calls.push(ruleIndex.get(node.name) as number, to);
+        return;
+      case 'repeat': {
+        let state = from;
+        for (let count = 0; count < node.min; count++) {
+          const next = add();
+          write(node.item, state, next);
+          state = next;
+        }
+        if (node.max === undefined) {
+          const loop = add(); // of its own: what comes before must not get the way back
+          at(state).empty.push(loop);
+          const end = add();
+          write(node.item, loop, end);
+          at(end).empty.push(loop);
+          at(loop).empty.push(to);
+          return;
+        }
+        for (let count = node.min; count < node.max; count++) {
+          at(state).empty.push(to);
+          const next = add();
+          write(node.item, state, next);
+          state = next;
+        }
+        at(state).empty.push(to);
+      }
+    }
+  }
+
+  for (const name of rules.keys()) ruleIndex.set(name, ruleIndex.size);
+  for (const [name, node] of rules) {
+    const start = add();
+    const end = add();
+    at(end).isFinal = true;
+    starts.set(name, start);
+    ruleStarts.push(start);
+    write(node, start, end);
+  }
+  return { start: starts.get(root) as number, state: createReader(states, ruleStarts), ...byteClasses(states) };
+}
+
+/** Gives states without empty moves, each computed once. */
+function createReader(states: readonly RawState[], ruleStarts: readonly number[]): (index: number) => NetworkState {
+  const known: (NetworkState | undefined)[] = [];
+  const endings: (boolean | undefined)[] = [];
+
+  /** All states that empty moves reach. */
+  function reach(index: number): number[] {
+    const reached = [index];
+    const seen = new Set(reached);
+    for (let next = 0; next < reached.length; next++) {
+      for (const target of (states[reached[next] as number] as RawState).empty) {
+        if (!seen.has(target)) reached.push(target);
+        seen.add(target);
+      }
+    }
+    return reached;
+  }
+
+  /** Whether nothing can follow but the end of the rule. */
+  function isEnding(index: number): boolean {
+    return (endings[index] ??= reach(index).every((reached) => {
+      const { moves, calls } = states[reached] as RawState;
+      return moves.length === 0 && calls.length === 0;
+    }));
+  }
+
+  return (index) => {
+    const ready = known[index];
+    if (ready !== undefined) return ready;
+    const moves: number[] = [];
+    const calls: number[] = [];
+    let isFinal = false;
+    for (const reached of reach(index)) {
+      const state = states[reached] as RawState;
+      for (const value of state.moves) moves.push(value);
+      for (let i = 0; i < state.calls.length; i += 2) {
+        const target = state.calls[i + 1] as number;
+        calls.push(ruleStarts[state.calls[i] as number] as number, isEnding(target) ? -1 : target);
+      }
+      isFinal ||= state.isFinal;
+    }
+    return (known[index] = { moves, calls, isFinal });
+  };
+}
+
+function byteClasses(states: readonly RawState[]): Pick<Network, 'classOfByte' | 'byteOfClass'> {
+  const begins = new Uint8Array(257);
+  for (const { moves } of states) {
+    for (let i = 0; i < moves.length; i += 3) {
+      begins[moves[i] as number] = 1;
+      begins[(moves[i + 1] as number) + 1] = 1;
+    }
+  }
+  const classOfByte = new Uint8Array(256);
+  const byteOfClass = [0];
+  for (let byte = 1; byte < 256; byte++) {
+    if (begins[byte] === 1) byteOfClass.push(byte);
+    classOfByte[byte] = byteOfClass.length - 1;
+  }
+  return { classOfByte, byteOfClass };
+}
+
+/** A rule that reaches itself before any character would call itself for ever. */
+function checkLeftRecursion(rules: ReadonlyMap<string, GrammarNode>): void {
+  const isNullable = nullableRules(rules);
+  const firsts = new Map<string, string[]>();
+  for (const [name, node] of rules) {
+    const found: string[] = [];
+    collectFirsts(node, isNullable, found);
+    for (const first of found) {
+      if (!rules.has(first)) fail(first, `expected a rule of this name, which ${name} uses, got none`);
+    }
+    for (const used of referencesOf(node)) {
+      if (!rules.has(used)) fail(used, `expected a rule of this name, which ${name} uses, got none`);
+    }
+    firsts.set(name, found);
+  }
+  const done = new Set<string>();
+  for (const name of rules.keys()) {
+    const path: { name: string; next: number }[] = done.has(name) ? [] : [{ name, next: 0 }];
+    const onPath = new Set(path.map((entry) => entry.name));
+    while (path.length > 0) {
+      const top = path[path.length - 1] as { name: string; next: number };
+      const first = (firsts.get(top.name) as string[])[top.next++];
+      if (first === undefined) {
+        path.pop();
+        onPath.delete(top.name);
+        done.add(top.name);
+      } else if (onPath.has(first)) {
+        const cycle = path.slice(path.findIndex((entry) => entry.name === first)).map((entry) => entry.name);
+        fail(first, `expected rules that begin with a character, got left recursion: ${[...cycle, first].join(' > ')}`);
+      } else if (!done.has(first)) {
+        path.push({ name: first, next: 0 });
+        onPath.add(first);
+      }
+    }
+  }
+}
+
+function fail(field: string, message: string): never {
+  throw new FormatError({ source: 'grammar', field, message });
+}
+
+function nullableRules(rules: ReadonlyMap<string, GrammarNode>): (name: string) => boolean {
+  const nullable = new Set<string>();
+  const isNullable = (name: string): boolean => nullable.has(name);
+  // whoever uses a rule that turns out to be nullable is looked at again
+  const users = new Map<string, string[]>();
+  for (const [name, node] of rules) {
+    for (const used of new Set(referencesOf(node))) users.set(used, [...(users.get(used) ?? []), name]);
+  }
+  const queue = [...rules.keys()];
+  for (let name = queue.pop(); name !== undefined; name = queue.pop()) {
+    if (nullable.has(name) || !canBeEmpty(rules.get(name) as GrammarNode, isNullable)) continue;
+    nullable.add(name);
+    queue.push(...(users.get(name) ?? []));
+  }
+  return isNullable;
+}
+
+function canBeEmpty(node: GrammarNode, isNullable: (name: string) => boolean): boolean {
+  switch (node.kind) {
+    case 'literal':
+      return node.text === '';
+    case 'class':
+      return false;
+    case 'sequence':
+      return node.items.every((item) => canBeEmpty(item, isNullable));
+    case 'choice':
+      return node.alternatives.some((alternative) => canBeEmpty(alternative, isNullable));
+    case 'repeat':
+      return node.min === 0 || canBeEmpty(node.item, isNullable);
+    case 'rule':
+      return isNullable(node.name);
+  }
+}
+
+/** Rules that can be reached before any character. */
+function collectFirsts(node: GrammarNode, isNullable: (name: string) => boolean, found: string[]): void {
+  switch (node.kind) {
+    case 'sequence':
+      for (const item of node.items) {
+        collectFirsts(item, isNullable, found);
+        if (!canBeEmpty(item, isNullable)) return;
+      }
+      return;
+    case 'choice':
+      for (const alternative of node.alternatives) collectFirsts(alternative, isNullable, found);
+      return;
+    case 'repeat':
+      if (node.max !== 0) collectFirsts(node.item, isNullable, found);
+      return;
+    case 'rule':
+      found.push(node.name);
+      return;
+    case 'literal':
+    case 'class':
+  }
+}
+
+function referencesOf(node: GrammarNode): string[] {
+  switch (node.kind) {
+    case 'sequence':
+      return node.items.flatMap(referencesOf);
+    case 'choice':
+      return node.alternatives.flatMap(referencesOf);
+    case 'repeat':
+      return referencesOf(node.item);
+    case 'rule':
+      return [node.name];
+    case 'literal':
+    case 'class':
+      return [];
+  }
+}

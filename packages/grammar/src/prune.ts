@@ -1,0 +1,92 @@
+/** Takes out what no text can come out of, so that no beginning leads astray. */
+import type { Grammar, GrammarNode } from './grammar.js';
+
+/** The same texts, without alternatives that never come to an end. */
+export function prune({ root, rules }: Grammar): Grammar {
+  const productive = new Set<string>();
+  const users = new Map<string, Set<string>>();
+  for (const [name, node] of rules) {
+    for (const used of usedRules(node, [])) {
+      let all = users.get(used);
+      if (all === undefined) users.set(used, (all = new Set()));
+      all.add(name);
+    }
+  }
+  const queue = [...rules.keys()];
+  for (let name = queue.pop(); name !== undefined; name = queue.pop()) {
+    const node = rules.get(name);
+    if (node === undefined || productive.has(name) || !canEnd(node, productive)) continue;
+    productive.add(name);
+    queue.push(...(users.get(name) ?? []));
+  }
+  if (productive.size === rules.size && ![...rules.values()].some(hasEmptyPart)) return { root, rules };
+  return { root, rules: new Map([...rules].map(([name, node]) => [name, cut(node, productive) ?? nothing])) };
+}
+
+const nothing: GrammarNode = { kind: 'choice', alternatives: [] };
+
+function usedRules(node: GrammarNode, found: string[]): string[] {
+  if (node.kind === 'rule') found.push(node.name);
+  if (node.kind === 'sequence') for (const item of node.items) usedRules(item, found);
+  if (node.kind === 'choice') for (const alternative of node.alternatives) usedRules(alternative, found);
+  if (node.kind === 'repeat') usedRules(node.item, found);
+  return found;
+}
+
+function canEnd(node: GrammarNode, productive: ReadonlySet<string>): boolean {
+  switch (node.kind) {
+    case 'literal':
+      return true;
+    case 'class':
+      return node.ranges.length > 0;
+    case 'sequence':
+      return node.items.every((item) => canEnd(item, productive));
+    case 'choice':
+      return node.alternatives.some((alternative) => canEnd(alternative, productive));
+    case 'repeat':
+      return node.min === 0 || canEnd(node.item, productive);
+    case 'rule':
+      return productive.has(node.name);
+  }
+}
+
+function hasEmptyPart(node: GrammarNode): boolean {
+  switch (node.kind) {
+    case 'class':
+      return node.ranges.length === 0;
+    case 'sequence':
+      return node.items.some(hasEmptyPart);
+    case 'choice':
+      return node.alternatives.length === 0 || node.alternatives.some(hasEmptyPart);
+    case 'repeat':
+      return hasEmptyPart(node.item);
+    case 'literal':
+    case 'rule':
+      return false;
+  }
+}
+
+/** Undefined: nothing is left. */
+function cut(node: GrammarNode, productive: ReadonlySet<string>): GrammarNode | undefined {
+  switch (node.kind) {
+    case 'literal':
+      return node;
+    case 'class':
+      return node.ranges.length > 0 ? node : undefined;
+    case 'sequence': {
+      const items = node.items.map((item) => cut(item, productive));
+      return items.includes(undefined) ? undefined : { kind: 'sequence', items: items as GrammarNode[] };
+    }
+    case 'choice': {
+      const alternatives = node.alternatives.flatMap((alternative) => cut(alternative, productive) ?? []);
+      return alternatives.length > 0 ? { kind: 'choice', alternatives } : undefined;
+    }
+    case 'repeat': {
+      const item = cut(node.item, productive);
+      if (item !== undefined) return { ...node, item };
+      return node.min === 0 ? { kind: 'sequence', items: [] } : undefined;
+    }
+    case 'rule':
+      return productive.has(node.name) ? node : undefined;
+  }
+}

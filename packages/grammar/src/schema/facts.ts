@@ -1,0 +1,136 @@
+/** What a schema says once references and combinations are resolved: conditions per type of JSON value. */
+
+/** A JSON schema, draft 2020-12 or 7. */
+export type JsonSchema = boolean | { readonly [keyword: string]: unknown };
+
+/** A schema and where it stands, as a JSON pointer that begins with `#`. */
+export interface Located {
+  readonly schema: JsonSchema;
+  readonly path: string;
+}
+
+/** Schemas that hold together; none: anything. */
+export type Conjunction = readonly Located[];
+
+export type Kind = 'null' | 'boolean' | 'object' | 'array' | 'string' | 'integer' | 'decimal';
+
+export const allKinds: readonly Kind[] = ['object', 'array', 'string', 'integer', 'decimal', 'boolean', 'null'];
+
+/** Conditions that hold together. Those of a type concern only values of that type. */
+export interface Facts {
+  readonly kinds: ReadonlySet<Kind>;
+  /** The only values possible. */
+  readonly values?: readonly unknown[];
+  readonly minLength?: number;
+  readonly maxLength?: number;
+  readonly patterns?: readonly Pattern[];
+  readonly minimum?: Bound;
+  readonly maximum?: Bound;
+  readonly divisors?: readonly number[];
+  /** Declared in this order. */
+  readonly properties?: ReadonlyMap<string, Conjunction>;
+  /** Of properties that are not declared. */
+  readonly additional?: Conjunction;
+  readonly keys?: Conjunction;
+  readonly required?: ReadonlySet<string>;
+  readonly minProperties?: number;
+  readonly maxProperties?: number;
+  readonly prefix?: readonly Conjunction[];
+  /** Of items after the prefix. */
+  readonly items?: Conjunction;
+  readonly minItems?: number;
+  readonly maxItems?: number;
+}
+
+/** A regular expression, as a whole or to be found somewhere. */
+export interface Pattern {
+  readonly source: string;
+  readonly isWhole: boolean;
+  readonly path: string;
+}
+
+export interface Bound {
+  readonly value: number;
+  readonly isExclusive: boolean;
+  readonly path: string;
+}
+
+/** Both; undefined when no kind of value is left. */
+export function both(a: Facts, b: Facts): Facts | undefined {
+  const kinds = new Set([...a.kinds].filter((kind) => b.kinds.has(kind)));
+  if (kinds.size === 0) return undefined;
+  const values =
+    a.values && b.values ? a.values.filter((value) => b.values?.some(isSame(value))) : (a.values ?? b.values);
+  if (values?.length === 0) return undefined;
+  const result: { -readonly [K in keyof Facts]: Facts[K] } = { kinds };
+  if (values !== undefined) result.values = values;
+  const numbers = {
+    minLength: largest,
+    maxLength: least,
+    minProperties: largest,
+    maxProperties: least,
+    minItems: largest,
+    maxItems: least,
+  };
+  for (const [name, pick] of Object.entries(numbers) as [keyof typeof numbers, typeof largest][]) {
+    const value = pick(a[name], b[name]);
+    if (value !== undefined) result[name] = value;
+  }
+  const minimum = tighter(a.minimum, b.minimum, 1);
+  if (minimum !== undefined) result.minimum = minimum;
+  const maximum = tighter(a.maximum, b.maximum, -1);
+  if (maximum !== undefined) result.maximum = maximum;
+  if (a.patterns ?? b.patterns) result.patterns = [...(a.patterns ?? []), ...(b.patterns ?? [])];
+  if (a.divisors ?? b.divisors) result.divisors = [...(a.divisors ?? []), ...(b.divisors ?? [])];
+  if (a.keys ?? b.keys) result.keys = [...(a.keys ?? []), ...(b.keys ?? [])];
+  if (a.required ?? b.required) result.required = new Set([...(a.required ?? []), ...(b.required ?? [])]);
+  if (a.properties ?? b.properties ?? a.additional ?? b.additional) {
+    const names = new Set([...(a.properties?.keys() ?? []), ...(b.properties?.keys() ?? [])]);
+    // what one of them does not declare is one of its additional properties
+    result.properties = new Map([...names].map((name) => [name, [...propertyOf(a, name), ...propertyOf(b, name)]]));
+    result.additional = [...(a.additional ?? []), ...(b.additional ?? [])];
+  }
+  if (a.prefix ?? b.prefix ?? a.items ?? b.items) {
+    const length = Math.max(a.prefix?.length ?? 0, b.prefix?.length ?? 0);
+    result.prefix = Array.from({ length }, (_, index) => [...itemOf(a, index), ...itemOf(b, index)]);
+    result.items = [...(a.items ?? []), ...(b.items ?? [])];
+  }
+  return result;
+}
+
+/** What holds of a property. */
+export function propertyOf({ properties, additional = [] }: Facts, name: string): Conjunction {
+  return properties?.get(name) ?? additional;
+}
+
+/** What holds of an item. */
+export function itemOf({ prefix = [], items = [] }: Facts, index: number): Conjunction {
+  return prefix[index] ?? items;
+}
+
+function largest(a: number | undefined, b: number | undefined): number | undefined {
+  return a === undefined || b === undefined ? (a ?? b) : Math.max(a, b);
+}
+
+function least(a: number | undefined, b: number | undefined): number | undefined {
+  return a === undefined || b === undefined ? (a ?? b) : Math.min(a, b);
+}
+
+function tighter(a: Bound | undefined, b: Bound | undefined, sign: 1 | -1): Bound | undefined {
+  if (a === undefined || b === undefined) return a ?? b;
+  if (a.value === b.value) return a.isExclusive ? a : b;
+  return sign * (a.value - b.value) > 0 ? a : b;
+}
+
+/** Equality of JSON values: members of objects in any order. */
+export function isSame(a: unknown): (b: unknown) => boolean {
+  const text = canonical(a);
+  return (b) => canonical(b) === text;
+}
+
+function canonical(value: unknown): string {
+  return JSON.stringify(value, (_key, inner: unknown) => {
+    if (typeof inner !== 'object' || inner === null || Array.isArray(inner)) return inner;
+    return Object.fromEntries(Object.entries(inner).sort(([x], [y]) => (x < y ? -1 : 1)));
+  });
+}

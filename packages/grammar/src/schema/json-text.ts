@@ -1,0 +1,96 @@
+/** Parts of JSON texts as parts of grammars. */
+import { difference, intersect, normalise, type CodePoints } from '../code-points.js';
+import { choice, literal, repeat, ruleReference, sequence, type GrammarNode } from '../grammar.js';
+import type { Dfa } from '../regular/dfa.js';
+
+/** Characters that stand for themselves in a JSON string. */
+const plain: CodePoints = normalise([
+  [0x20, 0x21],
+  [0x23, 0x5b],
+  [0x5d, 0x10ffff],
+]);
+const escaped: CodePoints = normalise([
+  [0, 0x1f],
+  [0x22, 0x22],
+  [0x5c, 0x5c],
+]);
+
+function classOf(text: string): GrammarNode {
+  return { kind: 'class', ranges: normalise(Array.from(text, (char) => [char.charCodeAt(0), char.charCodeAt(0)])) };
+}
+
+const hex = classOf('0123456789abcdefABCDEF');
+
+/** One character of a string with all its escapes; a character beyond U+FFFF takes two of them. */
+export const charNode: GrammarNode = choice(
+  { kind: 'class', ranges: plain },
+  sequence(
+    literal('\\'),
+    choice(
+      classOf('"\\/bfnrt'),
+      sequence(
+        literal('u'),
+        choice(
+          sequence(classOf('0123456789abcefABCEF'), repeat(hex, 3, 3)),
+          sequence(classOf('dD'), classOf('01234567'), repeat(hex, 2, 2)),
+        ),
+      ),
+      sequence(
+        literal('u'),
+        classOf('dD'),
+        classOf('89abAB'),
+        repeat(hex, 2, 2),
+        literal('\\u'),
+        classOf('dD'),
+        classOf('cdefCDEF'),
+        repeat(hex, 2, 2),
+      ),
+    ),
+  ),
+);
+
+/** Blanks between the parts of a JSON text: none, one, or a new line with some indentation. */
+export const spaceNode: GrammarNode = choice(
+  literal(''),
+  literal(' '),
+  sequence(literal('\n'), repeat(classOf(' \t'), 0, 20)),
+);
+
+/**
+ * Rules for the texts of an automaton, one per state.
+ * @param encode how a set of characters is written
+ * @returns the rule to begin with
+ */
+export function automatonRules(
+  { edges, isAccepting }: Dfa,
+  rules: Map<string, GrammarNode>,
+  name: string,
+  encode: (on: CodePoints) => readonly GrammarNode[],
+): GrammarNode {
+  for (const [state, own] of edges.entries()) {
+    const alternatives = own.flatMap(({ on, target }) =>
+      encode(on).map((node) => sequence(node, ruleReference(`${name}-${target}`))),
+    );
+    if (isAccepting[state]) alternatives.push(literal(''));
+    rules.set(`${name}-${state}`, { kind: 'choice', alternatives });
+  }
+  return ruleReference(`${name}-0`);
+}
+
+/** Characters as they are. */
+export function encodePlain(on: CodePoints): readonly GrammarNode[] {
+  return [{ kind: 'class', ranges: on }];
+}
+
+/** Characters in a JSON string: escaped where they have to be. */
+export function encodeInString(on: CodePoints): readonly GrammarNode[] {
+  const nodes: GrammarNode[] = [];
+  const own = intersect(on, plain);
+  if (own.length > 0) nodes.push({ kind: 'class', ranges: own });
+  for (const [first, last] of difference(intersect(on, escaped), own)) {
+    for (let code = first; code <= last; code++) {
+      nodes.push(literal(JSON.stringify(String.fromCharCode(code)).slice(1, -1)));
+    }
+  }
+  return nodes;
+}

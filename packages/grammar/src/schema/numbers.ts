@@ -1,0 +1,134 @@
+/** Numbers between bounds, as regular expressions over their decimal digits. */
+import type { Bound } from './facts.js';
+
+/** Most digits before the point where no bound says less: what a double holds exactly. */
+const maxDigits = 15;
+/** Most digits after it when there are bounds. */
+const fractionDigits = 6;
+const scale = 10n ** BigInt(fractionDigits);
+
+/** Any number: at most what a double can hold without becoming infinite. */
+export const anyDecimal: string = `-?(?:0|[1-9]\\d{0,${maxDigits}})(?:\\.\\d{1,16})?(?:[eE][+-]?\\d{1,2})?`;
+
+/** Integers from the one to the other bound; undefined when there is none. */
+export function integerRegex(minimum: Bound | undefined, maximum: Bound | undefined): string | undefined {
+  const low = minimum && (minimum.isExclusive ? Math.floor(minimum.value) + 1 : Math.ceil(minimum.value));
+  const high = maximum && (maximum.isExclusive ? Math.ceil(maximum.value) - 1 : Math.floor(maximum.value));
+  return signed(low === undefined ? undefined : BigInt(low), high === undefined ? undefined : BigInt(high), natural);
+}
+
+/** Numbers of at most six digits after the point from the one to the other bound; undefined when there is none. */
+export function decimalRegex(minimum: Bound | undefined, maximum: Bound | undefined): string | undefined {
+  if (minimum === undefined && maximum === undefined) return anyDecimal;
+  const low = minimum && scaled(minimum, 1n);
+  const high = maximum && scaled(maximum, -1n);
+  return signed(low, high, decimal);
+}
+
+/** The bound in millionths, moved inwards where it is not one of them or excluded. */
+function scaled({ value, isExclusive }: Bound, inwards: 1n | -1n): bigint {
+  const { digits, exponent } = decimalOf(value);
+  const shift = exponent + fractionDigits;
+  if (shift >= 0) {
+    const exact = digits * 10n ** BigInt(shift);
+    // beyond 2^30 millionths are finer than a double: whole numbers then
+    const unit = Math.abs(value) < 2 ** 30 ? 1n : scale;
+    return isExclusive ? exact + inwards * unit : exact;
+  }
+  const divisor = 10n ** BigInt(-shift);
+  const below = floorDivide(digits, divisor);
+  return inwards === 1n ? below + 1n : below; // the remainder is not zero: digits do not end in zeros
+}
+
+/** A number as digits times a power of ten. */
+function decimalOf(value: number): { digits: bigint; exponent: number } {
+  const [mantissa = '0', power = '0'] = value.toExponential().split('e');
+  const [whole = '0', fraction = ''] = mantissa.split('.');
+  return { digits: BigInt(whole + fraction), exponent: Number(power) - fraction.length };
+}
+
+function floorDivide(a: bigint, b: bigint): bigint {
+  const quotient = a / b;
+  return a % b < 0n ? quotient - 1n : quotient;
+}
+
+/** A range with a part below zero and one from zero on. */
+function signed(
+  low: bigint | undefined,
+  high: bigint | undefined,
+  regexOf: (low: bigint, high: bigint | undefined) => string | undefined,
+): string | undefined {
+  const parts: string[] = [];
+  if (high === undefined || high >= 0n) {
+    const positive = regexOf(low !== undefined && low > 0n ? low : 0n, high);
+    if (positive !== undefined) parts.push(positive);
+  }
+  if (low === undefined || low < 0n) {
+    const nearest = high !== undefined && high < 0n ? -high : 1n;
+    const negative = regexOf(nearest, low === undefined ? undefined : -low);
+    if (negative !== undefined) parts.push(`-(?:${negative})`);
+  }
+  return parts.length === 0 ? undefined : parts.join('|');
+}
+
+/** Natural numbers from `low` to `high`. */
+function natural(low: bigint, high: bigint | undefined): string | undefined {
+  const most = high ?? 10n ** BigInt(Math.max(maxDigits, low.toString().length)) - 1n;
+  if (most < low) return undefined;
+  const parts: string[] = [];
+  for (let length = low.toString().length; length <= most.toString().length; length++) {
+    const first = length === 1 ? 0n : 10n ** BigInt(length - 1);
+    const last = 10n ** BigInt(length) - 1n;
+    parts.push(digitsBetween(String(low > first ? low : first), String(most < last ? most : last)));
+  }
+  return parts.join('|');
+}
+
+/** Texts of digits of one length from the one to the other. */
+function digitsBetween(low: string, high: string): string {
+  const length = low.length;
+  if (length === 0) return '';
+  if (/^0*$/.test(low) && /^9*$/.test(high)) return `\\d{${length}}`;
+  const [first, last] = [Number(low[0]), Number(high[0])];
+  if (first === last) return `${first}(?:${digitsBetween(low.slice(1), high.slice(1))})`;
+  const parts = [`${first}(?:${digitsBetween(low.slice(1), '9'.repeat(length - 1))})`];
+  if (last - first > 1) parts.push(`[${first + 1}-${last - 1}]\\d{${length - 1}}`);
+  parts.push(`${last}(?:${digitsBetween('0'.repeat(length - 1), high.slice(1))})`);
+  return parts.join('|');
+}
+
+/** Numbers from `low` to `high` millionths. */
+function decimal(low: bigint, high: bigint | undefined): string | undefined {
+  const [lowWhole, lowRest] = [low / scale, low % scale];
+  const top = scale - 1n;
+  if (high === undefined) {
+    const beyond = natural(lowWhole + 1n, undefined);
+    return `${lowWhole}${fraction(lowRest, top)}|(?:${beyond})${fraction(0n, top)}`;
+  }
+  if (high < low) return undefined;
+  const [highWhole, highRest] = [high / scale, high % scale];
+  if (lowWhole === highWhole) {
+    const rest = fraction(lowRest, highRest);
+    return rest === none ? undefined : `${lowWhole}${rest}`;
+  }
+  const parts = [`${lowWhole}${fraction(lowRest, top)}`, `${highWhole}${fraction(0n, highRest)}`];
+  const between = highWhole - lowWhole > 1n ? natural(lowWhole + 1n, highWhole - 1n) : undefined;
+  if (between !== undefined) parts.push(`(?:${between})${fraction(0n, top)}`);
+  return parts.join('|');
+}
+
+const none = '(?:[])';
+
+/** What may follow the digits before the point: fractions from `low` to `high` millionths, of zero to six digits. */
+function fraction(low: bigint, high: bigint): string {
+  const parts: string[] = [];
+  for (let length = 1; length <= fractionDigits; length++) {
+    const unit = 10n ** BigInt(fractionDigits - length);
+    const [first, last] = [(low + unit - 1n) / unit, high / unit];
+    if (first > last || first >= 10n ** BigInt(length)) continue;
+    const pad = (value: bigint): string => String(value).padStart(length, '0');
+    parts.push(`\\.(?:${digitsBetween(pad(first), pad(last))})`);
+  }
+  if (low === 0n) parts.push('');
+  return parts.length === 0 ? none : `(?:${parts.join('|')})`;
+}

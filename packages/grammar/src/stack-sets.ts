@@ -1,0 +1,78 @@
+/**
+ * Sets of call stacks, shared: a stack is the states to go on with after the rules that are open, innermost first. A set is
+ * kept as a table from the innermost return state to the set of what lies below it, so that stacks with a common part share
+ * it, and as many stacks as branches multiplied by levels take only as much room as branches plus levels. Equal sets are the
+ * same object.
+ */
+import { CapacityError } from '@winnow/tensor';
+
+/** Rules open at the same time, which is how deeply brackets of brackets may be nested. */
+const maxDepth = 2000;
+
+export interface StackSet {
+  readonly id: number;
+  /** The stack with nothing open is a member. */
+  readonly hasEmpty: boolean;
+  /** Return states, ascending, each with the set of stacks below it. */
+  readonly returns: readonly number[];
+  readonly below: readonly StackSet[];
+  /** Of the highest stack. */
+  readonly depth: number;
+}
+
+export interface StackSets {
+  /** The set of nothing but the stack with nothing open. */
+  readonly empty: StackSet;
+  /** Every member with a return state on top. @throws {CapacityError} for stacks of more than 2000 */
+  push(returnState: number, below: StackSet): StackSet;
+  union(a: StackSet, b: StackSet): StackSet;
+  /** Sets made so far. */
+  readonly size: number;
+}
+
+export function createStackSets(): StackSets {
+  const sets = new Map<string, StackSet>();
+  const unions = new Map<string, StackSet>();
+
+  function make(hasEmpty: boolean, returns: readonly number[], below: readonly StackSet[]): StackSet {
+    let key = hasEmpty ? 'e' : '';
+    for (let i = 0; i < returns.length; i++) key += `${returns[i]}:${(below[i] as StackSet).id},`;
+    let set = sets.get(key);
+    if (set !== undefined) return set;
+    const depth = below.reduce((highest, { depth: own }) => Math.max(highest, own + 1), 0);
+    if (depth > maxDepth) {
+      throw new CapacityError({ resource: 'nested rules', needed: depth, available: maxDepth, unit: 'levels' });
+    }
+    set = { id: sets.size, hasEmpty, returns, below, depth };
+    sets.set(key, set);
+    return set;
+  }
+
+  function union(a: StackSet, b: StackSet): StackSet {
+    if (a === b) return a;
+    const key = a.id < b.id ? `${a.id},${b.id}` : `${b.id},${a.id}`;
+    const known = unions.get(key);
+    if (known !== undefined) return known;
+    const returns: number[] = [];
+    const below: StackSet[] = [];
+    for (let i = 0, j = 0; i < a.returns.length || j < b.returns.length;) {
+      const left = a.returns[i] ?? Infinity;
+      const right = b.returns[j] ?? Infinity;
+      returns.push(Math.min(left, right));
+      if (left === right) below.push(union(a.below[i++] as StackSet, b.below[j++] as StackSet));
+      else below.push((left < right ? a.below[i++] : b.below[j++]) as StackSet);
+    }
+    const set = make(a.hasEmpty || b.hasEmpty, returns, below);
+    unions.set(key, set);
+    return set;
+  }
+
+  return {
+    empty: make(true, [], []),
+    push: (returnState, below) => make(false, [returnState], [below]),
+    union,
+    get size(): number {
+      return sets.size + unions.size;
+    },
+  };
+}

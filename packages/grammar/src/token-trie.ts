@@ -1,0 +1,88 @@
+/** The tokens of a vocabulary in one tree by their bytes, laid out so that a walk is one pass over flat arrays. */
+
+/** Where the tree takes its tokens from. */
+export interface TokenBytes {
+  /** Number of ids: rows of the logits, of which a tokenizer may know fewer. */
+  readonly vocabSize: number;
+  /** What a token adds to the text, or undefined for one that must not be in a constrained text, such as a control token. */
+  tokenBytes(id: number): Uint8Array | undefined;
+}
+
+/**
+ * Nodes in preorder: the subtree of node `n` is `n .. ends[n] - 1`. The root, which has no byte, is left out; the depth of its
+ * children is 0.
+ */
+export interface TokenTrie {
+  readonly vocabSize: number;
+  readonly numNodes: number;
+  readonly bytes: Uint8Array; // [numNodes]
+  readonly depths: Uint16Array; // [numNodes]
+  readonly ends: Int32Array; // [numNodes]
+  /** Tokens of node `n`: `tokens[firstTokens[n] .. firstTokens[n + 1] - 1]`. */
+  readonly firstTokens: Int32Array; // [numNodes + 1]
+  readonly tokens: Int32Array;
+  /** Nodes of the longest token. */
+  readonly maxDepth: number;
+  /** What a token adds to the text; undefined for one that is not in the tree. */
+  bytesOf(id: number): Uint8Array | undefined;
+}
+
+/** Longest token that depths have room for; longer ones are left out. */
+const maxTokenBytes = 0xffff;
+
+/** Tokens without bytes are left out: they would not bring a text forward. Cost: sorting the vocabulary. */
+export function createTokenTrie({ vocabSize, tokenBytes }: TokenBytes): TokenTrie {
+  const texts: (Uint8Array | undefined)[] = [];
+  const ids: number[] = [];
+  for (let id = 0; id < vocabSize; id++) {
+    const bytes = tokenBytes(id);
+    texts.push(bytes);
+    if (bytes !== undefined && bytes.length > 0 && bytes.length <= maxTokenBytes) ids.push(id);
+  }
+  ids.sort((a, b) => compare(texts[a] as Uint8Array, texts[b] as Uint8Array) || a - b);
+
+  const bytes: number[] = [];
+  const depths: number[] = [];
+  const ends: number[] = [];
+  const firstTokens: number[] = [];
+  const path: number[] = []; // nodes down to the token before
+  let previous: Uint8Array = new Uint8Array(0);
+  let maxDepth = 0;
+  for (const [position, id] of ids.entries()) {
+    const text = texts[id] as Uint8Array;
+    let shared = 0;
+    while (shared < previous.length && previous[shared] === text[shared]) shared++;
+    while (path.length > shared) ends[path.pop() as number] = bytes.length;
+    for (let depth = shared; depth < text.length; depth++) {
+      path.push(bytes.length);
+      bytes.push(text[depth] as number);
+      depths.push(depth);
+      ends.push(0);
+      firstTokens.push(position);
+    }
+    maxDepth = Math.max(maxDepth, text.length);
+    previous = text;
+  }
+  for (const node of path) ends[node] = bytes.length;
+  firstTokens.push(ids.length);
+  return {
+    vocabSize,
+    numNodes: bytes.length,
+    bytes: Uint8Array.from(bytes),
+    depths: Uint16Array.from(depths),
+    ends: Int32Array.from(ends),
+    firstTokens: Int32Array.from(firstTokens),
+    tokens: Int32Array.from(ids),
+    maxDepth,
+    bytesOf: (id) => texts[id],
+  };
+}
+
+function compare(a: Uint8Array, b: Uint8Array): number {
+  const length = Math.min(a.length, b.length);
+  for (let i = 0; i < length; i++) {
+    const order = (a[i] as number) - (b[i] as number);
+    if (order !== 0) return order;
+  }
+  return a.length - b.length;
+}

@@ -1,0 +1,67 @@
+/** Small vocabularies and random walks under a mask. */
+import { createTokenTrie, type GrammarMatcher, type TokenTrie } from '../src/index.js';
+
+/** Ids are the 256 bytes, then these texts, then the end token. */
+export function vocabularyOf(texts: readonly string[]): {
+  trie: TokenTrie;
+  endToken: number;
+  bytesOf: (id: number) => Uint8Array;
+} {
+  const encoder = new TextEncoder();
+  const all = [
+    ...Array.from({ length: 256 }, (_, byte) => Uint8Array.of(byte)),
+    ...texts.map((text) => encoder.encode(text)),
+  ];
+  const endToken = all.length;
+  const trie = createTokenTrie({ vocabSize: all.length + 1, tokenBytes: (id) => all[id] });
+  return { trie, endToken, bytesOf: (id) => all[id] as Uint8Array };
+}
+
+export function maskIds({ mask }: GrammarMatcher): number[] {
+  const { bits, numTokens } = mask();
+  const ids: number[] = [];
+  for (const [word, value] of bits.entries()) {
+    for (let bit = 0; bit < 32; bit++) if ((value >>> bit) & 1) ids.push(word * 32 + bit);
+  }
+  if (ids.length !== numTokens) throw new Error(`${ids.length} bits, ${numTokens} counted`);
+  return ids;
+}
+
+/** Text of bytes; throws when they are not UTF-8. */
+export function textOf(pieces: readonly Uint8Array[]): string {
+  const bytes = Uint8Array.from(pieces.flatMap((piece) => [...piece]));
+  return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);
+}
+
+export interface Sample {
+  readonly text: string;
+  readonly isEnded: boolean;
+}
+
+/**
+ * A random text under the mask. After `patience` tokens, ends as soon as it may and prefers closing characters.
+ * @param random uniform in [0, 1)
+ */
+export function sampleText(
+  matcher: GrammarMatcher,
+  { endToken, bytesOf }: ReturnType<typeof vocabularyOf>,
+  random: () => number,
+  patience = 60,
+  maxTokens = 3000,
+): Sample {
+  const pieces: Uint8Array[] = [];
+  for (let count = 0; count < maxTokens; count++) {
+    const ids = maskIds(matcher);
+    if (ids.length === 0) throw new Error(`nothing may follow ${JSON.stringify(textOf(pieces))}`);
+    const mayEnd = ids.includes(endToken);
+    if (mayEnd !== matcher.canEnd) throw new Error('the end token and canEnd differ');
+    if (mayEnd && (count > patience || random() < 0.2 || ids.length === 1))
+      return { text: textOf(pieces), isEnded: true };
+    const closing = count > patience ? ids.filter((id) => '"]}>0'.includes(String.fromCharCode(id))) : [];
+    const candidates = closing.length > 0 ? closing : ids.filter((id) => id !== endToken);
+    const id = candidates[Math.floor(random() * candidates.length)] as number;
+    if (!matcher.accept(id)) throw new Error(`token ${id} of the mask is refused`);
+    pieces.push(bytesOf(id));
+  }
+  return { text: '', isEnded: false };
+}
