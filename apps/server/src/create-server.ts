@@ -1,11 +1,12 @@
 /** The server: routes over models, with limits, and an end in good order. */
 import cors from '@fastify/cors';
 import swagger from '@fastify/swagger';
-import Fastify, { type FastifyError, type FastifyInstance } from 'fastify';
+import Fastify, { type FastifyError, type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
 import { randomUUID } from 'node:crypto';
 import { ArgumentError } from '@winnow/tensor';
 import { isLoopback, requireApiKey, requireLoopbackName } from './access.js';
-import { ApiError, shuttingDown } from './api-error.js';
+import { ApiError, ClientClosedError, shuttingDown } from './api-error.js';
+import { trackConnections } from './connections.js';
 import { engineApiError, frameworkApiError } from './error-mapping.js';
 import { ModelRegistry } from './model-registry.js';
 import { openApiInfo, sharedSchemas } from './openapi.js';
@@ -84,6 +85,7 @@ export async function createServer(options: ServerOptions): Promise<WinnowServer
     ajv: { customOptions: { coerceTypes: false, removeAdditional: false, useDefaults: false, allowUnionTypes: true } },
   });
   app.server.maxConnections = limits.maxConnections;
+  const connections = trackConnections(app.server);
   // schemas of answers are for the document; tests hold answers to them
   app.setSerializerCompiler(() => (data) => JSON.stringify(data));
   // a page of another site can send text without asking first, but not JSON
@@ -118,10 +120,12 @@ export async function createServer(options: ServerOptions): Promise<WinnowServer
     const timer = setTimeout(() => {
       shutdown.abort(shuttingDown(1));
       // what ends by itself has a moment to say so, what does not read is cut off
-      setTimeout(() => app.server.closeAllConnections(), 1000).unref();
+      setTimeout(connections.destroy, 1000).unref();
     }, graceMs);
     try {
-      await app.close();
+      const closed = app.close();
+      connections.drain();
+      await closed;
     } finally {
       clearTimeout(timer);
     }
@@ -154,6 +158,7 @@ function addHooks(app: FastifyInstance, context: ServerContext, { onRequest }: S
 
   app.addHook('onRequest', async (request, reply) => {
     void reply.header('x-request-id', request.id);
+    reply.raw.once('close', () => record(request, reply)); // also when the client has left
     if (!isClosing()) return;
     void reply.header('connection', 'close');
     if (request.routeOptions.url !== '/health') throw shuttingDown(1);
@@ -163,15 +168,17 @@ function addHooks(app: FastifyInstance, context: ServerContext, { onRequest }: S
     request.body = meaningfulBody(request.body);
   });
 
-  app.addHook('onResponse', async (request, reply) => {
-    const { method, url, routeOptions, id } = request;
+  function record(
+    { method, url, routeOptions, id }: FastifyRequest,
+    { raw, statusCode, elapsedTime }: FastifyReply,
+  ): void {
     const route = routeOptions.url ?? 'unknown'; // paths that nobody serves are not to become labels
-    const durationMs = reply.elapsedTime;
-    metrics.requests.add(1, { route, status: reply.statusCode });
-    metrics.durations.observe(durationMs / 1000, { route });
+    const status = raw.writableFinished ? statusCode : new ClientClosedError().status;
+    metrics.requests.add(1, { route, status });
+    metrics.durations.observe(elapsedTime / 1000, { route });
     const [path = url] = url.split('?', 1);
-    onRequest?.({ requestId: id, method, path, status: reply.statusCode, durationMs });
-  });
+    onRequest?.({ requestId: id, method, path, status, durationMs: elapsedTime });
+  }
 
   app.setErrorHandler<FastifyError>((error, _request, reply) => {
     let known = engineApiError(error, 'prompt') ?? frameworkApiError(error);

@@ -4,7 +4,7 @@ import type { Model } from '@winnow/engine';
 import { BackendError, CapacityError } from '@winnow/tensor';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { demoId, loadDemoModel, postJson, startServer, type DemoServer } from './demo-server.js';
-import { scripted } from './fake-models.js';
+import { failing, scripted } from './fake-models.js';
 
 let model: Model;
 let demo: DemoServer;
@@ -17,25 +17,23 @@ beforeAll(async () => {
     models: [
       { id: demoId, model },
       { id: 'bare', model: { ...rest, chatTemplate: undefined } },
-      // eslint-disable-next-line require-yield
       {
         id: 'broken',
-        model: scripted(model, async function* () {
-          throw new BackendError({ backend: 'wasm', message: 'a secret of the machine' });
-        }),
+        model: scripted(model, failing(new BackendError({ backend: 'wasm', message: 'a secret of the machine' }))),
       },
       {
         id: 'breaking',
-        model: scripted(model, async function* () {
-          yield 'so far so good';
-          throw new BackendError({ backend: 'wasm', message: 'a secret of the machine' });
-        }),
+        model: scripted(
+          model,
+          failing(new BackendError({ backend: 'wasm', message: 'a secret of the machine' }), ['so far so good']),
+        ),
       },
       {
         id: 'full',
-        model: scripted(model, async function* () {
-          throw new CapacityError({ resource: 'kv cache', needed: 2, available: 1, unit: 'blocks' });
-        }),
+        model: scripted(
+          model,
+          failing(new CapacityError({ resource: 'kv cache', needed: 2, available: 1, unit: 'blocks' })),
+        ),
       },
     ],
     maxBodyBytes: 100_000,

@@ -106,3 +106,11 @@ export async function* speechless({ signal }: GenerateOptions): AsyncGenerator<s
   yield 'well';
   await aborted(signal);
 }
+
+/** Says something and fails. */
+export function failing(error: Error, texts: readonly string[] = []): Script {
+  return async function* fail() {
+    yield* texts;
+    throw error;
+  };
+}

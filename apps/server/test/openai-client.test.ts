@@ -4,6 +4,7 @@ import { loadEmbeddingModel, type EmbeddingModel } from '@winnow/engine';
 import { demoModelUrl } from '@winnow/demo-model';
 import OpenAI from 'openai';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { endless } from './fake-models.js';
 import { demoId, loadDemoModel, slotsOf, startServer, until, type DemoServer } from './demo-server.js';
 
 let model: Model;
@@ -14,7 +15,10 @@ beforeAll(async () => {
   model = await loadDemoModel();
   embedder = await loadEmbeddingModel(demoModelUrl, { numThreads: 1, pooling: 'mean' });
   demo = await startServer({
-    models: [{ id: demoId, model }],
+    models: [
+      { id: demoId, model },
+      { id: 'endless', model: endless(model) },
+    ],
     embeddingModels: [{ id: 'tiny-embedder', model: embedder }],
   });
 });
@@ -157,14 +161,16 @@ describe('chat completions', () => {
   });
 
   test('an abort of the client ends the generation and frees its session', async () => {
-    const stream = await demo.client.chat.completions.create({
-      ...greedy,
-      temperature: 1,
-      max_tokens: 1500,
-      stream: true,
-      stop: ['never said by this model, ever'],
-    });
+    const stream = await demo.client.chat.completions.create({ ...greedy, model: 'endless', stream: true });
     for await (const _chunk of stream) break; // leaving the loop aborts the request
+    await until(async () => (await slotsOf(demo.url)).every(({ state }) => state === 'idle'));
+    expect(model.metrics()).toMatchObject({ numSessions: 0, cache: { numUsedBlocks: 0 } });
+
+    const controller = new AbortController();
+    const whole = demo.client.chat.completions.create({ ...greedy, model: 'endless' }, { signal: controller.signal });
+    await until(async () => (await slotsOf(demo.url)).some(({ generated_tokens: count }) => count > 0));
+    controller.abort();
+    await expect(whole).rejects.toBeInstanceOf(OpenAI.APIUserAbortError);
     await until(async () => (await slotsOf(demo.url)).every(({ state }) => state === 'idle'));
     expect(model.metrics()).toMatchObject({ numSessions: 0, cache: { numUsedBlocks: 0 } });
   });
@@ -266,6 +272,7 @@ test('models are listed and found', async () => {
   for await (const entry of demo.client.models.list()) models.push(entry);
   expect(models.map(({ id, object }) => ({ id, object }))).toEqual([
     { id: demoId, object: 'model' },
+    { id: 'endless', object: 'model' },
     { id: 'tiny-embedder', object: 'model' },
   ]);
   expect(await demo.client.models.retrieve(demoId)).toMatchObject({
@@ -291,6 +298,7 @@ test('metrics are lines that Prometheus reads, and count what happened', async (
     );
   expect(value('winnow_generated_tokens_total{model="winnow-tiny"}')).toBeGreaterThan(0);
   expect(value('winnow_http_requests_total{route="/v1/chat/completions",status="200"}')).toBeGreaterThan(0);
-  expect(value('winnow_requests_cancelled_total')).toBe(1);
+  expect(value('winnow_requests_cancelled_total{model="endless"}')).toBe(2);
+  expect(value('winnow_http_requests_total{route="/v1/chat/completions",status="499"}')).toBe(2);
   expect(value('winnow_sessions')).toBe(0);
 });

@@ -1,0 +1,301 @@
+/** Many clients at once, clients that do not read, that leave, and that wait: within limits, and none at another's cost. */
+import { readFileSync } from 'node:fs';
+import { get, request as httpRequest, type ClientRequest, type IncomingMessage } from 'node:http';
+import type { Model } from '@winnow/engine';
+import OpenAI from 'openai';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import type { ServerOptions } from '../src/index.js';
+import { demoId, loadDemoModel, postJson, slotsOf, startServer, until, type DemoServer } from './demo-server.js';
+import { aborted, endless, forever, scripted, speechless } from './fake-models.js';
+
+let model: Model;
+const open: DemoServer[] = [];
+
+beforeAll(async () => {
+  model = await loadDemoModel();
+});
+
+afterEach(async () => {
+  for (const demo of open.splice(0)) await demo.close();
+  expect(model.metrics()).toMatchObject({ numSessions: 0, cache: { numUsedBlocks: 0 } });
+});
+
+afterAll(async () => {
+  await model?.dispose();
+});
+
+async function start(options: ServerOptions): Promise<DemoServer> {
+  const demo = await startServer(options);
+  open.push(demo);
+  return demo;
+}
+
+const idle = async ({ url }: DemoServer): Promise<boolean> =>
+  (await slotsOf(url)).every(({ state }) => state === 'idle');
+
+const body = { model: demoId, prompt: 'The old man looked at the sea and', temperature: 0, max_tokens: 8 };
+
+/** A request whose answer is not read. */
+function askSilently(url: string, asked: object): Promise<{ request: ClientRequest; response: IncomingMessage }> {
+  return new Promise((resolve, reject) => {
+    const { port } = new URL(url);
+    const headers = { 'content-type': 'application/json' };
+    const path = '/v1/completions';
+    const request = httpRequest({ port, host: '127.0.0.1', path, method: 'POST', headers, agent: false });
+    request.on('error', reject);
+    request.on('response', (response) => {
+      response.pause();
+      response.on('error', () => {});
+      resolve({ request, response });
+    });
+    request.end(JSON.stringify(asked));
+  });
+}
+
+describe('many clients', () => {
+  test('each of 24 streams over 4 slots gets the answer that it would get alone', async () => {
+    const demo = await start({ models: [{ id: demoId, model }] });
+    const prompts = Array.from({ length: 24 }, (_, index) => `Chapter ${index % 6}. The ${index} men went`);
+    const alone: string[] = [];
+    for (const prompt of prompts)
+      alone.push((await model.generate(prompt, { temperature: 0, maxTokens: 12 }).result()).text);
+    const before = model.metrics().steps;
+    const together = await Promise.all(
+      prompts.map(async (prompt) => {
+        let text = '';
+        const stream = await demo.client.completions.create({ ...body, prompt, max_tokens: 12, stream: true });
+        for await (const { choices } of stream) text += choices[0]?.text ?? '';
+        return text;
+      }),
+    );
+    expect(together).toEqual(alone);
+    // they did not take turns: steps were shared
+    expect(model.metrics().steps.numSharedSteps).toBeGreaterThan(before.numSharedSteps);
+  });
+
+  test('no more run at a time than there are slots', async () => {
+    const slow = scripted(model, async function* () {
+      for (const text of ['a', 'b', 'c']) {
+        yield text;
+        await new Promise((resolve) => setImmediate(resolve));
+      }
+    });
+    const demo = await start({ models: [{ id: demoId, model: slow, maxConcurrent: 3 }] });
+    const answers = await Promise.all(Array.from({ length: 12 }, () => demo.client.completions.create(body)));
+    expect(answers.map(({ choices }) => choices[0]?.text)).toEqual(new Array(12).fill('abc'));
+    expect([slow.maxRunning, slow.numRunning]).toEqual([3, 0]);
+  });
+});
+
+describe('the queue', () => {
+  test('a full one is 429 with a time to come back, and whoever waits gets a turn', async () => {
+    const held = scripted(model, speechless);
+    const demo = await start({ models: [{ id: demoId, model: held, maxConcurrent: 1 }], maxQueued: 1 });
+    const first = await askSilently(demo.url, { ...body, stream: true });
+    const second = demo.client.completions.create({ ...body, stream: true });
+    const queued = async (): Promise<string | undefined> =>
+      /^winnow_requests_queued\S* (\d+)$/m.exec(await (await fetch(`${demo.url}/metrics`)).text())?.[1];
+    await until(async () => (await queued()) === '1');
+    const refused = await postJson(`${demo.url}/v1/completions`, body);
+    expect([refused.status, await refused.json()]).toMatchObject([
+      429,
+      { error: { code: 'queue_full', type: 'rate_limit_error' } },
+    ]);
+    expect(Number(refused.headers.get('retry-after'))).toBeGreaterThanOrEqual(1);
+    await expect(demo.client.completions.create(body)).rejects.toBeInstanceOf(OpenAI.RateLimitError);
+    first.request.destroy();
+    for await (const { choices } of await second) {
+      expect(choices[0]?.text).toBe('well');
+      break;
+    }
+    await until(() => idle(demo));
+  });
+
+  test('who waits too long gets 503, who leaves while waiting leaves the line', async () => {
+    const held = scripted(model, speechless);
+    const demo = await start({ models: [{ id: demoId, model: held, maxConcurrent: 1 }], queueTimeoutMs: 50 });
+    const first = await askSilently(demo.url, { ...body, stream: true });
+    const refused = await postJson(`${demo.url}/v1/completions`, body);
+    expect([refused.status, await refused.json()]).toMatchObject([503, { error: { code: 'queue_timeout' } }]);
+    expect(refused.headers.get('retry-after')).toMatch(/^\d+$/);
+    const controller = new AbortController();
+    const waiting = demo.client.completions.create(body, { signal: controller.signal });
+    controller.abort();
+    await expect(waiting).rejects.toBeInstanceOf(OpenAI.APIUserAbortError);
+    first.request.destroy();
+    await until(() => idle(demo));
+    expect(held.numRunning).toBe(0);
+  });
+});
+
+describe('time', () => {
+  test('a request that takes too long is 504', async () => {
+    const demo = await start({ models: [{ id: demoId, model: scripted(model, speechless) }], requestTimeoutMs: 50 });
+    const late = await postJson(`${demo.url}/v1/completions`, body);
+    expect([late.status, await late.json()]).toMatchObject([504, { error: { code: 'timeout' } }]);
+    await until(() => idle(demo));
+  });
+
+  test('a stream that takes too long ends with that error', async () => {
+    const demo = await start({ models: [{ id: demoId, model: endless(model) }], requestTimeoutMs: 50 });
+    const stream = await demo.client.completions.create({ ...body, max_tokens: 2000, stream: true });
+    const read = async (): Promise<void> => {
+      for await (const _part of stream);
+    };
+    await expect(read()).rejects.toMatchObject({ error: { code: 'timeout' } });
+    await until(() => idle(demo));
+  });
+
+  test('a stream that has nothing to say yet says so', async () => {
+    const silent = scripted(model, async function* ({ signal }) {
+      yield await aborted(signal);
+    });
+    const demo = await start({ models: [{ id: demoId, model: silent }], keepAliveMs: 10 });
+    const { request, response } = await askSilently(demo.url, { ...body, stream: true });
+    expect(response.statusCode).toBe(200);
+    let text = '';
+    await new Promise<void>((resolve) => {
+      response.on('data', (data: Buffer) => {
+        text += data.toString();
+        if (text.split('\n\n').length > 3) resolve();
+      });
+      response.resume();
+    });
+    expect(text).toMatch(/^(: [a-z ]+\n\n)+$/);
+    request.destroy();
+    await until(() => idle(demo));
+  });
+});
+
+/** Most bytes that a connection of this machine takes without being read: the buffers of the kernel at both ends. */
+function kernelBufferBytes(): number | undefined {
+  try {
+    const most = (name: string): number =>
+      Number(readFileSync(`/proc/sys/net/ipv4/${name}`, 'utf8').trim().split(/\s+/)[2]);
+    return most('tcp_rmem') + most('tcp_wmem');
+  } catch {
+    return undefined;
+  }
+}
+
+describe('clients that do not read', () => {
+  const bufferBytes = kernelBufferBytes();
+  const piece = 'x'.repeat(4000);
+
+  test.skipIf(bufferBytes === undefined)('stop their generation; what is produced fits the buffers', async () => {
+    const talker = scripted(model, () => forever(piece));
+    const demo = await start({ models: [{ id: demoId, model: talker }] });
+    const { request, response } = await askSilently(demo.url, { ...body, stream: true });
+    await until(async () => (await slotsOf(demo.url)).some(({ state }) => state === 'blocked'));
+    const produced = talker.numTokens;
+    // beside the kernel's: what the socket, the response and the client hold (each at most 64 KiB and one piece), and the stream
+    const userBytes = 4 * (64 * 1024 + 2 * piece.length);
+    expect(produced * piece.length).toBeLessThanOrEqual((bufferBytes as number) + userBytes);
+    // others are served meanwhile, and nothing more is produced for this one
+    for (let turn = 0; turn < 5; turn++)
+      expect((await slotsOf(demo.url)).map(({ state }) => state)).toContain('blocked');
+    expect(talker.numTokens).toBe(produced);
+    // it goes on when it is read again
+    response.resume();
+    await until(() => talker.numTokens > produced + 100);
+    request.destroy();
+    await until(() => idle(demo));
+    expect(talker.numRunning).toBe(0);
+  });
+
+  test('are cut off when they take too long, and their session is freed', async () => {
+    const talker = scripted(model, () => forever(piece));
+    const demo = await start({ models: [{ id: demoId, model: talker }], stallTimeoutMs: 50 });
+    const { response } = await askSilently(demo.url, { ...body, stream: true });
+    await until(() => idle(demo));
+    expect(talker.numRunning).toBe(0);
+    response.resume();
+    await new Promise((resolve) => response.on('close', resolve));
+    expect(response.complete).toBe(false);
+  });
+
+  test('do not slow down others', async () => {
+    const demo = await start({
+      models: [
+        { id: 'talker', model: scripted(model, () => forever(piece)) },
+        { id: demoId, model },
+      ],
+    });
+    const silent = await Promise.all(
+      Array.from({ length: 4 }, () => askSilently(demo.url, { ...body, model: 'talker', stream: true })),
+    );
+    const { text } = await model.generate(body.prompt, { temperature: 0, maxTokens: 8 }).result();
+    expect((await demo.client.completions.create(body)).choices[0]?.text).toBe(text);
+    for (const { request } of silent) request.destroy();
+    await until(() => idle(demo));
+  });
+});
+
+describe('clients that leave', () => {
+  test.each([true, false])('free their sessions at once (stream: %s)', async (stream) => {
+    const demo = await start({ models: [{ id: demoId, model: endless(model) }] });
+    const controllers = Array.from({ length: 8 }, () => new AbortController());
+    const requests = controllers.map(({ signal }) =>
+      fetch(`${demo.url}/v1/completions`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify({ ...body, max_tokens: 2000, stream }),
+        signal,
+      }).then((response) => response.text()),
+    );
+    // four run, four wait
+    await until(async () => (await slotsOf(demo.url)).every(({ generated_tokens: count }) => count > 0));
+    for (const controller of controllers) controller.abort();
+    for (const request of requests) await expect(request).rejects.toThrow();
+    await until(() => idle(demo));
+    expect(model.metrics()).toMatchObject({ numSessions: 0, cache: { numUsedBlocks: 0 } });
+  });
+});
+
+describe('the end', () => {
+  test('running answers are finished, waiting and new ones are refused', async () => {
+    let finish = (): void => {};
+    const finished = new Promise<void>((resolve) => {
+      finish = resolve;
+    });
+    const patient = scripted(model, async function* () {
+      yield 'first';
+      await finished;
+      yield ' last';
+    });
+    const demo = await startServer({ models: [{ id: demoId, model: patient, maxConcurrent: 1 }] });
+    const stream = await demo.client.completions.create({ ...body, stream: true });
+    const waiting = postJson(`${demo.url}/v1/completions`, body);
+    await until(async () => {
+      const metrics = await (await fetch(`${demo.url}/metrics`)).text();
+      return /^winnow_requests_queued\S* 1$/m.test(metrics);
+    });
+    const closed = demo.server.close();
+    const refused = await waiting;
+    expect([refused.status, await refused.json()]).toMatchObject([503, { error: { code: 'shutting_down' } }]);
+    await expect(
+      new Promise((resolve, reject) => {
+        get(`${demo.url}/health`, { agent: false }, resolve).on('error', reject);
+      }),
+    ).rejects.toMatchObject({ code: 'ECONNREFUSED' });
+    finish();
+    let text = '';
+    for await (const { choices } of stream) text += choices[0]?.text ?? '';
+    expect(text).toBe('first last');
+    await closed;
+    expect(patient.numRunning).toBe(0);
+  });
+
+  test('who goes on for longer than the time of grace is broken off', async () => {
+    const held = scripted(model, speechless);
+    const demo = await startServer({ models: [{ id: demoId, model: held }] });
+    const stream = await demo.client.completions.create({ ...body, stream: true });
+    const read = async (): Promise<void> => {
+      for await (const _part of stream);
+    };
+    const ended = expect(read()).rejects.toMatchObject({ error: { code: 'shutting_down' } });
+    await demo.server.close({ graceMs: 20 });
+    await ended;
+    expect(held.numRunning).toBe(0);
+  });
+});

@@ -1,0 +1,118 @@
+/** The published document is the one that the code gives, and answers are as it says. */
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { loadEmbeddingModel, type EmbeddingModel, type Model } from '@winnow/engine';
+import { demoModelUrl } from '@winnow/demo-model';
+import type { TSchema } from 'typebox';
+import { Value } from 'typebox/value';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { ChatCompletion, ChatCompletionChunk } from '../src/schemas/chat.js';
+import { ErrorBody } from '../src/schemas/common.js';
+import { Completion } from '../src/schemas/completions.js';
+import { EmbeddingList } from '../src/schemas/embeddings.js';
+import { Health, ModelList, ModelObject, SlotList } from '../src/schemas/status.js';
+import { demoId, loadDemoModel, postJson, startServer, type DemoServer } from './demo-server.js';
+
+let model: Model;
+let embedder: EmbeddingModel;
+let demo: DemoServer;
+
+beforeAll(async () => {
+  model = await loadDemoModel();
+  embedder = await loadEmbeddingModel(demoModelUrl, { numThreads: 1, pooling: 'mean' });
+  demo = await startServer({ models: [{ id: demoId, model }], embeddingModels: [{ id: demoId, model: embedder }] });
+});
+
+afterAll(async () => {
+  await demo?.close();
+  await model?.dispose();
+  await embedder?.dispose();
+});
+
+const published = new URL('../openapi.json', import.meta.url);
+
+/** Everything that a document names with `$ref`. */
+function* refsOf(value: unknown): Iterable<string> {
+  if (typeof value !== 'object' || value === null) return;
+  for (const [key, child] of Object.entries(value)) {
+    if (key === '$ref') yield child as string;
+    else yield* refsOf(child);
+  }
+}
+
+describe('the document', () => {
+  test('is the published one (WINNOW_UPDATE=1 writes it)', async () => {
+    const served: unknown = await (await fetch(`${demo.url}/openapi.json`)).json();
+    expect(served).toEqual(JSON.parse(JSON.stringify(demo.server.openApi())));
+    if (process.env['WINNOW_UPDATE'] === '1') writeFileSync(published, `${JSON.stringify(served, null, 2)}\n`);
+    expect(existsSync(published)).toBe(true);
+    expect(JSON.parse(readFileSync(published, 'utf8'))).toEqual(served);
+  });
+
+  test('names nothing that it does not have, and every operation once', () => {
+    const document = demo.server.openApi() as {
+      paths: Record<string, Record<string, { operationId: string }>>;
+      components: { schemas: Record<string, unknown> };
+    };
+    const refs = new Set(refsOf(document));
+    const known = new Set(Object.keys(document.components.schemas).map((name) => `#/components/schemas/${name}`));
+    expect([...refs].filter((ref) => !known.has(ref))).toEqual([]);
+    const ids = Object.values(document.paths).flatMap((path) => Object.values(path).map((entry) => entry.operationId));
+    expect(ids.toSorted()).toEqual([
+      'createChatCompletion',
+      'createCompletion',
+      'createEmbedding',
+      'health',
+      'listModels',
+      'listSlots',
+      'metrics',
+      'retrieveModel',
+    ]);
+  });
+});
+
+describe('answers follow their schemas', () => {
+  const chat = { model: demoId, messages: [{ role: 'user', content: 'Hi' }], max_tokens: 3 };
+  const text = { model: demoId, prompt: 'Hi', max_tokens: 3 };
+
+  const expectValid = (schema: TSchema, value: unknown): void => {
+    expect([...Value.Errors(schema, value)]).toEqual([]);
+  };
+
+  test.each<[string, TSchema, object | undefined]>([
+    ['/v1/chat/completions', ChatCompletion, chat],
+    ['/v1/chat/completions', ChatCompletion, { ...chat, logprobs: true, top_logprobs: 2 }],
+    ['/v1/completions', Completion, text],
+    ['/v1/completions', Completion, { ...text, logprobs: 2, prompt: ['a', 'b'] }],
+    ['/v1/embeddings', EmbeddingList, { model: demoId, input: 'Hi' }],
+    ['/v1/embeddings', EmbeddingList, { model: demoId, input: ['Hi'], encoding_format: 'base64' }],
+    ['/v1/completions', ErrorBody, { ...text, model: 'other' }],
+    ['/v1/completions', ErrorBody, {}],
+    ['/v1/models', ModelList, undefined],
+    [`/v1/models/${demoId}`, ModelObject, undefined],
+    ['/v1/models/other', ErrorBody, undefined],
+    ['/health', Health, undefined],
+    ['/slots', SlotList, undefined],
+  ])('%s', async (path, schema, body) => {
+    const url = `${demo.url}${path}`;
+    const response = body === undefined ? await fetch(url) : await postJson(url, body);
+    expectValid(schema, await response.json());
+  });
+
+  test.each<[string, TSchema, object]>([
+    ['/v1/chat/completions', ChatCompletionChunk, { ...chat, logprobs: true, top_logprobs: 1 }],
+    ['/v1/chat/completions', ChatCompletionChunk, chat],
+    ['/v1/completions', Completion, { ...text, logprobs: 1 }],
+    ['/v1/completions', Completion, text],
+  ])('%s in parts', async (path, schema, body) => {
+    const asked = { ...body, stream: true, stream_options: { include_usage: true } };
+    const response = await postJson(`${demo.url}${path}`, asked);
+    expect(response.headers.get('content-type')).toMatch(/^text\/event-stream/);
+    const events = (await response.text()).split('\n\n');
+    expect(events.splice(-2)).toEqual(['data: [DONE]', '']);
+    expect(events.length).toBeGreaterThan(2);
+    for (const event of events) {
+      expect(event.startsWith('data: ')).toBe(true);
+      expectValid(schema, JSON.parse(event.slice('data: '.length)));
+    }
+  });
+});
