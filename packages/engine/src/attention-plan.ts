@@ -11,6 +11,7 @@ import {
   resolvePolicy,
   type AttentionRequirements,
   type AttentionSpec,
+  type LayerPolicy,
 } from '@winnow/sparse-attention';
 import type { StepPhase } from './scheduler.js';
 
@@ -20,6 +21,8 @@ export interface AttentionPlan {
   /** Whether prompts and generated tokens attend in the same way. */
   readonly isUniform: boolean;
   readonly requirements: AttentionRequirements;
+  /** By layer. */
+  readonly layers: readonly LayerPolicy[];
   /** The part of the options of a program for a phase. */
   programOptions(phase: StepPhase): Pick<DecoderProgramOptions, 'attention'>;
 }
@@ -52,6 +55,7 @@ export function planAttention(options: AttentionPlanOptions): AttentionPlan {
     text: isDense ? undefined : formatAttention(spec),
     isUniform: layers.every(({ prefill, decode }) => JSON.stringify(prefill) === JSON.stringify(decode)),
     requirements,
+    layers,
     programOptions(phase) {
       const writer = isDense ? undefined : createAttentionWriter(spec, phase, { numLayers, notice: tellOnce });
       if (options.massUpTo !== undefined) return { attention: createMassWriter(options.massUpTo) };

@@ -78,7 +78,9 @@ export async function* generateTokens(
   };
   const startMs = host.now();
   const wantsToken = maxTokens > 0;
-  await processPrompt(model, sequence, tokens, options, wantsToken ? readChoice : undefined, makeRoomFor);
+  // what was generated before is computed as it would have been
+  const numPrompt = tokens.length - (resumed?.chosen.length ?? 0);
+  await processPrompt(model, sequence, tokens, numPrompt, options, wantsToken ? readChoice : undefined, makeRoomFor);
   const promptMs = host.now() - startMs;
 
   const generated: number[] = [];
@@ -150,12 +152,16 @@ export async function* generateTokens(
 
 const firstRow: readonly number[] = [0];
 
-/** Computes the part of the prompt that is not cached, in chunks; `read` sees the outputs of the last token. */
+/**
+ * Computes the part of the prompt that is not cached, in chunks; `read` sees the outputs of the last token.
+ * @param numPrompt tokens from there on were generated
+ */
 async function processPrompt(
   { scheduler, contextSize }: LoadedModel,
   sequence: Sequence,
   tokens: Int32Array,
-  { signal, onPromptProgress, promptPhase: phase = 'prefill' }: GenerateOptions,
+  numPrompt: number,
+  { signal, onPromptProgress, promptPhase = 'prefill' }: GenerateOptions,
   read: ((output: ReadOutput) => Promise<void>) | undefined,
   makeRoomFor: (count: number) => void,
 ): Promise<void> {
@@ -165,7 +171,8 @@ async function processPrompt(
   onPromptProgress?.({ processedTokens: begin, totalTokens: tokens.length });
   while (begin < tokens.length) {
     signal?.throwIfAborted();
-    const count = phase === 'decode' ? 1 : Math.min(maxChunk, tokens.length - begin);
+    const phase = begin < numPrompt ? promptPhase : 'decode';
+    const count = phase === 'decode' ? 1 : Math.min(maxChunk, numPrompt - begin);
     const isLast = begin + count === tokens.length;
     makeRoomFor(count);
     await scheduler.run({

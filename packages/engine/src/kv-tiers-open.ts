@@ -30,6 +30,7 @@ export async function openKvTiers(options: OpenTiersOptions): Promise<KvTiers> {
   const stored = memory.blockBuffers.filter(({ name }) => name !== slotPositionsName);
   const store = await openTierStore({
     buffers: stored,
+    isResident: ({ name }) => !/\.(keys|values)$/.test(name),
     blockSize,
     runBlocks: plan.runBlocks,
     warmBytes: plan.warmBytes,

@@ -1,7 +1,9 @@
 /** Sizes the tiers of the cache, and the programs that attend across them. */
 import type { AttentionWriter, Program } from '@winnow/ops';
-import { ArgumentError, CapacityError } from '@winnow/tensor';
+import { ArgumentError, CapacityError, sizeOf } from '@winnow/tensor';
+import type { TierAttention } from './kv-tiers-attention.js';
 import {
+  buildChosenProgram,
   buildStreamProgram,
   createTierWriter,
   type StreamShape,
@@ -20,6 +22,11 @@ const maxChunkRuns = 8;
 /** Steps of up to so many tokens split their attention among threads by ranges of the context. */
 const fewTokens = 8;
 const numFewParts = 4;
+/** The same when pages are chosen: they are stored and read one by one. */
+const maxChosenChunkRuns = 64;
+/** Most bytes of chosen pages that are attended to at once, and most pages of one query and KV head. */
+const maxChosenBytes = 4 * 1024 * 1024;
+const maxChosenPages = 64;
 
 /** How the blocks of a cache are divided. */
 export interface TierSizes {
@@ -39,15 +46,27 @@ export interface StreamPrograms {
   readonly many: Program;
 }
 
+/** What attends to pages that queries choose. */
+export interface ChosenProgram {
+  readonly program: Program;
+  /** Pages that half of the staging buffers holds, and most pages of one query and KV head. */
+  readonly stagedPages: number;
+  readonly maxPages: number;
+}
+
 export interface TierPlan extends TierSizes {
+  readonly reads: TierAttention['reads'];
   /** Rows of the buffers of queries and states. */
   readonly numRows: number;
-  /** Like the programs without tiers, with a boundary in each layer. */
-  readonly decode: Program;
-  readonly batch: Program;
+  /**
+   * Like the programs without tiers, with a boundary in each layer; none when nothing outside the pool is attended to.
+   * `decodeBatch` where generated tokens attend in another way than prompts, and several sequences may.
+   */
+  readonly steps: { readonly decode: Program; readonly batch: Program; readonly decodeBatch?: Program } | undefined;
   readonly layers: readonly TieredLayer[];
   /** By layer. */
   readonly streams: ReadonlyMap<number, StreamPrograms>;
+  readonly chosen: ReadonlyMap<number, ChosenProgram>;
   /** All of them. */
   readonly programs: readonly Program[];
 }
@@ -69,6 +88,8 @@ interface SizeFacts {
   readonly numCacheBlocks: number;
   /** Blocks that a step may need at once. */
   readonly numStepBlocks: number;
+  readonly maxSessions: number;
+  readonly blockSize: number;
 }
 
 /**
@@ -76,7 +97,11 @@ interface SizeFacts {
  * @throws {ArgumentError} for sizes that are none
  * @throws {CapacityError} when the hot tier is too small for a step, or for everything without further tiers
  */
-export function sizeTiers(options: KvTierOptions | undefined, facts: SizeFacts): TierSizes | undefined {
+export function sizeTiers(
+  options: KvTierOptions | undefined,
+  facts: SizeFacts,
+  attention: () => TierAttention,
+): (TierSizes & { readonly attention: TierAttention }) | undefined {
   if (options === undefined) return undefined;
   const { blockBytes, keyRowBytes, valueRowBytes, numAllBlocks, numCacheBlocks, numStepBlocks } = facts;
   const hotBytes = bytes('kv.hotBytes', options.hotBytes, numCacheBlocks * blockBytes);
@@ -84,10 +109,12 @@ export function sizeTiers(options: KvTierOptions | undefined, facts: SizeFacts):
   const numBlocks = Math.floor(hotBytes / blockBytes);
   if (numBlocks >= numAllBlocks) return undefined;
   const isTiered = warmBytes > 0 || options.coldPath !== undefined;
+  const own = isTiered ? attention() : undefined;
   // the first block and the newest ones never leave the pool
-  const numNeeded = isTiered ? numStepBlocks + 3 : numCacheBlocks;
+  const numNeeded = own === undefined ? numCacheBlocks : numStepBlocks + 3 + numKeptBlocks(own, facts);
   if (numBlocks < numNeeded) {
-    const hint = isTiered ? 'a smaller batchSize needs less' : 'kv.warmBytes or kv.coldPath takes what does not fit';
+    const less = own?.reads === undefined ? 'batchSize' : 'window, batchSize or maxSessions';
+    const hint = isTiered ? `a smaller ${less} needs less` : 'kv.warmBytes or kv.coldPath takes what does not fit';
     throw new CapacityError({
       resource: 'kv.hotBytes',
       needed: numNeeded * blockBytes,
@@ -96,26 +123,57 @@ export function sizeTiers(options: KvTierOptions | undefined, facts: SizeFacts):
       hint,
     });
   }
-  if (!isTiered) return undefined;
+  if (own === undefined) return undefined;
+  const isChosen = own.choosing.size > 0;
   const largest = Math.max(keyRowBytes, valueRowBytes);
-  const runBlocks = clamp(Math.floor(maxPageBytes / largest), 1, Math.min(maxRunBlocks, numBlocks >> 2));
+  const maxBlocks = isChosen ? 1 : Math.min(maxRunBlocks, numBlocks >> 2);
+  const runBlocks = clamp(Math.floor(maxPageBytes / largest), 1, maxBlocks);
   const runBytes = runBlocks * (keyRowBytes + valueRowBytes);
-  const chunkRuns = clamp(Math.floor(maxChunkBytes / runBytes), 1, maxChunkRuns);
-  return { hotBytes, warmBytes, cold: options.coldPath, numBlocks, runBlocks, chunkRuns };
+  const maxRuns = isChosen ? maxChosenChunkRuns : maxChunkRuns;
+  const chunkRuns = clamp(Math.floor(maxChunkBytes / runBytes), 1, maxRuns);
+  return { hotBytes, warmBytes, cold: options.coldPath, numBlocks, runBlocks, chunkRuns, attention: own };
 }
 
-/** @param build makes the program of a step for at most that many tokens and sequences */
+/** Blocks that all sessions together need in the pool for what they read. */
+function numKeptBlocks({ reads }: TierAttention, { maxSessions, blockSize }: SizeFacts): number {
+  if (reads === undefined) return 0;
+  const ofSession = Math.ceil(reads.sinks / blockSize) + Math.ceil((reads.window - 1) / blockSize) + 2;
+  return maxSessions * ofSession;
+}
+
+/** What programs are built for. */
+export interface StepSizes {
+  /** Most tokens of any step, and of one with several sequences' generated tokens: one each. */
+  readonly maxTokens: number;
+  readonly maxSequences: number;
+}
+
+/** @param build makes the program of a step */
 export function planTiers(
-  sizes: TierSizes,
-  maxTokens: number,
-  build: (phase: 'decode' | 'batch', attention: AttentionWriter) => Program,
+  { attention, ...sizes }: TierSizes & { readonly attention: TierAttention },
+  { maxTokens, maxSequences }: StepSizes,
+  build: (step: 'decode' | 'batch' | 'decodeBatch', attention: AttentionWriter) => Program,
 ): TierPlan {
+  const { reads, choosing } = attention;
+  const noPrograms = { layers: [], streams: new Map(), chosen: new Map(), programs: [] };
+  if (reads !== undefined) return { ...sizes, reads, numRows: 0, steps: undefined, ...noPrograms };
   const layers = new Map<number, TieredLayer>();
-  const onLayer = (layer: TieredLayer): void => void layers.set(layer.layer, layer);
-  const decode = build('decode', createTierWriter(maxTokens, numFewParts, onLayer));
-  const batch = build('batch', createTierWriter(maxTokens, 1, onLayer));
+  const onLayer = (layer: TieredLayer): void => {
+    layers.set(layer.layer, { ...layer, policy: layer.policy ?? layers.get(layer.layer)?.policy });
+  };
+  const write = (mayChoose: boolean, numParts: number): AttentionWriter =>
+    createTierWriter({ numRows: maxTokens, numParts, attention, mayChoose, onLayer });
+  const isChosen = choosing.size > 0;
+  const steps = {
+    decode: build('decode', write(isChosen, numFewParts)),
+    batch: build('batch', write(false, 1)),
+    ...(isChosen && maxSequences > 1
+      ? { decodeBatch: build('decodeBatch', write(true, isFew(maxSequences) ? numFewParts : 1)) }
+      : {}),
+  };
   const made = new Map<string, StreamPrograms>();
   const streams = new Map<number, StreamPrograms>();
+  const chosen = new Map<number, ChosenProgram>();
   const streamSizes: StreamSizes = {
     maxTokens,
     numRows: maxTokens,
@@ -128,16 +186,35 @@ export function planTiers(
     made.set(key, programs);
     streams.set(layer, programs);
   }
+  const madeChosen = new Map<string, ChosenProgram>();
+  for (const { layer, shape, policy } of layers.values()) {
+    if (policy === undefined) continue;
+    const key = JSON.stringify([shape, policy.pageSize]);
+    const program = madeChosen.get(key) ?? chosenProgram(shape, policy.pageSize, maxTokens, maxSequences);
+    madeChosen.set(key, program);
+    chosen.set(layer, program);
+  }
   const all = [...made.values()].flatMap(({ few, many }) => (few === many ? [few] : [few, many]));
   return {
     ...sizes,
+    reads,
     numRows: maxTokens,
-    decode,
-    batch,
+    steps,
     layers: [...layers.values()],
     streams,
-    programs: [decode, batch, ...all],
+    chosen,
+    programs: [...Object.values(steps), ...all, ...[...madeChosen.values()].map(({ program }) => program)],
   };
+}
+
+function chosenProgram(shape: StreamShape, pageSize: number, numRows: number, maxSequences: number): ChosenProgram {
+  const { numKvHeads, headDim, valueDim, keyDType, valueDType } = shape;
+  const pageBytes = pageSize * (sizeOf(keyDType, headDim) + sizeOf(valueDType, valueDim));
+  const stagedPages = Math.max(maxSequences * numKvHeads, Math.floor(maxChosenBytes / pageBytes));
+  const maxPages = clamp(Math.floor(stagedPages / numKvHeads), 1, maxChosenPages);
+  const numParts = isFew(maxSequences) ? numFewParts : 1;
+  const sizes = { maxTokens: maxSequences, numRows, chunkBlocks: maxPages, numParts, pageSize, stagedPages };
+  return { program: buildChosenProgram(shape, sizes), stagedPages, maxPages };
 }
 
 function streamPrograms(shape: StreamShape, sizes: StreamSizes): StreamPrograms {

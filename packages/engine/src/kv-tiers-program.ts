@@ -8,11 +8,14 @@ import {
   ProgramBuilder,
   type AttentionSite,
   type AttentionWriter,
+  type Dim,
   type OpInputs,
   type Program,
   type ProgramTensor,
 } from '@winnow/ops';
+import type { PageTopKPolicy } from '@winnow/sparse-attention';
 import type { DType } from '@winnow/tensor';
+import type { TierAttention } from './kv-tiers-attention.js';
 
 /** Scalar slots `[T]` of a step: where a token's query goes, -1 for nowhere, and which row its state comes from. */
 export const tierScalars = { queryRows: 'tierQueryRows', stateRows: 'tierStateRows' } as const;
@@ -27,6 +30,9 @@ export const tierBuffers = {
   keys: 'tier.keys',
   values: 'tier.values',
   slotPositions: 'tier.slotPositions',
+  chosenKeys: 'tier.chosenKeys',
+  chosenValues: 'tier.chosenValues',
+  chosenPositions: 'tier.chosenPositions',
 } as const;
 
 /** What a layer's attention over a chunk needs to be: equal for layers that can share a program. */
@@ -49,6 +55,8 @@ export interface TieredLayer {
   /** Name of the boundary at which its queries are there. */
   readonly boundary: string;
   readonly shape: StreamShape;
+  /** When it attends only to pages that it chooses. */
+  readonly policy: PageTopKPolicy | undefined;
 }
 
 interface TierTensors {
@@ -110,17 +118,27 @@ function shapeOf({ q, kv, scale, window, softCap }: AttentionSite): StreamShape 
   };
 }
 
-/**
- * The writer of one program whose sequences may have pages outside the pool.
- * @param numRows rows of the buffers of queries and states, besides the empty one
- * @param numParts into how many parts the attention over the pool is split, for threads
- * @param onLayer hears of each layer
- */
-export function createTierWriter(
-  numRows: number,
-  numParts: number,
-  onLayer: (layer: TieredLayer) => void,
-): AttentionWriter {
+/** What the writer of one program has to know. */
+export interface TierWriterOptions {
+  /** Rows of the buffers of queries and states, besides the empty one. */
+  readonly numRows: number;
+  /** Into how many parts the attention over the pool is split, for threads. */
+  readonly numParts: number;
+  readonly attention: Pick<TierAttention, 'choosing' | 'appendSideData'>;
+  /** Whether layers choose pages that do so: the program is for generated tokens. */
+  readonly mayChoose: boolean;
+  /** Hears of each layer. */
+  readonly onLayer: (layer: TieredLayer) => void;
+}
+
+/** The writer of one program whose sequences may have pages outside the pool. */
+export function createTierWriter({
+  numRows,
+  numParts,
+  attention,
+  mayChoose,
+  onLayer,
+}: TierWriterOptions): AttentionWriter {
   let scalars: { readonly queryRows: ProgramTensor; readonly stateRows: ProgramTensor } | undefined;
   return (b, site) => {
     const { layer, q, positions, sequences, kv, scale, window, softCap } = site;
@@ -132,12 +150,15 @@ export function createTierWriter(
     const boundary = `tiers.${layer}`;
     const tensors = tierTensors(b, shape, numRows);
     const { queries, unused } = tensors;
+    const policy = mayChoose ? attention.choosing.get(layer) : undefined;
+    attention.appendSideData(b, site);
     const narrow = b.activation('slice-columns', { x: q }, { begin: 0, length: 1 });
     b.append('kv-append', { k: q, v: narrow, slots: scalars.queryRows }, {}, { keys: queries, values: unused });
     b.boundary(boundary);
-    onLayer({ layer, boundary, shape });
-    const hot = b.append('attention-partial', { q, positions, sequences, ...kv }, { scale, window, softCap, numParts });
+    onLayer({ layer, boundary, shape, policy });
     const { m: m2, l: l2, o: o2 } = gatherStates(b, tensors, scalars.stateRows, shape);
+    if (policy !== undefined) return b.activation('attention-finish', { l: l2, o: o2 });
+    const hot = b.append('attention-partial', { q, positions, sequences, ...kv }, { scale, window, softCap, numParts });
     return finish(b, { ...hot, m2, l2, o2 });
   };
 }
@@ -157,15 +178,57 @@ export interface StreamSizes {
   readonly numParts: number;
 }
 
+interface Staging {
+  readonly keys: string;
+  readonly values: string;
+  readonly slotPositions: string;
+  readonly numBlocks: number;
+}
+
 /**
  * A program that adds the attention of rows of queries over a chunk of one sequence to their states. Scalar slots: `rows`
  * and `positions` `[T]`, `blockTable` `[1, chunkBlocks]`, `contextLengths` `[1]`.
  */
 export function buildStreamProgram(shape: StreamShape, sizes: StreamSizes): Program {
+  const staging = { ...tierBuffers, numBlocks: 2 * sizes.chunkBlocks };
+  return buildAddition(shape, sizes, staging, { blockTable: [1, sizes.chunkBlocks], contextLengths: [1] });
+}
+
+/** Sizes of a program that adds chosen pages to the states. */
+export interface ChosenSizes extends StreamSizes {
+  readonly pageSize: number;
+  /** Pages that one half of the staging buffers holds; `chunkBlocks` is the most of one query and KV head. */
+  readonly stagedPages: number;
+}
+
+/**
+ * A program that adds the attention of queries over pages of their own, other ones for each KV head, to their states. Its
+ * tokens are the query heads of one KV head each, `row * K + head`, and its blocks pages of one KV head. Scalar slots: as
+ * above and `sequences`, `blockTable` `[T, chunkBlocks]`, `contextLengths` `[T]`.
+ */
+export function buildChosenProgram(shape: StreamShape, sizes: ChosenSizes): Program {
+  const { numKvHeads, numHeads } = shape;
+  const own = { ...shape, numHeads: numHeads / numKvHeads, numKvHeads: 1, blockSize: sizes.pageSize };
+  const { chosenKeys, chosenValues, chosenPositions } = tierBuffers;
+  const names = { keys: chosenKeys, values: chosenValues, slotPositions: chosenPositions };
+  return buildAddition(
+    own,
+    { ...sizes, maxTokens: sizes.maxTokens * numKvHeads, numRows: (sizes.numRows + 1) * numKvHeads - 1 },
+    { ...names, numBlocks: 2 * sizes.stagedPages },
+    { blockTable: ['T', sizes.chunkBlocks], contextLengths: ['T'] },
+  );
+}
+
+function buildAddition(
+  shape: StreamShape,
+  sizes: StreamSizes,
+  staging: Staging,
+  scalars: Readonly<Record<'blockTable' | 'contextLengths', readonly Dim[]>>,
+): Program {
   const { numHeads, headDim, valueDim, numKvHeads, blockSize, scale, window, softCap } = shape;
-  const { maxTokens, numRows, chunkBlocks, numParts } = sizes;
+  const { maxTokens, numRows, numParts } = sizes;
+  const { numBlocks } = staging;
   const b = new ProgramBuilder({ T: maxTokens });
-  const numBlocks = 2 * chunkBlocks;
   const tensors = tierTensors(b, shape, numRows);
   const rows = b.scalar('rows', ['T']);
   const q = b.reshape(gather(b, tensors.queries, rows), ['T', numHeads, headDim]);
@@ -178,12 +241,12 @@ export function buildStreamProgram(shape: StreamShape, sizes: StreamSizes): Prog
     {
       q,
       positions: b.scalar('positions', ['T']),
-      sequences: b.scalar('sequences', ['T']), // all 0
-      keys: b.external(tierBuffers.keys, 'kv', shape.keyDType, [numBlocks, numKvHeads, blockSize, headDim]),
-      values: b.external(tierBuffers.values, 'kv', shape.valueDType, [numBlocks, numKvHeads, blockSize, valueDim]),
-      slotPositions: b.external(tierBuffers.slotPositions, 'kv', 'i32', [numBlocks, blockSize]),
-      blockTable: b.scalar('blockTable', [1, chunkBlocks]),
-      contextLengths: b.scalar('contextLengths', [1]),
+      sequences: b.scalar('sequences', ['T']),
+      keys: b.external(staging.keys, 'kv', shape.keyDType, [numBlocks, numKvHeads, blockSize, headDim]),
+      values: b.external(staging.values, 'kv', shape.valueDType, [numBlocks, numKvHeads, blockSize, valueDim]),
+      slotPositions: b.external(staging.slotPositions, 'kv', 'i32', [numBlocks, blockSize]),
+      blockTable: b.scalar('blockTable', scalars.blockTable),
+      contextLengths: b.scalar('contextLengths', scalars.contextLengths),
     },
     { scale, window, softCap, numParts },
   );

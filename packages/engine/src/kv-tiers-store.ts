@@ -20,6 +20,7 @@ import type { KvBuffer } from './kv-memory.js';
 export interface TierStoreStatistics extends PageStatistics {
   /** Blocks outside the pool. */
   readonly numStoredBlocks: number;
+  readonly residentBytes: number;
 }
 
 /** Where a block is that left the pool. */
@@ -45,8 +46,20 @@ export interface TierStore {
   /** Another page id for the same block. */
   share(pageId: number): number;
   locate(pageId: number): StoredBlock;
-  /** Reads the rows of all blocks of a run. @throws {PageError} naming the positions that cannot be read */
-  readRun(runId: number, buffer: KvBuffer, target: Uint8Array): Promise<void>;
+  /** Buffers whose rows stay in memory. */
+  readonly residentBuffers: readonly KvBuffer[];
+  /** The rows of those, of one block, each where `residentOffset` says. */
+  resident(pageId: number): Float32Array;
+  /** In numbers of 4 bytes. */
+  residentOffset(buffer: KvBuffer): number;
+  /**
+   * Reads the rows of all blocks of a run of a buffer that is not resident.
+   * @param shouldPromote keeps them in memory, if that takes no writing
+   * @throws {PageError} naming the positions that cannot be read
+   */
+  readRun(runId: number, buffer: KvBuffer, target: Uint8Array, shouldPromote?: boolean): Promise<void>;
+  /** The rows of all blocks of a run where they are in memory: not to be changed. */
+  peekRun(runId: number, buffer: KvBuffer): Uint8Array | undefined;
   /** Forgets pages; what no page refers to any more goes. */
   drop(pageIds: readonly number[]): void;
   statistics(): TierStoreStatistics;
@@ -55,6 +68,8 @@ export interface TierStore {
 
 export interface TierStoreOptions {
   readonly buffers: readonly KvBuffer[];
+  /** Those whose rows, of 4-byte numbers, stay in memory: what pages are chosen by. */
+  readonly isResident: (buffer: KvBuffer) => boolean;
   readonly blockSize: number;
   readonly runBlocks: number;
   readonly warmBytes: number;
@@ -64,11 +79,21 @@ export interface TierStoreOptions {
 
 interface Run {
   numPages: number;
+  /** By block. */
+  readonly resident: readonly Float32Array[];
 }
 
 /** One page store for all buffers whose rows have the same size. */
 export async function openTierStore(options: TierStoreOptions): Promise<TierStore> {
-  const { buffers, blockSize, runBlocks, warmBytes, cold, onMove } = options;
+  const { blockSize, runBlocks, warmBytes, cold, onMove } = options;
+  const buffers = options.buffers.filter((buffer) => !options.isResident(buffer));
+  const residentBuffers = options.buffers.filter(options.isResident);
+  const offsets = new Map<KvBuffer, number>();
+  let residentLength = 0;
+  for (const buffer of residentBuffers) {
+    offsets.set(buffer, residentLength);
+    residentLength += buffer.rowBytes / 4;
+  }
   const storeOf = new Map<KvBuffer, PageStore>();
   const stores: PageStore[] = [];
   const totalRowBytes = buffers.reduce((sum, { rowBytes }) => sum + rowBytes, 0);
@@ -91,10 +116,15 @@ export async function openTierStore(options: TierStoreOptions): Promise<TierStor
   const pages = new Map<number, StoredBlock>();
   let nextRun = 0;
   let nextPage = 0;
+  let numResident = 0;
 
   const storedId = (runId: number, buffer: KvBuffer): number =>
     runId * buffers.length + (indexOf.get(buffer) as number);
   const storeFor = (buffer: KvBuffer): PageStore => storeOf.get(buffer) as PageStore;
+
+  function rowOf(numbers: Float32Array, buffer: KvBuffer): Uint8Array {
+    return new Uint8Array(numbers.buffer, (offsets.get(buffer) as number) * 4, buffer.rowBytes);
+  }
 
   function deleteRun(runId: number): void {
     for (const buffer of buffers) storeFor(buffer).delete([storedId(runId, buffer)]);
@@ -113,7 +143,11 @@ export async function openTierStore(options: TierStoreOptions): Promise<TierStor
       const runId = nextRun++;
       const all = new Int32Array(runBlocks * blockSize).fill(-1);
       for (const [index, own] of positions.entries()) all.set(own, index * blockSize);
+      const resident = positions.map(() => new Float32Array(residentLength));
       try {
+        for (const [index, numbers] of resident.entries()) {
+          for (const buffer of residentBuffers) await readRow(buffer, index, rowOf(numbers, buffer));
+        }
         for (const buffer of buffers) {
           const page = new Uint8Array(runBlocks * buffer.rowBytes);
           for (let index = 0; index < positions.length; index++) {
@@ -125,7 +159,8 @@ export async function openTierStore(options: TierStoreOptions): Promise<TierStor
         deleteRun(runId);
         throw error;
       }
-      runs.set(runId, { numPages: positions.length });
+      runs.set(runId, { numPages: positions.length, resident });
+      numResident += positions.length;
       return positions.map((_, index) => {
         pages.set(nextPage, { runId, index });
         return nextPage++;
@@ -138,9 +173,16 @@ export async function openTierStore(options: TierStoreOptions): Promise<TierStor
       return nextPage++;
     },
     locate,
-    async readRun(runId, buffer, target) {
-      await storeFor(buffer).read(storedId(runId, buffer), target);
+    residentBuffers,
+    resident(pageId) {
+      const { runId, index } = locate(pageId);
+      return (runs.get(runId) as Run).resident[index] as Float32Array;
     },
+    residentOffset: (buffer) => offsets.get(buffer) as number,
+    async readRun(runId, buffer, target, shouldPromote = false) {
+      await storeFor(buffer).read(storedId(runId, buffer), target, { promote: shouldPromote });
+    },
+    peekRun: (runId, buffer) => storeFor(buffer).peek(storedId(runId, buffer)),
     drop(pageIds) {
       for (const pageId of pageIds) {
         const { runId } = locate(pageId);
@@ -148,6 +190,7 @@ export async function openTierStore(options: TierStoreOptions): Promise<TierStor
         pages.delete(pageId);
         if (--run.numPages > 0) continue;
         runs.delete(runId);
+        numResident -= run.resident.length;
         deleteRun(runId);
       }
     },
@@ -156,6 +199,7 @@ export async function openTierStore(options: TierStoreOptions): Promise<TierStor
       const sum = (field: keyof PageStatistics): number => all.reduce((total, one) => total + one[field], 0);
       return {
         numStoredBlocks: pages.size,
+        residentBytes: numResident * residentLength * 4,
         numWarmPages: sum('numWarmPages'),
         numColdPages: sum('numColdPages'),
         warmBytes: sum('warmBytes'),

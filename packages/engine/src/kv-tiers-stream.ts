@@ -6,6 +6,7 @@ import type { SequenceView } from '@winnow/kv-cache';
 import { kvBufferNames } from '@winnow/models';
 import { createScalarBlock, type Backend, type BufferHandle, type Executable, type Program } from '@winnow/ops';
 import type { KvBuffer } from './kv-memory.js';
+import { createTierChooser, type ChoosingQuery } from './kv-tiers-chosen.js';
 import { isFew, type TierPlan } from './kv-tiers-plan.js';
 import { tierBuffers } from './kv-tiers-program.js';
 import { joinPageErrors, type TierStore } from './kv-tiers-store.js';
@@ -22,9 +23,12 @@ export interface StreamedStep {
 }
 
 export interface TierStream {
-  /** @param signal ends it between chunks, and within one */
-  begin(parts: readonly StepPart[], signal: AbortSignal | undefined): StreamedStep;
-  statistics(): { readonly numChunks: number; readonly waitedMs: number };
+  /**
+   * @param mayChoose whether the step's program is one in which layers choose their pages
+   * @param signal ends it between chunks, and within one
+   */
+  begin(parts: readonly StepPart[], mayChoose: boolean, signal: AbortSignal | undefined): StreamedStep;
+  statistics(): { readonly numChunks: number; readonly waitedMs: number; readonly numChosenPages: number };
 }
 
 /** Blocks of a sequence that are attended to together. */
@@ -93,6 +97,7 @@ export async function createTierStream(options: TierStreamOptions): Promise<Tier
       many: prepare(programs.many),
     };
   });
+  const chooser = createTierChooser({ backend, plan, blockSize, blockBuffers, buffers, executables, store, now });
   let numChunks = 0;
   let waitedMs = 0;
 
@@ -110,7 +115,7 @@ export async function createTierStream(options: TierStreamOptions): Promise<Tier
     await clear(tierBuffers.sums, 0);
     await clear(tierBuffers.outputs, 0);
   }
-  await clearRows(0, numRows + 1);
+  if (plan.steps !== undefined) await clearRows(0, numRows + 1);
 
   /** Lets `fill` write into a range of a staging buffer. */
   async function stage(
@@ -181,24 +186,30 @@ export async function createTierStream(options: TierStreamOptions): Promise<Tier
   }
 
   return {
-    begin(parts, signal): StreamedStep {
+    begin(parts, mayChoose, signal): StreamedStep {
       const numTokens = parts.reduce((sum, { appended }) => sum + appended.slots.length, 0);
       const queryRows = new Int32Array(numTokens).fill(-1);
       const stateRows = new Int32Array(numTokens).fill(numRows);
       const sequences: { readonly chunks: Chunk[]; readonly firstRow: number; readonly positions: Int32Array }[] = [];
+      const queries: ChoosingQuery[] = [];
       let row = 0;
       let token = 0;
       for (const { sequence, appended } of parts) {
         const { positions } = appended;
         const count = positions.length;
-        if (sequence.view.detachedPages.length > 0) {
-          sequences.push({ chunks: chunksOf(sequence.view), firstRow: row, positions });
-          for (let i = 0; i < count; i++) queryRows[token + i] = stateRows[token + i] = row++;
+        const hasPages = sequence.view.detachedPages.length > 0;
+        if (hasPages) sequences.push({ chunks: chunksOf(sequence.view), firstRow: row, positions });
+        if (hasPages || mayChoose) {
+          for (let i = 0; i < count; i++, row++) {
+            queries.push({ view: sequence.view, row, position: positions[i] as number });
+            queryRows[token + i] = stateRows[token + i] = row;
+          }
         }
         token += count;
       }
       const jobs: Job[] = [];
       for (const layer of layers) {
+        if (mayChoose && chooser.has(layer.boundary)) continue;
         for (const { chunks, firstRow, positions } of sequences) {
           for (const chunk of chunks) {
             const reach = layer.window === 0 ? Infinity : layer.window;
@@ -220,6 +231,10 @@ export async function createTierStream(options: TierStreamOptions): Promise<Tier
         stateRows,
         async onBoundary(boundary): Promise<void> {
           await clearRows(0, row);
+          if (mayChoose && chooser.has(boundary)) {
+            await chooser.attend(boundary, queries, signal);
+            return;
+          }
           for (let job = jobs[next]; job?.layer.boundary === boundary; job = jobs[next]) {
             const startMs = now();
             await loading;
@@ -238,7 +253,14 @@ export async function createTierStream(options: TierStreamOptions): Promise<Tier
         },
       };
     },
-    statistics: () => ({ numChunks, waitedMs }),
+    statistics() {
+      const chosen = chooser.statistics();
+      return {
+        numChunks: numChunks + chosen.numChunks,
+        waitedMs: waitedMs + chosen.waitedMs,
+        numChosenPages: chosen.numChosenPages,
+      };
+    },
   };
 }
 

@@ -37,3 +37,5 @@ export function checkMemory(plan: MemoryPlan, limitBytes: number | undefined): v
     hint: `weights ${plan.weightsBytes}, kv ${plan.kvBytes} for ${plan.contextSize} tokens, activations ${plan.activationBytes}: a smaller context or kv dtype helps`,
   });
 }
+  /** What is known of pages outside the pool, for policies that choose among them. A part of `totalBytes`. */
+  readonly residentBytes: number;

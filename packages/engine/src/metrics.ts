@@ -1,4 +1,5 @@
 /** What happens inside a loaded model, in numbers and as events. */
+import type { FeedForwardMetrics } from './feed-forward-metrics.js';
 import type { KvPool } from './sequence.js';
 import type { Scheduler } from './scheduler.js';
 
@@ -35,10 +36,14 @@ export interface TierMetrics {
   /** What is in memory beside it, and in files. */
   readonly warmBytes: number;
   readonly coldBytes: number;
+  /** What is kept in memory of the pages outside the pool, to choose among them. */
+  readonly residentBytes: number;
   /** Tokens outside the pool now; those of several sessions count for each. */
   readonly numStoredTokens: number;
   /** Tokens that have left the pool. */
   readonly numDemotedTokens: number;
+  /** Tokens that have come back to it. */
+  readonly numPromotedTokens: number;
   /** Pages, each of one layer's keys or values, that went from memory to files. */
   readonly numColdMoves: number;
   /** From and to files. */
@@ -50,6 +55,8 @@ export interface TierMetrics {
   /** Pieces of the context that were brought in for a step, and the time that steps waited for them. */
   readonly numChunks: number;
   readonly waitedMs: number;
+  /** Pages that queries chose to attend to, each of one layer and KV head, in the pool or outside it. */
+  readonly numChosenPages: number;
 }
 
 /** Steps of all sessions since loading. */
@@ -70,6 +77,8 @@ export interface ModelMetrics {
   /** With `kv` tiers that are needed. */
   readonly tiers?: TierMetrics;
   readonly steps: StepMetrics;
+  /** With `sparse`, and with weights in tiers. */
+  readonly feedForward?: FeedForwardMetrics;
 }
 
 /** Something that a caller may want to know when it happens. */
@@ -86,6 +95,8 @@ export type EngineEvent =
   | { readonly kind: 'preempted'; readonly numTokens: number }
   /** The oldest tokens of a session left the pool for a lower tier. */
   | { readonly kind: 'demoted'; readonly numTokens: number; readonly sizeBytes: number }
+  /** Tokens of a session came back to the pool, where there was room again. */
+  | { readonly kind: 'promoted'; readonly numTokens: number; readonly sizeBytes: number }
   /** A page, of one layer's keys or values, went on from one tier to another. */
   | {
       readonly kind: 'moved';

@@ -6,6 +6,7 @@ import { ArgumentError, dtypeInfo, tensorBytes, type DType } from '@winnow/tenso
 import { planAttention, type AttentionPlan } from './attention-plan.js';
 import type { TracedLayer } from './attention-trace.js';
 import { heavyHitterOptions } from './key-masses.js';
+import { boxBlockBytes, tierAttention } from './kv-tiers-attention.js';
 import { countStepBlocks, planTiers, sizeTiers, type TierPlan } from './kv-tiers-plan.js';
 import type { MemoryPlan, TierBudgets } from './memory-plan.js';
 import { guardedListener } from './metrics.js';
@@ -74,22 +75,6 @@ export function planModel(description: ModelDescription, options: LoadOptions): 
   const numContextBlocks = Math.ceil(contextSize / kvBlockSize);
   // each further session may leave a block partly empty
   const numCacheBlocks = Math.ceil(cacheSize / kvBlockSize) + maxSessions - 1;
-  const tierSizes = sizeTiers(options.kv, {
-    blockBytes: kvBytesPerToken * kvBlockSize,
-    keyRowBytes: rowBytes(keyDType) * kvBlockSize,
-    valueRowBytes: rowBytes(valueDType) * kvBlockSize,
-    numAllBlocks: numContextBlocks * maxSessions,
-    numCacheBlocks,
-    numStepBlocks: countStepBlocks(maxTokens, maxSequences, kvBlockSize),
-  });
-  const numBlocks = tierSizes?.numBlocks ?? numCacheBlocks;
-  // cut where no block begins, a sequence has one more; and one while blocks are on their way out
-  const maxBlocksPerSequence = tierSizes === undefined ? numContextBlocks : Math.min(numContextBlocks + 2, numBlocks);
-  const cache: KvCacheShape = { numBlocks, blockSize: kvBlockSize, maxBlocksPerSequence, keyDType, valueDType };
-  const numTop = Math.min(maxTop, config.vocabSize);
-  const maxOutputRows = Math.max(1, Math.floor(maxLogitsBytes / (4 * config.vocabSize)));
-  // what each open session holds, what a step writes anew, and snapshots
-  const numStates = maxSessions + maxSequences + numSpareStates;
   const tracedLayers = options.traceAttention === true ? new Map<number, TracedLayer>() : undefined;
   const rotatesKeys = checkRotation(options.kvRotation ?? 'none', config.headDim) === 'hadamard';
   const heavyHitters = heavyHitterOptions(options.eviction ?? 'oldest', contextSize);
@@ -105,7 +90,30 @@ export function planModel(description: ModelDescription, options: LoadOptions): 
   const tellsLength = attention.requirements.reads === undefined; // otherwise distances stay small
   if (tellsLength && contextSize > config.contextLength) notice(beyondTrained(contextSize, config.contextLength));
   if (heavyHitters !== undefined) checkMeasurable(attention, options, tierSizes !== undefined);
+  const sideBytes = boxBlockBytes(attention, attending, { blockSize: kvBlockSize, ...config });
+  const tierSizes = sizeTiers(
+    options.kv,
+    {
+      blockBytes: kvBytesPerToken * kvBlockSize + sideBytes,
+      keyRowBytes: rowBytes(keyDType) * kvBlockSize,
+      valueRowBytes: rowBytes(valueDType) * kvBlockSize,
+      numAllBlocks: numContextBlocks * maxSessions,
+      numCacheBlocks,
+      numStepBlocks: countStepBlocks(maxTokens, maxSequences, kvBlockSize),
+      maxSessions,
+      blockSize: kvBlockSize,
+    },
+    () => tierAttention(attention, options.traceAttention === true, (layer) => attending.includes(layer)),
+  );
   const common = { cache, rotateKeys: rotatesKeys, contextSize, numStates, topK: numTop };
+  const numBlocks = tierSizes?.numBlocks ?? numCacheBlocks;
+  // cut where no block begins, a sequence has one more; and one while blocks are on their way out
+  const maxBlocksPerSequence = tierSizes === undefined ? numContextBlocks : Math.min(numContextBlocks + 2, numBlocks);
+  const cache: KvCacheShape = { numBlocks, blockSize: kvBlockSize, maxBlocksPerSequence, keyDType, valueDType };
+  const numTop = Math.min(maxTop, config.vocabSize);
+  const maxOutputRows = Math.max(1, Math.floor(maxLogitsBytes / (4 * config.vocabSize)));
+  // what each open session holds, what a step writes anew, and snapshots
+  const numStates = maxSessions + maxSequences + numSpareStates;
   const one = { maxTokens: 1, maxSequences: 1, maxOutputRows: 1 };
   const several = {
     maxTokens,
@@ -113,17 +121,16 @@ export function planModel(description: ModelDescription, options: LoadOptions): 
     maxOutputRows: Math.min(maxTokens, Math.max(maxSequences, maxOutputRows)),
   };
   const decode = description.buildProgram({ ...common, ...attention.programOptions('decode'), ...one });
+  const decodeBatch = { maxTokens: maxSequences, maxSequences, maxOutputRows: maxSequences };
   const batch = description.buildProgram({ ...common, ...attention.programOptions('prefill'), ...several });
   const programs: [decode: Program, batch: Program, ...decodeBatch: Program[]] = [decode, batch];
   if (!attention.isUniform && maxSequences > 1) {
-    const sizes = { maxTokens: maxSequences, maxSequences, maxOutputRows: maxSequences };
-    programs.push(description.buildProgram({ ...common, ...attention.programOptions('decode'), ...sizes }));
+    programs.push(description.buildProgram({ ...common, ...attention.programOptions('decode'), ...decodeBatch }));
   }
-  if (tierSizes !== undefined) checkTierable(attention, options);
   const tiers =
     tierSizes &&
-    planTiers(tierSizes, maxTokens, (phase, writer) =>
-      description.buildProgram({ ...common, attention: writer, ...(phase === 'decode' ? one : several) }),
+    planTiers(tierSizes, { maxTokens, maxSequences }, (step, writer) =>
+      description.buildProgram({ ...common, attention: writer, ...{ decode: one, batch: several, decodeBatch }[step] }),
     );
   const allPrograms = [...programs, ...(tiers?.programs ?? [])];
   const bytesOf = (buffers: readonly ProgramBuffer[]): number =>
@@ -137,6 +144,7 @@ export function planModel(description: ModelDescription, options: LoadOptions): 
       hotBytes: bytesOf(buffersOf(programs)),
     });
   let weightsBytes = 0;
+      sideBytesPerToken: sideBytes / kvBlockSize,
   for (const { sizeBytes } of weights.values()) weightsBytes += sizeBytes;
   for (const values of constants.values()) weightsBytes += values.byteLength;
   const activationBytes = allPrograms.reduce((sum, { peakBytes }) => sum + peakBytes, 0);
@@ -158,7 +166,7 @@ export function planModel(description: ModelDescription, options: LoadOptions): 
       weightsBytes,
       kvBytes,
       activationBytes,
-      totalBytes: weightsBytes + kvBytes + activationBytes + (budgets?.warmBytes ?? 0),
+      totalBytes: weightsBytes + kvBytes + activationBytes + (budgets?.warmBytes ?? 0) + (budgets?.residentBytes ?? 0),
       contextSize,
       kvBytesPerToken,
       ...(budgets === undefined ? {} : { tiers: budgets }),
@@ -185,24 +193,22 @@ function checkRotation(rotation: string, headDim: number): string {
   throw new ArgumentError({ argument: 'kvRotation', expected, actual: rotation });
 }
 
-/** Policies that choose what to read need it in the pool. */
-function checkTierable({ text }: AttentionPlan, { traceAttention }: LoadOptions): void {
-  const refuse = (actual: string): never => {
-    throw new ArgumentError({ argument: 'kv', expected: 'dense attention, which is not traced', actual });
-  };
-  if (text !== undefined) refuse(text);
-  if (traceAttention === true) refuse('traceAttention');
-}
-
 function tierBudgets(
   { warmBytes, cold }: TierPlan,
   chunkBytes: number,
-  all: { readonly numTokens: number; readonly bytesPerToken: number; readonly hotBytes: number },
+  all: {
+    readonly numTokens: number;
+    readonly bytesPerToken: number;
+    readonly sideBytesPerToken: number;
+    readonly hotBytes: number;
+  },
 ): TierBudgets {
-  const { numTokens, bytesPerToken, hotBytes } = all;
-  const below = Math.max(0, numTokens * bytesPerToken - hotBytes);
+  const { numTokens, bytesPerToken, sideBytesPerToken, hotBytes } = all;
+  const numBelow = Math.max(0, numTokens - hotBytes / (bytesPerToken + sideBytesPerToken));
+  const below = Math.ceil(numBelow * bytesPerToken);
   const coldBytes = cold === undefined ? 0 : Math.max(0, below - warmBytes);
-  return { hotBytes, chunkBytes, warmBytes: Math.min(warmBytes, below), coldBytes };
+  const residentBytes = Math.ceil(numBelow * sideBytesPerToken);
+  return { hotBytes, chunkBytes, warmBytes: Math.min(warmBytes, below), residentBytes, coldBytes };
 }
 
 /** Options that the contents of a cache depend on. */

@@ -60,6 +60,7 @@ export async function createRuntime({
   }
   const prepared = (program: Program): Executable => executables.get(program) as Executable;
   const [decode, batch, decodeBatch] = plan.programs;
+  const tiered = plan.tiers?.steps;
   const scheduler = createScheduler(
     { manager, memory, states, tiers, report },
     {
@@ -67,7 +68,11 @@ export async function createRuntime({
       batch: prepared(batch),
       isUniform: plan.attention.isUniform,
       decodeBatch: decodeBatch && prepared(decodeBatch),
-      tiered: plan.tiers && { decode: prepared(plan.tiers.decode), batch: prepared(plan.tiers.batch) },
+      tiered: tiered && {
+        decode: prepared(tiered.decode),
+        batch: prepared(tiered.batch),
+        decodeBatch: tiered.decodeBatch && prepared(tiered.decodeBatch),
+      },
       maxChunk: plan.maxChunk,
       maxBlocksPerSequence,
       whenFull: options.whenFull ?? 'error',

@@ -76,8 +76,10 @@ export interface SchedulerOptions {
   readonly isUniform: boolean;
   /** Otherwise: a program for generated tokens of several sequences, where there may be several. */
   readonly decodeBatch: Executable | undefined;
-  /** Programs like the first two for sequences with pages outside the pool, which has tiers then. */
-  readonly tiered?: { readonly decode: Executable; readonly batch: Executable } | undefined;
+  /** The same programs for sequences with pages outside the pool that are attended to: where it has tiers. */
+  readonly tiered?:
+    | { readonly decode: Executable; readonly batch: Executable; readonly decodeBatch: Executable | undefined }
+    | undefined;
   readonly maxChunk: number;
   readonly maxBlocksPerSequence: number;
   readonly whenFull: WhenFull;
@@ -89,10 +91,11 @@ export function createScheduler(pool: Omit<KvPool, 'onFreed'>, options: Schedule
   const single = createStepProgram(options.decode, options.maxBlocksPerSequence);
   const many = createStepProgram(options.batch, options.maxBlocksPerSequence);
   const manyDecode = options.decodeBatch && createStepProgram(options.decodeBatch, options.maxBlocksPerSequence);
-  const createTiered = (executable: Executable): StepProgram =>
-    createStepProgram(executable, options.maxBlocksPerSequence, tiers?.stream);
-  const singleTiered = tiered && createTiered(tiered.decode);
-  const manyTiered = tiered && createTiered(tiered.batch);
+  const createTiered = (executable: Executable, phase: StepPhase): StepProgram =>
+    createStepProgram(executable, options.maxBlocksPerSequence, tiers?.stream, phase === 'decode');
+  const singleTiered = tiered && createTiered(tiered.decode, 'decode');
+  const manyTiered = tiered && createTiered(tiered.batch, 'prefill');
+  const manyTieredDecode = tiered?.decodeBatch && createTiered(tiered.decodeBatch, 'decode');
   /** Where generated tokens go when they cannot go with prompts. */
   const decodeLane = options.isUniform ? undefined : (manyDecode ?? single);
   const executables = [
@@ -100,6 +103,7 @@ export function createScheduler(pool: Omit<KvPool, 'onFreed'>, options: Schedule
     options.batch,
     ...(options.decodeBatch ? [options.decodeBatch] : []),
     ...(tiered ? [tiered.decode, tiered.batch] : []),
+    ...(tiered?.decodeBatch ? [tiered.decodeBatch] : []),
   ];
   const tasks: (() => Promise<void>)[] = [];
   /** Generations in progress, oldest first. */
@@ -114,11 +118,13 @@ export function createScheduler(pool: Omit<KvPool, 'onFreed'>, options: Schedule
 
   function programFor(parts: readonly StepPart[], phase: StepPhase): StepProgram {
     const isOne = parts.length === 1 && parts[0]?.appended.slots.length === 1;
-    if (manyTiered !== undefined && parts.some(({ sequence }) => sequence.view.detachedPages.length > 0)) {
-      return isOne ? (singleTiered as StepProgram) : manyTiered;
-    }
-    if (decodeLane === undefined) return isOne ? single : many;
-    return phase === 'prefill' ? many : isOne ? single : decodeLane;
+    const isTiered = parts.some(({ sequence }) => sequence.view.detachedPages.length > 0);
+    const [forOne, forMany, forDecode] =
+      isTiered && manyTiered !== undefined && singleTiered !== undefined
+        ? [singleTiered, manyTiered, manyTieredDecode]
+        : [single, many, manyDecode];
+    if (decodeLane === undefined) return isOne ? forOne : forMany;
+    return phase === 'prefill' ? forMany : isOne ? forOne : (forDecode ?? forOne);
   }
 
   /** Runs parts, of one phase where phases differ, that have their slots. */
@@ -177,7 +183,7 @@ export function createScheduler(pool: Omit<KvPool, 'onFreed'>, options: Schedule
   }
 
   /** Lets blocks leave the pool for what comes next; who finds no room because that failed is told why. */
-  async function makeRoom({ makeRoom: make }: KvTiers): Promise<void> {
+  async function makeRoom({ makeRoom: make, isReady }: KvTiers): Promise<void> {
     const next = ({ request }: Entry): RoomRequest => {
       const { sequence, count } = request;
       const { view, lost } = sequence;
@@ -188,7 +194,7 @@ export function createScheduler(pool: Omit<KvPool, 'onFreed'>, options: Schedule
     } catch (error) {
       for (const entry of entries) {
         const { view, numTokens: wanted } = next(entry);
-        if (!manager.canAppend(view.id, wanted)) settle(entry, error);
+        if (!manager.canAppend(view.id, wanted) || !isReady(view)) settle(entry, error);
       }
     }
   }

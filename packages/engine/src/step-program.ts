@@ -33,11 +33,15 @@ export interface StepProgram {
   reader(firstRow: number): ReadOutput;
 }
 
-/** @param stream for programs that attend to pages outside the pool */
+/**
+ * @param stream for programs that attend to pages outside the pool
+ * @param mayChoose whether layers of the program choose among them
+ */
 export function createStepProgram(
   executable: Executable,
   maxBlocksPerSequence: number,
   stream?: TierStream,
+  mayChoose = false,
 ): StepProgram {
   const { program } = executable;
   const capacity = (symbol: string): number => program.symbols.get(symbol) as number;
@@ -95,7 +99,7 @@ export function createStepProgram(
         await executable.run(scalars.words, options);
         return masses?.read(parts.length);
       }
-      const streamed = stream.begin(parts, signal);
+      const streamed = stream.begin(parts, mayChoose, signal);
       scalars.slot(tierScalars.queryRows).set(streamed.queryRows);
       scalars.slot(tierScalars.stateRows).set(streamed.stateRows);
       try {

@@ -66,11 +66,11 @@ describe('tiers', () => {
     });
   });
 
-  it('a promoted page replaces only what costs no writing, and goes down again for free', async () => {
+  it('a promoted page replaces what the file has already, and goes down again for free', async () => {
     const store = await storeOver(memoryPageFile());
     for (let pageId = 0; pageId < 6; pageId++) await store.put(pageId, pageOf(pageId), positionsOf(pageId));
     await readPage(store, 0, true);
-    expect(store.tierOf(0)).toBe('cold'); // the four warm pages are not in the file yet
+    expect(store.tierOf(0)).toBe('cold'); // the four warm pages are only now being written
     await store.flush();
     await readPage(store, 0, true);
     expect(store.tierOf(0)).toBe('warm');
@@ -80,6 +80,17 @@ describe('tiers', () => {
     expect(store.statistics().bytesWritten).toBe(bytesWritten);
     expect(await readPage(store, 0)).toEqual(pageOf(0));
     expect(store.statistics().promotions).toBe(1);
+  });
+
+  it('a warm page can be looked at, and stays as it was seen', async () => {
+    const store = await storeOver(memoryPageFile());
+    await store.put(0, pageOf(1), positionsOf(0));
+    const seen = store.peek(0);
+    await store.put(0, pageOf(2), positionsOf(0));
+    expect([seen, store.peek(0)]).toEqual([pageOf(1), pageOf(2)]);
+    await store.demote(0);
+    expect([store.peek(0), store.peek(7)]).toEqual([undefined, undefined]);
+    expect(store.statistics().warmHits).toBe(2);
   });
 
   it('without a cold tier a full warm tier refuses and keeps what it has', async () => {

@@ -58,11 +58,14 @@ export interface PageStore {
    */
   put(pageId: number, page: Uint8Array, positions: ArrayLike<number>): Promise<void>;
   /**
-   * Fills `target` with a page. `promote` also makes it warm, if that takes no writing.
+   * Fills `target` with a page. `promote` also makes it warm where it can replace a page that the cold tier has
+   * already; pages that it does not have are written to it meanwhile, for later ones.
    * @throws {PageError} when the cold tier cannot read it or it is damaged; `target` is then zeros
    * @throws {ArgumentError} when there is no such page
    */
   read(pageId: number, target: Uint8Array, options?: { readonly promote?: boolean }): Promise<void>;
+  /** The bytes of a warm page, not to be changed; they stay as they are whatever becomes of the page. */
+  peek(pageId: number): Uint8Array | undefined;
   /** Starts to read cold pages ahead, as many as the limit allows. Failures show when the page is read. */
   prefetch(pageIds: Iterable<number>): void;
   /** Moves a page to the cold tier, whatever the budget. */
@@ -74,6 +77,9 @@ export interface PageStore {
   /** Waits for what is under way and closes the cold tier. */
   close(): Promise<void>;
 }
+
+/** How many of the least recently used pages are looked at for one that can be replaced. */
+const maxPromotionTries = 4;
 
 interface WarmPage {
   readonly bytes: Uint8Array;
@@ -118,16 +124,19 @@ export function createPageStore(options: PageStoreOptions): PageStore {
     warm.set(pageId, page);
   }
 
-  async function writeCold(pageId: number, page: WarmPage): Promise<void> {
-    if (records === undefined) return;
-    await limiter.run(() => records.write(pageId, page.bytes, page.positions));
-    counters.bytesWritten += pageBytes;
-    page.isDirty = false;
+  async function writeCold(pageId: number, page: WarmPage, isWanted = (): boolean => true): Promise<void> {
+    await limiter.run(async () => {
+      if (records === undefined || !isWanted()) return;
+      await records.write(pageId, page.bytes, page.positions);
+      counters.bytesWritten += pageBytes;
+      page.isDirty = false;
+    });
   }
 
   /** Writes a page once, however many wait for it. */
   function clean(pageId: number, page: WarmPage): Promise<void> {
-    page.writing ??= writeCold(pageId, page).finally(() => {
+    // it may be replaced or deleted while it waits
+    page.writing ??= writeCold(pageId, page, () => warm.get(pageId) === page).finally(() => {
       page.writing = undefined;
     });
     return page.writing;
@@ -185,8 +194,14 @@ export function createPageStore(options: PageStoreOptions): PageStore {
   function promote(pageId: number, bytes: Uint8Array): void {
     if (warm.has(pageId) || warmCapacity === 0) return;
     if (numWarmTaken() >= warmCapacity) {
+      let numTried = 0;
       for (const [other, page] of warm) {
-        if (page.isDirty || page.writing !== undefined) continue;
+        if (numTried++ === maxPromotionTries) break;
+        if (page.writing !== undefined) continue;
+        if (page.isDirty) {
+          clean(other, page).catch(() => undefined); // for later ones; if it fails, the page stays as it is
+          continue;
+        }
         dropWarm(other, page);
         break;
       }
@@ -250,6 +265,13 @@ export function createPageStore(options: PageStoreOptions): PageStore {
         target.set(await prefetched);
       }
       if (shouldPromote) promote(pageId, target);
+    },
+    peek(pageId) {
+      const page = warm.get(pageId);
+      if (page === undefined) return undefined;
+      counters.warmHits++;
+      touch(pageId, page);
+      return page.bytes;
     },
     prefetch(pageIds) {
       for (const pageId of pageIds) {

@@ -80,3 +80,4 @@ export {
 } from './subquadratic/subquadratic.js';
 export { attentionRequirements, checkBlockSize, type AttentionRequirements } from './writers/attention-requirements.js';
 export { createAttentionWriter, type AttentionWriterOptions } from './writers/attention-writer.js';
+export { appendSideData, boxBufferNames, type BoxTensors } from './writers/side-data.js';

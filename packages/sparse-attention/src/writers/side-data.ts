@@ -55,16 +55,27 @@ export function meansOf(b: ProgramBuilder, site: AttentionSite, partSize: number
   };
 }
 
+/** Names of the buffers of a layer's boxes. */
+export function boxBufferNames(layer: number, pageSize: number): Readonly<Record<keyof BoxTensors, string>> {
+  const name = (what: string): string => `kv.${layer}.${what}${pageSize}`;
+  return {
+    boxCounts: name('boxCounts'),
+    keyMin: name('keyMin'),
+    keyMax: name('keyMax'),
+    valueNorms: name('valueNorms'),
+  };
+}
+
 /** The boxes of pages of `pageSize` tokens. */
 export function boxesOf(b: ProgramBuilder, site: AttentionSite, pageSize: number): BoxTensors {
   const { C, K, S, H } = sizes(site);
   const G = partsOf(S, pageSize, 'page');
-  const name = (what: string): string => `kv.${site.layer}.${what}${pageSize}`;
+  const names = boxBufferNames(site.layer, pageSize);
   return {
-    boxCounts: b.external(name('boxCounts'), 'kv', 'i32', [C, G, K]),
-    keyMin: b.external(name('keyMin'), 'kv', 'f32', [C, G, K, H]),
-    keyMax: b.external(name('keyMax'), 'kv', 'f32', [C, G, K, H]),
-    valueNorms: b.external(name('valueNorms'), 'kv', 'f32', [C, G, K]),
+    boxCounts: b.external(names.boxCounts, 'kv', 'i32', [C, G, K]),
+    keyMin: b.external(names.keyMin, 'kv', 'f32', [C, G, K, H]),
+    keyMax: b.external(names.keyMax, 'kv', 'f32', [C, G, K, H]),
+    valueNorms: b.external(names.valueNorms, 'kv', 'f32', [C, G, K]),
   };
 }
 
