@@ -9,6 +9,7 @@ import { registerExplainAttention } from './commands/explain-attention.js';
 import { registerInspect } from './commands/inspect.js';
 import { registerLogits } from './commands/logits.js';
 import { registerRun } from './commands/run.js';
+import { registerServe } from './commands/serve.js';
 import { registerTokenize } from './commands/tokenize.js';
 import { joinScaledAdapters } from './scaled-adapters.js';
 import { CommandHost } from './command-host.js';
@@ -23,6 +24,7 @@ of the hub: owner/name or hf:owner/name[@revision][:file]. Without MODEL the dem
 Examples:
   $ winnow run -p 'Once upon a time' -n 100 --seed 7
   $ winnow chat
+  $ winnow serve model.gguf --port 8080
   $ winnow inspect model.gguf
   $ winnow run --help
 
@@ -86,6 +88,7 @@ function createProgram(io: CliIo, out: Output, writeHelp: (text: string) => void
     });
   registerRun(program, host);
   registerChat(program, host);
+  registerServe(program, host);
   registerTokenize(program, host);
   registerDetokenize(program, host);
   registerLogits(program, host);

@@ -10,6 +10,7 @@ import type {
   ModelTokenizer,
   OpenOptions,
 } from '@winnow/engine';
+import type { ServerOptions, WinnowServer } from '@winnow/server';
 import type { Peaks } from './profile-table.js';
 
 /** The parts of `@winnow/engine` that the commands use. */
@@ -18,6 +19,11 @@ export interface EngineApi {
   loadEmbeddingModel(location: ModelLocation, options?: EmbeddingLoadOptions): Promise<EmbeddingModel>;
   inspectModel(location: ModelLocation, options?: LoadOptions): Promise<ModelInfo>;
   openTokenizer(location: ModelLocation, options?: OpenOptions): Promise<ModelTokenizer>;
+}
+
+/** The parts of `@winnow/server` that the commands use. */
+export interface ServerApi {
+  createServer(options: ServerOptions): Promise<WinnowServer>;
 }
 
 /** A model by its name in a repository. */
@@ -51,9 +57,13 @@ export interface CliIo {
   readonly env: Readonly<Record<string, string | undefined>>;
   /** Called when a command first needs it: `--help` loads no engine. */
   readonly engine: () => Promise<EngineApi>;
+  /** The same for `winnow serve`. */
+  readonly server: () => Promise<ServerApi>;
   readonly download: Download;
   /** Calls the listener at every Ctrl-C until the returned function is called. */
   readonly onInterrupt: (listener: () => void) => () => void;
+  /** The same for the wish of the system that the process ends; who listens ends it. */
+  readonly onTerminate: (listener: () => void) => () => void;
   /** Ends the process at once, for a second Ctrl-C while the first is still being served. */
   readonly exitNow: (code: number) => void;
   readonly randomSeed: () => number;

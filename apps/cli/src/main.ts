@@ -35,10 +35,15 @@ process.exitCode = await main(process.argv.slice(2), {
   stderr: process.stderr,
   env: process.env,
   engine: () => import('@winnow/engine'),
+  server: () => import('@winnow/server'),
   download,
   onInterrupt: (listener) => {
     interruptListeners.add(listener);
     return () => interruptListeners.delete(listener);
+  },
+  onTerminate: (listener) => {
+    process.on('SIGTERM', listener);
+    return () => process.off('SIGTERM', listener);
   },
   exitNow: (code) => process.exit(code),
   randomSeed: () => randomInt(2 ** 32),

@@ -43,6 +43,7 @@ export async function openModel(
   flags: LoadFlags,
   context: OpenContext,
   attention?: AttentionSpec,
+  more: LoadOptions = {},
 ): Promise<Model> {
   const { io, progress, signal, warn } = context;
   const location = await locateModel(model, context);
@@ -51,6 +52,7 @@ export async function openModel(
     const loaded = await engine.loadModel(location, {
       ...loadOptionsOf(flags),
       ...defined<LoadOptions>({ attention }),
+      ...more,
       onEvent: (event) => {
         if (event.kind === 'notice') warn(event.text);
       },

@@ -102,11 +102,11 @@ export function choiceOption(flags: string, description: string, choices: readon
   });
 }
 
-function sizeOption(flags: string, description: string): Option {
+export function sizeOption(flags: string, description: string): Option {
   return new Option(flags, description).argParser((text) => parseBytes(longName(flags), text));
 }
 
-function listOption(flags: string, description: string): Option {
+export function listOption(flags: string, description: string): Option {
   return new Option(flags, description).argParser((text: string, previous: readonly string[] | undefined) => {
     if (text === '') throw refuse(longName(flags), 'a text', text);
     return [...(previous ?? []), text];

@@ -36,6 +36,66 @@ function runProcess(argv: readonly string[], stdin = '', env: Record<string, str
 
 const endless = ['run', '-p', 'Once upon a time', '-n', '-1', '--ignore-eos', '--seed', '1'];
 
+/** Tells on stderr when the server, or what it is built on, is looked for. */
+const noticeServer = `data:text/javascript,${encodeURIComponent(`
+import { registerHooks } from 'node:module';
+registerHooks({
+  resolve(specifier, context, next) {
+    if (/^(@winnow\\/server|fastify|@fastify\\/|typebox)/.test(specifier)) process.stderr.write('looks for ' + specifier + '\\n');
+    return next(specifier, context);
+  },
+});`)}`;
+
+describe('winnow serve as a process', () => {
+  test.skipIf(process.platform === 'win32')('answers, finishes what runs after SIGTERM, and exits with 0', async () => {
+    const demo = fileURLToPath(demoModelUrl);
+    const { child, texts, ended } = start([
+      ...['serve', demo, '--alias', 'winnow-tiny', '--port', '0'],
+      ...['--embedding-model', demo, '--pooling', 'mean'],
+    ]);
+    while (!texts.stdout.includes('\n')) await once(child.stdout, 'data');
+    const url = texts.stdout.replace('listening on ', '').trim();
+    const ask = (path: string, body: object): Promise<Response> =>
+      fetch(`${url}/v1/${path}`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify(body),
+      });
+    const { data: models } = (await (await fetch(`${url}/v1/models`)).json()) as { data: { id: string }[] };
+    expect(models).toHaveLength(2);
+    const embedding = await ask('embeddings', { model: models[1]?.id, input: 'Hi' });
+    expect(embedding.status).toBe(200);
+    await embedding.text();
+    const prompt = 'The old man looked at the sea and';
+    const body = { model: 'winnow-tiny', prompt, temperature: 0, max_tokens: 3 };
+    const stream = await ask('completions', { ...body, max_tokens: 300, stream: true });
+    child.kill('SIGTERM');
+    const events = await stream.text();
+    expect(events).toMatch(/"finish_reason":"(stop|length)"[\s\S]*data: \[DONE\]\n\n$/);
+    const { code, stderr } = await ended;
+    expect(code).toBe(0);
+    expect(stderr).toContain('POST /v1/completions 200');
+    await expect(fetch(`${url}/health`)).rejects.toThrow();
+  });
+
+  test.each([[['--version']], [['serve', '--help']], [['tokenize', 'Hi']], [['run', '-p', 'Hi', '-n', '1']]])(
+    'is not loaded by %j',
+    async (argv) => {
+      const env = { NODE_OPTIONS: `--import ${noticeServer}` };
+      expect(await runProcess(argv, '', env)).toMatchObject({ code: 0, stderr: '' });
+    },
+  );
+
+  test('and would be noticed', async () => {
+    const { child, texts, ended } = start(['serve', '--port', '0'], { NODE_OPTIONS: `--import ${noticeServer}` });
+    while (!texts.stdout.includes('\n')) await once(child.stdout, 'data');
+    child.kill('SIGKILL');
+    await ended;
+    expect(texts.stderr).toContain('looks for @winnow/server');
+    expect(texts.stderr).toContain('looks for fastify');
+  });
+});
+
 describe('the process', () => {
   test('prints what it generates', async () => {
     const { code, stdout, stderr } = await runProcess(

@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import { PassThrough, Readable } from 'node:stream';
 import { main } from '../src/cli.js';
-import type { CliIo, Download, EngineApi } from '../src/io.js';
+import type { CliIo, Download, EngineApi, ServerApi } from '../src/io.js';
 
 export interface CliRun {
   readonly code: number;
@@ -15,6 +15,7 @@ export interface CliSetup {
   readonly stdin?: string | undefined;
   readonly env?: CliIo['env'];
   readonly download?: Download;
+  readonly server?: ServerApi;
   readonly isStderrTerminal?: boolean;
   readonly isStdoutTerminal?: boolean;
 }
@@ -25,6 +26,7 @@ export class TestHost {
   readonly stdin: PassThrough;
   exitNowCode: number | undefined;
   readonly #listeners = new Set<() => void>();
+  readonly #terminateListeners = new Set<() => void>();
   readonly #stdout: PassThrough;
   readonly #stderr: PassThrough;
   #stdoutText = '';
@@ -50,6 +52,12 @@ export class TestHost {
         this.#listeners.add(listener);
         return () => this.#listeners.delete(listener);
       },
+      server: () =>
+        setup.server ? Promise.resolve(setup.server) : Promise.reject(new Error('no server in this test')),
+      onTerminate: (listener) => {
+        this.#terminateListeners.add(listener);
+        return () => this.#terminateListeners.delete(listener);
+      },
       exitNow: (code) => {
         this.exitNowCode = code;
       },
@@ -70,6 +78,10 @@ export class TestHost {
 
   interrupt(): void {
     for (const listener of this.#listeners) listener();
+  }
+
+  terminate(): void {
+    for (const listener of this.#terminateListeners) listener();
   }
 
   async run(argv: readonly string[]): Promise<CliRun> {
