@@ -1,13 +1,11 @@
 /** Reading pages with their checksums, and reading the same file as it is: from the disk, not from the page cache. */
-import { execFile } from 'node:child_process';
 import { open, rm, type FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
-import { promisify } from 'node:util';
 import { createPageStore, openPageRecords } from '@winnow/kv-cache';
 import { openPageFile } from '@winnow/kv-cache/node';
 import type { Contender } from '../harness/measure.js';
+import { dropFromPageCache } from '../harness/page-cache.js';
 
-const run = promisify(execFile);
 const slotsPerPage = 2048;
 /** Reads under way at a time, as for a chunk of the context. */
 const numAtOnce = 8;
@@ -67,9 +65,4 @@ async function readRaw(file: FileHandle, target: Uint8Array, position: number): 
     if (bytesRead === 0) return;
     filled += bytesRead;
   }
-}
-
-/** Where the system can be told so (GNU dd); elsewhere reads come from the page cache for both. */
-async function dropFromPageCache(path: string): Promise<void> {
-  await run('dd', [`of=${path}`, 'oflag=nocache', 'conv=notrunc,fdatasync', 'count=0']).catch(() => undefined);
 }

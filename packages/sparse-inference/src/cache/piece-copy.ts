@@ -1,5 +1,6 @@
 /** How a lower tier keeps a piece: as it is, or in a narrower format from which the model's format is made again. */
 import { canEncode, decoder, dtypeInfo, encoder, sizeOf, type DType } from '@winnow/tensor';
+import { createNarrower, type Narrower } from './narrow.js';
 
 export interface PieceCopy {
   readonly sizeBytes: number;
@@ -13,7 +14,13 @@ export interface PieceCopy {
 
 /** Values converted at a time: whole blocks of every format, small enough for the first-level cache. */
 const chunkValues = 4096;
-let scratch: Float32Array | undefined;
+const narrowers = new Map<DType, Narrower>();
+
+function narrowerOf(dtype: DType): Narrower {
+  let found = narrowers.get(dtype);
+  if (found === undefined) narrowers.set(dtype, (found = createNarrower(dtype, chunkValues)));
+  return found;
+}
 
 const bitsOf = (dtype: DType): number => {
   const { blockBytes, blockSize } = dtypeInfo(dtype);
@@ -43,7 +50,6 @@ export function pieceCopy(dtype: DType, numValues: number, format: DType | 'same
     };
   }
   const fromModel = decoder(dtype);
-  const toModel = encoder(dtype);
   const fromCopy = decoder(format);
   const toCopy = encoder(format);
   const modelChunkBytes = sizeOf(dtype, chunkValues);
@@ -52,7 +58,7 @@ export function pieceCopy(dtype: DType, numValues: number, format: DType | 'same
     sizeBytes: sizeOf(format, numValues),
     isSame: false,
     encode(bytes, out, outOffset) {
-      const values = (scratch ??= new Float32Array(chunkValues));
+      const { values } = narrowerOf(dtype);
       for (let done = 0, chunk = 0; done < numValues; done += chunkValues, chunk++) {
         const length = Math.min(chunkValues, numValues - done);
         fromModel(bytes, chunk * modelChunkBytes, values, 0, length);
@@ -62,11 +68,11 @@ export function pieceCopy(dtype: DType, numValues: number, format: DType | 'same
       return true;
     },
     decode(copy, copyOffset, out, outOffset) {
-      const values = (scratch ??= new Float32Array(chunkValues));
+      const narrower = narrowerOf(dtype);
       for (let done = 0, chunk = 0; done < numValues; done += chunkValues, chunk++) {
         const length = Math.min(chunkValues, numValues - done);
-        fromCopy(copy, copyOffset + chunk * copyChunkBytes, values, 0, length);
-        toModel(values, 0, out, outOffset + chunk * modelChunkBytes, length);
+        fromCopy(copy, copyOffset + chunk * copyChunkBytes, narrower.values, 0, length);
+        narrower.pack(length, out, outOffset + chunk * modelChunkBytes);
       }
     },
   };

@@ -26,6 +26,8 @@ export interface NeuronTierOptions {
   readonly hotFrequency?: number;
   /** Most bytes of slots, where backend memory is a part of the budget. Default: the budget. */
   readonly hotLimitBytes?: number;
+  /** What it costs to bring an item from the cold tier, in copies from the warm tier. Default 10. */
+  readonly coldCost?: number;
   /** Default: what a cache of default options needs for items of these sizes. */
   readonly stagingBytes?: number;
 }
@@ -56,8 +58,8 @@ export interface NeuronTierPlan {
 
 /** Room for tokens that need more than the average. */
 const workingMargin = 1.25;
-/** A read of the file costs about ten times a copy from RAM: disks of a GB/s against memory of ten, and the calls. */
-const coldCost = 10;
+/** Disks of a GB/s against memory of ten, and the calls. */
+const defaultColdCost = 10;
 const warmCost = 1;
 
 /** A layer while the budget is being divided: items in the order of their frequency, the first of them hot, then warm. */
@@ -67,15 +69,17 @@ class Division {
   readonly #frequencies: Float64Array; // in the same order
   readonly #rest: Float64Array; // [numItems + 1] sum of the frequencies from here on
   readonly #input: PlannedLayerInput;
+  readonly #coldCost: number;
   numHot = 0;
   /** Items that are hot or warm. */
   numNear = 0;
   extraSlots = 0;
   extraWarm = 0;
 
-  constructor(input: PlannedLayerInput, hotFrequency: number) {
+  constructor(input: PlannedLayerInput, hotFrequency: number, coldCost: number) {
     const { numItems, frequencies } = input;
     this.#input = input;
+    this.#coldCost = coldCost;
     this.numItems = numItems;
     const frequencyOf = (item: number): number => frequencies?.[item] ?? 0;
     this.order = Int32Array.from({ length: numItems }, (_, item) => item);
@@ -145,7 +149,7 @@ class Division {
     const { hotBytes, warmBytes, coldBytes, workingSlots } = this.#input;
     const frequency = this.#frequencies[this.numHot];
     const isWarm = this.numHot < this.numNear;
-    const saved = frequency * (isWarm ? warmCost : coldCost);
+    const saved = frequency * (isWarm ? warmCost : this.#coldCost);
     const ofWorking = workingSlots === undefined ? workingMargin * frequency : 0;
     const bytes = (1 - ofWorking) * hotBytes - (isWarm ? warmBytes : coldBytes);
     return saved === 0 ? 0 : saved / Math.max(bytes, 1);
@@ -156,7 +160,7 @@ class Division {
     const { hotBytes, warmBytes, coldBytes } = this.#input;
     // a copy as large as the item has no advantage over a slot
     if (this.numNear >= this.numItems || warmBytes >= hotBytes) return 0;
-    const saved = this.#frequencies[this.numNear] * (coldCost - warmCost);
+    const saved = this.#frequencies[this.numNear] * (this.#coldCost - warmCost);
     return saved === 0 ? 0 : saved / Math.max(warmBytes - coldBytes, 1);
   }
 }
@@ -168,14 +172,17 @@ class Division {
  * @throws {ArgumentError} when a size or a frequency makes no sense
  */
 export function planNeuronTiers(options: NeuronTierOptions): NeuronTierPlan {
-  const { budgetBytes, layers, hotFrequency = Infinity } = options;
+  const { budgetBytes, layers, hotFrequency = Infinity, coldCost = defaultColdCost } = options;
   for (const [index, layer] of layers.entries()) checkLayer(layer, index);
   checkBytes('budgetBytes', budgetBytes);
+  if (!(coldCost >= warmCost)) {
+    throw new ArgumentError({ argument: 'coldCost', expected: `${warmCost} or more`, actual: String(coldCost) });
+  }
   const largest = layers.reduce((most, { hotBytes }) => Math.max(most, hotBytes), 0);
   const stagingBytes = options.stagingBytes ?? neuronStagingBytes(largest);
   checkBytes('stagingBytes', stagingBytes);
   const hotLimitBytes = options.hotLimitBytes ?? budgetBytes;
-  const divisions = layers.map((layer) => new Division(layer, hotFrequency));
+  const divisions = layers.map((layer) => new Division(layer, hotFrequency, coldCost));
   const sum = (bytesOf: (division: Division) => number): number =>
     divisions.reduce((total, division) => total + bytesOf(division), 0);
   const smallestBudgetBytes = stagingBytes + sum((division) => division.bytes());
