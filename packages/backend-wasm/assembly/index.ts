@@ -9,6 +9,7 @@ import {
   MIN_WORK,
   PLAN_BYTES,
 } from './layout';
+import { activeNeurons, gatherColumns } from './ops/active-neurons';
 import { attention, attentionPartial } from './ops/attention';
 import { attentionMass } from './ops/attention-mass';
 import { attentionFinish, attentionMerge } from './ops/attention-states';
@@ -31,6 +32,8 @@ import { rope } from './ops/rope';
 import { gatherRows, kvAppend, positionAppend } from './ops/rows';
 import { shortConv } from './ops/short-conv';
 import { sparqAttention } from './ops/sparq-attention';
+import { sparseCombine } from './ops/sparse-combine';
+import { sparseMatmul } from './ops/sparse-matmul';
 import { streamingAttention } from './ops/streaming-attention';
 import { subquadraticAttention } from './ops/subquadratic-attention';
 import { blockBoxAppend, blockMeanAppend, clampPositions, keyColumnsAppend, stateCarry } from './ops/summaries';
@@ -132,6 +135,14 @@ function numTensors(opcode: i32): i32 {
       return 10; // attention-mass
     case 42:
       return 2; // hadamard
+    case 43:
+      return 4; // active-neurons
+    case 44:
+      return 7; // sparse-matmul
+    case 45:
+      return 4; // gather-columns
+    case 46:
+      return 5; // sparse-combine
     case PACK:
     case UNPACK:
     case PROBE_TOUCH:
@@ -197,6 +208,11 @@ function isSmall(opcode: i32): bool {
     case 32:
     case 40:
       return true;
+    case 44:
+    case 46:
+      // as if all rows were chosen: how many are is not known before the record before is done
+      work = 0.25 * <f64>dim(0, 0) * <f64>dim(2, 0) * <f64>dim(1, 1);
+      break;
     case 33:
       // a window and some keys elsewhere
       work = 0.5 * <f64>countElements(0) * (<f64>attributeI(4) + 32);
@@ -345,6 +361,18 @@ function execute(opcode: i32): void {
       return;
     case 42:
       hadamard();
+      return;
+    case 43:
+      activeNeurons();
+      return;
+    case 44:
+      sparseMatmul();
+      return;
+    case 45:
+      gatherColumns();
+      return;
+    case 46:
+      sparseCombine();
       return;
     case PACK:
       packWeights();

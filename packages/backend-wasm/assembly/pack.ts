@@ -56,7 +56,7 @@ function eachGroup(toPacked: bool): void {
 }
 
 /** Whether all scales in whole blocks are below 64. */
-function hasSmallScales(dtype: i32, at: usize, sizeBytes: usize): bool {
+export function hasSmallScales(dtype: i32, at: usize, sizeBytes: usize): bool {
   const blockBytes = bytesOf(dtype, dtype == Q8_0 || dtype == Q4_0 ? 32 : 256);
   const end = at + sizeBytes;
   if (dtype == Q6_K) at += 208;
@@ -68,6 +68,11 @@ function hasSmallScales(dtype: i32, at: usize, sizeBytes: usize): bool {
     }
   }
   return isSmall;
+}
+
+/** Moves a plain row, or the part of it from a super-block on, into a group as its row `row`. Scales must be small. */
+export function packRow(dtype: i32, plain: usize, row: i32, group: usize, count: i32): void {
+  moveRow(dtype, group, plain, row, count, true);
 }
 
 /** One row of a packed group as a plain row at `to`. */

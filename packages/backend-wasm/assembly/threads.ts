@@ -34,6 +34,11 @@ export function thread(): i32 {
   return threadIndex;
 }
 
+/** How many threads there are: for sizes of units, where results do not depend on them. */
+export function threads(): i32 {
+  return numThreads;
+}
+
 /** A serial record runs on thread 0 alone: its barriers are free and its units come from a counter of its own. */
 export function setSerial(serial: bool): void {
   isSerial = serial || numThreads == 1;

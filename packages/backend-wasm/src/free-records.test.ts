@@ -16,6 +16,7 @@ function freeProducts(build: (b: ProgramBuilder, matmul: (x: ProgramTensor) => P
   const { records } = planProgram(
     program,
     packableTensors(program, () => true),
+    true,
   );
   return records
     .filter((_, index) => program.records[index]?.op === 'matmul')

@@ -33,7 +33,7 @@ export function withFree<Plan extends { readonly flags: number }>(
 
 /** Whether both are products that read the same x in the same way, so that what is in the scratch serves both. */
 function sharesActivations(a: OpRecord, b: OpRecord, flagsOfA: number, flagsOfB: number): boolean {
-  if (a.op !== 'matmul' || b.op !== 'matmul') return false;
+  if ((a.op !== 'matmul' && a.op !== 'sparse-matmul') || a.op !== b.op) return false;
   if ((flagsOfA & planFlags.int8) !== (flagsOfB & planFlags.int8)) return false;
   if ((flagsOfB & planFlags.int8) !== 0 && (flagsOfB & planFlags.reuse) === 0) return false;
   const [x, y] = [a.inputs['x'] as TensorRef, b.inputs['x'] as TensorRef];

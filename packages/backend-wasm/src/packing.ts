@@ -24,6 +24,15 @@ const packable: ReadonlySet<DType> = new Set<DType>(['q8_0', 'q4_0', 'q4_K', 'q5
 const groupSize = 4;
 const opcodes = { pack: 1000, unpack: 1001 };
 
+/** Weights of which `assembly/neuron-blocks.ts` makes sums. */
+const combinable: ReadonlySet<DType> = new Set<DType>(['q8_0', 'q4_0']);
+
+/** Whether a product with chosen rows, which stay as they are, runs on 8-bit activations. */
+export function isInt8Sparse({ op, inputs }: OpRecord): boolean {
+  const { dtype } = (inputs['weight'] as TensorRef | undefined) ?? { dtype: 'f32' };
+  return (op === 'sparse-matmul' && packable.has(dtype)) || (op === 'sparse-combine' && combinable.has(dtype));
+}
+
 /** Whether a product runs on 8-bit activations once its weights are packed. */
 export function isInt8Matmul({ op, inputs }: OpRecord): boolean {
   return (op === 'matmul' || op === 'expert-matmul') && packable.has((inputs['weight'] as TensorRef).dtype);

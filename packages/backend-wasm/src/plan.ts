@@ -2,8 +2,9 @@
 import { arenaBufferIndex, type OpRecord, type Program, type TensorRef } from '@winnow/ops';
 import { withFree } from './free-records.js';
 import { planFlags } from './layout.js';
-import { isInt8Matmul, keyOf, packedRefOf, type PackedTensor } from './packing.js';
+import { isInt8Matmul, isInt8Sparse, keyOf, packedRefOf, type PackedTensor } from './packing.js';
 import { capacityOf, product } from './record-shapes.js';
+import { localNeuronBytes, sharedNeuronBytes } from './neuron-scratch.js';
 import { sparseScratchBytes } from './sparse-scratch.js';
 
 /** What `assembly/ops/matmul.ts` and `attention.ts` call MC, KC, NC, LANES, CHUNK, MAX_SPLIT_TOKENS and MAX_PARTS. */
@@ -39,11 +40,13 @@ export interface Plan {
 
 /**
  * @param packable the weights to interleave, of `packableTensors`
+ * @param packs whether activations may be 8-bit integers
  * @param starts records that find nothing of the one before: other ops ran in between
  */
 export function planProgram(
   program: Program,
   packable: ReadonlyMap<string, PackedTensor>,
+  packs: boolean,
   starts: ReadonlySet<number> = new Set(),
 ): Plan {
   const packed = new Map<string, PackedTensor>();
@@ -59,6 +62,10 @@ export function planProgram(
   const records = program.records.map((record, index): RecordPlan => {
     sharedBytes = Math.max(sharedBytes, sharedBytesOf(program, record));
     localBytes = Math.max(localBytes, localBytesOf(program, record));
+    if (packs && isInt8Sparse(record)) {
+      const reuses = !starts.has(index) && reusesCodes(program.records[index - 1], record);
+      return { flags: planFlags.int8 | (reuses ? planFlags.reuse : 0), table: -1 };
+    }
     if (record.op !== 'rope') {
       return { flags: packingFlags(program, index, packed, starts.has(index)), table: -1 };
     }
@@ -105,6 +112,17 @@ function packingFlags(
   return planFlags.int8 | planFlags.packed | (reuses ? planFlags.reuse : 0);
 }
 
+/** Whether the record before made 8-bit integers of the same activations, for chosen rows as this one. */
+function reusesCodes(before: OpRecord | undefined, record: OpRecord): boolean {
+  return (
+    before?.op === 'sparse-matmul' &&
+    record.op === 'sparse-matmul' &&
+    isInt8Sparse(before) &&
+    JSON.stringify(placeOf(before.inputs['x'] as TensorRef)) ===
+      JSON.stringify(placeOf(record.inputs['x'] as TensorRef))
+  );
+}
+
 function placeOf({ buffer, byteOffset, shape }: TensorRef): unknown {
   return [buffer, byteOffset, shape];
 }
@@ -113,7 +131,8 @@ function align(sizeBytes: number): number {
   return Math.ceil(sizeBytes / 64) * 64;
 }
 
-function sharedBytesOf(program: Program, { op, inputs, outputs, attributes }: OpRecord): number {
+function sharedBytesOf(program: Program, record: OpRecord): number {
+  const { op, inputs, outputs, attributes } = record;
   if (op === 'matmul') {
     const [numTokens, numInputs] = capacityOf(program, inputs['x'] as TensorRef) as [number, number];
     return Math.ceil(numTokens / 8) * 8 * numInputs * 4 + 256;
@@ -131,7 +150,7 @@ function sharedBytesOf(program: Program, { op, inputs, outputs, attributes }: Op
     const keyDim = capacityOf(program, outputs['state'] as TensorRef)[3] as number;
     return numTokens * 4 * (2 * Number(attributes['numKeyHeads']) * keyDim + 2 * numHeads);
   }
-  return 0;
+  return sharedNeuronBytes(program, record);
 }
 
 function localBytesOf(program: Program, record: OpRecord): number {
@@ -164,5 +183,5 @@ function localBytesOf(program: Program, record: OpRecord): number {
     return convChannels * 4 * (numTaps + 1);
   }
   if (op === 'gated-delta') return deltaRows * 4;
-  return sparseScratchBytes(program, record);
+  return localNeuronBytes(program, record) || sparseScratchBytes(program, record);
 }

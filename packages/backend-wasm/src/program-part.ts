@@ -22,6 +22,8 @@ export interface PartOptions {
   readonly addressOf: (buffer: number) => number;
   /** Weights of the whole program that are to be interleaved, of `packableTensors`. */
   readonly packable: ReadonlyMap<string, PackedTensor>;
+  /** Whether activations may be 8-bit integers. */
+  readonly packs: boolean;
   readonly maxCallerMs: number;
   readonly profile: boolean;
 }
@@ -52,10 +54,10 @@ export interface LoadedPart {
 /** @throws {CapacityError} */
 export function loadPart(
   { memory, program, records, stageStarts }: ProgramPart<MemoryShard>,
-  { numThreads, addressOf, packable, maxCallerMs, profile }: PartOptions,
+  { numThreads, addressOf, packable, packs, maxCallerMs, profile }: PartOptions,
 ): LoadedPart {
   const { heap } = memory;
-  const plan = planProgram(program, packable, stageStarts);
+  const plan = planProgram(program, packable, packs, stageStarts);
   const numRecords = program.records.length;
   // lengths of words do not depend on addresses
   const numWords = encodeProgram(program, () => 0).length;

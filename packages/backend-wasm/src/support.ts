@@ -11,7 +11,8 @@ const kernels: ReadonlySet<string> = new Set([
   ...['pool-rows', 'slice-columns', 'expert-route', 'expert-matmul', 'expert-combine', 'short-conv', 'gated-delta'],
   ...['block-mean-append', 'block-box-append', 'key-columns-append', 'clamp-positions', 'subquadratic-attention'],
   ...['streaming-attention', 'sparq-attention', 'page-topk-attention', 'oracle-topk-attention', 'h2o-attention'],
-  ...['state-carry', 'attention-mass', 'hadamard'],
+  ...['state-carry', 'attention-mass', 'hadamard', 'active-neurons', 'sparse-matmul', 'gather-columns'],
+  ...['sparse-combine'],
 ]);
 
 /** Weight dtypes that `assembly/decode.ts` and `decode-grids.ts` know. */
@@ -22,7 +23,10 @@ const decoded: ReadonlySet<DType> = new Set<DType>([
 ]);
 
 /** Inputs that may have any weight dtype. */
-const weightInputs: ReadonlySet<string> = new Set(['matmul weight', 'embedding-lookup table', 'expert-matmul weight']);
+const weightInputs: ReadonlySet<string> = new Set([
+  ...['matmul weight', 'embedding-lookup table', 'expert-matmul weight', 'sparse-matmul weight'],
+  'sparse-combine weight',
+]);
 
 export function supportOf(op: string, { dtypes }: OpDescription): Support {
   const spec = opSpecs.find(({ name }) => name === op);

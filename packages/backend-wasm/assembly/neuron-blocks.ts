@@ -1,0 +1,312 @@
+/**
+ * Weighted sums of rows of q8_0 and q4_0 with integer dot products. Rows, each with the coefficient h of its neuron, go 32 at a
+ * time; for each block of 32 columns h times the scales of their blocks become 8-bit integers with one scale per 32 rows, as
+ * activations do in other products: off by at most half a step, 1/254 of the largest. Four rows are interleaved byte by byte, so
+ * that one dot product takes four of them for four columns.
+ */
+import { halfMask, halfOffset, leastNormal, nibbleMask, roundingMagic, upperExponent } from './constants';
+import { dot } from './dots8';
+import { high } from './dots8-blocks';
+import { fma, halfToFloat4, max4 } from './simd';
+
+/** Rows that are computed at once. */
+export const ROWS: i32 = 32;
+/** Bytes of the scales of a block of all rows. */
+export const RAW_BYTES: usize = 64;
+/** Bytes of an interleaved block: eight vectors for every four rows. */
+export const MIXED_BYTES: usize = 1024;
+
+/** Takes the scales of one row, those of a block RAW_BYTES after those of the one before. */
+export function fetchScales(row: usize, blockBytes: usize, numBlocks: i32, to: usize): void {
+  const end = to + <usize>numBlocks * RAW_BYTES;
+  for (; to < end; to += RAW_BYTES, row += blockBytes) store<u16>(to, load<u16>(row));
+}
+
+/** Four binary16 numbers, which have to be normal. */
+function normal4(at: usize, mask: v128, offset: v128): v128 {
+  return i32x4.add(v128.and(i32x4.shl(v128.load16x4_s(at), 13), mask), offset);
+}
+
+/** The nearest integers stand in the low bytes of the result. */
+function rounded(product: v128, inverse: v128, magic: v128): v128 {
+  return f32x4.add(f32x4.mul(product, inverse), magic);
+}
+
+/** The low bytes of the lanes of four vectors. */
+function lowBytes(a: v128, b: v128, c: v128, d: v128): v128 {
+  const ab = i8x16.shuffle(a, b, 0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
+  const cd = i8x16.shuffle(c, d, 0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
+  return i8x16.shuffle(ab, cd, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
+}
+
+/** The codes of 32 coefficients `h * scale` at `codes`; returns their scale. */
+export function quantiseScales(raw: usize, h: usize, codes: usize): f32 {
+  const step = leastNormal();
+  const upper = upperExponent();
+  // zero where an exponent has all bits or none
+  const r0 = v128.and(i16x8.add(v128.load(raw), step), upper);
+  const r1 = v128.and(i16x8.add(v128.load(raw, 16), step), upper);
+  const r2 = v128.and(i16x8.add(v128.load(raw, 32), step), upper);
+  const r3 = v128.and(i16x8.add(v128.load(raw, 48), step), upper);
+  if (!i16x8.all_true(i16x8.min_u(i16x8.min_u(r0, r1), i16x8.min_u(r2, r3)))) return quantiseCarefully(raw, h, codes);
+  const mask = halfMask();
+  const offset = halfOffset();
+  const a = f32x4.mul(normal4(raw, mask, offset), v128.load(h));
+  const b = f32x4.mul(normal4(raw + 8, mask, offset), v128.load(h, 16));
+  const c = f32x4.mul(normal4(raw + 16, mask, offset), v128.load(h, 32));
+  const d = f32x4.mul(normal4(raw + 24, mask, offset), v128.load(h, 48));
+  const e = f32x4.mul(normal4(raw + 32, mask, offset), v128.load(h, 64));
+  const f = f32x4.mul(normal4(raw + 40, mask, offset), v128.load(h, 80));
+  const g = f32x4.mul(normal4(raw + 48, mask, offset), v128.load(h, 96));
+  const i = f32x4.mul(normal4(raw + 56, mask, offset), v128.load(h, 112));
+  return encode(a, b, c, d, e, f, g, i, codes);
+}
+
+/** The same for scales that are anything. */
+function quantiseCarefully(raw: usize, h: usize, codes: usize): f32 {
+  const a = f32x4.mul(halfToFloat4(v128.load16x4_u(raw)), v128.load(h));
+  const b = f32x4.mul(halfToFloat4(v128.load16x4_u(raw, 8)), v128.load(h, 16));
+  const c = f32x4.mul(halfToFloat4(v128.load16x4_u(raw, 16)), v128.load(h, 32));
+  const d = f32x4.mul(halfToFloat4(v128.load16x4_u(raw, 24)), v128.load(h, 48));
+  const e = f32x4.mul(halfToFloat4(v128.load16x4_u(raw, 32)), v128.load(h, 64));
+  const f = f32x4.mul(halfToFloat4(v128.load16x4_u(raw, 40)), v128.load(h, 80));
+  const g = f32x4.mul(halfToFloat4(v128.load16x4_u(raw, 48)), v128.load(h, 96));
+  const i = f32x4.mul(halfToFloat4(v128.load16x4_u(raw, 56)), v128.load(h, 112));
+  return encode(a, b, c, d, e, f, g, i, codes);
+}
+
+@inline
+function encode(a: v128, b: v128, c: v128, d: v128, e: v128, f: v128, g: v128, i: v128, codes: usize): f32 {
+  const ab = f32x4.max(f32x4.abs(a), f32x4.abs(b));
+  const cd = f32x4.max(f32x4.abs(c), f32x4.abs(d));
+  const ef = f32x4.max(f32x4.abs(e), f32x4.abs(f));
+  const gi = f32x4.max(f32x4.abs(g), f32x4.abs(i));
+  const largest = max4(f32x4.max(f32x4.max(ab, cd), f32x4.max(ef, gi)));
+  // as for activations: what has no reciprocal counts as zero, and NaN makes the scale NaN
+  const isNothing = largest < 1e-36;
+  const inverse = f32x4.splat(isNothing ? 0 : 127 / largest);
+  const magic = roundingMagic();
+  v128.store(
+    codes,
+    lowBytes(rounded(a, inverse, magic), rounded(b, inverse, magic), rounded(c, inverse, magic), rounded(d, inverse, magic)),
+  );
+  v128.store(
+    codes,
+    lowBytes(rounded(e, inverse, magic), rounded(f, inverse, magic), rounded(g, inverse, magic), rounded(i, inverse, magic)),
+    16,
+  );
+  return isNothing ? 0 : largest / 127;
+}
+
+/** Adds `scale` times integer sums to four columns. */
+@inline
+function addScaled(y: usize, sums: v128, scale: v128): void {
+  v128.store(y, fma(f32x4.convert_i32x4_s(sums), scale, v128.load(y)));
+}
+
+/**
+ * Adds one block of q8_0 of all rows to `y[32]`. `rows` has their addresses, `offset` is added to each; rows beyond the last
+ * of `numQuads` fours are left out. Relaxed builds only.
+ */
+export function addBlockQ8(rows: usize, offset: usize, numQuads: i32, codes: usize, scale: f32, y: usize): void {
+  const flip = i8x16.splat(-128);
+  let s0 = i32x4.splat(0);
+  let s1 = s0;
+  let s2 = s0;
+  let s3 = s0;
+  let s4 = s0;
+  let s5 = s0;
+  let s6 = s0;
+  let s7 = s0;
+  let excess = s0; // 128 times the sum of codes: weights are taken as unsigned numbers
+  for (let end = codes + (<usize>numQuads << 2); codes < end; codes += 4, rows += 16) {
+    const p0 = load<u32>(rows) + offset;
+    const p1 = load<u32>(rows, 4) + offset;
+    const p2 = load<u32>(rows, 8) + offset;
+    const p3 = load<u32>(rows, 12) + offset;
+    const h = v128.load32_splat(codes);
+    excess = dot(h, flip, excess);
+    let a = v128.xor(v128.load(p0, 2), flip);
+    let b = v128.xor(v128.load(p1, 2), flip);
+    let c = v128.xor(v128.load(p2, 2), flip);
+    let d = v128.xor(v128.load(p3, 2), flip);
+    let ab = i8x16.shuffle(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    let cd = i8x16.shuffle(c, d, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    s0 = dot(h, i8x16.shuffle(ab, cd, 0, 1, 16, 17, 2, 3, 18, 19, 4, 5, 20, 21, 6, 7, 22, 23), s0);
+    s1 = dot(h, i8x16.shuffle(ab, cd, 8, 9, 24, 25, 10, 11, 26, 27, 12, 13, 28, 29, 14, 15, 30, 31), s1);
+    ab = i8x16.shuffle(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    cd = i8x16.shuffle(c, d, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    s2 = dot(h, i8x16.shuffle(ab, cd, 0, 1, 16, 17, 2, 3, 18, 19, 4, 5, 20, 21, 6, 7, 22, 23), s2);
+    s3 = dot(h, i8x16.shuffle(ab, cd, 8, 9, 24, 25, 10, 11, 26, 27, 12, 13, 28, 29, 14, 15, 30, 31), s3);
+    a = v128.xor(v128.load(p0, 18), flip);
+    b = v128.xor(v128.load(p1, 18), flip);
+    c = v128.xor(v128.load(p2, 18), flip);
+    d = v128.xor(v128.load(p3, 18), flip);
+    ab = i8x16.shuffle(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    cd = i8x16.shuffle(c, d, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    s4 = dot(h, i8x16.shuffle(ab, cd, 0, 1, 16, 17, 2, 3, 18, 19, 4, 5, 20, 21, 6, 7, 22, 23), s4);
+    s5 = dot(h, i8x16.shuffle(ab, cd, 8, 9, 24, 25, 10, 11, 26, 27, 12, 13, 28, 29, 14, 15, 30, 31), s5);
+    ab = i8x16.shuffle(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    cd = i8x16.shuffle(c, d, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    s6 = dot(h, i8x16.shuffle(ab, cd, 0, 1, 16, 17, 2, 3, 18, 19, 4, 5, 20, 21, 6, 7, 22, 23), s6);
+    s7 = dot(h, i8x16.shuffle(ab, cd, 8, 9, 24, 25, 10, 11, 26, 27, 12, 13, 28, 29, 14, 15, 30, 31), s7);
+  }
+  addEight(y, s0, s1, s2, s3, s4, s5, s6, s7, excess, scale);
+}
+
+/** The same for q4_0, whose codes are too large by 8. */
+export function addBlockQ4(rows: usize, offset: usize, numQuads: i32, codes: usize, scale: f32, y: usize): void {
+  const low = nibbleMask();
+  const eight = i8x16.splat(8);
+  let s0 = i32x4.splat(0);
+  let s1 = s0;
+  let s2 = s0;
+  let s3 = s0;
+  let s4 = s0;
+  let s5 = s0;
+  let s6 = s0;
+  let s7 = s0;
+  let excess = s0;
+  for (let end = codes + (<usize>numQuads << 2); codes < end; codes += 4, rows += 16) {
+    const p0 = load<u32>(rows) + offset;
+    const p1 = load<u32>(rows, 4) + offset;
+    const p2 = load<u32>(rows, 8) + offset;
+    const p3 = load<u32>(rows, 12) + offset;
+    const h = v128.load32_splat(codes);
+    excess = dot(h, eight, excess);
+    const a = v128.load(p0, 2);
+    const b = v128.load(p1, 2);
+    const c = v128.load(p2, 2);
+    const d = v128.load(p3, 2);
+    let ab = i8x16.shuffle(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    let cd = i8x16.shuffle(c, d, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    let mixed = i8x16.shuffle(ab, cd, 0, 1, 16, 17, 2, 3, 18, 19, 4, 5, 20, 21, 6, 7, 22, 23);
+    s0 = dot(h, v128.and(mixed, low), s0);
+    s4 = dot(h, high(mixed, low), s4);
+    mixed = i8x16.shuffle(ab, cd, 8, 9, 24, 25, 10, 11, 26, 27, 12, 13, 28, 29, 14, 15, 30, 31);
+    s1 = dot(h, v128.and(mixed, low), s1);
+    s5 = dot(h, high(mixed, low), s5);
+    ab = i8x16.shuffle(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    cd = i8x16.shuffle(c, d, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    mixed = i8x16.shuffle(ab, cd, 0, 1, 16, 17, 2, 3, 18, 19, 4, 5, 20, 21, 6, 7, 22, 23);
+    s2 = dot(h, v128.and(mixed, low), s2);
+    s6 = dot(h, high(mixed, low), s6);
+    mixed = i8x16.shuffle(ab, cd, 8, 9, 24, 25, 10, 11, 26, 27, 12, 13, 28, 29, 14, 15, 30, 31);
+    s3 = dot(h, v128.and(mixed, low), s3);
+    s7 = dot(h, high(mixed, low), s7);
+  }
+  addEight(y, s0, s1, s2, s3, s4, s5, s6, s7, excess, scale);
+}
+
+@inline
+function addEight(
+  y: usize,
+  s0: v128,
+  s1: v128,
+  s2: v128,
+  s3: v128,
+  s4: v128,
+  s5: v128,
+  s6: v128,
+  s7: v128,
+  excess: v128,
+  scale: f32,
+): void {
+  const factor = f32x4.splat(scale);
+  addScaled(y, i32x4.sub(s0, excess), factor);
+  addScaled(y + 16, i32x4.sub(s1, excess), factor);
+  addScaled(y + 32, i32x4.sub(s2, excess), factor);
+  addScaled(y + 48, i32x4.sub(s3, excess), factor);
+  addScaled(y + 64, i32x4.sub(s4, excess), factor);
+  addScaled(y + 80, i32x4.sub(s5, excess), factor);
+  addScaled(y + 96, i32x4.sub(s6, excess), factor);
+  addScaled(y + 112, i32x4.sub(s7, excess), factor);
+}
+
+/** Interleaves one block of all rows: for every four rows eight vectors of unsigned codes, four columns each. */
+export function mixBlock(isQ4: bool, rows: usize, offset: usize, numQuads: i32, to: usize): void {
+  const low = nibbleMask();
+  const flip = i8x16.splat(-128);
+  const numHalves: usize = isQ4 ? 1 : 2;
+  for (let quad = 0; quad < numQuads; quad++, rows += 16, to += 128) {
+    for (let half: usize = 0; half < numHalves; half++) {
+      const from = offset + (half << 4);
+      const a = v128.load(load<u32>(rows) + from, 2);
+      const b = v128.load(load<u32>(rows, 4) + from, 2);
+      const c = v128.load(load<u32>(rows, 8) + from, 2);
+      const d = v128.load(load<u32>(rows, 12) + from, 2);
+      for (let part: usize = 0; part < 2; part++) {
+        let ab: v128;
+        let cd: v128;
+        if (part == 0) {
+          ab = i8x16.shuffle(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+          cd = i8x16.shuffle(c, d, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+        } else {
+          ab = i8x16.shuffle(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+          cd = i8x16.shuffle(c, d, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+        }
+        const first = i8x16.shuffle(ab, cd, 0, 1, 16, 17, 2, 3, 18, 19, 4, 5, 20, 21, 6, 7, 22, 23);
+        const second = i8x16.shuffle(ab, cd, 8, 9, 24, 25, 10, 11, 26, 27, 12, 13, 28, 29, 14, 15, 30, 31);
+        const at = to + (half << 6) + (part << 5);
+        if (isQ4) {
+          v128.store(at, v128.and(first, low));
+          v128.store(at, v128.and(second, low), 16);
+          v128.store(at, high(first, low), 64);
+          v128.store(at, high(second, low), 80);
+        } else {
+          v128.store(at, v128.xor(first, flip));
+          v128.store(at, v128.xor(second, flip), 16);
+        }
+      }
+    }
+  }
+}
+
+/** Adds an interleaved block to `y[32]`; `zero` is what codes are too large by. Relaxed builds only. */
+export function addMixed(mixed: usize, numQuads: i32, codes: usize, scale: f32, zero: v128, y: usize): void {
+  let s0 = i32x4.splat(0);
+  let s1 = s0;
+  let s2 = s0;
+  let s3 = s0;
+  let s4 = s0;
+  let s5 = s0;
+  let s6 = s0;
+  let s7 = s0;
+  let excess = s0;
+  for (let end = codes + (<usize>numQuads << 2); codes < end; codes += 4, mixed += 128) {
+    const h = v128.load32_splat(codes);
+    excess = dot(h, zero, excess);
+    s0 = dot(h, v128.load(mixed), s0);
+    s1 = dot(h, v128.load(mixed, 16), s1);
+    s2 = dot(h, v128.load(mixed, 32), s2);
+    s3 = dot(h, v128.load(mixed, 48), s3);
+    s4 = dot(h, v128.load(mixed, 64), s4);
+    s5 = dot(h, v128.load(mixed, 80), s5);
+    s6 = dot(h, v128.load(mixed, 96), s6);
+    s7 = dot(h, v128.load(mixed, 112), s7);
+  }
+  addEight(y, s0, s1, s2, s3, s4, s5, s6, s7, excess, scale);
+}
+
+/** The same with 16-bit dot products: exact everywhere. */
+export function addMixedWide(mixed: usize, numQuads: i32, codes: usize, scale: f32, zero: i32, y: usize): void {
+  let total = 0;
+  for (let i: usize = 0; i < <usize>numQuads << 2; i++) total += load<i8>(codes + i);
+  const excess = i32x4.splat(total * zero);
+  const factor = f32x4.splat(scale);
+  for (let v: usize = 0; v < 128; v += 16) {
+    let even = i32x4.splat(0);
+    let odd = even;
+    let from = mixed + v;
+    for (let quad: usize = 0; quad < <usize>numQuads; quad++, from += 128) {
+      const h = i16x8.extend_low_i8x16_s(v128.load32_splat(codes + (quad << 2)));
+      const c = v128.load(from);
+      even = i32x4.add(even, i32x4.dot_i16x8_s(i16x8.extend_low_i8x16_u(c), h));
+      odd = i32x4.add(odd, i32x4.dot_i16x8_s(i16x8.extend_high_i8x16_u(c), h));
+    }
+    // each column has two sums, side by side
+    const left = i8x16.shuffle(even, odd, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
+    const right = i8x16.shuffle(even, odd, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+    addScaled(y + v, i32x4.sub(i32x4.add(left, right), excess), factor);
+  }
+}

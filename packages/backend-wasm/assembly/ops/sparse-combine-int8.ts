@@ -1,0 +1,167 @@
+/**
+ * Weighted sums of chosen rows of q8_0 and q4_0 with integer products; see neuron-blocks.ts. Units: runs of columns. Rows go
+ * 32 at a time. Up to three tokens on machines with a fit dot product: rows are interleaved on the way into it, and the scales of
+ * the next 32 rows are fetched meanwhile, which brings their memory. Otherwise a block is interleaved once for all tokens.
+ */
+import { Q4_0, Q8_0, bytesOf } from '../decode';
+import { isExactForU8 } from '../dots8';
+import {
+  addBlockQ4,
+  addBlockQ8,
+  addMixed,
+  addMixedWide,
+  fetchScales,
+  mixBlock,
+  MIXED_BYTES,
+  quantiseScales,
+  RAW_BYTES,
+  ROWS,
+} from '../neuron-blocks';
+import { addressOf, dim, dtypeOf, localScratch } from '../record';
+import { takeUnits, threads } from '../threads';
+import { columnsOfRow } from './sparse-combine';
+
+/** Columns of a unit, at most: 32 rows of q8_0 are 34 KiB. */
+const COLUMNS: i32 = 1024;
+/** The same where a block serves all tokens. */
+const MIXED_COLUMNS: i32 = 256;
+/** Tokens of one pass over the weights. */
+const NC: i32 = 64;
+/** Fewest tokens that pay for interleaving first. */
+const MIN_MIXED_TOKENS: i32 = 4;
+
+// scratch: addresses of rows, now and next; coefficients of each token; scales, now and next; codes; a block; sums
+const TABLE_BYTES: usize = <usize>ROWS << 2;
+const FACTORS: usize = 2 * TABLE_BYTES;
+const RAW: usize = FACTORS + <usize>NC * TABLE_BYTES;
+const RAW_SIZE: usize = <usize>(COLUMNS >> 5) * RAW_BYTES;
+const CODES: usize = RAW + 2 * RAW_SIZE;
+const MIXED: usize = CODES + 64;
+const SUMS: usize = MIXED + MIXED_BYTES;
+
+export function sparseCombineInt8(): void {
+  const numTokens = dim(0, 0);
+  const numOutputs = dim(1, 1);
+  const isNarrow = ASC_FEATURE_RELAXED_SIMD ? dtypeOf(1) != Q8_0 || isExactForU8() : false;
+  const isMixed = !isNarrow || numTokens >= MIN_MIXED_TOKENS;
+  const unit = isMixed ? MIXED_COLUMNS : unitOf(numOutputs);
+  for (let begin = takeUnits(unit); begin < numOutputs; begin = takeUnits(unit)) {
+    const columns = min<i32>(unit, numOutputs - begin);
+    if (!isMixed) {
+      fewTokens(begin, columns, numTokens);
+      continue;
+    }
+    for (let t = 0; t < numTokens; t += NC) manyTokens(begin, columns, t, min<i32>(numTokens, t + NC), isNarrow);
+  }
+}
+
+/** Long runs, as memory likes them, but two for each thread. */
+function unitOf(numOutputs: i32): i32 {
+  const share = ((numOutputs / (2 * threads())) + 31) & ~31;
+  return min<i32>(COLUMNS, max<i32>(128, share));
+}
+
+/** Notes where the columns of the 32 rows from `j` on are; the last one stands in for those beyond it. */
+function takeRows(table: usize, j: i32, count: i32, begin: i32): void {
+  for (let k = 0; k < ROWS; k++) {
+    store<u32>(table + (<usize>k << 2), <u32>columnsOfRow(min<i32>(j + k, count - 1), begin));
+  }
+}
+
+/** Coefficients of the 32 rows from `j` on for token `t`, zeros beyond the last row. */
+function takeFactors(to: usize, j: i32, count: i32, t: i32): void {
+  const numRows = min<i32>(ROWS, count - j);
+  const from = addressOf(0) + (<usize>t * <usize>dim(0, 1) + <usize>j << 2);
+  memory.copy(to, from, <usize>numRows << 2);
+  memory.fill(to + (<usize>numRows << 2), 0, <usize>(ROWS - numRows) << 2);
+}
+
+function fewTokens(begin: i32, columns: i32, numTokens: i32): void {
+  const count = load<i32>(addressOf(3));
+  const isQ4 = dtypeOf(1) == Q4_0;
+  const blockBytes = bytesOf(dtypeOf(1), 32);
+  const numBlocks = columns >> 5;
+  const scratch = localScratch();
+  let table = scratch;
+  let nextTable = table + TABLE_BYTES;
+  let raw = scratch + RAW;
+  let nextRaw = raw + RAW_SIZE;
+  const codes = scratch + CODES;
+  const y = addressOf(4) + (<usize>begin << 2);
+  const yRow = <usize>dim(1, 1) << 2;
+  for (let t = 0; t < numTokens; t++) memory.fill(y + <usize>t * yRow, 0, <usize>columns << 2);
+  if (count == 0) return;
+  takeRows(table, 0, count, begin);
+  for (let k: usize = 0; k < <usize>ROWS; k++) {
+    fetchScales(load<u32>(table + (k << 2)), blockBytes, numBlocks, raw + (k << 1));
+  }
+  const perBlock = (ROWS + numBlocks - 1) / numBlocks;
+  for (let j = 0; j < count; j += ROWS) {
+    const numQuads = (min<i32>(ROWS, count - j) + 3) >> 2;
+    const hasMore = j + ROWS < count;
+    if (hasMore) takeRows(nextTable, j + ROWS, count, begin);
+    for (let t = 0; t < numTokens; t++) takeFactors(scratch + FACTORS + <usize>t * TABLE_BYTES, j, count, t);
+    let fetched = 0;
+    for (let block: usize = 0; block < <usize>numBlocks; block++) {
+      for (let t: usize = 0; t < <usize>numTokens; t++) {
+        const scale = quantiseScales(raw + block * RAW_BYTES, scratch + FACTORS + t * TABLE_BYTES, codes);
+        const to = y + t * yRow + (block << 7);
+        if (isQ4) addBlockQ4(table, block * blockBytes, numQuads, codes, scale, to);
+        else addBlockQ8(table, block * blockBytes, numQuads, codes, scale, to);
+      }
+      if (!hasMore) continue;
+      const stop = min<i32>(ROWS, fetched + perBlock);
+      for (; fetched < stop; fetched++) {
+        const row = load<u32>(nextTable + (<usize>fetched << 2));
+        fetchScales(row, blockBytes, numBlocks, nextRaw + (<usize>fetched << 1));
+      }
+    }
+    const oldTable = table;
+    table = nextTable;
+    nextTable = oldTable;
+    const oldRaw = raw;
+    raw = nextRaw;
+    nextRaw = oldRaw;
+  }
+}
+
+/** Tokens `[first, last)`, sums as `[block][token][32]`. */
+function manyTokens(begin: i32, columns: i32, first: i32, last: i32, isNarrow: bool): void {
+  const count = load<i32>(addressOf(3));
+  const isQ4 = dtypeOf(1) == Q4_0;
+  const blockBytes = bytesOf(dtypeOf(1), 32);
+  const numBlocks = columns >> 5;
+  const numTokens = <usize>(last - first);
+  const scratch = localScratch();
+  const table = scratch;
+  const raw = scratch + RAW;
+  const codes = scratch + CODES;
+  const mixed = scratch + MIXED;
+  const sums = scratch + SUMS;
+  const sumBytes = numTokens << 7; // of a block
+  const zero = i8x16.splat(isQ4 ? 8 : -128);
+  memory.fill(sums, 0, <usize>numBlocks * sumBytes);
+  for (let j = 0; j < count; j += ROWS) {
+    const numQuads = (min<i32>(ROWS, count - j) + 3) >> 2;
+    takeRows(table, j, count, begin);
+    for (let k: usize = 0; k < <usize>ROWS; k++) {
+      fetchScales(load<u32>(table + (k << 2)), blockBytes, numBlocks, raw + (k << 1));
+    }
+    for (let t: usize = 0; t < numTokens; t++) takeFactors(scratch + FACTORS + t * TABLE_BYTES, j, count, first + <i32>t);
+    for (let block: usize = 0; block < <usize>numBlocks; block++) {
+      mixBlock(isQ4, table, block * blockBytes, numQuads, mixed);
+      let to = sums + block * sumBytes;
+      for (let t: usize = 0; t < numTokens; t++, to += 128) {
+        const scale = quantiseScales(raw + block * RAW_BYTES, scratch + FACTORS + t * TABLE_BYTES, codes);
+        if (isNarrow) addMixed(mixed, numQuads, codes, scale, zero, to);
+        else addMixedWide(mixed, numQuads, codes, scale, isQ4 ? 8 : 128, to);
+      }
+    }
+  }
+  for (let t: usize = 0; t < numTokens; t++) {
+    const y = addressOf(4) + ((<usize>first + t) * <usize>dim(1, 1) + <usize>begin << 2);
+    for (let block: usize = 0; block < <usize>numBlocks; block++) {
+      memory.copy(y + (block << 7), sums + block * sumBytes + (t << 7), 128);
+    }
+  }
+}

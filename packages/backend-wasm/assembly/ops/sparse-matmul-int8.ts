@@ -1,0 +1,194 @@
+/**
+ * Products with chosen rows of a matrix, activations as 8-bit integers. Units: runs of chosen rows. Up to three tokens: rows
+ * of q8_0 and q4_0 as they lie in memory, those of k-quants interleaved by four first. More tokens: rows are interleaved and
+ * expanded in panels of MC rows and KC columns, once for all tokens. Rows that cannot be interleaved are computed in f32.
+ */
+import { Q4_0, Q6_K, Q8_0, bytesOf } from '../decode';
+import { isExactForU8, tile1x1Wide } from '../dots8';
+import { packedDots } from '../dots8-packed';
+import { blockTimesTokens } from '../dots8-tokens';
+import { EXPANDED_BYTES, expandGroup, initialOf } from '../expand';
+import { FLAG_REUSE } from '../layout';
+import { GROUP, hasSmallScales, packRow } from '../pack';
+import { META_BYTES, metasAt, paddedTokens, quantiseColumns, quantiseTokens, wideCodesAt } from '../quantise';
+import { addressOf, dim, dtypeOf, hasFlag, localScratch, sharedScratch } from '../record';
+import { convertScales, fetchFirst, layRows, nextRows, rowDotsQ4, rowDotsQ8, takeInputScales } from '../row-dots';
+import { phaseBarrier, takeUnits } from '../threads';
+import { chosenByDots, chosenCount, chosenRow, clearRest, storeChosen } from './sparse-matmul';
+
+/** Rows of a panel. */
+const MC: i32 = 32;
+/** Columns of a panel: 16 blocks, two super-blocks. */
+const KC: i32 = 512;
+/** Tokens of one pass over the weights. */
+const NC: i32 = 128;
+/** Fewest tokens that go by panels. */
+const MIN_PANEL_TOKENS: i32 = 4;
+
+export function sparseMatmulInt8(): void {
+  const numTokens = dim(0, 0);
+  const numInputs = dim(0, 1);
+  const dtype = dtypeOf(1);
+  const isPanels = numTokens >= MIN_PANEL_TOKENS;
+  if (!hasFlag(FLAG_REUSE)) {
+    if (isPanels) quantiseColumns(addressOf(0), numTokens, numInputs, sharedScratch());
+    else quantiseTokens(addressOf(0), numTokens, numInputs, sharedScratch());
+    phaseBarrier();
+  }
+  const count = chosenCount();
+  const isNarrow = ASC_FEATURE_RELAXED_SIMD ? dtype != Q8_0 || isExactForU8() : false;
+  const isPlain = isNarrow && !isPanels && (dtype == Q8_0 || dtype == Q4_0);
+  const unit = isPanels || count >= 1024 ? MC : 16;
+  let begin = takeUnits(unit);
+  for (; begin < count; begin = takeUnits(unit)) {
+    const end = min<i32>(count, begin + unit);
+    if (isPlain) plainRows(begin, end, numTokens, numInputs, dtype);
+    else if (!areSmall(begin, end, numInputs, dtype)) chosenByDots(begin, end);
+    else if (isPanels) {
+      for (let t = 0; t < numTokens; t += NC) {
+        panels(begin, end, t, min<i32>(numTokens, t + NC), numTokens, numInputs, dtype, isNarrow);
+      }
+    } else interleavedRows(begin, end, numTokens, numInputs, dtype, isNarrow);
+  }
+  clearRest(begin, count, unit);
+}
+
+/** Whether the scales of chosen rows allow interleaving. */
+function areSmall(begin: i32, end: i32, numInputs: i32, dtype: i32): bool {
+  const rowBytes = bytesOf(dtype, numInputs);
+  for (let j = begin; j < end; j++) if (!hasSmallScales(dtype, chosenRow(j, rowBytes), rowBytes)) return false;
+  return true;
+}
+
+/** Rows of q8_0 and q4_0 as they are, four at a time. */
+function plainRows(begin: i32, end: i32, numTokens: i32, numInputs: i32, dtype: i32): void {
+  const rowBytes = bytesOf(dtype, numInputs);
+  const blockBytes = bytesOf(dtype, 32);
+  const numBlocks = numInputs >> 5;
+  const metas = metasAt(sharedScratch(), numTokens, numInputs);
+  const metaRow = <usize>numBlocks * META_BYTES;
+  const last = end - 1;
+  layRows(localScratch(), numBlocks);
+  let n0 = chosenRow(begin, rowBytes);
+  let n1 = chosenRow(min<i32>(last, begin + 1), rowBytes);
+  let n2 = chosenRow(min<i32>(last, begin + 2), rowBytes);
+  let n3 = chosenRow(min<i32>(last, begin + 3), rowBytes);
+  fetchFirst(n0, n1, n2, n3, blockBytes, numBlocks);
+  if (numTokens == 1) takeInputScales(metas, numBlocks);
+  for (let j = begin; j < end; j += GROUP) {
+    const p0 = n0;
+    const p1 = n1;
+    const p2 = n2;
+    const p3 = n3;
+    const more = j + GROUP < end;
+    if (more) {
+      n0 = chosenRow(j + 4, rowBytes);
+      n1 = chosenRow(min<i32>(last, j + 5), rowBytes);
+      n2 = chosenRow(min<i32>(last, j + 6), rowBytes);
+      n3 = chosenRow(min<i32>(last, j + 7), rowBytes);
+    }
+    for (let t = 0; t < numTokens; t++) {
+      const meta = metas + <usize>t * metaRow;
+      const x = sharedScratch() + <usize>t * <usize>numInputs;
+      if (numTokens > 1) takeInputScales(meta, numBlocks);
+      convertScales(numBlocks);
+      const from = more && t == 0 ? n0 : 0;
+      const sums =
+        dtype == Q8_0
+          ? rowDotsQ8(p0, p1, p2, p3, from, n1, n2, n3, x, meta, numBlocks)
+          : rowDotsQ4(p0, p1, p2, p3, from, n1, n2, n3, x, meta, numBlocks);
+      storeChosen(sums, j, end, t);
+    }
+    nextRows();
+  }
+}
+
+/** Interleaves columns `[k, k + depth)` of the four chosen rows from `j` on; beyond `end` the last row stands in. */
+function packChosen(dtype: i32, j: i32, end: i32, k: i32, depth: i32, rowBytes: usize, to: usize): void {
+  for (let row = 0; row < GROUP; row++) {
+    packRow(dtype, chosenRow(min<i32>(j + row, end - 1), rowBytes) + bytesOf(dtype, k), row, to, depth);
+  }
+}
+
+/** Few tokens, four rows at a time, interleaved first. */
+function interleavedRows(begin: i32, end: i32, numTokens: i32, numInputs: i32, dtype: i32, isNarrow: bool): void {
+  const rowBytes = bytesOf(dtype, numInputs);
+  const numBlocks = numInputs >> 5;
+  const codes = sharedScratch();
+  const wide = wideCodesAt(codes, numTokens, numInputs);
+  const metas = metasAt(codes, numTokens, numInputs);
+  const metaRow = <usize>numBlocks * META_BYTES;
+  const group = localScratch();
+  const expanded = (group + rowBytes * GROUP + 63) & ~63;
+  for (let j = begin; j < end; j += GROUP) {
+    packChosen(dtype, j, end, 0, numInputs, rowBytes, group);
+    if (!isNarrow) expandGroup(dtype, group, 0, numBlocks, expanded);
+    for (let t = 0; t < numTokens; t++) {
+      const meta = metas + <usize>t * metaRow;
+      const row = <usize>t * <usize>numInputs;
+      const sums = isNarrow
+        ? packedDots(dtype, group, numInputs, codes + row, meta)
+        : tile1x1Wide(expanded, numBlocks, wide + (row << 1), meta, initialOf(dtype), dtype == Q6_K, f32x4.splat(0));
+      storeChosen(sums, j, end, t);
+    }
+  }
+}
+
+/** The chosen rows `[begin, end)` times tokens `[first, last)`. */
+function panels(
+  begin: i32,
+  end: i32,
+  first: i32,
+  last: i32,
+  numTokens: i32,
+  numInputs: i32,
+  dtype: i32,
+  isNarrow: bool,
+): void {
+  const rowBytes = bytesOf(dtype, numInputs);
+  const padded = paddedTokens(numTokens);
+  const codes = sharedScratch();
+  const wide = wideCodesAt(codes, padded, numInputs);
+  const metas = metasAt(codes, padded, numInputs);
+  const initial = initialOf(dtype);
+  const numGroups = (end - begin + GROUP - 1) / GROUP;
+  const panel = localScratch();
+  const panelRow = <usize>(KC >> 5) * EXPANDED_BYTES;
+  const group = panel + <usize>(MC / GROUP) * panelRow;
+  // sums [group][token][4]; whole fours of tokens
+  const sums = group + ((bytesOf(dtype, KC) * GROUP + 63) & ~63);
+  const numColumns = paddedTokens(last - first);
+  const sumRow = <usize>numColumns << 4;
+  memory.fill(sums, 0, <usize>numGroups * sumRow);
+  for (let k = 0; k < numInputs; k += KC) {
+    const firstBlock = k >> 5;
+    const depth = min<i32>(KC, numInputs - k);
+    const numBlocks = depth >> 5;
+    for (let g = 0; g < numGroups; g++) {
+      packChosen(dtype, begin + g * GROUP, end, k, depth, rowBytes, group);
+      expandGroup(dtype, group, 0, numBlocks, panel + <usize>g * panelRow);
+    }
+    for (let block = 0; block < numBlocks; block++) {
+      const at = <usize>((firstBlock + block) * padded + first);
+      const meta = metas + at * META_BYTES;
+      for (let g = 0; g < numGroups; g++) {
+        const c = sums + <usize>g * sumRow;
+        const p = panel + <usize>g * panelRow + <usize>block * EXPANDED_BYTES;
+        if (isNarrow) {
+          blockTimesTokens(dtype, p, codes + (at << 5), meta, initial, c, numColumns);
+          continue;
+        }
+        for (let t: usize = 0; t < <usize>(last - first); t++) {
+          const from = wide + ((at + t) << 6);
+          const old = v128.load(c + (t << 4));
+          v128.store(c + (t << 4), tile1x1Wide(p, 1, from, meta + t * META_BYTES, initial, dtype == Q6_K, old));
+        }
+      }
+    }
+  }
+  for (let g = 0; g < numGroups; g++) {
+    for (let t = first; t < last; t++) {
+      storeChosen(v128.load(sums + <usize>g * sumRow + (<usize>(t - first) << 4)), begin + g * GROUP, end, t);
+    }
+  }
+}

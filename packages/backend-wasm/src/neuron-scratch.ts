@@ -1,0 +1,53 @@
+/** Scratch of the kernels of sparse feed-forward blocks; sizes named as in `assembly`. */
+import type { OpRecord, Program, TensorRef } from '@winnow/ops';
+import { tensorBytes } from '@winnow/tensor';
+import { isInt8Sparse } from './packing.js';
+import { capacityOf } from './record-shapes.js';
+
+// assembly/ops/sparse-matmul.ts and sparse-matmul-int8.ts
+const panelRows = 32;
+const panelColumns = 512;
+const passTokens = 256;
+const expandedBytes = 160;
+const maxBlockBytes = 34 / 32; // per value
+// assembly/ops/sparse-combine.ts
+const columns = 256;
+const depth = 64;
+const combinedTokens = 64;
+// assembly/ops/sparse-combine-int8.ts
+const tablesBytes = 2 * 128 + combinedTokens * 128 + 2 * (1024 / 32) * 64 + 64 + 1024;
+
+/** Bytes that all threads see; 0 for other ops. */
+export function sharedNeuronBytes(program: Program, { op, inputs }: OpRecord): number {
+  if (op === 'active-neurons') {
+    const numNeurons = capacityOf(program, inputs['thresholds'] as TensorRef)[0] as number;
+    return Math.ceil(numNeurons / 8) + 64 + 4 * (Math.ceil(numNeurons / 1024) + 1);
+  }
+  if (op !== 'sparse-matmul') return 0;
+  const [numTokens, numInputs] = capacityOf(program, inputs['x'] as TensorRef) as [number, number];
+  return Math.ceil(numTokens / 8) * 8 * numInputs * 4 + 256;
+}
+
+/** Bytes per thread; 0 for other ops. */
+export function localNeuronBytes(program: Program, record: OpRecord): number {
+  const { op, inputs } = record;
+  if (op === 'sparse-matmul') {
+    const [, numInputs] = capacityOf(program, inputs['weight'] as TensorRef) as [number, number];
+    const byDots = 4 * numInputs * 4;
+    const byTiles = panelRows * panelColumns * 4 + panelRows * passTokens * 4;
+    if (!isInt8Sparse(record)) return Math.max(byDots, byTiles);
+    const { dtype } = inputs['weight'] as TensorRef;
+    const numBlocks = Math.ceil(numInputs / 256) * 8;
+    const plain = numBlocks * (2 * 8 + 16 + 4);
+    const interleaved = 4 * tensorBytes(dtype, [numInputs]) + 64 + numBlocks * expandedBytes;
+    const panels =
+      (panelRows / 4) * (panelColumns / 32) * expandedBytes +
+      4 * panelColumns * maxBlockBytes +
+      64 +
+      panelRows * 128 * 4;
+    return Math.max(byDots, plain, interleaved, panels) + 64;
+  }
+  if (op !== 'sparse-combine') return 0;
+  if (isInt8Sparse(record)) return tablesBytes + combinedTokens * columns * 4 + 64;
+  return depth * columns * 4 + combinedTokens * depth * 4 + combinedTokens * columns * 4;
+}

@@ -1,0 +1,190 @@
+/** Products with chosen rows and sums of them on 8-bit integers, against float64 with derived bounds. */
+import { ProgramBuilder, type BufferHandle } from '@winnow/ops';
+import { createRng, decode, dtypeInfo, encode, sizeOf, type DType } from '@winnow/tensor';
+import { describe, expect, test } from 'vitest';
+import { createWasmBackend, type CreateWasmBackendOptions } from '../src/index.node.js';
+
+const unit = 2 ** -24;
+const variants: Readonly<Record<string, CreateWasmBackendOptions>> = {
+  'relaxed, 2 threads': { relaxedSimd: true, numThreads: 2, minSharedWork: 0 },
+  'relaxed, 1 thread': { relaxedSimd: true, numThreads: 1 },
+  'relaxed, 3 threads': { relaxedSimd: true, numThreads: 3, minSharedWork: 0 },
+  'simd, 3 threads': { relaxedSimd: false, numThreads: 3, minSharedWork: 0 },
+  'simd, 1 thread': { relaxedSimd: false, numThreads: 1 },
+};
+
+interface Shape {
+  readonly numTokens: number;
+  /** Columns of the weight: inputs of products, outputs of sums. */
+  readonly columns: number;
+  readonly numRows: number;
+  readonly count: number;
+  /** What weights are multiplied by: scales that are denormal binary16 numbers, or too large to be interleaved. */
+  readonly factor: number;
+}
+
+const shapes: readonly Shape[] = [
+  { numTokens: 1, columns: 256, numRows: 70, count: 33, factor: 1 },
+  { numTokens: 1, columns: 2304, numRows: 90, count: 70, factor: 1 },
+  { numTokens: 1, columns: 512, numRows: 5, count: 3, factor: 1 },
+  { numTokens: 1, columns: 512, numRows: 3, count: 0, factor: 1 },
+  { numTokens: 1, columns: 768, numRows: 40, count: 40, factor: 1e-5 },
+  { numTokens: 1, columns: 256, numRows: 12, count: 9, factor: 1e5 },
+  { numTokens: 3, columns: 768, numRows: 50, count: 41, factor: 1 },
+  { numTokens: 9, columns: 768, numRows: 50, count: 37, factor: 1 },
+  { numTokens: 150, columns: 512, numRows: 80, count: 66, factor: 1 },
+  { numTokens: 6, columns: 256, numRows: 12, count: 9, factor: 1e5 },
+];
+
+const bytesOf = (values: Float32Array | Int32Array): Uint8Array => new Uint8Array(values.buffer);
+const results = new Map<string, Float32Array>();
+
+interface Setup extends Shape {
+  readonly weight: Uint8Array;
+  /** Decoded. */
+  readonly values: Float32Array;
+  readonly rows: Int32Array;
+}
+
+function setUp(dtype: DType, shape: Shape): Setup {
+  const rng = createRng(11);
+  const { columns, numRows, factor } = shape;
+  const numValues = columns * numRows;
+  const random = Float32Array.from({ length: numValues }, () => rng.nextGaussian() * factor);
+  random.fill(0, 0, 64); // a block whose scale is zero
+  const weight = new Uint8Array(sizeOf(dtype, numValues));
+  encode(dtype, random, weight);
+  const values = new Float32Array(numValues);
+  decode(dtype, weight, values);
+  const order = Array.from({ length: numRows }, (_, row) => row);
+  const rows = Int32Array.from({ length: numRows }, () => order.splice(rng.nextInt(order.length), 1)[0] as number);
+  return { ...shape, weight, values, rows };
+}
+
+async function runTwice(
+  op: 'sparse-matmul' | 'sparse-combine',
+  dtype: DType,
+  { columns, numRows, count, numTokens, weight, rows }: Setup,
+  x: Float32Array,
+  options: CreateWasmBackendOptions,
+): Promise<[Float32Array, Float32Array]> {
+  const backend = await createWasmBackend({ maxMemoryBytes: 2 ** 26, activations: 'int8', ...options });
+  const b = new ProgramBuilder({});
+  const name = op === 'sparse-matmul' ? 'x' : 'h';
+  const width = x.length / numTokens;
+  const inputs = {
+    [name]: b.external(name, 'weights', 'f32', [numTokens, width]),
+    weight: b.external('weight', 'weights', dtype, [numRows, columns]),
+    rows: b.external('rows', 'weights', 'i32', [numRows]),
+    count: b.external('count', 'weights', 'i32', [1]),
+  };
+  b.output('y', b.activation(op, inputs));
+  // the same activations again: their codes are used twice
+  b.output('z', b.activation(op, inputs));
+  const buffers = new Map<string, BufferHandle>();
+  const contents = { [name]: bytesOf(x), weight, rows: bytesOf(rows), count: bytesOf(Int32Array.of(count)) };
+  for (const [label, bytes] of Object.entries(contents)) {
+    const handle = backend.allocate({ sizeBytes: bytes.length, usage: 'weights', label });
+    await backend.write(handle, 0, bytes);
+    buffers.set(label, handle);
+  }
+  const executable = await backend.prepare(b.build(), { buffers, onUnsupported: 'error' });
+  await executable.run(new Int32Array(0));
+  const length = numTokens * (op === 'sparse-matmul' ? numRows : columns);
+  const [y, z] = [new Float32Array(length), new Float32Array(length)];
+  await executable.read('y', y);
+  await executable.read('z', z);
+  await backend.dispose();
+  return [y, z];
+}
+
+/** Neither the number of threads nor a second record changes anything. */
+function expectStable(key: string, y: Float32Array, z: Float32Array): void {
+  expect(z).toEqual(y);
+  expect(y).toEqual(results.get(key) ?? y);
+  results.set(key, y);
+}
+
+describe.each(Object.entries(variants))('%s', (_name, options) => {
+  describe.each(['q8_0', 'q4_0', 'q4_K', 'q5_K', 'q6_K'] as const)('sparse-matmul %s', (dtype) => {
+    test.each(shapes)('$numTokens x $columns, $count of $numRows rows, times $factor', async (shape) => {
+      const setup = setUp(dtype, shape);
+      const { numTokens, columns, numRows, count, values, rows, factor } = setup;
+      const rng = createRng(5);
+      const x = Float32Array.from({ length: numTokens * columns }, () => rng.nextGaussian());
+      const [y, z] = await runTwice('sparse-matmul', dtype, setup, x, options);
+      expectStable(`matmul ${dtype} ${JSON.stringify(shape)} ${String(options.relaxedSimd)}`, y, z);
+      let numOutside = 0;
+      for (const [at, found] of y.entries()) {
+        const [t, j] = [Math.floor(at / numRows), at % numRows];
+        if (j >= count) {
+          if (found !== 0) numOutside++;
+          continue;
+        }
+        const row = (rows[j] as number) * columns;
+        let sum = 0;
+        let bound = 0;
+        for (let block = 0; block < columns; block += 32) {
+          let d = 0;
+          for (let i = block; i < block + 32; i++) d = Math.max(d, Math.abs(x[t * columns + i] as number) / 127);
+          for (let i = block; i < block + 32; i++) {
+            const [a, w] = [x[t * columns + i] as number, values[row + i] as number];
+            sum += a * w;
+            // as for matmul: half a step of the code, and the roundings of the sums
+            bound +=
+              Math.abs(w) * d * 0.5 * (1 + 1e-5) +
+              (columns / 16 + 8) * unit * (Math.abs(a) + d) * (Math.abs(w) + 8 * factor);
+          }
+        }
+        if (!(Math.abs(found - sum) <= bound)) numOutside++;
+      }
+      expect(numOutside).toBe(0);
+    });
+  });
+
+  describe.each(['q8_0', 'q4_0'] as const)('sparse-combine %s', (dtype) => {
+    test.each(shapes)('$numTokens tokens, $count of $numRows rows of $columns, times $factor', async (shape) => {
+      const setup = setUp(dtype, shape);
+      const { numTokens, columns, numRows, count, values, rows, weight } = setup;
+      const rng = createRng(5);
+      // what lies behind the count must not matter
+      const h = Float32Array.from({ length: numTokens * numRows }, (_, i) =>
+        i % numRows < count ? rng.nextGaussian() * 10 ** (rng.nextInt(3) - 1) : NaN,
+      );
+      const [y, z] = await runTwice('sparse-combine', dtype, setup, h, options);
+      expectStable(`combine ${dtype} ${JSON.stringify(shape)} ${String(options.relaxedSimd)}`, y, z);
+      const { blockBytes } = dtypeInfo(dtype);
+      const scaleOf = (row: number, block: number): number => {
+        const half = new Float32Array(1);
+        decode('f16', weight.subarray((row * (columns / 32) + block) * blockBytes).slice(0, 2), half);
+        return Math.abs(half[0] as number);
+      };
+      const largestCode = dtype === 'q8_0' ? 127 : 8;
+      let numOutside = 0;
+      for (const [at, found] of y.entries()) {
+        const [t, o] = [Math.floor(at / columns), at % columns];
+        let sum = 0;
+        let bound = 0;
+        for (let chunk = 0; chunk < count; chunk += 32) {
+          const end = Math.min(count, chunk + 32);
+          let step = 0; // of the coefficients h times scale
+          let magnitude = 0;
+          let codes = 0;
+          for (let j = chunk; j < end; j++) {
+            const [row, factor] = [rows[j] as number, h[t * numRows + j] as number];
+            const scale = scaleOf(row, Math.floor(o / 32));
+            step = Math.max(step, Math.abs(factor * scale) / 127);
+            const w = values[row * columns + o] as number;
+            sum += factor * w;
+            magnitude += Math.abs(factor * w);
+            codes += scale === 0 ? largestCode : Math.abs(w) / scale;
+          }
+          // half a step per coefficient times the code; then roundings of a product and a sum for every chunk
+          bound += codes * step * 0.5 * (1 + 1e-5) + (count / 32 + 4) * unit * (magnitude + codes * step);
+        }
+        if (!(Math.abs(found - sum) <= bound)) numOutside++;
+      }
+      expect(numOutside).toBe(0);
+    });
+  });
+});
