@@ -22,6 +22,8 @@ export interface TierBudgets {
   readonly chunkBytes: number;
   /** Memory beside the backend's. A part of `totalBytes`. */
   readonly warmBytes: number;
+  /** What is known of pages outside the pool, for policies that choose among them. A part of `totalBytes`. */
+  readonly residentBytes: number;
   /** What files hold when all sessions are full. */
   readonly coldBytes: number;
 }
@@ -37,5 +39,3 @@ export function checkMemory(plan: MemoryPlan, limitBytes: number | undefined): v
     hint: `weights ${plan.weightsBytes}, kv ${plan.kvBytes} for ${plan.contextSize} tokens, activations ${plan.activationBytes}: a smaller context or kv dtype helps`,
   });
 }
-  /** What is known of pages outside the pool, for policies that choose among them. A part of `totalBytes`. */
-  readonly residentBytes: number;

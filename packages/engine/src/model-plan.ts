@@ -89,7 +89,6 @@ export function planModel(description: ModelDescription, options: LoadOptions): 
   });
   const tellsLength = attention.requirements.reads === undefined; // otherwise distances stay small
   if (tellsLength && contextSize > config.contextLength) notice(beyondTrained(contextSize, config.contextLength));
-  if (heavyHitters !== undefined) checkMeasurable(attention, options, tierSizes !== undefined);
   const sideBytes = boxBlockBytes(attention, attending, { blockSize: kvBlockSize, ...config });
   const tierSizes = sizeTiers(
     options.kv,
@@ -105,7 +104,7 @@ export function planModel(description: ModelDescription, options: LoadOptions): 
     },
     () => tierAttention(attention, options.traceAttention === true, (layer) => attending.includes(layer)),
   );
-  const common = { cache, rotateKeys: rotatesKeys, contextSize, numStates, topK: numTop };
+  if (heavyHitters !== undefined) checkMeasurable(attention, options, tierSizes !== undefined);
   const numBlocks = tierSizes?.numBlocks ?? numCacheBlocks;
   // cut where no block begins, a sequence has one more; and one while blocks are on their way out
   const maxBlocksPerSequence = tierSizes === undefined ? numContextBlocks : Math.min(numContextBlocks + 2, numBlocks);
@@ -114,14 +113,15 @@ export function planModel(description: ModelDescription, options: LoadOptions): 
   const maxOutputRows = Math.max(1, Math.floor(maxLogitsBytes / (4 * config.vocabSize)));
   // what each open session holds, what a step writes anew, and snapshots
   const numStates = maxSessions + maxSequences + numSpareStates;
+  const common = { cache, rotateKeys: rotatesKeys, contextSize, numStates, topK: numTop };
   const one = { maxTokens: 1, maxSequences: 1, maxOutputRows: 1 };
   const several = {
     maxTokens,
     maxSequences,
     maxOutputRows: Math.min(maxTokens, Math.max(maxSequences, maxOutputRows)),
   };
-  const decode = description.buildProgram({ ...common, ...attention.programOptions('decode'), ...one });
   const decodeBatch = { maxTokens: maxSequences, maxSequences, maxOutputRows: maxSequences };
+  const decode = description.buildProgram({ ...common, ...attention.programOptions('decode'), ...one });
   const batch = description.buildProgram({ ...common, ...attention.programOptions('prefill'), ...several });
   const programs: [decode: Program, batch: Program, ...decodeBatch: Program[]] = [decode, batch];
   if (!attention.isUniform && maxSequences > 1) {
@@ -141,10 +141,10 @@ export function planModel(description: ModelDescription, options: LoadOptions): 
     tierBudgets(tiers, kvBytes - bytesOf(buffersOf(programs)), {
       numTokens: contextSize * maxSessions,
       bytesPerToken: kvBytesPerToken - 4,
+      sideBytesPerToken: sideBytes / kvBlockSize,
       hotBytes: bytesOf(buffersOf(programs)),
     });
   let weightsBytes = 0;
-      sideBytesPerToken: sideBytes / kvBlockSize,
   for (const { sizeBytes } of weights.values()) weightsBytes += sizeBytes;
   for (const values of constants.values()) weightsBytes += values.byteLength;
   const activationBytes = allPrograms.reduce((sum, { peakBytes }) => sum + peakBytes, 0);
