@@ -10,6 +10,7 @@ import type { StepRequest } from './scheduler.js';
 import type { Sequence } from './sequence.js';
 import type { ReadOutput } from './step-outputs.js';
 import { createTextStream, type TextStream } from './text-stream.js';
+
 import { createTopReader } from './top-reader.js';
 import type { FinishReason, GeneratedToken, GenerateOptions, GenerationResult, TokenLogprob } from './types.js';
 
@@ -32,7 +33,7 @@ export async function* generateTokens(
 ): AsyncGenerator<GeneratedToken, GenerationResult, void> {
   const { config, scheduler, host, numTop, contextSize } = model;
   const { resumed } = start;
-  const options = resumed === undefined ? callerOptions : { ...resumed.options, ...callerOptions };
+  const options = resumed === undefined ? callerOptions : resumedOptions(resumed, callerOptions);
   const { signal } = options;
   const maxTokens = checkCount('maxTokens', options.maxTokens ?? Infinity, Infinity);
   const numTopLogprobs = checkCount('numTopLogprobs', options.numTopLogprobs ?? 0, numTop);
@@ -44,10 +45,13 @@ export async function* generateTokens(
     throw new ArgumentError({ argument: 'overflow', expected, actual: overflow });
   }
   const sampling = samplingOf(model, callerOptions, resumed);
-  const sampler = createSampler(sampling, config.vocabSize, numTop);
+  const constraint = model.constraints.start(options);
+  const sampler = createSampler(sampling, config.vocabSize, numTop, constraint !== undefined);
   const all = resumed === undefined ? start.prompt : tokensOf(resumed);
   const { tokens, numDropped } = fitPrompt(all, contextSize, overflow);
   const text = textAfter(model, tokens, options, resumed);
+  const numConstrained = resumed === undefined || !isSameConstraint(callerOptions) ? 0 : numConstrainedOf(resumed);
+  if (numConstrained > 0) for (const tokenId of all.subarray(-numConstrained)) constraint?.accept(tokenId);
   const numCached = sequence.begin(tokens, dropsTokens(overflow));
   for (const tokenId of tokens) sampler.accept(tokenId);
   if (resumed !== undefined && callerOptions.seed === undefined) sampler.restore(resumed.rngState());
@@ -55,6 +59,7 @@ export async function* generateTokens(
   const chosen: number[] = [];
   const state: GenerationState = {
     prompt: tokens,
+    numConstrained: constraint === undefined ? 0 : numConstrained,
     chosen,
     sampling,
     options: lastingOptions(options),
@@ -65,7 +70,8 @@ export async function* generateTokens(
   let choice: Choice = { tokenId: 0, logprob: 0 };
   let topLogprobs: readonly TokenLogprob[] = [];
   const readChoice = async (read: ReadOutput): Promise<void> => {
-    choice = await sampler.choose(read);
+    choice = await sampler.choose(read, constraint?.mask().bits);
+    constraint?.accept(choice.tokenId);
     if (numTopLogprobs > 0) topLogprobs = await top(read);
     if (chosen.push(choice.tokenId) === 1) onState(state);
   };
@@ -107,7 +113,7 @@ export async function* generateTokens(
     else {
       generated.push(tokenId);
       piece = text.push(tokenId);
-      if (text.isStopped) finishReason = 'stop';
+      if (text.isStopped || constraint?.isComplete === true) finishReason = 'stop';
       else if (generated.length >= maxTokens) finishReason = 'length';
       else if (isFull(model, tokens.length + generated.length, overflow)) finishReason = 'context';
     }
@@ -125,7 +131,9 @@ export async function* generateTokens(
     signal?.throwIfAborted();
     makeRoomFor(1);
     next[0] = tokenId;
-    await scheduler.run(request);
+    const step = scheduler.run(request);
+    constraint?.prepare(); // while the step runs
+    await step;
     numSteps++;
   }
   if (finishReason === 'context' && overflow === 'error') {
@@ -199,16 +207,33 @@ function samplingOf(
   return resolveSampling(options, resumed?.sampling ?? defaultSampling, host.randomSeed);
 }
 
+/** Options that are not given are those it had. */
+function resumedOptions({ options }: GenerationState, given: GenerateOptions): GenerateOptions {
+  const { grammar, jsonSchema, ...rest } = options;
+  return isSameConstraint(given) ? { ...options, ...given } : { ...rest, ...given };
+}
+
+function isSameConstraint({ grammar, jsonSchema }: GenerateOptions): boolean {
+  return grammar === undefined && jsonSchema === undefined;
+}
+
+/** Tokens at the end that belong to the constrained text. */
+function numConstrainedOf({ options, numConstrained, chosen }: GenerationState): number {
+  return isSameConstraint(options) ? 0 : numConstrained + chosen.length;
+}
+
 /** A text stream that has seen what came before. */
 function textAfter(
-  { tokenizer }: LoadedModel,
+  { tokenizer, constraints }: LoadedModel,
   tokens: Int32Array,
   options: GenerateOptions,
   resumed: GenerationState | undefined,
 ): TextStream {
+  const isExact = options.grammar !== undefined || options.jsonSchema !== undefined;
   const stops = options.stop ?? [];
-  if (resumed === undefined || resumed.hasEnded) return createTextStream(tokenizer, tokens, stops);
-  const text = createTextStream(tokenizer, resumed.prompt, stops);
+  const streamOptions = { isExact, shown: constraints.shownTokens(options) };
+  if (resumed === undefined || resumed.hasEnded) return createTextStream(tokenizer, tokens, stops, streamOptions);
+  const text = createTextStream(tokenizer, resumed.prompt, stops, streamOptions);
   for (const tokenId of resumed.chosen) text.push(tokenId);
   return text;
 }

@@ -1,14 +1,22 @@
 /** Where a generation stands: what is needed to go on with it later, token for token. */
 import type { RngState } from '@winnow/tensor';
 import type { Sampling } from './sampling-options.js';
+import { textOf } from './constraint.js';
 import type { GenerateOptions } from './types.js';
 
 /** Options that stay those of the generation when it goes on, unless the caller gives others. */
-export type LastingOptions = Pick<GenerateOptions, 'stop' | 'ignoreEos' | 'numTopLogprobs' | 'overflow'>;
+export interface LastingOptions extends Pick<
+  GenerateOptions,
+  'stop' | 'ignoreEos' | 'numTopLogprobs' | 'overflow' | 'jsonSchema' | 'showTokens'
+> {
+  readonly grammar?: string;
+}
 
 export interface GenerationState {
   /** What it began with, as it was used. */
   readonly prompt: Int32Array;
+  /** Tokens at the end of the prompt that a grammar takes as the beginning of what is chosen. */
+  readonly numConstrained: number;
   /** Tokens chosen so far. All but the last have been computed. */
   readonly chosen: number[];
   readonly sampling: Sampling;
@@ -28,12 +36,15 @@ export function tokensOf({ prompt, chosen }: GenerationState): Int32Array {
 }
 
 export function lastingOptions(options: GenerateOptions): LastingOptions {
-  const { stop, ignoreEos, numTopLogprobs, overflow } = options;
+  const { stop, ignoreEos, numTopLogprobs, overflow, grammar, jsonSchema, showTokens } = options;
   return {
     ...(stop === undefined ? {} : { stop }),
     ...(ignoreEos === undefined ? {} : { ignoreEos }),
     ...(numTopLogprobs === undefined ? {} : { numTopLogprobs }),
     ...(overflow === undefined ? {} : { overflow }),
+    ...(grammar === undefined ? {} : { grammar: textOf(grammar) }),
+    ...(jsonSchema === undefined ? {} : { jsonSchema }),
+    ...(showTokens === undefined ? {} : { showTokens }),
   };
 }
 

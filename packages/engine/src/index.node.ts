@@ -2,6 +2,7 @@ export { inspectModel, loadEmbeddingModel, loadModel, openTokenizer } from './ap
 export type { WeightOptions } from './adapt-weights.js';
 export type { AdapterOption } from './adapters.js';
 export type { ChatMessage, ChatTemplate, RenderOptions } from './chat-template.js';
+export type { Grammar, JsonSchema } from '@winnow/grammar';
 export type { ModelTokenizer } from './create-api.js';
 export type { ColdFiles } from './kv-tiers-files.js';
 export type {
@@ -13,14 +14,10 @@ export type {
   TextEmbedding,
   TextOverflow,
 } from './embed-types.js';
-export type {
-  FeedForwardAccess,
-  FeedForwardLayer,
-  FeedForwardMatrix,
-  FeedForwardTrace,
-} from './feed-forward-types.js';
+export type { FeedForwardAccess, FeedForwardLayer, FeedForwardMatrix, FeedForwardTrace } from './feed-forward-types.js';
 export type { Eviction, LeastAttendedOptions } from './key-masses.js';
-export type { MemoryPlan } from './memory-plan.js';
+export type { FeedForwardLayerMetrics, FeedForwardMetrics, FeedForwardTierMetrics } from './feed-forward-metrics.js';
+export type { MemoryPlan, WeightTierBudgets } from './memory-plan.js';
 export type { CacheMetrics, EngineEvent, ModelMetrics, StepMetrics, TierMetrics } from './metrics.js';
 export type { SamplingOptions } from './sampling-options.js';
 export type {
@@ -51,4 +48,7 @@ export type {
 } from './types.js';
 export type { SessionSize } from './session-file.js';
 export type { SessionSource, SessionTarget } from './session-location.js';
+export type { SidecarSource, SparseLoadOptions } from './sparse-option.js';
+export type { SparseWriterOptions } from './sparse-weights.js';
+export type { WeightTierOptions } from './weight-tiers-options.js';
 export type { WhenFull } from './when-full.js';

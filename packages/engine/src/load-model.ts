@@ -6,18 +6,21 @@ import { ReleasedError } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
 import { adaptWeights } from './adapt-weights.js';
 import { createChatTemplate, type ChatTemplate } from './chat-template.js';
+import { createConstraints } from './constraint.js';
 import { createFeedForwardAccess, createFeedForwardTracer } from './feed-forward-trace.js';
 import { traceFeedForward } from './trace-feed-forward.js';
 import type { FeedForwardLayer } from './feed-forward-types.js';
 import { loadBuffers } from './load-buffers.js';
 import { noColdFolders, type OpenColdFolder } from './kv-tiers-files.js';
 import type { Host, LoadedModel } from './loaded-model.js';
-import { checkMemory } from './memory-plan.js';
 import { createMissingTokenizer } from './missing-tokenizer.js';
 import { createModel } from './model.js';
 import { modelHash } from './model-hash.js';
 import type { ReportEvent } from './metrics.js';
-import { beyondTrained, planModel, sessionOptions, type ModelPlan } from './model-plan.js';
+import { beyondTrained, sessionOptions, type ModelPlan } from './model-plan.js';
+import { fitModel } from './fit-model.js';
+import { openFeedForward, type FeedForwardRuntime } from './open-feed-forward.js';
+import { openSparse, type WeightHost } from './sparse-option.js';
 import { createRuntime } from './runtime.js';
 import type { OpenedModel } from './opened-model.js';
 import type { SessionKey } from './session-file.js';
@@ -33,28 +36,34 @@ export async function loadOpenedModel(
   files: SessionFiles = noSessionFiles,
   openFolder: OpenColdFolder = noColdFolders,
   adapters: readonly ScaledLora[] = [],
+  weightHost: WeightHost = {},
 ): Promise<Model> {
   let ownBackend: Backend | undefined;
+  const lease = { isKept: false };
+  const common = { files, openFolder, weightHost, adapters, lease };
   try {
     const { backend } = options;
-    if (backend !== undefined) return await load(opened, options, { files, openFolder, adapters, backend, ownBackend });
+    if (backend !== undefined) return await load(opened, options, { ...common, backend, ownBackend });
     const { numThreads, activations } = options;
     ownBackend = await createWasmBackend({
       ...(numThreads === undefined ? {} : { numThreads }),
       ...(activations === undefined ? {} : { activations }),
     });
-    return await load(opened, options, { files, openFolder, adapters, backend: ownBackend, ownBackend });
+    return await load(opened, options, { ...common, backend: ownBackend, ownBackend });
   } catch (error) {
     await ownBackend?.dispose();
     throw error;
   } finally {
-    await opened.close();
+    if (!lease.isKept) await opened.close();
   }
 }
 
 interface LoadHost {
   readonly files: SessionFiles;
   readonly openFolder: OpenColdFolder;
+  readonly weightHost: WeightHost;
+  /** Whether the model's file stays open for as long as the model lives. */
+  readonly lease: { isKept: boolean };
   /** Those of the options, read. */
   readonly adapters: readonly ScaledLora[];
   readonly backend: Backend;
@@ -65,20 +74,21 @@ interface LoadHost {
 async function load(
   opened: OpenedModel,
   options: LoadOptions,
-  { files, openFolder, adapters, backend, ownBackend }: LoadHost,
+  { files, openFolder, weightHost, adapters, backend, ownBackend, lease }: LoadHost,
 ): Promise<Model> {
   const file = await opened.openFile();
   const described = await describeModel(file);
   const notices = await adaptWeights(described, options, file.format, adapters);
   const tracedLayers = new Map<number, FeedForwardLayer>();
-  const description =
+  const traced =
     options.traceFeedForward === true
       ? withFeedForward(described, () => ({
           feedForward: createFeedForwardTracer((layer) => void tracedLayers.set(layer.layer, layer)),
         }))
       : described;
-  const plan = planModel(description, options);
-  checkMemory(plan.memory, options.memoryLimitBytes);
+  const sparse = await openSparse(described, file, options, weightHost);
+  const fitted = fitModel(traced, options, sparse);
+  const { plan, description, tiers } = fitted;
   const tokenizer =
     (await opened.openTokenizer()) ??
     createMissingTokenizer(opened.name, opened.tokenizerField, description.config.vocabSize);
@@ -93,32 +103,36 @@ async function load(
   const buffers = await loadBuffers(backend, description, programs, options);
   const executables = new Map<Program, Executable>();
   let runtime: Awaited<ReturnType<typeof createRuntime>>;
+  let feedForward: FeedForwardRuntime | undefined;
   let sessionKey: SessionKey;
   try {
     // the factors are among the weights; what is merged or scaled by 0 is told by name
     const named = adapters.map(({ lora, scale }) => [lora.name, scale]);
     const facts = named.length === 0 ? opened.metadata : { ...opened.metadata, adapters: named };
-    const loadedHash = await modelHash(facts, file.store, backend, buffers, description.weights.keys());
+    const loadedHash = await modelHash(facts, file.store, backend, buffers, description.weights, tiers);
     sessionKey = { modelHash: loadedHash, options: sessionOptions(plan) };
+    const parts = { backend, buffers, weights: description.weights, tiers, sparse, options, now: host.now };
+    feedForward = await openFeedForward({ ...parts, host: weightHost });
     for (const program of programs) {
-      executables.set(
-        program,
-        await backend.prepare(program, {
-          buffers,
-          onUnsupported: options.onUnsupported ?? 'fallback',
-          profile: options.profile ?? false,
-          ...(options.signal === undefined ? {} : { signal: options.signal }),
-        }),
-      );
+      const executable = await backend.prepare(program, {
+        buffers,
+        onUnsupported: options.onUnsupported ?? 'fallback',
+        profile: options.profile ?? false,
+        ...(signal === undefined ? {} : { signal }),
+      });
+      executables.set(program, feedForward.wrap(executable));
     }
     runtime = await createRuntime({ backend, buffers, plan, executables, options, openFolder, now: host.now });
   } catch (error) {
     for (const executable of executables.values()) await executable.dispose();
+    await feedForward?.close();
     for (const buffer of buffers.values()) backend.free(buffer);
     throw error;
   }
   const { pool, scheduler } = runtime;
-  const feedForward =
+  const closeFeedForward = feedForward.close;
+  lease.isKept = tiers !== undefined;
+  const access =
     hash === undefined
       ? undefined
       : createFeedForwardAccess({
@@ -131,10 +145,12 @@ async function load(
           trace: (tokens, onLayer, traceOptions = {}) =>
             traceFeedForward(loaded, [...tracedLayers.values()], tokens, onLayer, traceOptions),
         });
+  const eosIds = new Set([...tokenizer.eosIds, ...opened.eosIds]);
   const loaded: LoadedModel = {
     config: description.config,
     tokenizer,
-    eosIds: new Set([...tokenizer.eosIds, ...opened.eosIds]),
+    eosIds,
+    constraints: createConstraints(tokenizer, description.config.vocabSize, eosIds),
     defaultSampling: opened.defaultSampling,
     contextSize: plan.contextSize,
     attention: plan.attention.requirements,
@@ -156,12 +172,15 @@ async function load(
     maxSessions: plan.maxSessions,
     plan: plan.memory,
     attention: plan.attention.text ?? 'dense',
-    feedForward,
+    feedForward: access,
+    feedForwardMetrics: feedForward.metrics,
     loaded,
     async freeMemory() {
       try {
         await pool.tiers?.close();
+        await closeFeedForward();
       } finally {
+        if (lease.isKept) await opened.close();
         await freeAll();
       }
     },

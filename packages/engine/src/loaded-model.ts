@@ -3,6 +3,7 @@ import type { DecoderConfig } from '@winnow/models';
 import type { AttentionRequirements } from '@winnow/sparse-attention';
 import type { Tokenizer } from '@winnow/tokenizers';
 import type { TracedLayer } from './attention-trace.js';
+import type { Constraints } from './constraint.js';
 import type { SamplingOptions } from './sampling-options.js';
 import type { Scheduler } from './scheduler.js';
 import type { KvPool } from './sequence.js';
@@ -21,6 +22,8 @@ export interface LoadedModel {
   readonly config: DecoderConfig;
   readonly tokenizer: Tokenizer;
   readonly eosIds: ReadonlySet<number>;
+  /** Grammars and schemas over the vocabulary. */
+  readonly constraints: Constraints;
   /** Settings that the model recommends; the caller's go before them. */
   readonly defaultSampling: SamplingOptions;
   readonly contextSize: number;

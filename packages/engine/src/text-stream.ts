@@ -11,9 +11,21 @@ export interface TextStream {
   readonly isStopped: boolean;
 }
 
+export interface TextStreamOptions {
+  /** The output is the bytes of its tokens, also where it begins a text. */
+  readonly isExact?: boolean;
+  /** Control tokens that appear by their spelling. */
+  readonly shown?: ReadonlyMap<number, string>;
+}
+
 /** @param prompt what the output follows; after special tokens alone the output begins a text */
-export function createTextStream(tokenizer: Tokenizer, prompt: Int32Array, stops: readonly string[]): TextStream {
-  const continuation = prompt.some((tokenId) => !tokenizer.isSpecial(tokenId));
+export function createTextStream(
+  tokenizer: Tokenizer,
+  prompt: Int32Array,
+  stops: readonly string[],
+  { isExact = false, shown }: TextStreamOptions = {},
+): TextStream {
+  const continuation = isExact || prompt.some((tokenId) => !tokenizer.isSpecial(tokenId));
   const detokenizer = tokenizer.createDetokenizer({ skipSpecialTokens: true, continuation });
   const matcher = createStopMatcher(stops);
   return {
@@ -21,7 +33,11 @@ export function createTextStream(tokenizer: Tokenizer, prompt: Int32Array, stops
       return matcher.isMatched;
     },
     // embedding tables are often longer than the vocabulary: rows without a token have no text
-    push: (tokenId) => matcher.push(tokenId < tokenizer.vocabSize ? detokenizer.push(tokenId) : ''),
+    push(tokenId): string {
+      const spelling = shown?.get(tokenId);
+      if (spelling !== undefined) return matcher.push(detokenizer.flush() + spelling);
+      return matcher.push(tokenId < tokenizer.vocabSize ? detokenizer.push(tokenId) : '');
+    },
     flush(): string {
       if (matcher.isMatched) return '';
       return matcher.push(detokenizer.flush()) + matcher.flush();

@@ -1,6 +1,7 @@
 /** The public types of the engine. */
 import type { ByteSource } from '@winnow/bytes';
 import type { HubFiles } from '@winnow/hub';
+import type { Grammar, JsonSchema } from '@winnow/grammar';
 import type { JsonValue } from '@winnow/kv-cache';
 import type { DecoderConfig } from '@winnow/models';
 import type { Backend, Fallback, RecordProfile } from '@winnow/ops';
@@ -16,6 +17,7 @@ import type { EngineEvent, ModelMetrics } from './metrics.js';
 import type { SamplingOptions } from './sampling-options.js';
 import type { SessionSize } from './session-file.js';
 import type { WeightOptions } from './adapt-weights.js';
+import type { SparseLoadOptions } from './sparse-option.js';
 import type { SessionSource, SessionTarget } from './session-location.js';
 import type { WhenFull } from './when-full.js';
 
@@ -62,7 +64,7 @@ export interface KvTierOptions {
   readonly coldPath?: string | URL | ColdFiles;
 }
 
-export interface LoadOptions extends OpenOptions, HostOptions, WeightOptions {
+export interface LoadOptions extends OpenOptions, HostOptions, WeightOptions, SparseLoadOptions {
   /** Where the model runs. Default: a WebAssembly backend of its own, disposed together with the model. */
   readonly backend?: Backend;
   /** Threads of the default backend. Default: as many as the machine runs at a time. */
@@ -110,7 +112,10 @@ export interface LoadOptions extends OpenOptions, HostOptions, WeightOptions {
    * `prefill=subquadratic:window=256;decode=sparq:rank=32,topk=128`. Default `dense`.
    */
   readonly attention?: AttentionSpec | string;
-  /** Most bytes that the memory plan may need. Default: no limit. */
+  /**
+   * Most bytes that the memory plan may need: weights, cache and scratch together. Where experts, or neurons with `sparse`,
+   * do not fit, they stay in the file until they are needed. Default: no limit.
+   */
   readonly memoryLimitBytes?: number;
   /** Whether ops that the backend lacks run on the reference (counted in `fallbacks`) or are an error. */
   readonly onUnsupported?: 'fallback' | 'error';
@@ -157,6 +162,15 @@ export interface GenerateOptions extends SamplingOptions {
   readonly ignoreEos?: boolean;
   /** Report the most probable tokens at each step. Default 0. */
   readonly numTopLogprobs?: number;
+  /**
+   * What the text has to match: GBNF, the grammars of llama.cpp, as text, or a `Grammar` of `@winnow/grammar`. At each step
+   * only tokens are chosen that can go on, and an end token only where the text may end. Default: anything.
+   */
+  readonly grammar?: string | Grammar;
+  /** The text has to be JSON that this schema accepts; instead of `grammar`. Keywords that cannot be enforced are refused. */
+  readonly jsonSchema?: JsonSchema;
+  /** Control tokens whose spelling is part of the text, such as `[TOOL_CALLS]`. Default: none. */
+  readonly showTokens?: readonly string[];
   /** Default `stop`. */
   readonly overflow?: OverflowPolicy;
   /**
@@ -184,12 +198,15 @@ export interface GeneratedToken {
   readonly tokenId: number;
   /** The text that became certain with this token: complete characters only, and nothing that may belong to a stop text. */
   readonly text: string;
-  /** Natural logarithm of the token's probability before temperature, penalties and cuts. */
+  /** Natural logarithm of the token's probability before temperature, penalties, cuts and grammars. */
   readonly logprob: number;
   readonly topLogprobs: readonly TokenLogprob[];
 }
 
-/** Why a generation ended. */
+/**
+ * Why a generation ended: the model's end token; a stop text, or a grammar after which nothing can follow; `maxTokens`; a full
+ * context. After the last two a constrained text may be unfinished.
+ */
 export type FinishReason = 'eos' | 'stop' | 'length' | 'context';
 
 /** Times of the engine, without what the caller did between tokens; waiting for other sessions' steps counts. */
