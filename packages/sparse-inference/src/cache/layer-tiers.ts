@@ -240,6 +240,7 @@ export class LayerTiers {
       if (this.#table.isPinned(slot)) numPinned++;
       if (this.#loads.isLoading(slot) && this.#isAwaited(slot)) numAwaited++;
     }
+    if (this.#loads.isIdle) invariant(this.warm.numBusy === 0, 'no warm place is kept when nothing is on its way');
     invariant(numPinned === this.#numPinned, `${this.#numPinned} pinned items keep their slots`);
     invariant(numAwaited === (this.#waiting?.numLeft ?? 0), 'the ensure waits for as many items as are on their way');
   }
@@ -286,15 +287,16 @@ export class LayerTiers {
     }
     if (loads.hasReads) this.#sortOutReads(numLoading > 0);
     if (numMissing === 0 && numLoading === 0) return done;
+    let numLeft = numLoading;
     if (numMissing > 0) {
-      this.#loadMissing(numMissing);
+      numLeft += this.#loadMissing(numMissing);
       for (let index = 0; index < count; index++) rowsOut[index] = table.slotOf[ids[index]];
     }
-    return this.#wait(signal);
+    return numLeft === 0 ? done : this.#wait(numLeft, signal);
   }
 
-  /** Gives slots to the items in `#missing` and starts to load them. */
-  #loadMissing(numMissing: number): void {
+  /** Gives slots to the items in `#missing` and starts to load them. Returns how many are on their way then. */
+  #loadMissing(numMissing: number): number {
     const items = this.#missing.slice(0, numMissing).sort();
     this.#startSearch();
     for (const item of items) {
@@ -303,6 +305,9 @@ export class LayerTiers {
     }
     this.#loads.cancelDead();
     this.#load(items, true);
+    let numLoading = 0;
+    for (const item of items) if (this.#loads.isLoading(this.#table.slotOf[item])) numLoading++;
+    return numLoading;
   }
 
   /** Loads items that have been given slots: from the warm tier, the 4-bit copy, or the sources. */
@@ -393,12 +398,7 @@ export class LayerTiers {
     this.#loads.cancelDead();
   }
 
-  #wait(signal: AbortSignal | undefined): Promise<void> {
-    let numLeft = 0;
-    for (let slot = 0; slot < this.#table.numSlots; slot++) {
-      if (this.#heldAt[slot] === this.#epoch && this.#loads.isLoading(slot)) numLeft++;
-    }
-    if (numLeft === 0) return done;
+  #wait(numLeft: number, signal: AbortSignal | undefined): Promise<void> {
     return new Promise<void>((resolve, reject) => {
       const stop = (): void => this.#abandon(signal?.reason);
       signal?.addEventListener('abort', stop, { once: true });

@@ -229,6 +229,23 @@ describe('prefetch', () => {
     expect(cache.statistics()).toMatchObject({ prefetches: 3, hits: 2, misses: 1 });
   });
 
+  it('goes before the prefetches of other layers once it is needed', async () => {
+    const { pieces, source } = testPieces(shapes, numItems, true);
+    const memories = shapes.map(() => testMemory(20 * itemBytes, true));
+    const cache = await createNeuronCache({
+      layers: [0, 1].map(() => ({ numItems, pieces, slots: 20, warmSlots: 4 })),
+      slotMemory: (_, piece) => memories[piece],
+      maxGapBytes: 0,
+      maxReads: 1,
+    });
+    cache.prefetch(1, Int32Array.of(10, 20, 30, 40));
+    cache.prefetch(0, Int32Array.of(50));
+    expect(cache.tierOf(0, 50)).toBe('cold');
+    await cache.ensure(0, Int32Array.of(50), 1, new Int32Array(1));
+    const items = source.reads.map(([byteOffset]) => (byteOffset - 13) / (3 * itemBytes));
+    expect(items.slice(0, 2)).toEqual([10, 50]);
+  });
+
   it('takes no slot that an ensure holds, until that is released', async () => {
     const { cache, ensure } = await setUp({ slots: 4 });
     await ensure([1, 2, 3]);

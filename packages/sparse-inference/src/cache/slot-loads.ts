@@ -98,6 +98,8 @@ export class SlotLoads {
   #numWriting = 0;
   /** Slots that were given up and are still being written to. */
   #numLeaving = 0;
+  /** Fillings under way, one write after the other. */
+  #numFilling = 0;
   #usefulBytes = 0;
 
   constructor(options: SlotLoadsOptions) {
@@ -119,6 +121,11 @@ export class SlotLoads {
 
   get hasReads(): boolean {
     return this.#reads.size > 0;
+  }
+
+  /** Nothing is on its way into a slot. */
+  get isIdle(): boolean {
+    return this.#reads.size === 0 && this.#numWriting === 0 && this.#numFilling === 0;
   }
 
   get isWriting(): boolean {
@@ -190,6 +197,7 @@ export class SlotLoads {
   ): Promise<void> {
     const { layout, memories, onFailed } = this.#options;
     const buffers = layout.pieces.map(({ itemBytes }) => new Uint8Array(itemBytes));
+    this.#numFilling++;
     for (let index = 0; index < slots.length; index++) {
       const slot = slots[index];
       if (this.#token[slot] !== tokens[index]) {
@@ -206,6 +214,7 @@ export class SlotLoads {
         onFailed([slot], { source: 'slot memory', byteOffset: slot * layout.pieces[0].itemBytes, piece: name, cause }),
       );
     }
+    this.#numFilling--;
   }
 
   /** Gives the slot up: its item is gone, and what was on its way is passed over. */
