@@ -1,11 +1,35 @@
 /** Conversations to prompts, by the model's own Jinja template. */
 import { Template } from '@huggingface/jinja';
+import type { JsonSchema } from '@winnow/grammar';
 import { ArgumentError, FormatError } from '@winnow/tensor';
+
+/** A function that the model may ask for. */
+export interface ChatTool {
+  readonly name: string;
+  readonly description?: string;
+  /** What its arguments are: an object. Default: one without members. */
+  readonly parameters?: JsonSchema;
+}
+
+/** What the model asked for. */
+export interface ChatToolCall {
+  /** Which result belongs to it. */
+  readonly id?: string;
+  readonly name: string;
+  readonly arguments: Readonly<Record<string, unknown>>;
+}
 
 /** One turn of a conversation. */
 export interface ChatMessage {
+  /** `system`, `user`, `assistant`, `tool` for results, and what else the model's template knows. */
   readonly role: string;
   readonly content: string;
+  /** Of the assistant. */
+  readonly toolCalls?: readonly ChatToolCall[];
+  /** Of a result. */
+  readonly toolCallId?: string;
+  /** The tool of a result. */
+  readonly name?: string;
 }
 
 export interface RenderOptions {
@@ -52,7 +76,7 @@ export function createChatTemplate(
         return parsed.render({
           ...specialTokens,
           ...options.variables,
-          messages: messages.map((message) => ({ ...message })),
+          messages: messages.map(templateMessage),
           add_generation_prompt: options.addGenerationPrompt ?? true,
         });
       } catch (cause) {
@@ -64,6 +88,29 @@ export function createChatTemplate(
       }
     },
   };
+}
+
+/** Templates know messages by the names of OpenAI's interface, with arguments as objects. */
+function templateMessage({ toolCalls, toolCallId, ...message }: ChatMessage): Record<string, unknown> {
+  return {
+    ...message,
+    ...(toolCallId === undefined ? {} : { tool_call_id: toolCallId }),
+    ...(toolCalls === undefined || toolCalls.length === 0
+      ? {}
+      : {
+          tool_calls: toolCalls.map(({ id, name, arguments: values }) => ({
+            ...(id === undefined ? {} : { id }),
+            type: 'function',
+            function: { name, arguments: values },
+          })),
+        }),
+  };
+}
+
+/** A tool by the names of OpenAI's interface. */
+export function templateTool({ name, description, parameters }: ChatTool): Record<string, unknown> {
+  const declared = parameters ?? { type: 'object', properties: {} };
+  return { type: 'function', function: { name, ...(description === undefined ? {} : { description }), parameters: declared } };
 }
 
 function messageOf(cause: unknown): string {

@@ -19,15 +19,19 @@ export function encodePrompt(
   vocabSize: number,
 ): Int32Array {
   const ids = isTokenIds(prompt) ? checkedIds(prompt, vocabSize) : encodeText(prompt, tokenizer, chatTemplate);
-  for (const id of ids) {
-    if (id >= vocabSize) {
-      const message = `expected ids below the ${vocabSize} rows of the embedding table, got ${id}`;
-      throw new FormatError({ source: 'tokenizer', field: 'vocabulary', message });
-    }
-  }
+  checkTokens(ids, vocabSize);
   if (ids.length > 0) return ids;
   if (prompt === '' && tokenizer.bosId !== undefined) return Int32Array.of(tokenizer.bosId);
   throw new ArgumentError({ argument: 'prompt', expected: 'at least one token', actual: 'none' });
+}
+
+/** @throws {FormatError} when the tokenizer has given ids outside the table */
+export function checkTokens(ids: Int32Array, vocabSize: number): void {
+  for (const id of ids) {
+    if (id < vocabSize) continue;
+    const message = `expected ids below the ${vocabSize} rows of the embedding table, got ${id}`;
+    throw new FormatError({ source: 'tokenizer', field: 'vocabulary', message });
+  }
 }
 
 function isTokenIds(prompt: Prompt): prompt is ArrayLike<number> {
@@ -54,11 +58,21 @@ function encodeText(
   chatTemplate: ChatTemplate | undefined,
 ): Int32Array {
   if (typeof prompt === 'string') return tokenizer.encode(prompt);
+  return encodeConversation(prompt, tokenizer, chatTemplate);
+}
+
+/** @throws {ArgumentError} without a chat template, and when it refuses */
+export function encodeConversation(
+  messages: readonly ChatMessage[],
+  tokenizer: Tokenizer,
+  chatTemplate: ChatTemplate | undefined,
+  variables: Readonly<Record<string, unknown>> = {},
+): Int32Array {
   if (chatTemplate === undefined) {
     const expected = 'text or token ids, since this model has no chat template';
     throw new ArgumentError({ argument: 'prompt', expected, actual: 'a conversation' });
   }
-  const ids = tokenizer.encode(chatTemplate.render(prompt), { addSpecialTokens: false });
+  const ids = tokenizer.encode(chatTemplate.render(messages, { variables }), { addSpecialTokens: false });
   const { addBos, bosId } = tokenizer;
   return addBos && bosId !== undefined && ids[0] !== bosId ? withFirst(bosId, ids) : ids;
 }

@@ -1,7 +1,10 @@
 export { inspectModel, loadEmbeddingModel, loadModel, openTokenizer } from './api.js';
 export type { WeightOptions } from './adapt-weights.js';
 export type { AdapterOption } from './adapters.js';
-export type { ChatMessage, ChatTemplate, RenderOptions } from './chat-template.js';
+export { prepareChat, type ChatRequest, type ChatTurn, type ToolChoice } from './chat/prepare-chat.js';
+export type { ChatPart, ChatReader } from './chat/chat-reader.js';
+export type { ToolFormat } from './chat/tool-format.js';
+export type { ChatMessage, ChatTemplate, ChatTool, ChatToolCall, RenderOptions } from './chat-template.js';
 export type { Grammar, JsonSchema } from '@winnow/grammar';
 export type { ModelTokenizer } from './create-api.js';
 export type { ColdFiles } from './kv-tiers-files.js';

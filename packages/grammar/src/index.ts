@@ -10,5 +10,6 @@ export {
   type TokenMask,
 } from './token-grammar.js';
 export { createTokenTrie, type TokenBytes, type TokenTrie } from './token-trie.js';
-export { jsonSchemaGrammar, type JsonSchemaOptions } from './schema/convert.js';
+export { createSchemaWriter, jsonSchemaGrammar, type JsonSchemaOptions, type SchemaWriter } from './schema/convert.js';
 export type { JsonSchema } from './schema/facts.js';
+export { anyCharacter, textWithout } from './text.js';

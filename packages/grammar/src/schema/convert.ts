@@ -32,7 +32,9 @@ const maxRulesResource = 'rules of a JSON schema';
 /** Adds rules for schemas to a grammar that has others. */
 export interface SchemaWriter {
   readonly rules: Map<string, GrammarNode>;
-  /** What matches the JSON texts of valid values. @param path how errors name the schema */
+  /** Blanks, where JSON allows them. */
+  readonly space: GrammarNode;
+  /** What matches the JSON texts of valid values. References of the schema are to itself. @throws as `jsonSchemaGrammar` */
   write(schema: JsonSchema): GrammarNode;
 }
 
@@ -80,6 +82,7 @@ export function createSchemaWriter(rules: Map<string, GrammarNode>, options: Jso
 
   return {
     rules,
+    space,
     write(schema): GrammarNode {
       const node = createConverter(locate(schema, '#').schema, `json-${numSchemas++}`).valueOf([{ schema, path: '#' }]);
       if (!isProductive(rules, node)) fail('#', 'a schema that accepts no value that could be written');

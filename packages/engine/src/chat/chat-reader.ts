@@ -1,0 +1,169 @@
+/** Tells text and calls of tools apart in what a model writes, as it writes. */
+import { formatFacts, type ToolFormat } from './tool-format.js';
+
+/** A part of an answer. */
+export type ChatPart =
+  | { readonly type: 'text'; readonly text: string }
+  /** `arguments` is JSON text of an object. */
+  | { readonly type: 'tool-call'; readonly id: string; readonly name: string; readonly arguments: string };
+
+export interface ChatReader {
+  /** Takes the next piece of text; returns what is certain. Calls come as a whole. */
+  push(text: string): readonly ChatPart[];
+  /** The answer has ended: the rest. A call that was cut off comes as text. */
+  end(): readonly ChatPart[];
+}
+
+/** @param format undefined: everything is text */
+export function createChatReader(format: ToolFormat | undefined, createId: () => string): ChatReader {
+  if (format === undefined) {
+    return { push: (text) => (text === '' ? [] : [{ type: 'text', text }]), end: () => [] };
+  }
+  if (format === 'hermes') return createTaggedReader(createId);
+  return createTailReader(format, createId);
+}
+
+const open = '<tool_call>';
+const close = '</tool_call>';
+
+function createTaggedReader(createId: () => string): ChatReader {
+  let rest = '';
+  let isInCall = false;
+  let hasCall = false;
+
+  function read(isEnd: boolean): ChatPart[] {
+    const parts: ChatPart[] = [];
+    for (;;) {
+      const at = rest.indexOf(isInCall ? close : open);
+      if (at < 0) break;
+      const before = rest.slice(0, at);
+      rest = rest.slice(at + (isInCall ? close : open).length);
+      if (isInCall) {
+        const calls = callsOf(before, createId);
+        parts.push(...(calls ?? [{ type: 'text' as const, text: open + before + close }]));
+        hasCall ||= calls !== undefined;
+      } else if (before.trim() !== '') parts.push({ type: 'text', text: before.trimEnd() });
+      isInCall = !isInCall;
+    }
+    if (isInCall) {
+      if (isEnd && rest !== '') parts.push({ type: 'text', text: open + rest });
+      return parts;
+    }
+    if (hasCall) rest = rest.trimStart();
+    // blanks and the beginning of a tag wait for what follows
+    const numHeld = isEnd ? 0 : heldBack(rest, open);
+    const certain = rest.slice(0, rest.length - numHeld);
+    rest = rest.slice(certain.length);
+    if (certain !== '' && !(isEnd && hasCall && certain.trim() === '')) parts.push({ type: 'text', text: certain });
+    return parts;
+  }
+
+  return {
+    push(text): readonly ChatPart[] {
+      rest += text;
+      return read(false);
+    },
+    end: () => read(true),
+  };
+}
+
+/** How much of the end may belong to the marker, with the blanks before it. */
+function heldBack(text: string, marker: string): number {
+  let numHeld = 0;
+  for (let length = Math.min(marker.length - 1, text.length); length > 0; length--) {
+    if (!text.endsWith(marker.slice(0, length))) continue;
+    numHeld = length;
+    break;
+  }
+  const before = text.slice(0, text.length - numHeld);
+  return numHeld + before.length - before.trimEnd().length;
+}
+
+/** Formats whose calls, once begun, last to the end of the answer. */
+function createTailReader(format: Exclude<ToolFormat, 'hermes'>, createId: () => string): ChatReader {
+  const marker = format === 'llama' ? '<|python_tag|>' : '[TOOL_CALLS]';
+  const begin = new RegExp(formatFacts[format].begin, 'u');
+  let rest = '';
+  let isFirst = true; // nothing has been said
+  let isInCall = false;
+
+  function read(): ChatPart[] {
+    if (isInCall) return [];
+    const match = isFirst || format !== 'llama' ? begin.exec(rest) : new RegExp('<\\|python_tag\\|>').exec(rest);
+    isInCall = match !== null;
+    const before = match === null ? rest : rest.slice(0, match.index);
+    const text = match === null ? before.slice(0, before.length - heldBack(before, marker)) : before.trimEnd();
+    rest = rest.slice(text.length);
+    if (text === '') return [];
+    isFirst = false;
+    return [{ type: 'text', text }];
+  }
+
+  return {
+    push(text): readonly ChatPart[] {
+      rest += text;
+      return read();
+    },
+    end(): readonly ChatPart[] {
+      if (rest === '') return [];
+      const calls = isInCall ? callsOf(withoutMarker(rest, marker), createId) : undefined;
+      const parts = calls ?? [{ type: 'text' as const, text: rest }];
+      rest = '';
+      return parts;
+    },
+  };
+}
+
+function withoutMarker(text: string, marker: string): string {
+  const trimmed = text.trimStart();
+  return trimmed.startsWith(marker) ? trimmed.slice(marker.length) : trimmed;
+}
+
+/** Undefined when this is no call. */
+function callsOf(text: string, createId: () => string): ChatPart[] | undefined {
+  const found = text.includes('[ARGS]') ? namedCalls(text) : jsonCalls(text);
+  if (found === undefined || found.length === 0) return undefined;
+  return found.map(({ name, values }) => ({
+    type: 'tool-call',
+    id: createId(),
+    name,
+    arguments: JSON.stringify(values),
+  }));
+}
+
+interface FoundCall {
+  readonly name: string;
+  readonly values: object;
+}
+
+function namedCalls(text: string): FoundCall[] | undefined {
+  const calls = text.split('[TOOL_CALLS]').map((part) => {
+    const [name = '', ...values] = part.split('[ARGS]');
+    const parsed = parse(values.join('[ARGS]'));
+    return name.trim() !== '' && isRecord(parsed) ? { name: name.trim(), values: parsed } : undefined;
+  });
+  return calls.every((call) => call !== undefined) ? calls : undefined;
+}
+
+function jsonCalls(text: string): FoundCall[] | undefined {
+  const parsed = parse(text);
+  const calls = (Array.isArray(parsed) ? parsed : [parsed]).map((call: unknown) => {
+    if (!isRecord(call) || typeof call['name'] !== 'string') return undefined;
+    const given = call['arguments'] ?? call['parameters'] ?? {};
+    const values = typeof given === 'string' ? parse(given) : given;
+    return isRecord(values) ? { name: call['name'], values } : undefined;
+  });
+  return calls.every((call) => call !== undefined) ? calls : undefined;
+}
+
+function parse(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}

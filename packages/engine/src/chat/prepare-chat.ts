@@ -1,0 +1,165 @@
+/** One turn of a conversation with tools: the prompt, what the answer may be, and how to read it. */
+import { createSchemaWriter, type Grammar, type GrammarNode, type JsonSchema } from '@winnow/grammar';
+import { ArgumentError, FormatError } from '@winnow/tensor';
+import type { Tokenizer } from '@winnow/tokenizers';
+import { templateTool, type ChatMessage, type ChatTool } from '../chat-template.js';
+import { checkTokens, encodeConversation } from '../encode-prompt.js';
+import type { GenerateOptions, Model } from '../types.js';
+import { createChatReader, type ChatReader } from './chat-reader.js';
+import { callsNode, formatFacts, formatOfTemplate, freeText, type ToolFormat } from './tool-format.js';
+
+/**
+ * Whether tools are called: as the model likes (`auto`), not at all, at least one (`required`), or this one.
+ */
+export type ToolChoice = 'auto' | 'none' | 'required' | { readonly name: string };
+
+export interface ChatRequest {
+  readonly messages: readonly ChatMessage[];
+  readonly tools?: readonly ChatTool[];
+  /** Default `auto`. */
+  readonly toolChoice?: ToolChoice;
+  /** Whether one answer may call several tools, where the model's format has that. Default true. */
+  readonly parallelToolCalls?: boolean;
+  /** What an answer that calls no tool has to be. Default: any text. */
+  readonly jsonSchema?: JsonSchema;
+  /** Further variables of the chat template, such as `enable_thinking`. */
+  readonly templateVariables?: Readonly<Record<string, unknown>>;
+  /** Makes ids of calls. Default: `call00001` and so on, counting the calls of the conversation. */
+  readonly createId?: () => string;
+}
+
+export interface ChatTurn {
+  /** For `generate`. */
+  readonly prompt: Int32Array;
+  /** For `generate`: keeps calls of tools, and what else was asked for, in form. */
+  readonly options: Pick<GenerateOptions, 'grammar' | 'jsonSchema' | 'showTokens'>;
+  /** How the model writes calls; undefined when it has no tools to call. */
+  readonly toolFormat: ToolFormat | undefined;
+  /** Reads the answer. */
+  createReader(): ChatReader;
+}
+
+/**
+ * Renders the conversation with the model's chat template. A template that does not know tools gets them in a system
+ * message, in the format of Hermes. Calls of tools are constrained to tools that exist and arguments that their schemas
+ * accept; text around them is free.
+ * @throws {ArgumentError} without a chat template, when it refuses the conversation, and for tools without or with the same
+ *   name, or a choice of none of them
+ * @throws {FormatError} for schemas that cannot be enforced; `source` names the tool
+ */
+export function prepareChat(
+  model: Pick<Model, 'chatTemplate' | 'tokenizer' | 'config'>,
+  request: ChatRequest,
+): ChatTurn {
+  const { chatTemplate, tokenizer, config } = model;
+  const { toolChoice = 'auto', templateVariables = {}, jsonSchema } = request;
+  const tools = toolChoice === 'none' ? [] : (request.tools ?? []);
+  checkTools(request.tools ?? [], toolChoice);
+  const known = formatOfTemplate(chatTemplate?.source ?? '');
+  const toolFormat = tools.length === 0 ? undefined : (known ?? 'hermes');
+  const messages = known === undefined ? plainMessages(request.messages, tools) : request.messages;
+  const variables =
+    known === undefined || tools.length === 0
+      ? templateVariables
+      : { tools: tools.map(templateTool), ...templateVariables };
+  const prompt = encodeConversation(messages, tokenizer, chatTemplate, variables);
+  checkTokens(prompt, config.vocabSize);
+  const createId = request.createId ?? countingIds(request.messages);
+  return {
+    prompt,
+    options: optionsOf(request, tools, toolFormat, tokenizer, jsonSchema),
+    toolFormat,
+    createReader: () => createChatReader(toolFormat, createId),
+  };
+}
+
+function optionsOf(
+  { toolChoice = 'auto', parallelToolCalls = true }: ChatRequest,
+  tools: readonly ChatTool[],
+  format: ToolFormat | undefined,
+  tokenizer: Tokenizer,
+  jsonSchema: JsonSchema | undefined,
+): ChatTurn['options'] {
+  if (format === undefined) return jsonSchema === undefined ? {} : { jsonSchema };
+  const rules = new Map<string, GrammarNode>([['root', { kind: 'choice', alternatives: [] }]]);
+  const writer = createSchemaWriter(rules);
+  const callable = typeof toolChoice === 'object' ? tools.filter(({ name }) => name === toolChoice.name) : tools;
+  const nodes = callable.map((tool) => ({ name: tool.name, arguments: argumentsNode(tool) }));
+  const calls = callsNode(format, nodes, rules, writer.space, parallelToolCalls);
+  rules.set('root', toolChoice === 'auto' ? withText() : calls);
+  const grammar: Grammar = { root: 'root', rules };
+  const showTokens = formatFacts[format].tokens.filter((text) => {
+    const id = tokenizer.idOf(text);
+    return id !== undefined && tokenizer.isSpecial(id);
+  });
+  return { grammar, ...(showTokens.length === 0 ? {} : { showTokens }) };
+
+  function argumentsNode({ name, parameters }: ChatTool): GrammarNode {
+    try {
+      return writer.write(parameters ?? { type: 'object', additionalProperties: false });
+    } catch (error) {
+      if (!FormatError.isInstance(error)) throw error;
+      const [source, message] = [`parameters of tool ${name}`, error.message];
+      throw new FormatError({ source, field: error.field, message }, { cause: error });
+    }
+  }
+
+  function withText(): GrammarNode {
+    if (jsonSchema !== undefined) return { kind: 'choice', alternatives: [writer.write(jsonSchema), calls] };
+    const text = freeText(format as ToolFormat, rules);
+    // the whole answer of Llama is the call; others may say something before it
+    if (format === 'llama') return { kind: 'choice', alternatives: [text, calls] };
+    return { kind: 'sequence', items: [text, { kind: 'repeat', item: calls, min: 0, max: 1 }] };
+  }
+}
+
+function checkTools(tools: readonly ChatTool[], choice: ToolChoice): void {
+  const names = new Set<string>();
+  for (const { name } of tools) {
+    if (names.has(name) || !/^[a-zA-Z0-9_.:-]{1,128}$/.test(name)) {
+      const expected = 'different names of letters, digits and _ . : -';
+      throw new ArgumentError({ argument: 'tools', expected, actual: JSON.stringify(name) });
+    }
+    names.add(name);
+  }
+  const wanted = typeof choice === 'object' ? choice.name : undefined;
+  if ((wanted !== undefined && !names.has(wanted)) || (choice === 'required' && names.size === 0)) {
+    const expected = names.size === 0 ? 'tools to choose from' : [...names].join(' | ');
+    throw new ArgumentError({ argument: 'toolChoice', expected, actual: wanted ?? 'required' });
+  }
+}
+
+/** A conversation for a template that knows only text. */
+function plainMessages(messages: readonly ChatMessage[], tools: readonly ChatTool[]): readonly ChatMessage[] {
+  const plain = messages.map(({ role, content, toolCalls = [] }): ChatMessage => {
+    if (role === 'tool') return { role: 'user', content: `<tool_response>\n${content}\n</tool_response>` };
+    const calls = toolCalls.map(
+      (call) => `<tool_call>\n${JSON.stringify({ name: call.name, arguments: call.arguments })}\n</tool_call>`,
+    );
+    return { role, content: [content, ...calls].filter((part) => part !== '').join('\n') };
+  });
+  if (tools.length === 0) return plain;
+  const [first, ...rest] = plain;
+  const isSystem = first?.role === 'system';
+  const content = `${isSystem ? `${first.content}\n\n` : ''}${toolText(tools)}`;
+  return [{ role: 'system', content }, ...(isSystem ? rest : plain)];
+}
+
+function toolText(tools: readonly ChatTool[]): string {
+  return [
+    'You can call these tools, given as JSON:',
+    '<tools>',
+    ...tools.map((tool) => JSON.stringify(templateTool(tool))),
+    '</tools>',
+    'Call one by writing its name and arguments in this form:',
+    '<tool_call>',
+    '{"name": <name>, "arguments": <object>}',
+    '</tool_call>',
+  ].join('\n');
+}
+
+/** Nine letters and digits, as some templates want them. */
+function countingIds(messages: readonly ChatMessage[]): () => string {
+  let count = messages.reduce((sum, { toolCalls = [] }) => sum + toolCalls.length, 0);
+  return () => `call${String(++count).padStart(5, '0')}`;
+}

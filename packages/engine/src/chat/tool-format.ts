@@ -1,0 +1,88 @@
+/** How models of different families write calls of tools, and which one a chat template asks for. */
+import { literal, optional, repeat, ruleReference, sequence, textWithout, type GrammarNode } from '@winnow/grammar';
+
+/**
+ * - `hermes`: `<tool_call>{"name": ..., "arguments": ...}</tool_call>`, as Hermes, Qwen and others;
+ * - `llama`: `{"name": ..., "parameters": ...}` as the whole answer, as Llama 3.1 and later;
+ * - `mistral`: `[TOOL_CALLS][{"name": ..., "arguments": ...}]`;
+ * - `mistral-args`: `[TOOL_CALLS]name[ARGS]{...}`, as Mistral since version 11 of its tokenizer.
+ */
+export type ToolFormat = 'hermes' | 'llama' | 'mistral' | 'mistral-args';
+
+export interface FormatFacts {
+  /** Control tokens, if the vocabulary has them as such, that have to be visible. */
+  readonly tokens: readonly string[];
+  /** How a call names its arguments. */
+  readonly argumentsName: 'arguments' | 'parameters';
+  /** A regular expression that finds the beginning of a call. */
+  readonly begin: string;
+}
+
+export const formatFacts: Readonly<Record<ToolFormat, FormatFacts>> = {
+  hermes: { tokens: ['<tool_call>', '</tool_call>'], argumentsName: 'arguments', begin: '<tool_call>' },
+  llama: { tokens: ['<|python_tag|>'], argumentsName: 'parameters', begin: '^\\s*\\{|<\\|python_tag\\|>' },
+  mistral: { tokens: ['[TOOL_CALLS]'], argumentsName: 'arguments', begin: '\\[TOOL_CALLS\\]' },
+  'mistral-args': { tokens: ['[TOOL_CALLS]', '[ARGS]'], argumentsName: 'arguments', begin: '\\[TOOL_CALLS\\]' },
+};
+
+/** What the template writes for its model; undefined when it does not know tools, or not in a form that we know. */
+export function formatOfTemplate(source: string): ToolFormat | undefined {
+  if (!/\btools\b/.test(source)) return undefined;
+  if (source.includes('[TOOL_CALLS]')) return source.includes('[ARGS]') ? 'mistral-args' : 'mistral';
+  if (source.includes('<tool_call>')) return 'hermes';
+  if (source.includes('<|python_tag|>') || source.includes('ipython') || source.includes('"parameters":'))
+    return 'llama';
+  return undefined;
+}
+
+/** A tool with what its arguments look like. */
+export interface ToolNode {
+  readonly name: string;
+  readonly arguments: GrammarNode;
+}
+
+/** One or, where the format has it, several calls. */
+export function callsNode(
+  format: ToolFormat,
+  tools: readonly ToolNode[],
+  rules: Map<string, GrammarNode>,
+  space: GrammarNode,
+  isParallel: boolean,
+): GrammarNode {
+  const { argumentsName } = formatFacts[format];
+  const objectOf = (tool: ToolNode): GrammarNode =>
+    sequence(
+      ...[literal('{'), space, literal('"name":'), space, literal(JSON.stringify(tool.name)), literal(','), space],
+      ...[literal(`"${argumentsName}":`), space, tool.arguments, space, literal('}')],
+    );
+  const alternatives = tools.map((tool) =>
+    format === 'mistral-args' ? sequence(literal(`${tool.name}[ARGS]`), tool.arguments) : objectOf(tool),
+  );
+  rules.set('call', { kind: 'choice', alternatives });
+  const call = ruleReference('call');
+  const more = (item: GrammarNode): GrammarNode => repeat(item, 0, isParallel ? undefined : 0);
+  switch (format) {
+    case 'hermes': {
+      const whole = sequence(literal('<tool_call>'), space, call, space, literal('</tool_call>'));
+      return sequence(whole, more(sequence(optional(literal('\n')), whole)));
+    }
+    case 'llama':
+      return sequence(optional(literal('<|python_tag|>')), call);
+    case 'mistral':
+      return sequence(
+        literal('[TOOL_CALLS]'),
+        optional(literal(' ')),
+        literal('['),
+        call,
+        more(sequence(literal(','), space, call)),
+        literal(']'),
+      );
+    case 'mistral-args':
+      return sequence(literal('[TOOL_CALLS]'), call, more(sequence(literal('[TOOL_CALLS]'), call)));
+  }
+}
+
+/** Any text that would not be taken for a call. */
+export function freeText(format: ToolFormat, rules: Map<string, GrammarNode>): GrammarNode {
+  return textWithout(rules, 'text', formatFacts[format].begin);
+}
