@@ -40,8 +40,10 @@ async function* measureModel(
       };
       if (peer !== undefined) contenders['peer'] = { run: async () => (await peer.prefill(tokens)).timeMs };
       const rounds = length > 1024 ? 3 : 5;
-      // long prompts take minutes, and warm up within their first percent
-      const timings = await measure(contenders, { ...measureOptions(options, rounds), warmups: length > 4096 ? 0 : 1 });
+      // long prompts take minutes, and warm up within their first percent; the probe does not
+      const warmups = length > 4096 ? 0 : 1;
+      if (warmups === 0) await peak.run();
+      const timings = await measure(contenders, { ...measureOptions(options, rounds), warmups });
       const caseName = `${loaded.name} @${length}`;
       const suite = 'prefill';
       const own = perSecond(length, timings['winnow']!);
