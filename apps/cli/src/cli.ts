@@ -1,5 +1,6 @@
 /** The program: commands, help, and the one place where errors become a line and an exit code. */
 import { Command, CommanderError } from 'commander';
+import { registerCalibrate } from './commands/calibrate.js';
 import { registerChat } from './commands/chat.js';
 import { registerConvert } from './commands/convert.js';
 import { registerDetokenize } from './commands/detokenize.js';
@@ -95,6 +96,7 @@ function createProgram(io: CliIo, out: Output, writeHelp: (text: string) => void
   registerInspect(program, host);
   registerConvert(program, host);
   registerEmbed(program, host);
+  registerCalibrate(program, host);
   registerEval(program, host);
   registerExplainAttention(program, host);
   return program;

@@ -138,6 +138,7 @@ export function createFakeEngine(options: FakeOptions = {}): FakeEngine {
     backend: 'fake-backend',
     fallbacks: [],
     notices: [],
+    feedForward: undefined,
     createSession: () => createFakeSession(null),
     restoreSession: (source) => {
       restored.push(String(source));

@@ -5,6 +5,7 @@ export {
   type FeedForwardTrace,
   type PlainSourceOptions,
 } from './calibration/calibration-source.js';
+export { measureSidecar, type MeasureSidecarOptions } from './calibration/measure-sidecar.js';
 export { calibrate } from './calibration/calibrate.js';
 export type { CheckpointStore } from './calibration/checkpoint.js';
 export type { CalibrateOptions, CalibrationPhase, CalibrationProgress } from './calibration/options.js';
@@ -15,6 +16,16 @@ export {
   type FeedForwardShape,
   type FeedForwardWeights,
 } from './plain/feed-forward.js';
+export {
+  createGateThresholdPredictor,
+  createInputThresholdPredictor,
+  createLowRankPredictor,
+  createOraclePredictor,
+  createPredictor,
+  type ActiveNeurons,
+  type NeuronPredictor,
+} from './predictors/neuron-predictor.js';
+export { classifyNeurons, type NeuronClasses } from './sidecar/neuron-classes.js';
 export { readSidecar, type ReadSidecarOptions, type SidecarFile } from './sidecar/read-sidecar.js';
 export { sidecarContent, type SidecarContent } from './sidecar/sidecar-content.js';
 export {

@@ -1,11 +1,14 @@
 /** `winnow inspect`: what a model file says, and what memory it would take. */
 import type { Command } from 'commander';
 import type { ModelInfo } from '@winnow/engine';
+import { classifyNeurons } from '@winnow/sparse-inference';
 import { CapacityError } from '@winnow/tensor';
 import type { CommandContext, CommandHost } from '../command-host.js';
 import { formatBytes, formatJson, formatTable } from '../format.js';
 import { displayName } from '../model-location.js';
 import { inspectModel } from '../open-model.js';
+import { openSidecar, sidecarSuffix } from '../sparse-files.js';
+import { describeSidecar } from '../sparse-report.js';
 import { addModelOption, addOutputOptions, addPlanOptions, chooseModel, type LoadFlags } from '../options.js';
 
 const examples = `
@@ -13,8 +16,10 @@ Examples:
   $ winnow inspect
   $ winnow inspect model.gguf -c 8192 --kv-dtype f16
   $ winnow inspect ./model-folder --json
+  $ winnow inspect model.sparse.safetensors
 
-Reads headers only, never the weights, so it is quick for models of any size and over HTTP.
+Reads headers only, never the weights, so it is quick for models of any size and over HTTP. Of a calibration
+(winnow calibrate) it prints a report with a line and a bar per layer.
 `;
 
 const maxValueLength = 100;
@@ -29,6 +34,7 @@ export function registerInspect(program: Command, host: CommandHost): void {
 }
 
 async function inspect(modelName: string | undefined, flags: LoadFlags, context: CommandContext): Promise<void> {
+  if (modelName?.endsWith(sidecarSuffix) === true) return inspectSidecar(modelName, flags, context);
   const read = await inspectModel(modelName, flags, context);
   const info = { ...read, name: displayName(modelName, read.name) };
   await context.out.write(flags.json === true ? formatJson(info) : describe(info));
@@ -36,6 +42,20 @@ async function inspect(modelName: string | undefined, flags: LoadFlags, context:
   if (flags.memory !== undefined && needed > flags.memory) {
     throw new CapacityError({ resource: 'memory plan', needed, available: flags.memory, unit: 'bytes' });
   }
+}
+
+async function inspectSidecar(path: string, flags: LoadFlags, { out, signal }: CommandContext): Promise<void> {
+  const sidecar = await openSidecar(path, signal);
+  if (flags.json !== true) {
+    await out.write(describeSidecar(path, sidecar));
+    return;
+  }
+  const layers = sidecar.layers.map(({ predictor, downNorms: _norms, frequencies, ...rest }) => {
+    const { hot, warm, cold } = classifyNeurons(frequencies);
+    const neurons = { hot: hot.length, warm: warm.length, cold: cold.length };
+    return { ...rest, predictor: predictor.kind, neurons };
+  });
+  await out.write(formatJson({ name: path, modelHash: sidecar.modelHash, config: sidecar.config, layers }));
 }
 
 function describe({ name, format, config, plan, metadata, tensors }: ModelInfo): string {

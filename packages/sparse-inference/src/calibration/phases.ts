@@ -83,8 +83,8 @@ const squaresOf = (values: Float32Array): Float32Array => values.map((value) => 
 
 /** Finds how large a contribution has to be: those that are make up the wanted share of the energy. */
 export function scanPhase({ config }: PhaseContext): Phase {
-  const edgeOf = (histogram: FloatHistogram): number =>
-    histogram.edgeOfWeight(config.energyShare * histogram.totalWeight);
+  const edgeOf = (histogram: FloatHistogram, share: number): number =>
+    histogram.edgeOfWeight(share * histogram.totalWeight);
   return {
     name: 'scan',
     part: 'train',
@@ -104,11 +104,13 @@ export function scanPhase({ config }: PhaseContext): Phase {
       }
     },
     finish(layer) {
-      layer.numbers.set('contributionThreshold', edgeOf(histogramOf(layer, 'scan')));
+      layer.numbers.set('contributionThreshold', edgeOf(histogramOf(layer, 'scan'), config.energyShare));
       const { count } = histogramOf(layer, 'scan').above(layer.number('contributionThreshold'));
       layer.numbers.set('scannedRatio', count / Math.max(1, histogramOf(layer, 'scan').totalCount));
       if (layer.kind === 'input-threshold') {
-        layer.numbers.set('inputContribution', edgeOf(histogramOf(layer, 'inputs')));
+        // what is missing here changes all neurons: a tenth of what may be missing of them
+        const share = 1 - (1 - config.energyShare) / 10;
+        layer.numbers.set('inputContribution', edgeOf(histogramOf(layer, 'inputs'), share));
         layer.delete('inputs.counts', 'inputs.weights');
       }
       layer.delete('scan.counts', 'scan.weights');

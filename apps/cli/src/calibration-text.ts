@@ -1,0 +1,69 @@
+/** Text to calibrate on, cut into samples of tokens. */
+import { defaultText } from '@winnow/evaluation';
+import { UsageError } from './errors.js';
+
+/** The part of a tokenizer that is needed. */
+type Encode = (text: string, addSpecialTokens: boolean) => ArrayLike<number>;
+
+export interface CalibrationText {
+  readonly samples: readonly Int32Array[];
+  /** From the end of the text, in no sample: for perplexities. */
+  readonly rest: Int32Array;
+}
+
+export interface CalibrationTextOptions {
+  readonly numSamples: number;
+  readonly sampleTokens: number;
+  /** Most tokens of the rest; a tenth of a short text. */
+  readonly restTokens: number;
+}
+
+/**
+ * Samples spread evenly over a text, each beginning as a text of its own does. Fewer when the text is short.
+ * @param text default: a built-in one
+ * @throws {UsageError} when there is not enough for a few samples
+ */
+export function cutText(text: string | undefined, encode: Encode, options: CalibrationTextOptions): CalibrationText {
+  const { numSamples, sampleTokens, restTokens } = options;
+  const wanted = numSamples * sampleTokens + restTokens;
+  const tokens = Int32Array.from(encode(text ?? defaultText(wanted, (part) => encode(part, false).length), false));
+  const begin = beginning(encode);
+  const numRest = Math.min(restTokens, Math.floor(tokens.length / 10));
+  const bodyTokens = sampleTokens - begin.length;
+  const end = tokens.length - numRest;
+  const numFitting = Math.floor(end / Math.max(1, bodyTokens));
+  const count = Math.min(numSamples, numFitting);
+  if (bodyTokens < 1 || count < 3) {
+    const expected = `enough for 3 samples of ${sampleTokens} tokens`;
+    throw new UsageError(`--text: expected ${expected}, got ${tokens.length} tokens (see --sample-tokens)`);
+  }
+  const samples = Array.from({ length: count }, (_, index) => {
+    const at = Math.floor((index * (end - bodyTokens)) / Math.max(1, count - 1));
+    return Int32Array.from([...begin, ...tokens.subarray(at, at + bodyTokens)]);
+  });
+  return { samples, rest: Int32Array.from([...begin, ...tokens.subarray(end)]) };
+}
+
+/** Paragraphs as texts of their own, for models that embed; long ones are cut. */
+export function cutParagraphs(
+  text: string | undefined,
+  encode: Encode,
+  { numSamples, sampleTokens }: CalibrationTextOptions,
+): readonly Int32Array[] {
+  const whole = text ?? defaultText(numSamples * 32, (part) => encode(part, false).length);
+  const paragraphs = whole.split(/\n\s*\n/).flatMap((part) => (part.trim() === '' ? [] : [part.trim()]));
+  const step = Math.max(1, paragraphs.length / numSamples);
+  const chosen = Array.from(
+    { length: Math.min(numSamples, paragraphs.length) },
+    (_, index) => paragraphs[Math.floor(index * step)] as string,
+  );
+  if (chosen.length < 3) throw new UsageError(`--text: expected at least 3 paragraphs, got ${chosen.length}`);
+  return chosen.map((paragraph) => Int32Array.from(encode(paragraph, true)).slice(0, sampleTokens));
+}
+
+/** Special tokens that a text begins with. */
+function beginning(encode: Encode): number[] {
+  const [plain, special] = [Array.from(encode('a', false)), Array.from(encode('a', true))];
+  const at = special.findIndex((_, index) => plain.every((token, i) => special[index + i] === token));
+  return at > 0 ? special.slice(0, at) : [];
+}

@@ -1,0 +1,273 @@
+/** `winnow calibrate`: finds out which neurons of a model matter, and writes what tells them. */
+import type { Command } from 'commander';
+import type { EmbeddingLoadOptions, FeedForwardAccess, LoadOptions } from '@winnow/engine';
+import { compareForced, createBaseRows, type DivergenceReport } from '@winnow/evaluation';
+import { createReferenceBackend, type Backend } from '@winnow/ops';
+import { calibrate, type CalibrateOptions, type Sidecar } from '@winnow/sparse-inference';
+import { cutParagraphs, cutText, type CalibrationText } from '../calibration-text.js';
+import type { CommandContext, CommandHost } from '../command-host.js';
+import { defined } from '../engine-options.js';
+import { UsageError } from '../errors.js';
+import { formatBytes, formatJson } from '../format.js';
+import { displayName } from '../model-location.js';
+import { locateModel } from '../open-model.js';
+import {
+  addModelOption,
+  addOutputOptions,
+  choiceOption,
+  chooseModel,
+  numberOption,
+  numberRules,
+  type CommonFlags,
+} from '../options.js';
+import { parseDType } from '../parse-values.js';
+import { readText } from '../read-text.js';
+import { checkpointFile, sidecarSuffix, writeSidecar } from '../sparse-files.js';
+import { formatReports, formatSummary, percent, summarise } from '../sparse-report.js';
+
+interface CalibrateFlags extends CommonFlags {
+  readonly text?: string;
+  readonly samples: number;
+  readonly sampleTokens: number;
+  readonly targetRecall?: number;
+  readonly targetSparsity?: number;
+  readonly energy: number;
+  readonly predictor: NonNullable<CalibrateOptions['predictor']>;
+  readonly rank?: number;
+  readonly epochs: number;
+  readonly seed: number;
+  readonly output?: string;
+  readonly threads?: number;
+  readonly backend?: 'wasm' | 'reference';
+  readonly quantize?: LoadOptions['quantize'];
+  readonly evalTokens: number;
+}
+
+const examples = `
+Examples:
+  $ winnow calibrate
+  $ winnow calibrate model.gguf --text book.txt --target-recall 0.95
+  $ winnow calibrate model.gguf --text book.txt --predictor gate-threshold --target-sparsity 0.5
+  $ winnow run model.gguf --sparse model${sidecarSuffix} -p 'Once upon a time'
+
+Predictors: low-rank guesses from the hidden state (auto, for ReLU and for two matrices); gate-threshold computes the gate
+(auto, for SwiGLU and its like); input-threshold skips small inputs of every matrix. A neuron is needed where it has
+a part in the share of the output's energy that --energy says. Ctrl-C stops; the same command goes on from there.
+docs/guides/sparse-ffn.md reads the figures.
+`;
+
+export function registerCalibrate(program: Command, host: CommandHost): void {
+  const command = program.command('calibrate').argument('[model]', 'the model; without it the demo model');
+  command
+    .description('Finds the neurons of feed-forward blocks that can be skipped, and writes a .sparse.safetensors file.')
+    .addHelpText('after', examples);
+  addModelOption(command)
+    .option('--text <path>', 'the text to run over, - for stdin; default: a built-in one, too plain for real use')
+    .addOption(numberOption('--samples <n>', 'pieces of the text', numberRules.count).default(512))
+    .addOption(numberOption('--sample-tokens <n>', 'tokens of each', numberRules.count).default(128))
+    .addOption(
+      numberOption('--target-recall <share>', 'of the needed neurons of every layer; default 0.95', numberRules.share),
+    )
+    .addOption(numberOption('--target-sparsity <share>', 'of neurons that are skipped', numberRules.shareOrZero))
+    .addOption(
+      numberOption(
+        '--energy <share>',
+        'of the energy of outputs, which needed neurons have',
+        numberRules.share,
+      ).default(0.95),
+    )
+    .addOption(
+      choiceOption('--predictor <kind>', 'how active neurons are found', [
+        'auto',
+        'low-rank',
+        'gate-threshold',
+        'input-threshold',
+      ]).default('auto'),
+    )
+    .addOption(
+      numberOption('--rank <n>', 'of low-rank predictors, a multiple of 32; default: a quarter of the hidden dim', {
+        integer: true,
+        expected: 'a multiple of 32',
+        isValid: (value) => value > 0 && value % 32 === 0,
+      }),
+    )
+    .addOption(numberOption('--epochs <n>', 'how often training sees each token', numberRules.fromZero).default(4))
+    .addOption(numberOption('-s, --seed <n>', 'seed of everything that is drawn', numberRules.fromZero).default(1))
+    .option('-o, --output <file>', `where to write; default: the model's name with ${sidecarSuffix}, here`)
+    .addOption(
+      numberOption(
+        '--eval-tokens <n>',
+        'tokens at the end of the text, kept for the perplexity; 0: none',
+        numberRules.fromZero,
+      ).default(1024),
+    )
+    .addOption(numberOption('-t, --threads <n>', 'threads; default: all of the machine', numberRules.count))
+    .addOption(choiceOption('--backend <name>', 'what computes; default wasm', ['wasm', 'reference']))
+    .option('--quantize <type>', 'store the weights as q8_0, q4_0, f16, ... while loading', (text) =>
+      parseDType('--quantize', text),
+    );
+  addOutputOptions(command, 'print one JSON object');
+  command.action((model: string | undefined, flags: CalibrateFlags) =>
+    host.run(flags, (context) => calibrateModel(chooseModel(model, flags.model), flags, context)),
+  );
+}
+
+async function calibrateModel(
+  modelName: string | undefined,
+  flags: CalibrateFlags,
+  context: CommandContext,
+): Promise<void> {
+  const { io, signal, progress, warn, out } = context;
+  if (flags.targetRecall !== undefined && flags.targetSparsity !== undefined) {
+    throw new UsageError('--target-recall: expected one target, got --target-sparsity, too');
+  }
+  const text = flags.text === undefined ? undefined : await readText(io, { file: flags.text }, signal);
+  if (text === undefined)
+    warn('calibrating on a built-in text: with --text and a real one the figures hold for real use');
+  await using subject = await openSubject(modelName, flags, text, context);
+  const { samples } = subject.text;
+  if (samples.length < flags.samples) warn(`the text has ${samples.length} samples, not ${flags.samples}`);
+  const path = flags.output ?? `${fileNameOf(displayName(modelName, subject.name))}${sidecarSuffix}`;
+  const checkpoint = checkpointFile(path);
+  const backend = await openBackend(flags);
+  let sidecar: Sidecar;
+  try {
+    sidecar = await calibrate(subject.access, {
+      backend,
+      samples,
+      checkpoint,
+      seed: flags.seed,
+      epochs: flags.epochs,
+      predictor: flags.predictor,
+      energyShare: flags.energy,
+      ...defined<Pick<CalibrateOptions, 'rank' | 'targetRecall' | 'targetSparsity'>>({
+        rank: flags.rank,
+        targetRecall: flags.targetRecall,
+        targetSparsity: flags.targetSparsity,
+      }),
+      signal,
+      onNotice: warn,
+      onProgress: ({ phase, doneTokens, totalTokens }) => progress.show(phase, doneTokens, totalTokens, 'tokens'),
+    });
+  } finally {
+    progress.clear();
+    await backend.dispose();
+  }
+  const sizeBytes = await writeSidecar(path, sidecar);
+  await checkpoint.remove();
+  await subject.close();
+  const divergence = await subject.compare(sidecar);
+  const reports = sidecar.layers.map(({ report }) => report);
+  const summary = summarise(reports);
+  if (flags.json === true) {
+    const layers = sidecar.layers.map(({ layer, predictor, report }) => ({ layer, kind: predictor.kind, ...report }));
+    await out.write(formatJson({ path, sizeBytes, config: sidecar.config, summary, layers, divergence }));
+    return;
+  }
+  await out.write(`${formatReports(sidecar.layers, reports)}\n${formatSummary(summary)}`);
+  if (divergence !== undefined) {
+    const { pplRatio, divergence: kld } = divergence;
+    await out.write(
+      `perplexity ratio             ${pplRatio.mean.toFixed(4)} (mean KLD ${kld.mean.toFixed(4)}, decoding ${divergence.numTokens} tokens)\n`,
+    );
+  }
+  await out.write(`${met(sidecar)}\nwritten: ${path}, ${formatBytes(sizeBytes)}\n`);
+}
+
+/** Whether the target was met where nothing was fitted to it. */
+function met({ config: { target }, layers }: Sidecar): string {
+  const reports = layers.map(({ report }) => report);
+  const mean = summarise(reports);
+  if ('recall' in target) {
+    const worst = Math.min(...reports.map(({ recall }) => recall));
+    const verdict = mean.recall >= target.recall ? 'met' : 'missed';
+    return `target recall ${percent(target.recall)}: ${verdict} with ${percent(mean.recall)}, worst layer ${percent(worst)}`;
+  }
+  const verdict = mean.skippedRatio >= target.sparsity - 0.005 ? 'met' : 'missed';
+  return `target sparsity ${percent(target.sparsity)}: ${verdict} with ${percent(mean.skippedRatio)}`;
+}
+
+/** A model that shows its blocks, and text for it. */
+interface Subject extends AsyncDisposable {
+  readonly name: string;
+  readonly access: FeedForwardAccess;
+  readonly text: CalibrationText;
+  close(): Promise<void>;
+  /** Sparse beside dense, token by token; undefined for models that do not generate and without text for it. */
+  compare(sidecar: Sidecar): Promise<DivergenceReport | undefined>;
+}
+
+async function openSubject(
+  modelName: string | undefined,
+  flags: CalibrateFlags,
+  text: string | undefined,
+  context: CommandContext,
+): Promise<Subject> {
+  const { io, signal, progress } = context;
+  const location = await locateModel(modelName, context);
+  const engine = await io.engine();
+  const sizes = { numSamples: flags.samples, sampleTokens: flags.sampleTokens, restTokens: flags.evalTokens };
+  const shared = {
+    ...defined<LoadOptions & EmbeddingLoadOptions>({
+      numThreads: flags.threads,
+      quantize: flags.quantize,
+      backend: flags.backend === 'reference' ? createReferenceBackend() : undefined,
+    }),
+    signal,
+    onProgress: ({ loadedBytes, totalBytes }: { loadedBytes: number; totalBytes: number }) =>
+      progress.show('load', loadedBytes, totalBytes, 'bytes'),
+  };
+  const { config } = await engine.inspectModel(location, { signal });
+  const traced = { ...shared, traceFeedForward: true, contextSize: flags.sampleTokens };
+  if (config.isEncoder === true) {
+    const model = await engine.loadEmbeddingModel(location, traced);
+    const encode = (part: string, addSpecialTokens: boolean): ArrayLike<number> =>
+      model.tokenizer.encode(part, { addSpecialTokens });
+    const samples = cutParagraphs(text, encode, sizes);
+    return subjectOf(model, { samples, rest: new Int32Array() }, () => Promise.resolve(undefined));
+  }
+  const model = await engine.loadModel(location, { ...traced, batchSize: flags.sampleTokens, maxSessions: 1 });
+  const cut = cutText(text, (part, addSpecialTokens) => model.tokenizer.encode(part, { addSpecialTokens }), sizes);
+  return subjectOf(model, cut, async (sidecar) => {
+    const { rest } = cut;
+    if (rest.length < 16) return undefined;
+    const options = { ...shared, contextSize: rest.length, maxSessions: 1, prefixSharing: false };
+    await using dense = await engine.loadModel(location, options);
+    await using sparse = await engine.loadModel(location, { ...options, sparse: sidecar });
+    progress.clear();
+    const base = await createBaseRows(dense, rest, { signal });
+    return await compareForced(base, sparse, { tokens: rest, phase: 'decode', signal });
+  });
+}
+
+function subjectOf(
+  model: { readonly name: string; readonly feedForward: FeedForwardAccess | undefined; dispose(): Promise<void> },
+  text: CalibrationText,
+  compare: Subject['compare'],
+): Subject {
+  const access = model.feedForward;
+  if (access === undefined) throw new UsageError('model: expected one that shows its feed-forward blocks');
+  let isClosed = false;
+  const close = async (): Promise<void> => {
+    if (isClosed) return;
+    isClosed = true;
+    await model.dispose();
+  };
+  return { name: model.name, access, text, close, compare, [Symbol.asyncDispose]: close };
+}
+
+async function openBackend({ backend, threads }: CalibrateFlags): Promise<Backend> {
+  if (backend === 'reference') return createReferenceBackend();
+  const { createWasmBackend } = await import('@winnow/backend-wasm');
+  return createWasmBackend(threads === undefined ? {} : { numThreads: threads });
+}
+
+/** The last part of a path or of an address, without what says its format. */
+function fileNameOf(model: string): string {
+  const last =
+    model
+      .replaceAll(/[/\\]+$/g, '')
+      .split(/[/\\]/)
+      .at(-1) ?? model;
+  return last.replace(/\.(gguf|safetensors)$/i, '').replaceAll(/[^\w.-]+/g, '-') || 'model';
+}

@@ -1,0 +1,118 @@
+/** What a sidecar says, for people: a table and a bar for each layer. */
+import { classifyNeurons, type LayerReport, type Sidecar, type SparseLayer } from '@winnow/sparse-inference';
+import { formatBytes, formatTable } from './format.js';
+
+const barWidth = 24;
+
+/** Means over the layers, each as large as the others; bytes are sums. */
+export interface SparseSummary extends Omit<LayerReport, 'numTokens'> {
+  /** Share of neurons that are left out. */
+  readonly skippedRatio: number;
+}
+
+export function summarise(reports: readonly LayerReport[]): SparseSummary {
+  const mean = (pick: (report: LayerReport) => number): number =>
+    reports.reduce((sum, report) => sum + pick(report), 0) / Math.max(1, reports.length);
+  return {
+    skippedRatio: 1 - mean(({ activeRatio }) => activeRatio),
+    trueRatio: mean(({ trueRatio }) => trueRatio),
+    activeRatio: mean(({ activeRatio }) => activeRatio),
+    inputRatio: mean(({ inputRatio }) => inputRatio),
+    recall: mean(({ recall }) => recall),
+    precision: mean(({ precision }) => precision),
+    energy: mean(({ energy }) => energy),
+    cosine: mean(({ cosine }) => cosine),
+    denseBytes: reports.reduce((sum, { denseBytes }) => sum + denseBytes, 0),
+    sparseBytes: reports.reduce((sum, { sparseBytes }) => sum + sparseBytes, 0),
+  };
+}
+
+/** One line per layer; the bar is the share of neurons that are computed. */
+export function formatReports(layers: readonly SparseLayer[], reports: readonly LayerReport[]): string {
+  const hasInputs = reports.some(({ inputRatio }) => inputRatio < 1);
+  const head = ['layer', 'predictor', 'needed', 'active', ...(hasInputs ? ['inputs'] : [])];
+  const rows = reports.map((report, index) => {
+    const { layer, predictor } = layers[index] as SparseLayer;
+    return [
+      String(layer),
+      predictor.kind === 'low-rank' ? `low-rank ${predictor.rank}` : predictor.kind,
+      percent(report.trueRatio),
+      percent(report.activeRatio),
+      ...(hasInputs ? [percent(report.inputRatio)] : []),
+      percent(report.recall),
+      percent(report.precision),
+      report.cosine.toFixed(4),
+      percent(report.sparseBytes / Math.max(1, report.denseBytes)),
+      bar(report.activeRatio),
+    ];
+  });
+  return formatTable([[...head, 'recall', 'precision', 'cosine', 'bytes', 'neurons computed'], ...rows]);
+}
+
+/** The figures that targets are about. */
+export function formatSummary(summary: SparseSummary): string {
+  const { skippedRatio, recall, precision, cosine, energy, denseBytes, sparseBytes } = summary;
+  const share = percent(sparseBytes / Math.max(1, denseBytes));
+  return formatTable([
+    ['neurons skipped', percent(skippedRatio)],
+    ['recall', percent(recall)],
+    ['precision', percent(precision)],
+    ['energy of what is computed', percent(energy)],
+    ['FFN output, cosine to dense', cosine.toFixed(4)],
+    ['FFN bytes per token', `${formatBytes(Math.round(sparseBytes))} of ${formatBytes(denseBytes)} (${share})`],
+  ]);
+}
+
+/** Everything in the file. */
+export function describeSidecar(name: string, sidecar: Sidecar): string {
+  const { config, layers, modelHash } = sidecar;
+  const reports = layers.map(({ report }) => report);
+  const target =
+    'recall' in config.target
+      ? `recall ${percent(config.target.recall)}`
+      : `${percent(config.target.sparsity)} skipped`;
+  const head = formatTable([
+    ['name', name],
+    ['model', modelHash],
+    ['target', target],
+    ['text', `${config.numTokens} tokens in ${config.numSamples} samples, seed ${config.seed}`],
+    ['needed neurons', `those with ${percent(config.energyShare)} of the energy of the output`],
+  ]);
+  const classes = layers.map(({ layer, frequencies }) => {
+    const { hot, warm, cold } = classifyNeurons(frequencies);
+    return [String(layer), String(hot.length), String(warm.length), String(cold.length), split(hot, warm, cold)];
+  });
+  return [
+    section('calibration', head),
+    section('layers', formatReports(layers, reports)),
+    section('means', formatSummary(summarise(reports))),
+    section(
+      'neurons by how often they are needed: half of the activity, the rest, the rarest twentieth',
+      formatTable([['layer', 'hot', 'warm', 'cold', ''], ...classes]),
+    ),
+  ].join('\n');
+}
+
+function section(title: string, body: string): string {
+  return `${title}\n${body.replaceAll(/^/gm, '  ').trimEnd()}\n`;
+}
+
+export function percent(share: number): string {
+  return `${(100 * share).toFixed(1)} %`;
+}
+
+/** `█████▌` of a full width of 24. */
+function bar(share: number): string {
+  const eighths = Math.round(share * barWidth * 8);
+  const partial = ' ▏▎▍▌▋▊▉'.charAt(eighths % 8).trim();
+  return `${'█'.repeat(eighths >> 3)}${partial}`.padEnd(barWidth, '·');
+}
+
+function split(...classes: readonly Int32Array[]): string {
+  const total = classes.reduce((sum, { length }) => sum + length, 0);
+  const marks = ['█', '▒', '·'];
+  const ends = classes.map((_, i) =>
+    Math.round((barWidth * classes.slice(0, i + 1).reduce((sum, { length }) => sum + length, 0)) / Math.max(1, total)),
+  );
+  return ends.map((end, i) => (marks[i] ?? '').repeat(end - (ends[i - 1] ?? 0))).join('');
+}

@@ -1,0 +1,66 @@
+import type { Backend } from '@winnow/ops';
+import { ArgumentError } from '@winnow/tensor';
+import type { LayerReport, Sidecar, SparseLayer } from '../sidecar/sidecar.js';
+import { createMatrixProducts } from '../training/matrix-products.js';
+import type { CalibrationSource } from './calibration-source.js';
+import { LayerMeasurement } from './layer-measurement.js';
+import { createPredictorScores, type PredictorScores } from './predictor-scores.js';
+
+/** What `measureSidecar` runs over. */
+export interface MeasureSidecarOptions {
+  readonly backend: Backend;
+  /** Pieces of text as tokens. */
+  readonly samples: readonly ArrayLike<number>[];
+  readonly onProgress?: (doneTokens: number, totalTokens: number) => void;
+  readonly signal?: AbortSignal;
+}
+
+/**
+ * What the predictors of a sidecar do on a text: one report per layer, in the order of the sidecar.
+ * @throws {ArgumentError} when the model does not have a layer of the sidecar
+ */
+export async function measureSidecar(
+  source: CalibrationSource,
+  sidecar: Sidecar,
+  { backend, samples, onProgress, signal }: MeasureSidecarOptions,
+): Promise<LayerReport[]> {
+  const totalTokens = samples.reduce((sum, { length }) => sum + length, 0);
+  const maxTokens = samples.reduce((max, { length }) => Math.max(max, length), 1);
+  const scores = new Map<number, PredictorScores>();
+  const products = createMatrixProducts(backend);
+  try {
+    const measurements = new Map(sidecar.layers.map((layer) => [layer.layer, begin(source, layer, totalTokens)]));
+    for (const { layer, predictor } of sidecar.layers) {
+      if (predictor.kind === 'low-rank') {
+        scores.set(layer, await createPredictorScores(backend, predictor, maxTokens));
+      }
+    }
+    let doneTokens = 0;
+    for (const sample of samples) {
+      signal?.throwIfAborted();
+      await source.trace(
+        sample,
+        async (trace) => {
+          const told = await scores.get(trace.layer)?.scores(trace.x, trace.numTokens);
+          measurements.get(trace.layer)?.observe(trace, told);
+        },
+        signal === undefined ? {} : { signal },
+      );
+      doneTokens += sample.length;
+      onProgress?.(doneTokens, totalTokens);
+    }
+    const reports: LayerReport[] = [];
+    for (const measurement of measurements.values()) reports.push(await measurement.report(source, products));
+    return reports;
+  } finally {
+    for (const entry of scores.values()) await entry.dispose();
+    await products.dispose();
+  }
+}
+
+function begin(source: CalibrationSource, sparse: SparseLayer, numTokens: number): LayerMeasurement {
+  const shape = source.layers.find(({ layer }) => layer === sparse.layer);
+  if (shape !== undefined) return new LayerMeasurement(shape, sparse, numTokens);
+  const expected = `layers that the model has, ${source.layers.map(({ layer }) => layer).join(', ')}`;
+  throw new ArgumentError({ argument: 'sidecar', expected, actual: String(sparse.layer) });
+}

@@ -1,0 +1,143 @@
+/** Predictors of active neurons on plain arrays, all under one contract. Programs do the same: `createFeedForwardWriter`. */
+import { activationFunction } from '@winnow/ops';
+import { ArgumentError } from '@winnow/tensor';
+import { checkFeedForward, checkLength, rowDot, type FeedForwardWeights } from '../plain/feed-forward.js';
+import type {
+  GateThresholdTables,
+  InputThresholdTables,
+  LowRankTables,
+  PredictorKind,
+  SparseLayer,
+} from '../sidecar/sidecar.js';
+import { decodeMatrix } from '../sidecar/stored-matrix.js';
+
+/** What a predictor says of one hidden state. */
+export interface ActiveNeurons {
+  /** Rising. */
+  readonly ids: Int32Array;
+  /** What was compared with the thresholds, of every neuron: `[F]`. */
+  readonly scores: Float32Array;
+  /** Inputs that are used, rising; only of `input-threshold`. */
+  readonly inputs?: Int32Array;
+}
+
+/** From a hidden state, normed as it enters the block, to the neurons worth computing. */
+export interface NeuronPredictor {
+  readonly kind: PredictorKind | 'oracle';
+  readonly hiddenDim: number;
+  readonly ffnDim: number;
+  /** @param x `[E]` */
+  predict(x: Float32Array): ActiveNeurons;
+}
+
+/** The predictor of a calibrated layer. Only `low-rank` does without the weights of the block. */
+export function createPredictor(layer: SparseLayer, weights?: FeedForwardWeights): NeuronPredictor {
+  const { predictor } = layer;
+  if (predictor.kind === 'low-rank') return createLowRankPredictor(predictor);
+  if (weights === undefined) {
+    throw new ArgumentError({ argument: 'weights', expected: `those of the block, for ${predictor.kind}`, actual: 'none' });
+  }
+  if (predictor.kind === 'gate-threshold') return createGateThresholdPredictor(predictor, weights);
+  return createInputThresholdPredictor(predictor, weights);
+}
+
+/** `score = q (p x)`. */
+export function createLowRankPredictor({ rank, p, q, thresholds }: LowRankTables): NeuronPredictor {
+  const [hiddenDim, ffnDim] = [p.numColumns, q.numRows];
+  const [down, up] = [decodeMatrix(p), decodeMatrix(q)];
+  return {
+    kind: 'low-rank',
+    hiddenDim,
+    ffnDim,
+    predict(x) {
+      checkLength('predictor', 'x', x, hiddenDim);
+      const z = Float32Array.from({ length: rank }, (_, k) => rowDot(x, down, k, hiddenDim));
+      return above(Float32Array.from({ length: ffnDim }, (_, id) => rowDot(z, up, id, rank)), thresholds);
+    },
+  };
+}
+
+/** `score = |act(gate x)|`, or `|act(up x)|` where there is no gate (CATS, arXiv:2404.08763 section 3, with a threshold per neuron). */
+export function createGateThresholdPredictor(
+  { thresholds }: Pick<GateThresholdTables, 'thresholds'>,
+  weights: FeedForwardWeights,
+): NeuronPredictor {
+  checkFeedForward(weights);
+  const { hiddenDim, ffnDim, gate, up, upBias, activation } = weights;
+  const act = activationFunction(activation);
+  const score = (x: Float32Array, id: number): number =>
+    gate === undefined
+      ? Math.abs(act(rowDot(x, up, id, hiddenDim) + (upBias?.[id] ?? 0)))
+      : Math.abs(act(rowDot(x, gate, id, hiddenDim)));
+  return {
+    kind: 'gate-threshold',
+    hiddenDim,
+    ffnDim,
+    predict(x) {
+      checkLength('predictor', 'x', x, hiddenDim);
+      return above(Float32Array.from({ length: ffnDim }, (_, id) => score(x, id)), thresholds);
+    },
+  };
+}
+
+/** Inputs are used where `|x|` is large enough, neurons where their value from these inputs is (TEAL, arXiv:2408.14690). */
+export function createInputThresholdPredictor(
+  { inputThresholds, thresholds }: Pick<InputThresholdTables, 'inputThresholds' | 'thresholds'>,
+  weights: FeedForwardWeights,
+): NeuronPredictor {
+  const values = valuesOf(weights);
+  const { hiddenDim, ffnDim } = weights;
+  return {
+    kind: 'input-threshold',
+    hiddenDim,
+    ffnDim,
+    predict(x) {
+      checkLength('predictor', 'x', x, hiddenDim);
+      const { ids: inputs } = above(x.map(Math.abs), inputThresholds);
+      const used = new Float32Array(hiddenDim);
+      for (const i of inputs) used[i] = x[i];
+      return { ...above(values(used).map(Math.abs), thresholds), inputs };
+    },
+  };
+}
+
+/** The truth: the contributions themselves. It computes everything, and shows the best that any predictor can do. */
+export function createOraclePredictor(
+  { contributionThreshold, downNorms }: Pick<SparseLayer, 'contributionThreshold' | 'downNorms'>,
+  weights: FeedForwardWeights,
+): NeuronPredictor {
+  const values = valuesOf(weights);
+  const { hiddenDim, ffnDim } = weights;
+  const thresholds = new Float32Array(ffnDim).fill(contributionThreshold);
+  return {
+    kind: 'oracle',
+    hiddenDim,
+    ffnDim,
+    predict(x) {
+      checkLength('predictor', 'x', x, hiddenDim);
+      return above(
+        values(x).map((value, id) => Math.abs(value) * downNorms[id]),
+        thresholds,
+      );
+    },
+  };
+}
+
+/** `act(gate x) * up x` of all neurons. */
+function valuesOf(weights: FeedForwardWeights): (x: Float32Array) => Float32Array {
+  checkFeedForward(weights);
+  const { hiddenDim, ffnDim, gate, up, upBias, activation } = weights;
+  const act = activationFunction(activation);
+  return (x) =>
+    Float32Array.from({ length: ffnDim }, (_, id) => {
+      const raised = rowDot(x, up, id, hiddenDim) + (upBias?.[id] ?? 0);
+      return gate === undefined ? act(raised) : act(rowDot(x, gate, id, hiddenDim)) * raised;
+    });
+}
+
+/** As the op `active-neurons`: what is not below its threshold is active. */
+function above(scores: Float32Array, thresholds: Float32Array): ActiveNeurons {
+  const ids: number[] = [];
+  for (let id = 0; id < scores.length; id++) if (!(scores[id] < thresholds[id])) ids.push(id);
+  return { ids: Int32Array.from(ids), scores };
+}
