@@ -1,6 +1,5 @@
 /** A chat request as the engine takes it. */
-import type { GenerateOptions } from '@winnow/engine';
-import { prepareChat, type ChatMessage, type ChatRequest, type ChatTurn } from './chat-turn.js';
+import { prepareChat, type ChatMessage, type ChatRequest, type ChatTurn, type GenerateOptions } from '@winnow/engine';
 import { ApiError, badRequest } from './api-error.js';
 import { engineApiError } from './error-mapping.js';
 import { checkPrompt } from './generation-job.js';

@@ -1,6 +1,5 @@
 /** A generation as the answer to a chat request: whole, or in parts. */
-import type { FinishReason, GenerationResult } from '@winnow/engine';
-import type { ChatPart } from './chat-turn.js';
+import type { ChatPart, FinishReason, GenerationResult } from '@winnow/engine';
 import type { PreparedChat } from './chat-request.js';
 import { doneEvent, eventOf } from './event-stream.js';
 import type { GenerationJob } from './generation-job.js';

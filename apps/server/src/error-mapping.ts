@@ -15,6 +15,7 @@ const parameterNames: Readonly<Record<string, string>> = {
   frequencyPenalty: 'frequency_penalty',
   numTopLogprobs: 'top_logprobs',
   jsonSchema: 'response_format',
+  toolChoice: 'tool_choice',
 };
 
 /**
@@ -31,11 +32,9 @@ export function engineApiError(error: unknown, promptParam: string): ApiError | 
     return new ApiError({ status: 400, message, param }, { cause: error });
   }
   if (FormatError.isInstance(error) && isOfSchema(error)) {
-    const { message } = error;
-    return new ApiError(
-      { status: 400, message, param: 'response_format', code: 'invalid_json_schema' },
-      { cause: error },
-    );
+    const { message, source } = error;
+    const param = source.startsWith('parameters of tool') ? 'tools' : 'response_format';
+    return new ApiError({ status: 400, message, param, code: 'invalid_json_schema' }, { cause: error });
   }
   if (ReleasedError.isInstance(error)) {
     const message = 'The model is being unloaded';

@@ -4,7 +4,7 @@ import type { EmbeddingModel, Model } from '@winnow/engine';
 /** What the server needs of a model that generates. */
 export type GenerativeModel = Pick<
   Model,
-  'name' | 'backend' | 'contextSize' | 'tokenizer' | 'chatTemplate' | 'generate' | 'encodePrompt' | 'metrics'
+  'name' | 'backend' | 'config' | 'contextSize' | 'tokenizer' | 'chatTemplate' | 'generate' | 'encodePrompt' | 'metrics'
 >;
 
 /** What the server needs of a model that embeds. */

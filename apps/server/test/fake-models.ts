@@ -53,10 +53,11 @@ export function scripted(model: Model, script: Script): ScriptedModel {
     };
   }
 
-  const { name, backend, contextSize, tokenizer, chatTemplate, encodePrompt, metrics } = model;
+  const { name, backend, config, contextSize, tokenizer, chatTemplate, encodePrompt, metrics } = model;
   return {
     name,
     backend,
+    config,
     contextSize,
     tokenizer,
     chatTemplate,
