@@ -144,6 +144,9 @@ export class ColdCopy implements CopyTier {
     this.#bytes = allocateBytes('neuron cache: 4-bit copy', items.length * layout.coldBytes);
   }
 
+  /** Bytes of bookkeeping per item of the layer. */
+  static readonly itemBytes: number = 4;
+
   get sizeBytes(): number {
     return this.#bytes.byteLength;
   }

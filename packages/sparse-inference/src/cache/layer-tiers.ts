@@ -1,16 +1,20 @@
 /**
  * One layer of the neuron cache: which items are in its slots, which have to leave, and who waits for what.
  * Within the slots the least recently used item leaves first; pinned ones never, and those that an `ensure` holds not
- * before the next one. `layer-tiers.test.ts` and the model test show the rules at work.
+ * before the next one.
  */
-import { ArgumentError, CapacityError, invariant, ReleasedError } from '@winnow/tensor';
+import { ArgumentError, invariant, ReleasedError, type CapacityError } from '@winnow/tensor';
 import { Activity } from './activity.js';
 import { WarmTier, type ColdCopy } from './copy-tiers.js';
+import { EnsureWait } from './ensure-wait.js';
 import type { ItemLayout } from './item-layout.js';
+import { ItemMarks } from './item-marks.js';
 import { createCounters, statisticsOf, type LayerCounters } from './layer-counters.js';
-import { NeuronLoadError } from './load-error.js';
+import { busyError, checkIds, loadError, tooManyError } from './layer-errors.js';
+import { loadItems } from './load-items.js';
 import type { ReadQueue } from './read-queue.js';
 import { SlotLoads, type LoadFailure } from './slot-loads.js';
+import { SlotSearch } from './slot-search.js';
 import { SlotTable } from './slot-table.js';
 import type { NeuronLayer, NeuronLayerStatistics, SlotMemory } from './types.js';
 
@@ -26,19 +30,7 @@ export interface LayerTiersOptions {
   readonly verify: ((piece: number, item: number, bytes: Uint8Array) => boolean) | undefined;
 }
 
-/** An `ensure` under way. */
-interface Waiting {
-  /** Held slots that still wait. */
-  numLeft: number;
-  failure: LoadFailure | undefined;
-  readonly failedItems: number[];
-  readonly resolve: () => void;
-  readonly reject: (error: unknown) => void;
-  stopListening: () => void;
-}
-
 const done: Promise<void> = Promise.resolve();
-const nothing = (): void => undefined;
 
 export class LayerTiers {
   readonly warm: WarmTier;
@@ -58,14 +50,13 @@ export class LayerTiers {
   #epoch = 1;
   /** Slots that a prefetch brought and nobody has asked for since. */
   readonly #isAhead: Uint8Array;
-  /** Items of the ids at hand: those with the number of the current step. */
-  readonly #mark: Int32Array;
-  #markStep = 0;
+  /** The items of the ids at hand. */
+  readonly #marks: ItemMarks;
   readonly #missing: Int32Array;
-  /** Where the search for a slot to give up goes on, and whether it has come to those that are being loaded ahead. */
-  #cursor = 0;
-  #takesLoading = false;
-  #waiting: Waiting | undefined;
+  /** For slots that an `ensure` takes, and for those that a prefetch takes. */
+  readonly #search: SlotSearch;
+  readonly #searchAhead: SlotSearch;
+  #waiting: EnsureWait | undefined;
   #isWaitingForWrites = false;
   #isPinning = false;
   readonly #stopListening: (() => void)[] = [];
@@ -83,7 +74,7 @@ export class LayerTiers {
     this.warm = new WarmTier(warmSlots, numItems, layout);
     this.#heldAt = new Int32Array(slots);
     this.#isAhead = new Uint8Array(slots);
-    this.#mark = new Int32Array(numItems);
+    this.#marks = new ItemMarks(numItems);
     this.#missing = new Int32Array(Math.min(slots, numItems));
     this.#loads = new SlotLoads({
       queue,
@@ -97,11 +88,16 @@ export class LayerTiers {
       onLoaded: (slot) => this.#loaded(slot),
       onFailed: (slots, failure) => this.#failed(slots, failure),
     });
+    const isLoading = (slot: number): boolean => this.#loads.isLoading(slot);
+    const isHeld = (slot: number): boolean => this.#heldAt[slot] === this.#epoch || this.#loads.isBusy(slot);
+    const isOfIds = (slot: number): boolean => this.#marks.has(this.#table.itemOf[slot]);
+    this.#search = new SlotSearch(this.#table, { isHeld, isLoading });
+    this.#searchAhead = new SlotSearch(this.#table, { isHeld: (slot) => isHeld(slot) || isOfIds(slot), isLoading });
   }
 
   /** Bytes of the bookkeeping of a layer of this size. */
   static bookkeepingBytes(numItems: number, slots: number, warmSlots: number): number {
-    const ofItem = Activity.itemBytes + 4;
+    const ofItem = Activity.itemBytes + ItemMarks.itemBytes;
     const ofSlot = SlotLoads.slotBytes + 4 + 1 + 4;
     const tables = SlotTable.sizeBytes(slots, numItems) + SlotTable.sizeBytes(warmSlots, numItems);
     return tables + numItems * ofItem + slots * ofSlot + warmSlots;
@@ -120,22 +116,21 @@ export class LayerTiers {
   }
 
   fit(ids: Int32Array, begin: number, end: number): number {
-    this.#checkIds(ids, begin, end);
+    checkIds(ids, begin, end, this.#index, this.numItems);
     const available = this.#table.numSlots - this.#numPinned;
-    const step = ++this.#markStep;
+    const marks = this.#marks;
+    marks.clear();
     let numTaken = 0;
     for (let index = begin; index < end; index++) {
       const item = ids[index];
-      if (this.#mark[item] === step || this.#isPinned(item)) continue;
-      this.#mark[item] = step;
-      if (++numTaken > available) return index - begin;
+      if (!this.#isPinned(item) && marks.add(item) && ++numTaken > available) return index - begin;
     }
     return end - begin;
   }
 
   ensure(ids: Int32Array, count: number, rowsOut: Int32Array, signal: AbortSignal | undefined): Promise<void> {
     this.#checkUsable();
-    if (this.#waiting !== undefined || this.#isWaitingForWrites) throw this.#busy('one ensure at a time');
+    if (this.#waiting !== undefined || this.#isWaitingForWrites) throw busyError(this.#index, 'one ensure at a time');
     const fitting = this.fit(ids, 0, count);
     if (rowsOut.length < count) {
       throw new ArgumentError({ argument: 'rowsOut', expected: `room for ${count}`, actual: String(rowsOut.length) });
@@ -164,13 +159,13 @@ export class LayerTiers {
   }
 
   release(): void {
-    if (this.#waiting !== undefined || this.#isWaitingForWrites) throw this.#busy('no ensure under way');
+    if (this.#waiting !== undefined || this.#isWaitingForWrites) throw busyError(this.#index, 'no ensure under way');
     this.#epoch++;
   }
 
   prefetch(ids: Int32Array, count: number, signal: AbortSignal | undefined): void {
     this.#checkUsable();
-    this.#checkIds(ids, 0, count);
+    checkIds(ids, 0, count, this.#index, this.numItems);
     if (signal?.aborted === true) return;
     this.#forgetSignals();
     if (this.#isWaitingForWrites) {
@@ -179,17 +174,17 @@ export class LayerTiers {
     }
     const table = this.#table;
     const counters = this.#counters;
-    const step = ++this.#markStep;
+    const marks = this.#marks;
+    marks.clear();
     let numWanted = 0;
     for (let index = 0; index < count; index++) {
       const item = ids[index];
-      if (this.#mark[item] === step) continue;
-      this.#mark[item] = step;
+      if (!marks.add(item)) continue;
       if (table.slotOf[item] >= 0) table.touch(table.slotOf[item]);
       else numWanted++;
     }
     if (numWanted === 0) return;
-    this.#startSearch();
+    this.#searchAhead.start();
     const items = new Int32Array(numWanted);
     let numItems = 0;
     for (let index = 0; index < count; index++) {
@@ -217,7 +212,7 @@ export class LayerTiers {
   }
 
   tierOf(item: number): 'hot' | 'warm' | 'cold' {
-    this.#checkIds(Int32Array.of(item), 0, 1);
+    checkIds(Int32Array.of(item), 0, 1, this.#index, this.numItems);
     const slot = this.#table.slotOf[item];
     if (slot >= 0 && !this.#loads.isLoading(slot)) return 'hot';
     return this.warm.placeOf(item) >= 0 ? 'warm' : 'cold';
@@ -259,15 +254,15 @@ export class LayerTiers {
     const counters = this.#counters;
     this.#forgetSignals();
     const epoch = ++this.#epoch;
-    const step = ++this.#markStep;
+    const marks = this.#marks;
+    marks.clear();
     this.#activity.advance();
     let numMissing = 0;
     let numLoading = 0;
     for (let index = 0; index < count; index++) {
       const item = ids[index];
       const slot = table.slotOf[item];
-      if (this.#mark[item] !== step) {
-        this.#mark[item] = step;
+      if (marks.add(item)) {
         this.#activity.observe(item);
         counters.requests++;
         if (slot < 0) {
@@ -292,13 +287,15 @@ export class LayerTiers {
       numLeft += this.#loadMissing(numMissing);
       for (let index = 0; index < count; index++) rowsOut[index] = table.slotOf[ids[index]];
     }
-    return numLeft === 0 ? done : this.#wait(numLeft, signal);
+    if (numLeft === 0) return done;
+    this.#waiting = new EnsureWait(numLeft, signal, (reason) => this.#abandon(reason));
+    return this.#waiting.promise;
   }
 
   /** Gives slots to the items in `#missing` and starts to load them. Returns how many are on their way then. */
   #loadMissing(numMissing: number): number {
     const items = this.#missing.slice(0, numMissing).sort();
-    this.#startSearch();
+    this.#search.start();
     for (const item of items) {
       invariant(this.#takeSlot(true), 'an ensure that fits finds its slots');
       this.#heldAt[this.#table.assign(item)] = this.#epoch;
@@ -310,74 +307,30 @@ export class LayerTiers {
     return numLoading;
   }
 
-  /** Loads items that have been given slots: from the warm tier, the 4-bit copy, or the sources. */
   #load(items: Int32Array, isWanted: boolean): void {
+    const { slotOf } = this.#table;
     const { warm, cold } = this;
-    const slotOf = this.#table.slotOf;
-    const warmItems = items.filter((item) => warm.placeOf(item) >= 0);
-    if (warmItems.length > 0) {
-      const places = warmItems.map((item) => warm.placeOf(item));
-      for (const place of places) {
-        warm.touch(place);
-        warm.hold(place);
-      }
-      const slots = warmItems.map((item) => slotOf[item]);
-      this.#loads.fill(warm, places, slots, (place) => warm.letGo(place));
-    }
-    const numCold = items.length - warmItems.length;
-    if (isWanted) {
-      this.#counters.warmHits += warmItems.length;
-      this.#counters.coldReads += numCold;
-    }
-    if (numCold === 0) return;
-    const isOfWarm = new Set(warmItems);
-    const coldItems = numCold === items.length ? items : items.filter((item) => !isOfWarm.has(item));
-    const slots = coldItems.map((item) => slotOf[item]);
-    if (cold !== undefined) {
-      this.#loads.fill(
-        cold,
-        coldItems.map((item) => cold.placeOf(item)),
-        slots,
-        nothing,
-      );
-      return;
-    }
-    const isInSlot = (item: number): boolean => slotOf[item] >= 0;
     // pinned items need no second copy
-    const warmPlaces = coldItems.map((item) => (this.#isPinning ? -1 : warm.admit(item, this.#activity, isInSlot)));
-    this.#loads.read(coldItems, slots, warmPlaces, isWanted);
+    const keepsWarm = !this.#isPinning;
+    const sources = { loads: this.#loads, slotOf, warm, cold, activity: this.#activity, keepsWarm };
+    const numWarm = loadItems(items, sources, isWanted);
+    if (!isWanted) return;
+    this.#counters.warmHits += numWarm;
+    this.#counters.coldReads += items.length - numWarm;
   }
 
-  #startSearch(): void {
-    this.#cursor = this.#table.oldest;
-    this.#takesLoading = false;
-  }
-
-  /** Frees a slot unless one is free. False when all are held, or marked, or (without `isWanted`) being loaded. */
+  /** Frees a slot unless one is free. False when none may go: a prefetch takes none that loads or is of its own items. */
   #takeSlot(isWanted: boolean): boolean {
-    const table = this.#table;
-    if (table.numFree > 0) return true;
-    for (;;) {
-      const slot = this.#cursor;
-      if (slot === table.numSlots) {
-        if (!isWanted || this.#takesLoading) return false;
-        this.#takesLoading = true;
-        this.#cursor = table.oldest;
-        continue;
-      }
-      this.#cursor = table.newerThan(slot);
-      if (this.#heldAt[slot] === this.#epoch || (!isWanted && this.#mark[table.itemOf[slot]] === this.#markStep))
-        continue;
-      const isLoading = this.#loads.isLoading(slot);
-      if (isLoading !== this.#takesLoading || this.#loads.isBusy(slot)) continue;
-      if (isLoading) {
-        this.#drop(slot);
-      } else {
-        this.#counters.evictions++;
-        this.#giveUp(slot);
-      }
-      return true;
+    if (this.#table.numFree > 0) return true;
+    const slot = isWanted ? this.#search.next(true) : this.#searchAhead.next(false);
+    if (slot < 0) return false;
+    if (this.#loads.isLoading(slot)) {
+      this.#drop(slot);
+    } else {
+      this.#counters.evictions++;
+      this.#giveUp(slot);
     }
+    return true;
   }
 
   /** What waits in the queue and is not needed by this `ensure` is dropped; what is needed goes first. */
@@ -390,21 +343,13 @@ export class LayerTiers {
 
   /** Drops what is being prefetched and is not among the ids. */
   #dropOthers(ids: Int32Array, count: number): void {
-    const step = ++this.#markStep;
-    for (let index = 0; index < count; index++) this.#mark[ids[index]] = step;
+    const marks = this.#marks;
+    marks.clear();
+    for (let index = 0; index < count; index++) marks.add(ids[index]);
     for (let slot = 0; slot < this.#table.numSlots; slot++) {
-      if (this.#loads.isLoading(slot) && this.#mark[this.#table.itemOf[slot]] !== step) this.#drop(slot);
+      if (this.#loads.isLoading(slot) && !marks.has(this.#table.itemOf[slot])) this.#drop(slot);
     }
     this.#loads.cancelDead();
-  }
-
-  #wait(numLeft: number, signal: AbortSignal | undefined): Promise<void> {
-    return new Promise<void>((resolve, reject) => {
-      const stop = (): void => this.#abandon(signal?.reason);
-      signal?.addEventListener('abort', stop, { once: true });
-      const stopListening = (): void => signal?.removeEventListener('abort', stop);
-      this.#waiting = { numLeft, failure: undefined, failedItems: [], resolve, reject, stopListening };
-    });
   }
 
   #isAwaited(slot: number): boolean {
@@ -413,7 +358,7 @@ export class LayerTiers {
 
   #loaded(slot: number): void {
     if (!this.#isAwaited(slot)) return;
-    (this.#waiting as Waiting).numLeft--;
+    (this.#waiting as EnsureWait).numLeft--;
     this.#settleIfDone();
   }
 
@@ -421,11 +366,7 @@ export class LayerTiers {
     const waiting = this.#waiting;
     const isFirst = waiting?.failure === undefined;
     for (const slot of slots) {
-      if (waiting !== undefined && this.#isAwaited(slot)) {
-        waiting.failure ??= failure;
-        waiting.failedItems.push(this.#table.itemOf[slot]);
-        waiting.numLeft--;
-      }
+      if (this.#isAwaited(slot)) waiting?.fail(this.#table.itemOf[slot], failure);
       this.#giveUp(slot);
     }
     if (waiting?.failure === undefined) return;
@@ -444,13 +385,12 @@ export class LayerTiers {
     const waiting = this.#waiting;
     if (waiting === undefined || waiting.numLeft > 0) return;
     this.#waiting = undefined;
-    waiting.stopListening();
     if (waiting.failure === undefined) {
       waiting.resolve();
       return;
     }
     this.#epoch++;
-    waiting.reject(this.#loadError(waiting.failure, waiting.failedItems));
+    waiting.reject(loadError(this.#index, this.#itemName, waiting.failure, waiting.failedItems));
   }
 
   /** Ends the `ensure` under way with an error: all that it waits for is dropped. */
@@ -463,7 +403,6 @@ export class LayerTiers {
     }
     this.#loads.cancelDead();
     this.#epoch++;
-    waiting.stopListening();
     waiting.reject(error);
   }
 
@@ -505,43 +444,13 @@ export class LayerTiers {
     return slot >= 0 && this.#table.isPinned(slot);
   }
 
-  #loadError(failure: LoadFailure, failedItems: readonly number[]): NeuronLoadError {
-    const { source, byteOffset, piece, cause } = failure;
-    const message = cause instanceof Error ? cause.message : String(cause);
-    const items = failedItems.toSorted((a, b) => a - b);
-    const fields = { source, byteOffset, layer: this.#index, piece, itemName: this.#itemName, items, message };
-    return new NeuronLoadError(fields, { cause });
-  }
-
   #checkUsable(): void {
     if (this.#isClosed) throw new ReleasedError('neuron cache');
   }
 
-  #checkIds(ids: Int32Array, begin: number, end: number): void {
-    if (!(Number.isInteger(begin) && Number.isInteger(end) && begin >= 0 && end >= begin && end <= ids.length)) {
-      const expected = `a range within [0, ${ids.length})`;
-      throw new ArgumentError({ argument: 'ids', expected, actual: `[${begin}, ${end})` });
-    }
-    for (let index = begin; index < end; index++) {
-      const item = ids[index];
-      if (item >= 0 && item < this.numItems) continue;
-      const expected = `0 to ${this.numItems - 1} in layer ${this.#index}`;
-      throw new ArgumentError({ argument: `ids[${index}]`, expected, actual: String(item) });
-    }
-  }
-
-  #busy(expected: string): ArgumentError {
-    return new ArgumentError({ argument: `layer ${this.#index}`, expected, actual: 'one that has not ended' });
-  }
-
   #tooMany(ids: Int32Array, count: number, fitting: number): CapacityError {
     const needed = new Set(ids.subarray(0, count).filter((item) => !this.#isPinned(item))).size;
-    return new CapacityError({
-      resource: `neuron cache: layer ${this.#index}: slots for ${this.#itemName}s at a time`,
-      needed,
-      available: this.#table.numSlots - this.#numPinned,
-      unit: 'slots',
-      hint: `the first ${fitting} ids fit`,
-    });
+    const available = this.#table.numSlots - this.#numPinned;
+    return tooManyError({ layer: this.#index, itemName: this.#itemName, needed, available, fitting });
   }
 }

@@ -4,6 +4,7 @@
  * cold. Besides the pinned ones a layer has working slots, through which the other active items pass.
  */
 import { ArgumentError, CapacityError } from '@winnow/tensor';
+import { ColdCopy } from './copy-tiers.js';
 import { LayerTiers } from './layer-tiers.js';
 import { neuronStagingBytes } from './staging.js';
 
@@ -131,7 +132,8 @@ class Division {
   }
 
   bookkeepingBytes(numHot = this.numHot, numNear = this.numNear): number {
-    return LayerTiers.bookkeepingBytes(this.numItems, this.slots(numHot), this.warmSlots(numHot, numNear));
+    const ofCopy = this.hasCopy ? ColdCopy.itemBytes * this.numItems : 0;
+    return ofCopy + LayerTiers.bookkeepingBytes(this.numItems, this.slots(numHot), this.warmSlots(numHot, numNear));
   }
 
   bytes(numHot = this.numHot, numNear = this.numNear): number {

@@ -1,0 +1,28 @@
+/** The items of the ids at hand, each once: marking a new set forgets the one before and takes no time. */
+export class ItemMarks {
+  readonly #at: Int32Array;
+  #set = 0;
+
+  constructor(numItems: number) {
+    this.#at = new Int32Array(numItems);
+  }
+
+  /** Bytes per item. */
+  static readonly itemBytes: number = 4;
+
+  /** Begins a new set. */
+  clear(): void {
+    this.#set++;
+  }
+
+  has(item: number): boolean {
+    return this.#at[item] === this.#set;
+  }
+
+  /** Puts an item into the set; false when it is there already. */
+  add(item: number): boolean {
+    if (this.#at[item] === this.#set) return false;
+    this.#at[item] = this.#set;
+    return true;
+  }
+}
