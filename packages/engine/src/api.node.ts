@@ -1,11 +1,17 @@
 /** The engine in Node, where locations may be paths. */
+import { tmpdir } from 'node:os';
+import { fileSource } from '@winnow/bytes/node';
 import { createEngineApi, type EngineApi } from './create-api.js';
 import { openColdFolder } from './kv-tiers-files.node.js';
 import { openAdapterPath } from './open-adapter-path.node.js';
-import { openPath } from './open-path.node.js';
+import { openPath, pathOf } from './open-path.node.js';
 import { sessionFiles } from './session-files.node.js';
 
-const api: EngineApi = createEngineApi(openPath, sessionFiles, openColdFolder, openAdapterPath);
+const api: EngineApi = createEngineApi(openPath, sessionFiles, openColdFolder, openAdapterPath, {
+  openFile: (path) => fileSource(pathOf(path)),
+  openFolder: openColdFolder,
+  temporaryFiles: () => openColdFolder(tmpdir()),
+});
 
 /**
  * Loads a model: checks the memory plan, reads the weights into the backend and prepares its programs.

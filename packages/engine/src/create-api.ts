@@ -10,6 +10,7 @@ import { loadOpenedModel, templateOf } from './load-model.js';
 import { loadOpenedEmbeddingModel } from './load-embedding-model.js';
 import { openLocation, type OpenPath } from './open-location.js';
 import type { SessionFiles } from './session-location.js';
+import type { WeightHost } from './sparse-option.js';
 import type { LoadOptions, Model, ModelInfo, ModelLocation, OpenOptions } from './types.js';
 
 export interface EngineApi {
@@ -30,19 +31,22 @@ export function createEngineApi(
   files?: SessionFiles,
   openFolder?: OpenColdFolder,
   openAdapterPath?: OpenAdapterPath,
+  weightHost: WeightHost = {},
 ): EngineApi {
   return {
     async loadModel(location, options = {}): Promise<Model> {
       const adapters = await openAdapters(options.adapters, options, openAdapterPath);
-      return loadOpenedModel(await openLocation(location, options, openPath), options, files, openFolder, adapters);
+      const opened = await openLocation(location, options, openPath);
+      return loadOpenedModel(opened, options, files, openFolder, adapters, weightHost);
     },
     async loadEmbeddingModel(location, options = {}): Promise<EmbeddingModel> {
       const adapters = await openAdapters(options.adapters, options, openAdapterPath);
-      return loadOpenedEmbeddingModel(await openLocation(location, options, openPath), options, adapters);
+      const opened = await openLocation(location, options, openPath);
+      return loadOpenedEmbeddingModel(opened, options, adapters, weightHost);
     },
     async inspectModel(location, options = {}): Promise<ModelInfo> {
       const adapters = await openAdapters(options.adapters, options, openAdapterPath);
-      return inspectOpenedModel(await openLocation(location, options, openPath), options, adapters);
+      return inspectOpenedModel(await openLocation(location, options, openPath), options, adapters, weightHost);
     },
     async openTokenizer(location, options = {}): Promise<ModelTokenizer> {
       const opened = await openLocation(location, options, openPath);

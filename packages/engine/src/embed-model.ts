@@ -7,6 +7,7 @@ import type { EmbeddingPlan } from './embed-plan.js';
 import { namedPrompt, type EmbeddingSettings } from './embed-settings.js';
 import { createEmbeddingStep } from './embed-step.js';
 import { encodeInput, fitText, frameOf, type FittedText } from './embed-text.js';
+import type { FeedForwardMetrics } from './feed-forward-metrics.js';
 import { createFeedForwardAccess, readFeedForward, type FeedForwardParts } from './feed-forward-trace.js';
 import type { EmbeddingInput, EmbeddingModel, EmbedOptions, TextEmbedding, TextOverflow } from './embed-types.js';
 
@@ -22,6 +23,7 @@ export interface EmbeddingModelParts {
   readonly plan: EmbeddingPlan;
   readonly executable: Executable;
   readonly notices: readonly string[];
+  readonly feedForwardMetrics: () => FeedForwardMetrics | undefined;
   /** With `traceFeedForward`. */
   readonly traced: TracedFeedForward | undefined;
   /** Frees weights and scratch, when the program is gone. */
@@ -183,6 +185,7 @@ export function createEmbeddingModel(parts: EmbeddingModelParts): EmbeddingModel
     fallbacks: executable.fallbacks,
     notices,
     feedForward,
+    feedForwardMetrics: parts.feedForwardMetrics,
     embedTexts,
     embed: async (texts, options) => (await embedTexts(texts, options)).map(({ vector }) => vector),
     encodeText: (text, options = {}) => encode(text, promptOf(options), 'text'),

@@ -5,6 +5,8 @@ import { ArgumentError } from '@winnow/tensor';
 import { minStepTokens } from './embed-step.js';
 import type { EmbeddingLoadOptions } from './embed-types.js';
 import type { MemoryPlan } from './memory-plan.js';
+import { weightBytesOf } from './program-buffers.js';
+import { isSlotBuffer } from './weight-tiers-program.js';
 
 const defaultContextSize = 2048;
 const defaultBatchSize = 512;
@@ -29,7 +31,7 @@ export function planEmbedding(
   recommendedSize: number | undefined,
   options: Pick<EmbeddingLoadOptions, 'contextSize' | 'batchSize' | 'maxTexts'>,
 ): EmbeddingPlan {
-  const { config, weights, constants } = description;
+  const { config } = description;
   const contextSize = contextSizeOf(config, recommendedSize, options.contextSize);
   const batchSize = count('batchSize', options.batchSize ?? defaultBatchSize);
   const maxTokens = Math.max(contextSize, batchSize);
@@ -40,11 +42,10 @@ export function planEmbedding(
     contextSize: Math.max(contextSize, minStepTokens),
     pooling,
   });
-  let weightsBytes = 0;
+  const weightsBytes = weightBytesOf([program]);
   let kvBytes = 0;
   for (const { name, usage, sizeBytes } of program.buffers) {
-    if (usage === 'kv') kvBytes += sizeBytes;
-    if (usage === 'weights') weightsBytes += weights.get(name)?.sizeBytes ?? constants.get(name)?.byteLength ?? 0;
+    if (usage === 'kv' && !isSlotBuffer(name)) kvBytes += sizeBytes;
   }
   const activationBytes = program.peakBytes;
   const totalBytes = weightsBytes + kvBytes + activationBytes;

@@ -5,9 +5,11 @@ import type { Tokenizer } from '@winnow/tokenizers';
 import type { WeightOptions } from './adapt-weights.js';
 import type { FeedForwardAccess } from './feed-forward-types.js';
 import type { MemoryPlan } from './memory-plan.js';
+import type { FeedForwardMetrics } from './feed-forward-metrics.js';
+import type { SparseLoadOptions } from './sparse-option.js';
 import type { LoadProgress, OpenOptions } from './types.js';
 
-export interface EmbeddingLoadOptions extends OpenOptions, WeightOptions {
+export interface EmbeddingLoadOptions extends OpenOptions, WeightOptions, SparseLoadOptions {
   /** Where the model runs. Default: a WebAssembly backend of its own, disposed together with the model. */
   readonly backend?: Backend;
   /** Threads of the default backend. Default: as many as the machine runs at a time. */
@@ -30,7 +32,7 @@ export interface EmbeddingLoadOptions extends OpenOptions, WeightOptions {
   readonly pooling?: Pooling;
   /** The first dimensions of a vector are an embedding by themselves, though the model's files don't say so. */
   readonly isMatryoshka?: boolean;
-  /** Most bytes that the memory plan may need. Default: no limit. */
+  /** Most bytes that the memory plan may need, as for models that generate. Default: no limit. */
   readonly memoryLimitBytes?: number;
   /** Whether ops that the backend lacks run on the reference (counted in `fallbacks`) or are an error. */
   readonly onUnsupported?: 'fallback' | 'error';
@@ -117,6 +119,8 @@ export interface EmbeddingModel {
   encodeText(text: EmbeddingInput, options?: Pick<EmbedOptions, 'prompt' | 'promptName'>): Int32Array;
   /** What the FFNs see and are, when loaded with `traceFeedForward`. */
   readonly feedForward: FeedForwardAccess | undefined;
+  /** What FFNs skipped and read since loading; `undefined` when they do neither. */
+  feedForwardMetrics(): FeedForwardMetrics | undefined;
   /** Per op, when loaded with `profile`. */
   profile(): readonly RecordProfile[];
   /** Frees everything after the step that is running; calls in progress end with `ReleasedError`. */

@@ -19,7 +19,13 @@ export function createFeedForwardTracer(onLayer: (layer: FeedForwardLayer) => vo
     const gate = site.gate && product(x, site.gate(), site.gateBias?.());
     const up = product(x, site.up(), site.upBias?.());
     const biases = (['gate', 'up', 'down'] as const).filter((matrix) => site[`${matrix}Bias`] !== undefined);
-    onLayer({ layer, activation, hiddenDim, ffnDim, isGated: gate !== undefined, biases });
+    const bytes = ({ dtype, shape }: ProgramTensor): number => tensorBytes(dtype, shape as readonly number[]);
+    const weightBytes = {
+      ...(site.gate === undefined ? {} : { gate: bytes(site.gate()) }),
+      up: bytes(site.up()),
+      down: bytes(site.down()),
+    };
+    onLayer({ layer, activation, hiddenDim, ffnDim, isGated: gate !== undefined, biases, weightBytes });
     b.output(outputName(layer, 'x'), x);
     b.output(outputName(layer, 'up'), up);
     if (gate !== undefined) b.output(outputName(layer, 'gate'), gate);

@@ -13,6 +13,8 @@ export interface FeedForwardLayer {
   /** `down(act(gate x) * up x)`, or else `down(act(up x))`. */
   readonly isGated: boolean;
   readonly biases: readonly FeedForwardMatrix[];
+  /** Bytes of the matrices as they are computed with. */
+  readonly weightBytes: { readonly gate?: number; readonly up: number; readonly down: number };
 }
 
 /** What one FFN saw in one step: rows of tokens, flat. */

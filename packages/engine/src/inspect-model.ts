@@ -1,10 +1,19 @@
 /** What a model file says, without loading its weights. */
-import { describeEmbedder, type EmbedderDescription, type ModelFile, type ScaledLora } from '@winnow/models';
-import { planEmbedding } from './embed-plan.js';
+import {
+  describeEmbedder,
+  type EmbedderDescription,
+  type ModelDescription,
+  type ModelFile,
+  type ScaledLora,
+} from '@winnow/models';
+import { CapacityError } from '@winnow/tensor';
+import { fitEmbedding } from './fit-embedding.js';
+import { fitModel } from './fit-model.js';
+import { openSparse, type WeightHost } from './sparse-option.js';
+import type { SparseWeights } from './sparse-weights.js';
 import { choosePooling, embeddingSettings } from './embed-settings.js';
 import { adaptWeights } from './adapt-weights.js';
 import type { MemoryPlan } from './memory-plan.js';
-import { planModel } from './model-plan.js';
 import type { OpenedModel } from './opened-model.js';
 import type { LoadOptions, ModelInfo } from './types.js';
 
@@ -13,12 +22,14 @@ export async function inspectOpenedModel(
   opened: OpenedModel,
   options: LoadOptions,
   adapters: readonly ScaledLora[] = [],
+  weightHost: WeightHost = {},
 ): Promise<ModelInfo> {
   try {
     const { name, metadata } = opened;
     const file = await opened.openFile();
     const description = await describeEmbedder(file);
     await adaptWeights(description, options, file.format, adapters);
+    const sparse = await openSparse(description, file, options, weightHost);
     return {
       name,
       format: file.format,
@@ -32,22 +43,51 @@ export async function inspectOpenedModel(
       metadata,
       plan:
         'buildProgram' in description
-          ? planModel(description, options).memory
-          : embeddingMemory(opened, file, description, options),
+          ? inspectedPlan(description, options, sparse)
+          : embeddingMemory(opened, file, description, options, sparse),
     };
   } finally {
     await opened.close();
   }
 }
 
+/** The plan within the limit, or all of it when nothing makes it fit. */
+function orWhole(
+  fit: (limit: { readonly memoryLimitBytes?: number }) => MemoryPlan,
+  { memoryLimitBytes }: Pick<LoadOptions, 'memoryLimitBytes'>,
+): MemoryPlan {
+  if (memoryLimitBytes === undefined) return fit({});
+  try {
+    return fit({ memoryLimitBytes });
+  } catch (error) {
+    if (!CapacityError.isInstance(error)) throw error;
+    return fit({ memoryLimitBytes: Infinity });
+  }
+}
+
+function inspectedPlan(
+  description: ModelDescription,
+  options: LoadOptions,
+  sparse: SparseWeights | undefined,
+): MemoryPlan {
+  return orWhole((limit) => fitModel(description, { ...options, ...limit }, sparse).plan.memory, options);
+}
+
 function embeddingMemory(
   { sentenceTransformers }: OpenedModel,
   file: ModelFile,
   description: EmbedderDescription,
-  { contextSize }: LoadOptions,
+  { contextSize, memoryLimitBytes, weightTiers }: LoadOptions,
+  sparse: SparseWeights | undefined,
 ): MemoryPlan {
   const settings = embeddingSettings(file, sentenceTransformers);
   const pooling = choosePooling(description.config, undefined, settings.pooling);
-  const options = contextSize === undefined ? {} : { contextSize };
-  return planEmbedding(description, pooling, settings.recommendedSize, options).memory;
+  const options = {
+    ...(contextSize === undefined ? {} : { contextSize }),
+    ...(memoryLimitBytes === undefined ? {} : { memoryLimitBytes }),
+    ...(weightTiers === undefined ? {} : { weightTiers }),
+  };
+  const fit = (limit: object): MemoryPlan =>
+    fitEmbedding(description, pooling, settings.recommendedSize, { ...options, ...limit }, sparse).plan.memory;
+  return orWhole(fit, options);
 }

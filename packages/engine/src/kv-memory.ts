@@ -7,6 +7,7 @@ import { slotPositionsName } from '@winnow/models';
 import type { Backend, BufferHandle, Program } from '@winnow/ops';
 import type { ReportEvent } from './metrics.js';
 import { buffersOf } from './program-buffers.js';
+import { isSlotBuffer } from './weight-tiers-program.js';
 
 /** A cache buffer: `numRows` rows of the same size, one after the other. */
 export interface KvBuffer {
@@ -76,7 +77,7 @@ export function createKvMemory(
   const blockBuffers: KvBuffer[] = [];
   const stateBuffers: KvBuffer[] = [];
   for (const { name, usage, sizeBytes } of buffersOf(programs)) {
-    if (usage !== 'kv') continue;
+    if (usage !== 'kv' || isSlotBuffer(name)) continue;
     const isState = name.startsWith('state.');
     const numRows = isState ? numStates : numBlocks;
     const rowBytes = sizeBytes / numRows;

@@ -5,13 +5,14 @@ import type { Backend } from '@winnow/ops';
 import { ReleasedError } from '@winnow/tensor';
 import { adaptWeights } from './adapt-weights.js';
 import { createEmbeddingModel } from './embed-model.js';
-import { planEmbedding } from './embed-plan.js';
+import { fitEmbedding } from './fit-embedding.js';
+import { openFeedForward, type FeedForwardRuntime } from './open-feed-forward.js';
+import { openSparse, type WeightHost } from './sparse-option.js';
 import { choosePooling, embeddingSettings } from './embed-settings.js';
 import type { EmbeddingLoadOptions, EmbeddingModel } from './embed-types.js';
 import { createFeedForwardTracer } from './feed-forward-trace.js';
 import type { FeedForwardLayer } from './feed-forward-types.js';
 import { loadBuffers } from './load-buffers.js';
-import { checkMemory } from './memory-plan.js';
 import { createMissingTokenizer } from './missing-tokenizer.js';
 import type { OpenedModel } from './opened-model.js';
 import { weightsHash } from './weights-hash.js';
@@ -26,45 +27,58 @@ export async function loadOpenedEmbeddingModel(
   opened: OpenedModel,
   options: EmbeddingLoadOptions,
   adapters: readonly ScaledLora[] = [],
+  weightHost: WeightHost = {},
 ): Promise<EmbeddingModel> {
   let ownBackend: Backend | undefined;
+  const parts = { adapters, weightHost, lease: { isKept: false } };
   try {
-    if (options.backend !== undefined) return await load(opened, options, options.backend, undefined, adapters);
+    if (options.backend !== undefined) return await load(opened, options, options.backend, undefined, parts);
     const { numThreads, activations } = options;
     ownBackend = await createWasmBackend({
       ...(numThreads === undefined ? {} : { numThreads }),
       ...(activations === undefined ? {} : { activations }),
     });
-    return await load(opened, options, ownBackend, ownBackend, adapters);
+    return await load(opened, options, ownBackend, ownBackend, parts);
   } catch (error) {
     await ownBackend?.dispose();
     throw error;
   } finally {
-    await opened.close();
+    if (!parts.lease.isKept) await opened.close();
   }
 }
+
+interface LoadParts {
+  readonly adapters: readonly ScaledLora[];
+  readonly weightHost: WeightHost;
+  /** Whether the model's file stays open for as long as the model lives. */
+  readonly lease: { isKept: boolean };
+}
+
+const now = (): number => (globalThis as unknown as { performance: { now(): number } }).performance.now();
 
 async function load(
   opened: OpenedModel,
   options: EmbeddingLoadOptions,
   backend: Backend,
   ownBackend: Backend | undefined,
-  adapters: readonly ScaledLora[],
+  { adapters, weightHost, lease }: LoadParts,
 ): Promise<EmbeddingModel> {
   const file = await opened.openFile();
   const described = await describeEmbedder(file);
   const { config } = described;
   const notices = await adaptWeights(described, options, file.format, adapters);
   const tracedLayers: FeedForwardLayer[] = [];
-  const description =
+  const traced =
     options.traceFeedForward === true
-      ? withFeedForward(described, () => ({ feedForward: createFeedForwardTracer((layer) => tracedLayers.push(layer)) }))
+      ? withFeedForward(described, () => ({
+          feedForward: createFeedForwardTracer((layer) => tracedLayers.push(layer)),
+        }))
       : described;
   const stored = embeddingSettings(file, opened.sentenceTransformers);
   const settings = options.isMatryoshka === true ? { ...stored, matryoshkaDimensions: 'any' as const } : stored;
   const pooling = choosePooling(config, options.pooling, settings.pooling);
-  const plan = planEmbedding(description, pooling, settings.recommendedSize, options);
-  checkMemory(plan.memory, options.memoryLimitBytes);
+  const sparse = await openSparse(described, file, options, weightHost);
+  const { plan, description, tiers } = fitEmbedding(traced, pooling, settings.recommendedSize, options, sparse);
   const tokenizer =
     (await opened.openTokenizer()) ?? createMissingTokenizer(opened.name, opened.tokenizerField, config.vocabSize);
   const hash = options.traceFeedForward === true ? await weightsHash(file.store, withSignal(options)) : undefined;
@@ -72,14 +86,25 @@ async function load(
   const freeBuffers = (): void => {
     for (const buffer of buffers.values()) backend.free(buffer);
   };
+  let feedForward: FeedForwardRuntime | undefined;
   try {
-    const executable = await backend.prepare(plan.program, {
+    const parts = { backend, buffers, weights: description.weights, tiers, sparse, options, now };
+    feedForward = await openFeedForward({ ...parts, host: weightHost });
+    const closeFeedForward = feedForward.close;
+    const prepared = await backend.prepare(plan.program, {
       buffers,
       onUnsupported: options.onUnsupported ?? 'fallback',
       profile: options.profile ?? false,
       ...(options.signal === undefined ? {} : { signal: options.signal }),
     });
+    const executable = feedForward.wrap(prepared);
+    lease.isKept = tiers !== undefined;
     const freeMemory = async (): Promise<void> => {
+      try {
+        await closeFeedForward();
+      } finally {
+        if (tiers !== undefined) await opened.close();
+      }
       try {
         freeBuffers();
       } catch (error) {
@@ -98,6 +123,7 @@ async function load(
       plan,
       executable,
       notices,
+      feedForwardMetrics: feedForward.metrics,
       traced:
         hash === undefined
           ? undefined
@@ -105,6 +131,7 @@ async function load(
       freeMemory,
     });
   } catch (error) {
+    await feedForward?.close();
     freeBuffers();
     throw error;
   }

@@ -13,6 +13,25 @@ export interface MemoryPlan {
   readonly kvBytesPerToken: number;
   /** Where keys and values go that `kvBytes` has no room for, with `kv` tiers that are needed. */
   readonly tiers?: TierBudgets;
+  /** Where experts or neurons are, when the limit has no room for all of them. */
+  readonly weightTiers?: WeightTierBudgets;
+}
+
+/** Bytes by tier of the weights. */
+export interface WeightTierBudgets {
+  /** What is read from the file when it is needed. */
+  readonly kind: 'expert' | 'neuron';
+  /** Of these layers: all there are, and those that can be in the backend's memory at a time. */
+  readonly numItems: number;
+  readonly numSlots: number;
+  /** What is always in memory: a part of `weightsBytes`, as are the slots. */
+  readonly residentBytes: number;
+  readonly slotBytes: number;
+  /** Memory beside the backend's: a part of `totalBytes`, as is what reads take. */
+  readonly warmBytes: number;
+  readonly stagingBytes: number;
+  /** What has no slot: it is in the file only. */
+  readonly coldBytes: number;
 }
 
 /** Bytes by tier of the cache. */
@@ -28,14 +47,17 @@ export interface TierBudgets {
   readonly coldBytes: number;
 }
 
-/** @throws {CapacityError} when the plan needs more than `limitBytes` */
-export function checkMemory(plan: MemoryPlan, limitBytes: number | undefined): void {
+/**
+ * @param mayBeSparse a sidecar would let some of the weights stay in the file
+ * @throws {CapacityError} when the plan needs more than `limitBytes`
+ */
+export function checkMemory(plan: MemoryPlan, limitBytes: number | undefined, mayBeSparse = false): void {
   if (limitBytes === undefined || plan.totalBytes <= limitBytes) return;
   throw new CapacityError({
     resource: 'memory plan',
     needed: plan.totalBytes,
     available: limitBytes,
     unit: 'bytes',
-    hint: `weights ${plan.weightsBytes}, kv ${plan.kvBytes} for ${plan.contextSize} tokens, activations ${plan.activationBytes}: a smaller context or kv dtype helps`,
+    hint: `weights ${plan.weightsBytes}, kv ${plan.kvBytes} for ${plan.contextSize} tokens, activations ${plan.activationBytes}: a smaller context or kv dtype helps${mayBeSparse ? ', and with a calibration (sparse) weights may stay in the file' : ''}`,
   });
 }

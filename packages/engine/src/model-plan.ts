@@ -10,8 +10,9 @@ import { boxBlockBytes, tierAttention } from './kv-tiers-attention.js';
 import { countStepBlocks, planTiers, sizeTiers, type TierPlan } from './kv-tiers-plan.js';
 import type { MemoryPlan, TierBudgets } from './memory-plan.js';
 import { guardedListener } from './metrics.js';
-import { buffersOf } from './program-buffers.js';
+import { buffersOf, weightBytesOf } from './program-buffers.js';
 import type { KvDTypes, LoadOptions } from './types.js';
+import { isSlotBuffer } from './weight-tiers-program.js';
 
 /** Slots per block of the cache. */
 export const kvBlockSize = 64;
@@ -55,7 +56,7 @@ export interface ModelPlan {
 
 /** @throws {ArgumentError} for options that make no sense for this model */
 export function planModel(description: ModelDescription, options: LoadOptions): ModelPlan {
-  const { config, weights, constants } = description;
+  const { config } = description;
   const contextSize = count('contextSize', options.contextSize ?? Math.min(config.contextLength, defaultContextSize));
   if (config.maxPositions !== undefined && contextSize > config.maxPositions) {
     const expected = `at most ${config.maxPositions}, the positions that the model has embeddings for`;
@@ -134,7 +135,9 @@ export function planModel(description: ModelDescription, options: LoadOptions): 
     );
   const allPrograms = [...programs, ...(tiers?.programs ?? [])];
   const bytesOf = (buffers: readonly ProgramBuffer[]): number =>
-    buffers.reduce((sum, { usage, sizeBytes }) => (usage === 'kv' ? sum + sizeBytes : sum), 0);
+    buffers.reduce((sum, { name, usage, sizeBytes }) => {
+      return usage === 'kv' && !isSlotBuffer(name) ? sum + sizeBytes : sum;
+    }, 0);
   const kvBytes = bytesOf(buffersOf(allPrograms));
   const budgets =
     tiers &&
@@ -144,9 +147,7 @@ export function planModel(description: ModelDescription, options: LoadOptions): 
       sideBytesPerToken: sideBytes / kvBlockSize,
       hotBytes: bytesOf(buffersOf(programs)),
     });
-  let weightsBytes = 0;
-  for (const { sizeBytes } of weights.values()) weightsBytes += sizeBytes;
-  for (const values of constants.values()) weightsBytes += values.byteLength;
+  const weightsBytes = weightBytesOf(allPrograms);
   const activationBytes = allPrograms.reduce((sum, { peakBytes }) => sum + peakBytes, 0);
   return {
     config,

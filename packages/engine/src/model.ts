@@ -3,6 +3,7 @@ import type { Fallback } from '@winnow/ops';
 import { CapacityError, ReleasedError } from '@winnow/tensor';
 import type { ChatTemplate } from './chat-template.js';
 import { encodePrompt } from './encode-prompt.js';
+import type { FeedForwardMetrics } from './feed-forward-metrics.js';
 import type { FeedForwardAccess } from './feed-forward-types.js';
 import type { LoadedModel } from './loaded-model.js';
 import { computeLogprobs } from './logprobs.js';
@@ -23,12 +24,13 @@ export interface ModelParts {
   readonly plan: MemoryPlan;
   readonly attention: string;
   readonly feedForward: FeedForwardAccess | undefined;
+  readonly feedForwardMetrics: () => FeedForwardMetrics | undefined;
   readonly loaded: LoadedModel;
   /** Frees weights and cache, when the programs are gone. */
   readonly freeMemory: () => Promise<void>;
 }
 
-export function createModel({ loaded, freeMemory, maxSessions, ...facts }: ModelParts): Model {
+export function createModel({ loaded, freeMemory, maxSessions, feedForwardMetrics, ...facts }: ModelParts): Model {
   const { config, tokenizer, scheduler } = loaded;
   const sessions = new Set<Session>();
   let disposal: Promise<void> | undefined;
@@ -106,7 +108,11 @@ export function createModel({ loaded, freeMemory, maxSessions, ...facts }: Model
       checkOpen();
       return computeLogprobs(loaded, encode(tokens), options);
     },
-    metrics: () => collectMetrics(loaded.pool, scheduler, sessions.size),
+    metrics() {
+      const feedForward = feedForwardMetrics();
+      const metrics = collectMetrics(loaded.pool, scheduler, sessions.size);
+      return feedForward === undefined ? metrics : { ...metrics, feedForward };
+    },
     profile: () => scheduler.profile(),
     dispose,
     [Symbol.asyncDispose]: dispose,

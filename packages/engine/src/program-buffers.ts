@@ -1,6 +1,7 @@
 /** The weights and caches that several programs share, by name. */
 import type { Program, ProgramBuffer } from '@winnow/ops';
 import { invariant } from '@winnow/tensor';
+import { isSlotBuffer } from './weight-tiers-program.js';
 
 /** Each named buffer once. */
 export function buffersOf(programs: readonly Program[]): readonly ProgramBuffer[] {
@@ -15,4 +16,13 @@ export function buffersOf(programs: readonly Program[]): readonly ProgramBuffer[
     buffers.set(buffer.name, buffer);
   }
   return [...buffers.values()];
+}
+
+/** Bytes of the weights that programs read, slots for some of them included. */
+export function weightBytesOf(programs: readonly Program[]): number {
+  let bytes = 0;
+  for (const { name, usage, sizeBytes } of buffersOf(programs)) {
+    if (usage === 'weights' || isSlotBuffer(name)) bytes += sizeBytes;
+  }
+  return bytes;
 }

@@ -6,7 +6,10 @@ import { checksum64 } from '@winnow/kv-cache';
 const sampleBytes = 64;
 
 /** Two fine-tunings with the same header differ in the samples. Not for secrets: a forger can make two files with one name. */
-export async function weightsHash(store: TensorStore, options: { readonly signal?: AbortSignal } = {}): Promise<string> {
+export async function weightsHash(
+  store: TensorStore,
+  options: { readonly signal?: AbortSignal } = {},
+): Promise<string> {
   const tensors = [...store.tensors.values()].toSorted((a, b) => (a.name < b.name ? -1 : 1));
   const text = new TextEncoder().encode(JSON.stringify(tensors.map(({ name, dtype, shape }) => [name, dtype, shape])));
   const bytes = new Uint8Array(text.byteLength + tensors.length * 3 * sampleBytes);
@@ -15,7 +18,7 @@ export async function weightsHash(store: TensorStore, options: { readonly signal
   for (const tensor of tensors) {
     const length = Math.min(sampleBytes, tensor.sizeBytes);
     const last = tensor.sizeBytes - length;
-    for (const byteOffset of [0, last >> 1, last]) {
+    for (const byteOffset of [0, Math.floor(last / 2), last]) {
       await tensor.read(bytes.subarray(at, at + length), { ...options, byteOffset });
       at += sampleBytes;
     }

@@ -29,5 +29,8 @@ export interface ExpertPass {
   readonly slots: ProgramTensor;
 }
 
-/** Gives the passes of a layer; the records of each are appended before the next one is asked for. */
-export type ExpertPlacement = (b: ProgramBuilder, site: ExpertSite) => Iterable<ExpertPass>;
+/**
+ * Gives the passes of a layer, or nothing when its experts are all in the weights; the records of each pass are appended
+ * before the next one is asked for.
+ */
+export type ExpertPlacement = (b: ProgramBuilder, site: ExpertSite) => Iterable<ExpertPass> | undefined;

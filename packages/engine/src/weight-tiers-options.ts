@@ -1,0 +1,17 @@
+/** Options for weights that a memory limit has no room for. */
+import type { WarmEncoding } from '@winnow/sparse-inference';
+import type { ColdFiles } from './kv-tiers-files.js';
+
+export interface WeightTierOptions {
+  /**
+   * Where matrices go that have to be turned before neurons can be read from them one by one: a folder (Node) for a
+   * temporary file, or what makes files. Default: the folder for temporary files of the system; without files they are
+   * turned again at each read, which is slow. Experts need none.
+   */
+  readonly coldPath?: string | URL | ColdFiles;
+  /**
+   * How what is in memory beside the backend's is kept: `same`, so that results do not depend on the limit, or `q8_0`, so
+   * that more of wide weights is. Default `same`.
+   */
+  readonly warm?: WarmEncoding;
+}

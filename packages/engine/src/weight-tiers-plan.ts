@@ -1,0 +1,186 @@
+/** Divides what a memory limit leaves for weights: which layers have slots, how many, and what goes with them. */
+import {
+  downRowsName,
+  expertMatrixName,
+  feedForwardNames,
+  type DecoderConfig,
+  type ExpertMatrix,
+  type Weight,
+} from '@winnow/models';
+import {
+  neuronItemBytes,
+  neuronStagingBytes,
+  planNeuronTiers,
+  sparseMatrices,
+  type NeuronTierPlan,
+  type Sidecar,
+  type WarmEncoding,
+} from '@winnow/sparse-inference';
+import { numElements, tensorBytes } from '@winnow/tensor';
+import type { TierableLayer, TieredLayer, TieredMatrix } from './weight-tiers-program.js';
+
+/** Most passes of a layer: each is a boundary where the host looks. */
+const maxPasses = 16;
+/** Longest stretch that is read at once, and least. */
+const [longestRead, shortestRead] = [256 * 1024, 4 * 1024];
+/** Of what may be in tiers, the most that is spent on buffers for reading, if two reads need no more. */
+const stagingShare = 1 / 32;
+const mostReads = 8;
+
+/** How the cache of a plan reads. */
+export interface ReadSizes {
+  readonly readBytes: number;
+  readonly maxReads: number;
+}
+
+/** A layer with its items in tiers. */
+export interface PlannedTierLayer extends TieredLayer {
+  readonly hot: Int32Array;
+  readonly warmSlots: number;
+  readonly warm: Int32Array;
+  readonly frequencies: Float32Array | undefined;
+}
+
+export interface WeightTierPlan {
+  readonly layers: readonly PlannedTierLayer[];
+  readonly byLayer: ReadonlyMap<number, PlannedTierLayer>;
+  readonly kind: TierableLayer['kind'];
+  readonly warmEncoding: WarmEncoding;
+  readonly reads: ReadSizes;
+  /** Memory of the warm tier and of reads. */
+  readonly warmBytes: number;
+  readonly stagingBytes: number;
+  /** All of what was planned: slots, also of layers that have one for each item, and the two above. */
+  readonly plannedBytes: number;
+  /** What the slots leave to the file. */
+  readonly coldBytes: number;
+}
+
+/** A layer that could be in tiers, and how often its items are needed. */
+export interface TierCandidate extends TierableLayer {
+  readonly frequencies: Float32Array | undefined;
+  /** Items that a step may need at once. */
+  readonly maxActive: number;
+}
+
+/** Only what is stored as it is computed with can be read item by item. */
+function matrixOf(
+  weights: ReadonlyMap<string, Weight>,
+  weightName: string,
+  matrix: ExpertMatrix,
+): TieredMatrix | undefined {
+  const weight = weights.get(weightName);
+  if (weight === undefined || weight.stored.dtype !== weight.dtype || weight.shape.length < 2) return undefined;
+  return { matrix, weightName, dtype: weight.dtype, itemShape: weight.shape.slice(1) };
+}
+
+/** The layers whose experts can be in tiers. @param maxTokens of a step */
+export function expertCandidates(
+  { experts, numLayers }: DecoderConfig,
+  weights: ReadonlyMap<string, Weight>,
+  maxTokens: number,
+): TierCandidate[] {
+  if (experts === undefined) return [];
+  const candidates: TierCandidate[] = [];
+  const { numExperts, numChosen } = experts;
+  for (let layer = 0; layer < numLayers; layer++) {
+    if (experts.layers[layer] !== true) continue;
+    const isFused = weights.has(expertMatrixName(layer, 'gate_up'));
+    const names: readonly ExpertMatrix[] = isFused ? ['gate_up', 'down'] : ['gate', 'up', 'down'];
+    const matrices = names.map((name) => matrixOf(weights, expertMatrixName(layer, name), name));
+    if (matrices.some((matrix) => matrix === undefined)) continue;
+    candidates.push({
+      layer,
+      kind: 'expert',
+      numItems: numExperts,
+      matrices: matrices as TieredMatrix[],
+      frequencies: undefined,
+      maxActive: Math.min(numExperts, maxTokens * numChosen),
+    });
+  }
+  return candidates;
+}
+
+/** The layers whose neurons can be in tiers: those that a sidecar tells how to skip. Adapters need all neurons. */
+export function neuronCandidates(sidecar: Sidecar, weights: ReadonlyMap<string, Weight>): TierCandidate[] {
+  const candidates: TierCandidate[] = [];
+  for (const { layer, ffnDim, frequencies } of sidecar.layers) {
+    const names = feedForwardNames(layer);
+    if (Object.values(names).some((name) => weights.has(`${name}.lora_a`))) continue;
+    const weightName = (matrix: 'gate' | 'up' | 'down'): string =>
+      matrix === 'down' ? downRowsName(layer) : `${names[matrix]}.weight`;
+    const matrices = sparseMatrices(sidecar, layer).map((name) => matrixOf(weights, weightName(name), name));
+    if (matrices.length === 0 || matrices.some((matrix) => matrix === undefined)) continue;
+    candidates.push({
+      layer,
+      kind: 'neuron',
+      numItems: ffnDim,
+      matrices: matrices as TieredMatrix[],
+      frequencies,
+      maxActive: ffnDim,
+    });
+  }
+  return candidates;
+}
+
+export function itemBytes({ matrices }: TierableLayer): number {
+  return matrices.reduce((sum, { dtype, itemShape }) => sum + tensorBytes(dtype, itemShape), 0);
+}
+
+function readSizes(candidates: readonly TierCandidate[]): ReadSizes & { readonly stagingBytes: number } {
+  let totalBytes = 0;
+  let largest = 0;
+  for (const candidate of candidates) {
+    totalBytes += itemBytes(candidate) * candidate.numItems;
+    for (const { dtype, itemShape } of candidate.matrices) largest = Math.max(largest, tensorBytes(dtype, itemShape));
+  }
+  const share = Math.floor(totalBytes * stagingShare);
+  const readBytes = Math.max(Math.min(longestRead, Math.floor(share / 4)), shortestRead);
+  const maxReads = Math.max(2, Math.min(mostReads, Math.floor(share / Math.max(readBytes, largest))));
+  return { readBytes, maxReads, stagingBytes: neuronStagingBytes(largest, { readBytes, maxReads }) };
+}
+
+/**
+ * @param budgetBytes what there is for the items of the candidates, and for reading them
+ * @throws {CapacityError} when that is too little; `needed` is the smallest that works
+ */
+export function planWeightTiers(
+  candidates: readonly TierCandidate[],
+  budgetBytes: number,
+  warmEncoding: WarmEncoding,
+): WeightTierPlan {
+  const { stagingBytes, ...reads } = readSizes(candidates);
+  const plan: NeuronTierPlan = planNeuronTiers({
+    budgetBytes: Math.max(0, budgetBytes),
+    stagingBytes,
+    layers: candidates.map(({ matrices, numItems, frequencies, maxActive }) => ({
+      numItems,
+      ...neuronItemBytes(
+        matrices.map(({ dtype, itemShape }) => ({ dtype, valuesPerItem: numElements(itemShape) })),
+        warmEncoding,
+      ),
+      ...(frequencies === undefined ? {} : { frequencies }),
+      workingSlots: Math.min(numItems, Math.max(1, Math.ceil(maxActive / maxPasses))),
+    })),
+  });
+  let coldBytes = 0;
+  const layers = candidates.flatMap((candidate, index): PlannedTierLayer[] => {
+    const planned = plan.layers[index] as NeuronTierPlan['layers'][number];
+    coldBytes += (candidate.numItems - planned.slots) * itemBytes(candidate);
+    // what has a slot for every item is an ordinary weight
+    return planned.slots >= candidate.numItems
+      ? []
+      : [{ ...candidate, ...planned, numPinned: planned.hot.length, frequencies: candidate.frequencies }];
+  });
+  return {
+    layers,
+    byLayer: new Map(layers.map((layer) => [layer.layer, layer])),
+    kind: candidates[0]?.kind ?? 'neuron',
+    warmEncoding,
+    reads,
+    warmBytes: plan.warmBytes,
+    stagingBytes: plan.stagingBytes + plan.bookkeepingBytes,
+    plannedBytes: plan.totalBytes,
+    coldBytes,
+  };
+}
