@@ -12,7 +12,9 @@ import { createMachine } from './roofline/machine.js';
 import { agreement } from './suites/agreement.js';
 import { attention } from './suites/attention.js';
 import { decode } from './suites/decode.js';
+import { ffn } from './suites/ffn.js';
 import { gemm } from './suites/gemm.js';
+import { grammar } from './suites/grammar.js';
 import { gemv } from './suites/gemv.js';
 import { kv } from './suites/kv.js';
 import { memories } from './suites/memories.js';
@@ -28,9 +30,11 @@ export const suites: readonly Suite[] = [
   gemv,
   attention,
   sparseAttention,
+  ffn,
   prefill,
   decode,
   kv,
+  grammar,
   memories,
   agreement,
 ];

@@ -41,8 +41,14 @@ export interface LoadFlags extends CommonFlags, AttentionFlags {
   readonly profile?: boolean;
 }
 
+/** What a text has to match. */
+export interface ConstraintFlags {
+  readonly grammar?: string;
+  readonly jsonSchema?: string;
+}
+
 /** How tokens are chosen and when to end. */
-export interface GenerationFlags {
+export interface GenerationFlags extends ConstraintFlags {
   readonly nPredict: number;
   readonly temp?: number;
   readonly topK?: number;
@@ -213,6 +219,8 @@ export function addGenerationOptions(command: Command, nPredict: number, nPredic
     .addOption(numberOption('--frequency-penalty <x>', 'subtracted per occurrence; 0: off', numberRules.any))
     .addOption(numberOption('-s, --seed <n>', 'seed of the draws; -1: random', numberRules.orMinusOne))
     .option('--ignore-eos', 'go on after the end token')
+    .option('--grammar <gbnf>', 'what the text has to match: a GBNF file, or a grammar itself')
+    .option('--json-schema <schema>', 'the text has to be JSON that this schema accepts: a file, or the schema itself')
     .addOption(listOption('--stop <text>', 'end before this text; may be repeated'))
     .addOption(listOption('-r, --reverse-prompt <text>', 'the same as --stop'))
     .option('-e, --escape', 'read \\n, \\t, \\r, \\\\, \\" and \\\' in the texts of -p, --stop and -r')

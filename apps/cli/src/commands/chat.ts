@@ -6,6 +6,7 @@ import { checkedMessages } from '../chat/messages.js';
 import { Conversation } from '../chat/conversation.js';
 import { InterruptPolicy } from '../chat/interrupt-policy.js';
 import type { CommandContext, CommandHost } from '../command-host.js';
+import { constraintOf } from '../constraint-options.js';
 import { attentionOf, limitsOf, samplingOf, seedOf } from '../engine-options.js';
 import { errorLine, InterruptedError, OutputClosedError, UsageError } from '../errors.js';
 import { LineReader } from '../line-reader.js';
@@ -51,7 +52,8 @@ export function registerChat(program: Command, host: CommandHost): void {
 }
 
 async function chat(modelName: string | undefined, flags: ChatFlags, context: CommandContext): Promise<void> {
-  const { io, warn } = context;
+  const { io, warn, signal } = context;
+  const constraint = await constraintOf(flags, io, signal);
   await using model = await openModel(modelName, flags, context, attentionOf(flags));
   if (model.chatTemplate === undefined) {
     throw new UsageError(
@@ -64,7 +66,7 @@ async function chat(modelName: string | undefined, flags: ChatFlags, context: Co
   const session =
     flags.loadSession === undefined ? model.createSession() : await model.restoreSession(flags.loadSession);
   const conversation = new Conversation(model, session, {
-    limits: limitsOf(flags),
+    limits: { ...limitsOf(flags), ...constraint },
     sampling: samplingOf(flags, model.defaultSampling, seed),
     seed,
     system: flags.system,

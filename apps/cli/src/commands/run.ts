@@ -2,6 +2,7 @@
 import type { Command } from 'commander';
 import type { GenerateOptions, GenerationResult, Model, Prompt, SamplingOptions } from '@winnow/engine';
 import type { CommandContext, CommandHost } from '../command-host.js';
+import { constraintOf } from '../constraint-options.js';
 import { attentionOf, limitsOf, resumedSampling, samplingOf, seedOf } from '../engine-options.js';
 import { InterruptedError, UsageError } from '../errors.js';
 import { formatJson } from '../format.js';
@@ -41,6 +42,7 @@ Examples:
   $ echo 'What is a winnow?' | winnow run ./model-folder --chat
   $ winnow run -p 'Once upon a time' -n 50 --save-session story && winnow run --load-session story -n 50
   $ winnow run hf:owner/name:q4_k_m -p 'Hello' --json
+  $ winnow run -p 'The whale is' --grammar 'root ::= " " ("black" | "white") "."'
 
 The prompt comes from -p, from -f, or from stdin when that is no terminal. The generated text goes to stdout as it
 arrives; a line end is added on a terminal only. With --json stdout gets one object at the end instead.
@@ -71,6 +73,7 @@ async function run(modelName: string | undefined, flags: RunFlags, context: Comm
     throw new UsageError('--system: expected together with --chat, got --system alone');
   }
   const text = await promptOf(flags, context);
+  const constraint = await constraintOf(flags, io, signal);
   await using model = await openModel(modelName, flags, context, attentionOf(flags));
   const prompt = text === undefined ? undefined : conversationOf(model, text, flags);
   const sampling =
@@ -79,6 +82,7 @@ async function run(modelName: string | undefined, flags: RunFlags, context: Comm
       : samplingOf(flags, model.defaultSampling, seedOf(flags, io.randomSeed));
   const options: GenerateOptions = {
     ...limitsOf(flags),
+    ...constraint,
     ...sampling,
     signal,
     onPromptProgress: ({ processedTokens, totalTokens }) =>

@@ -1,0 +1,69 @@
+/** --grammar and --json-schema on the demo model. */
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import * as engine from '@winnow/engine';
+import { runCli } from './run-cli.js';
+
+let folder: string;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'winnow-grammar-'));
+});
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+const schema = JSON.stringify({
+  type: 'object',
+  properties: { age: { type: 'integer', minimum: 1, maximum: 99 } },
+  required: ['age'],
+  additionalProperties: false,
+});
+
+describe('constrained text', () => {
+  test('a grammar as text and as a file', async () => {
+    const grammar = 'root ::= " " ("black" | "white") "."';
+    const file = join(folder, 'colour.gbnf');
+    await writeFile(file, `# a colour\n${grammar}\n`);
+    const [direct, fromFile] = [
+      await runCli(engine, ['run', '-p', 'The whale is', '--temp', '0', '--grammar', grammar]),
+      await runCli(engine, ['run', '-p', 'The whale is', '--temp', '0', '--grammar', file]),
+    ];
+    expect([direct.stderr, direct.code]).toEqual(['', 0]);
+    expect(direct.stdout).toMatch(/^ (black|white)\.$/);
+    expect(fromFile.stdout).toBe(direct.stdout);
+  });
+
+  test('a schema as text and as a file, in run and in chat', async () => {
+    const file = join(folder, 'schema.json');
+    await writeFile(file, schema);
+    for (const source of [schema, file]) {
+      const { stdout, code } = await runCli(engine, [
+        'run',
+        '-p',
+        'x',
+        '--seed',
+        '1',
+        '--json-schema',
+        source,
+        '--json',
+      ]);
+      expect(code).toBe(0);
+      const { text, finishReason } = JSON.parse(stdout) as { text: string; finishReason: string };
+      expect([Object.keys(JSON.parse(text) as object), finishReason]).toEqual([['age'], 'stop']);
+    }
+    const chat = await runCli(engine, ['chat', '--seed', '1', '--json-schema', schema], { stdin: 'How old?\n' });
+    expect(Object.keys(JSON.parse(chat.stdout) as object)).toEqual(['age']);
+  });
+
+  test.each([
+    [['--grammar', 'root ::= ('], '--grammar: grammar at byte 9'],
+    [['--grammar', 'missing.gbnf'], 'missing.gbnf: no such file'],
+    [['--json-schema', '{"not": {}}'], '--json-schema: JSON schema: #/not'],
+    [['--json-schema', '{'], '--json-schema: expected JSON'],
+    [['--json-schema', '{}', '--grammar', 'root ::= "a"'], 'expected one of --grammar and --json-schema'],
+  ])('%j is refused before a model is loaded', async (flags, message) => {
+    const { stderr, code } = await runCli(engine, ['run', 'no-such-model.gguf', '-p', 'x', ...flags]);
+    expect(stderr).toContain(message);
+    expect(code).not.toBe(0);
+  });
+});
