@@ -4,12 +4,28 @@ import {
   BaseChatModel,
   type BaseChatModelCallOptions,
   type BaseChatModelParams,
+  type BindToolsInput,
   type LangSmithParams,
 } from '@langchain/core/language_models/chat_models';
-import { AIMessageChunk, type BaseMessage, type MessageContent } from '@langchain/core/messages';
-import { ChatGenerationChunk, type ChatResult } from '@langchain/core/outputs';
-import type { Model } from '@winnow/engine';
-import { closingChunk, toMessage, usageOfMessage } from './answers.js';
+import type { AIMessageChunk, BaseMessage, MessageContent } from '@langchain/core/messages';
+import type { ChatGenerationChunk, ChatResult } from '@langchain/core/outputs';
+import type { BaseLanguageModelInput, StructuredOutputMethodOptions } from '@langchain/core/language_models/base';
+import type { Runnable } from '@langchain/core/runnables';
+import { closingChunk, partChunk, toMessage, usageOfMessage } from './answers.js';
+import {
+  prepareChat,
+  type ChatPart,
+  type ChatReader,
+  type ChatRequest,
+  type ChatTurn,
+  type GenerateOptions,
+  type Generation,
+  type JsonSchema,
+  type Model,
+} from '@winnow/engine';
+import { ArgumentError } from '@winnow/tensor';
+import { structuredOutput, type OutputSchema } from './structured-output.js';
+import { toFunctionTools, toToolChoice } from './tools.js';
 import {
   concurrencyOf,
   generateOptions,
@@ -26,7 +42,12 @@ import { createTurns, type Turns } from './turns.js';
 export type ChatWinnowFields = WinnowFields & Omit<BaseChatModelParams, 'maxConcurrency'>;
 
 /** Per call; what is not given is what the object was made with. */
-export interface ChatWinnowCallOptions extends BaseChatModelCallOptions, Omit<GenerationFields, 'stop'> {}
+export interface ChatWinnowCallOptions extends BaseChatModelCallOptions, Omit<GenerationFields, 'stop'> {
+  /** What the model may call. `bindTools` makes them of LangChain's tools. */
+  tools?: BindToolsInput[];
+  /** Whether an answer may be several calls. Default true. */
+  parallelToolCalls?: boolean;
+}
 
 /**
  * Chats with a model that has a chat template. Answers share the model's cache: what a conversation has in common with
@@ -75,6 +96,30 @@ export class ChatWinnow extends BaseChatModel<ChatWinnowCallOptions> {
     };
   }
 
+  /** The same model with tools that it may call, in the format that its chat template has for them. */
+  override bindTools(
+    tools: BindToolsInput[],
+    kwargs: Partial<ChatWinnowCallOptions> = {},
+  ): Runnable<BaseLanguageModelInput, AIMessageChunk, ChatWinnowCallOptions> {
+    return this.withConfig({ ...kwargs, tools: toFunctionTools(tools) });
+  }
+
+  /** Answers as objects of a form: by a call of a tool that has to be made, or `method: 'jsonSchema'`, by text. */
+  override withStructuredOutput<RunOutput extends Record<string, unknown> = Record<string, unknown>>(
+    schema: OutputSchema<RunOutput>,
+    config?: StructuredOutputMethodOptions<false>,
+  ): Runnable<BaseLanguageModelInput, RunOutput>;
+  override withStructuredOutput<RunOutput extends Record<string, unknown> = Record<string, unknown>>(
+    schema: OutputSchema<RunOutput>,
+    config?: StructuredOutputMethodOptions<true>,
+  ): Runnable<BaseLanguageModelInput, { raw: BaseMessage; parsed: RunOutput }>;
+  override withStructuredOutput(
+    schema: OutputSchema,
+    config?: StructuredOutputMethodOptions<boolean>,
+  ): Runnable<BaseLanguageModelInput, Record<string, unknown>> {
+    return structuredOutput(this, schema, config);
+  }
+
   /** Tokens of a text by the model's own tokenizer. */
   override async getNumTokens(content: MessageContent): Promise<number> {
     return countTokens(this.model, content);
@@ -110,20 +155,48 @@ export class ChatWinnow extends BaseChatModel<ChatWinnowCallOptions> {
     options: this['ParsedCallOptions'],
     runManager: CallbackManagerForLLMRun | undefined,
   ): AsyncGenerator<ChatGenerationChunk> {
-    const prompt = toChatMessages(messages);
+    const { jsonSchema, ...settings } = generateOptions(this.#own, options);
+    const turn = prepareChat(this.model, requestOf(messages, options, jsonSchema));
     const endTurn = await this.#turns.take(options.signal);
+    let numCalls = 0;
     try {
-      const generation = this.model.generate(prompt, generateOptions(this.#own, options));
-      for await (const { text } of generation) {
-        if (text === '') continue;
-        const chunk = new ChatGenerationChunk({ text, message: new AIMessageChunk({ content: text }) });
+      const generation = this.model.generate(turn.prompt, constrained(settings, turn));
+      for await (const part of readParts(generation, turn.createReader())) {
+        const chunk = partChunk(part, numCalls);
+        if (part.type === 'tool-call') numCalls++;
         yield chunk;
-        await runManager?.handleLLMNewToken(text, undefined, undefined, undefined, undefined, { chunk });
+        await runManager?.handleLLMNewToken(chunk.text, undefined, undefined, undefined, undefined, { chunk });
       }
       const result = await generation.result();
-      yield closingChunk(usageOf(result), responseMetadata(this.model.name, result, false));
+      yield closingChunk(usageOf(result), responseMetadata(this.model.name, result, numCalls > 0));
     } finally {
       endTurn();
     }
   }
+}
+
+function requestOf(
+  messages: readonly BaseMessage[],
+  { tools, tool_choice, parallelToolCalls }: ChatWinnowCallOptions,
+  jsonSchema: JsonSchema | undefined,
+): ChatRequest {
+  const toolChoice = toToolChoice(tool_choice);
+  return {
+    messages: toChatMessages(messages),
+    ...(tools === undefined ? {} : { tools: toFunctionTools(tools).map((tool) => tool.function) }),
+    ...(toolChoice === undefined ? {} : { toolChoice }),
+    ...(parallelToolCalls === undefined ? {} : { parallelToolCalls }),
+    ...(jsonSchema === undefined ? {} : { jsonSchema }),
+  };
+}
+
+/** @throws {ArgumentError} for a grammar beside what tools or a schema ask for */
+function constrained(settings: GenerateOptions, { options }: ChatTurn): GenerateOptions {
+  if (settings.grammar === undefined || Object.keys(options).length === 0) return { ...settings, ...options };
+  throw new ArgumentError({ argument: 'grammar', expected: 'none beside tools or a jsonSchema', actual: 'both' });
+}
+
+async function* readParts(generation: Generation, reader: ChatReader): AsyncGenerator<ChatPart> {
+  for await (const { text } of generation) if (text !== '') yield* reader.push(text);
+  yield* reader.end();
 }

@@ -1,5 +1,5 @@
 /** What both language models take, at construction and per call, and how it becomes options of the engine. */
-import type { GenerateOptions, Model, OverflowPolicy, SamplingOptions } from '@winnow/engine';
+import type { GenerateOptions, JsonSchema, Model, OverflowPolicy, SamplingOptions } from '@winnow/engine';
 import { ArgumentError } from '@winnow/tensor';
 
 /** Settings of a generation. What is not given is what the model recommends, else the engine's defaults. */
@@ -8,6 +8,10 @@ export interface GenerationFields extends SamplingOptions {
   maxTokens?: number;
   /** Texts that end an answer, and are no part of it. */
   stop?: string[];
+  /** What an answer has to match, in GBNF. Not beside tools or `jsonSchema`. */
+  grammar?: string;
+  /** What an answer has to be: JSON that this schema accepts. */
+  jsonSchema?: JsonSchema;
   /** What to do with prompts that do not fit. Default `stop`: they are refused. */
   overflow?: OverflowPolicy;
 }
@@ -37,6 +41,8 @@ const names = [
   ...samplingNames,
   'maxTokens',
   'stop',
+  'grammar',
+  'jsonSchema',
   'overflow',
 ] as const satisfies readonly (keyof GenerationFields)[];
 

@@ -1,5 +1,5 @@
 /** Messages of LangChain as messages of the engine. */
-import { AIMessage, type BaseMessage } from '@langchain/core/messages';
+import { AIMessage, ToolMessage, type BaseMessage } from '@langchain/core/messages';
 import type { ChatMessage } from '@winnow/engine';
 import { ArgumentError } from '@winnow/tensor';
 
@@ -16,7 +16,22 @@ const silentParts = new Set(['tool_use', 'tool_call', 'tool_call_chunk', 'reason
 
 /** @throws {ArgumentError} for pictures and other content that is no text */
 export function toChatMessages(messages: readonly BaseMessage[]): ChatMessage[] {
-  return messages.map((message, index) => ({ role: roleOf(message, index), content: textOf(message, index) }));
+  return messages.map((message, index) => {
+    const chatMessage: ChatMessage = { role: roleOf(message, index), content: textOf(message, index) };
+    if (ToolMessage.isInstance(message)) {
+      const { tool_call_id: toolCallId, name } = message;
+      return { ...chatMessage, toolCallId, ...(name === undefined ? {} : { name }) };
+    }
+    if (!AIMessage.isInstance(message) || message.tool_calls === undefined || message.tool_calls.length === 0) {
+      return chatMessage;
+    }
+    const toolCalls = message.tool_calls.map(({ id, name, args }) => ({
+      name,
+      arguments: args as Readonly<Record<string, unknown>>,
+      ...(id === undefined ? {} : { id }),
+    }));
+    return { ...chatMessage, toolCalls };
+  });
 }
 
 function roleOf(message: BaseMessage, index: number): string {

@@ -112,16 +112,16 @@ describe('ChatWinnow', () => {
     await create().invoke('Hello', { callbacks });
     expect(heard).toEqual(['start', 'end 8']);
     heard.length = 0;
-    await expect(create().invoke('word '.repeat(600), { callbacks })).rejects.toSatisfy(CapacityError.isInstance);
+    await expect(create().invoke('word '.repeat(1200), { callbacks })).rejects.toSatisfy(CapacityError.isInstance);
     expect(heard).toEqual(['start', 'CapacityError']);
   });
 
   test('roles and contents of messages', async () => {
-    const texts: unknown[] = [];
+    const prompts: unknown[] = [];
     const spy = {
       ...model(),
       generate: (...[prompt]: Parameters<ReturnType<typeof model>['generate']>) => {
-        texts.push(prompt);
+        prompts.push(prompt);
         return model().generate('a', { maxTokens: 1 });
       },
     };
@@ -141,13 +141,12 @@ describe('ChatWinnow', () => {
         ],
       }),
     ]);
-    expect(texts).toEqual([
-      [
-        { role: 'critic', content: 'b' },
-        { role: 'assistant', content: 'c' },
-        { role: 'user', content: 'de' },
-      ],
+    const expected = model().encodePrompt([
+      { role: 'critic', content: 'b' },
+      { role: 'assistant', content: 'c' },
+      { role: 'user', content: 'de' },
     ]);
+    expect(prompts).toEqual([expected]);
   });
 
   test('counts tokens with its own tokenizer and no network', async () => {

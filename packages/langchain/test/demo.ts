@@ -7,7 +7,7 @@ import { afterAll, beforeAll } from 'vitest';
 export function useDemoModel(): () => Model {
   let model: Model | undefined;
   beforeAll(async () => {
-    model = await loadModel(demoModelUrl, { contextSize: 512, maxSessions: 4, cacheSize: 4096, numThreads: 1 });
+    model = await loadModel(demoModelUrl, { contextSize: 1024, maxSessions: 4, cacheSize: 4096, numThreads: 1 });
   });
   afterAll(async () => {
     await model?.dispose();

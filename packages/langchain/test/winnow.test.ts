@@ -37,7 +37,7 @@ describe('Winnow', () => {
     expect(await create().invoke(text, { stop: [stop] })).toBe(whole.slice(0, whole.indexOf(stop)));
     await expect(create().invoke(text, { signal: AbortSignal.abort() })).rejects.toThrow();
     expect(new Set(await create().batch(Array.from({ length: 10 }, () => text)))).toEqual(new Set([whole]));
-    await expect(create().invoke('word '.repeat(600))).rejects.toSatisfy(CapacityError.isInstance);
+    await expect(create().invoke('word '.repeat(1200))).rejects.toSatisfy(CapacityError.isInstance);
     for await (const piece of await create({ maxTokens: 400 }).stream(text)) if (piece !== '') break;
     expect(model().metrics().numSessions).toBe(0);
   });
