@@ -1,0 +1,174 @@
+/** That the suite can fail: a small backend that keeps the contract passes, and each of its faults is found. */
+import { describe, expect, test } from 'vitest';
+import type {
+  InferenceBackend,
+  InferenceOptions,
+  InferencePrompt,
+  InferenceResult,
+  InferenceToken,
+} from '../src/index.js';
+import { inferenceChecks } from '../src/testing.js';
+
+type Fault =
+  | 'none'
+  | 'random'
+  | 'loses text'
+  | 'one too many'
+  | 'ignores stop'
+  | 'other logits'
+  | 'ignores seed'
+  | 'ignores abort'
+  | 'leaks'
+  | 'shares state'
+  | 'counts wrong'
+  | 'accepts anything'
+  | 'ignores schema';
+
+const alphabet = 'abcdefghijklmnopqrstuvwxyz';
+
+/** Continues a text with letters that follow from its length; "logits" prefer that letter. */
+function createFake(fault: Fault): InferenceBackend {
+  const counts = {
+    numGenerations: 0,
+    numActive: 0,
+    numFailed: 0,
+    numPromptTokens: 0,
+    numGeneratedTokens: 0,
+    promptMs: 0,
+    generateMs: 0,
+  };
+  const contextSize = 64;
+  const preferred = 2; // more probable than all others together
+  let shared = 0;
+
+  function idsOf(prompt: InferencePrompt): number[] {
+    const ids = typeof prompt === 'string' ? Array.from(prompt, (char) => char.charCodeAt(0) % 26) : Array.from(prompt);
+    if (fault === 'accepts anything') return ids.length === 0 ? [0] : ids;
+    if (ids.length === 0 || ids.length > contextSize || ids.some((id) => id < 0 || id >= 26))
+      throw new Error('refused');
+    return ids;
+  }
+  const logprob = (id: number, best: number): number =>
+    (id === best ? preferred : 0) - Math.log(Math.exp(preferred) + 25);
+  const nextOf = (ids: readonly number[]): number => (ids.length * 7 + (ids.at(-1) as number)) % 26;
+
+  async function* tokensOf(
+    ids: readonly number[],
+    options: InferenceOptions,
+    result: { value?: InferenceResult },
+  ): AsyncGenerator<InferenceToken> {
+    const { maxTokens = Infinity, temperature = 1, seed = 0, stop = [], signal, jsonSchema } = options;
+    const all = [...ids];
+    let text = '';
+    if (typeof jsonSchema === 'object' && 'not' in jsonSchema && fault !== 'ignores schema') throw new Error('refused');
+    const json = jsonSchema !== undefined && fault !== 'ignores schema' ? '{"mood":"glad","age":7}' : undefined;
+    const limit = maxTokens + (fault === 'one too many' ? 1 : 0);
+    let finishReason: InferenceResult['finishReason'] = 'length';
+    const held = Math.max(0, ...stop.map((one) => one.length - 1));
+    let given = 0;
+    while (all.length - ids.length < limit) {
+      await Promise.resolve();
+      if (fault !== 'ignores abort') signal?.throwIfAborted();
+      if (all.length >= contextSize || text === json) {
+        finishReason = text === json ? 'stop' : 'context';
+        break;
+      }
+      const drift = temperature === 0 || fault === 'ignores seed' ? 0 : seed * all.length;
+      const noise = fault === 'random' ? Math.floor(Math.random() * 26) : fault === 'shares state' ? ++shared : 0;
+      const best = nextOf(all);
+      const id = (best + drift + noise) % 26;
+      all.push(id);
+      text += json === undefined ? alphabet[id] : json.charAt(text.length);
+      const found = fault === 'ignores stop' ? -1 : Math.max(-1, ...stop.map((one) => text.indexOf(one)));
+      if (found >= 0) {
+        text = text.slice(0, found);
+        finishReason = 'stop';
+      }
+      const isLast = found >= 0 || all.length - ids.length >= limit;
+      const certain = text.slice(given, isLast ? undefined : Math.max(given, text.length - held));
+      given += certain.length;
+      yield { tokenId: id, text: fault === 'loses text' ? '' : certain, logprob: logprob(id, best) };
+      if (found >= 0) break;
+    }
+    result.value = { text, tokens: all.slice(ids.length), finishReason, numPromptTokens: ids.length };
+  }
+
+  function generateStream(prompt: InferencePrompt, options: InferenceOptions = {}) {
+    const result: { value?: InferenceResult } = {};
+    let tokens: AsyncGenerator<InferenceToken> | undefined;
+    async function* iterate(): AsyncGenerator<InferenceToken> {
+      counts.numGenerations += 1;
+      counts.numActive++;
+      let hasEnded = false;
+      try {
+        tokens ??= tokensOf(idsOf(prompt), options, result);
+        yield* tokens;
+        hasEnded = true;
+      } finally {
+        if (fault !== 'leaks') counts.numActive--;
+        if (!hasEnded) counts.numFailed++;
+        else if (result.value && fault !== 'counts wrong') {
+          counts.numPromptTokens += result.value.numPromptTokens;
+          counts.numGeneratedTokens += result.value.tokens.length;
+        }
+      }
+    }
+    return {
+      [Symbol.asyncIterator]: iterate,
+      async result(): Promise<InferenceResult> {
+        if (result.value === undefined) for await (const _token of iterate());
+        return result.value as InferenceResult;
+      },
+    };
+  }
+
+  return {
+    name: 'fake',
+    vocabSize: 26,
+    contextSize,
+    supportsJsonSchema: true,
+    generate: (prompt, options) => generateStream(prompt, options).result(),
+    generateStream,
+    async logits(prompt) {
+      const best = nextOf(idsOf(prompt)) + (fault === 'other logits' ? 1 : 0);
+      return Float32Array.from({ length: 26 }, (_, id) => logprob(id, best));
+    },
+    metrics: () => ({ ...counts }),
+  };
+}
+
+/** Names of the checks that fail. */
+async function failures(fault: Fault): Promise<string[]> {
+  const failed: string[] = [];
+  for (const { name, run } of inferenceChecks) {
+    await run(createFake(fault), 'once upon').catch(() => failed.push(name));
+  }
+  return failed;
+}
+
+describe('the suite', () => {
+  test('passes a small backend that keeps the contract', async () => {
+    expect(await failures('none')).toEqual([]);
+  });
+
+  test.each<[Fault, string]>([
+    ['random', 'the same greedy request'],
+    ['loses text', 'a stream gives the answer'],
+    ['one too many', 'maxTokens bounds'],
+    ['ignores stop', 'a stop text ends'],
+    ['other logits', 'logits are those'],
+    ['ignores seed', 'a seed repeats'],
+    ['ignores abort', 'an aborted request'],
+    ['leaks', 'leaving streams early'],
+    ['shares state', 'requests at the same time'],
+    ['counts wrong', 'metrics count'],
+    ['accepts anything', 'prompts that cannot be'],
+    ['ignores schema', 'a JSON schema is kept to'],
+  ])('finds a backend that %s', async (fault, name) => {
+    expect((await failures(fault)).some((failed) => failed.startsWith(name))).toBe(true);
+  });
+
+  test('has a fault for each of its checks', () => {
+    expect(inferenceChecks).toHaveLength(12);
+  });
+});
