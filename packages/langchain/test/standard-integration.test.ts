@@ -179,8 +179,13 @@ describe('standard integration tests', () => {
     });
   });
 
+  test('testStandardTextContentBlocks', async () => {
+    const content = [{ type: 'text', source_type: 'text', text: 'Hello from a text content block!' }];
+    expectAnswer(await create().invoke([new HumanMessage({ content })]));
+  });
+
   // Capability flags of the suite that a text model does not set: image, audio and file content.
-  test.each(['image_url', 'audio', 'file'])('content of type %s is refused, not left out', async (type) => {
+  test.each(['image', 'image_url', 'audio', 'file'])('content of type %s is refused, not left out', async (type) => {
     const call = create().invoke([new HumanMessage({ content: [{ type, data: '' }] })]);
     await expect(call).rejects.toThrow(`messages[0].content[0]: expected text, got ${type}`);
   });

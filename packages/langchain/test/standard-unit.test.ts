@@ -3,7 +3,9 @@
  * repository (docs/decisions/0014), so they are written anew here.
  */
 import { HumanMessage } from '@langchain/core/messages';
+import { tool } from '@langchain/core/tools';
 import { describe, expect, test } from 'vitest';
+import { z } from 'zod';
 import { ChatWinnow } from '../src/index.js';
 import { short, useDemoModel } from './demo.js';
 
@@ -29,6 +31,17 @@ describe('standard unit tests', () => {
 
   test('testChatModelInitStreaming', () => {
     expect(new ChatWinnow({ ...standard(), streaming: true }).streaming).toBe(true);
+  });
+
+  test('testChatModelWithBindTools, testChatModelWithStructuredOutput', () => {
+    const person = z.object({ name: z.string(), age: z.number().int().positive() });
+    const personTool = tool((input) => JSON.stringify(input), {
+      name: 'PersonTool',
+      description: 'A person',
+      schema: person,
+    });
+    expect(new ChatWinnow(standard()).bindTools([personTool])).toBeDefined();
+    expect(new ChatWinnow(standard()).withStructuredOutput(person)).toBeDefined();
   });
 
   test('testStandardParams', () => {

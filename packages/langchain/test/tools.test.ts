@@ -151,7 +151,7 @@ describe('tools', () => {
     expect(last.tool_calls).toEqual([]);
   });
 
-  test('several calls in one answer, each with an id of its own', async () => {
+  test('testParallelToolCalling: each call of an answer has an id of its own', async () => {
     const chat = create({ temperature: 1, seed: 3, maxTokens: 400 }).bindTools([adderTool, weatherTool], {
       tool_choice: 'required',
     });
@@ -159,6 +159,33 @@ describe('tools', () => {
     expect(calls.length).toBeGreaterThan(0);
     expect(new Set(calls.map(({ id }) => id)).size).toBe(calls.length);
     for (const { name } of calls) expect(['adder', 'get_weather']).toContain(name);
+  });
+
+  test('testParallelToolCalling: histories', async () => {
+    const calls = [
+      { name: 'get_weather', args: { city: 'Oslo' }, id: 'one', type: 'tool_call' },
+      { name: 'adder', args: { a: 1, b: 2 }, id: 'two', type: 'tool_call' },
+    ] as const;
+    const answer = await create({ maxTokens: 8 })
+      .bindTools([weatherTool, adderTool], { tool_choice: 'none' })
+      .invoke([
+        new HumanMessage('Both.'),
+        new AIMessage({ content: '', tool_calls: [...calls] }),
+        new ToolMessage({ name: 'get_weather', tool_call_id: 'one', content: 'It rains.' }),
+        new ToolMessage({ name: 'adder', tool_call_id: 'two', content: '3' }),
+      ]);
+    expect(answer.tool_calls).toEqual([]);
+    expect(answer.text).not.toBe('');
+  });
+
+  test('testModelCanAcceptStructuredToolParamsSchema, testStreamTools', async () => {
+    const location = z.object({ location: z.string().max(12).describe('The city name.') });
+    const chat = create().bindTools([{ name: 'get_current_weather', description: 'Weather.', schema: location }], one);
+    const question = "What's the weather like in San Francisco today?";
+    expect(location.safeParse(expectCall(await chat.invoke(question), 'get_current_weather').args).success).toBe(true);
+    let whole: AIMessageChunk | undefined;
+    for await (const chunk of await chat.stream(question)) whole = whole === undefined ? chunk : concat(whole, chunk);
+    expectCall(whole as AIMessageChunk, 'get_current_weather');
   });
 
   test('what is no tool, an unknown choice and unknown keywords are refused', async () => {
@@ -206,7 +233,11 @@ describe('tools', () => {
     const schema = z.object({
       decision: z.enum(['UseAPI', 'UseFallback']),
       explanation: z.string().max(20),
-      details: z.object({ serviceName: z.string().max(10), retries: z.array(z.boolean()).max(3) }),
+      details: z.object({
+        serviceName: z.string().max(10),
+        retries: z.array(z.boolean()).max(3),
+        more: z.record(z.string(), z.unknown()),
+      }),
     });
     const result = await create().withStructuredOutput(schema, { name: 'service' }).invoke('Decide.');
     expect(schema.safeParse(result).error).toBeUndefined();
