@@ -88,3 +88,8 @@ export function shuttingDown(retryAfterSeconds: number): ApiError {
   const message = 'The server is shutting down';
   return new ApiError({ status: 503, message, code: 'shutting_down', retryAfterSeconds });
 }
+
+/** The message of what went wrong may tell what is none of the client's business. */
+export function internalError(): ApiError {
+  return new ApiError({ status: 500, message: 'Internal error', code: 'internal_error' });
+}

@@ -26,6 +26,9 @@ export function prepareChatRequest(body: ChatCompletionRequest, entry: Generativ
     throw badRequest('top_logprobs', 'needs logprobs: true', 'invalid_value');
   }
   const turn = prepareTurn(body, entry);
+  if (body.grammar !== undefined && Object.keys(turn.options).length > 0) {
+    throw badRequest('grammar', 'goes with neither tools nor response_format', 'invalid_value');
+  }
   checkPrompt(turn.prompt, entry, 'messages');
   return {
     turn,
@@ -35,6 +38,7 @@ export function prepareChatRequest(body: ChatCompletionRequest, entry: Generativ
       ...defined<GenerateOptions>({
         maxTokens: body.max_completion_tokens ?? body.max_tokens,
         numTopLogprobs: body.top_logprobs,
+        grammar: body.grammar,
       }),
       ...turn.options,
     },

@@ -35,7 +35,7 @@ export function prepareCompletion(body: CompletionRequest, entry: GenerativeEntr
     options: {
       ...samplingOptionsOf(body),
       maxTokens: body.max_tokens ?? defaultMaxTokens,
-      ...defined<GenerateOptions>({ numTopLogprobs: logprobs }),
+      ...defined<GenerateOptions>({ numTopLogprobs: logprobs, grammar: body.grammar }),
     },
   };
 }

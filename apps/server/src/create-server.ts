@@ -1,11 +1,19 @@
 /** The server: routes over models, with limits, and an end in good order. */
 import cors from '@fastify/cors';
 import swagger from '@fastify/swagger';
-import Fastify, { type FastifyError, type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
+import Fastify, {
+  type ConnectionError,
+  type FastifyError,
+  type FastifyInstance,
+  type FastifyReply,
+  type FastifyRequest,
+} from 'fastify';
 import { randomUUID } from 'node:crypto';
+import { STATUS_CODES } from 'node:http';
+import type { Socket } from 'node:net';
 import { ArgumentError } from '@winnow/tensor';
 import { isLoopback, requireApiKey, requireLoopbackName } from './access.js';
-import { ApiError, ClientClosedError, shuttingDown } from './api-error.js';
+import { ApiError, ClientClosedError, internalError, shuttingDown } from './api-error.js';
 import { trackConnections } from './connections.js';
 import { engineApiError, frameworkApiError } from './error-mapping.js';
 import { ModelRegistry } from './model-registry.js';
@@ -80,6 +88,13 @@ export async function createServer(options: ServerOptions): Promise<WinnowServer
     bodyLimit: limits.maxBodyBytes,
     requestTimeout: receiveTimeoutMs,
     return503OnClosing: false, // ours has the form of all errors
+    routerOptions: { maxParamLength: 500 }, // ids of models may be paths
+    clientErrorHandler: refuseConnection,
+    frameworkErrors: (error, _request, reply) => {
+      const { status = 400, message } = frameworkApiError(error) ?? {};
+      const body = new ApiError({ status, message: message ?? 'Bad request' });
+      void (reply as FastifyReply).status(status).send(body.toJSON());
+    },
     genReqId: () => randomUUID().replaceAll('-', ''),
     // bodies are refused rather than bent into shape
     ajv: { customOptions: { coerceTypes: false, removeAdditional: false, useDefaults: false, allowUnionTypes: true } },
@@ -143,6 +158,22 @@ export async function createServer(options: ServerOptions): Promise<WinnowServer
   };
 }
 
+/** What arrives is no HTTP, or too slow, or has too large headers. */
+function refuseConnection(error: ConnectionError, socket: Socket): void {
+  if (error.code === 'ECONNRESET' || socket.destroyed) return;
+  const statuses: Readonly<Record<string, number>> = { ERR_HTTP_REQUEST_TIMEOUT: 408, HPE_HEADER_OVERFLOW: 431 };
+  const status = statuses[error.code] ?? 400;
+  const message = status === 400 ? 'The request is not valid HTTP' : (STATUS_CODES[status] ?? '');
+  const body = JSON.stringify(new ApiError({ status, message, code: 'invalid_request' }));
+  const head = [
+    `HTTP/1.1 ${status} ${STATUS_CODES[status]}`,
+    'content-type: application/json; charset=utf-8',
+    `content-length: ${Buffer.byteLength(body)}`,
+    'connection: close',
+  ];
+  socket.end(`${head.join('\r\n')}\r\n\r\n${body}`);
+}
+
 function limitFrom(options: ServerLimits, limits: Record<keyof ServerLimits, number>, name: keyof ServerLimits): void {
   const value = options[name];
   if (value === undefined) return;
@@ -183,8 +214,8 @@ function addHooks(app: FastifyInstance, context: ServerContext, { onRequest }: S
   app.setErrorHandler<FastifyError>((error, _request, reply) => {
     let known = engineApiError(error, 'prompt') ?? frameworkApiError(error);
     if (known === undefined) {
-      reportError(error); // the message may tell what is none of the client's business
-      known = new ApiError({ status: 500, message: 'Internal error', code: 'internal_error' });
+      reportError(error);
+      known = internalError();
     }
     if (known.retryAfterSeconds !== undefined) void reply.header('retry-after', known.retryAfterSeconds);
     return reply.status(known.status).send(known.toJSON());

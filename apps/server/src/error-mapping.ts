@@ -31,10 +31,10 @@ export function engineApiError(error: unknown, promptParam: string): ApiError | 
     const param = parameterNames[argument] ?? (/^(prompt|messages|texts)\b/.test(argument) ? promptParam : argument);
     return new ApiError({ status: 400, message, param }, { cause: error });
   }
-  if (FormatError.isInstance(error) && isOfSchema(error)) {
+  if (FormatError.isInstance(error)) {
     const { message, source } = error;
-    const param = source.startsWith('parameters of tool') ? 'tools' : 'response_format';
-    return new ApiError({ status: 400, message, param, code: 'invalid_json_schema' }, { cause: error });
+    const [param, code] = constraintOf(source);
+    if (param !== undefined) return new ApiError({ status: 400, message, param, code }, { cause: error });
   }
   if (ReleasedError.isInstance(error)) {
     const message = 'The model is being unloaded';
@@ -43,15 +43,22 @@ export function engineApiError(error: unknown, promptParam: string): ApiError | 
   return undefined;
 }
 
-/** A JSON pointer: the place in a schema that cannot be followed. */
-function isOfSchema({ field }: FormatError): boolean {
-  return field.startsWith('#');
+/** What a request asked for that cannot be followed, by where the engine says the error is. */
+function constraintOf(source: string): readonly [param?: string, code?: string] {
+  if (source === 'grammar') return ['grammar', 'invalid_grammar'];
+  if (source === 'JSON schema') return ['response_format', 'invalid_json_schema'];
+  if (source.startsWith('parameters of tool')) return ['tools', 'invalid_json_schema'];
+  return [];
 }
 
 function capacityApiError(error: CapacityError, promptParam: string): ApiError {
   const { resource, needed, available, unit } = error;
   if (unit === 'tokens' && (resource === 'context' || resource.startsWith('texts'))) {
     return contextExceeded(promptParam, needed, available);
+  }
+  if (unit === 'rules' || unit === 'schemas') {
+    const message = `The schemas of the request are too large: ${error.message}`;
+    return new ApiError({ status: 400, message, code: 'invalid_json_schema' }, { cause: error });
   }
   if (resource.startsWith('tokenizer')) return badRequest(promptParam, error.message);
   const message = 'The server has no room for this request now';

@@ -4,7 +4,12 @@ import { pipeline } from 'node:stream/promises';
 import { describe, expect, test } from 'vitest';
 import { eventOf, openEventStream } from './event-stream.js';
 
-const patient = { keepAliveMs: 60_000, stallTimeoutMs: 60_000, onBlocked: (): void => {} };
+const patient = {
+  keepAliveMs: 60_000,
+  stallTimeoutMs: 60_000,
+  onBlocked: (): void => {},
+  lastEvent: (error: unknown): string => eventOf({ failed: (error as Error).message }),
+};
 
 async function textOf(stream: AsyncIterable<Buffer>): Promise<string> {
   let text = '';
@@ -32,7 +37,7 @@ describe('an event stream', () => {
     await expect(openEventStream(failing, patient)).rejects.toThrow('no');
   });
 
-  test('fails when its generator does', async () => {
+  test('ends with an event of its own when its generator fails later', async () => {
     const stream = await openEventStream(
       (async function* () {
         yield 'a';
@@ -40,7 +45,20 @@ describe('an event stream', () => {
       })(),
       patient,
     );
-    await expect(textOf(stream)).rejects.toThrow('no');
+    expect(await textOf(stream)).toBe(`a${eventOf({ failed: 'no' })}`);
+  });
+
+  test('also when nothing but signs of life were sent before', async () => {
+    let fail = (_error: Error): void => {};
+    const silent = (async function* (): AsyncGenerator<string, void, void> {
+      yield* [];
+      await new Promise((_resolve, reject) => {
+        fail = reject;
+      });
+    })();
+    const stream = await openEventStream(silent, { ...patient, keepAliveMs: 5 });
+    stream.once('data', () => fail(new Error('late')));
+    expect(await textOf(stream)).toMatch(/^(: [a-z ]+\n\n)+data: \{"failed":"late"\}\n\n$/);
   });
 
   test('asks for no more than its reader takes, tells of it, and goes on', async () => {

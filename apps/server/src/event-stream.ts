@@ -11,6 +11,8 @@ export interface EventStreamOptions {
   readonly stallTimeoutMs: number;
   /** The reader stops, or goes on, taking parts. */
   readonly onBlocked: (isBlocked: boolean) => void;
+  /** The last event of a stream that fails after it was opened. */
+  readonly lastEvent: (error: unknown) => string;
 }
 
 export const eventStreamHeaders: Readonly<Record<string, string>> = {
@@ -108,7 +110,8 @@ class EventStream extends Readable {
         }
       }
     } catch (error) {
-      this.destroy(error as Error);
+      this.push(this.#options.lastEvent(error));
+      this.push(null);
     } finally {
       this.#isPumping = false;
     }

@@ -46,7 +46,9 @@ export async function startJob(
     options: GenerateOptions,
   ): AsyncGenerator<GeneratedToken, GenerationResult, void> {
     const startMs = performance.now();
+    activity.state = 'prompt';
     activity.promptTokens = prompt.length;
+    activity.processedTokens = 0;
     let numTokens = 0;
     const generation = model.generate(prompt, {
       ...options,

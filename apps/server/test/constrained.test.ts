@@ -97,6 +97,39 @@ describe('response_format', () => {
   });
 });
 
+test('a schema beyond all bounds is 400', async () => {
+  const property = (index: number): [string, object] => [`p${index}`, { enum: [`value ${index}`, index] }];
+  const properties = Object.fromEntries(Array.from({ length: 50_000 }, (_, index) => property(index)));
+  const asked = demo.client.chat.completions.create({
+    ...base,
+    response_format: { type: 'json_schema', json_schema: { name: 'huge', schema: { type: 'object', properties } } },
+  });
+  await expect(asked).rejects.toMatchObject({ status: 400 });
+});
+
+describe('grammar', () => {
+  const grammar = 'root ::= "yes" | "no"';
+
+  test('the answer follows it, in both ways to ask', async () => {
+    const more = { grammar } as object;
+    const chat = await demo.client.chat.completions.create({ ...base, ...more });
+    expect(chat.choices).toMatchObject([{ message: { content: expect.stringMatching(/^(yes|no)$/) as string } }]);
+    const text = await demo.client.completions.create({ model: demoId, prompt: 'Is it?', temperature: 0, ...more });
+    expect(text.choices).toMatchObject([
+      { text: expect.stringMatching(/^(yes|no)$/) as string, finish_reason: 'stop' },
+    ]);
+  });
+
+  test('one that is broken, or one too many, is refused', async () => {
+    const ask = (more: object): Promise<unknown> =>
+      demo.client.chat.completions.create({ ...base, ...more } as typeof base);
+    const refusal = { status: 400, param: 'grammar' };
+    await expect(ask({ grammar: 'root ::= (' })).rejects.toMatchObject({ ...refusal, code: 'invalid_grammar' });
+    await expect(ask({ grammar, tools: [weather] })).rejects.toMatchObject(refusal);
+    await expect(ask({ grammar, response_format: { type: 'json_object' } })).rejects.toMatchObject(refusal);
+  });
+});
+
 describe('tools', () => {
   test('a call that is required has arguments of its schema, whole and in parts', async () => {
     const body = { ...base, tools: [weather], tool_choice: 'required' as const, parallel_tool_calls: false };

@@ -1,5 +1,6 @@
 /** Requests that make no sense get an error that says why, in the form of OpenAI, with the right status. */
 import { request as httpRequest } from 'node:http';
+import { connect } from 'node:net';
 import type { Model } from '@winnow/engine';
 import { BackendError, CapacityError } from '@winnow/tensor';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -230,4 +231,25 @@ describe('failures of the server', () => {
 test('unknown paths and methods are 404 in the form of all errors', async () => {
   expect(await failureOf(await fetch(`${demo.url}/v2/nothing`))).toMatchObject({ status: 404, code: 'unknown_url' });
   expect(await failureOf(await fetch(`${demo.url}/v1/completions`))).toMatchObject({ status: 404 });
+});
+
+describe('what is hardly HTTP', () => {
+  /** Everything that comes back for some bytes. */
+  const answerTo = (bytes: string): Promise<string> =>
+    new Promise((resolve, reject) => {
+      const socket = connect(Number(new URL(demo.url).port), '127.0.0.1', () => socket.write(bytes));
+      let text = '';
+      socket.setEncoding('utf8').on('data', (data: string) => (text += data));
+      socket.on('error', reject).on('close', () => resolve(text));
+    });
+
+  test.each([
+    ['no request', 'hello\r\n\r\n', 400],
+    ['headers without end', `GET /health HTTP/1.1\r\nhost: localhost\r\nx: ${'y'.repeat(20_000)}\r\n\r\n`, 431],
+    ['a path that is not encoded right', 'GET /%zz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n', 400],
+  ])('%s', async (_name, bytes, status) => {
+    const [head = '', body = ''] = (await answerTo(bytes)).split('\r\n\r\n');
+    expect(head).toMatch(new RegExp(`^HTTP/1.1 ${status} `));
+    expect(JSON.parse(body)).toMatchObject({ error: { type: 'invalid_request_error', param: null } });
+  });
 });

@@ -4,7 +4,7 @@ import { get, request as httpRequest, type ClientRequest, type IncomingMessage }
 import type { Model } from '@winnow/engine';
 import OpenAI from 'openai';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import type { ServerOptions } from '../src/index.js';
+import type { ServerOptions, VectorModel } from '../src/index.js';
 import { demoId, loadDemoModel, postJson, slotsOf, startServer, until, type DemoServer } from './demo-server.js';
 import { aborted, endless, forever, scripted, speechless } from './fake-models.js';
 
@@ -249,6 +249,33 @@ describe('clients that leave', () => {
     for (const request of requests) await expect(request).rejects.toThrow();
     await until(() => idle(demo));
     expect(model.metrics()).toMatchObject({ numSessions: 0, cache: { numUsedBlocks: 0 } });
+  });
+});
+
+describe('embeddings', () => {
+  test('a client that leaves ends the work on its texts, and those in line take their turn', async () => {
+    const started: number[] = [];
+    const embedder: VectorModel = {
+      name: 'fake',
+      backend: 'none',
+      contextSize: 8,
+      dimensions: 2,
+      async embedTexts(texts, { signal } = {}) {
+        started.push(texts.length);
+        if (texts.length > 1) await aborted(signal);
+        return [{ vector: Float32Array.of(0.6, 0.8), numTokens: 3, numChunks: 1, numDroppedTokens: 0 }];
+      },
+    };
+    const demo = await start({ embeddingModels: [{ id: 'fake', model: embedder }] });
+    const controller = new AbortController();
+    const { signal } = controller;
+    const first = demo.client.embeddings.create({ model: 'fake', input: ['a', 'b'] }, { signal });
+    await until(async () => (await slotsOf(demo.url))[0]?.state === 'embedding');
+    const second = demo.client.embeddings.create({ model: 'fake', input: 'c', encoding_format: 'float' });
+    controller.abort();
+    await expect(first).rejects.toBeInstanceOf(OpenAI.APIUserAbortError);
+    expect((await second).data[0]?.embedding).toEqual(Array.from(Float32Array.of(0.6, 0.8)));
+    expect(started).toEqual([2, 1]);
   });
 });
 

@@ -1,14 +1,14 @@
 /**
  * Some hundred short requests of all kinds against one server, in a process of its own that can collect its garbage
- * (`node --expose-gc`). Prints one JSON line: the heap after each round, and what is left of the requests.
+ * (`node --expose-gc`). Prints one JSON line: the heap after some rounds, after some more, and after some that leave something
+ * behind on purpose; and what is left of the requests.
  */
 import { parseArgs } from 'node:util';
 import { loadDemoModel, postJson, startServer, demoId, until, slotsOf } from './demo-server.js';
 import { endless } from './fake-models.js';
 
-const { values } = parseArgs({ options: { rounds: { type: 'string' }, requests: { type: 'string' } } });
-const numRounds = Number(values.rounds);
-const numRequests = Number(values.requests);
+const { values } = parseArgs({ options: { warm: { type: 'string' }, rounds: { type: 'string' } } });
+const numPerRound = 120;
 
 const { gc } = globalThis as { gc?: () => void };
 if (gc === undefined) throw new Error('needs node --expose-gc');
@@ -48,14 +48,23 @@ async function heapBytes(): Promise<number> {
   return heapUsed + arrayBuffers;
 }
 
-const heaps: number[] = [];
-for (let round = 0; round < numRounds; round++) {
-  for (let index = 0; index < numRequests; index += 4) {
+const kept: Uint8Array[] = [];
+
+/** @param keepBytes what every request is made to leave behind, to see that it would be seen */
+async function run(numRounds: number, keepBytes = 0): Promise<number> {
+  for (let index = 0; index < numRounds * numPerRound; index += 4) {
     await Promise.all([0, 1, 2, 3].map((offset) => request(index + offset)));
+    if (keepBytes > 0) kept.push(new Uint8Array(4 * keepBytes));
   }
-  heaps.push(await heapBytes());
+  return heapBytes();
 }
+
+const warm = await run(Number(values.warm));
+const measured = await run(Number(values.rounds));
+const leaking = await run(Number(values.rounds), 2048);
 const { numSessions, cache } = model.metrics();
 await demo.close();
 await model.dispose();
-process.stdout.write(`${JSON.stringify({ heaps, numSessions, numUsedBlocks: cache.numUsedBlocks })}\n`);
+process.stdout.write(
+  `${JSON.stringify({ warm, measured, leaking, numKept: kept.length, numSessions, numUsedBlocks: cache.numUsedBlocks })}\n`,
+);

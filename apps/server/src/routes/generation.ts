@@ -1,7 +1,7 @@
 /** `/v1/chat/completions` and `/v1/completions` */
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { Readable } from 'node:stream';
-import { ApiError } from '../api-error.js';
+import { internalError, type ApiError } from '../api-error.js';
 import { prepareChatRequest } from '../chat-request.js';
 import { chatCompletion, chatEvents } from '../chat-response.js';
 import { completion, completionEvents, prepareCompletion } from '../completion-response.js';
@@ -22,6 +22,13 @@ interface Answer<T> {
 export function registerGenerationRoutes(app: FastifyInstance, context: ServerContext): void {
   const { registry, limits } = context;
 
+  function knownError(error: unknown, promptParam: string): ApiError {
+    const known = engineApiError(error, promptParam);
+    if (known !== undefined) return known;
+    context.reportError(error);
+    return internalError();
+  }
+
   async function answer<T>(
     job: GenerationJob,
     reply: FastifyReply,
@@ -37,9 +44,10 @@ export function registerGenerationRoutes(app: FastifyInstance, context: ServerCo
           job.end();
         }
       }
-      const stream = await openEventStream(withErrorEvents(parts(), promptParam, context.reportError), {
+      const stream = await openEventStream(parts(), {
         ...limits,
         onBlocked: job.setBlocked,
+        lastEvent: (error) => eventOf(knownError(error, promptParam).toJSON()),
       });
       void reply.headers(eventStreamHeaders);
       return stream;
@@ -95,24 +103,4 @@ export function registerGenerationRoutes(app: FastifyInstance, context: ServerCo
       });
     },
   );
-}
-
-/** A failure after the first part has no status any more: it is the last event. */
-async function* withErrorEvents(
-  parts: AsyncGenerator<string, void, void>,
-  promptParam: string,
-  reportError: (error: unknown) => void,
-): AsyncGenerator<string, void, void> {
-  let hasBegun = false;
-  try {
-    for await (const part of parts) {
-      hasBegun = true;
-      yield part;
-    }
-  } catch (error) {
-    if (!hasBegun) throw error;
-    const known = engineApiError(error, promptParam);
-    if (known === undefined) reportError(error);
-    yield eventOf((known ?? new ApiError({ status: 500, message: 'Internal error' })).toJSON());
-  }
 }

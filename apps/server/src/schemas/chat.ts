@@ -1,6 +1,6 @@
 /** `/v1/chat/completions` */
 import { Type, type Static } from 'typebox';
-import { ignoredFields, samplingFields, Stop, StreamOptions, Usage } from './common.js';
+import { Grammar, ignoredFields, samplingFields, Stop, StreamOptions, Usage } from './common.js';
 
 const JsonObject = Type.Record(Type.String(), Type.Unknown());
 
@@ -66,6 +66,7 @@ export const ChatCompletionRequest = Type.Object(
     stop: Type.Optional(Stop),
     logprobs: Type.Optional(Type.Boolean()),
     top_logprobs: Type.Optional(Type.Integer({ minimum: 0, maximum: 20 })),
+    grammar: Type.Optional(Grammar),
     stream: Type.Optional(Type.Boolean()),
     stream_options: Type.Optional(StreamOptions),
     response_format: Type.Optional(ResponseFormat),

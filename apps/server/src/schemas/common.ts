@@ -26,6 +26,12 @@ export const Usage = Type.Object(
 );
 export type Usage = Static<typeof Usage>;
 
+/** Not in the API of OpenAI. */
+export const Grammar = Type.String({
+  minLength: 1,
+  description: "Not in the API of OpenAI: a grammar in llama.cpp's notation (GBNF) that the answer follows.",
+});
+
 export const StreamOptions = Type.Object(
   {
     include_usage: Type.Optional(Type.Boolean({ description: 'Send a last part with the usage and no choices.' })),

@@ -1,6 +1,6 @@
 /** `/v1/completions` */
 import { Type, type Static } from 'typebox';
-import { ignoredFields, samplingFields, Stop, StreamOptions, Usage } from './common.js';
+import { Grammar, ignoredFields, samplingFields, Stop, StreamOptions, Usage } from './common.js';
 
 const TokenIds = Type.Array(Type.Integer({ minimum: 0 }), { minItems: 1 });
 
@@ -22,6 +22,7 @@ export const CompletionRequest = Type.Object(
     ...samplingFields,
     stop: Type.Optional(Stop),
     logprobs: Type.Optional(Type.Integer({ minimum: 0, maximum: 20 })),
+    grammar: Type.Optional(Grammar),
     stream: Type.Optional(Type.Boolean()),
     stream_options: Type.Optional(StreamOptions),
     ...ignoredFields,
