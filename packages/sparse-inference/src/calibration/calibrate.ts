@@ -43,7 +43,8 @@ export async function calibrate(source: CalibrationSource, options: CalibrateOpt
   };
   const scores = new LayerScores(context);
   try {
-    const position = (await resume(options, plan, layers)) ?? { phase: 0, group: 0 };
+    const resumed = await resume(options, plan, layers);
+    const position = { phase: 0, group: 0, ...resumed };
     for (const layer of layers) {
       options.signal?.throwIfAborted();
       if (!layer.arrays.has('downNorms')) await readNorms(source, layer);
@@ -53,7 +54,8 @@ export async function calibrate(source: CalibrationSource, options: CalibrateOpt
     for (; position.phase < phases.length; position.phase++, position.group = 0) {
       const phase = phases[position.phase];
       invariant(phase, 'a phase at every position');
-      if (position.group === 0 && position.phase > 0) await save(options, plan, position, layers);
+      const isNew = position.group === 0 && position.phase > (resumed?.phase ?? 0);
+      if (isNew) await save(options, plan, position, layers);
       progress.begin(phase.name, groupsOf(parts[phase.part], plan.groupTokens).slice(0, position.group).flat());
       await runPhase(phase, position, { source, plan, parts, layers, options, progress });
     }
@@ -105,7 +107,7 @@ async function runPhase(phase: Phase, position: CalibrationPosition, run: Run): 
   const { signal } = options;
   const groups = groupsOf(parts[phase.part], plan.groupTokens);
   const byIndex = new Map(layers.map((layer) => [layer.shape.layer, layer]));
-  for (; position.group < groups.length; ) {
+  for (; position.group < groups.length;) {
     for (const sample of groups[position.group] ?? []) {
       signal?.throwIfAborted();
       const observe = async (trace: FeedForwardTrace): Promise<void> => {

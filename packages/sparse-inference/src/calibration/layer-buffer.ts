@@ -38,7 +38,8 @@ export class LayerBuffer {
     this.#x.set(x, this.#numRows * this.#hiddenDim);
     for (let row = 0; row < numNew; row++) {
       const at = (this.#numRows + row) * this.#bytesPerRow;
-      for (let id = 0; id < this.#ffnDim; id++) this.#bits[at + (id >> 3)] |= labels[row * this.#ffnDim + id] << (id & 7);
+      for (let id = 0; id < this.#ffnDim; id++)
+        this.#bits[at + (id >> 3)] |= labels[row * this.#ffnDim + id] << (id & 7);
     }
     this.#numRows = end;
   }

@@ -67,7 +67,12 @@ const minSamples = 3;
 /** @throws {ArgumentError} for options that make no sense */
 export function planCalibration(source: CalibrationSource, options: CalibrateOptions): CalibrationPlan {
   const { samples, predictor = 'auto', targetRecall, targetSparsity, energyShare = 0.95, seed = 1 } = options;
-  const { epochs = 4, learningRate = 0.003, memoryBytes = 256 * 2 ** 20, layers } = { ...options, layers: source.layers };
+  const {
+    epochs = 4,
+    learningRate = 0.003,
+    memoryBytes = 256 * 2 ** 20,
+    layers,
+  } = { ...options, layers: source.layers };
   const refuse = (argument: string, expected: string, actual: unknown): never => {
     throw new ArgumentError({ argument, expected, actual: String(actual) });
   };
@@ -107,7 +112,10 @@ export function planCalibration(source: CalibrationSource, options: CalibrateOpt
   const bytesPerToken = layers.reduce((sum, { hiddenDim, ffnDim }) => sum + hiddenDim * 4 + ffnDim / 8, 0);
   const groupTokens = Math.max(batchTokens, Math.min(maxGroupTokens, Math.floor(memoryBytes / bytesPerToken)));
   const head = JSON.stringify({ config, predictor, groupTokens, hash: source.weightsHash, layers });
-  const pieces = [new TextEncoder().encode(head), ...samples.map((tokens) => bytesOf(Int32Array.from([-1, ...tokensOf(tokens)])))];
+  const pieces = [
+    new TextEncoder().encode(head),
+    ...samples.map((tokens) => bytesOf(Int32Array.from([-1, ...tokensOf(tokens)]))),
+  ];
   return {
     kindOf: (layer) => (predictor === 'auto' ? bestKind(layer) : predictor),
     config,

@@ -73,18 +73,16 @@ export function weighedMagnitudes(values: Float32Array, factors: Float32Array): 
 /** A histogram whose sums are arrays of the layer. */
 export function histogramOf(layer: LayerState, name: string): FloatHistogram {
   const { counts, weights } = new FloatHistogram();
-  return new FloatHistogram(
-    layer.sums(`${name}.counts`, counts.length),
-    layer.sums(`${name}.weights`, weights.length),
-  );
+  return new FloatHistogram(layer.sums(`${name}.counts`, counts.length), layer.sums(`${name}.weights`, weights.length));
 }
 
+const largestFloat = 3.4028234663852886e38;
 const squaresOf = (values: Float32Array): Float32Array => values.map((value) => value * value);
 
 /** Finds how large a contribution has to be: those that are make up the wanted share of the energy. */
 export function scanPhase({ config }: PhaseContext): Phase {
   const edgeOf = (histogram: FloatHistogram, share: number): number =>
-    histogram.edgeOfWeight(share * histogram.totalWeight);
+    Math.min(histogram.edgeOfWeight(share * histogram.totalWeight), largestFloat); // where nothing has energy
   return {
     name: 'scan',
     part: 'train',
@@ -200,19 +198,22 @@ async function start(context: PhaseContext, layer: LayerState, buffer: LayerBuff
     numRows: buffer.numRows,
     rng,
   });
-  for (const [name, array] of Object.entries({ p, q, bias })) layer.arrays.set(name, array);
+  for (const [name, array] of Object.entries({ p, q, bias })) {
+    layer.arrays.set(name, array);
+    layer.arrays.set(`start.${name}`, array.slice());
+  }
 }
 
-/** The factors of a layer, and nothing else. */
-export function factorsOf(layer: LayerState, rank: number): LowRankFactors {
+/** The factors of a layer: where they are, or where they started. */
+export function factorsOf(layer: LayerState, rank: number, prefix: '' | 'start.' = ''): LowRankFactors {
   const { hiddenDim, ffnDim } = layer.shape;
   return {
     hiddenDim,
     rank,
     ffnDim,
-    p: layer.floats('p', rank * hiddenDim),
-    q: layer.floats('q', ffnDim * rank),
-    bias: layer.floats('bias', ffnDim),
+    p: layer.floats(`${prefix}p`, rank * hiddenDim),
+    q: layer.floats(`${prefix}q`, ffnDim * rank),
+    bias: layer.floats(`${prefix}bias`, ffnDim),
   };
 }
 

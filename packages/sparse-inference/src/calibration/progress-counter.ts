@@ -8,7 +8,10 @@ export class ProgressCounter {
   readonly #begins: Readonly<Record<CalibrationPhase, number>>;
   #done = 0;
 
-  constructor({ train, select, verify }: SampleParts, onProgress: ((progress: CalibrationProgress) => void) | undefined) {
+  constructor(
+    { train, select, verify }: SampleParts,
+    onProgress: ((progress: CalibrationProgress) => void) | undefined,
+  ) {
     this.#onProgress = onProgress;
     const [numTrain, numSelect, numVerify] = [totalLength(train), totalLength(select), totalLength(verify)];
     this.#begins = { scan: 0, train: numTrain, select: 3 * numTrain, verify: 3 * numTrain + numSelect };

@@ -18,18 +18,19 @@ import { createPredictorScores, type PredictorScores } from './predictor-scores.
 /** Scores of low-rank predictors as programs compute them; made when they are first asked for. */
 export class LayerScores {
   readonly #context: PhaseContext;
-  readonly #scores = new Map<LayerState, PredictorScores>();
+  readonly #scores = new Map<string, PredictorScores>();
 
   constructor(context: PhaseContext) {
     this.#context = context;
   }
 
-  async of(layer: LayerState, { x, numTokens }: FeedForwardTrace): Promise<Float32Array> {
-    let scores = this.#scores.get(layer);
+  async of(layer: LayerState, { x, numTokens }: FeedForwardTrace, prefix: '' | 'start.' = ''): Promise<Float32Array> {
+    const key = `${prefix}${layer.shape.layer}`;
+    let scores = this.#scores.get(key);
     if (scores === undefined) {
       const { backend, config, maxSampleTokens } = this.#context;
-      scores = await createPredictorScores(backend, storedFactors(layer, config.rank), maxSampleTokens);
-      this.#scores.set(layer, scores);
+      scores = await createPredictorScores(backend, storedFactors(layer, config.rank, prefix), maxSampleTokens);
+      this.#scores.set(key, scores);
     }
     return scores.scores(x, numTokens);
   }
@@ -40,8 +41,12 @@ export class LayerScores {
   }
 }
 
-function storedFactors(layer: LayerState, rank: number): { readonly p: StoredMatrix; readonly q: StoredMatrix } {
-  const { p, q, hiddenDim, ffnDim } = factorsOf(layer, rank);
+function storedFactors(
+  layer: LayerState,
+  rank: number,
+  prefix: '' | 'start.' = '',
+): { readonly p: StoredMatrix; readonly q: StoredMatrix } {
+  const { p, q, hiddenDim, ffnDim } = factorsOf(layer, rank, prefix);
   return { p: encodeMatrix(p, rank, hiddenDim), q: encodeMatrix(q, ffnDim, rank) };
 }
 
@@ -74,31 +79,60 @@ export function selectPhase(context: PhaseContext, scores: LayerScores): Phase {
         const activations = gate === undefined ? values : neuronValues(layer.shape, undefined, gate);
         histogram.add(weighedMagnitudes(activations, activationFactors(layer)), labels);
       } else {
-        const margins = await scores.of(layer, trace);
-        const bias = layer.floats('bias', ffnDim);
-        for (let i = 0; i < margins.length; i++) margins[i] += bias[i % ffnDim];
-        histogram.add(margins, labels);
+        for (const prefix of ['', 'start.'] as const) {
+          const margins = await scores.of(layer, trace, prefix);
+          const bias = layer.floats(`${prefix}bias`, ffnDim);
+          for (let i = 0; i < margins.length; i++) margins[i] += bias[i % ffnDim];
+          histogramOf(layer, `${prefix}margins`).add(margins, labels);
+        }
       }
     },
-    finish(layer) {
-      layer.numbers.set('margin', marginOf(histogramOf(layer, 'margins'), config));
+    async finish(layer) {
+      const chosen = chooseMargin(histogramOf(layer, 'margins'), config);
+      layer.numbers.set('margin', chosen.margin);
       layer.delete('margins.counts', 'margins.weights');
+      if (layer.kind === 'low-rank') {
+        const start = chooseMargin(histogramOf(layer, 'start.margins'), config);
+        const isBetter =
+          'recall' in config.target ? start.numChosen < chosen.numChosen : start.numFound > chosen.numFound;
+        if (isBetter) restart(layer, start.margin);
+        layer.delete('start.margins.counts', 'start.margins.weights', 'start.p', 'start.q', 'start.bias');
+        await scores.dispose(); // of what was not chosen, too
+      }
       if (layer.kind !== 'input-threshold') return;
-      layer.numbers.set('inputMargin', marginOf(histogramOf(layer, 'inputs'), config));
+      layer.numbers.set('inputMargin', chooseMargin(histogramOf(layer, 'inputs'), config).margin);
       layer.delete('inputs.counts', 'inputs.weights');
     },
   };
+}
+
+/** Where training did not help on other text, the predictor stays what it started as. */
+function restart(layer: LayerState, margin: number): void {
+  layer.numbers.set('margin', margin);
+  for (const name of ['p', 'q', 'bias']) {
+    const array = layer.arrays.get(`start.${name}`);
+    if (array !== undefined) layer.arrays.set(name, array);
+  }
+}
+
+/** A margin and what it does on the text that it was chosen on. */
+interface Choice {
+  readonly margin: number;
+  readonly numChosen: number;
+  readonly numFound: number;
 }
 
 /**
  * The largest margin that finds enough of the active neurons, or the smallest that leaves enough neurons out. The text of the
  * report is another one: a tenth of what may be missed is kept in hand.
  */
-function marginOf(histogram: FloatHistogram, { target }: SidecarConfig): number {
-  if ('recall' in target) {
-    return histogram.edgeOfWeight((1 - 0.9 * (1 - target.recall)) * histogram.totalWeight);
-  }
-  return histogram.edgeBelowCount((1 - target.sparsity) * histogram.totalCount);
+function chooseMargin(histogram: FloatHistogram, { target }: SidecarConfig): Choice {
+  const margin =
+    'recall' in target
+      ? histogram.edgeOfWeight((1 - 0.9 * (1 - target.recall)) * histogram.totalWeight)
+      : histogram.edgeBelowCount((1 - target.sparsity) * histogram.totalCount);
+  const { count, weight } = histogram.above(margin);
+  return { margin, numChosen: count, numFound: weight };
 }
 
 /** What the activation of the gate is multiplied with on average: the root mean square of up times the length of the column. */

@@ -37,7 +37,7 @@ export class FloatHistogram {
     return this.weights.reduce((sum, x) => sum + x, 0);
   }
 
-  /** The largest edge at or above which at least this much of the weights lies; the smallest float when it is more than there is. */
+  /** The largest edge at or above which at least this much of the weights lies; -Infinity when it is more than there is. */
   edgeOfWeight(weight: number): number {
     return edgeOf(this.weights, weight);
   }
@@ -50,7 +50,7 @@ export class FloatHistogram {
       sum += this.counts[bin];
       if (sum > count) break;
     }
-    return finiteEdge(bin + 1);
+    return realEdge(bin + 1);
   }
 
   /** Values at or above an edge, and their weight. */
@@ -92,15 +92,13 @@ function edgeOf(sums: Float64Array, wanted: number): number {
     sum += sums[bin];
     if (sum >= wanted) break;
   }
-  return finiteEdge(bin);
+  return realEdge(bin);
 }
 
-/** Bins of infinities and NaN have no finite edge: the largest float stands for theirs. */
-function finiteEdge(bin: number): number {
-  if (bin >= 2 * binsPerSign) return largestFloat;
+/** Bins of NaN are beyond the infinities. */
+function realEdge(bin: number): number {
+  if (bin >= 2 * binsPerSign) return Infinity;
   const edge = edgeOfBin(bin);
-  if (Number.isFinite(edge)) return edge;
-  return bin >= binsPerSign ? largestFloat : -largestFloat;
+  if (!Number.isNaN(edge)) return edge;
+  return bin >= binsPerSign ? Infinity : -Infinity;
 }
-
-const largestFloat = 3.4028234663852886e38;

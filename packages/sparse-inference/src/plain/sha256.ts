@@ -26,7 +26,7 @@ export function sha256(pieces: Iterable<Uint8Array>): string {
   let filled = 0;
   let numBytes = 0;
   const push = (piece: Uint8Array): void => {
-    for (let at = 0; at < piece.length; ) {
+    for (let at = 0; at < piece.length;) {
       const length = Math.min(64 - filled, piece.length - at);
       block.set(piece.subarray(at, at + length), filled);
       filled += length;

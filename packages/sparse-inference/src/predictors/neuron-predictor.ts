@@ -35,7 +35,11 @@ export function createPredictor(layer: SparseLayer, weights?: FeedForwardWeights
   const { predictor } = layer;
   if (predictor.kind === 'low-rank') return createLowRankPredictor(predictor);
   if (weights === undefined) {
-    throw new ArgumentError({ argument: 'weights', expected: `those of the block, for ${predictor.kind}`, actual: 'none' });
+    throw new ArgumentError({
+      argument: 'weights',
+      expected: `those of the block, for ${predictor.kind}`,
+      actual: 'none',
+    });
   }
   if (predictor.kind === 'gate-threshold') return createGateThresholdPredictor(predictor, weights);
   return createInputThresholdPredictor(predictor, weights);
@@ -52,7 +56,10 @@ export function createLowRankPredictor({ rank, p, q, thresholds }: LowRankTables
     predict(x) {
       checkLength('predictor', 'x', x, hiddenDim);
       const z = Float32Array.from({ length: rank }, (_, k) => rowDot(x, down, k, hiddenDim));
-      return above(Float32Array.from({ length: ffnDim }, (_, id) => rowDot(z, up, id, rank)), thresholds);
+      return above(
+        Float32Array.from({ length: ffnDim }, (_, id) => rowDot(z, up, id, rank)),
+        thresholds,
+      );
     },
   };
 }
@@ -75,7 +82,10 @@ export function createGateThresholdPredictor(
     ffnDim,
     predict(x) {
       checkLength('predictor', 'x', x, hiddenDim);
-      return above(Float32Array.from({ length: ffnDim }, (_, id) => score(x, id)), thresholds);
+      return above(
+        Float32Array.from({ length: ffnDim }, (_, id) => score(x, id)),
+        thresholds,
+      );
     },
   };
 }

@@ -103,11 +103,7 @@ async function readTensors(file: SidecarFile, signal: AbortSignal | undefined): 
 }
 
 /** Takes the tensors of the layer out of the map. */
-async function readLayer(
-  entry: JsonFields,
-  source: string,
-  tensors: Map<string, SidecarTensor>,
-): Promise<SparseLayer> {
+async function readLayer(entry: JsonFields, source: string, tensors: Map<string, SidecarTensor>): Promise<SparseLayer> {
   const layer = entry.integer('layer', 0, maxLayers);
   const hiddenDim = entry.integer('hiddenDim', 1, maxDim);
   const ffnDim = entry.integer('ffnDim', 1, maxDim);
@@ -124,7 +120,8 @@ async function readLayer(
   const floats = async (part: string, length: number): Promise<Float32Array> => {
     const name = `layers.${layer}.${part}`;
     const values = floatsOf(await take(name, 'f32', [length]));
-    if (values.some(Number.isNaN)) throw new FormatError({ source, field: name, message: 'expected numbers, found NaN' });
+    if (values.some(Number.isNaN))
+      throw new FormatError({ source, field: name, message: 'expected numbers, found NaN' });
     return values;
   };
   const readPredictor = async (fields: JsonFields): Promise<PredictorTables> => {
@@ -177,7 +174,9 @@ function readConfig(fields: JsonFields): SidecarConfig {
     numTokens: fields.integer('numTokens', 0, maxCount),
     seed: fields.integer('seed', Number.MIN_SAFE_INTEGER, Number.MAX_SAFE_INTEGER),
     energyShare: fields.number('energyShare', 0, 1),
-    target: target.has('recall') ? { recall: target.number('recall', 0, 1) } : { sparsity: target.number('sparsity', 0, 1) },
+    target: target.has('recall')
+      ? { recall: target.number('recall', 0, 1) }
+      : { sparsity: target.number('sparsity', 0, 1) },
     rank: fields.integer('rank', 0, maxRank),
     epochs: fields.number('epochs', 0, maxCount),
     learningRate: fields.number('learningRate', 0, 1e6),

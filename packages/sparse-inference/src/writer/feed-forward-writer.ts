@@ -107,7 +107,9 @@ export function createFeedForwardWriter(
     const { predictor } = layer;
     switch (predictor.kind) {
       case 'low-rank':
-        return block.addDownBias(block.lowRank(appendLowRank(b, site.layer, predictor, site.x, layer.ffnDim, maxRatio)));
+        return block.addDownBias(
+          block.lowRank(appendLowRank(b, site.layer, predictor, site.x, layer.ffnDim, maxRatio)),
+        );
       case 'gate-threshold':
         return block.addDownBias(block.gateThreshold());
       default:

@@ -1,0 +1,277 @@
+import { createReferenceBackend } from '@winnow/ops';
+import { ArgumentError, FormatError } from '@winnow/tensor';
+import { afterAll, describe, expect, test } from 'vitest';
+import { goldenBlocks, predictableBlock, randomBlock, randomRow } from '../../test/blocks.js';
+import { fileOf, open, sidecarBytes } from '../../test/sidecars.js';
+import { columnNorms, neuronContributions } from '../plain/feed-forward.js';
+import type { SidecarContent } from '../sidecar/sidecar-content.js';
+import type { PredictorKind } from '../sidecar/sidecar.js';
+import { calibrate } from './calibrate.js';
+import { plainSource, type CalibrationSource } from './calibration-source.js';
+import type { CheckpointStore } from './checkpoint.js';
+import { measureSidecar } from './measure-sidecar.js';
+import type { CalibrateOptions, CalibrationProgress } from './options.js';
+import { groupsOf, numStepsOf, splitSamples, totalLength } from './samples.js';
+
+const backend = createReferenceBackend();
+afterAll(() => backend.dispose());
+
+const samples = Array.from({ length: 40 }, (_, i) => Int32Array.from({ length: 32 }, (_unused, j) => i * 32 + j));
+const easy = predictableBlock({ hiddenDim: 48, ffnDim: 96, directions: 6 }, 1);
+const source = plainSource({ blocks: [easy.weights], hiddenState: easy.hiddenState });
+const base: CalibrateOptions = { backend, samples, rank: 32, epochs: 6, learningRate: 0.01 };
+
+/** Keeps what is saved, and may fail at the n-th time as a process would that is killed. */
+class MemoryStore implements CheckpointStore {
+  content: Uint8Array | undefined;
+  numSaves = 0;
+  killAt = Infinity;
+
+  async load() {
+    return this.content === undefined ? undefined : open(this.content);
+  }
+
+  async save(content: SidecarContent): Promise<void> {
+    if (++this.numSaves > this.killAt) throw new Error('killed');
+    this.content = await fileOf(content);
+  }
+}
+
+describe('calibrate', () => {
+  test('finds a predictor that skips most neurons at the recall that was asked for', async () => {
+    const { layers, modelHash, config } = await calibrate(source, base);
+    expect({ modelHash, target: config.target, numTokens: config.numTokens }).toEqual({
+      modelHash: 'plain',
+      target: { recall: 0.95 },
+      numTokens: 1280,
+    });
+    const [{ report, predictor, frequencies }] = layers as [(typeof layers)[0]];
+    expect(predictor.kind).toBe('low-rank');
+    expect(report.recall).toBeGreaterThan(0.93); // 128 tokens that nothing was fitted to
+    expect(report.activeRatio).toBeLessThan(0.3);
+    expect(report.activeRatio).toBeGreaterThanOrEqual(report.trueRatio * 0.9);
+    expect(report.energy).toBeGreaterThan(0.88); // 0.93 of the neurons that have 0.95 of it
+    expect(report.sparseBytes).toBeLessThan(report.denseBytes);
+    const mean = frequencies.reduce((sum, x) => sum + x, 0) / frequencies.length;
+    expect(mean).toBeCloseTo(report.trueRatio, 1);
+  });
+
+  test('training helps where neurons differ in what they add, and is dropped where it does not help', async () => {
+    const activeRatio = async (own: CalibrationSource, epochs: number): Promise<number> =>
+      (await calibrate(own, { ...base, epochs })).layers[0]?.report.activeRatio as number;
+    // a rank of 32 holds these gates exactly, and what training learns from a thousand tokens is worse
+    expect(await activeRatio(source, 6)).toBe(await activeRatio(source, 0));
+    const uneven = { ...easy.weights, down: easy.weights.down.map((x, i) => x * (i % 96 < 48 ? 4 : 0.25)) };
+    const own = plainSource({ blocks: [uneven], hiddenState: easy.hiddenState });
+    expect(await activeRatio(own, 6)).toBeLessThan((await activeRatio(own, 0)) * 0.9);
+  });
+
+  test.each<[PredictorKind, boolean]>([
+    ['low-rank', true],
+    ['low-rank', false],
+    ['gate-threshold', true],
+    ['gate-threshold', false],
+    ['input-threshold', true],
+    ['input-threshold', false],
+  ])('%s, gated %s, at a sparsity', async (predictor, isGated) => {
+    const weights = randomBlock({ activation: isGated ? 'silu' : 'gelu-erf', isGated, hiddenDim: 32, ffnDim: 64 }, 3);
+    const own = plainSource({ blocks: [weights], hiddenState: (token) => randomRow(32, token) });
+    const { layers } = await calibrate(own, { ...base, epochs: 1, predictor, targetSparsity: 0.6 });
+    const [{ report, predictor: tables }] = layers as [(typeof layers)[0]];
+    expect(tables.kind).toBe(predictor);
+    // 128 tokens of 64 neurons choose, 128 others report: 3 standard errors of a share, neurons of one token go together
+    expect(Math.abs(report.activeRatio - 0.4)).toBeLessThan(0.08);
+    expect(report.recall).toBeGreaterThan(report.activeRatio); // better than chance
+    expect(report.cosine).toBeGreaterThan(0.5);
+    if (predictor === 'input-threshold') expect(Math.abs(report.inputRatio - 0.4)).toBeLessThan(0.08);
+    else expect(report.inputRatio).toBe(1);
+  });
+
+  test('without a wish it chooses by the activation', async () => {
+    const kindOf = async (activation: 'relu' | 'silu', isGated: boolean): Promise<string | undefined> => {
+      const blocks = [randomBlock({ activation, isGated, hiddenDim: 32, ffnDim: 32 }, 3)];
+      const own = plainSource({ blocks, hiddenState: (token) => randomRow(32, token) });
+      return (await calibrate(own, { ...base, epochs: 0 })).layers[0]?.predictor.kind;
+    };
+    expect(await kindOf('relu', true)).toBe('low-rank');
+    expect(await kindOf('silu', true)).toBe('gate-threshold');
+    expect(await kindOf('silu', false)).toBe('low-rank');
+  });
+
+  test('a neuron is needed by its contribution, above the threshold that keeps the energy', async () => {
+    const { weights, golden, rows } = goldenBlocks()[2] as ReturnType<typeof goldenBlocks>[0];
+    const own = plainSource({ blocks: [weights], hiddenState: (token) => rows[token] as Float32Array });
+    const tokens = Int32Array.of(0, 1, 2);
+    const options = {
+      ...base,
+      samples: [tokens, tokens, tokens],
+      predictor: 'gate-threshold',
+      energyShare: 0.9,
+    } as const;
+    const [layer] = (await calibrate(own, options)).layers as [Awaited<ReturnType<typeof calibrate>>['layers'][0]];
+    const sorted = golden.contributions.toSorted((a, b) => b - a);
+    const exact = sorted[golden.numActiveAt90 - 1] as number;
+    expect(layer.contributionThreshold).toBeLessThanOrEqual(exact);
+    expect(layer.contributionThreshold).toBeGreaterThan(exact * (1 - 1 / 64)); // the width of a bin
+    const norms = columnNorms(weights.down, weights.hiddenDim, weights.ffnDim);
+    expect(layer.downNorms).toEqual(norms);
+    const contributions = rows.map((x) => neuronContributions(weights, x, norms));
+    const frequencies = norms.map(
+      (_, id) => contributions.filter((c) => (c[id] as number) >= layer.contributionThreshold).length / 3,
+    );
+    layer.frequencies.forEach((x, id) => expect(x).toBeCloseTo(frequencies[id] as number, 6));
+  });
+
+  test('a block that does nothing needs no neurons', async () => {
+    const weights = randomBlock({ activation: 'relu', isGated: true, hiddenDim: 32, ffnDim: 32 }, 3);
+    const own = plainSource({
+      blocks: [{ ...weights, down: weights.down.map(() => 0) }],
+      hiddenState: (t) => randomRow(32, t),
+    });
+    for (const predictor of ['low-rank', 'gate-threshold', 'input-threshold'] as const) {
+      const sidecar = await calibrate(own, { ...base, predictor, epochs: 1 });
+      expect(sidecar.layers[0]?.report).toMatchObject({ trueRatio: 0, activeRatio: 0, recall: 1, cosine: 1 });
+      await sidecarBytes(sidecar);
+    }
+  });
+
+  test('the report is what measuring the sidecar on the same text gives', async () => {
+    for (const predictor of ['low-rank', 'gate-threshold', 'input-threshold'] as const) {
+      const sidecar = await calibrate(source, { ...base, predictor, epochs: 1 });
+      const { verify } = splitSamples(samples, 1);
+      const reports = await measureSidecar(source, sidecar, { backend, samples: verify });
+      expect(reports).toEqual(sidecar.layers.map(({ report }) => report));
+    }
+  });
+
+  test('tells how far it is', async () => {
+    const seen: CalibrationProgress[] = [];
+    await calibrate(source, { ...base, epochs: 2, onProgress: (progress) => seen.push(progress) });
+    const done = seen.map(({ doneTokens }) => doneTokens);
+    expect(done).toEqual(done.toSorted((a, b) => a - b));
+    expect(seen.at(-1)).toEqual({ phase: 'verify', doneTokens: 3328, totalTokens: 3328 }); // 3 * 1024 + 2 * 128
+    expect(new Set(seen.map(({ phase }) => phase)).size).toBe(4);
+  });
+
+  test('stops when it is told to', async () => {
+    const controller = new AbortController();
+    const reason = new Error('enough');
+    const onProgress = ({ phase }: CalibrationProgress): void => {
+      if (phase === 'train') controller.abort(reason);
+    };
+    await expect(calibrate(source, { ...base, signal: controller.signal, onProgress })).rejects.toBe(reason);
+  });
+});
+
+describe('checkpoints', () => {
+  const blocks = [easy.weights, randomBlock({ activation: 'relu', isGated: true, hiddenDim: 48, ffnDim: 96 }, 9)];
+  const two = plainSource({ blocks, hiddenState: easy.hiddenState });
+  // groups of 256 tokens: eight samples
+  const options: CalibrateOptions = { ...base, epochs: 2, memoryBytes: 1 };
+
+  test('killed at any save and resumed, the sidecar is the same to the last bit', async () => {
+    const whole = new MemoryStore();
+    const expected = await sidecarBytes(await calibrate(two, { ...options, checkpoint: whole }));
+    expect(await sidecarBytes(await calibrate(two, options))).toEqual(expected);
+    expect(whole.numSaves).toBe(9); // three inside of each of two phases, three between phases
+    for (let killAt = 0; killAt < whole.numSaves; killAt++) {
+      const store = new MemoryStore();
+      store.killAt = killAt;
+      await expect(calibrate(two, { ...options, checkpoint: store })).rejects.toThrow('killed');
+      store.killAt = Infinity;
+      let numTraced = 0;
+      const counted: CalibrationSource = {
+        ...two,
+        trace: (tokens, onLayer) => {
+          numTraced += tokens.length;
+          return two.trace(tokens, onLayer);
+        },
+      };
+      expect(await sidecarBytes(await calibrate(counted, { ...options, checkpoint: store }))).toEqual(expected);
+      if (killAt > 4) expect(numTraced).toBeLessThan(2 * 1024);
+    }
+  });
+
+  test('killed again and again it still gets there', async () => {
+    const store = new MemoryStore();
+    const expected = await sidecarBytes(await calibrate(two, options));
+    for (let attempt = 0; attempt < 20; attempt++) {
+      store.killAt = store.numSaves + 1;
+      const outcome = await calibrate(two, { ...options, checkpoint: store }).catch((error: Error) => error.message);
+      if (outcome === 'killed') continue;
+      expect(await sidecarBytes(outcome as Awaited<ReturnType<typeof calibrate>>)).toEqual(expected);
+      return;
+    }
+    expect.fail('no progress');
+  });
+
+  test.each<[string, Partial<CalibrateOptions>]>([
+    ['another seed', { seed: 2 }],
+    ['other text', { samples: samples.slice(0, 20) }],
+    ['another target', { targetSparsity: 0.5 }],
+    ['another predictor', { predictor: 'gate-threshold' }],
+  ])('of %s are not used', async (_name, change) => {
+    const store = new MemoryStore();
+    store.killAt = 2;
+    await expect(calibrate(two, { ...options, checkpoint: store })).rejects.toThrow('killed');
+    store.killAt = Infinity;
+    const notices: string[] = [];
+    const other = { ...options, ...change };
+    const resumed = await calibrate(two, { ...other, checkpoint: store, onNotice: (text) => notices.push(text) });
+    expect(notices).toEqual(['the checkpoint is of another calibration: starting anew']);
+    expect(await sidecarBytes(resumed)).toEqual(await sidecarBytes(await calibrate(two, other)));
+  });
+
+  test('that are damaged are refused', async () => {
+    const store = new MemoryStore();
+    store.killAt = 2;
+    await expect(calibrate(two, { ...options, checkpoint: store })).rejects.toThrow('killed');
+    const content = store.content as Uint8Array;
+    for (const at of [content.length - 1, content.length - 1000]) {
+      store.content = content.slice();
+      store.content[at] = (store.content[at] as number) ^ 1;
+      await expect(calibrate(two, { ...options, checkpoint: store })).rejects.toThrow(FormatError);
+    }
+    store.content = await fileOf({ tensors: [], metadata: {} });
+    await expect(calibrate(two, { ...options, checkpoint: store })).rejects.toThrow(/expected a checkpoint/);
+  });
+});
+
+describe('options that make no sense', () => {
+  test.each<[string, Partial<CalibrateOptions>, RegExp]>([
+    ['two samples', { samples: samples.slice(0, 2) }, /samples: expected at least 3, got 2/],
+    ['an empty sample', { samples: [...samples, new Int32Array()] }, /samples of at least one token/],
+    ['both targets', { targetRecall: 0.9, targetSparsity: 0.5 }, /one of them/],
+    ['a recall of 0', { targetRecall: 0 }, /targetRecall/],
+    ['a sparsity of 1', { targetSparsity: 1 }, /targetSparsity/],
+    ['an energy of 2', { energyShare: 2 }, /energyShare/],
+    ['a rank of 33', { rank: 33 }, /rank: expected a multiple of 32/],
+    ['half an epoch', { epochs: 0.5 }, /epochs/],
+    ['no rate', { learningRate: 0 }, /learningRate/],
+    ['a seed of 0.5', { seed: 0.5 }, /seed/],
+    ['another predictor', { predictor: 'oracle' as never }, /predictor: expected auto/],
+  ])('%s', async (_name, change, message) => {
+    const running = calibrate(source, { ...base, ...change });
+    await expect(running).rejects.toThrow(ArgumentError);
+    await expect(running).rejects.toThrow(message);
+  });
+
+  test('a model without blocks, a sidecar of more layers', async () => {
+    await expect(calibrate({ ...source, layers: [] }, base)).rejects.toThrow(/mixtures of experts/);
+    const sidecar = await calibrate(source, { ...base, epochs: 0 });
+    await expect(measureSidecar({ ...source, layers: [] }, sidecar, { backend, samples })).rejects.toThrow(
+      ArgumentError,
+    );
+  });
+});
+
+test('samples are split by the seed and grouped by their tokens', () => {
+  const { train, select, verify } = splitSamples(samples, 3);
+  expect([train.length, select.length, verify.length]).toEqual([32, 4, 4]);
+  expect(new Set([...train, ...select, ...verify]).size).toBe(40);
+  expect(splitSamples(samples, 4).verify).not.toEqual(verify);
+  const groups = groupsOf(train, 100);
+  expect(groups.map(totalLength)).toEqual([...Array<number>(10).fill(96), 64]);
+  expect(groupsOf([new Int32Array(500)], 100)).toHaveLength(1);
+  expect(numStepsOf(groupsOf(train, 1e9), 3)).toBe(12);
+});

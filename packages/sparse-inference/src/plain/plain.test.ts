@@ -1,0 +1,64 @@
+import { createHash } from 'node:crypto';
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { FloatHistogram } from './float-histogram.js';
+import { sha256 } from './sha256.js';
+
+describe('sha256', () => {
+  test('published digests', () => {
+    const of = (text: string): string => sha256([new TextEncoder().encode(text)]);
+    expect(of('')).toBe('e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855');
+    expect(of('abc')).toBe('ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad');
+  });
+
+  test('as the host computes it, in any pieces', () => {
+    fc.assert(
+      fc.property(fc.uint8Array({ maxLength: 300 }), fc.array(fc.nat(300), { maxLength: 5 }), (bytes, cuts) => {
+        const ends = [...cuts.map((cut) => Math.min(cut, bytes.length)).sort((a, b) => a - b), bytes.length];
+        const pieces = ends.map((end, i) => bytes.subarray(ends[i - 1] ?? 0, end));
+        expect(sha256(pieces)).toBe(createHash('sha256').update(bytes).digest('hex'));
+      }),
+    );
+  });
+});
+
+describe('FloatHistogram', () => {
+  const values = fc.array(fc.float({ noNaN: true, noDefaultInfinity: true }), { minLength: 1, maxLength: 60 });
+
+  test('what is above an edge that it gave is counted exactly, and the next edge would not do', () => {
+    fc.assert(
+      fc.property(values, fc.double({ min: 0, max: 1, noNaN: true }), (list, share) => {
+        const floats = Float32Array.from(list);
+        const weights = floats.map((x) => Math.abs(x) / 2 ** 100 + 1);
+        const histogram = new FloatHistogram();
+        histogram.add(floats, weights);
+        const wanted = share * histogram.totalWeight;
+        const edge = histogram.edgeOfWeight(wanted);
+        const above = (least: number): number =>
+          weights.reduce((sum, w, i) => sum + ((floats[i] as number) >= least ? w : 0), 0);
+        // sums of a few floats in two orders
+        expect(above(edge)).toBeGreaterThanOrEqual(wanted * (1 - 1e-12));
+        expect(histogram.above(edge).count).toBe(floats.filter((x) => x >= edge).length);
+        const few = histogram.edgeBelowCount(share * floats.length);
+        expect(floats.filter((x) => x >= few).length).toBeLessThanOrEqual(share * floats.length);
+      }),
+    );
+  });
+
+  test('bins are 1/64 of a power of two wide', () => {
+    for (const x of [1, 1.01, -1.01, 1e-20, -3e30, 0, -0]) {
+      const histogram = new FloatHistogram();
+      histogram.add(Float32Array.of(x), [1]);
+      const edge = histogram.edgeOfWeight(1);
+      expect(edge).toBeLessThanOrEqual(Math.fround(x));
+      expect(Math.abs(edge - x)).toBeLessThanOrEqual(Math.abs(x) / 64 + 1e-38);
+    }
+  });
+
+  test('many equal values are all in or all out', () => {
+    const histogram = new FloatHistogram();
+    histogram.add(Float32Array.of(0, 0, 0, 0, 0, 0, 0, 0, 1, 2));
+    expect(histogram.edgeBelowCount(5)).toBeGreaterThan(0);
+    expect(histogram.above(histogram.edgeBelowCount(5)).count).toBe(2);
+  });
+});

@@ -1,0 +1,187 @@
+import { createWasmBackend } from '@winnow/backend-wasm';
+import { createReferenceBackend, ProgramBuilder, type ActivationKind, type Backend } from '@winnow/ops';
+import { ShapeError } from '@winnow/tensor';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { randomBlock, randomRow } from '../../test/blocks.js';
+import { runBlock } from '../../test/run-block.js';
+import { sidecarOf, sparseLayer } from '../../test/sidecars.js';
+import { feedForward, type FeedForwardWeights } from '../plain/feed-forward.js';
+import { createOraclePredictor, createPredictor, type ActiveNeurons } from '../predictors/neuron-predictor.js';
+import type { PredictorKind } from '../sidecar/sidecar.js';
+import { createFeedForwardWriter, predictorWeights, sparseMatrices } from './feed-forward-writer.js';
+
+const kinds: readonly PredictorKind[] = ['low-rank', 'gate-threshold', 'input-threshold'];
+const shapes: readonly { readonly activation: ActivationKind; readonly isGated: boolean }[] = [
+  { activation: 'relu', isGated: true },
+  { activation: 'silu', isGated: true },
+  { activation: 'gelu-erf', isGated: false },
+];
+const [hiddenDim, ffnDim] = [32, 40];
+
+let backends: Record<'reference' | 'wasm', Backend>;
+beforeAll(async () => {
+  backends = {
+    reference: createReferenceBackend(),
+    wasm: await createWasmBackend({ numThreads: 1, activations: 'f32' }),
+  };
+});
+afterAll(() => Promise.all(Object.values(backends).map((backend) => backend.dispose())));
+
+/** The block on plain arrays, with the neurons and inputs that the predictor names. */
+function plain(weights: FeedForwardWeights, x: Float32Array, { ids, inputs }: ActiveNeurons): Float32Array {
+  if (inputs === undefined) return feedForward(weights, x, ids);
+  const used = new Float32Array(x.length);
+  for (const i of inputs) used[i] = x[i] as number;
+  return feedForward(weights, used, ids);
+}
+
+function expectClose(actual: Float32Array, expected: Float32Array): void {
+  // sums of f32 products in another order: n * 2^-24 of the sum of magnitudes, which is some times the result's size
+  const size = Math.max(1, ...expected.map(Math.abs));
+  expected.forEach((y, i) => expect(Math.abs((actual[i] as number) - y)).toBeLessThan(size * 1e-4));
+}
+
+describe.each(['reference', 'wasm'] as const)('on %s', (name) => {
+  describe.each(shapes)('$activation, gated $isGated', (shape) => {
+    const weights = randomBlock({ ...shape, hiddenDim, ffnDim }, 11);
+
+    test.each(kinds)('%s computes what its predictor chooses', async (kind) => {
+      const layer = sparseLayer(kind, 0, weights, 5);
+      const sidecar = sidecarOf([layer]);
+      const predictor = createPredictor(layer, weights);
+      for (const seed of [1, 2, 3]) {
+        const x = randomRow(hiddenDim, seed);
+        const chosen = predictor.predict(x);
+        const write = createFeedForwardWriter(sidecar, { maxRatio: 1 });
+        const { y, ids } = await runBlock(backends[name], weights, write, predictorWeights(sidecar), x);
+        expect([...ids]).toEqual([...chosen.ids]);
+        expect(ids.length).toBeGreaterThan(2);
+        expect(ids.length).toBeLessThan(ffnDim);
+        expectClose(y, plain(weights, x, chosen));
+      }
+    });
+
+    test('with all neurons active it is the dense block', async () => {
+      const x = randomRow(4 * hiddenDim, 9);
+      const dense = await runBlock(backends[name], weights, (_b, site) => site.writeDense(), new Map(), x);
+      for (const kind of kinds) {
+        const layer = sparseLayer(kind, 0, weights, 6);
+        layer.predictor.thresholds.fill(-1e30);
+        if (layer.predictor.kind === 'input-threshold') layer.predictor.inputThresholds.fill(0);
+        const sidecar = sidecarOf([layer]);
+        const sparse = await runBlock(
+          backends[name],
+          weights,
+          createFeedForwardWriter(sidecar),
+          predictorWeights(sidecar),
+          x,
+        );
+        expect(sparse.ids.length).toBe(ffnDim);
+        expectClose(sparse.y, dense.y);
+      }
+    });
+
+    test('the oracle', async () => {
+      const layer = sparseLayer('low-rank', 0, weights, 5);
+      const sidecar = sidecarOf([layer]);
+      const x = randomRow(hiddenDim, 4);
+      const write = createFeedForwardWriter(sidecar, { oracle: true, maxRatio: 1 });
+      const { y, ids } = await runBlock(backends[name], weights, write, predictorWeights(sidecar, { oracle: true }), x);
+      const chosen = createOraclePredictor(layer, weights).predict(x);
+      expect([...ids]).toEqual([...chosen.ids]);
+      expectClose(y, feedForward(weights, x, chosen.ids));
+    });
+  });
+});
+
+describe('the writer', () => {
+  const weights = randomBlock({ activation: 'relu', isGated: true, hiddenDim, ffnDim }, 11);
+  const run = (write: Parameters<typeof runBlock>[2], tables: Parameters<typeof runBlock>[3], options = {}) =>
+    runBlock(backends.reference, weights, write, tables, randomRow(2 * hiddenDim, 8), options);
+
+  test('asks for no matrix that it does not read', async () => {
+    const of = async (kind: PredictorKind): Promise<readonly string[]> => {
+      const sidecar = sidecarOf([sparseLayer(kind, 0, weights, 5)]);
+      return (await run(createFeedForwardWriter(sidecar), predictorWeights(sidecar))).weights.toSorted();
+    };
+    expect(await of('low-rank')).toEqual([
+      'down.rows',
+      'gate',
+      'sparse.0.p',
+      'sparse.0.q',
+      'sparse.0.thresholds',
+      'up',
+    ]);
+    expect(await of('gate-threshold')).toEqual(['down.rows', 'gate', 'sparse.0.thresholds', 'up']);
+    expect(await of('input-threshold')).toEqual([
+      ...['down.rows', 'gate.columns', 'sparse.0.inputs', 'sparse.0.thresholds', 'up.columns'],
+    ]);
+  });
+
+  test('says which matrices are read row by row', () => {
+    const two = randomBlock({ activation: 'relu', isGated: false, hiddenDim, ffnDim }, 1);
+    const sidecar = sidecarOf([
+      ...kinds.map((kind, layer) => sparseLayer(kind, layer, weights, 1)),
+      ...kinds.map((kind, i) => sparseLayer(kind, 3 + i, two, 1)),
+    ]);
+    expect(Array.from({ length: 7 }, (_, layer) => sparseMatrices(sidecar, layer))).toEqual([
+      ...[['gate', 'up', 'down'], ['up', 'down'], [], ['up', 'down'], ['down'], [], []],
+    ]);
+  });
+
+  test('leaves layers dense that the sidecar does not have', async () => {
+    const sidecar = sidecarOf([sparseLayer('low-rank', 7, weights, 5)]);
+    expect((await run(createFeedForwardWriter(sidecar), new Map())).ops).not.toContain('active-neurons');
+  });
+
+  test('computes all neurons above the ratio from which that is quicker', async () => {
+    const sidecar = sidecarOf([sparseLayer('low-rank', 0, weights, 5)]);
+    const { ids } = await run(createFeedForwardWriter(sidecar, { maxRatio: 0.1 }), predictorWeights(sidecar));
+    expect(ids.length).toBe(ffnDim);
+  });
+
+  test('adds up the passes of a site', async () => {
+    const sidecar = sidecarOf([sparseLayer('low-rank', 0, weights, 5)]);
+    const [write, tables] = [createFeedForwardWriter(sidecar, { maxRatio: 1 }), predictorWeights(sidecar)];
+    const once = await run(write, tables);
+    const twice = await run(write, tables, {
+      passes: (_b: ProgramBuilder, ids: never, count: never) => [1, 2].map(() => ({ ids, rows: ids, count })),
+    });
+    expect(twice.y).toEqual(once.y.map((value) => 2 * value));
+  });
+
+  test('computes inputs densely where a site does not have the columns', async () => {
+    const sidecar = sidecarOf([sparseLayer('input-threshold', 0, weights, 5)]);
+    const { ops } = await run(createFeedForwardWriter(sidecar), predictorWeights(sidecar), { hasColumns: false });
+    expect(ops.filter((op) => op === 'matmul')).toHaveLength(2);
+    expect(ops.filter((op) => op === 'active-neurons')).toHaveLength(1);
+  });
+
+  test('guesses a layer from the hidden state of another', async () => {
+    const layers = [sparseLayer('low-rank', 0, weights, 5), sparseLayer('gate-threshold', 1, weights, 6)];
+    const sidecar = sidecarOf(layers);
+    const write = createFeedForwardWriter(sidecar, { maxRatio: 1 });
+    const x = randomRow(hiddenDim, 12);
+    let isUnknown = false;
+    const { ids } = await runBlock(
+      backends.reference,
+      weights,
+      (b, site) => {
+        isUnknown = write.predict(b, 1, site.x) === undefined;
+        const guess = write.predict(b, 0, site.x);
+        if (guess !== undefined) for (const _ of site.passes?.(guess.ids, guess.count) ?? []) break;
+        return site.x;
+      },
+      predictorWeights(sidecar),
+      x,
+    );
+    expect(isUnknown).toBe(true);
+    expect([...ids]).toEqual([...createPredictor(layers[0] as (typeof layers)[0]).predict(x).ids]);
+  });
+
+  test('refuses a block of another size', async () => {
+    const other = randomBlock({ activation: 'relu', isGated: true, hiddenDim, ffnDim: 41 }, 1);
+    const sidecar = sidecarOf([sparseLayer('low-rank', 0, other, 5)]);
+    await expect(run(createFeedForwardWriter(sidecar), predictorWeights(sidecar))).rejects.toThrow(ShapeError);
+  });
+});

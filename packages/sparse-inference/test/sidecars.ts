@@ -1,0 +1,99 @@
+/** Sidecars for tests, and their files in memory. */
+import { memorySink, memorySource } from '@winnow/bytes';
+import { createRng } from '@winnow/tensor';
+import { openSafetensors, writeSafetensors } from '@winnow/safetensors';
+import {
+  columnNorms,
+  sidecarContent,
+  type FeedForwardWeights,
+  type PredictorKind,
+  type PredictorTables,
+  type Sidecar,
+  type SidecarContent,
+  type SidecarFile,
+  type SparseLayer,
+} from '../src/index.js';
+import { encodeMatrix } from '../src/sidecar/stored-matrix.js';
+
+export async function fileOf(content: SidecarContent): Promise<Uint8Array> {
+  const sink = memorySink('test.sparse.safetensors');
+  await writeSafetensors(sink, content);
+  return sink.toBytes();
+}
+
+export function open(bytes: Uint8Array): Promise<SidecarFile> {
+  return openSafetensors(memorySource(bytes, 'test.sparse.safetensors'));
+}
+
+export async function sidecarBytes(sidecar: Sidecar): Promise<Uint8Array> {
+  return fileOf(sidecarContent(sidecar));
+}
+
+const report = {
+  numTokens: 100,
+  trueRatio: 0.05,
+  activeRatio: 0.1,
+  inputRatio: 1,
+  recall: 0.95,
+  precision: 0.5,
+  energy: 0.98,
+  cosine: 0.99,
+  denseBytes: 1000,
+  sparseBytes: 200,
+};
+
+/** Tables with random contents; about half of the neurons are chosen for random inputs. */
+export function randomTables(
+  kind: PredictorKind,
+  { hiddenDim, ffnDim }: FeedForwardWeights,
+  seed: number,
+): PredictorTables {
+  const rng = createRng(seed);
+  const positive = (length: number): Float32Array => Float32Array.from({ length }, () => 0.3 * rng.nextFloat());
+  const normal = (length: number): Float32Array => Float32Array.from({ length }, () => rng.nextGaussian());
+  const thresholds = positive(ffnDim);
+  if (kind === 'gate-threshold') return { kind, thresholds };
+  if (kind === 'input-threshold') return { kind, thresholds, inputThresholds: positive(hiddenDim) };
+  const rank = 32;
+  const [p, q] = [
+    encodeMatrix(normal(rank * hiddenDim), rank, hiddenDim),
+    encodeMatrix(normal(ffnDim * rank), ffnDim, rank),
+  ];
+  return { kind, rank, p, q, thresholds };
+}
+
+export function sparseLayer(
+  kind: PredictorKind,
+  layer: number,
+  weights: FeedForwardWeights,
+  seed: number,
+): SparseLayer {
+  const { hiddenDim, ffnDim, activation, gate, down } = weights;
+  const rng = createRng(seed + 1);
+  return {
+    layer,
+    hiddenDim,
+    ffnDim,
+    activation,
+    isGated: gate !== undefined,
+    predictor: randomTables(kind, weights, seed),
+    contributionThreshold: 0.1,
+    downNorms: columnNorms(down, hiddenDim, ffnDim),
+    frequencies: Float32Array.from({ length: ffnDim }, () => rng.nextFloat()),
+    report,
+  };
+}
+
+export function sidecarOf(layers: readonly SparseLayer[]): Sidecar {
+  const config = {
+    numSamples: 10,
+    numTokens: 1000,
+    seed: 1,
+    energyShare: 0.95,
+    target: { recall: 0.95 },
+    rank: 32,
+    epochs: 4,
+    learningRate: 0.003,
+  };
+  return { modelHash: 'xxh:1', config, layers };
+}
