@@ -35,6 +35,9 @@ export const tierBuffers = {
   chosenPositions: 'tier.chosenPositions',
 } as const;
 
+/** Chunks in memory: one that is computed, and those that are read meanwhile, so that the disk never waits. */
+export const numStages = 3;
+
 /** What a layer's attention over a chunk needs to be: equal for layers that can share a program. */
 export interface StreamShape {
   readonly numHeads: number;
@@ -173,7 +176,7 @@ export interface StreamSizes {
   readonly maxTokens: number;
   /** As for the writer. */
   readonly numRows: number;
-  /** Blocks of one chunk; the staging buffers hold two. */
+  /** Blocks of one chunk, of which the staging buffers hold `numStages`. */
   readonly chunkBlocks: number;
   readonly numParts: number;
 }
@@ -190,7 +193,7 @@ interface Staging {
  * and `positions` `[T]`, `blockTable` `[1, chunkBlocks]`, `contextLengths` `[1]`.
  */
 export function buildStreamProgram(shape: StreamShape, sizes: StreamSizes): Program {
-  const staging = { ...tierBuffers, numBlocks: 2 * sizes.chunkBlocks };
+  const staging = { ...tierBuffers, numBlocks: numStages * sizes.chunkBlocks };
   return buildAddition(shape, sizes, staging, { blockTable: [1, sizes.chunkBlocks], contextLengths: [1] });
 }
 

@@ -1,6 +1,6 @@
 /**
  * Brings pages to a step that runs: at each layer's boundary the chunks of its sequences, one after the other, while the
- * next one is being read. The memory for it is the same whatever the context: two chunks.
+ * next ones are being read. The memory for it is the same whatever the context: a few chunks.
  */
 import type { SequenceView } from '@winnow/kv-cache';
 import { kvBufferNames } from '@winnow/models';
@@ -8,7 +8,7 @@ import { createScalarBlock, type Backend, type BufferHandle, type Executable, ty
 import type { KvBuffer } from './kv-memory.js';
 import { createTierChooser, type ChoosingQuery } from './kv-tiers-chosen.js';
 import { isFew, type TierPlan } from './kv-tiers-plan.js';
-import { tierBuffers } from './kv-tiers-program.js';
+import { numStages, tierBuffers } from './kv-tiers-program.js';
 import { joinPageErrors, type TierStore } from './kv-tiers-store.js';
 import type { StepPart } from './step-program.js';
 
@@ -58,7 +58,7 @@ interface LayerBuffers {
 }
 
 interface StreamExecutable {
-  run(job: Job, half: number, signal: AbortSignal | undefined): Promise<void>;
+  run(job: Job, stage: number, signal: AbortSignal | undefined): Promise<void>;
 }
 
 export interface TierStreamOptions {
@@ -130,9 +130,9 @@ export async function createTierStream(options: TierStreamOptions): Promise<Tier
     if (view === undefined) await backend.write(handle(name), byteOffset, target);
   }
 
-  async function load({ layer, chunk }: Job, half: number): Promise<void> {
+  async function load({ layer, chunk }: Job, stageIndex: number): Promise<void> {
     const { runIds, places, positions } = chunk;
-    const firstBlock = half * chunkBlocks;
+    const firstBlock = stageIndex * chunkBlocks;
     const reads = runIds.flatMap((runId, index) =>
       (
         [
@@ -142,7 +142,12 @@ export async function createTierStream(options: TierStreamOptions): Promise<Tier
       ).map(([name, buffer]) => {
         const runBytes = runBlocks * buffer.rowBytes;
         const begin = firstBlock * buffer.rowBytes + index * runBytes;
-        return stage(name, begin, runBytes, (target) => store.readRun(runId, buffer, target));
+        return stage(name, begin, runBytes, async (target) => {
+          const warm = store.peekRun(runId, buffer);
+          if (warm === undefined) return store.readRun(runId, buffer, target);
+          await undefined; // copies begin when the chunk before is being computed elsewhere
+          target.set(warm);
+        });
       }),
     );
     const positionBytes = blockSize * 4;
@@ -219,13 +224,16 @@ export async function createTierStream(options: TierStreamOptions): Promise<Tier
         }
       }
       let next = 0;
-      let loading: Promise<void> | undefined;
-      const loadNext = (): void => {
-        const job = jobs[next];
-        loading = job === undefined ? undefined : load(job, next % 2);
-        loading?.catch(() => undefined); // whoever waits for it is told
+      let begun = 0;
+      const loading: Promise<void>[] = [];
+      const loadAhead = (): void => {
+        for (; begun < jobs.length && begun < next + numStages - 1; begun++) {
+          const one = load(jobs[begun] as Job, begun % numStages);
+          one.catch(() => undefined); // whoever waits for it is told
+          loading.push(one);
+        }
       };
-      loadNext();
+      loadAhead();
       return {
         queryRows,
         stateRows,
@@ -237,19 +245,19 @@ export async function createTierStream(options: TierStreamOptions): Promise<Tier
           }
           for (let job = jobs[next]; job?.layer.boundary === boundary; job = jobs[next]) {
             const startMs = now();
-            await loading;
+            await loading.shift();
             waitedMs += now() - startMs;
             signal?.throwIfAborted();
-            const half = next % 2;
+            const stageIndex = next % numStages;
             next++;
-            loadNext();
+            loadAhead();
             const executable = isFew(job.positions.length) ? job.layer.few : job.layer.many;
-            await executable.run(job, half, signal);
+            await executable.run(job, stageIndex, signal);
             numChunks++;
           }
         },
         async end(): Promise<void> {
-          await loading?.catch(() => undefined);
+          await Promise.allSettled(loading);
         },
       };
     },
@@ -272,13 +280,13 @@ function streamExecutable(executable: Executable, chunkBlocks: number): StreamEx
   const table = scalars.slot('blockTable');
   const length = scalars.slot('contextLengths');
   return {
-    async run({ chunk, firstRow, positions }, half, signal): Promise<void> {
+    async run({ chunk, firstRow, positions }, stage, signal): Promise<void> {
       for (let i = 0; i < positions.length; i++) {
         rows[i] = firstRow + i;
         queryPositions[i] = positions[i] as number;
       }
       const { places } = chunk;
-      for (let i = 0; i < places.length; i++) table[i] = half * chunkBlocks + (places[i] as number);
+      for (let i = 0; i < places.length; i++) table[i] = stage * chunkBlocks + (places[i] as number);
       length[0] = places.length * ((chunk.positions[0]?.length ?? 0) as number);
       scalars.bind('T', positions.length);
       await executable.run(scalars.words, signal === undefined ? {} : { signal });
