@@ -5,8 +5,16 @@ import type { EmbeddingLoadOptions, EmbeddingModel, EmbedOptions, TextOverflow }
 import { createReferenceBackend } from '@winnow/ops';
 import { defined } from './engine-options.js';
 import { locateModel, type OpenContext } from './open-model.js';
-import { choiceOption, numberOption, numberRules, type CommonFlags } from './options.js';
-import { parseBytes, parseDType } from './parse-values.js';
+import {
+  addSparseOption,
+  choiceOption,
+  memoryRule,
+  numberOption,
+  numberRules,
+  sizeOption,
+  type CommonFlags,
+} from './options.js';
+import { parseDType } from './parse-values.js';
 
 export interface EmbeddingFlags extends CommonFlags {
   readonly ctxSize?: number;
@@ -16,6 +24,8 @@ export interface EmbeddingFlags extends CommonFlags {
   readonly activations?: 'f32' | 'int8';
   readonly quantize?: DType;
   readonly memory?: number;
+  readonly sparse?: string;
+  readonly weightsCold?: string;
   readonly pooling?: EmbeddingModel['pooling'];
   readonly overflow?: TextOverflow;
   readonly prefix?: string;
@@ -27,7 +37,7 @@ const { count } = numberRules;
 
 export function addEmbeddingOptions(command: Command): Command {
   const poolings = ['mean', 'cls', 'last', 'max', 'weighted-mean', 'mean-sqrt'];
-  return command
+  return addSparseOption(command)
     .addOption(choiceOption('--pooling <kind>', 'how tokens become one vector; default: as the model says', poolings))
     .addOption(
       choiceOption('--overflow <policy>', 'what to do with texts beyond the context; default error', [
@@ -46,11 +56,7 @@ export function addEmbeddingOptions(command: Command): Command {
         parseDType('--quantize', text),
       ),
     )
-    .addOption(
-      new Option('--memory <size>', 'refuse a memory plan above this size, such as 2GB or 500MiB').argParser((text) =>
-        parseBytes('--memory', text),
-      ),
-    )
+    .addOption(sizeOption('--memory <size>', `most memory of all, such as 2GB: ${memoryRule}`))
     .addOption(numberOption('-t, --threads <n>', 'threads; default: all of the machine', count))
     .addOption(
       choiceOption('--activations <type>', 'in products with quantised weights: int8, the default, or f32, exact', [
@@ -89,6 +95,8 @@ export async function openEmbeddingModel(
         pooling: flags.pooling,
         quantize: flags.quantize,
         memoryLimitBytes: flags.memory,
+        sparse: flags.sparse,
+        weightTiers: flags.weightsCold === undefined ? undefined : { coldPath: flags.weightsCold },
         isMatryoshka: flags.dimensions === undefined ? undefined : true, // whoever asks for it knows
       }),
       signal,

@@ -26,6 +26,8 @@ export function loadOptionsOf(flags: LoadFlags): LoadOptions {
     kv: tiersOf(flags),
     maxSessions: 1, // what one command needs
     memoryLimitBytes: flags.memory,
+    sparse: flags.sparse,
+    weightTiers: flags.weightsCold === undefined ? undefined : { coldPath: flags.weightsCold },
     quantize: flags.quantize,
     adapters: adaptersOf(flags),
     profile: flags.profile,

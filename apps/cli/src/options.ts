@@ -35,6 +35,8 @@ export interface LoadFlags extends CommonFlags, AttentionFlags {
   readonly kvWarm?: number;
   readonly kvCold?: string;
   readonly memory?: number;
+  readonly sparse?: string;
+  readonly weightsCold?: string;
   readonly quantize?: DType;
   readonly lora?: readonly string[];
   readonly loraScaled?: readonly string[];
@@ -172,11 +174,17 @@ export function addPlanOptions(command: Command): Command {
     .option('--kv-cold <folder>', 'where temporary files take what is left; default: nowhere')
     .addOption(listOption('--lora <file>', 'a LoRA adapter, .gguf or a PEFT folder; may be repeated'))
     .addOption(listOption('--lora-scaled <file scale>', 'the same with a factor; may be repeated'))
-    .addOption(
-      new Option('--memory <size>', 'refuse a memory plan above this size, such as 2GB or 500MiB').argParser((text) =>
-        parseBytes('--memory', text),
-      ),
-    );
+    .addOption(sizeOption('--memory <size>', `most memory of all, such as 2GB: ${memoryRule}`));
+}
+
+/** What `--memory` does with models that are larger. */
+export const memoryRule = 'experts, and neurons with --sparse, stay in the file; other models are refused';
+
+/** For commands that compute with a model. */
+export function addSparseOption(command: Command): Command {
+  return command
+    .option('--sparse <file>', 'skip FFN neurons by a calibration of winnow calibrate, .sparse.safetensors')
+    .option('--weights-cold <folder>', "where a temporary file of neurons goes; default: the system's");
 }
 
 /** For commands that do not name policies in another way. */
@@ -188,7 +196,7 @@ export function addAttentionOptions(command: Command): Command {
 }
 
 export function addLoadOptions(command: Command): Command {
-  return addPlanOptions(command)
+  return addSparseOption(addPlanOptions(command))
     .addOption(numberOption('-t, --threads <n>', 'threads; default: all of the machine', numberRules.count))
     .addOption(
       choiceOption('--activations <type>', 'in products with quantised weights: int8, the default, or f32, exact', [

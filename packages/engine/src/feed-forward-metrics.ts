@@ -20,6 +20,8 @@ export interface FeedForwardLayerMetrics {
   /** Steps of several tokens, and the same for what any of them needed. */
   readonly numBatches: number;
   readonly batchActiveRatio: number;
+  /** When profiled: time of the whole layer, and of what chooses its neurons, that for reading ahead included. */
+  readonly profile?: { readonly layerMs: number; readonly predictorMs: number };
   /** Where not all items are in the backend's memory. */
   readonly tiers?: FeedForwardTierMetrics;
 }

@@ -22,6 +22,7 @@ export type { Eviction, LeastAttendedOptions } from './key-masses.js';
 export type { FeedForwardLayerMetrics, FeedForwardMetrics, FeedForwardTierMetrics } from './feed-forward-metrics.js';
 export type { MemoryPlan, WeightTierBudgets } from './memory-plan.js';
 export type { CacheMetrics, EngineEvent, ModelMetrics, StepMetrics, TierMetrics } from './metrics.js';
+export { formatPrometheus } from './prometheus.js';
 export type { SamplingOptions } from './sampling-options.js';
 export type {
   AttentionTrace,

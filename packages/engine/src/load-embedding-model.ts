@@ -15,6 +15,7 @@ import type { FeedForwardLayer } from './feed-forward-types.js';
 import { loadBuffers } from './load-buffers.js';
 import { createMissingTokenizer } from './missing-tokenizer.js';
 import type { OpenedModel } from './opened-model.js';
+import { tierNotices } from './tier-notices.js';
 import { weightsHash } from './weights-hash.js';
 import { withFeedForward } from './with-feed-forward.js';
 
@@ -122,7 +123,7 @@ async function load(
       settings,
       plan,
       executable,
-      notices,
+      notices: [...notices, ...tierNotices(plan.memory)],
       feedForwardMetrics: feedForward.metrics,
       traced:
         hash === undefined

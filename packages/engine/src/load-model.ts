@@ -21,6 +21,7 @@ import { beyondTrained, sessionOptions, type ModelPlan } from './model-plan.js';
 import { fitModel } from './fit-model.js';
 import { openFeedForward, type FeedForwardRuntime } from './open-feed-forward.js';
 import { openSparse, type WeightHost } from './sparse-option.js';
+import { tierNotices } from './tier-notices.js';
 import { createRuntime } from './runtime.js';
 import type { OpenedModel } from './opened-model.js';
 import type { SessionKey } from './session-file.js';
@@ -167,7 +168,7 @@ async function load(
     name: opened.name,
     backend: backend.name,
     fallbacks: [...executables.values()].flatMap((executable) => executable.fallbacks),
-    notices,
+    notices: [...notices, ...tierNotices(plan.memory)],
     chatTemplate,
     maxSessions: plan.maxSessions,
     plan: plan.memory,

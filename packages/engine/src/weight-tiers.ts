@@ -56,6 +56,7 @@ export function createWeightTiers(options: WeightTiersOptions): WeightTiers {
   const { backend, buffers, tiers, cache, ffnDims, now, reads } = options;
   const counts = new Map<number, LayerCounts>();
   const states = new Map<number, TierState>();
+  const wrapped: Executable[] = [];
   const countsOf = (layer: number): LayerCounts => {
     const known = counts.get(layer);
     if (known !== undefined) return known;
@@ -85,6 +86,7 @@ export function createWeightTiers(options: WeightTiersOptions): WeightTiers {
     const counted = [...ffnDims.keys()].filter((layer) => program.outputs.has(choiceNames.count(layer)));
     const tiered = [...states.values()].filter(({ planned }) => program.outputs.has(choiceNames.ids(planned.layer)));
     if (counted.length === 0 && tiered.length === 0) return executable;
+    wrapped.push(executable);
     const one = new Int32Array(1);
 
     async function readCount(output: string): Promise<number> {
@@ -139,6 +141,7 @@ export function createWeightTiers(options: WeightTiersOptions): WeightTiers {
       const group = ids.subarray(begin, begin + count);
       const start = now();
       const loaded = cache.ensure(index, group, count, rows, signal);
+      let waitedMs = now() - start;
       if (pass === 0) {
         const next = tiers?.layers[index + 1];
         const nextState = next && states.get(next.layer);
@@ -148,8 +151,10 @@ export function createWeightTiers(options: WeightTiersOptions): WeightTiers {
           cache.prefetch(index + 1, guess, numGuessed, signal === undefined ? {} : { signal });
         }
       }
+      const waitsFrom = now();
       await loaded;
-      countsOf(layer).waitedMs += now() - start;
+      waitedMs += now() - waitsFrom;
+      countsOf(layer).waitedMs += waitedMs;
       state.done += count;
       if (planned.kind === 'expert') {
         map.fill(-1);
@@ -213,6 +218,7 @@ export function createWeightTiers(options: WeightTiersOptions): WeightTiers {
     wrap,
     metrics(): FeedForwardMetrics {
       const layers = [...counts].toSorted(([a], [b]) => a - b);
+      const times = profileOf(wrapped);
       const numItemsOf = (layer: number): number => ffnDims.get(layer) ?? states.get(layer)?.planned.numItems ?? 0;
       return {
         layers: layers.map(([layer, total]): FeedForwardLayerMetrics => {
@@ -230,6 +236,7 @@ export function createWeightTiers(options: WeightTiersOptions): WeightTiers {
             activeRatio,
             numBatches,
             batchActiveRatio,
+            ...(times.has(layer) ? { profile: times.get(layer) as LayerTimes } : {}),
             ...(state === undefined || cached === undefined
               ? {}
               : { tiers: { numSlots: state.planned.slots, numPasses, waitedMs, ...cached } }),
@@ -245,6 +252,28 @@ export function createWeightTiers(options: WeightTiersOptions): WeightTiers {
       };
     },
   };
+}
+
+type LayerTimes = NonNullable<FeedForwardLayerMetrics['profile']>;
+
+/** Times by layer; none unless they were measured. */
+function profileOf(executables: readonly Executable[]): Map<number, LayerTimes> {
+  const times = new Map<number, LayerTimes>();
+  for (const executable of executables) {
+    const { records, buffers } = executable.program;
+    for (const [index, { layer, op, timeMs }] of executable.profile().entries()) {
+      const inputs = Object.values(records[index]?.inputs ?? {});
+      const isPredictor = op === 'active-neurons' || inputs.some(({ buffer }) => isTable(buffers[buffer]?.name));
+      const { layerMs, predictorMs } = times.get(layer) ?? { layerMs: 0, predictorMs: 0 };
+      times.set(layer, { layerMs: layerMs + timeMs, predictorMs: predictorMs + (isPredictor ? timeMs : 0) });
+    }
+  }
+  return times;
+}
+
+/** Tables of predictors, which are named by `predictorWeights`. */
+function isTable(name: string | undefined): boolean {
+  return name?.startsWith('sparse.') === true;
 }
 
 /** The distinct values, ascending. @param seen scratch of as many values as there are items */

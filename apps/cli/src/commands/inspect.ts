@@ -9,7 +9,14 @@ import { displayName } from '../model-location.js';
 import { inspectModel } from '../open-model.js';
 import { openSidecar, sidecarSuffix } from '../sparse-files.js';
 import { describeSidecar } from '../sparse-report.js';
-import { addModelOption, addOutputOptions, addPlanOptions, chooseModel, type LoadFlags } from '../options.js';
+import {
+  addModelOption,
+  addOutputOptions,
+  addPlanOptions,
+  addSparseOption,
+  chooseModel,
+  type LoadFlags,
+} from '../options.js';
 
 const examples = `
 Examples:
@@ -27,7 +34,7 @@ const maxValueLength = 100;
 export function registerInspect(program: Command, host: CommandHost): void {
   const command = program.command('inspect').argument('[model]', 'the model; without it the demo model');
   command.description("Prints a model's metadata, tensors and memory plan.").addHelpText('after', examples);
-  addOutputOptions(addPlanOptions(addModelOption(command)), 'print one JSON object');
+  addOutputOptions(addSparseOption(addPlanOptions(addModelOption(command))), 'print one JSON object');
   command.action((model: string | undefined, flags: LoadFlags) =>
     host.run(flags, (context) => inspect(chooseModel(model, flags.model), flags, context)),
   );
@@ -74,6 +81,7 @@ function describe({ name, format, config, plan, metadata, tensors }: ModelInfo):
       `memory plan for ${plan.contextSize} tokens of context`,
       [
         ['weights', formatBytes(plan.weightsBytes)],
+        ...weightRows(plan),
         ['keys and values', `${formatBytes(plan.kvBytes)} (${formatBytes(plan.kvBytesPerToken)} per token)`],
         ...tierRows(plan),
         ['activations', formatBytes(plan.activationBytes)],
@@ -94,6 +102,19 @@ function describe({ name, format, config, plan, metadata, tensors }: ModelInfo):
   return sections
     .map(([title, rows]) => `${title}\n${formatTable(rows).replaceAll(/^/gm, '  ').trimEnd()}\n`)
     .join('\n');
+}
+
+/** Where weights are that the limit has no room for. */
+function weightRows({ weightTiers }: ModelInfo['plan']): string[][] {
+  if (weightTiers === undefined) return [];
+  const { kind, numItems, numSlots, residentBytes, slotBytes, warmBytes, stagingBytes, coldBytes } = weightTiers;
+  return [
+    ['  always in memory', formatBytes(residentBytes)],
+    ['  hot: in slots', `${formatBytes(slotBytes)} for ${numSlots} of ${numItems} ${kind}s`],
+    ['  warm: beside them', formatBytes(warmBytes)],
+    ['  for reads', formatBytes(stagingBytes)],
+    ['  cold: in the file', formatBytes(coldBytes)],
+  ];
 }
 
 /** Where keys and values are when the context is full. */

@@ -23,6 +23,7 @@ import {
   type TextFlags,
 } from '../options.js';
 import { unescapeText } from '../parse-values.js';
+import { feedForwardTable } from '../feed-forward-table.js';
 import { profileByOp, profileTable, type Peaks } from '../profile-table.js';
 import { readText } from '../read-text.js';
 import { streamGeneration, type Streamed } from '../stream-generation.js';
@@ -102,7 +103,10 @@ async function run(modelName: string | undefined, flags: RunFlags, context: Comm
   if (flags.saveSession !== undefined) await session.save(flags.saveSession);
   if (isStreaming) {
     if (out.isTerminal && !endsLine(streamed.text)) await out.write('\n');
-    if (flags.profile === true) io.stderr.write(profileTable(model.profile(), await peaksOf(model, flags, context)));
+    if (flags.profile === true) {
+      const peaks = await peaksOf(model, flags, context);
+      io.stderr.write(profileTable(model.profile(), peaks) + feedForwardTable(model.metrics().feedForward));
+    }
   } else {
     const name = displayName(modelName, model.name);
     await out.write(

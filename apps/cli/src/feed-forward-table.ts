@@ -1,0 +1,27 @@
+/** What `--profile` prints of FFNs that skip neurons or read them from files: a line per layer, and the overlap. */
+import type { FeedForwardMetrics } from '@winnow/engine';
+import { formatBytes, formatTable } from './format.js';
+
+const percent = (part: number): string => `${(part * 100).toFixed(1)}%`;
+const ms = (value: number | undefined): string => (value === undefined ? '-' : value.toFixed(1));
+
+export function feedForwardTable(metrics: FeedForwardMetrics | undefined): string {
+  if (metrics === undefined) return '';
+  const { layers, cache, waitedMs = 0, readMs = 0 } = metrics;
+  const rows = layers.map(({ layer, numSteps, activeRatio, numBatches, batchActiveRatio, profile, tiers }) => [
+    String(layer),
+    numSteps === 0 ? '-' : percent(activeRatio),
+    numBatches === 0 ? '-' : percent(batchActiveRatio),
+    ms(profile?.layerMs),
+    ms(profile?.predictorMs),
+    ...(tiers === undefined ? [] : [String(tiers.hits), String(tiers.misses), ms(tiers.waitedMs)]),
+  ]);
+  const head = ['layer', 'active', 'in batches', 'ms', 'predictor ms'];
+  const table = formatTable([[...head, ...(cache === undefined ? [] : ['hits', 'misses', 'waited ms'])], ...rows]);
+  if (cache === undefined) return `\n${table}`;
+  const { numReads, bytesRead, hits, requests, prefetchHits } = cache;
+  const overlap = readMs > 0 ? Math.max(0, 1 - waitedMs / readMs) : 0;
+  const shares = `${percent(requests > 0 ? hits / requests : 0)} of what was needed was in memory, ${prefetchHits} of it read ahead`;
+  const reads = `${numReads} reads of ${formatBytes(bytesRead)} in ${ms(readMs)} ms, ${percent(overlap)} of that beside computing`;
+  return `\n${table}${shares}\n${reads}\n`;
+}

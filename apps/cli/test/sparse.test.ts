@@ -1,0 +1,94 @@
+/** `--sparse` and `--memory`: neurons that are skipped, and weights that stay in the file. */
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import * as engine from '@winnow/engine';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { runCli } from './run-cli.js';
+
+let folder = '';
+let sidecar = '';
+beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), 'winnow-sparse-'));
+  sidecar = join(folder, 'demo.sparse.safetensors');
+  const argv = ['calibrate', '--samples', '8', '--predictor', 'gate-threshold', '-o', sidecar, '-q'];
+  expect(await runCli(engine, argv)).toMatchObject({ code: 0 });
+});
+afterAll(() => rmSync(folder, { recursive: true }));
+
+interface RunResult {
+  readonly text: string;
+  readonly metrics: engine.ModelMetrics;
+}
+
+const prompt = ['-p', 'The captain looked at the sea', '-n', '24', '-c', '256', '--temp', '0', '--ignore-eos'];
+
+async function runJson(argv: readonly string[]): Promise<RunResult> {
+  const { code, stdout, stderr } = await runCli(engine, ['run', ...prompt, ...argv, '--json', '-q']);
+  expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+  return JSON.parse(stdout) as RunResult;
+}
+
+async function planOf(argv: readonly string[]): Promise<engine.MemoryPlan> {
+  const { stdout } = await runCli(engine, ['inspect', '-c', '256', '--json', ...argv]);
+  return (JSON.parse(stdout) as engine.ModelInfo).plan;
+}
+
+test('a calibration skips neurons; a limit changes where they are, not the text', async () => {
+  const whole = await runJson(['--sparse', sidecar]);
+  const { layers } = whole.metrics.feedForward as engine.FeedForwardMetrics;
+  expect(layers.length).toBe(6);
+  for (const { activeRatio } of layers) expect(activeRatio).toBeLessThan(0.6);
+  const { totalBytes, weightsBytes } = await planOf(['--sparse', sidecar]);
+  const limit = String(Math.round(totalBytes - weightsBytes / 8));
+  const cold = join(folder, 'cold');
+  const tiered = await runJson(['--sparse', sidecar, '--memory', limit, '--weights-cold', cold]);
+  expect(tiered.text).toBe(whole.text);
+  expect(tiered.metrics.feedForward?.cache?.misses).toBeGreaterThan(0);
+  expect(readdirSync(cold)).toEqual([]);
+});
+
+test('inspect says what goes where, and run says it in a line', async () => {
+  const { totalBytes, weightsBytes } = await planOf(['--sparse', sidecar]);
+  const limit = String(Math.round(totalBytes - weightsBytes / 8));
+  const { stdout } = await runCli(engine, ['inspect', '-c', '256', '--sparse', sidecar, '--memory', limit]);
+  expect(stdout).toMatch(/always in memory .*\n.*hot: in slots .* of \d+ neurons\n.*\n.*\n.*cold: in the file /);
+  const { stderr } = await runCli(engine, ['run', ...prompt, '--sparse', sidecar, '--memory', limit]);
+  expect(stderr).toMatch(/\d+ of \d+ neurons have a place in memory \(.* MB\); .* MB are read when they are needed/);
+});
+
+test('--profile shows layers, predictors and how much of the reading was beside computing', async () => {
+  const { totalBytes, weightsBytes } = await planOf(['--sparse', sidecar]);
+  const limit = String(Math.round(totalBytes - weightsBytes / 8));
+  const argv = ['run', ...prompt, '--sparse', sidecar, '--memory', limit, '--profile', '-q'];
+  const { stderr } = await runCli(engine, argv);
+  expect(stderr).toMatch(/layer +active +in batches +ms +predictor ms +hits +misses +waited ms\n0 +\d/);
+  expect(stderr).toMatch(/\d+ reads of .* in .* ms, .*% of that beside computing/);
+});
+
+test('without a calibration the demo model is refused as before, and the error says what would help', async () => {
+  const { code, stderr } = await runCli(engine, ['run', ...prompt, '--memory', '4MB']);
+  expect(code).toBe(4);
+  expect(stderr).toMatch(/with a calibration \(sparse\) weights may stay in the file/);
+});
+
+test('what is no calibration is refused', async () => {
+  const path = join(folder, 'none.sparse.safetensors');
+  writeFileSync(path, 'no such thing');
+  const { code, stderr } = await runCli(engine, ['run', ...prompt, '--sparse', path]);
+  expect(code).toBe(3);
+  expect(stderr).toContain('none.sparse.safetensors');
+});
+
+test('embed takes both', async () => {
+  const argv = ['embed', '-p', 'one text', 'another', '--pooling', 'mean', '--json', '-q', '-c', '64', '-b', '64'];
+  const dense = JSON.parse((await runCli(engine, argv)).stdout) as { embeddings: number[][] };
+  const { code, stdout } = await runCli(engine, [...argv, '--sparse', sidecar]);
+  expect(code).toBe(0);
+  const { embeddings } = JSON.parse(stdout) as { embeddings: number[][] };
+  const cosine = (a: readonly number[], b: readonly number[]): number =>
+    a.reduce((sum, value, i) => sum + value * (b[i] as number), 0);
+  for (const [at, vector] of embeddings.entries()) {
+    expect(cosine(vector, dense.embeddings[at] as number[])).toBeGreaterThan(0.9);
+  }
+});
