@@ -26,7 +26,7 @@ const vocabulary = vocabularyOf([
   '😀',
 ]);
 
-function tokensOf(schema: JsonSchema, whitespace: 'some' | 'none' = 'some'): TokenGrammar {
+function tokensOf(schema: JsonSchema, whitespace: 'single' | 'indented' | 'none' = 'indented'): TokenGrammar {
   const grammar = jsonSchemaGrammar(schema, { whitespace });
   return createTokenGrammar({ grammar, trie: vocabulary.trie, endTokens: [vocabulary.endToken] });
 }
@@ -332,6 +332,7 @@ describe('JSON schema', () => {
     [{ $defs: { a: { anyOf: [{ $ref: '#/$defs/a' }, { type: 'null' }] } }, $ref: '#/$defs/a' }, '#/$defs/a'],
     [{ oneOf: [{ type: 'string' }, { type: 'string', maxLength: 3 }] }, '#/oneOf'],
     [{ oneOf: [{ type: 'integer' }, { type: 'number' }] }, '#/oneOf'],
+    [{ type: 'object', properties: { a: { oneOf: [true, { $ref: '#' }] } }, required: ['a'] }, '#/properties/a/oneOf'],
     [{ anyOf: [] }, '#/anyOf'],
     [{ type: 'text' }, '#/type'],
     [{ type: 'object', properties: { a: 1 } }, '#/properties/a'],
@@ -356,6 +357,13 @@ describe('JSON schema', () => {
     expect(() => jsonSchemaGrammar({ type: 'string', pattern: '^(a{1000}){1000}$' })).toThrow(refusal);
     const branch = { anyOf: Array.from({ length: 40 }, (_, i) => ({ properties: { [`p${i}`]: { type: 'null' } } })) };
     expect(() => jsonSchemaGrammar({ type: 'object', allOf: [branch, branch, branch] })).toThrow(refusal);
+  });
+
+  test('one blank between parts, by default', () => {
+    const tokens = tokensOf(person, 'single');
+    expect(matches(tokens, '{"name": "x","tags": [ "a", "b" ]}')).toBe(true);
+    expect(matches(tokens, '{"name":  "x","tags":[]}')).toBe(false);
+    expect(matches(tokens, '{"name":\n"x","tags":[]}')).toBe(false);
   });
 
   test('without blanks there is one way to write a value', () => {

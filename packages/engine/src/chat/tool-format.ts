@@ -63,8 +63,9 @@ export function callsNode(
   const more = (item: GrammarNode): GrammarNode => repeat(item, 0, isParallel ? undefined : 0);
   switch (format) {
     case 'hermes': {
-      const whole = sequence(literal('<tool_call>'), space, call, space, literal('</tool_call>'));
-      return sequence(whole, more(sequence(optional(literal('\n')), whole)));
+      const line = optional(literal('\n'));
+      const whole = sequence(literal('<tool_call>'), line, call, line, literal('</tool_call>'));
+      return sequence(whole, more(sequence(line, whole)));
     }
     case 'llama':
       return sequence(optional(literal('<|python_tag|>')), call);

@@ -14,15 +14,18 @@ import { prune } from '../prune.js';
 import { complementDfa, intersectDfa, multipleDfa, type Dfa } from '../regular/dfa.js';
 import { wholeRegexDfa } from '../regular/regex.js';
 import { itemOf, propertyOf, type Conjunction, type Facts, type JsonSchema, type Kind, allKinds } from './facts.js';
-import { automatonRules, charNode, encodeInString, encodePlain, spaceNode } from './json-text.js';
+import { automatonRules, charNode, encodeInString, encodePlain, spaceNodes } from './json-text.js';
 import { anyDecimal, decimalRegex, integerRegex } from './numbers.js';
 import { createResolver, fail, locate } from './resolve.js';
 import { stringDfa, textsDfa } from './strings.js';
 import { meets } from './valid.js';
 
 export interface JsonSchemaOptions {
-  /** Blanks between the parts: `some`, where and as models like to put them, or `none`. Default `some`. */
-  readonly whitespace?: 'some' | 'none';
+  /**
+   * Blanks between the parts: `single`, one or none as the model likes; `indented`, new lines with up to 20 blanks too, which
+   * weak models lose themselves in; `none`. Default `single`.
+   */
+  readonly whitespace?: 'single' | 'indented' | 'none';
 }
 
 /** Most rules that a schema may come to. */
@@ -55,7 +58,7 @@ export function jsonSchemaGrammar(schema: JsonSchema, options: JsonSchemaOptions
 /** @param rules gets rules whose names begin with `json-` */
 export function createSchemaWriter(rules: Map<string, GrammarNode>, options: JsonSchemaOptions = {}): SchemaWriter {
   let numSchemas = 0;
-  const space = options.whitespace === 'none' ? literal('') : shared('json-space', () => spaceNode);
+  const space = shared('json-space', () => spaceNodes[options.whitespace ?? 'single']);
   const string = (): GrammarNode =>
     shared('json-string', () => sequence(literal('"'), repeat(char(), 0), literal('"')));
   const char = (): GrammarNode => shared('json-char', () => charNode);
@@ -256,7 +259,7 @@ export function createSchemaWriter(rules: Map<string, GrammarNode>, options: Jso
         const [only] = keyFacts;
         if (keyFacts.length > 1 || only === undefined)
           fail(`${keywordPath(facts)}/propertyNames`, 'expected one kind of names, got several');
-        const names = only.values?.filter((name) => meets(name, only, resolver));
+        const names = only.values?.filter((name) => typeof name === 'string' && meets(name, only, resolver));
         const own = names === undefined ? stringDfa(only) : textsDfa(names as string[]);
         if (own !== undefined) dfa = dfa === undefined ? own : intersectDfa(dfa, own);
       }

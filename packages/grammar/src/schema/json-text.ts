@@ -49,12 +49,12 @@ export const charNode: GrammarNode = choice(
   ),
 );
 
-/** Blanks between the parts of a JSON text: none, one, or a new line with some indentation. */
-export const spaceNode: GrammarNode = choice(
-  literal(''),
-  literal(' '),
-  sequence(literal('\n'), repeat(classOf(' \t'), 0, 20)),
-);
+/** Blanks between the parts of a JSON text. */
+export const spaceNodes: Readonly<Record<'single' | 'indented' | 'none', GrammarNode>> = {
+  single: choice(literal(''), literal(' ')),
+  indented: choice(literal(''), literal(' '), sequence(literal('\n'), repeat(classOf(' \t'), 0, 20))),
+  none: literal(''),
+};
 
 /**
  * Rules for the texts of an automaton, one per state.

@@ -87,6 +87,7 @@ export function fail(path: string, message: string): never {
 
 export function createResolver(root: JsonSchema): Resolver {
   const anchors = new Map<string, Located>();
+  const checking = new Set<string>();
   collectAnchors(root, '#', anchors, 0);
 
   function target(reference: unknown, path: string): Located {
@@ -140,24 +141,26 @@ export function createResolver(root: JsonSchema): Resolver {
     if (schema['anyOf'] !== undefined) and(listOf(schema, 'anyOf', path).flatMap((part) => expand(part, inside)));
     if (schema['oneOf'] !== undefined) {
       const branches = listOf(schema, 'oneOf', path).map((part) => expand(part, inside));
-      // what is valid by two of them is not valid: soundness needs branches that exclude each other
-      for (const [i, branch] of branches.entries()) {
-        for (const other of branches.slice(i + 1)) {
-          for (const a of branch) {
-            for (const b of other) {
-              const isApart = areDisjoint(a, b, resolve) || alternatives.every((own) => isNever(own, a, b));
-              if (!isApart)
-                fail(
-                  `${path}/oneOf`,
-                  'expected alternatives that exclude each other, by type or by a constant property (or anyOf)',
-                );
-            }
-          }
-        }
-      }
+      checkExclusive(branches, alternatives, path);
       and(branches.flat());
     }
     return alternatives;
+  }
+
+  /** What is valid by two branches is not valid: a grammar needs branches that exclude each other. */
+  function checkExclusive(branches: readonly (readonly Facts[])[], common: readonly Facts[], path: string): void {
+    if (checking.has(path)) return; // looking for a difference has led back here
+    checking.add(path);
+    for (const [index, branch] of branches.entries()) {
+      for (const other of branches.slice(index + 1)) {
+        for (const [a, b] of branch.flatMap((one) => other.map((two) => [one, two] as const))) {
+          if (areDisjoint(a, b, resolve) || common.every((own) => isNever(own, a, b))) continue;
+          const expected = 'alternatives that exclude each other, by type or by a constant property';
+          fail(`${path}/oneOf`, `expected ${expected} (or anyOf)`);
+        }
+      }
+    }
+    checking.delete(path);
   }
 
   function isNever(own: Facts, a: Facts, b: Facts): boolean {

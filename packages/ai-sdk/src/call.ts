@@ -1,0 +1,110 @@
+/** A call of the AI SDK as a request to the engine. */
+import type { LanguageModelV4CallOptions, SharedV4Warning } from '@ai-sdk/provider';
+import {
+  prepareChat,
+  type ChatReader,
+  type ChatTool,
+  type GenerateOptions,
+  type JsonSchema,
+  type Model,
+  type Prompt,
+  type ToolChoice,
+} from '@winnow/engine';
+import { ArgumentError } from '@winnow/tensor';
+import { chatMessages } from './messages.js';
+import type { LanguageModelSettings } from './settings.js';
+
+export interface Call {
+  readonly prompt: Prompt;
+  readonly options: GenerateOptions;
+  readonly reader: ChatReader;
+  readonly warnings: SharedV4Warning[];
+}
+
+/** What `providerOptions.winnow` may say. */
+const ownOptions = [
+  'minP',
+  'repetitionPenalty',
+  'penaltyWindow',
+  'overflow',
+  'grammar',
+  'templateVariables',
+  'parallelToolCalls',
+];
+
+/**
+ * @throws {UnsupportedFunctionalityError} for content that is not text
+ * @throws {ArgumentError} for what the engine does not take
+ * @throws {FormatError} for schemas that cannot be enforced
+ */
+export function prepareCall(model: Model, settings: LanguageModelSettings, call: LanguageModelV4CallOptions): Call {
+  const warnings: SharedV4Warning[] = [];
+  const own = { ...settings, ...call.providerOptions?.['winnow'] } as Record<string, unknown> & LanguageModelSettings;
+  for (const name of Object.keys(call.providerOptions?.['winnow'] ?? {})) {
+    if (!ownOptions.includes(name)) warnings.push({ type: 'unsupported', feature: `providerOptions.winnow.${name}` });
+  }
+  if (call.reasoning !== undefined && call.reasoning !== 'provider-default' && call.reasoning !== 'none') {
+    warnings.push({ type: 'unsupported', feature: 'reasoning' });
+  }
+  const { responseFormat } = call;
+  const jsonSchema =
+    responseFormat?.type === 'json' ? ((responseFormat.schema ?? { type: 'object' }) as JsonSchema) : undefined;
+  const tools = toolsOf(call, warnings);
+  const { minP, repetitionPenalty, penaltyWindow, overflow, grammar, templateVariables, parallelToolCalls } = own;
+  if (grammar !== undefined && (jsonSchema !== undefined || tools.length > 0)) {
+    throw new ArgumentError({
+      argument: 'grammar',
+      expected: 'neither tools nor a response format beside it',
+      actual: 'both',
+    });
+  }
+  const options = defined({
+    maxTokens: call.maxOutputTokens,
+    stop: call.stopSequences,
+    temperature: call.temperature,
+    topK: call.topK,
+    topP: call.topP,
+    presencePenalty: call.presencePenalty,
+    frequencyPenalty: call.frequencyPenalty,
+    seed: call.seed,
+    signal: call.abortSignal,
+    ...{ minP, repetitionPenalty, penaltyWindow, overflow, grammar },
+  }) as GenerateOptions;
+
+  const messages = chatMessages(call.prompt);
+  const isChat = settings.chat ?? model.chatTemplate !== undefined;
+  if (!isChat) {
+    if (tools.length > 0) warnings.push({ type: 'unsupported', feature: 'tools', details: 'without a chat template' });
+    const prompt = messages.map(({ content }) => content).join('\n');
+    const reader: ChatReader = { push: (text) => (text === '' ? [] : [{ type: 'text', text }]), end: () => [] };
+    return { prompt, options: jsonSchema === undefined ? options : { ...options, jsonSchema }, reader, warnings };
+  }
+  const turn = prepareChat(model, {
+    messages,
+    tools,
+    toolChoice: choiceOf(call),
+    ...(parallelToolCalls === undefined ? {} : { parallelToolCalls }),
+    ...(jsonSchema === undefined ? {} : { jsonSchema }),
+    ...(templateVariables === undefined ? {} : { templateVariables }),
+  });
+  return { prompt: turn.prompt, options: { ...options, ...turn.options }, reader: turn.createReader(), warnings };
+}
+
+function toolsOf({ tools = [] }: LanguageModelV4CallOptions, warnings: SharedV4Warning[]): ChatTool[] {
+  return tools.flatMap((tool) => {
+    if (tool.type !== 'function') {
+      warnings.push({ type: 'unsupported', feature: `provider tool ${tool.name}` });
+      return [];
+    }
+    const { name, description, inputSchema } = tool;
+    return [{ name, ...(description === undefined ? {} : { description }), parameters: inputSchema as JsonSchema }];
+  });
+}
+
+function choiceOf({ toolChoice }: LanguageModelV4CallOptions): ToolChoice {
+  return toolChoice?.type === 'tool' ? { name: toolChoice.toolName } : (toolChoice?.type ?? 'auto');
+}
+
+function defined(fields: Record<string, unknown>): object {
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));
+}

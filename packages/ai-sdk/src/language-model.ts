@@ -1,0 +1,152 @@
+/** A model of the engine as a language model of the AI SDK. */
+import type {
+  LanguageModelV4,
+  LanguageModelV4CallOptions,
+  LanguageModelV4Content,
+  LanguageModelV4FinishReason,
+  LanguageModelV4GenerateResult,
+  LanguageModelV4StreamPart,
+  LanguageModelV4StreamResult,
+  LanguageModelV4Usage,
+} from '@ai-sdk/provider';
+import type { ChatPart, GenerationResult, Model } from '@winnow/engine';
+import { prepareCall, type Call } from './call.js';
+import type { LanguageModelSettings } from './settings.js';
+
+/**
+ * The model stays the caller's, who loads and disposes it. Calls at the same time share its steps and cache, up to its
+ * `maxSessions`. Tools and response formats are kept to by constrained decoding.
+ */
+export function languageModel(model: Model, settings: LanguageModelSettings = {}): LanguageModelV4 {
+  const modelId = settings.modelId ?? model.name;
+
+  return {
+    specificationVersion: 'v4',
+    provider: 'winnow',
+    modelId,
+    supportedUrls: {},
+
+    async doGenerate(options: LanguageModelV4CallOptions): Promise<LanguageModelV4GenerateResult> {
+      const call = prepareCall(model, settings, options);
+      const result = await model.generate(call.prompt, call.options).result();
+      const parts = [...call.reader.push(result.text), ...call.reader.end()];
+      const content = contentOf(parts);
+      return {
+        content,
+        finishReason: finishReasonOf(result, parts.some(isToolCall)),
+        usage: usageOf(result),
+        warnings: call.warnings,
+        request: { body: requestBody(call) },
+        response: { modelId },
+      };
+    },
+
+    async doStream(options: LanguageModelV4CallOptions): Promise<LanguageModelV4StreamResult> {
+      const call = prepareCall(model, settings, options);
+      const parts = streamParts(model, call, modelId, options.abortSignal);
+      const stream = new ReadableStream<LanguageModelV4StreamPart>({
+        async pull(controller): Promise<void> {
+          const { done, value } = await parts.next();
+          if (done === true) controller.close();
+          else controller.enqueue(value);
+        },
+        async cancel(): Promise<void> {
+          await parts.return(undefined);
+        },
+      });
+      return { stream, request: { body: requestBody(call) } };
+    },
+  };
+}
+
+/** Throws only when aborted; other failures are parts. */
+async function* streamParts(
+  model: Model,
+  call: Call,
+  modelId: string,
+  signal: AbortSignal | undefined,
+): AsyncGenerator<LanguageModelV4StreamPart, void, void> {
+  yield { type: 'stream-start', warnings: call.warnings };
+  yield { type: 'response-metadata', modelId };
+  let textId: string | undefined;
+  let numTexts = 0;
+  let hasCalls = false;
+
+  function* write(parts: readonly ChatPart[]): Generator<LanguageModelV4StreamPart> {
+    for (const part of parts) {
+      if (part.type === 'text') {
+        if (textId === undefined) yield { type: 'text-start', id: (textId = `text-${numTexts++}`) };
+        yield { type: 'text-delta', id: textId, delta: part.text };
+        continue;
+      }
+      yield* endText();
+      hasCalls = true;
+      const { id, name, arguments: input } = part;
+      yield { type: 'tool-input-start', id, toolName: name };
+      yield { type: 'tool-input-delta', id, delta: input };
+      yield { type: 'tool-input-end', id };
+      yield { type: 'tool-call', toolCallId: id, toolName: name, input };
+    }
+  }
+
+  function* endText(): Generator<LanguageModelV4StreamPart> {
+    if (textId !== undefined) yield { type: 'text-end', id: textId };
+    textId = undefined;
+  }
+
+  try {
+    const generation = model.generate(call.prompt, call.options);
+    for await (const { text } of generation) yield* write(call.reader.push(text));
+    yield* write(call.reader.end());
+    yield* endText();
+    const result = await generation.result();
+    yield { type: 'finish', finishReason: finishReasonOf(result, hasCalls), usage: usageOf(result) };
+  } catch (error) {
+    if (signal?.aborted === true) throw error;
+    yield { type: 'error', error };
+    yield { type: 'finish', finishReason: { unified: 'error', raw: undefined }, usage: unknownUsage };
+  }
+}
+
+function contentOf(parts: readonly ChatPart[]): LanguageModelV4Content[] {
+  const content: LanguageModelV4Content[] = [];
+  for (const part of parts) {
+    const last = content.at(-1);
+    if (part.type === 'tool-call') {
+      content.push({ type: 'tool-call', toolCallId: part.id, toolName: part.name, input: part.arguments });
+    } else if (last?.type === 'text') last.text += part.text;
+    else content.push({ type: 'text', text: part.text });
+  }
+  return content;
+}
+
+function isToolCall({ type }: ChatPart): boolean {
+  return type === 'tool-call';
+}
+
+function finishReasonOf({ finishReason: raw }: GenerationResult, hasCalls: boolean): LanguageModelV4FinishReason {
+  if (hasCalls) return { unified: 'tool-calls', raw };
+  return { unified: raw === 'length' || raw === 'context' ? 'length' : 'stop', raw };
+}
+
+function usageOf({ promptTokens, cachedTokens, tokens }: GenerationResult): LanguageModelV4Usage {
+  return {
+    inputTokens: {
+      total: promptTokens,
+      noCache: promptTokens - cachedTokens,
+      cacheRead: cachedTokens,
+      cacheWrite: undefined,
+    },
+    outputTokens: { total: tokens.length, text: tokens.length, reasoning: 0 },
+  };
+}
+
+const unknownUsage: LanguageModelV4Usage = {
+  inputTokens: { total: undefined, noCache: undefined, cacheRead: undefined, cacheWrite: undefined },
+  outputTokens: { total: undefined, text: undefined, reasoning: undefined },
+};
+
+/** What the model was given, for those who look into requests. */
+function requestBody({ prompt }: Call): unknown {
+  return { prompt: typeof prompt === 'string' ? prompt : Array.from(prompt as ArrayLike<number>) };
+}

@@ -1,0 +1,70 @@
+/** Prompts of the AI SDK as conversations of the engine. */
+import {
+  UnsupportedFunctionalityError,
+  type LanguageModelV4Message,
+  type LanguageModelV4Prompt,
+  type LanguageModelV4ToolResultOutput,
+} from '@ai-sdk/provider';
+import type { ChatMessage, ChatToolCall } from '@winnow/engine';
+import { ArgumentError } from '@winnow/tensor';
+
+/** @throws {UnsupportedFunctionalityError} for what is not text */
+export function chatMessages(prompt: LanguageModelV4Prompt): ChatMessage[] {
+  return prompt.flatMap(chatMessage);
+}
+
+function chatMessage(message: LanguageModelV4Message): ChatMessage[] {
+  switch (message.role) {
+    case 'system':
+      return [{ role: 'system', content: message.content }];
+    case 'user':
+      return [{ role: 'user', content: message.content.map((part) => textOf(part)).join('') }];
+    case 'assistant': {
+      const texts: string[] = [];
+      const toolCalls: ChatToolCall[] = [];
+      for (const part of message.content) {
+        if (part.type === 'tool-call') {
+          toolCalls.push({ id: part.toolCallId, name: part.toolName, arguments: argumentsOf(part.input) });
+        } else if (part.type !== 'reasoning') texts.push(textOf(part)); // thoughts of earlier turns are not repeated
+      }
+      const content = texts.join('');
+      return [{ role: 'assistant', content, ...(toolCalls.length === 0 ? {} : { toolCalls }) }];
+    }
+    case 'tool':
+      return message.content.map((part) => {
+        if (part.type !== 'tool-result') throw unsupported(part.type);
+        const { toolCallId, toolName, output } = part;
+        return { role: 'tool', content: resultText(output), toolCallId, name: toolName };
+      });
+  }
+}
+
+function textOf(part: { readonly type: string; readonly text?: string }): string {
+  if (part.type !== 'text' || part.text === undefined) throw unsupported(part.type);
+  return part.text;
+}
+
+function resultText(output: LanguageModelV4ToolResultOutput): string {
+  switch (output.type) {
+    case 'text':
+    case 'error-text':
+      return output.value;
+    case 'json':
+    case 'error-json':
+      return JSON.stringify(output.value);
+    case 'execution-denied':
+      return output.reason ?? 'The call was not allowed.';
+    case 'content':
+      return output.value.map((part) => textOf(part)).join('');
+  }
+}
+
+function argumentsOf(input: unknown): Record<string, unknown> {
+  const value: unknown = typeof input === 'string' ? JSON.parse(input) : input;
+  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
+  throw new ArgumentError({ argument: 'input of a tool call', expected: 'an object', actual: JSON.stringify(value) });
+}
+
+function unsupported(type: string): UnsupportedFunctionalityError {
+  return new UnsupportedFunctionalityError({ functionality: `content of type ${type}` });
+}
