@@ -53,6 +53,7 @@ export { h2oPolicy, measureH2oGrid, type H2oGridCell, type H2oGridOptions } from
 export type { Estimate } from './logits/statistics.js';
 export { densityOf } from './report/density.js';
 export { formatDivergence, formatEvaluation } from './report/text.js';
+export { evaluateSparse, type EvaluateSparseOptions, type SparseEvaluation } from './sparse/evaluate-sparse.js';
 export { measureSpeed, type SpeedOptions, type SpeedPoint } from './speed.js';
 export { createRecallCase } from './tasks/recall-case.js';
 export { runTasks, type TaskOptions, type TaskScore } from './tasks/run-tasks.js';

@@ -2,8 +2,9 @@
 import type { Command } from 'commander';
 import type { EmbeddingLoadOptions, FeedForwardAccess, LoadOptions } from '@winnow/engine';
 import { compareForced, createBaseRows, type DivergenceReport } from '@winnow/evaluation';
-import { createReferenceBackend, type Backend } from '@winnow/ops';
+import { createReferenceBackend } from '@winnow/ops';
 import { calibrate, type CalibrateOptions, type Sidecar } from '@winnow/sparse-inference';
+import { openCalculator } from '../calculator.js';
 import { cutParagraphs, cutText, type CalibrationText } from '../calibration-text.js';
 import type { CommandContext, CommandHost } from '../command-host.js';
 import { defined } from '../engine-options.js';
@@ -129,7 +130,7 @@ async function calibrateModel(
   if (samples.length < flags.samples) warn(`the text has ${samples.length} samples, not ${flags.samples}`);
   const path = flags.output ?? `${fileNameOf(displayName(modelName, subject.name))}${sidecarSuffix}`;
   const checkpoint = checkpointFile(path);
-  const backend = await openBackend(flags);
+  const backend = await openCalculator(flags);
   let sidecar: Sidecar;
   try {
     sidecar = await calibrate(subject.access, {
@@ -254,12 +255,6 @@ function subjectOf(
     await model.dispose();
   };
   return { name: model.name, access, text, close, compare, [Symbol.asyncDispose]: close };
-}
-
-async function openBackend({ backend, threads }: CalibrateFlags): Promise<Backend> {
-  if (backend === 'reference') return createReferenceBackend();
-  const { createWasmBackend } = await import('@winnow/backend-wasm');
-  return createWasmBackend(threads === undefined ? {} : { numThreads: threads });
 }
 
 /** The last part of a path or of an address, without what says its format. */

@@ -21,6 +21,7 @@ import { formatAttention } from '@winnow/sparse-attention';
 import { IoError } from '@winnow/tensor';
 import type { CommandContext, CommandHost } from '../command-host.js';
 import { registerEvalH2o } from './eval-h2o.js';
+import { evaluateSidecar } from './eval-sparse.js';
 import { registerEvalSts } from './eval-sts.js';
 import { attentionOf } from '../engine-options.js';
 import { formatJson } from '../format.js';
@@ -66,8 +67,10 @@ Examples:
   $ winnow eval
   $ winnow eval model.gguf --text book.txt --tokens 2048 --policies 'dense|subquadratic:window=256|sparq:topk=128'
   $ winnow eval --parts tasks --task-lengths 256,1024 --policies 'dense|prefill=h2o:chunk=256,local=64,heavy=64'
+  $ winnow eval model.gguf --sparse model.sparse.safetensors --text book.txt
   $ winnow eval --kv-dtypes 'f16|q8_0|q8_0,q4_0' --policies dense --parts logits,tasks --json
 
+With --sparse nothing else is measured: its predictors layer by layer, and divergence from the dense model.
 Policies are separated by |, in the language of --attention. The default has every family at three budgets. The figures
 but for speed depend only on the flags. A text that is not given is built in. docs/guides/sparse-attention.md reads them.
 `;
@@ -117,6 +120,8 @@ export function registerEval(program: Command, host: CommandHost): void {
 }
 
 async function evaluate(modelName: string | undefined, flags: EvalFlags, context: CommandContext): Promise<void> {
+  const { sparse } = flags;
+  if (sparse !== undefined) return evaluateSidecar(modelName, { ...flags, sparse }, context);
   const { signal, progress, warn, out } = context;
   const parts = chosen('--parts', flags.parts, evaluationParts);
   const tasks = chosen('--tasks', flags.tasks, taskNames);

@@ -1,5 +1,5 @@
 import { createWasmBackend } from '@winnow/backend-wasm';
-import { createReferenceBackend, ProgramBuilder, type ActivationKind, type Backend } from '@winnow/ops';
+import { createReferenceBackend, type ActivationKind, type Backend, type ProgramBuilder } from '@winnow/ops';
 import { ShapeError } from '@winnow/tensor';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { randomBlock, randomRow } from '../../test/blocks.js';

@@ -1,0 +1,11 @@
+import { createReferenceBackend, type Backend } from '@winnow/ops';
+
+/** A backend for products beside a model. The caller disposes of it. */
+export async function openCalculator(flags: {
+  readonly backend?: 'wasm' | 'reference';
+  readonly threads?: number;
+}): Promise<Backend> {
+  if (flags.backend === 'reference') return createReferenceBackend();
+  const { createWasmBackend } = await import('@winnow/backend-wasm');
+  return createWasmBackend(flags.threads === undefined ? {} : { numThreads: flags.threads });
+}
