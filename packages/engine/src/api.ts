@@ -1,7 +1,8 @@
-/** The engine where there is no file system. */
+/** The engine where there is no file system but, in browsers, that of the page's origin. */
 import { createEngineApi, type EngineApi } from './create-api.js';
+import { openOpfsFolder, opfsSessionFiles } from './opfs.browser.js';
 
-const api: EngineApi = createEngineApi(undefined);
+const api: EngineApi = createEngineApi(undefined, opfsSessionFiles, openOpfsFolder);
 
 /**
  * Loads a model: checks the memory plan, reads the weights into the backend and prepares its programs.

@@ -2,10 +2,10 @@
 import { blobSource, type ByteSink, type ByteSource } from '@winnow/bytes';
 import { ArgumentError } from '@winnow/tensor';
 
-/** A path (Node), replaced as a whole when everything is written, or an open sink, which is closed. */
+/** A path (in browsers of the page's origin), replaced as a whole when everything is written, or an open sink, which is closed. */
 export type SessionTarget = string | URL | ByteSink;
 
-/** A path (Node), a Blob, or an open file, which is closed. */
+/** A path (in browsers of the page's origin), a Blob, or an open file, which is closed. */
 export type SessionSource = string | URL | Blob | ByteSource;
 
 /** The files of the host. */

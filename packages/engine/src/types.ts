@@ -60,7 +60,7 @@ export interface KvTierOptions {
   readonly hotBytes?: number;
   /** Most bytes in memory beside it. Default 0. */
   readonly warmBytes?: number;
-  /** Where the rest goes: a folder (Node) for temporary files, or what makes files. Default: nowhere. */
+  /** Where the rest goes: a folder for temporary files (in browsers of the origin), or what makes files. Default: nowhere. */
   readonly coldPath?: string | URL | ColdFiles;
 }
 
