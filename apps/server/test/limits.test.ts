@@ -137,8 +137,9 @@ describe('time', () => {
   });
 
   test('a stream that takes too long ends with that error', async () => {
-    const demo = await start({ models: [{ id: demoId, model: endless(model) }], requestTimeoutMs: 50 });
-    const stream = await demo.client.completions.create({ ...body, max_tokens: 2000, stream: true });
+    // long enough for a first part on a busy machine
+    const demo = await start({ models: [{ id: demoId, model: scripted(model, speechless) }], requestTimeoutMs: 1000 });
+    const stream = await demo.client.completions.create({ ...body, stream: true });
     const read = async (): Promise<void> => {
       for await (const _part of stream);
     };
