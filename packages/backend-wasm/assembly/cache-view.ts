@@ -145,8 +145,8 @@ function isVisibleAt(index: i32, position: i32, lead: i32, reach: i32): bool {
   return key >= 0 && distance <= reach && distance >= lead;
 }
 
-/** Slots of the cache that a query at a position sees go to `list`, their positions to `positions` unless 0. */
-export function listVisible(position: i32, sequence: i32, list: usize, positions: usize): i32 {
+/** Slots of the cache that a query at a position sees go to `list`, their positions and logical slots to the others unless 0. */
+export function listVisible(position: i32, sequence: i32, list: usize, positions: usize, logical: usize): i32 {
   const context = contextOfSequence(sequence);
   const reach = modelReach();
   const lead = attributeI(1) != 0 ? 0 : -reach;
@@ -154,17 +154,20 @@ export function listVisible(position: i32, sequence: i32, list: usize, positions
   for (let slot = 0; slot < context; ) {
     let index = slotIndex(sequence, slot);
     const end = index + slotsInBlock(slot, context - slot);
+    const shift = slot - index;
     slot += end - index;
     for (; index + 4 <= end && areSeen(positionsAt(index), position, lead, reach); index += 4, count += 4) {
       const at = <usize>count << 2;
       v128.store(list + at, i32x4.add(i32x4.splat(index), i32x4(0, 1, 2, 3)));
       if (positions != 0) v128.store(positions + at, v128.load(positionsAt(index)));
+      if (logical != 0) v128.store(logical + at, i32x4.add(i32x4.splat(index + shift), i32x4(0, 1, 2, 3)));
     }
     for (; index < end; index++) {
       if (!isVisibleAt(index, position, lead, reach)) continue;
       const at = <usize>count << 2;
       store<i32>(list + at, index);
       if (positions != 0) store<i32>(positions + at, positionAt(index));
+      if (logical != 0) store<i32>(logical + at, index + shift);
       count += 1;
     }
   }

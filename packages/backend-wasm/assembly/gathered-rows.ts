@@ -1,5 +1,6 @@
 /** Keys and values of chosen slots, side by side as f32, for the panels that are open. */
 import { keyOf, valueOf } from './cache-view';
+import { addMassOfRows } from './key-mass';
 import { PANEL_ROWS, capRows, numPanels, scoreRows, sumRows, weighRows } from './query-panels';
 import { dim } from './record';
 
@@ -33,6 +34,19 @@ export function attendSlots(list: usize, count: i32, kvHead: i32): void {
       capRows(rows);
       weighRows(panel, rows);
       sumRows(panel, valueRows, rows, 0);
+    }
+  }
+}
+
+/** The masses of the same slots, once all of them were attended to; `slots` are the logical ones. */
+export function addMassOfSlots(list: usize, slots: usize, count: i32, kvHead: i32): void {
+  for (let begin = 0; begin < count; begin += PANEL_ROWS) {
+    const rows = min<i32>(PANEL_ROWS, count - begin);
+    gatherKeys(list + (<usize>begin << 2), rows, kvHead);
+    for (let panel = 0; panel < numPanels; panel++) {
+      scoreRows(panel, keyRows, rows, 0);
+      capRows(rows);
+      addMassOfRows(panel, rows, kvHead, slots + (<usize>begin << 2), 0);
     }
   }
 }

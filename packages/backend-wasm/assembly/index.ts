@@ -116,17 +116,17 @@ function numTensors(opcode: i32): i32 {
     case 32:
       return 2; // clamp-positions
     case 33:
-      return 13; // subquadratic-attention
+      return 14; // subquadratic-attention
     case 34:
-      return 11; // streaming-attention
+      return 12; // streaming-attention
     case 35:
-      return 14; // sparq-attention
+      return 15; // sparq-attention
     case 36:
-      return 17; // page-topk-attention
+      return 18; // page-topk-attention
     case 37:
-      return 10; // oracle-topk-attention
+      return 11; // oracle-topk-attention
     case 38:
-      return 16; // h2o-attention
+      return 17; // h2o-attention
     case 39:
       return 4; // pool-rows
     case 40:

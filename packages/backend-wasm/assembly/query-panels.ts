@@ -135,6 +135,17 @@ export function maximumOfLane(lane: i32): f32 {
 export function sumOfLane(lane: i32): f32 {
   return load<f32>(sums + (<usize>lane << 2));
 }
+/** Takes another state into that of a lane, but not its values: what `addMassOfRows` needs to know. */
+export function mergeLane(lane: i32, top: f32, sum: f32): void {
+  const at = <usize>lane << 2;
+  const own = load<f32>(maxima + at);
+  const most = max<f32>(own, top);
+  if (most == -Infinity) return;
+  const factor: f32 = own == -Infinity ? 0 : <f32>Math.exp(<f64>own - <f64>most);
+  const other: f32 = top == -Infinity ? 0 : <f32>Math.exp(<f64>top - <f64>most);
+  store<f32>(maxima + at, most);
+  store<f32>(sums + at, load<f32>(sums + at) * factor + sum * other);
+}
 /** The weighted sum of values of a lane; number `i` lies `i * outputStride()` bytes further. */
 export function outputOfLane(lane: i32): usize {
   return outputs + <usize>(lane >> panelShift) * outputBytes + (<usize>(lane & ((1 << panelShift) - 1)) << 2);

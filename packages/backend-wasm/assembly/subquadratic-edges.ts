@@ -19,6 +19,7 @@ let hasStride: bool = false;
 let entries: usize = 0;
 let edgeKeys: usize = 0;
 let edgeValues: usize = 0;
+let edgeSlots: usize = 0; // i32, -1 for landmarks
 let globals: usize = 0;
 let numGlobals: i32 = 0;
 
@@ -37,6 +38,7 @@ export function layEdges(scratch: usize): usize {
   edgeKeys = entries + <usize>MAX_EDGES * ENTRY_BYTES;
   edgeValues = edgeKeys + <usize>MAX_EDGES * (<usize>headDim << 2);
   globals = edgeValues + <usize>MAX_EDGES * (<usize>valueDim << 2);
+  edgeSlots = globals + <usize>MAX_GLOBALS * 4;
   numGlobals = 0;
   for (let i = 0; i < MAX_GLOBALS; i++) {
     const global = attributeI(8 + i);
@@ -44,12 +46,17 @@ export function layEdges(scratch: usize): usize {
     store<i32>(globals + (<usize>numGlobals << 2), global);
     numGlobals += 1;
   }
-  return globals + <usize>MAX_GLOBALS * 4;
+  return edgeSlots + <usize>MAX_EDGES * 4;
 }
 
 /** The list, for `pushRows`. */
 export function edgeEntries(): usize {
   return entries;
+}
+
+/** The logical slot of an entry, -1 for a landmark. */
+export function slotOfEdge(entry: i32): i32 {
+  return load<i32>(edgeSlots + (<usize>entry << 2));
 }
 
 /** Tokens of a landmark's block. */
@@ -64,6 +71,7 @@ export function listSlot(key: i32, sequence: i32, kvHead: i32, count: i32): i32 
   const keyAt = keyOf(index, kvHead, edgeKeys + <usize>count * (<usize>headDim << 2));
   const valueAt = valueOf(index, kvHead, edgeValues + <usize>count * (<usize>valueDim << 2));
   setEntry(entries, count, keyAt, valueAt, 0);
+  store<i32>(edgeSlots + (<usize>count << 2), key);
   return count + 1;
 }
 
@@ -131,6 +139,7 @@ function addLandmark(block: i32, position: i32, sequence: i32, context: i32, kvH
   const bias: f32 = attributeI(7) == 0 ? 0 : <f32>Math.log(<f64>(last - first + 1));
   const key = addressOf(8) + summary * (<usize>headDim << 2);
   setEntry(entries, count, key, addressOf(9) + summary * (<usize>valueDim << 2), bias);
+  store<i32>(edgeSlots + (<usize>count << 2), -1);
   return count + 1;
 }
 

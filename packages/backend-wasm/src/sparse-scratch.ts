@@ -65,11 +65,11 @@ const scratchOf = {
     (span + maxEdges) * (16 + rowBytes(sizes)) +
     8 * (16 + 4 * (sizes.valueDim + 8)) +
     landmarkRows * rowBytes(sizes) +
-    4 * maxGlobals +
+    4 * (maxGlobals + maxEdges) +
     128,
   'streaming-attention': (sizes: Sizes): number => gatheredBytes(sizes) + alone * 16 + 32 + 4 * sizes.valueDim,
   'oracle-topk-attention': (sizes: Sizes): number =>
-    16 * sizes.numSlots + alone * (16 + rowBytes(sizes)) + 4 * sizes.valueDim + 128,
+    20 * sizes.numSlots + alone * (16 + rowBytes(sizes)) + 4 * sizes.valueDim + 128,
   'attention-mass': ({ groupSize, numSlots, blockSize, headDim }: Sizes): number =>
     4 * (groupSize * (numSlots + 4) + blockSize * headDim) + 64,
   'sparq-attention': (sizes: Sizes): number =>
@@ -77,10 +77,11 @@ const scratchOf = {
     (5 + sizes.groupSize) * (4 * sizes.numSlots + 16) +
     4 * sizes.headDim * (sizes.groupSize + 3 + sizes.blockSize) +
     12 * sizes.valueDim +
-    128,
+    4 * sizes.numSlots +
+    160,
   'page-topk-attention': (sizes: Sizes): number =>
     gatheredBytes(sizes) +
-    4 * sizes.numSlots +
+    8 * sizes.numSlots +
     12 * sizes.numPages +
     sizes.groupSize * (4 * sizes.numPages + 8 * (sizes.numPages + 1) + 4) +
     4 * sizes.headDim +

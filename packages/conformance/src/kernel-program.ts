@@ -128,8 +128,8 @@ function assemble(
   for (const [name, tensor] of Object.entries(data.updated ?? {})) updated[name] = declare(name, 'kv', tensor);
 
   const holes: ProgramTensor[] = [];
-  for (const [name, { updates, mayAlias = '' }] of Object.entries(spec.outputs)) {
-    if (updates === true) continue;
+  for (const [name, { updates, mayAlias = '', when }] of Object.entries(spec.outputs)) {
+    if (updates === true || (when !== undefined && attributes[when] !== true)) continue;
     const numFloats = (outputBytes?.get(name) ?? arenaAlignment) / 4;
     const source = late.get(mayAlias);
     if (outputBytes !== undefined) canary(`canary before ${name}`, numFloats);

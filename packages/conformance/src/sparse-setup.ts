@@ -1,8 +1,8 @@
 /** What the cases of sparse attention have in common: the truth of chosen keys, summaries of blocks, clear choices. */
 import type { Rng } from '@winnow/tensor';
 import { attentionSums, type AttentionProblem, type AttentionSetup, type SeenKey } from './attention-setup.js';
-import type { Arithmetic } from './arithmetic.js';
 import type { CaseTensor, Expected } from './kernel-case.js';
+import { underflow, type Arithmetic } from './arithmetic.js';
 import { close, gaussian, ints, integersOf, numbersOf } from './values.js';
 
 /** The output of softmax attention `[T, N, D]` over the keys of each row: both sums' errors, and the rounding of the quotient. */
@@ -19,6 +19,39 @@ export function attended(
     const error = row.weightedErrors[index % valueDim] / row.sum + Math.abs(value) * row.sumError;
     return [value, error + 3 * arithmetic.unit * Math.abs(value) + arithmetic.tiny];
   }) as Extract<Expected, { kind: 'close' }>;
+}
+
+/**
+ * The masses `[T, K, M, S]` of visited keys. A probability is the quotient of a weight and the sum of the weights, whose errors
+ * are those of `attentionSums`; kernels that keep two sums have the weight from two powers, and the merged sum from two more. A mass
+ * is a sum of probabilities, one rounding for each.
+ * @param rows the keys of each (query, head) pair; those of no slot are part of the sum only
+ */
+export function masses(
+  { inputs: { blockTable } }: AttentionProblem,
+  { queries, numHeads, numKvHeads, blockSize }: AttentionSetup,
+  rows: readonly (readonly SeenKey[])[],
+  arithmetic: Arithmetic,
+): Expected {
+  const { unit, elementary, tiny } = arithmetic;
+  const numSlots = blockTable.shape[1] * blockSize;
+  const groupSize = numHeads / numKvHeads;
+  const values = new Float64Array(queries.length * numKvHeads * numSlots);
+  const errors = new Float64Array(values.length);
+  for (const [row, keys] of rows.entries()) {
+    if (keys.length === 0) continue;
+    const { max, sum, sumError } = attentionSums(keys, 0, arithmetic);
+    const begin = Math.floor(row / groupSize) * numSlots;
+    for (const { slot, logit, logitError } of keys) {
+      if (slot < 0) continue;
+      const weight = Math.exp(logit - max);
+      const weightError = weight * (logitError + 2 * elementary + 4 * unit + 2 * unit * (max - logit)) + underflow;
+      const mass = weight / sum;
+      values[begin + slot] += mass;
+      errors[begin + slot] += weightError / sum + mass * (sumError + 2 * elementary + 6 * unit) + tiny;
+    }
+  }
+  return close(values.length, (i) => [values[i], errors[i] + groupSize * unit * values[i]]);
 }
 
 /** Every (query, head) pair in the order of rows. */

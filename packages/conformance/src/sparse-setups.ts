@@ -34,6 +34,24 @@ export const severalSequences: Partial<AttentionSetup> = {
   queries: [...chunkOf(21, 17), [1, 5], [2, 39]],
 };
 
+/** What masses are tried on: some of `sparseSetups`, and more query heads on one KV head than a kernel takes at once. */
+export const massSetups: readonly AttentionSetup[] = [
+  sparseSetup('nothing in the cache', { contextLengths: [0], queries: [[0, 0]] }),
+  sparseSetup('no queries', { queries: [] }),
+  sparseSetup('any order', { ...severalSequences, isShuffled: true }),
+  sparseSetup('any order, model window of 15', { ...severalSequences, isShuffled: true, window: 15 }),
+  sparseSetup('cap of 5', { ...severalSequences, softCap: 5 }),
+  sparseSetup('9 heads on 3 KV heads', { ...severalSequences, numHeads: 9, numKvHeads: 3 }),
+  sparseSetup('20 heads on 2 KV heads', { ...severalSequences, numHeads: 20, numKvHeads: 2 }),
+  sparseSetup('70 heads on 1 KV head', { ...severalSequences, numHeads: 70, numKvHeads: 1 }),
+  sparseSetup('heads of 7 / 9', { ...severalSequences, headDim: 7, valueDim: 9 }),
+  sparseSetup('f16 cache', { ...severalSequences, keyDType: 'f16', valueDType: 'f16' }),
+  sparseSetup('q8_0 cache', {
+    ...severalSequences,
+    ...{ keyDType: 'q8_0', valueDType: 'q8_0', headDim: 64, valueDim: 64 },
+  }),
+];
+
 /** What every family is tried on. */
 export const sparseSetups: readonly AttentionSetup[] = [
   ...[1, 2, 7, 8, 9, 33, 130].map((length) =>

@@ -7,6 +7,7 @@ import { ProgramBuilder } from './program-builder.js';
 import { arenaBufferIndex, type Program } from './program.js';
 import { createReferenceBackend } from './reference-backend.js';
 import { opSpec, opSpecs } from './registry.js';
+import { validateProgram } from './validate-program.js';
 
 /** All buffers of a program one after the other in one memory, with gaps. */
 function layOut(program: Program): { addresses: number[]; sizeBytes: number } {
@@ -124,6 +125,32 @@ describe('encoded programs', () => {
     expect(encode(false)).toHaveLength(encode(true).length - 4);
     expect(decodeProgram(encode(false))[0].inputs['bias']).toBeUndefined();
     expect(decodeProgram(encode(true))[0].inputs['bias'].dims).toEqual([4]);
+  });
+
+  it('mark outputs that nobody asked for with one word', () => {
+    const encode = (mass: boolean): Int32Array => {
+      const b = new ProgramBuilder({ T: 4 });
+      const cacheOf = (name: string) => b.external(name, 'kv', 'f32', [3, 1, 2, 4]);
+      const inputs = {
+        q: b.external('q', 'weights', 'f32', [2, 1, 4]),
+        positions: b.scalar('positions', [2]),
+        sequences: b.scalar('sequences', [2]),
+        keys: cacheOf('keys'),
+        values: cacheOf('values'),
+        slotPositions: b.external('slotPositions', 'kv', 'i32', [3, 2]),
+        blockTable: b.scalar('blockTable', [1, 5]),
+        contextLengths: b.scalar('contextLengths', [1]),
+      };
+      const outputs = b.append('oracle-topk-attention', inputs, { scale: 1, k: 3, mass });
+      expect(Object.keys(outputs)).toEqual(mass ? ['y', 'pairs', 'mass'] : ['y', 'pairs']);
+      b.output('y', outputs['y']);
+      const program = b.build();
+      expect(() => validateProgram(program)).not.toThrow();
+      return encodeProgram(program, (buffer) => buffer * 4096);
+    };
+    expect(encode(false)).toHaveLength(encode(true).length - 7);
+    expect(decodeProgram(encode(false))[0].outputs['mass']).toBeUndefined();
+    expect(decodeProgram(encode(true))[0].outputs['mass'].dims).toEqual([2, 1, 5, 2]);
   });
 
   it('refuse an axis that 31 bits cannot hold', () => {

@@ -2,7 +2,7 @@
  * A program as 32-bit words, the form that WASM workers and native threads walk without JavaScript.
  *
  * Per record: `opcode, length, layer`, then each input and output in the order of the spec, then each attribute.
- * A tensor is `0` when absent, else `rank + 1, dtype, address low, address high, dims...`; a dim is a size, or
+ * A tensor is `0` when absent (an optional input, an output nobody asked for), else `rank + 1, dtype, address low, address high, dims...`; a dim is a size, or
  * `-1 - w` when it is word `w` of the scalar block. An attribute is an integer, the bits of an f32, the index of the
  * chosen string, or 0 / 1. `length` counts the words of the record including the opcode.
  */

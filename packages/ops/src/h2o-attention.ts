@@ -2,6 +2,7 @@ import { ShapeError } from '@winnow/tensor';
 import { attentionBytes, attentionFlops } from './attention-partial.js';
 import { attentionAttributes, checkAttention, visibility } from './attention-visibility.js';
 import { f32Only, i32Only } from './dtypes.js';
+import { bindKeyMass, massAttribute, massOutput, type KeyMass } from './key-mass.js';
 import { kvReader, type KvReader } from './kv-view.js';
 import type { OpSpec } from './op-spec.js';
 import { eachSequence, stateInputs } from './recurrent-state.js';
@@ -24,7 +25,8 @@ import { checkCausal, checkCounts } from './streaming-attention.js';
  * none), memoryScores `[R, K, E]`, chunkScores `[R, K, U]` of the chunk that has begun, progress `[R, K, 2]` i32 (next position,
  * number of memory tokens), with `E = sinks + local + heavy`. A state that a step starts from has seen no position of the
  * step. A sequence whose first token has position 0 starts afresh.
- * Shapes: otherwise as in `attention`; pairs `[T, K]` i32: keys of each query head. Causal only.
+ * Shapes: otherwise as in `attention`; pairs `[T, K]` i32: keys of each query head; mass: see `key-mass.ts`, in the softmax over
+ * chunk and memory. Causal only.
  */
 export const h2oAttention: OpSpec = {
   name: 'h2o-attention',
@@ -36,6 +38,7 @@ export const h2oAttention: OpSpec = {
     progress: { dtypes: i32Only, shape: 'R K 2', updates: true },
     y: { dtypes: f32Only, shape: 'T N D' },
     pairs: { dtypes: i32Only, shape: 'T K' },
+    mass: massOutput,
   },
   attributes: {
     ...attentionAttributes,
@@ -43,6 +46,7 @@ export const h2oAttention: OpSpec = {
     local: { kind: 'number', integer: true },
     heavy: { kind: 'number', integer: true },
     sinks: { kind: 'number', integer: true, default: 0 },
+    mass: massAttribute,
   },
   attributeDims: { U: 'chunk' },
   fixedAxes: [...attentionFixedAxes, 'R', 'E'],
@@ -60,7 +64,7 @@ export const h2oAttention: OpSpec = {
   },
   bindReference({ inputs, outputs, attributes }) {
     const { q, positions } = inputs;
-    const { memory, memoryScores, chunkScores, progress, y, pairs } = outputs;
+    const { memory, memoryScores, chunkScores, progress, y, pairs, mass } = outputs;
     const cache = kvReader(inputs);
     const { numKvHeads } = cache;
     const numHeads = q.shape[1];
@@ -68,7 +72,8 @@ export const h2oAttention: OpSpec = {
     const capacity = memory.shape[2];
     const chunk = attributes['chunk'] as number;
     const store = new HeavyStore(attributes, capacity);
-    const attend = bindChunkAttend(q.data as Float32Array, cache, attributes, store, capacity);
+    const keyMass = bindKeyMass(mass, groupSize);
+    const attend = bindChunkAttend(q.data as Float32Array, cache, attributes, store, capacity, keyMass);
     return () => {
       eachSequence(inputs, (begin, end, from, to) => {
         const sequence = inputs['sequences'].data[begin];
@@ -88,8 +93,9 @@ export const h2oAttention: OpSpec = {
             store.reach(position);
             for (let g = 0; g < groupSize; g++) {
               const head = t * numHeads + kvHead * groupSize + g;
-              pairs.data[t * numKvHeads + kvHead] = attend(head, kvHead, sequence, position, y.data as Float32Array);
+              pairs.data[t * numKvHeads + kvHead] = attend(head, kvHead, g, sequence, position, y.data as Float32Array);
             }
+            keyMass?.write(t, kvHead);
             store.reach(position + 1);
           }
           const row = to * numKvHeads + kvHead;
@@ -179,8 +185,15 @@ class HeavyStore {
   }
 }
 
-/** Attention of one query head, whose weights go to the scores; returns the number of keys. */
-type ChunkAttend = (head: number, kvHead: number, sequence: number, position: number, out: Float32Array) => number;
+/** Attention of one query head, head `g` of its group, whose weights go to the scores; returns the number of keys. */
+type ChunkAttend = (
+  head: number,
+  kvHead: number,
+  g: number,
+  sequence: number,
+  position: number,
+  out: Float32Array,
+) => number;
 
 function bindChunkAttend(
   q: Float32Array,
@@ -188,6 +201,7 @@ function bindChunkAttend(
   attributes: Readonly<Record<string, number | string | boolean>>,
   store: HeavyStore,
   capacity: number,
+  keyMass: KeyMass | undefined,
 ): ChunkAttend {
   const { headDim, valueDim } = cache;
   const chunk = attributes['chunk'] as number;
@@ -199,7 +213,7 @@ function bindChunkAttend(
   const value = new Float32Array(valueDim);
   const logits = new Float64Array(Math.max(chunk, capacity));
 
-  return (head, kvHead, sequence, position, out) => {
+  return (head, kvHead, g, sequence, position, out) => {
     const contextLength = cache.contextLength(sequence);
     let numKeys = 0;
     const add = (index: number, keyPosition: number): void => {
@@ -212,6 +226,7 @@ function bindChunkAttend(
       logits[index] = logit(head * headDim, key);
       all.add(logits[index], value);
       part.add(logits[index], value);
+      keyMass?.visit(g, keyPosition, logits[index]);
       numKeys += 1;
     };
     const addWeights = (scores: Float64Array, count: number): void => {
@@ -227,6 +242,7 @@ function bindChunkAttend(
     for (let e = 0; e < store.count; e++) add(e, store.positions[e]);
     addWeights(store.scores, store.count);
     all.finish(out, head * valueDim);
+    keyMass?.finish(g, all);
     return numKeys;
   };
 }

@@ -33,6 +33,13 @@ describe('inferOp', () => {
       indices: i32('R', 5),
     });
     expect(infer('attention', { ...queries, ...cache }, { scale: 1 }).outputs).toEqual({ y: f32('T', 6, 32) });
+    const streaming = { scale: 1, local: 9 };
+    const own = { y: f32('T', 6, 32), pairs: i32('T') };
+    expect(infer('streaming-attention', { ...queries, ...cache }, streaming).outputs).toEqual(own);
+    expect(infer('streaming-attention', { ...queries, ...cache }, { ...streaming, mass: true }).outputs).toEqual({
+      ...own,
+      mass: f32('T', 2, 4, 16), // only where it is asked for
+    });
     expect(infer('attention-partial', { ...queries, ...cache }, { scale: 1, numParts: 3 }).outputs).toEqual({
       m: f32(3, 'T', 6),
       l: f32(3, 'T', 6),
@@ -174,6 +181,7 @@ describe('specs', () => {
     for (const output of Object.values(spec.outputs)) {
       if (output.mayAlias !== undefined) expect(spec.inputs[output.mayAlias]?.shape).toBe(output.shape);
       if (output.updates !== true) expect(output.dtypes).toHaveLength(1);
+      if (output.when !== undefined) expect(spec.attributes[output.when]?.kind).toBe('boolean');
     }
     for (const name of Object.keys(spec.outputs)) {
       if (spec.name !== 'attention-merge') expect(spec.inputs[name]).toBeUndefined();

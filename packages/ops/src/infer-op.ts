@@ -41,6 +41,7 @@ export function inferOp(
   }
   const outputs: Record<string, TensorType> = {};
   for (const [name, output] of Object.entries(spec.outputs)) {
+    if (output.when !== undefined && complete[output.when] !== true) continue;
     const target = updated[name];
     if ((output.updates === true) !== (target !== undefined)) {
       throw new ArgumentError({

@@ -22,6 +22,8 @@ export interface OutputSpec {
   readonly mayAlias?: string;
   /** The op changes parts of a tensor that exists already (a cache); the caller provides it. */
   readonly updates?: boolean;
+  /** The boolean attribute that asks for this output; where it is false there is none. */
+  readonly when?: string;
 }
 
 /** An attribute of an op. Without `default` it is required. */

@@ -2,6 +2,7 @@ import { attentionBytes, attentionFlops } from './attention-partial.js';
 import { attentionAttributes, checkAttention, visibility } from './attention-visibility.js';
 import { checkSummaries } from './block-mean-append.js';
 import { f32Only, i32Only } from './dtypes.js';
+import { bindKeyMass, massAttribute, massOutput } from './key-mass.js';
 import { kvReader } from './kv-view.js';
 import type { OpSpec } from './op-spec.js';
 import { attentionFixedAxes, attentionInputs, bindCap, bindLogit, maxSlotsOf } from './sparse-inputs.js';
@@ -21,7 +22,8 @@ import { checkCausal, checkCounts } from './streaming-attention.js';
  * distance of the output from that of dense attention.
  *
  * Shapes: as in `attention`; boxCounts `[C, G, K]`, keyMin, keyMax `[C, G, K, H]`, valueNorms `[C, G, K]` of `block-box-append`;
- * certificate, errorBound `[T, N]`; pages, pairs `[T, K]` i32: pages attended to, and keys of each query head. Causal only.
+ * certificate, errorBound `[T, N]`; pages, pairs `[T, K]` i32: pages attended to, and keys of each query head; mass: see
+ * `key-mass.ts`. Causal only.
  * Sources: arXiv:2406.10774 for the bound, arXiv:2510.05688 for an error that users set.
  */
 export const pageTopKAttention: OpSpec = {
@@ -39,6 +41,7 @@ export const pageTopKAttention: OpSpec = {
     errorBound: { dtypes: f32Only, shape: 'T N' },
     pages: { dtypes: i32Only, shape: 'T K' },
     pairs: { dtypes: i32Only, shape: 'T K' },
+    mass: massOutput,
   },
   attributes: {
     ...attentionAttributes,
@@ -46,6 +49,7 @@ export const pageTopKAttention: OpSpec = {
     epsilon: { kind: 'number', default: 0 },
     sinks: { kind: 'number', integer: true, default: 0 },
     local: { kind: 'number', integer: true, default: 1 },
+    mass: massAttribute,
   },
   fixedAxes: attentionFixedAxes,
   partition: 'heads',
@@ -58,11 +62,12 @@ export const pageTopKAttention: OpSpec = {
   },
   bindReference({ inputs, outputs, attributes }) {
     const { q, positions, sequences, keys, blockTable, boxCounts, keyMin, keyMax, valueNorms } = inputs;
-    const { y, certificate, errorBound, pages, pairs } = outputs;
+    const { y, certificate, errorBound, pages, pairs, mass } = outputs;
     const cache = kvReader(inputs);
     const { headDim, valueDim, numKvHeads } = cache;
     const numHeads = q.shape[1];
     const groupSize = numHeads / numKvHeads;
+    const keyMass = bindKeyMass(mass, groupSize);
     const qs = q.data as Float32Array;
     const scale = attributes['scale'] as number;
     const budget = attributes['budget'] as number;
@@ -105,7 +110,9 @@ export const pageTopKAttention: OpSpec = {
         cache.readKey(slot, kvHead, key);
         cache.readValue(slot, kvHead, value);
         for (let g = 0; g < groupSize; g++) {
-          sums[g].add(logit((t * numHeads + kvHead * groupSize + g) * headDim, key), value);
+          const score = logit((t * numHeads + kvHead * groupSize + g) * headDim, key);
+          sums[g].add(score, value);
+          keyMass?.visit(g, j, score);
         }
         numKeys += 1;
       }
@@ -181,11 +188,13 @@ export const pageTopKAttention: OpSpec = {
         let squares = 0;
         for (let d = 0; d < valueDim; d++) squares += sums[g].mean(d) ** 2;
         sums[g].finish(y.data as Float32Array, row * valueDim);
+        keyMass?.finish(g, sums[g]);
         certificate.data[row] = missing(g, numPages);
         errorBound.data[row] = certificate.data[row] * (largestNorm + Math.sqrt(squares));
       }
       pages.data[t * numKvHeads + kvHead] = numAttended;
       pairs.data[t * numKvHeads + kvHead] = numKeys;
+      keyMass?.write(t, kvHead);
     };
     return () => {
       for (let t = 0; t < q.shape[0]; t++) for (let kvHead = 0; kvHead < numKvHeads; kvHead++) attendGroup(t, kvHead);

@@ -3,6 +3,7 @@ import { attentionAttributes, checkAttention, visibility } from './attention-vis
 import { checkSummaries } from './block-mean-append.js';
 import { f32Only, i32Only } from './dtypes.js';
 import { columnDTypes } from './key-columns-append.js';
+import { bindKeyMass, massAttribute, massOutput } from './key-mass.js';
 import { kvReader } from './kv-view.js';
 import type { OpSpec } from './op-spec.js';
 import { attentionFixedAxes, attentionInputs, bindCap, bindLogit, chooseLargest, maxSlotsOf } from './sparse-inputs.js';
@@ -22,7 +23,8 @@ import { checkCausal, checkCounts } from './streaming-attention.js';
  *
  * Shapes: as in `attention`; columns `[C, K, H, S]` of `key-columns-append`, read for the logits of step 1 when given;
  * valueMeans `[C, G, K, D]` and meanCounts `[C, G, K]` of `block-mean-append`, so that the mean needs one row per block (a block
- * whose count is not its size is summed from the cache). alpha `[T, N]`; pairs `[T]` i32: keys of each query head. Causal only.
+ * whose count is not its size is summed from the cache). alpha `[T, N]`; pairs `[T]` i32: keys of each query head;
+ * mass: see `key-mass.ts`, the probabilities that give z. Causal only.
  * Cost: `S r + 2 k d` instead of `2 S d` elements per KV head. Source: arXiv:2312.04985 algorithm 1.
  */
 export const sparqAttention: OpSpec = {
@@ -37,6 +39,7 @@ export const sparqAttention: OpSpec = {
     y: { dtypes: f32Only, shape: 'T N D' },
     alpha: { dtypes: f32Only, shape: 'T N' },
     pairs: { dtypes: i32Only, shape: 'T' },
+    mass: massOutput,
   },
   attributes: {
     ...attentionAttributes,
@@ -46,6 +49,7 @@ export const sparqAttention: OpSpec = {
     meanValue: { kind: 'boolean', default: true },
     temperature: { kind: 'boolean', default: true },
     grouped: { kind: 'boolean', default: true },
+    mass: massAttribute,
   },
   fixedAxes: attentionFixedAxes,
   partition: 'heads',
@@ -64,13 +68,15 @@ export const sparqAttention: OpSpec = {
     }
     if (valueMeans !== undefined) checkSummaries(op, Number(keys[2]), Number(valueMeans[1]));
   },
-  bindReference({ inputs, outputs: { y, alpha, pairs }, attributes }) {
+  bindReference({ inputs, outputs: { y, alpha, pairs, mass }, attributes }) {
     const { q, positions, sequences, blockTable, keys, columns } = inputs;
     const cache = kvReader(inputs);
     const { headDim, valueDim, numKvHeads } = cache;
     const numHeads = q.shape[1];
     const qs = q.data as Float32Array;
     const groupSize = attributes['grouped'] === true ? numHeads / numKvHeads : 1;
+    const headsPerKv = numHeads / numKvHeads;
+    const keyMass = bindKeyMass(mass, headsPerKv);
     const rank = Math.min(attributes['rank'] as number, headDim);
     const topK = attributes['topK'] as number;
     const local = attributes['local'] as number;
@@ -85,6 +91,7 @@ export const sparqAttention: OpSpec = {
     const blockSize = keys.shape[2];
     const maxSlots = maxSlotsOf(blockTable.shape, keys.shape);
     const slots = new Int32Array(maxSlots);
+    const logicalSlots = new Int32Array(maxSlots);
     const weights = new Float64Array(groupSize * maxSlots);
     const totals = new Float64Array(maxSlots);
     const chosen = new Uint8Array(maxSlots);
@@ -147,7 +154,9 @@ export const sparqAttention: OpSpec = {
         let numVisible = 0;
         for (let j = 0; j < cache.contextLength(sequence); j++) {
           const slot = cache.physicalSlot(sequence, j);
-          if (isVisible(position, cache.position(slot))) slots[numVisible++] = slot;
+          if (!isVisible(position, cache.position(slot))) continue;
+          logicalSlots[numVisible] = j;
+          slots[numVisible++] = slot;
         }
         const isDense = numVisible <= topK;
         pairs.data[t] = Math.min(topK, numVisible);
@@ -175,12 +184,16 @@ export const sparqAttention: OpSpec = {
               if (!isDense) share += weights[g * maxSlots + i];
               cache.readKey(slots[i], kvHead, key);
               cache.readValue(slots[i], kvHead, value);
-              sum.add(logit(row * headDim, key), value);
+              const score = logit(row * headDim, key);
+              sum.add(score, value);
+              keyMass?.visit(row % headsPerKv, logicalSlots[i], score);
             }
+            keyMass?.finish(row % headsPerKv, sum);
             alpha.data[row] = Math.min(1, share);
             const kept = attributes['meanValue'] === true ? Math.min(1, share) : 1;
             for (let d = 0; d < valueDim; d++) y.data[row * valueDim + d] = kept * sum.mean(d) + (1 - kept) * mean[d];
           }
+          if ((firstHead + groupSize) % headsPerKv === 0) keyMass?.write(t, kvHead);
         }
       }
     };

@@ -2,6 +2,7 @@ import { ArgumentError } from '@winnow/tensor';
 import { attentionBytes, attentionFlops } from './attention-partial.js';
 import { attentionAttributes, checkAttention, visibility } from './attention-visibility.js';
 import { f32Only, i32Only } from './dtypes.js';
+import { bindKeyMass, massAttribute, massOutput } from './key-mass.js';
 import { kvReader } from './kv-view.js';
 import type { Attributes, OpSpec } from './op-spec.js';
 import { attentionFixedAxes, attentionInputs, bindLogit } from './sparse-inputs.js';
@@ -12,16 +13,22 @@ import { SoftmaxSum } from './softmax-sum.js';
  * window meet `sinkQ`, the same query rotated as if it stood at `min(position, sinks + local - 1)`, so that keys stay as they
  * were stored; without `sinkQ` they meet q. Positions decide, so that slots may lie in any order, as in a ring.
  *
- * Shapes: as in `attention`; sinkQ `[T, N, H]`; pairs `[T]` i32: keys of each query head. Causal only. Source: arXiv:2309.17453.
+ * Shapes: as in `attention`; sinkQ `[T, N, H]`; pairs `[T]` i32: keys of each query head; mass: see `key-mass.ts`. Causal only.
+ * Source: arXiv:2309.17453.
  */
 export const streamingAttention: OpSpec = {
   name: 'streaming-attention',
   inputs: { ...attentionInputs, sinkQ: { dtypes: f32Only, shape: 'T N H', optional: true } },
-  outputs: { y: { dtypes: f32Only, shape: 'T N D' }, pairs: { dtypes: i32Only, shape: 'T' } },
+  outputs: {
+    y: { dtypes: f32Only, shape: 'T N D' },
+    pairs: { dtypes: i32Only, shape: 'T' },
+    mass: massOutput,
+  },
   attributes: {
     ...attentionAttributes,
     local: { kind: 'number', integer: true },
     sinks: { kind: 'number', integer: true, default: 0 },
+    mass: massAttribute,
   },
   fixedAxes: attentionFixedAxes,
   partition: 'heads',
@@ -30,11 +37,13 @@ export const streamingAttention: OpSpec = {
     checkCausal('streaming-attention', attributes);
     checkCounts('streaming-attention', attributes, { local: 1, sinks: 0 });
   },
-  bindReference({ inputs, outputs: { y, pairs }, attributes }) {
+  bindReference({ inputs, outputs: { y, pairs, mass }, attributes }) {
     const { q, sinkQ = q, positions, sequences } = inputs;
     const cache = kvReader(inputs);
     const { headDim, valueDim, numKvHeads } = cache;
     const numHeads = q.shape[1];
+    const groupSize = numHeads / numKvHeads;
+    const keyMass = bindKeyMass(mass, groupSize);
     const logit = bindLogit(q.data as Float32Array, cache, attributes);
     const sinkLogit = bindLogit(sinkQ.data as Float32Array, cache, attributes);
     const isVisible = visibility(attributes);
@@ -50,7 +59,7 @@ export const streamingAttention: OpSpec = {
         const contextLength = cache.contextLength(sequence);
         pairs.data[t] = 0;
         for (let head = 0; head < numHeads; head++) {
-          const kvHead = Math.floor((head * numKvHeads) / numHeads);
+          const kvHead = Math.floor(head / groupSize);
           const queryBegin = (t * numHeads + head) * headDim;
           let numKeys = 0;
           sum.clear();
@@ -61,11 +70,15 @@ export const streamingAttention: OpSpec = {
             if (!isVisible(position, keyPosition) || !(isLocal || keyPosition < sinks)) continue;
             cache.readKey(slot, kvHead, key);
             cache.readValue(slot, kvHead, value);
-            sum.add(isLocal ? logit(queryBegin, key) : sinkLogit(queryBegin, key), value);
+            const score = isLocal ? logit(queryBegin, key) : sinkLogit(queryBegin, key);
+            sum.add(score, value);
+            keyMass?.visit(head % groupSize, j, score);
             numKeys += 1;
           }
           sum.finish(y.data as Float32Array, (t * numHeads + head) * valueDim);
           pairs.data[t] = numKeys;
+          keyMass?.finish(head % groupSize, sum);
+          if ((head + 1) % groupSize === 0) keyMass?.write(t, kvHead);
         }
       }
     };

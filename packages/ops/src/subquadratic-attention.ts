@@ -2,6 +2,7 @@ import { ArgumentError } from '@winnow/tensor';
 import { attentionAttributes, checkAttention, visibility } from './attention-visibility.js';
 import { checkSummaries } from './block-mean-append.js';
 import { f32Only, i32Only } from './dtypes.js';
+import { bindKeyMass, massAttribute, massOutput } from './key-mass.js';
 import { kvReader } from './kv-view.js';
 import type { AttributeSpec, Attributes, OpSpec, RecordShapes } from './op-spec.js';
 import { attentionFixedAxes, attentionInputs, bindLogit } from './sparse-inputs.js';
@@ -30,7 +31,7 @@ export const landmarkKinds: readonly string[] = ['off', 'compat', 'outside-windo
  * Logical slot `j` of a sequence holds position `j`; one that holds something else counts as empty. The model's own `window`
  * cuts tokens, and landmarks that do not lie inside as a whole.
  * Shapes: as in `attention`; keyMeans `[C, G, K, H]`, valueMeans `[C, G, K, D]`, meanCounts `[C, G, K]`, needed unless landmarks
- * are `off`. pairs `[T]` i32: keys of each query head.
+ * are `off`. pairs `[T]` i32: keys of each query head; mass: see `key-mass.ts`, landmarks count for no slot.
  */
 export const subquadraticAttention: OpSpec = {
   name: 'subquadratic-attention',
@@ -40,7 +41,11 @@ export const subquadraticAttention: OpSpec = {
     valueMeans: { dtypes: f32Only, shape: 'C G K D', optional: true },
     meanCounts: { dtypes: i32Only, shape: 'C G K', optional: true },
   },
-  outputs: { y: { dtypes: f32Only, shape: 'T N D' }, pairs: { dtypes: i32Only, shape: 'T' } },
+  outputs: {
+    y: { dtypes: f32Only, shape: 'T N D' },
+    pairs: { dtypes: i32Only, shape: 'T' },
+    mass: massOutput,
+  },
   attributes: {
     ...attentionAttributes,
     /** Tokens before the query (bidirectional: on both sides) that it sees. */
@@ -51,6 +56,7 @@ export const subquadraticAttention: OpSpec = {
     ...Object.fromEntries(
       globalAttributes.map((name): [string, AttributeSpec] => [name, { kind: 'number', integer: true, default: -1 }]),
     ),
+    mass: massAttribute,
   },
   fixedAxes: attentionFixedAxes,
   partition: 'heads',
@@ -71,10 +77,12 @@ export const subquadraticAttention: OpSpec = {
   },
   bindReference({ inputs, outputs, attributes }) {
     const { q, positions, sequences, keys, keyMeans, valueMeans, meanCounts, blockTable } = inputs;
-    const { y, pairs } = outputs;
+    const { y, pairs, mass } = outputs;
     const cache = kvReader(inputs);
     const { headDim, valueDim, numKvHeads } = cache;
     const numHeads = q.shape[1];
+    const groupSize = numHeads / numKvHeads;
+    const keyMass = bindKeyMass(mass, groupSize);
     const logit = bindLogit(q.data as Float32Array, cache, attributes);
     const isVisible = visibility(attributes);
     const isToken = tokenRule(attributes);
@@ -108,7 +116,7 @@ export const subquadraticAttention: OpSpec = {
         const contextLength = cache.contextLength(sequence);
         pairs.data[t] = 0;
         for (let head = 0; head < numHeads; head++) {
-          const kvHead = Math.floor((head * numKvHeads) / numHeads);
+          const kvHead = Math.floor(head / groupSize);
           const queryBegin = (t * numHeads + head) * headDim;
           let numKeys = 0;
           sum.clear();
@@ -118,7 +126,9 @@ export const subquadraticAttention: OpSpec = {
             if (cache.position(slot) !== j) continue;
             cache.readKey(slot, kvHead, key);
             cache.readValue(slot, kvHead, value);
-            sum.add(logit(queryBegin, key), value);
+            const score = logit(queryBegin, key);
+            sum.add(score, value);
+            keyMass?.visit(head % groupSize, j, score);
             numKeys += 1;
           }
           for (let block = 0; hasLandmarks && block * blockSize < contextLength; block++) {
@@ -129,6 +139,8 @@ export const subquadraticAttention: OpSpec = {
           }
           sum.finish(y.data as Float32Array, (t * numHeads + head) * valueDim);
           pairs.data[t] = numKeys;
+          keyMass?.finish(head % groupSize, sum);
+          if ((head + 1) % groupSize === 0) keyMass?.write(t, kvHead);
         }
       }
     };

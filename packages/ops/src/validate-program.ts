@@ -43,8 +43,8 @@ export function validateProgram(program: Program): void {
       }
     }
     for (const name of Object.keys(record.outputs)) {
-      if (!Object.hasOwn(spec.outputs, name))
-        throw refusal(where, 'outputs', Object.keys(spec.outputs).join(', '), name);
+      if (!Object.hasOwn(inferred.outputs, name))
+        throw refusal(where, 'outputs', Object.keys(inferred.outputs).join(', '), name);
     }
     for (const tensor of [...Object.values(record.inputs), ...Object.values(record.outputs)]) {
       checkBounds(program, where, tensor);

@@ -1,5 +1,5 @@
 /** One layer of attention as programs of a backend, for prompts and for single tokens, over a cache that both share. */
-import { createScalarBlock, ProgramBuilder, type AttentionWriter, type Backend, type BufferHandle } from '@winnow/ops';
+import { createScalarBlock, ProgramBuilder, type AttentionWriter, type Backend, type BufferHandle, type Executable } from '@winnow/ops';
 import type { DType, Tensor3 } from '@winnow/tensor';
 import type { AttentionPhase } from '../src/policy/policy-types.js';
 
@@ -26,6 +26,8 @@ export interface LayerStep {
 /** Runs steps; the result is `y` of the step, `[tokens, numHeads, headDim]`. */
 export interface LayerRunner {
   run(step: LayerStep): Promise<Float32Array>;
+  /** Another output of the last step of a phase. */
+  read(phase: AttentionPhase, name: string, target: Float32Array): Promise<void>;
   dispose(): Promise<void>;
 }
 
@@ -45,7 +47,7 @@ export async function createLayer(
     ['k', k.data],
     ['v', v.data],
   ]);
-  const executables: { dispose(): Promise<void> }[] = [];
+  const executables = new Map<AttentionPhase, Executable>();
   for (const phase of ['prefill', 'decode'] as const) {
     const b = new ProgramBuilder({ T: numTokens, B: 1 });
     const rows = b.scalar('rows', ['T']);
@@ -91,7 +93,7 @@ export async function createLayer(
       buffers.set(name, buffer);
     }
     const executable = await backend.prepare(program, { buffers, onUnsupported: 'error' });
-    executables.push(executable);
+    executables.set(phase, executable);
     const scalars = createScalarBlock(program.scalars, program.symbols);
     phases.set(phase, async ({ begin, end, blocks, state }) => {
       const count = end - begin;
@@ -119,8 +121,9 @@ export async function createLayer(
   }
   return {
     run: (step) => (phases.get(step.phase) as (step: LayerStep) => Promise<Float32Array>)(step),
+    read: (phase, name, target) => (executables.get(phase) as Executable).read(name, target),
     async dispose() {
-      for (const executable of executables) await executable.dispose();
+      for (const executable of executables.values()) await executable.dispose();
     },
   };
 }

@@ -2,7 +2,7 @@
  * Chunked prefill with a memory of heavy hitters, fused: chunk and memory of a panel of queries are two softmaxes, whose
  * weights give the scores, merged when the output is written. Units: (sequence, KV head); chunks follow each other inside.
  * Tensors: as in `cache-view.ts`, 8 stateFrom, 9 stateTo, 10 memory, 11 memoryScores, 12 chunkScores, 13 progress, 14 y,
- * 15 pairs. Attributes: 4 chunk, 5 local, 6 heavy, 7 sinks.
+ * 15 pairs, 16 mass. Attributes: 4 chunk, 5 local, 6 heavy, 7 sinks.
  */
 import {
   contextOfSequence,
@@ -16,6 +16,7 @@ import {
   slotIndex,
   valueOf,
 } from '../cache-view';
+import { addMassOfRows, clearMass, enterMass } from '../key-mass';
 import {
   LANES,
   capRows,
@@ -28,6 +29,7 @@ import {
   layPanels,
   logitsOf,
   maximumOfLane,
+  mergeLane,
   numPanels,
   openPanels,
   outputOfLane,
@@ -51,6 +53,8 @@ let valueDim: i32 = 0;
 let chunk: i32 = 1;
 let capacity: i32 = 0;
 let reach: i32 = 0;
+
+let hasMass: bool = false;
 
 // the state of a KV head
 let next: i32 = 0;
@@ -80,6 +84,7 @@ export function h2oAttention(): void {
   chunk = attributeI(4);
   capacity = dim(10, 2);
   reach = modelReach();
+  hasMass = enterMass(16);
   const numKvHeads = dim(3, 1);
   const both = <usize>(chunk + capacity) << 2;
   memoryAt = layPanels(localScratch(), max<i32>(chunk, capacity));
@@ -114,6 +119,7 @@ function advance(begin: i32, end: i32, kvHead: i32): void {
   const from = load<i32>(addressOf(8) + (<usize>sequence << 2));
   const to = load<i32>(addressOf(9) + (<usize>sequence << 2));
   const numKvHeads = dim(3, 1);
+  clearMass(begin, end, kvHead);
   next = 0;
   count = 0;
   memory.fill(sumsAt, 0, <usize>chunk << 2);
@@ -207,9 +213,16 @@ function attendChunk(t0: i32, t1: i32, sequence: i32, kvHead: i32, index: i32): 
       const numOwn = numPanels;
       for (let panel = 0; panel < numOwn; panel++) {
         clearPanel(numOwn + panel);
-        attendRows(panel, panel, chunkKeys, chunkValues, first, kvHead);
-        attendRows(panel, numOwn + panel, memoryKeys, memoryValues, -1, kvHead);
-        writePanel(panel, firstLaneOf(numOwn + panel) - firstLaneOf(panel), kvHead);
+        attendRows(panel, panel, chunkKeys, chunkValues, first);
+        attendRows(panel, numOwn + panel, memoryKeys, memoryValues, -1);
+        const shift = firstLaneOf(numOwn + panel) - firstLaneOf(panel);
+        writePanel(panel, shift, kvHead);
+        if (!hasMass) continue;
+        for (let lane = firstLaneOf(panel); lane < lastLaneOf(panel); lane++) {
+          mergeLane(lane, maximumOfLane(lane + shift), sumOfLane(lane + shift));
+        }
+        measureRows(panel, chunkKeys, first, kvHead);
+        measureRows(panel, memoryKeys, -1, kvHead);
       }
     }
   }
@@ -234,19 +247,17 @@ function bring(position: i32, row: i32, sequence: i32, kvHead: i32, keys: usize,
   if (value != valueTo) memory.copy(valueTo, value, <usize>valueDim << 2);
 }
 
-/** A panel meets the chunk that begins at `first`, or the memory (-1), in a softmax of its own; weights go to the scores. */
-function attendRows(panel: i32, statePanel: i32, keys: usize, values: usize, first: i32, kvHead: i32): void {
+/** Scores of a panel with the chunk that begins at `first`, or with the memory (-1); returns the number of rows. */
+function scorePanel(panel: i32, keys: usize, first: i32): i32 {
   let low = i32.MAX_VALUE;
   let high = 0;
-  const begin = firstLaneOf(panel);
-  const end = lastLaneOf(panel);
-  for (let lane = begin; lane < end; lane++) {
+  for (let lane = firstLaneOf(panel); lane < lastLaneOf(panel); lane++) {
     low = min<i32>(low, positionOfLane(lane));
     high = max<i32>(high, positionOfLane(lane));
   }
   const isMemory = first < 0;
   const rows = isMemory ? count : min<i32>(numChunkRows, high + 1 - first);
-  if (rows <= 0) return;
+  if (rows <= 0) return 0;
   scoreRows(panel, keys, rows, 0);
   capRows(rows);
   const flags = isMemory ? memoryPresent : present;
@@ -255,6 +266,22 @@ function attendRows(panel: i32, statePanel: i32, keys: usize, values: usize, fir
     if (load<i32>(flags + (<usize>j << 2)) == 0) dropRow(j);
     else if (position > low || high - position > reach) hideRow(panel, j, position, 0, reach);
   }
+  return rows;
+}
+
+/** Masses of the same rows in the softmax over both. */
+function measureRows(panel: i32, keys: usize, first: i32, kvHead: i32): void {
+  const rows = scorePanel(panel, keys, first);
+  if (rows > 0) addMassOfRows(panel, rows, kvHead, first < 0 ? memoryAt : 0, first);
+}
+
+/** A panel meets the chunk or the memory in a softmax of its own; weights go to the scores. */
+function attendRows(panel: i32, statePanel: i32, keys: usize, values: usize, first: i32): void {
+  const begin = firstLaneOf(panel);
+  const end = lastLaneOf(panel);
+  const isMemory = first < 0;
+  const rows = scorePanel(panel, keys, first);
+  if (rows <= 0) return;
   weighRows(statePanel, rows);
   const scores = isMemory ? scoresAt : sumsAt;
   let low4 = f32x4.splat(0);

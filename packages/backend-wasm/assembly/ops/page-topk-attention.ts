@@ -1,7 +1,7 @@
 /**
  * Attention to pages in the order of upper bounds, until a certificate or a budget ends it. Units: (token, KV head).
  * Tensors: as in `cache-view.ts`, 8 boxCounts, 9 keyMin, 10 keyMax, 11 valueNorms, 12 y, 13 certificate, 14 errorBound,
- * 15 pages, 16 pairs. Attributes: 4 budget, 5 epsilon, 6 sinks, 7 local.
+ * 15 pages, 16 pairs, 17 mass. Attributes: 4 budget, 5 epsilon, 6 sinks, 7 local.
  */
 import {
   cacheBlock,
@@ -13,7 +13,8 @@ import {
   sequenceOfToken,
   slotIndex,
 } from '../cache-view';
-import { attendSlots, layGathered } from '../gathered-rows';
+import { addMassOfSlots, attendSlots, layGathered } from '../gathered-rows';
+import { clearMass, enterMass } from '../key-mass';
 import { LANES, layPanels, maximumOfLane, numLanes, openPanels, sumOfLane, writeLane } from '../query-panels';
 import { addressOf, attributeF, attributeI, dim, localScratch } from '../record';
 import { sum4 } from '../simd';
@@ -37,6 +38,7 @@ let bounds: usize = 0; // f32 [group, pages]
 let rests: usize = 0; // f64 [group, open pages + 1]: what the pages from the i-th on may hold, relative to the head's bound
 let tops: usize = 0; // f32 [group] largest bound
 let query: usize = 0; // f32 [H], scaled
+let logical: usize = 0; // i32 logical slot of each slot of the list; 0 without masses
 
 export function pageTopKAttention(): void {
   enterCache();
@@ -55,6 +57,7 @@ export function pageTopKAttention(): void {
   rests = (bounds + <usize>groupSize * (maxPages << 2) + 15) & ~7;
   tops = rests + <usize>groupSize * ((maxPages + 1) << 3);
   query = (tops + (<usize>groupSize << 2) + 15) & ~15;
+  logical = enterMass(17) ? query + (<usize>headDim << 2) : 0;
   const numUnits = dim(0, 0) * numKvHeads;
   for (let unit = takeUnits(1); unit < numUnits; unit = takeUnits(1)) {
     attendGroup(unit / numKvHeads, unit % numKvHeads);
@@ -66,6 +69,7 @@ function attendGroup(token: i32, kvHead: i32): void {
   const context = contextOfSequence(sequence);
   const numPages = (context + pageSize - 1) / pageSize;
   const firstHead = kvHead * groupSize;
+  clearMass(token, token + 1, kvHead);
   numListed = 0;
   numOpen = 0;
   let numAttended = 0;
@@ -96,7 +100,9 @@ function attendGroup(token: i32, kvHead: i32): void {
           numVisited += 1;
         }
       }
-      if (pass == numPasses - 1) writeTile(token, sequence, kvHead, first, numVisited);
+      if (pass < numPasses - 1) continue;
+      writeTile(token, sequence, kvHead, first, numVisited);
+      if (logical != 0) addMassOfSlots(list, logical, numListed, kvHead);
     }
   }
   const at = <usize>(token * dim(3, 1) + kvHead) << 2;
@@ -165,6 +171,7 @@ function listPage(token: i32, sequence: i32, page: i32): void {
     const distance = position - key;
     if (key < 0 || distance < 0 || distance > reach) continue;
     store<i32>(list + (<usize>numListed << 2), index + i);
+    if (logical != 0) store<i32>(logical + (<usize>numListed << 2), first + i);
     numListed += 1;
   }
 }

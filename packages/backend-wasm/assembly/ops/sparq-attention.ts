@@ -1,7 +1,7 @@
 /**
  * SparQ attention: approximate logits from few components, exact attention over the best keys, the mean value for the rest.
- * Units: (token, KV head), or (token, head) when heads choose for themselves.
- * Tensors: as in `cache-view.ts`, 8 columns, 9 valueMeans, 10 meanCounts, 11 y, 12 alpha, 13 pairs.
+ * Units: (token, KV head), or (token, head) when heads choose for themselves and no masses are asked for.
+ * Tensors: as in `cache-view.ts`, 8 columns, 9 valueMeans, 10 meanCounts, 11 y, 12 alpha, 13 pairs, 14 mass.
  * Attributes: 4 rank, 5 topK, 6 local, 7 meanValue, 8 temperature, 9 grouped.
  */
 import {
@@ -16,7 +16,8 @@ import {
   valueOf,
 } from '../cache-view';
 import { bytesOf, decode } from '../decode';
-import { attendSlots, gatherKeys, layGathered } from '../gathered-rows';
+import { addMassOfSlots, attendSlots, gatherKeys, layGathered } from '../gathered-rows';
+import { clearMass, enterMass } from '../key-mass';
 import {
   LANES,
   PANEL_ROWS,
@@ -58,6 +59,7 @@ let components: usize = 0; // i32 [rank]
 let columns: usize = 0; // f32 [rank, S]
 let mean: usize = 0; // f64 [D]
 let row: usize = 0; // f32 [D]
+let logical: usize = 0; // i32 logical slot of each visible slot, then of each chosen one; 0 without masses
 
 export function sparqAttention(): void {
   enterCache();
@@ -81,11 +83,18 @@ export function sparqAttention(): void {
   columns = components + (<usize>headDim << 2);
   mean = (columns + <usize>rank * (<usize>dim(3, 2) << 2) + 31) & ~15;
   row = mean + (<usize>valueDim << 3);
-  const numGroups = numHeads / groupSize;
-  const numUnits = dim(0, 0) * numGroups;
+  const hasMass = enterMass(14);
+  logical = hasMass ? (row + (<usize>valueDim << 2) + 15) & ~15 : 0;
+  const headsOfUnit = hasMass ? headsPerKv : groupSize;
+  const numUnits = (dim(0, 0) * numHeads) / headsOfUnit;
   for (let unit = takeUnits(1); unit < numUnits; unit = takeUnits(1)) {
-    const firstHead = (unit % numGroups) * groupSize;
-    attendGroup(unit / numGroups, firstHead, groupSize, firstHead / headsPerKv);
+    const token = (unit * headsOfUnit) / numHeads;
+    const firstHead = (unit * headsOfUnit) % numHeads;
+    const kvHead = firstHead / headsPerKv;
+    clearMass(token, token + 1, kvHead);
+    for (let head = firstHead; head < firstHead + headsOfUnit; head += groupSize) {
+      attendGroup(token, head, groupSize, kvHead);
+    }
   }
 }
 
@@ -94,7 +103,7 @@ function attendGroup(token: i32, firstHead: i32, groupSize: i32, kvHead: i32): v
   const sequence = sequenceOfToken(token);
   const topK = attributeI(5);
   const numHeads = dim(0, 1);
-  numVisible = listVisible(position, sequence, visible, slots);
+  numVisible = listVisible(position, sequence, visible, slots, logical);
   const isDense = numVisible <= topK;
   if (!isDense) {
     approximate(token, firstHead, groupSize, kvHead);
@@ -106,7 +115,9 @@ function attendGroup(token: i32, firstHead: i32, groupSize: i32, kvHead: i32): v
     }
     numChosen = selectLargest(totals, numVisible, topK, work, chosen);
     for (let i = 0; i < numChosen; i++) {
-      store<i32>(slots + (<usize>i << 2), load<i32>(visible + (<usize>load<i32>(chosen + (<usize>i << 2)) << 2)));
+      const from = <usize>load<i32>(chosen + (<usize>i << 2)) << 2; // not before i
+      store<i32>(slots + (<usize>i << 2), load<i32>(visible + from));
+      if (logical != 0) store<i32>(logical + (<usize>i << 2), load<i32>(logical + from));
     }
   } else {
     numChosen = numVisible;
@@ -115,7 +126,9 @@ function attendGroup(token: i32, firstHead: i32, groupSize: i32, kvHead: i32): v
   if (hasMean) sumValues(position, sequence, kvHead);
   for (let first = firstHead; first < firstHead + groupSize; first += LANES) {
     openPanels(token, token + 1, first, min<i32>(firstHead + groupSize, first + LANES));
-    attendSlots(isDense ? visible : slots, numChosen, kvHead);
+    const list = isDense ? visible : slots;
+    attendSlots(list, numChosen, kvHead);
+    if (logical != 0) addMassOfSlots(list, logical, numChosen, kvHead);
     for (let lane = 0; lane < numLanes; lane++) {
       const index = <usize>(token * numHeads + first + lane);
       const y = addressOf(11) + index * (<usize>valueDim << 2);

@@ -1,6 +1,6 @@
 /**
  * Attention to the last positions and to the first ones, the latter with another query. Slots may hold positions in any order.
- * Units: (token tile, KV head and head tile). Tensors: as in `cache-view.ts`, 8 sinkQ, 9 y, 10 pairs.
+ * Units: (token tile, KV head and head tile), all head tiles in one where masses are asked for. Tensors: as in `cache-view.ts`, 8 sinkQ, 9 y, 10 pairs, 11 mass.
  * Attributes: 4 local, 5 sinks.
  */
 import {
@@ -19,6 +19,7 @@ import {
   valueOf,
   valuesOf,
 } from '../cache-view';
+import { addMassOfRows, clearMass, enterMass } from '../key-mass';
 import {
   LANES,
   PANEL_ROWS,
@@ -57,6 +58,10 @@ let valueRows: usize = 0;
 let entries: usize = 0;
 let state: usize = 0;
 
+let hasMass: bool = false;
+/** Whether slots give masses and not outputs. */
+let isMeasuring: bool = false;
+
 // positions of the slots at hand
 let lowest: i32 = 0;
 let highest: i32 = 0;
@@ -69,6 +74,7 @@ export function streamingAttention(): void {
   local = attributeI(4);
   sinks = attributeI(5);
   reach = modelReach();
+  hasMass = enterMass(11);
   setRowSoftmax(attributeF(0), attributeF(3));
   keyRows = layPanels(localScratch());
   valueRows = keyRows + <usize>PANEL_ROWS * (<usize>headDim << 2);
@@ -82,18 +88,22 @@ export function streamingAttention(): void {
   const numHeadTiles = (groupSize + headTile - 1) / headTile;
   const tokenTile = max<i32>(1, LANES / headTile);
   const numTokenTiles = (numTokens + tokenTile - 1) / tokenTile;
-  const numUnits = numTokenTiles * numKvHeads * numHeadTiles;
+  const tilesOfUnit = hasMass ? numHeadTiles : 1;
+  const headUnits = numHeadTiles / tilesOfUnit;
+  const numUnits = numTokenTiles * numKvHeads * headUnits;
   for (let unit = takeUnits(1); unit < numUnits; unit = takeUnits(1)) {
-    const tileOfHead = unit % numHeadTiles;
-    const kvHead = (unit / numHeadTiles) % numKvHeads;
-    const tile = unit / (numHeadTiles * numKvHeads);
+    const kvHead = (unit / headUnits) % numKvHeads;
+    const tile = unit / (headUnits * numKvHeads);
     const lastToken = min<i32>(numTokens, (tile + 1) * tokenTile);
-    const h0 = kvHead * groupSize + tileOfHead * headTile;
-    const h1 = min<i32>((kvHead + 1) * groupSize, h0 + headTile);
-    for (let t = tile * tokenTile; t < lastToken; ) {
-      const end = runEnd(t, lastToken);
-      attendRun(t, end, kvHead, h0, h1);
-      t = end;
+    clearMass(tile * tokenTile, lastToken, kvHead);
+    for (let i = 0; i < tilesOfUnit; i++) {
+      const h0 = kvHead * groupSize + ((unit % headUnits) * tilesOfUnit + i) * headTile;
+      const h1 = min<i32>((kvHead + 1) * groupSize, h0 + headTile);
+      for (let t = tile * tokenTile; t < lastToken; ) {
+        const end = runEnd(t, lastToken);
+        attendRun(t, end, kvHead, h0, h1);
+        t = end;
+      }
     }
   }
 }
@@ -102,10 +112,12 @@ function attendRun(t0: i32, t1: i32, kvHead: i32, h0: i32, h1: i32): void {
   const sequence = sequenceOfToken(t0);
   const context = contextOfSequence(sequence);
   openPanels(t0, t1, h0, h1);
-  attendSlots(sequence, context, kvHead, 0, min<i32>(local - 1, reach), i32.MAX_VALUE);
-  if (sinks > 0 && reach >= local) {
-    if (isPresent(8)) loadQueries(addressOf(8));
-    attendSlots(sequence, context, kvHead, local, reach, sinks);
+  isMeasuring = false;
+  attendParts(sequence, context, kvHead);
+  if (hasMass) {
+    isMeasuring = true;
+    loadQueries(addressOf(0));
+    attendParts(sequence, context, kvHead);
   }
   if (kvHead == 0 && h0 == 0) countPairs(t0, t1, sequence, context);
   for (let lane = 0; lane < numLanes; lane++) {
@@ -113,6 +125,14 @@ function attendRun(t0: i32, t1: i32, kvHead: i32, h0: i32, h1: i32): void {
     const y = addressOf(9) + (<usize>row * <usize>valueDim << 2);
     if (!writeLane(lane, y)) attendAlone(row, positionOfLane(lane), sequence, context, kvHead, y);
   }
+}
+
+/** The window, then the sinks. */
+function attendParts(sequence: i32, context: i32, kvHead: i32): void {
+  attendSlots(sequence, context, kvHead, 0, min<i32>(local - 1, reach), i32.MAX_VALUE);
+  if (sinks == 0 || reach < local) return;
+  if (isPresent(8)) loadQueries(addressOf(8));
+  attendSlots(sequence, context, kvHead, local, reach, sinks);
 }
 
 /** All panels attend to positions below `limit` at distances `[near, far]`. */
@@ -126,6 +146,7 @@ function attendSlots(sequence: i32, context: i32, kvHead: i32, near: i32, far: i
   for (let slot = 0; slot < context; ) {
     const count = slotsInBlock(slot, min<i32>(PANEL_ROWS, context - slot));
     const index = slotIndex(sequence, slot);
+    const begin = slot;
     slot += count;
     scanPositions(positionsAt(index), count);
     if (highest < 0 || lowest >= limit || first - highest > far || last - lowest < near) continue;
@@ -147,6 +168,10 @@ function attendSlots(sequence: i32, context: i32, kvHead: i32, near: i32, far: i
           if (position < 0 || position >= limit) dropRow(j);
           else hideRow(panel, j, position, near, far);
         }
+      }
+      if (isMeasuring) {
+        addMassOfRows(panel, count, kvHead, 0, begin);
+        continue;
       }
       weighRows(panel, count);
       sumRows(panel, values, count, 0);

@@ -2,8 +2,8 @@
  * Attention to a window, to globals, to distances 1, 2, 4, ... and to landmarks. The window of a tile of queries is a small
  * dense problem: rows of keys meet panels of eight queries, each panel only the rows of its own windows. The few keys elsewhere
  * are found query by query, without a list over the context, and join the same softmax.
- * Units: (token tile, KV head and head tile).
- * Tensors: as in `cache-view.ts`, 8 keyMeans, 9 valueMeans, 10 meanCounts, 11 y, 12 pairs.
+ * Units: (token tile, KV head and head tile), all head tiles in one where masses are asked for.
+ * Tensors: as in `cache-view.ts`, 8 keyMeans, 9 valueMeans, 10 meanCounts, 11 y, 12 pairs, 13 mass.
  * Attributes: 4 local, 5 logStride, 6 landmarks (0 off, 1 compat, 2 outside-window), 7 logCount, 8... globals.
  */
 import {
@@ -19,6 +19,7 @@ import {
   slotsInBlock,
   valuesOf,
 } from '../cache-view';
+import { addMass, addMassOfRows, clearMass, enterMass, massOf } from '../key-mass';
 import { writeMerged } from '../merge-panels';
 import {
   LANES,
@@ -30,18 +31,21 @@ import {
   hideRow,
   lastLaneOf,
   layPanels,
+  maximumOfLane,
+  mergeLane,
   numPanels,
   openPanels,
   positionOfLane,
   raiseRow,
   scoreRows,
+  sumOfLane,
   sumRows,
   tokenOfLane,
   weighRows,
 } from '../query-panels';
 import { addressOf, attributeF, attributeI, dim, localScratch } from '../record';
 import { ENTRY_BYTES, ROW_STATE, clearRow, pushRows, setRowSoftmax } from '../row-softmax';
-import { edgeEntries, landmarkSize, layEdges, listEdges, listLandmarks, listSlot } from '../subquadratic-edges';
+import { edgeEntries, landmarkSize, layEdges, listEdges, listLandmarks, listSlot, slotOfEdge } from '../subquadratic-edges';
 import { takeUnits } from '../threads';
 
 /** Rows of keys that are decoded at a time. */
@@ -65,6 +69,9 @@ let entries: usize = 0;
 let states: usize = 0;
 let stateBytes: usize = 0;
 let hasHoles: bool = false;
+let hasMass: bool = false;
+/** Whether windows give masses and not outputs. */
+let isMeasuring: bool = false;
 
 // landmarks of the pivot they were gathered for, side by side, when they depend on nothing else
 let sharesLandmarks: bool = false;
@@ -84,6 +91,7 @@ export function subquadraticAttention(): void {
   reach = modelReach();
   headDim = dim(0, 2);
   valueDim = dim(4, 3);
+  hasMass = enterMass(13);
   setRowSoftmax(attributeF(0), attributeF(3));
   pieces = layPanels(localScratch());
   keyRows = pieces + <usize>SPAN * 16;
@@ -104,19 +112,23 @@ export function subquadraticAttention(): void {
   const numHeadTiles = (groupSize + headTile - 1) / headTile;
   const tokenTile = max<i32>(1, LANES / headTile);
   const numTokenTiles = (numTokens + tokenTile - 1) / tokenTile;
-  const numUnits = numTokenTiles * numKvHeads * numHeadTiles;
+  const tilesOfUnit = hasMass ? numHeadTiles : 1;
+  const headUnits = numHeadTiles / tilesOfUnit;
+  const numUnits = numTokenTiles * numKvHeads * headUnits;
   for (let unit = takeUnits(1); unit < numUnits; unit = takeUnits(1)) {
     // one KV head after the other: what distances reach back to stays in the nearest caches
-    const tile = unit / (numHeadTiles * numKvHeads);
-    const tileOfHead = unit % numHeadTiles;
-    const kvHead = (unit / numHeadTiles) % numKvHeads;
+    const tile = unit / (headUnits * numKvHeads);
+    const kvHead = (unit / headUnits) % numKvHeads;
     const lastToken = min<i32>(numTokens, (tile + 1) * tokenTile);
-    const h0 = kvHead * groupSize + tileOfHead * headTile;
-    const h1 = min<i32>((kvHead + 1) * groupSize, h0 + headTile);
-    for (let t = tile * tokenTile; t < lastToken; ) {
-      const end = runEnd(t, lastToken);
-      attendRun(t, end, kvHead, h0, h1);
-      t = end;
+    clearMass(tile * tokenTile, lastToken, kvHead);
+    for (let i = 0; i < tilesOfUnit; i++) {
+      const h0 = kvHead * groupSize + ((unit % headUnits) * tilesOfUnit + i) * headTile;
+      const h1 = min<i32>((kvHead + 1) * groupSize, h0 + headTile);
+      for (let t = tile * tokenTile; t < lastToken; ) {
+        const end = runEnd(t, lastToken);
+        attendRun(t, end, kvHead, h0, h1);
+        t = end;
+      }
     }
   }
 }
@@ -135,11 +147,8 @@ function attendRun(t0: i32, t1: i32, kvHead: i32, h0: i32, h1: i32): void {
   const ahead = isCausal ? 0 : back;
   openPanels(t0, t1, h0, h1);
   const end = min<i32>(context, high + ahead + 1);
-  for (let span = max<i32>(0, low - back); span < end; span += SPAN) {
-    const spanEnd = min<i32>(end, span + SPAN);
-    layPieces(sequence, kvHead, span, spanEnd);
-    for (let panel = 0; panel < numPanels; panel++) attendWindow(panel, sequence, span, spanEnd, back, ahead);
-  }
+  isMeasuring = false;
+  attendSpans(sequence, kvHead, max<i32>(0, low - back), end, back, ahead);
   let lastListed = -1;
   let numEdges = 0;
   for (let panel = 0; panel < numPanels; panel++) {
@@ -164,10 +173,43 @@ function attendRun(t0: i32, t1: i32, kvHead: i32, h0: i32, h1: i32): void {
       const state = states + <usize>(lane - first) * stateBytes;
       clearRow(state, valueDim);
       pushRows(queryOf(lane), headDim, valueDim, entries, numEdges, state);
+      if (hasMass) addMassOfEdges(lane, numEdges, state, kvHead);
     }
-    if (writeMerged(first, last, states, stateBytes, addressOf(11))) continue;
+    const isFinite = writeMerged(first, last, states, stateBytes, addressOf(11));
+    for (let lane = first; hasMass && lane < last; lane++) {
+      const state = states + <usize>(lane - first) * stateBytes;
+      mergeLane(lane, load<f32>(state), load<f32>(state, 4));
+    }
+    if (isFinite) continue;
     for (let lane = first; lane < last; lane++) attendAlone(lane, sequence, context, kvHead, back, ahead);
     lastListed = -1;
+  }
+  if (!hasMass) return;
+  isMeasuring = true;
+  attendSpans(sequence, kvHead, max<i32>(0, low - back), end, back, ahead);
+}
+
+/** All panels meet the slots `[begin, end)` in their windows. */
+function attendSpans(sequence: i32, kvHead: i32, begin: i32, end: i32, back: i32, ahead: i32): void {
+  for (let span = begin; span < end; span += SPAN) {
+    const spanEnd = min<i32>(end, span + SPAN);
+    layPieces(sequence, kvHead, span, spanEnd);
+    for (let panel = 0; panel < numPanels; panel++) attendWindow(panel, sequence, span, spanEnd, back, ahead, kvHead);
+  }
+}
+
+/** Masses of the tokens outside of the window, whose weights in `state` were just computed. */
+function addMassOfEdges(lane: i32, numEdges: i32, state: usize, kvHead: i32): void {
+  const own = maximumOfLane(lane);
+  const top = load<f32>(state);
+  const most = max<f32>(own, top);
+  if (top == -Infinity) return;
+  const factor = Math.exp(<f64>top - <f64>most);
+  const rest: f64 = own == -Infinity ? 0 : <f64>sumOfLane(lane) * Math.exp(<f64>own - <f64>most);
+  const share = <f32>(factor / (rest + <f64>load<f32>(state, 4) * factor));
+  const row = massOf(tokenOfLane(lane), kvHead);
+  for (let i = 0; i < numEdges; i++) {
+    if (slotOfEdge(i) >= 0) addMass(row, slotOfEdge(i), load<f32>(entries + <usize>i * ENTRY_BYTES, 12) * share);
   }
 }
 
@@ -195,7 +237,15 @@ function layPieces(sequence: i32, kvHead: i32, begin: i32, end: i32): void {
 }
 
 /** One panel meets the rows of the span that lie in a window of its lanes. */
-function attendWindow(panel: i32, sequence: i32, span: i32, spanEnd: i32, back: i32, ahead: i32): void {
+function attendWindow(
+  panel: i32,
+  sequence: i32,
+  span: i32,
+  spanEnd: i32,
+  back: i32,
+  ahead: i32,
+  kvHead: i32,
+): void {
   let low = i32.MAX_VALUE;
   let high = 0;
   for (let lane = firstLaneOf(panel); lane < lastLaneOf(panel); lane++) {
@@ -220,6 +270,10 @@ function attendWindow(panel: i32, sequence: i32, span: i32, spanEnd: i32, back: 
     for (let j = max<i32>(begin, low + ahead + 1); j < stop; j++) hideRow(panel, j - begin, j, -ahead, back);
     if (hasHoles) {
       for (let j = begin; j < stop; j++) if (positionAt(slotIndex(sequence, j)) != j) dropRow(j - begin);
+    }
+    if (isMeasuring) {
+      addMassOfRows(panel, count, kvHead, 0, begin);
+      continue;
     }
     weighRows(panel, count);
     for (let piece = 0; piece < numPieces; piece++) {

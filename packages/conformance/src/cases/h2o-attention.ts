@@ -1,8 +1,8 @@
 import { attentionAttributes, createAttention, type AttentionSetup, type SeenKey } from '../attention-setup.js';
 import type { Arithmetic } from '../arithmetic.js';
 import type { KernelCase } from '../kernel-case.js';
-import { attended, clearlyLargest, integers, rowsOf } from '../sparse-setup.js';
-import { chunkOf, sparseSetup, sparseSetups } from '../sparse-setups.js';
+import { attended, clearlyLargest, integers, masses, rowsOf } from '../sparse-setup.js';
+import { chunkOf, massSetups, sparseSetup, sparseSetups } from '../sparse-setups.js';
 import { close, floats, integersOf, ints, numbersOf, randomTensor } from '../values.js';
 
 interface Budgets {
@@ -15,6 +15,7 @@ interface Budgets {
   readonly to?: readonly number[];
   /** Positions that each sequence's state has seen; default: all before the step. */
   readonly seen?: readonly number[];
+  readonly mass?: boolean;
 }
 
 interface Score {
@@ -40,15 +41,15 @@ function addWeights(scores: Map<number, Score>, keys: readonly SeenKey[], { unit
 }
 
 function h2oCase(setup: AttentionSetup, budgets: Budgets): KernelCase {
-  const { chunk, local, heavy, sinks = 0 } = budgets;
+  const { chunk, local, heavy, sinks = 0, mass = false } = budgets;
   const { numHeads, numKvHeads, valueDim, queries, contextLengths } = setup;
   const { from = contextLengths.map(() => -1), to = contextLengths.map((_, sequence) => sequence) } = budgets;
   const capacity = sinks + local + heavy;
   return {
     op: 'h2o-attention',
-    name: `${setup.name}, chunk ${chunk}, local ${local}, heavy ${heavy}, sinks ${sinks}, from ${from.join(' ')}`,
+    name: `${setup.name}, chunk ${chunk}, local ${local}, heavy ${heavy}, sinks ${sinks}, from ${from.join(' ')}${mass ? ', mass' : ''}`,
     dtypes: { keys: setup.keyDType, values: setup.valueDType },
-    attributes: { ...attentionAttributes(setup), chunk, local, heavy, sinks },
+    attributes: { ...attentionAttributes(setup), chunk, local, heavy, sinks, mass },
     create(rng, arithmetic) {
       const problem = createAttention(setup, rng, arithmetic);
       const groupSize = numHeads / numKvHeads;
@@ -90,6 +91,7 @@ function h2oCase(setup: AttentionSetup, budgets: Budgets): KernelCase {
         updated: before,
         expected: {
           y: attended(rows, valueDim, arithmetic),
+          ...(mass ? { mass: masses(problem, setup, rows, arithmetic) } : {}),
           memory: { kind: 'bytes', bytes: new Uint8Array(state.memories.buffer) },
           memoryScores: close(scores.length, (index) => [state.scores[index], scoreErrors[index]]),
           chunkScores: close(sums.length, (index) => [state.sums[index], sumErrors[index]]),
@@ -210,6 +212,15 @@ export const h2oAttentionCases: readonly KernelCase[] = [
         },
       ),
     ),
+  ...massSetups
+    .filter(({ isShuffled, contextLengths }) => !isShuffled && contextLengths.length === 3)
+    .map((setup) =>
+      h2oCase(
+        { ...setup, contextLengths: [30, 0, 21], queries: [...chunkOf(30, 4), ...chunkOf(21, 18, 2)] },
+        { ...usual, ...{ from: [3, -1, 0], to: [2, 1, 0], seen: [4, 0, 18], mass: true } },
+      ),
+    ),
+  h2oCase(sparseSetup('prompt of 50', { ...prompt(50), window: 11 }), { ...usual, sinks: 2, mass: true }),
   ...[
     { chunk: 8, local: 0, heavy: 4 },
     { chunk: 8, local: 4, heavy: 0 },

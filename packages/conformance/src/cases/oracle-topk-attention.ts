@@ -1,14 +1,14 @@
 import { attentionAttributes, createAttention, type AttentionSetup } from '../attention-setup.js';
 import type { KernelCase } from '../kernel-case.js';
-import { attended, clearlyLargest, integers, rowsOf } from '../sparse-setup.js';
-import { chunkOf, severalSequences, sparseSetup, sparseSetups } from '../sparse-setups.js';
+import { attended, clearlyLargest, integers, masses, rowsOf } from '../sparse-setup.js';
+import { chunkOf, massSetups, severalSequences, sparseSetup, sparseSetups } from '../sparse-setups.js';
 
-function oracleCase(setup: AttentionSetup, k: number): KernelCase {
+function oracleCase(setup: AttentionSetup, k: number, mass = false): KernelCase {
   return {
     op: 'oracle-topk-attention',
-    name: `${setup.name}, k ${k}`,
+    name: `${setup.name}, k ${k}${mass ? ', mass' : ''}`,
     dtypes: { keys: setup.keyDType, values: setup.valueDType },
-    attributes: { ...attentionAttributes(setup), k },
+    attributes: { ...attentionAttributes(setup), k, mass },
     create(rng, arithmetic) {
       const problem = createAttention(setup, rng, arithmetic);
       const rows = rowsOf(setup).map(({ query, head }) => {
@@ -22,6 +22,7 @@ function oracleCase(setup: AttentionSetup, k: number): KernelCase {
         expected: {
           y: attended(rows, setup.valueDim, arithmetic),
           pairs: integers(setup.queries.map((_, query) => rows[query * setup.numHeads].length)),
+          ...(mass ? { mass: masses(problem, setup, rows, arithmetic) } : {}),
         },
       };
     },
@@ -45,6 +46,8 @@ const longContext = sparseSetup('decode after 5000', {
 export const oracleTopKAttentionCases: readonly KernelCase[] = [
   ...sparseSetups.map((setup) => oracleCase(setup, 6)),
   ...[1, 2, 17, 100].map((k) => oracleCase(sparseSetup('any order', shuffled), k)),
+  ...massSetups.map((setup) => oracleCase(setup, 6, true)),
+  oracleCase(longContext, 300, true),
   oracleCase(sparseSetup('any order, bidirectional', { ...shuffled, causal: false, window: 21 }), 5),
   // more scores than there are bins to sort them into
   ...[1, 300].map((k) => oracleCase(longContext, k)),

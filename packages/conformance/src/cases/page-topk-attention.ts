@@ -6,8 +6,8 @@ import {
   type SeenKey,
 } from '../attention-setup.js';
 import type { KernelCase } from '../kernel-case.js';
-import { attended, inputNumbers, integers, randomMeans, rowOf, summaryIndex } from '../sparse-setup.js';
-import { chunkOf, severalSequences, sparseSetup, sparseSetups } from '../sparse-setups.js';
+import { attended, inputNumbers, integers, masses, randomMeans, rowOf, summaryIndex } from '../sparse-setup.js';
+import { chunkOf, massSetups, severalSequences, sparseSetup, sparseSetups } from '../sparse-setups.js';
 import { close, floats, integersOf } from '../values.js';
 
 interface Sparsity {
@@ -16,6 +16,7 @@ interface Sparsity {
   readonly sinks?: number;
   readonly local?: number;
   readonly numParts?: number;
+  readonly mass?: boolean;
 }
 
 interface Page {
@@ -30,12 +31,12 @@ interface Page {
 }
 
 function pageCase(setup: AttentionSetup, sparsity: Sparsity): KernelCase {
-  const { budget = -1, epsilon = 0, sinks = 0, local = 1, numParts = 1 } = sparsity;
+  const { budget = -1, epsilon = 0, sinks = 0, local = 1, numParts = 1, mass = false } = sparsity;
   return {
     op: 'page-topk-attention',
-    name: `${setup.name}, budget ${budget}, epsilon ${epsilon}, sinks ${sinks}, local ${local}, ${numParts} parts`,
+    name: `${setup.name}, budget ${budget}, epsilon ${epsilon}, sinks ${sinks}, local ${local}, ${numParts} parts${mass ? ', mass' : ''}`,
     dtypes: { keys: setup.keyDType, values: setup.valueDType },
-    attributes: { ...attentionAttributes(setup), budget, epsilon, sinks, local },
+    attributes: { ...attentionAttributes(setup), budget, epsilon, sinks, local, mass },
     create(rng, arithmetic) {
       const problem = createAttention(setup, rng, arithmetic);
       const { queries, numHeads, numKvHeads, headDim, valueDim, blockSize, contextLengths, softCap } = setup;
@@ -147,6 +148,7 @@ function pageCase(setup: AttentionSetup, sparsity: Sparsity): KernelCase {
           y: attended(attendedKeys, valueDim, arithmetic),
           certificate: close(certificates.length, (index) => certificates[index]),
           errorBound: close(errorBounds.length, (index) => errorBounds[index]),
+          ...(mass ? { mass: masses(problem, setup, attendedKeys, arithmetic) } : {}),
           pages: integers(numPages),
           pairs: integers(numPairs),
         },
@@ -188,6 +190,11 @@ export const pageTopKAttentionCases: readonly KernelCase[] = [
       budget: 5,
     }),
   ),
+  ...massSetups.map((setup) => pageCase(setup, { budget: 2, sinks: 2, local: 5, mass: true })),
+  pageCase(sparseSetup('long', long), { epsilon: 0.3, local: 20, sinks: 4, mass: true }),
+  pageCase(sparseSetup('72 heads on one', { ...long, numHeads: 72, numKvHeads: 1 }), {
+    ...{ epsilon: 0.3, local: 20, budget: 5, mass: true },
+  }),
   ...[2, 4, 8].map((numParts) => pageCase(sparseSetup('long', long), { numParts, budget: 9, sinks: 1, local: 9 })),
   pageCase(sparseSetup('capped', { ...long, softCap: 4 }), { budget: 5 }),
   pageCase(sparseSetup('model window of 60', { ...long, window: 60 }), { budget: 3, sinks: 50, local: 4 }),

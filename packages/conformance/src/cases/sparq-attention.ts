@@ -4,11 +4,21 @@ import {
   createAttention,
   type AttentionProblem,
   type AttentionSetup,
+  type SeenKey,
 } from '../attention-setup.js';
 import type { Arithmetic } from '../arithmetic.js';
 import type { CaseTensor, KernelCase } from '../kernel-case.js';
-import { attended, clearlyLargest, inputNumbers, integers, randomMeans, rowOf, summaryIndex } from '../sparse-setup.js';
-import { chunkOf, severalSequences, sparseSetup, sparseSetups } from '../sparse-setups.js';
+import {
+  attended,
+  clearlyLargest,
+  inputNumbers,
+  integers,
+  masses,
+  randomMeans,
+  rowOf,
+  summaryIndex,
+} from '../sparse-setup.js';
+import { chunkOf, massSetups, severalSequences, sparseSetup, sparseSetups } from '../sparse-setups.js';
 import { close, floats, numbersOf, product } from '../values.js';
 
 interface Sparsity {
@@ -22,6 +32,7 @@ interface Sparsity {
   readonly columns?: DType;
   /** Summaries per cache block; without it the op sums values itself. */
   readonly numParts?: number;
+  readonly mass?: boolean;
 }
 
 /** A number and how far from it rounding may lead. */
@@ -101,18 +112,20 @@ function approximate(
 
 function sparqCase(setup: AttentionSetup, sparsity: Sparsity): KernelCase {
   const { rank, topK, local = 0, meanValue = true, temperature = true, grouped = true, columns, numParts } = sparsity;
+  const { mass = false } = sparsity;
   const switches = Object.entries({ meanValue, temperature, grouped }).filter(([, isOn]) => !isOn);
   const text = [
     `rank ${rank}, top ${topK}, local ${local}`,
     ...switches.map(([name]) => `no ${name}`),
     ...(columns === undefined ? [] : [`${columns} columns`]),
     ...(numParts === undefined ? [] : [`means of ${numParts} parts`]),
+    ...(mass ? ['mass'] : []),
   ];
   return {
     op: 'sparq-attention',
     name: `${setup.name}, ${text.join(', ')}`,
     dtypes: { keys: setup.keyDType, values: setup.valueDType, ...(columns === undefined ? {} : { columns }) },
-    attributes: { ...attentionAttributes(setup), rank, topK, local, meanValue, temperature, grouped },
+    attributes: { ...attentionAttributes(setup), rank, topK, local, meanValue, temperature, grouped, mass },
     create(rng, arithmetic) {
       const problem = createAttention(setup, rng, arithmetic);
       const { queries, numHeads, numKvHeads, headDim, valueDim } = setup;
@@ -127,6 +140,7 @@ function sparqCase(setup: AttentionSetup, sparsity: Sparsity): KernelCase {
           : { valueMeans: meansOf(problem, setup, numParts, random.valueMeans), meanCounts: random.meanCounts };
       const alphas: Bounded[] = [];
       const outputs: Bounded[] = [];
+      const attendedKeys: SeenKey[][] = [];
       for (const [query] of queries.entries()) {
         for (let first = 0; first < numHeads; first += groupSize) {
           const heads = Array.from({ length: groupSize }, (_, g) => first + g);
@@ -177,7 +191,9 @@ function sparqCase(setup: AttentionSetup, sparsity: Sparsity): KernelCase {
               ? 0
               : chosen.reduce((sum, i) => sum + weights[g][i].error, chosen.length * unit * share);
             alphas.push({ value: share, error: shareError });
-            const exact = attended([chosen.map((index) => all[g][index])], valueDim, arithmetic);
+            const own = chosen.map((index) => all[g][index]);
+            attendedKeys.push(own);
+            const exact = attended([own], valueDim, arithmetic);
             for (let i = 0; i < valueDim; i++) {
               const [z, zError] = [exact.values[i], exact.bounds[i]];
               if (isDense || !meanValue) {
@@ -199,6 +215,7 @@ function sparqCase(setup: AttentionSetup, sparsity: Sparsity): KernelCase {
         expected: {
           y: close(outputs.length, (index) => [outputs[index].value, outputs[index].error + arithmetic.tiny]),
           alpha: close(alphas.length, (index) => [Math.min(1, alphas[index].value), alphas[index].error]),
+          ...(mass ? { mass: masses(problem, setup, attendedKeys, arithmetic) } : {}),
           pairs: integers(queries.map((_, query) => Math.min(topK, problem.seen(query, 0).length))),
         },
       };
@@ -233,6 +250,9 @@ export const sparqAttentionCases: readonly KernelCase[] = [
     { grouped: false, columns: 'f32' as const },
   ].map((switches) =>
     sparqCase(sparseSetup('several sequences', severalSequences), { rank: 6, topK: 10, local: 3, ...switches }),
+  ),
+  ...massSetups.flatMap((setup) =>
+    [true, false].map((grouped) => sparqCase(setup, { rank: 5, topK: grouped ? 9 : 7, local: 3, grouped, mass: true })),
   ),
   sparqCase(
     sparseSetup('decode after 5000', {

@@ -1,15 +1,15 @@
 import { attentionAttributes, createAttention, type AttentionSetup } from '../attention-setup.js';
 import type { KernelCase } from '../kernel-case.js';
-import { attended, integers, rowsOf } from '../sparse-setup.js';
-import { chunkOf, severalSequences, sparseSetup, sparseSetups } from '../sparse-setups.js';
+import { attended, integers, masses, rowsOf } from '../sparse-setup.js';
+import { chunkOf, massSetups, severalSequences, sparseSetup, sparseSetups } from '../sparse-setups.js';
 import { gaussian, numbersOf } from '../values.js';
 
-function streamingCase(setup: AttentionSetup, local: number, sinks: number, remaps = true): KernelCase {
+function streamingCase(setup: AttentionSetup, local: number, sinks: number, remaps = true, mass = false): KernelCase {
   return {
     op: 'streaming-attention',
-    name: `${setup.name}, local ${local}, sinks ${sinks}${remaps ? '' : ', one query'}`,
+    name: `${setup.name}, local ${local}, sinks ${sinks}${remaps ? '' : ', one query'}${mass ? ', mass' : ''}`,
     dtypes: { keys: setup.keyDType, values: setup.valueDType },
-    attributes: { ...attentionAttributes(setup), local, sinks },
+    attributes: { ...attentionAttributes(setup), local, sinks, mass },
     create(rng, arithmetic) {
       const problem = createAttention(setup, rng, arithmetic);
       const { queries, numHeads, headDim, valueDim } = setup;
@@ -27,6 +27,7 @@ function streamingCase(setup: AttentionSetup, local: number, sinks: number, rema
         expected: {
           y: attended(rows, valueDim, arithmetic),
           pairs: integers(queries.map((_, query) => rows[query * numHeads].length)),
+          ...(mass ? { mass: masses(problem, setup, rows, arithmetic) } : {}),
         },
       };
     },
@@ -41,6 +42,9 @@ export const streamingAttentionCases: readonly KernelCase[] = [
     [0, 1, 30].map((sinks) => streamingCase(sparseSetup('any order', shuffled), local, sinks)),
   ),
   streamingCase(sparseSetup('any order', shuffled), 12, 4, false),
+  ...massSetups.map((setup) => streamingCase(setup, 9, 3, true, true)),
+  streamingCase(sparseSetup('any order', shuffled), 12, 4, false, true),
+  streamingCase(sparseSetup('prefill', { contextLengths: [150], queries: chunkOf(150, 30) }), 20, 5, true, true),
   streamingCase(sparseSetup('any order, model window of 15', { ...shuffled, window: 15 }), 8, 30),
   streamingCase(sparseSetup('any order, model window of 4', { ...shuffled, window: 4 }), 8, 30),
   streamingCase(sparseSetup('prefill', { contextLengths: [150], queries: chunkOf(150, 30) }), 20, 5),

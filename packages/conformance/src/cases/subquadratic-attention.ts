@@ -1,7 +1,7 @@
 import { attentionAttributes, createAttention, type AttentionSetup, type SeenKey } from '../attention-setup.js';
 import type { KernelCase } from '../kernel-case.js';
-import { attended, integers, randomMeans, rowOf, rowsOf, summaryIndex } from '../sparse-setup.js';
-import { chunkOf, severalSequences, sparseSetup, sparseSetups } from '../sparse-setups.js';
+import { attended, integers, masses, randomMeans, rowOf, rowsOf, summaryIndex } from '../sparse-setup.js';
+import { chunkOf, massSetups, severalSequences, sparseSetup, sparseSetups } from '../sparse-setups.js';
 import { integersOf, ints, numbersOf } from '../values.js';
 
 interface Sparsity {
@@ -14,6 +14,7 @@ interface Sparsity {
   readonly numParts?: number;
   /** Logical slots of sequence 0 that are empty. */
   readonly holes?: readonly number[];
+  readonly mass?: boolean;
 }
 
 /** The candidates in the order of the specification: window, globals, distances 1, 2, 4, ... */
@@ -51,7 +52,7 @@ function blocksOf({ causal }: AttentionSetup, { logStride = true }: Sparsity, i:
 
 function subquadraticCase(setup: AttentionSetup, sparsity: Sparsity): KernelCase {
   const { local, logStride = true, landmarks = 'compat', logCount = false } = sparsity;
-  const { globals = [0], numParts = 1, holes = [] } = sparsity;
+  const { globals = [0], numParts = 1, holes = [], mass = false } = sparsity;
   const text = [
     `local ${local}`,
     `landmarks ${landmarks}`,
@@ -61,13 +62,14 @@ function subquadraticCase(setup: AttentionSetup, sparsity: Sparsity): KernelCase
   if (globals.length !== 1) text.push(`globals ${globals.join('+')}`);
   if (numParts !== 1) text.push(`${numParts} parts`);
   if (holes.length > 0) text.push(`${holes.length} holes`);
+  if (mass) text.push('mass');
   return {
     op: 'subquadratic-attention',
     name: `${setup.name}, ${text.join(', ')}`,
     dtypes: { keys: setup.keyDType, values: setup.valueDType },
     attributes: {
       ...attentionAttributes(setup),
-      ...{ local, logStride, landmarks, logCount },
+      ...{ local, logStride, landmarks, logCount, mass },
       ...Object.fromEntries(globals.map((g, index) => [`global${index}`, g])),
     },
     create(rng, arithmetic) {
@@ -115,6 +117,7 @@ function subquadraticCase(setup: AttentionSetup, sparsity: Sparsity): KernelCase
         expected: {
           y: attended(rows, valueDim, arithmetic),
           pairs: integers(queries.map((_, query) => rows[query * numHeads].length)),
+          ...(mass ? { mass: masses(problem, setup, rows, arithmetic) } : {}),
         },
       };
     },
@@ -176,6 +179,18 @@ export const subquadraticAttentionCases: readonly KernelCase[] = [
       ...{ local: 3, numParts, landmarks: 'outside-window', logCount: true },
     }),
   ),
+  ...massSetups
+    .filter(({ isShuffled }) => !isShuffled)
+    .map((setup) => subquadraticCase(setup, { local: 4, globals: [0, 3, 7], mass: true })),
+  ...[7, 64].map((local) => subquadraticCase(sparseSetup('long prefill', long), { local, mass: true })),
+  subquadraticCase(sparseSetup('model window of 12', { ...long, window: 12 }), { local: 31, mass: true }),
+  subquadraticCase(
+    sparseSetup('bidirectional', { contextLengths: [69], queries: chunkOf(69), causal: false, numHeads: 2 }),
+    { local: 12, landmarks: 'outside-window', logCount: true, mass: true },
+  ),
+  subquadraticCase(sparseSetup('empty slots', { contextLengths: [60], queries: chunkOf(60, 40) }), {
+    ...{ local: 4, holes: [0, 3, 39, 43, 44, 50], mass: true },
+  }),
   subquadraticCase(sparseSetup('globals', severalSequences), { local: 2, globals: [] }),
   subquadraticCase(sparseSetup('globals', severalSequences), { local: 2, globals: [0, 1, 2, 3, 11, 30, 39, 1000] }),
   subquadraticCase(sparseSetup('model window of 12', { ...long, window: 12 }), { local: 31 }),

@@ -7,6 +7,7 @@ import { randomTensor } from '../../test/dense-truth.js';
 import { createLayer, type LayerStep } from '../../test/layer-program.js';
 import { createFamily } from '../attention-layer.js';
 import { rowsOf } from '../core/rows.js';
+import type { AttentionPhase } from '../policy/policy-types.js';
 import { resolvePolicy } from '../policy/resolve-policy.js';
 import { attentionRequirements, checkBlockSize } from './attention-requirements.js';
 import { createAttentionWriter } from './attention-writer.js';
@@ -40,15 +41,41 @@ const steps: readonly Omit<LayerStep, 'blocks' | 'state'>[] = [
 /** Blocks in an order that is not that of memory. */
 const blocks = [7, 2, 9, 0, 11, 4, 10, 5, 1, 8, 3, 6];
 
-async function runPolicy(backend: Backend, spec: string, dtype: DType = 'f32'): Promise<Float32Array[]> {
-  const writers = {
-    prefill: createAttentionWriter(spec, 'prefill', { numLayers: 1 }),
-    decode: createAttentionWriter(spec, 'decode', { numLayers: 1 }),
-  };
+/** @param masses takes those of each step that has some, summed over its tokens: `[numKvHeads, slots]` */
+async function runPolicy(
+  backend: Backend,
+  spec: string,
+  dtype: DType = 'f32',
+  masses?: (Float32Array | undefined)[],
+): Promise<Float32Array[]> {
+  const withMass = new Set<AttentionPhase>();
+  const writerOf = (phase: AttentionPhase) =>
+    createAttentionWriter(spec, phase, {
+      numLayers: 1,
+      mass: masses !== undefined,
+      observe: (b, _layer, { mass }) => {
+        if (mass === undefined) return;
+        withMass.add(phase);
+        b.output('mass', mass);
+      },
+    });
+  const writers = { prefill: writerOf('prefill'), decode: writerOf('decode') };
   const shape = { numHeads, numKvHeads, headDim, blockSize, numBlocks: 12, dtype, numTokens };
   const layer = await createLayer(backend, writers, q, k, v, shape);
   const outputs: Float32Array[] = [];
-  for (const step of steps) outputs.push(await layer.run({ ...step, blocks, state: 1 }));
+  const slots = numKvHeads * blocks.length * blockSize;
+  for (const step of steps) {
+    outputs.push(await layer.run({ ...step, blocks, state: 1 }));
+    if (!withMass.has(step.phase)) {
+      masses?.push(undefined);
+      continue;
+    }
+    const rows = new Float32Array((step.end - step.begin) * slots);
+    await layer.read(step.phase, 'mass', rows);
+    const sums = new Float32Array(slots);
+    for (const [i, mass] of rows.entries()) sums[i % slots] += mass;
+    masses?.push(sums);
+  }
   await layer.dispose();
   return outputs;
 }
@@ -98,7 +125,8 @@ describe.each(Object.keys(backends))('programs on %s', (name) => {
   });
 
   it.each(keepingSome)('%s is what the families compute', async (spec) => {
-    const outputs = await runPolicy(backend, spec);
+    const masses: (Float32Array | undefined)[] = [];
+    const outputs = await runPolicy(backend, spec, 'f32', masses);
     const [policies] = resolvePolicy(spec, { numLayers: 1 });
     const families = new Map(
       (['prefill', 'decode'] as const).map((phase) => {
@@ -108,6 +136,7 @@ describe.each(Object.keys(backends))('programs on %s', (name) => {
         return [phase, { kv, family: createFamily(policy, { kv, numHeads }) }];
       }),
     );
+    const expectedMasses: Float32Array[] = [];
     const expected = steps.map(({ phase, begin, end }) => {
       for (const { kv, family } of families.values()) {
         if (end < kv.length) {
@@ -120,10 +149,25 @@ describe.each(Object.keys(backends))('programs on %s', (name) => {
       const rows = Tensor3.create(end - begin, numHeads, headDim);
       rows.data.set(q.data.subarray(begin * numHeads * headDim, end * numHeads * headDim));
       const out = Tensor3.create(end - begin, numHeads, headDim);
-      families.get(phase)?.family.attend(rows, begin, out);
+      const mass = new Float32Array(numKvHeads * blocks.length * blockSize);
+      const family = families.get(phase)?.family;
+      family?.attend(rows, begin, out, family.policy.kind === 'h2o-prefill' ? {} : { mass });
+      expectedMasses.push(mass);
       return out.data;
     });
     expect(largestDifference(outputs, expected)).toBeLessThan(rounding);
+    // probabilities of up to 70 tokens and 3 heads, off by roundings of their logits
+    const ofMasses = 210 * 2 ** -24 * 300;
+    for (const [step, mass] of masses.entries()) {
+      if (mass === undefined) continue; // dense
+      if (spec.includes('h2o')) {
+        // the family has no mass: all that queries give away is 1 for each head
+        const given = numHeads * ((steps[step]?.end ?? 0) - (steps[step]?.begin ?? 0));
+        expect(Math.abs(mass.reduce((sum, x) => sum + x, 0) - given)).toBeLessThan(ofMasses * given);
+        continue;
+      }
+      expect(largestDifference([mass], [expectedMasses[step] as Float32Array])).toBeLessThan(ofMasses);
+    }
   });
 
   it.each(['f16', 'q8_0'] as const)('a cache in %s stays near', async (dtype) => {

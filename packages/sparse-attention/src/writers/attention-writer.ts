@@ -23,6 +23,11 @@ export interface AttentionWriterOptions {
   readonly observe?:
     | ((b: ProgramBuilder, layer: number, outputs: Readonly<Record<string, ProgramTensor>>) => void)
     | undefined;
+  /**
+   * Lets `observe` hear `mass`, too: `[T, K, M, S]`, for each token and KV head the probabilities that the keys visited in slot `s`
+   * of block `m` have, summed over the query heads. Not of dense layers: see the op `attention-mass`.
+   */
+  readonly mass?: boolean | undefined;
 }
 
 /**
@@ -33,7 +38,7 @@ export interface AttentionWriterOptions {
 export function createAttentionWriter(
   spec: AttentionSpec | string,
   phase: AttentionPhase,
-  { numLayers, notice, observe }: AttentionWriterOptions,
+  { numLayers, notice, observe, mass = false }: AttentionWriterOptions,
 ): AttentionWriter {
   const layers = resolvePolicy(spec, { numLayers });
   const told = new Set<string>();
@@ -53,7 +58,7 @@ export function createAttentionWriter(
     if (phase === 'decode' && prefill.kind === 'h2o-prefill') {
       carryH2o(b, site, prefill.chunk, clampBudgets(prefill, tellOnce));
     }
-    const outputs = write(b, site, phase === 'prefill' ? prefill : decode, all, tellOnce);
+    const outputs = write(b, site, phase === 'prefill' ? prefill : decode, all, mass, tellOnce);
     observe?.(b, site.layer, outputs);
     return outputs['y'] as ProgramTensor;
   };
@@ -64,11 +69,12 @@ function write(
   site: AttentionSite,
   policy: AttentionPolicy,
   all: readonly AttentionPolicy[],
+  mass: boolean,
   notice: (text: string) => void,
 ): Readonly<Record<string, ProgramTensor>> {
   const { q, positions, sequences, kv, scale, window, softCap } = site;
   const inputs = { q, positions, sequences, ...kv };
-  const attributes = { scale, window, softCap };
+  const attributes = { scale, window, softCap, mass };
   switch (policy.kind) {
     case 'dense':
       return { y: writeDenseAttention(b, site) };
@@ -107,7 +113,7 @@ function write(
     case 'oracle-topk':
       return b.append('oracle-topk-attention', inputs, { ...attributes, k: policy.k });
     case 'h2o-prefill':
-      return { y: writeH2o(b, site, attributes, policy.chunk, clampBudgets(policy, notice)) };
+      return writeH2o(b, site, attributes, policy.chunk, clampBudgets(policy, notice));
   }
 }
 

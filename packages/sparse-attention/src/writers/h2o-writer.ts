@@ -33,19 +33,20 @@ function h2oTensors(b: ProgramBuilder, site: AttentionSite, chunk: number, budge
   };
 }
 
-/** Attention of prompts; returns `y`. */
+/** Attention of prompts: `y` and what else the op tells, the states left out. */
 export function writeH2o(
   b: ProgramBuilder,
   site: AttentionSite,
-  attributes: Readonly<Record<string, number>>,
+  attributes: Readonly<Record<string, number | boolean>>,
   chunk: number,
   budgets: H2oBudgets,
-): ProgramTensor {
+): Readonly<Record<string, ProgramTensor>> {
   const { q, positions, sequences, kv } = site;
   const { stateFrom, stateTo } = statesOf(site);
   const inputs = { q, positions, sequences, ...kv, stateFrom, stateTo };
   const updated = { ...h2oTensors(b, site, chunk, budgets) };
-  return b.append('h2o-attention', inputs, { ...attributes, chunk, ...budgets }, updated)['y'] as ProgramTensor;
+  const outputs = b.append('h2o-attention', inputs, { ...attributes, chunk, ...budgets }, updated);
+  return Object.fromEntries(Object.entries(outputs).filter(([name]) => !Object.hasOwn(updated, name)));
 }
 
 /** For steps that attend in another way: the state goes on as it is, and takes note of their tokens later. */
