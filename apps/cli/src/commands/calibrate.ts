@@ -75,7 +75,7 @@ export function registerCalibrate(program: Command, host: CommandHost): void {
         '--energy <share>',
         'of the energy of outputs, which needed neurons have',
         numberRules.share,
-      ).default(0.95),
+      ).default(0.98),
     )
     .addOption(
       choiceOption('--predictor <kind>', 'how active neurons are found', [

@@ -167,13 +167,13 @@ describe('checkpoints', () => {
   const blocks = [easy.weights, randomBlock({ activation: 'relu', isGated: true, hiddenDim: 48, ffnDim: 96 }, 9)];
   const two = plainSource({ blocks, hiddenState: easy.hiddenState });
   // groups of 256 tokens: eight samples
-  const options: CalibrateOptions = { ...base, epochs: 2, memoryBytes: 1 };
+  const options: CalibrateOptions = { ...base, samples: samples.slice(0, 30), epochs: 2, memoryBytes: 1 };
 
   test('killed at any save and resumed, the sidecar is the same to the last bit', async () => {
     const whole = new MemoryStore();
     const expected = await sidecarBytes(await calibrate(two, { ...options, checkpoint: whole }));
     expect(await sidecarBytes(await calibrate(two, options))).toEqual(expected);
-    expect(whole.numSaves).toBe(9); // three inside of each of two phases, three between phases
+    expect(whole.numSaves).toBe(7); // two inside of each of two phases, three between phases
     for (let killAt = 0; killAt < whole.numSaves; killAt++) {
       const store = new MemoryStore();
       store.killAt = killAt;
@@ -188,7 +188,7 @@ describe('checkpoints', () => {
         },
       };
       expect(await sidecarBytes(await calibrate(counted, { ...options, checkpoint: store }))).toEqual(expected);
-      if (killAt > 4) expect(numTraced).toBeLessThan(2 * 1024);
+      if (killAt > 3) expect(numTraced).toBeLessThan(2 * 768);
     }
   });
 

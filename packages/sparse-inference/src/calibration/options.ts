@@ -29,7 +29,7 @@ export interface CalibrateOptions {
   readonly targetRecall?: number;
   /** Share of the neurons that every layer shall skip. */
   readonly targetSparsity?: number;
-  /** Share of the energy of the contributions that truly active neurons have, which says how many those are. Default 0.95. */
+  /** Share of the energy of the contributions that truly active neurons have, which says how many those are. Default 0.98. */
   readonly energyShare?: number;
   /** Components of low-rank predictors, a multiple of 32. Default: about a quarter of the hidden dim, from 32 to 256. */
   readonly rank?: number;
@@ -66,7 +66,7 @@ const minSamples = 3;
 
 /** @throws {ArgumentError} for options that make no sense */
 export function planCalibration(source: CalibrationSource, options: CalibrateOptions): CalibrationPlan {
-  const { samples, predictor = 'auto', targetRecall, targetSparsity, energyShare = 0.95, seed = 1 } = options;
+  const { samples, predictor = 'auto', targetRecall, targetSparsity, energyShare = 0.98, seed = 1 } = options;
   const {
     epochs = 4,
     learningRate = 0.003,
