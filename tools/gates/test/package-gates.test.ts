@@ -3,7 +3,7 @@ import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { checkApi, describeApi } from '../src/api.ts';
-import { checkExamples, extractExamples, linkedPackages } from '../src/examples.ts';
+import { checkExamples, extractExamples, linkedPackages, ownErrors } from '../src/examples.ts';
 import { checkArchive, checkAttw, checkPublint, withArchive } from '../src/publish.ts';
 import { checkSize } from '../src/size.ts';
 import { readWorkspace } from '../src/workspace.ts';
@@ -182,6 +182,18 @@ describe('examples', () => {
   it('checks the types of a block that must not run, and does not run it', async () => {
     expect(await check(block("throw new Error('not run');", 'ts no-run'))).toBe('');
     expect(await check(block("const a: number = 'x';", 'ts no-run'))).toContain('TS2322');
+  });
+
+  it('keeps type errors of examples and of our packages, and leaves out those of others', () => {
+    const output = [
+      "../node_modules/.pnpm/ai@7.0.0/node_modules/ai/dist/index.d.ts(6,1): error TS2304: Cannot find name 'FileList'.",
+      '  in the type of somebody else',
+      "line-3.ts(1,1): error TS2322: Type 'string' is not assignable to type 'number'.",
+      '  in the example',
+      "../../dist/index.d.ts(2,3): error TS2304: Cannot find name 'Missing'.",
+    ];
+    expect(ownErrors(output.slice(0, 2).join('\n'))).toBe('');
+    expect(ownErrors(output.join('\n'))).toBe(output.slice(2).join('\n'));
   });
 
   it('catches a README without examples', async () => {
