@@ -1,8 +1,8 @@
 /** Sizes a model for its options: cache, programs, bytes. */
 import type { HeavyHitterOptions, SessionOptionValue } from '@winnow/kv-cache';
-import type { DecoderConfig, KvCacheShape, ModelDescription } from '@winnow/models';
+import { storedHeadDim, type DecoderConfig, type KvCacheShape, type ModelDescription } from '@winnow/models';
 import { cacheDTypes, type Program, type ProgramBuffer } from '@winnow/ops';
-import { ArgumentError, dtypeInfo, tensorBytes, type DType } from '@winnow/tensor';
+import { ArgumentError, tensorBytes, type DType } from '@winnow/tensor';
 import { planAttention, type AttentionPlan } from './attention-plan.js';
 import type { TracedLayer } from './attention-trace.js';
 import { heavyHitterOptions } from './key-masses.js';
@@ -65,17 +65,19 @@ export function planModel(description: ModelDescription, options: LoadOptions): 
   const maxSessions = count('maxSessions', options.maxSessions ?? defaultMaxSessions);
   const batchSize = Math.min(contextSize, count('batchSize', options.batchSize ?? defaultBatchSize));
   const cacheSize = Math.max(contextSize, count('cacheSize', options.cacheSize ?? contextSize));
-  const { keys: keyDType, values: valueDType } = kvDTypes(options.kvDType ?? 'f32', config.headDim);
+  const { keys: keyDType, values: valueDType } = kvDTypes(options.kvDType ?? 'f32');
   const maxSequences = Math.min(maxSessions, maxBatchSequences);
   // beside a whole chunk: so chunks begin where they would if the sequence were alone
   const maxTokens = batchSize + maxSequences - 1;
   const isRecurrent = (layer: number): boolean => config.recurrentLayers?.[layer] === true;
   const attending = Array.from({ length: config.numLayers }, (_, layer) => layer).filter((i) => !isRecurrent(i));
-  const rowBytes = (dtype: DType): number => tensorBytes(dtype, [config.numKvHeads, config.headDim]);
+  const rowBytes = (dtype: DType): number =>
+    tensorBytes(dtype, [config.numKvHeads, storedHeadDim(config.headDim, dtype)]);
   const kvBytesPerToken = attending.length * (rowBytes(keyDType) + rowBytes(valueDType)) + 4;
   const numContextBlocks = Math.ceil(contextSize / kvBlockSize);
   // each further session may leave a block partly empty
   const numCacheBlocks = Math.ceil(cacheSize / kvBlockSize) + maxSessions - 1;
+  if (options.traceAttention === true) checkTraceable(config, { keys: keyDType, values: valueDType });
   const tracedLayers = options.traceAttention === true ? new Map<number, TracedLayer>() : undefined;
   const rotatesKeys = checkRotation(options.kvRotation ?? 'none', config.headDim) === 'hadamard';
   const heavyHitters = heavyHitterOptions(options.eviction ?? 'oldest', contextSize);
@@ -90,7 +92,11 @@ export function planModel(description: ModelDescription, options: LoadOptions): 
   });
   const tellsLength = attention.requirements.reads === undefined; // otherwise distances stay small
   if (tellsLength && contextSize > config.contextLength) notice(beyondTrained(contextSize, config.contextLength));
-  const sideBytes = boxBlockBytes(attention, attending, { blockSize: kvBlockSize, ...config });
+  const sideBytes = boxBlockBytes(attention, attending, {
+    blockSize: kvBlockSize,
+    numKvHeads: config.numKvHeads,
+    headDim: storedHeadDim(config.headDim, keyDType),
+  });
   const tierSizes = sizeTiers(
     options.kv,
     {
@@ -235,15 +241,21 @@ export function sessionOptions({
   };
 }
 
-function kvDTypes(option: DType | KvDTypes, headDim: number): KvDTypes {
+function kvDTypes(option: DType | KvDTypes): KvDTypes {
   const chosen = typeof option === 'string' ? { keys: option, values: option } : option;
-  const isUsable = (dtype: DType): boolean => cacheDTypes.includes(dtype) && headDim % dtypeInfo(dtype).blockSize === 0;
   for (const dtype of [chosen.keys, chosen.values]) {
-    if (isUsable(dtype)) continue;
-    const expected = `${cacheDTypes.filter(isUsable).join(' | ')} for heads of ${headDim}`;
-    throw new ArgumentError({ argument: 'kvDType', expected, actual: String(dtype) });
+    if (cacheDTypes.includes(dtype)) continue;
+    throw new ArgumentError({ argument: 'kvDType', expected: cacheDTypes.join(' | '), actual: String(dtype) });
   }
   return chosen;
+}
+
+/** Traces are of heads as the model has them. */
+function checkTraceable({ headDim }: DecoderConfig, { keys, values }: KvDTypes): void {
+  const padded = [keys, values].find((dtype) => storedHeadDim(headDim, dtype) !== headDim);
+  if (padded === undefined) return;
+  const actual = `${padded}, which stores heads of ${headDim} as ${storedHeadDim(headDim, padded)}`;
+  throw new ArgumentError({ argument: 'kvDType', expected: 'f32 | f16 | bf16 with traceAttention', actual });
 }
 
 function count(argument: string, value: number): number {

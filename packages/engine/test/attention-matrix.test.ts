@@ -1,7 +1,7 @@
 /** Every attention policy and every cache dtype on every architecture that generates: the tiny golden models. */
 import { createWasmBackend } from '@winnow/backend-wasm';
 import { cacheDTypes, type Backend } from '@winnow/ops';
-import { ArgumentError, dtypeInfo, type DType } from '@winnow/tensor';
+import type { DType } from '@winnow/tensor';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { loadModel, type LoadOptions } from '../src/index.node.js';
 import { archPath, decodeFloats, goldenNames, maxDifference, readJson } from './golden-files.js';
@@ -41,6 +41,8 @@ const keepingAll = [
 
 /** The limit that the goldens' documentation derives for an f32 engine. */
 const limit = 5e-4;
+/** Mean divergence up to which 8-bit weights are called lossless; these heads have 16 or 24 values, stored as blocks of 32. */
+const nearlyLossless = 0.0014;
 
 let backend: Backend;
 beforeAll(async () => {
@@ -78,6 +80,11 @@ for (const name of Object.values(goldenNames).flat()) {
         expect(logprobs.every((value) => value <= 0)).toBe(true);
       }
     };
+    const divergence = (logprobs: Float32Array): number =>
+      decodeFloats(rows[positions.indexOf(tokens.length - 1)] as string).reduce(
+        (sum, exact, id) => sum + Math.exp(exact) * (exact - (logprobs[id] as number)),
+        0,
+      );
     const expectGolden = (all: readonly Float32Array[]): void => {
       const exact = decodeFloats(rows[positions.indexOf(tokens.length - 1)] as string);
       for (const logprobs of all) expect(maxDifference(logprobs, exact)).toBeLessThan(limit);
@@ -87,16 +94,12 @@ for (const name of Object.values(goldenNames).flat()) {
     test.each(keepingAll)('%s is exact', async (attention) => expectGolden(await run({ attention })));
 
     test.each(cacheDTypes)('keys and values in %s', async (kvDType: DType) => {
-      const { blockSize } = dtypeInfo(kvDType);
-      try {
-        const all = await run({ kvDType });
-        expectDistributions(all);
-        if (kvDType === 'f32') expectGolden(all);
-      } catch (error) {
-        // heads that are no whole blocks are refused, by name of those that go
-        if (blockSize === 1 || !ArgumentError.isInstance(error)) throw error;
-        expect(error.message).toMatch(/kvDType: expected .* for heads of \d+/);
-        expect(Number(/heads of (\d+)/.exec(error.message)?.[1]) % blockSize).not.toBe(0);
+      const all = await run({ kvDType });
+      expectDistributions(all);
+      if (kvDType === 'f32') expectGolden(all);
+      // mixtures of random experts may choose others; this one has none
+      if (name === 'llama' && kvDType === 'q8_0') {
+        for (const logprobs of all) expect(divergence(logprobs)).toBeLessThan(nearlyLossless);
       }
     });
   });

@@ -131,7 +131,11 @@ describe('options', () => {
     [{ contextSize: 0 }, 'contextSize: expected a positive integer, got 0'],
     [{ batchSize: 1.5 }, 'batchSize: expected a positive integer, got 1.5'],
     [{ maxSessions: -1 }, 'maxSessions: expected a positive integer, got -1'],
-    [{ kvDType: 'q6_K' as const }, 'kvDType: expected f32 | f16 | bf16 for heads of 16, got q6_K'],
+    [
+      { kvDType: 'q8_0' as const, traceAttention: true },
+      'kvDType: expected f32 | f16 | bf16 with traceAttention, got q8_0, which stores heads of 16 as 32',
+    ],
+    [{ kvDType: 'q6_K' as const }, 'kvDType: expected f32 | f16 | bf16 | q8_0 | q4_0 | q4_1 | q5_0 | q5_1, got q6_K'],
   ])('refuses %o', async (options, message) => {
     await expect(loadModel(path, options)).rejects.toThrow(message);
     await expect(loadModel(path, options)).rejects.toThrow(ArgumentError);

@@ -8,7 +8,7 @@ import {
   type KvView,
   type ProgramTensor,
 } from '@winnow/ops';
-import { ArgumentError, type DType } from '@winnow/tensor';
+import { ArgumentError, dtypeInfo, type DType } from '@winnow/tensor';
 import type { DecoderConfig } from './decoder-config.js';
 import type { ExpertPlacement } from './expert-placement.js';
 import type { ModelDescription } from './architecture.js';
@@ -57,6 +57,15 @@ export interface DecoderProgramOptions {
 /** Names of the cache buffers that programs expect. */
 export function kvBufferNames(layer: number): { keys: string; values: string } {
   return { keys: `kv.${layer}.keys`, values: `kv.${layer}.values` };
+}
+
+/**
+ * Values of a head as a cache of this dtype stores it: whole blocks, the last of which may end in zeros. These change neither a
+ * product of two heads nor the other values.
+ */
+export function storedHeadDim(headDim: number, dtype: DType): number {
+  const { blockSize } = dtypeInfo(dtype);
+  return Math.ceil(headDim / blockSize) * blockSize;
 }
 
 /** Name of the buffer with a recurrent state of a layer, which has one row per state: all begin with `state.`. */
@@ -149,12 +158,19 @@ export function beginDecoder(
     return tensor;
   };
   let states: Readonly<Record<'sequences' | 'stateFrom' | 'stateTo', ProgramTensor>> | undefined;
-  const kvShape = [numBlocks, config.numKvHeads, blockSize, config.headDim];
+  const [keyDim, valueDim] = [keyDType, valueDType].map((dtype) => storedHeadDim(config.headDim, dtype)) as [
+    number,
+    number,
+  ];
+  const kvShape = (dim: number): number[] => [numBlocks, config.numKvHeads, blockSize, dim];
+  /** Heads of another size: cut, or with zeros at the end. */
+  const resized = (x: ProgramTensor, length: number): ProgramTensor =>
+    x.shape.at(-1) === length ? x : b.activation('slice-columns', { x }, { begin: 0, length, pads: true });
   const kvOf = (layer: number): KvView => {
     const names = kvBufferNames(hasOneCache ? 0 : layer);
     return {
-      keys: b.external(names.keys, 'kv', keyDType, kvShape),
-      values: b.external(names.values, 'kv', valueDType, kvShape),
+      keys: b.external(names.keys, 'kv', keyDType, kvShape(keyDim)),
+      values: b.external(names.values, 'kv', valueDType, kvShape(valueDim)),
       slotPositions,
       blockTable,
       contextLengths,
@@ -184,13 +200,14 @@ export function beginDecoder(
     zeros: () => (zeros ??= b.scalar('zeros', ['T'])),
     feedForward: options.feedForward,
     experts: options.experts,
-    attend(layer, { q: plainQ, k: plainK, v, scale, window = 0, softCap = 0, rotateQuery }) {
+    attend(layer, { q: plainQ, k: plainK, v: plainV, scale, window = 0, softCap = 0, rotateQuery }) {
       const kv = kvOf(layer);
-      const turn = (x: ProgramTensor): ProgramTensor => (rotateKeys ? b.activation('hadamard', { x }) : x);
-      const [q, k] = [turn(plainQ), turn(plainK)];
+      const turn = (x: ProgramTensor): ProgramTensor =>
+        resized(rotateKeys ? b.activation('hadamard', { x }) : x, keyDim);
+      const [q, k, v] = [turn(plainQ), turn(plainK), resized(plainV, valueDim)];
       b.append('kv-append', { k, v, slots }, {}, { keys: kv.keys, values: kv.values });
       const cut = Math.min(window, maxWindow);
-      return attention(b, {
+      const y = attention(b, {
         layer,
         q,
         k,
@@ -205,6 +222,7 @@ export function beginDecoder(
         rotateQuery: rotateQuery === undefined ? () => q : (at) => turn(rotateQuery(at)),
         states: () => ({ numStates, ...stateInputs() }),
       });
+      return resized(y, config.headDim);
     },
     state: (layer, kind, shape) => b.external(stateBufferName(layer, kind), 'kv', 'f32', [numStates, ...shape]),
     stateInputs,

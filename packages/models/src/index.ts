@@ -12,6 +12,7 @@ export {
   ropeFrequenciesName,
   slotPositionsName,
   stateBufferName,
+  storedHeadDim,
   type AttentionRequest,
   type DecoderProgramOptions,
   type KvCacheShape,

@@ -73,6 +73,8 @@ describe('the small ops around them', () => {
     expect(runOp('scale', { x }, { factor: -2 })['y']).toEqual([-2, -4, -6, -8, -10, -12]);
     expect(runOp('scale-rows', { x, scales: floats([2, 0.5], 2, 1) })['y']).toEqual([2, 4, 6, 2, 2.5, 3]);
     expect(runOp('slice-columns', { x }, { begin: 1, length: 2 })['y']).toEqual([2, 3, 5, 6]);
+    expect(runOp('slice-columns', { x }, { begin: 1, length: 4, pads: true })['y']).toEqual([2, 3, 0, 0, 5, 6, 0, 0]);
+    expect(() => runOp('slice-columns', { x }, { begin: 4, length: 2, pads: true })).toThrow(ArgumentError);
     expect(() => runOp('slice-columns', { x }, { begin: 2, length: 2 })).toThrow(ArgumentError);
     expect(() => runOp('slice-columns', { x }, { begin: -1, length: 2 })).toThrow(ArgumentError);
   });

@@ -4,7 +4,7 @@ import type { OpSpec } from './op-spec.js';
 import { countRows } from './rms-norm.js';
 
 /**
- * Columns `[begin, begin + length)` of every row: `y[..., i] = x[..., begin + i]`.
+ * Columns `[begin, begin + length)` of every row: `y[..., i] = x[..., begin + i]`, with `pads` 0 for columns beyond the row.
  *
  * Shapes: x `[..., I]`, y `[..., L]` f32 with L = `length`. Parts of a weight's rows need no copy: see `rows` of the
  * program builder.
@@ -13,13 +13,18 @@ export const sliceColumns: OpSpec = {
   name: 'slice-columns',
   inputs: { x: { dtypes: f32Only, shape: '... I' } },
   outputs: { y: { dtypes: f32Only, shape: '... L' } },
-  attributes: { begin: { kind: 'number', integer: true }, length: { kind: 'number', integer: true } },
+  attributes: {
+    begin: { kind: 'number', integer: true },
+    length: { kind: 'number', integer: true },
+    pads: { kind: 'boolean', default: false },
+  },
   attributeDims: { L: 'length' },
   fixedAxes: ['I'],
   partition: 'tokens',
-  check({ x }, { begin, length }) {
+  check({ x }, { begin, length, pads }) {
     const rowLength = Number(x[x.length - 1]);
-    if (Number(begin) < 0 || Number(length) < 0 || Number(begin) + Number(length) > rowLength) {
+    const end = Number(begin) + (pads === true ? 0 : Number(length));
+    if (Number(begin) < 0 || Number(length) < 0 || end > rowLength) {
       throw new ArgumentError({
         argument: 'slice-columns: begin, length',
         expected: `a range inside ${rowLength} columns`,
@@ -34,7 +39,9 @@ export const sliceColumns: OpSpec = {
     return () => {
       const numRows = countRows(x.shape);
       for (let row = 0; row < numRows; row++) {
-        for (let i = 0; i < length; i++) y.data[row * length + i] = x.data[row * rowLength + begin + i];
+        for (let i = 0; i < length; i++) {
+          y.data[row * length + i] = begin + i < rowLength ? x.data[row * rowLength + begin + i] : 0;
+        }
       }
     };
   },

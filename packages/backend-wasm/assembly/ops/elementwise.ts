@@ -48,13 +48,16 @@ export function scaleRows(): void {
   }
 }
 
-/** Tensors: x, y. */
+/** Tensors: x, y. Columns beyond the row are 0. */
 export function sliceColumns(): void {
   const begin = <usize>attributeI(0) << 2;
   const sizeBytes = <usize>lastDim(1) << 2;
   const rowBytes = <usize>lastDim(0) << 2;
+  const copied = min<usize>(sizeBytes, rowBytes - begin);
   const numRows = countRows(0);
   for (let row = takeUnits(1); row < numRows; row = takeUnits(1)) {
-    memory.copy(addressOf(1) + <usize>row * sizeBytes, addressOf(0) + <usize>row * rowBytes + begin, sizeBytes);
+    const to = addressOf(1) + <usize>row * sizeBytes;
+    memory.copy(to, addressOf(0) + <usize>row * rowBytes + begin, copied);
+    memory.fill(to + copied, 0, sizeBytes - copied);
   }
 }
