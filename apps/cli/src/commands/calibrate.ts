@@ -1,7 +1,7 @@
 /** `winnow calibrate`: finds out which neurons of a model matter, and writes what tells them. */
 import type { Command } from 'commander';
-import type { EmbeddingLoadOptions, FeedForwardAccess, LoadOptions } from '@winnow/engine';
-import { compareForced, createBaseRows, type DivergenceReport } from '@winnow/evaluation';
+import type { EmbeddingLoadOptions, FeedForwardAccess, LoadOptions, Model } from '@winnow/engine';
+import { DivergenceCollector, type DivergenceReport } from '@winnow/evaluation';
 import { createReferenceBackend } from '@winnow/ops';
 import { calibrate, type CalibrateOptions, type Sidecar } from '@winnow/sparse-inference';
 import { openCalculator } from '../calculator.js';
@@ -207,7 +207,6 @@ async function openSubject(
   const { io, signal, progress } = context;
   const location = await locateModel(modelName, context);
   const engine = await io.engine();
-  const sizes = { numSamples: flags.samples, sampleTokens: flags.sampleTokens, restTokens: flags.evalTokens };
   const shared = {
     ...defined<LoadOptions & EmbeddingLoadOptions>({
       numThreads: flags.threads,
@@ -219,7 +218,9 @@ async function openSubject(
       progress.show('load', loadedBytes, totalBytes, 'bytes'),
   };
   const { config } = await engine.inspectModel(location, { signal });
-  const traced = { ...shared, traceFeedForward: true, contextSize: flags.sampleTokens };
+  const contextSize = Math.min(flags.sampleTokens, config.contextLength);
+  const traced = { ...shared, traceFeedForward: true, contextSize };
+  const sizes = { numSamples: flags.samples, sampleTokens: contextSize, restTokens: flags.evalTokens };
   if (config.isEncoder === true) {
     const model = await engine.loadEmbeddingModel(location, traced);
     const encode = (part: string, addSpecialTokens: boolean): ArrayLike<number> =>
@@ -227,18 +228,41 @@ async function openSubject(
     const samples = cutParagraphs(text, encode, sizes);
     return subjectOf(model, { samples, rest: new Int32Array() }, () => Promise.resolve(undefined));
   }
-  const model = await engine.loadModel(location, { ...traced, batchSize: flags.sampleTokens, maxSessions: 1 });
+  const model = await engine.loadModel(location, { ...traced, batchSize: contextSize, maxSessions: 1 });
   const cut = cutText(text, (part, addSpecialTokens) => model.tokenizer.encode(part, { addSpecialTokens }), sizes);
   return subjectOf(model, cut, async (sidecar) => {
     const { rest } = cut;
     if (rest.length < 16) return undefined;
-    const options = { ...shared, contextSize: rest.length, maxSessions: 1, prefixSharing: false };
+    const options = { ...shared, contextSize: Math.min(rest.length, config.contextLength), maxSessions: 1 };
     await using dense = await engine.loadModel(location, options);
     await using sparse = await engine.loadModel(location, { ...options, sparse: sidecar });
     progress.clear();
-    const base = await createBaseRows(dense, rest, { signal });
-    return await compareForced(base, sparse, { tokens: rest, phase: 'decode', signal });
+    return await compareModels(dense, sparse, rest, signal);
   });
+}
+
+/** Next-token distributions over pieces of a text that fit the context; the sparse model takes token after token. */
+async function compareModels(
+  dense: Model,
+  sparse: Model,
+  tokens: Int32Array,
+  signal: AbortSignal,
+): Promise<DivergenceReport> {
+  const collector = new DivergenceCollector();
+  for (let at = 0; at + 1 < tokens.length; at += dense.contextSize) {
+    const piece = tokens.subarray(at, at + dense.contextSize);
+    const positions = Array.from({ length: piece.length - 1 }, (_, position) => position);
+    const rows: Float32Array[] = [];
+    await dense.logprobs(piece, { positions, signal, onRow: (_position, row) => void rows.push(row) });
+    await sparse.logprobs(piece, {
+      positions,
+      phase: 'decode',
+      signal,
+      onRow: (position, row) =>
+        collector.add(at + position, rows[position] as Float32Array, row, piece[position + 1] as number),
+    });
+  }
+  return collector.report();
 }
 
 function subjectOf(
