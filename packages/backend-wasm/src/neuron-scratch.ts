@@ -15,7 +15,7 @@ const columns = 256;
 const depth = 64;
 const combinedTokens = 64;
 // assembly/ops/sparse-combine-int8.ts
-const tablesBytes = 2 * 128 + combinedTokens * 128 + 2 * (1024 / 32) * 64 + 64 + 1024;
+const tablesBytes = 128 + combinedTokens * 128 + 2 * 64 + 64 + 1024;
 
 /** Bytes that all threads see; 0 for other ops. */
 export function sharedNeuronBytes(program: Program, { op, inputs }: OpRecord): number {
@@ -38,7 +38,7 @@ export function localNeuronBytes(program: Program, record: OpRecord): number {
     if (!isInt8Sparse(record)) return Math.max(byDots, byTiles);
     const { dtype } = inputs['weight'] as TensorRef;
     const numBlocks = Math.ceil(numInputs / 256) * 8;
-    const plain = numBlocks * (2 * 8 + 16 + 4);
+    const plain = panelRows * 20;
     const interleaved = 4 * tensorBytes(dtype, [numInputs]) + 64 + numBlocks * expandedBytes;
     const panels =
       (panelRows / 4) * (panelColumns / 32) * expandedBytes +

@@ -1,7 +1,7 @@
 /**
  * Weighted sums of chosen rows of q8_0 and q4_0 with integer products; see neuron-blocks.ts. Units: runs of columns. Rows go
- * 32 at a time. Up to three tokens on machines with a fit dot product: rows are interleaved on the way into it, and the scales of
- * the next 32 rows are fetched meanwhile, which brings their memory. Otherwise a block is interleaved once for all tokens.
+ * 32 at a time, block by block: 32 streams of memory. Up to three tokens on machines with a fit dot product: rows are
+ * interleaved on the way into it. Otherwise a block is interleaved once for all tokens.
  */
 import { Q4_0, Q8_0, bytesOf } from '../decode';
 import { isExactForU8 } from '../dots8';
@@ -21,21 +21,18 @@ import { addressOf, dim, dtypeOf, localScratch } from '../record';
 import { takeUnits, threads } from '../threads';
 import { columnsOfRow } from './sparse-combine';
 
-/** Columns of a unit, at most: 32 rows of q8_0 are 34 KiB. */
-const COLUMNS: i32 = 1024;
-/** The same where a block serves all tokens. */
+/** Columns of a unit where a block serves all tokens. */
 const MIXED_COLUMNS: i32 = 256;
 /** Tokens of one pass over the weights. */
 const NC: i32 = 64;
 /** Fewest tokens that pay for interleaving first. */
 const MIN_MIXED_TOKENS: i32 = 4;
 
-// scratch: addresses of rows, now and next; coefficients of each token; scales, now and next; codes; a block; sums
+// scratch: addresses of rows; coefficients of each token; scales of two blocks; codes; a block; sums
 const TABLE_BYTES: usize = <usize>ROWS << 2;
-const FACTORS: usize = 2 * TABLE_BYTES;
+const FACTORS: usize = TABLE_BYTES;
 const RAW: usize = FACTORS + <usize>NC * TABLE_BYTES;
-const RAW_SIZE: usize = <usize>(COLUMNS >> 5) * RAW_BYTES;
-const CODES: usize = RAW + 2 * RAW_SIZE;
+const CODES: usize = RAW + 2 * RAW_BYTES;
 const MIXED: usize = CODES + 64;
 const SUMS: usize = MIXED + MIXED_BYTES;
 
@@ -55,10 +52,9 @@ export function sparseCombineInt8(): void {
   }
 }
 
-/** Long runs, as memory likes them, but two for each thread. */
+/** One unit for each thread, as long as memory likes them. */
 function unitOf(numOutputs: i32): i32 {
-  const share = ((numOutputs / (2 * threads())) + 31) & ~31;
-  return min<i32>(COLUMNS, max<i32>(128, share));
+  return max<i32>(256, (numOutputs / threads() + 31) & ~31);
 }
 
 /** Notes where the columns of the 32 rows from `j` on are; the last one stands in for those beyond it. */
@@ -80,48 +76,34 @@ function fewTokens(begin: i32, columns: i32, numTokens: i32): void {
   const count = load<i32>(addressOf(3));
   const isQ4 = dtypeOf(1) == Q4_0;
   const blockBytes = bytesOf(dtypeOf(1), 32);
-  const numBlocks = columns >> 5;
+  const numBlocks = <usize>(columns >> 5);
   const scratch = localScratch();
-  let table = scratch;
-  let nextTable = table + TABLE_BYTES;
-  let raw = scratch + RAW;
-  let nextRaw = raw + RAW_SIZE;
+  const table = scratch;
   const codes = scratch + CODES;
   const y = addressOf(4) + (<usize>begin << 2);
   const yRow = <usize>dim(1, 1) << 2;
   for (let t = 0; t < numTokens; t++) memory.fill(y + <usize>t * yRow, 0, <usize>columns << 2);
-  if (count == 0) return;
-  takeRows(table, 0, count, begin);
-  for (let k: usize = 0; k < <usize>ROWS; k++) {
-    fetchScales(load<u32>(table + (k << 2)), blockBytes, numBlocks, raw + (k << 1));
-  }
-  const perBlock = (ROWS + numBlocks - 1) / numBlocks;
   for (let j = 0; j < count; j += ROWS) {
     const numQuads = (min<i32>(ROWS, count - j) + 3) >> 2;
-    const hasMore = j + ROWS < count;
-    if (hasMore) takeRows(nextTable, j + ROWS, count, begin);
+    takeRows(table, j, count, begin);
     for (let t = 0; t < numTokens; t++) takeFactors(scratch + FACTORS + <usize>t * TABLE_BYTES, j, count, t);
-    let fetched = 0;
-    for (let block: usize = 0; block < <usize>numBlocks; block++) {
+    // scales are fetched one block ahead: what was stored in pieces just now cannot be loaded as a whole
+    let raw = scratch + RAW;
+    let nextRaw = raw + RAW_BYTES;
+    fetchScales(table, 0, raw);
+    for (let block: usize = 0; block < numBlocks; block++) {
+      const offset = block * blockBytes;
+      if (block + 1 < numBlocks) fetchScales(table, offset + blockBytes, nextRaw);
       for (let t: usize = 0; t < <usize>numTokens; t++) {
-        const scale = quantiseScales(raw + block * RAW_BYTES, scratch + FACTORS + t * TABLE_BYTES, codes);
+        const scale = quantiseScales(raw, scratch + FACTORS + t * TABLE_BYTES, codes);
         const to = y + t * yRow + (block << 7);
-        if (isQ4) addBlockQ4(table, block * blockBytes, numQuads, codes, scale, to);
-        else addBlockQ8(table, block * blockBytes, numQuads, codes, scale, to);
+        if (isQ4) addBlockQ4(table, offset, numQuads, codes, scale, to);
+        else addBlockQ8(table, offset, numQuads, codes, scale, to);
       }
-      if (!hasMore) continue;
-      const stop = min<i32>(ROWS, fetched + perBlock);
-      for (; fetched < stop; fetched++) {
-        const row = load<u32>(nextTable + (<usize>fetched << 2));
-        fetchScales(row, blockBytes, numBlocks, nextRaw + (<usize>fetched << 1));
-      }
+      const old = raw;
+      raw = nextRaw;
+      nextRaw = old;
     }
-    const oldTable = table;
-    table = nextTable;
-    nextTable = oldTable;
-    const oldRaw = raw;
-    raw = nextRaw;
-    nextRaw = oldRaw;
   }
 }
 
@@ -144,15 +126,13 @@ function manyTokens(begin: i32, columns: i32, first: i32, last: i32, isNarrow: b
   for (let j = 0; j < count; j += ROWS) {
     const numQuads = (min<i32>(ROWS, count - j) + 3) >> 2;
     takeRows(table, j, count, begin);
-    for (let k: usize = 0; k < <usize>ROWS; k++) {
-      fetchScales(load<u32>(table + (k << 2)), blockBytes, numBlocks, raw + (k << 1));
-    }
     for (let t: usize = 0; t < numTokens; t++) takeFactors(scratch + FACTORS + t * TABLE_BYTES, j, count, first + <i32>t);
     for (let block: usize = 0; block < <usize>numBlocks; block++) {
+      fetchScales(table, block * blockBytes, raw);
       mixBlock(isQ4, table, block * blockBytes, numQuads, mixed);
       let to = sums + block * sumBytes;
       for (let t: usize = 0; t < numTokens; t++, to += 128) {
-        const scale = quantiseScales(raw + block * RAW_BYTES, scratch + FACTORS + t * TABLE_BYTES, codes);
+        const scale = quantiseScales(raw, scratch + FACTORS + t * TABLE_BYTES, codes);
         if (isNarrow) addMixed(mixed, numQuads, codes, scale, zero, to);
         else addMixedWide(mixed, numQuads, codes, scale, isQ4 ? 8 : 128, to);
       }

@@ -12,7 +12,7 @@ import { FLAG_REUSE } from '../layout';
 import { GROUP, hasSmallScales, packRow } from '../pack';
 import { META_BYTES, metasAt, paddedTokens, quantiseColumns, quantiseTokens, wideCodesAt } from '../quantise';
 import { addressOf, dim, dtypeOf, hasFlag, localScratch, sharedScratch } from '../record';
-import { convertScales, fetchFirst, layRows, nextRows, rowDotsQ4, rowDotsQ8, takeInputScales } from '../row-dots';
+import { MANY_ROWS, rowDots, rowSum } from '../row-dots';
 import { phaseBarrier, takeUnits } from '../threads';
 import { chosenByDots, chosenCount, chosenRow, clearRest, storeChosen } from './sparse-matmul';
 
@@ -60,46 +60,26 @@ function areSmall(begin: i32, end: i32, numInputs: i32, dtype: i32): bool {
   return true;
 }
 
-/** Rows of q8_0 and q4_0 as they are, four at a time. */
+/** Rows of q8_0 and q4_0 as they are, at most MANY_ROWS. */
 function plainRows(begin: i32, end: i32, numTokens: i32, numInputs: i32, dtype: i32): void {
   const rowBytes = bytesOf(dtype, numInputs);
-  const blockBytes = bytesOf(dtype, 32);
   const numBlocks = numInputs >> 5;
   const metas = metasAt(sharedScratch(), numTokens, numInputs);
   const metaRow = <usize>numBlocks * META_BYTES;
-  const last = end - 1;
-  layRows(localScratch(), numBlocks);
-  let n0 = chosenRow(begin, rowBytes);
-  let n1 = chosenRow(min<i32>(last, begin + 1), rowBytes);
-  let n2 = chosenRow(min<i32>(last, begin + 2), rowBytes);
-  let n3 = chosenRow(min<i32>(last, begin + 3), rowBytes);
-  fetchFirst(n0, n1, n2, n3, blockBytes, numBlocks);
-  if (numTokens == 1) takeInputScales(metas, numBlocks);
-  for (let j = begin; j < end; j += GROUP) {
-    const p0 = n0;
-    const p1 = n1;
-    const p2 = n2;
-    const p3 = n3;
-    const more = j + GROUP < end;
-    if (more) {
-      n0 = chosenRow(j + 4, rowBytes);
-      n1 = chosenRow(min<i32>(last, j + 5), rowBytes);
-      n2 = chosenRow(min<i32>(last, j + 6), rowBytes);
-      n3 = chosenRow(min<i32>(last, j + 7), rowBytes);
+  const rows = localScratch();
+  const sums = rows + (<usize>MANY_ROWS << 2);
+  const numEights = (end - begin + 7) >> 3;
+  for (let i = 0; i < numEights << 3; i++) {
+    store<u32>(rows + (<usize>i << 2), <u32>chosenRow(min<i32>(begin + i, end - 1), rowBytes));
+  }
+  for (let t = 0; t < numTokens; t++) {
+    const x = sharedScratch() + <usize>t * <usize>numInputs;
+    rowDots(dtype == Q4_0, rows, numEights, x, metas + <usize>t * metaRow, numBlocks, sums);
+    for (let j = begin; j < end; j += 4) {
+      const i = j - begin;
+      const four = f32x4(rowSum(sums, i), rowSum(sums, i + 1), rowSum(sums, i + 2), rowSum(sums, i + 3));
+      storeChosen(four, j, end, t);
     }
-    for (let t = 0; t < numTokens; t++) {
-      const meta = metas + <usize>t * metaRow;
-      const x = sharedScratch() + <usize>t * <usize>numInputs;
-      if (numTokens > 1) takeInputScales(meta, numBlocks);
-      convertScales(numBlocks);
-      const from = more && t == 0 ? n0 : 0;
-      const sums =
-        dtype == Q8_0
-          ? rowDotsQ8(p0, p1, p2, p3, from, n1, n2, n3, x, meta, numBlocks)
-          : rowDotsQ4(p0, p1, p2, p3, from, n1, n2, n3, x, meta, numBlocks);
-      storeChosen(sums, j, end, t);
-    }
-    nextRows();
   }
 }
 
