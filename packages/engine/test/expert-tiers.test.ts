@@ -131,6 +131,29 @@ describe.skipIf(mixtral === undefined)(`limits and failures${mixtral ? '' : ' (n
     await expect(load(needed - 1)).rejects.toThrow(CapacityError);
   });
 
+  test.each(['f16', 'bf16', 'q8_0'] as const)(
+    'experts stored as %s while loading are the same in slots',
+    async (quantize) => {
+      const backend = await createWasmBackend({ numThreads: 1, activations: 'f32' });
+      const stored = { ...options, quantize, backend };
+      await using whole = await loadModel(mixtral as string, stored);
+      const error = await loadModel(mixtral as string, { ...stored, memoryLimitBytes: 1 }).catch(
+        (thrown: unknown) => thrown,
+      );
+      const memoryLimitBytes = (error as CapacityError).needed + 4000;
+      await using tiered = await loadModel(mixtral as string, { ...stored, memoryLimitBytes });
+      expect(tiered.plan.weightTiers?.coldBytes).toBeGreaterThan(0);
+      const ids = Array.from({ length: 20 }, (_, i) => 3 + i);
+      for (const batchSize of [8, 1]) {
+        const logprobs = { positions: [4, 19], batchSize };
+        expect(await tiered.logprobs(ids, logprobs)).toEqual(await whole.logprobs(ids, logprobs));
+      }
+      await tiered.dispose();
+      await whole.dispose();
+      await backend.dispose();
+    },
+  );
+
   test('the file is open as long as the model is', async () => {
     const file = source();
     const model = await openTiered(file);

@@ -178,7 +178,9 @@ describe('under a limit of half the model', () => {
 describe('calibrations that are refused', () => {
   test('one of another model', async () => {
     const sidecar = { ...(sidecars.get('all') as Sidecar) };
-    await expect(loadModel(await tinyLlama(), { backend, sparse: sidecar })).rejects.toThrow(/calibration of this model/);
+    await expect(loadModel(await tinyLlama(), { backend, sparse: sidecar })).rejects.toThrow(
+      /calibration of this model/,
+    );
     const sink = memorySink();
     await writeSafetensors(sink, sidecarContent(sidecar));
     const bytes = sink.toBytes();
