@@ -81,18 +81,21 @@ for (const [name, create] of Object.entries(backends)) {
     });
 
     const bert = archPath('bert-mean', 'model.gguf');
-    test.skipIf(bert === undefined)(`of an encoder with biases${bert ? '' : ' (needs ../shared/data/goldens)'}`, async () => {
-      const model = await loadEmbeddingModel(bert as string, { traceFeedForward: true, backend: await create() });
-      open.push(model);
-      const access = model.feedForward as FeedForwardAccess;
-      const traces: FeedForwardTrace[] = [];
-      await access.trace(model.encodeText('one two'), (trace) => void traces.push(trace));
-      expect(traces.length).toBe(model.config.numLayers);
-      for (const trace of traces) {
-        expect(trace.gate).toBeUndefined();
-        expect(await worstDifference(access, trace)).toBeLessThan(1e-4);
-      }
-      expect(access.layers[0]?.biases).toEqual(['up', 'down']);
-    });
+    test.skipIf(bert === undefined)(
+      `of an encoder with biases${bert ? '' : ' (needs ../shared/data/goldens)'}`,
+      async () => {
+        const model = await loadEmbeddingModel(bert as string, { traceFeedForward: true, backend: await create() });
+        open.push(model);
+        const access = model.feedForward as FeedForwardAccess;
+        const traces: FeedForwardTrace[] = [];
+        await access.trace(model.encodeText('one two'), (trace) => void traces.push(trace));
+        expect(traces.length).toBe(model.config.numLayers);
+        for (const trace of traces) {
+          expect(trace.gate).toBeUndefined();
+          expect(await worstDifference(access, trace)).toBeLessThan(1e-4);
+        }
+        expect(access.layers[0]?.biases).toEqual(['up', 'down']);
+      },
+    );
   });
 }

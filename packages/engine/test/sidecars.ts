@@ -45,6 +45,15 @@ export async function makeSidecar(access: FeedForwardAccess, design: SidecarDesi
     });
   }
   const target = { recall: 0.95 };
-  const config = { numSamples: 1, numTokens: 1, seed: 1, energyShare: 0.95, target, rank: 32, epochs: 1, learningRate: 1 };
+  const config = {
+    numSamples: 1,
+    numTokens: 1,
+    seed: 1,
+    energyShare: 0.95,
+    target,
+    rank: 32,
+    epochs: 1,
+    learningRate: 1,
+  };
   return { modelHash: access.weightsHash, config, layers };
 }
