@@ -62,6 +62,10 @@ const expected: Readonly<Record<string, readonly (readonly [string, string])[]>>
     ['f32 cold @1024, 2 threads', 'hot'],
     ['cold pages of 64 KiB', 'the disk, read as it is'],
   ],
+  grammar: [
+    ['2048 tokens: one mask inside a string, new', 'a token of a text, new grammar'],
+    ['2048 tokens: a token of a text, known grammar', 'a token of a text, new grammar'],
+  ],
   prefill: [['winnow-tiny f16, 2 threads @32', 'f32 relaxed madd, 2 threads']],
   memories: [
     ['winnow-tiny f16, 2 threads, 1 memory', 'memory read, 2 threads'],
