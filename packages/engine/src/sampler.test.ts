@@ -51,6 +51,46 @@ describe('sampler', () => {
     found.forEach((frequency, id) => expect(Math.abs(frequency - weights[id]! / total)).toBeLessThan(spread(4000)));
   });
 
+  describe('with a mask', () => {
+    const mask = Uint32Array.of(0b11010); // 1, 3, 4
+    const masked = (options: SamplingOptions, numTop = logits.length): ReturnType<typeof createSampler> =>
+      createSampler(
+        resolveSampling(options, {}, () => 0),
+        logits.length,
+        numTop,
+        true,
+      );
+
+    test('draws follow the softmax of what is allowed', async () => {
+      const sampler = masked(neutral);
+      const counts = logits.map(() => 0);
+      for (let draw = 0; draw < 4000; draw++) counts[(await sampler.choose(outputsOf(logits), mask)).tokenId]!++;
+      const sum = weights[1]! + weights[3]! + weights[4]!;
+      for (const [id, count] of counts.entries()) {
+        const share = [1, 3, 4].includes(id) ? weights[id]! / sum : 0;
+        expect(Math.abs(count / 4000 - share)).toBeLessThan(share === 0 ? Number.MIN_VALUE : spread(4000));
+      }
+    });
+
+    test('greedy takes the best that is allowed, also when none of the best tokens is', async () => {
+      const only = async (bits: number, numTop: number, options: SamplingOptions = {}) =>
+        masked({ temperature: 0, ...options }, numTop).choose(outputsOf(logits), Uint32Array.of(bits));
+      expect((await only(0b11101, 5)).tokenId).toBe(2);
+      expect((await only(0b11001, 2)).tokenId).toBe(0);
+      expect((await only(0b01000, 1)).tokenId).toBe(3);
+      expect((await only(0b11001, 2, { frequencyPenalty: 1 })).tokenId).toBe(0);
+      const { tokenId, logprob } = await only(0b01000, 1);
+      expect(logprob).toBeCloseTo(Math.log(weights[tokenId]! / total), 5);
+    });
+
+    test('topK counts what is allowed', async () => {
+      const sampler = masked({ ...neutral, topK: 2 });
+      const found = new Set<number>();
+      for (let draw = 0; draw < 200; draw++) found.add((await sampler.choose(outputsOf(logits), mask)).tokenId);
+      expect([...found].sort()).toEqual([1, 4]);
+    });
+  });
+
   test('temperature sharpens: p^(1/T)', async () => {
     const found = await frequencies({ ...neutral, temperature: 0.5 }, logits, 4000);
     const sharp = weights.map((weight) => weight ** 2);

@@ -188,10 +188,17 @@ function setOf(element: AST.CharacterSet): CodePoints {
   return element.negate ? complement(members()) : members();
 }
 
+const properties = new Map<string, CodePoints>();
+
 /** Asks the engine's own tables, one character after the other. */
-function propertyMembers(element: AST.UnicodePropertyCharacterSet): CodePoints {
-  const { key, value } = element;
-  const pattern = new RegExp(`\\p{${value === null ? key : `${key}=${value}`}}`, 'u');
+function propertyMembers({ key, value }: AST.UnicodePropertyCharacterSet): CodePoints {
+  const name = value === null ? key : `${key}=${value}`;
+  let members = properties.get(name);
+  if (members === undefined) properties.set(name, (members = matchedBy(new RegExp(`\\p{${name}}`, 'u'))));
+  return members;
+}
+
+function matchedBy(pattern: RegExp): CodePoints {
   const ranges: [number, number][] = [];
   for (let codePoint = 0; codePoint <= maxCodePoint; codePoint++) {
     if (!pattern.test(String.fromCodePoint(codePoint))) continue;
