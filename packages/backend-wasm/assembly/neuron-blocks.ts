@@ -7,22 +7,28 @@
 import { halfMask, halfOffset, leastNormal, nibbleMask, roundingMagic, upperExponent } from './constants';
 import { dot } from './dots8';
 import { high } from './dots8-blocks';
-import { fma, halfToFloat4, max4 } from './simd';
+import { fma, halfToFloat4 } from './simd';
 
 /** Rows that are computed at once. */
 export const ROWS: i32 = 32;
+/** Blocks whose scales are fetched at once. */
+export const STEP: i32 = 2;
 /** Bytes of the scales of a block of all rows. */
 export const RAW_BYTES: usize = 64;
 /** Bytes of an interleaved block: eight vectors for every four rows. */
 export const MIXED_BYTES: usize = 1024;
 
-/** Takes the scales of one block of all rows. */
-export function fetchScales(rows: usize, offset: usize, to: usize): void {
-  for (const end = to + RAW_BYTES; to < end; to += 8, rows += 16) {
-    store<u16>(to, load<u16>(load<u32>(rows) + offset));
-    store<u16>(to, load<u16>(load<u32>(rows, 4) + offset), 2);
-    store<u16>(to, load<u16>(load<u32>(rows, 8) + offset), 4);
-    store<u16>(to, load<u16>(load<u32>(rows, 12) + offset), 6);
+/** Takes the scales of `numBlocks` blocks, STEP at most, of all rows. */
+export function fetchScales(rows: usize, offset: usize, blockBytes: usize, numBlocks: i32, to: usize): void {
+  for (const end = to + RAW_BYTES; to < end; to += 2, rows += 4) {
+    let at = <usize>load<u32>(rows) + offset;
+    if (numBlocks == STEP) {
+      store<u16>(to, load<u16>(at));
+      store<u16>(to, load<u16>(at + blockBytes), RAW_BYTES);
+      continue;
+    }
+    let raw = to;
+    for (let i = 0; i < numBlocks; i++, raw += RAW_BYTES, at += blockBytes) store<u16>(raw, load<u16>(at));
   }
 }
 
@@ -31,16 +37,16 @@ function normal4(at: usize, mask: v128, offset: v128): v128 {
   return i32x4.add(v128.and(i32x4.shl(v128.load16x4_s(at), 13), mask), offset);
 }
 
-/** The nearest integers stand in the low bytes of the result. */
+/** The nearest integers. */
+@inline
 function rounded(product: v128, inverse: v128, magic: v128): v128 {
-  return f32x4.add(f32x4.mul(product, inverse), magic);
+  return i32x4.sub(f32x4.add(f32x4.mul(product, inverse), magic), magic);
 }
 
-/** The low bytes of the lanes of four vectors. */
-function lowBytes(a: v128, b: v128, c: v128, d: v128): v128 {
-  const ab = i8x16.shuffle(a, b, 0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
-  const cd = i8x16.shuffle(c, d, 0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
-  return i8x16.shuffle(ab, cd, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
+/** The larger magnitude, as its bits without the sign, doubled: NaN is larger than anything. */
+@inline
+function larger(a: v128, b: v128): v128 {
+  return i32x4.max_u(i32x4.shl(a, 1), i32x4.shl(b, 1));
 }
 
 /** The codes of 32 coefficients `h * scale` at `codes`; returns their scale. */
@@ -81,24 +87,20 @@ function quantiseCarefully(raw: usize, h: usize, codes: usize): f32 {
 
 @inline
 function encode(a: v128, b: v128, c: v128, d: v128, e: v128, f: v128, g: v128, i: v128, codes: usize): f32 {
-  const ab = f32x4.max(f32x4.abs(a), f32x4.abs(b));
-  const cd = f32x4.max(f32x4.abs(c), f32x4.abs(d));
-  const ef = f32x4.max(f32x4.abs(e), f32x4.abs(f));
-  const gi = f32x4.max(f32x4.abs(g), f32x4.abs(i));
-  const largest = max4(f32x4.max(f32x4.max(ab, cd), f32x4.max(ef, gi)));
+  let top = i32x4.max_u(i32x4.max_u(larger(a, b), larger(c, d)), i32x4.max_u(larger(e, f), larger(g, i)));
+  top = i32x4.max_u(top, i8x16.shuffle(top, top, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
+  top = i32x4.max_u(top, i8x16.shuffle(top, top, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));
+  const largest = reinterpret<f32>(<u32>i32x4.extract_lane(top, 0) >> 1);
   // as for activations: what has no reciprocal counts as zero, and NaN makes the scale NaN
   const isNothing = largest < 1e-36;
   const inverse = f32x4.splat(isNothing ? 0 : 127 / largest);
   const magic = roundingMagic();
-  v128.store(
-    codes,
-    lowBytes(rounded(a, inverse, magic), rounded(b, inverse, magic), rounded(c, inverse, magic), rounded(d, inverse, magic)),
-  );
-  v128.store(
-    codes,
-    lowBytes(rounded(e, inverse, magic), rounded(f, inverse, magic), rounded(g, inverse, magic), rounded(i, inverse, magic)),
-    16,
-  );
+  const ab = i16x8.narrow_i32x4_s(rounded(a, inverse, magic), rounded(b, inverse, magic));
+  const cd = i16x8.narrow_i32x4_s(rounded(c, inverse, magic), rounded(d, inverse, magic));
+  const ef = i16x8.narrow_i32x4_s(rounded(e, inverse, magic), rounded(f, inverse, magic));
+  const gi = i16x8.narrow_i32x4_s(rounded(g, inverse, magic), rounded(i, inverse, magic));
+  v128.store(codes, i8x16.narrow_i16x8_s(ab, cd));
+  v128.store(codes, i8x16.narrow_i16x8_s(ef, gi), 16);
   return isNothing ? 0 : largest / 127;
 }
 

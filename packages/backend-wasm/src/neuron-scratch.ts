@@ -15,7 +15,7 @@ const columns = 256;
 const depth = 64;
 const combinedTokens = 64;
 // assembly/ops/sparse-combine-int8.ts
-const tablesBytes = 128 + combinedTokens * 128 + 2 * 64 + 64 + 1024;
+const tablesBytes = 128 + combinedTokens * 128 + 2 * 2 * 64 + 64 + 1024;
 
 /** Bytes that all threads see; 0 for other ops. */
 export function sharedNeuronBytes(program: Program, { op, inputs }: OpRecord): number {

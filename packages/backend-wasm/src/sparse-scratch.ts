@@ -82,9 +82,8 @@ const scratchOf = {
   'page-topk-attention': (sizes: Sizes): number =>
     gatheredBytes(sizes) +
     8 * sizes.numSlots +
-    12 * sizes.numPages +
-    sizes.groupSize * (4 * sizes.numPages + 8 * (sizes.numPages + 1) + 4) +
-    4 * sizes.headDim +
+    (6 + 3 * sizes.groupSize) * (4 * sizes.numPages + 16) +
+    4 * sizes.groupSize * (sizes.headDim + 1) +
     64,
   'h2o-attention': (sizes: Sizes): number =>
     panelBytes(sizes, Math.max(sizes.chunk, sizes.memory)) + (sizes.chunk + sizes.memory) * (32 + rowBytes(sizes)) + 64,

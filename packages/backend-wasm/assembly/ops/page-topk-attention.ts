@@ -10,6 +10,7 @@ import {
   modelReach,
   positionAt,
   positionOfToken,
+  positionsAt,
   sequenceOfToken,
   slotIndex,
 } from '../cache-view';
@@ -17,7 +18,8 @@ import { addMassOfSlots, attendSlots, layGathered } from '../gathered-rows';
 import { clearMass, enterMass } from '../key-mass';
 import { LANES, layPanels, maximumOfLane, numLanes, openPanels, sumOfLane, writeLane } from '../query-panels';
 import { addressOf, attributeF, attributeI, dim, localScratch } from '../record';
-import { sum4 } from '../simd';
+import { selectLargest } from '../select';
+import { sum4, tanh4, weight4 } from '../simd';
 import { takeUnits } from '../threads';
 
 let headDim: i32 = 0;
@@ -25,19 +27,26 @@ let valueDim: i32 = 0;
 let numParts: i32 = 1;
 let pageSize: i32 = 1;
 let groupSize: i32 = 1;
-let maxPages: usize = 0;
+/** Bytes of one number per page. */
+let pageBytes: usize = 0;
+/** Pages that may be chosen. */
 let numOpen: i32 = 0;
+/** The token whose positions were scanned: the same for all its KV heads. */
+let scannedToken: i32 = -1;
 
 // scratch
 let list: usize = 0; // i32 slots of the cache to attend to
 let numListed: i32 = 0;
-let seen: usize = 0; // i32 [pages] seen keys of each page
-let order: usize = 0; // i32 [open pages], best first
-let best: usize = 0; // f32 [pages] largest bound over the heads
-let bounds: usize = 0; // f32 [group, pages]
+let scans: usize = 0; // i32 [pages] seen keys of each page, complemented where one of them has to be attended to
+let pages: usize = 0; // i32 [open pages]
+let sizes: usize = 0; // f32 [open pages] seen keys, 0 once a page was chosen by the budget
+let best: usize = 0; // f32 [open pages] largest bound over the heads
+let bounds: usize = 0; // f32 [group, open pages]
+let order: usize = 0; // i32 [open pages] those that were chosen by the budget, or all of them, best first
+let work: usize = 0;
 let rests: usize = 0; // f64 [group, open pages + 1]: what the pages from the i-th on may hold, relative to the head's bound
-let tops: usize = 0; // f32 [group] largest bound
-let query: usize = 0; // f32 [H], scaled
+let tops: usize = 0; // f32 [group] the bound that it is relative to
+let queries: usize = 0; // f32 [group, H], scaled
 let logical: usize = 0; // i32 logical slot of each slot of the list; 0 without masses
 
 export function pageTopKAttention(): void {
@@ -48,16 +57,20 @@ export function pageTopKAttention(): void {
   pageSize = dim(3, 2) / numParts;
   const numKvHeads = dim(3, 1);
   groupSize = dim(0, 1) / numKvHeads;
-  maxPages = <usize>(dim(6, 1) * numParts);
+  pageBytes = (<usize>(dim(6, 1) * numParts) << 2) + 16;
   list = layGathered(layPanels(localScratch()));
-  seen = list + (<usize>(dim(6, 1) * dim(3, 2)) << 2);
-  order = seen + (maxPages << 2);
-  best = order + (maxPages << 2);
-  bounds = best + (maxPages << 2);
-  rests = (bounds + <usize>groupSize * (maxPages << 2) + 15) & ~7;
-  tops = rests + <usize>groupSize * ((maxPages + 1) << 3);
-  query = (tops + (<usize>groupSize << 2) + 15) & ~15;
-  logical = enterMass(17) ? query + (<usize>headDim << 2) : 0;
+  scans = list + (<usize>(dim(6, 1) * dim(3, 2)) << 2);
+  pages = scans + pageBytes;
+  sizes = pages + pageBytes;
+  best = sizes + pageBytes;
+  order = best + pageBytes;
+  work = order + pageBytes;
+  bounds = work + pageBytes;
+  rests = (bounds + <usize>groupSize * pageBytes + 15) & ~7;
+  tops = rests + <usize>groupSize * (pageBytes << 1);
+  queries = (tops + (<usize>groupSize << 2) + 15) & ~15;
+  logical = enterMass(17) ? queries + <usize>groupSize * (<usize>headDim << 2) : 0;
+  scannedToken = -1;
   const numUnits = dim(0, 0) * numKvHeads;
   for (let unit = takeUnits(1); unit < numUnits; unit = takeUnits(1)) {
     attendGroup(unit / numKvHeads, unit % numKvHeads);
@@ -73,17 +86,33 @@ function attendGroup(token: i32, kvHead: i32): void {
   numListed = 0;
   numOpen = 0;
   let numAttended = 0;
+  if (token != scannedToken) scanPages(token, sequence, numPages, context);
   for (let page = 0; page < numPages; page++) {
-    if (scanPage(token, sequence, page, kvHead, context)) numAttended += 1;
+    const scan = load<i32>(scans + (<usize>page << 2));
+    if (scan == 0) continue;
+    if (scan < 0 || load<i32>(addressOf(8) + (summaryOf(sequence, page, kvHead) << 2)) != pageSize) {
+      listPage(token, sequence, page);
+      numAttended += 1;
+      continue;
+    }
+    store<i32>(pages + (<usize>numOpen << 2), page);
+    store<f32>(sizes + (<usize>numOpen << 2), <f32>scan);
+    numOpen += 1;
   }
   boundPages(token, sequence, kvHead);
-  sortPages();
-  sumRests();
   const budget = attributeI(4) < 0 ? numOpen : min<i32>(attributeI(4), numOpen);
   const epsilon = attributeF(5);
   let numVisited = 0;
   if (epsilon == 0) {
-    for (; numVisited < budget; numVisited++) listPage(token, sequence, load<i32>(order + (<usize>numVisited << 2)));
+    numVisited = selectLargest(best, numOpen, budget, work, order);
+    for (let i = 0; i < numVisited; i++) {
+      listPage(token, sequence, pageAt(i));
+      store<f32>(sizes + (<usize>orderAt(i) << 2), 0);
+    }
+    sumUnchosen(numVisited);
+  } else {
+    sortPages();
+    sumRests();
   }
   // heads beyond one tile are computed again for each tile: groups are small; where their certificates say how many pages
   // are attended to, all tiles are computed again with the pages that the last of them needed
@@ -95,7 +124,7 @@ function attendGroup(token: i32, kvHead: i32): void {
       if (epsilon != 0 && pass == 0) {
         while (numVisited < budget && !isGoodEnough(first, numVisited, epsilon)) {
           const before = numListed;
-          listPage(token, sequence, load<i32>(order + (<usize>numVisited << 2)));
+          listPage(token, sequence, pageAt(numVisited));
           attendSlots(list + (<usize>before << 2), numListed - before, kvHead);
           numVisited += 1;
         }
@@ -125,33 +154,59 @@ function writeTile(token: i32, sequence: i32, kvHead: i32, first: i32, numVisite
   }
 }
 
-/** Counts the seen keys of a page; true when it is attended to in any case. */
-function scanPage(token: i32, sequence: i32, page: i32, kvHead: i32, context: i32): bool {
+/** Counts the seen keys of each page and notes whether one of them has to be attended to. */
+function scanPages(token: i32, sequence: i32, numPages: i32, context: i32): void {
   const position = positionOfToken(token);
   const reach = modelReach();
   const sinks = attributeI(6);
   const local = attributeI(7);
-  const first = page * pageSize;
-  const count = min<i32>(pageSize, context - first);
-  const index = slotIndex(sequence, first);
-  let numSeen = 0;
-  let isNear = load<i32>(addressOf(8) + (summaryOf(sequence, page, kvHead) << 2)) != pageSize;
-  for (let i = 0; i < count; i++) {
-    const key = positionAt(index + i);
-    const distance = position - key;
-    if (key < 0 || distance < 0 || distance > reach) continue;
-    numSeen += 1;
-    if (key < sinks || distance < local) isNear = true;
+  scannedToken = token;
+  for (let page = 0; page < numPages; page++) {
+    const first = page * pageSize;
+    const count = min<i32>(pageSize, context - first);
+    const index = slotIndex(sequence, first);
+    const to = scans + (<usize>page << 2);
+    if (isFar(positionsAt(index), count, position, sinks, local, reach)) {
+      store<i32>(to, count);
+      continue;
+    }
+    let numSeen = 0;
+    let isNear = false;
+    for (let i = 0; i < count; i++) {
+      const key = positionAt(index + i);
+      const distance = position - key;
+      if (key < 0 || distance < 0 || distance > reach) continue;
+      numSeen += 1;
+      if (key < sinks || distance < local) isNear = true;
+    }
+    store<i32>(to, isNear ? ~numSeen : numSeen);
   }
-  store<i32>(seen + (<usize>page << 2), numSeen);
-  if (numSeen == 0) return false;
-  if (isNear) {
-    listPage(token, sequence, page);
-    return true;
+}
+
+/** Whether all of these positions are seen and none has to be attended to. */
+function isFar(at: usize, count: i32, position: i32, sinks: i32, local: i32, reach: i32): bool {
+  let low = i32x4.splat(i32.MAX_VALUE);
+  let high = i32x4.splat(i32.MIN_VALUE);
+  const end = at + (<usize>count << 2);
+  for (; at + 16 <= end; at += 16) {
+    const v = v128.load(at);
+    low = i32x4.min_s(low, v);
+    high = i32x4.max_s(high, v);
   }
-  store<i32>(order + (<usize>numOpen << 2), page);
-  numOpen += 1;
-  return false;
+  let least = min<i32>(
+    min<i32>(i32x4.extract_lane(low, 0), i32x4.extract_lane(low, 1)),
+    min<i32>(i32x4.extract_lane(low, 2), i32x4.extract_lane(low, 3)),
+  );
+  let most = max<i32>(
+    max<i32>(i32x4.extract_lane(high, 0), i32x4.extract_lane(high, 1)),
+    max<i32>(i32x4.extract_lane(high, 2), i32x4.extract_lane(high, 3)),
+  );
+  for (; at < end; at += 4) {
+    least = min<i32>(least, load<i32>(at));
+    most = max<i32>(most, load<i32>(at));
+  }
+  if (least < max<i32>(sinks, 0) || most > position) return false;
+  return position - most >= local && position - least <= reach;
 }
 
 function summaryOf(sequence: i32, page: i32, kvHead: i32): usize {
@@ -176,39 +231,75 @@ function listPage(token: i32, sequence: i32, page: i32): void {
   }
 }
 
-/** Upper bounds of the open pages for every head, and the largest over the heads. */
+/** Upper bounds of the open pages for every head, and the largest over the heads. A box is read once. */
 function boundPages(token: i32, sequence: i32, kvHead: i32): void {
   const scale = attributeF(0);
   const cap = attributeF(3);
   const bytes = <usize>headDim << 2;
-  for (let g = 0; g < groupSize; g++) {
-    const q = addressOf(0) + <usize>(token * dim(0, 1) + kvHead * groupSize + g) * bytes;
-    for (let i: usize = 0; i < bytes; i += 4) store<f32>(query + i, load<f32>(q + i) * scale);
-    let top: f32 = -Infinity;
-    for (let open = 0; open < numOpen; open++) {
-      const page = load<i32>(order + (<usize>open << 2));
-      const at = summaryOf(sequence, page, kvHead) * bytes;
-      const low = addressOf(9) + at;
-      const high = addressOf(10) + at;
-      let sums = f32x4.splat(0);
-      let i: usize = 0;
-      for (; i + 16 <= bytes; i += 16) {
-        const x = v128.load(query + i);
-        sums = f32x4.add(sums, f32x4.max(f32x4.mul(x, v128.load(low + i)), f32x4.mul(x, v128.load(high + i))));
-      }
-      let sum = sum4(sums);
-      for (; i < bytes; i += 4) {
-        const x = load<f32>(query + i);
-        sum += max<f32>(x * load<f32>(low + i), x * load<f32>(high + i));
-      }
-      if (cap != 0) sum = <f32>(<f64>cap * Math.tanh(<f64>sum / <f64>cap));
-      const slot = <usize>page << 2;
-      store<f32>(bounds + <usize>g * (maxPages << 2) + slot, sum);
-      store<f32>(best + slot, g == 0 ? sum : max<f32>(load<f32>(best + slot), sum));
-      top = max<f32>(top, sum);
+  const q = addressOf(0) + <usize>(token * dim(0, 1) + kvHead * groupSize) * bytes;
+  for (let i: usize = 0; i < <usize>groupSize * bytes; i += 4) store<f32>(queries + i, load<f32>(q + i) * scale);
+  const lastQuery = queries + <usize>(groupSize - 1) * bytes;
+  for (let open = 0; open < numOpen; open++) {
+    const column = <usize>open << 2;
+    const at = summaryOf(sequence, load<i32>(pages + column), kvHead) * bytes;
+    let top = f32x4.splat(-Infinity);
+    for (let g = 0; g < groupSize; g += 4) {
+      // heads beyond the last repeat it
+      const x = queries + <usize>g * bytes;
+      const y = min<usize>(x + bytes, lastQuery);
+      const z = min<usize>(y + bytes, lastQuery);
+      let v = boundFour(addressOf(9) + at, addressOf(10) + at, x, y, z, min<usize>(z + bytes, lastQuery), bytes);
+      if (cap != 0) v = f32x4.mul(f32x4.splat(cap), tanh4(f32x4.div(v, f32x4.splat(cap))));
+      top = f32x4.max(top, v);
+      const to = bounds + <usize>g * pageBytes + column;
+      store<f32>(to, f32x4.extract_lane(v, 0));
+      if (g + 1 < groupSize) store<f32>(to + pageBytes, f32x4.extract_lane(v, 1));
+      if (g + 2 < groupSize) store<f32>(to + 2 * pageBytes, f32x4.extract_lane(v, 2));
+      if (g + 3 < groupSize) store<f32>(to + 3 * pageBytes, f32x4.extract_lane(v, 3));
     }
-    store<f32>(tops + (<usize>g << 2), top);
+    store<f32>(best + column, maximum4(top));
   }
+}
+
+/** Bounds of four queries in one box. */
+function boundFour(low: usize, high: usize, q0: usize, q1: usize, q2: usize, q3: usize, bytes: usize): v128 {
+  let a = f32x4.splat(0);
+  let b = a;
+  let c = a;
+  let d = a;
+  let i: usize = 0;
+  for (; i + 16 <= bytes; i += 16) {
+    const l = v128.load(low + i);
+    const h = v128.load(high + i);
+    let x = v128.load(q0 + i);
+    a = f32x4.add(a, f32x4.pmax(f32x4.mul(x, l), f32x4.mul(x, h)));
+    x = v128.load(q1 + i);
+    b = f32x4.add(b, f32x4.pmax(f32x4.mul(x, l), f32x4.mul(x, h)));
+    x = v128.load(q2 + i);
+    c = f32x4.add(c, f32x4.pmax(f32x4.mul(x, l), f32x4.mul(x, h)));
+    x = v128.load(q3 + i);
+    d = f32x4.add(d, f32x4.pmax(f32x4.mul(x, l), f32x4.mul(x, h)));
+  }
+  let s0 = sum4(a);
+  let s1 = sum4(b);
+  let s2 = sum4(c);
+  let s3 = sum4(d);
+  for (; i < bytes; i += 4) {
+    const l = load<f32>(low + i);
+    const h = load<f32>(high + i);
+    s0 += max<f32>(load<f32>(q0 + i) * l, load<f32>(q0 + i) * h);
+    s1 += max<f32>(load<f32>(q1 + i) * l, load<f32>(q1 + i) * h);
+    s2 += max<f32>(load<f32>(q2 + i) * l, load<f32>(q2 + i) * h);
+    s3 += max<f32>(load<f32>(q3 + i) * l, load<f32>(q3 + i) * h);
+  }
+  return f32x4(s0, s1, s2, s3);
+}
+
+function maximum4(v: v128): f32 {
+  return max<f32>(
+    max<f32>(f32x4.extract_lane(v, 0), f32x4.extract_lane(v, 1)),
+    max<f32>(f32x4.extract_lane(v, 2), f32x4.extract_lane(v, 3)),
+  );
 }
 
 /** Whether page a comes before page b. */
@@ -220,6 +311,7 @@ function isBefore(a: i32, b: i32): bool {
 
 /** Heap sort of `order`, best first. */
 function sortPages(): void {
+  for (let i = 0; i < numOpen; i++) store<i32>(order + (<usize>i << 2), i);
   for (let root = numOpen / 2 - 1; root >= 0; root--) sink(root, numOpen);
   for (let end = numOpen - 1; end > 0; end--) {
     const last = order + (<usize>end << 2);
@@ -250,26 +342,59 @@ function orderAt(index: i32): i32 {
   return load<i32>(order + (<usize>index << 2));
 }
 
+/** The page in this place of the order. */
+function pageAt(index: i32): i32 {
+  return load<i32>(pages + (<usize>orderAt(index) << 2));
+}
+
 /** Sums of `n exp(bound - top)` from every place of the order to its end. */
 function sumRests(): void {
   for (let g = 0; g < groupSize; g++) {
-    const top = <f64>load<f32>(tops + (<usize>g << 2));
-    const to = rests + <usize>g * ((maxPages + 1) << 3);
+    const own = bounds + <usize>g * pageBytes;
+    let top: f32 = -Infinity;
+    for (let i: usize = 0; i < <usize>numOpen << 2; i += 4) top = max<f32>(top, load<f32>(own + i));
+    store<f32>(tops + (<usize>g << 2), top);
+    const to = rests + <usize>g * (pageBytes << 1);
     let sum: f64 = 0;
     store<f64>(to + (<usize>numOpen << 3), 0);
     for (let i = numOpen - 1; i >= 0; i--) {
       const at = <usize>orderAt(i) << 2;
-      const bound = <f64>load<f32>(bounds + <usize>g * (maxPages << 2) + at);
-      sum += <f64>load<i32>(seen + at) * Math.exp(bound - top);
+      sum += <f64>load<f32>(sizes + at) * Math.exp(<f64>load<f32>(own + at) - <f64>top);
       store<f64>(to + (<usize>i << 3), sum);
     }
   }
 }
 
+/** The sum for the pages that were not chosen, in the place of the first of them; relative to the largest of their bounds. */
+function sumUnchosen(numVisited: i32): void {
+  // whole vectors: what lies behind the last page counts for nothing
+  v128.store(sizes + (<usize>numOpen << 2), f32x4.splat(0));
+  const bytes = <usize>numOpen << 2;
+  const none = f32x4.splat(-Infinity);
+  for (let g = 0; g < groupSize; g++) {
+    const own = bounds + <usize>g * pageBytes;
+    let tops4 = none;
+    for (let i: usize = 0; i < bytes; i += 16) {
+      const isLeft = f32x4.ne(v128.load(sizes + i), f32x4.splat(0));
+      tops4 = f32x4.max(tops4, v128.bitselect(v128.load(own + i), none, isLeft));
+    }
+    const top = maximum4(tops4);
+    let sum = f32x4.splat(0);
+    for (let i: usize = 0; top != -Infinity && i < bytes; i += 16) {
+      const size = v128.load(sizes + i);
+      const isLeft = f32x4.ne(size, f32x4.splat(0));
+      const weight = weight4(f32x4.sub(v128.bitselect(v128.load(own + i), none, isLeft), f32x4.splat(top)));
+      sum = f32x4.add(sum, f32x4.mul(size, weight));
+    }
+    store<f32>(tops + (<usize>g << 2), top);
+    store<f64>(rests + <usize>g * (pageBytes << 1) + (<usize>numVisited << 3), <f64>sum4(sum));
+  }
+}
+
 /** The certificate of a head when the first `numVisited` pages of the order are attended to. */
 function missing(g: i32, lane: i32, numVisited: i32): f64 {
-  const rest = load<f64>(rests + <usize>g * ((maxPages + 1) << 3) + (<usize>numVisited << 3));
   if (numVisited == numOpen) return 0;
+  const rest = load<f64>(rests + <usize>g * (pageBytes << 1) + (<usize>numVisited << 3));
   const top = <f64>load<f32>(tops + (<usize>g << 2)) - <f64>maximumOfLane(lane);
   const mass = rest * Math.exp(top);
   return mass == Infinity ? 1 : mass / (mass + <f64>sumOfLane(lane));
@@ -284,8 +409,16 @@ function isGoodEnough(first: i32, numVisited: i32, epsilon: f32): bool {
 
 function largestNorm(sequence: i32, kvHead: i32, numVisited: i32): f32 {
   let norm: f32 = 0;
-  for (let i = numVisited; i < numOpen; i++) {
-    norm = max<f32>(norm, load<f32>(addressOf(11) + (summaryOf(sequence, orderAt(i), kvHead) << 2)));
+  if (attributeF(5) == 0) {
+    for (let i = 0; i < numOpen; i++) {
+      if (load<f32>(sizes + (<usize>i << 2)) != 0) norm = max<f32>(norm, normOf(sequence, load<i32>(pages + (<usize>i << 2)), kvHead));
+    }
+  } else {
+    for (let i = numVisited; i < numOpen; i++) norm = max<f32>(norm, normOf(sequence, pageAt(i), kvHead));
   }
   return norm;
+}
+
+function normOf(sequence: i32, page: i32, kvHead: i32): f32 {
+  return load<f32>(addressOf(11) + (summaryOf(sequence, page, kvHead) << 2));
 }

@@ -16,6 +16,7 @@ import {
   quantiseScales,
   RAW_BYTES,
   ROWS,
+  STEP,
 } from '../neuron-blocks';
 import { addressOf, dim, dtypeOf, localScratch } from '../record';
 import { takeUnits, threads } from '../threads';
@@ -28,11 +29,12 @@ const NC: i32 = 64;
 /** Fewest tokens that pay for interleaving first. */
 const MIN_MIXED_TOKENS: i32 = 4;
 
-// scratch: addresses of rows; coefficients of each token; scales of two blocks; codes; a block; sums
+// scratch: addresses of rows; coefficients of each token; scales of twice STEP blocks; codes; a block; sums
 const TABLE_BYTES: usize = <usize>ROWS << 2;
 const FACTORS: usize = TABLE_BYTES;
 const RAW: usize = FACTORS + <usize>NC * TABLE_BYTES;
-const CODES: usize = RAW + 2 * RAW_BYTES;
+const RAW_STEP: usize = <usize>STEP * RAW_BYTES;
+const CODES: usize = RAW + 2 * RAW_STEP;
 const MIXED: usize = CODES + 64;
 const SUMS: usize = MIXED + MIXED_BYTES;
 
@@ -76,7 +78,7 @@ function fewTokens(begin: i32, columns: i32, numTokens: i32): void {
   const count = load<i32>(addressOf(3));
   const isQ4 = dtypeOf(1) == Q4_0;
   const blockBytes = bytesOf(dtypeOf(1), 32);
-  const numBlocks = <usize>(columns >> 5);
+  const numBlocks = columns >> 5;
   const scratch = localScratch();
   const table = scratch;
   const codes = scratch + CODES;
@@ -87,18 +89,24 @@ function fewTokens(begin: i32, columns: i32, numTokens: i32): void {
     const numQuads = (min<i32>(ROWS, count - j) + 3) >> 2;
     takeRows(table, j, count, begin);
     for (let t = 0; t < numTokens; t++) takeFactors(scratch + FACTORS + <usize>t * TABLE_BYTES, j, count, t);
-    // scales are fetched one block ahead: what was stored in pieces just now cannot be loaded as a whole
+    // scales are fetched ahead: it takes time until what was stored in pieces can be loaded as a whole
     let raw = scratch + RAW;
-    let nextRaw = raw + RAW_BYTES;
-    fetchScales(table, 0, raw);
-    for (let block: usize = 0; block < numBlocks; block++) {
-      const offset = block * blockBytes;
-      if (block + 1 < numBlocks) fetchScales(table, offset + blockBytes, nextRaw);
-      for (let t: usize = 0; t < <usize>numTokens; t++) {
-        const scale = quantiseScales(raw, scratch + FACTORS + t * TABLE_BYTES, codes);
-        const to = y + t * yRow + (block << 7);
-        if (isQ4) addBlockQ4(table, offset, numQuads, codes, scale, to);
-        else addBlockQ8(table, offset, numQuads, codes, scale, to);
+    let nextRaw = raw + RAW_STEP;
+    fetchScales(table, 0, blockBytes, min<i32>(STEP, numBlocks), raw);
+    for (let begin = 0; begin < numBlocks; begin += STEP) {
+      const end = min<i32>(numBlocks, begin + STEP);
+      if (end < numBlocks) {
+        fetchScales(table, <usize>end * blockBytes, blockBytes, min<i32>(STEP, numBlocks - end), nextRaw);
+      }
+      for (let block = begin; block < end; block++) {
+        const offset = <usize>block * blockBytes;
+        const scales = raw + <usize>(block - begin) * RAW_BYTES;
+        for (let t: usize = 0; t < <usize>numTokens; t++) {
+          const scale = quantiseScales(scales, scratch + FACTORS + t * TABLE_BYTES, codes);
+          const to = y + t * yRow + (<usize>block << 7);
+          if (isQ4) addBlockQ4(table, offset, numQuads, codes, scale, to);
+          else addBlockQ8(table, offset, numQuads, codes, scale, to);
+        }
       }
       const old = raw;
       raw = nextRaw;
@@ -128,7 +136,7 @@ function manyTokens(begin: i32, columns: i32, first: i32, last: i32, isNarrow: b
     takeRows(table, j, count, begin);
     for (let t: usize = 0; t < numTokens; t++) takeFactors(scratch + FACTORS + t * TABLE_BYTES, j, count, first + <i32>t);
     for (let block: usize = 0; block < <usize>numBlocks; block++) {
-      fetchScales(table, block * blockBytes, raw);
+      fetchScales(table, block * blockBytes, blockBytes, 1, raw);
       mixBlock(isQ4, table, block * blockBytes, numQuads, mixed);
       let to = sums + block * sumBytes;
       for (let t: usize = 0; t < numTokens; t++, to += 128) {
