@@ -4,10 +4,13 @@ import { fileURLToPath } from 'node:url';
 import type { Backend } from '@winnow/ops';
 import { createBackend } from './harness/backends.js';
 import { describeEnvironment, startLoadMeter } from './harness/environment.js';
+import type { Figure } from './harness/figure.js';
 import { optionsHelp, parseCommandLine, UsageError, type BenchOptions } from './harness/options.js';
 import { createPlotBook } from './harness/plots.js';
 import { jsonReport, textReport } from './harness/report.js';
 import type { Suite, SuiteContext } from './harness/suite.js';
+import type { Run } from './results/results.js';
+import { writeReport } from './results/write-report.js';
 import { createMachine } from './roofline/machine.js';
 import { agreement } from './suites/agreement.js';
 import { attention } from './suites/attention.js';
@@ -65,7 +68,7 @@ export async function runBench(programArguments: readonly string[], host: BenchH
       host.out(`models ${options.modelsFolder}\npeers  ${options.peerFolder}\n`);
       return 0;
     }
-    return await runSuites(selectSuites(names), options, host);
+    return await runSuites(selectSuites(names), options, host, commandOf(programArguments));
   } catch (error) {
     if (error instanceof UsageError) {
       host.progress(`bench: ${error.message}\n`);
@@ -87,7 +90,20 @@ function selectSuites(names: readonly string[]): readonly Suite[] {
   return [...new Set(selected)];
 }
 
-async function runSuites(selected: readonly Suite[], options: BenchOptions, host: BenchHost): Promise<number> {
+/** As it was typed, for a shell. */
+function commandOf(programArguments: readonly string[]): string {
+  const words = programArguments.map((word) =>
+    /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`,
+  );
+  return ['pnpm bench', ...words].join(' ');
+}
+
+async function runSuites(
+  selected: readonly Suite[],
+  options: BenchOptions,
+  host: BenchHost,
+  command: string,
+): Promise<number> {
   const busyCores = await host.busyCores(options.quick ? 200 : 1000);
   const isNoisy = busyCores > options.loadLimit;
   if (isNoisy && !options.force) {
@@ -95,10 +111,16 @@ async function runSuites(selected: readonly Suite[], options: BenchOptions, host
     host.progress(`bench: ${found}, the limit is ${options.loadLimit}; wait, or measure noise with --force\n`);
     return 3;
   }
-  const report = options.json ? jsonReport(host.out) : textReport(host.out);
+  const printed = options.json ? jsonReport(host.out) : textReport(host.out);
+  const figures: Figure[] = [];
+  const add = (figure: Figure): void => {
+    figures.push(figure);
+    printed.figure(figure);
+  };
   const sourceFolder = fileURLToPath(new URL('..', import.meta.url));
   const { threads, backend } = options;
-  report.environment(describeEnvironment({ threads, backend, busyCores, isNoisy, sourceFolder }));
+  const environment = describeEnvironment({ threads, backend, busyCores, isNoisy, sourceFolder });
+  printed.environment(environment);
   const machine = createMachine(
     options.quick
       ? { memoryBytes: 16 * 2 ** 20, opsPerRun: 4e6 }
@@ -120,7 +142,7 @@ async function runSuites(selected: readonly Suite[], options: BenchOptions, host
     plot: plots.add,
   };
   try {
-    for (const suite of selected) for await (const figure of suite.run(context)) report.figure(figure);
+    for (const suite of selected) for await (const figure of suite.run(context)) add(figure);
   } finally {
     // suites dispose theirs; after a failure some are left, whose workers would keep the process alive
     for (const left of backends) await left.dispose().catch(() => undefined);
@@ -130,7 +152,7 @@ async function runSuites(selected: readonly Suite[], options: BenchOptions, host
     for (const path of await plots.write(options.plotsFolder)) host.progress(`${path}\n`);
   }
   const others = meter.otherCores();
-  report.figure({
+  add({
     suite: 'environment',
     case: 'other programs',
     value: others,
@@ -139,6 +161,10 @@ async function runSuites(selected: readonly Suite[], options: BenchOptions, host
     ratio: others / cpus().length,
     ratioOf: `${cpus().length} cores`,
   });
+  if (options.reportFolder !== undefined) {
+    const run: Run = { command, environment, figures, plots: plots.plots() };
+    for (const path of await writeReport(options.reportFolder, { runs: [run] })) host.progress(`${path}\n`);
+  }
   if (others > options.loadLimit) {
     host.progress(`bench: other programs kept ${others.toFixed(2)} cores busy: these figures are not evidence\n`);
   }

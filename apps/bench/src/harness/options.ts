@@ -5,6 +5,10 @@ import { parseArgs } from 'node:util';
 import { isDType, type DType } from '@winnow/tensor';
 import { backendNames, hasThreads, type BackendName } from './backends.js';
 
+/** Programs to measure against; wllama runs in Chromium, beside Winnow in a page of the same browser. */
+const peerNames = ['node-llama-cpp', 'wllama'] as const;
+export type PeerName = (typeof peerNames)[number];
+
 export interface BenchOptions {
   readonly backend: BackendName;
   /** Thread counts to measure, the smallest first. */
@@ -14,6 +18,8 @@ export interface BenchOptions {
   readonly force: boolean;
   /** Where plots go; none are drawn without it. */
   readonly plotsFolder: string | undefined;
+  /** Where the report goes; none is written without it. */
+  readonly reportFolder: string | undefined;
   /** Cores that others may keep busy. */
   readonly loadLimit: number;
   readonly rounds: number | undefined;
@@ -27,7 +33,7 @@ export interface BenchOptions {
   /** How whole models attend, in the policy language; dense without it. */
   readonly attention: string | undefined;
   readonly batchSize: number;
-  readonly peer: 'node-llama-cpp' | undefined;
+  readonly peer: PeerName | undefined;
   readonly peerFlash: boolean;
   /** Where synthetic models are kept. */
   readonly modelsFolder: string;
@@ -45,6 +51,7 @@ const flags = {
   json: { type: 'boolean' },
   force: { type: 'boolean' },
   plots: { type: 'string' },
+  report: { type: 'string' },
   'load-limit': { type: 'string' },
   rounds: { type: 'string' },
   dtypes: { type: 'string' },
@@ -74,12 +81,14 @@ export const optionsHelp = `options
   --kv f32|f16|q8_0          dtype of the cache (default f32)
   --attention <policies>     how Winnow attends in prefill and decode, such as decode=page-topk:budget=32 (default dense)
   --batch <n>                tokens per step of prefill (default 64)
-  --peer node-llama-cpp      measures that package side by side; installs it into the peer folder when it is missing
+  --peer node-llama-cpp|wllama  measures that package side by side; installs it into the peer folder when it is missing.
+                             wllama runs in headless Chromium, and so does Winnow then (prefill and decode)
   --peer-flash               with its flash attention
   --models-dir, --peer-dir   folders for synthetic models and for peers (pnpm bench paths shows the defaults)
   --quick                    small cases and few runs: does everything work?
   --json                     one JSON object per line, the environment first
   --plots <folder>           sparse-attention: plots over the length, as SVG
+  --report <folder>          writes report.json, every figure as measured, and report.html, its tables and plots
   --load-limit <cores>       refuse when others keep more cores busy (default 0.3)
   --force                    measure on a busy machine; results are marked as noisy`;
 
@@ -106,6 +115,7 @@ export function parseCommandLine(programArguments: readonly string[]): CommandLi
       json: values.json ?? false,
       force: values.force ?? false,
       plotsFolder: values.plots,
+      reportFolder: values.report,
       loadLimit: values['load-limit'] === undefined ? 0.3 : positive('load-limit', values['load-limit']),
       rounds: values.rounds === undefined ? undefined : count('rounds', values.rounds),
       dtypes: list('dtypes', values.dtypes, dtype),
@@ -116,7 +126,7 @@ export function parseCommandLine(programArguments: readonly string[]): CommandLi
       kvDType: values.kv === undefined ? 'f32' : dtype('kv', values.kv),
       attention: values.attention,
       batchSize: values.batch === undefined ? 64 : count('batch', values.batch),
-      peer: values.peer === undefined ? undefined : oneOf('peer', ['node-llama-cpp'] as const, values.peer),
+      peer: values.peer === undefined ? undefined : oneOf('peer', peerNames, values.peer),
       peerFlash: values['peer-flash'] ?? false,
       modelsFolder: values['models-dir'] ?? join(base, 'models'),
       peerFolder: values['peer-dir'] ?? join(base, 'peers'),

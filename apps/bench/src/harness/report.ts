@@ -38,7 +38,7 @@ function columns(name: string, value: string, best: string, unit: string, ratio:
 }
 
 /** Four significant digits; counts as they are. */
-function short(value: number): string {
+export function short(value: number): string {
   if (Number.isSafeInteger(value)) return String(value);
   return Number.isFinite(value) ? `${Number(value.toPrecision(4))}` : '-';
 }

@@ -9,8 +9,11 @@ export interface SyntheticVocabulary {
   readonly types: Int32Array;
 }
 
+/** Id of the byte 0; the other bytes follow. */
+export const firstByteId: number = 3;
+
 /** First id that is an ordinary word: prompts of random ids are drawn from here on. */
-export const firstWordId: number = 3 + 256 + 1 + 95;
+export const firstWordId: number = firstByteId + 256 + 1 + 95;
 
 /** @param size at least `firstWordId` */
 export function syntheticVocabulary(size: number): SyntheticVocabulary {

@@ -1,4 +1,4 @@
-/** Brings node-llama-cpp into a scratch folder: a peer to measure against, never a dependency of the workspace. */
+/** Brings peers into a scratch folder: programs to measure against, never dependencies of the workspace. */
 import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { mkdir, writeFile } from 'node:fs/promises';
@@ -6,7 +6,8 @@ import { arch, platform } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 
-export const peerVersion = '3.22.1';
+const peerVersion = '3.22.1';
+const wllamaVersion = '3.8.1';
 
 /** The packages with the compiled library, by platform and architecture. */
 const prebuilt: Readonly<Record<string, string>> = {
@@ -20,23 +21,46 @@ const prebuilt: Readonly<Record<string, string>> = {
 };
 
 /**
- * Installs the package unless it is there already. Only npm is asked, only for the CPU library, and nothing is compiled.
+ * Installs node-llama-cpp unless it is there already. Only for the CPU, and nothing is compiled.
  * @returns the path of its entry module
  * @throws {Error} that says what to do when it cannot be installed
  */
 export async function installPeer(folder: string, say: (text: string) => void): Promise<string> {
-  const home = join(folder, `node-llama-cpp-${peerVersion}`);
-  const entry = join(home, 'node_modules', 'node-llama-cpp', 'dist', 'index.js');
-  const stamp = join(home, 'installed');
-  if (existsSync(stamp) && existsSync(entry)) return entry;
   const library = prebuilt[`${platform()} ${arch()}`];
   if (library === undefined) {
     throw new Error(`node-llama-cpp has no prebuilt library for ${platform()} ${arch()}; run without --peer`);
   }
-  say(`installing node-llama-cpp ${peerVersion} into ${home}`);
+  const names = [`node-llama-cpp@${peerVersion}`, `@node-llama-cpp/${library}@${peerVersion}`];
+  return install({ name: 'node-llama-cpp', version: peerVersion, names, entry: 'dist/index.js', folder, say });
+}
+
+/** Installs wllama in the same way. @returns the path of its module, beside which `wasm/wllama.wasm` lies */
+export function installWllama(folder: string, say: (text: string) => void): Promise<string> {
+  const name = '@wllama/wllama';
+  const names = [`${name}@${wllamaVersion}`];
+  return install({ name, version: wllamaVersion, names, entry: 'esm/index.js', folder, say });
+}
+
+interface Installation {
+  readonly name: string;
+  readonly version: string;
+  /** What npm is asked for. */
+  readonly names: readonly string[];
+  /** Of the package's files. */
+  readonly entry: string;
+  readonly folder: string;
+  say(text: string): void;
+}
+
+/** Asks npm unless the package is there already; no scripts run. */
+async function install({ name, version, names, entry: file, folder, say }: Installation): Promise<string> {
+  const home = join(folder, `${name.replace(/^.*\//, '')}-${version}`);
+  const entry = join(home, 'node_modules', name, file);
+  const stamp = join(home, 'installed');
+  if (existsSync(stamp) && existsSync(entry)) return entry;
+  say(`installing ${name} ${version} into ${home}`);
   await mkdir(home, { recursive: true });
   await writeFile(join(home, 'package.json'), '{ "private": true }\n');
-  const names = [`node-llama-cpp@${peerVersion}`, `@node-llama-cpp/${library}@${peerVersion}`];
   const flags = ['--omit=optional', '--ignore-scripts', '--no-audit', '--no-fund', '--no-save', '--loglevel=error'];
   try {
     const isWindows = platform() === 'win32';
@@ -47,11 +71,9 @@ export async function installPeer(folder: string, say: (text: string) => void): 
   } catch (error) {
     const { stderr = '', message } = error as Error & { stderr?: string };
     const reason = (stderr.trim() || message).split('\n').slice(0, 5).join('\n');
-    throw new Error(`node-llama-cpp ${peerVersion} could not be installed; run without --peer.\n${reason}`, {
-      cause: error,
-    });
+    throw new Error(`${name} ${version} could not be installed; run without --peer.\n${reason}`, { cause: error });
   }
   if (!existsSync(entry)) throw new Error(`npm succeeded, but ${entry} is not there; delete ${home} and try again`);
-  await writeFile(stamp, `${peerVersion}\n`);
+  await writeFile(stamp, `${version}\n`);
   return entry;
 }

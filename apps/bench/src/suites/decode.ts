@@ -2,6 +2,7 @@ import { sizeOf } from '@winnow/tensor';
 import { gigaPerSecond, perSecond, type Figure } from '../harness/figure.js';
 import { measure, type Contender, type Timing } from '../harness/measure.js';
 import { measureOptions, threadsText, type Suite, type SuiteContext } from '../harness/suite.js';
+import { decodeInBrowser } from './in-browser.js';
 import { greedy, loadContenders, modelCases, type LoadedContenders } from './end-to-end.js';
 import { decodeBytes } from './model-cost.js';
 
@@ -12,7 +13,8 @@ export const decode: Suite = {
   name: suite,
   summary: 'generation with whole models at several context lengths: tokens per second',
   async *run(context) {
-    for (const modelCase of modelCases(context)) yield* measureModel(context, modelCase);
+    const measureOne = context.options.peer === 'wllama' ? decodeInBrowser : measureModel;
+    for (const modelCase of modelCases(context)) yield* measureOne(context, modelCase);
   },
 };
 

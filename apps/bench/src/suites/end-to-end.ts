@@ -62,6 +62,7 @@ export async function loadContenders(
     const model = await loadModel(location, { backend, contextSize, batchSize, kvDType, maxSessions, ...chosen });
     closers.push(() => model.dispose());
     let peer: Peer | undefined;
+    if (options.peer === 'wllama') throw new Error('wllama is measured by prefill and decode only');
     if (options.peer !== undefined) {
       const modulePath = await installPeer(options.peerFolder, say);
       const flashAttention = options.peerFlash;

@@ -1,6 +1,7 @@
 import { perSecond, type Figure } from '../harness/figure.js';
 import { measure, type Contender } from '../harness/measure.js';
 import { measureOptions, threadsText, type Suite, type SuiteContext } from '../harness/suite.js';
+import { prefillInBrowser } from './in-browser.js';
 import { greedy, loadContenders, modelCases } from './end-to-end.js';
 import { peakOf } from './matmul-cases.js';
 import { matmulWeights } from './model-cost.js';
@@ -10,7 +11,8 @@ export const prefill: Suite = {
   name: 'prefill',
   summary: 'prompt processing of whole models: tokens per second and time to the first token',
   async *run(context) {
-    for (const modelCase of modelCases(context)) yield* measureModel(context, modelCase);
+    const measureOne = context.options.peer === 'wllama' ? prefillInBrowser : measureModel;
+    for (const modelCase of modelCases(context)) yield* measureOne(context, modelCase);
   },
 };
 

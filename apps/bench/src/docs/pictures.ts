@@ -1,0 +1,111 @@
+/** The pictures of the root README. The same sources and results give the same bytes. */
+import { demoModelUrl } from '@winnow/demo-model';
+import { loadModel } from '@winnow/engine';
+import { captureAttention, createVisitMaps } from '@winnow/evaluation';
+import { drawVisits } from '@winnow/evaluation/plots';
+import { createReferenceBackend } from '@winnow/ops';
+import { countPairs, formatPolicy, h2oPairs, parsePolicy } from '@winnow/sparse-attention';
+import { drawLines, type PlotLine } from '../harness/plots.js';
+import type { Figure } from '../harness/figure.js';
+import type { ReadResults } from './readme-tables.js';
+
+const lengths = Array.from({ length: 9 }, (_, i) => 512 * 2 ** i);
+
+/** Pairs of a head over the length of a prompt, by the formulas of the policies. */
+export async function pairCounts(): Promise<string> {
+  const policies = [
+    'subquadratic:window=256',
+    'subquadratic:window=1024,block=64',
+    'h2o:chunk=1024,local=256,heavy=256',
+  ];
+  const line = (name: string, count: (length: number) => number): PlotLine => ({
+    name,
+    points: lengths.map((length) => [length, count(length)]),
+  });
+  const lines = policies.map((text) => {
+    const policy = parsePolicy(text, 'prefill');
+    if (policy.kind === 'subquadratic') return line(text, (length) => countPairs(policy, length));
+    if (policy.kind === 'h2o-prefill') return line(text, (length) => h2oPairs(policy, length).total);
+    throw new Error(`no formula for ${formatPolicy(policy)}`);
+  });
+  return drawPicture({
+    ...{ name: 'pair-counts', title: 'Pairs of query and key that a head computes for a prompt' },
+    ...{ x: 'tokens of the prompt', y: 'pairs', isLogarithmic: true },
+    lines: [line('dense', (length) => (length * (length + 1)) / 2), ...lines],
+  });
+}
+
+/** Milliseconds per generated token over the context, of runs with node-llama-cpp. */
+export async function timeOverContext(read: ReadResults): Promise<string> {
+  const [winnow, other] = ['#1f77b4', '#d62728'];
+  const peer = 'node-llama-cpp';
+  const line = (file: string, name: string, isPeer: boolean, isDashed: boolean): PlotLine => ({
+    name,
+    points: decodeTimes(
+      read(file).runs.flatMap(({ figures }) => figures),
+      isPeer ? peer : undefined,
+    ),
+    style: { colour: isPeer ? other : winnow, isDashed },
+  });
+  return drawPicture({
+    ...{
+      name: 'time-over-context',
+      title: 'A token of a 1.1B Llama in Q8_0 on two threads: two runs, in each of which both took turns',
+    },
+    ...{ x: 'tokens of context', y: 'ms per token' },
+    lines: [
+      line('decode', 'Winnow, dense', false, true),
+      line('decode', 'node-llama-cpp beside it', true, true),
+      line('decode-sparse', 'Winnow, page-topk:budget=16', false, false),
+      line('decode-sparse', 'node-llama-cpp beside it ', true, false),
+    ],
+  });
+}
+
+function decodeTimes(figures: readonly Figure[], peer: string | undefined): [number, number][] {
+  const points: [number, number][] = [];
+  for (const { suite, case: name, unit, value, ratioOf } of figures) {
+    if (suite !== 'decode' || unit !== 'tokens/s') continue;
+    const [, length, rest = ''] = /@(\d+)(?:: (.*))?$/.exec(name) ?? [];
+    // a figure of Winnow is there once per thing that it is compared with
+    const isWanted = peer === undefined ? rest === '' && ratioOf === 'node-llama-cpp' : rest === peer;
+    if (isWanted) points.push([Number(length), 1000 / value]);
+  }
+  return points;
+}
+
+/** Which keys a policy visits in the demo model, with the mass that dense attention gives them. */
+export async function attentionMap(): Promise<string> {
+  const text = 'subquadratic:window=32,block=16';
+  const policy = parsePolicy(text, 'prefill');
+  const backend = createReferenceBackend();
+  await using model = await loadModel(demoModelUrl, {
+    ...{ backend, contextSize: prompt.length, traceAttention: true, kvDType: 'f32' },
+  });
+  const tokens = model.encodePrompt(prompt);
+  const layers = [0, model.config.numLayers - 1];
+  const { captures } = await captureAttention(model, tokens, { layers });
+  const maps = captures.flatMap((capture) => createVisitMaps(policy, capture, { heads: [0, 1, 2], size: 48 }));
+  const share =
+    maps.reduce((sum, { pairs }) => sum + pairs, 0) / maps.reduce((sum, { densePairs }) => sum + densePairs, 0);
+  const mass = maps.reduce((sum, map) => sum + map.mass, 0) / maps.length;
+  const percent = (value: number): string => `${(100 * value).toFixed(0)} %`;
+  const title = `winnow-tiny, ${tokens.length} tokens, ${text}: ${percent(share)} of the pairs, ${percent(mass)} of the mass`;
+  return drawVisits({ title, maps });
+}
+
+/** Ours; long enough that most keys lie outside of the window. */
+const prompt = [
+  'The ship had been at sea for nine days when the captain saw the light. It was low and yellow, and it did not move',
+  'with the water. He called the mate, and the mate called the boy, and the three of them stood at the rail without a',
+  'word. "It is a house," said the boy at last. "There is no house here," said the captain. "There is no land here."',
+  'But the light stayed where it was, and when the morning came they saw the wall, the door, and the small window with',
+  'a lamp in it. An old woman sat before the door. She looked at the ship as if she had waited for it all her life, and',
+  'she said to the captain, "You have been a long time. Your dinner is cold." The captain did not know her, and he did',
+  'not know the house; but he took off his hat, and went in, and sat down at the table.',
+].join(' ');
+
+/** Names of elements count up within a process, so they are made alike. */
+async function drawPicture(plot: Parameters<typeof drawLines>[0]): Promise<string> {
+  return (await drawLines(plot)).replaceAll(/\bzr\d+-/g, 'zr-');
+}

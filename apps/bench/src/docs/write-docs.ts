@@ -1,0 +1,44 @@
+/**
+ * What of the documentation is made of results: JSON beside each printed result, the tables of the root README, its
+ * pictures. Run by `pnpm --filter @winnow/bench readme-tables`; a test compares.
+ */
+import { existsSync, globSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { parseTextResults } from '../results/parse-text.js';
+import { formatResults, parseResults, type Results } from '../results/results.js';
+import { attentionMap, pairCounts, timeOverContext } from './pictures.js';
+import { replaceBetween, speedTable } from './readme-tables.js';
+
+/** The results that the README speaks of. */
+const machine = '2026-11-21-xeon-2-cores';
+
+/** Contents by path below the root of the repository, without writing anything. */
+export async function generatedDocs(root: string): Promise<ReadonlyMap<string, string>> {
+  const files = new Map<string, string>();
+  for (const path of globSync('docs/benchmarks/*/*.txt', { cwd: root }).toSorted()) {
+    const results = parseTextResults(readFileSync(join(root, path), 'utf8'), path);
+    files.set(path.replace(/\.txt$/, '.json'), formatResults(results));
+  }
+  const read = (name: string): Results => {
+    const path = `docs/benchmarks/${machine}/${name}.json`;
+    return parseResults(files.get(path) ?? readFileSync(join(root, path), 'utf8'), path);
+  };
+  const readme = readFileSync(join(root, 'README.md'), 'utf8');
+  files.set('README.md', replaceBetween(readme, 'speed', speedTable(read)));
+  files.set('docs/images/pair-counts.svg', await pairCounts());
+  files.set('docs/images/time-over-context.svg', await timeOverContext(read));
+  files.set('docs/images/attention-map.svg', await attentionMap());
+  return files;
+}
+
+/** @returns the paths of files that were not there or said something else */
+export async function writeDocs(root: string): Promise<readonly string[]> {
+  const changed: string[] = [];
+  for (const [path, content] of await generatedDocs(root)) {
+    const file = join(root, path);
+    if (existsSync(file) && readFileSync(file, 'utf8') === content) continue;
+    writeFileSync(file, content);
+    changed.push(path);
+  }
+  return changed;
+}

@@ -1,0 +1,50 @@
+import { globSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { repoRoot } from '@winnow/test-utils';
+import { describe, expect, test } from 'vitest';
+import { textReport } from '../harness/report.js';
+import { parseTextResults } from './parse-text.js';
+import { formatResults, parseResults, type Results } from './results.js';
+
+/** As the bench prints them, each after its command. */
+function print({ runs }: Results): string {
+  return runs
+    .map(({ command, environment, figures }) => {
+      const lines: string[] = [];
+      const report = textReport((text) => lines.push(text));
+      report.environment({ v8: '', date: '', threads: [], ...environment });
+      for (const figure of figures) report.figure(figure);
+      return `$ ${command}\n${lines.join('')}`;
+    })
+    .join('\n');
+}
+
+const files = globSync('docs/benchmarks/*/*.txt', { cwd: repoRoot });
+
+describe('results that are checked in', () => {
+  test('there are some', () => expect(files.length).toBeGreaterThan(8));
+
+  test.each(files)('%s: printed again, they are the same text', (path) => {
+    const text = readFileSync(join(repoRoot, path), 'utf8');
+    const results = parseTextResults(text, path);
+    expect(print(results)).toBe(text);
+    expect(parseResults(formatResults(results), path)).toEqual(results);
+  });
+});
+
+const [sample = ''] = files.filter((path) => path.endsWith('decode.txt'));
+const text = sample === '' ? '' : readFileSync(join(repoRoot, sample), 'utf8');
+
+test.each([
+  ['no command', text.replace('$ pnpm', 'pnpm'), 'expected "$ " and a command'],
+  ['no machine', text.replace(' GiB', ''), 'expected a line of results, got "Intel'],
+  ['a figure without a number', text.replace('21.43', 'fast'), 'expected a line of results, got "tinyllama'],
+  ['a figure before its table', text.replace(/^decode +median.*$/m, ''), 'expected the head of a table'],
+])('%s is refused', (_, broken, message) => {
+  expect(() => parseTextResults(broken, 'some.txt')).toThrow(message);
+  expect(() => parseTextResults(broken, 'some.txt')).toThrow('some.txt');
+});
+
+test('JSON of something else is refused', () => {
+  expect(() => parseResults('{"runs":[{}]}', 'a.json')).toThrow('a.json: expected {"runs"');
+});
