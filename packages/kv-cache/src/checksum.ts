@@ -26,20 +26,15 @@ export function checksum64(bytes: Uint8Array, seed: number, out: Uint32Array): v
   let low: number;
   let high: number;
   if (length >= 16) {
-    let a = (seed + prime1 + prime2) | 0;
-    let b = (seed + prime2) | 0;
-    let c = seed | 0;
-    let d = (seed - prime1) | 0;
-    for (let i = 0; i < numLaneWords; i += 4) {
-      a = (a + Math.imul(words[i], prime2)) | 0;
-      a = Math.imul((a << 13) | (a >>> 19), prime1);
-      b = (b + Math.imul(words[i + 1], prime2)) | 0;
-      b = Math.imul((b << 13) | (b >>> 19), prime1);
-      c = (c + Math.imul(words[i + 2], prime2)) | 0;
-      c = Math.imul((c << 13) | (c >>> 19), prime1);
-      d = (d + Math.imul(words[i + 3], prime2)) | 0;
-      d = Math.imul((d << 13) | (d >>> 19), prime1);
+    const lanes = new Int32Array(4);
+    lanes[0] = seed + prime1 + prime2;
+    lanes[1] = seed + prime2;
+    lanes[2] = seed;
+    lanes[3] = seed - prime1;
+    for (let begin = 0; begin < numLaneWords; begin += wordsAtOnce) {
+      mixLanes(words, begin, Math.min(begin + wordsAtOnce, numLaneWords), lanes);
     }
+    const [a, b, c, d] = lanes;
     low = (rotate(a, 1) + rotate(b, 7) + rotate(c, 12) + rotate(d, 18)) | 0;
     high = rotate(a, 19) ^ Math.imul(rotate(b, 5) ^ Math.imul(rotate(c, 27) ^ Math.imul(d, prime3), prime4), prime2);
   } else {
@@ -61,6 +56,36 @@ export function checksum64(bytes: Uint8Array, seed: number, out: Uint32Array): v
   }
   out[0] = avalanche(low);
   out[1] = avalanche(high ^ prime5);
+}
+
+/**
+ * Words of one call of the loop. V8 compiles a function that is called often as a whole; of one that is still in its first
+ * loop it compiles the loop alone, throws that away at the end of the loop, and does so again in every call.
+ */
+const wordsAtOnce = 1024;
+
+function mixLanes(words: Int32Array, begin: number, end: number, state: Int32Array): void {
+  // prime1 and prime2 as constants, whatever bundlers make of those of a module
+  const first = 0x9e3779b1 | 0;
+  const second = 0x85ebca77 | 0;
+  let a = state[0] | 0;
+  let b = state[1] | 0;
+  let c = state[2] | 0;
+  let d = state[3] | 0;
+  for (let i = begin; i < end; i += 4) {
+    a = (a + Math.imul(words[i], second)) | 0;
+    a = Math.imul((a << 13) | (a >>> 19), first);
+    b = (b + Math.imul(words[i + 1], second)) | 0;
+    b = Math.imul((b << 13) | (b >>> 19), first);
+    c = (c + Math.imul(words[i + 2], second)) | 0;
+    c = Math.imul((c << 13) | (c >>> 19), first);
+    d = (d + Math.imul(words[i + 3], second)) | 0;
+    d = Math.imul((d << 13) | (d >>> 19), first);
+  }
+  state[0] = a;
+  state[1] = b;
+  state[2] = c;
+  state[3] = d;
 }
 
 function rotate(value: number, bits: number): number {
