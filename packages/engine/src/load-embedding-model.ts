@@ -123,7 +123,7 @@ async function load(
       settings,
       plan,
       executable,
-      notices: [...notices, ...tierNotices(plan.memory)],
+      notices: [...notices, ...(sparse?.notices ?? []), ...tierNotices(plan.memory)],
       feedForwardMetrics: feedForward.metrics,
       traced:
         hash === undefined

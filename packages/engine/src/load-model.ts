@@ -168,7 +168,7 @@ async function load(
     name: opened.name,
     backend: backend.name,
     fallbacks: [...executables.values()].flatMap((executable) => executable.fallbacks),
-    notices: [...notices, ...tierNotices(plan.memory)],
+    notices: [...notices, ...(sparse?.notices ?? []), ...tierNotices(plan.memory)],
     chatTemplate,
     maxSessions: plan.maxSessions,
     plan: plan.memory,

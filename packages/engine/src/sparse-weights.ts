@@ -1,5 +1,5 @@
 /** A sidecar in use: the writer of its programs, and its tables as weights. */
-import { addTurnedMatrices, type Weight } from '@winnow/models';
+import { addTurnedMatrices, feedForwardNames, type Weight } from '@winnow/models';
 import {
   createFeedForwardWriter,
   predictorWeights,
@@ -12,6 +12,8 @@ export interface SparseWeights {
   readonly writer: SparseFeedForwardWriter;
   /** Called for each layer that skips neurons. */
   readonly onLayer: (layer: number, ffnDim: number) => void;
+  /** What the caller should know. */
+  readonly notices: readonly string[];
   /** Neurons of those layers. */
   readonly ffnDims: ReadonlyMap<number, number>;
 }
@@ -41,5 +43,15 @@ export function createSparseWeights(
     writer: createFeedForwardWriter(sidecar, options),
     onLayer: (layer, ffnDim) => void ffnDims.set(layer, ffnDim),
     ffnDims,
+    notices: adaptedNotice(sidecar, weights),
   };
+}
+
+/** What adapters add needs all neurons. */
+function adaptedNotice({ layers }: Sidecar, weights: ReadonlyMap<string, Weight>): string[] {
+  const adapted = layers.filter(({ layer }) =>
+    Object.values(feedForwardNames(layer)).some((name) => weights.has(`${name}.lora_a`)),
+  );
+  const text = `${adapted.length} layers have adapters on their FFN: all of their neurons are computed`;
+  return adapted.length === 0 ? [] : [text];
 }

@@ -1,7 +1,7 @@
 /** Models of experts under a memory limit: what a step needs is read from the file, and nothing else changes. */
 import { readFileSync } from 'node:fs';
 import { createWasmBackend } from '@winnow/backend-wasm';
-import { memorySource, type ByteSource } from '@winnow/bytes';
+import { memorySink, memorySource, type ByteSource } from '@winnow/bytes';
 import { createReferenceBackend, type Backend } from '@winnow/ops';
 import { CapacityError, IoError } from '@winnow/tensor';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -75,7 +75,7 @@ for (const name of names) {
               expect(activeRatio).toBeCloseTo(numChosen / numExperts);
           });
 
-          test('sessions that share steps, and one that is restored without a limit', async () => {
+          test('sessions that share steps, and one that is saved here and goes on without a limit', async () => {
             const { prompts } = readJson<Golden>(goldenPath as string);
             const options = { temperature: 0, maxTokens: 8, ignoreEos: true };
             const [first, second] = await Promise.all(
@@ -83,6 +83,15 @@ for (const name of names) {
             );
             expect(first?.tokens).toEqual(prompts[0]?.greedy.slice(0, 8));
             expect(second?.tokens).toEqual(prompts[1]?.greedy.slice(0, 8));
+            const session = tiered.createSession();
+            await session.generate(prompts[2]?.tokens as number[], options).result();
+            const file = memorySink();
+            await session.save(file);
+            session.dispose();
+            const restored = await whole.restoreSession(memorySource(file.toBytes()));
+            const { tokens } = await restored.resume({ maxTokens: 4 }).result();
+            expect(tokens).toEqual(prompts[2]?.greedy.slice(8, 12));
+            restored.dispose();
           });
         });
       }
@@ -160,6 +169,24 @@ describe.skipIf(mixtral === undefined)(`limits and failures${mixtral ? '' : ' (n
     expect(file.isClosed).toBe(false);
     await model.dispose();
     expect(file.isClosed).toBe(true);
+  });
+
+  test('keys and values and experts in tiers at the same time', async () => {
+    const backend = createReferenceBackend();
+    const sizes = { contextSize: 512, batchSize: 8, maxSessions: 1, backend };
+    await using whole = await loadModel(mixtral as string, sizes);
+    const { kvBytesPerToken } = whole.plan;
+    const kv = { hotBytes: 5 * 64 * kvBytesPerToken, warmBytes: 2 ** 20 };
+    const error = await loadModel(mixtral as string, { ...sizes, kv, memoryLimitBytes: 1 }).catch((e: unknown) => e);
+    const memoryLimitBytes = (error as CapacityError).needed;
+    await using tiered = await loadModel(mixtral as string, { ...sizes, kv, memoryLimitBytes });
+    const prompt = Array.from({ length: 400 }, (_, i) => 3 + ((i * 13) % 250));
+    const greedy = { temperature: 0, maxTokens: 16, ignoreEos: true };
+    const { tokens } = await tiered.generate(prompt, greedy).result();
+    expect(tokens).toEqual((await whole.generate(prompt, greedy).result()).tokens);
+    const { tiers, feedForward } = tiered.metrics();
+    expect(tiers?.numHits).toBeGreaterThan(0);
+    expect(feedForward?.cache?.misses).toBeGreaterThan(0);
   });
 
   test('a read that fails names the layer and the experts; the session goes on afterwards', async () => {

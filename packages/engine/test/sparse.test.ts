@@ -2,6 +2,7 @@
 import { createWasmBackend } from '@winnow/backend-wasm';
 import { memorySink, memorySource } from '@winnow/bytes';
 import { demoModelUrl } from '@winnow/demo-model';
+import { memoryFolder } from '@winnow/hub';
 import type { Backend } from '@winnow/ops';
 import { writeSafetensors } from '@winnow/safetensors';
 import { sidecarContent, type Sidecar } from '@winnow/sparse-inference';
@@ -173,6 +174,33 @@ describe('under a limit of half the model', () => {
     const expected = await whole.generate(prompt, greedy).result();
     expect((await session.generate(prompt, greedy).result()).text).toBe(expected.text);
   });
+});
+
+test('a layer with an adapter on its FFN computes all of its neurons, and says so', async () => {
+  const values = (length: number): Float32Array => Float32Array.from({ length }, (_, i) => 0.1 * Math.sin(i));
+  const tensor = (name: string, shape: readonly number[]) => {
+    const data = new Uint8Array(values((shape[0] as number) * (shape[1] as number)).buffer);
+    return { name: `base_model.model.model.layers.0.mlp.up_proj.${name}.weight`, dtype: 'f32' as const, shape, data };
+  };
+  const sink = memorySink();
+  await writeSafetensors(sink, { tensors: [tensor('lora_A', [4, 32]), tensor('lora_B', [48, 4])] });
+  const source = memoryFolder({
+    'adapter_config.json': JSON.stringify({ peft_type: 'LORA', r: 4, lora_alpha: 8 }),
+    'adapter_model.safetensors': sink.toBytes(),
+  });
+  const options = { backend, contextSize: 64, adapters: [{ source }] };
+  await using plain = await loadModel(await tinyLlama(), { backend, contextSize: 64, traceFeedForward: true });
+  const sparse = await makeSidecar(plain.feedForward as FeedForwardAccess, { kind: 'low-rank', threshold: -Infinity });
+  await using dense = await loadModel(await tinyLlama(), options);
+  await using model = await loadModel(await tinyLlama(), { ...options, sparse });
+  expect(model.notices).toEqual(['1 layers have adapters on their FFN: all of their neurons are computed']);
+  const tokens = [1, 2, 3, 4, 5];
+  const [expected] = await dense.logprobs(tokens);
+  const [actual] = await model.logprobs(tokens);
+  expect(maxDifference(actual as Float32Array, expected as Float32Array)).toBeLessThan(1e-4);
+  expect(model.metrics().feedForward?.layers.map(({ layer }) => layer)).toEqual([1]);
+  const [without] = await plain.logprobs(tokens);
+  expect(maxDifference(actual as Float32Array, without as Float32Array)).toBeGreaterThan(1e-3);
 });
 
 describe('calibrations that are refused', () => {
