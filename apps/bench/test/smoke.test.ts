@@ -56,6 +56,14 @@ const expected: Readonly<Record<string, readonly (readonly [string, string])[]>>
     ['token after 192, page-topk:budget=16, 1 thread', 'dense'],
     ['token after 192, sparq:rank=16,topk=128,layout=both, 1 thread: moved per KV head', 'dense, 24576'],
   ],
+  ffn: [
+    ['q8_0 64x256, 1 thread: dense', 'memory read, 1 thread'],
+    ['q4_0 64x256, 1 thread: 25 % active', 'dense'],
+    ['q4_0 64x256, 1 thread: 25 % active: speed-up', 'ideal, 4.00 x'],
+    ['q8_0 64x256, 1 thread: break-even', 'all neurons'],
+    ['q8_0 64x256, 1 thread: predictor of rank 32', 'dense'],
+    ['cold bundles 512 x 1024 q8_0, 5 % active, neurons', 'the disk, read as it is'],
+  ],
   kv: [
     ['f32 per token', 'layers x (keys + values) + position'],
     ['q4_0 append of 64 tokens, 2 threads', 'f32'],

@@ -41,7 +41,7 @@ const rows: readonly RowSource[] = [
     ...{ label: '1.1B, prompt of 8192 tokens, `subquadratic:window=256`', suite: 'prefill', ...native },
     ...{ file: 'prefill-sparse', caseName: `${llama}, ${sparsePrefill}, 2 threads @8192` },
   },
-  ...[128, 2048].map((length) => ({
+  ...[128, 1024].map((length) => ({
     ...{ label: `135M in Chromium, decode at ${length} tokens`, suite: 'decode', ...inBrowser },
     caseName: `${smol} @${length}`,
   })),

@@ -11,6 +11,8 @@ import {
 export interface LoadedProgram {
   readonly executable: Executable;
   readonly scalars: ScalarBlock;
+  /** Weights and caches by name. */
+  readonly buffers: ReadonlyMap<string, BufferHandle>;
   /** Runs it once; the milliseconds of the run alone. Then reads the output, so that a result is needed and seen. */
   run(): Promise<number>;
   dispose(): Promise<void>;
@@ -45,6 +47,7 @@ export async function loadProgram(
   return {
     executable,
     scalars,
+    buffers,
     async run() {
       const startMs = performance.now();
       await executable.run(scalars.words);

@@ -31,6 +31,14 @@ const shape: HybridShape = {
 /** One layer that attends, so that 200K tokens, each of which meets all before it, take minutes. */
 const promptShape: HybridShape = { ...shape, headDim: 32, numLayers: 4, attending: [2] };
 
+/** As the layers that attend in a hybrid of 24 layers, 4 KiB per layer and token in f32: 4.9 GB at 200K. */
+const largeShape: HybridShape = {
+  ...shape,
+  headDim: 256,
+  numLayers: 24,
+  attending: [3, 7, 11, 15, 19, 23],
+};
+
 /** The key-value cache: what a token takes, how fast it is stored, attended to, and brought back from lower tiers. */
 export const kv: Suite = {
   name: suite,
@@ -167,7 +175,8 @@ function loadTier(path: string, backend: Backend, { tier, kvDType, numTokens, fo
   const common: LoadOptions = { contextSize: numTokens + 64, maxSessions: 1, kvDType, backend, prefixSharing: false };
   const { headDim, attending } = shape;
   const ofLayer = kvBytesPerToken({ numKvHeads, headDim, keyDType: kvDType, valueDType: kvDType });
-  const hotBytes = 12 * 64 * (attending.length * ofLayer + 4);
+  // so that blocks leave in runs of the largest size, where the context is much longer
+  const hotBytes = (numTokens < 16384 ? 12 : 132) * 64 * (attending.length * ofLayer + 4);
   if (tier === 'hot') return loadModel(path, common);
   return loadModel(path, {
     ...common,
@@ -219,7 +228,17 @@ async function* coldReads(context: SuiteContext, folder: string): AsyncIterable<
 /** Each in a process of its own, whose peak of memory the system tells. */
 async function* longRuns(context: SuiteContext, path: string, folder: string): AsyncIterable<Figure> {
   const promptPath = await hybridModel(promptShape, context.options.modelsFolder);
-  const common = { path, folder, batchSize: 1024, numThreads: largest(context), numGenerated: 8 };
+  const largePath = await hybridModel(largeShape, context.options.modelsFolder);
+  const common = { path, folder, batchSize: 1024, numThreads: largest(context), numAsked: 256, numGenerated: 8 };
+  // hot, warm, and the chunks on their way are 1 GiB together
+  const large = {
+    ...common,
+    path: largePath,
+    numTokens: 200_000,
+    from: 'session',
+    hotBytes: 256 * mebibyte,
+    warmBytes: 704 * mebibyte,
+  } as const;
   const tasks: Readonly<Record<string, LongTask>> = {
     '200K tokens f32, prompt computed': {
       ...common,
@@ -230,6 +249,9 @@ async function* longRuns(context: SuiteContext, path: string, folder: string): A
       hotBytes: 16 * mebibyte,
       warmBytes: 32 * mebibyte,
     },
+    '200K tokens f16 in 6 layers': { ...large, kvDType: 'f16' },
+    '200K tokens f32 in 6 layers': { ...large, kvDType: 'f32' },
+    '200K tokens f32 in 6 layers, page-topk': { ...large, kvDType: 'f32', attention: 'decode=page-topk:budget=32' },
     '1M tokens q8_0, session restored': {
       ...common,
       numTokens: 2 ** 20,
@@ -246,7 +268,7 @@ async function* longRuns(context: SuiteContext, path: string, folder: string): A
     context.addOwnMs(outcome.cpuMs);
     const budget = 2 ** 30;
     const one = (value: number): { value: number; best: number } => ({ value, best: value });
-    const inMemory = outcome.kvBytes + (outcome.tiers?.warmBytes ?? 0);
+    const inMemory = outcome.kvBytes + (outcome.tiers?.warmBytes ?? 0) + (outcome.tiers?.residentBytes ?? 0);
     yield {
       suite,
       case: `${name}: cache in memory`,
@@ -285,7 +307,16 @@ async function* longRuns(context: SuiteContext, path: string, folder: string): A
       ratio: contextRate / rate.value,
       ratioOf: 'generated',
     };
-    const waited = (outcome.tiers?.waitedMs ?? 0) / (outcome.contextMs + outcome.generateMs);
+    const askedRate = (task.numAsked * 1000) / outcome.askedMs;
+    yield {
+      suite,
+      case: `${name}: question`,
+      ...one(askedRate),
+      unit: 'tokens/s',
+      ratio: askedRate / rate.value,
+      ratioOf: 'generated',
+    };
+    const waited = (outcome.tiers?.waitedMs ?? 0) / (outcome.contextMs + outcome.askedMs + outcome.generateMs);
     yield {
       suite,
       case: `${name}: generated`,

@@ -1,0 +1,126 @@
+/** Programs of feed-forward blocks, dense and with some of the neurons, over weights that no cache holds. */
+import { ProgramBuilder, type Backend, type Program } from '@winnow/ops';
+import { createRng, sizeOf, type DType, type Rng } from '@winnow/tensor';
+import { asFloats, loadProgram, type LoadedProgram } from '../harness/loaded-program.js';
+import { randomWeights, type RandomWeights } from '../models/random-weights.js';
+
+/** Gated blocks `down(silu(gate x) * up x)`, one after the other, each with weights of its own. */
+export interface FfnCase {
+  readonly dtype: DType;
+  readonly hiddenDim: number;
+  readonly ffnDim: number;
+  readonly numLayers: number;
+  readonly numTokens: number;
+}
+
+/** Bytes of the weights of one block. */
+export function layerBytes({ dtype, hiddenDim, ffnDim }: FfnCase): number {
+  return 3 * sizeOf(dtype, hiddenDim * ffnDim);
+}
+
+const kind = 'silu';
+
+function denseProgram({ dtype, hiddenDim, ffnDim, numLayers, numTokens }: FfnCase): Program {
+  const b = new ProgramBuilder({});
+  const x = b.external('x', 'kv', 'f32', [numTokens, hiddenDim]);
+  let y = x;
+  for (let layer = 0; layer < numLayers; layer++) {
+    const weight = (name: string, outputs: number, inputs: number) =>
+      b.external(`${name} ${layer}`, 'weights', dtype, [outputs, inputs]);
+    b.setLayer(layer);
+    const gate = b.activation('matmul', { x, weight: weight('gate', ffnDim, hiddenDim) });
+    const up = b.activation('matmul', { x, weight: weight('up', ffnDim, hiddenDim) });
+    const h = b.activation('gated-activation', { gate, up }, { kind });
+    y = b.activation('matmul', { x: h, weight: weight('down', hiddenDim, ffnDim) });
+  }
+  b.output('y', y);
+  return b.build();
+}
+
+/** With the neurons whose scores reach 0; rows of `down` lie neuron by neuron. */
+function sparseProgram({ dtype, hiddenDim, ffnDim, numLayers, numTokens }: FfnCase): Program {
+  const b = new ProgramBuilder({});
+  const x = b.external('x', 'kv', 'f32', [numTokens, hiddenDim]);
+  const thresholds = b.external('thresholds', 'weights', 'f32', [ffnDim]);
+  let y = x;
+  for (let layer = 0; layer < numLayers; layer++) {
+    const rowsOf = (name: string) => b.external(`${name} ${layer}`, 'weights', dtype, [ffnDim, hiddenDim]);
+    b.setLayer(layer);
+    const scores = b.external(`scores ${layer}`, 'kv', 'f32', [1, ffnDim]);
+    const { ids: rows, count } = b.append('active-neurons', { scores, thresholds }) as Record<
+      'ids' | 'count',
+      typeof x
+    >;
+    const gate = b.activation('sparse-matmul', { x, weight: rowsOf('gate'), rows, count });
+    const up = b.activation('sparse-matmul', { x, weight: rowsOf('up'), rows, count });
+    const h = b.activation('gated-activation', { gate, up }, { kind });
+    y = b.activation('sparse-combine', { h, weight: rowsOf('down rows'), rows, count });
+  }
+  b.output('y', y);
+  return b.build();
+}
+
+/** `Q (P x)` of `rank` for all layers: what finds out beforehand which neurons will be active. */
+function predictorProgram({ hiddenDim, ffnDim, numLayers, numTokens }: FfnCase, rank: number): Program {
+  const b = new ProgramBuilder({});
+  const x = b.external('x', 'kv', 'f32', [numTokens, hiddenDim]);
+  let y = x;
+  for (let layer = 0; layer < numLayers; layer++) {
+    const low = b.activation('matmul', { x, weight: b.external(`p ${layer}`, 'weights', 'q8_0', [rank, hiddenDim]) });
+    y = b.activation('matmul', { x: low, weight: b.external(`q ${layer}`, 'weights', 'q8_0', [ffnDim, rank]) });
+  }
+  b.output('y', y);
+  return b.build();
+}
+
+const pools = new Map<DType, RandomWeights>();
+const inputs = randomWeights('f32', 1, 2);
+
+function fillWith(dtype: DType): (name: string, target: Uint8Array) => void {
+  const weights = pools.get(dtype) ?? randomWeights(dtype, 0.02, 1);
+  pools.set(dtype, weights);
+  return (name, target) => {
+    if (name === 'x') inputs.fill(target);
+    else if (name === 'thresholds' || name.startsWith('scores')) target.fill(0);
+    else weights.fill(target);
+  };
+}
+
+export function loadDense(backend: Backend, ffn: FfnCase): Promise<LoadedProgram> {
+  return loadProgram(backend, denseProgram(ffn), fillWith(ffn.dtype), 'y');
+}
+
+export function loadPredictor(backend: Backend, ffn: FfnCase, rank: number): Promise<LoadedProgram> {
+  return loadProgram(backend, predictorProgram(ffn, rank), fillWith('q8_0'), 'y');
+}
+
+/** A sparse program whose active neurons can be drawn anew, so that no cache holds those of the next run. */
+export interface SparseFfn extends LoadedProgram {
+  /** Draws `count` neurons for every layer. */
+  draw(count: number): Promise<void>;
+}
+
+export async function loadSparse(backend: Backend, ffn: FfnCase): Promise<SparseFfn> {
+  const loaded = await loadProgram(backend, sparseProgram(ffn), fillWith(ffn.dtype), 'y');
+  const rng = createRng(3);
+  const bytes = new Uint8Array(4 * ffn.ffnDim);
+  return {
+    ...loaded,
+    async draw(count) {
+      for (let layer = 0; layer < ffn.numLayers; layer++) {
+        drawScores(asFloats(bytes), count, rng);
+        const buffer = loaded.buffers.get(`scores ${layer}`);
+        if (buffer !== undefined) await backend.write(buffer, 0, bytes);
+      }
+    },
+  };
+}
+
+/** 1 for `count` random neurons, -1 for the others. */
+function drawScores(scores: Float32Array, count: number, rng: Rng): void {
+  for (let i = 0; i < scores.length; i++) scores[i] = i < count ? 1 : -1;
+  for (let i = scores.length - 1; i > 0; i--) {
+    const other = rng.nextInt(i + 1);
+    [scores[i], scores[other]] = [scores[other]!, scores[i]!];
+  }
+}

@@ -1,0 +1,134 @@
+import { join } from 'node:path';
+import { gigaPerSecond, milliseconds, type Figure } from '../harness/figure.js';
+import { measure, type Contender, type Timing } from '../harness/measure.js';
+import { measureOptions, threadsText, type Suite, type SuiteContext } from '../harness/suite.js';
+import { ffnColdReads } from './ffn-cold.js';
+import { layerBytes, loadDense, loadPredictor, loadSparse, type FfnCase } from './ffn-programs.js';
+
+const suite = 'ffn';
+/** Shares of the neurons that are active. */
+const fullRatios = [0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1];
+const quickRatios = [0.25, 1];
+/** Hidden and FFN sizes of Llama 3 8B and TinyLlama. */
+const fullShapes = [
+  [4096, 14336],
+  [2048, 5632],
+] as const;
+/** Ranks of predictors. */
+const fullRanks = [64, 128];
+/** Weights of the layers of one run: far more than caches hold, as in the decoding of a model. */
+const streamedBytes = 384 * 2 ** 20;
+
+/** Feed-forward blocks with some of their neurons against all of them. */
+export const ffn: Suite = {
+  name: suite,
+  summary: 'sparse feed-forward blocks: time against dense and against bytes read, break-even, predictors, cold reads',
+  async *run(context) {
+    const { quick, threads, dtypes = ['q8_0', 'q4_0'], modelsFolder } = context.options;
+    for (const [hiddenDim, ffnDim] of context.options.shapes ?? (quick ? ([[64, 256]] as const) : fullShapes)) {
+      for (const dtype of dtypes) {
+        const layer = layerBytes({ dtype, hiddenDim, ffnDim, numLayers: 1, numTokens: 1 });
+        const numLayers = quick ? 2 : Math.max(2, Math.round(streamedBytes / layer));
+        const shape = { dtype, hiddenDim, ffnDim, numLayers, numTokens: 1 };
+        for (const numThreads of threads) yield* measureCase(context, shape, numThreads);
+      }
+    }
+    yield* ffnColdReads(context, join(modelsFolder, 'ffn'));
+  },
+};
+
+async function* measureCase(context: SuiteContext, shape: FfnCase, threads: number): AsyncIterable<Figure> {
+  const { options, machine } = context;
+  const { dtype, hiddenDim, ffnDim, numLayers } = shape;
+  const ratios = options.quick ? quickRatios : fullRatios;
+  const ranks = options.quick ? [32] : fullRanks;
+  const backend = await context.createBackend(threads, 'workers');
+  const memory = await machine.probe('memory read', threads);
+  const contenders: Record<string, Contender> = { memory };
+  const dense = await loadDense(backend, shape);
+  // the first run after others wakes threads up and has them spread over cores; decoding runs token after token
+  contenders['dense'] = {
+    async run() {
+      await dense.run();
+      return dense.run();
+    },
+  };
+  const sparse = await loadSparse(backend, shape);
+  const countOf = (ratio: number): number => Math.max(1, Math.round(ratio * ffnDim));
+  for (const ratio of ratios) {
+    contenders[`sparse ${ratio}`] = {
+      async run() {
+        await sparse.draw(countOf(ratio));
+        await sparse.run();
+        await sparse.draw(countOf(ratio));
+        return sparse.run();
+      },
+    };
+  }
+  for (const rank of ranks) {
+    const predictor = await loadPredictor(backend, shape, rank);
+    contenders[`predictor ${rank}`] = {
+      async run() {
+        await predictor.run();
+        return predictor.run();
+      },
+    };
+  }
+  const timings = await measure(contenders, measureOptions(options, 9)).finally(() => backend.dispose());
+  const name = `${dtype} ${hiddenDim}x${ffnDim}, ${threadsText(threads)}`;
+  const memoryRate = gigaPerSecond(memory.amount, timings['memory']!).value;
+  const ratioOf = `memory read, ${threadsText(threads)}`;
+  const bytes = layerBytes(shape) * numLayers;
+  const whole = timings['dense']!;
+  const rate = gigaPerSecond(bytes, whole);
+  const perLayer = milliseconds(whole, numLayers);
+  yield { suite, case: `${name}: dense`, ...rate, unit: 'GB/s', ratio: rate.value / memoryRate, ratioOf };
+  yield { suite, case: `${name}: dense block`, ...perLayer, unit: 'ms', ratio: 1, ratioOf: 'itself' };
+  for (const ratio of ratios) {
+    const timing = timings[`sparse ${ratio}`]!;
+    const label = `${name}: ${Number((100 * ratio).toFixed(1))} % active`;
+    const share = countOf(ratio) / ffnDim;
+    const block = milliseconds(timing, numLayers);
+    yield { suite, case: label, ...block, unit: 'ms', ratio: timing.medianMs / whole.medianMs, ratioOf: 'dense' };
+    const gained = { value: whole.medianMs / timing.medianMs, best: whole.minMs / timing.minMs, unit: 'x' };
+    const ideal = { ratio: gained.value * share, ratioOf: `ideal, ${(1 / share).toFixed(2)} x` };
+    yield { suite, case: `${label}: speed-up`, ...gained, ...ideal };
+    const read = gigaPerSecond(bytes * share, timing);
+    yield { suite, case: `${label}: bytes`, ...read, unit: 'GB/s', ratio: read.value / memoryRate, ratioOf };
+  }
+  yield breakEven(name, ratios, timings);
+  for (const rank of ranks) {
+    const timing = timings[`predictor ${rank}`]!;
+    const cost = milliseconds(timing, numLayers);
+    const ofDense = { ratio: timing.medianMs / whole.medianMs, ratioOf: 'dense' };
+    yield { suite, case: `${name}: predictor of rank ${rank}`, ...cost, unit: 'ms', ...ofDense };
+  }
+}
+
+/** The share of active neurons from which on dense takes less time, between the ratios that were measured. */
+function breakEven(name: string, ratios: readonly number[], timings: Readonly<Record<string, Timing>>): Figure {
+  const shareAt = (time: (timing: Timing) => number): number => {
+    const limit = time(timings['dense']!);
+    let before: readonly [ratio: number, time: number] = [0, 0];
+    for (const ratio of ratios) {
+      const found = time(timings[`sparse ${ratio}`]!);
+      if (found > limit) {
+        const [from, least] = before;
+        return 100 * (from + ((ratio - from) * (limit - least)) / (found - least));
+      }
+      before = [ratio, found];
+    }
+    return 100;
+  };
+  const value = shareAt(({ medianMs }) => medianMs);
+  const best = shareAt(({ minMs }) => minMs);
+  return {
+    suite,
+    case: `${name}: break-even`,
+    value,
+    best,
+    unit: '% active',
+    ratio: value / 100,
+    ratioOf: 'all neurons',
+  };
+}
