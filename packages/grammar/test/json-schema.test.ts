@@ -37,7 +37,7 @@ function matches(tokens: TokenGrammar, text: string): boolean {
 }
 
 function validatorOf(schema: JsonSchema): (value: unknown) => boolean {
-  const ajv = new Ajv2020({ strict: false, unicodeRegExp: true });
+  const ajv = new Ajv2020({ strict: false, unicodeRegExp: true, logger: false });
   (addFormats as unknown as (ajv: Ajv2020) => void)(ajv);
   return ajv.compile(schema as never) as (value: unknown) => boolean;
 }
@@ -280,6 +280,12 @@ describe('JSON schema', () => {
       ['"ärger"', '"A1"'],
     ],
     ['no type named', { properties: { a: { minLength: 2, type: 'string' } } }, ['{"a":"xy"}', '{}'], ['{"a":"x"}']],
+    [
+      'a format of their own with its pattern',
+      { type: 'string', format: 'starts_with', pattern: '^ab.*' },
+      ['"abc"'],
+      ['"b"'],
+    ],
     ['null and text', { type: ['string', 'null'] }, ['null', '""'], ['1']],
   ])('%s', (_name, schema, valid, others) => {
     const tokens = tokensOf(schema);
@@ -321,6 +327,7 @@ describe('JSON schema', () => {
     [{ type: 'object', dependentRequired: {} }, '#/dependentRequired'],
     [{ type: 'number', multipleOf: 0.1 }, '#/multipleOf'],
     [{ type: 'string', format: 'color' }, '#/format'],
+    [{ type: 'string', format: 'iri', pattern: 'a' }, '#/format'],
     [{ type: 'string', pattern: '(a)\\1' }, '#/pattern'],
     [{ type: 'string', pattern: 'a\\b' }, '#/pattern'],
     [{ type: 'string', pattern: '(' }, '#/pattern'],

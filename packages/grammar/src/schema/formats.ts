@@ -30,3 +30,19 @@ export const formats: ReadonlyMap<string, string> = new Map([
   ['regex', '[A-Za-z0-9 _]*'],
   ['json-pointer', '(?:/(?:[^~/\\u0000-\\u001f"\\\\]|~[01])*)*'],
 ]);
+
+/** Formats of the specification that are not among ours. */
+const unsupported: ReadonlySet<string> = new Set([
+  'idn-email',
+  'idn-hostname',
+  'uri-reference',
+  'iri',
+  'iri-reference',
+  'uri-template',
+  'relative-json-pointer',
+]);
+
+/** Not a format of the specification: no validator knows it. */
+export function isOwnFormat(name: unknown): boolean {
+  return typeof name === 'string' && !formats.has(name) && !unsupported.has(name);
+}

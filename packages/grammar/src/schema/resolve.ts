@@ -11,7 +11,7 @@ import {
   type Located,
 } from './facts.js';
 import { areDisjoint } from './disjoint.js';
-import { formats } from './formats.js';
+import { formats, isOwnFormat } from './formats.js';
 
 /** Most alternatives that combinations of combinations may come to. */
 const maxAlternatives = 1000;
@@ -297,6 +297,8 @@ function addKeyword(
       return;
     case 'pattern':
     case 'format':
+      // a format of somebody's own, such as those of zod, says what the pattern beside it says
+      if (keyword === 'format' && typeof schema['pattern'] === 'string' && isOwnFormat(value)) return;
       facts.patterns = [...(facts.patterns ?? []), patternOf(keyword, value, path)];
       return;
     case 'minimum':
