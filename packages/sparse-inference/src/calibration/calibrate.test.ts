@@ -87,6 +87,19 @@ describe('calibrate', () => {
     else expect(report.inputRatio).toBe(1);
   });
 
+  test('a sparsity is a mean: layers with less to lose skip more', async () => {
+    const own = { activation: 'silu', isGated: true, hiddenDim: 32, ffnDim: 64 } as const;
+    const even = randomBlock(own, 3);
+    // a few neurons of this one make up most of its output
+    const uneven = { ...even, down: even.down.map((x, i) => x * (i % 64 < 8 ? 8 : 1)) };
+    const two = plainSource({ blocks: [even, uneven], hiddenState: (token) => randomRow(32, token) });
+    const { layers } = await calibrate(two, { ...base, predictor: 'gate-threshold', targetSparsity: 0.6 });
+    const [a, b] = layers.map(({ report }) => report) as [(typeof layers)[0]['report'], (typeof layers)[0]['report']];
+    expect(Math.abs((a.activeRatio + b.activeRatio) / 2 - 0.4)).toBeLessThan(0.06);
+    expect(b.activeRatio).toBeLessThan(a.activeRatio - 0.1);
+    expect(Math.abs(a.energy - b.energy)).toBeLessThan(0.05);
+  });
+
   test('without a wish it chooses by the activation', async () => {
     const kindOf = async (activation: 'relu' | 'silu', isGated: boolean): Promise<string | undefined> => {
       const blocks = [randomBlock({ activation, isGated, hiddenDim: 32, ffnDim: 32 }, 3)];

@@ -121,5 +121,6 @@ async function runPhase(phase: Phase, position: CalibrationPosition, run: Run): 
     position.group += 1;
     if (phase.isResumable && position.group < groups.length) await save(options, plan, position, layers);
   }
+  phase.beginFinish?.(layers);
   for (const layer of layers) await phase.finish(layer);
 }

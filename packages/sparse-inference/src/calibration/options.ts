@@ -27,7 +27,7 @@ export interface CalibrateOptions {
   readonly predictor?: PredictorKind | 'auto';
   /** Share of the truly active neurons that every layer's predictor shall find. Default 0.95, unless there is `targetSparsity`. */
   readonly targetRecall?: number;
-  /** Share of the neurons that every layer shall skip. */
+  /** Share of the neurons that the layers shall skip on average: each of them keeps the same share of its energy. */
   readonly targetSparsity?: number;
   /** Share of the energy of the contributions that truly active neurons have, which says how many those are. Default 0.98. */
   readonly energyShare?: number;

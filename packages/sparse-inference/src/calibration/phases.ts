@@ -38,7 +38,8 @@ export interface Phase {
   observe(layer: LayerState, trace: FeedForwardTrace): void | Promise<void>;
   /** All samples of a group were observed. */
   finishGroup?(layer: LayerState, group: number): Promise<void>;
-  /** All groups were observed. */
+  /** All groups were observed: what layers decide together. */
+  beginFinish?(layers: readonly LayerState[]): void;
   finish(layer: LayerState): void | Promise<void>;
 }
 

@@ -1,7 +1,7 @@
 /** Thresholds from text that training did not see. */
 import type { FloatHistogram } from '../plain/float-histogram.js';
 import { encodeMatrix } from '../sidecar/stored-matrix.js';
-import type { PredictorTables, SidecarConfig, StoredMatrix } from '../sidecar/sidecar.js';
+import type { PredictorTables, StoredMatrix } from '../sidecar/sidecar.js';
 import { neuronValues, type FeedForwardTrace } from './calibration-source.js';
 import type { LayerState } from './layer-state.js';
 import {
@@ -55,7 +55,11 @@ function storedFactors(
  * learned as its bias; the magnitude of its activation, weighed with what its other factors usually are.
  */
 export function selectPhase(context: PhaseContext, scores: LayerScores): Phase {
-  const { config } = context;
+  const { target } = context.config;
+  const keptShares = new Map<string, number>();
+  /** What neurons or inputs count for: as many as are needed, or what they add. */
+  const worth = (magnitudes: Float32Array, isNeeded: (magnitude: number) => boolean): Float32Array =>
+    magnitudes.map((x) => ('recall' in target ? Number(isNeeded(x)) : x * x));
   return {
     name: 'select',
     part: 'select',
@@ -65,42 +69,54 @@ export function selectPhase(context: PhaseContext, scores: LayerScores): Phase {
       const { ffnDim, hiddenDim } = layer.shape;
       const values = neuronValues(layer.shape, gate, up);
       const contributions = contributionsOf(layer, values);
-      const labels = labelsOf(layer, contributions);
+      labelsOf(layer, contributions); // counts frequencies
+      const least = layer.number('contributionThreshold');
+      const worths = worth(contributions, (x) => x >= least);
       const histogram = histogramOf(layer, 'margins');
       if (layer.kind === 'input-threshold') {
-        histogram.add(contributions, labels);
+        histogram.add(contributions, worths);
         const inputs = weighedMagnitudes(x, layer.floats('inputNorms', hiddenDim));
-        const threshold = layer.number('inputContribution');
-        histogramOf(layer, 'inputs').add(
-          inputs,
-          inputs.map((input) => (input >= threshold ? 1 : 0)),
-        );
+        const leastInput = layer.number('inputContribution');
+        const inputWorths = worth(inputs, (x) => x >= leastInput);
+        histogramOf(layer, 'inputs').add(inputs, inputWorths);
       } else if (layer.kind === 'gate-threshold') {
         const activations = gate === undefined ? values : neuronValues(layer.shape, undefined, gate);
-        histogram.add(weighedMagnitudes(activations, activationFactors(layer)), labels);
+        histogram.add(weighedMagnitudes(activations, activationFactors(layer)), worths);
       } else {
         for (const prefix of ['', 'start.'] as const) {
           const margins = await scores.of(layer, trace, prefix);
           const bias = layer.floats(`${prefix}bias`, ffnDim);
           for (let i = 0; i < margins.length; i++) margins[i] += bias[i % ffnDim];
-          histogramOf(layer, `${prefix}margins`).add(margins, labels);
+          histogramOf(layer, `${prefix}margins`).add(margins, worths);
         }
       }
     },
+    beginFinish(layers) {
+      keptShares.clear();
+      for (const name of ['margins', 'inputs']) {
+        const histograms = layers
+          .filter(({ arrays }) => arrays.has(`${name}.counts`))
+          .map((layer) => histogramOf(layer, name));
+        keptShares.set(
+          name,
+          'recall' in target ? keptForRecall(target.recall) : keptForSparsity(histograms, target.sparsity),
+        );
+      }
+    },
     async finish(layer) {
-      const chosen = chooseMargin(histogramOf(layer, 'margins'), config);
-      layer.numbers.set('margin', chosen.margin);
-      layer.delete('margins.counts', 'margins.weights');
+      const margin = marginOf(histogramOf(layer, 'margins'), keptShares.get('margins'));
+      layer.numbers.set('margin', margin);
       if (layer.kind === 'low-rank') {
-        const start = chooseMargin(histogramOf(layer, 'start.margins'), config);
-        const isBetter =
-          'recall' in config.target ? start.numChosen < chosen.numChosen : start.numFound > chosen.numFound;
-        if (isBetter) restart(layer, start.margin);
+        const start = histogramOf(layer, 'start.margins');
+        const startMargin = marginOf(start, keptShares.get('margins'));
+        const numChosen = histogramOf(layer, 'margins').above(margin).count;
+        if (start.above(startMargin).count < numChosen) restart(layer, startMargin);
         layer.delete('start.margins.counts', 'start.margins.weights', 'start.p', 'start.q', 'start.bias');
         await scores.dispose(); // of what was not chosen, too
       }
+      layer.delete('margins.counts', 'margins.weights');
       if (layer.kind !== 'input-threshold') return;
-      layer.numbers.set('inputMargin', chooseMargin(histogramOf(layer, 'inputs'), config).margin);
+      layer.numbers.set('inputMargin', marginOf(histogramOf(layer, 'inputs'), keptShares.get('inputs')));
       layer.delete('inputs.counts', 'inputs.weights');
     },
   };
@@ -115,24 +131,36 @@ function restart(layer: LayerState, margin: number): void {
   }
 }
 
-/** A margin and what it does on the text that it was chosen on. */
-interface Choice {
-  readonly margin: number;
-  readonly numChosen: number;
-  readonly numFound: number;
+/** The largest margin that keeps a share of what there is. */
+function marginOf(histogram: FloatHistogram, keptShare = 1): number {
+  return histogram.edgeOfWeight(keptShare * histogram.totalWeight);
+}
+
+/** Other text differs: a fifth of what may be missed is kept in hand. */
+function keptForRecall(recall: number): number {
+  return 1 - 0.8 * (1 - recall);
 }
 
 /**
- * The largest margin that finds enough of the active neurons, or the smallest that leaves enough neurons out. The text of the
- * report is another one: a tenth of what may be missed is kept in hand.
+ * The share of its energy that every layer keeps when the layers leave so much out on average: layers of few large contributions
+ * leave out more than others.
  */
-function chooseMargin(histogram: FloatHistogram, { target }: SidecarConfig): Choice {
-  const margin =
-    'recall' in target
-      ? histogram.edgeOfWeight((1 - 0.9 * (1 - target.recall)) * histogram.totalWeight)
-      : histogram.edgeBelowCount((1 - target.sparsity) * histogram.totalCount);
-  const { count, weight } = histogram.above(margin);
-  return { margin, numChosen: count, numFound: weight };
+function keptForSparsity(histograms: readonly FloatHistogram[], sparsity: number): number {
+  const chosenRatio = (keptShare: number): number => {
+    const ratios = histograms.map((histogram) => {
+      const { count } = histogram.above(marginOf(histogram, keptShare));
+      return count / Math.max(1, histogram.totalCount);
+    });
+    return ratios.reduce((sum, ratio) => sum + ratio, 0) / Math.max(1, ratios.length);
+  };
+  if (chosenRatio(1) <= 1 - sparsity) return 1; // the rest adds nothing at all
+  let [enough, tooMuch] = [0, 1];
+  for (let step = 0; step < 40; step++) {
+    const middle = (enough + tooMuch) / 2;
+    if (chosenRatio(middle) <= 1 - sparsity) enough = middle;
+    else tooMuch = middle;
+  }
+  return enough;
 }
 
 /** What the activation of the gate is multiplied with on average: the root mean square of up times the length of the column. */

@@ -42,17 +42,6 @@ export class FloatHistogram {
     return edgeOf(this.weights, weight);
   }
 
-  /** The smallest edge at or above which at most so many of the values lie. */
-  edgeBelowCount(count: number): number {
-    let sum = 0;
-    let bin = this.counts.length - 1;
-    for (; bin >= 0; bin--) {
-      sum += this.counts[bin];
-      if (sum > count) break;
-    }
-    return realEdge(bin + 1);
-  }
-
   /** Values at or above an edge, and their weight. */
   above(edge: number): { readonly count: number; readonly weight: number } {
     let count = 0;
@@ -97,7 +86,6 @@ function edgeOf(sums: Float64Array, wanted: number): number {
 
 /** Bins of NaN are beyond the infinities. */
 function realEdge(bin: number): number {
-  if (bin >= 2 * binsPerSign) return Infinity;
   const edge = edgeOfBin(bin);
   if (!Number.isNaN(edge)) return edge;
   return bin >= binsPerSign ? Infinity : -Infinity;
