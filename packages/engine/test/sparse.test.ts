@@ -36,6 +36,9 @@ beforeAll(async () => {
   sidecars.set('all', await makeSidecar(access, { kind: 'low-rank', threshold: -Infinity }));
   sidecars.set('all by gate', await makeSidecar(access, { kind: 'gate-threshold', threshold: 0 }));
   sidecars.set('gate', await makeSidecar(access, { kind: 'gate-threshold', threshold: 1e-30 }));
+  // neurons that are needed more or less often, so that there are some to keep close
+  const frequencyOf = (neuron: number): number => 0.5 / (1 + (neuron % 50));
+  sidecars.set('often', await makeSidecar(access, { kind: 'low-rank', threshold: -0.05, frequencyOf }));
   // gates within the rounding of the predictor are counted as active
   sidecars.set('low-rank', await makeSidecar(access, { kind: 'low-rank', threshold: -0.05 }));
 });
@@ -122,6 +125,41 @@ describe('under a limit of half the model', () => {
     const { layers } = model.metrics().feedForward as NonNullable<ReturnType<Model['metrics']>['feedForward']>;
     for (const { tiers, numSteps, numBatches } of layers) {
       expect(tiers?.numPasses).toBeGreaterThan(2 * (numSteps + numBatches));
+    }
+  });
+
+  test('a warm tier of 8 bits holds more of wide weights', async () => {
+    await using whole = await load('low-rank', { maxSessions: 1 });
+    const memoryLimitBytes = Math.round(whole.plan.totalBytes * 0.75);
+    const options = { maxSessions: 1, memoryLimitBytes };
+    await using same = await load('often', options);
+    await using eight = await load('often', { ...options, weightTiers: { warm: 'q8_0' } });
+    expect(same.plan.weightTiers?.warmBytes).toBe(0);
+    expect(eight.plan.weightTiers?.warmBytes).toBeGreaterThan(0);
+    expect(eight.plan.totalBytes).toBeLessThanOrEqual(memoryLimitBytes);
+    const tokens = whole.encodePrompt(prompt);
+    const [expected] = await whole.logprobs(tokens);
+    const [exact] = await same.logprobs(tokens);
+    const [rounded] = await eight.logprobs(tokens);
+    expect(maxDifference(exact as Float32Array, expected as Float32Array)).toBeLessThan(1e-3);
+    // 8 bits of a block of 32: half of 1/127 of its largest weight
+    expect(maxDifference(rounded as Float32Array, expected as Float32Array)).toBeLessThan(0.2);
+    expect(eight.metrics().feedForward?.cache?.warmHits).toBeGreaterThan(0);
+  });
+
+  test('in several WebAssembly memories', async () => {
+    const small = { bytesPerMemory: 2 ** 21, reservedBytes: 2 ** 20, numThreads: 1 };
+    const several = await createWasmBackend(small);
+    try {
+      await using whole = await load('low-rank', { maxSessions: 1 });
+      const memoryLimitBytes = Math.round(whole.plan.totalBytes * 0.75);
+      await using model = await load('low-rank', { maxSessions: 1, memoryLimitBytes, backend: several });
+      expect(several.numMemories).toBeGreaterThan(1);
+      const expected = await whole.generate(prompt, greedy).result();
+      expect((await model.generate(prompt, greedy).result()).text).toBe(expected.text);
+      expect(model.metrics().feedForward?.cache?.coldReads).toBeGreaterThan(0);
+    } finally {
+      await several.dispose();
     }
   });
 
