@@ -112,7 +112,6 @@ export function blockQ5K(at: usize, x: usize, meta: usize, sums: v128): v128 {
 }
 
 /** Sub-blocks `sub` and `sub + 1`; a copy for each, so that shifts are constants. */
-// @ts-ignore: decorators are known to this compiler
 @inline
 function pairQ5K(sub: i32, at: usize, x: usize, scales: v128, byte: v128, meta: usize, scaled: v128): v128 {
   const low = nibbleMask();
@@ -141,7 +140,6 @@ function pairQ5K(sub: i32, at: usize, x: usize, scales: v128, byte: v128, meta: 
 }
 
 /** The bit of sub-block `sub` of every byte, as 0 or 16. */
-// @ts-ignore: decorators are known to this compiler
 @inline
 function fifthBit(bits: v128, sub: i32, sixteen: v128): v128 {
   return v128.and(sub < 4 ? i16x8.shl(bits, 4 - sub) : i16x8.shr_u(bits, sub - 4), sixteen);

@@ -53,8 +53,4 @@ export const PLAN_AUX: usize = 8;
 export const FLAG_INT8: u32 = 1; // activations as 8-bit integers
 export const FLAG_PACKED: u32 = 2; // weight rows interleaved by four
 export const FLAG_REUSE: u32 = 4; // the scratch of the record before holds this input already
-export const FLAG_VNNI: u32 = 8; // packed codes carry an offset of 128 for the u8 x i8 dot product
 export const FLAG_FREE: u32 = 16; // needs nothing of the record before, so no barrier after it
-
-/** Most threads of a backend: frames have to fit. */
-export const MAX_THREADS: i32 = 64;

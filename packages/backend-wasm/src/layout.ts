@@ -36,11 +36,10 @@ export const jobWords = 6;
 /** Words of a plan entry: record, flags, six words for the kernel. */
 export const planWords = 8;
 
-export const planFlags: Readonly<Record<'int8' | 'packed' | 'reuse' | 'unsigned' | 'free', number>> = {
+export const planFlags: Readonly<Record<'int8' | 'packed' | 'reuse' | 'free', number>> = {
   int8: 1,
   packed: 2,
   reuse: 4,
-  unsigned: 8,
   free: 16,
 };
 

@@ -5,7 +5,7 @@ import { planFlags } from './layout.js';
 import { isInt8Matmul, isInt8Sparse, keyOf, packedRefOf, type PackedTensor } from './packing.js';
 import { capacityOf, product } from './record-shapes.js';
 import { localNeuronBytes, sharedNeuronBytes } from './neuron-scratch.js';
-import { sparseScratchBytes } from './sparse-scratch.js';
+import { sharedSparseBytes, sparseScratchBytes } from './sparse-scratch.js';
 
 /** What `assembly/ops/matmul.ts` and `attention.ts` call MC, KC, NC, LANES, CHUNK, MAX_SPLIT_TOKENS and MAX_PARTS. */
 const panelRows = 32;
@@ -150,6 +150,7 @@ function sharedBytesOf(program: Program, record: OpRecord): number {
     const keyDim = capacityOf(program, outputs['state'] as TensorRef)[3] as number;
     return numTokens * 4 * (2 * Number(attributes['numKeyHeads']) * keyDim + 2 * numHeads);
   }
+  if (op === 'h2o-attention') return sharedSparseBytes(program, record);
   return sharedNeuronBytes(program, record);
 }
 

@@ -10,6 +10,10 @@ const maxEdges = 160;
 const landmarkRows = 40;
 const maxGlobals = 16;
 
+// assembly/ops/h2o-attention.ts
+const tile = 32;
+const unitTokens = 64;
+
 // assembly/ops/streaming-attention.ts and oracle-topk-attention.ts
 const alone = 64;
 
@@ -31,6 +35,19 @@ export function sparseScratchBytes(program: Program, { op, inputs, outputs, attr
     memory: op === 'h2o-attention' ? sizeOf('memory', 2) : 0,
   };
   return scratchOf[op as keyof typeof scratchOf](sizes) + 256;
+}
+
+/** Bytes that all threads share: sums of weights of the units of `h2o-attention`. */
+export function sharedSparseBytes(program: Program, { op, inputs, outputs, attributes }: OpRecord): number {
+  if (op !== 'h2o-attention') return 0;
+  const [numTokens, numHeads] = capacityOf(program, inputs['q'] as TensorRef) as [number, number];
+  const [numSequences] = capacityOf(program, inputs['contextLengths'] as TensorRef) as [number];
+  const [, numKvHeads, capacity] = capacityOf(program, outputs['memory'] as TensorRef) as [number, number, number];
+  const chunk = Number(attributes['chunk']);
+  const tokenTile = Math.max(1, Math.floor(tile / Math.min(numHeads / numKvHeads, tile)));
+  const tokensOfUnit = Math.max(1, Math.floor(unitTokens / tokenTile)) * tokenTile;
+  const numParts = Math.ceil(Math.min(numTokens, numSequences * chunk) / tokensOfUnit) + numSequences;
+  return numParts * numKvHeads * (chunk + capacity) * 4;
 }
 
 interface Sizes {

@@ -1,4 +1,5 @@
-export { activationKinds, type ActivationKind } from './activation-functions.js';
+export { breakEvenRatio } from './active-neurons.js';
+export { activationFunction, activationKinds, type ActivationKind } from './activation-functions.js';
 export type {
   Backend,
   BufferGroup,

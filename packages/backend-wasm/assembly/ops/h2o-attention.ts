@@ -1,6 +1,8 @@
 /**
  * Chunked prefill with a memory of heavy hitters, fused: chunk and memory of a panel of queries are two softmaxes, whose
- * weights give the scores, merged when the output is written. Units: (sequence, KV head); chunks follow each other inside.
+ * weights give the scores, merged when the output is written. The states live in their tensors. Phases: the states are there;
+ * then for each chunk of the step the queries, in units of (sequence, some tokens, KV head) with sums of weights of their own,
+ * and these sums, unit by unit in one order, and the next memory, in units of (sequence, KV head).
  * Tensors: as in `cache-view.ts`, 8 stateFrom, 9 stateTo, 10 memory, 11 memoryScores, 12 chunkScores, 13 progress, 14 y,
  * 15 pairs, 16 mass. Attributes: 4 chunk, 5 local, 6 heavy, 7 sinks.
  */
@@ -41,9 +43,9 @@ import {
   tokenOfLane,
   weighRows,
 } from '../query-panels';
-import { addressOf, attributeI, dim, localScratch } from '../record';
+import { addressOf, attributeI, dim, localScratch, sharedScratch } from '../record';
 import { selectLargest } from '../select';
-import { takeUnits } from '../threads';
+import { phaseBarrier, takeUnits } from '../threads';
 
 /** Queries of a tile: every panel has a second one for the memory. */
 const TILE: i32 = LANES / 2;
@@ -59,9 +61,21 @@ let hasMass: bool = false;
 // the state of a KV head
 let next: i32 = 0;
 let count: i32 = 0;
+let progressAt: usize = 0; // i32 next, count
 let memoryAt: usize = 0; // i32 [E]
 let scoresAt: usize = 0; // f32 [E]
 let sumsAt: usize = 0; // f32 [U]
+
+// the tokens of a sequence in one chunk
+let pieceBegin: i32 = 0;
+let pieceEnd: i32 = 0;
+/** Tokens of a unit: the keys of the chunk are brought side by side for each. */
+let unitTokens: i32 = 1;
+const UNIT_TOKENS: i32 = 64;
+
+// sums of weights of a unit, in the scratch of all threads
+let chunkWeights: usize = 0; // f32 [U]
+let memoryWeights: usize = 0; // f32 [E]
 
 // scratch
 let present: usize = 0; // i32 [max(U, E)] whether a row is there
@@ -87,10 +101,7 @@ export function h2oAttention(): void {
   hasMass = enterMass(16);
   const numKvHeads = dim(3, 1);
   const both = <usize>(chunk + capacity) << 2;
-  memoryAt = layPanels(localScratch(), max<i32>(chunk, capacity));
-  scoresAt = memoryAt + (<usize>capacity << 2);
-  sumsAt = scoresAt + (<usize>capacity << 2);
-  present = sumsAt + (<usize>chunk << 2);
+  present = layPanels(localScratch(), max<i32>(chunk, capacity));
   memoryPresent = present + (<usize>chunk << 2);
   candidates = memoryPresent + (<usize>capacity << 2);
   candidateScores = candidates + both;
@@ -102,55 +113,162 @@ export function h2oAttention(): void {
   memoryKeys = chunkValues + <usize>chunk * (<usize>valueDim << 2);
   memoryValues = memoryKeys + <usize>capacity * (<usize>headDim << 2);
   const numTokens = dim(0, 0);
-  // sequences are runs of tokens: count them, then take (run, head) in turn
+  const tokenTile = max<i32>(1, TILE / min<i32>(dim(0, 1) / numKvHeads, TILE));
+  unitTokens = max<i32>(1, UNIT_TOKENS / tokenTile) * tokenTile;
   let numRuns = 0;
-  for (let t = 0; t < numTokens; t = runEnd(t, numTokens)) numRuns += 1;
-  const numUnits = numRuns * numKvHeads;
-  for (let unit = takeUnits(1); unit < numUnits; unit = takeUnits(1)) {
-    let begin = 0;
-    for (let run = unit / numKvHeads; run > 0; run--) begin = runEnd(begin, numTokens);
-    advance(begin, runEnd(begin, numTokens), unit % numKvHeads);
+  let numPieces = 0;
+  for (let t = 0; t < numTokens; t = runEnd(t, numTokens)) {
+    numRuns += 1;
+    let step = 0;
+    while (findPiece(t, runEnd(t, numTokens), step)) step += 1;
+    numPieces = max<i32>(numPieces, step);
+  }
+  for (let unit = takeUnits(1); unit < numRuns * numKvHeads; unit = takeUnits(1)) {
+    const begin = runBegin(unit / numKvHeads);
+    beginState(begin, runEnd(begin, numTokens), unit % numKvHeads);
+  }
+  for (let step = 0; step < numPieces; step++) {
+    phaseBarrier();
+    let numUnits = 0;
+    for (let t = 0; t < numTokens; t = runEnd(t, numTokens)) {
+      if (findPiece(t, runEnd(t, numTokens), step)) numUnits += partsOfPiece() * numKvHeads;
+    }
+    for (let unit = takeUnits(1); unit < numUnits; unit = takeUnits(1)) attendUnit(unit, step);
+    phaseBarrier();
+    for (let unit = takeUnits(1); unit < numRuns * numKvHeads; unit = takeUnits(1)) {
+      endPiece(unit / numKvHeads, unit % numKvHeads, step);
+    }
   }
 }
 
-/** Tokens `[begin, end)` of one sequence. */
-function advance(begin: i32, end: i32, kvHead: i32): void {
+/** The first token of a sequence, in the order of the step. */
+function runBegin(run: i32): i32 {
+  let begin = 0;
+  for (; run > 0; run--) begin = runEnd(begin, dim(0, 0));
+  return begin;
+}
+
+/** Finds the tokens of `[begin, end)` in the chunk that is number `step` among those they lie in; false when there is none. */
+function findPiece(begin: i32, end: i32, step: i32): bool {
+  for (let t = begin; t < end; ) {
+    const index = positionOfToken(t) / chunk;
+    let last = t + 1;
+    while (last < end && positionOfToken(last) / chunk == index) last++;
+    if (step == 0) {
+      pieceBegin = t;
+      pieceEnd = last;
+      return true;
+    }
+    step -= 1;
+    t = last;
+  }
+  return false;
+}
+
+function partsOfPiece(): i32 {
+  return (pieceEnd - pieceBegin + unitTokens - 1) / unitTokens;
+}
+
+/** Where the sums of weights of a unit are. */
+function openWeights(unit: i32): void {
+  chunkWeights = sharedScratch() + <usize>unit * (<usize>(chunk + capacity) << 2);
+  memoryWeights = chunkWeights + (<usize>chunk << 2);
+}
+
+/** The state that a sequence leaves. */
+function openState(sequence: i32, kvHead: i32): void {
+  const row = <usize>(load<i32>(addressOf(9) + (<usize>sequence << 2)) * dim(3, 1) + kvHead);
+  memoryAt = addressOf(10) + row * (<usize>capacity << 2);
+  scoresAt = addressOf(11) + row * (<usize>capacity << 2);
+  sumsAt = addressOf(12) + row * (<usize>chunk << 2);
+  progressAt = addressOf(13) + (row << 3);
+  next = load<i32>(progressAt);
+  count = load<i32>(progressAt, 4);
+}
+
+function saveProgress(): void {
+  store<i32>(progressAt, next);
+  store<i32>(progressAt, count, 4);
+}
+
+/** Brings the state of tokens `[begin, end)` of one sequence to where it is left. */
+function beginState(begin: i32, end: i32, kvHead: i32): void {
   const sequence = sequenceOfToken(begin);
   const from = load<i32>(addressOf(8) + (<usize>sequence << 2));
-  const to = load<i32>(addressOf(9) + (<usize>sequence << 2));
-  const numKvHeads = dim(3, 1);
   clearMass(begin, end, kvHead);
-  next = 0;
-  count = 0;
-  memory.fill(sumsAt, 0, <usize>chunk << 2);
+  openState(sequence, kvHead);
   if (from >= 0 && positionOfToken(begin) != 0) {
-    const row = <usize>(from * numKvHeads + kvHead);
+    const row = <usize>(from * dim(3, 1) + kvHead);
     next = load<i32>(addressOf(13) + (row << 3));
     count = load<i32>(addressOf(13) + (row << 3), 4);
     memory.copy(memoryAt, addressOf(10) + row * (<usize>capacity << 2), <usize>count << 2);
     memory.copy(scoresAt, addressOf(11) + row * (<usize>capacity << 2), <usize>count << 2);
     memory.copy(sumsAt, addressOf(12) + row * (<usize>chunk << 2), <usize>chunk << 2);
+  } else {
+    next = 0;
+    count = 0;
+    memory.fill(sumsAt, 0, <usize>chunk << 2);
   }
-  for (let t = begin; t < end; ) {
-    const index = positionOfToken(t) / chunk;
-    let last = t + 1;
-    while (last < end && positionOfToken(last) / chunk == index) last++;
-    reachPosition(positionOfToken(t));
-    attendChunk(t, last, sequence, kvHead, index);
-    reachPosition(positionOfToken(last - 1) + 1);
-    t = last;
+  reachPosition(positionOfToken(begin));
+  saveProgress();
+}
+
+/** Some tokens of one sequence in one chunk. */
+function attendUnit(unit: i32, step: i32): void {
+  const numTokens = dim(0, 0);
+  const numKvHeads = dim(3, 1);
+  openWeights(unit);
+  memory.fill(chunkWeights, 0, <usize>(chunk + capacity) << 2);
+  for (let t = 0; t < numTokens; t = runEnd(t, numTokens)) {
+    if (!findPiece(t, runEnd(t, numTokens), step)) continue;
+    const numUnits = partsOfPiece() * numKvHeads;
+    if (unit >= numUnits) {
+      unit -= numUnits;
+      continue;
+    }
+    const kvHead = unit % numKvHeads;
+    const begin = pieceBegin + (unit / numKvHeads) * unitTokens;
+    openState(sequenceOfToken(t), kvHead);
+    const index = positionOfToken(begin) / chunk;
+    attendChunk(begin, min<i32>(pieceEnd, begin + unitTokens), sequenceOfToken(t), kvHead, index);
+    return;
   }
-  const row = <usize>(to * numKvHeads + kvHead);
-  store<i32>(addressOf(13) + (row << 3), next);
-  store<i32>(addressOf(13) + (row << 3), count, 4);
-  const positions = addressOf(10) + row * (<usize>capacity << 2);
-  const scores = addressOf(11) + row * (<usize>capacity << 2);
-  for (let e = 0; e < capacity; e++) {
-    const at = <usize>e << 2;
-    store<i32>(positions + at, e < count ? load<i32>(memoryAt + at) : -1);
-    store<f32>(scores + at, e < count ? load<f32>(scoresAt + at) : 0);
+}
+
+/** Takes in the sums of weights of all units of a piece, and closes the chunk where it ended. */
+function endPiece(run: i32, kvHead: i32, step: i32): void {
+  const numTokens = dim(0, 0);
+  const numKvHeads = dim(3, 1);
+  let unit = 0; // the first of the piece
+  let begin = 0;
+  for (; run > 0; run--) {
+    const end = runEnd(begin, numTokens);
+    if (findPiece(begin, end, step)) unit += partsOfPiece() * numKvHeads;
+    begin = end;
   }
-  memory.copy(addressOf(12) + row * (<usize>chunk << 2), sumsAt, <usize>chunk << 2);
+  const end = runEnd(begin, numTokens);
+  if (!findPiece(begin, end, step)) return;
+  openState(sequenceOfToken(begin), kvHead);
+  const numParts = partsOfPiece();
+  for (let part = 0; part < numParts; part++) {
+    openWeights(unit + part * numKvHeads + kvHead);
+    addAll(sumsAt, chunkWeights, chunk);
+    addAll(scoresAt, memoryWeights, count);
+  }
+  reachPosition(positionOfToken(pieceEnd - 1) + 1);
+  if (pieceEnd < end) {
+    reachPosition(positionOfToken(pieceEnd));
+  } else {
+    for (let e = count; e < capacity; e++) {
+      store<i32>(memoryAt + (<usize>e << 2), -1);
+      store<f32>(scoresAt + (<usize>e << 2), 0);
+    }
+  }
+  saveProgress();
+}
+
+function addAll(to: usize, from: usize, length: i32): void {
+  for (const end = to + (<usize>length << 2); to < end; to += 4, from += 4) store<f32>(to, load<f32>(to) + load<f32>(from));
 }
 
 /** All positions below `position` were seen: closes the chunks that ended. */
@@ -283,7 +401,7 @@ function attendRows(panel: i32, statePanel: i32, keys: usize, values: usize, fir
   const rows = scorePanel(panel, keys, first);
   if (rows <= 0) return;
   weighRows(statePanel, rows);
-  const scores = isMemory ? scoresAt : sumsAt;
+  const scores = isMemory ? memoryWeights : chunkWeights;
   let low4 = f32x4.splat(0);
   let high4 = f32x4.splat(0);
   const stride = outputStride();
