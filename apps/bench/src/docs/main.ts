@@ -1,7 +1,9 @@
+import { existsSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { writeDocs } from './write-docs.js';
 
-/** The same folder from `src/docs` and from `dist`, whose depths differ. */
-const up = import.meta.url.endsWith('.ts') ? '../../../..' : '../../..';
-const changed = await writeDocs(fileURLToPath(new URL(up, import.meta.url)));
+let root = dirname(fileURLToPath(import.meta.url));
+while (!existsSync(join(root, 'pnpm-workspace.yaml')) && dirname(root) !== root) root = dirname(root);
+const changed = await writeDocs(root);
 process.stdout.write(changed.length === 0 ? 'nothing has changed\n' : `${changed.join('\n')}\n`);

@@ -13,11 +13,7 @@ const lengths = Array.from({ length: 9 }, (_, i) => 512 * 2 ** i);
 
 /** Pairs of a head over the length of a prompt, by the formulas of the policies. */
 export async function pairCounts(): Promise<string> {
-  const policies = [
-    'subquadratic:window=256',
-    'subquadratic:window=1024,block=64',
-    'h2o:chunk=1024,local=256,heavy=256',
-  ];
+  const policies = ['subquadratic:window=256', 'subquadratic:window=64,block=32', 'h2o:chunk=1024,local=256,heavy=256'];
   const line = (name: string, count: (length: number) => number): PlotLine => ({
     name,
     points: lengths.map((length) => [length, count(length)]),
@@ -55,9 +51,9 @@ export async function timeOverContext(read: ReadResults): Promise<string> {
     ...{ x: 'tokens of context', y: 'ms per token' },
     lines: [
       line('decode', 'Winnow, dense', false, true),
-      line('decode', 'node-llama-cpp beside it', true, true),
+      line('decode', 'node-llama-cpp, in turns with dense', true, true),
       line('decode-sparse', 'Winnow, page-topk:budget=16', false, false),
-      line('decode-sparse', 'node-llama-cpp beside it ', true, false),
+      line('decode-sparse', 'node-llama-cpp, in turns with page-topk', true, false),
     ],
   });
 }

@@ -16,15 +16,22 @@ export function parseTextResults(text: string, source: string): Results {
   const runs = text
     .split(/^(?=\$ )/m)
     .filter((part) => part.trim() !== '')
-    .map((part) => parseRun(part.trimEnd().split('\n'), source));
+    .flatMap((part) => parseCommand(part.trimEnd().split('\n'), source));
   return { runs };
 }
 
+/** What follows a command: one run, or several of the same command with other parameters. */
+function parseCommand([command = '', ...lines]: readonly string[], source: string): Run[] {
+  if (!command.startsWith('$ ')) throw new Error(`${source}: expected "$ " and a command, got "${command}"`);
+  const begins = lines.flatMap((line, index) => (index === 0 || machineLine.test(line) ? [index] : []));
+  return begins.map((begin, run) => parseRun(command.slice(2), lines.slice(begin, begins[run + 1]), source));
+}
+
 function parseRun(
-  [command = '', machine = '', flags = '', state = '', ...lines]: readonly string[],
+  command: string,
+  [machine = '', flags = '', state = '', ...lines]: readonly string[],
   source: string,
 ): Run {
-  if (!command.startsWith('$ ')) throw new Error(`${source}: expected "$ " and a command, got "${command}"`);
   const figures: Figure[] = [];
   let suite: string | undefined;
   for (const line of lines) {
@@ -33,7 +40,7 @@ function parseRun(
     if (head === undefined) figures.push(parseFigure(suite, line, source));
     else suite = head['suite'];
   }
-  return { command: command.slice(2), environment: parseEnvironment(machine, flags, state, source), figures };
+  return { command, environment: parseEnvironment(machine, flags, state, source), figures };
 }
 
 function parseFigure(suite: string | undefined, line: string, source: string): Figure {
