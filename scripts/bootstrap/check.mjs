@@ -9,7 +9,7 @@ import { closingLine, exitCodeOf, runWithReports } from './test.mjs';
 import { turbo } from './turbo.mjs';
 
 const usage = 'usage: pnpm check [--filter <package>] [--force] [--update]';
-const rootGates = ['gate:format', 'gate:lint', 'gate:knip', 'gate:workspace', 'gate:changesets', 'gate:examples'];
+const rootGates = ['gate:format', 'gate:lint', 'gate:knip', 'gate:workspace', 'gate:documents', 'gate:changesets'];
 const packageGates = ['typecheck', 'build', 'test', 'gates'];
 const runsFolder = join(root, '.turbo', 'runs');
 
@@ -73,9 +73,9 @@ export async function taskCheck(tools, rest) {
   if (flags.includes('--update')) return update(tools, selected, filters);
   const print = (line) => process.stdout.write(`${line}\n`);
   const startMs = Date.now();
-  say('checking: format, lint, types, layers, structure, knip, tests, build, packages, API, size, examples, docs ...');
+  say('checking: format, lint, types, layers, structure, knip, tests, build, packages, API, size, documents, examples, docs ...');
   const codeOfScripts = selected ? await checkFolders(tools, [...selected]) : 0;
-  const tasks = selected ? packageGates : [...rootGates, ...packageGates, 'docs'];
+  const tasks = selected ? packageGates : [...rootGates, ...packageGates, 'docs', 'examples'];
   const before = new Set(runSummaries());
   const options = ['--continue', '--output-logs=errors-only', '--summarize', ...filters, ...flags];
   const outcome = await runWithReports(tools, [...tasks, ...options], { selected, print });

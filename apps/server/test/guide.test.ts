@@ -7,7 +7,7 @@ import { expect, test, vi } from 'vitest';
 
 test('docs/guides/server.md', async () => {
   const guide = readFileSync(join(repoRoot, 'docs', 'guides', 'server.md'), 'utf8');
-  const blocks = [...guide.matchAll(/^```ts\n(.*?)^```$/gms)].map(([, code]) => code);
+  const blocks = [...guide.matchAll(/^```ts(?: continued)?\n(.*?)^```$/gms)].map(([, code]) => code);
   expect(blocks).toHaveLength(3);
   const folder = join(import.meta.dirname, 'fixtures', '.cache');
   const file = join(folder, 'guide.ts');

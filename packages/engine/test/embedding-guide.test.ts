@@ -7,7 +7,7 @@ import { expect, test, vi } from 'vitest';
 
 test('docs/guides/embeddings.md', async () => {
   const guide = readFileSync(join(repoRoot, 'docs', 'guides', 'embeddings.md'), 'utf8');
-  const blocks = [...guide.matchAll(/^```ts\n(.*?)^```$/gms)].map(([, code]) => code);
+  const blocks = [...guide.matchAll(/^```ts(?: continued)?\n(.*?)^```$/gms)].map(([, code]) => code);
   expect(blocks).toHaveLength(4);
   const folder = join(import.meta.dirname, 'fixtures', '.cache');
   const file = join(folder, 'guide.ts');

@@ -8,7 +8,7 @@ import { expect, test, vi } from 'vitest';
 
 test('docs/guides/generation.md', async () => {
   const guide = readFileSync(join(repoRoot, 'docs', 'guides', 'generation.md'), 'utf8');
-  const blocks = [...guide.matchAll(/^```ts\n(.*?)^```$/gms)].map(([, code]) => code);
+  const blocks = [...guide.matchAll(/^```ts(?: continued)?\n(.*?)^```$/gms)].map(([, code]) => code);
   expect(blocks.length).toBeGreaterThan(6);
   const folder = join(import.meta.dirname, '.cache');
   const file = join(folder, 'guide.ts');

@@ -1,6 +1,11 @@
-/** Examples of a README: every block marked `ts` is type-checked and run, with the built packages, as a reader would. */
+/**
+ * Examples of a README or guide: every block marked `ts` is type-checked and run, with the built packages, as a reader would.
+ * `ts continued` goes on with the program of the block before, `ts served` finds `winnow serve` at its address, and `no-run`
+ * behind any is type-checked only.
+ */
+import { spawn } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
-import { dirname, join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { transform } from 'esbuild';
 import { programOf, runProgram } from './run.ts';
@@ -10,25 +15,45 @@ const gatesFolder = join(dirname(fileURLToPath(import.meta.url)), '..');
 const runLimitMs = 120_000;
 
 export interface Example {
-  /** Line of the README where its code begins. */
+  /** Line of the document where its code begins. */
   readonly line: number;
+  /** Code of its blocks, each in the lines that it has in the document, so that errors name them. */
   readonly code: string;
-  /** False for a block marked `ts no-run`: it needs what a test machine does not have, and is type-checked only. */
+  /** False for a block marked `no-run`: it needs what a test machine does not have, and is type-checked only. */
   readonly run: boolean;
+  /** True for a block marked `served`: while it runs, a server with the demo model listens at `documentedAddress`. */
+  readonly served: boolean;
 }
 
+/** Where documents say that the server is; the gate's own is at a free port, and takes its place in the code. */
+const documentedAddress = 'http://127.0.0.1:8080';
+
+/** @throws {Error} for a block that continues nothing */
 export function extractExamples(markdown: string): Example[] {
   const examples: Example[] = [];
   const lines = markdown.split(/\r?\n/);
   for (let index = 0; index < lines.length; index++) {
-    const fence = /^(\s*)```(ts|typescript)( no-run)?\s*$/.exec(lines[index] ?? '');
+    const fence = /^\s*```(?:ts|typescript)( continued)?( served)?( no-run)?\s*$/.exec(lines[index] ?? '');
     if (!fence) continue;
     const start = index + 1;
     while (index + 1 < lines.length && !/^\s*```\s*$/.test(lines[index + 1] ?? '')) index += 1;
-    const code = lines.slice(start, index + 1).join('\n');
-    examples.push({ line: start + 1, code, run: fence[3] === undefined });
+    const before = fence[1] === undefined ? undefined : examples.findLast(({ run }) => run);
+    if (fence[1] !== undefined && !before) throw new Error(`line ${start}: nothing before it to continue`);
+    const block = lines.slice(start, index + 1).join('\n');
+    const example = {
+      line: before?.line ?? start + 1,
+      code: before ? before.code + '\n'.repeat(start + 2 - before.line - numLines(before.code)) + block : block,
+      run: fence[3] === undefined,
+      served: fence[2] !== undefined || before?.served === true,
+    };
+    if (before && example.run) examples[examples.indexOf(before)] = example;
+    else examples.push(example);
   }
   return examples;
+}
+
+function numLines(text: string): number {
+  return text.split('\n').length;
 }
 
 /**
@@ -52,18 +77,25 @@ export function linkedPackages(workspace: Workspace, entry: WorkspacePackage): W
 }
 
 /**
- * Checks the examples of `readme` in a scratch folder `<folder>/.cache/examples` that sees `linked` as installed.
- * Programs run in the workspace root.
+ * Checks the examples of `documents` in a scratch folder `<folder>/.cache/examples` that sees `linked` as installed, beside
+ * what `folder` has installed. Programs run in the workspace root.
  */
 export async function checkExamples(
   workspace: Workspace,
   folder: string,
-  readme: string,
+  documents: readonly string[],
   linked: readonly WorkspacePackage[],
 ): Promise<string[]> {
-  if (!existsSync(readme)) return ['README.md is missing'];
-  const examples = extractExamples(readFileSync(readme, 'utf8'));
-  if (examples.length === 0) return ['README.md has no ```ts block, so there is nothing to check'];
+  const programs: { readonly name: string; readonly place: string; readonly example: Example }[] = [];
+  for (const document of documents) {
+    const file = basename(document);
+    if (!existsSync(document)) return [`${file} is missing`];
+    for (const [index, example] of extractExamples(readFileSync(document, 'utf8')).entries()) {
+      const name = `${basename(file, '.md')}.line-${example.line}${example.run ? '' : `.${index}`}`;
+      programs.push({ name, place: `${file}:${example.line}`, example });
+    }
+  }
+  if (programs.length === 0) return [`${documents.join(', ')}: no \`\`\`ts block, so there is nothing to check`];
   const scratch = join(folder, '.cache', 'examples');
   rmSync(scratch, { recursive: true, force: true });
   for (const { name, folder: target } of linked) {
@@ -73,21 +105,51 @@ export async function checkExamples(
   }
   mkdirSync(scratch, { recursive: true });
   writeFileSync(join(scratch, 'package.json'), '{ "type": "module", "private": true }\n');
-  const nameOf = (example: Example): string => `line-${example.line}`;
-  for (const example of examples)
-    writeFileSync(join(scratch, `${nameOf(example)}.ts`), `${example.code}\nexport {};\n`);
+  for (const { name, example } of programs) {
+    writeFileSync(join(scratch, `${name}.ts`), `${'\n'.repeat(example.line - 1)}${example.code}\nexport {};\n`);
+  }
   const problems = typeCheck(scratch);
-  for (const example of examples) {
-    if (!example.run || problems.length > 0) continue;
-    const { code } = await transform(example.code, { loader: 'ts', format: 'esm', target: 'es2024' });
-    const file = join(scratch, `${nameOf(example)}.mjs`);
-    writeFileSync(file, code);
-    const outcome = runProgram(process.execPath, [file], { cwd: workspace.root, timeoutMs: runLimitMs });
-    if (outcome.code !== 0) {
-      problems.push(`the example at line ${example.line} ends with code ${outcome.code}:\n${outcome.output.trim()}`);
+  if (problems.length > 0) return problems;
+  const server = programs.some(({ example }) => example.served && example.run)
+    ? await startServer(workspace)
+    : undefined;
+  try {
+    for (const { name, place, example } of programs) {
+      if (!example.run) continue;
+      const { code } = await transform(example.code, { loader: 'ts', format: 'esm', target: 'es2024' });
+      const file = join(scratch, `${name}.mjs`);
+      writeFileSync(file, example.served && server ? code.replaceAll(documentedAddress, server.url) : code);
+      const outcome = runProgram(process.execPath, [file], { cwd: workspace.root, timeoutMs: runLimitMs });
+      if (outcome.code !== 0) {
+        problems.push(`the example at ${place} ends with code ${outcome.code}:\n${outcome.output.trim()}`);
+      }
     }
+  } finally {
+    server?.stop();
   }
   return problems;
+}
+
+/**
+ * `winnow serve` with the demo model at a free port of this machine.
+ * @throws {Error} when it ends before it says where it listens
+ */
+async function startServer(workspace: Workspace): Promise<{ readonly url: string; stop(): void }> {
+  const program = join(workspace.root, 'apps', 'cli', 'dist', 'main.js');
+  const child = spawn(process.execPath, [program, 'serve', '--port', '0', '-q'], { stdio: ['ignore', 'pipe', 'pipe'] });
+  let output = '';
+  const url = await new Promise<string>((resolve, reject) => {
+    const listen = (chunk: Buffer): void => {
+      output += chunk.toString();
+      const address = /listening on (http:\S+)/.exec(output)?.[1];
+      if (address) resolve(address);
+    };
+    child.stdout.on('data', listen);
+    child.stderr.on('data', listen);
+    child.on('error', reject);
+    child.on('exit', () => reject(new Error(`winnow serve ended:\n${output}`)));
+  });
+  return { url, stop: () => child.kill() };
 }
 
 function typeCheck(scratch: string): string[] {
@@ -109,7 +171,7 @@ function typeCheck(scratch: string): string[] {
   const outcome = runProgram(process.execPath, [tsc, '-p', 'tsconfig.json'], { cwd: scratch });
   if (outcome.code === 0) return [];
   const errors = ownErrors(outcome.output);
-  return errors === '' ? [] : [`type errors (file names give the line in the README):\n${errors}`];
+  return errors === '' ? [] : [`type errors (file names give the document; lines are its lines):\n${errors}`];
 }
 
 /**

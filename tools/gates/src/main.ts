@@ -1,17 +1,18 @@
-/** Command line of the gates: `workspace`, `changesets`, `examples` at the root, `package` in a package's folder. */
-import { existsSync } from 'node:fs';
+/** Command line of the gates: `workspace`, `documents`, `changesets`, `examples` at the root, `package` in a package's folder. */
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { checkApi } from './api.ts';
 import { checkBoundaries } from './boundaries.ts';
 import { checkCatalog } from './catalog.ts';
 import { checkChangesets } from './changesets.ts';
+import { checkDocuments, writeDocuments } from './documents.ts';
 import { checkExamples, linkedPackages } from './examples.ts';
+import { checkLinks } from './links.ts';
 import { checkArchive, checkAttw, checkPublint, withArchive } from './publish.ts';
 import { checkSize, type SizeBudgets } from './size.ts';
 import { checkStructure } from './structure.ts';
 import { checkText } from './text-scan.ts';
-import { readJson, readWorkspace } from './workspace.ts';
+import { listFiles, readJson, readWorkspace } from './workspace.ts';
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '..', '..', '..');
 let numProblems = 0;
@@ -63,7 +64,7 @@ async function checkPackage(folder: string): Promise<void> {
     return size.problems;
   });
   const readme = join(folder, 'README.md');
-  await attempt('examples', () => checkExamples(workspace, folder, readme, linkedPackages(workspace, entry)));
+  await attempt('examples', () => checkExamples(workspace, folder, [readme], linkedPackages(workspace, entry)));
 }
 
 /** Rewrites the API snapshots of the given folders, or of all public packages. */
@@ -76,17 +77,28 @@ function updateSnapshots(locations: readonly string[]): void {
   }
 }
 
-async function checkRootExamples(): Promise<void> {
+/** The root README and the guides, with what the package of the documentation has installed. */
+async function checkGuides(): Promise<void> {
   const workspace = readWorkspace(root);
-  const libraries = workspace.packages.filter(({ folder }) => existsSync(join(folder, 'dist', 'index.js')));
-  report('examples', await checkExamples(workspace, root, join(root, 'README.md'), libraries));
+  const guides = listFiles(join(root, 'docs', 'guides'), (path) => path.endsWith('.md'));
+  const documents = [join(root, 'README.md'), ...guides.map((path) => join(root, 'docs', 'guides', path))];
+  await attempt('examples', () => checkExamples(workspace, join(root, 'docs'), documents, []));
+}
+
+async function checkAllDocuments(): Promise<void> {
+  await attempt('links', () => checkLinks(root));
+  await attempt('documents', () => checkDocuments(readWorkspace(root)));
 }
 
 const gates: Readonly<Record<string, () => void | Promise<void>>> = {
   workspace: () => checkWorkspace(process.argv.slice(3)),
   package: () => checkPackage(process.cwd()),
-  examples: checkRootExamples,
-  update: () => updateSnapshots(process.argv.slice(3)),
+  examples: checkGuides,
+  documents: checkAllDocuments,
+  update: () => {
+    writeDocuments(readWorkspace(root));
+    updateSnapshots(process.argv.slice(3));
+  },
   changesets: () => {
     const { problems, notes } = checkChangesets(readWorkspace(root));
     report('changesets', problems, notes);

@@ -6,6 +6,7 @@ import { parse } from 'yaml';
 export interface Manifest {
   readonly name: string;
   readonly private?: boolean;
+  readonly description?: string;
   readonly type?: string;
   readonly license?: string;
   readonly sideEffects?: unknown;

@@ -153,7 +153,7 @@ describe('examples', () => {
     const workspace = readWorkspace(root);
     const entry = workspace.packages.find(({ shortName }) => shortName === 'low');
     if (!entry) throw new Error('no package');
-    return (await checkExamples(workspace, folder, join(folder, 'README.md'), linkedPackages(workspace, entry))).join(
+    return (await checkExamples(workspace, folder, [join(folder, 'README.md')], linkedPackages(workspace, entry))).join(
       '\n',
     );
   };
@@ -205,6 +205,22 @@ describe('examples', () => {
       join(createFolder({ 'a.md': `x\n${block('a\nb')}\n${block('c', 'sh')}` }), 'a.md'),
       'utf8',
     );
-    expect(extractExamples(text)).toEqual([{ line: 5, code: 'a\nb', run: true }]);
+    expect(extractExamples(text)).toEqual([{ line: 5, code: 'a\nb', run: true, served: false }]);
+  });
+
+  it('joins blocks that continue the one before, each in its own lines', () => {
+    const text = `${block('a\nb')}${block('c', 'ts continued no-run')}${block('d', 'ts continued')}${block('e')}`;
+    expect(extractExamples(text)).toEqual([
+      { line: 4, code: 'a\nb\n\n\n\n\n\n\n\n\n\nd', run: true, served: false },
+      { line: 4, code: 'a\nb\n\n\n\n\nc', run: false, served: false },
+      { line: 20, code: 'e', run: true, served: false },
+    ]);
+    expect(extractExamples(block('a', 'ts served'))).toEqual([{ line: 4, code: 'a', run: true, served: true }]);
+    expect(() => extractExamples(block('a', 'ts continued'))).toThrow('nothing before it');
+  });
+
+  it('names the line of a type error in a block that continues', async () => {
+    const text = block(`${use}const a = double(2);`) + block('const text: string = a;', 'ts continued');
+    expect(await check(text)).toMatch(/\(10,7\).*TS2322/s);
   });
 });

@@ -172,13 +172,14 @@ describe('knip', () => {
 
 describe('docs', () => {
   const build = (files: Files): { code: number; output: string } => {
-    const folder = createFolder(files);
-    copySettings(folder, 'docs/typedoc.json', 'docs/tsconfig.json', 'packages/tsconfig');
+    const folder = createFolder({ 'README.md': '# Fixture\n', 'docs/README.md': '# Documentation\n', ...files });
+    copySettings(folder, 'docs/typedoc.json', 'docs/tsconfig.json', 'docs/site.mjs', 'packages/tsconfig');
     mkdirSync(join(folder, 'docs', 'node_modules', '@winnow'), { recursive: true });
     symlinkSync(join(folder, 'packages', 'tsconfig'), join(folder, 'docs', 'node_modules', '@winnow', 'tsconfig'));
     mkdirSync(join(folder, 'docs', 'node_modules', '@types'), { recursive: true });
     symlinkSync(join(gatesFolder, 'node_modules/@types/node'), join(folder, 'docs/node_modules/@types/node'));
     const docs = join(repoFolder, 'docs');
+    symlinkSync(join(docs, 'node_modules', 'typedoc'), join(folder, 'docs', 'node_modules', 'typedoc'));
     return runTool('typedoc', 'typedoc', ['--options', 'typedoc.json'], join(folder, 'docs'), docs);
   };
 
@@ -191,6 +192,24 @@ describe('docs', () => {
     const { code, output } = build({ ...libraryFiles('low'), 'packages/low/src/double.ts': broken });
     expect(output).toContain('TS2322');
     expect(code).not.toBe(0);
+  });
+
+  it('catches a link that leads nowhere, in a README, a guide and a comment', () => {
+    const broken = {
+      'packages/low/README.md': '# low\n\n[x](gone-a.md)\n',
+      'docs/guides/a.md': '# A\n\n[x](gone-b.md)\n',
+      'packages/low/src/double.ts':
+        '/** As {@link gone}. */\nexport function double(value: number): number {\n  return value * 2;\n}\n',
+    };
+    const { code, output } = build({ ...libraryFiles('low'), ...broken });
+    for (const text of ['gone-a.md', 'gone-b.md', '"gone"']) expect(output).toContain(text);
+    expect(code).not.toBe(0);
+  });
+
+  it('catches a document without a heading', () => {
+    expect(build({ ...libraryFiles('low'), 'docs/guides/a.md': 'Text.\n' }).output).toContain(
+      'begins with its heading',
+    );
   });
 
   it('catches a run that reads nothing', () => {

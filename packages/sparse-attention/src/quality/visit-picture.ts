@@ -13,7 +13,7 @@ export class VisitPicture implements VisitSink {
   readonly #numTokens: number;
   readonly #head: number;
 
-  /** @param head the query head to look at. @param size cells per side; at most `numTokens` make sense */
+  /** `head` is the query head to look at; `size` are cells per side, of which at most `numTokens` make sense. */
   constructor({
     numTokens,
     head = 0,
@@ -48,7 +48,7 @@ export class VisitPicture implements VisitSink {
     for (let i = 0; i < numTokens; i++) this.#cells[row + Math.floor((tokens[i] * size) / this.#numTokens)] += 1;
   }
 
-  /** [size, size]: visited pairs by pairs of each cell, 0 to 1 (cells on the diagonal hold pairs of the future too). */
+  /** Visited pairs by pairs of each cell, `[size, size]`, 0 to 1 (cells on the diagonal hold pairs of the future too). */
   shares(): Float32Array {
     const { size } = this;
     const edge = (cell: number): number => Math.ceil((cell * this.#numTokens) / size);

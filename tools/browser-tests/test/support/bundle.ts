@@ -45,6 +45,11 @@ export function bundlePage(name: string): Promise<Bundle> {
   return bundle({ entryPoints: [fileURLToPath(new URL(`../pages/${name}.ts`, import.meta.url))] });
 }
 
+/** Bundles a page whose code is in a document; it imports what this package does. */
+export function bundleCode(contents: string): Promise<Bundle> {
+  return bundle({ stdin: { contents, resolveDir: fileURLToPath(new URL('.', import.meta.url)) } });
+}
+
 /**
  * Bundles everything that a package exports to browsers.
  * @param name of the folder in `packages`

@@ -1,0 +1,38 @@
+/** The page of docs/guides/getting-started.md, as it stands, writes its text. */
+import { readFileSync, readdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { demoModelUrl } from '@winnow/demo-model';
+import { repoRoot } from '@winnow/test-utils';
+import type { Browser } from 'playwright-core';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { bundleCode } from './support/bundle.js';
+import { launchChromium, missingChromium, suiteName } from './support/chromium.js';
+import { openPage } from './support/open-page.js';
+
+const files = Object.fromEntries(
+  readdirSync(demoModelUrl).map((name) => [`model/${name}`, readFileSync(new URL(name, demoModelUrl))] as const),
+);
+
+describe.skipIf(missingChromium !== undefined)(suiteName('page of the guide in Chromium'), () => {
+  let browser: Browser;
+  let code: string;
+  beforeAll(async () => {
+    const guide = readFileSync(join(repoRoot, 'docs', 'guides', 'getting-started.md'), 'utf8');
+    const [, block = ''] = /^```js\n(.*?)^```$/ms.exec(guide) ?? [];
+    expect(block).toContain('loadModel');
+    // The module ends with the last line of the guide; the test asks the page for its text then.
+    const begin =
+      'let end; const text = new Promise((resolve) => (end = resolve)); globalThis.api = { text: () => text };';
+    ({ code } = await bundleCode(`${begin}\n${block}\nend(document.body.textContent);`));
+    browser = await launchChromium();
+  });
+  afterAll(() => browser?.close());
+
+  test.each([true, false])('isolated from other origins: %s', async (isIsolated) => {
+    const page = await openPage<{ text(input: null): Promise<string> }>(browser, { code, isIsolated, files });
+    expect((await page.call('text', null)).length).toBeGreaterThan(20);
+    // files that a folder may have and this one lacks
+    expect(page.complaints.filter((line) => !line.includes('404 (Not Found) /files/model/'))).toEqual([]);
+    await page.close();
+  });
+});

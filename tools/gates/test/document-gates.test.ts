@@ -1,0 +1,118 @@
+/** Canaries of the gates that read documents: links, llms.txt, the picture of the layers. */
+import { readFileSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { checkDocuments, writeDocuments } from '../src/documents.ts';
+import { drawLayers } from '../src/layers-picture.ts';
+import { checkLinks } from '../src/links.ts';
+import { parseDocument } from '../src/markdown.ts';
+import { readWorkspace } from '../src/workspace.ts';
+import { addFiles, createFolder, workspaceFiles, type Files } from './fixture.ts';
+
+describe('links', () => {
+  const clean: Files = {
+    'README.md':
+      '# Title\n\n[guide](docs/a.md#two-words), [here](#title), [out](https://example.org/gone), ![x](docs/a.svg)\n',
+    'docs/a.md': '# A\n\n## Two words\n\n[up](../README.md) and [folder](../docs)\n',
+    'docs/a.svg': '<svg/>',
+  };
+  const check = (files: Files): string => checkLinks(createFolder({ ...clean, ...files })).join('\n');
+
+  it('accepts links that lead somewhere', () => expect(check({})).toBe(''));
+
+  it.each([
+    ['a file that is not there', '[x](gone.md)', 'docs/b.md:3: gone.md: no such file'],
+    ['a picture that is not there', '![x](gone.svg)', 'no such file'],
+    ['a picture in HTML', '<p><img src="gone.svg"></p>', 'no such file'],
+    ['a heading that is not there', '[x](a.md#three-words)', 'no such heading'],
+    ['a heading of the document itself', '[x](#gone)', 'no such heading'],
+    ['a link by reference', '[x][y]\n\n[y]: gone.md', 'no such file'],
+    ['a path from the root', '[x](/docs/a.md)', 'is relative'],
+    ['a path out of the repository', '[x](../../a.md)', 'out of the repository'],
+    ['build output', '[x](../packages/low/dist/index.js)', 'not in a clone'],
+  ])('catches %s', (_, link, message) => {
+    expect(check({ 'docs/b.md': `# B\n\n${link}\n`, 'packages/low/dist/index.js': '' })).toContain(message);
+  });
+
+  it('leaves code alone', () => {
+    expect(check({ 'docs/b.md': '# B\n\n`[x](gone.md)`\n\n```\n[x](gone.md)\n```\n' })).toBe('');
+  });
+
+  it('catches a repository without links', () => {
+    expect(checkLinks(createFolder({ 'README.md': '# Title\n' })).join('\n')).toContain('nothing was checked');
+  });
+});
+
+describe('documents', () => {
+  const readme =
+    '# Fixture\n\nA summary. More.\n\n[low](packages/low/README.md) [other](packages/other/README.md) [high](packages/high/README.md) [helper](packages/helper/README.md)\n';
+  const layers = {
+    layers: [
+      ['low', 'other'],
+      ['high', 'planned'],
+    ],
+    titles: ['core', 'top'],
+    dev: ['helper'],
+  };
+  function create(): string {
+    const folder = createFolder({
+      ...workspaceFiles(),
+      'README.md': readme,
+      'CONTRIBUTING.md': '# Contributing\n\nWelcome.\n',
+      'docs/models.md': '# Models\n\nAll.\n',
+      'docs/ops.md': '# Ops\n\nAll.\n',
+      'docs/decisions/README.md': '# Decisions\n\nAll.\n',
+      'docs/guides/first.md': '# The `first` guide\n\nHow to [begin](../models.md), and\nhow to go on. Not this.\n',
+      'docs/images/layers.svg': '',
+      'layers.json': layers,
+    });
+    writeDocuments(readWorkspace(folder));
+    return folder;
+  }
+  const check = (folder: string): string => checkDocuments(readWorkspace(folder)).join('\n');
+
+  it('accepts what it wrote', () => {
+    const folder = create();
+    expect(check(folder)).toBe('');
+    const text = readFileSync(join(folder, 'llms.txt'), 'utf8');
+    expect(text).toContain('# Fixture\n\n> A summary.\n');
+    expect(text).toContain('- [The first guide](docs/guides/first.md): How to begin, and how to go on.\n');
+    expect(text).toContain('(packages/high/README.md)');
+  });
+
+  it('catches a new guide and a missing file', () => {
+    const folder = create();
+    addFiles(folder, { 'docs/guides/second.md': '# Second\n\nMore.\n' });
+    expect(check(folder)).toContain('llms.txt is out of date');
+    rmSync(join(folder, 'llms.txt'));
+    expect(check(folder)).toContain('llms.txt is missing');
+  });
+
+  it('catches a package that the README does not name', () => {
+    const folder = create();
+    addFiles(folder, { 'README.md': readme.replace('packages/other/README.md', 'packages/low/README.md') });
+    expect(check(folder)).toContain('README.md has no link to packages/other/README.md');
+  });
+
+  it('catches a picture of other layers', () => {
+    const folder = create();
+    addFiles(folder, { 'layers.json': { ...layers, titles: ['core', 'peak'] } });
+    expect(check(folder)).toContain('layers.svg is out of date');
+  });
+
+  it('draws every package, planned ones dashed', () => {
+    const { packages } = readWorkspace(create());
+    const svg = drawLayers(layers, packages);
+    for (const name of ['low', 'other', 'high', 'planned', 'helper', 'core', 'top']) expect(svg).toContain(`>${name}<`);
+    expect(svg.match(/stroke-dasharray/g)).toHaveLength(1);
+    expect(() => drawLayers({ ...layers, titles: [] }, packages)).toThrow('titles');
+  });
+});
+
+describe('markdown', () => {
+  it('reads title, summary and anchors as GitHub does', () => {
+    const { title, summary, anchors } = parseDocument('# A `b` c\n\nOne v1.2 text! Two.\n\n## Same\n\n## Same\n');
+    expect({ title, summary }).toEqual({ title: 'A b c', summary: 'One v1.2 text!' });
+    expect([...anchors]).toEqual(['a-b-c', 'same', 'same-1']);
+  });
+});
