@@ -69,7 +69,9 @@ export function registerCalibrate(program: Command, host: CommandHost): void {
     .addOption(
       numberOption('--target-recall <share>', 'of the needed neurons of every layer; default 0.95', numberRules.share),
     )
-    .addOption(numberOption('--target-sparsity <share>', 'of neurons that are skipped', numberRules.shareOrZero))
+    .addOption(
+      numberOption('--target-sparsity <share>', 'of neurons that are skipped, on average', numberRules.shareOrZero),
+    )
     .addOption(
       numberOption(
         '--energy <share>',
