@@ -179,6 +179,20 @@ describe.each(Object.keys(backends))('programs on %s', (name) => {
   });
 });
 
+it('results and masses have the same bits at any number of threads', async () => {
+  const runAt = async (numThreads: number, spec: string): Promise<(Float32Array | undefined)[]> => {
+    const backend = await createWasmBackend({ numThreads, maxMemoryBytes: 2 ** 26, minSharedWork: 0 });
+    const masses: (Float32Array | undefined)[] = [];
+    const outputs = await runPolicy(backend, spec, 'f32', masses);
+    await backend.dispose();
+    return [...outputs, ...masses];
+  };
+  for (const spec of [...keepingSome, 'decode=page-topk:budget=3,page=8', 'prefill=h2o:chunk=128,local=6,heavy=8']) {
+    const alone = await runAt(1, spec);
+    for (const numThreads of [2, 4]) expect(await runAt(numThreads, spec), spec).toEqual(alone);
+  }
+});
+
 describe('requirements', () => {
   const of = (spec: string) => attentionRequirements(spec, { numLayers: 4 });
 
