@@ -33,9 +33,9 @@ export function parseDocument(markdown: string): Document {
   const slugger = new GithubSlugger();
   const anchors = new Set<string>();
   const links: Link[] = [];
-  let [title, summary] = ['', ''];
+  let [title, summary, line] = ['', '', 1];
   tokens.forEach((token, index) => {
-    const line = (token.map?.[0] ?? 0) + 1;
+    if (token.map) line = token.map[0] + 1; // cells of tables have none: the line of their row
     if (token.type === 'html_block') links.push(...linksOfHtml(token.content, line));
     if (token.type !== 'inline') return;
     links.push(...linksOf(token, line));

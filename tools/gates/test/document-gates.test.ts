@@ -23,6 +23,7 @@ describe('links', () => {
   it.each([
     ['a file that is not there', '[x](gone.md)', 'docs/b.md:3: gone.md: no such file'],
     ['a picture that is not there', '![x](gone.svg)', 'no such file'],
+    ['a link in a table', '| a |\n| --- |\n| [x](gone.md) |', 'docs/b.md:5: gone.md'],
     ['a picture in HTML', '<p><img src="gone.svg"></p>', 'no such file'],
     ['a heading that is not there', '[x](a.md#three-words)', 'no such heading'],
     ['a heading of the document itself', '[x](#gone)', 'no such heading'],
