@@ -183,7 +183,7 @@ describe('command line', () => {
     [['gemm', '--dtypes', 'q9'], '--dtypes: expected names'],
     [['gemm', '--shapes', '64'], '--shapes: expected outputs x inputs'],
     [['gemm', '--backend', 'gpu'], '--backend: expected wasm | reference, got gpu'],
-    [['decode', '--peer', 'other'], '--peer: expected node-llama-cpp, got other'],
+    [['decode', '--peer', 'other'], '--peer: expected node-llama-cpp | wllama, got other'],
     [['gemm', '--load-limit', 'x'], '--load-limit: expected a positive number'],
     [['gemm', '--unknown'], 'unknown'],
   ])('%j is refused', async (programArguments, message) => {
@@ -202,6 +202,19 @@ describe('command line', () => {
     expect((await bench(...asked, '--force')).out).toContain('0.5 cores busy: NOISY');
   });
 
+  test('wllama without Chromium: the message says what to do', async () => {
+    const path = process.env['WINNOW_CHROMIUM'];
+    process.env['WINNOW_CHROMIUM'] = join(folder, 'no-browser');
+    try {
+      const { code, progress } = await bench('decode', ...quick, '--peer', 'wllama');
+      expect(code).toBe(1);
+      expect(progress).toMatch(/Chromium is missing: no file .*no-browser; apt-get install chromium/);
+    } finally {
+      if (path === undefined) delete process.env['WINNOW_CHROMIUM'];
+      else process.env['WINNOW_CHROMIUM'] = path;
+    }
+  });
+
   test('an unknown model and a comparison without a peer fail with a message', async () => {
     const unknown = await bench('prefill', ...quick, '--models', 'gpt-9');
     expect(unknown.code).toBe(1);
@@ -209,5 +222,8 @@ describe('command line', () => {
     const alone = await bench('agreement', ...quick);
     expect(alone.code).toBe(1);
     expect(alone.progress).toContain('--peer node-llama-cpp');
+    const other = await bench('agreement', ...quick, '--peer', 'wllama');
+    expect(other.code).toBe(1);
+    expect(other.progress).toContain('wllama is measured by prefill and decode only');
   });
 });
