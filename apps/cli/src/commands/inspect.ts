@@ -124,6 +124,7 @@ function tierRows({ tiers }: ModelInfo['plan']): string[][] {
     ['  hot: of the backend', formatBytes(tiers.hotBytes)],
     ['  pieces brought in', formatBytes(tiers.chunkBytes)],
     ['  warm: in memory', formatBytes(tiers.warmBytes)],
+    ...(tiers.residentBytes > 0 ? [['  to choose pages by', formatBytes(tiers.residentBytes)]] : []),
     ['  cold: in files', formatBytes(tiers.coldBytes)],
   ];
 }
