@@ -72,6 +72,9 @@ export function load(app) {
     for (const path of [readme, slashed(folder)]) files.registerReflectionPath(path, reflection);
   });
 
+  // the page has the name of the project above the README already
+  app.converter.on(Converter.EVENT_END, ({ project }) => void takeHeading(project.readme ?? [{ text: '' }]));
+
   app.renderer.on(RendererEvent.END, ({ outputDirectory, project }) => {
     const list = join(docsFolder, '..', 'llms.txt');
     if (!existsSync(list)) return;

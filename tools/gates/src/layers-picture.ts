@@ -10,7 +10,7 @@ export interface LayerList {
 }
 
 const fills = ['#e4e7ea', '#e9e4f3', '#f6e3e0', '#fdf3d8', '#e2f0ec', '#dcebf5', '#f3e8f0', '#e3ebf0', '#e8f1e4'];
-const [width, left, right, maxPerRow] = [960, 150, 20, 6];
+const [width, left, right, maxPerRow] = [960, 150, 20, 5];
 const [boxHeight, gap, layerGap] = [36, 8, 14];
 
 /**

@@ -1,6 +1,6 @@
 /** Canaries of the gates that are other people's tools, run with this repository's settings. */
 import { mkdirSync, rmSync, symlinkSync } from 'node:fs';
-import { join } from 'node:path';
+import { join, posix } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import {
   addFiles,
@@ -12,6 +12,7 @@ import {
   runTool,
   type Files,
 } from './fixture.ts';
+import { readJson } from '../src/workspace.ts';
 
 describe('format', () => {
   const check = (code: string): number => {
@@ -172,7 +173,10 @@ describe('knip', () => {
 
 describe('docs', () => {
   const build = (files: Files): { code: number; output: string } => {
-    const folder = createFolder({ 'README.md': '# Fixture\n', 'docs/README.md': '# Documentation\n', ...files });
+    const { projectDocuments } = readJson<{ projectDocuments: string[] }>(join(repoFolder, 'docs', 'typedoc.json'));
+    // A pattern that finds nothing is a warning, so there is a document for each.
+    const documents = projectDocuments.map((pattern) => [posix.join('docs', pattern.replaceAll('*', 'x')), '# X\n']);
+    const folder = createFolder({ 'README.md': '# Fixture\n', ...Object.fromEntries(documents), ...files });
     copySettings(folder, 'docs/typedoc.json', 'docs/tsconfig.json', 'docs/site.mjs', 'packages/tsconfig');
     mkdirSync(join(folder, 'docs', 'node_modules', '@winnow'), { recursive: true });
     symlinkSync(join(folder, 'packages', 'tsconfig'), join(folder, 'docs', 'node_modules', '@winnow', 'tsconfig'));
@@ -194,15 +198,18 @@ describe('docs', () => {
     expect(code).not.toBe(0);
   });
 
-  it('catches a link that leads nowhere, in a README, a guide and a comment', () => {
-    const broken = {
-      'packages/low/README.md': '# low\n\n[x](gone-a.md)\n',
-      'docs/guides/a.md': '# A\n\n[x](gone-b.md)\n',
-      'packages/low/src/double.ts':
-        '/** As {@link gone}. */\nexport function double(value: number): number {\n  return value * 2;\n}\n',
-    };
-    const { code, output } = build({ ...libraryFiles('low'), ...broken });
-    for (const text of ['gone-a.md', 'gone-b.md', '"gone"']) expect(output).toContain(text);
+  it.each([
+    ['a README', 'gone-a.md', 'packages/low/README.md', '# low\n\n[x](gone-a.md)\n'],
+    ['a guide', 'gone-b.md', 'docs/guides/a.md', '# A\n\n[x](gone-b.md)\n'],
+    [
+      'a comment',
+      '"gone"',
+      'packages/low/src/double.ts',
+      '/** As {@link gone}. */\nexport function double(value: number): number {\n  return value * 2;\n}\n',
+    ],
+  ])('catches a link of %s that leads nowhere', (_, text, path, content) => {
+    const { code, output } = build({ ...libraryFiles('low'), [path]: content });
+    expect(output).toContain(text);
     expect(code).not.toBe(0);
   });
 
