@@ -47,7 +47,8 @@ describe('winnow calibrate', { timeout: 120_000 }, () => {
     const result = JSON.parse(stdout) as { layers: { kind: string; activeRatio: number }[]; divergence: object };
     expect(result).toMatchObject({ path, config: { target: { sparsity: 0.8 }, numSamples: 24 } });
     expect(result.layers.map(({ kind }) => kind)).toEqual(Array<string>(6).fill('gate-threshold'));
-    for (const { activeRatio } of result.layers) expect(activeRatio).toBeLessThan(0.35);
+    const mean = result.layers.reduce((sum, { activeRatio }) => sum + activeRatio, 0) / 6;
+    expect(Math.abs(mean - 0.2)).toBeLessThan(0.08); // on 128 tokens that chose nothing
     expect(result.divergence).toBeDefined();
   });
 
