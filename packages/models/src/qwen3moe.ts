@@ -17,13 +17,19 @@ export const qwen3moe: Architecture = {
   hubNames: ['qwen3_moe'],
   async describe(file) {
     const isHub = file.format === 'safetensors';
-    const hub = { architecture: 'qwen3moe', contextLength: 32768, known: ['num_experts'] } as const;
+    const known = ['num_experts', 'num_local_experts'];
+    const hub = { architecture: 'qwen3moe', contextLength: 32768, known } as const;
     const config = isHub
       ? withQwenWindow(file, configFromHub(file, hub))
       : await configFromGguf(file, { architecture: 'qwen3moe', norm: 'rms', known: ['expert_count'] });
     // GGUF files do not say whether weights are normalised: llama.cpp does it, the default of config.json is not to
     const experts = isHub
-      ? expertsFromHub(file, config, { score: 'softmax', normalise: false })
+      ? expertsFromHub(file, config, {
+          score: 'softmax',
+          normalise: false,
+          // the name in files of transformers 5
+          count: file.fields.has('num_experts') ? 'num_experts' : 'num_local_experts',
+        })
       : expertsFromGguf(file, config, { score: 'softmax', normalise: true });
     const weights = collectWeights(file.store, requests(file, config, experts), (name) =>
       isDerivedTensor(name, config),

@@ -157,6 +157,14 @@ describe('the same experts', () => {
   });
 });
 
+test('files of transformers 5 count experts by another name', async () => {
+  const weights = randomWeights(split);
+  const expected = await runModel(modelFile('safetensors', settings, weights), tokens);
+  const { num_experts: count, ...others } = settings;
+  const renamed = modelFile('safetensors', { ...others, num_local_experts: count }, weights);
+  expect(worstDifference(await runModel(renamed, tokens), plain(expected))).toBe(0);
+});
+
 test('one expert, and layers without experts, are the plain FFN', async () => {
   const dense: Record<string, readonly number[]> = { ...trunk };
   for (const layer of layers) {
