@@ -209,7 +209,7 @@ function samplingOf(
 
 /** Options that are not given are those it had. */
 function resumedOptions({ options }: GenerationState, given: GenerateOptions): GenerateOptions {
-  const { grammar, jsonSchema, ...rest } = options;
+  const { grammar: _grammar, jsonSchema: _jsonSchema, ...rest } = options;
   return isSameConstraint(given) ? { ...options, ...given } : { ...rest, ...given };
 }
 
