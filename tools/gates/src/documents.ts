@@ -1,11 +1,15 @@
 /** Documents that follow from others: `llms.txt` and the picture of the layers. Both are written by `pnpm check --update`. */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { extractExamples } from './examples.ts';
 import { drawLayers, type LayerList } from './layers-picture.ts';
-import { readDocument } from './markdown.ts';
+import { parseDocument, readDocument } from './markdown.ts';
 import { listFiles, readJson, type Workspace, type WorkspacePackage } from './workspace.ts';
 
-/** @returns what is out of date, and packages that the root README does not name */
+/** The root README says that a first answer takes so many lines, imports included. */
+const maxFirstLines = 5;
+
+/** @returns what is out of date, packages that the root README does not name, and examples in it that are too long */
 export function checkDocuments(workspace: Workspace): string[] {
   const problems: string[] = [];
   for (const [path, text] of Object.entries(generatedDocuments(workspace))) {
@@ -14,7 +18,12 @@ export function checkDocuments(workspace: Workspace): string[] {
     else if (readFileSync(file, 'utf8') !== text)
       problems.push(`${path} is out of date; "pnpm check --update" writes it`);
   }
-  const readme = readDocument(join(workspace.root, 'README.md'));
+  const readmeText = readFileSync(join(workspace.root, 'README.md'), 'utf8');
+  for (const { line, code } of extractExamples(readmeText)) {
+    const count = code.split('\n').filter((text) => text.trim() !== '').length;
+    if (count > maxFirstLines) problems.push(`README.md:${line}: ${count} lines of code, at most ${maxFirstLines}`);
+  }
+  const readme = parseDocument(readmeText);
   const targets = new Set(readme.links.map(({ target }) => target));
   for (const { location } of libraries(workspace)) {
     if (!targets.has(`${location}/README.md`)) problems.push(`README.md has no link to ${location}/README.md`);

@@ -95,6 +95,15 @@ describe('documents', () => {
     expect(check(folder)).toContain('README.md has no link to packages/other/README.md');
   });
 
+  it('catches a first example of more than five lines', () => {
+    const folder = create();
+    const example = (numLines: number): string => `\n\`\`\`ts\n${'f();\n'.repeat(numLines)}\n\`\`\`\n`;
+    addFiles(folder, { 'README.md': readme + example(5) });
+    expect(check(folder)).toBe('');
+    addFiles(folder, { 'README.md': readme + example(6) });
+    expect(check(folder)).toContain('README.md:8: 6 lines of code, at most 5');
+  });
+
   it('catches a picture of other layers', () => {
     const folder = create();
     addFiles(folder, { 'layers.json': { ...layers, titles: ['core', 'peak'] } });
