@@ -63,11 +63,13 @@ function numTensors(opcode: i32): i32 {
     case 4:
       return 4; // rope
     case 5:
+      return 2; // softmax
     case 6:
-      return 2; // softmax, activation
+      return 3; // activation
     case 7:
+      return 4; // gated-activation
     case 8:
-      return 3; // gated-activation, add
+      return 3; // add
     case 9:
       return 2; // soft-cap
     case 10:

@@ -1,23 +1,32 @@
 import { activationFunction, activationKinds, type ActivationKind } from './activation-functions.js';
-import { f32Only } from './dtypes.js';
+import { f32Only, i32Only } from './dtypes.js';
 import type { OpSpec } from './op-spec.js';
 
 /**
- * A gated non-linearity: `y = kind(gate) * up` (SwiGLU, GeGLU, ReGLU). Source: arXiv:2002.05202 eq. 5.
+ * A gated non-linearity: `y = kind(gate) * up` (SwiGLU, GeGLU, ReGLU). Source: arXiv:2002.05202 eq. 5. With a count, such as
+ * that of the rows that `sparse-matmul` chose, only columns below it are computed; the others are 0.
  *
- * Shapes: gate, up and y `[...]` f32; y may take the memory of gate.
+ * Shapes: gate, up and y `[...]` f32, count `[1]` i32 up to the last axis; y may take the memory of gate.
  */
 export const gatedActivation: OpSpec = {
   name: 'gated-activation',
-  inputs: { gate: { dtypes: f32Only, shape: '...' }, up: { dtypes: f32Only, shape: '...' } },
+  inputs: {
+    gate: { dtypes: f32Only, shape: '...' },
+    up: { dtypes: f32Only, shape: '...' },
+    count: { dtypes: i32Only, shape: '1', optional: true },
+  },
   outputs: { y: { dtypes: f32Only, shape: '...', mayAlias: 'gate' } },
   attributes: { kind: { kind: 'string', values: activationKinds } },
   partition: 'tokens',
-  bindReference({ inputs: { gate, up }, outputs: { y }, attributes }) {
+  bindReference({ inputs: { gate, up, count }, outputs: { y }, attributes }) {
     const apply = activationFunction(attributes['kind'] as ActivationKind);
     return () => {
       const numValues = gate.shape.reduce((product, dim) => product * dim, 1);
-      for (let i = 0; i < numValues; i++) y.data[i] = apply(gate.data[i]) * up.data[i];
+      const numColumns = gate.shape.at(-1) ?? 1;
+      const numComputed = count === undefined ? numColumns : count.data[0];
+      for (let i = 0; i < numValues; i++) {
+        y.data[i] = i % numColumns < numComputed ? apply(gate.data[i]) * up.data[i] : 0;
+      }
     };
   },
   flops: ({ gate }) => 9 * gate.reduce((product, dim) => product * dim, 1),

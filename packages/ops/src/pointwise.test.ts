@@ -1,6 +1,6 @@
 /** The ops that work value by value: activation, gated-activation, add, soft-cap. */
 import { describe, expect, it } from 'vitest';
-import { floats, runOp } from '../test/run-op.js';
+import { floats, ints, runOp } from '../test/run-op.js';
 import { activationKinds } from './activation-functions.js';
 
 describe('add', () => {
@@ -27,6 +27,11 @@ describe('activation', () => {
     const [half] = runOp('activation', { x: floats([0], 1) }, { kind: 'sigmoid' })['y'];
     expect(half).toBe(0.5);
   });
+
+  it('leaves columns from the count on at 0', () => {
+    const inputs = { x: floats([1, 0, NaN, 4, -1, 2], 2, 3), count: ints([2], 1) };
+    expect(runOp('activation', inputs, { kind: 'relu2' })).toEqual({ y: [1, 0, 0, 16, 0, 0] });
+  });
 });
 
 describe('gated-activation', () => {
@@ -37,6 +42,11 @@ describe('gated-activation', () => {
     const gated = runOp('gated-activation', { gate, up }, { kind })['y'];
     // powers of two change no digit, so both round alike
     expect(gated).toEqual(plain.map((value, i) => value * up.data[i]));
+  });
+
+  it('leaves columns from the count on at 0', () => {
+    const inputs = { gate: floats([1, NaN, 3, 4], 2, 2), up: floats([5, 6, 7, 8], 2, 2), count: ints([1], 1) };
+    expect(runOp('gated-activation', inputs, { kind: 'relu' })).toEqual({ y: [5, 0, 21, 0] });
   });
 });
 

@@ -53,7 +53,7 @@ function sparseProgram({ dtype, hiddenDim, ffnDim, numLayers, numTokens }: FfnCa
     >;
     const gate = b.activation('sparse-matmul', { x, weight: rowsOf('gate'), rows, count });
     const up = b.activation('sparse-matmul', { x, weight: rowsOf('up'), rows, count });
-    const h = b.activation('gated-activation', { gate, up }, { kind });
+    const h = b.activation('gated-activation', { gate, up, count }, { kind });
     y = b.activation('sparse-combine', { h, weight: rowsOf('down rows'), rows, count });
   }
   b.output('y', y);

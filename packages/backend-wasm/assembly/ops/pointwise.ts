@@ -1,6 +1,9 @@
-/** Pointwise ops: add, activation, gated-activation, soft-cap. Units: runs of elements. */
+/**
+ * Pointwise ops: add, activation, gated-activation, soft-cap. Units: runs of elements; with a count of columns, runs of a row's
+ * first columns.
+ */
 import { loadTail, storeTail } from '../copy';
-import { addressOf, attributeF, attributeI, countElements } from '../record';
+import { addressOf, attributeF, attributeI, countElements, countRows, isPresent, lastDim } from '../record';
 import { exp4, fma, tanh4 } from '../simd';
 import { takeUnits } from '../threads';
 
@@ -23,10 +26,12 @@ export function add(): void {
   run(ADD, 0, addressOf(0), addressOf(1), addressOf(2), 0);
 }
 export function activation(): void {
-  run(ACTIVATION, attributeI(0), addressOf(0), addressOf(0), addressOf(1), 0);
+  if (isPresent(1)) runColumns(ACTIVATION, addressOf(0), addressOf(0), addressOf(2), 1);
+  else run(ACTIVATION, attributeI(0), addressOf(0), addressOf(0), addressOf(2), 0);
 }
 export function gatedActivation(): void {
-  run(GATED, attributeI(0), addressOf(0), addressOf(1), addressOf(2), 0);
+  if (isPresent(2)) runColumns(GATED, addressOf(0), addressOf(1), addressOf(3), 2);
+  else run(GATED, attributeI(0), addressOf(0), addressOf(1), addressOf(3), 0);
 }
 export function softCap(): void {
   run(SOFT_CAP, 0, addressOf(0), addressOf(0), addressOf(1), attributeF(0));
@@ -35,16 +40,35 @@ export function softCap(): void {
 function run(op: i32, kind: i32, a: usize, b: usize, y: usize, cap: f32): void {
   const total = countElements(0);
   for (let begin = takeUnits(UNIT); begin < total; begin = takeUnits(UNIT)) {
-    const end = min<i32>(total, begin + UNIT);
-    let i = begin;
-    for (; i + 4 <= end; i += 4) {
-      const at = <usize>i << 2;
-      v128.store(y + at, apply(op, kind, v128.load(a + at), v128.load(b + at), cap));
-    }
-    if (i < end) {
-      const at = <usize>i << 2;
-      storeTail(y + at, apply(op, kind, loadTail(a + at, end - i), loadTail(b + at, end - i), cap), end - i);
-    }
+    applyTo(op, kind, a, b, y, cap, begin, min<i32>(total, begin + UNIT));
+  }
+}
+
+/** Columns below the count only; zeros from there on, which the last run of a row writes. */
+function runColumns(op: i32, a: usize, b: usize, y: usize, countTensor: i32): void {
+  const kind = attributeI(0);
+  const numColumns = lastDim(0);
+  const count = min<i32>(load<i32>(addressOf(countTensor)), numColumns);
+  const perRow = max<i32>(1, (count + UNIT - 1) / UNIT);
+  const numUnits = countRows(0) * perRow;
+  for (let unit = takeUnits(1); unit < numUnits; unit = takeUnits(1)) {
+    const run = unit % perRow;
+    const row = <usize>(unit / perRow) * (<usize>numColumns << 2);
+    applyTo(op, kind, a + row, b + row, y + row, 0, run * UNIT, min<i32>(count, run * UNIT + UNIT));
+    if (run + 1 == perRow) memory.fill(y + row + (<usize>count << 2), 0, <usize>(numColumns - count) << 2);
+  }
+}
+
+/** Elements `[begin, end)`. */
+function applyTo(op: i32, kind: i32, a: usize, b: usize, y: usize, cap: f32, begin: i32, end: i32): void {
+  let i = begin;
+  for (; i + 4 <= end; i += 4) {
+    const at = <usize>i << 2;
+    v128.store(y + at, apply(op, kind, v128.load(a + at), v128.load(b + at), cap));
+  }
+  if (i < end) {
+    const at = <usize>i << 2;
+    storeTail(y + at, apply(op, kind, loadTail(a + at, end - i), loadTail(b + at, end - i), cap), end - i);
   }
 }
 

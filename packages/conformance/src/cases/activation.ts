@@ -1,19 +1,28 @@
-import { activationKinds } from '@winnow/ops';
+import { activationKinds, type ActivationKind } from '@winnow/ops';
 import { activationTruth } from '../activation-truth.js';
+import { countedColumns } from '../counted-columns.js';
 import type { KernelCase } from '../kernel-case.js';
-import { close, lengths, numbersOf, seasoned, specials } from '../values.js';
+import { close, ints, lengths, numbersOf, seasoned, specials } from '../values.js';
 
-/** Every kind at every length, special values among the random ones. */
-export const activationCases: readonly KernelCase[] = activationKinds.flatMap((kind): KernelCase[] =>
-  lengths.map((length) => ({
+function activationCase(kind: ActivationKind, numRows: number, length: number, count?: number): KernelCase {
+  return {
     op: 'activation',
-    name: `${kind}, 3 x ${length}`,
+    name: `${kind}, ${numRows} x ${count === undefined ? '' : `${count} of `}${length}`,
     dtypes: {},
     attributes: { kind },
     create(rng, arithmetic) {
-      const x = seasoned(rng, [3, length], specials, 0);
+      const x = seasoned(rng, [numRows, length], specials, 0);
       const xs = numbersOf(x);
-      return { inputs: { x }, expected: { y: close(xs.length, (i) => activationTruth(kind, xs[i], arithmetic)) } };
+      const y = close(xs.length, (i) =>
+        i % length < (count ?? length) ? activationTruth(kind, xs[i], arithmetic) : [0, 0],
+      );
+      return { inputs: { x, ...(count === undefined ? {} : { count: ints([1], [count]) }) }, expected: { y } };
     },
-  })),
-);
+  };
+}
+
+/** Every kind at every length, special values among the random ones; with a count, 0 beyond it. */
+export const activationCases: readonly KernelCase[] = activationKinds.flatMap((kind) => [
+  ...lengths.map((length) => activationCase(kind, 3, length)),
+  ...countedColumns.map(([numRows, count, length]) => activationCase(kind, numRows, length, count)),
+]);

@@ -1,25 +1,33 @@
-import { activationKinds } from '@winnow/ops';
+import { activationKinds, type ActivationKind } from '@winnow/ops';
 import { activationTruth } from '../activation-truth.js';
+import { countedColumns } from '../counted-columns.js';
 import type { KernelCase } from '../kernel-case.js';
-import { close, gaussian, lengths, numbersOf, seasoned, specials } from '../values.js';
+import { close, gaussian, ints, lengths, numbersOf, seasoned, specials } from '../values.js';
 
-/** The bound of the activation times the other factor, and one more rounding. */
-export const gatedActivationCases: readonly KernelCase[] = activationKinds.flatMap((kind): KernelCase[] =>
-  lengths.map((length) => ({
+/** The bound of the activation times the other factor, and one more rounding; with a count, 0 beyond it. */
+function gatedCase(kind: ActivationKind, numRows: number, length: number, count?: number): KernelCase {
+  return {
     op: 'gated-activation',
-    name: `${kind}, 3 x ${length}`,
+    name: `${kind}, ${numRows} x ${count === undefined ? '' : `${count} of `}${length}`,
     dtypes: {},
     attributes: { kind },
     create(rng, arithmetic) {
-      const gate = seasoned(rng, [3, length], specials, 0);
-      const up = gaussian(rng, [3, length], 2, 0);
+      const gate = seasoned(rng, [numRows, length], specials, 0);
+      const up = gaussian(rng, [numRows, length], 2, 0);
       const [gates, ups] = [numbersOf(gate), numbersOf(up)];
       const y = close(gates.length, (i) => {
+        if (i % length >= (count ?? length)) return [0, 0];
         const [value, bound] = activationTruth(kind, gates[i], arithmetic);
         const product = value * ups[i];
         return [product, bound * Math.abs(ups[i]) + arithmetic.unit * Math.abs(product) + arithmetic.tiny];
       });
-      return { inputs: { gate, up }, expected: { y } };
+      const inputs = { gate, up, ...(count === undefined ? {} : { count: ints([1], [count]) }) };
+      return { inputs, expected: { y } };
     },
-  })),
-);
+  };
+}
+
+export const gatedActivationCases: readonly KernelCase[] = activationKinds.flatMap((kind) => [
+  ...lengths.map((length) => gatedCase(kind, 3, length)),
+  ...countedColumns.map(([numRows, count, length]) => gatedCase(kind, numRows, length, count)),
+]);

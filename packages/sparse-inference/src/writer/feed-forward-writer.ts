@@ -177,9 +177,8 @@ class BlockWriter {
     const { gate, gateBias } = this.#site;
     return this.#passes({ ids, count }, (pass) => {
       const up = this.#chosenUp(pass);
-      if (gate === undefined) return this.#activate(up);
-      const gated = this.#chosen(gate(), pass, gateBias?.());
-      return this.#activate(up, gated);
+      const gated = gate && this.#chosen(gate(), pass, gateBias?.());
+      return this.#activate(up, gated, pass.count);
     });
   }
 
@@ -196,7 +195,7 @@ class BlockWriter {
       const { ids, count } = pass;
       if (gate === undefined) return b.activation('gather-columns', { x: scores, ids, count });
       const gated = b.activation('gather-columns', { x: whole, ids, count });
-      return this.#activate(this.#chosenUp(pass), gated);
+      return this.#activate(this.#chosenUp(pass), gated, count);
     });
   }
 
@@ -259,10 +258,11 @@ class BlockWriter {
     return this.#chosen(this.#site.up(), pass, this.#site.upBias?.());
   }
 
-  #activate(up: ProgramTensor, gate?: ProgramTensor): ProgramTensor {
+  /** With a count, of the columns below it. */
+  #activate(up: ProgramTensor, gate?: ProgramTensor, count?: ProgramTensor): ProgramTensor {
     const kind = this.#site.activation;
-    if (gate === undefined) return this.#b.activation('activation', { x: up }, { kind });
-    return this.#b.activation('gated-activation', { gate, up }, { kind });
+    if (gate === undefined) return this.#b.activation('activation', { x: up, count }, { kind });
+    return this.#b.activation('gated-activation', { gate, up, count }, { kind });
   }
 
   /** A row for each token from the one row of the bias: the host leaves the indices at 0. */
