@@ -73,7 +73,9 @@ export async function taskCheck(tools, rest) {
   if (flags.includes('--update')) return update(tools, selected, filters);
   const print = (line) => process.stdout.write(`${line}\n`);
   const startMs = Date.now();
-  say('checking: format, lint, types, layers, structure, knip, tests, build, packages, API, size, documents, examples, docs ...');
+  say(
+    'checking: format, lint, types, layers, structure, knip, tests, build, packages, API, size, documents, examples, docs ...',
+  );
   const codeOfScripts = selected ? await checkFolders(tools, [...selected]) : 0;
   const tasks = selected ? packageGates : [...rootGates, ...packageGates, 'docs', 'examples'];
   const before = new Set(runSummaries());

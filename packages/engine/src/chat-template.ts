@@ -110,7 +110,10 @@ function templateMessage({ toolCalls, toolCallId, ...message }: ChatMessage): Re
 /** A tool by the names of OpenAI's interface. */
 export function templateTool({ name, description, parameters }: ChatTool): Record<string, unknown> {
   const declared = parameters ?? { type: 'object', properties: {} };
-  return { type: 'function', function: { name, ...(description === undefined ? {} : { description }), parameters: declared } };
+  return {
+    type: 'function',
+    function: { name, ...(description === undefined ? {} : { description }), parameters: declared },
+  };
 }
 
 function messageOf(cause: unknown): string {

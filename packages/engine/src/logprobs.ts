@@ -7,7 +7,10 @@ import type { ReadOutput } from './step-outputs.js';
 import type { LogitsOptions } from './types.js';
 
 /** Reads further outputs of a step that was this sequence's own. */
-export type ReadStep = (read: ReadOutput, step: { readonly begin: number; readonly numTokens: number }) => Promise<void>;
+export type ReadStep = (
+  read: ReadOutput,
+  step: { readonly begin: number; readonly numTokens: number },
+) => Promise<void>;
 
 /** Runs the tokens in a sequence of its own. Results in the order of `positions`. */
 export async function computeLogprobs(

@@ -1,5 +1,12 @@
 /** One layer of attention as programs of a backend, for prompts and for single tokens, over a cache that both share. */
-import { createScalarBlock, ProgramBuilder, type AttentionWriter, type Backend, type BufferHandle, type Executable } from '@winnow/ops';
+import {
+  createScalarBlock,
+  ProgramBuilder,
+  type AttentionWriter,
+  type Backend,
+  type BufferHandle,
+  type Executable,
+} from '@winnow/ops';
 import type { DType, Tensor3 } from '@winnow/tensor';
 import type { AttentionPhase } from '../src/policy/policy-types.js';
 

@@ -6,19 +6,9 @@
  * Tensors: as in `cache-view.ts`, 8 stateFrom, 9 stateTo, 10 memory, 11 memoryScores, 12 chunkScores, 13 progress, 14 y,
  * 15 pairs, 16 mass. Attributes: 4 chunk, 5 local, 6 heavy, 7 sinks.
  */
-import {
-  contextOfSequence,
-  enterCache,
-  keyOf,
-  modelReach,
-  positionAt,
-  positionOfToken,
-  runEnd,
-  sequenceOfToken,
-  slotIndex,
-  valueOf,
-} from '../cache-view';
+import { enterCache, modelReach, positionOfToken, runEnd, sequenceOfToken } from '../cache-view';
 import { addMassOfRows, clearMass, enterMass } from '../key-mass';
+import { bringPosition } from '../position-rows';
 import {
   LANES,
   capRows,
@@ -318,9 +308,9 @@ function attendChunk(t0: i32, t1: i32, sequence: i32, kvHead: i32, index: i32): 
   let last = 0;
   for (let t = t0; t < t1; t++) last = max<i32>(last, positionOfToken(t));
   numChunkRows = last + 1 - first;
-  for (let j = 0; j < numChunkRows; j++) bring(first + j, j, sequence, kvHead, chunkKeys, chunkValues, present);
+  for (let j = 0; j < numChunkRows; j++) bringPosition(first + j, j, sequence, kvHead, chunkKeys, chunkValues, present);
   for (let e = 0; e < count; e++) {
-    bring(load<i32>(memoryAt + (<usize>e << 2)), e, sequence, kvHead, memoryKeys, memoryValues, memoryPresent);
+    bringPosition(load<i32>(memoryAt + (<usize>e << 2)), e, sequence, kvHead, memoryKeys, memoryValues, memoryPresent);
   }
   const headTile = min<i32>(groupSize, TILE);
   const tokenTile = max<i32>(1, TILE / headTile);
@@ -344,25 +334,6 @@ function attendChunk(t0: i32, t1: i32, sequence: i32, kvHead: i32, index: i32): 
       }
     }
   }
-}
-
-/** Brings key and value of a position to row `row`. */
-function bring(position: i32, row: i32, sequence: i32, kvHead: i32, keys: usize, values: usize, flags: usize): void {
-  let isThere = position < contextOfSequence(sequence);
-  const index = isThere ? slotIndex(sequence, position) : 0;
-  if (isThere) isThere = positionAt(index) == position;
-  store<i32>(flags + (<usize>row << 2), isThere ? 1 : 0);
-  const keyTo = keys + <usize>row * (<usize>headDim << 2);
-  const valueTo = values + <usize>row * (<usize>valueDim << 2);
-  if (!isThere) {
-    memory.fill(keyTo, 0, <usize>headDim << 2);
-    memory.fill(valueTo, 0, <usize>valueDim << 2);
-    return;
-  }
-  const key = keyOf(index, kvHead, keyTo);
-  if (key != keyTo) memory.copy(keyTo, key, <usize>headDim << 2);
-  const value = valueOf(index, kvHead, valueTo);
-  if (value != valueTo) memory.copy(valueTo, value, <usize>valueDim << 2);
 }
 
 /** Scores of a panel with the chunk that begins at `first`, or with the memory (-1); returns the number of rows. */
