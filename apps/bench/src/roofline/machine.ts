@@ -4,7 +4,7 @@
  */
 import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
-import { rooflineModule } from './kernels.generated.js';
+import { rooflineModules } from './kernels.generated.js';
 
 /** What the probes are called. */
 export const probeNames = [
@@ -19,6 +19,8 @@ export const probeNames = [
 export type ProbeName = (typeof probeNames)[number];
 
 interface Kernel {
+  /** The build that has it: with relaxed SIMD or without. */
+  readonly variant: keyof typeof rooflineModules;
   readonly kernel: string;
   readonly unit: Probe['unit'];
   /** Operations of one pass of an arithmetic kernel. */
@@ -26,13 +28,13 @@ interface Kernel {
 }
 
 const kernels: Readonly<Record<ProbeName, Kernel>> = {
-  'memory read': { kernel: 'readMemory', unit: 'GB/s', opsPerPass: 0 },
-  'cache read': { kernel: 'readMemory', unit: 'GB/s', opsPerPass: 0 },
-  'f32 mul+add': { kernel: 'f32MulAdd', unit: 'GFLOP/s', opsPerPass: 8 * 10 * 8 },
-  'f32 relaxed madd': { kernel: 'f32RelaxedMulAdd', unit: 'GFLOP/s', opsPerPass: 8 * 10 * 8 },
-  'f32 tile 4x8': { kernel: 'f32Tile', unit: 'GFLOP/s', opsPerPass: 128 * 64 },
-  'i16 dot': { kernel: 'i16Dot', unit: 'GOP/s', opsPerPass: 8 * 10 * 16 },
-  'i8 relaxed dot': { kernel: 'i8RelaxedDot', unit: 'GOP/s', opsPerPass: 8 * 10 * 32 },
+  'memory read': { variant: 'relaxed', kernel: 'readMemory', unit: 'GB/s', opsPerPass: 0 },
+  'cache read': { variant: 'relaxed', kernel: 'readMemory', unit: 'GB/s', opsPerPass: 0 },
+  'f32 mul+add': { variant: 'simd', kernel: 'multiplyAdds', unit: 'GFLOP/s', opsPerPass: 8 * 10 * 8 },
+  'f32 relaxed madd': { variant: 'relaxed', kernel: 'multiplyAdds', unit: 'GFLOP/s', opsPerPass: 8 * 10 * 8 },
+  'f32 tile 4x8': { variant: 'relaxed', kernel: 'f32Tile', unit: 'GFLOP/s', opsPerPass: 128 * 64 },
+  'i16 dot': { variant: 'simd', kernel: 'integerDots', unit: 'GOP/s', opsPerPass: 8 * 10 * 16 },
+  'i8 relaxed dot': { variant: 'relaxed', kernel: 'integerDots', unit: 'GOP/s', opsPerPass: 8 * 10 * 32 },
 };
 
 /** One measurement of the machine. */
@@ -68,7 +70,8 @@ const cachedBytes = 128 * 1024;
 
 export function createMachine({ memoryBytes, opsPerRun }: MachineOptions): Machine {
   const memory = new WebAssembly.Memory({ initial: readBegin / pageBytes, maximum: 65536, shared: true });
-  const module = new WebAssembly.Module(Buffer.from(rooflineModule, 'base64'));
+  const compile = (text: string): WebAssembly.Module => new WebAssembly.Module(Buffer.from(text, 'base64'));
+  const modules = { simd: compile(rooflineModules.simd), relaxed: compile(rooflineModules.relaxed) };
   const file = import.meta.url.endsWith('.ts') ? './roofline-worker.ts' : './roofline-worker.js';
   const workers: Worker[] = [];
   let numArrivals = 0;
@@ -76,20 +79,21 @@ export function createMachine({ memoryBytes, opsPerRun }: MachineOptions): Machi
   fillOperands(memory);
 
   interface Task {
+    readonly variant: Kernel['variant'];
     readonly kernel: string;
     readonly begin: (thread: number) => number;
     readonly count: number;
     readonly repeats: number;
   }
 
-  async function runAll(threads: number, { kernel, begin, count, repeats }: Task): Promise<number> {
+  async function runAll(threads: number, { variant, kernel, begin, count, repeats }: Task): Promise<number> {
     while (workers.length < threads) {
-      workers.push(new Worker(new URL(file, import.meta.url), { workerData: { module, memory } }));
+      workers.push(new Worker(new URL(file, import.meta.url), { workerData: { modules, memory } }));
     }
     numArrivals += threads;
     const answers = workers.slice(0, threads).map(async (worker, thread) => {
       const answer = once(worker, 'message'); // rejects when the worker fails
-      worker.postMessage({ kernel, begin: begin(thread), count, repeats, target: numArrivals });
+      worker.postMessage({ variant, kernel, begin: begin(thread), count, repeats, target: numArrivals });
       const [{ timeMs }] = (await answer) as [{ timeMs: number; sum: number }];
       return timeMs;
     });
@@ -102,23 +106,23 @@ export function createMachine({ memoryBytes, opsPerRun }: MachineOptions): Machi
   return {
     async probe(name, threads): Promise<Probe> {
       if (threads > maxThreads) throw new Error(`at most ${maxThreads} threads can be measured, got ${threads}`);
-      const { kernel, unit, opsPerPass } = kernels[name];
+      const { variant, kernel, unit, opsPerPass } = kernels[name];
       if (name === 'memory read' || name === 'cache read') {
         if (!isFilled) {
           memory.grow(Math.ceil(memoryBytes / pageBytes));
-          await runAll(1, { kernel: 'fill', begin: () => readBegin, count: share(1), repeats: 1 });
+          await runAll(1, { variant, kernel: 'fill', begin: () => readBegin, count: share(1), repeats: 1 });
           isFilled = true;
         }
         const isCached = name === 'cache read';
         const count = isCached ? Math.min(cachedBytes, share(threads)) : share(threads);
         const repeats = isCached ? Math.max(1, Math.floor(share(threads) / count)) : 1;
         const begin = (thread: number): number => readBegin + thread * count;
-        const run = (): Promise<number> => runAll(threads, { kernel, begin, count, repeats });
+        const run = (): Promise<number> => runAll(threads, { variant, kernel, begin, count, repeats });
         return { name, threads, unit, amount: count * repeats * threads, run };
       }
       const count = Math.max(1, Math.floor(opsPerRun / opsPerPass));
       const begin = (thread: number): number => operandBegin + thread * operandBytes;
-      const run = (): Promise<number> => runAll(threads, { kernel, begin, count, repeats: 1 });
+      const run = (): Promise<number> => runAll(threads, { variant, kernel, begin, count, repeats: 1 });
       return { name, threads, unit, amount: count * opsPerPass * threads, run };
     },
     async dispose() {
