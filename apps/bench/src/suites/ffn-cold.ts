@@ -34,7 +34,7 @@ export async function* ffnColdReads(context: SuiteContext, folder: string): Asyn
   const [hiddenDim, ffnDim] = quick ? [512, 1024] : [4096, 14336];
   const shapes: readonly ColdShape[] = [
     { hiddenDim, ffnDim, dtype: 'q8_0', layout: 'bundles' },
-    { hiddenDim, ffnDim, dtype: 'q4_0', layout: 'bundles' },
+    ...(quick ? [] : [{ hiddenDim, ffnDim, dtype: 'q4_0', layout: 'bundles' } as const]),
     { hiddenDim, ffnDim, dtype: 'q4_0', layout: 'matrices' },
   ];
   await mkdir(folder, { recursive: true });
@@ -64,7 +64,7 @@ async function* coldReadsOf(context: SuiteContext, folder: string, shape: ColdSh
     isOfDisk &&= resident !== undefined && resident <= mostResident;
   };
   const readings = new Map<string, Reading>();
-  for (const share of [0.05, 0.1, 0.2]) {
+  for (const share of context.options.quick ? [0.05] : [0.05, 0.1, 0.2]) {
     readings.set(`${share * 100} %`, await readingOf(pieces, ffnDim, Math.round(share * ffnDim), rng, drop));
   }
   try {
