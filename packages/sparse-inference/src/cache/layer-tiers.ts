@@ -11,10 +11,11 @@ import type { ItemLayout } from './item-layout.js';
 import { ItemMarks } from './item-marks.js';
 import { createCounters, statisticsOf, type LayerCounters } from './layer-counters.js';
 import { busyError, checkIds, loadError, tooManyError } from './layer-errors.js';
+import { LayerPrefetch } from './layer-prefetch.js';
 import { loadItems } from './load-items.js';
 import type { ReadQueue } from './read-queue.js';
 import { SlotLoads, type LoadFailure } from './slot-loads.js';
-import { SlotSearch } from './slot-search.js';
+import { SlotSearch, type SlotRules } from './slot-search.js';
 import { SlotTable } from './slot-table.js';
 import type { NeuronLayer, NeuronLayerStatistics, SlotMemory } from './types.js';
 
@@ -48,18 +49,15 @@ export class LayerTiers {
   /** Slots whose number is that of the current `ensure` are held. */
   readonly #heldAt: Int32Array;
   #epoch = 1;
-  /** Slots that a prefetch brought and nobody has asked for since. */
-  readonly #isAhead: Uint8Array;
   /** The items of the ids at hand. */
   readonly #marks: ItemMarks;
   readonly #missing: Int32Array;
-  /** For slots that an `ensure` takes, and for those that a prefetch takes. */
+  /** For slots that an `ensure` takes. */
   readonly #search: SlotSearch;
-  readonly #searchAhead: SlotSearch;
+  readonly #prefetches: LayerPrefetch;
   #waiting: EnsureWait | undefined;
   #isWaitingForWrites = false;
   #isPinning = false;
-  readonly #stopListening: (() => void)[] = [];
   #isClosed = false;
 
   constructor(options: LayerTiersOptions) {
@@ -73,7 +71,6 @@ export class LayerTiers {
     this.#table = new SlotTable(slots, numItems);
     this.warm = new WarmTier(warmSlots, numItems, layout);
     this.#heldAt = new Int32Array(slots);
-    this.#isAhead = new Uint8Array(slots);
     this.#marks = new ItemMarks(numItems);
     this.#missing = new Int32Array(Math.min(slots, numItems));
     this.#loads = new SlotLoads({
@@ -88,17 +85,28 @@ export class LayerTiers {
       onLoaded: (slot) => this.#loaded(slot),
       onFailed: (slots, failure) => this.#failed(slots, failure),
     });
-    const isLoading = (slot: number): boolean => this.#loads.isLoading(slot);
-    const isHeld = (slot: number): boolean => this.#heldAt[slot] === this.#epoch || this.#loads.isBusy(slot);
-    const isOfIds = (slot: number): boolean => this.#marks.has(this.#table.itemOf[slot]);
-    this.#search = new SlotSearch(this.#table, { isHeld, isLoading });
-    this.#searchAhead = new SlotSearch(this.#table, { isHeld: (slot) => isHeld(slot) || isOfIds(slot), isLoading });
+    const rules: SlotRules = {
+      isHeld: (slot) => this.#heldAt[slot] === this.#epoch || this.#loads.isBusy(slot),
+      isLoading: (slot) => this.#loads.isLoading(slot),
+    };
+    this.#search = new SlotSearch(this.#table, rules);
+    this.#prefetches = new LayerPrefetch({
+      table: this.#table,
+      loads: this.#loads,
+      counters: this.#counters,
+      marks: this.#marks,
+      rules,
+      isAwaited: (slot) => this.#isAwaited(slot),
+      takeSlot: (search) => this.#takeSlot(search, false),
+      load: (items) => this.#load(items, false),
+      drop: (slot) => this.#drop(slot),
+    });
   }
 
   /** Bytes of the bookkeeping of a layer of this size. */
   static bookkeepingBytes(numItems: number, slots: number, warmSlots: number): number {
     const ofItem = Activity.itemBytes + ItemMarks.itemBytes;
-    const ofSlot = SlotLoads.slotBytes + 4 + 1 + 4;
+    const ofSlot = SlotLoads.slotBytes + LayerPrefetch.slotBytes + 4 + 4;
     const tables = SlotTable.sizeBytes(slots, numItems) + SlotTable.sizeBytes(warmSlots, numItems);
     return tables + numItems * ofItem + slots * ofSlot + warmSlots;
   }
@@ -137,7 +145,7 @@ export class LayerTiers {
     }
     if (fitting < count) throw this.#tooMany(ids, count, fitting);
     signal?.throwIfAborted();
-    if (this.#loads.isWriting) this.#dropOthers(ids, count);
+    if (this.#loads.isWriting) this.#prefetches.dropOthers(ids, count);
     return this.#loads.isLeaving
       ? this.#beginLater(ids, count, rowsOut, signal)
       : this.#begin(ids, count, rowsOut, signal);
@@ -167,48 +175,13 @@ export class LayerTiers {
     this.#checkUsable();
     checkIds(ids, 0, count, this.#index, this.numItems);
     if (signal?.aborted === true) return;
-    this.#forgetSignals();
-    if (this.#isWaitingForWrites) {
-      this.#counters.prefetchesRefused += count;
-      return;
-    }
-    const table = this.#table;
-    const counters = this.#counters;
-    const marks = this.#marks;
-    marks.clear();
-    let numWanted = 0;
-    for (let index = 0; index < count; index++) {
-      const item = ids[index];
-      if (!marks.add(item)) continue;
-      if (table.slotOf[item] >= 0) table.touch(table.slotOf[item]);
-      else numWanted++;
-    }
-    if (numWanted === 0) return;
-    this.#searchAhead.start();
-    const items = new Int32Array(numWanted);
-    let numItems = 0;
-    for (let index = 0; index < count; index++) {
-      const item = ids[index];
-      if (table.slotOf[item] >= 0) continue;
-      if (!this.#takeSlot(false)) {
-        counters.prefetchesRefused += numWanted - numItems;
-        break;
-      }
-      items[numItems++] = item;
-      this.#isAhead[table.assign(item)] = 1;
-    }
-    if (numItems === 0) return;
-    counters.prefetches += numItems;
-    const taken = items.subarray(0, numItems).sort();
-    this.#load(taken, false);
-    if (signal !== undefined) this.#dropOn(signal, taken);
+    this.#prefetches.forgetSignals();
+    if (this.#isWaitingForWrites) this.#counters.prefetchesRefused += count;
+    else this.#prefetches.start(ids, count, signal);
   }
 
   cancelPrefetch(): void {
-    for (let slot = 0; slot < this.#table.numSlots; slot++) {
-      if (this.#loads.isLoading(slot) && !this.#isAwaited(slot)) this.#drop(slot);
-    }
-    this.#loads.cancelDead();
+    this.#prefetches.cancel();
   }
 
   tierOf(item: number): 'hot' | 'warm' | 'cold' {
@@ -243,8 +216,7 @@ export class LayerTiers {
   async close(): Promise<void> {
     this.#isClosed = true;
     this.#abandon(new ReleasedError('neuron cache'));
-    this.cancelPrefetch();
-    for (const stop of this.#stopListening.splice(0)) stop();
+    this.#prefetches.close();
     while (this.#loads.isWriting) await this.#loads.nextWrite();
   }
 
@@ -252,7 +224,7 @@ export class LayerTiers {
     const table = this.#table;
     const loads = this.#loads;
     const counters = this.#counters;
-    this.#forgetSignals();
+    this.#prefetches.forgetSignals();
     const epoch = ++this.#epoch;
     const marks = this.#marks;
     marks.clear();
@@ -270,10 +242,7 @@ export class LayerTiers {
           continue;
         }
         counters.hits++;
-        if (this.#isAhead[slot] === 1) {
-          this.#isAhead[slot] = 0;
-          counters.prefetchHits++;
-        }
+        this.#prefetches.observe(slot);
         this.#heldAt[slot] = epoch;
         table.touch(slot);
         if (loads.isLoading(slot)) numLoading++;
@@ -297,7 +266,7 @@ export class LayerTiers {
     const items = this.#missing.slice(0, numMissing).sort();
     this.#search.start();
     for (const item of items) {
-      invariant(this.#takeSlot(true), 'an ensure that fits finds its slots');
+      invariant(this.#takeSlot(this.#search, true), 'an ensure that fits finds its slots');
       this.#heldAt[this.#table.assign(item)] = this.#epoch;
     }
     this.#loads.cancelDead();
@@ -319,10 +288,10 @@ export class LayerTiers {
     this.#counters.coldReads += items.length - numWarm;
   }
 
-  /** Frees a slot unless one is free. False when none may go: a prefetch takes none that loads or is of its own items. */
-  #takeSlot(isWanted: boolean): boolean {
+  /** Frees a slot unless one is free. False when none may go: a prefetch takes none that loads. */
+  #takeSlot(search: SlotSearch, mayTakeLoading: boolean): boolean {
     if (this.#table.numFree > 0) return true;
-    const slot = isWanted ? this.#search.next(true) : this.#searchAhead.next(false);
+    const slot = search.next(mayTakeLoading);
     if (slot < 0) return false;
     if (this.#loads.isLoading(slot)) {
       this.#drop(slot);
@@ -338,17 +307,6 @@ export class LayerTiers {
     const isHeld = (slot: number): boolean => this.#heldAt[slot] === this.#epoch;
     if (isLoading) this.#loads.raise(isHeld);
     for (const slot of this.#loads.idleSlots(isHeld)) this.#drop(slot);
-    this.#loads.cancelDead();
-  }
-
-  /** Drops what is being prefetched and is not among the ids. */
-  #dropOthers(ids: Int32Array, count: number): void {
-    const marks = this.#marks;
-    marks.clear();
-    for (let index = 0; index < count; index++) marks.add(ids[index]);
-    for (let slot = 0; slot < this.#table.numSlots; slot++) {
-      if (this.#loads.isLoading(slot) && !marks.has(this.#table.itemOf[slot])) this.#drop(slot);
-    }
     this.#loads.cancelDead();
   }
 
@@ -406,27 +364,6 @@ export class LayerTiers {
     waiting.reject(error);
   }
 
-  /** Gives up the slots of items that are still on their way when the signal fires, unless an `ensure` waits for them. */
-  #dropOn(signal: AbortSignal, items: Int32Array): void {
-    const slots = items.map((item) => this.#table.slotOf[item]);
-    const tokens = slots.map((slot) => this.#loads.tokenOf(slot));
-    const drop = (): void => {
-      for (const [index, slot] of slots.entries()) {
-        if (this.#loads.tokenOf(slot) !== tokens[index]) continue;
-        if (this.#loads.isLoading(slot) && !this.#isAwaited(slot)) this.#drop(slot);
-      }
-      this.#loads.cancelDead();
-    };
-    signal.addEventListener('abort', drop, { once: true });
-    this.#stopListening.push(() => signal.removeEventListener('abort', drop));
-  }
-
-  /** When nothing is on its way, no signal of a prefetch has anything to drop. */
-  #forgetSignals(): void {
-    if (this.#stopListening.length === 0 || this.#loads.hasReads || this.#loads.isWriting) return;
-    for (const stop of this.#stopListening.splice(0)) stop();
-  }
-
   /** Gives up a slot whose item was being prefetched. */
   #drop(slot: number): void {
     this.#counters.prefetchesDropped++;
@@ -434,7 +371,7 @@ export class LayerTiers {
   }
 
   #giveUp(slot: number): void {
-    this.#isAhead[slot] = 0;
+    this.#prefetches.forget(slot);
     this.#heldAt[slot] = 0;
     this.#loads.unload(slot);
   }

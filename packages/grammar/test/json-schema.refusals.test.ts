@@ -1,0 +1,52 @@
+import { describe, expect, test } from 'vitest';
+import { jsonSchemaGrammar, type JsonSchema } from '../src/index.js';
+
+describe('JSON schemas that are refused', () => {
+  test.each<[unknown, string]>([
+    [{ type: 'object', properties: { a: { not: {} } } }, '#/properties/a/not'],
+    [{ if: {} }, '#/if'],
+    [{ type: 'array', uniqueItems: true }, '#/uniqueItems'],
+    [{ type: 'array', contains: {} }, '#/contains'],
+    [{ type: 'object', patternProperties: {} }, '#/patternProperties'],
+    [{ type: 'object', dependentRequired: {} }, '#/dependentRequired'],
+    [{ type: 'number', multipleOf: 0.1 }, '#/multipleOf'],
+    [{ type: 'string', format: 'color' }, '#/format'],
+    [{ type: 'string', format: 'iri', pattern: 'a' }, '#/format'],
+    [{ type: 'string', pattern: '(a)\\1' }, '#/pattern'],
+    [{ type: 'string', pattern: 'a\\b' }, '#/pattern'],
+    [{ type: 'string', pattern: '(' }, '#/pattern'],
+    [{ type: 'string', pattern: 'a(?=b)' }, '#/pattern'],
+    [{ $ref: 'https://example.com/x' }, '#/$ref'],
+    [{ $ref: '#/$defs/none' }, '#/$ref'],
+    [{ $ref: '#/%' }, '#/$ref'],
+    [{ $defs: { a: { $ref: '#/$defs/a' } }, $ref: '#/$defs/a' }, '#/$defs/a'],
+    [{ $defs: { a: { anyOf: [{ $ref: '#/$defs/a' }, { type: 'null' }] } }, $ref: '#/$defs/a' }, '#/$defs/a'],
+    [{ oneOf: [{ type: 'string' }, { type: 'string', maxLength: 3 }] }, '#/oneOf'],
+    [{ oneOf: [{ type: 'integer' }, { type: 'number' }] }, '#/oneOf'],
+    [{ type: 'object', properties: { a: { oneOf: [true, { $ref: '#' }] } }, required: ['a'] }, '#/properties/a/oneOf'],
+    [{ anyOf: [] }, '#/anyOf'],
+    [{ type: 'text' }, '#/type'],
+    [{ type: 'object', properties: { a: 1 } }, '#/properties/a'],
+    [{ type: 'object', required: 'a' }, '#/required'],
+    [{ type: 'object', minProperties: 3 }, '#/minProperties'],
+    [{ minimum: '1' }, '#/minimum'],
+    [{ maxLength: -1 }, '#/maxLength'],
+    [{ unknownKeyword: 1 }, '#/unknownKeyword'],
+    [{ allOf: [{ type: 'string' }, { type: 'null' }] }, '#'],
+    [{ type: 'object', properties: { a: { $ref: '#' } }, required: ['a'] }, '#'],
+    [{ type: 'integer', minimum: 3, maximum: 2 }, '#'],
+    [false, '#'],
+    [null, '#'],
+    ['{}', '#'],
+  ])('%j is refused at %s', (schema, field) => {
+    expect(() => jsonSchemaGrammar(schema as JsonSchema)).toThrow(expect.objectContaining({ code: 'format', field }));
+  });
+
+  test('what is too large is refused', () => {
+    const refusal = expect.objectContaining({ code: 'capacity' });
+    expect(() => jsonSchemaGrammar({ type: 'string', pattern: '^(a|b)*a(a|b){30}$' })).toThrow(refusal);
+    expect(() => jsonSchemaGrammar({ type: 'string', pattern: '^(a{1000}){1000}$' })).toThrow(refusal);
+    const branch = { anyOf: Array.from({ length: 40 }, (_, i) => ({ properties: { [`p${i}`]: { type: 'null' } } })) };
+    expect(() => jsonSchemaGrammar({ type: 'object', allOf: [branch, branch, branch] })).toThrow(refusal);
+  });
+});

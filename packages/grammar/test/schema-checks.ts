@@ -1,0 +1,60 @@
+/** Checks of grammars of JSON schemas: texts by hand, and texts sampled under the mask that ajv judges. */
+import { createRng } from '@winnow/tensor';
+import { Ajv2020 } from 'ajv/dist/2020.js';
+import addFormats from 'ajv-formats';
+import { expect } from 'vitest';
+import { createTokenGrammar, jsonSchemaGrammar, type JsonSchema, type TokenGrammar } from '../src/index.js';
+import { sampleText, vocabularyOf } from './vocabulary.js';
+
+const vocabulary = vocabularyOf([
+  '{"',
+  '": ',
+  ', "',
+  '"}',
+  '}}',
+  'true',
+  'null',
+  '[[',
+  '"a',
+  '123',
+  '-1',
+  '0.5',
+  '\\u00',
+  '\\ud83d\\ude00',
+  'é',
+  '😀',
+]);
+
+/** The grammar of a schema over tokens of several bytes. */
+export function tokensOf(schema: JsonSchema, whitespace: 'single' | 'indented' | 'none' = 'indented'): TokenGrammar {
+  const grammar = jsonSchemaGrammar(schema, { whitespace });
+  return createTokenGrammar({ grammar, trie: vocabulary.trie, endTokens: [vocabulary.endToken] });
+}
+
+/** Whether the grammar takes the whole text. */
+export function matches(tokens: TokenGrammar, text: string): boolean {
+  const matcher = tokens.start();
+  return [...new TextEncoder().encode(text)].every((byte) => matcher.accept(byte)) && matcher.canEnd;
+}
+
+/** The same schema by ajv. */
+export function validatorOf(schema: JsonSchema): (value: unknown) => boolean {
+  const ajv = new Ajv2020({ strict: false, unicodeRegExp: true, logger: false });
+  (addFormats as unknown as (ajv: Ajv2020) => void)(ajv);
+  return ajv.compile(schema as never) as (value: unknown) => boolean;
+}
+
+/** Samples texts and validates them. @returns how many came to an end */
+export function checkSamples(schema: JsonSchema, seed: number, count = 12): number {
+  const rng = createRng(seed);
+  const tokens = tokensOf(schema);
+  const validate = validatorOf(schema);
+  let numEnded = 0;
+  for (let run = 0; run < count; run++) {
+    const { text, isEnded } = sampleText(tokens.start(), vocabulary, () => rng.nextFloat(), 25, 400);
+    if (!isEnded) continue;
+    numEnded++;
+    expect([schema, text, validate(JSON.parse(text))]).toEqual([schema, text, true]);
+  }
+  return numEnded;
+}

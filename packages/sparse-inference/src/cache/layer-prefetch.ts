@@ -1,0 +1,143 @@
+/**
+ * The prefetches of one layer: which items get a slot before anybody asks for them, and which of those are dropped again,
+ * because their signal fired, because an `ensure` needs the room, or at the end. What an `ensure` waits for is never
+ * dropped here.
+ */
+import type { ItemMarks } from './item-marks.js';
+import type { LayerCounters } from './layer-counters.js';
+import type { SlotLoads } from './slot-loads.js';
+import { SlotSearch, type SlotRules } from './slot-search.js';
+import type { SlotTable } from './slot-table.js';
+
+export interface LayerPrefetchOptions {
+  readonly table: SlotTable;
+  readonly loads: SlotLoads;
+  readonly counters: LayerCounters;
+  /** For the items of the ids at hand, shared with the layer: each use begins a new set. */
+  readonly marks: ItemMarks;
+  readonly rules: SlotRules;
+  /** An `ensure` waits for what this slot loads. */
+  readonly isAwaited: (slot: number) => boolean;
+  /** Frees a slot unless one is free; false when the search finds none. */
+  readonly takeSlot: (search: SlotSearch) => boolean;
+  /** Starts to load items, in ascending order, into the slots that they have. */
+  readonly load: (items: Int32Array) => void;
+  /** Gives up a slot whose item was being prefetched. */
+  readonly drop: (slot: number) => void;
+}
+
+export class LayerPrefetch {
+  readonly #options: LayerPrefetchOptions;
+  /** Passes over the items at hand: a prefetch does not push out its own. */
+  readonly #search: SlotSearch;
+  /** Slots that a prefetch brought and nobody has asked for since. */
+  readonly #isAhead: Uint8Array;
+  readonly #stopListening: (() => void)[] = [];
+
+  constructor(options: LayerPrefetchOptions) {
+    const { table, marks, rules } = options;
+    this.#options = options;
+    this.#isAhead = new Uint8Array(table.numSlots);
+    const isHeld = (slot: number): boolean => rules.isHeld(slot) || marks.has(table.itemOf[slot]);
+    this.#search = new SlotSearch(table, { isHeld, isLoading: rules.isLoading });
+  }
+
+  /** Bytes per slot. */
+  static readonly slotBytes: number = 1;
+
+  /** Gives slots to those of the items that have none, as long as there are any, and starts to load them. */
+  start(ids: Int32Array, count: number, signal: AbortSignal | undefined): void {
+    const { table, counters, marks, takeSlot, load } = this.#options;
+    marks.clear();
+    let numWanted = 0;
+    for (let index = 0; index < count; index++) {
+      const item = ids[index];
+      if (!marks.add(item)) continue;
+      if (table.slotOf[item] >= 0) table.touch(table.slotOf[item]);
+      else numWanted++;
+    }
+    if (numWanted === 0) return;
+    this.#search.start();
+    const items = new Int32Array(numWanted);
+    let numItems = 0;
+    for (let index = 0; index < count; index++) {
+      const item = ids[index];
+      if (table.slotOf[item] >= 0) continue;
+      if (!takeSlot(this.#search)) {
+        counters.prefetchesRefused += numWanted - numItems;
+        break;
+      }
+      items[numItems++] = item;
+      this.#isAhead[table.assign(item)] = 1;
+    }
+    if (numItems === 0) return;
+    counters.prefetches += numItems;
+    const taken = items.subarray(0, numItems).sort();
+    load(taken);
+    if (signal !== undefined) this.#dropOn(signal, taken);
+  }
+
+  /** Counts the first request for what a prefetch brought. */
+  observe(slot: number): void {
+    if (this.#isAhead[slot] === 0) return;
+    this.#isAhead[slot] = 0;
+    this.#options.counters.prefetchHits++;
+  }
+
+  /** The slot was given up. */
+  forget(slot: number): void {
+    this.#isAhead[slot] = 0;
+  }
+
+  /** Drops all that is being prefetched. */
+  cancel(): void {
+    const { table, loads, isAwaited, drop } = this.#options;
+    for (let slot = 0; slot < table.numSlots; slot++) {
+      if (loads.isLoading(slot) && !isAwaited(slot)) drop(slot);
+    }
+    loads.cancelDead();
+  }
+
+  /** Drops what is being prefetched and is not among the ids; for an `ensure` that has not begun. */
+  dropOthers(ids: Int32Array, count: number): void {
+    const { table, loads, marks, drop } = this.#options;
+    marks.clear();
+    for (let index = 0; index < count; index++) marks.add(ids[index]);
+    for (let slot = 0; slot < table.numSlots; slot++) {
+      if (loads.isLoading(slot) && !marks.has(table.itemOf[slot])) drop(slot);
+    }
+    loads.cancelDead();
+  }
+
+  /** When nothing is on its way, no signal of a prefetch has anything to drop. */
+  forgetSignals(): void {
+    if (this.#stopListening.length === 0) return;
+    const { hasReads, isWriting } = this.#options.loads;
+    if (!hasReads && !isWriting) this.#stopAll();
+  }
+
+  close(): void {
+    this.cancel();
+    this.#stopAll();
+  }
+
+  /** Gives up the slots of items that are still on their way when the signal fires, unless an `ensure` waits for them. */
+  #dropOn(signal: AbortSignal, items: Int32Array): void {
+    const { table, loads, isAwaited } = this.#options;
+    const slots = items.map((item) => table.slotOf[item]);
+    const tokens = slots.map((slot) => loads.tokenOf(slot));
+    const drop = (): void => {
+      for (const [index, slot] of slots.entries()) {
+        if (loads.tokenOf(slot) !== tokens[index]) continue;
+        if (loads.isLoading(slot) && !isAwaited(slot)) this.#options.drop(slot);
+      }
+      loads.cancelDead();
+    };
+    signal.addEventListener('abort', drop, { once: true });
+    this.#stopListening.push(() => signal.removeEventListener('abort', drop));
+  }
+
+  #stopAll(): void {
+    for (const stop of this.#stopListening.splice(0)) stop();
+  }
+}
