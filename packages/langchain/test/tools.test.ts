@@ -230,18 +230,30 @@ describe('tools', () => {
   });
 
   test('testInvokeMoreComplexTools', async () => {
+    // the longest answer has fewer than 400 characters, escapes and blanks included: whatever the model prefers, it is whole
     const schema = z.object({
       decision: z.enum(['UseAPI', 'UseFallback']),
-      explanation: z.string().max(20),
+      explanation: z.string().max(8),
       details: z.object({
-        serviceName: z.string().max(10),
+        serviceName: z.string().regex(/^[a-z ]{0,10}$/),
         retries: z.array(z.boolean()).max(3),
-        more: z.record(z.string(), z.unknown()),
+        more: z
+          .record(z.string().max(4), z.unknown().meta({ enum: [null, true, 7, 'x', { y: [] }] }))
+          .meta({ minProperties: 1, maxProperties: 1 }),
       }),
     });
-    const result = await create().withStructuredOutput(schema, { name: 'service' }).invoke('Decide.');
+    const result = await create({ maxTokens: 400 }).withStructuredOutput(schema, { name: 'service' }).invoke('Decide.');
     expect(schema.safeParse(result).error).toBeUndefined();
+    expect(Object.keys(result.details.more)).toHaveLength(1);
     expectTypeOf(result).toEqualTypeOf<z.infer<typeof schema>>();
+  });
+
+  test('a schema without bounds is followed until the limit', async () => {
+    const schema = z.object({ text: z.string(), more: z.record(z.string(), z.unknown()) });
+    const options = { name: 'service', includeRaw: true, method: 'jsonSchema' } as const;
+    const { raw } = await create({ maxTokens: 5 }).withStructuredOutput(schema, options).invoke('Decide.');
+    expect(raw.response_metadata['finish_reason']).toBe('length');
+    expect(raw.text).toMatch(/^\{ ?"/);
   });
 
   test('other methods and answers that were cut off', async () => {
