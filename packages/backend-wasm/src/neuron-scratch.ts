@@ -45,9 +45,10 @@ export function localNeuronBytes(program: Program, record: OpRecord): number {
       4 * panelColumns * maxBlockBytes +
       64 +
       panelRows * 128 * 4;
-    return Math.max(byDots, plain, interleaved, panels) + 64;
+    // activations may be kept in f32 nevertheless
+    return Math.max(byDots, byTiles, plain, interleaved, panels) + 64;
   }
   if (op !== 'sparse-combine') return 0;
-  if (isInt8Sparse(record)) return tablesBytes + combinedTokens * columns * 4 + 64;
-  return depth * columns * 4 + combinedTokens * depth * 4 + combinedTokens * columns * 4;
+  const sums = combinedTokens * columns * 4;
+  return Math.max(tablesBytes, depth * columns * 4 + combinedTokens * depth * 4) + sums + 64;
 }

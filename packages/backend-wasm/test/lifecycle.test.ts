@@ -287,6 +287,6 @@ test('the numbers of the layout agree with the kernels', async () => {
   expect(numberOf('FRAMES') + numberOf('FRAME_BYTES') * maxThreads).toBe(heapBase);
   expect(numberOf('PLAN_BYTES')).toBe(planWords * 4);
   expect(numberOf('NUM_COUNTERS')).toBe(numCounters);
-  const flags = ['INT8', 'PACKED', 'REUSE', 'VNNI', 'FREE'].map((name) => numberOf(`FLAG_${name}`));
+  const flags = ['INT8', 'PACKED', 'REUSE', 'FREE'].map((name) => numberOf(`FLAG_${name}`));
   expect(flags).toEqual(Object.values(planFlags));
 });
