@@ -42,6 +42,9 @@ export interface Workspace {
 /** Folders that no gate looks into. */
 const ignoredFolders = new Set(['node_modules', 'dist', '.git', '.turbo', '.cache', '.toolchain', 'coverage']);
 
+/** What a build that runs meanwhile writes beside its settings, and removes again. */
+const passingFile = /^tsup\.config\.bundled_\w+\.mjs$/;
+
 export function readJson<T>(path: string): T {
   return JSON.parse(readFileSync(path, 'utf8')) as T;
 }
@@ -128,7 +131,7 @@ export function listFiles(folder: string, accept: (path: string) => boolean = ()
   const found: string[] = [];
   const visit = (path: string): void => {
     for (const entry of readdirSync(path, { withFileTypes: true })) {
-      if (ignoredFolders.has(entry.name)) continue;
+      if (ignoredFolders.has(entry.name) || passingFile.test(entry.name)) continue;
       const child = join(path, entry.name);
       if (entry.isDirectory()) visit(child);
       else if (entry.isFile() && accept(slashed(relative(folder, child)))) found.push(slashed(relative(folder, child)));

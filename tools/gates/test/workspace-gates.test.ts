@@ -7,7 +7,7 @@ import { checkCatalog } from '../src/catalog.ts';
 import { moduleUses } from '../src/imports.ts';
 import { checkStructure } from '../src/structure.ts';
 import { checkText } from '../src/text-scan.ts';
-import { readWorkspace } from '../src/workspace.ts';
+import { listFiles, readWorkspace } from '../src/workspace.ts';
 import { addFiles, createFolder, libraryFiles, workspaceFiles, type Files } from './fixture.ts';
 
 function planted(files: Files): string {
@@ -15,6 +15,12 @@ function planted(files: Files): string {
   addFiles(folder, files);
   return folder;
 }
+
+it('lists no file that a build at the same time removes again', () => {
+  const names = ['tsup.config.mjs', 'tsup.config.bundled_p50dux2a57d.mjs', 'dist/index.js', 'src/index.ts'];
+  const folder = createFolder(Object.fromEntries(names.map((name) => [name, ''])));
+  expect(listFiles(folder)).toEqual(['src/index.ts', 'tsup.config.mjs']);
+});
 
 describe('layers', () => {
   const check = (files: Files): string[] => checkBoundaries(readWorkspace(planted(files)));
