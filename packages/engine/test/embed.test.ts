@@ -241,27 +241,29 @@ describe('an embedding model', () => {
 
 describe('models that generate', () => {
   const names = ['llama', 'gpt2', 'mistral', 'qwen3', 'phi3', 'mixtral', 'lfm2', 'lfm2moe', 'qwen35', 'qwen35moe'];
-  test.each(names.filter((name) => archPath(name, 'exact.json') !== undefined))(
-    '%s: logits of the last vectors are those of the goldens',
-    async (name) => {
-      const path = archPath(name, 'model.gguf') as string;
-      const { prompts } = readJson<{ prompts: { tokens: number[]; positions: number[] }[] }>(
-        archPath(name, 'golden.json') as string,
-      );
-      const { logprobs } = readJson<{ logprobs: string[][] }>(archPath(name, 'exact.json') as string);
-      const output = await outputMatrix(path);
-      await using model = await loadEmbeddingModel(path, { backend: backends[0] as Backend, pooling: 'last' });
-      const vectors = await model.embed(
-        prompts.map(({ tokens }) => tokens),
-        { normalise: false },
-      );
-      prompts.forEach(({ tokens, positions }, index) => {
-        const expected = decodeFloats(logprobs[index]?.[positions.indexOf(tokens.length - 1)] as string);
-        const actual = logSoftmax(output, vectors[index] as Float32Array);
-        expect(maxDifference(actual, expected)).toBeLessThan(5e-4);
-      });
-    },
-  );
+  const isThere = (name: string): boolean =>
+    ['model.gguf', 'golden.json', 'exact.json'].every((file) => archPath(name, file) !== undefined);
+  for (const name of names.filter((each) => !isThere(each))) {
+    test.skip(`${name}: needs ../shared/data/goldens`, () => {});
+  }
+  test.each(names.filter(isThere))('%s: logits of the last vectors are those of the goldens', async (name) => {
+    const path = archPath(name, 'model.gguf') as string;
+    const { prompts } = readJson<{ prompts: { tokens: number[]; positions: number[] }[] }>(
+      archPath(name, 'golden.json') as string,
+    );
+    const { logprobs } = readJson<{ logprobs: string[][] }>(archPath(name, 'exact.json') as string);
+    const output = await outputMatrix(path);
+    await using model = await loadEmbeddingModel(path, { backend: backends[0] as Backend, pooling: 'last' });
+    const vectors = await model.embed(
+      prompts.map(({ tokens }) => tokens),
+      { normalise: false },
+    );
+    prompts.forEach(({ tokens, positions }, index) => {
+      const expected = decodeFloats(logprobs[index]?.[positions.indexOf(tokens.length - 1)] as string);
+      const actual = logSoftmax(output, vectors[index] as Float32Array);
+      expect(maxDifference(actual, expected)).toBeLessThan(5e-4);
+    });
+  });
 
   test('have to be told how to embed, and not by their first token', async () => {
     const path = archPath('llama', 'model.gguf') as string;
