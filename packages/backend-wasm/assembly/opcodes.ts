@@ -100,7 +100,7 @@ export function numTensors(opcode: i32): i32 {
     case 45:
       return 4; // gather-columns
     case 46:
-      return 5; // sparse-combine
+      return 6; // sparse-combine
     case PACK:
     case UNPACK:
     case PROBE_TOUCH:

@@ -1,5 +1,5 @@
 /** What `Backend` and `Executable` promise besides right numbers. Each check returns failures, one line each. */
-import { ProgramBuilder, type Backend, type BufferHandle, type Executable } from '@winnow/ops';
+import { ProgramBuilder, type BufferHandle, type Executable } from '@winnow/ops';
 import { compareExact } from './compare.js';
 import {
   allocateTable,
@@ -11,12 +11,11 @@ import {
   sums,
   tableValues,
   width,
+  type ContractCheck,
+  type CreateBackend,
 } from './contract-fixtures.js';
+import { checkSplitSums } from './split-sums.js';
 import { rngOf } from './values.js';
-
-/** Makes a fresh backend for a check. */
-export type CreateBackend = () => Promise<Backend>;
-export type ContractCheck = (create: CreateBackend) => Promise<string[]>;
 
 async function checkUnknownOps(create: CreateBackend): Promise<string[]> {
   const backend = await create();
@@ -348,4 +347,5 @@ export const contractChecks: Readonly<Record<string, ContractCheck>> = {
   'the same bits on every run': checkDeterminism,
   'profile counts records, runs and work': checkProfile,
   'programs share buffers': checkSharedBuffers,
+  'neurons in several passes have the bits of one pass': checkSplitSums,
 };

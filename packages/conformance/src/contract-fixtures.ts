@@ -10,6 +10,10 @@ import {
 import { WinnowError, type WinnowErrorCode } from '@winnow/tensor';
 import { compareExact } from './compare.js';
 
+/** Makes a fresh backend for a check. */
+export type CreateBackend = () => Promise<Backend>;
+export type ContractCheck = (create: CreateBackend) => Promise<string[]>;
+
 export const width: number = 4;
 export const tableValues: Float32Array<ArrayBuffer> = Float32Array.from({ length: 5 * width }, (_, i) => i);
 

@@ -1,7 +1,8 @@
 export { float32Arithmetic, type Arithmetic } from './arithmetic.js';
 export { kernelCases } from './cases/all.js';
 export { compareClose, compareExact, compareOutput } from './compare.js';
-export { contractChecks, type ContractCheck, type CreateBackend } from './contract-checks.js';
+export { contractChecks } from './contract-checks.js';
+export type { ContractCheck, CreateBackend } from './contract-fixtures.js';
 export { describeBackend, type DescribeBackendOptions } from './describe-backend.js';
 export type { CaseTensor, Expected, KernelCase, KernelData } from './kernel-case.js';
 export { buildKernelProgram, type KernelProgram } from './kernel-program.js';

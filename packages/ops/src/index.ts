@@ -54,4 +54,5 @@ export { ropeFrequencies, type RopeOptions, type RopeScaling, type RopeTable } f
 export { checkScalars, createScalarBlock, type ScalarBlock, type ScalarLayout, type ScalarSlot } from './scalars.js';
 export { validateProgram } from './validate-program.js';
 export { cacheDTypes, weightDTypes } from './dtypes.js';
+export { neuronGroup } from './sparse-combine.js';
 export { maxGlobals } from './subquadratic-attention.js';

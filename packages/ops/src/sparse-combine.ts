@@ -4,13 +4,22 @@ import type { OpSpec } from './op-spec.js';
 import { rowReader } from './row-access.js';
 
 /**
+ * Rows that `sparse-combine` adds up before their sum is rounded to f32. Sums that are continued after a multiple of it are
+ * those of one pass, bit by bit: what an implementation computes at once has to divide it.
+ */
+export const neuronGroup: number = 64;
+
+/**
  * The weighted sum of chosen rows of a matrix, such as a down projection that lies neuron by neuron:
- * `y[t] = sum_{j < count} h[t, j] * weight[rows[j]]`. Rows that are not chosen are neither computed nor read.
+ * `y[t] = previous[t] + sum_{j < count} h[t, j] * weight[rows[j]]`, without `previous` from 0. Rows that are not chosen are
+ * neither computed nor read.
  *
  * Shapes: h `[T, F]` f32, whose columns from the count on mean nothing; weight `[S, E]` in any weight dtype; rows `[F]` i32
- * below S, count `[1]` i32 up to F, as for `sparse-matmul`; y `[T, E]` f32, 0 for a count of 0. Numerics: weights decoded to
- * f32, products and sums in f64, one rounding to f32. With `n = count`, an f32 implementation stays within
- * `(n + 1) * 2^-24 * sum_j |h_j * w_j|` of it. Operations and bytes are counted as if all F rows were chosen.
+ * below S, count `[1]` i32 up to F, as for `sparse-matmul`; previous and y `[T, E]` f32. Numerics: weights decoded to f32,
+ * products and sums in f64, rounded to f32 after every `neuronGroup` rows. With `n = count`, an f32 implementation stays within
+ * `(n + 1 + n / neuronGroup) * 2^-24 * (|previous| + sum_j |h_j * w_j|)` of it. A sum over rows that are taken in several
+ * records, each but the last with a multiple of `neuronGroup` of them, equals that of one record, bit by bit. Operations and
+ * bytes are counted as if all F rows were chosen.
  */
 export const sparseCombine: OpSpec = {
   name: 'sparse-combine',
@@ -19,12 +28,13 @@ export const sparseCombine: OpSpec = {
     weight: { dtypes: weightDTypes, shape: 'S E' },
     rows: { dtypes: i32Only, shape: 'F' },
     count: { dtypes: i32Only, shape: '1' },
+    previous: { dtypes: f32Only, shape: 'T E', optional: true },
   },
   outputs: { y: { dtypes: f32Only, shape: 'T E' } },
   attributes: {},
   fixedAxes: ['F', 'S', 'E'],
   partition: 'rows',
-  bindReference({ inputs: { h, weight, rows, count }, outputs: { y } }) {
+  bindReference({ inputs: { h, weight, rows, count, previous }, outputs: { y } }) {
     const [, numOutputs] = weight.shape;
     const numNeurons = rows.shape[0];
     const readRow = rowReader(weight);
@@ -33,8 +43,10 @@ export const sparseCombine: OpSpec = {
     const sums = new Float64Array(capacity * numOutputs);
     return () => {
       const numTokens = h.shape[0];
-      sums.fill(0);
+      const numSums = numTokens * numOutputs;
+      for (let i = 0; i < numSums; i++) sums[i] = previous === undefined ? 0 : previous.data[i];
       for (let j = 0; j < count.data[0]; j++) {
+        if (j > 0 && j % neuronGroup === 0) for (let i = 0; i < numSums; i++) sums[i] = Math.fround(sums[i]);
         readRow(rows.data[j] * numOutputs, numOutputs, row, 0);
         for (let t = 0; t < numTokens; t++) {
           const factor = h.data[t * numNeurons + j];
@@ -42,13 +54,14 @@ export const sparseCombine: OpSpec = {
           for (let i = 0; i < numOutputs; i++) sums[begin + i] += factor * row[i];
         }
       }
-      for (let i = 0; i < numTokens * numOutputs; i++) y.data[i] = sums[i];
+      for (let i = 0; i < numSums; i++) y.data[i] = sums[i];
     };
   },
   flops: ({ h, weight }) => 2 * h[0] * h[1] * weight[1],
-  bytes: ({ h, y, rows, weight: [numRows, numOutputs] }, _attributes, { weight = 'f32' } = {}) =>
+  bytes: ({ h, y, previous, rows, weight: [numRows, numOutputs] }, _attributes, { weight = 'f32' } = {}) =>
     tensorBytes('f32', h) +
     tensorBytes('f32', y) +
+    (previous === undefined ? 0 : tensorBytes('f32', previous)) +
     4 * rows[0] +
     tensorBytes(weight, [Math.min(numRows, rows[0]), numOutputs]),
 };

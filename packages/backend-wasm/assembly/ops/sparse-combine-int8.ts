@@ -18,9 +18,9 @@ import {
   ROWS,
   STEP,
 } from '../neuron-blocks';
-import { addressOf, dim, dtypeOf, localScratch } from '../record';
+import { addressOf, dim, dtypeOf, isPresent, localScratch } from '../record';
 import { takeUnits, threads } from '../threads';
-import { columnsOfRow } from './sparse-combine';
+import { beginSums, columnsOfRow } from './sparse-combine';
 
 /** Columns of a unit where a block serves all tokens. */
 const MIXED_COLUMNS: i32 = 256;
@@ -82,9 +82,9 @@ function fewTokens(begin: i32, columns: i32, numTokens: i32): void {
   const scratch = localScratch();
   const table = scratch;
   const codes = scratch + CODES;
-  const y = addressOf(4) + (<usize>begin << 2);
+  const y = addressOf(5) + (<usize>begin << 2);
   const yRow = <usize>dim(1, 1) << 2;
-  for (let t = 0; t < numTokens; t++) memory.fill(y + <usize>t * yRow, 0, <usize>columns << 2);
+  for (let t = 0; t < numTokens; t++) beginSums(y + <usize>t * yRow, t, begin, columns);
   for (let j = 0; j < count; j += ROWS) {
     const numQuads = (min<i32>(ROWS, count - j) + 3) >> 2;
     takeRows(table, j, count, begin);
@@ -130,7 +130,14 @@ function manyTokens(begin: i32, columns: i32, first: i32, last: i32, isNarrow: b
   const sums = scratch + SUMS;
   const sumBytes = numTokens << 7; // of a block
   const zero = i8x16.splat(isQ4 ? 8 : -128);
-  memory.fill(sums, 0, <usize>numBlocks * sumBytes);
+  if (isPresent(4)) {
+    for (let t: usize = 0; t < numTokens; t++) {
+      const from = addressOf(4) + ((<usize>first + t) * <usize>dim(1, 1) + <usize>begin << 2);
+      for (let block: usize = 0; block < <usize>numBlocks; block++) {
+        memory.copy(sums + block * sumBytes + (t << 7), from + (block << 7), 128);
+      }
+    }
+  } else memory.fill(sums, 0, <usize>numBlocks * sumBytes);
   for (let j = 0; j < count; j += ROWS) {
     const numQuads = (min<i32>(ROWS, count - j) + 3) >> 2;
     takeRows(table, j, count, begin);
@@ -147,7 +154,7 @@ function manyTokens(begin: i32, columns: i32, first: i32, last: i32, isNarrow: b
     }
   }
   for (let t: usize = 0; t < numTokens; t++) {
-    const y = addressOf(4) + ((<usize>first + t) * <usize>dim(1, 1) + <usize>begin << 2);
+    const y = addressOf(5) + ((<usize>first + t) * <usize>dim(1, 1) + <usize>begin << 2);
     for (let block: usize = 0; block < <usize>numBlocks; block++) {
       memory.copy(y + (block << 7), sums + block * sumBytes + (t << 7), 128);
     }

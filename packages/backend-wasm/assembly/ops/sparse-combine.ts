@@ -1,11 +1,12 @@
 /**
- * Weighted sums of chosen rows of a matrix, in f32. Tensors: h, weight, rows, count, y. Units: runs of columns, so that every
- * number of y is the sum of one thread, in the order of the rows. Up to three tokens: four rows at a time. More: rows are
- * decoded in panels of DEPTH rows and COLUMNS columns, and eight tokens lie side by side in registers.
+ * Weighted sums of chosen rows of a matrix, in f32. Tensors: h, weight, rows, count, previous, y. Units: runs of columns, so
+ * that every number of y is the sum of one thread, in the order of the rows. Up to three tokens: four rows at a time. More:
+ * rows are decoded in panels of DEPTH rows and COLUMNS columns, and eight tokens lie side by side in registers. Sums that go
+ * on from `previous` are those of one pass when that had a multiple of `neuronGroup` rows (packages/ops): DEPTH divides it.
  */
 import { F32, bytesOf, decode } from '../decode';
 import { FLAG_INT8 } from '../layout';
-import { addressOf, dim, dtypeOf, hasFlag, localScratch } from '../record';
+import { addressOf, dim, dtypeOf, hasFlag, isPresent, localScratch } from '../record';
 import { fma } from '../simd';
 import { takeUnits } from '../threads';
 import { tileColumns } from '../tiles';
@@ -43,6 +44,13 @@ export function columnsOfRow(j: i32, begin: i32): usize {
   return addressOf(1) + row * bytesOf(dtypeOf(1), dim(1, 1)) + bytesOf(dtypeOf(1), begin);
 }
 
+/** What the sums of a row of y begin with, from column `begin` on: those before, or zeros. */
+export function beginSums(to: usize, t: i32, begin: i32, columns: i32): void {
+  const offset = <usize>t * <usize>dim(1, 1) + <usize>begin << 2;
+  if (isPresent(4)) memory.copy(to, addressOf(4) + offset, <usize>columns << 2);
+  else memory.fill(to, 0, <usize>columns << 2);
+}
+
 /** The same as f32, decoded into slot `slot` of the scratch if need be. */
 function floatsOfRow(j: i32, begin: i32, columns: i32, slot: i32): usize {
   const at = columnsOfRow(j, begin);
@@ -56,8 +64,8 @@ function byRows(begin: i32, columns: i32, numTokens: i32): void {
   const count = load<i32>(addressOf(3));
   const hRow = <usize>dim(0, 1) << 2;
   const yRow = <usize>dim(1, 1) << 2;
-  const y = addressOf(4) + (<usize>begin << 2);
-  for (let t = 0; t < numTokens; t++) memory.fill(y + <usize>t * yRow, 0, <usize>columns << 2);
+  const y = addressOf(5) + (<usize>begin << 2);
+  for (let t = 0; t < numTokens; t++) beginSums(y + <usize>t * yRow, t, begin, columns);
   let j = 0;
   for (; j + 4 <= count; j += 4) {
     const w0 = floatsOfRow(j, begin, columns, 0);
@@ -109,6 +117,7 @@ function byTiles(begin: i32, columns: i32, first: i32, last: i32): void {
   const sums = hs + <usize>(NC / 8) * (<usize>DEPTH << 5);
   const one = f32x4.splat(1);
   memory.fill(sums, 0, <usize>(numFours * numPanels) << 7);
+  if (isPresent(4)) exchange(4, sums, begin, columns, first, last);
   for (let j = 0; j < count; j += DEPTH) {
     const depth = min<i32>(DEPTH, count - j);
     for (let k = 0; k < depth; k++) {
@@ -123,12 +132,20 @@ function byTiles(begin: i32, columns: i32, first: i32, last: i32): void {
       }
     }
   }
+  exchange(5, sums, begin, columns, first, last);
+}
+
+/** Takes sums from `previous`, tensor 4, or gives them to y, tensor 5. */
+function exchange(tensor: i32, sums: usize, begin: i32, columns: i32, first: i32, last: i32): void {
+  const numPanels = (last - first + 7) >> 3;
   for (let t = first; t < last; t++) {
-    const y = addressOf(4) + (<usize>t * <usize>dim(1, 1) + <usize>begin << 2);
+    const row = addressOf(tensor) + (<usize>t * <usize>dim(1, 1) + <usize>begin << 2);
     const lane = sums + (<usize>((t - first) >> 3) << 7) + (<usize>((t - first) & 7) << 2);
     for (let i = 0; i < columns; i++) {
       const at = lane + (<usize>((i >> 2) * numPanels) << 7) + (<usize>(i & 3) << 5);
-      store<f32>(y + (<usize>i << 2), load<f32>(at));
+      const outer = row + (<usize>i << 2);
+      if (tensor == 4) store<f32>(at, load<f32>(outer));
+      else store<f32>(outer, load<f32>(at));
     }
   }
 }

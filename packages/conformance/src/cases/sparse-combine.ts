@@ -1,8 +1,8 @@
-import { weightDTypes } from '@winnow/ops';
+import { neuronGroup, weightDTypes } from '@winnow/ops';
 import { dtypeInfo, type DType } from '@winnow/tensor';
 import type { KernelCase } from '../kernel-case.js';
 import { chosenRows, type RowChoice } from '../row-choice.js';
-import { close, floats, ints, numbersOf, randomTensor } from '../values.js';
+import { close, floats, gaussian, ints, numbersOf, randomTensor } from '../values.js';
 
 interface CombineShape {
   readonly numTokens: number;
@@ -11,18 +11,22 @@ interface CombineShape {
   readonly numOutputs: number;
   readonly numRows?: number;
   readonly choice: RowChoice;
+  /** Sums go on from others. */
+  readonly isContinued?: boolean;
 }
 
 function combineCase(dtype: DType, shape: CombineShape): KernelCase {
-  const { numTokens, numNeurons, numOutputs, numRows = numNeurons, choice } = shape;
+  const { numTokens, numNeurons, numOutputs, numRows = numNeurons, choice, isContinued = false } = shape;
   return {
     op: 'sparse-combine',
     name:
       `${dtype}, ${numTokens} x ${choice} of ${numNeurons}` +
-      `${numRows === numNeurons ? '' : ` in ${numRows}`} -> ${numOutputs}`,
+      `${numRows === numNeurons ? '' : ` in ${numRows}`} -> ${numOutputs}` +
+      (isContinued ? ', continued' : ''),
     dtypes: { weight: dtype },
     attributes: {},
-    // count products and sums in any order: count + 1 roundings of the sum of magnitudes; decoding a block takes 2 more
+    // count products and sums in any order: count + 1 roundings of the sum of magnitudes; what is rounded between groups of
+    // rows is one more each, and decoding a block takes 2 more
     create(rng, { unit, tiny }) {
       const { rows, count } = chosenRows(rng, choice, numNeurons, numRows);
       // what lies behind the count must not matter
@@ -35,20 +39,28 @@ function combineCase(dtype: DType, shape: CombineShape): KernelCase {
       );
       const weight = randomTensor(rng, dtype, [numRows, numOutputs]);
       const [hs, ws] = [numbersOf(h), numbersOf(weight)];
+      const previous = gaussian(rng, [numTokens, numOutputs], 1, 0);
+      const before = isContinued ? numbersOf(previous) : undefined;
       const y = close(numTokens * numOutputs, (index) => {
         const [t, o] = [Math.floor(index / numOutputs), index % numOutputs];
-        let sum = 0;
-        let magnitude = 0;
+        let sum = before?.[index] ?? 0;
+        let magnitude = Math.abs(sum);
         for (let j = count - 1; j >= 0; j--) {
           const term = hs[t * numNeurons + j] * ws[rows[j] * numOutputs + o];
           sum += term;
           magnitude += Math.abs(term);
         }
-        const numRoundings = count + 1 + (dtypeInfo(dtype).isQuantised ? 2 : 0);
+        const numRoundings = count + 1 + Math.floor(count / neuronGroup) + (dtypeInfo(dtype).isQuantised ? 2 : 0);
         return [sum, numRoundings * (unit * magnitude + tiny)];
       });
       return {
-        inputs: { h, weight, rows: ints([numNeurons], rows), count: ints([1], [count]) },
+        inputs: {
+          h,
+          weight,
+          rows: ints([numNeurons], rows),
+          count: ints([1], [count]),
+          ...(isContinued ? { previous } : {}),
+        },
         expected: { y },
       };
     },
@@ -63,6 +75,8 @@ const dtypeCases = weightDTypes.flatMap((dtype) => {
     combineCase(dtype, { numTokens: 1, numNeurons: 71, numOutputs: unit, choice: 'all' }),
     combineCase(dtype, { numTokens: 5, numNeurons: 37, numOutputs: 2 * unit, choice: 'all' }),
     combineCase(dtype, { numTokens: 17, numNeurons: 70, numOutputs: unit, numRows: 77, choice: 'slots' }),
+    combineCase(dtype, { numTokens: 2, numNeurons: 40, numOutputs: 2 * unit, choice: 'some', isContinued: true }),
+    combineCase(dtype, { numTokens: 7, numNeurons: 67, numOutputs: unit, choice: 'all', isContinued: true }),
   ];
 });
 
@@ -74,6 +88,9 @@ const shapeCases = [
   { numTokens: 3, numNeurons: 40, numOutputs: 129, choice: 'one' },
   { numTokens: 40, numNeurons: 65, numOutputs: 67, choice: 'some' },
   { numTokens: 2, numNeurons: 5, numOutputs: 1023, choice: 'all' },
+  { numTokens: 3, numNeurons: 7, numOutputs: 33, choice: 'none', isContinued: true },
+  { numTokens: 70, numNeurons: 9, numOutputs: 31, choice: 'none', isContinued: true },
+  { numTokens: 70, numNeurons: 131, numOutputs: 259, choice: 'all', isContinued: true },
 ].flatMap((shape) => [
   combineCase('f32', shape as CombineShape),
   combineCase('f16', shape as CombineShape),

@@ -1,0 +1,16 @@
+/** On 8-bit integers, too, neurons that are computed in several passes have the bits of one pass. */
+import { contractChecks, type ContractCheck } from '@winnow/conformance';
+import { expect, test } from 'vitest';
+import { createWasmBackend } from '../src/index.node.js';
+
+const check = contractChecks['neurons in several passes have the bits of one pass'] as ContractCheck;
+
+test.each([
+  { relaxedSimd: true, numThreads: 1 },
+  { relaxedSimd: true, numThreads: 3 },
+  { relaxedSimd: false, numThreads: 2 },
+])('$numThreads threads, relaxed: $relaxedSimd', async (options) => {
+  const create = () =>
+    createWasmBackend({ maxMemoryBytes: 2 ** 26, minSharedWork: 0, activations: 'int8', ...options });
+  expect(await check(create)).toEqual([]);
+});
