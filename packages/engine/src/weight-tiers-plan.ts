@@ -16,6 +16,7 @@ import {
   type Sidecar,
   type WarmEncoding,
 } from '@winnow/sparse-inference';
+import { neuronGroup } from '@winnow/ops';
 import { numElements, tensorBytes } from '@winnow/tensor';
 import type { TierableLayer, TieredLayer, TieredMatrix } from './weight-tiers-program.js';
 
@@ -127,6 +128,12 @@ export function itemBytes({ matrices }: TierableLayer): number {
   return matrices.reduce((sum, { dtype, itemShape }) => sum + tensorBytes(dtype, itemShape), 0);
 }
 
+/** Slots that are not pinned: whole groups of neurons, of which sums are made. */
+function workingSlots(kind: TierCandidate['kind'], maxActive: number): number {
+  const group = kind === 'neuron' ? neuronGroup : 1;
+  return Math.max(1, Math.ceil(maxActive / maxPasses / group)) * group;
+}
+
 function readSizes(candidates: readonly TierCandidate[]): ReadSizes & { readonly stagingBytes: number } {
   let totalBytes = 0;
   let largest = 0;
@@ -153,14 +160,14 @@ export function planWeightTiers(
   const plan: NeuronTierPlan = planNeuronTiers({
     budgetBytes: Math.max(0, budgetBytes),
     stagingBytes,
-    layers: candidates.map(({ matrices, numItems, frequencies, maxActive }) => ({
+    layers: candidates.map(({ kind, matrices, numItems, frequencies, maxActive }) => ({
       numItems,
       ...neuronItemBytes(
         matrices.map(({ dtype, itemShape }) => ({ dtype, valuesPerItem: numElements(itemShape) })),
         warmEncoding,
       ),
       ...(frequencies === undefined ? {} : { frequencies }),
-      workingSlots: Math.min(numItems, Math.max(1, Math.ceil(maxActive / maxPasses))),
+      workingSlots: Math.min(numItems, workingSlots(kind, maxActive)),
     })),
   });
   let coldBytes = 0;

@@ -4,7 +4,13 @@
  * What does not fit the slots at once is computed in several passes, each behind a boundary of its own.
  */
 import type { ExpertMatrix, ExpertPass, ExpertPlacement } from '@winnow/models';
-import type { FeedForwardWriter, NeuronPass, ProgramBuilder, ProgramTensor } from '@winnow/ops';
+import {
+  neuronGroup,
+  type FeedForwardWriter,
+  type NeuronPass,
+  type ProgramBuilder,
+  type ProgramTensor,
+} from '@winnow/ops';
 import type { SparseFeedForwardWriter } from '@winnow/sparse-inference';
 import type { DType } from '@winnow/tensor';
 
@@ -69,9 +75,17 @@ export function parseBoundary(name: string): { readonly layer: number; readonly 
   return layer === undefined ? undefined : { layer: Number(layer), pass: Number(pass) };
 }
 
-/** Passes that `maxActive` items of a layer may need: pinned ones take no room of others. */
-export function countPasses({ numItems, slots, numPinned }: TieredLayer, maxActive: number): number {
-  return Math.max(1, Math.ceil(Math.min(maxActive, numItems - numPinned) / (slots - numPinned)));
+/**
+ * Passes that `maxActive` items of a layer may need: pinned ones take no room of others. Passes of neurons are in ascending
+ * order, and all but the last have whole groups of them, so that sums have the bits of one pass.
+ */
+export function countPasses({ kind, numItems, slots, numPinned }: TieredLayer, maxActive: number): number {
+  const numFree = slots - numPinned;
+  const numOthers = Math.min(maxActive, numItems - numPinned);
+  if (kind === 'expert' || numOthers <= numFree) return Math.max(1, Math.ceil(numOthers / numFree));
+  // a pass has at least the whole groups that the free slots hold; and all of the free slots but for a part of a group
+  const byGroups = Math.ceil(maxActive / (numFree - (numFree % neuronGroup)));
+  return Math.min(byGroups, 1 + Math.ceil((numOthers - numFree) / (numFree - neuronGroup + 1)));
 }
 
 function slotTensor(b: ProgramBuilder, { layer, slots }: TieredLayer, matrix: TieredMatrix): ProgramTensor {

@@ -2,7 +2,7 @@
  * Runs programs whose experts or neurons are in tiers: at each layer's boundary what was chosen is brought into slots,
  * while what the next layer will probably choose is read ahead. Also counts what programs that skip neurons compute.
  */
-import type { Backend, BufferHandle, Executable, RunOptions } from '@winnow/ops';
+import { neuronGroup, type Backend, type BufferHandle, type Executable, type RunOptions } from '@winnow/ops';
 import type { NeuronCache } from '@winnow/sparse-inference';
 import { invariant } from '@winnow/tensor';
 import type { FeedForwardMetrics, FeedForwardLayerMetrics } from './feed-forward-metrics.js';
@@ -44,7 +44,7 @@ interface TierState {
   /** In the cache. */
   readonly index: number;
   readonly map: Int32Array; // [X], experts
-  readonly ids: Int32Array; // what was chosen, ascending; what is in slots first when it takes several passes
+  readonly ids: Int32Array; // what was chosen, ascending; experts in slots first when it takes several passes
   readonly rows: Int32Array;
   readonly guess: Int32Array;
   count: number;
@@ -128,16 +128,20 @@ export function createWeightTiers(options: WeightTiersOptions): WeightTiers {
       const state = states.get(layer);
       invariant(state !== undefined && cache !== undefined, 'boundaries belong to layers in tiers');
       const { planned, index, ids, rows, map } = state;
+      const withSignal = signal === undefined ? {} : { signal };
       if (pass === 0) {
         const before = tiers?.layers[index - 1];
         if (before !== undefined) cache.release(index - 1);
         await readChosen(state, numTokens);
         state.done = 0;
-        if (cache.fit(index, ids, 0, state.count) < state.count) residentFirst(cache, index, ids, state.count);
+        // sums over neurons keep their order; those of experts have none
+        const isOver = planned.kind === 'expert' && cache.fit(index, ids, 0, state.count) < state.count;
+        if (isOver) residentFirst(cache, index, ids, state.count);
         countsOf(layer).numPasses++;
       } else if (state.done < state.count) countsOf(layer).numPasses++;
       const begin = state.done;
-      const count = cache.fit(index, ids, begin, state.count);
+      let count = cache.fit(index, ids, begin, state.count);
+      if (planned.kind === 'neuron' && begin + count < state.count) count -= count % neuronGroup;
       const group = ids.subarray(begin, begin + count);
       const start = now();
       const loaded = cache.ensure(index, group, count, rows, signal);
@@ -148,7 +152,7 @@ export function createWeightTiers(options: WeightTiersOptions): WeightTiers {
         const numGuessed = nextState === undefined ? 0 : await readGuess(state, nextState, numTokens);
         if (numGuessed > 0) {
           const { guess } = state;
-          cache.prefetch(index + 1, guess, numGuessed, signal === undefined ? {} : { signal });
+          cache.prefetch(index + 1, guess, numGuessed, withSignal);
         }
       }
       const waitsFrom = now();
@@ -156,6 +160,9 @@ export function createWeightTiers(options: WeightTiersOptions): WeightTiers {
       waitedMs += now() - waitsFrom;
       countsOf(layer).waitedMs += waitedMs;
       state.done += count;
+      // the next pass, as far as this one leaves slots
+      const numNext = cache.fit(index, ids, state.done, state.count);
+      if (numNext > 0) cache.prefetch(index, ids.subarray(state.done), numNext, withSignal);
       if (planned.kind === 'expert') {
         map.fill(-1);
         for (let i = 0; i < count; i++) map[group[i] as number] = rows[i] as number;

@@ -53,10 +53,11 @@ for (const name of names) {
           const memoryLimitBytes = (await smallestLimit(path as string, { ...options, sparse })) + 4000;
           await using tiered = await loadModel(path as string, { ...options, sparse, memoryLimitBytes });
           expect(tiered.plan.weightTiers?.coldBytes).toBeGreaterThan(0);
-          for (const model of [whole, tiered]) {
-            for (const batchSize of [16, 1]) {
-              expect(worst(await model.logprobs(tokens, { positions, batchSize }), expected)).toBeLessThan(limit);
-            }
+          for (const batchSize of [16, 1]) {
+            const rows = await whole.logprobs(tokens, { positions, batchSize });
+            expect(worst(rows, expected)).toBeLessThan(limit);
+            // passes change nothing: the same bits
+            expect(await tiered.logprobs(tokens, { positions, batchSize })).toEqual(rows);
           }
         }
       });
@@ -79,13 +80,14 @@ describe.each<DType>(['f16', 'q8_0', 'q4_0'])('stored as %s', (quantize) => {
       const access = dense.feedForward as FeedForwardAccess;
       const sparse = await makeSidecar(access, { kind: 'low-rank', threshold: -Infinity });
       await using whole = await loadModel(path as string, { ...options, sparse });
-      const memoryLimitBytes = (await smallestLimit(path as string, { ...options, sparse })) + 4000;
+      const memoryLimitBytes = await smallestLimit(path as string, { ...options, sparse });
       await using tiered = await loadModel(path as string, { ...options, sparse, memoryLimitBytes });
-      expect(tiered.plan.weightTiers?.coldBytes).toBeGreaterThan(0);
+      // with 4 bits the whole of a model of this size takes no more than the least of its tiers
+      if (quantize !== 'q4_0') expect(tiered.plan.weightTiers?.coldBytes).toBeGreaterThan(0);
       const expected = await exact.logprobs(tokens, { positions });
       const rows = await whole.logprobs(tokens, { positions });
       expect(worst(rows, expected)).toBeLessThan(3 * worst(await dense.logprobs(tokens, { positions }), expected));
-      expect(worst(await tiered.logprobs(tokens, { positions }), rows)).toBeLessThan(limit);
+      expect(await tiered.logprobs(tokens, { positions })).toEqual(rows);
     },
   );
 });

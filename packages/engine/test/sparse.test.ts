@@ -124,7 +124,7 @@ describe('under a limit of half the model', () => {
     expect((await model.generate(prompt, greedy).result()).text).toBe(expected.text);
     const { layers } = model.metrics().feedForward as NonNullable<ReturnType<Model['metrics']>['feedForward']>;
     for (const { tiers, numSteps, numBatches } of layers) {
-      expect(tiers?.numPasses).toBeGreaterThan(2 * (numSteps + numBatches));
+      expect(tiers?.numPasses).toBeGreaterThan(numSteps + numBatches);
     }
   });
 
@@ -288,11 +288,15 @@ for (const name of ['bert-mean', 'nomic-bert', 'modern-bert']) {
         await using model = await loadEmbeddingModel(path as string, { ...sizes, sparse });
         const difference = (actual: readonly Float32Array[]): number =>
           Math.max(...actual.map((vector, at) => maxDifference(vector, expected[at] as Float32Array)));
-        expect(difference(await model.embed(texts))).toBeLessThan(1e-5);
-        const memoryLimitBytes = model.plan.totalBytes - 20_000;
+        const vectors = await model.embed(texts);
+        expect(difference(vectors)).toBeLessThan(1e-5);
+        const error = await loadEmbeddingModel(path as string, { ...sizes, sparse, memoryLimitBytes: 1 }).catch(
+          (thrown: unknown) => thrown,
+        );
+        const memoryLimitBytes = (error as CapacityError).needed;
         await using tiered = await loadEmbeddingModel(path as string, { ...sizes, sparse, memoryLimitBytes });
         expect(tiered.plan.weightTiers?.coldBytes).toBeGreaterThan(0);
-        expect(difference(await tiered.embed(texts))).toBeLessThan(1e-5);
+        expect(await tiered.embed(texts)).toEqual(vectors);
         expect(tiered.feedForwardMetrics()?.layers.length).toBeGreaterThan(0);
       });
     }

@@ -46,8 +46,8 @@ export interface FeedForwardSite {
   writeDense(): ProgramTensor;
   /**
    * The passes in which active neurons (`ids` `[F]`, `count` `[1]`, both i32) are computed. A writer that skips neurons asks
-   * for them once, appends the records of a pass before it asks for the next, which may begin with a boundary, and adds up
-   * their results. The matrices have a row per place then: `[S, E]`. Without this method there is one pass, all in memory.
+   * for them once, appends the records of a pass before it asks for the next, which may begin with a boundary, and lets the
+   * sums of a pass go on from those before (`sparse-combine` with `previous`). The matrices have a row per place then: `[S, E]`. Without this method there is one pass, all in memory.
    */
   passes?(ids: ProgramTensor, count: ProgramTensor): Iterable<NeuronPass>;
 }

@@ -7,7 +7,7 @@ import { rowReader } from './row-access.js';
  * Rows that `sparse-combine` adds up before their sum is rounded to f32. Sums that are continued after a multiple of it are
  * those of one pass, bit by bit: what an implementation computes at once has to divide it.
  */
-export const neuronGroup: number = 64;
+export const neuronGroup: number = 32;
 
 /**
  * The weighted sum of chosen rows of a matrix, such as a down projection that lies neuron by neuron:

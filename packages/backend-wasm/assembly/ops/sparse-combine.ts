@@ -2,7 +2,7 @@
  * Weighted sums of chosen rows of a matrix, in f32. Tensors: h, weight, rows, count, previous, y. Units: runs of columns, so
  * that every number of y is the sum of one thread, in the order of the rows. Up to three tokens: four rows at a time. More:
  * rows are decoded in panels of DEPTH rows and COLUMNS columns, and eight tokens lie side by side in registers. Sums that go
- * on from `previous` are those of one pass when that had a multiple of `neuronGroup` rows (packages/ops): DEPTH divides it.
+ * on from `previous` are those of one pass when that had a multiple of `neuronGroup` rows (packages/ops).
  */
 import { F32, bytesOf, decode } from '../decode';
 import { FLAG_INT8 } from '../layout';

@@ -242,9 +242,9 @@ class BlockWriter {
     let sum: ProgramTensor | undefined;
     for (const pass of this.#site.passes?.(ids, count) ?? [{ ids, rows: ids, count }]) {
       const h = values(pass);
-      const inputs = { h, weight: this.#site.downRows(), rows: pass.rows, count: pass.count };
-      const y = b.activation('sparse-combine', inputs);
-      sum = sum === undefined ? y : b.activation('add', { a: sum, b: y });
+      const { rows, count: ofPass } = pass;
+      const weight = this.#site.downRows();
+      sum = b.activation('sparse-combine', { h, weight, rows, count: ofPass, previous: sum });
     }
     return sum as ProgramTensor;
   }
