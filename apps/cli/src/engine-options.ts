@@ -14,11 +14,12 @@ export function defined<T extends object>(fields: { [K in keyof T]?: T[K] | unde
 
 /** `--backend reference` computes by the plain definitions of the ops; the default is the engine's. */
 export function loadOptionsOf(flags: LoadFlags): LoadOptions {
+  const contextSize = flags.ctxSize ?? flags.ctx;
   return defined<LoadOptions>({
     backend: flags.backend === 'reference' ? createReferenceBackend() : undefined,
     numThreads: flags.threads,
     activations: flags.activations,
-    contextSize: flags.ctxSize === 0 ? undefined : flags.ctxSize,
+    contextSize: contextSize === 0 ? undefined : contextSize,
     batchSize: flags.batchSize ?? flags.batch,
     kvDType: flags.kvDtype,
     kvRotation: flags.kvRotation,

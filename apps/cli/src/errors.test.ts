@@ -31,6 +31,15 @@ describe('error lines', () => {
     expect(errorLine(argument)).toBe('--top-p: expected a number, got x');
   });
 
+  test('leave words alone that are names of options only at the beginning', () => {
+    const globals = { argument: 'attention: globals', expected: 'at most 16 positions', actual: '17' };
+    expect(errorLine(new ArgumentError(globals))).toBe('attention: globals: expected at most 16 positions, got 17');
+    const positions = { argument: 'positions', expected: 'positions of tokens', actual: '-1' };
+    expect(errorLine(new ArgumentError(positions))).toBe('--positions: expected positions of tokens, got -1');
+    const nested = { argument: 'eviction.sinks', expected: 'an integer from 0', actual: '-1' };
+    expect(errorLine(new ArgumentError(nested))).toBe('--eviction.sinks: expected an integer from 0, got -1');
+  });
+
   test('keep names in files as they are', () => {
     const error = new FormatError({ source: 'a', field: 'topP', message: 'expected a number' });
     expect(errorLine(error)).toBe('a: topP: expected a number');

@@ -78,7 +78,14 @@ const flagOfOption: Readonly<Record<string, string>> = {
   frequencyPenalty: '--frequency-penalty',
   positions: '--positions',
 };
-const optionNames = new RegExp(`\\b(${Object.keys(flagOfOption).join('|')})\\b`, 'g');
+/** Names that are no words of English are replaced anywhere, the others where the argument is named: at the beginning. */
+const isWord = (name: string): boolean => /^[a-z]+$/.test(name);
+const namesOf = (names: readonly string[]): string => names.join('|').replaceAll('.', '\\.');
+const optionNames = new RegExp(
+  `\\b(${namesOf(Object.keys(flagOfOption).filter((name) => !isWord(name)))})\\b` +
+    `|(?<=^(?:options\\.)?)(${namesOf(Object.keys(flagOfOption).filter(isWord))})(?=[:.])`,
+  'g',
+);
 
 /** One line for people. A failure that nobody foresaw says so. */
 export function errorLine(error: unknown): string {

@@ -19,7 +19,7 @@ export async function createModelOpener(
   const open: OpenModel = async ({ attention, kvDType, contextSize, traceAttention, numThreads, backend }) => {
     const loaded = await engine.loadModel(location, {
       ...loadOptionsOf(flags),
-      contextSize: Math.max(contextSize, flags.ctxSize ?? 0),
+      contextSize: Math.max(contextSize, flags.ctxSize ?? flags.ctx ?? 0),
       kvDType,
       prefixSharing: false, // every run computes all of its tokens
       signal: context.signal,

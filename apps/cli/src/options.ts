@@ -22,6 +22,8 @@ export interface AttentionFlags {
 /** How a model is loaded. */
 export interface LoadFlags extends CommonFlags, AttentionFlags {
   readonly ctxSize?: number;
+  /** Another name of `ctxSize`. */
+  readonly ctx?: number;
   readonly threads?: number;
   readonly activations?: 'f32' | 'int8';
   readonly backend?: 'wasm' | 'reference';
@@ -142,6 +144,7 @@ export function addPlanOptions(command: Command): Command {
     .addOption(
       numberOption('-c, --ctx-size <n>', 'tokens of context; 0: as the model says, at most 4096', numberRules.fromZero),
     )
+    .addOption(numberOption('--ctx <n>', 'the same', numberRules.fromZero).conflicts('ctxSize').hideHelp())
     .addOption(numberOption('-b, --batch-size <n>', 'most tokens per step of prompt processing', numberRules.count))
     .addOption(numberOption('--batch <n>', 'the same', numberRules.count).conflicts('batchSize').hideHelp())
     .addOption(

@@ -41,7 +41,12 @@ describe('refusals are one line', () => {
     [['--decode', 'h2o'], /--decode: expected .*h2o-prefill, which is for prefill only/],
     [['--attention', 'layers=9:dense'], /layers from 0 to 5, got 9/],
     [['--attention', 'dense-first=7'], /at most 6 layers/],
-    [['--attention', 'subquadratic:block=48'], /multiple of 48 tokens, as the attention policy has/],
+    [['--attention', 'subquadratic:block=2000'], /attention: expected blocks .* at most 1024 tokens, got 2000 tokens/],
+    [
+      ['--attention', `subquadratic:globals=${Array.from({ length: 17 }, (_, i) => i).join('+')}`],
+      /at most 16 positions/,
+    ],
+    [['--ctx', '64', '--ctx-size', '64'], /--ctx.* cannot be used with .*--ctx-size/],
     [
       ['--attention', 'subquadratic:window=32', '--overflow', 'slide'],
       /overflow: expected stop \| error .* with this attention policy, got slide/,

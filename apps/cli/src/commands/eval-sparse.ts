@@ -27,7 +27,7 @@ export async function evaluateSidecar(
   const text = flags.text === undefined ? undefined : await readText(io, { file: flags.text }, signal);
   const sidecar = await openSidecar(flags.sparse, signal);
   const { sparse: _sparse, memory: _memory, ...rest } = flags; // the dense base has no limit
-  const contextSize = Math.max(flags.tokens, flags.ctxSize ?? 0);
+  const contextSize = Math.max(flags.tokens, flags.ctxSize ?? flags.ctx ?? 0);
   const shared = { contextSize, prefixSharing: false };
   await using dense = await openModel(modelName, rest, context, undefined, { ...shared, traceFeedForward: true });
   const tokens = tokensOf(dense, text, flags.tokens);
