@@ -14,8 +14,8 @@ import { buffersOf, weightBytesOf } from './program-buffers.js';
 import type { KvDTypes, LoadOptions } from './types.js';
 import { isSlotBuffer } from './weight-tiers-program.js';
 
-/** Slots per block of the cache. */
-export const kvBlockSize = 64;
+/** Slots per block of the cache, unless an attention policy needs another number. */
+const usualBlockSize = 64;
 const defaultContextSize = 4096;
 const defaultMaxSessions = 8;
 const defaultBatchSize = 64;
@@ -74,9 +74,6 @@ export function planModel(description: ModelDescription, options: LoadOptions): 
   const rowBytes = (dtype: DType): number =>
     tensorBytes(dtype, [config.numKvHeads, storedHeadDim(config.headDim, dtype)]);
   const kvBytesPerToken = attending.length * (rowBytes(keyDType) + rowBytes(valueDType)) + 4;
-  const numContextBlocks = Math.ceil(contextSize / kvBlockSize);
-  // each further session may leave a block partly empty
-  const numCacheBlocks = Math.ceil(cacheSize / kvBlockSize) + maxSessions - 1;
   if (options.traceAttention === true) checkTraceable(config, { keys: keyDType, values: valueDType });
   const tracedLayers = options.traceAttention === true ? new Map<number, TracedLayer>() : undefined;
   const rotatesKeys = checkRotation(options.kvRotation ?? 'none', config.headDim) === 'hadamard';
@@ -85,29 +82,33 @@ export function planModel(description: ModelDescription, options: LoadOptions): 
   const attention = planAttention({
     spec: options.attention,
     numLayers: config.numLayers,
-    blockSize: kvBlockSize,
+    usualBlockSize,
     onTracedLayer: tracedLayers && ((layer): void => void tracedLayers.set(layer.layer, layer)),
     massUpTo: heavyHitters && attending.at(-1),
     notice,
   });
+  const { blockSize } = attention;
+  const numContextBlocks = Math.ceil(contextSize / blockSize);
+  // each further session may leave a block partly empty
+  const numCacheBlocks = Math.ceil(cacheSize / blockSize) + maxSessions - 1;
   const tellsLength = attention.requirements.reads === undefined; // otherwise distances stay small
   if (tellsLength && contextSize > config.contextLength) notice(beyondTrained(contextSize, config.contextLength));
   const sideBytes = boxBlockBytes(attention, attending, {
-    blockSize: kvBlockSize,
+    blockSize,
     numKvHeads: config.numKvHeads,
     headDim: storedHeadDim(config.headDim, keyDType),
   });
   const tierSizes = sizeTiers(
     options.kv,
     {
-      blockBytes: kvBytesPerToken * kvBlockSize + sideBytes,
-      keyRowBytes: rowBytes(keyDType) * kvBlockSize,
-      valueRowBytes: rowBytes(valueDType) * kvBlockSize,
+      blockBytes: kvBytesPerToken * blockSize + sideBytes,
+      keyRowBytes: rowBytes(keyDType) * blockSize,
+      valueRowBytes: rowBytes(valueDType) * blockSize,
       numAllBlocks: numContextBlocks * maxSessions,
       numCacheBlocks,
-      numStepBlocks: countStepBlocks(maxTokens, maxSequences, kvBlockSize),
+      numStepBlocks: countStepBlocks(maxTokens, maxSequences, blockSize),
       maxSessions,
-      blockSize: kvBlockSize,
+      blockSize,
     },
     () => tierAttention(attention, options.traceAttention === true, (layer) => attending.includes(layer)),
   );
@@ -115,7 +116,7 @@ export function planModel(description: ModelDescription, options: LoadOptions): 
   const numBlocks = tierSizes?.numBlocks ?? numCacheBlocks;
   // cut where no block begins, a sequence has one more; and one while blocks are on their way out
   const maxBlocksPerSequence = tierSizes === undefined ? numContextBlocks : Math.min(numContextBlocks + 2, numBlocks);
-  const cache: KvCacheShape = { numBlocks, blockSize: kvBlockSize, maxBlocksPerSequence, keyDType, valueDType };
+  const cache: KvCacheShape = { numBlocks, blockSize, maxBlocksPerSequence, keyDType, valueDType };
   const numTop = Math.min(maxTop, config.vocabSize);
   const maxOutputRows = Math.max(1, Math.floor(maxLogitsBytes / (4 * config.vocabSize)));
   // what each open session holds, what a step writes anew, and snapshots
@@ -150,7 +151,7 @@ export function planModel(description: ModelDescription, options: LoadOptions): 
     tierBudgets(tiers, kvBytes - bytesOf(buffersOf(programs)), {
       numTokens: contextSize * maxSessions,
       bytesPerToken: kvBytesPerToken - 4,
-      sideBytesPerToken: sideBytes / kvBlockSize,
+      sideBytesPerToken: sideBytes / blockSize,
       hotBytes: bytesOf(buffersOf(programs)),
     });
   const weightsBytes = weightBytesOf(allPrograms);

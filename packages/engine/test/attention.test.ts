@@ -28,6 +28,10 @@ const wholeContext = [
   'decode=sparq:rank=4,topk=4096',
   'decode=page-topk:budget=all,page=16',
   'prefill=h2o:chunk=4096',
+  // blocks of the cache that are not of the usual size
+  'subquadratic:window=4096,block=48,landmarks=outside-window,bias=none',
+  'decode=page-topk:budget=all,page=20',
+  'prefill=subquadratic:window=4096,block=128,landmarks=outside-window;decode=page-topk:budget=all,page=24',
 ];
 const sparse = [
   'streaming:window=48,sinks=4',
@@ -127,11 +131,23 @@ test('generated tokens and log-probabilities are of their own phase', async () =
   expect(Math.max(...decode!.map((value, id) => Math.abs(value - expected![id]!)))).toBeGreaterThan(0.01);
 });
 
+test.each([
+  ['dense', 64],
+  ['subquadratic:block=16', 64],
+  ['subquadratic:block=48', 96],
+  ['subquadratic:block=128', 128],
+  ['prefill=subquadratic:block=48;decode=page-topk:page=64', 192],
+])('%s has blocks of %i tokens', async (attention, blockSize) => {
+  await using model = await load(attention);
+  expect(model.metrics().cache.blockSize).toBe(blockSize);
+});
+
 describe('refusals', () => {
   test.each([
     ['nonsense', /attention/],
     ['decode=h2o', /decode/],
-    ['subquadratic:block=48', /multiple of 48 tokens/],
+    ['subquadratic:block=2000', /at most 1024 tokens, got 2000 tokens/],
+    ['prefill=subquadratic:block=48;decode=page-topk:page=125', /at most 1024 tokens, got 48 and 125 tokens/],
     ['layers=99:dense', /layers from 0 to/],
   ])('%s', async (attention, message) => {
     const folder = await tinyFolder();
