@@ -61,7 +61,7 @@ export const sparseSetups: readonly AttentionSetup[] = [
   sparseSetup('no queries', { queries: [] }),
   sparseSetup('drafts', { queries: chunkOf(45, 41) }),
   sparseSetup('several sequences', severalSequences),
-  ...[1, 4, 16].map((blockSize) => sparseSetup(`blocks of ${blockSize}`, { ...severalSequences, blockSize })),
+  ...[1, 4, 12, 16].map((blockSize) => sparseSetup(`blocks of ${blockSize}`, { ...severalSequences, blockSize })),
   ...[1, 3, 20].map((window) => sparseSetup(`model window of ${window}`, { ...severalSequences, window })),
   sparseSetup('cap of 5', { ...severalSequences, softCap: 5 }),
   ...[
