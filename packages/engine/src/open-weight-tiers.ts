@@ -83,7 +83,7 @@ export async function openWeightTiers(options: OpenWeightTiersOptions): Promise<
       warmEncoding: plan.warmEncoding,
       itemName: plan.kind,
       ...plan.reads,
-      maxGapBytes: plan.reads.readBytes / 8,
+      maxGapBytes: Math.floor(plan.reads.readBytes / 8),
       ...(signal === undefined ? {} : { signal }),
     });
     return {

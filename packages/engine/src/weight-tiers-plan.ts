@@ -14,19 +14,33 @@ import {
   sparseMatrices,
   type NeuronTierPlan,
   type Sidecar,
+  type SparseLayer,
   type WarmEncoding,
 } from '@winnow/sparse-inference';
 import { neuronGroup } from '@winnow/ops';
-import { numElements, tensorBytes } from '@winnow/tensor';
+import { CapacityError, numElements, tensorBytes } from '@winnow/tensor';
 import type { TierableLayer, TieredLayer, TieredMatrix } from './weight-tiers-program.js';
 
-/** Most passes of a layer: each is a boundary where the host looks. */
-const maxPasses = 16;
 /** Longest stretch that is read at once, and least. */
 const [longestRead, shortestRead] = [256 * 1024, 4 * 1024];
-/** Of what may be in tiers, the most that is spent on buffers for reading, if two reads need no more. */
-const stagingShare = 1 / 32;
 const mostReads = 8;
+
+/** How a budget is divided. */
+interface TierStyle {
+  /** Most passes of a layer: each is a boundary where the host looks. */
+  readonly maxPasses: number;
+  /** Of what may be in tiers, the most that is spent on buffers for reading, if two reads need no more. */
+  readonly stagingShare: number;
+  /** Slots that are not pinned for what is active at a time; otherwise for as many passes as there may be. */
+  readonly isRoomy: boolean;
+}
+
+/** The first one that the budget suffices for is taken. */
+const styles: readonly TierStyle[] = [
+  { maxPasses: 16, stagingShare: 1 / 32, isRoomy: true },
+  { maxPasses: 16, stagingShare: 1 / 32, isRoomy: false },
+  { maxPasses: 64, stagingShare: 1 / 128, isRoomy: false },
+];
 
 /** How the cache of a plan reads. */
 export interface ReadSizes {
@@ -105,7 +119,8 @@ export function expertCandidates(
 /** The layers whose neurons can be in tiers: those that a sidecar tells how to skip. Adapters need all neurons. */
 export function neuronCandidates(sidecar: Sidecar, weights: ReadonlyMap<string, Weight>): TierCandidate[] {
   const candidates: TierCandidate[] = [];
-  for (const { layer, ffnDim, frequencies } of sidecar.layers) {
+  for (const sparse of sidecar.layers) {
+    const { layer, ffnDim } = sparse;
     const names = feedForwardNames(layer);
     if (Object.values(names).some((name) => weights.has(`${name}.lora_a`))) continue;
     const weightName = (matrix: 'gate' | 'up' | 'down'): string =>
@@ -117,11 +132,18 @@ export function neuronCandidates(sidecar: Sidecar, weights: ReadonlyMap<string, 
       kind: 'neuron',
       numItems: ffnDim,
       matrices: matrices as TieredMatrix[],
-      frequencies,
+      frequencies: requestsOf(sparse),
       maxActive: ffnDim,
     });
   }
   return candidates;
+}
+
+/** How often each neuron is asked for: when it is needed, and as often as any other when it is not. */
+function requestsOf({ frequencies, report: { activeRatio } }: SparseLayer): Float32Array {
+  const needed = frequencies.reduce((sum, frequency) => sum + frequency, 0) / Math.max(1, frequencies.length);
+  const others = Math.max(0, activeRatio - needed) / Math.max(1 - needed, 1e-9);
+  return frequencies.map((frequency) => Math.min(1, frequency + (1 - frequency) * others));
 }
 
 export function itemBytes({ matrices }: TierableLayer): number {
@@ -129,12 +151,15 @@ export function itemBytes({ matrices }: TierableLayer): number {
 }
 
 /** Slots that are not pinned: whole groups of neurons, of which sums are made. */
-function workingSlots(kind: TierCandidate['kind'], maxActive: number): number {
+function workingSlots({ kind, maxActive }: TierCandidate, maxPasses: number): number {
   const group = kind === 'neuron' ? neuronGroup : 1;
   return Math.max(1, Math.ceil(maxActive / maxPasses / group)) * group;
 }
 
-function readSizes(candidates: readonly TierCandidate[]): ReadSizes & { readonly stagingBytes: number } {
+function readSizes(
+  candidates: readonly TierCandidate[],
+  stagingShare: number,
+): ReadSizes & { readonly stagingBytes: number } {
   let totalBytes = 0;
   let largest = 0;
   for (const candidate of candidates) {
@@ -156,19 +181,41 @@ export function planWeightTiers(
   budgetBytes: number,
   warmEncoding: WarmEncoding,
 ): WeightTierPlan {
-  const { stagingBytes, ...reads } = readSizes(candidates);
+  let error: unknown;
+  for (const style of styles) {
+    try {
+      return planWithStyle(candidates, Math.max(0, budgetBytes), warmEncoding, style);
+    } catch (thrown) {
+      if (!CapacityError.isInstance(thrown)) throw thrown;
+      error = thrown;
+    }
+  }
+  throw error;
+}
+
+function planWithStyle(
+  candidates: readonly TierCandidate[],
+  budgetBytes: number,
+  warmEncoding: WarmEncoding,
+  { maxPasses, stagingShare, isRoomy }: TierStyle,
+): WeightTierPlan {
+  const { stagingBytes, ...reads } = readSizes(candidates, stagingShare);
   const plan: NeuronTierPlan = planNeuronTiers({
-    budgetBytes: Math.max(0, budgetBytes),
+    budgetBytes,
     stagingBytes,
-    layers: candidates.map(({ kind, matrices, numItems, frequencies, maxActive }) => ({
-      numItems,
-      ...neuronItemBytes(
-        matrices.map(({ dtype, itemShape }) => ({ dtype, valuesPerItem: numElements(itemShape) })),
-        warmEncoding,
-      ),
-      ...(frequencies === undefined ? {} : { frequencies }),
-      workingSlots: Math.min(numItems, workingSlots(kind, maxActive)),
-    })),
+    layers: candidates.map((candidate) => {
+      const { matrices, numItems, frequencies } = candidate;
+      const working = Math.min(numItems, workingSlots(candidate, maxPasses));
+      return {
+        numItems,
+        ...neuronItemBytes(
+          matrices.map(({ dtype, itemShape }) => ({ dtype, valuesPerItem: numElements(itemShape) })),
+          warmEncoding,
+        ),
+        ...(frequencies === undefined ? {} : { frequencies }),
+        ...(isRoomy && frequencies !== undefined ? { leastWorkingSlots: working } : { workingSlots: working }),
+      };
+    }),
   });
   let coldBytes = 0;
   const layers = candidates.flatMap((candidate, index): PlannedTierLayer[] => {

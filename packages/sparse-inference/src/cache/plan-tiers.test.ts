@@ -15,6 +15,7 @@ function randomLayer(rng: Rng): PlannedLayerInput {
     ...layer,
     ...(rng.nextInt(4) === 0 ? {} : { frequencies }),
     ...(rng.nextInt(3) === 0 ? { workingSlots: 1 + rng.nextInt(12) } : {}),
+    ...(rng.nextInt(3) === 0 ? { leastWorkingSlots: rng.nextInt(12) } : {}),
   };
 }
 
@@ -174,6 +175,16 @@ describe('planNeuronTiers', () => {
     const [{ slots, hot }] = plan.layers;
     expect(hot.length).toBe(0);
     expect(slots).toBeGreaterThan(50);
+  });
+
+  it('never has fewer working slots than it is told', () => {
+    const plan = planNeuronTiers({
+      budgetBytes: 60_000,
+      layers: [{ ...layer, leastWorkingSlots: 30 }],
+      stagingBytes: 0,
+    });
+    const [{ slots, hot }] = plan.layers;
+    expect(slots - hot.length).toBeGreaterThanOrEqual(30);
   });
 
   it('refuses numbers that make no sense', () => {

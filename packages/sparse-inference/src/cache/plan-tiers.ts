@@ -18,6 +18,8 @@ export interface PlannedLayerInput {
   readonly frequencies?: ArrayLike<number>;
   /** Slots for items that are not pinned. Default: what is active at a time on average, and a quarter more. */
   readonly workingSlots?: number;
+  /** The least of the default. Default 1. */
+  readonly leastWorkingSlots?: number;
 }
 
 export interface NeuronTierOptions {
@@ -101,8 +103,8 @@ class Division {
   }
 
   slots(numHot = this.numHot): number {
-    const { workingSlots } = this.#input;
-    const working = workingSlots ?? Math.ceil(this.#rest[numHot] * workingMargin);
+    const { workingSlots, leastWorkingSlots = 1 } = this.#input;
+    const working = workingSlots ?? Math.max(leastWorkingSlots, Math.ceil(this.#rest[numHot] * workingMargin));
     return Math.min(this.numItems, numHot + Math.max(1, working) + this.extraSlots);
   }
 
@@ -289,13 +291,14 @@ function tooSmall(what: string, needed: number, available: number): CapacityErro
 }
 
 function checkLayer(layer: PlannedLayerInput, index: number): void {
-  const { numItems, hotBytes, warmBytes, coldBytes, frequencies, workingSlots } = layer;
+  const { numItems, hotBytes, warmBytes, coldBytes, frequencies, workingSlots, leastWorkingSlots } = layer;
   const name = `layers[${index}]`;
   checkBytes(`${name}.numItems`, numItems);
   checkBytes(`${name}.hotBytes`, hotBytes);
   checkBytes(`${name}.warmBytes`, warmBytes);
   checkBytes(`${name}.coldBytes`, coldBytes);
   if (workingSlots !== undefined) checkBytes(`${name}.workingSlots`, workingSlots);
+  if (leastWorkingSlots !== undefined) checkBytes(`${name}.leastWorkingSlots`, leastWorkingSlots);
   if (frequencies === undefined) return;
   const argument = `${name}.frequencies`;
   if (frequencies.length !== numItems) {
