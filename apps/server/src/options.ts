@@ -8,7 +8,8 @@ export type GenerativeModel = Pick<
 >;
 
 /** What the server needs of a model that embeds. */
-export type VectorModel = Pick<EmbeddingModel, 'name' | 'backend' | 'contextSize' | 'dimensions' | 'embedTexts'>;
+export type VectorModel = Pick<EmbeddingModel, 'name' | 'backend' | 'contextSize' | 'dimensions' | 'embedTexts'> &
+  Partial<Pick<EmbeddingModel, 'feedForwardMetrics'>>;
 
 export interface ServedModel {
   /** What requests call it. */

@@ -1,5 +1,5 @@
 /** What the server counts, and what it asks its models for when somebody looks. */
-import type { ModelMetrics } from '@winnow/engine';
+import { formatPrometheusModels, type LabelledMetrics, type ModelMetrics } from '@winnow/engine';
 import type { ModelEntry, ModelRegistry } from './model-registry.js';
 import { Counter, expositionOf, Histogram, Observed, type Metric, type Sample } from './metrics-registry.js';
 
@@ -24,8 +24,10 @@ export class ServerMetrics {
   readonly embeddedTokens = new Counter('winnow_embedded_tokens_total', 'Tokens of embedded texts.');
   readonly cancelled = new Counter('winnow_requests_cancelled_total', 'Generations whose client went away.');
   readonly #observed: readonly Metric[];
+  readonly #registry: ModelRegistry;
 
   constructor(registry: ModelRegistry) {
+    this.#registry = registry;
     const perModel = (read: (entry: ModelEntry) => number): (() => Sample[]) => {
       return () => registry.entries().map((entry) => [{ model: entry.id }, read(entry)]);
     };
@@ -101,8 +103,22 @@ export class ServerMetrics {
       this.embeddedTokens,
       this.cancelled,
     ];
-    return expositionOf([...own, ...this.#observed]);
+    return (
+      expositionOf([...own, ...this.#observed]) + formatPrometheusModels(this.#registry.entries().map(tierMetrics))
+    );
   }
+}
+
+/** What a model that skips neurons, or has keys, values or weights in tiers, counts of that. */
+function tierMetrics(entry: ModelEntry): LabelledMetrics {
+  const { feedForward, tiers }: Partial<ModelMetrics> =
+    entry.kind === 'generative' ? entry.model.metrics() : feedForwardOf(entry.model.feedForwardMetrics?.());
+  const metrics = { ...feedForwardOf(feedForward), ...(tiers === undefined ? {} : { tiers }) };
+  return { metrics, labels: { model: entry.id } };
+}
+
+function feedForwardOf(feedForward: ModelMetrics['feedForward']): Pick<ModelMetrics, 'feedForward'> {
+  return feedForward === undefined ? {} : { feedForward };
 }
 
 function blockSamples(registry: ModelRegistry): Sample[] {

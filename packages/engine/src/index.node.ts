@@ -22,7 +22,12 @@ export type { Eviction, LeastAttendedOptions } from './key-masses.js';
 export type { FeedForwardLayerMetrics, FeedForwardMetrics, FeedForwardTierMetrics } from './feed-forward-metrics.js';
 export type { MemoryPlan, WeightTierBudgets } from './memory-plan.js';
 export type { CacheMetrics, EngineEvent, ModelMetrics, StepMetrics, TierMetrics } from './metrics.js';
-export { formatPrometheus } from './prometheus.js';
+export {
+  formatPrometheus,
+  formatPrometheusModels,
+  type LabelledMetrics,
+  type PrometheusMetrics,
+} from './prometheus.js';
 export type { SamplingOptions } from './sampling-options.js';
 export type {
   AttentionTrace,

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { FeedForwardMetrics } from './feed-forward-metrics.js';
-import { formatPrometheus } from './prometheus.js';
+import { formatPrometheus, formatPrometheusModels } from './prometheus.js';
 
 const counters = {
   ...{ requests: 10, hits: 7, prefetchHits: 2, misses: 3, warmHits: 1, coldReads: 2, evictions: 4, warmEvictions: 0 },
@@ -48,4 +48,15 @@ test('a sample per layer that has one, with the labels of the caller', () => {
     expect(line).toMatch(/^(# (HELP|TYPE) winnow_[a-z_]+ .+|winnow_[a-z_]+(\{.*\})? -?[\d.e+-]+)$/);
   }
   expect(formatPrometheus({})).toBe('');
+});
+
+test('samples of several models stand together under one name', () => {
+  const models = ['a', 'b'].map((model) => ({ metrics: { feedForward }, labels: { model } }));
+  const lines = formatPrometheusModels(models).trimEnd().split('\n');
+  const types = lines.filter((line) => line.startsWith('# TYPE'));
+  expect(new Set(types).size).toBe(types.length);
+  const at = lines.indexOf('# TYPE winnow_ffn_active_ratio gauge');
+  expect(lines.slice(at + 1, at + 3)).toEqual(
+    ['a', 'b'].map((model) => `winnow_ffn_active_ratio{model="${model}",layer="0"} 0.25`),
+  );
 });
