@@ -51,7 +51,7 @@ export function cutParagraphs(
   { numSamples, sampleTokens }: CalibrationTextOptions,
 ): readonly Int32Array[] {
   const whole = text ?? defaultText(numSamples * 32, (part) => encode(part, false).length);
-  const paragraphs = whole.split(/\n\s*\n/).flatMap((part) => (part.trim() === '' ? [] : [part.trim()]));
+  const paragraphs = paragraphsOf(whole);
   const step = Math.max(1, paragraphs.length / numSamples);
   const chosen = Array.from(
     { length: Math.min(numSamples, paragraphs.length) },
@@ -59,6 +59,11 @@ export function cutParagraphs(
   );
   if (chosen.length < 3) throw new UsageError(`--text: expected at least 3 paragraphs, got ${chosen.length}`);
   return chosen.map((paragraph) => Int32Array.from(encode(paragraph, true)).slice(0, sampleTokens));
+}
+
+/** What stands between empty lines. */
+export function paragraphsOf(text: string): string[] {
+  return text.split(/\n\s*\n/).flatMap((part) => (part.trim() === '' ? [] : [part.trim()]));
 }
 
 /** Special tokens that a text begins with. */

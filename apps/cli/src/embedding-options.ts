@@ -25,6 +25,7 @@ export interface EmbeddingFlags extends CommonFlags {
   readonly quantize?: DType;
   readonly memory?: number;
   readonly sparse?: string;
+  readonly maxActive?: number;
   readonly weightsCold?: string;
   readonly pooling?: EmbeddingModel['pooling'];
   readonly overflow?: TextOverflow;
@@ -80,6 +81,7 @@ export async function openEmbeddingModel(
   model: string | undefined,
   flags: EmbeddingFlags,
   context: OpenContext,
+  more: EmbeddingLoadOptions = {},
 ): Promise<EmbeddingModel> {
   const { io, progress, signal, warn } = context;
   const location = await locateModel(model, context);
@@ -96,9 +98,11 @@ export async function openEmbeddingModel(
         quantize: flags.quantize,
         memoryLimitBytes: flags.memory,
         sparse: flags.sparse,
+        sparseOptions: flags.maxActive === undefined ? undefined : { maxRatio: flags.maxActive },
         weightTiers: flags.weightsCold === undefined ? undefined : { coldPath: flags.weightsCold },
         isMatryoshka: flags.dimensions === undefined ? undefined : true, // whoever asks for it knows
       }),
+      ...more,
       signal,
       onProgress: ({ loadedBytes, totalBytes }) => progress.show('load', loadedBytes, totalBytes, 'bytes'),
     });

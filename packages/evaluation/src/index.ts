@@ -54,6 +54,11 @@ export type { Estimate } from './logits/statistics.js';
 export { densityOf } from './report/density.js';
 export { formatDivergence, formatEvaluation } from './report/text.js';
 export { evaluateSparse, type EvaluateSparseOptions, type SparseEvaluation } from './sparse/evaluate-sparse.js';
+export {
+  evaluateSparseEmbeddings,
+  type EvaluateSparseEmbeddingsOptions,
+  type SparseEmbeddingsEvaluation,
+} from './sparse/evaluate-sparse-embeddings.js';
 export { measureSpeed, type SpeedOptions, type SpeedPoint } from './speed.js';
 export { createRecallCase } from './tasks/recall-case.js';
 export { runTasks, type TaskOptions, type TaskScore } from './tasks/run-tasks.js';

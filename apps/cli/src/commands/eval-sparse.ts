@@ -1,21 +1,33 @@
 /** `winnow eval --sparse FILE`: what a calibration finds and loses on a text. */
-import { evaluateSparse, formatDivergence } from '@winnow/evaluation';
+import {
+  defaultText,
+  evaluateSparse,
+  evaluateSparseEmbeddings,
+  formatDivergence,
+  parseSentencePairs,
+  type SparseEmbeddingsEvaluation,
+} from '@winnow/evaluation';
+import type { Sidecar } from '@winnow/sparse-inference';
+import { paragraphsOf } from '../calibration-text.js';
 import type { CommandContext } from '../command-host.js';
 import { openCalculator } from '../calculator.js';
-import { loadOptionsOf } from '../engine-options.js';
-import { formatJson } from '../format.js';
+import { openEmbeddingModel, type EmbeddingFlags } from '../embedding-options.js';
+import { defined, loadOptionsOf } from '../engine-options.js';
+import { UsageError } from '../errors.js';
+import { formatJson, formatTable } from '../format.js';
 import { tokensOf } from '../model-evaluation.js';
 import { displayName } from '../model-location.js';
-import { openModel } from '../open-model.js';
+import { locateModel, openModel } from '../open-model.js';
 import type { LoadFlags } from '../options.js';
 import { readText } from '../read-text.js';
 import { openSidecar } from '../sparse-files.js';
-import { formatReports, formatSummary, summarise } from '../sparse-report.js';
+import { formatReports, formatSummary, percent, summarise } from '../sparse-report.js';
 
 export interface EvalSparseFlags extends LoadFlags {
   readonly sparse: string;
   readonly text?: string;
   readonly tokens: number;
+  readonly pairs?: string;
 }
 
 export async function evaluateSidecar(
@@ -26,6 +38,9 @@ export async function evaluateSidecar(
   const { io, signal, progress, warn, out } = context;
   const text = flags.text === undefined ? undefined : await readText(io, { file: flags.text }, signal);
   const sidecar = await openSidecar(flags.sparse, signal);
+  const { config } = await (await io.engine()).inspectModel(await locateModel(modelName, context), { signal });
+  if (config.isEncoder === true) return evaluateEmbeddings(modelName, flags, context, { text, sidecar });
+  if (flags.pairs !== undefined) throw new UsageError('--pairs: expected a model that embeds, got one that generates');
   const { sparse: _sparse, memory: _memory, ...rest } = flags; // the dense base has no limit
   const contextSize = Math.max(flags.tokens, flags.ctxSize ?? flags.ctx ?? 0);
   const shared = { contextSize, prefixSharing: false };
@@ -66,4 +81,68 @@ export async function evaluateSidecar(
   } finally {
     await backend.dispose();
   }
+}
+
+/** The same for models that embed: vectors instead of probabilities. */
+async function evaluateEmbeddings(
+  modelName: string | undefined,
+  flags: EvalSparseFlags,
+  context: CommandContext,
+  { text, sidecar }: { readonly text: string | undefined; readonly sidecar: Sidecar },
+): Promise<void> {
+  const { io, signal, progress, out } = context;
+  const { pairs: file } = flags;
+  const pairs = file === undefined ? undefined : parseSentencePairs(file, (await readText(io, { file }, signal)) ?? '');
+  const { threads, backend: kind, activations, quantize, memory, weightsCold } = flags;
+  const shared = defined<EmbeddingFlags>({ threads, backend: kind, activations, quantize });
+  const limited = defined<EmbeddingFlags>({ ...shared, memory, weightsCold });
+  await using dense = await openEmbeddingModel(modelName, shared, context, { traceFeedForward: true });
+  await using sparse = await openEmbeddingModel(modelName, limited, context, { sparse: sidecar });
+  const count = (part: string): number => dense.encodeText(part).length;
+  const texts = firstTexts(paragraphsOf(text ?? defaultText(flags.tokens, count)), count, flags.tokens);
+  const backend = await openCalculator(flags);
+  try {
+    const result = await evaluateSparseEmbeddings({
+      ...{ dense, sparse, sidecar, backend, texts, signal },
+      ...(pairs === undefined ? {} : { pairs }),
+      onProgress: (what, done, total) => progress.show(what, done, total, 'tokens'),
+    });
+    progress.clear();
+    const name = displayName(modelName, dense.name);
+    const summary = summarise(result.layers);
+    await out.write(
+      flags.json === true
+        ? formatJson({ model: name, sidecar: flags.sparse, summary, ...result })
+        : [
+            `${name}, ${flags.sparse}, ${result.numTexts} texts, ${result.numTokens} tokens\n\n`,
+            formatReports(sidecar.layers, result.layers),
+            `\n${formatSummary(summary)}`,
+            `\n${formatEmbeddings(result)}`,
+          ].join(''),
+    );
+  } finally {
+    await backend.dispose();
+  }
+}
+
+/** As many of the texts as have so many tokens, at least one. */
+function firstTexts(texts: readonly string[], count: (text: string) => number, numTokens: number): string[] {
+  let rest = numTokens;
+  const chosen = texts.filter((text, index) => {
+    if (index > 0 && rest <= 0) return false;
+    rest -= count(text);
+    return true;
+  });
+  if (chosen.length === 0) throw new UsageError('--text: expected at least one paragraph, got none');
+  return chosen;
+}
+
+function formatEmbeddings({ cosine, computedRatio, sts }: SparseEmbeddingsEvaluation): string {
+  return formatTable([
+    ['vectors, cosine to dense', `mean ${cosine.mean.toFixed(4)}, least ${cosine.least.toFixed(4)}`],
+    ['neurons computed', `${percent(computedRatio)}: what any token of a text needs`],
+    ...(sts === undefined
+      ? []
+      : [['Spearman', `${sts.sparse.spearman.toFixed(4)}, dense ${sts.dense.spearman.toFixed(4)}`]]),
+  ]);
 }

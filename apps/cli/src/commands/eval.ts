@@ -24,6 +24,7 @@ import { registerEvalH2o } from './eval-h2o.js';
 import { evaluateSidecar } from './eval-sparse.js';
 import { registerEvalSts } from './eval-sts.js';
 import { attentionOf } from '../engine-options.js';
+import { UsageError } from '../errors.js';
 import { formatJson } from '../format.js';
 import { createModelOpener, tokensOf } from '../model-evaluation.js';
 import { displayName } from '../model-location.js';
@@ -56,6 +57,7 @@ interface EvalFlags extends LoadFlags {
   readonly seed: number;
   readonly details?: boolean;
   readonly plots?: string;
+  readonly pairs?: string;
 }
 
 const examples = `
@@ -70,7 +72,8 @@ Examples:
   $ winnow eval model.gguf --sparse model.sparse.safetensors --text book.txt
   $ winnow eval --kv-dtypes 'f16|q8_0|q8_0,q4_0' --policies dense --parts logits,tasks --json
 
-With --sparse nothing else is measured: its predictors layer by layer, and divergence from the dense model.
+With --sparse nothing else is measured: its predictors layer by layer, and divergence from the dense model; of models that
+embed, cosines of vectors to those of the dense model.
 Policies are separated by |, in the language of --attention. The default has every family at three budgets. The figures
 but for speed depend only on the flags. A text that is not given is built in. docs/guides/sparse-attention.md reads them.
 `;
@@ -110,7 +113,8 @@ export function registerEval(program: Command, host: CommandHost): void {
       numberOption('-s, --seed <n>', 'seed of tasks, synthetic heads and draws', numberRules.fromZero).default(1),
     )
     .option('--details', 'print each comparison as a block, as llama-perplexity --kl-divergence does')
-    .option('--plots <folder>', 'write quality.svg, prompt-time.svg and answer-time.svg there');
+    .option('--plots <folder>', 'write quality.svg, prompt-time.svg and answer-time.svg there')
+    .option('--pairs <path>', 'with --sparse, of models that embed: pairs of sentences as for winnow eval sts');
   addOutputOptions(addLoadOptions(addAttentionOptions(command)), 'print one JSON object');
   command.action((model: string | undefined, flags: EvalFlags) =>
     host.run(flags, (context) => evaluate(chooseModel(model, flags.model), flags, context)),
@@ -122,6 +126,7 @@ export function registerEval(program: Command, host: CommandHost): void {
 async function evaluate(modelName: string | undefined, flags: EvalFlags, context: CommandContext): Promise<void> {
   const { sparse } = flags;
   if (sparse !== undefined) return evaluateSidecar(modelName, { ...flags, sparse }, context);
+  if (flags.pairs !== undefined) throw new UsageError('--pairs: expected --sparse with it (see winnow eval sts)');
   const { signal, progress, warn, out } = context;
   const parts = chosen('--parts', flags.parts, evaluationParts);
   const tasks = chosen('--tasks', flags.tasks, taskNames);

@@ -1,0 +1,91 @@
+/** What skipping neurons loses in models that embed: predictors layer by layer, and vectors beside those of the dense model. */
+import type { EmbeddingModel, FeedForwardMetrics } from '@winnow/engine';
+import type { Backend } from '@winnow/ops';
+import { measureSidecar, type LayerReport, type Sidecar } from '@winnow/sparse-inference';
+import { ArgumentError } from '@winnow/tensor';
+import { evaluateSts, type SentencePair, type StsReport } from '../sts.js';
+
+export interface EvaluateSparseEmbeddingsOptions {
+  /** Loaded with `traceFeedForward`. */
+  readonly dense: EmbeddingModel;
+  /** The same model, loaded with the sidecar. */
+  readonly sparse: EmbeddingModel;
+  readonly sidecar: Sidecar;
+  /** Where predictors are measured. */
+  readonly backend: Backend;
+  /** Each is embedded by itself; what is beyond the context is left out. */
+  readonly texts: readonly string[];
+  /** Sentences whose likeness people have told. Default: none. */
+  readonly pairs?: readonly SentencePair[];
+  readonly signal?: AbortSignal | undefined;
+  readonly onProgress?: ((what: string, doneTexts: number, totalTexts: number) => void) | undefined;
+}
+
+export interface SparseEmbeddingsEvaluation {
+  readonly numTexts: number;
+  readonly numTokens: number;
+  /** One report per layer of the sidecar. */
+  readonly layers: readonly LayerReport[];
+  /** Of the vectors to those of the dense model. */
+  readonly cosine: { readonly mean: number; readonly least: number };
+  /** Share of the neurons that were computed: a step computes what any token of a text needs. */
+  readonly computedRatio: number;
+  /** With `pairs`. */
+  readonly sts?: { readonly dense: StsReport; readonly sparse: StsReport };
+}
+
+/** @throws {ArgumentError} when the dense model does not show its feed-forward blocks, and without texts */
+export async function evaluateSparseEmbeddings(
+  options: EvaluateSparseEmbeddingsOptions,
+): Promise<SparseEmbeddingsEvaluation> {
+  const { dense, sparse, sidecar, backend, texts, pairs, signal, onProgress } = options;
+  if (dense.feedForward === undefined) {
+    const [expected, actual] = ['a model loaded with traceFeedForward', 'one without'];
+    throw new ArgumentError({ argument: 'dense', expected, actual });
+  }
+  if (texts.length === 0) throw new ArgumentError({ argument: 'texts', expected: 'at least one', actual: 'none' });
+  const withSignal = signal === undefined ? {} : { signal };
+  const samples = texts.map((text) => dense.encodeText(text).slice(0, dense.contextSize));
+  const layers = await measureSidecar(dense.feedForward, sidecar, { backend, samples, ...withSignal });
+  const embedding = { normalise: true, overflow: 'truncate', ...withSignal } as const;
+  const cosines: number[] = [];
+  for (const [index, text] of texts.entries()) {
+    const [[exact], [tested]] = [await dense.embed([text], embedding), await sparse.embed([text], embedding)];
+    cosines.push(dot(exact as Float32Array, tested as Float32Array));
+    onProgress?.('texts', index + 1, texts.length);
+  }
+  const computedRatio = computedShare(sparse.feedForwardMetrics());
+  const { overflow } = embedding;
+  return {
+    numTexts: texts.length,
+    numTokens: samples.reduce((sum, { length }) => sum + length, 0),
+    layers,
+    cosine: { mean: cosines.reduce((sum, cosine) => sum + cosine, 0) / cosines.length, least: Math.min(...cosines) },
+    computedRatio,
+    ...(pairs === undefined
+      ? {}
+      : {
+          sts: {
+            dense: await evaluateSts(dense, pairs, { overflow, ...withSignal }),
+            sparse: await evaluateSts(sparse, pairs, { overflow, ...withSignal }),
+          },
+        }),
+  };
+}
+
+/** The mean over layers and steps. */
+function computedShare(metrics: FeedForwardMetrics | undefined): number {
+  let [sum, numSteps] = [0, 0];
+  for (const layer of metrics?.layers ?? []) {
+    sum += layer.numSteps * layer.activeRatio + layer.numBatches * layer.batchActiveRatio;
+    numSteps += layer.numSteps + layer.numBatches;
+  }
+  return numSteps === 0 ? 1 : sum / numSteps;
+}
+
+/** Of vectors of length 1, at most 1. */
+function dot(a: Float32Array, b: Float32Array): number {
+  let sum = 0;
+  for (let i = 0; i < a.length; i++) sum += (a[i] as number) * (b[i] as number);
+  return Math.min(1, sum);
+}
