@@ -28,6 +28,7 @@ export function loadOptionsOf(flags: LoadFlags): LoadOptions {
     maxSessions: 1, // what one command needs
     memoryLimitBytes: flags.memory,
     sparse: flags.sparse,
+    sparseOptions: flags.maxActive === undefined ? undefined : { maxRatio: flags.maxActive },
     weightTiers: flags.weightsCold === undefined ? undefined : { coldPath: flags.weightsCold },
     quantize: flags.quantize,
     adapters: adaptersOf(flags),

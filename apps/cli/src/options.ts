@@ -38,6 +38,7 @@ export interface LoadFlags extends CommonFlags, AttentionFlags {
   readonly kvCold?: string;
   readonly memory?: number;
   readonly sparse?: string;
+  readonly maxActive?: number;
   readonly weightsCold?: string;
   readonly quantize?: DType;
   readonly lora?: readonly string[];
@@ -187,6 +188,13 @@ export const memoryRule = 'experts, and neurons with --sparse, stay in the file;
 export function addSparseOption(command: Command): Command {
   return command
     .option('--sparse <file>', 'skip FFN neurons by a calibration of winnow calibrate, .sparse.safetensors')
+    .addOption(
+      numberOption(
+        '--max-active <share>',
+        'compute all neurons of layers of which more are active; default: from where on that is quicker',
+        numberRules.shareOrZero,
+      ),
+    )
     .option('--weights-cold <folder>', "where a temporary file of neurons goes; default: the system's");
 }
 

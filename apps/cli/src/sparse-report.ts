@@ -1,5 +1,6 @@
 /** What a sidecar says, for people: a table and a bar for each layer. */
-import { classifyNeurons, type LayerReport, type Sidecar, type SparseLayer } from '@winnow/sparse-inference';
+import { breakEvenRatio } from '@winnow/ops';
+import { classifyNeurons, runsDense, type LayerReport, type Sidecar, type SparseLayer } from '@winnow/sparse-inference';
 import { formatBytes, formatTable } from './format.js';
 
 const barWidth = 24;
@@ -27,9 +28,10 @@ export function summarise(reports: readonly LayerReport[]): SparseSummary {
   };
 }
 
-/** One line per layer; the bar is the share of neurons that are computed. */
+/** One line per layer; the bar is the share of neurons that the predictor chooses. Layers marked dense compute all. */
 export function formatReports(layers: readonly SparseLayer[], reports: readonly LayerReport[]): string {
   const hasInputs = reports.some(({ inputRatio }) => inputRatio < 1);
+  const isDense = layers.map((layer) => runsDense(layer));
   const head = ['layer', 'predictor', 'needed', 'active', ...(hasInputs ? ['inputs'] : [])];
   const rows = reports.map((report, index) => {
     const { layer, predictor } = layers[index] as SparseLayer;
@@ -43,10 +45,15 @@ export function formatReports(layers: readonly SparseLayer[], reports: readonly 
       percent(report.precision),
       report.cosine.toFixed(4),
       percent(report.sparseBytes / Math.max(1, report.denseBytes)),
+      isDense[index] === true ? 'dense' : 'sparse',
       bar(report.activeRatio),
     ];
   });
-  return formatTable([[...head, 'recall', 'precision', 'cosine', 'bytes', 'neurons computed'], ...rows]);
+  const table = formatTable([[...head, 'recall', 'precision', 'cosine', 'bytes', 'runs', 'neurons chosen'], ...rows]);
+  const numDense = isDense.filter(Boolean).length;
+  if (numDense === 0) return table;
+  const why = `computing all neurons takes less time where more than ${percent(breakEvenRatio)} are active`;
+  return `${table}${numDense} of ${layers.length} layers run dense: ${why} (--max-active)\n`;
 }
 
 /** The figures that targets are about. */

@@ -29,7 +29,7 @@ describe('winnow calibrate', { timeout: 120_000 }, () => {
     const { code, stdout, stderr } = await runCli(engine, ['calibrate', ...small, '-o', path]);
     expect(code).toBe(0);
     expect(stderr).toMatch(/calibrating on a built-in text/);
-    expect(stdout).toMatch(/^layer +predictor +needed +active +recall +precision +cosine +bytes +neurons computed\n/);
+    expect(stdout).toMatch(/^layer +predictor +needed +active +recall +precision +cosine +bytes +runs +neurons chosen\n/);
     for (let layer = 0; layer < 6; layer++) {
       expect(stdout).toMatch(new RegExp(`^${layer} +low-rank 64 +[\\d.]+ % .*[█▏▎▍▌▋▊▉·]{24}$`, 'm'));
     }

@@ -63,8 +63,8 @@ export function fitWeights<D extends EmbedderDescription, P extends { readonly m
   }
   const { config, weights } = description;
   const experts = expertCandidates(config, weights, options.maxTokensOf(plan));
-  const candidates = experts.length > 0 || isPlain ? experts : neuronCandidates(sparse.sidecar, weights);
-  if (candidates.length === 0) checkMemory(plan.memory, limitBytes, isPlain);
+  const candidates = experts.length > 0 || isPlain ? experts : neuronCandidates(sparse, weights);
+  if (candidates.length === 0) checkMemory(plan.memory, limitBytes, adviceOf(sparse));
   const { warm = 'same' } = asked;
   const otherBytes = plan.memory.totalBytes - wholeBytes(candidates, weights);
   const planWith = (tiers: WeightTierPlan): FittedPlan<D, P> => {
@@ -80,7 +80,7 @@ export function fitWeights<D extends EmbedderDescription, P extends { readonly m
     } catch (error) {
       if (!CapacityError.isInstance(error)) throw error;
       const least = planWith(planWeightTiers(candidates, error.needed, warm));
-      throw tooSmall(least.plan.memory, limitBytes);
+      throw tooSmall(least.plan.memory, limitBytes, isPlain ? '' : adviceOf(sparse));
     }
     const fitted = planWith(tiers);
     const { totalBytes } = fitted.plan.memory;
@@ -90,8 +90,21 @@ export function fitWeights<D extends EmbedderDescription, P extends { readonly m
   throw new Error('Winnow internal error: the plan of the weights does not settle');
 }
 
+/** What keeps more weights from staying in the file. */
+function adviceOf(sparse: SparseWeights | undefined): string {
+  if (sparse === undefined) return ', and with a calibration (sparse) weights may stay in the file';
+  const { sidecar, writer } = sparse;
+  const numDense = writer.denseLayers.length;
+  const numByInputs = sidecar.layers.filter(({ predictor }) => predictor.kind === 'input-threshold').length;
+  const dense = `; ${numDense} layers compute all neurons, which are in memory: sparseOptions.maxRatio 1 changes that`;
+  const byInputs =
+    `; ${numByInputs} layers are calibrated by input-threshold, whose gate and up are read input by input and are in memory: ` +
+    `low-rank and gate-threshold leave more in the file`;
+  return (numDense > 0 ? dense : '') + (numByInputs > 0 ? byInputs : '');
+}
+
 /** @param least the plan of the smallest limit that works */
-function tooSmall(least: MemoryPlan, limitBytes: number): CapacityError {
+function tooSmall(least: MemoryPlan, limitBytes: number, advice: string): CapacityError {
   const { totalBytes, kvBytes, activationBytes, contextSize, weightTiers } = least;
   return new CapacityError({
     resource: 'memory plan',
@@ -101,7 +114,7 @@ function tooSmall(least: MemoryPlan, limitBytes: number): CapacityError {
     hint:
       `the least with ${weightTiers?.kind}s read from the file: weights that are always in memory ` +
       `${weightTiers?.residentBytes}, kv ${kvBytes} for ${contextSize} tokens, activations ${activationBytes}: a smaller ` +
-      `context or kv dtype helps`,
+      `context or kv dtype helps${advice}`,
   });
 }
 

@@ -48,16 +48,16 @@ export interface TierBudgets {
 }
 
 /**
- * @param mayBeSparse a sidecar would let some of the weights stay in the file
+ * @param advice what else there is to know
  * @throws {CapacityError} when the plan needs more than `limitBytes`
  */
-export function checkMemory(plan: MemoryPlan, limitBytes: number | undefined, mayBeSparse = false): void {
+export function checkMemory(plan: MemoryPlan, limitBytes: number | undefined, advice = ''): void {
   if (limitBytes === undefined || plan.totalBytes <= limitBytes) return;
   throw new CapacityError({
     resource: 'memory plan',
     needed: plan.totalBytes,
     available: limitBytes,
     unit: 'bytes',
-    hint: `weights ${plan.weightsBytes}, kv ${plan.kvBytes} for ${plan.contextSize} tokens, activations ${plan.activationBytes}: a smaller context or kv dtype helps${mayBeSparse ? ', and with a calibration (sparse) weights may stay in the file' : ''}`,
+    hint: `weights ${plan.weightsBytes}, kv ${plan.kvBytes} for ${plan.contextSize} tokens, activations ${plan.activationBytes}: a smaller context or kv dtype helps${advice}`,
   });
 }

@@ -1,5 +1,6 @@
 /** A sidecar in use: the writer of its programs, and its tables as weights. */
 import { addTurnedMatrices, feedForwardNames, type Weight } from '@winnow/models';
+import { breakEvenRatio } from '@winnow/ops';
 import {
   createFeedForwardWriter,
   predictorWeights,
@@ -19,7 +20,12 @@ export interface SparseWeights {
 }
 
 export interface SparseWriterOptions {
+  /**
+   * Share of active neurons above which all are computed: of a layer on average, as it was calibrated; and of a step. Default:
+   * from where on that takes less time, for layers and for steps of several tokens. 1: never.
+   */
   readonly maxRatio?: number;
+  /** Choose by the exact contributions, which all have to be computed for that: what a perfect predictor would lose. */
   readonly oracle?: boolean;
 }
 
@@ -38,12 +44,13 @@ export function createSparseWeights(
     weights.set(name, { name, dtype, shape, sizeBytes, stored: { name, dtype, shape, sizeBytes, read } });
   }
   const ffnDims = new Map<number, number>();
+  const writer = createFeedForwardWriter(sidecar, options);
   return {
     sidecar,
-    writer: createFeedForwardWriter(sidecar, options),
+    writer,
     onLayer: (layer, ffnDim) => void ffnDims.set(layer, ffnDim),
     ffnDims,
-    notices: adaptedNotice(sidecar, weights),
+    notices: [...adaptedNotice(sidecar, weights), ...denseNotice(sidecar, writer, options)],
   };
 }
 
@@ -54,4 +61,17 @@ function adaptedNotice({ layers }: Sidecar, weights: ReadonlyMap<string, Weight>
   );
   const text = `${adapted.length} layers have adapters on their FFN: all of their neurons are computed`;
   return adapted.length === 0 ? [] : [text];
+}
+
+/** Layers that would take longer without some of their neurons. */
+function denseNotice(
+  { layers }: Sidecar,
+  { denseLayers }: SparseFeedForwardWriter,
+  { maxRatio = breakEvenRatio }: SparseWriterOptions,
+): string[] {
+  if (denseLayers.length === 0) return [];
+  const share = `${Math.round(100 * maxRatio)} %`;
+  return [
+    `${denseLayers.length} of ${layers.length} layers compute all neurons: more than ${share} are active (sparseOptions.maxRatio)`,
+  ];
 }

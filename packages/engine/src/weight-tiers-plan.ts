@@ -11,14 +11,13 @@ import {
   neuronItemBytes,
   neuronStagingBytes,
   planNeuronTiers,
-  sparseMatrices,
   type NeuronTierPlan,
-  type Sidecar,
   type SparseLayer,
   type WarmEncoding,
 } from '@winnow/sparse-inference';
 import { neuronGroup } from '@winnow/ops';
 import { CapacityError, numElements, tensorBytes } from '@winnow/tensor';
+import type { SparseWeights } from './sparse-weights.js';
 import type { TierableLayer, TieredLayer, TieredMatrix } from './weight-tiers-program.js';
 
 /** Longest stretch that is read at once, and least. */
@@ -117,7 +116,10 @@ export function expertCandidates(
 }
 
 /** The layers whose neurons can be in tiers: those that a sidecar tells how to skip. Adapters need all neurons. */
-export function neuronCandidates(sidecar: Sidecar, weights: ReadonlyMap<string, Weight>): TierCandidate[] {
+export function neuronCandidates(
+  { sidecar, writer }: Pick<SparseWeights, 'sidecar' | 'writer'>,
+  weights: ReadonlyMap<string, Weight>,
+): TierCandidate[] {
   const candidates: TierCandidate[] = [];
   for (const sparse of sidecar.layers) {
     const { layer, ffnDim } = sparse;
@@ -125,7 +127,7 @@ export function neuronCandidates(sidecar: Sidecar, weights: ReadonlyMap<string, 
     if (Object.values(names).some((name) => weights.has(`${name}.lora_a`))) continue;
     const weightName = (matrix: 'gate' | 'up' | 'down'): string =>
       matrix === 'down' ? downRowsName(layer) : `${names[matrix]}.weight`;
-    const matrices = sparseMatrices(sidecar, layer).map((name) => matrixOf(weights, weightName(name), name));
+    const matrices = writer.matrices(layer).map((name) => matrixOf(weights, weightName(name), name));
     if (matrices.length === 0 || matrices.some((matrix) => matrix === undefined)) continue;
     candidates.push({
       layer,

@@ -45,12 +45,12 @@ export type { SidecarTensor } from './sidecar/stored-matrix.js';
 export {
   createFeedForwardWriter,
   predictorWeights,
-  sparseMatrices,
   type ActiveTensors,
   type FeedForwardWriterOptions,
   type PredictorWeight,
   type SparseFeedForwardWriter,
 } from './writer/feed-forward-writer.js';
+export { runsDense, sparseMatrices, type FeedForwardMatrix } from './writer/sparse-matrices.js';
 export { createNeuronCache } from './cache/neuron-cache.js';
 export { neuronItemBytes, type NeuronItemBytes } from './cache/item-layout.js';
 export { neuronStagingBytes } from './cache/staging.js';

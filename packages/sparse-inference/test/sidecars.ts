@@ -80,7 +80,7 @@ export function sparseLayer(
     contributionThreshold: 0.1,
     downNorms: columnNorms(down, hiddenDim, ffnDim),
     frequencies: Float32Array.from({ length: ffnDim }, () => rng.nextFloat()),
-    report,
+    report: { ...report, inputRatio: kind === 'input-threshold' ? 0.5 : 1 },
   };
 }
 

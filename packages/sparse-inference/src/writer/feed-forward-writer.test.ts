@@ -1,5 +1,11 @@
 import { createWasmBackend } from '@winnow/backend-wasm';
-import { createReferenceBackend, type ActivationKind, type Backend, type ProgramBuilder } from '@winnow/ops';
+import {
+  breakEvenRatio,
+  createReferenceBackend,
+  type ActivationKind,
+  type Backend,
+  type ProgramBuilder,
+} from '@winnow/ops';
 import { ShapeError } from '@winnow/tensor';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { randomBlock, randomRow } from '../../test/blocks.js';
@@ -7,8 +13,9 @@ import { runBlock } from '../../test/run-block.js';
 import { sidecarOf, sparseLayer } from '../../test/sidecars.js';
 import { feedForward, type FeedForwardWeights } from '../plain/feed-forward.js';
 import { createOraclePredictor, createPredictor, type ActiveNeurons } from '../predictors/neuron-predictor.js';
-import type { PredictorKind } from '../sidecar/sidecar.js';
-import { createFeedForwardWriter, predictorWeights, sparseMatrices } from './feed-forward-writer.js';
+import type { PredictorKind, Sidecar } from '../sidecar/sidecar.js';
+import { createFeedForwardWriter, predictorWeights } from './feed-forward-writer.js';
+import { sparseMatrices } from './sparse-matrices.js';
 
 const kinds: readonly PredictorKind[] = ['low-rank', 'gate-threshold', 'input-threshold'];
 const shapes: readonly { readonly activation: ActivationKind; readonly isGated: boolean }[] = [
@@ -125,7 +132,7 @@ describe('the writer', () => {
       ...kinds.map((kind, i) => sparseLayer(kind, 3 + i, two, 1)),
     ]);
     expect(Array.from({ length: 7 }, (_, layer) => sparseMatrices(sidecar, layer))).toEqual([
-      ...[['gate', 'up', 'down'], ['up', 'down'], [], ['up', 'down'], ['down'], [], []],
+      ...[['gate', 'up', 'down'], ['up', 'down'], ['down'], ['up', 'down'], ['down'], ['down'], []],
     ]);
   });
 
@@ -134,10 +141,54 @@ describe('the writer', () => {
     expect((await run(createFeedForwardWriter(sidecar), new Map())).ops).not.toContain('active-neurons');
   });
 
-  test('computes all neurons above the ratio from which that is quicker', async () => {
-    const sidecar = sidecarOf([sparseLayer('low-rank', 0, weights, 5)]);
-    const { ids } = await run(createFeedForwardWriter(sidecar, { maxRatio: 0.1 }), predictorWeights(sidecar));
-    expect(ids.length).toBe(ffnDim);
+  describe('above the ratio from which computing all neurons takes less time', () => {
+    const active = (kind: PredictorKind, activeRatio: number, inputRatio = 1): Sidecar => {
+      const layer = sparseLayer(kind, 0, weights, 5);
+      return sidecarOf([{ ...layer, report: { ...layer.report, activeRatio, inputRatio } }]);
+    };
+
+    test('layers are dense, with the matrices of dense blocks', async () => {
+      for (const kind of kinds) {
+        const sidecar = active(kind, breakEvenRatio + 0.01);
+        const write = createFeedForwardWriter(sidecar);
+        expect(write.denseLayers).toEqual([0]);
+        expect(write.matrices(0)).toEqual([]);
+        const { weights: names, ops } = await run(write, predictorWeights(sidecar));
+        expect(names.toSorted()).toEqual(['down', 'gate', 'up']);
+        expect(ops).not.toContain('active-neurons');
+        const all = createFeedForwardWriter(sidecar, { maxRatio: 1 });
+        expect(all.denseLayers).toEqual([]);
+        expect(all.matrices(0)).not.toEqual([]);
+        expect((await run(all, predictorWeights(sidecar))).ops).toContain('active-neurons');
+      }
+      expect(createFeedForwardWriter(active('low-rank', breakEvenRatio)).denseLayers).toEqual([]);
+    });
+
+    test('of inputs and of neurons, by the weights that they stand for', () => {
+      const isDense = (inputRatio: number): boolean =>
+        createFeedForwardWriter(active('input-threshold', 0.3, inputRatio), { maxRatio: 0.5 }).denseLayers.length > 0;
+      expect([0.59, 0.61].map(isDense)).toEqual([false, true]);
+    });
+
+    test('an oracle is never dense', () => {
+      expect(createFeedForwardWriter(active('low-rank', 0.9), { oracle: true }).matrices(0)).toEqual(['down']);
+    });
+
+    test('steps of several tokens compute all; those of one token what they need, unless told otherwise', async () => {
+      const sidecar = sidecarOf([sparseLayer('low-rank', 0, weights, 5)]);
+      const tables = predictorWeights(sidecar);
+      const numActive = async (numTokens: number, options = {}): Promise<number> => {
+        const write = createFeedForwardWriter(sidecar, options);
+        return (await runBlock(backends.reference, weights, write, tables, randomRow(numTokens * hiddenDim, 8))).ids
+          .length;
+      };
+      const one = await numActive(1);
+      expect(one).toBeGreaterThan(breakEvenRatio * ffnDim);
+      expect(one).toBeLessThan(ffnDim);
+      expect(await numActive(2)).toBe(ffnDim);
+      expect(await numActive(2, { maxRatio: 1 })).toBeLessThan(ffnDim);
+      expect(await numActive(1, { maxRatio: 0.1 })).toBe(ffnDim);
+    });
   });
 
   test('adds up the passes of a site', async () => {

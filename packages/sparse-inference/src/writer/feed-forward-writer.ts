@@ -1,8 +1,16 @@
 /** From a sidecar to the records of a program that computes the active neurons only. */
-import type { FeedForwardSite, FeedForwardWriter, NeuronPass, ProgramBuilder, ProgramTensor } from '@winnow/ops';
+import {
+  breakEvenRatio,
+  type FeedForwardSite,
+  type FeedForwardWriter,
+  type NeuronPass,
+  type ProgramBuilder,
+  type ProgramTensor,
+} from '@winnow/ops';
 import { ShapeError, type DType } from '@winnow/tensor';
 import { bytesOf } from '../plain/bytes.js';
 import type { LowRankTables, Sidecar, SparseLayer } from '../sidecar/sidecar.js';
+import { runsDense, sparseMatrices, type FeedForwardMatrix } from './sparse-matrices.js';
 
 /** A weight of a program that no model file holds. */
 export interface PredictorWeight {
@@ -20,8 +28,10 @@ export interface ActiveTensors {
 /** How a sidecar is used. */
 export interface FeedForwardWriterOptions {
   /**
-   * Above this share of active neurons all of them are computed, because that is quicker than skipping the rest. A batch needs
-   * the union of what its tokens need.
+   * Layers of which more is active on average, as the calibration measured, compute all neurons, with matrices as dense blocks
+   * want them; and so do steps in which more is, without those: a batch needs the union of what its tokens need. Default:
+   * `breakEvenRatio` of @winnow/ops, for layers and for steps of several tokens; a step of one token never takes more than
+   * it needs. 1: never.
    */
   readonly maxRatio?: number;
   /** Choose by the exact contributions instead of the predictor: what a perfect one would lose. Computes gate and up densely. */
@@ -35,10 +45,11 @@ export interface SparseFeedForwardWriter extends FeedForwardWriter {
    * prefetching. Undefined for layers whose predictor is not `low-rank`.
    */
   predict(b: ProgramBuilder, layer: number, x: ProgramTensor): ActiveTensors | undefined;
+  /** `sparseMatrices` with the options of the writer. */
+  matrices(layer: number): readonly FeedForwardMatrix[];
+  /** The layers of the sidecar that compute all neurons: see `runsDense`. */
+  readonly denseLayers: readonly number[];
 }
-
-/** Skipping pays below this share of active neurons. */
-const defaultMaxRatio = 0.8;
 
 const nameOf = (layer: number, part: string): string => `sparse.${layer}.${part}`;
 
@@ -74,41 +85,31 @@ function oracleThresholds({ contributionThreshold, downNorms }: SparseLayer): Fl
 }
 
 /**
- * The matrices of a layer whose rows are read for active neurons only, which need not be in memory as a whole: `down` by
- * neurons. None for a layer that is not in the sidecar.
- */
-export function sparseMatrices(sidecar: Sidecar, layer: number): readonly ('gate' | 'up' | 'down')[] {
-  const sparse = sidecar.layers.find((entry) => entry.layer === layer);
-  switch (sparse?.predictor.kind) {
-    case 'low-rank':
-      return sparse.isGated ? ['gate', 'up', 'down'] : ['up', 'down'];
-    case 'gate-threshold':
-      return sparse.isGated ? ['up', 'down'] : ['down'];
-    default:
-      return [];
-  }
-}
-
-/**
- * A writer for programs of the calibrated model. Layers that the sidecar does not have are written densely. With all neurons
+ * A writer for programs of the calibrated model. Layers that the sidecar does not have, and those of `runsDense`, are written
+ * densely. With all neurons
  * active the result is that of the dense block within rounding.
  */
 export function createFeedForwardWriter(
   sidecar: Sidecar,
-  { maxRatio = defaultMaxRatio, oracle = false }: FeedForwardWriterOptions = {},
+  options: FeedForwardWriterOptions = {},
 ): SparseFeedForwardWriter {
+  const { maxRatio, oracle = false } = options;
   const layers = new Map(sidecar.layers.map((layer) => [layer.layer, layer]));
+  const isDense = (layer: SparseLayer): boolean => !oracle && runsDense(layer, maxRatio);
+  // with rows neuron by neuron, fewer of them always take less time: only unions are worth giving up
+  const stepRatio = (b: ProgramBuilder): number => maxRatio ?? (b.capacity('T') === 1 ? 1 : breakEvenRatio);
   const write: FeedForwardWriter = (b, site) => {
     const layer = layers.get(site.layer);
     if (layer === undefined) return site.writeDense();
     checkSite(layer, site);
-    const block = new BlockWriter(b, site, maxRatio);
+    if (isDense(layer)) return site.writeDense();
+    const block = new BlockWriter(b, site, stepRatio(b));
     if (oracle) return block.addDownBias(block.fromValues(block.denseValues(), 'oracle'));
     const { predictor } = layer;
     switch (predictor.kind) {
       case 'low-rank':
         return block.addDownBias(
-          block.lowRank(appendLowRank(b, site.layer, predictor, site.x, layer.ffnDim, maxRatio)),
+          block.lowRank(appendLowRank(b, site.layer, predictor, site.x, layer.ffnDim, stepRatio(b))),
         );
       case 'gate-threshold':
         return block.addDownBias(block.gateThreshold());
@@ -120,8 +121,10 @@ export function createFeedForwardWriter(
     predict(b: ProgramBuilder, index: number, x: ProgramTensor): ActiveTensors | undefined {
       const layer = layers.get(index);
       if (oracle || layer?.predictor.kind !== 'low-rank') return undefined;
-      return appendLowRank(b, index, layer.predictor, x, layer.ffnDim, maxRatio);
+      return appendLowRank(b, index, layer.predictor, x, layer.ffnDim, stepRatio(b));
     },
+    matrices: (layer: number) => sparseMatrices(sidecar, layer, options),
+    denseLayers: sidecar.layers.filter(isDense).map(({ layer }) => layer),
   });
 }
 

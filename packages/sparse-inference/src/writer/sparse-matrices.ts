@@ -1,0 +1,42 @@
+/** Which layers of a sidecar leave out neurons, and which of their matrices are read row by row. */
+import { breakEvenRatio } from '@winnow/ops';
+import type { Sidecar, SparseLayer } from '../sidecar/sidecar.js';
+import type { FeedForwardWriterOptions } from './feed-forward-writer.js';
+
+/** A matrix of a feed-forward block. */
+export type FeedForwardMatrix = 'gate' | 'up' | 'down';
+
+/**
+ * Whether a layer computes all neurons although it has a predictor: more than `maxRatio` of its neurons (of its weights, where
+ * inputs are skipped) were active on average when it was calibrated, and skipping the rest takes longer.
+ */
+export function runsDense({ predictor, isGated, report }: SparseLayer, maxRatio: number = breakEvenRatio): boolean {
+  const { activeRatio, inputRatio } = report;
+  if (predictor.kind !== 'input-threshold') return activeRatio > maxRatio;
+  const numByInputs = isGated ? 2 : 1;
+  return (numByInputs * inputRatio + activeRatio) / (numByInputs + 1) > maxRatio;
+}
+
+/**
+ * The matrices of a layer whose rows are read for active neurons only, which need not be in memory as a whole: `down` by
+ * neurons. None for a layer that is not in the sidecar, or that computes all neurons.
+ */
+export function sparseMatrices(
+  sidecar: Sidecar,
+  layer: number,
+  { maxRatio, oracle = false }: FeedForwardWriterOptions = {},
+): readonly FeedForwardMatrix[] {
+  const sparse = sidecar.layers.find((entry) => entry.layer === layer);
+  if (sparse === undefined) return [];
+  if (oracle) return ['down'];
+  if (runsDense(sparse, maxRatio)) return [];
+  switch (sparse.predictor.kind) {
+    case 'low-rank':
+      return sparse.isGated ? ['gate', 'up', 'down'] : ['up', 'down'];
+    case 'gate-threshold':
+      return sparse.isGated ? ['up', 'down'] : ['down'];
+    default:
+      // gate and up lie input by input
+      return ['down'];
+  }
+}
