@@ -27,7 +27,12 @@ export {
 } from './attention/capture.js';
 export { createKeptMaps, type KeptMap } from './attention/kept-map.js';
 export { measureHeavySets, type HeavySetReport } from './attention/heavy-sets.js';
-export { measureCertificates, type CertificateReport, type Distribution } from './attention/certificates.js';
+export {
+  measureCertificates,
+  type CertificateReport,
+  type CertificatesAtLength,
+  type Distribution,
+} from './attention/certificates.js';
 export { syntheticCaptures } from './attention/synthetic.js';
 export { createVisitMaps, type VisitMap, type VisitMapOptions } from './attention/visit-map.js';
 export { bytesRead, type TrafficOptions } from './attention/traffic.js';

@@ -46,8 +46,16 @@ describe('attention quality', () => {
 it('a certificate is never below the mass that is missing', () => {
   const policy = parsePolicy('page-topk:budget=1,page=8,window=8') as PageTopKPolicy;
   for (const capture of captures) {
-    const { certificate, missing, density, numQueries } = measureCertificates(policy, capture, 48);
+    const { certificate, missing, density, numQueries, lengths } = measureCertificates(policy, capture, 48);
     expect(numQueries).toBe(48 * 2);
+    expect(lengths.map(({ from, to }) => [from, to])).toEqual([
+      [12, 23],
+      [24, 47],
+      [48, 95],
+    ]);
+    expect(lengths.at(-1)).toMatchObject({ certificate, missing, density });
+    for (const at of lengths) expect(at.certificate.mean).toBeGreaterThanOrEqual(at.missing.mean - 1e-9);
+    expect(lengths[0].density).toBeGreaterThan(density); // the same budget of a shorter context
     expect(density).toBeLessThan(0.6);
     for (const key of ['mean', 'p50', 'p90', 'max'] as const) {
       expect(certificate[key]).toBeGreaterThanOrEqual(missing[key] - 1e-9);

@@ -1,5 +1,6 @@
 /** The report as tables for people. */
 import type { ConfigurationReport, EvaluationReport } from '../evaluate.js';
+import type { CertificateReport, CertificatesAtLength } from '../attention/certificates.js';
 import { divergencePercentiles, type DivergenceReport } from '../logits/divergence.js';
 import type { Estimate } from '../logits/statistics.js';
 import type { Phase } from '../configuration.js';
@@ -142,11 +143,32 @@ function certificateSection({ configurations }: EvaluationReport): string {
           ...[missing.mean, missing.p90, missing.max, certificate.mean, certificate.p50, certificate.p90].map(small),
         ]);
       }
+      rows.push(...certificatesByLength(policy, certificates));
     }
   }
   if (rows.length === 0) return '';
-  const head = 'policy|layer|density|missing mass|90%|max|certificate|50%|90%';
+  const head = 'policy|layer, tokens|density|missing mass|90%|max|certificate|50%|90%';
   return `Certificates of page-topk beside the mass that was really missing\n${alignTable([head.split('|'), ...rows])}`;
+}
+
+/** Means over layers for shorter contexts; the figures of each layer are in the JSON. */
+function certificatesByLength(policy: string, certificates: readonly CertificateReport[]): Row[] {
+  const [first] = certificates;
+  if (first === undefined) return [];
+  return first.lengths.map(({ from, to }, index): Row => {
+    const here = certificates.flatMap(({ lengths }) => lengths[index] ?? []);
+    const mean = (value: (at: CertificatesAtLength) => number): number =>
+      here.reduce((sum, at) => sum + value(at), 0) / here.length;
+    const figures = [
+      mean(({ missing }) => missing.mean),
+      mean(({ missing }) => missing.p90),
+      Math.max(...here.map(({ missing }) => missing.max)),
+      mean(({ certificate }) => certificate.mean),
+      mean(({ certificate }) => certificate.p50),
+      mean(({ certificate }) => certificate.p90),
+    ];
+    return [policy, `all, after ${from}-${to}`, percent(mean(({ density }) => density)), ...figures.map(small)];
+  });
 }
 
 function heavySetSection({ configurations }: EvaluationReport): string {
