@@ -1,5 +1,5 @@
 /**
- * One token and packed groups without expanding them first: what decoding spends its time on. Four groups are walked side
+ * One token and packed groups without expanding them first: what decoding spends its time on. Some groups are walked side
  * by side: one stream of weights alone leaves much of the memory's speed unused. Relaxed builds only; q8_0 needs a dot
  * product that is exact for codes above 127.
  */
@@ -12,7 +12,9 @@ import { META_BYTES, META_MINUS_128, META_MINUS_8 } from './quantise';
 import { fma } from './simd';
 
 /** Groups that are computed together. */
-export const STREAMS: i32 = 4;
+export function streamsOf(dtype: i32): i32 {
+  return dtype == Q8_0 ? 8 : 4;
+}
 
 /** The sums of the four rows of one group. */
 export function packedDots(dtype: i32, group: usize, numInputs: i32, x: usize, meta: usize): v128 {
@@ -26,8 +28,8 @@ export function packedDots(dtype: i32, group: usize, numInputs: i32, x: usize, m
   return sums;
 }
 
-/** The sums of four groups, `stride` bytes from one to the next, as `to[4][4]`. */
-export function packedDots4(
+/** The sums of as many groups as `streamsOf` says, `stride` bytes from one to the next, as `to[streams][4]`. */
+export function packedDotsSideBySide(
   dtype: i32,
   group: usize,
   stride: usize,
@@ -76,77 +78,80 @@ function blockOf(dtype: i32, at: usize, x: usize, meta: usize, sums: v128): v128
   return blockQ6K(at, x, meta, sums);
 }
 
-function dotsQ8(p0: usize, stride: usize, numBlocks: i32, x: usize, meta: usize, to: usize): void {
+/** Adds the products of one block of four rows. */
+function blockQ8(
+  at: usize,
+  u0: v128,
+  u1: v128,
+  u2: v128,
+  u3: v128,
+  u4: v128,
+  u5: v128,
+  u6: v128,
+  u7: v128,
+  initial: v128,
+  scale: v128,
+  sums: v128,
+): v128 {
+  let a = dot(u0, v128.load(at, 8), initial);
+  a = dot(u1, v128.load(at, 24), a);
+  a = dot(u2, v128.load(at, 40), a);
+  a = dot(u3, v128.load(at, 56), a);
+  a = dot(u4, v128.load(at, 72), a);
+  a = dot(u5, v128.load(at, 88), a);
+  a = dot(u6, v128.load(at, 104), a);
+  a = dot(u7, v128.load(at, 120), a);
+  return fma(f32x4.convert_i32x4_s(a), scale, sums);
+}
+
+/** Eight groups: what the activations cost is shared, and the memory is read at the rate of plain loads. */
+function dotsQ8(p: usize, stride: usize, numBlocks: i32, x: usize, meta: usize, to: usize): void {
   const mask = halfMask();
   const factor = halfFactor();
-  let p1 = p0 + stride;
-  let p2 = p1 + stride;
-  let p3 = p2 + stride;
   let s0 = f32x4.splat(0);
   let s1 = s0;
   let s2 = s0;
   let s3 = s0;
-  for (let block = 0; block < numBlocks; block++) {
-    let a0 = v128.load32_splat(meta, META_MINUS_128);
-    let a1 = a0;
-    let a2 = a0;
-    let a3 = a0;
-    let v = v128.load32_splat(x);
-    a0 = dot(v, v128.load(p0, 8), a0);
-    a1 = dot(v, v128.load(p1, 8), a1);
-    a2 = dot(v, v128.load(p2, 8), a2);
-    a3 = dot(v, v128.load(p3, 8), a3);
-    v = v128.load32_splat(x, 4);
-    a0 = dot(v, v128.load(p0, 24), a0);
-    a1 = dot(v, v128.load(p1, 24), a1);
-    a2 = dot(v, v128.load(p2, 24), a2);
-    a3 = dot(v, v128.load(p3, 24), a3);
-    v = v128.load32_splat(x, 8);
-    a0 = dot(v, v128.load(p0, 40), a0);
-    a1 = dot(v, v128.load(p1, 40), a1);
-    a2 = dot(v, v128.load(p2, 40), a2);
-    a3 = dot(v, v128.load(p3, 40), a3);
-    v = v128.load32_splat(x, 12);
-    a0 = dot(v, v128.load(p0, 56), a0);
-    a1 = dot(v, v128.load(p1, 56), a1);
-    a2 = dot(v, v128.load(p2, 56), a2);
-    a3 = dot(v, v128.load(p3, 56), a3);
-    v = v128.load32_splat(x, 16);
-    a0 = dot(v, v128.load(p0, 72), a0);
-    a1 = dot(v, v128.load(p1, 72), a1);
-    a2 = dot(v, v128.load(p2, 72), a2);
-    a3 = dot(v, v128.load(p3, 72), a3);
-    v = v128.load32_splat(x, 20);
-    a0 = dot(v, v128.load(p0, 88), a0);
-    a1 = dot(v, v128.load(p1, 88), a1);
-    a2 = dot(v, v128.load(p2, 88), a2);
-    a3 = dot(v, v128.load(p3, 88), a3);
-    v = v128.load32_splat(x, 24);
-    a0 = dot(v, v128.load(p0, 104), a0);
-    a1 = dot(v, v128.load(p1, 104), a1);
-    a2 = dot(v, v128.load(p2, 104), a2);
-    a3 = dot(v, v128.load(p3, 104), a3);
-    v = v128.load32_splat(x, 28);
-    a0 = dot(v, v128.load(p0, 120), a0);
-    a1 = dot(v, v128.load(p1, 120), a1);
-    a2 = dot(v, v128.load(p2, 120), a2);
-    a3 = dot(v, v128.load(p3, 120), a3);
+  let s4 = s0;
+  let s5 = s0;
+  let s6 = s0;
+  let s7 = s0;
+  for (let block = 0; block < numBlocks; block++, p += 136, x += 32, meta += META_BYTES) {
+    const u0 = v128.load32_splat(x);
+    const u1 = v128.load32_splat(x, 4);
+    const u2 = v128.load32_splat(x, 8);
+    const u3 = v128.load32_splat(x, 12);
+    const u4 = v128.load32_splat(x, 16);
+    const u5 = v128.load32_splat(x, 20);
+    const u6 = v128.load32_splat(x, 24);
+    const u7 = v128.load32_splat(x, 28);
+    const initial = v128.load32_splat(meta, META_MINUS_128);
     const d = v128.load32_splat(meta);
-    s0 = fma(f32x4.convert_i32x4_s(a0), f32x4.mul(scales4(p0, mask, factor), d), s0);
-    s1 = fma(f32x4.convert_i32x4_s(a1), f32x4.mul(scales4(p1, mask, factor), d), s1);
-    s2 = fma(f32x4.convert_i32x4_s(a2), f32x4.mul(scales4(p2, mask, factor), d), s2);
-    s3 = fma(f32x4.convert_i32x4_s(a3), f32x4.mul(scales4(p3, mask, factor), d), s3);
-    p0 += 136;
-    p1 += 136;
-    p2 += 136;
-    p3 += 136;
-    x += 32;
-    meta += META_BYTES;
+    let q = p;
+    s0 = blockQ8(q, u0, u1, u2, u3, u4, u5, u6, u7, initial, f32x4.mul(scales4(q, mask, factor), d), s0);
+    q += stride;
+    s1 = blockQ8(q, u0, u1, u2, u3, u4, u5, u6, u7, initial, f32x4.mul(scales4(q, mask, factor), d), s1);
+    q += stride;
+    s2 = blockQ8(q, u0, u1, u2, u3, u4, u5, u6, u7, initial, f32x4.mul(scales4(q, mask, factor), d), s2);
+    q += stride;
+    s3 = blockQ8(q, u0, u1, u2, u3, u4, u5, u6, u7, initial, f32x4.mul(scales4(q, mask, factor), d), s3);
+    q += stride;
+    s4 = blockQ8(q, u0, u1, u2, u3, u4, u5, u6, u7, initial, f32x4.mul(scales4(q, mask, factor), d), s4);
+    q += stride;
+    s5 = blockQ8(q, u0, u1, u2, u3, u4, u5, u6, u7, initial, f32x4.mul(scales4(q, mask, factor), d), s5);
+    q += stride;
+    s6 = blockQ8(q, u0, u1, u2, u3, u4, u5, u6, u7, initial, f32x4.mul(scales4(q, mask, factor), d), s6);
+    q += stride;
+    s7 = blockQ8(q, u0, u1, u2, u3, u4, u5, u6, u7, initial, f32x4.mul(scales4(q, mask, factor), d), s7);
   }
   v128.store(to, s0);
   v128.store(to, s1, 16);
   v128.store(to, s2, 32);
   v128.store(to, s3, 48);
+  v128.store(to, s4, 64);
+  v128.store(to, s5, 80);
+  v128.store(to, s6, 96);
+  v128.store(to, s7, 112);
 }
 
 /** Adds the products of one vector of nibbles: columns u with the low ones, v with the high ones. */

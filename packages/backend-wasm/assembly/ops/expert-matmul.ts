@@ -7,7 +7,7 @@
 import { bytesOf, decode, F16, F32, Q6_K, Q8_0 } from '../decode';
 import { dots4F16 } from '../dots-f16';
 import { isExactForU8, tile1x1Wide } from '../dots8';
-import { packedDots, packedDots4, STREAMS } from '../dots8-packed';
+import { packedDots, packedDotsSideBySide, streamsOf } from '../dots8-packed';
 import { blockTimesTokens } from '../dots8-tokens';
 import { EXPANDED_BYTES, expandGroup, initialOf } from '../expand';
 import { FLAG_INT8, FLAG_REUSE } from '../layout';
@@ -275,27 +275,28 @@ function byPanels(weight: usize, begin: i32, end: i32, first: i32, last: i32): v
   }
 }
 
-/** Four runs of groups side by side, what is left over one group at a time. */
+/** Some runs of groups side by side, what is left over one group at a time. */
 function packedByRows(weight: usize, begin: i32, end: i32, first: i32, last: i32, numRows: i32): void {
   const groupBytes = bytesOf(dtype, numInputs) * GROUP;
   const codes = sharedScratch();
   const metas = metasAt(codes, numRows, numInputs);
   const metaRow = <usize>(numInputs >> 5) * META_BYTES;
   const numGroups = (end - begin) / GROUP;
-  const run = numGroups / STREAMS;
+  const streams = streamsOf(dtype);
+  const run = numGroups / streams;
   const group = weight + <usize>(begin / GROUP) * groupBytes;
   for (let g = 0; g < run; g++) {
     const at = group + <usize>g * groupBytes;
     for (let p = first; p < last; p++) {
       const row = rowAt(p);
       const x = codes + row * <usize>numInputs;
-      packedDots4(dtype, at, <usize>run * groupBytes, numInputs, x, metas + row * metaRow, work);
-      for (let i = 0; i < STREAMS; i++) {
+      packedDotsSideBySide(dtype, at, <usize>run * groupBytes, numInputs, x, metas + row * metaRow, work);
+      for (let i = 0; i < streams; i++) {
         storeRows(v128.load(work + (<usize>i << 4)), begin + (i * run + g) * GROUP, end, p);
       }
     }
   }
-  for (let g = run * STREAMS; g < numGroups; g++) {
+  for (let g = run * streams; g < numGroups; g++) {
     for (let p = first; p < last; p++) {
       const row = rowAt(p);
       const x = codes + row * <usize>numInputs;

@@ -1,18 +1,18 @@
 /**
  * Products with packed weights, activations as 8-bit integers. Tensors: x, weight, bias, y. Units: groups of four rows.
- * Up to three tokens go four groups at a time over the packed weights; more go in panels of MC rows and KC columns that are
+ * Up to three tokens go some groups at a time over the packed weights; more go in panels of MC rows and KC columns that are
  * expanded once for all tokens. Rows beyond the last whole group are computed in f32.
  */
 import { Q6_K, Q8_0, bytesOf } from '../decode';
 import { isExactForU8, tile1x1Wide } from '../dots8';
-import { packedDots, packedDots4, STREAMS } from '../dots8-packed';
+import { packedDots, packedDotsSideBySide, streamsOf } from '../dots8-packed';
 import { blockTimesTokens, packedTimesTokens } from '../dots8-tokens';
 import { EXPANDED_BYTES, expandGroup, initialOf } from '../expand';
 import { FLAG_REUSE } from '../layout';
 import { GROUP } from '../pack';
 import { META_BYTES, metasAt, paddedTokens, quantiseColumns, quantiseTokens, wideCodesAt } from '../quantise';
 import { addressOf, dim, dtypeOf, hasFlag, isPresent, localScratch, sharedScratch } from '../record';
-import { phaseBarrier, takeUnits } from '../threads';
+import { phaseBarrier, takeUnits, threads } from '../threads';
 import { lastRows } from './matmul';
 
 /** Rows of a panel. */
@@ -21,6 +21,8 @@ const MC: i32 = 32;
 const KC: i32 = 512;
 /** Tokens of one pass over the weights. */
 const NC: i32 = 128;
+/** A thread takes one part in so many of its share of what is left. */
+const SHARES: i32 = 2;
 /** Fewest tokens that go by panels. */
 const MIN_PANEL_TOKENS: i32 = 4;
 
@@ -37,49 +39,64 @@ export function matmulInt8(): void {
   }
   const numPacked = numOutputs & -GROUP;
   const isNarrow = ASC_FEATURE_RELAXED_SIMD ? dtype != Q8_0 || isExactForU8() : false;
-  const unit = isPanels ? MC : unitOf(numPacked);
-  const next = isPanels
+  const isLast = isPanels
     ? byPanels(numTokens, numPacked, numInputs, dtype, isNarrow)
-    : byGroups(numTokens, numPacked, numInputs, dtype, isNarrow, unit);
-  // just one thread gets the first unit beyond the packed rows
-  if (numPacked < numOutputs && next == ((numPacked + unit - 1) & -unit)) lastRows(numPacked);
+    : byGroups(numTokens, numPacked, numInputs, dtype, isNarrow);
+  if (numPacked < numOutputs && isLast) lastRows(numPacked);
 }
 
-/** Rows that a thread takes at once: the longer the streams of a unit, the better memory is read ahead. */
-function unitOf(numRows: i32): i32 {
-  return numRows >= 4096 ? 128 : numRows >= 1024 ? 64 : 32;
-}
-
-/** Returns the first unit beyond the packed rows that this thread took. */
-function byGroups(numTokens: i32, numPacked: i32, numInputs: i32, dtype: i32, isNarrow: bool, unit: i32): i32 {
-  let begin = takeUnits(unit);
-  for (; begin < numPacked; begin = takeUnits(unit)) {
-    const end = min<i32>(numPacked, begin + unit);
-    if (isNarrow) narrowGroups(begin, end, numTokens, numInputs, dtype);
-    else wideGroups(begin, end, numTokens, numInputs, dtype);
+/**
+ * Units become smaller towards the end: long streams are read ahead well, and short ones let all threads end together.
+ * Returns whether this thread got the first unit beyond the packed rows, which just one thread does.
+ */
+function byGroups(numTokens: i32, numPacked: i32, numInputs: i32, dtype: i32, isNarrow: bool): bool {
+  const share = SHARES * threads();
+  const rows = GROUP * streamsOf(dtype);
+  let begin = 0;
+  let numUnits = 0;
+  let next = takeUnits(1);
+  for (let unit = 0; begin < numPacked; unit++) {
+    const end = min<i32>(numPacked, begin + unitOf(numPacked - begin, share, rows));
+    if (unit == next) {
+      if (isNarrow) narrowGroups(begin, end, numTokens, numInputs, dtype);
+      else wideGroups(begin, end, numTokens, numInputs, dtype);
+      next = takeUnits(1);
+    }
+    begin = end;
+    numUnits = unit + 1;
   }
-  return begin;
+  return next == numUnits;
 }
 
-/** Rows `[begin, end)`, whole groups, as four runs of groups side by side; what is left over goes one group at a time. */
+/**
+ * Rows of the next unit when so many are left: as many times `rows` as there are groups one after the other in each stream.
+ * Streams at a distance of whole pages would meet in the same few lines of the first level cache.
+ */
+function unitOf(numLeft: i32, share: i32, rows: i32): i32 {
+  const run = numLeft / (share * rows);
+  return max<i32>(1, (run & 7) == 0 ? run - 1 : run) * rows;
+}
+
+/** Rows `[begin, end)`, whole groups, as some runs of groups side by side; what is left over goes one group at a time. */
 function narrowGroups(begin: i32, end: i32, numTokens: i32, numInputs: i32, dtype: i32): void {
   const groupBytes = bytesOf(dtype, numInputs) * GROUP;
   const codes = sharedScratch();
   const metas = metasAt(codes, numTokens, numInputs);
   const metaRow = <usize>(numInputs >> 5) * META_BYTES;
   const numGroups = (end - begin) / GROUP;
-  const run = numGroups / STREAMS;
+  const streams = streamsOf(dtype);
+  const run = numGroups / streams;
   const sums = localScratch();
   const group = addressOf(1) + <usize>(begin / GROUP) * groupBytes;
   for (let g = 0; g < run; g++) {
     const at = group + <usize>g * groupBytes;
     for (let t = 0; t < numTokens; t++) {
       const x = codes + <usize>t * <usize>numInputs;
-      packedDots4(dtype, at, <usize>run * groupBytes, numInputs, x, metas + <usize>t * metaRow, sums);
-      for (let i = 0; i < STREAMS; i++) storeFour(v128.load(sums + (<usize>i << 4)), begin + (i * run + g) * GROUP, t);
+      packedDotsSideBySide(dtype, at, <usize>run * groupBytes, numInputs, x, metas + <usize>t * metaRow, sums);
+      for (let i = 0; i < streams; i++) storeFour(v128.load(sums + (<usize>i << 4)), begin + (i * run + g) * GROUP, t);
     }
   }
-  for (let g = run * STREAMS; g < numGroups; g++) {
+  for (let g = run * streams; g < numGroups; g++) {
     const at = group + <usize>g * groupBytes;
     for (let t = 0; t < numTokens; t++) {
       const x = codes + <usize>t * <usize>numInputs;
@@ -114,7 +131,7 @@ function storeFour(sums: v128, o: i32, t: i32): void {
   v128.store(addressOf(3) + ((<usize>t * <usize>dim(1, 0) + <usize>o) << 2), sums);
 }
 
-function byPanels(numTokens: i32, numPacked: i32, numInputs: i32, dtype: i32, isNarrow: bool): i32 {
+function byPanels(numTokens: i32, numPacked: i32, numInputs: i32, dtype: i32, isNarrow: bool): bool {
   let begin = takeUnits(MC);
   for (; begin < numPacked; begin = takeUnits(MC)) {
     const end = min<i32>(numPacked, begin + MC);
@@ -122,7 +139,7 @@ function byPanels(numTokens: i32, numPacked: i32, numInputs: i32, dtype: i32, is
       panels(begin, end, t, min<i32>(numTokens, t + NC), numTokens, numInputs, dtype, isNarrow);
     }
   }
-  return begin;
+  return begin == ((numPacked + MC - 1) & -MC);
 }
 
 /** Rows `[begin, end)` times tokens `[first, last)`. */
