@@ -12,15 +12,17 @@ function matrix(values: Float32Array, numRows: number, numColumns: number): Stor
 
 export interface SidecarDesign {
   /** `low-rank` of full rank: P is the identity and Q the gate itself (or up, where there is none). */
-  readonly kind: 'low-rank' | 'gate-threshold';
-  /** Of scores, or of `|act(gate)|`; scores of `low-rank` are off by the rounding of 8 bits. */
+  readonly kind: 'low-rank' | 'gate-threshold' | 'input-threshold';
+  /** Of scores, or of `|act(gate)|`, or of values and inputs; scores of `low-rank` are off by the rounding of 8 bits. */
   readonly threshold: number;
+  /** Share of neurons that a layer is said to compute. */
+  readonly activeRatioOf?: (layer: number) => number;
   /** Share of tokens that a neuron is said to be active for. */
   readonly frequencyOf?: (neuron: number) => number;
 }
 
 export async function makeSidecar(access: FeedForwardAccess, design: SidecarDesign): Promise<Sidecar> {
-  const { kind, threshold, frequencyOf = (): number => 0 } = design;
+  const { kind, threshold, frequencyOf = (): number => 0, activeRatioOf = (): number => 0 } = design;
   const layers: SparseLayer[] = [];
   for (const { layer, hiddenDim, ffnDim, activation, isGated } of access.layers) {
     const thresholds = new Float32Array(ffnDim).fill(threshold);
@@ -35,7 +37,18 @@ export async function makeSidecar(access: FeedForwardAccess, design: SidecarDesi
       const [p, q] = [matrix(identity, rank, hiddenDim), matrix(wide, ffnDim, rank)];
       predictor = { kind, rank, p, q, thresholds };
     }
-    const zero = { numTokens: 1, trueRatio: 0, activeRatio: 0, inputRatio: 1, recall: 1, precision: 1, energy: 1 };
+    if (kind === 'input-threshold') {
+      predictor = { kind, thresholds, inputThresholds: new Float32Array(hiddenDim).fill(threshold) };
+    }
+    const zero = {
+      numTokens: 1,
+      trueRatio: 0,
+      activeRatio: activeRatioOf(layer),
+      inputRatio: kind === 'input-threshold' ? 0.5 : 1,
+      recall: 1,
+      precision: 1,
+      energy: 1,
+    };
     layers.push({
       ...{ layer, hiddenDim, ffnDim, activation, isGated, predictor },
       contributionThreshold: 0,
