@@ -12,6 +12,8 @@ export interface ModelShape {
   readonly ropeBase: number;
   /** The output matrix is the embedding table. */
   readonly isTied: boolean;
+  /** Of the feed-forward blocks. Default `silu`. */
+  readonly activation?: 'relu';
 }
 
 const shapes: readonly ModelShape[] = [

@@ -105,6 +105,7 @@ function metadataOf(shape: ModelShape, dtype: DType): Record<string, GgufValueIn
     'llama.attention.layer_norm_rms_epsilon': float32(normEps),
     'llama.rope.dimension_count': uint32(shape.headDim),
     'llama.rope.freq_base': float32(shape.ropeBase),
+    ...(shape.activation === undefined ? {} : { 'llama.hidden_act': shape.activation }),
     'tokenizer.ggml.model': 'llama',
     'tokenizer.ggml.tokens': texts,
     'tokenizer.ggml.scores': { type: 'array', elementType: 'float32', value: scores },
