@@ -16,6 +16,7 @@ import { agreement } from './suites/agreement.js';
 import { attention } from './suites/attention.js';
 import { decode } from './suites/decode.js';
 import { ffn } from './suites/ffn.js';
+import { ffnTokens } from './suites/ffn-tokens.js';
 import { gemm } from './suites/gemm.js';
 import { grammar } from './suites/grammar.js';
 import { gemv } from './suites/gemv.js';
@@ -34,6 +35,7 @@ export const suites: readonly Suite[] = [
   attention,
   sparseAttention,
   ffn,
+  ffnTokens,
   prefill,
   decode,
   kv,

@@ -62,9 +62,9 @@ const expected: Readonly<Record<string, readonly (readonly [string, string])[]>>
     ['q4_0 64x256, 1 thread: 25 % active: speed-up', 'ideal, 4.00 x'],
     ['q8_0 64x256, 1 thread: break-even', 'all neurons'],
     ['q8_0 64x256, 1 thread: predictor of rank 32', 'dense'],
-    ['token, relu 192x576, 2 layers, q8_0, 2 threads: dense', 'itself'],
     ['cold bundles 512 x 1024 q8_0, 5 % active, neurons', 'the disk, read as it is'],
   ],
+  'ffn-tokens': [['relu 192x576, 2 layers, q8_0, 2 threads: dense', 'itself']],
   kv: [
     ['f32 per token', 'layers x (keys + values) + position'],
     ['q4_0 append of 64 tokens, 2 threads', 'f32'],

@@ -4,13 +4,13 @@ import type { Sidecar, SparseLayer, StoredMatrix } from '@winnow/sparse-inferenc
 import { createRng, encode, sizeOf } from '@winnow/tensor';
 import { milliseconds, type Figure } from '../harness/figure.js';
 import { measure } from '../harness/measure.js';
-import { measureOptions, threadsText, type SuiteContext } from '../harness/suite.js';
+import { measureOptions, threadsText, type Suite, type SuiteContext } from '../harness/suite.js';
 import { modelShape, type ModelShape } from '../models/model-shapes.js';
 import { syntheticModel } from '../models/synthetic-model.js';
 import { firstWordId } from '../models/synthetic-vocabulary.js';
 import { greedy } from './end-to-end.js';
 
-const suite = 'ffn';
+const suite = 'ffn-tokens';
 const dtype = 'q8_0';
 /** Of standard normal scores, which are above it with a probability of 12 %. */
 const threshold = 1.175;
@@ -22,7 +22,13 @@ const [promptTokens, runTokens] = [64, 16];
  * whole one. Weights are random, and so are the predictors of the calibration, whose thresholds let about 12 % of the neurons
  * pass: times are those of a model that is as sparse as that, tokens mean nothing.
  */
-export async function* ffnTokens(context: SuiteContext): AsyncIterable<Figure> {
+export const ffnTokens: Suite = {
+  name: suite,
+  summary: 'whole tokens of a model of real proportions, with all neurons and with 12 % of them',
+  run: measureTokens,
+};
+
+async function* measureTokens(context: SuiteContext): AsyncIterable<Figure> {
   const { options, say } = context;
   const base = modelShape(options.quick ? 'winnow-tiny/2' : 'tinyllama-1.1b/8');
   const shape: ModelShape = { ...base, name: `${base.name}-relu`, activation: 'relu' };
@@ -48,7 +54,7 @@ export async function* ffnTokens(context: SuiteContext): AsyncIterable<Figure> {
       const layers = sparse.metrics().feedForward?.layers ?? [];
       const active = layers.reduce((sum, { activeRatio }) => sum + activeRatio, 0) / Math.max(1, layers.length);
       const [whole, part] = [timings['dense']!, timings['sparse']!];
-      const name = `token, relu ${shape.hiddenDim}x${shape.ffnDim}, ${shape.numLayers} layers, ${dtype}, ${threadsText(threads)}`;
+      const name = `relu ${shape.hiddenDim}x${shape.ffnDim}, ${shape.numLayers} layers, ${dtype}, ${threadsText(threads)}`;
       const label = `${name}: ${(100 * active).toFixed(1)} % active`;
       yield {
         suite,

@@ -4,7 +4,6 @@ import { measure, type Contender, type Timing } from '../harness/measure.js';
 import { measureOptions, threadsText, type Suite, type SuiteContext } from '../harness/suite.js';
 import { ffnColdReads } from './ffn-cold.js';
 import { layerBytes, loadDense, loadPredictor, loadSparse, type FfnCase } from './ffn-programs.js';
-import { ffnTokens } from './ffn-tokens.js';
 
 const suite = 'ffn';
 /** Shares of the neurons that are active. */
@@ -34,7 +33,6 @@ export const ffn: Suite = {
         for (const numThreads of threads) yield* measureCase(context, shape, numThreads);
       }
     }
-    yield* ffnTokens(context);
     yield* ffnColdReads(context, join(modelsFolder, 'ffn'));
   },
 };
