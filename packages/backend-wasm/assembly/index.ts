@@ -33,6 +33,7 @@ import { gatherRows, kvAppend, positionAppend } from './ops/rows';
 import { shortConv } from './ops/short-conv';
 import { sparqAttention } from './ops/sparq-attention';
 import { sparseCombine } from './ops/sparse-combine';
+import { sparseFeedForward } from './ops/sparse-feed-forward';
 import { sparseMatmul } from './ops/sparse-matmul';
 import { streamingAttention } from './ops/streaming-attention';
 import { subquadraticAttention } from './ops/subquadratic-attention';
@@ -103,6 +104,9 @@ function isSmall(opcode: i32): bool {
     case 46:
       // as if all rows were chosen: how many are is not known before the record before is done
       work = 0.25 * <f64>dim(0, 0) * <f64>dim(2, 0) * <f64>dim(1, 1);
+      break;
+    case 47:
+      work = 0.25 * <f64>dim(0, 0) * <f64>dim(2, 0) * <f64>dim(0, 1) * 3;
       break;
     case 33:
       // a window and some keys elsewhere
@@ -264,6 +268,9 @@ function execute(opcode: i32): void {
       return;
     case 46:
       sparseCombine();
+      return;
+    case 47:
+      sparseFeedForward();
       return;
     case PACK:
       packWeights();

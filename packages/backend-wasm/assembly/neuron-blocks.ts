@@ -1,5 +1,5 @@
 /**
- * Weighted sums of rows of q8_0 and q4_0 with integer dot products. Rows, each with the coefficient h of its neuron, go 32 at a
+ * Weighted sums of rows of q8_0 and q4_0 for many tokens, with integer dot products. Rows, each with the coefficient h of its neuron, go 32 at a
  * time; for each block of 32 columns h times the scales of their blocks become 8-bit integers with one scale per 32 rows, as
  * activations do in other products: off by at most half a step, 1/254 of the largest. Four rows are interleaved byte by byte, so
  * that one dot product takes four of them for four columns.
@@ -7,29 +7,19 @@
 import { halfMask, halfOffset, leastNormal, nibbleMask, roundingMagic, upperExponent } from './constants';
 import { dot } from './dots8';
 import { high } from './dots8-blocks';
+import { highBytes, highPairs, lowBytes, lowPairs } from './interleave';
 import { fma, halfToFloat4 } from './simd';
 
 /** Rows that are computed at once. */
 export const ROWS: i32 = 32;
-/** Blocks whose scales are fetched at once. */
-export const STEP: i32 = 2;
 /** Bytes of the scales of a block of all rows. */
 export const RAW_BYTES: usize = 64;
 /** Bytes of an interleaved block: eight vectors for every four rows. */
 export const MIXED_BYTES: usize = 1024;
 
-/** Takes the scales of `numBlocks` blocks, STEP at most, of all rows. */
-export function fetchScales(rows: usize, offset: usize, blockBytes: usize, numBlocks: i32, to: usize): void {
-  for (const end = to + RAW_BYTES; to < end; to += 2, rows += 4) {
-    let at = <usize>load<u32>(rows) + offset;
-    if (numBlocks == STEP) {
-      store<u16>(to, load<u16>(at));
-      store<u16>(to, load<u16>(at + blockBytes), RAW_BYTES);
-      continue;
-    }
-    let raw = to;
-    for (let i = 0; i < numBlocks; i++, raw += RAW_BYTES, at += blockBytes) store<u16>(raw, load<u16>(at));
-  }
+/** Takes the scales of a block of all rows. */
+export function fetchScales(rows: usize, offset: usize, to: usize): void {
+  for (const end = to + RAW_BYTES; to < end; to += 2, rows += 4) store<u16>(to, load<u16>(<usize>load<u32>(rows) + offset));
 }
 
 /** Four binary16 numbers, which have to be normal. */
@@ -110,100 +100,6 @@ function addScaled(y: usize, sums: v128, scale: v128): void {
   v128.store(y, fma(f32x4.convert_i32x4_s(sums), scale, v128.load(y)));
 }
 
-/**
- * Adds one block of q8_0 of all rows to `y[32]`. `rows` has their addresses, `offset` is added to each; rows beyond the last
- * of `numQuads` fours are left out. Relaxed builds only.
- */
-export function addBlockQ8(rows: usize, offset: usize, numQuads: i32, codes: usize, scale: f32, y: usize): void {
-  const flip = i8x16.splat(-128);
-  let s0 = i32x4.splat(0);
-  let s1 = s0;
-  let s2 = s0;
-  let s3 = s0;
-  let s4 = s0;
-  let s5 = s0;
-  let s6 = s0;
-  let s7 = s0;
-  let excess = s0; // 128 times the sum of codes: weights are taken as unsigned numbers
-  for (let end = codes + (<usize>numQuads << 2); codes < end; codes += 4, rows += 16) {
-    const p0 = load<u32>(rows) + offset;
-    const p1 = load<u32>(rows, 4) + offset;
-    const p2 = load<u32>(rows, 8) + offset;
-    const p3 = load<u32>(rows, 12) + offset;
-    const h = v128.load32_splat(codes);
-    excess = dot(h, flip, excess);
-    let a = v128.xor(v128.load(p0, 2), flip);
-    let b = v128.xor(v128.load(p1, 2), flip);
-    let c = v128.xor(v128.load(p2, 2), flip);
-    let d = v128.xor(v128.load(p3, 2), flip);
-    let ab = i8x16.shuffle(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-    let cd = i8x16.shuffle(c, d, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-    s0 = dot(h, i8x16.shuffle(ab, cd, 0, 1, 16, 17, 2, 3, 18, 19, 4, 5, 20, 21, 6, 7, 22, 23), s0);
-    s1 = dot(h, i8x16.shuffle(ab, cd, 8, 9, 24, 25, 10, 11, 26, 27, 12, 13, 28, 29, 14, 15, 30, 31), s1);
-    ab = i8x16.shuffle(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-    cd = i8x16.shuffle(c, d, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-    s2 = dot(h, i8x16.shuffle(ab, cd, 0, 1, 16, 17, 2, 3, 18, 19, 4, 5, 20, 21, 6, 7, 22, 23), s2);
-    s3 = dot(h, i8x16.shuffle(ab, cd, 8, 9, 24, 25, 10, 11, 26, 27, 12, 13, 28, 29, 14, 15, 30, 31), s3);
-    a = v128.xor(v128.load(p0, 18), flip);
-    b = v128.xor(v128.load(p1, 18), flip);
-    c = v128.xor(v128.load(p2, 18), flip);
-    d = v128.xor(v128.load(p3, 18), flip);
-    ab = i8x16.shuffle(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-    cd = i8x16.shuffle(c, d, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-    s4 = dot(h, i8x16.shuffle(ab, cd, 0, 1, 16, 17, 2, 3, 18, 19, 4, 5, 20, 21, 6, 7, 22, 23), s4);
-    s5 = dot(h, i8x16.shuffle(ab, cd, 8, 9, 24, 25, 10, 11, 26, 27, 12, 13, 28, 29, 14, 15, 30, 31), s5);
-    ab = i8x16.shuffle(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-    cd = i8x16.shuffle(c, d, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-    s6 = dot(h, i8x16.shuffle(ab, cd, 0, 1, 16, 17, 2, 3, 18, 19, 4, 5, 20, 21, 6, 7, 22, 23), s6);
-    s7 = dot(h, i8x16.shuffle(ab, cd, 8, 9, 24, 25, 10, 11, 26, 27, 12, 13, 28, 29, 14, 15, 30, 31), s7);
-  }
-  addEight(y, s0, s1, s2, s3, s4, s5, s6, s7, excess, scale);
-}
-
-/** The same for q4_0, whose codes are too large by 8. */
-export function addBlockQ4(rows: usize, offset: usize, numQuads: i32, codes: usize, scale: f32, y: usize): void {
-  const low = nibbleMask();
-  const eight = i8x16.splat(8);
-  let s0 = i32x4.splat(0);
-  let s1 = s0;
-  let s2 = s0;
-  let s3 = s0;
-  let s4 = s0;
-  let s5 = s0;
-  let s6 = s0;
-  let s7 = s0;
-  let excess = s0;
-  for (let end = codes + (<usize>numQuads << 2); codes < end; codes += 4, rows += 16) {
-    const p0 = load<u32>(rows) + offset;
-    const p1 = load<u32>(rows, 4) + offset;
-    const p2 = load<u32>(rows, 8) + offset;
-    const p3 = load<u32>(rows, 12) + offset;
-    const h = v128.load32_splat(codes);
-    excess = dot(h, eight, excess);
-    const a = v128.load(p0, 2);
-    const b = v128.load(p1, 2);
-    const c = v128.load(p2, 2);
-    const d = v128.load(p3, 2);
-    let ab = i8x16.shuffle(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-    let cd = i8x16.shuffle(c, d, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-    let mixed = i8x16.shuffle(ab, cd, 0, 1, 16, 17, 2, 3, 18, 19, 4, 5, 20, 21, 6, 7, 22, 23);
-    s0 = dot(h, v128.and(mixed, low), s0);
-    s4 = dot(h, high(mixed, low), s4);
-    mixed = i8x16.shuffle(ab, cd, 8, 9, 24, 25, 10, 11, 26, 27, 12, 13, 28, 29, 14, 15, 30, 31);
-    s1 = dot(h, v128.and(mixed, low), s1);
-    s5 = dot(h, high(mixed, low), s5);
-    ab = i8x16.shuffle(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-    cd = i8x16.shuffle(c, d, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-    mixed = i8x16.shuffle(ab, cd, 0, 1, 16, 17, 2, 3, 18, 19, 4, 5, 20, 21, 6, 7, 22, 23);
-    s2 = dot(h, v128.and(mixed, low), s2);
-    s6 = dot(h, high(mixed, low), s6);
-    mixed = i8x16.shuffle(ab, cd, 8, 9, 24, 25, 10, 11, 26, 27, 12, 13, 28, 29, 14, 15, 30, 31);
-    s3 = dot(h, v128.and(mixed, low), s3);
-    s7 = dot(h, high(mixed, low), s7);
-  }
-  addEight(y, s0, s1, s2, s3, s4, s5, s6, s7, excess, scale);
-}
-
 @inline
 function addEight(
   y: usize,
@@ -242,17 +138,10 @@ export function mixBlock(isQ4: bool, rows: usize, offset: usize, numQuads: i32, 
       const c = v128.load(load<u32>(rows, 8) + from, 2);
       const d = v128.load(load<u32>(rows, 12) + from, 2);
       for (let part: usize = 0; part < 2; part++) {
-        let ab: v128;
-        let cd: v128;
-        if (part == 0) {
-          ab = i8x16.shuffle(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-          cd = i8x16.shuffle(c, d, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-        } else {
-          ab = i8x16.shuffle(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-          cd = i8x16.shuffle(c, d, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-        }
-        const first = i8x16.shuffle(ab, cd, 0, 1, 16, 17, 2, 3, 18, 19, 4, 5, 20, 21, 6, 7, 22, 23);
-        const second = i8x16.shuffle(ab, cd, 8, 9, 24, 25, 10, 11, 26, 27, 12, 13, 28, 29, 14, 15, 30, 31);
+        const ab = part == 0 ? lowBytes(a, b) : highBytes(a, b);
+        const cd = part == 0 ? lowBytes(c, d) : highBytes(c, d);
+        const first = lowPairs(ab, cd);
+        const second = highPairs(ab, cd);
         const at = to + (half << 6) + (part << 5);
         if (isQ4) {
           v128.store(at, v128.and(first, low));

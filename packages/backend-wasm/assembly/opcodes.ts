@@ -100,7 +100,8 @@ export function numTensors(opcode: i32): i32 {
     case 45:
       return 4; // gather-columns
     case 46:
-      return 6; // sparse-combine
+    case 47:
+      return 6; // sparse-combine, sparse-feed-forward
     case PACK:
     case UNPACK:
     case PROBE_TOUCH:

@@ -20,6 +20,8 @@ let shared: usize = 0;
 let local: usize = 0;
 let plan: usize = 0;
 let attributes: usize = 0;
+/** From one row of the chosen ones' matrix to the next where that is more than a row; else 0. */
+let stride: usize = 0;
 
 export function enterJob(job: usize, thread: i32): void {
   frame = FRAMES + <usize>thread * FRAME_BYTES;
@@ -36,6 +38,7 @@ export function opcodeAt(entry: usize): i32 {
 /** Reads the tensors of a record; `numTensors` are the inputs and outputs of its spec. */
 export function enterRecord(entry: usize, numTensors: i32): void {
   plan = entry;
+  stride = 0;
   let at = load<u32>(entry, PLAN_RECORD) + 12;
   let slot = frame;
   for (let i = 0; i < numTensors; i++, slot += SLOT_BYTES) {
@@ -56,6 +59,25 @@ export function enterRecord(entry: usize, numTensors: i32): void {
     }
   }
   attributes = at;
+}
+
+/** Puts a matrix in the place of a tensor, for an op that is made of others; no address means no tensor. */
+export function setMatrix(tensor: i32, dtype: i32, address: usize, numRows: i32, numColumns: i32): void {
+  const slot = frame + <usize>tensor * SLOT_BYTES;
+  store<i32>(slot, address != 0 ? 1 : 0);
+  store<i32>(slot, dtype, 4);
+  store<u32>(slot, <u32>address, 8);
+  store<i32>(slot, 2, 12);
+  store<i32>(slot, numRows, 16);
+  store<i32>(slot, numColumns, 20);
+}
+/** From here on rows of the matrix of chosen rows are this far apart. */
+export function setRowStride(sizeBytes: usize): void {
+  stride = sizeBytes;
+}
+/** How far rows are apart. */
+export function strideOf(rowBytes: usize): usize {
+  return stride != 0 ? stride : rowBytes;
 }
 
 export function isPresent(tensor: i32): bool {

@@ -3,7 +3,7 @@
  * four cannot be made of beforehand. Eight rows share the activations in registers; up to 32 go by turns, a few blocks each:
  * every row begins in another place of the memory, and only many at once hide the way there. Relaxed builds only.
  */
-import { halfMask, nibbleMask, plainFactor, plainRest } from './constants';
+import { flipSigns, halfMask, nibbleMask, plainFactor, plainRest } from './constants';
 import { dot } from './dots8';
 import { high } from './dots8-blocks';
 import { META_BYTES, META_MINUS_128, META_MINUS_8 } from './quantise';
@@ -12,7 +12,7 @@ import { fma, sum4 } from './simd';
 /** Most rows that go by turns. */
 export const MANY_ROWS: i32 = 32;
 /** Rows of a turn. */
-const EIGHT: i32 = 8;
+export const EIGHT: i32 = 8;
 /** Blocks of a turn. */
 const STEP: i32 = 4;
 
@@ -63,7 +63,7 @@ function addQ4(p: usize, u: v128, v: v128, start: v128, d: v128, mask: v128, low
 function stepQ8(rows: usize, offset: usize, x: usize, meta: usize, count: i32, sums: usize): void {
   const mask = halfMask();
   const factor = plainFactor();
-  const flip = i8x16.splat(-128);
+  const flip = flipSigns();
   let p0 = load<u32>(rows) + offset;
   let p1 = load<u32>(rows, 4) + offset;
   let p2 = load<u32>(rows, 8) + offset;

@@ -30,7 +30,8 @@ const combinable: ReadonlySet<DType> = new Set<DType>(['q8_0', 'q4_0']);
 /** Whether a product with chosen rows, which stay as they are, runs on 8-bit activations. */
 export function isInt8Sparse({ op, inputs }: OpRecord): boolean {
   const { dtype } = (inputs['weight'] as TensorRef | undefined) ?? { dtype: 'f32' };
-  return (op === 'sparse-matmul' && packable.has(dtype)) || (op === 'sparse-combine' && combinable.has(dtype));
+  const isProduct = op === 'sparse-matmul' || op === 'sparse-feed-forward';
+  return (isProduct && packable.has(dtype)) || (op === 'sparse-combine' && combinable.has(dtype));
 }
 
 /** Whether a product runs on 8-bit activations once its weights are packed. */

@@ -12,7 +12,7 @@ const kernels: ReadonlySet<string> = new Set([
   ...['block-mean-append', 'block-box-append', 'key-columns-append', 'clamp-positions', 'subquadratic-attention'],
   ...['streaming-attention', 'sparq-attention', 'page-topk-attention', 'oracle-topk-attention', 'h2o-attention'],
   ...['state-carry', 'attention-mass', 'hadamard', 'active-neurons', 'sparse-matmul', 'gather-columns'],
-  ...['sparse-combine'],
+  ...['sparse-combine', 'sparse-feed-forward'],
 ]);
 
 /** Weight dtypes that `assembly/decode.ts` and `decode-grids.ts` know. */
@@ -25,7 +25,7 @@ const decoded: ReadonlySet<DType> = new Set<DType>([
 /** Inputs that may have any weight dtype. */
 const weightInputs: ReadonlySet<string> = new Set([
   ...['matmul weight', 'embedding-lookup table', 'expert-matmul weight', 'sparse-matmul weight'],
-  'sparse-combine weight',
+  ...['sparse-combine weight', 'sparse-feed-forward weight'],
 ]);
 
 export function supportOf(op: string, { dtypes }: OpDescription): Support {

@@ -64,6 +64,7 @@ function typicalCase(op: string): KernelCase {
     'sparse-matmul': 'q8_0, 5 x 64 -> all of 37, bias by id',
     'gather-columns': 'slots of 5 x 67',
     'sparse-combine': 'q8_0, 5 x all of 37 -> 64',
+    'sparse-feed-forward': 'q8_0, silu, 5 x 64, all of 37',
     'h2o-attention': 'prompt of 23, chunk 8, local 2, heavy 3, sinks 0, from -1',
   };
   const cases = kernelCases[op];

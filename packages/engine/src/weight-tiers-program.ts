@@ -179,9 +179,11 @@ export function createNeuronWriter(
         yield pass;
       }
     }
-    const { gate } = site;
+    const { gate, neurons, ...others } = site;
     return write(b, {
-      ...site,
+      ...others,
+      // slots have a matrix each
+      ...(neurons === undefined || layer !== undefined ? {} : { neurons: () => neurons() }),
       ...(gate === undefined ? {} : { gate: () => slot('gate') ?? gate() }),
       up: () => slot('up') ?? site.up(),
       downRows: () => slot('down') ?? site.downRows(),

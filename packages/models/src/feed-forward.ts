@@ -2,6 +2,7 @@
 import type { FeedForwardSite, ProgramTensor } from '@winnow/ops';
 import { loraNames } from './add-adapters.js';
 import type { DecoderStep } from './decoder-program.js';
+import { sideBySideView } from './side-by-side-view.js';
 import { turnedView } from './turned-view.js';
 import type { Weight } from './weights.js';
 
@@ -14,6 +15,11 @@ export function feedForwardNames(layer: number): { readonly gate: string; readon
 /** Name of the down matrix with one row per neuron: `[F, E]` instead of `[E, F]`. */
 export function downRowsName(layer: number): string {
   return `${feedForwardNames(layer).down}.weight.rows`;
+}
+
+/** Name of the three matrices side by side, neuron by neuron: `[F, 3, E]`. */
+function neuronsName(layer: number): string {
+  return `${feedForwardNames(layer).down}.weight.neurons`;
 }
 
 /** Name of a matrix `[F, E]` input by input: `[E, F]`. */
@@ -58,6 +64,9 @@ export function writeFeedForward(
     ...bias('upBias', up),
     down: () => weight(`${down}.weight`),
     downRows: () => weight(downRowsName(layer)),
+    ...(isGated && step.hasWeight(neuronsName(layer)) && ![gate, up].some((name) => step.hasWeight(`${name}.bias`))
+      ? { neurons: () => weight(neuronsName(layer)) }
+      : {}),
     ...bias('downBias', down),
     writeDense,
   });
@@ -65,7 +74,8 @@ export function writeFeedForward(
 
 /**
  * Adds the turned matrices of all FFNs to the weights of a description, for programs with a `feedForward` that reads them:
- * `down` neuron by neuron, `gate` and `up` input by input, stored as `turnedView` does. Programs have those that they read:
+ * `down` neuron by neuron, `gate` and `up` input by input, stored as `turnedView` does, and where all three then have one type
+ * the rows of each neuron side by side. Programs have those that they read:
  * a matrix that nobody reads in one form takes no memory in it.
  */
 export function addTurnedMatrices(weights: Map<string, Weight>, numLayers: number): void {
@@ -82,5 +92,17 @@ export function addTurnedMatrices(weights: Map<string, Weight>, numLayers: numbe
       const { dtype, shape, sizeBytes } = stored;
       weights.set(to, { name: to, shape, dtype, sizeBytes, stored });
     }
+    const parts = [weights.get(`${gate}.weight`), weights.get(`${up}.weight`), weights.get(downRowsName(layer))];
+    const [first] = parts;
+    // what is stored in another way than it is computed with would have to be converted
+    const isSame = parts.every((part) => part?.dtype === first?.dtype && part?.stored.dtype === part?.dtype);
+    if (first === undefined || !isSame || first.shape.length !== 2) continue;
+    const name = neuronsName(layer);
+    const stored = sideBySideView(
+      name,
+      parts.map((part) => (part as Weight).stored),
+    );
+    const { dtype, shape, sizeBytes } = stored;
+    weights.set(name, { name, shape, dtype, sizeBytes, stored });
   }
 }

@@ -211,6 +211,7 @@ describe('opcodes', () => {
       'sparse-matmul',
       'gather-columns',
       'sparse-combine',
+      'sparse-feed-forward',
     ]);
   });
 });

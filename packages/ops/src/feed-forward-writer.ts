@@ -37,6 +37,11 @@ export interface FeedForwardSite {
   down(): ProgramTensor;
   /** The same as `down` neuron by neuron, `[F, E]`: the external weight `<name of down>.rows`. */
   downRows(): ProgramTensor;
+  /**
+   * `gate`, `up` and `downRows` side by side for each neuron, `[F, 3, E]`: the external weight `<name of down>.neurons`. Not there
+   * where they have different types or biases, or are not all in memory.
+   */
+  neurons?(): ProgramTensor;
   /** `[E]`. */
   downBias?(): ProgramTensor;
   /** `gate` and `up` input by input, `[E, F]`: the external weights `<name>.columns`. For skipping inputs. */

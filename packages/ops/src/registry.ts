@@ -43,6 +43,7 @@ import { softCap } from './soft-cap.js';
 import { softmax } from './softmax.js';
 import { sparqAttention } from './sparq-attention.js';
 import { sparseCombine } from './sparse-combine.js';
+import { sparseFeedForward } from './sparse-feed-forward.js';
 import { sparseMatmul } from './sparse-matmul.js';
 import { stateCarry } from './state-carry.js';
 import { streamingAttention } from './streaming-attention.js';
@@ -98,6 +99,7 @@ export const opSpecs: readonly OpSpec[] = [
   sparseMatmul,
   gatherColumns,
   sparseCombine,
+  sparseFeedForward,
 ];
 
 const opcodes = new Map(opSpecs.map((spec, opcode) => [spec.name, opcode]));

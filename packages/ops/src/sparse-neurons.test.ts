@@ -1,4 +1,4 @@
-/** The ops of sparse feed-forward blocks: active-neurons, sparse-matmul, gather-columns, sparse-combine. */
+/** The ops of sparse feed-forward blocks: active-neurons, sparse-matmul, gather-columns, sparse-combine, sparse-feed-forward. */
 import { ShapeError } from '@winnow/tensor';
 import { describe, expect, it } from 'vitest';
 import { floats, ints, runOp } from '../test/run-op.js';
@@ -82,5 +82,47 @@ describe('sparse-combine', () => {
     const transposed = floats([1, 4, 2, 5, 3, 6], 3, 2);
     const ids = ints([0, 1, 2], 3);
     expect(runOp('sparse-combine', { h, weight: transposed, rows: ids, count: ints([3], 1) })['y']).toEqual(dense);
+  });
+});
+
+describe('sparse-feed-forward', () => {
+  // rows of gate, up and down of each neuron; those that nobody may read are NaN
+  const nothing = [NaN, NaN, NaN, NaN, NaN, NaN];
+  const weight = floats([...nothing, 1, 0, 0, 2, 10, 100, -1, 0, 0, 1, 1000, 1000], 3, 3, 2);
+  const rows = ints([2, 1, 0], 3);
+  const count = ints([2], 1);
+
+  it('adds what the chosen neurons give', () => {
+    const x = floats([3, 5, -2, 1], 2, 2);
+    const inputs = { x, weight, rows, count };
+    // relu: for the first token neuron 1 with 3 * 10, for the second neuron 2 with 2 * 1
+    expect(runOp('sparse-feed-forward', inputs, { kind: 'relu' })['y']).toEqual([300, 3000, 2000, 2000]);
+    const previous = floats([1, 2, 3, 4], 2, 2);
+    expect(runOp('sparse-feed-forward', { ...inputs, previous }, { kind: 'relu' })['y']).toEqual([
+      301, 3002, 2003, 2004,
+    ]);
+    const none = { ...inputs, previous, count: ints([0], 1) };
+    expect(runOp('sparse-feed-forward', none, { kind: 'relu' })['y']).toEqual([1, 2, 3, 4]);
+  });
+
+  it('is the four ops that it stands for', () => {
+    const x = floats([0.3, -0.7], 1, 2);
+    const part = (index: number) =>
+      floats(
+        [0, 1, 2].flatMap((neuron) => [0, 1].map((i) => weight.data[6 * neuron + 2 * index + i] as number)),
+        ...[3, 2],
+      );
+    const product = (index: number) => runOp('sparse-matmul', { x, weight: part(index), rows, count })['y'] as number[];
+    const [gate, up] = [floats(product(0), 1, 3), floats(product(1), 1, 3)];
+    const h = runOp('gated-activation', { gate, up, count }, { kind: 'silu' })['y'] as number[];
+    const inputs = { h: floats(h, 1, 3), weight: part(2), rows, count };
+    expect(runOp('sparse-feed-forward', { x, weight, rows, count }, { kind: 'silu' })['y']).toEqual(
+      runOp('sparse-combine', inputs)['y'],
+    );
+  });
+
+  it('refuses neurons without a gate', () => {
+    const inputs = { x: floats([1], 1, 1), weight: floats([1, 2], 1, 2, 1), rows: ints([0], 1), count: ints([1], 1) };
+    expect(() => runOp('sparse-feed-forward', inputs, { kind: 'relu' })).toThrow(ShapeError);
   });
 });

@@ -37,24 +37,21 @@ function denseProgram({ dtype, hiddenDim, ffnDim, numLayers, numTokens }: FfnCas
   return b.build();
 }
 
-/** With the neurons whose scores reach 0; rows of `down` lie neuron by neuron. */
+/** With the neurons whose scores reach 0; the rows of a neuron lie side by side. */
 function sparseProgram({ dtype, hiddenDim, ffnDim, numLayers, numTokens }: FfnCase): Program {
   const b = new ProgramBuilder({});
   const x = b.external('x', 'kv', 'f32', [numTokens, hiddenDim]);
   const thresholds = b.external('thresholds', 'weights', 'f32', [ffnDim]);
   let y = x;
   for (let layer = 0; layer < numLayers; layer++) {
-    const rowsOf = (name: string) => b.external(`${name} ${layer}`, 'weights', dtype, [ffnDim, hiddenDim]);
+    const weight = b.external(`neurons ${layer}`, 'weights', dtype, [ffnDim, 3, hiddenDim]);
     b.setLayer(layer);
     const scores = b.external(`scores ${layer}`, 'kv', 'f32', [1, ffnDim]);
     const { ids: rows, count } = b.append('active-neurons', { scores, thresholds }) as Record<
       'ids' | 'count',
       typeof x
     >;
-    const gate = b.activation('sparse-matmul', { x, weight: rowsOf('gate'), rows, count });
-    const up = b.activation('sparse-matmul', { x, weight: rowsOf('up'), rows, count });
-    const h = b.activation('gated-activation', { gate, up, count }, { kind });
-    y = b.activation('sparse-combine', { h, weight: rowsOf('down rows'), rows, count });
+    y = b.activation('sparse-feed-forward', { x, weight, rows, count }, { kind });
   }
   b.output('y', y);
   return b.build();

@@ -72,9 +72,14 @@ function applyTo(op: i32, kind: i32, a: usize, b: usize, y: usize, cap: f32, beg
   }
 }
 
+/** `kind(gate) * up` of four numbers. */
+export function gated4(kind: i32, gate: v128, up: v128): v128 {
+  return f32x4.mul(activate(kind, gate), up);
+}
+
 function apply(op: i32, kind: i32, a: v128, b: v128, cap: f32): v128 {
   if (op == ADD) return f32x4.add(a, b);
-  if (op == GATED) return f32x4.mul(activate(kind, a), b);
+  if (op == GATED) return gated4(kind, a, b);
   if (op == ACTIVATION) return activate(kind, a);
   const bound = f32x4.splat(cap);
   return f32x4.mul(bound, tanh4(f32x4.div(a, bound)));

@@ -1,13 +1,12 @@
 /**
- * Weighted sums of chosen rows of q8_0 and q4_0 with integer products; see neuron-blocks.ts. Units: runs of columns. Rows go
- * 32 at a time, block by block: 32 streams of memory. Up to three tokens on machines with a fit dot product: rows are
- * interleaved on the way into it. Otherwise a block is interleaved once for all tokens.
+ * Weighted sums of chosen rows of q8_0 and q4_0 with integer products. Units: runs of columns. Up to three tokens on machines
+ * with a fit dot product: eight rows at a time, see row-sums.ts, and 32 before their sums are added to those before, so that
+ * sparse-feed-forward gives the same. Otherwise 32 at a time, a block of which is interleaved once for all
+ * tokens; see neuron-blocks.ts.
  */
 import { Q4_0, Q8_0, bytesOf } from '../decode';
 import { isExactForU8 } from '../dots8';
 import {
-  addBlockQ4,
-  addBlockQ8,
   addMixed,
   addMixedWide,
   fetchScales,
@@ -16,9 +15,10 @@ import {
   quantiseScales,
   RAW_BYTES,
   ROWS,
-  STEP,
 } from '../neuron-blocks';
 import { addressOf, dim, dtypeOf, isPresent, localScratch } from '../record';
+import { EIGHT } from '../row-dots';
+import { addRows } from '../row-sums';
 import { takeUnits, threads } from '../threads';
 import { beginSums, columnsOfRow } from './sparse-combine';
 
@@ -29,12 +29,11 @@ const NC: i32 = 64;
 /** Fewest tokens that pay for interleaving first. */
 const MIN_MIXED_TOKENS: i32 = 4;
 
-// scratch: addresses of rows; coefficients of each token; scales of twice STEP blocks; codes; a block; sums
+// scratch: addresses of rows; coefficients of each token; scales of a block; codes; a block; sums
 const TABLE_BYTES: usize = <usize>ROWS << 2;
 const FACTORS: usize = TABLE_BYTES;
 const RAW: usize = FACTORS + <usize>NC * TABLE_BYTES;
-const RAW_STEP: usize = <usize>STEP * RAW_BYTES;
-const CODES: usize = RAW + 2 * RAW_STEP;
+const CODES: usize = RAW + RAW_BYTES;
 const MIXED: usize = CODES + 64;
 const SUMS: usize = MIXED + MIXED_BYTES;
 
@@ -59,59 +58,49 @@ function unitOf(numOutputs: i32): i32 {
   return max<i32>(256, (numOutputs / threads() + 31) & ~31);
 }
 
-/** Notes where the columns of the 32 rows from `j` on are; the last one stands in for those beyond it. */
-function takeRows(table: usize, j: i32, count: i32, begin: i32): void {
-  for (let k = 0; k < ROWS; k++) {
+/** Notes where the columns of the `numRows` rows from `j` on are; the last one stands in for those beyond it. */
+function takeRows(table: usize, j: i32, count: i32, begin: i32, numRows: i32): void {
+  for (let k = 0; k < numRows; k++) {
     store<u32>(table + (<usize>k << 2), <u32>columnsOfRow(min<i32>(j + k, count - 1), begin));
   }
 }
 
-/** Coefficients of the 32 rows from `j` on for token `t`, zeros beyond the last row. */
-function takeFactors(to: usize, j: i32, count: i32, t: i32): void {
-  const numRows = min<i32>(ROWS, count - j);
+/** What the `numRows` rows from `j` on are multiplied by for token `t`, zeros beyond the last row. */
+function takeFactors(to: usize, j: i32, count: i32, t: i32, numRows: i32): void {
+  const numTaken = min<i32>(numRows, count - j);
   const from = addressOf(0) + (<usize>t * <usize>dim(0, 1) + <usize>j << 2);
-  memory.copy(to, from, <usize>numRows << 2);
-  memory.fill(to + (<usize>numRows << 2), 0, <usize>(ROWS - numRows) << 2);
+  memory.copy(to, from, <usize>numTaken << 2);
+  memory.fill(to + (<usize>numTaken << 2), 0, <usize>(numRows - numTaken) << 2);
 }
 
 function fewTokens(begin: i32, columns: i32, numTokens: i32): void {
   const count = load<i32>(addressOf(3));
   const isQ4 = dtypeOf(1) == Q4_0;
-  const blockBytes = bytesOf(dtypeOf(1), 32);
-  const numBlocks = columns >> 5;
-  const scratch = localScratch();
-  const table = scratch;
-  const codes = scratch + CODES;
+  const table = localScratch();
+  const factors = table + FACTORS;
   const y = addressOf(5) + (<usize>begin << 2);
   const yRow = <usize>dim(1, 1) << 2;
   for (let t = 0; t < numTokens; t++) beginSums(y + <usize>t * yRow, t, begin, columns);
+  const sums = table + SUMS;
+  const sumBytes = <usize>columns << 2;
   for (let j = 0; j < count; j += ROWS) {
-    const numQuads = (min<i32>(ROWS, count - j) + 3) >> 2;
-    takeRows(table, j, count, begin);
-    for (let t = 0; t < numTokens; t++) takeFactors(scratch + FACTORS + <usize>t * TABLE_BYTES, j, count, t);
-    // scales are fetched ahead: it takes time until what was stored in pieces can be loaded as a whole
-    let raw = scratch + RAW;
-    let nextRaw = raw + RAW_STEP;
-    fetchScales(table, 0, blockBytes, min<i32>(STEP, numBlocks), raw);
-    for (let begin = 0; begin < numBlocks; begin += STEP) {
-      const end = min<i32>(numBlocks, begin + STEP);
-      if (end < numBlocks) {
-        fetchScales(table, <usize>end * blockBytes, blockBytes, min<i32>(STEP, numBlocks - end), nextRaw);
+    const end = min<i32>(count, j + ROWS);
+    memory.fill(sums, 0, <usize>numTokens * sumBytes);
+    for (let k = j; k < end; k += EIGHT) {
+      takeRows(table, k, count, begin, EIGHT);
+      for (let t = 0; t < numTokens; t++) {
+        takeFactors(factors, k, count, t, EIGHT);
+        addRows(isQ4, table, factors, columns >> 5, sums + <usize>t * sumBytes, factors + TABLE_BYTES);
       }
-      for (let block = begin; block < end; block++) {
-        const offset = <usize>block * blockBytes;
-        const scales = raw + <usize>(block - begin) * RAW_BYTES;
-        for (let t: usize = 0; t < <usize>numTokens; t++) {
-          const scale = quantiseScales(scales, scratch + FACTORS + t * TABLE_BYTES, codes);
-          const to = y + t * yRow + (<usize>block << 7);
-          if (isQ4) addBlockQ4(table, offset, numQuads, codes, scale, to);
-          else addBlockQ8(table, offset, numQuads, codes, scale, to);
-        }
-      }
-      const old = raw;
-      raw = nextRaw;
-      nextRaw = old;
     }
+    for (let t = 0; t < numTokens; t++) addSums(y + <usize>t * yRow, sums + <usize>t * sumBytes, sumBytes);
+  }
+}
+
+/** Adds `sizeBytes` bytes of sums to others. */
+function addSums(to: usize, sums: usize, sizeBytes: usize): void {
+  for (let at: usize = 0; at < sizeBytes; at += 16) {
+    v128.store(to + at, f32x4.add(v128.load(to + at), v128.load(sums + at)));
   }
 }
 
@@ -140,10 +129,10 @@ function manyTokens(begin: i32, columns: i32, first: i32, last: i32, isNarrow: b
   } else memory.fill(sums, 0, <usize>numBlocks * sumBytes);
   for (let j = 0; j < count; j += ROWS) {
     const numQuads = (min<i32>(ROWS, count - j) + 3) >> 2;
-    takeRows(table, j, count, begin);
-    for (let t: usize = 0; t < numTokens; t++) takeFactors(scratch + FACTORS + t * TABLE_BYTES, j, count, first + <i32>t);
+    takeRows(table, j, count, begin, ROWS);
+    for (let t: usize = 0; t < numTokens; t++) takeFactors(scratch + FACTORS + t * TABLE_BYTES, j, count, first + <i32>t, ROWS);
     for (let block: usize = 0; block < <usize>numBlocks; block++) {
-      fetchScales(table, block * blockBytes, blockBytes, 1, raw);
+      fetchScales(table, block * blockBytes, raw);
       mixBlock(isQ4, table, block * blockBytes, numQuads, mixed);
       let to = sums + block * sumBytes;
       for (let t: usize = 0; t < numTokens; t++, to += 128) {

@@ -4,9 +4,9 @@
  * rows are decoded in panels of DEPTH rows and COLUMNS columns, and eight tokens lie side by side in registers. Sums that go
  * on from `previous` are those of one pass when that had a multiple of `neuronGroup` rows (packages/ops).
  */
-import { F32, bytesOf, decode } from '../decode';
+import { F32, Q4_0, Q8_0, bytesOf, decode } from '../decode';
 import { FLAG_INT8 } from '../layout';
-import { addressOf, dim, dtypeOf, hasFlag, isPresent, localScratch } from '../record';
+import { addressOf, dim, dtypeOf, hasFlag, isPresent, localScratch, strideOf } from '../record';
 import { fma } from '../simd';
 import { takeUnits } from '../threads';
 import { tileColumns } from '../tiles';
@@ -22,7 +22,8 @@ const NC: i32 = 64;
 const MIN_TILE_TOKENS: i32 = 4;
 
 export function sparseCombine(): void {
-  if (hasFlag(FLAG_INT8)) {
+  // k-quants have integer products only
+  if (hasFlag(FLAG_INT8) && (dtypeOf(1) == Q8_0 || dtypeOf(1) == Q4_0)) {
     sparseCombineInt8();
     return;
   }
@@ -41,7 +42,7 @@ export function sparseCombine(): void {
 /** Address of column `begin`, the first of a block, of the chosen row `j`. */
 export function columnsOfRow(j: i32, begin: i32): usize {
   const row = <usize>load<u32>(addressOf(2) + (<usize>j << 2));
-  return addressOf(1) + row * bytesOf(dtypeOf(1), dim(1, 1)) + bytesOf(dtypeOf(1), begin);
+  return addressOf(1) + row * strideOf(bytesOf(dtypeOf(1), dim(1, 1))) + bytesOf(dtypeOf(1), begin);
 }
 
 /** What the sums of a row of y begin with, from column `begin` on: those before, or zeros. */

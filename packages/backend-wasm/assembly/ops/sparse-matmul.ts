@@ -6,7 +6,7 @@
 import { dots4F16 } from '../dots-f16';
 import { F16, F32, bytesOf, decode } from '../decode';
 import { FLAG_INT8 } from '../layout';
-import { addressOf, dim, dtypeOf, hasFlag, isPresent, localScratch, sharedScratch } from '../record';
+import { addressOf, dim, dtypeOf, hasFlag, isPresent, localScratch, sharedScratch, strideOf } from '../record';
 import { phaseBarrier, takeUnits } from '../threads';
 import { tileRows } from '../tiles';
 import { dots4, packTokens } from './matmul';
@@ -58,7 +58,7 @@ export function chosenCount(): i32 {
 
 /** Address of the chosen row `j` of the weight. */
 export function chosenRow(j: i32, rowBytes: usize): usize {
-  return addressOf(1) + <usize>load<u32>(addressOf(2) + (<usize>j << 2)) * rowBytes;
+  return addressOf(1) + <usize>load<u32>(addressOf(2) + (<usize>j << 2)) * strideOf(rowBytes);
 }
 
 /**

@@ -42,6 +42,7 @@ import { softCapCases } from './soft-cap.js';
 import { softmaxCases } from './softmax.js';
 import { sparqAttentionCases } from './sparq-attention.js';
 import { sparseCombineCases } from './sparse-combine.js';
+import { sparseFeedForwardCases } from './sparse-feed-forward.js';
 import { sparseMatmulCases } from './sparse-matmul.js';
 import { stateCarryCases } from './state-carry.js';
 import { streamingAttentionCases } from './streaming-attention.js';
@@ -97,4 +98,5 @@ export const kernelCases: Readonly<Record<string, readonly KernelCase[]>> = {
   'sparse-matmul': sparseMatmulCases,
   'gather-columns': gatherColumnsCases,
   'sparse-combine': sparseCombineCases,
+  'sparse-feed-forward': sparseFeedForwardCases,
 };

@@ -177,12 +177,24 @@ class BlockWriter {
 
   /** Only the rows of active neurons, of every matrix. */
   lowRank({ ids, count }: ActiveTensors): ProgramTensor {
-    const { gate, gateBias } = this.#site;
+    const { gate, gateBias, neurons } = this.#site;
+    if (neurons !== undefined) return this.#sideBySide({ ids, count }, neurons);
     return this.#passes({ ids, count }, (pass) => {
       const up = this.#chosenUp(pass);
       const gated = gate && this.#chosen(gate(), pass, gateBias?.());
       return this.#activate(up, gated, pass.count);
     });
+  }
+
+  /** The same in one record for each pass. */
+  #sideBySide({ ids, count }: ActiveTensors, neurons: () => ProgramTensor): ProgramTensor {
+    const { x, activation: kind } = this.#site;
+    let sum: ProgramTensor | undefined;
+    for (const { rows, count: ofPass } of this.#site.passes?.(ids, count) ?? [{ rows: ids, count }]) {
+      const inputs = { x, weight: neurons(), rows, count: ofPass, previous: sum };
+      sum = this.#b.activation('sparse-feed-forward', inputs, { kind });
+    }
+    return sum as ProgramTensor;
   }
 
   /** The gate as a whole (or up, where there is none); only the active rows of the others. */

@@ -1,0 +1,25 @@
+/** Bytes of four rows side by side: what dot products of four take. */
+
+/** The first eight bytes of two rows in turns. */
+@inline
+export function lowBytes(a: v128, b: v128): v128 {
+  return i8x16.shuffle(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+}
+
+/** The last eight. */
+@inline
+export function highBytes(a: v128, b: v128): v128 {
+  return i8x16.shuffle(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+}
+
+/** The first four pairs of bytes of two pairs of rows in turns. */
+@inline
+export function lowPairs(ab: v128, cd: v128): v128 {
+  return i8x16.shuffle(ab, cd, 0, 1, 16, 17, 2, 3, 18, 19, 4, 5, 20, 21, 6, 7, 22, 23);
+}
+
+/** The last four. */
+@inline
+export function highPairs(ab: v128, cd: v128): v128 {
+  return i8x16.shuffle(ab, cd, 8, 9, 24, 25, 10, 11, 26, 27, 12, 13, 28, 29, 14, 15, 30, 31);
+}

@@ -1,0 +1,246 @@
+/** Blocks of chosen neurons on 8-bit integers: against float64 with derived bounds, on any number of threads, in passes. */
+import { neuronGroup, ProgramBuilder, type BufferHandle, type ProgramTensor } from '@winnow/ops';
+import { createRng, decode, dtypeInfo, encode, sizeOf, type DType } from '@winnow/tensor';
+import { describe, expect, test } from 'vitest';
+import { createWasmBackend, type CreateWasmBackendOptions } from '../src/index.node.js';
+
+const unit = 2 ** -24;
+const variants: Readonly<Record<string, CreateWasmBackendOptions>> = {
+  'relaxed, 1 thread': { relaxedSimd: true, numThreads: 1 },
+  'relaxed, 2 threads': { relaxedSimd: true, numThreads: 2, minSharedWork: 0 },
+  'relaxed, 3 threads': { relaxedSimd: true, numThreads: 3, minSharedWork: 0 },
+  'simd, 1 thread': { relaxedSimd: false, numThreads: 1 },
+  'simd, 3 threads': { relaxedSimd: false, numThreads: 3, minSharedWork: 0 },
+};
+
+interface Shape {
+  readonly numTokens: number;
+  /** E. */
+  readonly width: number;
+  readonly numRows: number;
+  readonly count: number;
+  /** What weights are multiplied by: scales that are denormal binary16 numbers. */
+  readonly factor: number;
+}
+
+const shapes: readonly Shape[] = [
+  { numTokens: 1, width: 256, numRows: 90, count: 67, factor: 1 },
+  { numTokens: 1, width: 2208, numRows: 40, count: 40, factor: 1 },
+  { numTokens: 1, width: 96, numRows: 1400, count: 1301, factor: 1 },
+  { numTokens: 1, width: 512, numRows: 5, count: 3, factor: 1 },
+  { numTokens: 1, width: 512, numRows: 3, count: 0, factor: 1 },
+  { numTokens: 1, width: 768, numRows: 40, count: 33, factor: 1e-5 },
+  { numTokens: 3, width: 736, numRows: 50, count: 41, factor: 1 },
+  { numTokens: 9, width: 768, numRows: 50, count: 37, factor: 1 },
+  { numTokens: 130, width: 256, numRows: 80, count: 66, factor: 1 },
+];
+
+const bytesOf = (values: Float32Array | Int32Array): Uint8Array => new Uint8Array(values.buffer);
+
+interface Setup extends Shape {
+  readonly dtype: DType;
+  readonly weight: Uint8Array;
+  /** Decoded. */
+  readonly values: Float32Array;
+  readonly rows: Int32Array;
+  readonly x: Float32Array;
+}
+
+function setUp(dtype: DType, shape: Shape): Setup {
+  const rng = createRng(7);
+  const { numTokens, width, numRows, factor } = shape;
+  const numValues = 3 * width * numRows;
+  const random = Float32Array.from({ length: numValues }, () => (rng.nextGaussian() * factor) / 16);
+  random.fill(0, 2 * width, 2 * width + 64); // blocks whose scales are zero
+  const weight = new Uint8Array(sizeOf(dtype, numValues));
+  encode(dtype, random, weight);
+  const values = new Float32Array(numValues);
+  decode(dtype, weight, values);
+  const order = Array.from({ length: numRows }, (_, row) => row);
+  const rows = Int32Array.from({ length: numRows }, () => order.splice(rng.nextInt(order.length), 1)[0] as number);
+  const x = Float32Array.from({ length: numTokens * width }, () => rng.nextGaussian());
+  return { ...shape, dtype, weight, values, rows, x };
+}
+
+/** In passes of as many neurons as `passes` says. */
+async function run(setup: Setup, passes: readonly number[], options: CreateWasmBackendOptions): Promise<Float32Array> {
+  const { dtype, numTokens, width, numRows, weight, rows, x } = setup;
+  const b = new ProgramBuilder({});
+  const contents: Record<string, Uint8Array> = { x: bytesOf(x), weight };
+  const inputs = {
+    x: b.external('x', 'weights', 'f32', [numTokens, width]),
+    weight: b.external('weight', 'weights', dtype, [numRows, 3, width]),
+  };
+  let previous: ProgramTensor | undefined;
+  let begin = 0;
+  for (const [index, count] of passes.entries()) {
+    const ofPass = new Int32Array(numRows);
+    ofPass.set(rows.subarray(begin, begin + count));
+    contents[`rows ${index}`] = bytesOf(ofPass);
+    contents[`count ${index}`] = bytesOf(Int32Array.of(count));
+    previous = b.activation(
+      'sparse-feed-forward',
+      {
+        ...inputs,
+        rows: b.external(`rows ${index}`, 'weights', 'i32', [numRows]),
+        count: b.external(`count ${index}`, 'weights', 'i32', [1]),
+        previous,
+      },
+      { kind: 'silu' },
+    );
+    begin += count;
+  }
+  return yOf(b, previous as ProgramTensor, contents, setup, options);
+}
+
+/** With a matrix each for gate, up and down. */
+async function runMatrices(setup: Setup, options: CreateWasmBackendOptions): Promise<Float32Array> {
+  const { dtype, numTokens, width, numRows, weight, rows, count, x } = setup;
+  const b = new ProgramBuilder({});
+  const rowBytes = sizeOf(dtype, width);
+  const contents: Record<string, Uint8Array> = {
+    x: bytesOf(x),
+    rows: bytesOf(rows),
+    count: bytesOf(Int32Array.of(count)),
+  };
+  const matrix = (name: string, index: number): ProgramTensor => {
+    const bytes = new Uint8Array(rowBytes * numRows);
+    for (let row = 0; row < numRows; row++) {
+      const from = (3 * row + index) * rowBytes;
+      bytes.set(weight.subarray(from, from + rowBytes), row * rowBytes);
+    }
+    contents[name] = bytes;
+    return b.external(name, 'weights', dtype, [numRows, width]);
+  };
+  const chosen = {
+    rows: b.external('rows', 'weights', 'i32', [numRows]),
+    count: b.external('count', 'weights', 'i32', [1]),
+  };
+  const inputs = { x: b.external('x', 'weights', 'f32', [numTokens, width]), ...chosen };
+  const gate = b.activation('sparse-matmul', { ...inputs, weight: matrix('gate', 0) });
+  const up = b.activation('sparse-matmul', { ...inputs, weight: matrix('up', 1) });
+  const h = b.activation('gated-activation', { gate, up, count: chosen.count }, { kind: 'silu' });
+  const y = b.activation('sparse-combine', { h, weight: matrix('down', 2), ...chosen });
+  return yOf(b, y, contents, setup, options);
+}
+
+async function yOf(
+  b: ProgramBuilder,
+  output: ProgramTensor,
+  contents: Readonly<Record<string, Uint8Array>>,
+  { numTokens, width }: Setup,
+  options: CreateWasmBackendOptions,
+): Promise<Float32Array> {
+  const backend = await createWasmBackend({ maxMemoryBytes: 2 ** 26, activations: 'int8', ...options });
+  b.output('y', output);
+  const buffers = new Map<string, BufferHandle>();
+  for (const [label, bytes] of Object.entries(contents)) {
+    const handle = backend.allocate({ sizeBytes: bytes.length, usage: 'weights', label });
+    await backend.write(handle, 0, bytes);
+    buffers.set(label, handle);
+  }
+  const executable = await backend.prepare(b.build(), { buffers, onUnsupported: 'error' });
+  await executable.run(new Int32Array(0));
+  const y = new Float32Array(numTokens * width);
+  await executable.read('y', y);
+  await backend.dispose();
+  return y;
+}
+
+/** A product with row `row`, and how far off it may be: half a step of each code, and the roundings of the sums. */
+function product({ x, values, width, factor }: Setup, t: number, row: number): readonly [number, number] {
+  let sum = 0;
+  let bound = 0;
+  for (let block = 0; block < width; block += 32) {
+    let d = 0;
+    for (let i = block; i < block + 32; i++) d = Math.max(d, Math.abs(x[t * width + i] as number) / 127);
+    for (let i = block; i < block + 32; i++) {
+      const [a, w] = [x[t * width + i] as number, values[row * width + i] as number];
+      sum += a * w;
+      bound +=
+        Math.abs(w) * d * 0.5 * (1 + 1e-5) + (width / 16 + 8) * unit * (Math.abs(a) + d) * (Math.abs(w) + factor);
+    }
+  }
+  return [sum, bound];
+}
+
+/** `silu(gate) * up`, which is nowhere steeper in gate than 1.1 up. */
+function gated(setup: Setup, t: number, neuron: number): readonly [number, number] {
+  const [g, ofG] = product(setup, t, 3 * neuron);
+  const [u, ofU] = product(setup, t, 3 * neuron + 1);
+  const a = g / (1 + Math.exp(-g));
+  const ofA = 1.1 * ofG + 32 * unit * Math.abs(g);
+  return [a * u, (ofA * Math.abs(u) + Math.abs(a) * ofU + ofA * ofU) * (1 + 4 * unit) + unit * Math.abs(a * u)];
+}
+
+function countOutside(setup: Setup, y: Float32Array): number {
+  const { dtype, numTokens, width, count, rows, values, weight } = setup;
+  const { blockBytes } = dtypeInfo(dtype);
+  const largestCode = dtype === 'q8_0' ? 127 : 8;
+  const half = new Float32Array(1);
+  const scaleOf = (neuron: number, block: number): number => {
+    decode('f16', weight.subarray(((3 * neuron + 2) * (width / 32) + block) * blockBytes).slice(0, 2), half);
+    return Math.abs(half[0] as number);
+  };
+  let numOutside = 0;
+  for (let t = 0; t < numTokens; t++) {
+    const hs = Array.from({ length: count }, (_, j) => gated(setup, t, rows[j] as number));
+    for (let o = 0; o < width; o++) {
+      let sum = 0;
+      let bound = 0;
+      for (let chunk = 0; chunk < count; chunk += neuronGroup) {
+        let step = 0; // of the coefficients h times scale
+        let magnitude = 0;
+        let codes = 0;
+        for (let j = chunk; j < Math.min(count, chunk + neuronGroup); j++) {
+          const neuron = rows[j] as number;
+          const [h, ofH] = hs[j] as readonly [number, number];
+          const scale = scaleOf(neuron, Math.floor(o / 32));
+          const w = values[(3 * neuron + 2) * width + o] as number;
+          step = Math.max(step, ((Math.abs(h) + ofH) * scale) / 127);
+          sum += h * w;
+          bound += ofH * Math.abs(w);
+          magnitude += (Math.abs(h) + ofH) * Math.abs(w);
+          codes += scale === 0 ? largestCode : Math.abs(w) / scale;
+        }
+        bound += codes * step * 0.5 * (1 + 1e-5) + (count / 8 + 4) * unit * (magnitude + codes * step);
+      }
+      if (!(Math.abs((y[t * width + o] as number) - sum) <= bound)) numOutside++;
+    }
+  }
+  return numOutside;
+}
+
+describe.each(['q8_0', 'q4_0', 'q4_K'] as const)('%s', (dtype) => {
+  const wholeBlocks = dtype === 'q4_K' ? shapes.filter(({ width }) => width % 256 === 0) : shapes;
+  const results = new Map<string, Float32Array>();
+  describe.each(Object.entries(variants))('%s', (_name, options) => {
+    test.each(wholeBlocks)('$numTokens x $width, $count of $numRows neurons, times $factor', async (shape) => {
+      const setup = setUp(dtype, shape);
+      const y = await run(setup, [setup.count], options);
+      const key = `${JSON.stringify(shape)} ${String(options.relaxedSimd)}`;
+      const first = results.get(key);
+      expect(y).toEqual(first ?? y);
+      results.set(key, y);
+      // sums of k-quants have the exact coefficients
+      if (first === undefined && dtype !== 'q4_K') expect(countOutside(setup, y)).toBe(0);
+    });
+
+    test.each(wholeBlocks)(
+      '$numTokens x $width, $count of $numRows neurons: the bits of the four ops',
+      async (shape) => {
+        const setup = setUp(dtype, shape);
+        expect(await run(setup, [setup.count], options)).toEqual(await runMatrices(setup, options));
+      },
+    );
+
+    test.each(wholeBlocks.filter(({ count }) => count > neuronGroup))(
+      '$numTokens x $width, $count neurons: passes of whole groups have the bits of one',
+      async (shape) => {
+        const setup = setUp(dtype, shape);
+        const passes = [neuronGroup, setup.count - neuronGroup, 0];
+        expect(await run(setup, passes, options)).toEqual(await run(setup, [setup.count], options));
+      },
+    );
+  });
+});

@@ -1,0 +1,40 @@
+/** Matrices whose rows belong together, with those rows side by side. */
+import type { StoredTensor } from '@winnow/bytes';
+
+/** Most bytes of rows of one matrix that are read at a time. */
+const pieceBytes = 4 * 1024 * 1024;
+
+/**
+ * Matrices `[F, E]` of one shape and type as `[F, M, E]`. Read from its beginning to its end, each of them is read so as well.
+ * @param parts M of them
+ */
+export function sideBySideView(name: string, parts: readonly StoredTensor[]): StoredTensor {
+  const [{ dtype, shape, sizeBytes }] = parts as readonly [StoredTensor];
+  const [numRows, width] = shape as unknown as [number, number];
+  const rowBytes = sizeBytes / Math.max(1, numRows);
+  const allBytes = rowBytes * parts.length; // of all rows that belong together
+  const pieceRows = Math.max(1, Math.floor(pieceBytes / Math.max(1, rowBytes)));
+  return {
+    name,
+    dtype,
+    shape: [numRows, parts.length, width],
+    sizeBytes: sizeBytes * parts.length,
+    async read(target, { byteOffset = 0, ...options } = {}) {
+      const endByte = byteOffset + target.length;
+      const last = Math.ceil(endByte / allBytes);
+      for (let begin = Math.floor(byteOffset / allBytes); begin < last; begin += pieceRows) {
+        const piece = new Uint8Array(Math.min(pieceRows, last - begin) * rowBytes);
+        for (const [index, part] of parts.entries()) {
+          await part.read(piece, { ...options, byteOffset: begin * rowBytes });
+          for (let at = 0; at < piece.length; at += rowBytes) {
+            // where the row goes, of which the target may have a part
+            const to = (begin + at / rowBytes) * allBytes + index * rowBytes;
+            const low = Math.max(to, byteOffset);
+            const high = Math.min(to + rowBytes, endByte);
+            if (low < high) target.set(piece.subarray(at + low - to, at + high - to), low - byteOffset);
+          }
+        }
+      }
+    },
+  };
+}
