@@ -4,7 +4,7 @@
  */
 import { ArgumentError } from '@winnow/tensor';
 import { policyFamilies, supportsPhase } from './policy-fields.js';
-import { formatPolicy, isPolicyName, parsePolicy } from './policy-text.js';
+import { formatPolicy, isJson, isPolicyName, parseJson, parsePolicy } from './policy-text.js';
 import type { AttentionPhase, AttentionPolicy, AttentionSpec, LayerOverride } from './policy-types.js';
 import { checkPolicy } from './policy-values.js';
 
@@ -20,11 +20,12 @@ export const denseAttention: AttentionSpec = {
 const itemNames = 'prefill= | decode= | dense-first= | dense-last= | layers=';
 
 /**
- * Reads the text form. A bare policy serves both phases where it can; the other phase is dense then (`sparq` decodes,
+ * Reads the text form, or JSON. A bare policy serves both phases where it can; the other phase is dense then (`sparq` decodes,
  * `h2o` prefills).
  * @throws {ArgumentError} that says what is wrong and what is possible
  */
 export function parseAttention(text: string): AttentionSpec {
+  if (isJson(text)) return checkAttention(parseJson(text, 'attention'));
   const first = text.split(/[:;]/, 1)[0].trim();
   if (isPolicyName(first) || !first.includes('=')) {
     if (text.includes(';')) {

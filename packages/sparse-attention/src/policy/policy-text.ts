@@ -2,13 +2,29 @@
 import { ArgumentError } from '@winnow/tensor';
 import { familyOf, type FieldValue, type PolicyField } from './policy-fields.js';
 import type { AttentionPolicy } from './policy-types.js';
-import { complete, expectedOf, fits, knownFamily } from './policy-values.js';
+import { checkPolicy, complete, expectedOf, fits, knownFamily } from './policy-values.js';
+
+/** Whether a text is JSON and not the language of policies. */
+export function isJson(text: string): boolean {
+  return text.trimStart().startsWith('{');
+}
+
+/** @throws {ArgumentError} for text that is no JSON */
+export function parseJson(text: string, argument: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (cause) {
+    const hint = (cause as Error).message;
+    throw new ArgumentError({ argument, expected: 'a policy or its JSON', actual: text, hint });
+  }
+}
 
 /**
- * Reads a policy such as `subquadratic:window=256,globals=0+5` or `h2o:chunk=1024` (an alias of `h2o-prefill`).
+ * Reads a policy such as `subquadratic:window=256,globals=0+5` or `h2o:chunk=1024` (an alias of `h2o-prefill`), or its JSON.
  * @throws {ArgumentError} for an unknown name, key or value, a key said twice, or an impossible combination
  */
 export function parsePolicy(text: string, argument = 'policy'): AttentionPolicy {
+  if (isJson(text)) return checkPolicy(parseJson(text, argument), argument);
   const colon = text.indexOf(':');
   const name = (colon === -1 ? text : text.slice(0, colon)).trim();
   const family = knownFamily(name, argument);

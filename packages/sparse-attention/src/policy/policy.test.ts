@@ -89,6 +89,8 @@ describe('round trips', () => {
     fc.assert(
       fc.property(arbitrarySpec, (spec) => {
         expect(checkAttention(JSON.parse(JSON.stringify(spec)))).toEqual(spec);
+        expect(parseAttention(JSON.stringify(spec))).toEqual(spec);
+        expect(parsePolicy(JSON.stringify(spec.decode))).toEqual(spec.decode);
       }),
       { numRuns: 300 },
     );
@@ -155,6 +157,9 @@ describe('text', () => {
     ['prefill=dense;', 'expected prefill= |', 'an empty item'],
     ['prefills=dense', 'expected prefill= |', 'prefills=dense'],
     ['dense-first=-1', 'dense-first: expected a number of layers', '-1'],
+    ['{"kind":"sparq"', 'attention: expected a policy or its JSON', '{"kind":"sparq"'],
+    ['{"kind":"sparq","rank":0}', 'attention: sparq.rank: expected an integer from 1', '0'],
+    ['prefill={"kind":"sparq"}', 'prefill: expected dense | subquadratic', 'sparq, which is for decode only'],
     ['layers=5-3:dense', 'layers: expected first <= last', '"first":5'],
     ['layers=a:dense', 'layers: expected 3:POLICY', 'a:dense'],
     ['layers=3/later:dense', 'expected prefill | decode', 'later'],
