@@ -18,7 +18,7 @@ it('measures what runs, and says what does not', async () => {
   const text = defaultText(64, (part) => model.tokenizer.encode(part, { addSpecialTokens: false }).length);
   const tokens = model.encodePrompt(text).slice(0, 64);
   await model.dispose();
-  const policies = ['dense', 'streaming:window=8', 'subquadratic:window=8,block=48', 'oracle-topk:k=64'];
+  const policies = ['dense', 'streaming:window=8', 'subquadratic:window=8,block=2000', 'oracle-topk:k=64'];
   const seen: string[] = [];
   const report = await evaluateModel({
     open,
@@ -42,8 +42,8 @@ it('measures what runs, and says what does not', async () => {
   expect(streaming.logits.decode?.divergence.mean).toBeGreaterThan(0.001);
   // 8 of the window and 4 sinks; the first queries see fewer
   expect(streaming.density.decode).toBeCloseTo((78 + 52 * 12) / ((64 * 65) / 2), 12);
-  // its blocks do not fit those of the cache; on plain arrays it can be measured nevertheless
-  expect(refused.refusal).toContain('48');
+  // its blocks are larger than those that a cache may have; on plain arrays it can be measured nevertheless
+  expect(refused.refusal).toContain('2000');
   expect(refused.logits).toEqual({});
   expect(refused.attention[0].layers.map(({ name }) => name)).toEqual(['layer 0', 'layer 5']);
   // an oracle that may choose everything is dense, but for the order of its sums
