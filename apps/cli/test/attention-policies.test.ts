@@ -1,4 +1,7 @@
 /** Attention policies of the command line on the demo model: notices, and refusals of what its cache cannot do. */
+import { rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import * as engine from '@winnow/engine';
 import { describe, expect, test } from 'vitest';
 import { runCli } from './run-cli.js';
@@ -60,4 +63,19 @@ describe('refusals are one line', () => {
     expect(stderr).toMatch(message);
     expect(stderr).not.toMatch(/\n +at /);
   });
+});
+
+test('eval names the flag whose policy is wrong', async () => {
+  const { code, stderr } = await runCli(engine, ['eval', '--policies', 'dense|sparq:topk=0', '-q']);
+  expect(code).toBe(2);
+  expect(stderr).toContain('winnow: --policies: sparq: topk: expected an integer from 1, got 0');
+});
+
+test('explain-attention says when the drawn phase is dense', async () => {
+  const out = join(tmpdir(), `winnow-phase-${process.pid}.svg`);
+  const flags = ['-p', 'The code of Alice is 31407.', '--out', out, '--attention', 'h2o', '--phase', 'decode'];
+  const { code, stderr } = await runCli(engine, ['explain-attention', ...flags]);
+  await rm(out, { force: true });
+  expect(code).toBe(0);
+  expect(stderr).toContain('the policy is for prefill: decode is dense');
 });

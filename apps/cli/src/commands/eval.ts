@@ -17,8 +17,8 @@ import {
   type OpenModel,
   type TaskName,
 } from '@winnow/evaluation';
-import { formatAttention } from '@winnow/sparse-attention';
-import { IoError } from '@winnow/tensor';
+import { formatAttention, parseAttention } from '@winnow/sparse-attention';
+import { ArgumentError, IoError } from '@winnow/tensor';
 import type { CommandContext, CommandHost } from '../command-host.js';
 import { registerEvalH2o } from './eval-h2o.js';
 import { evaluateSidecar } from './eval-sparse.js';
@@ -198,11 +198,23 @@ function listOf(text: string): string[] {
   return items.filter((item) => item !== '');
 }
 
+function checkPolicyText(policy: string): void {
+  try {
+    parseAttention(policy);
+  } catch (error) {
+    if (!ArgumentError.isInstance(error)) throw error;
+    throw new UsageError(error.message.replace(/^attention\b/, '--policies'));
+  }
+}
+
 /** Those of `--policies`, that of `--attention` and its relatives, or all families. */
 function policiesOf(flags: EvalFlags, numTokens: number, headDim: number): string[] {
   const one = attentionOf(flags);
-  if (flags.policies !== undefined)
-    return [...listOf(flags.policies), ...(one === undefined ? [] : [formatAttention(one)])];
+  if (flags.policies !== undefined) {
+    const policies = listOf(flags.policies);
+    for (const policy of policies) checkPolicyText(policy);
+    return [...policies, ...(one === undefined ? [] : [formatAttention(one)])];
+  }
   return one === undefined ? defaultPolicies(numTokens, headDim) : ['dense', formatAttention(one)];
 }
 

@@ -104,6 +104,9 @@ async function explain(modelName: string | undefined, flags: ExplainFlags, conte
   if (captures.length === 0) throw new UsageError('--layers: expected layers that attend to everything, got none');
   const phase = flags.phase ?? (spec.prefill.kind === 'dense' && spec.decode.kind !== 'dense' ? 'decode' : 'prefill');
   const policies = resolvePolicy(spec, { numLayers });
+  const other = phase === 'prefill' ? 'decode' : 'prefill';
+  const isDenseIn = (at: typeof phase): boolean => policies.every((policy) => policy[at].kind === 'dense');
+  if (isDenseIn(phase) && !isDenseIn(other)) warn(`the policy is for ${other}: ${phase} is dense`);
   const maps: VisitMap[] = [];
   for (const [index, capture] of captures.entries()) {
     progress.show('layers', index, captures.length, 'tokens');
