@@ -20,7 +20,7 @@ export interface SubquadraticPolicy {
   readonly landmarks: 'compat' | 'outside-window' | 'off';
   /** `log-count` adds log(tokens of the block) to the logit of a landmark. */
   readonly landmarkBias: 'none' | 'log-count';
-  /** Visit the keys in ascending order. */
+  /** Visit the keys in ascending order: families on typed arrays; kernels have an order of their own. */
   readonly sortCandidates: boolean;
 }
 
