@@ -41,22 +41,22 @@ export function rowSum(sums: usize, row: i32): f32 {
 }
 
 /**
- * Adds a block of q8_0. The word before the codes ends with the scale: its bits go to where an f32 has them. What the exponent
+ * Adds a block of q8_0. The word at `p` ends with the scale: its bits go to where an f32 has them. What the exponent
  * lacks is in `d`, so that a denormal scale is right too, though slow; Inf and NaN count as numbers from 65536 on.
  */
 @inline
 function addQ8(p: usize, u: v128, v: v128, start: v128, d: v128, mask: v128, flip: v128, sum: v128): v128 {
-  const a = dot(v, v128.xor(v128.load(p, 18), flip), dot(u, v128.xor(v128.load(p, 2), flip), start));
-  const scale = f32x4.mul(v128.and(i32x4.shr_s(v128.load32_splat(p - 2), 3), mask), d);
+  const a = dot(v, v128.xor(v128.load(p, 20), flip), dot(u, v128.xor(v128.load(p, 4), flip), start));
+  const scale = f32x4.mul(v128.and(i32x4.shr_s(v128.load32_splat(p), 3), mask), d);
   return fma(f32x4.convert_i32x4_s(a), scale, sum);
 }
 
 /** The same for q4_0. */
 @inline
 function addQ4(p: usize, u: v128, v: v128, start: v128, d: v128, mask: v128, low: v128, sum: v128): v128 {
-  const w = v128.load(p, 2);
+  const w = v128.load(p, 4);
   const a = dot(v, high(w, low), dot(u, v128.and(w, low), start));
-  const scale = f32x4.mul(v128.and(i32x4.shr_s(v128.load32_splat(p - 2), 3), mask), d);
+  const scale = f32x4.mul(v128.and(i32x4.shr_s(v128.load32_splat(p), 3), mask), d);
   return fma(f32x4.convert_i32x4_s(a), scale, sum);
 }
 
@@ -64,6 +64,7 @@ function stepQ8(rows: usize, offset: usize, x: usize, meta: usize, count: i32, s
   const mask = halfMask();
   const factor = plainFactor();
   const flip = flipSigns();
+  offset -= 2; // to the word that ends with the scale
   let p0 = load<u32>(rows) + offset;
   let p1 = load<u32>(rows, 4) + offset;
   let p2 = load<u32>(rows, 8) + offset;
@@ -117,6 +118,7 @@ function stepQ4(rows: usize, offset: usize, x: usize, meta: usize, count: i32, s
   const mask = halfMask();
   const factor = plainFactor();
   const low = nibbleMask();
+  offset -= 2; // to the word that ends with the scale
   let p0 = load<u32>(rows) + offset;
   let p1 = load<u32>(rows, 4) + offset;
   let p2 = load<u32>(rows, 8) + offset;
