@@ -34,9 +34,12 @@ interface TierStyle {
   readonly isRoomy: boolean;
 }
 
-/** The first one that the budget suffices for is taken. */
+/**
+ * The first one that the budget suffices for is taken. A pass costs time also when nothing is left for it, and slots that any
+ * neuron may take hold what is needed often as pinned ones do.
+ */
 const styles: readonly TierStyle[] = [
-  { maxPasses: 16, stagingShare: 1 / 32, isRoomy: true },
+  ...[2, 3, 4, 6, 8, 12, 16].map((maxPasses) => ({ maxPasses, stagingShare: 1 / 32, isRoomy: true })),
   { maxPasses: 16, stagingShare: 1 / 32, isRoomy: false },
   { maxPasses: 64, stagingShare: 1 / 128, isRoomy: false },
 ];

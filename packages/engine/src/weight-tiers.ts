@@ -50,6 +50,8 @@ interface TierState {
   count: number;
   /** How many of the ids have been brought in. */
   done: number;
+  /** A pass without items has been told to the program. */
+  isOver: boolean;
 }
 
 export function createWeightTiers(options: WeightTiersOptions): WeightTiers {
@@ -69,7 +71,7 @@ export function createWeightTiers(options: WeightTiersOptions): WeightTiers {
     const [map, ids, rows] = [new Int32Array(numItems), new Int32Array(numItems), new Int32Array(numItems)];
     const next = tiers?.layers[index + 1];
     const guess = new Int32Array(next?.numItems ?? 0);
-    states.set(planned.layer, { planned, index, map, ids, rows, guess, count: 0, done: 0 });
+    states.set(planned.layer, { planned, index, map, ids, rows, guess, count: 0, done: 0, isOver: false });
   }
 
   async function write(name: string, words: Int32Array): Promise<void> {
@@ -134,11 +136,13 @@ export function createWeightTiers(options: WeightTiersOptions): WeightTiers {
         if (before !== undefined) cache.release(index - 1);
         await readChosen(state, numTokens);
         state.done = 0;
+        state.isOver = false;
         // sums over neurons keep their order; those of experts have none
         const isOver = planned.kind === 'expert' && cache.fit(index, ids, 0, state.count) < state.count;
         if (isOver) residentFirst(cache, index, ids, state.count);
         countsOf(layer).numPasses++;
       } else if (state.done < state.count) countsOf(layer).numPasses++;
+      else if (state.isOver) return; // nothing is left, and the program knows
       const begin = state.done;
       let count = cache.fit(index, ids, begin, state.count);
       if (planned.kind === 'neuron' && begin + count < state.count) count -= count % neuronGroup;
@@ -160,6 +164,7 @@ export function createWeightTiers(options: WeightTiersOptions): WeightTiers {
       waitedMs += now() - waitsFrom;
       countsOf(layer).waitedMs += waitedMs;
       state.done += count;
+      state.isOver = count === 0;
       // the next pass, as far as this one leaves slots
       const numNext = cache.fit(index, ids, state.done, state.count);
       if (numNext > 0) cache.prefetch(index, ids.subarray(state.done), numNext, withSignal);
