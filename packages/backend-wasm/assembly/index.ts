@@ -1,13 +1,17 @@
 /** The interpreter: every thread walks the same plan and takes its units of every record. */
 import {
+  AUX_AHEAD,
   DONE,
   FLAG_FREE,
+  FLAG_INT8,
+  FLAG_PACKED,
   GENERATION,
   JOB,
   JOB_PLAN,
   JOB_PROFILE,
   MIN_WORK,
   PLAN_BYTES,
+  PLAN_FLAGS,
 } from './layout';
 import { activeNeurons, gatherColumns } from './ops/active-neurons';
 import { attention, attentionPartial } from './ops/attention';
@@ -21,6 +25,7 @@ import { gatedDelta } from './ops/gated-delta';
 import { h2oAttention } from './ops/h2o-attention';
 import { hadamard } from './ops/hadamard';
 import { matmul } from './ops/matmul';
+import { expectMatmul } from './ops/matmul-int8';
 import { layerNorm, rmsNorm } from './ops/norms';
 import { activation, add, gatedActivation, softCap } from './ops/pointwise';
 import { oracleTopKAttention } from './ops/oracle-topk-attention';
@@ -41,8 +46,23 @@ import { blockBoxAppend, blockMeanAppend, clampPositions, keyColumnsAppend, stat
 import { topK } from './ops/top-k';
 import { PACK, UNPACK, numTensors } from './opcodes';
 import { packWeights, unpackWeights } from './pack';
-import { attributeI, countElements, dim, enterJob, enterRecord, hasFlag, opcodeAt } from './record';
-import { awaitJob, enterThreads, finishJob, gather, nextCounter, recordBarrier, setSerial } from './threads';
+import {
+  attributeI,
+  aux,
+  countElements,
+  dim,
+  enterJob,
+  enterRecord,
+  hasFlag,
+  opcodeAt,
+  peekMatmul,
+  peekedInputs,
+  peekedOutputs,
+  peekedTokens,
+  peekedType,
+  peekedWeight,
+} from './record';
+import { awaitJob, enterThreads, finishJob, gather, nextCounter, recordBarrier, setAhead, setSerial, threads } from './threads';
 
 declare function now(): f64;
 declare function jobDone(generation: i32): void;
@@ -304,6 +324,7 @@ function runRecords(thread: i32): void {
     const opcode = opcodeAt(entry);
     enterRecord(entry, numTensors(opcode));
     // without a barrier before it, sharing costs nothing
+    expectNext(plan, record, end);
     const isFree = record > begin && !wasSmall && hasFlag(FLAG_FREE);
     const small = !isFree && isSmall(opcode);
     if (isFree) nextCounter();
@@ -321,6 +342,21 @@ function runRecords(thread: i32): void {
     recordBarrier();
     if (thread == 0) lap(profile, end - 1, start);
   }
+}
+
+/** Lets this thread read weights of the next product while it waits for others before or in this record. */
+function expectNext(plan: usize, record: i32, end: i32): void {
+  const ahead = <i32>aux(AUX_AHEAD);
+  const next = record + ahead - 1;
+  const entry = plan + <usize>next * PLAN_BYTES;
+  const wanted = FLAG_INT8 | FLAG_PACKED;
+  if (threads() == 1) return;
+  if (ahead == 0 || next >= end || (load<u32>(entry, PLAN_FLAGS) & wanted) != wanted) {
+    setAhead(0, 0, 1);
+    return;
+  }
+  peekMatmul(entry);
+  expectMatmul(peekedTokens, peekedWeight, peekedOutputs, peekedInputs, peekedType);
 }
 
 /** Adds the time since `start` to a record. */

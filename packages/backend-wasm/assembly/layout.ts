@@ -48,6 +48,8 @@ export const PLAN_BYTES: usize = 32;
 export const PLAN_RECORD: usize = 0;
 export const PLAN_FLAGS: usize = 4;
 export const PLAN_AUX: usize = 8;
+/** Which word for the kernel says how many records on the next product with packed weights is, plus 1; 0 where none is near. */
+export const AUX_AHEAD: i32 = 5;
 
 // plan flags
 export const FLAG_INT8: u32 = 1; // activations as 8-bit integers

@@ -80,6 +80,29 @@ export function strideOf(rowBytes: usize): usize {
   return stride != 0 ? stride : rowBytes;
 }
 
+// what `peekMatmul` found: tokens of x, then the weight
+export let peekedTokens: i32 = 0;
+export let peekedWeight: usize = 0;
+export let peekedOutputs: i32 = 0;
+export let peekedInputs: i32 = 0;
+export let peekedType: i32 = 0;
+
+/** Looks at a product to come: x and weight have two axes each. */
+export function peekMatmul(entry: usize): void {
+  const x = load<u32>(entry, PLAN_RECORD) + 12;
+  const weight = x + 24;
+  peekedTokens = sizeOf(load<i32>(x, 16));
+  peekedType = load<i32>(weight, 4);
+  peekedWeight = load<u32>(weight, 8);
+  peekedOutputs = sizeOf(load<i32>(weight, 16));
+  peekedInputs = sizeOf(load<i32>(weight, 20));
+}
+
+/** A dim as programs have it: a number, or a scalar of the step. */
+function sizeOf(dim: i32): i32 {
+  return dim < 0 ? load<i32>(scalars + (<usize>(-1 - dim) << 2)) : dim;
+}
+
 export function isPresent(tensor: i32): bool {
   return load<i32>(frame + <usize>tensor * SLOT_BYTES) != 0;
 }

@@ -1,5 +1,6 @@
 import { ProgramBuilder, type ProgramTensor } from '@winnow/ops';
 import { expect, test } from 'vitest';
+import { aheadOf } from './free-records.js';
 import { planFlags } from './layout.js';
 import { packableTensors } from './packing.js';
 import { planProgram } from './plan.js';
@@ -53,4 +54,19 @@ test('a product that takes the memory of another one waits for it', () => {
     b.output('y', matmul(x));
   });
   expect(free).toEqual([false, false]);
+});
+
+test('records know the next product with packed weights, their own included', () => {
+  const b = new ProgramBuilder({ T: 8 });
+  const weight = b.external('w', 'weights', 'q8_0', [64, 64]);
+  const y = b.activation('matmul', { x: input(b), weight });
+  b.output('y', b.activation('add', { a: y, b: y }));
+  const program = b.build();
+  const { records } = planProgram(
+    program,
+    packableTensors(program, () => true),
+    true,
+  );
+  expect(program.records.map(({ op }) => op)).toEqual(['embedding-lookup', 'matmul', 'add']);
+  expect(records.map((_, index) => aheadOf(program, records, index))).toEqual([2, 1, 0]);
 });

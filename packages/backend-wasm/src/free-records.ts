@@ -53,3 +53,21 @@ function overlaps(program: Program, a: TensorRef, b: TensorRef): boolean {
   const end = (ref: TensorRef): number => ref.byteOffset + tensorBytes(ref.dtype, capacityOf(program, ref));
   return a.buffer === b.buffer && a.byteOffset < end(b) && b.byteOffset < end(a);
 }
+
+/** How far ahead products are looked for. */
+const maxAhead = 16;
+
+/**
+ * One more than the number of records from this one to the next product of 8-bit activations with packed weights, of which
+ * threads that wait may read some; 0 when there is none soon.
+ */
+export function aheadOf(program: Program, plans: readonly { readonly flags: number }[], index: number): number {
+  const wanted = planFlags.int8 | planFlags.packed;
+  const end = Math.min(plans.length, index + maxAhead);
+  for (let next = index; next < end; next++) {
+    const { op, inputs } = program.records[next] as OpRecord;
+    if (op !== 'matmul' || ((plans[next] as { flags: number }).flags & wanted) !== wanted) continue;
+    return ['x', 'weight'].every((name) => inputs[name]?.shape.length === 2) ? next - index + 1 : 0;
+  }
+  return 0;
+}

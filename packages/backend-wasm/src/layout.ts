@@ -36,6 +36,9 @@ export const jobWords = 6;
 /** Words of a plan entry: record, flags, six words for the kernel. */
 export const planWords = 8;
 
+/** Which word of a plan entry says how many records on the next product with packed weights is, plus 1; 0 where none is near. */
+export const aheadWord = 7;
+
 export const planFlags: Readonly<Record<'int8' | 'packed' | 'reuse' | 'free', number>> = {
   int8: 1,
   packed: 2,

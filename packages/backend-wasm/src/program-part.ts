@@ -9,7 +9,8 @@ import {
 } from '@winnow/ops';
 import { createCallerShare, type CallerShare } from './caller-share.js';
 import { writeGrids } from './grids.js';
-import { jobWords, planFlags, planWords } from './layout.js';
+import { aheadOf } from './free-records.js';
+import { aheadWord, jobWords, planFlags, planWords } from './layout.js';
 import type { MemoryShard } from './memory-shard.js';
 import { packedRefOf, type PackedTensor } from './packing.js';
 import { planProgram } from './plan.js';
@@ -94,6 +95,7 @@ export function loadPart(
   for (let record = 0, at = 0; record < numRecords; at += words[at + 1], record++) {
     const { flags, table } = plan.records[record];
     entries.set([wordsAt + at * 4, flags, table < 0 ? 0 : tablesAt[table]], record * planWords);
+    entries[record * planWords + aheadWord] = aheadOf(program, plan.records, record);
   }
   const job = [planAt, scalarsAt, sharedAt, localAt, plan.localBytes, profile ? profileAt : 0];
   heap.words(jobAt, jobWords).set(job);

@@ -269,7 +269,8 @@ test.each([0, 100])('runs of two executables take turns (up to %d ms on the call
 
 test('the numbers of the layout agree with the kernels', async () => {
   const { readFileSync } = await import('node:fs');
-  const { controlWords, heapBase, maxThreads, numCounters, planFlags, planWords } = await import('../src/layout.js');
+  const layout = await import('../src/layout.js');
+  const { controlWords, heapBase, maxThreads, numCounters, planFlags, planWords } = layout;
   const source = readFileSync(new URL('../assembly/layout.ts', import.meta.url), 'utf8');
   const numberOf = (name: string): number => {
     const match = new RegExp(`const ${name}: \\w+ = (?:CONTROL(?: \\+ )?)?(\\w*);`).exec(source);
@@ -287,6 +288,7 @@ test('the numbers of the layout agree with the kernels', async () => {
   expect(numberOf('FRAMES') + numberOf('FRAME_BYTES') * maxThreads).toBe(heapBase);
   expect(numberOf('PLAN_BYTES')).toBe(planWords * 4);
   expect(numberOf('NUM_COUNTERS')).toBe(numCounters);
+  expect(numberOf('PLAN_AUX') / 4 + numberOf('AUX_AHEAD')).toBe(layout.aheadWord);
   const flags = ['INT8', 'PACKED', 'REUSE', 'FREE'].map((name) => numberOf(`FLAG_${name}`));
   expect(flags).toEqual(Object.values(planFlags));
 });

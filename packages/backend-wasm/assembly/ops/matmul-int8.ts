@@ -12,7 +12,7 @@ import { FLAG_REUSE } from '../layout';
 import { GROUP } from '../pack';
 import { META_BYTES, metasAt, paddedTokens, quantiseColumns, quantiseTokens, wideCodesAt } from '../quantise';
 import { addressOf, dim, dtypeOf, hasFlag, isPresent, localScratch, sharedScratch } from '../record';
-import { phaseBarrier, takeUnits, threads } from '../threads';
+import { firstUnit, nextUnit, phaseBarrier, setAhead, takeUnits, thread, threads } from '../threads';
 import { lastRows } from './matmul';
 
 /** Rows of a panel. */
@@ -46,21 +46,21 @@ export function matmulInt8(): void {
 }
 
 /**
- * Units become smaller towards the end: long streams are read ahead well, and short ones let all threads end together.
+ * Units become smaller towards the end: long streams are read ahead well, and short ones let all threads end together. The
+ * first unit of each thread is the one of its number, so that it knows beforehand what to read.
  * Returns whether this thread got the first unit beyond the packed rows, which just one thread does.
  */
 function byGroups(numTokens: i32, numPacked: i32, numInputs: i32, dtype: i32, isNarrow: bool): bool {
-  const share = SHARES * threads();
   const rows = GROUP * streamsOf(dtype);
   let begin = 0;
   let numUnits = 0;
-  let next = takeUnits(1);
+  let next = firstUnit();
   for (let unit = 0; begin < numPacked; unit++) {
-    const end = min<i32>(numPacked, begin + unitOf(numPacked - begin, share, rows));
+    const end = min<i32>(numPacked, begin + unitOf(numPacked - begin, rows));
     if (unit == next) {
       if (isNarrow) narrowGroups(begin, end, numTokens, numInputs, dtype);
       else wideGroups(begin, end, numTokens, numInputs, dtype);
-      next = takeUnits(1);
+      next = nextUnit();
     }
     begin = end;
     numUnits = unit + 1;
@@ -72,9 +72,21 @@ function byGroups(numTokens: i32, numPacked: i32, numInputs: i32, dtype: i32, is
  * Rows of the next unit when so many are left: as many times `rows` as there are groups one after the other in each stream.
  * Streams at a distance of whole pages would meet in the same few lines of the first level cache.
  */
-function unitOf(numLeft: i32, share: i32, rows: i32): i32 {
-  const run = numLeft / (share * rows);
+function unitOf(numLeft: i32, rows: i32): i32 {
+  const run = numLeft / (SHARES * threads() * rows);
   return max<i32>(1, (run & 7) == 0 ? run - 1 : run) * rows;
+}
+
+/** Lets this thread read the weights of a product to come while it waits: its first unit. */
+export function expectMatmul(numTokens: i32, weight: usize, numOutputs: i32, numInputs: i32, dtype: i32): void {
+  const numPacked = numTokens < MIN_PANEL_TOKENS ? numOutputs & -GROUP : 0;
+  const groupBytes = bytesOf(dtype, numInputs) * GROUP;
+  const streams = streamsOf(dtype);
+  const rows = GROUP * streams;
+  let begin = 0;
+  for (let unit = thread(); unit > 0 && begin < numPacked; unit--) begin += unitOf(numPacked - begin, rows);
+  const run = max<i32>(0, min<i32>(numPacked - begin, unitOf(numPacked - begin, rows)) / rows);
+  setAhead(weight + <usize>(begin / GROUP) * groupBytes, <usize>run * groupBytes, streams);
 }
 
 /** Rows `[begin, end)`, whole groups, as some runs of groups side by side; what is left over goes one group at a time. */

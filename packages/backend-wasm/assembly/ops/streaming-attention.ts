@@ -62,6 +62,14 @@ let hasMass: bool = false;
 /** Whether slots give masses and not outputs. */
 let isMeasuring: bool = false;
 
+/** The first token of the run whose slots were looked at: the same for all KV heads. */
+let scannedRun: i32 = -1;
+// logical slots outside of which the run sees no position of its window, no sink
+let windowBegin: i32 = 0;
+let windowEnd: i32 = 0;
+let sinksBegin: i32 = 0;
+let sinksEnd: i32 = 0;
+
 // positions of the slots at hand
 let lowest: i32 = 0;
 let highest: i32 = 0;
@@ -81,6 +89,7 @@ export function streamingAttention(): void {
   entries = valueRows + <usize>PANEL_ROWS * (<usize>valueDim << 2) + 64;
   state = entries + <usize>ALONE * ENTRY_BYTES;
 
+  scannedRun = -1;
   const numTokens = dim(0, 0);
   const numKvHeads = dim(3, 1);
   const groupSize = dim(0, 1) / numKvHeads;
@@ -113,6 +122,7 @@ function attendRun(t0: i32, t1: i32, kvHead: i32, h0: i32, h1: i32): void {
   const context = contextOfSequence(sequence);
   openPanels(t0, t1, h0, h1);
   isMeasuring = false;
+  if (scannedRun != t0) findRanges(t0, t1, sequence, context);
   attendParts(sequence, context, kvHead);
   if (hasMass) {
     isMeasuring = true;
@@ -129,27 +139,73 @@ function attendRun(t0: i32, t1: i32, kvHead: i32, h0: i32, h1: i32): void {
 
 /** The window, then the sinks. */
 function attendParts(sequence: i32, context: i32, kvHead: i32): void {
-  attendSlots(sequence, context, kvHead, 0, min<i32>(local - 1, reach), i32.MAX_VALUE);
+  const far = min<i32>(local - 1, reach);
+  attendSlots(sequence, windowBegin, windowEnd, kvHead, 0, far, i32.MAX_VALUE);
   if (sinks == 0 || reach < local) return;
   if (isPresent(8)) loadQueries(addressOf(8));
-  attendSlots(sequence, context, kvHead, local, reach, sinks);
+  attendSlots(sequence, sinksBegin, sinksEnd, kvHead, local, reach, sinks);
 }
 
-/** All panels attend to positions below `limit` at distances `[near, far]`. */
-function attendSlots(sequence: i32, context: i32, kvHead: i32, near: i32, far: i32, limit: i32): void {
+/** Finds out which slots have to do with a run of tokens. */
+function findRanges(t0: i32, t1: i32, sequence: i32, context: i32): void {
+  scannedRun = t0;
+  let first = i32.MAX_VALUE;
+  let last = 0;
+  for (let t = t0; t < t1; t++) {
+    first = min<i32>(first, positionOfToken(t));
+    last = max<i32>(last, positionOfToken(t));
+  }
+  const far = min<i32>(local - 1, reach);
+  windowBegin = context;
+  windowEnd = 0;
+  sinksBegin = context;
+  sinksEnd = 0;
+  for (let slot = 0; slot < context; ) {
+    const begin = slot;
+    slot += slotsInBlock(slot, min<i32>(PANEL_ROWS, context - slot));
+    scanPositions(positionsAt(slotIndex(sequence, begin)), slot - begin);
+    if (!isOutside(first, last, 0, far, i32.MAX_VALUE)) {
+      windowBegin = min<i32>(windowBegin, begin);
+      windowEnd = slot;
+    }
+    if (!isOutside(first, last, local, reach, sinks)) {
+      sinksBegin = min<i32>(sinksBegin, begin);
+      sinksEnd = slot;
+    }
+  }
+}
+
+/** Whether some query of positions `[first, last]` may see a position. */
+function isNear(position: i32, first: i32, last: i32, near: i32, far: i32, limit: i32): bool {
+  return position >= 0 && position < limit && first - position <= far && last - position >= near;
+}
+
+/** Whether no query of positions `[first, last]` sees the slots that were scanned. */
+function isOutside(first: i32, last: i32, near: i32, far: i32, limit: i32): bool {
+  return highest < 0 || lowest >= limit || first - highest > far || last - lowest < near;
+}
+
+/** All panels attend to positions below `limit` at distances `[near, far]` in slots `[from, to)`. */
+function attendSlots(sequence: i32, from: i32, to: i32, kvHead: i32, near: i32, far: i32, limit: i32): void {
   let first = i32.MAX_VALUE;
   let last = 0;
   for (let lane = 0; lane < numLanes; lane++) {
     first = min<i32>(first, positionOfLane(lane));
     last = max<i32>(last, positionOfLane(lane));
   }
-  for (let slot = 0; slot < context; ) {
-    const count = slotsInBlock(slot, min<i32>(PANEL_ROWS, context - slot));
-    const index = slotIndex(sequence, slot);
-    const begin = slot;
+  for (let slot = from; slot < to; ) {
+    let count = slotsInBlock(slot, min<i32>(PANEL_ROWS, to - slot));
+    let index = slotIndex(sequence, slot);
+    let begin = slot;
     slot += count;
     scanPositions(positionsAt(index), count);
-    if (highest < 0 || lowest >= limit || first - highest > far || last - lowest < near) continue;
+    if (isOutside(first, last, near, far, limit)) continue;
+    if (hasEmpty || highest >= limit || last - lowest > far || first - highest < near) {
+      // slots at both ends that no query sees are left out
+      while (count > 0 && !isNear(positionAt(index + count - 1), first, last, near, far, limit)) count -= 1;
+      for (; count > 0 && !isNear(positionAt(index), first, last, near, far, limit); begin++, index++) count -= 1;
+      if (count == 0) continue;
+    }
     const keys = keysOf(index, kvHead, count, keyRows);
     const values = valuesOf(index, kvHead, count, valueRows);
     for (let panel = 0; panel < numPanels; panel++) {
@@ -217,10 +273,34 @@ function countPairs(t0: i32, t1: i32, sequence: i32, context: i32): void {
       const index = slotIndex(sequence, slot);
       const end = index + slotsInBlock(slot, context - slot);
       slot += end - index;
-      for (let i = index; i < end; i++) if (isSeen(position, positionAt(i))) count += 1;
+      count += countSeen(positionsAt(index), end - index, position);
     }
     store<i32>(addressOf(10) + (<usize>t << 2), count);
   }
+}
+
+/** How many of `count` positions side by side are seen. */
+function countSeen(at: usize, count: i32, position: i32): i32 {
+  const here = i32x4.splat(position);
+  let seen = i32x4.splat(0);
+  let i = 0;
+  for (; i + 4 <= count; i += 4, at += 16) {
+    const keys = v128.load(at);
+    const distance = i32x4.sub(here, keys);
+    const hidden = v128.or(
+      v128.or(i32x4.lt_s(keys, i32x4.splat(0)), i32x4.lt_s(distance, i32x4.splat(0))),
+      i32x4.gt_s(distance, i32x4.splat(reach)),
+    );
+    const chosen = v128.or(i32x4.lt_s(distance, i32x4.splat(local)), i32x4.lt_s(keys, i32x4.splat(sinks)));
+    seen = i32x4.sub(seen, v128.andnot(chosen, hidden));
+  }
+  let sum =
+    i32x4.extract_lane(seen, 0) +
+    i32x4.extract_lane(seen, 1) +
+    i32x4.extract_lane(seen, 2) +
+    i32x4.extract_lane(seen, 3);
+  for (; i < count; i++, at += 4) if (isSeen(position, load<i32>(at))) sum += 1;
+  return sum;
 }
 
 function isSeen(position: i32, key: i32): bool {
