@@ -27,7 +27,20 @@ export function weigh8(at: usize, count: i32, state: usize, sumsAt: usize): void
   let topLow = oldLow;
   let topHigh = oldHigh;
   const end = at + (<usize>count << 5);
-  for (let p = at; p < end; p += 32) {
+  let p = at;
+  if ((count & 1) == 0) {
+    let nextLow = topLow;
+    let nextHigh = topHigh;
+    for (; p < end; p += 64) {
+      topLow = f32x4.pmax(topLow, v128.load(p));
+      topHigh = f32x4.pmax(topHigh, v128.load(p, 16));
+      nextLow = f32x4.pmax(nextLow, v128.load(p, 32));
+      nextHigh = f32x4.pmax(nextHigh, v128.load(p, 48));
+    }
+    topLow = f32x4.pmax(topLow, nextLow);
+    topHigh = f32x4.pmax(topHigh, nextHigh);
+  }
+  for (; p < end; p += 32) {
     topLow = f32x4.pmax(topLow, v128.load(p)); // a NaN makes the sum one
     topHigh = f32x4.pmax(topHigh, v128.load(p, 16));
   }

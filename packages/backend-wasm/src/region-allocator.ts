@@ -3,8 +3,10 @@
  * request takes the first one that is large enough, else the memory grows.
  */
 
-/** Start of every region: a cache line. */
+/** Start of every region: a cache line, of a large one a page, as processors fetch ahead within pages only. */
 const alignment = 64;
+const pageBytes = 4096;
+const largeBytes = 16 * pageBytes;
 /** Bytes after every region that belong to nobody, so that vector loads may run over an end. */
 const slack = 64;
 
@@ -28,6 +30,11 @@ export function createRegionAllocator(base: number, ensure: (end: number) => boo
   let top = base;
   let usedBytes = 0;
 
+  function startIn(begin: number, sizeBytes: number): number {
+    const unit = sizeBytes < largeBytes ? alignment : pageBytes;
+    return Math.ceil(begin / unit) * unit;
+  }
+
   function take(address: number, length: number): number {
     sizes.set(address, length);
     usedBytes += length;
@@ -37,21 +44,26 @@ export function createRegionAllocator(base: number, ensure: (end: number) => boo
   return {
     allocate(sizeBytes) {
       const length = Math.ceil((sizeBytes + slack) / alignment) * alignment;
-      const index = free.findIndex(({ begin, end }) => end - begin >= length);
+      const index = free.findIndex(({ begin, end }) => startIn(begin, sizeBytes) + length <= end);
       if (index >= 0) {
         const region = free[index];
-        const address = region.begin;
-        region.begin += length;
-        if (region.begin === region.end) free.splice(index, 1);
+        const address = startIn(region.begin, sizeBytes);
+        const parts = [
+          { begin: region.begin, end: address },
+          { begin: address + length, end: region.end },
+        ];
+        free.splice(index, 1, ...parts.filter(({ begin, end }) => begin < end));
         return take(address, length);
       }
       // the last free region may touch the top and only lack a part
       const last = free.at(-1);
       const begin = last !== undefined && last.end === top ? last.begin : top;
-      if (!ensure(begin + length)) return undefined;
+      const address = startIn(begin, sizeBytes);
+      if (!ensure(address + length)) return undefined;
       if (begin !== top) free.pop();
-      top = begin + length;
-      return take(begin, length);
+      if (begin !== address) free.push({ begin, end: address });
+      top = address + length;
+      return take(address, length);
     },
     free(address) {
       const length = sizes.get(address) as number;

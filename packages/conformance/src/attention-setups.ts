@@ -44,6 +44,21 @@ const paged: Partial<AttentionSetup> = {
   isShuffled: true,
 };
 
+/** A whole register of query heads per KV head, and chunks of keys on end: kernels may have ways of their own for these. */
+const wide: Partial<AttentionSetup> = {
+  numHeads: 16,
+  headDim: 64,
+  valueDim: 64,
+  keyDType: 'f16',
+  valueDType: 'f16',
+  blockSize: 64,
+  contextLengths: [200],
+  queries: [
+    [0, 199],
+    [0, 120],
+  ],
+};
+
 export const attentionSetups: readonly AttentionSetup[] = [
   ...lengths.map((length) =>
     setup(`decode after ${length}`, { contextLengths: [length], queries: [[0, Math.max(0, length - 1)]] }),
@@ -85,6 +100,13 @@ export const attentionSetups: readonly AttentionSetup[] = [
       setup(`${dtype} cache, several sequences`, { ...paged, ...dtypes }),
     ];
   }),
+  setup('eight heads per KV head', wide),
+  setup('eight heads per KV head, some slots empty', { ...wide, ...paged, blockSize: 16 }),
+  setup('eight heads per KV head, window', { ...wide, window: 70, softCap: 20 }),
+  setup('eight heads per KV head, heads of 24 / 40', { ...wide, headDim: 24, valueDim: 40, blockSize: 24 }),
+  setup('eight heads per KV head, heads of 20 / 12', { ...wide, headDim: 20, valueDim: 12 }),
+  setup('six heads per KV head, f32 keys', { ...wide, numHeads: 12, keyDType: 'f32' }),
+  setup('seven heads per KV head, bf16 values', { ...wide, numHeads: 14, valueDType: 'bf16' }),
   setup('q8_0 keys, f16 values', { ...paged, headDim: 32, valueDim: 20, keyDType: 'q8_0', valueDType: 'f16' }),
   setup('bf16 keys, q4_0 values', { ...paged, headDim: 20, valueDim: 32, keyDType: 'bf16', valueDType: 'q4_0' }),
 ];

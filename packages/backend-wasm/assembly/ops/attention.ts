@@ -6,27 +6,28 @@
  * Tensors: q, positions, sequences, keys, values, slotPositions, blockTable, contextLengths, then y or m, l, o.
  */
 import { F16, F32, bytesOf, decode } from '../decode';
+import { fetchAll, fetchLater, fetchSome } from '../fetch-ahead';
 import { decodeHalves } from '../half-rows';
+import { decodeBeside, decodeRest, tileColumnsBeside, tileRowsBeside } from '../half-tiles';
 import { tileColumns8x4, tileRows8x4 } from '../narrow-tiles';
 import { addressOf, attributeF, attributeI, dim, dtypeOf, localScratch, sharedScratch } from '../record';
 import { setSoftmax, softmaxStep } from '../softmax-step';
+import { splitHalves, splitIndex } from '../split-halves';
 import { phaseBarrier, takeUnits } from '../threads';
-import { tileColumns, tileRows } from '../tiles';
+import { CHUNK, chunkCount, chunkPositions, chunkRow, nextChunk, openSlots } from '../visible-slots';
+import { highFactor, lowFactor, weigh8 } from '../weigh';
 import { attendSlowly } from './attention-exact';
 import { mergeRows } from './attention-states';
 
 /** Most queries of one unit. */
 export const LANES: i32 = 64;
-/** Most keys of one chunk. */
-const CHUNK: i32 = 64;
 /** Up to so many tokens a long context is split among threads. */
 const MAX_SPLIT_TOKENS: i32 = 8;
 const MAX_PARTS: i32 = 16;
+/** Units of a long context: enough for many threads, and long ones, as each begins by waiting for the memory. */
+const UNITS: i32 = 32;
 /** Slots of a part, at least. */
 const MIN_PART: i32 = 256;
-
-/** Bytes of a line of the cache. */
-const LINE: usize = 64;
 
 const NO_POSITION: i32 = -0x40000000;
 const FAR: i32 = 0x3fffffff;
@@ -36,6 +37,9 @@ let stateM: usize = 0;
 let stateL: usize = 0;
 let stateO: usize = 0;
 let isFinal: bool = false;
+/** What the outputs of eight queries are to be multiplied with before the values of a chunk are added. */
+let shrinkLow: v128 = f32x4.splat(1);
+let shrinkHigh: v128 = f32x4.splat(1);
 
 export function attention(): void {
   const numTokens = dim(0, 0);
@@ -68,7 +72,7 @@ export function attentionPartial(): void {
 function splitOf(numTokens: i32): i32 {
   let longest = 0;
   for (let t = 0; t < numTokens; t++) longest = max<i32>(longest, contextOf(t));
-  return max<i32>(1, min<i32>(MAX_PARTS, longest / MIN_PART));
+  return max<i32>(1, min<i32>(min<i32>(MAX_PARTS, UNITS / dim(3, 1)), longest / MIN_PART));
 }
 
 function sequenceOf(token: i32): i32 {
@@ -128,10 +132,8 @@ function attendParts(numParts: i32, isAligned: bool): void {
 function attendTile(t0: i32, t1: i32, kvHead: i32, h0: i32, h1: i32, begin: i32, end: i32, part: i32): void {
   const numHeads = dim(0, 1);
   const headDim = dim(0, 2);
-  const numKvHeads = dim(3, 1);
-  const blockSize = dim(3, 2);
+  const headRow = <usize>kvHead * <usize>dim(3, 2);
   const valueDim = dim(4, 3);
-  const maxBlocks = dim(6, 1);
   const keyType = dtypeOf(3);
   const valueType = dtypeOf(4);
   const keyBytes = bytesOf(keyType, headDim);
@@ -140,7 +142,9 @@ function attendTile(t0: i32, t1: i32, kvHead: i32, h0: i32, h1: i32, begin: i32,
   const window = attributeI(2);
   const reach = window == 0 ? FAR : isCausal ? window - 1 : window >> 1;
   const lead = isCausal ? 0 : -reach;
-  setSoftmax(attributeF(0), attributeF(3), lead, reach);
+  const scale = attributeF(0);
+  const isCapped = attributeF(3) != 0;
+  setSoftmax(1, attributeF(3), lead, reach);
   const tileHeads = h1 - h0;
   const numLanes = (t1 - t0) * tileHeads;
   // panels of eight queries side by side, or one of four
@@ -149,6 +153,9 @@ function attendTile(t0: i32, t1: i32, kvHead: i32, h0: i32, h1: i32, begin: i32,
   const numPanels = (numLanes + panelLanes - 1) >> panelShift;
   const rowBytes = <usize>panelLanes << 2;
   const paddedDim = (valueDim + 7) & ~7;
+  // rows that are decoded beside the products
+  const splitsKeys = keyType == F16 && (headDim & 7) == 0 && panelLanes == 8;
+  const splitsValues = valueType == F16 && (valueDim & 7) == 0 && panelLanes == 8;
 
   // scratch: queries [panel][H][lanes], outputs [panel][D][lanes], m, l and positions per lane, logits [CHUNK][lanes], K, V
   const queries = localScratch();
@@ -180,72 +187,50 @@ function attendTile(t0: i32, t1: i32, kvHead: i32, h0: i32, h1: i32, begin: i32,
     lastPosition = max<i32>(lastPosition, position);
     store<i32>(lanePositions + (<usize>lane << 2), position);
     const from = addressOf(0) + (<usize>(token * numHeads + head) * <usize>headDim << 2);
-    for (let i = 0; i < headDim; i++) store<f32>(to + <usize>i * rowBytes, load<f32>(from + (<usize>i << 2)));
+    for (let i = 0; i < headDim; i++) {
+      const at = splitsKeys ? splitIndex(i) : i;
+      store<f32>(to + <usize>i * rowBytes, load<f32>(from + (<usize>at << 2)) * scale);
+    }
   }
   memory.fill(outputs, 0, <usize>numPanels * outputBytes);
 
-  let slot = begin;
-  while (slot < end) {
-    const block = load<i32>(addressOf(6) + (<usize>(sequenceOf(t0) * maxBlocks + slot / blockSize) << 2));
-    const offset = slot % blockSize;
-    const count = min<i32>(min<i32>(CHUNK, blockSize - offset), end - slot);
-    slot += count;
-    let positions = addressOf(5) + (<usize>(block * blockSize + offset) << 2);
-    let low = i32.MAX_VALUE;
-    let high = i32.MIN_VALUE;
-    let hasEmpty = false;
-    for (let j = 0; j < count; j++) {
-      const position = load<i32>(positions + (<usize>j << 2));
-      if (position < 0) {
-        hasEmpty = true;
-        continue;
-      }
-      low = min<i32>(low, position);
-      high = max<i32>(high, position);
-    }
-    if (high < 0 || firstPosition - high > reach || low - lastPosition > -lead) continue;
-    if (!hasEmpty && firstPosition - high >= lead && lastPosition - low <= reach) positions = 0;
-    const row = <usize>(block * numKvHeads + kvHead) * <usize>blockSize + <usize>offset;
-    if (slot < end) {
-      const next = load<i32>(addressOf(6) + (<usize>(sequenceOf(t0) * maxBlocks + slot / blockSize) << 2));
-      const nextRow = <usize>(next * numKvHeads + kvHead) * <usize>blockSize + <usize>(slot % blockSize);
-      const nextCount = <usize>min<i32>(min<i32>(CHUNK, blockSize - slot % blockSize), end - slot);
-      touch(addressOf(3) + nextRow * keyBytes, nextCount * keyBytes, logits);
-      touch(addressOf(4) + nextRow * valueBytes, nextCount * valueBytes, logits);
-    }
-    const keys = rowsOf(keyType, addressOf(3) + row * keyBytes, keyRows, count * headDim);
-    const values = rowsOf(valueType, addressOf(4) + row * valueBytes, valueRows, count * valueDim);
+  openSlots(sequenceOf(t0), begin, end, firstPosition, lastPosition, lead, reach);
+  let isOpen = nextChunk();
+  if (isOpen) {
+    const row = chunkRow + headRow;
+    const from = addressOf(3) + row * keyBytes;
+    fetchAll(from, <usize>chunkCount * keyBytes, addressOf(4) + row * valueBytes, <usize>chunkCount * valueBytes);
+    if (splitsKeys) splitHalves(from, keyRows, chunkCount * headDim);
+  }
+  while (isOpen) {
+    const count = chunkCount;
+    const positions = chunkPositions;
+    const keysFrom = addressOf(3) + (chunkRow + headRow) * keyBytes;
+    const valuesFrom = addressOf(4) + (chunkRow + headRow) * valueBytes;
+    isOpen = nextChunk();
+    const nextCount = isOpen ? chunkCount : 0;
+    const nextKeys = addressOf(3) + (chunkRow + headRow) * keyBytes;
+    const nextValues = addressOf(4) + (chunkRow + headRow) * valueBytes;
+    const keys = splitsKeys ? keyRows : rowsOf(keyType, keysFrom, keyRows, count * headDim);
+    const values = splitsValues ? valueRows : rowsOf(valueType, valuesFrom, valueRows, count * valueDim);
     if (panelLanes == 4) {
+      fetchAll(nextKeys, <usize>nextCount * keyBytes, nextValues, <usize>nextCount * valueBytes);
       attendFour(queries, outputs, maxima, lanePositions, logits, keys, values, positions, count, headDim, valueDim);
       continue;
     }
-    const keyStride = <usize>headDim << 2;
+    if (splitsValues) decodeBeside(valuesFrom, valueRows, count * valueDim);
+    // between the tiles of the first panel
+    const turns = ((count + 3) >> 2) + ((valueDim + 3) >> 2);
+    fetchLater(nextKeys, <usize>nextCount * keyBytes, nextValues, <usize>nextCount * valueBytes, turns);
     for (let panel = 0; panel < numPanels; panel++) {
-      const q = queries + <usize>panel * queryBytes;
-      const lanes = <usize>panel << 5;
-      for (let j = 0; j < count; j += 4) {
-        const last = count - 1;
-        tileRows(
-          logits + (<usize>j << 5),
-          keys + <usize>j * keyStride,
-          keys + <usize>min<i32>(j + 1, last) * keyStride,
-          keys + <usize>min<i32>(j + 2, last) * keyStride,
-          keys + <usize>min<i32>(j + 3, last) * keyStride,
-          q,
-          headDim,
-          false,
-        );
-      }
-      const state = maxima + lanes;
-      const at = lanePositions + lanes;
-      const factorLow = softmaxStep(logits, 32, count, positions, at, state, LANES * 4);
-      const factorHigh = softmaxStep(logits + 16, 32, count, positions, at + 16, state + 16, LANES * 4);
-      const out = outputs + <usize>panel * outputBytes;
-      for (let d = 0; d < valueDim; d += 4) {
-        const column = <usize>d << 2;
-        tileColumns(out + (column << 3), values + column, <usize>valueDim << 2, logits, count, factorLow, factorHigh);
-      }
+      scoreRows(logits, keys, count, queries + <usize>panel * queryBytes, headDim);
+      decodeRest();
+      const at = <usize>panel << 5;
+      weighRows(logits, count, isCapped, positions, lanePositions + at, maxima + at);
+      if (isOpen && splitsKeys && panel == numPanels - 1) decodeBeside(nextKeys, keyRows, nextCount * headDim);
+      sumRows(outputs + <usize>panel * outputBytes, values, count, logits, valueDim);
     }
+    decodeRest();
   }
 
   const numTokens = dim(0, 0);
@@ -263,7 +248,8 @@ function attendTile(t0: i32, t1: i32, kvHead: i32, h0: i32, h1: i32, begin: i32,
     for (let i: usize = 0; i < <usize>valueDim; i++) {
       const value = load<f32>(from + i * rowBytes);
       check += value;
-      store<f32>(to + (i << 2), value * factor);
+      const at = splitsValues ? <usize>splitIndex(<i32>i) : i;
+      store<f32>(to + (at << 2), value * factor);
     }
     if (!(abs<f32>(check) < Infinity)) {
       // something is not finite: what unseen slots hold may have come in, so this query is computed one key at a time
@@ -309,14 +295,37 @@ function attendFour(
   }
 }
 
-/**
- * Reads one word of every line of what is needed next, all at once: the fetches overlap one another, which they do less
- * between computations. What is read goes to `sink`, which is overwritten anyway.
- */
-function touch(from: usize, length: usize, sink: usize): void {
-  let sum = 0;
-  for (let at: usize = 0; at < length; at += LINE) sum += load<i32>(from + at);
-  store<i32>(sink, sum);
+/** Scores of `count` rows of keys for eight queries. */
+function scoreRows(logits: usize, keys: usize, count: i32, queries: usize, headDim: i32): void {
+  const stride = <usize>headDim << 2;
+  const last = keys + <usize>(count - 1) * stride;
+  for (let j = 0; j < count; j += 4, keys += stride << 2, logits += 128) {
+    fetchSome();
+    const second = min<usize>(last, keys + stride);
+    const third = min<usize>(last, keys + 2 * stride);
+    tileRowsBeside(logits, keys, second, third, min<usize>(last, keys + 3 * stride), queries, headDim);
+  }
+}
+
+/** Scores of eight queries become weights. */
+function weighRows(logits: usize, count: i32, isCapped: bool, positions: usize, lanes: usize, state: usize): void {
+  if (positions == 0 && !isCapped) {
+    weigh8(logits, count, state, LANES * 4);
+    shrinkLow = lowFactor();
+    shrinkHigh = highFactor();
+  } else {
+    shrinkLow = softmaxStep(logits, 32, count, positions, lanes, state, LANES * 4);
+    shrinkHigh = softmaxStep(logits + 16, 32, count, positions, lanes + 16, state + 16, LANES * 4);
+  }
+}
+
+/** Adds the values of `count` rows to the outputs of eight queries. */
+function sumRows(outputs: usize, values: usize, count: i32, weights: usize, valueDim: i32): void {
+  const stride = <usize>valueDim << 2;
+  for (let d = 0; d < valueDim; d += 4, outputs += 128, values += 16) {
+    fetchSome();
+    tileColumnsBeside(outputs, values, stride, weights, count, shrinkLow, shrinkHigh);
+  }
 }
 
 /** Rows that can be read as f32: where they are, or decoded to `to`. */
