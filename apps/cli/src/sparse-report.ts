@@ -37,7 +37,7 @@ export function formatReports(layers: readonly SparseLayer[], reports: readonly 
     const { layer, predictor } = layers[index] as SparseLayer;
     return [
       String(layer),
-      predictor.kind === 'low-rank' ? `low-rank ${predictor.rank}` : predictor.kind,
+      'rank' in predictor ? `${predictor.kind} ${predictor.rank}` : predictor.kind,
       percent(report.trueRatio),
       percent(report.activeRatio),
       ...(hasInputs ? [percent(report.inputRatio)] : []),

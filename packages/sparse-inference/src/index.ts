@@ -20,11 +20,13 @@ export {
   createGateThresholdPredictor,
   createInputThresholdPredictor,
   createLowRankPredictor,
+  createLowRankProductPredictor,
   createOraclePredictor,
   createPredictor,
   type ActiveNeurons,
   type NeuronPredictor,
 } from './predictors/neuron-predictor.js';
+export type { PredictorWeight } from './predictors/low-rank-scores.js';
 export { classifyNeurons, type NeuronClasses } from './sidecar/neuron-classes.js';
 export { readSidecar, type ReadSidecarOptions, type SidecarFile } from './sidecar/read-sidecar.js';
 export { sidecarContent, type SidecarContent } from './sidecar/sidecar-content.js';
@@ -33,6 +35,8 @@ export {
   type GateThresholdTables,
   type InputThresholdTables,
   type LayerReport,
+  type LowRankGuess,
+  type LowRankProductTables,
   type LowRankTables,
   type PredictorKind,
   type PredictorTables,
@@ -47,7 +51,6 @@ export {
   predictorWeights,
   type ActiveTensors,
   type FeedForwardWriterOptions,
-  type PredictorWeight,
   type SparseFeedForwardWriter,
 } from './writer/feed-forward-writer.js';
 export { runsDense, sparseMatrices, type FeedForwardMatrix } from './writer/sparse-matrices.js';

@@ -3,6 +3,7 @@ import { memorySink, memorySource } from '@winnow/bytes';
 import { createRng } from '@winnow/tensor';
 import { openSafetensors, writeSafetensors } from '@winnow/safetensors';
 import {
+  type StoredMatrix,
   columnNorms,
   sidecarContent,
   type FeedForwardWeights,
@@ -55,11 +56,12 @@ export function randomTables(
   if (kind === 'gate-threshold') return { kind, thresholds };
   if (kind === 'input-threshold') return { kind, thresholds, inputThresholds: positive(hiddenDim) };
   const rank = 32;
-  const [p, q] = [
-    encodeMatrix(normal(rank * hiddenDim), rank, hiddenDim),
-    encodeMatrix(normal(ffnDim * rank), ffnDim, rank),
-  ];
-  return { kind, rank, p, q, thresholds };
+  const pair = (): { p: StoredMatrix; q: StoredMatrix } => ({
+    p: encodeMatrix(normal(rank * hiddenDim), rank, hiddenDim),
+    q: encodeMatrix(normal(ffnDim * rank), ffnDim, rank),
+  });
+  if (kind === 'low-rank') return { kind, rank, ...pair(), thresholds };
+  return { kind, rank, gate: pair(), up: { ...pair(), bias: normal(ffnDim) }, thresholds };
 }
 
 export function sparseLayer(

@@ -83,6 +83,7 @@ export function registerCalibrate(program: Command, host: CommandHost): void {
       choiceOption('--predictor <kind>', 'how active neurons are found', [
         'auto',
         'low-rank',
+        'low-rank-product',
         'gate-threshold',
         'input-threshold',
       ]).default('auto'),

@@ -5,7 +5,7 @@ import { goldenBlocks, predictableBlock, randomBlock, randomRow } from '../../te
 import { fileOf, open, sidecarBytes } from '../../test/sidecars.js';
 import { columnNorms, neuronContributions } from '../plain/feed-forward.js';
 import type { SidecarContent } from '../sidecar/sidecar-content.js';
-import type { PredictorKind } from '../sidecar/sidecar.js';
+import { predictorKinds, type PredictorKind, type SparseLayer } from '../sidecar/sidecar.js';
 import { calibrate } from './calibrate.js';
 import { plainSource, type CalibrationSource } from './calibration-source.js';
 import type { CheckpointStore } from './checkpoint.js';
@@ -69,6 +69,7 @@ describe('calibrate', () => {
   test.each<[PredictorKind, boolean]>([
     ['low-rank', true],
     ['low-rank', false],
+    ['low-rank-product', true],
     ['gate-threshold', true],
     ['gate-threshold', false],
     ['input-threshold', true],
@@ -83,8 +84,20 @@ describe('calibrate', () => {
     expect(Math.abs(report.activeRatio - 0.4)).toBeLessThan(0.08);
     expect(report.recall).toBeGreaterThan(report.activeRatio); // better than chance
     expect(report.cosine).toBeGreaterThan(0.5);
+    // a rank of 32 is all of these gates and ups
+    if (predictor === 'low-rank-product') expect(report.recall).toBeGreaterThan(0.9);
     if (predictor === 'input-threshold') expect(Math.abs(report.inputRatio - 0.4)).toBeLessThan(0.08);
     else expect(report.inputRatio).toBe(1);
+  });
+
+  test('guesses of a product know the biases of the block', async () => {
+    const weights = randomBlock({ activation: 'silu', isGated: true, hiddenDim: 32, ffnDim: 64 }, 3);
+    const biased = { ...weights, upBias: randomRow(64, 5).map((x) => 3 * x) };
+    const own = plainSource({ blocks: [biased], hiddenState: (token) => randomRow(32, token) });
+    const options = { ...base, predictor: 'low-rank-product', targetSparsity: 0.6 } as const;
+    const [{ report, predictor }] = (await calibrate(own, options)).layers as [SparseLayer];
+    expect(predictor).toMatchObject({ up: { bias: biased.upBias } });
+    expect(report.energy).toBeGreaterThan(0.97); // of 60 % skipped: all but the smallest
   });
 
   test('a sparsity is a mean: layers with less to lose skip more', async () => {
@@ -107,7 +120,7 @@ describe('calibrate', () => {
       return (await calibrate(own, { ...base, epochs: 0 })).layers[0]?.predictor.kind;
     };
     expect(await kindOf('relu', true)).toBe('low-rank');
-    expect(await kindOf('silu', true)).toBe('gate-threshold');
+    expect(await kindOf('silu', true)).toBe('low-rank-product');
     expect(await kindOf('silu', false)).toBe('low-rank');
   });
 
@@ -141,7 +154,7 @@ describe('calibrate', () => {
       blocks: [{ ...weights, down: weights.down.map(() => 0) }],
       hiddenState: (t) => randomRow(32, t),
     });
-    for (const predictor of ['low-rank', 'gate-threshold', 'input-threshold'] as const) {
+    for (const predictor of predictorKinds) {
       const sidecar = await calibrate(own, { ...base, predictor, epochs: 1 });
       expect(sidecar.layers[0]?.report).toMatchObject({ trueRatio: 0, activeRatio: 0, recall: 1, cosine: 1 });
       await sidecarBytes(sidecar);
@@ -149,7 +162,7 @@ describe('calibrate', () => {
   });
 
   test('the report is what measuring the sidecar on the same text gives', async () => {
-    for (const predictor of ['low-rank', 'gate-threshold', 'input-threshold'] as const) {
+    for (const predictor of predictorKinds) {
       const sidecar = await calibrate(source, { ...base, predictor, epochs: 1 });
       const { verify } = splitSamples(samples, 1);
       const reports = await measureSidecar(source, sidecar, { backend, samples: verify });
@@ -180,37 +193,41 @@ describe('checkpoints', () => {
   const blocks = [easy.weights, randomBlock({ activation: 'relu', isGated: true, hiddenDim: 48, ffnDim: 96 }, 9)];
   const two = plainSource({ blocks, hiddenState: easy.hiddenState });
   // groups of 256 tokens: eight samples
-  const options: CalibrateOptions = { ...base, samples: samples.slice(0, 30), epochs: 2, memoryBytes: 1 };
+  const common: CalibrateOptions = { ...base, samples: samples.slice(0, 30), epochs: 2, memoryBytes: 1 };
 
-  test('killed at any save and resumed, the sidecar is the same to the last bit', async () => {
-    const whole = new MemoryStore();
-    const expected = await sidecarBytes(await calibrate(two, { ...options, checkpoint: whole }));
-    expect(await sidecarBytes(await calibrate(two, options))).toEqual(expected);
-    expect(whole.numSaves).toBe(7); // two inside of each of two phases, three between phases
-    for (let killAt = 0; killAt < whole.numSaves; killAt++) {
-      const store = new MemoryStore();
-      store.killAt = killAt;
-      await expect(calibrate(two, { ...options, checkpoint: store })).rejects.toThrow('killed');
-      store.killAt = Infinity;
-      let numTraced = 0;
-      const counted: CalibrationSource = {
-        ...two,
-        trace: (tokens, onLayer) => {
-          numTraced += tokens.length;
-          return two.trace(tokens, onLayer);
-        },
-      };
-      expect(await sidecarBytes(await calibrate(counted, { ...options, checkpoint: store }))).toEqual(expected);
-      if (killAt > 3) expect(numTraced).toBeLessThan(2 * 768);
-    }
-  });
+  test.each(['low-rank', 'low-rank-product'] as const)(
+    'of %s: killed at any save and resumed, the sidecar is the same to the last bit',
+    async (predictor) => {
+      const options = { ...common, predictor };
+      const whole = new MemoryStore();
+      const expected = await sidecarBytes(await calibrate(two, { ...options, checkpoint: whole }));
+      expect(await sidecarBytes(await calibrate(two, options))).toEqual(expected);
+      expect(whole.numSaves).toBe(7); // two inside of each of two phases, three between phases
+      for (let killAt = 0; killAt < whole.numSaves; killAt++) {
+        const store = new MemoryStore();
+        store.killAt = killAt;
+        await expect(calibrate(two, { ...options, checkpoint: store })).rejects.toThrow('killed');
+        store.killAt = Infinity;
+        let numTraced = 0;
+        const counted: CalibrationSource = {
+          ...two,
+          trace: (tokens, onLayer) => {
+            numTraced += tokens.length;
+            return two.trace(tokens, onLayer);
+          },
+        };
+        expect(await sidecarBytes(await calibrate(counted, { ...options, checkpoint: store }))).toEqual(expected);
+        if (killAt > 3) expect(numTraced).toBeLessThan(2 * 768);
+      }
+    },
+  );
 
   test('killed again and again it still gets there', async () => {
     const store = new MemoryStore();
-    const expected = await sidecarBytes(await calibrate(two, options));
+    const expected = await sidecarBytes(await calibrate(two, common));
     for (let attempt = 0; attempt < 20; attempt++) {
       store.killAt = store.numSaves + 1;
-      const outcome = await calibrate(two, { ...options, checkpoint: store }).catch((error: Error) => error.message);
+      const outcome = await calibrate(two, { ...common, checkpoint: store }).catch((error: Error) => error.message);
       if (outcome === 'killed') continue;
       expect(await sidecarBytes(outcome as Awaited<ReturnType<typeof calibrate>>)).toEqual(expected);
       return;
@@ -226,10 +243,10 @@ describe('checkpoints', () => {
   ])('of %s are not used', async (_name, change) => {
     const store = new MemoryStore();
     store.killAt = 2;
-    await expect(calibrate(two, { ...options, checkpoint: store })).rejects.toThrow('killed');
+    await expect(calibrate(two, { ...common, checkpoint: store })).rejects.toThrow('killed');
     store.killAt = Infinity;
     const notices: string[] = [];
-    const other = { ...options, ...change };
+    const other = { ...common, ...change };
     const resumed = await calibrate(two, { ...other, checkpoint: store, onNotice: (text) => notices.push(text) });
     expect(notices).toEqual(['the checkpoint is of another calibration: starting anew']);
     expect(await sidecarBytes(resumed)).toEqual(await sidecarBytes(await calibrate(two, other)));
@@ -238,15 +255,15 @@ describe('checkpoints', () => {
   test('that are damaged are refused', async () => {
     const store = new MemoryStore();
     store.killAt = 2;
-    await expect(calibrate(two, { ...options, checkpoint: store })).rejects.toThrow('killed');
+    await expect(calibrate(two, { ...common, checkpoint: store })).rejects.toThrow('killed');
     const content = store.content as Uint8Array;
     for (const at of [content.length - 1, content.length - 1000]) {
       store.content = content.slice();
       store.content[at] = (store.content[at] as number) ^ 1;
-      await expect(calibrate(two, { ...options, checkpoint: store })).rejects.toThrow(FormatError);
+      await expect(calibrate(two, { ...common, checkpoint: store })).rejects.toThrow(FormatError);
     }
     store.content = await fileOf({ tensors: [], metadata: {} });
-    await expect(calibrate(two, { ...options, checkpoint: store })).rejects.toThrow(/expected a checkpoint/);
+    await expect(calibrate(two, { ...common, checkpoint: store })).rejects.toThrow(/expected a checkpoint/);
   });
 });
 

@@ -1,3 +1,4 @@
+import { guessWeights } from '../predictors/low-rank-scores.js';
 import type { PredictorTables } from '../sidecar/sidecar.js';
 import type { CalibrationLayer } from './calibration-source.js';
 
@@ -12,8 +13,10 @@ export function expectedBytes(
   const denseBytes = gate + up + down;
   const thresholdBytes = ffnDim * 4;
   switch (predictor.kind) {
-    case 'low-rank': {
-      const tableBytes = predictor.p.bytes.length + predictor.q.bytes.length + thresholdBytes;
+    case 'low-rank':
+    case 'low-rank-product': {
+      let tableBytes = thresholdBytes;
+      for (const { bytes } of guessWeights(predictor).values()) tableBytes += bytes.length;
       return { denseBytes, sparseBytes: tableBytes + activeRatio * denseBytes };
     }
     case 'gate-threshold': {

@@ -57,7 +57,7 @@ export class LayerMeasurement {
       const sparse = exact.slice();
       if (predictor.kind !== 'input-threshold') {
         const scoresOfToken = told.subarray(t * ffnDim, (t + 1) * ffnDim);
-        keepChosen(sparse, scoresOfToken, predictor.thresholds, predictor.kind === 'gate-threshold');
+        keepChosen(sparse, scoresOfToken, predictor.thresholds, predictor.kind !== 'low-rank');
         this.#count(exact, (id) => isChosen(scoresOfToken[id], predictor.thresholds[id], predictor.kind));
       }
       if (isCompared) this.#compared.push({ x: row, exact, sparse });

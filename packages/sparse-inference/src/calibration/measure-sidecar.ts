@@ -30,9 +30,10 @@ export async function measureSidecar(
   const products = createMatrixProducts(backend);
   try {
     const measurements = new Map(sidecar.layers.map((layer) => [layer.layer, begin(source, layer, totalTokens)]));
-    for (const { layer, predictor } of sidecar.layers) {
-      if (predictor.kind === 'low-rank') {
-        scores.set(layer, await createPredictorScores(backend, predictor, maxTokens));
+    for (const shape of sidecar.layers) {
+      const { layer, predictor } = shape;
+      if ('rank' in predictor) {
+        scores.set(layer, await createPredictorScores(backend, predictor, shape, maxTokens));
       }
     }
     let doneTokens = 0;

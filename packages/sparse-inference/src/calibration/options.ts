@@ -23,7 +23,7 @@ export interface CalibrateOptions {
   readonly backend: Backend;
   /** Pieces of text as tokens. 8 of 10 are for statistics and training, 1 for thresholds, 1 for the report. At least 3. */
   readonly samples: readonly ArrayLike<number>[];
-  /** `auto`: `low-rank` for ReLU and for blocks of two matrices, else `gate-threshold`. Default `auto`. */
+  /** `auto`: `low-rank` for ReLU and for blocks of two matrices, else `low-rank-product`. Default `auto`. */
   readonly predictor?: PredictorKind | 'auto';
   /** Share of the truly active neurons that every layer's predictor shall find. Default 0.95, unless there is `targetSparsity`. */
   readonly targetRecall?: number;
@@ -31,7 +31,10 @@ export interface CalibrateOptions {
   readonly targetSparsity?: number;
   /** Share of the energy of the contributions that truly active neurons have, which says how many those are. Default 0.98. */
   readonly energyShare?: number;
-  /** Components of low-rank predictors, a multiple of 32. Default: about a quarter of the hidden dim, from 32 to 256. */
+  /**
+   * Components of predictors of low rank, a multiple of 32. Default: about a quarter of the hidden dim for `low-rank`, five
+   * eighths for `low-rank-product`, from 32 to 256.
+   */
   readonly rank?: number;
   /** Decides everything that is drawn. Default 1. */
   readonly seed?: number;
@@ -85,6 +88,9 @@ export function planCalibration(source: CalibrationSource, options: CalibrateOpt
   if (predictor !== 'auto' && !predictorKinds.includes(predictor)) {
     refuse('predictor', ['auto', ...predictorKinds].join(' | '), predictor);
   }
+  if (predictor === 'low-rank-product' && layers.some(({ isGated }) => !isGated)) {
+    refuse('predictor', 'another one for blocks without a gate', predictor);
+  }
   if (targetRecall !== undefined && targetSparsity !== undefined) {
     refuse('targetRecall and targetSparsity', 'one of them', 'both');
   }
@@ -96,7 +102,8 @@ export function planCalibration(source: CalibrationSource, options: CalibrateOpt
   if (!Number.isSafeInteger(seed)) refuse('seed', 'a safe integer', seed);
   if (!(epochs >= 0 && Number.isInteger(epochs))) refuse('epochs', 'an integer from 0', epochs);
   if (!(learningRate > 0 && learningRate < 10)) refuse('learningRate', 'a number above 0 and below 10', learningRate);
-  const rank = options.rank ?? defaultRank(Math.max(...layers.map(({ hiddenDim }) => hiddenDim)));
+  const kindOf = (layer: CalibrationLayer): PredictorKind => (predictor === 'auto' ? bestKind(layer) : predictor);
+  const rank = options.rank ?? Math.max(...layers.map((layer) => defaultRank(layer, kindOf(layer))));
   if (!(rank >= 32 && rank <= 4096 && rank % 32 === 0)) refuse('rank', 'a multiple of 32 from 32 to 4096', rank);
   const numTokens = samples.reduce((sum, { length }) => sum + length, 0);
   const config: SidecarConfig = {
@@ -117,7 +124,7 @@ export function planCalibration(source: CalibrationSource, options: CalibrateOpt
     ...samples.map((tokens) => bytesOf(Int32Array.from([-1, ...tokensOf(tokens)]))),
   ];
   return {
-    kindOf: (layer) => (predictor === 'auto' ? bestKind(layer) : predictor),
+    kindOf,
     config,
     groupTokens,
     fingerprint: sha256(pieces),
@@ -128,11 +135,13 @@ function* tokensOf(tokens: ArrayLike<number>): Iterable<number> {
   for (let i = 0; i < tokens.length; i++) yield tokens[i];
 }
 
-/** Gates of ReLU are 0 for most neurons, which a small predictor finds; those of SiLU are small, which the gate itself tells best. */
+/** Gates of ReLU are 0 for most neurons, which one linear guess finds; with SiLU it takes both factors to tell what is small. */
 function bestKind({ activation, isGated }: CalibrationLayer): PredictorKind {
-  return !isGated || activation === 'relu' || activation === 'relu2' ? 'low-rank' : 'gate-threshold';
+  return !isGated || activation === 'relu' || activation === 'relu2' ? 'low-rank' : 'low-rank-product';
 }
 
-function defaultRank(hiddenDim: number): number {
-  return Math.max(32, Math.min(256, Math.round(hiddenDim / 4 / 32) * 32));
+/** Guesses that are multiplied have to be right in size, not only in order: they take more. */
+function defaultRank({ hiddenDim }: CalibrationLayer, kind: PredictorKind): number {
+  const share = kind === 'low-rank-product' ? 5 / 8 : 1 / 4;
+  return Math.max(32, Math.min(256, Math.round((hiddenDim * share) / 32) * 32));
 }

@@ -11,7 +11,7 @@ import type { LayerState } from './layer-state.js';
 import { batchTokens, type CalibrationPhase } from './options.js';
 import { LayerBuffer } from './layer-buffer.js';
 import { shuffled } from './shuffled.js';
-import type { SidecarConfig } from '../sidecar/sidecar.js';
+import { isLowRank, type SidecarConfig } from '../sidecar/sidecar.js';
 
 /** What phases share. */
 export interface PhaseContext {
@@ -144,7 +144,7 @@ export function trainPhase(context: PhaseContext): Phase {
     isResumable: true,
     observe(layer, { x, gate, up }) {
       const labels = labelsOf(layer, contributionsOf(layer, neuronValues(layer.shape, gate, up)));
-      if (layer.kind !== 'low-rank') return;
+      if (!isLowRank(layer.kind) || layer.arrays.has('gate.p')) return; // the first group is all that products look at
       let buffer = buffers.get(layer);
       const { hiddenDim, ffnDim } = layer.shape;
       if (buffer === undefined) buffers.set(layer, (buffer = new LayerBuffer(hiddenDim, ffnDim, groupTokens)));
@@ -154,6 +154,11 @@ export function trainPhase(context: PhaseContext): Phase {
       const buffer = buffers.get(layer);
       if (buffer === undefined || buffer.numRows === 0) return;
       const rng = createRng(config.seed * 1_000_003 + layer.shape.layer * 8191 + group);
+      if (layer.kind === 'low-rank-product') {
+        await startProduct(context, layer, buffer, rng);
+        buffers.delete(layer);
+        return;
+      }
       if (!layer.arrays.has('p')) await start(context, layer, buffer, rng);
       const state = trainingState(layer, config.rank);
       // where hardly any neuron is active an unweighted loss is least by choosing none
@@ -205,8 +210,26 @@ async function start(context: PhaseContext, layer: LayerState, buffer: LayerBuff
   }
 }
 
-/** The factors of a layer: where they are, or where they started. */
-export function factorsOf(layer: LayerState, rank: number, prefix: '' | 'start.' = ''): LowRankFactors {
+/** Gate and up, guessed: the best of the rank on the texts of the first group, which nothing learns to improve. */
+async function startProduct(
+  { source, products, config: { rank } }: PhaseContext,
+  layer: LayerState,
+  { x, numRows }: LayerBuffer,
+  rng: Rng,
+): Promise<void> {
+  const { layer: index, hiddenDim, ffnDim } = layer.shape;
+  for (const part of ['gate', 'up'] as const) {
+    const weight = await source.readRows(index, part, 0, ffnDim);
+    const start = { hiddenDim, rank, ffnDim, weight, x, numRows, rng, keepsScale: true };
+    const { p, q } = await startFactors(products, start);
+    layer.arrays.set(`${part}.p`, p).set(`${part}.q`, q);
+    const bias = await source.readBias(index, part);
+    if (bias !== undefined) layer.arrays.set(`${part}.bias`, bias);
+  }
+}
+
+/** Factors of a layer by what their names begin with: nothing, `start.` for where training began, `gate.` or `up.`. */
+export function factorsOf(layer: LayerState, rank: number, prefix = ''): LowRankFactors {
   const { hiddenDim, ffnDim } = layer.shape;
   return {
     hiddenDim,

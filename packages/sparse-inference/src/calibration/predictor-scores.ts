@@ -1,11 +1,13 @@
 /** What the predictor of a layer says of hidden states, computed as programs will. */
 import { createScalarBlock, ProgramBuilder, type Backend, type BufferHandle } from '@winnow/ops';
-import type { StoredMatrix } from '../sidecar/sidecar.js';
+import type { FeedForwardShape } from '../plain/feed-forward.js';
 import { bytesOf } from '../plain/bytes.js';
+import { appendScores, guessWeights } from '../predictors/low-rank-scores.js';
+import type { GuessTables } from '../sidecar/sidecar.js';
 
-/** Scores of a low-rank predictor. */
+/** Scores of a predictor of low rank. */
 export interface PredictorScores {
-  /** @returns `q (p x)`, `[n, F]` */
+  /** @returns `[n, F]`, such as `q (p x)` */
   scores(x: Float32Array, numTokens: number): Promise<Float32Array>;
   dispose(): Promise<void>;
 }
@@ -13,24 +15,24 @@ export interface PredictorScores {
 /** @param maxTokens rows that are computed at once */
 export async function createPredictorScores(
   backend: Backend,
-  { p, q }: { readonly p: StoredMatrix; readonly q: StoredMatrix },
+  tables: GuessTables,
+  { hiddenDim, ffnDim, activation }: Pick<FeedForwardShape, 'hiddenDim' | 'ffnDim' | 'activation'>,
   maxTokens: number,
 ): Promise<PredictorScores> {
-  const [hiddenDim, ffnDim] = [p.numColumns, q.numRows];
   const b = new ProgramBuilder({});
   const x = b.external('x', 'kv', 'f32', [maxTokens, hiddenDim]);
-  const weightOf = (name: string, { dtype, numRows, numColumns }: StoredMatrix): ReturnType<typeof b.external> =>
-    b.external(name, 'weights', dtype, [numRows, numColumns]);
-  const z = b.activation('matmul', { x, weight: weightOf('p', p) });
-  b.output('scores', b.activation('matmul', { x: z, weight: weightOf('q', q) }));
+  b.output(
+    'scores',
+    appendScores(b, tables, { x, activation }, (name) => name),
+  );
   const program = b.build();
   const handles = new Map<string, BufferHandle>();
   for (const { name, usage, sizeBytes } of program.buffers) {
     if (usage !== 'weights' && usage !== 'kv') continue;
     handles.set(name, backend.allocate({ sizeBytes, usage, label: `predictor ${name}` }));
   }
-  await backend.write(handles.get('p') as BufferHandle, 0, p.bytes);
-  await backend.write(handles.get('q') as BufferHandle, 0, q.bytes);
+  for (const [name, { bytes }] of guessWeights(tables))
+    await backend.write(handles.get(name) as BufferHandle, 0, bytes);
   const executable = await backend.prepare(program, { buffers: handles });
   const { words } = createScalarBlock(program.scalars, program.symbols);
   return {

@@ -1,7 +1,7 @@
 /** Thresholds from text that training did not see. */
 import type { FloatHistogram } from '../plain/float-histogram.js';
 import { encodeMatrix } from '../sidecar/stored-matrix.js';
-import type { PredictorTables, StoredMatrix } from '../sidecar/sidecar.js';
+import type { GuessTables, LowRankGuess, PredictorTables } from '../sidecar/sidecar.js';
 import { neuronValues, type FeedForwardTrace } from './calibration-source.js';
 import type { LayerState } from './layer-state.js';
 import {
@@ -29,7 +29,12 @@ export class LayerScores {
     let scores = this.#scores.get(key);
     if (scores === undefined) {
       const { backend, config, maxSampleTokens } = this.#context;
-      scores = await createPredictorScores(backend, storedFactors(layer, config.rank, prefix), maxSampleTokens);
+      scores = await createPredictorScores(
+        backend,
+        storedFactors(layer, config.rank, prefix),
+        layer.shape,
+        maxSampleTokens,
+      );
       this.#scores.set(key, scores);
     }
     return scores.scores(x, numTokens);
@@ -41,13 +46,18 @@ export class LayerScores {
   }
 }
 
-function storedFactors(
-  layer: LayerState,
-  rank: number,
-  prefix: '' | 'start.' = '',
-): { readonly p: StoredMatrix; readonly q: StoredMatrix } {
-  const { p, q, hiddenDim, ffnDim } = factorsOf(layer, rank, prefix);
-  return { p: encodeMatrix(p, rank, hiddenDim), q: encodeMatrix(q, ffnDim, rank) };
+/** The factors of a layer as programs have them. */
+function storedFactors(layer: LayerState, rank: number, prefix: '' | 'start.' = ''): GuessTables {
+  const stored = (name: string): LowRankGuess => {
+    const { p, q, hiddenDim, ffnDim } = factorsOf(layer, rank, name);
+    return { p: encodeMatrix(p, rank, hiddenDim), q: encodeMatrix(q, ffnDim, rank) };
+  };
+  if (layer.kind !== 'low-rank-product') return { kind: 'low-rank', rank, ...stored(prefix) };
+  const guess = (part: 'gate' | 'up'): LowRankGuess => {
+    const bias = layer.arrays.get(`${part}.bias`);
+    return bias instanceof Float32Array ? { ...stored(`${part}.`), bias } : stored(`${part}.`);
+  };
+  return { kind: 'low-rank-product', rank, gate: guess('gate'), up: guess('up') };
 }
 
 /**
@@ -82,6 +92,8 @@ export function selectPhase(context: PhaseContext, scores: LayerScores): Phase {
       } else if (layer.kind === 'gate-threshold') {
         const activations = gate === undefined ? values : neuronValues(layer.shape, undefined, gate);
         histogram.add(weighedMagnitudes(activations, activationFactors(layer)), worths);
+      } else if (layer.kind === 'low-rank-product') {
+        histogram.add(weighedMagnitudes(await scores.of(layer, trace), layer.floats('downNorms', ffnDim)), worths);
       } else {
         for (const prefix of ['', 'start.'] as const) {
           const margins = await scores.of(layer, trace, prefix);
@@ -182,8 +194,10 @@ export function tablesOf(layer: LayerState, rank: number): PredictorTables {
   switch (kind) {
     case 'low-rank': {
       const thresholds = layer.floats('bias', shape.ffnDim).map((bias) => margin - bias);
-      return { kind, rank, ...storedFactors(layer, rank), thresholds };
+      return { ...storedFactors(layer, rank), thresholds };
     }
+    case 'low-rank-product':
+      return { ...storedFactors(layer, rank), thresholds: reach(layer.floats('downNorms', shape.ffnDim), margin) };
     case 'gate-threshold':
       return { kind, thresholds: reach(activationFactors(layer), margin) };
     default: {

@@ -1,6 +1,7 @@
 /** What the predictors do on text that neither training nor thresholds saw. */
 import { invariant } from '@winnow/tensor';
 import type { SparseLayer } from '../sidecar/sidecar.js';
+import { isLowRank } from '../sidecar/sidecar.js';
 import { LayerMeasurement } from './layer-measurement.js';
 import type { LayerState } from './layer-state.js';
 import type { Phase, PhaseContext } from './phases.js';
@@ -36,7 +37,7 @@ export function verifyPhase(context: PhaseContext, scores: LayerScores, numToken
     isResumable: false,
     async observe(layer, trace) {
       const { measurement } = begin(layer);
-      measurement.observe(trace, layer.kind === 'low-rank' ? await scores.of(layer, trace) : undefined);
+      measurement.observe(trace, isLowRank(layer.kind) ? await scores.of(layer, trace) : undefined);
     },
     async finish(layer) {
       const { layer: sparse, measurement } = begin(layer);

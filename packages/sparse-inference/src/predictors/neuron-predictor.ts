@@ -1,10 +1,12 @@
 /** Predictors of active neurons on plain arrays, all under one contract. Programs do the same: `createFeedForwardWriter`. */
-import { activationFunction } from '@winnow/ops';
+import { activationFunction, type ActivationKind } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
 import { checkFeedForward, checkLength, rowDot, type FeedForwardWeights } from '../plain/feed-forward.js';
 import type {
   GateThresholdTables,
   InputThresholdTables,
+  LowRankGuess,
+  LowRankProductTables,
   LowRankTables,
   PredictorKind,
   SparseLayer,
@@ -30,10 +32,11 @@ export interface NeuronPredictor {
   predict(x: Float32Array): ActiveNeurons;
 }
 
-/** The predictor of a calibrated layer. Only `low-rank` does without the weights of the block. */
+/** The predictor of a calibrated layer. Those of low rank do without the weights of the block. */
 export function createPredictor(layer: SparseLayer, weights?: FeedForwardWeights): NeuronPredictor {
   const { predictor } = layer;
   if (predictor.kind === 'low-rank') return createLowRankPredictor(predictor);
+  if (predictor.kind === 'low-rank-product') return createLowRankProductPredictor(predictor, layer.activation);
   if (weights === undefined) {
     throw new ArgumentError({
       argument: 'weights',
@@ -46,21 +49,50 @@ export function createPredictor(layer: SparseLayer, weights?: FeedForwardWeights
 }
 
 /** `score = q (p x)`. */
-export function createLowRankPredictor({ rank, p, q, thresholds }: LowRankTables): NeuronPredictor {
-  const [hiddenDim, ffnDim] = [p.numColumns, q.numRows];
-  const [down, up] = [decodeMatrix(p), decodeMatrix(q)];
+export function createLowRankPredictor(tables: LowRankTables): NeuronPredictor {
+  const [hiddenDim, ffnDim] = [tables.p.numColumns, tables.q.numRows];
+  const guess = guessOf(tables);
   return {
     kind: 'low-rank',
     hiddenDim,
     ffnDim,
     predict(x) {
       checkLength('predictor', 'x', x, hiddenDim);
-      const z = Float32Array.from({ length: rank }, (_, k) => rowDot(x, down, k, hiddenDim));
+      return above(guess(x), tables.thresholds);
+    },
+  };
+}
+
+/** `score = |act(guess of gate) * (guess of up)|`. */
+export function createLowRankProductPredictor(
+  { gate, up, thresholds }: LowRankProductTables,
+  activation: ActivationKind,
+): NeuronPredictor {
+  const [hiddenDim, ffnDim] = [gate.p.numColumns, gate.q.numRows];
+  const [gated, raised] = [guessOf(gate), guessOf(up)];
+  const act = activationFunction(activation);
+  return {
+    kind: 'low-rank-product',
+    hiddenDim,
+    ffnDim,
+    predict(x) {
+      checkLength('predictor', 'x', x, hiddenDim);
+      const factors = raised(x);
       return above(
-        Float32Array.from({ length: ffnDim }, (_, id) => rowDot(z, up, id, rank)),
+        gated(x).map((value, id) => Math.abs(act(value) * factors[id])),
         thresholds,
       );
     },
+  };
+}
+
+/** `q (p x) + bias`, `[F]`. */
+function guessOf({ p, q, bias }: LowRankGuess): (x: Float32Array) => Float32Array {
+  const [{ numRows: rank, numColumns: hiddenDim }, ffnDim] = [p, q.numRows];
+  const [inner, outer] = [decodeMatrix(p), decodeMatrix(q)];
+  return (x) => {
+    const z = Float32Array.from({ length: rank }, (_, k) => rowDot(x, inner, k, hiddenDim));
+    return Float32Array.from({ length: ffnDim }, (_, id) => rowDot(z, outer, id, rank) + (bias?.[id] ?? 0));
   };
 }
 

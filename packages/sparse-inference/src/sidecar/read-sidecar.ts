@@ -11,10 +11,12 @@ import {
   predictorKinds,
   sidecarVersion,
   type LayerReport,
+  type LowRankGuess,
   type PredictorTables,
   type Sidecar,
   type SidecarConfig,
   type SparseLayer,
+  type StoredMatrix,
 } from './sidecar.js';
 import { readMatrix, type SidecarTensor } from './stored-matrix.js';
 
@@ -133,9 +135,18 @@ async function readLayer(entry: JsonFields, source: string, tensors: Map<string,
     }
     const rank = fields.integer('rank', 32, maxRank);
     if (rank % 32 !== 0) fields.refuse('rank', 'a multiple of 32');
-    const p = await readMatrix(`layers.${layer}.p`, rank, hiddenDim, take);
-    const q = await readMatrix(`layers.${layer}.q`, ffnDim, rank, take);
-    return { kind, rank, p, q, thresholds };
+    const readPair = async (prefix: string): Promise<{ p: StoredMatrix; q: StoredMatrix }> => ({
+      p: await readMatrix(`layers.${layer}.${prefix}p`, rank, hiddenDim, take),
+      q: await readMatrix(`layers.${layer}.${prefix}q`, ffnDim, rank, take),
+    });
+    if (kind === 'low-rank') return { kind, rank, ...(await readPair('')), thresholds };
+    if (!entry.boolean('isGated')) fields.refuse('kind', 'another one for blocks without a gate');
+    const readGuess = async (part: 'gate' | 'up'): Promise<LowRankGuess> => {
+      const pair = await readPair(`${part}.`);
+      const hasBias = tensors.has(`layers.${layer}.${part}.bias`);
+      return hasBias ? { ...pair, bias: await floats(`${part}.bias`, ffnDim) } : pair;
+    };
+    return { kind, rank, gate: await readGuess('gate'), up: await readGuess('up'), thresholds };
   };
   return {
     layer,

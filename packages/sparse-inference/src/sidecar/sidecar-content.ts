@@ -1,7 +1,7 @@
 /** A sidecar as the tensors and the metadata of a safetensors file. */
 import { bytesOf } from '../plain/bytes.js';
 import { sha256 } from '../plain/sha256.js';
-import { metadataKeys, sidecarVersion, type Sidecar, type SparseLayer } from './sidecar.js';
+import { guessesOf, metadataKeys, sidecarVersion, type Sidecar, type SparseLayer } from './sidecar.js';
 import { matrixTensors, type SidecarTensor } from './stored-matrix.js';
 
 /** What `writeSafetensors` of `@winnow/safetensors` writes. */
@@ -38,7 +38,7 @@ export function checksumOf(content: string, tensors: readonly SidecarTensor[]): 
 function layerJson(layer: SparseLayer): unknown {
   const { predictor, downNorms: _norms, frequencies: _frequencies, ...rest } = layer;
   const { kind } = predictor;
-  return { ...rest, predictor: kind === 'low-rank' ? { kind, rank: predictor.rank } : { kind } };
+  return { ...rest, predictor: 'rank' in predictor ? { kind, rank: predictor.rank } : { kind } };
 }
 
 function layerTensors(layer: SparseLayer): SidecarTensor[] {
@@ -55,8 +55,9 @@ function layerTensors(layer: SparseLayer): SidecarTensor[] {
     floats('down_norms', downNorms),
     floats('frequencies', frequencies),
   ];
-  if (predictor.kind === 'low-rank') {
-    tensors.push(...matrixTensors(nameOf('p'), predictor.p), ...matrixTensors(nameOf('q'), predictor.q));
+  for (const [prefix, { p, q, bias }] of guessesOf(predictor)) {
+    tensors.push(...matrixTensors(nameOf(`${prefix}p`), p), ...matrixTensors(nameOf(`${prefix}q`), q));
+    if (bias !== undefined) tensors.push(floats(`${prefix}bias`, bias));
   }
   if (predictor.kind === 'input-threshold') tensors.push(floats('input_thresholds', predictor.inputThresholds));
   return tensors;

@@ -16,6 +16,7 @@ const sidecar = sidecarOf([
   sparseLayer('gate-threshold', 2, block, 4),
   sparseLayer('input-threshold', 3, block, 5),
   sparseLayer('low-rank', 4, odd, 6),
+  sparseLayer('low-rank-product', 5, block, 7),
 ]);
 
 /** The file after a change of its JSON, with a checksum that fits unless told otherwise. */
@@ -110,10 +111,15 @@ describe('refusals', () => {
     ['a missing report', (json) => delete layerOf(json, 0)['report'], /report: expected an object/],
     ['a recall of 2', (json) => ((layerOf(json, 0)['report'] as Record<string, unknown>)['recall'] = 2), /recall/],
     ['an unknown activation', (json) => (layerOf(json, 0)['activation'] = 'tanh'), /activation: expected silu/],
-    ['tensors of no layer', (json) => (json['layers'] as unknown[]).pop(), /layers\.4\.\w+: expected no tensors/],
+    ['tensors of no layer', (json) => (json['layers'] as unknown[]).pop(), /layers\.5\.\w+: expected no tensors/],
     ['no config', (json) => (json['config'] = 7), /config: expected an object, found 7/],
   ])('%s', async (_name, change, message) => {
     await refused(await changed(change), message);
+  });
+
+  test('a product of guesses for a block without a gate', async () => {
+    const bytes = await changed((json) => Object.assign(layerOf(json, 4), { isGated: false }));
+    await refused(bytes, /kind: expected another one for blocks without a gate/);
   });
 
   test('NaN among thresholds', async () => {
@@ -202,5 +208,5 @@ describe('classes of neurons', () => {
 });
 
 test('kinds are those that files may name', () => {
-  expect(predictorKinds).toEqual(['low-rank', 'gate-threshold', 'input-threshold']);
+  expect(predictorKinds).toEqual(['low-rank', 'low-rank-product', 'gate-threshold', 'input-threshold']);
 });

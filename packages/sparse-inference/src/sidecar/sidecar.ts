@@ -2,9 +2,19 @@
 import type { FeedForwardShape } from '../plain/feed-forward.js';
 
 /** How active neurons are found: see the README. */
-export type PredictorKind = 'low-rank' | 'gate-threshold' | 'input-threshold';
+export type PredictorKind = 'low-rank' | 'low-rank-product' | 'gate-threshold' | 'input-threshold';
 
-export const predictorKinds: readonly PredictorKind[] = ['low-rank', 'gate-threshold', 'input-threshold'];
+export const predictorKinds: readonly PredictorKind[] = [
+  'low-rank',
+  'low-rank-product',
+  'gate-threshold',
+  'input-threshold',
+];
+
+/** Kinds whose scores come from small matrices of their own. */
+export function isLowRank(kind: PredictorKind): kind is 'low-rank' | 'low-rank-product' {
+  return kind === 'low-rank' || kind === 'low-rank-product';
+}
 
 /** A matrix in the form that programs read: q8_0 where its rows are whole blocks, else f16. */
 export interface StoredMatrix {
@@ -23,6 +33,24 @@ export interface LowRankTables {
   readonly thresholds: Float32Array; // [F]
 }
 
+/** What a matrix of the block gives, guessed: `q (p x) + bias`. */
+export interface LowRankGuess {
+  readonly p: StoredMatrix; // [r, E]
+  readonly q: StoredMatrix; // [F, r]
+  /** That of the model, where it has one. */
+  readonly bias?: Float32Array; // [F]
+}
+
+/** Active where `|act(guess of gate) * (guess of up)|` is at least the neuron's threshold. */
+export interface LowRankProductTables {
+  readonly kind: 'low-rank-product';
+  /** Of each of the two guesses. */
+  readonly rank: number;
+  readonly gate: LowRankGuess;
+  readonly up: LowRankGuess;
+  readonly thresholds: Float32Array; // [F]
+}
+
 /** Active where `|act(gate x)|` is at least the neuron's threshold. */
 export interface GateThresholdTables {
   readonly kind: 'gate-threshold';
@@ -36,7 +64,20 @@ export interface InputThresholdTables {
   readonly thresholds: Float32Array; // [F]
 }
 
-export type PredictorTables = LowRankTables | GateThresholdTables | InputThresholdTables;
+export type PredictorTables = LowRankTables | LowRankProductTables | GateThresholdTables | InputThresholdTables;
+
+/** A predictor of low rank without its thresholds. */
+export type GuessTables = Omit<LowRankTables, 'thresholds'> | Omit<LowRankProductTables, 'thresholds'>;
+
+/** What a predictor guesses from, by what the names of its tensors begin with: nothing for kinds that compute the block itself. */
+export function guessesOf(predictor: PredictorTables | GuessTables): readonly (readonly [string, LowRankGuess])[] {
+  if (predictor.kind === 'low-rank') return [['', predictor]];
+  if (predictor.kind !== 'low-rank-product') return [];
+  return [
+    ['gate.', predictor.gate],
+    ['up.', predictor.up],
+  ];
+}
 
 /** What was measured of a layer on text that neither training nor thresholds saw. Shares are from 0 to 1. */
 export interface LayerReport {
@@ -79,7 +120,7 @@ export interface SidecarConfig {
   readonly seed: number;
   readonly energyShare: number;
   readonly target: { readonly recall: number } | { readonly sparsity: number };
-  /** Of `low-rank` predictors. */
+  /** Of `low-rank` and `low-rank-product` predictors. */
   readonly rank: number;
   readonly epochs: number;
   readonly learningRate: number;

@@ -25,6 +25,8 @@ export interface FactorStart {
   readonly x: Float32Array; // [n, E]
   readonly numRows: number;
   readonly rng: Rng;
+  /** Scores as the weights give them, instead of scaled ones. Default false. */
+  readonly keepsScale?: boolean;
 }
 
 const numIterations = 8;
@@ -39,7 +41,7 @@ const numIterations = 8;
  * logistic loss are neither flat nor steep; neither changes what a threshold per neuron can tell apart.
  */
 export async function startFactors(products: MatrixProducts, start: FactorStart): Promise<LowRankFactors> {
-  const { hiddenDim: E, rank: r, ffnDim: F, weight, bias, rng } = start;
+  const { hiddenDim: E, rank: r, ffnDim: F, weight, bias, rng, keepsScale = false } = start;
   const moments = await secondMoments(products, start);
   const weightT = transpose(weight, F, E);
   const v = Float32Array.from({ length: r * F }, () => rng.nextGaussian()); // [r, F]
@@ -61,7 +63,8 @@ export async function startFactors(products: MatrixProducts, start: FactorStart)
   const q = transpose(v, r, F);
   const biases = new Float32Array(F);
   for (let id = 0; id < F; id++) {
-    const factor = scoreScale[id] > 0 ? 2 / scoreScale[id] : 0;
+    const scaled = scoreScale[id] > 0 ? 2 / scoreScale[id] : 0;
+    const factor = keepsScale ? 1 : scaled;
     for (let k = 0; k < r; k++) q[id * r + k] *= factor * componentScale[k];
     biases[id] = factor * (bias?.[id] ?? 0);
   }

@@ -18,6 +18,7 @@ import { createFeedForwardWriter, predictorWeights } from './feed-forward-writer
 import { sparseMatrices } from './sparse-matrices.js';
 
 const kinds: readonly PredictorKind[] = ['low-rank', 'gate-threshold', 'input-threshold'];
+const gatedKinds: readonly PredictorKind[] = [...kinds, 'low-rank-product'];
 const shapes: readonly { readonly activation: ActivationKind; readonly isGated: boolean }[] = [
   { activation: 'relu', isGated: true },
   { activation: 'silu', isGated: true },
@@ -52,7 +53,9 @@ describe.each(['reference', 'wasm'] as const)('on %s', (name) => {
   describe.each(shapes)('$activation, gated $isGated', (shape) => {
     const weights = randomBlock({ ...shape, hiddenDim, ffnDim }, 11);
 
-    test.each(kinds)('%s computes what its predictor chooses', async (kind) => {
+    const own = shape.isGated ? gatedKinds : kinds;
+
+    test.each(own)('%s computes what its predictor chooses', async (kind) => {
       const layer = sparseLayer(kind, 0, weights, 5);
       const sidecar = sidecarOf([layer]);
       const predictor = createPredictor(layer, weights);
@@ -71,7 +74,7 @@ describe.each(['reference', 'wasm'] as const)('on %s', (name) => {
     test('with all neurons active it is the dense block', async () => {
       const x = randomRow(4 * hiddenDim, 9);
       const dense = await runBlock(backends[name], weights, (_b, site) => site.writeDense(), new Map(), x);
-      for (const kind of kinds) {
+      for (const kind of own) {
         const layer = sparseLayer(kind, 0, weights, 6);
         layer.predictor.thresholds.fill(-1e30);
         if (layer.predictor.kind === 'input-threshold') layer.predictor.inputThresholds.fill(0);
@@ -119,6 +122,10 @@ describe('the writer', () => {
       'sparse.0.thresholds',
       'up',
     ]);
+    expect(await of('low-rank-product')).toEqual([
+      ...['down.rows', 'gate', 'sparse.0.gate.p', 'sparse.0.gate.q', 'sparse.0.thresholds'],
+      ...['sparse.0.up.bias', 'sparse.0.up.p', 'sparse.0.up.q', 'up'],
+    ]);
     expect(await of('gate-threshold')).toEqual(['down.rows', 'gate', 'sparse.0.thresholds', 'up']);
     expect(await of('input-threshold')).toEqual([
       ...['down.rows', 'gate.columns', 'sparse.0.inputs', 'sparse.0.thresholds', 'up.columns'],
@@ -128,11 +135,12 @@ describe('the writer', () => {
   test('says which matrices are read row by row', () => {
     const two = randomBlock({ activation: 'relu', isGated: false, hiddenDim, ffnDim }, 1);
     const sidecar = sidecarOf([
-      ...kinds.map((kind, layer) => sparseLayer(kind, layer, weights, 1)),
-      ...kinds.map((kind, i) => sparseLayer(kind, 3 + i, two, 1)),
+      ...gatedKinds.map((kind, layer) => sparseLayer(kind, layer, weights, 1)),
+      ...kinds.map((kind, i) => sparseLayer(kind, 4 + i, two, 1)),
     ]);
-    expect(Array.from({ length: 7 }, (_, layer) => sparseMatrices(sidecar, layer))).toEqual([
-      ...[['gate', 'up', 'down'], ['up', 'down'], ['down'], ['up', 'down'], ['down'], ['down'], []],
+    const all = ['gate', 'up', 'down'];
+    expect(Array.from({ length: 8 }, (_, layer) => sparseMatrices(sidecar, layer))).toEqual([
+      ...[all, ['up', 'down'], ['down'], all, ['up', 'down'], ['down'], ['down'], []],
     ]);
   });
 
@@ -148,7 +156,7 @@ describe('the writer', () => {
     };
 
     test('layers are dense, with the matrices of dense blocks', async () => {
-      for (const kind of kinds) {
+      for (const kind of gatedKinds) {
         const sidecar = active(kind, breakEvenRatio + 0.01);
         const write = createFeedForwardWriter(sidecar);
         expect(write.denseLayers).toEqual([0]);
@@ -208,27 +216,30 @@ describe('the writer', () => {
     expect(ops.filter((op) => op === 'active-neurons')).toHaveLength(1);
   });
 
-  test('guesses a layer from the hidden state of another', async () => {
-    const layers = [sparseLayer('low-rank', 0, weights, 5), sparseLayer('gate-threshold', 1, weights, 6)];
-    const sidecar = sidecarOf(layers);
-    const write = createFeedForwardWriter(sidecar, { maxRatio: 1 });
-    const x = randomRow(hiddenDim, 12);
-    let isUnknown = false;
-    const { ids } = await runBlock(
-      backends.reference,
-      weights,
-      (b, site) => {
-        isUnknown = write.predict(b, 1, site.x) === undefined;
-        const guess = write.predict(b, 0, site.x);
-        if (guess !== undefined) for (const _ of site.passes?.(guess.ids, guess.count) ?? []) break;
-        return site.x;
-      },
-      predictorWeights(sidecar),
-      x,
-    );
-    expect(isUnknown).toBe(true);
-    expect([...ids]).toEqual([...createPredictor(layers[0] as (typeof layers)[0]).predict(x).ids]);
-  });
+  test.each(['low-rank', 'low-rank-product'] as const)(
+    '%s guesses a layer from the hidden state of another',
+    async (kind) => {
+      const layers = [sparseLayer(kind, 0, weights, 5), sparseLayer('gate-threshold', 1, weights, 6)];
+      const sidecar = sidecarOf(layers);
+      const write = createFeedForwardWriter(sidecar, { maxRatio: 1 });
+      const x = randomRow(hiddenDim, 12);
+      let isUnknown = false;
+      const { ids } = await runBlock(
+        backends.reference,
+        weights,
+        (b, site) => {
+          isUnknown = write.predict(b, 1, site.x) === undefined;
+          const guess = write.predict(b, 0, site.x);
+          if (guess !== undefined) for (const _ of site.passes?.(guess.ids, guess.count) ?? []) break;
+          return site.x;
+        },
+        predictorWeights(sidecar),
+        x,
+      );
+      expect(isUnknown).toBe(true);
+      expect([...ids]).toEqual([...createPredictor(layers[0] as (typeof layers)[0]).predict(x).ids]);
+    },
+  );
 
   test('refuses a block of another size', async () => {
     const other = randomBlock({ activation: 'relu', isGated: true, hiddenDim, ffnDim: 41 }, 1);

@@ -7,17 +7,11 @@ import {
   type ProgramBuilder,
   type ProgramTensor,
 } from '@winnow/ops';
-import { ShapeError, type DType } from '@winnow/tensor';
+import { ShapeError } from '@winnow/tensor';
 import { bytesOf } from '../plain/bytes.js';
-import type { LowRankTables, Sidecar, SparseLayer } from '../sidecar/sidecar.js';
+import { appendScores, guessWeights, type PredictorWeight } from '../predictors/low-rank-scores.js';
+import type { LowRankProductTables, LowRankTables, Sidecar, SparseLayer } from '../sidecar/sidecar.js';
 import { runsDense, sparseMatrices, type FeedForwardMatrix } from './sparse-matrices.js';
-
-/** A weight of a program that no model file holds. */
-export interface PredictorWeight {
-  readonly dtype: DType;
-  readonly shape: readonly number[];
-  readonly bytes: Uint8Array;
-}
 
 /** The active neurons of a step: `ids` `[F]` and `count` `[1]`, both i32. */
 export interface ActiveTensors {
@@ -42,7 +36,7 @@ export interface FeedForwardWriterOptions {
 export interface SparseFeedForwardWriter extends FeedForwardWriter {
   /**
    * Appends the predictor of a layer to hidden states `[T, E]` of another place, such as the layer before: a guess for
-   * prefetching. Undefined for layers whose predictor is not `low-rank`.
+   * prefetching. Undefined for layers whose predictor is not of low rank.
    */
   predict(b: ProgramBuilder, layer: number, x: ProgramTensor): ActiveTensors | undefined;
   /** `sparseMatrices` with the options of the writer. */
@@ -70,11 +64,7 @@ export function predictorWeights(
     }
     addFloats('thresholds', predictor.thresholds);
     if (predictor.kind === 'input-threshold') addFloats('inputs', predictor.inputThresholds);
-    if (predictor.kind !== 'low-rank') continue;
-    for (const part of ['p', 'q'] as const) {
-      const { dtype, numRows, numColumns, bytes } = predictor[part];
-      weights.set(nameOf(layer, part), { dtype, shape: [numRows, numColumns], bytes });
-    }
+    for (const [name, weight] of guessWeights(predictor)) weights.set(nameOf(layer, name), weight);
   }
   return weights;
 }
@@ -108,9 +98,8 @@ export function createFeedForwardWriter(
     const { predictor } = layer;
     switch (predictor.kind) {
       case 'low-rank':
-        return block.addDownBias(
-          block.lowRank(appendLowRank(b, site.layer, predictor, site.x, layer.ffnDim, stepRatio(b))),
-        );
+      case 'low-rank-product':
+        return block.addDownBias(block.lowRank(appendGuess(b, layer, predictor, site.x, stepRatio(b))));
       case 'gate-threshold':
         return block.addDownBias(block.gateThreshold());
       default:
@@ -120,29 +109,25 @@ export function createFeedForwardWriter(
   return Object.assign(write, {
     predict(b: ProgramBuilder, index: number, x: ProgramTensor): ActiveTensors | undefined {
       const layer = layers.get(index);
-      if (oracle || layer?.predictor.kind !== 'low-rank') return undefined;
-      return appendLowRank(b, index, layer.predictor, x, layer.ffnDim, stepRatio(b));
+      if (oracle || layer === undefined || !('rank' in layer.predictor)) return undefined;
+      return appendGuess(b, layer, layer.predictor, x, stepRatio(b));
     },
     matrices: (layer: number) => sparseMatrices(sidecar, layer, options),
     denseLayers: sidecar.layers.filter(isDense).map(({ layer }) => layer),
   });
 }
 
-/** Scores and thresholds of a low-rank predictor. */
-function appendLowRank(
+/** The predictor of low rank of a layer, on hidden states `[T, E]`. */
+function appendGuess(
   b: ProgramBuilder,
-  layer: number,
-  { p, q }: LowRankTables,
+  { layer, ffnDim, activation }: SparseLayer,
+  predictor: LowRankTables | LowRankProductTables,
   x: ProgramTensor,
-  ffnDim: number,
   maxRatio: number,
 ): ActiveTensors {
-  const matrix = (part: 'p' | 'q', { dtype, numRows, numColumns }: LowRankTables['p']): ProgramTensor =>
-    b.external(nameOf(layer, part), 'weights', dtype, [numRows, numColumns]);
-  const z = b.activation('matmul', { x, weight: matrix('p', p) });
-  const scores = b.activation('matmul', { x: z, weight: matrix('q', q) });
+  const scores = appendScores(b, predictor, { x, activation }, (name) => nameOf(layer, name));
   const thresholds = b.external(nameOf(layer, 'thresholds'), 'weights', 'f32', [ffnDim]);
-  return active(b, scores, thresholds, { maxRatio });
+  return active(b, scores, thresholds, { maxRatio, absolute: predictor.kind === 'low-rank-product' });
 }
 
 function active(

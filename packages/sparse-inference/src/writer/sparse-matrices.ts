@@ -32,6 +32,7 @@ export function sparseMatrices(
   if (runsDense(sparse, maxRatio)) return [];
   switch (sparse.predictor.kind) {
     case 'low-rank':
+    case 'low-rank-product':
       return sparse.isGated ? ['gate', 'up', 'down'] : ['up', 'down'];
     case 'gate-threshold':
       return sparse.isGated ? ['up', 'down'] : ['down'];
