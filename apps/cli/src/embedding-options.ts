@@ -3,7 +3,7 @@ import { Option, type Command } from 'commander';
 import type { DType } from '@winnow/tensor';
 import type { EmbeddingLoadOptions, EmbeddingModel, EmbedOptions, TextOverflow } from '@winnow/engine';
 import { createReferenceBackend } from '@winnow/ops';
-import { defined } from './engine-options.js';
+import { defined, weightTiersOf } from './engine-options.js';
 import { locateModel, type OpenContext } from './open-model.js';
 import {
   addSparseOption,
@@ -27,6 +27,8 @@ export interface EmbeddingFlags extends CommonFlags {
   readonly sparse?: string;
   readonly maxActive?: number;
   readonly weightsCold?: string;
+  readonly weightsWarm?: 'same' | 'q8_0';
+  readonly weightsCopy?: boolean;
   readonly pooling?: EmbeddingModel['pooling'];
   readonly overflow?: TextOverflow;
   readonly prefix?: string;
@@ -99,7 +101,7 @@ export async function openEmbeddingModel(
         memoryLimitBytes: flags.memory,
         sparse: flags.sparse,
         sparseOptions: flags.maxActive === undefined ? undefined : { maxRatio: flags.maxActive },
-        weightTiers: flags.weightsCold === undefined ? undefined : { coldPath: flags.weightsCold },
+        weightTiers: weightTiersOf(flags),
         isMatryoshka: flags.dimensions === undefined ? undefined : true, // whoever asks for it knows
       }),
       ...more,

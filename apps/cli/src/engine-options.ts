@@ -29,7 +29,7 @@ export function loadOptionsOf(flags: LoadFlags): LoadOptions {
     memoryLimitBytes: flags.memory,
     sparse: flags.sparse,
     sparseOptions: flags.maxActive === undefined ? undefined : { maxRatio: flags.maxActive },
-    weightTiers: flags.weightsCold === undefined ? undefined : { coldPath: flags.weightsCold },
+    weightTiers: weightTiersOf(flags),
     quantize: flags.quantize,
     adapters: adaptersOf(flags),
     profile: flags.profile,
@@ -45,6 +45,19 @@ export function attentionOf({ attention, prefill, decode }: AttentionFlags): Att
     if (!ArgumentError.isInstance(error)) throw error;
     throw new UsageError(error.message.replace(/^(attention|prefill|decode)\b/, '--$1'));
   }
+}
+
+export function weightTiersOf({
+  weightsCold,
+  weightsWarm,
+  weightsCopy,
+}: Pick<LoadFlags, 'weightsCold' | 'weightsWarm' | 'weightsCopy'>): LoadOptions['weightTiers'] {
+  const tiers = defined<NonNullable<LoadOptions['weightTiers']>>({
+    coldPath: weightsCold,
+    warm: weightsWarm,
+    cold: weightsCopy === true ? 'q4_0' : undefined,
+  });
+  return Object.keys(tiers).length === 0 ? undefined : tiers;
 }
 
 function tiersOf({ kvHot, kvWarm, kvCold }: LoadFlags): LoadOptions['kv'] {

@@ -40,6 +40,8 @@ export interface LoadFlags extends CommonFlags, AttentionFlags {
   readonly sparse?: string;
   readonly maxActive?: number;
   readonly weightsCold?: string;
+  readonly weightsWarm?: 'same' | 'q8_0';
+  readonly weightsCopy?: boolean;
   readonly quantize?: DType;
   readonly lora?: readonly string[];
   readonly loraScaled?: readonly string[];
@@ -195,7 +197,14 @@ export function addSparseOption(command: Command): Command {
         numberRules.shareOrZero,
       ),
     )
-    .option('--weights-cold <folder>', "where a temporary file of neurons goes; default: the system's");
+    .option('--weights-cold <folder>', "where a temporary file of neurons goes; default: the system's")
+    .addOption(
+      new Option('--weights-warm <type>', 'how weights in memory beside the slots are kept; default: same').choices([
+        'same',
+        'q8_0',
+      ]),
+    )
+    .option('--weights-copy', 'keep what has no place with --memory in memory in 4 bits, instead of reading the file');
 }
 
 /** For commands that do not name policies in another way. */

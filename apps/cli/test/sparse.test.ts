@@ -57,6 +57,18 @@ test('inspect says what goes where, and run says it in a line', async () => {
   expect(stderr).toMatch(/\d+ of \d+ neurons have a place in memory \(.* MB\); .* MB are read when they are needed/);
 });
 
+test('lower tiers in memory: 8 bits, and 4 bits instead of the file; --max-active', async () => {
+  const { totalBytes, weightsBytes } = await planOf(['--sparse', sidecar]);
+  const limit = String(Math.round(totalBytes - weightsBytes / 8));
+  const argv = ['inspect', '-c', '256', '--sparse', sidecar, '--memory', limit];
+  const { stdout } = await runCli(engine, [...argv, '--weights-warm', 'q8_0', '--weights-copy']);
+  expect(stdout).toMatch(/cold: in 4 bits /);
+  const { stderr } = await runCli(engine, ['run', ...prompt, '--sparse', sidecar, '--memory', limit, '--weights-copy']);
+  expect(stderr).toMatch(/MB are kept in 4 bits/);
+  const dense = await runCli(engine, ['run', ...prompt, '--sparse', sidecar, '--max-active', '0']);
+  expect(dense.code).toBe(0);
+});
+
 test('--profile shows layers, predictors and how much of the reading was beside computing', async () => {
   const { totalBytes, weightsBytes } = await planOf(['--sparse', sidecar]);
   const limit = String(Math.round(totalBytes - weightsBytes / 8));

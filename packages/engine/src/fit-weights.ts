@@ -65,7 +65,6 @@ export function fitWeights<D extends EmbedderDescription, P extends { readonly m
   const experts = expertCandidates(config, weights, options.maxTokensOf(plan));
   const candidates = experts.length > 0 || isPlain ? experts : neuronCandidates(sparse, weights);
   if (candidates.length === 0) checkMemory(plan.memory, limitBytes, adviceOf(sparse));
-  const { warm = 'same' } = asked;
   const otherBytes = plan.memory.totalBytes - wholeBytes(candidates, weights);
   const planWith = (tiers: WeightTierPlan): FittedPlan<D, P> => {
     const tiered = withFeedForward(description, optionsOf(sparse, tiers));
@@ -76,10 +75,10 @@ export function fitWeights<D extends EmbedderDescription, P extends { readonly m
   for (let round = 0; round < maxRounds; round++) {
     let tiers: WeightTierPlan;
     try {
-      tiers = planWeightTiers(candidates, limitBytes - otherBytes - goesBytes, warm);
+      tiers = planWeightTiers(candidates, limitBytes - otherBytes - goesBytes, asked);
     } catch (error) {
       if (!CapacityError.isInstance(error)) throw error;
-      const least = planWith(planWeightTiers(candidates, error.needed, warm));
+      const least = planWith(planWeightTiers(candidates, error.needed, asked));
       throw tooSmall(least.plan.memory, limitBytes, isPlain ? '' : adviceOf(sparse));
     }
     const fitted = planWith(tiers);
@@ -126,19 +125,20 @@ function wholeBytes(candidates: readonly TierCandidate[], weights: EmbedderDescr
 
 function withTiers(memory: MemoryPlan, tiers: WeightTierPlan): MemoryPlan {
   const slotBytes = tiers.layers.reduce((sum, layer) => sum + layer.slots * itemBytes(layer), 0);
-  const { warmBytes, stagingBytes, coldBytes } = tiers;
+  const { warmBytes, stagingBytes, coldBytes, copyBytes, numItems, numSlots } = tiers;
   return {
     ...memory,
-    totalBytes: memory.totalBytes + warmBytes + stagingBytes,
+    totalBytes: memory.totalBytes + warmBytes + stagingBytes + copyBytes,
     weightTiers: {
       kind: tiers.kind,
-      numItems: tiers.layers.reduce((sum, { numItems }) => sum + numItems, 0),
-      numSlots: tiers.layers.reduce((sum, { slots }) => sum + slots, 0),
+      numItems,
+      numSlots,
       residentBytes: memory.weightsBytes - slotBytes,
       slotBytes,
       warmBytes,
       stagingBytes,
       coldBytes,
+      copyBytes,
     },
   };
 }

@@ -21,7 +21,7 @@ export interface MemoryPlan {
 export interface WeightTierBudgets {
   /** What is read from the file when it is needed. */
   readonly kind: 'expert' | 'neuron';
-  /** Of these layers: all there are, and those that can be in the backend's memory at a time. */
+  /** All there are, and those that can be in the backend's memory at a time. */
   readonly numItems: number;
   readonly numSlots: number;
   /** What is always in memory: a part of `weightsBytes`, as are the slots. */
@@ -30,8 +30,10 @@ export interface WeightTierBudgets {
   /** Memory beside the backend's: a part of `totalBytes`, as is what reads take. */
   readonly warmBytes: number;
   readonly stagingBytes: number;
-  /** What has no slot: it is in the file only. */
+  /** What has no slot: it is in the file only, or copied. */
   readonly coldBytes: number;
+  /** A copy of that in 4 bits, which is read instead of the file: a part of `totalBytes`. 0 without one. */
+  readonly copyBytes: number;
 }
 
 /** Bytes by tier of the cache. */

@@ -81,6 +81,7 @@ export async function openWeightTiers(options: OpenWeightTiersOptions): Promise<
         };
       },
       warmEncoding: plan.warmEncoding,
+      coldEncoding: plan.coldEncoding,
       itemName: plan.kind,
       ...plan.reads,
       maxGapBytes: Math.floor(plan.reads.readBytes / 8),

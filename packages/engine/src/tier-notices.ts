@@ -5,7 +5,8 @@ const megabytes = (bytes: number): string => `${(bytes / 1e6).toFixed(bytes < 1e
 
 export function tierNotices({ weightTiers, totalBytes }: MemoryPlan): string[] {
   if (weightTiers === undefined) return [];
-  const { kind, numItems, numSlots, slotBytes, coldBytes } = weightTiers;
+  const { kind, numItems, numSlots, slotBytes, coldBytes, copyBytes } = weightTiers;
   const inSlots = `${numSlots} of ${numItems} ${kind}s have a place in memory (${megabytes(slotBytes)})`;
-  return [`${inSlots}; ${megabytes(coldBytes)} are read when they are needed: ${megabytes(totalBytes)} in all`];
+  const others = copyBytes > 0 ? 'are kept in 4 bits' : 'are read when they are needed';
+  return [`${inSlots}; ${megabytes(coldBytes)} ${others}: ${megabytes(totalBytes)} in all`];
 }

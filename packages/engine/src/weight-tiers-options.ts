@@ -1,5 +1,5 @@
 /** Options for weights that a memory limit has no room for. */
-import type { WarmEncoding } from '@winnow/sparse-inference';
+import type { ColdEncoding, WarmEncoding } from '@winnow/sparse-inference';
 import type { ColdFiles } from './kv-tiers-files.js';
 
 export interface WeightTierOptions {
@@ -14,4 +14,9 @@ export interface WeightTierOptions {
    * that more of wide weights is. Default `same`.
    */
   readonly warm?: WarmEncoding;
+  /**
+   * Where what is in neither is: in the `file`, or in memory as a copy in 4 bits, `q4_0`, which is made while the model loads and
+   * from then on read instead of the file; results then depend on the limit, within the rounding of 4 bits. Default `file`.
+   */
+  readonly cold?: ColdEncoding;
 }

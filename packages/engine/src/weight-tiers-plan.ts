@@ -12,12 +12,14 @@ import {
   neuronStagingBytes,
   planNeuronTiers,
   type NeuronTierPlan,
+  type ColdEncoding,
   type SparseLayer,
   type WarmEncoding,
 } from '@winnow/sparse-inference';
 import { neuronGroup } from '@winnow/ops';
 import { CapacityError, numElements, tensorBytes } from '@winnow/tensor';
 import type { SparseWeights } from './sparse-weights.js';
+import type { WeightTierOptions } from './weight-tiers-options.js';
 import type { TierableLayer, TieredLayer, TieredMatrix } from './weight-tiers-program.js';
 
 /** Longest stretch that is read at once, and least. */
@@ -63,14 +65,20 @@ export interface WeightTierPlan {
   readonly byLayer: ReadonlyMap<number, PlannedTierLayer>;
   readonly kind: TierableLayer['kind'];
   readonly warmEncoding: WarmEncoding;
+  readonly coldEncoding: ColdEncoding;
   readonly reads: ReadSizes;
   /** Memory of the warm tier and of reads. */
   readonly warmBytes: number;
   readonly stagingBytes: number;
   /** All of what was planned: slots, also of layers that have one for each item, and the two above. */
   readonly plannedBytes: number;
-  /** What the slots leave to the file. */
+  /** What the slots leave to the file, or to the copy in 4 bits. */
   readonly coldBytes: number;
+  /** That copy. */
+  readonly copyBytes: number;
+  /** All items of the candidates, and those that can have a place at a time. */
+  readonly numItems: number;
+  readonly numSlots: number;
 }
 
 /** A layer that could be in tiers, and how often its items are needed. */
@@ -184,12 +192,12 @@ function readSizes(
 export function planWeightTiers(
   candidates: readonly TierCandidate[],
   budgetBytes: number,
-  warmEncoding: WarmEncoding,
+  { warm = 'same', cold = 'file' }: Pick<WeightTierOptions, 'warm' | 'cold'>,
 ): WeightTierPlan {
   let error: unknown;
   for (const style of styles) {
     try {
-      return planWithStyle(candidates, Math.max(0, budgetBytes), warmEncoding, style);
+      return planWithStyle(candidates, Math.max(0, budgetBytes), warm, cold, style);
     } catch (thrown) {
       if (!CapacityError.isInstance(thrown)) throw thrown;
       error = thrown;
@@ -202,6 +210,7 @@ function planWithStyle(
   candidates: readonly TierCandidate[],
   budgetBytes: number,
   warmEncoding: WarmEncoding,
+  coldEncoding: ColdEncoding,
   { maxPasses, stagingShare, isRoomy }: TierStyle,
 ): WeightTierPlan {
   const { stagingBytes, ...reads } = readSizes(candidates, stagingShare);
@@ -216,15 +225,18 @@ function planWithStyle(
         ...neuronItemBytes(
           matrices.map(({ dtype, itemShape }) => ({ dtype, valuesPerItem: numElements(itemShape) })),
           warmEncoding,
+          coldEncoding,
         ),
         ...(frequencies === undefined ? {} : { frequencies }),
         ...(isRoomy && frequencies !== undefined ? { leastWorkingSlots: working } : { workingSlots: working }),
       };
     }),
   });
-  let coldBytes = 0;
+  let [coldBytes, numItems, numSlots] = [0, 0, 0];
   const layers = candidates.flatMap((candidate, index): PlannedTierLayer[] => {
     const planned = plan.layers[index] as NeuronTierPlan['layers'][number];
+    numItems += candidate.numItems;
+    numSlots += planned.slots;
     coldBytes += (candidate.numItems - planned.slots) * itemBytes(candidate);
     // what has a slot for every item is an ordinary weight
     return planned.slots >= candidate.numItems
@@ -236,10 +248,14 @@ function planWithStyle(
     byLayer: new Map(layers.map((layer) => [layer.layer, layer])),
     kind: candidates[0]?.kind ?? 'neuron',
     warmEncoding,
+    coldEncoding,
     reads,
     warmBytes: plan.warmBytes,
     stagingBytes: plan.stagingBytes + plan.bookkeepingBytes,
     plannedBytes: plan.totalBytes,
     coldBytes,
+    copyBytes: plan.coldBytes,
+    numItems,
+    numSlots,
   };
 }

@@ -147,6 +147,30 @@ describe('under a limit of half the model', () => {
     expect(eight.metrics().feedForward?.cache?.warmHits).toBeGreaterThan(0);
   });
 
+  test('a copy in 4 bits instead of the file: in the plan, not read again, of the precision that it has', async () => {
+    await using whole = await load('low-rank', { maxSessions: 1 });
+    const options = { maxSessions: 1, memoryLimitBytes: Math.round(whole.plan.totalBytes * 0.75) };
+    await using model = await load('often', { ...options, weightTiers: { cold: 'q4_0' } });
+    expect(model.plan.totalBytes).toBeLessThanOrEqual(options.memoryLimitBytes);
+    const { coldBytes, copyBytes, numItems } = model.plan.weightTiers as NonNullable<Model['plan']['weightTiers']>;
+    expect(numItems).toBe(6 * 576);
+    // 18 bytes for 32 numbers of 2; more items are copied than have no slot at a time
+    expect(copyBytes).toBeGreaterThanOrEqual((coldBytes * 9) / 32);
+    expect(model.notices).toEqual([expect.stringMatching(/are kept in 4 bits/)]);
+    const tokens = whole.encodePrompt(prompt);
+    const [expected] = await whole.logprobs(tokens);
+    const before = model.metrics().feedForward?.cache?.bytesRead;
+    const [rounded] = await model.logprobs(tokens);
+    const difference = maxDifference(rounded as Float32Array, expected as Float32Array);
+    // half of a step of 1/8 of the largest of 32, sixteen times that of 8 bits
+    expect(difference).toBeGreaterThan(1e-3);
+    expect(difference).toBeLessThan(16 * 0.2);
+    const { cache } = model.metrics().feedForward as NonNullable<ReturnType<Model['metrics']>['feedForward']>;
+    expect(cache?.coldReads).toBeGreaterThan(0);
+    expect(cache?.bytesRead).toBe(before);
+    expect(cache?.bytes.cold).toBe(copyBytes);
+  });
+
   test('in several WebAssembly memories', async () => {
     const small = { bytesPerMemory: 2 ** 21, reservedBytes: 2 ** 20, numThreads: 1 };
     const several = await createWasmBackend(small);
