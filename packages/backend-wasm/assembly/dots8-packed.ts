@@ -79,6 +79,7 @@ function blockOf(dtype: i32, at: usize, x: usize, meta: usize, sums: v128): v128
 }
 
 /** Adds the products of one block of four rows. */
+@inline
 function blockQ8(
   at: usize,
   u0: v128,
