@@ -37,10 +37,8 @@ export async function timeOverContext(read: ReadResults): Promise<string> {
   const peer = 'node-llama-cpp';
   const line = (file: string, name: string, isPeer: boolean, isDashed: boolean): PlotLine => ({
     name,
-    points: decodeTimes(
-      read(file).runs.flatMap(({ figures }) => figures),
-      isPeer ? peer : undefined,
-    ),
+    // where a file has several runs, the latest is the first
+    points: decodeTimes(read(file).runs[0]?.figures ?? [], isPeer ? peer : undefined),
     style: { colour: isPeer ? other : winnow, isDashed },
   });
   return drawPicture({
@@ -52,8 +50,8 @@ export async function timeOverContext(read: ReadResults): Promise<string> {
     lines: [
       line('decode', 'Winnow, dense', false, true),
       line('decode', 'node-llama-cpp, in turns with dense', true, true),
-      line('decode-sparse', 'Winnow, page-topk:budget=16', false, false),
-      line('decode-sparse', 'node-llama-cpp, in turns with page-topk', true, false),
+      line('decode-sparse', 'Winnow, streaming:window=128,sinks=4', false, false),
+      line('decode-sparse', 'node-llama-cpp, in turns with streaming', true, false),
     ],
   });
 }

@@ -14,7 +14,7 @@ interface RowSource {
 
 const llama = 'tinyllama-1.1b q8_0';
 const smol = 'smollm2-135m q8_0, 2 threads, Chromium 156';
-const sparseDecode = 'prefill=streaming:window=1024,sinks=4;decode=page-topk:budget=16';
+const prefillOfDecode = 'prefill=streaming:window=1024,sinks=4';
 const sparsePrefill = 'prefill=subquadratic:window=256';
 const native = { peer: 'node-llama-cpp' };
 const inBrowser = { file: 'browser', peer: 'wllama' };
@@ -24,15 +24,10 @@ const rows: readonly RowSource[] = [
     ...{ label: `1.1B, decode at ${length} tokens`, file: 'decode', suite: 'decode', ...native },
     caseName: `${llama}, 2 threads @${length}`,
   })),
-  {
-    ...{
-      label: '1.1B, decode at 8192 tokens, `page-topk:budget=16`',
-      file: 'decode-sparse',
-      suite: 'decode',
-      ...native,
-    },
-    caseName: `${llama}, ${sparseDecode}, 2 threads @8192`,
-  },
+  ...['streaming:window=128,sinks=4', 'page-topk:budget=16'].map((policy) => ({
+    ...{ label: `1.1B, decode at 8192 tokens, \`${policy}\``, file: 'decode-sparse', suite: 'decode', ...native },
+    caseName: `${llama}, ${prefillOfDecode};decode=${policy}, 2 threads @8192`,
+  })),
   ...[128, 512].map((length) => ({
     ...{ label: `1.1B, prompt of ${length} tokens`, file: 'prefill', suite: 'prefill', ...native },
     caseName: `${llama}, 2 threads @${length}`,
