@@ -191,7 +191,7 @@ describe('the writer', () => {
           .length;
       };
       const one = await numActive(1);
-      expect(one).toBeGreaterThan(breakEvenRatio * ffnDim);
+      expect(one).toBeGreaterThan(ffnDim / 2);
       expect(one).toBeLessThan(ffnDim);
       expect(await numActive(2)).toBe(ffnDim);
       expect(await numActive(2, { maxRatio: 1 })).toBeLessThan(ffnDim);
