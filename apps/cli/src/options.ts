@@ -186,17 +186,19 @@ export function addPlanOptions(command: Command): Command {
 /** What `--memory` does with models that are larger. */
 export const memoryRule = 'experts, and neurons with --sparse, stay in the file; other models are refused';
 
+export function maxActiveOption(): Option {
+  return numberOption(
+    '--max-active <share>',
+    'compute all neurons of layers of which more are active; default: from where on that is quicker',
+    numberRules.shareOrZero,
+  );
+}
+
 /** For commands that compute with a model. */
 export function addSparseOption(command: Command): Command {
   return command
     .option('--sparse <file>', 'skip FFN neurons by a calibration of winnow calibrate, .sparse.safetensors')
-    .addOption(
-      numberOption(
-        '--max-active <share>',
-        'compute all neurons of layers of which more are active; default: from where on that is quicker',
-        numberRules.shareOrZero,
-      ),
-    )
+    .addOption(maxActiveOption())
     .option('--weights-cold <folder>', "where a temporary file of neurons goes; default: the system's")
     .addOption(
       new Option('--weights-warm <type>', 'how weights in memory beside the slots are kept; default: same').choices([

@@ -16,6 +16,12 @@ export async function openSidecar(path: string, signal: AbortSignal): Promise<Si
   }
 }
 
+/** Before the work of hours: whether a file can be there in the end. @throws {IoError} when not */
+export async function checkWritable(path: string): Promise<void> {
+  const sink = await fileSink(path);
+  await sink.abort();
+}
+
 /** All of it or nothing. */
 export async function writeSidecar(path: string, sidecar: Sidecar): Promise<number> {
   const { sizeBytes } = await writeSafetensors(await fileSink(path), sidecarContent(sidecar));
@@ -25,16 +31,18 @@ export async function writeSidecar(path: string, sidecar: Sidecar): Promise<numb
 /** Beside the sidecar, until that is there. */
 export interface CheckpointFile extends CheckpointStore {
   readonly path: string;
+  exists(): Promise<boolean>;
   remove(): Promise<void>;
 }
 
 export function checkpointFile(sidecarPath: string): CheckpointFile {
   const path = `${sidecarPath}.partial`;
+  const exists = async (): Promise<boolean> => (await stat(path).catch(() => undefined))?.isFile() === true;
   return {
     path,
+    exists,
     async load() {
-      const found = await stat(path).catch(() => undefined);
-      return found?.isFile() === true ? openSafetensors(await fileSource(path)) : undefined;
+      return (await exists()) ? openSafetensors(await fileSource(path)) : undefined;
     },
     async save(content) {
       await writeSafetensors(await fileSink(path), content);

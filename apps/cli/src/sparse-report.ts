@@ -5,17 +5,42 @@ import { formatBytes, formatTable } from './format.js';
 
 const barWidth = 24;
 
-/** Means over the layers, each as large as the others; bytes are sums. */
+/** Means over the layers as they run, each as large as the others; bytes are sums. Layers that run dense skip nothing. */
 export interface SparseSummary extends Omit<LayerReport, 'numTokens'> {
   /** Share of neurons that are left out. */
   readonly skippedRatio: number;
+  /** The same if no layer ran dense. */
+  readonly predictedSkippedRatio: number;
+  /** Of the layer that finds least. */
+  readonly leastRecall: number;
+  readonly numDenseLayers: number;
 }
 
-export function summarise(reports: readonly LayerReport[]): SparseSummary {
-  const mean = (pick: (report: LayerReport) => number): number =>
-    reports.reduce((sum, report) => sum + pick(report), 0) / Math.max(1, reports.length);
+/** What a layer does where it computes all neurons, whatever its predictor would have chosen. */
+function denseReport(report: LayerReport): LayerReport {
+  const { trueRatio, denseBytes } = report;
+  const all = { activeRatio: 1, inputRatio: 1, recall: 1, energy: 1, cosine: 1 };
+  return { ...report, ...all, precision: trueRatio, sparseBytes: denseBytes };
+}
+
+/**
+ * @param measured one report for each of the layers
+ * @param maxRatio share of active neurons above which layers run dense; default: as models are loaded
+ */
+export function summarise(
+  layers: readonly SparseLayer[],
+  measured: readonly LayerReport[],
+  maxRatio?: number,
+): SparseSummary {
+  const isDense = layers.map((layer) => runsDense(layer, maxRatio));
+  const reports = measured.map((report, index) => (isDense[index] === true ? denseReport(report) : report));
+  const mean = (pick: (report: LayerReport) => number, of: readonly LayerReport[] = reports): number =>
+    of.reduce((sum, report) => sum + pick(report), 0) / Math.max(1, of.length);
   return {
     skippedRatio: 1 - mean(({ activeRatio }) => activeRatio),
+    predictedSkippedRatio: 1 - mean(({ activeRatio }) => activeRatio, measured),
+    leastRecall: Math.min(1, ...reports.map(({ recall }) => recall)),
+    numDenseLayers: isDense.filter(Boolean).length,
     trueRatio: mean(({ trueRatio }) => trueRatio),
     activeRatio: mean(({ activeRatio }) => activeRatio),
     inputRatio: mean(({ inputRatio }) => inputRatio),
@@ -28,10 +53,14 @@ export function summarise(reports: readonly LayerReport[]): SparseSummary {
   };
 }
 
-/** One line per layer; the bar is the share of neurons that the predictor chooses. Layers marked dense compute all. */
-export function formatReports(layers: readonly SparseLayer[], reports: readonly LayerReport[]): string {
+/** One line per layer: what its predictor does; the bar is the share of neurons that it chooses. Layers marked dense compute all. */
+export function formatReports(
+  layers: readonly SparseLayer[],
+  reports: readonly LayerReport[],
+  maxRatio: number = breakEvenRatio,
+): string {
   const hasInputs = reports.some(({ inputRatio }) => inputRatio < 1);
-  const isDense = layers.map((layer) => runsDense(layer));
+  const isDense = layers.map((layer) => runsDense(layer, maxRatio));
   const head = ['layer', 'predictor', 'needed', 'active', ...(hasInputs ? ['inputs'] : [])];
   const rows = reports.map((report, index) => {
     const { layer, predictor } = layers[index] as SparseLayer;
@@ -52,16 +81,18 @@ export function formatReports(layers: readonly SparseLayer[], reports: readonly 
   const table = formatTable([[...head, 'recall', 'precision', 'cosine', 'bytes', 'runs', 'neurons chosen'], ...rows]);
   const numDense = isDense.filter(Boolean).length;
   if (numDense === 0) return table;
-  const why = `computing all neurons takes less time where more than ${percent(breakEvenRatio)} are active`;
-  return `${table}${numDense} of ${layers.length} layers run dense: ${why} (--max-active)\n`;
+  const rule = `more than ${percent(maxRatio)} of their neurons are active (--max-active)`;
+  return `${table}${numDense} of ${layers.length} layers run dense, with all neurons: ${rule}\n`;
 }
 
-/** The figures that targets are about. */
+/** The figures that targets are about, of layers as they run. */
 export function formatSummary(summary: SparseSummary): string {
-  const { skippedRatio, recall, precision, cosine, energy, denseBytes, sparseBytes } = summary;
+  const { skippedRatio, predictedSkippedRatio, numDenseLayers } = summary;
+  const { recall, precision, cosine, energy, denseBytes, sparseBytes } = summary;
   const share = percent(sparseBytes / Math.max(1, denseBytes));
+  const predicted = numDenseLayers === 0 ? '' : `; ${percent(predictedSkippedRatio)} if no layer ran dense`;
   return formatTable([
-    ['neurons skipped', percent(skippedRatio)],
+    ['neurons skipped', `${percent(skippedRatio)}${predicted}`],
     ['recall', percent(recall)],
     ['precision', percent(precision)],
     ['energy of what is computed', percent(energy)],
@@ -92,7 +123,7 @@ export function describeSidecar(name: string, sidecar: Sidecar): string {
   return [
     section('calibration', head),
     section('layers', formatReports(layers, reports)),
-    section('means', formatSummary(summarise(reports))),
+    section('means', formatSummary(summarise(layers, reports))),
     section(
       'neurons by how often they are needed: half of the activity, the rest, the rarest twentieth',
       formatTable([['layer', 'hot', 'warm', 'cold', ''], ...classes]),

@@ -29,7 +29,9 @@ describe('winnow calibrate', { timeout: 120_000 }, () => {
     const { code, stdout, stderr } = await runCli(engine, ['calibrate', ...small, '-o', path]);
     expect(code).toBe(0);
     expect(stderr).toMatch(/calibrating on a built-in text/);
-    expect(stdout).toMatch(/^layer +predictor +needed +active +recall +precision +cosine +bytes +runs +neurons chosen\n/);
+    expect(stdout).toMatch(
+      /^layer +predictor +needed +active +recall +precision +cosine +bytes +runs +neurons chosen\n/,
+    );
     for (let layer = 0; layer < 6; layer++) {
       expect(stdout).toMatch(new RegExp(`^${layer} +low-rank 64 +[\\d.]+ % .*[█▏▎▍▌▋▊▉·]{24}$`, 'm'));
     }
@@ -55,16 +57,54 @@ describe('winnow calibrate', { timeout: 120_000 }, () => {
   test('stopped by Ctrl-C it goes on from there, to the same file', async () => {
     const expected = readFileSync(await calibrate('whole'));
     const path = join(folder, 'stopped.sparse.safetensors');
-    const argv = ['calibrate', ...small, '-o', path, '-q'];
+    const argv = ['calibrate', ...small, '-o', path];
     const host = new TestHost(engine);
-    const stopped = host.run(argv);
+    const running = host.run(argv);
     while (!existsSync(`${path}.partial`)) await setTimeout(1);
     host.interrupt();
-    expect((await stopped).code).toBe(130);
+    const stopped = await running;
+    expect(stopped.code).toBe(130);
+    expect(stopped.stderr).toContain(`winnow: the same command goes on from ${path}.partial\n`);
     expect(existsSync(path)).toBe(false);
-    expect(await runCli(engine, argv)).toMatchObject({ code: 0, stderr: '' });
+    const resumed = await runCli(engine, argv);
+    expect(resumed.code).toBe(0);
+    expect(resumed.stderr).toContain(`winnow: ${path}.partial: going on from there\n`);
     expect(readFileSync(path).equals(expected)).toBe(true);
     expect(existsSync(`${path}.partial`)).toBe(false);
+  });
+
+  test('SwiGLU: guesses of gate and up, and layers that run dense count as that', async () => {
+    const llama = fileURLToPath(
+      new URL('../../../packages/engine/test/fixtures/arch/llama/model.gguf', import.meta.url),
+    );
+    const path = join(folder, 'swiglu.sparse.safetensors');
+    const argv = ['calibrate', llama, ...small, '--sample-tokens', '32', '--target-sparsity', '0.3', '-o', path, '-q'];
+    const dense = await runCli(engine, argv);
+    expect(dense).toMatchObject({ code: 0, stderr: '' });
+    expect(dense.stdout).toMatch(/^0 +low-rank-product 32 .* dense +█/m);
+    expect(dense.stdout).toMatch(/layers run dense, with all neurons: more than \d\d\.\d % .*\(--max-active\)/);
+    expect(dense.stdout).toMatch(/neurons skipped +0\.0 %; (29|3\d)\.\d % if no layer ran dense\nrecall +100\.0 %/);
+    expect(dense.stdout).toMatch(/FFN bytes per token +.*\(100\.0 %\)/);
+    expect(dense.stdout).toMatch(/target sparsity 30\.0 %: missed with 0\.0 %\n/);
+    const sparse = await runCli(engine, [...argv, '--max-active', '1', '--json']);
+    const { summary, layers } = JSON.parse(sparse.stdout) as {
+      readonly summary: Readonly<Record<string, number>>;
+      readonly layers: readonly { readonly runsDense: boolean }[];
+    };
+    expect(summary['numDenseLayers']).toBe(0);
+    expect(summary['skippedRatio']).toBe(summary['predictedSkippedRatio']);
+    expect(layers.some(({ runsDense }) => runsDense)).toBe(false);
+    // of another model, wherever it is read
+    for (const command of [
+      ['run', '-p', 'x'],
+      ['eval', '--tokens', '32'],
+    ]) {
+      const { code, stderr } = await runCli(engine, [...command, '--sparse', path]);
+      expect({ code, stderr }).toMatchObject({
+        code: 3,
+        stderr: expect.stringMatching(/calibrated for another model/),
+      });
+    }
   });
 
   test('a model that embeds, with blocks of two matrices', async () => {
@@ -95,6 +135,17 @@ describe('winnow calibrate', { timeout: 120_000 }, () => {
     expect(code).toBe(2);
     expect(stderr).toMatch(message);
     rmSync(short);
+  });
+
+  test.each([
+    ['a folder', '.', 'is a folder, expected a file'],
+    ['a file in a folder that is missing', 'missing/x', 'no such file or folder'],
+  ])('refuses to write %s before the work', async (_name, path, message) => {
+    const output = join(folder, path);
+    const { code, stderr } = await runCli(engine, ['calibrate', ...small, '-o', output, '-q']);
+    expect(code).toBe(1);
+    expect(stderr).toContain(message);
+    expect(existsSync(`${output}.partial`)).toBe(false);
   });
 });
 

@@ -1,9 +1,15 @@
 /** `winnow calibrate`: finds out which neurons of a model matter, and writes what tells them. */
 import type { Command } from 'commander';
-import type { EmbeddingLoadOptions, FeedForwardAccess, LoadOptions, Model } from '@winnow/engine';
+import type { EmbeddingLoadOptions, FeedForwardAccess, LoadOptions, Model, SparseWriterOptions } from '@winnow/engine';
 import { DivergenceCollector, type DivergenceReport } from '@winnow/evaluation';
 import { createReferenceBackend } from '@winnow/ops';
-import { calibrate, type CalibrateOptions, type Sidecar } from '@winnow/sparse-inference';
+import {
+  calibrate,
+  runsDense,
+  type CalibrateOptions,
+  type Sidecar,
+  type SidecarConfig,
+} from '@winnow/sparse-inference';
 import { openCalculator } from '../calculator.js';
 import { cutParagraphs, cutText, type CalibrationText } from '../calibration-text.js';
 import type { CommandContext, CommandHost } from '../command-host.js';
@@ -17,14 +23,15 @@ import {
   addOutputOptions,
   choiceOption,
   chooseModel,
+  maxActiveOption,
   numberOption,
   numberRules,
   type CommonFlags,
 } from '../options.js';
 import { parseDType } from '../parse-values.js';
 import { readText } from '../read-text.js';
-import { checkpointFile, sidecarSuffix, writeSidecar } from '../sparse-files.js';
-import { formatReports, formatSummary, percent, summarise } from '../sparse-report.js';
+import { checkpointFile, checkWritable, sidecarSuffix, writeSidecar } from '../sparse-files.js';
+import { formatReports, formatSummary, percent, summarise, type SparseSummary } from '../sparse-report.js';
 
 interface CalibrateFlags extends CommonFlags {
   readonly text?: string;
@@ -42,6 +49,7 @@ interface CalibrateFlags extends CommonFlags {
   readonly backend?: 'wasm' | 'reference';
   readonly quantize?: LoadOptions['quantize'];
   readonly evalTokens: number;
+  readonly maxActive?: number;
 }
 
 const examples = `
@@ -51,9 +59,11 @@ Examples:
   $ winnow calibrate model.gguf --text book.txt --predictor gate-threshold --target-sparsity 0.5
   $ winnow run model.gguf --sparse model${sidecarSuffix} -p 'Once upon a time'
 
-Predictors: low-rank guesses from the hidden state (auto, for ReLU and for two matrices); gate-threshold computes the gate
-(auto, for SwiGLU and its like); input-threshold skips small inputs of every matrix. A neuron is needed where it has
-a part in the share of the output's energy that --energy says. Ctrl-C stops; the same command goes on from there.
+Predictors: low-rank guesses from the hidden state (auto, for ReLU and for two matrices); low-rank-product guesses gate and
+up (auto, for SwiGLU and its like up to a hidden dim of 512); gate-threshold computes the gate (auto, for wider ones);
+input-threshold skips small inputs of every matrix. A neuron is needed where it has a part in the share of the output's energy that --energy says. Layers of
+which more than --max-active is active run dense, and count as that. Shares meet a target as they are printed, to a
+tenth of a percent. Ctrl-C stops; the same command goes on from there.
 docs/guides/sparse-ffn.md reads the figures.
 `;
 
@@ -89,11 +99,11 @@ export function registerCalibrate(program: Command, host: CommandHost): void {
       ]).default('auto'),
     )
     .addOption(
-      numberOption('--rank <n>', 'of low-rank predictors, a multiple of 32; default: a quarter of the hidden dim', {
-        integer: true,
-        expected: 'a multiple of 32',
-        isValid: (value) => value > 0 && value % 32 === 0,
-      }),
+      numberOption(
+        '--rank <n>',
+        'of guesses, a multiple of 32; default: a quarter of the hidden dim, five eighths for low-rank-product',
+        { integer: true, expected: 'a multiple of 32', isValid: (value) => value > 0 && value % 32 === 0 },
+      ),
     )
     .addOption(numberOption('--epochs <n>', 'how often training sees each token', numberRules.fromZero).default(4))
     .addOption(numberOption('-s, --seed <n>', 'seed of everything that is drawn', numberRules.fromZero).default(1))
@@ -105,6 +115,7 @@ export function registerCalibrate(program: Command, host: CommandHost): void {
         numberRules.fromZero,
       ).default(1024),
     )
+    .addOption(maxActiveOption())
     .addOption(numberOption('-t, --threads <n>', 'threads; default: all of the machine', numberRules.count))
     .addOption(choiceOption('--backend <name>', 'what computes; default wasm', ['wasm', 'reference']))
     .option('--quantize <type>', 'store the weights as q8_0, q4_0, f16, ... while loading', (text) =>
@@ -132,6 +143,7 @@ async function calibrateModel(
   const { samples } = subject.text;
   if (samples.length < flags.samples) warn(`the text has ${samples.length} samples, not ${flags.samples}`);
   const path = flags.output ?? `${fileNameOf(displayName(modelName, subject.name))}${sidecarSuffix}`;
+  await checkWritable(path);
   const checkpoint = checkpointFile(path);
   const backend = await openCalculator(flags);
   let sidecar: Sidecar;
@@ -150,9 +162,12 @@ async function calibrateModel(
         targetSparsity: flags.targetSparsity,
       }),
       signal,
-      onNotice: warn,
+      onNotice: (text) => warn(`${checkpoint.path}: ${text}`),
       onProgress: ({ phase, doneTokens, totalTokens }) => progress.show(phase, doneTokens, totalTokens, 'tokens'),
     });
+  } catch (error) {
+    if (signal.aborted && (await checkpoint.exists())) warn(`the same command goes on from ${checkpoint.path}`);
+    throw error;
   } finally {
     progress.clear();
     await backend.dispose();
@@ -162,33 +177,36 @@ async function calibrateModel(
   await subject.close();
   const divergence = await subject.compare(sidecar);
   const reports = sidecar.layers.map(({ report }) => report);
-  const summary = summarise(reports);
+  const summary = summarise(sidecar.layers, reports, flags.maxActive);
   if (flags.json === true) {
-    const layers = sidecar.layers.map(({ layer, predictor, report }) => ({ layer, kind: predictor.kind, ...report }));
+    const layers = sidecar.layers.map((layer) => ({
+      layer: layer.layer,
+      kind: layer.predictor.kind,
+      runsDense: runsDense(layer, flags.maxActive),
+      ...layer.report,
+    }));
     await out.write(formatJson({ path, sizeBytes, config: sidecar.config, summary, layers, divergence }));
     return;
   }
-  await out.write(`${formatReports(sidecar.layers, reports)}\n${formatSummary(summary)}`);
+  await out.write(`${formatReports(sidecar.layers, reports, flags.maxActive)}\n${formatSummary(summary)}`);
   if (divergence !== undefined) {
     const { pplRatio, divergence: kld } = divergence;
     await out.write(
       `perplexity ratio             ${pplRatio.mean.toFixed(4)} (mean KLD ${kld.mean.toFixed(4)}, decoding ${divergence.numTokens} tokens)\n`,
     );
   }
-  await out.write(`${met(sidecar)}\nwritten: ${path}, ${formatBytes(sizeBytes)}\n`);
+  await out.write(`${met(sidecar.config, summary)}\nwritten: ${path}, ${formatBytes(sizeBytes)}\n`);
 }
 
-/** Whether the target was met where nothing was fitted to it. */
-function met({ config: { target }, layers }: Sidecar): string {
-  const reports = layers.map(({ report }) => report);
-  const mean = summarise(reports);
+/** Whether the target was met where nothing was fitted to it, by the layers as they run. */
+function met({ target }: SidecarConfig, { skippedRatio, recall, leastRecall }: SparseSummary): string {
+  const asPrinted = (share: number): number => Math.round(1000 * share);
+  const verdict = (share: number, wanted: number): string => (asPrinted(share) >= asPrinted(wanted) ? 'met' : 'missed');
   if ('recall' in target) {
-    const worst = Math.min(...reports.map(({ recall }) => recall));
-    const verdict = mean.recall >= target.recall ? 'met' : 'missed';
-    return `target recall ${percent(target.recall)}: ${verdict} with ${percent(mean.recall)}, worst layer ${percent(worst)}`;
+    const worst = `worst layer ${percent(leastRecall)}`;
+    return `target recall ${percent(target.recall)}: ${verdict(leastRecall, target.recall)} with ${percent(recall)}, ${worst}`;
   }
-  const verdict = mean.skippedRatio >= target.sparsity - 0.005 ? 'met' : 'missed';
-  return `target sparsity ${percent(target.sparsity)}: ${verdict} with ${percent(mean.skippedRatio)}`;
+  return `target sparsity ${percent(target.sparsity)}: ${verdict(skippedRatio, target.sparsity)} with ${percent(skippedRatio)}`;
 }
 
 /** A model that shows its blocks, and text for it. */
@@ -238,7 +256,8 @@ async function openSubject(
     if (rest.length < 16) return undefined;
     const options = { ...shared, contextSize: Math.min(rest.length, config.contextLength), maxSessions: 1 };
     await using dense = await engine.loadModel(location, options);
-    await using sparse = await engine.loadModel(location, { ...options, sparse: sidecar });
+    const sparseOptions = defined<SparseWriterOptions>({ maxRatio: flags.maxActive });
+    await using sparse = await engine.loadModel(location, { ...options, sparse: sidecar, sparseOptions });
     progress.clear();
     return await compareModels(dense, sparse, rest, signal);
   });

@@ -62,7 +62,7 @@ export async function evaluateSidecar(
       onProgress: (what, done, total) => progress.show(what, done, total, 'tokens'),
     });
     progress.clear();
-    const summary = summarise(result.layers);
+    const summary = summarise(sidecar.layers, result.layers, flags.maxActive);
     const name = displayName(modelName, dense.name);
     if (flags.json === true) {
       await out.write(formatJson({ model: name, sidecar: flags.sparse, summary, ...result }));
@@ -72,7 +72,7 @@ export async function evaluateSidecar(
     await out.write(
       [
         `${name}, ${flags.sparse}, ${result.numTokens} tokens\n\n`,
-        formatReports(sidecar.layers, result.layers),
+        formatReports(sidecar.layers, result.layers, flags.maxActive),
         `\n${formatSummary(summary)}`,
         `\ntoken by token\n${formatDivergence(decode)}`,
         `\nin batches, which compute what any of their tokens needs\n${formatDivergence(prefill)}`,
@@ -93,9 +93,9 @@ async function evaluateEmbeddings(
   const { io, signal, progress, out } = context;
   const { pairs: file } = flags;
   const pairs = file === undefined ? undefined : parseSentencePairs(file, (await readText(io, { file }, signal)) ?? '');
-  const { threads, backend: kind, activations, quantize, memory, weightsCold } = flags;
+  const { threads, backend: kind, activations, quantize, memory, weightsCold, maxActive } = flags;
   const shared = defined<EmbeddingFlags>({ threads, backend: kind, activations, quantize });
-  const limited = defined<EmbeddingFlags>({ ...shared, memory, weightsCold });
+  const limited = defined<EmbeddingFlags>({ ...shared, memory, weightsCold, maxActive });
   await using dense = await openEmbeddingModel(modelName, shared, context, { traceFeedForward: true });
   await using sparse = await openEmbeddingModel(modelName, limited, context, { sparse: sidecar });
   const count = (part: string): number => dense.encodeText(part).length;
@@ -109,13 +109,13 @@ async function evaluateEmbeddings(
     });
     progress.clear();
     const name = displayName(modelName, dense.name);
-    const summary = summarise(result.layers);
+    const summary = summarise(sidecar.layers, result.layers, flags.maxActive);
     await out.write(
       flags.json === true
         ? formatJson({ model: name, sidecar: flags.sparse, summary, ...result })
         : [
             `${name}, ${flags.sparse}, ${result.numTexts} texts, ${result.numTokens} tokens\n\n`,
-            formatReports(sidecar.layers, result.layers),
+            formatReports(sidecar.layers, result.layers, flags.maxActive),
             `\n${formatSummary(summary)}`,
             `\n${formatEmbeddings(result)}`,
           ].join(''),
