@@ -3,7 +3,7 @@ import { blobSource, httpSource, memorySource, type ByteSource } from '@winnow/b
 import { feedForwardNames, type EmbedderDescription, type ModelFile } from '@winnow/models';
 import { openSafetensors } from '@winnow/safetensors';
 import { readSidecar, type Sidecar } from '@winnow/sparse-inference';
-import { ArgumentError } from '@winnow/tensor';
+import { ArgumentError, FormatError } from '@winnow/tensor';
 import type { ColdFiles, OpenColdFolder } from './kv-tiers-files.js';
 import { createSparseWeights, type SparseWeights, type SparseWriterOptions } from './sparse-weights.js';
 import { weightsHash } from './weights-hash.js';
@@ -81,11 +81,8 @@ export async function openSparse(
   const modelHash = await weightsHash(store, withSignal);
   const sidecar = isSidecar(source) ? source : await readSource(source);
   if (sidecar.modelHash !== modelHash) {
-    throw new ArgumentError({
-      argument: 'sparse',
-      expected: `a calibration of this model, ${modelHash}`,
-      actual: `one of ${sidecar.modelHash}`,
-    });
+    const message = `expected that of the model, ${modelHash}, found ${sidecar.modelHash} (calibrated for another model)`;
+    throw new FormatError({ source: 'sparse', field: 'modelHash', message });
   }
   return createSparseWeights(sidecar, weights, config.numLayers, sparseOptions);
 

@@ -1,6 +1,13 @@
 /** Calibrations made by hand: predictors that are right by construction, for any FFN. */
 import type { FeedForwardAccess } from '../src/index.node.js';
-import type { PredictorTables, Sidecar, SparseLayer, StoredMatrix } from '@winnow/sparse-inference';
+import type {
+  LowRankGuess,
+  PredictorKind,
+  PredictorTables,
+  Sidecar,
+  SparseLayer,
+  StoredMatrix,
+} from '@winnow/sparse-inference';
 import { encode, sizeOf } from '@winnow/tensor';
 
 function matrix(values: Float32Array, numRows: number, numColumns: number): StoredMatrix {
@@ -11,9 +18,9 @@ function matrix(values: Float32Array, numRows: number, numColumns: number): Stor
 }
 
 export interface SidecarDesign {
-  /** `low-rank` of full rank: P is the identity and Q the gate itself (or up, where there is none). */
-  readonly kind: 'low-rank' | 'gate-threshold' | 'input-threshold';
-  /** Of scores, or of `|act(gate)|`, or of values and inputs; scores of `low-rank` are off by the rounding of 8 bits. */
+  /** `low-rank` of full rank: P is the identity and Q the gate itself (or up, where there is none); so are both of a product. */
+  readonly kind: PredictorKind;
+  /** Of scores, or of `|act(gate)|`, or of values and inputs; scores of low rank are off by the rounding of 8 bits. */
   readonly threshold: number;
   /** Share of neurons that a layer is said to compute. */
   readonly activeRatioOf?: (layer: number) => number;
@@ -27,15 +34,23 @@ export async function makeSidecar(access: FeedForwardAccess, design: SidecarDesi
   for (const { layer, hiddenDim, ffnDim, activation, isGated } of access.layers) {
     const thresholds = new Float32Array(ffnDim).fill(threshold);
     let predictor: PredictorTables = { kind: 'gate-threshold', thresholds };
-    if (kind === 'low-rank') {
-      const rank = Math.ceil(hiddenDim / 32) * 32;
+    const rank = Math.ceil(hiddenDim / 32) * 32;
+    const guess = async (part: 'gate' | 'up'): Promise<LowRankGuess> => {
       const identity = new Float32Array(rank * hiddenDim);
       for (let i = 0; i < hiddenDim; i++) identity[i * hiddenDim + i] = 1;
-      const gate = await access.readRows(layer, isGated ? 'gate' : 'up', 0, ffnDim);
+      const rows = await access.readRows(layer, part, 0, ffnDim);
       const wide = new Float32Array(ffnDim * rank);
-      for (let f = 0; f < ffnDim; f++) wide.set(gate.subarray(f * hiddenDim, (f + 1) * hiddenDim), f * rank);
-      const [p, q] = [matrix(identity, rank, hiddenDim), matrix(wide, ffnDim, rank)];
+      for (let f = 0; f < ffnDim; f++) wide.set(rows.subarray(f * hiddenDim, (f + 1) * hiddenDim), f * rank);
+      const bias = await access.readBias(layer, part);
+      const pair = { p: matrix(identity, rank, hiddenDim), q: matrix(wide, ffnDim, rank) };
+      return bias === undefined ? pair : { ...pair, bias };
+    };
+    if (kind === 'low-rank') {
+      const { p, q } = await guess(isGated ? 'gate' : 'up');
       predictor = { kind, rank, p, q, thresholds };
+    }
+    if (kind === 'low-rank-product') {
+      predictor = { kind, rank, gate: await guess('gate'), up: await guess('up'), thresholds };
     }
     if (kind === 'input-threshold') {
       predictor = { kind, thresholds, inputThresholds: new Float32Array(hiddenDim).fill(threshold) };

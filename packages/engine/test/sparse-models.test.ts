@@ -47,7 +47,12 @@ for (const name of names) {
         const expected = await dense.logprobs(tokens, { positions });
         const access = dense.feedForward as FeedForwardAccess;
         expect(access.layers.length).toBe(dense.config.numLayers);
-        for (const kind of ['low-rank', 'gate-threshold'] as const) {
+        const isGated = access.layers.every((layer) => layer.isGated);
+        for (const kind of [
+          'low-rank',
+          'gate-threshold',
+          ...(isGated ? (['low-rank-product'] as const) : []),
+        ] as const) {
           const sparse = await makeSidecar(access, { kind, threshold: kind === 'low-rank' ? -Infinity : 0 });
           await using whole = await loadModel(path as string, { ...options, sparse });
           const memoryLimitBytes = (await smallestLimit(path as string, { ...options, sparse })) + 4000;

@@ -268,9 +268,9 @@ test('a layer with an adapter on its FFN computes all of its neurons, and says s
 describe('calibrations that are refused', () => {
   test('one of another model', async () => {
     const sidecar = { ...(sidecars.get('all') as Sidecar) };
-    await expect(loadModel(await tinyLlama(), { backend, sparse: sidecar })).rejects.toThrow(
-      /calibration of this model/,
-    );
+    const refused = loadModel(await tinyLlama(), { backend, sparse: sidecar });
+    await expect(refused).rejects.toThrow(FormatError);
+    await expect(refused).rejects.toThrow(/modelHash: .*calibrated for another model/);
     const sink = memorySink();
     await writeSafetensors(sink, sidecarContent(sidecar));
     const bytes = sink.toBytes();
