@@ -114,13 +114,18 @@ describe('calibrate', () => {
   });
 
   test('without a wish it chooses by the activation', async () => {
-    const kindOf = async (activation: 'relu' | 'silu', isGated: boolean): Promise<string | undefined> => {
-      const blocks = [randomBlock({ activation, isGated, hiddenDim: 32, ffnDim: 32 }, 3)];
-      const own = plainSource({ blocks, hiddenState: (token) => randomRow(32, token) });
+    const kindOf = async (
+      activation: 'relu' | 'silu',
+      isGated: boolean,
+      hiddenDim = 32,
+    ): Promise<string | undefined> => {
+      const blocks = [randomBlock({ activation, isGated, hiddenDim, ffnDim: 32 }, 3)];
+      const own = plainSource({ blocks, hiddenState: (token) => randomRow(hiddenDim, token) });
       return (await calibrate(own, { ...base, epochs: 0 })).layers[0]?.predictor.kind;
     };
     expect(await kindOf('relu', true)).toBe('low-rank');
     expect(await kindOf('silu', true)).toBe('low-rank-product');
+    expect(await kindOf('silu', true, 544)).toBe('gate-threshold');
     expect(await kindOf('silu', false)).toBe('low-rank');
   });
 
@@ -248,7 +253,7 @@ describe('checkpoints', () => {
     const notices: string[] = [];
     const other = { ...common, ...change };
     const resumed = await calibrate(two, { ...other, checkpoint: store, onNotice: (text) => notices.push(text) });
-    expect(notices).toEqual(['the checkpoint is of another calibration: starting anew']);
+    expect(notices).toEqual(['of another calibration: starting anew']);
     expect(await sidecarBytes(resumed)).toEqual(await sidecarBytes(await calibrate(two, other)));
   });
 

@@ -76,7 +76,7 @@ async function resume(
   if (file === undefined) return undefined;
   try {
     const position = await restoreCheckpoint(file, fingerprint, layers);
-    if (position === undefined) onNotice?.('the checkpoint is of another calibration: starting anew');
+    onNotice?.(position === undefined ? 'of another calibration: starting anew' : 'going on from there');
     return position;
   } finally {
     await file.close();

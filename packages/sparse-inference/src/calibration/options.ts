@@ -23,7 +23,10 @@ export interface CalibrateOptions {
   readonly backend: Backend;
   /** Pieces of text as tokens. 8 of 10 are for statistics and training, 1 for thresholds, 1 for the report. At least 3. */
   readonly samples: readonly ArrayLike<number>[];
-  /** `auto`: `low-rank` for ReLU and for blocks of two matrices, else `low-rank-product`. Default `auto`. */
+  /**
+   * `auto`: `low-rank` for ReLU and for blocks of two matrices; else `low-rank-product` where its default rank is at least half
+   * of the hidden dim (up to 512), and `gate-threshold` in wider models. Default `auto`.
+   */
   readonly predictor?: PredictorKind | 'auto';
   /** Share of the truly active neurons that every layer's predictor shall find. Default 0.95, unless there is `targetSparsity`. */
   readonly targetRecall?: number;
@@ -47,7 +50,7 @@ export interface CalibrateOptions {
   /** Where to go on from, and where to leave what the next run goes on from. */
   readonly checkpoint?: CheckpointStore;
   readonly onProgress?: (progress: CalibrationProgress) => void;
-  /** Hears what the caller may want to know, in words. */
+  /** Hears in words whether the checkpoint is used. */
   readonly onNotice?: (text: string) => void;
   readonly signal?: AbortSignal;
 }
@@ -135,9 +138,15 @@ function* tokensOf(tokens: ArrayLike<number>): Iterable<number> {
   for (let i = 0; i < tokens.length; i++) yield tokens[i];
 }
 
-/** Gates of ReLU are 0 for most neurons, which one linear guess finds; with SiLU it takes both factors to tell what is small. */
-function bestKind({ activation, isGated }: CalibrationLayer): PredictorKind {
-  return !isGated || activation === 'relu' || activation === 'relu2' ? 'low-rank' : 'low-rank-product';
+/**
+ * Gates of ReLU are 0 for most neurons, which one linear guess finds. With SiLU it takes both factors to tell what is small:
+ * guesses of them lose less than half of what the gate alone does when their rank is half of the hidden dim, and more than it when it is
+ * a quarter (figures: docs/guides/sparse-ffn.md).
+ */
+function bestKind(layer: CalibrationLayer): PredictorKind {
+  const { activation, isGated, hiddenDim } = layer;
+  if (!isGated || activation === 'relu' || activation === 'relu2') return 'low-rank';
+  return 2 * defaultRank(layer, 'low-rank-product') >= hiddenDim ? 'low-rank-product' : 'gate-threshold';
 }
 
 /** Guesses that are multiplied have to be right in size, not only in order: they take more. */

@@ -32,14 +32,13 @@ export function createTrainingState(factors: LowRankFactors): TrainingState {
 /**
  * One step of Adam on `mean(-w y log s(a) - (1 - y) log(1 - s(a)))` over tokens and neurons, with the logistic function s of the
  * scores `a = Q^T (P^T x) + bias`, labels y and the weight w of active neurons.
- * @returns the loss before the step
  */
 export async function trainStep(
   products: MatrixProducts,
   state: TrainingState,
   { numRows: n, x, labels }: TrainingBatch,
   { positiveWeight, learningRate }: { readonly positiveWeight: number; readonly learningRate: number },
-): Promise<number> {
+): Promise<void> {
   const { factors, moments } = state;
   const { hiddenDim: E, rank: r, ffnDim: F, p, q, bias } = factors;
   const z = new Float32Array(n * r);
@@ -47,7 +46,7 @@ export async function trainStep(
   const scores = new Float32Array(n * F);
   await products.multiply(z, q, scores, { numRows: n, numInputs: r, numOutputs: F });
   const biasGradient = new Float32Array(F);
-  const loss = lossGradient(scores, bias, labels, positiveWeight, biasGradient); // scores are its gradient now
+  lossGradient(scores, bias, labels, positiveWeight, biasGradient); // scores are gradients now
 
   const qGradient = new Float32Array(F * r);
   await products.multiply(transpose(scores, n, F), transpose(z, n, r), qGradient, {
@@ -67,34 +66,25 @@ export async function trainStep(
   adamStep(p, pGradient, moments.p, state.numSteps, learningRate);
   adamStep(q, qGradient, moments.q, state.numSteps, learningRate);
   adamStep(bias, biasGradient, moments.bias, state.numSteps, learningRate);
-  return loss;
 }
 
-/** Turns scores into the gradient of the loss by them, in place, and returns the loss. */
+/** Turns scores into the gradient of the loss by them, `w (s(a) - y) / n`, in place. The loss itself, with its logarithm, is not needed. */
 function lossGradient(
   scores: Float32Array,
   bias: Float32Array,
   labels: Uint8Array,
   positiveWeight: number,
   biasGradient: Float32Array,
-): number {
+): void {
   const F = bias.length;
   const scale = 1 / scores.length;
-  let loss = 0;
+  const activeScale = positiveWeight * scale;
   for (let at = 0; at < scores.length; at += F) {
     for (let id = 0; id < F; id++) {
-      const score = scores[at + id] + bias[id];
-      const isActive = labels[at + id] !== 0;
-      // towards the label: `margin` > 0 is right, and log s(margin) = -log(1 + e^-margin)
-      const margin = isActive ? score : -score;
-      const e = Math.exp(-Math.abs(margin));
-      const miss = margin > 0 ? e / (1 + e) : 1 / (1 + e); // 1 - s(margin)
-      const weight = isActive ? positiveWeight : 1;
-      loss += weight * (Math.max(0, -margin) + Math.log1p(e));
-      const gradient = (isActive ? -miss : miss) * weight * scale;
+      const share = 1 / (1 + Math.exp(-scores[at + id] - bias[id]));
+      const gradient = labels[at + id] === 0 ? share * scale : (share - 1) * activeScale;
       scores[at + id] = gradient;
       biasGradient[id] += gradient;
     }
   }
-  return loss * scale;
 }
