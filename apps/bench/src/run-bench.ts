@@ -16,6 +16,7 @@ import { agreement } from './suites/agreement.js';
 import { attention } from './suites/attention.js';
 import { decode } from './suites/decode.js';
 import { ffn } from './suites/ffn.js';
+import { ffnProduct } from './suites/ffn-product.js';
 import { ffnTokens } from './suites/ffn-tokens.js';
 import { gemm } from './suites/gemm.js';
 import { grammar } from './suites/grammar.js';
@@ -35,6 +36,7 @@ export const suites: readonly Suite[] = [
   attention,
   sparseAttention,
   ffn,
+  ffnProduct,
   ffnTokens,
   prefill,
   decode,
