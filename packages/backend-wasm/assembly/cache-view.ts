@@ -87,6 +87,18 @@ function rowAt(index: i32, kvHead: i32): usize {
   return <usize>(block * numKvHeads + kvHead) * <usize>blockSize + <usize>(index - block * blockSize);
 }
 
+/** Whether rows of keys and values are f32 in the cache. */
+export function isPlain(): bool {
+  return keyType == F32 && valueType == F32;
+}
+/** Where the key of a slot lies in the cache, as it is stored. */
+export function keyRowAt(index: i32, kvHead: i32): usize {
+  return keys + rowAt(index, kvHead) * keyBytes;
+}
+export function valueRowAt(index: i32, kvHead: i32): usize {
+  return values + rowAt(index, kvHead) * valueBytes;
+}
+
 /** Where the key of a slot lies as f32: in the cache, or decoded to `to`. */
 export function keyOf(index: i32, kvHead: i32, to: usize): usize {
   return rowsFrom(keyType, keys + rowAt(index, kvHead) * keyBytes, to, headDim);

@@ -8,6 +8,7 @@ import { addressOf, attributeF, dim } from './record';
 import { tanh4 } from './simd';
 import { setSoftmax, softmaxStep } from './softmax-step';
 import { tileColumns, tileRows } from './tiles';
+import { tileColumns6, tileRows6 } from './wide-tiles';
 import { positionOfToken } from './cache-view';
 import { highFactor, lowFactor, weigh8 } from './weigh';
 
@@ -193,7 +194,9 @@ export function scoreRows(panel: i32, keys: usize, count: i32, row: i32): void {
     }
   } else {
     const last = keys + <usize>(count - 1) * stride;
-    for (let j = 0; j < count; j += 4, to += 128) {
+    let j = 0;
+    for (; j + 6 <= count; j += 6, to += 192) tileRows6(to, keys + <usize>j * stride, stride, q, headDim);
+    for (; j < count; j += 4, to += 128) {
       const at = keys + <usize>j * stride;
       const b = min<usize>(at + stride, last);
       const c = min<usize>(b + stride, last);
@@ -263,7 +266,12 @@ export function sumRows(panel: i32, values: usize, count: i32, row: i32): void {
   }
   const low = row == 0 ? lowFactor() : f32x4.splat(1);
   const high = row == 0 ? highFactor() : f32x4.splat(1);
-  for (let d = 0; d < valueDim; d += 4) {
+  let d = 0;
+  for (; d + 6 <= valueDim; d += 6) {
+    const column = <usize>d << 2;
+    tileColumns6(out + (column << 3), values + column, stride, weights, count, low, high);
+  }
+  for (; d < valueDim; d += 4) {
     const column = <usize>d << 2;
     tileColumns(out + (column << 3), values + column, stride, weights, count, low, high);
   }

@@ -1,5 +1,5 @@
 /** The keys of a query outside of its window: globals, distances 1, 2, 4, ..., landmarks; found anew for each query. */
-import { cacheBlock, keyOf, modelReach, positionAt, slotIndex, valueOf } from './cache-view';
+import { cacheBlock, isPlain, keyOf, keyRowAt, modelReach, positionAt, slotIndex, valueOf, valueRowAt } from './cache-view';
 import { addressOf, attributeI, dim } from './record';
 import { ENTRY_BYTES, setEntry } from './row-softmax';
 
@@ -75,10 +75,29 @@ export function listSlot(key: i32, sequence: i32, kvHead: i32, count: i32): i32 
   return count + 1;
 }
 
-/** Lists the keys outside of the window, landmarks unless these are `inPanels`, and returns their number. */
-export function listEdges(position: i32, sequence: i32, context: i32, kvHead: i32, inPanels: bool): i32 {
+/** The globals' number, and one of them. */
+export function countGlobals(): i32 {
+  return numGlobals;
+}
+export function globalAt(index: i32): i32 {
+  return load<i32>(globals + (<usize>index << 2));
+}
+
+/**
+ * Lists the keys outside of the window, without landmarks and without globals where these are in panels, and returns their
+ * number.
+ */
+export function listEdges(
+  position: i32,
+  sequence: i32,
+  context: i32,
+  kvHead: i32,
+  inPanels: bool,
+  hasGlobalsInPanels: bool,
+): i32 {
   let count = 0;
-  for (let i = 0; i < numGlobals; i++) {
+  if (inPanels && hasGlobalsInPanels && isPlain()) return listDistances(position, sequence, context, kvHead);
+  for (let i = 0; i < numGlobals && !hasGlobalsInPanels; i++) {
     const global = load<i32>(globals + (<usize>i << 2));
     count = addToken(global, position, sequence, context, kvHead, count);
   }
@@ -96,6 +115,26 @@ export function listEdges(position: i32, sequence: i32, context: i32, kvHead: i3
   }
   if (landmarks == 0 || inPanels) return count;
   return listLandmarks(position, sequence, context, kvHead, count);
+}
+
+/** The distances alone, of a causal model without a window of its own, where rows of the cache are f32. */
+function listDistances(position: i32, sequence: i32, context: i32, kvHead: i32): i32 {
+  if (!hasStride) return 0;
+  let count = 0;
+  let at = entries;
+  for (let s = local < 1 ? 1 : 1 << (32 - clz(local)); s <= position && s > 0; s <<= 1) {
+    const key = position - s;
+    if (key >= context || isGlobal(key)) continue;
+    const index = slotIndex(sequence, key);
+    if (positionAt(index) != key) continue;
+    store<u32>(at, <u32>keyRowAt(index, kvHead));
+    store<u32>(at, <u32>valueRowAt(index, kvHead), 4);
+    store<f32>(at, 0, 8);
+    store<i32>(edgeSlots + (<usize>count << 2), key);
+    at += ENTRY_BYTES;
+    count += 1;
+  }
+  return count;
 }
 
 export function listLandmarks(position: i32, sequence: i32, context: i32, kvHead: i32, begin: i32): i32 {

@@ -20,6 +20,21 @@ import {
   valuesOf,
 } from '../cache-view';
 import { addMass, addMassOfRows, clearMass, enterMass, massOf } from '../key-mass';
+import {
+  LANDMARK_ROWS,
+  attendLandmarks,
+  clearLandmarks,
+  countSharedGlobals,
+  gatherLandmarks,
+  hasFewPivots,
+  hasLandmarks,
+  layLandmarks,
+  raiseLandmarks,
+  scoreLandmarks,
+  sharesGlobals,
+  sharesLandmarks,
+  sumLandmarks,
+} from '../landmark-rows';
 import { writeMerged } from '../merge-panels';
 import {
   LANES,
@@ -36,7 +51,6 @@ import {
   numPanels,
   openPanels,
   positionOfLane,
-  raiseRow,
   scoreRows,
   sumOfLane,
   sumRows,
@@ -45,7 +59,7 @@ import {
 } from '../query-panels';
 import { addressOf, attributeF, attributeI, dim, localScratch } from '../record';
 import { ENTRY_BYTES, ROW_STATE, clearRow, pushRows, setRowSoftmax } from '../row-softmax';
-import { edgeEntries, landmarkSize, layEdges, listEdges, listLandmarks, listSlot, slotOfEdge } from '../subquadratic-edges';
+import { edgeEntries, layEdges, listEdges, listSlot, slotOfEdge } from '../subquadratic-edges';
 import { takeUnits } from '../threads';
 
 /** Rows of keys that are decoded at a time. */
@@ -56,7 +70,6 @@ const ALONE: i32 = 64;
 let isCausal: bool = true;
 let local: i32 = 0;
 let reach: i32 = 0; // of the model
-let partSize: i32 = 1;
 let headDim: i32 = 0;
 let valueDim: i32 = 0;
 
@@ -73,17 +86,6 @@ let hasMass: bool = false;
 /** Whether windows give masses and not outputs. */
 let isMeasuring: bool = false;
 
-// landmarks of the pivot they were gathered for, side by side, when they depend on nothing else
-let sharesLandmarks: bool = false;
-let gatheredPivot: i32 = -1;
-let gatheredHead: i32 = -1;
-let gatheredSequence: i32 = -1;
-let numGathered: i32 = 0;
-let gatheredKeys: usize = 0;
-let gatheredValues: usize = 0;
-/** Most landmarks of a pivot: itself, and distances of powers of two. */
-const LANDMARK_ROWS: i32 = 40;
-
 export function subquadraticAttention(): void {
   enterCache();
   isCausal = attributeI(1) != 0;
@@ -98,12 +100,8 @@ export function subquadraticAttention(): void {
   valueRows = keyRows + <usize>SPAN * (<usize>headDim << 2);
   states = layEdges(valueRows + <usize>SPAN * (<usize>valueDim << 2) + 64);
   entries = edgeEntries();
-  partSize = landmarkSize();
   stateBytes = ROW_STATE + (<usize>((valueDim + 7) & ~3) << 2);
-  gatheredKeys = states + 8 * stateBytes;
-  gatheredValues = gatheredKeys + <usize>LANDMARK_ROWS * (<usize>headDim << 2);
-  sharesLandmarks = attributeI(6) == 1 && isCausal && reach == i32.MAX_VALUE;
-  gatheredSequence = -1; // -1 is a pivot: that of queries before the first whole block
+  layLandmarks(states + 8 * stateBytes, hasMass);
 
   const numTokens = dim(0, 0);
   const numKvHeads = dim(3, 1);
@@ -148,22 +146,26 @@ function attendRun(t0: i32, t1: i32, kvHead: i32, h0: i32, h1: i32): void {
   openPanels(t0, t1, h0, h1);
   const end = min<i32>(context, high + ahead + 1);
   isMeasuring = false;
-  attendSpans(sequence, kvHead, max<i32>(0, low - back), end, back, ahead);
+  clearLandmarks();
+  attendSpans(sequence, context, kvHead, max<i32>(0, low - back), end, back, ahead);
   let lastListed = -1;
   let numEdges = 0;
   for (let panel = 0; panel < numPanels; panel++) {
     const first = firstLaneOf(panel);
     const last = lastLaneOf(panel);
-    const inPanels = sharesLandmarks && hasFewPivots(first, last);
+    const inPanels = sharesLandmarks() && hasFewPivots(first, last);
     lastListed = -1; // gathering landmarks takes the place of the list
-    if (inPanels) attendLandmarks(panel, first, last, sequence, context, kvHead);
+    if (inPanels && !hasLandmarks(panel)) attendLandmarks(panel, first, last, sequence, context, kvHead);
     for (let lane = first; lane < last; lane++) {
       const token = tokenOfLane(lane);
       if (token != lastListed) {
         const position = positionOfToken(token);
         const counts = kvHead == 0 && headOfLane(lane) == 0;
-        let seen = counts && inPanels ? gatherLandmarks(position, sequence, context, kvHead) : 0;
-        numEdges = listEdges(position, sequence, context, kvHead, inPanels);
+        let seen = 0;
+        if (counts && inPanels) {
+          seen = gatherLandmarks(position, sequence, context, kvHead) + countSharedGlobals(position, sequence, context);
+        }
+        numEdges = listEdges(position, sequence, context, kvHead, inPanels, inPanels && sharesGlobals());
         lastListed = token;
         if (counts) {
           seen += numEdges + countWindow(position, sequence, context, back, ahead);
@@ -186,15 +188,17 @@ function attendRun(t0: i32, t1: i32, kvHead: i32, h0: i32, h1: i32): void {
   }
   if (!hasMass) return;
   isMeasuring = true;
-  attendSpans(sequence, kvHead, max<i32>(0, low - back), end, back, ahead);
+  attendSpans(sequence, context, kvHead, max<i32>(0, low - back), end, back, ahead);
 }
 
 /** All panels meet the slots `[begin, end)` in their windows. */
-function attendSpans(sequence: i32, kvHead: i32, begin: i32, end: i32, back: i32, ahead: i32): void {
+function attendSpans(sequence: i32, context: i32, kvHead: i32, begin: i32, end: i32, back: i32, ahead: i32): void {
   for (let span = begin; span < end; span += SPAN) {
     const spanEnd = min<i32>(end, span + SPAN);
     layPieces(sequence, kvHead, span, spanEnd);
-    for (let panel = 0; panel < numPanels; panel++) attendWindow(panel, sequence, span, spanEnd, back, ahead, kvHead);
+    for (let panel = 0; panel < numPanels; panel++) {
+      attendWindow(panel, sequence, context, span, spanEnd, back, ahead, kvHead);
+    }
   }
 }
 
@@ -240,6 +244,7 @@ function layPieces(sequence: i32, kvHead: i32, begin: i32, end: i32): void {
 function attendWindow(
   panel: i32,
   sequence: i32,
+  context: i32,
   span: i32,
   spanEnd: i32,
   back: i32,
@@ -253,18 +258,25 @@ function attendWindow(
     high = max<i32>(high, positionOfLane(lane));
   }
   const end = min<i32>(spanEnd, high + ahead + 1);
+  const last = min<i32>(context, high + ahead + 1);
   for (let begin = max<i32>(span, low - back); begin < end; begin += PANEL_ROWS) {
     const stop = min<i32>(end, begin + PANEL_ROWS);
     const count = stop - begin;
     for (let piece = 0; piece < numPieces; piece++) {
       const at = pieces + (<usize>piece << 4);
       const first = max<i32>(begin, load<i32>(at));
-      const last = min<i32>(stop, load<i32>(at) + load<i32>(at, 4));
-      if (first >= last) continue;
+      const upTo = min<i32>(stop, load<i32>(at) + load<i32>(at, 4));
+      if (first >= upTo) continue;
       const skipped = <usize>(first - load<i32>(at)) * (<usize>headDim << 2);
-      scoreRows(panel, <usize>load<u32>(at, 8) + skipped, last - first, first - begin);
+      scoreRows(panel, <usize>load<u32>(at, 8) + skipped, upTo - first, first - begin);
     }
-    capRows(count);
+    // landmarks and globals follow the last rows of the window
+    const extra =
+      stop == last && !isMeasuring && count <= PANEL_ROWS - LANDMARK_ROWS
+        ? scoreLandmarks(panel, count, sequence, context, kvHead)
+        : 0;
+    capRows(count + extra);
+    if (extra > 0) raiseLandmarks(panel, count, sequence, context);
     // rows that all lanes see are [high - back, low + ahead]
     for (let j = begin; j < min<i32>(stop, high - back); j++) hideRow(panel, j - begin, j, -ahead, back);
     for (let j = max<i32>(begin, low + ahead + 1); j < stop; j++) hideRow(panel, j - begin, j, -ahead, back);
@@ -275,15 +287,16 @@ function attendWindow(
       addMassOfRows(panel, count, kvHead, 0, begin);
       continue;
     }
-    weighRows(panel, count);
+    weighRows(panel, count + extra);
     for (let piece = 0; piece < numPieces; piece++) {
       const at = pieces + (<usize>piece << 4);
       const first = max<i32>(begin, load<i32>(at));
-      const last = min<i32>(stop, load<i32>(at) + load<i32>(at, 4));
-      if (first >= last) continue;
+      const upTo = min<i32>(stop, load<i32>(at) + load<i32>(at, 4));
+      if (first >= upTo) continue;
       const skipped = <usize>(first - load<i32>(at)) * (<usize>valueDim << 2);
-      sumRows(panel, <usize>load<u32>(at, 12) + skipped, last - first, first - begin);
+      sumRows(panel, <usize>load<u32>(at, 12) + skipped, upTo - first, first - begin);
     }
+    if (extra > 0) sumLandmarks(panel, extra, count);
   }
 }
 
@@ -296,62 +309,12 @@ function countWindow(position: i32, sequence: i32, context: i32, back: i32, ahea
   return count;
 }
 
-function pivotOf(position: i32): i32 {
-  return (position + 1) / partSize - 1;
-}
-
-/** Whether the lanes of a panel have at most two pivots, as neighbours in a sequence do. */
-function hasFewPivots(first: i32, last: i32): bool {
-  let changes = 0;
-  for (let lane = first + 1; lane < last; lane++) {
-    if (pivotOf(positionOfLane(lane)) != pivotOf(positionOfLane(lane - 1))) changes += 1;
-  }
-  return changes <= 1;
-}
-
-/** All lanes of a pivot see the same landmarks: these are rows of one more step of the panel. */
-function attendLandmarks(panel: i32, first: i32, last: i32, sequence: i32, context: i32, kvHead: i32): void {
-  for (let lane = first; lane < last; lane++) {
-    const position = positionOfLane(lane);
-    const pivot = pivotOf(position);
-    if (lane > first && pivot == pivotOf(positionOfLane(lane - 1))) continue;
-    const count = gatherLandmarks(position, sequence, context, kvHead);
-    if (count == 0) continue;
-    scoreRows(panel, gatheredKeys, count, 0);
-    capRows(count);
-    const logCount: f32 = attributeI(7) == 0 ? 0 : <f32>Math.log(<f64>partSize);
-    for (let row = 0; row < count; row++) {
-      if (logCount != 0) raiseRow(row, logCount);
-      // positions of the lanes with this pivot: [(pivot + 1) * partSize - 1, (pivot + 2) * partSize - 1)
-      hideRow(panel, row, (pivot + 1) * partSize - 1, 0, partSize - 1);
-    }
-    weighRows(panel, count);
-    sumRows(panel, gatheredValues, count, 0);
-  }
-}
-
-/** The landmarks of the pivot of a position, side by side; returns their number. */
-function gatherLandmarks(position: i32, sequence: i32, context: i32, kvHead: i32): i32 {
-  const pivot = pivotOf(position);
-  if (pivot == gatheredPivot && sequence == gatheredSequence && kvHead == gatheredHead) return numGathered;
-  numGathered = listLandmarks(position, sequence, context, kvHead, 0);
-  for (let i = 0; i < numGathered; i++) {
-    const at = entries + <usize>i * ENTRY_BYTES;
-    memory.copy(gatheredKeys + <usize>i * (<usize>headDim << 2), load<u32>(at), <usize>headDim << 2);
-    memory.copy(gatheredValues + <usize>i * (<usize>valueDim << 2), load<u32>(at, 4), <usize>valueDim << 2);
-  }
-  gatheredPivot = pivot;
-  gatheredSequence = sequence;
-  gatheredHead = kvHead;
-  return numGathered;
-}
-
 /** One query, only keys that it sees: where something is not finite, nothing of other keys may come in. */
 function attendAlone(lane: i32, sequence: i32, context: i32, kvHead: i32, back: i32, ahead: i32): void {
   const position = positionOfLane(lane);
   const query = queryOf(lane);
   clearRow(states, valueDim);
-  pushRows(query, headDim, valueDim, entries, listEdges(position, sequence, context, kvHead, false), states);
+  pushRows(query, headDim, valueDim, entries, listEdges(position, sequence, context, kvHead, false, false), states);
   const end = min<i32>(context, position + ahead + 1);
   for (let begin = max<i32>(0, position - back); begin < end; begin += ALONE) {
     let count = 0;

@@ -1,5 +1,5 @@
 /** What sparse attention keeps of blocks and sequences: means, boxes, transposed keys, states; and remapped positions. */
-import { bytesOf, decode } from '../decode';
+import { F32, bytesOf, decode } from '../decode';
 import { encode } from '../encode';
 import { addressOf, attributeI, dim, dtypeOf, localScratch } from '../record';
 import { takeUnits } from '../threads';
@@ -26,8 +26,8 @@ function summarise(head: i32, isBox: bool): void {
   const valueDim = dim(2, 3);
   const numParts = dim(3, 1);
   const partSize = blockSize / numParts;
-  const key = localScratch();
-  const value = key + (<usize>headDim << 2) + 16;
+  const keyRow = localScratch();
+  const valueRow = keyRow + (<usize>headDim << 2) + 16;
   for (let t = 0; t < numTokens; t++) {
     const slot = load<i32>(addressOf(0) + (<usize>t << 2));
     if (slot < 0) continue;
@@ -41,8 +41,8 @@ function summarise(head: i32, isBox: bool): void {
     const firstRow = <usize>(block * numHeads + head) * <usize>blockSize + <usize>(part * partSize);
     for (let o = isCurrent ? offset : 0; o <= offset; o++) {
       const row = firstRow + <usize>o;
-      decode(dtypeOf(1), addressOf(1) + row * bytesOf(dtypeOf(1), headDim), key, headDim);
-      decode(dtypeOf(2), addressOf(2) + row * bytesOf(dtypeOf(2), valueDim), value, valueDim);
+      const key = rowOf(1, row, headDim, keyRow);
+      const value = rowOf(2, row, valueDim, valueRow);
       if (isBox) {
         extend(addressOf(4) + summary * (<usize>headDim << 2), addressOf(5) + summary * (<usize>headDim << 2), key, headDim, o == 0);
         raise(addressOf(6) + (summary << 2), value, valueDim, o == 0);
@@ -53,6 +53,15 @@ function summarise(head: i32, isBox: bool): void {
     }
     store<i32>(count, offset + 1);
   }
+}
+
+/** Where a row of the cache lies as f32: there, or decoded to `to`. */
+function rowOf(tensor: i32, row: usize, length: i32, to: usize): usize {
+  const dtype = dtypeOf(tensor);
+  const from = addressOf(tensor) + row * bytesOf(dtype, length);
+  if (dtype == F32) return from;
+  decode(dtype, from, to, length);
+  return to;
 }
 
 /** `mean += (x - mean) / count`; the first x is the mean. */
