@@ -179,8 +179,9 @@ describe.each(Object.entries(variants))('%s', (_name, options) => {
             magnitude += Math.abs(factor * w);
             codes += scale === 0 ? largestCode : Math.abs(w) / scale;
           }
-          // half a step per coefficient times the code; then roundings of a product and a sum for every eight rows or more
-          bound += codes * step * 0.5 * (1 + 1e-5) + (count / 8 + 4) * unit * (magnitude + codes * step);
+          // half a step per coefficient times the code; then roundings: of coefficients, of a product, of at most four sums of
+          // eight rows, and of a sum for every 32 rows
+          bound += codes * step * 0.5 * (1 + 1e-5) + (count / 32 + 8) * unit * (magnitude + codes * step);
         }
         if (!(Math.abs(found - sum) <= bound)) numOutside++;
       }

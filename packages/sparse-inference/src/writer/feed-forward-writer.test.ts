@@ -187,11 +187,11 @@ describe('the writer', () => {
       const tables = predictorWeights(sidecar);
       const numActive = async (numTokens: number, options = {}): Promise<number> => {
         const write = createFeedForwardWriter(sidecar, options);
-        return (await runBlock(backends.reference, weights, write, tables, randomRow(numTokens * hiddenDim, 8))).ids
+        return (await runBlock(backends.reference, weights, write, tables, randomRow(numTokens * hiddenDim, 64))).ids
           .length;
       };
       const one = await numActive(1);
-      expect(one).toBeGreaterThan(ffnDim / 2);
+      expect(one).toBeGreaterThan(breakEvenRatio * ffnDim);
       expect(one).toBeLessThan(ffnDim);
       expect(await numActive(2)).toBe(ffnDim);
       expect(await numActive(2, { maxRatio: 1 })).toBeLessThan(ffnDim);
