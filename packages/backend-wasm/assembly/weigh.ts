@@ -2,10 +2,13 @@
 import { minusInfinity } from './constants';
 import { fma, weight4 } from './simd';
 
-/** The constants of `weight4`: least, 1 / ln 2, 1.5 * 2^23, ln 2 in two parts, a polynomial, 1. */
+/**
+ * 1 / ln 2, the least exponent, 1.5 * 2^23, the coefficients of 2^r from degree 6 down to 1 (least squares of the relative
+ * error over [-1/2, 1/2]: 2.2e-9, in f32 below 1e-7), 1.
+ */
 const table = memory.data<f32>([
-  -87, 1.44269504088896341, 12582912, 0.693359375, 2.12194440e-4, 1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3,
-  4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1, 1,
+  1.44269504088896341, -127, 12582912, 1.5370705380938858e-4, 1.3399848281486022e-3, 9.618373249344893e-3,
+  5.5503290351823074e-2, 2.402264846229741e-1, 6.931472055770829e-1, 1,
 ]);
 
 let factorLow: v128 = f32x4.splat(1);
@@ -58,44 +61,39 @@ export function weigh8(at: usize, count: i32, state: usize, sumsAt: usize): void
     const x = f32x4.sub(v128.load(p), shiftLow);
     const y = f32x4.sub(v128.load(p, 16), shiftHigh);
     let c = v128.load32_splat(table);
-    const isFarX = f32x4.lt(x, c);
-    const isFarY = f32x4.lt(y, c);
-    const bx = f32x4.pmax(x, c);
-    const by = f32x4.pmax(y, c);
+    let tx = f32x4.mul(x, c);
+    let ty = f32x4.mul(y, c);
     c = v128.load32_splat(table, 4);
-    const magic = v128.load32_splat(table, 8);
-    const mx = fma(bx, c, magic);
-    const my = fma(by, c, magic);
-    const nx = f32x4.sub(mx, magic);
-    const ny = f32x4.sub(my, magic);
+    tx = f32x4.pmax(tx, c);
+    ty = f32x4.pmax(ty, c);
+    // 1.5 * 2^23 added: the integer part stands in the low bits
+    c = v128.load32_splat(table, 8);
+    const mx = f32x4.add(tx, c);
+    const my = f32x4.add(ty, c);
+    const rx = f32x4.sub(tx, f32x4.sub(mx, c));
+    const ry = f32x4.sub(ty, f32x4.sub(my, c));
     c = v128.load32_splat(table, 12);
-    let rx = f32x4.sub(bx, f32x4.mul(nx, c));
-    let ry = f32x4.sub(by, f32x4.mul(ny, c));
-    c = v128.load32_splat(table, 16);
-    rx = fma(nx, c, rx);
-    ry = fma(ny, c, ry);
-    let d = v128.load32_splat(table, 24);
-    c = v128.load32_splat(table, 20);
+    let d = v128.load32_splat(table, 16);
     let px = fma(c, rx, d);
     let py = fma(c, ry, d);
-    d = v128.load32_splat(table, 28);
-    px = fma(px, rx, d);
-    py = fma(py, ry, d);
-    d = v128.load32_splat(table, 32);
-    px = fma(px, rx, d);
-    py = fma(py, ry, d);
+    c = v128.load32_splat(table, 20);
+    px = fma(px, rx, c);
+    py = fma(py, ry, c);
+    c = v128.load32_splat(table, 24);
+    px = fma(px, rx, c);
+    py = fma(py, ry, c);
+    c = v128.load32_splat(table, 28);
+    px = fma(px, rx, c);
+    py = fma(py, ry, c);
+    c = v128.load32_splat(table, 32);
+    px = fma(px, rx, c);
+    py = fma(py, ry, c);
     d = v128.load32_splat(table, 36);
     px = fma(px, rx, d);
     py = fma(py, ry, d);
-    d = v128.load32_splat(table, 40);
-    px = fma(px, rx, d);
-    py = fma(py, ry, d);
-    d = v128.load32_splat(table, 44);
-    px = f32x4.add(fma(px, f32x4.mul(rx, rx), rx), d);
-    py = f32x4.add(fma(py, f32x4.mul(ry, ry), ry), d);
-    // the low bits of `mx` are n: added to the exponent of 1 they make 2^n
-    px = v128.andnot(f32x4.mul(px, i32x4.add(i32x4.shl(mx, 23), d)), isFarX);
-    py = v128.andnot(f32x4.mul(py, i32x4.add(i32x4.shl(my, 23), d)), isFarY);
+    // added to the exponent of 1 the integer makes 2^n, and 0 of the least
+    px = f32x4.mul(px, i32x4.add(i32x4.shl(mx, 23), d));
+    py = f32x4.mul(py, i32x4.add(i32x4.shl(my, 23), d));
     v128.store(p, px);
     v128.store(p, py, 16);
     sumLow = f32x4.add(sumLow, px);
