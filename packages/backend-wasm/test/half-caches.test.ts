@@ -137,7 +137,8 @@ describe.each([undefined, false])('relaxedSimd %s', async (relaxedSimd) => {
     const after = await attend(backend, q, { keys, values }, ['f16', 'f16']);
     for (let head = 0; head < numHeads; head++) {
       const row = after.subarray(head * headDim, (head + 1) * headDim);
-      const special = head < numHeads / numKvHeads ? [...before.subarray(head * headDim + 5, head * headDim + 8)] : undefined;
+      const special =
+        head < numHeads / numKvHeads ? [...before.subarray(head * headDim + 5, head * headDim + 8)] : undefined;
       expect([...row.subarray(5, 8)]).toEqual(special ?? [Infinity, -Infinity, NaN]);
       expect(row[4]).toBeCloseTo(before[head * headDim + 4]!, 6);
     }
