@@ -266,8 +266,10 @@ export function sumRows(panel: i32, values: usize, count: i32, row: i32): void {
   }
   const low = row == 0 ? lowFactor() : f32x4.splat(1);
   const high = row == 0 ? highFactor() : f32x4.splat(1);
+  // pairs of wide tiles, so that tiles of four end where columns do: others lie beyond
+  const wide = valueDim / 12 * 12;
   let d = 0;
-  for (; d + 6 <= valueDim; d += 6) {
+  for (; d < wide; d += 6) {
     const column = <usize>d << 2;
     tileColumns6(out + (column << 3), values + column, stride, weights, count, low, high);
   }
