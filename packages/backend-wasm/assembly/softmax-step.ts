@@ -1,6 +1,7 @@
 /** One step of the online softmax over a chunk of keys, for four queries side by side. */
 import { minusInfinity } from './constants';
 import { tanh4, weight4 } from './simd';
+import { weightOf4 } from './weigh';
 
 /** Which keys the queries see. */
 let leads: i32 = 0;
@@ -50,7 +51,7 @@ export function softmaxStep(
   const factor = weight4(f32x4.sub(old, shift));
   let sum = f32x4.mul(v128.load(state + sumsAt), factor);
   for (let p = at; p < end; p += stride) {
-    const weight = weight4(f32x4.sub(v128.load(p), shift));
+    const weight = weightOf4(f32x4.sub(v128.load(p), shift));
     v128.store(p, weight);
     sum = f32x4.add(sum, weight);
   }

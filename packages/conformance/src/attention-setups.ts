@@ -92,6 +92,18 @@ export const attentionSetups: readonly AttentionSetup[] = [
     [80, 80],
     [128, 96],
   ].map(([headDim, valueDim]) => setup(`heads of ${headDim} / ${valueDim}`, { ...paged, headDim, valueDim })),
+  // tiles of many queries side by side: what is written beyond the last column of one falls into another
+  ...[
+    [6, 10],
+    [32, 32],
+    [33, 17],
+    [80, 80],
+    [128, 128],
+  ].map(([headDim, valueDim]) =>
+    setup(`prefill of 40, heads of ${headDim} / ${valueDim}`, {
+      ...{ contextLengths: [40], queries: prefill(40), headDim, valueDim },
+    }),
+  ),
   ...cacheDTypes.flatMap((dtype) => {
     const dim = dtypeInfo(dtype).blockSize === 1 ? 24 : 64;
     const dtypes = { keyDType: dtype, valueDType: dtype, headDim: dim, valueDim: dim };

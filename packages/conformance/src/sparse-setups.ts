@@ -81,6 +81,14 @@ export const sparseSetups: readonly AttentionSetup[] = [
   ].map(([headDim, valueDim]) =>
     sparseSetup(`heads of ${headDim} / ${valueDim}`, { ...severalSequences, headDim, valueDim }),
   ),
+  // tiles of many queries side by side: what is written beyond the last column of one falls into another
+  ...[
+    [6, 10],
+    [32, 32],
+    [128, 128],
+  ].map(([headDim, valueDim]) =>
+    sparseSetup(`chunk of 40, heads of ${headDim} / ${valueDim}`, { queries: chunkOf(45, 5), headDim, valueDim }),
+  ),
   ...cacheDTypes.map((dtype) => {
     const dim = dtypeInfo(dtype).blockSize === 1 ? 24 : 64;
     const dtypes = { keyDType: dtype, valueDType: dtype, headDim: dim, valueDim: dim };
