@@ -64,6 +64,10 @@ const expected: Readonly<Record<string, readonly (readonly [string, string])[]>>
     ['q8_0 64x256, 1 thread: predictor of rank 32', 'dense'],
     ['cold bundles 512 x 1024 q8_0, 5 % active, neurons', 'the disk, read as it is'],
   ],
+  'ffn-product': [
+    ['q8_0 256x512, 1 thread: dense block', 'itself'],
+    ['q8_0 256x512, 2 threads: 50 % active, guesses of rank 256', 'dense'],
+  ],
   'ffn-tokens': [['relu 192x576, 2 layers, q8_0, 2 threads: dense', 'itself']],
   kv: [
     ['f32 per token', 'layers x (keys + values) + position'],
