@@ -2,15 +2,11 @@
 import { ProgramBuilder, type BufferHandle } from '@winnow/ops';
 import { createRng, decode, encode, sizeOf, type DType } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
-import { createWasmBackend, type CreateWasmBackendOptions } from '../src/index.node.js';
+import { createWasmBackend } from '../src/index.node.js';
+import { variants } from './int8-setup.js';
 
 const unit = 2 ** -24;
 const packed: readonly DType[] = ['q8_0', 'q4_0', 'q4_K', 'q5_K', 'q6_K'];
-const variants: Readonly<Record<string, CreateWasmBackendOptions>> = {
-  'relaxed, 2 threads': { relaxedSimd: true, numThreads: 2, minSharedWork: 0 },
-  'relaxed, 1 thread': { relaxedSimd: true, numThreads: 1 },
-  'simd, 3 threads': { relaxedSimd: false, numThreads: 3, minSharedWork: 0 },
-};
 const shapes = [
   { numTokens: 1, numExperts: 8, numChoices: 2, numInputs: 256, numOutputs: 36 },
   { numTokens: 9, numExperts: 4, numChoices: 3, numInputs: 768, numOutputs: 44 },

@@ -1,17 +1,11 @@
 /** Blocks of chosen neurons on 8-bit integers: against float64 with derived bounds, on any number of threads, in passes. */
 import { neuronGroup, ProgramBuilder, type BufferHandle, type ProgramTensor } from '@winnow/ops';
-import { createRng, decode, dtypeInfo, encode, sizeOf, type DType } from '@winnow/tensor';
+import { createRng, decode, dtypeInfo, sizeOf, type DType } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
 import { createWasmBackend, type CreateWasmBackendOptions } from '../src/index.node.js';
+import { bytesOf, encodedWeight, shuffledRows, variants } from './int8-setup.js';
 
 const unit = 2 ** -24;
-const variants: Readonly<Record<string, CreateWasmBackendOptions>> = {
-  'relaxed, 1 thread': { relaxedSimd: true, numThreads: 1 },
-  'relaxed, 2 threads': { relaxedSimd: true, numThreads: 2, minSharedWork: 0 },
-  'relaxed, 3 threads': { relaxedSimd: true, numThreads: 3, minSharedWork: 0 },
-  'simd, 1 thread': { relaxedSimd: false, numThreads: 1 },
-  'simd, 3 threads': { relaxedSimd: false, numThreads: 3, minSharedWork: 0 },
-};
 
 interface Shape {
   readonly numTokens: number;
@@ -35,8 +29,6 @@ const shapes: readonly Shape[] = [
   { numTokens: 130, width: 256, numRows: 80, count: 66, factor: 1 },
 ];
 
-const bytesOf = (values: Float32Array | Int32Array): Uint8Array => new Uint8Array(values.buffer);
-
 interface Setup extends Shape {
   readonly dtype: DType;
   readonly weight: Uint8Array;
@@ -52,12 +44,8 @@ function setUp(dtype: DType, shape: Shape): Setup {
   const numValues = 3 * width * numRows;
   const random = Float32Array.from({ length: numValues }, () => (rng.nextGaussian() * factor) / 16);
   random.fill(0, 2 * width, 2 * width + 64); // blocks whose scales are zero
-  const weight = new Uint8Array(sizeOf(dtype, numValues));
-  encode(dtype, random, weight);
-  const values = new Float32Array(numValues);
-  decode(dtype, weight, values);
-  const order = Array.from({ length: numRows }, (_, row) => row);
-  const rows = Int32Array.from({ length: numRows }, () => order.splice(rng.nextInt(order.length), 1)[0] as number);
+  const { weight, values } = encodedWeight(dtype, random);
+  const rows = shuffledRows(rng, numRows);
   const x = Float32Array.from({ length: numTokens * width }, () => rng.nextGaussian());
   return { ...shape, dtype, weight, values, rows, x };
 }

@@ -1,17 +1,11 @@
 /** Products with chosen rows and sums of them on 8-bit integers, against float64 with derived bounds. */
 import { ProgramBuilder, type BufferHandle } from '@winnow/ops';
-import { createRng, decode, dtypeInfo, encode, sizeOf, type DType } from '@winnow/tensor';
+import { createRng, decode, dtypeInfo, type DType } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
 import { createWasmBackend, type CreateWasmBackendOptions } from '../src/index.node.js';
+import { bytesOf, encodedWeight, shuffledRows, variants } from './int8-setup.js';
 
 const unit = 2 ** -24;
-const variants: Readonly<Record<string, CreateWasmBackendOptions>> = {
-  'relaxed, 2 threads': { relaxedSimd: true, numThreads: 2, minSharedWork: 0 },
-  'relaxed, 1 thread': { relaxedSimd: true, numThreads: 1 },
-  'relaxed, 3 threads': { relaxedSimd: true, numThreads: 3, minSharedWork: 0 },
-  'simd, 3 threads': { relaxedSimd: false, numThreads: 3, minSharedWork: 0 },
-  'simd, 1 thread': { relaxedSimd: false, numThreads: 1 },
-};
 
 interface Shape {
   readonly numTokens: number;
@@ -36,7 +30,6 @@ const shapes: readonly Shape[] = [
   { numTokens: 6, columns: 256, numRows: 12, count: 9, factor: 1e5 },
 ];
 
-const bytesOf = (values: Float32Array | Int32Array): Uint8Array => new Uint8Array(values.buffer);
 const results = new Map<string, Float32Array>();
 
 interface Setup extends Shape {
@@ -52,12 +45,8 @@ function setUp(dtype: DType, shape: Shape): Setup {
   const numValues = columns * numRows;
   const random = Float32Array.from({ length: numValues }, () => rng.nextGaussian() * factor);
   random.fill(0, 0, 64); // a block whose scale is zero
-  const weight = new Uint8Array(sizeOf(dtype, numValues));
-  encode(dtype, random, weight);
-  const values = new Float32Array(numValues);
-  decode(dtype, weight, values);
-  const order = Array.from({ length: numRows }, (_, row) => row);
-  const rows = Int32Array.from({ length: numRows }, () => order.splice(rng.nextInt(order.length), 1)[0] as number);
+  const { weight, values } = encodedWeight(dtype, random);
+  const rows = shuffledRows(rng, numRows);
   return { ...shape, weight, values, rows };
 }
 

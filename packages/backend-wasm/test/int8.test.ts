@@ -2,7 +2,8 @@
 import { ProgramBuilder, type Backend, type BufferHandle } from '@winnow/ops';
 import { createRng, decode, encode, sizeOf, type DType } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
-import { createWasmBackend, type CreateWasmBackendOptions } from '../src/index.node.js';
+import { createWasmBackend } from '../src/index.node.js';
+import { variants } from './int8-setup.js';
 
 const packed: readonly DType[] = ['q8_0', 'q4_0', 'q4_K', 'q5_K', 'q6_K'];
 const unit = 2 ** -24;
@@ -72,11 +73,6 @@ function expectProducts(
   expect(numOutside).toBe(0);
 }
 
-const variants: Readonly<Record<string, CreateWasmBackendOptions>> = {
-  'relaxed, 2 threads': { relaxedSimd: true, numThreads: 2, minSharedWork: 0 },
-  'relaxed, 1 thread': { relaxedSimd: true, numThreads: 1 },
-  'simd, 3 threads': { relaxedSimd: false, numThreads: 3, minSharedWork: 0 },
-};
 const shapes = [
   { numTokens: 1, numInputs: 256, numOutputs: 4 },
   { numTokens: 1, numInputs: 1280, numOutputs: 71 },

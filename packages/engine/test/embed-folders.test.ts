@@ -7,6 +7,7 @@ import { ArgumentError, FormatError } from '@winnow/tensor';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { loadEmbeddingModel, type EmbeddingLoadOptions, type EmbeddingModel } from '../src/index.node.js';
 import { archPath } from './golden-files.js';
+import { wordPieceTokenizer } from './wide-model.js';
 
 let backend: Backend;
 beforeAll(() => {
@@ -20,30 +21,6 @@ const config = JSON.parse(readFileSync(join(hf, 'config.json'), 'utf8')) as obje
 
 /** A vocabulary of words; the ids of the rest are never used. */
 const words = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'a', 'b', 'query', ':', 'A'];
-const tokenizer = {
-  model: {
-    type: 'WordPiece',
-    unk_token: '[UNK]',
-    continuing_subword_prefix: '##',
-    max_input_chars_per_word: 100,
-    vocab: Object.fromEntries(words.map((word, id) => [word, id])),
-  },
-  pre_tokenizer: { type: 'BertPreTokenizer' },
-  post_processor: {
-    type: 'TemplateProcessing',
-    single: [
-      { SpecialToken: { id: '[CLS]', type_id: 0 } },
-      { Sequence: { id: 'A', type_id: 0 } },
-      { SpecialToken: { id: '[SEP]', type_id: 0 } },
-    ],
-    pair: [],
-    special_tokens: {
-      '[CLS]': { id: '[CLS]', ids: [2], tokens: ['[CLS]'] },
-      '[SEP]': { id: '[SEP]', ids: [3], tokens: ['[SEP]'] },
-    },
-  },
-  added_tokens: words.slice(0, 5).map((content, id) => ({ id, content, special: true })),
-};
 
 const transformer = { idx: 0, name: '0', path: '', type: 'sentence_transformers.models.Transformer' };
 const pooling = { idx: 1, name: '1', path: '1_Pooling', type: 'sentence_transformers.models.Pooling' };
@@ -61,7 +38,7 @@ function folder(parts: Parts): HubFiles {
   const files: Record<string, Uint8Array | string> = {
     'config.json': JSON.stringify({ ...config, ...parts.config }),
     'model.safetensors': weights,
-    'tokenizer.json': JSON.stringify(tokenizer),
+    'tokenizer.json': JSON.stringify(wordPieceTokenizer(words)),
     'modules.json': JSON.stringify(parts.modules ?? [transformer, pooling]),
     '1_Pooling/config.json': JSON.stringify(parts.pooling ?? { pooling_mode_mean_tokens: true }),
   };

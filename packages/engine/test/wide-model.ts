@@ -67,6 +67,32 @@ export async function wideLlama(ffn: number, activation: 'silu' | 'relu'): Promi
   return folder(shapes, { 'config.json': config });
 }
 
+/** `tokenizer.json` of a BERT; the first five words are its special tokens, `[CLS]` and `[SEP]` the third and fourth. */
+export function wordPieceTokenizer(words: readonly string[]): object {
+  const special = (id: string, at: number): object => ({ id, ids: [at], tokens: [id] });
+  return {
+    model: {
+      type: 'WordPiece',
+      unk_token: '[UNK]',
+      continuing_subword_prefix: '##',
+      max_input_chars_per_word: 100,
+      vocab: Object.fromEntries(words.map((word, id) => [word, id])),
+    },
+    pre_tokenizer: { type: 'BertPreTokenizer' },
+    post_processor: {
+      type: 'TemplateProcessing',
+      single: [
+        { SpecialToken: { id: '[CLS]', type_id: 0 } },
+        { Sequence: { id: 'A', type_id: 0 } },
+        { SpecialToken: { id: '[SEP]', type_id: 0 } },
+      ],
+      pair: [],
+      special_tokens: { '[CLS]': special('[CLS]', 2), '[SEP]': special('[SEP]', 3) },
+    },
+    added_tokens: words.slice(0, 5).map((content, id) => ({ id, content, special: true })),
+  };
+}
+
 /** A BERT: feed-forward blocks of two matrices with biases; its words are `a` to `z`. */
 export async function wideBert(ffn: number): Promise<WideModel> {
   const words = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', ...'abcdefghijklmnopqrstuvwxyz'];
@@ -104,27 +130,5 @@ export async function wideBert(ffn: number): Promise<WideModel> {
     layer_norm_eps: 1e-12,
     max_position_embeddings: 64,
   };
-  const special = (id: string, at: number): object => ({ id, ids: [at], tokens: [id] });
-  const tokenizer = {
-    model: {
-      type: 'WordPiece',
-      unk_token: '[UNK]',
-      continuing_subword_prefix: '##',
-      max_input_chars_per_word: 100,
-      vocab: Object.fromEntries(words.map((word, id) => [word, id])),
-    },
-    pre_tokenizer: { type: 'BertPreTokenizer' },
-    post_processor: {
-      type: 'TemplateProcessing',
-      single: [
-        { SpecialToken: { id: '[CLS]', type_id: 0 } },
-        { Sequence: { id: 'A', type_id: 0 } },
-        { SpecialToken: { id: '[SEP]', type_id: 0 } },
-      ],
-      pair: [],
-      special_tokens: { '[CLS]': special('[CLS]', 2), '[SEP]': special('[SEP]', 3) },
-    },
-    added_tokens: words.slice(0, 5).map((content, id) => ({ id, content, special: true })),
-  };
-  return folder(shapes, { 'config.json': config, 'tokenizer.json': tokenizer });
+  return folder(shapes, { 'config.json': config, 'tokenizer.json': wordPieceTokenizer(words) });
 }
