@@ -48,8 +48,8 @@ export async function timeOverContext(read: ReadResults): Promise<string> {
     },
     ...{ x: 'tokens of context', y: 'ms per token' },
     lines: [
-      line('decode', 'Winnow, dense', false, true),
-      line('decode', 'node-llama-cpp, in turns with dense', true, true),
+      line('decode-dense', 'Winnow, dense', false, true),
+      line('decode-dense', 'node-llama-cpp, in turns with dense', true, true),
       line('decode-sparse', 'Winnow, streaming:window=128,sinks=4', false, false),
       line('decode-sparse', 'node-llama-cpp, in turns with streaming', true, false),
     ],

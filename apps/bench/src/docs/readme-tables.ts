@@ -24,6 +24,10 @@ const rows: readonly RowSource[] = [
     ...{ label: `1.1B, decode at ${length} tokens`, file: 'decode', suite: 'decode', ...native },
     caseName: `${llama}, 2 threads @${length}`,
   })),
+  {
+    ...{ label: '1.1B, decode at 8192 tokens, dense', file: 'decode-dense', suite: 'decode', ...native },
+    caseName: `${llama}, ${prefillOfDecode};decode=dense, 2 threads @8192`,
+  },
   ...['streaming:window=128,sinks=4', 'page-topk:budget=16'].map((policy) => ({
     ...{ label: `1.1B, decode at 8192 tokens, \`${policy}\``, file: 'decode-sparse', suite: 'decode', ...native },
     caseName: `${llama}, ${prefillOfDecode};decode=${policy}, 2 threads @8192`,
