@@ -57,6 +57,17 @@ test('inspect says what goes where, and run says it in a line', async () => {
   expect(stderr).toMatch(/\d+ of \d+ neurons have a place in memory \(.* MB\); .* MB are read when they are needed/);
 });
 
+test('inspect shows the plan of the smallest limit when the one asked for is too small, and that one works', async () => {
+  const argv = ['-c', '256', '-b', '8', '--sparse', sidecar, '--memory'];
+  const { code, stdout, stderr } = await runCli(engine, ['inspect', ...argv, '1MB']);
+  expect(code).toBe(4);
+  expect(stdout).toMatch(/hot: in slots .* of \d+ neurons/);
+  const [, least = ''] = /needed (\d+) bytes, available 1000000 bytes/.exec(stderr) ?? [];
+  expect((await runCli(engine, ['run', ...prompt, ...argv, least, '-n', '2'])).code).toBe(0);
+  const { stderr: refused } = await runCli(engine, ['run', ...prompt, ...argv, String(Number(least) - 1)]);
+  expect(refused).toContain(`needed ${least} bytes`);
+});
+
 test('lower tiers in memory: 8 bits, and 4 bits instead of the file; --max-active', async () => {
   const { totalBytes, weightsBytes } = await planOf(['--sparse', sidecar]);
   const limit = String(Math.round(totalBytes - weightsBytes / 8));

@@ -1,7 +1,7 @@
 /** Makes a plan fit a memory limit: everything in memory if it fits, else experts or neurons in tiers. */
 import type { EmbedderDescription } from '@winnow/models';
 import { CapacityError } from '@winnow/tensor';
-import { checkMemory, type MemoryPlan } from './memory-plan.js';
+import { checkMemory, planResource, type MemoryPlan } from './memory-plan.js';
 import { createExpertPlacement, createNeuronWriter, type NextLayer } from './weight-tiers-program.js';
 import {
   expertCandidates,
@@ -106,7 +106,7 @@ function adviceOf(sparse: SparseWeights | undefined): string {
 function tooSmall(least: MemoryPlan, limitBytes: number, advice: string): CapacityError {
   const { totalBytes, kvBytes, activationBytes, contextSize, weightTiers } = least;
   return new CapacityError({
-    resource: 'memory plan',
+    resource: planResource,
     needed: totalBytes,
     available: limitBytes,
     unit: 'bytes',

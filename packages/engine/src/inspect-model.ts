@@ -13,7 +13,7 @@ import { openSparse, type WeightHost } from './sparse-option.js';
 import type { SparseWeights } from './sparse-weights.js';
 import { choosePooling, embeddingSettings } from './embed-settings.js';
 import { adaptWeights } from './adapt-weights.js';
-import type { MemoryPlan } from './memory-plan.js';
+import { planResource, type MemoryPlan } from './memory-plan.js';
 import type { OpenedModel } from './opened-model.js';
 import type { LoadOptions, ModelInfo } from './types.js';
 
@@ -51,7 +51,7 @@ export async function inspectOpenedModel(
   }
 }
 
-/** The plan within the limit, or all of it when nothing makes it fit. */
+/** The plan within the limit; of a limit that is too small, that of the smallest one that works. */
 function orWhole(
   fit: (limit: { readonly memoryLimitBytes?: number }) => MemoryPlan,
   { memoryLimitBytes }: Pick<LoadOptions, 'memoryLimitBytes'>,
@@ -60,8 +60,8 @@ function orWhole(
   try {
     return fit({ memoryLimitBytes });
   } catch (error) {
-    if (!CapacityError.isInstance(error)) throw error;
-    return fit({ memoryLimitBytes: Infinity });
+    if (!CapacityError.isInstance(error) || error.resource !== planResource) throw error;
+    return fit({ memoryLimitBytes: error.needed });
   }
 }
 

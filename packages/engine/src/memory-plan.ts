@@ -49,6 +49,9 @@ export interface TierBudgets {
   readonly coldBytes: number;
 }
 
+/** What an error of a limit that is too small for the plan names. */
+export const planResource = 'memory plan';
+
 /**
  * @param advice what else there is to know
  * @throws {CapacityError} when the plan needs more than `limitBytes`
@@ -56,7 +59,7 @@ export interface TierBudgets {
 export function checkMemory(plan: MemoryPlan, limitBytes: number | undefined, advice = ''): void {
   if (limitBytes === undefined || plan.totalBytes <= limitBytes) return;
   throw new CapacityError({
-    resource: 'memory plan',
+    resource: planResource,
     needed: plan.totalBytes,
     available: limitBytes,
     unit: 'bytes',
