@@ -253,14 +253,14 @@ function attendTile(t0: i32, t1: i32, kvHead: i32, h0: i32, h1: i32, begin: i32,
     }
     if (!(abs<f32>(check) < Infinity)) {
       // something is not finite: what unseen slots hold may have come in, so this query is computed one key at a time
-      attendSlowly(token, head, kvHead, begin, end, reach, lead, to, localScratch());
-      m = load<f32>(localScratch());
-      l = load<f32>(localScratch(), 4);
+      attendSlowly(token, head, kvHead, begin, end, reach, lead, to, logits);
+      m = load<f32>(logits);
+      l = load<f32>(logits, 4);
       if (isFinal) {
         const rescale: f32 = l == 0 ? 0 : 1 / l;
         for (let i: usize = 0; i < <usize>valueDim; i++) store<f32>(to + (i << 2), load<f32>(to + (i << 2)) * rescale);
       }
-      // the scratch of the queries was overwritten, but no lane needs it any more
+      // logits and rows were overwritten, which no lane needs any more; queries have no room where values are much wider
     }
     if (!isFinal) {
       store<f32>(stateM + (<usize>row << 2), m);

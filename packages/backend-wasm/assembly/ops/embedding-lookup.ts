@@ -1,4 +1,4 @@
-import { F32, bytesOf, decode } from '../decode';
+import { bytesOf, decode } from '../decode';
 import { addressOf, attributeF, dim, dtypeOf, hasFlag, localScratch } from '../record';
 import { takeUnits } from '../threads';
 import { FLAG_PACKED } from '../layout';

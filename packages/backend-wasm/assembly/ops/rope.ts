@@ -1,7 +1,6 @@
-import { addressOf, attributeF, attributeI, dim, hasFlag, sharedScratch } from '../record';
-import { phaseBarrier, takeUnits } from '../threads';
 import { FLAG_REUSE } from '../layout';
-import { aux } from '../record';
+import { addressOf, attributeF, attributeI, aux, dim, hasFlag } from '../record';
+import { phaseBarrier, takeUnits } from '../threads';
 
 /**
  * Tensors: x, positions, frequencies, y. Units: tokens. Angles in f64; the table of cosines and sines `[T, F, 2]` in
