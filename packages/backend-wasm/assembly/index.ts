@@ -117,6 +117,10 @@ function isSmall(opcode: i32): bool {
     case 31:
       work = 2 * <f64>dim(0, 0) * <f64>dim(1, 1) * <f64>dim(1, 3);
       break;
+    case 43:
+      // most of it waits for memory
+      work = 6 * <f64>countElements(0);
+      break;
     case 32:
     case 40:
       return true;

@@ -74,6 +74,11 @@ export function threads(): i32 {
   return numThreads;
 }
 
+/** How many threads work on this record. */
+export function sharers(): i32 {
+  return isSerial ? 1 : numThreads;
+}
+
 /** A serial record runs on thread 0 alone: its barriers are free and its units come from a counter of its own. */
 export function setSerial(serial: bool): void {
   isSerial = serial || numThreads == 1;

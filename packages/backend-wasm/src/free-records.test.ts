@@ -70,3 +70,19 @@ test('records know the next product with packed weights, their own included', ()
   expect(program.records.map(({ op }) => op)).toEqual(['embedding-lookup', 'matmul', 'add']);
   expect(records.map((_, index) => aheadOf(program, records, index))).toEqual([2, 1, 0]);
 });
+
+test('nothing is read ahead of an op that reads many weights of its own', () => {
+  const b = new ProgramBuilder({ T: 8 });
+  const x = input(b);
+  const first = b.activation('add', { a: x, b: x });
+  const weight = b.external('neurons', 'weights', 'q8_0', [32, 3, 64]);
+  const rows = b.external('rows', 'kv', 'i32', [32]);
+  const count = b.external('count', 'kv', 'i32', [1]);
+  const y = b.activation('sparse-feed-forward', { x: first, weight, rows, count }, { kind: 'silu' });
+  b.output('y', b.activation('matmul', { x: y, weight: b.external('w', 'weights', 'q8_0', [64, 64]) }));
+  const program = b.build();
+  const packable = packableTensors(program, () => true);
+  const { records } = planProgram(program, packable, true);
+  expect(program.records.map(({ op }) => op)).toEqual(['embedding-lookup', 'add', 'sparse-feed-forward', 'matmul']);
+  expect(records.map((_, index) => aheadOf(program, records, index))).toEqual([0, 0, 2, 1]);
+});

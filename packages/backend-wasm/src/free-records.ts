@@ -56,6 +56,13 @@ function overlaps(program: Program, a: TensorRef, b: TensorRef): boolean {
 
 /** How far ahead products are looked for. */
 const maxAhead = 16;
+/** Ops that read so many weights of their own that what was read ahead of them would leave the caches again. */
+const readers: ReadonlySet<string> = new Set([
+  'sparse-feed-forward',
+  'sparse-matmul',
+  'sparse-combine',
+  'expert-matmul',
+]);
 
 /**
  * One more than the number of records from this one to the next product of 8-bit activations with packed weights, of which
@@ -66,6 +73,7 @@ export function aheadOf(program: Program, plans: readonly { readonly flags: numb
   const end = Math.min(plans.length, index + maxAhead);
   for (let next = index; next < end; next++) {
     const { op, inputs } = program.records[next] as OpRecord;
+    if (next > index && readers.has(op)) return 0;
     if (op !== 'matmul' || ((plans[next] as { flags: number }).flags & wanted) !== wanted) continue;
     return ['x', 'weight'].every((name) => inputs[name]?.shape.length === 2) ? next - index + 1 : 0;
   }

@@ -1,6 +1,7 @@
 /** Scratch of the kernels of sparse feed-forward blocks; sizes named as in `assembly`. */
 import type { OpRecord, Program, TensorRef } from '@winnow/ops';
 import { tensorBytes } from '@winnow/tensor';
+import { maxThreads } from './layout.js';
 import { isInt8Sparse } from './packing.js';
 import { capacityOf } from './record-shapes.js';
 
@@ -25,7 +26,7 @@ const sideBytes = 1024;
 export function sharedNeuronBytes(program: Program, { op, inputs }: OpRecord): number {
   if (op === 'active-neurons') {
     const numNeurons = capacityOf(program, inputs['thresholds'] as TensorRef)[0] as number;
-    return Math.ceil(numNeurons / 8) + 64 + 4 * (Math.ceil(numNeurons / 1024) + 1);
+    return 64 * maxThreads + 4 * numNeurons;
   }
   if (op !== 'sparse-matmul' && op !== 'sparse-feed-forward') return 0;
   const [numTokens, numInputs] = capacityOf(program, inputs['x'] as TensorRef) as [number, number];

@@ -1,100 +1,124 @@
 /**
- * Ops that choose neurons: active-neurons and gather-columns. Which neurons are active is found for runs of them, one bit
- * each; then every thread counts the bits of all runs and writes the neurons of its own, so that their order is that of one
- * thread.
+ * Ops that choose neurons: active-neurons and gather-columns. Every thread compacts the active neurons of its own share of all;
+ * once all counts are known they go to their places, so that their order is that of one thread.
  */
 import { addressOf, attributeF, attributeI, dim, sharedScratch } from '../record';
-import { phaseBarrier, takeUnits } from '../threads';
+import { phaseBarrier, sharers, takeUnits, thread } from '../threads';
 
-/** Neurons of a run; whole bytes of bits. */
-const RUN: i32 = 1024;
+/** For the four bits of a vector of comparisons: which lanes they are of, in order, then zeros. */
+const lanes = memory.data<i32>([
+  0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 2, 0, 0, 0, 0, 2, 0, 0, 1, 2, 0, 0, 0, 1, 2, 0,
+  3, 0, 0, 0, 0, 3, 0, 0, 1, 3, 0, 0, 0, 1, 3, 0, 2, 3, 0, 0, 0, 2, 3, 0, 1, 2, 3, 0, 0, 1, 2, 3,
+]);
 
-/** Tensors: scores, thresholds, ids, count. Attributes: absolute, maxRatio. Units: runs of neurons. */
+/** Tensors: scores, thresholds, ids, count. Attributes: absolute, maxRatio. Threads share the neurons evenly, sixteens of them. */
 export function activeNeurons(): void {
   const numTokens = dim(0, 0);
   const numNeurons = dim(0, 1);
-  const bits = sharedScratch();
-  const counts = bits + ((<usize>(numNeurons + 7) >> 3) + 63 & ~63);
-  const sign: u32 = attributeI(0) != 0 ? 0x7fffffff : 0xffffffff;
-  for (let begin = takeUnits(RUN); begin < numNeurons; begin = takeUnits(RUN)) {
-    const end = min<i32>(numNeurons, begin + RUN);
-    store<i32>(counts + (<usize>(begin / RUN) << 2), findRun(begin, end, numTokens, numNeurons, sign, bits));
-  }
-  phaseBarrier();
-  const numRuns = (numNeurons + RUN - 1) / RUN;
-  let total = 0;
-  for (let run = 0; run < numRuns; run++) total += load<i32>(counts + (<usize>run << 2));
   const ids = addressOf(2);
-  const isAll = <f64>total > <f64>attributeF(1) * <f64>numNeurons;
-  if (isAll) total = numNeurons;
-  let summed = 0; // runs whose counts are in `place`
-  let place = 0;
-  for (let begin = takeUnits(RUN); begin < numNeurons; begin = takeUnits(RUN)) {
-    const end = min<i32>(numNeurons, begin + RUN);
-    if (isAll) {
-      for (let f = begin; f < end; f++) store<i32>(ids + (<usize>f << 2), f);
-      continue;
-    }
-    const run = begin / RUN;
-    for (; summed < run; summed++) place += load<i32>(counts + (<usize>summed << 2));
-    writeIds(bits, begin, end, ids + (<usize>place << 2));
-    const rest = max<i32>(begin, total);
-    if (rest < end) memory.fill(ids + (<usize>rest << 2), 0, <usize>(end - rest) << 2);
+  const numShares = sharers();
+  if (numShares == 1) {
+    const count = compact(0, numNeurons, numTokens, numNeurons, ids);
+    finish(count, 0, numNeurons, numNeurons, ids);
+    return;
   }
-  // a run of its own, which just one thread takes, would be one more; the first to come here writes the same as all others
-  store<i32>(addressOf(3), total);
+  // counts one cache line apart, then ids
+  const counts = sharedScratch();
+  const found = counts + (<usize>numShares << 6);
+  const own = thread();
+  const begin = shareBegin(own, numShares, numNeurons);
+  const end = shareBegin(own + 1, numShares, numNeurons);
+  const from = found + (<usize>begin << 2);
+  store<i32>(counts + (<usize>own << 6), compact(begin, end, numTokens, numNeurons, from));
+  phaseBarrier();
+  let place = 0;
+  let total = 0;
+  for (let share = 0; share < numShares; share++) {
+    if (share == own) place = total;
+    total += load<i32>(counts + (<usize>share << 6));
+  }
+  const count = load<i32>(counts + (<usize>own << 6));
+  if (!finish(total, begin, end, numNeurons, ids)) memory.copy(ids + (<usize>place << 2), from, <usize>count << 2);
 }
 
-/** Notes which neurons of a run are active and returns how many. */
-function findRun(begin: i32, end: i32, numTokens: i32, numNeurons: i32, sign: u32, bits: usize): i32 {
-  const scores = addressOf(0);
-  const thresholds = addressOf(1);
+/** Where the share of a thread begins. */
+function shareBegin(share: i32, numShares: i32, numNeurons: i32): i32 {
+  return share == numShares ? numNeurons : (((numNeurons >> 4) * share) / numShares) << 4;
+}
+
+/**
+ * Writes the count and what is known of places `[begin, end)` once it is: zeros beyond the count, or all neurons where too many are
+ * active. True where these were all.
+ */
+function finish(total: i32, begin: i32, end: i32, numNeurons: i32, ids: usize): bool {
+  const isAll = <f64>total > <f64>attributeF(1) * <f64>numNeurons;
+  store<i32>(addressOf(3), isAll ? numNeurons : total);
+  if (isAll) {
+    for (let f = begin; f < end; f++) store<i32>(ids + (<usize>f << 2), f);
+    return true;
+  }
+  const rest = max<i32>(begin, total);
+  if (rest < end) memory.fill(ids + (<usize>rest << 2), 0, <usize>(end - rest) << 2);
+  return false;
+}
+
+/** Writes the active ones of neurons `[begin, end)` to `to`, which has room for all of them, and returns how many they are. */
+function compact(begin: i32, end: i32, numTokens: i32, numNeurons: i32, to: usize): i32 {
+  const first = to;
+  const sign: u32 = attributeI(0) != 0 ? 0x7fffffff : 0xffffffff;
   const mask = i32x4.splat(sign);
   const row = <usize>numNeurons << 2;
-  let count = 0;
+  let scores = addressOf(0) + (<usize>begin << 2);
+  let thresholds = addressOf(1) + (<usize>begin << 2);
+  let four = i32x4.splat(begin);
+  const step = i32x4.splat(4);
   let f = begin;
-  for (; f + 8 <= end; f += 8) {
-    const at = <usize>f << 2;
-    const first = v128.load(thresholds + at);
-    const second = v128.load(thresholds + at, 16);
-    let idle = 255;
-    let from = scores + at;
+  for (; f + 16 <= end; f += 16, scores += 64, thresholds += 64) {
+    const t0 = v128.load(thresholds);
+    const t1 = v128.load(thresholds, 16);
+    const t2 = v128.load(thresholds, 32);
+    const t3 = v128.load(thresholds, 48);
+    let idle = i8x16.splat(-1);
+    let from = scores;
     for (let t = 0; t < numTokens; t++, from += row) {
-      const low = f32x4.lt(v128.and(v128.load(from), mask), first);
-      const high = f32x4.lt(v128.and(v128.load(from, 16), mask), second);
-      idle &= i32x4.bitmask(low) | (i32x4.bitmask(high) << 4);
+      const low = i16x8.narrow_i32x4_s(
+        f32x4.lt(v128.and(v128.load(from), mask), t0),
+        f32x4.lt(v128.and(v128.load(from, 16), mask), t1),
+      );
+      const high = i16x8.narrow_i32x4_s(
+        f32x4.lt(v128.and(v128.load(from, 32), mask), t2),
+        f32x4.lt(v128.and(v128.load(from, 48), mask), t3),
+      );
+      idle = v128.and(idle, i8x16.narrow_i16x8_s(low, high));
     }
-    const active = idle ^ 255;
-    store<u8>(bits + <usize>(f >> 3), active);
-    count += popcnt(active);
+    const active = i8x16.bitmask(idle) ^ 0xffff;
+    // what is stored beyond the active ones of four is overwritten by the next
+    storeLanes(to, four, active & 15);
+    four = i32x4.add(four, step);
+    storeLanes(to + (<usize>popcnt(active & 15) << 2), four, (active >> 4) & 15);
+    four = i32x4.add(four, step);
+    storeLanes(to + (<usize>popcnt(active & 255) << 2), four, (active >> 8) & 15);
+    four = i32x4.add(four, step);
+    storeLanes(to + (<usize>popcnt(active & 4095) << 2), four, active >> 12);
+    four = i32x4.add(four, step);
+    to += <usize>popcnt(active) << 2;
   }
-  if (f < end) {
-    let active = 0;
-    for (let g = f; g < end; g++) {
-      const threshold = load<f32>(thresholds + (<usize>g << 2));
-      let from = scores + (<usize>g << 2);
-      let isActive = false;
-      for (let t = 0; t < numTokens; t++, from += row) {
-        if (!(reinterpret<f32>(load<u32>(from) & sign) < threshold)) isActive = true;
-      }
-      if (isActive) active |= 1 << (g - f);
+  for (; f < end; f++, scores += 4, thresholds += 4) {
+    const limit = load<f32>(thresholds);
+    let from = scores;
+    let isActive = false;
+    for (let t = 0; t < numTokens; t++, from += row) {
+      if (!(reinterpret<f32>(load<u32>(from) & sign) < limit)) isActive = true;
     }
-    store<u8>(bits + <usize>(f >> 3), active);
-    count += popcnt(active);
+    store<i32>(to, f);
+    to += isActive ? 4 : 0;
   }
-  return count;
+  return <i32>((to - first) >> 2);
 }
 
-/** The neurons of a run whose bits are set, from `to` on. */
-function writeIds(bits: usize, begin: i32, end: i32, to: usize): void {
-  for (let f = begin; f < end; f += 32) {
-    const numBytes = min<i32>(4, (end - f + 7) >> 3);
-    const at = bits + <usize>(f >> 3);
-    let word: u32 = 0;
-    if (numBytes == 4) word = load<u32>(at);
-    else for (let i = 0; i < numBytes; i++) word |= <u32>load<u8>(at + <usize>i) << (i << 3);
-    for (; word != 0; word &= word - 1, to += 4) store<i32>(to, f + <i32>ctz(word));
-  }
+/** Stores `base` plus the lanes whose bits are set, one after the other. */
+function storeLanes(to: usize, base: v128, bits: i32): void {
+  v128.store(to, i32x4.add(base, v128.load(lanes + (<usize>bits << 4))));
 }
 
 /** Columns of a unit. */
