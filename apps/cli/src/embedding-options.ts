@@ -3,7 +3,7 @@ import { Option, type Command } from 'commander';
 import type { DType } from '@winnow/tensor';
 import type { EmbeddingLoadOptions, EmbeddingModel, EmbedOptions, TextOverflow } from '@winnow/engine';
 import { createReferenceBackend } from '@winnow/ops';
-import { defined, weightTiersOf } from './engine-options.js';
+import { defined, sparseOptionsOf } from './engine-options.js';
 import { locateModel, type OpenContext } from './open-model.js';
 import {
   addSparseOption,
@@ -13,22 +13,17 @@ import {
   numberRules,
   sizeOption,
   type CommonFlags,
+  type SparseFlags,
 } from './options.js';
 import { parseDType } from './parse-values.js';
 
-export interface EmbeddingFlags extends CommonFlags {
+export interface EmbeddingFlags extends CommonFlags, SparseFlags {
   readonly ctxSize?: number;
   readonly batch?: number;
   readonly threads?: number;
   readonly backend?: 'wasm' | 'reference';
   readonly activations?: 'f32' | 'int8';
   readonly quantize?: DType;
-  readonly memory?: number;
-  readonly sparse?: string;
-  readonly maxActive?: number;
-  readonly weightsCold?: string;
-  readonly weightsWarm?: 'same' | 'q8_0';
-  readonly weightsCopy?: boolean;
   readonly pooling?: EmbeddingModel['pooling'];
   readonly overflow?: TextOverflow;
   readonly prefix?: string;
@@ -99,9 +94,7 @@ export async function openEmbeddingModel(
         pooling: flags.pooling,
         quantize: flags.quantize,
         memoryLimitBytes: flags.memory,
-        sparse: flags.sparse,
-        sparseOptions: flags.maxActive === undefined ? undefined : { maxRatio: flags.maxActive },
-        weightTiers: weightTiersOf(flags),
+        ...sparseOptionsOf(flags),
         isMatryoshka: flags.dimensions === undefined ? undefined : true, // whoever asks for it knows
       }),
       ...more,

@@ -1,10 +1,10 @@
 /** Flags to options of the engine. */
-import type { AdapterOption, GenerateOptions, LoadOptions, SamplingOptions } from '@winnow/engine';
+import type { AdapterOption, GenerateOptions, LoadOptions, SamplingOptions, SparseLoadOptions } from '@winnow/engine';
 import { createReferenceBackend } from '@winnow/ops';
 import { attentionFromOptions, type AttentionSpec } from '@winnow/sparse-attention';
 import { ArgumentError } from '@winnow/tensor';
 import { UsageError } from './errors.js';
-import { numberRules, type AttentionFlags, type GenerationFlags, type LoadFlags } from './options.js';
+import { numberRules, type AttentionFlags, type GenerationFlags, type LoadFlags, type SparseFlags } from './options.js';
 import { parseNumber, unescapeText } from './parse-values.js';
 
 /** A copy without the fields that are undefined, which exact optional properties do not allow. */
@@ -27,9 +27,7 @@ export function loadOptionsOf(flags: LoadFlags): LoadOptions {
     kv: tiersOf(flags),
     maxSessions: 1, // what one command needs
     memoryLimitBytes: flags.memory,
-    sparse: flags.sparse,
-    sparseOptions: flags.maxActive === undefined ? undefined : { maxRatio: flags.maxActive },
-    weightTiers: weightTiersOf(flags),
+    ...sparseOptionsOf(flags),
     quantize: flags.quantize,
     adapters: adaptersOf(flags),
     profile: flags.profile,
@@ -47,12 +45,20 @@ export function attentionOf({ attention, prefill, decode }: AttentionFlags): Att
   }
 }
 
-export function weightTiersOf({
-  weightsCold,
-  weightsWarm,
-  weightsCopy,
-}: Pick<LoadFlags, 'weightsCold' | 'weightsWarm' | 'weightsCopy'>): LoadOptions['weightTiers'] {
+/** What skips neurons, and where those are that a limit has no room for. */
+export function sparseOptionsOf(flags: SparseFlags): SparseLoadOptions {
+  const { sparse, maxActive, verifyWeights } = flags;
+  return defined<SparseLoadOptions>({
+    sparse,
+    sparseOptions: maxActive === undefined ? undefined : { maxRatio: maxActive },
+    weightTiers: weightTiersOf(flags),
+    verifyWeights,
+  });
+}
+
+function weightTiersOf({ weightsHot, weightsCold, weightsWarm, weightsCopy }: SparseFlags): LoadOptions['weightTiers'] {
   const tiers = defined<NonNullable<LoadOptions['weightTiers']>>({
+    hot: weightsHot,
     coldPath: weightsCold,
     warm: weightsWarm,
     cold: weightsCopy === true ? 'q4_0' : undefined,

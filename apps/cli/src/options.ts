@@ -19,8 +19,20 @@ export interface AttentionFlags {
   readonly decode?: string;
 }
 
+/** A calibration, and where weights are that a limit has no room for. */
+export interface SparseFlags {
+  readonly memory?: number;
+  readonly sparse?: string;
+  readonly maxActive?: number;
+  readonly weightsHot?: 'fitting' | 'all';
+  readonly weightsCold?: string;
+  readonly weightsWarm?: 'same' | 'q8_0';
+  readonly weightsCopy?: boolean;
+  readonly verifyWeights?: boolean;
+}
+
 /** How a model is loaded. */
-export interface LoadFlags extends CommonFlags, AttentionFlags {
+export interface LoadFlags extends CommonFlags, AttentionFlags, SparseFlags {
   readonly ctxSize?: number;
   /** Another name of `ctxSize`. */
   readonly ctx?: number;
@@ -36,12 +48,6 @@ export interface LoadFlags extends CommonFlags, AttentionFlags {
   readonly kvHot?: number;
   readonly kvWarm?: number;
   readonly kvCold?: string;
-  readonly memory?: number;
-  readonly sparse?: string;
-  readonly maxActive?: number;
-  readonly weightsCold?: string;
-  readonly weightsWarm?: 'same' | 'q8_0';
-  readonly weightsCopy?: boolean;
   readonly quantize?: DType;
   readonly lora?: readonly string[];
   readonly loraScaled?: readonly string[];
@@ -199,6 +205,12 @@ export function addSparseOption(command: Command): Command {
   return command
     .option('--sparse <file>', 'skip FFN neurons by a calibration of winnow calibrate, .sparse.safetensors')
     .addOption(maxActiveOption())
+    .addOption(
+      new Option(
+        '--weights-hot <which>',
+        'neurons that never leave memory with --memory: all that the calibration calls hot, or a smaller limit is refused; default: as many as fit',
+      ).choices(['fitting', 'all']),
+    )
     .option('--weights-cold <folder>', "where a temporary file of neurons goes; default: the system's")
     .addOption(
       new Option('--weights-warm <type>', 'how weights in memory beside the slots are kept; default: same').choices([
@@ -206,7 +218,11 @@ export function addSparseOption(command: Command): Command {
         'q8_0',
       ]),
     )
-    .option('--weights-copy', 'keep what has no place with --memory in memory in 4 bits, instead of reading the file');
+    .option('--weights-copy', 'keep what has no place with --memory in memory in 4 bits, instead of reading the file')
+    .option(
+      '--verify-weights',
+      'read all weights first and compare their checksum with that of the calibration; default: samples of every tensor',
+    );
 }
 
 /** For commands that do not name policies in another way. */

@@ -56,7 +56,15 @@ const metrics: ReturnType<Model['metrics']> = {
     numStates: 0,
     numStateSnapshots: 0,
   },
-  steps: { numSteps: 2, numSharedSteps: 0, numTokens: 5, numPreemptions: 0, numWaiting: 0 },
+  steps: {
+    numSteps: 2,
+    numSharedSteps: 0,
+    numTokens: 5,
+    stepMs: 10,
+    tokensPerSecond: 500,
+    numPreemptions: 0,
+    numWaiting: 0,
+  },
 };
 
 const tokenizer: ModelTokenizer['tokenizer'] = {

@@ -52,7 +52,9 @@ test('inspect says what goes where, and run says it in a line', async () => {
   const { totalBytes, weightsBytes } = await planOf(['--sparse', sidecar]);
   const limit = String(Math.round(totalBytes - weightsBytes / 8));
   const { stdout } = await runCli(engine, ['inspect', '-c', '256', '--sparse', sidecar, '--memory', limit]);
-  expect(stdout).toMatch(/always in memory .*\n.*hot: in slots .* of \d+ neurons\n.*\n.*\n.*cold: in the file /);
+  expect(stdout).toMatch(
+    /always in memory .*\n.*hot: in slots .* of \d+ neurons, \d+ of them always\n.*\n.*\n.*cold: in the file /,
+  );
   const { stderr } = await runCli(engine, ['run', ...prompt, '--sparse', sidecar, '--memory', limit]);
   expect(stderr).toMatch(/\d+ of \d+ neurons have a place in memory \(.* MB\); .* MB are read when they are needed/);
 });
@@ -66,6 +68,16 @@ test('inspect shows the plan of the smallest limit when the one asked for is too
   expect((await runCli(engine, ['run', ...prompt, ...argv, least, '-n', '2'])).code).toBe(0);
   const { stderr: refused } = await runCli(engine, ['run', ...prompt, ...argv, String(Number(least) - 1)]);
   expect(refused).toContain(`needed ${least} bytes`);
+});
+
+test('--weights-hot all needs more, and says so; --verify-weights takes the weights that were calibrated', async () => {
+  const argv = ['inspect', '-c', '256', '--sparse', sidecar, '--memory', '1MB'];
+  const leastOf = async (more: readonly string[]): Promise<number> => {
+    const { stderr } = await runCli(engine, [...argv, ...more]);
+    return Number(/needed (\d+) bytes/.exec(stderr)?.[1]);
+  };
+  expect(await leastOf(['--weights-hot', 'all'])).toBeGreaterThan(await leastOf(['--weights-hot', 'fitting']));
+  await runJson(['--sparse', sidecar, '--verify-weights']);
 });
 
 test('lower tiers in memory: 8 bits, and 4 bits instead of the file; --max-active', async () => {

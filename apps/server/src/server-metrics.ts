@@ -76,6 +76,16 @@ export class ServerMetrics {
         perGenerative(({ steps }) => steps.numSteps),
       ),
       counter(
+        'winnow_step_seconds_total',
+        'Time that steps ran.',
+        perGenerative(({ steps }) => steps.stepMs / 1000),
+      ),
+      gauge(
+        'winnow_tokens_per_second',
+        'Tokens of prompts and answers by the time that steps ran.',
+        perGenerative(({ steps }) => steps.tokensPerSecond),
+      ),
+      counter(
         'winnow_shared_steps_total',
         'Steps that computed tokens of several requests.',
         perGenerative(({ steps }) => steps.numSharedSteps),

@@ -11,7 +11,8 @@ import { loadOpenedEmbeddingModel } from './load-embedding-model.js';
 import { openLocation, type OpenPath } from './open-location.js';
 import type { SessionFiles } from './session-location.js';
 import type { WeightHost } from './sparse-option.js';
-import type { LoadOptions, Model, ModelInfo, ModelLocation, OpenOptions } from './types.js';
+import type { ModelInfo } from './model-info.js';
+import type { LoadOptions, Model, ModelLocation, OpenOptions } from './types.js';
 
 export interface EngineApi {
   loadModel(location: ModelLocation, options?: LoadOptions): Promise<Model>;

@@ -11,7 +11,7 @@ import type { FeedForwardMetrics } from './feed-forward-metrics.js';
 import { createFeedForwardAccess, readFeedForward, type FeedForwardParts } from './feed-forward-trace.js';
 import type { EmbeddingInput, EmbeddingModel, EmbedOptions, TextEmbedding, TextOverflow } from './embed-types.js';
 
-export type TracedFeedForward = Pick<FeedForwardParts, 'weightsHash' | 'layers' | 'weights' | 'backend' | 'buffers'>;
+export type TracedFeedForward = Omit<FeedForwardParts, 'trace' | 'exclusive'>;
 
 export interface EmbeddingModelParts {
   readonly name: string;

@@ -55,7 +55,10 @@ export async function readFeedForward(
   }
 }
 
-export interface FeedForwardParts extends Pick<FeedForwardAccess, 'weightsHash' | 'layers' | 'trace'> {
+export interface FeedForwardParts extends Pick<
+  FeedForwardAccess,
+  'weightsHash' | 'weightsChecksum' | 'layers' | 'trace'
+> {
   readonly weights: ReadonlyMap<string, Weight>;
   readonly backend: Backend;
   readonly buffers: ReadonlyMap<string, BufferHandle>;
@@ -64,7 +67,7 @@ export interface FeedForwardParts extends Pick<FeedForwardAccess, 'weightsHash' 
 }
 
 export function createFeedForwardAccess(parts: FeedForwardParts): FeedForwardAccess {
-  const { weightsHash, layers, trace, weights, backend, buffers, exclusive } = parts;
+  const { weightsHash, weightsChecksum, layers, trace, weights, backend, buffers, exclusive } = parts;
 
   /** Rows of a weight from the backend's memory; a vector is one row per value. */
   async function readValues(name: string, begin: number, end: number): Promise<Float32Array> {
@@ -86,6 +89,7 @@ export function createFeedForwardAccess(parts: FeedForwardParts): FeedForwardAcc
   const nameOf = (layer: number, matrix: FeedForwardMatrix): string => feedForwardNames(layer)[matrix];
   return {
     weightsHash,
+    weightsChecksum,
     layers,
     trace,
     readRows: (layer, matrix, begin, end) => readValues(`${nameOf(layer, matrix)}.weight`, begin, end),

@@ -34,6 +34,8 @@ export interface FeedForwardTrace {
 export interface FeedForwardAccess {
   /** A name for the weights in the model's file, whatever they are quantised to. */
   readonly weightsHash: string;
+  /** Of all of their bytes. */
+  readonly weightsChecksum: string;
   readonly layers: readonly FeedForwardLayer[];
   /** Rows `[begin, end)` of a matrix as it is computed with: `[ffnDim, hiddenDim]`, `down` `[hiddenDim, ffnDim]`. */
   readRows(layer: number, matrix: FeedForwardMatrix, begin: number, end: number): Promise<Float32Array>;

@@ -79,7 +79,7 @@ export function fitWeights<D extends EmbedderDescription, P extends { readonly m
     } catch (error) {
       if (!CapacityError.isInstance(error)) throw error;
       const least = planWith(planWeightTiers(candidates, error.needed, asked));
-      throw tooSmall(least.plan.memory, limitBytes, isPlain ? '' : adviceOf(sparse));
+      throw tooSmall(least.plan.memory, limitBytes, isPlain ? '' : adviceOf(sparse) + hotAdvice(candidates, asked));
     }
     const fitted = planWith(tiers);
     const { totalBytes } = fitted.plan.memory;
@@ -100,6 +100,13 @@ function adviceOf(sparse: SparseWeights | undefined): string {
     `; ${numByInputs} layers are calibrated by input-threshold, whose gate and up are read input by input and are in memory: ` +
     `low-rank and gate-threshold leave more in the file`;
   return (numDense > 0 ? dense : '') + (numByInputs > 0 ? byInputs : '');
+}
+
+/** What the smallest limit has to hold at the wish of the caller. */
+function hotAdvice(candidates: readonly TierCandidate[], { hot }: WeightTierOptions): string {
+  if (hot !== 'all') return '';
+  const numHot = candidates.reduce((sum, candidate) => sum + candidate.numHot, 0);
+  return `; all ${numHot} hot neurons are in it: weightTiers.hot fitting needs less`;
 }
 
 /** @param least the plan of the smallest limit that works */
@@ -125,7 +132,7 @@ function wholeBytes(candidates: readonly TierCandidate[], weights: EmbedderDescr
 
 function withTiers(memory: MemoryPlan, tiers: WeightTierPlan): MemoryPlan {
   const slotBytes = tiers.layers.reduce((sum, layer) => sum + layer.slots * itemBytes(layer), 0);
-  const { warmBytes, stagingBytes, coldBytes, copyBytes, numItems, numSlots } = tiers;
+  const { warmBytes, stagingBytes, coldBytes, copyBytes, numItems, numSlots, numPinned } = tiers;
   return {
     ...memory,
     totalBytes: memory.totalBytes + warmBytes + stagingBytes + copyBytes,
@@ -133,6 +140,7 @@ function withTiers(memory: MemoryPlan, tiers: WeightTierPlan): MemoryPlan {
       kind: tiers.kind,
       numItems,
       numSlots,
+      numPinned,
       residentBytes: memory.weightsBytes - slotBytes,
       slotBytes,
       warmBytes,

@@ -29,6 +29,7 @@ export {
   type PrometheusMetrics,
 } from './prometheus.js';
 export type { SamplingOptions } from './sampling-options.js';
+export type { ModelInfo, TensorInfo } from './model-info.js';
 export type {
   AttentionTrace,
   FinishReason,
@@ -44,7 +45,6 @@ export type {
   LoadProgress,
   LogitsOptions,
   Model,
-  ModelInfo,
   ModelLocation,
   OpenOptions,
   OverflowPolicy,
@@ -52,7 +52,6 @@ export type {
   PromptProgress,
   SaveOptions,
   Session,
-  TensorInfo,
   TokenLogprob,
 } from './types.js';
 export type { SessionSize } from './session-file.js';

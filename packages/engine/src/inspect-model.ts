@@ -15,7 +15,8 @@ import { choosePooling, embeddingSettings } from './embed-settings.js';
 import { adaptWeights } from './adapt-weights.js';
 import { planResource, type MemoryPlan } from './memory-plan.js';
 import type { OpenedModel } from './opened-model.js';
-import type { LoadOptions, ModelInfo } from './types.js';
+import type { ModelInfo } from './model-info.js';
+import type { LoadOptions } from './types.js';
 
 /** Takes over `opened` and closes it. */
 export async function inspectOpenedModel(

@@ -16,7 +16,7 @@ import { loadBuffers } from './load-buffers.js';
 import { createMissingTokenizer } from './missing-tokenizer.js';
 import type { OpenedModel } from './opened-model.js';
 import { tierNotices } from './tier-notices.js';
-import { weightsHash } from './weights-hash.js';
+import { weightNames } from './weights-hash.js';
 import { withFeedForward } from './with-feed-forward.js';
 
 function withSignal({ signal }: { readonly signal?: AbortSignal }): { readonly signal?: AbortSignal } {
@@ -82,7 +82,7 @@ async function load(
   const { plan, description, tiers } = fitEmbedding(traced, pooling, settings.recommendedSize, options, sparse);
   const tokenizer =
     (await opened.openTokenizer()) ?? createMissingTokenizer(opened.name, opened.tokenizerField, config.vocabSize);
-  const hash = options.traceFeedForward === true ? await weightsHash(file.store, withSignal(options)) : undefined;
+  const names = options.traceFeedForward === true ? await weightNames(file.store, withSignal(options)) : undefined;
   const buffers = await loadBuffers(backend, description, [plan.program], options);
   const freeBuffers = (): void => {
     for (const buffer of buffers.values()) backend.free(buffer);
@@ -126,9 +126,9 @@ async function load(
       notices: [...notices, ...(sparse?.notices ?? []), ...tierNotices(plan.memory)],
       feedForwardMetrics: feedForward.metrics,
       traced:
-        hash === undefined
+        names === undefined
           ? undefined
-          : { weightsHash: hash, layers: tracedLayers, weights: description.weights, backend, buffers },
+          : { ...names, layers: tracedLayers, weights: description.weights, backend, buffers },
       freeMemory,
     });
   } catch (error) {

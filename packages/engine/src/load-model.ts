@@ -27,7 +27,7 @@ import type { OpenedModel } from './opened-model.js';
 import type { SessionKey } from './session-file.js';
 import { noSessionFiles, type SessionFiles } from './session-location.js';
 import type { HostOptions, LoadOptions, Model } from './types.js';
-import { weightsHash } from './weights-hash.js';
+import { weightNames } from './weights-hash.js';
 import { withFeedForward } from './with-feed-forward.js';
 
 /** Takes over `opened`: it is closed when the model is loaded, or when loading fails. */
@@ -97,9 +97,9 @@ async function load(
   const programs = [...plan.programs, ...(plan.tiers?.programs ?? [])];
   const host = hostOf(options);
   const { signal } = options;
-  const hash =
+  const names =
     options.traceFeedForward === true
-      ? await weightsHash(file.store, signal === undefined ? {} : { signal })
+      ? await weightNames(file.store, signal === undefined ? {} : { signal })
       : undefined;
   const buffers = await loadBuffers(backend, description, programs, options);
   const executables = new Map<Program, Executable>();
@@ -134,10 +134,10 @@ async function load(
   const closeFeedForward = feedForward.close;
   lease.isKept = tiers !== undefined;
   const access =
-    hash === undefined
+    names === undefined
       ? undefined
       : createFeedForwardAccess({
-          weightsHash: hash,
+          ...names,
           layers: [...tracedLayers.values()],
           weights: description.weights,
           backend,

@@ -24,6 +24,8 @@ export interface WeightTierBudgets {
   /** All there are, and those that can be in the backend's memory at a time. */
   readonly numItems: number;
   readonly numSlots: number;
+  /** Of those the ones that keep their places, because they were needed most often. */
+  readonly numPinned: number;
   /** What is always in memory: a part of `weightsBytes`, as are the slots. */
   readonly residentBytes: number;
   readonly slotBytes: number;

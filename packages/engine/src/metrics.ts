@@ -65,6 +65,9 @@ export interface StepMetrics {
   /** Steps that computed tokens of more than one sequence. */
   readonly numSharedSteps: number;
   readonly numTokens: number;
+  /** How long steps ran, and the tokens of prompts and answers that a second of that computed. */
+  readonly stepMs: number;
+  readonly tokensPerSecond: number;
   /** Sequences that gave up their blocks for others and were computed again. */
   readonly numPreemptions: number;
   /** Sequences that wait for room in the cache now. */

@@ -50,6 +50,14 @@ test('a sample per layer that has one, with the labels of the caller', () => {
   expect(formatPrometheus({})).toBe('');
 });
 
+test('tokens and the time that they took', () => {
+  const counts = { numSteps: 3, numSharedSteps: 0, numTokens: 10, numPreemptions: 0, numWaiting: 0 };
+  const text = formatPrometheus({ steps: { ...counts, stepMs: 2500, tokensPerSecond: 4 } });
+  expect(text).toContain('winnow_tokens_total 10\n');
+  expect(text).toContain('winnow_step_seconds_total 2.5\n');
+  expect(text).toContain('winnow_tokens_per_second 4\n');
+});
+
 test('samples of several models stand together under one name', () => {
   const models = ['a', 'b'].map((model) => ({ metrics: { feedForward }, labels: { model } }));
   const lines = formatPrometheusModels(models).trimEnd().split('\n');

@@ -79,6 +79,10 @@ function addModel(add: AddSamples, metrics: PrometheusMetrics): void {
   add('sessions', 'gauge', 'Open sessions.', one(metrics.numSessions));
   add('steps', 'counter', 'Steps that ran.', one(steps?.numSteps));
   add('tokens', 'counter', 'Tokens that were computed, of prompts and answers.', one(steps?.numTokens));
+  add('step_seconds', 'counter', 'Time that steps ran.', one(steps && steps.stepMs / 1000));
+  add('tokens_per_second', 'gauge', 'Tokens of prompts and answers by the time that steps ran.', [
+    ...one(steps?.tokensPerSecond),
+  ]);
   add('steps_shared', 'counter', 'Steps of several sessions.', one(steps?.numSharedSteps));
   add('preemptions', 'counter', 'Sessions that gave up their blocks for others.', one(steps?.numPreemptions));
   add('waiting', 'gauge', 'Sessions that wait for room in the cache.', one(steps?.numWaiting));

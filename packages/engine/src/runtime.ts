@@ -74,6 +74,7 @@ export async function createRuntime({
         decodeBatch: tiered.decodeBatch && prepared(tiered.decodeBatch),
       },
       maxChunk: plan.maxChunk,
+      now,
       maxBlocksPerSequence,
       whenFull: options.whenFull ?? 'error',
     },

@@ -83,11 +83,12 @@ export interface SchedulerOptions {
   readonly maxChunk: number;
   readonly maxBlocksPerSequence: number;
   readonly whenFull: WhenFull;
+  readonly now: () => number;
 }
 
 export function createScheduler(pool: Omit<KvPool, 'onFreed'>, options: SchedulerOptions): Scheduler {
   const { manager, memory, tiers } = pool;
-  const { maxChunk, whenFull, tiered } = options;
+  const { maxChunk, whenFull, tiered, now } = options;
   const single = createStepProgram(options.decode, options.maxBlocksPerSequence);
   const many = createStepProgram(options.batch, options.maxBlocksPerSequence);
   const manyDecode = options.decodeBatch && createStepProgram(options.decodeBatch, options.maxBlocksPerSequence);
@@ -115,6 +116,7 @@ export function createScheduler(pool: Omit<KvPool, 'onFreed'>, options: Schedule
   let numSharedSteps = 0;
   let numTokens = 0;
   let numPreemptions = 0;
+  let stepMs = 0;
 
   function programFor(parts: readonly StepPart[], phase: StepPhase): StepProgram {
     const isOne = parts.length === 1 && parts[0]?.appended.slots.length === 1;
@@ -136,7 +138,9 @@ export function createScheduler(pool: Omit<KvPool, 'onFreed'>, options: Schedule
     const program = programFor(parts, phase);
     const pending = memory.flush();
     if (pending !== undefined) await pending;
+    const start = now();
     await program.run(parts, signal);
+    stepMs += now() - start;
     numSteps++;
     if (parts.length > 1) numSharedSteps++;
     return program;
@@ -379,6 +383,8 @@ export function createScheduler(pool: Omit<KvPool, 'onFreed'>, options: Schedule
       numSteps,
       numSharedSteps,
       numTokens,
+      stepMs,
+      tokensPerSecond: stepMs > 0 ? (1000 * numTokens) / stepMs : 0,
       numPreemptions,
       numWaiting: entries.filter((entry) => entry.isWaitingForRoom).length,
     }),

@@ -1,12 +1,12 @@
 /** The options that make a model skip neurons, and what a host adds to them. */
-import { blobSource, httpSource, memorySource, type ByteSource } from '@winnow/bytes';
+import { blobSource, httpSource, memorySource, type ByteSource, type TensorStore } from '@winnow/bytes';
 import { feedForwardNames, type EmbedderDescription, type ModelFile } from '@winnow/models';
 import { openSafetensors } from '@winnow/safetensors';
 import { readSidecar, type Sidecar } from '@winnow/sparse-inference';
 import { ArgumentError, FormatError } from '@winnow/tensor';
 import type { ColdFiles, OpenColdFolder } from './kv-tiers-files.js';
 import { createSparseWeights, type SparseWeights, type SparseWriterOptions } from './sparse-weights.js';
-import { weightsHash } from './weights-hash.js';
+import { weightsChecksum, weightsHash } from './weights-hash.js';
 import type { WeightTierOptions } from './weight-tiers-options.js';
 
 /**
@@ -23,6 +23,11 @@ export interface SparseLoadOptions {
   readonly sparse?: SidecarSource;
   /** How the calibration is used: the share of active neurons above which all are computed, and others. */
   readonly sparseOptions?: SparseWriterOptions;
+  /**
+   * With `sparse`: read all weights before anything is loaded and compare their checksum with that of the calibration, so that
+   * a damaged file is refused. Default: a hash of samples of every tensor, which tells other models and other versions.
+   */
+  readonly verifyWeights?: boolean;
   /**
    * Where weights are that `memoryLimitBytes` has no room for: experts, and with a calibration neurons, are read from the
    * model's file when they are needed, which stays open.
@@ -84,6 +89,7 @@ export async function openSparse(
     const message = `expected that of the model, ${modelHash}, found ${sidecar.modelHash} (calibrated for another model)`;
     throw new FormatError({ source: 'sparse', field: 'modelHash', message });
   }
+  if (options.verifyWeights === true) await verifyWeights(sidecar, store, withSignal);
   return createSparseWeights(sidecar, weights, config.numLayers, sparseOptions);
 
   async function readSource(from: Exclude<SidecarSource, Sidecar>): Promise<Sidecar> {
@@ -95,6 +101,22 @@ export async function openSparse(
       await bytes.close();
     }
   }
+}
+
+/** @throws {FormatError} for weights other than those of the calibration, and for calibrations that do not know */
+async function verifyWeights(
+  { weightsChecksum: expected }: Sidecar,
+  store: TensorStore,
+  options: { readonly signal?: AbortSignal },
+): Promise<void> {
+  if (expected === undefined) {
+    const message = 'expected a checksum of all weights, found none: calibrate again';
+    throw new FormatError({ source: 'sparse', field: 'weightsChecksum', message });
+  }
+  const actual = await weightsChecksum(store, options);
+  if (actual === expected) return;
+  const message = `expected ${expected}, as calibrated, found ${actual} (damaged?)`;
+  throw new FormatError({ source: store.name, field: 'weights', message });
 }
 
 /** The FFNs of the model, as a sidecar has to have them. */

@@ -384,22 +384,3 @@ export interface Model {
   dispose(): Promise<void>;
   [Symbol.asyncDispose](): Promise<void>;
 }
-
-/** A tensor in a model file. */
-export interface TensorInfo {
-  readonly name: string;
-  readonly dtype: DType;
-  readonly shape: readonly number[];
-  readonly sizeBytes: number;
-}
-
-/** What a model file says, without loading its weights. */
-export interface ModelInfo {
-  readonly name: string;
-  readonly format: 'gguf' | 'safetensors';
-  readonly config: DecoderConfig;
-  readonly tensors: readonly TensorInfo[];
-  /** GGUF metadata or the values of config.json; long arrays are given by their length. */
-  readonly metadata: Readonly<Record<string, unknown>>;
-  readonly plan: MemoryPlan;
-}

@@ -10,6 +10,12 @@ export interface WeightTierOptions {
    */
   readonly coldPath?: string | URL | ColdFiles;
   /**
+   * Which neurons stay in slots: those that the calibration saw most often, as many as the limit has room for beside the
+   * others (`fitting`), or at least `all` that it classifies as hot, which have half of all activity (`classifyNeurons` of
+   * `@winnow/sparse-inference`): limits too small for them are refused. Of no account for experts. Default `fitting`.
+   */
+  readonly hot?: 'fitting' | 'all';
+  /**
    * How what is in memory beside the backend's is kept: `same`, so that results do not depend on the limit, or `q8_0`, so
    * that more of wide weights is. Default `same`.
    */

@@ -8,6 +8,7 @@ import {
   type Weight,
 } from '@winnow/models';
 import {
+  classifyNeurons,
   neuronItemBytes,
   neuronStagingBytes,
   planNeuronTiers,
@@ -79,11 +80,15 @@ export interface WeightTierPlan {
   /** All items of the candidates, and those that can have a place at a time. */
   readonly numItems: number;
   readonly numSlots: number;
+  /** Of those places the ones that their items keep. */
+  readonly numPinned: number;
 }
 
 /** A layer that could be in tiers, and how often its items are needed. */
 export interface TierCandidate extends TierableLayer {
   readonly frequencies: Float32Array | undefined;
+  /** How many the calibration classifies as hot. */
+  readonly numHot: number;
   /** Items that a step may need at once. */
   readonly maxActive: number;
 }
@@ -120,6 +125,7 @@ export function expertCandidates(
       numItems: numExperts,
       matrices: matrices as TieredMatrix[],
       frequencies: undefined,
+      numHot: 0,
       maxActive: Math.min(numExperts, maxTokens * numChosen),
     });
   }
@@ -146,6 +152,7 @@ export function neuronCandidates(
       numItems: ffnDim,
       matrices: matrices as TieredMatrix[],
       frequencies: requestsOf(sparse),
+      numHot: classifyNeurons(sparse.frequencies).hot.length,
       maxActive: ffnDim,
     });
   }
@@ -192,12 +199,12 @@ function readSizes(
 export function planWeightTiers(
   candidates: readonly TierCandidate[],
   budgetBytes: number,
-  { warm = 'same', cold = 'file' }: Pick<WeightTierOptions, 'warm' | 'cold'>,
+  options: Omit<WeightTierOptions, 'coldPath'>,
 ): WeightTierPlan {
   let error: unknown;
   for (const style of styles) {
     try {
-      return planWithStyle(candidates, Math.max(0, budgetBytes), warm, cold, style);
+      return planWithStyle(candidates, Math.max(0, budgetBytes), options, style);
     } catch (thrown) {
       if (!CapacityError.isInstance(thrown)) throw thrown;
       error = thrown;
@@ -209,8 +216,7 @@ export function planWeightTiers(
 function planWithStyle(
   candidates: readonly TierCandidate[],
   budgetBytes: number,
-  warmEncoding: WarmEncoding,
-  coldEncoding: ColdEncoding,
+  { hot = 'fitting', warm: warmEncoding = 'same', cold: coldEncoding = 'file' }: Omit<WeightTierOptions, 'coldPath'>,
   { maxPasses, stagingShare, isRoomy }: TierStyle,
 ): WeightTierPlan {
   const { stagingBytes, ...reads } = readSizes(candidates, stagingShare);
@@ -228,15 +234,17 @@ function planWithStyle(
           coldEncoding,
         ),
         ...(frequencies === undefined ? {} : { frequencies }),
+        ...(hot === 'all' ? { leastHot: candidate.numHot } : {}),
         ...(isRoomy && frequencies !== undefined ? { leastWorkingSlots: working } : { workingSlots: working }),
       };
     }),
   });
-  let [coldBytes, numItems, numSlots] = [0, 0, 0];
+  let [coldBytes, numItems, numSlots, numPinned] = [0, 0, 0, 0];
   const layers = candidates.flatMap((candidate, index): PlannedTierLayer[] => {
     const planned = plan.layers[index] as NeuronTierPlan['layers'][number];
     numItems += candidate.numItems;
     numSlots += planned.slots;
+    numPinned += planned.hot.length;
     coldBytes += (candidate.numItems - planned.slots) * itemBytes(candidate);
     // what has a slot for every item is an ordinary weight
     return planned.slots >= candidate.numItems
@@ -257,5 +265,6 @@ function planWithStyle(
     copyBytes: plan.coldBytes,
     numItems,
     numSlots,
+    numPinned,
   };
 }

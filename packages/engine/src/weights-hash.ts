@@ -1,5 +1,5 @@
-/** A name for the weights in a file, cheap to compute: from samples of every tensor as it is stored. */
-import type { TensorStore } from '@winnow/bytes';
+/** Names for the weights in a file: one from samples of every tensor as it is stored, one from all of their bytes. */
+import type { StoredTensor, TensorStore } from '@winnow/bytes';
 import { checksum64 } from '@winnow/kv-cache';
 
 /** Bytes at the start, in the middle and at the end of each tensor. */
@@ -10,8 +10,7 @@ export async function weightsHash(
   store: TensorStore,
   options: { readonly signal?: AbortSignal } = {},
 ): Promise<string> {
-  const tensors = [...store.tensors.values()].toSorted((a, b) => (a.name < b.name ? -1 : 1));
-  const text = new TextEncoder().encode(JSON.stringify(tensors.map(({ name, dtype, shape }) => [name, dtype, shape])));
+  const { tensors, text } = listOf(store);
   const bytes = new Uint8Array(text.byteLength + tensors.length * 3 * sampleBytes);
   bytes.set(text);
   let at = text.byteLength;
@@ -23,8 +22,53 @@ export async function weightsHash(
       at += sampleBytes;
     }
   }
+  return nameOf('xxh', bytes);
+}
+
+/** Bytes that are summed at a time: the checksum is that of their sums. */
+const chunkBytes = 1024 * 1024;
+
+/** Of the header and all bytes of the weights: what is damaged anywhere has another one. Reads the whole file. */
+export async function weightsChecksum(
+  store: TensorStore,
+  options: { readonly signal?: AbortSignal } = {},
+): Promise<string> {
+  const { tensors, text } = listOf(store);
+  const numChunks = tensors.reduce((count, { sizeBytes }) => count + Math.ceil(sizeBytes / chunkBytes), 0);
+  const sums = new Uint32Array(2 * numChunks);
+  const chunk = new Uint8Array(chunkBytes);
+  let at = 0;
+  for (const tensor of tensors) {
+    for (let byteOffset = 0; byteOffset < tensor.sizeBytes; byteOffset += chunkBytes, at += 2) {
+      const piece = chunk.subarray(0, Math.min(chunkBytes, tensor.sizeBytes - byteOffset));
+      await tensor.read(piece, { ...options, byteOffset });
+      checksum64(piece, 1, sums.subarray(at, at + 2));
+    }
+  }
+  const bytes = new Uint8Array(text.byteLength + sums.byteLength);
+  bytes.set(text);
+  bytes.set(new Uint8Array(sums.buffer), text.byteLength);
+  return nameOf('xxh-all', bytes);
+}
+
+/** Both, for calibrations. */
+export async function weightNames(
+  store: TensorStore,
+  options: { readonly signal?: AbortSignal },
+): Promise<{ readonly weightsHash: string; readonly weightsChecksum: string }> {
+  return { weightsHash: await weightsHash(store, options), weightsChecksum: await weightsChecksum(store, options) };
+}
+
+/** The tensors by name, and what the header says of them. */
+function listOf(store: TensorStore): { readonly tensors: readonly StoredTensor[]; readonly text: Uint8Array } {
+  const tensors = [...store.tensors.values()].toSorted((a, b) => (a.name < b.name ? -1 : 1));
+  const text = new TextEncoder().encode(JSON.stringify(tensors.map(({ name, dtype, shape }) => [name, dtype, shape])));
+  return { tensors, text };
+}
+
+function nameOf(kind: string, bytes: Uint8Array): string {
   const sum = new Uint32Array(4);
   checksum64(bytes, 1, sum.subarray(0, 2));
   checksum64(bytes, 2, sum.subarray(2));
-  return `xxh:${Array.from(sum, (word) => word.toString(16).padStart(8, '0')).join('')}`;
+  return `${kind}:${Array.from(sum, (word) => word.toString(16).padStart(8, '0')).join('')}`;
 }

@@ -126,6 +126,18 @@ describe.each(Object.keys(backends))('continuous batching on %s', (name) => {
   });
 });
 
+test('the time that steps ran, and tokens by that', async () => {
+  let clock = 0;
+  const now = (): number => (clock += 5);
+  await using model = await loadModel(await tinyFolder(), { contextSize: 64, batchSize: 16, now });
+  expect(model.metrics().steps).toMatchObject({ stepMs: 0, tokensPerSecond: 0 });
+  await model.generate(tinyIds(20), { ...greedy, maxTokens: 3 }).result();
+  const { numSteps, numTokens, stepMs, tokensPerSecond } = model.metrics().steps;
+  // two chunks of the prompt and two tokens, each between two looks at the clock
+  expect([numSteps, numTokens, stepMs]).toEqual([4, 22, 20]);
+  expect(tokensPerSecond).toBe(22 / 0.02);
+});
+
 test('more sessions than a step takes: all get their turns', async () => {
   await using model = await loadModel(await tinyFolder(), {
     contextSize: 128,

@@ -6,7 +6,7 @@ import { statSync } from 'node:fs';
 import { createWasmBackend } from '@winnow/backend-wasm';
 import { demoModelUrl } from '@winnow/demo-model';
 import { createReferenceBackend, type Backend } from '@winnow/ops';
-import { calibrate, type Sidecar } from '@winnow/sparse-inference';
+import { calibrate, classifyNeurons, type Sidecar } from '@winnow/sparse-inference';
 import { CapacityError } from '@winnow/tensor';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import {
@@ -101,6 +101,42 @@ describe('the demo model', () => {
     await using model = await loadModel(demoModelUrl, { ...least, memoryLimitBytes: needed });
     // one group of neurons in every layer
     expect(model.plan.weightTiers?.numSlots).toBe(6 * 32);
+  });
+});
+
+describe('hot neurons', () => {
+  const options = { contextSize: 256, maxSessions: 1, batchSize: 8, kvDType: 'q8_0' } as const;
+
+  test('all of them: smaller limits are refused with the least that works, where they never leave', async () => {
+    const backend = backends['WebAssembly'] as Backend;
+    const { files } = await wideLlama(2048, 'relu');
+    await using dense = await loadModel(files, { ...options, backend, traceFeedForward: true });
+    const design = { kind: 'low-rank', threshold: 0.9, frequencyOf } as const;
+    const sparse = await makeSidecar(dense.feedForward as FeedForwardAccess, design);
+    const needed = async (hot?: 'fitting' | 'all'): Promise<CapacityError> => {
+      const weightTiers = hot === undefined ? {} : { weightTiers: { hot } };
+      const few = { ...options, backend, sparse, ...weightTiers, memoryLimitBytes: 1 };
+      return (await loadModel(files, few).catch((error: unknown) => error)) as CapacityError;
+    };
+    const [least, leastOfAll] = [await needed(), await needed('all')];
+    expect((await needed('fitting')).needed).toBe(least.needed);
+    expect(leastOfAll.needed).toBeGreaterThan(least.needed);
+    const hot = sparse.layers.map(({ frequencies }) => classifyNeurons(frequencies).hot);
+    const numHot = hot.reduce((sum, { length }) => sum + length, 0);
+    expect(leastOfAll.message).toContain(`all ${numHot} hot neurons`);
+
+    const all = { ...options, backend, sparse, weightTiers: { hot: 'all' } } as const;
+    const limit = { memoryLimitBytes: leastOfAll.needed };
+    await expect(loadModel(files, { ...all, memoryLimitBytes: limit.memoryLimitBytes - 1 })).rejects.toThrow(
+      `needed ${limit.memoryLimitBytes} bytes`,
+    );
+    await using model = await loadModel(files, { ...all, ...limit });
+    expect(model.plan.totalBytes).toBeLessThanOrEqual(limit.memoryLimitBytes);
+    expect(model.plan.weightTiers?.numPinned).toBeGreaterThanOrEqual(numHot);
+    await using whole = await loadModel(files, { ...options, backend, sparse });
+    const tokens = Array.from({ length: 16 }, (_, i) => 5 + ((i * 11) % 40));
+    const positions = { positions: [0, 15] };
+    expect(await model.logprobs(tokens, positions)).toEqual(await whole.logprobs(tokens, positions));
   });
 });
 

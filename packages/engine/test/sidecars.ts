@@ -83,5 +83,6 @@ export async function makeSidecar(access: FeedForwardAccess, design: SidecarDesi
     epochs: 1,
     learningRate: 1,
   };
-  return { modelHash: access.weightsHash, config, layers };
+  const { weightsHash: modelHash, weightsChecksum } = access;
+  return { modelHash, weightsChecksum, config, layers };
 }

@@ -1,4 +1,5 @@
 /** Models that skip FFN neurons by a calibration, with all neurons in memory and under a limit. */
+import { readFileSync } from 'node:fs';
 import { createWasmBackend } from '@winnow/backend-wasm';
 import { memorySink, memorySource } from '@winnow/bytes';
 import { demoModelUrl } from '@winnow/demo-model';
@@ -275,6 +276,22 @@ describe('calibrations that are refused', () => {
     await writeSafetensors(sink, sidecarContent(sidecar));
     const bytes = sink.toBytes();
     await expect(loadModel(await tinyLlama(), { backend, sparse: bytes })).rejects.toThrow(FormatError);
+  });
+
+  test('weights with another bit somewhere, when asked to look at all of them', async () => {
+    const names = ['config.json', 'tokenizer.json', 'model.safetensors'];
+    const files = Object.fromEntries(names.map((name) => [name, readFileSync(new URL(name, demoModelUrl))]));
+    const location = memoryFolder(files);
+    const sparse = sidecars.get('all') as Sidecar;
+    const options = { backend, contextSize: 16, sparse, verifyWeights: true };
+    await (await loadModel(location, options)).dispose();
+    const bytes = files['model.safetensors'] as Uint8Array;
+    bytes[bytes.length >> 1] = (bytes[bytes.length >> 1] as number) ^ 1; // in the middle of a matrix, where no sample is
+    await expect(loadModel(location, options)).rejects.toThrow(FormatError);
+    await expect(loadModel(location, options)).rejects.toThrow(/weights: expected xxh-all:.*damaged/);
+    await (await loadModel(location, { ...options, verifyWeights: false })).dispose();
+    const { weightsChecksum: _unknown, ...old } = sparse;
+    await expect(loadModel(location, { ...options, sparse: old })).rejects.toThrow(/calibrate again/);
   });
 
   test('damaged ones, wherever the damage is; whole ones are read from bytes, blobs and open files', async () => {

@@ -93,9 +93,11 @@ async function evaluateEmbeddings(
   const { io, signal, progress, out } = context;
   const { pairs: file } = flags;
   const pairs = file === undefined ? undefined : parseSentencePairs(file, (await readText(io, { file }, signal)) ?? '');
-  const { threads, backend: kind, activations, quantize, memory, weightsCold, maxActive } = flags;
+  const { threads, backend: kind, activations, quantize } = flags;
   const shared = defined<EmbeddingFlags>({ threads, backend: kind, activations, quantize });
-  const limited = defined<EmbeddingFlags>({ ...shared, memory, weightsCold, maxActive });
+  const { memory, maxActive, weightsHot, weightsCold, weightsWarm, weightsCopy, verifyWeights } = flags;
+  const tiers = { memory, maxActive, weightsHot, weightsCold, weightsWarm, weightsCopy, verifyWeights };
+  const limited = defined<EmbeddingFlags>({ ...shared, ...tiers });
   await using dense = await openEmbeddingModel(modelName, shared, context, { traceFeedForward: true });
   await using sparse = await openEmbeddingModel(modelName, limited, context, { sparse: sidecar });
   const count = (part: string): number => dense.encodeText(part).length;

@@ -107,11 +107,14 @@ function describe({ name, format, config, plan, metadata, tensors }: ModelInfo):
 /** Where weights are that the limit has no room for. */
 function weightRows({ weightTiers }: ModelInfo['plan']): string[][] {
   if (weightTiers === undefined) return [];
-  const { kind, numItems, numSlots, residentBytes, slotBytes, warmBytes, stagingBytes } = weightTiers;
+  const { kind, numItems, numSlots, numPinned, residentBytes, slotBytes, warmBytes, stagingBytes } = weightTiers;
   const { coldBytes, copyBytes } = weightTiers;
   return [
     ['  always in memory', formatBytes(residentBytes)],
-    ['  hot: in slots', `${formatBytes(slotBytes)} for ${numSlots} of ${numItems} ${kind}s`],
+    [
+      '  hot: in slots',
+      `${formatBytes(slotBytes)} for ${numSlots} of ${numItems} ${kind}s, ${numPinned} of them always`,
+    ],
     ['  warm: beside them', formatBytes(warmBytes)],
     ['  for reads', formatBytes(stagingBytes)],
     copyBytes > 0 ? ['  cold: in 4 bits', formatBytes(copyBytes)] : ['  cold: in the file', formatBytes(coldBytes)],

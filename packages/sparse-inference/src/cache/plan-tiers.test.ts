@@ -14,6 +14,7 @@ function randomLayer(rng: Rng): PlannedLayerInput {
   return {
     ...layer,
     ...(rng.nextInt(4) === 0 ? {} : { frequencies }),
+    ...(rng.nextInt(3) === 0 ? { leastHot: rng.nextInt(20) } : {}),
     ...(rng.nextInt(3) === 0 ? { workingSlots: 1 + rng.nextInt(12) } : {}),
     ...(rng.nextInt(3) === 0 ? { leastWorkingSlots: rng.nextInt(12) } : {}),
   };
@@ -57,6 +58,7 @@ describe('random plans', () => {
         const {
           numItems,
           frequencies,
+          leastHot = 0,
           workingSlots,
           hotBytes: itemBytes,
           coldBytes: copyBytes,
@@ -64,6 +66,7 @@ describe('random plans', () => {
         slotBytes += slots * itemBytes;
         expect(slots).toBeLessThanOrEqual(numItems);
         expect(hot.length).toBeLessThanOrEqual(slots);
+        expect(hot.length).toBeGreaterThanOrEqual(Math.min(leastHot, numItems));
         if (hot.length < numItems) expect(slots).toBeGreaterThan(hot.length);
         expect(warm.length).toBeLessThanOrEqual(warmSlots);
         expect(new Set([...hot, ...warm]).size).toBe(hot.length + warm.length);

@@ -16,6 +16,8 @@ export interface PlannedLayerInput {
   readonly coldBytes: number;
   /** Share of the tokens for which each item is active. Default: unknown, and then no item is preferred. */
   readonly frequencies?: ArrayLike<number>;
+  /** So many items, those that are most often active, have to be hot. Default 0. */
+  readonly leastHot?: number;
   /** Slots for items that are not pinned. Default: what is active at a time on average, and a quarter more. */
   readonly workingSlots?: number;
   /** The least of the default. Default 1. */
@@ -80,7 +82,7 @@ class Division {
   extraWarm = 0;
 
   constructor(input: PlannedLayerInput, hotFrequency: number, coldCost: number) {
-    const { numItems, frequencies } = input;
+    const { numItems, frequencies, leastHot = 0 } = input;
     this.#input = input;
     this.#coldCost = coldCost;
     this.numItems = numItems;
@@ -93,7 +95,7 @@ class Division {
     // an item that takes more of the working slots than its own slot is pinned for less than nothing
     const pays = input.workingSlots === undefined ? 1 / workingMargin : Infinity;
     const least = Math.min(hotFrequency, pays);
-    while (this.numHot < numItems && this.#frequencies[this.numHot] >= least) this.numHot++;
+    while (this.numHot < numItems && (this.numHot < leastHot || this.#frequencies[this.numHot] >= least)) this.numHot++;
     this.numNear = this.numHot;
   }
 
@@ -291,12 +293,13 @@ function tooSmall(what: string, needed: number, available: number): CapacityErro
 }
 
 function checkLayer(layer: PlannedLayerInput, index: number): void {
-  const { numItems, hotBytes, warmBytes, coldBytes, frequencies, workingSlots, leastWorkingSlots } = layer;
+  const { numItems, hotBytes, warmBytes, coldBytes, frequencies, leastHot, workingSlots, leastWorkingSlots } = layer;
   const name = `layers[${index}]`;
   checkBytes(`${name}.numItems`, numItems);
   checkBytes(`${name}.hotBytes`, hotBytes);
   checkBytes(`${name}.warmBytes`, warmBytes);
   checkBytes(`${name}.coldBytes`, coldBytes);
+  if (leastHot !== undefined) checkBytes(`${name}.leastHot`, leastHot);
   if (workingSlots !== undefined) checkBytes(`${name}.workingSlots`, workingSlots);
   if (leastWorkingSlots !== undefined) checkBytes(`${name}.leastWorkingSlots`, leastWorkingSlots);
   if (frequencies === undefined) return;

@@ -59,7 +59,13 @@ export async function calibrate(source: CalibrationSource, options: CalibrateOpt
       progress.begin(phase.name, groupsOf(parts[phase.part], plan.groupTokens).slice(0, position.group).flat());
       await runPhase(phase, position, { source, plan, parts, layers, options, progress });
     }
-    return { modelHash: source.weightsHash, config: plan.config, layers: layers.map(verify.sparseLayer) };
+    const { weightsHash: modelHash, weightsChecksum } = source;
+    return {
+      modelHash,
+      ...(weightsChecksum === undefined ? {} : { weightsChecksum }),
+      config: plan.config,
+      layers: layers.map(verify.sparseLayer),
+    };
   } finally {
     await scores.dispose();
     await products.dispose();

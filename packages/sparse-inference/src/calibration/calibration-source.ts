@@ -26,6 +26,8 @@ export interface FeedForwardTrace {
 export interface CalibrationSource {
   /** Names the weights. */
   readonly weightsHash: string;
+  /** Of all of their bytes, to tell damaged files later. */
+  readonly weightsChecksum?: string;
   readonly layers: readonly CalibrationLayer[];
   /** Decoded rows `[begin, end)` of gate or up `[F, E]`, or of down `[E, F]`. */
   readRows(layer: number, part: 'gate' | 'up' | 'down', begin: number, end: number): Promise<Float32Array>;

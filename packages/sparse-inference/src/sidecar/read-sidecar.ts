@@ -75,7 +75,8 @@ export async function readSidecar(file: SidecarFile, options: ReadSidecarOptions
   if (unused !== undefined) {
     throw new FormatError({ source: file.name, field: unused, message: 'expected no tensors but those of the layers' });
   }
-  return { modelHash, config: readConfig(fields.object('config')), layers };
+  const weightsChecksum = fields.has('weightsChecksum') ? { weightsChecksum: fields.text('weightsChecksum') } : {};
+  return { modelHash, ...weightsChecksum, config: readConfig(fields.object('config')), layers };
 }
 
 function contentOf({ name: source, metadata }: SidecarFile): JsonFields {

@@ -16,6 +16,7 @@ export function sidecarContent(sidecar: Sidecar): SidecarContent {
   const content = JSON.stringify({
     version: sidecarVersion,
     modelHash: sidecar.modelHash,
+    weightsChecksum: sidecar.weightsChecksum,
     config: sidecar.config,
     layers: sidecar.layers.map(layerJson),
   });

@@ -37,6 +37,8 @@ describe('a sidecar', () => {
     const bytes = await sidecarBytes(sidecar);
     expect(await readSidecar(await open(bytes), { modelHash: 'xxh:1' })).toEqual(sidecar);
     expect(await sidecarBytes(sidecarOf([...sidecar.layers]))).toEqual(bytes);
+    const named = { ...sidecar, weightsChecksum: 'xxh-all:2' };
+    expect(await readSidecar(await open(await sidecarBytes(named)))).toEqual(named);
   });
 
   test('has int8 codes and scales that other programs can read', () => {

@@ -130,6 +130,8 @@ export interface SidecarConfig {
 export interface Sidecar {
   /** Names the weights that it was made for. */
   readonly modelHash: string;
+  /** Of all bytes of the weights, where the source of the calibration told it. */
+  readonly weightsChecksum?: string;
   readonly config: SidecarConfig;
   /** By rising index; layers without a feed-forward block of their own are not there. */
   readonly layers: readonly SparseLayer[];
