@@ -2,6 +2,7 @@
 import type { Backend, BufferHandle, BufferUsage, Executable, Program } from '@winnow/ops';
 import { ArgumentError, BackendError, ReleasedError } from '@winnow/tensor';
 import { makeCurrent, setWritten, type BufferPlace, type WasmBuffer } from './buffer-places.js';
+import { checkChoice, checkInteger, checkMilliseconds } from './check-options.js';
 import { createExecutable } from './executable.js';
 import type { WasmHost } from './host.js';
 import { createJobQueue } from './job-queue.js';
@@ -80,6 +81,8 @@ const smallShare = 1024;
  */
 export async function createBackend(options: WasmBackendOptions): Promise<WasmBackend> {
   const { host } = options;
+  checkChoice('sharedMemory', options.sharedMemory ?? 'auto', ['auto', true, false]);
+  checkChoice('relaxedSimd', options.relaxedSimd ?? 'auto', ['auto', true, false]);
   const isShared = options.sharedMemory === 'auto' ? canShareMemory() : (options.sharedMemory ?? canShareMemory());
   const machineBytes = Math.min(manyBytes, Math.max(fewBytes, host.totalMemoryBytes ?? unknownBytes));
   const maxBytes = options.maxMemoryBytes ?? (isShared ? machineBytes : gibibyte);
@@ -87,21 +90,22 @@ export async function createBackend(options: WasmBackendOptions): Promise<WasmBa
   const reservedBytes = options.reservedBytes ?? Math.floor(bytesPerMemory / 8);
   const relaxed = options.relaxedSimd ?? 'auto';
   const variant: Variant = (relaxed === 'auto' ? supportsRelaxedSimd() : relaxed) ? 'relaxed-simd' : 'simd';
-  const numThreads = isShared ? (options.numThreads ?? Math.min(maxThreads, host.availableParallelism)) : 1;
-  check('numThreads', numThreads, 1, maxThreads);
+  const askedThreads = options.numThreads ?? Math.min(maxThreads, host.availableParallelism);
+  checkInteger('numThreads', askedThreads, 1, maxThreads);
+  const numThreads = isShared ? askedThreads : 1;
   const activations = options.activations ?? 'int8';
-  if (activations !== 'int8' && activations !== 'f32') {
-    throw new ArgumentError({ argument: 'activations', expected: 'f32 | int8', actual: String(activations) });
-  }
-  check('maxMemoryBytes', maxBytes, 4 * pageBytes, 2 ** 40);
-  check('bytesPerMemory', bytesPerMemory, 4 * pageBytes, largestMemory);
-  check('reservedBytes', reservedBytes, 0, bytesPerMemory - 4 * pageBytes);
+  checkChoice('activations', activations, ['f32', 'int8']);
+  checkInteger('maxMemoryBytes', maxBytes, 4 * pageBytes, 2 ** 40);
+  checkInteger('bytesPerMemory', bytesPerMemory, 4 * pageBytes, largestMemory);
+  checkInteger('reservedBytes', reservedBytes, 0, bytesPerMemory - 4 * pageBytes);
+  const minWork = options.minSharedWork ?? 30_000;
+  checkInteger('minSharedWork', minWork, 0, 2 ** 31 - 1);
+  const maxCallerMs = options.maxCallerMs ?? (minWork === 0 ? 0 : 2);
+  checkMilliseconds('maxCallerMs', maxCallerMs);
   if (variant === 'relaxed-simd' && !supportsRelaxedSimd()) {
     throw new BackendError({ backend: 'wasm', message: 'this engine has no relaxed SIMD' });
   }
-  const maxCallerMs = options.maxCallerMs ?? (options.minSharedWork === 0 ? 0 : 2);
   const module = await compileKernels(variant, isShared);
-  const minWork = options.minSharedWork ?? 30_000;
   const usesMessages = options.usesMessages ?? false;
   const shared = { module, host, isShared, numThreads, usesMessages, minWork };
   const pool = createMemoryPool({ ...shared, maxBytes, bytesPerMemory, reservedBytes });
@@ -223,11 +227,6 @@ export async function createBackend(options: WasmBackendOptions): Promise<WasmBa
     },
   };
   return backend;
-}
-
-function check(argument: string, value: number, min: number, max: number): void {
-  if (Number.isSafeInteger(value) && value >= min && value <= max) return;
-  throw new ArgumentError({ argument, expected: `an integer from ${min} to ${max}`, actual: String(value) });
 }
 
 /** The memory of weights and caches by index. */

@@ -1,6 +1,6 @@
 /** What this machine can do from WebAssembly: probes on workers and kernels as the backend has them, in a memory of their own. */
-import { ArgumentError } from '@winnow/tensor';
 import { workersOnly } from './caller-share.js';
+import { checkInteger, checkMilliseconds } from './check-options.js';
 import { createHeap, type Heap } from './heap.js';
 import type { WasmHost } from './host.js';
 import { controlWords, jobWords, maxThreads, pageBytes, planWords } from './layout.js';
@@ -62,9 +62,11 @@ export async function measurePeaksOn(
   { numThreads: asked, memoryBytes = defaultMemoryBytes, probeMs = 60 }: PeakOptions = {},
 ): Promise<MachinePeaks> {
   const isShared = canShareMemory();
-  const numThreads = isShared ? (asked ?? Math.min(maxThreads, host.availableParallelism)) : 1;
-  check('numThreads', numThreads, 1, maxThreads);
-  check('memoryBytes', memoryBytes, readUnit, 2 ** 31);
+  const askedThreads = asked ?? Math.min(maxThreads, host.availableParallelism);
+  checkInteger('numThreads', askedThreads, 1, maxThreads);
+  checkInteger('memoryBytes', memoryBytes, readUnit, 2 ** 31);
+  checkMilliseconds('probeMs', probeMs);
+  const numThreads = isShared ? askedThreads : 1;
   const variant: Variant = supportsRelaxedSimd() ? 'relaxed-simd' : 'simd';
   const numReadUnits = Math.floor(memoryBytes / readUnit);
   const module = await compileKernels(variant, isShared);
@@ -141,9 +143,4 @@ function median(values: number[]): number {
 function fillOperands(heap: Heap, address: number): void {
   const operands = new Float32Array(heap.memory.buffer, address, operandBytes / 4);
   for (let i = 0; i < operands.length; i++) operands[i] = ((i % 7) - 3.5) / 1024;
-}
-
-function check(argument: string, value: number, min: number, max: number): void {
-  if (Number.isSafeInteger(value) && value >= min && value <= max) return;
-  throw new ArgumentError({ argument, expected: `an integer from ${min} to ${max}`, actual: String(value) });
 }

@@ -3,7 +3,7 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { Worker } from 'node:worker_threads';
 import { createScalarBlock, ProgramBuilder, type Backend, type Executable, type Program } from '@winnow/ops';
-import { BackendError, CapacityError, ReleasedError } from '@winnow/tensor';
+import { ArgumentError, BackendError, CapacityError, ReleasedError } from '@winnow/tensor';
 import { expect, test } from 'vitest';
 import { createNodeHost } from '../src/host.node.js';
 import { createWasmBackend, type WasmHost } from '../src/index.node.js';
@@ -98,6 +98,34 @@ test('1000 executables of one backend take the same memory again', async () => {
   }
   expect(backend.usedBytes).toBe(before);
   await backend.dispose();
+});
+
+test.each([
+  ['numThreads', 0],
+  ['numThreads', 1.5],
+  ['numThreads', 65],
+  ['maxMemoryBytes', 100],
+  ['maxMemoryBytes', NaN],
+  ['bytesPerMemory', 2 ** 33],
+  ['reservedBytes', -1],
+  ['minSharedWork', NaN],
+  ['minSharedWork', -1],
+  ['minSharedWork', 2 ** 31],
+  ['maxCallerMs', NaN],
+  ['maxCallerMs', -1],
+  ['activations', 'f16'],
+  ['relaxedSimd', 'yes'],
+  ['sharedMemory', 'no'],
+])('%s of %s is refused', async (option, value) => {
+  for (const sharedMemory of [true, false]) {
+    const created = createWasmBackend({ ...small, numThreads: 1, sharedMemory, [option]: value });
+    const error: unknown = await created.then(
+      (backend) => backend.dispose(),
+      (reason: unknown) => reason,
+    );
+    expect(error).toBeInstanceOf(ArgumentError);
+    expect(String(error)).toMatch(new RegExp(`${option}.*expected .*${value}`, 'v'));
+  }
 });
 
 test('memory that is full is refused, and usable again after a free', async () => {

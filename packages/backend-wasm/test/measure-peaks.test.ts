@@ -35,4 +35,5 @@ test.each([1, 2, 3])('peaks of %i threads are finite rates, and the workers leav
 test('options without sense are refused', async () => {
   await expect(measurePeaks({ ...small, numThreads: 0 })).rejects.toThrow(ArgumentError);
   await expect(measurePeaks({ memoryBytes: 100 })).rejects.toThrow(ArgumentError);
+  await expect(measurePeaks({ ...small, probeMs: Infinity })).rejects.toThrow(ArgumentError);
 });
