@@ -13,7 +13,7 @@ import {
   tokenOfLane,
 } from './query-panels';
 import { addressOf, dim, isPresent } from './record';
-import { weight4 } from './simd';
+import { weight4, withLane } from './simd';
 
 let masses: usize = 0;
 let rowBytes: usize = 0;
@@ -60,19 +60,8 @@ export function addMassOfRows(panel: i32, count: i32, kvHead: i32, slots: usize,
       const sum = sumOfLane(base + i);
       const inverse: f32 = sum == 0 ? 0 : 1 / sum;
       const most: f32 = sum == 0 ? 0 : maximumOfLane(base + i);
-      if (i == 0) {
-        top = f32x4.replace_lane(top, 0, most);
-        factor = f32x4.replace_lane(factor, 0, inverse);
-      } else if (i == 1) {
-        top = f32x4.replace_lane(top, 1, most);
-        factor = f32x4.replace_lane(factor, 1, inverse);
-      } else if (i == 2) {
-        top = f32x4.replace_lane(top, 2, most);
-        factor = f32x4.replace_lane(factor, 2, inverse);
-      } else {
-        top = f32x4.replace_lane(top, 3, most);
-        factor = f32x4.replace_lane(factor, 3, inverse);
-      }
+      top = withLane(top, i, most);
+      factor = withLane(factor, i, inverse);
     }
     const row0 = massOf(tokenOfLane(base), kvHead);
     const row1 = lanes > 1 ? massOf(tokenOfLane(base + 1), kvHead) : 0;

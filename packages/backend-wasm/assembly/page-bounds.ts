@@ -1,5 +1,5 @@
 /** What `page-topk-attention` asks of a page: where its positions lie, and how large the logits of its keys can be. */
-import { sum4 } from './simd';
+import { maxI4, sum4 } from './simd';
 
 /** Whether all of these positions are seen and none has to be attended to. */
 export function areFar(at: usize, count: i32, position: i32, sinks: i32, local: i32, reach: i32): bool {
@@ -15,10 +15,7 @@ export function areFar(at: usize, count: i32, position: i32, sinks: i32, local: 
     min<i32>(i32x4.extract_lane(low, 0), i32x4.extract_lane(low, 1)),
     min<i32>(i32x4.extract_lane(low, 2), i32x4.extract_lane(low, 3)),
   );
-  let most = max<i32>(
-    max<i32>(i32x4.extract_lane(high, 0), i32x4.extract_lane(high, 1)),
-    max<i32>(i32x4.extract_lane(high, 2), i32x4.extract_lane(high, 3)),
-  );
+  let most = maxI4(high);
   for (; at < end; at += 4) {
     least = min<i32>(least, load<i32>(at));
     most = max<i32>(most, load<i32>(at));
@@ -59,11 +56,4 @@ export function boundFour(low: usize, high: usize, q0: usize, q1: usize, q2: usi
     s3 += max<f32>(load<f32>(q3 + i) * l, load<f32>(q3 + i) * h);
   }
   return f32x4(s0, s1, s2, s3);
-}
-
-export function maximum4(v: v128): f32 {
-  return max<f32>(
-    max<f32>(f32x4.extract_lane(v, 0), f32x4.extract_lane(v, 1)),
-    max<f32>(f32x4.extract_lane(v, 2), f32x4.extract_lane(v, 3)),
-  );
 }

@@ -1,5 +1,6 @@
 /** The slots of a sequence in chunks of one block each, without those that no query of a tile sees. */
 import { addressOf, dim } from './record';
+import { maxI4, minU4 } from './simd';
 
 /** Most keys of one chunk. */
 export const CHUNK: i32 = 64;
@@ -64,15 +65,9 @@ export function nextChunk(): bool {
       highs = i32x4.max_s(highs, one);
       most = i32x4.max_u(most, one);
     }
-    const high = max<i32>(
-      max<i32>(i32x4.extract_lane(highs, 0), i32x4.extract_lane(highs, 1)),
-      max<i32>(i32x4.extract_lane(highs, 2), i32x4.extract_lane(highs, 3)),
-    );
+    const high = maxI4(highs);
     if (high < 0) continue;
-    const low = <i32>min<u32>(
-      min<u32>(i32x4.extract_lane(lows, 0), i32x4.extract_lane(lows, 1)),
-      min<u32>(i32x4.extract_lane(lows, 2), i32x4.extract_lane(lows, 3)),
-    );
+    const low = <i32>minU4(lows);
     if (firstPosition - high > reach || low - lastPosition > -lead) continue;
     const hasEmpty = v128.any_true(i32x4.lt_s(most, i32x4.splat(0)));
     const isSeen = !hasEmpty && firstPosition - high >= lead && lastPosition - low <= reach;

@@ -35,6 +35,7 @@ import {
 } from '../query-panels';
 import { addressOf, attributeI, dim, localScratch, sharedScratch } from '../record';
 import { selectLargest } from '../select';
+import { withLane } from '../simd';
 import { phaseBarrier, takeUnits } from '../threads';
 
 /** Queries of a tile: every panel has a second one for the memory. */
@@ -380,14 +381,8 @@ function attendRows(panel: i32, statePanel: i32, keys: usize, values: usize, fir
     const sum = sumOfLane(firstLaneOf(statePanel) + lane - begin);
     const inverse: f32 = sum == 0 ? 0 : 1 / sum;
     const i = lane - begin;
-    if (i == 0) low4 = f32x4.replace_lane(low4, 0, inverse);
-    else if (i == 1) low4 = f32x4.replace_lane(low4, 1, inverse);
-    else if (i == 2) low4 = f32x4.replace_lane(low4, 2, inverse);
-    else if (i == 3) low4 = f32x4.replace_lane(low4, 3, inverse);
-    else if (i == 4) high4 = f32x4.replace_lane(high4, 0, inverse);
-    else if (i == 5) high4 = f32x4.replace_lane(high4, 1, inverse);
-    else if (i == 6) high4 = f32x4.replace_lane(high4, 2, inverse);
-    else high4 = f32x4.replace_lane(high4, 3, inverse);
+    if (i < 4) low4 = withLane(low4, i, inverse);
+    else high4 = withLane(high4, i - 4, inverse);
   }
   for (let j = 0; j < rows; j++) {
     const at = logitsOf(j);

@@ -16,11 +16,11 @@ import {
 } from '../cache-view';
 import { addMassOfSlots, attendSlots, layGathered } from '../gathered-rows';
 import { clearMass, enterMass } from '../key-mass';
-import { areFar, boundFour, maximum4 } from '../page-bounds';
+import { areFar, boundFour } from '../page-bounds';
 import { LANES, layPanels, maximumOfLane, numLanes, openPanels, sumOfLane, writeLane } from '../query-panels';
 import { addressOf, attributeF, attributeI, dim, localScratch } from '../record';
 import { selectLargest } from '../select';
-import { sum4, tanh4, weight4 } from '../simd';
+import { max4, sum4, tanh4, weight4 } from '../simd';
 import { takeUnits } from '../threads';
 
 let headDim: i32 = 0;
@@ -232,7 +232,7 @@ function boundPages(token: i32, sequence: i32, kvHead: i32): void {
       if (g + 2 < groupSize) store<f32>(to + 2 * pageBytes, f32x4.extract_lane(v, 2));
       if (g + 3 < groupSize) store<f32>(to + 3 * pageBytes, f32x4.extract_lane(v, 3));
     }
-    store<f32>(best + column, maximum4(top));
+    store<f32>(best + column, max4(top));
   }
 }
 
@@ -312,7 +312,7 @@ function sumUnchosen(numVisited: i32): void {
       const isLeft = f32x4.ne(v128.load(sizes + i), f32x4.splat(0));
       tops4 = f32x4.max(tops4, v128.bitselect(v128.load(own + i), none, isLeft));
     }
-    const top = maximum4(tops4);
+    const top = max4(tops4);
     let sum = f32x4.splat(0);
     for (let i: usize = 0; top != -Infinity && i < bytes; i += 16) {
       const size = v128.load(sizes + i);

@@ -35,7 +35,7 @@ import {
 } from '../query-panels';
 import { addressOf, attributeF, attributeI, dim, dtypeOf, isPresent, localScratch } from '../record';
 import { selectLargest } from '../select';
-import { fma, sum4, tanh4, weight4 } from '../simd';
+import { fma, max4, sum4, tanh4, weight4 } from '../simd';
 import { takeUnits } from '../threads';
 
 let headDim: i32 = 0;
@@ -303,10 +303,7 @@ function normalise(own: usize): void {
   for (let i = bytes; (i & 15) != 0; i += 4) store<f32>(own + i, -Infinity);
   let top = f32x4.splat(-Infinity);
   for (let i: usize = 0; i < bytes; i += 16) top = f32x4.pmax(top, v128.load(own + i));
-  const most = max<f32>(
-    max<f32>(f32x4.extract_lane(top, 0), f32x4.extract_lane(top, 1)),
-    max<f32>(f32x4.extract_lane(top, 2), f32x4.extract_lane(top, 3)),
-  );
+  const most = max4(top);
   const shift = f32x4.splat(most == -Infinity ? 0 : most);
   let sum = f32x4.splat(0);
   for (let i: usize = 0; i < bytes; i += 16) {

@@ -1,7 +1,7 @@
 /**
  * Attention to the last positions and to the first ones, the latter with another query. Slots may hold positions in any order.
- * Units: (token tile, KV head and head tile), all head tiles in one where masses are asked for. Tensors: as in `cache-view.ts`, 8 sinkQ, 9 y, 10 pairs, 11 mass.
- * Attributes: 4 local, 5 sinks.
+ * Units: (token tile, KV head and head tile), all head tiles in one where masses are asked for.
+ * Tensors: as in `cache-view.ts`, 8 sinkQ, 9 y, 10 pairs, 11 mass. Attributes: 4 local, 5 sinks.
  */
 import {
   contextOfSequence,
@@ -43,6 +43,7 @@ import {
 } from '../query-panels';
 import { addressOf, attributeF, attributeI, dim, isPresent, localScratch } from '../record';
 import { ENTRY_BYTES, ROW_STATE, clearRow, pushRows, setEntry, setRowSoftmax } from '../row-softmax';
+import { maxI4, minU4 } from '../simd';
 import { takeUnits } from '../threads';
 
 /** Rows taken at a time where a query is computed alone. */
@@ -247,14 +248,8 @@ function scanPositions(at: usize, count: i32): void {
     high = i32x4.max_s(high, v);
     top = i32x4.max_u(top, v);
   }
-  let least = min<u32>(
-    min<u32>(<u32>i32x4.extract_lane(low, 0), <u32>i32x4.extract_lane(low, 1)),
-    min<u32>(<u32>i32x4.extract_lane(low, 2), <u32>i32x4.extract_lane(low, 3)),
-  );
-  highest = max<i32>(
-    max<i32>(i32x4.extract_lane(high, 0), i32x4.extract_lane(high, 1)),
-    max<i32>(i32x4.extract_lane(high, 2), i32x4.extract_lane(high, 3)),
-  );
+  let least = minU4(low);
+  highest = maxI4(high);
   hasEmpty = v128.any_true(i32x4.lt_s(top, i32x4.splat(0)));
   for (; j < count; j++, at += 4) {
     const position = load<i32>(at);
