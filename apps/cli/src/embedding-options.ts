@@ -4,6 +4,7 @@ import type { DType } from '@winnow/tensor';
 import type { EmbeddingLoadOptions, EmbeddingModel, EmbedOptions, TextOverflow } from '@winnow/engine';
 import { createReferenceBackend } from '@winnow/ops';
 import { defined, sparseOptionsOf } from './engine-options.js';
+import { withFlags } from './errors.js';
 import { locateModel, type OpenContext } from './open-model.js';
 import {
   addSparseOption,
@@ -101,7 +102,7 @@ export async function openEmbeddingModel(
       signal,
       onProgress: ({ loadedBytes, totalBytes }) => progress.show('load', loadedBytes, totalBytes, 'bytes'),
     });
-    for (const notice of loaded.notices) warn(notice);
+    for (const notice of loaded.notices) warn(withFlags(notice));
     for (const { op, reason, numRecords } of loaded.fallbacks) {
       warn(`${numRecords} × ${op} fell back to the reference: ${reason}`);
     }

@@ -1,6 +1,6 @@
 import { ArgumentError, BackendError, CapacityError, FormatError, IoError } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
-import { errorLine, exitCodeOf, InterruptedError, OutputClosedError, UsageError } from './errors.js';
+import { errorLine, exitCodeOf, InterruptedError, OutputClosedError, UsageError, withFlags } from './errors.js';
 
 const argument = new ArgumentError({ argument: 'topP', expected: 'a number', actual: 'x' });
 const capacity = new CapacityError({ resource: 'context', needed: 9, available: 4, unit: 'tokens' });
@@ -29,6 +29,13 @@ describe('error lines', () => {
 
   test('use the names of the flags', () => {
     expect(errorLine(argument)).toBe('--top-p: expected a number, got x');
+  });
+
+  test('and so do notices and hints', () => {
+    const notice = '1 of 2 layers compute all neurons (sparseOptions.maxRatio); weightTiers.hot fitting needs less';
+    expect(withFlags(notice)).toBe(
+      '1 of 2 layers compute all neurons (--max-active); --weights-hot fitting needs less',
+    );
   });
 
   test('leave words alone that are names of options only at the beginning', () => {

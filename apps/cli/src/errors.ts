@@ -64,6 +64,9 @@ const flagOfOption: Readonly<Record<string, string>> = {
   'kv.hotBytes': '--kv-hot',
   'kv.warmBytes': '--kv-warm',
   'kv.coldPath': '--kv-cold',
+  'weightTiers.hot': '--weights-hot',
+  'weightTiers.coldPath': '--weights-cold',
+  'sparseOptions.maxRatio': '--max-active',
   overflow: '--overflow',
   quantize: '--quantize',
   allowRequantise: '--allow-requantize',
@@ -87,11 +90,16 @@ const optionNames = new RegExp(
   'g',
 );
 
+/** A message of the engine with the flags of this program instead of its options. */
+export function withFlags(text: string): string {
+  return text.replaceAll(optionNames, (name) => flagOfOption[name] ?? name);
+}
+
 /** One line for people. A failure that nobody foresaw says so. */
 export function errorLine(error: unknown): string {
   const text = (error instanceof Error ? error.message : String(error)).replaceAll(/\s*[\r\n]+\s*/g, ' ').trim();
   if (WinnowError.isInstance(error) && (error.code === 'argument' || error.code === 'capacity')) {
-    return text.replaceAll(optionNames, (name) => flagOfOption[name] ?? name);
+    return withFlags(text);
   }
   if (isForeseen(error)) return text;
   return `unexpected failure: ${text === '' ? 'no message' : text} (WINNOW_DEBUG=1 shows where)`;

@@ -3,6 +3,7 @@ import type { LoadOptions, Model, ModelInfo, ModelLocation, ModelTokenizer } fro
 import type { AttentionSpec } from '@winnow/sparse-attention';
 import { IoError, WinnowError } from '@winnow/tensor';
 import { defined, loadOptionsOf } from './engine-options.js';
+import { withFlags } from './errors.js';
 import type { CliIo } from './io.js';
 import { parseModelReference } from './model-location.js';
 import type { LoadFlags } from './options.js';
@@ -54,7 +55,7 @@ export async function openModel(
       ...defined<LoadOptions>({ attention }),
       ...more,
       onEvent: (event) => {
-        if (event.kind === 'notice') warn(event.text);
+        if (event.kind === 'notice') warn(withFlags(event.text));
       },
       randomSeed: io.randomSeed,
       signal,
@@ -63,7 +64,7 @@ export async function openModel(
     if (flags.backend === 'reference' && flags.threads !== undefined && flags.threads > 1) {
       warn(`--threads ${flags.threads} has no effect: the reference backend computes with one thread`);
     }
-    for (const notice of loaded.notices) warn(notice);
+    for (const notice of loaded.notices) warn(withFlags(notice));
     for (const { op, reason, numRecords } of loaded.fallbacks) {
       warn(`${numRecords} × ${op} fell back to the reference: ${reason}`);
     }

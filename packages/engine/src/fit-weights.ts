@@ -95,10 +95,10 @@ function adviceOf(sparse: SparseWeights | undefined): string {
   const { sidecar, writer } = sparse;
   const numDense = writer.denseLayers.length;
   const numByInputs = sidecar.layers.filter(({ predictor }) => predictor.kind === 'input-threshold').length;
-  const dense = `; ${numDense} layers compute all neurons, which are in memory: sparseOptions.maxRatio 1 changes that`;
+  const dense = `; ${numDense} ${numDense === 1 ? 'layer computes' : 'layers compute'} all neurons, which are in memory: sparseOptions.maxRatio 1 changes that`;
   const byInputs =
-    `; ${numByInputs} layers are calibrated by input-threshold, whose gate and up are read input by input and are in memory: ` +
-    `low-rank and gate-threshold leave more in the file`;
+    `; ${numByInputs} ${numByInputs === 1 ? 'layer is' : 'layers are'} calibrated by input-threshold, whose gate and up are ` +
+    `read input by input and are in memory: low-rank and gate-threshold leave more in the file`;
   return (numDense > 0 ? dense : '') + (numByInputs > 0 ? byInputs : '');
 }
 

@@ -78,13 +78,14 @@ function embeddingMemory(
   { sentenceTransformers }: OpenedModel,
   file: ModelFile,
   description: EmbedderDescription,
-  { contextSize, memoryLimitBytes, weightTiers }: LoadOptions,
+  { contextSize, batchSize, memoryLimitBytes, weightTiers }: LoadOptions,
   sparse: SparseWeights | undefined,
 ): MemoryPlan {
   const settings = embeddingSettings(file, sentenceTransformers);
   const pooling = choosePooling(description.config, undefined, settings.pooling);
   const options = {
     ...(contextSize === undefined ? {} : { contextSize }),
+    ...(batchSize === undefined ? {} : { batchSize }),
     ...(memoryLimitBytes === undefined ? {} : { memoryLimitBytes }),
     ...(weightTiers === undefined ? {} : { weightTiers }),
   };

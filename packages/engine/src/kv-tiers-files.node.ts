@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import type { PageFile } from '@winnow/kv-cache';
 import { openPageFile } from '@winnow/kv-cache/node';
 import { IoError } from '@winnow/tensor';
-import type { ColdFiles, OpenColdFolder } from './kv-tiers-files.js';
+import { deletedOnClose, type ColdFiles, type OpenColdFolder } from './kv-tiers-files.js';
 import { pathOf } from './open-path.node.js';
 
 /**
@@ -26,23 +26,7 @@ export const openColdFolder: OpenColdFolder = (location): ColdFiles => {
         () => true,
         () => false,
       );
-      return isGone ? file : deletedOnClose(file, path);
+      return isGone ? file : deletedOnClose(file, () => rm(path, { force: true }));
     },
   };
 };
-
-function deletedOnClose(file: PageFile, path: string): PageFile {
-  return {
-    name: file.name,
-    get sizeBytes() {
-      return file.sizeBytes;
-    },
-    read: (byteOffset, target) => file.read(byteOffset, target),
-    write: (byteOffset, bytes) => file.write(byteOffset, bytes),
-    sync: () => file.sync(),
-    async close() {
-      await file.close();
-      await rm(path, { force: true });
-    },
-  };
-}

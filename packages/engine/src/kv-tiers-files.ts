@@ -19,3 +19,20 @@ export const noColdFolders: OpenColdFolder = (path) => {
 export function openCold(cold: string | URL | ColdFiles, openFolder: OpenColdFolder): ColdFiles {
   return typeof cold === 'string' || cold instanceof URL ? openFolder(cold) : cold;
 }
+
+/** The same file, which is removed when it is closed. */
+export function deletedOnClose(file: PageFile, remove: () => Promise<void>): PageFile {
+  return {
+    name: file.name,
+    get sizeBytes() {
+      return file.sizeBytes;
+    },
+    read: (byteOffset, target) => file.read(byteOffset, target),
+    write: (byteOffset, bytes) => file.write(byteOffset, bytes),
+    sync: () => file.sync(),
+    async close() {
+      await file.close();
+      await remove();
+    },
+  };
+}

@@ -5,7 +5,7 @@
 import { blobSource, type ByteSink } from '@winnow/bytes';
 import type { PageFile } from '@winnow/kv-cache';
 import { ArgumentError, IoError, ReleasedError, WinnowError } from '@winnow/tensor';
-import type { ColdFiles, OpenColdFolder } from './kv-tiers-files.js';
+import { deletedOnClose, type ColdFiles, type OpenColdFolder } from './kv-tiers-files.js';
 import { openOpfsPages, type SyncFileHandle } from './opfs-pages.browser.js';
 import { noSessionFiles, type SessionFiles } from './session-location.js';
 
@@ -66,7 +66,8 @@ export const openOpfsFolder: OpenColdFolder = (path): ColdFiles => {
         await removeLeftOvers(folder);
         const handle = await folder.getFileHandle(fileName, { create: true });
         const file = await openOpfsPages(`${String(path)}/${fileName}`, handle);
-        return deletedOnClose(file, () => folder.removeEntry(fileName));
+        // what cannot be removed now is removed by the next one that is made
+        return deletedOnClose(file, () => folder.removeEntry(fileName).catch(() => undefined));
       });
     },
   };
@@ -79,22 +80,6 @@ async function removeLeftOvers(folder: Folder): Promise<void> {
   const names: string[] = [];
   for await (const name of folder.keys()) if (name.endsWith(suffix)) names.push(name);
   for (const name of names) await folder.removeEntry(name).catch(() => undefined);
-}
-
-function deletedOnClose(file: PageFile, remove: () => Promise<void>): PageFile {
-  return {
-    name: file.name,
-    get sizeBytes() {
-      return file.sizeBytes;
-    },
-    read: (byteOffset, target) => file.read(byteOffset, target),
-    write: (byteOffset, bytes) => file.write(byteOffset, bytes),
-    sync: () => file.sync(),
-    async close() {
-      await file.close();
-      await remove().catch(() => undefined); // the next one that is made removes it
-    },
-  };
 }
 
 async function locate(path: string, create: boolean): Promise<{ readonly folder: Folder; readonly name: string }> {

@@ -81,6 +81,10 @@ describe('an embedding model', () => {
     const { plan } = await inspectModel(encoder);
     expect(plan).toEqual(model.plan);
     expect(plan.totalBytes).toBe(plan.weightsBytes + plan.kvBytes + plan.activationBytes);
+    const small = { contextSize: 16, batchSize: 16 };
+    await using fewer = await loadEmbeddingModel(encoder, small);
+    expect((await inspectModel(encoder, small)).plan).toEqual(fewer.plan);
+    expect(fewer.plan.totalBytes).toBeLessThan(plan.totalBytes);
     const memoryLimitBytes = plan.totalBytes - 1;
     await expect(loadEmbeddingModel(encoder, { memoryLimitBytes })).rejects.toThrow(CapacityError);
   });

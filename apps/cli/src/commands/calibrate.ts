@@ -61,9 +61,9 @@ Examples:
 
 Predictors: low-rank guesses from the hidden state (auto, for ReLU and for two matrices); low-rank-product guesses gate and
 up (auto, for SwiGLU and its like up to a hidden dim of 512); gate-threshold computes the gate (auto, for wider ones);
-input-threshold skips small inputs of every matrix. A neuron is needed where it has a part in the share of the output's energy that --energy says. Layers of
-which more than --max-active is active run dense, and count as that. Shares meet a target as they are printed, to a
-tenth of a percent. Ctrl-C stops; the same command goes on from there.
+input-threshold skips small inputs of gate, up and down. A neuron is needed where it has a part in the share of the
+output's energy that --energy says. Layers of which more than --max-active is active run dense, and count as that. Shares
+meet a target as they are printed, to a tenth of a percent. Ctrl-C stops; the same command goes on from there.
 docs/guides/sparse-ffn.md reads the figures.
 `;
 
