@@ -20,7 +20,7 @@ export interface PolicyCase {
   readonly kvDType: DType;
 }
 
-/** Tokens per block of the cache, a landmark's block and a page. */
+/** Tokens per block of the cache; landmarks and pages are of as many or fewer. */
 export const cacheBlockSize = 64;
 
 /** The layers as one program; `pairs` of the last layer is an output where the policy tells it. */
@@ -72,7 +72,7 @@ export async function loadPolicy(backend: Backend, policyCase: PolicyCase): Prom
     (name, target) => {
       const words = new Int32Array(target.buffer, target.byteOffset, target.byteLength >> 2);
       if (name === 'slotPositions') words.forEach((_, slot) => (words[slot] = slot));
-      else if (/Counts\d+$/.test(name)) words.fill(cacheBlockSize);
+      else if (/Counts\d+$/.test(name)) words.fill((cacheBlockSize * numBlocks * numKvHeads) / words.length);
       else if (/keys|values|keyColumns/.test(name)) fillRows.fill(target);
       else fillFloats.fill(target);
     },
