@@ -1,6 +1,7 @@
 /** Which keys a query sees, by position. Shared by every attention op. */
 import { ArgumentError, ShapeError } from '@winnow/tensor';
 import type { Dim } from './dims.js';
+import { checkBlockSize } from './kv-view.js';
 import type { Attributes, AttributeSpec } from './op-spec.js';
 
 /** Attributes of every attention op. */
@@ -37,7 +38,8 @@ export function checkAttention(
   { window, softCap }: Attributes,
 ): void {
   const [, numHeads] = q;
-  const [, numKvHeads] = keys;
+  const [, numKvHeads, blockSize] = keys;
+  checkBlockSize(op, blockSize);
   if (Number(numHeads) % Number(numKvHeads) !== 0) {
     throw new ShapeError({
       op,

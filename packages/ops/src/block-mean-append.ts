@@ -1,5 +1,6 @@
 import { ShapeError } from '@winnow/tensor';
 import { cacheDTypes, f32Only, i32Only } from './dtypes.js';
+import { checkBlockSize } from './kv-view.js';
 import type { OpSpec } from './op-spec.js';
 import { eachSummarised, summaryDims } from './summary-append.js';
 
@@ -52,6 +53,7 @@ export const blockMeanAppend: OpSpec = {
 
 /** @throws {ShapeError} unless the summaries of a cache block are equal parts of it */
 export function checkSummaries(op: string, blockSize: number, numParts: number): void {
+  checkBlockSize(op, blockSize);
   if (numParts >= 1 && blockSize % numParts === 0) return;
   const expected = `a divisor of ${blockSize} slots`;
   throw new ShapeError({ op, rule: 'summaries per block', expected, actual: String(numParts) });

@@ -1,4 +1,4 @@
-import { ArgumentError, DTypeError, ShapeError } from '@winnow/tensor';
+import { ArgumentError, DTypeError, ShapeError, type DType } from '@winnow/tensor';
 import { describe, expect, it } from 'vitest';
 import type { Dim } from './dims.js';
 import { inferOp, type TensorType } from './infer-op.js';
@@ -166,6 +166,30 @@ describe('inferOp', () => {
     expect(act).toThrow(error);
     expect(act).toThrow(message);
   });
+
+  /** Every op that finds slots in blocks of a cache, and its axes as numbers. */
+  const ofBlocks = opSpecs.filter(({ inputs, outputs }) => (inputs['keys'] ?? outputs['keys'])?.shape === 'C K S H');
+
+  it.each(ofBlocks.map((spec) => [spec.name, spec] as const))('%s refuses blocks without slots', (_name, spec) => {
+    const sizes: Readonly<Record<string, number>> = { N: 2, K: 2, S: 0, M: 2, E: 4 };
+    const typeOf = ({ dtypes: [dtype = 'f32'], shape }: { dtypes: readonly DType[]; shape: string }): TensorType => ({
+      dtype,
+      shape: shape.split(' ').map((axis) => (/^\d+$/v.test(axis) ? Number(axis) : (sizes[axis] ?? 1))),
+    });
+    const inputs = Object.entries(spec.inputs).map(([name, input]) => [name, typeOf(input)]);
+    const updated = Object.entries(spec.outputs).filter(([, { updates }]) => updates === true);
+    const numbers = Object.entries(spec.attributes).filter(([, { kind }]) => kind === 'number');
+    const infers = (): unknown =>
+      infer(
+        spec.name,
+        Object.fromEntries(inputs),
+        Object.fromEntries(numbers.map(([name]) => [name, 1])),
+        Object.fromEntries(updated.map(([name, output]) => [name, typeOf(output)])),
+      );
+    expect(infers).toThrow(ShapeError);
+    expect(infers).toThrow(/slots per block.*1 or more.*0/v);
+  });
+  it('of which there are some', () => expect(ofBlocks.length).toBeGreaterThan(10));
 });
 
 describe('specs', () => {

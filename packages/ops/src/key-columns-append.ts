@@ -1,4 +1,5 @@
 import { cacheDTypes, i32Only } from './dtypes.js';
+import { checkBlockSize } from './kv-view.js';
 import type { OpSpec } from './op-spec.js';
 import { rowReader, rowWriter } from './row-access.js';
 import type { DType } from '@winnow/tensor';
@@ -19,6 +20,7 @@ export const keyColumnsAppend: OpSpec = {
   attributes: {},
   fixedAxes: ['C', 'K', 'S', 'H'],
   partition: 'tokens',
+  check: ({ keys }) => checkBlockSize('key-columns-append', keys[2]),
   bindReference({ inputs: { slots, keys }, outputs: { columns } }) {
     const [, numKvHeads, blockSize, headDim] = keys.shape;
     const read = rowReader(keys);

@@ -1,5 +1,6 @@
 import { tensorBytes } from '@winnow/tensor';
 import { cacheDTypes, f32Only, i32Only } from './dtypes.js';
+import { checkBlockSize } from './kv-view.js';
 import type { OpSpec } from './op-spec.js';
 import { rowWriter } from './row-access.js';
 
@@ -24,6 +25,7 @@ export const kvAppend: OpSpec = {
   attributes: {},
   fixedAxes: ['C', 'K', 'S', 'H', 'D'],
   partition: 'tokens',
+  check: ({ keys }) => checkBlockSize('kv-append', keys[2]),
   bindReference({ inputs: { k, v, slots }, outputs: { keys, values } }) {
     const writeKey = rowWriter(keys);
     const writeValue = rowWriter(values);

@@ -2,6 +2,8 @@
  * What a kernel sees of a KV cache: where the slots of a sequence lie and which position each holds. Position is not
  * slot: masks, windows and rotary phases always go by position, so that eviction, rings and paging may move slots.
  */
+import { ShapeError } from '@winnow/tensor';
+import type { Dim } from './dims.js';
 import { cacheDTypes, i32Only } from './dtypes.js';
 import type { InputSpec, TensorView } from './op-spec.js';
 import type { ProgramTensor } from './program-builder.js';
@@ -27,6 +29,12 @@ export const kvViewInputs: Readonly<Record<string, InputSpec>> = {
   blockTable: { dtypes: i32Only, shape: 'B M' },
   contextLengths: { dtypes: i32Only, shape: 'B' },
 };
+
+/** Slots are counted by blocks, which therefore have some. @throws {ShapeError} */
+export function checkBlockSize(op: string, blockSize: Dim | undefined): void {
+  if (Number(blockSize) > 0) return;
+  throw new ShapeError({ op, rule: 'slots per block', expected: '1 or more', actual: String(blockSize) });
+}
 
 /** Access to a cache for reference kernels. */
 export interface KvReader {
