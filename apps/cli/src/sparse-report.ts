@@ -57,7 +57,7 @@ export function summarise(
 export function formatReports(
   layers: readonly SparseLayer[],
   reports: readonly LayerReport[],
-  maxRatio: number = breakEvenRatio,
+  maxRatio?: number,
 ): string {
   const hasInputs = reports.some(({ inputRatio }) => inputRatio < 1);
   const isDense = layers.map((layer) => runsDense(layer, maxRatio));
@@ -81,7 +81,8 @@ export function formatReports(
   const table = formatTable([[...head, 'recall', 'precision', 'cosine', 'bytes', 'runs', 'neurons chosen'], ...rows]);
   const numDense = isDense.filter(Boolean).length;
   if (numDense === 0) return table;
-  const rule = `more than ${percent(maxRatio)} of their neurons are active (--max-active)`;
+  const less = maxRatio === undefined ? ', or less by the share of their predictors' : '';
+  const rule = `more than ${percent(maxRatio ?? breakEvenRatio)} of their neurons are active${less} (--max-active)`;
   return `${table}${numDense} of ${layers.length} layers run dense, with all neurons: ${rule}\n`;
 }
 

@@ -67,11 +67,12 @@ function adaptedNotice({ layers }: Sidecar, weights: ReadonlyMap<string, Weight>
 function denseNotice(
   { layers }: Sidecar,
   { denseLayers }: SparseFeedForwardWriter,
-  { maxRatio = breakEvenRatio }: SparseWriterOptions,
+  { maxRatio }: SparseWriterOptions,
 ): string[] {
   if (denseLayers.length === 0) return [];
-  const share = `${Math.round(100 * maxRatio)} %`;
+  const share = `${Math.round(100 * (maxRatio ?? breakEvenRatio))} %`;
+  const less = maxRatio === undefined ? ', or less by the share of predictors' : '';
   return [
-    `${denseLayers.length} of ${layers.length} layers compute all neurons: more than ${share} are active (sparseOptions.maxRatio)`,
+    `${denseLayers.length} of ${layers.length} layers compute all neurons: more than ${share} are active${less} (sparseOptions.maxRatio)`,
   ];
 }

@@ -58,7 +58,7 @@ export function randomTables(
   const rank = 32;
   const pair = (): { p: StoredMatrix; q: StoredMatrix } => ({
     p: encodeMatrix(normal(rank * hiddenDim), rank, hiddenDim),
-    q: encodeMatrix(normal(ffnDim * rank), ffnDim, rank),
+    q: encodeMatrix(normal(ffnDim * rank), ffnDim, rank, kind === 'low-rank' ? 'q8_0' : 'q4_0'),
   });
   if (kind === 'low-rank') return { kind, rank, ...pair(), thresholds };
   return { kind, rank, gate: pair(), up: { ...pair(), bias: normal(ffnDim) }, thresholds };

@@ -120,6 +120,7 @@ async function readLayer(entry: JsonFields, source: string, tensors: Map<string,
     }
     return Promise.resolve(tensor.data);
   };
+  const file = { has: (name: string): boolean => tensors.has(name), read: take };
   const floats = async (part: string, length: number): Promise<Float32Array> => {
     const name = `layers.${layer}.${part}`;
     const values = floatsOf(await take(name, 'f32', [length]));
@@ -137,8 +138,8 @@ async function readLayer(entry: JsonFields, source: string, tensors: Map<string,
     const rank = fields.integer('rank', 32, maxRank);
     if (rank % 32 !== 0) fields.refuse('rank', 'a multiple of 32');
     const readPair = async (prefix: string): Promise<{ p: StoredMatrix; q: StoredMatrix }> => ({
-      p: await readMatrix(`layers.${layer}.${prefix}p`, rank, hiddenDim, take),
-      q: await readMatrix(`layers.${layer}.${prefix}q`, ffnDim, rank, take),
+      p: await readMatrix(`layers.${layer}.${prefix}p`, rank, hiddenDim, file),
+      q: await readMatrix(`layers.${layer}.${prefix}q`, ffnDim, rank, file),
     });
     if (kind === 'low-rank') return { kind, rank, ...(await readPair('')), thresholds };
     if (!entry.boolean('isGated')) fields.refuse('kind', 'another one for blocks without a gate');

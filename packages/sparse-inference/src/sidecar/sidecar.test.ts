@@ -46,20 +46,22 @@ describe('a sidecar', () => {
     expect(names).toContain('layers.0.p.codes i8');
     expect(names).toContain('layers.0.q.scales f16');
     expect(names).toContain('layers.4.p f16');
+    expect(names.filter((name) => name.includes('nibbles'))).not.toEqual([]);
     expect(names).toContain('layers.3.input_thresholds f32');
   });
 
-  test('matrices keep their values within what 8 bits hold', () => {
+  test.each([
+    ['q8_0', 0.5 / 127],
+    ['q4_0', 1 / 8], // codes from -8 to 7: the largest may be a whole step off
+  ] as const)('matrices keep their values within what %s holds', (dtype, share) => {
     const rng = createRng(9);
     const values = Float32Array.from({ length: 64 * 5 }, () => rng.nextGaussian());
-    const back = decodeMatrix(encodeMatrix(values, 5, 64));
+    const back = decodeMatrix(encodeMatrix(values, 5, 64, dtype));
     for (let begin = 0; begin < values.length; begin += 32) {
       const largest = Math.max(...values.subarray(begin, begin + 32).map(Math.abs));
-      // half a step of 1/127, and the scale rounded to f16
+      // and the scale rounded to f16
       for (let i = begin; i < begin + 32; i++) {
-        expect(Math.abs((back[i] as number) - (values[i] as number))).toBeLessThanOrEqual(
-          largest * (0.5 / 127 + 2 ** -11),
-        );
+        expect(Math.abs((back[i] as number) - (values[i] as number))).toBeLessThanOrEqual(largest * (share + 2 ** -11));
       }
     }
   });

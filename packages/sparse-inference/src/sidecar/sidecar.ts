@@ -16,11 +16,11 @@ export function isLowRank(kind: PredictorKind): kind is 'low-rank' | 'low-rank-p
   return kind === 'low-rank' || kind === 'low-rank-product';
 }
 
-/** A matrix in the form that programs read: q8_0 where its rows are whole blocks, else f16. */
+/** A matrix in the form that programs read: q8_0 or q4_0 where its rows are whole blocks, else f16. */
 export interface StoredMatrix {
   readonly numRows: number;
   readonly numColumns: number;
-  readonly dtype: 'q8_0' | 'f16';
+  readonly dtype: 'q8_0' | 'q4_0' | 'f16';
   readonly bytes: Uint8Array;
 }
 

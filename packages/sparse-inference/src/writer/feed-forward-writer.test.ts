@@ -15,7 +15,7 @@ import { feedForward, type FeedForwardWeights } from '../plain/feed-forward.js';
 import { createOraclePredictor, createPredictor, type ActiveNeurons } from '../predictors/neuron-predictor.js';
 import type { PredictorKind, Sidecar } from '../sidecar/sidecar.js';
 import { createFeedForwardWriter, predictorWeights } from './feed-forward-writer.js';
-import { sparseMatrices } from './sparse-matrices.js';
+import { runsDense, sparseMatrices } from './sparse-matrices.js';
 
 const kinds: readonly PredictorKind[] = ['low-rank', 'gate-threshold', 'input-threshold'];
 const gatedKinds: readonly PredictorKind[] = [...kinds, 'low-rank-product'];
@@ -170,6 +170,23 @@ describe('the writer', () => {
         expect((await run(all, predictorWeights(sidecar))).ops).toContain('active-neurons');
       }
       expect(createFeedForwardWriter(active('low-rank', breakEvenRatio)).denseLayers).toEqual([]);
+    });
+
+    test('tables of predictors take their share of the time, unless a limit is given', () => {
+      const isDense = (kind: PredictorKind, activeRatio: number, maxRatio?: number): boolean => {
+        const layer = sparseLayer(kind, 0, weights, 5);
+        // tables of a tenth of the block
+        const report = { ...layer.report, activeRatio, denseBytes: 1000, sparseBytes: 1000 * activeRatio + 100 };
+        return runsDense({ ...layer, report }, maxRatio);
+      };
+      const [below, above] = [0.9 * breakEvenRatio - 0.001, 0.9 * breakEvenRatio + 0.001];
+      for (const kind of ['low-rank', 'low-rank-product'] as const) {
+        expect([below, above].map((ratio) => isDense(kind, ratio))).toEqual([false, true]);
+        expect(isDense(kind, above, breakEvenRatio)).toBe(false);
+        expect(isDense(kind, 1, 1)).toBe(false);
+      }
+      // what is more than the active share is the gate, which takes the same time in a dense block
+      expect(isDense('gate-threshold', above)).toBe(false);
     });
 
     test('of inputs and of neurons, by the weights that they stand for', () => {

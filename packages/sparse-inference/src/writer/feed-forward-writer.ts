@@ -24,8 +24,8 @@ export interface FeedForwardWriterOptions {
   /**
    * Layers of which more is active on average, as the calibration measured, compute all neurons, with matrices as dense blocks
    * want them; and so do steps in which more is, without those: a batch needs the union of what its tokens need. Default:
-   * `breakEvenRatio` of @winnow/ops, for layers and for steps of several tokens; a step of one token never takes more than
-   * it needs. 1: never.
+   * `breakEvenRatio` of @winnow/ops, for layers less what their predictors take, and for steps of several tokens; a step of one
+   * token never takes more than it needs. 1: never.
    */
   readonly maxRatio?: number;
   /** Choose by the exact contributions instead of the predictor: what a perfect one would lose. Computes gate and up densely. */

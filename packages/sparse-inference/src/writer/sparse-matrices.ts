@@ -8,13 +8,18 @@ export type FeedForwardMatrix = 'gate' | 'up' | 'down';
 
 /**
  * Whether a layer computes all neurons although it has a predictor: more than `maxRatio` of its neurons (of its weights, where
- * inputs are skipped) were active on average when it was calibrated, and skipping the rest takes longer.
+ * inputs are skipped) were active on average when it was calibrated, and skipping the rest takes longer. Default: that share of
+ * `breakEvenRatio` which the time of the predictor leaves, taken as its tables' share of the block's bytes.
  */
-export function runsDense({ predictor, isGated, report }: SparseLayer, maxRatio: number = breakEvenRatio): boolean {
-  const { activeRatio, inputRatio } = report;
-  if (predictor.kind !== 'input-threshold') return activeRatio > maxRatio;
-  const numByInputs = isGated ? 2 : 1;
-  return (numByInputs * inputRatio + activeRatio) / (numByInputs + 1) > maxRatio;
+export function runsDense({ predictor, isGated, report }: SparseLayer, maxRatio?: number): boolean {
+  const { activeRatio, inputRatio, denseBytes, sparseBytes } = report;
+  if (predictor.kind === 'input-threshold') {
+    const numByInputs = isGated ? 2 : 1;
+    return (numByInputs * inputRatio + activeRatio) / (numByInputs + 1) > (maxRatio ?? breakEvenRatio);
+  }
+  // tables are read as fast as dense weights; a gate that is computed as a whole is no cost of its own
+  const tableShare = 'rank' in predictor && denseBytes > 0 ? sparseBytes / denseBytes - activeRatio : 0;
+  return activeRatio > (maxRatio ?? breakEvenRatio * (1 - Math.min(1, Math.max(0, tableShare))));
 }
 
 /**
