@@ -66,7 +66,7 @@ const expected: Readonly<Record<string, readonly (readonly [string, string])[]>>
   ],
   'ffn-product': [
     ['q8_0 256x512, 1 thread: dense block', 'itself'],
-    ['q8_0 256x512, 2 threads: 50 % active, guesses of rank 256', 'dense'],
+    ['q8_0 256x512, 2 threads: 50 % active, guesses of rank 32', 'dense'],
   ],
   'ffn-tokens': [['relu 192x576, 2 layers, q8_0, 2 threads: dense', 'itself']],
   kv: [
