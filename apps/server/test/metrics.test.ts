@@ -1,4 +1,4 @@
-/** What models with a calibration count, on `/metrics`. */
+/** What is measured of requests, and what models with a calibration count, on `/metrics`. */
 import type { FeedForwardMetrics } from '@winnow/engine';
 import { expect, test } from 'vitest';
 import type { VectorModel } from '../src/index.js';
@@ -33,6 +33,29 @@ test('skipped neurons of all models stand together', async () => {
       'winnow_ffn_active_ratio{model="skips-0.5",layer="0"} 0.5',
       'winnow_ffn_active_ratio{model="embeds-sparse",layer="0"} 0.75',
     ]);
+  } finally {
+    await demo.close();
+  }
+});
+
+test('requests take time, in the histogram and for the listener', async () => {
+  await using model = await loadDemoModel();
+  const durations: number[] = [];
+  const demo = await startServer({
+    models: [{ id: 'demo', model }],
+    onRequest: ({ path, durationMs }) => void (path === '/v1/completions' && durations.push(durationMs)),
+  });
+  try {
+    const body = JSON.stringify({ model: 'demo', prompt: 'Once', max_tokens: 4 });
+    const headers = { 'content-type': 'application/json' };
+    const answer = await fetch(`${demo.url}/v1/completions`, { method: 'POST', headers, body });
+    expect(answer.status).toBe(200);
+    await answer.text();
+    const metrics = await (await fetch(`${demo.url}/metrics`)).text();
+    const [, sum] = /^winnow_http_request_duration_seconds_sum\{route="\/v1\/completions"\} (.*)$/m.exec(metrics) ?? [];
+    expect(Number(sum)).toBeGreaterThan(0);
+    expect(durations).toEqual([expect.closeTo(1000 * Number(sum), 6)]);
+    expect(Number(/^winnow_step_seconds_total\{model="demo"\} (.*)$/m.exec(metrics)?.[1])).toBeGreaterThan(0);
   } finally {
     await demo.close();
   }

@@ -84,7 +84,9 @@ export function registerServe(program: Command, host: CommandHost): void {
     .addOption(numberOption('--timeout <s>', 'how long one may take in all; default 600', positive))
     .addOption(sizeOption('--body-limit <size>', 'most bytes of a request; default 4MiB'))
     .addOption(numberOption('--grace <s>', 'how long running answers may take at the end', fromZero).default(30));
-  addLoadOptions(addAttentionOptions(command)).option('-q, --quiet', 'only errors on stderr: no line per request');
+  addLoadOptions(addAttentionOptions(command))
+    .option('--profile', 'measure every op: with --sparse /metrics has the time of layers and predictors')
+    .option('-q, --quiet', 'only errors on stderr: no line per request');
   command.action((models: readonly string[], flags: ServeFlags) =>
     host.run(flags, (context) => serve(models, flags, context)),
   );
