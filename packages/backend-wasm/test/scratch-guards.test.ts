@@ -1,0 +1,95 @@
+/**
+ * Kernels stay in the scratch that the host plans for them, and read nothing there that they did not write: before every run all
+ * of it holds NaN, and so do bands behind the shared scratch and behind that of each thread, which no run may change.
+ */
+import { checkKernelCase, float32Arithmetic, kernelCases } from '@winnow/conformance';
+import type { Backend } from '@winnow/ops';
+import { afterAll, describe, expect, test, vi } from 'vitest';
+import { createWasmBackend } from '../src/index.node.js';
+import { jobWords } from '../src/layout.js';
+import type { LoadedPart } from '../src/program-part.js';
+
+const guardBytes = 4096;
+const guardByte = 0xff;
+
+/** What was planned last, and the parts that are loaded. */
+const planned = vi.hoisted(() => ({ sharedBytes: 0, parts: [] as { loaded: unknown; sharedBytes: number }[] }));
+
+vi.mock('../src/plan.js', async (importOriginal) => {
+  const original = await importOriginal<typeof import('../src/plan.js')>();
+  const planProgram: typeof original.planProgram = (...args) => {
+    const plan = original.planProgram(...args);
+    planned.sharedBytes = plan.sharedBytes;
+    return { ...plan, sharedBytes: plan.sharedBytes + guardBytes, localBytes: plan.localBytes + guardBytes };
+  };
+  return { ...original, planProgram };
+});
+vi.mock('../src/program-part.js', async (importOriginal) => {
+  const original = await importOriginal<typeof import('../src/program-part.js')>();
+  const loadPart: typeof original.loadPart = (...args) => {
+    const loaded = original.loadPart(...args);
+    planned.parts.push({ loaded, sharedBytes: planned.sharedBytes });
+    return loaded;
+  };
+  return { ...original, loadPart };
+});
+
+/** The scratch of a loaded part, and the bands behind its pieces. */
+function scratchOf(
+  { memory, address }: LoadedPart,
+  sharedBytes: number,
+  numThreads: number,
+): { readonly all: readonly Uint8Array[]; readonly bands: readonly Uint8Array[] } {
+  const [, , sharedAt = 0, localAt = 0, stride = 0] = memory.heap.words(address, jobWords);
+  const all = [
+    memory.heap.bytes(sharedAt, sharedBytes + guardBytes),
+    ...Array.from({ length: numThreads }, (_, thread) => memory.heap.bytes(localAt + thread * stride, stride)),
+  ];
+  return { all, bands: all.map((bytes) => bytes.subarray(bytes.length - guardBytes)) };
+}
+
+/** A backend whose runs look after the scratch. */
+function guarded(backend: Backend, numThreads: number): Backend {
+  return {
+    ...backend,
+    async prepare(program, options) {
+      planned.parts.length = 0;
+      const executable = await backend.prepare(program, options);
+      const parts = [...planned.parts];
+      const run: typeof executable.run = async (scalars, runOptions) => {
+        const scratch = parts.map(({ loaded, sharedBytes }) =>
+          scratchOf(loaded as LoadedPart, sharedBytes, numThreads),
+        );
+        for (const { all } of scratch) for (const bytes of all) bytes.fill(guardByte);
+        await executable.run(scalars, runOptions);
+        for (const [index, band] of scratch.flatMap(({ bands }) => bands).entries()) {
+          const at = band.findIndex((byte) => byte !== guardByte);
+          if (at >= 0) throw new Error(`scratch ${index} was left: byte ${at} behind its end is ${band[at]}`);
+        }
+      };
+      return Object.assign(Object.create(executable) as typeof executable, { run });
+    },
+  };
+}
+
+describe.each([
+  { activations: 'f32', relaxedSimd: true, numThreads: 2 },
+  { activations: 'int8', relaxedSimd: true, numThreads: 3 },
+  { activations: 'int8', relaxedSimd: false, numThreads: 1 },
+] as const)('$activations, relaxed $relaxedSimd, $numThreads threads', async (variant) => {
+  const { activations, numThreads } = variant;
+  const options = { maxMemoryBytes: 2 ** 26, maxCallerMs: 0, minSharedWork: 0 };
+  const inner = await createWasmBackend({ ...options, ...variant });
+  afterAll(() => inner.dispose());
+  const backend = guarded(inner, numThreads);
+
+  test.each(Object.keys(kernelCases))('%s', async (op) => {
+    const failures: string[] = [];
+    for (const kernelCase of kernelCases[op] ?? []) {
+      const found = await checkKernelCase(backend, kernelCase, { arithmetic: float32Arithmetic(true) });
+      // products of 8-bit integers are not within the bounds of f32
+      failures.push(...found.filter((failure) => activations === 'f32' || failure.includes('scratch')));
+    }
+    expect(failures).toEqual([]);
+  });
+});
