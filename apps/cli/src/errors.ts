@@ -67,6 +67,7 @@ const flagOfOption: Readonly<Record<string, string>> = {
   'weightTiers.hot': '--weights-hot',
   'weightTiers.coldPath': '--weights-cold',
   'sparseOptions.maxRatio': '--max-active',
+  verifyWeights: '--verify-weights',
   overflow: '--overflow',
   quantize: '--quantize',
   allowRequantise: '--allow-requantize',

@@ -78,6 +78,10 @@ test('--weights-hot all needs more, and says so; --verify-weights takes the weig
   };
   expect(await leastOf(['--weights-hot', 'all'])).toBeGreaterThan(await leastOf(['--weights-hot', 'fitting']));
   await runJson(['--sparse', sidecar, '--verify-weights']);
+  const evaluated = ['eval', '--sparse', sidecar, '--tokens', '32', '--verify-weights'];
+  expect(await runCli(engine, [...evaluated, '-q'])).toMatchObject({ code: 0 });
+  const { code, stderr } = await runCli(engine, ['run', ...prompt, '--verify-weights']);
+  expect([code, stderr]).toEqual([2, 'winnow: --verify-weights: expected false without sparse, got true\n']);
 });
 
 test('lower tiers in memory: 8 bits, and 4 bits instead of the file; --max-active', async () => {

@@ -78,7 +78,10 @@ export async function openSparse(
   host: WeightHost,
 ): Promise<SparseWeights | undefined> {
   const { sparse: source, sparseOptions = {}, signal } = options;
-  if (source === undefined) return undefined;
+  if (source === undefined) {
+    if (options.verifyWeights !== true) return undefined;
+    throw new ArgumentError({ argument: 'verifyWeights', expected: 'false without sparse', actual: 'true' });
+  }
   if (options.traceFeedForward === true) {
     throw new ArgumentError({ argument: 'traceFeedForward', expected: 'false with sparse', actual: 'true' });
   }

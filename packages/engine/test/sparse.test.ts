@@ -7,7 +7,7 @@ import { memoryFolder } from '@winnow/hub';
 import type { Backend } from '@winnow/ops';
 import { writeSafetensors } from '@winnow/safetensors';
 import { sidecarContent, type Sidecar } from '@winnow/sparse-inference';
-import { CapacityError, FormatError, IoError } from '@winnow/tensor';
+import { ArgumentError, CapacityError, FormatError, IoError } from '@winnow/tensor';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import {
   inspectModel,
@@ -290,6 +290,8 @@ describe('calibrations that are refused', () => {
     await expect(loadModel(location, options)).rejects.toThrow(FormatError);
     await expect(loadModel(location, options)).rejects.toThrow(/weights: expected xxh-all:.*damaged/);
     await (await loadModel(location, { ...options, verifyWeights: false })).dispose();
+    const { sparse: _none, ...dense } = options;
+    await expect(loadModel(location, dense)).rejects.toThrow(ArgumentError);
     const { weightsChecksum: _unknown, ...old } = sparse;
     await expect(loadModel(location, { ...options, sparse: old })).rejects.toThrow(/calibrate again/);
   });

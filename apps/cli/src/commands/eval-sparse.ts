@@ -41,7 +41,7 @@ export async function evaluateSidecar(
   const { config } = await (await io.engine()).inspectModel(await locateModel(modelName, context), { signal });
   if (config.isEncoder === true) return evaluateEmbeddings(modelName, flags, context, { text, sidecar });
   if (flags.pairs !== undefined) throw new UsageError('--pairs: expected a model that embeds, got one that generates');
-  const { sparse: _sparse, memory: _memory, ...rest } = flags; // the dense base has no limit
+  const { sparse: _sparse, memory: _memory, verifyWeights = false, ...rest } = flags; // the dense base has no limit
   const contextSize = Math.max(flags.tokens, flags.ctxSize ?? flags.ctx ?? 0);
   const shared = { contextSize, prefixSharing: false };
   await using dense = await openModel(modelName, rest, context, undefined, { ...shared, traceFeedForward: true });
@@ -49,7 +49,8 @@ export async function evaluateSidecar(
   if (tokens.length < flags.tokens) warn(`the text has ${tokens.length} tokens, not ${flags.tokens}`);
   const limit = loadOptionsOf(flags).memoryLimitBytes;
   const limited = limit === undefined ? {} : { memoryLimitBytes: limit };
-  await using sparse = await openModel(modelName, rest, context, undefined, { ...shared, ...limited, sparse: sidecar });
+  const skipping = { ...shared, ...limited, sparse: sidecar, verifyWeights };
+  await using sparse = await openModel(modelName, rest, context, undefined, skipping);
   const backend = await openCalculator(flags);
   try {
     const result = await evaluateSparse({
