@@ -13,7 +13,7 @@ import { fma } from './simd';
 
 /** Groups that are computed together. */
 export function streamsOf(dtype: i32): i32 {
-  return dtype == Q8_0 ? 8 : 4;
+  return dtype == Q8_0 || dtype == Q4_0 ? 8 : 4;
 }
 
 /** The sums of the four rows of one group. */
@@ -160,62 +160,79 @@ function dotNibbles(codes: v128, u: v128, v: v128, low: v128, sum: v128): v128 {
   return dot(v, high(codes, low), dot(u, v128.and(codes, low), sum));
 }
 
-function dotsQ4(p0: usize, stride: usize, numBlocks: i32, x: usize, meta: usize, to: usize): void {
+/** Adds the products of one block of four rows. */
+@inline
+function blockQ4(
+  at: usize,
+  u0: v128,
+  u1: v128,
+  u2: v128,
+  u3: v128,
+  v0: v128,
+  v1: v128,
+  v2: v128,
+  v3: v128,
+  low: v128,
+  initial: v128,
+  scale: v128,
+  sums: v128,
+): v128 {
+  let a = dotNibbles(v128.load(at, 8), u0, v0, low, initial);
+  a = dotNibbles(v128.load(at, 24), u1, v1, low, a);
+  a = dotNibbles(v128.load(at, 40), u2, v2, low, a);
+  a = dotNibbles(v128.load(at, 56), u3, v3, low, a);
+  return fma(f32x4.convert_i32x4_s(a), scale, sums);
+}
+
+/** As `dotsQ8`. */
+function dotsQ4(p: usize, stride: usize, numBlocks: i32, x: usize, meta: usize, to: usize): void {
   const mask = halfMask();
   const factor = halfFactor();
   const low = nibbleMask();
-  let p1 = p0 + stride;
-  let p2 = p1 + stride;
-  let p3 = p2 + stride;
   let s0 = f32x4.splat(0);
   let s1 = s0;
   let s2 = s0;
   let s3 = s0;
-  for (let block = 0; block < numBlocks; block++) {
-    let a0 = v128.load32_splat(meta, META_MINUS_8);
-    let a1 = a0;
-    let a2 = a0;
-    let a3 = a0;
-    let u = v128.load32_splat(x);
-    let v = v128.load32_splat(x, 16);
-    a0 = dotNibbles(v128.load(p0, 8), u, v, low, a0);
-    a1 = dotNibbles(v128.load(p1, 8), u, v, low, a1);
-    a2 = dotNibbles(v128.load(p2, 8), u, v, low, a2);
-    a3 = dotNibbles(v128.load(p3, 8), u, v, low, a3);
-    u = v128.load32_splat(x, 4);
-    v = v128.load32_splat(x, 20);
-    a0 = dotNibbles(v128.load(p0, 24), u, v, low, a0);
-    a1 = dotNibbles(v128.load(p1, 24), u, v, low, a1);
-    a2 = dotNibbles(v128.load(p2, 24), u, v, low, a2);
-    a3 = dotNibbles(v128.load(p3, 24), u, v, low, a3);
-    u = v128.load32_splat(x, 8);
-    v = v128.load32_splat(x, 24);
-    a0 = dotNibbles(v128.load(p0, 40), u, v, low, a0);
-    a1 = dotNibbles(v128.load(p1, 40), u, v, low, a1);
-    a2 = dotNibbles(v128.load(p2, 40), u, v, low, a2);
-    a3 = dotNibbles(v128.load(p3, 40), u, v, low, a3);
-    u = v128.load32_splat(x, 12);
-    v = v128.load32_splat(x, 28);
-    a0 = dotNibbles(v128.load(p0, 56), u, v, low, a0);
-    a1 = dotNibbles(v128.load(p1, 56), u, v, low, a1);
-    a2 = dotNibbles(v128.load(p2, 56), u, v, low, a2);
-    a3 = dotNibbles(v128.load(p3, 56), u, v, low, a3);
+  let s4 = s0;
+  let s5 = s0;
+  let s6 = s0;
+  let s7 = s0;
+  for (let block = 0; block < numBlocks; block++, p += 72, x += 32, meta += META_BYTES) {
+    const u0 = v128.load32_splat(x);
+    const u1 = v128.load32_splat(x, 4);
+    const u2 = v128.load32_splat(x, 8);
+    const u3 = v128.load32_splat(x, 12);
+    const v0 = v128.load32_splat(x, 16);
+    const v1 = v128.load32_splat(x, 20);
+    const v2 = v128.load32_splat(x, 24);
+    const v3 = v128.load32_splat(x, 28);
+    const initial = v128.load32_splat(meta, META_MINUS_8);
     const d = v128.load32_splat(meta);
-    s0 = fma(f32x4.convert_i32x4_s(a0), f32x4.mul(scales4(p0, mask, factor), d), s0);
-    s1 = fma(f32x4.convert_i32x4_s(a1), f32x4.mul(scales4(p1, mask, factor), d), s1);
-    s2 = fma(f32x4.convert_i32x4_s(a2), f32x4.mul(scales4(p2, mask, factor), d), s2);
-    s3 = fma(f32x4.convert_i32x4_s(a3), f32x4.mul(scales4(p3, mask, factor), d), s3);
-    p0 += 72;
-    p1 += 72;
-    p2 += 72;
-    p3 += 72;
-    x += 32;
-    meta += META_BYTES;
+    let q = p;
+    s0 = blockQ4(q, u0, u1, u2, u3, v0, v1, v2, v3, low, initial, f32x4.mul(scales4(q, mask, factor), d), s0);
+    q += stride;
+    s1 = blockQ4(q, u0, u1, u2, u3, v0, v1, v2, v3, low, initial, f32x4.mul(scales4(q, mask, factor), d), s1);
+    q += stride;
+    s2 = blockQ4(q, u0, u1, u2, u3, v0, v1, v2, v3, low, initial, f32x4.mul(scales4(q, mask, factor), d), s2);
+    q += stride;
+    s3 = blockQ4(q, u0, u1, u2, u3, v0, v1, v2, v3, low, initial, f32x4.mul(scales4(q, mask, factor), d), s3);
+    q += stride;
+    s4 = blockQ4(q, u0, u1, u2, u3, v0, v1, v2, v3, low, initial, f32x4.mul(scales4(q, mask, factor), d), s4);
+    q += stride;
+    s5 = blockQ4(q, u0, u1, u2, u3, v0, v1, v2, v3, low, initial, f32x4.mul(scales4(q, mask, factor), d), s5);
+    q += stride;
+    s6 = blockQ4(q, u0, u1, u2, u3, v0, v1, v2, v3, low, initial, f32x4.mul(scales4(q, mask, factor), d), s6);
+    q += stride;
+    s7 = blockQ4(q, u0, u1, u2, u3, v0, v1, v2, v3, low, initial, f32x4.mul(scales4(q, mask, factor), d), s7);
   }
   v128.store(to, s0);
   v128.store(to, s1, 16);
   v128.store(to, s2, 32);
   v128.store(to, s3, 48);
+  v128.store(to, s4, 64);
+  v128.store(to, s5, 80);
+  v128.store(to, s6, 96);
+  v128.store(to, s7, 112);
 }
 
 function oneQ8(at: usize, numBlocks: i32, x: usize, meta: usize): v128 {

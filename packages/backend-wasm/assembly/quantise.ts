@@ -41,6 +41,16 @@ export function quantiseTokens(x: usize, numTokens: i32, numInputs: i32, base: u
   }
 }
 
+/** The same by the calling thread alone. */
+export function quantiseAlone(x: usize, numTokens: i32, numInputs: i32, base: usize): void {
+  const numBlocks = <usize>(numTokens * numInputs) >> 5;
+  const wide = wideCodesAt(base, numTokens, numInputs);
+  const metas = metasAt(base, numTokens, numInputs);
+  for (let block: usize = 0; block < numBlocks; block++) {
+    quantiseBlock(x + (block << 7), base + (block << 5), wide + (block << 6), metas + block * META_BYTES);
+  }
+}
+
 /** Tokens of codes and metas `[block, token]`: there are whole fours of them, the last ones zeros. */
 export function paddedTokens(numTokens: i32): i32 {
   return (numTokens + 3) & ~3;

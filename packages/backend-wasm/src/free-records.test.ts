@@ -47,6 +47,24 @@ test('a product of what the one before computed waits for it', () => {
   expect(free).toEqual([false, false]);
 });
 
+test('products of few activations go on without a barrier whatever they read', () => {
+  const free = (numTokens: number, width: number): boolean[] => {
+    const b = new ProgramBuilder({});
+    const x = ['a', 'b'].map((name) => b.external(name, 'kv', 'f32', [numTokens, width]));
+    for (const [i, a] of x.entries()) {
+      const weight = b.external(`w${i}`, 'weights', 'q8_0', [64, width]);
+      b.output(`y${i}`, b.activation('matmul', { x: a, weight }));
+    }
+    const program = b.build();
+    const packable = packableTensors(program, () => true);
+    return planProgram(program, packable, true).records.map(({ flags }) => (flags & planFlags.free) !== 0);
+  };
+  expect(free(1, 512)).toEqual([false, true]);
+  expect(free(2, 256)).toEqual([false, true]);
+  expect(free(1, 544)).toEqual([false, false]);
+  expect(free(4, 64)).toEqual([false, false]);
+});
+
 test('a product that takes the memory of another one waits for it', () => {
   const free = freeProducts((b, matmul) => {
     const x = input(b);

@@ -1,11 +1,14 @@
 /**
- * Records that need no barrier after the one before: products of the same activations, such as query, key and value. Threads
- * that are done with one go on to the next.
+ * Records that need no barrier after the one before: products of the same activations, such as query, key and value, or of so few
+ * that every thread rounds them by itself. Threads that are done with one go on to the next.
  */
 import type { OpRecord, Program, TensorRef } from '@winnow/ops';
 import { tensorBytes } from '@winnow/tensor';
 import { numCounters, planFlags } from './layout.js';
 import { capacityOf } from './record-shapes.js';
+
+/** `OWN_VALUES` and, less one, `MIN_PANEL_TOKENS` of `assembly/ops/matmul-int8.ts`. */
+const [ownValues, fewTokens] = [512, 3];
 
 /**
  * Adds the flag to the records that may have it.
@@ -24,7 +27,8 @@ export function withFree<Plan extends { readonly flags: number }>(
       before !== undefined &&
       !starts.has(index) &&
       group.length < numCounters &&
-      sharesActivations(before, record, (plans[index - 1] as Plan).flags, plan.flags) &&
+      (sharesActivations(before, record, (plans[index - 1] as Plan).flags, plan.flags) ||
+        [before, record].every((other, i) => isOwn(program, other, (plans[index - 1 + i] as Plan).flags))) &&
       group.every((other) => isApart(program, other, record));
     group = isFree ? [...group, record] : [record];
     return isFree ? { ...plan, flags: plan.flags | planFlags.free } : plan;
@@ -38,6 +42,13 @@ function sharesActivations(a: OpRecord, b: OpRecord, flagsOfA: number, flagsOfB:
   if ((flagsOfB & planFlags.int8) !== 0 && (flagsOfB & planFlags.reuse) === 0) return false;
   const [x, y] = [a.inputs['x'] as TensorRef, b.inputs['x'] as TensorRef];
   return x.buffer === y.buffer && x.byteOffset === y.byteOffset && x.shape.join() === y.shape.join();
+}
+
+/** Whether it is a product of 8-bit activations which every thread makes by itself. */
+function isOwn(program: Program, { op, inputs }: OpRecord, flags: number): boolean {
+  if (op !== 'matmul' || (flags & planFlags.int8) === 0) return false;
+  const [numTokens = 0, numInputs = 0] = capacityOf(program, inputs['x'] as TensorRef);
+  return numTokens <= fewTokens && numTokens * numInputs <= ownValues;
 }
 
 /** Whether neither writes what the other reads or writes. */

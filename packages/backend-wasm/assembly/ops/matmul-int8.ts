@@ -10,7 +10,7 @@ import { blockTimesTokens, packedTimesTokens } from '../dots8-tokens';
 import { EXPANDED_BYTES, expandGroup, initialOf } from '../expand';
 import { FLAG_REUSE } from '../layout';
 import { GROUP } from '../pack';
-import { META_BYTES, metasAt, paddedTokens, quantiseColumns, quantiseTokens, wideCodesAt } from '../quantise';
+import { META_BYTES, metasAt, paddedTokens, quantiseAlone, quantiseColumns, quantiseTokens, wideCodesAt } from '../quantise';
 import { addressOf, dim, dtypeOf, hasFlag, isPresent, localScratch, sharedScratch } from '../record';
 import { firstUnit, nextUnit, phaseBarrier, setAhead, takeUnits, thread, threads } from '../threads';
 import { lastRows } from './matmul';
@@ -25,6 +25,13 @@ const NC: i32 = 128;
 const SHARES: i32 = 2;
 /** Fewest tokens that go by panels. */
 const MIN_PANEL_TOKENS: i32 = 4;
+/** So many activations every thread makes integers of by itself, which takes less time than waiting for the others; as in src/plan.ts. */
+const OWN_VALUES: i32 = 512;
+/** Where in a thread's own scratch they are, behind what rows and sums take. */
+const OWN_CODES: usize = 0x8000;
+
+/** Where the codes of the activations are. */
+let codesAt: usize = 0;
 
 export function matmulInt8(): void {
   const numTokens = dim(0, 0);
@@ -32,7 +39,11 @@ export function matmulInt8(): void {
   const numInputs = dim(1, 1);
   const dtype = dtypeOf(1);
   const isPanels = numTokens >= MIN_PANEL_TOKENS;
-  if (!hasFlag(FLAG_REUSE)) {
+  codesAt = sharedScratch();
+  if (!isPanels && numTokens * numInputs <= OWN_VALUES) {
+    codesAt = localScratch() + OWN_CODES;
+    quantiseAlone(addressOf(0), numTokens, numInputs, codesAt);
+  } else if (!hasFlag(FLAG_REUSE)) {
     if (isPanels) quantiseColumns(addressOf(0), numTokens, numInputs, sharedScratch());
     else quantiseTokens(addressOf(0), numTokens, numInputs, sharedScratch());
     phaseBarrier();
@@ -92,7 +103,7 @@ export function expectMatmul(numTokens: i32, weight: usize, numOutputs: i32, num
 /** Rows `[begin, end)`, whole groups, as some runs of groups side by side; what is left over goes one group at a time. */
 function narrowGroups(begin: i32, end: i32, numTokens: i32, numInputs: i32, dtype: i32): void {
   const groupBytes = bytesOf(dtype, numInputs) * GROUP;
-  const codes = sharedScratch();
+  const codes = codesAt;
   const metas = metasAt(codes, numTokens, numInputs);
   const metaRow = <usize>(numInputs >> 5) * META_BYTES;
   const numGroups = (end - begin) / GROUP;
@@ -119,7 +130,7 @@ function narrowGroups(begin: i32, end: i32, numTokens: i32, numInputs: i32, dtyp
 
 function wideGroups(begin: i32, end: i32, numTokens: i32, numInputs: i32, dtype: i32): void {
   const groupBytes = bytesOf(dtype, numInputs) * GROUP;
-  const codes = sharedScratch();
+  const codes = codesAt;
   const wide = wideCodesAt(codes, numTokens, numInputs);
   const metas = metasAt(codes, numTokens, numInputs);
   const numBlocks = numInputs >> 5;
