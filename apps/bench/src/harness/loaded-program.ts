@@ -23,6 +23,7 @@ export type FillBuffer = (name: string, target: Uint8Array) => void;
 
 /**
  * @param output name of the program output to look at
+ * @param shared buffers by name that are not to be allocated and filled, but taken: those of another program
  * @throws {Error} from `run` when the output holds a number that is not finite: what was timed is not the real work
  */
 export async function loadProgram(
@@ -30,10 +31,16 @@ export async function loadProgram(
   program: Program,
   fill: FillBuffer,
   output: string,
+  shared: ReadonlyMap<string, BufferHandle> = new Map(),
 ): Promise<LoadedProgram> {
   const buffers = new Map<string, BufferHandle>();
   for (const { name, usage, sizeBytes } of program.buffers) {
     if (usage !== 'weights' && usage !== 'kv') continue;
+    const known = shared.get(name);
+    if (known !== undefined) {
+      buffers.set(name, known);
+      continue;
+    }
     const buffer = backend.allocate({ sizeBytes, usage, label: name });
     buffers.set(name, buffer);
     const view = backend.view(buffer);
@@ -58,7 +65,7 @@ export async function loadProgram(
     },
     async dispose() {
       await executable.dispose();
-      for (const buffer of buffers.values()) backend.free(buffer);
+      for (const [name, buffer] of buffers) if (!shared.has(name)) backend.free(buffer);
     },
   };
 }

@@ -93,21 +93,28 @@ export function loadPredictor(backend: Backend, ffn: FfnCase, rank: number): Pro
 
 /** A sparse program whose active neurons can be drawn anew, so that no cache holds those of the next run. */
 export interface SparseFfn extends LoadedProgram {
-  /** Draws `count` neurons for every layer. */
+  /** The same over the same weights with neurons of its own: run right before, it wakes threads up without reading what `run` will. */
+  readonly other: LoadedProgram;
+  /** Draws `count` neurons for every layer of both. */
   draw(count: number): Promise<void>;
 }
 
 export async function loadSparse(backend: Backend, ffn: FfnCase): Promise<SparseFfn> {
   const loaded = await loadProgram(backend, sparseProgram(ffn), fillWith(ffn.dtype), 'y');
+  const neurons = new Map([...loaded.buffers].filter(([name]) => name.startsWith('neurons')));
+  const other = await loadProgram(backend, sparseProgram(ffn), fillWith(ffn.dtype), 'y', neurons);
   const rng = createRng(3);
   const bytes = new Uint8Array(4 * ffn.ffnDim);
   return {
     ...loaded,
+    other,
     async draw(count) {
-      for (let layer = 0; layer < ffn.numLayers; layer++) {
-        drawScores(asFloats(bytes), count, rng);
-        const buffer = loaded.buffers.get(`scores ${layer}`);
-        if (buffer !== undefined) await backend.write(buffer, 0, bytes);
+      for (const { buffers } of [loaded, other]) {
+        for (let layer = 0; layer < ffn.numLayers; layer++) {
+          drawScores(asFloats(bytes), count, rng);
+          const buffer = buffers.get(`scores ${layer}`);
+          if (buffer !== undefined) await backend.write(buffer, 0, bytes);
+        }
       }
     },
   };
