@@ -80,8 +80,16 @@ test('--weights-hot all needs more, and says so; --verify-weights takes the weig
   await runJson(['--sparse', sidecar, '--verify-weights']);
   const evaluated = ['eval', '--sparse', sidecar, '--tokens', '32', '--verify-weights'];
   expect(await runCli(engine, [...evaluated, '-q'])).toMatchObject({ code: 0 });
-  const { code, stderr } = await runCli(engine, ['run', ...prompt, '--verify-weights']);
-  expect([code, stderr]).toEqual([2, 'winnow: --verify-weights: expected false without sparse, got true\n']);
+});
+
+test.each([
+  [['--verify-weights'], '--verify-weights: expected nothing without sparse, got true'],
+  [['--max-active', '0.9'], '--max-active: expected nothing without sparse, got 0.9'],
+  [['--weights-copy'], '--weights-copy: expected nothing without --memory, got q4_0'],
+  [['--weights-hot', 'all'], '--weights-hot: expected nothing without --memory, got all'],
+])('%j alone would be without effect and is refused', async (flags, message) => {
+  const { code, stderr } = await runCli(engine, ['run', ...prompt, ...flags]);
+  expect([code, stderr]).toEqual([2, `winnow: ${message}\n`]);
 });
 
 test('lower tiers in memory: 8 bits, and 4 bits instead of the file; --max-active', async () => {

@@ -66,22 +66,22 @@ function isSidecar(source: SidecarSource): source is Sidecar {
  * Opens the sidecar of the options, and adds its tables to the weights.
  * @throws {FormatError} for one that is damaged or belongs to another model
  * @throws {IoError} when it cannot be read
+ * @throws {ArgumentError} for options that would be without effect
  */
 export async function openSparse(
   { config, weights }: EmbedderDescription,
   { store }: ModelFile,
   options: SparseLoadOptions & {
+    readonly memoryLimitBytes?: number;
     readonly fetch?: typeof fetch;
     readonly signal?: AbortSignal;
     readonly traceFeedForward?: boolean;
   },
   host: WeightHost,
 ): Promise<SparseWeights | undefined> {
+  refuseUnused(options);
   const { sparse: source, sparseOptions = {}, signal } = options;
-  if (source === undefined) {
-    if (options.verifyWeights !== true) return undefined;
-    throw new ArgumentError({ argument: 'verifyWeights', expected: 'false without sparse', actual: 'true' });
-  }
+  if (source === undefined) return undefined;
   if (options.traceFeedForward === true) {
     throw new ArgumentError({ argument: 'traceFeedForward', expected: 'false with sparse', actual: 'true' });
   }
@@ -103,6 +103,25 @@ export async function openSparse(
     } finally {
       await bytes.close();
     }
+  }
+}
+
+/** Settings of a calibration without one, and of tiers where everything is in memory. */
+function refuseUnused(options: SparseLoadOptions & { readonly memoryLimitBytes?: number }): void {
+  const { sparse, sparseOptions = {}, verifyWeights, weightTiers = {}, memoryLimitBytes } = options;
+  const needSparse = { ...(verifyWeights === true ? { verifyWeights } : {}), ...named('sparseOptions', sparseOptions) };
+  if (sparse === undefined) refuse(needSparse, 'sparse');
+  if (memoryLimitBytes === undefined) refuse(named('weightTiers', weightTiers), 'memoryLimitBytes');
+}
+
+function named(option: string, fields: object): Record<string, unknown> {
+  const given = Object.entries(fields).filter(([, value]) => value !== undefined);
+  return Object.fromEntries(given.map(([name, value]) => [`${option}.${name}`, value]));
+}
+
+function refuse(options: Record<string, unknown>, missing: string): void {
+  for (const [argument, value] of Object.entries(options)) {
+    throw new ArgumentError({ argument, expected: `nothing without ${missing}`, actual: String(value) });
   }
 }
 

@@ -12,22 +12,32 @@ import { paragraphsOf } from '../calibration-text.js';
 import type { CommandContext } from '../command-host.js';
 import { openCalculator } from '../calculator.js';
 import { openEmbeddingModel, type EmbeddingFlags } from '../embedding-options.js';
-import { defined, loadOptionsOf } from '../engine-options.js';
+import { defined } from '../engine-options.js';
 import { UsageError } from '../errors.js';
 import { formatJson, formatTable } from '../format.js';
 import { tokensOf } from '../model-evaluation.js';
 import { displayName } from '../model-location.js';
 import { locateModel, openModel } from '../open-model.js';
-import type { LoadFlags } from '../options.js';
+import type { LoadFlags, SparseFlags } from '../options.js';
 import { readText } from '../read-text.js';
 import { openSidecar } from '../sparse-files.js';
 import { formatReports, formatSummary, percent, summarise } from '../sparse-report.js';
+
+type SkippingFlags = Omit<SparseFlags, 'sparse'>;
 
 export interface EvalSparseFlags extends LoadFlags {
   readonly sparse: string;
   readonly text?: string;
   readonly tokens: number;
   readonly pairs?: string;
+}
+
+/** The dense base has no limit: what skips neurons or limits the memory is for the other model only. */
+function partsOf(flags: EvalSparseFlags): { readonly plain: LoadFlags; readonly skipping: SkippingFlags } {
+  const { sparse: _sparse, memory, maxActive, weightsHot, weightsCold, weightsWarm, weightsCopy, ...others } = flags;
+  const { verifyWeights, ...plain } = others;
+  const skipping = { memory, maxActive, weightsHot, weightsCold, weightsWarm, weightsCopy, verifyWeights };
+  return { plain, skipping: defined<SkippingFlags>(skipping) };
 }
 
 export async function evaluateSidecar(
@@ -41,16 +51,14 @@ export async function evaluateSidecar(
   const { config } = await (await io.engine()).inspectModel(await locateModel(modelName, context), { signal });
   if (config.isEncoder === true) return evaluateEmbeddings(modelName, flags, context, { text, sidecar });
   if (flags.pairs !== undefined) throw new UsageError('--pairs: expected a model that embeds, got one that generates');
-  const { sparse: _sparse, memory: _memory, verifyWeights = false, ...rest } = flags; // the dense base has no limit
+  const { plain, skipping } = partsOf(flags);
   const contextSize = Math.max(flags.tokens, flags.ctxSize ?? flags.ctx ?? 0);
   const shared = { contextSize, prefixSharing: false };
-  await using dense = await openModel(modelName, rest, context, undefined, { ...shared, traceFeedForward: true });
+  await using dense = await openModel(modelName, plain, context, undefined, { ...shared, traceFeedForward: true });
   const tokens = tokensOf(dense, text, flags.tokens);
   if (tokens.length < flags.tokens) warn(`the text has ${tokens.length} tokens, not ${flags.tokens}`);
-  const limit = loadOptionsOf(flags).memoryLimitBytes;
-  const limited = limit === undefined ? {} : { memoryLimitBytes: limit };
-  const skipping = { ...shared, ...limited, sparse: sidecar, verifyWeights };
-  await using sparse = await openModel(modelName, rest, context, undefined, skipping);
+  const limited = { ...plain, ...skipping };
+  await using sparse = await openModel(modelName, limited, context, undefined, { ...shared, sparse: sidecar });
   const backend = await openCalculator(flags);
   try {
     const result = await evaluateSparse({
@@ -96,9 +104,7 @@ async function evaluateEmbeddings(
   const pairs = file === undefined ? undefined : parseSentencePairs(file, (await readText(io, { file }, signal)) ?? '');
   const { threads, backend: kind, activations, quantize } = flags;
   const shared = defined<EmbeddingFlags>({ threads, backend: kind, activations, quantize });
-  const { memory, maxActive, weightsHot, weightsCold, weightsWarm, weightsCopy, verifyWeights } = flags;
-  const tiers = { memory, maxActive, weightsHot, weightsCold, weightsWarm, weightsCopy, verifyWeights };
-  const limited = defined<EmbeddingFlags>({ ...shared, ...tiers });
+  const limited = { ...shared, ...partsOf(flags).skipping };
   await using dense = await openEmbeddingModel(modelName, shared, context, { traceFeedForward: true });
   await using sparse = await openEmbeddingModel(modelName, limited, context, { sparse: sidecar });
   const count = (part: string): number => dense.encodeText(part).length;
