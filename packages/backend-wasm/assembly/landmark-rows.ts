@@ -43,8 +43,8 @@ let numSharedGlobals: i32 = 0;
 /** Panels that have their landmarks already, a bit each. */
 let panelsDone: u32 = 0;
 
-/** Lays out scratch, after `layEdges`. Masses need globals in lists. */
-export function layLandmarks(scratch: usize, hasMass: bool): void {
+/** Lays out scratch, after `layEdges`, and returns its end. Masses need globals in lists. */
+export function layLandmarks(scratch: usize, hasMass: bool): usize {
   local = attributeI(4);
   partSize = landmarkSize();
   headDim = dim(0, 2);
@@ -56,6 +56,7 @@ export function layLandmarks(scratch: usize, hasMass: bool): void {
   hasSharedGlobals = isShared && !hasMass && countGlobals() <= GLOBAL_ROWS;
   numSharedGlobals = hasSharedGlobals ? countGlobals() : 0;
   gatheredSequence = -1; // -1 is a pivot: that of queries before the first whole block
+  return gatheredValues + <usize>LANDMARK_ROWS * (<usize>valueDim << 2);
 }
 
 /** Whether landmarks depend on nothing but the pivot, so that they can be rows of panels. */
@@ -75,7 +76,8 @@ export function hasLandmarks(panel: i32): bool {
   return ((panelsDone >> panel) & 1) != 0;
 }
 
-function pivotOf(position: i32): i32 {
+/** The last whole block up to a position, -1 before the first. */
+export function pivotOf(position: i32): i32 {
   return (position + 1) / partSize - 1;
 }
 

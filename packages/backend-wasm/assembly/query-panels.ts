@@ -159,6 +159,22 @@ export function logitsOf(row: i32): usize {
   return logits + <usize>row * rowBytes;
 }
 
+/** Whether panels have eight lanes; those beyond the last query repeat it. */
+export function isPanelOfEight(): bool {
+  return panelShift == 3;
+}
+/** Queries of a panel, scaled, and its weighted sums of values: the lanes of a number side by side. */
+export function queriesOf(panel: i32): usize {
+  return queries + <usize>panel * queryBytes;
+}
+export function outputsOf(panel: i32): usize {
+  return outputs + <usize>panel * outputBytes;
+}
+/** The query of a lane as it came, in tensor 0. */
+export function queryOfLane(lane: i32): usize {
+  return addressOf(0) + queryOffset(lane);
+}
+
 /** Empties the state of a panel, also of one that has no queries of its own. */
 export function clearPanel(panel: i32): void {
   const at = <usize>panel << 2 << panelShift;
@@ -208,11 +224,15 @@ export function scoreRows(panel: i32, keys: usize, count: i32, row: i32): void {
 /** Caps the scores of rows `[0, count)`; to be called after they are all there, before any is hidden. */
 export function capRows(count: i32): void {
   if (cap == 0) return;
-  const bound = f32x4.splat(cap);
   const end = logits + <usize>count * rowBytes;
-  for (let at = logits; at < end; at += 16) {
-    v128.store(at, f32x4.mul(bound, tanh4(f32x4.div(v128.load(at), bound))));
-  }
+  for (let at = logits; at < end; at += 16) v128.store(at, capScores(v128.load(at)));
+}
+
+/** Caps four scores that are no rows yet. */
+export function capScores(scores: v128): v128 {
+  if (cap == 0) return scores;
+  const bound = f32x4.splat(cap);
+  return f32x4.mul(bound, tanh4(f32x4.div(scores, bound)));
 }
 
 /** Hides a row from the lanes of a panel whose distance to `position` is not in `[low, high]`. */

@@ -149,7 +149,7 @@ export function listLandmarks(position: i32, sequence: i32, context: i32, kvHead
   return count;
 }
 
-function isGlobal(position: i32): bool {
+export function isGlobal(position: i32): bool {
   for (let i = 0; i < numGlobals; i++) if (load<i32>(globals + (<usize>i << 2)) == position) return true;
   return false;
 }

@@ -9,6 +9,9 @@ const span = 512;
 const maxEdges = 160;
 const landmarkRows = 40;
 const maxGlobals = 16;
+// assembly/whole-panels.ts
+const maxDistances = 32;
+const pivotRows = 32;
 
 // assembly/ops/h2o-attention.ts
 const tile = 32;
@@ -76,12 +79,18 @@ function gatheredBytes(sizes: Sizes): number {
   return panelBytes(sizes) + panelRows * rowBytes(sizes) + 64;
 }
 
+/** What `layWhole` lays out. */
+function wholeBytes({ headDim, valueDim }: Sizes): number {
+  return 8 * (panelRows + 16) + 64 + 96 * maxDistances + 16 * pivotRows + 4 * Math.max(headDim, valueDim) + 32 * valueDim;
+}
+
 const scratchOf = {
   'subquadratic-attention': (sizes: Sizes): number =>
     panelBytes(sizes) +
     (span + maxEdges) * (16 + rowBytes(sizes)) +
     8 * (16 + 4 * (sizes.valueDim + 8)) +
     landmarkRows * rowBytes(sizes) +
+    wholeBytes(sizes) +
     4 * (maxGlobals + maxEdges) +
     128,
   'streaming-attention': (sizes: Sizes): number => gatheredBytes(sizes) + alone * 16 + 32 + 4 * sizes.valueDim,

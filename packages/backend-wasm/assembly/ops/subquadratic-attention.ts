@@ -2,7 +2,7 @@
  * Attention to a window, to globals, to distances 1, 2, 4, ... and to landmarks. The window of a tile of queries is a small
  * dense problem: rows of keys meet panels of eight queries, each panel only the rows of its own windows. The few keys elsewhere
  * are found query by query, without a list over the context, and join the same softmax.
- * Units: (token tile, KV head and head tile), all head tiles in one where masses are asked for.
+ * Units: (KV heads, token tile, head tile), all head tiles in one where masses are asked for.
  * Tensors: as in `cache-view.ts`, 8 keyMeans, 9 valueMeans, 10 meanCounts, 11 y, 12 pairs, 13 mass.
  * Attributes: 4 local, 5 logStride, 6 landmarks (0 off, 1 compat, 2 outside-window), 7 logCount, 8... globals.
  */
@@ -60,12 +60,15 @@ import {
 import { addressOf, attributeF, attributeI, dim, localScratch } from '../record';
 import { ENTRY_BYTES, ROW_STATE, clearRow, pushRows, setRowSoftmax } from '../row-softmax';
 import { edgeEntries, layEdges, listEdges, listSlot, slotOfEdge } from '../subquadratic-edges';
-import { takeUnits } from '../threads';
+import { takeUnits, threads } from '../threads';
+import { attendWhole, countWhole, layWhole, writeWhole } from '../whole-panels';
 
 /** Rows of keys that are decoded at a time. */
 export const SPAN: i32 = 512;
 /** Rows taken at a time where a query is computed alone. */
 const ALONE: i32 = 64;
+/** KV heads of a unit, where there are units enough: their queries and outputs are neighbours, and distances reach back less far. */
+const UNIT_HEADS: i32 = 4;
 
 let isCausal: bool = true;
 let local: i32 = 0;
@@ -83,6 +86,10 @@ let states: usize = 0;
 let stateBytes: usize = 0;
 let hasHoles: bool = false;
 let hasMass: bool = false;
+/** Panels that are done in one step, a bit each. */
+let wholePanels: u32 = 0;
+/** Sum of what was read for nothing, so that it is read. */
+let touched: i32 = 0;
 /** Whether windows give masses and not outputs. */
 let isMeasuring: bool = false;
 
@@ -101,7 +108,7 @@ export function subquadraticAttention(): void {
   states = layEdges(valueRows + <usize>SPAN * (<usize>valueDim << 2) + 64);
   entries = edgeEntries();
   stateBytes = ROW_STATE + (<usize>((valueDim + 7) & ~3) << 2);
-  layLandmarks(states + 8 * stateBytes, hasMass);
+  layWhole(layLandmarks(states + 8 * stateBytes, hasMass));
 
   const numTokens = dim(0, 0);
   const numKvHeads = dim(3, 1);
@@ -112,23 +119,45 @@ export function subquadraticAttention(): void {
   const numTokenTiles = (numTokens + tokenTile - 1) / tokenTile;
   const tilesOfUnit = hasMass ? numHeadTiles : 1;
   const headUnits = numHeadTiles / tilesOfUnit;
-  const numUnits = numTokenTiles * numKvHeads * headUnits;
+  const headsOfUnit = numTokenTiles * numKvHeads < 16 * threads() ? 1 : min<i32>(numKvHeads, UNIT_HEADS);
+  const numUnits = numTokenTiles * headUnits * ((numKvHeads + headsOfUnit - 1) / headsOfUnit);
   for (let unit = takeUnits(1); unit < numUnits; unit = takeUnits(1)) {
-    // one KV head after the other: what distances reach back to stays in the nearest caches
-    const tile = unit / (headUnits * numKvHeads);
-    const kvHead = (unit / headUnits) % numKvHeads;
-    const lastToken = min<i32>(numTokens, (tile + 1) * tokenTile);
-    clearMass(tile * tokenTile, lastToken, kvHead);
-    for (let i = 0; i < tilesOfUnit; i++) {
-      const h0 = kvHead * groupSize + ((unit % headUnits) * tilesOfUnit + i) * headTile;
-      const h1 = min<i32>((kvHead + 1) * groupSize, h0 + headTile);
-      for (let t = tile * tokenTile; t < lastToken; ) {
-        const end = runEnd(t, lastToken);
-        attendRun(t, end, kvHead, h0, h1);
-        t = end;
+    const firstHead = unit / (numTokenTiles * headUnits) * headsOfUnit;
+    const lastHead = min<i32>(numKvHeads, firstHead + headsOfUnit);
+    const firstToken = (unit / headUnits) % numTokenTiles * tokenTile;
+    const lastToken = min<i32>(numTokens, firstToken + tokenTile);
+    if (headsOfUnit > 1) {
+      touchRows(addressOf(0), firstToken, lastToken, firstHead * groupSize, lastHead * groupSize, headDim);
+      touchRows(addressOf(11), firstToken, lastToken, firstHead * groupSize, lastHead * groupSize, valueDim);
+    }
+    for (let kvHead = firstHead; kvHead < lastHead; kvHead++) {
+      clearMass(firstToken, lastToken, kvHead);
+      for (let i = 0; i < tilesOfUnit; i++) {
+        const h0 = kvHead * groupSize + ((unit % headUnits) * tilesOfUnit + i) * headTile;
+        const h1 = min<i32>((kvHead + 1) * groupSize, h0 + headTile);
+        for (let t = firstToken; t < lastToken; ) {
+          const end = runEnd(t, lastToken);
+          attendRun(t, end, kvHead, h0, h1);
+          t = end;
+        }
       }
     }
   }
+}
+
+/**
+ * Reads a number of every line of heads `[h0, h1)` in rows `[T, N, length]`: row after row memory is twice as fast as where
+ * eight rows of one head are loaded, or written, at a time.
+ */
+function touchRows(rows: usize, t0: i32, t1: i32, h0: i32, h1: i32, length: i32): void {
+  const stride = <usize>(dim(0, 1) * length) << 2;
+  const bytes = <usize>((h1 - h0) * length) << 2;
+  let row = rows + <usize>t0 * stride + (<usize>(h0 * length) << 2);
+  let sum = 0;
+  for (let t = t0; t < t1; t++, row += stride) {
+    for (let i: usize = 0; i < bytes; i += 64) sum += load<i32>(row + i);
+  }
+  touched += sum;
 }
 
 /** Tokens `[t0, t1)` of one sequence. */
@@ -147,10 +176,24 @@ function attendRun(t0: i32, t1: i32, kvHead: i32, h0: i32, h1: i32): void {
   const end = min<i32>(context, high + ahead + 1);
   isMeasuring = false;
   clearLandmarks();
+  wholePanels = 0;
+  for (let panel = 0; panel < numPanels; panel++) {
+    if (!attendWhole(panel, sequence, context, kvHead, back)) continue;
+    wholePanels |= 1 << panel;
+    const isFinite = writeWhole(panel, addressOf(11));
+    for (let lane = firstLaneOf(panel); lane < lastLaneOf(panel); lane++) {
+      if (kvHead == 0 && headOfLane(lane) == 0) {
+        store<i32>(addressOf(12) + (<usize>tokenOfLane(lane) << 2), countWhole(lane, sequence, context, back));
+      }
+      if (!isFinite) attendAlone(lane, sequence, context, kvHead, back, ahead);
+    }
+  }
+  if (popcnt(wholePanels) == numPanels) return;
   attendSpans(sequence, context, kvHead, max<i32>(0, low - back), end, back, ahead);
   let lastListed = -1;
   let numEdges = 0;
   for (let panel = 0; panel < numPanels; panel++) {
+    if (isWhole(panel)) continue;
     const first = firstLaneOf(panel);
     const last = lastLaneOf(panel);
     const inPanels = sharesLandmarks() && hasFewPivots(first, last);
@@ -191,13 +234,17 @@ function attendRun(t0: i32, t1: i32, kvHead: i32, h0: i32, h1: i32): void {
   attendSpans(sequence, context, kvHead, max<i32>(0, low - back), end, back, ahead);
 }
 
-/** All panels meet the slots `[begin, end)` in their windows. */
+function isWhole(panel: i32): bool {
+  return ((wholePanels >> panel) & 1) != 0;
+}
+
+/** All other panels meet the slots `[begin, end)` in their windows. */
 function attendSpans(sequence: i32, context: i32, kvHead: i32, begin: i32, end: i32, back: i32, ahead: i32): void {
   for (let span = begin; span < end; span += SPAN) {
     const spanEnd = min<i32>(end, span + SPAN);
     layPieces(sequence, kvHead, span, spanEnd);
     for (let panel = 0; panel < numPanels; panel++) {
-      attendWindow(panel, sequence, context, span, spanEnd, back, ahead, kvHead);
+      if (!isWhole(panel)) attendWindow(panel, sequence, context, span, spanEnd, back, ahead, kvHead);
     }
   }
 }

@@ -2,6 +2,7 @@
 import { F32, bytesOf, decode } from '../decode';
 import { encode } from '../encode';
 import { addressOf, attributeI, dim, dtypeOf, localScratch } from '../record';
+import { fma } from '../simd';
 import { takeUnits } from '../threads';
 
 const NORM_MARGIN: f64 = 1 + 1.0 / 262144;
@@ -28,8 +29,9 @@ function summarise(head: i32, isBox: bool): void {
   const partSize = blockSize / numParts;
   const keyRow = localScratch();
   const valueRow = keyRow + (<usize>headDim << 2) + 16;
-  for (let t = 0; t < numTokens; t++) {
+  for (let t = 0; t < numTokens; ) {
     const slot = load<i32>(addressOf(0) + (<usize>t << 2));
+    t += 1;
     if (slot < 0) continue;
     const block = slot / blockSize;
     const inside = slot - block * blockSize;
@@ -39,20 +41,34 @@ function summarise(head: i32, isBox: bool): void {
     const count = addressOf(3) + (summary << 2);
     const isCurrent = offset != 0 && load<i32>(count) == offset;
     const firstRow = <usize>(block * numHeads + head) * <usize>blockSize + <usize>(part * partSize);
-    for (let o = isCurrent ? offset : 0; o <= offset; o++) {
-      const row = firstRow + <usize>o;
-      const key = rowOf(1, row, headDim, keyRow);
-      const value = rowOf(2, row, valueDim, valueRow);
-      if (isBox) {
-        extend(addressOf(4) + summary * (<usize>headDim << 2), addressOf(5) + summary * (<usize>headDim << 2), key, headDim, o == 0);
-        raise(addressOf(6) + (summary << 2), value, valueDim, o == 0);
-      } else {
-        move(addressOf(4) + summary * (<usize>headDim << 2), key, headDim, o + 1);
-        move(addressOf(5) + summary * (<usize>valueDim << 2), value, valueDim, o + 1);
-      }
+    // tokens that follow in the same part
+    let end = offset + 1;
+    while (end < partSize && t < numTokens && load<i32>(addressOf(0) + (<usize>t << 2)) == slot + end - offset) {
+      end += 1;
+      t += 1;
     }
-    store<i32>(count, offset + 1);
+    const begin = isCurrent ? offset : 0;
+    if (isBox) {
+      for (let o = begin; o < end; o++) {
+        const key = rowOf(1, firstRow + <usize>o, headDim, keyRow);
+        extend(addressOf(4) + summary * (<usize>headDim << 2), addressOf(5) + summary * (<usize>headDim << 2), key, headDim, o == 0);
+        raise(addressOf(6) + (summary << 2), rowOf(2, firstRow + <usize>o, valueDim, valueRow), valueDim, o == 0);
+      }
+    } else {
+      moveBy(1, firstRow, begin, end, addressOf(4) + summary * (<usize>headDim << 2), headDim, keyRow);
+      moveBy(2, firstRow, begin, end, addressOf(5) + summary * (<usize>valueDim << 2), valueDim, valueRow);
+    }
+    store<i32>(count, end);
   }
+}
+
+/** Takes the rows `[begin, end)` of a part into their mean, which has those before them. */
+function moveBy(tensor: i32, firstRow: usize, begin: i32, end: i32, mean: usize, length: i32, row: usize): void {
+  if (dtypeOf(tensor) == F32) {
+    move(mean, rowOf(tensor, firstRow + <usize>begin, length, row), length, begin, end);
+    return;
+  }
+  for (let o = begin; o < end; o++) move(mean, rowOf(tensor, firstRow + <usize>o, length, row), length, o, o + 1);
 }
 
 /** Where a row of the cache lies as f32: there, or decoded to `to`. */
@@ -64,21 +80,62 @@ function rowOf(tensor: i32, row: usize, length: i32, to: usize): usize {
   return to;
 }
 
-/** `mean += (x - mean) / count`; the first x is the mean. */
-function move(mean: usize, x: usize, length: i32, count: i32): void {
-  if (count == 1) {
-    memory.copy(mean, x, <usize>length << 2);
-    return;
+/** `mean += (x - mean) * (1 / count)` for rows side by side that make counts of `before + 1` to `after`. */
+function move(mean: usize, x: usize, length: i32, before: i32, after: i32): void {
+  const stride = <usize>length << 2;
+  let left = length;
+  for (; left >= 32; left -= 32, mean += 128, x += 128) {
+    let a = f32x4.splat(0);
+    let b = a;
+    let c = a;
+    let d = a;
+    let e = a;
+    let f = a;
+    let g = a;
+    let h = a;
+    if (before > 0) {
+      a = v128.load(mean);
+      b = v128.load(mean, 16);
+      c = v128.load(mean, 32);
+      d = v128.load(mean, 48);
+      e = v128.load(mean, 64);
+      f = v128.load(mean, 80);
+      g = v128.load(mean, 96);
+      h = v128.load(mean, 112);
+    }
+    for (let n = before + 1, from = x; n <= after; n++, from += stride) {
+      const share = f32x4.splat(<f32>1 / <f32>n);
+      a = fma(f32x4.sub(v128.load(from), a), share, a);
+      b = fma(f32x4.sub(v128.load(from, 16), b), share, b);
+      c = fma(f32x4.sub(v128.load(from, 32), c), share, c);
+      d = fma(f32x4.sub(v128.load(from, 48), d), share, d);
+      e = fma(f32x4.sub(v128.load(from, 64), e), share, e);
+      f = fma(f32x4.sub(v128.load(from, 80), f), share, f);
+      g = fma(f32x4.sub(v128.load(from, 96), g), share, g);
+      h = fma(f32x4.sub(v128.load(from, 112), h), share, h);
+    }
+    v128.store(mean, a);
+    v128.store(mean, b, 16);
+    v128.store(mean, c, 32);
+    v128.store(mean, d, 48);
+    v128.store(mean, e, 64);
+    v128.store(mean, f, 80);
+    v128.store(mean, g, 96);
+    v128.store(mean, h, 112);
   }
-  const n = <f32>count;
-  for (const whole = mean + (<usize>(length & ~3) << 2); mean < whole; mean += 16, x += 16) {
-    const before = v128.load(mean);
-    v128.store(mean, f32x4.add(before, f32x4.div(f32x4.sub(v128.load(x), before), f32x4.splat(n))));
+  for (; left >= 4; left -= 4, mean += 16, x += 16) {
+    let a = before > 0 ? v128.load(mean) : f32x4.splat(0);
+    for (let n = before + 1, from = x; n <= after; n++, from += stride) {
+      a = fma(f32x4.sub(v128.load(from), a), f32x4.splat(<f32>1 / <f32>n), a);
+    }
+    v128.store(mean, a);
   }
-  length &= 3;
-  for (const end = mean + (<usize>length << 2); mean < end; mean += 4, x += 4) {
-    const before = load<f32>(mean);
-    store<f32>(mean, before + (load<f32>(x) - before) / n);
+  for (; left > 0; left--, mean += 4, x += 4) {
+    let a: f32 = before > 0 ? load<f32>(mean) : 0;
+    for (let n = before + 1, from = x; n <= after; n++, from += stride) {
+      a += (load<f32>(from) - a) * (<f32>1 / <f32>n);
+    }
+    store<f32>(mean, a);
   }
 }
 
