@@ -1,6 +1,12 @@
 /** What a sidecar says, for people: a table and a bar for each layer. */
-import { breakEvenRatio } from '@winnow/ops';
-import { classifyNeurons, runsDense, type LayerReport, type Sidecar, type SparseLayer } from '@winnow/sparse-inference';
+import {
+  breakEvenOf,
+  classifyNeurons,
+  runsDense,
+  type LayerReport,
+  type Sidecar,
+  type SparseLayer,
+} from '@winnow/sparse-inference';
 import { formatBytes, formatTable } from './format.js';
 
 const barWidth = 24;
@@ -79,11 +85,11 @@ export function formatReports(
     ];
   });
   const table = formatTable([[...head, 'recall', 'precision', 'cosine', 'bytes', 'runs', 'neurons chosen'], ...rows]);
-  const numDense = isDense.filter(Boolean).length;
-  if (numDense === 0) return table;
-  const less = maxRatio === undefined ? ', or less by the share of their predictors' : '';
-  const rule = `more than ${percent(maxRatio ?? breakEvenRatio)} of their neurons are active${less} (--max-active)`;
-  return `${table}${numDense} of ${layers.length} layers run dense, with all neurons: ${rule}\n`;
+  const limits = layers.filter((_, index) => isDense[index]).map((layer) => maxRatio ?? breakEvenOf(layer));
+  if (limits.length === 0) return table;
+  const shares = [...new Set([Math.min(...limits), Math.max(...limits)].map(percent))].join(' to ');
+  const rule = `more than ${shares} of their neurons are active (--max-active)`;
+  return `${table}${limits.length} of ${layers.length} layers run dense, with all neurons: ${rule}\n`;
 }
 
 /** The figures that targets are about, of layers as they run. */

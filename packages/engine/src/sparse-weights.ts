@@ -1,7 +1,7 @@
 /** A sidecar in use: the writer of its programs, and its tables as weights. */
 import { addTurnedMatrices, feedForwardNames, type Weight } from '@winnow/models';
-import { breakEvenRatio } from '@winnow/ops';
 import {
+  breakEvenOf,
   createFeedForwardWriter,
   predictorWeights,
   type Sidecar,
@@ -70,9 +70,12 @@ function denseNotice(
   { maxRatio }: SparseWriterOptions,
 ): string[] {
   if (denseLayers.length === 0) return [];
-  const share = `${Math.round(100 * (maxRatio ?? breakEvenRatio))} %`;
-  const less = maxRatio === undefined ? ', or less by the share of predictors' : '';
+  const limits = layers
+    .filter(({ layer }) => denseLayers.includes(layer))
+    .map((layer) => Math.round(100 * (maxRatio ?? breakEvenOf(layer))));
+  const [least, most] = [Math.min(...limits), Math.max(...limits)];
+  const share = least === most ? `${least} %` : `${least} to ${most} %`;
   return [
-    `${denseLayers.length} of ${layers.length} layers compute all neurons: more than ${share} are active${less} (sparseOptions.maxRatio)`,
+    `${denseLayers.length} of ${layers.length} layers compute all neurons: more than ${share} are active (sparseOptions.maxRatio)`,
   ];
 }

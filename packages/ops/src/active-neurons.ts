@@ -2,14 +2,6 @@ import { f32Only, i32Only } from './dtypes.js';
 import type { OpSpec } from './op-spec.js';
 
 /**
- * The share of active neurons from which on a block that computes all of them takes less time, for one token: 0.55 to 0.84 on
- * the WebAssembly backend, the least with q4_0 and 2048 columns on two threads (`pnpm bench ffn`, decision 0015). It compares
- * with matrices as dense products want them; within a program whose rows lie neuron by neuron, fewer neurons are always
- * faster.
- */
-export const breakEvenRatio: number = 0.55;
-
-/**
  * The neurons that some token needs: f is active unless `scores[t, f] < thresholds[f]` for every token t. Where more than
  * `maxRatio * F` are, all are: computing everything costs less then than leaving out the rest.
  *

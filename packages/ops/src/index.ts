@@ -1,4 +1,4 @@
-export { breakEvenRatio } from './active-neurons.js';
+export { breakEvenRatio } from './break-even.js';
 export { activationFunction, activationKinds, type ActivationKind } from './activation-functions.js';
 export type {
   Backend,

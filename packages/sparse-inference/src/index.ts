@@ -53,7 +53,7 @@ export {
   type FeedForwardWriterOptions,
   type SparseFeedForwardWriter,
 } from './writer/feed-forward-writer.js';
-export { runsDense, sparseMatrices, type FeedForwardMatrix } from './writer/sparse-matrices.js';
+export { breakEvenOf, runsDense, sparseMatrices, type FeedForwardMatrix } from './writer/sparse-matrices.js';
 export { createNeuronCache } from './cache/neuron-cache.js';
 export { neuronItemBytes, type NeuronItemBytes } from './cache/item-layout.js';
 export { neuronStagingBytes } from './cache/staging.js';

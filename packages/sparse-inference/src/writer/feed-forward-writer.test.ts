@@ -15,7 +15,7 @@ import { feedForward, type FeedForwardWeights } from '../plain/feed-forward.js';
 import { createOraclePredictor, createPredictor, type ActiveNeurons } from '../predictors/neuron-predictor.js';
 import type { PredictorKind, Sidecar } from '../sidecar/sidecar.js';
 import { createFeedForwardWriter, predictorWeights } from './feed-forward-writer.js';
-import { runsDense, sparseMatrices } from './sparse-matrices.js';
+import { breakEvenOf, runsDense, sparseMatrices } from './sparse-matrices.js';
 
 const kinds: readonly PredictorKind[] = ['low-rank', 'gate-threshold', 'input-threshold'];
 const gatedKinds: readonly PredictorKind[] = [...kinds, 'low-rank-product'];
@@ -152,12 +152,14 @@ describe('the writer', () => {
   describe('above the ratio from which computing all neurons takes less time', () => {
     const active = (kind: PredictorKind, activeRatio: number, inputRatio = 1): Sidecar => {
       const layer = sparseLayer(kind, 0, weights, 5);
-      return sidecarOf([{ ...layer, report: { ...layer.report, activeRatio, inputRatio } }]);
+      const sizes = { denseBytes: 1000, sparseBytes: 1000 * activeRatio }; // 2 or 3 bits per weight
+      return sidecarOf([{ ...layer, report: { ...layer.report, ...sizes, activeRatio, inputRatio } }]);
     };
+    const limit = breakEvenRatio(2);
 
     test('layers are dense, with the matrices of dense blocks', async () => {
       for (const kind of gatedKinds) {
-        const sidecar = active(kind, breakEvenRatio + 0.01);
+        const sidecar = active(kind, limit + 0.01);
         const write = createFeedForwardWriter(sidecar);
         expect(write.denseLayers).toEqual([0]);
         expect(write.matrices(0)).toEqual([]);
@@ -169,7 +171,7 @@ describe('the writer', () => {
         expect(all.matrices(0)).not.toEqual([]);
         expect((await run(all, predictorWeights(sidecar))).ops).toContain('active-neurons');
       }
-      expect(createFeedForwardWriter(active('low-rank', breakEvenRatio)).denseLayers).toEqual([]);
+      expect(createFeedForwardWriter(active('low-rank', limit)).denseLayers).toEqual([]);
     });
 
     test('tables of predictors take their share of the time, unless a limit is given', () => {
@@ -179,14 +181,23 @@ describe('the writer', () => {
         const report = { ...layer.report, activeRatio, denseBytes: 1000, sparseBytes: 1000 * activeRatio + 100 };
         return runsDense({ ...layer, report }, maxRatio);
       };
-      const [below, above] = [0.9 * breakEvenRatio - 0.001, 0.9 * breakEvenRatio + 0.001];
+      const [below, above] = [0.9 * limit - 0.001, 0.9 * limit + 0.001];
       for (const kind of ['low-rank', 'low-rank-product'] as const) {
         expect([below, above].map((ratio) => isDense(kind, ratio))).toEqual([false, true]);
-        expect(isDense(kind, above, breakEvenRatio)).toBe(false);
+        expect(isDense(kind, above, limit)).toBe(false);
         expect(isDense(kind, 1, 1)).toBe(false);
       }
       // what is more than the active share is the gate, which takes the same time in a dense block
       expect(isDense('gate-threshold', above)).toBe(false);
+    });
+
+    test('bits of the weights decide which ratio that is', () => {
+      const layer = sparseLayer('gate-threshold', 0, weights, 5);
+      const numWeights = (weights.gate === undefined ? 2 : 3) * hiddenDim * ffnDim;
+      for (const bits of [4.5, 8.5, 16, 32]) {
+        const report = { ...layer.report, denseBytes: (bits / 8) * numWeights };
+        expect(breakEvenOf({ ...layer, report })).toBe(breakEvenRatio(bits));
+      }
     });
 
     test('of inputs and of neurons, by the weights that they stand for', () => {
@@ -208,7 +219,7 @@ describe('the writer', () => {
           .length;
       };
       const one = await numActive(1);
-      expect(one).toBeGreaterThan(breakEvenRatio * ffnDim);
+      expect(one).toBeGreaterThan(limit * ffnDim);
       expect(one).toBeLessThan(ffnDim);
       expect(await numActive(2)).toBe(ffnDim);
       expect(await numActive(2, { maxRatio: 1 })).toBeLessThan(ffnDim);

@@ -1,6 +1,5 @@
 /** From a sidecar to the records of a program that computes the active neurons only. */
 import {
-  breakEvenRatio,
   type FeedForwardSite,
   type FeedForwardWriter,
   type NeuronPass,
@@ -11,7 +10,7 @@ import { ShapeError } from '@winnow/tensor';
 import { bytesOf } from '../plain/bytes.js';
 import { appendScores, guessWeights, type PredictorWeight } from '../predictors/low-rank-scores.js';
 import type { LowRankProductTables, LowRankTables, Sidecar, SparseLayer } from '../sidecar/sidecar.js';
-import { runsDense, sparseMatrices, type FeedForwardMatrix } from './sparse-matrices.js';
+import { breakEvenOf, runsDense, sparseMatrices, type FeedForwardMatrix } from './sparse-matrices.js';
 
 /** The active neurons of a step: `ids` `[F]` and `count` `[1]`, both i32. */
 export interface ActiveTensors {
@@ -24,8 +23,7 @@ export interface FeedForwardWriterOptions {
   /**
    * Layers of which more is active on average, as the calibration measured, compute all neurons, with matrices as dense blocks
    * want them; and so do steps in which more is, without those: a batch needs the union of what its tokens need. Default:
-   * `breakEvenRatio` of @winnow/ops, for layers less what their predictors take, and for steps of several tokens; a step of one
-   * token never takes more than it needs. 1: never.
+   * `breakEvenOf`, for layers and for steps of several tokens; a step of one token never takes more than it needs. 1: never.
    */
   readonly maxRatio?: number;
   /** Choose by the exact contributions instead of the predictor: what a perfect one would lose. Computes gate and up densely. */
@@ -87,19 +85,20 @@ export function createFeedForwardWriter(
   const layers = new Map(sidecar.layers.map((layer) => [layer.layer, layer]));
   const isDense = (layer: SparseLayer): boolean => !oracle && runsDense(layer, maxRatio);
   // with rows neuron by neuron, fewer of them always take less time: only unions are worth giving up
-  const stepRatio = (b: ProgramBuilder): number => maxRatio ?? (b.capacity('T') === 1 ? 1 : breakEvenRatio);
+  const stepRatio = (b: ProgramBuilder, layer: SparseLayer): number =>
+    maxRatio ?? (b.capacity('T') === 1 ? 1 : breakEvenOf(layer));
   const write: FeedForwardWriter = (b, site) => {
     const layer = layers.get(site.layer);
     if (layer === undefined) return site.writeDense();
     checkSite(layer, site);
     if (isDense(layer)) return site.writeDense();
-    const block = new BlockWriter(b, site, stepRatio(b));
+    const block = new BlockWriter(b, site, stepRatio(b, layer));
     if (oracle) return block.addDownBias(block.fromValues(block.denseValues(), 'oracle'));
     const { predictor } = layer;
     switch (predictor.kind) {
       case 'low-rank':
       case 'low-rank-product':
-        return block.addDownBias(block.lowRank(appendGuess(b, layer, predictor, site.x, stepRatio(b))));
+        return block.addDownBias(block.lowRank(appendGuess(b, layer, predictor, site.x, stepRatio(b, layer))));
       case 'gate-threshold':
         return block.addDownBias(block.gateThreshold());
       default:
@@ -110,7 +109,7 @@ export function createFeedForwardWriter(
     predict(b: ProgramBuilder, index: number, x: ProgramTensor): ActiveTensors | undefined {
       const layer = layers.get(index);
       if (oracle || layer === undefined || !('rank' in layer.predictor)) return undefined;
-      return appendGuess(b, layer, layer.predictor, x, stepRatio(b));
+      return appendGuess(b, layer, layer.predictor, x, stepRatio(b, layer));
     },
     matrices: (layer: number) => sparseMatrices(sidecar, layer, options),
     denseLayers: sidecar.layers.filter(isDense).map(({ layer }) => layer),

@@ -7,19 +7,31 @@ import type { FeedForwardWriterOptions } from './feed-forward-writer.js';
 export type FeedForwardMatrix = 'gate' | 'up' | 'down';
 
 /**
- * Whether a layer computes all neurons although it has a predictor: more than `maxRatio` of its neurons (of its weights, where
- * inputs are skipped) were active on average when it was calibrated, and skipping the rest takes longer. Default: that share of
- * `breakEvenRatio` which the time of the predictor leaves, taken as its tables' share of the block's bytes.
+ * The share of active neurons above which all of a layer's take less time, its predictor counted: `breakEvenRatio` of
+ * @winnow/ops for the bits of its weights, of which the predictor leaves what its tables' share of the block's bytes does not
+ * take.
  */
-export function runsDense({ predictor, isGated, report }: SparseLayer, maxRatio?: number): boolean {
-  const { activeRatio, inputRatio, denseBytes, sparseBytes } = report;
-  if (predictor.kind === 'input-threshold') {
-    const numByInputs = isGated ? 2 : 1;
-    return (numByInputs * inputRatio + activeRatio) / (numByInputs + 1) > (maxRatio ?? breakEvenRatio);
-  }
-  // tables are read as fast as dense weights; a gate that is computed as a whole is no cost of its own
-  const tableShare = 'rank' in predictor && denseBytes > 0 ? sparseBytes / denseBytes - activeRatio : 0;
-  return activeRatio > (maxRatio ?? breakEvenRatio * (1 - Math.min(1, Math.max(0, tableShare))));
+export function breakEvenOf({ predictor, hiddenDim, ffnDim, isGated, report }: SparseLayer): number {
+  const { activeRatio, denseBytes, sparseBytes } = report;
+  const numWeights = (isGated ? 3 : 2) * hiddenDim * ffnDim;
+  const ratio = breakEvenRatio((8 * denseBytes) / numWeights);
+  // a gate that is computed as a whole is no cost of its own; tables are read as fast as dense weights
+  if (!('rank' in predictor) || denseBytes === 0) return ratio;
+  const tableShare = sparseBytes / denseBytes - activeRatio;
+  return ratio * (1 - Math.min(1, Math.max(0, tableShare)));
+}
+
+/**
+ * Whether a layer computes all neurons although it has a predictor: more of its neurons (of its weights, where inputs are
+ * skipped) were active on average when it was calibrated, and skipping the rest takes longer.
+ * @param maxRatio instead of `breakEvenOf`
+ */
+export function runsDense(layer: SparseLayer, maxRatio: number = breakEvenOf(layer)): boolean {
+  const { predictor, isGated, report } = layer;
+  const { activeRatio, inputRatio } = report;
+  if (predictor.kind !== 'input-threshold') return activeRatio > maxRatio;
+  const numByInputs = isGated ? 2 : 1;
+  return (numByInputs * inputRatio + activeRatio) / (numByInputs + 1) > maxRatio;
 }
 
 /**
