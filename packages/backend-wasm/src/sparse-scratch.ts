@@ -81,7 +81,9 @@ function gatheredBytes(sizes: Sizes): number {
 
 /** What `layWhole` lays out. */
 function wholeBytes({ headDim, valueDim }: Sizes): number {
-  return 8 * (panelRows + 16) + 64 + 96 * maxDistances + 16 * pivotRows + 4 * Math.max(headDim, valueDim) + 32 * valueDim;
+  return (
+    8 * (panelRows + 16) + 64 + 96 * maxDistances + 16 * pivotRows + 4 * Math.max(headDim, valueDim) + 32 * valueDim
+  );
 }
 
 const scratchOf = {
