@@ -45,7 +45,7 @@ let panelsDone: u32 = 0;
 
 /** Lays out scratch, after `layEdges`, and returns its end. Masses need globals in lists. */
 export function layLandmarks(scratch: usize, hasMass: bool): usize {
-  local = attributeI(4);
+  local = min<i32>(attributeI(4), i32.MAX_VALUE - 1); // a window and one more is a distance too
   partSize = landmarkSize();
   headDim = dim(0, 2);
   valueDim = dim(4, 3);
@@ -173,7 +173,7 @@ export function gatherLandmarks(position: i32, sequence: i32, context: i32, kvHe
 }
 
 /** Whether the slot of a position holds it. */
-function isThere(position: i32, sequence: i32, context: i32): bool {
+export function isThere(position: i32, sequence: i32, context: i32): bool {
   return position < context && positionAt(slotIndex(sequence, position)) == position;
 }
 

@@ -2,7 +2,7 @@
 import { headOfLane, maximumOfLane, outputOfLane, outputStride, sumOfLane, tokenOfLane } from './query-panels';
 import { dim } from './record';
 import { ROW_STATE } from './row-softmax';
-import { weight4 } from './simd';
+import { weight4, withLane } from './simd';
 
 /**
  * Merges the states of the lanes `[first, last)` of a panel with those of `row-softmax.ts` at `states`, one per lane, and
@@ -37,32 +37,20 @@ export function writeMerged(first: i32, last: i32, states: usize, stateBytes: us
       if (i == 0) {
         y0 = y;
         s0 = state;
-        top = f32x4.replace_lane(top, 0, maximumOfLane(lane));
-        sum = f32x4.replace_lane(sum, 0, sumOfLane(lane));
-        edgeTop = f32x4.replace_lane(edgeTop, 0, load<f32>(state));
-        edgeSum = f32x4.replace_lane(edgeSum, 0, load<f32>(state, 4));
       } else if (i == 1) {
         y1 = y;
         s1 = state;
-        top = f32x4.replace_lane(top, 1, maximumOfLane(lane));
-        sum = f32x4.replace_lane(sum, 1, sumOfLane(lane));
-        edgeTop = f32x4.replace_lane(edgeTop, 1, load<f32>(state));
-        edgeSum = f32x4.replace_lane(edgeSum, 1, load<f32>(state, 4));
       } else if (i == 2) {
         y2 = y;
         s2 = state;
-        top = f32x4.replace_lane(top, 2, maximumOfLane(lane));
-        sum = f32x4.replace_lane(sum, 2, sumOfLane(lane));
-        edgeTop = f32x4.replace_lane(edgeTop, 2, load<f32>(state));
-        edgeSum = f32x4.replace_lane(edgeSum, 2, load<f32>(state, 4));
       } else {
         y3 = y;
         s3 = state;
-        top = f32x4.replace_lane(top, 3, maximumOfLane(lane));
-        sum = f32x4.replace_lane(sum, 3, sumOfLane(lane));
-        edgeTop = f32x4.replace_lane(edgeTop, 3, load<f32>(state));
-        edgeSum = f32x4.replace_lane(edgeSum, 3, load<f32>(state, 4));
       }
+      top = withLane(top, i, maximumOfLane(lane));
+      sum = withLane(sum, i, sumOfLane(lane));
+      edgeTop = withLane(edgeTop, i, load<f32>(state));
+      edgeSum = withLane(edgeSum, i, load<f32>(state, 4));
     }
     let shift = f32x4.pmax(top, edgeTop);
     shift = v128.andnot(shift, f32x4.eq(shift, f32x4.splat(-Infinity)));

@@ -4,7 +4,7 @@ import { addressOf, attributeI, dim } from './record';
 import { ENTRY_BYTES, setEntry } from './row-softmax';
 
 /** Most of them: globals, two sides of distances, two sides of landmarks. */
-export const MAX_EDGES: i32 = 160;
+const MAX_EDGES: i32 = 160;
 const MAX_GLOBALS: i32 = 16;
 
 let isCausal: bool = true;

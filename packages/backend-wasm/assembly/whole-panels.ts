@@ -13,9 +13,10 @@ import {
   valueRowAt,
 } from './cache-view';
 import { minusInfinity } from './constants';
-import { countSharedGlobals, pivotOf, sharesGlobals } from './landmark-rows';
+import { countSharedGlobals, isThere, pivotOf, sharesGlobals } from './landmark-rows';
 import { tileColumnsListed4, tileColumnsListed6 } from './listed-columns';
 import { dotsListed, tileRowsListed, tileRowsSplit } from './listed-rows';
+import { hidePivot, layPivots, listPivot, raisePivots, sizeOfPivot, takePivot } from './pivot-rows';
 import {
   PANEL_ROWS,
   capRows,
@@ -30,19 +31,16 @@ import {
   positionOfLane,
   queriesOf,
   queryOfLane,
-  raiseRow,
   sumOfLane,
   tokenOfLane,
   weighRows,
 } from './query-panels';
 import { addressOf, attributeF, attributeI, dim } from './record';
-import { ENTRY_BYTES } from './row-softmax';
-import { countGlobals, edgeEntries, globalAt, isGlobal, landmarkSize, listLandmarks } from './subquadratic-edges';
+import { countGlobals, globalAt, isGlobal } from './subquadratic-edges';
 import { turn, writeRow } from './whole-outputs';
 
-/** Most distances, and most landmarks of a pivot. */
+/** Most distances beyond the window. */
 const MAX_DISTANCES: i32 = 32;
-const PIVOT_ROWS: usize = 32;
 /** Lanes of a vector, and rows that a half of a panel sees and the other one does not. */
 const HALF: i32 = 4;
 
@@ -53,7 +51,6 @@ const beforeLane = memory.data<i32>([0, 0, 0, 0, -1, 0, 0, 0, -1, -1, 0, 0, -1, 
 let isPossible: bool = false;
 let hasStride: bool = false;
 let local: i32 = 0;
-let partSize: i32 = 1;
 let headDim: i32 = 0;
 let valueDim: i32 = 0;
 
@@ -65,7 +62,6 @@ let farKeys: usize = 0; // [distance, 8]
 let farValues: usize = 0;
 let farHidden: usize = 0; // i32, -1 where a query has no such key
 let farCounts: usize = 0; // i32[8]
-let pivots: usize = 0; // two sets of addresses, keys and values
 let noRow: usize = 0;
 let sums: usize = 0; // [8, valueDim]
 
@@ -73,21 +69,13 @@ let heldBegin: i32 = 0;
 let heldEnd: i32 = 0;
 let heldSequence: i32 = -1;
 
-let pivotEven: i32 = -2;
-let pivotOdd: i32 = -2;
-let sizeEven: i32 = 0;
-let sizeOdd: i32 = 0;
-let pivotHead: i32 = -1;
-let pivotSequence: i32 = -1;
-
 let numFar: i32 = 0;
 let farRow: i32 = 0;
 
 /** Lays out scratch, after `layEdges` and `layLandmarks`; `wholeBytes` of the host is its size. */
 export function layWhole(scratch: usize): void {
-  local = attributeI(4);
+  local = min<i32>(attributeI(4), i32.MAX_VALUE - 1); // a window and one more is a distance too
   hasStride = attributeI(5) != 0;
-  partSize = landmarkSize();
   headDim = dim(0, 2);
   valueDim = dim(4, 3);
   isPossible = sharesGlobals() && isPlain() && ((headDim | valueDim) & 3) == 0;
@@ -98,11 +86,9 @@ export function layWhole(scratch: usize): void {
   farValues = farKeys + <usize>MAX_DISTANCES * 32;
   farHidden = farValues + <usize>MAX_DISTANCES * 32;
   farCounts = farHidden + <usize>MAX_DISTANCES * 32;
-  pivots = farCounts + 32;
-  noRow = pivots + PIVOT_ROWS * 16;
+  noRow = layPivots(farCounts + 32);
   sums = noRow + (<usize>max<i32>(headDim, valueDim) << 2);
   if (isPossible) memory.fill(noRow, 0, <usize>max<i32>(headDim, valueDim) << 2);
-  pivotSequence = -1;
   heldSequence = -1;
 }
 
@@ -136,8 +122,8 @@ export function attendWhole(panel: i32, sequence: i32, context: i32, kvHead: i32
   const splits = isRun && low >= back && back >= HALF ? HALF : 0;
   const windowRows = high + 1 - begin - 2 * splits;
   listRows(0, begin + splits, high + 1 - splits, sequence, kvHead);
-  takePivot(pivot, windowRows);
-  if (lastPivot != pivot) takePivot(lastPivot, windowRows + landmarks);
+  takePivot(pivot, rowKeys, rowValues, windowRows);
+  if (lastPivot != pivot) takePivot(lastPivot, rowKeys, rowValues, windowRows + landmarks);
   const shared = takeGlobals(windowRows + landmarks + lastLandmarks, sequence, context, kvHead);
   const queries = queriesOf(panel);
   const splitKeys = rowKeys + (<usize>shared << 2);
@@ -158,7 +144,7 @@ export function attendWhole(panel: i32, sequence: i32, context: i32, kvHead: i32
     for (let j = begin; j < high - back; j++) hideRow(panel, j - begin, j, 0, back);
     for (let j = max<i32>(begin, low + 1); j <= high; j++) hideRow(panel, j - begin, j, 0, back);
   }
-  raisePivot(windowRows, landmarks + lastLandmarks);
+  raisePivots(windowRows, landmarks + lastLandmarks);
   if (lastPivot != pivot) {
     hidePivot(panel, windowRows, landmarks, pivot);
     hidePivot(panel, windowRows + landmarks, lastLandmarks, lastPivot);
@@ -207,66 +193,8 @@ function hide(at: usize, none: v128, mask: v128): void {
 export function countWhole(lane: i32, sequence: i32, context: i32, back: i32): i32 {
   const position = positionOfLane(lane);
   const far = load<i32>(farCounts + (<usize>(lane & 7) << 2));
-  const pivot = pivotOf(position);
-  const landmarks = (pivot & 1) == 0 ? sizeEven : sizeOdd;
+  const landmarks = sizeOfPivot(pivotOf(position));
   return far + landmarks + countSharedGlobals(position, sequence, context) + min<i32>(position, back) + 1;
-}
-
-/** The landmarks of a pivot, found once for all panels that have it; returns their number. */
-function listPivot(pivot: i32, sequence: i32, context: i32, kvHead: i32): i32 {
-  if (sequence != pivotSequence || kvHead != pivotHead) {
-    pivotEven = -2;
-    pivotOdd = -2;
-    pivotSequence = sequence;
-    pivotHead = kvHead;
-  }
-  const isOdd = (pivot & 1) != 0;
-  if (pivot == (isOdd ? pivotOdd : pivotEven)) return isOdd ? sizeOdd : sizeEven;
-  const count = pivot < 0 ? 0 : listLandmarks((pivot + 1) * partSize - 1, sequence, context, kvHead, 0);
-  const to = setOf(pivot);
-  const entries = edgeEntries();
-  for (let i: usize = 0; i < <usize>count; i++) {
-    store<u32>(to + (i << 2), load<u32>(entries + i * ENTRY_BYTES));
-    store<u32>(to + (PIVOT_ROWS + i << 2), load<u32>(entries + i * ENTRY_BYTES, 4));
-  }
-  if (isOdd) {
-    pivotOdd = pivot;
-    sizeOdd = count;
-  } else {
-    pivotEven = pivot;
-    sizeEven = count;
-  }
-  return count;
-}
-
-function setOf(pivot: i32): usize {
-  return pivots + <usize>(pivot & 1) * PIVOT_ROWS * 8;
-}
-
-/** The landmarks of a listed pivot become rows from `row` on. */
-function takePivot(pivot: i32, row: i32): void {
-  const from = setOf(pivot);
-  const count = (pivot & 1) != 0 ? sizeOdd : sizeEven;
-  for (let i = 0; i < count; i++) {
-    const at = <usize>(row + i) << 2;
-    store<u32>(rowKeys + at, load<u32>(from + (<usize>i << 2)));
-    store<u32>(rowValues + at, load<u32>(from + (PIVOT_ROWS + <usize>i << 2)));
-  }
-}
-
-function raisePivot(row: i32, count: i32): void {
-  if (attributeI(7) == 0) return;
-  const logCount = <f32>Math.log(<f64>partSize);
-  for (let i = 0; i < count; i++) raiseRow(row + i, logCount);
-}
-
-function hidePivot(panel: i32, row: i32, count: i32, pivot: i32): void {
-  // positions of the lanes with this pivot: [(pivot + 1) * partSize - 1, (pivot + 2) * partSize - 1)
-  for (let i = 0; i < count; i++) hideRow(panel, row + i, (pivot + 1) * partSize - 1, 0, partSize - 1);
-}
-
-function isThere(position: i32, sequence: i32, context: i32): bool {
-  return position < context && positionAt(slotIndex(sequence, position)) == position;
 }
 
 /** Globals become rows from `row` on; returns where they end. */

@@ -9,7 +9,7 @@ const span = 512;
 const maxEdges = 160;
 const landmarkRows = 40;
 const maxGlobals = 16;
-// assembly/whole-panels.ts
+// assembly/whole-panels.ts and assembly/pivot-rows.ts
 const maxDistances = 32;
 const pivotRows = 32;
 
