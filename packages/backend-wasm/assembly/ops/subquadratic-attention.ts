@@ -64,7 +64,7 @@ import { takeUnits, threads } from '../threads';
 import { attendWhole, countWhole, layWhole, writeWhole } from '../whole-panels';
 
 /** Rows of keys that are decoded at a time. */
-export const SPAN: i32 = 512;
+const SPAN: i32 = 512;
 /** Rows taken at a time where a query is computed alone. */
 const ALONE: i32 = 64;
 /** KV heads of a unit, where there are units enough: their queries and outputs are neighbours, and distances reach back less far. */
@@ -84,6 +84,7 @@ let valueRows: usize = 0;
 let entries: usize = 0;
 let states: usize = 0;
 let stateBytes: usize = 0;
+/** Whether a slot of the spans so far holds something else. */
 let hasHoles: bool = false;
 let hasMass: bool = false;
 /** Panels that are done in one step, a bit each. */
@@ -240,6 +241,7 @@ function isWhole(panel: i32): bool {
 
 /** All other panels meet the slots `[begin, end)` in their windows. */
 function attendSpans(sequence: i32, context: i32, kvHead: i32, begin: i32, end: i32, back: i32, ahead: i32): void {
+  hasHoles = false;
   for (let span = begin; span < end; span += SPAN) {
     const spanEnd = min<i32>(end, span + SPAN);
     layPieces(sequence, kvHead, span, spanEnd);
@@ -271,7 +273,6 @@ function queryOf(lane: i32): usize {
 /** Rows of the slots `[begin, end)`, block by block. */
 function layPieces(sequence: i32, kvHead: i32, begin: i32, end: i32): void {
   numPieces = 0;
-  hasHoles = false;
   for (let slot = begin; slot < end; ) {
     const count = slotsInBlock(slot, end - slot);
     const index = slotIndex(sequence, slot);

@@ -1,0 +1,249 @@
+/**
+ * Prompts of `subquadratic-attention` with enough units that a thread takes four KV heads at a time, and what the panels of
+ * such prompts must not take in: numbers of the reference backend, the same bits with any number of threads.
+ */
+import {
+  createReferenceBackend,
+  createScalarBlock,
+  ProgramBuilder,
+  type Attributes,
+  type Backend,
+  type BufferHandle,
+} from '@winnow/ops';
+import { createRng } from '@winnow/tensor';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { createWasmBackend } from '../src/index.node.js';
+
+interface Prompt {
+  /** Positions of the tokens of each sequence, `[begin, end)`. */
+  readonly sequences: readonly (readonly [number, number])[];
+  readonly numKvHeads: number;
+  readonly groupSize: number;
+  readonly headDim: number;
+  readonly blockSize: number;
+  readonly attributes: Attributes;
+  /** Keys and values with numbers that are not finite, of all heads of the last sequence. */
+  readonly spoiltKeys?: readonly number[];
+  readonly spoiltValues?: readonly number[];
+  /** Empty slots of the last sequence. */
+  readonly holes?: readonly number[];
+}
+
+interface Found {
+  readonly y: Float32Array;
+  readonly pairs: Int32Array;
+}
+
+const numTokensOf = ({ sequences }: Pick<Prompt, 'sequences'>): number =>
+  sequences.reduce((sum, [begin, end]) => sum + end - begin, 0);
+
+async function attend(backend: Backend, prompt: Prompt): Promise<Found> {
+  const { sequences, numKvHeads, groupSize, headDim, blockSize, attributes } = prompt;
+  const numTokens = numTokensOf(prompt);
+  const numHeads = numKvHeads * groupSize;
+  const maxBlocks = Math.max(...sequences.map(([, end]) => Math.ceil(end / blockSize)));
+  const numBlocks = maxBlocks * sequences.length;
+  // blocks lie backwards in the cache
+  const table = Int32Array.from({ length: numBlocks }, (_, block) => numBlocks - 1 - block);
+  const rowOf = (position: number, kvHead: number): number => {
+    const block = table[(sequences.length - 1) * maxBlocks + Math.floor(position / blockSize)]!;
+    return (block * numKvHeads + kvHead) * blockSize + (position % blockSize);
+  };
+  const rng = createRng(1);
+  // magnitudes of at most 1: the bound is about these
+  const random = (length: number): Float32Array => Float32Array.from({ length }, () => 2 * rng.nextFloat() - 1);
+  const cacheShape = [numBlocks, numKvHeads, blockSize, headDim];
+  const meansShape = [numBlocks, 1, numKvHeads, headDim];
+  const contents = {
+    q: random(numTokens * numHeads * headDim),
+    keys: random(numBlocks * numKvHeads * blockSize * headDim),
+    values: random(numBlocks * numKvHeads * blockSize * headDim),
+    keyMeans: random(numBlocks * numKvHeads * headDim),
+    valueMeans: random(numBlocks * numKvHeads * headDim),
+    meanCounts: new Int32Array(numBlocks * numKvHeads).fill(blockSize),
+    slotPositions: new Int32Array(numBlocks * blockSize).fill(-1),
+  };
+  for (const [sequence, [, end]] of sequences.entries()) {
+    for (let position = 0; position < end; position++) {
+      const block = table[sequence * maxBlocks + Math.floor(position / blockSize)]!;
+      contents.slotPositions[block * blockSize + (position % blockSize)] = position;
+    }
+  }
+  for (let kvHead = 0; kvHead < numKvHeads; kvHead++) {
+    for (const [i, key] of (prompt.spoiltKeys ?? []).entries()) {
+      contents.keys[rowOf(key, kvHead) * headDim + (i % headDim)] = i % 2 === 0 ? Infinity : NaN;
+    }
+    for (const [i, key] of (prompt.spoiltValues ?? []).entries()) {
+      contents.values[rowOf(key, kvHead) * headDim + (i % headDim)] = i % 2 === 0 ? -Infinity : NaN;
+    }
+  }
+  for (const hole of prompt.holes ?? []) {
+    contents.slotPositions[
+      table[(sequences.length - 1) * maxBlocks + Math.floor(hole / blockSize)]! * blockSize + (hole % blockSize)
+    ] = -1;
+  }
+  const b = new ProgramBuilder({});
+  const inputs = {
+    q: b.external('q', 'weights', 'f32', [numTokens, numHeads, headDim]),
+    positions: b.scalar('positions', [numTokens]),
+    sequences: b.scalar('sequences', [numTokens]),
+    keys: b.external('keys', 'kv', 'f32', cacheShape),
+    values: b.external('values', 'kv', 'f32', cacheShape),
+    slotPositions: b.external('slotPositions', 'kv', 'i32', [numBlocks, blockSize]),
+    blockTable: b.scalar('blockTable', [sequences.length, maxBlocks]),
+    contextLengths: b.scalar('contextLengths', [sequences.length]),
+    keyMeans: b.external('keyMeans', 'kv', 'f32', meansShape),
+    valueMeans: b.external('valueMeans', 'kv', 'f32', meansShape),
+    meanCounts: b.external('meanCounts', 'kv', 'i32', meansShape.slice(0, 3)),
+  };
+  const scale = 1 / Math.sqrt(headDim);
+  const outputs = b.append('subquadratic-attention', inputs, { scale, landmarks: 'compat', ...attributes });
+  b.output('y', outputs['y']!);
+  b.output('pairs', outputs['pairs']!);
+  const program = b.build();
+  const buffers = new Map<string, BufferHandle>();
+  for (const [name, content] of Object.entries(contents)) {
+    const bytes = new Uint8Array(content.buffer);
+    const buffer = backend.allocate({ sizeBytes: bytes.length, usage: name === 'q' ? 'weights' : 'kv', label: name });
+    await backend.write(buffer, 0, bytes);
+    buffers.set(name, buffer);
+  }
+  const executable = await backend.prepare(program, { buffers, onUnsupported: 'error' });
+  const scalars = createScalarBlock(program.scalars, program.symbols);
+  const tokens = sequences.flatMap(([begin, end], sequence) =>
+    Array.from({ length: end - begin }, (_, token) => [sequence, begin + token] as const),
+  );
+  scalars.slot('sequences').set(tokens.map(([sequence]) => sequence));
+  scalars.slot('positions').set(tokens.map(([, position]) => position));
+  scalars.slot('blockTable').set(table);
+  scalars.slot('contextLengths').set(sequences.map(([, end]) => end));
+  await executable.run(scalars.words);
+  const found = { y: new Float32Array(numTokens * numHeads * headDim), pairs: new Int32Array(numTokens) };
+  await executable.read('y', found.y);
+  await executable.read('pairs', found.pairs);
+  await executable.dispose();
+  for (const buffer of buffers.values()) backend.free(buffer);
+  return found;
+}
+
+/**
+ * Bound for numbers of at most 1, as `attentionSums` of `@winnow/conformance` has it key by key: the error of a score makes that
+ * of a weight, which counts in the sum of weights and in that of values; a sum of n terms adds n roundings.
+ */
+function boundOf(headDim: number, numKeys: number): number {
+  const unit = 2 ** -24;
+  const magnitude = Math.sqrt(headDim); // of a score
+  const score = (headDim + 5) * unit * magnitude;
+  const weight = score + (2 + Math.log2(numKeys + 1)) * 10 * unit + 2 * unit * 2 * magnitude;
+  return 2 * (weight + (numKeys + 4) * unit) + 4 * unit;
+}
+
+/** Where numbers differ by more, or only one is finite. */
+function differences(found: Found, expected: Found, { headDim }: Prompt): string[] {
+  const numHeads = found.y.length / found.pairs.length / headDim;
+  return Array.from(found.y.keys()).flatMap((i) => {
+    const token = Math.floor(i / headDim / numHeads);
+    const [x, y] = [found.y[i]!, expected.y[i]!];
+    const isClose = Number.isFinite(y)
+      ? Math.abs(x - y) <= boundOf(headDim, expected.pairs[token]!)
+      : !Number.isFinite(x);
+    return isClose ? [] : [`token ${token}, head ${Math.floor(i / headDim) % numHeads}, ${i % headDim}: ${x} for ${y}`];
+  });
+}
+
+const mostThreads = 3;
+const reference = createReferenceBackend();
+
+describe.each([true, false])('relaxedSimd %s', (relaxedSimd) => {
+  const backends: Backend[] = [];
+  beforeAll(async () => {
+    for (let numThreads = 1; numThreads <= mostThreads; numThreads++) {
+      const options = { maxMemoryBytes: 2 ** 26, maxCallerMs: 0, minSharedWork: 0 };
+      backends.push(await createWasmBackend({ ...options, relaxedSimd, numThreads }));
+    }
+  });
+  afterAll(async () => {
+    for (const backend of backends) await backend.dispose();
+  });
+
+  async function check(prompt: Prompt): Promise<void> {
+    const expected = await attend(reference, prompt);
+    const [alone, ...together] = await Promise.all(backends.map((backend) => attend(backend, prompt)));
+    expect(alone!.pairs).toEqual(expected.pairs);
+    expect(differences(alone!, expected, prompt).slice(0, 8)).toEqual([]);
+    for (const found of together) {
+      expect(found.pairs).toEqual(alone!.pairs);
+      expect(new Uint32Array(found.y.buffer)).toEqual(new Uint32Array(alone!.y.buffer));
+    }
+  }
+
+  describe('units of four KV heads', () => {
+    test.each<Omit<Prompt, 'attributes'>>([
+      { sequences: [[0, 400]], numKvHeads: 8, groupSize: 1, headDim: 64, blockSize: 64 },
+      { sequences: [[0, 520]], numKvHeads: 6, groupSize: 1, headDim: 36, blockSize: 16 },
+      { sequences: [[37, 297]], numKvHeads: 6, groupSize: 2, headDim: 64, blockSize: 16 },
+      {
+        sequences: [
+          [0, 75],
+          [100, 250],
+        ],
+        numKvHeads: 7,
+        groupSize: 2,
+        headDim: 36,
+        blockSize: 24,
+      },
+    ])('$numKvHeads of $groupSize queries, $headDim numbers, tokens $sequences', async (prompt) => {
+      // as the kernel has it: tiles of 64 queries, 16 for each thread
+      const numTiles = Math.ceil((numTokensOf(prompt) * prompt.groupSize) / 64);
+      expect(numTiles * prompt.numKvHeads).toBeGreaterThanOrEqual(16 * mostThreads);
+      await check({ ...prompt, attributes: { local: 21, global0: 0, global1: 5, logCount: true } });
+    });
+  });
+
+  const heads = { numKvHeads: 1, groupSize: 1, blockSize: 16, headDim: 8 };
+
+  test.each([4, 8, 12, 36])('heads of %s: what is not finite stays with the queries that see it', async (headDim) => {
+    const spoilt = { spoiltKeys: [64, 131, 150], spoiltValues: [70, 135, 199] };
+    for (const attributes of [
+      { local: 8, global0: 0 },
+      { local: 13, logStride: false },
+      { local: 3, causal: false },
+    ]) {
+      for (const begin of [0, 120, 133]) {
+        await check({
+          ...heads,
+          headDim,
+          sequences: [
+            [0, 9],
+            [begin, 200],
+          ],
+          attributes,
+          ...spoilt,
+        });
+      }
+    }
+  });
+
+  test.each([0, 3, 4, 5, 8, 9, 30])('a window of %s keys before the query', async (local) => {
+    for (const groupSize of [1, 2, 3]) {
+      await check({
+        ...heads,
+        groupSize,
+        sequences: [
+          [3, 100],
+          [0, 70],
+        ],
+        attributes: { local, global0: 0, global1: 9 },
+      });
+    }
+  });
+
+  test('a window without end holds its globals once', async () => {
+    await check({ ...heads, sequences: [[0, 70]], attributes: { local: 2 ** 31 - 1, global0: 0 } });
+  });
+
+  test('empty slots far back in a wide window are no pairs', async () => {
+    const attributes = { local: 600, logStride: false };
+    await check({ ...heads, sequences: [[640, 700]], holes: [100, 150, 151], attributes });
+  });
+});
