@@ -173,7 +173,7 @@ describe.each([true, false])('relaxedSimd %s', (relaxedSimd) => {
     expect(differences(alone!, expected, prompt).slice(0, 8)).toEqual([]);
     for (const found of together) {
       expect(found.pairs).toEqual(alone!.pairs);
-      expect(new Uint32Array(found.y.buffer)).toEqual(new Uint32Array(alone!.y.buffer));
+      expect(found.y).toEqual(alone!.y); // every bit, but of NaN, whose bits are not determined
     }
   }
 
