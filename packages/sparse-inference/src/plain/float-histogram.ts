@@ -57,8 +57,11 @@ export class FloatHistogram {
 const scratch = new Float32Array(1);
 const scratchBits = new Int32Array(scratch.buffer);
 
-/** Negative floats have their bits in falling order. -0 is in the bin of the largest negative floats. */
+const minusZero = 1 << 31;
+
+/** Negative floats have their bits in falling order; -0 is equal to 0 and in its bin. */
 function binOfBits(bits: number): number {
+  if (bits === minusZero) return binsPerSign;
   return bits >= 0 ? binsPerSign + (bits >> droppedBits) : binsPerSign - 1 - ((bits & 0x7fffffff) >> droppedBits);
 }
 
