@@ -26,8 +26,6 @@ const FOUR: i32 = 4;
 const START: usize = 32;
 const STEPS: usize = 48;
 const STEP_BYTES: usize = 64;
-/** Bytes of scratch. */
-export const SUMS_SCRATCH: usize = 2 * STEP_BYTES;
 
 /** Adds eight rows times the eight numbers at `h` to `y`. `rows` has the addresses of the rows. */
 export function addRows(isQ4: bool, rows: usize, h: usize, numBlocks: i32, y: usize, scratch: usize): void {

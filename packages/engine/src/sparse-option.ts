@@ -108,21 +108,21 @@ export async function openSparse(
 
 /** Settings of a calibration without one, and of tiers where everything is in memory. */
 function refuseUnused(options: SparseLoadOptions & { readonly memoryLimitBytes?: number }): void {
-  const { sparse, sparseOptions = {}, verifyWeights, weightTiers = {}, memoryLimitBytes } = options;
-  const needSparse = { ...(verifyWeights === true ? { verifyWeights } : {}), ...named('sparseOptions', sparseOptions) };
-  if (sparse === undefined) refuse(needSparse, 'sparse');
-  if (memoryLimitBytes === undefined) refuse(named('weightTiers', weightTiers), 'memoryLimitBytes');
-}
-
-function named(option: string, fields: object): Record<string, unknown> {
-  const given = Object.entries(fields).filter(([, value]) => value !== undefined);
-  return Object.fromEntries(given.map(([name, value]) => [`${option}.${name}`, value]));
-}
-
-function refuse(options: Record<string, unknown>, missing: string): void {
-  for (const [argument, value] of Object.entries(options)) {
-    throw new ArgumentError({ argument, expected: `nothing without ${missing}`, actual: String(value) });
+  const { sparse, sparseOptions = {}, verifyWeights = false, weightTiers = {}, memoryLimitBytes } = options;
+  if (sparse === undefined) {
+    if (verifyWeights) refuse('verifyWeights', true, 'sparse');
+    refuseFields('sparseOptions', sparseOptions, 'sparse');
   }
+  if (memoryLimitBytes === undefined) refuseFields('weightTiers', weightTiers, 'memoryLimitBytes');
+}
+
+function refuseFields(option: string, fields: object, missing: string): void {
+  const [first] = Object.entries(fields).filter(([, value]) => value !== undefined);
+  if (first !== undefined) refuse(`${option}.${first[0]}`, first[1], missing);
+}
+
+function refuse(argument: string, value: unknown, missing: string): never {
+  throw new ArgumentError({ argument, expected: `nothing without ${missing}`, actual: String(value) });
 }
 
 /** @throws {FormatError} for weights other than those of the calibration, and for calibrations that do not know */
