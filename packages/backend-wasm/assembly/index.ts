@@ -44,7 +44,8 @@ import { streamingAttention } from './ops/streaming-attention';
 import { subquadraticAttention } from './ops/subquadratic-attention';
 import { blockBoxAppend, blockMeanAppend, clampPositions, keyColumnsAppend, stateCarry } from './ops/summaries';
 import { topK } from './ops/top-k';
-import { PACK, UNPACK, numTensors } from './opcodes';
+import { PACK, PACK_NEURONS, UNPACK, UNPACK_NEURONS, numTensors } from './opcodes';
+import { packNeurons, unpackNeurons } from './neuron-records';
 import { packWeights, unpackWeights } from './pack';
 import {
   attributeI,
@@ -301,6 +302,12 @@ function execute(opcode: i32): void {
       return;
     case UNPACK:
       unpackWeights();
+      return;
+    case PACK_NEURONS:
+      packNeurons();
+      return;
+    case UNPACK_NEURONS:
+      unpackNeurons();
       return;
     case PROBE_TOUCH:
     case PROBE_READ:

@@ -4,6 +4,8 @@ import { PROBE_F32, PROBE_INT8, PROBE_READ, PROBE_TOUCH } from './ops/probe';
 // jobs of the backend itself, beyond the ops
 export const PACK: i32 = 1000;
 export const UNPACK: i32 = 1001;
+export const PACK_NEURONS: i32 = 1002;
+export const UNPACK_NEURONS: i32 = 1003;
 
 /** Inputs and outputs of each op, in the order of the opcodes. */
 export function numTensors(opcode: i32): i32 {
@@ -104,6 +106,8 @@ export function numTensors(opcode: i32): i32 {
       return 6; // sparse-combine, sparse-feed-forward
     case PACK:
     case UNPACK:
+    case PACK_NEURONS:
+    case UNPACK_NEURONS:
     case PROBE_TOUCH:
     case PROBE_READ:
     case PROBE_F32:

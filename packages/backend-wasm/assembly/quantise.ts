@@ -79,14 +79,15 @@ export function quantiseColumns(x: usize, numTokens: i32, numInputs: i32, base: 
   }
 }
 
-/** `wide` is 0 when nobody wants codes as i16. */
-function quantiseBlock(x: usize, codes: usize, wide: usize, meta: usize): void {
-  let top = f32x4.abs(v128.load(x));
-  for (let at: usize = 16; at < 128; at += 16) top = f32x4.max(top, f32x4.abs(v128.load(x + at)));
-  const largest = max<f32>(
-    max<f32>(f32x4.extract_lane(top, 0), f32x4.extract_lane(top, 1)),
-    max<f32>(f32x4.extract_lane(top, 2), f32x4.extract_lane(top, 3)),
-  );
+/** One block; `wide` is 0 when nobody wants codes as i16. */
+export function quantiseBlock(x: usize, codes: usize, wide: usize, meta: usize): void {
+  // magnitudes as integers: NaN is larger than anything
+  const magnitude = i32x4.splat(0x7fffffff);
+  let top = v128.and(v128.load(x), magnitude);
+  for (let at: usize = 16; at < 128; at += 16) top = i32x4.max_s(top, v128.and(v128.load(x + at), magnitude));
+  top = i32x4.max_s(top, i8x16.shuffle(top, top, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
+  top = i32x4.max_s(top, i8x16.shuffle(top, top, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));
+  const largest = f32x4.extract_lane(top, 0);
   // values whose reciprocal leaves the range count as zero; NaN makes d NaN, and with it every product
   const inverse: f32 = largest < 1e-36 ? 0 : 127 / largest;
   const d: f32 = largest < 1e-36 ? 0 : largest / 127;

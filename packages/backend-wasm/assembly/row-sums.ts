@@ -18,7 +18,8 @@ import {
 import { dot } from './dots8';
 import { high } from './dots8-blocks';
 import { highBytes, highPairs, lowBytes, lowPairs } from './interleave';
-import { fma, halfToFloat4 } from './simd';
+import { highFloats, larger, lowFloats, ranks, rounded, scaled } from './row-coefficients';
+import { halfToFloat4 } from './simd';
 
 /** Blocks whose coefficients are made at once. */
 const FOUR: i32 = 4;
@@ -60,38 +61,6 @@ function scales8(rows: usize, offset: usize): v128 {
   v = v128.load16_lane(<usize>load<u32>(rows, 20) + offset, v, 5);
   v = v128.load16_lane(<usize>load<u32>(rows, 24) + offset, v, 6);
   return v128.load16_lane(<usize>load<u32>(rows, 28) + offset, v, 7);
-}
-
-/** Where an exponent has all bits or none: zero. */
-@inline
-function ranks(scales: v128, step: v128, upper: v128): v128 {
-  return v128.and(i16x8.add(scales, step), upper);
-}
-
-/** The first four of eight normal binary16 numbers. */
-@inline
-function lowFloats(scales: v128, mask: v128, offset: v128): v128 {
-  const wide = i8x16.shuffle(scales, scales, 0, 1, 0, 1, 2, 3, 2, 3, 4, 5, 4, 5, 6, 7, 6, 7);
-  return i32x4.add(v128.and(i32x4.shr_s(wide, 3), mask), offset);
-}
-
-/** The last four. */
-@inline
-function highFloats(scales: v128, mask: v128, offset: v128): v128 {
-  const wide = i8x16.shuffle(scales, scales, 8, 9, 8, 9, 10, 11, 10, 11, 12, 13, 12, 13, 14, 15, 14, 15);
-  return i32x4.add(v128.and(i32x4.shr_s(wide, 3), mask), offset);
-}
-
-/** The larger magnitude, as its bits without the sign, doubled: NaN is larger than anything. */
-@inline
-function larger(a: v128, b: v128): v128 {
-  return i32x4.max_u(i32x4.shl(a, 1), i32x4.shl(b, 1));
-}
-
-/** The nearest integers. */
-@inline
-function rounded(product: v128, inverse: v128, magic: v128): v128 {
-  return i32x4.sub(f32x4.add(f32x4.mul(product, inverse), magic), magic);
 }
 
 /** Coefficients of four blocks from `offset` on; behind the last one it stands in. */
@@ -188,11 +157,6 @@ function makeCoefficients(
   const even = i8x16.shuffle(e01, e23, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
   const odd = i8x16.shuffle(e01, e23, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
   v128.store(to, i32x4.sub(i32x4.sub(none, even), odd), START);
-}
-
-@inline
-function scaled(sums: v128, step: v128, old: v128): v128 {
-  return fma(f32x4.convert_i32x4_s(sums), step, old);
 }
 
 /** Adds `count` blocks of q8_0, four at most: 16 columns after 16. */

@@ -17,12 +17,16 @@ export interface PackedTensor {
   readonly dtype: DType;
   readonly numRows: number;
   readonly numColumns: number;
+  /** Rows of groups of four interleaved, or the three rows of a neuron, one row here, put together. */
+  readonly order: 'rows' | 'neurons';
 }
 
 const packable: ReadonlySet<DType> = new Set<DType>(['q8_0', 'q4_0', 'q4_K', 'q5_K', 'q6_K']);
 /** Rows of a group. */
 const groupSize = 4;
-const opcodes = { pack: 1000, unpack: 1001 };
+/** Columns that neurons have whole multiples of. */
+const neuronColumns = 128;
+const opcodes = { rows: { pack: 1000, unpack: 1001 }, neurons: { pack: 1002, unpack: 1003 } };
 
 /** Weights of which `assembly/neuron-blocks.ts` makes sums. */
 const combinable: ReadonlySet<DType> = new Set<DType>(['q8_0', 'q4_0']);
@@ -43,6 +47,7 @@ export function isInt8Matmul({ op, inputs }: OpRecord): boolean {
 export function packedRefOf({ op, inputs }: OpRecord): TensorRef | undefined {
   if (op === 'matmul' || op === 'expert-matmul') return inputs['weight'];
   if (op === 'embedding-lookup') return inputs['table'];
+  if (op === 'sparse-feed-forward') return inputs['weight'];
   return undefined;
 }
 
@@ -58,7 +63,14 @@ export function packableTensors(program: Program, isSupported: (record: number) 
   const candidates = new Map<string, PackedTensor>();
   for (const record of program.records) {
     const ref = packedRefOf(record);
-    if (!isInt8Matmul(record) || ref === undefined) continue;
+    if (ref === undefined) continue;
+    if (hasNeuronOrder(program, record)) {
+      const { buffer, byteOffset, dtype } = ref;
+      const [numRows, , width] = capacityOf(program, ref) as [number, number, number];
+      candidates.set(keyOf(ref), { buffer, byteOffset, dtype, numRows, numColumns: 3 * width, order: 'neurons' });
+      continue;
+    }
+    if (!isInt8Matmul(record)) continue;
     const shape = capacityOf(program, ref);
     const numColumns = shape[shape.length - 1] as number;
     const numRows = product(shape.slice(0, -1));
@@ -66,7 +78,7 @@ export function packableTensors(program: Program, isSupported: (record: number) 
     const isWhole = shape.length === 2 || (shape[1] as number) % groupSize === 0;
     if (program.buffers[ref.buffer]?.usage !== 'weights' || numRows < groupSize || !isWhole) continue;
     const { buffer, byteOffset, dtype } = ref;
-    candidates.set(keyOf(ref), { buffer, byteOffset, dtype, numRows, numColumns });
+    candidates.set(keyOf(ref), { buffer, byteOffset, dtype, numRows, numColumns, order: 'rows' });
   }
   const remove = (ref: TensorRef): void => {
     const end = ref.byteOffset + tensorBytes(ref.dtype, capacityOf(program, ref));
@@ -84,6 +96,14 @@ export function packableTensors(program: Program, isSupported: (record: number) 
   }
   for (const ref of program.outputs.values()) remove(ref);
   return candidates;
+}
+
+/** Whether the weight of a record can be ordered as `assembly/neuron-records.ts` has it. */
+function hasNeuronOrder(program: Program, { op, inputs }: OpRecord): boolean {
+  if (op !== 'sparse-feed-forward') return false;
+  const { buffer, dtype, shape } = inputs['weight'] as TensorRef;
+  const isWhole = (shape.at(-1) as number) % neuronColumns === 0;
+  return combinable.has(dtype) && isWhole && program.buffers[buffer]?.usage === 'weights';
 }
 
 function bytesOfTensor({ dtype, numRows, numColumns }: PackedTensor): number {
@@ -108,7 +128,11 @@ export function packingSteps(
 ): readonly BufferStep[] {
   const steps: BufferStep[] = [];
   const isSame = (a: PackedTensor, b: PackedTensor): boolean =>
-    a.byteOffset === b.byteOffset && a.dtype === b.dtype && a.numRows === b.numRows && a.numColumns === b.numColumns;
+    a.byteOffset === b.byteOffset &&
+    a.dtype === b.dtype &&
+    a.numRows === b.numRows &&
+    a.numColumns === b.numColumns &&
+    a.order === b.order;
   for (const [index, buffer] of buffers) {
     if (buffer.packed.length === 0 && !tensors.some((tensor) => tensor.buffer === index)) continue;
     const { address } = buffer;
@@ -172,7 +196,8 @@ function writeJob(
   const plan = heap.words(planAt, steps.length * planWords);
   for (const [index, { tensor, address, isPacking }] of steps.entries()) {
     const at = address + tensor.byteOffset;
-    const opcode = isPacking ? opcodes.pack : opcodes.unpack;
+    const { pack, unpack } = opcodes[tensor.order];
+    const opcode = isPacking ? pack : unpack;
     const ggmlType = dtypeInfo(tensor.dtype).ggmlType;
     words.set([opcode, recordWords, -1, 3, ggmlType, at, 0, tensor.numRows, tensor.numColumns], index * recordWords);
     plan[index * planWords] = wordsAt + index * recordWords * 4;

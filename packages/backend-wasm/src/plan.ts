@@ -64,7 +64,9 @@ export function planProgram(
     localBytes = Math.max(localBytes, localBytesOf(program, record));
     if (packs && isInt8Sparse(record)) {
       const reuses = !starts.has(index) && reusesCodes(program.records[index - 1], record);
-      return { flags: planFlags.int8 | (reuses ? planFlags.reuse : 0), table: -1 };
+      const ref = packedRefOf(record);
+      const isPacked = ref !== undefined && packed.has(keyOf(ref)) ? planFlags.packed : 0;
+      return { flags: planFlags.int8 | isPacked | (reuses ? planFlags.reuse : 0), table: -1 };
     }
     if (record.op !== 'rope') {
       return { flags: packingFlags(program, index, packed, starts.has(index)), table: -1 };

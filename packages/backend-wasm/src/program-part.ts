@@ -120,7 +120,8 @@ export function loadPart(
         const isRefused = reads(record, tensors);
         if (isRefused === undefined) continue;
         // nor may a record take the codes of activations from one before that makes none any more, or go on beside it
-        entries[at] = isRefused ? 0 : entries[at] & ~(planFlags.reuse | planFlags.free);
+        if (isRefused && record.op === 'sparse-feed-forward') entries[at] &= ~planFlags.packed;
+        else entries[at] = isRefused ? 0 : entries[at] & ~(planFlags.reuse | planFlags.free);
       }
     },
   };

@@ -1,5 +1,5 @@
 /** Blocks of chosen neurons on 8-bit integers: against float64 with derived bounds, on any number of threads, in passes. */
-import { neuronGroup, ProgramBuilder, type BufferHandle, type ProgramTensor } from '@winnow/ops';
+import { neuronGroup, ProgramBuilder, type Backend, type BufferHandle, type ProgramTensor } from '@winnow/ops';
 import { createRng, decode, dtypeInfo, sizeOf, type DType } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
 import { createWasmBackend, type CreateWasmBackendOptions } from '../src/index.node.js';
@@ -131,8 +131,18 @@ async function yOf(
   await executable.run(new Int32Array(0));
   const y = new Float32Array(numTokens * width);
   await executable.read('y', y);
+  // whatever order kernels had them in
+  for (const [label, bytes] of Object.entries(contents))
+    expect(await bytesIn(backend, buffers.get(label))).toEqual(bytes);
   await backend.dispose();
   return y;
+}
+
+async function bytesIn(backend: Backend, buffer: BufferHandle | undefined): Promise<Uint8Array> {
+  const handle = buffer as BufferHandle;
+  const bytes = new Uint8Array(handle.sizeBytes);
+  await backend.read(handle, 0, bytes);
+  return bytes;
 }
 
 /** A product with row `row`, and how far off it may be: half a step of each code, and the roundings of the sums. */
@@ -230,5 +240,73 @@ describe.each(['q8_0', 'q4_0', 'q4_K'] as const)('%s', (dtype) => {
         expect(await run(setup, passes, options)).toEqual(await run(setup, [setup.count], options));
       },
     );
+  });
+});
+
+/** Scales of every kind: denormal, zero, the least normal one, negative, large, Inf and NaN. */
+const scales = [0x0001, 0x8003, 0x03ff, 0x0400, 0x0000, 0x8000, 0x2c00, 0xac01, 0x53ff, 0xd3ff, 0x7bff, 0x7c00, 0x7e01];
+
+describe.each(['q8_0', 'q4_0'] as const)('%s', (dtype) => {
+  const shape: Shape = { numTokens: 1, width: 256, numRows: 61, count: 53, factor: 1 };
+
+  test.each(Object.entries(variants))('%s: scales of every kind have the bits of the four ops', async (_, options) => {
+    const setup = setUp(dtype, shape);
+    const { blockBytes } = dtypeInfo(dtype);
+    const view = new DataView(setup.weight.buffer);
+    // a few rows: one number that is not finite takes a whole column with it
+    for (let at = 0, i = 0; at < view.byteLength; at += 7 * blockBytes, i++) {
+      view.setUint16(at, scales[i % (at < view.byteLength / 2 ? scales.length - 3 : scales.length)] as number, true);
+    }
+    expect(await run(setup, [setup.count], options)).toEqual(await runMatrices(setup, options));
+  });
+
+  test('weights written after prepare, and shared with a program that reads them otherwise', async () => {
+    const setup = setUp(dtype, shape);
+    const { width, numRows, count, rows, x, weight, values } = setup;
+    const alone = await run(setup, [count], { relaxedSimd: true, numThreads: 2, minSharedWork: 0 });
+    const backend = await createWasmBackend({
+      maxMemoryBytes: 2 ** 26,
+      activations: 'int8',
+      relaxedSimd: true,
+      numThreads: 2,
+      minSharedWork: 0,
+    });
+    const b = new ProgramBuilder({});
+    const y = b.activation(
+      'sparse-feed-forward',
+      {
+        x: b.external('x', 'weights', 'f32', [1, width]),
+        weight: b.external('weight', 'weights', dtype, [numRows, 3, width]),
+        rows: b.external('rows', 'weights', 'i32', [numRows]),
+        count: b.external('count', 'weights', 'i32', [1]),
+      },
+      { kind: 'silu' },
+    );
+    b.output('y', y);
+    const other = new ProgramBuilder({});
+    const table = other.external('weight', 'weights', dtype, [3 * numRows, width]);
+    const tokens = other.external('tokens', 'weights', 'i32', [1]);
+    other.output('row', other.activation('embedding-lookup', { table, tokens }));
+    const contents = { x: bytesOf(x), rows: bytesOf(rows), count: bytesOf(Int32Array.of(count)) };
+    const buffers = new Map<string, BufferHandle>();
+    for (const [label, bytes] of Object.entries({ ...contents, tokens: bytesOf(Int32Array.of(31)), weight })) {
+      const handle = backend.allocate({ sizeBytes: bytes.length, usage: 'weights', label });
+      if (label !== 'weight') await backend.write(handle, 0, bytes);
+      buffers.set(label, handle);
+    }
+    const block = await backend.prepare(b.build(), { buffers, onUnsupported: 'error' });
+    const lookup = await backend.prepare(other.build(), { buffers, onUnsupported: 'error' });
+    await backend.write(buffers.get('weight') as BufferHandle, 0, weight);
+    for (let round = 0; round < 2; round++) {
+      await block.run(new Int32Array(0));
+      const sums = new Float32Array(width);
+      await block.read('y', sums);
+      expect(sums).toEqual(alone);
+      await lookup.run(new Int32Array(0));
+      const row = new Float32Array(width);
+      await lookup.read('row', row);
+      expect(row.map((value) => value + 0)).toEqual(values.slice(31 * width, 32 * width).map((value) => value + 0));
+    }
+    await backend.dispose();
   });
 });

@@ -10,6 +10,8 @@ export interface FfnCase {
   readonly hiddenDim: number;
   readonly ffnDim: number;
   readonly numLayers: number;
+  /** How many of the blocks have weights of their own, all of them unless given; the others read those again in turn. */
+  readonly numWeights?: number;
   readonly numTokens: number;
 }
 
@@ -20,31 +22,42 @@ export function layerBytes({ dtype, hiddenDim, ffnDim }: FfnCase): number {
 
 const kind = 'silu';
 
-function denseProgram({ dtype, hiddenDim, ffnDim, numLayers, numTokens }: FfnCase): Program {
+function denseProgram({ dtype, hiddenDim, ffnDim, numLayers, numWeights = numLayers, numTokens }: FfnCase): Program {
   const b = new ProgramBuilder({});
   const x = b.external('x', 'kv', 'f32', [numTokens, hiddenDim]);
-  let y = x;
-  for (let layer = 0; layer < numLayers; layer++) {
+  const weights = Array.from({ length: numWeights }, (_, layer) => {
     const weight = (name: string, outputs: number, inputs: number) =>
       b.external(`${name} ${layer}`, 'weights', dtype, [outputs, inputs]);
+    return [
+      weight('gate', ffnDim, hiddenDim),
+      weight('up', ffnDim, hiddenDim),
+      weight('down', hiddenDim, ffnDim),
+    ] as const;
+  });
+  let y = x;
+  for (let layer = 0; layer < numLayers; layer++) {
+    const [gateWeight, upWeight, downWeight] = weights[layer % numWeights]!;
     b.setLayer(layer);
-    const gate = b.activation('matmul', { x, weight: weight('gate', ffnDim, hiddenDim) });
-    const up = b.activation('matmul', { x, weight: weight('up', ffnDim, hiddenDim) });
+    const gate = b.activation('matmul', { x, weight: gateWeight });
+    const up = b.activation('matmul', { x, weight: upWeight });
     const h = b.activation('gated-activation', { gate, up }, { kind });
-    y = b.activation('matmul', { x: h, weight: weight('down', hiddenDim, ffnDim) });
+    y = b.activation('matmul', { x: h, weight: downWeight });
   }
   b.output('y', y);
   return b.build();
 }
 
 /** With the neurons whose scores reach 0; the rows of a neuron lie side by side. */
-function sparseProgram({ dtype, hiddenDim, ffnDim, numLayers, numTokens }: FfnCase): Program {
+function sparseProgram({ dtype, hiddenDim, ffnDim, numLayers, numWeights = numLayers, numTokens }: FfnCase): Program {
   const b = new ProgramBuilder({});
   const x = b.external('x', 'kv', 'f32', [numTokens, hiddenDim]);
   const thresholds = b.external('thresholds', 'weights', 'f32', [ffnDim]);
+  const weights = Array.from({ length: numWeights }, (_, layer) =>
+    b.external(`neurons ${layer}`, 'weights', dtype, [ffnDim, 3, hiddenDim]),
+  );
   let y = x;
   for (let layer = 0; layer < numLayers; layer++) {
-    const weight = b.external(`neurons ${layer}`, 'weights', dtype, [ffnDim, 3, hiddenDim]);
+    const weight = weights[layer % numWeights]!;
     b.setLayer(layer);
     const scores = b.external(`scores ${layer}`, 'kv', 'f32', [1, ffnDim]);
     const { ids: rows, count } = b.append('active-neurons', { scores, thresholds }) as Record<

@@ -16,7 +16,9 @@ const fullShapes = [
 ] as const;
 /** Ranks of predictors. */
 const fullRanks = [64, 128];
-/** Weights of the layers of one run: far more than caches hold, as in the decoding of a model. */
+/** Blocks of one run, about as many as a token takes in models of these shapes: starting a run is shared by all of them. */
+const numBlocks = 24;
+/** Weights of a run: far more than caches hold, as in the decoding of a model. Blocks read those of others again in turn. */
 const streamedBytes = 384 * 2 ** 20;
 
 /** Feed-forward blocks with some of their neurons against all of them. */
@@ -28,8 +30,8 @@ export const ffn: Suite = {
     for (const [hiddenDim, ffnDim] of context.options.shapes ?? (quick ? ([[64, 256]] as const) : fullShapes)) {
       for (const dtype of dtypes) {
         const layer = layerBytes({ dtype, hiddenDim, ffnDim, numLayers: 1, numTokens: 1 });
-        const numLayers = quick ? 2 : Math.max(2, Math.round(streamedBytes / layer));
-        const shape = { dtype, hiddenDim, ffnDim, numLayers, numTokens: 1 };
+        const numWeights = quick ? 2 : Math.min(numBlocks, Math.max(2, Math.round(streamedBytes / layer)));
+        const shape = { dtype, hiddenDim, ffnDim, numLayers: quick ? 2 : numBlocks, numWeights, numTokens: 1 };
         for (const numThreads of threads) yield* measureCase(context, shape, numThreads);
       }
     }

@@ -16,11 +16,12 @@ import {
   RAW_BYTES,
   ROWS,
 } from '../neuron-blocks';
+import { plainColumns } from '../neuron-records';
 import { addressOf, dim, dtypeOf, isPresent, localScratch } from '../record';
 import { EIGHT } from '../row-dots';
 import { addRows } from '../row-sums';
 import { takeUnits, threads } from '../threads';
-import { beginSums, columnsOfRow } from './sparse-combine';
+import { beginSums, rowAddress } from './sparse-combine';
 
 /** Columns of a unit where a block serves all tokens. */
 const MIXED_COLUMNS: i32 = 256;
@@ -58,19 +59,22 @@ function unitOf(numOutputs: i32): i32 {
   return max<i32>(256, (numOutputs / threads() + 31) & ~31);
 }
 
-/** Notes where the columns of the `numRows` rows from `j` on are; the last one stands in for those beyond it. */
-function takeRows(table: usize, j: i32, count: i32, begin: i32, numRows: i32): void {
+/** Notes where the columns of `numRows` rows are, every `step`th from `j` on; the last one stands in for those beyond it. */
+function takeRows(table: usize, j: i32, step: i32, count: i32, begin: i32, columns: i32, numRows: i32): void {
+  const slotBytes = bytesOf(dtypeOf(1), columns);
   for (let k = 0; k < numRows; k++) {
-    store<u32>(table + (<usize>k << 2), <u32>columnsOfRow(min<i32>(j + k, count - 1), begin));
+    const row = rowAddress(min<i32>(j + k * step, count - 1));
+    const at = plainColumns(dtypeOf(1), row, dim(1, 1), begin, columns, <usize>k * slotBytes);
+    store<u32>(table + (<usize>k << 2), <u32>at);
   }
 }
 
-/** What the `numRows` rows from `j` on are multiplied by for token `t`, zeros beyond the last row. */
-function takeFactors(to: usize, j: i32, count: i32, t: i32, numRows: i32): void {
-  const numTaken = min<i32>(numRows, count - j);
-  const from = addressOf(0) + (<usize>t * <usize>dim(0, 1) + <usize>j << 2);
-  memory.copy(to, from, <usize>numTaken << 2);
-  memory.fill(to + (<usize>numTaken << 2), 0, <usize>(numRows - numTaken) << 2);
+/** What these rows are multiplied by for token `t`, zeros beyond the last row. */
+function takeFactors(to: usize, j: i32, step: i32, count: i32, t: i32, numRows: i32): void {
+  const from = addressOf(0) + (<usize>t * <usize>dim(0, 1) << 2);
+  for (let end = to + (<usize>numRows << 2); to < end; to += 4, j += step) {
+    store<f32>(to, j < count ? load<f32>(from + (<usize>j << 2)) : 0);
+  }
 }
 
 function fewTokens(begin: i32, columns: i32, numTokens: i32): void {
@@ -86,10 +90,11 @@ function fewTokens(begin: i32, columns: i32, numTokens: i32): void {
   for (let j = 0; j < count; j += ROWS) {
     const end = min<i32>(count, j + ROWS);
     memory.fill(sums, 0, <usize>numTokens * sumBytes);
-    for (let k = j; k < end; k += EIGHT) {
-      takeRows(table, k, count, begin, EIGHT);
+    const numEights = (end - j + EIGHT - 1) / EIGHT;
+    for (let k = j; k < j + numEights; k++) {
+      takeRows(table, k, numEights, count, begin, columns, EIGHT);
       for (let t = 0; t < numTokens; t++) {
-        takeFactors(factors, k, count, t, EIGHT);
+        takeFactors(factors, k, numEights, count, t, EIGHT);
         addRows(isQ4, table, factors, columns >> 5, sums + <usize>t * sumBytes, factors + TABLE_BYTES);
       }
     }
@@ -129,8 +134,8 @@ function manyTokens(begin: i32, columns: i32, first: i32, last: i32, isNarrow: b
   } else memory.fill(sums, 0, <usize>numBlocks * sumBytes);
   for (let j = 0; j < count; j += ROWS) {
     const numQuads = (min<i32>(ROWS, count - j) + 3) >> 2;
-    takeRows(table, j, count, begin, ROWS);
-    for (let t: usize = 0; t < numTokens; t++) takeFactors(scratch + FACTORS + t * TABLE_BYTES, j, count, first + <i32>t, ROWS);
+    takeRows(table, j, 1, count, begin, columns, ROWS);
+    for (let t: usize = 0; t < numTokens; t++) takeFactors(scratch + FACTORS + t * TABLE_BYTES, j, 1, count, first + <i32>t, ROWS);
     for (let block: usize = 0; block < <usize>numBlocks; block++) {
       fetchScales(table, block * blockBytes, raw);
       mixBlock(isQ4, table, block * blockBytes, numQuads, mixed);

@@ -41,8 +41,13 @@ export function sparseCombine(): void {
 
 /** Address of column `begin`, the first of a block, of the chosen row `j`. */
 export function columnsOfRow(j: i32, begin: i32): usize {
+  return rowAddress(j) + bytesOf(dtypeOf(1), begin);
+}
+
+/** Address of the chosen row `j`, or of the record that it is part of. */
+export function rowAddress(j: i32): usize {
   const row = <usize>load<u32>(addressOf(2) + (<usize>j << 2));
-  return addressOf(1) + row * strideOf(bytesOf(dtypeOf(1), dim(1, 1))) + bytesOf(dtypeOf(1), begin);
+  return addressOf(1) + row * strideOf(bytesOf(dtypeOf(1), dim(1, 1)));
 }
 
 /** What the sums of a row of y begin with, from column `begin` on: those before, or zeros. */

@@ -1,13 +1,16 @@
 /**
  * Gated blocks of chosen neurons whose rows of gate, up and down lie side by side. Tensors: x, weight, rows, count, previous, y.
  *
- * Up to three tokens, q8_0 and q4_0, machines with a fit dot product: a thread takes 32 neurons at a time from their first byte to
- * their last, and adds what they give to sums of its own; those of all groups are then added in the order of the neurons, so
- * that no number depends on threads. Anything else goes matrix by matrix, as the four ops do that this one stands for.
+ * Up to three tokens, q8_0 and q4_0, machines with a fit dot product: a thread takes 32 neurons at a time, eight of them side by side
+ * from their first byte to their last, and adds what they give to sums of its own; those of all groups are then added in the
+ * order of the neurons, so that no number depends on threads. Rows are in the order of neuron-records.ts, or as they lie in files
+ * where something else reads them too; the bits are the same. Anything else goes matrix by matrix, as the four ops do that
+ * this one stands for.
  */
 import { Q4_0, Q8_0, bytesOf } from '../decode';
 import { isExactForU8 } from '../dots8';
-import { FLAG_INT8 } from '../layout';
+import { FLAG_INT8, FLAG_PACKED } from '../layout';
+import { readRecords } from '../neuron-records';
 import { metasAt, META_BYTES, quantiseTokens } from '../quantise';
 import {
   addressOf,
@@ -17,34 +20,34 @@ import {
   hasFlag,
   isPresent,
   localScratch,
+  moveLocalScratch,
   setMatrix,
   setRowStride,
   sharedScratch,
 } from '../record';
+import { lanesBytes, quantiseLanes, recordDots } from '../record-dots';
+import { addRecords } from '../record-sums';
 import { EIGHT, rowDots, rowSum } from '../row-dots';
 import { addRows } from '../row-sums';
-import { phaseBarrier, takeUnits, threads } from '../threads';
+import { phaseBarrier, sharers, takeUnits, thread, threads } from '../threads';
 import { gated4, gatedActivation } from './pointwise';
 import { sparseCombine } from './sparse-combine';
 import { sparseMatmul } from './sparse-matmul';
 
 /** Neurons of a group: `neuronGroup` of packages/ops. */
 const GROUP: i32 = 32;
-/** Neurons whose rows are walked side by side. */
-const SIDE: i32 = 16;
 /** Most groups whose sums are there at once. */
 const MAX_PARTS: i32 = 32;
 /** Most tokens that need no interleaving. */
 const FEW_TOKENS: i32 = 3;
-/** Columns of a unit where sums are added. */
-const COLUMNS: i32 = 256;
 
-// scratch per thread: addresses of rows of the three matrices; sums of products; gates; values; what sums of rows need
-const TABLE_BYTES: usize = <usize>SIDE << 2;
+// scratch per thread: addresses of rows of the three matrices; sums of products; gates; values; what sums of rows need; lanes
+const TABLE_BYTES: usize = <usize>EIGHT << 2;
 const DOTS: usize = 3 * TABLE_BYTES;
-const GATES: usize = DOTS + (<usize>SIDE << 4);
+const GATES: usize = DOTS + (<usize>EIGHT << 4);
 const VALUES: usize = GATES + TABLE_BYTES;
 const REST: usize = VALUES + TABLE_BYTES;
+const LANES: usize = 1024;
 
 export function sparseFeedForward(): void {
   const numTokens = dim(0, 0);
@@ -65,8 +68,18 @@ function sideBySide(numTokens: i32, width: i32, dtype: i32): void {
   const numGroups = (count + GROUP - 1) / GROUP;
   const parts = behindCodes(numTokens, width);
   const partBytes = <usize>numTokens * <usize>width << 2;
-  quantiseTokens(addressOf(0), numTokens, width, sharedScratch());
-  phaseBarrier();
+  const isPacked = hasFlag(FLAG_PACKED);
+  if (isPacked) {
+    // by every thread for itself: that takes no longer than waiting for each other
+    const isQ4 = dtype == Q4_0;
+    const lanes = localScratch() + LANES;
+    for (let t = 0; t < numTokens; t++) {
+      quantiseLanes(isQ4, addressOf(0) + (<usize>(t * width) << 2), width >> 5, lanes + <usize>t * lanesBytes(width >> 5));
+    }
+  } else {
+    quantiseTokens(addressOf(0), numTokens, width, sharedScratch());
+    phaseBarrier();
+  }
   // alone there is nobody to wait for
   let size = 1;
   if (threads() > 1) {
@@ -74,21 +87,30 @@ function sideBySide(numTokens: i32, width: i32, dtype: i32): void {
     size = (numGroups + numRounds - 1) / numRounds;
     size = min<i32>(MAX_PARTS, (size + threads() - 1) / threads() * threads());
   }
+  const numSharers = sharers();
+  const own = numSharers == 1 ? 0 : thread();
   let first = 0;
   do {
     const numParts = min<i32>(size, numGroups - first);
-    for (let part = takeUnits(1); part < numParts; part = takeUnits(1)) {
+    // three quarters are dealt out, so that sums stay in the caches of their threads; the rest goes to whoever is free
+    const numDealt = ((numParts * 3) / (4 * numSharers)) * numSharers;
+    let part = own < numDealt ? own : numDealt + takeUnits(1);
+    for (; part < numParts; part = part + numSharers < numDealt ? part + numSharers : numDealt + takeUnits(1)) {
       const to = parts + <usize>part * partBytes;
       memory.fill(to, 0, partBytes);
       const begin = (first + part) * GROUP;
       const end = min<i32>(count, begin + GROUP);
-      for (let j = begin; j < end; j += SIDE) addNeurons(j, min<i32>(end, j + SIDE), numTokens, width, dtype, to);
+      // neurons of a group are dealt out: streams of memory close to each other would be taken for one
+      const numEights = (end - begin + EIGHT - 1) / EIGHT;
+      for (let eight = 0; eight < numEights; eight++) {
+        addEight(isPacked, begin + eight, numEights, end, numTokens, width, dtype, to);
+      }
     }
     phaseBarrier();
     const numColumns = numTokens * width;
-    for (let c = takeUnits(COLUMNS); c < numColumns; c = takeUnits(COLUMNS)) {
-      addParts(<usize>c << 2, <usize>min<i32>(numColumns, c + COLUMNS) << 2, first == 0, parts, numParts, partBytes);
-    }
+    const share = ((numColumns + numSharers - 1) / numSharers + 31) & ~31;
+    const from = min<i32>(numColumns, own * share);
+    addParts(<usize>from << 2, <usize>min<i32>(numColumns, from + share) << 2, first == 0, parts, numParts, partBytes);
     first += size;
     if (first < numGroups) phaseBarrier();
   } while (first < numGroups);
@@ -98,16 +120,42 @@ function sideBySide(numTokens: i32, width: i32, dtype: i32): void {
 function addParts(begin: usize, end: usize, isFirst: bool, parts: usize, numParts: i32, partBytes: usize): void {
   const y = addressOf(5);
   const before = isFirst ? (isPresent(4) ? addressOf(4) : 0) : y;
-  for (let at = begin; at < end; at += 16) {
-    let sum = before != 0 ? v128.load(before + at) : f32x4.splat(0);
+  for (let at = begin; at < end; at += 64) {
+    let a = f32x4.splat(0);
+    let b = a;
+    let c = a;
+    let d = a;
+    if (before != 0) {
+      a = v128.load(before + at);
+      b = v128.load(before + at, 16);
+      c = v128.load(before + at, 32);
+      d = v128.load(before + at, 48);
+    }
     let from = parts + at;
-    for (let part = 0; part < numParts; part++, from += partBytes) sum = f32x4.add(sum, v128.load(from));
-    v128.store(y + at, sum);
+    for (let part = 0; part < numParts; part++, from += partBytes) {
+      a = f32x4.add(a, v128.load(from));
+      b = f32x4.add(b, v128.load(from, 16));
+      c = f32x4.add(c, v128.load(from, 32));
+      d = f32x4.add(d, v128.load(from, 48));
+    }
+    v128.store(y + at, a);
+    v128.store(y + at, b, 16);
+    v128.store(y + at, c, 32);
+    v128.store(y + at, d, 48);
   }
 }
 
-/** Adds what the chosen neurons `[begin, end)` give to sums `[token][column]`. */
-function addNeurons(begin: i32, end: i32, numTokens: i32, width: i32, dtype: i32, to: usize): void {
+/** Adds what eight of the chosen neurons give to sums `[token][column]`: every `step`th from `begin` on, below `end`. */
+function addEight(
+  isPacked: bool,
+  begin: i32,
+  step: i32,
+  end: i32,
+  numTokens: i32,
+  width: i32,
+  dtype: i32,
+  to: usize,
+): void {
   const numBlocks = width >> 5;
   const isQ4 = dtype == Q4_0;
   const rowBytes = bytesOf(dtype, width);
@@ -117,32 +165,33 @@ function addNeurons(begin: i32, end: i32, numTokens: i32, width: i32, dtype: i32
   const downs = ups + TABLE_BYTES;
   const dots = gates + DOTS;
   const values = gates + VALUES;
-  const numEights = (end - begin + EIGHT - 1) / EIGHT;
-  const numSide = numEights * EIGHT;
-  for (let i = 0; i < numSide; i++) {
+  const count = (end - begin + step - 1) / step;
+  for (let i = 0; i < EIGHT; i++) {
     // beyond the end the last neuron stands in
-    const row = <usize>load<u32>(addressOf(2) + (<usize>min<i32>(begin + i, end - 1) << 2));
-    const at = addressOf(1) + row * 3 * rowBytes;
+    const neuron = <usize>load<u32>(addressOf(2) + (<usize>(begin + min<i32>(i, count - 1) * step) << 2));
+    const at = addressOf(1) + neuron * 3 * rowBytes;
     store<u32>(gates + (<usize>i << 2), <u32>at);
     store<u32>(ups + (<usize>i << 2), <u32>(at + rowBytes));
     store<u32>(downs + (<usize>i << 2), <u32>(at + 2 * rowBytes));
   }
   const metas = metasAt(sharedScratch(), numTokens, width);
   for (let t = 0; t < numTokens; t++) {
-    const x = sharedScratch() + <usize>t * <usize>width;
+    const x = isPacked
+      ? gates + LANES + <usize>t * lanesBytes(numBlocks)
+      : sharedScratch() + <usize>t * <usize>width;
     const meta = metas + <usize>(t * numBlocks) * META_BYTES;
-    rowDots(isQ4, gates, numEights, x, meta, numBlocks, dots);
-    for (let i = 0; i < numSide; i++) store<f32>(gates + GATES + (<usize>i << 2), rowSum(dots, i));
-    rowDots(isQ4, ups, numEights, x, meta, numBlocks, dots);
-    for (let i = 0; i < numSide; i++) store<f32>(values + (<usize>i << 2), rowSum(dots, i));
-    for (let at: usize = 0; at < <usize>numSide << 2; at += 16) {
-      v128.store(values + at, gated4(kind, v128.load(gates + GATES + at), v128.load(values + at)));
-    }
-    memory.fill(values + (<usize>(end - begin) << 2), 0, <usize>(numSide - (end - begin)) << 2);
-    for (let eight: usize = 0; eight < <usize>numEights; eight++) {
-      const offset = eight << 5;
-      addRows(isQ4, downs + offset, values + offset, numBlocks, to + (<usize>t * <usize>width << 2), gates + REST);
-    }
+    if (isPacked) recordDots(isQ4, gates, x, numBlocks, dots);
+    else rowDots(isQ4, gates, 1, x, meta, numBlocks, dots);
+    for (let i = 0; i < EIGHT; i++) store<f32>(gates + GATES + (<usize>i << 2), rowSum(dots, i));
+    if (isPacked) recordDots(isQ4, ups, x, numBlocks, dots);
+    else rowDots(isQ4, ups, 1, x, meta, numBlocks, dots);
+    for (let i = 0; i < EIGHT; i++) store<f32>(values + (<usize>i << 2), rowSum(dots, i));
+    v128.store(values, gated4(kind, v128.load(gates + GATES), v128.load(values)));
+    v128.store(values, gated4(kind, v128.load(gates + GATES, 16), v128.load(values, 16)), 16);
+    memory.fill(values + (<usize>count << 2), 0, <usize>(EIGHT - count) << 2);
+    const sums = to + (<usize>t * <usize>width << 2);
+    if (isPacked) addRecords(isQ4, downs, values, numBlocks, sums, gates + REST);
+    else addRows(isQ4, downs, values, numBlocks, sums, gates + REST);
   }
 }
 
@@ -158,6 +207,13 @@ function matrixByMatrix(numTokens: i32, width: i32, dtype: i32): void {
   const dtypeOfX = dtypeOf(0);
   const dtypeOfRows = dtypeOf(2);
   const gate = behindCodes(numTokens, width);
+  // rows of records are put in order again, some at a time
+  const isPacked = hasFlag(FLAG_PACKED);
+  const plain = localScratch();
+  const plainBytes = isPacked ? plainBytesOf(rowBytes) : 0;
+  const between = isPacked ? 0 : rowBytes;
+  moveLocalScratch(plainBytes);
+  if (isPacked) readRecords(0, plain);
   const up = gate + (<usize>numTokens * <usize>numNeurons << 2);
   setRowStride(3 * rowBytes);
   // x, weight, rows, count, bias, ids, y
@@ -167,7 +223,8 @@ function matrixByMatrix(numTokens: i32, width: i32, dtype: i32): void {
   setMatrix(6, dtypeOfX, gate, numTokens, numNeurons);
   sparseMatmul();
   phaseBarrier();
-  setMatrix(1, dtype, weight + rowBytes, numRows, width);
+  if (isPacked) readRecords(1, plain);
+  setMatrix(1, dtype, weight + between, numRows, width);
   setMatrix(6, dtypeOfX, up, numTokens, numNeurons);
   sparseMatmul();
   phaseBarrier();
@@ -179,10 +236,18 @@ function matrixByMatrix(numTokens: i32, width: i32, dtype: i32): void {
   gatedActivation();
   phaseBarrier();
   // h, weight, rows, count, previous, y
-  setMatrix(1, dtype, weight + 2 * rowBytes, numRows, width);
+  if (isPacked) readRecords(2, plain);
+  setMatrix(1, dtype, weight + 2 * between, numRows, width);
   setMatrix(2, dtypeOfRows, rows, 1, numNeurons);
   setMatrix(3, dtypeOfRows, count, 1, 1);
   setMatrix(4, dtypeOfX, previous, numTokens, width);
   setMatrix(5, dtypeOfX, y, numTokens, width);
   sparseCombine();
+  readRecords(-1, 0);
+  moveLocalScratch(-(<isize>plainBytes));
+}
+
+/** Scratch for rows of records put in order: 32 of 256 columns, or a whole one; as in src/neuron-scratch.ts. */
+function plainBytesOf(rowBytes: usize): usize {
+  return (max<usize>(rowBytes, 32 * 272) + 63) & ~63;
 }

@@ -9,6 +9,7 @@ import { packedDots } from '../dots8-packed';
 import { blockTimesTokens } from '../dots8-tokens';
 import { EXPANDED_BYTES, expandGroup, initialOf } from '../expand';
 import { FLAG_REUSE } from '../layout';
+import { plainColumns } from '../neuron-records';
 import { GROUP, hasSmallScales, packRow } from '../pack';
 import { META_BYTES, metasAt, paddedTokens, quantiseColumns, quantiseTokens, wideCodesAt } from '../quantise';
 import { addressOf, dim, dtypeOf, hasFlag, localScratch, sharedScratch } from '../record';
@@ -56,7 +57,10 @@ export function sparseMatmulInt8(): void {
 /** Whether the scales of chosen rows allow interleaving. */
 function areSmall(begin: i32, end: i32, numInputs: i32, dtype: i32): bool {
   const rowBytes = bytesOf(dtype, numInputs);
-  for (let j = begin; j < end; j++) if (!hasSmallScales(dtype, chosenRow(j, rowBytes), rowBytes)) return false;
+  for (let j = begin; j < end; j++) {
+    const row = plainColumns(dtype, chosenRow(j, rowBytes), numInputs, 0, numInputs, 0);
+    if (!hasSmallScales(dtype, row, rowBytes)) return false;
+  }
   return true;
 }
 
@@ -86,7 +90,8 @@ function plainRows(begin: i32, end: i32, numTokens: i32, numInputs: i32, dtype: 
 /** Interleaves columns `[k, k + depth)` of the four chosen rows from `j` on; beyond `end` the last row stands in. */
 function packChosen(dtype: i32, j: i32, end: i32, k: i32, depth: i32, rowBytes: usize, to: usize): void {
   for (let row = 0; row < GROUP; row++) {
-    packRow(dtype, chosenRow(min<i32>(j + row, end - 1), rowBytes) + bytesOf(dtype, k), row, to, depth);
+    const at = chosenRow(min<i32>(j + row, end - 1), rowBytes);
+    packRow(dtype, plainColumns(dtype, at, dim(1, 1), k, depth, 0), row, to, depth);
   }
 }
 

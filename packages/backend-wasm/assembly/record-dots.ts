@@ -1,0 +1,184 @@
+/**
+ * Products of 8-bit activations with gate or up of neurons whose rows are ordered as neuron-records.ts has it: the numbers of
+ * row-dots.ts, bit by bit. A vector has four columns of each of four blocks, so that what a dot product gives are sums of blocks.
+ * Eight rows go side by side, every one read by a single load in a loop: processors fetch ahead load by load, and for few of them.
+ * Relaxed builds only.
+ */
+import { halfMask, nibbleMask, plainFactor } from './constants';
+import { dot } from './dots8';
+import { high } from './dots8-blocks';
+import { META_BYTES, META_MINUS_128, META_MINUS_8, quantiseBlock } from './quantise';
+import { fma } from './simd';
+
+// four blocks of activations: vectors [8] with four columns of each block, what scales are multiplied by, what sums begin with
+const FACTORS: usize = 128;
+const STARTS: usize = 144;
+/** Bytes of four blocks of activations. */
+export const LANES_BYTES: usize = 160;
+
+/** Activations as `recordDots` takes them, from the f32 numbers at `x`; whole fours of blocks. */
+export function quantiseLanes(isQ4: bool, x: usize, numBlocks: i32, to: usize): void {
+  const codes = to + (<usize>numBlocks >> 2) * LANES_BYTES;
+  const meta = codes + 32;
+  const factor = f32x4.extract_lane(plainFactor(), 0);
+  for (let block = 0; block < numBlocks; block++, x += 128) {
+    quantiseBlock(x, codes, 0, meta);
+    const lane = to + (<usize>(block & 3) << 2);
+    for (let v: usize = 0; v < 8; v++) store<u32>(lane + (v << 4), load<u32>(codes + (v << 2)));
+    store<f32>(lane, load<f32>(meta) * factor, FACTORS);
+    store<i32>(lane, isQ4 ? load<i32>(meta, META_MINUS_8) : load<i32>(meta, META_MINUS_128), STARTS);
+    if ((block & 3) == 3) to += LANES_BYTES;
+  }
+}
+
+/** Bytes of activations, with what making them takes. */
+export function lanesBytes(numBlocks: i32): usize {
+  return (<usize>numBlocks >> 2) * LANES_BYTES + 32 + META_BYTES;
+}
+
+/** The sums of eight rows at `sums[row][4]`, to be finished by `rowSum`. `rows` has their addresses. */
+export function recordDots(isQ4: bool, rows: usize, x: usize, numBlocks: i32, sums: usize): void {
+  memory.fill(sums, 0, 128);
+  const end = x + (<usize>numBlocks >> 2) * LANES_BYTES;
+  if (isQ4) dotsQ4(rows, x, end, sums);
+  else dotsQ8(rows, x, end, sums);
+}
+
+/** Adds sums of four blocks times their four scales at `p`. */
+@inline
+function addFour(sums: usize, blocks: v128, p: usize, mask: v128, factors: v128): void {
+  const scales = v128.and(i32x4.shl(v128.load16x4_s(p), 13), mask);
+  v128.store(sums, fma(f32x4.convert_i32x4_s(blocks), f32x4.mul(scales, factors), v128.load(sums)));
+}
+
+function dotsQ8(rows: usize, x: usize, end: usize, sums: usize): void {
+  const mask = halfMask();
+  let p0 = <usize>load<u32>(rows);
+  let p1 = <usize>load<u32>(rows, 4);
+  let p2 = <usize>load<u32>(rows, 8);
+  let p3 = <usize>load<u32>(rows, 12);
+  let p4 = <usize>load<u32>(rows, 16);
+  let p5 = <usize>load<u32>(rows, 20);
+  let p6 = <usize>load<u32>(rows, 24);
+  let p7 = <usize>load<u32>(rows, 28);
+  while (x < end) {
+    let a = v128.load(x, STARTS);
+    let b = a;
+    let c = a;
+    let d = a;
+    let e = a;
+    let f = a;
+    let g = a;
+    let h = a;
+    for (const stop = x + FACTORS; x < stop; x += 32) {
+      const u = v128.load(x);
+      const v = v128.load(x, 16);
+      a = dot(v, v128.load(p0, 24), dot(u, v128.load(p0, 8), a));
+      b = dot(v, v128.load(p1, 24), dot(u, v128.load(p1, 8), b));
+      c = dot(v, v128.load(p2, 24), dot(u, v128.load(p2, 8), c));
+      d = dot(v, v128.load(p3, 24), dot(u, v128.load(p3, 8), d));
+      e = dot(v, v128.load(p4, 24), dot(u, v128.load(p4, 8), e));
+      f = dot(v, v128.load(p5, 24), dot(u, v128.load(p5, 8), f));
+      g = dot(v, v128.load(p6, 24), dot(u, v128.load(p6, 8), g));
+      h = dot(v, v128.load(p7, 24), dot(u, v128.load(p7, 8), h));
+      p0 += 32;
+      p1 += 32;
+      p2 += 32;
+      p3 += 32;
+      p4 += 32;
+      p5 += 32;
+      p6 += 32;
+      p7 += 32;
+    }
+    const factors = v128.load(x);
+    addFour(sums, a, p0 - 128, mask, factors);
+    addFour(sums + 16, b, p1 - 128, mask, factors);
+    addFour(sums + 32, c, p2 - 128, mask, factors);
+    addFour(sums + 48, d, p3 - 128, mask, factors);
+    addFour(sums + 64, e, p4 - 128, mask, factors);
+    addFour(sums + 80, f, p5 - 128, mask, factors);
+    addFour(sums + 96, g, p6 - 128, mask, factors);
+    addFour(sums + 112, h, p7 - 128, mask, factors);
+    x += LANES_BYTES - FACTORS;
+    p0 += 8;
+    p1 += 8;
+    p2 += 8;
+    p3 += 8;
+    p4 += 8;
+    p5 += 8;
+    p6 += 8;
+    p7 += 8;
+  }
+}
+
+/** Adds two vectors of codes: low nibbles times u and w, high ones times v and z. */
+@inline
+function addNibbles(p: usize, u: v128, v: v128, w: v128, z: v128, low: v128, blocks: v128): v128 {
+  const first = v128.load(p, 8);
+  const second = v128.load(p, 24);
+  blocks = dot(v, high(first, low), dot(u, v128.and(first, low), blocks));
+  return dot(z, high(second, low), dot(w, v128.and(second, low), blocks));
+}
+
+function dotsQ4(rows: usize, x: usize, end: usize, sums: usize): void {
+  const mask = halfMask();
+  const low = nibbleMask();
+  let p0 = <usize>load<u32>(rows);
+  let p1 = <usize>load<u32>(rows, 4);
+  let p2 = <usize>load<u32>(rows, 8);
+  let p3 = <usize>load<u32>(rows, 12);
+  let p4 = <usize>load<u32>(rows, 16);
+  let p5 = <usize>load<u32>(rows, 20);
+  let p6 = <usize>load<u32>(rows, 24);
+  let p7 = <usize>load<u32>(rows, 28);
+  while (x < end) {
+    let a = v128.load(x, STARTS);
+    let b = a;
+    let c = a;
+    let d = a;
+    let e = a;
+    let f = a;
+    let g = a;
+    let h = a;
+    for (const stop = x + FACTORS / 2; x < stop; x += 32) {
+      const u = v128.load(x);
+      const v = v128.load(x, 64);
+      const w = v128.load(x, 16);
+      const z = v128.load(x, 80);
+      a = addNibbles(p0, u, v, w, z, low, a);
+      b = addNibbles(p1, u, v, w, z, low, b);
+      c = addNibbles(p2, u, v, w, z, low, c);
+      d = addNibbles(p3, u, v, w, z, low, d);
+      e = addNibbles(p4, u, v, w, z, low, e);
+      f = addNibbles(p5, u, v, w, z, low, f);
+      g = addNibbles(p6, u, v, w, z, low, g);
+      h = addNibbles(p7, u, v, w, z, low, h);
+      p0 += 32;
+      p1 += 32;
+      p2 += 32;
+      p3 += 32;
+      p4 += 32;
+      p5 += 32;
+      p6 += 32;
+      p7 += 32;
+    }
+    const factors = v128.load(x, FACTORS / 2);
+    addFour(sums, a, p0 - 64, mask, factors);
+    addFour(sums + 16, b, p1 - 64, mask, factors);
+    addFour(sums + 32, c, p2 - 64, mask, factors);
+    addFour(sums + 48, d, p3 - 64, mask, factors);
+    addFour(sums + 64, e, p4 - 64, mask, factors);
+    addFour(sums + 80, f, p5 - 64, mask, factors);
+    addFour(sums + 96, g, p6 - 64, mask, factors);
+    addFour(sums + 112, h, p7 - 64, mask, factors);
+    x += LANES_BYTES - FACTORS / 2;
+    p0 += 8;
+    p1 += 8;
+    p2 += 8;
+    p3 += 8;
+    p4 += 8;
+    p5 += 8;
+    p6 += 8;
+    p7 += 8;
+  }
+}

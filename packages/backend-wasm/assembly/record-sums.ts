@@ -1,0 +1,244 @@
+/**
+ * Weighted sums of down rows of neurons whose rows are ordered as neuron-records.ts has it: the numbers of row-sums.ts, bit by bit.
+ * Scales of four blocks lie together, so that their coefficients are made side by side. Every row is read by a single load
+ * in a loop, as in record-dots.ts. Relaxed builds only.
+ */
+import {
+  flipSigns,
+  halfMask,
+  halfOffset,
+  largestCode,
+  leastInvertible,
+  leastNormal,
+  nibbleMask,
+  roundingMagic,
+  upperExponent,
+} from './constants';
+import { dot } from './dots8';
+import { high } from './dots8-blocks';
+import { highBytes, highPairs, lowBytes, lowPairs } from './interleave';
+import { highFloats, larger, lowFloats, ranks, rounded, scaled } from './row-coefficients';
+import { halfToFloat4 } from './simd';
+
+/** Blocks whose coefficients are made at once. */
+const FOUR: i32 = 4;
+// of them: codes [4] of rows 0 to 3, codes [4] of rows 4 to 7, what sums begin with [4], steps [4]
+const LAST: usize = 16;
+const START: usize = 32;
+const STEPS: usize = 48;
+
+/** Adds eight rows times the eight numbers at `h` to `y`. `downs` has the addresses of the rows. */
+export function addRecords(isQ4: bool, downs: usize, h: usize, numBlocks: i32, y: usize, scratch: usize): void {
+  const excess = isQ4 ? i8x16.splat(8) : flipSigns();
+  const fourBytes: usize = isQ4 ? 72 : 136;
+  let at: usize = 0;
+  for (let block = 0; block < numBlocks; block += FOUR, at += fourBytes, y += FOUR << 7) {
+    makeCoefficients(downs, at, h, excess, scratch);
+    if (isQ4) addQ4(downs, at, scratch, y);
+    else addQ8(downs, at, scratch, y);
+  }
+}
+
+/** Scales of four blocks of two rows. */
+@inline
+function twoRows(downs: usize, offset: usize): v128 {
+  return v128.load64_lane(<usize>load<u32>(downs, 4) + offset, v128.load64_zero(<usize>load<u32>(downs) + offset), 1);
+}
+
+/** Codes of four rows, those of a block side by side. */
+@inline
+function narrowed(a: v128, b: v128, c: v128, d: v128): v128 {
+  const codes = i8x16.narrow_i16x8_s(i16x8.narrow_i32x4_s(a, b), i16x8.narrow_i32x4_s(c, d));
+  return i8x16.shuffle(codes, codes, 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+}
+
+/** Coefficients of four blocks, a block to each lane. */
+function makeCoefficients(downs: usize, offset: usize, h: usize, excess: v128, to: usize): void {
+  const r0 = twoRows(downs, offset);
+  const r2 = twoRows(downs + 8, offset);
+  const r4 = twoRows(downs + 16, offset);
+  const r6 = twoRows(downs + 24, offset);
+  const least = leastNormal();
+  const upper = upperExponent();
+  const rank = i16x8.min_u(
+    i16x8.min_u(ranks(r0, least, upper), ranks(r2, least, upper)),
+    i16x8.min_u(ranks(r4, least, upper), ranks(r6, least, upper)),
+  );
+  let a: v128, b: v128, c: v128, d: v128, e: v128, f: v128, g: v128, i: v128;
+  if (i16x8.all_true(rank)) {
+    const mask = halfMask();
+    const bias = halfOffset();
+    a = lowFloats(r0, mask, bias);
+    b = highFloats(r0, mask, bias);
+    c = lowFloats(r2, mask, bias);
+    d = highFloats(r2, mask, bias);
+    e = lowFloats(r4, mask, bias);
+    f = highFloats(r4, mask, bias);
+    g = lowFloats(r6, mask, bias);
+    i = highFloats(r6, mask, bias);
+  } else {
+    a = halfToFloat4(i32x4.extend_low_i16x8_u(r0));
+    b = halfToFloat4(i32x4.extend_high_i16x8_u(r0));
+    c = halfToFloat4(i32x4.extend_low_i16x8_u(r2));
+    d = halfToFloat4(i32x4.extend_high_i16x8_u(r2));
+    e = halfToFloat4(i32x4.extend_low_i16x8_u(r4));
+    f = halfToFloat4(i32x4.extend_high_i16x8_u(r4));
+    g = halfToFloat4(i32x4.extend_low_i16x8_u(r6));
+    i = halfToFloat4(i32x4.extend_high_i16x8_u(r6));
+  }
+  a = f32x4.mul(a, v128.load32_splat(h));
+  b = f32x4.mul(b, v128.load32_splat(h, 4));
+  c = f32x4.mul(c, v128.load32_splat(h, 8));
+  d = f32x4.mul(d, v128.load32_splat(h, 12));
+  e = f32x4.mul(e, v128.load32_splat(h, 16));
+  f = f32x4.mul(f, v128.load32_splat(h, 20));
+  g = f32x4.mul(g, v128.load32_splat(h, 24));
+  i = f32x4.mul(i, v128.load32_splat(h, 28));
+  const top = i32x4.max_u(i32x4.max_u(larger(a, b), larger(c, d)), i32x4.max_u(larger(e, f), larger(g, i)));
+  const largest = i32x4.shr_u(top, 1);
+  // as for activations: what has no reciprocal counts as zero, and NaN makes the step NaN
+  const isNothing = f32x4.lt(largest, leastInvertible());
+  const most = largestCode();
+  const inverse = v128.andnot(f32x4.div(most, largest), isNothing);
+  v128.store(to, v128.andnot(f32x4.div(largest, most), isNothing), STEPS);
+  const magic = roundingMagic();
+  const first = narrowed(
+    rounded(a, inverse, magic),
+    rounded(b, inverse, magic),
+    rounded(c, inverse, magic),
+    rounded(d, inverse, magic),
+  );
+  const last = narrowed(
+    rounded(e, inverse, magic),
+    rounded(f, inverse, magic),
+    rounded(g, inverse, magic),
+    rounded(i, inverse, magic),
+  );
+  v128.store(to, first);
+  v128.store(to, last, LAST);
+  const none = i32x4.splat(0);
+  v128.store(to, i32x4.sub(none, dot(last, excess, dot(first, excess, none))), START);
+}
+
+/** Adds four blocks of q8_0: 16 columns after 16. */
+function addQ8(downs: usize, offset: usize, known: usize, y: usize): void {
+  let p0 = <usize>load<u32>(downs) + offset;
+  let p1 = <usize>load<u32>(downs, 4) + offset;
+  let p2 = <usize>load<u32>(downs, 8) + offset;
+  let p3 = <usize>load<u32>(downs, 12) + offset;
+  let p4 = <usize>load<u32>(downs, 16) + offset;
+  let p5 = <usize>load<u32>(downs, 20) + offset;
+  let p6 = <usize>load<u32>(downs, 24) + offset;
+  let p7 = <usize>load<u32>(downs, 28) + offset;
+  for (const end = y + 512; y < end; known += 4) {
+    const h = v128.load32_splat(known);
+    const i = v128.load32_splat(known, LAST);
+    const start = v128.load32_splat(known, START);
+    const step = v128.load32_splat(known, STEPS);
+    for (const stop = y + 128; y < stop; y += 64) {
+      let a = v128.load(p0, 8);
+      let b = v128.load(p1, 8);
+      let c = v128.load(p2, 8);
+      let d = v128.load(p3, 8);
+      let ab = lowBytes(a, b);
+      let cd = lowBytes(c, d);
+      let s0 = dot(h, lowPairs(ab, cd), start);
+      let s1 = dot(h, highPairs(ab, cd), start);
+      ab = highBytes(a, b);
+      cd = highBytes(c, d);
+      let s2 = dot(h, lowPairs(ab, cd), start);
+      let s3 = dot(h, highPairs(ab, cd), start);
+      a = v128.load(p4, 8);
+      b = v128.load(p5, 8);
+      c = v128.load(p6, 8);
+      d = v128.load(p7, 8);
+      ab = lowBytes(a, b);
+      cd = lowBytes(c, d);
+      s0 = dot(i, lowPairs(ab, cd), s0);
+      s1 = dot(i, highPairs(ab, cd), s1);
+      ab = highBytes(a, b);
+      cd = highBytes(c, d);
+      s2 = dot(i, lowPairs(ab, cd), s2);
+      s3 = dot(i, highPairs(ab, cd), s3);
+      v128.store(y, scaled(s0, step, v128.load(y)));
+      v128.store(y, scaled(s1, step, v128.load(y, 16)), 16);
+      v128.store(y, scaled(s2, step, v128.load(y, 32)), 32);
+      v128.store(y, scaled(s3, step, v128.load(y, 48)), 48);
+      p0 += 16;
+      p1 += 16;
+      p2 += 16;
+      p3 += 16;
+      p4 += 16;
+      p5 += 16;
+      p6 += 16;
+      p7 += 16;
+    }
+  }
+}
+
+/** The same for q4_0: columns 4 i and 16 + 4 i side by side. */
+function addQ4(downs: usize, offset: usize, known: usize, y: usize): void {
+  const low = nibbleMask();
+  let p0 = <usize>load<u32>(downs) + offset;
+  let p1 = <usize>load<u32>(downs, 4) + offset;
+  let p2 = <usize>load<u32>(downs, 8) + offset;
+  let p3 = <usize>load<u32>(downs, 12) + offset;
+  let p4 = <usize>load<u32>(downs, 16) + offset;
+  let p5 = <usize>load<u32>(downs, 20) + offset;
+  let p6 = <usize>load<u32>(downs, 24) + offset;
+  let p7 = <usize>load<u32>(downs, 28) + offset;
+  for (const end = y + 512; y < end; known += 4, y += 128) {
+    const h = v128.load32_splat(known);
+    const i = v128.load32_splat(known, LAST);
+    const start = v128.load32_splat(known, START);
+    const step = v128.load32_splat(known, STEPS);
+    const a = v128.load(p0, 8);
+    const b = v128.load(p1, 8);
+    const c = v128.load(p2, 8);
+    const d = v128.load(p3, 8);
+    const e = v128.load(p4, 8);
+    const f = v128.load(p5, 8);
+    const g = v128.load(p6, 8);
+    const j = v128.load(p7, 8);
+    let ab = lowBytes(a, b);
+    let cd = lowBytes(c, d);
+    let ef = lowBytes(e, f);
+    let gh = lowBytes(g, j);
+    let first = lowPairs(ab, cd);
+    let last = lowPairs(ef, gh);
+    let sums = dot(i, v128.and(last, low), dot(h, v128.and(first, low), start));
+    v128.store(y, scaled(sums, step, v128.load(y)));
+    sums = dot(i, high(last, low), dot(h, high(first, low), start));
+    v128.store(y, scaled(sums, step, v128.load(y, 64)), 64);
+    first = highPairs(ab, cd);
+    last = highPairs(ef, gh);
+    sums = dot(i, v128.and(last, low), dot(h, v128.and(first, low), start));
+    v128.store(y, scaled(sums, step, v128.load(y, 16)), 16);
+    sums = dot(i, high(last, low), dot(h, high(first, low), start));
+    v128.store(y, scaled(sums, step, v128.load(y, 80)), 80);
+    ab = highBytes(a, b);
+    cd = highBytes(c, d);
+    ef = highBytes(e, f);
+    gh = highBytes(g, j);
+    first = lowPairs(ab, cd);
+    last = lowPairs(ef, gh);
+    sums = dot(i, v128.and(last, low), dot(h, v128.and(first, low), start));
+    v128.store(y, scaled(sums, step, v128.load(y, 32)), 32);
+    sums = dot(i, high(last, low), dot(h, high(first, low), start));
+    v128.store(y, scaled(sums, step, v128.load(y, 96)), 96);
+    first = highPairs(ab, cd);
+    last = highPairs(ef, gh);
+    sums = dot(i, v128.and(last, low), dot(h, v128.and(first, low), start));
+    v128.store(y, scaled(sums, step, v128.load(y, 48)), 48);
+    sums = dot(i, high(last, low), dot(h, high(first, low), start));
+    v128.store(y, scaled(sums, step, v128.load(y, 112)), 112);
+    p0 += 16;
+    p1 += 16;
+    p2 += 16;
+    p3 += 16;
+    p4 += 16;
+    p5 += 16;
+    p6 += 16;
+    p7 += 16;
+  }
+}
