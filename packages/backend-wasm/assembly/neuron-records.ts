@@ -24,7 +24,7 @@ export function readRecords(row: i32, scratch: usize): void {
  * put in order again goes to byte `slot` of the scratch.
  */
 export function plainColumns(dtype: i32, at: usize, width: i32, k: i32, count: i32, slot: usize): usize {
-  if (rowOfRecords < 0) return at + bytesOf(dtype, k);
+  if (!ASC_FEATURE_RELAXED_SIMD || rowOfRecords < 0) return at + bytesOf(dtype, k);
   const to = plainAt + slot;
   moveBlocks(dtype == Q4_0, rowOfRecords, width >> 5, k >> 5, count >> 5, at, to, false);
   return to;
@@ -44,7 +44,7 @@ export function packNeurons(): void {
   else setAux(0, 1);
 }
 export function unpackNeurons(): void {
-  eachNeuron(false);
+  if (ASC_FEATURE_RELAXED_SIMD) eachNeuron(false);
 }
 
 function eachNeuron(toPacked: bool): void {

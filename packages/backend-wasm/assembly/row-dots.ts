@@ -29,29 +29,30 @@ export function rowDots(isQ4: bool, rows: usize, numEights: i32, x: usize, meta:
   for (let begin = 0; begin < numBlocks; begin += FOUR, x += FOUR << 5, meta += FOUR * META_BYTES) {
     // for blocks that are not there the first of four stands in, times zero
     const rest = numBlocks - begin;
-    const second = rest > 1 ? META_BYTES : 0;
-    const third = rest > 2 ? 2 * META_BYTES : 0;
-    const fourth = rest > 3 ? 3 * META_BYTES : 0;
-    let d = v128.load32_zero(meta);
-    let starts = v128.load32_zero(meta + minus);
-    if (second) d = v128.load32_lane(meta + second, d, 1);
-    if (third) d = v128.load32_lane(meta + third, d, 2);
-    if (fourth) d = v128.load32_lane(meta + fourth, d, 3);
-    starts = v128.load32_lane(meta + minus + second, starts, 1);
-    starts = v128.load32_lane(meta + minus + third, starts, 2);
-    starts = v128.load32_lane(meta + minus + fourth, starts, 3);
-    d = f32x4.mul(plainFactor(), d);
+    const b: usize = rest > 1 ? 1 : 0;
+    const c: usize = rest > 2 ? 2 : 0;
+    const e: usize = rest > 3 ? 3 : 0;
+    const isThere = i32x4.gt_s(i32x4.splat(rest), i32x4(0, 1, 2, 3));
+    const d = f32x4.mul(plainFactor(), v128.and(lanesAt(meta, b, c, e), isThere));
+    const starts = lanesAt(meta + minus, b, c, e);
     const offset = <usize>begin * blockBytes;
-    const b = second / META_BYTES;
-    const c = third / META_BYTES;
-    const e = fourth / META_BYTES;
     let to = sums;
     for (let row = rows; row < end; row += 4, to += 16) {
       const p = <usize>load<u32>(row) + offset;
-      if (isQ4) addFourQ4(p, p + b * 18, p + c * 18, p + e * 18, x, x + (b << 5), x + (c << 5), x + (e << 5), starts, d, to);
-      else addFourQ8(p, p + b * 34, p + c * 34, p + e * 34, x, x + (b << 5), x + (c << 5), x + (e << 5), starts, d, to);
+      const q = p + b * blockBytes;
+      const r = p + c * blockBytes;
+      const s = p + e * blockBytes;
+      addFour(isQ4, p, q, r, s, x, x + (b << 5), x + (c << 5), x + (e << 5), starts, d, to);
     }
   }
+}
+
+/** A word of the metas of four blocks. */
+function lanesAt(meta: usize, b: usize, c: usize, e: usize): v128 {
+  let words = v128.load32_zero(meta);
+  words = v128.load32_lane(meta + b * META_BYTES, words, 1);
+  words = v128.load32_lane(meta + c * META_BYTES, words, 2);
+  return v128.load32_lane(meta + e * META_BYTES, words, 3);
 }
 
 /** The product of row `row`. */
@@ -76,72 +77,49 @@ function sideSums(a: v128, b: v128, c: v128, d: v128): v128 {
   );
 }
 
-/**
- * Adds sums of four blocks times the scales at `p` to `s`. The bits of scales go to where an f32 has them. What the exponent lacks is
- * in `d`, so that a denormal scale is right too, though slow; Inf and NaN count as numbers from 65536 on.
- */
 @inline
-function addFour(p: usize, q: usize, r: usize, s: usize, blocks: v128, d: v128, to: usize): void {
+function blockQ8(p: usize, x: usize, flip: v128): v128 {
+  const first = dot(v128.load(x), v128.xor(v128.load(p, 2), flip), i32x4.splat(0));
+  return dot(v128.load(x, 16), v128.xor(v128.load(p, 18), flip), first);
+}
+
+@inline
+function blockQ4(p: usize, x: usize, low: v128): v128 {
+  const w = v128.load(p, 2);
+  return dot(v128.load(x, 16), high(w, low), dot(v128.load(x), v128.and(w, low), i32x4.splat(0)));
+}
+
+/**
+ * Adds the products of four blocks of a row, at p, q, r and s, with those of the activations to `to`. The bits of scales go to where
+ * an f32 has them. What the exponent lacks is in `d`, so that a denormal scale is right too, though slow; Inf and NaN count as
+ * numbers from 65536 on.
+ */
+function addFour(
+  isQ4: bool,
+  p: usize,
+  q: usize,
+  r: usize,
+  s: usize,
+  x: usize,
+  y: usize,
+  z: usize,
+  w: usize,
+  starts: v128,
+  d: v128,
+  to: usize,
+): void {
+  let blocks: v128;
+  if (isQ4) {
+    const low = nibbleMask();
+    blocks = sideSums(blockQ4(p, x, low), blockQ4(q, y, low), blockQ4(r, z, low), blockQ4(s, w, low));
+  } else {
+    const flip = flipSigns();
+    blocks = sideSums(blockQ8(p, x, flip), blockQ8(q, y, flip), blockQ8(r, z, flip), blockQ8(s, w, flip));
+  }
   let scales = v128.load16_splat(p);
   scales = v128.load16_lane(q, scales, 1);
   scales = v128.load16_lane(r, scales, 2);
   scales = v128.load16_lane(s, scales, 3);
   const bits = v128.and(i32x4.shl(i32x4.extend_low_i16x8_s(scales), 13), halfMask());
-  v128.store(to, fma(f32x4.convert_i32x4_s(blocks), f32x4.mul(bits, d), v128.load(to)));
-}
-
-@inline
-function blockQ8(p: usize, x: usize, flip: v128, zero: v128): v128 {
-  const first = dot(v128.load(x), v128.xor(v128.load(p, 2), flip), zero);
-  return dot(v128.load(x, 16), v128.xor(v128.load(p, 18), flip), first);
-}
-
-function addFourQ8(
-  p: usize,
-  q: usize,
-  r: usize,
-  s: usize,
-  x: usize,
-  y: usize,
-  z: usize,
-  w: usize,
-  starts: v128,
-  d: v128,
-  to: usize,
-): void {
-  const flip = flipSigns();
-  const zero = i32x4.splat(0);
-  const a = blockQ8(p, x, flip, zero);
-  const b = blockQ8(q, y, flip, zero);
-  const c = blockQ8(r, z, flip, zero);
-  const e = blockQ8(s, w, flip, zero);
-  addFour(p, q, r, s, i32x4.add(sideSums(a, b, c, e), starts), d, to);
-}
-
-@inline
-function blockQ4(p: usize, x: usize, low: v128, zero: v128): v128 {
-  const w = v128.load(p, 2);
-  return dot(v128.load(x, 16), high(w, low), dot(v128.load(x), v128.and(w, low), zero));
-}
-
-function addFourQ4(
-  p: usize,
-  q: usize,
-  r: usize,
-  s: usize,
-  x: usize,
-  y: usize,
-  z: usize,
-  w: usize,
-  starts: v128,
-  d: v128,
-  to: usize,
-): void {
-  const low = nibbleMask();
-  const zero = i32x4.splat(0);
-  const a = blockQ4(p, x, low, zero);
-  const b = blockQ4(q, y, low, zero);
-  const c = blockQ4(r, z, low, zero);
-  const e = blockQ4(s, w, low, zero);
-  addFour(p, q, r, s, i32x4.add(sideSums(a, b, c, e), starts), d, to);
+  v128.store(to, fma(f32x4.convert_i32x4_s(i32x4.add(blocks, starts)), f32x4.mul(bits, d), v128.load(to)));
 }

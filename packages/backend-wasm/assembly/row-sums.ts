@@ -26,7 +26,6 @@ const FOUR: i32 = 4;
 // of them: codes [4][8], what sums begin with [4], steps [4]
 const START: usize = 32;
 const STEPS: usize = 48;
-const STEP_BYTES: usize = 64;
 
 /** Adds eight rows times the eight numbers at `h` to `y`. `rows` has the addresses of the rows. */
 export function addRows(isQ4: bool, rows: usize, h: usize, numBlocks: i32, y: usize, scratch: usize): void {
@@ -34,19 +33,12 @@ export function addRows(isQ4: bool, rows: usize, h: usize, numBlocks: i32, y: us
   const last = <usize>(numBlocks - 1) * blockBytes;
   // what codes of weights are too large by
   const excess = isQ4 ? i8x16.splat(8) : flipSigns();
-  let now = scratch;
-  let next = scratch + STEP_BYTES;
-  makeCoefficients(rows, 0, blockBytes, last, h, excess, now);
   for (let block = 0; block < numBlocks; block += FOUR, y += FOUR << 7) {
     const offset = <usize>block * blockBytes;
-    // one step ahead, so that nothing waits for them
-    if (block + FOUR < numBlocks) makeCoefficients(rows, offset + FOUR * blockBytes, blockBytes, last, h, excess, next);
+    makeCoefficients(rows, offset, blockBytes, last, h, excess, scratch);
     const count = min<i32>(FOUR, numBlocks - block);
-    if (isQ4) addQ4(rows, offset, count, now, y);
-    else addQ8(rows, offset, count, now, y);
-    const old = now;
-    now = next;
-    next = old;
+    if (isQ4) addQ4(rows, offset, count, scratch, y);
+    else addQ8(rows, offset, count, scratch, y);
   }
 }
 
@@ -171,75 +163,57 @@ function addQ8(rows: usize, offset: usize, count: i32, known: usize, y: usize): 
   let p6 = <usize>load<u32>(rows, 24) + offset;
   let p7 = <usize>load<u32>(rows, 28) + offset;
   let codes = known;
-  for (; count > 0; count--, codes += 8, known += 4, y += 128) {
+  for (; count > 0; count--, codes += 8, known += 4) {
     const h = v128.load32_splat(codes);
     const i = v128.load32_splat(codes, 4);
     const start = v128.load32_splat(known, START);
     const step = v128.load32_splat(known, STEPS);
-    let a = v128.xor(v128.load(p0, 2), flip);
-    let b = v128.xor(v128.load(p1, 2), flip);
-    let c = v128.xor(v128.load(p2, 2), flip);
-    let d = v128.xor(v128.load(p3, 2), flip);
-    let ab = lowBytes(a, b);
-    let cd = lowBytes(c, d);
-    let s0 = dot(h, lowPairs(ab, cd), start);
-    let s1 = dot(h, highPairs(ab, cd), start);
-    ab = highBytes(a, b);
-    cd = highBytes(c, d);
-    let s2 = dot(h, lowPairs(ab, cd), start);
-    let s3 = dot(h, highPairs(ab, cd), start);
-    a = v128.xor(v128.load(p4, 2), flip);
-    b = v128.xor(v128.load(p5, 2), flip);
-    c = v128.xor(v128.load(p6, 2), flip);
-    d = v128.xor(v128.load(p7, 2), flip);
-    ab = lowBytes(a, b);
-    cd = lowBytes(c, d);
-    s0 = dot(i, lowPairs(ab, cd), s0);
-    s1 = dot(i, highPairs(ab, cd), s1);
-    ab = highBytes(a, b);
-    cd = highBytes(c, d);
-    s2 = dot(i, lowPairs(ab, cd), s2);
-    s3 = dot(i, highPairs(ab, cd), s3);
-    v128.store(y, scaled(s0, step, v128.load(y)));
-    v128.store(y, scaled(s1, step, v128.load(y, 16)), 16);
-    v128.store(y, scaled(s2, step, v128.load(y, 32)), 32);
-    v128.store(y, scaled(s3, step, v128.load(y, 48)), 48);
-    a = v128.xor(v128.load(p0, 18), flip);
-    b = v128.xor(v128.load(p1, 18), flip);
-    c = v128.xor(v128.load(p2, 18), flip);
-    d = v128.xor(v128.load(p3, 18), flip);
-    ab = lowBytes(a, b);
-    cd = lowBytes(c, d);
-    s0 = dot(h, lowPairs(ab, cd), start);
-    s1 = dot(h, highPairs(ab, cd), start);
-    ab = highBytes(a, b);
-    cd = highBytes(c, d);
-    s2 = dot(h, lowPairs(ab, cd), start);
-    s3 = dot(h, highPairs(ab, cd), start);
-    a = v128.xor(v128.load(p4, 18), flip);
-    b = v128.xor(v128.load(p5, 18), flip);
-    c = v128.xor(v128.load(p6, 18), flip);
-    d = v128.xor(v128.load(p7, 18), flip);
-    ab = lowBytes(a, b);
-    cd = lowBytes(c, d);
-    s0 = dot(i, lowPairs(ab, cd), s0);
-    s1 = dot(i, highPairs(ab, cd), s1);
-    ab = highBytes(a, b);
-    cd = highBytes(c, d);
-    s2 = dot(i, lowPairs(ab, cd), s2);
-    s3 = dot(i, highPairs(ab, cd), s3);
-    v128.store(y, scaled(s0, step, v128.load(y, 64)), 64);
-    v128.store(y, scaled(s1, step, v128.load(y, 80)), 80);
-    v128.store(y, scaled(s2, step, v128.load(y, 96)), 96);
-    v128.store(y, scaled(s3, step, v128.load(y, 112)), 112);
-    p0 += 34;
-    p1 += 34;
-    p2 += 34;
-    p3 += 34;
-    p4 += 34;
-    p5 += 34;
-    p6 += 34;
-    p7 += 34;
+    for (const stop = y + 128; y < stop; y += 64) {
+      let a = v128.xor(v128.load(p0, 2), flip);
+      let b = v128.xor(v128.load(p1, 2), flip);
+      let c = v128.xor(v128.load(p2, 2), flip);
+      let d = v128.xor(v128.load(p3, 2), flip);
+      let ab = lowBytes(a, b);
+      let cd = lowBytes(c, d);
+      let s0 = dot(h, lowPairs(ab, cd), start);
+      let s1 = dot(h, highPairs(ab, cd), start);
+      ab = highBytes(a, b);
+      cd = highBytes(c, d);
+      let s2 = dot(h, lowPairs(ab, cd), start);
+      let s3 = dot(h, highPairs(ab, cd), start);
+      a = v128.xor(v128.load(p4, 2), flip);
+      b = v128.xor(v128.load(p5, 2), flip);
+      c = v128.xor(v128.load(p6, 2), flip);
+      d = v128.xor(v128.load(p7, 2), flip);
+      ab = lowBytes(a, b);
+      cd = lowBytes(c, d);
+      s0 = dot(i, lowPairs(ab, cd), s0);
+      s1 = dot(i, highPairs(ab, cd), s1);
+      ab = highBytes(a, b);
+      cd = highBytes(c, d);
+      s2 = dot(i, lowPairs(ab, cd), s2);
+      s3 = dot(i, highPairs(ab, cd), s3);
+      v128.store(y, scaled(s0, step, v128.load(y)));
+      v128.store(y, scaled(s1, step, v128.load(y, 16)), 16);
+      v128.store(y, scaled(s2, step, v128.load(y, 32)), 32);
+      v128.store(y, scaled(s3, step, v128.load(y, 48)), 48);
+      p0 += 16;
+      p1 += 16;
+      p2 += 16;
+      p3 += 16;
+      p4 += 16;
+      p5 += 16;
+      p6 += 16;
+      p7 += 16;
+    }
+    p0 += 2;
+    p1 += 2;
+    p2 += 2;
+    p3 += 2;
+    p4 += 2;
+    p5 += 2;
+    p6 += 2;
+    p7 += 2;
   }
 }
 
