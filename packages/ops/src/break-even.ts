@@ -9,5 +9,5 @@
 export function breakEvenRatio(bitsPerWeight: number): number {
   if (bitsPerWeight >= 32) return 0.72;
   if (bitsPerWeight >= 16) return 0.46;
-  return bitsPerWeight >= 8 ? 0.77 : 0.7;
+  return bitsPerWeight >= 8 ? 0.73 : 0.7;
 }
