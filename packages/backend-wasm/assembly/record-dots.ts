@@ -14,7 +14,7 @@ import { fma } from './simd';
 const FACTORS: usize = 128;
 const STARTS: usize = 144;
 /** Bytes of four blocks of activations. */
-export const LANES_BYTES: usize = 160;
+const LANES_BYTES: usize = 160;
 
 /** Activations as `recordDots` takes them, from the f32 numbers at `x`; whole fours of blocks. */
 export function quantiseLanes(isQ4: bool, x: usize, numBlocks: i32, to: usize): void {
