@@ -1,4 +1,4 @@
-/** Bytes of four rows side by side: what dot products of four take. */
+/** Numbers of rows side by side, each as many bytes as dot products take of it. */
 
 /** The first eight bytes of two rows in turns. */
 @inline
@@ -22,4 +22,28 @@ export function lowPairs(ab: v128, cd: v128): v128 {
 @inline
 export function highPairs(ab: v128, cd: v128): v128 {
   return i8x16.shuffle(ab, cd, 8, 9, 24, 25, 10, 11, 26, 27, 12, 13, 28, 29, 14, 15, 30, 31);
+}
+
+/** The first two words of 4 bytes of two rows in turns. */
+@inline
+export function lowWords(a: v128, b: v128): v128 {
+  return i8x16.shuffle(a, b, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+}
+
+/** The last two. */
+@inline
+export function highWords(a: v128, b: v128): v128 {
+  return i8x16.shuffle(a, b, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
+}
+
+/** The first halves of two pairs of rows. */
+@inline
+export function lowTwos(ab: v128, cd: v128): v128 {
+  return i8x16.shuffle(ab, cd, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
+}
+
+/** The last halves. */
+@inline
+export function highTwos(ab: v128, cd: v128): v128 {
+  return i8x16.shuffle(ab, cd, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
 }

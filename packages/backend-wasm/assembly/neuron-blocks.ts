@@ -125,18 +125,21 @@ function addEight(
   addScaled(y + 112, i32x4.sub(s7, excess), factor);
 }
 
-/** Interleaves one block of all rows: for every four rows eight vectors of unsigned codes, four columns each. */
-export function mixBlock(isQ4: bool, rows: usize, offset: usize, numQuads: i32, to: usize): void {
+/**
+ * Interleaves one block of all rows: for every four rows eight vectors of unsigned codes, four columns each. Codes begin `offset` bytes
+ * behind the addresses at `rows`; `flip` makes them unsigned.
+ */
+export function mixBlock(isQ4: bool, rows: usize, offset: usize, flip: i8, numQuads: i32, to: usize): void {
   const low = nibbleMask();
-  const flip = i8x16.splat(-128);
+  const flips = i8x16.splat(flip);
   const numHalves: usize = isQ4 ? 1 : 2;
   for (let quad = 0; quad < numQuads; quad++, rows += 16, to += 128) {
     for (let half: usize = 0; half < numHalves; half++) {
       const from = offset + (half << 4);
-      const a = v128.load(load<u32>(rows) + from, 2);
-      const b = v128.load(load<u32>(rows, 4) + from, 2);
-      const c = v128.load(load<u32>(rows, 8) + from, 2);
-      const d = v128.load(load<u32>(rows, 12) + from, 2);
+      const a = v128.load(load<u32>(rows) + from);
+      const b = v128.load(load<u32>(rows, 4) + from);
+      const c = v128.load(load<u32>(rows, 8) + from);
+      const d = v128.load(load<u32>(rows, 12) + from);
       for (let part: usize = 0; part < 2; part++) {
         const ab = part == 0 ? lowBytes(a, b) : highBytes(a, b);
         const cd = part == 0 ? lowBytes(c, d) : highBytes(c, d);
@@ -149,8 +152,8 @@ export function mixBlock(isQ4: bool, rows: usize, offset: usize, numQuads: i32, 
           v128.store(at, high(first, low), 64);
           v128.store(at, high(second, low), 80);
         } else {
-          v128.store(at, v128.xor(first, flip));
-          v128.store(at, v128.xor(second, flip), 16);
+          v128.store(at, v128.xor(first, flips));
+          v128.store(at, v128.xor(second, flips), 16);
         }
       }
     }

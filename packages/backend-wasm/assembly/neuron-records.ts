@@ -7,18 +7,17 @@
  */
 import { Q4_0, bytesOf } from './decode';
 import { isExactForU8 } from './dots8';
-import { hasSmallScales } from './pack';
+import { highTwos, highWords, lowTwos, lowWords } from './interleave';
+import { hasSmallScales, packHalves } from './pack';
 import { addressOf, aux, dim, dtypeOf, localScratch, setAux } from './record';
 import { phaseBarrier, takeUnits } from './threads';
 
-// while matrices are read one by one: which row of the records, or -1 where rows lie as in files, and where to put them
+// while matrices are read one by one: which row of the records, or -1 where rows lie as in files
 let rowOfRecords: i32 = -1;
-let plainAt: usize = 0;
 
-/** From here on `plainColumns` finds row `row` of records; -1 for rows as they lie in files. */
-export function readRecords(row: i32, scratch: usize): void {
+/** From here on rows are row `row` of records; -1 for rows as they lie in files. */
+export function readRecords(row: i32): void {
   rowOfRecords = row;
-  plainAt = scratch;
 }
 
 /** Whether rows are those of records, whose scales are known to be small. */
@@ -26,15 +25,43 @@ export function readsRecords(): bool {
   return ASC_FEATURE_RELAXED_SIMD && rowOfRecords >= 0;
 }
 
+/** Where the four blocks from block `first` on begin in a record of rows of `numBlocks`. */
+export function foursOf(isQ4: bool, record: usize, numBlocks: i32, first: i32): usize {
+  return record + <usize>(rowOfRecords * numBlocks + first) * (2 + codeBytes(isQ4));
+}
+
 /**
- * Where columns `[k, k + count)` of a row are as in files, whole fours of blocks of records. The row, or the record that it is part of, begins at `at`; what has to be
- * put in order again goes to byte `slot` of the scratch.
+ * Interleaves `numBlocks` blocks of gate or up of four records, whole fours of them, as `packRows` does: vectors with four columns of
+ * four blocks become vectors with four columns of four rows. a to d: where the first blocks begin.
  */
-export function plainColumns(dtype: i32, at: usize, width: i32, k: i32, count: i32, slot: usize): usize {
-  if (!readsRecords()) return at + bytesOf(dtype, k);
-  const to = plainAt + slot;
-  moveBlocks(dtype == Q4_0, rowOfRecords, width >> 5, k >> 5, count >> 5, at, to, false);
-  return to;
+export function packRecords(isQ4: bool, a: usize, b: usize, c: usize, d: usize, group: usize, numBlocks: i32): void {
+  const fourBytes = 4 * (2 + codeBytes(isQ4));
+  for (let i = numBlocks >> 2; i > 0; i--, group += 3 * fourBytes) {
+    const end = a + fourBytes;
+    for (let block: usize = 0; block < 4; block++) {
+      const at = block << 1;
+      packHalves(a + at, b + at, c + at, d + at, group + block * fourBytes);
+    }
+    group += 8;
+    for (let at: usize = 8; a + at < end; at += 16, group += 16) {
+      const v = v128.load(a + at);
+      const w = v128.load(b + at);
+      const x = v128.load(c + at);
+      const y = v128.load(d + at);
+      const vw = lowWords(v, w);
+      const xy = lowWords(x, y);
+      v128.store(group, lowTwos(vw, xy));
+      v128.store(group + fourBytes, highTwos(vw, xy));
+      const last = highWords(v, w);
+      const others = highWords(x, y);
+      v128.store(group + 2 * fourBytes, lowTwos(last, others));
+      v128.store(group + 3 * fourBytes, highTwos(last, others));
+    }
+    a = end;
+    b += fourBytes;
+    c += fourBytes;
+    d += fourBytes;
+  }
 }
 
 /** Bytes of the codes of a block. */
@@ -76,32 +103,22 @@ function eachNeuron(toPacked: bool): void {
       memory.copy(copy, at, recordBytes);
       for (let row = 0; row < 3; row++) {
         const offset = <usize>row * <usize>numBlocks * (2 + codeBytes(isQ4));
-        if (toPacked) moveBlocks(isQ4, row, numBlocks, 0, numBlocks, at, copy + offset, true);
-        else moveBlocks(isQ4, row, numBlocks, 0, numBlocks, copy, at + offset, false);
+        if (toPacked) moveRow(isQ4, row == 2, at + offset, copy + offset, numBlocks, true);
+        else moveRow(isQ4, row == 2, copy + offset, at + offset, numBlocks, false);
       }
     }
   }
 }
 
-/** Moves blocks `[first, first + count)` of row 0, 1 or 2 between a record of `numBlocks` and a plain row. */
-function moveBlocks(
-  isQ4: bool,
-  row: i32,
-  numBlocks: i32,
-  first: i32,
-  count: i32,
-  record: usize,
-  plain: usize,
-  toPacked: bool,
-): void {
+/** Moves a row between its place `four` in a record and a plain one. */
+function moveRow(isQ4: bool, isDown: bool, four: usize, plain: usize, numBlocks: i32, toPacked: bool): void {
   const size = codeBytes(isQ4);
   const blockBytes: usize = size + 2;
   const flip = i8x16.splat(isQ4 ? 0 : -128);
   // from one vector of a block, or of four blocks, to the next, and from one half of the codes to the other
-  const step: usize = row == 2 ? size : 16;
-  const half: usize = row == 2 ? 16 : 64;
-  let four = record + <usize>(row * numBlocks + first) * blockBytes;
-  for (let i = count >> 2; i > 0; i--, four += 4 * blockBytes, plain += 4 * blockBytes) {
+  const step: usize = isDown ? size : 16;
+  const half: usize = isDown ? 16 : 64;
+  for (let i = numBlocks >> 2; i > 0; i--, four += 4 * blockBytes, plain += 4 * blockBytes) {
     const second = plain + blockBytes;
     const third = second + blockBytes;
     const fourth = third + blockBytes;
@@ -116,16 +133,16 @@ function moveBlocks(
       let b = v128.load(toPacked ? second + from : codes + step);
       let c = v128.load(toPacked ? third + from : codes + 2 * step);
       let d = v128.load(toPacked ? fourth + from : codes + 3 * step);
-      if (row != 2) {
+      if (!isDown) {
         // four bytes of each by four: the same there and back
-        const ab = i8x16.shuffle(a, b, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
-        const cd = i8x16.shuffle(c, d, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
-        const ef = i8x16.shuffle(a, b, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
-        const gh = i8x16.shuffle(c, d, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
-        a = i8x16.shuffle(ab, cd, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
-        b = i8x16.shuffle(ab, cd, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
-        c = i8x16.shuffle(ef, gh, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
-        d = i8x16.shuffle(ef, gh, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
+        const ab = lowWords(a, b);
+        const cd = lowWords(c, d);
+        const ef = highWords(a, b);
+        const gh = highWords(c, d);
+        a = lowTwos(ab, cd);
+        b = highTwos(ab, cd);
+        c = lowTwos(ef, gh);
+        d = highTwos(ef, gh);
       }
       v128.store(toPacked ? codes : plain + from, v128.xor(a, flip));
       v128.store(toPacked ? codes + step : second + from, v128.xor(b, flip));

@@ -11,6 +11,7 @@
  * 64 and above, Inf or NaN cannot be packed: they stay as they are, and aux 0 of their plan entry says so.
  */
 import { Q4_0, Q4_K, Q5_K, Q6_K, Q8_0, bytesOf } from './decode';
+import { highTwos, highWords, lowTwos, lowWords } from './interleave';
 import { addressOf, aux, dim, dtypeOf, localScratch, setAux } from './record';
 import { phaseBarrier, takeUnits } from './threads';
 
@@ -47,11 +48,11 @@ function eachGroup(toPacked: bool): void {
   for (let g = takeUnits(1); g < numGroups; g = takeUnits(1)) {
     const group = addressOf(0) + <usize>g * groupBytes;
     memory.copy(copy, group, groupBytes);
-    for (let row = 0; row < GROUP; row++) {
-      const offset = <usize>row * rowBytes;
-      if (toPacked) moveRow(dtype, group, copy + offset, row, numInputs, true);
-      else moveRow(dtype, copy, group + offset, row, numInputs, false);
+    if (toPacked) {
+      packRows(dtype, copy, copy + rowBytes, copy + 2 * rowBytes, copy + 3 * rowBytes, group, numInputs);
+      continue;
     }
+    for (let row = 0; row < GROUP; row++) unpackRow(dtype, copy, row, group + <usize>row * rowBytes, numInputs);
   }
 }
 
@@ -70,54 +71,89 @@ export function hasSmallScales(dtype: i32, at: usize, sizeBytes: usize): bool {
   return isSmall;
 }
 
-/** Moves a plain row, or the part of it from a super-block on, into a group as its row `row`. Scales must be small. */
-export function packRow(dtype: i32, plain: usize, row: i32, group: usize, count: i32): void {
-  moveRow(dtype, group, plain, row, count, true);
+/** Interleaves `count` columns of four rows, from whole blocks on. Scales must be small. */
+export function packRows(dtype: i32, a: usize, b: usize, c: usize, d: usize, group: usize, count: i32): void {
+  const blockBytes = bytesOf(dtype, dtype == Q8_0 || dtype == Q4_0 ? 32 : 256);
+  for (const end = a + bytesOf(dtype, count); a < end; a += blockBytes, group += 4 * blockBytes) {
+    if (dtype == Q6_K) {
+      packHalves(a + 208, b + 208, c + 208, d + 208, group);
+      packWords(a + 192, b + 192, c + 192, d + 192, group + 8, 4, 0);
+      packWords(a, b, c, d, group + 72, 48, 0);
+    } else {
+      let offset: usize = 2;
+      packHalves(a, b, c, d, group);
+      if (dtype == Q4_K || dtype == Q5_K) {
+        packHalves(a + 2, b + 2, c + 2, d + 2, group + 8);
+        offset = 4;
+      }
+      const numWords = <i32>(blockBytes - offset) >> 2;
+      packWords(a + offset, b + offset, c + offset, d + offset, group + 4 * offset, numWords, dtype == Q8_0 ? -128 : 0);
+    }
+    b += blockBytes;
+    c += blockBytes;
+    d += blockBytes;
+  }
+}
+
+/** A binary16 of each row. */
+export function packHalves(a: usize, b: usize, c: usize, d: usize, to: usize): void {
+  store<u16>(to, load<u16>(a));
+  store<u16>(to, load<u16>(b), 2);
+  store<u16>(to, load<u16>(c), 4);
+  store<u16>(to, load<u16>(d), 6);
+  for (const end = to + 8; to < end; to += 2) store<u16>(to, times1024(load<u16>(to)));
+}
+
+/** Words of each row, 16 bytes apart; all their bytes flipped by `flip`. */
+function packWords(a: usize, b: usize, c: usize, d: usize, to: usize, count: i32, flip: i8): void {
+  const flips = i8x16.splat(flip);
+  for (; count >= 4; count -= 4, a += 16, b += 16, c += 16, d += 16, to += 64) {
+    const first = v128.load(a);
+    const second = v128.load(b);
+    const third = v128.load(c);
+    const fourth = v128.load(d);
+    const ab = lowWords(first, second);
+    const cd = lowWords(third, fourth);
+    v128.store(to, v128.xor(lowTwos(ab, cd), flips));
+    v128.store(to, v128.xor(highTwos(ab, cd), flips), 16);
+    const ef = highWords(first, second);
+    const gh = highWords(third, fourth);
+    v128.store(to, v128.xor(lowTwos(ef, gh), flips), 32);
+    v128.store(to, v128.xor(highTwos(ef, gh), flips), 48);
+  }
+  for (; count > 0; count--, a += 4, b += 4, c += 4, d += 4, to += 16) {
+    store<u32>(to, load<u32>(a));
+    store<u32>(to, load<u32>(b), 4);
+    store<u32>(to, load<u32>(c), 8);
+    store<u32>(to, load<u32>(d), 12);
+  }
 }
 
 /** One row of a packed group as a plain row at `to`. */
 export function unpackRow(dtype: i32, group: usize, row: i32, to: usize, count: i32): void {
-  moveRow(dtype, group, to, row, count, false);
-}
-
-/** Moves row `row` between a packed group and a plain row. */
-function moveRow(dtype: i32, packed: usize, plain: usize, row: i32, count: i32, toPacked: bool): void {
+  const blockBytes = bytesOf(dtype, dtype == Q8_0 || dtype == Q4_0 ? 32 : 256);
   const r2 = <usize>row << 1;
   const r4 = <usize>row << 2;
-  if (dtype == Q8_0) {
-    for (let i = 0; i < count; i += 32, packed += 136, plain += 34) {
-      moveHalf(packed + r2, plain, toPacked);
-      moveWords(packed + 8 + r4, plain + 2, 8, 0x80808080, toPacked);
+  for (const end = to + bytesOf(dtype, count); to < end; to += blockBytes, group += 4 * blockBytes) {
+    if (dtype == Q6_K) {
+      unpackHalf(group + r2, to + 208);
+      unpackWords(group + 8 + r4, to + 192, 4, 0);
+      unpackWords(group + 72 + r4, to, 48, 0);
+    } else {
+      let offset: usize = 2;
+      unpackHalf(group + r2, to);
+      if (dtype == Q4_K || dtype == Q5_K) {
+        unpackHalf(group + 8 + r2, to + 2);
+        offset = 4;
+      }
+      const numWords = <i32>(blockBytes - offset) >> 2;
+      unpackWords(group + 4 * offset + r4, to + offset, numWords, dtype == Q8_0 ? 0x80808080 : 0);
     }
-  } else if (dtype == Q4_0) {
-    for (let i = 0; i < count; i += 32, packed += 72, plain += 18) {
-      moveHalf(packed + r2, plain, toPacked);
-      moveWords(packed + 8 + r4, plain + 2, 4, 0, toPacked);
-    }
-  } else if (dtype == Q4_K) {
-    for (let i = 0; i < count; i += 256, packed += 576, plain += 144) {
-      moveHalf(packed + r2, plain, toPacked);
-      moveHalf(packed + 8 + r2, plain + 2, toPacked);
-      moveWords(packed + 16 + r4, plain + 4, 35, 0, toPacked);
-    }
-  } else if (dtype == Q5_K) {
-    for (let i = 0; i < count; i += 256, packed += 704, plain += 176) {
-      moveHalf(packed + r2, plain, toPacked);
-      moveHalf(packed + 8 + r2, plain + 2, toPacked);
-      moveWords(packed + 16 + r4, plain + 4, 43, 0, toPacked);
-    }
-  } else if (dtype == Q6_K) {
-    for (let i = 0; i < count; i += 256, packed += 840, plain += 210) {
-      moveHalf(packed + r2, plain + 208, toPacked);
-      moveWords(packed + 8 + r4, plain + 192, 4, 0, toPacked);
-      moveWords(packed + 72 + r4, plain, 48, 0, toPacked);
-    }
-  } else unreachable();
+  }
 }
 
-function moveHalf(packed: usize, plain: usize, toPacked: bool): void {
-  if (toPacked) store<u16>(packed, times1024(load<u16>(plain)));
-  else store<u16>(plain, over1024(load<u16>(packed)));
+function unpackHalf(packed: usize, plain: usize): void {
+  store<u16>(plain, over1024(load<u16>(packed)));
 }
 
 /** The binary16 times 2^10, exact: numbers below 64 only. */
@@ -139,9 +175,6 @@ function over1024(bits: u32): u32 {
 }
 
 /** Words of a row lie 16 bytes apart in the group. */
-function moveWords(packed: usize, plain: usize, count: i32, flip: u32, toPacked: bool): void {
-  for (let i = 0; i < count; i++, packed += 16, plain += 4) {
-    if (toPacked) store<u32>(packed, load<u32>(plain) ^ flip);
-    else store<u32>(plain, load<u32>(packed) ^ flip);
-  }
+function unpackWords(packed: usize, plain: usize, count: i32, flip: u32): void {
+  for (let i = 0; i < count; i++, packed += 16, plain += 4) store<u32>(plain, load<u32>(packed) ^ flip);
 }

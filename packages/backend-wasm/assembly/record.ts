@@ -152,10 +152,6 @@ export function setAux(index: i32, value: u32): void {
 export function sharedScratch(): usize {
   return shared;
 }
-/** From here on the scratch of this thread begins `sizeBytes` later, or sooner. */
-export function moveLocalScratch(sizeBytes: isize): void {
-  local += sizeBytes;
-}
 /** Scratch of this thread. */
 export function localScratch(): usize {
   return local;

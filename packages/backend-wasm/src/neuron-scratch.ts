@@ -24,7 +24,6 @@ const sideBytes = 1024;
 // assembly/record-dots.ts
 const lanesBytes = 160 / 128; // per column
 const lanesRest = 64;
-const plainSlicesBytes = 32 * 272;
 
 /** Bytes that all threads see; 0 for other ops. */
 export function sharedNeuronBytes(program: Program, { op, inputs }: OpRecord): number {
@@ -47,11 +46,9 @@ export function localNeuronBytes(program: Program, record: OpRecord): number {
   if (op === 'sparse-matmul') return productBytes(program, record);
   if (op === 'sparse-combine') return sumBytes(program, record);
   if (op === 'sparse-feed-forward') {
-    const { dtype } = record.inputs['weight'] as TensorRef;
     const width = capacityOf(program, record.inputs['weight'] as TensorRef).at(-1) as number;
-    const plain = Math.max(tensorBytes(dtype, [width]), plainSlicesBytes) + 64;
     const side = sideBytes + fewTokens * (lanesBytes * width + lanesRest);
-    return plain + Math.max(productBytes(program, record), sumBytes(program, record), side);
+    return Math.max(productBytes(program, record), sumBytes(program, record), side);
   }
   return 0;
 }

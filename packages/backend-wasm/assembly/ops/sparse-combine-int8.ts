@@ -16,7 +16,7 @@ import {
   RAW_BYTES,
   ROWS,
 } from '../neuron-blocks';
-import { plainColumns } from '../neuron-records';
+import { foursOf, readsRecords } from '../neuron-records';
 import { addressOf, dim, dtypeOf, isPresent, localScratch } from '../record';
 import { EIGHT } from '../row-dots';
 import { addRows } from '../row-sums';
@@ -60,11 +60,11 @@ function unitOf(numOutputs: i32): i32 {
 }
 
 /** Notes where the columns of `numRows` rows are, every `step`th from `j` on; the last one stands in for those beyond it. */
-function takeRows(table: usize, j: i32, step: i32, count: i32, begin: i32, columns: i32, numRows: i32): void {
-  const slotBytes = bytesOf(dtypeOf(1), columns);
+function takeRows(table: usize, j: i32, step: i32, count: i32, begin: i32, numRows: i32): void {
+  const dtype = dtypeOf(1);
   for (let k = 0; k < numRows; k++) {
     const row = rowAddress(min<i32>(j + k * step, count - 1));
-    const at = plainColumns(dtypeOf(1), row, dim(1, 1), begin, columns, <usize>k * slotBytes);
+    const at = readsRecords() ? foursOf(dtype == Q4_0, row, dim(1, 1) >> 5, begin >> 5) : row + bytesOf(dtype, begin);
     store<u32>(table + (<usize>k << 2), <u32>at);
   }
 }
@@ -92,7 +92,7 @@ function fewTokens(begin: i32, columns: i32, numTokens: i32): void {
     memory.fill(sums, 0, <usize>numTokens * sumBytes);
     const numEights = (end - j + EIGHT - 1) / EIGHT;
     for (let k = j; k < j + numEights; k++) {
-      takeRows(table, k, numEights, count, begin, columns, EIGHT);
+      takeRows(table, k, numEights, count, begin, EIGHT);
       for (let t = 0; t < numTokens; t++) {
         takeFactors(factors, k, numEights, count, t, EIGHT);
         addRows(isQ4, table, factors, columns >> 5, sums + <usize>t * sumBytes, factors + TABLE_BYTES);
@@ -124,6 +124,7 @@ function manyTokens(begin: i32, columns: i32, first: i32, last: i32, isNarrow: b
   const sums = scratch + SUMS;
   const sumBytes = numTokens << 7; // of a block
   const zero = i8x16.splat(isQ4 ? 8 : -128);
+  const isRecords = readsRecords();
   if (isPresent(4)) {
     for (let t: usize = 0; t < numTokens; t++) {
       const from = addressOf(4) + ((<usize>first + t) * <usize>dim(1, 1) + <usize>begin << 2);
@@ -134,11 +135,15 @@ function manyTokens(begin: i32, columns: i32, first: i32, last: i32, isNarrow: b
   } else memory.fill(sums, 0, <usize>numBlocks * sumBytes);
   for (let j = 0; j < count; j += ROWS) {
     const numQuads = (min<i32>(ROWS, count - j) + 3) >> 2;
-    takeRows(table, j, 1, count, begin, columns, ROWS);
+    takeRows(table, j, 1, count, begin, ROWS);
     for (let t: usize = 0; t < numTokens; t++) takeFactors(scratch + FACTORS + t * TABLE_BYTES, j, 1, count, first + <i32>t, ROWS);
     for (let block: usize = 0; block < <usize>numBlocks; block++) {
-      fetchScales(table, block * blockBytes, raw);
-      mixBlock(isQ4, table, block * blockBytes, numQuads, mixed);
+      // of four blocks of records scales come first, then codes, which are unsigned
+      const inFour: usize = isRecords ? block & 3 : 0;
+      const offset = (block - inFour) * blockBytes;
+      const codesAt = isRecords ? offset + 8 + inFour * (blockBytes - 2) : offset + 2;
+      fetchScales(table, offset + (inFour << 1), raw);
+      mixBlock(isQ4, table, codesAt, isQ4 || isRecords ? 0 : -128, numQuads, mixed);
       let to = sums + block * sumBytes;
       for (let t: usize = 0; t < numTokens; t++, to += 128) {
         const scale = quantiseScales(raw, scratch + FACTORS + t * TABLE_BYTES, codes);

@@ -20,7 +20,6 @@ import {
   hasFlag,
   isPresent,
   localScratch,
-  moveLocalScratch,
   setMatrix,
   setRowStride,
   sharedScratch,
@@ -207,13 +206,9 @@ function matrixByMatrix(numTokens: i32, width: i32, dtype: i32): void {
   const dtypeOfX = dtypeOf(0);
   const dtypeOfRows = dtypeOf(2);
   const gate = behindCodes(numTokens, width);
-  // rows of records are put in order again, some at a time
   const isPacked = hasFlag(FLAG_PACKED);
-  const plain = localScratch();
-  const plainBytes = isPacked ? plainBytesOf(rowBytes) : 0;
   const between = isPacked ? 0 : rowBytes;
-  moveLocalScratch(plainBytes);
-  if (isPacked) readRecords(0, plain);
+  if (isPacked) readRecords(0);
   const up = gate + (<usize>numTokens * <usize>numNeurons << 2);
   setRowStride(3 * rowBytes);
   // x, weight, rows, count, bias, ids, y
@@ -223,7 +218,7 @@ function matrixByMatrix(numTokens: i32, width: i32, dtype: i32): void {
   setMatrix(6, dtypeOfX, gate, numTokens, numNeurons);
   sparseMatmul();
   phaseBarrier();
-  if (isPacked) readRecords(1, plain);
+  if (isPacked) readRecords(1);
   setMatrix(1, dtype, weight + between, numRows, width);
   setMatrix(6, dtypeOfX, up, numTokens, numNeurons);
   sparseMatmul();
@@ -236,18 +231,12 @@ function matrixByMatrix(numTokens: i32, width: i32, dtype: i32): void {
   gatedActivation();
   phaseBarrier();
   // h, weight, rows, count, previous, y
-  if (isPacked) readRecords(2, plain);
+  if (isPacked) readRecords(2);
   setMatrix(1, dtype, weight + 2 * between, numRows, width);
   setMatrix(2, dtypeOfRows, rows, 1, numNeurons);
   setMatrix(3, dtypeOfRows, count, 1, 1);
   setMatrix(4, dtypeOfX, previous, numTokens, width);
   setMatrix(5, dtypeOfX, y, numTokens, width);
   sparseCombine();
-  readRecords(-1, 0);
-  moveLocalScratch(-(<isize>plainBytes));
-}
-
-/** Scratch for rows of records put in order: 32 of 256 columns, or a whole one; as in src/neuron-scratch.ts. */
-function plainBytesOf(rowBytes: usize): usize {
-  return (max<usize>(rowBytes, 32 * 272) + 63) & ~63;
+  readRecords(-1);
 }

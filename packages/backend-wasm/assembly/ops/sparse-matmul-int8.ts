@@ -9,8 +9,8 @@ import { packedDots } from '../dots8-packed';
 import { blockTimesTokens } from '../dots8-tokens';
 import { EXPANDED_BYTES, expandGroup, initialOf } from '../expand';
 import { FLAG_REUSE } from '../layout';
-import { plainColumns, readsRecords } from '../neuron-records';
-import { GROUP, hasSmallScales, packRow } from '../pack';
+import { foursOf, packRecords, readsRecords } from '../neuron-records';
+import { GROUP, hasSmallScales, packRows } from '../pack';
 import { META_BYTES, metasAt, paddedTokens, quantiseColumns, quantiseTokens, wideCodesAt } from '../quantise';
 import { addressOf, dim, dtypeOf, hasFlag, localScratch, sharedScratch } from '../record';
 import { MANY_ROWS, rowDots, rowSum } from '../row-dots';
@@ -87,10 +87,18 @@ function plainRows(begin: i32, end: i32, numTokens: i32, numInputs: i32, dtype: 
 
 /** Interleaves columns `[k, k + depth)` of the four chosen rows from `j` on; beyond `end` the last row stands in. */
 function packChosen(dtype: i32, j: i32, end: i32, k: i32, depth: i32, rowBytes: usize, to: usize): void {
-  for (let row = 0; row < GROUP; row++) {
-    const at = chosenRow(min<i32>(j + row, end - 1), rowBytes);
-    packRow(dtype, plainColumns(dtype, at, dim(1, 1), k, depth, 0), row, to, depth);
-  }
+  const a = columnsOf(dtype, j, k, rowBytes);
+  const b = columnsOf(dtype, min<i32>(j + 1, end - 1), k, rowBytes);
+  const c = columnsOf(dtype, min<i32>(j + 2, end - 1), k, rowBytes);
+  const d = columnsOf(dtype, min<i32>(j + 3, end - 1), k, rowBytes);
+  if (readsRecords()) packRecords(dtype == Q4_0, a, b, c, d, to, depth >> 5);
+  else packRows(dtype, a, b, c, d, to, depth);
+}
+
+/** Where columns of the chosen row `j` begin, from column `k` on: a super-block, or four blocks of records. */
+function columnsOf(dtype: i32, j: i32, k: i32, rowBytes: usize): usize {
+  const at = chosenRow(j, rowBytes);
+  return readsRecords() ? foursOf(dtype == Q4_0, at, dim(1, 1) >> 5, k >> 5) : at + bytesOf(dtype, k);
 }
 
 /** Few tokens, four rows at a time, interleaved first. */

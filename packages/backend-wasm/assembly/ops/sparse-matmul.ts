@@ -6,7 +6,6 @@
 import { dots4F16 } from '../dots-f16';
 import { F16, F32, bytesOf, decode } from '../decode';
 import { FLAG_INT8 } from '../layout';
-import { plainColumns } from '../neuron-records';
 import { addressOf, dim, dtypeOf, hasFlag, isPresent, localScratch, sharedScratch, strideOf } from '../record';
 import { phaseBarrier, takeUnits } from '../threads';
 import { tileRows } from '../tiles';
@@ -118,7 +117,7 @@ function rowAt(dtype: i32, j: i32, slot: i32, numInputs: i32): usize {
   const at = chosenRow(j, bytesOf(dtype, numInputs));
   if (dtype == F32 || dtype == F16) return at;
   const to = localScratch() + <usize>slot * (<usize>numInputs << 2);
-  decode(dtype, plainColumns(dtype, at, numInputs, 0, numInputs, 0), to, numInputs);
+  decode(dtype, at, to, numInputs);
   return to;
 }
 
