@@ -7,7 +7,7 @@
  *   fewer bits, or as q4_0
  */
 export function breakEvenRatio(bitsPerWeight: number): number {
-  if (bitsPerWeight >= 32) return 0.72;
-  if (bitsPerWeight >= 16) return 0.46;
-  return bitsPerWeight >= 8 ? 0.71 : 0.55;
+  if (bitsPerWeight >= 32) return 0.7;
+  if (bitsPerWeight >= 16) return 0.44;
+  return bitsPerWeight >= 8 ? 0.8 : 0.74;
 }
