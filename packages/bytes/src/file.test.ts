@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { IoError, ReleasedError } from '@winnow/tensor';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { memorySink, readBytes } from './index.js';
-import { fileSink, fileSource } from './index.node.js';
+import { fileSink, fileSource, makeFolder } from './index.node.js';
 
 let folder: string;
 let path: string;
@@ -177,5 +177,29 @@ describe('fileSink', () => {
   it('refuses a folder and a missing folder at once', async () => {
     await expect(fileSink(folder)).rejects.toThrow(`${folder}: is a folder`);
     await expect(fileSink(join(folder, 'no', 'file'))).rejects.toThrow(/ENOENT/);
+  });
+});
+
+describe('makeFolder', () => {
+  it('makes what is missing, and nothing else', async () => {
+    const deep = join(folder, 'a', 'b', 'c');
+    await makeFolder(deep);
+    expect(await readdir(join(folder, 'a', 'b'))).toEqual(['c']);
+    await makeFolder(deep);
+    await makeFolder(folder);
+    await Promise.all([1, 2, 3].map(() => makeFolder(join(folder, 'd', 'e'))));
+    expect(await readdir(join(folder, 'd'))).toEqual(['e']);
+  });
+
+  it('refuses paths with files in them', async () => {
+    await writeFile(path, 'x');
+    await expect(makeFolder(path)).rejects.toThrow(`${path}: is a file, expected a folder`);
+    await expect(makeFolder(join(path, 'below'))).rejects.toThrow(/a part of the path is not a folder \(ENOTDIR\)/);
+    await expect(makeFolder(join(path, 'far', 'below'))).rejects.toThrow(IoError);
+  });
+
+  it.runIf(process.platform === 'linux')('ends where a folder has no room for others', async () => {
+    await expect(makeFolder('/proc/winnow')).rejects.toThrow('/proc/winnow: no such file or folder (ENOENT)');
+    await expect(makeFolder('/proc/winnow/far/below')).rejects.toThrow(IoError);
   });
 });

@@ -1,7 +1,7 @@
 /** Conversions between paths. */
-import { mkdir, rmdir, stat } from 'node:fs/promises';
+import { rmdir, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { fileSink } from '@winnow/bytes/node';
+import { fileSink, makeFolder } from '@winnow/bytes/node';
 import { openGgufFile } from '@winnow/gguf/node';
 import { openHubFolder } from '@winnow/hub';
 import { localFolder } from '@winnow/hub/node';
@@ -78,7 +78,7 @@ function fileTarget(folder: string, overwrite: boolean): ConvertTarget {
     async open(name) {
       const path = join(folder, name);
       if (!overwrite && (await kindOf(path)) !== undefined) throw existing(path);
-      await mkdir(dirname(path), { recursive: true });
+      await makeFolder(dirname(path));
       return fileSink(path);
     },
   };
@@ -92,14 +92,7 @@ async function inNewFolder<T>(
 ): Promise<T> {
   const kind = await kindOf(path);
   if (kind === 'file') throw existing(path);
-  try {
-    await mkdir(path, { recursive: true });
-  } catch (cause) {
-    throw new IoError(
-      { source: path, message: `cannot be made (${(cause as NodeJS.ErrnoException).code})` },
-      { cause },
-    );
-  }
+  await makeFolder(path);
   try {
     return await write(fileTarget(path, overwrite));
   } catch (error) {

@@ -1,9 +1,9 @@
 /** The cold tier in a folder of Node's file system. */
-import { mkdir, rm } from 'node:fs/promises';
+import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
+import { makeFolder } from '@winnow/bytes/node';
 import type { PageFile } from '@winnow/kv-cache';
 import { openPageFile } from '@winnow/kv-cache/node';
-import { IoError } from '@winnow/tensor';
 import { deletedOnClose, type ColdFiles, type OpenColdFolder } from './kv-tiers-files.js';
 import { pathOf } from './open-path.node.js';
 
@@ -16,11 +16,7 @@ export const openColdFolder: OpenColdFolder = (location): ColdFiles => {
   return {
     async create(name): Promise<PageFile> {
       const path = join(folder, `${name}-${process.pid}-${globalThis.crypto.randomUUID()}.pages`);
-      try {
-        await mkdir(folder, { recursive: true });
-      } catch (cause) {
-        throw new IoError({ source: folder, message: (cause as Error).message }, { cause });
-      }
+      await makeFolder(folder);
       const file = await openPageFile(path);
       const isGone = await rm(path).then(
         () => true,

@@ -1,7 +1,8 @@
 /** `winnow eval`: how much attention policies and cache dtypes lose against dense. */
-import { mkdir, writeFile } from 'node:fs/promises';
+import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Command } from 'commander';
+import { makeFolder } from '@winnow/bytes/node';
 import type { KvDTypes, Model } from '@winnow/engine';
 import {
   createConfigurations,
@@ -183,8 +184,8 @@ async function writePlots(folder: string, report: EvaluationReport): Promise<voi
     'prompt-time.svg': drawTime(report, 'prefill'),
     'answer-time.svg': drawTime(report, 'decode'),
   };
+  await makeFolder(folder);
   try {
-    await mkdir(folder, { recursive: true });
     for (const [name, svg] of Object.entries(files)) {
       if (svg !== undefined) await writeFile(join(folder, name), svg);
     }
