@@ -1,4 +1,4 @@
-/** Numbers of rows side by side, each as many bytes as dot products take of it. */
+/** Puts bytes, pairs of them or words of several rows side by side. */
 
 /** The first eight bytes of two rows in turns. */
 @inline

@@ -9,25 +9,17 @@ import { Q4_0, bytesOf } from './decode';
 import { isExactForU8 } from './dots8';
 import { highTwos, highWords, lowTwos, lowWords } from './interleave';
 import { hasSmallScales, packHalves } from './pack';
-import { addressOf, aux, dim, dtypeOf, localScratch, setAux } from './record';
+import { addressOf, aux, dim, dtypeOf, localScratch, recordRow, setAux } from './record';
 import { phaseBarrier, takeUnits } from './threads';
 
-// while matrices are read one by one: which row of the records, or -1 where rows lie as in files
-let rowOfRecords: i32 = -1;
-
-/** From here on rows are row `row` of records; -1 for rows as they lie in files. */
-export function readRecords(row: i32): void {
-  rowOfRecords = row;
-}
-
-/** Whether rows are those of records, whose scales are known to be small. */
+/** Whether rows are those of records, whose scales are known to be small; only where matrices are read one by one, for four tokens and more. */
 export function readsRecords(): bool {
-  return ASC_FEATURE_RELAXED_SIMD && rowOfRecords >= 0;
+  return ASC_FEATURE_RELAXED_SIMD && recordRow() >= 0;
 }
 
 /** Where the four blocks from block `first` on begin in a record of rows of `numBlocks`. */
 export function foursOf(isQ4: bool, record: usize, numBlocks: i32, first: i32): usize {
-  return record + <usize>(rowOfRecords * numBlocks + first) * (2 + codeBytes(isQ4));
+  return record + <usize>(recordRow() * numBlocks + first) * (2 + codeBytes(isQ4));
 }
 
 /**

@@ -104,7 +104,7 @@ export function packHalves(a: usize, b: usize, c: usize, d: usize, to: usize): v
   for (const end = to + 8; to < end; to += 2) store<u16>(to, times1024(load<u16>(to)));
 }
 
-/** Words of each row, 16 bytes apart; all their bytes flipped by `flip`. */
+/** Words of each row, 16 bytes apart; bytes of whole fours of words flipped by `flip`. */
 function packWords(a: usize, b: usize, c: usize, d: usize, to: usize, count: i32, flip: i8): void {
   const flips = i8x16.splat(flip);
   for (; count >= 4; count -= 4, a += 16, b += 16, c += 16, d += 16, to += 64) {

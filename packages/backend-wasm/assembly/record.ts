@@ -22,6 +22,8 @@ let plan: usize = 0;
 let attributes: usize = 0;
 /** From one row of the chosen ones' matrix to the next where that is more than a row; else 0. */
 let stride: usize = 0;
+// which row of the records of neuron-records.ts rows are, or -1 where they lie as in files
+let rowOfRecords: i32 = -1;
 
 export function enterJob(job: usize, thread: i32): void {
   frame = FRAMES + <usize>thread * FRAME_BYTES;
@@ -39,6 +41,7 @@ export function opcodeAt(entry: usize): i32 {
 export function enterRecord(entry: usize, numTensors: i32): void {
   plan = entry;
   stride = 0;
+  rowOfRecords = -1;
   let at = load<u32>(entry, PLAN_RECORD) + 12;
   let slot = frame;
   for (let i = 0; i < numTensors; i++, slot += SLOT_BYTES) {
@@ -74,6 +77,14 @@ export function setMatrix(tensor: i32, dtype: i32, address: usize, numRows: i32,
 /** From here on rows of the matrix of chosen rows are this far apart. */
 export function setRowStride(sizeBytes: usize): void {
   stride = sizeBytes;
+}
+/** From here on rows of the matrix of chosen rows are row `row` of records. */
+export function setRecordRow(row: i32): void {
+  rowOfRecords = row;
+}
+/** Which row of records they are, -1 for rows as they lie in files. */
+export function recordRow(): i32 {
+  return rowOfRecords;
 }
 /** How far rows are apart. */
 export function strideOf(rowBytes: usize): usize {

@@ -27,6 +27,10 @@ const shapes: readonly Shape[] = [
   { numTokens: 3, width: 736, numRows: 50, count: 41, factor: 1 },
   { numTokens: 9, width: 768, numRows: 50, count: 37, factor: 1 },
   { numTokens: 130, width: 256, numRows: 80, count: 66, factor: 1 },
+  { numTokens: 4, width: 128, numRows: 40, count: 35, factor: 1 },
+  { numTokens: 5, width: 640, numRows: 40, count: 32, factor: 1e-5 },
+  { numTokens: 6, width: 896, numRows: 5, count: 3, factor: 1 },
+  { numTokens: 4, width: 384, numRows: 3, count: 0, factor: 1 },
 ];
 
 interface Setup extends Shape {
@@ -252,10 +256,12 @@ describe.each(['q8_0', 'q4_0'] as const)('%s', (dtype) => {
 
   describe.each(Object.entries(variants))('%s', (_name, options) => {
     test.each([
-      ['scales below 64', small],
-      ['scales of every kind', [...small, ...large]],
-    ] as const)('%s have the bits of the four ops', async (_kind, scales) => {
-      const setup = setUp(dtype, shape);
+      ['scales below 64', 1, small],
+      ['scales of every kind', 1, [...small, ...large]],
+      ['scales below 64', 5, small],
+      ['scales of every kind', 5, [...small, ...large]],
+    ] as const)('%s, %i tokens, have the bits of the four ops', async (_kind, numTokens, scales) => {
+      const setup = setUp(dtype, { ...shape, numTokens });
       const { blockBytes } = dtypeInfo(dtype);
       const view = new DataView(setup.weight.buffer);
       // the last of them in few rows only: one number that is not finite takes a whole column with it

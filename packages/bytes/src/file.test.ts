@@ -187,14 +187,15 @@ describe('makeFolder', () => {
     expect(await readdir(join(folder, 'a', 'b'))).toEqual(['c']);
     await makeFolder(deep);
     await makeFolder(folder);
-    await Promise.all([1, 2, 3].map(() => makeFolder(join(folder, 'd', 'e'))));
-    expect(await readdir(join(folder, 'd'))).toEqual(['e']);
+    const leaves = Array.from({ length: 40 }, (_, index) => String(index));
+    await Promise.all(leaves.map((leaf) => makeFolder(join(folder, 'd', 'e', 'f', leaf))));
+    expect((await readdir(join(folder, 'd', 'e', 'f'))).toSorted()).toEqual(leaves.toSorted());
   });
 
   it('refuses paths with files in them', async () => {
     await writeFile(path, 'x');
-    await expect(makeFolder(path)).rejects.toThrow(`${path}: is a file, expected a folder`);
-    await expect(makeFolder(join(path, 'below'))).rejects.toThrow(/a part of the path is not a folder \(ENOTDIR\)/);
+    await expect(makeFolder(path)).rejects.toThrow(`${path}: is there and is no folder`);
+    await expect(makeFolder(join(path, 'below'))).rejects.toThrow(IoError);
     await expect(makeFolder(join(path, 'far', 'below'))).rejects.toThrow(IoError);
   });
 

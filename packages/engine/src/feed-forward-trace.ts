@@ -3,6 +3,7 @@ import { feedForwardNames, type Weight } from '@winnow/models';
 import type { Backend, BufferHandle, FeedForwardWriter, ProgramTensor } from '@winnow/ops';
 import { ArgumentError, decoder, numElements, tensorBytes } from '@winnow/tensor';
 import type { FeedForwardAccess, FeedForwardLayer, FeedForwardMatrix, FeedForwardTrace } from './feed-forward-types.js';
+import { neuronRows } from './neuron-rows.js';
 import type { ReadOutput } from './step-outputs.js';
 
 const outputName = (layer: number, part: 'x' | 'gate' | 'up'): string => `ffn.${layer}.${part}`;
@@ -25,7 +26,9 @@ export function createFeedForwardTracer(onLayer: (layer: FeedForwardLayer) => vo
       up: bytes(site.up()),
       down: bytes(site.down()),
     };
-    onLayer({ layer, activation, hiddenDim, ffnDim, isGated: gate !== undefined, biases, weightBytes });
+    const dtypes = { gate: site.gate?.().dtype, up: site.up().dtype, down: site.down().dtype };
+    const rows = neuronRows(dtypes, biases.includes('gate') || biases.includes('up'));
+    onLayer({ layer, activation, hiddenDim, ffnDim, isGated: gate !== undefined, biases, weightBytes, rows });
     b.output(outputName(layer, 'x'), x);
     b.output(outputName(layer, 'up'), up);
     if (gate !== undefined) b.output(outputName(layer, 'gate'), gate);

@@ -1,5 +1,6 @@
 /** What a loaded model shows of its FFNs, for calibrations. */
 import type { ActivationKind } from '@winnow/ops';
+import type { NeuronRows } from '@winnow/sparse-inference';
 
 /** A matrix of an FFN. */
 export type FeedForwardMatrix = 'gate' | 'up' | 'down';
@@ -15,6 +16,8 @@ export interface FeedForwardLayer {
   readonly biases: readonly FeedForwardMatrix[];
   /** Bytes of the matrices as they are computed with. */
   readonly weightBytes: { readonly gate?: number; readonly up: number; readonly down: number };
+  /** How they are stored where they are read neuron by neuron. */
+  readonly rows: NeuronRows;
 }
 
 /** What one FFN saw in one step: rows of tokens, flat. */

@@ -1,12 +1,15 @@
 /** A sidecar in use: the writer of its programs, and its tables as weights. */
-import { addTurnedMatrices, feedForwardNames, type Weight } from '@winnow/models';
+import { addTurnedMatrices, downRowsName, feedForwardNames, type Weight } from '@winnow/models';
 import {
   breakEvenOf,
   createFeedForwardWriter,
   predictorWeights,
   type Sidecar,
   type SparseFeedForwardWriter,
+  type SparseLayer,
 } from '@winnow/sparse-inference';
+import type { DType } from '@winnow/tensor';
+import { neuronRows } from './neuron-rows.js';
 
 export interface SparseWeights {
   readonly sidecar: Sidecar;
@@ -31,12 +34,13 @@ export interface SparseWriterOptions {
 
 /** Adds what sparse programs read to the weights: the tables of the predictors, and turned matrices. */
 export function createSparseWeights(
-  sidecar: Sidecar,
+  calibrated: Sidecar,
   weights: Map<string, Weight>,
   numLayers: number,
   options: SparseWriterOptions = {},
 ): SparseWeights {
   addTurnedMatrices(weights, numLayers);
+  const sidecar = { ...calibrated, layers: calibrated.layers.map((layer) => withRows(layer, weights)) };
   for (const [name, { dtype, shape, bytes }] of predictorWeights(sidecar, options)) {
     const sizeBytes = bytes.byteLength;
     const read = async (target: Uint8Array, { byteOffset = 0 }: { byteOffset?: number } = {}): Promise<void> =>
@@ -52,6 +56,16 @@ export function createSparseWeights(
     ffnDims,
     notices: [...adaptedNotice(sidecar, weights), ...denseNotice(sidecar, writer, options)],
   };
+}
+
+/** Types may be others than those of the calibration. */
+function withRows(layer: SparseLayer, weights: ReadonlyMap<string, Weight>): SparseLayer {
+  const { gate, up } = feedForwardNames(layer.layer);
+  const typeOf = (name: string): DType | undefined => weights.get(name)?.dtype;
+  const [ofUp, ofDown] = [typeOf(`${up}.weight`), typeOf(downRowsName(layer.layer))];
+  if (ofUp === undefined || ofDown === undefined) return layer;
+  const hasBias = [gate, up].some((name) => weights.has(`${name}.bias`));
+  return { ...layer, rows: neuronRows({ gate: typeOf(`${gate}.weight`), up: ofUp, down: ofDown }, hasBias) };
 }
 
 /** What adapters add needs all neurons. */

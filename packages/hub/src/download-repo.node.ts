@@ -1,6 +1,7 @@
 /** Downloads a repository by name, into the cache that the Hugging Face tools share. */
 import { statfs } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
+import { makeFolder } from '@winnow/bytes/node';
 import { downloadFile, getHFHubCachePath, listFiles, modelInfo, type ListFileEntry } from '@huggingface/hub';
 import { ArgumentError, CapacityError, IoError } from '@winnow/tensor';
 import { isSafeFileName } from './file-name.js';
@@ -8,7 +9,6 @@ import { HubError, onDisk } from './hub-error.node.js';
 import { createHubFetch, createRangeFetch, messageOf } from './hub-fetch.node.js';
 import { MAX_FILES } from './limits.js';
 import { localFolder } from './local-folder.node.js';
-import { makeFolder } from './make-folder.node.js';
 import { isCommit, RepoCache, sizeIfFile, type RepoFile } from './repo-cache.node.js';
 import { groupGgufFiles, selectFiles, type FileSelection } from './select-files.js';
 import { transfer } from './transfer.node.js';

@@ -52,11 +52,12 @@ const diskReasons: Readonly<Record<string, string>> = {
   ENAMETOOLONG: 'the name is too long',
 };
 
-/** Errors of the file system as `HubError`; Winnow's own pass unchanged. */
+/** Errors of the file system, and `IoError`s because of one, as `HubError`; others of Winnow's own pass unchanged. */
 export function diskError(path: string, error: unknown): unknown {
-  if (WinnowError.isInstance(error) || !(error instanceof Error) || !('syscall' in error)) return error;
-  const code = 'code' in error ? String(error.code) : '';
-  const message = `${diskReasons[code] ?? error.message}${code === '' ? '' : ` (${code})`}`;
+  const ofSystem = WinnowError.isInstance(error) && !(error instanceof HubError) ? error.cause : error;
+  if (WinnowError.isInstance(ofSystem) || !(ofSystem instanceof Error) || !('syscall' in ofSystem)) return error;
+  const code = 'code' in ofSystem ? String(ofSystem.code) : '';
+  const message = `${diskReasons[code] ?? ofSystem.message}${code === '' ? '' : ` (${code})`}`;
   return new HubError({ source: path, reason: 'disk', message }, { cause: error });
 }
 

@@ -9,11 +9,11 @@
 import { randomUUID } from 'node:crypto';
 import { copyFile, readFile, realpath, rename, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { dirname, join, relative } from 'node:path';
+import { makeFolder } from '@winnow/bytes/node';
 import { getRepoFolderName } from '@huggingface/hub';
 import { isSafeFileName } from './file-name.js';
 import { onDisk } from './hub-error.node.js';
 import { isRecord } from './json-object.js';
-import { makeFolder } from './make-folder.node.js';
 
 /** A file as the hub lists it. */
 export interface RepoFile {

@@ -1,13 +1,28 @@
+import type { DType } from '@winnow/tensor';
+
+/** Rows of gate, up and down of a neuron side by side. */
+const sideBySide: Partial<Record<DType, number>> = {
+  f32: 0.7,
+  f16: 0.44,
+  bf16: 0.67,
+  q8_0: 0.8,
+  q4_0: 0.74,
+  q6_K: 0.24,
+  q5_K: 0.18,
+};
+/** Matrices of their own. */
+const apart: Partial<Record<DType, number>> = { ...sideBySide, f16: 0.42, q8_0: 0.44, q4_0: 0.29 };
+/** q4_K, and types that were not measured. */
+const least = 0.17;
+
 /**
  * The share of active neurons from which on a feed-forward block that computes all of them takes less time, for one token on
- * the WebAssembly backend: the least over block sizes and threads (`pnpm bench ffn`, decision 0015). It depends on what dense
- * products gain from having their matrices otherwise, which is most for 16 bits and least for 8 and 32. It compares with
+ * the WebAssembly backend: at most the least over threads and, with q8_0 and q4_0, sizes of blocks (`pnpm bench ffn`, decision
+ * 0015). It depends on what dense products gain from having their matrices otherwise, which is most for k-quants. It compares with
  * matrices as dense products want them; within a program whose rows lie neuron by neuron, fewer neurons are always faster.
- * @param bitsPerWeight scales included: 8.5 for q8_0, 4.5 for q4_0. Measured: these, f16 and f32; others count as the next with
- *   fewer bits, or as q4_0
+ * @param dtype type of the rows
+ * @param areSideBySide whether the rows of all matrices of a neuron lie side by side, which needs a gate, one type and no biases
  */
-export function breakEvenRatio(bitsPerWeight: number): number {
-  if (bitsPerWeight >= 32) return 0.7;
-  if (bitsPerWeight >= 16) return 0.44;
-  return bitsPerWeight >= 8 ? 0.8 : 0.74;
+export function breakEvenRatio(dtype: DType, areSideBySide: boolean): number {
+  return (areSideBySide ? sideBySide : apart)[dtype] ?? least;
 }

@@ -35,6 +35,7 @@ export {
   type GateThresholdTables,
   type InputThresholdTables,
   type LayerReport,
+  type NeuronRows,
   type LowRankGuess,
   type LowRankProductTables,
   type LowRankTables,

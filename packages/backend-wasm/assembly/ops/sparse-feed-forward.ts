@@ -10,7 +10,6 @@
 import { Q4_0, Q8_0, bytesOf } from '../decode';
 import { isExactForU8 } from '../dots8';
 import { FLAG_INT8, FLAG_PACKED } from '../layout';
-import { readRecords } from '../neuron-records';
 import { metasAt, META_BYTES, quantiseTokens } from '../quantise';
 import {
   addressOf,
@@ -21,6 +20,7 @@ import {
   isPresent,
   localScratch,
   setMatrix,
+  setRecordRow,
   setRowStride,
   sharedScratch,
 } from '../record';
@@ -37,7 +37,7 @@ import { sparseMatmul } from './sparse-matmul';
 const GROUP: i32 = 32;
 /** Most groups whose sums are there at once. */
 const MAX_PARTS: i32 = 32;
-/** Most tokens that need no interleaving. */
+/** Most tokens that need no interleaving: fewer than MIN_PANEL_TOKENS and MIN_MIXED_TOKENS, which alone know rows of records. */
 const FEW_TOKENS: i32 = 3;
 
 // scratch per thread: addresses of rows of the three matrices; sums of products; gates; values; what sums of rows need; lanes
@@ -208,7 +208,7 @@ function matrixByMatrix(numTokens: i32, width: i32, dtype: i32): void {
   const gate = behindCodes(numTokens, width);
   const isPacked = hasFlag(FLAG_PACKED);
   const between = isPacked ? 0 : rowBytes;
-  if (isPacked) readRecords(0);
+  if (isPacked) setRecordRow(0);
   const up = gate + (<usize>numTokens * <usize>numNeurons << 2);
   setRowStride(3 * rowBytes);
   // x, weight, rows, count, bias, ids, y
@@ -218,7 +218,7 @@ function matrixByMatrix(numTokens: i32, width: i32, dtype: i32): void {
   setMatrix(6, dtypeOfX, gate, numTokens, numNeurons);
   sparseMatmul();
   phaseBarrier();
-  if (isPacked) readRecords(1);
+  if (isPacked) setRecordRow(1);
   setMatrix(1, dtype, weight + between, numRows, width);
   setMatrix(6, dtypeOfX, up, numTokens, numNeurons);
   sparseMatmul();
@@ -231,12 +231,11 @@ function matrixByMatrix(numTokens: i32, width: i32, dtype: i32): void {
   gatedActivation();
   phaseBarrier();
   // h, weight, rows, count, previous, y
-  if (isPacked) readRecords(2);
+  if (isPacked) setRecordRow(2);
   setMatrix(1, dtype, weight + 2 * between, numRows, width);
   setMatrix(2, dtypeOfRows, rows, 1, numNeurons);
   setMatrix(3, dtypeOfRows, count, 1, 1);
   setMatrix(4, dtypeOfX, previous, numTokens, width);
   setMatrix(5, dtypeOfX, y, numTokens, width);
   sparseCombine();
-  readRecords(-1);
 }

@@ -124,6 +124,14 @@ const dtypeCases = weightDTypes.flatMap((dtype) => {
   ];
 });
 
+/** Widths of whole fours of blocks, which backends may order otherwise. */
+const fourCases = (['q8_0', 'q4_0'] as const).flatMap((dtype) => [
+  blockCase(dtype, 'silu', { numTokens: 1, width: 128, numNeurons: 37, choice: 'some' }),
+  blockCase(dtype, 'relu', { numTokens: 3, width: 256, numNeurons: 41, choice: 'all', isContinued: true }),
+  blockCase(dtype, 'silu', { numTokens: 4, width: 640, numNeurons: 35, numRows: 41, choice: 'slots' }),
+  blockCase(dtype, 'silu', { numTokens: 17, width: 384, numNeurons: 38, choice: 'all' }),
+]);
+
 const kindCases = activationKinds.map((kind) =>
   blockCase('q8_0', kind, { numTokens: 2, width: 64, numNeurons: 40, choice: 'some' }),
 );
@@ -141,4 +149,4 @@ const shapeCases = [
   blockCase('f16', 'gelu-tanh', shape as BlockShape),
 ]);
 
-export const sparseFeedForwardCases: readonly KernelCase[] = [...dtypeCases, ...kindCases, ...shapeCases];
+export const sparseFeedForwardCases: readonly KernelCase[] = [...dtypeCases, ...fourCases, ...kindCases, ...shapeCases];

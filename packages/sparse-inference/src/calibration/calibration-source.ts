@@ -1,6 +1,7 @@
 /** What a calibration asks of a model. `model.feedForward` of `@winnow/engine` is one; `plainSource` makes one of arrays. */
 import { activationFunction } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
+import type { NeuronRows } from '../sidecar/sidecar.js';
 import { checkFeedForward, rowDot, type FeedForwardShape, type FeedForwardWeights } from '../plain/feed-forward.js';
 
 /** A feed-forward block of the model. */
@@ -9,6 +10,8 @@ export interface CalibrationLayer extends FeedForwardShape {
   readonly layer: number;
   /** What a token reads with all neurons. Default: as f16. */
   readonly weightBytes?: { readonly gate?: number; readonly up: number; readonly down: number };
+  /** For `breakEvenOf`. Default: by these bytes. */
+  readonly rows?: NeuronRows;
 }
 
 /** What one block saw of a piece of text. The arrays belong to the callback until it returns. */

@@ -41,7 +41,9 @@ export function verifyPhase(context: PhaseContext, scores: LayerScores, numToken
     },
     async finish(layer) {
       const { layer: sparse, measurement } = begin(layer);
-      results.set(layer, { ...sparse, report: await measurement.report(context.source, context.products) });
+      const { rows } = layer.shape;
+      const report = await measurement.report(context.source, context.products);
+      results.set(layer, { ...sparse, report, ...(rows === undefined ? {} : { rows }) });
     },
     sparseLayer(layer) {
       const result = results.get(layer);

@@ -37,7 +37,7 @@ export function checksumOf(content: string, tensors: readonly SidecarTensor[]): 
 }
 
 function layerJson(layer: SparseLayer): unknown {
-  const { predictor, downNorms: _norms, frequencies: _frequencies, ...rest } = layer;
+  const { predictor, downNorms: _norms, frequencies: _frequencies, rows: _rows, ...rest } = layer;
   const { kind } = predictor;
   return { ...rest, predictor: 'rank' in predictor ? { kind, rank: predictor.rank } : { kind } };
 }

@@ -41,6 +41,12 @@ describe('a sidecar', () => {
     expect(await readSidecar(await open(await sidecarBytes(named)))).toEqual(named);
   });
 
+  test('says nothing of how a model stores its rows', () => {
+    const rows = { dtypes: ['q8_0'] as const, areSideBySide: true };
+    const layers = sidecar.layers.map((layer) => ({ ...layer, rows }));
+    expect(sidecarContent({ ...sidecar, layers })).toEqual(sidecarContent(sidecar));
+  });
+
   test('has int8 codes and scales that other programs can read', () => {
     const names = sidecarContent(sidecar).tensors.map(({ name, dtype }) => `${name} ${dtype}`);
     expect(names).toContain('layers.0.p.codes i8');

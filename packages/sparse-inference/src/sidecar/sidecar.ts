@@ -1,4 +1,5 @@
 /** What a calibration knows of a model: which neurons matter, and how to tell them from the hidden state. */
+import type { DType } from '@winnow/tensor';
 import type { FeedForwardShape } from '../plain/feed-forward.js';
 
 /** How active neurons are found: see the README. */
@@ -101,6 +102,14 @@ export interface LayerReport {
   readonly sparseBytes: number;
 }
 
+/** How the matrices of a block are stored where they are read neuron by neuron. */
+export interface NeuronRows {
+  /** Types of gate, up and down, or of up and down. */
+  readonly dtypes: readonly DType[];
+  /** The rows of a neuron lie one after the other. */
+  readonly areSideBySide: boolean;
+}
+
 export interface SparseLayer extends FeedForwardShape {
   /** Index in the model. */
   readonly layer: number;
@@ -111,6 +120,8 @@ export interface SparseLayer extends FeedForwardShape {
   /** Share of tokens that each neuron is truly active for. */
   readonly frequencies: Float32Array; // [F]
   readonly report: LayerReport;
+  /** In the model at hand; files do not have it. */
+  readonly rows?: NeuronRows;
 }
 
 /** How a calibration was made. */

@@ -155,7 +155,7 @@ describe('the writer', () => {
       const sizes = { denseBytes: 1000, sparseBytes: 1000 * activeRatio }; // 2 or 3 bits per weight
       return sidecarOf([{ ...layer, report: { ...layer.report, ...sizes, activeRatio, inputRatio } }]);
     };
-    const limit = breakEvenRatio(2);
+    const limit = breakEvenRatio('q4_0', true);
 
     test('layers are dense, with the matrices of dense blocks', async () => {
       for (const kind of gatedKinds) {
@@ -191,12 +191,17 @@ describe('the writer', () => {
       expect(isDense('gate-threshold', above)).toBe(false);
     });
 
-    test('bits of the weights decide which ratio that is', () => {
+    test('types of the rows decide which ratio that is, or else the bits of the weights', () => {
       const layer = sparseLayer('gate-threshold', 0, weights, 5);
       const numWeights = (weights.gate === undefined ? 2 : 3) * hiddenDim * ffnDim;
-      for (const bits of [4.5, 8.5, 16, 32]) {
+      const types = { q4_0: 4.5, q8_0: 8.5, f16: 16, f32: 32 };
+      for (const [type, bits] of Object.entries(types) as [keyof typeof types, number][]) {
         const report = { ...layer.report, denseBytes: (bits / 8) * numWeights };
-        expect(breakEvenOf({ ...layer, report })).toBe(breakEvenRatio(bits));
+        expect(breakEvenOf({ ...layer, report })).toBe(breakEvenRatio(type, true));
+        for (const areSideBySide of [false, true]) {
+          const ofModel = { ...layer, report, rows: { dtypes: ['q8_0', 'q4_K', 'f32'] as const, areSideBySide } };
+          expect(breakEvenOf(ofModel)).toBe(breakEvenRatio('q4_K', areSideBySide));
+        }
       }
     });
 

@@ -1,5 +1,6 @@
 /** Which layers of a sidecar leave out neurons, and which of their matrices are read row by row. */
 import { breakEvenRatio } from '@winnow/ops';
+import type { DType } from '@winnow/tensor';
 import type { Sidecar, SparseLayer } from '../sidecar/sidecar.js';
 import type { FeedForwardWriterOptions } from './feed-forward-writer.js';
 
@@ -7,18 +8,26 @@ import type { FeedForwardWriterOptions } from './feed-forward-writer.js';
 export type FeedForwardMatrix = 'gate' | 'up' | 'down';
 
 /**
- * The share of active neurons above which all of a layer's take less time, its predictor counted: `breakEvenRatio` of
- * @winnow/ops for the bits of its weights, of which the predictor leaves what its tables' share of the block's bytes does not
- * take.
+ * The share of active neurons above which all of a layer's take less time, its predictor counted: the least `breakEvenRatio` of
+ * @winnow/ops of its matrices, of which the predictor leaves what its tables' share of the block's bytes does not take. A layer without
+ * `rows` counts as gated, with rows side by side of the type that has as many bits as its weights had.
  */
-export function breakEvenOf({ predictor, hiddenDim, ffnDim, isGated, report }: SparseLayer): number {
+export function breakEvenOf(layer: SparseLayer): number {
+  const { predictor, report } = layer;
+  const { dtypes, areSideBySide } = layer.rows ?? { dtypes: [typeByBits(layer)], areSideBySide: true };
+  const ratio = Math.min(...dtypes.map((dtype) => breakEvenRatio(dtype, areSideBySide)));
   const { activeRatio, denseBytes, sparseBytes } = report;
-  const numWeights = (isGated ? 3 : 2) * hiddenDim * ffnDim;
-  const ratio = breakEvenRatio((8 * denseBytes) / numWeights);
   // a gate that is computed as a whole is no cost of its own; tables are read as fast as dense weights
   if (!('rank' in predictor) || denseBytes === 0) return ratio;
   const tableShare = sparseBytes / denseBytes - activeRatio;
   return ratio * (1 - Math.min(1, Math.max(0, tableShare)));
+}
+
+function typeByBits({ hiddenDim, ffnDim, isGated, report }: SparseLayer): DType {
+  const bits = (8 * report.denseBytes) / ((isGated ? 3 : 2) * hiddenDim * ffnDim);
+  if (bits >= 32) return 'f32';
+  if (bits >= 16) return 'f16';
+  return bits >= 8 ? 'q8_0' : 'q4_0';
 }
 
 /**
