@@ -21,7 +21,7 @@ const least = 0.17;
  * 0015). It depends on what dense products gain from having their matrices otherwise, which is most for k-quants. It compares with
  * matrices as dense products want them; within a program whose rows lie neuron by neuron, fewer neurons are always faster.
  * @param dtype type of the rows
- * @param areSideBySide whether the rows of all matrices of a neuron lie side by side, which needs a gate, one type and no biases
+ * @param areSideBySide whether a neuron's rows are read side by side: by guesses of gate and up, with one type of matrices and no biases
  */
 export function breakEvenRatio(dtype: DType, areSideBySide: boolean): number {
   return (areSideBySide ? sideBySide : apart)[dtype] ?? least;

@@ -39,8 +39,6 @@ const report = {
   precision: 0.5,
   energy: 0.98,
   cosine: 0.99,
-  denseBytes: 1000,
-  sparseBytes: 200,
 };
 
 /** Tables with random contents; about half of the neurons are chosen for random inputs. */
@@ -72,6 +70,8 @@ export function sparseLayer(
 ): SparseLayer {
   const { hiddenDim, ffnDim, activation, gate, down } = weights;
   const rng = createRng(seed + 1);
+  const denseBytes = 4 * (gate === undefined ? 2 : 3) * hiddenDim * ffnDim; // f32
+  const sparseBytes = report.activeRatio * denseBytes;
   return {
     layer,
     hiddenDim,
@@ -82,7 +82,7 @@ export function sparseLayer(
     contributionThreshold: 0.1,
     downNorms: columnNorms(down, hiddenDim, ffnDim),
     frequencies: Float32Array.from({ length: ffnDim }, () => rng.nextFloat()),
-    report: { ...report, inputRatio: kind === 'input-threshold' ? 0.5 : 1 },
+    report: { ...report, denseBytes, sparseBytes, inputRatio: kind === 'input-threshold' ? 0.5 : 1 },
   };
 }
 

@@ -188,19 +188,24 @@ describe('the writer', () => {
         expect(isDense(kind, 1, 1)).toBe(false);
       }
       // what is more than the active share is the gate, which takes the same time in a dense block
-      expect(isDense('gate-threshold', above)).toBe(false);
+      const ofRows = breakEvenRatio('q4_0', false);
+      expect([ofRows, ofRows + 0.001].map((ratio) => isDense('gate-threshold', ratio))).toEqual([false, true]);
     });
 
     test('types of the rows decide which ratio that is, or else the bits of the weights', () => {
-      const layer = sparseLayer('gate-threshold', 0, weights, 5);
       const numWeights = (weights.gate === undefined ? 2 : 3) * hiddenDim * ffnDim;
       const types = { q4_0: 4.5, q8_0: 8.5, f16: 16, f32: 32 };
       for (const [type, bits] of Object.entries(types) as [keyof typeof types, number][]) {
-        const report = { ...layer.report, denseBytes: (bits / 8) * numWeights };
-        expect(breakEvenOf({ ...layer, report })).toBe(breakEvenRatio(type, true));
-        for (const areSideBySide of [false, true]) {
-          const ofModel = { ...layer, report, rows: { dtypes: ['q8_0', 'q4_K', 'f32'] as const, areSideBySide } };
-          expect(breakEvenOf(ofModel)).toBe(breakEvenRatio('q4_K', areSideBySide));
+        for (const kind of ['low-rank', 'gate-threshold'] as const) {
+          const layer = sparseLayer(kind, 0, weights, 5);
+          const denseBytes = (bits / 8) * numWeights;
+          const report = { ...layer.report, denseBytes, sparseBytes: layer.report.activeRatio * denseBytes };
+          expect(breakEvenOf({ ...layer, report })).toBe(breakEvenRatio(type, kind === 'low-rank'));
+          for (const areSideBySide of [false, true]) {
+            const rows = { dtypes: ['q8_0', 'q4_0'] as const, areSideBySide };
+            const expected = breakEvenRatio('q4_0', areSideBySide && kind === 'low-rank');
+            expect(breakEvenOf({ ...layer, report, rows })).toBe(expected);
+          }
         }
       }
     });

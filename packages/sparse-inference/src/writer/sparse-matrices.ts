@@ -9,16 +9,17 @@ export type FeedForwardMatrix = 'gate' | 'up' | 'down';
 
 /**
  * The share of active neurons above which all of a layer's take less time, its predictor counted: the least `breakEvenRatio` of
- * @winnow/ops of its matrices, of which the predictor leaves what its tables' share of the block's bytes does not take. A layer without
- * `rows` counts as gated, with rows side by side of the type that has as many bits as its weights had.
+ * @winnow/ops of its matrices, of which the predictor leaves what its tables' share of the block's bytes does not take. Only guesses
+ * of gate and up read rows side by side. A layer without `rows` counts as of the type that has as many bits as its weights had.
  */
 export function breakEvenOf(layer: SparseLayer): number {
-  const { predictor, report } = layer;
-  const { dtypes, areSideBySide } = layer.rows ?? { dtypes: [typeByBits(layer)], areSideBySide: true };
-  const ratio = Math.min(...dtypes.map((dtype) => breakEvenRatio(dtype, areSideBySide)));
+  const { predictor, isGated, report } = layer;
+  const { dtypes, areSideBySide } = layer.rows ?? { dtypes: [typeByBits(layer)], areSideBySide: isGated };
+  const isGuessed = 'rank' in predictor;
+  const ratio = Math.min(...dtypes.map((dtype) => breakEvenRatio(dtype, areSideBySide && isGuessed)));
   const { activeRatio, denseBytes, sparseBytes } = report;
   // a gate that is computed as a whole is no cost of its own; tables are read as fast as dense weights
-  if (!('rank' in predictor) || denseBytes === 0) return ratio;
+  if (!isGuessed || denseBytes === 0) return ratio;
   const tableShare = sparseBytes / denseBytes - activeRatio;
   return ratio * (1 - Math.min(1, Math.max(0, tableShare)));
 }
