@@ -7,6 +7,7 @@
 import { flipSigns, halfMask, nibbleMask, plainFactor, plainRest } from './constants';
 import { dot } from './dots8';
 import { high } from './dots8-blocks';
+import { highTwos, highWords, lowTwos, lowWords } from './interleave';
 import { META_BYTES, META_MINUS_128, META_MINUS_8 } from './quantise';
 import { fma, sum4 } from './simd';
 
@@ -63,18 +64,9 @@ export function rowSum(sums: usize, row: i32): f32 {
 /** The sums of the lanes of four vectors, side by side. */
 @inline
 function sideSums(a: v128, b: v128, c: v128, d: v128): v128 {
-  const ab = i32x4.add(
-    i8x16.shuffle(a, b, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23),
-    i8x16.shuffle(a, b, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31),
-  );
-  const cd = i32x4.add(
-    i8x16.shuffle(c, d, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23),
-    i8x16.shuffle(c, d, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31),
-  );
-  return i32x4.add(
-    i8x16.shuffle(ab, cd, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23),
-    i8x16.shuffle(ab, cd, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31),
-  );
+  const ab = i32x4.add(lowWords(a, b), highWords(a, b));
+  const cd = i32x4.add(lowWords(c, d), highWords(c, d));
+  return i32x4.add(lowTwos(ab, cd), highTwos(ab, cd));
 }
 
 @inline
