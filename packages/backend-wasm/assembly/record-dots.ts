@@ -36,9 +36,13 @@ export function lanesBytes(numBlocks: i32): usize {
   return (<usize>numBlocks >> 2) * LANES_BYTES + 32 + META_BYTES;
 }
 
-/** The sums of eight rows at `sums[row][4]`, to be finished by `rowSum`. `rows` has their addresses. */
+/** The sums of eight rows at `sums[row][4]`, to be finished by `fourSums`. `rows` has their addresses. */
 export function recordDots(isQ4: bool, rows: usize, x: usize, numBlocks: i32, sums: usize): void {
-  memory.fill(sums, 0, 128);
+  const none = f32x4.splat(0);
+  for (let at = sums; at < sums + 128; at += 32) {
+    v128.store(at, none);
+    v128.store(at, none, 16);
+  }
   const end = x + (<usize>numBlocks >> 2) * LANES_BYTES;
   if (isQ4) dotsQ4(rows, x, end, sums);
   else dotsQ8(rows, x, end, sums);

@@ -26,16 +26,39 @@ const FOUR: i32 = 4;
 const LAST: usize = 16;
 const START: usize = 32;
 const STEPS: usize = 48;
+const COEFFICIENTS_BYTES: usize = 64;
+/** Bytes of 32 sums, and that many of nothing. */
+const BLOCK_BYTES: usize = 128;
+const nothing = memory.data(128, 16);
 
-/** Adds eight rows times the eight numbers at `h` to `y`. `downs` has the addresses of the rows. */
-export function addRecords(isQ4: bool, downs: usize, h: usize, numBlocks: i32, y: usize, scratch: usize): void {
+/**
+ * `to = from + ` eight rows times the eight numbers at `h`, from nothing where `from` is 0. `downs` has the addresses of the rows.
+ * Coefficients are made four blocks ahead: one needs the other's result for some 70 cycles, which adding up fills.
+ */
+export function addRecords(
+  isQ4: bool,
+  downs: usize,
+  h: usize,
+  numBlocks: i32,
+  from: usize,
+  to: usize,
+  scratch: usize,
+): void {
   const excess = isQ4 ? i8x16.splat(8) : flipSigns();
   const fourBytes: usize = isQ4 ? 72 : 136;
+  const step: usize = from == 0 ? 0 : BLOCK_BYTES;
+  if (from == 0) from = nothing;
   let at: usize = 0;
-  for (let block = 0; block < numBlocks; block += FOUR, at += fourBytes, y += FOUR << 7) {
-    makeCoefficients(downs, at, h, excess, scratch);
-    if (isQ4) addQ4(downs, at, scratch, y);
-    else addQ8(downs, at, scratch, y);
+  let known = scratch;
+  let next = scratch + COEFFICIENTS_BYTES;
+  makeCoefficients(downs, at, h, excess, known);
+  for (let block = 0; block < numBlocks; block += FOUR, at += fourBytes, from += FOUR * step, to += FOUR * BLOCK_BYTES) {
+    if (block + FOUR < numBlocks) makeCoefficients(downs, at + fourBytes, h, excess, next);
+    if (isQ4) addQ4(downs, at, known, from, step, to);
+    else addQ8(downs, at, known, from, step, to);
+    const last = known;
+    known = next;
+    next = last;
   }
 }
 
@@ -121,7 +144,7 @@ function makeCoefficients(downs: usize, offset: usize, h: usize, excess: v128, t
 }
 
 /** Adds four blocks of q8_0: 16 columns after 16. */
-function addQ8(downs: usize, offset: usize, known: usize, y: usize): void {
+function addQ8(downs: usize, offset: usize, known: usize, from: usize, step: usize, to: usize): void {
   let p0 = <usize>load<u32>(downs) + offset;
   let p1 = <usize>load<u32>(downs, 4) + offset;
   let p2 = <usize>load<u32>(downs, 8) + offset;
@@ -130,12 +153,12 @@ function addQ8(downs: usize, offset: usize, known: usize, y: usize): void {
   let p5 = <usize>load<u32>(downs, 20) + offset;
   let p6 = <usize>load<u32>(downs, 24) + offset;
   let p7 = <usize>load<u32>(downs, 28) + offset;
-  for (const end = y + 512; y < end; known += 4) {
+  for (const end = to + FOUR * BLOCK_BYTES; to < end; known += 4) {
     const h = v128.load32_splat(known);
     const i = v128.load32_splat(known, LAST);
     const start = v128.load32_splat(known, START);
-    const step = v128.load32_splat(known, STEPS);
-    for (const stop = y + 128; y < stop; y += 64) {
+    const unit = v128.load32_splat(known, STEPS);
+    for (const stop = to + BLOCK_BYTES; to < stop; to += BLOCK_BYTES / 2, from += step >> 1) {
       let a = v128.load(p0, 8);
       let b = v128.load(p1, 8);
       let c = v128.load(p2, 8);
@@ -160,10 +183,10 @@ function addQ8(downs: usize, offset: usize, known: usize, y: usize): void {
       cd = highBytes(c, d);
       s2 = dot(i, lowPairs(ab, cd), s2);
       s3 = dot(i, highPairs(ab, cd), s3);
-      v128.store(y, scaled(s0, step, v128.load(y)));
-      v128.store(y, scaled(s1, step, v128.load(y, 16)), 16);
-      v128.store(y, scaled(s2, step, v128.load(y, 32)), 32);
-      v128.store(y, scaled(s3, step, v128.load(y, 48)), 48);
+      v128.store(to, scaled(s0, unit, v128.load(from)));
+      v128.store(to, scaled(s1, unit, v128.load(from, 16)), 16);
+      v128.store(to, scaled(s2, unit, v128.load(from, 32)), 32);
+      v128.store(to, scaled(s3, unit, v128.load(from, 48)), 48);
       p0 += 16;
       p1 += 16;
       p2 += 16;
@@ -177,7 +200,7 @@ function addQ8(downs: usize, offset: usize, known: usize, y: usize): void {
 }
 
 /** The same for q4_0: columns 4 i and 16 + 4 i side by side. */
-function addQ4(downs: usize, offset: usize, known: usize, y: usize): void {
+function addQ4(downs: usize, offset: usize, known: usize, from: usize, step: usize, to: usize): void {
   const low = nibbleMask();
   let p0 = <usize>load<u32>(downs) + offset;
   let p1 = <usize>load<u32>(downs, 4) + offset;
@@ -187,11 +210,11 @@ function addQ4(downs: usize, offset: usize, known: usize, y: usize): void {
   let p5 = <usize>load<u32>(downs, 20) + offset;
   let p6 = <usize>load<u32>(downs, 24) + offset;
   let p7 = <usize>load<u32>(downs, 28) + offset;
-  for (const end = y + 512; y < end; known += 4, y += 128) {
+  for (const end = to + FOUR * BLOCK_BYTES; to < end; known += 4, from += step, to += BLOCK_BYTES) {
     const h = v128.load32_splat(known);
     const i = v128.load32_splat(known, LAST);
     const start = v128.load32_splat(known, START);
-    const step = v128.load32_splat(known, STEPS);
+    const unit = v128.load32_splat(known, STEPS);
     const a = v128.load(p0, 8);
     const b = v128.load(p1, 8);
     const c = v128.load(p2, 8);
@@ -207,15 +230,15 @@ function addQ4(downs: usize, offset: usize, known: usize, y: usize): void {
     let first = lowPairs(ab, cd);
     let last = lowPairs(ef, gh);
     let sums = dot(i, v128.and(last, low), dot(h, v128.and(first, low), start));
-    v128.store(y, scaled(sums, step, v128.load(y)));
+    v128.store(to, scaled(sums, unit, v128.load(from)));
     sums = dot(i, high(last, low), dot(h, high(first, low), start));
-    v128.store(y, scaled(sums, step, v128.load(y, 64)), 64);
+    v128.store(to, scaled(sums, unit, v128.load(from, 64)), 64);
     first = highPairs(ab, cd);
     last = highPairs(ef, gh);
     sums = dot(i, v128.and(last, low), dot(h, v128.and(first, low), start));
-    v128.store(y, scaled(sums, step, v128.load(y, 16)), 16);
+    v128.store(to, scaled(sums, unit, v128.load(from, 16)), 16);
     sums = dot(i, high(last, low), dot(h, high(first, low), start));
-    v128.store(y, scaled(sums, step, v128.load(y, 80)), 80);
+    v128.store(to, scaled(sums, unit, v128.load(from, 80)), 80);
     ab = highBytes(a, b);
     cd = highBytes(c, d);
     ef = highBytes(e, f);
@@ -223,15 +246,15 @@ function addQ4(downs: usize, offset: usize, known: usize, y: usize): void {
     first = lowPairs(ab, cd);
     last = lowPairs(ef, gh);
     sums = dot(i, v128.and(last, low), dot(h, v128.and(first, low), start));
-    v128.store(y, scaled(sums, step, v128.load(y, 32)), 32);
+    v128.store(to, scaled(sums, unit, v128.load(from, 32)), 32);
     sums = dot(i, high(last, low), dot(h, high(first, low), start));
-    v128.store(y, scaled(sums, step, v128.load(y, 96)), 96);
+    v128.store(to, scaled(sums, unit, v128.load(from, 96)), 96);
     first = highPairs(ab, cd);
     last = highPairs(ef, gh);
     sums = dot(i, v128.and(last, low), dot(h, v128.and(first, low), start));
-    v128.store(y, scaled(sums, step, v128.load(y, 48)), 48);
+    v128.store(to, scaled(sums, unit, v128.load(from, 48)), 48);
     sums = dot(i, high(last, low), dot(h, high(first, low), start));
-    v128.store(y, scaled(sums, step, v128.load(y, 112)), 112);
+    v128.store(to, scaled(sums, unit, v128.load(from, 112)), 112);
     p0 += 16;
     p1 += 16;
     p2 += 16;

@@ -19,7 +19,7 @@ export const EIGHT: i32 = 8;
 const FOUR: i32 = 4;
 
 /**
- * The sums of `numEights` times eight rows with one token, at `sums[row][4]`, to be finished by `rowSum`. `rows` has the
+ * The sums of `numEights` times eight rows with one token, at `sums[row][4]`, to be finished by `fourSums` or `rowSum`. `rows` has the
  * addresses of the rows.
  */
 export function rowDots(isQ4: bool, rows: usize, numEights: i32, x: usize, meta: usize, numBlocks: i32, sums: usize): void {
@@ -54,6 +54,18 @@ function lanesAt(meta: usize, b: usize, c: usize, e: usize): v128 {
   words = v128.load32_lane(meta + b * META_BYTES, words, 1);
   words = v128.load32_lane(meta + c * META_BYTES, words, 2);
   return v128.load32_lane(meta + e * META_BYTES, words, 3);
+}
+
+/** The products of four rows from row `row` on: the additions of `rowSum`. */
+export function fourSums(sums: usize, row: i32): v128 {
+  sums += <usize>row << 4;
+  const a = v128.load(sums);
+  const b = v128.load(sums, 16);
+  const c = v128.load(sums, 32);
+  const d = v128.load(sums, 48);
+  const ab = f32x4.add(lowWords(a, b), highWords(a, b));
+  const cd = f32x4.add(lowWords(c, d), highWords(c, d));
+  return f32x4.mul(f32x4.add(lowTwos(ab, cd), highTwos(ab, cd)), f32x4.splat(plainRest()));
 }
 
 /** The product of row `row`. */

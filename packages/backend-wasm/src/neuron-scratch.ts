@@ -47,7 +47,7 @@ export function localNeuronBytes(program: Program, record: OpRecord): number {
   if (op === 'sparse-combine') return sumBytes(program, record);
   if (op === 'sparse-feed-forward') {
     const width = capacityOf(program, record.inputs['weight'] as TensorRef).at(-1) as number;
-    const side = sideBytes + fewTokens * (lanesBytes * width + lanesRest);
+    const side = sideBytes + fewTokens * (4 * width + lanesBytes * width + lanesRest);
     return Math.max(productBytes(program, record), sumBytes(program, record), side);
   }
   return 0;

@@ -72,20 +72,16 @@ function applyTo(op: i32, kind: i32, a: usize, b: usize, y: usize, cap: f32, beg
   }
 }
 
-/** `kind(gate) * up` of four numbers. */
-export function gated4(kind: i32, gate: v128, up: v128): v128 {
-  return f32x4.mul(activate(kind, gate), up);
-}
-
 function apply(op: i32, kind: i32, a: v128, b: v128, cap: f32): v128 {
   if (op == ADD) return f32x4.add(a, b);
-  if (op == GATED) return gated4(kind, a, b);
+  if (op == GATED) return f32x4.mul(activate(kind, a), b);
   if (op == ACTIVATION) return activate(kind, a);
   const bound = f32x4.splat(cap);
   return f32x4.mul(bound, tanh4(f32x4.div(a, bound)));
 }
 
-function activate(kind: i32, x: v128): v128 {
+/** `kind(x)` of four numbers. */
+export function activate(kind: i32, x: v128): v128 {
   const one = f32x4.splat(1);
   if (kind == SILU) return f32x4.div(x, f32x4.add(one, exp4(f32x4.neg(x))));
   if (kind == GELU_TANH) {

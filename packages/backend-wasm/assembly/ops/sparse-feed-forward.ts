@@ -26,27 +26,28 @@ import {
 } from '../record';
 import { lanesBytes, quantiseLanes, recordDots } from '../record-dots';
 import { addRecords } from '../record-sums';
-import { EIGHT, rowDots, rowSum } from '../row-dots';
+import { EIGHT, fourSums, rowDots } from '../row-dots';
 import { addRows } from '../row-sums';
 import { phaseBarrier, sharers, takeUnits, thread, threads } from '../threads';
-import { gated4, gatedActivation } from './pointwise';
+import { activate, gatedActivation } from './pointwise';
 import { sparseCombine } from './sparse-combine';
 import { sparseMatmul } from './sparse-matmul';
 
 /** Neurons of a group: `neuronGroup` of packages/ops. */
 const GROUP: i32 = 32;
-/** Most groups whose sums are there at once. */
+/** Most groups whose sums are there at once, and most of a thread that has nobody to wait for: they stay in its caches. */
 const MAX_PARTS: i32 = 32;
+const MAX_OWN_PARTS: i32 = 4;
 /** Most tokens that need no interleaving: fewer than MIN_PANEL_TOKENS and MIN_MIXED_TOKENS, which alone know rows of records. */
 const FEW_TOKENS: i32 = 3;
 
-// scratch per thread: addresses of rows of the three matrices; sums of products; gates; values; what sums of rows need; lanes
+// scratch per thread: addresses of rows of the three matrices; sums of products; gates; values; what sums of rows need; sums; lanes
 const TABLE_BYTES: usize = <usize>EIGHT << 2;
 const DOTS: usize = 3 * TABLE_BYTES;
 const GATES: usize = DOTS + (<usize>EIGHT << 4);
 const VALUES: usize = GATES + TABLE_BYTES;
 const REST: usize = VALUES + TABLE_BYTES;
-const LANES: usize = 1024;
+const SUMS: usize = 1024;
 
 export function sparseFeedForward(): void {
   const numTokens = dim(0, 0);
@@ -62,6 +63,11 @@ function behindCodes(numTokens: i32, numInputs: i32): usize {
   return sharedScratch() + ((<usize>((numTokens + 7) & ~7) * <usize>numInputs * 4 + 256 + 63) & ~63);
 }
 
+/** Where activations are that rows of records are multiplied by. */
+function lanesOf(numTokens: i32, width: i32): usize {
+  return localScratch() + SUMS + (<usize>numTokens * <usize>width << 2);
+}
+
 function sideBySide(numTokens: i32, width: i32, dtype: i32): void {
   const count = load<i32>(addressOf(3));
   const numGroups = (count + GROUP - 1) / GROUP;
@@ -71,7 +77,7 @@ function sideBySide(numTokens: i32, width: i32, dtype: i32): void {
   if (isPacked) {
     // by every thread for itself: that takes no longer than waiting for each other
     const isQ4 = dtype == Q4_0;
-    const lanes = localScratch() + LANES;
+    const lanes = lanesOf(numTokens, width);
     for (let t = 0; t < numTokens; t++) {
       quantiseLanes(isQ4, addressOf(0) + (<usize>(t * width) << 2), width >> 5, lanes + <usize>t * lanesBytes(width >> 5));
     }
@@ -79,13 +85,10 @@ function sideBySide(numTokens: i32, width: i32, dtype: i32): void {
     quantiseTokens(addressOf(0), numTokens, width, sharedScratch());
     phaseBarrier();
   }
-  // alone there is nobody to wait for
-  let size = 1;
-  if (threads() > 1) {
-    const numRounds = max<i32>(1, (numGroups + MAX_PARTS - 1) / MAX_PARTS);
-    size = (numGroups + numRounds - 1) / numRounds;
-    size = min<i32>(MAX_PARTS, (size + threads() - 1) / threads() * threads());
-  }
+  const most = threads() > 1 ? MAX_PARTS : MAX_OWN_PARTS;
+  const numRounds = max<i32>(1, (numGroups + most - 1) / most);
+  let size = (numGroups + numRounds - 1) / numRounds;
+  size = min<i32>(most, (size + threads() - 1) / threads() * threads());
   const numSharers = sharers();
   const own = numSharers == 1 ? 0 : thread();
   let first = 0;
@@ -95,14 +98,17 @@ function sideBySide(numTokens: i32, width: i32, dtype: i32): void {
     const numDealt = ((numParts * 3) / (4 * numSharers)) * numSharers;
     let part = own < numDealt ? own : numDealt + takeUnits(1);
     for (; part < numParts; part = part + numSharers < numDealt ? part + numSharers : numDealt + takeUnits(1)) {
-      const to = parts + <usize>part * partBytes;
-      memory.fill(to, 0, partBytes);
       const begin = (first + part) * GROUP;
       const end = min<i32>(count, begin + GROUP);
       // neurons of a group are dealt out: streams of memory close to each other would be taken for one
       const numEights = (end - begin + EIGHT - 1) / EIGHT;
+      let from: usize = 0;
       for (let eight = 0; eight < numEights; eight++) {
-        addEight(isPacked, begin + eight, numEights, end, numTokens, width, dtype, to);
+        // only finished sums leave the thread's own memory, which its caches hold
+        const isLast = eight + 1 == numEights;
+        const to = isLast || !isPacked ? parts + <usize>part * partBytes : localScratch() + SUMS;
+        addEight(isPacked, begin + eight, numEights, end, numTokens, width, dtype, from, to);
+        from = to;
       }
     }
     phaseBarrier();
@@ -144,7 +150,10 @@ function addParts(begin: usize, end: usize, isFirst: bool, parts: usize, numPart
   }
 }
 
-/** Adds what eight of the chosen neurons give to sums `[token][column]`: every `step`th from `begin` on, below `end`. */
+/**
+ * Adds what eight of the chosen neurons give to sums `[token][column]`: every `step`th from `begin` on, below `end`. Rows as they
+ * lie in files have all their sums in one place: `from` is 0 or `to`.
+ */
 function addEight(
   isPacked: bool,
   begin: i32,
@@ -153,6 +162,7 @@ function addEight(
   numTokens: i32,
   width: i32,
   dtype: i32,
+  from: usize,
   to: usize,
 ): void {
   const numBlocks = width >> 5;
@@ -174,23 +184,28 @@ function addEight(
     store<u32>(downs + (<usize>i << 2), <u32>(at + 2 * rowBytes));
   }
   const metas = metasAt(sharedScratch(), numTokens, width);
+  const lanes = lanesOf(numTokens, width);
   for (let t = 0; t < numTokens; t++) {
-    const x = isPacked
-      ? gates + LANES + <usize>t * lanesBytes(numBlocks)
-      : sharedScratch() + <usize>t * <usize>width;
+    const x = isPacked ? lanes + <usize>t * lanesBytes(numBlocks) : sharedScratch() + <usize>t * <usize>width;
     const meta = metas + <usize>(t * numBlocks) * META_BYTES;
     if (isPacked) recordDots(isQ4, gates, x, numBlocks, dots);
     else rowDots(isQ4, gates, 1, x, meta, numBlocks, dots);
-    for (let i = 0; i < EIGHT; i++) store<f32>(gates + GATES + (<usize>i << 2), rowSum(dots, i));
+    // long before they are needed: while products of up are computed
+    v128.store(gates + GATES, activate(kind, fourSums(dots, 0)));
+    v128.store(gates + GATES, activate(kind, fourSums(dots, 4)), 16);
     if (isPacked) recordDots(isQ4, ups, x, numBlocks, dots);
     else rowDots(isQ4, ups, 1, x, meta, numBlocks, dots);
-    for (let i = 0; i < EIGHT; i++) store<f32>(values + (<usize>i << 2), rowSum(dots, i));
-    v128.store(values, gated4(kind, v128.load(gates + GATES), v128.load(values)));
-    v128.store(values, gated4(kind, v128.load(gates + GATES, 16), v128.load(values, 16)), 16);
-    memory.fill(values + (<usize>count << 2), 0, <usize>(EIGHT - count) << 2);
-    const sums = to + (<usize>t * <usize>width << 2);
-    if (isPacked) addRecords(isQ4, downs, values, numBlocks, sums, gates + REST);
-    else addRows(isQ4, downs, values, numBlocks, sums, gates + REST);
+    v128.store(values, f32x4.mul(v128.load(gates + GATES), fourSums(dots, 0)));
+    v128.store(values, f32x4.mul(v128.load(gates + GATES, 16), fourSums(dots, 4)), 16);
+    for (let i = count; i < EIGHT; i++) store<f32>(values + (<usize>i << 2), 0);
+    const before: usize = <usize>t * <usize>width << 2;
+    const sums = to + before;
+    if (isPacked) {
+      addRecords(isQ4, downs, values, numBlocks, from == 0 ? 0 : from + before, sums, gates + REST);
+    } else {
+      if (from == 0) memory.fill(sums, 0, <usize>width << 2);
+      addRows(isQ4, downs, values, numBlocks, sums, gates + REST);
+    }
   }
 }
 
