@@ -8,6 +8,7 @@ import { halfMask, halfOffset, leastNormal, nibbleMask, roundingMagic, upperExpo
 import { dot } from './dots8';
 import { high } from './dots8-blocks';
 import { highBytes, highPairs, lowBytes, lowPairs } from './interleave';
+import { larger, rounded } from './row-coefficients';
 import { fma, halfToFloat4 } from './simd';
 
 /** Rows that are computed at once. */
@@ -25,18 +26,6 @@ export function fetchScales(rows: usize, offset: usize, to: usize): void {
 /** Four binary16 numbers, which have to be normal. */
 function normal4(at: usize, mask: v128, offset: v128): v128 {
   return i32x4.add(v128.and(i32x4.shl(v128.load16x4_s(at), 13), mask), offset);
-}
-
-/** The nearest integers. */
-@inline
-function rounded(product: v128, inverse: v128, magic: v128): v128 {
-  return i32x4.sub(f32x4.add(f32x4.mul(product, inverse), magic), magic);
-}
-
-/** The larger magnitude, as its bits without the sign, doubled: NaN is larger than anything. */
-@inline
-function larger(a: v128, b: v128): v128 {
-  return i32x4.max_u(i32x4.shl(a, 1), i32x4.shl(b, 1));
 }
 
 /** The codes of 32 coefficients `h * scale` at `codes`; returns their scale. */

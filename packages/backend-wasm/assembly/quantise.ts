@@ -79,6 +79,12 @@ export function quantiseColumns(x: usize, numTokens: i32, numInputs: i32, base: 
   }
 }
 
+/** The integers nearest to `value * factor`: 1.5 * 2^23 added, they stand in the low bits. */
+@inline
+export function nearest(value: v128, factor: v128, magic: v128): v128 {
+  return i32x4.sub(f32x4.add(f32x4.mul(value, factor), magic), magic);
+}
+
 /** One block; `wide` is 0 when nobody wants codes as i16. */
 export function quantiseBlock(x: usize, codes: usize, wide: usize, meta: usize): void {
   // magnitudes as integers: NaN is larger than anything
@@ -92,16 +98,15 @@ export function quantiseBlock(x: usize, codes: usize, wide: usize, meta: usize):
   const inverse: f32 = largest < 1e-36 ? 0 : 127 / largest;
   const d: f32 = largest < 1e-36 ? 0 : largest / 127;
   const factor = f32x4.splat(inverse);
-  // 1.5 * 2^23 added: the nearest integer stands in the low bits
   const magic = roundingMagic();
   let sums = i32x4.splat(0);
   let firstHalf = 0;
   for (let half: usize = 0; half < 2; half++) {
     const at = x + (half << 6);
-    const a = i32x4.sub(f32x4.add(f32x4.mul(v128.load(at), factor), magic), magic);
-    const b = i32x4.sub(f32x4.add(f32x4.mul(v128.load(at, 16), factor), magic), magic);
-    const c = i32x4.sub(f32x4.add(f32x4.mul(v128.load(at, 32), factor), magic), magic);
-    const e = i32x4.sub(f32x4.add(f32x4.mul(v128.load(at, 48), factor), magic), magic);
+    const a = nearest(v128.load(at), factor, magic);
+    const b = nearest(v128.load(at, 16), factor, magic);
+    const c = nearest(v128.load(at, 32), factor, magic);
+    const e = nearest(v128.load(at, 48), factor, magic);
     const low = i16x8.narrow_i32x4_s(a, b);
     const high = i16x8.narrow_i32x4_s(c, e);
     if (wide != 0) {

@@ -4,10 +4,11 @@
  * Eight rows go side by side, every one read by a single load in a loop: processors fetch ahead load by load, and for few of them.
  * Relaxed builds only.
  */
-import { halfMask, nibbleMask, plainFactor } from './constants';
+import { halfMask, largestCode, leastInvertible, nibbleMask, plainFactor, roundingMagic } from './constants';
 import { dot } from './dots8';
 import { high } from './dots8-blocks';
-import { META_BYTES, META_MINUS_128, META_MINUS_8, quantiseBlock } from './quantise';
+import { highTwos, highWords, lowTwos, lowWords } from './interleave';
+import { nearest } from './quantise';
 import { fma } from './simd';
 
 // four blocks of activations: vectors [8] with four columns of each block, what scales are multiplied by, what sums begin with
@@ -16,36 +17,67 @@ const STARTS: usize = 144;
 /** Bytes of four blocks of activations. */
 const LANES_BYTES: usize = 160;
 
-/** Activations as `recordDots` takes them, from the f32 numbers at `x`; whole fours of blocks. */
+/** Activations as `recordDots` takes them, from the f32 numbers at `x`; whole fours of blocks. The numbers of `quantiseBlock`. */
 export function quantiseLanes(isQ4: bool, x: usize, numBlocks: i32, to: usize): void {
-  const codes = to + (<usize>numBlocks >> 2) * LANES_BYTES;
-  const meta = codes + 32;
-  const factor = f32x4.extract_lane(plainFactor(), 0);
-  for (let block = 0; block < numBlocks; block++, x += 128) {
-    quantiseBlock(x, codes, 0, meta);
-    const lane = to + (<usize>(block & 3) << 2);
-    for (let v: usize = 0; v < 8; v++) store<u32>(lane + (v << 4), load<u32>(codes + (v << 2)));
-    store<f32>(lane, load<f32>(meta) * factor, FACTORS);
-    store<i32>(lane, isQ4 ? load<i32>(meta, META_MINUS_8) : load<i32>(meta, META_MINUS_128), STARTS);
-    if ((block & 3) == 3) to += LANES_BYTES;
+  const magic = roundingMagic();
+  const factor = plainFactor();
+  const minus = i32x4.splat(isQ4 ? -8 : -128);
+  for (let four = numBlocks >> 2; four > 0; four--, x += 512, to += LANES_BYTES) {
+    const largest = sideMax(largest4(x), largest4(x + 128), largest4(x + 256), largest4(x + 384));
+    // values whose reciprocal leaves the range count as zero; NaN makes the scale NaN, and with it every product
+    const isNothing = f32x4.lt(largest, leastInvertible());
+    const inverses = v128.andnot(f32x4.div(largestCode(), largest), isNothing);
+    v128.store(to, f32x4.mul(v128.andnot(f32x4.div(largest, largestCode()), isNothing), factor), FACTORS);
+    v128.store(to, inverses, STARTS);
+    let sums = i32x4.splat(0);
+    for (let at: usize = 0; at < FACTORS; at += 16) {
+      const codes = i8x16.narrow_i16x8_s(
+        i16x8.narrow_i32x4_s(
+          nearest(v128.load(x + at), v128.load32_splat(to, STARTS), magic),
+          nearest(v128.load(x + at, 128), v128.load32_splat(to, STARTS + 4), magic),
+        ),
+        i16x8.narrow_i32x4_s(
+          nearest(v128.load(x + at, 256), v128.load32_splat(to, STARTS + 8), magic),
+          nearest(v128.load(x + at, 384), v128.load32_splat(to, STARTS + 12), magic),
+        ),
+      );
+      v128.store(to + at, codes);
+      sums = dot(codes, i8x16.splat(1), sums);
+    }
+    v128.store(to, i32x4.mul(sums, minus), STARTS);
   }
 }
 
-/** Bytes of activations, with what making them takes. */
-export function lanesBytes(numBlocks: i32): usize {
-  return (<usize>numBlocks >> 2) * LANES_BYTES + 32 + META_BYTES;
+/** The largest magnitudes of a block in each of four lanes, as integers: NaN is larger than anything. */
+function largest4(x: usize): v128 {
+  const magnitude = i32x4.splat(0x7fffffff);
+  let top = v128.and(v128.load(x), magnitude);
+  for (let at: usize = 16; at < 128; at += 16) top = i32x4.max_s(top, v128.and(v128.load(x + at), magnitude));
+  return top;
 }
 
-/** The sums of eight rows at `sums[row][4]`, to be finished by `fourSums`. `rows` has their addresses. */
-export function recordDots(isQ4: bool, rows: usize, x: usize, numBlocks: i32, sums: usize): void {
+/** The largest lanes of four vectors, side by side. */
+function sideMax(a: v128, b: v128, c: v128, d: v128): v128 {
+  const ab = i32x4.max_s(lowWords(a, b), highWords(a, b));
+  const cd = i32x4.max_s(lowWords(c, d), highWords(c, d));
+  return i32x4.max_s(lowTwos(ab, cd), highTwos(ab, cd));
+}
+
+/** Bytes of activations. */
+export function lanesBytes(numBlocks: i32): usize {
+  return (<usize>numBlocks >> 2) * LANES_BYTES;
+}
+
+/** The sums of eight rows at `sums[row][4]`, to be finished by `fourSums`. They begin `offset` bytes behind the addresses at `records`. */
+export function recordDots(isQ4: bool, records: usize, offset: usize, x: usize, numBlocks: i32, sums: usize): void {
   const none = f32x4.splat(0);
   for (let at = sums; at < sums + 128; at += 32) {
     v128.store(at, none);
     v128.store(at, none, 16);
   }
   const end = x + (<usize>numBlocks >> 2) * LANES_BYTES;
-  if (isQ4) dotsQ4(rows, x, end, sums);
-  else dotsQ8(rows, x, end, sums);
+  if (isQ4) dotsQ4(records, offset, x, end, sums);
+  else dotsQ8(records, offset, x, end, sums);
 }
 
 /** Adds sums of four blocks times their four scales at `p`. */
@@ -55,16 +87,16 @@ function addFour(sums: usize, blocks: v128, p: usize, mask: v128, factors: v128)
   v128.store(sums, fma(f32x4.convert_i32x4_s(blocks), f32x4.mul(scales, factors), v128.load(sums)));
 }
 
-function dotsQ8(rows: usize, x: usize, end: usize, sums: usize): void {
+function dotsQ8(records: usize, offset: usize, x: usize, end: usize, sums: usize): void {
   const mask = halfMask();
-  let p0 = <usize>load<u32>(rows);
-  let p1 = <usize>load<u32>(rows, 4);
-  let p2 = <usize>load<u32>(rows, 8);
-  let p3 = <usize>load<u32>(rows, 12);
-  let p4 = <usize>load<u32>(rows, 16);
-  let p5 = <usize>load<u32>(rows, 20);
-  let p6 = <usize>load<u32>(rows, 24);
-  let p7 = <usize>load<u32>(rows, 28);
+  let p0 = <usize>load<u32>(records) + offset;
+  let p1 = <usize>load<u32>(records, 4) + offset;
+  let p2 = <usize>load<u32>(records, 8) + offset;
+  let p3 = <usize>load<u32>(records, 12) + offset;
+  let p4 = <usize>load<u32>(records, 16) + offset;
+  let p5 = <usize>load<u32>(records, 20) + offset;
+  let p6 = <usize>load<u32>(records, 24) + offset;
+  let p7 = <usize>load<u32>(records, 28) + offset;
   while (x < end) {
     let a = v128.load(x, STARTS);
     let b = a;
@@ -124,17 +156,17 @@ function addNibbles(p: usize, u: v128, v: v128, w: v128, z: v128, low: v128, blo
   return dot(z, high(second, low), dot(w, v128.and(second, low), blocks));
 }
 
-function dotsQ4(rows: usize, x: usize, end: usize, sums: usize): void {
+function dotsQ4(records: usize, offset: usize, x: usize, end: usize, sums: usize): void {
   const mask = halfMask();
   const low = nibbleMask();
-  let p0 = <usize>load<u32>(rows);
-  let p1 = <usize>load<u32>(rows, 4);
-  let p2 = <usize>load<u32>(rows, 8);
-  let p3 = <usize>load<u32>(rows, 12);
-  let p4 = <usize>load<u32>(rows, 16);
-  let p5 = <usize>load<u32>(rows, 20);
-  let p6 = <usize>load<u32>(rows, 24);
-  let p7 = <usize>load<u32>(rows, 28);
+  let p0 = <usize>load<u32>(records) + offset;
+  let p1 = <usize>load<u32>(records, 4) + offset;
+  let p2 = <usize>load<u32>(records, 8) + offset;
+  let p3 = <usize>load<u32>(records, 12) + offset;
+  let p4 = <usize>load<u32>(records, 16) + offset;
+  let p5 = <usize>load<u32>(records, 20) + offset;
+  let p6 = <usize>load<u32>(records, 24) + offset;
+  let p7 = <usize>load<u32>(records, 28) + offset;
   while (x < end) {
     let a = v128.load(x, STARTS);
     let b = a;

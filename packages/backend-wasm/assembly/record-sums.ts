@@ -10,14 +10,14 @@ import {
   largestCode,
   leastInvertible,
   leastNormal,
+  magnitudeMask,
   nibbleMask,
   roundingMagic,
-  upperExponent,
 } from './constants';
 import { dot } from './dots8';
 import { high } from './dots8-blocks';
 import { highBytes, highPairs, lowBytes, lowPairs } from './interleave';
-import { highFloats, larger, lowFloats, ranks, rounded, scaled } from './row-coefficients';
+import { highFloats, larger, lowFloats, rounded, scaled } from './row-coefficients';
 import { halfToFloat4 } from './simd';
 
 /** Blocks whose coefficients are made at once. */
@@ -32,12 +32,13 @@ const BLOCK_BYTES: usize = 128;
 const nothing = memory.data(128, 16);
 
 /**
- * `to = from + ` eight rows times the eight numbers at `h`, from nothing where `from` is 0. `downs` has the addresses of the rows.
+ * `to = from + ` eight rows times the eight numbers at `h`, from nothing where `from` is 0. They begin `offset` bytes behind the addresses at `records`.
  * Coefficients are made four blocks ahead: one needs the other's result for some 70 cycles, which adding up fills.
  */
 export function addRecords(
   isQ4: bool,
-  downs: usize,
+  records: usize,
+  offset: usize,
   h: usize,
   numBlocks: i32,
   from: usize,
@@ -48,14 +49,13 @@ export function addRecords(
   const fourBytes: usize = isQ4 ? 72 : 136;
   const step: usize = from == 0 ? 0 : BLOCK_BYTES;
   if (from == 0) from = nothing;
-  let at: usize = 0;
   let known = scratch;
   let next = scratch + COEFFICIENTS_BYTES;
-  makeCoefficients(downs, at, h, excess, known);
-  for (let block = 0; block < numBlocks; block += FOUR, at += fourBytes, from += FOUR * step, to += FOUR * BLOCK_BYTES) {
-    if (block + FOUR < numBlocks) makeCoefficients(downs, at + fourBytes, h, excess, next);
-    if (isQ4) addQ4(downs, at, known, from, step, to);
-    else addQ8(downs, at, known, from, step, to);
+  makeCoefficients(records, offset, h, excess, known);
+  for (let block = 0; block < numBlocks; block += FOUR, offset += fourBytes, from += FOUR * step, to += FOUR * BLOCK_BYTES) {
+    if (block + FOUR < numBlocks) makeCoefficients(records, offset + fourBytes, h, excess, next);
+    if (isQ4) addQ4(records, offset, known, from, step, to);
+    else addQ8(records, offset, known, from, step, to);
     const last = known;
     known = next;
     next = last;
@@ -64,8 +64,8 @@ export function addRecords(
 
 /** Scales of four blocks of two rows. */
 @inline
-function twoRows(downs: usize, offset: usize): v128 {
-  return v128.load64_lane(<usize>load<u32>(downs, 4) + offset, v128.load64_zero(<usize>load<u32>(downs) + offset), 1);
+function twoRows(records: usize, offset: usize): v128 {
+  return v128.load64_lane(<usize>load<u32>(records, 4) + offset, v128.load64_zero(<usize>load<u32>(records) + offset), 1);
 }
 
 /** Codes of four rows, those of a block side by side. */
@@ -76,19 +76,18 @@ function narrowed(a: v128, b: v128, c: v128, d: v128): v128 {
 }
 
 /** Coefficients of four blocks, a block to each lane. */
-function makeCoefficients(downs: usize, offset: usize, h: usize, excess: v128, to: usize): void {
-  const r0 = twoRows(downs, offset);
-  const r2 = twoRows(downs + 8, offset);
-  const r4 = twoRows(downs + 16, offset);
-  const r6 = twoRows(downs + 24, offset);
-  const least = leastNormal();
-  const upper = upperExponent();
-  const rank = i16x8.min_u(
-    i16x8.min_u(ranks(r0, least, upper), ranks(r2, least, upper)),
-    i16x8.min_u(ranks(r4, least, upper), ranks(r6, least, upper)),
+function makeCoefficients(records: usize, offset: usize, h: usize, excess: v128, to: usize): void {
+  const r0 = twoRows(records, offset);
+  const r2 = twoRows(records + 8, offset);
+  const r4 = twoRows(records + 16, offset);
+  const r6 = twoRows(records + 24, offset);
+  const magnitude = magnitudeMask();
+  const smallest = i16x8.min_u(
+    i16x8.min_u(v128.and(r0, magnitude), v128.and(r2, magnitude)),
+    i16x8.min_u(v128.and(r4, magnitude), v128.and(r6, magnitude)),
   );
   let a: v128, b: v128, c: v128, d: v128, e: v128, f: v128, g: v128, i: v128;
-  if (i16x8.all_true(rank)) {
+  if (!v128.any_true(i16x8.lt_s(smallest, leastNormal()))) {
     const mask = halfMask();
     const bias = halfOffset();
     a = lowFloats(r0, mask, bias);
@@ -144,15 +143,15 @@ function makeCoefficients(downs: usize, offset: usize, h: usize, excess: v128, t
 }
 
 /** Adds four blocks of q8_0: 16 columns after 16. */
-function addQ8(downs: usize, offset: usize, known: usize, from: usize, step: usize, to: usize): void {
-  let p0 = <usize>load<u32>(downs) + offset;
-  let p1 = <usize>load<u32>(downs, 4) + offset;
-  let p2 = <usize>load<u32>(downs, 8) + offset;
-  let p3 = <usize>load<u32>(downs, 12) + offset;
-  let p4 = <usize>load<u32>(downs, 16) + offset;
-  let p5 = <usize>load<u32>(downs, 20) + offset;
-  let p6 = <usize>load<u32>(downs, 24) + offset;
-  let p7 = <usize>load<u32>(downs, 28) + offset;
+function addQ8(records: usize, offset: usize, known: usize, from: usize, step: usize, to: usize): void {
+  let p0 = <usize>load<u32>(records) + offset;
+  let p1 = <usize>load<u32>(records, 4) + offset;
+  let p2 = <usize>load<u32>(records, 8) + offset;
+  let p3 = <usize>load<u32>(records, 12) + offset;
+  let p4 = <usize>load<u32>(records, 16) + offset;
+  let p5 = <usize>load<u32>(records, 20) + offset;
+  let p6 = <usize>load<u32>(records, 24) + offset;
+  let p7 = <usize>load<u32>(records, 28) + offset;
   for (const end = to + FOUR * BLOCK_BYTES; to < end; known += 4) {
     const h = v128.load32_splat(known);
     const i = v128.load32_splat(known, LAST);
@@ -200,16 +199,16 @@ function addQ8(downs: usize, offset: usize, known: usize, from: usize, step: usi
 }
 
 /** The same for q4_0: columns 4 i and 16 + 4 i side by side. */
-function addQ4(downs: usize, offset: usize, known: usize, from: usize, step: usize, to: usize): void {
+function addQ4(records: usize, offset: usize, known: usize, from: usize, step: usize, to: usize): void {
   const low = nibbleMask();
-  let p0 = <usize>load<u32>(downs) + offset;
-  let p1 = <usize>load<u32>(downs, 4) + offset;
-  let p2 = <usize>load<u32>(downs, 8) + offset;
-  let p3 = <usize>load<u32>(downs, 12) + offset;
-  let p4 = <usize>load<u32>(downs, 16) + offset;
-  let p5 = <usize>load<u32>(downs, 20) + offset;
-  let p6 = <usize>load<u32>(downs, 24) + offset;
-  let p7 = <usize>load<u32>(downs, 28) + offset;
+  let p0 = <usize>load<u32>(records) + offset;
+  let p1 = <usize>load<u32>(records, 4) + offset;
+  let p2 = <usize>load<u32>(records, 8) + offset;
+  let p3 = <usize>load<u32>(records, 12) + offset;
+  let p4 = <usize>load<u32>(records, 16) + offset;
+  let p5 = <usize>load<u32>(records, 20) + offset;
+  let p6 = <usize>load<u32>(records, 24) + offset;
+  let p7 = <usize>load<u32>(records, 28) + offset;
   for (const end = to + FOUR * BLOCK_BYTES; to < end; known += 4, from += step, to += BLOCK_BYTES) {
     const h = v128.load32_splat(known);
     const i = v128.load32_splat(known, LAST);

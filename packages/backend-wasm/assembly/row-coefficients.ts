@@ -1,12 +1,6 @@
 /** Steps of sums of rows: what rows are multiplied by, h times the scales of their blocks, as 8-bit integers. */
 import { fma } from './simd';
 
-/** Where an exponent of eight binary16 numbers has all bits or none: zero. */
-@inline
-export function ranks(scales: v128, step: v128, upper: v128): v128 {
-  return v128.and(i16x8.add(scales, step), upper);
-}
-
 /** The first four of eight normal binary16 numbers. */
 @inline
 export function lowFloats(scales: v128, mask: v128, offset: v128): v128 {
@@ -30,7 +24,7 @@ export function larger(a: v128, b: v128): v128 {
 /** The nearest integers. */
 @inline
 export function rounded(product: v128, inverse: v128, magic: v128): v128 {
-  return i32x4.sub(f32x4.add(f32x4.mul(product, inverse), magic), magic);
+  return i32x4.sub(fma(product, inverse, magic), magic);
 }
 
 /** What integer sums add to old numbers. */

@@ -19,15 +19,24 @@ export const EIGHT: i32 = 8;
 const FOUR: i32 = 4;
 
 /**
- * The sums of `numEights` times eight rows with one token, at `sums[row][4]`, to be finished by `fourSums` or `rowSum`. `rows` has the
- * addresses of the rows.
+ * The sums of `numEights` times eight rows with one token, at `sums[row][4]`, to be finished by `fourSums` or `rowSum`. Rows begin
+ * `offset` bytes behind the addresses at `rows`.
  */
-export function rowDots(isQ4: bool, rows: usize, numEights: i32, x: usize, meta: usize, numBlocks: i32, sums: usize): void {
+export function rowDots(
+  isQ4: bool,
+  rows: usize,
+  offset: usize,
+  numEights: i32,
+  x: usize,
+  meta: usize,
+  numBlocks: i32,
+  sums: usize,
+): void {
   const end = rows + (<usize>(numEights * EIGHT) << 2);
   memory.fill(sums, 0, (end - rows) << 2);
   const minus = isQ4 ? META_MINUS_8 : META_MINUS_128;
   const blockBytes: usize = isQ4 ? 18 : 34;
-  for (let begin = 0; begin < numBlocks; begin += FOUR, x += FOUR << 5, meta += FOUR * META_BYTES) {
+  for (let begin = 0; begin < numBlocks; begin += FOUR, offset += FOUR * blockBytes, x += FOUR << 5, meta += FOUR * META_BYTES) {
     // for blocks that are not there the first of four stands in, times zero
     const rest = numBlocks - begin;
     const b: usize = rest > 1 ? 1 : 0;
@@ -36,7 +45,6 @@ export function rowDots(isQ4: bool, rows: usize, numEights: i32, x: usize, meta:
     const isThere = i32x4.gt_s(i32x4.splat(rest), i32x4(0, 1, 2, 3));
     const d = f32x4.mul(plainFactor(), v128.and(lanesAt(meta, b, c, e), isThere));
     const starts = lanesAt(meta + minus, b, c, e);
-    const offset = <usize>begin * blockBytes;
     let to = sums;
     for (let row = rows; row < end; row += 4, to += 16) {
       const p = <usize>load<u32>(row) + offset;

@@ -18,7 +18,7 @@ import {
 import { dot } from './dots8';
 import { high } from './dots8-blocks';
 import { highBytes, highPairs, lowBytes, lowPairs } from './interleave';
-import { highFloats, larger, lowFloats, ranks, rounded, scaled } from './row-coefficients';
+import { highFloats, larger, lowFloats, rounded, scaled } from './row-coefficients';
 import { halfToFloat4 } from './simd';
 
 /** Blocks whose coefficients are made at once. */
@@ -27,14 +27,21 @@ const FOUR: i32 = 4;
 const START: usize = 32;
 const STEPS: usize = 48;
 
-/** Adds eight rows times the eight numbers at `h` to `y`. `rows` has the addresses of the rows. */
-export function addRows(isQ4: bool, rows: usize, h: usize, numBlocks: i32, y: usize, scratch: usize): void {
+/** Adds eight rows times the eight numbers at `h` to `y`. They begin `offset` bytes behind the addresses at `rows`. */
+export function addRows(
+  isQ4: bool,
+  rows: usize,
+  offset: usize,
+  h: usize,
+  numBlocks: i32,
+  y: usize,
+  scratch: usize,
+): void {
   const blockBytes: usize = isQ4 ? 18 : 34;
-  const last = <usize>(numBlocks - 1) * blockBytes;
+  const last = offset + <usize>(numBlocks - 1) * blockBytes;
   // what codes of weights are too large by
   const excess = isQ4 ? i8x16.splat(8) : flipSigns();
-  for (let block = 0; block < numBlocks; block += FOUR, y += FOUR << 7) {
-    const offset = <usize>block * blockBytes;
+  for (let block = 0; block < numBlocks; block += FOUR, offset += FOUR * blockBytes, y += FOUR << 7) {
     makeCoefficients(rows, offset, blockBytes, last, h, excess, scratch);
     const count = min<i32>(FOUR, numBlocks - block);
     if (isQ4) addQ4(rows, offset, count, scratch, y);
@@ -53,6 +60,12 @@ function scales8(rows: usize, offset: usize): v128 {
   v = v128.load16_lane(<usize>load<u32>(rows, 20) + offset, v, 5);
   v = v128.load16_lane(<usize>load<u32>(rows, 24) + offset, v, 6);
   return v128.load16_lane(<usize>load<u32>(rows, 28) + offset, v, 7);
+}
+
+/** Where an exponent of eight binary16 numbers has all bits or none: zero. */
+@inline
+function ranks(scales: v128, step: v128, upper: v128): v128 {
+  return v128.and(i16x8.add(scales, step), upper);
 }
 
 /** Coefficients of four blocks from `offset` on; behind the last one it stands in. */

@@ -16,8 +16,11 @@ const fullShapes = [
 ] as const;
 /** Ranks of predictors. */
 const fullRanks = [64, 128];
-/** Blocks of one run, about as many as a token takes in models of these shapes: starting a run is shared by all of them. */
-const numBlocks = 24;
+/**
+ * Weights that the blocks of one run have, as 24 blocks of Llama 3 8B: starting and ending a run takes 0.2 ms (see `overhead`), which a
+ * token's other ops share, and must not count as time of its blocks.
+ */
+const runWeights = 24 * 3 * 4096 * 14336;
 /** Weights of a run: far more than caches hold, as in the decoding of a model. Blocks read those of others again in turn. */
 const streamedBytes = 384 * 2 ** 20;
 
@@ -30,8 +33,9 @@ export const ffn: Suite = {
     for (const [hiddenDim, ffnDim] of context.options.shapes ?? (quick ? ([[64, 256]] as const) : fullShapes)) {
       for (const dtype of dtypes) {
         const layer = layerBytes({ dtype, hiddenDim, ffnDim, numLayers: 1, numTokens: 1 });
-        const numWeights = quick ? 2 : Math.min(numBlocks, Math.max(2, Math.round(streamedBytes / layer)));
-        const shape = { dtype, hiddenDim, ffnDim, numLayers: quick ? 2 : numBlocks, numWeights, numTokens: 1 };
+        const numLayers = quick ? 2 : Math.ceil(runWeights / (3 * hiddenDim * ffnDim));
+        const numWeights = Math.min(numLayers, Math.max(2, Math.round(streamedBytes / layer)));
+        const shape = { dtype, hiddenDim, ffnDim, numLayers, numWeights, numTokens: 1 };
         for (const numThreads of threads) yield* measureCase(context, shape, numThreads);
       }
     }

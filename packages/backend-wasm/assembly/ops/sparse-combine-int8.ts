@@ -95,7 +95,7 @@ function fewTokens(begin: i32, columns: i32, numTokens: i32): void {
       takeRows(table, k, numEights, count, begin, EIGHT);
       for (let t = 0; t < numTokens; t++) {
         takeFactors(factors, k, numEights, count, t, EIGHT);
-        addRows(isQ4, table, factors, columns >> 5, sums + <usize>t * sumBytes, factors + TABLE_BYTES);
+        addRows(isQ4, table, 0, factors, columns >> 5, sums + <usize>t * sumBytes, factors + TABLE_BYTES);
       }
     }
     for (let t = 0; t < numTokens; t++) addSums(y + <usize>t * yRow, sums + <usize>t * sumBytes, sumBytes);

@@ -41,12 +41,11 @@ const MAX_OWN_PARTS: i32 = 4;
 /** Most tokens that need no interleaving: fewer than MIN_PANEL_TOKENS and MIN_MIXED_TOKENS, which alone know rows of records. */
 const FEW_TOKENS: i32 = 3;
 
-// scratch per thread: addresses of rows of the three matrices; sums of products; gates; values; what sums of rows need; sums; lanes
+// scratch per thread: addresses of records; sums of products; values [token][8]; what sums of rows need; sums; lanes
 const TABLE_BYTES: usize = <usize>EIGHT << 2;
-const DOTS: usize = 3 * TABLE_BYTES;
-const GATES: usize = DOTS + (<usize>EIGHT << 4);
-const VALUES: usize = GATES + TABLE_BYTES;
-const REST: usize = VALUES + TABLE_BYTES;
+const DOTS: usize = TABLE_BYTES;
+const VALUES: usize = DOTS + (<usize>EIGHT << 4);
+const REST: usize = VALUES + <usize>FEW_TOKENS * TABLE_BYTES;
 const SUMS: usize = 1024;
 
 export function sparseFeedForward(): void {
@@ -74,6 +73,7 @@ function sideBySide(numTokens: i32, width: i32, dtype: i32): void {
   const parts = behindCodes(numTokens, width);
   const partBytes = <usize>numTokens * <usize>width << 2;
   const isPacked = hasFlag(FLAG_PACKED);
+  const rowBytes = bytesOf(dtype, width);
   if (isPacked) {
     // by every thread for itself: that takes no longer than waiting for each other
     const isQ4 = dtype == Q4_0;
@@ -103,11 +103,13 @@ function sideBySide(numTokens: i32, width: i32, dtype: i32): void {
       // neurons of a group are dealt out: streams of memory close to each other would be taken for one
       const numEights = (end - begin + EIGHT - 1) / EIGHT;
       let from: usize = 0;
-      for (let eight = 0; eight < numEights; eight++) {
+      for (let eight = begin; eight < begin + numEights; eight++) {
+        findRecords(eight, numEights, end, 3 * rowBytes);
+        computeValues(isPacked, eight, numEights, end, numTokens, width, dtype);
         // only finished sums leave the thread's own memory, which its caches hold
-        const isLast = eight + 1 == numEights;
+        const isLast = eight + 1 == begin + numEights;
         const to = isLast || !isPacked ? parts + <usize>part * partBytes : localScratch() + SUMS;
-        addEight(isPacked, begin + eight, numEights, end, numTokens, width, dtype, from, to);
+        addValues(isPacked, numTokens, width, dtype, from, to);
         from = to;
       }
     }
@@ -150,11 +152,19 @@ function addParts(begin: usize, end: usize, isFirst: bool, parts: usize, numPart
   }
 }
 
-/**
- * Adds what eight of the chosen neurons give to sums `[token][column]`: every `step`th from `begin` on, below `end`. Rows as they
- * lie in files have all their sums in one place: `from` is 0 or `to`.
- */
-function addEight(
+/** Notes where eight of the chosen neurons begin: every `step`th from `begin` on; the last one below `end` stands in for those beyond. */
+function findRecords(begin: i32, step: i32, end: i32, recordBytes: usize): void {
+  const rows = addressOf(2);
+  const weight = addressOf(1);
+  const table = localScratch();
+  for (let i: usize = 0; i < TABLE_BYTES; i += 4, begin += step) {
+    const neuron = <usize>load<u32>(rows + (<usize>min<i32>(begin, end - 1) << 2));
+    store<u32>(table + i, <u32>(weight + neuron * recordBytes));
+  }
+}
+
+/** What these neurons give for each token, 0 for those beyond `end`. */
+function computeValues(
   isPacked: bool,
   begin: i32,
   step: i32,
@@ -162,50 +172,51 @@ function addEight(
   numTokens: i32,
   width: i32,
   dtype: i32,
-  from: usize,
-  to: usize,
 ): void {
   const numBlocks = width >> 5;
   const isQ4 = dtype == Q4_0;
   const rowBytes = bytesOf(dtype, width);
   const kind = attributeI(0);
-  const gates = localScratch();
-  const ups = gates + TABLE_BYTES;
-  const downs = ups + TABLE_BYTES;
-  const dots = gates + DOTS;
-  const values = gates + VALUES;
-  const count = (end - begin + step - 1) / step;
-  for (let i = 0; i < EIGHT; i++) {
-    // beyond the end the last neuron stands in
-    const neuron = <usize>load<u32>(addressOf(2) + (<usize>(begin + min<i32>(i, count - 1) * step) << 2));
-    const at = addressOf(1) + neuron * 3 * rowBytes;
-    store<u32>(gates + (<usize>i << 2), <u32>at);
-    store<u32>(ups + (<usize>i << 2), <u32>(at + rowBytes));
-    store<u32>(downs + (<usize>i << 2), <u32>(at + 2 * rowBytes));
-  }
+  const table = localScratch();
+  const dots = table + DOTS;
   const metas = metasAt(sharedScratch(), numTokens, width);
   const lanes = lanesOf(numTokens, width);
-  for (let t = 0; t < numTokens; t++) {
+  let values = table + VALUES;
+  for (let t = 0; t < numTokens; t++, values += TABLE_BYTES) {
     const x = isPacked ? lanes + <usize>t * lanesBytes(numBlocks) : sharedScratch() + <usize>t * <usize>width;
     const meta = metas + <usize>(t * numBlocks) * META_BYTES;
-    if (isPacked) recordDots(isQ4, gates, x, numBlocks, dots);
-    else rowDots(isQ4, gates, 1, x, meta, numBlocks, dots);
+    if (isPacked) recordDots(isQ4, table, 0, x, numBlocks, dots);
+    else rowDots(isQ4, table, 0, 1, x, meta, numBlocks, dots);
     // long before they are needed: while products of up are computed
-    v128.store(gates + GATES, activate(kind, fourSums(dots, 0)));
-    v128.store(gates + GATES, activate(kind, fourSums(dots, 4)), 16);
-    if (isPacked) recordDots(isQ4, ups, x, numBlocks, dots);
-    else rowDots(isQ4, ups, 1, x, meta, numBlocks, dots);
-    v128.store(values, f32x4.mul(v128.load(gates + GATES), fourSums(dots, 0)));
-    v128.store(values, f32x4.mul(v128.load(gates + GATES, 16), fourSums(dots, 4)), 16);
-    for (let i = count; i < EIGHT; i++) store<f32>(values + (<usize>i << 2), 0);
-    const before: usize = <usize>t * <usize>width << 2;
-    const sums = to + before;
+    v128.store(values, activate(kind, fourSums(dots, 0)));
+    v128.store(values, activate(kind, fourSums(dots, 4)), 16);
+    if (isPacked) recordDots(isQ4, table, rowBytes, x, numBlocks, dots);
+    else rowDots(isQ4, table, rowBytes, 1, x, meta, numBlocks, dots);
+    v128.store(values, f32x4.mul(v128.load(values), fourSums(dots, 0)));
+    v128.store(values, f32x4.mul(v128.load(values, 16), fourSums(dots, 4)), 16);
+    for (let at = values, i = begin; at < values + TABLE_BYTES; at += 4, i += step) if (i >= end) store<f32>(at, 0);
+  }
+}
+
+/**
+ * `to = from + ` the down rows of these neurons times their values, `[token][column]`, from nothing where `from` is 0. Rows as they lie
+ * in files have all their sums in one place: `from` is 0 or `to`.
+ */
+function addValues(isPacked: bool, numTokens: i32, width: i32, dtype: i32, from: usize, to: usize): void {
+  const isQ4 = dtype == Q4_0;
+  const numBlocks = width >> 5;
+  const down = 2 * bytesOf(dtype, width);
+  const table = localScratch();
+  const sumBytes = <usize>width << 2;
+  let values = table + VALUES;
+  for (let t = 0; t < numTokens; t++, values += TABLE_BYTES, to += sumBytes) {
     if (isPacked) {
-      addRecords(isQ4, downs, values, numBlocks, from == 0 ? 0 : from + before, sums, gates + REST);
+      addRecords(isQ4, table, down, values, numBlocks, from, to, table + REST);
     } else {
-      if (from == 0) memory.fill(sums, 0, <usize>width << 2);
-      addRows(isQ4, downs, values, numBlocks, sums, gates + REST);
+      if (from == 0) memory.fill(to, 0, sumBytes);
+      addRows(isQ4, table, down, values, numBlocks, to, table + REST);
     }
+    if (from != 0) from += sumBytes;
   }
 }
 

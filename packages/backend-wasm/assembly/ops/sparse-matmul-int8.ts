@@ -76,7 +76,7 @@ function plainRows(begin: i32, end: i32, numTokens: i32, numInputs: i32, dtype: 
   }
   for (let t = 0; t < numTokens; t++) {
     const x = sharedScratch() + <usize>t * <usize>numInputs;
-    rowDots(dtype == Q4_0, rows, numEights, x, metas + <usize>t * metaRow, numBlocks, sums);
+    rowDots(dtype == Q4_0, rows, 0, numEights, x, metas + <usize>t * metaRow, numBlocks, sums);
     for (let j = begin; j < end; j += 4) {
       const i = j - begin;
       const four = f32x4(rowSum(sums, i), rowSum(sums, i + 1), rowSum(sums, i + 2), rowSum(sums, i + 3));
