@@ -79,7 +79,7 @@ export function quantiseColumns(x: usize, numTokens: i32, numInputs: i32, base: 
   }
 }
 
-/** The integers nearest to `value * factor`: 1.5 * 2^23 added, they stand in the low bits. */
+/** The integers nearest to `value * factor`, rounded on every machine alike: 1.5 * 2^23 added, they stand in the low bits. */
 @inline
 export function nearest(value: v128, factor: v128, magic: v128): v128 {
   return i32x4.sub(f32x4.add(f32x4.mul(value, factor), magic), magic);

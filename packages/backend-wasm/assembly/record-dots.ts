@@ -9,6 +9,7 @@ import { dot } from './dots8';
 import { high } from './dots8-blocks';
 import { highTwos, highWords, lowTwos, lowWords } from './interleave';
 import { nearest } from './quantise';
+import { sideSums } from './row-dots';
 import { fma } from './simd';
 
 // four blocks of activations: vectors [8] with four columns of each block, what scales are multiplied by, what sums begin with
@@ -29,22 +30,22 @@ export function quantiseLanes(isQ4: bool, x: usize, numBlocks: i32, to: usize): 
     const inverses = v128.andnot(f32x4.div(largestCode(), largest), isNothing);
     v128.store(to, f32x4.mul(v128.andnot(f32x4.div(largest, largestCode()), isNothing), factor), FACTORS);
     v128.store(to, inverses, STARTS);
-    let sums = i32x4.splat(0);
+    let s0 = i32x4.splat(0);
+    let s1 = s0;
+    let s2 = s0;
+    let s3 = s0;
     for (let at: usize = 0; at < FACTORS; at += 16) {
-      const codes = i8x16.narrow_i16x8_s(
-        i16x8.narrow_i32x4_s(
-          nearest(v128.load(x + at), v128.load32_splat(to, STARTS), magic),
-          nearest(v128.load(x + at, 128), v128.load32_splat(to, STARTS + 4), magic),
-        ),
-        i16x8.narrow_i32x4_s(
-          nearest(v128.load(x + at, 256), v128.load32_splat(to, STARTS + 8), magic),
-          nearest(v128.load(x + at, 384), v128.load32_splat(to, STARTS + 12), magic),
-        ),
-      );
-      v128.store(to + at, codes);
-      sums = dot(codes, i8x16.splat(1), sums);
+      const a = nearest(v128.load(x + at), v128.load32_splat(to, STARTS), magic);
+      const b = nearest(v128.load(x + at, 128), v128.load32_splat(to, STARTS + 4), magic);
+      const c = nearest(v128.load(x + at, 256), v128.load32_splat(to, STARTS + 8), magic);
+      const d = nearest(v128.load(x + at, 384), v128.load32_splat(to, STARTS + 12), magic);
+      s0 = i32x4.add(s0, a);
+      s1 = i32x4.add(s1, b);
+      s2 = i32x4.add(s2, c);
+      s3 = i32x4.add(s3, d);
+      v128.store(to + at, i8x16.narrow_i16x8_s(i16x8.narrow_i32x4_s(a, b), i16x8.narrow_i32x4_s(c, d)));
     }
-    v128.store(to, i32x4.mul(sums, minus), STARTS);
+    v128.store(to, i32x4.mul(sideSums(s0, s1, s2, s3), minus), STARTS);
   }
 }
 

@@ -21,7 +21,7 @@ export function larger(a: v128, b: v128): v128 {
   return i32x4.max_u(i32x4.shl(a, 1), i32x4.shl(b, 1));
 }
 
-/** The nearest integers. */
+/** The integers nearest to `product * inverse`, by one rounding where machines have it. */
 @inline
 export function rounded(product: v128, inverse: v128, magic: v128): v128 {
   return i32x4.sub(fma(product, inverse, magic), magic);

@@ -9,7 +9,7 @@ import { dot } from './dots8';
 import { high } from './dots8-blocks';
 import { highTwos, highWords, lowTwos, lowWords } from './interleave';
 import { META_BYTES, META_MINUS_128, META_MINUS_8 } from './quantise';
-import { fma, sum4 } from './simd';
+import { fma } from './simd';
 
 /** Most rows that go by turns. */
 export const MANY_ROWS: i32 = 32;
@@ -19,7 +19,7 @@ export const EIGHT: i32 = 8;
 const FOUR: i32 = 4;
 
 /**
- * The sums of `numEights` times eight rows with one token, at `sums[row][4]`, to be finished by `fourSums` or `rowSum`. Rows begin
+ * The sums of `numEights` times eight rows with one token, at `sums[row][4]`, to be finished by `fourSums`. Rows begin
  * `offset` bytes behind the addresses at `rows`.
  */
 export function rowDots(
@@ -64,7 +64,7 @@ function lanesAt(meta: usize, b: usize, c: usize, e: usize): v128 {
   return v128.load32_lane(meta + e * META_BYTES, words, 3);
 }
 
-/** The products of four rows from row `row` on: the additions of `rowSum`. */
+/** The products of four rows from row `row` on, each the sum of its four lanes. */
 export function fourSums(sums: usize, row: i32): v128 {
   sums += <usize>row << 4;
   const a = v128.load(sums);
@@ -76,14 +76,9 @@ export function fourSums(sums: usize, row: i32): v128 {
   return f32x4.mul(f32x4.add(lowTwos(ab, cd), highTwos(ab, cd)), f32x4.splat(plainRest()));
 }
 
-/** The product of row `row`. */
-export function rowSum(sums: usize, row: i32): f32 {
-  return sum4(v128.load(sums + (<usize>row << 4))) * plainRest();
-}
-
 /** The sums of the lanes of four vectors, side by side. */
 @inline
-function sideSums(a: v128, b: v128, c: v128, d: v128): v128 {
+export function sideSums(a: v128, b: v128, c: v128, d: v128): v128 {
   const ab = i32x4.add(lowWords(a, b), highWords(a, b));
   const cd = i32x4.add(lowWords(c, d), highWords(c, d));
   return i32x4.add(lowTwos(ab, cd), highTwos(ab, cd));

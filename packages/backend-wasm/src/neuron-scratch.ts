@@ -23,7 +23,6 @@ const maxParts = 32;
 const sideBytes = 1024;
 // assembly/record-dots.ts
 const lanesBytes = 160 / 128; // per column
-const lanesRest = 64;
 
 /** Bytes that all threads see; 0 for other ops. */
 export function sharedNeuronBytes(program: Program, { op, inputs }: OpRecord): number {
@@ -47,7 +46,7 @@ export function localNeuronBytes(program: Program, record: OpRecord): number {
   if (op === 'sparse-combine') return sumBytes(program, record);
   if (op === 'sparse-feed-forward') {
     const width = capacityOf(program, record.inputs['weight'] as TensorRef).at(-1) as number;
-    const side = sideBytes + fewTokens * (4 * width + lanesBytes * width + lanesRest);
+    const side = sideBytes + fewTokens * (4 + lanesBytes) * width;
     return Math.max(productBytes(program, record), sumBytes(program, record), side);
   }
   return 0;

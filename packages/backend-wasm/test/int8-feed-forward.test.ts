@@ -25,6 +25,9 @@ const shapes: readonly Shape[] = [
   { numTokens: 1, width: 512, numRows: 3, count: 0, factor: 1 },
   { numTokens: 1, width: 768, numRows: 40, count: 33, factor: 1e-5 },
   { numTokens: 3, width: 736, numRows: 50, count: 41, factor: 1 },
+  { numTokens: 3, width: 384, numRows: 50, count: 41, factor: 1 },
+  { numTokens: 2, width: 256, numRows: 220, count: 200, factor: 1 },
+  { numTokens: 1, width: 128, numRows: 1400, count: 1301, factor: 1 },
   { numTokens: 9, width: 768, numRows: 50, count: 37, factor: 1 },
   { numTokens: 130, width: 256, numRows: 80, count: 66, factor: 1 },
   { numTokens: 4, width: 128, numRows: 40, count: 35, factor: 1 },
@@ -255,6 +258,15 @@ describe.each(['q8_0', 'q4_0'] as const)('%s', (dtype) => {
   const shape: Shape = { numTokens: 1, width: 256, numRows: 61, count: 53, factor: 1 };
 
   describe.each(Object.entries(variants))('%s', (_name, options) => {
+    test('infinite activations: the bits of the four ops', async () => {
+      const setup = setUp(dtype, shape);
+      setup.x[5] = Infinity;
+      setup.x[70] = -Infinity;
+      const y = await run(setup, [setup.count], options);
+      expect(y).toEqual(await runMatrices(setup, options));
+      expect(y.some(Number.isFinite)).toBe(false);
+    });
+
     test.each([
       ['scales below 64', 1, small],
       ['scales of every kind', 1, [...small, ...large]],

@@ -17,11 +17,12 @@ const fullShapes = [
 /** Ranks of predictors. */
 const fullRanks = [64, 128];
 /**
- * Weights that the blocks of one run have, as 24 blocks of Llama 3 8B: starting and ending a run takes 0.2 ms (see `overhead`), which a
- * token's other ops share, and must not count as time of its blocks.
+ * Weights that the blocks of one run read, as 24 blocks of Llama 3 8B, and most blocks. Starting and ending a run takes up to 0.2 ms where threads
+ * sleep in between, which a token's other ops share: it must not count as time of its blocks.
  */
 const runWeights = 24 * 3 * 4096 * 14336;
-/** Weights of a run: far more than caches hold, as in the decoding of a model. Blocks read those of others again in turn. */
+const maxBlocks = 128;
+/** Weights in memory, as those of all blocks of TinyLlama in q4_0; blocks read them again in turn, with other neurons, as tokens do. */
 const streamedBytes = 384 * 2 ** 20;
 
 /** Feed-forward blocks with some of their neurons against all of them. */
@@ -33,7 +34,7 @@ export const ffn: Suite = {
     for (const [hiddenDim, ffnDim] of context.options.shapes ?? (quick ? ([[64, 256]] as const) : fullShapes)) {
       for (const dtype of dtypes) {
         const layer = layerBytes({ dtype, hiddenDim, ffnDim, numLayers: 1, numTokens: 1 });
-        const numLayers = quick ? 2 : Math.ceil(runWeights / (3 * hiddenDim * ffnDim));
+        const numLayers = quick ? 2 : Math.min(maxBlocks, Math.ceil(runWeights / (3 * hiddenDim * ffnDim)));
         const numWeights = Math.min(numLayers, Math.max(2, Math.round(streamedBytes / layer)));
         const shape = { dtype, hiddenDim, ffnDim, numLayers, numWeights, numTokens: 1 };
         for (const numThreads of threads) yield* measureCase(context, shape, numThreads);

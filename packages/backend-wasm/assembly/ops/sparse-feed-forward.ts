@@ -28,7 +28,7 @@ import { lanesBytes, quantiseLanes, recordDots } from '../record-dots';
 import { addRecords } from '../record-sums';
 import { EIGHT, fourSums, rowDots } from '../row-dots';
 import { addRows } from '../row-sums';
-import { phaseBarrier, sharers, takeUnits, thread, threads } from '../threads';
+import { phaseBarrier, sharers, takeUnits, thread } from '../threads';
 import { activate, gatedActivation } from './pointwise';
 import { sparseCombine } from './sparse-combine';
 import { sparseMatmul } from './sparse-matmul';
@@ -85,11 +85,11 @@ function sideBySide(numTokens: i32, width: i32, dtype: i32): void {
     quantiseTokens(addressOf(0), numTokens, width, sharedScratch());
     phaseBarrier();
   }
-  const most = threads() > 1 ? MAX_PARTS : MAX_OWN_PARTS;
+  const numSharers = sharers();
+  const most = numSharers > 1 ? MAX_PARTS : MAX_OWN_PARTS;
   const numRounds = max<i32>(1, (numGroups + most - 1) / most);
   let size = (numGroups + numRounds - 1) / numRounds;
-  size = min<i32>(most, (size + threads() - 1) / threads() * threads());
-  const numSharers = sharers();
+  size = min<i32>(most, (size + numSharers - 1) / numSharers * numSharers);
   const own = numSharers == 1 ? 0 : thread();
   let first = 0;
   do {

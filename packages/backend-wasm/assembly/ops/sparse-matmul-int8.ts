@@ -13,7 +13,7 @@ import { foursOf, packRecords, readsRecords } from '../neuron-records';
 import { GROUP, hasSmallScales, packRows } from '../pack';
 import { META_BYTES, metasAt, paddedTokens, quantiseColumns, quantiseTokens, wideCodesAt } from '../quantise';
 import { addressOf, dim, dtypeOf, hasFlag, localScratch, sharedScratch } from '../record';
-import { MANY_ROWS, rowDots, rowSum } from '../row-dots';
+import { fourSums, MANY_ROWS, rowDots } from '../row-dots';
 import { phaseBarrier, takeUnits } from '../threads';
 import { chosenByDots, chosenCount, chosenRow, clearRest, storeChosen } from './sparse-matmul';
 
@@ -78,9 +78,7 @@ function plainRows(begin: i32, end: i32, numTokens: i32, numInputs: i32, dtype: 
     const x = sharedScratch() + <usize>t * <usize>numInputs;
     rowDots(dtype == Q4_0, rows, 0, numEights, x, metas + <usize>t * metaRow, numBlocks, sums);
     for (let j = begin; j < end; j += 4) {
-      const i = j - begin;
-      const four = f32x4(rowSum(sums, i), rowSum(sums, i + 1), rowSum(sums, i + 2), rowSum(sums, i + 3));
-      storeChosen(four, j, end, t);
+      storeChosen(fourSums(sums, j - begin), j, end, t);
     }
   }
 }
