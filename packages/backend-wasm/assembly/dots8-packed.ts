@@ -1,14 +1,15 @@
 /**
  * One token and packed groups without expanding them first: what decoding spends its time on. Some groups are walked side
- * by side: one stream of weights alone leaves much of the memory's speed unused. Relaxed builds only; q8_0 needs a dot
- * product that is exact for codes above 127.
+ * by side: one stream of weights alone leaves much of the memory's speed unused. Codes of activations are in the form that
+ * `codesFor` finds. Relaxed builds only.
  */
-import { halfFactor, halfMask, nibbleMask } from './constants';
+import { halfFactor, halfMask, nibbleMask, onePairs } from './constants';
 import { Q4_0, Q4_K, Q5_K, Q8_0 } from './decode';
-import { dot } from './dots8';
+import { addPairs, addsPairs, dot, pairs, takesUnsigned } from './dots8';
 import { blockQ4K, blockQ5K, blockQ6K, high } from './dots8-blocks';
+import { flippedDots, flippedDotsSideBySide } from './dots8-flipped';
 import { scales4 } from './expand';
-import { META_BYTES, META_MINUS_128, META_MINUS_8 } from './quantise';
+import { META_BYTES, META_MINUS_8, META_START_Q8 } from './quantise';
 import { fma } from './simd';
 
 /** Groups that are computed together. */
@@ -18,8 +19,14 @@ export function streamsOf(dtype: i32): i32 {
 
 /** The sums of the four rows of one group. */
 export function packedDots(dtype: i32, group: usize, numInputs: i32, x: usize, meta: usize): v128 {
-  if (dtype == Q8_0) return oneQ8(group, numInputs >> 5, x, meta);
-  if (dtype == Q4_0) return oneQ4(group, numInputs >> 5, x, meta);
+  if (dtype == Q8_0) {
+    if (takesUnsigned()) return oneQ8(group, numInputs >> 5, x, meta);
+    if (addsPairs()) return flippedDots<i16>(group, numInputs >> 5, x, meta);
+    return flippedDots<i32>(group, numInputs >> 5, x, meta);
+  }
+  if (dtype == Q4_0) {
+    return addsPairs() ? oneQ4<i16>(group, numInputs >> 5, x, meta) : oneQ4<i32>(group, numInputs >> 5, x, meta);
+  }
   const blockBytes = superBytes(dtype);
   let sums = f32x4.splat(0);
   for (let i = numInputs >> 8; i > 0; i--, group += blockBytes, x += 256, meta += 8 * META_BYTES) {
@@ -39,11 +46,14 @@ export function packedDotsSideBySide(
   to: usize,
 ): void {
   if (dtype == Q8_0) {
-    dotsQ8(group, stride, numInputs >> 5, x, meta, to);
+    if (takesUnsigned()) dotsQ8(group, stride, numInputs >> 5, x, meta, to);
+    else if (addsPairs()) flippedDotsSideBySide<i16>(group, stride, numInputs >> 5, x, meta, to);
+    else flippedDotsSideBySide<i32>(group, stride, numInputs >> 5, x, meta, to);
     return;
   }
   if (dtype == Q4_0) {
-    dotsQ4(group, stride, numInputs >> 5, x, meta, to);
+    if (addsPairs()) dotsQ4<i16>(group, stride, numInputs >> 5, x, meta, to);
+    else dotsQ4<i32>(group, stride, numInputs >> 5, x, meta, to);
     return;
   }
   let a = f32x4.splat(0);
@@ -126,7 +136,7 @@ function dotsQ8(p: usize, stride: usize, numBlocks: i32, x: usize, meta: usize, 
     const u5 = v128.load32_splat(x, 20);
     const u6 = v128.load32_splat(x, 24);
     const u7 = v128.load32_splat(x, 28);
-    const initial = v128.load32_splat(meta, META_MINUS_128);
+    const initial = v128.load32_splat(meta, META_START_Q8);
     const d = v128.load32_splat(meta);
     let q = p;
     s0 = blockQ8(q, u0, u1, u2, u3, u4, u5, u6, u7, initial, f32x4.mul(scales4(q, mask, factor), d), s0);
@@ -155,14 +165,20 @@ function dotsQ8(p: usize, stride: usize, numBlocks: i32, x: usize, meta: usize, 
   v128.store(to, s7, 112);
 }
 
-/** Adds the products of one vector of nibbles: columns u with the low ones, v with the high ones. */
-function dotNibbles(codes: v128, u: v128, v: v128, low: v128, sum: v128): v128 {
-  return dot(v, high(codes, low), dot(u, v128.and(codes, low), sum));
+/** Adds the products of two vectors of nibbles: columns t and u with the low ones, v and w with the high ones. */
+function dotNibbles<T>(at: v128, next: v128, t: v128, u: v128, v: v128, w: v128, low: v128, sum: v128, ones: v128): v128 {
+  if (sizeof<T>() == 2) {
+    const first = i16x8.add(pairs(t, v128.and(at, low)), pairs(v, high(at, low)));
+    const second = i16x8.add(pairs(u, v128.and(next, low)), pairs(w, high(next, low)));
+    return addPairs(sum, i16x8.add(first, second), ones);
+  }
+  sum = dot(v, high(at, low), dot(t, v128.and(at, low), sum));
+  return dot(w, high(next, low), dot(u, v128.and(next, low), sum));
 }
 
 /** Adds the products of one block of four rows. */
 @inline
-function blockQ4(
+function blockQ4<T>(
   at: usize,
   u0: v128,
   u1: v128,
@@ -173,22 +189,22 @@ function blockQ4(
   v2: v128,
   v3: v128,
   low: v128,
+  ones: v128,
   initial: v128,
   scale: v128,
   sums: v128,
 ): v128 {
-  let a = dotNibbles(v128.load(at, 8), u0, v0, low, initial);
-  a = dotNibbles(v128.load(at, 24), u1, v1, low, a);
-  a = dotNibbles(v128.load(at, 40), u2, v2, low, a);
-  a = dotNibbles(v128.load(at, 56), u3, v3, low, a);
+  let a = dotNibbles<T>(v128.load(at, 8), v128.load(at, 24), u0, u1, v0, v1, low, initial, ones);
+  a = dotNibbles<T>(v128.load(at, 40), v128.load(at, 56), u2, u3, v2, v3, low, a, ones);
   return fma(f32x4.convert_i32x4_s(a), scale, sums);
 }
 
 /** As `dotsQ8`. */
-function dotsQ4(p: usize, stride: usize, numBlocks: i32, x: usize, meta: usize, to: usize): void {
+function dotsQ4<T>(p: usize, stride: usize, numBlocks: i32, x: usize, meta: usize, to: usize): void {
   const mask = halfMask();
   const factor = halfFactor();
   const low = nibbleMask();
+  const ones = onePairs();
   let s0 = f32x4.splat(0);
   let s1 = s0;
   let s2 = s0;
@@ -209,21 +225,21 @@ function dotsQ4(p: usize, stride: usize, numBlocks: i32, x: usize, meta: usize, 
     const initial = v128.load32_splat(meta, META_MINUS_8);
     const d = v128.load32_splat(meta);
     let q = p;
-    s0 = blockQ4(q, u0, u1, u2, u3, v0, v1, v2, v3, low, initial, f32x4.mul(scales4(q, mask, factor), d), s0);
+    s0 = blockQ4<T>(q, u0, u1, u2, u3, v0, v1, v2, v3, low, ones, initial, f32x4.mul(scales4(q, mask, factor), d), s0);
     q += stride;
-    s1 = blockQ4(q, u0, u1, u2, u3, v0, v1, v2, v3, low, initial, f32x4.mul(scales4(q, mask, factor), d), s1);
+    s1 = blockQ4<T>(q, u0, u1, u2, u3, v0, v1, v2, v3, low, ones, initial, f32x4.mul(scales4(q, mask, factor), d), s1);
     q += stride;
-    s2 = blockQ4(q, u0, u1, u2, u3, v0, v1, v2, v3, low, initial, f32x4.mul(scales4(q, mask, factor), d), s2);
+    s2 = blockQ4<T>(q, u0, u1, u2, u3, v0, v1, v2, v3, low, ones, initial, f32x4.mul(scales4(q, mask, factor), d), s2);
     q += stride;
-    s3 = blockQ4(q, u0, u1, u2, u3, v0, v1, v2, v3, low, initial, f32x4.mul(scales4(q, mask, factor), d), s3);
+    s3 = blockQ4<T>(q, u0, u1, u2, u3, v0, v1, v2, v3, low, ones, initial, f32x4.mul(scales4(q, mask, factor), d), s3);
     q += stride;
-    s4 = blockQ4(q, u0, u1, u2, u3, v0, v1, v2, v3, low, initial, f32x4.mul(scales4(q, mask, factor), d), s4);
+    s4 = blockQ4<T>(q, u0, u1, u2, u3, v0, v1, v2, v3, low, ones, initial, f32x4.mul(scales4(q, mask, factor), d), s4);
     q += stride;
-    s5 = blockQ4(q, u0, u1, u2, u3, v0, v1, v2, v3, low, initial, f32x4.mul(scales4(q, mask, factor), d), s5);
+    s5 = blockQ4<T>(q, u0, u1, u2, u3, v0, v1, v2, v3, low, ones, initial, f32x4.mul(scales4(q, mask, factor), d), s5);
     q += stride;
-    s6 = blockQ4(q, u0, u1, u2, u3, v0, v1, v2, v3, low, initial, f32x4.mul(scales4(q, mask, factor), d), s6);
+    s6 = blockQ4<T>(q, u0, u1, u2, u3, v0, v1, v2, v3, low, ones, initial, f32x4.mul(scales4(q, mask, factor), d), s6);
     q += stride;
-    s7 = blockQ4(q, u0, u1, u2, u3, v0, v1, v2, v3, low, initial, f32x4.mul(scales4(q, mask, factor), d), s7);
+    s7 = blockQ4<T>(q, u0, u1, u2, u3, v0, v1, v2, v3, low, ones, initial, f32x4.mul(scales4(q, mask, factor), d), s7);
   }
   v128.store(to, s0);
   v128.store(to, s1, 16);
@@ -240,7 +256,7 @@ function oneQ8(at: usize, numBlocks: i32, x: usize, meta: usize): v128 {
   const factor = halfFactor();
   let sums = f32x4.splat(0);
   for (let block = 0; block < numBlocks; block++, at += 136, x += 32, meta += META_BYTES) {
-    let a = v128.load32_splat(meta, META_MINUS_128);
+    let a = v128.load32_splat(meta, META_START_Q8);
     let b = i32x4.splat(0);
     a = dot(v128.load32_splat(x), v128.load(at, 8), a);
     b = dot(v128.load32_splat(x, 4), v128.load(at, 24), b);
@@ -256,18 +272,21 @@ function oneQ8(at: usize, numBlocks: i32, x: usize, meta: usize): v128 {
   return sums;
 }
 
-function oneQ4(at: usize, numBlocks: i32, x: usize, meta: usize): v128 {
+function oneQ4<T>(at: usize, numBlocks: i32, x: usize, meta: usize): v128 {
   const mask = halfMask();
   const factor = halfFactor();
   const low = nibbleMask();
+  const ones = onePairs();
   let sums = f32x4.splat(0);
   for (let block = 0; block < numBlocks; block++, at += 72, x += 32, meta += META_BYTES) {
     let a = v128.load32_splat(meta, META_MINUS_8);
     let b = i32x4.splat(0);
-    a = dotNibbles(v128.load(at, 8), v128.load32_splat(x), v128.load32_splat(x, 16), low, a);
-    b = dotNibbles(v128.load(at, 24), v128.load32_splat(x, 4), v128.load32_splat(x, 20), low, b);
-    a = dotNibbles(v128.load(at, 40), v128.load32_splat(x, 8), v128.load32_splat(x, 24), low, a);
-    b = dotNibbles(v128.load(at, 56), v128.load32_splat(x, 12), v128.load32_splat(x, 28), low, b);
+    const u0 = v128.load32_splat(x);
+    const u1 = v128.load32_splat(x, 4);
+    const u2 = v128.load32_splat(x, 8);
+    const u3 = v128.load32_splat(x, 12);
+    a = dotNibbles<T>(v128.load(at, 8), v128.load(at, 24), u0, u1, v128.load32_splat(x, 16), v128.load32_splat(x, 20), low, a, ones);
+    b = dotNibbles<T>(v128.load(at, 40), v128.load(at, 56), u2, u3, v128.load32_splat(x, 24), v128.load32_splat(x, 28), low, b, ones);
     const scale = f32x4.mul(scales4(at, mask, factor), v128.load32_splat(meta));
     sums = fma(f32x4.convert_i32x4_s(i32x4.add(a, b)), scale, sums);
   }

@@ -4,9 +4,10 @@
  */
 import { halfFactor, halfMask } from './constants';
 import { Q4_0, Q6_K, Q8_0 } from './decode';
-import { dot } from './dots8';
+import { addsPairs, dot, takesUnsigned } from './dots8';
+import { flippedTokens, nibbleTokens } from './dots8-flipped';
 import { scales4 } from './expand';
-import { META_MINUS_128, META_SUM } from './quantise';
+import { META_START_Q8, META_SUM } from './quantise';
 import { fma } from './simd';
 
 /** Adds to `sums[token][4]`; whole fours of tokens. `initial` is where metas have what sums of codes begin with. */
@@ -20,7 +21,9 @@ export function blockTimesTokens(
   numTokens: i32,
 ): void {
   const scale = v128.load(p, 128);
-  if (dtype == Q8_0 || dtype == Q4_0) scaledTokens(p, scale, x, meta, meta + initial, sums, numTokens);
+  if (dtype == Q8_0 && !takesUnsigned()) flipped(p, scale, x, meta, sums, numTokens);
+  else if (dtype == Q4_0 && addsPairs()) nibbleTokens(p, scale, x, meta, sums, numTokens);
+  else if (dtype == Q8_0 || dtype == Q4_0) scaledTokens(p, scale, x, meta, meta + initial, sums, numTokens);
   else if (dtype == Q6_K) halvedTokens(p, scale, x, meta, meta + initial, sums, numTokens);
   else offsetTokens(p, scale, x, meta, meta + initial, sums, numTokens);
 }
@@ -28,7 +31,13 @@ export function blockTimesTokens(
 /** The same for a packed block of q8_0, which needs no expanding. */
 export function packedTimesTokens(block: usize, x: usize, meta: usize, sums: usize, numTokens: i32): void {
   const scale = scales4(block, halfMask(), halfFactor());
-  scaledTokens(block + 8, scale, x, meta, meta + META_MINUS_128, sums, numTokens);
+  if (takesUnsigned()) scaledTokens(block + 8, scale, x, meta, meta + META_START_Q8, sums, numTokens);
+  else flipped(block + 8, scale, x, meta, sums, numTokens);
+}
+
+function flipped(p: usize, scale: v128, x: usize, meta: usize, sums: usize, numTokens: i32): void {
+  if (addsPairs()) flippedTokens<i16>(p, scale, x, meta, sums, numTokens);
+  else flippedTokens<i32>(p, scale, x, meta, sums, numTokens);
 }
 
 /** One scale per row. */

@@ -7,13 +7,13 @@
  */
 import { halfFactor, halfMask } from './constants';
 import { Q4_0, Q4_K, Q5_K, Q8_0 } from './decode';
-import { META_MINUS_128, META_MINUS_32, META_MINUS_8, META_ZERO } from './quantise';
+import { META_START_Q8, META_MINUS_32, META_MINUS_8, META_ZERO } from './quantise';
 
 export const EXPANDED_BYTES: usize = 160;
 
 /** Where the meta of a block of activations has what sums of codes begin with. */
 export function initialOf(dtype: i32): usize {
-  if (dtype == Q8_0) return META_MINUS_128;
+  if (dtype == Q8_0) return META_START_Q8;
   if (dtype == Q4_0) return META_MINUS_8;
   if (dtype == Q4_K || dtype == Q5_K) return META_ZERO;
   return META_MINUS_32;

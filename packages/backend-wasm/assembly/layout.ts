@@ -31,6 +31,7 @@ export const IDLERS: usize = CONTROL + 576; // threads asleep between jobs
 export const MIN_WORK: usize = CONTROL + 640; // rough number of steps below which a record runs on one thread
 export const GATHERING: usize = CONTROL + 704; // whether thread 0 sleeps until all others arrived
 export const SPINS: usize = CONTROL + 768; // loads of a word that another thread is to change, before going to sleep
+export const DOT_FORM: usize = CONTROL + 832; // how dot products of bytes are formed, 0 where the machine is to say; see dots8.ts
 export const NEXT_UNIT: usize = CONTROL + 1024; // next unit of work, one counter for each record since the last barrier
 export const COUNTER_BYTES: usize = 64;
 export const NUM_COUNTERS: usize = 8;

@@ -4,8 +4,8 @@
  * activations do in other products: off by at most half a step, 1/254 of the largest. Four rows are interleaved byte by byte, so
  * that one dot product takes four of them for four columns.
  */
-import { halfMask, halfOffset, leastNormal, nibbleMask, roundingMagic, upperExponent } from './constants';
-import { dot } from './dots8';
+import { flipSigns, halfMask, halfOffset, leastNormal, nibbleMask, onePairs, roundingMagic, upperExponent } from './constants';
+import { addPairs, addsPairs, dot, dotBytes, pairs, takesUnsigned } from './dots8';
 import { high } from './dots8-blocks';
 import { highBytes, highPairs, lowBytes, lowPairs } from './interleave';
 import { larger, rounded } from './row-coefficients';
@@ -149,8 +149,17 @@ export function mixBlock(isQ4: bool, rows: usize, offset: usize, flip: i8, numQu
   }
 }
 
-/** Adds an interleaved block to `y[32]`; `zero` is what codes are too large by. Relaxed builds only. */
-export function addMixed(mixed: usize, numQuads: i32, codes: usize, scale: f32, zero: v128, y: usize): void {
+/** Adds an interleaved block to `y[32]`. Relaxed builds only. */
+export function addMixed(isQ4: bool, mixed: usize, numQuads: i32, codes: usize, scale: f32, y: usize): void {
+  if (isQ4 && addsPairs()) addNibbles(mixed, numQuads, codes, scale, y);
+  else if (isQ4 || takesUnsigned()) addBytes<u8>(isQ4 ? i8x16.splat(8) : flipSigns(), mixed, numQuads, codes, scale, y);
+  else if (addsPairs()) addBytes<i16>(flipSigns(), mixed, numQuads, codes, scale, y);
+  else addBytes<i32>(flipSigns(), mixed, numQuads, codes, scale, y);
+}
+
+/** T as for `dotBytes`; `zero` is what codes are too large by. */
+function addBytes<T>(zero: v128, mixed: usize, numQuads: i32, codes: usize, scale: f32, y: usize): void {
+  const ones = onePairs();
   let s0 = i32x4.splat(0);
   let s1 = s0;
   let s2 = s0;
@@ -161,21 +170,68 @@ export function addMixed(mixed: usize, numQuads: i32, codes: usize, scale: f32, 
   let s7 = s0;
   let excess = s0;
   for (let end = codes + (<usize>numQuads << 2); codes < end; codes += 4, mixed += 128) {
-    const h = v128.load32_splat(codes);
-    excess = dot(h, zero, excess);
-    s0 = dot(h, v128.load(mixed), s0);
-    s1 = dot(h, v128.load(mixed, 16), s1);
-    s2 = dot(h, v128.load(mixed, 32), s2);
-    s3 = dot(h, v128.load(mixed, 48), s3);
-    s4 = dot(h, v128.load(mixed, 64), s4);
-    s5 = dot(h, v128.load(mixed, 80), s5);
-    s6 = dot(h, v128.load(mixed, 96), s6);
-    s7 = dot(h, v128.load(mixed, 112), s7);
+    let h = v128.load32_splat(codes);
+    let m = h;
+    if (isSigned<T>()) {
+      const isNegative = i8x16.lt_s(h, i8x16.splat(0));
+      h = i8x16.abs(h);
+      m = v128.xor(isNegative, zero);
+      excess = dot(i8x16.splat(-1), v128.and(h, isNegative), excess);
+    } else excess = dot(h, zero, excess);
+    s0 = dotBytes<T>(h, m, v128.load(mixed), s0, ones);
+    s1 = dotBytes<T>(h, m, v128.load(mixed, 16), s1, ones);
+    s2 = dotBytes<T>(h, m, v128.load(mixed, 32), s2, ones);
+    s3 = dotBytes<T>(h, m, v128.load(mixed, 48), s3, ones);
+    s4 = dotBytes<T>(h, m, v128.load(mixed, 64), s4, ones);
+    s5 = dotBytes<T>(h, m, v128.load(mixed, 80), s5, ones);
+    s6 = dotBytes<T>(h, m, v128.load(mixed, 96), s6, ones);
+    s7 = dotBytes<T>(h, m, v128.load(mixed, 112), s7, ones);
   }
   addEight(y, s0, s1, s2, s3, s4, s5, s6, s7, excess, scale);
 }
 
-/** The same with 16-bit dot products: exact everywhere. */
+/** The same for codes of four bits, by pairs: those of all rows add up to less than `2^15`. */
+function addNibbles(mixed: usize, numQuads: i32, codes: usize, scale: f32, y: usize): void {
+  const ones = onePairs();
+  let s0 = i32x4.splat(0);
+  let s1 = s0;
+  let s2 = s0;
+  let s3 = s0;
+  let s4 = s0;
+  let s5 = s0;
+  let s6 = s0;
+  let s7 = s0;
+  let total = s0;
+  for (let end = codes + (<usize>numQuads << 2); codes < end; codes += 4, mixed += 128) {
+    const h = v128.load32_splat(codes);
+    total = i16x8.add(total, pairs(h, i8x16.splat(8)));
+    s0 = i16x8.add(s0, pairs(h, v128.load(mixed)));
+    s1 = i16x8.add(s1, pairs(h, v128.load(mixed, 16)));
+    s2 = i16x8.add(s2, pairs(h, v128.load(mixed, 32)));
+    s3 = i16x8.add(s3, pairs(h, v128.load(mixed, 48)));
+    s4 = i16x8.add(s4, pairs(h, v128.load(mixed, 64)));
+    s5 = i16x8.add(s5, pairs(h, v128.load(mixed, 80)));
+    s6 = i16x8.add(s6, pairs(h, v128.load(mixed, 96)));
+    s7 = i16x8.add(s7, pairs(h, v128.load(mixed, 112)));
+  }
+  const none = i32x4.splat(0);
+  const excess = addPairs(none, total, ones);
+  addEight(
+    y,
+    addPairs(none, s0, ones),
+    addPairs(none, s1, ones),
+    addPairs(none, s2, ones),
+    addPairs(none, s3, ones),
+    addPairs(none, s4, ones),
+    addPairs(none, s5, ones),
+    addPairs(none, s6, ones),
+    addPairs(none, s7, ones),
+    excess,
+    scale,
+  );
+}
+
+/** As `addMixed` with 16-bit dot products, for builds without relaxed ones; `zero` is what codes are too large by. */
 export function addMixedWide(mixed: usize, numQuads: i32, codes: usize, scale: f32, zero: i32, y: usize): void {
   let total = 0;
   for (let i: usize = 0; i < <usize>numQuads << 2; i++) total += load<i8>(codes + i);

@@ -6,7 +6,6 @@
  * they are, as in pack.ts.
  */
 import { Q4_0, bytesOf } from './decode';
-import { isExactForU8 } from './dots8';
 import { highTwos, highWords, lowTwos, lowWords } from './interleave';
 import { hasSmallScales, packHalves } from './pack';
 import { addressOf, aux, dim, dtypeOf, localScratch, recordRow, setAux } from './record';
@@ -64,9 +63,7 @@ function codeBytes(isQ4: bool): usize {
 
 /** Brings neurons into this order. Tensor 0: a matrix with one row of `3 E` values per neuron. Units: neurons. */
 export function packNeurons(): void {
-  let fits = false;
-  if (ASC_FEATURE_RELAXED_SIMD) fits = dtypeOf(0) == Q4_0 || isExactForU8();
-  if (!fits) {
+  if (!ASC_FEATURE_RELAXED_SIMD) {
     setAux(0, 1);
     return;
   }

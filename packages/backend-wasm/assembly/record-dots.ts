@@ -4,26 +4,36 @@
  * Eight rows go side by side, every one read by a single load in a loop: processors fetch ahead load by load, and for few of them.
  * Relaxed builds only.
  */
-import { halfMask, largestCode, leastInvertible, nibbleMask, plainFactor, roundingMagic } from './constants';
-import { dot } from './dots8';
+import { flipSigns, halfMask, largestCode, leastInvertible, nibbleMask, onePairs, plainFactor, roundingMagic } from './constants';
+import { addPairs, addsPairs, dot, dotBytes, pairs, takesUnsigned } from './dots8';
 import { high } from './dots8-blocks';
 import { highTwos, highWords, lowTwos, lowWords } from './interleave';
-import { nearest } from './quantise';
+import { nearest, storeFlips } from './quantise';
 import { sideSums } from './row-dots';
 import { fma } from './simd';
 
-// four blocks of activations: vectors [8] with four columns of each block, what scales are multiplied by, what sums begin with
+// four blocks of activations: vectors [8] with four columns of each block, what scales are multiplied by, what sums begin with; for q8_0, where
+// codes are flipped, vectors are magnitudes, and flips [8] follow
 const FACTORS: usize = 128;
 const STARTS: usize = 144;
-/** Bytes of four blocks of activations. */
 const LANES_BYTES: usize = 160;
+const FLIPS: usize = 160;
+const FLIPPED_BYTES: usize = 288;
+
+/** Bytes of four blocks of activations. */
+function fourBytes(isQ4: bool): usize {
+  return isQ4 || takesUnsigned() ? LANES_BYTES : FLIPPED_BYTES;
+}
 
 /** Activations as `recordDots` takes them, from the f32 numbers at `x`; whole fours of blocks. The numbers of `quantiseBlock`. */
 export function quantiseLanes(isQ4: bool, x: usize, numBlocks: i32, to: usize): void {
   const magic = roundingMagic();
   const factor = plainFactor();
   const minus = i32x4.splat(isQ4 ? -8 : -128);
-  for (let four = numBlocks >> 2; four > 0; four--, x += 512, to += LANES_BYTES) {
+  const bytes = fourBytes(isQ4);
+  const isFlipped = bytes == FLIPPED_BYTES;
+  const sign = flipSigns();
+  for (let four = numBlocks >> 2; four > 0; four--, x += 512, to += bytes) {
     const largest = sideMax(largest4(x), largest4(x + 128), largest4(x + 256), largest4(x + 384));
     // values whose reciprocal leaves the range count as zero; NaN makes the scale NaN, and with it every product
     const isNothing = f32x4.lt(largest, leastInvertible());
@@ -34,6 +44,7 @@ export function quantiseLanes(isQ4: bool, x: usize, numBlocks: i32, to: usize): 
     let s1 = s0;
     let s2 = s0;
     let s3 = s0;
+    let lacking = s0;
     for (let at: usize = 0; at < FACTORS; at += 16) {
       const a = nearest(v128.load(x + at), v128.load32_splat(to, STARTS), magic);
       const b = nearest(v128.load(x + at, 128), v128.load32_splat(to, STARTS + 4), magic);
@@ -43,9 +54,11 @@ export function quantiseLanes(isQ4: bool, x: usize, numBlocks: i32, to: usize): 
       s1 = i32x4.add(s1, b);
       s2 = i32x4.add(s2, c);
       s3 = i32x4.add(s3, d);
-      v128.store(to + at, i8x16.narrow_i16x8_s(i16x8.narrow_i32x4_s(a, b), i16x8.narrow_i32x4_s(c, d)));
+      const codes = i8x16.narrow_i16x8_s(i16x8.narrow_i32x4_s(a, b), i16x8.narrow_i32x4_s(c, d));
+      if (isFlipped) lacking = i32x4.add(lacking, storeFlips(codes, sign, to + at, FLIPS));
+      else v128.store(to + at, codes);
     }
-    v128.store(to, i32x4.mul(sideSums(s0, s1, s2, s3), minus), STARTS);
+    v128.store(to, isFlipped ? lacking : i32x4.mul(sideSums(s0, s1, s2, s3), minus), STARTS);
   }
 }
 
@@ -65,8 +78,8 @@ function sideMax(a: v128, b: v128, c: v128, d: v128): v128 {
 }
 
 /** Bytes of activations. */
-export function lanesBytes(numBlocks: i32): usize {
-  return (<usize>numBlocks >> 2) * LANES_BYTES;
+export function lanesBytes(isQ4: bool, numBlocks: i32): usize {
+  return (<usize>numBlocks >> 2) * fourBytes(isQ4);
 }
 
 /** The sums of eight rows at `sums[row][4]`, to be finished by `fourSums`. They begin `offset` bytes behind the addresses at `records`. */
@@ -76,9 +89,13 @@ export function recordDots(isQ4: bool, records: usize, offset: usize, x: usize, 
     v128.store(at, none);
     v128.store(at, none, 16);
   }
-  const end = x + (<usize>numBlocks >> 2) * LANES_BYTES;
-  if (isQ4) dotsQ4(records, offset, x, end, sums);
-  else dotsQ8(records, offset, x, end, sums);
+  const end = x + lanesBytes(isQ4, numBlocks);
+  if (isQ4) {
+    if (addsPairs()) dotsQ4<i16>(records, offset, x, end, sums);
+    else dotsQ4<i32>(records, offset, x, end, sums);
+  } else if (takesUnsigned()) dotsQ8<u8>(records, offset, x, end, sums);
+  else if (addsPairs()) dotsQ8<i16>(records, offset, x, end, sums);
+  else dotsQ8<i32>(records, offset, x, end, sums);
 }
 
 /** Adds sums of four blocks times their four scales at `p`. */
@@ -88,8 +105,16 @@ function addFour(sums: usize, blocks: v128, p: usize, mask: v128, factors: v128)
   v128.store(sums, fma(f32x4.convert_i32x4_s(blocks), f32x4.mul(scales, factors), v128.load(sums)));
 }
 
-function dotsQ8(records: usize, offset: usize, x: usize, end: usize, sums: usize): void {
+/** Adds two vectors of codes times those of activations. */
+@inline
+function addCodes<T>(p: usize, u: v128, v: v128, f: v128, g: v128, ones: v128, blocks: v128): v128 {
+  return dotBytes<T>(v, g, v128.load(p, 24), dotBytes<T>(u, f, v128.load(p, 8), blocks, ones), ones);
+}
+
+/** T as for `dotBytes`. */
+function dotsQ8<T>(records: usize, offset: usize, x: usize, end: usize, sums: usize): void {
   const mask = halfMask();
+  const ones = onePairs();
   let p0 = <usize>load<u32>(records) + offset;
   let p1 = <usize>load<u32>(records, 4) + offset;
   let p2 = <usize>load<u32>(records, 8) + offset;
@@ -110,14 +135,16 @@ function dotsQ8(records: usize, offset: usize, x: usize, end: usize, sums: usize
     for (const stop = x + FACTORS; x < stop; x += 32) {
       const u = v128.load(x);
       const v = v128.load(x, 16);
-      a = dot(v, v128.load(p0, 24), dot(u, v128.load(p0, 8), a));
-      b = dot(v, v128.load(p1, 24), dot(u, v128.load(p1, 8), b));
-      c = dot(v, v128.load(p2, 24), dot(u, v128.load(p2, 8), c));
-      d = dot(v, v128.load(p3, 24), dot(u, v128.load(p3, 8), d));
-      e = dot(v, v128.load(p4, 24), dot(u, v128.load(p4, 8), e));
-      f = dot(v, v128.load(p5, 24), dot(u, v128.load(p5, 8), f));
-      g = dot(v, v128.load(p6, 24), dot(u, v128.load(p6, 8), g));
-      h = dot(v, v128.load(p7, 24), dot(u, v128.load(p7, 8), h));
+      const m = isSigned<T>() ? v128.load(x, FLIPS) : u;
+      const n = isSigned<T>() ? v128.load(x, FLIPS + 16) : v;
+      a = addCodes<T>(p0, u, v, m, n, ones, a);
+      b = addCodes<T>(p1, u, v, m, n, ones, b);
+      c = addCodes<T>(p2, u, v, m, n, ones, c);
+      d = addCodes<T>(p3, u, v, m, n, ones, d);
+      e = addCodes<T>(p4, u, v, m, n, ones, e);
+      f = addCodes<T>(p5, u, v, m, n, ones, f);
+      g = addCodes<T>(p6, u, v, m, n, ones, g);
+      h = addCodes<T>(p7, u, v, m, n, ones, h);
       p0 += 32;
       p1 += 32;
       p2 += 32;
@@ -136,7 +163,7 @@ function dotsQ8(records: usize, offset: usize, x: usize, end: usize, sums: usize
     addFour(sums + 80, f, p5 - 128, mask, factors);
     addFour(sums + 96, g, p6 - 128, mask, factors);
     addFour(sums + 112, h, p7 - 128, mask, factors);
-    x += LANES_BYTES - FACTORS;
+    x += (isSigned<T>() ? FLIPPED_BYTES : LANES_BYTES) - FACTORS;
     p0 += 8;
     p1 += 8;
     p2 += 8;
@@ -150,16 +177,23 @@ function dotsQ8(records: usize, offset: usize, x: usize, end: usize, sums: usize
 
 /** Adds two vectors of codes: low nibbles times u and w, high ones times v and z. */
 @inline
-function addNibbles(p: usize, u: v128, v: v128, w: v128, z: v128, low: v128, blocks: v128): v128 {
+function addNibbles<T>(p: usize, u: v128, v: v128, w: v128, z: v128, low: v128, ones: v128, blocks: v128): v128 {
   const first = v128.load(p, 8);
   const second = v128.load(p, 24);
+  if (sizeof<T>() == 2) {
+    const a = i16x8.add(pairs(u, v128.and(first, low)), pairs(v, high(first, low)));
+    const b = i16x8.add(pairs(w, v128.and(second, low)), pairs(z, high(second, low)));
+    return addPairs(blocks, i16x8.add(a, b), ones);
+  }
   blocks = dot(v, high(first, low), dot(u, v128.and(first, low), blocks));
   return dot(z, high(second, low), dot(w, v128.and(second, low), blocks));
 }
 
-function dotsQ4(records: usize, offset: usize, x: usize, end: usize, sums: usize): void {
+/** By pairs where T is i16. */
+function dotsQ4<T>(records: usize, offset: usize, x: usize, end: usize, sums: usize): void {
   const mask = halfMask();
   const low = nibbleMask();
+  const ones = onePairs();
   let p0 = <usize>load<u32>(records) + offset;
   let p1 = <usize>load<u32>(records, 4) + offset;
   let p2 = <usize>load<u32>(records, 8) + offset;
@@ -182,14 +216,14 @@ function dotsQ4(records: usize, offset: usize, x: usize, end: usize, sums: usize
       const v = v128.load(x, 64);
       const w = v128.load(x, 16);
       const z = v128.load(x, 80);
-      a = addNibbles(p0, u, v, w, z, low, a);
-      b = addNibbles(p1, u, v, w, z, low, b);
-      c = addNibbles(p2, u, v, w, z, low, c);
-      d = addNibbles(p3, u, v, w, z, low, d);
-      e = addNibbles(p4, u, v, w, z, low, e);
-      f = addNibbles(p5, u, v, w, z, low, f);
-      g = addNibbles(p6, u, v, w, z, low, g);
-      h = addNibbles(p7, u, v, w, z, low, h);
+      a = addNibbles<T>(p0, u, v, w, z, low, ones, a);
+      b = addNibbles<T>(p1, u, v, w, z, low, ones, b);
+      c = addNibbles<T>(p2, u, v, w, z, low, ones, c);
+      d = addNibbles<T>(p3, u, v, w, z, low, ones, d);
+      e = addNibbles<T>(p4, u, v, w, z, low, ones, e);
+      f = addNibbles<T>(p5, u, v, w, z, low, ones, f);
+      g = addNibbles<T>(p6, u, v, w, z, low, ones, g);
+      h = addNibbles<T>(p7, u, v, w, z, low, ones, h);
       p0 += 32;
       p1 += 32;
       p2 += 32;

@@ -12,21 +12,25 @@ import {
   leastNormal,
   magnitudeMask,
   nibbleMask,
+  onePairs,
   roundingMagic,
 } from './constants';
-import { dot } from './dots8';
+import { addsPairs, dot, dotBytes, dotTwo, takesUnsigned } from './dots8';
 import { high } from './dots8-blocks';
 import { highBytes, highPairs, lowBytes, lowPairs } from './interleave';
+import { storeFlips } from './quantise';
 import { highFloats, larger, lowFloats, rounded, scaled } from './row-coefficients';
 import { halfToFloat4 } from './simd';
 
 /** Blocks whose coefficients are made at once. */
 const FOUR: i32 = 4;
-// of them: codes [4] of rows 0 to 3, codes [4] of rows 4 to 7, what sums begin with [4], steps [4]
+// of them: codes [4] of rows 0 to 3, codes [4] of rows 4 to 7, what sums begin with [4], steps [4]; where codes of q8_0 are flipped, codes are magnitudes,
+// and flips [8] follow
 const LAST: usize = 16;
 const START: usize = 32;
 const STEPS: usize = 48;
-const COEFFICIENTS_BYTES: usize = 64;
+const FLIPS: usize = 64;
+const COEFFICIENTS_BYTES: usize = 96;
 /** Bytes of 32 sums, and that many of nothing. */
 const BLOCK_BYTES: usize = 128;
 const nothing = memory.data(128, 16);
@@ -45,17 +49,22 @@ export function addRecords(
   to: usize,
   scratch: usize,
 ): void {
+  const isFlipped = !isQ4 && !takesUnsigned();
   const excess = isQ4 ? i8x16.splat(8) : flipSigns();
   const fourBytes: usize = isQ4 ? 72 : 136;
   const step: usize = from == 0 ? 0 : BLOCK_BYTES;
   if (from == 0) from = nothing;
   let known = scratch;
   let next = scratch + COEFFICIENTS_BYTES;
-  makeCoefficients(records, offset, h, excess, known);
+  makeCoefficients(isFlipped, records, offset, h, excess, known);
   for (let block = 0; block < numBlocks; block += FOUR, offset += fourBytes, from += FOUR * step, to += FOUR * BLOCK_BYTES) {
-    if (block + FOUR < numBlocks) makeCoefficients(records, offset + fourBytes, h, excess, next);
-    if (isQ4) addQ4(records, offset, known, from, step, to);
-    else addQ8(records, offset, known, from, step, to);
+    if (block + FOUR < numBlocks) makeCoefficients(isFlipped, records, offset + fourBytes, h, excess, next);
+    if (isQ4) {
+      if (addsPairs()) addQ4<i16>(records, offset, known, from, step, to);
+      else addQ4<i32>(records, offset, known, from, step, to);
+    } else if (!isFlipped) addQ8<u8>(records, offset, known, from, step, to);
+    else if (addsPairs()) addQ8<i16>(records, offset, known, from, step, to);
+    else addQ8<i32>(records, offset, known, from, step, to);
     const last = known;
     known = next;
     next = last;
@@ -76,7 +85,7 @@ function narrowed(a: v128, b: v128, c: v128, d: v128): v128 {
 }
 
 /** Coefficients of four blocks, a block to each lane. */
-function makeCoefficients(records: usize, offset: usize, h: usize, excess: v128, to: usize): void {
+function makeCoefficients(isFlipped: bool, records: usize, offset: usize, h: usize, excess: v128, to: usize): void {
   const r0 = twoRows(records, offset);
   const r2 = twoRows(records + 8, offset);
   const r4 = twoRows(records + 16, offset);
@@ -136,14 +145,19 @@ function makeCoefficients(records: usize, offset: usize, h: usize, excess: v128,
     rounded(g, inverse, magic),
     rounded(i, inverse, magic),
   );
+  if (isFlipped) {
+    v128.store(to, i32x4.add(storeFlips(first, excess, to, FLIPS), storeFlips(last, excess, to + LAST, FLIPS)), START);
+    return;
+  }
   v128.store(to, first);
   v128.store(to, last, LAST);
   const none = i32x4.splat(0);
   v128.store(to, i32x4.sub(none, dot(last, excess, dot(first, excess, none))), START);
 }
 
-/** Adds four blocks of q8_0: 16 columns after 16. */
-function addQ8(records: usize, offset: usize, known: usize, from: usize, step: usize, to: usize): void {
+/** Adds four blocks of q8_0: 16 columns after 16. T as for `dotBytes`. */
+function addQ8<T>(records: usize, offset: usize, known: usize, from: usize, step: usize, to: usize): void {
+  const ones = onePairs();
   let p0 = <usize>load<u32>(records) + offset;
   let p1 = <usize>load<u32>(records, 4) + offset;
   let p2 = <usize>load<u32>(records, 8) + offset;
@@ -155,6 +169,8 @@ function addQ8(records: usize, offset: usize, known: usize, from: usize, step: u
   for (const end = to + FOUR * BLOCK_BYTES; to < end; known += 4) {
     const h = v128.load32_splat(known);
     const i = v128.load32_splat(known, LAST);
+    const m = isSigned<T>() ? v128.load32_splat(known, FLIPS) : h;
+    const n = isSigned<T>() ? v128.load32_splat(known, FLIPS + LAST) : i;
     const start = v128.load32_splat(known, START);
     const unit = v128.load32_splat(known, STEPS);
     for (const stop = to + BLOCK_BYTES; to < stop; to += BLOCK_BYTES / 2, from += step >> 1) {
@@ -164,24 +180,24 @@ function addQ8(records: usize, offset: usize, known: usize, from: usize, step: u
       let d = v128.load(p3, 8);
       let ab = lowBytes(a, b);
       let cd = lowBytes(c, d);
-      let s0 = dot(h, lowPairs(ab, cd), start);
-      let s1 = dot(h, highPairs(ab, cd), start);
+      let s0 = dotBytes<T>(h, m, lowPairs(ab, cd), start, ones);
+      let s1 = dotBytes<T>(h, m, highPairs(ab, cd), start, ones);
       ab = highBytes(a, b);
       cd = highBytes(c, d);
-      let s2 = dot(h, lowPairs(ab, cd), start);
-      let s3 = dot(h, highPairs(ab, cd), start);
+      let s2 = dotBytes<T>(h, m, lowPairs(ab, cd), start, ones);
+      let s3 = dotBytes<T>(h, m, highPairs(ab, cd), start, ones);
       a = v128.load(p4, 8);
       b = v128.load(p5, 8);
       c = v128.load(p6, 8);
       d = v128.load(p7, 8);
       ab = lowBytes(a, b);
       cd = lowBytes(c, d);
-      s0 = dot(i, lowPairs(ab, cd), s0);
-      s1 = dot(i, highPairs(ab, cd), s1);
+      s0 = dotBytes<T>(i, n, lowPairs(ab, cd), s0, ones);
+      s1 = dotBytes<T>(i, n, highPairs(ab, cd), s1, ones);
       ab = highBytes(a, b);
       cd = highBytes(c, d);
-      s2 = dot(i, lowPairs(ab, cd), s2);
-      s3 = dot(i, highPairs(ab, cd), s3);
+      s2 = dotBytes<T>(i, n, lowPairs(ab, cd), s2, ones);
+      s3 = dotBytes<T>(i, n, highPairs(ab, cd), s3, ones);
       v128.store(to, scaled(s0, unit, v128.load(from)));
       v128.store(to, scaled(s1, unit, v128.load(from, 16)), 16);
       v128.store(to, scaled(s2, unit, v128.load(from, 32)), 32);
@@ -198,9 +214,10 @@ function addQ8(records: usize, offset: usize, known: usize, from: usize, step: u
   }
 }
 
-/** The same for q4_0: columns 4 i and 16 + 4 i side by side. */
-function addQ4(records: usize, offset: usize, known: usize, from: usize, step: usize, to: usize): void {
+/** The same for q4_0: columns 4 i and 16 + 4 i side by side. By pairs where T is i16. */
+function addQ4<T>(records: usize, offset: usize, known: usize, from: usize, step: usize, to: usize): void {
   const low = nibbleMask();
+  const ones = onePairs();
   let p0 = <usize>load<u32>(records) + offset;
   let p1 = <usize>load<u32>(records, 4) + offset;
   let p2 = <usize>load<u32>(records, 8) + offset;
@@ -228,15 +245,15 @@ function addQ4(records: usize, offset: usize, known: usize, from: usize, step: u
     let gh = lowBytes(g, j);
     let first = lowPairs(ab, cd);
     let last = lowPairs(ef, gh);
-    let sums = dot(i, v128.and(last, low), dot(h, v128.and(first, low), start));
+    let sums = dotTwo<T>(h, v128.and(first, low), i, v128.and(last, low), start, ones);
     v128.store(to, scaled(sums, unit, v128.load(from)));
-    sums = dot(i, high(last, low), dot(h, high(first, low), start));
+    sums = dotTwo<T>(h, high(first, low), i, high(last, low), start, ones);
     v128.store(to, scaled(sums, unit, v128.load(from, 64)), 64);
     first = highPairs(ab, cd);
     last = highPairs(ef, gh);
-    sums = dot(i, v128.and(last, low), dot(h, v128.and(first, low), start));
+    sums = dotTwo<T>(h, v128.and(first, low), i, v128.and(last, low), start, ones);
     v128.store(to, scaled(sums, unit, v128.load(from, 16)), 16);
-    sums = dot(i, high(last, low), dot(h, high(first, low), start));
+    sums = dotTwo<T>(h, high(first, low), i, high(last, low), start, ones);
     v128.store(to, scaled(sums, unit, v128.load(from, 80)), 80);
     ab = highBytes(a, b);
     cd = highBytes(c, d);
@@ -244,15 +261,15 @@ function addQ4(records: usize, offset: usize, known: usize, from: usize, step: u
     gh = highBytes(g, j);
     first = lowPairs(ab, cd);
     last = lowPairs(ef, gh);
-    sums = dot(i, v128.and(last, low), dot(h, v128.and(first, low), start));
+    sums = dotTwo<T>(h, v128.and(first, low), i, v128.and(last, low), start, ones);
     v128.store(to, scaled(sums, unit, v128.load(from, 32)), 32);
-    sums = dot(i, high(last, low), dot(h, high(first, low), start));
+    sums = dotTwo<T>(h, high(first, low), i, high(last, low), start, ones);
     v128.store(to, scaled(sums, unit, v128.load(from, 96)), 96);
     first = highPairs(ab, cd);
     last = highPairs(ef, gh);
-    sums = dot(i, v128.and(last, low), dot(h, v128.and(first, low), start));
+    sums = dotTwo<T>(h, v128.and(first, low), i, v128.and(last, low), start, ones);
     v128.store(to, scaled(sums, unit, v128.load(from, 48)), 48);
-    sums = dot(i, high(last, low), dot(h, high(first, low), start));
+    sums = dotTwo<T>(h, high(first, low), i, high(last, low), start, ones);
     v128.store(to, scaled(sums, unit, v128.load(from, 112)), 112);
     p0 += 16;
     p1 += 16;

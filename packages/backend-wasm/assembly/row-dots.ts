@@ -4,11 +4,11 @@
  * memory, and only many at once hide the way there. Sums of four blocks lie side by side, as in record-dots.ts. Relaxed builds
  * only.
  */
-import { flipSigns, halfMask, nibbleMask, plainFactor, plainRest } from './constants';
-import { dot } from './dots8';
+import { flipSigns, halfMask, nibbleMask, onePairs, plainFactor, plainRest } from './constants';
+import { addsPairs, dotBytes, dotTwo, takesUnsigned } from './dots8';
 import { high } from './dots8-blocks';
 import { highTwos, highWords, lowTwos, lowWords } from './interleave';
-import { META_BYTES, META_MINUS_128, META_MINUS_8 } from './quantise';
+import { META_BYTES, META_MINUS_8, META_START_Q8 } from './quantise';
 import { fma } from './simd';
 
 /** Most rows that go by turns. */
@@ -20,7 +20,7 @@ const FOUR: i32 = 4;
 
 /**
  * The sums of `numEights` times eight rows with one token, at `sums[row][4]`, to be finished by `fourSums`. Rows begin
- * `offset` bytes behind the addresses at `rows`.
+ * `offset` bytes behind the addresses at `rows`; activations are as `codesFor` has them.
  */
 export function rowDots(
   isQ4: bool,
@@ -32,11 +32,28 @@ export function rowDots(
   numBlocks: i32,
   sums: usize,
 ): void {
+  if (takesUnsigned()) rowDotsBy<u8>(isQ4, rows, offset, numEights, x, meta, numBlocks, sums);
+  else if (addsPairs()) rowDotsBy<i16>(isQ4, rows, offset, numEights, x, meta, numBlocks, sums);
+  else rowDotsBy<i32>(isQ4, rows, offset, numEights, x, meta, numBlocks, sums);
+}
+
+/** T as for `dotBytes`. */
+function rowDotsBy<T>(
+  isQ4: bool,
+  rows: usize,
+  offset: usize,
+  numEights: i32,
+  x: usize,
+  meta: usize,
+  numBlocks: i32,
+  sums: usize,
+): void {
   const end = rows + (<usize>(numEights * EIGHT) << 2);
   memory.fill(sums, 0, (end - rows) << 2);
-  const minus = isQ4 ? META_MINUS_8 : META_MINUS_128;
+  const minus = isQ4 ? META_MINUS_8 : META_START_Q8;
+  const shift: usize = isSigned<T>() && !isQ4 ? 6 : 5;
   const blockBytes: usize = isQ4 ? 18 : 34;
-  for (let begin = 0; begin < numBlocks; begin += FOUR, offset += FOUR * blockBytes, x += FOUR << 5, meta += FOUR * META_BYTES) {
+  for (let begin = 0; begin < numBlocks; begin += FOUR, offset += FOUR * blockBytes, x += (<usize>FOUR) << shift, meta += FOUR * META_BYTES) {
     // for blocks that are not there the first of four stands in, times zero
     const rest = numBlocks - begin;
     const b: usize = rest > 1 ? 1 : 0;
@@ -51,7 +68,7 @@ export function rowDots(
       const q = p + b * blockBytes;
       const r = p + c * blockBytes;
       const s = p + e * blockBytes;
-      addFour(isQ4, p, q, r, s, x, x + (b << 5), x + (c << 5), x + (e << 5), starts, d, to);
+      addFour<T>(isQ4, p, q, r, s, x, x + (b << shift), x + (c << shift), x + (e << shift), starts, d, to);
     }
   }
 }
@@ -85,15 +102,18 @@ export function sideSums(a: v128, b: v128, c: v128, d: v128): v128 {
 }
 
 @inline
-function blockQ8(p: usize, x: usize, flip: v128): v128 {
-  const first = dot(v128.load(x), v128.xor(v128.load(p, 2), flip), i32x4.splat(0));
-  return dot(v128.load(x, 16), v128.xor(v128.load(p, 18), flip), first);
+function blockQ8<T>(p: usize, x: usize, flip: v128, ones: v128): v128 {
+  const first = v128.xor(v128.load(p, 2), flip);
+  const last = v128.xor(v128.load(p, 18), flip);
+  const f = isSigned<T>() ? v128.load(x, 32) : flip;
+  const g = isSigned<T>() ? v128.load(x, 48) : flip;
+  return dotBytes<T>(v128.load(x, 16), g, last, dotBytes<T>(v128.load(x), f, first, i32x4.splat(0), ones), ones);
 }
 
 @inline
-function blockQ4(p: usize, x: usize, low: v128): v128 {
+function blockQ4<T>(p: usize, x: usize, low: v128, ones: v128): v128 {
   const w = v128.load(p, 2);
-  return dot(v128.load(x, 16), high(w, low), dot(v128.load(x), v128.and(w, low), i32x4.splat(0)));
+  return dotTwo<T>(v128.load(x), v128.and(w, low), v128.load(x, 16), high(w, low), i32x4.splat(0), ones);
 }
 
 /**
@@ -101,7 +121,7 @@ function blockQ4(p: usize, x: usize, low: v128): v128 {
  * an f32 has them. What the exponent lacks is in `d`, so that a denormal scale is right too, though slow; Inf and NaN count as
  * numbers from 65536 on.
  */
-function addFour(
+function addFour<T>(
   isQ4: bool,
   p: usize,
   q: usize,
@@ -116,12 +136,13 @@ function addFour(
   to: usize,
 ): void {
   let blocks: v128;
+  const ones = onePairs();
   if (isQ4) {
     const low = nibbleMask();
-    blocks = sideSums(blockQ4(p, x, low), blockQ4(q, y, low), blockQ4(r, z, low), blockQ4(s, w, low));
+    blocks = sideSums(blockQ4<T>(p, x, low, ones), blockQ4<T>(q, y, low, ones), blockQ4<T>(r, z, low, ones), blockQ4<T>(s, w, low, ones));
   } else {
     const flip = flipSigns();
-    blocks = sideSums(blockQ8(p, x, flip), blockQ8(q, y, flip), blockQ8(r, z, flip), blockQ8(s, w, flip));
+    blocks = sideSums(blockQ8<T>(p, x, flip, ones), blockQ8<T>(q, y, flip, ones), blockQ8<T>(r, z, flip, ones), blockQ8<T>(s, w, flip, ones));
   }
   let scales = v128.load16_splat(p);
   scales = v128.load16_lane(q, scales, 1);

@@ -12,20 +12,23 @@ import {
   leastInvertible,
   leastNormal,
   nibbleMask,
+  onePairs,
   roundingMagic,
   upperExponent,
 } from './constants';
-import { dot } from './dots8';
+import { addsPairs, dot, dotBytes, dotTwo, takesUnsigned } from './dots8';
 import { high } from './dots8-blocks';
 import { highBytes, highPairs, lowBytes, lowPairs } from './interleave';
+import { storeFlips } from './quantise';
 import { highFloats, larger, lowFloats, rounded, scaled } from './row-coefficients';
 import { halfToFloat4 } from './simd';
 
 /** Blocks whose coefficients are made at once. */
 const FOUR: i32 = 4;
-// of them: codes [4][8], what sums begin with [4], steps [4]
+// of them: codes [4][8], what sums begin with [4], steps [4]; where codes of q8_0 are flipped, codes are magnitudes, and flips [4][8] follow
 const START: usize = 32;
 const STEPS: usize = 48;
+const FLIPS: usize = 64;
 
 /** Adds eight rows times the eight numbers at `h` to `y`. They begin `offset` bytes behind the addresses at `rows`. */
 export function addRows(
@@ -39,13 +42,18 @@ export function addRows(
 ): void {
   const blockBytes: usize = isQ4 ? 18 : 34;
   const last = offset + <usize>(numBlocks - 1) * blockBytes;
+  const isFlipped = !isQ4 && !takesUnsigned();
   // what codes of weights are too large by
   const excess = isQ4 ? i8x16.splat(8) : flipSigns();
   for (let block = 0; block < numBlocks; block += FOUR, offset += FOUR * blockBytes, y += FOUR << 7) {
-    makeCoefficients(rows, offset, blockBytes, last, h, excess, scratch);
+    makeCoefficients(isFlipped, rows, offset, blockBytes, last, h, excess, scratch);
     const count = min<i32>(FOUR, numBlocks - block);
-    if (isQ4) addQ4(rows, offset, count, scratch, y);
-    else addQ8(rows, offset, count, scratch, y);
+    if (isQ4) {
+      if (addsPairs()) addQ4<i16>(rows, offset, count, scratch, y);
+      else addQ4<i32>(rows, offset, count, scratch, y);
+    } else if (!isFlipped) addQ8<u8>(rows, offset, count, scratch, y);
+    else if (addsPairs()) addQ8<i16>(rows, offset, count, scratch, y);
+    else addQ8<i32>(rows, offset, count, scratch, y);
   }
 }
 
@@ -70,6 +78,7 @@ function ranks(scales: v128, step: v128, upper: v128): v128 {
 
 /** Coefficients of four blocks from `offset` on; behind the last one it stands in. */
 function makeCoefficients(
+  isFlipped: bool,
   rows: usize,
   offset: usize,
   blockBytes: usize,
@@ -154,19 +163,26 @@ function makeCoefficients(
   const c3 = i16x8.narrow_i32x4_s(rounded(a3, i, magic), rounded(b3, i, magic));
   const c01 = i8x16.narrow_i16x8_s(c0, c1);
   const c23 = i8x16.narrow_i16x8_s(c2, c3);
-  v128.store(to, c01);
-  v128.store(to, c23, 16);
+  let e01: v128, e23: v128;
   const none = i32x4.splat(0);
-  const e01 = dot(c01, excess, none);
-  const e23 = dot(c23, excess, none);
+  if (isFlipped) {
+    e01 = i32x4.sub(none, storeFlips(c01, excess, to, FLIPS));
+    e23 = i32x4.sub(none, storeFlips(c23, excess, to + 16, FLIPS));
+  } else {
+    v128.store(to, c01);
+    v128.store(to, c23, 16);
+    e01 = dot(c01, excess, none);
+    e23 = dot(c23, excess, none);
+  }
   const even = i8x16.shuffle(e01, e23, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
   const odd = i8x16.shuffle(e01, e23, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
   v128.store(to, i32x4.sub(i32x4.sub(none, even), odd), START);
 }
 
-/** Adds `count` blocks of q8_0, four at most: 16 columns after 16. */
-function addQ8(rows: usize, offset: usize, count: i32, known: usize, y: usize): void {
+/** Adds `count` blocks of q8_0, four at most: 16 columns after 16. T as for `dotBytes`. */
+function addQ8<T>(rows: usize, offset: usize, count: i32, known: usize, y: usize): void {
   const flip = flipSigns();
+  const ones = onePairs();
   let p0 = <usize>load<u32>(rows) + offset;
   let p1 = <usize>load<u32>(rows, 4) + offset;
   let p2 = <usize>load<u32>(rows, 8) + offset;
@@ -179,6 +195,8 @@ function addQ8(rows: usize, offset: usize, count: i32, known: usize, y: usize): 
   for (; count > 0; count--, codes += 8, known += 4) {
     const h = v128.load32_splat(codes);
     const i = v128.load32_splat(codes, 4);
+    const m = isSigned<T>() ? v128.load32_splat(codes, FLIPS) : h;
+    const n = isSigned<T>() ? v128.load32_splat(codes, FLIPS + 4) : i;
     const start = v128.load32_splat(known, START);
     const step = v128.load32_splat(known, STEPS);
     for (const stop = y + 128; y < stop; y += 64) {
@@ -188,24 +206,24 @@ function addQ8(rows: usize, offset: usize, count: i32, known: usize, y: usize): 
       let d = v128.xor(v128.load(p3, 2), flip);
       let ab = lowBytes(a, b);
       let cd = lowBytes(c, d);
-      let s0 = dot(h, lowPairs(ab, cd), start);
-      let s1 = dot(h, highPairs(ab, cd), start);
+      let s0 = dotBytes<T>(h, m, lowPairs(ab, cd), start, ones);
+      let s1 = dotBytes<T>(h, m, highPairs(ab, cd), start, ones);
       ab = highBytes(a, b);
       cd = highBytes(c, d);
-      let s2 = dot(h, lowPairs(ab, cd), start);
-      let s3 = dot(h, highPairs(ab, cd), start);
+      let s2 = dotBytes<T>(h, m, lowPairs(ab, cd), start, ones);
+      let s3 = dotBytes<T>(h, m, highPairs(ab, cd), start, ones);
       a = v128.xor(v128.load(p4, 2), flip);
       b = v128.xor(v128.load(p5, 2), flip);
       c = v128.xor(v128.load(p6, 2), flip);
       d = v128.xor(v128.load(p7, 2), flip);
       ab = lowBytes(a, b);
       cd = lowBytes(c, d);
-      s0 = dot(i, lowPairs(ab, cd), s0);
-      s1 = dot(i, highPairs(ab, cd), s1);
+      s0 = dotBytes<T>(i, n, lowPairs(ab, cd), s0, ones);
+      s1 = dotBytes<T>(i, n, highPairs(ab, cd), s1, ones);
       ab = highBytes(a, b);
       cd = highBytes(c, d);
-      s2 = dot(i, lowPairs(ab, cd), s2);
-      s3 = dot(i, highPairs(ab, cd), s3);
+      s2 = dotBytes<T>(i, n, lowPairs(ab, cd), s2, ones);
+      s3 = dotBytes<T>(i, n, highPairs(ab, cd), s3, ones);
       v128.store(y, scaled(s0, step, v128.load(y)));
       v128.store(y, scaled(s1, step, v128.load(y, 16)), 16);
       v128.store(y, scaled(s2, step, v128.load(y, 32)), 32);
@@ -230,9 +248,10 @@ function addQ8(rows: usize, offset: usize, count: i32, known: usize, y: usize): 
   }
 }
 
-/** The same for q4_0: columns 4 i and 16 + 4 i side by side. */
-function addQ4(rows: usize, offset: usize, count: i32, known: usize, y: usize): void {
+/** The same for q4_0: columns 4 i and 16 + 4 i side by side. By pairs where T is i16. */
+function addQ4<T>(rows: usize, offset: usize, count: i32, known: usize, y: usize): void {
   const low = nibbleMask();
+  const ones = onePairs();
   let p0 = <usize>load<u32>(rows) + offset;
   let p1 = <usize>load<u32>(rows, 4) + offset;
   let p2 = <usize>load<u32>(rows, 8) + offset;
@@ -253,15 +272,15 @@ function addQ4(rows: usize, offset: usize, count: i32, known: usize, y: usize): 
     let gh = lowBytes(v128.load(p6, 2), v128.load(p7, 2));
     let first = lowPairs(ab, cd);
     let last = lowPairs(ef, gh);
-    let sums = dot(i, v128.and(last, low), dot(h, v128.and(first, low), start));
+    let sums = dotTwo<T>(h, v128.and(first, low), i, v128.and(last, low), start, ones);
     v128.store(y, scaled(sums, step, v128.load(y)));
-    sums = dot(i, high(last, low), dot(h, high(first, low), start));
+    sums = dotTwo<T>(h, high(first, low), i, high(last, low), start, ones);
     v128.store(y, scaled(sums, step, v128.load(y, 64)), 64);
     first = highPairs(ab, cd);
     last = highPairs(ef, gh);
-    sums = dot(i, v128.and(last, low), dot(h, v128.and(first, low), start));
+    sums = dotTwo<T>(h, v128.and(first, low), i, v128.and(last, low), start, ones);
     v128.store(y, scaled(sums, step, v128.load(y, 16)), 16);
-    sums = dot(i, high(last, low), dot(h, high(first, low), start));
+    sums = dotTwo<T>(h, high(first, low), i, high(last, low), start, ones);
     v128.store(y, scaled(sums, step, v128.load(y, 80)), 80);
     ab = highBytes(v128.load(p0, 2), v128.load(p1, 2));
     cd = highBytes(v128.load(p2, 2), v128.load(p3, 2));
@@ -269,15 +288,15 @@ function addQ4(rows: usize, offset: usize, count: i32, known: usize, y: usize): 
     gh = highBytes(v128.load(p6, 2), v128.load(p7, 2));
     first = lowPairs(ab, cd);
     last = lowPairs(ef, gh);
-    sums = dot(i, v128.and(last, low), dot(h, v128.and(first, low), start));
+    sums = dotTwo<T>(h, v128.and(first, low), i, v128.and(last, low), start, ones);
     v128.store(y, scaled(sums, step, v128.load(y, 32)), 32);
-    sums = dot(i, high(last, low), dot(h, high(first, low), start));
+    sums = dotTwo<T>(h, high(first, low), i, high(last, low), start, ones);
     v128.store(y, scaled(sums, step, v128.load(y, 96)), 96);
     first = highPairs(ab, cd);
     last = highPairs(ef, gh);
-    sums = dot(i, v128.and(last, low), dot(h, v128.and(first, low), start));
+    sums = dotTwo<T>(h, v128.and(first, low), i, v128.and(last, low), start, ones);
     v128.store(y, scaled(sums, step, v128.load(y, 48)), 48);
-    sums = dot(i, high(last, low), dot(h, high(first, low), start));
+    sums = dotTwo<T>(h, high(first, low), i, high(last, low), start, ones);
     v128.store(y, scaled(sums, step, v128.load(y, 112)), 112);
     p0 += 18;
     p1 += 18;

@@ -22,7 +22,7 @@ const fewTokens = 3;
 const maxParts = 32;
 const sideBytes = 1024;
 // assembly/record-dots.ts
-const lanesBytes = 160 / 128; // per column
+const lanesBytes = 288 / 128; // per column, where codes are flipped
 
 /** Bytes that all threads see; 0 for other ops. */
 export function sharedNeuronBytes(program: Program, { op, inputs }: OpRecord): number {

@@ -178,7 +178,7 @@ function localBytesOf(program: Program, record: OpRecord): number {
     const tables = 4 * (2 * numExperts + 1 + product(capacityOf(program, inputs['ids'] as TensorRef))) + 64;
     const sums = panelRows * expertPassPairs * 4;
     const floats = Math.max(4 * numInputs * 4, panelRows * panelColumns * 4) + panelColumns * 32;
-    const integers = (panelRows / 4) * (panelColumns / 32) * 160 + expertPassPairs * panelColumns * 2;
+    const integers = (panelRows / 4) * (panelColumns / 32) * 160 + expertPassPairs * panelColumns * 3;
     return tables + sums + Math.max(floats, integers);
   }
   if (op === 'short-conv') {

@@ -4,15 +4,15 @@
  * whose results are 0. Few pairs of an expert go row by row; more go in panels of MC rows and KC columns that are decoded
  * or expanded once for all of them.
  */
-import { bytesOf, decode, F16, F32, Q6_K, Q8_0 } from '../decode';
+import { bytesOf, decode, F16, F32, Q6_K } from '../decode';
 import { dots4F16 } from '../dots-f16';
-import { isExactForU8, tile1x1Wide } from '../dots8';
+import { tile1x1Wide } from '../dots8';
 import { packedDots, packedDotsSideBySide, streamsOf } from '../dots8-packed';
 import { blockTimesTokens } from '../dots8-tokens';
 import { EXPANDED_BYTES, expandGroup, initialOf } from '../expand';
 import { FLAG_INT8, FLAG_REUSE } from '../layout';
 import { GROUP } from '../pack';
-import { META_BYTES, metasAt, quantiseTokens, wideCodesAt } from '../quantise';
+import { codeBytesFor, codesFor, META_BYTES, metasAt, quantiseTokens, sideCodesAt } from '../quantise';
 import { addressOf, dim, dtypeOf, hasFlag, isPresent, localScratch, sharedScratch } from '../record';
 import { phaseBarrier, takeUnits } from '../threads';
 import { tileRows } from '../tiles';
@@ -62,7 +62,7 @@ export function expertMatmul(): void {
   const matrixBytes = bytesOf(dtype, numInputs) * <usize>numOutputs;
   const unitRows = numPairs <= FEW_PAIRS ? MANY_ROWS : MC;
   const perExpert = (numOutputs + unitRows - 1) / unitRows;
-  const isNarrow = isInt8 && (ASC_FEATURE_RELAXED_SIMD ? dtype != Q8_0 || isExactForU8() : false);
+  const isNarrow = ASC_FEATURE_RELAXED_SIMD && isInt8;
   const minPanelPairs = isNarrow ? MIN_PANEL_PAIRS_PACKED : MIN_PANEL_PAIRS;
   const numUnits = numActive * perExpert;
   for (let unit = takeUnits(1); unit < numUnits + numAbsent; unit = takeUnits(1)) {
@@ -76,7 +76,7 @@ export function expertMatmul(): void {
     const end = min<i32>(numOutputs, begin + unitRows);
     const first = load<i32>(starts + (expert << 2));
     const last = load<i32>(starts + (expert << 2), 4);
-    if (last - first >= minPanelPairs) panels(weight, begin, end, first, last, numRows, isInt8, isNarrow);
+    if (last - first >= minPanelPairs) panels(weight, begin, end, first, last, numRows, isInt8);
     else if (isNarrow) packedByRows(weight, begin, end, first, last, numRows);
     else if (isInt8) wideByRows(weight, begin, end, first, last, numRows);
     else byRows(weight, begin, end, first, last);
@@ -91,13 +91,12 @@ function panels(
   last: i32,
   numRows: i32,
   isInt8: bool,
-  isNarrow: bool,
 ): void {
   for (let o = begin; o < end; o += MC) {
     const stop = min<i32>(end, o + MC);
     for (let p = first; p < last; p += NC) {
       const next = min<i32>(last, p + NC);
-      if (isInt8) packedByPanels(weight, o, stop, p, next, numRows, isNarrow);
+      if (isInt8) packedByPanels(weight, o, stop, p, next, numRows);
       else byPanels(weight, o, stop, p, next);
     }
   }
@@ -278,8 +277,9 @@ function byPanels(weight: usize, begin: i32, end: i32, first: i32, last: i32): v
 /** Some runs of groups side by side, what is left over one group at a time. */
 function packedByRows(weight: usize, begin: i32, end: i32, first: i32, last: i32, numRows: i32): void {
   const groupBytes = bytesOf(dtype, numInputs) * GROUP;
-  const codes = sharedScratch();
-  const metas = metasAt(codes, numRows, numInputs);
+  const codes = codesFor(dtype, sharedScratch(), numRows, numInputs);
+  const codeRow = codeBytesFor(dtype, numInputs);
+  const metas = metasAt(sharedScratch(), numRows, numInputs);
   const metaRow = <usize>(numInputs >> 5) * META_BYTES;
   const numGroups = (end - begin) / GROUP;
   const streams = streamsOf(dtype);
@@ -289,7 +289,7 @@ function packedByRows(weight: usize, begin: i32, end: i32, first: i32, last: i32
     const at = group + <usize>g * groupBytes;
     for (let p = first; p < last; p++) {
       const row = rowAt(p);
-      const x = codes + row * <usize>numInputs;
+      const x = codes + row * codeRow;
       packedDotsSideBySide(dtype, at, <usize>run * groupBytes, numInputs, x, metas + row * metaRow, work);
       for (let i = 0; i < streams; i++) {
         storeRows(v128.load(work + (<usize>i << 4)), begin + (i * run + g) * GROUP, end, p);
@@ -299,7 +299,7 @@ function packedByRows(weight: usize, begin: i32, end: i32, first: i32, last: i32
   for (let g = run * streams; g < numGroups; g++) {
     for (let p = first; p < last; p++) {
       const row = rowAt(p);
-      const x = codes + row * <usize>numInputs;
+      const x = codes + row * codeRow;
       const sums = packedDots(dtype, group + <usize>g * groupBytes, numInputs, x, metas + row * metaRow);
       storeRows(sums, begin + g * GROUP, end, p);
     }
@@ -309,7 +309,7 @@ function packedByRows(weight: usize, begin: i32, end: i32, first: i32, last: i32
 /** The same with 16-bit products. */
 function wideByRows(weight: usize, begin: i32, end: i32, first: i32, last: i32, numRows: i32): void {
   const groupBytes = bytesOf(dtype, numInputs) * GROUP;
-  const wide = wideCodesAt(sharedScratch(), numRows, numInputs);
+  const wide = sideCodesAt(sharedScratch(), numRows, numInputs);
   const metas = metasAt(sharedScratch(), numRows, numInputs);
   const numBlocks = numInputs >> 5;
   for (let o = begin; o < end; o += GROUP) {
@@ -331,12 +331,12 @@ function packedByPanels(
   first: i32,
   last: i32,
   numRows: i32,
-  isNarrow: bool,
 ): void {
   const groupBytes = bytesOf(dtype, numInputs) * GROUP;
-  const codes = sharedScratch();
-  const wide = wideCodesAt(codes, numRows, numInputs);
-  const metas = metasAt(codes, numRows, numInputs);
+  const codes = codesFor(dtype, sharedScratch(), numRows, numInputs);
+  const codeBytes = codeBytesFor(dtype, 32);
+  const wide = sideCodesAt(sharedScratch(), numRows, numInputs);
+  const metas = metasAt(sharedScratch(), numRows, numInputs);
   const metaRow = <usize>(numInputs >> 5) * META_BYTES;
   const initial = initialOf(dtype);
   const halves = dtype == Q6_K;
@@ -347,7 +347,7 @@ function packedByPanels(
   const sums = panel + <usize>(MC / GROUP) * panelRow; // [group][pair][4]
   const sumRow = <usize>numWhole << 4;
   const ownCodes = sums + <usize>(MC / GROUP) * (<usize>NC << 4); // [block][pair]
-  const ownMetas = ownCodes + <usize>(NC * KC);
+  const ownMetas = ownCodes + codeBytesFor(dtype, NC * KC);
   memory.fill(sums, 0, <usize>numGroups * sumRow);
   for (let k = 0; k < numInputs; k += KC) {
     const firstBlock = k >> 5;
@@ -356,17 +356,17 @@ function packedByPanels(
       const group = weight + <usize>(begin / GROUP + g) * groupBytes;
       expandGroup(dtype, group, firstBlock, firstBlock + numBlocks, panel + <usize>g * panelRow);
     }
-    if (isNarrow) {
+    if (ASC_FEATURE_RELAXED_SIMD) {
       for (let i = 0; i < numWhole; i++) {
         const row = rowAt(min<i32>(first + i, last - 1));
-        let from = codes + row * <usize>numInputs + <usize>k;
+        let from = codes + (row * <usize>(numInputs >> 5) + <usize>firstBlock) * codeBytes;
         let meta = metas + row * metaRow + <usize>firstBlock * META_BYTES;
-        for (let block = 0; block < numBlocks; block++, from += 32, meta += META_BYTES) {
-          const at = <usize>(block * numWhole + i) << 5; // metas are as long as codes
-          v128.store(ownCodes + at, v128.load(from));
-          v128.store(ownCodes + at, v128.load(from, 16), 16);
-          v128.store(ownMetas + at, v128.load(meta));
-          v128.store(ownMetas + at, v128.load(meta, 16), 16);
+        for (let block = 0; block < numBlocks; block++, from += codeBytes, meta += META_BYTES) {
+          const at = <usize>(block * numWhole + i);
+          const to = ownCodes + at * codeBytes;
+          for (let i: usize = 0; i < codeBytes; i += 16) v128.store(to + i, v128.load(from + i));
+          v128.store(ownMetas + at * META_BYTES, v128.load(meta));
+          v128.store(ownMetas + at * META_BYTES, v128.load(meta, 16), 16);
         }
       }
     }
@@ -375,8 +375,8 @@ function packedByPanels(
       for (let g = 0; g < numGroups; g++) {
         const rows = panel + <usize>g * panelRow + <usize>block * EXPANDED_BYTES;
         const c = sums + <usize>g * sumRow;
-        if (isNarrow) {
-          blockTimesTokens(dtype, rows, ownCodes + (at << 5), ownMetas + at * META_BYTES, initial, c, numWhole);
+        if (ASC_FEATURE_RELAXED_SIMD) {
+          blockTimesTokens(dtype, rows, ownCodes + at * codeBytes, ownMetas + at * META_BYTES, initial, c, numWhole);
           continue;
         }
         for (let p = first; p < last; p++) {

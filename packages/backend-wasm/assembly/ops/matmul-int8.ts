@@ -4,13 +4,23 @@
  * expanded once for all tokens. Rows beyond the last whole group are computed in f32.
  */
 import { Q6_K, Q8_0, bytesOf } from '../decode';
-import { isExactForU8, tile1x1Wide } from '../dots8';
+import { tile1x1Wide } from '../dots8';
 import { packedDots, packedDotsSideBySide, streamsOf } from '../dots8-packed';
 import { blockTimesTokens, packedTimesTokens } from '../dots8-tokens';
 import { EXPANDED_BYTES, expandGroup, initialOf } from '../expand';
 import { FLAG_REUSE } from '../layout';
 import { GROUP } from '../pack';
-import { META_BYTES, metasAt, paddedTokens, quantiseAlone, quantiseColumns, quantiseTokens, wideCodesAt } from '../quantise';
+import {
+  codeBytesFor,
+  codesFor,
+  META_BYTES,
+  metasAt,
+  paddedTokens,
+  quantiseAlone,
+  quantiseColumns,
+  quantiseTokens,
+  sideCodesAt,
+} from '../quantise';
 import { addressOf, dim, dtypeOf, hasFlag, isPresent, localScratch, sharedScratch } from '../record';
 import { firstUnit, nextUnit, phaseBarrier, setAhead, takeUnits, thread, threads } from '../threads';
 import { lastRows } from './matmul';
@@ -49,10 +59,9 @@ export function matmulInt8(): void {
     phaseBarrier();
   }
   const numPacked = numOutputs & -GROUP;
-  const isNarrow = ASC_FEATURE_RELAXED_SIMD ? dtype != Q8_0 || isExactForU8() : false;
   const isLast = isPanels
-    ? byPanels(numTokens, numPacked, numInputs, dtype, isNarrow)
-    : byGroups(numTokens, numPacked, numInputs, dtype, isNarrow);
+    ? byPanels(numTokens, numPacked, numInputs, dtype)
+    : byGroups(numTokens, numPacked, numInputs, dtype);
   if (numPacked < numOutputs && isLast) lastRows(numPacked);
 }
 
@@ -61,7 +70,7 @@ export function matmulInt8(): void {
  * first unit of each thread is the one of its number, so that it knows beforehand what to read.
  * Returns whether this thread got the first unit beyond the packed rows, which just one thread does.
  */
-function byGroups(numTokens: i32, numPacked: i32, numInputs: i32, dtype: i32, isNarrow: bool): bool {
+function byGroups(numTokens: i32, numPacked: i32, numInputs: i32, dtype: i32): bool {
   const rows = GROUP * streamsOf(dtype);
   let begin = 0;
   let numUnits = 0;
@@ -69,7 +78,7 @@ function byGroups(numTokens: i32, numPacked: i32, numInputs: i32, dtype: i32, is
   for (let unit = 0; begin < numPacked; unit++) {
     const end = min<i32>(numPacked, begin + unitOf(numPacked - begin, rows));
     if (unit == next) {
-      if (isNarrow) narrowGroups(begin, end, numTokens, numInputs, dtype);
+      if (ASC_FEATURE_RELAXED_SIMD) narrowGroups(begin, end, numTokens, numInputs, dtype);
       else wideGroups(begin, end, numTokens, numInputs, dtype);
       next = nextUnit();
     }
@@ -103,8 +112,9 @@ export function expectMatmul(numTokens: i32, weight: usize, numOutputs: i32, num
 /** Rows `[begin, end)`, whole groups, as some runs of groups side by side; what is left over goes one group at a time. */
 function narrowGroups(begin: i32, end: i32, numTokens: i32, numInputs: i32, dtype: i32): void {
   const groupBytes = bytesOf(dtype, numInputs) * GROUP;
-  const codes = codesAt;
-  const metas = metasAt(codes, numTokens, numInputs);
+  const codes = codesFor(dtype, codesAt, numTokens, numInputs);
+  const codeRow = codeBytesFor(dtype, numInputs);
+  const metas = metasAt(codesAt, numTokens, numInputs);
   const metaRow = <usize>(numInputs >> 5) * META_BYTES;
   const numGroups = (end - begin) / GROUP;
   const streams = streamsOf(dtype);
@@ -114,7 +124,7 @@ function narrowGroups(begin: i32, end: i32, numTokens: i32, numInputs: i32, dtyp
   for (let g = 0; g < run; g++) {
     const at = group + <usize>g * groupBytes;
     for (let t = 0; t < numTokens; t++) {
-      const x = codes + <usize>t * <usize>numInputs;
+      const x = codes + <usize>t * codeRow;
       packedDotsSideBySide(dtype, at, <usize>run * groupBytes, numInputs, x, metas + <usize>t * metaRow, sums);
       for (let i = 0; i < streams; i++) storeFour(v128.load(sums + (<usize>i << 4)), begin + (i * run + g) * GROUP, t);
     }
@@ -122,7 +132,7 @@ function narrowGroups(begin: i32, end: i32, numTokens: i32, numInputs: i32, dtyp
   for (let g = run * streams; g < numGroups; g++) {
     const at = group + <usize>g * groupBytes;
     for (let t = 0; t < numTokens; t++) {
-      const x = codes + <usize>t * <usize>numInputs;
+      const x = codes + <usize>t * codeRow;
       storeFour(packedDots(dtype, at, numInputs, x, metas + <usize>t * metaRow), begin + g * GROUP, t);
     }
   }
@@ -131,7 +141,7 @@ function narrowGroups(begin: i32, end: i32, numTokens: i32, numInputs: i32, dtyp
 function wideGroups(begin: i32, end: i32, numTokens: i32, numInputs: i32, dtype: i32): void {
   const groupBytes = bytesOf(dtype, numInputs) * GROUP;
   const codes = codesAt;
-  const wide = wideCodesAt(codes, numTokens, numInputs);
+  const wide = sideCodesAt(codes, numTokens, numInputs);
   const metas = metasAt(codes, numTokens, numInputs);
   const numBlocks = numInputs >> 5;
   const metaRow = <usize>numBlocks * META_BYTES;
@@ -154,12 +164,12 @@ function storeFour(sums: v128, o: i32, t: i32): void {
   v128.store(addressOf(3) + ((<usize>t * <usize>dim(1, 0) + <usize>o) << 2), sums);
 }
 
-function byPanels(numTokens: i32, numPacked: i32, numInputs: i32, dtype: i32, isNarrow: bool): bool {
+function byPanels(numTokens: i32, numPacked: i32, numInputs: i32, dtype: i32): bool {
   let begin = takeUnits(MC);
   for (; begin < numPacked; begin = takeUnits(MC)) {
     const end = min<i32>(numPacked, begin + MC);
     for (let t = 0; t < numTokens; t += NC) {
-      panels(begin, end, t, min<i32>(numTokens, t + NC), numTokens, numInputs, dtype, isNarrow);
+      panels(begin, end, t, min<i32>(numTokens, t + NC), numTokens, numInputs, dtype);
     }
   }
   return begin == ((numPacked + MC - 1) & -MC);
@@ -174,19 +184,19 @@ function panels(
   numTokens: i32,
   numInputs: i32,
   dtype: i32,
-  isNarrow: bool,
 ): void {
   const groupBytes = bytesOf(dtype, numInputs) * GROUP;
   const padded = paddedTokens(numTokens);
-  const codes = sharedScratch();
-  const wide = wideCodesAt(codes, padded, numInputs);
-  const metas = metasAt(codes, padded, numInputs);
+  const codes = codesFor(dtype, sharedScratch(), padded, numInputs);
+  const codeBytes = codeBytesFor(dtype, 32);
+  const wide = sideCodesAt(sharedScratch(), padded, numInputs);
+  const metas = metasAt(sharedScratch(), padded, numInputs);
   const initial = initialOf(dtype);
   const halves = dtype == Q6_K;
   const numGroups = (end - begin) / GROUP;
   const groups = addressOf(1) + <usize>(begin / GROUP) * groupBytes;
   // codes of q8_0 are bytes already
-  const isPlain = isNarrow && dtype == Q8_0;
+  const isPlain = ASC_FEATURE_RELAXED_SIMD && dtype == Q8_0;
   const panel = localScratch();
   const panelRow = <usize>(KC >> 5) * EXPANDED_BYTES;
   // sums [group][token][4]; whole fours of tokens
@@ -207,12 +217,12 @@ function panels(
         const c = sums + <usize>g * sumRow;
         if (isPlain) {
           const plain = groups + <usize>g * groupBytes + <usize>(firstBlock + block) * 136;
-          packedTimesTokens(plain, codes + (at << 5), meta, c, numColumns);
+          packedTimesTokens(plain, codes + at * codeBytes, meta, c, numColumns);
           continue;
         }
         const p = panel + <usize>g * panelRow + <usize>block * EXPANDED_BYTES;
-        if (isNarrow) {
-          blockTimesTokens(dtype, p, codes + (at << 5), meta, initial, c, numColumns);
+        if (ASC_FEATURE_RELAXED_SIMD) {
+          blockTimesTokens(dtype, p, codes + at * codeBytes, meta, initial, c, numColumns);
           continue;
         }
         for (let t: usize = 0; t < <usize>(last - first); t++) {

@@ -1,11 +1,10 @@
 /**
- * Weighted sums of chosen rows of q8_0 and q4_0 with integer products. Units: runs of columns. Up to three tokens on machines
- * with a fit dot product: eight rows at a time, see row-sums.ts, and 32 before their sums are added to those before, so that
+ * Weighted sums of chosen rows of q8_0 and q4_0 with integer products. Units: runs of columns. Up to three tokens in
+ * relaxed builds: eight rows at a time, see row-sums.ts, and 32 before their sums are added to those before, so that
  * sparse-feed-forward gives the same. Otherwise 32 at a time, a block of which is interleaved once for all
  * tokens; see neuron-blocks.ts.
  */
-import { Q4_0, Q8_0, bytesOf } from '../decode';
-import { isExactForU8 } from '../dots8';
+import { Q4_0, bytesOf } from '../decode';
 import {
   addMixed,
   addMixedWide,
@@ -41,8 +40,7 @@ const SUMS: usize = MIXED + MIXED_BYTES;
 export function sparseCombineInt8(): void {
   const numTokens = dim(0, 0);
   const numOutputs = dim(1, 1);
-  const isNarrow = ASC_FEATURE_RELAXED_SIMD ? dtypeOf(1) != Q8_0 || isExactForU8() : false;
-  const isMixed = !isNarrow || numTokens >= MIN_MIXED_TOKENS;
+  const isMixed = !ASC_FEATURE_RELAXED_SIMD || numTokens >= MIN_MIXED_TOKENS;
   const unit = isMixed ? MIXED_COLUMNS : unitOf(numOutputs);
   for (let begin = takeUnits(unit); begin < numOutputs; begin = takeUnits(unit)) {
     const columns = min<i32>(unit, numOutputs - begin);
@@ -50,7 +48,7 @@ export function sparseCombineInt8(): void {
       fewTokens(begin, columns, numTokens);
       continue;
     }
-    for (let t = 0; t < numTokens; t += NC) manyTokens(begin, columns, t, min<i32>(numTokens, t + NC), isNarrow);
+    for (let t = 0; t < numTokens; t += NC) manyTokens(begin, columns, t, min<i32>(numTokens, t + NC));
   }
 }
 
@@ -110,7 +108,7 @@ function addSums(to: usize, sums: usize, sizeBytes: usize): void {
 }
 
 /** Tokens `[first, last)`, sums as `[block][token][32]`. */
-function manyTokens(begin: i32, columns: i32, first: i32, last: i32, isNarrow: bool): void {
+function manyTokens(begin: i32, columns: i32, first: i32, last: i32): void {
   const count = load<i32>(addressOf(3));
   const isQ4 = dtypeOf(1) == Q4_0;
   const blockBytes = bytesOf(dtypeOf(1), 32);
@@ -123,7 +121,6 @@ function manyTokens(begin: i32, columns: i32, first: i32, last: i32, isNarrow: b
   const mixed = scratch + MIXED;
   const sums = scratch + SUMS;
   const sumBytes = numTokens << 7; // of a block
-  const zero = i8x16.splat(isQ4 ? 8 : -128);
   const isRecords = readsRecords();
   if (isPresent(4)) {
     for (let t: usize = 0; t < numTokens; t++) {
@@ -147,7 +144,7 @@ function manyTokens(begin: i32, columns: i32, first: i32, last: i32, isNarrow: b
       let to = sums + block * sumBytes;
       for (let t: usize = 0; t < numTokens; t++, to += 128) {
         const scale = quantiseScales(raw, scratch + FACTORS + t * TABLE_BYTES, codes);
-        if (isNarrow) addMixed(mixed, numQuads, codes, scale, zero, to);
+        if (ASC_FEATURE_RELAXED_SIMD) addMixed(isQ4, mixed, numQuads, codes, scale, to);
         else addMixedWide(mixed, numQuads, codes, scale, isQ4 ? 8 : 128, to);
       }
     }

@@ -1,16 +1,15 @@
 /**
  * Gated blocks of chosen neurons whose rows of gate, up and down lie side by side. Tensors: x, weight, rows, count, previous, y.
  *
- * Up to three tokens, q8_0 and q4_0, machines with a fit dot product: a thread takes 32 neurons at a time, eight of them side by side
+ * Up to three tokens, q8_0 and q4_0, relaxed builds: a thread takes 32 neurons at a time, eight of them side by side
  * from their first byte to their last, and adds what they give to sums of its own; those of all groups are then added in the
  * order of the neurons, so that no number depends on threads. Rows are in the order of neuron-records.ts, or as they lie in files
  * where something else reads them too; the bits are the same. Anything else goes matrix by matrix, as the four ops do that
  * this one stands for.
  */
 import { Q4_0, Q8_0, bytesOf } from '../decode';
-import { isExactForU8 } from '../dots8';
 import { FLAG_INT8, FLAG_PACKED } from '../layout';
-import { metasAt, META_BYTES, quantiseTokens } from '../quantise';
+import { codeBytesFor, codesFor, metasAt, META_BYTES, quantiseTokens } from '../quantise';
 import {
   addressOf,
   attributeI,
@@ -51,8 +50,7 @@ const SUMS: usize = 1024;
 export function sparseFeedForward(): void {
   const numTokens = dim(0, 0);
   const dtype = dtypeOf(1);
-  let isNarrow = false;
-  if (ASC_FEATURE_RELAXED_SIMD) isNarrow = dtype == Q4_0 || (dtype == Q8_0 && isExactForU8());
+  const isNarrow = ASC_FEATURE_RELAXED_SIMD && (dtype == Q4_0 || dtype == Q8_0);
   if (hasFlag(FLAG_INT8) && isNarrow && numTokens <= FEW_TOKENS) sideBySide(numTokens, dim(0, 1), dtype);
   else matrixByMatrix(numTokens, dim(0, 1), dtype);
 }
@@ -79,7 +77,7 @@ function sideBySide(numTokens: i32, width: i32, dtype: i32): void {
     const isQ4 = dtype == Q4_0;
     const lanes = lanesOf(numTokens, width);
     for (let t = 0; t < numTokens; t++) {
-      quantiseLanes(isQ4, addressOf(0) + (<usize>(t * width) << 2), width >> 5, lanes + <usize>t * lanesBytes(width >> 5));
+      quantiseLanes(isQ4, addressOf(0) + (<usize>(t * width) << 2), width >> 5, lanes + <usize>t * lanesBytes(isQ4, width >> 5));
     }
   } else {
     quantiseTokens(addressOf(0), numTokens, width, sharedScratch());
@@ -180,10 +178,11 @@ function computeValues(
   const table = localScratch();
   const dots = table + DOTS;
   const metas = metasAt(sharedScratch(), numTokens, width);
+  const codes = codesFor(dtype, sharedScratch(), numTokens, width);
   const lanes = lanesOf(numTokens, width);
   let values = table + VALUES;
   for (let t = 0; t < numTokens; t++, values += TABLE_BYTES) {
-    const x = isPacked ? lanes + <usize>t * lanesBytes(numBlocks) : sharedScratch() + <usize>t * <usize>width;
+    const x = isPacked ? lanes + <usize>t * lanesBytes(isQ4, numBlocks) : codes + <usize>t * codeBytesFor(dtype, width);
     const meta = metas + <usize>(t * numBlocks) * META_BYTES;
     if (isPacked) recordDots(isQ4, table, 0, x, numBlocks, dots);
     else rowDots(isQ4, table, 0, 1, x, meta, numBlocks, dots);

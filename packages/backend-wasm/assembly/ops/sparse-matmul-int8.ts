@@ -4,14 +4,23 @@
  * expanded in panels of MC rows and KC columns, once for all tokens. Rows that cannot be interleaved are computed in f32.
  */
 import { Q4_0, Q6_K, Q8_0, bytesOf } from '../decode';
-import { isExactForU8, tile1x1Wide } from '../dots8';
+import { tile1x1Wide } from '../dots8';
 import { packedDots } from '../dots8-packed';
 import { blockTimesTokens } from '../dots8-tokens';
 import { EXPANDED_BYTES, expandGroup, initialOf } from '../expand';
 import { FLAG_REUSE } from '../layout';
 import { foursOf, packRecords, readsRecords } from '../neuron-records';
 import { GROUP, hasSmallScales, packRows } from '../pack';
-import { META_BYTES, metasAt, paddedTokens, quantiseColumns, quantiseTokens, wideCodesAt } from '../quantise';
+import {
+  codeBytesFor,
+  codesFor,
+  META_BYTES,
+  metasAt,
+  paddedTokens,
+  quantiseColumns,
+  quantiseTokens,
+  sideCodesAt,
+} from '../quantise';
 import { addressOf, dim, dtypeOf, hasFlag, localScratch, sharedScratch } from '../record';
 import { fourSums, MANY_ROWS, rowDots } from '../row-dots';
 import { phaseBarrier, takeUnits } from '../threads';
@@ -37,8 +46,7 @@ export function sparseMatmulInt8(): void {
     phaseBarrier();
   }
   const count = chosenCount();
-  const isNarrow = ASC_FEATURE_RELAXED_SIMD ? dtype != Q8_0 || isExactForU8() : false;
-  const isPlain = isNarrow && !isPanels && (dtype == Q8_0 || dtype == Q4_0);
+  const isPlain = ASC_FEATURE_RELAXED_SIMD && !isPanels && (dtype == Q8_0 || dtype == Q4_0);
   const unit = isPanels || count >= 1024 ? MC : 16;
   let begin = takeUnits(unit);
   for (; begin < count; begin = takeUnits(unit)) {
@@ -47,9 +55,9 @@ export function sparseMatmulInt8(): void {
     else if (!areSmall(begin, end, numInputs, dtype)) chosenByDots(begin, end);
     else if (isPanels) {
       for (let t = 0; t < numTokens; t += NC) {
-        panels(begin, end, t, min<i32>(numTokens, t + NC), numTokens, numInputs, dtype, isNarrow);
+        panels(begin, end, t, min<i32>(numTokens, t + NC), numTokens, numInputs, dtype);
       }
-    } else interleavedRows(begin, end, numTokens, numInputs, dtype, isNarrow);
+    } else interleavedRows(begin, end, numTokens, numInputs, dtype);
   }
   clearRest(begin, count, unit);
 }
@@ -66,6 +74,7 @@ function areSmall(begin: i32, end: i32, numInputs: i32, dtype: i32): bool {
 function plainRows(begin: i32, end: i32, numTokens: i32, numInputs: i32, dtype: i32): void {
   const rowBytes = bytesOf(dtype, numInputs);
   const numBlocks = numInputs >> 5;
+  const codes = codesFor(dtype, sharedScratch(), numTokens, numInputs);
   const metas = metasAt(sharedScratch(), numTokens, numInputs);
   const metaRow = <usize>numBlocks * META_BYTES;
   const rows = localScratch();
@@ -75,7 +84,7 @@ function plainRows(begin: i32, end: i32, numTokens: i32, numInputs: i32, dtype: 
     store<u32>(rows + (<usize>i << 2), <u32>chosenRow(min<i32>(begin + i, end - 1), rowBytes));
   }
   for (let t = 0; t < numTokens; t++) {
-    const x = sharedScratch() + <usize>t * <usize>numInputs;
+    const x = codes + <usize>t * codeBytesFor(dtype, numInputs);
     rowDots(dtype == Q4_0, rows, 0, numEights, x, metas + <usize>t * metaRow, numBlocks, sums);
     for (let j = begin; j < end; j += 4) {
       storeChosen(fourSums(sums, j - begin), j, end, t);
@@ -100,23 +109,23 @@ function columnsOf(dtype: i32, j: i32, k: i32, rowBytes: usize): usize {
 }
 
 /** Few tokens, four rows at a time, interleaved first. */
-function interleavedRows(begin: i32, end: i32, numTokens: i32, numInputs: i32, dtype: i32, isNarrow: bool): void {
+function interleavedRows(begin: i32, end: i32, numTokens: i32, numInputs: i32, dtype: i32): void {
   const rowBytes = bytesOf(dtype, numInputs);
   const numBlocks = numInputs >> 5;
-  const codes = sharedScratch();
-  const wide = wideCodesAt(codes, numTokens, numInputs);
-  const metas = metasAt(codes, numTokens, numInputs);
+  const codes = codesFor(dtype, sharedScratch(), numTokens, numInputs);
+  const wide = sideCodesAt(sharedScratch(), numTokens, numInputs);
+  const metas = metasAt(sharedScratch(), numTokens, numInputs);
   const metaRow = <usize>numBlocks * META_BYTES;
   const group = localScratch();
   const expanded = (group + rowBytes * GROUP + 63) & ~63;
   for (let j = begin; j < end; j += GROUP) {
     packChosen(dtype, j, end, 0, numInputs, rowBytes, group);
-    if (!isNarrow) expandGroup(dtype, group, 0, numBlocks, expanded);
+    if (!ASC_FEATURE_RELAXED_SIMD) expandGroup(dtype, group, 0, numBlocks, expanded);
     for (let t = 0; t < numTokens; t++) {
       const meta = metas + <usize>t * metaRow;
       const row = <usize>t * <usize>numInputs;
-      const sums = isNarrow
-        ? packedDots(dtype, group, numInputs, codes + row, meta)
+      const sums = ASC_FEATURE_RELAXED_SIMD
+        ? packedDots(dtype, group, numInputs, codes + <usize>t * codeBytesFor(dtype, numInputs), meta)
         : tile1x1Wide(expanded, numBlocks, wide + (row << 1), meta, initialOf(dtype), dtype == Q6_K, f32x4.splat(0));
       storeChosen(sums, j, end, t);
     }
@@ -132,13 +141,13 @@ function panels(
   numTokens: i32,
   numInputs: i32,
   dtype: i32,
-  isNarrow: bool,
 ): void {
   const rowBytes = bytesOf(dtype, numInputs);
   const padded = paddedTokens(numTokens);
-  const codes = sharedScratch();
-  const wide = wideCodesAt(codes, padded, numInputs);
-  const metas = metasAt(codes, padded, numInputs);
+  const codes = codesFor(dtype, sharedScratch(), padded, numInputs);
+  const codeBytes = codeBytesFor(dtype, 32);
+  const wide = sideCodesAt(sharedScratch(), padded, numInputs);
+  const metas = metasAt(sharedScratch(), padded, numInputs);
   const initial = initialOf(dtype);
   const numGroups = (end - begin + GROUP - 1) / GROUP;
   const panel = localScratch();
@@ -163,8 +172,8 @@ function panels(
       for (let g = 0; g < numGroups; g++) {
         const c = sums + <usize>g * sumRow;
         const p = panel + <usize>g * panelRow + <usize>block * EXPANDED_BYTES;
-        if (isNarrow) {
-          blockTimesTokens(dtype, p, codes + (at << 5), meta, initial, c, numColumns);
+        if (ASC_FEATURE_RELAXED_SIMD) {
+          blockTimesTokens(dtype, p, codes + at * codeBytes, meta, initial, c, numColumns);
           continue;
         }
         for (let t: usize = 0; t < <usize>(last - first); t++) {
