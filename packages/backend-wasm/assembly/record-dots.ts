@@ -175,25 +175,32 @@ function dotsQ8<T>(records: usize, offset: usize, x: usize, end: usize, sums: us
   }
 }
 
-/** Adds two vectors of codes: low nibbles times u and w, high ones times v and z. */
+/**
+ * Adds two vectors of codes: low nibbles times u and w, high ones times v and z. Where T is i16, blocks are sums of pairs: those of four vectors add
+ * up to less than `2^15`.
+ */
 @inline
-function addNibbles<T>(p: usize, u: v128, v: v128, w: v128, z: v128, low: v128, ones: v128, blocks: v128): v128 {
+function addNibbles<T>(p: usize, u: v128, v: v128, w: v128, z: v128, low: v128, blocks: v128): v128 {
   const first = v128.load(p, 8);
   const second = v128.load(p, 24);
   if (sizeof<T>() == 2) {
-    const a = i16x8.add(pairs(u, v128.and(first, low)), pairs(v, high(first, low)));
-    const b = i16x8.add(pairs(w, v128.and(second, low)), pairs(z, high(second, low)));
-    return addPairs(blocks, i16x8.add(a, b), ones);
+    blocks = i16x8.add(i16x8.add(blocks, pairs(u, v128.and(first, low))), pairs(v, high(first, low)));
+    return i16x8.add(i16x8.add(blocks, pairs(w, v128.and(second, low))), pairs(z, high(second, low)));
   }
   blocks = dot(v, high(first, low), dot(u, v128.and(first, low), blocks));
   return dot(z, high(second, low), dot(w, v128.and(second, low), blocks));
+}
+
+/** Sums of four blocks, of pairs and what they begin with where T is i16. */
+@inline
+function whole<T>(blocks: v128, starts: v128): v128 {
+  return sizeof<T>() == 2 ? addPairs(starts, blocks, onePairs()) : blocks;
 }
 
 /** By pairs where T is i16. */
 function dotsQ4<T>(records: usize, offset: usize, x: usize, end: usize, sums: usize): void {
   const mask = halfMask();
   const low = nibbleMask();
-  const ones = onePairs();
   let p0 = <usize>load<u32>(records) + offset;
   let p1 = <usize>load<u32>(records, 4) + offset;
   let p2 = <usize>load<u32>(records, 8) + offset;
@@ -203,7 +210,8 @@ function dotsQ4<T>(records: usize, offset: usize, x: usize, end: usize, sums: us
   let p6 = <usize>load<u32>(records, 24) + offset;
   let p7 = <usize>load<u32>(records, 28) + offset;
   while (x < end) {
-    let a = v128.load(x, STARTS);
+    const starts = v128.load(x, STARTS);
+    let a = sizeof<T>() == 2 ? i16x8.splat(0) : starts;
     let b = a;
     let c = a;
     let d = a;
@@ -216,14 +224,14 @@ function dotsQ4<T>(records: usize, offset: usize, x: usize, end: usize, sums: us
       const v = v128.load(x, 64);
       const w = v128.load(x, 16);
       const z = v128.load(x, 80);
-      a = addNibbles<T>(p0, u, v, w, z, low, ones, a);
-      b = addNibbles<T>(p1, u, v, w, z, low, ones, b);
-      c = addNibbles<T>(p2, u, v, w, z, low, ones, c);
-      d = addNibbles<T>(p3, u, v, w, z, low, ones, d);
-      e = addNibbles<T>(p4, u, v, w, z, low, ones, e);
-      f = addNibbles<T>(p5, u, v, w, z, low, ones, f);
-      g = addNibbles<T>(p6, u, v, w, z, low, ones, g);
-      h = addNibbles<T>(p7, u, v, w, z, low, ones, h);
+      a = addNibbles<T>(p0, u, v, w, z, low, a);
+      b = addNibbles<T>(p1, u, v, w, z, low, b);
+      c = addNibbles<T>(p2, u, v, w, z, low, c);
+      d = addNibbles<T>(p3, u, v, w, z, low, d);
+      e = addNibbles<T>(p4, u, v, w, z, low, e);
+      f = addNibbles<T>(p5, u, v, w, z, low, f);
+      g = addNibbles<T>(p6, u, v, w, z, low, g);
+      h = addNibbles<T>(p7, u, v, w, z, low, h);
       p0 += 32;
       p1 += 32;
       p2 += 32;
@@ -234,14 +242,14 @@ function dotsQ4<T>(records: usize, offset: usize, x: usize, end: usize, sums: us
       p7 += 32;
     }
     const factors = v128.load(x, FACTORS / 2);
-    addFour(sums, a, p0 - 64, mask, factors);
-    addFour(sums + 16, b, p1 - 64, mask, factors);
-    addFour(sums + 32, c, p2 - 64, mask, factors);
-    addFour(sums + 48, d, p3 - 64, mask, factors);
-    addFour(sums + 64, e, p4 - 64, mask, factors);
-    addFour(sums + 80, f, p5 - 64, mask, factors);
-    addFour(sums + 96, g, p6 - 64, mask, factors);
-    addFour(sums + 112, h, p7 - 64, mask, factors);
+    addFour(sums, whole<T>(a, starts), p0 - 64, mask, factors);
+    addFour(sums + 16, whole<T>(b, starts), p1 - 64, mask, factors);
+    addFour(sums + 32, whole<T>(c, starts), p2 - 64, mask, factors);
+    addFour(sums + 48, whole<T>(d, starts), p3 - 64, mask, factors);
+    addFour(sums + 64, whole<T>(e, starts), p4 - 64, mask, factors);
+    addFour(sums + 80, whole<T>(f, starts), p5 - 64, mask, factors);
+    addFour(sums + 96, whole<T>(g, starts), p6 - 64, mask, factors);
+    addFour(sums + 112, whole<T>(h, starts), p7 - 64, mask, factors);
     x += LANES_BYTES - FACTORS / 2;
     p0 += 8;
     p1 += 8;

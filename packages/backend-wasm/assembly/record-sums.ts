@@ -15,7 +15,7 @@ import {
   onePairs,
   roundingMagic,
 } from './constants';
-import { addsPairs, dot, dotBytes, dotTwo, takesUnsigned } from './dots8';
+import { addsPairs, dot, dotBytes, pairs, takesUnsigned } from './dots8';
 import { high } from './dots8-blocks';
 import { highBytes, highPairs, lowBytes, lowPairs } from './interleave';
 import { storeFlips } from './quantise';
@@ -60,8 +60,8 @@ export function addRecords(
   for (let block = 0; block < numBlocks; block += FOUR, offset += fourBytes, from += FOUR * step, to += FOUR * BLOCK_BYTES) {
     if (block + FOUR < numBlocks) makeCoefficients(isFlipped, records, offset + fourBytes, h, excess, next);
     if (isQ4) {
-      if (addsPairs()) addQ4<i16>(records, offset, known, from, step, to);
-      else addQ4<i32>(records, offset, known, from, step, to);
+      if (addsPairs()) addQ4Pairs(records, offset, known, from, step, to);
+      else addQ4(records, offset, known, from, step, to);
     } else if (!isFlipped) addQ8<u8>(records, offset, known, from, step, to);
     else if (addsPairs()) addQ8<i16>(records, offset, known, from, step, to);
     else addQ8<i32>(records, offset, known, from, step, to);
@@ -214,10 +214,9 @@ function addQ8<T>(records: usize, offset: usize, known: usize, from: usize, step
   }
 }
 
-/** The same for q4_0: columns 4 i and 16 + 4 i side by side. By pairs where T is i16. */
-function addQ4<T>(records: usize, offset: usize, known: usize, from: usize, step: usize, to: usize): void {
+/** The same for q4_0: columns 4 i and 16 + 4 i side by side. */
+function addQ4(records: usize, offset: usize, known: usize, from: usize, step: usize, to: usize): void {
   const low = nibbleMask();
-  const ones = onePairs();
   let p0 = <usize>load<u32>(records) + offset;
   let p1 = <usize>load<u32>(records, 4) + offset;
   let p2 = <usize>load<u32>(records, 8) + offset;
@@ -245,15 +244,15 @@ function addQ4<T>(records: usize, offset: usize, known: usize, from: usize, step
     let gh = lowBytes(g, j);
     let first = lowPairs(ab, cd);
     let last = lowPairs(ef, gh);
-    let sums = dotTwo<T>(h, v128.and(first, low), i, v128.and(last, low), start, ones);
+    let sums = dot(i, v128.and(last, low), dot(h, v128.and(first, low), start));
     v128.store(to, scaled(sums, unit, v128.load(from)));
-    sums = dotTwo<T>(h, high(first, low), i, high(last, low), start, ones);
+    sums = dot(i, high(last, low), dot(h, high(first, low), start));
     v128.store(to, scaled(sums, unit, v128.load(from, 64)), 64);
     first = highPairs(ab, cd);
     last = highPairs(ef, gh);
-    sums = dotTwo<T>(h, v128.and(first, low), i, v128.and(last, low), start, ones);
+    sums = dot(i, v128.and(last, low), dot(h, v128.and(first, low), start));
     v128.store(to, scaled(sums, unit, v128.load(from, 16)), 16);
-    sums = dotTwo<T>(h, high(first, low), i, high(last, low), start, ones);
+    sums = dot(i, high(last, low), dot(h, high(first, low), start));
     v128.store(to, scaled(sums, unit, v128.load(from, 80)), 80);
     ab = highBytes(a, b);
     cd = highBytes(c, d);
@@ -261,16 +260,88 @@ function addQ4<T>(records: usize, offset: usize, known: usize, from: usize, step
     gh = highBytes(g, j);
     first = lowPairs(ab, cd);
     last = lowPairs(ef, gh);
-    sums = dotTwo<T>(h, v128.and(first, low), i, v128.and(last, low), start, ones);
+    sums = dot(i, v128.and(last, low), dot(h, v128.and(first, low), start));
     v128.store(to, scaled(sums, unit, v128.load(from, 32)), 32);
-    sums = dotTwo<T>(h, high(first, low), i, high(last, low), start, ones);
+    sums = dot(i, high(last, low), dot(h, high(first, low), start));
     v128.store(to, scaled(sums, unit, v128.load(from, 96)), 96);
     first = highPairs(ab, cd);
     last = highPairs(ef, gh);
-    sums = dotTwo<T>(h, v128.and(first, low), i, v128.and(last, low), start, ones);
+    sums = dot(i, v128.and(last, low), dot(h, v128.and(first, low), start));
     v128.store(to, scaled(sums, unit, v128.load(from, 48)), 48);
-    sums = dotTwo<T>(h, high(first, low), i, high(last, low), start, ones);
+    sums = dot(i, high(last, low), dot(h, high(first, low), start));
     v128.store(to, scaled(sums, unit, v128.load(from, 112)), 112);
+    p0 += 16;
+    p1 += 16;
+    p2 += 16;
+    p3 += 16;
+    p4 += 16;
+    p5 += 16;
+    p6 += 16;
+    p7 += 16;
+  }
+}
+
+/** As `addQ4` by pairs of rows: those of eight rows, and what sums begin with, add up to less than `2^15`. */
+function addQ4Pairs(records: usize, offset: usize, known: usize, from: usize, step: usize, to: usize): void {
+  const low = nibbleMask();
+  let p0 = <usize>load<u32>(records) + offset;
+  let p1 = <usize>load<u32>(records, 4) + offset;
+  let p2 = <usize>load<u32>(records, 8) + offset;
+  let p3 = <usize>load<u32>(records, 12) + offset;
+  let p4 = <usize>load<u32>(records, 16) + offset;
+  let p5 = <usize>load<u32>(records, 20) + offset;
+  let p6 = <usize>load<u32>(records, 24) + offset;
+  let p7 = <usize>load<u32>(records, 28) + offset;
+  for (const end = to + FOUR * BLOCK_BYTES; to < end; known += 4, from += step, to += BLOCK_BYTES) {
+    let s0 = v128.load16_splat(known, START);
+    let s1 = s0;
+    let s2 = s0;
+    let s3 = s0;
+    let a = v128.load(p0, 8);
+    let b = v128.load(p1, 8);
+    let h = v128.load16_splat(known);
+    let ab = lowBytes(a, b);
+    s0 = i16x8.add(s0, pairs(h, v128.and(ab, low)));
+    s2 = i16x8.add(s2, pairs(h, high(ab, low)));
+    ab = highBytes(a, b);
+    s1 = i16x8.add(s1, pairs(h, v128.and(ab, low)));
+    s3 = i16x8.add(s3, pairs(h, high(ab, low)));
+    a = v128.load(p2, 8);
+    b = v128.load(p3, 8);
+    h = v128.load16_splat(known, 2);
+    ab = lowBytes(a, b);
+    s0 = i16x8.add(s0, pairs(h, v128.and(ab, low)));
+    s2 = i16x8.add(s2, pairs(h, high(ab, low)));
+    ab = highBytes(a, b);
+    s1 = i16x8.add(s1, pairs(h, v128.and(ab, low)));
+    s3 = i16x8.add(s3, pairs(h, high(ab, low)));
+    a = v128.load(p4, 8);
+    b = v128.load(p5, 8);
+    h = v128.load16_splat(known, 16);
+    ab = lowBytes(a, b);
+    s0 = i16x8.add(s0, pairs(h, v128.and(ab, low)));
+    s2 = i16x8.add(s2, pairs(h, high(ab, low)));
+    ab = highBytes(a, b);
+    s1 = i16x8.add(s1, pairs(h, v128.and(ab, low)));
+    s3 = i16x8.add(s3, pairs(h, high(ab, low)));
+    a = v128.load(p6, 8);
+    b = v128.load(p7, 8);
+    h = v128.load16_splat(known, 18);
+    ab = lowBytes(a, b);
+    s0 = i16x8.add(s0, pairs(h, v128.and(ab, low)));
+    s2 = i16x8.add(s2, pairs(h, high(ab, low)));
+    ab = highBytes(a, b);
+    s1 = i16x8.add(s1, pairs(h, v128.and(ab, low)));
+    s3 = i16x8.add(s3, pairs(h, high(ab, low)));
+    const unit = v128.load32_splat(known, STEPS);
+    v128.store(to, scaled(i32x4.extend_low_i16x8_s(s0), unit, v128.load(from)));
+    v128.store(to, scaled(i32x4.extend_high_i16x8_s(s0), unit, v128.load(from, 16)), 16);
+    v128.store(to, scaled(i32x4.extend_low_i16x8_s(s1), unit, v128.load(from, 32)), 32);
+    v128.store(to, scaled(i32x4.extend_high_i16x8_s(s1), unit, v128.load(from, 48)), 48);
+    v128.store(to, scaled(i32x4.extend_low_i16x8_s(s2), unit, v128.load(from, 64)), 64);
+    v128.store(to, scaled(i32x4.extend_high_i16x8_s(s2), unit, v128.load(from, 80)), 80);
+    v128.store(to, scaled(i32x4.extend_low_i16x8_s(s3), unit, v128.load(from, 96)), 96);
+    v128.store(to, scaled(i32x4.extend_high_i16x8_s(s3), unit, v128.load(from, 112)), 112);
     p0 += 16;
     p1 += 16;
     p2 += 16;
