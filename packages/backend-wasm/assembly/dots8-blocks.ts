@@ -1,6 +1,6 @@
-/** Super-blocks of packed k-quants times 8-bit activations: 256 columns of four rows. Relaxed builds only. */
-import { byteMask, halfFactor, halfMask, nibbleMask, pairMask } from './constants';
-import { dot } from './dots8';
+/** Super-blocks of packed k-quants times 8-bit activations: 256 columns of four rows, by pairs where T is i16. Relaxed builds only. */
+import { byteMask, halfFactor, halfMask, nibbleMask, onePairs, pairMask } from './constants';
+import { addPairs, dot, dotTwo, pairs } from './dots8';
 import { scales4 } from './expand';
 import { META_BYTES, META_MINUS_32, META_SUM } from './quantise';
 import { fma } from './simd';
@@ -10,12 +10,25 @@ export function high(v: v128, mask: v128): v128 {
   return v128.and(i16x8.shr_u(v, 4), mask);
 }
 
+/** Adds products of codes of five bits at most: to sums of pairs where T is i16, of four such vectors, `8 * 31 * 127 < 2^15`. */
+@inline
+function step<T>(x: v128, codes: v128, sum: v128): v128 {
+  return sizeof<T>() == 2 ? i16x8.add(sum, pairs(x, codes)) : dot(x, codes, sum);
+}
+
+/** The sums of two such chains. */
+@inline
+function joined<T>(a: v128, b: v128, ones: v128): v128 {
+  return sizeof<T>() == 2 ? addPairs(addPairs(i32x4.splat(0), a, ones), b, ones) : i32x4.add(a, b);
+}
+
 /**
  * Four rows of a super-block of q4_K. What is multiplied by d and by dmin is summed over the sub-blocks first.
  */
-export function blockQ4K(at: usize, x: usize, meta: usize, sums: v128): v128 {
+export function blockQ4K<T>(at: usize, x: usize, meta: usize, sums: v128): v128 {
   const low = nibbleMask();
   const byte = byteMask();
+  const ones = onePairs();
   let scaled = f32x4.splat(0);
   let codes = at + 64;
   let y = meta;
@@ -26,30 +39,30 @@ export function blockQ4K(at: usize, x: usize, meta: usize, sums: v128): v128 {
     let c = a;
     let d = a;
     let v = v128.load(codes);
-    a = dot(v128.load32_splat(x), v128.and(v, low), a);
-    b = dot(v128.load32_splat(x, 32), high(v, low), b);
+    a = step<T>(v128.load32_splat(x), v128.and(v, low), a);
+    b = step<T>(v128.load32_splat(x, 32), high(v, low), b);
     v = v128.load(codes, 16);
-    c = dot(v128.load32_splat(x, 4), v128.and(v, low), c);
-    d = dot(v128.load32_splat(x, 36), high(v, low), d);
+    c = step<T>(v128.load32_splat(x, 4), v128.and(v, low), c);
+    d = step<T>(v128.load32_splat(x, 36), high(v, low), d);
     v = v128.load(codes, 32);
-    a = dot(v128.load32_splat(x, 8), v128.and(v, low), a);
-    b = dot(v128.load32_splat(x, 40), high(v, low), b);
+    a = step<T>(v128.load32_splat(x, 8), v128.and(v, low), a);
+    b = step<T>(v128.load32_splat(x, 40), high(v, low), b);
     v = v128.load(codes, 48);
-    c = dot(v128.load32_splat(x, 12), v128.and(v, low), c);
-    d = dot(v128.load32_splat(x, 44), high(v, low), d);
+    c = step<T>(v128.load32_splat(x, 12), v128.and(v, low), c);
+    d = step<T>(v128.load32_splat(x, 44), high(v, low), d);
     v = v128.load(codes, 64);
-    a = dot(v128.load32_splat(x, 16), v128.and(v, low), a);
-    b = dot(v128.load32_splat(x, 48), high(v, low), b);
+    a = step<T>(v128.load32_splat(x, 16), v128.and(v, low), a);
+    b = step<T>(v128.load32_splat(x, 48), high(v, low), b);
     v = v128.load(codes, 80);
-    c = dot(v128.load32_splat(x, 20), v128.and(v, low), c);
-    d = dot(v128.load32_splat(x, 52), high(v, low), d);
+    c = step<T>(v128.load32_splat(x, 20), v128.and(v, low), c);
+    d = step<T>(v128.load32_splat(x, 52), high(v, low), d);
     v = v128.load(codes, 96);
-    a = dot(v128.load32_splat(x, 24), v128.and(v, low), a);
-    b = dot(v128.load32_splat(x, 56), high(v, low), b);
+    a = step<T>(v128.load32_splat(x, 24), v128.and(v, low), a);
+    b = step<T>(v128.load32_splat(x, 56), high(v, low), b);
     v = v128.load(codes, 112);
-    c = dot(v128.load32_splat(x, 28), v128.and(v, low), c);
-    d = dot(v128.load32_splat(x, 60), high(v, low), d);
-    scaled = addPair(i32x4.add(a, c), i32x4.add(b, d), i32x4.shr_u(scalesK(at + 16, pair >= 2, low), (pair & 1) << 4), byte, y, scaled);
+    c = step<T>(v128.load32_splat(x, 28), v128.and(v, low), c);
+    d = step<T>(v128.load32_splat(x, 60), high(v, low), d);
+    scaled = addPair(joined<T>(a, c, ones), joined<T>(b, d, ones), i32x4.shr_u(scalesK(at + 16, pair >= 2, low), (pair & 1) << 4), byte, y, scaled);
     codes += 128;
     x += 64;
     y += 2 * META_BYTES;
@@ -99,22 +112,23 @@ function finishK(at: usize, scaled: v128, meta: usize, low: v128, byte: v128, su
   return fma(f32x4.neg(scales4(at + 8, mask, factor)), offset, sums);
 }
 
-export function blockQ5K(at: usize, x: usize, meta: usize, sums: v128): v128 {
+export function blockQ5K<T>(at: usize, x: usize, meta: usize, sums: v128): v128 {
   const low = nibbleMask();
   const byte = byteMask();
   const scales = scalesK(at + 16, false, low);
-  let scaled = pairQ5K(0, at, x, scales, byte, meta, f32x4.splat(0));
-  scaled = pairQ5K(2, at, x, i32x4.shr_u(scales, 16), byte, meta, scaled);
+  let scaled = pairQ5K<T>(0, at, x, scales, byte, meta, f32x4.splat(0));
+  scaled = pairQ5K<T>(2, at, x, i32x4.shr_u(scales, 16), byte, meta, scaled);
   const others = scalesK(at + 16, true, low);
-  scaled = pairQ5K(4, at, x, others, byte, meta, scaled);
-  scaled = pairQ5K(6, at, x, i32x4.shr_u(others, 16), byte, meta, scaled);
+  scaled = pairQ5K<T>(4, at, x, others, byte, meta, scaled);
+  scaled = pairQ5K<T>(6, at, x, i32x4.shr_u(others, 16), byte, meta, scaled);
   return finishK(at, scaled, meta, low, byte, sums);
 }
 
 /** Sub-blocks `sub` and `sub + 1`; a copy for each, so that shifts are constants. */
 @inline
-function pairQ5K(sub: i32, at: usize, x: usize, scales: v128, byte: v128, meta: usize, scaled: v128): v128 {
+function pairQ5K<T>(sub: i32, at: usize, x: usize, scales: v128, byte: v128, meta: usize, scaled: v128): v128 {
   const low = nibbleMask();
+  const ones = onePairs();
   const sixteen = v128.and(pairMask(), i32x4.splat(0x10101010));
   let a = i32x4.splat(0);
   let b = a;
@@ -126,17 +140,17 @@ function pairQ5K(sub: i32, at: usize, x: usize, scales: v128, byte: v128, meta: 
   for (let j = 0; j < 4; j++) {
     let v = v128.load(codes);
     let bits = v128.load(fifths);
-    a = dot(v128.load32_splat(y), v128.or(v128.and(v, low), fifthBit(bits, sub, sixteen)), a);
-    b = dot(v128.load32_splat(y, 32), v128.or(high(v, low), fifthBit(bits, sub + 1, sixteen)), b);
+    a = step<T>(v128.load32_splat(y), v128.or(v128.and(v, low), fifthBit(bits, sub, sixteen)), a);
+    b = step<T>(v128.load32_splat(y, 32), v128.or(high(v, low), fifthBit(bits, sub + 1, sixteen)), b);
     v = v128.load(codes, 16);
     bits = v128.load(fifths, 16);
-    c = dot(v128.load32_splat(y, 4), v128.or(v128.and(v, low), fifthBit(bits, sub, sixteen)), c);
-    d = dot(v128.load32_splat(y, 36), v128.or(high(v, low), fifthBit(bits, sub + 1, sixteen)), d);
+    c = step<T>(v128.load32_splat(y, 4), v128.or(v128.and(v, low), fifthBit(bits, sub, sixteen)), c);
+    d = step<T>(v128.load32_splat(y, 36), v128.or(high(v, low), fifthBit(bits, sub + 1, sixteen)), d);
     codes += 32;
     fifths += 32;
     y += 8;
   }
-  return addPair(i32x4.add(a, c), i32x4.add(b, d), scales, byte, meta + <usize>sub * META_BYTES, scaled);
+  return addPair(joined<T>(a, c, ones), joined<T>(b, d, ones), scales, byte, meta + <usize>sub * META_BYTES, scaled);
 }
 
 /** The bit of sub-block `sub` of every byte, as 0 or 16. */
@@ -146,9 +160,10 @@ function fifthBit(bits: v128, sub: i32, sixteen: v128): v128 {
 }
 
 /** q6_K: per half, quarters 0 and 2 share one run of nibbles, 1 and 3 the other; all four share the bit pairs. */
-export function blockQ6K(at: usize, x: usize, meta: usize, sums: v128): v128 {
+export function blockQ6K<T>(at: usize, x: usize, meta: usize, sums: v128): v128 {
   const low = nibbleMask();
   const pair = pairMask();
+  const ones = onePairs();
   let scaled = f32x4.splat(0);
   for (let half: usize = 0; half < 2; half++) {
     for (let part: usize = 0; part < 2; part++) {
@@ -158,36 +173,28 @@ export function blockQ6K(at: usize, x: usize, meta: usize, sums: v128): v128 {
       let c = v128.load32_splat(at4, 2 * META_BYTES + META_MINUS_32);
       let d = v128.load32_splat(at4, 3 * META_BYTES + META_MINUS_32);
       const codes = at + 72 + (half << 8) + (part << 6);
-      const pairs = at + 584 + (half << 7) + (part << 6);
+      const twos = at + 584 + (half << 7) + (part << 6);
       const y = x + (part << 4);
       let u = v128.load(codes);
       let v = v128.load(codes, 128);
-      let bits = v128.load(pairs);
-      a = dot(v128.load32_splat(y), v128.or(v128.and(u, low), v128.and(i16x8.shl(bits, 4), pair)), a);
-      b = dot(v128.load32_splat(y, 32), v128.or(v128.and(v, low), v128.and(i16x8.shl(bits, 2), pair)), b);
-      c = dot(v128.load32_splat(y, 64), v128.or(high(u, low), v128.and(bits, pair)), c);
-      d = dot(v128.load32_splat(y, 96), v128.or(high(v, low), v128.and(i16x8.shr_u(bits, 2), pair)), d);
-      u = v128.load(codes, 16);
-      v = v128.load(codes, 144);
-      bits = v128.load(pairs, 16);
-      a = dot(v128.load32_splat(y, 4), v128.or(v128.and(u, low), v128.and(i16x8.shl(bits, 4), pair)), a);
-      b = dot(v128.load32_splat(y, 36), v128.or(v128.and(v, low), v128.and(i16x8.shl(bits, 2), pair)), b);
-      c = dot(v128.load32_splat(y, 68), v128.or(high(u, low), v128.and(bits, pair)), c);
-      d = dot(v128.load32_splat(y, 100), v128.or(high(v, low), v128.and(i16x8.shr_u(bits, 2), pair)), d);
+      let bits = v128.load(twos);
+      let w = v128.load(codes, 16);
+      let z = v128.load(codes, 144);
+      let others = v128.load(twos, 16);
+      a = dotTwo<T>(v128.load32_splat(y), v128.or(v128.and(u, low), v128.and(i16x8.shl(bits, 4), pair)), v128.load32_splat(y, 4), v128.or(v128.and(w, low), v128.and(i16x8.shl(others, 4), pair)), a, ones);
+      b = dotTwo<T>(v128.load32_splat(y, 32), v128.or(v128.and(v, low), v128.and(i16x8.shl(bits, 2), pair)), v128.load32_splat(y, 36), v128.or(v128.and(z, low), v128.and(i16x8.shl(others, 2), pair)), b, ones);
+      c = dotTwo<T>(v128.load32_splat(y, 64), v128.or(high(u, low), v128.and(bits, pair)), v128.load32_splat(y, 68), v128.or(high(w, low), v128.and(others, pair)), c, ones);
+      d = dotTwo<T>(v128.load32_splat(y, 96), v128.or(high(v, low), v128.and(i16x8.shr_u(bits, 2), pair)), v128.load32_splat(y, 100), v128.or(high(z, low), v128.and(i16x8.shr_u(others, 2), pair)), d, ones);
       u = v128.load(codes, 32);
       v = v128.load(codes, 160);
-      bits = v128.load(pairs, 32);
-      a = dot(v128.load32_splat(y, 8), v128.or(v128.and(u, low), v128.and(i16x8.shl(bits, 4), pair)), a);
-      b = dot(v128.load32_splat(y, 40), v128.or(v128.and(v, low), v128.and(i16x8.shl(bits, 2), pair)), b);
-      c = dot(v128.load32_splat(y, 72), v128.or(high(u, low), v128.and(bits, pair)), c);
-      d = dot(v128.load32_splat(y, 104), v128.or(high(v, low), v128.and(i16x8.shr_u(bits, 2), pair)), d);
-      u = v128.load(codes, 48);
-      v = v128.load(codes, 176);
-      bits = v128.load(pairs, 48);
-      a = dot(v128.load32_splat(y, 12), v128.or(v128.and(u, low), v128.and(i16x8.shl(bits, 4), pair)), a);
-      b = dot(v128.load32_splat(y, 44), v128.or(v128.and(v, low), v128.and(i16x8.shl(bits, 2), pair)), b);
-      c = dot(v128.load32_splat(y, 76), v128.or(high(u, low), v128.and(bits, pair)), c);
-      d = dot(v128.load32_splat(y, 108), v128.or(high(v, low), v128.and(i16x8.shr_u(bits, 2), pair)), d);
+      bits = v128.load(twos, 32);
+      w = v128.load(codes, 48);
+      z = v128.load(codes, 176);
+      others = v128.load(twos, 48);
+      a = dotTwo<T>(v128.load32_splat(y, 8), v128.or(v128.and(u, low), v128.and(i16x8.shl(bits, 4), pair)), v128.load32_splat(y, 12), v128.or(v128.and(w, low), v128.and(i16x8.shl(others, 4), pair)), a, ones);
+      b = dotTwo<T>(v128.load32_splat(y, 40), v128.or(v128.and(v, low), v128.and(i16x8.shl(bits, 2), pair)), v128.load32_splat(y, 44), v128.or(v128.and(z, low), v128.and(i16x8.shl(others, 2), pair)), b, ones);
+      c = dotTwo<T>(v128.load32_splat(y, 72), v128.or(high(u, low), v128.and(bits, pair)), v128.load32_splat(y, 76), v128.or(high(w, low), v128.and(others, pair)), c, ones);
+      d = dotTwo<T>(v128.load32_splat(y, 104), v128.or(high(v, low), v128.and(i16x8.shr_u(bits, 2), pair)), v128.load32_splat(y, 108), v128.or(high(z, low), v128.and(i16x8.shr_u(others, 2), pair)), d, ones);
       // sub-block of quarter q, part p of this half: half * 8 + q * 2 + p, a byte of its row's word
       const shift = 24 - (<i32>part << 3);
       const first = v128.load(at + (half << 5), 8);

@@ -4,9 +4,9 @@
  * Products are added up by pairs where T is i16. Relaxed builds only.
  */
 import { halfFactor, halfMask, onePairs } from './constants';
-import { addPairs, dotFlipped, pairs } from './dots8';
+import { dotFlipped } from './dots8';
 import { scales4 } from './expand';
-import { META_BYTES, META_MINUS_8, META_START_Q8, SIDE_BYTES } from './quantise';
+import { META_BYTES, META_START_Q8, SIDE_BYTES } from './quantise';
 import { fma } from './simd';
 
 /** Adds the products of one block of four rows. */
@@ -104,30 +104,5 @@ export function flippedTokens<T>(p: usize, scale: v128, x: usize, meta: usize, s
     a = dotFlipped<T>(v128.load32_splat(x, 24), v128.load32_splat(x, 56), u6, a, ones);
     b = dotFlipped<T>(v128.load32_splat(x, 28), v128.load32_splat(x, 60), u7, b, ones);
     v128.store(sums, fma(f32x4.convert_i32x4_s(i32x4.add(a, b)), f32x4.mul(scale, v128.load32_splat(meta)), v128.load(sums)));
-  }
-}
-
-/** The same for codes of four bits and signed activations, by pairs: those of eight vectors add up to less than `2^15`. */
-export function nibbleTokens(p: usize, scale: v128, x: usize, meta: usize, sums: usize, numTokens: i32): void {
-  const ones = onePairs();
-  const u0 = v128.load(p);
-  const u1 = v128.load(p, 16);
-  const u2 = v128.load(p, 32);
-  const u3 = v128.load(p, 48);
-  const u4 = v128.load(p, 64);
-  const u5 = v128.load(p, 80);
-  const u6 = v128.load(p, 96);
-  const u7 = v128.load(p, 112);
-  for (let t = 0; t < numTokens; t++, x += 32, meta += META_BYTES, sums += 16) {
-    let a = pairs(v128.load32_splat(x), u0);
-    let b = pairs(v128.load32_splat(x, 4), u1);
-    a = i16x8.add(a, pairs(v128.load32_splat(x, 8), u2));
-    b = i16x8.add(b, pairs(v128.load32_splat(x, 12), u3));
-    a = i16x8.add(a, pairs(v128.load32_splat(x, 16), u4));
-    b = i16x8.add(b, pairs(v128.load32_splat(x, 20), u5));
-    a = i16x8.add(a, pairs(v128.load32_splat(x, 24), u6));
-    b = i16x8.add(b, pairs(v128.load32_splat(x, 28), u7));
-    const blocks = addPairs(v128.load32_splat(meta, META_MINUS_8), i16x8.add(a, b), ones);
-    v128.store(sums, fma(f32x4.convert_i32x4_s(blocks), f32x4.mul(scale, v128.load32_splat(meta)), v128.load(sums)));
   }
 }

@@ -27,12 +27,7 @@ export function packedDots(dtype: i32, group: usize, numInputs: i32, x: usize, m
   if (dtype == Q4_0) {
     return addsPairs() ? oneQ4<i16>(group, numInputs >> 5, x, meta) : oneQ4<i32>(group, numInputs >> 5, x, meta);
   }
-  const blockBytes = superBytes(dtype);
-  let sums = f32x4.splat(0);
-  for (let i = numInputs >> 8; i > 0; i--, group += blockBytes, x += 256, meta += 8 * META_BYTES) {
-    sums = blockOf(dtype, group, x, meta, sums);
-  }
-  return sums;
+  return addsPairs() ? oneK<i16>(dtype, group, numInputs, x, meta) : oneK<i32>(dtype, group, numInputs, x, meta);
 }
 
 /** The sums of as many groups as `streamsOf` says, `stride` bytes from one to the next, as `to[streams][4]`. */
@@ -56,6 +51,22 @@ export function packedDotsSideBySide(
     else dotsQ4<i32>(group, stride, numInputs >> 5, x, meta, to);
     return;
   }
+  if (addsPairs()) dotsK<i16>(dtype, group, stride, numInputs, x, meta, to);
+  else dotsK<i32>(dtype, group, stride, numInputs, x, meta, to);
+}
+
+/** K-quants, by pairs where T is i16: one group. */
+function oneK<T>(dtype: i32, group: usize, numInputs: i32, x: usize, meta: usize): v128 {
+  const blockBytes = superBytes(dtype);
+  let sums = f32x4.splat(0);
+  for (let i = numInputs >> 8; i > 0; i--, group += blockBytes, x += 256, meta += 8 * META_BYTES) {
+    sums = blockOf<T>(dtype, group, x, meta, sums);
+  }
+  return sums;
+}
+
+/** Four groups. */
+function dotsK<T>(dtype: i32, group: usize, stride: usize, numInputs: i32, x: usize, meta: usize, to: usize): void {
   let a = f32x4.splat(0);
   let b = a;
   let c = a;
@@ -63,13 +74,13 @@ export function packedDotsSideBySide(
   const blockBytes = superBytes(dtype);
   for (let i = numInputs >> 8; i > 0; i--, group += blockBytes, x += 256, meta += 8 * META_BYTES) {
     let at = group;
-    a = blockOf(dtype, at, x, meta, a);
+    a = blockOf<T>(dtype, at, x, meta, a);
     at += stride;
-    b = blockOf(dtype, at, x, meta, b);
+    b = blockOf<T>(dtype, at, x, meta, b);
     at += stride;
-    c = blockOf(dtype, at, x, meta, c);
+    c = blockOf<T>(dtype, at, x, meta, c);
     at += stride;
-    d = blockOf(dtype, at, x, meta, d);
+    d = blockOf<T>(dtype, at, x, meta, d);
   }
   v128.store(to, a);
   v128.store(to, b, 16);
@@ -82,10 +93,10 @@ function superBytes(dtype: i32): usize {
   return dtype == Q4_K ? 576 : dtype == Q5_K ? 704 : 840;
 }
 
-function blockOf(dtype: i32, at: usize, x: usize, meta: usize, sums: v128): v128 {
-  if (dtype == Q4_K) return blockQ4K(at, x, meta, sums);
-  if (dtype == Q5_K) return blockQ5K(at, x, meta, sums);
-  return blockQ6K(at, x, meta, sums);
+function blockOf<T>(dtype: i32, at: usize, x: usize, meta: usize, sums: v128): v128 {
+  if (dtype == Q4_K) return blockQ4K<T>(at, x, meta, sums);
+  if (dtype == Q5_K) return blockQ5K<T>(at, x, meta, sums);
+  return blockQ6K<T>(at, x, meta, sums);
 }
 
 /** Adds the products of one block of four rows. */

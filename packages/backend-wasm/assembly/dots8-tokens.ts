@@ -5,7 +5,8 @@
 import { halfFactor, halfMask } from './constants';
 import { Q4_0, Q6_K, Q8_0 } from './decode';
 import { addsPairs, dot, takesUnsigned } from './dots8';
-import { flippedTokens, nibbleTokens } from './dots8-flipped';
+import { flippedTokens } from './dots8-flipped';
+import { halvedPairs, nibblePairs, offsetPairs } from './dots8-pairs';
 import { scales4 } from './expand';
 import { META_START_Q8, META_SUM } from './quantise';
 import { fma } from './simd';
@@ -22,10 +23,16 @@ export function blockTimesTokens(
 ): void {
   const scale = v128.load(p, 128);
   if (dtype == Q8_0 && !takesUnsigned()) flipped(p, scale, x, meta, sums, numTokens);
-  else if (dtype == Q4_0 && addsPairs()) nibbleTokens(p, scale, x, meta, sums, numTokens);
+  else if (addsPairs()) byPairs(dtype, p, scale, x, meta, sums, numTokens);
   else if (dtype == Q8_0 || dtype == Q4_0) scaledTokens(p, scale, x, meta, meta + initial, sums, numTokens);
   else if (dtype == Q6_K) halvedTokens(p, scale, x, meta, meta + initial, sums, numTokens);
   else offsetTokens(p, scale, x, meta, meta + initial, sums, numTokens);
+}
+
+function byPairs(dtype: i32, p: usize, scale: v128, x: usize, meta: usize, sums: usize, numTokens: i32): void {
+  if (dtype == Q4_0) nibblePairs(p, scale, x, meta, sums, numTokens);
+  else if (dtype == Q6_K) halvedPairs(p, scale, x, meta, sums, numTokens);
+  else offsetPairs(p, scale, x, meta, sums, numTokens);
 }
 
 /** The same for a packed block of q8_0, which needs no expanding. */

@@ -76,7 +76,7 @@ export function dotBytes<T>(x: v128, flips: v128, codes: v128, sum: v128, ones: 
   return dot(x, codes, sum);
 }
 
-/** `sum + u . a + v . b`, by pairs where T is i16; a and b of four bits, so that four such pairs add up to less than `2^15`. */
+/** `sum + u . a + v . b`, by pairs where T is i16; a and b of six bits at most: `4 * 63 * 127 < 2^15`. */
 export function dotTwo<T>(u: v128, a: v128, v: v128, b: v128, sum: v128, ones: v128): v128 {
   if (sizeof<T>() == 2) return addPairs(sum, i16x8.add(pairs(u, a), pairs(v, b)), ones);
   return dot(v, b, dot(u, a, sum));
