@@ -54,8 +54,8 @@ export function offsetPairs(p: usize, scale: v128, x: usize, meta: usize, sums: 
     a = i16x8.add(a, pairs(v128.load32_splat(x, 24), u6));
     b = i16x8.add(b, pairs(v128.load32_splat(x, 28), u7));
     const blocks = addPairs(addPairs(i32x4.splat(0), a, ones), b, ones);
-    const s = fma(f32x4.convert_i32x4_s(blocks), f32x4.mul(scale, v128.load32_splat(meta)), v128.load(sums));
-    v128.store(sums, fma(offset, v128.load32_splat(meta, META_SUM), s));
+    const s = fma(offset, v128.load32_splat(meta, META_SUM), v128.load(sums));
+    v128.store(sums, fma(f32x4.convert_i32x4_s(blocks), f32x4.mul(scale, v128.load32_splat(meta)), s));
   }
 }
 

@@ -3,6 +3,8 @@
  * keep ten independent sums and take one operand of every two operations from the first level cache, so that neither
  * latency nor memory limits them.
  */
+import { onePairs } from './constants';
+import { addPairs, addsPairs, pairs } from './dots8';
 import { fma } from './simd';
 
 /** Operations of one pass of the arithmetic loops, in steps of ten vectors. */
@@ -92,16 +94,23 @@ export function multiplyAdds(data: usize, passes: i32): i32 {
   return sumF32(f32x4.add(f32x4.add(s0, s4), f32x4.add(s8, s9)));
 }
 
-function dot(a: v128, b: v128, c: v128): v128 {
+function dot<T>(a: v128, b: v128, c: v128, ones: v128): v128 {
+  if (sizeof<T>() == 2) return addPairs(c, pairs(a, b), ones);
   if (ASC_FEATURE_RELAXED_SIMD) return i32x4.relaxed_dot_i8x16_i7x16_add_s(a, b, c);
   return i32x4.add(i32x4.dot_i16x8_s(a, b), c);
 }
 
 /**
- * Integer dot products as this build has them: of 16 pairs of bytes, 2560 operations per pass, or else of 8 pairs of 16
+ * Integer dot products as this build and this machine have them: of 16 pairs of bytes, 2560 operations per pass, or else of 8 pairs of 16
  * bits, 1280 per pass.
  */
 export function integerDots(data: usize, passes: i32): i32 {
+  return addsPairs() ? integerDotsBy<i16>(data, passes) : integerDotsBy<i32>(data, passes);
+}
+
+/** By pairs of products where T is i16. */
+function integerDotsBy<T>(data: usize, passes: i32): i32 {
+  const ones = onePairs();
   const x0 = v128.load(data);
   const x1 = v128.load(data, 16);
   const begin = data + 32;
@@ -119,20 +128,20 @@ export function integerDots(data: usize, passes: i32): i32 {
   for (let pass = 0; pass < passes; pass++) {
     for (let p = begin; p < end; p += STEP_BYTES) {
       const y0 = v128.load(p, 0);
-      s0 = dot(y0, x0, s0);
-      s1 = dot(y0, x1, s1);
+      s0 = dot<T>(y0, x0, s0, ones);
+      s1 = dot<T>(y0, x1, s1, ones);
       const y1 = v128.load(p, 16);
-      s2 = dot(y1, x0, s2);
-      s3 = dot(y1, x1, s3);
+      s2 = dot<T>(y1, x0, s2, ones);
+      s3 = dot<T>(y1, x1, s3, ones);
       const y2 = v128.load(p, 32);
-      s4 = dot(y2, x0, s4);
-      s5 = dot(y2, x1, s5);
+      s4 = dot<T>(y2, x0, s4, ones);
+      s5 = dot<T>(y2, x1, s5, ones);
       const y3 = v128.load(p, 48);
-      s6 = dot(y3, x0, s6);
-      s7 = dot(y3, x1, s7);
+      s6 = dot<T>(y3, x0, s6, ones);
+      s7 = dot<T>(y3, x1, s7, ones);
       const y4 = v128.load(p, 64);
-      s8 = dot(y4, x0, s8);
-      s9 = dot(y4, x1, s9);
+      s8 = dot<T>(y4, x0, s8, ones);
+      s9 = dot<T>(y4, x1, s9, ones);
     }
   }
   s0 = i32x4.add(i32x4.add(s0, s1), i32x4.add(s2, s3));

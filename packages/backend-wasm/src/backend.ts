@@ -20,6 +20,11 @@ export interface WasmBackendOptions {
   /** Whether to use relaxed SIMD. Default `'auto'`: where the engine has it. */
   readonly relaxedSimd?: 'auto' | boolean;
   /**
+   * How relaxed SIMD adds up products of bytes: `'pairs'` two and two, which processors without instructions for four do best (SSE, AVX2), or
+   * `'whole'`. The results are the same. Default `'auto'`: what this machine does best.
+   */
+  readonly byteProducts?: 'auto' | 'pairs' | 'whole';
+  /**
    * Whether to share the memory with workers. Default `'auto'`: where the page may. Without, everything runs on the calling
    * thread, with a turn for its event loop between ops.
    */
@@ -90,6 +95,8 @@ export async function createBackend(options: WasmBackendOptions): Promise<WasmBa
   const reservedBytes = options.reservedBytes ?? Math.floor(bytesPerMemory / 8);
   const relaxed = options.relaxedSimd ?? 'auto';
   const variant: Variant = (relaxed === 'auto' ? supportsRelaxedSimd() : relaxed) ? 'relaxed-simd' : 'simd';
+  const byteProducts = options.byteProducts ?? 'auto';
+  checkChoice('byteProducts', byteProducts, ['auto', 'pairs', 'whole']);
   const askedThreads = options.numThreads ?? Math.min(maxThreads, host.availableParallelism);
   checkInteger('numThreads', askedThreads, 1, maxThreads);
   const numThreads = isShared ? askedThreads : 1;
@@ -107,7 +114,7 @@ export async function createBackend(options: WasmBackendOptions): Promise<WasmBa
   }
   const module = await compileKernels(variant, isShared);
   const usesMessages = options.usesMessages ?? false;
-  const shared = { module, host, isShared, numThreads, usesMessages, minWork };
+  const shared = { module, host, isShared, numThreads, usesMessages, minWork, byteProducts };
   const pool = createMemoryPool({ ...shared, maxBytes, bytesPerMemory, reservedBytes });
 
   const identity = {};

@@ -4,7 +4,7 @@ const control = 0x10000;
 
 /** Byte addresses of control words. */
 export const controlWords: Readonly<
-  Record<'generation' | 'done' | 'cancel' | 'job' | 'idlers' | 'minWork' | 'spins', number>
+  Record<'generation' | 'done' | 'cancel' | 'job' | 'idlers' | 'minWork' | 'spins' | 'dotForm', number>
 > = {
   generation: control,
   done: control + 64,
@@ -13,7 +13,11 @@ export const controlWords: Readonly<
   idlers: control + 576,
   minWork: control + 640,
   spins: control + 768,
+  dotForm: control + 832,
 };
+
+/** Values of the control word `dotForm`, as in `assembly/dots8.ts`. */
+export const byteProductForms = { auto: 0, whole: 2, pairs: 3 } as const;
 
 /** Books of the iq formats; iq1_m has that of iq1_s. */
 export const gridAddresses: Readonly<Record<'iq2_xxs' | 'iq2_xs' | 'iq2_s' | 'iq3_xxs' | 'iq3_s' | 'iq1_s', number>> = {

@@ -1,7 +1,7 @@
 /** One memory with its threads. Most backends have one; models that do not fit into it are spread over several. */
 import { createHeap, type Heap } from './heap.js';
 import type { WasmHost } from './host.js';
-import { controlWords } from './layout.js';
+import { byteProductForms, controlWords } from './layout.js';
 import { createLocalRunner } from './local-runner.js';
 import type { Runner } from './runner.js';
 import type { WasmModule } from './web-assembly.js';
@@ -23,6 +23,8 @@ export interface ShardOptions {
   readonly usesMessages: boolean;
   /** Value of the control word `minWork`. */
   readonly minWork: number;
+  /** How products of bytes are added up. */
+  readonly byteProducts: keyof typeof byteProductForms;
 }
 
 /**
@@ -34,9 +36,10 @@ const fewSpins = 1000;
 
 /** @param onDeath called when one of the workers is gone without having been asked to leave */
 export function createShard(maxBytes: number, options: ShardOptions, onDeath: (failure: Error) => void): MemoryShard {
-  const { module, host, isShared, numThreads, usesMessages, minWork } = options;
+  const { module, host, isShared, numThreads, usesMessages, minWork, byteProducts } = options;
   const heap = createHeap(maxBytes, isShared);
   heap.words(controlWords.minWork, 1)[0] = minWork;
+  heap.words(controlWords.dotForm, 1)[0] = byteProductForms[byteProducts];
   heap.words(controlWords.spins, 1)[0] = numThreads > host.availableParallelism ? fewSpins : manySpins;
   const runner = isShared
     ? createWorkerRunner(module, heap.memory, host, { numThreads, usesMessages, onDeath })

@@ -312,6 +312,7 @@ test('the numbers of the layout agree with the kernels', async () => {
     idlers: numberOf('IDLERS'),
     minWork: numberOf('MIN_WORK'),
     spins: numberOf('SPINS'),
+    dotForm: numberOf('DOT_FORM'),
   }).toEqual(controlWords);
   expect(numberOf('FRAMES') + numberOf('FRAME_BYTES') * maxThreads).toBe(heapBase);
   expect(numberOf('PLAN_BYTES')).toBe(planWords * 4);
@@ -319,4 +320,7 @@ test('the numbers of the layout agree with the kernels', async () => {
   expect(numberOf('PLAN_AUX') / 4 + numberOf('AUX_AHEAD')).toBe(layout.aheadWord);
   const flags = ['INT8', 'PACKED', 'REUSE', 'FREE'].map((name) => numberOf(`FLAG_${name}`));
   expect(flags).toEqual(Object.values(planFlags));
+  const dots = readFileSync(new URL('../assembly/dots8.ts', import.meta.url), 'utf8');
+  const formOf = (name: string): number => Number(new RegExp(`const ${name}: i32 = (\\d);`).exec(dots)?.[1]);
+  expect({ auto: 0, whole: formOf('WHOLE'), pairs: formOf('PAIRS') }).toEqual(layout.byteProductForms);
 });
