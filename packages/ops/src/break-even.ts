@@ -6,7 +6,7 @@ const sideBySide: Partial<Record<DType, number>> = {
   f16: 0.44,
   bf16: 0.67,
   q8_0: 0.65,
-  q4_0: 0.57,
+  q4_0: 0.54,
   q6_K: 0.24,
   q5_K: 0.18,
 };
