@@ -1,10 +1,10 @@
-/** Products of expanded groups with 8-bit activations: integer sums per block, floats across blocks. */
+/** Sums of products of bytes, as builds and machines have them; decision 0016. */
 import { EXPANDED_BYTES } from './expand';
 import { DOT_FORM } from './layout';
 import { META_BYTES, META_SUM } from './quantise';
 import { fma } from './simd';
 
-// forms of relaxed dot products, as in src/layout.ts
+// forms of relaxed dot products; src/layout.ts has those that the host may ask for
 const UNSIGNED: i32 = 1;
 const WHOLE: i32 = 2;
 const PAIRS: i32 = 3;
@@ -82,7 +82,7 @@ export function dotTwo<T>(u: v128, a: v128, v: v128, b: v128, sum: v128, ones: v
   return dot(v, b, dot(u, a, sum));
 }
 
-/** One group and one token with 16-bit dot products: exact everywhere. Returns `sums` with the blocks added. */
+/** One expanded group and one token with 16-bit dot products, in builds without relaxed SIMD. Returns `sums` with the blocks added. */
 export function tile1x1Wide(
   panel: usize,
   numBlocks: i32,

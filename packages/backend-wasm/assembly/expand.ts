@@ -7,7 +7,7 @@
  */
 import { halfFactor, halfMask } from './constants';
 import { Q4_0, Q4_K, Q5_K, Q8_0 } from './decode';
-import { META_START_Q8, META_MINUS_32, META_MINUS_8, META_ZERO } from './quantise';
+import { META_MINUS_32, META_MINUS_8, META_START_Q8, META_ZERO } from './quantise';
 
 export const EXPANDED_BYTES: usize = 160;
 

@@ -1,7 +1,7 @@
 /**
  * Activations as 8-bit integers with one scale per block of 32: `x = d * code`, `d = max |x| / 127`, so that a value is off
- * by at most d / 2. Codes are stored as i8 and, where products with q8_0 need it, in a second form: in builds without relaxed SIMD
- * as i16, in others as magnitudes [32] and flips [32], see `dotFlipped`.
+ * by at most d / 2. Codes are stored as i8 and in a second form: in builds without relaxed SIMD as i16, in others, for q8_0 where the
+ * machine needs it, as magnitudes [32] and flips [32], see `dotFlipped`.
  */
 import { flipSigns, roundingMagic } from './constants';
 import { Q8_0 } from './decode';
@@ -29,7 +29,7 @@ export function sideCodesAt(base: usize, numTokens: i32, numInputs: i32): usize 
   return base + codesBytes(numTokens, numInputs);
 }
 /** Whether products with weights of this type take the second form of codes; see `dotFlipped`. Relaxed builds only. */
-export function takesSide(dtype: i32): bool {
+function takesSide(dtype: i32): bool {
   return dtype == Q8_0 && !takesUnsigned();
 }
 

@@ -21,7 +21,7 @@ export interface WasmBackendOptions {
   readonly relaxedSimd?: 'auto' | boolean;
   /**
    * How relaxed SIMD adds up products of bytes: `'pairs'` two and two, which processors without instructions for four do best (SSE, AVX2), or
-   * `'whole'`. The results are the same. Default `'auto'`: what this machine does best.
+   * `'whole'`. The results are the same. Default `'auto'`: what this machine does best. Without relaxed SIMD it means nothing.
    */
   readonly byteProducts?: 'auto' | 'pairs' | 'whole';
   /**

@@ -257,7 +257,29 @@ const large = [0x5400, 0xfbff, 0x7c00, 0x7e01];
 describe.each(['q8_0', 'q4_0'] as const)('%s', (dtype) => {
   const shape: Shape = { numTokens: 1, width: 256, numRows: 61, count: 53, factor: 1 };
 
+  const largest = new Map<string, Float32Array>();
   describe.each(Object.entries(variants))('%s', (_name, options) => {
+    test.each([
+      ['least', 0x80, 0x00, 1],
+      ['largest', 0x7f, 0xff, 1],
+      ['least', 0x80, 0x00, 5],
+      ['largest', 0x7f, 0xff, 5],
+    ] as const)('%s codes everywhere, %i and %i, %i tokens', async (kind, byte, nibbles, numTokens) => {
+      const setup = setUp(dtype, { ...shape, numTokens });
+      const { blockBytes } = dtypeInfo(dtype);
+      setup.x.fill(1);
+      setup.weight.fill(dtype === 'q8_0' ? byte : nibbles);
+      const view = new DataView(setup.weight.buffer);
+      for (let at = 0; at < view.byteLength; at += blockBytes) view.setUint16(at, 0x1400, true);
+      decode(dtype, setup.weight, setup.values);
+      const y = await run(setup, [setup.count], options);
+      expect(countOutside(setup, y)).toBe(0);
+      expect(y).toEqual(await runMatrices(setup, options));
+      const key = `${kind} ${numTokens} ${String(options.relaxedSimd)}`;
+      expect(y).toEqual(largest.get(key) ?? y);
+      largest.set(key, y);
+    });
+
     test('infinite activations: the bits of the four ops', async () => {
       const setup = setUp(dtype, shape);
       setup.x[5] = Infinity;

@@ -82,6 +82,24 @@ const shapes = [
   { numTokens: 300, numInputs: 256, numOutputs: 40 },
 ];
 
+/** Every row has one byte everywhere, and scales of 2^-8: codes as large as they can be, -128 of q8_0 as well. */
+function extremes(dtype: DType, numRows: number, numColumns: number): Matrix {
+  const bytes = new Uint8Array(sizeOf(dtype, numRows * numColumns));
+  const values = new Float32Array(numRows * numColumns);
+  const view = new DataView(bytes.buffer);
+  const rowBytes = sizeOf(dtype, numColumns);
+  const blockBytes = sizeOf(dtype, dtype === 'q8_0' || dtype === 'q4_0' ? 32 : 256);
+  for (let row = 0; row < numRows; row++) {
+    bytes.fill([0xff, 0x80, 0x7f, 0x00][row % 4] as number, row * rowBytes, (row + 1) * rowBytes);
+    for (let at = row * rowBytes; at < (row + 1) * rowBytes; at += blockBytes) {
+      view.setUint16(at + (dtype === 'q6_K' ? 208 : 0), 0x1c00, true);
+      if (dtype === 'q4_K' || dtype === 'q5_K') view.setUint16(at + 2, 0x1c00, true);
+    }
+  }
+  decode(dtype, bytes, values);
+  return { bytes, values };
+}
+
 const results = new Map<string, Float32Array>();
 
 describe.each(Object.entries(variants))('%s', (_name, options) => {
@@ -135,6 +153,41 @@ describe.each(Object.entries(variants))('%s', (_name, options) => {
       results.set(key, y);
       await backend.dispose();
     });
+
+    test.each([1, 3, 5])(
+      'largest codes, %i tokens, after and before other types with the same activations',
+      async (n) => {
+        const backend = await create();
+        const b = new ProgramBuilder({});
+        const x = Float32Array.from({ length: n * 512 }, (_, i) => {
+          const t = Math.floor(i / 512);
+          return t % 3 === 2 ? 1 - 2 * (i % 2) : 1 - 2 * (t % 3);
+        });
+        const input = b.external('x', 'weights', 'f32', [n, 512]);
+        const weights = { before: ['q4_0', 44], y: [dtype, 44], after: ['q8_0', 8], last: ['q4_K', 12] } as const;
+        const contents: Record<string, Uint8Array> = { x: new Uint8Array(x.buffer) };
+        const matrices = new Map<string, Matrix>();
+        for (const [name, [type, numRows]] of Object.entries(weights)) {
+          const made = extremes(type, numRows, 512);
+          matrices.set(name, made);
+          contents[`${name} weight`] = made.bytes;
+          const weight = b.external(`${name} weight`, 'weights', type, [numRows, 512]);
+          b.output(name, b.activation('matmul', { x: input, weight }));
+        }
+        const buffers = await load(backend, contents);
+        const executable = await backend.prepare(b.build(), { buffers, onUnsupported: 'error' });
+        await executable.run(new Int32Array(0));
+        for (const [name, [, numRows]] of Object.entries(weights)) {
+          const y = new Float32Array(n * numRows);
+          await executable.read(name, y);
+          expectProducts(y, x, (matrices.get(name) as Matrix).values, 512, new Float32Array(numRows));
+          const key = `${dtype} ${n} ${name} ${String(options.relaxedSimd)}`;
+          expect(y).toEqual(results.get(key) ?? y);
+          results.set(key, y);
+        }
+        await backend.dispose();
+      },
+    );
 
     test('a table that is read row by row and multiplied with', async () => {
       const backend = await create();

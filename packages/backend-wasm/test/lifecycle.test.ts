@@ -115,6 +115,7 @@ test.each([
   ['maxCallerMs', -1],
   ['activations', 'f16'],
   ['relaxedSimd', 'yes'],
+  ['byteProducts', 'unsigned'],
   ['sharedMemory', 'no'],
 ])('%s of %s is refused', async (option, value) => {
   for (const sharedMemory of [true, false]) {

@@ -75,6 +75,7 @@ function guarded(backend: Backend, numThreads: number): Backend {
 describe.each([
   { activations: 'f32', relaxedSimd: true, numThreads: 2 },
   { activations: 'int8', relaxedSimd: true, numThreads: 3 },
+  { activations: 'int8', relaxedSimd: true, numThreads: 2, byteProducts: 'pairs' },
   { activations: 'int8', relaxedSimd: false, numThreads: 1 },
 ] as const)('$activations, relaxed $relaxedSimd, $numThreads threads', async (variant) => {
   const { activations, numThreads } = variant;

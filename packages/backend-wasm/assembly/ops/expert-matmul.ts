@@ -78,7 +78,7 @@ export function expertMatmul(): void {
     const last = load<i32>(starts + (expert << 2), 4);
     if (last - first >= minPanelPairs) panels(weight, begin, end, first, last, numRows, isInt8);
     else if (isNarrow) packedByRows(weight, begin, end, first, last, numRows);
-    else if (isInt8) wideByRows(weight, begin, end, first, last, numRows);
+    else if (!ASC_FEATURE_RELAXED_SIMD && isInt8) wideByRows(weight, begin, end, first, last, numRows);
     else byRows(weight, begin, end, first, last);
   }
 }
@@ -306,7 +306,7 @@ function packedByRows(weight: usize, begin: i32, end: i32, first: i32, last: i32
   }
 }
 
-/** The same with 16-bit products. */
+/** The same with 16-bit products, in builds without relaxed SIMD. */
 function wideByRows(weight: usize, begin: i32, end: i32, first: i32, last: i32, numRows: i32): void {
   const groupBytes = bytesOf(dtype, numInputs) * GROUP;
   const wide = sideCodesAt(sharedScratch(), numRows, numInputs);
@@ -364,7 +364,7 @@ function packedByPanels(
         for (let block = 0; block < numBlocks; block++, from += codeBytes, meta += META_BYTES) {
           const at = <usize>(block * numWhole + i);
           const to = ownCodes + at * codeBytes;
-          for (let i: usize = 0; i < codeBytes; i += 16) v128.store(to + i, v128.load(from + i));
+          for (let v: usize = 0; v < codeBytes; v += 16) v128.store(to + v, v128.load(from + v));
           v128.store(ownMetas + at * META_BYTES, v128.load(meta));
           v128.store(ownMetas + at * META_BYTES, v128.load(meta, 16), 16);
         }
