@@ -87,11 +87,16 @@ async function runTwice(
   return [y, z];
 }
 
-/** Neither the number of threads nor a second record changes anything. */
-function expectStable(key: string, y: Float32Array, z: Float32Array): void {
+/**
+ * Neither the number of threads nor a second record changes anything. Returns whether the result is the first one, whose bounds are to be checked: the
+ * others are the same.
+ */
+function expectStable(key: string, y: Float32Array, z: Float32Array): boolean {
   expect(z).toEqual(y);
-  expect(y).toEqual(results.get(key) ?? y);
-  results.set(key, y);
+  const first = results.get(key);
+  expect(y).toEqual(first ?? y);
+  results.set(key, first ?? y);
+  return first === undefined;
 }
 
 describe.each(Object.entries(variants))('%s', (_name, options) => {
@@ -102,7 +107,7 @@ describe.each(Object.entries(variants))('%s', (_name, options) => {
       const rng = createRng(5);
       const x = Float32Array.from({ length: numTokens * columns }, () => rng.nextGaussian());
       const [y, z] = await runTwice('sparse-matmul', dtype, setup, x, options);
-      expectStable(`matmul ${dtype} ${JSON.stringify(shape)} ${String(options.relaxedSimd)}`, y, z);
+      if (!expectStable(`matmul ${dtype} ${JSON.stringify(shape)} ${String(options.relaxedSimd)}`, y, z)) return;
       let numOutside = 0;
       for (const [at, found] of y.entries()) {
         const [t, j] = [Math.floor(at / numRows), at % numRows];
@@ -141,13 +146,14 @@ describe.each(Object.entries(variants))('%s', (_name, options) => {
         i % numRows < count ? rng.nextGaussian() * 10 ** (rng.nextInt(3) - 1) : NaN,
       );
       const [y, z] = await runTwice('sparse-combine', dtype, setup, h, options);
-      expectStable(`combine ${dtype} ${JSON.stringify(shape)} ${String(options.relaxedSimd)}`, y, z);
+      if (!expectStable(`combine ${dtype} ${JSON.stringify(shape)} ${String(options.relaxedSimd)}`, y, z)) return;
       const { blockBytes } = dtypeInfo(dtype);
-      const scaleOf = (row: number, block: number): number => {
-        const half = new Float32Array(1);
-        decode('f16', weight.subarray((row * (columns / 32) + block) * blockBytes).slice(0, 2), half);
+      const half = new Float32Array(1);
+      const scales = Float32Array.from({ length: (numRows * columns) / 32 }, (_, block) => {
+        decode('f16', weight.slice(block * blockBytes, block * blockBytes + 2), half);
         return Math.abs(half[0] as number);
-      };
+      });
+      const scaleOf = (row: number, block: number): number => scales[row * (columns / 32) + block] as number;
       const largestCode = dtype === 'q8_0' ? 127 : 8;
       let numOutside = 0;
       for (const [at, found] of y.entries()) {

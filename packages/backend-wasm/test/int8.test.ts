@@ -135,7 +135,12 @@ describe.each(Object.entries(variants))('%s', (_name, options) => {
       await executable.run(new Int32Array(0));
       const y = new Float32Array(numTokens * numOutputs);
       await executable.read('y', y);
-      expectProducts(y, x, weight.values, numInputs, bias);
+      // the number of threads and the form of products change nothing: what equals the first result is within its bounds
+      const key = `${dtype} ${numTokens} ${numInputs} ${numOutputs} ${String(options.relaxedSimd)}`;
+      const first = results.get(key);
+      if (first === undefined) expectProducts(y, x, weight.values, numInputs, bias);
+      expect(y).toEqual(first ?? y);
+      results.set(key, first ?? y);
       const z = new Float32Array(numTokens * 8);
       await executable.read('z', z);
       expectProducts(z, x, other.values, numInputs, new Float32Array(8));
@@ -147,10 +152,6 @@ describe.each(Object.entries(variants))('%s', (_name, options) => {
       const again = new Float32Array(y.length);
       await executable.read('y', again);
       expect(again).toEqual(y);
-      // and the number of threads changes nothing
-      const key = `${dtype} ${numTokens} ${numInputs} ${numOutputs} ${String(options.relaxedSimd)}`;
-      expect(y).toEqual(results.get(key) ?? y);
-      results.set(key, y);
       await backend.dispose();
     });
 
