@@ -20,11 +20,11 @@ export const hadamard: OpSpec = {
   partition: 'tokens',
   check({ x }) {
     const dim = Number(x[x.length - 1]);
-    if (pieceOf(dim) >= 2) return;
+    if (hadamardSize(dim) >= 2) return;
     throw new ShapeError({ op: 'hadamard', rule: 'row', expected: 'an even size', actual: String(dim) });
   },
   bindReference({ inputs: { x }, outputs: { y } }) {
-    const piece = pieceOf(x.shape[x.shape.length - 1]);
+    const piece = hadamardSize(x.shape[x.shape.length - 1]);
     const factor = 1 / Math.sqrt(piece);
     const row = new Float64Array(piece);
     return () => {
@@ -45,11 +45,11 @@ export const hadamard: OpSpec = {
   },
   flops({ x }) {
     const numValues = x.reduce((product, dim) => product * dim, 1);
-    return numValues * (1 + Math.log2(pieceOf(x[x.length - 1])));
+    return numValues * (1 + Math.log2(hadamardSize(x[x.length - 1])));
   },
 };
 
-/** The largest power of two that divides a size. */
-function pieceOf(dim: number): number {
+/** Rows of `dim` values are rotated in pieces of this many: the largest power of two that divides `dim`. */
+export function hadamardSize(dim: number): number {
   return dim & -dim;
 }

@@ -12,6 +12,7 @@ export type {
   RunOptions,
   Support,
 } from './backend.js';
+export { BoundProgram, type BoundProgramOptions } from './bound-program.js';
 export type { Dim } from './dims.js';
 export { decodeProgram, encodeProgram, resolveDims, type DecodedRecord, type DecodedTensor } from './encode-program.js';
 export {
@@ -47,6 +48,7 @@ export {
   type Segment,
   type TensorRef,
 } from './program.js';
+export { hadamardSize } from './hadamard.js';
 export { ProgramBuilder, type OpInputs, type ProgramTensor } from './program-builder.js';
 export { createReferenceBackend, type ReferenceBackendOptions } from './reference-backend.js';
 export { opcodeOf, opSpec, opSpecs, specOfOpcode } from './registry.js';
