@@ -2,10 +2,10 @@
 import { tmpdir } from 'node:os';
 import { fileSource } from '@winnow/bytes/node';
 import { createEngineApi, type EngineApi } from './create-api.js';
-import { openColdFolder } from './kv-tiers-files.node.js';
-import { openAdapterPath } from './open-adapter-path.node.js';
-import { openPath, pathOf } from './open-path.node.js';
-import { sessionFiles } from './session-files.node.js';
+import { openColdFolder } from './host/cold-folder.node.js';
+import { openAdapterPath } from './host/open-adapter.node.js';
+import { openPath, pathOf } from './host/open-path.node.js';
+import { sessionFiles } from './host/session-files.node.js';
 
 const api: EngineApi = createEngineApi(openPath, sessionFiles, openColdFolder, openAdapterPath, {
   openFile: (path) => fileSource(pathOf(path)),

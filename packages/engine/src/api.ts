@@ -1,6 +1,6 @@
 /** The engine where there is no file system but, in browsers, that of the page's origin. */
 import { createEngineApi, type EngineApi } from './create-api.js';
-import { openOpfsFolder, opfsSessionFiles } from './opfs.browser.js';
+import { openOpfsFolder, opfsSessionFiles } from './host/opfs.browser.js';
 
 const api: EngineApi = createEngineApi(undefined, opfsSessionFiles, openOpfsFolder);
 

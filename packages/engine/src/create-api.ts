@@ -1,17 +1,17 @@
 /** The functions of the package, for a host with or without a file system. */
 import { FormatError } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
-import { openAdapters, type OpenAdapterPath } from './adapters.js';
-import type { ChatTemplate } from './chat-template.js';
-import type { EmbeddingLoadOptions, EmbeddingModel } from './embed-types.js';
-import { inspectOpenedModel } from './inspect-model.js';
-import type { OpenColdFolder } from './kv-tiers-files.js';
-import { loadOpenedModel, templateOf } from './load-model.js';
-import { loadOpenedEmbeddingModel } from './load-embedding-model.js';
-import { openLocation, type OpenPath } from './open-location.js';
-import type { SessionFiles } from './session-location.js';
-import type { WeightHost } from './sparse-option.js';
-import type { ModelInfo } from './model-info.js';
+import { openAdapters, type OpenAdapterPath } from './load/adapters.js';
+import type { ChatTemplate } from './chat/template.js';
+import type { EmbeddingLoadOptions, EmbeddingModel } from './embedding/types.js';
+import { inspectOpenedModel } from './load/inspect-model.js';
+import type { OpenColdFolder } from './memory/cold-files.js';
+import { loadOpenedModel, templateOf } from './load/load-model.js';
+import { loadOpenedEmbeddingModel } from './load/load-embedding-model.js';
+import { openLocation, type OpenPath } from './load/open-location.js';
+import type { SessionFiles } from './sessions/location.js';
+import type { WeightHost } from './sparsity/options.js';
+import type { ModelInfo } from './plan/model-info.js';
 import type { LoadOptions, Model, ModelLocation, OpenOptions } from './types.js';
 
 export interface EngineApi {

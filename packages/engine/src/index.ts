@@ -1,13 +1,13 @@
 export { inspectModel, loadEmbeddingModel, loadModel, openTokenizer } from './api.js';
-export type { WeightOptions } from './adapt-weights.js';
-export type { AdapterOption } from './adapters.js';
+export type { WeightOptions } from './load/adapt-weights.js';
+export type { AdapterOption } from './load/adapters.js';
 export { prepareChat, type ChatRequest, type ChatTurn, type ToolChoice } from './chat/prepare-chat.js';
 export type { ChatPart, ChatReader } from './chat/chat-reader.js';
 export type { ToolFormat } from './chat/tool-format.js';
-export type { ChatMessage, ChatTemplate, ChatTool, ChatToolCall, RenderOptions } from './chat-template.js';
+export type { ChatMessage, ChatTemplate, ChatTool, ChatToolCall, RenderOptions } from './chat/template.js';
 export type { Grammar, JsonSchema } from '@winnow/grammar';
 export type { ModelTokenizer } from './create-api.js';
-export type { ColdFiles } from './kv-tiers-files.js';
+export type { ColdFiles } from './memory/cold-files.js';
 export type {
   EmbeddingInput,
   EmbeddingLoadOptions,
@@ -16,20 +16,25 @@ export type {
   EmbedOptions,
   TextEmbedding,
   TextOverflow,
-} from './embed-types.js';
-export type { FeedForwardAccess, FeedForwardLayer, FeedForwardMatrix, FeedForwardTrace } from './feed-forward-types.js';
-export type { Eviction, LeastAttendedOptions } from './key-masses.js';
-export type { FeedForwardLayerMetrics, FeedForwardMetrics, FeedForwardTierMetrics } from './feed-forward-metrics.js';
-export type { MemoryPlan, WeightTierBudgets } from './memory-plan.js';
-export type { CacheMetrics, EngineEvent, ModelMetrics, StepMetrics, TierMetrics } from './metrics.js';
+} from './embedding/types.js';
+export type {
+  FeedForwardAccess,
+  FeedForwardLayer,
+  FeedForwardMatrix,
+  FeedForwardTrace,
+} from './sparsity/feed-forward.js';
+export type { Eviction, LeastAttendedOptions } from './plan/key-masses.js';
+export type { FeedForwardLayerMetrics, FeedForwardMetrics, FeedForwardTierMetrics } from './metrics/feed-forward.js';
+export type { MemoryPlan, WeightTierBudgets } from './plan/memory-plan.js';
+export type { CacheMetrics, EngineEvent, ModelMetrics, StepMetrics, TierMetrics } from './metrics/metrics.js';
 export {
   formatPrometheus,
   formatPrometheusModels,
   type LabelledMetrics,
   type PrometheusMetrics,
-} from './prometheus.js';
-export type { SamplingOptions } from './sampling-options.js';
-export type { ModelInfo, TensorInfo } from './model-info.js';
+} from './metrics/prometheus.js';
+export type { SamplingOptions } from './generation/sampling-options.js';
+export type { ModelInfo, TensorInfo } from './plan/model-info.js';
 export type {
   AttentionTrace,
   FinishReason,
@@ -54,9 +59,9 @@ export type {
   Session,
   TokenLogprob,
 } from './types.js';
-export type { SessionSize } from './session-file.js';
-export type { SessionSource, SessionTarget } from './session-location.js';
-export type { SidecarSource, SparseLoadOptions } from './sparse-option.js';
-export type { SparseWriterOptions } from './sparse-weights.js';
-export type { WeightTierOptions } from './weight-tiers-options.js';
-export type { WhenFull } from './when-full.js';
+export type { SessionSize } from './sessions/file.js';
+export type { SessionSource, SessionTarget } from './sessions/location.js';
+export type { SidecarSource, SparseLoadOptions } from './sparsity/options.js';
+export type { SparseWriterOptions } from './sparsity/sparse-weights.js';
+export type { WeightTierOptions } from './weight-offload/options.js';
+export type { WhenFull } from './runtime/when-full.js';

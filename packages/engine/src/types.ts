@@ -8,18 +8,18 @@ import type { Backend, Fallback, RecordProfile } from '@winnow/ops';
 import type { AttentionSpec } from '@winnow/sparse-attention';
 import type { DType } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
-import type { ChatMessage, ChatTemplate } from './chat-template.js';
-import type { FeedForwardAccess } from './feed-forward-types.js';
-import type { MemoryPlan } from './memory-plan.js';
-import type { ColdFiles } from './kv-tiers-files.js';
-import type { Eviction } from './key-masses.js';
-import type { EngineEvent, ModelMetrics } from './metrics.js';
-import type { SamplingOptions } from './sampling-options.js';
-import type { SessionSize } from './session-file.js';
-import type { WeightOptions } from './adapt-weights.js';
-import type { SparseLoadOptions } from './sparse-option.js';
-import type { SessionSource, SessionTarget } from './session-location.js';
-import type { WhenFull } from './when-full.js';
+import type { ChatMessage, ChatTemplate } from './chat/template.js';
+import type { FeedForwardAccess } from './sparsity/feed-forward.js';
+import type { MemoryPlan } from './plan/memory-plan.js';
+import type { ColdFiles } from './memory/cold-files.js';
+import type { Eviction } from './plan/key-masses.js';
+import type { EngineEvent, ModelMetrics } from './metrics/metrics.js';
+import type { SamplingOptions } from './generation/sampling-options.js';
+import type { SessionSize } from './sessions/file.js';
+import type { WeightOptions } from './load/adapt-weights.js';
+import type { SparseLoadOptions } from './sparsity/options.js';
+import type { SessionSource, SessionTarget } from './sessions/location.js';
+import type { WhenFull } from './runtime/when-full.js';
 
 /**
  * Where a model comes from: the path or URL of a `.gguf` file (any part of a split one) or of a Hugging Face folder

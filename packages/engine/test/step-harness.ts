@@ -1,7 +1,7 @@
 /** Runs steps of a model's program by hand: several sequences at once, any rows of states; without sessions. */
 import { describeModel, loadWeight, slotPositionsName } from '@winnow/models';
 import { createScalarBlock, type Backend, type BufferHandle, type Executable } from '@winnow/ops';
-import { openPath } from '../src/open-path.node.js';
+import { openPath } from '../src/host/open-path.node.js';
 
 /** Tokens of one sequence in a step. */
 export interface Part {

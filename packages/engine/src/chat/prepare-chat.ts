@@ -2,8 +2,8 @@
 import { createSchemaWriter, type Grammar, type GrammarNode, type JsonSchema } from '@winnow/grammar';
 import { ArgumentError, FormatError } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
-import { templateTool, type ChatMessage, type ChatTool } from '../chat-template.js';
-import { checkTokens, encodeConversation } from '../encode-prompt.js';
+import { templateTool, type ChatMessage, type ChatTool } from './template.js';
+import { checkTokens, encodeConversation } from './encode-prompt.js';
 import type { GenerateOptions, Model } from '../types.js';
 import { createChatReader, type ChatReader } from './chat-reader.js';
 import { callsNode, formatFacts, formatOfTemplate, freeText, type ToolFormat } from './tool-format.js';

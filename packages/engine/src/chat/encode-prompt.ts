@@ -1,0 +1,85 @@
+/** Prompts of all kinds to token ids. */
+import { ArgumentError, FormatError } from '@winnow/tensor';
+import type { Tokenizer } from '@winnow/tokenizers';
+import type { ChatMessage, ChatTemplate } from './template.js';
+import type { Prompt } from '../types.js';
+
+/**
+ * Text gets BOS and EOS as the model wants them; a conversation gets BOS as the model wants it unless its template has
+ * written it, and never EOS, since the answer is to follow; token ids are used as they are. An empty text is the model's
+ * BOS token.
+ * @param vocabSize rows of the model's embedding table, of which the tokenizer may know more or fewer
+ * @throws {ArgumentError} for no tokens at all, ids outside the table, and a conversation without a chat template
+ * @throws {FormatError} when the tokenizer gives ids outside the table
+ */
+export function encodePrompt(
+  prompt: Prompt,
+  tokenizer: Tokenizer,
+  chatTemplate: ChatTemplate | undefined,
+  vocabSize: number,
+): Int32Array {
+  const ids = isTokenIds(prompt) ? checkedIds(prompt, vocabSize) : encodeText(prompt, tokenizer, chatTemplate);
+  checkTokens(ids, vocabSize);
+  if (ids.length > 0) return ids;
+  if (prompt === '' && tokenizer.bosId !== undefined) return Int32Array.of(tokenizer.bosId);
+  throw new ArgumentError({ argument: 'prompt', expected: 'at least one token', actual: 'none' });
+}
+
+/** @throws {FormatError} when the tokenizer has given ids outside the table */
+export function checkTokens(ids: Int32Array, vocabSize: number): void {
+  for (const id of ids) {
+    if (id < vocabSize) continue;
+    const message = `expected ids below the ${vocabSize} rows of the embedding table, got ${id}`;
+    throw new FormatError({ source: 'tokenizer', field: 'vocabulary', message });
+  }
+}
+
+function isTokenIds(prompt: Prompt): prompt is ArrayLike<number> {
+  return typeof prompt !== 'string' && typeof prompt[0] !== 'object';
+}
+
+function checkedIds(prompt: ArrayLike<number>, vocabSize: number): Int32Array {
+  for (let index = 0; index < prompt.length; index++) {
+    const id = prompt[index] as number;
+    if (!Number.isSafeInteger(id) || id < 0 || id >= vocabSize) {
+      throw new ArgumentError({
+        argument: `prompt[${index}]`,
+        expected: `a token id below ${vocabSize}`,
+        actual: String(id),
+      });
+    }
+  }
+  return Int32Array.from(prompt);
+}
+
+function encodeText(
+  prompt: string | readonly ChatMessage[],
+  tokenizer: Tokenizer,
+  chatTemplate: ChatTemplate | undefined,
+): Int32Array {
+  if (typeof prompt === 'string') return tokenizer.encode(prompt);
+  return encodeConversation(prompt, tokenizer, chatTemplate);
+}
+
+/** @throws {ArgumentError} without a chat template, and when it refuses */
+export function encodeConversation(
+  messages: readonly ChatMessage[],
+  tokenizer: Tokenizer,
+  chatTemplate: ChatTemplate | undefined,
+  variables: Readonly<Record<string, unknown>> = {},
+): Int32Array {
+  if (chatTemplate === undefined) {
+    const expected = 'text or token ids, since this model has no chat template';
+    throw new ArgumentError({ argument: 'prompt', expected, actual: 'a conversation' });
+  }
+  const ids = tokenizer.encode(chatTemplate.render(messages, { variables }), { addSpecialTokens: false });
+  const { addBos, bosId } = tokenizer;
+  return addBos && bosId !== undefined && ids[0] !== bosId ? withFirst(bosId, ids) : ids;
+}
+
+function withFirst(id: number, ids: Int32Array): Int32Array {
+  const all = new Int32Array(ids.length + 1);
+  all[0] = id;
+  all.set(ids, 1);
+  return all;
+}

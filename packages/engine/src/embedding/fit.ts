@@ -1,0 +1,24 @@
+/** The plan of a model that embeds, within the memory limit of its options. */
+import type { EmbedderDescription, Pooling } from '@winnow/models';
+import { planEmbedding, type EmbeddingPlan } from './plan.js';
+import type { EmbeddingLoadOptions } from './types.js';
+import { fitWeights, type FittedPlan } from '../plan/fit-weights.js';
+import type { SparseWeights } from '../sparsity/sparse-weights.js';
+
+/** @throws {ArgumentError} for options that make no sense for this model @throws {CapacityError} when the limit is too small */
+export function fitEmbedding(
+  description: EmbedderDescription,
+  pooling: Pooling,
+  recommendedSize: number | undefined,
+  options: EmbeddingLoadOptions,
+  sparse: SparseWeights | undefined,
+): FittedPlan<EmbedderDescription, EmbeddingPlan> {
+  return fitWeights({
+    description,
+    limitBytes: options.memoryLimitBytes,
+    tiers: options.weightTiers,
+    sparse,
+    maxTokensOf: ({ program }) => program.symbols.get('T') as number,
+    plan: (candidate) => planEmbedding(candidate, pooling, recommendedSize, options),
+  });
+}

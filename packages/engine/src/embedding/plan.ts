@@ -1,0 +1,76 @@
+/** Sizes a model that embeds: program, bytes. */
+import type { DecoderConfig, EmbedderDescription, Pooling } from '@winnow/models';
+import type { Program } from '@winnow/ops';
+import { ArgumentError } from '@winnow/tensor';
+import { minStepTokens } from './step.js';
+import type { EmbeddingLoadOptions } from './types.js';
+import type { MemoryPlan } from '../plan/memory-plan.js';
+import { weightBytesOf } from '../memory/program-buffers.js';
+import { isSlotBuffer } from '../weight-offload/program.js';
+
+const defaultContextSize = 2048;
+const defaultBatchSize = 512;
+const defaultMaxTexts = 64;
+
+export interface EmbeddingPlan {
+  readonly contextSize: number;
+  /** Most tokens and texts of a step. */
+  readonly maxTokens: number;
+  readonly maxTexts: number;
+  readonly program: Program;
+  readonly memory: MemoryPlan;
+}
+
+/**
+ * @param recommendedSize tokens of a text that the model was made for, if it says so
+ * @throws {ArgumentError} for options that make no sense for this model
+ */
+export function planEmbedding(
+  description: EmbedderDescription,
+  pooling: Pooling,
+  recommendedSize: number | undefined,
+  options: Pick<EmbeddingLoadOptions, 'contextSize' | 'batchSize' | 'maxTexts'>,
+): EmbeddingPlan {
+  const { config } = description;
+  const contextSize = contextSizeOf(config, recommendedSize, options.contextSize);
+  const batchSize = count('batchSize', options.batchSize ?? defaultBatchSize);
+  const maxTokens = Math.max(contextSize, batchSize);
+  const maxTexts = Math.min(maxTokens, count('maxTexts', options.maxTexts ?? defaultMaxTexts));
+  const program = description.buildEmbeddingProgram({
+    maxTokens: Math.max(maxTokens, minStepTokens),
+    maxSequences: maxTexts + 1, // a filler
+    contextSize: Math.max(contextSize, minStepTokens),
+    pooling,
+  });
+  const weightsBytes = weightBytesOf([program]);
+  let kvBytes = 0;
+  for (const { name, usage, sizeBytes } of program.buffers) {
+    if (usage === 'kv' && !isSlotBuffer(name)) kvBytes += sizeBytes;
+  }
+  const activationBytes = program.peakBytes;
+  const totalBytes = weightsBytes + kvBytes + activationBytes;
+  return {
+    contextSize,
+    maxTokens,
+    maxTexts,
+    program,
+    memory: { weightsBytes, kvBytes, activationBytes, totalBytes, contextSize, kvBytesPerToken: 0 },
+  };
+}
+
+function contextSizeOf(
+  { contextLength, maxPositions }: DecoderConfig,
+  recommended: number | undefined,
+  asked: number | undefined,
+): number {
+  const usual = Math.min(contextLength, defaultContextSize, maxPositions ?? Infinity, recommended ?? Infinity);
+  const contextSize = count('contextSize', asked ?? usual);
+  if (maxPositions === undefined || contextSize <= maxPositions) return contextSize;
+  const expected = `at most ${maxPositions}, the positions that the model has embeddings for`;
+  throw new ArgumentError({ argument: 'contextSize', expected, actual: String(contextSize) });
+}
+
+function count(argument: string, value: number): number {
+  if (Number.isSafeInteger(value) && value > 0) return value;
+  throw new ArgumentError({ argument, expected: 'a positive integer', actual: String(value) });
+}

@@ -1,0 +1,81 @@
+/** Texts as runs of tokens that fit into the context. */
+import { ArgumentError, CapacityError, FormatError } from '@winnow/tensor';
+import type { Tokenizer } from '@winnow/tokenizers';
+import type { EmbeddingInput, TextOverflow } from './types.js';
+
+/** What a tokenizer puts around a text. */
+export interface Frame {
+  readonly begin: Int32Array;
+  readonly end: Int32Array;
+}
+
+/** An empty text shows what is put around every text; nothing for a model without a tokenizer. */
+export function frameOf(tokenizer: Tokenizer): Frame {
+  const { addBos, addEos } = tokenizer;
+  const ids = addBos || addEos ? tokenizer.encode('') : new Int32Array(0);
+  const numBefore = Math.max(0, ids.length - (addEos ? 1 : 0));
+  return { begin: ids.slice(0, numBefore), end: ids.slice(numBefore) };
+}
+
+/** @throws {ArgumentError | FormatError} for no tokens at all, and ids outside the table of `vocabSize` rows */
+export function encodeInput(
+  input: EmbeddingInput,
+  argument: string,
+  encode: (text: string) => Int32Array,
+  vocabSize: number,
+): Int32Array {
+  const isText = typeof input === 'string';
+  const ids = isText ? encode(input) : input;
+  if (ids.length === 0) throw new ArgumentError({ argument, expected: 'at least one token', actual: 'none' });
+  for (let index = 0; index < ids.length; index++) {
+    const id = ids[index] as number;
+    if (Number.isSafeInteger(id) && id >= 0 && id < vocabSize) continue;
+    if (isText) {
+      const message = `expected ids below the ${vocabSize} rows of the embedding table, got ${id}`;
+      throw new FormatError({ source: 'tokenizer', field: 'vocabulary', message });
+    }
+    const expected = `a token id below ${vocabSize}`;
+    throw new ArgumentError({ argument: `${argument}[${index}]`, expected, actual: String(id) });
+  }
+  return isText ? (ids as Int32Array) : Int32Array.from(ids);
+}
+
+/** A text in parts, each with what belongs around a text. */
+export interface FittedText {
+  readonly chunks: readonly Int32Array[];
+  readonly numDroppedTokens: number;
+}
+
+/** @throws {CapacityError} for a text that is too long, when nothing else was asked for */
+export function fitText(
+  ids: Int32Array,
+  argument: string,
+  contextSize: number,
+  overflow: TextOverflow,
+  frame: Frame,
+): FittedText {
+  if (ids.length <= contextSize) return { chunks: [ids], numDroppedTokens: 0 };
+  const begin = startsWith(ids, frame.begin) ? frame.begin : new Int32Array(0);
+  const end = endsWith(ids, frame.end) ? frame.end : new Int32Array(0);
+  const room = contextSize - begin.length - end.length;
+  if (overflow === 'error' || room < 1) {
+    const hint = 'overflow: truncate or chunk-average, or a larger contextSize if the model has it';
+    throw new CapacityError({ resource: argument, needed: ids.length, available: contextSize, unit: 'tokens', hint });
+  }
+  const content = ids.subarray(begin.length, ids.length - end.length);
+  const framed = (from: number, to: number): Int32Array =>
+    Int32Array.from([...begin, ...content.subarray(from, to), ...end]);
+  if (overflow === 'truncate') return { chunks: [framed(0, room)], numDroppedTokens: content.length - room };
+  const numChunks = Math.ceil(content.length / room);
+  const at = (chunk: number): number => Math.round((chunk * content.length) / numChunks);
+  const chunks = Array.from({ length: numChunks }, (_, chunk) => framed(at(chunk), at(chunk + 1)));
+  return { chunks, numDroppedTokens: 0 };
+}
+
+function startsWith(ids: Int32Array, begin: Int32Array): boolean {
+  return begin.every((id, index) => ids[index] === id);
+}
+
+function endsWith(ids: Int32Array, end: Int32Array): boolean {
+  return end.every((id, index) => ids[ids.length - end.length + index] === id);
+}

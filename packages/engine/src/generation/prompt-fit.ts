@@ -1,0 +1,33 @@
+/** Applies the overflow policy to a prompt that is too long. */
+import { CapacityError } from '@winnow/tensor';
+import { checkOverflow, dropsTokens } from './overflow.js';
+import type { OverflowPolicy } from '../types.js';
+
+/**
+ * Makes the prompt leave room for one new token; policies that drop tokens of the cache take it as it is.
+ * @throws {CapacityError} when it does not fit and the policy is `stop` or `error`, or the context has no room for any prompt
+ */
+export function fitPrompt(
+  tokens: Int32Array,
+  contextSize: number,
+  policy: OverflowPolicy,
+): { tokens: Int32Array; numDropped: number } {
+  checkOverflow(policy);
+  const maxTokens = contextSize - 1;
+  if (tokens.length <= maxTokens || (dropsTokens(policy) && maxTokens > 0)) return { tokens, numDropped: 0 };
+  // a context of one token has no room for a prompt, whatever is dropped
+  if (policy === 'error' || policy === 'stop' || maxTokens === 0) {
+    throw new CapacityError({
+      resource: 'context',
+      needed: tokens.length + 1,
+      available: contextSize,
+      unit: 'tokens',
+      hint: `the prompt has ${tokens.length} tokens and one more is to be generated; raise contextSize or choose an overflow policy`,
+    });
+  }
+  const numFirst = policy === 'truncate-start' ? 1 : Math.ceil(maxTokens / 2);
+  const kept = new Int32Array(maxTokens);
+  kept.set(tokens.subarray(0, numFirst));
+  kept.set(tokens.subarray(tokens.length - (maxTokens - numFirst)), numFirst);
+  return { tokens: kept, numDropped: tokens.length - maxTokens };
+}

@@ -1,0 +1,45 @@
+/** Opens models of the file system. */
+import { stat } from 'node:fs/promises';
+import { basename, dirname } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { openGgufFile } from '@winnow/gguf/node';
+import { localFolder } from '@winnow/hub/node';
+import { ArgumentError, IoError } from '@winnow/tensor';
+import { openGgufOrClose, type OpenPath } from '../load/open-location.js';
+import { openHubModel } from '../load/opened-model.js';
+
+/** A folder is a Hugging Face model, a file is GGUF, or ONNX by its name. */
+export const openPath: OpenPath = async (location, { signal }) => {
+  const path = pathOf(location);
+  const withSignal = signal === undefined ? {} : { signal };
+  let isFolder: boolean;
+  try {
+    isFolder = (await stat(path)).isDirectory();
+  } catch (cause) {
+    const code = (cause as NodeJS.ErrnoException).code;
+    const message = code === 'ENOENT' ? 'no such file or folder' : `cannot be opened (${String(code)})`;
+    throw new IoError({ source: path, message }, { cause });
+  }
+  if (isFolder) return openHubModel(localFolder(path), withSignal);
+  if (/\.onnx$/i.test(path)) return openOnnxPath(path, withSignal);
+  return openGgufOrClose(await openGgufFile(path, withSignal));
+};
+
+/** The settings and the tokenizer lie beside the file, or beside its folder `onnx`. */
+async function openOnnxPath(path: string, options: { signal?: AbortSignal }): ReturnType<OpenPath> {
+  const folder = dirname(path);
+  const isInside = basename(folder) === 'onnx' && !(await localFolder(folder).has('config.json'));
+  const onnxFile = isInside ? `onnx/${basename(path)}` : basename(path);
+  return openHubModel(localFolder(isInside ? dirname(folder) : folder), { ...options, onnxFile });
+}
+
+/** @throws {ArgumentError} for URLs that are no files */
+export function pathOf(location: string | URL): string {
+  if (typeof location === 'string' && !/^file:/i.test(location)) return location;
+  try {
+    return fileURLToPath(location);
+  } catch {
+    const expected = 'a path, or a file: or http(s): URL';
+    throw new ArgumentError({ argument: 'location', expected, actual: String(location) });
+  }
+}

@@ -1,0 +1,144 @@
+/**
+ * Files that belong to a page's origin (OPFS, https://fs.spec.whatwg.org): saved sessions, and the cold tier of the cache.
+ * Paths are relative, `/` separates folders, which are made as needed.
+ */
+import { blobSource, type ByteSink } from '@winnow/bytes';
+import type { PageFile } from '@winnow/kv-cache';
+import { ArgumentError, IoError, ReleasedError, WinnowError } from '@winnow/tensor';
+import { deletedOnClose, type ColdFiles, type OpenColdFolder } from '../memory/cold-files.js';
+import { openOpfsPages, type SyncFileHandle } from './opfs-pages.browser.js';
+import { noSessionFiles, type SessionFiles } from '../sessions/location.js';
+
+interface WritableFile {
+  write(command: { readonly type: 'write'; readonly position: number; readonly data: Uint8Array }): Promise<void>;
+  close(): Promise<void>;
+  abort(): Promise<void>;
+}
+interface FileHandle extends SyncFileHandle {
+  getFile(): Promise<Blob>;
+  createWritable(): Promise<WritableFile>;
+}
+interface Folder {
+  getDirectoryHandle(name: string, options: { readonly create: boolean }): Promise<Folder>;
+  getFileHandle(name: string, options: { readonly create: boolean }): Promise<FileHandle>;
+  removeEntry(name: string): Promise<void>;
+  keys(): AsyncIterable<string>;
+}
+interface Storage {
+  getDirectory?(): Promise<Folder>;
+}
+
+function storage(): Storage | undefined {
+  return (globalThis as { readonly navigator?: { readonly storage?: Storage } }).navigator?.storage;
+}
+
+/** Sessions in these files, where the host has any. A file is replaced as a whole when everything is written. */
+export const opfsSessionFiles: SessionFiles = {
+  async openSink(path) {
+    if (storage()?.getDirectory === undefined) return noSessionFiles.openSink(path);
+    const { folder, name } = await locate(String(path), true);
+    return told(String(path), async () => {
+      const handle = await folder.getFileHandle(name, { create: true });
+      return sinkOf(String(path), await handle.createWritable());
+    });
+  },
+  async openSource(path) {
+    if (storage()?.getDirectory === undefined) return noSessionFiles.openSource(path);
+    const { folder, name } = await locate(String(path), false);
+    return told(String(path), async () => {
+      const handle = await folder.getFileHandle(name, { create: false });
+      return blobSource(await handle.getFile());
+    });
+  },
+};
+
+/** Temporary files of pages in a folder. Those that a page left behind that was closed go when others are made. */
+export const openOpfsFolder: OpenColdFolder = (path): ColdFiles => {
+  if (storage()?.getDirectory === undefined) {
+    const expected = 'an object that creates files: the host has none';
+    throw new ArgumentError({ argument: 'kv.coldPath', expected, actual: String(path) });
+  }
+  return {
+    async create(name): Promise<PageFile> {
+      const fileName = `${name}-${globalThis.crypto.randomUUID()}${suffix}`;
+      const { folder } = await locate(`${String(path)}/${fileName}`, true);
+      return told(`${String(path)}/${fileName}`, async () => {
+        await removeLeftOvers(folder);
+        const handle = await folder.getFileHandle(fileName, { create: true });
+        const file = await openOpfsPages(`${String(path)}/${fileName}`, handle);
+        // what cannot be removed now is removed by the next one that is made
+        return deletedOnClose(file, () => folder.removeEntry(fileName).catch(() => undefined));
+      });
+    },
+  };
+};
+
+const suffix = '.pages';
+
+/** Files that are open cannot be removed: those stay. */
+async function removeLeftOvers(folder: Folder): Promise<void> {
+  const names: string[] = [];
+  for await (const name of folder.keys()) if (name.endsWith(suffix)) names.push(name);
+  for (const name of names) await folder.removeEntry(name).catch(() => undefined);
+}
+
+async function locate(path: string, create: boolean): Promise<{ readonly folder: Folder; readonly name: string }> {
+  const parts = path.split('/').filter((part) => part !== '' && part !== '.');
+  const name = parts.pop();
+  if (name === undefined || name === '..' || parts.includes('..')) {
+    throw new ArgumentError({ argument: 'path', expected: 'the path of a file of this page', actual: path });
+  }
+  return told(path, async () => {
+    let folder = await (storage() as Required<Storage>).getDirectory();
+    for (const part of parts) folder = await folder.getDirectoryHandle(part, { create });
+    return { folder, name };
+  });
+}
+
+async function told<T>(source: string, action: () => Promise<T>): Promise<T> {
+  try {
+    return await action();
+  } catch (cause) {
+    if (WinnowError.isInstance(cause)) throw cause;
+    const message = cause instanceof Error ? `${cause.name}: ${cause.message}` : String(cause);
+    throw new IoError({ source, message }, { cause });
+  }
+}
+
+function sinkOf(name: string, file: WritableFile): ByteSink {
+  let sizeBytes = 0;
+  let state: 'open' | 'closed' | 'aborted' = 'open';
+  async function abort(): Promise<void> {
+    if (state !== 'open') return;
+    state = 'aborted';
+    await file.abort().catch(() => undefined);
+  }
+  async function attempt(action: () => Promise<void>): Promise<void> {
+    if (state === 'aborted') throw new ReleasedError(name);
+    try {
+      await told(name, action);
+    } catch (error) {
+      await abort();
+      throw error;
+    }
+  }
+  return {
+    name,
+    get sizeBytes() {
+      return sizeBytes;
+    },
+    async write(bytes, byteOffset = sizeBytes) {
+      if (state === 'closed') throw new ReleasedError(name);
+      // memory that threads share is not taken
+      const data = bytes.buffer instanceof ArrayBuffer ? bytes : bytes.slice();
+      await attempt(() => file.write({ type: 'write', position: byteOffset, data: new Uint8Array(data) }));
+      sizeBytes = Math.max(sizeBytes, byteOffset + bytes.byteLength);
+    },
+    async close() {
+      if (state === 'closed') return;
+      await attempt(() => file.close());
+      state = 'closed';
+    },
+    abort,
+  };
+}

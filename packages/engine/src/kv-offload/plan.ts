@@ -1,0 +1,242 @@
+/** Sizes the tiers of the cache, and the programs that attend across them. */
+import type { AttentionWriter, Program } from '@winnow/ops';
+import { ArgumentError, CapacityError, sizeOf } from '@winnow/tensor';
+import type { TierAttention } from './attention.js';
+import {
+  buildChosenProgram,
+  buildStreamProgram,
+  createTierWriter,
+  type StreamShape,
+  type StreamSizes,
+  type TieredLayer,
+} from './program.js';
+import type { KvTierOptions } from '../types.js';
+
+/** Most bytes of keys, or of values, of one layer that are stored and read as one page. */
+const maxPageBytes = 512 * 1024;
+const maxRunBlocks = 32;
+/** Most bytes of keys and values of one layer that are attended to at once. */
+const maxChunkBytes = 4 * 1024 * 1024;
+/** Most runs of one chunk, which are read at the same time. */
+const maxChunkRuns = 8;
+/** Steps of up to so many tokens split their attention among threads by ranges of the context. */
+const fewTokens = 8;
+const numFewParts = 4;
+/** The same when pages are chosen: they are stored and read one by one. */
+const maxChosenChunkRuns = 64;
+/** Most bytes of chosen pages that are attended to at once, and most pages of one query and KV head. */
+const maxChosenBytes = 4 * 1024 * 1024;
+const maxChosenPages = 64;
+
+/** How the blocks of a cache are divided. */
+export interface TierSizes {
+  readonly hotBytes: number;
+  readonly warmBytes: number;
+  readonly cold: KvTierOptions['coldPath'];
+  readonly numBlocks: number;
+  /** Blocks that leave the pool together: what is stored and read at a time. */
+  readonly runBlocks: number;
+  /** Runs that are attended to at a time. */
+  readonly chunkRuns: number;
+}
+
+/** Programs for layers of one shape: for few tokens and for many. */
+export interface StreamPrograms {
+  readonly few: Program;
+  readonly many: Program;
+}
+
+/** What attends to pages that queries choose. */
+export interface ChosenProgram {
+  readonly program: Program;
+  /** Pages that half of the staging buffers holds, and most pages of one query and KV head. */
+  readonly stagedPages: number;
+  readonly maxPages: number;
+}
+
+export interface TierPlan extends TierSizes {
+  readonly reads: TierAttention['reads'];
+  /** Rows of the buffers of queries and states. */
+  readonly numRows: number;
+  /**
+   * Like the programs without tiers, with a boundary in each layer; none when nothing outside the pool is attended to.
+   * `decodeBatch` where generated tokens attend in another way than prompts, and several sequences may.
+   */
+  readonly steps: { readonly decode: Program; readonly batch: Program; readonly decodeBatch?: Program } | undefined;
+  readonly layers: readonly TieredLayer[];
+  /** By layer. */
+  readonly streams: ReadonlyMap<number, StreamPrograms>;
+  readonly chosen: ReadonlyMap<number, ChosenProgram>;
+  /** All of them. */
+  readonly programs: readonly Program[];
+}
+
+/** Tokens up to which the program for few is used. */
+export function isFew(numTokens: number): boolean {
+  return numTokens <= fewTokens;
+}
+
+interface SizeFacts {
+  /** Bytes of a block over all layers. */
+  readonly blockBytes: number;
+  /** Bytes of a block of keys and values of one layer. */
+  readonly keyRowBytes: number;
+  readonly valueRowBytes: number;
+  /** Blocks that would hold what all sessions may hold. */
+  readonly numAllBlocks: number;
+  /** Blocks of a cache without tiers. */
+  readonly numCacheBlocks: number;
+  /** Blocks that a step may need at once. */
+  readonly numStepBlocks: number;
+  readonly maxSessions: number;
+  readonly blockSize: number;
+}
+
+/**
+ * @returns `undefined` when everything fits the hot tier
+ * @throws {ArgumentError} for sizes that are none
+ * @throws {CapacityError} when the hot tier is too small for a step, or for everything without further tiers
+ */
+export function sizeTiers(
+  options: KvTierOptions | undefined,
+  facts: SizeFacts,
+  attention: () => TierAttention,
+): (TierSizes & { readonly attention: TierAttention }) | undefined {
+  if (options === undefined) return undefined;
+  const { blockBytes, keyRowBytes, valueRowBytes, numAllBlocks, numCacheBlocks, numStepBlocks } = facts;
+  const hotBytes = bytes('kv.hotBytes', options.hotBytes, numCacheBlocks * blockBytes);
+  const warmBytes = bytes('kv.warmBytes', options.warmBytes, 0);
+  const numBlocks = Math.floor(hotBytes / blockBytes);
+  if (numBlocks >= numAllBlocks) return undefined;
+  const isTiered = warmBytes > 0 || options.coldPath !== undefined;
+  const own = isTiered ? attention() : undefined;
+  // the first block and the newest ones never leave the pool
+  const numNeeded = own === undefined ? numCacheBlocks : numStepBlocks + 3 + numKeptBlocks(own, facts);
+  if (numBlocks < numNeeded) {
+    const less = own?.reads === undefined ? 'batchSize' : 'window, batchSize or maxSessions';
+    const hint = isTiered ? `a smaller ${less} needs less` : 'kv.warmBytes or kv.coldPath takes what does not fit';
+    throw new CapacityError({
+      resource: 'kv.hotBytes',
+      needed: numNeeded * blockBytes,
+      available: hotBytes,
+      unit: 'bytes',
+      hint,
+    });
+  }
+  if (own === undefined) return undefined;
+  const isChosen = own.choosing.size > 0;
+  const largest = Math.max(keyRowBytes, valueRowBytes);
+  const maxBlocks = isChosen ? 1 : Math.min(maxRunBlocks, numBlocks >> 2);
+  const runBlocks = clamp(Math.floor(maxPageBytes / largest), 1, maxBlocks);
+  const runBytes = runBlocks * (keyRowBytes + valueRowBytes);
+  const maxRuns = isChosen ? maxChosenChunkRuns : maxChunkRuns;
+  const chunkRuns = clamp(Math.floor(maxChunkBytes / runBytes), 1, maxRuns);
+  return { hotBytes, warmBytes, cold: options.coldPath, numBlocks, runBlocks, chunkRuns, attention: own };
+}
+
+/** Blocks that all sessions together need in the pool for what they read. */
+function numKeptBlocks({ reads }: TierAttention, { maxSessions, blockSize }: SizeFacts): number {
+  if (reads === undefined) return 0;
+  const ofSession = Math.ceil(reads.sinks / blockSize) + Math.ceil((reads.window - 1) / blockSize) + 2;
+  return maxSessions * ofSession;
+}
+
+/** What programs are built for. */
+export interface StepSizes {
+  /** Most tokens of any step, and of one with several sequences' generated tokens: one each. */
+  readonly maxTokens: number;
+  readonly maxSequences: number;
+}
+
+/** @param build makes the program of a step */
+export function planTiers(
+  { attention, ...sizes }: TierSizes & { readonly attention: TierAttention },
+  { maxTokens, maxSequences }: StepSizes,
+  build: (step: 'decode' | 'batch' | 'decodeBatch', attention: AttentionWriter) => Program,
+): TierPlan {
+  const { reads, choosing } = attention;
+  const noPrograms = { layers: [], streams: new Map(), chosen: new Map(), programs: [] };
+  if (reads !== undefined) return { ...sizes, reads, numRows: 0, steps: undefined, ...noPrograms };
+  const layers = new Map<number, TieredLayer>();
+  const onLayer = (layer: TieredLayer): void => {
+    layers.set(layer.layer, { ...layer, policy: layer.policy ?? layers.get(layer.layer)?.policy });
+  };
+  const write = (mayChoose: boolean, numParts: number): AttentionWriter =>
+    createTierWriter({ numRows: maxTokens, numParts, attention, mayChoose, onLayer });
+  const isChosen = choosing.size > 0;
+  const steps = {
+    decode: build('decode', write(isChosen, numFewParts)),
+    batch: build('batch', write(false, 1)),
+    ...(isChosen && maxSequences > 1
+      ? { decodeBatch: build('decodeBatch', write(true, isFew(maxSequences) ? numFewParts : 1)) }
+      : {}),
+  };
+  const made = new Map<string, StreamPrograms>();
+  const streams = new Map<number, StreamPrograms>();
+  const chosen = new Map<number, ChosenProgram>();
+  const streamSizes: StreamSizes = {
+    maxTokens,
+    numRows: maxTokens,
+    chunkBlocks: sizes.chunkRuns * sizes.runBlocks,
+    numParts: 1,
+  };
+  for (const { layer, shape } of layers.values()) {
+    const key = JSON.stringify(shape);
+    const programs = made.get(key) ?? streamPrograms(shape, streamSizes);
+    made.set(key, programs);
+    streams.set(layer, programs);
+  }
+  const madeChosen = new Map<string, ChosenProgram>();
+  for (const { layer, shape, policy } of layers.values()) {
+    if (policy === undefined) continue;
+    const key = JSON.stringify([shape, policy.pageSize]);
+    const program = madeChosen.get(key) ?? chosenProgram(shape, policy.pageSize, maxTokens, maxSequences);
+    madeChosen.set(key, program);
+    chosen.set(layer, program);
+  }
+  const all = [...made.values()].flatMap(({ few, many }) => (few === many ? [few] : [few, many]));
+  return {
+    ...sizes,
+    reads,
+    numRows: maxTokens,
+    steps,
+    layers: [...layers.values()],
+    streams,
+    chosen,
+    programs: [...Object.values(steps), ...all, ...[...madeChosen.values()].map(({ program }) => program)],
+  };
+}
+
+function chosenProgram(shape: StreamShape, pageSize: number, numRows: number, maxSequences: number): ChosenProgram {
+  const { numKvHeads, headDim, valueDim, keyDType, valueDType } = shape;
+  const pageBytes = pageSize * (sizeOf(keyDType, headDim) + sizeOf(valueDType, valueDim));
+  const stagedPages = Math.max(maxSequences * numKvHeads, Math.floor(maxChosenBytes / pageBytes));
+  const maxPages = clamp(Math.floor(stagedPages / numKvHeads), 1, maxChosenPages);
+  const numParts = isFew(maxSequences) ? numFewParts : 1;
+  const sizes = { maxTokens: maxSequences, numRows, chunkBlocks: maxPages, numParts, pageSize, stagedPages };
+  return { program: buildChosenProgram(shape, sizes), stagedPages, maxPages };
+}
+
+function streamPrograms(shape: StreamShape, sizes: StreamSizes): StreamPrograms {
+  const few = buildStreamProgram(shape, {
+    ...sizes,
+    maxTokens: Math.min(fewTokens, sizes.maxTokens),
+    numParts: numFewParts,
+  });
+  return { few, many: isFew(sizes.maxTokens) ? few : buildStreamProgram(shape, sizes) };
+}
+
+/** Blocks that a step of a cache may need: those of a chunk, and one that each further sequence begins. */
+export function countStepBlocks(maxTokens: number, maxSequences: number, blockSize: number): number {
+  return Math.ceil(maxTokens / blockSize) + maxSequences;
+}
+
+function bytes(argument: string, value: number | undefined, fallback: number): number {
+  if (value === undefined) return fallback;
+  if (Number.isSafeInteger(value) && value >= 0) return value;
+  throw new ArgumentError({ argument, expected: 'a number of bytes', actual: String(value) });
+}
+
+function clamp(value: number, low: number, high: number): number {
+  return Math.max(low, Math.min(high, value));
+}

@@ -1,0 +1,266 @@
+/**
+ * Attention over pages that are not in the pool. The program of a step leaves each layer's queries in a buffer of its own,
+ * stops at a boundary, and afterwards merges its attention over the pool with the states that it finds in other buffers.
+ * In between the host runs small programs: each adds a chunk of pages, brought into a staging buffer, to these states.
+ * Rows of these buffers belong to tokens of sequences that have such pages; the last row is the empty state of the others.
+ */
+import {
+  ProgramBuilder,
+  type AttentionSite,
+  type AttentionWriter,
+  type Dim,
+  type OpInputs,
+  type Program,
+  type ProgramTensor,
+} from '@winnow/ops';
+import type { PageTopKPolicy } from '@winnow/sparse-attention';
+import type { DType } from '@winnow/tensor';
+import type { TierAttention } from './attention.js';
+
+/** Scalar slots `[T]` of a step: where a token's query goes, -1 for nowhere, and which row its state comes from. */
+export const tierScalars = { queryRows: 'tierQueryRows', stateRows: 'tierStateRows' } as const;
+
+/** Buffers of queries and states, shared by all layers, and of the chunks that are computed and read in turns. */
+export const tierBuffers = {
+  queries: 'tier.queries',
+  maxima: 'tier.maxima',
+  sums: 'tier.sums',
+  outputs: 'tier.outputs',
+  unused: 'tier.unused',
+  keys: 'tier.keys',
+  values: 'tier.values',
+  slotPositions: 'tier.slotPositions',
+  chosenKeys: 'tier.chosenKeys',
+  chosenValues: 'tier.chosenValues',
+  chosenPositions: 'tier.chosenPositions',
+} as const;
+
+/** Chunks in memory: one that is computed, and those that are read meanwhile, so that the disk never waits. */
+export const numStages = 3;
+
+/** What a layer's attention over a chunk needs to be: equal for layers that can share a program. */
+export interface StreamShape {
+  readonly numHeads: number;
+  readonly headDim: number;
+  readonly valueDim: number;
+  readonly numKvHeads: number;
+  readonly blockSize: number;
+  readonly keyDType: DType;
+  readonly valueDType: DType;
+  readonly scale: number;
+  readonly window: number;
+  readonly softCap: number;
+}
+
+/** A layer that attends. */
+export interface TieredLayer {
+  readonly layer: number;
+  /** Name of the boundary at which its queries are there. */
+  readonly boundary: string;
+  readonly shape: StreamShape;
+  /** When it attends only to pages that it chooses. */
+  readonly policy: PageTopKPolicy | undefined;
+}
+
+interface TierTensors {
+  readonly queries: ProgramTensor; // [rows, N, 1, H]
+  readonly maxima: ProgramTensor; // [rows, N, 1, 1]
+  readonly sums: ProgramTensor;
+  readonly outputs: ProgramTensor; // [rows, N, 1, D]
+  /** Takes the second half of a record that stores pairs, where only the first is wanted. */
+  readonly unused: ProgramTensor;
+}
+
+function tierTensors(b: ProgramBuilder, { numHeads, headDim, valueDim }: StreamShape, numRows: number): TierTensors {
+  const rows = (name: string, width: number): ProgramTensor =>
+    b.external(name, 'kv', 'f32', [numRows + 1, numHeads, 1, width]);
+  return {
+    queries: rows(tierBuffers.queries, headDim),
+    maxima: rows(tierBuffers.maxima, 1),
+    sums: rows(tierBuffers.sums, 1),
+    outputs: rows(tierBuffers.outputs, valueDim),
+    unused: rows(tierBuffers.unused, 1),
+  };
+}
+
+/** Rows of a buffer `[rows, N, 1, width]` as `[T, N * width]`. */
+function gather(b: ProgramBuilder, x: ProgramTensor, rows: ProgramTensor): ProgramTensor {
+  const [numRows, ...rest] = x.shape as number[];
+  const width = rest.reduce((product, size) => product * size, 1);
+  return b.activation('gather-rows', { x: b.reshape(x, [numRows as number, width]), rows });
+}
+
+/** The states of rows, as inputs of a merge. */
+function gatherStates(
+  b: ProgramBuilder,
+  { maxima, sums, outputs }: TierTensors,
+  rows: ProgramTensor,
+  { numHeads, valueDim }: StreamShape,
+): { readonly m: ProgramTensor; readonly l: ProgramTensor; readonly o: ProgramTensor } {
+  return {
+    m: b.reshape(gather(b, maxima, rows), [1, 'T', numHeads]),
+    l: b.reshape(gather(b, sums, rows), [1, 'T', numHeads]),
+    o: b.reshape(gather(b, outputs, rows), [1, 'T', numHeads, valueDim]),
+  };
+}
+
+function shapeOf({ q, kv, scale, window, softCap }: AttentionSite): StreamShape {
+  const [, numHeads, headDim] = q.shape;
+  const [, numKvHeads, blockSize] = kv.keys.shape;
+  return {
+    numHeads: Number(numHeads),
+    headDim: Number(headDim),
+    valueDim: Number(kv.values.shape[3]),
+    numKvHeads: Number(numKvHeads),
+    blockSize: Number(blockSize),
+    keyDType: kv.keys.dtype,
+    valueDType: kv.values.dtype,
+    scale,
+    window,
+    softCap,
+  };
+}
+
+/** What the writer of one program has to know. */
+export interface TierWriterOptions {
+  /** Rows of the buffers of queries and states, besides the empty one. */
+  readonly numRows: number;
+  /** Into how many parts the attention over the pool is split, for threads. */
+  readonly numParts: number;
+  readonly attention: Pick<TierAttention, 'choosing' | 'appendSideData'>;
+  /** Whether layers choose pages that do so: the program is for generated tokens. */
+  readonly mayChoose: boolean;
+  /** Hears of each layer. */
+  readonly onLayer: (layer: TieredLayer) => void;
+}
+
+/** The writer of one program whose sequences may have pages outside the pool. */
+export function createTierWriter({
+  numRows,
+  numParts,
+  attention,
+  mayChoose,
+  onLayer,
+}: TierWriterOptions): AttentionWriter {
+  let scalars: { readonly queryRows: ProgramTensor; readonly stateRows: ProgramTensor } | undefined;
+  return (b, site) => {
+    const { layer, q, positions, sequences, kv, scale, window, softCap } = site;
+    scalars ??= {
+      queryRows: b.scalar(tierScalars.queryRows, ['T']),
+      stateRows: b.scalar(tierScalars.stateRows, ['T']),
+    };
+    const shape = shapeOf(site);
+    const boundary = `tiers.${layer}`;
+    const tensors = tierTensors(b, shape, numRows);
+    const { queries, unused } = tensors;
+    const policy = mayChoose ? attention.choosing.get(layer) : undefined;
+    attention.appendSideData(b, site);
+    const narrow = b.activation('slice-columns', { x: q }, { begin: 0, length: 1 });
+    b.append('kv-append', { k: q, v: narrow, slots: scalars.queryRows }, {}, { keys: queries, values: unused });
+    b.boundary(boundary);
+    onLayer({ layer, boundary, shape, policy });
+    const { m: m2, l: l2, o: o2 } = gatherStates(b, tensors, scalars.stateRows, shape);
+    if (policy !== undefined) return b.activation('attention-finish', { l: l2, o: o2 });
+    const hot = b.append('attention-partial', { q, positions, sequences, ...kv }, { scale, window, softCap, numParts });
+    return finish(b, { ...hot, m2, l2, o2 });
+  };
+}
+
+function finish(b: ProgramBuilder, states: OpInputs): ProgramTensor {
+  const { l, o } = b.append('attention-merge', states);
+  return b.activation('attention-finish', { l, o });
+}
+
+/** Sizes of a program that adds a chunk to the states. */
+export interface StreamSizes {
+  readonly maxTokens: number;
+  /** As for the writer. */
+  readonly numRows: number;
+  /** Blocks of one chunk, of which the staging buffers hold `numStages`. */
+  readonly chunkBlocks: number;
+  readonly numParts: number;
+}
+
+interface Staging {
+  readonly keys: string;
+  readonly values: string;
+  readonly slotPositions: string;
+  readonly numBlocks: number;
+}
+
+/**
+ * A program that adds the attention of rows of queries over a chunk of one sequence to their states. Scalar slots: `rows`
+ * and `positions` `[T]`, `blockTable` `[1, chunkBlocks]`, `contextLengths` `[1]`.
+ */
+export function buildStreamProgram(shape: StreamShape, sizes: StreamSizes): Program {
+  const staging = { ...tierBuffers, numBlocks: numStages * sizes.chunkBlocks };
+  return buildAddition(shape, sizes, staging, { blockTable: [1, sizes.chunkBlocks], contextLengths: [1] });
+}
+
+/** Sizes of a program that adds chosen pages to the states. */
+export interface ChosenSizes extends StreamSizes {
+  readonly pageSize: number;
+  /** Pages that one half of the staging buffers holds; `chunkBlocks` is the most of one query and KV head. */
+  readonly stagedPages: number;
+}
+
+/**
+ * A program that adds the attention of queries over pages of their own, other ones for each KV head, to their states. Its
+ * tokens are the query heads of one KV head each, `row * K + head`, and its blocks pages of one KV head. Scalar slots: as
+ * above and `sequences`, `blockTable` `[T, chunkBlocks]`, `contextLengths` `[T]`.
+ */
+export function buildChosenProgram(shape: StreamShape, sizes: ChosenSizes): Program {
+  const { numKvHeads, numHeads } = shape;
+  const own = { ...shape, numHeads: numHeads / numKvHeads, numKvHeads: 1, blockSize: sizes.pageSize };
+  const { chosenKeys, chosenValues, chosenPositions } = tierBuffers;
+  const names = { keys: chosenKeys, values: chosenValues, slotPositions: chosenPositions };
+  return buildAddition(
+    own,
+    { ...sizes, maxTokens: sizes.maxTokens * numKvHeads, numRows: (sizes.numRows + 1) * numKvHeads - 1 },
+    { ...names, numBlocks: 2 * sizes.stagedPages },
+    { blockTable: ['T', sizes.chunkBlocks], contextLengths: ['T'] },
+  );
+}
+
+function buildAddition(
+  shape: StreamShape,
+  sizes: StreamSizes,
+  staging: Staging,
+  scalars: Readonly<Record<'blockTable' | 'contextLengths', readonly Dim[]>>,
+): Program {
+  const { numHeads, headDim, valueDim, numKvHeads, blockSize, scale, window, softCap } = shape;
+  const { maxTokens, numRows, numParts } = sizes;
+  const { numBlocks } = staging;
+  const b = new ProgramBuilder({ T: maxTokens });
+  const tensors = tierTensors(b, shape, numRows);
+  const rows = b.scalar('rows', ['T']);
+  const q = b.reshape(gather(b, tensors.queries, rows), ['T', numHeads, headDim]);
+  const {
+    m: m2,
+    l: l2,
+    o: o2,
+  } = b.append(
+    'attention-partial',
+    {
+      q,
+      positions: b.scalar('positions', ['T']),
+      sequences: b.scalar('sequences', ['T']),
+      keys: b.external(staging.keys, 'kv', shape.keyDType, [numBlocks, numKvHeads, blockSize, headDim]),
+      values: b.external(staging.values, 'kv', shape.valueDType, [numBlocks, numKvHeads, blockSize, valueDim]),
+      slotPositions: b.external(staging.slotPositions, 'kv', 'i32', [numBlocks, blockSize]),
+      blockTable: b.scalar('blockTable', scalars.blockTable),
+      contextLengths: b.scalar('contextLengths', scalars.contextLengths),
+    },
+    { scale, window, softCap, numParts },
+  );
+  const { m, l, o } = b.append('attention-merge', { ...gatherStates(b, tensors, rows, shape), m2, l2, o2 }) as Record<
+    'm' | 'l' | 'o',
+    ProgramTensor
+  >;
+  const asRows = (x: ProgramTensor, width: number): ProgramTensor => b.reshape(x, ['T', numHeads, width]);
+  const store = (k: ProgramTensor, v: ProgramTensor, keys: ProgramTensor, values: ProgramTensor): void =>
+    void b.append('kv-append', { k, v, slots: rows }, {}, { keys, values });
+  store(asRows(o, valueDim), asRows(l, 1), tensors.outputs, tensors.sums);
+  store(asRows(m, 1), asRows(m, 1), tensors.maxima, tensors.unused);
+  return b.build();
+}

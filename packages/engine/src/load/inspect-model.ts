@@ -1,0 +1,95 @@
+/** What a model file says, without loading its weights. */
+import {
+  describeEmbedder,
+  type EmbedderDescription,
+  type ModelDescription,
+  type ModelFile,
+  type ScaledLora,
+} from '@winnow/models';
+import { CapacityError } from '@winnow/tensor';
+import { fitEmbedding } from '../embedding/fit.js';
+import { fitModel } from '../plan/fit-model.js';
+import { openSparse, type WeightHost } from '../sparsity/options.js';
+import type { SparseWeights } from '../sparsity/sparse-weights.js';
+import { choosePooling, embeddingSettings } from '../embedding/settings.js';
+import { adaptWeights } from './adapt-weights.js';
+import { planResource, type MemoryPlan } from '../plan/memory-plan.js';
+import type { OpenedModel } from './opened-model.js';
+import type { ModelInfo } from '../plan/model-info.js';
+import type { LoadOptions } from '../types.js';
+
+/** Takes over `opened` and closes it. */
+export async function inspectOpenedModel(
+  opened: OpenedModel,
+  options: LoadOptions,
+  adapters: readonly ScaledLora[] = [],
+  weightHost: WeightHost = {},
+): Promise<ModelInfo> {
+  try {
+    const { name, metadata } = opened;
+    const file = await opened.openFile();
+    const description = await describeEmbedder(file);
+    await adaptWeights(description, options, file.format, adapters);
+    const sparse = await openSparse(description, file, options, weightHost);
+    return {
+      name,
+      format: file.format,
+      config: description.config,
+      tensors: [...file.store.tensors.values()].map((tensor) => ({
+        name: tensor.name,
+        dtype: tensor.dtype,
+        shape: tensor.shape,
+        sizeBytes: tensor.sizeBytes,
+      })),
+      metadata,
+      plan:
+        'buildProgram' in description
+          ? inspectedPlan(description, options, sparse)
+          : embeddingMemory(opened, file, description, options, sparse),
+    };
+  } finally {
+    await opened.close();
+  }
+}
+
+/** The plan within the limit; of a limit that is too small, that of the smallest one that works. */
+function orWhole(
+  fit: (limit: { readonly memoryLimitBytes?: number }) => MemoryPlan,
+  { memoryLimitBytes }: Pick<LoadOptions, 'memoryLimitBytes'>,
+): MemoryPlan {
+  if (memoryLimitBytes === undefined) return fit({});
+  try {
+    return fit({ memoryLimitBytes });
+  } catch (error) {
+    if (!CapacityError.isInstance(error) || error.resource !== planResource) throw error;
+    return fit({ memoryLimitBytes: error.needed });
+  }
+}
+
+function inspectedPlan(
+  description: ModelDescription,
+  options: LoadOptions,
+  sparse: SparseWeights | undefined,
+): MemoryPlan {
+  return orWhole((limit) => fitModel(description, { ...options, ...limit }, sparse).plan.memory, options);
+}
+
+function embeddingMemory(
+  { sentenceTransformers }: OpenedModel,
+  file: ModelFile,
+  description: EmbedderDescription,
+  { contextSize, batchSize, memoryLimitBytes, weightTiers }: LoadOptions,
+  sparse: SparseWeights | undefined,
+): MemoryPlan {
+  const settings = embeddingSettings(file, sentenceTransformers);
+  const pooling = choosePooling(description.config, undefined, settings.pooling);
+  const options = {
+    ...(contextSize === undefined ? {} : { contextSize }),
+    ...(batchSize === undefined ? {} : { batchSize }),
+    ...(memoryLimitBytes === undefined ? {} : { memoryLimitBytes }),
+    ...(weightTiers === undefined ? {} : { weightTiers }),
+  };
+  const fit = (limit: object): MemoryPlan =>
+    fitEmbedding(description, pooling, settings.recommendedSize, { ...options, ...limit }, sparse).plan.memory;
+  return orWhole(fit, options);
+}

@@ -1,0 +1,74 @@
+/** From a location to an open model. Paths are left to the host. */
+import { blobSource, type ByteSource } from '@winnow/bytes';
+import { openGguf, openGgufUrl, type GgufFile } from '@winnow/gguf';
+import type { HubFiles } from '@winnow/hub';
+import { ArgumentError } from '@winnow/tensor';
+import { openGgufModel, openHubModel, type OpenedModel } from './opened-model.js';
+import type { ModelLocation, OpenOptions } from '../types.js';
+import { urlFolder } from './url-folder.js';
+
+/** Opens a path of the file system. */
+export type OpenPath = (path: string | URL, options: OpenOptions) => Promise<OpenedModel>;
+
+/**
+ * @param openPath for strings that are not `http(s)` URLs and for `file:` URLs; without it they are refused
+ * @throws {FormatError | IoError | ArgumentError}
+ */
+export async function openLocation(
+  location: ModelLocation,
+  options: OpenOptions,
+  openPath: OpenPath | undefined,
+): Promise<OpenedModel> {
+  const { signal } = options;
+  const withSignal = signal === undefined ? {} : { signal };
+  if (typeof location === 'string' || location instanceof URL) {
+    const text = String(location);
+    if (/^https?:/i.test(text)) return openUrl(text, options);
+    if (openPath === undefined) throw refusal('an http(s) URL, a Blob or files', text);
+    return openPath(location, options);
+  }
+  if (location instanceof Blob) return openSource(blobSource(location), withSignal);
+  if (isObjectWith(location, 'list')) return openHubModel(location as HubFiles, withSignal);
+  if (isObjectWith(location, 'sizeBytes')) return openSource(location as ByteSource, withSignal);
+  throw refusal(
+    'a path, a URL, a Blob, an open file or the files of a folder',
+    Object.prototype.toString.call(location),
+  );
+}
+
+function isObjectWith(value: unknown, key: string): boolean {
+  return typeof value === 'object' && value !== null && key in value;
+}
+
+function refusal(expected: string, actual: string): ArgumentError {
+  return new ArgumentError({ argument: 'location', expected, actual });
+}
+
+async function openUrl(text: string, { fetch: request = fetch, signal }: OpenOptions): Promise<OpenedModel> {
+  const withSignal = signal === undefined ? {} : { signal };
+  if (!URL.canParse(text)) throw refusal('a URL', text);
+  const url = new URL(text);
+  if (url.pathname.endsWith('/')) return openHubModel(urlFolder(url, request, signal), withSignal);
+  return openGgufOrClose(await openGgufUrl(url, { fetch: request, ...withSignal }));
+}
+
+async function openSource(source: ByteSource, options: { signal?: AbortSignal }): Promise<OpenedModel> {
+  let file: GgufFile;
+  try {
+    file = await openGguf(source, options);
+  } catch (error) {
+    await source.close();
+    throw error;
+  }
+  return openGgufOrClose(file);
+}
+
+/** Takes over an open GGUF file, which may still hold no usable model: it must not stay open then. */
+export async function openGgufOrClose(file: GgufFile): Promise<OpenedModel> {
+  try {
+    return openGgufModel(file);
+  } catch (error) {
+    await file.close();
+    throw error;
+  }
+}

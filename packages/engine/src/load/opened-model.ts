@@ -1,0 +1,133 @@
+/** A model that is open: its parts are read when they are asked for, with the weights still where they are. */
+import type { TensorStore } from '@winnow/bytes';
+import type { GgufFile } from '@winnow/gguf';
+import { openHubFolder, type HubFiles, type HubModel, type SentenceTransformers } from '@winnow/hub';
+import { Fields, type ModelFile } from '@winnow/models';
+import {
+  openSafetensors,
+  openShardedSafetensors,
+  type SafetensorsFile,
+  type ShardedSafetensors,
+} from '@winnow/safetensors';
+import { FormatError } from '@winnow/tensor';
+import { ggufVocabulary, tokenizerFromGguf, tokenizerFromJson, type Tokenizer } from '@winnow/tokenizers';
+import { openOnnxWeights } from './onnx-weights.js';
+import { recommendedSampling } from '../generation/recommended-sampling.js';
+import type { SamplingOptions } from '../generation/sampling-options.js';
+
+export interface OpenedModel {
+  readonly name: string;
+  /** Every setting of the file; long lists by their length. */
+  readonly metadata: Readonly<Record<string, unknown>>;
+  /** Jinja source. */
+  readonly chatTemplate: string | undefined;
+  /** End tokens that the file names besides the tokenizer's own. */
+  readonly eosIds: readonly number[];
+  readonly defaultSampling: SamplingOptions;
+  /** What a folder says of embeddings. */
+  readonly sentenceTransformers: SentenceTransformers | undefined;
+  /** What a tokenizer would be read from, for messages. */
+  readonly tokenizerField: string;
+  /** Settings, and the tensors without their data. */
+  openFile(): Promise<ModelFile>;
+  /** `undefined` when the model has none. */
+  openTokenizer(): Promise<Tokenizer | undefined>;
+  close(): Promise<void>;
+}
+
+/** The key that every GGUF vocabulary has. */
+const ggufTokenizerKey = 'tokenizer.ggml.model';
+
+/** Opens the parts of a GGUF model. Closing it closes the file. */
+export function openGgufModel(file: GgufFile): OpenedModel {
+  const { metadata } = file;
+  const get = (key: string): unknown => metadata.get(key)?.value;
+  return {
+    name: metadata.getString('general.name', '') || file.name,
+    metadata: Object.fromEntries([...metadata].map(([key, { value }]) => [key, shortened(value)])),
+    chatTemplate: metadata.getString('tokenizer.chat_template', undefined),
+    eosIds: [],
+    defaultSampling: {},
+    sentenceTransformers: undefined,
+    tokenizerField: ggufTokenizerKey,
+    openFile: async () => ({ format: 'gguf', fields: new Fields(file.name, get), store: file }),
+    openTokenizer: async () => (metadata.has(ggufTokenizerKey) ? tokenizerFromGguf(ggufVocabulary(get)) : undefined),
+    close: () => file.close(),
+  };
+}
+
+/** Opens the parts of a Hugging Face folder. Closing it closes the weight files. */
+/** How the files of a folder are opened. */
+export interface OpenHubOptions {
+  readonly signal?: AbortSignal;
+  /** The ONNX file with the weights, instead of those that the folder has otherwise. */
+  readonly onnxFile?: string;
+}
+
+export async function openHubModel(files: HubFiles, options: OpenHubOptions = {}): Promise<OpenedModel> {
+  const hub = await openHubFolder(files, options);
+  const { config, generationConfig } = hub;
+  const stores: TensorStore[] = [];
+  return {
+    name: hub.name,
+    metadata: Object.fromEntries(Object.entries(config.value).map(([key, value]) => [key, shortened(value)])),
+    chatTemplate: hub.chatTemplate,
+    eosIds: [...idList(generationConfig?.value['eos_token_id']), ...idList(config.value['eos_token_id'])],
+    defaultSampling: generationConfig === undefined ? {} : recommendedSampling(generationConfig),
+    sentenceTransformers: hub.sentenceTransformers,
+    tokenizerField: 'tokenizer.json',
+    async openFile() {
+      const store = await openWeights(hub, options);
+      stores.push(store);
+      return { format: 'safetensors', fields: Fields.ofJson(`${hub.name}/config.json`, config.value), store };
+    },
+    async openTokenizer() {
+      const json = await hub.readTokenizerJson(options);
+      return json && tokenizerFromJson(json.value, hub.tokenizerConfig?.value);
+    },
+    async close() {
+      for (const store of stores) await store.close();
+    },
+  };
+}
+
+/** @throws {FormatError} for tensors of unknown dtypes as well: without them it would be another model */
+async function openWeights(hub: HubModel, { onnxFile, ...options }: OpenHubOptions): Promise<TensorStore> {
+  if (onnxFile !== undefined || hub.weightFiles === undefined) {
+    const onnx = await openOnnxWeights(hub.files, onnxFile, options);
+    if (onnx !== undefined) return onnx;
+  }
+  const store = await openWeightFiles(hub, options);
+  const [unknown] = store.unsupported.values();
+  if (unknown === undefined) return store;
+  await store.close();
+  const message = `expected a float or integer type that weights have, got ${unknown.fileDType}`;
+  throw new FormatError({ source: store.name, field: unknown.name, message });
+}
+
+async function openWeightFiles(
+  { name, files, weightFiles }: HubModel,
+  options: { signal?: AbortSignal },
+): Promise<SafetensorsFile | ShardedSafetensors> {
+  if (weightFiles === undefined) {
+    throw new FormatError({ source: name, field: 'model.safetensors', message: 'missing: no weights found' });
+  }
+  if (weightFiles.kind === 'single') return openSafetensors(await files.open(weightFiles.name), options);
+  const { indexJson, indexName } = weightFiles;
+  return openShardedSafetensors(indexJson, (shard) => files.open(shard), { name: indexName, ...options });
+}
+
+function idList(value: unknown): number[] {
+  const values: unknown[] = Array.isArray(value) ? value : [value];
+  return values.filter((id): id is number => Number.isSafeInteger(id));
+}
+
+/** Longest list that `metadata` shows whole. */
+const maxShownValues = 16;
+
+function shortened(value: unknown): unknown {
+  if (typeof value === 'bigint') return value.toString();
+  if (!Array.isArray(value) && !ArrayBuffer.isView(value)) return value;
+  const list = value as unknown as ArrayLike<unknown>;
+  return list.length <= maxShownValues ? Array.from(list, shortened) : { length: list.length };
+}

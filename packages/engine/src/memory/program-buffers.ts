@@ -1,0 +1,28 @@
+/** The weights and caches that several programs share, by name. */
+import type { Program, ProgramBuffer } from '@winnow/ops';
+import { invariant } from '@winnow/tensor';
+import { isSlotBuffer } from '../weight-offload/program.js';
+
+/** Each named buffer once. */
+export function buffersOf(programs: readonly Program[]): readonly ProgramBuffer[] {
+  const buffers = new Map<string, ProgramBuffer>();
+  for (const buffer of programs.flatMap((program) => program.buffers)) {
+    if (buffer.usage !== 'weights' && buffer.usage !== 'kv') continue;
+    const known = buffers.get(buffer.name);
+    invariant(
+      known === undefined || known.sizeBytes === buffer.sizeBytes,
+      `programs agree on the size of ${buffer.name}`,
+    );
+    buffers.set(buffer.name, buffer);
+  }
+  return [...buffers.values()];
+}
+
+/** Bytes of the weights that programs read, slots for some of them included. */
+export function weightBytesOf(programs: readonly Program[]): number {
+  let bytes = 0;
+  for (const { name, usage, sizeBytes } of buffersOf(programs)) {
+    if (usage === 'weights' || isSlotBuffer(name)) bytes += sizeBytes;
+  }
+  return bytes;
+}

@@ -1,0 +1,193 @@
+/** Metrics of a model in the text format of Prometheus. */
+import type { FeedForwardMetrics } from './feed-forward.js';
+import type { ModelMetrics } from './metrics.js';
+
+type Labels = Readonly<Record<string, string | number>>;
+type Sample = readonly [labels: Labels, value: number];
+
+const prefix = 'winnow_';
+
+interface Family {
+  readonly name: string;
+  readonly kind: 'counter' | 'gauge';
+  readonly help: string;
+  readonly samples: Sample[];
+}
+
+/** Samples by name: those of several models stand together, as the format wants it. */
+class Families {
+  readonly #byName = new Map<string, Family>();
+
+  /** What adds samples that have these labels, too. */
+  labelled(labels: Labels): AddSamples {
+    return (name, kind, help, samples) => {
+      if (samples.length === 0) return;
+      const full = `${prefix}${name}${kind === 'counter' ? '_total' : ''}`;
+      const family = this.#byName.get(full) ?? { name: full, kind, help, samples: [] };
+      this.#byName.set(full, family);
+      for (const [own, value] of samples) family.samples.push([{ ...labels, ...own }, value]);
+    };
+  }
+
+  toString(): string {
+    return Array.from(this.#byName.values(), (family) => linesOf(family).join('')).join('');
+  }
+}
+
+type AddSamples = (name: string, kind: Family['kind'], help: string, samples: readonly Sample[]) => void;
+
+function linesOf({ name, kind, help, samples }: Family): string[] {
+  const lines = samples.map(([labels, value]) => {
+    const pairs = Object.entries(labels).map(([key, text]) => `${key}="${escaped(text)}"`);
+    return `${name}${pairs.length === 0 ? '' : `{${pairs.join(',')}}`} ${value}\n`;
+  });
+  return [`# HELP ${name} ${help}\n`, `# TYPE ${name} ${kind}\n`, ...lines];
+}
+
+function escaped(text: string | number): string {
+  return String(text).replaceAll('\\', '\\\\').replaceAll('"', '\\"').replaceAll('\n', '\\n');
+}
+
+/** What `formatPrometheus` takes of a model: of one that embeds, `{ feedForward: model.feedForwardMetrics() }`. */
+export type PrometheusMetrics = Pick<ModelMetrics, 'feedForward'> & Partial<ModelMetrics>;
+
+/** One of several models. */
+export interface LabelledMetrics {
+  readonly metrics: PrometheusMetrics;
+  /** On each of its samples, such as the model's name. */
+  readonly labels: Readonly<Record<string, string | number>>;
+}
+
+/**
+ * `text/plain; version=0.0.4`: everything that `metrics` holds, with the same labels on each sample, such as the model's
+ * name. Ratios are from 0 to 1, times in seconds.
+ */
+export function formatPrometheus(metrics: PrometheusMetrics, labels: Labels = {}): string {
+  return formatPrometheusModels([{ metrics, labels }]);
+}
+
+/** As `formatPrometheus`, for several models: their samples are told apart by their labels. */
+export function formatPrometheusModels(models: Iterable<LabelledMetrics>): string {
+  const families = new Families();
+  for (const { metrics, labels } of models) addModel(families.labelled(labels), metrics);
+  return families.toString();
+}
+
+function addModel(add: AddSamples, metrics: PrometheusMetrics): void {
+  const one = (value: number | undefined): Sample[] => (value === undefined ? [] : [[{}, value]]);
+  const { steps, cache, tiers, feedForward } = metrics;
+  add('sessions', 'gauge', 'Open sessions.', one(metrics.numSessions));
+  add('steps', 'counter', 'Steps that ran.', one(steps?.numSteps));
+  add('tokens', 'counter', 'Tokens that were computed, of prompts and answers.', one(steps?.numTokens));
+  add('step_seconds', 'counter', 'Time that steps ran.', one(steps && steps.stepMs / 1000));
+  add('tokens_per_second', 'gauge', 'Tokens of prompts and answers by the time that steps ran.', [
+    ...one(steps?.tokensPerSecond),
+  ]);
+  add('steps_shared', 'counter', 'Steps of several sessions.', one(steps?.numSharedSteps));
+  add('preemptions', 'counter', 'Sessions that gave up their blocks for others.', one(steps?.numPreemptions));
+  add('waiting', 'gauge', 'Sessions that wait for room in the cache.', one(steps?.numWaiting));
+  add(
+    'kv_blocks',
+    'gauge',
+    'Blocks of the cache by state.',
+    cache === undefined
+      ? []
+      : [
+          [{ state: 'used' }, cache.numUsedBlocks],
+          [{ state: 'cached' }, cache.numCachedBlocks],
+          [{ state: 'free' }, cache.numFreeBlocks],
+        ],
+  );
+  add('kv_block_bytes', 'gauge', 'Bytes of a block of the cache.', one(cache?.blockBytes));
+  add('kv_shared_tokens', 'counter', 'Tokens taken over from other sessions.', one(cache?.numSharedTokens));
+  add('kv_evicted_tokens', 'counter', 'Tokens dropped from full contexts.', one(cache?.numEvictedTokens));
+  add(
+    'kv_tier_bytes',
+    'gauge',
+    'Bytes of keys and values by tier.',
+    tiers === undefined
+      ? []
+      : [
+          [{ tier: 'hot' }, tiers.hotBytes],
+          [{ tier: 'warm' }, tiers.warmBytes],
+          [{ tier: 'cold' }, tiers.coldBytes],
+        ],
+  );
+  add('kv_tier_read_bytes', 'counter', 'Bytes of keys and values read from files.', one(tiers?.bytesRead));
+  if (feedForward !== undefined) addFeedForward(add, feedForward);
+}
+
+function addFeedForward(add: AddSamples, { layers, cache, waitedMs, readMs }: FeedForwardMetrics): void {
+  const each = (valueOf: (layer: (typeof layers)[number]) => number | undefined): Sample[] =>
+    layers.flatMap((layer): Sample[] => {
+      const value = valueOf(layer);
+      return value === undefined ? [] : [[{ layer: layer.layer }, value]];
+    });
+  const seconds = (ms: number | undefined): number | undefined => (ms === undefined ? undefined : ms / 1000);
+  const one = (value: number | undefined): Sample[] => (value === undefined ? [] : [[{}, value]]);
+  add('ffn_active_ratio', 'gauge', 'Share of the neurons or experts that a token computes.', [
+    ...each(({ numSteps, activeRatio }) => (numSteps === 0 ? undefined : activeRatio)),
+  ]);
+  add('ffn_batch_active_ratio', 'gauge', 'The same for steps of several tokens.', [
+    ...each(({ numBatches, batchActiveRatio }) => (numBatches === 0 ? undefined : batchActiveRatio)),
+  ]);
+  add(
+    'layer_seconds',
+    'counter',
+    'Time of a layer, when profiled.',
+    each((l) => seconds(l.profile?.layerMs)),
+  );
+  add(
+    'ffn_predictor_seconds',
+    'counter',
+    'Time of predictors, when profiled.',
+    each((l) => seconds(l.profile?.predictorMs)),
+  );
+  add(
+    'ffn_slots',
+    'gauge',
+    'Neurons or experts with room in memory.',
+    each(({ tiers }) => tiers?.numSlots),
+  );
+  add(
+    'ffn_hits',
+    'counter',
+    'Needed and in memory.',
+    each(({ tiers }) => tiers?.hits),
+  );
+  add(
+    'ffn_misses',
+    'counter',
+    'Needed and not in memory.',
+    each(({ tiers }) => tiers?.misses),
+  );
+  add(
+    'ffn_evictions',
+    'counter',
+    'Left their slots for others.',
+    each(({ tiers }) => tiers?.evictions),
+  );
+  add(
+    'ffn_wait_seconds',
+    'counter',
+    'Steps waited for weights.',
+    each((l) => seconds(l.tiers?.waitedMs)),
+  );
+  add('ffn_read_bytes', 'counter', 'Bytes of weights read from files.', one(cache?.bytesRead));
+  add('ffn_reads', 'counter', 'Reads of weights.', one(cache?.numReads));
+  add('ffn_read_seconds', 'counter', 'Time with a read under way.', one(seconds(readMs)));
+  add('ffn_waited_seconds', 'counter', 'Time that steps waited for reads.', one(seconds(waitedMs)));
+  add(
+    'ffn_tier_bytes',
+    'gauge',
+    'Memory of weights in tiers.',
+    cache === undefined
+      ? []
+      : [
+          [{ tier: 'hot' }, cache.bytes.hot],
+          [{ tier: 'warm' }, cache.bytes.warm],
+          [{ tier: 'cold' }, cache.bytes.cold],
+          [{ tier: 'staging' }, cache.bytes.staging],
+        ],
+  );
+}

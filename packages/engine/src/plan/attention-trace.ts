@@ -1,0 +1,60 @@
+/** Queries, keys and values of attending layers as outputs of a program, for measurements. */
+import { writeDenseAttention, type AttentionWriter, type ProgramTensor } from '@winnow/ops';
+import { ArgumentError } from '@winnow/tensor';
+import type { ReadOutput } from '../runtime/step-outputs.js';
+import type { AttentionTrace } from '../types.js';
+
+/** What is known of a traced layer before it runs. */
+export interface TracedLayer extends Pick<AttentionTrace, 'layer' | 'scale' | 'window' | 'softCap'> {
+  /** Elements of one token. */
+  readonly widths: Readonly<Record<Part, number>>;
+}
+
+const parts = ['q', 'unrotatedQ', 'k', 'v'] as const;
+type Part = (typeof parts)[number];
+
+const outputName = (layer: number, part: Part): string => `attention.${layer}.${part}`;
+
+/**
+ * A writer for one program that makes what each layer attends with an output, then lets `write` attend.
+ * @param onLayer hears of each layer
+ */
+export function createTraceWriter(
+  onLayer: (layer: TracedLayer) => void,
+  write: AttentionWriter = writeDenseAttention,
+): AttentionWriter {
+  let origin: ProgramTensor | undefined; // the host never fills it: all positions are 0, where nothing is rotated
+  return (b, site) => {
+    origin ??= b.scalar('traceOrigin', ['T']);
+    const { layer, q, k, v, scale, window, softCap } = site;
+    const tensors: Record<Part, ProgramTensor> = { q, unrotatedQ: site.rotateQuery(origin), k, v };
+    for (const part of parts) b.output(outputName(layer, part), tensors[part]);
+    const width = (part: Part): number => tensors[part].shape.slice(1).reduce<number>((n, dim) => n * Number(dim), 1);
+    const widths = { q: width('q'), unrotatedQ: width('unrotatedQ'), k: width('k'), v: width('v') };
+    onLayer({ layer, scale, window, softCap, widths });
+    return write(b, site);
+  };
+}
+
+/** Reads what the step that just ran attended with, layer by layer. */
+export async function readTraces(
+  layers: readonly TracedLayer[] | undefined,
+  read: ReadOutput,
+  { begin, numTokens }: { readonly begin: number; readonly numTokens: number },
+  onAttention: (trace: AttentionTrace) => void | Promise<void>,
+): Promise<void> {
+  if (layers === undefined) {
+    const [expected, actual] = ['a model loaded with traceAttention', 'one without'];
+    throw new ArgumentError({ argument: 'onAttention', expected, actual });
+  }
+  for (const { layer, scale, window, softCap, widths } of layers) {
+    const rows = async (part: Part): Promise<Float32Array> => {
+      const values = new Float32Array(numTokens * widths[part]);
+      await read(outputName(layer, part), values);
+      return values;
+    };
+    const [q, unrotatedQ] = [await rows('q'), await rows('unrotatedQ')];
+    const [k, v] = [await rows('k'), await rows('v')];
+    await onAttention({ layer, begin, numTokens, q, unrotatedQ, k, v, scale, window, softCap });
+  }
+}

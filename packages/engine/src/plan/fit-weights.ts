@@ -1,0 +1,152 @@
+/** Makes a plan fit a memory limit: everything in memory if it fits, else experts or neurons in tiers. */
+import type { EmbedderDescription } from '@winnow/models';
+import { CapacityError } from '@winnow/tensor';
+import { checkMemory, planResource, type MemoryPlan } from './memory-plan.js';
+import { createExpertPlacement, createNeuronWriter, type NextLayer } from '../weight-offload/program.js';
+import {
+  expertCandidates,
+  itemBytes,
+  neuronCandidates,
+  planWeightTiers,
+  type TierCandidate,
+  type WeightTierPlan,
+} from '../weight-offload/plan.js';
+import type { SparseWeights } from '../sparsity/sparse-weights.js';
+import type { WeightTierOptions } from '../weight-offload/options.js';
+import { withFeedForward, type FeedForwardOptions } from '../sparsity/with-feed-forward.js';
+
+/** Plans are made again while what goes with the slots (their tables, outputs) is not known yet. */
+const maxRounds = 6;
+
+export interface FitOptions<D extends EmbedderDescription, P extends { readonly memory: MemoryPlan }> {
+  readonly description: D;
+  readonly limitBytes: number | undefined;
+  readonly tiers: WeightTierOptions | undefined;
+  readonly sparse: SparseWeights | undefined;
+  /** Most tokens of a step. */
+  readonly maxTokensOf: (plan: P) => number;
+  /** @param isFirst the plan that a caller hears notices of */
+  readonly plan: (description: D, isFirst: boolean) => P;
+}
+
+export interface FittedPlan<D, P> {
+  readonly description: D;
+  readonly plan: P;
+  readonly tiers: WeightTierPlan | undefined;
+}
+
+/** Programs with a sidecar's writer, and slots where the tiers have them. */
+function optionsOf(sparse: SparseWeights | undefined, tiers: WeightTierPlan | undefined): FeedForwardOptions {
+  const tiered = tiers?.byLayer ?? new Map();
+  const nextOf: NextLayer = (layer) => tiers?.layers.find((other) => other.layer > layer);
+  return (maxTokens) => ({
+    ...(sparse === undefined
+      ? {}
+      : { feedForward: createNeuronWriter(sparse.writer, tiered, maxTokens, nextOf, sparse.onLayer) }),
+    ...(tiers?.kind === 'expert' ? { experts: createExpertPlacement(tiered, maxTokens, nextOf) } : {}),
+  });
+}
+
+/**
+ * @throws {CapacityError} when the limit is too small: `needed` is the smallest that works, or all of the plan where nothing
+ *   can be in tiers
+ */
+export function fitWeights<D extends EmbedderDescription, P extends { readonly memory: MemoryPlan }>(
+  options: FitOptions<D, P>,
+): FittedPlan<D, P> {
+  const { description, limitBytes, sparse, tiers: asked = {} } = options;
+  const isPlain = sparse === undefined;
+  const whole = isPlain ? description : withFeedForward(description, optionsOf(sparse, undefined));
+  const plan = options.plan(whole, true);
+  if (limitBytes === undefined || plan.memory.totalBytes <= limitBytes) {
+    return { description: whole, plan, tiers: undefined };
+  }
+  const { config, weights } = description;
+  const experts = expertCandidates(config, weights, options.maxTokensOf(plan));
+  const candidates = experts.length > 0 || isPlain ? experts : neuronCandidates(sparse, weights);
+  if (candidates.length === 0) checkMemory(plan.memory, limitBytes, adviceOf(sparse));
+  const otherBytes = plan.memory.totalBytes - wholeBytes(candidates, weights);
+  const planWith = (tiers: WeightTierPlan): FittedPlan<D, P> => {
+    const tiered = withFeedForward(description, optionsOf(sparse, tiers));
+    const next = options.plan(tiered, false);
+    return { description: tiered, plan: { ...next, memory: withTiers(next.memory, tiers) }, tiers };
+  };
+  let goesBytes = 0; // what goes with the slots: their tables, outputs for the host
+  for (let round = 0; round < maxRounds; round++) {
+    let tiers: WeightTierPlan;
+    try {
+      tiers = planWeightTiers(candidates, limitBytes - otherBytes - goesBytes, asked);
+    } catch (error) {
+      if (!CapacityError.isInstance(error)) throw error;
+      const least = planWith(planWeightTiers(candidates, error.needed, asked));
+      throw tooSmall(least.plan.memory, limitBytes, isPlain ? '' : adviceOf(sparse) + hotAdvice(candidates, asked));
+    }
+    const fitted = planWith(tiers);
+    const { totalBytes } = fitted.plan.memory;
+    if (totalBytes <= limitBytes) return fitted;
+    goesBytes = Math.max(goesBytes, totalBytes - otherBytes - tiers.plannedBytes);
+  }
+  throw new Error('Winnow internal error: the plan of the weights does not settle');
+}
+
+/** What keeps more weights from staying in the file. */
+function adviceOf(sparse: SparseWeights | undefined): string {
+  if (sparse === undefined) return ', and with a calibration (sparse) weights may stay in the file';
+  const { sidecar, writer } = sparse;
+  const numDense = writer.denseLayers.length;
+  const numByInputs = sidecar.layers.filter(({ predictor }) => predictor.kind === 'input-threshold').length;
+  const dense = `; ${numDense} ${numDense === 1 ? 'layer computes' : 'layers compute'} all neurons, which are in memory: sparseOptions.maxRatio 1 changes that`;
+  const byInputs =
+    `; ${numByInputs} ${numByInputs === 1 ? 'layer is' : 'layers are'} calibrated by input-threshold, whose gate and up are ` +
+    `read input by input and are in memory: low-rank and gate-threshold leave more in the file`;
+  return (numDense > 0 ? dense : '') + (numByInputs > 0 ? byInputs : '');
+}
+
+/** What the smallest limit has to hold at the wish of the caller. */
+function hotAdvice(candidates: readonly TierCandidate[], { hot }: WeightTierOptions): string {
+  if (hot !== 'all') return '';
+  const numHot = candidates.reduce((sum, candidate) => sum + candidate.numHot, 0);
+  return `; all ${numHot} hot neurons are in it: weightTiers.hot fitting needs less`;
+}
+
+/** @param least the plan of the smallest limit that works */
+function tooSmall(least: MemoryPlan, limitBytes: number, advice: string): CapacityError {
+  const { totalBytes, kvBytes, activationBytes, contextSize, weightTiers } = least;
+  return new CapacityError({
+    resource: planResource,
+    needed: totalBytes,
+    available: limitBytes,
+    unit: 'bytes',
+    hint:
+      `the least with ${weightTiers?.kind}s read from the file: weights that are always in memory ` +
+      `${weightTiers?.residentBytes}, kv ${kvBytes} for ${contextSize} tokens, activations ${activationBytes}: a smaller ` +
+      `context or kv dtype helps${advice}`,
+  });
+}
+
+function wholeBytes(candidates: readonly TierCandidate[], weights: EmbedderDescription['weights']): number {
+  return candidates
+    .flatMap(({ matrices }) => matrices)
+    .reduce((sum, { weightName }) => sum + (weights.get(weightName)?.sizeBytes ?? 0), 0);
+}
+
+function withTiers(memory: MemoryPlan, tiers: WeightTierPlan): MemoryPlan {
+  const slotBytes = tiers.layers.reduce((sum, layer) => sum + layer.slots * itemBytes(layer), 0);
+  const { warmBytes, stagingBytes, coldBytes, copyBytes, numItems, numSlots, numPinned } = tiers;
+  return {
+    ...memory,
+    totalBytes: memory.totalBytes + warmBytes + stagingBytes + copyBytes,
+    weightTiers: {
+      kind: tiers.kind,
+      numItems,
+      numSlots,
+      numPinned,
+      residentBytes: memory.weightsBytes - slotBytes,
+      slotBytes,
+      warmBytes,
+      stagingBytes,
+      coldBytes,
+      copyBytes,
+    },
+  };
+}

@@ -1,0 +1,44 @@
+/** A model in memory, ready for sessions: what the parts of the engine share. */
+import type { DecoderConfig } from '@winnow/models';
+import type { AttentionRequirements } from '@winnow/sparse-attention';
+import type { Tokenizer } from '@winnow/tokenizers';
+import type { TracedLayer } from '../plan/attention-trace.js';
+import type { Constraints } from '../generation/constraint.js';
+import type { SamplingOptions } from '../generation/sampling-options.js';
+import type { Scheduler } from './scheduler.js';
+import type { KvPool } from './sequence.js';
+import type { SessionKey } from '../sessions/file.js';
+import type { SessionFiles } from '../sessions/location.js';
+
+/** Clock and randomness, passed in so that tests can hold them still. */
+export interface Host {
+  /** Milliseconds of any origin. */
+  readonly now: () => number;
+  /** A seed for generations that do not name one. */
+  readonly randomSeed: () => number;
+}
+
+export interface LoadedModel {
+  readonly config: DecoderConfig;
+  readonly tokenizer: Tokenizer;
+  readonly eosIds: ReadonlySet<number>;
+  /** Grammars and schemas over the vocabulary. */
+  readonly constraints: Constraints;
+  /** Settings that the model recommends; the caller's go before them. */
+  readonly defaultSampling: SamplingOptions;
+  readonly contextSize: number;
+  /** What the attention policy requires of sequences. */
+  readonly attention: AttentionRequirements;
+  /** Hears how many tokens a sequence is going to have, and tells once when they are more than the model was trained for. */
+  readonly noteLength: (numTokens: number) => void;
+  readonly pool: KvPool;
+  readonly scheduler: Scheduler;
+  readonly host: Host;
+  /** What saved sessions have to agree with. */
+  readonly sessionKey: SessionKey;
+  readonly files: SessionFiles;
+  /** Layers whose attention is traced, if any is. */
+  readonly tracedLayers: readonly TracedLayer[] | undefined;
+  /** Entries of the `topValues` and `topIndices` outputs. */
+  readonly numTop: number;
+}

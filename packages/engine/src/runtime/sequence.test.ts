@@ -1,0 +1,127 @@
+import { createBlockManager } from '@winnow/kv-cache';
+import { CapacityError } from '@winnow/tensor';
+import fc from 'fast-check';
+import { expect, test } from 'vitest';
+import type { KvMemory } from '../memory/kv-memory.js';
+import { createSequence, sharedPrefix, type KvPool } from './sequence.js';
+import { createStateRows } from './state-rows.js';
+
+const blockSize = 4;
+
+function createPool(numBlocks: number, numStates = 0): KvPool {
+  const memory = { queue: () => undefined } as unknown as KvMemory;
+  const states = numStates === 0 ? undefined : createStateRows(numStates, blockSize);
+  const manager = createBlockManager({
+    numBlocks,
+    blockSize,
+    onContentDropped: (contentId) => states?.dropSnapshot(contentId),
+  });
+  return { manager, memory, states, report: () => undefined, onFreed: () => undefined };
+}
+
+const tokens = (length: number, last = 0): Int32Array => {
+  const all = Int32Array.from({ length }, (_, index) => index);
+  if (length > 0) all[length - 1] = last;
+  return all;
+};
+
+test.each([0, 3, 9])('random commands with %i state rows: every sequence has what was computed for it', (numStates) => {
+  const command = fc.record({
+    index: fc.nat(1),
+    // few different tokens: many shared prefixes
+    wanted: fc.array(fc.nat(1), { minLength: 1, maxLength: 25 }),
+    action: fc.constantFrom('step', 'step', 'step', 'fail', 'clear'),
+    chunk: fc.integer({ min: 1, max: 9 }),
+  });
+  fc.assert(
+    fc.property(fc.array(command, { maxLength: 40 }), (commands) => {
+      const pool = createPool(12, numStates);
+      const sequences = [createSequence(pool), createSequence(pool)];
+      /** Which tokens the state in each row has seen. */
+      const seen = new Map<number, string>([[-1, '']]);
+      for (const { index, wanted, action, chunk } of commands) {
+        const sequence = sequences[index]!;
+        if (action === 'clear') sequence.clear();
+        const prompt = Int32Array.from(wanted);
+        const numCached = sequence.begin(prompt, false);
+        expect(numCached).toBeLessThan(prompt.length);
+        for (let begin = numCached; begin < prompt.length; begin += chunk) {
+          const part = prompt.subarray(begin, begin + chunk);
+          try {
+            sequence.append(part);
+          } catch (error) {
+            expect(error).toBeInstanceOf(CapacityError);
+            sequence.rollback();
+            break;
+          }
+          const { state } = sequence;
+          if (state !== undefined) {
+            expect(seen.get(state.from)).toBe(prompt.subarray(0, begin).join());
+            expect(state.to).not.toBe(state.from);
+            seen.set(state.to, prompt.subarray(0, begin + part.length).join());
+          }
+          if (action === 'fail') {
+            sequence.rollback();
+            break;
+          }
+          sequence.commit(true);
+          expect([...sequence.view.tokens]).toEqual([...prompt.subarray(0, begin + part.length)]);
+        }
+        pool.manager.checkIntegrity();
+      }
+      for (const sequence of sequences) sequence.free();
+      expect(pool.manager.usage().numUsedBlocks).toBe(0);
+    }),
+    { numRuns: 200, seed: 1 },
+  );
+});
+
+test('begin takes what another sequence computed, in whole blocks', () => {
+  const pool = createPool(8);
+  const first = createSequence(pool);
+  first.append(tokens(11));
+  first.commit(true);
+  const second = createSequence(pool);
+  expect(second.begin(tokens(12, 7), false)).toBe(8);
+  expect(second.view.blocks).toEqual(first.view.blocks.slice(0, 2));
+  // a sequence whose own tokens reach further keeps them
+  expect(first.begin(tokens(11), false)).toBe(10);
+  // other salts are other models
+  expect(createSequence(pool, 'other').begin(tokens(12, 7), false)).toBe(0);
+});
+
+test('preempted tokens are remembered until they are back', () => {
+  const pool = createPool(8);
+  const sequence = createSequence(pool);
+  sequence.append(tokens(9));
+  sequence.commit(true);
+  sequence.preempt();
+  expect([sequence.view.numTokens, [...(sequence.lost ?? [])]]).toEqual([0, [...tokens(9)]]);
+  for (const begin of [0, 5]) {
+    expect(sequence.lost).toBeDefined();
+    sequence.append(tokens(9).subarray(begin, begin === 0 ? 5 : 9));
+    sequence.commit(true);
+  }
+  expect(sequence.lost).toBeUndefined();
+});
+
+test('contents with gaps go on only where they end', () => {
+  const pool = createPool(8);
+  const sequence = createSequence(pool);
+  sequence.append(tokens(12));
+  sequence.commit(true);
+  sequence.evict([4, 5, 6, 7]);
+  expect(sequence.begin(Int32Array.of(...tokens(12), 3), true)).toBe(12);
+  // without permission, or where it does not go on, it begins again: with what the pool still has of all of it
+  const other = sequence.fork();
+  pool.manager.dropCached();
+  expect(other.begin(Int32Array.of(...tokens(12), 3), false)).toBe(4);
+  expect(other.view.numEvicted).toBe(0);
+  expect(sequence.begin(tokens(9), true)).toBe(4);
+});
+
+test('shared prefixes', () => {
+  expect(sharedPrefix([1, 2, 3], [1, 2, 4])).toBe(2);
+  expect(sharedPrefix([], [1])).toBe(0);
+  expect(sharedPrefix([1, 2], [1, 2])).toBe(2);
+});

@@ -1,0 +1,91 @@
+/** The state of a generation as JSON and sections of a session file. */
+import { bytesSection, type JsonValue, type SessionSection } from '@winnow/kv-cache';
+import { createRng, type RngState } from '@winnow/tensor';
+import { lastingOptions, type GenerationState, type LastingOptions } from '../generation/state.js';
+import { overflowPolicies } from '../generation/overflow.js';
+import { samplingRules, type Sampling } from '../generation/sampling-options.js';
+
+export function encodeGeneration(state: GenerationState): { json: JsonValue; sections: readonly SessionSection[] } {
+  const { prompt, numConstrained, chosen, sampling, options, hasEnded } = state;
+  return {
+    json: {
+      sampling: { ...sampling },
+      options: { ...options } as unknown as JsonValue,
+      rngState: state.rngState(),
+      hasEnded,
+      numConstrained,
+    },
+    sections: [bytesSection('prompt', prompt), bytesSection('chosen', Int32Array.from(chosen))],
+  };
+}
+
+/**
+ * @param readInts reads a section of integers
+ * @param fail throws a `FormatError` for a field
+ */
+export async function decodeGeneration(
+  json: JsonValue,
+  readInts: (section: string) => Promise<Int32Array>,
+  vocabSize: number,
+  fail: (field: string, message: string) => never,
+): Promise<GenerationState | undefined> {
+  if (json === null) return undefined;
+  const { sampling, options, rngState, hasEnded, numConstrained = 0 } = json as Readonly<Record<string, JsonValue>>;
+  const prompt = await readInts('prompt');
+  const chosen = await readInts('chosen');
+  if (prompt.length === 0 || chosen.length === 0) fail('generation', 'expected a prompt and a chosen token');
+  for (const id of [prompt, chosen].flatMap((ids) => ids.find((value) => value < 0 || value >= vocabSize) ?? [])) {
+    fail('generation', `expected token ids below ${vocabSize}, got ${id}`);
+  }
+  if (!Number.isSafeInteger(numConstrained) || Number(numConstrained) < 0 || Number(numConstrained) > prompt.length) {
+    fail('generation.numConstrained', `expected at most ${prompt.length}, got ${JSON.stringify(numConstrained)}`);
+  }
+  try {
+    createRng(0).restore(rngState as unknown as RngState);
+  } catch (error) {
+    fail('generation.rngState', String(error));
+  }
+  const state = rngState as unknown as RngState;
+  return {
+    prompt,
+    numConstrained: Number(numConstrained),
+    chosen: Array.from(chosen),
+    sampling: checkedSampling(sampling ?? null, fail),
+    options: checkedOptions(options ?? null, fail),
+    rngState: () => state,
+    hasEnded: hasEnded === true,
+  };
+}
+
+function checkedSampling(json: JsonValue, fail: (field: string, message: string) => never): Sampling {
+  const values = (json ?? {}) as Readonly<Record<string, JsonValue>>;
+  const names = Object.keys(samplingRules) as (keyof Sampling)[];
+  const entries = names.map((name) => {
+    const value = values[name];
+    const [expected, isValid] = samplingRules[name];
+    if (typeof value !== 'number' || !Number.isFinite(value) || !isValid(value)) {
+      fail(`generation.sampling.${name}`, `expected ${expected}, got ${JSON.stringify(value)}`);
+    }
+    return [name, value];
+  });
+  return Object.fromEntries(entries) as Sampling;
+}
+
+function isRecord(value: unknown): boolean {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+function checkedOptions(json: JsonValue, fail: (field: string, message: string) => never): LastingOptions {
+  const options = (json ?? {}) as LastingOptions;
+  const { stop, ignoreEos, numTopLogprobs, overflow, grammar, jsonSchema, showTokens } = options;
+  const isValid =
+    (stop === undefined || (Array.isArray(stop) && stop.every((text) => typeof text === 'string' && text !== ''))) &&
+    (ignoreEos === undefined || typeof ignoreEos === 'boolean') &&
+    (numTopLogprobs === undefined || Number.isSafeInteger(numTopLogprobs)) &&
+    (overflow === undefined || overflowPolicies.includes(overflow)) &&
+    (grammar === undefined || typeof grammar === 'string') &&
+    (jsonSchema === undefined || typeof jsonSchema === 'boolean' || isRecord(jsonSchema)) &&
+    (showTokens === undefined || (Array.isArray(showTokens) && showTokens.every((text) => typeof text === 'string')));
+  if (!isValid) fail('generation.options', `unexpected values: ${JSON.stringify(json)}`);
+  return lastingOptions(options);
+}

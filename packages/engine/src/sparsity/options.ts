@@ -1,0 +1,156 @@
+/** The options that make a model skip neurons, and what a host adds to them. */
+import { blobSource, httpSource, memorySource, type ByteSource, type TensorStore } from '@winnow/bytes';
+import { feedForwardNames, type EmbedderDescription, type ModelFile } from '@winnow/models';
+import { openSafetensors } from '@winnow/safetensors';
+import { readSidecar, type Sidecar } from '@winnow/sparse-inference';
+import { ArgumentError, FormatError } from '@winnow/tensor';
+import type { ColdFiles, OpenColdFolder } from '../memory/cold-files.js';
+import { createSparseWeights, type SparseWeights, type SparseWriterOptions } from './sparse-weights.js';
+import { weightsChecksum, weightsHash } from './weights-hash.js';
+import type { WeightTierOptions } from '../weight-offload/options.js';
+
+/**
+ * A calibration (`*.sparse.safetensors`): its path or URL, its bytes, an open file, which is taken over, or read already.
+ * Paths need Node.
+ */
+export type SidecarSource = string | URL | Uint8Array | Blob | ByteSource | Sidecar;
+
+export interface SparseLoadOptions {
+  /**
+   * Skip the FFN neurons that this calibration of the model says are not needed. Refused when it was made for other weights.
+   * Default: all neurons.
+   */
+  readonly sparse?: SidecarSource;
+  /** How the calibration is used: the share of active neurons above which all are computed, and others. */
+  readonly sparseOptions?: SparseWriterOptions;
+  /**
+   * With `sparse`: read all weights before anything is loaded and compare their checksum with that of the calibration, so that
+   * a damaged file is refused. Default: a hash of samples of every tensor, which tells other models and other versions.
+   */
+  readonly verifyWeights?: boolean;
+  /**
+   * Where weights are that `memoryLimitBytes` has no room for: experts, and with a calibration neurons, are read from the
+   * model's file when they are needed, which stays open.
+   */
+  readonly weightTiers?: WeightTierOptions;
+}
+
+/** What a host has: files. */
+export interface WeightHost {
+  readonly openFile?: (path: string | URL) => Promise<ByteSource>;
+  readonly openFolder?: OpenColdFolder;
+  /** A place for files that need not outlive the model. */
+  readonly temporaryFiles?: () => ColdFiles;
+}
+
+async function openSource(
+  source: Exclude<SidecarSource, Sidecar>,
+  { openFile }: WeightHost,
+  request: typeof fetch | undefined,
+): Promise<ByteSource> {
+  if (source instanceof Uint8Array) return memorySource(source, 'sidecar');
+  if (source instanceof Blob) return blobSource(source);
+  if (typeof source !== 'string' && !(source instanceof URL)) return source;
+  if (/^https?:/i.test(String(source))) {
+    return httpSource(new URL(source), request === undefined ? {} : { fetch: request });
+  }
+  if (openFile !== undefined) return openFile(source);
+  throw new ArgumentError({ argument: 'sparse', expected: 'an http(s) URL, bytes or a Blob', actual: String(source) });
+}
+
+function isSidecar(source: SidecarSource): source is Sidecar {
+  return typeof source === 'object' && 'layers' in source && 'modelHash' in source;
+}
+
+/**
+ * Opens the sidecar of the options, and adds its tables to the weights.
+ * @throws {FormatError} for one that is damaged or belongs to another model
+ * @throws {IoError} when it cannot be read
+ * @throws {ArgumentError} for options that would be without effect
+ */
+export async function openSparse(
+  { config, weights }: EmbedderDescription,
+  { store }: ModelFile,
+  options: SparseLoadOptions & {
+    readonly memoryLimitBytes?: number;
+    readonly fetch?: typeof fetch;
+    readonly signal?: AbortSignal;
+    readonly traceFeedForward?: boolean;
+  },
+  host: WeightHost,
+): Promise<SparseWeights | undefined> {
+  refuseUnused(options);
+  const { sparse: source, sparseOptions = {}, signal } = options;
+  if (source === undefined) return undefined;
+  if (options.traceFeedForward === true) {
+    throw new ArgumentError({ argument: 'traceFeedForward', expected: 'false with sparse', actual: 'true' });
+  }
+  const withSignal = signal === undefined ? {} : { signal };
+  const modelHash = await weightsHash(store, withSignal);
+  const sidecar = isSidecar(source) ? source : await readSource(source);
+  if (sidecar.modelHash !== modelHash) {
+    const message = `expected that of the model, ${modelHash}, found ${sidecar.modelHash} (calibrated for another model)`;
+    throw new FormatError({ source: 'sparse', field: 'modelHash', message });
+  }
+  if (options.verifyWeights === true) await verifyWeights(sidecar, store, withSignal);
+  return createSparseWeights(sidecar, weights, config.numLayers, sparseOptions);
+
+  async function readSource(from: Exclude<SidecarSource, Sidecar>): Promise<Sidecar> {
+    const bytes = await openSource(from, host, options.fetch);
+    try {
+      const file = await openSafetensors(bytes, withSignal);
+      return await readSidecar(file, { modelHash, shapes: shapesOf(config, weights), ...withSignal });
+    } finally {
+      await bytes.close();
+    }
+  }
+}
+
+/** Settings of a calibration without one, and of tiers where everything is in memory. */
+function refuseUnused(options: SparseLoadOptions & { readonly memoryLimitBytes?: number }): void {
+  const { sparse, sparseOptions = {}, verifyWeights = false, weightTiers = {}, memoryLimitBytes } = options;
+  if (sparse === undefined) {
+    if (verifyWeights) refuse('verifyWeights', true, 'sparse');
+    refuseFields('sparseOptions', sparseOptions, 'sparse');
+  }
+  if (memoryLimitBytes === undefined) refuseFields('weightTiers', weightTiers, 'memoryLimitBytes');
+}
+
+function refuseFields(option: string, fields: object, missing: string): void {
+  const [first] = Object.entries(fields).filter(([, value]) => value !== undefined);
+  if (first !== undefined) refuse(`${option}.${first[0]}`, first[1], missing);
+}
+
+function refuse(argument: string, value: unknown, missing: string): never {
+  throw new ArgumentError({ argument, expected: `nothing without ${missing}`, actual: String(value) });
+}
+
+/** @throws {FormatError} for weights other than those of the calibration, and for calibrations that do not know */
+async function verifyWeights(
+  { weightsChecksum: expected }: Sidecar,
+  store: TensorStore,
+  options: { readonly signal?: AbortSignal },
+): Promise<void> {
+  if (expected === undefined) {
+    const message = 'expected a checksum of all weights, found none: calibrate again';
+    throw new FormatError({ source: 'sparse', field: 'weightsChecksum', message });
+  }
+  const actual = await weightsChecksum(store, options);
+  if (actual === expected) return;
+  const message = `expected ${expected}, as calibrated, found ${actual} (damaged?)`;
+  throw new FormatError({ source: store.name, field: 'weights', message });
+}
+
+/** The FFNs of the model, as a sidecar has to have them. */
+function shapesOf(
+  { numLayers, hiddenDim, ffnDim, activation }: EmbedderDescription['config'],
+  weights: EmbedderDescription['weights'],
+): Map<number, { hiddenDim: number; ffnDim: number; activation: typeof activation; isGated: boolean }> {
+  const shapes = new Map();
+  for (let layer = 0; layer < numLayers; layer++) {
+    const { gate, up } = feedForwardNames(layer);
+    if (!weights.has(`${up}.weight`)) continue;
+    shapes.set(layer, { hiddenDim, ffnDim, activation, isGated: weights.has(`${gate}.weight`) });
+  }
+  return shapes;
+}

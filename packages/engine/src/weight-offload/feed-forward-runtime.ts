@@ -1,0 +1,64 @@
+/** What runs FFNs that skip neurons or have their weights in tiers, or nothing for models that do neither. */
+import type { EmbedderDescription } from '@winnow/models';
+import type { Backend, BufferHandle, Executable } from '@winnow/ops';
+import { createBusyTime } from '../metrics/busy-time.js';
+import type { FeedForwardMetrics } from '../metrics/feed-forward.js';
+import { noColdFolders, openCold, type ColdFiles } from '../memory/cold-files.js';
+import { openWeightTiers } from './open.js';
+import type { SparseLoadOptions, WeightHost } from '../sparsity/options.js';
+import type { SparseWeights } from '../sparsity/sparse-weights.js';
+import { createWeightTiers } from './offloader.js';
+import type { WeightTierPlan } from './plan.js';
+
+export interface FeedForwardRuntime {
+  wrap(executable: Executable): Executable;
+  /** `undefined` when all FFNs are ordinary. */
+  metrics(): FeedForwardMetrics | undefined;
+  close(): Promise<void>;
+}
+
+export interface OpenFeedForwardOptions {
+  readonly backend: Backend;
+  readonly buffers: ReadonlyMap<string, BufferHandle>;
+  readonly weights: EmbedderDescription['weights'];
+  readonly tiers: WeightTierPlan | undefined;
+  readonly sparse: SparseWeights | undefined;
+  readonly options: SparseLoadOptions & { readonly signal?: AbortSignal };
+  readonly host: WeightHost;
+  readonly now: () => number;
+}
+
+export async function openFeedForward(parts: OpenFeedForwardOptions): Promise<FeedForwardRuntime> {
+  const { backend, buffers, weights, tiers, sparse, options, host, now } = parts;
+  if (tiers === undefined && sparse === undefined) {
+    return { wrap: (executable) => executable, metrics: () => undefined, close: async () => undefined };
+  }
+  const reads = createBusyTime(now);
+  const opened =
+    tiers &&
+    (await openWeightTiers({
+      backend,
+      buffers,
+      weights,
+      plan: tiers,
+      files: filesOf(options, host),
+      reads,
+      signal: options.signal,
+    }));
+  const runtime = createWeightTiers({
+    backend,
+    buffers,
+    tiers,
+    cache: opened?.cache,
+    reads,
+    ffnDims: sparse?.ffnDims ?? new Map(),
+    now,
+  });
+  return { wrap: runtime.wrap, metrics: runtime.metrics, close: async () => opened?.close() };
+}
+
+function filesOf({ weightTiers }: SparseLoadOptions, host: WeightHost): ColdFiles | undefined {
+  const { coldPath } = weightTiers ?? {};
+  if (coldPath === undefined) return host.temporaryFiles?.();
+  return openCold(coldPath, host.openFolder ?? noColdFolders);
+}

@@ -1,0 +1,142 @@
+/** Opens the lower tiers of a model's weights: the file itself, and a file of what has to be turned. */
+import type { ByteSource, StoredTensor } from '@winnow/bytes';
+import type { PageFile } from '@winnow/kv-cache';
+import type { EmbedderDescription } from '@winnow/models';
+import type { Backend, BufferHandle } from '@winnow/ops';
+import { createNeuronCache, type NeuronCache, type NeuronPiece } from '@winnow/sparse-inference';
+import { numElements } from '@winnow/tensor';
+import type { BusyTime } from '../metrics/busy-time.js';
+import type { ColdFiles } from '../memory/cold-files.js';
+import { slotNames, type TieredMatrix } from './program.js';
+import type { WeightTierPlan } from './plan.js';
+
+/** Bytes of a turned matrix that are written at a time. */
+const chunkBytes = 32 * 1024 * 1024;
+
+export interface OpenWeightTiersOptions {
+  readonly backend: Backend;
+  readonly buffers: ReadonlyMap<string, BufferHandle>;
+  readonly weights: EmbedderDescription['weights'];
+  readonly plan: WeightTierPlan;
+  /** Where turned matrices go; without it they are turned again at each read. */
+  readonly files: ColdFiles | undefined;
+  readonly reads: BusyTime;
+  readonly signal: AbortSignal | undefined;
+}
+
+export interface OpenedWeightTiers {
+  readonly cache: NeuronCache;
+  /** Closes what was opened here; the model's file stays open. */
+  close(): Promise<void>;
+}
+
+/** @throws {IoError} when a file cannot be read or written */
+export async function openWeightTiers(options: OpenWeightTiersOptions): Promise<OpenedWeightTiers> {
+  const { backend, buffers, weights, plan, files, reads, signal } = options;
+  const storedOf = ({ weightName }: TieredMatrix): StoredTensor => {
+    const weight = weights.get(weightName);
+    if (weight === undefined) throw new Error(`Winnow internal error: no weight ${weightName}`);
+    return weight.stored;
+  };
+  const turned = plan.layers.flatMap(({ matrices }) =>
+    plan.kind === 'neuron' ? matrices.filter(({ matrix }) => matrix === 'down') : [],
+  );
+  let file: PageFile | undefined;
+  try {
+    const offsets = new Map<string, number>();
+    if (files !== undefined && turned.length > 0) {
+      file = await files.create('winnow-neurons');
+      let at = 0;
+      for (const matrix of turned) {
+        offsets.set(matrix.weightName, at);
+        at += await copyTo(file, at, storedOf(matrix), signal);
+      }
+    }
+    const copied = file && reads.watch(fileSource(file));
+    const pieceOf = (matrix: TieredMatrix): NeuronPiece => {
+      const byteOffset = offsets.get(matrix.weightName);
+      return {
+        name: matrix.matrix,
+        dtype: matrix.dtype,
+        valuesPerItem: numElements(matrix.itemShape),
+        ...(byteOffset === undefined || copied === undefined
+          ? { source: reads.watch(storedSource(storedOf(matrix))), byteOffset: 0 }
+          : { source: copied, byteOffset }),
+      };
+    };
+    const cache = await createNeuronCache({
+      layers: plan.layers.map(({ numItems, matrices, slots, hot, warmSlots, warm, frequencies }) => ({
+        numItems,
+        pieces: matrices.map(pieceOf),
+        ...{ slots, hot, warmSlots, warm },
+        ...(frequencies === undefined ? {} : { frequencies }),
+      })),
+      slotMemory(index, piece) {
+        const layer = plan.layers[index] as WeightTierPlan['layers'][number];
+        const { matrix } = layer.matrices[piece] as TieredMatrix;
+        const handle = buffers.get(slotNames.matrix(layer.layer, matrix)) as BufferHandle;
+        return {
+          view: () => backend.view(handle),
+          write: (byteOffset, bytes) => backend.write(handle, byteOffset, bytes),
+        };
+      },
+      warmEncoding: plan.warmEncoding,
+      coldEncoding: plan.coldEncoding,
+      itemName: plan.kind,
+      ...plan.reads,
+      maxGapBytes: Math.floor(plan.reads.readBytes / 8),
+      ...(signal === undefined ? {} : { signal }),
+    });
+    return {
+      cache,
+      async close() {
+        try {
+          await cache.close();
+        } finally {
+          await file?.close();
+        }
+      },
+    };
+  } catch (error) {
+    await file?.close();
+    throw error;
+  }
+}
+
+/** Writes a tensor as it is read. Returns its bytes. */
+async function copyTo(
+  file: PageFile,
+  byteOffset: number,
+  stored: StoredTensor,
+  signal: AbortSignal | undefined,
+): Promise<number> {
+  const chunk = new Uint8Array(Math.min(chunkBytes, stored.sizeBytes));
+  for (let begin = 0; begin < stored.sizeBytes; begin += chunk.length) {
+    signal?.throwIfAborted();
+    const piece = chunk.subarray(0, Math.min(chunk.length, stored.sizeBytes - begin));
+    await stored.read(piece, { byteOffset: begin, ...(signal === undefined ? {} : { signal }) });
+    await file.write(byteOffset + begin, piece);
+  }
+  return stored.sizeBytes;
+}
+
+function fileSource(file: PageFile): ByteSource {
+  return {
+    name: file.name,
+    sizeBytes: file.sizeBytes,
+    async read(byteOffset, target, { signal } = {}) {
+      signal?.throwIfAborted();
+      await file.read(byteOffset, target);
+    },
+    close: async () => undefined,
+  };
+}
+
+function storedSource(stored: StoredTensor): ByteSource {
+  return {
+    name: stored.name,
+    sizeBytes: stored.sizeBytes,
+    read: (byteOffset, target, options = {}) => stored.read(target, { ...options, byteOffset }),
+    close: async () => undefined,
+  };
+}

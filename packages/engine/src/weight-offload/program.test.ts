@@ -1,0 +1,48 @@
+/** Programs have as many passes as any choice of neurons may need. */
+import { neuronGroup } from '@winnow/ops';
+import { createRng } from '@winnow/tensor';
+import { expect, test } from 'vitest';
+import { countPasses } from './program.js';
+
+/** Passes as they are made while a step runs: as many neurons as fit, whole groups of them but for the last pass. */
+function passesOf(active: readonly number[], isPinned: (neuron: number) => boolean, numFree: number): number {
+  let numPasses = 0;
+  for (let begin = 0; begin < active.length || numPasses === 0; numPasses++) {
+    let numTaken = 0;
+    let end = begin;
+    for (; end < active.length; end++) {
+      if (!isPinned(active[end] as number) && ++numTaken > numFree) break;
+    }
+    if (end < active.length) end -= (end - begin) % neuronGroup;
+    if (end === begin && end < active.length) return Infinity;
+    begin = end;
+  }
+  return numPasses;
+}
+
+test('of neurons: never more passes than the program has, whatever is chosen and pinned', () => {
+  const rng = createRng(3);
+  let numTight = 0;
+  for (let round = 0; round < 3000; round++) {
+    const numItems = 40 + rng.nextInt(600);
+    const density = rng.nextInt(11);
+    const pinned = Array.from({ length: numItems }, () => rng.nextInt(10) < density);
+    const numPinned = pinned.filter(Boolean).length;
+    const numFree = neuronGroup + rng.nextInt(round % 2 === 0 ? 16 : 300);
+    const layer = { layer: 0, kind: 'neuron', numItems, matrices: [], slots: numPinned + numFree, numPinned } as const;
+    const share = 1 + rng.nextInt(10);
+    const active = pinned.map((_, neuron) => neuron).filter(() => rng.nextInt(10) < share);
+    const numPasses = passesOf(active, (neuron) => pinned[neuron] === true, numFree);
+    const most = countPasses(layer, numItems);
+    expect(numPasses, `${numItems} ${numPinned} ${numFree}`).toBeLessThanOrEqual(most);
+    if (numPasses === most) numTight++;
+  }
+  expect(numTight).toBeGreaterThan(100);
+});
+
+test('of experts: what does not fit the slots that are free comes later', () => {
+  const layer = { layer: 0, kind: 'expert', numItems: 32, matrices: [], slots: 9, numPinned: 1 } as const;
+  expect(countPasses(layer, 8)).toBe(1);
+  expect(countPasses(layer, 9)).toBe(2);
+  expect(countPasses(layer, 32)).toBe(4);
+});
