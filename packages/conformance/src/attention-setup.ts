@@ -33,14 +33,22 @@ interface Slot {
   readonly values: readonly Float64Array[];
 }
 
-/** One key as one query head sees it. */
-export interface SeenKey {
-  readonly slot: number;
-  readonly position: number;
-  readonly key: Float64Array;
+interface Cache {
+  readonly inputs: Readonly<Record<'keys' | 'values' | 'slotPositions' | 'blockTable', CaseTensor>>;
+  readonly sequences: readonly (readonly Slot[])[];
+}
+
+interface Logit {
   readonly logit: number;
   /** Bound of the error of the logit. */
   readonly logitError: number;
+}
+
+/** One key as one query head sees it. */
+export interface SeenKey extends Logit {
+  readonly slot: number;
+  readonly position: number;
+  readonly key: Float64Array;
   readonly value: Float64Array;
 }
 
@@ -51,7 +59,7 @@ export interface AttentionProblem {
   /** Keys that head `head` of query `query` sees, by logical slot; `from` may hold other queries `[T, N, H]`. */
   seen(query: number, head: number, from?: Float64Array): SeenKey[];
   /** How a query meets any key: the same head of the same query. */
-  meet(query: number, head: number, key: Float64Array, from?: Float64Array): { logit: number; logitError: number };
+  meet(query: number, head: number, key: Float64Array, from?: Float64Array): Logit;
 }
 
 /** Attributes of the ops that solve the problem. */
@@ -60,8 +68,44 @@ export function attentionAttributes(setup: AttentionSetup): Record<string, numbe
   return { scale: 1 / Math.sqrt(headDim), causal, window, softCap };
 }
 
+/** A random problem; a seed gives the same one everywhere. */
 export function createAttention(setup: AttentionSetup, rng: Rng, arithmetic: Arithmetic): AttentionProblem {
-  const { numHeads, numKvHeads, headDim, valueDim, blockSize, contextLengths, queries } = setup;
+  const { numHeads, numKvHeads, headDim, contextLengths, queries } = setup;
+  const cache = createCache(setup, rng);
+  const q = gaussian(rng, [queries.length, numHeads, headDim], 2, 0);
+  const qs = numbersOf(q);
+  const scale = Math.fround(1 / Math.sqrt(headDim));
+  const meet = (query: number, head: number, key: Float64Array, from = qs): Logit => {
+    const begin = (query * numHeads + head) * headDim;
+    return scaledProduct(from.subarray(begin, begin + headDim), key, scale, setup.softCap, arithmetic);
+  };
+  return {
+    inputs: {
+      q,
+      positions: queryIntegers(setup, 1),
+      sequences: queryIntegers(setup, 0),
+      ...cache.inputs,
+      contextLengths: ints([contextLengths.length], contextLengths),
+    },
+    scale,
+    meet,
+    seen(query, head, from) {
+      const [sequence, position] = queries[query];
+      const kvHead = Math.floor(head / (numHeads / numKvHeads));
+      const found: SeenKey[] = [];
+      for (const [slot, { position: keyPosition, keys, values }] of cache.sequences[sequence].entries()) {
+        if (!isVisible(setup, position, keyPosition)) continue;
+        const key = keys[kvHead];
+        found.push({ slot, position: keyPosition, key, ...meet(query, head, key, from), value: values[kvHead] });
+      }
+      return found;
+    },
+  };
+}
+
+/** A paged cache with random contents, and what each logical slot of a sequence holds. */
+function createCache(setup: AttentionSetup, rng: Rng): Cache {
+  const { numKvHeads, headDim, valueDim, blockSize, contextLengths } = setup;
   const maxBlocks = Math.max(1, ...contextLengths.map((length) => Math.ceil(length / blockSize)));
   const numSequences = contextLengths.length;
   const numBlocks = numSequences * maxBlocks + 2;
@@ -78,73 +122,65 @@ export function createAttention(setup: AttentionSetup, rng: Rng, arithmetic: Ari
     return order.map((position, j): Slot => {
       if (setup.isShuffled && j % 5 === 3) return { position: -1, keys: [], values: [] };
       const block = blockTable[sequence * maxBlocks + Math.floor(j / blockSize)];
-      slotPositions[block * blockSize + (j % blockSize)] = position;
-      const store = (cache: CaseTensor): Float64Array[] =>
-        Array.from({ length: numKvHeads }, (_, head) => {
-          const dim = cache.shape[3];
-          const row = randomTensor(rng, cache.dtype, [dim]);
-          const rowIndex = (block * numKvHeads + head) * blockSize + (j % blockSize);
-          cache.bytes.set(row.bytes, rowIndex * sizeOf(cache.dtype, dim));
-          return numbersOf(row);
-        });
-      return { position, keys: store(keys), values: store(values) };
+      const offset = j % blockSize;
+      slotPositions[block * blockSize + offset] = position;
+      return { position, keys: fillSlot(keys, rng, block, offset), values: fillSlot(values, rng, block, offset) };
     });
   });
-  const q = gaussian(rng, [queries.length, numHeads, headDim], 2, 0);
-  const qs = numbersOf(q);
-  const scale = Math.fround(1 / Math.sqrt(headDim));
-  const isVisible = (query: number, key: number): boolean => {
-    if (key < 0 || (setup.causal && key > query)) return false;
-    if (setup.window === 0) return true;
-    return setup.causal ? key > query - setup.window : Math.abs(key - query) <= setup.window >> 1;
-  };
-  const queryIntegers = (index: 0 | 1): CaseTensor =>
-    ints(
-      [queries.length],
-      queries.map((query) => query[index]),
-      0,
-    );
-  const meet = (query: number, head: number, key: Float64Array, from = qs): { logit: number; logitError: number } => {
-    const begin = (query * numHeads + head) * headDim;
-    let logit = 0;
-    let magnitude = 0;
-    for (let i = headDim - 1; i >= 0; i--) {
-      logit += scale * from[begin + i] * key[i];
-      magnitude += scale * Math.abs(from[begin + i] * key[i]);
-    }
-    // products, sums and the scale; a decoded key takes two roundings more; tanh of the cap has a slope of at most 1
-    let logitError = (headDim + 5) * arithmetic.unit * magnitude + arithmetic.tiny;
-    if (setup.softCap !== 0) {
-      logit = setup.softCap * Math.tanh(logit / setup.softCap);
-      logitError += (arithmetic.elementary + 4 * arithmetic.unit) * Math.abs(logit);
-    }
-    return { logit, logitError };
-  };
   return {
     inputs: {
-      q,
-      positions: queryIntegers(1),
-      sequences: queryIntegers(0),
       keys,
       values,
       slotPositions: ints([numBlocks, blockSize], slotPositions),
       blockTable: ints([numSequences, maxBlocks], blockTable),
-      contextLengths: ints([numSequences], contextLengths),
     },
-    scale,
-    meet,
-    seen(query, head, from) {
-      const [sequence, position] = queries[query];
-      const kvHead = Math.floor(head / (numHeads / numKvHeads));
-      const found: SeenKey[] = [];
-      for (const [slot, { position: keyPosition, keys, values }] of sequences[sequence].entries()) {
-        if (!isVisible(position, keyPosition)) continue;
-        const key = keys[kvHead];
-        found.push({ slot, position: keyPosition, key, ...meet(query, head, key, from), value: values[kvHead] });
-      }
-      return found;
-    },
+    sequences,
   };
+}
+
+/** Random rows of one slot of a cache `[blocks, KV heads, block size, dim]`, as they decode. */
+function fillSlot(cache: CaseTensor, rng: Rng, block: number, offset: number): Float64Array[] {
+  const [, numKvHeads, blockSize, dim] = cache.shape;
+  return Array.from({ length: numKvHeads }, (_, head) => {
+    const row = randomTensor(rng, cache.dtype, [dim]);
+    const rowIndex = (block * numKvHeads + head) * blockSize + offset;
+    cache.bytes.set(row.bytes, rowIndex * sizeOf(cache.dtype, dim));
+    return numbersOf(row);
+  });
+}
+
+/** Whether the model lets a query see a key; negative positions are empty slots. */
+function isVisible({ causal, window }: AttentionSetup, query: number, key: number): boolean {
+  if (key < 0 || (causal && key > query)) return false;
+  if (window === 0) return true;
+  return causal ? key > query - window : Math.abs(key - query) <= window >> 1;
+}
+
+function queryIntegers({ queries }: AttentionSetup, index: 0 | 1): CaseTensor {
+  const integers = queries.map((query) => query[index]);
+  return ints([queries.length], integers, 0);
+}
+
+function scaledProduct(
+  query: Float64Array,
+  key: Float64Array,
+  scale: number,
+  softCap: number,
+  arithmetic: Arithmetic,
+): Logit {
+  let logit = 0;
+  let magnitude = 0;
+  for (let i = query.length - 1; i >= 0; i--) {
+    logit += scale * query[i] * key[i];
+    magnitude += scale * Math.abs(query[i] * key[i]);
+  }
+  // products, sums and the scale; a decoded key takes two roundings more; tanh of the cap has a slope of at most 1
+  let logitError = (query.length + 5) * arithmetic.unit * magnitude + arithmetic.tiny;
+  if (softCap !== 0) {
+    logit = softCap * Math.tanh(logit / softCap);
+    logitError += (arithmetic.elementary + 4 * arithmetic.unit) * Math.abs(logit);
+  }
+  return { logit, logitError };
 }
 
 /** Softmax sums over some keys. */

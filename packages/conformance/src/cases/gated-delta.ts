@@ -1,5 +1,5 @@
 import type { Arithmetic } from '../arithmetic.js';
-import type { KernelCase, KernelData } from '../kernel-case.js';
+import type { CaseTensor, KernelCase, KernelData } from '../kernel-case.js';
 import { numStateRows, numTokensOf, stateSetups, stateTensors, tokenRanges, type StateSetup } from '../state-setups.js';
 import { close, floats, gaussian, numbersOf } from '../values.js';
 import type { Rng } from '@winnow/tensor';
@@ -34,27 +34,18 @@ function createDelta(
   rng: Rng,
   arithmetic: Arithmetic,
   setup: StateSetup,
-  { numHeads, numKeyHeads, keyDim, valueDim }: DeltaShape,
+  shape: DeltaShape,
   isTiled: boolean,
 ): KernelData {
-  const numTokens = numTokensOf(setup);
-  const numChannels = 2 * numKeyHeads * keyDim + numHeads * valueDim;
-  const qkv = gaussian(rng, [numTokens, numChannels], 1, 0);
-  const alpha = gaussian(rng, [numTokens, numHeads], 1, 0);
-  const beta = gaussian(rng, [numTokens, numHeads], 1, 0);
-  const alphaBias = gaussian(rng, [numHeads]);
-  const decay = floats(
-    [numHeads],
-    Float32Array.from({ length: numHeads }, () => -0.2 - rng.nextFloat()),
-  );
+  const { numHeads, numKeyHeads, keyDim, valueDim } = shape;
+  const inputs = createInputs(rng, numTokensOf(setup), shape);
   const state = gaussian(rng, [numStateRows, numHeads, valueDim, keyDim], 0.5);
   const after = numbersOf(state);
   const before = after.slice();
   const afterBounds = new Float64Array(after.length);
-  const values = new Float64Array(numTokens * numHeads * valueDim);
+  const values = new Float64Array(numTokensOf(setup) * numHeads * valueDim);
   const bounds = new Float64Array(values.length);
-  const [xs, alphas, betas] = [numbersOf(qkv), numbersOf(alpha), numbersOf(beta)];
-  const [biases, decays] = [numbersOf(alphaBias), numbersOf(decay)];
+  const steps = new Steps(inputs, shape, arithmetic);
   for (const { begin, end, from, to } of tokenRanges(setup)) {
     for (let head = 0; head < numHeads; head++) {
       const keyHead = isTiled ? head % numKeyHeads : Math.floor(head / (numHeads / numKeyHeads));
@@ -63,22 +54,9 @@ function createDelta(
       const memory = new Memory(valueDim, keyDim, arithmetic);
       if (from >= 0) memory.values.set(before.subarray(from * row + offset, from * row + offset + valueDim * keyDim));
       for (let t = begin; t < end; t++) {
-        const unitOf = (index: number, factor: number): Bounded[] => {
-          const at = t * numChannels + index * keyDim;
-          return unitVector(xs.subarray(at, at + keyDim), factor, arithmetic);
-        };
-        const gate = t * numHeads + head;
-        const v = xs.subarray(t * numChannels + 2 * numKeyHeads * keyDim + head * valueDim);
-        const y = memory.step(
-          unitOf(keyHead, keyDim ** -0.5),
-          unitOf(numKeyHeads + keyHead, 1),
-          v,
-          keptShare(alphas[gate], biases[head], decays[head], arithmetic),
-          logistic(betas[gate], arithmetic),
-        );
-        for (const [i, { value, error }] of y.entries()) {
-          values[gate * valueDim + i] = value;
-          bounds[gate * valueDim + i] = error;
+        for (const [i, { value, error }] of steps.take(memory, t, head, keyHead).entries()) {
+          values[(t * numHeads + head) * valueDim + i] = value;
+          bounds[(t * numHeads + head) * valueDim + i] = error;
         }
       }
       after.set(memory.values, to * row + offset);
@@ -86,13 +64,58 @@ function createDelta(
     }
   }
   return {
-    inputs: { qkv, alpha, beta, alphaBias, decay, ...stateTensors(setup) },
+    inputs: { ...inputs, ...stateTensors(setup) },
     updated: { state },
     expected: {
       y: close(values.length, (i) => [values[i], bounds[i]]),
       state: close(after.length, (i) => [after[i], afterBounds[i]]),
     },
   };
+}
+
+type DeltaInputs = Readonly<Record<'qkv' | 'alpha' | 'beta' | 'alphaBias' | 'decay', CaseTensor>>;
+
+function createInputs(rng: Rng, numTokens: number, shape: DeltaShape): DeltaInputs {
+  const { numHeads, numKeyHeads, keyDim, valueDim } = shape;
+  const qkv = gaussian(rng, [numTokens, 2 * numKeyHeads * keyDim + numHeads * valueDim], 1, 0);
+  const alpha = gaussian(rng, [numTokens, numHeads], 1, 0);
+  const beta = gaussian(rng, [numTokens, numHeads], 1, 0);
+  const alphaBias = gaussian(rng, [numHeads]);
+  const decays = Float32Array.from({ length: numHeads }, () => -0.2 - rng.nextFloat());
+  return { qkv, alpha, beta, alphaBias, decay: floats([numHeads], decays) };
+}
+
+/** What every token brings to the memory of a head. */
+class Steps {
+  readonly #numbers: Readonly<Record<keyof DeltaInputs, Float64Array>>;
+  readonly #shape: DeltaShape;
+  readonly #arithmetic: Arithmetic;
+
+  constructor({ qkv, alpha, beta, alphaBias, decay }: DeltaInputs, shape: DeltaShape, arithmetic: Arithmetic) {
+    this.#numbers = {
+      ...{ qkv: numbersOf(qkv), alpha: numbersOf(alpha), beta: numbersOf(beta) },
+      ...{ alphaBias: numbersOf(alphaBias), decay: numbersOf(decay) },
+    };
+    this.#shape = shape;
+    this.#arithmetic = arithmetic;
+  }
+
+  /** Token `t` through the memory of a head; returns what it reads. */
+  take(memory: Memory, t: number, head: number, keyHead: number): Bounded[] {
+    const { numHeads, numKeyHeads, keyDim, valueDim } = this.#shape;
+    const { qkv, alpha, beta, alphaBias, decay } = this.#numbers;
+    const gate = t * numHeads + head;
+    const channels = qkv.subarray(t * (2 * numKeyHeads * keyDim + numHeads * valueDim));
+    const unitOf = (index: number, factor: number): Bounded[] =>
+      unitVector(channels.subarray(index * keyDim, (index + 1) * keyDim), factor, this.#arithmetic);
+    return memory.step(
+      unitOf(keyHead, keyDim ** -0.5),
+      unitOf(numKeyHeads + keyHead, 1),
+      channels.subarray(2 * numKeyHeads * keyDim + head * valueDim),
+      keptShare(alpha[gate], alphaBias[head], decay[head], this.#arithmetic),
+      logistic(beta[gate], this.#arithmetic),
+    );
+  }
 }
 
 /** n squares and their sum, of which the root takes half; then three more operations. */

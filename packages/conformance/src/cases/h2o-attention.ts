@@ -1,9 +1,16 @@
-import { attentionAttributes, createAttention, type AttentionSetup, type SeenKey } from '../attention-setup.js';
+import type { Rng } from '@winnow/tensor';
 import type { Arithmetic } from '../arithmetic.js';
-import type { KernelCase } from '../kernel-case.js';
+import {
+  attentionAttributes,
+  createAttention,
+  type AttentionProblem,
+  type AttentionSetup,
+  type SeenKey,
+} from '../attention-setup.js';
+import type { KernelCase, KernelData } from '../kernel-case.js';
 import { attended, clearlyLargest, integers, masses, rowsOf } from '../sparse-setup.js';
 import { chunkOf, massSetups, sparseSetup, sparseSetups } from '../sparse-setups.js';
-import { close, floats, integersOf, ints, numbersOf, randomTensor } from '../values.js';
+import { close, floats, ints, numbersOf, randomTensor } from '../values.js';
 
 interface Budgets {
   readonly chunk: number;
@@ -41,151 +48,233 @@ function addWeights(scores: Map<number, Score>, keys: readonly SeenKey[], { unit
 }
 
 function h2oCase(setup: AttentionSetup, budgets: Budgets): KernelCase {
-  const { chunk, local, heavy, sinks = 0, mass = false } = budgets;
-  const { numHeads, numKvHeads, valueDim, queries, contextLengths } = setup;
-  const { from = contextLengths.map(() => -1), to = contextLengths.map((_, sequence) => sequence) } = budgets;
-  const capacity = sinks + local + heavy;
+  const { chunk, local, heavy, sinks = 0, mass = false, from = freshRows(setup) } = budgets;
   return {
     op: 'h2o-attention',
     name: `${setup.name}, chunk ${chunk}, local ${local}, heavy ${heavy}, sinks ${sinks}, from ${from.join(' ')}${mass ? ', mass' : ''}`,
     dtypes: { keys: setup.keyDType, values: setup.valueDType },
     attributes: { ...attentionAttributes(setup), chunk, local, heavy, sinks, mass },
-    create(rng, arithmetic) {
-      const problem = createAttention(setup, rng, arithmetic);
-      const groupSize = numHeads / numKvHeads;
-      const memory = ints([numRows, numKvHeads, capacity], new Array(numRows * numKvHeads * capacity).fill(-9));
-      const memoryScores = randomTensor(rng, 'f32', [numRows, numKvHeads, capacity]);
-      const chunkScores = randomTensor(rng, 'f32', [numRows, numKvHeads, chunk]);
-      const progress = ints([numRows, numKvHeads, 2], new Array(numRows * numKvHeads * 2).fill(-9));
-      const [memories, progresses] = [integersOf(memory), integersOf(progress)];
-      const [scores, sums] = [numbersOf(memoryScores), numbersOf(chunkScores)];
-      const first = contextLengths.map((_, sequence) => queries.find((query) => query[0] === sequence)?.[1] ?? 0);
-      const { seen = first } = budgets;
-      for (const [sequence, row] of from.entries()) if (row >= 0) plant(sequence, row);
-      const before = {
-        memory: ints(memory.shape, memories),
-        memoryScores: floats(memoryScores.shape, scores),
-        chunkScores: floats(chunkScores.shape, sums),
-        progress: ints(progress.shape, progresses),
-      };
-      const scoreErrors = new Float64Array(scores.length);
-      const sumErrors = new Float64Array(sums.length);
-      const rows: SeenKey[][] = rowsOf(setup).map(() => []);
-      const state = {
-        memories: memories.slice(),
-        progresses: progresses.slice(),
-        scores: scores.slice(),
-        sums: sums.slice(),
-      };
-      for (const sequence of contextLengths.keys()) {
-        const tokens = queries.flatMap((query, index) => (query[0] === sequence ? [index] : []));
-        if (tokens.length === 0) continue;
-        for (let kvHead = 0; kvHead < numKvHeads; kvHead++) advance(sequence, kvHead, tokens);
-      }
-      return {
-        inputs: {
-          ...problem.inputs,
-          stateFrom: ints([from.length], from),
-          stateTo: ints([to.length], to),
-        },
-        updated: before,
-        expected: {
-          y: attended(rows, valueDim, arithmetic),
-          ...(mass ? { mass: masses(problem, setup, rows, arithmetic) } : {}),
-          memory: { kind: 'bytes', bytes: new Uint8Array(state.memories.buffer) },
-          memoryScores: close(scores.length, (index) => [state.scores[index], scoreErrors[index]]),
-          chunkScores: close(sums.length, (index) => [state.sums[index], sumErrors[index]]),
-          progress: { kind: 'bytes', bytes: new Uint8Array(state.progresses.buffer) },
-          pairs: integers(
-            queries.flatMap((_, query) =>
-              Array.from({ length: numKvHeads }, (_unused, k) => rows[query * numHeads + k * groupSize].length),
-            ),
-          ),
-        },
-      };
+    create: (rng, arithmetic) => createData(setup, budgets, rng, arithmetic),
+  };
+}
 
-      /** A state as earlier steps could have left it. */
-      function plant(sequence: number, row: number): void {
-        const next = seen[sequence];
-        const numOld = Math.floor(next / chunk) * chunk;
-        for (let kvHead = 0; kvHead < numKvHeads; kvHead++) {
-          const at = row * numKvHeads + kvHead;
-          const count = Math.min(capacity, numOld);
-          const positions = Array.from({ length: numOld }, (_, j) => j);
-          while (positions.length > count) positions.splice(rng.nextInt(positions.length), 1);
-          progresses.set([next, count], at * 2);
-          memories.fill(-1, at * capacity, (at + 1) * capacity).set(positions, at * capacity);
-          for (let e = 0; e < capacity; e++)
-            scores[at * capacity + e] = e < count ? Math.fround(3 * rng.nextFloat()) : 0;
-          for (let i = 0; i < chunk; i++)
-            sums[at * chunk + i] = i < next - numOld ? Math.fround(2 * rng.nextFloat()) : 0;
-        }
-      }
+function freshRows({ contextLengths }: AttentionSetup): readonly number[] {
+  return contextLengths.map(() => -1);
+}
 
-      /** Chunk by chunk: all queries of the step in it, then the memory that it leaves. */
-      function advance(sequence: number, kvHead: number, tokens: readonly number[]): void {
-        const kept = new Map<number, Score>();
-        const current = new Map<number, Score>();
-        let next = 0;
-        const row = from[sequence] * numKvHeads + kvHead;
-        if (from[sequence] >= 0 && queries[tokens[0]][1] !== 0) {
-          next = progresses[row * 2];
-          for (let e = 0; e < progresses[row * 2 + 1]; e++) {
-            kept.set(memories[row * capacity + e], { value: scores[row * capacity + e], error: 0 });
-          }
-        }
-        const open = (index: number): void => {
-          current.clear();
-          for (let j = index * chunk; j < (index + 1) * chunk; j++) current.set(j, { value: 0, error: 0 });
-        };
-        const firstChunk = Math.floor(next / chunk);
-        open(firstChunk);
-        if (next > 0) {
-          for (const [j, score] of current) score.value = sums[row * chunk + (j - firstChunk * chunk)];
-        }
-        const end = queries[tokens[tokens.length - 1]][1] + 1;
-        for (let index = firstChunk; index * chunk < end; index++) {
-          if (index > firstChunk) open(index);
-          for (const query of tokens) {
-            if (Math.floor(queries[query][1] / chunk) !== index) continue;
-            for (let g = 0; g < groupSize; g++) {
-              const head = kvHead * groupSize + g;
-              const keys = problem.seen(query, head);
-              const own = keys.filter(({ position }) => position >= index * chunk);
-              const old = keys.filter(({ position }) => kept.has(position));
-              addWeights(current, own, arithmetic);
-              addWeights(kept, old, arithmetic);
-              rows[query * numHeads + head] = [...own, ...old];
-            }
-          }
-          if ((index + 1) * chunk > end) break;
-          const candidates = [...kept, ...current].sort((a, b) => a[0] - b[0]);
-          const forced = (j: number): boolean => j < sinks || j >= (index + 1) * chunk - local;
-          const rest = candidates.filter(([j]) => !forced(j));
-          const best = clearlyLargest(
-            rest.map(([, { value }]) => value),
-            heavy,
-            rest.map(([, { error }]) => error),
-          ).map((i) => rest[i][0]);
-          kept.clear();
-          for (const [j, score] of candidates) if (forced(j) || best.includes(j)) kept.set(j, score);
-          open(index + 1);
-        }
-        const target = to[sequence] * numKvHeads + kvHead;
-        state.progresses.set([end, kept.size], target * 2);
-        state.memories.fill(-1, target * capacity, (target + 1) * capacity).set([...kept.keys()], target * capacity);
-        state.scores.fill(0, target * capacity, (target + 1) * capacity);
-        for (const [e, { value, error }] of [...kept.values()].entries()) {
-          state.scores[target * capacity + e] = value;
-          scoreErrors[target * capacity + e] = error + arithmetic.unit * value;
-        }
-        for (const [i, { value, error }] of [...current.values()].entries()) {
-          state.sums[target * chunk + i] = value;
-          sumErrors[target * chunk + i] = error + arithmetic.unit * value;
-        }
-      }
+function createData(setup: AttentionSetup, budgets: Budgets, rng: Rng, arithmetic: Arithmetic): KernelData {
+  const { numHeads, numKvHeads, valueDim, queries, contextLengths } = setup;
+  const { from = freshRows(setup), to = contextLengths.map((_, sequence) => sequence), mass = false } = budgets;
+  const problem = createAttention(setup, rng, arithmetic);
+  const before = randomStates(setup, budgets, rng);
+  const first = contextLengths.map((_, sequence) => queries.find((query) => query[0] === sequence)?.[1] ?? 0);
+  const { seen = first } = budgets;
+  for (const [sequence, row] of from.entries()) if (row >= 0) plant(before, setup, budgets, rng, seen[sequence], row);
+  const steps = new Steps(problem, setup, budgets, before, arithmetic);
+  for (const sequence of contextLengths.keys()) {
+    const tokens = queries.flatMap((query, index) => (query[0] === sequence ? [index] : []));
+    if (tokens.length === 0) continue;
+    for (let kvHead = 0; kvHead < numKvHeads; kvHead++) {
+      steps.advance(from[sequence] * numKvHeads + kvHead, to[sequence] * numKvHeads + kvHead, kvHead, tokens);
+    }
+  }
+  const { rows, after, scoreErrors, sumErrors } = steps;
+  const groups = queries.flatMap((_, query) =>
+    Array.from({ length: numKvHeads }, (_unused, k) => query * numHeads + (k * numHeads) / numKvHeads),
+  );
+  return {
+    inputs: { ...problem.inputs, stateFrom: ints([from.length], from), stateTo: ints([to.length], to) },
+    updated: tensorsOf(before, setup, budgets),
+    expected: {
+      y: attended(rows, valueDim, arithmetic),
+      ...(mass ? { mass: masses(problem, setup, rows, arithmetic) } : {}),
+      memory: { kind: 'bytes', bytes: new Uint8Array(after.memories.buffer) },
+      memoryScores: close(after.scores.length, (index) => [after.scores[index], scoreErrors[index]]),
+      chunkScores: close(after.sums.length, (index) => [after.sums[index], sumErrors[index]]),
+      progress: { kind: 'bytes', bytes: new Uint8Array(after.progresses.buffer) },
+      pairs: integers(groups.map((row) => rows[row].length)),
     },
   };
+}
+
+/** The states of all rows and KV heads, as the op's tensors hold them. */
+interface States {
+  readonly memories: Int32Array;
+  readonly scores: Float64Array;
+  readonly sums: Float64Array;
+  readonly progresses: Int32Array;
+}
+
+function capacityOf({ sinks = 0, local, heavy }: Budgets): number {
+  return sinks + local + heavy;
+}
+
+function randomStates({ numKvHeads }: AttentionSetup, budgets: Budgets, rng: Rng): States {
+  const numEntries = numRows * numKvHeads * capacityOf(budgets);
+  return {
+    memories: new Int32Array(numEntries).fill(-9),
+    scores: numbersOf(randomTensor(rng, 'f32', [numEntries])),
+    sums: numbersOf(randomTensor(rng, 'f32', [numRows * numKvHeads * budgets.chunk])),
+    progresses: new Int32Array(numRows * numKvHeads * 2).fill(-9),
+  };
+}
+
+function tensorsOf(states: States, { numKvHeads }: AttentionSetup, budgets: Budgets) {
+  const capacity = capacityOf(budgets);
+  return {
+    memory: ints([numRows, numKvHeads, capacity], states.memories),
+    memoryScores: floats([numRows, numKvHeads, capacity], states.scores),
+    chunkScores: floats([numRows, numKvHeads, budgets.chunk], states.sums),
+    progress: ints([numRows, numKvHeads, 2], states.progresses),
+  };
+}
+
+/** A state as earlier steps could have left it. */
+function plant(states: States, setup: AttentionSetup, budgets: Budgets, rng: Rng, next: number, row: number): void {
+  const { chunk } = budgets;
+  const capacity = capacityOf(budgets);
+  const numOld = Math.floor(next / chunk) * chunk;
+  for (let kvHead = 0; kvHead < setup.numKvHeads; kvHead++) {
+    const at = row * setup.numKvHeads + kvHead;
+    const count = Math.min(capacity, numOld);
+    const positions = Array.from({ length: numOld }, (_, j) => j);
+    while (positions.length > count) positions.splice(rng.nextInt(positions.length), 1);
+    states.progresses.set([next, count], at * 2);
+    states.memories.fill(-1, at * capacity, (at + 1) * capacity).set(positions, at * capacity);
+    for (let e = 0; e < capacity; e++)
+      states.scores[at * capacity + e] = e < count ? Math.fround(3 * rng.nextFloat()) : 0;
+    for (let i = 0; i < chunk; i++)
+      states.sums[at * chunk + i] = i < next - numOld ? Math.fround(2 * rng.nextFloat()) : 0;
+  }
+}
+
+/** The steps of all sequences: keys of every (query, head) pair, and the states afterwards with bounds of their errors. */
+class Steps {
+  readonly rows: SeenKey[][];
+  readonly after: States;
+  readonly scoreErrors: Float64Array;
+  readonly sumErrors: Float64Array;
+  readonly #problem: AttentionProblem;
+  readonly #setup: AttentionSetup;
+  readonly #budgets: Budgets;
+  readonly #before: States;
+  readonly #arithmetic: Arithmetic;
+  /** Scores of the memory and of the chunk at hand, by position. */
+  readonly #kept = new Map<number, Score>();
+  readonly #current = new Map<number, Score>();
+
+  constructor(
+    problem: AttentionProblem,
+    setup: AttentionSetup,
+    budgets: Budgets,
+    before: States,
+    arithmetic: Arithmetic,
+  ) {
+    this.#problem = problem;
+    this.#setup = setup;
+    this.#budgets = budgets;
+    this.#before = before;
+    this.#arithmetic = arithmetic;
+    const { memories, scores, sums, progresses } = before;
+    this.rows = rowsOf(setup).map(() => []);
+    this.after = {
+      ...{ memories: memories.slice(), scores: scores.slice() },
+      ...{ sums: sums.slice(), progresses: progresses.slice() },
+    };
+    this.scoreErrors = new Float64Array(scores.length);
+    this.sumErrors = new Float64Array(sums.length);
+  }
+
+  /**
+   * Chunk by chunk: all queries of the step in it, then the memory that it leaves.
+   * @param source the state to start from, negative for a fresh one; `target` the state to leave
+   */
+  advance(source: number, target: number, kvHead: number, tokens: readonly number[]): void {
+    const { chunk } = this.#budgets;
+    const { queries } = this.#setup;
+    const firstChunk = this.#start(source, queries[tokens[0]][1]);
+    const end = queries[tokens[tokens.length - 1]][1] + 1;
+    for (let index = firstChunk; index * chunk < end; index++) {
+      if (index > firstChunk) this.#open(index);
+      for (const query of tokens) {
+        if (Math.floor(queries[query][1] / chunk) === index) this.#attend(query, kvHead, index);
+      }
+      if ((index + 1) * chunk > end) break;
+      this.#close(index);
+    }
+    this.#leave(target, end);
+  }
+
+  /** Takes the state of a row, unless the sequence is fresh; returns the chunk to go on with. */
+  #start(source: number, position: number): number {
+    const { chunk } = this.#budgets;
+    const { memories, scores, sums, progresses } = this.#before;
+    const capacity = capacityOf(this.#budgets);
+    this.#kept.clear();
+    let next = 0;
+    if (source >= 0 && position !== 0) {
+      next = progresses[source * 2];
+      for (let e = 0; e < progresses[source * 2 + 1]; e++) {
+        this.#kept.set(memories[source * capacity + e], { value: scores[source * capacity + e], error: 0 });
+      }
+    }
+    const firstChunk = Math.floor(next / chunk);
+    this.#open(firstChunk);
+    if (next === 0) return firstChunk;
+    for (const [j, score] of this.#current) score.value = sums[source * chunk + (j - firstChunk * chunk)];
+    return firstChunk;
+  }
+
+  #open(index: number): void {
+    const { chunk } = this.#budgets;
+    this.#current.clear();
+    for (let j = index * chunk; j < (index + 1) * chunk; j++) this.#current.set(j, { value: 0, error: 0 });
+  }
+
+  #attend(query: number, kvHead: number, index: number): void {
+    const { numHeads, numKvHeads } = this.#setup;
+    const groupSize = numHeads / numKvHeads;
+    for (let head = kvHead * groupSize; head < (kvHead + 1) * groupSize; head++) {
+      const keys = this.#problem.seen(query, head);
+      const own = keys.filter(({ position }) => position >= index * this.#budgets.chunk);
+      const old = keys.filter(({ position }) => this.#kept.has(position));
+      addWeights(this.#current, own, this.#arithmetic);
+      addWeights(this.#kept, old, this.#arithmetic);
+      this.rows[query * numHeads + head] = [...own, ...old];
+    }
+  }
+
+  /** The memory after a whole chunk: sinks, the last positions, and the largest scores of the rest. */
+  #close(index: number): void {
+    const { chunk, local, heavy, sinks = 0 } = this.#budgets;
+    const candidates = [...this.#kept, ...this.#current].sort((a, b) => a[0] - b[0]);
+    const forced = (j: number): boolean => j < sinks || j >= (index + 1) * chunk - local;
+    const rest = candidates.filter(([j]) => !forced(j));
+    const values = rest.map(([, { value }]) => value);
+    const errors = rest.map(([, { error }]) => error);
+    const best = clearlyLargest(values, heavy, errors).map((i) => rest[i][0]);
+    this.#kept.clear();
+    for (const [j, score] of candidates) if (forced(j) || best.includes(j)) this.#kept.set(j, score);
+    this.#open(index + 1);
+  }
+
+  #leave(target: number, end: number): void {
+    const { chunk } = this.#budgets;
+    const { memories, scores, sums, progresses } = this.after;
+    const capacity = capacityOf(this.#budgets);
+    const { unit } = this.#arithmetic;
+    progresses.set([end, this.#kept.size], target * 2);
+    memories.fill(-1, target * capacity, (target + 1) * capacity).set([...this.#kept.keys()], target * capacity);
+    scores.fill(0, target * capacity, (target + 1) * capacity);
+    for (const [e, { value, error }] of [...this.#kept.values()].entries()) {
+      scores[target * capacity + e] = value;
+      this.scoreErrors[target * capacity + e] = error + unit * value;
+    }
+    for (const [i, { value, error }] of [...this.#current.values()].entries()) {
+      sums[target * chunk + i] = value;
+      this.sumErrors[target * chunk + i] = error + unit * value;
+    }
+  }
 }
 
 const usual = { chunk: 8, local: 2, heavy: 3 };

@@ -1,11 +1,14 @@
+import type { Rng } from '@winnow/tensor';
+import type { Arithmetic } from '../arithmetic.js';
 import {
   attentionAttributes,
   attentionSums,
   createAttention,
+  type AttentionProblem,
   type AttentionSetup,
   type SeenKey,
 } from '../attention-setup.js';
-import type { KernelCase } from '../kernel-case.js';
+import type { CaseTensor, KernelCase, KernelData } from '../kernel-case.js';
 import { attended, inputNumbers, integers, masses, randomMeans, rowOf, summaryIndex } from '../sparse-setup.js';
 import { chunkOf, massSetups, severalSequences, sparseSetup, sparseSetups } from '../sparse-setups.js';
 import { close, floats, integersOf } from '../values.js';
@@ -30,6 +33,14 @@ interface Page {
   readonly isExact: boolean;
 }
 
+/** What one query head gives. */
+interface HeadResult {
+  readonly keys: readonly SeenKey[];
+  /** Value and error. */
+  readonly certificate: readonly [number, number];
+  readonly errorBound: readonly [number, number];
+}
+
 function pageCase(setup: AttentionSetup, sparsity: Sparsity): KernelCase {
   const { budget = -1, epsilon = 0, sinks = 0, local = 1, numParts = 1, mass = false } = sparsity;
   return {
@@ -37,139 +48,197 @@ function pageCase(setup: AttentionSetup, sparsity: Sparsity): KernelCase {
     name: `${setup.name}, budget ${budget}, epsilon ${epsilon}, sinks ${sinks}, local ${local}, ${numParts} parts${mass ? ', mass' : ''}`,
     dtypes: { keys: setup.keyDType, values: setup.valueDType },
     attributes: { ...attentionAttributes(setup), budget, epsilon, sinks, local, mass },
-    create(rng, arithmetic) {
-      const problem = createAttention(setup, rng, arithmetic);
-      const { queries, numHeads, numKvHeads, headDim, valueDim, blockSize, contextLengths, softCap } = setup;
-      const { unit, elementary } = arithmetic;
-      const groupSize = numHeads / numKvHeads;
-      const pageSize = blockSize / numParts;
-      const boxes = randomBoxes();
-      const counts = integersOf(boxes.boxCounts);
-      const [low, high, norms] = [boxes.low, boxes.high, boxes.norms];
-      const qs = inputNumbers(problem, 'q');
-      const attendedKeys: SeenKey[][] = [];
-      const certificates: [number, number][] = [];
-      const errorBounds: [number, number][] = [];
-      const [numPages, numPairs]: [number[], number[]] = [[], []];
+    create: (rng, arithmetic) => createData(setup, sparsity, rng, arithmetic),
+  };
+}
 
-      for (const [query, [sequence, position]] of queries.entries()) {
-        for (let kvHead = 0; kvHead < numKvHeads; kvHead++) {
-          const heads = Array.from({ length: groupSize }, (_, g) => kvHead * groupSize + g);
-          const seen = heads.map((head) => problem.seen(query, head));
-          const pages: Page[] = [];
-          for (let index = 0; index * pageSize < contextLengths[sequence]; index++) {
-            const summary = summaryIndex(problem, numParts, sequence, index, kvHead);
-            const keys = seen.map((row) => row.filter(({ slot }) => Math.floor(slot / pageSize) === index));
-            if (keys[0].length === 0) continue;
-            const isNear = keys[0].some((key) => key.position < sinks || position - key.position < local);
-            let error = 0;
-            const bounds = heads.map((head) => {
-              const q = rowOf(qs, query * numHeads + head, headDim);
-              let sum = 0;
-              let magnitude = 0;
-              for (const [i, x] of q.entries()) {
-                const [a, b] = [low[summary * headDim + i], high[summary * headDim + i]];
-                sum += Math.max(problem.scale * x * a, problem.scale * x * b);
-                magnitude += problem.scale * Math.abs(x) * Math.max(Math.abs(a), Math.abs(b));
-              }
-              error = Math.max(error, (headDim + 5) * unit * magnitude);
-              return softCap === 0 ? sum : softCap * Math.tanh(sum / softCap);
-            });
-            if (softCap !== 0) error += (elementary + 4 * unit) * softCap;
-            pages.push({ index, summary, keys, bounds, error, isExact: isNear || counts[summary] !== pageSize });
-          }
-          const kept = pages.filter(({ isExact }) => isExact);
-          const order = pages
-            .filter(({ isExact }) => !isExact)
-            .sort((a, b) => Math.max(...b.bounds) - Math.max(...a.bounds) || a.index - b.index);
-          for (const [i, page] of order.entries()) {
-            const next = order[i + 1];
-            if (next === undefined || i + 1 > (budget === -1 ? Infinity : budget)) break;
-            const gap = Math.max(...page.bounds) - Math.max(...next.bounds);
-            if (gap <= page.error + next.error)
-              throw new Error(`pages ${page.index} and ${next.index} in no clear order`);
-          }
-          const keysOf = (g: number): SeenKey[] => kept.flatMap(({ keys }) => keys[g]);
-          /** The certificate of a query head, and how far rounding may lead from it. */
-          const certify = (g: number): [number, number] => {
-            if (order.length === 0) return [0, 0];
-            const keys = keysOf(g);
-            if (keys.length === 0) return [1, 0];
-            const sums = attentionSums(keys, valueDim, arithmetic);
-            const rest = order.reduce(
-              (sum, page) => sum + page.keys[g].length * Math.exp(page.bounds[g] - sums.max),
-              0,
-            );
-            const far = Math.max(...order.map((page) => Math.abs(page.bounds[g]) + Math.abs(sums.max)));
-            const relative =
-              Math.max(...order.map((page) => page.error)) +
-              sums.maxError +
-              sums.sumError +
-              (order.length + 16) * unit +
-              3 * elementary +
-              4 * unit * far;
-            return [rest / (rest + sums.sum), relative];
-          };
-          for (let left = budget === -1 ? Infinity : budget; left > 0 && order.length > 0; left--) {
-            const all = heads.map((_, g) => certify(g));
-            for (const [value, relative] of all) {
-              if (epsilon > 0 && Math.abs(value - epsilon) <= 2 * relative * value) throw new Error('no clear end');
-            }
-            if (epsilon > 0 && all.every(([value]) => value <= epsilon)) break;
-            kept.push(order.shift() as Page);
-          }
-          numPages.push(kept.length);
-          numPairs.push(kept.reduce((sum, { keys }) => sum + keys[0].length, 0));
-          const norm = Math.max(0, ...order.map(({ summary }) => norms[summary]));
-          for (const [g] of heads.entries()) {
-            const keys = keysOf(g);
-            const [value, relative] = certify(g);
-            const output = attended([keys], valueDim, arithmetic);
-            const length = Math.hypot(...output.values);
-            const lengthError = Math.hypot(...output.bounds) + (valueDim + 4) * unit * length;
-            attendedKeys.push(keys);
-            certificates.push([value, value * relative]);
-            errorBounds.push([
-              value * (norm + length),
-              value * (relative + 4 * unit) * (norm + length) + value * lengthError,
-            ]);
-          }
-        }
-      }
-      return {
-        inputs: {
-          ...problem.inputs,
-          boxCounts: boxes.boxCounts,
-          keyMin: floats(boxes.shape, low),
-          keyMax: floats(boxes.shape, high),
-          valueNorms: floats(boxes.shape.slice(0, 3), norms),
-        },
-        expected: {
-          y: attended(attendedKeys, valueDim, arithmetic),
-          certificate: close(certificates.length, (index) => certificates[index]),
-          errorBound: close(errorBounds.length, (index) => errorBounds[index]),
-          ...(mass ? { mass: masses(problem, setup, attendedKeys, arithmetic) } : {}),
-          pages: integers(numPages),
-          pairs: integers(numPairs),
-        },
-      };
-
-      /** Boxes around nothing in particular: the op takes them as they are. */
-      function randomBoxes() {
-        const { meanCounts: boxCounts, keyMeans } = randomMeans(problem, setup, numParts, rng);
-        const { shape } = keyMeans;
-        const numRows = shape[0] * shape[1] * shape[2];
-        const middle = Float32Array.from({ length: numRows * headDim }, () => rng.nextGaussian());
-        const radius = Float32Array.from({ length: numRows * headDim }, () => 0.5 * rng.nextFloat());
-        return {
-          ...{ shape, boxCounts },
-          low: Float64Array.from(middle, (m, i) => Math.fround(m - radius[i])),
-          high: Float64Array.from(middle, (m, i) => Math.fround(m + radius[i])),
-          norms: Float64Array.from({ length: numRows }, () => Math.fround(1 + rng.nextFloat())),
-        };
-      }
+function createData(setup: AttentionSetup, sparsity: Sparsity, rng: Rng, arithmetic: Arithmetic): KernelData {
+  const { numHeads, numKvHeads, valueDim, queries } = setup;
+  const problem = createAttention(setup, rng, arithmetic);
+  const boxes = randomBoxes(problem, setup, sparsity.numParts ?? 1, rng);
+  const heads: HeadResult[] = [];
+  const [numPages, numPairs]: [number[], number[]] = [[], []];
+  for (const query of queries.keys()) {
+    for (let kvHead = 0; kvHead < numKvHeads; kvHead++) {
+      const group = new HeadGroup({ problem, setup, sparsity, boxes, arithmetic }, query, kvHead);
+      group.visitPages();
+      numPages.push(group.kept.length);
+      numPairs.push(group.kept.reduce((sum, { keys }) => sum + keys[0].length, 0));
+      for (let g = 0; g < numHeads / numKvHeads; g++) heads.push(group.resultOf(g));
+    }
+  }
+  const attendedKeys = heads.map(({ keys }) => keys);
+  return {
+    inputs: {
+      ...problem.inputs,
+      boxCounts: boxes.boxCounts,
+      keyMin: floats(boxes.shape, boxes.low),
+      keyMax: floats(boxes.shape, boxes.high),
+      valueNorms: floats(boxes.shape.slice(0, 3), boxes.norms),
+    },
+    expected: {
+      y: attended(attendedKeys, valueDim, arithmetic),
+      certificate: close(heads.length, (index) => heads[index].certificate),
+      errorBound: close(heads.length, (index) => heads[index].errorBound),
+      ...(sparsity.mass === true ? { mass: masses(problem, setup, attendedKeys, arithmetic) } : {}),
+      pages: integers(numPages),
+      pairs: integers(numPairs),
     },
   };
+}
+
+interface Boxes {
+  readonly shape: readonly number[];
+  readonly boxCounts: CaseTensor;
+  readonly low: Float64Array;
+  readonly high: Float64Array;
+  readonly norms: Float64Array;
+}
+
+/** Boxes around nothing in particular: the op takes them as they are. */
+function randomBoxes(problem: AttentionProblem, setup: AttentionSetup, numParts: number, rng: Rng): Boxes {
+  const { meanCounts: boxCounts, keyMeans } = randomMeans(problem, setup, numParts, rng);
+  const { shape } = keyMeans;
+  const numRows = shape[0] * shape[1] * shape[2];
+  const middle = Float32Array.from({ length: numRows * setup.headDim }, () => rng.nextGaussian());
+  const radius = Float32Array.from({ length: numRows * setup.headDim }, () => 0.5 * rng.nextFloat());
+  return {
+    ...{ shape, boxCounts },
+    low: Float64Array.from(middle, (m, i) => Math.fround(m - radius[i])),
+    high: Float64Array.from(middle, (m, i) => Math.fround(m + radius[i])),
+    norms: Float64Array.from({ length: numRows }, () => Math.fround(1 + rng.nextFloat())),
+  };
+}
+
+interface Truth {
+  readonly problem: AttentionProblem;
+  readonly setup: AttentionSetup;
+  readonly sparsity: Sparsity;
+  readonly boxes: Boxes;
+  readonly arithmetic: Arithmetic;
+}
+
+/** The query heads of one KV head and one token: the pages they keep, and those left, best first. */
+class HeadGroup {
+  readonly kept: Page[];
+  readonly #left: Page[];
+  readonly #heads: readonly number[];
+  readonly #truth: Truth;
+
+  constructor(truth: Truth, query: number, kvHead: number) {
+    const { numHeads, numKvHeads } = truth.setup;
+    const groupSize = numHeads / numKvHeads;
+    this.#truth = truth;
+    this.#heads = Array.from({ length: groupSize }, (_, g) => kvHead * groupSize + g);
+    const pages = this.#pagesOf(query, kvHead);
+    this.kept = pages.filter(({ isExact }) => isExact);
+    this.#left = pages
+      .filter(({ isExact }) => !isExact)
+      .sort((a, b) => Math.max(...b.bounds) - Math.max(...a.bounds) || a.index - b.index);
+  }
+
+  /** Keeps pages in their order until the budget or all certificates end it. */
+  visitPages(): void {
+    const { budget = -1, epsilon = 0 } = this.#truth.sparsity;
+    const limit = budget === -1 ? Infinity : budget;
+    this.#checkOrder(limit);
+    for (let left = limit; left > 0 && this.#left.length > 0; left--) {
+      const all = this.#heads.map((_, g) => this.#certify(g));
+      for (const [value, relative] of all) {
+        if (epsilon > 0 && Math.abs(value - epsilon) <= 2 * relative * value) throw new Error('no clear end');
+      }
+      if (epsilon > 0 && all.every(([value]) => value <= epsilon)) break;
+      this.kept.push(this.#left.shift() as Page);
+    }
+  }
+
+  resultOf(g: number): HeadResult {
+    const { setup, boxes, arithmetic } = this.#truth;
+    const { unit } = arithmetic;
+    const norm = Math.max(0, ...this.#left.map(({ summary }) => boxes.norms[summary]));
+    const keys = this.#keysOf(g);
+    const [value, relative] = this.#certify(g);
+    const output = attended([keys], setup.valueDim, arithmetic);
+    const length = Math.hypot(...output.values);
+    const lengthError = Math.hypot(...output.bounds) + (setup.valueDim + 4) * unit * length;
+    const error = value * (relative + 4 * unit) * (norm + length) + value * lengthError;
+    return { keys, certificate: [value, value * relative], errorBound: [value * (norm + length), error] };
+  }
+
+  #pagesOf(query: number, kvHead: number): Page[] {
+    const { problem, setup, sparsity, boxes } = this.#truth;
+    const { sinks = 0, local = 1, numParts = 1 } = sparsity;
+    const [sequence, position] = setup.queries[query];
+    const pageSize = setup.blockSize / numParts;
+    const counts = integersOf(boxes.boxCounts);
+    const seen = this.#heads.map((head) => problem.seen(query, head));
+    const pages: Page[] = [];
+    for (let index = 0; index * pageSize < setup.contextLengths[sequence]; index++) {
+      const summary = summaryIndex(problem, numParts, sequence, index, kvHead);
+      const keys = seen.map((row) => row.filter(({ slot }) => Math.floor(slot / pageSize) === index));
+      if (keys[0].length === 0) continue;
+      const isNear = keys[0].some((key) => key.position < sinks || position - key.position < local);
+      const isExact = isNear || counts[summary] !== pageSize;
+      pages.push({ index, summary, keys, ...this.#boundsOf(query, summary), isExact });
+    }
+    return pages;
+  }
+
+  #boundsOf(query: number, summary: number): Pick<Page, 'bounds' | 'error'> {
+    const { problem, setup, boxes, arithmetic } = this.#truth;
+    const { numHeads, headDim, softCap } = setup;
+    const { unit, elementary } = arithmetic;
+    const qs = inputNumbers(problem, 'q');
+    let error = 0;
+    const bounds = this.#heads.map((head) => {
+      const q = rowOf(qs, query * numHeads + head, headDim);
+      let sum = 0;
+      let magnitude = 0;
+      for (const [i, x] of q.entries()) {
+        const [a, b] = [boxes.low[summary * headDim + i], boxes.high[summary * headDim + i]];
+        sum += Math.max(problem.scale * x * a, problem.scale * x * b);
+        magnitude += problem.scale * Math.abs(x) * Math.max(Math.abs(a), Math.abs(b));
+      }
+      error = Math.max(error, (headDim + 5) * unit * magnitude);
+      return softCap === 0 ? sum : softCap * Math.tanh(sum / softCap);
+    });
+    if (softCap !== 0) error += (elementary + 4 * unit) * softCap;
+    return { bounds, error };
+  }
+
+  /** @throws when rounding could change the order of pages of which the budget allows some */
+  #checkOrder(limit: number): void {
+    for (const [i, page] of this.#left.entries()) {
+      const next = this.#left[i + 1];
+      if (next === undefined || i + 1 > limit) break;
+      const gap = Math.max(...page.bounds) - Math.max(...next.bounds);
+      if (gap <= page.error + next.error) throw new Error(`pages ${page.index} and ${next.index} in no clear order`);
+    }
+  }
+
+  #keysOf(g: number): SeenKey[] {
+    return this.kept.flatMap(({ keys }) => keys[g]);
+  }
+
+  /** The certificate of a query head, and how far rounding may lead from it. */
+  #certify(g: number): [number, number] {
+    const left = this.#left;
+    if (left.length === 0) return [0, 0];
+    const keys = this.#keysOf(g);
+    if (keys.length === 0) return [1, 0];
+    const { setup, arithmetic } = this.#truth;
+    const sums = attentionSums(keys, setup.valueDim, arithmetic);
+    const rest = left.reduce((sum, page) => sum + page.keys[g].length * Math.exp(page.bounds[g] - sums.max), 0);
+    const far = Math.max(...left.map((page) => Math.abs(page.bounds[g]) + Math.abs(sums.max)));
+    const relative =
+      Math.max(...left.map((page) => page.error)) +
+      sums.maxError +
+      sums.sumError +
+      (left.length + 16) * arithmetic.unit +
+      3 * arithmetic.elementary +
+      4 * arithmetic.unit * far;
+    return [rest / (rest + sums.sum), relative];
+  }
 }
 
 const shuffled = { ...severalSequences, isShuffled: true };

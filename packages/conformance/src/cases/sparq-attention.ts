@@ -1,4 +1,4 @@
-import { encode, sizeOf, type DType } from '@winnow/tensor';
+import { encode, sizeOf, type DType, type Rng } from '@winnow/tensor';
 import {
   attentionAttributes,
   createAttention,
@@ -7,7 +7,7 @@ import {
   type SeenKey,
 } from '../attention-setup.js';
 import type { Arithmetic } from '../arithmetic.js';
-import type { CaseTensor, KernelCase } from '../kernel-case.js';
+import type { CaseTensor, KernelCase, KernelData } from '../kernel-case.js';
 import {
   attended,
   clearlyLargest,
@@ -126,101 +126,131 @@ function sparqCase(setup: AttentionSetup, sparsity: Sparsity): KernelCase {
     name: `${setup.name}, ${text.join(', ')}`,
     dtypes: { keys: setup.keyDType, values: setup.valueDType, ...(columns === undefined ? {} : { columns }) },
     attributes: { ...attentionAttributes(setup), rank, topK, local, meanValue, temperature, grouped, mass },
-    create(rng, arithmetic) {
-      const problem = createAttention(setup, rng, arithmetic);
-      const { queries, numHeads, numKvHeads, headDim, valueDim } = setup;
-      const { unit, elementary } = arithmetic;
-      const groupSize = grouped ? numHeads / numKvHeads : 1;
-      const qs = inputNumbers(problem, 'q');
-      const kept = columns === undefined ? undefined : columnsOf(problem, columns);
-      const random = numParts === undefined ? undefined : randomMeans(problem, setup, numParts, rng);
-      const means =
-        random === undefined || numParts === undefined
-          ? {}
-          : { valueMeans: meansOf(problem, setup, numParts, random.valueMeans), meanCounts: random.meanCounts };
-      const alphas: Bounded[] = [];
-      const outputs: Bounded[] = [];
-      const attendedKeys: SeenKey[][] = [];
-      for (const [query] of queries.entries()) {
-        for (let first = 0; first < numHeads; first += groupSize) {
-          const heads = Array.from({ length: groupSize }, (_, g) => first + g);
-          const all = heads.map((head) => problem.seen(query, head));
-          const [keys] = all;
-          const isDense = keys.length <= topK;
-          const weights: Bounded[][] = [];
-          let chosen = keys.map((_, index) => index);
-          if (!isDense) {
-            const queryRows = heads.map((head) => rowOf(qs, query * numHeads + head, headDim));
-            const magnitudes = Array.from({ length: headDim }, (_, i) =>
-              queryRows.reduce((sum, row) => sum + Math.abs(row[i]), 0),
-            );
-            const components = clearlyLargest(
-              magnitudes,
-              rank,
-              magnitudes.map((m) => groupSize * unit * m),
-            );
-            for (const row of queryRows) {
-              const logits = keys.map(({ key }) => {
-                const stored = kept === undefined ? key : rounded(kept.dtype, key);
-                return approximate(problem, setup, row, stored, components, temperature, arithmetic);
-              });
-              const max = Math.max(...logits.map(({ value }) => value));
-              const error =
-                2 * Math.max(...logits.map((logit) => logit.error)) + (keys.length + 20) * unit + 4 * elementary;
-              const sum = logits.reduce((total, { value }) => total + Math.exp(value - max), 0);
-              weights.push(
-                logits.map(({ value }) => {
-                  const weight = Math.exp(value - max) / sum;
-                  return { value: weight, error: weight * (error + 2 * unit * (max - value)) };
-                }),
-              );
-            }
-            const position = queries[query][1];
-            const totals = keys.map((key, index) =>
-              position - key.position < local ? Infinity : weights.reduce((sum, row) => sum + row[index].value, 0),
-            );
-            chosen = clearlyLargest(
-              totals,
-              topK,
-              keys.map((_, i) => weights.reduce((sum, row) => sum + row[i].error, 0)),
-            );
-          }
-          for (let g = 0; g < groupSize; g++) {
-            const share = isDense ? 1 : chosen.reduce((sum, index) => sum + weights[g][index].value, 0);
-            const shareError = isDense
-              ? 0
-              : chosen.reduce((sum, i) => sum + weights[g][i].error, chosen.length * unit * share);
-            alphas.push({ value: share, error: shareError });
-            const own = chosen.map((index) => all[g][index]);
-            attendedKeys.push(own);
-            const exact = attended([own], valueDim, arithmetic);
-            for (let i = 0; i < valueDim; i++) {
-              const [z, zError] = [exact.values[i], exact.bounds[i]];
-              if (isDense || !meanValue) {
-                outputs.push({ value: z, error: zError + unit * Math.abs(z) });
-                continue;
-              }
-              const mean = keys.reduce((sum, { value }) => sum + value[i], 0) / keys.length;
-              const magnitude = keys.reduce((sum, { value }) => sum + Math.abs(value[i]), 0) / keys.length;
-              const meanError = (keys.length + 16) * unit * magnitude;
-              const parts = Math.abs(share * z) + Math.abs((1 - share) * mean);
-              const error = share * zError + (1 - share) * meanError + shareError * (Math.abs(z) + Math.abs(mean));
-              outputs.push({ value: share * z + (1 - share) * mean, error: error + 6 * unit * (parts + magnitude) });
-            }
-          }
-        }
-      }
-      return {
-        inputs: { ...problem.inputs, ...(kept === undefined ? {} : { columns: kept }), ...means },
-        expected: {
-          y: close(outputs.length, (index) => [outputs[index].value, outputs[index].error + arithmetic.tiny]),
-          alpha: close(alphas.length, (index) => [Math.min(1, alphas[index].value), alphas[index].error]),
-          ...(mass ? { mass: masses(problem, setup, attendedKeys, arithmetic) } : {}),
-          pairs: integers(queries.map((_, query) => Math.min(topK, problem.seen(query, 0).length))),
-        },
-      };
+    create: (rng, arithmetic) => createData(setup, sparsity, rng, arithmetic),
+  };
+}
+
+function createData(setup: AttentionSetup, sparsity: Sparsity, rng: Rng, arithmetic: Arithmetic): KernelData {
+  const { topK, columns, numParts, grouped = true, mass = false } = sparsity;
+  const { queries, numHeads, numKvHeads } = setup;
+  const problem = createAttention(setup, rng, arithmetic);
+  const kept = columns === undefined ? undefined : columnsOf(problem, columns);
+  const random = numParts === undefined ? undefined : randomMeans(problem, setup, numParts, rng);
+  const means =
+    random === undefined || numParts === undefined
+      ? {}
+      : { valueMeans: meansOf(problem, setup, numParts, random.valueMeans), meanCounts: random.meanCounts };
+  const groupSize = grouped ? numHeads / numKvHeads : 1;
+  const heads: HeadResult[] = [];
+  for (const query of queries.keys()) {
+    for (let first = 0; first < numHeads; first += groupSize) {
+      const group = Array.from({ length: groupSize }, (_, g) => first + g);
+      heads.push(...attendGroup({ problem, setup, sparsity, arithmetic }, query, group));
+    }
+  }
+  const outputs = heads.flatMap(({ outputs: row }) => row);
+  const attendedKeys = heads.map(({ keys }) => keys);
+  return {
+    inputs: { ...problem.inputs, ...(kept === undefined ? {} : { columns: kept }), ...means },
+    expected: {
+      y: close(outputs.length, (index) => [outputs[index].value, outputs[index].error + arithmetic.tiny]),
+      alpha: close(heads.length, (index) => [Math.min(1, heads[index].alpha.value), heads[index].alpha.error]),
+      ...(mass ? { mass: masses(problem, setup, attendedKeys, arithmetic) } : {}),
+      pairs: integers(queries.map((_, query) => Math.min(topK, problem.seen(query, 0).length))),
     },
   };
+}
+
+/** What one query head gives. */
+interface HeadResult {
+  readonly keys: readonly SeenKey[];
+  readonly alpha: Bounded;
+  readonly outputs: readonly Bounded[];
+}
+
+interface Truth {
+  readonly problem: AttentionProblem;
+  readonly setup: AttentionSetup;
+  readonly sparsity: Sparsity;
+  readonly arithmetic: Arithmetic;
+}
+
+/** The heads that choose their keys together. */
+function attendGroup(truth: Truth, query: number, heads: readonly number[]): HeadResult[] {
+  const { problem, setup, sparsity, arithmetic } = truth;
+  const { topK, local = 0, meanValue = true } = sparsity;
+  const all = heads.map((head) => problem.seen(query, head));
+  const [keys] = all;
+  if (keys.length <= topK) {
+    return all.map((own) => ({ keys: own, alpha: { value: 1, error: 0 }, outputs: exactOutputs(truth, own) }));
+  }
+  const weights = approximateWeights(truth, query, heads, keys);
+  const position = setup.queries[query][1];
+  const totals = keys.map((key, index) =>
+    position - key.position < local ? Infinity : weights.reduce((sum, row) => sum + row[index].value, 0),
+  );
+  const errors = keys.map((_, i) => weights.reduce((sum, row) => sum + row[i].error, 0));
+  const chosen = clearlyLargest(totals, topK, errors);
+  return heads.map((_, g) => {
+    const value = chosen.reduce((sum, index) => sum + weights[g][index].value, 0);
+    const error = chosen.reduce((sum, i) => sum + weights[g][i].error, chosen.length * arithmetic.unit * value);
+    const own = chosen.map((index) => all[g][index]);
+    const alpha = { value, error };
+    const outputs = meanValue ? blendedOutputs(truth, own, keys, alpha) : exactOutputs(truth, own);
+    return { keys: own, alpha, outputs };
+  });
+}
+
+/** Softmax weights of the approximate logits of each head. */
+function approximateWeights(truth: Truth, query: number, heads: readonly number[], keys: readonly SeenKey[]) {
+  const { problem, setup, sparsity, arithmetic } = truth;
+  const { rank, temperature = true, columns } = sparsity;
+  const { unit, elementary } = arithmetic;
+  const qs = inputNumbers(problem, 'q');
+  const rows = heads.map((head) => rowOf(qs, query * setup.numHeads + head, setup.headDim));
+  const magnitudes = Array.from({ length: setup.headDim }, (_, i) =>
+    rows.reduce((sum, row) => sum + Math.abs(row[i]), 0),
+  );
+  const errors = magnitudes.map((m) => heads.length * unit * m);
+  const components = clearlyLargest(magnitudes, rank, errors);
+  return rows.map((row): Bounded[] => {
+    const logits = keys.map(({ key }) => {
+      const stored = columns === undefined ? key : rounded(columns, key);
+      return approximate(problem, setup, row, stored, components, temperature, arithmetic);
+    });
+    const max = Math.max(...logits.map(({ value }) => value));
+    const error = 2 * Math.max(...logits.map((logit) => logit.error)) + (keys.length + 20) * unit + 4 * elementary;
+    const sum = logits.reduce((total, { value }) => total + Math.exp(value - max), 0);
+    return logits.map(({ value }) => {
+      const weight = Math.exp(value - max) / sum;
+      return { value: weight, error: weight * (error + 2 * unit * (max - value)) };
+    });
+  });
+}
+
+function exactOutputs({ setup, arithmetic }: Truth, own: readonly SeenKey[]): Bounded[] {
+  const { values, bounds } = attended([own], setup.valueDim, arithmetic);
+  return [...values].map((value, i) => ({ value, error: bounds[i] + arithmetic.unit * Math.abs(value) }));
+}
+
+/** The share of the chosen keys, and the mean of all values for the rest. */
+function blendedOutputs(
+  { setup, arithmetic }: Truth,
+  own: readonly SeenKey[],
+  keys: readonly SeenKey[],
+  { value: share, error: shareError }: Bounded,
+): Bounded[] {
+  const { unit } = arithmetic;
+  const exact = attended([own], setup.valueDim, arithmetic);
+  return Array.from({ length: setup.valueDim }, (_, i) => {
+    const [z, zError] = [exact.values[i], exact.bounds[i]];
+    const mean = keys.reduce((sum, { value }) => sum + value[i], 0) / keys.length;
+    const magnitude = keys.reduce((sum, { value }) => sum + Math.abs(value[i]), 0) / keys.length;
+    const meanError = (keys.length + 16) * unit * magnitude;
+    const parts = Math.abs(share * z) + Math.abs((1 - share) * mean);
+    const error = share * zError + (1 - share) * meanError + shareError * (Math.abs(z) + Math.abs(mean));
+    return { value: share * z + (1 - share) * mean, error: error + 6 * unit * (parts + magnitude) };
+  });
 }
 
 /** A key as its column copy holds it. */

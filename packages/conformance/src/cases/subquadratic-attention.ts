@@ -1,5 +1,13 @@
-import { attentionAttributes, createAttention, type AttentionSetup, type SeenKey } from '../attention-setup.js';
-import type { KernelCase } from '../kernel-case.js';
+import type { Rng } from '@winnow/tensor';
+import type { Arithmetic } from '../arithmetic.js';
+import {
+  attentionAttributes,
+  createAttention,
+  type AttentionProblem,
+  type AttentionSetup,
+  type SeenKey,
+} from '../attention-setup.js';
+import type { KernelCase, KernelData } from '../kernel-case.js';
 import { attended, integers, masses, randomMeans, rowOf, rowsOf, summaryIndex } from '../sparse-setup.js';
 import { chunkOf, massSetups, severalSequences, sparseSetup, sparseSetups } from '../sparse-setups.js';
 import { integersOf, ints, numbersOf } from '../values.js';
@@ -51,77 +59,103 @@ function blocksOf({ causal }: AttentionSetup, { logStride = true }: Sparsity, i:
 }
 
 function subquadraticCase(setup: AttentionSetup, sparsity: Sparsity): KernelCase {
-  const { local, logStride = true, landmarks = 'compat', logCount = false } = sparsity;
-  const { globals = [0], numParts = 1, holes = [], mass = false } = sparsity;
-  const text = [
-    `local ${local}`,
-    `landmarks ${landmarks}`,
-    ...(logStride ? [] : ['no stride']),
-    ...(logCount ? ['bias'] : []),
-  ];
-  if (globals.length !== 1) text.push(`globals ${globals.join('+')}`);
-  if (numParts !== 1) text.push(`${numParts} parts`);
-  if (holes.length > 0) text.push(`${holes.length} holes`);
-  if (mass) text.push('mass');
+  const { local, logStride = true, landmarks = 'compat', logCount = false, globals = [0], mass = false } = sparsity;
   return {
     op: 'subquadratic-attention',
-    name: `${setup.name}, ${text.join(', ')}`,
+    name: `${setup.name}, ${nameOf(sparsity)}`,
     dtypes: { keys: setup.keyDType, values: setup.valueDType },
     attributes: {
       ...attentionAttributes(setup),
       ...{ local, logStride, landmarks, logCount, mass },
       ...Object.fromEntries(globals.map((g, index) => [`global${index}`, g])),
     },
-    create(rng, arithmetic) {
-      const problem = createAttention(setup, rng, arithmetic);
-      const { numHeads, numKvHeads, headDim, valueDim, blockSize, queries, contextLengths, window, causal } = setup;
-      const means = randomMeans(problem, setup, numParts, rng);
-      const [keyMeans, valueMeans] = [numbersOf(means.keyMeans), numbersOf(means.valueMeans)];
-      const partSize = blockSize / numParts;
-      const slotPositions = integersOf(problem.inputs['slotPositions']);
-      const table = integersOf(problem.inputs['blockTable']);
-      for (const hole of holes)
-        slotPositions[table[Math.floor(hole / blockSize)] * blockSize + (hole % blockSize)] = -1;
-      const isInside = (i: number, j: number): boolean =>
-        window === 0 || (causal ? i - j < window : Math.abs(i - j) <= window >> 1);
-      const rows = rowsOf(setup).map(({ query, head }): SeenKey[] => {
-        const [sequence, i] = queries[query];
-        const n = contextLengths[sequence];
-        const tokens = tokensOf(setup, { ...sparsity, globals }, i, n);
-        const keys = problem
-          .seen(query, head)
-          .filter(({ slot }) => tokens.has(slot) && !(sequence === 0 && holes.includes(slot)));
-        if (landmarks === 'off') return keys;
-        for (const block of blocksOf(setup, sparsity, i, n, partSize)) {
-          const end = Math.min(n, (block + 1) * partSize);
-          const members = Array.from({ length: end - block * partSize }, (_, offset) => block * partSize + offset);
-          if (causal && members.length < partSize) continue; // not all of it is in the cache
-          if (landmarks === 'outside-window' && members.every((j) => tokens.has(j))) continue;
-          if (!members.every((j) => isInside(i, j))) continue;
-          const index = summaryIndex(problem, numParts, sequence, block, Math.floor(head / (numHeads / numKvHeads)));
-          const key = rowOf(keyMeans, index, headDim);
-          const bias = logCount ? Math.log(members.length) : 0;
-          const { logit, logitError } = problem.meet(query, head, key);
-          const error = logitError + arithmetic.elementary * bias + 2 * arithmetic.unit * Math.abs(logit + bias);
-          const value = rowOf(valueMeans, index, valueDim);
-          keys.push({ slot: -1, position: -1, key, logit: logit + bias, logitError: error, value });
-        }
-        return keys;
-      });
-      return {
-        inputs: {
-          ...problem.inputs,
-          slotPositions: ints(problem.inputs['slotPositions'].shape, slotPositions),
-          ...(landmarks === 'off' ? {} : means),
-        },
-        expected: {
-          y: attended(rows, valueDim, arithmetic),
-          pairs: integers(queries.map((_, query) => rows[query * numHeads].length)),
-          ...(mass ? { mass: masses(problem, setup, rows, arithmetic) } : {}),
-        },
-      };
+    create: (rng, arithmetic) => createData(setup, sparsity, rng, arithmetic),
+  };
+}
+
+function nameOf(sparsity: Sparsity): string {
+  const { local, logStride = true, landmarks = 'compat', logCount = false } = sparsity;
+  const { globals = [0], numParts = 1, holes = [], mass = false } = sparsity;
+  const text = [`local ${local}`, `landmarks ${landmarks}`];
+  if (!logStride) text.push('no stride');
+  if (logCount) text.push('bias');
+  if (globals.length !== 1) text.push(`globals ${globals.join('+')}`);
+  if (numParts !== 1) text.push(`${numParts} parts`);
+  if (holes.length > 0) text.push(`${holes.length} holes`);
+  if (mass) text.push('mass');
+  return text.join(', ');
+}
+
+function createData(setup: AttentionSetup, sparsity: Sparsity, rng: Rng, arithmetic: Arithmetic): KernelData {
+  const { globals = [0], landmarks = 'compat', numParts = 1, holes = [], mass = false } = sparsity;
+  const { numHeads, valueDim, blockSize, queries, contextLengths } = setup;
+  const problem = createAttention(setup, rng, arithmetic);
+  const means = randomMeans(problem, setup, numParts, rng);
+  const summaries = { keyMeans: numbersOf(means.keyMeans), valueMeans: numbersOf(means.valueMeans) };
+  const slotPositions = integersOf(problem.inputs['slotPositions']);
+  const table = integersOf(problem.inputs['blockTable']);
+  for (const hole of holes) slotPositions[table[Math.floor(hole / blockSize)] * blockSize + (hole % blockSize)] = -1;
+  const rows = rowsOf(setup).map(({ query, head }): SeenKey[] => {
+    const [sequence, i] = queries[query];
+    const tokens = tokensOf(setup, { ...sparsity, globals }, i, contextLengths[sequence]);
+    const keys = problem
+      .seen(query, head)
+      .filter(({ slot }) => tokens.has(slot) && !(sequence === 0 && holes.includes(slot)));
+    if (landmarks === 'off') return keys;
+    return [...keys, ...landmarksOf(problem, setup, sparsity, tokens, summaries, arithmetic, query, head)];
+  });
+  return {
+    inputs: {
+      ...problem.inputs,
+      slotPositions: ints(problem.inputs['slotPositions'].shape, slotPositions),
+      ...(landmarks === 'off' ? {} : means),
+    },
+    expected: {
+      y: attended(rows, valueDim, arithmetic),
+      pairs: integers(queries.map((_, query) => rows[query * numHeads].length)),
+      ...(mass ? { mass: masses(problem, setup, rows, arithmetic) } : {}),
     },
   };
+}
+
+interface Summaries {
+  readonly keyMeans: Float64Array;
+  readonly valueMeans: Float64Array;
+}
+
+/** The means of blocks that a query head sees beside the tokens. */
+function landmarksOf(
+  problem: AttentionProblem,
+  setup: AttentionSetup,
+  sparsity: Sparsity,
+  tokens: ReadonlySet<number>,
+  { keyMeans, valueMeans }: Summaries,
+  arithmetic: Arithmetic,
+  query: number,
+  head: number,
+): SeenKey[] {
+  const { landmarks, logCount = false, numParts = 1 } = sparsity;
+  const { numHeads, numKvHeads, headDim, valueDim, blockSize, queries, contextLengths, window, causal } = setup;
+  const partSize = blockSize / numParts;
+  const [sequence, i] = queries[query];
+  const n = contextLengths[sequence];
+  const isInside = (j: number): boolean => window === 0 || (causal ? i - j < window : Math.abs(i - j) <= window >> 1);
+  const found: SeenKey[] = [];
+  for (const block of blocksOf(setup, sparsity, i, n, partSize)) {
+    const end = Math.min(n, (block + 1) * partSize);
+    const members = Array.from({ length: end - block * partSize }, (_, offset) => block * partSize + offset);
+    if (causal && members.length < partSize) continue; // not all of it is in the cache
+    if (landmarks === 'outside-window' && members.every((j) => tokens.has(j))) continue;
+    if (!members.every(isInside)) continue;
+    const index = summaryIndex(problem, numParts, sequence, block, Math.floor(head / (numHeads / numKvHeads)));
+    const key = rowOf(keyMeans, index, headDim);
+    const bias = logCount ? Math.log(members.length) : 0;
+    const { logit, logitError } = problem.meet(query, head, key);
+    const error = logitError + arithmetic.elementary * bias + 2 * arithmetic.unit * Math.abs(logit + bias);
+    const value = rowOf(valueMeans, index, valueDim);
+    found.push({ slot: -1, position: -1, key, logit: logit + bias, logitError: error, value });
+  }
+  return found;
 }
 
 const long = { contextLengths: [200], queries: chunkOf(200, 100), numHeads: 2, numKvHeads: 2 };
