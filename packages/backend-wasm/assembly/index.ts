@@ -12,7 +12,7 @@ import {
   MIN_WORK,
   PLAN_BYTES,
   PLAN_FLAGS,
-} from './layout';
+} from './runtime/layout';
 import { activeNeurons, gatherColumns } from './ops/active-neurons';
 import { attention, attentionPartial } from './ops/attention';
 import { attentionMass } from './ops/attention-mass';
@@ -25,7 +25,7 @@ import { gatedDelta } from './ops/gated-delta';
 import { h2oAttention } from './ops/h2o-attention';
 import { hadamard } from './ops/hadamard';
 import { matmul } from './ops/matmul';
-import { expectMatmul } from './ops/matmul-int8';
+import { expectMatmul } from './gemm/int8-matmul';
 import { layerNorm, rmsNorm } from './ops/norms';
 import { activation, add, gatedActivation, softCap } from './ops/pointwise';
 import { oracleTopKAttention } from './ops/oracle-topk-attention';
@@ -44,9 +44,9 @@ import { streamingAttention } from './ops/streaming-attention';
 import { subquadraticAttention } from './ops/subquadratic-attention';
 import { blockBoxAppend, blockMeanAppend, clampPositions, keyColumnsAppend, stateCarry } from './ops/summaries';
 import { topK } from './ops/top-k';
-import { PACK, PACK_NEURONS, UNPACK, UNPACK_NEURONS, numTensors } from './opcodes';
-import { packNeurons, unpackNeurons } from './neuron-records';
-import { packWeights, unpackWeights } from './pack';
+import { PACK, PACK_NEURONS, UNPACK, UNPACK_NEURONS, numTensors } from './runtime/opcodes';
+import { packNeurons, unpackNeurons } from './ffn/repack-neurons';
+import { packWeights, unpackWeights } from './gemm/repack';
 import {
   attributeI,
   aux,
@@ -62,8 +62,8 @@ import {
   peekedTokens,
   peekedType,
   peekedWeight,
-} from './record';
-import { awaitJob, enterThreads, finishJob, gather, nextCounter, recordBarrier, setAhead, setSerial, threads } from './threads';
+} from './runtime/record';
+import { awaitJob, enterThreads, finishJob, gather, nextCounter, recordBarrier, setAhead, setSerial, threads } from './runtime/threads';
 
 declare function now(): f64;
 declare function jobDone(generation: i32): void;

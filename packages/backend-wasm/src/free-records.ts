@@ -7,7 +7,7 @@ import { tensorBytes } from '@winnow/tensor';
 import { numCounters, planFlags } from './layout.js';
 import { capacityOf } from './record-shapes.js';
 
-/** `OWN_VALUES` and, less one, `MIN_PANEL_TOKENS` of `assembly/ops/matmul-int8.ts`. */
+/** `OWN_VALUES` and, less one, `MIN_PANEL_TOKENS` of `assembly/gemm/int8-matmul.ts`. */
 const [ownValues, fewTokens] = [512, 3];
 
 /**

@@ -1,5 +1,5 @@
 /**
- * The books of the formats iq1, iq2 and iq3, where `assembly/decode-grids.ts` looks for them. They are read off the codecs of
+ * The books of the formats iq1, iq2 and iq3, where `assembly/quant/dequantize-iq.ts` looks for them. They are read off the codecs of
  * `@winnow/tensor`: a block with scale 1 and without signs shows the vectors that its codes name.
  */
 import type { Program } from '@winnow/ops';

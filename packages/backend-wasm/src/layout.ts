@@ -1,4 +1,4 @@
-/** Where things lie in the memory; the same numbers as in `assembly/layout.ts`. */
+/** Where things lie in the memory; the same numbers as in `assembly/runtime/layout.ts`. */
 
 const control = 0x10000;
 
@@ -16,7 +16,7 @@ export const controlWords: Readonly<
   dotForm: control + 832,
 };
 
-/** Values of the control word `dotForm`, as in `assembly/dots8.ts`. */
+/** Values of the control word `dotForm`, as in `assembly/gemm/int8-dot.ts`. */
 export const byteProductForms = { auto: 0, whole: 2, pairs: 3 } as const;
 
 /** Books of the iq formats; iq1_m has that of iq1_s. */

@@ -32,7 +32,7 @@ export interface MachinePeaks {
 
 /** As in `assembly/ops/probe.ts`. */
 const opcodes = { touch: 1010, read: 1011, f32: 1012, int8: 1013 };
-/** Operations of one pass, as in `assembly/probe-loops.ts`. */
+/** Operations of one pass, as in `assembly/runtime/roofline-loops.ts`. */
 const f32OpsPerPass = 640;
 const int8OpsPerPass: Readonly<Record<Variant, number>> = { 'relaxed-simd': 2560, simd: 1280 };
 /** Bytes of one unit of reading, passes of one unit of arithmetic: about 0.1 ms each. */

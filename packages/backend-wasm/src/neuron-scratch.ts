@@ -15,13 +15,13 @@ const maxBlockBytes = 34 / 32; // per value
 const columns = 256;
 const depth = 64;
 const combinedTokens = 64;
-// assembly/ops/sparse-combine-int8.ts
+// assembly/ffn/sparse-combine-int8.ts
 const tablesBytes = 128 + combinedTokens * 128 + 64 + 64 + 1024;
 const fewTokens = 3;
 // assembly/ops/sparse-feed-forward.ts
 const maxParts = 32;
 const sideBytes = 1024;
-// assembly/record-dots.ts
+// assembly/ffn/gather-gemv-repacked.ts
 const lanesBytes = 288 / 128; // per column, where codes are flipped
 
 /** Bytes that all threads see; 0 for other ops. */

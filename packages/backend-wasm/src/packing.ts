@@ -1,5 +1,5 @@
 /**
- * Weights whose rows are interleaved in place by `assembly/pack.ts`. A buffer knows what is interleaved in it, so that its
+ * Weights whose rows are interleaved in place by `assembly/gemm/repack.ts`. A buffer knows what is interleaved in it, so that its
  * bytes can be given back as they were written, and so that programs with other wishes can share it.
  */
 import type { OpRecord, Program, TensorRef } from '@winnow/ops';
@@ -28,7 +28,7 @@ const groupSize = 4;
 const neuronColumns = 128;
 const opcodes = { rows: { pack: 1000, unpack: 1001 }, neurons: { pack: 1002, unpack: 1003 } };
 
-/** Weights of which `assembly/neuron-blocks.ts` makes sums. */
+/** Weights of which `assembly/ffn/axpy-tokens.ts` makes sums. */
 const combinable: ReadonlySet<DType> = new Set<DType>(['q8_0', 'q4_0']);
 
 /** Whether a product with chosen rows, which stay as they are, runs on 8-bit activations. */
@@ -98,7 +98,7 @@ export function packableTensors(program: Program, isSupported: (record: number) 
   return candidates;
 }
 
-/** Whether the weight of a record can be ordered as `assembly/neuron-records.ts` has it. */
+/** Whether the weight of a record can be ordered as `assembly/ffn/repack-neurons.ts` has it. */
 function hasNeuronOrder(program: Program, { op, inputs }: OpRecord): boolean {
   if (op !== 'sparse-feed-forward') return false;
   const { buffer, dtype, shape } = inputs['weight'] as TensorRef;

@@ -2,14 +2,14 @@
 import type { OpRecord, Program, TensorRef } from '@winnow/ops';
 import { capacityOf } from './record-shapes.js';
 
-// assembly/query-panels.ts, assembly/ops/subquadratic-attention.ts and assembly/subquadratic-edges.ts
+// assembly/attention/query-panels.ts, assembly/ops/subquadratic-attention.ts and assembly/attention/subquadratic-edges.ts
 const lanes = 64;
 const panelRows = 256;
 const span = 512;
 const maxEdges = 160;
 const landmarkRows = 40;
 const maxGlobals = 16;
-// assembly/whole-panels.ts and assembly/pivot-rows.ts
+// assembly/attention/subquadratic-panels.ts and assembly/attention/landmark-pivots.ts
 const maxDistances = 32;
 const pivotRows = 32;
 

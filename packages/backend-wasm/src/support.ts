@@ -15,7 +15,7 @@ const kernels: ReadonlySet<string> = new Set([
   ...['sparse-combine', 'sparse-feed-forward'],
 ]);
 
-/** Weight dtypes that `assembly/decode.ts` and `decode-grids.ts` know. */
+/** Weight dtypes that `assembly/quant/dequantize.ts` and `dequantize-iq.ts` know. */
 const decoded: ReadonlySet<DType> = new Set<DType>([
   ...(['f32', 'f16', 'bf16', 'q4_0', 'q4_1', 'q5_0', 'q5_1', 'q8_0', 'q2_K', 'q3_K', 'q4_K', 'q5_K', 'q6_K'] as const),
   ...(['iq1_s', 'iq1_m', 'iq2_xxs', 'iq2_xs', 'iq2_s', 'iq3_xxs', 'iq3_s', 'iq4_nl', 'iq4_xs'] as const),

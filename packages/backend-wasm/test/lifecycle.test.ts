@@ -306,7 +306,7 @@ test('the numbers of the layout agree with the kernels', async () => {
   const { readFileSync } = await import('node:fs');
   const layout = await import('../src/layout.js');
   const { controlWords, heapBase, maxThreads, numCounters, planFlags, planWords } = layout;
-  const source = readFileSync(new URL('../assembly/layout.ts', import.meta.url), 'utf8');
+  const source = readFileSync(new URL('../assembly/runtime/layout.ts', import.meta.url), 'utf8');
   const numberOf = (name: string): number => {
     const match = new RegExp(`const ${name}: \\w+ = (?:CONTROL(?: \\+ )?)?(\\w*);`).exec(source);
     return Number(match?.[1] ?? NaN) + (match?.[0].includes('CONTROL') === true ? 0x10000 : 0);
@@ -327,7 +327,7 @@ test('the numbers of the layout agree with the kernels', async () => {
   expect(numberOf('PLAN_AUX') / 4 + numberOf('AUX_AHEAD')).toBe(layout.aheadWord);
   const flags = ['INT8', 'PACKED', 'REUSE', 'FREE'].map((name) => numberOf(`FLAG_${name}`));
   expect(flags).toEqual(Object.values(planFlags));
-  const dots = readFileSync(new URL('../assembly/dots8.ts', import.meta.url), 'utf8');
+  const dots = readFileSync(new URL('../assembly/gemm/int8-dot.ts', import.meta.url), 'utf8');
   const formOf = (name: string): number => Number(new RegExp(`const ${name}: i32 = (\\d);`).exec(dots)?.[1]);
   expect({ auto: 0, whole: formOf('WHOLE'), pairs: formOf('PAIRS') }).toEqual(layout.byteProductForms);
 });

@@ -2,8 +2,8 @@
  * Ops that choose neurons: active-neurons and gather-columns. Every thread compacts the active neurons of its own share of all;
  * once all counts are known they go to their places, so that their order is that of one thread.
  */
-import { addressOf, attributeF, attributeI, dim, sharedScratch } from '../record';
-import { phaseBarrier, sharers, takeUnits, thread } from '../threads';
+import { addressOf, attributeF, attributeI, dim, sharedScratch } from '../runtime/record';
+import { phaseBarrier, sharers, takeUnits, thread } from '../runtime/threads';
 
 /** For the four bits of a vector of comparisons: which lanes they are of, in order, then zeros. */
 const lanes = memory.data<i32>([

@@ -1,7 +1,7 @@
 /**
  * How much queries look at each slot. A KV head of a sequence is one unit: its masses stay with one thread, whose sums are in
  * one order whatever the number of threads. The keys of a block are decoded once for all query heads of a token.
- * Tensors: as in `cache-view.ts`, 8 previous, 9 mass.
+ * Tensors: as in `kv-cache-view.ts`, 8 previous, 9 mass.
  */
 import {
   contextOfSequence,
@@ -13,11 +13,11 @@ import {
   sequenceOfToken,
   slotIndex,
   slotsInBlock,
-} from '../cache-view';
-import { addressOf, attributeF, attributeI, dim, isPresent, localScratch } from '../record';
-import { dots4 } from '../row-softmax';
-import { sum4, tanh4, weight4 } from '../simd';
-import { takeUnits } from '../threads';
+} from '../attention/kv-cache-view';
+import { addressOf, attributeF, attributeI, dim, isPresent, localScratch } from '../runtime/record';
+import { dots4 } from '../attention/online-softmax-row';
+import { sum4, tanh4, weight4 } from '../simd/vector';
+import { takeUnits } from '../runtime/threads';
 
 let headDim: i32 = 0;
 let scale: f32 = 1;

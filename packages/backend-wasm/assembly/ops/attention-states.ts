@@ -1,6 +1,6 @@
 /** States of the online softmax: merging and finishing. Units: rows (token, head). */
-import { addressOf, dim, isPresent } from '../record';
-import { takeUnits } from '../threads';
+import { addressOf, dim, isPresent } from '../runtime/record';
+import { takeUnits } from '../runtime/threads';
 import { finishRow } from './attention';
 
 /** Tensors: m, l, o, optional m2, l2, o2, then the merged m, l, o. */

@@ -5,18 +5,18 @@
  * parts as well and merges their states; the cut depends on shapes and context lengths alone.
  * Tensors: q, positions, sequences, keys, values, slotPositions, blockTable, contextLengths, then y or m, l, o.
  */
-import { F16, F32, bytesOf, decode } from '../decode';
-import { fetchAll, fetchLater, fetchSome } from '../fetch-ahead';
-import { decodeHalves } from '../half-rows';
-import { decodeBeside, decodeRest, tileColumnsBeside, tileRowsBeside } from '../half-tiles';
-import { tileColumns8x4, tileRows8x4 } from '../narrow-tiles';
-import { addressOf, attributeF, attributeI, dim, dtypeOf, localScratch, sharedScratch } from '../record';
-import { setSoftmax, softmaxStep } from '../softmax-step';
-import { splitHalves, splitIndex } from '../split-halves';
-import { phaseBarrier, takeUnits } from '../threads';
-import { CHUNK, chunkCount, chunkPositions, chunkRow, nextChunk, openSlots } from '../visible-slots';
-import { highFactor, lowFactor, weigh8 } from '../weigh';
-import { attendSlowly } from './attention-exact';
+import { F16, F32, bytesOf, decode } from '../quant/dequantize';
+import { fetchAll, fetchLater, fetchSome } from '../attention/prefetch';
+import { decodeHalves } from '../quant/dequantize-f16';
+import { decodeBeside, decodeRest, tileColumnsBeside, tileRowsBeside } from '../gemm/f16-gemm';
+import { tileColumns8x4, tileRows8x4 } from '../gemm/f32-gemm-8x4';
+import { addressOf, attributeF, attributeI, dim, dtypeOf, localScratch, sharedScratch } from '../runtime/record';
+import { setSoftmax, softmaxStep } from '../attention/online-softmax';
+import { splitHalves, splitIndex } from '../quant/dequantize-f16-swizzled';
+import { phaseBarrier, takeUnits } from '../runtime/threads';
+import { CHUNK, chunkCount, chunkPositions, chunkRow, nextChunk, openSlots } from '../attention/visible-slots';
+import { highFactor, lowFactor, weigh8 } from '../attention/softmax-weights';
+import { attendSlowly } from '../attention/attention-f64';
 import { mergeRows } from './attention-states';
 
 /** Most queries of one unit. */

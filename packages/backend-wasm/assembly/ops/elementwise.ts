@@ -1,7 +1,7 @@
 /** multiply, scale, scale-rows, slice-columns. Units: runs of elements, or rows. */
-import { loadTail, storeTail } from '../copy';
-import { addressOf, attributeF, attributeI, countElements, countRows, lastDim } from '../record';
-import { takeUnits } from '../threads';
+import { loadTail, storeTail } from '../simd/tail';
+import { addressOf, attributeF, attributeI, countElements, countRows, lastDim } from '../runtime/record';
+import { takeUnits } from '../runtime/threads';
 import { scaleRow } from './pointwise';
 
 /** Elements of one unit. */

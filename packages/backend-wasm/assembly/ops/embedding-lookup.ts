@@ -1,9 +1,9 @@
-import { bytesOf, decode } from '../decode';
-import { addressOf, attributeF, dim, dtypeOf, hasFlag, localScratch } from '../record';
-import { takeUnits } from '../threads';
-import { FLAG_PACKED } from '../layout';
+import { bytesOf, decode } from '../quant/dequantize';
+import { addressOf, attributeF, dim, dtypeOf, hasFlag, localScratch } from '../runtime/record';
+import { takeUnits } from '../runtime/threads';
+import { FLAG_PACKED } from '../runtime/layout';
 import { scaleRow } from './pointwise';
-import { unpackRow } from '../pack';
+import { unpackRow } from '../gemm/repack';
 
 /** Tensors: table, tokens, y. Units: tokens. */
 export function embeddingLookup(): void {

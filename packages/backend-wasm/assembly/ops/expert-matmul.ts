@@ -4,18 +4,18 @@
  * whose results are 0. Few pairs of an expert go row by row; more go in panels of MC rows and KC columns that are decoded
  * or expanded once for all of them.
  */
-import { bytesOf, decode, F16, F32, Q6_K } from '../decode';
-import { dots4F16 } from '../dots-f16';
-import { tile1x1Wide } from '../dots8';
-import { packedDots, packedDotsSideBySide, streamsOf } from '../dots8-packed';
-import { blockTimesTokens } from '../dots8-tokens';
-import { EXPANDED_BYTES, expandGroup, initialOf } from '../expand';
-import { FLAG_INT8, FLAG_REUSE } from '../layout';
-import { GROUP } from '../pack';
-import { codeBytesFor, codesFor, META_BYTES, metasAt, quantiseTokens, sideCodesAt } from '../quantise';
-import { addressOf, dim, dtypeOf, hasFlag, isPresent, localScratch, sharedScratch } from '../record';
-import { phaseBarrier, takeUnits } from '../threads';
-import { tileRows } from '../tiles';
+import { bytesOf, decode, F16, F32, Q6_K } from '../quant/dequantize';
+import { dots4F16 } from '../gemm/f16-dot';
+import { tile1x1Wide } from '../gemm/int8-dot';
+import { packedDots, packedDotsSideBySide, streamsOf } from '../gemm/int8-gemv';
+import { blockTimesTokens } from '../gemm/int8-gemm';
+import { EXPANDED_BYTES, expandGroup, initialOf } from '../gemm/int8-unpack';
+import { FLAG_INT8, FLAG_REUSE } from '../runtime/layout';
+import { GROUP } from '../gemm/repack';
+import { codeBytesFor, codesFor, META_BYTES, metasAt, quantiseTokens, sideCodesAt } from '../quant/quantize-activations';
+import { addressOf, dim, dtypeOf, hasFlag, isPresent, localScratch, sharedScratch } from '../runtime/record';
+import { phaseBarrier, takeUnits } from '../runtime/threads';
+import { tileRows } from '../gemm/f32-gemm-4x8';
 import { dots4 } from './matmul';
 
 /** Rows of a panel. */

@@ -1,8 +1,8 @@
 /** expert-route and expert-combine. */
-import { loadTail, storeTail } from '../copy';
-import { addressOf, attributeF, attributeI, dim, isPresent, localScratch } from '../record';
-import { exp4, fma } from '../simd';
-import { takeUnits } from '../threads';
+import { loadTail, storeTail } from '../simd/tail';
+import { addressOf, attributeF, attributeI, dim, isPresent, localScratch } from '../runtime/record';
+import { exp4, fma } from '../simd/vector';
+import { takeUnits } from '../runtime/threads';
 import { selectTop } from './top-k';
 
 const SIGMOID: i32 = 1;

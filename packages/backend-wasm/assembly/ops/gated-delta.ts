@@ -4,9 +4,9 @@
  * over all tokens of the step, so that it stays in the nearest cache. With M after token t in registers, one pass gives
  * what token t reads and what the key of token t + 1 recalls.
  */
-import { addressOf, attributeF, attributeI, dim, localScratch, sharedScratch } from '../record';
-import { fma, promoteHigh, sum2, sum4 } from '../simd';
-import { phaseBarrier, takeUnits } from '../threads';
+import { addressOf, attributeF, attributeI, dim, localScratch, sharedScratch } from '../runtime/record';
+import { fma, promoteHigh, sum2, sum4 } from '../simd/vector';
+import { phaseBarrier, takeUnits } from '../runtime/threads';
 
 /** Rows of one unit. */
 const ROWS: i32 = 32;

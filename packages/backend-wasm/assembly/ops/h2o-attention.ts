@@ -3,12 +3,12 @@
  * weights give the scores, merged when the output is written. The states live in their tensors. Phases: the states are there;
  * then for each chunk of the step the queries, in units of (sequence, some tokens, KV head) with sums of weights of their own,
  * and these sums, unit by unit in one order, and the next memory, in units of (sequence, KV head).
- * Tensors: as in `cache-view.ts`, 8 stateFrom, 9 stateTo, 10 memory, 11 memoryScores, 12 chunkScores, 13 progress, 14 y,
+ * Tensors: as in `kv-cache-view.ts`, 8 stateFrom, 9 stateTo, 10 memory, 11 memoryScores, 12 chunkScores, 13 progress, 14 y,
  * 15 pairs, 16 mass. Attributes: 4 chunk, 5 local, 6 heavy, 7 sinks.
  */
-import { enterCache, modelReach, positionOfToken, runEnd, sequenceOfToken } from '../cache-view';
-import { addMassOfRows, clearMass, enterMass } from '../key-mass';
-import { bringPosition } from '../position-rows';
+import { enterCache, modelReach, positionOfToken, runEnd, sequenceOfToken } from '../attention/kv-cache-view';
+import { addMassOfRows, clearMass, enterMass } from '../attention/key-mass';
+import { bringPosition } from '../attention/gather-positions';
 import {
   LANES,
   capRows,
@@ -32,11 +32,11 @@ import {
   sumRows,
   tokenOfLane,
   weighRows,
-} from '../query-panels';
-import { addressOf, attributeI, dim, localScratch, sharedScratch } from '../record';
-import { selectLargest } from '../select';
-import { withLane } from '../simd';
-import { phaseBarrier, takeUnits } from '../threads';
+} from '../attention/query-panels';
+import { addressOf, attributeI, dim, localScratch, sharedScratch } from '../runtime/record';
+import { selectLargest } from '../attention/select-top-k';
+import { withLane } from '../simd/vector';
+import { phaseBarrier, takeUnits } from '../runtime/threads';
 
 /** Queries of a tile: every panel has a second one for the memory. */
 const TILE: i32 = LANES / 2;

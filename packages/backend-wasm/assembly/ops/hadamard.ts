@@ -1,6 +1,6 @@
 /** Rotation of rows by a Hadamard matrix, in place once the row is where it shall be. Units: rows. Tensors: x, y. */
-import { addressOf, countRows, lastDim } from '../record';
-import { takeUnits } from '../threads';
+import { addressOf, countRows, lastDim } from '../runtime/record';
+import { takeUnits } from '../runtime/threads';
 import { scaleRow } from './pointwise';
 
 export function hadamard(): void {

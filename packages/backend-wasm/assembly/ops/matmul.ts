@@ -3,14 +3,14 @@
  * One to three tokens: dot products of four rows at a time. More: eight tokens side by side in registers, weights
  * decoded in panels of MC rows and KC columns.
  */
-import { dots4F16 } from '../dots-f16';
-import { F16, F32, bytesOf, decode } from '../decode';
-import { FLAG_INT8 } from '../layout';
-import { addressOf, dim, dtypeOf, hasFlag, isPresent, localScratch, sharedScratch } from '../record';
-import { fma, sum4 } from '../simd';
-import { phaseBarrier, takeUnits } from '../threads';
-import { tileRows } from '../tiles';
-import { matmulInt8 } from './matmul-int8';
+import { dots4F16 } from '../gemm/f16-dot';
+import { F16, F32, bytesOf, decode } from '../quant/dequantize';
+import { FLAG_INT8 } from '../runtime/layout';
+import { addressOf, dim, dtypeOf, hasFlag, isPresent, localScratch, sharedScratch } from '../runtime/record';
+import { fma, sum4 } from '../simd/vector';
+import { phaseBarrier, takeUnits } from '../runtime/threads';
+import { tileRows } from '../gemm/f32-gemm-4x8';
+import { matmulInt8 } from '../gemm/int8-matmul';
 
 /** Rows of a panel. */
 const MC: i32 = 32;

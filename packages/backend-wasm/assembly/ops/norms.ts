@@ -1,7 +1,7 @@
 /** rms-norm and layer-norm. Units: rows; sums in f64. */
-import { addressOf, attributeF, countRows, isPresent, lastDim } from '../record';
-import { promoteHigh, sum2 } from '../simd';
-import { takeUnits } from '../threads';
+import { addressOf, attributeF, countRows, isPresent, lastDim } from '../runtime/record';
+import { promoteHigh, sum2 } from '../simd/vector';
+import { takeUnits } from '../runtime/threads';
 
 /** Tensors: x, weight, y. */
 export function rmsNorm(): void {

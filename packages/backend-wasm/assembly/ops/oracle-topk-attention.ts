@@ -1,14 +1,14 @@
 /**
  * Attention of every query head to the keys of its k largest logits. Units: (token, head), or (token, KV head) for masses.
- * Tensors: as in `cache-view.ts`, 8 y, 9 pairs, 10 mass. Attributes: 4 k.
+ * Tensors: as in `kv-cache-view.ts`, 8 y, 9 pairs, 10 mass. Attributes: 4 k.
  */
-import { enterCache, keyOf, listVisible, positionOfToken, sequenceOfToken, valueOf } from '../cache-view';
-import { addMass, clearMass, enterMass, massOf } from '../key-mass';
-import { addressOf, attributeF, attributeI, dim, localScratch } from '../record';
-import { ENTRY_BYTES, ROW_STATE, clearRow, dots4, pushRows, setEntry, setRowSoftmax } from '../row-softmax';
-import { selectLargest } from '../select';
-import { tanh4 } from '../simd';
-import { takeUnits } from '../threads';
+import { enterCache, keyOf, listVisible, positionOfToken, sequenceOfToken, valueOf } from '../attention/kv-cache-view';
+import { addMass, clearMass, enterMass, massOf } from '../attention/key-mass';
+import { addressOf, attributeF, attributeI, dim, localScratch } from '../runtime/record';
+import { ENTRY_BYTES, ROW_STATE, clearRow, dots4, pushRows, setEntry, setRowSoftmax } from '../attention/online-softmax-row';
+import { selectLargest } from '../attention/select-top-k';
+import { tanh4 } from '../simd/vector';
+import { takeUnits } from '../runtime/threads';
 
 /** Rows that are decoded at a time. */
 const ROWS: i32 = 64;

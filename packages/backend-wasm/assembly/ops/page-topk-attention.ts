@@ -1,6 +1,6 @@
 /**
  * Attention to pages in the order of upper bounds, until a certificate or a budget ends it. Units: (token, KV head).
- * Tensors: as in `cache-view.ts`, 8 boxCounts, 9 keyMin, 10 keyMax, 11 valueNorms, 12 y, 13 certificate, 14 errorBound,
+ * Tensors: as in `kv-cache-view.ts`, 8 boxCounts, 9 keyMin, 10 keyMax, 11 valueNorms, 12 y, 13 certificate, 14 errorBound,
  * 15 pages, 16 pairs, 17 mass. Attributes: 4 budget, 5 epsilon, 6 sinks, 7 local.
  */
 import {
@@ -13,15 +13,15 @@ import {
   positionsAt,
   sequenceOfToken,
   slotIndex,
-} from '../cache-view';
-import { addMassOfSlots, attendSlots, layGathered } from '../gathered-rows';
-import { clearMass, enterMass } from '../key-mass';
-import { areFar, boundFour } from '../page-bounds';
-import { LANES, layPanels, maximumOfLane, numLanes, openPanels, sumOfLane, writeLane } from '../query-panels';
-import { addressOf, attributeF, attributeI, dim, localScratch } from '../record';
-import { selectLargest } from '../select';
-import { max4, sum4, tanh4, weight4 } from '../simd';
-import { takeUnits } from '../threads';
+} from '../attention/kv-cache-view';
+import { addMassOfSlots, attendSlots, layGathered } from '../attention/gather-kv';
+import { clearMass, enterMass } from '../attention/key-mass';
+import { areFar, boundFour } from '../attention/page-bounds';
+import { LANES, layPanels, maximumOfLane, numLanes, openPanels, sumOfLane, writeLane } from '../attention/query-panels';
+import { addressOf, attributeF, attributeI, dim, localScratch } from '../runtime/record';
+import { selectLargest } from '../attention/select-top-k';
+import { max4, sum4, tanh4, weight4 } from '../simd/vector';
+import { takeUnits } from '../runtime/threads';
 
 let headDim: i32 = 0;
 let valueDim: i32 = 0;

@@ -2,10 +2,10 @@
  * Pointwise ops: add, activation, gated-activation, soft-cap. Units: runs of elements; with a count of columns, runs of a row's
  * first columns.
  */
-import { loadTail, storeTail } from '../copy';
-import { addressOf, attributeF, attributeI, countElements, countRows, isPresent, lastDim } from '../record';
-import { exp4, fma, tanh4 } from '../simd';
-import { takeUnits } from '../threads';
+import { loadTail, storeTail } from '../simd/tail';
+import { addressOf, attributeF, attributeI, countElements, countRows, isPresent, lastDim } from '../runtime/record';
+import { exp4, fma, tanh4 } from '../simd/vector';
+import { takeUnits } from '../runtime/threads';
 
 /** Elements of one unit. */
 const UNIT: i32 = 1024;

@@ -3,9 +3,9 @@
  * threads. Every column is summed in the order of the rows, whatever the batch.
  * Tensors: x, starts, lengths, y.
  */
-import { loadTail, storeTail } from '../copy';
-import { addressOf, attributeI, dim } from '../record';
-import { takeUnits } from '../threads';
+import { loadTail, storeTail } from '../simd/tail';
+import { addressOf, attributeI, dim } from '../runtime/record';
+import { takeUnits } from '../runtime/threads';
 
 /** Columns of one unit. */
 const PANEL: i32 = 64;

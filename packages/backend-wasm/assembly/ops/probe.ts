@@ -2,9 +2,9 @@
  * Probes of the machine, as records whose one tensor is the memory they use: `[units, size of a unit]`, a unit being bytes
  * to read or passes of a loop. What the loops sum up goes where nobody looks.
  */
-import { integerDots, multiplyAdds, readMemory } from '../probe-loops';
-import { addressOf, dim, localScratch } from '../record';
-import { takeUnits } from '../threads';
+import { integerDots, multiplyAdds, readMemory } from '../runtime/roofline-loops';
+import { addressOf, dim, localScratch } from '../runtime/record';
+import { takeUnits } from '../runtime/threads';
 
 export const PROBE_TOUCH: i32 = 1010;
 export const PROBE_READ: i32 = 1011;

@@ -1,8 +1,8 @@
 /** Reductions over rows: softmax, log-sum-exp, arg-max. Units: rows. */
-import { loadTail, storeTail } from '../copy';
-import { addressOf, countRows, lastDim } from '../record';
-import { exp4, max4, promoteHigh, sum2 } from '../simd';
-import { takeUnits } from '../threads';
+import { loadTail, storeTail } from '../simd/tail';
+import { addressOf, countRows, lastDim } from '../runtime/record';
+import { exp4, max4, promoteHigh, sum2 } from '../simd/vector';
+import { takeUnits } from '../runtime/threads';
 
 /** Largest value of a row, NaN when there is one. */
 function maxOf(x: usize, length: i32): f32 {

@@ -1,6 +1,6 @@
-import { FLAG_REUSE } from '../layout';
-import { addressOf, attributeF, attributeI, aux, dim, hasFlag } from '../record';
-import { phaseBarrier, takeUnits } from '../threads';
+import { FLAG_REUSE } from '../runtime/layout';
+import { addressOf, attributeF, attributeI, aux, dim, hasFlag } from '../runtime/record';
+import { phaseBarrier, takeUnits } from '../runtime/threads';
 
 /**
  * Tensors: x, positions, frequencies, y. Units: tokens. Angles in f64; the table of cosines and sines `[T, F, 2]` in

@@ -1,8 +1,8 @@
 /** Ops that move rows: gather-rows, position-append, kv-append. */
-import { bytesOf } from '../decode';
-import { encode } from '../encode';
-import { addressOf, dim, dtypeOf } from '../record';
-import { takeUnits } from '../threads';
+import { bytesOf } from '../quant/dequantize';
+import { encode } from '../quant/quantize-kv';
+import { addressOf, dim, dtypeOf } from '../runtime/record';
+import { takeUnits } from '../runtime/threads';
 
 /** Tensors: x, rows, y. Units: rows. */
 export function gatherRows(): void {

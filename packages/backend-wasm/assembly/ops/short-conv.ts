@@ -1,7 +1,7 @@
 /** Causal depthwise convolution. Tensors: x, weight, sequences, stateFrom, stateTo, y, state. Units: runs of channels. */
-import { addressOf, attributeI, dim, localScratch } from '../record';
-import { exp4, fma } from '../simd';
-import { takeUnits } from '../threads';
+import { addressOf, attributeI, dim, localScratch } from '../runtime/record';
+import { exp4, fma } from '../simd/vector';
+import { takeUnits } from '../runtime/threads';
 
 /** Channels of one unit; `src/plan.ts` has the same number. */
 const UNIT: i32 = 256;

@@ -1,7 +1,7 @@
 /**
  * SparQ attention: approximate logits from few components, exact attention over the best keys, the mean value for the rest.
  * Units: (token, KV head), or (token, head) when heads choose for themselves and no masses are asked for.
- * Tensors: as in `cache-view.ts`, 8 columns, 9 valueMeans, 10 meanCounts, 11 y, 12 alpha, 13 pairs, 14 mass.
+ * Tensors: as in `kv-cache-view.ts`, 8 columns, 9 valueMeans, 10 meanCounts, 11 y, 12 alpha, 13 pairs, 14 mass.
  * Attributes: 4 rank, 5 topK, 6 local, 7 meanValue, 8 temperature, 9 grouped.
  */
 import {
@@ -14,10 +14,10 @@ import {
   slotIndex,
   slotsInBlock,
   valueOf,
-} from '../cache-view';
-import { bytesOf, decode } from '../decode';
-import { addMassOfSlots, attendSlots, gatherKeys, layGathered } from '../gathered-rows';
-import { clearMass, enterMass } from '../key-mass';
+} from '../attention/kv-cache-view';
+import { bytesOf, decode } from '../quant/dequantize';
+import { addMassOfSlots, attendSlots, gatherKeys, layGathered } from '../attention/gather-kv';
+import { clearMass, enterMass } from '../attention/key-mass';
 import {
   LANES,
   PANEL_ROWS,
@@ -32,11 +32,11 @@ import {
   openPanels,
   scoreRows,
   writeLane,
-} from '../query-panels';
-import { addressOf, attributeF, attributeI, dim, dtypeOf, isPresent, localScratch } from '../record';
-import { selectLargest } from '../select';
-import { fma, max4, sum4, tanh4, weight4 } from '../simd';
-import { takeUnits } from '../threads';
+} from '../attention/query-panels';
+import { addressOf, attributeF, attributeI, dim, dtypeOf, isPresent, localScratch } from '../runtime/record';
+import { selectLargest } from '../attention/select-top-k';
+import { fma, max4, sum4, tanh4, weight4 } from '../simd/vector';
+import { takeUnits } from '../runtime/threads';
 
 let headDim: i32 = 0;
 let valueDim: i32 = 0;

@@ -4,13 +4,13 @@
  * rows are decoded in panels of DEPTH rows and COLUMNS columns, and eight tokens lie side by side in registers. Sums that go
  * on from `previous` are those of one pass when that had a multiple of `neuronGroup` rows (packages/ops).
  */
-import { F32, Q4_0, Q8_0, bytesOf, decode } from '../decode';
-import { FLAG_INT8 } from '../layout';
-import { addressOf, dim, dtypeOf, hasFlag, isPresent, localScratch, strideOf } from '../record';
-import { fma } from '../simd';
-import { takeUnits } from '../threads';
-import { tileColumns } from '../tiles';
-import { sparseCombineInt8 } from './sparse-combine-int8';
+import { F32, Q4_0, Q8_0, bytesOf, decode } from '../quant/dequantize';
+import { FLAG_INT8 } from '../runtime/layout';
+import { addressOf, dim, dtypeOf, hasFlag, isPresent, localScratch, strideOf } from '../runtime/record';
+import { fma } from '../simd/vector';
+import { takeUnits } from '../runtime/threads';
+import { tileColumns } from '../gemm/f32-gemm-4x8';
+import { sparseCombineInt8 } from '../ffn/sparse-combine-int8';
 
 /** Columns of a unit: whole blocks of every format. */
 const COLUMNS: i32 = 256;

@@ -3,13 +3,13 @@
  *
  * Up to three tokens, q8_0 and q4_0, relaxed builds: a thread takes 32 neurons at a time, eight of them side by side
  * from their first byte to their last, and adds what they give to sums of its own; those of all groups are then added in the
- * order of the neurons, so that no number depends on threads. Rows are in the order of neuron-records.ts, or as they lie in files
+ * order of the neurons, so that no number depends on threads. Rows are in the order of repack-neurons.ts, or as they lie in files
  * where something else reads them too; the bits are the same. Anything else goes matrix by matrix, as the four ops do that
  * this one stands for.
  */
-import { Q4_0, Q8_0, bytesOf } from '../decode';
-import { FLAG_INT8, FLAG_PACKED } from '../layout';
-import { codeBytesFor, codesFor, metasAt, META_BYTES, quantiseTokens } from '../quantise';
+import { Q4_0, Q8_0, bytesOf } from '../quant/dequantize';
+import { FLAG_INT8, FLAG_PACKED } from '../runtime/layout';
+import { codeBytesFor, codesFor, metasAt, META_BYTES, quantiseTokens } from '../quant/quantize-activations';
 import {
   addressOf,
   attributeI,
@@ -22,12 +22,12 @@ import {
   setRecordRow,
   setRowStride,
   sharedScratch,
-} from '../record';
-import { lanesBytes, quantiseLanes, recordDots } from '../record-dots';
-import { addRecords } from '../record-sums';
-import { EIGHT, fourSums, rowDots } from '../row-dots';
-import { addRows } from '../row-sums';
-import { phaseBarrier, sharers, takeUnits, thread } from '../threads';
+} from '../runtime/record';
+import { lanesBytes, quantiseLanes, recordDots } from '../ffn/gather-gemv-repacked';
+import { addRecords } from '../ffn/axpy-repacked';
+import { EIGHT, fourSums, rowDots } from '../ffn/gather-gemv';
+import { addRows } from '../ffn/axpy';
+import { phaseBarrier, sharers, takeUnits, thread } from '../runtime/threads';
 import { activate, gatedActivation } from './pointwise';
 import { sparseCombine } from './sparse-combine';
 import { sparseMatmul } from './sparse-matmul';

@@ -3,14 +3,14 @@
  * chosen rows. One to three tokens: dot products of four rows at a time. More: eight tokens side by side in registers, rows
  * decoded in panels of MC rows and KC columns.
  */
-import { dots4F16 } from '../dots-f16';
-import { F16, F32, bytesOf, decode } from '../decode';
-import { FLAG_INT8 } from '../layout';
-import { addressOf, dim, dtypeOf, hasFlag, isPresent, localScratch, sharedScratch, strideOf } from '../record';
-import { phaseBarrier, takeUnits } from '../threads';
-import { tileRows } from '../tiles';
+import { dots4F16 } from '../gemm/f16-dot';
+import { F16, F32, bytesOf, decode } from '../quant/dequantize';
+import { FLAG_INT8 } from '../runtime/layout';
+import { addressOf, dim, dtypeOf, hasFlag, isPresent, localScratch, sharedScratch, strideOf } from '../runtime/record';
+import { phaseBarrier, takeUnits } from '../runtime/threads';
+import { tileRows } from '../gemm/f32-gemm-4x8';
 import { dots4, packTokens } from './matmul';
-import { sparseMatmulInt8 } from './sparse-matmul-int8';
+import { sparseMatmulInt8 } from '../ffn/sparse-matmul-int8';
 
 /** Rows of a panel. */
 const MC: i32 = 32;

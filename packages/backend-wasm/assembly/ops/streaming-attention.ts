@@ -1,7 +1,7 @@
 /**
  * Attention to the last positions and to the first ones, the latter with another query. Slots may hold positions in any order.
  * Units: (token tile, KV head and head tile), all head tiles in one where masses are asked for.
- * Tensors: as in `cache-view.ts`, 8 sinkQ, 9 y, 10 pairs, 11 mass. Attributes: 4 local, 5 sinks.
+ * Tensors: as in `kv-cache-view.ts`, 8 sinkQ, 9 y, 10 pairs, 11 mass. Attributes: 4 local, 5 sinks.
  */
 import {
   contextOfSequence,
@@ -18,8 +18,8 @@ import {
   slotsInBlock,
   valueOf,
   valuesOf,
-} from '../cache-view';
-import { addMassOfRows, clearMass, enterMass } from '../key-mass';
+} from '../attention/kv-cache-view';
+import { addMassOfRows, clearMass, enterMass } from '../attention/key-mass';
 import {
   LANES,
   PANEL_ROWS,
@@ -40,11 +40,11 @@ import {
   tokenOfLane,
   weighRows,
   writeLane,
-} from '../query-panels';
-import { addressOf, attributeF, attributeI, dim, isPresent, localScratch } from '../record';
-import { ENTRY_BYTES, ROW_STATE, clearRow, pushRows, setEntry, setRowSoftmax } from '../row-softmax';
-import { maxI4, minU4 } from '../simd';
-import { takeUnits } from '../threads';
+} from '../attention/query-panels';
+import { addressOf, attributeF, attributeI, dim, isPresent, localScratch } from '../runtime/record';
+import { ENTRY_BYTES, ROW_STATE, clearRow, pushRows, setEntry, setRowSoftmax } from '../attention/online-softmax-row';
+import { maxI4, minU4 } from '../simd/vector';
+import { takeUnits } from '../runtime/threads';
 
 /** Rows taken at a time where a query is computed alone. */
 const ALONE: i32 = 64;

@@ -3,7 +3,7 @@
  * dense problem: rows of keys meet panels of eight queries, each panel only the rows of its own windows. The few keys elsewhere
  * are found query by query, without a list over the context, and join the same softmax.
  * Units: (KV heads, token tile, head tile), all head tiles in one where masses are asked for.
- * Tensors: as in `cache-view.ts`, 8 keyMeans, 9 valueMeans, 10 meanCounts, 11 y, 12 pairs, 13 mass.
+ * Tensors: as in `kv-cache-view.ts`, 8 keyMeans, 9 valueMeans, 10 meanCounts, 11 y, 12 pairs, 13 mass.
  * Attributes: 4 local, 5 logStride, 6 landmarks (0 off, 1 compat, 2 outside-window), 7 logCount, 8... globals.
  */
 import {
@@ -18,8 +18,8 @@ import {
   slotIndex,
   slotsInBlock,
   valuesOf,
-} from '../cache-view';
-import { addMass, addMassOfRows, clearMass, enterMass, massOf } from '../key-mass';
+} from '../attention/kv-cache-view';
+import { addMass, addMassOfRows, clearMass, enterMass, massOf } from '../attention/key-mass';
 import {
   LANDMARK_ROWS,
   attendLandmarks,
@@ -34,8 +34,8 @@ import {
   sharesGlobals,
   sharesLandmarks,
   sumLandmarks,
-} from '../landmark-rows';
-import { writeMerged } from '../merge-panels';
+} from '../attention/landmarks';
+import { writeMerged } from '../attention/merge-states';
 import {
   LANES,
   PANEL_ROWS,
@@ -56,12 +56,12 @@ import {
   sumRows,
   tokenOfLane,
   weighRows,
-} from '../query-panels';
-import { addressOf, attributeF, attributeI, dim, localScratch } from '../record';
-import { ENTRY_BYTES, ROW_STATE, clearRow, pushRows, setRowSoftmax } from '../row-softmax';
-import { edgeEntries, layEdges, listEdges, listSlot, slotOfEdge } from '../subquadratic-edges';
-import { takeUnits, threads } from '../threads';
-import { attendWhole, countWhole, layWhole, writeWhole } from '../whole-panels';
+} from '../attention/query-panels';
+import { addressOf, attributeF, attributeI, dim, localScratch } from '../runtime/record';
+import { ENTRY_BYTES, ROW_STATE, clearRow, pushRows, setRowSoftmax } from '../attention/online-softmax-row';
+import { edgeEntries, layEdges, listEdges, listSlot, slotOfEdge } from '../attention/subquadratic-edges';
+import { takeUnits, threads } from '../runtime/threads';
+import { attendWhole, countWhole, layWhole, writeWhole } from '../attention/subquadratic-panels';
 
 /** Rows of keys that are decoded at a time. */
 const SPAN: i32 = 512;

@@ -1,9 +1,9 @@
 /** What sparse attention keeps of blocks and sequences: means, boxes, transposed keys, states; and remapped positions. */
-import { F32, bytesOf, decode } from '../decode';
-import { encode } from '../encode';
-import { addressOf, attributeI, dim, dtypeOf, localScratch } from '../record';
-import { fma } from '../simd';
-import { takeUnits } from '../threads';
+import { F32, bytesOf, decode } from '../quant/dequantize';
+import { encode } from '../quant/quantize-kv';
+import { addressOf, attributeI, dim, dtypeOf, localScratch } from '../runtime/record';
+import { fma } from '../simd/vector';
+import { takeUnits } from '../runtime/threads';
 
 const NORM_MARGIN: f64 = 1 + 1.0 / 262144;
 

@@ -1,5 +1,5 @@
-import { addressOf, attributeI, countRows, lastDim } from '../record';
-import { takeUnits } from '../threads';
+import { addressOf, attributeI, countRows, lastDim } from '../runtime/record';
+import { takeUnits } from '../runtime/threads';
 
 /**
  * Tensors: x, values, indices. Units: rows. A binary heap of indices in the output itself, the worst kept one at the

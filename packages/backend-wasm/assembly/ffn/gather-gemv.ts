@@ -1,0 +1,153 @@
+/**
+ * Dot products of 8-bit activations with rows of q8_0 and q4_0 as they lie in files: for rows that are chosen, which groups of
+ * four cannot be made of beforehand. Up to 32 rows go by turns, four blocks each: every row begins in another place of the
+ * memory, and only many at once hide the way there. Sums of four blocks lie side by side, as in gather-gemv-repacked.ts. Relaxed builds
+ * only.
+ */
+import { flipSigns, halfMask, nibbleMask, onePairs, plainFactor, plainRest } from '../simd/constants';
+import { addsPairs, dotBytes, dotTwo, takesUnsigned } from '../gemm/int8-dot';
+import { high } from '../gemm/int8-dot-k-quants';
+import { highTwos, highWords, lowTwos, lowWords } from '../simd/interleave';
+import { META_BYTES, META_MINUS_8, META_START_Q8 } from '../quant/quantize-activations';
+import { fma } from '../simd/vector';
+
+/** Most rows that go by turns. */
+export const MANY_ROWS: i32 = 32;
+/** Rows that sums of rows are made of at once. */
+export const EIGHT: i32 = 8;
+/** Blocks of a turn. */
+const FOUR: i32 = 4;
+
+/**
+ * The sums of `numEights` times eight rows with one token, at `sums[row][4]`, to be finished by `fourSums`. Rows begin
+ * `offset` bytes behind the addresses at `rows`; activations are as `codesFor` has them.
+ */
+export function rowDots(
+  isQ4: bool,
+  rows: usize,
+  offset: usize,
+  numEights: i32,
+  x: usize,
+  meta: usize,
+  numBlocks: i32,
+  sums: usize,
+): void {
+  if (takesUnsigned()) rowDotsBy<u8>(isQ4, rows, offset, numEights, x, meta, numBlocks, sums);
+  else if (addsPairs()) rowDotsBy<i16>(isQ4, rows, offset, numEights, x, meta, numBlocks, sums);
+  else rowDotsBy<i32>(isQ4, rows, offset, numEights, x, meta, numBlocks, sums);
+}
+
+/** T as for `dotBytes`. */
+function rowDotsBy<T>(
+  isQ4: bool,
+  rows: usize,
+  offset: usize,
+  numEights: i32,
+  x: usize,
+  meta: usize,
+  numBlocks: i32,
+  sums: usize,
+): void {
+  const end = rows + (<usize>(numEights * EIGHT) << 2);
+  memory.fill(sums, 0, (end - rows) << 2);
+  const minus = isQ4 ? META_MINUS_8 : META_START_Q8;
+  const shift: usize = isSigned<T>() && !isQ4 ? 6 : 5;
+  const blockBytes: usize = isQ4 ? 18 : 34;
+  for (let begin = 0; begin < numBlocks; begin += FOUR, offset += FOUR * blockBytes, x += (<usize>FOUR) << shift, meta += FOUR * META_BYTES) {
+    // for blocks that are not there the first of four stands in, times zero
+    const rest = numBlocks - begin;
+    const b: usize = rest > 1 ? 1 : 0;
+    const c: usize = rest > 2 ? 2 : 0;
+    const e: usize = rest > 3 ? 3 : 0;
+    const isThere = i32x4.gt_s(i32x4.splat(rest), i32x4(0, 1, 2, 3));
+    const d = f32x4.mul(plainFactor(), v128.and(lanesAt(meta, b, c, e), isThere));
+    const starts = lanesAt(meta + minus, b, c, e);
+    let to = sums;
+    for (let row = rows; row < end; row += 4, to += 16) {
+      const p = <usize>load<u32>(row) + offset;
+      const q = p + b * blockBytes;
+      const r = p + c * blockBytes;
+      const s = p + e * blockBytes;
+      addFour<T>(isQ4, p, q, r, s, x, x + (b << shift), x + (c << shift), x + (e << shift), starts, d, to);
+    }
+  }
+}
+
+/** A word of the metas of four blocks. */
+function lanesAt(meta: usize, b: usize, c: usize, e: usize): v128 {
+  let words = v128.load32_zero(meta);
+  words = v128.load32_lane(meta + b * META_BYTES, words, 1);
+  words = v128.load32_lane(meta + c * META_BYTES, words, 2);
+  return v128.load32_lane(meta + e * META_BYTES, words, 3);
+}
+
+/** The products of four rows from row `row` on, each the sum of its four lanes. */
+export function fourSums(sums: usize, row: i32): v128 {
+  sums += <usize>row << 4;
+  const a = v128.load(sums);
+  const b = v128.load(sums, 16);
+  const c = v128.load(sums, 32);
+  const d = v128.load(sums, 48);
+  const ab = f32x4.add(lowWords(a, b), highWords(a, b));
+  const cd = f32x4.add(lowWords(c, d), highWords(c, d));
+  return f32x4.mul(f32x4.add(lowTwos(ab, cd), highTwos(ab, cd)), f32x4.splat(plainRest()));
+}
+
+/** The sums of the lanes of four vectors, side by side. */
+@inline
+export function sideSums(a: v128, b: v128, c: v128, d: v128): v128 {
+  const ab = i32x4.add(lowWords(a, b), highWords(a, b));
+  const cd = i32x4.add(lowWords(c, d), highWords(c, d));
+  return i32x4.add(lowTwos(ab, cd), highTwos(ab, cd));
+}
+
+@inline
+function blockQ8<T>(p: usize, x: usize, flip: v128, ones: v128): v128 {
+  const first = v128.xor(v128.load(p, 2), flip);
+  const last = v128.xor(v128.load(p, 18), flip);
+  const f = isSigned<T>() ? v128.load(x, 32) : flip;
+  const g = isSigned<T>() ? v128.load(x, 48) : flip;
+  return dotBytes<T>(v128.load(x, 16), g, last, dotBytes<T>(v128.load(x), f, first, i32x4.splat(0), ones), ones);
+}
+
+@inline
+function blockQ4<T>(p: usize, x: usize, low: v128, ones: v128): v128 {
+  const w = v128.load(p, 2);
+  return dotTwo<T>(v128.load(x), v128.and(w, low), v128.load(x, 16), high(w, low), i32x4.splat(0), ones);
+}
+
+/**
+ * Adds the products of four blocks of a row, at p, q, r and s, with those of the activations to `to`. The bits of scales go to where
+ * an f32 has them. What the exponent lacks is in `d`, so that a denormal scale is right too, though slow; Inf and NaN count as
+ * numbers from 65536 on.
+ */
+function addFour<T>(
+  isQ4: bool,
+  p: usize,
+  q: usize,
+  r: usize,
+  s: usize,
+  x: usize,
+  y: usize,
+  z: usize,
+  w: usize,
+  starts: v128,
+  d: v128,
+  to: usize,
+): void {
+  let blocks: v128;
+  const ones = onePairs();
+  if (isQ4) {
+    const low = nibbleMask();
+    blocks = sideSums(blockQ4<T>(p, x, low, ones), blockQ4<T>(q, y, low, ones), blockQ4<T>(r, z, low, ones), blockQ4<T>(s, w, low, ones));
+  } else {
+    const flip = flipSigns();
+    blocks = sideSums(blockQ8<T>(p, x, flip, ones), blockQ8<T>(q, y, flip, ones), blockQ8<T>(r, z, flip, ones), blockQ8<T>(s, w, flip, ones));
+  }
+  let scales = v128.load16_splat(p);
+  scales = v128.load16_lane(q, scales, 1);
+  scales = v128.load16_lane(r, scales, 2);
+  scales = v128.load16_lane(s, scales, 3);
+  const bits = v128.and(i32x4.shl(i32x4.extend_low_i16x8_s(scales), 13), halfMask());
+  v128.store(to, fma(f32x4.convert_i32x4_s(i32x4.add(blocks, starts)), f32x4.mul(bits, d), v128.load(to)));
+}

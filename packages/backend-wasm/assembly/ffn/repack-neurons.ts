@@ -1,0 +1,142 @@
+/**
+ * The three rows of a neuron in another order, in the same bytes, so that fewer instructions read them. Every row of E columns:
+ *   [E / 128] of [4 scales][codes of four blocks].
+ * Codes of gate and up go by vectors of 16 bytes, each with the next four bytes of all four blocks; codes of down block by block.
+ * Codes of q8_0 have 128 added. Rows of q8_0 and q4_0, whole fours of blocks. Weights with a scale of 64 and above, Inf or NaN stay as
+ * they are, as in repack.ts.
+ */
+import { Q4_0, bytesOf } from '../quant/dequantize';
+import { highTwos, highWords, lowTwos, lowWords } from '../simd/interleave';
+import { hasSmallScales, packHalves } from '../gemm/repack';
+import { addressOf, aux, dim, dtypeOf, localScratch, recordRow, setAux } from '../runtime/record';
+import { phaseBarrier, takeUnits } from '../runtime/threads';
+
+/** Whether rows are those of records, whose scales are known to be small; only where matrices are read one by one, for four tokens and more. */
+export function readsRecords(): bool {
+  return ASC_FEATURE_RELAXED_SIMD && recordRow() >= 0;
+}
+
+/** Where the four blocks from block `first` on begin in a record of rows of `numBlocks`. */
+export function foursOf(isQ4: bool, record: usize, numBlocks: i32, first: i32): usize {
+  return record + <usize>(recordRow() * numBlocks + first) * (2 + codeBytes(isQ4));
+}
+
+/**
+ * Interleaves `numBlocks` blocks of gate or up of four records, whole fours of them, as `packRows` does: vectors with four columns of
+ * four blocks become vectors with four columns of four rows. a to d: where the first blocks begin.
+ */
+export function packRecords(isQ4: bool, a: usize, b: usize, c: usize, d: usize, group: usize, numBlocks: i32): void {
+  const fourBytes = 4 * (2 + codeBytes(isQ4));
+  for (let i = numBlocks >> 2; i > 0; i--, group += 3 * fourBytes) {
+    const end = a + fourBytes;
+    for (let block: usize = 0; block < 4; block++) {
+      const at = block << 1;
+      packHalves(a + at, b + at, c + at, d + at, group + block * fourBytes);
+    }
+    group += 8;
+    for (let at: usize = 8; a + at < end; at += 16, group += 16) {
+      const v = v128.load(a + at);
+      const w = v128.load(b + at);
+      const x = v128.load(c + at);
+      const y = v128.load(d + at);
+      const vw = lowWords(v, w);
+      const xy = lowWords(x, y);
+      v128.store(group, lowTwos(vw, xy));
+      v128.store(group + fourBytes, highTwos(vw, xy));
+      const last = highWords(v, w);
+      const others = highWords(x, y);
+      v128.store(group + 2 * fourBytes, lowTwos(last, others));
+      v128.store(group + 3 * fourBytes, highTwos(last, others));
+    }
+    a = end;
+    b += fourBytes;
+    c += fourBytes;
+    d += fourBytes;
+  }
+}
+
+/** Bytes of the codes of a block. */
+@inline
+function codeBytes(isQ4: bool): usize {
+  return isQ4 ? 16 : 32;
+}
+
+/** Brings neurons into this order. Tensor 0: a matrix with one row of `3 E` values per neuron. Units: neurons. */
+export function packNeurons(): void {
+  if (!ASC_FEATURE_RELAXED_SIMD) {
+    setAux(0, 1);
+    return;
+  }
+  const numNeurons = dim(0, 0);
+  const recordBytes = bytesOf(dtypeOf(0), dim(0, 1));
+  for (let f = takeUnits(1); f < numNeurons; f = takeUnits(1)) {
+    if (!hasSmallScales(dtypeOf(0), addressOf(0) + <usize>f * recordBytes, recordBytes)) setAux(0, 1);
+  }
+  phaseBarrier();
+  if (aux(0) == 0) eachNeuron(true);
+}
+export function unpackNeurons(): void {
+  if (ASC_FEATURE_RELAXED_SIMD) eachNeuron(false);
+}
+
+function eachNeuron(toPacked: bool): void {
+  const isQ4 = dtypeOf(0) == Q4_0;
+  const numNeurons = dim(0, 0);
+  const recordBytes = bytesOf(dtypeOf(0), dim(0, 1));
+  const numBlocks = dim(0, 1) / 96;
+  const copy = localScratch();
+  for (let f = takeUnits(8); f < numNeurons; f = takeUnits(8)) {
+    const end = min<i32>(numNeurons, f + 8);
+    for (let i = f; i < end; i++) {
+      const at = addressOf(0) + <usize>i * recordBytes;
+      memory.copy(copy, at, recordBytes);
+      for (let row = 0; row < 3; row++) {
+        const offset = <usize>row * <usize>numBlocks * (2 + codeBytes(isQ4));
+        if (toPacked) moveRow(isQ4, row == 2, at + offset, copy + offset, numBlocks, true);
+        else moveRow(isQ4, row == 2, copy + offset, at + offset, numBlocks, false);
+      }
+    }
+  }
+}
+
+/** Moves a row between its place `four` in a record and a plain one. */
+function moveRow(isQ4: bool, isDown: bool, four: usize, plain: usize, numBlocks: i32, toPacked: bool): void {
+  const size = codeBytes(isQ4);
+  const blockBytes: usize = size + 2;
+  const flip = i8x16.splat(isQ4 ? 0 : -128);
+  // from one vector of a block, or of four blocks, to the next, and from one half of the codes to the other
+  const step: usize = isDown ? size : 16;
+  const half: usize = isDown ? 16 : 64;
+  for (let i = numBlocks >> 2; i > 0; i--, four += 4 * blockBytes, plain += 4 * blockBytes) {
+    const second = plain + blockBytes;
+    const third = second + blockBytes;
+    const fourth = third + blockBytes;
+    for (let block: usize = 0; block < 4; block++) {
+      const at = plain + block * blockBytes;
+      if (toPacked) store<u16>(four + (block << 1), load<u16>(at));
+      else store<u16>(at, load<u16>(four + (block << 1)));
+    }
+    let codes = four + 8;
+    for (let from: usize = 2; from < blockBytes; from += 16, codes += half) {
+      let a = v128.load(toPacked ? plain + from : codes);
+      let b = v128.load(toPacked ? second + from : codes + step);
+      let c = v128.load(toPacked ? third + from : codes + 2 * step);
+      let d = v128.load(toPacked ? fourth + from : codes + 3 * step);
+      if (!isDown) {
+        // four bytes of each by four: the same there and back
+        const ab = lowWords(a, b);
+        const cd = lowWords(c, d);
+        const ef = highWords(a, b);
+        const gh = highWords(c, d);
+        a = lowTwos(ab, cd);
+        b = highTwos(ab, cd);
+        c = lowTwos(ef, gh);
+        d = highTwos(ef, gh);
+      }
+      v128.store(toPacked ? codes : plain + from, v128.xor(a, flip));
+      v128.store(toPacked ? codes + step : second + from, v128.xor(b, flip));
+      v128.store(toPacked ? codes + 2 * step : third + from, v128.xor(c, flip));
+      v128.store(toPacked ? codes + 3 * step : fourth + from, v128.xor(d, flip));
+    }
+  }
+}

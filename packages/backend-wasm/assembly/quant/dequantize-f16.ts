@@ -1,0 +1,38 @@
+/** Rows of binary16 to f32: normal numbers by integer arithmetic, runs with anything else with care. */
+import { halfMask, halfOffset, largestRank, leastNormal, magnitudeMask } from '../simd/constants';
+import { halfToFloat, halfToFloat4 } from '../simd/vector';
+
+/** Decodes `count` numbers at `from` to `to`. */
+export function decodeHalves(from: usize, to: usize, count: i32): void {
+  const mask = halfMask();
+  const magnitude = magnitudeMask();
+  const least = leastNormal();
+  const limit = largestRank();
+  const offset = halfOffset();
+  let left = count;
+  for (; left >= 16; left -= 16, from += 32, to += 64) {
+    const a = v128.load(from);
+    const b = v128.load(from, 16);
+    // zero for the least normal number, `limit` for the largest, above for zeros, denormals, Inf and NaN
+    const rankA = i16x8.sub(v128.and(a, magnitude), least);
+    const rankB = i16x8.sub(v128.and(b, magnitude), least);
+    if (v128.any_true(i16x8.gt_u(i16x8.max_u(rankA, rankB), limit))) {
+      v128.store(to, halfToFloat4(i32x4.extend_low_i16x8_u(a)));
+      v128.store(to, halfToFloat4(i32x4.extend_high_i16x8_u(a)), 16);
+      v128.store(to, halfToFloat4(i32x4.extend_low_i16x8_u(b)), 32);
+      v128.store(to, halfToFloat4(i32x4.extend_high_i16x8_u(b)), 48);
+      continue;
+    }
+    // loads that extend the sign: the upper half of a vector would take a shuffle more
+    v128.store(to, normal4(v128.load16x4_s(from), mask, offset));
+    v128.store(to, normal4(v128.load16x4_s(from, 8), mask, offset), 16);
+    v128.store(to, normal4(v128.load16x4_s(from, 16), mask, offset), 32);
+    v128.store(to, normal4(v128.load16x4_s(from, 24), mask, offset), 48);
+  }
+  for (; left > 0; left--, from += 2, to += 4) store<f32>(to, halfToFloat(load<u16>(from)));
+}
+
+/** Four normal numbers with their sign extended. */
+function normal4(v: v128, mask: v128, offset: v128): v128 {
+  return i32x4.add(v128.and(i32x4.shl(v, 13), mask), offset);
+}

@@ -1,0 +1,226 @@
+/**
+ * Formats whose codes name vectors of a book (iq1, iq2, iq3), and tq1_0, to f32: the values of the codecs of `@winnow/tensor`
+ * bit for bit. Layouts are described there. The host writes the books to where `layout.ts` says.
+ */
+import { IQ1_GRID, IQ2_S_GRID, IQ2_XS_GRID, IQ2_XXS_GRID, IQ3_S_GRID, IQ3_XXS_GRID } from '../runtime/layout';
+import { halfToFloat } from '../simd/vector';
+
+// GGUF numbers
+export const IQ2_XXS: i32 = 16;
+export const IQ2_XS: i32 = 17;
+export const IQ3_XXS: i32 = 18;
+export const IQ1_S: i32 = 19;
+export const IQ3_S: i32 = 21;
+export const IQ2_S: i32 = 22;
+export const IQ1_M: i32 = 29;
+export const TQ1_0: i32 = 34;
+
+/** Bytes of a block of 256 values, or 0 for other formats. */
+export function gridBlockBytes(dtype: i32): usize {
+  switch (dtype) {
+    case IQ2_XXS:
+      return 66;
+    case IQ2_XS:
+      return 74;
+    case IQ2_S:
+      return 82;
+    case IQ3_XXS:
+      return 98;
+    case IQ3_S:
+      return 110;
+    case IQ1_S:
+      return 50;
+    case IQ1_M:
+      return 56;
+    case TQ1_0:
+      return 54;
+    default:
+      return 0;
+  }
+}
+
+/** Decodes one block of 256 values. */
+export function decodeGridBlock(dtype: i32, from: usize, to: usize): void {
+  switch (dtype) {
+    case IQ2_XXS:
+      decodeIq2Xxs(from, to);
+      return;
+    case IQ2_XS:
+      decodeIq2Xs(from, to);
+      return;
+    case IQ2_S:
+      decodeIq2S(from, to);
+      return;
+    case IQ3_XXS:
+      decodeIq3Xxs(from, to);
+      return;
+    case IQ3_S:
+      decodeIq3S(from, to);
+      return;
+    case IQ1_S:
+      decodeIq1S(from, to);
+      return;
+    case IQ1_M:
+      decodeIq1M(from, to);
+      return;
+    default:
+      decodeTq1(from, to);
+  }
+}
+
+/** Twice a code plus one. */
+function odd(code: u32): f32 {
+  const n: u32 = (code << 1) + 1;
+  return <f32>n;
+}
+
+/** Seven sign bits and an eighth that makes their number even. */
+function evenSigns(seven: u32): u32 {
+  return seven | ((popcnt(seven) & 1) << 7);
+}
+
+/** Writes eight signed 16-bit elements times a scale, those negated whose bit of `signs` is set. */
+function writeSigned(elements: v128, signs: u32, scale: f32, to: usize): void {
+  const bits = i16x8(1, 2, 4, 8, 16, 32, 64, 128);
+  const isNegative = i16x8.eq(v128.and(i16x8.splat(<i16>signs), bits), bits);
+  const signed = i16x8.sub(v128.xor(elements, isNegative), isNegative);
+  const factor = f32x4.splat(scale);
+  v128.store(to, f32x4.mul(f32x4.convert_i32x4_s(i32x4.extend_low_i16x8_s(signed)), factor));
+  v128.store(to, f32x4.mul(f32x4.convert_i32x4_s(i32x4.extend_high_i16x8_s(signed)), factor), 16);
+}
+
+/** Two vectors of four elements side by side. */
+function pairOf(first: usize, second: usize): v128 {
+  return i16x8.extend_low_i8x16_s(i32x4(load<i32>(first), load<i32>(second), 0, 0));
+}
+
+function decodeIq2Xxs(from: usize, to: usize): void {
+  const d = halfToFloat(load<u16>(from));
+  for (let sub: usize = 0; sub < 8; sub++) {
+    const codes = from + 2 + (sub << 3);
+    const word = load<u32>(codes, 4);
+    const scale = d * (<f32>0.5 + <f32>(word >> 28)) * <f32>0.25;
+    for (let group: usize = 0; group < 4; group++, to += 32) {
+      const elements = v128.load8x8_s(IQ2_XXS_GRID + (<usize>load<u8>(codes + group) << 3));
+      writeSigned(elements, evenSigns((word >> (<u32>group * 7)) & 127), scale, to);
+    }
+  }
+}
+
+/** The scale of groups 2k and 2k + 1, a nibble each. */
+function nibbleScale(d: f32, at: usize, group: usize): f32 {
+  const code = (<u32>load<u8>(at + (group >> 2)) >> (((<u32>group) & 2) << 1)) & 15;
+  return d * (<f32>0.5 + <f32>code) * <f32>0.25;
+}
+
+function decodeIq2Xs(from: usize, to: usize): void {
+  const d = halfToFloat(load<u16>(from));
+  for (let group: usize = 0; group < 32; group++, to += 32) {
+    const word = <u32>load<u16>(from + 2 + (group << 1));
+    const elements = v128.load8x8_s(IQ2_XS_GRID + (<usize>(word & 511) << 3));
+    writeSigned(elements, evenSigns(word >> 9), nibbleScale(d, from + 66, group), to);
+  }
+}
+
+function decodeIq2S(from: usize, to: usize): void {
+  const d = halfToFloat(load<u16>(from));
+  for (let group: usize = 0; group < 32; group++, to += 32) {
+    const high = (<usize>load<u8>(from + 66 + (group >> 2)) >> ((group & 3) << 1)) & 3;
+    const elements = v128.load8x8_s(IQ2_S_GRID + ((<usize>load<u8>(from + 2 + group) | (high << 8)) << 3));
+    writeSigned(elements, load<u8>(from + 34 + group), nibbleScale(d, from + 74, group), to);
+  }
+}
+
+function decodeIq3Xxs(from: usize, to: usize): void {
+  const d = halfToFloat(load<u16>(from));
+  for (let sub: usize = 0; sub < 8; sub++) {
+    const word = load<u32>(from + 66 + (sub << 2));
+    const scale = d * (<f32>0.5 + <f32>(word >> 28)) * <f32>0.5;
+    for (let group: usize = 0; group < 4; group++, to += 32) {
+      const codes = from + 2 + (sub << 3) + (group << 1);
+      const first = IQ3_XXS_GRID + (<usize>load<u8>(codes) << 2);
+      const second = IQ3_XXS_GRID + (<usize>load<u8>(codes, 1) << 2);
+      writeSigned(pairOf(first, second), evenSigns((word >> (<u32>group * 7)) & 127), scale, to);
+    }
+  }
+}
+
+function decodeIq3S(from: usize, to: usize): void {
+  const d = halfToFloat(load<u16>(from));
+  for (let pair: usize = 0; pair < 32; pair++, to += 32) {
+    const sub = pair >> 2;
+    const high = <usize>load<u8>(from + 66 + sub) >> ((pair & 3) << 1);
+    const codes = from + 2 + (pair << 1);
+    const first = IQ3_S_GRID + ((<usize>load<u8>(codes) | ((high & 1) << 8)) << 2);
+    const second = IQ3_S_GRID + ((<usize>load<u8>(codes, 1) | ((high & 2) << 7)) << 2);
+    const code = (<u32>load<u8>(from + 106 + (sub >> 1)) >> ((<u32>sub & 1) << 2)) & 15;
+    writeSigned(pairOf(first, second), load<u8>(from + 74 + pair), d * odd(code), to);
+  }
+}
+
+/** Writes a vector of the book of iq1, moved up or down by an eighth, times a scale. */
+function writeShifted(vector: usize, isDown: bool, scale: f32, to: usize): void {
+  const elements = v128.load8x8_s(IQ1_GRID + (vector << 3));
+  const shift = f32x4.splat(isDown ? -0.125 : 0.125);
+  const factor = f32x4.splat(scale);
+  const low = f32x4.convert_i32x4_s(i32x4.extend_low_i16x8_s(elements));
+  const high = f32x4.convert_i32x4_s(i32x4.extend_high_i16x8_s(elements));
+  v128.store(to, f32x4.mul(f32x4.add(low, shift), factor));
+  v128.store(to, f32x4.mul(f32x4.add(high, shift), factor), 16);
+}
+
+function decodeIq1S(from: usize, to: usize): void {
+  const d = halfToFloat(load<u16>(from));
+  for (let group: usize = 0; group < 32; group++, to += 32) {
+    const word = <u32>load<u16>(from + 34 + ((group >> 2) << 1));
+    const high = <usize>(word >> ((<u32>group & 3) * 3)) & 7;
+    const scale = d * odd((word >> 12) & 7);
+    writeShifted(<usize>load<u8>(from + 2 + group) | (high << 8), (word & 0x8000) != 0, scale, to);
+  }
+}
+
+function decodeIq1M(from: usize, to: usize): void {
+  const scales = from + 48;
+  const d = halfToFloat(
+    (<u32>load<u16>(scales) >> 12) |
+      ((<u32>load<u16>(scales, 2) >> 8) & 0xf0) |
+      ((<u32>load<u16>(scales, 4) >> 4) & 0xf00) |
+      (<u32>load<u16>(scales, 6) & 0xf000),
+  );
+  for (let group: usize = 0; group < 32; group++, to += 32) {
+    const nibble = <usize>load<u8>(from + 32 + (group >> 1)) >> ((group & 1) << 2);
+    const code = (<u32>load<u16>(scales + ((group >> 3) << 1)) >> (((<u32>group >> 1) & 3) * 3)) & 7;
+    const vector = <usize>load<u8>(from + group) | ((nibble & 7) << 8);
+    writeShifted(vector, (nibble & 8) != 0, d * odd(code), to);
+  }
+}
+
+function decodeTq1(from: usize, to: usize): void {
+  const d = f32x4.splat(halfToFloat(load<u16>(from, 52)));
+  let power: i32 = 1;
+  for (let trit: usize = 0; trit < 5; trit++, power *= 3) {
+    writeTrits(v128.load(from), power, d, to + (trit << 7));
+    writeTrits(v128.load(from, 16), power, d, to + (trit << 7) + 64);
+    writeTrits(v128.load(from, 32), power, d, to + 640 + (trit << 6));
+  }
+  power = 1;
+  for (let trit: usize = 0; trit < 4; trit++, power *= 3) {
+    const four = trits8(i16x8.extend_low_i8x16_u(v128.load32_zero(from, 48)), power);
+    v128.store(to + 960 + (trit << 4), f32x4.mul(f32x4.convert_i32x4_s(i32x4.extend_low_i16x8_s(four)), d));
+  }
+}
+
+/** One trit of each of eight bytes, minus one: see the codec. */
+function trits8(bytes: v128, power: i32): v128 {
+  const fraction = v128.and(i16x8.mul(bytes, i16x8.splat(<i16>power)), i16x8.splat(255));
+  return i16x8.sub(i16x8.shr_u(i16x8.mul(fraction, i16x8.splat(3)), 8), i16x8.splat(1));
+}
+
+function writeTrits(bytes: v128, power: i32, d: v128, to: usize): void {
+  const low = trits8(i16x8.extend_low_i8x16_u(bytes), power);
+  const high = trits8(i16x8.extend_high_i8x16_u(bytes), power);
+  v128.store(to, f32x4.mul(f32x4.convert_i32x4_s(i32x4.extend_low_i16x8_s(low)), d));
+  v128.store(to, f32x4.mul(f32x4.convert_i32x4_s(i32x4.extend_high_i16x8_s(low)), d), 16);
+  v128.store(to, f32x4.mul(f32x4.convert_i32x4_s(i32x4.extend_low_i16x8_s(high)), d), 32);
+  v128.store(to, f32x4.mul(f32x4.convert_i32x4_s(i32x4.extend_high_i16x8_s(high)), d), 48);
+}

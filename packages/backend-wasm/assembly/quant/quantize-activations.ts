@@ -1,0 +1,181 @@
+/**
+ * Activations as 8-bit integers with one scale per block of 32: `x = d * code`, `d = max |x| / 127`, so that a value is off
+ * by at most d / 2. Codes are stored as i8 and in a second form: in builds without relaxed SIMD as i16, in others, for q8_0 where the
+ * machine needs it, as magnitudes [32] and flips [32], see `dotFlipped`.
+ */
+import { flipSigns, roundingMagic } from '../simd/constants';
+import { Q8_0 } from './dequantize';
+import { dot, takesUnsigned } from '../gemm/int8-dot';
+import { takeUnits } from '../runtime/threads';
+
+/** Bytes of what is known of a block. */
+export const META_BYTES: usize = 32;
+export const META_SCALE: usize = 0; // d
+export const META_SUM: usize = 4; // d * sum of codes
+export const META_MINUS_8: usize = 8; // -8 * sum of codes
+export const META_START_Q8: usize = 12; // what sums of unsigned codes of q8_0 begin with
+export const META_MINUS_32: usize = 16; // -32 * sum of the codes of the first half, of the second half
+export const META_ZERO: usize = 24;
+
+export function codesBytes(numTokens: i32, numInputs: i32): usize {
+  return (<usize>numTokens * <usize>numInputs + 63) & ~63;
+}
+
+/** Bytes of the second form of a block. */
+export const SIDE_BYTES: usize = 64;
+
+/** Where the second form of codes begins, after the first one. */
+export function sideCodesAt(base: usize, numTokens: i32, numInputs: i32): usize {
+  return base + codesBytes(numTokens, numInputs);
+}
+/** Whether products with weights of this type take the second form of codes; see `dotFlipped`. Relaxed builds only. */
+function takesSide(dtype: i32): bool {
+  return dtype == Q8_0 && !takesUnsigned();
+}
+
+/** Where the codes begin that products with weights of this type take. Relaxed builds only. */
+export function codesFor(dtype: i32, base: usize, numTokens: i32, numInputs: i32): usize {
+  return takesSide(dtype) ? sideCodesAt(base, numTokens, numInputs) : base;
+}
+
+/** Bytes of the codes of so many columns there. */
+export function codeBytesFor(dtype: i32, numColumns: i32): usize {
+  return <usize>numColumns << (takesSide(dtype) ? 1 : 0);
+}
+
+/** Where the metas `[token, block]` begin. */
+export function metasAt(base: usize, numTokens: i32, numInputs: i32): usize {
+  return base + codesBytes(numTokens, numInputs) * 3;
+}
+
+/** Codes and metas `[token, block]`. Units: runs of eight blocks of any token. */
+export function quantiseTokens(x: usize, numTokens: i32, numInputs: i32, base: usize): void {
+  const numBlocks = (numTokens * numInputs) >> 5;
+  const side = takesUnsigned() ? 0 : sideCodesAt(base, numTokens, numInputs);
+  const metas = metasAt(base, numTokens, numInputs);
+  for (let begin = takeUnits(8); begin < numBlocks; begin = takeUnits(8)) {
+    const end = min<i32>(numBlocks, begin + 8);
+    for (let block = <usize>begin; block < <usize>end; block++) {
+      quantiseBlock(x + (block << 7), base + (block << 5), blockOf(side, block), metas + block * META_BYTES);
+    }
+  }
+}
+
+/** The same by the calling thread alone. */
+export function quantiseAlone(x: usize, numTokens: i32, numInputs: i32, base: usize): void {
+  const numBlocks = <usize>(numTokens * numInputs) >> 5;
+  const side = takesUnsigned() ? 0 : sideCodesAt(base, numTokens, numInputs);
+  const metas = metasAt(base, numTokens, numInputs);
+  for (let block: usize = 0; block < numBlocks; block++) {
+    quantiseBlock(x + (block << 7), base + (block << 5), blockOf(side, block), metas + block * META_BYTES);
+  }
+}
+
+/** Tokens of codes and metas `[block, token]`: there are whole fours of them, the last ones zeros. */
+export function paddedTokens(numTokens: i32): i32 {
+  return (numTokens + 3) & ~3;
+}
+
+/** Codes and metas `[block, token]`. Units: tokens. */
+export function quantiseColumns(x: usize, numTokens: i32, numInputs: i32, base: usize): void {
+  const padded = paddedTokens(numTokens);
+  const side = takesUnsigned() ? 0 : sideCodesAt(base, padded, numInputs);
+  const metas = metasAt(base, padded, numInputs);
+  const numBlocks = numInputs >> 5;
+  for (let t = takeUnits(1); t < padded; t = takeUnits(1)) {
+    let from = x + (<usize>t * <usize>numInputs << 2);
+    let at = <usize>t;
+    for (let block = 0; block < numBlocks; block++, from += 128, at += <usize>padded) {
+      const to = blockOf(side, at);
+      if (t < numTokens) {
+        quantiseBlock(from, base + (at << 5), to, metas + at * META_BYTES);
+        continue;
+      }
+      memory.fill(base + (at << 5), 0, 32);
+      if (to != 0) memory.fill(to, 0, SIDE_BYTES);
+      memory.fill(metas + at * META_BYTES, 0, META_BYTES);
+    }
+  }
+}
+
+/** The integers nearest to `value * factor`, rounded on every machine alike: 1.5 * 2^23 added, they stand in the low bits. */
+@inline
+export function nearest(value: v128, factor: v128, magic: v128): v128 {
+  return i32x4.sub(f32x4.add(f32x4.mul(value, factor), magic), magic);
+}
+
+/** The sum of four integers. */
+@inline
+function lanesSum(v: v128): i32 {
+  return i32x4.extract_lane(v, 0) + i32x4.extract_lane(v, 1) + i32x4.extract_lane(v, 2) + i32x4.extract_lane(v, 3);
+}
+
+/** Where the second form of a block is; 0 where there is none. */
+@inline
+function blockOf(side: usize, block: usize): usize {
+  return side == 0 ? 0 : side + block * SIDE_BYTES;
+}
+
+/**
+ * Magnitudes [16] and flips [16] of 16 codes at `to` and `to + flips`. Returns what sums of products of magnitudes with flipped codes lack:
+ * the magnitudes of negative codes, four by four.
+ */
+@inline
+export function storeFlips(codes: v128, sign: v128, to: usize, flips: usize): v128 {
+  const isNegative = i8x16.lt_s(codes, i8x16.splat(0));
+  const magnitudes = i8x16.abs(codes);
+  v128.store(to, magnitudes);
+  v128.store(to + flips, v128.xor(isNegative, sign));
+  return dot(i8x16.splat(1), v128.and(magnitudes, isNegative), i32x4.splat(0));
+}
+
+/** One block; `side` is 0 where nobody wants the second form of its codes. */
+export function quantiseBlock(x: usize, codes: usize, side: usize, meta: usize): void {
+  // magnitudes as integers: NaN is larger than anything
+  const magnitude = i32x4.splat(0x7fffffff);
+  let top = v128.and(v128.load(x), magnitude);
+  for (let at: usize = 16; at < 128; at += 16) top = i32x4.max_s(top, v128.and(v128.load(x + at), magnitude));
+  top = i32x4.max_s(top, i8x16.shuffle(top, top, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
+  top = i32x4.max_s(top, i8x16.shuffle(top, top, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));
+  const largest = f32x4.extract_lane(top, 0);
+  // values whose reciprocal leaves the range count as zero; NaN makes d NaN, and with it every product
+  const inverse: f32 = largest < 1e-36 ? 0 : 127 / largest;
+  const d: f32 = largest < 1e-36 ? 0 : largest / 127;
+  const factor = f32x4.splat(inverse);
+  const magic = roundingMagic();
+  let sums = i32x4.splat(0);
+  let lacking = sums;
+  let firstHalf = 0;
+  for (let half: usize = 0; half < 2; half++) {
+    const at = x + (half << 6);
+    const a = nearest(v128.load(at), factor, magic);
+    const b = nearest(v128.load(at, 16), factor, magic);
+    const c = nearest(v128.load(at, 32), factor, magic);
+    const e = nearest(v128.load(at, 48), factor, magic);
+    const low = i16x8.narrow_i32x4_s(a, b);
+    const high = i16x8.narrow_i32x4_s(c, e);
+    const narrow = i8x16.narrow_i16x8_s(low, high);
+    v128.store(codes + (half << 4), narrow);
+    if (side != 0) {
+      if (ASC_FEATURE_RELAXED_SIMD) {
+        lacking = i32x4.add(lacking, storeFlips(narrow, flipSigns(), side + (half << 4), 32));
+      } else {
+        v128.store(side + (half << 5), low);
+        v128.store(side + (half << 5), high, 16);
+      }
+    }
+    sums = i32x4.add(i32x4.add(a, b), i32x4.add(c, e));
+    const sum = lanesSum(sums);
+    if (half == 0) firstHalf = sum;
+    else {
+      const total = firstHalf + sum;
+      store<f32>(meta, d, META_SCALE);
+      store<f32>(meta, d * <f32>total, META_SUM);
+      store<i32>(meta, -8 * total, META_MINUS_8);
+      store<i32>(meta, ASC_FEATURE_RELAXED_SIMD && side != 0 ? lanesSum(lacking) : -128 * total, META_START_Q8);
+      store<i32>(meta, -32 * firstHalf, META_MINUS_32);
+      store<i32>(meta, -32 * sum, META_MINUS_32 + 4);
+      store<i32>(meta, 0, META_ZERO);
+    }
+  }
+}

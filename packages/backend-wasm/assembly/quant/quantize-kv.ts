@@ -1,0 +1,109 @@
+/** f32 to the dtypes of a cache, with the bytes of the encoders of `@winnow/tensor`: the same steps in f32. */
+import { BF16, F16, F32, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0 } from './dequantize';
+import { floatToHalf } from '../simd/vector';
+
+/** Largest finite binary16. */
+const MAX_HALF: f32 = 65504;
+
+/** Encodes `count` floats at `from` to `dtype` at `to`. */
+export function encode(dtype: i32, from: usize, to: usize, count: i32): void {
+  switch (dtype) {
+    case F32:
+      memory.copy(to, from, <usize>count << 2);
+      return;
+    case F16:
+      for (let i = 0; i < count; i++, from += 4, to += 2) store<u16>(to, <u16>floatToHalf(load<f32>(from)));
+      return;
+    case BF16:
+      for (let i = 0; i < count; i++, from += 4, to += 2) store<u16>(to, <u16>floatToBfloat16(load<u32>(from)));
+      return;
+    case Q8_0:
+      for (let i = 0; i < count; i += 32, from += 128, to += 34) encodeQ8(from, to);
+      return;
+    case Q4_0:
+      for (let i = 0; i < count; i += 32, from += 128, to += 18) encodeAroundZero(from, to, 8, to + 2, 0);
+      return;
+    case Q5_0:
+      for (let i = 0; i < count; i += 32, from += 128, to += 22) encodeAroundZero(from, to, 16, to + 6, to + 2);
+      return;
+    case Q4_1:
+      for (let i = 0; i < count; i += 32, from += 128, to += 20) encodeFromMinimum(from, to, 15, to + 4, 0);
+      return;
+    case Q5_1:
+      for (let i = 0; i < count; i += 32, from += 128, to += 24) encodeFromMinimum(from, to, 31, to + 8, to + 4);
+      return;
+    default:
+      unreachable();
+  }
+}
+
+function floatToBfloat16(bits: u32): u32 {
+  if ((bits & 0x7fffffff) > 0x7f800000) return (bits >> 16) | 0x40;
+  return (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+}
+
+function saturate(value: f32): f32 {
+  return min<f32>(MAX_HALF, max<f32>(-MAX_HALF, value));
+}
+
+/** Codes round half away from zero. */
+function encodeQ8(from: usize, to: usize): void {
+  let extreme: f32 = 0;
+  for (let i: usize = 0; i < 128; i += 4) {
+    const magnitude = abs<f32>(load<f32>(from + i));
+    if (magnitude > extreme) extreme = magnitude;
+  }
+  const d = saturate(extreme / 127);
+  const inverse: f32 = d == 0 ? 0 : <f32>1 / d;
+  store<u16>(to, <u16>floatToHalf(d));
+  for (let i = 0; i < 32; i++) {
+    const scaled: f32 = load<f32>(from + (<usize>i << 2)) * inverse;
+    const magnitude = <i32>(min<f64>(127, floor<f64>(<f64>abs<f32>(scaled) + 0.5)));
+    store<i8>(to + i, <i8>(scaled < 0 ? -magnitude : magnitude), 2);
+  }
+}
+
+/** Code `i` of 32 into the nibbles at `nibbles` and, with `high`, its fifth bit. */
+function putCode(i: i32, code: i32, nibbles: usize, high: usize): void {
+  const at = nibbles + (i & 15);
+  if (i < 16) store<u8>(at, <u8>(code & 15));
+  else store<u8>(at, load<u8>(at) | <u8>((code & 15) << 4));
+  if (high != 0) store<u32>(high, load<u32>(high) | (<u32>(code >> 4) << i));
+}
+
+function encodeAroundZero(from: usize, scaleAt: usize, zero: i32, nibbles: usize, high: usize): void {
+  let extreme: f32 = 0;
+  for (let i: usize = 0; i < 128; i += 4) {
+    const value = load<f32>(from + i);
+    if (abs<f32>(value) > abs<f32>(extreme)) extreme = value;
+  }
+  const d = saturate(extreme / <f32>-zero);
+  const inverse: f32 = d == 0 ? 0 : <f32>1 / d;
+  store<u16>(scaleAt, <u16>floatToHalf(d));
+  if (high != 0) store<u32>(high, 0);
+  for (let i = 0; i < 32; i++) {
+    const scaled = load<f32>(from + (<usize>i << 2)) * inverse;
+    const code = <i32>(<f32>(<f64>scaled + <f64>zero + 0.5));
+    putCode(i, min<i32>(2 * zero - 1, max<i32>(0, code)), nibbles, high);
+  }
+}
+
+function encodeFromMinimum(from: usize, scaleAt: usize, maxCode: i32, nibbles: usize, high: usize): void {
+  let low: f32 = Infinity;
+  let top: f32 = -Infinity;
+  for (let i: usize = 0; i < 128; i += 4) {
+    low = min<f32>(low, load<f32>(from + i));
+    top = max<f32>(top, load<f32>(from + i));
+  }
+  low = saturate(low);
+  const d = saturate((top - low) / <f32>maxCode);
+  const inverse: f32 = d == 0 ? 0 : <f32>1 / d;
+  store<u16>(scaleAt, <u16>floatToHalf(d));
+  store<u16>(scaleAt, <u16>floatToHalf(low), 2);
+  if (high != 0) store<u32>(high, 0);
+  for (let i = 0; i < 32; i++) {
+    const scaled: f32 = (load<f32>(from + (<usize>i << 2)) - low) * inverse;
+    const code = <i32>(<f32>(<f64>scaled + 0.5));
+    putCode(i, min<i32>(maxCode, max<i32>(0, code)), nibbles, high);
+  }
+}

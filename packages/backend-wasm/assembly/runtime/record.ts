@@ -1,0 +1,169 @@
+/** The record that a thread works on, read from the encoded words into the thread's frame. */
+import {
+  FRAME_BYTES,
+  FRAMES,
+  JOB_LOCAL,
+  JOB_LOCAL_BYTES,
+  JOB_SCALARS,
+  JOB_SHARED,
+  PLAN_AUX,
+  PLAN_FLAGS,
+  PLAN_RECORD,
+} from './layout';
+
+/** Bytes of a tensor in the frame: present, dtype, address, rank, then up to eight dims. */
+const SLOT_BYTES: usize = 48;
+
+let frame: usize = 0;
+let scalars: usize = 0;
+let shared: usize = 0;
+let local: usize = 0;
+let plan: usize = 0;
+let attributes: usize = 0;
+/** From one row of the chosen ones' matrix to the next where that is more than a row; else 0. */
+let stride: usize = 0;
+// which row of the records of repack-neurons.ts rows are, or -1 where they lie as in files
+let rowOfRecords: i32 = -1;
+
+export function enterJob(job: usize, thread: i32): void {
+  frame = FRAMES + <usize>thread * FRAME_BYTES;
+  scalars = load<u32>(job, JOB_SCALARS);
+  shared = load<u32>(job, JOB_SHARED);
+  local = load<u32>(job, JOB_LOCAL) + <usize>thread * load<u32>(job, JOB_LOCAL_BYTES);
+}
+
+/** Opcode of the record of a plan entry. */
+export function opcodeAt(entry: usize): i32 {
+  return load<i32>(load<u32>(entry, PLAN_RECORD));
+}
+
+/** Reads the tensors of a record; `numTensors` are the inputs and outputs of its spec. */
+export function enterRecord(entry: usize, numTensors: i32): void {
+  plan = entry;
+  stride = 0;
+  rowOfRecords = -1;
+  let at = load<u32>(entry, PLAN_RECORD) + 12;
+  let slot = frame;
+  for (let i = 0; i < numTensors; i++, slot += SLOT_BYTES) {
+    const rank = load<i32>(at) - 1;
+    store<i32>(slot, rank >= 0 ? 1 : 0);
+    if (rank < 0) {
+      at += 4;
+      continue;
+    }
+    store<i32>(slot, load<i32>(at, 4), 4);
+    store<u32>(slot, load<u32>(at, 8), 8);
+    store<i32>(slot, rank, 12);
+    at += 16;
+    for (let axis = 0; axis < rank; axis++, at += 4) {
+      const dim = load<i32>(at);
+      const size = dim < 0 ? load<i32>(scalars + (<usize>(-1 - dim) << 2)) : dim;
+      store<i32>(slot + 16 + ((<usize>axis) << 2), size);
+    }
+  }
+  attributes = at;
+}
+
+/** Puts a matrix in the place of a tensor, for an op that is made of others; no address means no tensor. */
+export function setMatrix(tensor: i32, dtype: i32, address: usize, numRows: i32, numColumns: i32): void {
+  const slot = frame + <usize>tensor * SLOT_BYTES;
+  store<i32>(slot, address != 0 ? 1 : 0);
+  store<i32>(slot, dtype, 4);
+  store<u32>(slot, <u32>address, 8);
+  store<i32>(slot, 2, 12);
+  store<i32>(slot, numRows, 16);
+  store<i32>(slot, numColumns, 20);
+}
+/** From here on rows of the matrix of chosen rows are this far apart. */
+export function setRowStride(sizeBytes: usize): void {
+  stride = sizeBytes;
+}
+/** From here on rows of the matrix of chosen rows are row `row` of records. */
+export function setRecordRow(row: i32): void {
+  rowOfRecords = row;
+}
+/** Which row of records they are, -1 for rows as they lie in files. */
+export function recordRow(): i32 {
+  return rowOfRecords;
+}
+/** How far rows are apart. */
+export function strideOf(rowBytes: usize): usize {
+  return stride != 0 ? stride : rowBytes;
+}
+
+// what `peekMatmul` found: tokens of x, then the weight
+export let peekedTokens: i32 = 0;
+export let peekedWeight: usize = 0;
+export let peekedOutputs: i32 = 0;
+export let peekedInputs: i32 = 0;
+export let peekedType: i32 = 0;
+
+/** Looks at a product to come: x and weight have two axes each. */
+export function peekMatmul(entry: usize): void {
+  const x = load<u32>(entry, PLAN_RECORD) + 12;
+  const weight = x + 24;
+  peekedTokens = sizeOf(load<i32>(x, 16));
+  peekedType = load<i32>(weight, 4);
+  peekedWeight = load<u32>(weight, 8);
+  peekedOutputs = sizeOf(load<i32>(weight, 16));
+  peekedInputs = sizeOf(load<i32>(weight, 20));
+}
+
+/** A dim as programs have it: a number, or a scalar of the step. */
+function sizeOf(dim: i32): i32 {
+  return dim < 0 ? load<i32>(scalars + (<usize>(-1 - dim) << 2)) : dim;
+}
+
+export function isPresent(tensor: i32): bool {
+  return load<i32>(frame + <usize>tensor * SLOT_BYTES) != 0;
+}
+/** GGUF number of the dtype. */
+export function dtypeOf(tensor: i32): i32 {
+  return load<i32>(frame + <usize>tensor * SLOT_BYTES, 4);
+}
+export function addressOf(tensor: i32): usize {
+  return load<u32>(frame + <usize>tensor * SLOT_BYTES, 8);
+}
+export function rankOf(tensor: i32): i32 {
+  return load<i32>(frame + <usize>tensor * SLOT_BYTES, 12);
+}
+export function dim(tensor: i32, axis: i32): i32 {
+  return load<i32>(frame + <usize>tensor * SLOT_BYTES + 16 + ((<usize>axis) << 2));
+}
+export function lastDim(tensor: i32): i32 {
+  return dim(tensor, rankOf(tensor) - 1);
+}
+/** Product of all axes but the last. */
+export function countRows(tensor: i32): i32 {
+  let product = 1;
+  for (let axis = rankOf(tensor) - 2; axis >= 0; axis--) product *= dim(tensor, axis);
+  return product;
+}
+export function countElements(tensor: i32): i32 {
+  const rank = rankOf(tensor);
+  return rank == 0 ? 1 : countRows(tensor) * dim(tensor, rank - 1);
+}
+
+export function attributeI(index: i32): i32 {
+  return load<i32>(attributes + ((<usize>index) << 2));
+}
+export function attributeF(index: i32): f32 {
+  return load<f32>(attributes + ((<usize>index) << 2));
+}
+export function hasFlag(flag: u32): bool {
+  return (load<u32>(plan, PLAN_FLAGS) & flag) != 0;
+}
+export function aux(index: i32): usize {
+  return load<u32>(plan + ((<usize>index) << 2), PLAN_AUX);
+}
+export function setAux(index: i32, value: u32): void {
+  store<u32>(plan + ((<usize>index) << 2), value, PLAN_AUX);
+}
+/** Scratch of this record that all threads see. */
+export function sharedScratch(): usize {
+  return shared;
+}
+/** Scratch of this thread. */
+export function localScratch(): usize {
+  return local;
+}
