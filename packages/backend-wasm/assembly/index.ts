@@ -34,7 +34,7 @@ import { argMax, logSumExp, softmax } from './ops/reductions';
 import { poolRows } from './ops/pool-rows';
 import { PROBE_F32, PROBE_INT8, PROBE_READ, PROBE_TOUCH, probe } from './ops/probe';
 import { rope } from './ops/rope';
-import { gatherRows, kvAppend, positionAppend } from './ops/rows';
+import { gatherRows, kvAppend, positionAppend, scatterRows } from './ops/rows';
 import { shortConv } from './ops/short-conv';
 import { sparqAttention } from './ops/sparq-attention';
 import { sparseCombine } from './ops/sparse-combine';
@@ -296,6 +296,9 @@ function execute(opcode: i32): void {
       return;
     case 47:
       sparseFeedForward();
+      return;
+    case 48:
+      scatterRows();
       return;
     case PACK:
       packWeights();

@@ -12,7 +12,7 @@ const kernels: ReadonlySet<string> = new Set([
   ...['block-mean-append', 'block-box-append', 'key-columns-append', 'clamp-positions', 'subquadratic-attention'],
   ...['streaming-attention', 'sparq-attention', 'page-topk-attention', 'oracle-topk-attention', 'h2o-attention'],
   ...['state-carry', 'attention-mass', 'hadamard', 'active-neurons', 'sparse-matmul', 'gather-columns'],
-  ...['sparse-combine', 'sparse-feed-forward'],
+  ...['sparse-combine', 'sparse-feed-forward', 'scatter-rows'],
 ]);
 
 /** Weight dtypes that `assembly/quant/dequantize.ts` and `dequantize-iq.ts` know. */

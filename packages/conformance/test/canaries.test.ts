@@ -37,6 +37,7 @@ function typicalCase(op: string): KernelCase {
     rope: 'halves, plain, 64 of 64 dims, 3 heads, positions 0 1 5000',
     'embedding-lookup': 'q4_0, 4 rows of 64, scale 11.3137',
     'gather-rows': '5 rows of 33',
+    'scatter-rows': '9 rows of 33',
     'position-append': '7 tokens, blocks of 5',
     'kv-append': 'f16 / f16, 17 tokens, 2 heads of 32 / 64, blocks of 8',
     attention: 'several sequences',
@@ -81,7 +82,7 @@ const ops = Object.keys(kernelCases);
 /** Ops that only move numbers, choose, or keep what is not read as an output. */
 const others = [
   ...['kv-append', 'position-append', 'arg-max', 'top-k', 'clamp-positions', 'active-neurons'],
-  ...['block-mean-append', 'block-box-append', 'key-columns-append', 'state-carry'],
+  ...['block-mean-append', 'block-box-append', 'key-columns-append', 'state-carry', 'scatter-rows'],
 ];
 const computing = ops.filter((op) => !others.includes(op));
 

@@ -212,6 +212,7 @@ describe('opcodes', () => {
       'gather-columns',
       'sparse-combine',
       'sparse-feed-forward',
+      'scatter-rows',
     ]);
   });
 });

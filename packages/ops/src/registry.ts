@@ -37,6 +37,7 @@ import { rmsNorm } from './rms-norm.js';
 import { rope } from './rope.js';
 import { scaleRows } from './scale-rows.js';
 import { scale } from './scale.js';
+import { scatterRows } from './scatter-rows.js';
 import { shortConv } from './short-conv.js';
 import { sliceColumns } from './slice-columns.js';
 import { softCap } from './soft-cap.js';
@@ -100,6 +101,7 @@ export const opSpecs: readonly OpSpec[] = [
   gatherColumns,
   sparseCombine,
   sparseFeedForward,
+  scatterRows,
 ];
 
 const opcodes = new Map(opSpecs.map((spec, opcode) => [spec.name, opcode]));

@@ -1,4 +1,4 @@
-/** The ops that copy rows: embedding-lookup, gather-rows, position-append, kv-append. */
+/** The ops that copy rows: embedding-lookup, gather-rows, scatter-rows, position-append, kv-append. */
 import { encode, sizeOf } from '@winnow/tensor';
 import { describe, expect, it } from 'vitest';
 import { floats, ints, packed, runOp, zeros } from '../test/run-op.js';
@@ -24,6 +24,21 @@ describe('gather-rows', () => {
     expect(runOp('gather-rows', { x: floats([1, 2, 3, 4], 2, 2), rows: ints([1, 1, 0], 3) })['y']).toEqual([
       3, 4, 3, 4, 1, 2,
     ]);
+  });
+});
+
+describe('scatter-rows', () => {
+  it('stores rows by index and skips negative indices', () => {
+    const y = floats([1, 2, 3, 4, 5, 6], 3, 2);
+    runOp('scatter-rows', { x: floats([7, 8, 9, 10, 11, 12], 3, 2), rows: ints([2, -1, 0], 3) }, {}, { y });
+    expect([...y.data]).toEqual([11, 12, 3, 4, 7, 8]);
+  });
+
+  it('keeps every bit', () => {
+    const y = zeros('f32', 1, 3);
+    const x = floats([-0, NaN, 1e-40], 1, 3);
+    runOp('scatter-rows', { x, rows: ints([0], 1) }, {}, { y });
+    expect(new Uint8Array(y.data.buffer)).toEqual(new Uint8Array(x.data.buffer));
   });
 });
 

@@ -1,4 +1,4 @@
-/** Ops that move rows: gather-rows, position-append, kv-append. */
+/** Ops that move rows: gather-rows, scatter-rows, position-append, kv-append. */
 import { bytesOf } from '../quant/dequantize';
 import { encode } from '../quant/quantize-kv';
 import { addressOf, dim, dtypeOf } from '../runtime/record';
@@ -12,6 +12,17 @@ export function gatherRows(): void {
   for (let r = takeUnits(1); r < numRows; r = takeUnits(1)) {
     const from = addressOf(0) + <usize>load<u32>(rows + (<usize>r << 2)) * rowBytes;
     memory.copy(addressOf(2) + <usize>r * rowBytes, from, rowBytes);
+  }
+}
+
+/** Tensors: x, rows, y. Units: rows. */
+export function scatterRows(): void {
+  const rows = addressOf(1);
+  const numRows = dim(1, 0);
+  const rowBytes = <usize>dim(0, 1) << 2;
+  for (let t = takeUnits(1); t < numRows; t = takeUnits(1)) {
+    const row = load<i32>(rows + (<usize>t << 2));
+    if (row >= 0) memory.copy(addressOf(2) + <usize>row * rowBytes, addressOf(0) + <usize>t * rowBytes, rowBytes);
   }
 }
 

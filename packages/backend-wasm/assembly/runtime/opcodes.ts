@@ -104,6 +104,8 @@ export function numTensors(opcode: i32): i32 {
     case 46:
     case 47:
       return 6; // sparse-combine, sparse-feed-forward
+    case 48:
+      return 3; // scatter-rows
     case PACK:
     case UNPACK:
     case PACK_NEURONS:

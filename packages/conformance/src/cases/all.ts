@@ -36,6 +36,7 @@ import { rmsNormCases } from './rms-norm.js';
 import { ropeCases } from './rope.js';
 import { scaleCases } from './scale.js';
 import { scaleRowsCases } from './scale-rows.js';
+import { scatterRowsCases } from './scatter-rows.js';
 import { shortConvCases } from './short-conv.js';
 import { sliceColumnsCases } from './slice-columns.js';
 import { softCapCases } from './soft-cap.js';
@@ -78,6 +79,7 @@ export const kernelCases: Readonly<Record<string, readonly KernelCase[]>> = {
   'expert-route': expertRouteCases,
   'expert-matmul': expertMatmulCases,
   'expert-combine': expertCombineCases,
+  'scatter-rows': scatterRowsCases,
   'short-conv': shortConvCases,
   'gated-delta': gatedDeltaCases,
   'block-mean-append': blockMeanAppendCases,

@@ -26,7 +26,6 @@ export const tierBuffers = {
   maxima: 'tier.maxima',
   sums: 'tier.sums',
   outputs: 'tier.outputs',
-  unused: 'tier.unused',
   keys: 'tier.keys',
   values: 'tier.values',
   slotPositions: 'tier.slotPositions',
@@ -63,31 +62,21 @@ export interface TieredLayer {
 }
 
 interface TierTensors {
-  readonly queries: ProgramTensor; // [rows, N, 1, H]
-  readonly maxima: ProgramTensor; // [rows, N, 1, 1]
-  readonly sums: ProgramTensor;
-  readonly outputs: ProgramTensor; // [rows, N, 1, D]
-  /** Takes the second half of a record that stores pairs, where only the first is wanted. */
-  readonly unused: ProgramTensor;
+  readonly queries: ProgramTensor; // [rows + 1, N * H]
+  readonly maxima: ProgramTensor; // [rows + 1, N]
+  readonly sums: ProgramTensor; // [rows + 1, N]
+  readonly outputs: ProgramTensor; // [rows + 1, N * D]
 }
 
 function tierTensors(b: ProgramBuilder, { numHeads, headDim, valueDim }: StreamShape, numRows: number): TierTensors {
   const rows = (name: string, width: number): ProgramTensor =>
-    b.external(name, 'kv', 'f32', [numRows + 1, numHeads, 1, width]);
+    b.external(name, 'kv', 'f32', [numRows + 1, numHeads * width]);
   return {
     queries: rows(tierBuffers.queries, headDim),
     maxima: rows(tierBuffers.maxima, 1),
     sums: rows(tierBuffers.sums, 1),
     outputs: rows(tierBuffers.outputs, valueDim),
-    unused: rows(tierBuffers.unused, 1),
   };
-}
-
-/** Rows of a buffer `[rows, N, 1, width]` as `[T, N * width]`. */
-function gather(b: ProgramBuilder, x: ProgramTensor, rows: ProgramTensor): ProgramTensor {
-  const [numRows, ...rest] = x.shape as number[];
-  const width = rest.reduce((product, size) => product * size, 1);
-  return b.activation('gather-rows', { x: b.reshape(x, [numRows as number, width]), rows });
 }
 
 /** The states of rows, as inputs of a merge. */
@@ -97,10 +86,11 @@ function gatherStates(
   rows: ProgramTensor,
   { numHeads, valueDim }: StreamShape,
 ): { readonly m: ProgramTensor; readonly l: ProgramTensor; readonly o: ProgramTensor } {
+  const gather = (x: ProgramTensor): ProgramTensor => b.activation('gather-rows', { x, rows });
   return {
-    m: b.reshape(gather(b, maxima, rows), [1, 'T', numHeads]),
-    l: b.reshape(gather(b, sums, rows), [1, 'T', numHeads]),
-    o: b.reshape(gather(b, outputs, rows), [1, 'T', numHeads, valueDim]),
+    m: b.reshape(gather(maxima), [1, 'T', numHeads]),
+    l: b.reshape(gather(sums), [1, 'T', numHeads]),
+    o: b.reshape(gather(outputs), [1, 'T', numHeads, valueDim]),
   };
 }
 
@@ -152,11 +142,10 @@ export function createTierWriter({
     const shape = shapeOf(site);
     const boundary = `tiers.${layer}`;
     const tensors = tierTensors(b, shape, numRows);
-    const { queries, unused } = tensors;
     const policy = mayChoose ? attention.choosing.get(layer) : undefined;
     attention.appendSideData(b, site);
-    const narrow = b.activation('slice-columns', { x: q }, { begin: 0, length: 1 });
-    b.append('kv-append', { k: q, v: narrow, slots: scalars.queryRows }, {}, { keys: queries, values: unused });
+    const x = b.reshape(q, ['T', shape.numHeads * shape.headDim]);
+    b.append('scatter-rows', { x, rows: scalars.queryRows }, {}, { y: tensors.queries });
     b.boundary(boundary);
     onLayer({ layer, boundary, shape, policy });
     const { m: m2, l: l2, o: o2 } = gatherStates(b, tensors, scalars.stateRows, shape);
@@ -234,7 +223,7 @@ function buildAddition(
   const b = new ProgramBuilder({ T: maxTokens });
   const tensors = tierTensors(b, shape, numRows);
   const rows = b.scalar('rows', ['T']);
-  const q = b.reshape(gather(b, tensors.queries, rows), ['T', numHeads, headDim]);
+  const q = b.reshape(b.activation('gather-rows', { x: tensors.queries, rows }), ['T', numHeads, headDim]);
   const {
     m: m2,
     l: l2,
@@ -257,10 +246,10 @@ function buildAddition(
     'm' | 'l' | 'o',
     ProgramTensor
   >;
-  const asRows = (x: ProgramTensor, width: number): ProgramTensor => b.reshape(x, ['T', numHeads, width]);
-  const store = (k: ProgramTensor, v: ProgramTensor, keys: ProgramTensor, values: ProgramTensor): void =>
-    void b.append('kv-append', { k, v, slots: rows }, {}, { keys, values });
-  store(asRows(o, valueDim), asRows(l, 1), tensors.outputs, tensors.sums);
-  store(asRows(m, 1), asRows(m, 1), tensors.maxima, tensors.unused);
+  const store = (x: ProgramTensor, width: number, y: ProgramTensor): void =>
+    void b.append('scatter-rows', { x: b.reshape(x, ['T', numHeads * width]), rows }, {}, { y });
+  store(o, valueDim, tensors.outputs);
+  store(l, 1, tensors.sums);
+  store(m, 1, tensors.maxima);
   return b.build();
 }
