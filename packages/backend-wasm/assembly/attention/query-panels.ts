@@ -3,12 +3,10 @@
  * values are f32 and lie side by side. Per panel: scores of some rows, a step of the online softmax over them, their values.
  */
 import { minusInfinity } from '../simd/constants';
-import { tileColumns8x4, tileRows8x4 } from '../gemm/f32-gemm-8x4';
+import { gemm4x8, gemm6x8, gemm8x4, gemmT4x8, gemmT6x8, gemmT8x4 } from '../gemm/f32-gemm.generated';
 import { addressOf, attributeF, dim } from '../runtime/record';
 import { tanh4 } from '../simd/vector';
 import { setSoftmax, softmaxStep } from './online-softmax';
-import { tileColumns, tileRows } from '../gemm/f32-gemm-4x8';
-import { tileColumns6, tileRows6 } from '../gemm/f32-gemm-6x8';
 import { positionOfToken } from './kv-cache-view';
 import { highFactor, lowFactor, weigh8 } from './softmax-weights';
 
@@ -206,17 +204,17 @@ export function scoreRows(panel: i32, keys: usize, count: i32, row: i32): void {
   let to = logits + <usize>row * rowBytes;
   if (panelShift == 2) {
     for (let j = 0; j < count; j += 8, to += 128) {
-      tileRows8x4(to, keys + <usize>j * stride, stride, count - j, q, headDim);
+      gemm8x4(to, keys + <usize>j * stride, stride, count - j, q, headDim);
     }
   } else {
     const last = keys + <usize>(count - 1) * stride;
     let j = 0;
-    for (; j + 6 <= count; j += 6, to += 192) tileRows6(to, keys + <usize>j * stride, stride, q, headDim);
+    for (; j + 6 <= count; j += 6, to += 192) gemm6x8(to, keys + <usize>j * stride, stride, q, headDim);
     for (; j < count; j += 4, to += 128) {
       const at = keys + <usize>j * stride;
       const b = min<usize>(at + stride, last);
       const c = min<usize>(b + stride, last);
-      tileRows(to, at, b, c, min<usize>(c + stride, last), q, headDim, false);
+      gemm4x8(to, at, b, c, min<usize>(c + stride, last), q, headDim, false);
     }
   }
 }
@@ -280,7 +278,7 @@ export function sumRows(panel: i32, values: usize, count: i32, row: i32): void {
     const low = row == 0 ? factorOfFour : f32x4.splat(1);
     for (let d = 0; d < valueDim; d += 8) {
       const column = <usize>d << 2;
-      tileColumns8x4(out + (column << 2), values + column, stride, weights, count, low);
+      gemmT8x4(out + (column << 2), values + column, stride, weights, count, low);
     }
     return;
   }
@@ -291,10 +289,10 @@ export function sumRows(panel: i32, values: usize, count: i32, row: i32): void {
   let d = 0;
   for (; d < wide; d += 6) {
     const column = <usize>d << 2;
-    tileColumns6(out + (column << 3), values + column, stride, weights, count, low, high);
+    gemmT6x8(out + (column << 3), values + column, stride, weights, count, low, high);
   }
   for (; d < valueDim; d += 4) {
     const column = <usize>d << 2;
-    tileColumns(out + (column << 3), values + column, stride, weights, count, low, high);
+    gemmT4x8(out + (column << 3), values + column, stride, weights, count, low, high);
   }
 }

@@ -14,8 +14,7 @@ import {
 } from './kv-cache-view';
 import { minusInfinity } from '../simd/constants';
 import { countSharedGlobals, isThere, pivotOf, sharesGlobals } from './landmarks';
-import { tileColumnsListed4, tileColumnsListed6 } from '../gemm/f32-igemm-columns';
-import { dotsListed, tileRowsListed, tileRowsSplit } from '../gemm/f32-igemm';
+import { idot4, igemm4x8Split, igemm6x8, igemmT4x8, igemmT6x8 } from '../gemm/f32-igemm.generated';
 import { hidePivot, layPivots, listPivot, raisePivots, sizeOfPivot, takePivot } from './landmark-pivots';
 import {
   PANEL_ROWS,
@@ -128,13 +127,13 @@ export function attendWhole(panel: i32, sequence: i32, context: i32, kvHead: i32
   const queries = queriesOf(panel);
   const splitKeys = rowKeys + (<usize>shared << 2);
   for (let i: usize = 0; i < 6; i++) store<u32>(splitKeys + (i << 2), load<u32>(splitKeys - 4));
-  for (let i = 0; i < shared; i += 6) tileRowsListed(logitsOf(i), rowKeys + (<usize>i << 2), queries, headDim);
+  for (let i = 0; i < shared; i += 6) igemm6x8(logitsOf(i), rowKeys + (<usize>i << 2), queries, headDim);
   farRow = shared + splits;
   if (splits > 0) {
     // in this order: addresses behind the last one of a list are written too
     listRows(shared, begin, begin + HALF, sequence, kvHead);
     listRows(shared + HALF, high + 1 - HALF, high + 1, sequence, kvHead);
-    tileRowsSplit(logitsOf(shared), splitKeys, splitKeys + 4 * HALF, queries, headDim);
+    igemm4x8Split(logitsOf(shared), splitKeys, splitKeys + 4 * HALF, queries, headDim);
   }
   capRows(farRow);
   if (splits > 0) {
@@ -164,10 +163,10 @@ export function attendWhole(panel: i32, sequence: i32, context: i32, kvHead: i32
   const wide = valueDim / 12 * 12;
   let d = 0;
   for (; d < wide; d += 6) {
-    tileColumnsListed6(outputs + (<usize>d << 5), rowValues, <usize>d << 2, weights, shared, highs, splits);
+    igemmT6x8(outputs + (<usize>d << 5), rowValues, <usize>d << 2, weights, shared, highs, splits);
   }
   for (; d < valueDim; d += 4) {
-    tileColumnsListed4(outputs + (<usize>d << 5), rowValues, <usize>d << 2, weights, shared, highs, splits);
+    igemmT4x8(outputs + (<usize>d << 5), rowValues, <usize>d << 2, weights, shared, highs, splits);
   }
   return true;
 }
@@ -317,7 +316,7 @@ function scoreFar(first: i32): void {
   for (let i = 0; i < numFar; i++) {
     const at = <usize>i << 5;
     for (let part: usize = 0; part < 32; part += 16) {
-      const score = capScores(f32x4.mul(dotsListed(queryRows + part, farKeys + at + part, headDim), scale));
+      const score = capScores(f32x4.mul(idot4(queryRows + part, farKeys + at + part, headDim), scale));
       v128.store(logitsOf(farRow + i) + part, v128.bitselect(none, score, v128.load(farHidden + at + part)));
     }
   }

@@ -8,8 +8,9 @@
 import { F16, F32, bytesOf, decode } from '../quant/dequantize';
 import { fetchAll, fetchLater, fetchSome } from '../attention/prefetch';
 import { decodeHalves } from '../quant/dequantize-f16';
-import { decodeBeside, decodeRest, tileColumnsBeside, tileRowsBeside } from '../gemm/f16-gemm';
-import { tileColumns8x4, tileRows8x4 } from '../gemm/f32-gemm-8x4';
+import { dequantizeBeside, dequantizeRest } from '../gemm/dequantize-beside';
+import { gemm4x8Dequantizing, gemmT4x8Dequantizing } from '../gemm/f16-gemm.generated';
+import { gemm8x4, gemmT8x4 } from '../gemm/f32-gemm.generated';
 import { addressOf, attributeF, attributeI, dim, dtypeOf, localScratch, sharedScratch } from '../runtime/record';
 import { setSoftmax, softmaxStep } from '../attention/online-softmax';
 import { splitHalves, splitIndex } from '../quant/dequantize-f16-swizzled';
@@ -218,19 +219,19 @@ function attendTile(t0: i32, t1: i32, kvHead: i32, h0: i32, h1: i32, begin: i32,
       attendFour(queries, outputs, maxima, lanePositions, logits, keys, values, positions, count, headDim, valueDim);
       continue;
     }
-    if (splitsValues) decodeBeside(valuesFrom, valueRows, count * valueDim);
+    if (splitsValues) dequantizeBeside(valuesFrom, valueRows, count * valueDim);
     // between the tiles of the first panel
     const turns = ((count + 3) >> 2) + ((valueDim + 3) >> 2);
     fetchLater(nextKeys, <usize>nextCount * keyBytes, nextValues, <usize>nextCount * valueBytes, turns);
     for (let panel = 0; panel < numPanels; panel++) {
       scoreRows(logits, keys, count, queries + <usize>panel * queryBytes, headDim);
-      decodeRest();
+      dequantizeRest();
       const at = <usize>panel << 5;
       weighRows(logits, count, isCapped, positions, lanePositions + at, maxima + at);
-      if (isOpen && splitsKeys && panel == numPanels - 1) decodeBeside(nextKeys, keyRows, nextCount * headDim);
+      if (isOpen && splitsKeys && panel == numPanels - 1) dequantizeBeside(nextKeys, keyRows, nextCount * headDim);
       sumRows(outputs + <usize>panel * outputBytes, values, count, logits, valueDim);
     }
-    decodeRest();
+    dequantizeRest();
   }
 
   const numTokens = dim(0, 0);
@@ -286,12 +287,12 @@ function attendFour(
   const keyStride = <usize>headDim << 2;
   const valueStride = <usize>valueDim << 2;
   for (let j = 0; j < count; j += 8) {
-    tileRows8x4(logits + (<usize>j << 4), keys + <usize>j * keyStride, keyStride, count - j, queries, headDim);
+    gemm8x4(logits + (<usize>j << 4), keys + <usize>j * keyStride, keyStride, count - j, queries, headDim);
   }
   const factor = softmaxStep(logits, 16, count, positions, lanePositions, state, LANES * 4);
   for (let d = 0; d < valueDim; d += 8) {
     const column = <usize>d << 2;
-    tileColumns8x4(outputs + (column << 2), values + column, valueStride, logits, count, factor);
+    gemmT8x4(outputs + (column << 2), values + column, valueStride, logits, count, factor);
   }
 }
 
@@ -303,7 +304,7 @@ function scoreRows(logits: usize, keys: usize, count: i32, queries: usize, headD
     fetchSome();
     const second = min<usize>(last, keys + stride);
     const third = min<usize>(last, keys + 2 * stride);
-    tileRowsBeside(logits, keys, second, third, min<usize>(last, keys + 3 * stride), queries, headDim);
+    gemm4x8Dequantizing(logits, keys, second, third, min<usize>(last, keys + 3 * stride), queries, headDim);
   }
 }
 
@@ -324,7 +325,7 @@ function sumRows(outputs: usize, values: usize, count: i32, weights: usize, valu
   const stride = <usize>valueDim << 2;
   for (let d = 0; d < valueDim; d += 4, outputs += 128, values += 16) {
     fetchSome();
-    tileColumnsBeside(outputs, values, stride, weights, count, shrinkLow, shrinkHigh);
+    gemmT4x8Dequantizing(outputs, values, stride, weights, count, shrinkLow, shrinkHigh);
   }
 }
 

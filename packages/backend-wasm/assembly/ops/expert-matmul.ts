@@ -15,7 +15,7 @@ import { GROUP } from '../gemm/repack';
 import { codeBytesFor, codesFor, META_BYTES, metasAt, quantiseTokens, sideCodesAt } from '../quant/quantize-activations';
 import { addressOf, dim, dtypeOf, hasFlag, isPresent, localScratch, sharedScratch } from '../runtime/record';
 import { phaseBarrier, takeUnits } from '../runtime/threads';
-import { tileRows } from '../gemm/f32-gemm-4x8';
+import { gemm4x8 } from '../gemm/f32-gemm.generated';
 import { dots4 } from './matmul';
 
 /** Rows of a panel. */
@@ -260,7 +260,7 @@ function byPanels(weight: usize, begin: i32, end: i32, first: i32, last: i32): v
         const w1 = rows + <usize>min<i32>(r + 1, numRows - 1) * stride;
         const w2 = rows + <usize>min<i32>(r + 2, numRows - 1) * stride;
         const w3 = rows + <usize>min<i32>(r + 3, numRows - 1) * stride;
-        tileRows(c, w0, w1, w2, w3, panel, depth, k > 0);
+        gemm4x8(c, w0, w1, w2, w3, panel, depth, k > 0);
       }
     }
   }

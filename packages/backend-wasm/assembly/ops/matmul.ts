@@ -9,7 +9,7 @@ import { FLAG_INT8 } from '../runtime/layout';
 import { addressOf, dim, dtypeOf, hasFlag, isPresent, localScratch, sharedScratch } from '../runtime/record';
 import { fma, sum4 } from '../simd/vector';
 import { phaseBarrier, takeUnits } from '../runtime/threads';
-import { tileRows } from '../gemm/f32-gemm-4x8';
+import { gemm4x8 } from '../gemm/f32-gemm.generated';
 import { matmulInt8 } from '../gemm/int8-matmul';
 
 /** Rows of a panel. */
@@ -219,7 +219,7 @@ function tileBlock(begin: i32, end: i32, first: i32, last: i32, panels: usize, p
         const w1 = weights + <usize>min<i32>(r + 1, numRows - 1) * stride;
         const w2 = weights + <usize>min<i32>(r + 2, numRows - 1) * stride;
         const w3 = weights + <usize>min<i32>(r + 3, numRows - 1) * stride;
-        tileRows(c, w0, w1, w2, w3, x, depth, k > 0);
+        gemm4x8(c, w0, w1, w2, w3, x, depth, k > 0);
       }
     }
   }

@@ -9,7 +9,7 @@ import { FLAG_INT8 } from '../runtime/layout';
 import { addressOf, dim, dtypeOf, hasFlag, isPresent, localScratch, strideOf } from '../runtime/record';
 import { fma } from '../simd/vector';
 import { takeUnits } from '../runtime/threads';
-import { tileColumns } from '../gemm/f32-gemm-4x8';
+import { gemmT4x8 } from '../gemm/f32-gemm.generated';
 import { sparseCombineInt8 } from '../ffn/sparse-combine-int8';
 
 /** Columns of a unit: whole blocks of every format. */
@@ -134,7 +134,7 @@ function byTiles(begin: i32, columns: i32, first: i32, last: i32): void {
       const w = rows + (<usize>four << 4);
       for (let p = 0; p < numPanels; p++) {
         const c = sums + (<usize>(four * numPanels + p) << 7);
-        tileColumns(c, w, stride, hs + <usize>p * (<usize>DEPTH << 5), depth, one, one);
+        gemmT4x8(c, w, stride, hs + <usize>p * (<usize>DEPTH << 5), depth, one, one);
       }
     }
   }

@@ -8,7 +8,7 @@ import { F16, F32, bytesOf, decode } from '../quant/dequantize';
 import { FLAG_INT8 } from '../runtime/layout';
 import { addressOf, dim, dtypeOf, hasFlag, isPresent, localScratch, sharedScratch, strideOf } from '../runtime/record';
 import { phaseBarrier, takeUnits } from '../runtime/threads';
-import { tileRows } from '../gemm/f32-gemm-4x8';
+import { gemm4x8 } from '../gemm/f32-gemm.generated';
 import { dots4, packTokens } from './matmul';
 import { sparseMatmulInt8 } from '../ffn/sparse-matmul-int8';
 
@@ -166,7 +166,7 @@ function tileBlock(begin: i32, end: i32, first: i32, last: i32, panelBytes: usiz
         const w1 = panelRow(dtype, begin, r + 1, numRows, k, rowBytes, decoded);
         const w2 = panelRow(dtype, begin, r + 2, numRows, k, rowBytes, decoded);
         const w3 = panelRow(dtype, begin, r + 3, numRows, k, rowBytes, decoded);
-        tileRows(c, w0, w1, w2, w3, x, depth, k > 0);
+        gemm4x8(c, w0, w1, w2, w3, x, depth, k > 0);
       }
     }
   }

@@ -1,4 +1,5 @@
 /** Small vector verbs that kernels are written in. */
+import { highTwos, highWords, lowTwos, lowWords } from './interleave';
 
 /** `a * b + c`; one rounding or two, as the build and the machine have it. */
 export function fma(a: v128, b: v128, c: v128): v128 {
@@ -10,6 +11,13 @@ export function fma(a: v128, b: v128, c: v128): v128 {
 export function sum4(v: v128): f32 {
   const pair = f32x4.add(v, i8x16.shuffle(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15));
   return f32x4.extract_lane(pair, 0) + f32x4.extract_lane(pair, 1);
+}
+
+/** The sums of the lanes of four vectors, side by side. */
+export function laneSums(a: v128, b: v128, c: v128, d: v128): v128 {
+  const ab = f32x4.add(lowWords(a, b), highWords(a, b));
+  const cd = f32x4.add(lowWords(c, d), highWords(c, d));
+  return f32x4.add(lowTwos(ab, cd), highTwos(ab, cd));
 }
 
 export function sum2(v: v128): f64 {

@@ -1,0 +1,4 @@
+/** All generated microkernels: text by path below `assembly`. */
+import { f32GemmFiles } from './microkernels/f32-gemm-kernels.ts';
+
+export const microkernelFiles: ReadonlyMap<string, string> = new Map([...f32GemmFiles]);
