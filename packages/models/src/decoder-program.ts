@@ -1,9 +1,9 @@
 /** What all decoder programs have in common: inputs of a step, cache, embedding, and the end from norm to logits. */
 import {
   ProgramBuilder,
-  writeDenseAttention,
-  type AttentionSite,
-  type AttentionWriter,
+  lowerDenseAttention,
+  type LayerAttention,
+  type AttentionLowering,
   type FeedForwardWriter,
   type KvView,
   type ProgramTensor,
@@ -47,7 +47,7 @@ export interface DecoderProgramOptions {
   /** Whether keys are stored after a rotation by a Hadamard matrix, and queries rotated with them. Default false. */
   readonly rotateKeys?: boolean;
   /** How the layers attend. Default: exactly, to everything. */
-  readonly attention?: AttentionWriter;
+  readonly attention?: AttentionLowering;
   /** How FFNs are computed, but for those of experts and those with adapters. Default: with all neurons. */
   readonly feedForward?: FeedForwardWriter;
   /** Where the experts of a layer are. Default: all in the model's weights. */
@@ -83,13 +83,13 @@ export const ropeFrequenciesName = 'rope.frequencies';
 export type WeightOf = (name: string) => ProgramTensor | undefined;
 
 /** What an architecture says about one layer's attention; `k` and `v` are stored first. */
-export interface AttentionRequest extends Pick<AttentionSite, 'q' | 'k' | 'v' | 'scale'> {
+export interface AttentionRequest extends Pick<LayerAttention, 'q' | 'k' | 'v' | 'scale'> {
   /** Default 0: all keys. */
   readonly window?: number;
   /** Default 0: none. */
   readonly softCap?: number;
   /** Default: the query as it is, for models without rotary positions. */
-  readonly rotateQuery?: AttentionSite['rotateQuery'];
+  readonly rotateQuery?: LayerAttention['rotateQuery'];
 }
 
 /** Attributes are 32-bit integers; a window of this size never cuts anything off. */
@@ -137,7 +137,7 @@ export function beginDecoder(
     maxSequences,
     maxOutputRows,
     cache,
-    attention = writeDenseAttention,
+    attention = lowerDenseAttention,
     rotateKeys = false,
   } = options;
   const b = new ProgramBuilder({ T: maxTokens, B: maxSequences, R: maxOutputRows });

@@ -1,7 +1,7 @@
 /** Programs that embed: steps of whole texts, and one vector for each text. Encoders and decoders alike. */
 import {
-  writeDenseAttention,
-  type AttentionWriter,
+  lowerDenseAttention,
+  type AttentionLowering,
   type FeedForwardWriter,
   type PoolingKind,
   type ProgramTensor,
@@ -35,7 +35,7 @@ export interface EmbeddingProgramOptions {
 export const embeddingBlockSize = 64;
 
 /** Exact attention to the whole text. */
-const writeBidirectionalAttention: AttentionWriter = (b, site) => {
+const lowerBidirectionalAttention: AttentionLowering = (b, site) => {
   const { q, positions, sequences, kv, scale, window, softCap } = site;
   return b.activation('attention', { q, positions, sequences, ...kv }, { scale, window, softCap, causal: false });
 };
@@ -59,7 +59,7 @@ export function beginEmbedding(
       keyDType: 'f32',
       valueDType: 'f32',
     },
-    attention: parts.config.isEncoder === true ? writeBidirectionalAttention : writeDenseAttention,
+    attention: parts.config.isEncoder === true ? lowerBidirectionalAttention : lowerDenseAttention,
     ...(feedForward === undefined ? {} : { feedForward }),
     ...(experts === undefined ? {} : { experts }),
   } as const;

@@ -16,11 +16,11 @@ export { BoundProgram, type BoundProgramOptions } from './bound-program.js';
 export type { Dim } from './dims.js';
 export { decodeProgram, encodeProgram, resolveDims, type DecodedRecord, type DecodedTensor } from './encode-program.js';
 export {
-  writeDenseAttention,
-  type AttentionSite,
-  type AttentionWriter,
+  lowerDenseAttention,
+  type LayerAttention,
+  type AttentionLowering,
   type SequenceStates,
-} from './attention-writer.js';
+} from './attention-lowering.js';
 export type { FeedForwardSite, FeedForwardWriter, NeuronPass } from './feed-forward-writer.js';
 export type { KvView } from './kv-view.js';
 export type {

@@ -78,6 +78,10 @@ export {
   type SubquadraticAttendOptions,
   type SubquadraticOptions,
 } from './subquadratic/subquadratic.js';
-export { attentionRequirements, checkBlockSize, type AttentionRequirements } from './writers/attention-requirements.js';
-export { createAttentionWriter, type AttentionWriterOptions } from './writers/attention-writer.js';
-export { appendSideData, boxBufferNames, type BoxTensors } from './writers/side-data.js';
+export {
+  attentionRequirements,
+  checkBlockSize,
+  type AttentionRequirements,
+} from './lowering/attention-requirements.js';
+export { createAttentionLowering, type AttentionLoweringOptions } from './lowering/attention-lowering.js';
+export { appendSideData, boxBufferNames, type BoxTensors } from './lowering/side-data.js';

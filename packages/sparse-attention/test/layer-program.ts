@@ -2,7 +2,7 @@
 import {
   createScalarBlock,
   ProgramBuilder,
-  type AttentionWriter,
+  type AttentionLowering,
   type Backend,
   type BufferHandle,
   type Executable,
@@ -40,7 +40,7 @@ export interface LayerRunner {
 
 export async function createLayer(
   backend: Backend,
-  writers: Readonly<Record<AttentionPhase, AttentionWriter>>,
+  writers: Readonly<Record<AttentionPhase, AttentionLowering>>,
   q: Tensor3,
   k: Tensor3,
   v: Tensor3,

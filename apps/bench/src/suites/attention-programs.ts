@@ -1,6 +1,6 @@
 /** Layers of attention under a policy, over caches full of random numbers. */
 import { ProgramBuilder, type Backend, type ProgramTensor } from '@winnow/ops';
-import { createAttentionWriter, type AttentionPhase } from '@winnow/sparse-attention';
+import { createAttentionLowering, type AttentionPhase } from '@winnow/sparse-attention';
 import type { DType } from '@winnow/tensor';
 import { loadProgram, type LoadedProgram } from '../harness/loaded-program.js';
 import { randomWeights } from '../models/random-weights.js';
@@ -42,7 +42,7 @@ export async function loadPolicy(backend: Backend, policyCase: PolicyCase): Prom
     stateTo: b.scalar('stateTo', [1]),
   };
   let told: Readonly<Record<string, ProgramTensor>> = {};
-  const attend = createAttentionWriter(policy, phase, {
+  const attend = createAttentionLowering(policy, phase, {
     numLayers,
     observe: (_b, _layer, outputs) => (told = outputs),
   });

@@ -1,6 +1,6 @@
 /** Which attention policies work across tiers, and what they need of them. */
 import { appendSideData, type PageTopKPolicy } from '@winnow/sparse-attention';
-import type { AttentionWriter } from '@winnow/ops';
+import type { AttentionLowering } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
 import type { AttentionPlan } from '../plan/attention-plan.js';
 
@@ -16,7 +16,7 @@ export interface TierAttention {
   /** Layers in which generated tokens read only the pages that they choose. The others read everything. */
   readonly choosing: ReadonlyMap<number, PageTopKPolicy>;
   /** Appends what policies keep beside keys and values. */
-  readonly appendSideData: (...site: Parameters<AttentionWriter>) => void;
+  readonly appendSideData: (...site: Parameters<AttentionLowering>) => void;
 }
 
 /** @throws {ArgumentError} for policies that read single tokens from everywhere */

@@ -1,5 +1,5 @@
 /** Sizes the tiers of the cache, and the programs that attend across them. */
-import type { AttentionWriter, Program } from '@winnow/ops';
+import type { AttentionLowering, Program } from '@winnow/ops';
 import { ArgumentError, CapacityError, sizeOf } from '@winnow/tensor';
 import type { TierAttention } from './attention.js';
 import {
@@ -152,7 +152,7 @@ export interface StepSizes {
 export function planTiers(
   { attention, ...sizes }: TierSizes & { readonly attention: TierAttention },
   { maxTokens, maxSequences }: StepSizes,
-  build: (step: 'decode' | 'batch' | 'decodeBatch', attention: AttentionWriter) => Program,
+  build: (step: 'decode' | 'batch' | 'decodeBatch', attention: AttentionLowering) => Program,
 ): TierPlan {
   const { reads, choosing } = attention;
   const noPrograms = { layers: [], streams: new Map(), chosen: new Map(), programs: [] };
@@ -161,7 +161,7 @@ export function planTiers(
   const onLayer = (layer: TieredLayer): void => {
     layers.set(layer.layer, { ...layer, policy: layer.policy ?? layers.get(layer.layer)?.policy });
   };
-  const write = (mayChoose: boolean, numParts: number): AttentionWriter =>
+  const write = (mayChoose: boolean, numParts: number): AttentionLowering =>
     createTierWriter({ numRows: maxTokens, numParts, attention, mayChoose, onLayer });
   const isChosen = choosing.size > 0;
   const steps = {

@@ -6,8 +6,8 @@
  */
 import {
   ProgramBuilder,
-  type AttentionSite,
-  type AttentionWriter,
+  type LayerAttention,
+  type AttentionLowering,
   type Dim,
   type OpInputs,
   type Program,
@@ -94,7 +94,7 @@ function gatherStates(
   };
 }
 
-function shapeOf({ q, kv, scale, window, softCap }: AttentionSite): StreamShape {
+function shapeOf({ q, kv, scale, window, softCap }: LayerAttention): StreamShape {
   const [, numHeads, headDim] = q.shape;
   const [, numKvHeads, blockSize] = kv.keys.shape;
   return {
@@ -131,7 +131,7 @@ export function createTierWriter({
   attention,
   mayChoose,
   onLayer,
-}: TierWriterOptions): AttentionWriter {
+}: TierWriterOptions): AttentionLowering {
   let scalars: { readonly queryRows: ProgramTensor; readonly stateRows: ProgramTensor } | undefined;
   return (b, site) => {
     const { layer, q, positions, sequences, kv, scale, window, softCap } = site;

@@ -1,11 +1,11 @@
-/** How a model attends: a specification, checked for the model and the cache, and the writers of its programs. */
-import { createTraceWriter, type TracedLayer } from './attention-trace.js';
-import { createMassWriter } from './key-masses.js';
+/** How a model attends: a specification, checked for the model and the cache, and the lowering of its programs. */
+import { createTraceLowering, type TracedLayer } from './attention-trace.js';
+import { createMassLowering } from './key-masses.js';
 import type { DecoderProgramOptions } from '@winnow/models';
 import {
   attentionRequirements,
   checkAttention,
-  createAttentionWriter,
+  createAttentionLowering,
   formatAttention,
   resolvePolicy,
   type AttentionRequirements,
@@ -61,10 +61,10 @@ export function planAttention(options: AttentionPlanOptions): AttentionPlan {
     blockSize,
     layers,
     programOptions(phase) {
-      const writer = isDense ? undefined : createAttentionWriter(spec, phase, { numLayers, notice: tellOnce });
-      if (options.massUpTo !== undefined) return { attention: createMassWriter(options.massUpTo) };
-      if (onTracedLayer !== undefined) return { attention: createTraceWriter(onTracedLayer, writer) };
-      return writer === undefined ? {} : { attention: writer };
+      const lowering = isDense ? undefined : createAttentionLowering(spec, phase, { numLayers, notice: tellOnce });
+      if (options.massUpTo !== undefined) return { attention: createMassLowering(options.massUpTo) };
+      if (onTracedLayer !== undefined) return { attention: createTraceLowering(onTracedLayer, lowering) };
+      return lowering === undefined ? {} : { attention: lowering };
     },
   };
 }

@@ -1,5 +1,5 @@
 /** Queries, keys and values of attending layers as outputs of a program, for measurements. */
-import { writeDenseAttention, type AttentionWriter, type ProgramTensor } from '@winnow/ops';
+import { lowerDenseAttention, type AttentionLowering, type ProgramTensor } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
 import type { ReadOutput } from '../runtime/step-outputs.js';
 import type { AttentionTrace } from '../types.js';
@@ -16,13 +16,13 @@ type Part = (typeof parts)[number];
 const outputName = (layer: number, part: Part): string => `attention.${layer}.${part}`;
 
 /**
- * A writer for one program that makes what each layer attends with an output, then lets `write` attend.
+ * A lowering that makes what each layer attends with an output, then lets `write` attend.
  * @param onLayer hears of each layer
  */
-export function createTraceWriter(
+export function createTraceLowering(
   onLayer: (layer: TracedLayer) => void,
-  write: AttentionWriter = writeDenseAttention,
-): AttentionWriter {
+  write: AttentionLowering = lowerDenseAttention,
+): AttentionLowering {
   let origin: ProgramTensor | undefined; // the host never fills it: all positions are 0, where nothing is rotated
   return (b, site) => {
     origin ??= b.scalar('traceOrigin', ['T']);

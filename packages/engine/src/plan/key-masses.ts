@@ -1,6 +1,6 @@
 /** How much each cached token was looked at, as programs measure it and sequences keep it for `eviction`. */
 import type { HeavyHitterOptions } from '@winnow/kv-cache';
-import { writeDenseAttention, type AttentionWriter, type Executable, type ProgramTensor } from '@winnow/ops';
+import { lowerDenseAttention, type AttentionLowering, type Executable, type ProgramTensor } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
 
 /** Least-attended tokens go, with the exceptions of these. */
@@ -37,15 +37,15 @@ function count(name: string, value: number): number {
 
 const outputName = 'keyMass';
 
-/** A writer for one program that attends to everything and adds up, layer by layer, how much each slot was looked at. */
-export function createMassWriter(lastLayer: number): AttentionWriter {
+/** A lowering that attends to everything and adds up, layer by layer, how much each slot was looked at. */
+export function createMassLowering(lastLayer: number): AttentionLowering {
   let previous: ProgramTensor | undefined;
   return (b, site) => {
     const { layer, q, positions, sequences, kv, scale, window, softCap } = site;
     const inputs = { q, positions, sequences, ...kv, previous };
     previous = b.activation('attention-mass', inputs, { scale, window, softCap });
     if (layer === lastLayer) b.output(outputName, previous);
-    return writeDenseAttention(b, site);
+    return lowerDenseAttention(b, site);
   };
 }
 

@@ -10,7 +10,7 @@ import { rowsOf } from '../core/rows.js';
 import type { AttentionPhase } from '../policy/policy-types.js';
 import { resolvePolicy } from '../policy/resolve-policy.js';
 import { attentionRequirements, checkBlockSize } from './attention-requirements.js';
-import { createAttentionWriter } from './attention-writer.js';
+import { createAttentionLowering } from './attention-lowering.js';
 
 const [numHeads, numKvHeads, headDim, blockSize] = [6, 2, 32, 16];
 const numTokens = 150;
@@ -50,7 +50,7 @@ async function runPolicy(
 ): Promise<Float32Array[]> {
   const withMass = new Set<AttentionPhase>();
   const writerOf = (phase: AttentionPhase) =>
-    createAttentionWriter(spec, phase, {
+    createAttentionLowering(spec, phase, {
       numLayers: 1,
       mass: masses !== undefined,
       observe: (b, _layer, { mass }) => {

@@ -1,9 +1,9 @@
 /** Records of chunked prefill with a memory of heavy hitters, whose state sequences carry. */
-import type { AttentionSite, ProgramBuilder, ProgramTensor, SequenceStates } from '@winnow/ops';
+import type { LayerAttention, ProgramBuilder, ProgramTensor, SequenceStates } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
 import type { H2oBudgets } from '../families/h2o-memory.js';
 
-function statesOf(site: AttentionSite): SequenceStates {
+function statesOf(site: LayerAttention): SequenceStates {
   const states = site.states?.();
   if (states !== undefined) return states;
   throw new ArgumentError({
@@ -20,7 +20,7 @@ interface H2oTensors {
   readonly progress: ProgramTensor;
 }
 
-function h2oTensors(b: ProgramBuilder, site: AttentionSite, chunk: number, budgets: H2oBudgets): H2oTensors {
+function h2oTensors(b: ProgramBuilder, site: LayerAttention, chunk: number, budgets: H2oBudgets): H2oTensors {
   const { numStates } = statesOf(site);
   const K = Number(site.kv.keys.shape[1]);
   const capacity = budgets.sinks + budgets.local + budgets.heavy;
@@ -36,7 +36,7 @@ function h2oTensors(b: ProgramBuilder, site: AttentionSite, chunk: number, budge
 /** Attention of prompts: `y` and what else the op tells, the states left out. */
 export function writeH2o(
   b: ProgramBuilder,
-  site: AttentionSite,
+  site: LayerAttention,
   attributes: Readonly<Record<string, number | boolean>>,
   chunk: number,
   budgets: H2oBudgets,
@@ -50,7 +50,7 @@ export function writeH2o(
 }
 
 /** For steps that attend in another way: the state goes on as it is, and takes note of their tokens later. */
-export function carryH2o(b: ProgramBuilder, site: AttentionSite, chunk: number, budgets: H2oBudgets): void {
+export function carryH2o(b: ProgramBuilder, site: LayerAttention, chunk: number, budgets: H2oBudgets): void {
   const { sequences } = site;
   const { stateFrom, stateTo } = statesOf(site);
   for (const state of Object.values(h2oTensors(b, site, chunk, budgets))) {

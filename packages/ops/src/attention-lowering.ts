@@ -1,9 +1,9 @@
-/** The seam between architectures and attention policies: who asks for a layer's attention, and who writes its records. */
+/** The contract between architectures, which ask for the attention of a layer, and policies, which lower it to ops. */
 import type { KvView } from './kv-view.js';
 import type { ProgramBuilder, ProgramTensor } from './program-builder.js';
 
-/** One layer's attention as its architecture asks for it. The step's keys and values are in the cache already. */
-export interface AttentionSite {
+/** The attention of one layer as its architecture asks for it. The step's keys and values are in the cache already. */
+export interface LayerAttention {
   readonly layer: number;
   /** `[T, N, H]`, rotated, not scaled. */
   readonly q: ProgramTensor;
@@ -34,14 +34,14 @@ export interface AttentionSite {
 /** The states of sequences: external tensors `state.<layer>.<what>` of usage `kv`, whose first axis is `numStates`. */
 export interface SequenceStates {
   readonly numStates: number;
-  /** `[B]`: the row that a sequence goes on from, negative for a fresh one; `stateTo` is the row that it leaves. */
+  /** `[B]`: the row that a sequence continues from, negative for a new one; `stateTo` is the row that it leaves. */
   readonly stateFrom: ProgramTensor;
   readonly stateTo: ProgramTensor;
 }
 
-/** Adds the records of one layer's attention to a program and returns `y` `[T, N, D]`. */
-export type AttentionWriter = (b: ProgramBuilder, site: AttentionSite) => ProgramTensor;
+/** Appends the ops of one layer's attention to a program and returns `y` `[T, N, D]`. */
+export type AttentionLowering = (b: ProgramBuilder, request: LayerAttention) => ProgramTensor;
 
-/** Exact attention over everything the query may see. */
-export const writeDenseAttention: AttentionWriter = (b, { q, positions, sequences, kv, scale, window, softCap }) =>
+/** Exact attention to everything that the query may see. */
+export const lowerDenseAttention: AttentionLowering = (b, { q, positions, sequences, kv, scale, window, softCap }) =>
   b.activation('attention', { q, positions, sequences, ...kv }, { scale, window, softCap });

@@ -1,9 +1,9 @@
 /** From a policy to the records of a program. */
 import {
   maxGlobals,
-  writeDenseAttention,
-  type AttentionSite,
-  type AttentionWriter,
+  lowerDenseAttention,
+  type LayerAttention,
+  type AttentionLowering,
   type ProgramBuilder,
   type ProgramTensor,
 } from '@winnow/ops';
@@ -11,11 +11,11 @@ import { ArgumentError } from '@winnow/tensor';
 import { clampBudgets } from '../families/h2o-memory.js';
 import type { AttentionPhase, AttentionPolicy, AttentionSpec, SubquadraticPolicy } from '../policy/policy-types.js';
 import { resolvePolicy } from '../policy/resolve-policy.js';
-import { carryH2o, writeH2o } from './h2o-writer.js';
+import { carryH2o, writeH2o } from './h2o-lowering.js';
 import { appendSideData, boxesOf, columnsOf, meanSizeOf, meansOf, sparqMeanSize } from './side-data.js';
 
-/** What `createAttentionWriter` needs to know of the model. */
-export interface AttentionWriterOptions {
+/** What `createAttentionLowering` needs to know of the model. */
+export interface AttentionLoweringOptions {
   readonly numLayers: number;
   /** Hears what had to be changed, in words. */
   readonly notice?: ((text: string) => void) | undefined;
@@ -35,11 +35,11 @@ export interface AttentionWriterOptions {
  * needs (landmarks, boxes, transposed keys, states), in buffers `kv.<layer>.*` per block and `state.<layer>.*` per sequence.
  * @throws {ArgumentError} for a specification that does not fit the model; from the writer, when cache blocks do not fit
  */
-export function createAttentionWriter(
+export function createAttentionLowering(
   spec: AttentionSpec | string,
   phase: AttentionPhase,
-  { numLayers, notice, observe, mass = false }: AttentionWriterOptions,
-): AttentionWriter {
+  { numLayers, notice, observe, mass = false }: AttentionLoweringOptions,
+): AttentionLowering {
   const layers = resolvePolicy(spec, { numLayers });
   const told = new Set<string>();
   const tellOnce = (text: string): void => {
@@ -66,7 +66,7 @@ export function createAttentionWriter(
 
 function write(
   b: ProgramBuilder,
-  site: AttentionSite,
+  site: LayerAttention,
   policy: AttentionPolicy,
   all: readonly AttentionPolicy[],
   mass: boolean,
@@ -77,7 +77,7 @@ function write(
   const attributes = { scale, window, softCap, mass };
   switch (policy.kind) {
     case 'dense':
-      return { y: writeDenseAttention(b, site) };
+      return { y: lowerDenseAttention(b, site) };
     case 'subquadratic': {
       const size = meanSizeOf(policy);
       const means = size === undefined ? {} : meansOf(b, site, size);

@@ -1,5 +1,5 @@
 /** What policies keep beside the keys and values of a layer, and the records that keep it up to date. */
-import type { AttentionSite, ProgramBuilder, ProgramTensor } from '@winnow/ops';
+import type { LayerAttention, ProgramBuilder, ProgramTensor } from '@winnow/ops';
 import { ArgumentError, type DType } from '@winnow/tensor';
 import type { AttentionPolicy } from '../policy/policy-types.js';
 
@@ -38,13 +38,13 @@ export function partsOf(blockSize: number, partSize: number, what: string): numb
   });
 }
 
-function sizes({ kv }: AttentionSite): { C: number; K: number; S: number; H: number; D: number } {
+function sizes({ kv }: LayerAttention): { C: number; K: number; S: number; H: number; D: number } {
   const [C, K, S, H] = kv.keys.shape.map(Number) as [number, number, number, number];
   return { C, K, S, H, D: Number(kv.values.shape[3]) };
 }
 
 /** The means of blocks of `partSize` tokens: buffers `kv.<layer>.keyMeans<partSize>` and so on. */
-export function meansOf(b: ProgramBuilder, site: AttentionSite, partSize: number): MeanTensors {
+export function meansOf(b: ProgramBuilder, site: LayerAttention, partSize: number): MeanTensors {
   const { C, K, S, H, D } = sizes(site);
   const G = partsOf(S, partSize, 'block');
   const name = (what: string): string => `kv.${site.layer}.${what}${partSize}`;
@@ -67,7 +67,7 @@ export function boxBufferNames(layer: number, pageSize: number): Readonly<Record
 }
 
 /** The boxes of pages of `pageSize` tokens. */
-export function boxesOf(b: ProgramBuilder, site: AttentionSite, pageSize: number): BoxTensors {
+export function boxesOf(b: ProgramBuilder, site: LayerAttention, pageSize: number): BoxTensors {
   const { C, K, S, H } = sizes(site);
   const G = partsOf(S, pageSize, 'page');
   const names = boxBufferNames(site.layer, pageSize);
@@ -80,7 +80,7 @@ export function boxesOf(b: ProgramBuilder, site: AttentionSite, pageSize: number
 }
 
 /** The transposed keys, in the dtype of the keys where that is one of single numbers, else in f16. */
-export function columnsOf(b: ProgramBuilder, site: AttentionSite): ProgramTensor {
+export function columnsOf(b: ProgramBuilder, site: LayerAttention): ProgramTensor {
   const { C, K, S, H } = sizes(site);
   const { dtype } = site.kv.keys;
   const columnDType: DType = dtype === 'f32' || dtype === 'bf16' ? dtype : 'f16';
@@ -91,7 +91,7 @@ export function columnsOf(b: ProgramBuilder, site: AttentionSite): ProgramTensor
  * The size of the blocks whose means a SparQ policy takes the mean value from: those that another policy of the layer keeps
  * anyway, or whole cache blocks.
  */
-export function sparqMeanSize(site: AttentionSite, policies: readonly AttentionPolicy[]): number {
+export function sparqMeanSize(site: LayerAttention, policies: readonly AttentionPolicy[]): number {
   for (const policy of policies) {
     const size = meanSizeOf(policy);
     if (size !== undefined) return size;
@@ -100,7 +100,7 @@ export function sparqMeanSize(site: AttentionSite, policies: readonly AttentionP
 }
 
 /** Appends what all policies of a layer need of the step's tokens, whichever of them attends now. */
-export function appendSideData(b: ProgramBuilder, site: AttentionSite, policies: readonly AttentionPolicy[]): void {
+export function appendSideData(b: ProgramBuilder, site: LayerAttention, policies: readonly AttentionPolicy[]): void {
   const { slots } = site;
   const { keys, values } = site.kv;
   const meanSizes = new Set(policies.flatMap((policy) => meanSizeOf(policy) ?? []));
