@@ -3,16 +3,17 @@ import { FormatError } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
 import { openAdapters, type OpenAdapterPath } from './load/adapters.js';
 import type { ChatTemplate } from './chat/template.js';
-import type { EmbeddingLoadOptions, EmbeddingModel } from './embedding/types.js';
-import { inspectOpenedModel } from './load/inspect-model.js';
+import type { EmbeddingLoadOptions, LoadOptions } from './load/options.js';
+import type { EmbeddingModel } from './embedding/model.js';
+import { inspectOpenedModel, type ModelInfo } from './load/inspect-model.js';
 import type { OpenColdFolder } from './memory/cold-files.js';
 import { loadOpenedModel, templateOf } from './load/load-model.js';
 import { loadOpenedEmbeddingModel } from './load/load-embedding-model.js';
 import { openLocation, type OpenPath } from './load/open-location.js';
 import type { SessionFiles } from './sessions/location.js';
-import type { WeightHost } from './sparsity/options.js';
-import type { ModelInfo } from './plan/model-info.js';
-import type { LoadOptions, Model, ModelLocation, OpenOptions } from './types.js';
+import type { WeightHost } from './weight-offload/options.js';
+import type { Model } from './sessions/model.js';
+import type { ModelLocation, OpenOptions } from './load/location.js';
 
 export interface EngineApi {
   loadModel(location: ModelLocation, options?: LoadOptions): Promise<Model>;

@@ -2,31 +2,26 @@ export { inspectModel, loadEmbeddingModel, loadModel, openTokenizer } from './ap
 export type { WeightOptions } from './load/adapt-weights.js';
 export type { AdapterOption } from './load/adapters.js';
 export { prepareChat, type ChatRequest, type ChatTurn, type ToolChoice } from './chat/prepare-chat.js';
-export type { ChatPart, ChatReader } from './chat/chat-reader.js';
+export type { ChatPart, ChatReader } from './chat/reader.js';
 export type { ToolFormat } from './chat/tool-format.js';
 export type { ChatMessage, ChatTemplate, ChatTool, ChatToolCall, RenderOptions } from './chat/template.js';
 export type { Grammar, JsonSchema } from '@winnow/grammar';
 export type { ModelTokenizer } from './create-api.js';
 export type { ColdFiles } from './memory/cold-files.js';
-export type {
-  EmbeddingInput,
-  EmbeddingLoadOptions,
-  EmbeddingModel,
-  EmbeddingProgress,
-  EmbedOptions,
-  TextEmbedding,
-  TextOverflow,
-} from './embedding/types.js';
+export type { EmbeddingInput, TextOverflow } from './embedding/text.js';
+export type { EmbeddingLoadOptions, HostOptions, LoadOptions } from './load/options.js';
+export type { EmbeddingModel, EmbeddingProgress, EmbedOptions, TextEmbedding } from './embedding/model.js';
 export type {
   FeedForwardAccess,
   FeedForwardLayer,
   FeedForwardMatrix,
   FeedForwardTrace,
 } from './sparsity/feed-forward.js';
-export type { Eviction, LeastAttendedOptions } from './plan/key-masses.js';
+export type { Eviction, LeastAttendedOptions } from './plan/eviction.js';
 export type { FeedForwardLayerMetrics, FeedForwardMetrics, FeedForwardTierMetrics } from './metrics/feed-forward.js';
 export type { MemoryPlan, WeightTierBudgets } from './plan/memory-plan.js';
-export type { CacheMetrics, EngineEvent, ModelMetrics, StepMetrics, TierMetrics } from './metrics/metrics.js';
+export type { CacheMetrics, ModelMetrics, StepMetrics, TierMetrics } from './metrics/model-metrics.js';
+export type { EngineEvent } from './metrics/events.js';
 export {
   formatPrometheus,
   formatPrometheusModels,
@@ -34,34 +29,30 @@ export {
   type PrometheusMetrics,
 } from './metrics/prometheus.js';
 export type { SamplingOptions } from './generation/sampling-options.js';
-export type { ModelInfo, TensorInfo } from './plan/model-info.js';
+export type { ModelInfo, TensorInfo } from './load/inspect-model.js';
+export type { AttentionTrace } from './plan/attention-trace.js';
 export type {
-  AttentionTrace,
   FinishReason,
   GeneratedToken,
   GenerateOptions,
   Generation,
   GenerationResult,
   GenerationTimings,
-  HostOptions,
-  KvDTypes,
-  KvTierOptions,
-  LoadOptions,
-  LoadProgress,
-  LogitsOptions,
-  Model,
-  ModelLocation,
-  OpenOptions,
-  OverflowPolicy,
-  Prompt,
   PromptProgress,
-  SaveOptions,
-  Session,
   TokenLogprob,
-} from './types.js';
+} from './generation/generation.js';
+export type { KvDTypes } from './plan/options.js';
+export type { KvTierOptions } from './kv-offload/plan.js';
+export type { LoadProgress } from './memory/load-buffers.js';
+export type { LogitsOptions } from './generation/logprobs.js';
+export type { Model } from './sessions/model.js';
+export type { ModelLocation, OpenOptions } from './load/location.js';
+export type { OverflowPolicy } from './generation/overflow.js';
+export type { Prompt } from './chat/encode-prompt.js';
+export type { SaveOptions, Session } from './sessions/session.js';
 export type { SessionSize } from './sessions/file.js';
 export type { SessionSource, SessionTarget } from './sessions/location.js';
-export type { SidecarSource, SparseLoadOptions } from './sparsity/options.js';
+export type { SidecarSource } from './sparsity/options.js';
+export type { SparseLoadOptions, WeightTierOptions } from './weight-offload/options.js';
 export type { SparseWriterOptions } from './sparsity/sparse-weights.js';
-export type { WeightTierOptions } from './weight-offload/options.js';
-export type { WhenFull } from './runtime/when-full.js';
+export type { WhenFull } from './runtime/preemption.js';

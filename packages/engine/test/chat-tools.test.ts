@@ -3,7 +3,7 @@ import { demoModelUrl } from '@winnow/demo-model';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createChatTemplate } from '../src/chat/template.js';
-import { createChatReader } from '../src/chat/chat-reader.js';
+import { createChatReader } from '../src/chat/reader.js';
 import {
   loadModel,
   prepareChat,

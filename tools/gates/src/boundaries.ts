@@ -4,6 +4,7 @@
  */
 import { readFileSync } from 'node:fs';
 import { join, posix } from 'node:path';
+import { checkFolders, type FolderLayers } from './folders.ts';
 import { moduleUses, packageOfSpecifier } from './imports.ts';
 import {
   dependencyFields,
@@ -22,6 +23,8 @@ interface Layers {
   readonly dev: readonly string[];
   /** Layered packages that helpers of development may use. */
   readonly devUses: readonly string[];
+  /** Layers of the folders inside packages. */
+  readonly folders?: FolderLayers;
 }
 
 const development = -1;
@@ -45,6 +48,7 @@ export function checkBoundaries(workspace: Workspace): string[] {
     checkDeclared(entry, byName, rule, problems);
     numImports += checkImports(entry, byName, rule, problems);
   }
+  problems.push(...checkFolders(workspace.packages, layers.folders ?? {}));
   if (numImports === 0) problems.push('boundaries: no import was found in any package, so nothing was checked');
   return problems;
 }

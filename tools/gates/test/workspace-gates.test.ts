@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { checkBoundaries } from '../src/boundaries.ts';
 import { checkCatalog } from '../src/catalog.ts';
+import { checkFolders } from '../src/folders.ts';
 import { moduleUses } from '../src/imports.ts';
 import { checkStructure } from '../src/structure.ts';
 import { checkText } from '../src/text-scan.ts';
@@ -85,6 +86,42 @@ describe('layers', () => {
 
   it('fails on a file that does not parse', () => {
     expect(() => moduleUses('x.ts', 'import {')).toThrow('x.ts');
+  });
+});
+
+describe('layers of folders', () => {
+  const folders = { low: [['bottom'], ['left', 'right'], ['top']] };
+  const file = 'export {};\n';
+  const check = (files: Files): string => {
+    const own = ['bottom', 'left', 'right', 'top'].map((name) => [`packages/low/src/${name}/a.ts`, file]);
+    const root = planted({ ...Object.fromEntries(own), ...files });
+    return checkFolders(readWorkspace(root).packages, folders).join('\n');
+  };
+
+  it('accepts imports that go down, of the own folder, and tests', () => {
+    const down = "import '../left/a.js';\nimport './b.js';\nimport '@winnow/low';\n";
+    const up = "import '../top/a.js';\n";
+    const files = { 'packages/low/src/top/a.ts': down, 'packages/low/src/left/a.test.ts': up };
+    expect(check({ ...files, 'packages/low/src/api.ts': "import './top/a.js';\n" })).toBe('');
+  });
+
+  it.each([
+    ['an import that goes up', 'left', '../top/a.js', 'go down only: "top" is in layer 2, above 1 of "left"'],
+    ['siblings', 'left', '../right/a.js', '"left" and "right" are siblings of layer 1'],
+    ['a file directly in src', 'bottom', '../index.js', 'do not import files directly in src'],
+  ])('catches %s', (_, from, specifier, message) => {
+    const path = `packages/low/src/${from}/a.ts`;
+    const problems = check({ [path]: `import type { X } from '${specifier}';\nexport type Y = X;\n` });
+    expect(problems).toBe(`${path}:1: imports "${specifier}": ${problems.split(': ').slice(2).join(': ')}`);
+    expect(problems).toContain(message);
+  });
+
+  it('catches a folder without a layer, a layer without a folder, and a package that does not exist', () => {
+    expect(check({ 'packages/low/src/extra/a.ts': file })).toContain('src/extra: has no place in "folders"');
+    const root = planted({});
+    const problems = checkFolders(readWorkspace(root).packages, { low: [['bottom']], missing: [] }).join('\n');
+    expect(problems).toContain('packages/low/src has no folder "bottom"');
+    expect(problems).toContain('folders of "missing", which is no package');
   });
 });
 

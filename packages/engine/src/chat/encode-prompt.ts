@@ -2,7 +2,9 @@
 import { ArgumentError, FormatError } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
 import type { ChatMessage, ChatTemplate } from './template.js';
-import type { Prompt } from '../types.js';
+
+/** A prompt: text, token ids used as they are, or a conversation for the model's chat template. */
+export type Prompt = string | ArrayLike<number> | readonly ChatMessage[];
 
 /**
  * Text gets BOS and EOS as the model wants them; a conversation gets BOS as the model wants it unless its template has

@@ -2,10 +2,9 @@
 import { createSchemaWriter, type Grammar, type GrammarNode, type JsonSchema } from '@winnow/grammar';
 import { ArgumentError, FormatError } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
-import { templateTool, type ChatMessage, type ChatTool } from './template.js';
+import { templateTool, type ChatMessage, type ChatTemplate, type ChatTool } from './template.js';
 import { checkTokens, encodeConversation } from './encode-prompt.js';
-import type { GenerateOptions, Model } from '../types.js';
-import { createChatReader, type ChatReader } from './chat-reader.js';
+import { createChatReader, type ChatReader } from './reader.js';
 import { callsNode, formatFacts, formatOfTemplate, freeText, type ToolFormat } from './tool-format.js';
 
 /**
@@ -28,11 +27,25 @@ export interface ChatRequest {
   readonly createId?: () => string;
 }
 
+/** What an answer has to match; options of `generate`. */
+export interface ChatConstraints {
+  readonly grammar?: Grammar;
+  readonly jsonSchema?: JsonSchema;
+  readonly showTokens?: readonly string[];
+}
+
+/** What a loaded model has to know of itself for chats. */
+export interface ChatModel {
+  readonly chatTemplate: ChatTemplate | undefined;
+  readonly tokenizer: Tokenizer;
+  readonly config: { readonly vocabSize: number };
+}
+
 export interface ChatTurn {
   /** For `generate`. */
   readonly prompt: Int32Array;
   /** For `generate`: keeps calls of tools, and what else was asked for, in form. */
-  readonly options: Pick<GenerateOptions, 'grammar' | 'jsonSchema' | 'showTokens'>;
+  readonly options: ChatConstraints;
   /** How the model writes calls; undefined when it has no tools to call. */
   readonly toolFormat: ToolFormat | undefined;
   /** Reads the answer. */
@@ -47,10 +60,7 @@ export interface ChatTurn {
  *   name, or a choice of none of them
  * @throws {FormatError} for schemas that cannot be enforced; `source` names the tool
  */
-export function prepareChat(
-  model: Pick<Model, 'chatTemplate' | 'tokenizer' | 'config'>,
-  request: ChatRequest,
-): ChatTurn {
+export function prepareChat(model: ChatModel, request: ChatRequest): ChatTurn {
   const { chatTemplate, tokenizer, config } = model;
   const { toolChoice = 'auto', templateVariables = {}, jsonSchema } = request;
   const tools = toolChoice === 'none' ? [] : (request.tools ?? []);

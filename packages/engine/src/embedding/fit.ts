@@ -1,7 +1,7 @@
 /** The plan of a model that embeds, within the memory limit of its options. */
 import type { EmbedderDescription, Pooling } from '@winnow/models';
-import { planEmbedding, type EmbeddingPlan } from './plan.js';
-import type { EmbeddingLoadOptions } from './types.js';
+import { planEmbedding, type EmbeddingPlan, type EmbeddingPlanOptions } from './plan.js';
+import type { SparseLoadOptions } from '../weight-offload/options.js';
 import { fitWeights, type FittedPlan } from '../plan/fit-weights.js';
 import type { SparseWeights } from '../sparsity/sparse-weights.js';
 
@@ -10,7 +10,7 @@ export function fitEmbedding(
   description: EmbedderDescription,
   pooling: Pooling,
   recommendedSize: number | undefined,
-  options: EmbeddingLoadOptions,
+  options: EmbeddingPlanOptions & Pick<SparseLoadOptions, 'weightTiers'>,
   sparse: SparseWeights | undefined,
 ): FittedPlan<EmbedderDescription, EmbeddingPlan> {
   return fitWeights({

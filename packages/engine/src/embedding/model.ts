@@ -1,15 +1,89 @@
 /** The public face of a loaded model that embeds. */
+import type { RecordProfile, Fallback, Executable } from '@winnow/ops';
 import type { DecoderConfig, Pooling } from '@winnow/models';
-import type { Executable } from '@winnow/ops';
 import { ArgumentError, ReleasedError } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
 import type { EmbeddingPlan } from './plan.js';
 import { namedPrompt, type EmbeddingSettings } from './settings.js';
 import { createEmbeddingStep } from './step.js';
-import { encodeInput, fitText, frameOf, type FittedText } from './text.js';
+import { encodeInput, fitText, frameOf, type FittedText, type EmbeddingInput, type TextOverflow } from './text.js';
 import type { FeedForwardMetrics } from '../metrics/feed-forward.js';
 import { createFeedForwardAccess, readFeedForward, type FeedForwardParts } from '../sparsity/feed-forward-trace.js';
-import type { EmbeddingInput, EmbeddingModel, EmbedOptions, TextEmbedding, TextOverflow } from './types.js';
+import type { MemoryPlan } from '../plan/memory-plan.js';
+import type { FeedForwardAccess } from '../sparsity/feed-forward.js';
+
+export interface EmbeddingProgress {
+  readonly embeddedTexts: number;
+  readonly totalTexts: number;
+  readonly embeddedTokens: number;
+}
+
+export interface EmbedOptions {
+  /** Whether vectors get length 1. Default true, unless the model is made for dot products of vectors as they are. */
+  readonly normalise?: boolean;
+  /** Default `error`. */
+  readonly overflow?: TextOverflow;
+  /** Only so many of the first dimensions, of Matryoshka models. Default: what the model says, else all. */
+  readonly dimensions?: number;
+  /** Put before each text that is not token ids. Default: the model's default prompt, which few have. */
+  readonly prompt?: string;
+  /** The same by its name among the model's `prompts`. */
+  readonly promptName?: string;
+  readonly signal?: AbortSignal;
+  /** Called after every step. */
+  readonly onProgress?: (progress: EmbeddingProgress) => void;
+}
+
+/** The vector of a text, and what became of the text. */
+export interface TextEmbedding {
+  readonly vector: Float32Array;
+  /** Tokens that were computed, special ones included. */
+  readonly numTokens: number;
+  /** Parts that the text was embedded in. */
+  readonly numChunks: number;
+  /** Tokens that were left out: more than 0 only with `truncate`. */
+  readonly numDroppedTokens: number;
+}
+
+/** A model that turns texts into vectors. */
+export interface EmbeddingModel {
+  readonly name: string;
+  readonly config: DecoderConfig;
+  readonly tokenizer: Tokenizer;
+  readonly pooling: Pooling;
+  /** Values of a vector. */
+  readonly dimensions: number;
+  /** Dimensions that vectors may be cut to: those listed, or any. */
+  readonly matryoshkaDimensions: readonly number[] | 'any' | 'none';
+  /** Texts to put before others by their purpose, such as `query` and `document`. */
+  readonly prompts: Readonly<Record<string, string>>;
+  readonly contextSize: number;
+  readonly plan: MemoryPlan;
+  readonly backend: string;
+  readonly fallbacks: readonly Fallback[];
+  /** What the user should know of how the model was loaded. */
+  readonly notices: readonly string[];
+  /**
+   * A vector for each text, in their order; the order has no influence. Calls at the same time take turns.
+   * @throws {CapacityError} for a text of more than `contextSize` tokens, unless `overflow` says what to do
+   * @throws {ArgumentError} for a text without any token, ids outside the vocabulary, and dimensions the model does not have
+   * @throws the signal's reason when aborted
+   */
+  embed(texts: readonly EmbeddingInput[], options?: EmbedOptions): Promise<Float32Array[]>;
+  /** The same with token counts. */
+  embedTexts(texts: readonly EmbeddingInput[], options?: EmbedOptions): Promise<TextEmbedding[]>;
+  /** Tokens of a text, special ones included. @throws {ArgumentError} as `embed` */
+  encodeText(text: EmbeddingInput, options?: Pick<EmbedOptions, 'prompt' | 'promptName'>): Int32Array;
+  /** What the FFNs see and are, when loaded with `traceFeedForward`. */
+  readonly feedForward: FeedForwardAccess | undefined;
+  /** What FFNs skipped and read since loading; `undefined` when they do neither. */
+  feedForwardMetrics(): FeedForwardMetrics | undefined;
+  /** Per op, when loaded with `profile`. */
+  profile(): readonly RecordProfile[];
+  /** Frees everything after the step that is running; calls in progress end with `ReleasedError`. */
+  dispose(): Promise<void>;
+  [Symbol.asyncDispose](): Promise<void>;
+}
 
 export type TracedFeedForward = Omit<FeedForwardParts, 'trace' | 'exclusive'>;
 

@@ -3,14 +3,33 @@ import type { DecoderConfig, EmbedderDescription, Pooling } from '@winnow/models
 import type { Program } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
 import { minStepTokens } from './step.js';
-import type { EmbeddingLoadOptions } from './types.js';
 import type { MemoryPlan } from '../plan/memory-plan.js';
-import { weightBytesOf } from '../memory/program-buffers.js';
-import { isSlotBuffer } from '../weight-offload/program.js';
+import { weightBytesOf, isSlotBuffer } from '../memory/program-buffers.js';
 
 const defaultContextSize = 2048;
 const defaultBatchSize = 512;
 const defaultMaxTexts = 64;
+
+export interface EmbeddingPlanOptions {
+  /**
+   * Maximum number of tokens of one text, special tokens included. Default: what the model recommends (`max_seq_length`, or its
+   * context), at most 2048.
+   */
+  readonly contextSize?: number;
+  /** Maximum number of tokens of one batch. Default, and minimum: `contextSize`; the default is at least 512. */
+  readonly batchSize?: number;
+  /** Maximum number of texts of one batch. Default 64. */
+  readonly maxTexts?: number;
+  /**
+   * How the hidden states of a text become one vector. Default: what the model says, else `mean` for encoders; generating
+   * models that say nothing need it, usually `last` or `mean`.
+   */
+  readonly pooling?: Pooling;
+  /** The model is a Matryoshka model, though its files do not say so: the first dimensions are an embedding by themselves. */
+  readonly isMatryoshka?: boolean;
+  /** Total memory budget in bytes, as for generating models. Default: no limit. */
+  readonly memoryLimitBytes?: number;
+}
 
 export interface EmbeddingPlan {
   readonly contextSize: number;
@@ -29,7 +48,7 @@ export function planEmbedding(
   description: EmbedderDescription,
   pooling: Pooling,
   recommendedSize: number | undefined,
-  options: Pick<EmbeddingLoadOptions, 'contextSize' | 'batchSize' | 'maxTexts'>,
+  options: EmbeddingPlanOptions,
 ): EmbeddingPlan {
   const { config } = description;
   const contextSize = contextSizeOf(config, recommendedSize, options.contextSize);

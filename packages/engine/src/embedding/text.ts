@@ -1,7 +1,18 @@
 /** Texts as runs of tokens that fit into the context. */
 import { ArgumentError, CapacityError, FormatError } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
-import type { EmbeddingInput, TextOverflow } from './types.js';
+
+/** What to do with a text of more tokens than the context. */
+export type TextOverflow =
+  /** Refuse it with a `CapacityError`. */
+  | 'error'
+  /** Embed its beginning; special tokens at its end stay. The result says so. */
+  | 'truncate'
+  /** Embed it in parts of about the same length and average their vectors by their numbers of tokens. */
+  | 'chunk-average';
+
+/** Text, or token ids used as they are. */
+export type EmbeddingInput = string | ArrayLike<number>;
 
 /** What a tokenizer puts around a text. */
 export interface Frame {

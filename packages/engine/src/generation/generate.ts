@@ -1,18 +1,18 @@
 /** The generation loop: prompt in chunks, then one token per step. */
 import { ArgumentError, CapacityError } from '@winnow/tensor';
 import { lastingOptions, tokensOf, type GenerationState } from './state.js';
-import type { LoadedModel } from '../runtime/loaded-model.js';
+import type { LoadedModel } from './loaded-model.js';
 import { checkOverflow, chunkLimit, dropsTokens, makeRoom } from './overflow.js';
 import { fitPrompt } from './prompt-fit.js';
 import { createSampler, type Choice } from './sampler.js';
 import { resolveSampling, type Sampling } from './sampling-options.js';
 import type { StepRequest } from '../runtime/scheduler.js';
 import type { Sequence } from '../runtime/sequence.js';
-import type { ReadOutput } from '../runtime/step-outputs.js';
+import type { ReadOutput } from '../memory/step-outputs.js';
 import { createTextStream, type TextStream } from './text-stream.js';
 
 import { createTopReader } from './top-reader.js';
-import type { FinishReason, GeneratedToken, GenerateOptions, GenerationResult, TokenLogprob } from '../types.js';
+import type { FinishReason, GeneratedToken, GenerateOptions, GenerationResult, TokenLogprob } from './generation.js';
 
 /** What a generation starts from. */
 export type GenerationStart =

@@ -1,10 +1,31 @@
 /** Log-probabilities of the whole vocabulary at chosen positions of a text. */
 import { ArgumentError, CapacityError } from '@winnow/tensor';
-import { readTraces } from '../plan/attention-trace.js';
-import type { LoadedModel } from '../runtime/loaded-model.js';
+import { readTraces, type AttentionTrace } from '../plan/attention-trace.js';
+import type { LoadedModel } from './loaded-model.js';
 import { createSequence } from '../runtime/sequence.js';
-import type { ReadOutput } from '../runtime/step-outputs.js';
-import type { LogitsOptions } from '../types.js';
+import type { ReadOutput } from '../memory/step-outputs.js';
+import type { FeedForwardTrace, FeedForwardLayer } from '../sparsity/feed-forward.js';
+import { readFeedForward } from '../sparsity/feed-forward-trace.js';
+
+export interface LogitsOptions {
+  /** Indices into the tokens. Default: the last one. */
+  readonly positions?: readonly number[];
+  /**
+   * As what the tokens are computed, where prompts and generated tokens attend in different ways: `decode` takes one token
+   * per step. Default `prefill`.
+   */
+  readonly phase?: 'prefill' | 'decode';
+  /** Most tokens per step, at most the model's `batchSize`. Default: that. */
+  readonly batchSize?: number;
+  /**
+   * Takes each row as it is computed, in ascending order of positions, and may make the run wait: nothing is kept, and the
+   * result is empty.
+   */
+  readonly onRow?: (position: number, logprobs: Float32Array) => void | Promise<void>;
+  /** Takes what the layers attend with, step by step. Needs `traceAttention`, and that no other session runs. */
+  readonly onAttention?: (trace: AttentionTrace) => void | Promise<void>;
+  readonly signal?: AbortSignal;
+}
 
 /** Reads further outputs of a step that was this sequence's own. */
 export type ReadStep = (
@@ -113,4 +134,25 @@ function nextStep(
     outputRows.push(count);
   }
   return { count, outputRows };
+}
+
+/** Runs a text and shows what the FFNs of a model that generates see. */
+export async function traceFeedForward(
+  loaded: LoadedModel,
+  layers: readonly FeedForwardLayer[],
+  tokens: ArrayLike<number>,
+  onLayer: (trace: FeedForwardTrace) => void | Promise<void>,
+  options: { readonly signal?: AbortSignal },
+): Promise<void> {
+  const ids = Int32Array.from(tokens);
+  const { vocabSize } = loaded.config;
+  for (const id of ids) {
+    if (id >= 0 && id < vocabSize) continue;
+    throw new ArgumentError({ argument: 'tokens', expected: `ids below ${vocabSize}`, actual: String(id) });
+  }
+  await computeLogprobs(loaded, ids, {
+    ...options,
+    onRow: () => undefined,
+    onStep: (read, step) => readFeedForward(layers, read, step, onLayer),
+  });
 }

@@ -2,7 +2,24 @@
 import { expiredBlocks, expiredSlots } from '@winnow/kv-cache';
 import { ArgumentError } from '@winnow/tensor';
 import type { Sequence } from '../runtime/sequence.js';
-import type { OverflowPolicy } from '../types.js';
+
+/** What to do when prompt and answer do not fit into the context. */
+export type OverflowPolicy =
+  /** Refuse prompts that leave no room for a token with a `CapacityError`; end the answer when the context is full. */
+  | 'stop'
+  /** Refuse both with a `CapacityError`. */
+  | 'error'
+  /** Go on without the oldest tokens after the first ones, dropped a block at a time. Positions keep growing. */
+  | 'slide'
+  /**
+   * Go on without the oldest tokens after the first ones, or without those that `eviction` names, dropped one at a time: the
+   * cache stays full.
+   */
+  | 'evict'
+  /** Drop tokens of the prompt after the first (BOS) one until it fits, then as `stop`. The result says how many. */
+  | 'truncate-start'
+  /** Keep the first and the last part of the prompt, drop the middle, then as `stop`. The result says how many. */
+  | 'truncate-middle';
 
 /** Every policy, with the ones for prompts only. */
 export const overflowPolicies: readonly OverflowPolicy[] = [

@@ -1,7 +1,6 @@
 /** Applies the overflow policy to a prompt that is too long. */
 import { CapacityError } from '@winnow/tensor';
-import { checkOverflow, dropsTokens } from './overflow.js';
-import type { OverflowPolicy } from '../types.js';
+import { checkOverflow, dropsTokens, type OverflowPolicy } from './overflow.js';
 
 /**
  * Makes the prompt leave room for one new token; policies that drop tokens of the cache take it as it is.

@@ -2,7 +2,7 @@ import { createRng } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
 import { createSampler } from './sampler.js';
 import { resolveSampling, type SamplingOptions } from './sampling-options.js';
-import type { ReadOutput } from '../runtime/step-outputs.js';
+import type { ReadOutput } from '../memory/step-outputs.js';
 
 /** Outputs of a step with these logits, as a backend would give them. */
 function outputsOf(logits: readonly number[]): ReadOutput {

@@ -2,8 +2,8 @@
 import { BackendError, createRng, type RngState } from '@winnow/tensor';
 import { createPenalties } from './penalties.js';
 import type { Sampling } from './sampling-options.js';
-import type { ReadOutput } from '../runtime/step-outputs.js';
-import { createBestReader, keepAllowed } from './sampler-mask.js';
+import type { ReadOutput } from '../memory/step-outputs.js';
+import { createBestReader, keepAllowed } from './token-mask.js';
 import { selectTop } from './top-selection.js';
 
 /** A choice with its probability before penalties, cuts and temperature. */

@@ -2,7 +2,7 @@
 import type { RngState } from '@winnow/tensor';
 import type { Sampling } from './sampling-options.js';
 import { textOf } from './constraint.js';
-import type { GenerateOptions } from '../types.js';
+import type { GenerateOptions } from './generation.js';
 
 /** Options that stay those of the generation when it goes on, unless the caller gives others. */
 export interface LastingOptions extends Pick<

@@ -1,6 +1,6 @@
 /** Reads the best tokens of a step with their log-probabilities. */
-import type { ReadOutput } from '../runtime/step-outputs.js';
-import type { TokenLogprob } from '../types.js';
+import type { ReadOutput } from '../memory/step-outputs.js';
+import type { TokenLogprob } from './generation.js';
 
 export function createTopReader(count: number): (read: ReadOutput) => Promise<readonly TokenLogprob[]> {
   const ids = new Int32Array(count);

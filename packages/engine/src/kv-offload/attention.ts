@@ -1,8 +1,21 @@
 /** Which attention policies work across tiers, and what they need of them. */
-import { appendSideData, type PageTopKPolicy } from '@winnow/sparse-attention';
+import {
+  appendSideData,
+  type AttentionRequirements,
+  type LayerPolicy,
+  type PageTopKPolicy,
+} from '@winnow/sparse-attention';
 import type { AttentionLowering } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
-import type { AttentionPlan } from '../plan/attention-plan.js';
+
+/** The attention of a model, as far as offloading depends on it. */
+export interface OffloadedAttention {
+  /** The text form of the policy; undefined when all layers are dense. */
+  readonly text: string | undefined;
+  readonly requirements: AttentionRequirements;
+  /** By layer. */
+  readonly layers: readonly LayerPolicy[];
+}
 
 /** Positions that are read because of where they are: the first ones, and the last ones before a step. */
 export interface KeptPositions {
@@ -21,7 +34,7 @@ export interface TierAttention {
 
 /** @throws {ArgumentError} for policies that read single tokens from everywhere */
 export function tierAttention(
-  { text, layers, requirements }: AttentionPlan,
+  { text, layers, requirements }: OffloadedAttention,
   isTraced: boolean,
   isAttending: (layer: number) => boolean,
 ): TierAttention {
@@ -42,7 +55,7 @@ export function tierAttention(
     reads,
     choosing,
     appendSideData(b, site): void {
-      const { prefill, decode } = layers[site.layer] as AttentionPlan['layers'][number];
+      const { prefill, decode } = layers[site.layer] as LayerPolicy;
       appendSideData(b, site, [prefill, decode]);
     },
   };
@@ -50,7 +63,7 @@ export function tierAttention(
 
 /** Bytes of the boxes of a block, over all layers that keep them. */
 export function boxBlockBytes(
-  { layers }: AttentionPlan,
+  { layers }: OffloadedAttention,
   attending: readonly number[],
   sizes: { readonly blockSize: number; readonly numKvHeads: number; readonly headDim: number },
 ): number {

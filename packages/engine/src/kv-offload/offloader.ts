@@ -11,7 +11,8 @@ import type { KvBuffer, KvMemory } from '../memory/kv-memory.js';
 import type { TierPlan } from './plan.js';
 import type { TierStore } from './store.js';
 import type { TierStream } from './stream.js';
-import type { ReportEvent, TierMetrics } from '../metrics/metrics.js';
+import type { ReportEvent } from '../metrics/events.js';
+import type { TierMetrics } from '../metrics/model-metrics.js';
 
 /** Room that a sequence is about to need. */
 export interface RoomRequest {

@@ -8,7 +8,7 @@ import type { TierPlan } from './plan.js';
 import { openTierStore } from './store.js';
 import { createTierStream } from './stream.js';
 import { createKvTiers, type KvTiers } from './offloader.js';
-import type { ReportEvent } from '../metrics/metrics.js';
+import type { ReportEvent } from '../metrics/events.js';
 
 export interface OpenTiersOptions {
   readonly plan: TierPlan;

@@ -10,7 +10,17 @@ import {
   type StreamSizes,
   type TieredLayer,
 } from './program.js';
-import type { KvTierOptions } from '../types.js';
+import type { ColdFiles } from '../memory/cold-files.js';
+
+/** Where keys and values are kept, and how much of them. Tokens leave each tier for the next one, oldest first. */
+export interface KvTierOptions {
+  /** Most bytes of the cache in the backend's memory. Default: what `cacheSize` needs. */
+  readonly hotBytes?: number;
+  /** Most bytes in memory beside it. Default 0. */
+  readonly warmBytes?: number;
+  /** Where the rest goes: a folder for temporary files (in browsers of the origin), or what makes files. Default: nowhere. */
+  readonly coldPath?: string | URL | ColdFiles;
+}
 
 /** Most bytes of keys, or of values, of one layer that are stored and read as one page. */
 const maxPageBytes = 512 * 1024;

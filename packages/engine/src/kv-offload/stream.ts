@@ -2,7 +2,7 @@
  * Brings pages to a step that runs: at each layer's boundary the chunks of its sequences, one after the other, while the
  * next ones are being read. The memory for it is the same whatever the context: a few chunks.
  */
-import type { SequenceView } from '@winnow/kv-cache';
+import type { AppendedSlots, SequenceView } from '@winnow/kv-cache';
 import { kvBufferNames } from '@winnow/models';
 import { createScalarBlock, type Backend, type BufferHandle, type Executable, type Program } from '@winnow/ops';
 import type { KvBuffer } from '../memory/kv-memory.js';
@@ -10,7 +10,12 @@ import { createTierChooser, type ChoosingQuery } from './page-attention.js';
 import { isFew, type TierPlan } from './plan.js';
 import { numStages, tierBuffers } from './program.js';
 import { joinPageErrors, type TierStore } from './store.js';
-import type { StepPart } from '../runtime/step-program.js';
+
+/** The tokens of one sequence in a step. */
+export interface StreamPart {
+  readonly sequence: { readonly view: SequenceView };
+  readonly appended: AppendedSlots;
+}
 
 /** A step whose sequences have pages outside the pool. */
 export interface StreamedStep {
@@ -27,7 +32,7 @@ export interface TierStream {
    * @param mayChoose whether the step's program is one in which layers choose their pages
    * @param signal ends it between chunks, and within one
    */
-  begin(parts: readonly StepPart[], mayChoose: boolean, signal: AbortSignal | undefined): StreamedStep;
+  begin(parts: readonly StreamPart[], mayChoose: boolean, signal: AbortSignal | undefined): StreamedStep;
   statistics(): { readonly numChunks: number; readonly waitedMs: number; readonly numChosenPages: number };
 }
 

@@ -6,8 +6,7 @@ import { Fields, readLora, type Lora, type LoraFile, type ScaledLora } from '@wi
 import { openSafetensors } from '@winnow/safetensors';
 import { ArgumentError, FormatError } from '@winnow/tensor';
 import { readBytes } from '@winnow/bytes';
-import type { ModelLocation, OpenOptions } from '../types.js';
-import { urlFolder } from './url-folder.js';
+import { type ModelLocation, type OpenOptions, urlFolder } from './location.js';
 
 /** A low-rank adapter (LoRA) to load with a model. */
 export interface AdapterOption {

@@ -1,22 +1,44 @@
 /** What a model file says, without loading its weights. */
+import { type DType, CapacityError } from '@winnow/tensor';
 import {
+  type DecoderConfig,
   describeEmbedder,
   type EmbedderDescription,
   type ModelDescription,
   type ModelFile,
   type ScaledLora,
 } from '@winnow/models';
-import { CapacityError } from '@winnow/tensor';
 import { fitEmbedding } from '../embedding/fit.js';
 import { fitModel } from '../plan/fit-model.js';
-import { openSparse, type WeightHost } from '../sparsity/options.js';
+import { openSparse } from '../sparsity/options.js';
+import { type WeightHost, checkWeightTiers } from '../weight-offload/options.js';
 import type { SparseWeights } from '../sparsity/sparse-weights.js';
 import { choosePooling, embeddingSettings } from '../embedding/settings.js';
 import { adaptWeights } from './adapt-weights.js';
 import { planResource, type MemoryPlan } from '../plan/memory-plan.js';
 import type { OpenedModel } from './opened-model.js';
-import type { ModelInfo } from '../plan/model-info.js';
-import type { LoadOptions } from '../types.js';
+import type { LoadOptions } from './options.js';
+import { guardedListener } from '../metrics/events.js';
+
+/** A tensor in a model file. */
+export interface TensorInfo {
+  readonly name: string;
+  readonly dtype: DType;
+  readonly shape: readonly number[];
+  readonly sizeBytes: number;
+}
+
+/** What a model file says, without loading its weights. */
+export interface ModelInfo {
+  readonly name: string;
+  readonly format: 'gguf' | 'safetensors';
+  readonly config: DecoderConfig;
+  readonly tensors: readonly TensorInfo[];
+  /** GGUF metadata or the values of config.json; long arrays are given by their length. */
+  readonly metadata: Readonly<Record<string, unknown>>;
+  /** Within the limit that was given; when that is too small, the plan of the smallest limit that works. */
+  readonly plan: MemoryPlan;
+}
 
 /** Takes over `opened` and closes it. */
 export async function inspectOpenedModel(
@@ -30,6 +52,7 @@ export async function inspectOpenedModel(
     const file = await opened.openFile();
     const description = await describeEmbedder(file);
     await adaptWeights(description, options, file.format, adapters);
+    checkWeightTiers(options);
     const sparse = await openSparse(description, file, options, weightHost);
     return {
       name,
@@ -71,7 +94,8 @@ function inspectedPlan(
   options: LoadOptions,
   sparse: SparseWeights | undefined,
 ): MemoryPlan {
-  return orWhole((limit) => fitModel(description, { ...options, ...limit }, sparse).plan.memory, options);
+  const notice = (text: string): void => guardedListener(options.onEvent)({ kind: 'notice', text });
+  return orWhole((limit) => fitModel(description, { ...options, ...limit }, sparse, notice).plan.memory, options);
 }
 
 function embeddingMemory(

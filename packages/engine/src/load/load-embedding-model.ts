@@ -4,18 +4,19 @@ import { describeEmbedder, type ScaledLora } from '@winnow/models';
 import type { Backend } from '@winnow/ops';
 import { ReleasedError } from '@winnow/tensor';
 import { adaptWeights } from './adapt-weights.js';
-import { createEmbeddingModel } from '../embedding/model.js';
+import { createEmbeddingModel, type EmbeddingModel } from '../embedding/model.js';
 import { fitEmbedding } from '../embedding/fit.js';
 import { openFeedForward, type FeedForwardRuntime } from '../weight-offload/feed-forward-runtime.js';
-import { openSparse, type WeightHost } from '../sparsity/options.js';
+import { openSparse } from '../sparsity/options.js';
+import { type WeightHost, checkWeightTiers } from '../weight-offload/options.js';
 import { choosePooling, embeddingSettings } from '../embedding/settings.js';
-import type { EmbeddingLoadOptions, EmbeddingModel } from '../embedding/types.js';
+import type { EmbeddingLoadOptions } from './options.js';
 import { createFeedForwardTracer } from '../sparsity/feed-forward-trace.js';
 import type { FeedForwardLayer } from '../sparsity/feed-forward.js';
 import { loadBuffers } from '../memory/load-buffers.js';
 import { createMissingTokenizer } from './missing-tokenizer.js';
 import type { OpenedModel } from './opened-model.js';
-import { tierNotices } from '../plan/notices.js';
+import { tierNotices } from '../plan/memory-plan.js';
 import { weightNames } from '../sparsity/weights-hash.js';
 import { withFeedForward } from '../sparsity/with-feed-forward.js';
 
@@ -78,6 +79,7 @@ async function load(
   const stored = embeddingSettings(file, opened.sentenceTransformers);
   const settings = options.isMatryoshka === true ? { ...stored, matryoshkaDimensions: 'any' as const } : stored;
   const pooling = choosePooling(config, options.pooling, settings.pooling);
+  checkWeightTiers(options);
   const sparse = await openSparse(described, file, options, weightHost);
   const { plan, description, tiers } = fitEmbedding(traced, pooling, settings.recommendedSize, options, sparse);
   const tokenizer =

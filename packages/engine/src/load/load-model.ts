@@ -8,25 +8,26 @@ import { adaptWeights } from './adapt-weights.js';
 import { createChatTemplate, type ChatTemplate } from '../chat/template.js';
 import { createConstraints } from '../generation/constraint.js';
 import { createFeedForwardAccess, createFeedForwardTracer } from '../sparsity/feed-forward-trace.js';
-import { traceFeedForward } from '../generation/trace-feed-forward.js';
+import { traceFeedForward } from '../generation/logprobs.js';
 import type { FeedForwardLayer } from '../sparsity/feed-forward.js';
 import { loadBuffers } from '../memory/load-buffers.js';
 import { noColdFolders, type OpenColdFolder } from '../memory/cold-files.js';
-import type { Host, LoadedModel } from '../runtime/loaded-model.js';
+import type { Host } from '../generation/loaded-model.js';
 import { createMissingTokenizer } from './missing-tokenizer.js';
-import { createModel } from '../sessions/model.js';
+import { createModel, type Model } from '../sessions/model.js';
 import { modelHash } from './model-hash.js';
-import type { ReportEvent } from '../metrics/metrics.js';
+import { guardedListener, type ReportEvent } from '../metrics/events.js';
 import { beyondTrained, sessionOptions, type ModelPlan } from '../plan/model-plan.js';
 import { fitModel } from '../plan/fit-model.js';
 import { openFeedForward, type FeedForwardRuntime } from '../weight-offload/feed-forward-runtime.js';
-import { openSparse, type WeightHost } from '../sparsity/options.js';
-import { tierNotices } from '../plan/notices.js';
+import { openSparse } from '../sparsity/options.js';
+import { type WeightHost, checkWeightTiers } from '../weight-offload/options.js';
+import { tierNotices } from '../plan/memory-plan.js';
 import { createRuntime } from '../runtime/runtime.js';
 import type { OpenedModel } from './opened-model.js';
-import type { SessionKey } from '../sessions/file.js';
+import type { SessionKey, SessionModel } from '../sessions/file.js';
 import { noSessionFiles, type SessionFiles } from '../sessions/location.js';
-import type { HostOptions, LoadOptions, Model } from '../types.js';
+import type { HostOptions, LoadOptions } from './options.js';
 import { weightNames } from '../sparsity/weights-hash.js';
 import { withFeedForward } from '../sparsity/with-feed-forward.js';
 
@@ -87,8 +88,10 @@ async function load(
           feedForward: createFeedForwardTracer((layer) => void tracedLayers.set(layer.layer, layer)),
         }))
       : described;
+  checkWeightTiers(options);
+  const notice = (text: string): void => guardedListener(options.onEvent)({ kind: 'notice', text });
   const sparse = await openSparse(described, file, options, weightHost);
-  const fitted = fitModel(traced, options, sparse);
+  const fitted = fitModel(traced, options, sparse, notice);
   const { plan, description, tiers } = fitted;
   const tokenizer =
     (await opened.openTokenizer()) ??
@@ -147,7 +150,7 @@ async function load(
             traceFeedForward(loaded, [...tracedLayers.values()], tokens, onLayer, traceOptions),
         });
   const eosIds = new Set([...tokenizer.eosIds, ...opened.eosIds]);
-  const loaded: LoadedModel = {
+  const loaded: SessionModel = {
     config: description.config,
     tokenizer,
     eosIds,

@@ -4,8 +4,7 @@ import { openGguf, openGgufUrl, type GgufFile } from '@winnow/gguf';
 import type { HubFiles } from '@winnow/hub';
 import { ArgumentError } from '@winnow/tensor';
 import { openGgufModel, openHubModel, type OpenedModel } from './opened-model.js';
-import type { ModelLocation, OpenOptions } from '../types.js';
-import { urlFolder } from './url-folder.js';
+import { type ModelLocation, type OpenOptions, urlFolder } from './location.js';
 
 /** Opens a path of the file system. */
 export type OpenPath = (path: string | URL, options: OpenOptions) => Promise<OpenedModel>;

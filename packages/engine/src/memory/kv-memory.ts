@@ -5,9 +5,8 @@
 import type { BlockChanges } from '@winnow/kv-cache';
 import { slotPositionsName } from '@winnow/models';
 import type { Backend, BufferHandle, Program } from '@winnow/ops';
-import type { ReportEvent } from '../metrics/metrics.js';
-import { buffersOf } from './program-buffers.js';
-import { isSlotBuffer } from '../weight-offload/program.js';
+import type { ReportEvent } from '../metrics/events.js';
+import { buffersOf, isSlotBuffer } from './program-buffers.js';
 
 /** A cache buffer: `numRows` rows of the same size, one after the other. */
 export interface KvBuffer {

@@ -1,16 +1,25 @@
 /** Brings weights, constants and an empty cache into a backend's memory. */
 import { loadWeight, slotPositionsName, type EmbedderDescription } from '@winnow/models';
-import type { Backend, BufferHandle, Program } from '@winnow/ops';
-import { bufferGroups } from './buffer-groups.js';
+import type { Backend, BufferGroup, BufferHandle, Program } from '@winnow/ops';
 import { buffersOf } from './program-buffers.js';
-import type { LoadOptions } from '../types.js';
+
+/** What happens while a model loads: bytes of weights so far. */
+export interface LoadProgress {
+  readonly loadedBytes: number;
+  readonly totalBytes: number;
+}
+
+interface LoadBuffersOptions {
+  readonly signal?: AbortSignal;
+  readonly onProgress?: (progress: LoadProgress) => void;
+}
 
 /** Buffers by name, for `prepare`. When loading fails, everything allocated is freed. */
 export async function loadBuffers(
   backend: Backend,
   { weights, constants }: EmbedderDescription,
   programs: readonly Program[],
-  { signal, onProgress }: Pick<LoadOptions, 'signal' | 'onProgress'>,
+  { signal, onProgress }: LoadBuffersOptions,
 ): Promise<Map<string, BufferHandle>> {
   const buffers = new Map<string, BufferHandle>();
   const groups = bufferGroups(programs);
@@ -55,4 +64,32 @@ export async function loadBuffers(
     for (const buffer of buffers.values()) backend.free(buffer);
     throw error;
   }
+}
+
+/** The group of every buffer that is used in one layer only. */
+function bufferGroups(programs: readonly Program[]): Map<string, BufferGroup> {
+  const layers = new Map<string, Set<number>>();
+  for (const { buffers, records } of programs) {
+    for (const { inputs, outputs, layer } of records) {
+      for (const { buffer } of [...Object.values(inputs), ...Object.values(outputs)]) {
+        const { name } = buffers[buffer] as { readonly name: string };
+        const known = layers.get(name) ?? new Set();
+        layers.set(name, known.add(layer));
+      }
+    }
+  }
+  const members = new Map<number, string[]>();
+  const sizes = new Map<number, number>();
+  for (const { name, sizeBytes } of buffersOf(programs)) {
+    const [layer = -1, ...others] = layers.get(name) ?? [];
+    if (layer < 0 || others.length > 0) continue;
+    members.set(layer, [...(members.get(layer) ?? []), name]);
+    sizes.set(layer, (sizes.get(layer) ?? 0) + sizeBytes);
+  }
+  const groups = new Map<string, BufferGroup>();
+  for (const [layer, names] of members) {
+    const group: BufferGroup = { sizeBytes: sizes.get(layer) as number };
+    for (const name of names) groups.set(name, group);
+  }
+  return groups;
 }

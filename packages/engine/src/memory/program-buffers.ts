@@ -1,7 +1,6 @@
 /** The weights and caches that several programs share, by name. */
 import type { Program, ProgramBuffer } from '@winnow/ops';
 import { invariant } from '@winnow/tensor';
-import { isSlotBuffer } from '../weight-offload/program.js';
 
 /** Each named buffer once. */
 export function buffersOf(programs: readonly Program[]): readonly ProgramBuffer[] {
@@ -25,4 +24,11 @@ export function weightBytesOf(programs: readonly Program[]): number {
     if (usage === 'weights' || isSlotBuffer(name)) bytes += sizeBytes;
   }
   return bytes;
+}
+
+/** All buffers of slots and of what the host writes begin so. */
+export const slotPrefix = 'slots.';
+
+export function isSlotBuffer(name: string): boolean {
+  return name.startsWith(slotPrefix);
 }

@@ -1,6 +1,6 @@
 /** Metrics of a model in the text format of Prometheus. */
 import type { FeedForwardMetrics } from './feed-forward.js';
-import type { ModelMetrics } from './metrics.js';
+import type { ModelMetrics } from './model-metrics.js';
 
 type Labels = Readonly<Record<string, string | number>>;
 type Sample = readonly [labels: Labels, value: number];

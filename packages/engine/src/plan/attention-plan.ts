@@ -1,6 +1,6 @@
 /** How a model attends: a specification, checked for the model and the cache, and the lowering of its programs. */
 import { createTraceLowering, type TracedLayer } from './attention-trace.js';
-import { createMassLowering } from './key-masses.js';
+import { createMassLowering } from './eviction.js';
 import type { DecoderProgramOptions } from '@winnow/models';
 import {
   attentionRequirements,
@@ -13,7 +13,9 @@ import {
   type LayerPolicy,
 } from '@winnow/sparse-attention';
 import { ArgumentError } from '@winnow/tensor';
-import type { StepPhase } from '../runtime/scheduler.js';
+
+/** Tokens of a prompt, or a token that was generated: they may attend in different ways. */
+export type StepPhase = 'prefill' | 'decode';
 
 export interface AttentionPlan {
   /** The text form; undefined when everything is dense. */

@@ -1,8 +1,29 @@
 /** Queries, keys and values of attending layers as outputs of a program, for measurements. */
 import { lowerDenseAttention, type AttentionLowering, type ProgramTensor } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
-import type { ReadOutput } from '../runtime/step-outputs.js';
-import type { AttentionTrace } from '../types.js';
+import type { ReadOutput } from '../memory/step-outputs.js';
+
+/** What one layer attends with in one step: rows of tokens, flat. */
+export interface AttentionTrace {
+  readonly layer: number;
+  /** Index of the first token of the step. */
+  readonly begin: number;
+  readonly numTokens: number;
+  /** `[numTokens, numHeads, headDim]`, rotated, not scaled. */
+  readonly q: Float32Array;
+  /** The same before rotation; other factors of the rotary embedding are in it. */
+  readonly unrotatedQ: Float32Array;
+  /** `[numTokens, numKvHeads, headDim]`, rotated. */
+  readonly k: Float32Array;
+  /** `[numTokens, numKvHeads, headDim]` */
+  readonly v: Float32Array;
+  /** Factor of `q . k`. */
+  readonly scale: number;
+  /** Keys that a query may see, itself included; 0 for all. */
+  readonly window: number;
+  /** Bound of the attention logits; 0 for none. */
+  readonly softCap: number;
+}
 
 /** What is known of a traced layer before it runs. */
 export interface TracedLayer extends Pick<AttentionTrace, 'layer' | 'scale' | 'window' | 'softCap'> {

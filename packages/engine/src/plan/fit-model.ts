@@ -3,21 +3,22 @@ import type { ModelDescription } from '@winnow/models';
 import { fitWeights, type FittedPlan } from './fit-weights.js';
 import { planModel, type ModelPlan } from './model-plan.js';
 import type { SparseWeights } from '../sparsity/sparse-weights.js';
-import type { LoadOptions } from '../types.js';
+import type { SparseLoadOptions } from '../weight-offload/options.js';
+import type { PlanOptions } from './options.js';
 
 /** @throws {ArgumentError} for options that make no sense for this model @throws {CapacityError} when the limit is too small */
 export function fitModel(
   description: ModelDescription,
-  options: LoadOptions,
+  options: PlanOptions & Pick<SparseLoadOptions, 'weightTiers'>,
   sparse: SparseWeights | undefined,
+  notice: (text: string) => void,
 ): FittedPlan<ModelDescription, ModelPlan> {
-  const { onEvent: _told, ...quiet } = options;
   return fitWeights({
     description,
     limitBytes: options.memoryLimitBytes,
     tiers: options.weightTiers,
     sparse,
     maxTokensOf: ({ programs: [, batch] }) => batch.symbols.get('T') as number,
-    plan: (candidate, isFirst) => planModel(candidate, isFirst ? options : quiet),
+    plan: (candidate, isFirst) => planModel(candidate, options, isFirst ? notice : () => undefined),
   });
 }

@@ -1,18 +1,16 @@
 /** Sizes a model for its options: cache, programs, bytes. */
 import type { HeavyHitterOptions, SessionOptionValue } from '@winnow/kv-cache';
 import { storedHeadDim, type DecoderConfig, type KvCacheShape, type ModelDescription } from '@winnow/models';
-import { cacheDTypes, type Program, type ProgramBuffer } from '@winnow/ops';
+import type { Program, ProgramBuffer } from '@winnow/ops';
 import { ArgumentError, tensorBytes, type DType } from '@winnow/tensor';
 import { planAttention, type AttentionPlan } from './attention-plan.js';
 import type { TracedLayer } from './attention-trace.js';
-import { heavyHitterOptions } from './key-masses.js';
+import { heavyHitterOptions } from './eviction.js';
 import { boxBlockBytes, tierAttention } from '../kv-offload/attention.js';
 import { countStepBlocks, planTiers, sizeTiers, type TierPlan } from '../kv-offload/plan.js';
 import type { MemoryPlan, TierBudgets } from './memory-plan.js';
-import { guardedListener } from '../metrics/metrics.js';
-import { buffersOf, weightBytesOf } from '../memory/program-buffers.js';
-import type { KvDTypes, LoadOptions } from '../types.js';
-import { isSlotBuffer } from '../weight-offload/program.js';
+import { buffersOf, weightBytesOf, isSlotBuffer } from '../memory/program-buffers.js';
+import { checkKvDTypes, checkRotation, checkTraceable, positiveInteger, type PlanOptions } from './options.js';
 
 /** Slots per block of the cache, unless an attention policy needs another number. */
 const usualBlockSize = 64;
@@ -55,17 +53,24 @@ export interface ModelPlan {
 }
 
 /** @throws {ArgumentError} for options that make no sense for this model */
-export function planModel(description: ModelDescription, options: LoadOptions): ModelPlan {
+export function planModel(
+  description: ModelDescription,
+  options: PlanOptions,
+  notice: (text: string) => void,
+): ModelPlan {
   const { config } = description;
-  const contextSize = count('contextSize', options.contextSize ?? Math.min(config.contextLength, defaultContextSize));
+  const contextSize = positiveInteger(
+    'contextSize',
+    options.contextSize ?? Math.min(config.contextLength, defaultContextSize),
+  );
   if (config.maxPositions !== undefined && contextSize > config.maxPositions) {
     const expected = `at most ${config.maxPositions}, the positions that the model has embeddings for`;
     throw new ArgumentError({ argument: 'contextSize', expected, actual: String(contextSize) });
   }
-  const maxSessions = count('maxSessions', options.maxSessions ?? defaultMaxSessions);
-  const batchSize = Math.min(contextSize, count('batchSize', options.batchSize ?? defaultBatchSize));
-  const cacheSize = Math.max(contextSize, count('cacheSize', options.cacheSize ?? contextSize));
-  const { keys: keyDType, values: valueDType } = kvDTypes(options.kvDType ?? 'f32');
+  const maxSessions = positiveInteger('maxSessions', options.maxSessions ?? defaultMaxSessions);
+  const batchSize = Math.min(contextSize, positiveInteger('batchSize', options.batchSize ?? defaultBatchSize));
+  const cacheSize = Math.max(contextSize, positiveInteger('cacheSize', options.cacheSize ?? contextSize));
+  const { keys: keyDType, values: valueDType } = checkKvDTypes(options.kvDType ?? 'f32');
   const maxSequences = Math.min(maxSessions, maxBatchSequences);
   // beside a whole chunk: so chunks begin where they would if the sequence were alone
   const maxTokens = batchSize + maxSequences - 1;
@@ -78,7 +83,6 @@ export function planModel(description: ModelDescription, options: LoadOptions): 
   const tracedLayers = options.traceAttention === true ? new Map<number, TracedLayer>() : undefined;
   const rotatesKeys = checkRotation(options.kvRotation ?? 'none', config.headDim) === 'hadamard';
   const heavyHitters = heavyHitterOptions(options.eviction ?? 'oldest', contextSize);
-  const notice = (text: string): void => guardedListener(options.onEvent)({ kind: 'notice', text });
   const attention = planAttention({
     spec: options.attention,
     numLayers: config.numLayers,
@@ -188,17 +192,11 @@ export function beyondTrained(numTokens: number, contextLength: number): string 
 }
 
 /** Masses are those of dense attention, over slots that are in the pool. */
-function checkMeasurable({ text }: AttentionPlan, { traceAttention }: LoadOptions, hasTiers: boolean): void {
+function checkMeasurable({ text }: AttentionPlan, { traceAttention }: PlanOptions, hasTiers: boolean): void {
   const actual = text ?? (traceAttention === true ? 'traceAttention' : hasTiers ? 'kv tiers' : undefined);
   if (actual === undefined) return;
   const expected = 'oldest, unless attention is dense, not traced, and all in the backend';
   throw new ArgumentError({ argument: 'eviction', expected, actual: `least-attended with ${actual}` });
-}
-
-function checkRotation(rotation: string, headDim: number): string {
-  if (rotation === 'none' || (rotation === 'hadamard' && headDim % 2 === 0)) return rotation;
-  const expected = headDim % 2 === 0 ? 'none | hadamard' : `none for heads of ${headDim}`;
-  throw new ArgumentError({ argument: 'kvRotation', expected, actual: rotation });
 }
 
 function tierBudgets(
@@ -240,26 +238,4 @@ export function sessionOptions({
     // models with two sets of rotation speeds choose one by the context
     ...(beyond === undefined ? {} : { longRope: contextSize > beyond.contextLength }),
   };
-}
-
-function kvDTypes(option: DType | KvDTypes): KvDTypes {
-  const chosen = typeof option === 'string' ? { keys: option, values: option } : option;
-  for (const dtype of [chosen.keys, chosen.values]) {
-    if (cacheDTypes.includes(dtype)) continue;
-    throw new ArgumentError({ argument: 'kvDType', expected: cacheDTypes.join(' | '), actual: String(dtype) });
-  }
-  return chosen;
-}
-
-/** Traces are of heads as the model has them. */
-function checkTraceable({ headDim }: DecoderConfig, { keys, values }: KvDTypes): void {
-  const padded = [keys, values].find((dtype) => storedHeadDim(headDim, dtype) !== headDim);
-  if (padded === undefined) return;
-  const actual = `${padded}, which stores heads of ${headDim} as ${storedHeadDim(headDim, padded)}`;
-  throw new ArgumentError({ argument: 'kvDType', expected: 'f32 | f16 | bf16 with traceAttention', actual });
-}
-
-function count(argument: string, value: number): number {
-  if (Number.isSafeInteger(value) && value > 0) return value;
-  throw new ArgumentError({ argument, expected: 'a positive integer', actual: String(value) });
 }

@@ -2,7 +2,7 @@
 import { createBlockManager } from '@winnow/kv-cache';
 import type { Backend, BufferHandle, Executable, Program } from '@winnow/ops';
 import { createKvMemory } from '../memory/kv-memory.js';
-import { guardedListener } from '../metrics/metrics.js';
+import { guardedListener, type EngineEvent } from '../metrics/events.js';
 import type { OpenColdFolder } from '../memory/cold-files.js';
 import { openKvTiers } from '../kv-offload/open.js';
 import type { KvTiers } from '../kv-offload/offloader.js';
@@ -10,7 +10,19 @@ import type { ModelPlan } from '../plan/model-plan.js';
 import { createScheduler, type Scheduler } from './scheduler.js';
 import type { KvPool } from './sequence.js';
 import { createStateRows } from './state-rows.js';
-import type { LoadOptions } from '../types.js';
+import type { WhenFull } from './preemption.js';
+
+export interface RuntimeOptions {
+  /**
+   * What happens to a session that finds the KV cache full: `error` throws a `CapacityError`; `wait` waits until other sessions
+   * end or free their blocks. Default `error`.
+   */
+  readonly whenFull?: WhenFull;
+  /** Whether sessions reuse cached blocks of an equal prefix. Default true. */
+  readonly prefixSharing?: boolean;
+  /** Called on evictions, block copies, preemptions, offloading and waiting as they happen. */
+  readonly onEvent?: (event: EngineEvent) => void;
+}
 
 export interface RuntimeParts {
   readonly backend: Backend;
@@ -18,7 +30,7 @@ export interface RuntimeParts {
   readonly plan: ModelPlan;
   /** All programs of the plan, prepared. */
   readonly executables: ReadonlyMap<Program, Executable>;
-  readonly options: LoadOptions;
+  readonly options: RuntimeOptions;
   readonly openFolder: OpenColdFolder;
   readonly now: () => number;
 }

@@ -9,14 +9,12 @@ import type { Executable, RecordProfile } from '@winnow/ops';
 import { CapacityError, ReleasedError } from '@winnow/tensor';
 import { gather } from './gather.js';
 import type { KvTiers, RoomRequest } from '../kv-offload/offloader.js';
-import type { StepMetrics } from '../metrics/metrics.js';
+import type { StepMetrics } from '../metrics/model-metrics.js';
 import type { KvPool, Sequence } from './sequence.js';
-import type { ReadOutput } from './step-outputs.js';
+import type { ReadOutput } from '../memory/step-outputs.js';
 import { createStepProgram, type StepPart, type StepProgram } from './step-program.js';
-import { choosePreemption, type WhenFull } from './when-full.js';
-
-/** Tokens of a prompt, or a token that was generated: they may attend in different ways. */
-export type StepPhase = 'prefill' | 'decode';
+import { choosePreemption, type WhenFull } from './preemption.js';
+import type { StepPhase } from '../plan/attention-plan.js';
 
 /** What a sequence wants computed: `tokens[offset, offset + count)`, at most a chunk. */
 export interface StepRequest {

@@ -10,7 +10,7 @@ import {
 } from '@winnow/kv-cache';
 import type { KvMemory } from '../memory/kv-memory.js';
 import type { KvTiers } from '../kv-offload/offloader.js';
-import type { ReportEvent } from '../metrics/metrics.js';
+import type { ReportEvent } from '../metrics/events.js';
 import type { StateRows, StateSlot } from './state-rows.js';
 
 /** The pool that all sequences of a model share. */

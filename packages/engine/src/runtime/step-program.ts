@@ -2,10 +2,10 @@
 import type { AppendedSlots } from '@winnow/kv-cache';
 import { createScalarBlock, type Executable } from '@winnow/ops';
 import type { Sequence } from './sequence.js';
-import { createMassReader } from '../plan/key-masses.js';
+import { createMassReader } from '../plan/eviction.js';
 import { tierScalars } from '../kv-offload/program.js';
 import type { TierStream } from '../kv-offload/stream.js';
-import { createStepOutputs, type ReadOutput } from './step-outputs.js';
+import { createStepOutputs, type ReadOutput } from '../memory/step-outputs.js';
 
 /** The share of one sequence in a step. */
 export interface StepPart {

@@ -16,13 +16,21 @@ import { decodeGeneration, encodeGeneration } from './generation-codec.js';
 import { snapshotOf, type GenerationState } from '../generation/state.js';
 import type { KvBuffer } from '../memory/kv-memory.js';
 import { blocksInOrder, placeSaved, type RowPlace } from './placement.js';
-import type { LoadedModel } from '../runtime/loaded-model.js';
+import type { SessionFiles } from './location.js';
+import type { LoadedModel } from '../generation/loaded-model.js';
 import { restoreSequence, type KvPool, type Sequence } from '../runtime/sequence.js';
 
 /** What has to be the same for a session to go on. */
 export interface SessionKey {
   readonly modelHash: string;
   readonly options: Readonly<Record<string, SessionOptionValue>>;
+}
+
+/** A loaded model whose sessions can be saved. */
+export interface SessionModel extends LoadedModel {
+  /** What saved sessions have to agree with. */
+  readonly sessionKey: SessionKey;
+  readonly files: SessionFiles;
 }
 
 /** What a session has besides its sequence. */
@@ -45,7 +53,7 @@ const pieceBytes = 1024 * 1024;
  * @param parts asked for between two steps
  */
 export async function saveSession(
-  { pool, scheduler, sessionKey }: LoadedModel,
+  { pool, scheduler, sessionKey }: SessionModel,
   sequence: Sequence,
   parts: () => SessionParts,
   sink: ByteSink,
@@ -139,7 +147,7 @@ async function writeDraft(
  * @throws {CapacityError} when the cache has no room
  */
 export async function loadSession(
-  { pool, scheduler, sessionKey, config }: LoadedModel,
+  { pool, scheduler, sessionKey, config }: SessionModel,
   source: ByteSource,
   signal: AbortSignal | undefined,
 ): Promise<SessionParts & { readonly sequence: Sequence }> {

@@ -1,18 +1,65 @@
 /** The public face of a loaded model. */
-import type { Fallback } from '@winnow/ops';
+import type { Tokenizer } from '@winnow/tokenizers';
+import type { RecordProfile, Fallback } from '@winnow/ops';
+import type { DecoderConfig } from '@winnow/models';
 import { CapacityError, ReleasedError } from '@winnow/tensor';
 import type { ChatTemplate } from '../chat/template.js';
-import { encodePrompt } from '../chat/encode-prompt.js';
+import { encodePrompt, type Prompt } from '../chat/encode-prompt.js';
 import type { FeedForwardMetrics } from '../metrics/feed-forward.js';
 import type { FeedForwardAccess } from '../sparsity/feed-forward.js';
-import type { LoadedModel } from '../runtime/loaded-model.js';
-import { computeLogprobs } from '../generation/logprobs.js';
+import { computeLogprobs, type LogitsOptions } from '../generation/logprobs.js';
 import type { MemoryPlan } from '../plan/memory-plan.js';
-import { collectMetrics } from '../metrics/metrics.js';
-import { loadSession } from './file.js';
-import { openSessionSource } from './location.js';
-import { createGeneration, createSession, type SessionStart } from './session.js';
-import type { GenerateOptions, Generation, Model, Prompt, Session } from '../types.js';
+import { loadSession, type SessionModel } from './file.js';
+import { openSessionSource, type SessionSource } from './location.js';
+import { createGeneration, type GenerateOptions, type Generation } from '../generation/generation.js';
+import { createSession, type SessionStart, type Session } from './session.js';
+import type { ModelMetrics } from '../metrics/model-metrics.js';
+import type { KvPool } from '../runtime/sequence.js';
+import type { Scheduler } from '../runtime/scheduler.js';
+import type { SamplingOptions } from '../generation/sampling-options.js';
+
+/** A loaded model. */
+export interface Model {
+  readonly name: string;
+  readonly config: DecoderConfig;
+  readonly tokenizer: Tokenizer;
+  /** How conversations become prompts, if the model says so. */
+  readonly chatTemplate: ChatTemplate | undefined;
+  /** Settings the model recommends. */
+  readonly defaultSampling: SamplingOptions;
+  readonly contextSize: number;
+  readonly plan: MemoryPlan;
+  /** How it attends, in the text form of attention policies. */
+  readonly attention: string;
+  readonly backend: string;
+  readonly fallbacks: readonly Fallback[];
+  /** What loading did otherwise than asked, such as matrices that could not be quantised: one sentence each. */
+  readonly notices: readonly string[];
+  /** @throws {CapacityError} when `maxSessions` are open */
+  createSession(): Session;
+  /**
+   * Opens a session that `save` has written.
+   * @throws {FormatError} for a damaged file, or one of another model or with other cache options
+   * @throws {CapacityError} when `maxSessions` are open or the cache has no room
+   * @throws {IoError} when reading fails
+   */
+  restoreSession(source: SessionSource, options?: { readonly signal?: AbortSignal }): Promise<Session>;
+  /** Generates in a session of its own, which counts among `maxSessions` while it runs. */
+  generate(prompt: Prompt, options?: GenerateOptions): Generation;
+  /** Tokens of a prompt, with BOS and EOS as the model wants them. @throws {ArgumentError} for ids outside the vocabulary */
+  encodePrompt(prompt: Prompt): Int32Array;
+  /** Log-probabilities of the whole vocabulary after the tokens at the asked positions, `[vocabSize]` each. */
+  logprobs(tokens: ArrayLike<number>, options?: LogitsOptions): Promise<Float32Array[]>;
+  /** What the FFNs see and are, when loaded with `traceFeedForward`. */
+  readonly feedForward: FeedForwardAccess | undefined;
+  /** How full the cache is, and what has happened since loading. */
+  metrics(): ModelMetrics;
+  /** Per op, when loaded with `profile`. */
+  profile(): readonly RecordProfile[];
+  /** Frees everything after the step that is running; generations in progress end with `ReleasedError`. */
+  dispose(): Promise<void>;
+  [Symbol.asyncDispose](): Promise<void>;
+}
 
 export interface ModelParts {
   readonly name: string;
@@ -25,7 +72,7 @@ export interface ModelParts {
   readonly attention: string;
   readonly feedForward: FeedForwardAccess | undefined;
   readonly feedForwardMetrics: () => FeedForwardMetrics | undefined;
-  readonly loaded: LoadedModel;
+  readonly loaded: SessionModel;
   /** Frees weights and cache, when the programs are gone. */
   readonly freeMemory: () => Promise<void>;
 }
@@ -116,5 +163,33 @@ export function createModel({ loaded, freeMemory, maxSessions, feedForwardMetric
     profile: () => scheduler.profile(),
     dispose,
     [Symbol.asyncDispose]: dispose,
+  };
+}
+
+function collectMetrics(
+  { manager, memory, states, tiers }: KvPool,
+  scheduler: Scheduler,
+  numSessions: number,
+): ModelMetrics {
+  const { numUsedBlocks, numCachedBlocks, numFreeBlocks } = manager.usage();
+  const { numSharedTokens, numEvictedTokens, numReclaimedBlocks } = manager.statistics();
+  return {
+    numSessions,
+    cache: {
+      blockSize: manager.blockSize,
+      blockBytes: memory.blockBytes,
+      numBlocks: manager.numBlocks,
+      numUsedBlocks,
+      numCachedBlocks,
+      numFreeBlocks,
+      numSharedTokens,
+      ...memory.statistics(),
+      numEvictedTokens,
+      numReclaimedBlocks,
+      numStates: states?.numRows ?? 0,
+      numStateSnapshots: states?.numSnapshots ?? 0,
+    },
+    ...(tiers === undefined ? {} : { tiers: tiers.metrics() }),
+    steps: scheduler.statistics(),
   };
 }

@@ -3,11 +3,62 @@ import { ArgumentError, ReleasedError } from '@winnow/tensor';
 import { generateTokens, type GenerationStart } from '../generation/generate.js';
 import type { JsonValue } from '@winnow/kv-cache';
 import { snapshotOf } from '../generation/state.js';
-import type { LoadedModel } from '../runtime/loaded-model.js';
 import { createSequence, type Sequence } from '../runtime/sequence.js';
-import { saveSession, type SessionParts, type SessionSize } from './file.js';
-import { openSessionTarget } from './location.js';
-import type { GeneratedToken, GenerateOptions, Generation, GenerationResult, Prompt, Session } from '../types.js';
+import { saveSession, type SessionModel, type SessionParts, type SessionSize } from './file.js';
+import { openSessionTarget, type SessionTarget } from './location.js';
+import { type GenerateOptions, type Generation, createGeneration } from '../generation/generation.js';
+import type { Prompt } from '../chat/encode-prompt.js';
+
+export interface SaveOptions {
+  /** Kept in the file for the caller, such as the messages of a conversation. */
+  readonly metadata?: JsonValue;
+  readonly signal?: AbortSignal;
+}
+
+/** One conversation with its own cache. */
+export interface Session {
+  /** Tokens whose keys and values have been computed and stored, in a new array; some may have been evicted since. */
+  readonly tokens: readonly number[];
+  /**
+   * Generates after a prompt. What the prompt shares with cached tokens, of this session or in whole blocks of others, is
+   * not computed again. One generation at a time per session; sessions that generate at the same time share steps.
+   * @throws {CapacityError} when the prompt does not fit, unless `overflow` makes it fit
+   * @throws the signal's reason when aborted; the session can be used again
+   */
+  generate(prompt: Prompt, options?: GenerateOptions): Generation;
+  /**
+   * Goes on where the last generation stands, after its last token: one that reached `maxTokens`, was broken off or
+   * restored from a file. Options that are not given are those it had; without a `seed` its draws go on, so that the two
+   * parts are what one generation would have been. In the result the first part counts as prompt.
+   * @throws {ArgumentError} when no generation has chosen a token
+   */
+  resume(options?: GenerateOptions): Generation;
+  /**
+   * A second session that has everything this one has. They share memory until they differ.
+   * @throws {CapacityError} when `maxSessions` are open
+   * @throws {ArgumentError} while a generation is in progress
+   */
+  fork(): Session;
+  /**
+   * Writes tokens, cache, recurrent states and sampler, so that `restoreSession` of the same model with the same cache
+   * options goes on token for token. Also in the middle of a generation: between two steps. A file is replaced as a whole or
+   * not at all. Format: docs/formats/session.md.
+   * @throws {IoError} when writing fails
+   */
+  save(target: SessionTarget, options?: SaveOptions): Promise<SessionSize>;
+  /** What was given to `save` beside the session that was restored; otherwise null. */
+  readonly metadata: JsonValue;
+  /**
+   * Forgets the tokens from `numTokens` on; models with recurrent state may have to forget more.
+   * @throws {ArgumentError} while a generation is in progress
+   */
+  truncate(numTokens: number): void;
+  /** Forgets all tokens. @throws {ArgumentError} while a generation is in progress */
+  reset(): void;
+  /** Gives the cache back. @throws {ArgumentError} while a generation is in progress */
+  dispose(): void;
+  [Symbol.dispose](): void;
+}
 
 export interface SessionOptions {
   readonly encodePrompt: (prompt: Prompt) => Int32Array;
@@ -23,12 +74,12 @@ export interface SessionStart extends SessionParts {
   readonly sequence: Sequence;
 }
 
-function startOf({ pool }: LoadedModel): SessionStart {
+function startOf({ pool }: SessionModel): SessionStart {
   return { sequence: createSequence(pool), state: undefined, metadata: null };
 }
 
 export function createSession(
-  model: LoadedModel,
+  model: SessionModel,
   options: SessionOptions,
   { sequence, state: initialState, metadata: metadataOfFile }: SessionStart = startOf(model),
 ): Session {
@@ -131,49 +182,5 @@ export function createSession(
     },
     dispose,
     [Symbol.dispose]: dispose,
-  };
-}
-
-/**
- * Wraps the generator so that it can be iterated and asked for its result; it starts with the first of both. Leaving a
- * `for await` loop early ends the generation. Whoever comes after a failure gets the same error.
- */
-export function createGeneration(start: () => AsyncGenerator<GeneratedToken, GenerationResult, void>): Generation {
-  let running: AsyncGenerator<GeneratedToken, GenerationResult, void> | undefined;
-  let finished: GenerationResult | undefined;
-  let failure: { readonly error: unknown } | undefined;
-
-  const remember = (error: unknown): never => {
-    failure ??= { error };
-    throw error;
-  };
-
-  async function* iterate(): AsyncGenerator<GeneratedToken, void, void> {
-    running ??= start();
-    try {
-      for (;;) {
-        const { done, value } = await running.next().catch(remember);
-        if (failure !== undefined) throw failure.error;
-        if (done === true) {
-          finished ??= value as GenerationResult | undefined; // a generator gives its result once
-          return;
-        }
-        yield value;
-      }
-    } finally {
-      await running.return(undefined as never);
-    }
-  }
-
-  return {
-    [Symbol.asyncIterator]: iterate,
-    async result(): Promise<GenerationResult> {
-      for await (const _token of iterate());
-      if (finished === undefined) {
-        const [expected, actual] = ['a generation that was not broken off', 'one that was'];
-        throw new ArgumentError({ argument: 'result', expected, actual });
-      }
-      return finished;
-    },
   };
 }

@@ -4,7 +4,7 @@ import type { Backend, BufferHandle, FeedForwardWriter, ProgramTensor } from '@w
 import { ArgumentError, decoder, numElements, tensorBytes } from '@winnow/tensor';
 import type { FeedForwardAccess, FeedForwardLayer, FeedForwardMatrix, FeedForwardTrace } from './feed-forward.js';
 import { neuronRows } from './neuron-rows.js';
-import type { ReadOutput } from '../runtime/step-outputs.js';
+import type { ReadOutput } from '../memory/step-outputs.js';
 
 const outputName = (layer: number, part: 'x' | 'gate' | 'up'): string => `ffn.${layer}.${part}`;
 

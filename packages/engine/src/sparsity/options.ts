@@ -4,10 +4,8 @@ import { feedForwardNames, type EmbedderDescription, type ModelFile } from '@win
 import { openSafetensors } from '@winnow/safetensors';
 import { readSidecar, type Sidecar } from '@winnow/sparse-inference';
 import { ArgumentError, FormatError } from '@winnow/tensor';
-import type { ColdFiles, OpenColdFolder } from '../memory/cold-files.js';
 import { createSparseWeights, type SparseWeights, type SparseWriterOptions } from './sparse-weights.js';
 import { weightsChecksum, weightsHash } from './weights-hash.js';
-import type { WeightTierOptions } from '../weight-offload/options.js';
 
 /**
  * A calibration (`*.sparse.safetensors`): its path or URL, its bytes, an open file, which is taken over, or read already.
@@ -15,37 +13,29 @@ import type { WeightTierOptions } from '../weight-offload/options.js';
  */
 export type SidecarSource = string | URL | Uint8Array | Blob | ByteSource | Sidecar;
 
-export interface SparseLoadOptions {
+export interface SparsityOptions {
   /**
-   * Skip the FFN neurons that this calibration of the model says are not needed. Refused when it was made for other weights.
-   * Default: all neurons.
+   * A calibration of the model, which says what FFN neurons may be skipped. A calibration of other weights is refused.
+   * Default: none, all neurons are computed.
    */
   readonly sparse?: SidecarSource;
-  /** How the calibration is used: the share of active neurons above which all are computed, and others. */
+  /** How the calibration is used, for example the share of active neurons above which a layer runs dense. */
   readonly sparseOptions?: SparseWriterOptions;
   /**
-   * With `sparse`: read all weights before anything is loaded and compare their checksum with that of the calibration, so that
-   * a damaged file is refused. Default: a hash of samples of every tensor, which tells other models and other versions.
+   * With `sparse`: read all weights before loading and compare their checksum with that of the calibration, so that a damaged
+   * file is refused. Default: compare a hash of samples of every tensor, which detects other models and other versions.
    */
   readonly verifyWeights?: boolean;
-  /**
-   * Where weights are that `memoryLimitBytes` has no room for: experts, and with a calibration neurons, are read from the
-   * model's file when they are needed, which stays open.
-   */
-  readonly weightTiers?: WeightTierOptions;
 }
 
-/** What a host has: files. */
-export interface WeightHost {
+/** The files of the host. */
+export interface SidecarHost {
   readonly openFile?: (path: string | URL) => Promise<ByteSource>;
-  readonly openFolder?: OpenColdFolder;
-  /** A place for files that need not outlive the model. */
-  readonly temporaryFiles?: () => ColdFiles;
 }
 
 async function openSource(
   source: Exclude<SidecarSource, Sidecar>,
-  { openFile }: WeightHost,
+  { openFile }: SidecarHost,
   request: typeof fetch | undefined,
 ): Promise<ByteSource> {
   if (source instanceof Uint8Array) return memorySource(source, 'sidecar');
@@ -71,13 +61,12 @@ function isSidecar(source: SidecarSource): source is Sidecar {
 export async function openSparse(
   { config, weights }: EmbedderDescription,
   { store }: ModelFile,
-  options: SparseLoadOptions & {
-    readonly memoryLimitBytes?: number;
+  options: SparsityOptions & {
     readonly fetch?: typeof fetch;
     readonly signal?: AbortSignal;
     readonly traceFeedForward?: boolean;
   },
-  host: WeightHost,
+  host: SidecarHost,
 ): Promise<SparseWeights | undefined> {
   refuseUnused(options);
   const { sparse: source, sparseOptions = {}, signal } = options;
@@ -106,17 +95,15 @@ export async function openSparse(
   }
 }
 
-/** Settings of a calibration without one, and of tiers where everything is in memory. */
-function refuseUnused(options: SparseLoadOptions & { readonly memoryLimitBytes?: number }): void {
-  const { sparse, sparseOptions = {}, verifyWeights = false, weightTiers = {}, memoryLimitBytes } = options;
-  if (sparse === undefined) {
-    if (verifyWeights) refuse('verifyWeights', true, 'sparse');
-    refuseFields('sparseOptions', sparseOptions, 'sparse');
-  }
-  if (memoryLimitBytes === undefined) refuseFields('weightTiers', weightTiers, 'memoryLimitBytes');
+/** Refuses settings of a calibration when there is none. */
+function refuseUnused({ sparse, sparseOptions = {}, verifyWeights = false }: SparsityOptions): void {
+  if (sparse !== undefined) return;
+  if (verifyWeights) refuse('verifyWeights', true, 'sparse');
+  refuseFields('sparseOptions', sparseOptions, 'sparse');
 }
 
-function refuseFields(option: string, fields: object, missing: string): void {
+/** @throws {ArgumentError} for options that are set though the option that they belong to is `missing` */
+export function refuseFields(option: string, fields: object, missing: string): void {
   const [first] = Object.entries(fields).filter(([, value]) => value !== undefined);
   if (first !== undefined) refuse(`${option}.${first[0]}`, first[1], missing);
 }

@@ -5,7 +5,7 @@ import { createBusyTime } from '../metrics/busy-time.js';
 import type { FeedForwardMetrics } from '../metrics/feed-forward.js';
 import { noColdFolders, openCold, type ColdFiles } from '../memory/cold-files.js';
 import { openWeightTiers } from './open.js';
-import type { SparseLoadOptions, WeightHost } from '../sparsity/options.js';
+import type { SparseLoadOptions, WeightHost } from './options.js';
 import type { SparseWeights } from '../sparsity/sparse-weights.js';
 import { createWeightTiers } from './offloader.js';
 import type { WeightTierPlan } from './plan.js';

@@ -13,6 +13,7 @@ import {
 } from '@winnow/ops';
 import type { SparseFeedForwardWriter } from '@winnow/sparse-inference';
 import type { DType } from '@winnow/tensor';
+import { slotPrefix } from '../memory/program-buffers.js';
 
 /** One matrix of every item of a layer. */
 export interface TieredMatrix {
@@ -39,21 +40,14 @@ export interface TieredLayer extends TierableLayer {
   readonly numPinned: number;
 }
 
-/** All buffers of slots and of what the host writes begin so. */
-const prefix = 'slots.';
-
-export function isSlotBuffer(name: string): boolean {
-  return name.startsWith(prefix);
-}
-
 export const slotNames = {
   /** `[S, ...itemShape]` */
-  matrix: (layer: number, matrix: ExpertMatrix): string => `${prefix}${layer}.${matrix}`,
+  matrix: (layer: number, matrix: ExpertMatrix): string => `${slotPrefix}${layer}.${matrix}`,
   /** Written by the host: for experts `[X]` where each is, for neurons `[F]` ids and rows, and `[1]` their number. */
-  map: (layer: number): string => `${prefix}${layer}.map`,
-  ids: (layer: number): string => `${prefix}${layer}.ids`,
-  rows: (layer: number): string => `${prefix}${layer}.rows`,
-  count: (layer: number): string => `${prefix}${layer}.count`,
+  map: (layer: number): string => `${slotPrefix}${layer}.map`,
+  ids: (layer: number): string => `${slotPrefix}${layer}.ids`,
+  rows: (layer: number): string => `${slotPrefix}${layer}.rows`,
+  count: (layer: number): string => `${slotPrefix}${layer}.count`,
 } as const;
 
 /** Outputs that the host reads at a boundary, or after the step. */
@@ -66,7 +60,7 @@ export const choiceNames = {
 } as const;
 
 export function boundaryName(layer: number, pass: number): string {
-  return `${prefix}${layer}.pass.${pass}`;
+  return `${slotPrefix}${layer}.pass.${pass}`;
 }
 
 /** The layer and the pass of a boundary of this module. */

@@ -1,5 +1,5 @@
 /** Masks of grammars in the choice of a token. */
-import type { ReadOutput } from '../runtime/step-outputs.js';
+import type { ReadOutput } from '../memory/step-outputs.js';
 
 /**
  * Puts the allowed candidates first, in ascending order of ids.

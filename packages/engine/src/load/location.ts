@@ -1,9 +1,23 @@
-/** A Hugging Face folder behind a URL, file by file. */
-import { httpSource } from '@winnow/bytes';
+/** Where a model comes from, and how its files are fetched. */
+import { httpSource, type ByteSource } from '@winnow/bytes';
 import type { HubFiles } from '@winnow/hub';
 import { IoError } from '@winnow/tensor';
 
 /**
+ * Where a model comes from: the path or URL of a `.gguf` file (any part of a split one) or of a Hugging Face folder
+ * (a URL that ends in `/`), with safetensors or ONNX weights, the path of an `.onnx` file of such a folder, an open GGUF file, a Blob, or the files of a folder. Paths need Node. An open file is taken
+ * over: it is closed when the model is loaded, and when it cannot be.
+ */
+export type ModelLocation = string | URL | Blob | ByteSource | HubFiles;
+
+export interface OpenOptions {
+  /** Where URLs are fetched with. Default: the global `fetch`. */
+  readonly fetch?: typeof fetch;
+  readonly signal?: AbortSignal;
+}
+
+/**
+ * A Hugging Face folder behind a URL, file by file.
  * @param base a URL that ends in `/`. A server cannot be asked for a list, so `list` is empty
  * @param signal ends the requests and every later read
  */

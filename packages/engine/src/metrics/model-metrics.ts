@@ -1,7 +1,5 @@
 /** What happens inside a loaded model, in numbers and as events. */
 import type { FeedForwardMetrics } from './feed-forward.js';
-import type { KvPool } from '../runtime/sequence.js';
-import type { Scheduler } from '../runtime/scheduler.js';
 
 /** The page pool that all sessions share. Used, cached and free blocks add up to `numBlocks`. */
 export interface CacheMetrics {
@@ -82,72 +80,4 @@ export interface ModelMetrics {
   readonly steps: StepMetrics;
   /** With `sparse`, and with weights in tiers. */
   readonly feedForward?: FeedForwardMetrics;
-}
-
-/** Something that a caller may want to know when it happens. */
-export type EngineEvent =
-  /** Something about a model that was changed to make it work, in words. */
-  | { readonly kind: 'notice'; readonly text: string }
-  /** Positions left the cache of a sequence whose context was full. */
-  | { readonly kind: 'evicted'; readonly numTokens: number }
-  /** Shared blocks were copied before they changed. */
-  | { readonly kind: 'copied'; readonly numBlocks: number; readonly sizeBytes: number }
-  /** A sequence waits for room in the cache. */
-  | { readonly kind: 'waiting'; readonly neededBlocks: number; readonly availableBlocks: number }
-  /** A sequence gave up its blocks for others. */
-  | { readonly kind: 'preempted'; readonly numTokens: number }
-  /** The oldest tokens of a session left the pool for a lower tier. */
-  | { readonly kind: 'demoted'; readonly numTokens: number; readonly sizeBytes: number }
-  /** Tokens of a session came back to the pool, where there was room again. */
-  | { readonly kind: 'promoted'; readonly numTokens: number; readonly sizeBytes: number }
-  /** A page, of one layer's keys or values, went on from one tier to another. */
-  | {
-      readonly kind: 'moved';
-      readonly from: 'warm' | 'cold';
-      readonly to: 'warm' | 'cold';
-      readonly sizeBytes: number;
-    }
-  | { readonly kind: 'saved'; readonly numTokens: number; readonly sizeBytes: number }
-  | { readonly kind: 'restored'; readonly numTokens: number; readonly sizeBytes: number };
-
-export type ReportEvent = (event: EngineEvent) => void;
-
-/** Keeps what a listener throws away from the work that it watches: it becomes an uncaught error, as in event targets. */
-export function guardedListener(onEvent: ReportEvent | undefined): ReportEvent {
-  if (onEvent === undefined) return () => undefined;
-  return (event) => {
-    try {
-      onEvent(event);
-    } catch (error) {
-      void Promise.reject(error);
-    }
-  };
-}
-
-export function collectMetrics(
-  { manager, memory, states, tiers }: KvPool,
-  scheduler: Scheduler,
-  numSessions: number,
-): ModelMetrics {
-  const { numUsedBlocks, numCachedBlocks, numFreeBlocks } = manager.usage();
-  const { numSharedTokens, numEvictedTokens, numReclaimedBlocks } = manager.statistics();
-  return {
-    numSessions,
-    cache: {
-      blockSize: manager.blockSize,
-      blockBytes: memory.blockBytes,
-      numBlocks: manager.numBlocks,
-      numUsedBlocks,
-      numCachedBlocks,
-      numFreeBlocks,
-      numSharedTokens,
-      ...memory.statistics(),
-      numEvictedTokens,
-      numReclaimedBlocks,
-      numStates: states?.numRows ?? 0,
-      numStateSnapshots: states?.numSnapshots ?? 0,
-    },
-    ...(tiers === undefined ? {} : { tiers: tiers.metrics() }),
-    steps: scheduler.statistics(),
-  };
 }

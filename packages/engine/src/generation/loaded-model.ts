@@ -3,12 +3,10 @@ import type { DecoderConfig } from '@winnow/models';
 import type { AttentionRequirements } from '@winnow/sparse-attention';
 import type { Tokenizer } from '@winnow/tokenizers';
 import type { TracedLayer } from '../plan/attention-trace.js';
-import type { Constraints } from '../generation/constraint.js';
-import type { SamplingOptions } from '../generation/sampling-options.js';
-import type { Scheduler } from './scheduler.js';
-import type { KvPool } from './sequence.js';
-import type { SessionKey } from '../sessions/file.js';
-import type { SessionFiles } from '../sessions/location.js';
+import type { Constraints } from './constraint.js';
+import type { SamplingOptions } from './sampling-options.js';
+import type { Scheduler } from '../runtime/scheduler.js';
+import type { KvPool } from '../runtime/sequence.js';
 
 /** Clock and randomness, passed in so that tests can hold them still. */
 export interface Host {
@@ -34,9 +32,6 @@ export interface LoadedModel {
   readonly pool: KvPool;
   readonly scheduler: Scheduler;
   readonly host: Host;
-  /** What saved sessions have to agree with. */
-  readonly sessionKey: SessionKey;
-  readonly files: SessionFiles;
   /** Layers whose attention is traced, if any is. */
   readonly tracedLayers: readonly TracedLayer[] | undefined;
   /** Entries of the `topValues` and `topIndices` outputs. */
