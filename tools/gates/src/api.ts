@@ -62,7 +62,7 @@ class Reader {
         const isExport = node.type === 'ExportNamedDeclaration' || node.type === 'ExportDefaultDeclaration';
         const declaration = isExport ? node.declaration : node;
         const statement = {
-          text: normalise(text, node.start, node.end, comments),
+          text: withoutComments(text, node.start, node.end, comments),
           mentions: identifiers(node),
         };
         const names = node.type === 'ExportDefaultDeclaration' ? ['default'] : declaredNames(declaration);
@@ -117,7 +117,7 @@ function identifiers(node: unknown): Set<string> {
   return names;
 }
 
-function normalise(
+function withoutComments(
   text: string,
   start: number,
   end: number,
@@ -132,17 +132,25 @@ function normalise(
   }
   result += text.slice(from, end);
   return result
-    .replace(/\s+/g, ' ')
     .replace(/^export (declare )?/, '')
     .replace(/^declare /, '')
-    .trim();
+    .split('\n')
+    .map((line) => line.trimEnd().replace(/^(?: {4})+/, (indent) => ' '.repeat(indent.length / 2)))
+    .filter((line) => line !== '')
+    .join('\n');
+}
+
+/** Entry of a name: a comment where the declaration alone does not say what is exported, then the declaration as emitted. */
+function entry(name: string, note: string, statements: readonly Statement[]): string {
+  const heading = note === '' ? [] : [`// ${name}: ${note}`];
+  return [...heading, ...statements.map(({ text }) => text)].join('\n');
 }
 
 /** The text of the snapshot. Needs the build output. */
 export function describeApi(folder: string): string {
   const manifest = readJson<Manifest>(join(folder, 'package.json'));
   const reader = new Reader();
-  const lines = [`Public surface of ${manifest.name}. Written by "pnpm check --update"; changes here are API changes.`];
+  const parts = [`Public surface of ${manifest.name}. Written by "pnpm check --update"; changes here are API changes.`];
   const seen = new Set<string>();
   const queue: Target[] = [];
   const visit = (target: Target, statements: readonly Statement[]): void => {
@@ -154,19 +162,19 @@ export function describeApi(folder: string): string {
     if (types === undefined) throw new Error(`${manifest.name}: exports "${label}" without types`);
     const file = join(folder, types);
     if (!existsSync(file)) throw new Error(`${manifest.name}: ${types} is missing, build first`);
-    lines.push('', `== ${label}`);
+    parts.push(`== ${label}`);
     for (const [name] of [...reader.read(file).exported].sort(([a], [b]) => (a < b ? -1 : 1))) {
       numExports += 1;
       const target = reader.find({ file, name });
       const statements = target ? (reader.read(target.file).local.get(target.name) ?? []) : [];
       if (target) visit(target, statements);
-      const rename = target && target.name !== name ? ` (declared as ${target.name})` : '';
-      lines.push(`${name}${rename}: ${target ? statements.map(({ text }) => text).join(' ') : 'from another package'}`);
+      const rename = target && target.name !== name ? `declared as ${target.name}` : '';
+      parts.push(entry(name, target ? rename : 'from another package', statements));
     }
   }
   if (numExports === 0) throw new Error(`${manifest.name}: no export found in its declarations`);
-  lines.push('', '== reachable, not exported', ...reachable(reader, queue, seen, visit, folder));
-  return `${lines.join('\n')}\n`;
+  parts.push('== reachable, not exported', ...reachable(reader, queue, seen, visit, folder));
+  return `${parts.join('\n\n')}\n`;
 }
 
 function reachable(
@@ -176,7 +184,7 @@ function reachable(
   visit: (target: Target, statements: readonly Statement[]) => void,
   folder: string,
 ): string[] {
-  const lines: string[] = [];
+  const parts: string[] = [];
   for (let mention = queue.pop(); mention; mention = queue.pop()) {
     const { local, imported } = reader.read(mention.file);
     const isLocal = local.has(mention.name);
@@ -186,9 +194,9 @@ function reachable(
     const statements = reader.read(target.file).local.get(target.name) ?? [];
     visit(target, statements);
     const where = slashed(relative(join(folder, 'dist'), target.file));
-    lines.push(`${target.name} (${where}): ${statements.map(({ text }) => text).join(' ')}`);
+    parts.push(entry(target.name, where, statements));
   }
-  return lines.sort();
+  return parts.sort();
 }
 
 /** Compares with `api.txt`, or writes it with `update`. */
@@ -200,13 +208,19 @@ export function checkApi(folder: string, update: boolean): string[] {
     return [];
   }
   if (!existsSync(path)) return [`${snapshotName} is missing; write it with "pnpm check --update"`];
-  const expected = readFileSync(path, 'utf8').replaceAll('\r\n', '\n');
-  if (expected === actual) return [];
-  const before = new Set(expected.split('\n'));
-  const after = new Set(actual.split('\n'));
-  const removed = [...before].filter((line) => !after.has(line)).map((line) => `  - ${line}`);
-  const added = [...after].filter((line) => !before.has(line)).map((line) => `  + ${line}`);
-  return [
-    ['the public surface changed; if intended, "pnpm check --update" and commit:', ...removed, ...added].join('\n'),
-  ];
+  const before = partsOf(readFileSync(path, 'utf8'));
+  const after = partsOf(actual);
+  const changes = [...difference(before, after, '-'), ...difference(after, before, '+')];
+  if (changes.length === 0) return [];
+  return [['the public surface changed; if intended, "pnpm check --update" and commit:', ...changes].join('\n')];
+}
+
+/** Declarations by their text without layout. */
+function partsOf(snapshot: string): Map<string, string> {
+  const parts = snapshot.trimEnd().split(/\r?\n\r?\n/);
+  return new Map(parts.map((part) => [part.replace(/\s+/g, ' '), part]));
+}
+
+function difference(from: ReadonlyMap<string, string>, without: ReadonlyMap<string, string>, mark: string): string[] {
+  return [...from].filter(([key]) => !without.has(key)).map(([, part]) => part.replace(/^/gm, `  ${mark} `));
 }

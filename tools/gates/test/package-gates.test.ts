@@ -72,9 +72,9 @@ describe('API snapshot', () => {
 
   it('holds the exports and what they reach, without comments and unrelated types', () => {
     const text = describeApi(createLibrary(declarations(inner)));
-    expect(text).toContain('run: function run(options: Options): void;');
-    expect(text).toContain('RunOptions (declared as Options): interface Options { inner: Inner }');
-    expect(text).toContain('Inner (inner.d.ts): interface Inner { size: number; }');
+    expect(text).toContain('\n\nfunction run(options: Options): void;');
+    expect(text).toContain('// RunOptions: declared as Options\ninterface Options { inner: Inner }');
+    expect(text).toContain('// Inner: inner.d.ts\ninterface Inner {\n  size: number;\n}');
     expect(text).not.toContain('Old words');
     expect(text).not.toContain('Unrelated');
   });
