@@ -2,9 +2,9 @@
  * What finds out what this machine can do from WebAssembly: the probes of the backend, compiled with and without relaxed SIMD,
  * and the loop of a matrix product.
  */
-import { fma, sum4 } from '../../../packages/backend-wasm/assembly/simd';
+import { fma, sum4 } from '../../../packages/backend-wasm/assembly/simd/vector';
 
-export { integerDots, multiplyAdds, readMemory } from '../../../packages/backend-wasm/assembly/probe-loops';
+export { integerDots, multiplyAdds, readMemory } from '../../../packages/backend-wasm/assembly/runtime/roofline-loops';
 
 /** Writes every byte of `[begin, begin + sizeBytes)`, so that all pages are real. */
 export function fill(begin: usize, sizeBytes: usize): void {

@@ -12,7 +12,7 @@ const script = fileURLToPath(import.meta.url);
 const folder = dirname(dirname(script));
 const source = 'assembly/roofline.ts';
 const backend = '../../packages/backend-wasm/assembly';
-const sources = [source, `${backend}/probe-loops.ts`, `${backend}/simd.ts`];
+const sources = [source, `${backend}/runtime/roofline-loops.ts`, `${backend}/simd/vector.ts`];
 const target = join(folder, 'src', 'roofline', 'kernels.generated.ts');
 
 const options = [
