@@ -63,7 +63,17 @@ import {
   peekedType,
   peekedWeight,
 } from './runtime/record';
-import { awaitJob, enterThreads, finishJob, gather, nextCounter, recordBarrier, setAhead, setSerial, threads } from './runtime/threads';
+import {
+  awaitJob,
+  enterThreads,
+  finishJob,
+  gather,
+  nextCounter,
+  recordBarrier,
+  setAhead,
+  setSerial,
+  threads,
+} from './runtime/threads';
 
 declare function now(): f64;
 declare function jobDone(generation: i32): void;
@@ -332,7 +342,7 @@ function runRecords(thread: i32): void {
   const profile = <usize>load<u32>(job, JOB_PROFILE);
   enterJob(job, thread);
   let wasSmall = false;
-  let start: f64 = profile != 0 ? now() : 0;
+  let start: f64 = profile !== 0 ? now() : 0;
   for (let record = begin; record < end; record++) {
     const entry = plan + <usize>record * PLAN_BYTES;
     const opcode = opcodeAt(entry);
@@ -347,14 +357,14 @@ function runRecords(thread: i32): void {
       store<i32>(JOB, 1, 12);
       return;
     }
-    if (profile != 0 && record > begin && thread == 0) start = lap(profile, record - 1, start);
+    if (profile !== 0 && record > begin && thread === 0) start = lap(profile, record - 1, start);
     setSerial(small);
-    if (!small || thread == 0) execute(opcode);
+    if (!small || thread === 0) execute(opcode);
     wasSmall = small;
   }
-  if (profile != 0) {
+  if (profile !== 0) {
     recordBarrier();
-    if (thread == 0) lap(profile, end - 1, start);
+    if (thread === 0) lap(profile, end - 1, start);
   }
 }
 
@@ -364,8 +374,8 @@ function expectNext(plan: usize, record: i32, end: i32): void {
   const next = record + ahead - 1;
   const entry = plan + <usize>next * PLAN_BYTES;
   const wanted = FLAG_INT8 | FLAG_PACKED;
-  if (threads() == 1) return;
-  if (ahead == 0 || next >= end || (load<u32>(entry, PLAN_FLAGS) & wanted) != wanted) {
+  if (threads() === 1) return;
+  if (ahead === 0 || next >= end || (load<u32>(entry, PLAN_FLAGS) & wanted) !== wanted) {
     setAhead(0, 0, 1);
     return;
   }
@@ -376,7 +386,7 @@ function expectNext(plan: usize, record: i32, end: i32): void {
 /** Adds the time since `start` to a record. */
 function lap(profile: usize, record: i32, start: f64): f64 {
   const time = now();
-  const at = profile + (<usize>record << 3);
+  const at = profile + ((<usize>record) << 3);
   store<f64>(at, load<f64>(at) + (time - start));
   return time;
 }
@@ -389,7 +399,7 @@ export function serve(thread: i32, numThreads: i32): void {
     const next = awaitJob(generation);
     if (next < 0) return;
     // V8 does not tell a thread that is starting of a memory that grows meanwhile; growing by nothing makes it look
-    if (generation == 0) memory.grow(0);
+    if (generation === 0) memory.grow(0);
     generation = next;
     runRecords(thread);
     if (finishJob(generation)) {

@@ -29,6 +29,13 @@ const common = [
 ];
 const variants = { simd: ['simd,threads,bulk-memory'], relaxed: ['simd,relaxed-simd,threads,bulk-memory'] };
 
+/** AssemblyScript wants `@inline` as a decorator of functions; sources have it as a comment, so that they are TypeScript. */
+async function readSource(file, baseDir) {
+  const path = join(baseDir, file);
+  if (!existsSync(path)) return null;
+  return readFileSync(path, 'utf8').replace(/^\/\/ @inline$/gm, '@inline');
+}
+
 function hashOfSources() {
   const hash = createHash('sha256').update(readFileSync(fileURLToPath(import.meta.url)));
   const files = readdirSync(join(folder, 'assembly'), { recursive: true }).map(String).sort();
@@ -42,9 +49,9 @@ async function compile(name, [features], keepText) {
   const { default: asc } = await import('assemblyscript/asc');
   mkdirSync(join(folder, 'build'), { recursive: true });
   const output = `build/${name}-${process.pid}.wasm`;
-  const options = [...common, '--enable', features, '--outFile', output];
+  const options = [...common, '--baseDir', folder, '--enable', features, '--outFile', output];
   if (keepText) options.push('--textFile', `build/${name}.wat`);
-  const { error, stderr } = await asc.main(options, { baseDir: folder });
+  const { error, stderr } = await asc.main(options, { readFile: readSource });
   if (error) throw new Error(`${error.message}\n${stderr.toString()}`);
   const path = join(folder, output);
   const bytes = readFileSync(path);

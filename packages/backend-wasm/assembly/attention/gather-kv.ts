@@ -11,8 +11,8 @@ let valueStride: usize = 0;
 
 /** Lays out scratch for PANEL_ROWS rows and returns its end. */
 export function layGathered(scratch: usize): usize {
-  keyStride = <usize>dim(0, 2) << 2;
-  valueStride = <usize>dim(4, 3) << 2;
+  keyStride = (<usize>dim(0, 2)) << 2;
+  valueStride = (<usize>dim(4, 3)) << 2;
   keyRows = scratch;
   valueRows = keyRows + <usize>PANEL_ROWS * keyStride;
   return valueRows + <usize>PANEL_ROWS * valueStride + 64;
@@ -22,12 +22,12 @@ export function layGathered(scratch: usize): usize {
 export function attendSlots(list: usize, count: i32, kvHead: i32): void {
   for (let begin = 0; begin < count; begin += PANEL_ROWS) {
     const rows = min<i32>(PANEL_ROWS, count - begin);
-    const at = list + (<usize>begin << 2);
+    const at = list + ((<usize>begin) << 2);
     gatherKeys(at, rows, kvHead);
     for (let i = 0; i < rows; i++) {
       const to = valueRows + <usize>i * valueStride;
-      const from = valueOf(load<i32>(at + (<usize>i << 2)), kvHead, to);
-      if (from != to) memory.copy(to, from, valueStride);
+      const from = valueOf(load<i32>(at + ((<usize>i) << 2)), kvHead, to);
+      if (from !== to) memory.copy(to, from, valueStride);
     }
     for (let panel = 0; panel < numPanels; panel++) {
       scoreRows(panel, keyRows, rows, 0);
@@ -42,11 +42,11 @@ export function attendSlots(list: usize, count: i32, kvHead: i32): void {
 export function addMassOfSlots(list: usize, slots: usize, count: i32, kvHead: i32): void {
   for (let begin = 0; begin < count; begin += PANEL_ROWS) {
     const rows = min<i32>(PANEL_ROWS, count - begin);
-    gatherKeys(list + (<usize>begin << 2), rows, kvHead);
+    gatherKeys(list + ((<usize>begin) << 2), rows, kvHead);
     for (let panel = 0; panel < numPanels; panel++) {
       scoreRows(panel, keyRows, rows, 0);
       capRows(rows);
-      addMassOfRows(panel, rows, kvHead, slots + (<usize>begin << 2), 0);
+      addMassOfRows(panel, rows, kvHead, slots + ((<usize>begin) << 2), 0);
     }
   }
 }
@@ -55,8 +55,8 @@ export function addMassOfSlots(list: usize, slots: usize, count: i32, kvHead: i3
 export function gatherKeys(list: usize, count: i32, kvHead: i32): usize {
   for (let i = 0; i < count; i++) {
     const to = keyRows + <usize>i * keyStride;
-    const from = keyOf(load<i32>(list + (<usize>i << 2)), kvHead, to);
-    if (from != to) memory.copy(to, from, keyStride);
+    const from = keyOf(load<i32>(list + ((<usize>i) << 2)), kvHead, to);
+    if (from !== to) memory.copy(to, from, keyStride);
   }
   return keyRows;
 }

@@ -12,12 +12,12 @@ export function bringPosition(
   values: usize,
   flags: usize,
 ): void {
-  const keyBytes = <usize>dim(0, 2) << 2;
-  const valueBytes = <usize>dim(4, 3) << 2;
+  const keyBytes = (<usize>dim(0, 2)) << 2;
+  const valueBytes = (<usize>dim(4, 3)) << 2;
   let isThere = position < contextOfSequence(sequence);
   const index = isThere ? slotIndex(sequence, position) : 0;
-  if (isThere) isThere = positionAt(index) == position;
-  store<i32>(flags + (<usize>row << 2), isThere ? 1 : 0);
+  if (isThere) isThere = positionAt(index) === position;
+  store<i32>(flags + ((<usize>row) << 2), isThere ? 1 : 0);
   const keyTo = keys + <usize>row * keyBytes;
   const valueTo = values + <usize>row * valueBytes;
   if (!isThere) {
@@ -26,7 +26,7 @@ export function bringPosition(
     return;
   }
   const key = keyOf(index, kvHead, keyTo);
-  if (key != keyTo) memory.copy(keyTo, key, keyBytes);
+  if (key !== keyTo) memory.copy(keyTo, key, keyBytes);
   const value = valueOf(index, kvHead, valueTo);
-  if (value != valueTo) memory.copy(valueTo, value, valueBytes);
+  if (value !== valueTo) memory.copy(valueTo, value, valueBytes);
 }

@@ -3,15 +3,7 @@
  * The unit that does it owns all query heads of its (token, KV head), so that no two threads add to one number.
  */
 import { minusInfinity } from '../simd/constants';
-import {
-  firstLaneOf,
-  lastLaneOf,
-  logitsOf,
-  maximumOfLane,
-  outputStride,
-  sumOfLane,
-  tokenOfLane,
-} from './query-panels';
+import { firstLaneOf, lastLaneOf, logitsOf, maximumOfLane, outputStride, sumOfLane, tokenOfLane } from './query-panels';
 import { addressOf, dim, isPresent } from '../runtime/record';
 import { weight4, withLane } from '../simd/vector';
 
@@ -26,7 +18,7 @@ export function enterMass(tensor: i32): bool {
   if (!hasMass) return false;
   masses = addressOf(tensor);
   numKvHeads = dim(tensor, 1);
-  rowBytes = <usize>dim(tensor, 2) * (<usize>dim(tensor, 3) << 2);
+  rowBytes = <usize>dim(tensor, 2) * ((<usize>dim(tensor, 3)) << 2);
   return true;
 }
 
@@ -43,7 +35,7 @@ export function clearMass(t0: i32, t1: i32, kvHead: i32): void {
 
 /** Adds to the mass of a logical slot. */
 export function addMass(row: usize, slot: i32, probability: f32): void {
-  const at = row + (<usize>slot << 2);
+  const at = row + ((<usize>slot) << 2);
   store<f32>(at, load<f32>(at) + probability);
 }
 
@@ -58,8 +50,8 @@ export function addMassOfRows(panel: i32, count: i32, kvHead: i32, slots: usize,
     let factor = f32x4.splat(0);
     for (let i = 0; i < lanes; i++) {
       const sum = sumOfLane(base + i);
-      const inverse: f32 = sum == 0 ? 0 : 1 / sum;
-      const most: f32 = sum == 0 ? 0 : maximumOfLane(base + i);
+      const inverse: f32 = sum === 0 ? 0 : 1 / sum;
+      const most: f32 = sum === 0 ? 0 : maximumOfLane(base + i);
       top = withLane(top, i, most);
       factor = withLane(factor, i, inverse);
     }
@@ -68,12 +60,12 @@ export function addMassOfRows(panel: i32, count: i32, kvHead: i32, slots: usize,
     const row2 = lanes > 2 ? massOf(tokenOfLane(base + 2), kvHead) : 0;
     const row3 = lanes > 3 ? massOf(tokenOfLane(base + 3), kvHead) : 0;
     const none = minusInfinity();
-    let at = logitsOf(0) + (<usize>(base - firstLaneOf(panel)) << 2);
+    let at = logitsOf(0) + ((<usize>(base - firstLaneOf(panel))) << 2);
     for (let j = 0; j < count; j++, at += outputStride()) {
       const logit = v128.load(at);
       const hidden = f32x4.eq(logit, none); // also where the sum is not a number
       const v = v128.andnot(f32x4.mul(weight4(f32x4.sub(logit, top)), factor), hidden);
-      const slot = slots == 0 ? firstSlot + j : load<i32>(slots + (<usize>j << 2));
+      const slot = slots === 0 ? firstSlot + j : load<i32>(slots + ((<usize>j) << 2));
       addMass(row0, slot, f32x4.extract_lane(v, 0));
       if (lanes > 1) addMass(row1, slot, f32x4.extract_lane(v, 1));
       if (lanes > 2) addMass(row2, slot, f32x4.extract_lane(v, 2));

@@ -28,7 +28,7 @@ export function enterCache(): void {
   valueDim = dim(4, 3);
   numKvHeads = dim(3, 1);
   blockSize = dim(3, 2);
-  blockShift = popcnt(blockSize) == 1 ? ctz(blockSize) : -1;
+  blockShift = popcnt(blockSize) === 1 ? ctz(blockSize) : -1;
   keyType = dtypeOf(3);
   valueType = dtypeOf(4);
   keyBytes = bytesOf(keyType, headDim);
@@ -41,32 +41,32 @@ export function enterCache(): void {
 }
 
 export function positionOfToken(token: i32): i32 {
-  return load<i32>(addressOf(1) + (<usize>token << 2));
+  return load<i32>(addressOf(1) + ((<usize>token) << 2));
 }
 export function sequenceOfToken(token: i32): i32 {
-  return load<i32>(addressOf(2) + (<usize>token << 2));
+  return load<i32>(addressOf(2) + ((<usize>token) << 2));
 }
 export function contextOfSequence(sequence: i32): i32 {
-  return load<i32>(addressOf(7) + (<usize>sequence << 2));
+  return load<i32>(addressOf(7) + ((<usize>sequence) << 2));
 }
 
 /** Tokens from `begin` that belong to its sequence, before `limit`. */
 export function runEnd(begin: i32, limit: i32): i32 {
   const sequence = sequenceOfToken(begin);
   let end = begin + 1;
-  while (end < limit && sequenceOfToken(end) == sequence) end++;
+  while (end < limit && sequenceOfToken(end) === sequence) end++;
   return end;
 }
 
 /** Most distance of a visible key before the query, and (negative) after it; `window` of the model. */
 export function modelReach(): i32 {
   const window = attributeI(2);
-  return window == 0 ? i32.MAX_VALUE : attributeI(1) != 0 ? window - 1 : window >> 1;
+  return window === 0 ? i32.MAX_VALUE : attributeI(1) !== 0 ? window - 1 : window >> 1;
 }
 
 export function cacheBlock(sequence: i32, slot: i32): i32 {
   const block = blockShift >= 0 ? slot >> blockShift : slot / blockSize;
-  return load<i32>(table + (<usize>(sequence * maxBlocks + block) << 2));
+  return load<i32>(table + ((<usize>(sequence * maxBlocks + block)) << 2));
 }
 
 /** Index of a logical slot in the whole cache. */
@@ -76,10 +76,10 @@ export function slotIndex(sequence: i32, slot: i32): i32 {
 
 /** Position that a slot of the cache holds, negative when it is empty. */
 export function positionAt(index: i32): i32 {
-  return load<i32>(slotPositions + (<usize>index << 2));
+  return load<i32>(slotPositions + ((<usize>index) << 2));
 }
 export function positionsAt(index: i32): usize {
-  return slotPositions + (<usize>index << 2);
+  return slotPositions + ((<usize>index) << 2);
 }
 
 function rowAt(index: i32, kvHead: i32): usize {
@@ -89,7 +89,7 @@ function rowAt(index: i32, kvHead: i32): usize {
 
 /** Whether rows of keys and values are f32 in the cache. */
 export function isPlain(): bool {
-  return keyType == F32 && valueType == F32;
+  return keyType === F32 && valueType === F32;
 }
 /** Where the key of a slot lies in the cache, as it is stored. */
 export function keyRowAt(index: i32, kvHead: i32): usize {
@@ -116,12 +116,12 @@ export function valuesOf(index: i32, kvHead: i32, count: i32, to: usize): usize 
 
 /** Slots of one block from a logical slot on, at most `limit`. */
 export function slotsInBlock(slot: i32, limit: i32): i32 {
-  return min<i32>(limit, blockSize - slot % blockSize);
+  return min<i32>(limit, blockSize - (slot % blockSize));
 }
 
 function rowsFrom(dtype: i32, from: usize, to: usize, count: i32): usize {
-  if (dtype == F32) return from;
-  if (dtype == F16) decodeHalves(from, to, count);
+  if (dtype === F32) return from;
+  if (dtype === F16) decodeHalves(from, to, count);
   else decode(dtype, from, to, count);
   return to;
 }
@@ -140,7 +140,7 @@ function areSeen(at: usize, position: i32, lead: i32, reach: i32): bool {
 /** How many of `count` slots side by side a query at a position sees. */
 export function countVisible(index: i32, count: i32, position: i32): i32 {
   const reach = modelReach();
-  const lead = attributeI(1) != 0 ? 0 : -reach;
+  const lead = attributeI(1) !== 0 ? 0 : -reach;
   let seen = 0;
   let i = 0;
   for (; i + 4 <= count; i += 4) {
@@ -161,25 +161,25 @@ function isVisibleAt(index: i32, position: i32, lead: i32, reach: i32): bool {
 export function listVisible(position: i32, sequence: i32, list: usize, positions: usize, logical: usize): i32 {
   const context = contextOfSequence(sequence);
   const reach = modelReach();
-  const lead = attributeI(1) != 0 ? 0 : -reach;
+  const lead = attributeI(1) !== 0 ? 0 : -reach;
   let count = 0;
-  for (let slot = 0; slot < context; ) {
+  for (let slot = 0; slot < context;) {
     let index = slotIndex(sequence, slot);
     const end = index + slotsInBlock(slot, context - slot);
     const shift = slot - index;
     slot += end - index;
     for (; index + 4 <= end && areSeen(positionsAt(index), position, lead, reach); index += 4, count += 4) {
-      const at = <usize>count << 2;
+      const at = (<usize>count) << 2;
       v128.store(list + at, i32x4.add(i32x4.splat(index), i32x4(0, 1, 2, 3)));
-      if (positions != 0) v128.store(positions + at, v128.load(positionsAt(index)));
-      if (logical != 0) v128.store(logical + at, i32x4.add(i32x4.splat(index + shift), i32x4(0, 1, 2, 3)));
+      if (positions !== 0) v128.store(positions + at, v128.load(positionsAt(index)));
+      if (logical !== 0) v128.store(logical + at, i32x4.add(i32x4.splat(index + shift), i32x4(0, 1, 2, 3)));
     }
     for (; index < end; index++) {
       if (!isVisibleAt(index, position, lead, reach)) continue;
-      const at = <usize>count << 2;
+      const at = (<usize>count) << 2;
       store<i32>(list + at, index);
-      if (positions != 0) store<i32>(positions + at, positionAt(index));
-      if (logical != 0) store<i32>(logical + at, index + shift);
+      if (positions !== 0) store<i32>(positions + at, positionAt(index));
+      if (logical !== 0) store<i32>(logical + at, index + shift);
       count += 1;
     }
   }

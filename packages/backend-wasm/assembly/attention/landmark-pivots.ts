@@ -29,20 +29,20 @@ export function layPivots(scratch: usize): usize {
 
 /** The landmarks of a pivot, found once for all panels that have it; returns their number. */
 export function listPivot(pivot: i32, sequence: i32, context: i32, kvHead: i32): i32 {
-  if (sequence != pivotSequence || kvHead != pivotHead) {
+  if (sequence !== pivotSequence || kvHead !== pivotHead) {
     pivotEven = -2;
     pivotOdd = -2;
     pivotSequence = sequence;
     pivotHead = kvHead;
   }
-  const isOdd = (pivot & 1) != 0;
-  if (pivot == (isOdd ? pivotOdd : pivotEven)) return isOdd ? sizeOdd : sizeEven;
+  const isOdd = (pivot & 1) !== 0;
+  if (pivot === (isOdd ? pivotOdd : pivotEven)) return isOdd ? sizeOdd : sizeEven;
   const count = pivot < 0 ? 0 : listLandmarks((pivot + 1) * partSize - 1, sequence, context, kvHead, 0);
   const to = setOf(pivot);
   const entries = edgeEntries();
   for (let i: usize = 0; i < <usize>count; i++) {
     store<u32>(to + (i << 2), load<u32>(entries + i * ENTRY_BYTES));
-    store<u32>(to + (PIVOT_ROWS + i << 2), load<u32>(entries + i * ENTRY_BYTES, 4));
+    store<u32>(to + ((PIVOT_ROWS + i) << 2), load<u32>(entries + i * ENTRY_BYTES, 4));
   }
   if (isOdd) {
     pivotOdd = pivot;
@@ -60,7 +60,7 @@ function setOf(pivot: i32): usize {
 
 /** Landmarks of one of the two pivots that were listed last. */
 export function sizeOfPivot(pivot: i32): i32 {
-  return (pivot & 1) != 0 ? sizeOdd : sizeEven;
+  return (pivot & 1) !== 0 ? sizeOdd : sizeEven;
 }
 
 /** The landmarks of a listed pivot become rows from `row` on. */
@@ -68,15 +68,15 @@ export function takePivot(pivot: i32, rowKeys: usize, rowValues: usize, row: i32
   const from = setOf(pivot);
   const count = sizeOfPivot(pivot);
   for (let i = 0; i < count; i++) {
-    const at = <usize>(row + i) << 2;
-    store<u32>(rowKeys + at, load<u32>(from + (<usize>i << 2)));
-    store<u32>(rowValues + at, load<u32>(from + (PIVOT_ROWS + <usize>i << 2)));
+    const at = (<usize>(row + i)) << 2;
+    store<u32>(rowKeys + at, load<u32>(from + ((<usize>i) << 2)));
+    store<u32>(rowValues + at, load<u32>(from + ((PIVOT_ROWS + <usize>i) << 2)));
   }
 }
 
 /** What the scores of landmarks need beside the products. */
 export function raisePivots(row: i32, count: i32): void {
-  if (attributeI(7) == 0) return;
+  if (attributeI(7) === 0) return;
   const logCount = <f32>Math.log(<f64>partSize);
   for (let i = 0; i < count; i++) raiseRow(row + i, logCount);
 }

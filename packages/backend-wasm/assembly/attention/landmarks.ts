@@ -51,12 +51,12 @@ export function layLandmarks(scratch: usize, hasMass: bool): usize {
   valueDim = dim(4, 3);
   entries = edgeEntries();
   gatheredKeys = scratch;
-  gatheredValues = gatheredKeys + <usize>LANDMARK_ROWS * (<usize>headDim << 2);
-  isShared = attributeI(6) == 1 && attributeI(1) != 0 && modelReach() == i32.MAX_VALUE;
+  gatheredValues = gatheredKeys + <usize>LANDMARK_ROWS * ((<usize>headDim) << 2);
+  isShared = attributeI(6) === 1 && attributeI(1) !== 0 && modelReach() === i32.MAX_VALUE;
   hasSharedGlobals = isShared && !hasMass && countGlobals() <= GLOBAL_ROWS;
   numSharedGlobals = hasSharedGlobals ? countGlobals() : 0;
   gatheredSequence = -1; // -1 is a pivot: that of queries before the first whole block
-  return gatheredValues + <usize>LANDMARK_ROWS * (<usize>valueDim << 2);
+  return gatheredValues + <usize>LANDMARK_ROWS * ((<usize>valueDim) << 2);
 }
 
 /** Whether landmarks depend on nothing but the pivot, so that they can be rows of panels. */
@@ -73,7 +73,7 @@ export function clearLandmarks(): void {
 }
 /** Whether a panel has its landmarks already. */
 export function hasLandmarks(panel: i32): bool {
-  return ((panelsDone >> panel) & 1) != 0;
+  return ((panelsDone >> panel) & 1) !== 0;
 }
 
 /** The last whole block up to a position, -1 before the first. */
@@ -85,7 +85,7 @@ export function pivotOf(position: i32): i32 {
 export function hasFewPivots(first: i32, last: i32): bool {
   let changes = 0;
   for (let lane = first + 1; lane < last; lane++) {
-    if (pivotOf(positionOfLane(lane)) != pivotOf(positionOfLane(lane - 1))) changes += 1;
+    if (pivotOf(positionOfLane(lane)) !== pivotOf(positionOfLane(lane - 1))) changes += 1;
   }
   return changes <= 1;
 }
@@ -96,7 +96,7 @@ export function scoreLandmarks(panel: i32, row: i32, sequence: i32, context: i32
   if (!isShared) return 0;
   const position = positionOfLane(first);
   for (let lane = first + 1; lane < lastLaneOf(panel); lane++) {
-    if (pivotOf(positionOfLane(lane)) != pivotOf(position)) return 0;
+    if (pivotOf(positionOfLane(lane)) !== pivotOf(position)) return 0;
   }
   const count = gatherLandmarks(position, sequence, context, kvHead) + numSharedGlobals;
   if (count > 0) scoreRows(panel, gatheredKeys, count, row);
@@ -106,8 +106,8 @@ export function scoreLandmarks(panel: i32, row: i32, sequence: i32, context: i32
 
 /** What the scores of landmarks and globals need beside the products. */
 export function raiseLandmarks(panel: i32, row: i32, sequence: i32, context: i32): void {
-  const logCount: f32 = attributeI(7) == 0 ? 0 : <f32>Math.log(<f64>partSize);
-  for (let i = 0; i < numGathered && logCount != 0; i++) raiseRow(row + i, logCount);
+  const logCount: f32 = attributeI(7) === 0 ? 0 : <f32>Math.log(<f64>partSize);
+  for (let i = 0; i < numGathered && logCount !== 0; i++) raiseRow(row + i, logCount);
   for (let i = 0; i < numSharedGlobals; i++) {
     const at = row + numGathered + i;
     if (!isThere(globalAt(i), sequence, context)) dropRow(at);
@@ -125,11 +125,11 @@ export function attendLandmarks(panel: i32, first: i32, last: i32, sequence: i32
   for (let lane = first; lane < last; lane++) {
     const position = positionOfLane(lane);
     const pivot = pivotOf(position);
-    if (lane > first && pivot == pivotOf(positionOfLane(lane - 1))) continue;
+    if (lane > first && pivot === pivotOf(positionOfLane(lane - 1))) continue;
     // globals come with the first pivot
     const numLandmarks = gatherLandmarks(position, sequence, context, kvHead);
     const count = lane > first ? numLandmarks : numLandmarks + numSharedGlobals;
-    if (count == 0) continue;
+    if (count === 0) continue;
     scoreRows(panel, gatheredKeys, count, 0);
     capRows(count);
     raiseLandmarks(panel, 0, sequence, context);
@@ -143,9 +143,9 @@ export function attendLandmarks(panel: i32, first: i32, last: i32, sequence: i32
 /** The landmarks of the pivot of a position, side by side, shared globals behind them; returns the number of landmarks. */
 export function gatherLandmarks(position: i32, sequence: i32, context: i32, kvHead: i32): i32 {
   const pivot = pivotOf(position);
-  if (pivot == gatheredPivot && sequence == gatheredSequence && kvHead == gatheredHead) return numGathered;
-  const keyBytes = <usize>headDim << 2;
-  const valueBytes = <usize>valueDim << 2;
+  if (pivot === gatheredPivot && sequence === gatheredSequence && kvHead === gatheredHead) return numGathered;
+  const keyBytes = (<usize>headDim) << 2;
+  const valueBytes = (<usize>valueDim) << 2;
   numGathered = listLandmarks(position, sequence, context, kvHead, 0);
   for (let i = 0; i < numGathered; i++) {
     const at = entries + <usize>i * ENTRY_BYTES;
@@ -159,8 +159,8 @@ export function gatherLandmarks(position: i32, sequence: i32, context: i32, kvHe
       const index = slotIndex(sequence, globalAt(i));
       const keyFrom = keyOf(index, kvHead, key);
       const valueFrom = valueOf(index, kvHead, value);
-      if (keyFrom != key) memory.copy(key, keyFrom, keyBytes);
-      if (valueFrom != value) memory.copy(value, valueFrom, valueBytes);
+      if (keyFrom !== key) memory.copy(key, keyFrom, keyBytes);
+      if (valueFrom !== value) memory.copy(value, valueFrom, valueBytes);
     } else {
       memory.fill(key, 0, keyBytes);
       memory.fill(value, 0, valueBytes);
@@ -174,7 +174,7 @@ export function gatherLandmarks(position: i32, sequence: i32, context: i32, kvHe
 
 /** Whether the slot of a position holds it. */
 export function isThere(position: i32, sequence: i32, context: i32): bool {
-  return position < context && positionAt(slotIndex(sequence, position)) == position;
+  return position < context && positionAt(slotIndex(sequence, position)) === position;
 }
 
 /** Globals that a position sees as rows of its panel. */

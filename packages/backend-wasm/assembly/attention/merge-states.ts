@@ -33,14 +33,14 @@ export function writeMerged(first: i32, last: i32, states: usize, stateBytes: us
       const lane = base + i;
       const state = states + <usize>(lane - first) * stateBytes;
       const row = tokenOfLane(lane) * numHeads + headOfLane(lane);
-      const y = outputs + (<usize>row * <usize>valueDim << 2);
-      if (i == 0) {
+      const y = outputs + ((<usize>row * <usize>valueDim) << 2);
+      if (i === 0) {
         y0 = y;
         s0 = state;
-      } else if (i == 1) {
+      } else if (i === 1) {
         y1 = y;
         s1 = state;
-      } else if (i == 2) {
+      } else if (i === 2) {
         y2 = y;
         s2 = state;
       } else {
@@ -73,7 +73,7 @@ export function writeMerged(first: i32, last: i32, states: usize, stateBytes: us
       const ab2 = i8x16.shuffle(a, b, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
       const ce = i8x16.shuffle(c, e, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
       const ce2 = i8x16.shuffle(c, e, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
-      const column = <usize>d << 2;
+      const column = (<usize>d) << 2;
       check = put(
         i8x16.shuffle(ab, ce, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23),
         y0 + column,
@@ -111,11 +111,14 @@ export function writeMerged(first: i32, last: i32, states: usize, stateBytes: us
     }
     for (; d < valueDim; d++) {
       const a = f32x4.mul(v128.load(from + <usize>d * stride), factor);
-      const column = <usize>d << 2;
+      const column = (<usize>d) << 2;
       check = put1(f32x4.extract_lane(a, 0), y0 + column, s0 + column, f32x4.extract_lane(edgeFactor, 0), check);
-      if (count > 1) check = put1(f32x4.extract_lane(a, 1), y1 + column, s1 + column, f32x4.extract_lane(edgeFactor, 1), check);
-      if (count > 2) check = put1(f32x4.extract_lane(a, 2), y2 + column, s2 + column, f32x4.extract_lane(edgeFactor, 2), check);
-      if (count > 3) check = put1(f32x4.extract_lane(a, 3), y3 + column, s3 + column, f32x4.extract_lane(edgeFactor, 3), check);
+      if (count > 1)
+        check = put1(f32x4.extract_lane(a, 1), y1 + column, s1 + column, f32x4.extract_lane(edgeFactor, 1), check);
+      if (count > 2)
+        check = put1(f32x4.extract_lane(a, 2), y2 + column, s2 + column, f32x4.extract_lane(edgeFactor, 2), check);
+      if (count > 3)
+        check = put1(f32x4.extract_lane(a, 3), y3 + column, s3 + column, f32x4.extract_lane(edgeFactor, 3), check);
     }
   }
   return !v128.any_true(f32x4.ne(check, check));

@@ -24,7 +24,7 @@ export function setEntry(entries: usize, index: i32, key: usize, value: usize, b
 export function clearRow(state: usize, valueDim: i32): void {
   store<f32>(state, -Infinity);
   store<f32>(state, 0, 4);
-  memory.fill(state + ROW_STATE, 0, (<usize>valueDim << 2) + 16);
+  memory.fill(state + ROW_STATE, 0, ((<usize>valueDim) << 2) + 16);
 }
 
 /** Takes `count` keys into the state of a query. */
@@ -39,23 +39,23 @@ export function pushRows(query: usize, headDim: i32, valueDim: i32, entries: usi
     const d = min<usize>(at + 3 * ENTRY_BYTES, last);
     let v = dots4(query, load<u32>(at), load<u32>(b), load<u32>(c), load<u32>(d), headDim);
     v = f32x4.mul(v, f32x4.splat(scale));
-    if (cap != 0) v = f32x4.mul(f32x4.splat(cap), tanh4(f32x4.div(v, f32x4.splat(cap))));
+    if (cap !== 0) v = f32x4.mul(f32x4.splat(cap), tanh4(f32x4.div(v, f32x4.splat(cap))));
     top = keep(at, f32x4.extract_lane(v, 0), top);
     top = keep(b, f32x4.extract_lane(v, 1), top);
     top = keep(c, f32x4.extract_lane(v, 2), top);
     top = keep(d, f32x4.extract_lane(v, 3), top);
   }
-  if (top == -Infinity) {
+  if (top === -Infinity) {
     // no key that counts, or NaN: a sum that is not a number says so
     let poison: f32 = 0;
     for (let at = entries; at <= last; at += ENTRY_BYTES) {
       const logit = load<f32>(at, 12);
-      if (logit != logit) poison = logit;
+      if (logit !== logit) poison = logit;
     }
     store<f32>(state, load<f32>(state, 4) + poison, 4);
     return;
   }
-  const factor: f32 = old == -Infinity ? 0 : f32x4.extract_lane(weight4(f32x4.splat(old - top)), 0);
+  const factor: f32 = old === -Infinity ? 0 : f32x4.extract_lane(weight4(f32x4.splat(old - top)), 0);
   let sum = load<f32>(state, 4) * factor;
   for (let at = entries; at <= last; at += 4 * ENTRY_BYTES) {
     let v = f32x4.splat(load<f32>(at, 12));
@@ -89,7 +89,7 @@ function storeWeight(at: usize, weight: f32): f32 {
 function addValues(out: usize, entries: usize, last: usize, factor: f32, valueDim: i32): void {
   const f = f32x4.splat(factor);
   let d: usize = 0;
-  const bytes = <usize>valueDim << 2;
+  const bytes = (<usize>valueDim) << 2;
   for (; d + 64 <= bytes; d += 64) {
     let a = f32x4.mul(v128.load(out + d), f);
     let b = f32x4.mul(v128.load(out + d, 16), f);
@@ -123,7 +123,7 @@ export function dots4(x: usize, w0: usize, w1: usize, w2: usize, w3: usize, coun
   let b = a;
   let c = a;
   let d = a;
-  const bytes = <usize>count << 2;
+  const bytes = (<usize>count) << 2;
   let i: usize = 0;
   for (; i + 16 <= bytes; i += 16) {
     const v = v128.load(x + i);

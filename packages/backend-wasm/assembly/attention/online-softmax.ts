@@ -35,7 +35,7 @@ export function softmaxStep(
   const old = v128.load(state);
   const end = at + <usize>count * stride;
   let top = old;
-  if (positions == 0 && cap == 0) {
+  if (positions === 0 && cap === 0) {
     const scale = f32x4.splat(factorOfLogits);
     for (let p = at; p < end; p += stride) {
       const logit = f32x4.mul(v128.load(p), scale);
@@ -67,8 +67,8 @@ function maskedTop(at: usize, stride: usize, end: usize, positions: usize, lanes
   const high = i32x4.splat(reaches);
   for (let p = at; p < end; p += stride) {
     let logit = f32x4.mul(v128.load(p), scale);
-    if (cap != 0) logit = f32x4.mul(bound, tanh4(f32x4.div(logit, bound)));
-    if (positions != 0) {
+    if (cap !== 0) logit = f32x4.mul(bound, tanh4(f32x4.div(logit, bound)));
+    if (positions !== 0) {
       const position = load<i32>(positions);
       const distance = i32x4.sub(lanes, i32x4.splat(position));
       const isHidden = v128.or(i32x4.lt_s(distance, low), i32x4.gt_s(distance, high));

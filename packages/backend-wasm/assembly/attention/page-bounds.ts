@@ -5,7 +5,7 @@ import { maxI4, sum4 } from '../simd/vector';
 export function areFar(at: usize, count: i32, position: i32, sinks: i32, local: i32, reach: i32): bool {
   let low = i32x4.splat(i32.MAX_VALUE);
   let high = i32x4.splat(i32.MIN_VALUE);
-  const end = at + (<usize>count << 2);
+  const end = at + ((<usize>count) << 2);
   for (; at + 16 <= end; at += 16) {
     const v = v128.load(at);
     low = i32x4.min_s(low, v);

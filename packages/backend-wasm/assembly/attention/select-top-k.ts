@@ -3,23 +3,23 @@
 /** Writes the indices of the `k` largest of `count` f32 scores to `out`, ascending; `work` has room for `count` f32. NaN counts least. */
 export function selectLargest(scores: usize, count: i32, k: i32, work: usize, out: usize): i32 {
   if (k >= count) {
-    for (let i = 0; i < count; i++) store<i32>(out + (<usize>i << 2), i);
+    for (let i = 0; i < count; i++) store<i32>(out + ((<usize>i) << 2), i);
     return count;
   }
   if (k <= 0) return 0;
   const threshold = count > BINS ? thresholdByBins(scores, count, k, work) : thresholdOf(scores, count, k, work);
   let numAbove = 0;
-  for (let i: usize = 0; i < <usize>count << 2; i += 4) if (load<f32>(scores + i) > threshold) numAbove += 1;
+  for (let i: usize = 0; i < (<usize>count) << 2; i += 4) if (load<f32>(scores + i) > threshold) numAbove += 1;
   let numEqual = k - numAbove;
   let found = 0;
   for (let i = 0; i < count && found < k; i++) {
-    const score = load<f32>(scores + (<usize>i << 2));
+    const score = load<f32>(scores + ((<usize>i) << 2));
     if (!(score > threshold)) {
-      const isEqual = score == threshold || (threshold == -Infinity && score != score);
+      const isEqual = score === threshold || (threshold === -Infinity && score !== score);
       if (numEqual <= 0 || !isEqual) continue;
       numEqual -= 1;
     }
-    store<i32>(out + (<usize>found << 2), i);
+    store<i32>(out + ((<usize>found) << 2), i);
     found += 1;
   }
   return found;
@@ -27,9 +27,9 @@ export function selectLargest(scores: usize, count: i32, k: i32, work: usize, ou
 
 /** The k-th largest of all scores. */
 function thresholdOf(scores: usize, count: i32, k: i32, work: usize): f32 {
-  for (let i: usize = 0; i < <usize>count << 2; i += 4) {
+  for (let i: usize = 0; i < (<usize>count) << 2; i += 4) {
     const score = load<f32>(scores + i);
-    store<f32>(work + i, score == score ? score : -Infinity);
+    store<f32>(work + i, score === score ? score : -Infinity);
   }
   return kthLargest(work, count, k);
 }
@@ -43,29 +43,29 @@ const NAN_KEY: u32 = 0x007fffff; // that of -Infinity
 function keyOf(score: f32): u32 {
   const bits = reinterpret<u32>(score);
   const key = bits ^ (<u32>(<i32>bits >> 31) | 0x80000000);
-  return score == score ? key : NAN_KEY;
+  return score === score ? key : NAN_KEY;
 }
 
 /** The same by counting leading bits first, so that the search meets the scores of one bin only; `work` holds the bins. */
 function thresholdByBins(scores: usize, count: i32, k: i32, work: usize): f32 {
-  memory.fill(work, 0, <usize>BINS << 2);
-  const end = scores + (<usize>count << 2);
+  memory.fill(work, 0, (<usize>BINS) << 2);
+  const end = scores + ((<usize>count) << 2);
   for (let at = scores; at < end; at += 4) {
-    const bin = work + (<usize>(keyOf(load<f32>(at)) >> (32 - BIN_BITS)) << 2);
+    const bin = work + ((<usize>(keyOf(load<f32>(at)) >> (32 - BIN_BITS))) << 2);
     store<i32>(bin, load<i32>(bin) + 1);
   }
   let bin = BINS - 1;
   let left = k;
   for (; ; bin--) {
-    const inBin = load<i32>(work + (<usize>bin << 2));
+    const inBin = load<i32>(work + ((<usize>bin) << 2));
     if (inBin >= left) break;
     left -= inBin;
   }
   let found = work;
   for (let at = scores; at < end; at += 4) {
     const score = load<f32>(at);
-    if (<i32>(keyOf(score) >> (32 - BIN_BITS)) != bin) continue;
-    store<f32>(found, score == score ? score : -Infinity);
+    if (<i32>(keyOf(score) >> (32 - BIN_BITS)) !== bin) continue;
+    store<f32>(found, score === score ? score : -Infinity);
     found += 4;
   }
   return kthLargest(work, <i32>((found - work) >> 2), left);
@@ -78,25 +78,25 @@ function kthLargest(values: usize, count: i32, k: i32): f32 {
   let wanted = k - 1; // in descending order
   while (end - begin > 1) {
     const pivot = middle(
-      load<f32>(values + (<usize>begin << 2)),
-      load<f32>(values + (<usize>((begin + end) >> 1) << 2)),
-      load<f32>(values + (<usize>(end - 1) << 2)),
+      load<f32>(values + ((<usize>begin) << 2)),
+      load<f32>(values + ((<usize>((begin + end) >> 1)) << 2)),
+      load<f32>(values + ((<usize>(end - 1)) << 2)),
     );
     let above = begin; // [begin, above) > pivot, [above, i) = pivot, [below, end) < pivot
     let below = end;
     let i = begin;
     while (i < below) {
-      const at = values + (<usize>i << 2);
+      const at = values + ((<usize>i) << 2);
       const value = load<f32>(at);
       if (value > pivot) {
-        const other = values + (<usize>above << 2);
+        const other = values + ((<usize>above) << 2);
         store<f32>(at, load<f32>(other));
         store<f32>(other, value);
         above += 1;
         i += 1;
       } else if (value < pivot) {
         below -= 1;
-        const other = values + (<usize>below << 2);
+        const other = values + ((<usize>below) << 2);
         store<f32>(at, load<f32>(other));
         store<f32>(other, value);
       } else {
@@ -112,7 +112,7 @@ function kthLargest(values: usize, count: i32, k: i32): f32 {
       begin = below;
     }
   }
-  return load<f32>(values + (<usize>begin << 2));
+  return load<f32>(values + ((<usize>begin) << 2));
 }
 
 function middle(a: f32, b: f32, c: f32): f32 {

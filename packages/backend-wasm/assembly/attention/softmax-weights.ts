@@ -7,7 +7,7 @@ import { fma, weight4 } from '../simd/vector';
  * error over [-1/2, 1/2]: 2.2e-9, in f32 below 1e-7), 1.
  */
 const table = memory.data<f32>([
-  1.44269504088896341, -127, 12582912, 1.5370705380938858e-4, 1.3399848281486022e-3, 9.618373249344893e-3,
+  1.4426950408889634, -127, 12582912, 1.5370705380938858e-4, 1.3399848281486022e-3, 9.618373249344893e-3,
   5.5503290351823074e-2, 2.402264846229741e-1, 6.931472055770829e-1, 1,
 ]);
 
@@ -50,9 +50,9 @@ export function weigh8(at: usize, count: i32, state: usize, sumsAt: usize): void
   const oldHigh = v128.load(state, 16);
   let topLow = oldLow;
   let topHigh = oldHigh;
-  const end = at + (<usize>count << 5);
+  const end = at + ((<usize>count) << 5);
   let p = at;
-  if ((count & 1) == 0) {
+  if ((count & 1) === 0) {
     let nextLow = topLow;
     let nextHigh = topHigh;
     for (; p < end; p += 64) {

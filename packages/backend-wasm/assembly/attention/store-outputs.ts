@@ -35,7 +35,7 @@ export function writeRow(
 ): v128 {
   const zero = f32x4.splat(0);
   let column: usize = 0;
-  const end = values + (<usize>count << 5);
+  const end = values + ((<usize>count) << 5);
   for (; column + 128 <= bytes; column += 128) {
     let a = v128.load(sum + column);
     let b = v128.load(sum + column, 16);

@@ -1,5 +1,15 @@
 /** The keys of a query outside of its window: globals, distances 1, 2, 4, ..., landmarks; found anew for each query. */
-import { cacheBlock, isPlain, keyOf, keyRowAt, modelReach, positionAt, slotIndex, valueOf, valueRowAt } from './kv-cache-view';
+import {
+  cacheBlock,
+  isPlain,
+  keyOf,
+  keyRowAt,
+  modelReach,
+  positionAt,
+  slotIndex,
+  valueOf,
+  valueRowAt,
+} from './kv-cache-view';
 import { addressOf, attributeI, dim } from '../runtime/record';
 import { ENTRY_BYTES, setEntry } from './online-softmax-row';
 
@@ -25,25 +35,25 @@ let numGlobals: i32 = 0;
 
 /** Reads the attributes of `subquadratic-attention` and lays out scratch: the list, rows, globals. Returns its end. */
 export function layEdges(scratch: usize): usize {
-  isCausal = attributeI(1) != 0;
+  isCausal = attributeI(1) !== 0;
   local = attributeI(4);
-  hasStride = attributeI(5) != 0;
+  hasStride = attributeI(5) !== 0;
   landmarks = attributeI(6);
   reach = modelReach();
   headDim = dim(0, 2);
   valueDim = dim(4, 3);
-  numParts = landmarks == 0 ? 1 : dim(8, 1);
+  numParts = landmarks === 0 ? 1 : dim(8, 1);
   partSize = dim(3, 2) / numParts;
   entries = scratch;
   edgeKeys = entries + <usize>MAX_EDGES * ENTRY_BYTES;
-  edgeValues = edgeKeys + <usize>MAX_EDGES * (<usize>headDim << 2);
-  globals = edgeValues + <usize>MAX_EDGES * (<usize>valueDim << 2);
+  edgeValues = edgeKeys + <usize>MAX_EDGES * ((<usize>headDim) << 2);
+  globals = edgeValues + <usize>MAX_EDGES * ((<usize>valueDim) << 2);
   edgeSlots = globals + <usize>MAX_GLOBALS * 4;
   numGlobals = 0;
   for (let i = 0; i < MAX_GLOBALS; i++) {
     const global = attributeI(8 + i);
     if (global < 0 || isGlobal(global)) continue;
-    store<i32>(globals + (<usize>numGlobals << 2), global);
+    store<i32>(globals + ((<usize>numGlobals) << 2), global);
     numGlobals += 1;
   }
   return edgeSlots + <usize>MAX_EDGES * 4;
@@ -56,7 +66,7 @@ export function edgeEntries(): usize {
 
 /** The logical slot of an entry, -1 for a landmark. */
 export function slotOfEdge(entry: i32): i32 {
-  return load<i32>(edgeSlots + (<usize>entry << 2));
+  return load<i32>(edgeSlots + ((<usize>entry) << 2));
 }
 
 /** Tokens of a landmark's block. */
@@ -67,11 +77,11 @@ export function landmarkSize(): i32 {
 /** Lists a token whatever its place, as entry `count`, unless its slot holds something else; returns the new count. */
 export function listSlot(key: i32, sequence: i32, kvHead: i32, count: i32): i32 {
   const index = slotIndex(sequence, key);
-  if (positionAt(index) != key) return count;
-  const keyAt = keyOf(index, kvHead, edgeKeys + <usize>count * (<usize>headDim << 2));
-  const valueAt = valueOf(index, kvHead, edgeValues + <usize>count * (<usize>valueDim << 2));
+  if (positionAt(index) !== key) return count;
+  const keyAt = keyOf(index, kvHead, edgeKeys + <usize>count * ((<usize>headDim) << 2));
+  const valueAt = valueOf(index, kvHead, edgeValues + <usize>count * ((<usize>valueDim) << 2));
   setEntry(entries, count, keyAt, valueAt, 0);
-  store<i32>(edgeSlots + (<usize>count << 2), key);
+  store<i32>(edgeSlots + ((<usize>count) << 2), key);
   return count + 1;
 }
 
@@ -80,7 +90,7 @@ export function countGlobals(): i32 {
   return numGlobals;
 }
 export function globalAt(index: i32): i32 {
-  return load<i32>(globals + (<usize>index << 2));
+  return load<i32>(globals + ((<usize>index) << 2));
 }
 
 /**
@@ -98,7 +108,7 @@ export function listEdges(
   let count = 0;
   if (inPanels && hasGlobalsInPanels && isPlain()) return listDistances(position, sequence, context, kvHead);
   for (let i = 0; i < numGlobals && !hasGlobalsInPanels; i++) {
-    const global = load<i32>(globals + (<usize>i << 2));
+    const global = load<i32>(globals + ((<usize>i) << 2));
     count = addToken(global, position, sequence, context, kvHead, count);
   }
   const farthest = max<i32>(position, context - 1 - position);
@@ -113,7 +123,7 @@ export function listEdges(
       }
     }
   }
-  if (landmarks == 0 || inPanels) return count;
+  if (landmarks === 0 || inPanels) return count;
   return listLandmarks(position, sequence, context, kvHead, count);
 }
 
@@ -126,11 +136,11 @@ function listDistances(position: i32, sequence: i32, context: i32, kvHead: i32):
     const key = position - s;
     if (key >= context || isGlobal(key)) continue;
     const index = slotIndex(sequence, key);
-    if (positionAt(index) != key) continue;
+    if (positionAt(index) !== key) continue;
     store<u32>(at, <u32>keyRowAt(index, kvHead));
     store<u32>(at, <u32>valueRowAt(index, kvHead), 4);
     store<f32>(at, 0, 8);
-    store<i32>(edgeSlots + (<usize>count << 2), key);
+    store<i32>(edgeSlots + ((<usize>count) << 2), key);
     at += ENTRY_BYTES;
     count += 1;
   }
@@ -142,7 +152,7 @@ export function listLandmarks(position: i32, sequence: i32, context: i32, kvHead
   const farthest = max<i32>(position, context - 1 - position);
   const pivot = isCausal ? (position + 1) / partSize - 1 : position / partSize;
   if (isCausal) count = addLandmark(pivot, position, sequence, context, kvHead, count);
-  for (let s = 1; s == 1 || (hasStride && s <= farthest / partSize + 1 && s > 0); s <<= 1) {
+  for (let s = 1; s === 1 || (hasStride && s <= farthest / partSize + 1 && s > 0); s <<= 1) {
     count = addLandmark(pivot - s, position, sequence, context, kvHead, count);
     if (!isCausal) count = addLandmark(pivot + s, position, sequence, context, kvHead, count);
   }
@@ -150,7 +160,7 @@ export function listLandmarks(position: i32, sequence: i32, context: i32, kvHead
 }
 
 export function isGlobal(position: i32): bool {
-  for (let i = 0; i < numGlobals; i++) if (load<i32>(globals + (<usize>i << 2)) == position) return true;
+  for (let i = 0; i < numGlobals; i++) if (load<i32>(globals + ((<usize>i) << 2)) === position) return true;
   return false;
 }
 
@@ -169,16 +179,16 @@ function addLandmark(block: i32, position: i32, sequence: i32, context: i32, kvH
   const first = block * partSize;
   if (block < 0 || first >= context) return count;
   const last = min<i32>(context, first + partSize) - 1;
-  if (isCausal && last != first + partSize - 1) return count;
+  if (isCausal && last !== first + partSize - 1) return count;
   if (!isVisible(position, first) || !isVisible(position, last)) return count;
-  if (landmarks == 2 && isCovered(position, first, last)) return count;
-  const part = cacheBlock(sequence, first) * numParts + block % numParts;
+  if (landmarks === 2 && isCovered(position, first, last)) return count;
+  const part = cacheBlock(sequence, first) * numParts + (block % numParts);
   const summary = <usize>(part * dim(3, 1) + kvHead);
-  if (load<i32>(addressOf(10) + (summary << 2)) != last - first + 1) return count;
-  const bias: f32 = attributeI(7) == 0 ? 0 : <f32>Math.log(<f64>(last - first + 1));
-  const key = addressOf(8) + summary * (<usize>headDim << 2);
-  setEntry(entries, count, key, addressOf(9) + summary * (<usize>valueDim << 2), bias);
-  store<i32>(edgeSlots + (<usize>count << 2), -1);
+  if (load<i32>(addressOf(10) + (summary << 2)) !== last - first + 1) return count;
+  const bias: f32 = attributeI(7) === 0 ? 0 : <f32>Math.log(<f64>(last - first + 1));
+  const key = addressOf(8) + summary * ((<usize>headDim) << 2);
+  setEntry(entries, count, key, addressOf(9) + summary * ((<usize>valueDim) << 2), bias);
+  store<i32>(edgeSlots + ((<usize>count) << 2), -1);
   return count + 1;
 }
 
@@ -191,7 +201,7 @@ function isCovered(position: i32, first: i32, last: i32): bool {
       if (j < position) j = min<i32>(last, position);
       continue;
     }
-    if (hasStride && (distance & (distance - 1)) == 0) continue;
+    if (hasStride && (distance & (distance - 1)) === 0) continue;
     if (!isGlobal(j)) return false;
   }
   return true;

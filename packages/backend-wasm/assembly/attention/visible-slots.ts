@@ -32,7 +32,7 @@ export function openSlots(
 ): void {
   slot = begin;
   end = limit;
-  table = addressOf(6) + (<usize>(sequence * dim(6, 1)) << 2);
+  table = addressOf(6) + ((<usize>(sequence * dim(6, 1))) << 2);
   blockSize = dim(3, 2);
   firstPosition = first;
   lastPosition = last;
@@ -43,24 +43,24 @@ export function openSlots(
 /** Goes on to the next chunk of which some query may see something; false after the last one. */
 export function nextChunk(): bool {
   while (slot < end) {
-    const block = load<i32>(table + (<usize>(slot / blockSize) << 2));
+    const block = load<i32>(table + ((<usize>(slot / blockSize)) << 2));
     const offset = slot % blockSize;
     const count = min<i32>(min<i32>(CHUNK, blockSize - offset), end - slot);
     slot += count;
-    const positions = addressOf(5) + (<usize>(block * blockSize + offset) << 2);
+    const positions = addressOf(5) + ((<usize>(block * blockSize + offset)) << 2);
     // empty slots have negative positions: as unsigned numbers they are the largest
     let lows = i32x4.splat(-1);
     let highs = i32x4.splat(-1);
     let most = i32x4.splat(0);
     let j = 0;
     for (; j + 4 <= count; j += 4) {
-      const four = v128.load(positions + (<usize>j << 2));
+      const four = v128.load(positions + ((<usize>j) << 2));
       lows = i32x4.min_u(lows, four);
       highs = i32x4.max_s(highs, four);
       most = i32x4.max_u(most, four);
     }
     for (; j < count; j++) {
-      const one = v128.load32_splat(positions + (<usize>j << 2));
+      const one = v128.load32_splat(positions + ((<usize>j) << 2));
       lows = i32x4.min_u(lows, one);
       highs = i32x4.max_s(highs, one);
       most = i32x4.max_u(most, one);

@@ -52,12 +52,16 @@ export function addRecords(
   const isFlipped = !isQ4 && !takesUnsigned();
   const excess = isQ4 ? i8x16.splat(8) : flipSigns();
   const fourBytes: usize = isQ4 ? 72 : 136;
-  const step: usize = from == 0 ? 0 : BLOCK_BYTES;
-  if (from == 0) from = nothing;
+  const step: usize = from === 0 ? 0 : BLOCK_BYTES;
+  if (from === 0) from = nothing;
   let known = scratch;
   let next = scratch + COEFFICIENTS_BYTES;
   makeCoefficients(isFlipped, records, offset, h, excess, known);
-  for (let block = 0; block < numBlocks; block += FOUR, offset += fourBytes, from += FOUR * step, to += FOUR * BLOCK_BYTES) {
+  for (
+    let block = 0;
+    block < numBlocks;
+    block += FOUR, offset += fourBytes, from += FOUR * step, to += FOUR * BLOCK_BYTES
+  ) {
     if (block + FOUR < numBlocks) makeCoefficients(isFlipped, records, offset + fourBytes, h, excess, next);
     if (isQ4) {
       if (addsPairs()) addQ4Pairs(records, offset, known, from, step, to);
@@ -72,13 +76,17 @@ export function addRecords(
 }
 
 /** Scales of four blocks of two rows. */
-@inline
+// @inline
 function twoRows(records: usize, offset: usize): v128 {
-  return v128.load64_lane(<usize>load<u32>(records, 4) + offset, v128.load64_zero(<usize>load<u32>(records) + offset), 1);
+  return v128.load64_lane(
+    <usize>load<u32>(records, 4) + offset,
+    v128.load64_zero(<usize>load<u32>(records) + offset),
+    1,
+  );
 }
 
 /** Codes of four rows, those of a block side by side. */
-@inline
+// @inline
 function narrowed(a: v128, b: v128, c: v128, d: v128): v128 {
   const codes = i8x16.narrow_i16x8_s(i16x8.narrow_i32x4_s(a, b), i16x8.narrow_i32x4_s(c, d));
   return i8x16.shuffle(codes, codes, 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);

@@ -4,7 +4,16 @@
  * activations do in other products: off by at most half a step, 1/254 of the largest. Four rows are interleaved byte by byte, so
  * that one dot product takes four of them for four columns.
  */
-import { flipSigns, halfMask, halfOffset, leastNormal, nibbleMask, onePairs, roundingMagic, upperExponent } from '../simd/constants';
+import {
+  flipSigns,
+  halfMask,
+  halfOffset,
+  leastNormal,
+  nibbleMask,
+  onePairs,
+  roundingMagic,
+  upperExponent,
+} from '../simd/constants';
 import { addPairs, addsPairs, dot, dotBytes, pairs, takesUnsigned } from '../gemm/int8-dot';
 import { high } from '../gemm/int8-dot-k-quants';
 import { highBytes, highPairs, lowBytes, lowPairs } from '../simd/interleave';
@@ -20,7 +29,8 @@ export const MIXED_BYTES: usize = 1024;
 
 /** Takes the scales of a block of all rows. */
 export function fetchScales(rows: usize, offset: usize, to: usize): void {
-  for (const end = to + RAW_BYTES; to < end; to += 2, rows += 4) store<u16>(to, load<u16>(<usize>load<u32>(rows) + offset));
+  for (const end = to + RAW_BYTES; to < end; to += 2, rows += 4)
+    store<u16>(to, load<u16>(<usize>load<u32>(rows) + offset));
 }
 
 /** Four binary16 numbers, which have to be normal. */
@@ -64,7 +74,7 @@ function quantiseCarefully(raw: usize, h: usize, codes: usize): f32 {
   return encode(a, b, c, d, e, f, g, i, codes);
 }
 
-@inline
+// @inline
 function encode(a: v128, b: v128, c: v128, d: v128, e: v128, f: v128, g: v128, i: v128, codes: usize): f32 {
   let top = i32x4.max_u(i32x4.max_u(larger(a, b), larger(c, d)), i32x4.max_u(larger(e, f), larger(g, i)));
   top = i32x4.max_u(top, i8x16.shuffle(top, top, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
@@ -84,12 +94,12 @@ function encode(a: v128, b: v128, c: v128, d: v128, e: v128, f: v128, g: v128, i
 }
 
 /** Adds `scale` times integer sums to four columns. */
-@inline
+// @inline
 function addScaled(y: usize, sums: v128, scale: v128): void {
   v128.store(y, fma(f32x4.convert_i32x4_s(sums), scale, v128.load(y)));
 }
 
-@inline
+// @inline
 function addEight(
   y: usize,
   s0: v128,
@@ -130,8 +140,8 @@ export function mixBlock(isQ4: bool, rows: usize, offset: usize, flip: i8, numQu
       const c = v128.load(load<u32>(rows, 8) + from);
       const d = v128.load(load<u32>(rows, 12) + from);
       for (let part: usize = 0; part < 2; part++) {
-        const ab = part == 0 ? lowBytes(a, b) : highBytes(a, b);
-        const cd = part == 0 ? lowBytes(c, d) : highBytes(c, d);
+        const ab = part === 0 ? lowBytes(a, b) : highBytes(a, b);
+        const cd = part === 0 ? lowBytes(c, d) : highBytes(c, d);
         const first = lowPairs(ab, cd);
         const second = highPairs(ab, cd);
         const at = to + (half << 6) + (part << 5);
@@ -169,7 +179,7 @@ function addBytes<T>(zero: v128, mixed: usize, numQuads: i32, codes: usize, scal
   let s6 = s0;
   let s7 = s0;
   let excess = s0;
-  for (let end = codes + (<usize>numQuads << 2); codes < end; codes += 4, mixed += 128) {
+  for (const end = codes + ((<usize>numQuads) << 2); codes < end; codes += 4, mixed += 128) {
     let h = v128.load32_splat(codes);
     let m = h;
     if (isSigned<T>()) {
@@ -202,7 +212,7 @@ function addNibbles(mixed: usize, numQuads: i32, codes: usize, scale: f32, y: us
   let s6 = s0;
   let s7 = s0;
   let total = s0;
-  for (let end = codes + (<usize>numQuads << 2); codes < end; codes += 4, mixed += 128) {
+  for (const end = codes + ((<usize>numQuads) << 2); codes < end; codes += 4, mixed += 128) {
     const h = v128.load32_splat(codes);
     total = i16x8.add(total, pairs(h, i8x16.splat(8)));
     s0 = i16x8.add(s0, pairs(h, v128.load(mixed)));
@@ -234,7 +244,7 @@ function addNibbles(mixed: usize, numQuads: i32, codes: usize, scale: f32, y: us
 /** As `addMixed` with 16-bit dot products, for builds without relaxed ones; `zero` is what codes are too large by. */
 export function addMixedWide(mixed: usize, numQuads: i32, codes: usize, scale: f32, zero: i32, y: usize): void {
   let total = 0;
-  for (let i: usize = 0; i < <usize>numQuads << 2; i++) total += load<i8>(codes + i);
+  for (let i: usize = 0; i < (<usize>numQuads) << 2; i++) total += load<i8>(codes + i);
   const excess = i32x4.splat(total * zero);
   const factor = f32x4.splat(scale);
   for (let v: usize = 0; v < 128; v += 16) {

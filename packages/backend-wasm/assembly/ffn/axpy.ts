@@ -58,7 +58,7 @@ export function addRows(
 }
 
 /** Scales of a block of eight rows. */
-@inline
+// @inline
 function scales8(rows: usize, offset: usize): v128 {
   let v = v128.load16_splat(<usize>load<u32>(rows) + offset);
   v = v128.load16_lane(<usize>load<u32>(rows, 4) + offset, v, 1);
@@ -71,7 +71,7 @@ function scales8(rows: usize, offset: usize): v128 {
 }
 
 /** Where an exponent of eight binary16 numbers has all bits or none: zero. */
-@inline
+// @inline
 function ranks(scales: v128, step: v128, upper: v128): v128 {
   return v128.and(i16x8.add(scales, step), upper);
 }

@@ -4,7 +4,16 @@
  * Eight rows go side by side, every one read by a single load in a loop: processors fetch ahead load by load, and for few of them.
  * Relaxed builds only.
  */
-import { flipSigns, halfMask, largestCode, leastInvertible, nibbleMask, onePairs, plainFactor, roundingMagic } from '../simd/constants';
+import {
+  flipSigns,
+  halfMask,
+  largestCode,
+  leastInvertible,
+  nibbleMask,
+  onePairs,
+  plainFactor,
+  roundingMagic,
+} from '../simd/constants';
 import { addPairs, addsPairs, dot, dotBytes, pairs, takesUnsigned } from '../gemm/int8-dot';
 import { high } from '../gemm/int8-dot-k-quants';
 import { highTwos, highWords, lowTwos, lowWords } from '../simd/interleave';
@@ -31,7 +40,7 @@ export function quantiseLanes(isQ4: bool, x: usize, numBlocks: i32, to: usize): 
   const factor = plainFactor();
   const minus = i32x4.splat(isQ4 ? -8 : -128);
   const bytes = fourBytes(isQ4);
-  const isFlipped = bytes == FLIPPED_BYTES;
+  const isFlipped = bytes === FLIPPED_BYTES;
   const sign = flipSigns();
   for (let four = numBlocks >> 2; four > 0; four--, x += 512, to += bytes) {
     const largest = sideMax(largest4(x), largest4(x + 128), largest4(x + 256), largest4(x + 384));
@@ -99,14 +108,14 @@ export function recordDots(isQ4: bool, records: usize, offset: usize, x: usize, 
 }
 
 /** Adds sums of four blocks times their four scales at `p`. */
-@inline
+// @inline
 function addFour(sums: usize, blocks: v128, p: usize, mask: v128, factors: v128): void {
   const scales = v128.and(i32x4.shl(v128.load16x4_s(p), 13), mask);
   v128.store(sums, fma(f32x4.convert_i32x4_s(blocks), f32x4.mul(scales, factors), v128.load(sums)));
 }
 
 /** Adds two vectors of codes times those of activations. */
-@inline
+// @inline
 function addCodes<T>(p: usize, u: v128, v: v128, f: v128, g: v128, ones: v128, blocks: v128): v128 {
   return dotBytes<T>(v, g, v128.load(p, 24), dotBytes<T>(u, f, v128.load(p, 8), blocks, ones), ones);
 }
@@ -179,11 +188,11 @@ function dotsQ8<T>(records: usize, offset: usize, x: usize, end: usize, sums: us
  * Adds two vectors of codes: low nibbles times u and w, high ones times v and z. Where T is i16, blocks are sums of pairs: those of four vectors add
  * up to less than `2^15`.
  */
-@inline
+// @inline
 function addNibbles<T>(p: usize, u: v128, v: v128, w: v128, z: v128, low: v128, blocks: v128): v128 {
   const first = v128.load(p, 8);
   const second = v128.load(p, 24);
-  if (sizeof<T>() == 2) {
+  if (sizeof<T>() === 2) {
     blocks = i16x8.add(i16x8.add(blocks, pairs(u, v128.and(first, low))), pairs(v, high(first, low)));
     return i16x8.add(i16x8.add(blocks, pairs(w, v128.and(second, low))), pairs(z, high(second, low)));
   }
@@ -192,9 +201,9 @@ function addNibbles<T>(p: usize, u: v128, v: v128, w: v128, z: v128, low: v128, 
 }
 
 /** Sums of four blocks, of pairs and what they begin with where T is i16. */
-@inline
+// @inline
 function whole<T>(blocks: v128, starts: v128): v128 {
-  return sizeof<T>() == 2 ? addPairs(starts, blocks, onePairs()) : blocks;
+  return sizeof<T>() === 2 ? addPairs(starts, blocks, onePairs()) : blocks;
 }
 
 /** By pairs where T is i16. */
@@ -211,7 +220,7 @@ function dotsQ4<T>(records: usize, offset: usize, x: usize, end: usize, sums: us
   let p7 = <usize>load<u32>(records, 28) + offset;
   while (x < end) {
     const starts = v128.load(x, STARTS);
-    let a = sizeof<T>() == 2 ? i16x8.splat(0) : starts;
+    let a = sizeof<T>() === 2 ? i16x8.splat(0) : starts;
     let b = a;
     let c = a;
     let d = a;

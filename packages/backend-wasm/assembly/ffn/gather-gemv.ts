@@ -48,12 +48,16 @@ function rowDotsBy<T>(
   numBlocks: i32,
   sums: usize,
 ): void {
-  const end = rows + (<usize>(numEights * EIGHT) << 2);
+  const end = rows + ((<usize>(numEights * EIGHT)) << 2);
   memory.fill(sums, 0, (end - rows) << 2);
   const minus = isQ4 ? META_MINUS_8 : META_START_Q8;
   const shift: usize = isSigned<T>() && !isQ4 ? 6 : 5;
   const blockBytes: usize = isQ4 ? 18 : 34;
-  for (let begin = 0; begin < numBlocks; begin += FOUR, offset += FOUR * blockBytes, x += (<usize>FOUR) << shift, meta += FOUR * META_BYTES) {
+  for (
+    let begin = 0;
+    begin < numBlocks;
+    begin += FOUR, offset += FOUR * blockBytes, x += (<usize>FOUR) << shift, meta += FOUR * META_BYTES
+  ) {
     // for blocks that are not there the first of four stands in, times zero
     const rest = numBlocks - begin;
     const b: usize = rest > 1 ? 1 : 0;
@@ -83,7 +87,7 @@ function lanesAt(meta: usize, b: usize, c: usize, e: usize): v128 {
 
 /** The products of four rows from row `row` on, each the sum of its four lanes. */
 export function fourSums(sums: usize, row: i32): v128 {
-  sums += <usize>row << 4;
+  sums += (<usize>row) << 4;
   const a = v128.load(sums);
   const b = v128.load(sums, 16);
   const c = v128.load(sums, 32);
@@ -94,14 +98,14 @@ export function fourSums(sums: usize, row: i32): v128 {
 }
 
 /** The sums of the lanes of four vectors, side by side. */
-@inline
+// @inline
 export function sideSums(a: v128, b: v128, c: v128, d: v128): v128 {
   const ab = i32x4.add(lowWords(a, b), highWords(a, b));
   const cd = i32x4.add(lowWords(c, d), highWords(c, d));
   return i32x4.add(lowTwos(ab, cd), highTwos(ab, cd));
 }
 
-@inline
+// @inline
 function blockQ8<T>(p: usize, x: usize, flip: v128, ones: v128): v128 {
   const first = v128.xor(v128.load(p, 2), flip);
   const last = v128.xor(v128.load(p, 18), flip);
@@ -110,7 +114,7 @@ function blockQ8<T>(p: usize, x: usize, flip: v128, ones: v128): v128 {
   return dotBytes<T>(v128.load(x, 16), g, last, dotBytes<T>(v128.load(x), f, first, i32x4.splat(0), ones), ones);
 }
 
-@inline
+// @inline
 function blockQ4<T>(p: usize, x: usize, low: v128, ones: v128): v128 {
   const w = v128.load(p, 2);
   return dotTwo<T>(v128.load(x), v128.and(w, low), v128.load(x, 16), high(w, low), i32x4.splat(0), ones);
@@ -139,10 +143,20 @@ function addFour<T>(
   const ones = onePairs();
   if (isQ4) {
     const low = nibbleMask();
-    blocks = sideSums(blockQ4<T>(p, x, low, ones), blockQ4<T>(q, y, low, ones), blockQ4<T>(r, z, low, ones), blockQ4<T>(s, w, low, ones));
+    blocks = sideSums(
+      blockQ4<T>(p, x, low, ones),
+      blockQ4<T>(q, y, low, ones),
+      blockQ4<T>(r, z, low, ones),
+      blockQ4<T>(s, w, low, ones),
+    );
   } else {
     const flip = flipSigns();
-    blocks = sideSums(blockQ8<T>(p, x, flip, ones), blockQ8<T>(q, y, flip, ones), blockQ8<T>(r, z, flip, ones), blockQ8<T>(s, w, flip, ones));
+    blocks = sideSums(
+      blockQ8<T>(p, x, flip, ones),
+      blockQ8<T>(q, y, flip, ones),
+      blockQ8<T>(r, z, flip, ones),
+      blockQ8<T>(s, w, flip, ones),
+    );
   }
   let scales = v128.load16_splat(p);
   scales = v128.load16_lane(q, scales, 1);

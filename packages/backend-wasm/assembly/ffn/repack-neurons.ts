@@ -56,7 +56,7 @@ export function packRecords(isQ4: bool, a: usize, b: usize, c: usize, d: usize, 
 }
 
 /** Bytes of the codes of a block. */
-@inline
+// @inline
 function codeBytes(isQ4: bool): usize {
   return isQ4 ? 16 : 32;
 }
@@ -73,14 +73,14 @@ export function packNeurons(): void {
     if (!hasSmallScales(dtypeOf(0), addressOf(0) + <usize>f * recordBytes, recordBytes)) setAux(0, 1);
   }
   phaseBarrier();
-  if (aux(0) == 0) eachNeuron(true);
+  if (aux(0) === 0) eachNeuron(true);
 }
 export function unpackNeurons(): void {
   if (ASC_FEATURE_RELAXED_SIMD) eachNeuron(false);
 }
 
 function eachNeuron(toPacked: bool): void {
-  const isQ4 = dtypeOf(0) == Q4_0;
+  const isQ4 = dtypeOf(0) === Q4_0;
   const numNeurons = dim(0, 0);
   const recordBytes = bytesOf(dtypeOf(0), dim(0, 1));
   const numBlocks = dim(0, 1) / 96;
@@ -92,8 +92,8 @@ function eachNeuron(toPacked: bool): void {
       memory.copy(copy, at, recordBytes);
       for (let row = 0; row < 3; row++) {
         const offset = <usize>row * <usize>numBlocks * (2 + codeBytes(isQ4));
-        if (toPacked) moveRow(isQ4, row == 2, at + offset, copy + offset, numBlocks, true);
-        else moveRow(isQ4, row == 2, copy + offset, at + offset, numBlocks, false);
+        if (toPacked) moveRow(isQ4, row === 2, at + offset, copy + offset, numBlocks, true);
+        else moveRow(isQ4, row === 2, copy + offset, at + offset, numBlocks, false);
       }
     }
   }

@@ -30,7 +30,7 @@ const NC: i32 = 64;
 const MIN_MIXED_TOKENS: i32 = 4;
 
 // scratch: addresses of rows; coefficients of each token; scales of a block; codes; a block; sums
-const TABLE_BYTES: usize = <usize>ROWS << 2;
+const TABLE_BYTES: usize = (<usize>ROWS) << 2;
 const FACTORS: usize = TABLE_BYTES;
 const RAW: usize = FACTORS + <usize>NC * TABLE_BYTES;
 const CODES: usize = RAW + RAW_BYTES;
@@ -62,29 +62,29 @@ function takeRows(table: usize, j: i32, step: i32, count: i32, begin: i32, numRo
   const dtype = dtypeOf(1);
   for (let k = 0; k < numRows; k++) {
     const row = rowAddress(min<i32>(j + k * step, count - 1));
-    const at = readsRecords() ? foursOf(dtype == Q4_0, row, dim(1, 1) >> 5, begin >> 5) : row + bytesOf(dtype, begin);
-    store<u32>(table + (<usize>k << 2), <u32>at);
+    const at = readsRecords() ? foursOf(dtype === Q4_0, row, dim(1, 1) >> 5, begin >> 5) : row + bytesOf(dtype, begin);
+    store<u32>(table + ((<usize>k) << 2), <u32>at);
   }
 }
 
 /** What these rows are multiplied by for token `t`, zeros beyond the last row. */
 function takeFactors(to: usize, j: i32, step: i32, count: i32, t: i32, numRows: i32): void {
-  const from = addressOf(0) + (<usize>t * <usize>dim(0, 1) << 2);
-  for (let end = to + (<usize>numRows << 2); to < end; to += 4, j += step) {
-    store<f32>(to, j < count ? load<f32>(from + (<usize>j << 2)) : 0);
+  const from = addressOf(0) + ((<usize>t * <usize>dim(0, 1)) << 2);
+  for (const end = to + ((<usize>numRows) << 2); to < end; to += 4, j += step) {
+    store<f32>(to, j < count ? load<f32>(from + ((<usize>j) << 2)) : 0);
   }
 }
 
 function fewTokens(begin: i32, columns: i32, numTokens: i32): void {
   const count = load<i32>(addressOf(3));
-  const isQ4 = dtypeOf(1) == Q4_0;
+  const isQ4 = dtypeOf(1) === Q4_0;
   const table = localScratch();
   const factors = table + FACTORS;
-  const y = addressOf(5) + (<usize>begin << 2);
-  const yRow = <usize>dim(1, 1) << 2;
+  const y = addressOf(5) + ((<usize>begin) << 2);
+  const yRow = (<usize>dim(1, 1)) << 2;
   for (let t = 0; t < numTokens; t++) beginSums(y + <usize>t * yRow, t, begin, columns);
   const sums = table + SUMS;
-  const sumBytes = <usize>columns << 2;
+  const sumBytes = (<usize>columns) << 2;
   for (let j = 0; j < count; j += ROWS) {
     const end = min<i32>(count, j + ROWS);
     memory.fill(sums, 0, <usize>numTokens * sumBytes);
@@ -110,7 +110,7 @@ function addSums(to: usize, sums: usize, sizeBytes: usize): void {
 /** Tokens `[first, last)`, sums as `[block][token][32]`. */
 function manyTokens(begin: i32, columns: i32, first: i32, last: i32): void {
   const count = load<i32>(addressOf(3));
-  const isQ4 = dtypeOf(1) == Q4_0;
+  const isQ4 = dtypeOf(1) === Q4_0;
   const blockBytes = bytesOf(dtypeOf(1), 32);
   const numBlocks = columns >> 5;
   const numTokens = <usize>(last - first);
@@ -124,7 +124,7 @@ function manyTokens(begin: i32, columns: i32, first: i32, last: i32): void {
   const isRecords = readsRecords();
   if (isPresent(4)) {
     for (let t: usize = 0; t < numTokens; t++) {
-      const from = addressOf(4) + ((<usize>first + t) * <usize>dim(1, 1) + <usize>begin << 2);
+      const from = addressOf(4) + (((<usize>first + t) * <usize>dim(1, 1) + <usize>begin) << 2);
       for (let block: usize = 0; block < <usize>numBlocks; block++) {
         memory.copy(sums + block * sumBytes + (t << 7), from + (block << 7), 128);
       }
@@ -133,7 +133,8 @@ function manyTokens(begin: i32, columns: i32, first: i32, last: i32): void {
   for (let j = 0; j < count; j += ROWS) {
     const numQuads = (min<i32>(ROWS, count - j) + 3) >> 2;
     takeRows(table, j, 1, count, begin, ROWS);
-    for (let t: usize = 0; t < numTokens; t++) takeFactors(scratch + FACTORS + t * TABLE_BYTES, j, 1, count, first + <i32>t, ROWS);
+    for (let t: usize = 0; t < numTokens; t++)
+      takeFactors(scratch + FACTORS + t * TABLE_BYTES, j, 1, count, first + <i32>t, ROWS);
     for (let block: usize = 0; block < <usize>numBlocks; block++) {
       // of four blocks of records scales come first, then codes, which are unsigned
       const inFour: usize = isRecords ? block & 3 : 0;
@@ -150,7 +151,7 @@ function manyTokens(begin: i32, columns: i32, first: i32, last: i32): void {
     }
   }
   for (let t: usize = 0; t < numTokens; t++) {
-    const y = addressOf(5) + ((<usize>first + t) * <usize>dim(1, 1) + <usize>begin << 2);
+    const y = addressOf(5) + (((<usize>first + t) * <usize>dim(1, 1) + <usize>begin) << 2);
     for (let block: usize = 0; block < <usize>numBlocks; block++) {
       memory.copy(y + (block << 7), sums + block * sumBytes + (t << 7), 128);
     }

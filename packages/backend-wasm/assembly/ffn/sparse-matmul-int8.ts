@@ -46,7 +46,7 @@ export function sparseMatmulInt8(): void {
     phaseBarrier();
   }
   const count = chosenCount();
-  const isPlain = ASC_FEATURE_RELAXED_SIMD && !isPanels && (dtype == Q8_0 || dtype == Q4_0);
+  const isPlain = ASC_FEATURE_RELAXED_SIMD && !isPanels && (dtype === Q8_0 || dtype === Q4_0);
   const unit = isPanels || count >= 1024 ? MC : 16;
   let begin = takeUnits(unit);
   for (; begin < count; begin = takeUnits(unit)) {
@@ -78,14 +78,14 @@ function plainRows(begin: i32, end: i32, numTokens: i32, numInputs: i32, dtype: 
   const metas = metasAt(sharedScratch(), numTokens, numInputs);
   const metaRow = <usize>numBlocks * META_BYTES;
   const rows = localScratch();
-  const sums = rows + (<usize>MANY_ROWS << 2);
+  const sums = rows + ((<usize>MANY_ROWS) << 2);
   const numEights = (end - begin + 7) >> 3;
   for (let i = 0; i < numEights << 3; i++) {
-    store<u32>(rows + (<usize>i << 2), <u32>chosenRow(min<i32>(begin + i, end - 1), rowBytes));
+    store<u32>(rows + ((<usize>i) << 2), <u32>chosenRow(min<i32>(begin + i, end - 1), rowBytes));
   }
   for (let t = 0; t < numTokens; t++) {
     const x = codes + <usize>t * codeBytesFor(dtype, numInputs);
-    rowDots(dtype == Q4_0, rows, 0, numEights, x, metas + <usize>t * metaRow, numBlocks, sums);
+    rowDots(dtype === Q4_0, rows, 0, numEights, x, metas + <usize>t * metaRow, numBlocks, sums);
     for (let j = begin; j < end; j += 4) {
       storeChosen(fourSums(sums, j - begin), j, end, t);
     }
@@ -98,14 +98,14 @@ function packChosen(dtype: i32, j: i32, end: i32, k: i32, depth: i32, rowBytes: 
   const b = columnsOf(dtype, min<i32>(j + 1, end - 1), k, rowBytes);
   const c = columnsOf(dtype, min<i32>(j + 2, end - 1), k, rowBytes);
   const d = columnsOf(dtype, min<i32>(j + 3, end - 1), k, rowBytes);
-  if (readsRecords()) packRecords(dtype == Q4_0, a, b, c, d, to, depth >> 5);
+  if (readsRecords()) packRecords(dtype === Q4_0, a, b, c, d, to, depth >> 5);
   else packRows(dtype, a, b, c, d, to, depth);
 }
 
 /** Where columns of the chosen row `j` begin, from column `k` on: a super-block, or four blocks of records. */
 function columnsOf(dtype: i32, j: i32, k: i32, rowBytes: usize): usize {
   const at = chosenRow(j, rowBytes);
-  return readsRecords() ? foursOf(dtype == Q4_0, at, dim(1, 1) >> 5, k >> 5) : at + bytesOf(dtype, k);
+  return readsRecords() ? foursOf(dtype === Q4_0, at, dim(1, 1) >> 5, k >> 5) : at + bytesOf(dtype, k);
 }
 
 /** Few tokens, four rows at a time, interleaved first. */
@@ -126,22 +126,14 @@ function interleavedRows(begin: i32, end: i32, numTokens: i32, numInputs: i32, d
       const row = <usize>t * <usize>numInputs;
       const sums = ASC_FEATURE_RELAXED_SIMD
         ? packedDots(dtype, group, numInputs, codes + <usize>t * codeBytesFor(dtype, numInputs), meta)
-        : tile1x1Wide(expanded, numBlocks, wide + (row << 1), meta, initialOf(dtype), dtype == Q6_K, f32x4.splat(0));
+        : tile1x1Wide(expanded, numBlocks, wide + (row << 1), meta, initialOf(dtype), dtype === Q6_K, f32x4.splat(0));
       storeChosen(sums, j, end, t);
     }
   }
 }
 
 /** The chosen rows `[begin, end)` times tokens `[first, last)`. */
-function panels(
-  begin: i32,
-  end: i32,
-  first: i32,
-  last: i32,
-  numTokens: i32,
-  numInputs: i32,
-  dtype: i32,
-): void {
+function panels(begin: i32, end: i32, first: i32, last: i32, numTokens: i32, numInputs: i32, dtype: i32): void {
   const rowBytes = bytesOf(dtype, numInputs);
   const padded = paddedTokens(numTokens);
   const codes = codesFor(dtype, sharedScratch(), padded, numInputs);
@@ -156,7 +148,7 @@ function panels(
   // sums [group][token][4]; whole fours of tokens
   const sums = group + ((bytesOf(dtype, KC) * GROUP + 63) & ~63);
   const numColumns = paddedTokens(last - first);
-  const sumRow = <usize>numColumns << 4;
+  const sumRow = (<usize>numColumns) << 4;
   memory.fill(sums, 0, <usize>numGroups * sumRow);
   for (let k = 0; k < numInputs; k += KC) {
     const firstBlock = k >> 5;
@@ -179,14 +171,14 @@ function panels(
         for (let t: usize = 0; t < <usize>(last - first); t++) {
           const from = wide + ((at + t) << 6);
           const old = v128.load(c + (t << 4));
-          v128.store(c + (t << 4), tile1x1Wide(p, 1, from, meta + t * META_BYTES, initial, dtype == Q6_K, old));
+          v128.store(c + (t << 4), tile1x1Wide(p, 1, from, meta + t * META_BYTES, initial, dtype === Q6_K, old));
         }
       }
     }
   }
   for (let g = 0; g < numGroups; g++) {
     for (let t = first; t < last; t++) {
-      storeChosen(v128.load(sums + <usize>g * sumRow + (<usize>(t - first) << 4)), begin + g * GROUP, end, t);
+      storeChosen(v128.load(sums + <usize>g * sumRow + ((<usize>(t - first)) << 4)), begin + g * GROUP, end, t);
     }
   }
 }

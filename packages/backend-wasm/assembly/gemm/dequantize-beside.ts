@@ -26,7 +26,7 @@ export function dequantizeRest(): void {
 /** Moves on by the `count` numbers that a kernel dequantized; again, with care, where `rank` shows numbers that are not normal. */
 export function completeBeside(count: i32, rank: v128): void {
   if (!areNormal(rank)) splitCarefully(source, target, count);
-  source += <usize>count << 1;
-  target += <usize>count << 2;
+  source += (<usize>count) << 1;
+  target += (<usize>count) << 2;
   pending -= count;
 }

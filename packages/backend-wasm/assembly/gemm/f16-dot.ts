@@ -30,7 +30,7 @@ export function dots4F16(x: usize, w0: usize, w1: usize, w2: usize, w3: usize, c
   let c = a;
   let d = a;
   const whole = count & ~7;
-  const end = <usize>whole << 1;
+  const end = (<usize>whole) << 1;
   for (let begin: usize = 0; begin < end; begin += SEGMENT) {
     const stop = min<usize>(end, begin + SEGMENT);
     let odd: u64 = 0;
@@ -54,8 +54,8 @@ export function dots4F16(x: usize, w0: usize, w1: usize, w2: usize, w3: usize, c
       c = fma(four(w2 + at + 8, mask, offset), high, c);
       d = fma(four(w3 + at + 8, mask, offset), high, d);
     }
-    for (; odd != 0; odd &= odd - 1) {
-      const at = begin + (<usize>ctz(odd) << 4);
+    for (; odd !== 0; odd &= odd - 1) {
+      const at = begin + ((<usize>ctz(odd)) << 4);
       const from = x + (at << 1);
       a = careful(w0 + at, from, a);
       b = careful(w1 + at, from, b);

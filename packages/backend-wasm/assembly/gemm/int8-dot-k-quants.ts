@@ -11,15 +11,15 @@ export function high(v: v128, mask: v128): v128 {
 }
 
 /** Adds products of codes of five bits at most: to sums of pairs where T is i16, of four such vectors, `8 * 31 * 127 < 2^15`. */
-@inline
+// @inline
 function step<T>(x: v128, codes: v128, sum: v128): v128 {
-  return sizeof<T>() == 2 ? i16x8.add(sum, pairs(x, codes)) : dot(x, codes, sum);
+  return sizeof<T>() === 2 ? i16x8.add(sum, pairs(x, codes)) : dot(x, codes, sum);
 }
 
 /** The sums of two such chains. */
-@inline
+// @inline
 function joined<T>(a: v128, b: v128, ones: v128): v128 {
-  return sizeof<T>() == 2 ? addPairs(addPairs(i32x4.splat(0), a, ones), b, ones) : i32x4.add(a, b);
+  return sizeof<T>() === 2 ? addPairs(addPairs(i32x4.splat(0), a, ones), b, ones) : i32x4.add(a, b);
 }
 
 /**
@@ -62,7 +62,14 @@ export function blockQ4K<T>(at: usize, x: usize, meta: usize, sums: v128): v128 
     v = v128.load(codes, 112);
     c = step<T>(v128.load32_splat(x, 28), v128.and(v, low), c);
     d = step<T>(v128.load32_splat(x, 60), high(v, low), d);
-    scaled = addPair(joined<T>(a, c, ones), joined<T>(b, d, ones), i32x4.shr_u(scalesK(at + 16, pair >= 2, low), (pair & 1) << 4), byte, y, scaled);
+    scaled = addPair(
+      joined<T>(a, c, ones),
+      joined<T>(b, d, ones),
+      i32x4.shr_u(scalesK(at + 16, pair >= 2, low), (pair & 1) << 4),
+      byte,
+      y,
+      scaled,
+    );
     codes += 128;
     x += 64;
     y += 2 * META_BYTES;
@@ -99,7 +106,7 @@ function minsK(at: usize, isHigh: bool, low: v128): v128 {
 function finishK(at: usize, scaled: v128, meta: usize, low: v128, byte: v128, sums: v128): v128 {
   let offset = f32x4.splat(0);
   for (let half = 0; half < 2; half++) {
-    const mins = minsK(at + 16, half != 0, low);
+    const mins = minsK(at + 16, half !== 0, low);
     offset = fma(lowByte(mins, byte), v128.load32_splat(meta, META_SUM), offset);
     offset = fma(lowByte(i32x4.shr_u(mins, 8), byte), v128.load32_splat(meta, META_BYTES + META_SUM), offset);
     offset = fma(lowByte(i32x4.shr_u(mins, 16), byte), v128.load32_splat(meta, 2 * META_BYTES + META_SUM), offset);
@@ -125,7 +132,7 @@ export function blockQ5K<T>(at: usize, x: usize, meta: usize, sums: v128): v128 
 }
 
 /** Sub-blocks `sub` and `sub + 1`; a copy for each, so that shifts are constants. */
-@inline
+// @inline
 function pairQ5K<T>(sub: i32, at: usize, x: usize, scales: v128, byte: v128, meta: usize, scaled: v128): v128 {
   const low = nibbleMask();
   const ones = onePairs();
@@ -134,8 +141,8 @@ function pairQ5K<T>(sub: i32, at: usize, x: usize, scales: v128, byte: v128, met
   let b = a;
   let c = a;
   let d = a;
-  let y = x + (<usize>sub << 5);
-  let codes = at + 192 + (<usize>sub << 6);
+  let y = x + ((<usize>sub) << 5);
+  let codes = at + 192 + ((<usize>sub) << 6);
   let fifths = at + 64;
   for (let j = 0; j < 4; j++) {
     let v = v128.load(codes);
@@ -154,7 +161,7 @@ function pairQ5K<T>(sub: i32, at: usize, x: usize, scales: v128, byte: v128, met
 }
 
 /** The bit of sub-block `sub` of every byte, as 0 or 16. */
-@inline
+// @inline
 function fifthBit(bits: v128, sub: i32, sixteen: v128): v128 {
   return v128.and(sub < 4 ? i16x8.shl(bits, 4 - sub) : i16x8.shr_u(bits, sub - 4), sixteen);
 }
@@ -181,22 +188,78 @@ export function blockQ6K<T>(at: usize, x: usize, meta: usize, sums: v128): v128 
       let w = v128.load(codes, 16);
       let z = v128.load(codes, 144);
       let others = v128.load(twos, 16);
-      a = dotTwo<T>(v128.load32_splat(y), v128.or(v128.and(u, low), v128.and(i16x8.shl(bits, 4), pair)), v128.load32_splat(y, 4), v128.or(v128.and(w, low), v128.and(i16x8.shl(others, 4), pair)), a, ones);
-      b = dotTwo<T>(v128.load32_splat(y, 32), v128.or(v128.and(v, low), v128.and(i16x8.shl(bits, 2), pair)), v128.load32_splat(y, 36), v128.or(v128.and(z, low), v128.and(i16x8.shl(others, 2), pair)), b, ones);
-      c = dotTwo<T>(v128.load32_splat(y, 64), v128.or(high(u, low), v128.and(bits, pair)), v128.load32_splat(y, 68), v128.or(high(w, low), v128.and(others, pair)), c, ones);
-      d = dotTwo<T>(v128.load32_splat(y, 96), v128.or(high(v, low), v128.and(i16x8.shr_u(bits, 2), pair)), v128.load32_splat(y, 100), v128.or(high(z, low), v128.and(i16x8.shr_u(others, 2), pair)), d, ones);
+      a = dotTwo<T>(
+        v128.load32_splat(y),
+        v128.or(v128.and(u, low), v128.and(i16x8.shl(bits, 4), pair)),
+        v128.load32_splat(y, 4),
+        v128.or(v128.and(w, low), v128.and(i16x8.shl(others, 4), pair)),
+        a,
+        ones,
+      );
+      b = dotTwo<T>(
+        v128.load32_splat(y, 32),
+        v128.or(v128.and(v, low), v128.and(i16x8.shl(bits, 2), pair)),
+        v128.load32_splat(y, 36),
+        v128.or(v128.and(z, low), v128.and(i16x8.shl(others, 2), pair)),
+        b,
+        ones,
+      );
+      c = dotTwo<T>(
+        v128.load32_splat(y, 64),
+        v128.or(high(u, low), v128.and(bits, pair)),
+        v128.load32_splat(y, 68),
+        v128.or(high(w, low), v128.and(others, pair)),
+        c,
+        ones,
+      );
+      d = dotTwo<T>(
+        v128.load32_splat(y, 96),
+        v128.or(high(v, low), v128.and(i16x8.shr_u(bits, 2), pair)),
+        v128.load32_splat(y, 100),
+        v128.or(high(z, low), v128.and(i16x8.shr_u(others, 2), pair)),
+        d,
+        ones,
+      );
       u = v128.load(codes, 32);
       v = v128.load(codes, 160);
       bits = v128.load(twos, 32);
       w = v128.load(codes, 48);
       z = v128.load(codes, 176);
       others = v128.load(twos, 48);
-      a = dotTwo<T>(v128.load32_splat(y, 8), v128.or(v128.and(u, low), v128.and(i16x8.shl(bits, 4), pair)), v128.load32_splat(y, 12), v128.or(v128.and(w, low), v128.and(i16x8.shl(others, 4), pair)), a, ones);
-      b = dotTwo<T>(v128.load32_splat(y, 40), v128.or(v128.and(v, low), v128.and(i16x8.shl(bits, 2), pair)), v128.load32_splat(y, 44), v128.or(v128.and(z, low), v128.and(i16x8.shl(others, 2), pair)), b, ones);
-      c = dotTwo<T>(v128.load32_splat(y, 72), v128.or(high(u, low), v128.and(bits, pair)), v128.load32_splat(y, 76), v128.or(high(w, low), v128.and(others, pair)), c, ones);
-      d = dotTwo<T>(v128.load32_splat(y, 104), v128.or(high(v, low), v128.and(i16x8.shr_u(bits, 2), pair)), v128.load32_splat(y, 108), v128.or(high(z, low), v128.and(i16x8.shr_u(others, 2), pair)), d, ones);
+      a = dotTwo<T>(
+        v128.load32_splat(y, 8),
+        v128.or(v128.and(u, low), v128.and(i16x8.shl(bits, 4), pair)),
+        v128.load32_splat(y, 12),
+        v128.or(v128.and(w, low), v128.and(i16x8.shl(others, 4), pair)),
+        a,
+        ones,
+      );
+      b = dotTwo<T>(
+        v128.load32_splat(y, 40),
+        v128.or(v128.and(v, low), v128.and(i16x8.shl(bits, 2), pair)),
+        v128.load32_splat(y, 44),
+        v128.or(v128.and(z, low), v128.and(i16x8.shl(others, 2), pair)),
+        b,
+        ones,
+      );
+      c = dotTwo<T>(
+        v128.load32_splat(y, 72),
+        v128.or(high(u, low), v128.and(bits, pair)),
+        v128.load32_splat(y, 76),
+        v128.or(high(w, low), v128.and(others, pair)),
+        c,
+        ones,
+      );
+      d = dotTwo<T>(
+        v128.load32_splat(y, 104),
+        v128.or(high(v, low), v128.and(i16x8.shr_u(bits, 2), pair)),
+        v128.load32_splat(y, 108),
+        v128.or(high(z, low), v128.and(i16x8.shr_u(others, 2), pair)),
+        d,
+        ones,
+      );
       // sub-block of quarter q, part p of this half: half * 8 + q * 2 + p, a byte of its row's word
-      const shift = 24 - (<i32>part << 3);
+      const shift = 24 - ((<i32>part) << 3);
       const first = v128.load(at + (half << 5), 8);
       const second = v128.load(at + (half << 5), 24);
       scaled = addScaled(a, i32x4.shl(first, shift), meta, scaled);

@@ -10,7 +10,7 @@ import { META_BYTES, META_START_Q8, SIDE_BYTES } from '../quant/quantize-activat
 import { fma } from '../simd/vector';
 
 /** Adds the products of one block of four rows. */
-@inline
+// @inline
 function flippedBlock<T>(at: usize, x: usize, initial: v128, scale: v128, ones: v128, sums: v128): v128 {
   let a = initial;
   let b = i32x4.splat(0);
@@ -39,7 +39,14 @@ export function flippedDots<T>(at: usize, numBlocks: i32, x: usize, meta: usize)
 }
 
 /** As `packedDotsSideBySide`: eight groups. */
-export function flippedDotsSideBySide<T>(p: usize, stride: usize, numBlocks: i32, x: usize, meta: usize, to: usize): void {
+export function flippedDotsSideBySide<T>(
+  p: usize,
+  stride: usize,
+  numBlocks: i32,
+  x: usize,
+  meta: usize,
+  to: usize,
+): void {
   const mask = halfMask();
   const factor = halfFactor();
   const ones = onePairs();
@@ -103,6 +110,9 @@ export function flippedTokens<T>(p: usize, scale: v128, x: usize, meta: usize, s
     b = dotFlipped<T>(v128.load32_splat(x, 20), v128.load32_splat(x, 52), u5, b, ones);
     a = dotFlipped<T>(v128.load32_splat(x, 24), v128.load32_splat(x, 56), u6, a, ones);
     b = dotFlipped<T>(v128.load32_splat(x, 28), v128.load32_splat(x, 60), u7, b, ones);
-    v128.store(sums, fma(f32x4.convert_i32x4_s(i32x4.add(a, b)), f32x4.mul(scale, v128.load32_splat(meta)), v128.load(sums)));
+    v128.store(
+      sums,
+      fma(f32x4.convert_i32x4_s(i32x4.add(a, b)), f32x4.mul(scale, v128.load32_splat(meta)), v128.load(sums)),
+    );
   }
 }

@@ -18,25 +18,25 @@ let form: i32 = 0;
  *   WHOLE     in any other way
  */
 function dotForm(): i32 {
-  if (form == 0) form = load<i32>(DOT_FORM);
-  if (form == 0) {
+  if (form === 0) form = load<i32>(DOT_FORM);
+  if (form === 0) {
     const zero = i32x4.splat(0);
     const high = i32x4.extract_lane(dot(i8x16.splat(127), i8x16.splat(-1), zero), 0);
     const low = i32x4.extract_lane(dot(i8x16.splat(-127), i8x16.splat(-1), zero), 3);
-    if (high == 4 * 127 * 255 && low == -4 * 127 * 255) form = UNSIGNED;
-    else form = high == 2 * 32767 && low == -2 * 32768 ? PAIRS : WHOLE;
+    if (high === 4 * 127 * 255 && low === -4 * 127 * 255) form = UNSIGNED;
+    else form = high === 2 * 32767 && low === -2 * 32768 ? PAIRS : WHOLE;
   }
   return form;
 }
 
 /** Whether products with unsigned codes above 127 are exact. Where not, codes are flipped; see `dotFlipped`. */
 export function takesUnsigned(): bool {
-  return ASC_FEATURE_RELAXED_SIMD && dotForm() == UNSIGNED;
+  return ASC_FEATURE_RELAXED_SIMD && dotForm() === UNSIGNED;
 }
 
 /** Whether products are best added up by pairs. */
 export function addsPairs(): bool {
-  return ASC_FEATURE_RELAXED_SIMD && dotForm() == PAIRS;
+  return ASC_FEATURE_RELAXED_SIMD && dotForm() === PAIRS;
 }
 
 /** `sum + x . codes` of four columns of four rows; x signed, codes of seven bits, of eight where machines take them. Relaxed builds only. */
@@ -63,7 +63,7 @@ export function addPairs(sum: v128, products: v128, ones: v128): v128 {
  */
 export function dotFlipped<T>(magnitudes: v128, flips: v128, codes: v128, sum: v128, ones: v128): v128 {
   const turned = v128.xor(codes, flips);
-  if (sizeof<T>() == 2) return addPairs(sum, pairs(turned, magnitudes), ones);
+  if (sizeof<T>() === 2) return addPairs(sum, pairs(turned, magnitudes), ones);
   return dot(turned, magnitudes, sum);
 }
 
@@ -78,7 +78,7 @@ export function dotBytes<T>(x: v128, flips: v128, codes: v128, sum: v128, ones: 
 
 /** `sum + u . a + v . b`, by pairs where T is i16; a and b of six bits at most: `4 * 63 * 127 < 2^15`. */
 export function dotTwo<T>(u: v128, a: v128, v: v128, b: v128, sum: v128, ones: v128): v128 {
-  if (sizeof<T>() == 2) return addPairs(sum, i16x8.add(pairs(u, a), pairs(v, b)), ones);
+  if (sizeof<T>() === 2) return addPairs(sum, i16x8.add(pairs(u, a), pairs(v, b)), ones);
   return dot(v, b, dot(u, a, sum));
 }
 

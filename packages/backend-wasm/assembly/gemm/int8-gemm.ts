@@ -22,16 +22,16 @@ export function blockTimesTokens(
   numTokens: i32,
 ): void {
   const scale = v128.load(p, 128);
-  if (dtype == Q8_0 && !takesUnsigned()) flipped(p, scale, x, meta, sums, numTokens);
+  if (dtype === Q8_0 && !takesUnsigned()) flipped(p, scale, x, meta, sums, numTokens);
   else if (addsPairs()) byPairs(dtype, p, scale, x, meta, sums, numTokens);
-  else if (dtype == Q8_0 || dtype == Q4_0) scaledTokens(p, scale, x, meta, meta + initial, sums, numTokens);
-  else if (dtype == Q6_K) halvedTokens(p, scale, x, meta, meta + initial, sums, numTokens);
+  else if (dtype === Q8_0 || dtype === Q4_0) scaledTokens(p, scale, x, meta, meta + initial, sums, numTokens);
+  else if (dtype === Q6_K) halvedTokens(p, scale, x, meta, meta + initial, sums, numTokens);
   else offsetTokens(p, scale, x, meta, meta + initial, sums, numTokens);
 }
 
 function byPairs(dtype: i32, p: usize, scale: v128, x: usize, meta: usize, sums: usize, numTokens: i32): void {
-  if (dtype == Q4_0) nibblePairs(p, scale, x, meta, sums, numTokens);
-  else if (dtype == Q6_K) halvedPairs(p, scale, x, meta, sums, numTokens);
+  if (dtype === Q4_0) nibblePairs(p, scale, x, meta, sums, numTokens);
+  else if (dtype === Q6_K) halvedPairs(p, scale, x, meta, sums, numTokens);
   else offsetPairs(p, scale, x, meta, sums, numTokens);
 }
 
@@ -48,15 +48,7 @@ function flipped(p: usize, scale: v128, x: usize, meta: usize, sums: usize, numT
 }
 
 /** One scale per row. */
-function scaledTokens(
-  p: usize,
-  scale: v128,
-  x: usize,
-  meta: usize,
-  start: usize,
-  sums: usize,
-  numTokens: i32,
-): void {
+function scaledTokens(p: usize, scale: v128, x: usize, meta: usize, start: usize, sums: usize, numTokens: i32): void {
   const u0 = v128.load(p);
   const u1 = v128.load(p, 16);
   const u2 = v128.load(p, 32);
@@ -76,7 +68,10 @@ function scaledTokens(
     b = dot(v128.load32_splat(x, 20), u5, b);
     a = dot(v128.load32_splat(x, 24), u6, a);
     b = dot(v128.load32_splat(x, 28), u7, b);
-    v128.store(sums, fma(f32x4.convert_i32x4_s(i32x4.add(a, b)), f32x4.mul(scale, v128.load32_splat(meta)), v128.load(sums)));
+    v128.store(
+      sums,
+      fma(f32x4.convert_i32x4_s(i32x4.add(a, b)), f32x4.mul(scale, v128.load32_splat(meta)), v128.load(sums)),
+    );
     a = v128.load32_splat(start, 32);
     b = i32x4.splat(0);
     a = dot(v128.load32_splat(x, 32), u0, a);
@@ -87,7 +82,11 @@ function scaledTokens(
     b = dot(v128.load32_splat(x, 52), u5, b);
     a = dot(v128.load32_splat(x, 56), u6, a);
     b = dot(v128.load32_splat(x, 60), u7, b);
-    v128.store(sums, fma(f32x4.convert_i32x4_s(i32x4.add(a, b)), f32x4.mul(scale, v128.load32_splat(meta, 32)), v128.load(sums, 16)), 16);
+    v128.store(
+      sums,
+      fma(f32x4.convert_i32x4_s(i32x4.add(a, b)), f32x4.mul(scale, v128.load32_splat(meta, 32)), v128.load(sums, 16)),
+      16,
+    );
     a = v128.load32_splat(start, 64);
     b = i32x4.splat(0);
     a = dot(v128.load32_splat(x, 64), u0, a);
@@ -98,7 +97,11 @@ function scaledTokens(
     b = dot(v128.load32_splat(x, 84), u5, b);
     a = dot(v128.load32_splat(x, 88), u6, a);
     b = dot(v128.load32_splat(x, 92), u7, b);
-    v128.store(sums, fma(f32x4.convert_i32x4_s(i32x4.add(a, b)), f32x4.mul(scale, v128.load32_splat(meta, 64)), v128.load(sums, 32)), 32);
+    v128.store(
+      sums,
+      fma(f32x4.convert_i32x4_s(i32x4.add(a, b)), f32x4.mul(scale, v128.load32_splat(meta, 64)), v128.load(sums, 32)),
+      32,
+    );
     a = v128.load32_splat(start, 96);
     b = i32x4.splat(0);
     a = dot(v128.load32_splat(x, 96), u0, a);
@@ -109,7 +112,11 @@ function scaledTokens(
     b = dot(v128.load32_splat(x, 116), u5, b);
     a = dot(v128.load32_splat(x, 120), u6, a);
     b = dot(v128.load32_splat(x, 124), u7, b);
-    v128.store(sums, fma(f32x4.convert_i32x4_s(i32x4.add(a, b)), f32x4.mul(scale, v128.load32_splat(meta, 96)), v128.load(sums, 48)), 48);
+    v128.store(
+      sums,
+      fma(f32x4.convert_i32x4_s(i32x4.add(a, b)), f32x4.mul(scale, v128.load32_splat(meta, 96)), v128.load(sums, 48)),
+      48,
+    );
     x += 128;
     meta += 128;
     start += 128;
@@ -118,15 +125,7 @@ function scaledTokens(
 }
 
 /** A scale and an offset per row. */
-function offsetTokens(
-  p: usize,
-  scale: v128,
-  x: usize,
-  meta: usize,
-  start: usize,
-  sums: usize,
-  numTokens: i32,
-): void {
+function offsetTokens(p: usize, scale: v128, x: usize, meta: usize, start: usize, sums: usize, numTokens: i32): void {
   const u0 = v128.load(p);
   const u1 = v128.load(p, 16);
   const u2 = v128.load(p, 32);
@@ -193,15 +192,7 @@ function offsetTokens(
 }
 
 /** Two scales per row, each for half of the columns. */
-function halvedTokens(
-  p: usize,
-  scale: v128,
-  x: usize,
-  meta: usize,
-  start: usize,
-  sums: usize,
-  numTokens: i32,
-): void {
+function halvedTokens(p: usize, scale: v128, x: usize, meta: usize, start: usize, sums: usize, numTokens: i32): void {
   const u0 = v128.load(p);
   const u1 = v128.load(p, 16);
   const u2 = v128.load(p, 32);

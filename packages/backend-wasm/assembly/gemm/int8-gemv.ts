@@ -14,17 +14,17 @@ import { fma } from '../simd/vector';
 
 /** Groups that are computed together. */
 export function streamsOf(dtype: i32): i32 {
-  return dtype == Q8_0 || dtype == Q4_0 ? 8 : 4;
+  return dtype === Q8_0 || dtype === Q4_0 ? 8 : 4;
 }
 
 /** The sums of the four rows of one group. */
 export function packedDots(dtype: i32, group: usize, numInputs: i32, x: usize, meta: usize): v128 {
-  if (dtype == Q8_0) {
+  if (dtype === Q8_0) {
     if (takesUnsigned()) return oneQ8(group, numInputs >> 5, x, meta);
     if (addsPairs()) return flippedDots<i16>(group, numInputs >> 5, x, meta);
     return flippedDots<i32>(group, numInputs >> 5, x, meta);
   }
-  if (dtype == Q4_0) {
+  if (dtype === Q4_0) {
     return addsPairs() ? oneQ4<i16>(group, numInputs >> 5, x, meta) : oneQ4<i32>(group, numInputs >> 5, x, meta);
   }
   return addsPairs() ? oneK<i16>(dtype, group, numInputs, x, meta) : oneK<i32>(dtype, group, numInputs, x, meta);
@@ -40,13 +40,13 @@ export function packedDotsSideBySide(
   meta: usize,
   to: usize,
 ): void {
-  if (dtype == Q8_0) {
+  if (dtype === Q8_0) {
     if (takesUnsigned()) dotsQ8(group, stride, numInputs >> 5, x, meta, to);
     else if (addsPairs()) flippedDotsSideBySide<i16>(group, stride, numInputs >> 5, x, meta, to);
     else flippedDotsSideBySide<i32>(group, stride, numInputs >> 5, x, meta, to);
     return;
   }
-  if (dtype == Q4_0) {
+  if (dtype === Q4_0) {
     if (addsPairs()) dotsQ4<i16>(group, stride, numInputs >> 5, x, meta, to);
     else dotsQ4<i32>(group, stride, numInputs >> 5, x, meta, to);
     return;
@@ -90,17 +90,17 @@ function dotsK<T>(dtype: i32, group: usize, stride: usize, numInputs: i32, x: us
 
 /** Bytes of a super-block of four rows. */
 function superBytes(dtype: i32): usize {
-  return dtype == Q4_K ? 576 : dtype == Q5_K ? 704 : 840;
+  return dtype === Q4_K ? 576 : dtype === Q5_K ? 704 : 840;
 }
 
 function blockOf<T>(dtype: i32, at: usize, x: usize, meta: usize, sums: v128): v128 {
-  if (dtype == Q4_K) return blockQ4K<T>(at, x, meta, sums);
-  if (dtype == Q5_K) return blockQ5K<T>(at, x, meta, sums);
+  if (dtype === Q4_K) return blockQ4K<T>(at, x, meta, sums);
+  if (dtype === Q5_K) return blockQ5K<T>(at, x, meta, sums);
   return blockQ6K<T>(at, x, meta, sums);
 }
 
 /** Adds the products of one block of four rows. */
-@inline
+// @inline
 function blockQ8(
   at: usize,
   u0: v128,
@@ -177,8 +177,18 @@ function dotsQ8(p: usize, stride: usize, numBlocks: i32, x: usize, meta: usize, 
 }
 
 /** Adds the products of two vectors of nibbles: columns t and u with the low ones, v and w with the high ones. */
-function dotNibbles<T>(at: v128, next: v128, t: v128, u: v128, v: v128, w: v128, low: v128, sum: v128, ones: v128): v128 {
-  if (sizeof<T>() == 2) {
+function dotNibbles<T>(
+  at: v128,
+  next: v128,
+  t: v128,
+  u: v128,
+  v: v128,
+  w: v128,
+  low: v128,
+  sum: v128,
+  ones: v128,
+): v128 {
+  if (sizeof<T>() === 2) {
     const first = i16x8.add(pairs(t, v128.and(at, low)), pairs(v, high(at, low)));
     const second = i16x8.add(pairs(u, v128.and(next, low)), pairs(w, high(next, low)));
     return addPairs(sum, i16x8.add(first, second), ones);
@@ -188,7 +198,7 @@ function dotNibbles<T>(at: v128, next: v128, t: v128, u: v128, v: v128, w: v128,
 }
 
 /** Adds the products of one block of four rows. */
-@inline
+// @inline
 function blockQ4<T>(
   at: usize,
   u0: v128,
@@ -296,8 +306,28 @@ function oneQ4<T>(at: usize, numBlocks: i32, x: usize, meta: usize): v128 {
     const u1 = v128.load32_splat(x, 4);
     const u2 = v128.load32_splat(x, 8);
     const u3 = v128.load32_splat(x, 12);
-    a = dotNibbles<T>(v128.load(at, 8), v128.load(at, 24), u0, u1, v128.load32_splat(x, 16), v128.load32_splat(x, 20), low, a, ones);
-    b = dotNibbles<T>(v128.load(at, 40), v128.load(at, 56), u2, u3, v128.load32_splat(x, 24), v128.load32_splat(x, 28), low, b, ones);
+    a = dotNibbles<T>(
+      v128.load(at, 8),
+      v128.load(at, 24),
+      u0,
+      u1,
+      v128.load32_splat(x, 16),
+      v128.load32_splat(x, 20),
+      low,
+      a,
+      ones,
+    );
+    b = dotNibbles<T>(
+      v128.load(at, 40),
+      v128.load(at, 56),
+      u2,
+      u3,
+      v128.load32_splat(x, 24),
+      v128.load32_splat(x, 28),
+      low,
+      b,
+      ones,
+    );
     const scale = f32x4.mul(scales4(at, mask, factor), v128.load32_splat(meta));
     sums = fma(f32x4.convert_i32x4_s(i32x4.add(a, b)), scale, sums);
   }

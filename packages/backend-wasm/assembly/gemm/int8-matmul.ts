@@ -77,7 +77,7 @@ function byGroups(numTokens: i32, numPacked: i32, numInputs: i32, dtype: i32): b
   let next = firstUnit();
   for (let unit = 0; begin < numPacked; unit++) {
     const end = min<i32>(numPacked, begin + unitOf(numPacked - begin, rows));
-    if (unit == next) {
+    if (unit === next) {
       if (ASC_FEATURE_RELAXED_SIMD) narrowGroups(begin, end, numTokens, numInputs, dtype);
       else wideGroups(begin, end, numTokens, numInputs, dtype);
       next = nextUnit();
@@ -85,7 +85,7 @@ function byGroups(numTokens: i32, numPacked: i32, numInputs: i32, dtype: i32): b
     begin = end;
     numUnits = unit + 1;
   }
-  return next == numUnits;
+  return next === numUnits;
 }
 
 /**
@@ -94,7 +94,7 @@ function byGroups(numTokens: i32, numPacked: i32, numInputs: i32, dtype: i32): b
  */
 function unitOf(numLeft: i32, rows: i32): i32 {
   const run = numLeft / (SHARES * threads() * rows);
-  return max<i32>(1, (run & 7) == 0 ? run - 1 : run) * rows;
+  return max<i32>(1, (run & 7) === 0 ? run - 1 : run) * rows;
 }
 
 /** Lets this thread read the weights of a product to come while it waits: its first unit. */
@@ -126,7 +126,8 @@ function narrowGroups(begin: i32, end: i32, numTokens: i32, numInputs: i32, dtyp
     for (let t = 0; t < numTokens; t++) {
       const x = codes + <usize>t * codeRow;
       packedDotsSideBySide(dtype, at, <usize>run * groupBytes, numInputs, x, metas + <usize>t * metaRow, sums);
-      for (let i = 0; i < streams; i++) storeFour(v128.load(sums + (<usize>i << 4)), begin + (i * run + g) * GROUP, t);
+      for (let i = 0; i < streams; i++)
+        storeFour(v128.load(sums + ((<usize>i) << 4)), begin + (i * run + g) * GROUP, t);
     }
   }
   for (let g = run * streams; g < numGroups; g++) {
@@ -146,12 +147,12 @@ function wideGroups(begin: i32, end: i32, numTokens: i32, numInputs: i32, dtype:
   const numBlocks = numInputs >> 5;
   const metaRow = <usize>numBlocks * META_BYTES;
   const initial = initialOf(dtype);
-  const halves = dtype == Q6_K;
+  const halves = dtype === Q6_K;
   const expanded = localScratch();
   for (let o = begin; o < end; o += GROUP) {
     expandGroup(dtype, addressOf(1) + <usize>(o / GROUP) * groupBytes, 0, numBlocks, expanded);
     for (let t = 0; t < numTokens; t++) {
-      const from = wide + (<usize>t * <usize>numInputs << 1);
+      const from = wide + ((<usize>t * <usize>numInputs) << 1);
       const meta = metas + <usize>t * metaRow;
       storeFour(tile1x1Wide(expanded, numBlocks, from, meta, initial, halves, f32x4.splat(0)), o, t);
     }
@@ -160,7 +161,7 @@ function wideGroups(begin: i32, end: i32, numTokens: i32, numInputs: i32, dtype:
 
 /** Stores the sums of four rows, plus their bias. */
 function storeFour(sums: v128, o: i32, t: i32): void {
-  if (isPresent(2)) sums = f32x4.add(sums, v128.load(addressOf(2) + (<usize>o << 2)));
+  if (isPresent(2)) sums = f32x4.add(sums, v128.load(addressOf(2) + ((<usize>o) << 2)));
   v128.store(addressOf(3) + ((<usize>t * <usize>dim(1, 0) + <usize>o) << 2), sums);
 }
 
@@ -172,19 +173,11 @@ function byPanels(numTokens: i32, numPacked: i32, numInputs: i32, dtype: i32): b
       panels(begin, end, t, min<i32>(numTokens, t + NC), numTokens, numInputs, dtype);
     }
   }
-  return begin == ((numPacked + MC - 1) & -MC);
+  return begin === ((numPacked + MC - 1) & -MC);
 }
 
 /** Rows `[begin, end)` times tokens `[first, last)`. */
-function panels(
-  begin: i32,
-  end: i32,
-  first: i32,
-  last: i32,
-  numTokens: i32,
-  numInputs: i32,
-  dtype: i32,
-): void {
+function panels(begin: i32, end: i32, first: i32, last: i32, numTokens: i32, numInputs: i32, dtype: i32): void {
   const groupBytes = bytesOf(dtype, numInputs) * GROUP;
   const padded = paddedTokens(numTokens);
   const codes = codesFor(dtype, sharedScratch(), padded, numInputs);
@@ -192,23 +185,29 @@ function panels(
   const wide = sideCodesAt(sharedScratch(), padded, numInputs);
   const metas = metasAt(sharedScratch(), padded, numInputs);
   const initial = initialOf(dtype);
-  const halves = dtype == Q6_K;
+  const halves = dtype === Q6_K;
   const numGroups = (end - begin) / GROUP;
   const groups = addressOf(1) + <usize>(begin / GROUP) * groupBytes;
   // codes of q8_0 are bytes already
-  const isPlain = ASC_FEATURE_RELAXED_SIMD && dtype == Q8_0;
+  const isPlain = ASC_FEATURE_RELAXED_SIMD && dtype === Q8_0;
   const panel = localScratch();
   const panelRow = <usize>(KC >> 5) * EXPANDED_BYTES;
   // sums [group][token][4]; whole fours of tokens
   const sums = panel + <usize>(MC / GROUP) * panelRow;
   const numColumns = paddedTokens(last - first);
-  const sumRow = <usize>numColumns << 4;
+  const sumRow = (<usize>numColumns) << 4;
   memory.fill(sums, 0, <usize>numGroups * sumRow);
   for (let k = 0; k < numInputs; k += KC) {
     const firstBlock = k >> 5;
     const numBlocks = min<i32>(KC, numInputs - k) >> 5;
     for (let g = 0; g < numGroups && !isPlain; g++) {
-      expandGroup(dtype, groups + <usize>g * groupBytes, firstBlock, firstBlock + numBlocks, panel + <usize>g * panelRow);
+      expandGroup(
+        dtype,
+        groups + <usize>g * groupBytes,
+        firstBlock,
+        firstBlock + numBlocks,
+        panel + <usize>g * panelRow,
+      );
     }
     for (let block = 0; block < numBlocks; block++) {
       const at = <usize>((firstBlock + block) * padded + first);
@@ -235,7 +234,7 @@ function panels(
   }
   for (let g = 0; g < numGroups; g++) {
     for (let t = first; t < last; t++) {
-      const at = sums + <usize>g * sumRow + (<usize>(t - first) << 4);
+      const at = sums + <usize>g * sumRow + ((<usize>(t - first)) << 4);
       storeFour(v128.load(at), begin + g * GROUP, t);
     }
   }

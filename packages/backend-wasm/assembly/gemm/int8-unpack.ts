@@ -13,9 +13,9 @@ export const EXPANDED_BYTES: usize = 160;
 
 /** Where the meta of a block of activations has what sums of codes begin with. */
 export function initialOf(dtype: i32): usize {
-  if (dtype == Q8_0) return META_START_Q8;
-  if (dtype == Q4_0) return META_MINUS_8;
-  if (dtype == Q4_K || dtype == Q5_K) return META_ZERO;
+  if (dtype === Q8_0) return META_START_Q8;
+  if (dtype === Q4_0) return META_MINUS_8;
+  if (dtype === Q4_K || dtype === Q5_K) return META_ZERO;
   return META_MINUS_32;
 }
 
@@ -49,7 +49,7 @@ export function fifthBit(bits: v128, sub: i32): v128 {
 
 /** Expands blocks `[begin, end)` of 32 columns of a packed group; `begin` is the first of a super-block. */
 export function expandGroup(dtype: i32, group: usize, begin: i32, end: i32, to: usize): void {
-  if (dtype == Q8_0) {
+  if (dtype === Q8_0) {
     let at = group + <usize>begin * 136;
     for (let block = begin; block < end; block++, at += 136, to += EXPANDED_BYTES) {
       memory.copy(to, at + 8, 128);
@@ -58,7 +58,7 @@ export function expandGroup(dtype: i32, group: usize, begin: i32, end: i32, to: 
     }
     return;
   }
-  if (dtype == Q4_0) {
+  if (dtype === Q4_0) {
     let at = group + <usize>begin * 72;
     for (let block = begin; block < end; block++, at += 72, to += EXPANDED_BYTES) {
       for (let j: usize = 0; j < 64; j += 16) {
@@ -72,8 +72,8 @@ export function expandGroup(dtype: i32, group: usize, begin: i32, end: i32, to: 
     return;
   }
   for (let block = begin; block < end; block++, to += EXPANDED_BYTES) {
-    if (dtype == Q4_K) expandK(group + <usize>(block >> 3) * 576, block & 7, 64, 0, to);
-    else if (dtype == Q5_K) expandK(group + <usize>(block >> 3) * 704, block & 7, 192, 64, to);
+    if (dtype === Q4_K) expandK(group + <usize>(block >> 3) * 576, block & 7, 64, 0, to);
+    else if (dtype === Q5_K) expandK(group + <usize>(block >> 3) * 704, block & 7, 192, 64, to);
     else expandQ6K(group + <usize>(block >> 3) * 840, block & 7, to);
   }
 }
@@ -86,23 +86,27 @@ function highNibbles(packed: v128): v128 {
 }
 
 function expandK(at: usize, sub: i32, nibbles: usize, fifths: usize, to: usize): void {
-  const codes = at + nibbles + (<usize>(sub >> 1) << 7);
+  const codes = at + nibbles + ((<usize>(sub >> 1)) << 7);
   for (let j: usize = 0; j < 128; j += 16) {
     const packed = v128.load(codes + j);
-    let code = (sub & 1) == 0 ? lowNibbles(packed) : highNibbles(packed);
-    if (fifths != 0) code = v128.or(code, fifthBit(v128.load(at + fifths + j), sub));
+    let code = (sub & 1) === 0 ? lowNibbles(packed) : highNibbles(packed);
+    if (fifths !== 0) code = v128.or(code, fifthBit(v128.load(at + fifths + j), sub));
     v128.store(to + j, code);
   }
   const isHigh = sub >= 4;
   v128.store(to, f32x4.mul(scales4(at, halfMask(), halfFactor()), lane8(scalesK(at + 16, isHigh), sub & 3)), 128);
-  v128.store(to, f32x4.neg(f32x4.mul(scales4(at + 8, halfMask(), halfFactor()), lane8(minsK(at + 16, isHigh), sub & 3))), 144);
+  v128.store(
+    to,
+    f32x4.neg(f32x4.mul(scales4(at + 8, halfMask(), halfFactor()), lane8(minsK(at + 16, isHigh), sub & 3))),
+    144,
+  );
 }
 
 /** `block` is half * 4 + quarter of a super-block. */
 function expandQ6K(at: usize, block: i32, to: usize): void {
   const half = <usize>(block >> 2);
   const quarter = block & 3;
-  const low = at + 72 + (half << 8) + (<usize>(quarter & 1) << 7);
+  const low = at + 72 + (half << 8) + ((<usize>(quarter & 1)) << 7);
   const high = at + 584 + (half << 7);
   for (let j: usize = 0; j < 128; j += 16) {
     const packed = v128.load(low + j);
@@ -112,7 +116,7 @@ function expandQ6K(at: usize, block: i32, to: usize): void {
   }
   // sub-blocks of 16: two per block
   const sub = block << 1;
-  const scales = v128.load(at + 8 + (<usize>(sub >> 2) << 4));
+  const scales = v128.load(at + 8 + ((<usize>(sub >> 2)) << 4));
   const d = scales4(at, halfMask(), halfFactor());
   v128.store(to, f32x4.mul(d, signed8(scales, sub & 3)), 128);
   v128.store(to, f32x4.mul(d, signed8(scales, (sub + 1) & 3)), 144);

@@ -32,7 +32,7 @@ export function packWeights(): void {
     if (!hasSmallScales(dtype, addressOf(0) + <usize>g * groupBytes, groupBytes)) setAux(0, 1);
   }
   phaseBarrier();
-  if (aux(0) == 0) eachGroup(true);
+  if (aux(0) === 0) eachGroup(true);
 }
 export function unpackWeights(): void {
   eachGroup(false);
@@ -58,13 +58,13 @@ function eachGroup(toPacked: bool): void {
 
 /** Whether all scales in whole blocks are below 64. */
 export function hasSmallScales(dtype: i32, at: usize, sizeBytes: usize): bool {
-  const blockBytes = bytesOf(dtype, dtype == Q8_0 || dtype == Q4_0 ? 32 : 256);
+  const blockBytes = bytesOf(dtype, dtype === Q8_0 || dtype === Q4_0 ? 32 : 256);
   const end = at + sizeBytes;
-  if (dtype == Q6_K) at += 208;
+  if (dtype === Q6_K) at += 208;
   let isSmall = true;
   for (; at < end; at += blockBytes) {
     if ((<u32>load<u16>(at) & 0x7fff) >= TOO_LARGE) isSmall = false;
-    if (dtype == Q4_K || dtype == Q5_K) {
+    if (dtype === Q4_K || dtype === Q5_K) {
       if ((<u32>load<u16>(at, 2) & 0x7fff) >= TOO_LARGE) isSmall = false;
     }
   }
@@ -73,21 +73,29 @@ export function hasSmallScales(dtype: i32, at: usize, sizeBytes: usize): bool {
 
 /** Interleaves `count` columns of four rows, from whole blocks on. Scales must be small. */
 export function packRows(dtype: i32, a: usize, b: usize, c: usize, d: usize, group: usize, count: i32): void {
-  const blockBytes = bytesOf(dtype, dtype == Q8_0 || dtype == Q4_0 ? 32 : 256);
+  const blockBytes = bytesOf(dtype, dtype === Q8_0 || dtype === Q4_0 ? 32 : 256);
   for (const end = a + bytesOf(dtype, count); a < end; a += blockBytes, group += 4 * blockBytes) {
-    if (dtype == Q6_K) {
+    if (dtype === Q6_K) {
       packHalves(a + 208, b + 208, c + 208, d + 208, group);
       packWords(a + 192, b + 192, c + 192, d + 192, group + 8, 4, 0);
       packWords(a, b, c, d, group + 72, 48, 0);
     } else {
       let offset: usize = 2;
       packHalves(a, b, c, d, group);
-      if (dtype == Q4_K || dtype == Q5_K) {
+      if (dtype === Q4_K || dtype === Q5_K) {
         packHalves(a + 2, b + 2, c + 2, d + 2, group + 8);
         offset = 4;
       }
       const numWords = <i32>(blockBytes - offset) >> 2;
-      packWords(a + offset, b + offset, c + offset, d + offset, group + 4 * offset, numWords, dtype == Q8_0 ? -128 : 0);
+      packWords(
+        a + offset,
+        b + offset,
+        c + offset,
+        d + offset,
+        group + 4 * offset,
+        numWords,
+        dtype === Q8_0 ? -128 : 0,
+      );
     }
     b += blockBytes;
     c += blockBytes;
@@ -131,23 +139,23 @@ function packWords(a: usize, b: usize, c: usize, d: usize, to: usize, count: i32
 
 /** One row of a packed group as a plain row at `to`. */
 export function unpackRow(dtype: i32, group: usize, row: i32, to: usize, count: i32): void {
-  const blockBytes = bytesOf(dtype, dtype == Q8_0 || dtype == Q4_0 ? 32 : 256);
-  const r2 = <usize>row << 1;
-  const r4 = <usize>row << 2;
+  const blockBytes = bytesOf(dtype, dtype === Q8_0 || dtype === Q4_0 ? 32 : 256);
+  const r2 = (<usize>row) << 1;
+  const r4 = (<usize>row) << 2;
   for (const end = to + bytesOf(dtype, count); to < end; to += blockBytes, group += 4 * blockBytes) {
-    if (dtype == Q6_K) {
+    if (dtype === Q6_K) {
       unpackHalf(group + r2, to + 208);
       unpackWords(group + 8 + r4, to + 192, 4, 0);
       unpackWords(group + 72 + r4, to, 48, 0);
     } else {
       let offset: usize = 2;
       unpackHalf(group + r2, to);
-      if (dtype == Q4_K || dtype == Q5_K) {
+      if (dtype === Q4_K || dtype === Q5_K) {
         unpackHalf(group + 8 + r2, to + 2);
         offset = 4;
       }
       const numWords = <i32>(blockBytes - offset) >> 2;
-      unpackWords(group + 4 * offset + r4, to + offset, numWords, dtype == Q8_0 ? 0x80808080 : 0);
+      unpackWords(group + 4 * offset + r4, to + offset, numWords, dtype === Q8_0 ? 0x80808080 : 0);
     }
   }
 }
@@ -159,7 +167,7 @@ function unpackHalf(packed: usize, plain: usize): void {
 /** The binary16 times 2^10, exact: numbers below 64 only. */
 function times1024(bits: u32): u32 {
   const magnitude = bits & 0x7fff;
-  if (magnitude == 0) return bits;
+  if (magnitude === 0) return bits;
   if (magnitude >= 0x400) return bits + TEN;
   // a denormal, 2^-24 times its integer, becomes normal
   const top = 31 - clz(magnitude);
@@ -169,7 +177,7 @@ function times1024(bits: u32): u32 {
 /** The inverse. */
 function over1024(bits: u32): u32 {
   const exponent = (bits >> 10) & 31;
-  if ((bits & 0x7fff) == 0) return bits;
+  if ((bits & 0x7fff) === 0) return bits;
   if (exponent > 10) return bits - TEN;
   return (bits & 0x8000) | (((bits & 0x3ff) | 0x400) >> (11 - exponent));
 }

@@ -7,8 +7,8 @@ import { phaseBarrier, sharers, takeUnits, thread } from '../runtime/threads';
 
 /** For the four bits of a vector of comparisons: which lanes they are of, in order, then zeros. */
 const lanes = memory.data<i32>([
-  0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 2, 0, 0, 0, 0, 2, 0, 0, 1, 2, 0, 0, 0, 1, 2, 0,
-  3, 0, 0, 0, 0, 3, 0, 0, 1, 3, 0, 0, 0, 1, 3, 0, 2, 3, 0, 0, 0, 2, 3, 0, 1, 2, 3, 0, 0, 1, 2, 3,
+  0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 2, 0, 0, 0, 0, 2, 0, 0, 1, 2, 0, 0, 0, 1, 2, 0, 3, 0, 0, 0, 0, 3, 0,
+  0, 1, 3, 0, 0, 0, 1, 3, 0, 2, 3, 0, 0, 0, 2, 3, 0, 1, 2, 3, 0, 0, 1, 2, 3,
 ]);
 
 /** Tensors: scores, thresholds, ids, count. Attributes: absolute, maxRatio. Threads share the neurons evenly, sixteens of them. */
@@ -17,33 +17,33 @@ export function activeNeurons(): void {
   const numNeurons = dim(0, 1);
   const ids = addressOf(2);
   const numShares = sharers();
-  if (numShares == 1) {
+  if (numShares === 1) {
     const count = compact(0, numNeurons, numTokens, numNeurons, ids);
     finish(count, 0, numNeurons, numNeurons, ids);
     return;
   }
   // counts one cache line apart, then ids
   const counts = sharedScratch();
-  const found = counts + (<usize>numShares << 6);
+  const found = counts + ((<usize>numShares) << 6);
   const own = thread();
   const begin = shareBegin(own, numShares, numNeurons);
   const end = shareBegin(own + 1, numShares, numNeurons);
-  const from = found + (<usize>begin << 2);
-  store<i32>(counts + (<usize>own << 6), compact(begin, end, numTokens, numNeurons, from));
+  const from = found + ((<usize>begin) << 2);
+  store<i32>(counts + ((<usize>own) << 6), compact(begin, end, numTokens, numNeurons, from));
   phaseBarrier();
   let place = 0;
   let total = 0;
   for (let share = 0; share < numShares; share++) {
-    if (share == own) place = total;
-    total += load<i32>(counts + (<usize>share << 6));
+    if (share === own) place = total;
+    total += load<i32>(counts + ((<usize>share) << 6));
   }
-  const count = load<i32>(counts + (<usize>own << 6));
-  if (!finish(total, begin, end, numNeurons, ids)) memory.copy(ids + (<usize>place << 2), from, <usize>count << 2);
+  const count = load<i32>(counts + ((<usize>own) << 6));
+  if (!finish(total, begin, end, numNeurons, ids)) memory.copy(ids + ((<usize>place) << 2), from, (<usize>count) << 2);
 }
 
 /** Where the share of a thread begins. */
 function shareBegin(share: i32, numShares: i32, numNeurons: i32): i32 {
-  return share == numShares ? numNeurons : (((numNeurons >> 4) * share) / numShares) << 4;
+  return share === numShares ? numNeurons : (((numNeurons >> 4) * share) / numShares) << 4;
 }
 
 /**
@@ -54,22 +54,22 @@ function finish(total: i32, begin: i32, end: i32, numNeurons: i32, ids: usize): 
   const isAll = <f64>total > <f64>attributeF(1) * <f64>numNeurons;
   store<i32>(addressOf(3), isAll ? numNeurons : total);
   if (isAll) {
-    for (let f = begin; f < end; f++) store<i32>(ids + (<usize>f << 2), f);
+    for (let f = begin; f < end; f++) store<i32>(ids + ((<usize>f) << 2), f);
     return true;
   }
   const rest = max<i32>(begin, total);
-  if (rest < end) memory.fill(ids + (<usize>rest << 2), 0, <usize>(end - rest) << 2);
+  if (rest < end) memory.fill(ids + ((<usize>rest) << 2), 0, (<usize>(end - rest)) << 2);
   return false;
 }
 
 /** Writes the active ones of neurons `[begin, end)` to `to`, which has room for all of them, and returns how many they are. */
 function compact(begin: i32, end: i32, numTokens: i32, numNeurons: i32, to: usize): i32 {
   const first = to;
-  const sign: u32 = attributeI(0) != 0 ? 0x7fffffff : 0xffffffff;
+  const sign: u32 = attributeI(0) !== 0 ? 0x7fffffff : 0xffffffff;
   const mask = i32x4.splat(sign);
-  const row = <usize>numNeurons << 2;
-  let scores = addressOf(0) + (<usize>begin << 2);
-  let thresholds = addressOf(1) + (<usize>begin << 2);
+  const row = (<usize>numNeurons) << 2;
+  let scores = addressOf(0) + ((<usize>begin) << 2);
+  let thresholds = addressOf(1) + ((<usize>begin) << 2);
   let four = i32x4.splat(begin);
   const step = i32x4.splat(4);
   let f = begin;
@@ -95,13 +95,13 @@ function compact(begin: i32, end: i32, numTokens: i32, numNeurons: i32, to: usiz
     // what is stored beyond the active ones of four is overwritten by the next
     storeLanes(to, four, active & 15);
     four = i32x4.add(four, step);
-    storeLanes(to + (<usize>popcnt(active & 15) << 2), four, (active >> 4) & 15);
+    storeLanes(to + ((<usize>popcnt(active & 15)) << 2), four, (active >> 4) & 15);
     four = i32x4.add(four, step);
-    storeLanes(to + (<usize>popcnt(active & 255) << 2), four, (active >> 8) & 15);
+    storeLanes(to + ((<usize>popcnt(active & 255)) << 2), four, (active >> 8) & 15);
     four = i32x4.add(four, step);
-    storeLanes(to + (<usize>popcnt(active & 4095) << 2), four, active >> 12);
+    storeLanes(to + ((<usize>popcnt(active & 4095)) << 2), four, active >> 12);
     four = i32x4.add(four, step);
-    to += <usize>popcnt(active) << 2;
+    to += (<usize>popcnt(active)) << 2;
   }
   for (; f < end; f++, scores += 4, thresholds += 4) {
     const limit = load<f32>(thresholds);
@@ -118,7 +118,7 @@ function compact(begin: i32, end: i32, numTokens: i32, numNeurons: i32, to: usiz
 
 /** Stores `base` plus the lanes whose bits are set, one after the other. */
 function storeLanes(to: usize, base: v128, bits: i32): void {
-  v128.store(to, i32x4.add(base, v128.load(lanes + (<usize>bits << 4))));
+  v128.store(to, i32x4.add(base, v128.load(lanes + ((<usize>bits) << 4))));
 }
 
 /** Columns of a unit. */
@@ -132,16 +132,16 @@ export function gatherColumns(): void {
   const count = load<i32>(addressOf(2));
   const perToken = (numColumns + COLUMNS - 1) / COLUMNS;
   for (let unit = takeUnits(1); unit < numTokens * perToken; unit = takeUnits(1)) {
-    const row = <usize>(unit / perToken) * (<usize>numColumns << 2);
+    const row = <usize>(unit / perToken) * ((<usize>numColumns) << 2);
     const begin = (unit % perToken) * COLUMNS;
     const end = min<i32>(numColumns, begin + COLUMNS);
     const x = addressOf(0) + row;
     const y = addressOf(3) + row;
     const whole = min<i32>(end, max<i32>(begin, count));
     for (let j = begin; j < whole; j++) {
-      const at = <usize>j << 2;
-      store<u32>(y + at, load<u32>(x + (<usize>load<u32>(ids + at) << 2)));
+      const at = (<usize>j) << 2;
+      store<u32>(y + at, load<u32>(x + ((<usize>load<u32>(ids + at)) << 2)));
     }
-    if (whole < end) memory.fill(y + (<usize>whole << 2), 0, <usize>(end - whole) << 2);
+    if (whole < end) memory.fill(y + ((<usize>whole) << 2), 0, (<usize>(end - whole)) << 2);
   }
 }

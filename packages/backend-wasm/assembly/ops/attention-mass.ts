@@ -35,7 +35,7 @@ export function attentionMass(): void {
   scale = attributeF(0);
   cap = attributeF(3);
   reach = modelReach();
-  lead = attributeI(1) != 0 ? 0 : -reach;
+  lead = attributeI(1) !== 0 ? 0 : -reach;
   const numTokens = dim(0, 0);
   const numKvHeads = dim(3, 1);
   groupSize = dim(0, 1) / numKvHeads;
@@ -47,12 +47,12 @@ export function attentionMass(): void {
   for (let unit = takeUnits(1); unit < numUnits; unit = takeUnits(1)) {
     const sequence = unit / numKvHeads;
     const kvHead = unit % numKvHeads;
-    const at = <usize>unit * (<usize>maxSlots << 2);
+    const at = <usize>unit * ((<usize>maxSlots) << 2);
     const mass = addressOf(9) + at;
-    if (!isPresent(8)) memory.fill(mass, 0, <usize>maxSlots << 2);
-    else if (addressOf(8) + at != mass) memory.copy(mass, addressOf(8) + at, <usize>maxSlots << 2);
+    if (!isPresent(8)) memory.fill(mass, 0, (<usize>maxSlots) << 2);
+    else if (addressOf(8) + at !== mass) memory.copy(mass, addressOf(8) + at, (<usize>maxSlots) << 2);
     for (let token = 0; token < numTokens; token++) {
-      if (sequenceOfToken(token) == sequence) addToken(token, sequence, kvHead, mass);
+      if (sequenceOfToken(token) === sequence) addToken(token, sequence, kvHead, mass);
     }
   }
 }
@@ -60,19 +60,19 @@ export function attentionMass(): void {
 function addToken(token: i32, sequence: i32, kvHead: i32, mass: usize): void {
   const context = contextOfSequence(sequence);
   const position = positionOfToken(token);
-  const firstQuery = addressOf(0) + (<usize>(token * dim(0, 1) + kvHead * groupSize) * <usize>headDim << 2);
-  for (let slot = 0; slot < context; ) {
+  const firstQuery = addressOf(0) + ((<usize>(token * dim(0, 1) + kvHead * groupSize) * <usize>headDim) << 2);
+  for (let slot = 0; slot < context;) {
     const count = slotsInBlock(slot, context - slot);
     const index = slotIndex(sequence, slot);
     const keys = keysOf(index, kvHead, count, keyRows);
     for (let head = 0; head < groupSize; head++) {
-      const query = firstQuery + <usize>head * (<usize>headDim << 2);
-      const row = logits + <usize>head * rowBytes + (<usize>slot << 2);
+      const query = firstQuery + <usize>head * ((<usize>headDim) << 2);
+      const row = logits + <usize>head * rowBytes + ((<usize>slot) << 2);
       for (let i = 0; i < count; i += 4) store4(row, i, count, query, keys);
       for (let i = 0; i < count; i++) {
         const key = positionAt(index + i);
         const distance = position - key;
-        if (key < 0 || distance > reach || distance < lead) store<f32>(row + (<usize>i << 2), -Infinity);
+        if (key < 0 || distance > reach || distance < lead) store<f32>(row + ((<usize>i) << 2), -Infinity);
       }
     }
     slot += count;
@@ -82,7 +82,7 @@ function addToken(token: i32, sequence: i32, kvHead: i32, mass: usize): void {
 
 /** Logits of rows `[i, i + 4)` of a block; what is beyond its end repeats the last one and is overwritten. */
 function store4(row: usize, i: i32, count: i32, query: usize, keys: usize): void {
-  const stride = <usize>headDim << 2;
+  const stride = (<usize>headDim) << 2;
   const last = count - 1;
   let v = dots4(
     query,
@@ -93,20 +93,20 @@ function store4(row: usize, i: i32, count: i32, query: usize, keys: usize): void
     headDim,
   );
   v = f32x4.mul(v, f32x4.splat(scale));
-  if (cap != 0) v = f32x4.mul(f32x4.splat(cap), tanh4(f32x4.div(v, f32x4.splat(cap))));
-  v128.store(row + (<usize>i << 2), v);
+  if (cap !== 0) v = f32x4.mul(f32x4.splat(cap), tanh4(f32x4.div(v, f32x4.splat(cap))));
+  v128.store(row + ((<usize>i) << 2), v);
 }
 
 /** Adds the softmax of a row of logits. */
 function addHead(row: usize, context: i32, mass: usize): void {
   let top: f32 = -Infinity;
-  for (let j = 0; j < context; j++) top = max<f32>(top, load<f32>(row + (<usize>j << 2)));
-  if (top == -Infinity) return;
-  v128.store(row + (<usize>context << 2), f32x4.splat(-Infinity)); // whole vectors
+  for (let j = 0; j < context; j++) top = max<f32>(top, load<f32>(row + ((<usize>j) << 2)));
+  if (top === -Infinity) return;
+  v128.store(row + ((<usize>context) << 2), f32x4.splat(-Infinity)); // whole vectors
   let sum: f32 = 0;
   let j = 0;
   for (; j < context; j += 4) {
-    const at = row + (<usize>j << 2);
+    const at = row + ((<usize>j) << 2);
     const v = weight4(f32x4.sub(v128.load(at), f32x4.splat(top)));
     v128.store(at, v);
     sum += sum4(v);
@@ -114,11 +114,11 @@ function addHead(row: usize, context: i32, mass: usize): void {
   const factor: f32 = 1 / sum;
   j = 0;
   for (; j + 4 <= context; j += 4) {
-    const at = <usize>j << 2;
+    const at = (<usize>j) << 2;
     v128.store(mass + at, f32x4.add(v128.load(mass + at), f32x4.mul(v128.load(row + at), f32x4.splat(factor))));
   }
   for (; j < context; j++) {
-    const at = <usize>j << 2;
+    const at = (<usize>j) << 2;
     store<f32>(mass + at, load<f32>(mass + at) + load<f32>(row + at) * factor);
   }
 }

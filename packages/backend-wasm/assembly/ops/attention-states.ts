@@ -13,9 +13,9 @@ export function attentionMerge(): void {
   const l = addressOf(7);
   const o = addressOf(8);
   for (let row = takeUnits(1); row < rows; row = takeUnits(1)) {
-    store<f32>(m + (<usize>row << 2), -Infinity);
-    store<f32>(l + (<usize>row << 2), 0);
-    memory.fill(o + (<usize>row * <usize>valueDim << 2), 0, <usize>valueDim << 2);
+    store<f32>(m + ((<usize>row) << 2), -Infinity);
+    store<f32>(l + ((<usize>row) << 2), 0);
+    memory.fill(o + ((<usize>row * <usize>valueDim) << 2), 0, (<usize>valueDim) << 2);
     for (let part = 0; part < numParts; part++) {
       mergeState(m, l, o, row, addressOf(0), addressOf(1), addressOf(2), part * rows + row, valueDim);
     }
@@ -42,18 +42,18 @@ function mergeState(
   sourceRow: i32,
   valueDim: i32,
 ): void {
-  const sourceMax = load<f32>(sourceM + (<usize>sourceRow << 2));
-  if (sourceMax == -Infinity) return;
-  const mAt = m + (<usize>row << 2);
-  const lAt = l + (<usize>row << 2);
+  const sourceMax = load<f32>(sourceM + ((<usize>sourceRow) << 2));
+  if (sourceMax === -Infinity) return;
+  const mAt = m + ((<usize>row) << 2);
+  const lAt = l + ((<usize>row) << 2);
   const targetMax = load<f32>(mAt);
   const top = max<f32>(targetMax, sourceMax);
-  const targetScale = targetMax == -Infinity ? <f32>0 : <f32>Math.exp(<f64>targetMax - <f64>top);
+  const targetScale = targetMax === -Infinity ? <f32>0 : <f32>Math.exp(<f64>targetMax - <f64>top);
   const sourceScale = <f32>Math.exp(<f64>sourceMax - <f64>top);
   store<f32>(mAt, top);
-  store<f32>(lAt, load<f32>(lAt) * targetScale + load<f32>(sourceL + (<usize>sourceRow << 2)) * sourceScale);
-  let to = o + (<usize>row * <usize>valueDim << 2);
-  let from = sourceO + (<usize>sourceRow * <usize>valueDim << 2);
+  store<f32>(lAt, load<f32>(lAt) * targetScale + load<f32>(sourceL + ((<usize>sourceRow) << 2)) * sourceScale);
+  let to = o + ((<usize>row * <usize>valueDim) << 2);
+  let from = sourceO + ((<usize>sourceRow * <usize>valueDim) << 2);
   for (let i = 0; i < valueDim; i++, to += 4, from += 4) {
     store<f32>(to, load<f32>(to) * targetScale + load<f32>(from) * sourceScale);
   }

@@ -47,7 +47,7 @@ export function attention(): void {
   const numHeads = dim(0, 1);
   const valueDim = dim(4, 3);
   const numParts = numTokens <= MAX_SPLIT_TOKENS ? splitOf(numTokens) : 1;
-  isFinal = numParts == 1;
+  isFinal = numParts === 1;
   const numRows = <usize>(numParts * numTokens * numHeads);
   stateM = sharedScratch();
   stateL = stateM + (numRows << 2);
@@ -77,21 +77,21 @@ function splitOf(numTokens: i32): i32 {
 }
 
 function sequenceOf(token: i32): i32 {
-  return load<i32>(addressOf(2) + (<usize>token << 2));
+  return load<i32>(addressOf(2) + ((<usize>token) << 2));
 }
 function contextOf(token: i32): i32 {
-  return load<i32>(addressOf(7) + (<usize>sequenceOf(token) << 2));
+  return load<i32>(addressOf(7) + ((<usize>sequenceOf(token)) << 2));
 }
 function positionOf(token: i32): i32 {
-  return load<i32>(addressOf(1) + (<usize>token << 2));
+  return load<i32>(addressOf(1) + ((<usize>token) << 2));
 }
 
 /** `y = o / l` of one row; zeros where no key was seen. */
 export function finishRow(m: usize, l: usize, o: usize, row: i32, y: usize, valueDim: i32): void {
-  const sum = load<f32>(l + (<usize>row << 2));
-  const factor: f32 = sum == 0 ? 0 : 1 / sum;
-  const at = <usize>row * <usize>valueDim << 2;
-  for (let i = at; i < at + (<usize>valueDim << 2); i += 4) store<f32>(y + i, load<f32>(o + i) * factor);
+  const sum = load<f32>(l + ((<usize>row) << 2));
+  const factor: f32 = sum === 0 ? 0 : 1 / sum;
+  const at = (<usize>row * <usize>valueDim) << 2;
+  for (let i = at; i < at + ((<usize>valueDim) << 2); i += 4) store<f32>(y + i, load<f32>(o + i) * factor);
 }
 
 function attendParts(numParts: i32, isAligned: bool): void {
@@ -118,7 +118,7 @@ function attendParts(numParts: i32, isAligned: bool): void {
     let t = tile * tokenTile;
     while (t < lastToken) {
       let end = t + 1;
-      while (end < lastToken && sequenceOf(end) == sequenceOf(t)) end++;
+      while (end < lastToken && sequenceOf(end) === sequenceOf(t)) end++;
       const context = contextOf(t);
       let length = (context + numParts - 1) / numParts;
       if (isAligned) length = (length + CHUNK - 1) & -CHUNK;
@@ -139,12 +139,12 @@ function attendTile(t0: i32, t1: i32, kvHead: i32, h0: i32, h1: i32, begin: i32,
   const valueType = dtypeOf(4);
   const keyBytes = bytesOf(keyType, headDim);
   const valueBytes = bytesOf(valueType, valueDim);
-  const isCausal = attributeI(1) != 0;
+  const isCausal = attributeI(1) !== 0;
   const window = attributeI(2);
-  const reach = window == 0 ? FAR : isCausal ? window - 1 : window >> 1;
+  const reach = window === 0 ? FAR : isCausal ? window - 1 : window >> 1;
   const lead = isCausal ? 0 : -reach;
   const scale = attributeF(0);
-  const isCapped = attributeF(3) != 0;
+  const isCapped = attributeF(3) !== 0;
   setSoftmax(1, attributeF(3), lead, reach);
   const tileHeads = h1 - h0;
   const numLanes = (t1 - t0) * tileHeads;
@@ -152,45 +152,45 @@ function attendTile(t0: i32, t1: i32, kvHead: i32, h0: i32, h1: i32, begin: i32,
   const panelShift = numLanes <= 4 ? 2 : 3;
   const panelLanes = 1 << panelShift;
   const numPanels = (numLanes + panelLanes - 1) >> panelShift;
-  const rowBytes = <usize>panelLanes << 2;
+  const rowBytes = (<usize>panelLanes) << 2;
   const paddedDim = (valueDim + 7) & ~7;
   // rows that are decoded beside the products
-  const splitsKeys = keyType == F16 && (headDim & 7) == 0 && panelLanes == 8;
-  const splitsValues = valueType == F16 && (valueDim & 7) == 0 && panelLanes == 8;
+  const splitsKeys = keyType === F16 && (headDim & 7) === 0 && panelLanes === 8;
+  const splitsValues = valueType === F16 && (valueDim & 7) === 0 && panelLanes === 8;
 
   // scratch: queries [panel][H][lanes], outputs [panel][D][lanes], m, l and positions per lane, logits [CHUNK][lanes], K, V
   const queries = localScratch();
   const queryBytes = <usize>headDim * rowBytes;
-  const outputs = queries + <usize>(LANES >> 3) * (<usize>headDim << 5);
+  const outputs = queries + <usize>(LANES >> 3) * ((<usize>headDim) << 5);
   const outputBytes = <usize>paddedDim * rowBytes;
-  const maxima = outputs + <usize>(LANES >> 3) * (<usize>paddedDim << 5);
+  const maxima = outputs + <usize>(LANES >> 3) * ((<usize>paddedDim) << 5);
   const sums = maxima + <usize>LANES * 4;
   const lanePositions = sums + <usize>LANES * 4;
   const logits = lanePositions + <usize>LANES * 4;
   const keyRows = logits + <usize>(CHUNK + 8) * 32;
-  const valueRows = keyRows + <usize>CHUNK * (<usize>headDim << 2);
+  const valueRows = keyRows + <usize>CHUNK * ((<usize>headDim) << 2);
 
   let firstPosition = i32.MAX_VALUE;
   let lastPosition = i32.MIN_VALUE;
   for (let lane = 0; lane < numPanels << panelShift; lane++) {
-    const to = queries + <usize>(lane >> panelShift) * queryBytes + (<usize>(lane & (panelLanes - 1)) << 2);
-    store<f32>(maxima + (<usize>lane << 2), -Infinity);
-    store<f32>(sums + (<usize>lane << 2), 0);
+    const to = queries + <usize>(lane >> panelShift) * queryBytes + ((<usize>(lane & (panelLanes - 1))) << 2);
+    store<f32>(maxima + ((<usize>lane) << 2), -Infinity);
+    store<f32>(sums + ((<usize>lane) << 2), 0);
     if (lane >= numLanes) {
-      store<i32>(lanePositions + (<usize>lane << 2), NO_POSITION);
+      store<i32>(lanePositions + ((<usize>lane) << 2), NO_POSITION);
       for (let i = 0; i < headDim; i++) store<f32>(to + <usize>i * rowBytes, 0);
       continue;
     }
     const token = t0 + lane / tileHeads;
-    const head = h0 + lane % tileHeads;
+    const head = h0 + (lane % tileHeads);
     const position = positionOf(token);
     firstPosition = min<i32>(firstPosition, position);
     lastPosition = max<i32>(lastPosition, position);
-    store<i32>(lanePositions + (<usize>lane << 2), position);
-    const from = addressOf(0) + (<usize>(token * numHeads + head) * <usize>headDim << 2);
+    store<i32>(lanePositions + ((<usize>lane) << 2), position);
+    const from = addressOf(0) + ((<usize>(token * numHeads + head) * <usize>headDim) << 2);
     for (let i = 0; i < headDim; i++) {
       const at = splitsKeys ? splitIndex(i) : i;
-      store<f32>(to + <usize>i * rowBytes, load<f32>(from + (<usize>at << 2)) * scale);
+      store<f32>(to + <usize>i * rowBytes, load<f32>(from + ((<usize>at) << 2)) * scale);
     }
   }
   memory.fill(outputs, 0, <usize>numPanels * outputBytes);
@@ -214,7 +214,7 @@ function attendTile(t0: i32, t1: i32, kvHead: i32, h0: i32, h1: i32, begin: i32,
     const nextValues = addressOf(4) + (chunkRow + headRow) * valueBytes;
     const keys = splitsKeys ? keyRows : rowsOf(keyType, keysFrom, keyRows, count * headDim);
     const values = splitsValues ? valueRows : rowsOf(valueType, valuesFrom, valueRows, count * valueDim);
-    if (panelLanes == 4) {
+    if (panelLanes === 4) {
       fetchAll(nextKeys, <usize>nextCount * keyBytes, nextValues, <usize>nextCount * valueBytes);
       attendFour(queries, outputs, maxima, lanePositions, logits, keys, values, positions, count, headDim, valueDim);
       continue;
@@ -226,9 +226,9 @@ function attendTile(t0: i32, t1: i32, kvHead: i32, h0: i32, h1: i32, begin: i32,
     for (let panel = 0; panel < numPanels; panel++) {
       scoreRows(logits, keys, count, queries + <usize>panel * queryBytes, headDim);
       dequantizeRest();
-      const at = <usize>panel << 5;
+      const at = (<usize>panel) << 5;
       weighRows(logits, count, isCapped, positions, lanePositions + at, maxima + at);
-      if (isOpen && splitsKeys && panel == numPanels - 1) dequantizeBeside(nextKeys, keyRows, nextCount * headDim);
+      if (isOpen && splitsKeys && panel === numPanels - 1) dequantizeBeside(nextKeys, keyRows, nextCount * headDim);
       sumRows(outputs + <usize>panel * outputBytes, values, count, logits, valueDim);
     }
     dequantizeRest();
@@ -237,15 +237,15 @@ function attendTile(t0: i32, t1: i32, kvHead: i32, h0: i32, h1: i32, begin: i32,
   const numTokens = dim(0, 0);
   for (let lane = 0; lane < numLanes; lane++) {
     const token = t0 + lane / tileHeads;
-    const head = h0 + lane % tileHeads;
-    const from = outputs + <usize>(lane >> panelShift) * outputBytes + (<usize>(lane & (panelLanes - 1)) << 2);
-    let m = load<f32>(maxima + (<usize>lane << 2));
-    let l = load<f32>(sums + (<usize>lane << 2));
+    const head = h0 + (lane % tileHeads);
+    const from = outputs + <usize>(lane >> panelShift) * outputBytes + ((<usize>(lane & (panelLanes - 1))) << 2);
+    let m = load<f32>(maxima + ((<usize>lane) << 2));
+    let l = load<f32>(sums + ((<usize>lane) << 2));
     const row = isFinal ? token * numHeads + head : (part * numTokens + token) * numHeads + head;
-    const to = stateO + (<usize>row * <usize>valueDim << 2);
+    const to = stateO + ((<usize>row * <usize>valueDim) << 2);
     let check: f32 = m + l;
-    if (m == -Infinity) check = l;
-    const factor: f32 = !isFinal ? 1 : l == 0 ? 0 : 1 / l;
+    if (m === -Infinity) check = l;
+    const factor: f32 = !isFinal ? 1 : l === 0 ? 0 : 1 / l;
     for (let i: usize = 0; i < <usize>valueDim; i++) {
       const value = load<f32>(from + i * rowBytes);
       check += value;
@@ -258,14 +258,14 @@ function attendTile(t0: i32, t1: i32, kvHead: i32, h0: i32, h1: i32, begin: i32,
       m = load<f32>(logits);
       l = load<f32>(logits, 4);
       if (isFinal) {
-        const rescale: f32 = l == 0 ? 0 : 1 / l;
+        const rescale: f32 = l === 0 ? 0 : 1 / l;
         for (let i: usize = 0; i < <usize>valueDim; i++) store<f32>(to + (i << 2), load<f32>(to + (i << 2)) * rescale);
       }
       // logits and rows were overwritten, which no lane needs any more; queries have no room where values are much wider
     }
     if (!isFinal) {
-      store<f32>(stateM + (<usize>row << 2), m);
-      store<f32>(stateL + (<usize>row << 2), l);
+      store<f32>(stateM + ((<usize>row) << 2), m);
+      store<f32>(stateL + ((<usize>row) << 2), l);
     }
   }
 }
@@ -284,21 +284,21 @@ function attendFour(
   headDim: i32,
   valueDim: i32,
 ): void {
-  const keyStride = <usize>headDim << 2;
-  const valueStride = <usize>valueDim << 2;
+  const keyStride = (<usize>headDim) << 2;
+  const valueStride = (<usize>valueDim) << 2;
   for (let j = 0; j < count; j += 8) {
-    gemm8x4(logits + (<usize>j << 4), keys + <usize>j * keyStride, keyStride, count - j, queries, headDim);
+    gemm8x4(logits + ((<usize>j) << 4), keys + <usize>j * keyStride, keyStride, count - j, queries, headDim);
   }
   const factor = softmaxStep(logits, 16, count, positions, lanePositions, state, LANES * 4);
   for (let d = 0; d < valueDim; d += 8) {
-    const column = <usize>d << 2;
+    const column = (<usize>d) << 2;
     gemmT8x4(outputs + (column << 2), values + column, valueStride, logits, count, factor);
   }
 }
 
 /** Scores of `count` rows of keys for eight queries. */
 function scoreRows(logits: usize, keys: usize, count: i32, queries: usize, headDim: i32): void {
-  const stride = <usize>headDim << 2;
+  const stride = (<usize>headDim) << 2;
   const last = keys + <usize>(count - 1) * stride;
   for (let j = 0; j < count; j += 4, keys += stride << 2, logits += 128) {
     fetchSome();
@@ -310,7 +310,7 @@ function scoreRows(logits: usize, keys: usize, count: i32, queries: usize, headD
 
 /** Scores of eight queries become weights. */
 function weighRows(logits: usize, count: i32, isCapped: bool, positions: usize, lanes: usize, state: usize): void {
-  if (positions == 0 && !isCapped) {
+  if (positions === 0 && !isCapped) {
     weigh8(logits, count, state, LANES * 4);
     shrinkLow = lowFactor();
     shrinkHigh = highFactor();
@@ -322,7 +322,7 @@ function weighRows(logits: usize, count: i32, isCapped: bool, positions: usize, 
 
 /** Adds the values of `count` rows to the outputs of eight queries. */
 function sumRows(outputs: usize, values: usize, count: i32, weights: usize, valueDim: i32): void {
-  const stride = <usize>valueDim << 2;
+  const stride = (<usize>valueDim) << 2;
   for (let d = 0; d < valueDim; d += 4, outputs += 128, values += 16) {
     fetchSome();
     gemmT4x8Dequantizing(outputs, values, stride, weights, count, shrinkLow, shrinkHigh);
@@ -331,8 +331,8 @@ function sumRows(outputs: usize, values: usize, count: i32, weights: usize, valu
 
 /** Rows that can be read as f32: where they are, or decoded to `to`. */
 function rowsOf(dtype: i32, from: usize, to: usize, count: i32): usize {
-  if (dtype == F32) return from;
-  if (dtype == F16) decodeHalves(from, to, count);
+  if (dtype === F32) return from;
+  if (dtype === F16) decodeHalves(from, to, count);
   else decode(dtype, from, to, count);
   return to;
 }

@@ -17,14 +17,14 @@ export function embeddingLookup(): void {
   const rowBytes = bytesOf(dtype, hiddenDim);
   const packed = hasFlag(FLAG_PACKED);
   for (let t = takeUnits(1); t < numTokens; t = takeUnits(1)) {
-    const token = <usize>load<u32>(tokens + (<usize>t << 2));
-    const out = y + (<usize>t * <usize>hiddenDim << 2);
+    const token = <usize>load<u32>(tokens + ((<usize>t) << 2));
+    const out = y + ((<usize>t * <usize>hiddenDim) << 2);
     let row = table + token * rowBytes;
     if (packed && token < <usize>(dim(0, 0) & ~3)) {
       row = localScratch();
       unpackRow(dtype, table + (token >> 2) * 4 * rowBytes, <i32>(token & 3), row, hiddenDim);
     }
     decode(dtype, row, out, hiddenDim);
-    if (scale != 1) scaleRow(out, out, scale, hiddenDim);
+    if (scale !== 1) scaleRow(out, out, scale, hiddenDim);
   }
 }

@@ -12,7 +12,14 @@ import { blockTimesTokens } from '../gemm/int8-gemm';
 import { EXPANDED_BYTES, expandGroup, initialOf } from '../gemm/int8-unpack';
 import { FLAG_INT8, FLAG_REUSE } from '../runtime/layout';
 import { GROUP } from '../gemm/repack';
-import { codeBytesFor, codesFor, META_BYTES, metasAt, quantiseTokens, sideCodesAt } from '../quant/quantize-activations';
+import {
+  codeBytesFor,
+  codesFor,
+  META_BYTES,
+  metasAt,
+  quantiseTokens,
+  sideCodesAt,
+} from '../quant/quantize-activations';
 import { addressOf, dim, dtypeOf, hasFlag, isPresent, localScratch, sharedScratch } from '../runtime/record';
 import { phaseBarrier, takeUnits } from '../runtime/threads';
 import { gemm4x8 } from '../gemm/f32-gemm.generated';
@@ -47,7 +54,7 @@ export function expertMatmul(): void {
   numOutputs = dim(2, 1);
   numInputs = dim(2, 2);
   dtype = dtypeOf(2);
-  pairsPerRow = dim(0, 1) == 1 ? dim(1, 1) : 1;
+  pairsPerRow = dim(0, 1) === 1 ? dim(1, 1) : 1;
   const isInt8 = hasFlag(FLAG_INT8);
   const numRows = dim(0, 0) * dim(0, 1);
   if (isInt8 && !hasFlag(FLAG_REUSE)) {
@@ -55,9 +62,9 @@ export function expertMatmul(): void {
     phaseBarrier();
   }
   const starts = localScratch();
-  const active = starts + (<usize>(numExperts + 1) << 2);
-  order = active + (<usize>numExperts << 2);
-  work = (order + (<usize>numPairs << 2) + 63) & ~63;
+  const active = starts + ((<usize>(numExperts + 1)) << 2);
+  order = active + ((<usize>numExperts) << 2);
+  work = (order + ((<usize>numPairs) << 2) + 63) & ~63;
   const numActive = sortPairs(starts, active, numPairs, numExperts);
   const matrixBytes = bytesOf(dtype, numInputs) * <usize>numOutputs;
   const unitRows = numPairs <= FEW_PAIRS ? MANY_ROWS : MC;
@@ -67,10 +74,10 @@ export function expertMatmul(): void {
   const numUnits = numActive * perExpert;
   for (let unit = takeUnits(1); unit < numUnits + numAbsent; unit = takeUnits(1)) {
     if (unit >= numUnits) {
-      clearExpert(<usize>load<u32>(active + (<usize>(numExperts - 1 - unit + numUnits) << 2)), starts);
+      clearExpert(<usize>load<u32>(active + ((<usize>(numExperts - 1 - unit + numUnits)) << 2)), starts);
       continue;
     }
-    const expert = <usize>load<u32>(active + (<usize>(unit / perExpert) << 2));
+    const expert = <usize>load<u32>(active + ((<usize>(unit / perExpert)) << 2));
     const weight = addressOf(2) + <usize>slotOf(expert) * matrixBytes;
     const begin = (unit % perExpert) * unitRows;
     const end = min<i32>(numOutputs, begin + unitRows);
@@ -83,15 +90,7 @@ export function expertMatmul(): void {
   }
 }
 
-function panels(
-  weight: usize,
-  begin: i32,
-  end: i32,
-  first: i32,
-  last: i32,
-  numRows: i32,
-  isInt8: bool,
-): void {
+function panels(weight: usize, begin: i32, end: i32, first: i32, last: i32, numRows: i32, isInt8: bool): void {
   for (let o = begin; o < end; o += MC) {
     const stop = min<i32>(end, o + MC);
     for (let p = first; p < last; p += NC) {
@@ -111,7 +110,7 @@ function slotOf(expert: usize): i32 {
 function clearExpert(expert: usize, starts: usize): void {
   const last = load<i32>(starts + (expert << 2), 4);
   for (let p = load<i32>(starts + (expert << 2)); p < last; p++) {
-    const rowBytes = <usize>numOutputs << 2;
+    const rowBytes = (<usize>numOutputs) << 2;
     memory.fill(addressOf(4) + <usize>pairAt(p) * rowBytes, 0, rowBytes);
   }
 }
@@ -122,9 +121,9 @@ function clearExpert(expert: usize, starts: usize): void {
  */
 function sortPairs(starts: usize, active: usize, numPairs: i32, numExperts: i32): i32 {
   const ids = addressOf(1);
-  memory.fill(starts, 0, <usize>(numExperts + 1) << 2);
+  memory.fill(starts, 0, (<usize>(numExperts + 1)) << 2);
   for (let pair: usize = 0; pair < <usize>numPairs; pair++) {
-    const count = starts + (<usize>load<u32>(ids + (pair << 2)) << 2);
+    const count = starts + ((<usize>load<u32>(ids + (pair << 2))) << 2);
     store<i32>(count, load<i32>(count, 4) + 1, 4);
   }
   let numActive: usize = 0;
@@ -134,15 +133,15 @@ function sortPairs(starts: usize, active: usize, numPairs: i32, numExperts: i32)
     const count = load<i32>(at, 4);
     if (count > 0) {
       if (slotOf(expert) >= 0) store<u32>(active + (numActive++ << 2), <u32>expert);
-      else store<u32>(active + (<usize>(numExperts - ++numAbsent) << 2), <u32>expert);
+      else store<u32>(active + ((<usize>(numExperts - ++numAbsent)) << 2), <u32>expert);
     }
     store<i32>(at, load<i32>(at) + count, 4);
   }
   // each start moves on as its pairs come; afterwards it is the start of the next expert
   for (let pair: usize = 0; pair < <usize>numPairs; pair++) {
-    const at = starts + (<usize>load<u32>(ids + (pair << 2)) << 2);
+    const at = starts + ((<usize>load<u32>(ids + (pair << 2))) << 2);
     const place = load<i32>(at);
-    store<u32>(order + (<usize>place << 2), <u32>pair);
+    store<u32>(order + ((<usize>place) << 2), <u32>pair);
     store<i32>(at, place + 1);
   }
   for (let expert = <usize>numExperts; expert > 0; expert--) {
@@ -154,14 +153,14 @@ function sortPairs(starts: usize, active: usize, numPairs: i32, numExperts: i32)
 
 /** Pair at place `p` of the order. */
 function pairAt(p: i32): i32 {
-  return load<i32>(order + (<usize>p << 2));
+  return load<i32>(order + ((<usize>p) << 2));
 }
 /** Row of x of the pair at place `p`. */
 function rowAt(p: i32): usize {
   return <usize>(pairAt(p) / pairsPerRow);
 }
 function xAt(p: i32): usize {
-  return addressOf(0) + rowAt(p) * (<usize>numInputs << 2);
+  return addressOf(0) + rowAt(p) * ((<usize>numInputs) << 2);
 }
 
 /** Stores the results of rows `[o, o + 4)` below `end`. */
@@ -179,8 +178,8 @@ function storeRows(sums: v128, o: i32, end: i32, p: i32): void {
 /** Address of a weight row as f32 or f16; others are decoded into slot `slot`. */
 function weightRow(weight: usize, row: i32, slot: i32): usize {
   const at = weight + <usize>row * bytesOf(dtype, numInputs);
-  if (dtype == F32 || dtype == F16) return at;
-  const to = work + <usize>slot * (<usize>numInputs << 2);
+  if (dtype === F32 || dtype === F16) return at;
+  const to = work + <usize>slot * ((<usize>numInputs) << 2);
   decode(dtype, at, to, numInputs);
   return to;
 }
@@ -193,8 +192,7 @@ function byRows(weight: usize, begin: i32, end: i32, first: i32, last: i32): voi
     const w3 = weightRow(weight, min<i32>(o + 3, end - 1), 3);
     for (let p = first; p < last; p++) {
       const x = xAt(p);
-      const sums =
-        dtype == F16 ? dots4F16(x, w0, w1, w2, w3, numInputs) : dots4(x, w0, w1, w2, w3, numInputs);
+      const sums = dtype === F16 ? dots4F16(x, w0, w1, w2, w3, numInputs) : dots4(x, w0, w1, w2, w3, numInputs);
       storeRows(sums, o, end, p);
     }
   }
@@ -202,7 +200,7 @@ function byRows(weight: usize, begin: i32, end: i32, first: i32, last: i32): voi
 
 /** Columns `[k, k + depth)` of eight pairs from `p` on as `[depth, 8]`; beyond `last` the last pair stands in. */
 function packPairs(p: i32, last: i32, k: i32, depth: i32, to: usize): void {
-  const offset = <usize>k << 2;
+  const offset = (<usize>k) << 2;
   for (let half = 0; half < 8; half += 4, to += 16) {
     let x0 = xAt(min<i32>(p + half, last - 1)) + offset;
     let x1 = xAt(min<i32>(p + half + 1, last - 1)) + offset;
@@ -241,12 +239,12 @@ function byPanels(weight: usize, begin: i32, end: i32, first: i32, last: i32): v
     const depth = min<i32>(KC, numInputs - k);
     let rows: usize;
     let stride: usize;
-    if (dtype == F32) {
-      rows = weight + <usize>begin * rowBytes + (<usize>k << 2);
+    if (dtype === F32) {
+      rows = weight + <usize>begin * rowBytes + ((<usize>k) << 2);
       stride = rowBytes;
     } else {
       rows = decoded;
-      stride = <usize>KC << 2;
+      stride = (<usize>KC) << 2;
       for (let r = 0; r < numRows; r++) {
         const from = weight + <usize>(begin + r) * rowBytes + bytesOf(dtype, k);
         decode(dtype, from, decoded + <usize>r * stride, depth);
@@ -255,7 +253,7 @@ function byPanels(weight: usize, begin: i32, end: i32, first: i32, last: i32): v
     for (let p = 0; p < numPanels; p++) {
       packPairs(first + (p << 3), last, k, depth, panel);
       for (let r = 0; r < numRows; r += 4) {
-        const c = sums + (<usize>((r >> 2) * numPanels + p) << 7);
+        const c = sums + ((<usize>((r >> 2) * numPanels + p)) << 7);
         const w0 = rows + <usize>r * stride;
         const w1 = rows + <usize>min<i32>(r + 1, numRows - 1) * stride;
         const w2 = rows + <usize>min<i32>(r + 2, numRows - 1) * stride;
@@ -267,7 +265,7 @@ function byPanels(weight: usize, begin: i32, end: i32, first: i32, last: i32): v
   for (let r = 0; r < numRows; r += 4) {
     for (let p = first; p < last; p++) {
       const place = p - first;
-      const at = sums + (<usize>((r >> 2) * numPanels + (place >> 3)) << 7) + (<usize>(place & 7) << 2);
+      const at = sums + ((<usize>((r >> 2) * numPanels + (place >> 3))) << 7) + ((<usize>(place & 7)) << 2);
       const four = f32x4(load<f32>(at), load<f32>(at, 32), load<f32>(at, 64), load<f32>(at, 96));
       storeRows(four, begin + r, end, p);
     }
@@ -292,7 +290,7 @@ function packedByRows(weight: usize, begin: i32, end: i32, first: i32, last: i32
       const x = codes + row * codeRow;
       packedDotsSideBySide(dtype, at, <usize>run * groupBytes, numInputs, x, metas + row * metaRow, work);
       for (let i = 0; i < streams; i++) {
-        storeRows(v128.load(work + (<usize>i << 4)), begin + (i * run + g) * GROUP, end, p);
+        storeRows(v128.load(work + ((<usize>i) << 4)), begin + (i * run + g) * GROUP, end, p);
       }
     }
   }
@@ -316,22 +314,15 @@ function wideByRows(weight: usize, begin: i32, end: i32, first: i32, last: i32, 
     expandGroup(dtype, weight + <usize>(o / GROUP) * groupBytes, 0, numBlocks, work);
     for (let p = first; p < last; p++) {
       const row = rowAt(p);
-      const from = wide + (row * <usize>numInputs << 1);
+      const from = wide + ((row * <usize>numInputs) << 1);
       const meta = metas + row * <usize>numBlocks * META_BYTES;
-      const sums = tile1x1Wide(work, numBlocks, from, meta, initialOf(dtype), dtype == Q6_K, f32x4.splat(0));
+      const sums = tile1x1Wide(work, numBlocks, from, meta, initialOf(dtype), dtype === Q6_K, f32x4.splat(0));
       storeRows(sums, o, end, p);
     }
   }
 }
 
-function packedByPanels(
-  weight: usize,
-  begin: i32,
-  end: i32,
-  first: i32,
-  last: i32,
-  numRows: i32,
-): void {
+function packedByPanels(weight: usize, begin: i32, end: i32, first: i32, last: i32, numRows: i32): void {
   const groupBytes = bytesOf(dtype, numInputs) * GROUP;
   const codes = codesFor(dtype, sharedScratch(), numRows, numInputs);
   const codeBytes = codeBytesFor(dtype, 32);
@@ -339,14 +330,14 @@ function packedByPanels(
   const metas = metasAt(sharedScratch(), numRows, numInputs);
   const metaRow = <usize>(numInputs >> 5) * META_BYTES;
   const initial = initialOf(dtype);
-  const halves = dtype == Q6_K;
+  const halves = dtype === Q6_K;
   const numGroups = (end - begin) / GROUP;
   const numWhole = (last - first + 3) & ~3; // beyond the last pair it stands in for others
   const panel = work;
   const panelRow = <usize>(KC >> 5) * EXPANDED_BYTES;
   const sums = panel + <usize>(MC / GROUP) * panelRow; // [group][pair][4]
-  const sumRow = <usize>numWhole << 4;
-  const ownCodes = sums + <usize>(MC / GROUP) * (<usize>NC << 4); // [block][pair]
+  const sumRow = (<usize>numWhole) << 4;
+  const ownCodes = sums + <usize>(MC / GROUP) * ((<usize>NC) << 4); // [block][pair]
   const ownMetas = ownCodes + codeBytesFor(dtype, NC * KC);
   memory.fill(sums, 0, <usize>numGroups * sumRow);
   for (let k = 0; k < numInputs; k += KC) {
@@ -380,7 +371,7 @@ function packedByPanels(
           continue;
         }
         for (let p = first; p < last; p++) {
-          const sum = c + (<usize>(p - first) << 4);
+          const sum = c + ((<usize>(p - first)) << 4);
           const row = rowAt(p);
           const from = wide + ((row * <usize>numInputs + <usize>(k + (block << 5))) << 1);
           const meta = metas + row * metaRow + <usize>(firstBlock + block) * META_BYTES;
@@ -391,7 +382,7 @@ function packedByPanels(
   }
   for (let g = 0; g < numGroups; g++) {
     for (let p = first; p < last; p++) {
-      const at = sums + <usize>g * sumRow + (<usize>(p - first) << 4);
+      const at = sums + <usize>g * sumRow + ((<usize>(p - first)) << 4);
       storeRows(v128.load(at), begin + g * GROUP, end, p);
     }
   }

@@ -12,16 +12,16 @@ export function expertRoute(): void {
   const numTokens = dim(0, 0);
   const numExperts = dim(0, 1);
   const k = attributeI(0);
-  const isSigmoid = attributeI(1) == SIGMOID;
-  const normalises = attributeI(2) != 0;
+  const isSigmoid = attributeI(1) === SIGMOID;
+  const normalises = attributeI(2) !== 0;
   const scale = <f64>attributeF(3);
-  const rowBytes = <usize>numExperts << 2;
+  const rowBytes = (<usize>numExperts) << 2;
   const scores = localScratch();
   const ranks = scores + ((rowBytes + 15) & ~15);
   for (let t = takeUnits(1); t < numTokens; t = takeUnits(1)) {
     const logits = addressOf(0) + <usize>t * rowBytes;
-    const ids = addressOf(2) + (<usize>(t * k) << 2);
-    const weights = addressOf(3) + (<usize>(t * k) << 2);
+    const ids = addressOf(2) + ((<usize>(t * k)) << 2);
+    const weights = addressOf(3) + ((<usize>(t * k)) << 2);
     const total = isSigmoid ? sigmoids(logits, scores, numExperts) : exponentials(logits, scores, numExperts);
     if (isPresent(1)) {
       for (let i: usize = 0; i < rowBytes; i += 4) {
@@ -32,7 +32,7 @@ export function expertRoute(): void {
     } else selectTop(logits, numExperts, ids, k);
     let sum: f64 = 0;
     for (let i: usize = 0; i < <usize>k; i++) sum += <f64>score(scores, ids, i);
-    const factor: f64 = !normalises ? scale / total : sum == 0 ? 0 : scale / sum;
+    const factor: f64 = !normalises ? scale / total : sum === 0 ? 0 : scale / sum;
     for (let i: usize = 0; i < <usize>k; i++) {
       store<f32>(weights + (i << 2), <f32>(<f64>score(scores, ids, i) * factor));
     }
@@ -40,7 +40,7 @@ export function expertRoute(): void {
 }
 
 function score(scores: usize, ids: usize, i: usize): f32 {
-  return load<f32>(scores + (<usize>load<u32>(ids + (i << 2)) << 2));
+  return load<f32>(scores + ((<usize>load<u32>(ids + (i << 2))) << 2));
 }
 
 /** Stores `exp(x - max)` and returns the sum. */
@@ -50,10 +50,10 @@ function exponentials(x: usize, to: usize, count: i32): f64 {
   const shift = f32x4.splat(top);
   let total: f64 = 0;
   for (let i = 0; i < count; i += 4) {
-    const at = <usize>i << 2;
+    const at = (<usize>i) << 2;
     const rest = count - i;
     storeTail(to + at, exp4(f32x4.sub(loadTail(x + at, rest), shift)), rest);
-    for (let lane = 0; lane < min<i32>(4, rest); lane++) total += <f64>load<f32>(to + at + (<usize>lane << 2));
+    for (let lane = 0; lane < min<i32>(4, rest); lane++) total += <f64>load<f32>(to + at + ((<usize>lane) << 2));
   }
   return total;
 }
@@ -62,7 +62,7 @@ function exponentials(x: usize, to: usize, count: i32): f64 {
 function sigmoids(x: usize, to: usize, count: i32): f64 {
   const one = f32x4.splat(1);
   for (let i = 0; i < count; i += 4) {
-    const at = <usize>i << 2;
+    const at = (<usize>i) << 2;
     const rest = count - i;
     storeTail(to + at, f32x4.div(one, f32x4.add(one, exp4(f32x4.neg(loadTail(x + at, rest))))), rest);
   }
@@ -77,7 +77,7 @@ export function expertCombine(): void {
   const numTokens = dim(0, 0);
   const numChoices = dim(0, 1);
   const length = dim(0, 2);
-  const rowBytes = <usize>length << 2;
+  const rowBytes = (<usize>length) << 2;
   const perToken = (length + UNIT - 1) / UNIT;
   const numUnits = numTokens * perToken;
   for (let unit = takeUnits(1); unit < numUnits; unit = takeUnits(1)) {
@@ -85,10 +85,10 @@ export function expertCombine(): void {
     const begin = (unit % perToken) * UNIT;
     const end = min<i32>(length, begin + UNIT);
     const x = addressOf(0) + <usize>(t * numChoices) * rowBytes;
-    const weights = addressOf(1) + (<usize>(t * numChoices) << 2);
+    const weights = addressOf(1) + ((<usize>(t * numChoices)) << 2);
     const y = addressOf(2) + <usize>t * rowBytes;
     for (let i = begin; i < end; i += 4) {
-      const at = <usize>i << 2;
+      const at = (<usize>i) << 2;
       let sum = f32x4.splat(0);
       for (let k: usize = 0; k < <usize>numChoices; k++) {
         const from = x + k * rowBytes + at;

@@ -25,23 +25,23 @@ export function gatedDelta(): void {
   numKeyHeads = attributeI(0);
   const numTokens = dim(0, 0);
   units = sharedScratch();
-  gates = units + (<usize>(numTokens * 2 * numKeyHeads * keyDim) << 2);
+  gates = units + ((<usize>(numTokens * 2 * numKeyHeads * keyDim)) << 2);
   const perToken = 2 * numKeyHeads + 1;
   const numParts = numTokens * perToken;
   for (let part = takeUnits(1); part < numParts; part = takeUnits(1)) {
     const t = part / perToken;
     const index = part % perToken;
-    if (index == 2 * numKeyHeads) prepareGates(t);
+    if (index === 2 * numKeyHeads) prepareGates(t);
     else prepareUnit(t, index);
   }
   phaseBarrier();
   const perHead = (valueDim + ROWS - 1) / ROWS;
   for (let unit = takeUnits(1); unit < numHeads * perHead; unit = takeUnits(1)) {
     const begin = (unit % perHead) * ROWS;
-    for (let t = 0; t < numTokens; ) {
-      const sequence = <usize>load<u32>(addressOf(5) + (<usize>t << 2)) << 2;
+    for (let t = 0; t < numTokens;) {
+      const sequence = (<usize>load<u32>(addressOf(5) + ((<usize>t) << 2))) << 2;
       let end = t + 1;
-      while (end < numTokens && <usize>load<u32>(addressOf(5) + (<usize>end << 2)) << 2 == sequence) end++;
+      while (end < numTokens && (<usize>load<u32>(addressOf(5) + ((<usize>end) << 2))) << 2 === sequence) end++;
       const from = load<i32>(addressOf(6) + sequence);
       const to = load<i32>(addressOf(7) + sequence);
       remember(unit / perHead, begin, min<i32>(ROWS, valueDim - begin), t, end, from, to);
@@ -51,8 +51,8 @@ export function gatedDelta(): void {
 }
 
 function prepareUnit(t: i32, index: i32): void {
-  let x = addressOf(0) + (<usize>(t * dim(0, 1) + index * keyDim) << 2);
-  let to = units + (<usize>((t * 2 * numKeyHeads + index) * keyDim) << 2);
+  let x = addressOf(0) + ((<usize>(t * dim(0, 1) + index * keyDim)) << 2);
+  let to = units + ((<usize>((t * 2 * numKeyHeads + index) * keyDim)) << 2);
   let low = f64x2.splat(0);
   let high = low;
   let at = x;
@@ -73,8 +73,8 @@ function prepareUnit(t: i32, index: i32): void {
 
 function prepareGates(t: i32): void {
   for (let head = 0; head < numHeads; head++) {
-    const own = <usize>head << 2;
-    const at = <usize>(t * numHeads + head) << 2;
+    const own = (<usize>head) << 2;
+    const at = (<usize>(t * numHeads + head)) << 2;
     const x = <f64>load<f32>(addressOf(1) + at) + <f64>load<f32>(addressOf(3) + own);
     const softplus = max<f64>(x, 0) + Math.log1p(Math.exp(-abs<f64>(x)));
     const kept = Math.exp(softplus * <f64>load<f32>(addressOf(4) + own));
@@ -86,34 +86,34 @@ function prepareGates(t: i32): void {
 
 /** Tokens `[first, last)` of one sequence through rows `[begin, begin + count)` of the memory of `head`. */
 function remember(head: i32, begin: i32, count: i32, first: i32, last: i32, from: i32, to: i32): void {
-  const rowBytes = <usize>keyDim << 2;
+  const rowBytes = (<usize>keyDim) << 2;
   const sizeBytes = <usize>count * rowBytes;
   const memoryAt = addressOf(8) + <usize>((to * numHeads + head) * valueDim + begin) * rowBytes;
   if (from < 0) memory.fill(memoryAt, 0, sizeBytes);
-  else if (from != to) {
+  else if (from !== to) {
     memory.copy(memoryAt, addressOf(8) + <usize>((from * numHeads + head) * valueDim + begin) * rowBytes, sizeBytes);
   }
-  const keyHead = attributeI(2) == 0 ? head % numKeyHeads : (head * numKeyHeads) / numHeads;
+  const keyHead = attributeI(2) === 0 ? head % numKeyHeads : (head * numKeyHeads) / numHeads;
   const unitBytes = <usize>(2 * numKeyHeads) * rowBytes; // from token to token
   let q = units + <usize>(first * 2 * numKeyHeads + keyHead) * rowBytes;
   let k = q + <usize>numKeyHeads * rowBytes;
   const recalled = localScratch(); // M k of the coming token, per row
   for (let i = 0; i < count; i++) {
-    store<f32>(recalled + (<usize>i << 2), recall(memoryAt + <usize>i * rowBytes, k));
+    store<f32>(recalled + ((<usize>i) << 2), recall(memoryAt + <usize>i * rowBytes, k));
   }
-  const numWhole = (keyDim & 3) == 0 ? count & ~3 : 0;
+  const numWhole = (keyDim & 3) === 0 ? count & ~3 : 0;
   for (let t = first; t < last; t++, q += unitBytes, k += unitBytes) {
-    const gate = gates + (<usize>(t * numHeads + head) << 3);
-    const values = addressOf(0) + (<usize>(t * dim(0, 1) + 2 * numKeyHeads * keyDim + head * valueDim + begin) << 2);
-    const y = addressOf(9) + (<usize>((t * numHeads + head) * valueDim + begin) << 2);
+    const gate = gates + ((<usize>(t * numHeads + head)) << 3);
+    const values = addressOf(0) + ((<usize>(t * dim(0, 1) + 2 * numKeyHeads * keyDim + head * valueDim + begin)) << 2);
+    const y = addressOf(9) + ((<usize>((t * numHeads + head) * valueDim + begin)) << 2);
     const next = t + 1 < last ? k + unitBytes : k;
     let i = 0;
     for (; i < numWhole; i += 4) {
-      const at = <usize>i << 2;
+      const at = (<usize>i) << 2;
       fourRows(memoryAt + <usize>i * rowBytes, q, k, next, gate, values + at, recalled + at, y + at);
     }
     for (; i < count; i++) {
-      const at = <usize>i << 2;
+      const at = (<usize>i) << 2;
       oneRow(memoryAt + <usize>i * rowBytes, q, k, next, gate, values + at, recalled + at, y + at);
     }
   }
@@ -151,7 +151,7 @@ function fourRows(m: usize, q: usize, k: usize, next: usize, gate: usize, v: usi
   const d1 = f32x4.splat(f32x4.extract_lane(delta, 1));
   const d2 = f32x4.splat(f32x4.extract_lane(delta, 2));
   const d3 = f32x4.splat(f32x4.extract_lane(delta, 3));
-  const rowBytes = <usize>keyDim << 2;
+  const rowBytes = (<usize>keyDim) << 2;
   let m1 = m + rowBytes;
   let m2 = m1 + rowBytes;
   let m3 = m2 + rowBytes;

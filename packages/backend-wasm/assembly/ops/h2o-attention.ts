@@ -91,18 +91,18 @@ export function h2oAttention(): void {
   reach = modelReach();
   hasMass = enterMass(16);
   const numKvHeads = dim(3, 1);
-  const both = <usize>(chunk + capacity) << 2;
+  const both = (<usize>(chunk + capacity)) << 2;
   present = layPanels(localScratch(), max<i32>(chunk, capacity));
-  memoryPresent = present + (<usize>chunk << 2);
-  candidates = memoryPresent + (<usize>capacity << 2);
+  memoryPresent = present + ((<usize>chunk) << 2);
+  candidates = memoryPresent + ((<usize>capacity) << 2);
   candidateScores = candidates + both;
   rest = candidateScores + both;
   work = rest + both;
   chosen = work + both;
   chunkKeys = chosen + both;
-  chunkValues = chunkKeys + <usize>chunk * (<usize>headDim << 2);
-  memoryKeys = chunkValues + <usize>chunk * (<usize>valueDim << 2);
-  memoryValues = memoryKeys + <usize>capacity * (<usize>headDim << 2);
+  chunkValues = chunkKeys + <usize>chunk * ((<usize>headDim) << 2);
+  memoryKeys = chunkValues + <usize>chunk * ((<usize>valueDim) << 2);
+  memoryValues = memoryKeys + <usize>capacity * ((<usize>headDim) << 2);
   const numTokens = dim(0, 0);
   const tokenTile = max<i32>(1, TILE / min<i32>(dim(0, 1) / numKvHeads, TILE));
   unitTokens = max<i32>(1, UNIT_TOKENS / tokenTile) * tokenTile;
@@ -141,11 +141,11 @@ function runBegin(run: i32): i32 {
 
 /** Finds the tokens of `[begin, end)` in the chunk that is number `step` among those they lie in; false when there is none. */
 function findPiece(begin: i32, end: i32, step: i32): bool {
-  for (let t = begin; t < end; ) {
+  for (let t = begin; t < end;) {
     const index = positionOfToken(t) / chunk;
     let last = t + 1;
-    while (last < end && positionOfToken(last) / chunk == index) last++;
-    if (step == 0) {
+    while (last < end && positionOfToken(last) / chunk === index) last++;
+    if (step === 0) {
       pieceBegin = t;
       pieceEnd = last;
       return true;
@@ -162,16 +162,16 @@ function partsOfPiece(): i32 {
 
 /** Where the sums of weights of a unit are. */
 function openWeights(unit: i32): void {
-  chunkWeights = sharedScratch() + <usize>unit * (<usize>(chunk + capacity) << 2);
-  memoryWeights = chunkWeights + (<usize>chunk << 2);
+  chunkWeights = sharedScratch() + <usize>unit * ((<usize>(chunk + capacity)) << 2);
+  memoryWeights = chunkWeights + ((<usize>chunk) << 2);
 }
 
 /** The state that a sequence leaves. */
 function openState(sequence: i32, kvHead: i32): void {
-  const row = <usize>(load<i32>(addressOf(9) + (<usize>sequence << 2)) * dim(3, 1) + kvHead);
-  memoryAt = addressOf(10) + row * (<usize>capacity << 2);
-  scoresAt = addressOf(11) + row * (<usize>capacity << 2);
-  sumsAt = addressOf(12) + row * (<usize>chunk << 2);
+  const row = <usize>(load<i32>(addressOf(9) + ((<usize>sequence) << 2)) * dim(3, 1) + kvHead);
+  memoryAt = addressOf(10) + row * ((<usize>capacity) << 2);
+  scoresAt = addressOf(11) + row * ((<usize>capacity) << 2);
+  sumsAt = addressOf(12) + row * ((<usize>chunk) << 2);
   progressAt = addressOf(13) + (row << 3);
   next = load<i32>(progressAt);
   count = load<i32>(progressAt, 4);
@@ -185,20 +185,20 @@ function saveProgress(): void {
 /** Brings the state of tokens `[begin, end)` of one sequence to where it is left. */
 function beginState(begin: i32, end: i32, kvHead: i32): void {
   const sequence = sequenceOfToken(begin);
-  const from = load<i32>(addressOf(8) + (<usize>sequence << 2));
+  const from = load<i32>(addressOf(8) + ((<usize>sequence) << 2));
   clearMass(begin, end, kvHead);
   openState(sequence, kvHead);
-  if (from >= 0 && positionOfToken(begin) != 0) {
+  if (from >= 0 && positionOfToken(begin) !== 0) {
     const row = <usize>(from * dim(3, 1) + kvHead);
     next = load<i32>(addressOf(13) + (row << 3));
     count = load<i32>(addressOf(13) + (row << 3), 4);
-    memory.copy(memoryAt, addressOf(10) + row * (<usize>capacity << 2), <usize>count << 2);
-    memory.copy(scoresAt, addressOf(11) + row * (<usize>capacity << 2), <usize>count << 2);
-    memory.copy(sumsAt, addressOf(12) + row * (<usize>chunk << 2), <usize>chunk << 2);
+    memory.copy(memoryAt, addressOf(10) + row * ((<usize>capacity) << 2), (<usize>count) << 2);
+    memory.copy(scoresAt, addressOf(11) + row * ((<usize>capacity) << 2), (<usize>count) << 2);
+    memory.copy(sumsAt, addressOf(12) + row * ((<usize>chunk) << 2), (<usize>chunk) << 2);
   } else {
     next = 0;
     count = 0;
-    memory.fill(sumsAt, 0, <usize>chunk << 2);
+    memory.fill(sumsAt, 0, (<usize>chunk) << 2);
   }
   reachPosition(positionOfToken(begin));
   saveProgress();
@@ -209,7 +209,7 @@ function attendUnit(unit: i32, step: i32): void {
   const numTokens = dim(0, 0);
   const numKvHeads = dim(3, 1);
   openWeights(unit);
-  memory.fill(chunkWeights, 0, <usize>(chunk + capacity) << 2);
+  memory.fill(chunkWeights, 0, (<usize>(chunk + capacity)) << 2);
   for (let t = 0; t < numTokens; t = runEnd(t, numTokens)) {
     if (!findPiece(t, runEnd(t, numTokens), step)) continue;
     const numUnits = partsOfPiece() * numKvHeads;
@@ -251,15 +251,16 @@ function endPiece(run: i32, kvHead: i32, step: i32): void {
     reachPosition(positionOfToken(pieceEnd));
   } else {
     for (let e = count; e < capacity; e++) {
-      store<i32>(memoryAt + (<usize>e << 2), -1);
-      store<f32>(scoresAt + (<usize>e << 2), 0);
+      store<i32>(memoryAt + ((<usize>e) << 2), -1);
+      store<f32>(scoresAt + ((<usize>e) << 2), 0);
     }
   }
   saveProgress();
 }
 
 function addAll(to: usize, from: usize, length: i32): void {
-  for (const end = to + (<usize>length << 2); to < end; to += 4, from += 4) store<f32>(to, load<f32>(to) + load<f32>(from));
+  for (const end = to + ((<usize>length) << 2); to < end; to += 4, from += 4)
+    store<f32>(to, load<f32>(to) + load<f32>(from));
 }
 
 /** All positions below `position` were seen: closes the chunks that ended. */
@@ -276,8 +277,8 @@ function closeChunk(index: i32): void {
   const numCandidates = count + chunk;
   let numRest = 0;
   for (let i = 0; i < numCandidates; i++) {
-    const at = <usize>i << 2;
-    const inChunk = <usize>(i - count) << 2;
+    const at = (<usize>i) << 2;
+    const inChunk = (<usize>(i - count)) << 2;
     const position = i < count ? load<i32>(memoryAt + at) : first + i - count;
     const score = i < count ? load<f32>(scoresAt + at) : load<f32>(sumsAt + inChunk);
     const isKept = position < sinks || position >= first + chunk - local;
@@ -290,16 +291,16 @@ function closeChunk(index: i32): void {
   count = 0;
   let nextChosen = 0;
   for (let i = 0; i < numCandidates; i++) {
-    const at = <usize>i << 2;
-    const isChosen = nextChosen < numChosen && load<i32>(chosen + (<usize>nextChosen << 2)) == i;
+    const at = (<usize>i) << 2;
+    const isChosen = nextChosen < numChosen && load<i32>(chosen + ((<usize>nextChosen) << 2)) === i;
     if (isChosen) nextChosen += 1;
-    if (!isChosen && load<f32>(rest + at) != -Infinity) continue;
-    const to = <usize>count << 2;
+    if (!isChosen && load<f32>(rest + at) !== -Infinity) continue;
+    const to = (<usize>count) << 2;
     store<i32>(memoryAt + to, load<i32>(candidates + at));
     store<f32>(scoresAt + to, load<f32>(candidateScores + at));
     count += 1;
   }
-  memory.fill(sumsAt, 0, <usize>chunk << 2);
+  memory.fill(sumsAt, 0, (<usize>chunk) << 2);
 }
 
 /** Tokens `[t0, t1)`, all in chunk `index`. */
@@ -311,7 +312,15 @@ function attendChunk(t0: i32, t1: i32, sequence: i32, kvHead: i32, index: i32): 
   numChunkRows = last + 1 - first;
   for (let j = 0; j < numChunkRows; j++) bringPosition(first + j, j, sequence, kvHead, chunkKeys, chunkValues, present);
   for (let e = 0; e < count; e++) {
-    bringPosition(load<i32>(memoryAt + (<usize>e << 2)), e, sequence, kvHead, memoryKeys, memoryValues, memoryPresent);
+    bringPosition(
+      load<i32>(memoryAt + ((<usize>e) << 2)),
+      e,
+      sequence,
+      kvHead,
+      memoryKeys,
+      memoryValues,
+      memoryPresent,
+    );
   }
   const headTile = min<i32>(groupSize, TILE);
   const tokenTile = max<i32>(1, TILE / headTile);
@@ -352,8 +361,8 @@ function scorePanel(panel: i32, keys: usize, first: i32): i32 {
   capRows(rows);
   const flags = isMemory ? memoryPresent : present;
   for (let j = 0; j < rows; j++) {
-    const position = isMemory ? load<i32>(memoryAt + (<usize>j << 2)) : first + j;
-    if (load<i32>(flags + (<usize>j << 2)) == 0) dropRow(j);
+    const position = isMemory ? load<i32>(memoryAt + ((<usize>j) << 2)) : first + j;
+    if (load<i32>(flags + ((<usize>j) << 2)) === 0) dropRow(j);
     else if (position > low || high - position > reach) hideRow(panel, j, position, 0, reach);
   }
   return rows;
@@ -379,7 +388,7 @@ function attendRows(panel: i32, statePanel: i32, keys: usize, values: usize, fir
   const stride = outputStride();
   for (let lane = begin; lane < end; lane++) {
     const sum = sumOfLane(firstLaneOf(statePanel) + lane - begin);
-    const inverse: f32 = sum == 0 ? 0 : 1 / sum;
+    const inverse: f32 = sum === 0 ? 0 : 1 / sum;
     const i = lane - begin;
     if (i < 4) low4 = withLane(low4, i, inverse);
     else high4 = withLane(high4, i - 4, inverse);
@@ -387,10 +396,10 @@ function attendRows(panel: i32, statePanel: i32, keys: usize, values: usize, fir
   for (let j = 0; j < rows; j++) {
     const at = logitsOf(j);
     let v = f32x4.mul(v128.load(at), low4);
-    if (stride == 32) v = f32x4.add(v, f32x4.mul(v128.load(at, 16), high4));
+    if (stride === 32) v = f32x4.add(v, f32x4.mul(v128.load(at, 16), high4));
     const weight =
       f32x4.extract_lane(v, 0) + f32x4.extract_lane(v, 1) + (f32x4.extract_lane(v, 2) + f32x4.extract_lane(v, 3));
-    const to = scores + (<usize>j << 2);
+    const to = scores + ((<usize>j) << 2);
     store<f32>(to, load<f32>(to) + weight);
   }
   sumRows(statePanel, values, rows, 0);
@@ -405,18 +414,18 @@ function writePanel(panel: i32, shift: i32, kvHead: i32): void {
     const a = maximumOfLane(lane);
     const b = maximumOfLane(lane + shift);
     const top = max<f32>(a, b);
-    const factorA: f32 = a == -Infinity ? 0 : <f32>Math.exp(<f64>a - <f64>top);
-    const factorB: f32 = b == -Infinity ? 0 : <f32>Math.exp(<f64>b - <f64>top);
+    const factorA: f32 = a === -Infinity ? 0 : <f32>Math.exp(<f64>a - <f64>top);
+    const factorB: f32 = b === -Infinity ? 0 : <f32>Math.exp(<f64>b - <f64>top);
     const sum = sumOfLane(lane) * factorA + sumOfLane(lane + shift) * factorB;
-    const inverse: f32 = sum == 0 ? 0 : 1 / sum;
+    const inverse: f32 = sum === 0 ? 0 : 1 / sum;
     const from = outputOfLane(lane);
     const memoryFrom = outputOfLane(lane + shift);
-    const y = addressOf(14) + <usize>(token * numHeads + headOfLane(lane)) * (<usize>valueDim << 2);
+    const y = addressOf(14) + <usize>(token * numHeads + headOfLane(lane)) * ((<usize>valueDim) << 2);
     for (let i: usize = 0; i < <usize>valueDim; i++) {
       const value = load<f32>(from + i * stride) * factorA + load<f32>(memoryFrom + i * stride) * factorB;
       store<f32>(y + (i << 2), value * inverse);
     }
-    if (headOfLane(lane) == kvHead * (numHeads / dim(3, 1))) countPairs(token, positionOfLane(lane), kvHead);
+    if (headOfLane(lane) === kvHead * (numHeads / dim(3, 1))) countPairs(token, positionOfLane(lane), kvHead);
   }
 }
 
@@ -424,11 +433,11 @@ function countPairs(token: i32, position: i32, kvHead: i32): void {
   const first = (position / chunk) * chunk;
   let numKeys = 0;
   for (let j = first; j <= position; j++) {
-    if (position - j <= reach) numKeys += load<i32>(present + (<usize>(j - first) << 2));
+    if (position - j <= reach) numKeys += load<i32>(present + ((<usize>(j - first)) << 2));
   }
   for (let e = 0; e < count; e++) {
-    const at = <usize>e << 2;
+    const at = (<usize>e) << 2;
     if (position - load<i32>(memoryAt + at) <= reach) numKeys += load<i32>(memoryPresent + at);
   }
-  store<i32>(addressOf(15) + (<usize>(token * dim(3, 1) + kvHead) << 2), numKeys);
+  store<i32>(addressOf(15) + ((<usize>(token * dim(3, 1) + kvHead)) << 2), numKeys);
 }

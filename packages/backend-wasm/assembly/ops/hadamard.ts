@@ -6,23 +6,23 @@ import { scaleRow } from './pointwise';
 export function hadamard(): void {
   const length = lastDim(0);
   const piece = length & -length;
-  const rowBytes = <usize>length << 2;
+  const rowBytes = (<usize>length) << 2;
   const numRows = countRows(0);
   const factor = <f32>(1 / Math.sqrt(<f64>piece));
   for (let row = takeUnits(1); row < numRows; row = takeUnits(1)) {
     const y = addressOf(1) + <usize>row * rowBytes;
     scaleRow(addressOf(0) + <usize>row * rowBytes, y, factor, length);
-    for (let at = y; at < y + rowBytes; at += <usize>piece << 2) rotate(at, piece);
+    for (let at = y; at < y + rowBytes; at += (<usize>piece) << 2) rotate(at, piece);
   }
 }
 
 /** Butterflies of values at distances 1, 2, 4, ... */
 function rotate(at: usize, piece: i32): void {
   for (let half = 1; half < min<i32>(piece, 4); half <<= 1) {
-    const apart = <usize>half << 2;
+    const apart = (<usize>half) << 2;
     for (let i = 0; i < piece; i++) {
-      if ((i & half) != 0) continue;
-      const p = at + (<usize>i << 2);
+      if ((i & half) !== 0) continue;
+      const p = at + ((<usize>i) << 2);
       const a = load<f32>(p);
       const b = load<f32>(p + apart);
       store<f32>(p, a + b);
@@ -30,10 +30,10 @@ function rotate(at: usize, piece: i32): void {
     }
   }
   for (let half = 4; half < piece; half <<= 1) {
-    const apart = <usize>half << 2;
+    const apart = (<usize>half) << 2;
     for (let first = 0; first < piece; first += 2 * half) {
-      const end = at + (<usize>(first + half) << 2);
-      for (let p = at + (<usize>first << 2); p < end; p += 16) {
+      const end = at + ((<usize>(first + half)) << 2);
+      for (let p = at + ((<usize>first) << 2); p < end; p += 16) {
         const a = v128.load(p);
         const b = v128.load(p + apart);
         v128.store(p, f32x4.add(a, b));

@@ -36,7 +36,7 @@ function byDots(numTokens: i32): void {
   const numInputs = dim(1, 1);
   const dtype = dtypeOf(1);
   const rowBytes = bytesOf(dtype, numInputs);
-  const xBytes = <usize>numInputs << 2;
+  const xBytes = (<usize>numInputs) << 2;
   const bias = isPresent(2) ? addressOf(2) : 0;
   const unit = numOutputs >= 1024 ? 64 : 16;
   for (let begin = takeUnits(unit); begin < numOutputs; begin = takeUnits(unit)) {
@@ -56,23 +56,23 @@ function byDots(numTokens: i32): void {
       const w3 = rowAt(dtype, o3, 3, rowBytes, numInputs);
       for (let t = 0; t < numTokens; t++) {
         const x = addressOf(0) + <usize>t * xBytes;
-        let sums = dtype == F16 ? dots4F16(x, w0, w1, w2, w3, numInputs) : dots4(x, w0, w1, w2, w3, numInputs);
-        if (bias != 0) {
+        let sums = dtype === F16 ? dots4F16(x, w0, w1, w2, w3, numInputs) : dots4(x, w0, w1, w2, w3, numInputs);
+        if (bias !== 0) {
           const four = f32x4(biasOf(bias, o0), biasOf(bias, o1), biasOf(bias, o2), biasOf(bias, o3));
           sums = f32x4.add(sums, four);
         }
-        const y = addressOf(3) + (<usize>t * <usize>numOutputs << 2);
-        store<f32>(y + (<usize>o0 << 2), f32x4.extract_lane(sums, 0));
-        store<f32>(y + (<usize>o1 << 2), f32x4.extract_lane(sums, 1));
-        store<f32>(y + (<usize>o2 << 2), f32x4.extract_lane(sums, 2));
-        store<f32>(y + (<usize>o3 << 2), f32x4.extract_lane(sums, 3));
+        const y = addressOf(3) + ((<usize>t * <usize>numOutputs) << 2);
+        store<f32>(y + ((<usize>o0) << 2), f32x4.extract_lane(sums, 0));
+        store<f32>(y + ((<usize>o1) << 2), f32x4.extract_lane(sums, 1));
+        store<f32>(y + ((<usize>o2) << 2), f32x4.extract_lane(sums, 2));
+        store<f32>(y + ((<usize>o3) << 2), f32x4.extract_lane(sums, 3));
       }
     }
   }
 }
 
 function biasOf(bias: usize, o: i32): f32 {
-  return load<f32>(bias + (<usize>o << 2));
+  return load<f32>(bias + ((<usize>o) << 2));
 }
 
 /** The rows from `begin` on, three at most, in f32: what is left of weights that are packed by four. */
@@ -84,7 +84,7 @@ export function lastRows(begin: i32): void {
   for (let o = begin; o < numOutputs; o++) {
     const row = rowAt(dtype, o, 0, bytesOf(dtype, numInputs), numInputs);
     for (let t = 0; t < dim(0, 0); t++) {
-      const sums = dots4(addressOf(0) + (<usize>t * <usize>numInputs << 2), row, row, row, row, numInputs);
+      const sums = dots4(addressOf(0) + ((<usize>t * <usize>numInputs) << 2), row, row, row, row, numInputs);
       storeRow(sums, o, o + 1, t, bias, numOutputs);
     }
   }
@@ -93,8 +93,8 @@ export function lastRows(begin: i32): void {
 /** Address of a row that `dots4` can read: f32 and f16 as they are, everything else decoded into slot `slot`. */
 function rowAt(dtype: i32, row: i32, slot: i32, rowBytes: usize, numInputs: i32): usize {
   const at = addressOf(1) + <usize>row * rowBytes;
-  if (dtype == F32 || dtype == F16) return at;
-  const to = localScratch() + <usize>slot * (<usize>numInputs << 2);
+  if (dtype === F32 || dtype === F16) return at;
+  const to = localScratch() + <usize>slot * ((<usize>numInputs) << 2);
   decodeRow(dtype, row, rowBytes, numInputs, 0, numInputs, to);
   return to;
 }
@@ -106,11 +106,11 @@ function decodeRow(dtype: i32, row: i32, rowBytes: usize, numInputs: i32, begin:
 
 function storeRow(sums: v128, o: i32, end: i32, t: i32, bias: usize, numOutputs: i32): void {
   const y = addressOf(3) + ((<usize>t * <usize>numOutputs + <usize>o) << 2);
-  const at: usize = bias == 0 ? 0 : bias + (<usize>o << 2);
-  store<f32>(y, f32x4.extract_lane(sums, 0) + (bias == 0 ? <f32>0 : load<f32>(at)));
-  if (o + 1 < end) store<f32>(y, f32x4.extract_lane(sums, 1) + (bias == 0 ? <f32>0 : load<f32>(at, 4)), 4);
-  if (o + 2 < end) store<f32>(y, f32x4.extract_lane(sums, 2) + (bias == 0 ? <f32>0 : load<f32>(at, 8)), 8);
-  if (o + 3 < end) store<f32>(y, f32x4.extract_lane(sums, 3) + (bias == 0 ? <f32>0 : load<f32>(at, 12)), 12);
+  const at: usize = bias === 0 ? 0 : bias + ((<usize>o) << 2);
+  store<f32>(y, f32x4.extract_lane(sums, 0) + (bias === 0 ? <f32>0 : load<f32>(at)));
+  if (o + 1 < end) store<f32>(y, f32x4.extract_lane(sums, 1) + (bias === 0 ? <f32>0 : load<f32>(at, 4)), 4);
+  if (o + 2 < end) store<f32>(y, f32x4.extract_lane(sums, 2) + (bias === 0 ? <f32>0 : load<f32>(at, 8)), 8);
+  if (o + 3 < end) store<f32>(y, f32x4.extract_lane(sums, 3) + (bias === 0 ? <f32>0 : load<f32>(at, 12)), 12);
 }
 
 /** Dot products of one vector with four rows. */
@@ -157,9 +157,9 @@ export function dots4(x: usize, w0: usize, w1: usize, w2: usize, w3: usize, coun
 
 /** Packs tokens `[begin, begin + 8)` of x as `[numInputs, 8]`, zeros beyond the last token. */
 export function packTokens(x: usize, to: usize, begin: i32, numTokens: i32, numInputs: i32): void {
-  const rowBytes = <usize>numInputs << 2;
+  const rowBytes = (<usize>numInputs) << 2;
   for (let lane = 0; lane < 8; lane++) {
-    let out = to + (<usize>lane << 2);
+    let out = to + ((<usize>lane) << 2);
     if (begin + lane >= numTokens) {
       for (let k = 0; k < numInputs; k++, out += 32) store<f32>(out, 0);
       continue;
@@ -173,7 +173,7 @@ function byTiles(numTokens: i32): void {
   const numOutputs = dim(1, 0);
   const numInputs = dim(1, 1);
   const panels = sharedScratch();
-  const panelBytes = <usize>numInputs << 5;
+  const panelBytes = (<usize>numInputs) << 5;
   const numPanels = (numTokens + 7) >> 3;
   for (let p = takeUnits(1); p < numPanels; p = takeUnits(1)) {
     packTokens(addressOf(0), panels + <usize>p * panelBytes, p << 3, numTokens, numInputs);
@@ -201,20 +201,20 @@ function tileBlock(begin: i32, end: i32, first: i32, last: i32, panels: usize, p
     const depth = min<i32>(KC, numInputs - k);
     let weights: usize;
     let stride: usize;
-    if (dtype == F32) {
-      weights = addressOf(1) + <usize>begin * rowBytes + (<usize>k << 2);
+    if (dtype === F32) {
+      weights = addressOf(1) + <usize>begin * rowBytes + ((<usize>k) << 2);
       stride = rowBytes;
     } else {
       weights = decoded;
-      stride = <usize>KC << 2;
+      stride = (<usize>KC) << 2;
       for (let r = 0; r < numRows; r++) {
         decodeRow(dtype, begin + r, rowBytes, numInputs, k, depth, decoded + <usize>r * stride);
       }
     }
     for (let p = 0; p < numPanels; p++) {
-      const x = panels + <usize>(firstPanel + p) * panelBytes + (<usize>k << 5);
+      const x = panels + <usize>(firstPanel + p) * panelBytes + ((<usize>k) << 5);
       for (let r = 0; r < numRows; r += 4) {
-        const c = sums + (<usize>((r >> 2) * numPanels + p) << 7);
+        const c = sums + ((<usize>((r >> 2) * numPanels + p)) << 7);
         const w0 = weights + <usize>r * stride;
         const w1 = weights + <usize>min<i32>(r + 1, numRows - 1) * stride;
         const w2 = weights + <usize>min<i32>(r + 2, numRows - 1) * stride;
@@ -226,7 +226,7 @@ function tileBlock(begin: i32, end: i32, first: i32, last: i32, panels: usize, p
   const bias = isPresent(2) ? addressOf(2) : 0;
   for (let r = 0; r < numRows; r += 4) {
     for (let t = first; t < last; t++) {
-      const lane = sums + (<usize>((r >> 2) * numPanels + ((t - first) >> 3)) << 7) + (<usize>(t & 7) << 2);
+      const lane = sums + ((<usize>((r >> 2) * numPanels + ((t - first) >> 3))) << 7) + ((<usize>(t & 7)) << 2);
       const four = f32x4(load<f32>(lane), load<f32>(lane, 32), load<f32>(lane, 64), load<f32>(lane, 96));
       storeRow(four, begin + r, end, t, bias, numOutputs);
     }

@@ -9,7 +9,7 @@ export function rmsNorm(): void {
   const numRows = countRows(0);
   const weight = addressOf(1);
   const eps = <f64>attributeF(0);
-  const rowBytes = <usize>length << 2;
+  const rowBytes = (<usize>length) << 2;
   for (let row = takeUnits(1); row < numRows; row = takeUnits(1)) {
     const x = addressOf(0) + <usize>row * rowBytes;
     const y = addressOf(2) + <usize>row * rowBytes;
@@ -25,7 +25,7 @@ export function layerNorm(): void {
   const weight = addressOf(1);
   const bias = isPresent(2) ? addressOf(2) : 0;
   const eps = <f64>attributeF(0);
-  const rowBytes = <usize>length << 2;
+  const rowBytes = (<usize>length) << 2;
   for (let row = takeUnits(1); row < numRows; row = takeUnits(1)) {
     const x = addressOf(0) + <usize>row * rowBytes;
     const y = addressOf(3) + <usize>row * rowBytes;
@@ -78,11 +78,11 @@ function scaleShift(x: usize, y: usize, weight: usize, bias: usize, mean: f64, s
   for (; i + 2 <= length; i += 2, at += 8) {
     let v = f64x2.promote_low_f32x4(v128.load64_zero(x + at));
     v = f64x2.mul(f64x2.mul(f64x2.sub(v, shift), factor), f64x2.promote_low_f32x4(v128.load64_zero(weight + at)));
-    if (bias != 0) v = f64x2.add(v, f64x2.promote_low_f32x4(v128.load64_zero(bias + at)));
+    if (bias !== 0) v = f64x2.add(v, f64x2.promote_low_f32x4(v128.load64_zero(bias + at)));
     v128.store64_lane(y + at, f32x4.demote_f64x2_zero(v), 0);
   }
   if (i < length) {
-    const offset: f64 = bias == 0 ? 0 : <f64>load<f32>(bias + at);
+    const offset: f64 = bias === 0 ? 0 : <f64>load<f32>(bias + at);
     store<f32>(y + at, <f32>((<f64>load<f32>(x + at) - mean) * scale * <f64>load<f32>(weight + at) + offset));
   }
 }

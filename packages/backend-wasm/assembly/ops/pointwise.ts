@@ -53,9 +53,9 @@ function runColumns(op: i32, a: usize, b: usize, y: usize, countTensor: i32): vo
   const numUnits = countRows(0) * perRow;
   for (let unit = takeUnits(1); unit < numUnits; unit = takeUnits(1)) {
     const run = unit % perRow;
-    const row = <usize>(unit / perRow) * (<usize>numColumns << 2);
+    const row = <usize>(unit / perRow) * ((<usize>numColumns) << 2);
     applyTo(op, kind, a + row, b + row, y + row, 0, run * UNIT, min<i32>(count, run * UNIT + UNIT));
-    if (run + 1 == perRow) memory.fill(y + row + (<usize>count << 2), 0, <usize>(numColumns - count) << 2);
+    if (run + 1 === perRow) memory.fill(y + row + ((<usize>count) << 2), 0, (<usize>(numColumns - count)) << 2);
   }
 }
 
@@ -63,19 +63,19 @@ function runColumns(op: i32, a: usize, b: usize, y: usize, countTensor: i32): vo
 function applyTo(op: i32, kind: i32, a: usize, b: usize, y: usize, cap: f32, begin: i32, end: i32): void {
   let i = begin;
   for (; i + 4 <= end; i += 4) {
-    const at = <usize>i << 2;
+    const at = (<usize>i) << 2;
     v128.store(y + at, apply(op, kind, v128.load(a + at), v128.load(b + at), cap));
   }
   if (i < end) {
-    const at = <usize>i << 2;
+    const at = (<usize>i) << 2;
     storeTail(y + at, apply(op, kind, loadTail(a + at, end - i), loadTail(b + at, end - i), cap), end - i);
   }
 }
 
 function apply(op: i32, kind: i32, a: v128, b: v128, cap: f32): v128 {
-  if (op == ADD) return f32x4.add(a, b);
-  if (op == GATED) return f32x4.mul(activate(kind, a), b);
-  if (op == ACTIVATION) return activate(kind, a);
+  if (op === ADD) return f32x4.add(a, b);
+  if (op === GATED) return f32x4.mul(activate(kind, a), b);
+  if (op === ACTIVATION) return activate(kind, a);
   const bound = f32x4.splat(cap);
   return f32x4.mul(bound, tanh4(f32x4.div(a, bound)));
 }
@@ -83,16 +83,16 @@ function apply(op: i32, kind: i32, a: v128, b: v128, cap: f32): v128 {
 /** `kind(x)` of four numbers. */
 export function activate(kind: i32, x: v128): v128 {
   const one = f32x4.splat(1);
-  if (kind == SILU) return f32x4.div(x, f32x4.add(one, exp4(f32x4.neg(x))));
-  if (kind == GELU_TANH) {
+  if (kind === SILU) return f32x4.div(x, f32x4.add(one, exp4(f32x4.neg(x))));
+  if (kind === GELU_TANH) {
     // 0.5 * (1 + tanh(u)) = 1 / (1 + exp(-2 u)), which loses nothing where tanh is near -1
     const cubic = fma(f32x4.mul(f32x4.splat(0.044715), f32x4.mul(x, x)), x, x);
     const u = f32x4.mul(f32x4.splat(-1.5957691216057308), cubic);
     return f32x4.div(x, f32x4.add(one, exp4(u)));
   }
-  if (kind == RELU) return v128.bitselect(f32x4.splat(0), x, f32x4.le(x, f32x4.splat(0)));
-  if (kind == RELU2) return v128.bitselect(f32x4.splat(0), f32x4.mul(x, x), f32x4.le(x, f32x4.splat(0)));
-  if (kind == GELU_ERF) {
+  if (kind === RELU) return v128.bitselect(f32x4.splat(0), x, f32x4.le(x, f32x4.splat(0)));
+  if (kind === RELU2) return v128.bitselect(f32x4.splat(0), f32x4.mul(x, x), f32x4.le(x, f32x4.splat(0)));
+  if (kind === GELU_ERF) {
     let y = f32x4.replace_lane(x, 0, geluErf(f32x4.extract_lane(x, 0)));
     y = f32x4.replace_lane(y, 1, geluErf(f32x4.extract_lane(x, 1)));
     y = f32x4.replace_lane(y, 2, geluErf(f32x4.extract_lane(x, 2)));
@@ -106,7 +106,7 @@ export function activate(kind: i32, x: v128): v128 {
  * section 6.2: relative error below 1.2e-7 everywhere.
  */
 function geluErf(x: f32): f32 {
-  if (x == -Infinity) return NaN;
+  if (x === -Infinity) return NaN;
   const z = <f64>x * -0.7071067811865476;
   const magnitude = abs<f64>(z);
   const t = 1 / (1 + 0.5 * magnitude);

@@ -26,12 +26,12 @@ export function poolRows(): void {
     const begin = (unit % numPanels) * PANEL;
     const start = load<i32>(addressOf(1) + (run << 2));
     const numRows = load<i32>(addressOf(2) + (run << 2));
-    const rowBytes = <usize>length << 2;
+    const rowBytes = (<usize>length) << 2;
     const to = addressOf(3) + run * rowBytes;
     const from = addressOf(0) + <usize>start * rowBytes;
     const end = min<i32>(length, begin + PANEL);
     for (let column = begin; column < end; column += 4) {
-      const at = <usize>column << 2;
+      const at = (<usize>column) << 2;
       const count = end - column;
       if (count >= 4) v128.store(to + at, poolColumns(from + at, rowBytes, numRows, 4));
       else storeTail(to + at, poolColumns(from + at, rowBytes, numRows, count), count);
@@ -43,22 +43,22 @@ export function poolRows(): void {
 function poolColumns(from: usize, rowBytes: usize, numRows: i32, count: i32): v128 {
   if (numRows <= 0) return f32x4.splat(0);
   const kind = attributeI(0);
-  if (kind == FIRST) return take(from, count);
-  if (kind == LAST) return take(from + <usize>(numRows - 1) * rowBytes, count);
-  let result = kind == MAX ? take(from, count) : f32x4.splat(0);
+  if (kind === FIRST) return take(from, count);
+  if (kind === LAST) return take(from + <usize>(numRows - 1) * rowBytes, count);
+  let result = kind === MAX ? take(from, count) : f32x4.splat(0);
   for (let i = 0; i < numRows; i++, from += rowBytes) {
     const row = take(from, count);
-    if (kind == MAX) result = f32x4.max(result, row);
-    else if (kind == WEIGHTED) result = f32x4.add(result, f32x4.mul(row, f32x4.splat(<f32>(i + 1))));
+    if (kind === MAX) result = f32x4.max(result, row);
+    else if (kind === WEIGHTED) result = f32x4.add(result, f32x4.mul(row, f32x4.splat(<f32>(i + 1))));
     else result = f32x4.add(result, row);
   }
-  if (kind == MAX) return result;
+  if (kind === MAX) return result;
   const n = <f64>numRows;
-  const total = kind == SQRT ? sqrt<f64>(n) : kind == WEIGHTED ? 0.5 * n * (n + 1) : n;
+  const total = kind === SQRT ? sqrt<f64>(n) : kind === WEIGHTED ? 0.5 * n * (n + 1) : n;
   return f32x4.div(result, f32x4.splat(<f32>total));
 }
 
-@inline
+// @inline
 function take(at: usize, count: i32): v128 {
   return count >= 4 ? v128.load(at) : loadTail(at, count);
 }

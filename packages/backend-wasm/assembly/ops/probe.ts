@@ -18,9 +18,9 @@ export function probe(opcode: i32): void {
   let sum = 0;
   for (let unit = takeUnits(1); unit < numUnits; unit = takeUnits(1)) {
     const at = begin + <usize>unit * <usize>size;
-    if (opcode == PROBE_TOUCH) memory.fill(at, 1, <usize>size);
-    else if (opcode == PROBE_READ) sum += readMemory(at, <usize>size);
-    else if (opcode == PROBE_F32) sum += multiplyAdds(begin, size);
+    if (opcode === PROBE_TOUCH) memory.fill(at, 1, <usize>size);
+    else if (opcode === PROBE_READ) sum += readMemory(at, <usize>size);
+    else if (opcode === PROBE_F32) sum += multiplyAdds(begin, size);
     else sum += integerDots(begin, size);
   }
   store<i32>(localScratch(), sum);

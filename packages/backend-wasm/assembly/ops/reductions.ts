@@ -22,7 +22,7 @@ function expSum(x: usize, y: usize, shift: f32, length: i32): f64 {
   let i = 0;
   for (; i + 4 <= length; i += 4, x += 16) {
     const e = exp4(f32x4.sub(v128.load(x), offset));
-    if (y != 0) {
+    if (y !== 0) {
       v128.store(y, e);
       y += 16;
     }
@@ -31,7 +31,7 @@ function expSum(x: usize, y: usize, shift: f32, length: i32): f64 {
   }
   if (i < length) {
     let e = exp4(f32x4.sub(loadTail(x, length - i), offset));
-    if (y != 0) storeTail(y, e, length - i);
+    if (y !== 0) storeTail(y, e, length - i);
     // lanes beyond the row hold exp of something else
     if (length - i < 2) e = f32x4.replace_lane(e, 1, 0);
     if (length - i < 3) e = f32x4.replace_lane(e, 2, 0);
@@ -46,12 +46,12 @@ function expSum(x: usize, y: usize, shift: f32, length: i32): f64 {
 export function softmax(): void {
   const length = lastDim(0);
   const numRows = countRows(0);
-  const rowBytes = <usize>length << 2;
+  const rowBytes = (<usize>length) << 2;
   for (let row = takeUnits(1); row < numRows; row = takeUnits(1)) {
     const x = addressOf(0) + <usize>row * rowBytes;
     const y = addressOf(1) + <usize>row * rowBytes;
     const top = maxOf(x, length);
-    if (top == -Infinity) {
+    if (top === -Infinity) {
       memory.fill(y, 0, rowBytes);
       continue;
     }
@@ -65,10 +65,10 @@ export function logSumExp(): void {
   const length = lastDim(0);
   const numRows = countRows(0);
   for (let row = takeUnits(1); row < numRows; row = takeUnits(1)) {
-    const x = addressOf(0) + (<usize>row * <usize>length << 2);
+    const x = addressOf(0) + ((<usize>row * <usize>length) << 2);
     const top = maxOf(x, length);
-    const result = top == -Infinity ? top : <f32>(<f64>top + Math.log(expSum(x, 0, top, length)));
-    store<f32>(addressOf(1) + (<usize>row << 2), result);
+    const result = top === -Infinity ? top : <f32>(<f64>top + Math.log(expSum(x, 0, top, length)));
+    store<f32>(addressOf(1) + ((<usize>row) << 2), result);
   }
 }
 
@@ -77,8 +77,8 @@ export function argMax(): void {
   const length = lastDim(0);
   const numRows = countRows(0);
   for (let row = takeUnits(1); row < numRows; row = takeUnits(1)) {
-    const x = addressOf(0) + (<usize>row * <usize>length << 2);
-    store<i32>(addressOf(1) + (<usize>row << 2), argMaxOf(x, length));
+    const x = addressOf(0) + ((<usize>row * <usize>length) << 2);
+    store<i32>(addressOf(1) + ((<usize>row) << 2), argMaxOf(x, length));
   }
 }
 
@@ -86,12 +86,12 @@ function argMaxOf(x: usize, length: i32): i32 {
   // pmax(a, b) is b where a < b: a NaN in b loses
   let best = f32x4.splat(-Infinity);
   let i = 0;
-  for (; i + 4 <= length; i += 4) best = f32x4.pmax(best, v128.load(x + (<usize>i << 2)));
+  for (; i + 4 <= length; i += 4) best = f32x4.pmax(best, v128.load(x + ((<usize>i) << 2)));
   let top = max4(best);
   for (; i < length; i++) {
-    const value = load<f32>(x + (<usize>i << 2));
+    const value = load<f32>(x + ((<usize>i) << 2));
     if (value > top) top = value;
   }
-  for (let index = 0; index < length; index++) if (load<f32>(x + (<usize>index << 2)) == top) return index;
+  for (let index = 0; index < length; index++) if (load<f32>(x + ((<usize>index) << 2)) === top) return index;
   return 0; // only NaN; a row of NaN and -Infinity was found above
 }

@@ -13,14 +13,14 @@ export function rope(): void {
   const numPairs = dim(2, 0);
   const positions = addressOf(1);
   const frequencies = addressOf(2);
-  const isNeighbours = attributeI(0) == 0;
+  const isNeighbours = attributeI(0) === 0;
   const amplitude = <f64>attributeF(1);
   const table = aux(0);
-  const tableRow = <usize>numPairs << 4;
+  const tableRow = (<usize>numPairs) << 4;
   if (!hasFlag(FLAG_REUSE)) {
     for (let t = takeUnits(1); t < numTokens; t = takeUnits(1)) {
       let at = table + <usize>t * tableRow;
-      const position = <f64>load<i32>(positions + (<usize>t << 2));
+      const position = <f64>load<i32>(positions + ((<usize>t) << 2));
       for (let i: usize = 0; i < <usize>numPairs; i++, at += 16) {
         const angle = position * <f64>load<f32>(frequencies + (i << 2));
         store<f64>(at, Math.cos(angle) * amplitude);
@@ -30,9 +30,9 @@ export function rope(): void {
     phaseBarrier();
   }
   const stride: usize = isNeighbours ? 8 : 4;
-  const partner: usize = isNeighbours ? 4 : <usize>numPairs << 2;
-  const headBytes = <usize>headDim << 2;
-  const rotatedBytes = <usize>numPairs << 3;
+  const partner: usize = isNeighbours ? 4 : (<usize>numPairs) << 2;
+  const headBytes = (<usize>headDim) << 2;
+  const rotatedBytes = (<usize>numPairs) << 3;
   for (let t = takeUnits(1); t < numTokens; t = takeUnits(1)) {
     const angles = table + <usize>t * tableRow;
     let x = addressOf(0) + <usize>(t * numHeads) * headBytes;
@@ -47,7 +47,7 @@ export function rope(): void {
         store<f32>(y + a, <f32>(xa * cos - xb * sin));
         store<f32>(y + a + partner, <f32>(xa * sin + xb * cos));
       }
-      if (x != y && rotatedBytes < headBytes) {
+      if (x !== y && rotatedBytes < headBytes) {
         memory.copy(y + rotatedBytes, x + rotatedBytes, headBytes - rotatedBytes);
       }
     }

@@ -68,9 +68,9 @@ export function sparqAttention(): void {
   const numHeads = dim(0, 1);
   const numKvHeads = dim(3, 1);
   const headsPerKv = numHeads / numKvHeads;
-  const groupSize = attributeI(9) != 0 ? headsPerKv : 1;
+  const groupSize = attributeI(9) !== 0 ? headsPerKv : 1;
   rank = min<i32>(attributeI(4), headDim);
-  slotBytes = (<usize>(dim(6, 1) * dim(3, 2)) << 2) + 16;
+  slotBytes = ((<usize>(dim(6, 1) * dim(3, 2))) << 2) + 16;
   visible = layGathered(layPanels(localScratch()));
   chosen = visible + slotBytes;
   slots = chosen + slotBytes;
@@ -78,13 +78,13 @@ export function sparqAttention(): void {
   work = totals + slotBytes;
   weights = work + slotBytes;
   queries = weights + <usize>headsPerKv * slotBytes;
-  magnitudes = queries + <usize>headsPerKv * (<usize>headDim << 2);
-  components = magnitudes + (<usize>headDim << 3); // followed by the scratch of choosing them
-  columns = components + (<usize>headDim << 2);
-  mean = (columns + <usize>rank * (<usize>dim(3, 2) << 2) + 31) & ~15;
-  row = mean + (<usize>valueDim << 3);
+  magnitudes = queries + <usize>headsPerKv * ((<usize>headDim) << 2);
+  components = magnitudes + ((<usize>headDim) << 3); // followed by the scratch of choosing them
+  columns = components + ((<usize>headDim) << 2);
+  mean = (columns + <usize>rank * ((<usize>dim(3, 2)) << 2) + 31) & ~15;
+  row = mean + ((<usize>valueDim) << 3);
   const hasMass = enterMass(14);
-  logical = hasMass ? (row + (<usize>valueDim << 2) + 15) & ~15 : 0;
+  logical = hasMass ? (row + ((<usize>valueDim) << 2) + 15) & ~15 : 0;
   const headsOfUnit = hasMass ? headsPerKv : groupSize;
   const numUnits = (dim(0, 0) * numHeads) / headsOfUnit;
   for (let unit = takeUnits(1); unit < numUnits; unit = takeUnits(1)) {
@@ -110,35 +110,35 @@ function attendGroup(token: i32, firstHead: i32, groupSize: i32, kvHead: i32): v
     const local = attributeI(6);
     const oldest = position - local;
     for (let i = 0; i < numVisible; i++) {
-      const at = <usize>i << 2;
+      const at = (<usize>i) << 2;
       if (load<i32>(slots + at) > oldest) store<f32>(totals + at, Infinity); // positions, until it holds the chosen slots
     }
     numChosen = selectLargest(totals, numVisible, topK, work, chosen);
     for (let i = 0; i < numChosen; i++) {
-      const from = <usize>load<i32>(chosen + (<usize>i << 2)) << 2; // not before i
-      store<i32>(slots + (<usize>i << 2), load<i32>(visible + from));
-      if (logical != 0) store<i32>(logical + (<usize>i << 2), load<i32>(logical + from));
+      const from = (<usize>load<i32>(chosen + ((<usize>i) << 2))) << 2; // not before i
+      store<i32>(slots + ((<usize>i) << 2), load<i32>(visible + from));
+      if (logical !== 0) store<i32>(logical + ((<usize>i) << 2), load<i32>(logical + from));
     }
   } else {
     numChosen = numVisible;
   }
-  const hasMean = attributeI(7) != 0 && !isDense;
+  const hasMean = attributeI(7) !== 0 && !isDense;
   if (hasMean) sumValues(position, sequence, kvHead);
   for (let first = firstHead; first < firstHead + groupSize; first += LANES) {
     openPanels(token, token + 1, first, min<i32>(firstHead + groupSize, first + LANES));
     const list = isDense ? visible : slots;
     attendSlots(list, numChosen, kvHead);
-    if (logical != 0) addMassOfSlots(list, logical, numChosen, kvHead);
+    if (logical !== 0) addMassOfSlots(list, logical, numChosen, kvHead);
     for (let lane = 0; lane < numLanes; lane++) {
       const index = <usize>(token * numHeads + first + lane);
-      const y = addressOf(11) + index * (<usize>valueDim << 2);
+      const y = addressOf(11) + index * ((<usize>valueDim) << 2);
       writeLane(lane, y);
       let share: f32 = 1;
       if (!isDense) {
         share = 0;
         const own = weights + <usize>(first - firstHead + lane) * slotBytes;
         for (let i = 0; i < numChosen; i++) {
-          share += load<f32>(own + (<usize>load<i32>(chosen + (<usize>i << 2)) << 2));
+          share += load<f32>(own + ((<usize>load<i32>(chosen + ((<usize>i) << 2))) << 2));
         }
         share = min<f32>(1, share);
       }
@@ -150,42 +150,43 @@ function attendGroup(token: i32, firstHead: i32, groupSize: i32, kvHead: i32): v
       }
     }
   }
-  if (firstHead == 0) store<i32>(addressOf(13) + (<usize>token << 2), numChosen);
+  if (firstHead === 0) store<i32>(addressOf(13) + ((<usize>token) << 2), numChosen);
 }
 
 /** Approximate weights of every head, and their totals. */
 function approximate(token: i32, firstHead: i32, groupSize: i32, kvHead: i32): void {
-  const q = addressOf(0) + <usize>(token * dim(0, 1) + firstHead) * (<usize>headDim << 2);
+  const q = addressOf(0) + <usize>(token * dim(0, 1) + firstHead) * ((<usize>headDim) << 2);
   chooseComponents(q, groupSize);
   if (isPresent(8)) scoreColumns(groupSize, kvHead);
   else scoreKeys(token, firstHead, groupSize, kvHead);
-  memory.fill(totals, 0, <usize>numVisible << 2);
+  memory.fill(totals, 0, (<usize>numVisible) << 2);
   for (let g = 0; g < groupSize; g++) normalise(weights + <usize>g * slotBytes);
 }
 
 /** The components of the largest magnitude; `queries` has only these, divided by the temperature. */
 function chooseComponents(q: usize, groupSize: i32): void {
-  memory.fill(magnitudes, 0, <usize>headDim << 2);
+  memory.fill(magnitudes, 0, (<usize>headDim) << 2);
   for (let g = 0; g < groupSize; g++) {
-    const from = q + <usize>g * (<usize>headDim << 2);
-    for (let i: usize = 0; i < <usize>headDim << 2; i += 4) {
+    const from = q + <usize>g * ((<usize>headDim) << 2);
+    for (let i: usize = 0; i < (<usize>headDim) << 2; i += 4) {
       store<f32>(magnitudes + i, load<f32>(magnitudes + i) + abs<f32>(load<f32>(from + i)));
     }
   }
-  selectLargest(magnitudes, headDim, rank, magnitudes + (<usize>headDim << 2), components);
-  memory.fill(queries, 0, <usize>groupSize * (<usize>headDim << 2));
+  selectLargest(magnitudes, headDim, rank, magnitudes + ((<usize>headDim) << 2), components);
+  memory.fill(queries, 0, <usize>groupSize * ((<usize>headDim) << 2));
   for (let g = 0; g < groupSize; g++) {
-    const from = q + <usize>g * (<usize>headDim << 2);
-    const to = queries + <usize>g * (<usize>headDim << 2);
+    const from = q + <usize>g * ((<usize>headDim) << 2);
+    const to = queries + <usize>g * ((<usize>headDim) << 2);
     let all: f32 = 0;
     let kept: f32 = 0;
-    for (let i: usize = 0; i < <usize>headDim << 2; i += 4) all += abs<f32>(load<f32>(from + i));
-    for (let c = 0; c < rank; c++) kept += abs<f32>(load<f32>(from + (<usize>load<i32>(components + (<usize>c << 2)) << 2)));
-    const factor: f32 = attributeI(8) != 0 && kept != 0 ? <f32>Math.sqrt(<f64>all / <f64>kept) : 1;
+    for (let i: usize = 0; i < (<usize>headDim) << 2; i += 4) all += abs<f32>(load<f32>(from + i));
+    for (let c = 0; c < rank; c++)
+      kept += abs<f32>(load<f32>(from + ((<usize>load<i32>(components + ((<usize>c) << 2))) << 2)));
+    const factor: f32 = attributeI(8) !== 0 && kept !== 0 ? <f32>Math.sqrt(<f64>all / <f64>kept) : 1;
     for (let c = 0; c < rank; c++) {
-      const at = <usize>load<i32>(components + (<usize>c << 2)) << 2;
+      const at = (<usize>load<i32>(components + ((<usize>c) << 2))) << 2;
       // side by side for columns, in their places for keys
-      store<f32>(to + (isPresent(8) ? <usize>c << 2 : at), load<f32>(from + at) * factor);
+      store<f32>(to + (isPresent(8) ? (<usize>c) << 2 : at), load<f32>(from + at) * factor);
     }
   }
 }
@@ -196,17 +197,17 @@ function scoreKeys(token: i32, firstHead: i32, groupSize: i32, kvHead: i32): voi
     const head = firstHead + first;
     openPanels(token, token + 1, head, min<i32>(firstHead + groupSize, head + LANES));
     // as if `queries` were the rows of these heads in a tensor like q
-    loadQueries(queries - <usize>(token * dim(0, 1) + firstHead) * (<usize>headDim << 2));
+    loadQueries(queries - <usize>(token * dim(0, 1) + firstHead) * ((<usize>headDim) << 2));
     for (let begin = 0; begin < numVisible; begin += PANEL_ROWS) {
       const rows = min<i32>(PANEL_ROWS, numVisible - begin);
-      const keys = gatherKeys(visible + (<usize>begin << 2), rows, kvHead);
+      const keys = gatherKeys(visible + ((<usize>begin) << 2), rows, kvHead);
       for (let panel = 0; panel < numPanels; panel++) {
         scoreRows(panel, keys, rows, 0);
         capRows(rows);
         for (let lane = firstLaneOf(panel); lane < lastLaneOf(panel); lane++) {
-          const to = weights + <usize>(first + lane) * slotBytes + (<usize>begin << 2);
-          const column = <usize>(lane - firstLaneOf(panel)) << 2;
-          for (let i = 0; i < rows; i++) store<f32>(to + (<usize>i << 2), load<f32>(logitsOf(i) + column));
+          const to = weights + <usize>(first + lane) * slotBytes + ((<usize>begin) << 2);
+          const column = (<usize>(lane - firstLaneOf(panel))) << 2;
+          for (let i = 0; i < rows; i++) store<f32>(to + ((<usize>i) << 2), load<f32>(logitsOf(i) + column));
         }
       }
     }
@@ -220,30 +221,30 @@ function scoreColumns(groupSize: i32, kvHead: i32): void {
   const dtype = dtypeOf(8);
   const scale = attributeF(0);
   const cap = attributeF(3);
-  for (let begin = 0; begin < numVisible; ) {
+  for (let begin = 0; begin < numVisible;) {
     // a run of slots side by side in one block
-    const index = load<i32>(visible + (<usize>begin << 2));
+    const index = load<i32>(visible + ((<usize>begin) << 2));
     const block = index / blockSize;
     const offset = index - block * blockSize;
     let end = begin + 1;
     const limit = min<i32>(numVisible, begin + blockSize - offset);
-    while (end < limit && load<i32>(visible + (<usize>end << 2)) == index + end - begin) end++;
+    while (end < limit && load<i32>(visible + ((<usize>end) << 2)) === index + end - begin) end++;
     const count = end - begin;
-    const stride = <usize>blockSize << 2;
+    const stride = (<usize>blockSize) << 2;
     for (let c = 0; c < rank; c++) {
-      const component = load<i32>(components + (<usize>c << 2));
+      const component = load<i32>(components + ((<usize>c) << 2));
       const at = <usize>((block * numKvHeads + kvHead) * headDim + component) * <usize>blockSize + <usize>offset;
       decode(dtype, addressOf(8) + at * bytesOf(dtype, 1), columns + <usize>c * stride, count);
     }
     for (let g = 0; g < groupSize; g += 2) {
       // two heads at a time; the last of an odd number is computed twice
       const other = min<i32>(g + 1, groupSize - 1);
-      const to = weights + <usize>g * slotBytes + (<usize>begin << 2);
-      const otherTo = weights + <usize>other * slotBytes + (<usize>begin << 2);
+      const to = weights + <usize>g * slotBytes + ((<usize>begin) << 2);
+      const otherTo = weights + <usize>other * slotBytes + ((<usize>begin) << 2);
       for (let i = 0; i < count; i += 16) {
-        let q = queries + <usize>g * (<usize>headDim << 2);
-        let p = queries + <usize>other * (<usize>headDim << 2);
-        let column = columns + (<usize>i << 2);
+        let q = queries + <usize>g * ((<usize>headDim) << 2);
+        let p = queries + <usize>other * ((<usize>headDim) << 2);
+        let column = columns + ((<usize>i) << 2);
         let s0 = f32x4.splat(0);
         let s1 = s0;
         let s2 = s0;
@@ -268,7 +269,7 @@ function scoreColumns(groupSize: i32, kvHead: i32): void {
           s3 = fma(x, k, s3);
           t3 = fma(y, k, t3);
         }
-        const at = <usize>i << 2;
+        const at = (<usize>i) << 2;
         put(to + at, s0, count - i, scale, cap);
         put(to + at + 16, s1, count - i - 4, scale, cap);
         put(to + at + 32, s2, count - i - 8, scale, cap);
@@ -286,7 +287,7 @@ function scoreColumns(groupSize: i32, kvHead: i32): void {
 function put(to: usize, products: v128, count: i32, scale: f32, cap: f32): void {
   if (count <= 0) return;
   let v = f32x4.mul(products, f32x4.splat(scale));
-  if (cap != 0) v = f32x4.mul(f32x4.splat(cap), tanh4(f32x4.div(v, f32x4.splat(cap))));
+  if (cap !== 0) v = f32x4.mul(f32x4.splat(cap), tanh4(f32x4.div(v, f32x4.splat(cap))));
   if (count >= 4) {
     v128.store(to, v);
     return;
@@ -298,13 +299,13 @@ function put(to: usize, products: v128, count: i32, scale: f32, cap: f32): void 
 
 /** The softmax of a head's logits; adds it to the totals. */
 function normalise(own: usize): void {
-  const bytes = <usize>numVisible << 2;
+  const bytes = (<usize>numVisible) << 2;
   // whole vectors: what lies behind the last one counts as not seen
-  for (let i = bytes; (i & 15) != 0; i += 4) store<f32>(own + i, -Infinity);
+  for (let i = bytes; (i & 15) !== 0; i += 4) store<f32>(own + i, -Infinity);
   let top = f32x4.splat(-Infinity);
   for (let i: usize = 0; i < bytes; i += 16) top = f32x4.pmax(top, v128.load(own + i));
   const most = max4(top);
-  const shift = f32x4.splat(most == -Infinity ? 0 : most);
+  const shift = f32x4.splat(most === -Infinity ? 0 : most);
   let sum = f32x4.splat(0);
   for (let i: usize = 0; i < bytes; i += 16) {
     const weight = weight4(f32x4.sub(v128.load(own + i), shift));
@@ -326,22 +327,22 @@ function sumValues(position: i32, sequence: i32, kvHead: i32): void {
   const hasMeans = isPresent(9);
   const numParts = hasMeans ? dim(9, 1) : 1;
   const partSize = dim(3, 2) / numParts;
-  memory.fill(mean, 0, <usize>valueDim << 3);
-  for (let slot = 0; slot < context; ) {
-    const count = min<i32>(slotsInBlock(slot, context - slot), partSize - slot % partSize);
+  memory.fill(mean, 0, (<usize>valueDim) << 3);
+  for (let slot = 0; slot < context;) {
+    const count = min<i32>(slotsInBlock(slot, context - slot), partSize - (slot % partSize));
     const index = slotIndex(sequence, slot);
     slot += count;
     const numSeen = countVisible(index, count, position);
-    if (hasMeans && numSeen == partSize) {
+    if (hasMeans && numSeen === partSize) {
       const part = (index / dim(3, 2)) * numParts + (index % dim(3, 2)) / partSize;
       const summary = <usize>(part * numKvHeads + kvHead);
-      if (load<i32>(addressOf(10) + (summary << 2)) == partSize) {
-        addValue(addressOf(9) + summary * (<usize>valueDim << 2), <f64>partSize);
+      if (load<i32>(addressOf(10) + (summary << 2)) === partSize) {
+        addValue(addressOf(9) + summary * ((<usize>valueDim) << 2), <f64>partSize);
         continue;
       }
     }
     for (let i = 0; i < count; i++) {
-      if (numSeen == count || countVisible(index + i, 1, position) == 1) addValue(valueOf(index + i, kvHead, row), 1);
+      if (numSeen === count || countVisible(index + i, 1, position) === 1) addValue(valueOf(index + i, kvHead, row), 1);
     }
   }
 }

@@ -41,16 +41,16 @@ const MAX_OWN_PARTS: i32 = 4;
 const FEW_TOKENS: i32 = 3;
 
 // scratch per thread: addresses of records; sums of products; values [token][8]; what sums of rows need; sums; lanes
-const TABLE_BYTES: usize = <usize>EIGHT << 2;
+const TABLE_BYTES: usize = (<usize>EIGHT) << 2;
 const DOTS: usize = TABLE_BYTES;
-const VALUES: usize = DOTS + (<usize>EIGHT << 4);
+const VALUES: usize = DOTS + ((<usize>EIGHT) << 4);
 const REST: usize = VALUES + <usize>FEW_TOKENS * TABLE_BYTES;
 const SUMS: usize = 1024;
 
 export function sparseFeedForward(): void {
   const numTokens = dim(0, 0);
   const dtype = dtypeOf(1);
-  const isNarrow = ASC_FEATURE_RELAXED_SIMD && (dtype == Q4_0 || dtype == Q8_0);
+  const isNarrow = ASC_FEATURE_RELAXED_SIMD && (dtype === Q4_0 || dtype === Q8_0);
   if (hasFlag(FLAG_INT8) && isNarrow && numTokens <= FEW_TOKENS) sideBySide(numTokens, dim(0, 1), dtype);
   else matrixByMatrix(numTokens, dim(0, 1), dtype);
 }
@@ -62,22 +62,27 @@ function behindCodes(numTokens: i32, numInputs: i32): usize {
 
 /** Where activations are that rows of records are multiplied by. */
 function lanesOf(numTokens: i32, width: i32): usize {
-  return localScratch() + SUMS + (<usize>numTokens * <usize>width << 2);
+  return localScratch() + SUMS + ((<usize>numTokens * <usize>width) << 2);
 }
 
 function sideBySide(numTokens: i32, width: i32, dtype: i32): void {
   const count = load<i32>(addressOf(3));
   const numGroups = (count + GROUP - 1) / GROUP;
   const parts = behindCodes(numTokens, width);
-  const partBytes = <usize>numTokens * <usize>width << 2;
+  const partBytes = (<usize>numTokens * <usize>width) << 2;
   const isPacked = hasFlag(FLAG_PACKED);
   const rowBytes = bytesOf(dtype, width);
   if (isPacked) {
     // by every thread for itself: that takes no longer than waiting for each other
-    const isQ4 = dtype == Q4_0;
+    const isQ4 = dtype === Q4_0;
     const lanes = lanesOf(numTokens, width);
     for (let t = 0; t < numTokens; t++) {
-      quantiseLanes(isQ4, addressOf(0) + (<usize>(t * width) << 2), width >> 5, lanes + <usize>t * lanesBytes(isQ4, width >> 5));
+      quantiseLanes(
+        isQ4,
+        addressOf(0) + ((<usize>(t * width)) << 2),
+        width >> 5,
+        lanes + <usize>t * lanesBytes(isQ4, width >> 5),
+      );
     }
   } else {
     quantiseTokens(addressOf(0), numTokens, width, sharedScratch());
@@ -87,8 +92,8 @@ function sideBySide(numTokens: i32, width: i32, dtype: i32): void {
   const most = numSharers > 1 ? MAX_PARTS : MAX_OWN_PARTS;
   const numRounds = max<i32>(1, (numGroups + most - 1) / most);
   let size = (numGroups + numRounds - 1) / numRounds;
-  size = min<i32>(most, (size + numSharers - 1) / numSharers * numSharers);
-  const own = numSharers == 1 ? 0 : thread();
+  size = min<i32>(most, ((size + numSharers - 1) / numSharers) * numSharers);
+  const own = numSharers === 1 ? 0 : thread();
   let first = 0;
   do {
     const numParts = min<i32>(size, numGroups - first);
@@ -105,7 +110,7 @@ function sideBySide(numTokens: i32, width: i32, dtype: i32): void {
         findRecords(eight, numEights, end, 3 * rowBytes);
         computeValues(isPacked, eight, numEights, end, numTokens, width, dtype);
         // only finished sums leave the thread's own memory, which its caches hold
-        const isLast = eight + 1 == begin + numEights;
+        const isLast = eight + 1 === begin + numEights;
         const to = isLast || !isPacked ? parts + <usize>part * partBytes : localScratch() + SUMS;
         addValues(isPacked, numTokens, width, dtype, from, to);
         from = to;
@@ -115,7 +120,14 @@ function sideBySide(numTokens: i32, width: i32, dtype: i32): void {
     const numColumns = numTokens * width;
     const share = ((numColumns + numSharers - 1) / numSharers + 31) & ~31;
     const from = min<i32>(numColumns, own * share);
-    addParts(<usize>from << 2, <usize>min<i32>(numColumns, from + share) << 2, first == 0, parts, numParts, partBytes);
+    addParts(
+      (<usize>from) << 2,
+      (<usize>min<i32>(numColumns, from + share)) << 2,
+      first === 0,
+      parts,
+      numParts,
+      partBytes,
+    );
     first += size;
     if (first < numGroups) phaseBarrier();
   } while (first < numGroups);
@@ -130,7 +142,7 @@ function addParts(begin: usize, end: usize, isFirst: bool, parts: usize, numPart
     let b = a;
     let c = a;
     let d = a;
-    if (before != 0) {
+    if (before !== 0) {
       a = v128.load(before + at);
       b = v128.load(before + at, 16);
       c = v128.load(before + at, 32);
@@ -156,23 +168,15 @@ function findRecords(begin: i32, step: i32, end: i32, recordBytes: usize): void 
   const weight = addressOf(1);
   const table = localScratch();
   for (let i: usize = 0; i < TABLE_BYTES; i += 4, begin += step) {
-    const neuron = <usize>load<u32>(rows + (<usize>min<i32>(begin, end - 1) << 2));
+    const neuron = <usize>load<u32>(rows + ((<usize>min<i32>(begin, end - 1)) << 2));
     store<u32>(table + i, <u32>(weight + neuron * recordBytes));
   }
 }
 
 /** What these neurons give for each token, 0 for those beyond `end`. */
-function computeValues(
-  isPacked: bool,
-  begin: i32,
-  step: i32,
-  end: i32,
-  numTokens: i32,
-  width: i32,
-  dtype: i32,
-): void {
+function computeValues(isPacked: bool, begin: i32, step: i32, end: i32, numTokens: i32, width: i32, dtype: i32): void {
   const numBlocks = width >> 5;
-  const isQ4 = dtype == Q4_0;
+  const isQ4 = dtype === Q4_0;
   const rowBytes = bytesOf(dtype, width);
   const kind = attributeI(0);
   const table = localScratch();
@@ -202,20 +206,20 @@ function computeValues(
  * in files have all their sums in one place: `from` is 0 or `to`.
  */
 function addValues(isPacked: bool, numTokens: i32, width: i32, dtype: i32, from: usize, to: usize): void {
-  const isQ4 = dtype == Q4_0;
+  const isQ4 = dtype === Q4_0;
   const numBlocks = width >> 5;
   const down = 2 * bytesOf(dtype, width);
   const table = localScratch();
-  const sumBytes = <usize>width << 2;
+  const sumBytes = (<usize>width) << 2;
   let values = table + VALUES;
   for (let t = 0; t < numTokens; t++, values += TABLE_BYTES, to += sumBytes) {
     if (isPacked) {
       addRecords(isQ4, table, down, values, numBlocks, from, to, table + REST);
     } else {
-      if (from == 0) memory.fill(to, 0, sumBytes);
+      if (from === 0) memory.fill(to, 0, sumBytes);
       addRows(isQ4, table, down, values, numBlocks, to, table + REST);
     }
-    if (from != 0) from += sumBytes;
+    if (from !== 0) from += sumBytes;
   }
 }
 
@@ -234,7 +238,7 @@ function matrixByMatrix(numTokens: i32, width: i32, dtype: i32): void {
   const isPacked = hasFlag(FLAG_PACKED);
   const between = isPacked ? 0 : rowBytes;
   if (isPacked) setRecordRow(0);
-  const up = gate + (<usize>numTokens * <usize>numNeurons << 2);
+  const up = gate + ((<usize>numTokens * <usize>numNeurons) << 2);
   setRowStride(3 * rowBytes);
   // x, weight, rows, count, bias, ids, y
   setMatrix(1, dtype, weight, numRows, width);

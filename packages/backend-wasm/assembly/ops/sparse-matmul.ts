@@ -30,7 +30,7 @@ export function sparseMatmul(): void {
   const numInputs = dim(0, 1);
   const count = chosenCount();
   const isTiles = numTokens >= MIN_TILE_TOKENS;
-  const panelBytes = <usize>numInputs << 5;
+  const panelBytes = (<usize>numInputs) << 5;
   if (isTiles) {
     const numPanels = (numTokens + 7) >> 3;
     for (let p = takeUnits(1); p < numPanels; p = takeUnits(1)) {
@@ -58,7 +58,7 @@ export function chosenCount(): i32 {
 
 /** Address of the chosen row `j` of the weight. */
 export function chosenRow(j: i32, rowBytes: usize): usize {
-  return addressOf(1) + <usize>load<u32>(addressOf(2) + (<usize>j << 2)) * strideOf(rowBytes);
+  return addressOf(1) + <usize>load<u32>(addressOf(2) + ((<usize>j) << 2)) * strideOf(rowBytes);
 }
 
 /**
@@ -68,9 +68,9 @@ export function chosenRow(j: i32, rowBytes: usize): usize {
 export function clearRest(begin: i32, count: i32, unit: i32): void {
   const numColumns = dim(2, 0);
   const numTokens = dim(0, 0);
-  const first = (count + unit - 1) / unit * unit;
+  const first = ((count + unit - 1) / unit) * unit;
   const isLittle = numTokens < MIN_TILE_TOKENS;
-  if (begin == first) clearColumns(count, isLittle ? numColumns : min<i32>(first, numColumns), numTokens, numColumns);
+  if (begin === first) clearColumns(count, isLittle ? numColumns : min<i32>(first, numColumns), numTokens, numColumns);
   if (isLittle) return;
   for (; begin < numColumns; begin = takeUnits(unit)) {
     clearColumns(begin, min<i32>(numColumns, begin + unit), numTokens, numColumns);
@@ -80,7 +80,7 @@ export function clearRest(begin: i32, count: i32, unit: i32): void {
 function clearColumns(begin: i32, end: i32, numTokens: i32, numColumns: i32): void {
   for (let t = 0; t < numTokens; t++) {
     const at = addressOf(6) + ((<usize>t * <usize>numColumns + <usize>begin) << 2);
-    memory.fill(at, 0, <usize>(end - begin) << 2);
+    memory.fill(at, 0, (<usize>(end - begin)) << 2);
   }
 }
 
@@ -109,14 +109,14 @@ export function storeChosen(sums: v128, j: i32, end: i32, t: i32): void {
 }
 
 function biasOf(ids: usize, j: i32): f32 {
-  return load<f32>(addressOf(4) + (<usize>load<u32>(ids + (<usize>j << 2)) << 2));
+  return load<f32>(addressOf(4) + ((<usize>load<u32>(ids + ((<usize>j) << 2))) << 2));
 }
 
 /** Address of a chosen row that `dots4` can read: f32 and f16 as they are, everything else decoded into slot `slot`. */
 function rowAt(dtype: i32, j: i32, slot: i32, numInputs: i32): usize {
   const at = chosenRow(j, bytesOf(dtype, numInputs));
-  if (dtype == F32 || dtype == F16) return at;
-  const to = localScratch() + <usize>slot * (<usize>numInputs << 2);
+  if (dtype === F32 || dtype === F16) return at;
+  const to = localScratch() + <usize>slot * ((<usize>numInputs) << 2);
   decode(dtype, at, to, numInputs);
   return to;
 }
@@ -133,8 +133,8 @@ export function chosenByDots(begin: i32, end: i32): void {
     const w2 = rowAt(dtype, min<i32>(end - 1, j + 2), 2, numInputs);
     const w3 = rowAt(dtype, min<i32>(end - 1, j + 3), 3, numInputs);
     for (let t = 0; t < numTokens; t++) {
-      const x = addressOf(0) + (<usize>t * <usize>numInputs << 2);
-      const sums = dtype == F16 ? dots4F16(x, w0, w1, w2, w3, numInputs) : dots4(x, w0, w1, w2, w3, numInputs);
+      const x = addressOf(0) + ((<usize>t * <usize>numInputs) << 2);
+      const sums = dtype === F16 ? dots4F16(x, w0, w1, w2, w3, numInputs) : dots4(x, w0, w1, w2, w3, numInputs);
       storeChosen(sums, j, end, t);
     }
   }
@@ -150,18 +150,18 @@ function tileBlock(begin: i32, end: i32, first: i32, last: i32, panelBytes: usiz
   const numRows = end - begin;
   const decoded = localScratch();
   const sums = decoded + <usize>(MC * KC * 4);
-  const stride = <usize>KC << 2;
+  const stride = (<usize>KC) << 2;
   for (let k = 0; k < numInputs; k += KC) {
     const depth = min<i32>(KC, numInputs - k);
-    if (dtype != F32) {
+    if (dtype !== F32) {
       for (let r = 0; r < numRows; r++) {
         decode(dtype, chosenRow(begin + r, rowBytes) + bytesOf(dtype, k), decoded + <usize>r * stride, depth);
       }
     }
     for (let p = 0; p < numPanels; p++) {
-      const x = sharedScratch() + <usize>(firstPanel + p) * panelBytes + (<usize>k << 5);
+      const x = sharedScratch() + <usize>(firstPanel + p) * panelBytes + ((<usize>k) << 5);
       for (let r = 0; r < numRows; r += 4) {
-        const c = sums + (<usize>((r >> 2) * numPanels + p) << 7);
+        const c = sums + ((<usize>((r >> 2) * numPanels + p)) << 7);
         const w0 = panelRow(dtype, begin, r, numRows, k, rowBytes, decoded);
         const w1 = panelRow(dtype, begin, r + 1, numRows, k, rowBytes, decoded);
         const w2 = panelRow(dtype, begin, r + 2, numRows, k, rowBytes, decoded);
@@ -172,7 +172,7 @@ function tileBlock(begin: i32, end: i32, first: i32, last: i32, panelBytes: usiz
   }
   for (let r = 0; r < numRows; r += 4) {
     for (let t = first; t < last; t++) {
-      const lane = sums + (<usize>((r >> 2) * numPanels + ((t - first) >> 3)) << 7) + (<usize>(t & 7) << 2);
+      const lane = sums + ((<usize>((r >> 2) * numPanels + ((t - first) >> 3))) << 7) + ((<usize>(t & 7)) << 2);
       const four = f32x4(load<f32>(lane), load<f32>(lane, 32), load<f32>(lane, 64), load<f32>(lane, 96));
       storeChosen(four, begin + r, end, t);
     }
@@ -182,6 +182,6 @@ function tileBlock(begin: i32, end: i32, first: i32, last: i32, panelBytes: usiz
 /** Columns from `k` on of row `r` of a panel, or of the last one beyond its end. */
 function panelRow(dtype: i32, begin: i32, r: i32, numRows: i32, k: i32, rowBytes: usize, decoded: usize): usize {
   const row = min<i32>(r, numRows - 1);
-  if (dtype == F32) return chosenRow(begin + row, rowBytes) + (<usize>k << 2);
-  return decoded + <usize>row * (<usize>KC << 2);
+  if (dtype === F32) return chosenRow(begin + row, rowBytes) + ((<usize>k) << 2);
+  return decoded + <usize>row * ((<usize>KC) << 2);
 }

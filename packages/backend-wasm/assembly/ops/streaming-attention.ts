@@ -86,8 +86,8 @@ export function streamingAttention(): void {
   hasMass = enterMass(11);
   setRowSoftmax(attributeF(0), attributeF(3));
   keyRows = layPanels(localScratch());
-  valueRows = keyRows + <usize>PANEL_ROWS * (<usize>headDim << 2);
-  entries = valueRows + <usize>PANEL_ROWS * (<usize>valueDim << 2) + 64;
+  valueRows = keyRows + <usize>PANEL_ROWS * ((<usize>headDim) << 2);
+  entries = valueRows + <usize>PANEL_ROWS * ((<usize>valueDim) << 2) + 64;
   state = entries + <usize>ALONE * ENTRY_BYTES;
 
   scannedRun = -1;
@@ -109,7 +109,7 @@ export function streamingAttention(): void {
     for (let i = 0; i < tilesOfUnit; i++) {
       const h0 = kvHead * groupSize + ((unit % headUnits) * tilesOfUnit + i) * headTile;
       const h1 = min<i32>((kvHead + 1) * groupSize, h0 + headTile);
-      for (let t = tile * tokenTile; t < lastToken; ) {
+      for (let t = tile * tokenTile; t < lastToken;) {
         const end = runEnd(t, lastToken);
         attendRun(t, end, kvHead, h0, h1);
         t = end;
@@ -123,17 +123,17 @@ function attendRun(t0: i32, t1: i32, kvHead: i32, h0: i32, h1: i32): void {
   const context = contextOfSequence(sequence);
   openPanels(t0, t1, h0, h1);
   isMeasuring = false;
-  if (scannedRun != t0) findRanges(t0, t1, sequence, context);
+  if (scannedRun !== t0) findRanges(t0, t1, sequence, context);
   attendParts(sequence, context, kvHead);
   if (hasMass) {
     isMeasuring = true;
     loadQueries(addressOf(0));
     attendParts(sequence, context, kvHead);
   }
-  if (kvHead == 0 && h0 == 0) countPairs(t0, t1, sequence, context);
+  if (kvHead === 0 && h0 === 0) countPairs(t0, t1, sequence, context);
   for (let lane = 0; lane < numLanes; lane++) {
     const row = tokenOfLane(lane) * dim(0, 1) + headOfLane(lane);
-    const y = addressOf(9) + (<usize>row * <usize>valueDim << 2);
+    const y = addressOf(9) + ((<usize>row * <usize>valueDim) << 2);
     if (!writeLane(lane, y)) attendAlone(row, positionOfLane(lane), sequence, context, kvHead, y);
   }
 }
@@ -142,7 +142,7 @@ function attendRun(t0: i32, t1: i32, kvHead: i32, h0: i32, h1: i32): void {
 function attendParts(sequence: i32, context: i32, kvHead: i32): void {
   const far = min<i32>(local - 1, reach);
   attendSlots(sequence, windowBegin, windowEnd, kvHead, 0, far, i32.MAX_VALUE);
-  if (sinks == 0 || reach < local) return;
+  if (sinks === 0 || reach < local) return;
   if (isPresent(8)) loadQueries(addressOf(8));
   attendSlots(sequence, sinksBegin, sinksEnd, kvHead, local, reach, sinks);
 }
@@ -161,7 +161,7 @@ function findRanges(t0: i32, t1: i32, sequence: i32, context: i32): void {
   windowEnd = 0;
   sinksBegin = context;
   sinksEnd = 0;
-  for (let slot = 0; slot < context; ) {
+  for (let slot = 0; slot < context;) {
     const begin = slot;
     slot += slotsInBlock(slot, min<i32>(PANEL_ROWS, context - slot));
     scanPositions(positionsAt(slotIndex(sequence, begin)), slot - begin);
@@ -194,7 +194,7 @@ function attendSlots(sequence: i32, from: i32, to: i32, kvHead: i32, near: i32, 
     first = min<i32>(first, positionOfLane(lane));
     last = max<i32>(last, positionOfLane(lane));
   }
-  for (let slot = from; slot < to; ) {
+  for (let slot = from; slot < to;) {
     let count = slotsInBlock(slot, min<i32>(PANEL_ROWS, to - slot));
     let index = slotIndex(sequence, slot);
     let begin = slot;
@@ -205,7 +205,7 @@ function attendSlots(sequence: i32, from: i32, to: i32, kvHead: i32, near: i32, 
       // slots at both ends that no query sees are left out
       while (count > 0 && !isNear(positionAt(index + count - 1), first, last, near, far, limit)) count -= 1;
       for (; count > 0 && !isNear(positionAt(index), first, last, near, far, limit); begin++, index++) count -= 1;
-      if (count == 0) continue;
+      if (count === 0) continue;
     }
     const keys = keysOf(index, kvHead, count, keyRows);
     const values = valuesOf(index, kvHead, count, valueRows);
@@ -264,13 +264,13 @@ function countPairs(t0: i32, t1: i32, sequence: i32, context: i32): void {
   for (let t = t0; t < t1; t++) {
     const position = positionOfToken(t);
     let count = 0;
-    for (let slot = 0; slot < context; ) {
+    for (let slot = 0; slot < context;) {
       const index = slotIndex(sequence, slot);
       const end = index + slotsInBlock(slot, context - slot);
       slot += end - index;
       count += countSeen(positionsAt(index), end - index, position);
     }
-    store<i32>(addressOf(10) + (<usize>t << 2), count);
+    store<i32>(addressOf(10) + ((<usize>t) << 2), count);
   }
 }
 
@@ -306,17 +306,17 @@ function isSeen(position: i32, key: i32): bool {
 /** One query, only keys that it sees: where something is not finite, nothing of other keys may come in. */
 function attendAlone(row: i32, position: i32, sequence: i32, context: i32, kvHead: i32, y: usize): void {
   clearRow(state, valueDim);
-  const offset = <usize>row * (<usize>headDim << 2);
+  const offset = <usize>row * ((<usize>headDim) << 2);
   const sinkQuery = isPresent(8) ? addressOf(8) + offset : addressOf(0) + offset;
   for (let pass = 0; pass < 2; pass++) {
-    const query = pass == 0 ? addressOf(0) + offset : sinkQuery;
+    const query = pass === 0 ? addressOf(0) + offset : sinkQuery;
     let count = 0;
     for (let slot = 0; slot < context; slot++) {
       const index = slotIndex(sequence, slot);
       const key = positionAt(index);
-      if (!isSeen(position, key) || position - key < local != (pass == 0)) continue;
-      const keyAt = keyOf(index, kvHead, keyRows + <usize>count * (<usize>headDim << 2));
-      const valueAt = valueOf(index, kvHead, valueRows + <usize>count * (<usize>valueDim << 2));
+      if (!isSeen(position, key) || position - key < local !== (pass === 0)) continue;
+      const keyAt = keyOf(index, kvHead, keyRows + <usize>count * ((<usize>headDim) << 2));
+      const valueAt = valueOf(index, kvHead, valueRows + <usize>count * ((<usize>valueDim) << 2));
       setEntry(entries, count++, keyAt, valueAt, 0);
       if (count < ALONE) continue;
       pushRows(query, headDim, valueDim, entries, count, state);
@@ -325,6 +325,7 @@ function attendAlone(row: i32, position: i32, sequence: i32, context: i32, kvHea
     pushRows(query, headDim, valueDim, entries, count, state);
   }
   const sum = load<f32>(state, 4);
-  const factor: f32 = sum == 0 ? 0 : 1 / sum;
-  for (let i: usize = 0; i < <usize>valueDim << 2; i += 4) store<f32>(y + i, load<f32>(state + ROW_STATE + i) * factor);
+  const factor: f32 = sum === 0 ? 0 : 1 / sum;
+  for (let i: usize = 0; i < (<usize>valueDim) << 2; i += 4)
+    store<f32>(y + i, load<f32>(state + ROW_STATE + i) * factor);
 }

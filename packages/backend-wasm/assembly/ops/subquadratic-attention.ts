@@ -96,7 +96,7 @@ let isMeasuring: bool = false;
 
 export function subquadraticAttention(): void {
   enterCache();
-  isCausal = attributeI(1) != 0;
+  isCausal = attributeI(1) !== 0;
   local = attributeI(4);
   reach = modelReach();
   headDim = dim(0, 2);
@@ -105,10 +105,10 @@ export function subquadraticAttention(): void {
   setRowSoftmax(attributeF(0), attributeF(3));
   pieces = layPanels(localScratch());
   keyRows = pieces + <usize>SPAN * 16;
-  valueRows = keyRows + <usize>SPAN * (<usize>headDim << 2);
-  states = layEdges(valueRows + <usize>SPAN * (<usize>valueDim << 2) + 64);
+  valueRows = keyRows + <usize>SPAN * ((<usize>headDim) << 2);
+  states = layEdges(valueRows + <usize>SPAN * ((<usize>valueDim) << 2) + 64);
   entries = edgeEntries();
-  stateBytes = ROW_STATE + (<usize>((valueDim + 7) & ~3) << 2);
+  stateBytes = ROW_STATE + ((<usize>((valueDim + 7) & ~3)) << 2);
   layWhole(layLandmarks(states + 8 * stateBytes, hasMass));
 
   const numTokens = dim(0, 0);
@@ -123,9 +123,9 @@ export function subquadraticAttention(): void {
   const headsOfUnit = numTokenTiles * numKvHeads < 16 * threads() ? 1 : min<i32>(numKvHeads, UNIT_HEADS);
   const numUnits = numTokenTiles * headUnits * ((numKvHeads + headsOfUnit - 1) / headsOfUnit);
   for (let unit = takeUnits(1); unit < numUnits; unit = takeUnits(1)) {
-    const firstHead = unit / (numTokenTiles * headUnits) * headsOfUnit;
+    const firstHead = (unit / (numTokenTiles * headUnits)) * headsOfUnit;
     const lastHead = min<i32>(numKvHeads, firstHead + headsOfUnit);
-    const firstToken = (unit / headUnits) % numTokenTiles * tokenTile;
+    const firstToken = ((unit / headUnits) % numTokenTiles) * tokenTile;
     const lastToken = min<i32>(numTokens, firstToken + tokenTile);
     if (headsOfUnit > 1) {
       touchRows(addressOf(0), firstToken, lastToken, firstHead * groupSize, lastHead * groupSize, headDim);
@@ -136,7 +136,7 @@ export function subquadraticAttention(): void {
       for (let i = 0; i < tilesOfUnit; i++) {
         const h0 = kvHead * groupSize + ((unit % headUnits) * tilesOfUnit + i) * headTile;
         const h1 = min<i32>((kvHead + 1) * groupSize, h0 + headTile);
-        for (let t = firstToken; t < lastToken; ) {
+        for (let t = firstToken; t < lastToken;) {
           const end = runEnd(t, lastToken);
           attendRun(t, end, kvHead, h0, h1);
           t = end;
@@ -151,9 +151,9 @@ export function subquadraticAttention(): void {
  * eight rows of one head are loaded, or written, at a time.
  */
 function touchRows(rows: usize, t0: i32, t1: i32, h0: i32, h1: i32, length: i32): void {
-  const stride = <usize>(dim(0, 1) * length) << 2;
-  const bytes = <usize>((h1 - h0) * length) << 2;
-  let row = rows + <usize>t0 * stride + (<usize>(h0 * length) << 2);
+  const stride = (<usize>(dim(0, 1) * length)) << 2;
+  const bytes = (<usize>((h1 - h0) * length)) << 2;
+  let row = rows + <usize>t0 * stride + ((<usize>(h0 * length)) << 2);
   let sum = 0;
   for (let t = t0; t < t1; t++, row += stride) {
     for (let i: usize = 0; i < bytes; i += 64) sum += load<i32>(row + i);
@@ -183,13 +183,13 @@ function attendRun(t0: i32, t1: i32, kvHead: i32, h0: i32, h1: i32): void {
     wholePanels |= 1 << panel;
     const isFinite = writeWhole(panel, addressOf(11));
     for (let lane = firstLaneOf(panel); lane < lastLaneOf(panel); lane++) {
-      if (kvHead == 0 && headOfLane(lane) == 0) {
-        store<i32>(addressOf(12) + (<usize>tokenOfLane(lane) << 2), countWhole(lane, sequence, context, back));
+      if (kvHead === 0 && headOfLane(lane) === 0) {
+        store<i32>(addressOf(12) + ((<usize>tokenOfLane(lane)) << 2), countWhole(lane, sequence, context, back));
       }
       if (!isFinite) attendAlone(lane, sequence, context, kvHead, back, ahead);
     }
   }
-  if (popcnt(wholePanels) == numPanels) return;
+  if (popcnt(wholePanels) === numPanels) return;
   attendSpans(sequence, context, kvHead, max<i32>(0, low - back), end, back, ahead);
   let lastListed = -1;
   let numEdges = 0;
@@ -202,9 +202,9 @@ function attendRun(t0: i32, t1: i32, kvHead: i32, h0: i32, h1: i32): void {
     if (inPanels && !hasLandmarks(panel)) attendLandmarks(panel, first, last, sequence, context, kvHead);
     for (let lane = first; lane < last; lane++) {
       const token = tokenOfLane(lane);
-      if (token != lastListed) {
+      if (token !== lastListed) {
         const position = positionOfToken(token);
-        const counts = kvHead == 0 && headOfLane(lane) == 0;
+        const counts = kvHead === 0 && headOfLane(lane) === 0;
         let seen = 0;
         if (counts && inPanels) {
           seen = gatherLandmarks(position, sequence, context, kvHead) + countSharedGlobals(position, sequence, context);
@@ -213,7 +213,7 @@ function attendRun(t0: i32, t1: i32, kvHead: i32, h0: i32, h1: i32): void {
         lastListed = token;
         if (counts) {
           seen += numEdges + countWindow(position, sequence, context, back, ahead);
-          store<i32>(addressOf(12) + (<usize>token << 2), seen);
+          store<i32>(addressOf(12) + ((<usize>token) << 2), seen);
         }
       }
       const state = states + <usize>(lane - first) * stateBytes;
@@ -236,7 +236,7 @@ function attendRun(t0: i32, t1: i32, kvHead: i32, h0: i32, h1: i32): void {
 }
 
 function isWhole(panel: i32): bool {
-  return ((wholePanels >> panel) & 1) != 0;
+  return ((wholePanels >> panel) & 1) !== 0;
 }
 
 /** All other panels meet the slots `[begin, end)` in their windows. */
@@ -256,9 +256,9 @@ function addMassOfEdges(lane: i32, numEdges: i32, state: usize, kvHead: i32): vo
   const own = maximumOfLane(lane);
   const top = load<f32>(state);
   const most = max<f32>(own, top);
-  if (top == -Infinity) return;
+  if (top === -Infinity) return;
   const factor = Math.exp(<f64>top - <f64>most);
-  const rest: f64 = own == -Infinity ? 0 : <f64>sumOfLane(lane) * Math.exp(<f64>own - <f64>most);
+  const rest: f64 = own === -Infinity ? 0 : <f64>sumOfLane(lane) * Math.exp(<f64>own - <f64>most);
   const share = <f32>(factor / (rest + <f64>load<f32>(state, 4) * factor));
   const row = massOf(tokenOfLane(lane), kvHead);
   for (let i = 0; i < numEdges; i++) {
@@ -267,22 +267,22 @@ function addMassOfEdges(lane: i32, numEdges: i32, state: usize, kvHead: i32): vo
 }
 
 function queryOf(lane: i32): usize {
-  return addressOf(0) + (<usize>(tokenOfLane(lane) * dim(0, 1) + headOfLane(lane)) * <usize>headDim << 2);
+  return addressOf(0) + ((<usize>(tokenOfLane(lane) * dim(0, 1) + headOfLane(lane)) * <usize>headDim) << 2);
 }
 
 /** Rows of the slots `[begin, end)`, block by block. */
 function layPieces(sequence: i32, kvHead: i32, begin: i32, end: i32): void {
   numPieces = 0;
-  for (let slot = begin; slot < end; ) {
+  for (let slot = begin; slot < end;) {
     const count = slotsInBlock(slot, end - slot);
     const index = slotIndex(sequence, slot);
-    const at = pieces + (<usize>numPieces << 4);
+    const at = pieces + ((<usize>numPieces) << 4);
     const row = <usize>(slot - begin);
     store<i32>(at, slot);
     store<i32>(at, count, 4);
-    store<u32>(at, <u32>keysOf(index, kvHead, count, keyRows + row * (<usize>headDim << 2)), 8);
-    store<u32>(at, <u32>valuesOf(index, kvHead, count, valueRows + row * (<usize>valueDim << 2)), 12);
-    for (let i = 0; i < count; i++) if (positionAt(index + i) != slot + i) hasHoles = true;
+    store<u32>(at, <u32>keysOf(index, kvHead, count, keyRows + row * ((<usize>headDim) << 2)), 8);
+    store<u32>(at, <u32>valuesOf(index, kvHead, count, valueRows + row * ((<usize>valueDim) << 2)), 12);
+    for (let i = 0; i < count; i++) if (positionAt(index + i) !== slot + i) hasHoles = true;
     numPieces += 1;
     slot += count;
   }
@@ -311,16 +311,16 @@ function attendWindow(
     const stop = min<i32>(end, begin + PANEL_ROWS);
     const count = stop - begin;
     for (let piece = 0; piece < numPieces; piece++) {
-      const at = pieces + (<usize>piece << 4);
+      const at = pieces + ((<usize>piece) << 4);
       const first = max<i32>(begin, load<i32>(at));
       const upTo = min<i32>(stop, load<i32>(at) + load<i32>(at, 4));
       if (first >= upTo) continue;
-      const skipped = <usize>(first - load<i32>(at)) * (<usize>headDim << 2);
+      const skipped = <usize>(first - load<i32>(at)) * ((<usize>headDim) << 2);
       scoreRows(panel, <usize>load<u32>(at, 8) + skipped, upTo - first, first - begin);
     }
     // landmarks and globals follow the last rows of the window
     const extra =
-      stop == last && !isMeasuring && count <= PANEL_ROWS - LANDMARK_ROWS
+      stop === last && !isMeasuring && count <= PANEL_ROWS - LANDMARK_ROWS
         ? scoreLandmarks(panel, count, sequence, context, kvHead)
         : 0;
     capRows(count + extra);
@@ -329,7 +329,7 @@ function attendWindow(
     for (let j = begin; j < min<i32>(stop, high - back); j++) hideRow(panel, j - begin, j, -ahead, back);
     for (let j = max<i32>(begin, low + ahead + 1); j < stop; j++) hideRow(panel, j - begin, j, -ahead, back);
     if (hasHoles) {
-      for (let j = begin; j < stop; j++) if (positionAt(slotIndex(sequence, j)) != j) dropRow(j - begin);
+      for (let j = begin; j < stop; j++) if (positionAt(slotIndex(sequence, j)) !== j) dropRow(j - begin);
     }
     if (isMeasuring) {
       addMassOfRows(panel, count, kvHead, 0, begin);
@@ -337,11 +337,11 @@ function attendWindow(
     }
     weighRows(panel, count + extra);
     for (let piece = 0; piece < numPieces; piece++) {
-      const at = pieces + (<usize>piece << 4);
+      const at = pieces + ((<usize>piece) << 4);
       const first = max<i32>(begin, load<i32>(at));
       const upTo = min<i32>(stop, load<i32>(at) + load<i32>(at, 4));
       if (first >= upTo) continue;
-      const skipped = <usize>(first - load<i32>(at)) * (<usize>valueDim << 2);
+      const skipped = <usize>(first - load<i32>(at)) * ((<usize>valueDim) << 2);
       sumRows(panel, <usize>load<u32>(at, 12) + skipped, upTo - first, first - begin);
     }
     if (extra > 0) sumLandmarks(panel, extra, count);
@@ -353,7 +353,7 @@ function countWindow(position: i32, sequence: i32, context: i32, back: i32, ahea
   const end = min<i32>(context, position + ahead + 1);
   if (!hasHoles) return max<i32>(0, end - begin);
   let count = 0;
-  for (let j = begin; j < end; j++) if (positionAt(slotIndex(sequence, j)) == j) count += 1;
+  for (let j = begin; j < end; j++) if (positionAt(slotIndex(sequence, j)) === j) count += 1;
   return count;
 }
 
@@ -372,8 +372,9 @@ function attendAlone(lane: i32, sequence: i32, context: i32, kvHead: i32, back: 
     pushRows(query, headDim, valueDim, entries, count, states);
   }
   const row = tokenOfLane(lane) * dim(0, 1) + headOfLane(lane);
-  const y = addressOf(11) + (<usize>row * <usize>valueDim << 2);
+  const y = addressOf(11) + ((<usize>row * <usize>valueDim) << 2);
   const sum = load<f32>(states, 4);
-  const factor: f32 = sum == 0 ? 0 : 1 / sum;
-  for (let i: usize = 0; i < <usize>valueDim << 2; i += 4) store<f32>(y + i, load<f32>(states + ROW_STATE + i) * factor);
+  const factor: f32 = sum === 0 ? 0 : 1 / sum;
+  for (let i: usize = 0; i < (<usize>valueDim) << 2; i += 4)
+    store<f32>(y + i, load<f32>(states + ROW_STATE + i) * factor);
 }

@@ -28,9 +28,9 @@ function summarise(head: i32, isBox: bool): void {
   const numParts = dim(3, 1);
   const partSize = blockSize / numParts;
   const keyRow = localScratch();
-  const valueRow = keyRow + (<usize>headDim << 2) + 16;
-  for (let t = 0; t < numTokens; ) {
-    const slot = load<i32>(addressOf(0) + (<usize>t << 2));
+  const valueRow = keyRow + ((<usize>headDim) << 2) + 16;
+  for (let t = 0; t < numTokens;) {
+    const slot = load<i32>(addressOf(0) + ((<usize>t) << 2));
     t += 1;
     if (slot < 0) continue;
     const block = slot / blockSize;
@@ -39,11 +39,11 @@ function summarise(head: i32, isBox: bool): void {
     const offset = inside - part * partSize;
     const summary = <usize>((block * numParts + part) * numHeads + head);
     const count = addressOf(3) + (summary << 2);
-    const isCurrent = offset != 0 && load<i32>(count) == offset;
+    const isCurrent = offset !== 0 && load<i32>(count) === offset;
     const firstRow = <usize>(block * numHeads + head) * <usize>blockSize + <usize>(part * partSize);
     // tokens that follow in the same part
     let end = offset + 1;
-    while (end < partSize && t < numTokens && load<i32>(addressOf(0) + (<usize>t << 2)) == slot + end - offset) {
+    while (end < partSize && t < numTokens && load<i32>(addressOf(0) + ((<usize>t) << 2)) === slot + end - offset) {
       end += 1;
       t += 1;
     }
@@ -51,12 +51,18 @@ function summarise(head: i32, isBox: bool): void {
     if (isBox) {
       for (let o = begin; o < end; o++) {
         const key = rowOf(1, firstRow + <usize>o, headDim, keyRow);
-        extend(addressOf(4) + summary * (<usize>headDim << 2), addressOf(5) + summary * (<usize>headDim << 2), key, headDim, o == 0);
-        raise(addressOf(6) + (summary << 2), rowOf(2, firstRow + <usize>o, valueDim, valueRow), valueDim, o == 0);
+        extend(
+          addressOf(4) + summary * ((<usize>headDim) << 2),
+          addressOf(5) + summary * ((<usize>headDim) << 2),
+          key,
+          headDim,
+          o === 0,
+        );
+        raise(addressOf(6) + (summary << 2), rowOf(2, firstRow + <usize>o, valueDim, valueRow), valueDim, o === 0);
       }
     } else {
-      moveBy(1, firstRow, begin, end, addressOf(4) + summary * (<usize>headDim << 2), headDim, keyRow);
-      moveBy(2, firstRow, begin, end, addressOf(5) + summary * (<usize>valueDim << 2), valueDim, valueRow);
+      moveBy(1, firstRow, begin, end, addressOf(4) + summary * ((<usize>headDim) << 2), headDim, keyRow);
+      moveBy(2, firstRow, begin, end, addressOf(5) + summary * ((<usize>valueDim) << 2), valueDim, valueRow);
     }
     store<i32>(count, end);
   }
@@ -64,7 +70,7 @@ function summarise(head: i32, isBox: bool): void {
 
 /** Takes the rows `[begin, end)` of a part into their mean, which has those before them. */
 function moveBy(tensor: i32, firstRow: usize, begin: i32, end: i32, mean: usize, length: i32, row: usize): void {
-  if (dtypeOf(tensor) == F32) {
+  if (dtypeOf(tensor) === F32) {
     move(mean, rowOf(tensor, firstRow + <usize>begin, length, row), length, begin, end);
     return;
   }
@@ -75,14 +81,14 @@ function moveBy(tensor: i32, firstRow: usize, begin: i32, end: i32, mean: usize,
 function rowOf(tensor: i32, row: usize, length: i32, to: usize): usize {
   const dtype = dtypeOf(tensor);
   const from = addressOf(tensor) + row * bytesOf(dtype, length);
-  if (dtype == F32) return from;
+  if (dtype === F32) return from;
   decode(dtype, from, to, length);
   return to;
 }
 
 /** `mean += (x - mean) * (1 / count)` for rows side by side that make counts of `before + 1` to `after`. */
 function move(mean: usize, x: usize, length: i32, before: i32, after: i32): void {
-  const stride = <usize>length << 2;
+  const stride = (<usize>length) << 2;
   let left = length;
   for (; left >= 32; left -= 32, mean += 128, x += 128) {
     let a = f32x4.splat(0);
@@ -141,17 +147,17 @@ function move(mean: usize, x: usize, length: i32, before: i32, after: i32): void
 
 function extend(low: usize, high: usize, x: usize, length: i32, isFirst: bool): void {
   if (isFirst) {
-    memory.copy(low, x, <usize>length << 2);
-    memory.copy(high, x, <usize>length << 2);
+    memory.copy(low, x, (<usize>length) << 2);
+    memory.copy(high, x, (<usize>length) << 2);
     return;
   }
-  for (const whole = low + (<usize>(length & ~3) << 2); low < whole; low += 16, high += 16, x += 16) {
+  for (const whole = low + ((<usize>(length & ~3)) << 2); low < whole; low += 16, high += 16, x += 16) {
     const v = v128.load(x);
     v128.store(low, f32x4.min(v128.load(low), v));
     v128.store(high, f32x4.max(v128.load(high), v));
   }
   length &= 3;
-  for (const end = low + (<usize>length << 2); low < end; low += 4, high += 4, x += 4) {
+  for (const end = low + ((<usize>length) << 2); low < end; low += 4, high += 4, x += 4) {
     const v = load<f32>(x);
     store<f32>(low, min<f32>(load<f32>(low), v));
     store<f32>(high, max<f32>(load<f32>(high), v));
@@ -160,7 +166,7 @@ function extend(low: usize, high: usize, x: usize, length: i32, isFirst: bool): 
 
 function raise(norm: usize, x: usize, length: i32, isFirst: bool): void {
   let squares: f64 = 0;
-  for (const end = x + (<usize>length << 2); x < end; x += 4) squares += <f64>load<f32>(x) * <f64>load<f32>(x);
+  for (const end = x + ((<usize>length) << 2); x < end; x += 4) squares += <f64>load<f32>(x) * <f64>load<f32>(x);
   const length2 = <f32>(Math.sqrt(squares) * NORM_MARGIN);
   store<f32>(norm, isFirst ? length2 : max<f32>(load<f32>(norm), length2));
 }
@@ -175,7 +181,7 @@ export function keyColumnsAppend(): void {
   const columnType = dtypeOf(2);
   const key = localScratch();
   for (let t = takeUnits(1); t < numTokens; t = takeUnits(1)) {
-    const slot = load<i32>(addressOf(0) + (<usize>t << 2));
+    const slot = load<i32>(addressOf(0) + ((<usize>t) << 2));
     if (slot < 0) continue;
     const block = slot / blockSize;
     const offset = slot - block * blockSize;
@@ -185,7 +191,7 @@ export function keyColumnsAppend(): void {
       decode(keyType, addressOf(1) + row * bytesOf(keyType, headDim), key, headDim);
       for (let i = 0; i < headDim; i++) {
         const column = (first * <usize>headDim + <usize>i) * <usize>blockSize + <usize>offset;
-        const at = key + (<usize>i << 2);
+        const at = key + ((<usize>i) << 2);
         store<f32>(at, load<f32>(at) + 0); // -0 becomes 0
         encode(columnType, at, addressOf(2) + column * bytesOf(columnType, 1), 1);
       }
@@ -205,12 +211,12 @@ export function clampPositions(): void {
 /** Tensors: sequences, stateFrom, stateTo, state. */
 export function stateCarry(): void {
   const numTokens = dim(0, 0);
-  const rowBytes = <usize>(dim(3, 1) * dim(3, 2)) << 2;
-  for (let t = 0; t < numTokens; ) {
-    const sequence = load<i32>(addressOf(0) + (<usize>t << 2));
-    while (t < numTokens && load<i32>(addressOf(0) + (<usize>t << 2)) == sequence) t++;
-    const from = load<i32>(addressOf(1) + (<usize>sequence << 2));
-    const to = addressOf(3) + <usize>load<i32>(addressOf(2) + (<usize>sequence << 2)) * rowBytes;
+  const rowBytes = (<usize>(dim(3, 1) * dim(3, 2))) << 2;
+  for (let t = 0; t < numTokens;) {
+    const sequence = load<i32>(addressOf(0) + ((<usize>t) << 2));
+    while (t < numTokens && load<i32>(addressOf(0) + ((<usize>t) << 2)) === sequence) t++;
+    const from = load<i32>(addressOf(1) + ((<usize>sequence) << 2));
+    const to = addressOf(3) + <usize>load<i32>(addressOf(2) + ((<usize>sequence) << 2)) * rowBytes;
     if (from < 0) memory.fill(to, 0, rowBytes);
     else memory.copy(to, addressOf(3) + <usize>from * rowBytes, rowBytes);
   }

@@ -11,9 +11,9 @@ import { halfToFloat4 } from '../simd/vector';
  */
 const table = memory.data<u32>(
   [
-    0x00002000, 0x00002000, 0x00002000, 0x00002000, 0x20000000, 0x20000000, 0x20000000, 0x20000000, 0x8fffe000, 0x8fffe000,
-    0x8fffe000, 0x8fffe000, 0x38000000, 0x38000000, 0x38000000, 0x38000000, 0x08000800, 0x08000800, 0x08000800, 0x08000800,
-    0xefffefff, 0xefffefff, 0xefffefff, 0xefffefff,
+    0x00002000, 0x00002000, 0x00002000, 0x00002000, 0x20000000, 0x20000000, 0x20000000, 0x20000000, 0x8fffe000,
+    0x8fffe000, 0x8fffe000, 0x8fffe000, 0x38000000, 0x38000000, 0x38000000, 0x38000000, 0x08000800, 0x08000800,
+    0x08000800, 0x08000800, 0xefffefff, 0xefffefff, 0xefffefff, 0xefffefff,
   ],
   16,
 );
@@ -44,7 +44,7 @@ export function splitHalves(from: usize, to: usize, count: i32): void {
   const offset = v128.load(table + OFFSET);
   const least = v128.load(table + LEAST);
   let rank = i32x4.splat(0);
-  const end = from + (<usize>count << 1);
+  const end = from + ((<usize>count) << 1);
   for (let at = from, out = to; at < end; at += 16, out += 32) {
     const h = v128.load(at);
     v128.store(out, even4(h, mask, offset));
@@ -55,17 +55,17 @@ export function splitHalves(from: usize, to: usize, count: i32): void {
 }
 
 /** The even ones of eight numbers, if they are normal. */
-@inline
+// @inline
 export function even4(v: v128, mask: v128, offset: v128): v128 {
   return i32x4.add(v128.and(i32x4.dot_i16x8_s(v, v128.load(table)), mask), offset);
 }
-@inline
+// @inline
 export function odd4(v: v128, mask: v128, offset: v128): v128 {
   return i32x4.add(v128.and(i32x4.dot_i16x8_s(v, v128.load(table + 16)), mask), offset);
 }
 
 /** At most the limit for normal numbers, more for others. The sum drops the sign. */
-@inline
+// @inline
 export function rankOf(v: v128, least: v128): v128 {
   return i16x8.sub(i16x8.add(v, v), least);
 }
@@ -79,7 +79,7 @@ export function areNormal(rank: v128): bool {
 /** Decodes again every eight numbers of which one is not normal. */
 export function splitCarefully(from: usize, to: usize, count: i32): void {
   const least = v128.load(table + LEAST);
-  for (const end = from + (<usize>count << 1); from < end; from += 16, to += 32) {
+  for (const end = from + ((<usize>count) << 1); from < end; from += 16, to += 32) {
     const v = v128.load(from);
     if (areNormal(rankOf(v, least))) continue;
     v128.store(to, halfToFloat4(v128.and(v, i32x4.splat(0xffff))));

@@ -101,7 +101,7 @@ function decodeIq2Xxs(from: usize, to: usize): void {
     const word = load<u32>(codes, 4);
     const scale = d * (<f32>0.5 + <f32>(word >> 28)) * <f32>0.25;
     for (let group: usize = 0; group < 4; group++, to += 32) {
-      const elements = v128.load8x8_s(IQ2_XXS_GRID + (<usize>load<u8>(codes + group) << 3));
+      const elements = v128.load8x8_s(IQ2_XXS_GRID + ((<usize>load<u8>(codes + group)) << 3));
       writeSigned(elements, evenSigns((word >> (<u32>group * 7)) & 127), scale, to);
     }
   }
@@ -109,7 +109,7 @@ function decodeIq2Xxs(from: usize, to: usize): void {
 
 /** The scale of groups 2k and 2k + 1, a nibble each. */
 function nibbleScale(d: f32, at: usize, group: usize): f32 {
-  const code = (<u32>load<u8>(at + (group >> 2)) >> (((<u32>group) & 2) << 1)) & 15;
+  const code = (<u32>load<u8>(at + (group >> 2)) >> ((<u32>group & 2) << 1)) & 15;
   return d * (<f32>0.5 + <f32>code) * <f32>0.25;
 }
 
@@ -117,7 +117,7 @@ function decodeIq2Xs(from: usize, to: usize): void {
   const d = halfToFloat(load<u16>(from));
   for (let group: usize = 0; group < 32; group++, to += 32) {
     const word = <u32>load<u16>(from + 2 + (group << 1));
-    const elements = v128.load8x8_s(IQ2_XS_GRID + (<usize>(word & 511) << 3));
+    const elements = v128.load8x8_s(IQ2_XS_GRID + ((<usize>(word & 511)) << 3));
     writeSigned(elements, evenSigns(word >> 9), nibbleScale(d, from + 66, group), to);
   }
 }
@@ -138,8 +138,8 @@ function decodeIq3Xxs(from: usize, to: usize): void {
     const scale = d * (<f32>0.5 + <f32>(word >> 28)) * <f32>0.5;
     for (let group: usize = 0; group < 4; group++, to += 32) {
       const codes = from + 2 + (sub << 3) + (group << 1);
-      const first = IQ3_XXS_GRID + (<usize>load<u8>(codes) << 2);
-      const second = IQ3_XXS_GRID + (<usize>load<u8>(codes, 1) << 2);
+      const first = IQ3_XXS_GRID + ((<usize>load<u8>(codes)) << 2);
+      const second = IQ3_XXS_GRID + ((<usize>load<u8>(codes, 1)) << 2);
       writeSigned(pairOf(first, second), evenSigns((word >> (<u32>group * 7)) & 127), scale, to);
     }
   }
@@ -175,7 +175,7 @@ function decodeIq1S(from: usize, to: usize): void {
     const word = <u32>load<u16>(from + 34 + ((group >> 2) << 1));
     const high = <usize>(word >> ((<u32>group & 3) * 3)) & 7;
     const scale = d * odd((word >> 12) & 7);
-    writeShifted(<usize>load<u8>(from + 2 + group) | (high << 8), (word & 0x8000) != 0, scale, to);
+    writeShifted(<usize>load<u8>(from + 2 + group) | (high << 8), (word & 0x8000) !== 0, scale, to);
   }
 }
 
@@ -191,7 +191,7 @@ function decodeIq1M(from: usize, to: usize): void {
     const nibble = <usize>load<u8>(from + 32 + (group >> 1)) >> ((group & 1) << 2);
     const code = (<u32>load<u16>(scales + ((group >> 3) << 1)) >> (((<u32>group >> 1) & 3) * 3)) & 7;
     const vector = <usize>load<u8>(from + group) | ((nibble & 7) << 8);
-    writeShifted(vector, (nibble & 8) != 0, d * odd(code), to);
+    writeShifted(vector, (nibble & 8) !== 0, d * odd(code), to);
   }
 }
 

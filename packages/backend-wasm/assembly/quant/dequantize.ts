@@ -70,7 +70,7 @@ export function bytesOf(dtype: i32, count: i32): usize {
 export function decode(dtype: i32, from: usize, to: usize, count: i32): void {
   switch (dtype) {
     case F32:
-      memory.copy(to, from, <usize>count << 2);
+      memory.copy(to, from, (<usize>count) << 2);
       return;
     case F16:
       decodeF16(from, to, count);
@@ -117,7 +117,12 @@ export function decode(dtype: i32, from: usize, to: usize, count: i32): void {
         // 2^(byte - 128) in two factors: both ends of the range are outside of the normal numbers
         const exponent = <i32>load<u8>(from);
         const scale = power2(exponent - 64) * power2(-64);
-        levels(v128.load(from, 1), i8x16(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12), f32x4.splat(scale), to);
+        levels(
+          v128.load(from, 1),
+          i8x16(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12),
+          f32x4.splat(scale),
+          to,
+        );
       }
       return;
     case Q2_K:
@@ -231,7 +236,7 @@ function decodeF16(from: usize, to: usize, count: i32): void {
 function decodeBf16(from: usize, to: usize, count: i32): void {
   let i = 0;
   for (; i + 4 <= count; i += 4, from += 8, to += 16) v128.store(to, i32x4.shl(v128.load16x4_u(from), 16));
-  for (; i < count; i++, from += 2, to += 4) store<u32>(to, <u32>load<u16>(from) << 16);
+  for (; i < count; i++, from += 2, to += 4) store<u32>(to, (<u32>load<u16>(from)) << 16);
 }
 
 /** Two bits of each byte: `shift` is 0, 2, 4 or 6. */
@@ -247,7 +252,7 @@ function decodeQ2K(from: usize, to: usize): void {
     const scale = f32x4.mul(d, f32x4.splat(<f32>(packed & 15)));
     const offset = f32x4.neg(f32x4.mul(dmin, f32x4.splat(<f32>(packed >> 4))));
     const at = from + 16 + ((sub >> 3) << 5) + ((sub & 1) << 4);
-    codes(twoBits(v128.load(at), ((sub >> 1) & 3) << 1), scale, offset, to + (<usize>sub << 6));
+    codes(twoBits(v128.load(at), ((sub >> 1) & 3) << 1), scale, offset, to + ((<usize>sub) << 6));
   }
 }
 
@@ -263,7 +268,7 @@ function decodeQ3K(from: usize, to: usize): void {
     const bit = i8x16.splat((<i8>1) << (<i8>(sub >> 1)));
     const isHigh = i8x16.eq(v128.and(v128.load(from + ((sub & 1) << 4)), bit), bit);
     // codes with the high bit are 0..3, without it -4..-1
-    codes(i8x16.sub(code, v128.andnot(i8x16.splat(4), isHigh)), scale, zero, to + (<usize>sub << 6));
+    codes(i8x16.sub(code, v128.andnot(i8x16.splat(4), isHigh)), scale, zero, to + ((<usize>sub) << 6));
   }
 }
 
@@ -288,7 +293,7 @@ function decodeQ4K(from: usize, to: usize): void {
     const at = from + 16 + ((sub >> 1) << 5);
     const first = v128.load(at);
     const second = v128.load(at, 16);
-    if ((sub & 1) == 0) {
+    if ((sub & 1) === 0) {
       codes(lowNibbles(first), scale, offset, to);
       codes(lowNibbles(second), scale, offset, to + 64);
     } else {
@@ -312,7 +317,7 @@ function decodeQ5K(from: usize, to: usize): void {
     const bit = i8x16.splat((<i8>1) << (<i8>sub));
     const five0 = v128.and(i8x16.eq(v128.and(high0, bit), bit), i8x16.splat(16));
     const five1 = v128.and(i8x16.eq(v128.and(high1, bit), bit), i8x16.splat(16));
-    if ((sub & 1) == 0) {
+    if ((sub & 1) === 0) {
       codes(v128.or(lowNibbles(first), five0), scale, offset, to);
       codes(v128.or(lowNibbles(second), five1), scale, offset, to + 64);
     } else {
@@ -331,7 +336,7 @@ function decodeQ6K(from: usize, to: usize): void {
     const quarter = (sub >> 1) & 3;
     const low = v128.load(from + (halfBlock << 6) + ((quarter & 1) << 5) + ((sub & 1) << 4));
     const high = v128.load(from + 128 + (halfBlock << 5) + ((sub & 1) << 4));
-    const four = (quarter >> 1) == 0 ? lowNibbles(low) : highNibbles(low);
+    const four = quarter >> 1 === 0 ? lowNibbles(low) : highNibbles(low);
     const two = i16x8.shl(twoBits(high, quarter << 1), 4);
     codes(i8x16.sub(v128.or(four, two), i8x16.splat(32)), scale, zero, to);
   }

@@ -30,7 +30,7 @@ export function sideCodesAt(base: usize, numTokens: i32, numInputs: i32): usize 
 }
 /** Whether products with weights of this type take the second form of codes; see `dotFlipped`. Relaxed builds only. */
 function takesSide(dtype: i32): bool {
-  return dtype == Q8_0 && !takesUnsigned();
+  return dtype === Q8_0 && !takesUnsigned();
 }
 
 /** Where the codes begin that products with weights of this type take. Relaxed builds only. */
@@ -40,7 +40,7 @@ export function codesFor(dtype: i32, base: usize, numTokens: i32, numInputs: i32
 
 /** Bytes of the codes of so many columns there. */
 export function codeBytesFor(dtype: i32, numColumns: i32): usize {
-  return <usize>numColumns << (takesSide(dtype) ? 1 : 0);
+  return (<usize>numColumns) << (takesSide(dtype) ? 1 : 0);
 }
 
 /** Where the metas `[token, block]` begin. */
@@ -83,7 +83,7 @@ export function quantiseColumns(x: usize, numTokens: i32, numInputs: i32, base: 
   const metas = metasAt(base, padded, numInputs);
   const numBlocks = numInputs >> 5;
   for (let t = takeUnits(1); t < padded; t = takeUnits(1)) {
-    let from = x + (<usize>t * <usize>numInputs << 2);
+    let from = x + ((<usize>t * <usize>numInputs) << 2);
     let at = <usize>t;
     for (let block = 0; block < numBlocks; block++, from += 128, at += <usize>padded) {
       const to = blockOf(side, at);
@@ -92,35 +92,35 @@ export function quantiseColumns(x: usize, numTokens: i32, numInputs: i32, base: 
         continue;
       }
       memory.fill(base + (at << 5), 0, 32);
-      if (to != 0) memory.fill(to, 0, SIDE_BYTES);
+      if (to !== 0) memory.fill(to, 0, SIDE_BYTES);
       memory.fill(metas + at * META_BYTES, 0, META_BYTES);
     }
   }
 }
 
 /** The integers nearest to `value * factor`, rounded on every machine alike: 1.5 * 2^23 added, they stand in the low bits. */
-@inline
+// @inline
 export function nearest(value: v128, factor: v128, magic: v128): v128 {
   return i32x4.sub(f32x4.add(f32x4.mul(value, factor), magic), magic);
 }
 
 /** The sum of four integers. */
-@inline
+// @inline
 function lanesSum(v: v128): i32 {
   return i32x4.extract_lane(v, 0) + i32x4.extract_lane(v, 1) + i32x4.extract_lane(v, 2) + i32x4.extract_lane(v, 3);
 }
 
 /** Where the second form of a block is; 0 where there is none. */
-@inline
+// @inline
 function blockOf(side: usize, block: usize): usize {
-  return side == 0 ? 0 : side + block * SIDE_BYTES;
+  return side === 0 ? 0 : side + block * SIDE_BYTES;
 }
 
 /**
  * Magnitudes [16] and flips [16] of 16 codes at `to` and `to + flips`. Returns what sums of products of magnitudes with flipped codes lack:
  * the magnitudes of negative codes, four by four.
  */
-@inline
+// @inline
 export function storeFlips(codes: v128, sign: v128, to: usize, flips: usize): v128 {
   const isNegative = i8x16.lt_s(codes, i8x16.splat(0));
   const magnitudes = i8x16.abs(codes);
@@ -156,7 +156,7 @@ export function quantiseBlock(x: usize, codes: usize, side: usize, meta: usize):
     const high = i16x8.narrow_i32x4_s(c, e);
     const narrow = i8x16.narrow_i16x8_s(low, high);
     v128.store(codes + (half << 4), narrow);
-    if (side != 0) {
+    if (side !== 0) {
       if (ASC_FEATURE_RELAXED_SIMD) {
         lacking = i32x4.add(lacking, storeFlips(narrow, flipSigns(), side + (half << 4), 32));
       } else {
@@ -166,13 +166,13 @@ export function quantiseBlock(x: usize, codes: usize, side: usize, meta: usize):
     }
     sums = i32x4.add(i32x4.add(a, b), i32x4.add(c, e));
     const sum = lanesSum(sums);
-    if (half == 0) firstHalf = sum;
+    if (half === 0) firstHalf = sum;
     else {
       const total = firstHalf + sum;
       store<f32>(meta, d, META_SCALE);
       store<f32>(meta, d * <f32>total, META_SUM);
       store<i32>(meta, -8 * total, META_MINUS_8);
-      store<i32>(meta, ASC_FEATURE_RELAXED_SIMD && side != 0 ? lanesSum(lacking) : -128 * total, META_START_Q8);
+      store<i32>(meta, ASC_FEATURE_RELAXED_SIMD && side !== 0 ? lanesSum(lacking) : -128 * total, META_START_Q8);
       store<i32>(meta, -32 * firstHalf, META_MINUS_32);
       store<i32>(meta, -32 * sum, META_MINUS_32 + 4);
       store<i32>(meta, 0, META_ZERO);

@@ -9,7 +9,7 @@ const MAX_HALF: f32 = 65504;
 export function encode(dtype: i32, from: usize, to: usize, count: i32): void {
   switch (dtype) {
     case F32:
-      memory.copy(to, from, <usize>count << 2);
+      memory.copy(to, from, (<usize>count) << 2);
       return;
     case F16:
       for (let i = 0; i < count; i++, from += 4, to += 2) store<u16>(to, <u16>floatToHalf(load<f32>(from)));
@@ -54,11 +54,11 @@ function encodeQ8(from: usize, to: usize): void {
     if (magnitude > extreme) extreme = magnitude;
   }
   const d = saturate(extreme / 127);
-  const inverse: f32 = d == 0 ? 0 : <f32>1 / d;
+  const inverse: f32 = d === 0 ? 0 : <f32>1 / d;
   store<u16>(to, <u16>floatToHalf(d));
   for (let i = 0; i < 32; i++) {
-    const scaled: f32 = load<f32>(from + (<usize>i << 2)) * inverse;
-    const magnitude = <i32>(min<f64>(127, floor<f64>(<f64>abs<f32>(scaled) + 0.5)));
+    const scaled: f32 = load<f32>(from + ((<usize>i) << 2)) * inverse;
+    const magnitude = <i32>min<f64>(127, floor<f64>(<f64>abs<f32>(scaled) + 0.5));
     store<i8>(to + i, <i8>(scaled < 0 ? -magnitude : magnitude), 2);
   }
 }
@@ -68,7 +68,7 @@ function putCode(i: i32, code: i32, nibbles: usize, high: usize): void {
   const at = nibbles + (i & 15);
   if (i < 16) store<u8>(at, <u8>(code & 15));
   else store<u8>(at, load<u8>(at) | <u8>((code & 15) << 4));
-  if (high != 0) store<u32>(high, load<u32>(high) | (<u32>(code >> 4) << i));
+  if (high !== 0) store<u32>(high, load<u32>(high) | ((<u32>(code >> 4)) << i));
 }
 
 function encodeAroundZero(from: usize, scaleAt: usize, zero: i32, nibbles: usize, high: usize): void {
@@ -78,11 +78,11 @@ function encodeAroundZero(from: usize, scaleAt: usize, zero: i32, nibbles: usize
     if (abs<f32>(value) > abs<f32>(extreme)) extreme = value;
   }
   const d = saturate(extreme / <f32>-zero);
-  const inverse: f32 = d == 0 ? 0 : <f32>1 / d;
+  const inverse: f32 = d === 0 ? 0 : <f32>1 / d;
   store<u16>(scaleAt, <u16>floatToHalf(d));
-  if (high != 0) store<u32>(high, 0);
+  if (high !== 0) store<u32>(high, 0);
   for (let i = 0; i < 32; i++) {
-    const scaled = load<f32>(from + (<usize>i << 2)) * inverse;
+    const scaled = load<f32>(from + ((<usize>i) << 2)) * inverse;
     const code = <i32>(<f32>(<f64>scaled + <f64>zero + 0.5));
     putCode(i, min<i32>(2 * zero - 1, max<i32>(0, code)), nibbles, high);
   }
@@ -97,12 +97,12 @@ function encodeFromMinimum(from: usize, scaleAt: usize, maxCode: i32, nibbles: u
   }
   low = saturate(low);
   const d = saturate((top - low) / <f32>maxCode);
-  const inverse: f32 = d == 0 ? 0 : <f32>1 / d;
+  const inverse: f32 = d === 0 ? 0 : <f32>1 / d;
   store<u16>(scaleAt, <u16>floatToHalf(d));
   store<u16>(scaleAt, <u16>floatToHalf(low), 2);
-  if (high != 0) store<u32>(high, 0);
+  if (high !== 0) store<u32>(high, 0);
   for (let i = 0; i < 32; i++) {
-    const scaled: f32 = (load<f32>(from + (<usize>i << 2)) - low) * inverse;
+    const scaled: f32 = (load<f32>(from + ((<usize>i) << 2)) - low) * inverse;
     const code = <i32>(<f32>(<f64>scaled + 0.5));
     putCode(i, min<i32>(maxCode, max<i32>(0, code)), nibbles, high);
   }

@@ -57,7 +57,7 @@ export function enterRecord(entry: usize, numTensors: i32): void {
     at += 16;
     for (let axis = 0; axis < rank; axis++, at += 4) {
       const dim = load<i32>(at);
-      const size = dim < 0 ? load<i32>(scalars + (<usize>(-1 - dim) << 2)) : dim;
+      const size = dim < 0 ? load<i32>(scalars + ((<usize>(-1 - dim)) << 2)) : dim;
       store<i32>(slot + 16 + ((<usize>axis) << 2), size);
     }
   }
@@ -67,7 +67,7 @@ export function enterRecord(entry: usize, numTensors: i32): void {
 /** Puts a matrix in the place of a tensor, for an op that is made of others; no address means no tensor. */
 export function setMatrix(tensor: i32, dtype: i32, address: usize, numRows: i32, numColumns: i32): void {
   const slot = frame + <usize>tensor * SLOT_BYTES;
-  store<i32>(slot, address != 0 ? 1 : 0);
+  store<i32>(slot, address !== 0 ? 1 : 0);
   store<i32>(slot, dtype, 4);
   store<u32>(slot, <u32>address, 8);
   store<i32>(slot, 2, 12);
@@ -88,7 +88,7 @@ export function recordRow(): i32 {
 }
 /** How far rows are apart. */
 export function strideOf(rowBytes: usize): usize {
-  return stride != 0 ? stride : rowBytes;
+  return stride !== 0 ? stride : rowBytes;
 }
 
 // what `peekMatmul` found: tokens of x, then the weight
@@ -111,11 +111,11 @@ export function peekMatmul(entry: usize): void {
 
 /** A dim as programs have it: a number, or a scalar of the step. */
 function sizeOf(dim: i32): i32 {
-  return dim < 0 ? load<i32>(scalars + (<usize>(-1 - dim) << 2)) : dim;
+  return dim < 0 ? load<i32>(scalars + ((<usize>(-1 - dim)) << 2)) : dim;
 }
 
 export function isPresent(tensor: i32): bool {
-  return load<i32>(frame + <usize>tensor * SLOT_BYTES) != 0;
+  return load<i32>(frame + <usize>tensor * SLOT_BYTES) !== 0;
 }
 /** GGUF number of the dtype. */
 export function dtypeOf(tensor: i32): i32 {
@@ -141,7 +141,7 @@ export function countRows(tensor: i32): i32 {
 }
 export function countElements(tensor: i32): i32 {
   const rank = rankOf(tensor);
-  return rank == 0 ? 1 : countRows(tensor) * dim(tensor, rank - 1);
+  return rank === 0 ? 1 : countRows(tensor) * dim(tensor, rank - 1);
 }
 
 export function attributeI(index: i32): i32 {
@@ -151,7 +151,7 @@ export function attributeF(index: i32): f32 {
   return load<f32>(attributes + ((<usize>index) << 2));
 }
 export function hasFlag(flag: u32): bool {
-  return (load<u32>(plan, PLAN_FLAGS) & flag) != 0;
+  return (load<u32>(plan, PLAN_FLAGS) & flag) !== 0;
 }
 export function aux(index: i32): usize {
   return load<u32>(plan + ((<usize>index) << 2), PLAN_AUX);

@@ -95,7 +95,7 @@ export function multiplyAdds(data: usize, passes: i32): i32 {
 }
 
 function dot<T>(a: v128, b: v128, c: v128, ones: v128): v128 {
-  if (sizeof<T>() == 2) return addPairs(c, pairs(a, b), ones);
+  if (sizeof<T>() === 2) return addPairs(c, pairs(a, b), ones);
   if (ASC_FEATURE_RELAXED_SIMD) return i32x4.relaxed_dot_i8x16_i7x16_add_s(a, b, c);
   return i32x4.add(i32x4.dot_i16x8_s(a, b), c);
 }

@@ -43,7 +43,7 @@ const MOST_AHEAD: usize = 0x100000;
  * small records. Says nothing new when it is told the same again.
  */
 export function setAhead(base: usize, stride: usize, streams: i32): void {
-  if (base == aheadBase) return;
+  if (base === aheadBase) return;
   aheadBase = base;
   aheadAt = base;
   aheadEnd = base + min<usize>(stride, MOST_AHEAD / <usize>streams);
@@ -53,7 +53,7 @@ export function setAhead(base: usize, stride: usize, streams: i32): void {
 
 /** Reads ahead until a word is, or is no longer, `value`, or nothing is left to read. */
 function readAhead(word: usize, value: i32, isUntilEqual: bool): void {
-  while (aheadAt < aheadEnd && (atomic.load<i32>(word) == value) != isUntilEqual) {
+  while (aheadAt < aheadEnd && (atomic.load<i32>(word) === value) !== isUntilEqual) {
     let at = aheadAt;
     for (let i = aheadStreams; i > 0; i--, at += aheadStride) aheadSum += load<i32>(at);
     aheadAt += LINE;
@@ -81,7 +81,7 @@ export function sharers(): i32 {
 
 /** A serial record runs on thread 0 alone: its barriers are free and its units come from a counter of its own. */
 export function setSerial(serial: bool): void {
-  isSerial = serial || numThreads == 1;
+  isSerial = serial || numThreads === 1;
   localUnit = 0;
 }
 
@@ -117,16 +117,16 @@ export function phaseBarrier(): void {
 
 /** Between records: true when the job goes on. */
 export function recordBarrier(): bool {
-  if (numThreads == 1) return atomic.load<i32>(CANCEL) == 0;
+  if (numThreads === 1) return atomic.load<i32>(CANCEL) === 0;
   meet();
-  return load<i32>(STOP) == 0;
+  return load<i32>(STOP) === 0;
 }
 
 /** True for the last thread. */
 function arrive(): bool {
   const before = atomic.add<i32>(ARRIVED, 1);
-  if (before == numThreads - 2 && atomic.load<i32>(GATHERING) != 0) atomic.notify(ARRIVED, -1);
-  return before == numThreads - 1;
+  if (before === numThreads - 2 && atomic.load<i32>(GATHERING) !== 0) atomic.notify(ARRIVED, -1);
+  return before === numThreads - 1;
 }
 
 /**
@@ -134,14 +134,14 @@ function arrive(): bool {
  * the barrier after it, so that a serial record costs one waking up and not two.
  */
 export function gather(): void {
-  if (threadIndex != 0 || numThreads == 1) return;
+  if (threadIndex !== 0 || numThreads === 1) return;
   const others = numThreads - 1;
   readAhead(ARRIVED, others, true);
-  for (let i = load<i32>(SPINS); i > 0; i--) if (atomic.load<i32>(ARRIVED) == others) return;
+  for (let i = load<i32>(SPINS); i > 0; i--) if (atomic.load<i32>(ARRIVED) === others) return;
   atomic.store<i32>(GATHERING, 1);
   for (;;) {
     const arrived = atomic.load<i32>(ARRIVED);
-    if (arrived == others) break;
+    if (arrived === others) break;
     atomic.wait<i32>(ARRIVED, arrived, -1);
   }
   atomic.store<i32>(GATHERING, 0);
@@ -160,13 +160,13 @@ function meet(): void {
     resetCounters();
     store<i32>(STOP, atomic.load<i32>(CANCEL));
     atomic.store<i32>(PHASE, phase + 1);
-    if (atomic.load<i32>(SLEEPERS) != 0) atomic.notify(PHASE, -1);
+    if (atomic.load<i32>(SLEEPERS) !== 0) atomic.notify(PHASE, -1);
     return;
   }
   readAhead(PHASE, phase, false);
-  for (let i = load<i32>(SPINS); i > 0; i--) if (atomic.load<i32>(PHASE) != phase) return;
+  for (let i = load<i32>(SPINS); i > 0; i--) if (atomic.load<i32>(PHASE) !== phase) return;
   atomic.add<i32>(SLEEPERS, 1);
-  while (atomic.load<i32>(PHASE) == phase) atomic.wait<i32>(PHASE, phase, -1);
+  while (atomic.load<i32>(PHASE) === phase) atomic.wait<i32>(PHASE, phase, -1);
   atomic.sub<i32>(SLEEPERS, 1);
 }
 
@@ -182,13 +182,13 @@ export function finishJob(generation: i32): bool {
 
 /** Waits for a job after `generation`; its number, or `generation` itself when the thread shall leave. */
 export function awaitJob(generation: i32): i32 {
-  for (let i = 0; i < IDLE_SPINS; i++) if (atomic.load<i32>(GENERATION) != generation) return generationOrLeave();
+  for (let i = 0; i < IDLE_SPINS; i++) if (atomic.load<i32>(GENERATION) !== generation) return generationOrLeave();
   atomic.add<i32>(IDLERS, 1);
-  while (atomic.load<i32>(GENERATION) == generation) atomic.wait<i32>(GENERATION, generation, -1);
+  while (atomic.load<i32>(GENERATION) === generation) atomic.wait<i32>(GENERATION, generation, -1);
   atomic.sub<i32>(IDLERS, 1);
   return generationOrLeave();
 }
 
 function generationOrLeave(): i32 {
-  return atomic.load<i32>(CANCEL) == 2 ? -1 : atomic.load<i32>(GENERATION);
+  return atomic.load<i32>(CANCEL) === 2 ? -1 : atomic.load<i32>(GENERATION);
 }

@@ -2,7 +2,10 @@
  * Vectors that hot loops keep in registers. V8 builds a vector constant anew wherever it is used, three instructions each;
  * what comes from memory before the loop stays in a register.
  */
-const table = memory.data<u32>([0x0f0f0f0f, 0x30303030, 0x8fffe000, 0x72800000, 0x3f3f3f3f, 255, 0x7fff7fff, 0x38000000, 0x04000400, 0x77ff77ff, 0xff800000, 0x4b400000, 0x78007800, 0x73800000, 0x80808080, 0x42fe0000, 0x03aa2425, 0x00010001]);
+const table = memory.data<u32>([
+  0x0f0f0f0f, 0x30303030, 0x8fffe000, 0x72800000, 0x3f3f3f3f, 255, 0x7fff7fff, 0x38000000, 0x04000400, 0x77ff77ff,
+  0xff800000, 0x4b400000, 0x78007800, 0x73800000, 0x80808080, 0x42fe0000, 0x03aa2425, 0x00010001,
+]);
 
 /** Low nibbles of bytes. */
 export function nibbleMask(): v128 {
