@@ -11,49 +11,48 @@ export type {
   DetachedPage,
   SequenceContents,
   SequenceView,
-} from './block-types.js';
-export { createBlockManager } from './block-manager.js';
-export { createHeavyHitters, type HeavyHitterOptions, type HeavyHitters, type Victims } from './heavy-hitters.js';
-export { expiredBlocks, expiredSlots, sinkQueryPosition, type WindowOptions } from './window-policy.js';
-export { kvBytesPerToken, kvCacheBytes, kvPageBytes, recurrentStateBytes, type KvSizes } from './memory.js';
-export { attendPartial, type AttendOptions, type SlotReader } from './attend.js';
-export { hadamardSize, rotateRows } from './hadamard.js';
+} from './blocks/types.js';
+export { createBlockManager } from './blocks/block-manager.js';
 export {
-  applyChanges,
-  createContiguousCache,
-  createKvPool,
-  createPagedCache,
-  type KvCache,
-  type KvPool,
-  type KvPoolOptions,
-} from './kv-cache.js';
-export { createKvStorage, type KvStorage, type KvStorageOptions } from './kv-storage.js';
-export { createPageSummaries, type PageSummaries, type PageSummaryOptions } from './page-summaries.js';
-export { createStates, finishStates } from './partial-states.js';
-export { createValueMean, type ValueMean } from './value-mean.js';
+  createHeavyHitters,
+  type HeavyHitterOptions,
+  type HeavyHitters,
+  type Victims,
+} from './eviction/heavy-hitters.js';
+export { expiredBlocks, expiredSlots, sinkQueryPosition, type WindowOptions } from './eviction/window-policy.js';
+export { kvBytesPerToken, kvCacheBytes, kvPageBytes, recurrentStateBytes, type KvSizes } from './memory.js';
+export type { AttendOptions } from './attention/attention-programs.js';
+export { createContiguousCache, createPagedCache, type KvCache } from './attention/kv-cache.js';
+export { KvPool, type KvPoolOptions } from './attention/kv-pool.js';
+export type { KvShape, KvShapeOptions } from './attention/kv-shape.js';
+export { KvStorage, type KvStorageOptions } from './attention/kv-storage.js';
+export { PageSummaries, type PageSummaryOptions } from './attention/page-summaries.js';
+export { Rotation, type RotationOptions } from './attention/rotation.js';
+export { StreamedAttention, type StreamedAttentionOptions } from './attention/streamed-attention.js';
+export { createStates, finishStates, hadamardSize } from '@winnow/ops';
 export { checksum64 } from './checksum.js';
-export { PageError } from './page-error.js';
-export { memoryPageFile, type PageFile } from './page-file.js';
-export { openPageRecords, type DamagedRecord, type PageRecords, type PageRecordsOptions } from './page-records.js';
+export { PageError } from './pages/page-error.js';
+export { memoryPageFile, type PageFile } from './pages/page-file.js';
+export {
+  openPageRecords,
+  type DamagedRecord,
+  type PageRecords,
+  type PageRecordsOptions,
+} from './pages/page-records.js';
 export {
   createPageStore,
   type PageMove,
   type PageStatistics,
   type PageStore,
   type PageStoreOptions,
-} from './page-store.js';
-export {
-  createStreamedAttention,
-  type StreamedAttention,
-  type StreamedAttentionOptions,
-} from './streamed-attention.js';
-export type { JsonValue, SessionHeader, SessionOptionValue } from './session-layout.js';
-export { checkSession, openSession, type SessionFile } from './session-reader.js';
+} from './pages/page-store.js';
+export type { JsonValue, SessionHeader, SessionOptionValue } from './sessions/layout.js';
+export { checkSession, openSession, type SessionFile } from './sessions/reader.js';
 export {
   bytesSection,
   writeSession,
   type SessionContents,
   type SessionSection,
   type WriteSessionOptions,
-} from './session-writer.js';
-export type { RecordShape } from './page-record.js';
+} from './sessions/writer.js';
+export type { RecordShape } from './pages/page-record.js';

@@ -1,38 +1,37 @@
-/** Runs at most so many tasks at a time; the others wait in turn. */
+/** Runs a limited number of tasks at a time; the others wait in turn. */
+export class Limiter {
+  readonly #maxRunning: number;
+  readonly #waiting: (() => void)[] = [];
+  readonly #idleWaiters: (() => void)[] = [];
+  #numRunning = 0;
+  #peak = 0;
 
-export interface Limiter {
-  run<T>(task: () => Promise<T>): Promise<T>;
-  /** Most tasks that ran at a time. */
-  readonly peak: number;
-  /** Waits until none runs. */
-  idle(): Promise<void>;
-}
+  constructor(maxRunning: number) {
+    this.#maxRunning = maxRunning;
+  }
 
-export function createLimiter(maxRunning: number): Limiter {
-  const waiting: (() => void)[] = [];
-  let numRunning = 0;
-  let peak = 0;
-  const idlers: (() => void)[] = [];
-  return {
-    get peak() {
-      return peak;
-    },
-    async run(task) {
-      // whoever is woken takes over the place of the task that ended
-      if (numRunning >= maxRunning) await new Promise<void>((resolve) => waiting.push(resolve));
-      else numRunning++;
-      peak = Math.max(peak, numRunning);
-      try {
-        return await task();
-      } finally {
-        const next = waiting.shift();
-        if (next !== undefined) next();
-        else numRunning--;
-        if (numRunning === 0) for (const resolve of idlers.splice(0)) resolve();
-      }
-    },
-    async idle() {
-      if (numRunning > 0) await new Promise<void>((resolve) => idlers.push(resolve));
-    },
-  };
+  /** The largest number of tasks that ran at a time. */
+  get peak(): number {
+    return this.#peak;
+  }
+
+  async run<T>(task: () => Promise<T>): Promise<T> {
+    // a task that is woken takes over the place of the one that ended
+    if (this.#numRunning >= this.#maxRunning) await new Promise<void>((resolve) => this.#waiting.push(resolve));
+    else this.#numRunning++;
+    this.#peak = Math.max(this.#peak, this.#numRunning);
+    try {
+      return await task();
+    } finally {
+      const next = this.#waiting.shift();
+      if (next !== undefined) next();
+      else this.#numRunning--;
+      if (this.#numRunning === 0) for (const resolve of this.#idleWaiters.splice(0)) resolve();
+    }
+  }
+
+  /** Waits until no task runs. */
+  async idle(): Promise<void> {
+    if (this.#numRunning > 0) await new Promise<void>((resolve) => this.#idleWaiters.push(resolve));
+  }
 }

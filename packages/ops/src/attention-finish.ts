@@ -1,5 +1,6 @@
 import { f32Only } from './dtypes.js';
 import type { OpSpec } from './op-spec.js';
+import { finishRows } from './partial-softmax.js';
 
 /**
  * Turns a merged partial state into attention output: `y = o / l`, and zeros where no key was seen (`l = 0`).
@@ -14,15 +15,7 @@ export const attentionFinish: OpSpec = {
   fixedAxes: ['N', 'D'],
   partition: 'tokens',
   bindReference({ inputs: { l, o }, outputs: { y } }) {
-    const ys = y.data as Float32Array;
-    const dim = y.shape[2];
-    return () => {
-      const numRows = y.shape[0] * y.shape[1];
-      for (let row = 0; row < numRows; row++) {
-        const factor = l.data[row] === 0 ? 0 : 1 / l.data[row];
-        for (let i = row * dim; i < (row + 1) * dim; i++) ys[i] = o.data[i] * factor;
-      }
-    };
+    return () => finishRows(l.data, o.data, y.shape[0] * y.shape[1], y.data as Float32Array);
   },
   flops: ({ o }) => o.reduce((product, dim) => product * dim, 1),
 };

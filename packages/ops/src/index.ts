@@ -36,7 +36,7 @@ export type {
   ReferenceCall,
   TensorView,
 } from './op-spec.js';
-export { clearState, mergeState, type PartialStates } from './partial-softmax.js';
+export { clearState, createStates, finishStates, mergeState, type PartialStates } from './partial-softmax.js';
 export { poolingKinds, type PoolingKind } from './pool-rows.js';
 export {
   arenaBufferIndex,

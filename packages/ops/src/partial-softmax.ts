@@ -11,6 +11,15 @@ export interface PartialStates {
   readonly o: Float32Array;
 }
 
+/** Empty states of `numRows` rows. */
+export function createStates(numRows: number, dim: number): PartialStates {
+  return {
+    m: new Float32Array(numRows).fill(-Infinity),
+    l: new Float32Array(numRows),
+    o: new Float32Array(numRows * dim),
+  };
+}
+
 /** Empties row `row`. */
 export function clearState({ m, l, o }: PartialStates, row: number, dim: number): void {
   m[row] = -Infinity;
@@ -36,5 +45,21 @@ export function mergeState(
   target.l[row] = target.l[row] * targetScale + source.l[sourceRow] * sourceScale;
   for (let i = 0; i < dim; i++) {
     target.o[row * dim + i] = target.o[row * dim + i] * targetScale + source.o[sourceRow * dim + i] * sourceScale;
+  }
+}
+
+/** Attention output `o / l`, zeros where no key was seen: what `attention-finish` computes. */
+export function finishStates({ l, o }: PartialStates): Float32Array {
+  const out = new Float32Array(o.length);
+  finishRows(l, o, l.length, out);
+  return out;
+}
+
+/** Writes the output of the first `numRows` rows to `out`. */
+export function finishRows(l: ArrayLike<number>, o: ArrayLike<number>, numRows: number, out: Float32Array): void {
+  const dim = o.length / l.length;
+  for (let row = 0; row < numRows; row++) {
+    const factor = l[row] === 0 ? 0 : 1 / l[row];
+    for (let i = row * dim; i < (row + 1) * dim; i++) out[i] = o[i] * factor;
   }
 }

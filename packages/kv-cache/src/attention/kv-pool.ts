@@ -1,0 +1,106 @@
+/** Blocks of one layer and their memory on a backend, shared by sequences. */
+import type { Backend, PartialStates } from '@winnow/ops';
+import { createBlockManager } from '../blocks/block-manager.js';
+import type { BlockChanges, BlockManager, SequenceView } from '../blocks/types.js';
+import { Limiter } from '../limiter.js';
+import { AttentionPrograms, type AttendOptions, type AttentionCall } from './attention-programs.js';
+import { KvStorage, type KvStorageOptions } from './kv-storage.js';
+import { PageSummaries, type PageSummaryOptions } from './page-summaries.js';
+
+export interface KvPoolOptions extends KvStorageOptions {
+  /** Let sequences share equal leading blocks. Default false: then `append` needs no token ids. */
+  readonly prefixSharing?: boolean;
+  /** Keep summaries of the pool's pages. */
+  readonly summaries?: PageSummaryOptions;
+}
+
+/** Calls of the sequences of a pool run one after the other. */
+export class KvPool {
+  readonly manager: BlockManager;
+  readonly storage: KvStorage;
+  readonly summaries: PageSummaries | undefined;
+  readonly #programs: AttentionPrograms;
+  readonly #turns = new Limiter(1);
+
+  private constructor(manager: BlockManager, storage: KvStorage, summaries: PageSummaries | undefined) {
+    this.manager = manager;
+    this.storage = storage;
+    this.summaries = summaries;
+    this.#programs = new AttentionPrograms(storage, manager.maxBlocksPerSequence);
+  }
+
+  /** @throws {ArgumentError | ShapeError} for sizes and dtypes that a cache cannot have; {CapacityError} without memory */
+  static async create(options: KvPoolOptions): Promise<KvPool> {
+    const { numBlocks, blockSize, prefixSharing = false } = options;
+    const storage = await KvStorage.create(options);
+    const summaries = options.summaries && new PageSummaries(storage, options.summaries);
+    return new KvPool(createBlockManager({ numBlocks, blockSize, prefixSharing }), storage, summaries);
+  }
+
+  get backend(): Backend {
+    return this.storage.backend;
+  }
+
+  /** Runs a task when all earlier ones are done. */
+  exclusive<T>(task: () => Promise<T>): Promise<T> {
+    return this.#turns.run(task);
+  }
+
+  /** Does to memory and summaries what the block manager asks for. */
+  async apply({ newBlocks, copies, clearedSlots }: BlockChanges): Promise<void> {
+    const { storage, summaries } = this;
+    const { blockSize } = storage.shape;
+    for (const block of newBlocks) {
+      summaries?.reset(block);
+      await storage.setPositions(block * blockSize, new Int32Array(blockSize).fill(-1));
+    }
+    for (const copy of copies) {
+      await storage.copyBlock(copy);
+      summaries?.copy(copy);
+    }
+    for (const slot of clearedSlots) {
+      summaries?.remove(slot);
+      await storage.setPositions(slot, Int32Array.of(-1));
+    }
+  }
+
+  /** Attention of a sequence: see `KvCache.attend`. */
+  attend(
+    sequence: SequenceView,
+    q: Float32Array,
+    options: AttendOptions & { readonly masses?: Float32Array } = {},
+  ): Promise<Float32Array> {
+    const { masses } = options;
+    return this.exclusive(() => {
+      const call = callOf(sequence, q, options);
+      return masses === undefined ? this.#programs.output(call) : this.#programs.outputWithMass(call, masses);
+    });
+  }
+
+  /** Partial states of a sequence: see `KvCache.attendPartial`. */
+  attendPartial(
+    sequence: SequenceView,
+    q: Float32Array,
+    states: PartialStates,
+    options: AttendOptions = {},
+  ): Promise<void> {
+    return this.exclusive(() => this.#programs.mergePartial(callOf(sequence, q, options), states));
+  }
+
+  /** Waits for calls under way and frees all memory. */
+  async close(): Promise<void> {
+    await this.exclusive(async () => {
+      await this.#programs.close();
+      await this.summaries?.close();
+      await this.storage.close();
+    });
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+}
+
+function callOf({ blocks, numSlots, numTokens }: SequenceView, q: Float32Array, options: AttendOptions): AttentionCall {
+  return { q, blocks, numSlots, options: { ...options, position: options.position ?? numTokens - 1 } };
+}

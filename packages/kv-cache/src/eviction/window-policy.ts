@@ -1,0 +1,75 @@
+/**
+ * What a sliding window no longer needs, with or without attention sinks: the first tokens, which a model keeps looking at
+ * whatever they say (arXiv:2309.17453 §3.2). Victims are logical slots for `BlockManager.evict`.
+ *
+ * A query at position `p` sees the sinks `[0, numSinks)` and the window `(p - window, p]`. Before a step whose first query
+ * is at `numTokens`, everything between the sinks and `numTokens - window + 1` can go.
+ */
+import { ArgumentError } from '@winnow/tensor';
+import type { SequenceView } from '../blocks/types.js';
+
+export interface WindowOptions {
+  /** Positions that a query sees, its own included. */
+  readonly window: number;
+  /** First positions that are always kept. Default 0. */
+  readonly numSinks?: number;
+}
+
+/**
+ * Logical slots of single positions that the next query does not see. Their holes take the next tokens, so the cache is a
+ * ring: `numSinks + window` slots for one token at a time, `numSinks + window + n - 1` for steps of `n`.
+ */
+export function expiredSlots(sequence: SequenceView, options: WindowOptions): number[] {
+  const [begin, end] = expiredRange(sequence, options);
+  const { positions } = sequence;
+  const slots: number[] = [];
+  for (let slot = 0; slot < positions.length; slot++) {
+    if (positions[slot] >= begin && positions[slot] < end) slots.push(slot);
+  }
+  return slots;
+}
+
+/**
+ * Logical slots of the blocks in which nothing is visible to the next query, nor kept as a sink: whole blocks go, the
+ * others stay as they are. Costs up to a block more memory than `expiredSlots`, and leaves slots in position order.
+ */
+export function expiredBlocks(sequence: SequenceView, blockSize: number, options: WindowOptions): number[] {
+  const [begin, end] = expiredRange(sequence, options);
+  const { positions } = sequence;
+  const slots: number[] = [];
+  for (let first = 0; first < positions.length; first += blockSize) {
+    const last = Math.min(first + blockSize, positions.length);
+    const filled: number[] = [];
+    let isExpired = true;
+    for (let slot = first; slot < last; slot++) {
+      if (positions[slot] < 0) continue;
+      if (positions[slot] < begin || positions[slot] >= end) isExpired = false;
+      filled.push(slot);
+    }
+    if (isExpired) slots.push(...filled);
+  }
+  return slots;
+}
+
+/**
+ * Position at which the query is rotated for the sinks. Keys keep the rotation of their absolute positions; a query of the
+ * window is rotated at its true position, and once more at this one for the sinks, as if they stood right before the window.
+ */
+export function sinkQueryPosition(position: number, { window, numSinks = 0 }: WindowOptions): number {
+  return Math.min(position, numSinks + window - 1);
+}
+
+function expiredRange(
+  { numTokens, numCommitted }: SequenceView,
+  { window, numSinks = 0 }: WindowOptions,
+): [number, number] {
+  for (const [argument, value, least] of [
+    ['window', window, 1],
+    ['numSinks', numSinks, 0],
+  ] as const) {
+    if (!Number.isSafeInteger(value) || value < least) {
+      throw new ArgumentError({ argument, expected: `an integer from ${least}`, actual: String(value) });
+    }
+  }
+  return [numSinks, Math.min(numTokens - window + 1, numCommitted)];
+}

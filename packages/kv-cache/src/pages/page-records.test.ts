@@ -1,0 +1,191 @@
+/** Pages in files: what faults of the system and of the disk do to them. */
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { ArgumentError, CapacityError, createRng, FormatError, IoError, ReleasedError } from '@winnow/tensor';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { faultyOpen, noFaults } from '../../test/faulty-file.js';
+import { memoryPageFile, openPageRecords, PageError, type PageRecords } from '../index.js';
+import { openPageFile } from '../index.node.js';
+
+const shape = { pageBytes: 1000, blockSize: 4 };
+const pageOf = (value: number): Uint8Array => new Uint8Array(1000).fill(value);
+const positionsOf = (pageId: number): number[] => [pageId * 4, pageId * 4 + 1, pageId * 4 + 2, -1];
+
+async function readPage(records: PageRecords, pageId: number): Promise<Uint8Array> {
+  const target = new Uint8Array(1000).fill(99);
+  await records.read(pageId, target);
+  return target;
+}
+
+let folder: string;
+let path: string;
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'winnow-pages-'));
+  path = join(folder, 'kv.pages');
+});
+afterEach(() => rm(folder, { recursive: true }));
+
+describe('records', () => {
+  it('come back after reopening, newest version first', async () => {
+    const records = await openPageRecords(await openPageFile(path), shape);
+    for (const [pageId, value] of [
+      [3, 1],
+      [2 ** 40, 2],
+      [3, 7],
+      [5, 8],
+    ]) {
+      await records.write(pageId, pageOf(value), positionsOf(pageId));
+    }
+    records.delete(5);
+    await records.sync();
+    await records.close();
+    await expect(readPage(records, 3)).rejects.toThrow(IoError);
+    const again = await openPageRecords(await openPageFile(path, { keep: true }), shape);
+    expect(again.damaged).toEqual([]);
+    expect(await readPage(again, 3)).toEqual(pageOf(7));
+    expect(await readPage(again, 2 ** 40)).toEqual(pageOf(2));
+    expect([...(again.positions(3) as Int32Array)]).toEqual(positionsOf(3));
+    await again.close();
+  });
+
+  it('keep to a limit and reuse free records', async () => {
+    const file = memoryPageFile();
+    const limited = await openPageRecords(file, { ...shape, maxBytes: 3 * 1536 });
+    expect(limited.recordBytes).toBe(1536);
+    for (const pageId of [0, 1, 2]) await limited.write(pageId, pageOf(pageId), positionsOf(pageId));
+    await expect(limited.write(3, pageOf(3), positionsOf(3))).rejects.toThrow(CapacityError);
+    limited.delete(1);
+    await limited.write(3, pageOf(3), positionsOf(3));
+    expect(await readPage(limited, 3)).toEqual(pageOf(3));
+    expect([limited.usedBytes, file.sizeBytes]).toEqual([3 * 1536, 3 * 1536]);
+  });
+
+  it('refuse what makes no sense, and files for other pages', async () => {
+    const file = memoryPageFile();
+    const records = await openPageRecords(file, shape);
+    await expect(records.write(0, new Uint8Array(5), [])).rejects.toThrow(ArgumentError);
+    await expect(records.write(-1, pageOf(0), [])).rejects.toThrow(ArgumentError);
+    await expect(records.read(9, pageOf(0))).rejects.toThrow(ArgumentError);
+    await records.write(0, pageOf(0), positionsOf(0));
+    await expect(openPageRecords(file, { pageBytes: 900, blockSize: 4 })).rejects.toThrow(FormatError);
+    await file.close();
+    await expect(file.write(0, pageOf(0))).rejects.toThrow(ReleasedError);
+  });
+
+  it('the last of concurrent writes counts, and a read sees one whole version', async () => {
+    const records = await openPageRecords(await openPageFile(path), shape);
+    const rng = createRng(3);
+    await records.write(1, pageOf(0), positionsOf(1));
+    for (let round = 0; round < 20; round++) {
+      const versions = [1, 2, 3, 4].map((i) => 4 * round + i);
+      const reads = [0, 1].map(() => readPage(records, 1));
+      const writes = versions.map((value) => records.write(1, pageOf(value), positionsOf(1)));
+      if (rng.nextInt(2) === 0) reads.push(readPage(records, 1));
+      for (const page of await Promise.all(reads)) expect(page.every((byte) => byte === page[0])).toBe(true);
+      await Promise.all(writes);
+      expect(await readPage(records, 1)).toEqual(pageOf(4 * round + 4));
+    }
+    expect(records.numPages).toBe(1);
+    const writing = records.write(1, pageOf(200), positionsOf(1));
+    records.delete(1);
+    await writing;
+    expect(records.has(1)).toBe(false);
+    expect(records.usedBytes).toBe(0);
+    await records.close();
+  });
+});
+
+describe('faults', () => {
+  it.each([7, 80, 100, 700])('short reads and short writes, of %i bytes, are continued', async (maxTransfer) => {
+    const faults = { ...noFaults(), maxTransfer }; // header and positions are 80 bytes
+    const records = await openPageRecords(await openPageFile(path, { open: faultyOpen(faults) }), shape);
+    await records.write(1, pageOf(5), positionsOf(1));
+    expect(await readPage(records, 1)).toEqual(pageOf(5));
+    await records.close();
+  });
+
+  it.each(['ENOSPC', 'EIO', 'EDQUOT'])('%s while writing keeps the old page', async (code) => {
+    const faults = noFaults();
+    const records = await openPageRecords(await openPageFile(path, { open: faultyOpen(faults) }), shape);
+    await records.write(1, pageOf(5), positionsOf(1));
+    faults.writeError = code;
+    faults.writtenBeforeError = 600;
+    await expect(records.write(1, pageOf(6), positionsOf(1))).rejects.toThrow(IoError);
+    await expect(records.write(2, pageOf(6), positionsOf(2))).rejects.toThrow(code);
+    expect(records.has(2)).toBe(false);
+    expect(await readPage(records, 1)).toEqual(pageOf(5));
+    faults.writeError = undefined;
+    await records.write(2, pageOf(7), positionsOf(2));
+    expect(await readPage(records, 2)).toEqual(pageOf(7));
+    faults.syncError = code;
+    await expect(records.sync()).rejects.toThrow(IoError);
+    await records.close();
+    const again = await openPageRecords(await openPageFile(path, { keep: true }), shape);
+    expect(await readPage(again, 1)).toEqual(pageOf(5));
+    expect(await readPage(again, 2)).toEqual(pageOf(7));
+    await again.close();
+  });
+
+  it('EIO while reading says which positions are affected', async () => {
+    const faults = noFaults();
+    const records = await openPageRecords(await openPageFile(path, { open: faultyOpen(faults) }), shape);
+    await records.write(4, pageOf(5), positionsOf(4));
+    faults.readError = 'EIO';
+    const error = await readPage(records, 4).catch((caught: unknown) => caught);
+    expect(PageError.isInstance(error)).toBe(true);
+    expect(error).toMatchObject({ pageIds: [4], positions: [16, 17, 18], source: path, byteOffset: 0, code: 'io' });
+    expect(String(error)).toContain('page 4 (positions 16 to 18)');
+    faults.readError = undefined;
+    expect(await readPage(records, 4)).toEqual(pageOf(5));
+    await records.close();
+  });
+
+  it('a flipped bit anywhere is found, live and on reopening, and never read', async () => {
+    const records = await openPageRecords(await openPageFile(path), shape);
+    for (const pageId of [0, 1, 2]) await records.write(pageId, pageOf(pageId), positionsOf(pageId));
+    const clean = new Uint8Array(await readFile(path));
+    const rng = createRng(8);
+    for (let trial = 0; trial < 60; trial++) {
+      const flipped = clean.slice();
+      const byte = 1536 + (trial < 20 ? rng.nextInt(80) : rng.nextInt(1080)); // header, then anywhere
+      flipped[byte] ^= 1 << rng.nextInt(8);
+      await writeFile(path, flipped);
+      const target = pageOf(99);
+      await expect(records.read(1, target)).rejects.toThrow(PageError);
+      expect(target.every((value) => value === 0)).toBe(true);
+      expect(await readPage(records, 2)).toEqual(pageOf(2));
+      const file = await openPageFile(path, { keep: true });
+      const again = await openPageRecords(file, shape).catch((error: unknown) => error);
+      await file.close();
+      if (FormatError.isInstance(again)) continue; // version or size of the page: refused as a whole
+      const { damaged, pageIds } = again as PageRecords;
+      expect(pageIds).toEqual([0, 2]);
+      expect(damaged).toHaveLength(1);
+      expect(damaged[0].byteOffset).toBe(1536);
+      if (damaged[0].pageId !== undefined) expect(damaged[0]).toMatchObject({ pageId: 1, positions: [4, 5, 6] });
+    }
+    await records.close();
+  });
+
+  it('a file cut anywhere loses only what was cut, and says so', async () => {
+    const records = await openPageRecords(await openPageFile(path), shape);
+    for (const pageId of [0, 1, 2]) await records.write(pageId, pageOf(pageId + 1), positionsOf(pageId));
+    await records.write(0, pageOf(9), positionsOf(0)); // in a new record: the first one is out of date now
+    const clean = new Uint8Array(await readFile(path));
+    for (let length = 0; length <= clean.length; length += 61) {
+      await writeFile(path, clean.subarray(0, length));
+      const again = await openPageRecords(await openPageFile(path, { keep: true }), shape);
+      // a record is whole when all but its zero padding is there
+      const numWhole = [0, 1, 2, 3].filter((record) => length >= record * 1536 + 64 + 16 + 1000).length;
+      expect(again.numPages).toBe(Math.min(numWhole, 3));
+      for (const pageId of again.pageIds) {
+        expect(await readPage(again, pageId)).toEqual(pageOf(pageId === 0 && numWhole === 4 ? 9 : pageId + 1));
+      }
+      const isCutRecordVisible = length % 1536 > 0 && numWhole < Math.ceil(length / 1536);
+      expect(again.damaged).toHaveLength(isCutRecordVisible ? 1 : 0);
+      await again.close();
+    }
+    await records.close();
+  });
+});

@@ -1,0 +1,22 @@
+/** The backends that the tests of attending caches run on. Ops without a kernel are errors there, so that kernels are tested. */
+import { createWasmBackend } from '@winnow/backend-wasm';
+import { createReferenceBackend, type Backend } from '@winnow/ops';
+
+export interface TestBackend {
+  readonly name: 'reference' | 'wasm';
+  readonly backend: Backend;
+}
+
+const wasm = await createWasmBackend({ numThreads: 2, maxMemoryBytes: 2 ** 27, minSharedWork: 0 });
+
+export const testBackends: readonly TestBackend[] = [
+  { name: 'reference', backend: createReferenceBackend() },
+  {
+    name: 'wasm',
+    backend: { ...wasm, prepare: (program, options) => wasm.prepare(program, { ...options, onUnsupported: 'error' }) },
+  },
+];
+
+export async function disposeBackends(): Promise<void> {
+  for (const { backend } of testBackends) await backend.dispose();
+}
