@@ -1,4 +1,5 @@
 /** All generated microkernels: text by path below `assembly`. */
 import { f32GemmFiles } from './microkernels/f32-gemm-kernels.ts';
+import { qgemmFiles } from './microkernels/qgemm-kernels.ts';
 
-export const microkernelFiles: ReadonlyMap<string, string> = new Map([...f32GemmFiles]);
+export const microkernelFiles: ReadonlyMap<string, string> = new Map([...f32GemmFiles, ...qgemmFiles]);

@@ -15,12 +15,11 @@ import {
   onePairs,
   roundingMagic,
 } from '../simd/constants';
-import { addsPairs, dot, dotBytes, pairs, takesUnsigned } from '../gemm/int8-dot';
-import { high } from '../gemm/int8-dot-k-quants';
+import { hasMaddubs, dot, dotCodes, pairs, hasUsdot } from '../gemm/int8-dot';
 import { highBytes, highPairs, lowBytes, lowPairs } from '../simd/interleave';
 import { storeFlips } from '../quant/quantize-activations';
 import { highFloats, larger, lowFloats, rounded, scaled } from './axpy-coefficients';
-import { halfToFloat4 } from '../simd/vector';
+import { halfToFloat4, highNibbles, lowNibbles } from '../simd/vector';
 
 /** Blocks whose coefficients are made at once. */
 const FOUR: i32 = 4;
@@ -49,7 +48,7 @@ export function addRecords(
   to: usize,
   scratch: usize,
 ): void {
-  const isFlipped = !isQ4 && !takesUnsigned();
+  const isFlipped = !isQ4 && !hasUsdot();
   const excess = isQ4 ? i8x16.splat(8) : flipSigns();
   const fourBytes: usize = isQ4 ? 72 : 136;
   const step: usize = from === 0 ? 0 : BLOCK_BYTES;
@@ -64,10 +63,10 @@ export function addRecords(
   ) {
     if (block + FOUR < numBlocks) makeCoefficients(isFlipped, records, offset + fourBytes, h, excess, next);
     if (isQ4) {
-      if (addsPairs()) addQ4Pairs(records, offset, known, from, step, to);
+      if (hasMaddubs()) addQ4Pairs(records, offset, known, from, step, to);
       else addQ4(records, offset, known, from, step, to);
     } else if (!isFlipped) addQ8<u8>(records, offset, known, from, step, to);
-    else if (addsPairs()) addQ8<i16>(records, offset, known, from, step, to);
+    else if (hasMaddubs()) addQ8<i16>(records, offset, known, from, step, to);
     else addQ8<i32>(records, offset, known, from, step, to);
     const last = known;
     known = next;
@@ -163,7 +162,7 @@ function makeCoefficients(isFlipped: bool, records: usize, offset: usize, h: usi
   v128.store(to, i32x4.sub(none, dot(last, excess, dot(first, excess, none))), START);
 }
 
-/** Adds four blocks of q8_0: 16 columns after 16. T as for `dotBytes`. */
+/** Adds four blocks of q8_0: 16 columns after 16. T as for `dotCodes`. */
 function addQ8<T>(records: usize, offset: usize, known: usize, from: usize, step: usize, to: usize): void {
   const ones = onePairs();
   let p0 = <usize>load<u32>(records) + offset;
@@ -188,24 +187,24 @@ function addQ8<T>(records: usize, offset: usize, known: usize, from: usize, step
       let d = v128.load(p3, 8);
       let ab = lowBytes(a, b);
       let cd = lowBytes(c, d);
-      let s0 = dotBytes<T>(h, m, lowPairs(ab, cd), start, ones);
-      let s1 = dotBytes<T>(h, m, highPairs(ab, cd), start, ones);
+      let s0 = dotCodes<T>(h, m, lowPairs(ab, cd), start, ones);
+      let s1 = dotCodes<T>(h, m, highPairs(ab, cd), start, ones);
       ab = highBytes(a, b);
       cd = highBytes(c, d);
-      let s2 = dotBytes<T>(h, m, lowPairs(ab, cd), start, ones);
-      let s3 = dotBytes<T>(h, m, highPairs(ab, cd), start, ones);
+      let s2 = dotCodes<T>(h, m, lowPairs(ab, cd), start, ones);
+      let s3 = dotCodes<T>(h, m, highPairs(ab, cd), start, ones);
       a = v128.load(p4, 8);
       b = v128.load(p5, 8);
       c = v128.load(p6, 8);
       d = v128.load(p7, 8);
       ab = lowBytes(a, b);
       cd = lowBytes(c, d);
-      s0 = dotBytes<T>(i, n, lowPairs(ab, cd), s0, ones);
-      s1 = dotBytes<T>(i, n, highPairs(ab, cd), s1, ones);
+      s0 = dotCodes<T>(i, n, lowPairs(ab, cd), s0, ones);
+      s1 = dotCodes<T>(i, n, highPairs(ab, cd), s1, ones);
       ab = highBytes(a, b);
       cd = highBytes(c, d);
-      s2 = dotBytes<T>(i, n, lowPairs(ab, cd), s2, ones);
-      s3 = dotBytes<T>(i, n, highPairs(ab, cd), s3, ones);
+      s2 = dotCodes<T>(i, n, lowPairs(ab, cd), s2, ones);
+      s3 = dotCodes<T>(i, n, highPairs(ab, cd), s3, ones);
       v128.store(to, scaled(s0, unit, v128.load(from)));
       v128.store(to, scaled(s1, unit, v128.load(from, 16)), 16);
       v128.store(to, scaled(s2, unit, v128.load(from, 32)), 32);
@@ -252,15 +251,15 @@ function addQ4(records: usize, offset: usize, known: usize, from: usize, step: u
     let gh = lowBytes(g, j);
     let first = lowPairs(ab, cd);
     let last = lowPairs(ef, gh);
-    let sums = dot(i, v128.and(last, low), dot(h, v128.and(first, low), start));
+    let sums = dot(i, lowNibbles(last, low), dot(h, lowNibbles(first, low), start));
     v128.store(to, scaled(sums, unit, v128.load(from)));
-    sums = dot(i, high(last, low), dot(h, high(first, low), start));
+    sums = dot(i, highNibbles(last, low), dot(h, highNibbles(first, low), start));
     v128.store(to, scaled(sums, unit, v128.load(from, 64)), 64);
     first = highPairs(ab, cd);
     last = highPairs(ef, gh);
-    sums = dot(i, v128.and(last, low), dot(h, v128.and(first, low), start));
+    sums = dot(i, lowNibbles(last, low), dot(h, lowNibbles(first, low), start));
     v128.store(to, scaled(sums, unit, v128.load(from, 16)), 16);
-    sums = dot(i, high(last, low), dot(h, high(first, low), start));
+    sums = dot(i, highNibbles(last, low), dot(h, highNibbles(first, low), start));
     v128.store(to, scaled(sums, unit, v128.load(from, 80)), 80);
     ab = highBytes(a, b);
     cd = highBytes(c, d);
@@ -268,15 +267,15 @@ function addQ4(records: usize, offset: usize, known: usize, from: usize, step: u
     gh = highBytes(g, j);
     first = lowPairs(ab, cd);
     last = lowPairs(ef, gh);
-    sums = dot(i, v128.and(last, low), dot(h, v128.and(first, low), start));
+    sums = dot(i, lowNibbles(last, low), dot(h, lowNibbles(first, low), start));
     v128.store(to, scaled(sums, unit, v128.load(from, 32)), 32);
-    sums = dot(i, high(last, low), dot(h, high(first, low), start));
+    sums = dot(i, highNibbles(last, low), dot(h, highNibbles(first, low), start));
     v128.store(to, scaled(sums, unit, v128.load(from, 96)), 96);
     first = highPairs(ab, cd);
     last = highPairs(ef, gh);
-    sums = dot(i, v128.and(last, low), dot(h, v128.and(first, low), start));
+    sums = dot(i, lowNibbles(last, low), dot(h, lowNibbles(first, low), start));
     v128.store(to, scaled(sums, unit, v128.load(from, 48)), 48);
-    sums = dot(i, high(last, low), dot(h, high(first, low), start));
+    sums = dot(i, highNibbles(last, low), dot(h, highNibbles(first, low), start));
     v128.store(to, scaled(sums, unit, v128.load(from, 112)), 112);
     p0 += 16;
     p1 += 16;
@@ -309,38 +308,38 @@ function addQ4Pairs(records: usize, offset: usize, known: usize, from: usize, st
     let b = v128.load(p1, 8);
     let h = v128.load16_splat(known);
     let ab = lowBytes(a, b);
-    s0 = i16x8.add(s0, pairs(h, v128.and(ab, low)));
-    s2 = i16x8.add(s2, pairs(h, high(ab, low)));
+    s0 = i16x8.add(s0, pairs(h, lowNibbles(ab, low)));
+    s2 = i16x8.add(s2, pairs(h, highNibbles(ab, low)));
     ab = highBytes(a, b);
-    s1 = i16x8.add(s1, pairs(h, v128.and(ab, low)));
-    s3 = i16x8.add(s3, pairs(h, high(ab, low)));
+    s1 = i16x8.add(s1, pairs(h, lowNibbles(ab, low)));
+    s3 = i16x8.add(s3, pairs(h, highNibbles(ab, low)));
     a = v128.load(p2, 8);
     b = v128.load(p3, 8);
     h = v128.load16_splat(known, 2);
     ab = lowBytes(a, b);
-    s0 = i16x8.add(s0, pairs(h, v128.and(ab, low)));
-    s2 = i16x8.add(s2, pairs(h, high(ab, low)));
+    s0 = i16x8.add(s0, pairs(h, lowNibbles(ab, low)));
+    s2 = i16x8.add(s2, pairs(h, highNibbles(ab, low)));
     ab = highBytes(a, b);
-    s1 = i16x8.add(s1, pairs(h, v128.and(ab, low)));
-    s3 = i16x8.add(s3, pairs(h, high(ab, low)));
+    s1 = i16x8.add(s1, pairs(h, lowNibbles(ab, low)));
+    s3 = i16x8.add(s3, pairs(h, highNibbles(ab, low)));
     a = v128.load(p4, 8);
     b = v128.load(p5, 8);
     h = v128.load16_splat(known, 16);
     ab = lowBytes(a, b);
-    s0 = i16x8.add(s0, pairs(h, v128.and(ab, low)));
-    s2 = i16x8.add(s2, pairs(h, high(ab, low)));
+    s0 = i16x8.add(s0, pairs(h, lowNibbles(ab, low)));
+    s2 = i16x8.add(s2, pairs(h, highNibbles(ab, low)));
     ab = highBytes(a, b);
-    s1 = i16x8.add(s1, pairs(h, v128.and(ab, low)));
-    s3 = i16x8.add(s3, pairs(h, high(ab, low)));
+    s1 = i16x8.add(s1, pairs(h, lowNibbles(ab, low)));
+    s3 = i16x8.add(s3, pairs(h, highNibbles(ab, low)));
     a = v128.load(p6, 8);
     b = v128.load(p7, 8);
     h = v128.load16_splat(known, 18);
     ab = lowBytes(a, b);
-    s0 = i16x8.add(s0, pairs(h, v128.and(ab, low)));
-    s2 = i16x8.add(s2, pairs(h, high(ab, low)));
+    s0 = i16x8.add(s0, pairs(h, lowNibbles(ab, low)));
+    s2 = i16x8.add(s2, pairs(h, highNibbles(ab, low)));
     ab = highBytes(a, b);
-    s1 = i16x8.add(s1, pairs(h, v128.and(ab, low)));
-    s3 = i16x8.add(s3, pairs(h, high(ab, low)));
+    s1 = i16x8.add(s1, pairs(h, lowNibbles(ab, low)));
+    s3 = i16x8.add(s3, pairs(h, highNibbles(ab, low)));
     const unit = v128.load32_splat(known, STEPS);
     v128.store(to, scaled(i32x4.extend_low_i16x8_s(s0), unit, v128.load(from)));
     v128.store(to, scaled(i32x4.extend_high_i16x8_s(s0), unit, v128.load(from, 16)), 16);

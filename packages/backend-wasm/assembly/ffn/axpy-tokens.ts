@@ -14,11 +14,10 @@ import {
   roundingMagic,
   upperExponent,
 } from '../simd/constants';
-import { addPairs, addsPairs, dot, dotBytes, pairs, takesUnsigned } from '../gemm/int8-dot';
-import { high } from '../gemm/int8-dot-k-quants';
+import { addPairs, hasMaddubs, dot, dotCodes, pairs, hasUsdot } from '../gemm/int8-dot';
 import { highBytes, highPairs, lowBytes, lowPairs } from '../simd/interleave';
 import { larger, rounded } from './axpy-coefficients';
-import { fma, halfToFloat4 } from '../simd/vector';
+import { fma, halfToFloat4, highNibbles, lowNibbles } from '../simd/vector';
 
 /** Rows that are computed at once. */
 export const ROWS: i32 = 32;
@@ -146,10 +145,10 @@ export function mixBlock(isQ4: bool, rows: usize, offset: usize, flip: i8, numQu
         const second = highPairs(ab, cd);
         const at = to + (half << 6) + (part << 5);
         if (isQ4) {
-          v128.store(at, v128.and(first, low));
-          v128.store(at, v128.and(second, low), 16);
-          v128.store(at, high(first, low), 64);
-          v128.store(at, high(second, low), 80);
+          v128.store(at, lowNibbles(first, low));
+          v128.store(at, lowNibbles(second, low), 16);
+          v128.store(at, highNibbles(first, low), 64);
+          v128.store(at, highNibbles(second, low), 80);
         } else {
           v128.store(at, v128.xor(first, flips));
           v128.store(at, v128.xor(second, flips), 16);
@@ -161,13 +160,13 @@ export function mixBlock(isQ4: bool, rows: usize, offset: usize, flip: i8, numQu
 
 /** Adds an interleaved block to `y[32]`. Relaxed builds only. */
 export function addMixed(isQ4: bool, mixed: usize, numQuads: i32, codes: usize, scale: f32, y: usize): void {
-  if (isQ4 && addsPairs()) addNibbles(mixed, numQuads, codes, scale, y);
-  else if (isQ4 || takesUnsigned()) addBytes<u8>(isQ4 ? i8x16.splat(8) : flipSigns(), mixed, numQuads, codes, scale, y);
-  else if (addsPairs()) addBytes<i16>(flipSigns(), mixed, numQuads, codes, scale, y);
+  if (isQ4 && hasMaddubs()) addNibbles(mixed, numQuads, codes, scale, y);
+  else if (isQ4 || hasUsdot()) addBytes<u8>(isQ4 ? i8x16.splat(8) : flipSigns(), mixed, numQuads, codes, scale, y);
+  else if (hasMaddubs()) addBytes<i16>(flipSigns(), mixed, numQuads, codes, scale, y);
   else addBytes<i32>(flipSigns(), mixed, numQuads, codes, scale, y);
 }
 
-/** T as for `dotBytes`; `zero` is what codes are too large by. */
+/** T as for `dotCodes`; `zero` is what codes are too large by. */
 function addBytes<T>(zero: v128, mixed: usize, numQuads: i32, codes: usize, scale: f32, y: usize): void {
   const ones = onePairs();
   let s0 = i32x4.splat(0);
@@ -188,14 +187,14 @@ function addBytes<T>(zero: v128, mixed: usize, numQuads: i32, codes: usize, scal
       m = v128.xor(isNegative, zero);
       excess = dot(i8x16.splat(-1), v128.and(h, isNegative), excess);
     } else excess = dot(h, zero, excess);
-    s0 = dotBytes<T>(h, m, v128.load(mixed), s0, ones);
-    s1 = dotBytes<T>(h, m, v128.load(mixed, 16), s1, ones);
-    s2 = dotBytes<T>(h, m, v128.load(mixed, 32), s2, ones);
-    s3 = dotBytes<T>(h, m, v128.load(mixed, 48), s3, ones);
-    s4 = dotBytes<T>(h, m, v128.load(mixed, 64), s4, ones);
-    s5 = dotBytes<T>(h, m, v128.load(mixed, 80), s5, ones);
-    s6 = dotBytes<T>(h, m, v128.load(mixed, 96), s6, ones);
-    s7 = dotBytes<T>(h, m, v128.load(mixed, 112), s7, ones);
+    s0 = dotCodes<T>(h, m, v128.load(mixed), s0, ones);
+    s1 = dotCodes<T>(h, m, v128.load(mixed, 16), s1, ones);
+    s2 = dotCodes<T>(h, m, v128.load(mixed, 32), s2, ones);
+    s3 = dotCodes<T>(h, m, v128.load(mixed, 48), s3, ones);
+    s4 = dotCodes<T>(h, m, v128.load(mixed, 64), s4, ones);
+    s5 = dotCodes<T>(h, m, v128.load(mixed, 80), s5, ones);
+    s6 = dotCodes<T>(h, m, v128.load(mixed, 96), s6, ones);
+    s7 = dotCodes<T>(h, m, v128.load(mixed, 112), s7, ones);
   }
   addEight(y, s0, s1, s2, s3, s4, s5, s6, s7, excess, scale);
 }

@@ -16,12 +16,11 @@ import {
   roundingMagic,
   upperExponent,
 } from '../simd/constants';
-import { addsPairs, dot, dotBytes, dotTwo, takesUnsigned } from '../gemm/int8-dot';
-import { high } from '../gemm/int8-dot-k-quants';
+import { hasMaddubs, dot, dotCodes, dotTwo, hasUsdot } from '../gemm/int8-dot';
 import { highBytes, highPairs, lowBytes, lowPairs } from '../simd/interleave';
 import { storeFlips } from '../quant/quantize-activations';
 import { highFloats, larger, lowFloats, rounded, scaled } from './axpy-coefficients';
-import { halfToFloat4 } from '../simd/vector';
+import { halfToFloat4, highNibbles, lowNibbles } from '../simd/vector';
 
 /** Blocks whose coefficients are made at once. */
 const FOUR: i32 = 4;
@@ -42,17 +41,17 @@ export function addRows(
 ): void {
   const blockBytes: usize = isQ4 ? 18 : 34;
   const last = offset + <usize>(numBlocks - 1) * blockBytes;
-  const isFlipped = !isQ4 && !takesUnsigned();
+  const isFlipped = !isQ4 && !hasUsdot();
   // what codes of weights are too large by
   const excess = isQ4 ? i8x16.splat(8) : flipSigns();
   for (let block = 0; block < numBlocks; block += FOUR, offset += FOUR * blockBytes, y += FOUR << 7) {
     makeCoefficients(isFlipped, rows, offset, blockBytes, last, h, excess, scratch);
     const count = min<i32>(FOUR, numBlocks - block);
     if (isQ4) {
-      if (addsPairs()) addQ4<i16>(rows, offset, count, scratch, y);
+      if (hasMaddubs()) addQ4<i16>(rows, offset, count, scratch, y);
       else addQ4<i32>(rows, offset, count, scratch, y);
     } else if (!isFlipped) addQ8<u8>(rows, offset, count, scratch, y);
-    else if (addsPairs()) addQ8<i16>(rows, offset, count, scratch, y);
+    else if (hasMaddubs()) addQ8<i16>(rows, offset, count, scratch, y);
     else addQ8<i32>(rows, offset, count, scratch, y);
   }
 }
@@ -179,7 +178,7 @@ function makeCoefficients(
   v128.store(to, i32x4.sub(i32x4.sub(none, even), odd), START);
 }
 
-/** Adds `count` blocks of q8_0, four at most: 16 columns after 16. T as for `dotBytes`. */
+/** Adds `count` blocks of q8_0, four at most: 16 columns after 16. T as for `dotCodes`. */
 function addQ8<T>(rows: usize, offset: usize, count: i32, known: usize, y: usize): void {
   const flip = flipSigns();
   const ones = onePairs();
@@ -206,24 +205,24 @@ function addQ8<T>(rows: usize, offset: usize, count: i32, known: usize, y: usize
       let d = v128.xor(v128.load(p3, 2), flip);
       let ab = lowBytes(a, b);
       let cd = lowBytes(c, d);
-      let s0 = dotBytes<T>(h, m, lowPairs(ab, cd), start, ones);
-      let s1 = dotBytes<T>(h, m, highPairs(ab, cd), start, ones);
+      let s0 = dotCodes<T>(h, m, lowPairs(ab, cd), start, ones);
+      let s1 = dotCodes<T>(h, m, highPairs(ab, cd), start, ones);
       ab = highBytes(a, b);
       cd = highBytes(c, d);
-      let s2 = dotBytes<T>(h, m, lowPairs(ab, cd), start, ones);
-      let s3 = dotBytes<T>(h, m, highPairs(ab, cd), start, ones);
+      let s2 = dotCodes<T>(h, m, lowPairs(ab, cd), start, ones);
+      let s3 = dotCodes<T>(h, m, highPairs(ab, cd), start, ones);
       a = v128.xor(v128.load(p4, 2), flip);
       b = v128.xor(v128.load(p5, 2), flip);
       c = v128.xor(v128.load(p6, 2), flip);
       d = v128.xor(v128.load(p7, 2), flip);
       ab = lowBytes(a, b);
       cd = lowBytes(c, d);
-      s0 = dotBytes<T>(i, n, lowPairs(ab, cd), s0, ones);
-      s1 = dotBytes<T>(i, n, highPairs(ab, cd), s1, ones);
+      s0 = dotCodes<T>(i, n, lowPairs(ab, cd), s0, ones);
+      s1 = dotCodes<T>(i, n, highPairs(ab, cd), s1, ones);
       ab = highBytes(a, b);
       cd = highBytes(c, d);
-      s2 = dotBytes<T>(i, n, lowPairs(ab, cd), s2, ones);
-      s3 = dotBytes<T>(i, n, highPairs(ab, cd), s3, ones);
+      s2 = dotCodes<T>(i, n, lowPairs(ab, cd), s2, ones);
+      s3 = dotCodes<T>(i, n, highPairs(ab, cd), s3, ones);
       v128.store(y, scaled(s0, step, v128.load(y)));
       v128.store(y, scaled(s1, step, v128.load(y, 16)), 16);
       v128.store(y, scaled(s2, step, v128.load(y, 32)), 32);
@@ -272,15 +271,15 @@ function addQ4<T>(rows: usize, offset: usize, count: i32, known: usize, y: usize
     let gh = lowBytes(v128.load(p6, 2), v128.load(p7, 2));
     let first = lowPairs(ab, cd);
     let last = lowPairs(ef, gh);
-    let sums = dotTwo<T>(h, v128.and(first, low), i, v128.and(last, low), start, ones);
+    let sums = dotTwo<T>(h, lowNibbles(first, low), i, lowNibbles(last, low), start, ones);
     v128.store(y, scaled(sums, step, v128.load(y)));
-    sums = dotTwo<T>(h, high(first, low), i, high(last, low), start, ones);
+    sums = dotTwo<T>(h, highNibbles(first, low), i, highNibbles(last, low), start, ones);
     v128.store(y, scaled(sums, step, v128.load(y, 64)), 64);
     first = highPairs(ab, cd);
     last = highPairs(ef, gh);
-    sums = dotTwo<T>(h, v128.and(first, low), i, v128.and(last, low), start, ones);
+    sums = dotTwo<T>(h, lowNibbles(first, low), i, lowNibbles(last, low), start, ones);
     v128.store(y, scaled(sums, step, v128.load(y, 16)), 16);
-    sums = dotTwo<T>(h, high(first, low), i, high(last, low), start, ones);
+    sums = dotTwo<T>(h, highNibbles(first, low), i, highNibbles(last, low), start, ones);
     v128.store(y, scaled(sums, step, v128.load(y, 80)), 80);
     ab = highBytes(v128.load(p0, 2), v128.load(p1, 2));
     cd = highBytes(v128.load(p2, 2), v128.load(p3, 2));
@@ -288,15 +287,15 @@ function addQ4<T>(rows: usize, offset: usize, count: i32, known: usize, y: usize
     gh = highBytes(v128.load(p6, 2), v128.load(p7, 2));
     first = lowPairs(ab, cd);
     last = lowPairs(ef, gh);
-    sums = dotTwo<T>(h, v128.and(first, low), i, v128.and(last, low), start, ones);
+    sums = dotTwo<T>(h, lowNibbles(first, low), i, lowNibbles(last, low), start, ones);
     v128.store(y, scaled(sums, step, v128.load(y, 32)), 32);
-    sums = dotTwo<T>(h, high(first, low), i, high(last, low), start, ones);
+    sums = dotTwo<T>(h, highNibbles(first, low), i, highNibbles(last, low), start, ones);
     v128.store(y, scaled(sums, step, v128.load(y, 96)), 96);
     first = highPairs(ab, cd);
     last = highPairs(ef, gh);
-    sums = dotTwo<T>(h, v128.and(first, low), i, v128.and(last, low), start, ones);
+    sums = dotTwo<T>(h, lowNibbles(first, low), i, lowNibbles(last, low), start, ones);
     v128.store(y, scaled(sums, step, v128.load(y, 48)), 48);
-    sums = dotTwo<T>(h, high(first, low), i, high(last, low), start, ones);
+    sums = dotTwo<T>(h, highNibbles(first, low), i, highNibbles(last, low), start, ones);
     v128.store(y, scaled(sums, step, v128.load(y, 112)), 112);
     p0 += 18;
     p1 += 18;

@@ -14,12 +14,11 @@ import {
   plainFactor,
   roundingMagic,
 } from '../simd/constants';
-import { addPairs, addsPairs, dot, dotBytes, pairs, takesUnsigned } from '../gemm/int8-dot';
-import { high } from '../gemm/int8-dot-k-quants';
+import { addPairs, hasMaddubs, dot, dotCodes, pairs, hasUsdot } from '../gemm/int8-dot';
 import { highTwos, highWords, lowTwos, lowWords } from '../simd/interleave';
 import { nearest, storeFlips } from '../quant/quantize-activations';
 import { sideSums } from './gather-gemv';
-import { fma } from '../simd/vector';
+import { fma, highNibbles, lowNibbles } from '../simd/vector';
 
 // four blocks of activations: vectors [8] with four columns of each block, what scales are multiplied by, what sums begin with; for q8_0, where
 // codes are flipped, vectors are magnitudes, and flips [8] follow
@@ -31,7 +30,7 @@ const FLIPPED_BYTES: usize = 288;
 
 /** Bytes of four blocks of activations. */
 function fourBytes(isQ4: bool): usize {
-  return isQ4 || takesUnsigned() ? LANES_BYTES : FLIPPED_BYTES;
+  return isQ4 || hasUsdot() ? LANES_BYTES : FLIPPED_BYTES;
 }
 
 /** Activations as `recordDots` takes them, from the f32 numbers at `x`; whole fours of blocks. The numbers of `quantiseBlock`. */
@@ -100,10 +99,10 @@ export function recordDots(isQ4: bool, records: usize, offset: usize, x: usize, 
   }
   const end = x + lanesBytes(isQ4, numBlocks);
   if (isQ4) {
-    if (addsPairs()) dotsQ4<i16>(records, offset, x, end, sums);
+    if (hasMaddubs()) dotsQ4<i16>(records, offset, x, end, sums);
     else dotsQ4<i32>(records, offset, x, end, sums);
-  } else if (takesUnsigned()) dotsQ8<u8>(records, offset, x, end, sums);
-  else if (addsPairs()) dotsQ8<i16>(records, offset, x, end, sums);
+  } else if (hasUsdot()) dotsQ8<u8>(records, offset, x, end, sums);
+  else if (hasMaddubs()) dotsQ8<i16>(records, offset, x, end, sums);
   else dotsQ8<i32>(records, offset, x, end, sums);
 }
 
@@ -117,10 +116,10 @@ function addFour(sums: usize, blocks: v128, p: usize, mask: v128, factors: v128)
 /** Adds two vectors of codes times those of activations. */
 // @inline
 function addCodes<T>(p: usize, u: v128, v: v128, f: v128, g: v128, ones: v128, blocks: v128): v128 {
-  return dotBytes<T>(v, g, v128.load(p, 24), dotBytes<T>(u, f, v128.load(p, 8), blocks, ones), ones);
+  return dotCodes<T>(v, g, v128.load(p, 24), dotCodes<T>(u, f, v128.load(p, 8), blocks, ones), ones);
 }
 
-/** T as for `dotBytes`. */
+/** T as for `dotCodes`. */
 function dotsQ8<T>(records: usize, offset: usize, x: usize, end: usize, sums: usize): void {
   const mask = halfMask();
   const ones = onePairs();
@@ -193,11 +192,11 @@ function addNibbles<T>(p: usize, u: v128, v: v128, w: v128, z: v128, low: v128, 
   const first = v128.load(p, 8);
   const second = v128.load(p, 24);
   if (sizeof<T>() === 2) {
-    blocks = i16x8.add(i16x8.add(blocks, pairs(u, v128.and(first, low))), pairs(v, high(first, low)));
-    return i16x8.add(i16x8.add(blocks, pairs(w, v128.and(second, low))), pairs(z, high(second, low)));
+    blocks = i16x8.add(i16x8.add(blocks, pairs(u, lowNibbles(first, low))), pairs(v, highNibbles(first, low)));
+    return i16x8.add(i16x8.add(blocks, pairs(w, lowNibbles(second, low))), pairs(z, highNibbles(second, low)));
   }
-  blocks = dot(v, high(first, low), dot(u, v128.and(first, low), blocks));
-  return dot(z, high(second, low), dot(w, v128.and(second, low), blocks));
+  blocks = dot(v, highNibbles(first, low), dot(u, lowNibbles(first, low), blocks));
+  return dot(z, highNibbles(second, low), dot(w, lowNibbles(second, low), blocks));
 }
 
 /** Sums of four blocks, of pairs and what they begin with where T is i16. */

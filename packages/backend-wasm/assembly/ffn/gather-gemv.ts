@@ -5,11 +5,10 @@
  * only.
  */
 import { flipSigns, halfMask, nibbleMask, onePairs, plainFactor, plainRest } from '../simd/constants';
-import { addsPairs, dotBytes, dotTwo, takesUnsigned } from '../gemm/int8-dot';
-import { high } from '../gemm/int8-dot-k-quants';
+import { hasMaddubs, dotCodes, dotTwo, hasUsdot } from '../gemm/int8-dot';
 import { highTwos, highWords, lowTwos, lowWords } from '../simd/interleave';
 import { META_BYTES, META_MINUS_8, META_START_Q8 } from '../quant/quantize-activations';
-import { fma } from '../simd/vector';
+import { fma, highNibbles, lowNibbles } from '../simd/vector';
 
 /** Most rows that go by turns. */
 export const MANY_ROWS: i32 = 32;
@@ -32,12 +31,12 @@ export function rowDots(
   numBlocks: i32,
   sums: usize,
 ): void {
-  if (takesUnsigned()) rowDotsBy<u8>(isQ4, rows, offset, numEights, x, meta, numBlocks, sums);
-  else if (addsPairs()) rowDotsBy<i16>(isQ4, rows, offset, numEights, x, meta, numBlocks, sums);
+  if (hasUsdot()) rowDotsBy<u8>(isQ4, rows, offset, numEights, x, meta, numBlocks, sums);
+  else if (hasMaddubs()) rowDotsBy<i16>(isQ4, rows, offset, numEights, x, meta, numBlocks, sums);
   else rowDotsBy<i32>(isQ4, rows, offset, numEights, x, meta, numBlocks, sums);
 }
 
-/** T as for `dotBytes`. */
+/** T as for `dotCodes`. */
 function rowDotsBy<T>(
   isQ4: bool,
   rows: usize,
@@ -111,13 +110,13 @@ function blockQ8<T>(p: usize, x: usize, flip: v128, ones: v128): v128 {
   const last = v128.xor(v128.load(p, 18), flip);
   const f = isSigned<T>() ? v128.load(x, 32) : flip;
   const g = isSigned<T>() ? v128.load(x, 48) : flip;
-  return dotBytes<T>(v128.load(x, 16), g, last, dotBytes<T>(v128.load(x), f, first, i32x4.splat(0), ones), ones);
+  return dotCodes<T>(v128.load(x, 16), g, last, dotCodes<T>(v128.load(x), f, first, i32x4.splat(0), ones), ones);
 }
 
 // @inline
 function blockQ4<T>(p: usize, x: usize, low: v128, ones: v128): v128 {
   const w = v128.load(p, 2);
-  return dotTwo<T>(v128.load(x), v128.and(w, low), v128.load(x, 16), high(w, low), i32x4.splat(0), ones);
+  return dotTwo<T>(v128.load(x), lowNibbles(w, low), v128.load(x, 16), highNibbles(w, low), i32x4.splat(0), ones);
 }
 
 /**

@@ -4,10 +4,10 @@
  * expanded in panels of MC rows and KC columns, once for all tokens. Rows that cannot be interleaved are computed in f32.
  */
 import { Q4_0, Q6_K, Q8_0, bytesOf } from '../quant/dequantize';
-import { tile1x1Wide } from '../gemm/int8-dot';
-import { packedDots } from '../gemm/int8-gemv';
-import { blockTimesTokens } from '../gemm/int8-gemm';
-import { EXPANDED_BYTES, expandGroup, initialOf } from '../gemm/int8-unpack';
+import { qgemvInt16 } from '../gemm/int16-dot';
+import { qgemvGroup } from '../gemm/qgemv';
+import { qgemmBlock } from '../gemm/qgemm';
+import { UNPACKED_BYTES, unpackGroup, initialOf } from '../gemm/int8-unpack';
 import { FLAG_REUSE } from '../runtime/layout';
 import { foursOf, packRecords, readsRecords } from './repack-neurons';
 import { GROUP, hasSmallScales, packRows } from '../gemm/repack';
@@ -120,13 +120,13 @@ function interleavedRows(begin: i32, end: i32, numTokens: i32, numInputs: i32, d
   const expanded = (group + rowBytes * GROUP + 63) & ~63;
   for (let j = begin; j < end; j += GROUP) {
     packChosen(dtype, j, end, 0, numInputs, rowBytes, group);
-    if (!ASC_FEATURE_RELAXED_SIMD) expandGroup(dtype, group, 0, numBlocks, expanded);
+    if (!ASC_FEATURE_RELAXED_SIMD) unpackGroup(dtype, group, 0, numBlocks, expanded);
     for (let t = 0; t < numTokens; t++) {
       const meta = metas + <usize>t * metaRow;
       const row = <usize>t * <usize>numInputs;
       const sums = ASC_FEATURE_RELAXED_SIMD
-        ? packedDots(dtype, group, numInputs, codes + <usize>t * codeBytesFor(dtype, numInputs), meta)
-        : tile1x1Wide(expanded, numBlocks, wide + (row << 1), meta, initialOf(dtype), dtype === Q6_K, f32x4.splat(0));
+        ? qgemvGroup(dtype, group, numInputs, codes + <usize>t * codeBytesFor(dtype, numInputs), meta)
+        : qgemvInt16(expanded, numBlocks, wide + (row << 1), meta, initialOf(dtype), dtype === Q6_K, f32x4.splat(0));
       storeChosen(sums, j, end, t);
     }
   }
@@ -143,7 +143,7 @@ function panels(begin: i32, end: i32, first: i32, last: i32, numTokens: i32, num
   const initial = initialOf(dtype);
   const numGroups = (end - begin + GROUP - 1) / GROUP;
   const panel = localScratch();
-  const panelRow = <usize>(KC >> 5) * EXPANDED_BYTES;
+  const panelRow = <usize>(KC >> 5) * UNPACKED_BYTES;
   const group = panel + <usize>(MC / GROUP) * panelRow;
   // sums [group][token][4]; whole fours of tokens
   const sums = group + ((bytesOf(dtype, KC) * GROUP + 63) & ~63);
@@ -156,22 +156,22 @@ function panels(begin: i32, end: i32, first: i32, last: i32, numTokens: i32, num
     const numBlocks = depth >> 5;
     for (let g = 0; g < numGroups; g++) {
       packChosen(dtype, begin + g * GROUP, end, k, depth, rowBytes, group);
-      expandGroup(dtype, group, 0, numBlocks, panel + <usize>g * panelRow);
+      unpackGroup(dtype, group, 0, numBlocks, panel + <usize>g * panelRow);
     }
     for (let block = 0; block < numBlocks; block++) {
       const at = <usize>((firstBlock + block) * padded + first);
       const meta = metas + at * META_BYTES;
       for (let g = 0; g < numGroups; g++) {
         const c = sums + <usize>g * sumRow;
-        const p = panel + <usize>g * panelRow + <usize>block * EXPANDED_BYTES;
+        const p = panel + <usize>g * panelRow + <usize>block * UNPACKED_BYTES;
         if (ASC_FEATURE_RELAXED_SIMD) {
-          blockTimesTokens(dtype, p, codes + at * codeBytes, meta, initial, c, numColumns);
+          qgemmBlock(dtype, p, codes + at * codeBytes, meta, initial, c, numColumns);
           continue;
         }
         for (let t: usize = 0; t < <usize>(last - first); t++) {
           const from = wide + ((at + t) << 6);
           const old = v128.load(c + (t << 4));
-          v128.store(c + (t << 4), tile1x1Wide(p, 1, from, meta + t * META_BYTES, initial, dtype === Q6_K, old));
+          v128.store(c + (t << 4), qgemvInt16(p, 1, from, meta + t * META_BYTES, initial, dtype === Q6_K, old));
         }
       }
     }

@@ -7,7 +7,7 @@ import { gemm4x8, gemmT4x8 } from './f32-gemm.generated';
 /** `gemm4x8` that overwrites c and dequantizes `4 K` numbers. */
 export function gemm4x8Dequantizing(c: usize, w0: usize, w1: usize, w2: usize, w3: usize, x: usize, depth: i32): void {
   const count = depth << 2;
-  if (pending < count || (depth & 7) != 0) {
+  if (pending < count || (depth & 7) !== 0) {
     gemm4x8(c, w0, w1, w2, w3, x, depth, false);
     return;
   }
@@ -40,7 +40,7 @@ export function gemm4x8Dequantizing(c: usize, w0: usize, w1: usize, w2: usize, w
     v = v128.load32_splat(w3);
     s30 = fma(v, low, s30);
     s31 = fma(v, high, s31);
-    if (k == 1) break;
+    if (k === 1) break;
     low = v128.load(x, 32);
     high = v128.load(x, 48);
     v = v128.load32_splat(w0, 4);
@@ -59,7 +59,7 @@ export function gemm4x8Dequantizing(c: usize, w0: usize, w1: usize, w2: usize, w
     v128.store(to, even4(h, mask, offset));
     v128.store(to, odd4(h, mask, offset), 16);
     rank = i16x8.max_u(rank, rankOf(h, least));
-    if (k == 2) break;
+    if (k === 2) break;
     low = v128.load(x, 64);
     high = v128.load(x, 80);
     v = v128.load32_splat(w0, 8);
@@ -74,7 +74,7 @@ export function gemm4x8Dequantizing(c: usize, w0: usize, w1: usize, w2: usize, w
     v = v128.load32_splat(w3, 8);
     s30 = fma(v, low, s30);
     s31 = fma(v, high, s31);
-    if (k == 3) break;
+    if (k === 3) break;
     low = v128.load(x, 96);
     high = v128.load(x, 112);
     v = v128.load32_splat(w0, 12);
@@ -93,7 +93,7 @@ export function gemm4x8Dequantizing(c: usize, w0: usize, w1: usize, w2: usize, w
     v128.store(to, even4(h, mask, offset), 32);
     v128.store(to, odd4(h, mask, offset), 48);
     rank = i16x8.max_u(rank, rankOf(h, least));
-    if (k == 4) break;
+    if (k === 4) break;
     low = v128.load(x, 128);
     high = v128.load(x, 144);
     v = v128.load32_splat(w0, 16);
@@ -108,7 +108,7 @@ export function gemm4x8Dequantizing(c: usize, w0: usize, w1: usize, w2: usize, w
     v = v128.load32_splat(w3, 16);
     s30 = fma(v, low, s30);
     s31 = fma(v, high, s31);
-    if (k == 5) break;
+    if (k === 5) break;
     low = v128.load(x, 160);
     high = v128.load(x, 176);
     v = v128.load32_splat(w0, 20);
@@ -127,7 +127,7 @@ export function gemm4x8Dequantizing(c: usize, w0: usize, w1: usize, w2: usize, w
     v128.store(to, even4(h, mask, offset), 64);
     v128.store(to, odd4(h, mask, offset), 80);
     rank = i16x8.max_u(rank, rankOf(h, least));
-    if (k == 6) break;
+    if (k === 6) break;
     low = v128.load(x, 192);
     high = v128.load(x, 208);
     v = v128.load32_splat(w0, 24);
@@ -142,7 +142,7 @@ export function gemm4x8Dequantizing(c: usize, w0: usize, w1: usize, w2: usize, w
     v = v128.load32_splat(w3, 24);
     s30 = fma(v, low, s30);
     s31 = fma(v, high, s31);
-    if (k == 7) break;
+    if (k === 7) break;
     low = v128.load(x, 224);
     high = v128.load(x, 240);
     v = v128.load32_splat(w0, 28);
@@ -191,7 +191,7 @@ export function gemmT4x8Dequantizing(
   highFactor: v128,
 ): void {
   const count = depth << 2;
-  if (pending < count || (depth & 7) != 0) {
+  if (pending < count || (depth & 7) !== 0) {
     gemmT4x8(c, w, stride, x, depth, lowFactor, highFactor);
     return;
   }
@@ -225,7 +225,7 @@ export function gemmT4x8Dequantizing(
     s30 = fma(v, low, s30);
     s31 = fma(v, high, s31);
     w += stride;
-    if (k == 1) break;
+    if (k === 1) break;
     low = v128.load(x, 32);
     high = v128.load(x, 48);
     v = v128.load32_splat(w);
@@ -245,7 +245,7 @@ export function gemmT4x8Dequantizing(
     v128.store(to, even4(h, mask, offset));
     v128.store(to, odd4(h, mask, offset), 16);
     rank = i16x8.max_u(rank, rankOf(h, least));
-    if (k == 2) break;
+    if (k === 2) break;
     low = v128.load(x, 64);
     high = v128.load(x, 80);
     v = v128.load32_splat(w);
@@ -261,7 +261,7 @@ export function gemmT4x8Dequantizing(
     s30 = fma(v, low, s30);
     s31 = fma(v, high, s31);
     w += stride;
-    if (k == 3) break;
+    if (k === 3) break;
     low = v128.load(x, 96);
     high = v128.load(x, 112);
     v = v128.load32_splat(w);
@@ -281,7 +281,7 @@ export function gemmT4x8Dequantizing(
     v128.store(to, even4(h, mask, offset), 32);
     v128.store(to, odd4(h, mask, offset), 48);
     rank = i16x8.max_u(rank, rankOf(h, least));
-    if (k == 4) break;
+    if (k === 4) break;
     low = v128.load(x, 128);
     high = v128.load(x, 144);
     v = v128.load32_splat(w);
@@ -297,7 +297,7 @@ export function gemmT4x8Dequantizing(
     s30 = fma(v, low, s30);
     s31 = fma(v, high, s31);
     w += stride;
-    if (k == 5) break;
+    if (k === 5) break;
     low = v128.load(x, 160);
     high = v128.load(x, 176);
     v = v128.load32_splat(w);
@@ -317,7 +317,7 @@ export function gemmT4x8Dequantizing(
     v128.store(to, even4(h, mask, offset), 64);
     v128.store(to, odd4(h, mask, offset), 80);
     rank = i16x8.max_u(rank, rankOf(h, least));
-    if (k == 6) break;
+    if (k === 6) break;
     low = v128.load(x, 192);
     high = v128.load(x, 208);
     v = v128.load32_splat(w);
@@ -333,7 +333,7 @@ export function gemmT4x8Dequantizing(
     s30 = fma(v, low, s30);
     s31 = fma(v, high, s31);
     w += stride;
-    if (k == 7) break;
+    if (k === 7) break;
     low = v128.load(x, 224);
     high = v128.load(x, 240);
     v = v128.load32_splat(w);

@@ -178,7 +178,7 @@ export function gemm6x8(c: usize, w0: usize, stride: usize, x: usize, depth: i32
     v = v128.load32_splat(w5);
     s50 = fma(v, low, s50);
     s51 = fma(v, high, s51);
-    if (k == 1) break;
+    if (k === 1) break;
     low = v128.load(x, 32);
     high = v128.load(x, 48);
     v = v128.load32_splat(w0, 4);
@@ -199,7 +199,7 @@ export function gemm6x8(c: usize, w0: usize, stride: usize, x: usize, depth: i32
     v = v128.load32_splat(w5, 4);
     s50 = fma(v, low, s50);
     s51 = fma(v, high, s51);
-    if (k == 2) break;
+    if (k === 2) break;
     low = v128.load(x, 64);
     high = v128.load(x, 80);
     v = v128.load32_splat(w0, 8);
@@ -220,7 +220,7 @@ export function gemm6x8(c: usize, w0: usize, stride: usize, x: usize, depth: i32
     v = v128.load32_splat(w5, 8);
     s50 = fma(v, low, s50);
     s51 = fma(v, high, s51);
-    if (k == 3) break;
+    if (k === 3) break;
     low = v128.load(x, 96);
     high = v128.load(x, 112);
     v = v128.load32_splat(w0, 12);
@@ -307,7 +307,7 @@ export function gemmT6x8(
     s50 = fma(v, low, s50);
     s51 = fma(v, high, s51);
     w += stride;
-    if (k == 1) break;
+    if (k === 1) break;
     low = v128.load(x, 32);
     high = v128.load(x, 48);
     v = v128.load32_splat(w);
@@ -329,7 +329,7 @@ export function gemmT6x8(
     s50 = fma(v, low, s50);
     s51 = fma(v, high, s51);
     w += stride;
-    if (k == 2) break;
+    if (k === 2) break;
     low = v128.load(x, 64);
     high = v128.load(x, 80);
     v = v128.load32_splat(w);
@@ -351,7 +351,7 @@ export function gemmT6x8(
     s50 = fma(v, low, s50);
     s51 = fma(v, high, s51);
     w += stride;
-    if (k == 3) break;
+    if (k === 3) break;
     low = v128.load(x, 96);
     high = v128.load(x, 112);
     v = v128.load32_splat(w);

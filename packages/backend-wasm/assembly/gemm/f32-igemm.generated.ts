@@ -42,7 +42,7 @@ export function igemm6x8(c: usize, list: usize, x: usize, depth: i32): void {
     v = v128.load32_splat(w5);
     s50 = fma(v, low, s50);
     s51 = fma(v, high, s51);
-    if (k == 1) break;
+    if (k === 1) break;
     low = v128.load(x, 32);
     high = v128.load(x, 48);
     v = v128.load32_splat(w0, 4);
@@ -63,7 +63,7 @@ export function igemm6x8(c: usize, list: usize, x: usize, depth: i32): void {
     v = v128.load32_splat(w5, 4);
     s50 = fma(v, low, s50);
     s51 = fma(v, high, s51);
-    if (k == 2) break;
+    if (k === 2) break;
     low = v128.load(x, 64);
     high = v128.load(x, 80);
     v = v128.load32_splat(w0, 8);
@@ -84,7 +84,7 @@ export function igemm6x8(c: usize, list: usize, x: usize, depth: i32): void {
     v = v128.load32_splat(w5, 8);
     s50 = fma(v, low, s50);
     s51 = fma(v, high, s51);
-    if (k == 3) break;
+    if (k === 3) break;
     low = v128.load(x, 96);
     high = v128.load(x, 112);
     v = v128.load32_splat(w0, 12);
@@ -212,7 +212,7 @@ export function igemmT6x8(c: usize, list: usize, column: usize, x: usize, depth:
     v = v128.load32_splat(w, 20);
     s50 = fma(v, low, s50);
     s51 = fma(v, high, s51);
-    if (depth == 1) break;
+    if (depth === 1) break;
     w = <usize>load<u32>(list, 4) + column;
     low = v128.load(x, 32);
     high = v128.load(x, 48);
@@ -234,7 +234,7 @@ export function igemmT6x8(c: usize, list: usize, column: usize, x: usize, depth:
     v = v128.load32_splat(w, 20);
     s50 = fma(v, low, s50);
     s51 = fma(v, high, s51);
-    if (depth == 2) break;
+    if (depth === 2) break;
     w = <usize>load<u32>(list, 8) + column;
     low = v128.load(x, 64);
     high = v128.load(x, 80);
@@ -256,7 +256,7 @@ export function igemmT6x8(c: usize, list: usize, column: usize, x: usize, depth:
     v = v128.load32_splat(w, 20);
     s50 = fma(v, low, s50);
     s51 = fma(v, high, s51);
-    if (depth == 3) break;
+    if (depth === 3) break;
     w = <usize>load<u32>(list, 12) + column;
     low = v128.load(x, 96);
     high = v128.load(x, 112);

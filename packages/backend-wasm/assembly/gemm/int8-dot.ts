@@ -1,45 +1,43 @@
-/** Sums of products of bytes, as builds and machines have them; decision 0016. */
-import { EXPANDED_BYTES } from './int8-unpack';
+/** 8-bit dot products, as builds and machines have them; decision 0016. */
 import { DOT_FORM } from '../runtime/layout';
-import { META_BYTES, META_SUM } from '../quant/quantize-activations';
-import { fma } from '../simd/vector';
+import { highNibbles, lowNibbles } from '../simd/vector';
 
-// forms of relaxed dot products; src/layout.ts has those that the host may ask for
-const UNSIGNED: i32 = 1;
-const WHOLE: i32 = 2;
-const PAIRS: i32 = 3;
+// kinds of relaxed dot products; src/layout.ts has those that the host may ask for
+const USDOT: i32 = 1;
+const GENERIC: i32 = 2;
+const MADDUBS: i32 = 3;
 
-let form: i32 = 0;
+let kind: i32 = 0;
 
 /**
- * How products of bytes are added up here, unless the host asked for a form that is exact on every machine:
- *   UNSIGNED  by one instruction that also takes unsigned codes above 127
- *   PAIRS     by one that gives sums of two products, which saturate at 16 bits, and others for the rest (SSE, AVX2)
- *   WHOLE     in any other way
+ * How this machine sums 8-bit products, unless the host asked for a kind that is exact on every machine:
+ *   USDOT    by one instruction that also takes unsigned codes above 127
+ *   MADDUBS  by one that gives sums of two products, which saturate at 16 bits, and others for the rest (SSE, AVX2)
+ *   GENERIC  in any other way
  */
-function dotForm(): i32 {
-  if (form === 0) form = load<i32>(DOT_FORM);
-  if (form === 0) {
+function int8Dot(): i32 {
+  if (kind === 0) kind = load<i32>(DOT_FORM);
+  if (kind === 0) {
     const zero = i32x4.splat(0);
     const high = i32x4.extract_lane(dot(i8x16.splat(127), i8x16.splat(-1), zero), 0);
     const low = i32x4.extract_lane(dot(i8x16.splat(-127), i8x16.splat(-1), zero), 3);
-    if (high === 4 * 127 * 255 && low === -4 * 127 * 255) form = UNSIGNED;
-    else form = high === 2 * 32767 && low === -2 * 32768 ? PAIRS : WHOLE;
+    if (high === 4 * 127 * 255 && low === -4 * 127 * 255) kind = USDOT;
+    else kind = high === 2 * 32767 && low === -2 * 32768 ? MADDUBS : GENERIC;
   }
-  return form;
+  return kind;
 }
 
-/** Whether products with unsigned codes above 127 are exact. Where not, codes are flipped; see `dotFlipped`. */
-export function takesUnsigned(): bool {
-  return ASC_FEATURE_RELAXED_SIMD && dotForm() === UNSIGNED;
+/** Whether products with unsigned codes above 127 are exact. Where not, activations are signs and magnitudes; see `dotSignMagnitude`. */
+export function hasUsdot(): bool {
+  return ASC_FEATURE_RELAXED_SIMD && int8Dot() === USDOT;
 }
 
-/** Whether products are best added up by pairs. */
-export function addsPairs(): bool {
-  return ASC_FEATURE_RELAXED_SIMD && dotForm() === PAIRS;
+/** Whether products are best summed by pairs. */
+export function hasMaddubs(): bool {
+  return ASC_FEATURE_RELAXED_SIMD && int8Dot() === MADDUBS;
 }
 
-/** `sum + x . codes` of four columns of four rows; x signed, codes of seven bits, of eight where machines take them. Relaxed builds only. */
+/** `sum + x . codes` of four columns of four rows; x signed, codes of seven bits, of eight with usdot. Relaxed builds only. */
 export function dot(x: v128, codes: v128, sum: v128): v128 {
   if (ASC_FEATURE_RELAXED_SIMD) return i32x4.relaxed_dot_i8x16_i7x16_add_s(x, codes, sum);
   return sum;
@@ -57,22 +55,20 @@ export function addPairs(sum: v128, products: v128, ones: v128): v128 {
 }
 
 /**
- * `sum + |x| . (codes ^ flips)` of four columns of four rows, by pairs where T is i16. Flips are 128 where x is positive and 127 where
- * it is negative: they make signed numbers of unsigned codes, times the sign of x, less one where it is negative, as `-y = ~y + 1`. So sums begin
- * with the magnitudes of negative x. Seven bits times eight are exact on every machine: `2 * 127 * 128 < 2^15`. Relaxed builds only.
+ * `sum + |x| . (codes ^ signs)` of four columns of four rows, by pairs where T is i16. Signs are 128 where x is positive and 127
+ * where it is negative: they make signed numbers of unsigned codes, times the sign of x, less one where it is negative, as
+ * `-y = ~y + 1`. So sums begin with the magnitudes of negative x. Seven bits times eight are exact on every machine:
+ * `2 * 127 * 128 < 2^15`. Relaxed builds only.
  */
-export function dotFlipped<T>(magnitudes: v128, flips: v128, codes: v128, sum: v128, ones: v128): v128 {
-  const turned = v128.xor(codes, flips);
-  if (sizeof<T>() === 2) return addPairs(sum, pairs(turned, magnitudes), ones);
-  return dot(turned, magnitudes, sum);
+export function dotSignMagnitude<T>(magnitudes: v128, signs: v128, codes: v128, sum: v128, ones: v128): v128 {
+  const signed = v128.xor(codes, signs);
+  if (sizeof<T>() === 2) return addPairs(sum, pairs(signed, magnitudes), ones);
+  return dot(signed, magnitudes, sum);
 }
 
-/**
- * The same where the form of the machine is known when kernels are compiled, by T: u8 for UNSIGNED, where x is signed and nothing is flipped,
- * i16 for PAIRS, i32 for WHOLE.
- */
-export function dotBytes<T>(x: v128, flips: v128, codes: v128, sum: v128, ones: v128): v128 {
-  if (isSigned<T>()) return dotFlipped<T>(x, flips, codes, sum, ones);
+/** The same for the kind that T stands for: u8 for usdot, where x is signed and `signs` unused, i16 for maddubs, i32 for generic. */
+export function dotCodes<T>(x: v128, signs: v128, codes: v128, sum: v128, ones: v128): v128 {
+  if (isSigned<T>()) return dotSignMagnitude<T>(x, signs, codes, sum, ones);
   return dot(x, codes, sum);
 }
 
@@ -82,45 +78,23 @@ export function dotTwo<T>(u: v128, a: v128, v: v128, b: v128, sum: v128, ones: v
   return dot(v, b, dot(u, a, sum));
 }
 
-/** One expanded group and one token with 16-bit dot products, in builds without relaxed SIMD. Returns `sums` with the blocks added. */
-export function tile1x1Wide(
-  panel: usize,
-  numBlocks: i32,
-  wide: usize,
-  meta: usize,
-  initial: usize,
-  halves: bool,
-  sums: v128,
+/** Adds the products of two vectors of nibbles: columns t and u with the low ones, v and w with the high ones. */
+export function dotNibbles<T>(
+  at: v128,
+  next: v128,
+  t: v128,
+  u: v128,
+  v: v128,
+  w: v128,
+  low: v128,
+  sum: v128,
+  ones: v128,
 ): v128 {
-  for (let block = 0; block < numBlocks; block++, panel += EXPANDED_BYTES, wide += 64, meta += META_BYTES) {
-    const d = v128.load32_splat(meta);
-    if (halves) {
-      const first = fourSums(panel, wide, 4);
-      const second = fourSums(panel + 64, wide + 32, 4);
-      const a = i32x4.add(first, v128.load32_splat(meta + initial));
-      const b = i32x4.add(second, v128.load32_splat(meta + initial, 4));
-      sums = fma(f32x4.convert_i32x4_s(a), f32x4.mul(v128.load(panel, 128), d), sums);
-      sums = fma(f32x4.convert_i32x4_s(b), f32x4.mul(v128.load(panel, 144), d), sums);
-    } else {
-      const a = i32x4.add(fourSums(panel, wide, 8), v128.load32_splat(meta + initial));
-      sums = fma(f32x4.convert_i32x4_s(a), f32x4.mul(v128.load(panel, 128), d), sums);
-      sums = fma(v128.load(panel, 144), v128.load32_splat(meta, META_SUM), sums);
-    }
+  if (sizeof<T>() === 2) {
+    const first = i16x8.add(pairs(t, lowNibbles(at, low)), pairs(v, highNibbles(at, low)));
+    const second = i16x8.add(pairs(u, lowNibbles(next, low)), pairs(w, highNibbles(next, low)));
+    return addPairs(sum, i16x8.add(first, second), ones);
   }
-  return sums;
-}
-
-/** Sums over `count` vectors of codes, four columns each. */
-function fourSums(codes: usize, wide: usize, count: i32): v128 {
-  let low = i32x4.splat(0);
-  let high = low;
-  for (let j = 0; j < count; j++, codes += 16, wide += 8) {
-    const x = v128.load64_splat(wide);
-    const c = v128.load(codes);
-    low = i32x4.add(low, i32x4.dot_i16x8_s(i16x8.extend_low_i8x16_u(c), x));
-    high = i32x4.add(high, i32x4.dot_i16x8_s(i16x8.extend_high_i8x16_u(c), x));
-  }
-  const even = i8x16.shuffle(low, high, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
-  const odd = i8x16.shuffle(low, high, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
-  return i32x4.add(even, odd);
+  sum = dot(v, highNibbles(at, low), dot(t, lowNibbles(at, low), sum));
+  return dot(w, highNibbles(next, low), dot(u, lowNibbles(next, low), sum));
 }

@@ -4,10 +4,10 @@
  * expanded once for all tokens. Rows beyond the last whole group are computed in f32.
  */
 import { Q6_K, Q8_0, bytesOf } from '../quant/dequantize';
-import { tile1x1Wide } from './int8-dot';
-import { packedDots, packedDotsSideBySide, streamsOf } from './int8-gemv';
-import { blockTimesTokens, packedTimesTokens } from './int8-gemm';
-import { EXPANDED_BYTES, expandGroup, initialOf } from './int8-unpack';
+import { qgemvInt16 } from './int16-dot';
+import { qgemvGroup, qgemvStreams, streamsOf } from './qgemv';
+import { qgemmBlock, qgemmRepackedQ8 } from './qgemm';
+import { UNPACKED_BYTES, unpackGroup, initialOf } from './int8-unpack';
 import { FLAG_REUSE } from '../runtime/layout';
 import { GROUP } from './repack';
 import {
@@ -125,7 +125,7 @@ function narrowGroups(begin: i32, end: i32, numTokens: i32, numInputs: i32, dtyp
     const at = group + <usize>g * groupBytes;
     for (let t = 0; t < numTokens; t++) {
       const x = codes + <usize>t * codeRow;
-      packedDotsSideBySide(dtype, at, <usize>run * groupBytes, numInputs, x, metas + <usize>t * metaRow, sums);
+      qgemvStreams(dtype, at, <usize>run * groupBytes, numInputs, x, metas + <usize>t * metaRow, sums);
       for (let i = 0; i < streams; i++)
         storeFour(v128.load(sums + ((<usize>i) << 4)), begin + (i * run + g) * GROUP, t);
     }
@@ -134,7 +134,7 @@ function narrowGroups(begin: i32, end: i32, numTokens: i32, numInputs: i32, dtyp
     const at = group + <usize>g * groupBytes;
     for (let t = 0; t < numTokens; t++) {
       const x = codes + <usize>t * codeRow;
-      storeFour(packedDots(dtype, at, numInputs, x, metas + <usize>t * metaRow), begin + g * GROUP, t);
+      storeFour(qgemvGroup(dtype, at, numInputs, x, metas + <usize>t * metaRow), begin + g * GROUP, t);
     }
   }
 }
@@ -150,11 +150,11 @@ function wideGroups(begin: i32, end: i32, numTokens: i32, numInputs: i32, dtype:
   const halves = dtype === Q6_K;
   const expanded = localScratch();
   for (let o = begin; o < end; o += GROUP) {
-    expandGroup(dtype, addressOf(1) + <usize>(o / GROUP) * groupBytes, 0, numBlocks, expanded);
+    unpackGroup(dtype, addressOf(1) + <usize>(o / GROUP) * groupBytes, 0, numBlocks, expanded);
     for (let t = 0; t < numTokens; t++) {
       const from = wide + ((<usize>t * <usize>numInputs) << 1);
       const meta = metas + <usize>t * metaRow;
-      storeFour(tile1x1Wide(expanded, numBlocks, from, meta, initial, halves, f32x4.splat(0)), o, t);
+      storeFour(qgemvInt16(expanded, numBlocks, from, meta, initial, halves, f32x4.splat(0)), o, t);
     }
   }
 }
@@ -191,7 +191,7 @@ function panels(begin: i32, end: i32, first: i32, last: i32, numTokens: i32, num
   // codes of q8_0 are bytes already
   const isPlain = ASC_FEATURE_RELAXED_SIMD && dtype === Q8_0;
   const panel = localScratch();
-  const panelRow = <usize>(KC >> 5) * EXPANDED_BYTES;
+  const panelRow = <usize>(KC >> 5) * UNPACKED_BYTES;
   // sums [group][token][4]; whole fours of tokens
   const sums = panel + <usize>(MC / GROUP) * panelRow;
   const numColumns = paddedTokens(last - first);
@@ -201,7 +201,7 @@ function panels(begin: i32, end: i32, first: i32, last: i32, numTokens: i32, num
     const firstBlock = k >> 5;
     const numBlocks = min<i32>(KC, numInputs - k) >> 5;
     for (let g = 0; g < numGroups && !isPlain; g++) {
-      expandGroup(
+      unpackGroup(
         dtype,
         groups + <usize>g * groupBytes,
         firstBlock,
@@ -216,18 +216,18 @@ function panels(begin: i32, end: i32, first: i32, last: i32, numTokens: i32, num
         const c = sums + <usize>g * sumRow;
         if (isPlain) {
           const plain = groups + <usize>g * groupBytes + <usize>(firstBlock + block) * 136;
-          packedTimesTokens(plain, codes + at * codeBytes, meta, c, numColumns);
+          qgemmRepackedQ8(plain, codes + at * codeBytes, meta, c, numColumns);
           continue;
         }
-        const p = panel + <usize>g * panelRow + <usize>block * EXPANDED_BYTES;
+        const p = panel + <usize>g * panelRow + <usize>block * UNPACKED_BYTES;
         if (ASC_FEATURE_RELAXED_SIMD) {
-          blockTimesTokens(dtype, p, codes + at * codeBytes, meta, initial, c, numColumns);
+          qgemmBlock(dtype, p, codes + at * codeBytes, meta, initial, c, numColumns);
           continue;
         }
         for (let t: usize = 0; t < <usize>(last - first); t++) {
           const old = v128.load(c + (t << 4));
           const from = wide + ((at + t) << 6);
-          v128.store(c + (t << 4), tile1x1Wide(p, 1, from, meta + t * META_BYTES, initial, halves, old));
+          v128.store(c + (t << 4), qgemvInt16(p, 1, from, meta + t * META_BYTES, initial, halves, old));
         }
       }
     }

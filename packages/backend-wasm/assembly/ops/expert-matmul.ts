@@ -6,10 +6,10 @@
  */
 import { bytesOf, decode, F16, F32, Q6_K } from '../quant/dequantize';
 import { dots4F16 } from '../gemm/f16-dot';
-import { tile1x1Wide } from '../gemm/int8-dot';
-import { packedDots, packedDotsSideBySide, streamsOf } from '../gemm/int8-gemv';
-import { blockTimesTokens } from '../gemm/int8-gemm';
-import { EXPANDED_BYTES, expandGroup, initialOf } from '../gemm/int8-unpack';
+import { qgemvInt16 } from '../gemm/int16-dot';
+import { qgemvGroup, qgemvStreams, streamsOf } from '../gemm/qgemv';
+import { qgemmBlock } from '../gemm/qgemm';
+import { UNPACKED_BYTES, unpackGroup, initialOf } from '../gemm/int8-unpack';
 import { FLAG_INT8, FLAG_REUSE } from '../runtime/layout';
 import { GROUP } from '../gemm/repack';
 import {
@@ -288,7 +288,7 @@ function packedByRows(weight: usize, begin: i32, end: i32, first: i32, last: i32
     for (let p = first; p < last; p++) {
       const row = rowAt(p);
       const x = codes + row * codeRow;
-      packedDotsSideBySide(dtype, at, <usize>run * groupBytes, numInputs, x, metas + row * metaRow, work);
+      qgemvStreams(dtype, at, <usize>run * groupBytes, numInputs, x, metas + row * metaRow, work);
       for (let i = 0; i < streams; i++) {
         storeRows(v128.load(work + ((<usize>i) << 4)), begin + (i * run + g) * GROUP, end, p);
       }
@@ -298,7 +298,7 @@ function packedByRows(weight: usize, begin: i32, end: i32, first: i32, last: i32
     for (let p = first; p < last; p++) {
       const row = rowAt(p);
       const x = codes + row * codeRow;
-      const sums = packedDots(dtype, group + <usize>g * groupBytes, numInputs, x, metas + row * metaRow);
+      const sums = qgemvGroup(dtype, group + <usize>g * groupBytes, numInputs, x, metas + row * metaRow);
       storeRows(sums, begin + g * GROUP, end, p);
     }
   }
@@ -311,12 +311,12 @@ function wideByRows(weight: usize, begin: i32, end: i32, first: i32, last: i32, 
   const metas = metasAt(sharedScratch(), numRows, numInputs);
   const numBlocks = numInputs >> 5;
   for (let o = begin; o < end; o += GROUP) {
-    expandGroup(dtype, weight + <usize>(o / GROUP) * groupBytes, 0, numBlocks, work);
+    unpackGroup(dtype, weight + <usize>(o / GROUP) * groupBytes, 0, numBlocks, work);
     for (let p = first; p < last; p++) {
       const row = rowAt(p);
       const from = wide + ((row * <usize>numInputs) << 1);
       const meta = metas + row * <usize>numBlocks * META_BYTES;
-      const sums = tile1x1Wide(work, numBlocks, from, meta, initialOf(dtype), dtype === Q6_K, f32x4.splat(0));
+      const sums = qgemvInt16(work, numBlocks, from, meta, initialOf(dtype), dtype === Q6_K, f32x4.splat(0));
       storeRows(sums, o, end, p);
     }
   }
@@ -334,7 +334,7 @@ function packedByPanels(weight: usize, begin: i32, end: i32, first: i32, last: i
   const numGroups = (end - begin) / GROUP;
   const numWhole = (last - first + 3) & ~3; // beyond the last pair it stands in for others
   const panel = work;
-  const panelRow = <usize>(KC >> 5) * EXPANDED_BYTES;
+  const panelRow = <usize>(KC >> 5) * UNPACKED_BYTES;
   const sums = panel + <usize>(MC / GROUP) * panelRow; // [group][pair][4]
   const sumRow = (<usize>numWhole) << 4;
   const ownCodes = sums + <usize>(MC / GROUP) * ((<usize>NC) << 4); // [block][pair]
@@ -345,7 +345,7 @@ function packedByPanels(weight: usize, begin: i32, end: i32, first: i32, last: i
     const numBlocks = min<i32>(KC, numInputs - k) >> 5;
     for (let g = 0; g < numGroups; g++) {
       const group = weight + <usize>(begin / GROUP + g) * groupBytes;
-      expandGroup(dtype, group, firstBlock, firstBlock + numBlocks, panel + <usize>g * panelRow);
+      unpackGroup(dtype, group, firstBlock, firstBlock + numBlocks, panel + <usize>g * panelRow);
     }
     if (ASC_FEATURE_RELAXED_SIMD) {
       for (let i = 0; i < numWhole; i++) {
@@ -364,10 +364,10 @@ function packedByPanels(weight: usize, begin: i32, end: i32, first: i32, last: i
     for (let block = 0; block < numBlocks; block++) {
       const at = <usize>(block * numWhole);
       for (let g = 0; g < numGroups; g++) {
-        const rows = panel + <usize>g * panelRow + <usize>block * EXPANDED_BYTES;
+        const rows = panel + <usize>g * panelRow + <usize>block * UNPACKED_BYTES;
         const c = sums + <usize>g * sumRow;
         if (ASC_FEATURE_RELAXED_SIMD) {
-          blockTimesTokens(dtype, rows, ownCodes + at * codeBytes, ownMetas + at * META_BYTES, initial, c, numWhole);
+          qgemmBlock(dtype, rows, ownCodes + at * codeBytes, ownMetas + at * META_BYTES, initial, c, numWhole);
           continue;
         }
         for (let p = first; p < last; p++) {
@@ -375,7 +375,7 @@ function packedByPanels(weight: usize, begin: i32, end: i32, first: i32, last: i
           const row = rowAt(p);
           const from = wide + ((row * <usize>numInputs + <usize>(k + (block << 5))) << 1);
           const meta = metas + row * metaRow + <usize>(firstBlock + block) * META_BYTES;
-          v128.store(sum, tile1x1Wide(rows, 1, from, meta, initial, halves, v128.load(sum)));
+          v128.store(sum, qgemvInt16(rows, 1, from, meta, initial, halves, v128.load(sum)));
         }
       }
     }

@@ -1,11 +1,11 @@
 /**
  * Activations as 8-bit integers with one scale per block of 32: `x = d * code`, `d = max |x| / 127`, so that a value is off
  * by at most d / 2. Codes are stored as i8 and in a second form: in builds without relaxed SIMD as i16, in others, for q8_0 where the
- * machine needs it, as magnitudes [32] and flips [32], see `dotFlipped`.
+ * machine needs it, as magnitudes [32] and flips [32], see `dotSignMagnitude`.
  */
 import { flipSigns, roundingMagic } from '../simd/constants';
 import { Q8_0 } from './dequantize';
-import { dot, takesUnsigned } from '../gemm/int8-dot';
+import { dot, hasUsdot } from '../gemm/int8-dot';
 import { takeUnits } from '../runtime/threads';
 
 /** Bytes of what is known of a block. */
@@ -28,9 +28,9 @@ export const SIDE_BYTES: usize = 64;
 export function sideCodesAt(base: usize, numTokens: i32, numInputs: i32): usize {
   return base + codesBytes(numTokens, numInputs);
 }
-/** Whether products with weights of this type take the second form of codes; see `dotFlipped`. Relaxed builds only. */
+/** Whether products with weights of this type take the second form of codes; see `dotSignMagnitude`. Relaxed builds only. */
 function takesSide(dtype: i32): bool {
-  return dtype === Q8_0 && !takesUnsigned();
+  return dtype === Q8_0 && !hasUsdot();
 }
 
 /** Where the codes begin that products with weights of this type take. Relaxed builds only. */
@@ -51,7 +51,7 @@ export function metasAt(base: usize, numTokens: i32, numInputs: i32): usize {
 /** Codes and metas `[token, block]`. Units: runs of eight blocks of any token. */
 export function quantiseTokens(x: usize, numTokens: i32, numInputs: i32, base: usize): void {
   const numBlocks = (numTokens * numInputs) >> 5;
-  const side = takesUnsigned() ? 0 : sideCodesAt(base, numTokens, numInputs);
+  const side = hasUsdot() ? 0 : sideCodesAt(base, numTokens, numInputs);
   const metas = metasAt(base, numTokens, numInputs);
   for (let begin = takeUnits(8); begin < numBlocks; begin = takeUnits(8)) {
     const end = min<i32>(numBlocks, begin + 8);
@@ -64,7 +64,7 @@ export function quantiseTokens(x: usize, numTokens: i32, numInputs: i32, base: u
 /** The same by the calling thread alone. */
 export function quantiseAlone(x: usize, numTokens: i32, numInputs: i32, base: usize): void {
   const numBlocks = <usize>(numTokens * numInputs) >> 5;
-  const side = takesUnsigned() ? 0 : sideCodesAt(base, numTokens, numInputs);
+  const side = hasUsdot() ? 0 : sideCodesAt(base, numTokens, numInputs);
   const metas = metasAt(base, numTokens, numInputs);
   for (let block: usize = 0; block < numBlocks; block++) {
     quantiseBlock(x + (block << 7), base + (block << 5), blockOf(side, block), metas + block * META_BYTES);
@@ -79,7 +79,7 @@ export function paddedTokens(numTokens: i32): i32 {
 /** Codes and metas `[block, token]`. Units: tokens. */
 export function quantiseColumns(x: usize, numTokens: i32, numInputs: i32, base: usize): void {
   const padded = paddedTokens(numTokens);
-  const side = takesUnsigned() ? 0 : sideCodesAt(base, padded, numInputs);
+  const side = hasUsdot() ? 0 : sideCodesAt(base, padded, numInputs);
   const metas = metasAt(base, padded, numInputs);
   const numBlocks = numInputs >> 5;
   for (let t = takeUnits(1); t < padded; t = takeUnits(1)) {

@@ -4,7 +4,7 @@
  * latency nor memory limits them.
  */
 import { onePairs } from '../simd/constants';
-import { addPairs, addsPairs, pairs } from '../gemm/int8-dot';
+import { addPairs, hasMaddubs, pairs } from '../gemm/int8-dot';
 import { fma } from '../simd/vector';
 
 /** Operations of one pass of the arithmetic loops, in steps of ten vectors. */
@@ -105,7 +105,7 @@ function dot<T>(a: v128, b: v128, c: v128, ones: v128): v128 {
  * bits, 1280 per pass.
  */
 export function integerDots(data: usize, passes: i32): i32 {
-  return addsPairs() ? integerDotsBy<i16>(data, passes) : integerDotsBy<i32>(data, passes);
+  return hasMaddubs() ? integerDotsBy<i16>(data, passes) : integerDotsBy<i32>(data, passes);
 }
 
 /** By pairs of products where T is i16. */

@@ -20,6 +20,23 @@ export function laneSums(a: v128, b: v128, c: v128, d: v128): v128 {
   return f32x4.add(lowTwos(ab, cd), highTwos(ab, cd));
 }
 
+/** The sums of neighboring lanes of two vectors of integers. */
+export function addNeighbors(low: v128, high: v128): v128 {
+  const even = i8x16.shuffle(low, high, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
+  const odd = i8x16.shuffle(low, high, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+  return i32x4.add(even, odd);
+}
+
+/** Low nibbles of bytes; `mask` is `nibbleMask()`. */
+export function lowNibbles(v: v128, mask: v128): v128 {
+  return v128.and(v, mask);
+}
+
+/** High nibbles of bytes. */
+export function highNibbles(v: v128, mask: v128): v128 {
+  return v128.and(i16x8.shr_u(v, 4), mask);
+}
+
 export function sum2(v: v128): f64 {
   return f64x2.extract_lane(v, 0) + f64x2.extract_lane(v, 1);
 }

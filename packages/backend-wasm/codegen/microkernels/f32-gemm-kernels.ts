@@ -88,7 +88,7 @@ function dequantizing(tile: Tile, plain: string): Lines {
     unroll: dequantizingSteps,
     prologue: [
       'const count = depth << 2;',
-      ...block('if (pending < count || (depth & 7) != 0)', [`${plain};`, 'return;']),
+      ...block('if (pending < count || (depth & 7) !== 0)', [`${plain};`, 'return;']),
       'const mask = splitMask();',
       'const offset = splitOffset();',
       'const least = leastRank();',

@@ -184,7 +184,7 @@ function iteration(tile: Tile, counter: string): Lines {
     ...times(steps, (index) => [
       ...step(tile, tile.left, index, index === 0),
       ...(tile.beside?.(index) ?? []),
-      ...(mayExit && index + 1 < steps ? [`if (${counter} == ${index + 1}) break;`] : []),
+      ...(mayExit && index + 1 < steps ? [`if (${counter} === ${index + 1}) break;`] : []),
     ]),
     `x += ${16 * tile.vectors * steps};`,
     ...(tile.left.afterIteration?.(steps) ?? []),

@@ -1,0 +1,57 @@
+/**
+ * qgemm: one block of four interleaved rows times many tokens, whose codes and metas lie side by side. The eight vectors of codes
+ * stay in registers. Relaxed builds only.
+ */
+import { Q4_0, Q6_K, Q8_0 } from '../quant/dequantize';
+import { META_START_Q8 } from '../quant/quantize-activations';
+import { halfFactor, halfMask } from '../simd/constants';
+import { hasMaddubs, hasUsdot } from './int8-dot';
+import { scales4 } from './k-quants';
+import {
+  qgemmHalves,
+  qgemmHalvesMaddubs,
+  qgemmOffset,
+  qgemmOffsetMaddubs,
+  qgemmScaled,
+  qgemmScaledMaddubs,
+  qgemmSignMagnitude,
+} from './qgemm.generated';
+
+/**
+ * Adds an unpacked block (see int8-unpack.ts) times tokens to `sums[token][4]`; whole fours of tokens. `initial` is where metas have
+ * what sums of codes begin with.
+ */
+export function qgemmBlock(
+  dtype: i32,
+  p: usize,
+  x: usize,
+  meta: usize,
+  initial: usize,
+  sums: usize,
+  numTokens: i32,
+): void {
+  const scale = v128.load(p, 128);
+  if (dtype === Q8_0 && !hasUsdot()) signMagnitude(p, scale, x, meta, sums, numTokens);
+  else if (hasMaddubs()) maddubs(dtype, p, scale, x, meta, sums, numTokens);
+  else if (dtype === Q8_0 || dtype === Q4_0) qgemmScaled(p, scale, x, meta, meta + initial, sums, numTokens);
+  else if (dtype === Q6_K) qgemmHalves(p, scale, x, meta, meta + initial, sums, numTokens);
+  else qgemmOffset(p, scale, x, meta, meta + initial, sums, numTokens);
+}
+
+function maddubs(dtype: i32, p: usize, scale: v128, x: usize, meta: usize, sums: usize, numTokens: i32): void {
+  if (dtype === Q4_0) qgemmScaledMaddubs(p, scale, x, meta, sums, numTokens);
+  else if (dtype === Q6_K) qgemmHalvesMaddubs(p, scale, x, meta, sums, numTokens);
+  else qgemmOffsetMaddubs(p, scale, x, meta, sums, numTokens);
+}
+
+/** The same for a repacked block of q8_0, whose codes are bytes already. */
+export function qgemmRepackedQ8(block: usize, x: usize, meta: usize, sums: usize, numTokens: i32): void {
+  const scale = scales4(block, halfMask(), halfFactor());
+  if (hasUsdot()) qgemmScaled(block + 8, scale, x, meta, meta + META_START_Q8, sums, numTokens);
+  else signMagnitude(block + 8, scale, x, meta, sums, numTokens);
+}
+
+function signMagnitude(p: usize, scale: v128, x: usize, meta: usize, sums: usize, numTokens: i32): void {
+  if (hasMaddubs()) qgemmSignMagnitude<i16>(p, scale, x, meta, sums, numTokens);
+  else qgemmSignMagnitude<i32>(p, scale, x, meta, sums, numTokens);
+}
