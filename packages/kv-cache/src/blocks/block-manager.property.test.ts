@@ -2,7 +2,7 @@
 import { createRng } from '@winnow/tensor';
 import { describe, expect, it } from 'vitest';
 import { createBlockModel } from '../../test/block-model.js';
-import { hashTokens } from './ledger.js';
+import { hashTokens } from './prefix-index.js';
 
 describe('random commands', () => {
   const cases = [
