@@ -1,5 +1,5 @@
 /**
- * Entry of the root scripts: `npm run demo | test | check | winnow | bench` and their pnpm forms.
+ * Entry of the root scripts: `npm run demo | test | test:full | check | winnow | bench` and their pnpm forms.
  *
  * Runs on any Node >= 20.20 without dependencies. Brings the tools (Node, pnpm, packages) when they are missing, builds
  * what is stale, then runs the task. Progress goes to stderr; stdout belongs to the task.
@@ -32,7 +32,7 @@ const demoArguments = [
   '7',
   '--summary',
 ];
-const usage = 'usage: node scripts/bootstrap.mjs demo|test|check|winnow|bench|turbo|setup [arguments]';
+const usage = 'usage: node scripts/bootstrap.mjs demo|test|test:full|check|winnow|bench|turbo|setup [arguments]';
 
 /** Tools and packages; cheap when nothing changed. */
 async function prepare() {
@@ -87,6 +87,7 @@ const tasks = {
   winnow: async (rest) => runProgram(await prepare(), rest),
   bench: async (rest) => runBench(await prepare(), rest),
   test: async (rest) => taskTest(await prepare(), rest),
+  'test:full': async (rest) => taskTest(await prepare(), rest, true),
   check: async (rest) => taskCheck(await prepare(), rest),
   turbo: async (rest) => {
     const tools = await prepare();

@@ -98,7 +98,9 @@ export function closingLine({ passed, failed, skipped }) {
 
 const usage = 'usage: npm test -- [--filter <package>] [--force]';
 
-export async function taskTest(tools, rest) {
+/** @param isFull whether to run every combination; tests read it as `testCoverage` of `@winnow/test-utils` */
+export async function taskTest(tools, rest, isFull = false) {
+  if (isFull) process.env.WINNOW_TEST = 'full';
   const { selected, names, filters, flags } = parseSelection(rest, ['--force'], usage);
   say(`running the tests of ${selected ? names.join(', ') : 'all packages'} (cached by turbo) ...`);
   const print = (line) => process.stdout.write(`${line}\n`);

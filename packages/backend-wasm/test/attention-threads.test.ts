@@ -1,6 +1,14 @@
 /** Attention of every family gives the same bits with any number of threads: outputs, masses, states. */
-import { buildKernelProgram, float32Arithmetic, kernelCases, rngOf, type KernelCase } from '@winnow/conformance';
+import {
+  buildKernelProgram,
+  float32Arithmetic,
+  kernelCases,
+  rngOf,
+  selectCases,
+  type KernelCase,
+} from '@winnow/conformance';
 import { createScalarBlock, type Backend, type BufferHandle } from '@winnow/ops';
+import { testCoverage } from '@winnow/test-utils';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createWasmBackend } from '../src/index.node.js';
 
@@ -69,7 +77,7 @@ async function bitsOf(
 }
 
 describe.each(ops)('%s', (op) => {
-  const cases = kernelCases[op] ?? [];
+  const cases = selectCases(kernelCases[op] ?? [], testCoverage);
   test.each(cases.map((kernelCase) => [kernelCase.name, kernelCase] as const))('%s', async (_name, kernelCase) => {
     const [alone, ...together] = await Promise.all(backends.map((backend) => bitsOf(backend, kernelCase)));
     expect(alone?.size).toBeGreaterThan(0);

@@ -1,17 +1,26 @@
-/** The suite of `@winnow/conformance` over one variant of the kernels, at 1, 2 and 4 threads. */
+/** The suite of `@winnow/conformance` over variants of the kernels, at 1, 2 and 4 threads. */
 import { readFileSync } from 'node:fs';
-import { describeBackend, type SupportTable } from '@winnow/conformance';
+import { describeVariants, type SupportTable } from '@winnow/conformance';
+import type { Backend } from '@winnow/ops';
+import { testCoverage } from '@winnow/test-utils';
 import { createWasmBackend, type CreateWasmBackendOptions } from '../src/index.node.js';
 
-const support = JSON.parse(readFileSync(new URL('support.json', import.meta.url), 'utf8')) as SupportTable;
+const expectedSupport = JSON.parse(readFileSync(new URL('support.json', import.meta.url), 'utf8')) as SupportTable;
 
 /** Small enough that hundreds of backends leave the address space alone. */
 const maxMemoryBytes = 2 ** 26;
 
-export function describeVariant(name: string, options: CreateWasmBackendOptions): void {
-  describeBackend({
-    name,
-    expectedSupport: support,
-    create: () => createWasmBackend({ maxMemoryBytes, activations: 'f32', maxCallerMs: 0, ...options }),
+/** Variants with activations in f32, which is what the bounds of the suite are derived for. */
+export function describeWasm(variants: Readonly<Record<string, CreateWasmBackendOptions>>): void {
+  const creators = Object.entries(variants).map(([name, options]) => {
+    const create = (): Promise<Backend> =>
+      createWasmBackend({ maxMemoryBytes, activations: 'f32', maxCallerMs: 0, ...options });
+    return [name, create] as const;
   });
+  describeVariants({ variants: Object.fromEntries(creators), expectedSupport, coverage: testCoverage });
+}
+
+/** The same for a backend that is made otherwise. */
+export function describeOther(name: string, create: () => Promise<Backend>): void {
+  describeVariants({ variants: { [name]: create }, expectedSupport, coverage: testCoverage });
 }

@@ -2,8 +2,7 @@
 import { ProgramBuilder, type BufferHandle } from '@winnow/ops';
 import { createRng, decode, encode, sizeOf, type DType } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
-import { createWasmBackend } from '../src/index.node.js';
-import { variants } from './int8-setup.js';
+import { borrowBackend, variants } from './int8-setup.js';
 
 const unit = 2 ** -24;
 const packed: readonly DType[] = ['q8_0', 'q4_0', 'q4_K', 'q5_K', 'q6_K'];
@@ -27,7 +26,7 @@ describe.each(Object.entries(variants))('%s', (_name, options) => {
     test.each(shapes)(
       '$numTokens x $numInputs -> $numChoices of $numExperts x $numOutputs',
       async ({ numTokens, numExperts, numChoices, numInputs, numOutputs }) => {
-        const backend = await createWasmBackend({ maxMemoryBytes: 2 ** 26, activations: 'int8', ...options });
+        const backend = await borrowBackend(options);
         const rng = createRng(7);
         const x = gaussian(1, numTokens * numInputs);
         const ids = Int32Array.from({ length: numTokens * numChoices }, (_, pair) => {

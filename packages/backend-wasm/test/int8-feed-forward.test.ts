@@ -1,9 +1,9 @@
 /** Blocks of chosen neurons on 8-bit integers: against float64 with derived bounds, on any number of threads, in passes. */
-import { neuronGroup, ProgramBuilder, type Backend, type BufferHandle, type ProgramTensor } from '@winnow/ops';
+import { neuronGroup, ProgramBuilder, type BufferHandle, type ProgramTensor } from '@winnow/ops';
 import { createRng, decode, dtypeInfo, sizeOf, type DType } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
 import { createWasmBackend, type CreateWasmBackendOptions } from '../src/index.node.js';
-import { bytesOf, encodedWeight, shuffledRows, variants } from './int8-setup.js';
+import { borrowBackend, bytesOf, encodedOnce, shuffledRows, variants, type TestBackend } from './int8-setup.js';
 
 const unit = 2 ** -24;
 
@@ -48,10 +48,12 @@ interface Setup extends Shape {
 function setUp(dtype: DType, shape: Shape): Setup {
   const rng = createRng(7);
   const { numTokens, width, numRows, factor } = shape;
-  const numValues = 3 * width * numRows;
-  const random = Float32Array.from({ length: numValues }, () => (rng.nextGaussian() * factor) / 16);
-  random.fill(0, 2 * width, 2 * width + 64); // blocks whose scales are zero
-  const { weight, values } = encodedWeight(dtype, random);
+  const { weight, values } = encodedOnce(`${dtype} ${width} x ${numRows}, ${factor}`, dtype, () => {
+    const ofWeight = createRng(8);
+    const random = new Float32Array(3 * width * numRows);
+    for (let i = 0; i < random.length; i++) random[i] = (ofWeight.nextGaussian() * factor) / 16;
+    return random.fill(0, 2 * width, 2 * width + 64); // blocks whose scales are zero
+  });
   const rows = shuffledRows(rng, numRows);
   const x = Float32Array.from({ length: numTokens * width }, () => rng.nextGaussian());
   return { ...shape, dtype, weight, values, rows, x };
@@ -126,7 +128,7 @@ async function yOf(
   { numTokens, width }: Setup,
   options: CreateWasmBackendOptions,
 ): Promise<Float32Array> {
-  const backend = await createWasmBackend({ maxMemoryBytes: 2 ** 26, activations: 'int8', ...options });
+  const backend = await borrowBackend(options);
   b.output('y', output);
   const buffers = new Map<string, BufferHandle>();
   for (const [label, bytes] of Object.entries(contents)) {
@@ -145,7 +147,7 @@ async function yOf(
   return y;
 }
 
-async function bytesIn(backend: Backend, buffer: BufferHandle | undefined): Promise<Uint8Array> {
+async function bytesIn(backend: TestBackend, buffer: BufferHandle | undefined): Promise<Uint8Array> {
   const handle = buffer as BufferHandle;
   const bytes = new Uint8Array(handle.sizeBytes);
   await backend.read(handle, 0, bytes);

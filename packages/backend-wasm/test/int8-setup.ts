@@ -1,6 +1,8 @@
 /** What tests of products on 8-bit integers share: kinds of backends, encoded weights, rows in any order. */
+import type { Backend, BufferHandle, Executable } from '@winnow/ops';
 import { decode, encode, sizeOf, type DType, type Rng } from '@winnow/tensor';
-import type { CreateWasmBackendOptions } from '../src/index.node.js';
+import { afterAll } from 'vitest';
+import { createWasmBackend, type CreateWasmBackendOptions } from '../src/index.node.js';
 
 export const variants: Readonly<Record<string, CreateWasmBackendOptions>> = {
   'relaxed, 1 thread': { relaxedSimd: true, numThreads: 1 },
@@ -11,10 +13,62 @@ export const variants: Readonly<Record<string, CreateWasmBackendOptions>> = {
   'simd, 3 threads': { relaxedSimd: false, numThreads: 3, minSharedWork: 0 },
 };
 
+/** What a test needs of a backend. */
+export type TestBackend = Pick<Backend, 'allocate' | 'write' | 'read' | 'prepare' | 'dispose'>;
+
+const backends = new Map<CreateWasmBackendOptions, Backend>();
+afterAll(async () => {
+  for (const backend of backends.values()) await backend.dispose();
+});
+
+/**
+ * A backend with 8-bit activations for one test: `dispose` frees what that test allocated and prepared, and the workers and
+ * their memory wait for the next test with the same options object.
+ */
+export async function borrowBackend(options: CreateWasmBackendOptions): Promise<TestBackend> {
+  const backend =
+    backends.get(options) ?? (await createWasmBackend({ maxMemoryBytes: 2 ** 26, activations: 'int8', ...options }));
+  backends.set(options, backend);
+  const buffers: BufferHandle[] = [];
+  const executables: Executable[] = [];
+  return {
+    allocate(request) {
+      const buffer = backend.allocate(request);
+      buffers.push(buffer);
+      return buffer;
+    },
+    write: (buffer, byteOffset, bytes) => backend.write(buffer, byteOffset, bytes),
+    read: (buffer, byteOffset, target) => backend.read(buffer, byteOffset, target),
+    async prepare(program, prepareOptions) {
+      const executable = await backend.prepare(program, prepareOptions);
+      executables.push(executable);
+      return executable;
+    },
+    async dispose() {
+      for (const executable of executables) await executable.dispose();
+      for (const buffer of buffers) backend.free(buffer);
+    },
+  };
+}
+
 export const bytesOf = (values: Float32Array | Int32Array): Uint8Array => new Uint8Array(values.buffer);
 
-/** Values as a dtype has them: encoded, and decoded again. */
-export function encodedWeight(dtype: DType, random: Float32Array): { weight: Uint8Array; values: Float32Array } {
+/** Weights as a dtype has them, and decoded again. */
+interface EncodedWeight {
+  readonly weight: Uint8Array;
+  readonly values: Float32Array;
+}
+
+const encodedWeights = new Map<string, EncodedWeight>();
+
+/** Copies of encoded weights, which are made once for each key: encoding takes longer than what reads them. */
+export function encodedOnce(key: string, dtype: DType, random: () => Float32Array): EncodedWeight {
+  const encoded = encodedWeights.get(key) ?? encodedWeight(dtype, random());
+  encodedWeights.set(key, encoded);
+  return { weight: encoded.weight.slice(), values: encoded.values.slice() };
+}
+
+function encodedWeight(dtype: DType, random: Float32Array): EncodedWeight {
   const weight = new Uint8Array(sizeOf(dtype, random.length));
   encode(dtype, random, weight);
   const values = new Float32Array(random.length);

@@ -2,8 +2,8 @@
 import { ProgramBuilder, type BufferHandle } from '@winnow/ops';
 import { createRng, decode, dtypeInfo, type DType } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
-import { createWasmBackend, type CreateWasmBackendOptions } from '../src/index.node.js';
-import { bytesOf, encodedWeight, shuffledRows, variants } from './int8-setup.js';
+import type { CreateWasmBackendOptions } from '../src/index.node.js';
+import { borrowBackend, bytesOf, encodedOnce, shuffledRows, variants } from './int8-setup.js';
 
 const unit = 2 ** -24;
 
@@ -42,10 +42,12 @@ interface Setup extends Shape {
 function setUp(dtype: DType, shape: Shape): Setup {
   const rng = createRng(11);
   const { columns, numRows, factor } = shape;
-  const numValues = columns * numRows;
-  const random = Float32Array.from({ length: numValues }, () => rng.nextGaussian() * factor);
-  random.fill(0, 0, 64); // a block whose scale is zero
-  const { weight, values } = encodedWeight(dtype, random);
+  const { weight, values } = encodedOnce(`${dtype} ${columns} x ${numRows}, ${factor}`, dtype, () => {
+    const ofWeight = createRng(12);
+    const random = new Float32Array(columns * numRows);
+    for (let i = 0; i < random.length; i++) random[i] = ofWeight.nextGaussian() * factor;
+    return random.fill(0, 0, 64); // a block whose scale is zero
+  });
   const rows = shuffledRows(rng, numRows);
   return { ...shape, weight, values, rows };
 }
@@ -57,7 +59,7 @@ async function runTwice(
   x: Float32Array,
   options: CreateWasmBackendOptions,
 ): Promise<[Float32Array, Float32Array]> {
-  const backend = await createWasmBackend({ maxMemoryBytes: 2 ** 26, activations: 'int8', ...options });
+  const backend = await borrowBackend(options);
   const b = new ProgramBuilder({});
   const name = op === 'sparse-matmul' ? 'x' : 'h';
   const width = x.length / numTokens;

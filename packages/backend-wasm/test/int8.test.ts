@@ -1,9 +1,8 @@
 /** Products with 8-bit activations against float64, and the bytes of weights that are interleaved in place. */
-import { ProgramBuilder, type Backend, type BufferHandle } from '@winnow/ops';
+import { ProgramBuilder, type BufferHandle } from '@winnow/ops';
 import { createRng, decode, encode, sizeOf, type DType } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
-import { createWasmBackend } from '../src/index.node.js';
-import { variants } from './int8-setup.js';
+import { borrowBackend, variants, type TestBackend } from './int8-setup.js';
 
 const packed: readonly DType[] = ['q8_0', 'q4_0', 'q4_K', 'q5_K', 'q6_K'];
 const unit = 2 ** -24;
@@ -27,7 +26,7 @@ function matrix(dtype: DType, numRows: number, numColumns: number): Matrix {
 }
 
 async function load(
-  backend: Backend,
+  backend: TestBackend,
   contents: Readonly<Record<string, Uint8Array>>,
 ): Promise<Map<string, BufferHandle>> {
   const handles = new Map<string, BufferHandle>();
@@ -103,8 +102,7 @@ function extremes(dtype: DType, numRows: number, numColumns: number): Matrix {
 const results = new Map<string, Float32Array>();
 
 describe.each(Object.entries(variants))('%s', (_name, options) => {
-  const create = (): Promise<Backend> =>
-    createWasmBackend({ maxMemoryBytes: 2 ** 26, activations: 'int8', ...options });
+  const create = (): Promise<TestBackend> => borrowBackend(options);
 
   describe.each(packed)('%s', (dtype) => {
     test.each(shapes)('$numTokens x $numInputs -> $numOutputs', async ({ numTokens, numInputs, numOutputs }) => {

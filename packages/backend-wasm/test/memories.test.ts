@@ -3,7 +3,8 @@ import { Worker } from 'node:worker_threads';
 import { float32Arithmetic, programCases, type ProgramCase } from '@winnow/conformance';
 import { createScalarBlock, ProgramBuilder, type Backend, type BufferHandle, type Program } from '@winnow/ops';
 import { BackendError, CapacityError, encode, ReleasedError, sizeOf } from '@winnow/tensor';
-import { describe, expect, test } from 'vitest';
+import { testCoverage } from '@winnow/test-utils';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createNodeHost } from '../src/host.node.js';
 import {
   createWasmBackend,
@@ -24,9 +25,12 @@ function limits(room: number, numMemories = 8): CreateWasmBackendOptions {
   return { bytesPerMemory, reservedBytes, maxMemoryBytes: numMemories * bytesPerMemory };
 }
 
+const made = new Map<ProgramCase, ReturnType<ProgramCase['create']>>();
+
 /** Everything that a case's steps put out, bit for bit. */
 async function outputsOf(backend: Backend, programCase: ProgramCase): Promise<string[]> {
-  const { program, contents, steps } = programCase.create(arithmetic);
+  const { program, contents, steps } = made.get(programCase) ?? programCase.create(arithmetic);
+  made.set(programCase, { program, contents, steps });
   const buffers = new Map<string, BufferHandle>();
   for (const { name, usage, sizeBytes } of program.buffers) {
     const bytes = contents.get(name);
@@ -68,15 +72,19 @@ const places: Readonly<Record<string, CreateWasmBackendOptions>> = {
 };
 
 describe.each(Object.entries(places))('whole programs over three memories, %s', (_name, options) => {
+  let one: WasmBackend;
+  let scattered: Awaited<ReturnType<typeof createScattered>>;
+  beforeAll(async () => {
+    one = await createWasmBackend({ ...options, maxMemoryBytes: 2 ** 26 });
+    scattered = await createScattered(3, options);
+  });
+  afterAll(() => Promise.all([one.dispose(), scattered.backend.dispose()]));
+
   test.each(programCases.map((programCase) => [programCase.name, programCase] as const))(
     '%s: same bits as in one',
     async (_caseName, programCase) => {
-      const one = await createWasmBackend({ ...options, maxMemoryBytes: 2 ** 26 });
-      const { backend, inner } = await createScattered(3, options);
-      expect(one.numMemories).toBe(1);
-      expect(inner.numMemories).toBe(3);
-      expect(await outputsOf(backend, programCase)).toEqual(await outputsOf(one, programCase));
-      await Promise.all([one.dispose(), backend.dispose()]);
+      expect(await outputsOf(scattered.backend, programCase)).toEqual(await outputsOf(one, programCase));
+      expect([one.numMemories, scattered.inner.numMemories]).toEqual([1, 3]);
     },
   );
 });
@@ -348,7 +356,9 @@ test('a worker that dies in one memory ends those of the others', async () => {
   expect(numAlive).toBe(0);
 });
 
-test('100 times load, run and free leave no memory and no worker behind', async () => {
+const numLoads = testCoverage === 'full' ? 100 : 10;
+
+test(`${numLoads} times load, run and free leave no memory and no worker behind`, async () => {
   const node = createNodeHost();
   let numAlive = 0;
   const host: WasmHost = {
@@ -361,7 +371,7 @@ test('100 times load, run and free leave no memory and no worker behind', async 
   };
   const program = layers(6);
   const backend = await createWasmBackend({ host, numThreads: 1, ...limits(2.5 * layerBytes) });
-  for (let cycle = 0; cycle < 100; cycle++) {
+  for (let cycle = 0; cycle < numLoads; cycle++) {
     const buffers = await load(backend, program);
     const executable = await backend.prepare(program, { buffers });
     await executable.run(scalarsOf(program, [cycle % 8]));

@@ -2,8 +2,9 @@
  * Kernels stay in the scratch that the host plans for them, and read nothing there that they did not write: before every run all
  * of it holds NaN, and so do bands behind the shared scratch and behind that of each thread, which no run may change.
  */
-import { checkKernelCase, float32Arithmetic, kernelCases } from '@winnow/conformance';
+import { checkKernelCase, float32Arithmetic, kernelCases, selectCases } from '@winnow/conformance';
 import type { Backend } from '@winnow/ops';
+import { testCoverage } from '@winnow/test-utils';
 import { afterAll, describe, expect, test, vi } from 'vitest';
 import { createWasmBackend } from '../src/index.node.js';
 import { jobWords } from '../src/layout.js';
@@ -88,7 +89,7 @@ describe.each([
   const ops = Object.keys(kernelCases).filter((op) => !('byteProducts' in variant) || /matmul|combine|feed/.test(op));
   test.each(ops)('%s', async (op) => {
     const failures: string[] = [];
-    for (const kernelCase of kernelCases[op] ?? []) {
+    for (const kernelCase of selectCases(kernelCases[op] ?? [], testCoverage)) {
       const found = await checkKernelCase(backend, kernelCase, { arithmetic: float32Arithmetic(true) });
       // products of 8-bit integers are not within the bounds of f32
       failures.push(...found.filter((failure) => activations === 'f32' || failure.includes('scratch')));

@@ -1,9 +1,10 @@
-/** The whole suite for one backend, as vitest tests. */
+/** The whole suite for one backend, or for variants of one, as vitest tests. */
 import type { Backend } from '@winnow/ops';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { float32Arithmetic } from './arithmetic.js';
 import { kernelCases } from './cases/all.js';
 import { contractChecks } from './contract-checks.js';
+import { selectCases, type Coverage } from './coverage.js';
 import type { KernelCase } from './kernel-case.js';
 import { programCases } from './programs/all.js';
 import { checkProgramCase } from './run-program-case.js';
@@ -18,53 +19,92 @@ export interface DescribeBackendOptions {
   readonly expectedSupport?: SupportTable;
   /** Whether numbers below 2^-126 may become 0. Default false. */
   readonly flushesDenormals?: boolean;
+  /** Which cases of each op run. Default `full`. */
+  readonly coverage?: Coverage;
 }
 
 /** Registers the suite: support table, every kernel case, whole programs, and the contract beyond numbers. */
-export function describeBackend(options: DescribeBackendOptions): void {
-  const { name, expectedSupport = fullSupport() } = options;
-  const arithmetic = float32Arithmetic(options.flushesDenormals);
-  const create = async (): Promise<Backend> => options.create();
-  const isExpected = ({ op, dtypes }: KernelCase): boolean => {
-    const variants = Object.values(dtypes);
-    return (variants.length === 0 ? ['f32'] : variants).every((dtype) => expectedSupport[op]?.[dtype] === true);
-  };
-  describe(`backend ${name}`, () => {
-    let backend: Backend;
+export function describeBackend({ name, create, ...options }: DescribeBackendOptions): void {
+  describeVariants({ ...options, variants: { [name]: create } });
+}
+
+export interface DescribeVariantsOptions extends Omit<DescribeBackendOptions, 'name' | 'create'> {
+  /** By name; each makes a fresh backend. */
+  readonly variants: Readonly<Record<string, DescribeBackendOptions['create']>>;
+}
+
+/** A backend under test, with the name that its failures carry. */
+interface Variant {
+  readonly name: string;
+  create(): Promise<Backend>;
+  backend?: Backend;
+}
+
+/**
+ * The same suite for variants of one backend side by side: the tensors and the truth of a case, which take as long as a run,
+ * are made once for all of them.
+ */
+export function describeVariants(options: DescribeVariantsOptions): void {
+  const { expectedSupport = fullSupport(), flushesDenormals, coverage = 'full' } = options;
+  const arithmetic = float32Arithmetic(flushesDenormals);
+  const variants = Object.entries(options.variants).map(([name, create]): Variant => ({
+    name,
+    create: async () => create(),
+  }));
+  describe(`backend ${variants.map(({ name }) => name).join(' | ')}`, () => {
     beforeAll(async () => {
-      backend = await create();
+      for (const variant of variants) variant.backend = await variant.create();
     });
     afterAll(async () => {
-      await backend.dispose();
+      for (const { backend } of variants) await backend?.dispose();
     });
+    const onEach = async (
+      check: (backend: Backend) => readonly string[] | Promise<readonly string[]>,
+    ): Promise<void> => {
+      const failures: string[] = [];
+      for (const { name, backend } of variants) {
+        failures.push(...(await check(backend!)).map((failure) => `${name}: ${failure}`));
+      }
+      expect(failures).toEqual([]);
+    };
 
-    it('supports what its table says', () => {
-      expect(compareSupport(supportTable(backend), expectedSupport)).toEqual([]);
-    });
-
+    it('supports what its table says', () =>
+      onEach((backend) => compareSupport(supportTable(backend), expectedSupport)));
     describe.each(Object.entries(kernelCases))('%s', (_op, cases) => {
-      it.each(cases.map((kernelCase) => [kernelCase.name, kernelCase] as const))('%s', async (_name, kernelCase) => {
-        const failures = isExpected(kernelCase)
-          ? await checkKernelCase(backend, kernelCase, { arithmetic })
-          : await checkUnsupportedCase(backend, kernelCase, { arithmetic });
-        expect(failures).toEqual([]);
+      it.each(named(selectCases(cases, coverage)))('%s', async (_name, kernelCase) => {
+        const check = isExpected(expectedSupport, kernelCase) ? checkKernelCase : checkUnsupportedCase;
+        const shared = { ...kernelCase, create: once(kernelCase.create) };
+        await onEach((backend) => check(backend, shared, { arithmetic }));
       });
     });
-
     describe('whole programs', () => {
-      it.each(programCases.map((programCase) => [programCase.name, programCase] as const))(
-        '%s',
-        async (_name, programCase) => {
-          // fallbacks of single ops are judged above; here they must not change results
-          expect(await checkProgramCase(backend, programCase, { arithmetic, allowFallback: true })).toEqual([]);
-        },
-      );
+      it.each(named(programCases))('%s', async (_name, programCase) => {
+        const shared = { ...programCase, create: once(programCase.create) };
+        // fallbacks of single ops are judged above; here they must not change results
+        await onEach((backend) => checkProgramCase(backend, shared, { arithmetic, allowFallback: true }));
+      });
     });
-
-    describe('contract', () => {
-      it.each(Object.entries(contractChecks))('%s', async (_name, check) => {
+    describe.each(variants.map(({ name, create }) => [name, create] as const))('contract of %s', (_name, create) => {
+      it.each(Object.entries(contractChecks))('%s', async (_check, check) => {
         expect(await check(create)).toEqual([]);
       });
     });
   });
+}
+
+function isExpected(expectedSupport: SupportTable, { op, dtypes }: KernelCase): boolean {
+  const types = Object.values(dtypes);
+  return (types.length === 0 ? ['f32'] : types).every((dtype) => expectedSupport[op]?.[dtype] === true);
+}
+
+function named<Case extends { readonly name: string }>(cases: readonly Case[]): (readonly [string, Case])[] {
+  return cases.map((oneCase) => [oneCase.name, oneCase]);
+}
+
+/** Keeps the first result: all variants of a backend have the same arithmetic. */
+function once<Truth, Arguments extends unknown[]>(
+  create: (...values: Arguments) => Truth,
+): (...values: Arguments) => Truth {
+  let truth: Truth | undefined;
+  return (...values) => (truth ??= create(...values));
 }

@@ -63,18 +63,27 @@ export async function checkGuarded(
 ): Promise<string[]> {
   const found = new Uint8Array(initial.length);
   await backend.read(handle, 0, found);
-  const failures: string[] = [];
-  for (let i = 0; i < found.length; i++) {
-    const expected = i < begin || i >= end ? guardByte : content[i - begin];
-    if (found[i] === expected) continue;
-    const where = i < begin || i >= end ? 'guard band' : 'content';
-    failures.push(`${name}: ${where} changed, byte ${i - begin} is ${found[i]} instead of ${expected}`);
-    break;
-  }
-  return failures;
+  const wanted = initial.slice();
+  wanted.set(content, begin);
+  const at = firstDifference(found, wanted);
+  if (at === undefined) return [];
+  const where = at < begin || at >= end ? 'guard band' : 'content';
+  return [`${name}: ${where} changed, byte ${at - begin} is ${found[at]} instead of ${wanted[at]}`];
+}
+
+/** Index of the first byte that differs, of two arrays of one length at the start of their memory. */
+function firstDifference(a: Uint8Array, b: Uint8Array): number | undefined {
+  const numWords = a.length >> 2;
+  const [wordsOfA, wordsOfB] = [new Int32Array(a.buffer, 0, numWords), new Int32Array(b.buffer, 0, numWords)];
+  let word = 0;
+  while (word < numWords && wordsOfA[word] === wordsOfB[word]) word++;
+  for (let at = 4 * word; at < a.length; at++) if (a[at] !== b[at]) return at;
+  return undefined;
 }
 
 /** Floats of a canary: no two neighbours alike, nothing that a kernel would produce. */
 export function canaryValues(length: number): Float32Array {
-  return Float32Array.from({ length }, (_, i) => -123456 - (i % 7919));
+  const values = new Float32Array(length);
+  for (let i = 0; i < length; i++) values[i] = -123456 - (i % 7919);
+  return values;
 }

@@ -3,7 +3,13 @@ export { kernelCases } from './cases/all.js';
 export { compareClose, compareExact, compareOutput } from './compare.js';
 export { contractChecks } from './contract-checks.js';
 export type { ContractCheck, CreateBackend } from './contract-fixtures.js';
-export { describeBackend, type DescribeBackendOptions } from './describe-backend.js';
+export { selectCases, type Coverage, type NamedCase } from './coverage.js';
+export {
+  describeBackend,
+  describeVariants,
+  type DescribeBackendOptions,
+  type DescribeVariantsOptions,
+} from './describe-backend.js';
 export type { CaseTensor, Expected, KernelCase, KernelData } from './kernel-case.js';
 export { buildKernelProgram, type KernelProgram } from './kernel-program.js';
 export type { GuardedBuffer } from './guarded-memory.js';

@@ -28,7 +28,8 @@ const scaleOffsets: Readonly<Partial<Record<DType, readonly number[]>>> = {
 /** Whole blocks for `numValues` values. */
 export function randomBlocks(dtype: DType, numValues: number, rng: Rng): Uint8Array {
   const { blockBytes } = dtypeInfo(dtype);
-  const bytes = Uint8Array.from({ length: sizeOf(dtype, numValues) }, () => rng.nextInt(256));
+  const bytes = new Uint8Array(sizeOf(dtype, numValues));
+  for (let i = 0; i < bytes.length; i++) bytes[i] = rng.nextInt(256);
   for (let at = 0; at < bytes.length; at += blockBytes) {
     if (dtype === 'mxfp4') {
       bytes[at] = 122 + rng.nextInt(6); // exponent of 2, biased by 127

@@ -69,13 +69,15 @@ export function ints(shape: readonly number[], values: ArrayLike<number>, tokenA
   return tensor('i32', shape, Int32Array.from(values), tokenAxis);
 }
 
+function gaussians(rng: Rng, length: number, scale: number): Float32Array {
+  const values = new Float32Array(length);
+  for (let i = 0; i < length; i++) values[i] = rng.nextGaussian() * scale;
+  return values;
+}
+
 /** Normal random numbers. */
 export function gaussian(rng: Rng, shape: readonly number[], scale = 1, tokenAxis?: number): CaseTensor {
-  return floats(
-    shape,
-    Float32Array.from({ length: product(shape) }, () => rng.nextGaussian() * scale),
-    tokenAxis,
-  );
+  return tensor('f32', shape, gaussians(rng, product(shape), scale), tokenAxis);
 }
 
 /** Normal random numbers, every fifth replaced by one of `values`. */
@@ -85,17 +87,18 @@ export function seasoned(
   values: readonly number[],
   tokenAxis?: number,
 ): CaseTensor {
-  const numbers = Float32Array.from({ length: product(shape) }, (_, i) =>
-    i % 5 === 4 ? values[Math.floor(i / 5) % values.length] : rng.nextGaussian() * 3,
-  );
-  return floats(shape, numbers, tokenAxis);
+  const numbers = new Float32Array(product(shape));
+  for (let i = 0; i < numbers.length; i++) {
+    numbers[i] = i % 5 === 4 ? values[Math.floor(i / 5) % values.length] : rng.nextGaussian() * 3;
+  }
+  return tensor('f32', shape, numbers, tokenAxis);
 }
 
 /** Random content of any float or block dtype, with scales that keep values near 1. */
 export function randomTensor(rng: Rng, dtype: DType, shape: readonly number[]): CaseTensor {
   const numValues = product(shape);
   if (dtypeInfo(dtype).blockSize > 1) return { dtype, shape, bytes: randomBlocks(dtype, numValues, rng) };
-  const values = Float32Array.from({ length: numValues }, () => rng.nextGaussian());
+  const values = gaussians(rng, numValues, 1);
   const bytes = new Uint8Array(sizeOf(dtype, numValues));
   encode(dtype, values, bytes);
   return { dtype, shape, bytes };

@@ -1,4 +1,5 @@
 import { createReferenceBackend } from '@winnow/ops';
+import { testCoverage } from '@winnow/test-utils';
 import { describeBackend } from '../src/index.js';
 
-describeBackend({ name: 'reference', create: createReferenceBackend });
+describeBackend({ name: 'reference', create: createReferenceBackend, coverage: testCoverage });

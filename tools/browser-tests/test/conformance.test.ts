@@ -1,8 +1,8 @@
-/** Every case of the conformance suite on the WebAssembly backend, as a page runs it. */
+/** The conformance suite on the WebAssembly backend, as a page runs it. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { contractChecks, kernelCases, programCases, type SupportTable } from '@winnow/conformance';
-import { repoRoot } from '@winnow/test-utils';
+import { contractChecks, kernelCases, programCases, selectCases, type SupportTable } from '@winnow/conformance';
+import { repoRoot, testCoverage } from '@winnow/test-utils';
 import type { Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { ConformancePage, Settings } from './pages/conformance.js';
@@ -89,7 +89,8 @@ describe.skipIf(missingChromium !== undefined)(suiteName('conformance of backend
     });
 
     test.each(Object.entries(kernelCases))('%s', async (op, cases) => {
-      expect(await page.call('kernels', op)).toEqual({ numCases: cases.length, failures: [] });
+      const numCases = selectCases(cases, testCoverage).length;
+      expect(await page.call('kernels', { op, coverage: testCoverage })).toEqual({ numCases, failures: [] });
     });
 
     test('whole programs', async () => {

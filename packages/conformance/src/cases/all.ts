@@ -79,7 +79,6 @@ export const kernelCases: Readonly<Record<string, readonly KernelCase[]>> = {
   'expert-route': expertRouteCases,
   'expert-matmul': expertMatmulCases,
   'expert-combine': expertCombineCases,
-  'scatter-rows': scatterRowsCases,
   'short-conv': shortConvCases,
   'gated-delta': gatedDeltaCases,
   'block-mean-append': blockMeanAppendCases,
@@ -101,4 +100,5 @@ export const kernelCases: Readonly<Record<string, readonly KernelCase[]>> = {
   'gather-columns': gatherColumnsCases,
   'sparse-combine': sparseCombineCases,
   'sparse-feed-forward': sparseFeedForwardCases,
+  'scatter-rows': scatterRowsCases,
 };

@@ -9,7 +9,9 @@ import {
   float32Arithmetic,
   kernelCases,
   programCases,
+  selectCases,
   supportTable,
+  type Coverage,
   type KernelCase,
   type SupportTable,
 } from '@winnow/conformance';
@@ -79,9 +81,9 @@ const api = {
     return Object.fromEntries(facts);
   },
 
-  async kernels(op: string): Promise<Outcome> {
+  async kernels({ op, coverage }: { op: string; coverage: Coverage }): Promise<Outcome> {
     const failures: string[] = [];
-    const cases = kernelCases[op] ?? [];
+    const cases = selectCases(kernelCases[op] ?? [], coverage);
     for (const kernelCase of cases) {
       const check = isExpected(kernelCase) ? checkKernelCase : checkUnsupportedCase;
       const shared = { ...kernelCase, create: withSharedTruth(kernelCase.create) };

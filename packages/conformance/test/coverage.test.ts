@@ -1,0 +1,34 @@
+import { describe, expect, it } from 'vitest';
+import { kernelCases, selectCases } from '../src/index.js';
+
+const lengths = [0, 1, 2, 3, 17];
+const cases = ['f32', 'q8_0'].flatMap((dtype) =>
+  lengths.flatMap((length) => ['', ', bias'].map((bias) => ({ name: `${dtype}, 3 x ${length}${bias}` }))),
+);
+
+describe('the choice of cases', () => {
+  it('is everything for full coverage', () => {
+    expect(selectCases(cases, 'full')).toBe(cases);
+  });
+
+  it('has every value, and every dtype with each kind of length and with a bias, in the order of the list', () => {
+    const names = selectCases(cases, 'pairwise').map(({ name }) => name);
+    expect(names).toEqual(cases.map(({ name }) => name).filter((name) => names.includes(name)));
+    for (const length of lengths) expect(names.some((name) => name.includes(` x ${length}`))).toBe(true);
+    for (const dtype of ['f32', 'q8_0']) {
+      const ofDtype = names.filter((name) => name.startsWith(dtype)).join('\n');
+      for (const kind of [/x 0/, /x 1(,|$)/m, /x [23]/, /x 17/, /bias/, /\d$/m]) expect(ofDtype).toMatch(kind);
+    }
+    for (const kind of [/x 0/, /x 1(,|$)/, /x [23]/, /x 17/]) {
+      expect(names.some((name) => kind.test(name) && name.endsWith('bias'))).toBe(true);
+    }
+    expect(names.length).toBeLessThan(cases.length);
+  });
+
+  it.each(Object.entries(kernelCases))('of %s has every dtype', (_op, ofOp) => {
+    for (const tensor of new Set(ofOp.flatMap(({ dtypes }) => Object.keys(dtypes)))) {
+      const found = (list: typeof ofOp): Set<unknown> => new Set(list.map(({ dtypes }) => dtypes[tensor]));
+      expect(found(selectCases(ofOp, 'pairwise'))).toEqual(found(ofOp));
+    }
+  });
+});
