@@ -1,12 +1,12 @@
 /**
- * Keeps the positions that attention looks at (H2O, arXiv:2306.14048): the caller feeds the probability mass that each key
- * received, the positions with the smallest sums go. Protected are globals and the most recent positions.
+ * Keeps the positions that attention looks at (H2O, arXiv:2306.14048). You add the probability mass that each key received;
+ * the positions with the smallest sums are evicted. Globals and the most recent positions are protected.
  */
 import { ArgumentError, CapacityError } from '@winnow/tensor';
 import type { SequenceView } from '../blocks/types.js';
 
 export interface HeavyHitterOptions {
-  /** Most positions in the pool, those of the step that is to come included. */
+  /** Maximum number of positions in the pool, those of the next step included. */
   readonly budget: number;
   /** The last positions before the next one that are never chosen. */
   readonly recentWindow: number;
@@ -25,7 +25,7 @@ export interface HeavyHitters {
   addMass(positions: ArrayLike<number>, masses: ArrayLike<number>): void;
   score(position: number): number;
   /**
-   * What has to go before `numNewTokens` are appended, smallest score first, among equals the oldest.
+   * Victims to evict before `numNewTokens` are appended: the smallest score first, of equal scores the oldest position.
    * @throws {CapacityError} when too much of the rest is protected
    */
   chooseVictims(sequence: SequenceView, numNewTokens: number): Victims;
@@ -42,84 +42,98 @@ export interface HeavyHitters {
 
 /** @throws {ArgumentError} unless `budget` is positive and `recentWindow` at least 0 */
 export function createHeavyHitters(options: HeavyHitterOptions): HeavyHitters {
-  const { budget, recentWindow, isGlobal = () => false } = options;
+  const { budget, recentWindow } = options;
   if (!Number.isSafeInteger(budget) || budget < 1) {
     throw new ArgumentError({ argument: 'budget', expected: 'a positive integer', actual: String(budget) });
   }
   if (!Number.isSafeInteger(recentWindow) || recentWindow < 0) {
     throw new ArgumentError({ argument: 'recentWindow', expected: 'an integer from 0', actual: String(recentWindow) });
   }
-  return overScores(new Float64Array(64));
+  return new ScoredPositions(options, new Float64Array(64));
+}
 
-  function overScores(initial: Float64Array<ArrayBuffer>): HeavyHitters {
-    let scores = initial;
-    const score = (position: number): number => (position < scores.length ? scores[position] : 0);
-    const isProtected = (position: number, { numTokens, numCommitted }: SequenceView): boolean =>
-      position >= numTokens - recentWindow || position >= numCommitted || isGlobal(position);
-    return {
-      options,
-      score,
-      addMass(positions, masses) {
-        for (let i = 0; i < positions.length; i++) {
-          const position = positions[i];
-          if (position < 0) continue;
-          if (position >= scores.length) {
-            const grown = new Float64Array(Math.max(position + 1, scores.length * 2));
-            grown.set(scores);
-            scores = grown;
-          }
-          scores[position] += masses[i];
-        }
-      },
-      chooseVictims(sequence, numNewTokens) {
-        const { positions } = sequence;
-        const candidates: number[] = [];
-        let numHeld = 0;
-        for (let slot = 0; slot < positions.length; slot++) {
-          if (positions[slot] < 0) continue;
-          numHeld++;
-          if (!isProtected(positions[slot], sequence)) candidates.push(slot);
-        }
-        const needed = Math.max(0, numHeld + numNewTokens - budget);
-        if (needed > candidates.length) throw refusal(needed, candidates.length, 'positions', numHeld);
-        const slots = smallest(
-          candidates,
-          needed,
-          (a, b) => score(positions[a]) - score(positions[b]) || positions[a] - positions[b],
-        );
-        return { slots, positions: slots.map((slot) => positions[slot]) };
-      },
-      chooseBlocks(sequence, blockSize, numBlocks) {
-        const { positions, blocks } = sequence;
-        const candidates: number[] = [];
-        const sums = new Float64Array(blocks.length);
-        for (let index = 0; (index + 1) * blockSize <= positions.length; index++) {
-          let isFree = true;
-          for (let slot = index * blockSize; slot < (index + 1) * blockSize; slot++) {
-            if (positions[slot] < 0) continue;
-            sums[index] += score(positions[slot]);
-            if (isProtected(positions[slot], sequence)) isFree = false;
-          }
-          if (isFree) candidates.push(index);
-        }
-        if (numBlocks > candidates.length) throw refusal(numBlocks, candidates.length, 'blocks', positions.length);
-        return smallest(candidates, numBlocks, (a, b) => sums[a] - sums[b] || a - b);
-      },
-      truncate(numTokens) {
-        scores.fill(0, Math.min(numTokens, scores.length));
-      },
-      fork: () => overScores(scores.slice()),
-    };
+class ScoredPositions implements HeavyHitters {
+  readonly options: HeavyHitterOptions;
+  #scores: Float64Array<ArrayBuffer>;
+
+  constructor(options: HeavyHitterOptions, scores: Float64Array<ArrayBuffer>) {
+    this.options = options;
+    this.#scores = scores;
   }
 
-  function refusal(needed: number, available: number, unit: string, numHeld: number): CapacityError {
-    const hint = `of ${numHeld} cached positions all others are protected: the last ${recentWindow} and globals`;
-    return new CapacityError({
+  score(position: number): number {
+    return position < this.#scores.length ? this.#scores[position] : 0;
+  }
+
+  addMass(positions: ArrayLike<number>, masses: ArrayLike<number>): void {
+    for (let i = 0; i < positions.length; i++) {
+      const position = positions[i];
+      if (position < 0) continue;
+      if (position >= this.#scores.length) {
+        const grown = new Float64Array(Math.max(position + 1, this.#scores.length * 2));
+        grown.set(this.#scores);
+        this.#scores = grown;
+      }
+      this.#scores[position] += masses[i];
+    }
+  }
+
+  chooseVictims(sequence: SequenceView, numNewTokens: number): Victims {
+    const { positions } = sequence;
+    const candidates: number[] = [];
+    let numHeld = 0;
+    for (let slot = 0; slot < positions.length; slot++) {
+      if (positions[slot] < 0) continue;
+      numHeld++;
+      if (!this.#isProtected(positions[slot], sequence)) candidates.push(slot);
+    }
+    const needed = Math.max(0, numHeld + numNewTokens - this.options.budget);
+    this.#checkEnough(needed, candidates.length, 'positions', numHeld);
+    const byScore = (a: number, b: number): number =>
+      this.score(positions[a]) - this.score(positions[b]) || positions[a] - positions[b];
+    const slots = smallest(candidates, needed, byScore);
+    return { slots, positions: slots.map((slot) => positions[slot]) };
+  }
+
+  chooseBlocks(sequence: SequenceView, blockSize: number, numBlocks: number): number[] {
+    const { positions, blocks } = sequence;
+    const candidates: number[] = [];
+    const sums = new Float64Array(blocks.length);
+    for (let index = 0; (index + 1) * blockSize <= positions.length; index++) {
+      let isFree = true;
+      for (let slot = index * blockSize; slot < (index + 1) * blockSize; slot++) {
+        if (positions[slot] < 0) continue;
+        sums[index] += this.score(positions[slot]);
+        if (this.#isProtected(positions[slot], sequence)) isFree = false;
+      }
+      if (isFree) candidates.push(index);
+    }
+    this.#checkEnough(numBlocks, candidates.length, 'blocks', positions.length);
+    return smallest(candidates, numBlocks, (a, b) => sums[a] - sums[b] || a - b);
+  }
+
+  truncate(numTokens: number): void {
+    this.#scores.fill(0, Math.min(numTokens, this.#scores.length));
+  }
+
+  fork(): HeavyHitters {
+    return new ScoredPositions(this.options, this.#scores.slice());
+  }
+
+  #isProtected(position: number, { numTokens, numCommitted }: SequenceView): boolean {
+    const { recentWindow, isGlobal } = this.options;
+    return position >= numTokens - recentWindow || position >= numCommitted || isGlobal?.(position) === true;
+  }
+
+  #checkEnough(needed: number, available: number, unit: string, numHeld: number): void {
+    if (needed <= available) return;
+    const { recentWindow } = this.options;
+    throw new CapacityError({
       resource: 'kv cache: heavy hitters',
       needed,
       available,
       unit: `unprotected ${unit}`,
-      hint,
+      hint: `of ${numHeld} cached positions all others are protected: the last ${recentWindow} and globals`,
     });
   }
 }

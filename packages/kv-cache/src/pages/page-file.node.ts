@@ -43,76 +43,89 @@ export async function openPageFile(path: string, options: PageFileOptions = {}):
   } catch (error) {
     throw pageFileError(path, error, undefined);
   }
-  let isOpen = true;
-  const checkOpen = (): void => {
-    if (!isOpen) throw new ReleasedError(path);
-  };
-  async function read(byteOffset: number, target: Uint8Array): Promise<void> {
-    checkOpen();
+  return new NodePageFile(path, file, sizeBytes);
+}
+
+class NodePageFile implements PageFile {
+  readonly name: string;
+  readonly #file: RawFile;
+  #sizeBytes: number;
+  #isOpen = true;
+
+  constructor(path: string, file: RawFile, sizeBytes: number) {
+    this.name = path;
+    this.#file = file;
+    this.#sizeBytes = sizeBytes;
+  }
+
+  get sizeBytes(): number {
+    return this.#sizeBytes;
+  }
+
+  async read(byteOffset: number, target: Uint8Array): Promise<void> {
+    this.#checkOpen();
     let filled = 0;
     while (filled < target.byteLength) {
-      let bytesRead: number;
-      try {
-        ({ bytesRead } = await file.read(target, filled, target.byteLength - filled, byteOffset + filled));
-      } catch (error) {
-        throw pageFileError(path, error, byteOffset + filled);
-      }
+      const numMissing = target.byteLength - filled;
+      const begin = byteOffset + filled;
+      const { bytesRead } = await this.#attempt(begin, () => this.#file.read(target, filled, numMissing, begin));
       if (bytesRead === 0) {
-        const message = `ended early, expected ${target.byteLength - filled} more bytes`;
-        throw new IoError({ source: path, byteOffset: byteOffset + filled, message });
+        const message = `ended early, expected ${numMissing} more bytes`;
+        throw new IoError({ source: this.name, byteOffset: begin, message });
       }
       filled += bytesRead;
     }
   }
-  return {
-    name: path,
-    get sizeBytes() {
-      return sizeBytes;
-    },
-    read,
-    async readParts(byteOffset, targets) {
-      checkOpen();
-      let filled = 0;
-      try {
-        filled = (await file.readv?.(targets, byteOffset))?.bytesRead ?? 0;
-      } catch (error) {
-        throw pageFileError(path, error, byteOffset);
-      }
-      let begin = 0; // what a short read has left out comes part by part
-      for (const target of targets) {
-        const rest = target.subarray(Math.max(0, filled - begin));
-        begin += target.byteLength;
-        if (rest.byteLength > 0) await read(byteOffset + begin - rest.byteLength, rest);
-      }
-    },
-    async write(byteOffset, bytes) {
-      checkOpen();
-      let written = 0;
-      while (written < bytes.byteLength) {
-        try {
-          const { bytesWritten } = await file.write(bytes, written, bytes.byteLength - written, byteOffset + written);
-          if (bytesWritten === 0) throw new Error('nothing was written');
-          written += bytesWritten;
-        } catch (error) {
-          throw pageFileError(path, error, byteOffset + written);
-        }
-        sizeBytes = Math.max(sizeBytes, byteOffset + written);
-      }
-    },
-    async sync() {
-      checkOpen();
-      try {
-        await file.datasync();
-      } catch (error) {
-        throw pageFileError(path, error, undefined);
-      }
-    },
-    async close() {
-      if (!isOpen) return;
-      isOpen = false;
-      await file.close();
-    },
-  };
+
+  async readParts(byteOffset: number, targets: readonly Uint8Array[]): Promise<void> {
+    this.#checkOpen();
+    const result = await this.#attempt(byteOffset, async () => this.#file.readv?.(targets, byteOffset));
+    const filled = result?.bytesRead ?? 0;
+    let begin = 0; // what a short read has left out comes part by part
+    for (const target of targets) {
+      const rest = target.subarray(Math.max(0, filled - begin));
+      begin += target.byteLength;
+      if (rest.byteLength > 0) await this.read(byteOffset + begin - rest.byteLength, rest);
+    }
+  }
+
+  async write(byteOffset: number, bytes: Uint8Array): Promise<void> {
+    this.#checkOpen();
+    let written = 0;
+    while (written < bytes.byteLength) {
+      const begin = byteOffset + written;
+      written += await this.#attempt(begin, async () => {
+        const { bytesWritten } = await this.#file.write(bytes, written, bytes.byteLength - written, begin);
+        if (bytesWritten === 0) throw new Error('nothing was written');
+        return bytesWritten;
+      });
+      this.#sizeBytes = Math.max(this.#sizeBytes, byteOffset + written);
+    }
+  }
+
+  async sync(): Promise<void> {
+    this.#checkOpen();
+    await this.#attempt(undefined, () => this.#file.datasync());
+  }
+
+  async close(): Promise<void> {
+    if (!this.#isOpen) return;
+    this.#isOpen = false;
+    await this.#file.close();
+  }
+
+  #checkOpen(): void {
+    if (!this.#isOpen) throw new ReleasedError(this.name);
+  }
+
+  /** @throws {IoError} with the place, when the call fails */
+  async #attempt<T>(byteOffset: number | undefined, call: () => Promise<T>): Promise<T> {
+    try {
+      return await call();
+    } catch (error) {
+      throw pageFileError(this.name, error, byteOffset);
+    }
+  }
 }
 
 function pageFileError(path: string, error: unknown, byteOffset: number | undefined): WinnowError {

@@ -1,15 +1,23 @@
 /**
  * Pages in a file, one record each. A page that is written again goes to a free record; the old one becomes free when the
- * new one is complete. So whatever interrupts a write, the file holds the old page, the new one, or a record that says it is
- * damaged. Nothing is flushed to the device before `sync`.
+ * new one is complete. So whatever interrupts a write, the file holds the old page, the new one, or a record that is known to
+ * be damaged. Nothing is flushed to the device before `sync`.
  */
 import { ArgumentError, CapacityError, FormatError } from '@winnow/tensor';
 import { PageError } from './page-error.js';
 import type { PageFile } from './page-file.js';
-import { openRecord, pageOffset, recordBytesOf, sealRecord, type RecordShape } from './page-record.js';
+import {
+  openRecord,
+  pageOffset,
+  recordBytesOf,
+  sealRecord,
+  type RecordHeader,
+  type RecordShape,
+  type RecordState,
+} from './page-record.js';
 
 export interface PageRecordsOptions extends RecordShape {
-  /** Most bytes of the file. Default: no limit. */
+  /** Maximum size of the file. Default: no limit. */
   readonly maxBytes?: number;
 }
 
@@ -48,6 +56,7 @@ export interface PageRecords extends RecordShape {
   close(): Promise<void>;
 }
 
+/** Where a page lies. */
 interface Entry {
   readonly record: number;
   readonly generation: number;
@@ -56,192 +65,250 @@ interface Entry {
   isCurrent: boolean;
 }
 
+/** Writes of one page under way: how many, and the generation at which the page was deleted, if it was. */
+interface PendingWrites {
+  count: number;
+  deletedAt: number;
+}
+
 /**
  * Opens a page file and checks every record that it holds.
  * @throws {FormatError} when it was made for pages of another size
  * @throws {IoError} when it cannot be read
  */
 export async function openPageRecords(file: PageFile, options: PageRecordsOptions): Promise<PageRecords> {
-  const { pageBytes, blockSize, maxBytes = Infinity } = options;
-  const shape: RecordShape = { pageBytes, blockSize };
-  const recordBytes = recordBytesOf(shape);
-  const offset = pageOffset(blockSize);
-  const maxRecords = Math.floor(maxBytes / recordBytes);
-  const entries = new Map<number, Entry>();
-  /** Pages with writes under way: how many, and the generation at which the page was deleted, if it was. */
-  const writing = new Map<number, { count: number; deletedAt: number }>();
-  const freeRecords: number[] = [];
-  const buffers: Uint8Array[] = [];
-  let numRecords = 0;
-  let generation = 0;
+  const records = new FilePageRecords(file, options);
+  await records.scan();
+  return records;
+}
 
-  const takeBuffer = (): Uint8Array => buffers.pop() ?? new Uint8Array(recordBytes);
-  const sourceOf = (record: number): { source: string; byteOffset: number } => ({
-    source: file.name,
-    byteOffset: record * recordBytes,
-  });
+class FilePageRecords implements PageRecords {
+  readonly pageBytes: number;
+  readonly blockSize: number;
+  readonly recordBytes: number;
+  readonly #file: PageFile;
+  readonly #pageOffset: number;
+  readonly #maxRecords: number;
+  readonly #entries = new Map<number, Entry>();
+  readonly #pendingWrites = new Map<number, PendingWrites>();
+  readonly #freeRecords: number[] = [];
+  readonly #buffers: Uint8Array[] = [];
+  #damaged: readonly DamagedRecord[] = [];
+  #numRecords = 0;
+  #generation = 0;
 
-  function retire(entry: Entry): void {
-    entry.isCurrent = false;
-    if (entry.numReaders === 0) freeRecords.push(entry.record);
+  constructor(file: PageFile, { pageBytes, blockSize, maxBytes = Infinity }: PageRecordsOptions) {
+    this.#file = file;
+    this.pageBytes = pageBytes;
+    this.blockSize = blockSize;
+    this.recordBytes = recordBytesOf(this);
+    this.#pageOffset = pageOffset(blockSize);
+    this.#maxRecords = Math.floor(maxBytes / this.recordBytes);
   }
 
-  function takeRecord(): number {
-    const free = freeRecords.pop();
-    if (free !== undefined) return free;
-    if (numRecords >= maxRecords) {
-      const available = maxRecords * recordBytes;
-      const needed = available + recordBytes;
-      throw new CapacityError({ resource: `kv cache: cold tier ${file.name}`, needed, available, unit: 'bytes' });
+  get damaged(): readonly DamagedRecord[] {
+    return this.#damaged;
+  }
+
+  get pageIds(): readonly number[] {
+    return [...this.#entries.keys()];
+  }
+
+  get numPages(): number {
+    return this.#entries.size;
+  }
+
+  get usedBytes(): number {
+    return (this.#numRecords - this.#freeRecords.length) * this.recordBytes;
+  }
+
+  has(pageId: number): boolean {
+    return this.#entries.has(pageId);
+  }
+
+  positions(pageId: number): Int32Array | undefined {
+    return this.#entries.get(pageId)?.positions;
+  }
+
+  /** Reads every record of an existing file; the newest intact version of each page counts. */
+  async scan(): Promise<void> {
+    const broken: Omit<DamagedRecord, 'hasIntactVersion'>[] = [];
+    this.#numRecords = Math.ceil(this.#file.sizeBytes / this.recordBytes);
+    const buffer = this.#takeBuffer();
+    for (let record = 0; record < this.#numRecords; record++) {
+      const { byteOffset } = this.#placeOf(record);
+      buffer.fill(0);
+      const numBytes = Math.min(this.recordBytes, this.#file.sizeBytes - byteOffset);
+      await this.#file.read(byteOffset, buffer.subarray(0, numBytes));
+      const state = openRecord(buffer, this);
+      if (state.kind === 'foreign') {
+        throw new FormatError({ ...this.#placeOf(record), field: 'page record', message: state.reason });
+      }
+      if (state.kind === 'valid') {
+        this.#adopt(record, state.header);
+        continue;
+      }
+      this.#freeRecords.push(record);
+      if (state.kind === 'empty') continue;
+      const positions = filledOf(state.header?.positions ?? []);
+      broken.push({ byteOffset, reason: state.reason, pageId: state.header?.pageId, positions });
     }
-    return numRecords++;
+    this.#buffers.push(buffer);
+    this.#damaged = broken.map((record) => ({
+      ...record,
+      hasIntactVersion: record.pageId !== undefined && this.#entries.has(record.pageId),
+    }));
   }
 
-  function checkPage(bytes: Uint8Array): void {
-    if (bytes.byteLength === pageBytes) return;
-    throw new ArgumentError({ argument: 'page', expected: `${pageBytes} bytes`, actual: String(bytes.byteLength) });
+  async write(pageId: number, page: Uint8Array, positions: ArrayLike<number>): Promise<void> {
+    this.#checkPage(page);
+    if (!Number.isSafeInteger(pageId) || pageId < 0) {
+      throw new ArgumentError({ argument: 'pageId', expected: 'a non-negative integer', actual: String(pageId) });
+    }
+    const record = this.#takeRecord();
+    const generation = ++this.#generation;
+    const writes = this.#beginWrite(pageId);
+    const entry = { record, generation, positions: Int32Array.from(positions), numReaders: 0, isCurrent: true };
+    const buffer = this.#takeBuffer();
+    buffer.set(page, this.#pageOffset);
+    sealRecord(buffer, this, { pageId, generation, positions: entry.positions });
+    try {
+      await this.#file.write(record * this.recordBytes, buffer);
+    } catch (error) {
+      this.#freeRecords.push(record);
+      throw error;
+    } finally {
+      this.#buffers.push(buffer);
+      if (--writes.count === 0) this.#pendingWrites.delete(pageId);
+    }
+    const old = this.#entries.get(pageId);
+    if (writes.deletedAt > generation || (old !== undefined && old.generation > generation)) {
+      this.#freeRecords.push(record); // deleted or written again in the meantime
+      return;
+    }
+    this.#entries.set(pageId, entry);
+    if (old !== undefined) this.#retire(old);
   }
 
-  async function readBoth(begin: number, header: Uint8Array, page: Uint8Array): Promise<void> {
+  async read(pageId: number, target: Uint8Array): Promise<void> {
+    this.#checkPage(target);
+    const entry = this.#entries.get(pageId);
+    if (entry === undefined) {
+      throw new ArgumentError({ argument: 'pageId', expected: 'a stored page', actual: String(pageId) });
+    }
+    const buffer = this.#takeBuffer();
+    entry.numReaders++;
+    try {
+      // the page goes where it is wanted
+      await this.#readParts(entry.record * this.recordBytes, buffer.subarray(0, this.#pageOffset), target);
+      const reason = reasonAgainst(openRecord(buffer, this, target), pageId, entry.generation);
+      if (reason !== undefined) throw this.#pageError(pageId, entry, reason);
+    } catch (error) {
+      target.fill(0);
+      if (PageError.isInstance(error)) throw error;
+      throw this.#pageError(pageId, entry, error instanceof Error ? error.message : String(error), error);
+    } finally {
+      this.#buffers.push(buffer);
+      if (--entry.numReaders === 0 && !entry.isCurrent) this.#freeRecords.push(entry.record);
+    }
+  }
+
+  delete(pageId: number): void {
+    const writes = this.#pendingWrites.get(pageId);
+    if (writes !== undefined) writes.deletedAt = ++this.#generation;
+    const entry = this.#entries.get(pageId);
+    if (entry === undefined) return;
+    this.#entries.delete(pageId);
+    this.#retire(entry);
+  }
+
+  sync(): Promise<void> {
+    return this.#file.sync();
+  }
+
+  close(): Promise<void> {
+    return this.#file.close();
+  }
+
+  #placeOf(record: number): { source: string; byteOffset: number } {
+    return { source: this.#file.name, byteOffset: record * this.recordBytes };
+  }
+
+  #pageError(pageId: number, { record, positions }: Entry, message: string, cause?: unknown): PageError {
+    const fields = { ...this.#placeOf(record), pageIds: [pageId], positions: filledOf(positions), message };
+    return new PageError(fields, { cause });
+  }
+
+  #takeBuffer(): Uint8Array {
+    return this.#buffers.pop() ?? new Uint8Array(this.recordBytes);
+  }
+
+  #takeRecord(): number {
+    const free = this.#freeRecords.pop();
+    if (free !== undefined) return free;
+    if (this.#numRecords >= this.#maxRecords) {
+      const available = this.#maxRecords * this.recordBytes;
+      const needed = available + this.recordBytes;
+      const resource = `kv cache: cold tier ${this.#file.name}`;
+      throw new CapacityError({ resource, needed, available, unit: 'bytes' });
+    }
+    return this.#numRecords++;
+  }
+
+  #beginWrite(pageId: number): PendingWrites {
+    const writes = this.#pendingWrites.get(pageId) ?? { count: 0, deletedAt: 0 };
+    this.#pendingWrites.set(pageId, writes);
+    writes.count++;
+    return writes;
+  }
+
+  /** Takes over a valid record of the file, unless a newer version of the page is known. */
+  #adopt(record: number, { pageId, generation, positions }: RecordHeader): void {
+    this.#generation = Math.max(this.#generation, generation);
+    const known = this.#entries.get(pageId);
+    if (known !== undefined && known.generation > generation) {
+      this.#freeRecords.push(record);
+      return;
+    }
+    if (known !== undefined) this.#retire(known);
+    this.#entries.set(pageId, { record, generation, positions, numReaders: 0, isCurrent: true });
+  }
+
+  #retire(entry: Entry): void {
+    entry.isCurrent = false;
+    if (entry.numReaders === 0) this.#freeRecords.push(entry.record);
+  }
+
+  #checkPage(bytes: Uint8Array): void {
+    if (bytes.byteLength === this.pageBytes) return;
+    throw new ArgumentError({
+      argument: 'page',
+      expected: `${this.pageBytes} bytes`,
+      actual: String(bytes.byteLength),
+    });
+  }
+
+  async #readParts(begin: number, header: Uint8Array, page: Uint8Array): Promise<void> {
+    const file = this.#file;
     if (file.readParts !== undefined) {
       await file.readParts(begin, [header, page]);
       return;
     }
-    // both have to end before the buffers are anybody else's
+    // both have to end before somebody else gets the buffers
     const results = await Promise.allSettled([file.read(begin, header), file.read(begin + header.byteLength, page)]);
     for (const result of results) if (result.status === 'rejected') throw result.reason;
   }
+}
 
-  const damaged = await scan();
+/** Why a record is not the wanted version of a page. */
+function reasonAgainst(state: RecordState, pageId: number, generation: number): string | undefined {
+  if (state.kind === 'empty') return 'the record is empty';
+  if (state.kind !== 'valid') return state.reason;
+  const { header } = state;
+  if (header.pageId === pageId && header.generation === generation) return undefined;
+  return `the record holds page ${header.pageId}, generation ${header.generation}`;
+}
 
-  /** Reads every record of an existing file; the newest intact version of each page counts. */
-  async function scan(): Promise<DamagedRecord[]> {
-    const broken: Omit<DamagedRecord, 'hasIntactVersion'>[] = [];
-    numRecords = Math.ceil(file.sizeBytes / recordBytes);
-    const buffer = takeBuffer();
-    for (let record = 0; record < numRecords; record++) {
-      const { byteOffset } = sourceOf(record);
-      buffer.fill(0);
-      await file.read(byteOffset, buffer.subarray(0, Math.min(recordBytes, file.sizeBytes - byteOffset)));
-      const state = openRecord(buffer, shape);
-      if (state.kind === 'foreign') {
-        throw new FormatError({ ...sourceOf(record), field: 'page record', message: state.reason });
-      }
-      if (state.kind !== 'valid') {
-        freeRecords.push(record);
-        if (state.kind === 'empty') continue;
-        const positions = Array.from(state.header?.positions ?? []).filter((position) => position >= 0);
-        broken.push({ byteOffset, reason: state.reason, pageId: state.header?.pageId, positions });
-        continue;
-      }
-      const { header } = state;
-      generation = Math.max(generation, header.generation);
-      const known = entries.get(header.pageId);
-      if (known !== undefined && known.generation > header.generation) {
-        freeRecords.push(record);
-        continue;
-      }
-      if (known !== undefined) retire(known);
-      const { positions } = header;
-      entries.set(header.pageId, { record, generation: header.generation, positions, numReaders: 0, isCurrent: true });
-    }
-    buffers.push(buffer);
-    return broken.map((record) => ({
-      ...record,
-      hasIntactVersion: record.pageId !== undefined && entries.has(record.pageId),
-    }));
-  }
-
-  return {
-    ...shape,
-    recordBytes,
-    damaged,
-    get pageIds() {
-      return [...entries.keys()];
-    },
-    get numPages() {
-      return entries.size;
-    },
-    get usedBytes() {
-      return (numRecords - freeRecords.length) * recordBytes;
-    },
-    has: (pageId) => entries.has(pageId),
-    positions: (pageId) => entries.get(pageId)?.positions,
-    async write(pageId, page, positions) {
-      checkPage(page);
-      if (!Number.isSafeInteger(pageId) || pageId < 0) {
-        throw new ArgumentError({ argument: 'pageId', expected: 'a non-negative integer', actual: String(pageId) });
-      }
-      const record = takeRecord();
-      const buffer = takeBuffer();
-      const own = ++generation;
-      const writes = writing.get(pageId) ?? { count: 0, deletedAt: 0 };
-      writing.set(pageId, writes);
-      writes.count++;
-      buffer.set(page, offset);
-      const entry: Entry = {
-        record,
-        generation: own,
-        positions: Int32Array.from(positions),
-        numReaders: 0,
-        isCurrent: true,
-      };
-      sealRecord(buffer, shape, { pageId, generation: own, positions: entry.positions });
-      try {
-        await file.write(record * recordBytes, buffer);
-      } catch (error) {
-        freeRecords.push(record);
-        throw error;
-      } finally {
-        buffers.push(buffer);
-        if (--writes.count === 0) writing.delete(pageId);
-      }
-      const old = entries.get(pageId);
-      if (writes.deletedAt > own || (old !== undefined && old.generation > own)) {
-        freeRecords.push(record); // deleted or written again in the meantime
-        return;
-      }
-      entries.set(pageId, entry);
-      if (old !== undefined) retire(old);
-    },
-    async read(pageId, target) {
-      checkPage(target);
-      const entry = entries.get(pageId);
-      if (entry === undefined) {
-        throw new ArgumentError({ argument: 'pageId', expected: 'a stored page', actual: String(pageId) });
-      }
-      const fail = (message: string, cause?: unknown): PageError => {
-        target.fill(0);
-        const positions = Array.from(entry.positions).filter((position) => position >= 0);
-        return new PageError({ ...sourceOf(entry.record), pageIds: [pageId], positions, message }, { cause });
-      };
-      const buffer = takeBuffer();
-      entry.numReaders++;
-      try {
-        const begin = entry.record * recordBytes;
-        // the page goes where it is wanted
-        await readBoth(begin, buffer.subarray(0, offset), target);
-        const state = openRecord(buffer, shape, target);
-        if (state.kind !== 'valid') throw fail(state.kind === 'empty' ? 'the record is empty' : state.reason);
-        if (state.header.pageId !== pageId || state.header.generation !== entry.generation) {
-          throw fail(`the record holds page ${state.header.pageId}, generation ${state.header.generation}`);
-        }
-      } catch (error) {
-        throw PageError.isInstance(error) ? error : fail(error instanceof Error ? error.message : String(error), error);
-      } finally {
-        buffers.push(buffer);
-        if (--entry.numReaders === 0 && !entry.isCurrent) freeRecords.push(entry.record);
-      }
-    },
-    delete(pageId) {
-      const writes = writing.get(pageId);
-      if (writes !== undefined) writes.deletedAt = ++generation;
-      const entry = entries.get(pageId);
-      if (entry === undefined) return;
-      entries.delete(pageId);
-      retire(entry);
-    },
-    sync: () => file.sync(),
-    close: () => file.close(),
-  };
+function filledOf(positions: Iterable<number>): number[] {
+  return [...positions].filter((position) => position >= 0);
 }

@@ -15,9 +15,9 @@ export interface PageStoreOptions {
   readonly warmBytes: number;
   /** The cold tier. Default: none, and then a full warm tier refuses. The store closes it. */
   readonly records?: PageRecords;
-  /** Most bytes that are being read or written at a time, and most that are read ahead. Default 8 MiB, at least one page. */
+  /** Maximum number of bytes that are read or written at a time, and that are prefetched. Default 8 MiB, at least one page. */
   readonly maxInFlightBytes?: number;
-  /** Told about every page that changes its tier. */
+  /** Called for every page that changes its tier. */
   readonly onMove?: (move: PageMove) => void;
 }
 
@@ -36,7 +36,7 @@ export interface PageStatistics {
   readonly coldBytes: number;
   readonly bytesRead: number;
   readonly bytesWritten: number;
-  /** Reads answered from the warm tier, from what was read ahead, and by waiting for the file. */
+  /** Reads answered from the warm tier, from prefetched pages, and by waiting for the file. */
   readonly warmHits: number;
   readonly prefetchHits: number;
   readonly misses: number;
@@ -58,15 +58,15 @@ export interface PageStore {
    */
   put(pageId: number, page: Uint8Array, positions: ArrayLike<number>): Promise<void>;
   /**
-   * Fills `target` with a page. `promote` also makes it warm where it can replace a page that the cold tier has
-   * already; pages that it does not have are written to it meanwhile, for later ones.
+   * Fills `target` with a page. `promote` also makes it warm if it can replace a page that the cold tier already has; other
+   * pages are written to the cold tier meanwhile, so that later ones can replace them.
    * @throws {PageError} when the cold tier cannot read it or it is damaged; `target` is then zeros
    * @throws {ArgumentError} when there is no such page
    */
   read(pageId: number, target: Uint8Array, options?: { readonly promote?: boolean }): Promise<void>;
   /** The bytes of a warm page, not to be changed; they stay as they are whatever becomes of the page. */
   peek(pageId: number): Uint8Array | undefined;
-  /** Starts to read cold pages ahead, as many as the limit allows. Failures show when the page is read. */
+  /** Starts to read cold pages, as many as the limit allows. Failures show when the page is read. */
   prefetch(pageIds: Iterable<number>): void;
   /** Moves a page to the cold tier, whatever the budget. */
   demote(pageId: number): Promise<void>;
@@ -91,18 +91,20 @@ interface WarmPage {
 
 /** @throws {ArgumentError} when the records are of another size */
 export function createPageStore(options: PageStoreOptions): PageStore {
-  const { pageBytes, blockSize, records, onMove } = options;
-  if (records !== undefined && (records.pageBytes !== pageBytes || records.blockSize !== blockSize)) {
-    const expected = `pages of ${pageBytes} bytes and ${blockSize} slots`;
-    const actual = `${records.pageBytes} and ${records.blockSize}`;
-    throw new ArgumentError({ argument: 'records', expected, actual });
-  }
-  const warmCapacity = Math.floor(options.warmBytes / pageBytes);
-  const maxInFlight = Math.max(1, Math.floor((options.maxInFlightBytes ?? 8 * 1024 * 1024) / pageBytes));
-  const limiter = new Limiter(maxInFlight);
-  const warm = new Map<number, WarmPage>(); // insertion order: the least recently used first
-  const ahead = new Map<number, Promise<Uint8Array>>();
-  const counters = {
+  return new TieredPageStore(options);
+}
+
+class TieredPageStore implements PageStore {
+  readonly pageBytes: number;
+  readonly blockSize: number;
+  readonly #records: PageRecords | undefined;
+  readonly #onMove: ((move: PageMove) => void) | undefined;
+  readonly #warmCapacity: number;
+  readonly #maxInFlight: number;
+  readonly #limiter: Limiter;
+  readonly #warm = new Map<number, WarmPage>(); // insertion order: the least recently used first
+  readonly #prefetched = new Map<number, Promise<Uint8Array>>();
+  readonly #counters = {
     bytesRead: 0,
     bytesWritten: 0,
     warmHits: 0,
@@ -112,212 +114,238 @@ export function createPageStore(options: PageStoreOptions): PageStore {
     promotions: 0,
   };
   /** Places in the warm tier that are promised to pages on their way in. */
-  let numReserved = 0;
+  #numReserved = 0;
 
-  function checkPage(bytes: Uint8Array): void {
-    if (bytes.byteLength === pageBytes) return;
-    throw new ArgumentError({ argument: 'page', expected: `${pageBytes} bytes`, actual: String(bytes.byteLength) });
+  constructor({ pageBytes, blockSize, warmBytes, records, maxInFlightBytes = 2 ** 23, onMove }: PageStoreOptions) {
+    if (records !== undefined && (records.pageBytes !== pageBytes || records.blockSize !== blockSize)) {
+      const expected = `pages of ${pageBytes} bytes and ${blockSize} slots`;
+      const actual = `${records.pageBytes} and ${records.blockSize}`;
+      throw new ArgumentError({ argument: 'records', expected, actual });
+    }
+    this.pageBytes = pageBytes;
+    this.blockSize = blockSize;
+    this.#records = records;
+    this.#onMove = onMove;
+    this.#warmCapacity = Math.floor(warmBytes / pageBytes);
+    this.#maxInFlight = Math.max(1, Math.floor(maxInFlightBytes / pageBytes));
+    this.#limiter = new Limiter(this.#maxInFlight);
   }
 
-  function touch(pageId: number, page: WarmPage): void {
-    warm.delete(pageId);
-    warm.set(pageId, page);
+  tierOf(pageId: number): 'warm' | 'cold' | undefined {
+    if (this.#warm.has(pageId)) return 'warm';
+    return this.#records?.has(pageId) === true ? 'cold' : undefined;
   }
 
-  async function writeCold(pageId: number, page: WarmPage, isWanted = (): boolean => true): Promise<void> {
-    await limiter.run(async () => {
-      if (records === undefined || !isWanted()) return;
-      await records.write(pageId, page.bytes, page.positions);
-      counters.bytesWritten += pageBytes;
+  positions(pageId: number): Int32Array | undefined {
+    return this.#warm.get(pageId)?.positions ?? this.#records?.positions(pageId);
+  }
+
+  async put(pageId: number, page: Uint8Array, positions: ArrayLike<number>): Promise<void> {
+    this.#checkPage(page);
+    const fresh = { bytes: page.slice(), positions: Int32Array.from(positions), isDirty: true, writing: undefined };
+    if (this.#warmCapacity === 0) {
+      if (this.#records === undefined) throw this.#fullWarm();
+      await this.#writeCold(pageId, fresh);
+      this.#prefetched.delete(pageId);
+      return;
+    }
+    if (!this.#warm.has(pageId)) {
+      await this.#reservePlace();
+      this.#numReserved--;
+    }
+    this.#prefetched.delete(pageId);
+    this.#touch(pageId, fresh);
+  }
+
+  async read(pageId: number, target: Uint8Array, { promote = false } = {}): Promise<void> {
+    this.#checkPage(target);
+    const bytes = this.peek(pageId);
+    if (bytes !== undefined) {
+      target.set(bytes);
+      return;
+    }
+    if (this.#records?.has(pageId) !== true) {
+      throw new ArgumentError({ argument: 'pageId', expected: 'a stored page', actual: String(pageId) });
+    }
+    const prefetched = this.#prefetched.get(pageId);
+    if (prefetched === undefined) {
+      this.#counters.misses++;
+      await this.#readCold(pageId, target);
+    } else {
+      this.#counters.prefetchHits++;
+      this.#prefetched.delete(pageId);
+      target.set(await prefetched);
+    }
+    if (promote) this.#promote(pageId, target);
+  }
+
+  peek(pageId: number): Uint8Array | undefined {
+    const page = this.#warm.get(pageId);
+    if (page === undefined) return undefined;
+    this.#counters.warmHits++;
+    this.#touch(pageId, page);
+    return page.bytes;
+  }
+
+  prefetch(pageIds: Iterable<number>): void {
+    for (const pageId of pageIds) {
+      if (this.#prefetched.size >= this.#maxInFlight) return;
+      if (this.tierOf(pageId) !== 'cold' || this.#prefetched.has(pageId)) continue;
+      const bytes = new Uint8Array(this.pageBytes);
+      const reading = this.#readCold(pageId, bytes).then(() => bytes);
+      reading.catch(() => undefined); // thrown when the page is read
+      this.#prefetched.set(pageId, reading);
+    }
+  }
+
+  async demote(pageId: number): Promise<void> {
+    const page = this.#warm.get(pageId);
+    if (page === undefined) return;
+    if (this.#records === undefined) throw this.#fullWarm();
+    if (page.isDirty) await this.#clean(pageId, page);
+    this.#dropWarm(pageId, page);
+  }
+
+  delete(pageIds: Iterable<number>): void {
+    for (const pageId of pageIds) {
+      this.#warm.delete(pageId);
+      this.#prefetched.delete(pageId);
+      this.#records?.delete(pageId);
+    }
+  }
+
+  async flush(): Promise<void> {
+    if (this.#records === undefined) return;
+    const dirty = [...this.#warm].filter(([, page]) => page.isDirty);
+    const results = await Promise.allSettled(dirty.map(([pageId, page]) => this.#clean(pageId, page)));
+    for (const result of results) if (result.status === 'rejected') throw result.reason;
+    await this.#records.sync();
+  }
+
+  statistics(): PageStatistics {
+    return {
+      ...this.#counters,
+      numWarmPages: this.#warm.size,
+      numColdPages: this.#records?.numPages ?? 0,
+      warmBytes: this.#warm.size * this.pageBytes,
+      coldBytes: this.#records?.usedBytes ?? 0,
+      peakInFlightBytes: this.#limiter.peak * this.pageBytes,
+    };
+  }
+
+  async close(): Promise<void> {
+    await Promise.allSettled([...this.#prefetched.values(), ...[...this.#warm.values()].map(({ writing }) => writing)]);
+    this.#prefetched.clear();
+    this.#warm.clear();
+    await this.#limiter.idle();
+    await this.#records?.close();
+  }
+
+  #touch(pageId: number, page: WarmPage): void {
+    this.#warm.delete(pageId);
+    this.#warm.set(pageId, page);
+  }
+
+  async #readCold(pageId: number, target: Uint8Array): Promise<void> {
+    await this.#limiter.run(() => (this.#records as PageRecords).read(pageId, target));
+    this.#counters.bytesRead += this.pageBytes;
+  }
+
+  async #writeCold(pageId: number, page: WarmPage, isWanted = (): boolean => true): Promise<void> {
+    await this.#limiter.run(async () => {
+      if (this.#records === undefined || !isWanted()) return;
+      await this.#records.write(pageId, page.bytes, page.positions);
+      this.#counters.bytesWritten += this.pageBytes;
       page.isDirty = false;
     });
   }
 
-  /** Writes a page once, however many wait for it. */
-  function clean(pageId: number, page: WarmPage): Promise<void> {
+  /** Writes a page once, however many callers wait for it. */
+  #clean(pageId: number, page: WarmPage): Promise<void> {
     // it may be replaced or deleted while it waits
-    page.writing ??= writeCold(pageId, page, () => warm.get(pageId) === page).finally(() => {
+    page.writing ??= this.#writeCold(pageId, page, () => this.#warm.get(pageId) === page).finally(() => {
       page.writing = undefined;
     });
     return page.writing;
   }
 
-  function dropWarm(pageId: number, page: WarmPage): void {
-    if (warm.get(pageId) !== page) return; // replaced or deleted meanwhile
-    warm.delete(pageId);
-    counters.demotions++;
-    onMove?.({ pageId, from: 'warm', to: 'cold', sizeBytes: pageBytes });
+  #dropWarm(pageId: number, page: WarmPage): void {
+    if (this.#warm.get(pageId) !== page) return; // replaced or deleted meanwhile
+    this.#warm.delete(pageId);
+    this.#counters.demotions++;
+    this.#onMove?.({ pageId, from: 'warm', to: 'cold', sizeBytes: this.pageBytes });
   }
 
-  const numWarmTaken = (): number => warm.size + numReserved;
+  #isWarmFull(): boolean {
+    return this.#warm.size + this.#numReserved >= this.#warmCapacity;
+  }
 
   /** Frees places until one is left for a page that comes in, and reserves it. */
-  async function reservePlace(): Promise<void> {
-    while (numWarmTaken() >= warmCapacity) {
-      let victim: [number, WarmPage] | undefined;
-      for (const entry of warm) {
-        if (entry[1].writing !== undefined) continue;
-        victim = entry;
-        break;
-      }
+  async #reservePlace(): Promise<void> {
+    while (this.#isWarmFull()) {
+      const victim = this.#oldestAtRest();
       if (victim === undefined) {
         // all are being written already: wait for the first of them
-        const [first] = warm.values();
+        const [first] = this.#warm.values();
         await first?.writing; // or, without one, until the pages that have a place reserved are in
         continue;
       }
       const [pageId, page] = victim;
-      if (page.isDirty && records === undefined) throw fullWarm();
-      if (page.isDirty) await clean(pageId, page);
-      if (!page.isDirty) dropWarm(pageId, page);
+      if (page.isDirty && this.#records === undefined) throw this.#fullWarm();
+      if (page.isDirty) await this.#clean(pageId, page);
+      if (!page.isDirty) this.#dropWarm(pageId, page);
     }
-    numReserved++;
+    this.#numReserved++;
   }
 
-  function fullWarm(): CapacityError {
-    const available = warmCapacity * pageBytes;
+  /** The least recently used page that is not being written. */
+  #oldestAtRest(): [number, WarmPage] | undefined {
+    for (const entry of this.#warm) if (entry[1].writing === undefined) return entry;
+    return undefined;
+  }
+
+  /** Keeps a page that was read in the warm tier if there is room or a clean page to replace. */
+  #promote(pageId: number, bytes: Uint8Array): void {
+    if (this.#warm.has(pageId) || this.#warmCapacity === 0) return;
+    if (this.#isWarmFull()) this.#replaceClean();
+    if (this.#isWarmFull()) return;
+    const positions = (this.#records as PageRecords).positions(pageId);
+    if (positions === undefined) return; // deleted meanwhile
+    this.#warm.set(pageId, { bytes: bytes.slice(), positions, isDirty: false, writing: undefined });
+    this.#counters.promotions++;
+    this.#onMove?.({ pageId, from: 'cold', to: 'warm', sizeBytes: this.pageBytes });
+  }
+
+  /** Drops one of the least recently used pages that the cold tier has; starts to write those before it. */
+  #replaceClean(): void {
+    let numTried = 0;
+    for (const [pageId, page] of this.#warm) {
+      if (numTried++ === maxPromotionTries) return;
+      if (page.writing !== undefined) continue;
+      if (!page.isDirty) {
+        this.#dropWarm(pageId, page);
+        return;
+      }
+      this.#clean(pageId, page).catch(() => undefined); // if it fails, the page stays as it is
+    }
+  }
+
+  #fullWarm(): CapacityError {
     return new CapacityError({
       resource: 'kv cache: warm tier',
-      needed: (numWarmTaken() + 1) * pageBytes,
-      available,
+      needed: (this.#warm.size + this.#numReserved + 1) * this.pageBytes,
+      available: this.#warmCapacity * this.pageBytes,
       unit: 'bytes',
       hint: 'there is no cold tier',
     });
   }
 
-  async function readCold(pageId: number, target: Uint8Array): Promise<void> {
-    await limiter.run(() => (records as PageRecords).read(pageId, target));
-    counters.bytesRead += pageBytes;
+  #checkPage(bytes: Uint8Array): void {
+    if (bytes.byteLength === this.pageBytes) return;
+    throw new ArgumentError({
+      argument: 'page',
+      expected: `${this.pageBytes} bytes`,
+      actual: String(bytes.byteLength),
+    });
   }
-
-  /** Keeps a page that was read in the warm tier if there is room or a clean page to replace. */
-  function promote(pageId: number, bytes: Uint8Array): void {
-    if (warm.has(pageId) || warmCapacity === 0) return;
-    if (numWarmTaken() >= warmCapacity) {
-      let numTried = 0;
-      for (const [other, page] of warm) {
-        if (numTried++ === maxPromotionTries) break;
-        if (page.writing !== undefined) continue;
-        if (page.isDirty) {
-          clean(other, page).catch(() => undefined); // for later ones; if it fails, the page stays as it is
-          continue;
-        }
-        dropWarm(other, page);
-        break;
-      }
-      if (numWarmTaken() >= warmCapacity) return;
-    }
-    const positions = (records as PageRecords).positions(pageId);
-    if (positions === undefined) return; // deleted meanwhile
-    warm.set(pageId, { bytes: bytes.slice(), positions, isDirty: false, writing: undefined });
-    counters.promotions++;
-    onMove?.({ pageId, from: 'cold', to: 'warm', sizeBytes: pageBytes });
-  }
-
-  return {
-    pageBytes,
-    blockSize,
-    tierOf(pageId) {
-      if (warm.has(pageId)) return 'warm';
-      return records?.has(pageId) === true ? 'cold' : undefined;
-    },
-    positions: (pageId) => warm.get(pageId)?.positions ?? records?.positions(pageId),
-    async put(pageId, page, positions) {
-      checkPage(page);
-      const fresh: WarmPage = {
-        bytes: page.slice(),
-        positions: Int32Array.from(positions),
-        isDirty: true,
-        writing: undefined,
-      };
-      if (warmCapacity === 0) {
-        if (records === undefined) throw fullWarm();
-        await writeCold(pageId, fresh);
-        ahead.delete(pageId);
-        return;
-      }
-      if (!warm.has(pageId)) {
-        await reservePlace();
-        numReserved--;
-      }
-      ahead.delete(pageId);
-      touch(pageId, fresh);
-    },
-    async read(pageId, target, { promote: shouldPromote = false } = {}) {
-      checkPage(target);
-      const page = warm.get(pageId);
-      if (page !== undefined) {
-        counters.warmHits++;
-        touch(pageId, page);
-        target.set(page.bytes);
-        return;
-      }
-      if (records?.has(pageId) !== true) {
-        throw new ArgumentError({ argument: 'pageId', expected: 'a stored page', actual: String(pageId) });
-      }
-      const prefetched = ahead.get(pageId);
-      if (prefetched === undefined) {
-        counters.misses++;
-        await readCold(pageId, target);
-      } else {
-        counters.prefetchHits++;
-        ahead.delete(pageId);
-        target.set(await prefetched);
-      }
-      if (shouldPromote) promote(pageId, target);
-    },
-    peek(pageId) {
-      const page = warm.get(pageId);
-      if (page === undefined) return undefined;
-      counters.warmHits++;
-      touch(pageId, page);
-      return page.bytes;
-    },
-    prefetch(pageIds) {
-      for (const pageId of pageIds) {
-        if (ahead.size >= maxInFlight) return;
-        if (warm.has(pageId) || ahead.has(pageId) || records?.has(pageId) !== true) continue;
-        const bytes = new Uint8Array(pageBytes);
-        const reading = readCold(pageId, bytes).then(() => bytes);
-        reading.catch(() => undefined); // whoever reads the page is told
-        ahead.set(pageId, reading);
-      }
-    },
-    async demote(pageId) {
-      const page = warm.get(pageId);
-      if (page === undefined) return;
-      if (records === undefined) throw fullWarm();
-      if (page.isDirty) await clean(pageId, page);
-      dropWarm(pageId, page);
-    },
-    delete(pageIds) {
-      for (const pageId of pageIds) {
-        warm.delete(pageId);
-        ahead.delete(pageId);
-        records?.delete(pageId);
-      }
-    },
-    async flush() {
-      if (records === undefined) return;
-      const dirty = [...warm].filter(([, page]) => page.isDirty);
-      const results = await Promise.allSettled(dirty.map(([pageId, page]) => clean(pageId, page)));
-      for (const result of results) if (result.status === 'rejected') throw result.reason;
-      await records.sync();
-    },
-    statistics: () => ({
-      ...counters,
-      numWarmPages: warm.size,
-      numColdPages: records?.numPages ?? 0,
-      warmBytes: warm.size * pageBytes,
-      coldBytes: records?.usedBytes ?? 0,
-      peakInFlightBytes: limiter.peak * pageBytes,
-    }),
-    async close() {
-      await Promise.allSettled([...ahead.values(), ...[...warm.values()].map(({ writing }) => writing)]);
-      ahead.clear();
-      warm.clear();
-      await limiter.idle();
-      await records?.close();
-    },
-  };
 }

@@ -1,6 +1,7 @@
 /** Reads session files. Nothing in a file is believed before its checksum and its bounds are. */
 import type { ByteSource } from '@winnow/bytes';
 import { ArgumentError, FormatError } from '@winnow/tensor';
+import { Limiter } from '../limiter.js';
 import {
   checksumBytes,
   checksumOf,
@@ -39,15 +40,36 @@ interface StoredSection {
   readonly fileOffset: number;
 }
 
+/** Refuses a file. */
+type Fail = (byteOffset: number, field: string, message: string) => never;
+
 /**
  * Opens a session file and checks its header; sections are checked when they are read.
  * @throws {FormatError} with offset and field, for anything that is not a whole session file of this version
  * @throws {IoError} when reading fails
  */
 export async function openSession(source: ByteSource, options: { signal?: AbortSignal } = {}): Promise<SessionFile> {
-  const fail = (byteOffset: number, field: string, message: string): never => {
+  const fail: Fail = (byteOffset, field, message) => {
     throw new FormatError({ source: source.name, byteOffset, field, message });
   };
+  const { jsonBytes, headerBytes, headerChecksum } = await readPreamble(source, fail, options);
+  const bytes = new Uint8Array(headerBytes);
+  await source.read(preambleBytes, bytes, options);
+  const checksum = checksumOf(bytes, 0);
+  if (checksum.some((word, i) => word !== headerChecksum[i])) {
+    fail(16, 'header checksum', 'the header is damaged');
+  }
+  const header = parseHeader(bytes.subarray(0, jsonBytes), (field, message) => fail(preambleBytes, field, message));
+  const sections = locateSections(header, preambleBytes + headerBytes, source.sizeBytes, fail);
+  return new StoredSession(source, header, sections, checksum);
+}
+
+/** Checks magic, version and sizes. */
+async function readPreamble(
+  source: ByteSource,
+  fail: Fail,
+  options: { signal?: AbortSignal },
+): Promise<{ jsonBytes: number; headerBytes: number; headerChecksum: Uint32Array }> {
   if (source.sizeBytes < preambleBytes) {
     fail(0, 'preamble', `ends early, expected ${preambleBytes} bytes, got ${source.sizeBytes}`);
   }
@@ -61,63 +83,94 @@ export async function openSession(source: ByteSource, options: { signal?: AbortS
   if (jsonBytes > maxHeaderBytes) fail(12, 'header size', `expected at most ${maxHeaderBytes}, got ${jsonBytes}`);
   const fileBytes = words[6] + words[7] * 2 ** 32;
   if (fileBytes !== source.sizeBytes) {
-    fail(24, 'file size', `expected ${fileBytes} bytes, got ${source.sizeBytes}: the file was cut or has grown`);
+    fail(24, 'file size', `expected ${fileBytes} bytes, got ${source.sizeBytes}: the file was truncated or has grown`);
   }
   if (preambleBytes + headerBytes > fileBytes) {
     fail(12, 'header size', `expected at most ${fileBytes - preambleBytes}, got ${headerBytes}`);
   }
-  const bytes = new Uint8Array(headerBytes);
-  await source.read(preambleBytes, bytes, options);
-  const headerChecksum = checksumOf(bytes, 0);
-  if (headerChecksum[0] !== words[4] || headerChecksum[1] !== words[5]) {
-    fail(16, 'header checksum', 'the header is damaged');
-  }
-  const header = parseHeader(bytes.subarray(0, jsonBytes), (field, message) => fail(preambleBytes, field, message));
-  const { chunkBytes } = header;
-  const sections = new Map<string, StoredSection>();
-  let fileOffset = preambleBytes + headerBytes;
-  for (const [index, { name, sizeBytes }] of header.sections.entries()) {
-    if (sections.has(name)) fail(preambleBytes, 'sections', `"${name}" is there twice`);
-    sections.set(name, { index, sizeBytes, fileOffset });
+  return { jsonBytes, headerBytes, headerChecksum: words.slice(4, 6) };
+}
+
+/** Where each section lies; together they fill the file. */
+function locateSections(
+  { sections, chunkBytes }: SessionHeader,
+  firstOffset: number,
+  fileBytes: number,
+  fail: Fail,
+): ReadonlyMap<string, StoredSection> {
+  const located = new Map<string, StoredSection>();
+  let fileOffset = firstOffset;
+  for (const [index, { name, sizeBytes }] of sections.entries()) {
+    if (located.has(name)) fail(preambleBytes, 'sections', `"${name}" is there twice`);
+    located.set(name, { index, sizeBytes, fileOffset });
     fileOffset += storedBytes(sizeBytes, chunkBytes);
   }
   if (fileOffset !== fileBytes) fail(preambleBytes, 'sections', `they end at ${fileOffset}, the file at ${fileBytes}`);
+  return located;
+}
 
-  const buffer = new Uint8Array(Math.min(chunkBytes + checksumBytes, fileBytes));
-  let buffered = '';
-  let turn: Promise<unknown> = Promise.resolve();
+/** Reads sections through a buffer of one chunk. */
+class StoredSession implements SessionFile {
+  readonly modelHash: string;
+  readonly options: SessionHeader['options'];
+  readonly metadata: SessionHeader['metadata'];
+  readonly chunkBytes: number;
+  readonly sections: SessionHeader['sections'];
+  readonly #source: ByteSource;
+  readonly #located: ReadonlyMap<string, StoredSection>;
+  readonly #headerChecksum: Uint32Array;
+  readonly #buffer: Uint8Array<ArrayBuffer>;
+  /** Name and number of the chunk in the buffer. */
+  #buffered = '';
+  readonly #turns = new Limiter(1);
 
-  /** A chunk, checked; a view of the buffer. */
-  async function readChunk(
-    name: string,
-    section: StoredSection,
-    chunk: number,
-    signal?: AbortSignal,
-  ): Promise<Uint8Array> {
-    const length = Math.min(chunkBytes, section.sizeBytes - chunk * chunkBytes);
-    const key = `${section.index}:${chunk}`;
-    if (buffered === key) return buffer.subarray(0, length);
-    buffered = '';
-    const byteOffset = section.fileOffset + chunk * (chunkBytes + checksumBytes);
-    await source.read(byteOffset, buffer.subarray(0, length + checksumBytes), signal === undefined ? {} : { signal });
-    const sum = new Uint8Array(
-      checksumOf(buffer.subarray(0, length), chunkSeed(headerChecksum, section.index, chunk)).buffer,
-    );
-    if (sum.some((byte, i) => buffer[length + i] !== byte)) {
-      fail(
-        byteOffset,
-        `section "${name}"`,
-        `bytes ${chunk * chunkBytes} to ${chunk * chunkBytes + length} are damaged`,
-      );
-    }
-    buffered = key;
-    return buffer.subarray(0, length);
+  constructor(
+    source: ByteSource,
+    header: SessionHeader,
+    located: ReadonlyMap<string, StoredSection>,
+    headerChecksum: Uint32Array,
+  ) {
+    this.modelHash = header.modelHash;
+    this.options = header.options;
+    this.metadata = header.metadata;
+    this.chunkBytes = header.chunkBytes;
+    this.sections = header.sections;
+    this.#source = source;
+    this.#located = located;
+    this.#headerChecksum = headerChecksum;
+    this.#buffer = new Uint8Array(Math.min(header.chunkBytes + checksumBytes, source.sizeBytes));
   }
 
-  async function readRange(name: string, byteOffset: number, target: Uint8Array, signal?: AbortSignal): Promise<void> {
-    const section = sections.get(name);
+  /** Reads take turns: they share the buffer. */
+  read(name: string, byteOffset: number, target: Uint8Array, options: { signal?: AbortSignal } = {}): Promise<void> {
+    return this.#turns.run(() => this.#readRange(name, byteOffset, target, options));
+  }
+
+  async readAll(name: string, options?: { signal?: AbortSignal }): Promise<Uint8Array<ArrayBuffer>> {
+    const target = new Uint8Array(this.#located.get(name)?.sizeBytes ?? 0);
+    await this.read(name, 0, target, options);
+    return target;
+  }
+
+  async verify(options?: { signal?: AbortSignal }): Promise<void> {
+    const piece = new Uint8Array(Math.min(this.chunkBytes, this.#source.sizeBytes));
+    for (const { name, sizeBytes } of this.sections) {
+      for (let position = 0; position < sizeBytes; position += this.chunkBytes) {
+        const numBytes = Math.min(this.chunkBytes, sizeBytes - position);
+        await this.read(name, position, piece.subarray(0, numBytes), options);
+      }
+    }
+  }
+
+  async #readRange(
+    name: string,
+    byteOffset: number,
+    target: Uint8Array,
+    options: { signal?: AbortSignal },
+  ): Promise<void> {
+    const section = this.#located.get(name);
     if (section === undefined) {
-      throw new ArgumentError({ argument: 'section', expected: [...sections.keys()].join(' | '), actual: name });
+      throw new ArgumentError({ argument: 'section', expected: [...this.#located.keys()].join(' | '), actual: name });
     }
     const end = byteOffset + target.byteLength;
     if (!Number.isSafeInteger(byteOffset) || byteOffset < 0 || end > section.sizeBytes) {
@@ -125,39 +178,39 @@ export async function openSession(source: ByteSource, options: { signal?: AbortS
       throw new ArgumentError({ argument: `range of section "${name}"`, expected, actual: `[${byteOffset}, ${end})` });
     }
     for (let position = byteOffset; position < end;) {
-      const chunk = Math.floor(position / chunkBytes);
-      const bytesOfChunk = await readChunk(name, section, chunk, signal);
-      const begin = position - chunk * chunkBytes;
-      const count = Math.min(bytesOfChunk.byteLength - begin, end - position);
-      target.set(bytesOfChunk.subarray(begin, begin + count), position - byteOffset);
+      const chunk = Math.floor(position / this.chunkBytes);
+      const bytes = await this.#readChunk(name, section, chunk, options);
+      const begin = position - chunk * this.chunkBytes;
+      const count = Math.min(bytes.byteLength - begin, end - position);
+      target.set(bytes.subarray(begin, begin + count), position - byteOffset);
       position += count;
     }
   }
 
-  /** Reads take turns: they share the buffer. */
-  const read: SessionFile['read'] = (name, byteOffset, target, { signal } = {}) => {
-    const reading = turn.then(() => readRange(name, byteOffset, target, signal));
-    turn = reading.catch(() => undefined);
-    return reading;
-  };
-
-  return {
-    ...header,
-    read,
-    async readAll(name, readOptions) {
-      const target = new Uint8Array(sections.get(name)?.sizeBytes ?? 0);
-      await read(name, 0, target, readOptions);
-      return target;
-    },
-    async verify(readOptions) {
-      const piece = new Uint8Array(Math.min(chunkBytes, fileBytes));
-      for (const { name, sizeBytes } of header.sections) {
-        for (let position = 0; position < sizeBytes; position += chunkBytes) {
-          await read(name, position, piece.subarray(0, Math.min(chunkBytes, sizeBytes - position)), readOptions);
-        }
-      }
-    },
-  };
+  /** A chunk, checked; a view of the buffer. */
+  async #readChunk(
+    name: string,
+    { index, sizeBytes, fileOffset }: StoredSection,
+    chunk: number,
+    options: { signal?: AbortSignal },
+  ): Promise<Uint8Array> {
+    const { chunkBytes } = this;
+    const buffer = this.#buffer;
+    const length = Math.min(chunkBytes, sizeBytes - chunk * chunkBytes);
+    const key = `${index}:${chunk}`;
+    if (this.#buffered === key) return buffer.subarray(0, length);
+    this.#buffered = '';
+    const byteOffset = fileOffset + chunk * (chunkBytes + checksumBytes);
+    await this.#source.read(byteOffset, buffer.subarray(0, length + checksumBytes), options);
+    const checksum = checksumOf(buffer.subarray(0, length), chunkSeed(this.#headerChecksum, index, chunk));
+    const stored = buffer.subarray(length);
+    if (new Uint8Array(checksum.buffer).some((byte, i) => stored[i] !== byte)) {
+      const message = `bytes ${chunk * chunkBytes} to ${chunk * chunkBytes + length} are damaged`;
+      throw new FormatError({ source: this.#source.name, byteOffset, field: `section "${name}"`, message });
+    }
+    this.#buffered = key;
+    return buffer.subarray(0, length);
+  }
 }
 
 /**
