@@ -1,12 +1,20 @@
 /** The WebAssembly backend: its memory, its threads and its executables. */
-import type { Backend, BufferHandle, BufferUsage, Executable, Program } from '@winnow/ops';
-import { ArgumentError, BackendError, ReleasedError } from '@winnow/tensor';
+import {
+  checkCopy,
+  type Backend,
+  type BufferHandle,
+  type BufferUsage,
+  type Executable,
+  type Program,
+} from '@winnow/ops';
+import { ArgumentError, BackendError, ReleasedError, type DeviceLostError } from '@winnow/tensor';
+import { breakEvenRatio } from './break-even.js';
 import { makeCurrent, setWritten, type BufferPlace, type WasmBuffer } from './buffer-places.js';
 import { checkChoice, checkInteger, checkMilliseconds } from './check-options.js';
 import { createExecutable } from './executable.js';
 import type { WasmHost } from './host.js';
 import { createJobQueue } from './job-queue.js';
-import { maxThreads, pageBytes } from './layout.js';
+import { heapBase, maxThreads, pageBytes } from './layout.js';
 import { createMemoryPool } from './memory-pool.js';
 import { runPackingAlone } from './packing.js';
 import { supportOf } from './support.js';
@@ -76,6 +84,10 @@ const gibibyte = 2 ** 30;
 const largestMemory = 4 * gibibyte;
 /** Bounds of the default of `maxMemoryBytes`. */
 const [fewBytes, manyBytes, unknownBytes] = [4 * gibibyte, 64 * gibibyte, 16 * gibibyte];
+/** What a buffer takes beyond its bytes, at most: see `region-allocator.ts`. */
+const bufferSlack = 128;
+/** `copy` takes any bytes. */
+const copyAlignment = 1;
 /** Weights below this part of a memory are copied to where they are needed. */
 const smallShare = 1024;
 
@@ -115,7 +127,9 @@ export async function createBackend(options: WasmBackendOptions): Promise<WasmBa
   const module = await compileKernels(variant, isShared);
   const usesMessages = options.usesMessages ?? false;
   const shared = { module, host, isShared, numThreads, usesMessages, minWork, byteProducts };
-  const pool = createMemoryPool({ ...shared, maxBytes, bytesPerMemory, reservedBytes });
+  let onLost: (failure: DeviceLostError) => void = () => undefined;
+  const lost = new Promise<DeviceLostError>((resolve) => (onLost = resolve));
+  const pool = createMemoryPool({ ...shared, maxBytes, bytesPerMemory, reservedBytes, onLost });
 
   const identity = {};
   const buffers = new Set<WasmBuffer>();
@@ -137,22 +151,34 @@ export async function createBackend(options: WasmBackendOptions): Promise<WasmBa
     return buffer;
   }
 
+  function checkRange({ sizeBytes }: BufferHandle, byteOffset: number, length: number): void {
+    const isRange = [byteOffset, length].every((value) => Number.isSafeInteger(value) && value >= 0);
+    if (isRange && byteOffset + length <= sizeBytes) return;
+    throw new ArgumentError({
+      argument: 'byte range',
+      expected: `a range inside ${sizeBytes} bytes`,
+      actual: `[${byteOffset}, ${byteOffset + length})`,
+    });
+  }
+
   /** Bytes of a buffer as they were written, in its home. */
   function rangeOf(handle: BufferHandle, byteOffset: number, length: number, isWritten: boolean): Uint8Array {
     const buffer = bufferOf(handle);
-    const { sizeBytes } = buffer;
+    checkRange(buffer, byteOffset, length);
     const [home] = buffer.places as readonly [BufferPlace];
-    if (!Number.isSafeInteger(byteOffset) || byteOffset < 0 || byteOffset + length > sizeBytes) {
-      throw new ArgumentError({
-        argument: 'byte range',
-        expected: `a range inside ${sizeBytes} bytes`,
-        actual: `[${byteOffset}, ${byteOffset + length})`,
-      });
+    if (queue.isBusy && !home.isCurrent) {
+      throw new BackendError({ backend: 'wasm', message: 'the buffer is in use by a run' });
     }
-    if (!home.isCurrent) {
-      if (queue.isBusy) throw new BackendError({ backend: 'wasm', message: 'the buffer is in use by a run' });
-      makeCurrent(buffer, home);
+    if (queue.isBusy && home.packed.length > 0) {
+      throw new BackendError({ backend: 'wasm', message: 'the weights are in use by a run' });
     }
+    return contentOf(buffer, byteOffset, length, isWritten);
+  }
+
+  /** The same, while no job runs. */
+  function contentOf(buffer: WasmBuffer, byteOffset: number, length: number, isWritten: boolean): Uint8Array {
+    const [home] = buffer.places as readonly [BufferPlace];
+    makeCurrent(buffer, home);
     unpack(home);
     if (isWritten && buffer.places.length > 1) setWritten(buffer, home);
     return home.memory.heap.bytes(home.address + byteOffset, length);
@@ -161,7 +187,6 @@ export async function createBackend(options: WasmBackendOptions): Promise<WasmBa
   /** Gives a buffer the bytes back that were written to it. */
   function unpack(place: BufferPlace): void {
     if (place.packed.length === 0) return;
-    if (queue.isBusy) throw new BackendError({ backend: 'wasm', message: 'the weights are in use by a run' });
     const steps = place.packed.map((tensor) => ({ tensor, address: place.address, isPacking: false }));
     runPackingAlone(steps, place.memory.heap, module, host.now);
     place.packed = [];
@@ -177,7 +202,15 @@ export async function createBackend(options: WasmBackendOptions): Promise<WasmBa
     get numMemories() {
       return pool.numMemories;
     },
+    limits: {
+      maxBufferBytes: Math.floor(Math.min(maxBytes, bytesPerMemory) / pageBytes) * pageBytes - heapBase - bufferSlack,
+      maxTotalBytes: maxBytes,
+      copyAlignment,
+      maxThreads: numThreads,
+    },
+    lost,
     supports: supportOf,
+    breakEvenRatio,
     allocate({ sizeBytes, usage, label, group }): BufferHandle {
       checkDisposed();
       if (!Number.isSafeInteger(sizeBytes) || sizeBytes < 0) {
@@ -196,6 +229,17 @@ export async function createBackend(options: WasmBackendOptions): Promise<WasmBa
     },
     async read(handle, byteOffset, target): Promise<void> {
       target.set(rangeOf(handle, byteOffset, target.length, false));
+    },
+    async copy(from, fromOffset, to, toOffset, sizeBytes): Promise<void> {
+      checkRange(bufferOf(from), fromOffset, sizeBytes);
+      checkRange(bufferOf(to), toOffset, sizeBytes);
+      checkCopy({ from, fromOffset, to, toOffset, sizeBytes }, copyAlignment);
+      const copyBytes = (): void => {
+        const target = contentOf(bufferOf(to), toOffset, sizeBytes, true); // either may be freed while the copy waits
+        target.set(contentOf(bufferOf(from), fromOffset, sizeBytes, false));
+      };
+      if (queue.isBusy) await queue.takeTurn(copyBytes, checkDisposed);
+      else copyBytes();
     },
     free(handle): void {
       const buffer = bufferOf(handle);

@@ -3,7 +3,7 @@
  * that come in the order of their use lie layer by layer.
  */
 import type { BufferGroup } from '@winnow/ops';
-import { CapacityError } from '@winnow/tensor';
+import { CapacityError, type DeviceLostError } from '@winnow/tensor';
 import { heapBase, pageBytes } from './layout.js';
 import { createShard, type MemoryShard, type ShardOptions } from './memory-shard.js';
 
@@ -28,6 +28,8 @@ export interface PoolOptions extends ShardOptions {
   readonly bytesPerMemory: number;
   /** What buffers leave free in each memory for programs, where there may be several. */
   readonly reservedBytes: number;
+  /** Called once when the workers of a memory are gone without having been asked to leave. */
+  readonly onLost: (failure: DeviceLostError) => void;
 }
 
 /** Below this a memory holds no program. */
@@ -39,7 +41,7 @@ export function createMemoryPool(options: PoolOptions): MemoryPool {
   const memories: MemoryShard[] = [];
   const groups = new WeakMap<BufferGroup, MemoryShard>();
   const leaving = new Set<Promise<void>>();
-  let failure: Error | undefined;
+  let failure: DeviceLostError | undefined;
   let newest: MemoryShard; // where the buffer before went
 
   /** A new memory that can hold `sizeBytes`, if there may be one. */
@@ -48,6 +50,7 @@ export function createMemoryPool(options: PoolOptions): MemoryPool {
     const size = Math.floor(Math.min(left, bytesPerMemory) / pageBytes) * pageBytes;
     if (size < Math.max(minBytes, heapBase + sizeBytes)) return undefined;
     const memory = createShard(size, options, (cause) => {
+      if (failure === undefined) options.onLost(cause);
       failure ??= cause;
       for (const { runner } of memories) runner.fail(failure);
     });

@@ -1,4 +1,5 @@
 /** One memory with its threads. Most backends have one; models that do not fit into it are spread over several. */
+import type { DeviceLostError } from '@winnow/tensor';
 import { createHeap, type Heap } from './heap.js';
 import type { WasmHost } from './host.js';
 import { byteProductForms, controlWords } from './layout.js';
@@ -35,7 +36,11 @@ const manySpins = 100_000;
 const fewSpins = 1000;
 
 /** @param onDeath called when one of the workers is gone without having been asked to leave */
-export function createShard(maxBytes: number, options: ShardOptions, onDeath: (failure: Error) => void): MemoryShard {
+export function createShard(
+  maxBytes: number,
+  options: ShardOptions,
+  onDeath: (failure: DeviceLostError) => void,
+): MemoryShard {
   const { module, host, isShared, numThreads, usesMessages, minWork, byteProducts } = options;
   const heap = createHeap(maxBytes, isShared);
   heap.words(controlWords.minWork, 1)[0] = minWork;

@@ -23,7 +23,7 @@ export interface Runner {
   /**
    * The job ended or was cancelled on the way: true when all of its records ran. Short jobs end before the call does,
    * and give a promise only when the event loop is due a turn.
-   * @throws {BackendError} when a worker died, now or before
+   * @throws {DeviceLostError} when a worker died, now or before
    */
   run(job: Job): boolean | Promise<boolean>;
   /** Makes the running job end between two records. */

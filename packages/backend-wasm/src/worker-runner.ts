@@ -1,5 +1,5 @@
 /** Jobs on workers that share the memory. The calling thread only waits, without blocking its event loop. */
-import { BackendError } from '@winnow/tensor';
+import { BackendError, DeviceLostError } from '@winnow/tensor';
 import type { WasmHost, WorkerHandle } from './host.js';
 import { cancelJob, controlWords, heapBase, leave } from './layout.js';
 import type { Job, Runner } from './runner.js';
@@ -19,7 +19,7 @@ export interface WorkerOptions {
   /** Have workers post a message per job even where `Atomics.waitAsync` exists. */
   readonly usesMessages: boolean;
   /** Called once when a worker is gone without having been asked to leave. */
-  readonly onDeath: (failure: Error) => void;
+  readonly onDeath: (failure: DeviceLostError) => void;
 }
 
 export function createWorkerRunner(
@@ -42,7 +42,7 @@ export function createWorkerRunner(
 
   const onFailure = (cause: unknown): void => {
     if (failure !== undefined) return;
-    const death = new BackendError({ backend: 'wasm', message: 'a worker died' }, { cause });
+    const death = new DeviceLostError({ backend: 'wasm', reason: 'a worker died' }, { cause });
     fail(death);
     onDeath(death);
   };

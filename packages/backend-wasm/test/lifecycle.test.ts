@@ -3,7 +3,7 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { Worker } from 'node:worker_threads';
 import { createScalarBlock, ProgramBuilder, type Backend, type Executable, type Program } from '@winnow/ops';
-import { ArgumentError, BackendError, CapacityError, ReleasedError } from '@winnow/tensor';
+import { ArgumentError, BackendError, CapacityError, DeviceLostError, ReleasedError } from '@winnow/tensor';
 import { testCoverage } from '@winnow/test-utils';
 import { expect, test } from 'vitest';
 import { createNodeHost } from '../src/host.node.js';
@@ -220,8 +220,10 @@ test('a worker that dies rejects the run and every later one', async () => {
   const backend = await createWasmBackend({ ...small, host: dying, numThreads: 2, minSharedWork: 0 });
   const program = products(32, 2);
   const executable = await prepare(backend, program, 32);
-  await expect(executable.run(scalarsOf(program, 3))).rejects.toThrow(BackendError);
+  await expect(executable.run(scalarsOf(program, 3))).rejects.toThrow(DeviceLostError);
   await expect(executable.run(scalarsOf(program, 3))).rejects.toThrow('a worker died');
+  expect(await backend.lost).toBeInstanceOf(DeviceLostError);
+  expect(() => backend.allocate({ sizeBytes: 1, usage: 'kv', label: 'late' })).toThrow(DeviceLostError);
   await backend.dispose();
 });
 

@@ -22,18 +22,12 @@ export async function createScattered(
     inner.allocate({ sizeBytes: 1, usage: 'weights', label: 'pin', group: { sizeBytes: room } });
   }
   const backend: Backend = {
-    name: inner.name,
-    supports: (op, description) => inner.supports(op, description),
+    ...inner,
+    limits: { ...inner.limits, maxBufferBytes: room - pinBytes },
     allocate(request) {
       const group: BufferGroup = { sizeBytes: room - pinBytes }; // fits where nothing but the pin is
       return inner.allocate({ ...request, group });
     },
-    view: (buffer) => inner.view(buffer),
-    write: (buffer, byteOffset, bytes) => inner.write(buffer, byteOffset, bytes),
-    read: (buffer, byteOffset, target) => inner.read(buffer, byteOffset, target),
-    free: (buffer) => inner.free(buffer),
-    prepare: (program, prepareOptions) => inner.prepare(program, prepareOptions),
-    dispose: () => inner.dispose(),
   };
   return { backend, inner };
 }

@@ -3,7 +3,7 @@ import type { Backend } from '@winnow/ops';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { float32Arithmetic } from './arithmetic.js';
 import { kernelCases } from './cases/all.js';
-import { contractChecks } from './contract-checks.js';
+import { contractChecks } from './contract/checks.js';
 import { selectCases, type Coverage } from './coverage.js';
 import type { KernelCase } from './kernel-case.js';
 import { programCases } from './programs/all.js';

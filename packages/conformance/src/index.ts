@@ -1,8 +1,8 @@
 export { float32Arithmetic, type Arithmetic } from './arithmetic.js';
 export { kernelCases } from './cases/all.js';
 export { compareClose, compareExact, compareOutput } from './compare.js';
-export { contractChecks } from './contract-checks.js';
-export type { ContractCheck, CreateBackend } from './contract-fixtures.js';
+export { contractChecks } from './contract/checks.js';
+export type { ContractCheck, CreateBackend } from './contract/fixtures.js';
 export { selectCases, type Coverage, type NamedCase } from './coverage.js';
 export {
   describeBackend,

@@ -2,7 +2,7 @@
 import { neuronGroup, ProgramBuilder, type Backend, type BufferHandle, type ProgramTensor } from '@winnow/ops';
 import { dtypeInfo, type DType } from '@winnow/tensor';
 import { compareExact } from './compare.js';
-import type { CreateBackend } from './contract-fixtures.js';
+import type { CreateBackend } from './contract/fixtures.js';
 import type { CaseTensor } from './kernel-case.js';
 import { gaussian, ints, randomTensor, rngOf } from './values.js';
 

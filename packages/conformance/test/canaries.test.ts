@@ -1,6 +1,6 @@
 /** Plants one fault at a time and proves that the suite's checks find it. */
 import { createReferenceBackend, type Backend } from '@winnow/ops';
-import { ReleasedError } from '@winnow/tensor';
+import { DeviceLostError, ReleasedError } from '@winnow/tensor';
 import { describe, expect, it } from 'vitest';
 import {
   checkKernelCase,
@@ -17,6 +17,8 @@ import {
   type KernelCase,
 } from '../src/index.js';
 import {
+  clippingCopies,
+  copyingLate,
   honestlyWithout,
   nondeterministic,
   offBy,
@@ -294,6 +296,25 @@ describe('the contract', () => {
       () => ({ ...reference(), free: () => {} }),
     ],
     ['freed buffers are refused', 'never frees', () => ({ ...reference(), free: () => {} })],
+    ['bytes are copied between and within buffers', 'copies nothing', () => ({ ...reference(), copy: async () => {} })],
+    ['copies out of range or onto themselves are refused', 'copies what is there', clippingCopies],
+    ['copies and runs keep their order', 'copies too late', copyingLate],
+    [
+      'limits are true',
+      'promises more than there is',
+      () => ({
+        ...reference(),
+        limits: { maxBufferBytes: 2 ** 50, maxTotalBytes: 2 ** 50, copyAlignment: 1, maxThreads: 1 },
+      }),
+    ],
+    [
+      'a device in order is not lost',
+      'says it is lost',
+      () => ({
+        ...reference(),
+        lost: Promise.resolve(new DeviceLostError({ backend: 'reference', reason: 'made up' })),
+      }),
+    ],
     [
       'reads of what is not there are refused',
       'reads anything',

@@ -125,3 +125,31 @@ export function nondeterministic(): Backend {
     },
   }));
 }
+
+/** Copies what lies in both buffers, whatever was asked for. */
+export function clippingCopies(): Backend {
+  const backend = createReferenceBackend();
+  return {
+    ...backend,
+    async copy(from, fromOffset, to, toOffset, sizeBytes) {
+      const source = backend.view(from) as Uint8Array;
+      const target = backend.view(to) as Uint8Array;
+      const length = Math.min(sizeBytes, source.length - fromOffset, target.length - toOffset);
+      if (length > 0 && fromOffset >= 0 && toOffset >= 0) {
+        target.set(source.slice(fromOffset, fromOffset + length), toOffset);
+      }
+    },
+  };
+}
+
+/** Copies in a turn of the event loop of its own, whatever runs by then. */
+export function copyingLate(): Backend {
+  const backend = createReferenceBackend();
+  return {
+    ...backend,
+    async copy(...request) {
+      await new Promise((resolve) => setTimeout(resolve, 0));
+      await backend.copy(...request);
+    },
+  };
+}

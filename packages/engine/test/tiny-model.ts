@@ -148,17 +148,14 @@ export function watchedBackend(
   return {
     log,
     backend: {
+      ...backend,
       name: 'watched',
-      supports: (op, description) => backend.supports(op, description),
       allocate(options) {
         const buffer = backend.allocate(options);
         log.liveBytes += options.sizeBytes;
         log.peakBytes = Math.max(log.peakBytes, log.liveBytes);
         return buffer;
       },
-      view: (buffer) => backend.view(buffer),
-      write: (...call) => backend.write(...call),
-      read: (...call) => backend.read(...call),
       free(buffer) {
         backend.free(buffer);
         log.liveBytes -= buffer.sizeBytes;
@@ -168,7 +165,6 @@ export function watchedBackend(
         log.programBytes += program.peakBytes;
         return watchedExecutable(executable);
       },
-      dispose: () => backend.dispose(),
     },
   };
 }

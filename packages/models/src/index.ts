@@ -41,4 +41,13 @@ export { reencodedView } from './reencoded-view.js';
 export { architectures, describeEmbedder, describeModel, storedPooling } from './registry.js';
 export { plannedStore, type PlannedStore } from './planned-store.js';
 export { rowsView, stackedView, transposedView } from './stored-views.js';
-export { loadWeight, type LoadWeightOptions, type RequestedStore, type Weight, type WeightRequest } from './weights.js';
+export {
+  loadWeight,
+  maxPieceBytes,
+  streamWeight,
+  type LoadWeightOptions,
+  type RequestedStore,
+  type Weight,
+  type WeightRequest,
+  type WritePiece,
+} from './weights.js';

@@ -1,7 +1,7 @@
 import type { StoredTensor } from '@winnow/bytes';
-import type { DType, Shape } from '@winnow/tensor';
+import { sizeOf, type DType, type Shape } from '@winnow/tensor';
 import { expect, test } from 'vitest';
-import { collectWeights, loadWeight } from './weights.js';
+import { collectWeights, loadWeight, maxPieceBytes, streamWeight } from './weights.js';
 
 function storeWith(dtype: DType, shape: Shape, bytes: Uint8Array, onRead?: (length: number) => void) {
   const stored: StoredTensor = {
@@ -37,6 +37,29 @@ test.each(['f64', 'f32'] as const)('a large %s tensor is loaded in pieces, each 
     [0, 1, 2 ** 20 - 1, 2 ** 20, 2 ** 20 + 1, numValues - 1].map((index) => Math.fround(index / 3)),
   );
 });
+
+test.each(['f64', 'f32', 'f16'] as const)(
+  'a large %s tensor is handed over in pieces of bounded size',
+  async (dtype) => {
+    const given = new Uint8Array(numValues * sizeOf(dtype, 1));
+    for (let index = 0; index < given.length; index++) given[index] = (index * 7) % 60;
+    const weight = storeWith(dtype, [numValues], given);
+    const whole = new Uint8Array(weight.sizeBytes);
+    await loadWeight(weight, whole);
+    const found = new Uint8Array(weight.sizeBytes);
+    let end = 0;
+    const sizes: number[] = [];
+    await streamWeight(weight, async (bytes, byteOffset) => {
+      expect(byteOffset).toBe(end);
+      found.set(bytes, byteOffset);
+      sizes.push(bytes.length);
+      end += bytes.length;
+    });
+    expect(Buffer.compare(found, whole)).toBe(0);
+    expect(sizes.length).toBeGreaterThan(1);
+    expect(Math.max(...sizes)).toBeLessThanOrEqual(maxPieceBytes);
+  },
+);
 
 test('aborting between pieces throws the reason', async () => {
   const controller = new AbortController();

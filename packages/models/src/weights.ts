@@ -49,7 +49,7 @@ export interface RequestedStore extends TensorStore {
 }
 
 /** Most bytes that a load reads at once. */
-const chunkBytes = 8 * 1024 * 1024;
+export const maxPieceBytes: number = 8 * 1024 * 1024;
 
 /**
  * Finds all requested weights.
@@ -141,27 +141,57 @@ export interface LoadWeightOptions {
  * @throws {IoError} when the file cannot be read
  */
 export async function loadWeight(weight: Weight, target: Uint8Array, options: LoadWeightOptions = {}): Promise<void> {
-  const { stored, dtype, sizeBytes, shape } = weight;
-  const read = async (chunk: Uint8Array, byteOffset: number): Promise<void> => {
-    options.signal?.throwIfAborted();
-    await stored.read(chunk, { byteOffset, ...(options.signal === undefined ? {} : { signal: options.signal }) });
-    options.onBytes?.(chunk.length);
-  };
-  if (stored.dtype === dtype) {
-    for (let begin = 0; begin < sizeBytes; begin += chunkBytes) {
-      await read(target.subarray(begin, Math.min(sizeBytes, begin + chunkBytes)), begin);
-    }
+  const { stored, dtype, sizeBytes } = weight;
+  if (stored.dtype !== dtype) {
+    await decodeWeight(weight, options, async (bytes, byteOffset) => target.set(bytes, byteOffset));
     return;
   }
+  for (let begin = 0; begin < sizeBytes; begin += maxPieceBytes) {
+    await readPiece(stored, target.subarray(begin, Math.min(sizeBytes, begin + maxPieceBytes)), begin, options);
+  }
+}
+
+/** Takes a piece of a weight, from `byteOffset` on. The bytes are overwritten once the promise is resolved. */
+export type WritePiece = (bytes: Uint8Array, byteOffset: number) => Promise<void>;
+
+/**
+ * Hands a weight over in pieces of at most `maxPieceBytes`, for memory that the host cannot see.
+ * @throws {IoError} when the file cannot be read
+ */
+export async function streamWeight(weight: Weight, write: WritePiece, options: LoadWeightOptions = {}): Promise<void> {
+  const { stored, dtype, sizeBytes } = weight;
+  if (stored.dtype !== dtype) return decodeWeight(weight, options, write);
+  const piece = new Uint8Array(Math.min(sizeBytes, maxPieceBytes));
+  for (let begin = 0; begin < sizeBytes; begin += piece.length) {
+    const bytes = piece.subarray(0, Math.min(piece.length, sizeBytes - begin));
+    await readPiece(stored, bytes, begin, options);
+    await write(bytes, begin);
+  }
+}
+
+/** Decodes a weight to f32, piece by piece. */
+async function decodeWeight(weight: Weight, options: LoadWeightOptions, write: WritePiece): Promise<void> {
+  const { stored, shape } = weight;
   const decode = decoder(stored.dtype);
   const { blockBytes } = dtypeInfo(stored.dtype); // a plain number: one value per block
   const numValues = numElements(shape);
-  const values = new Float32Array(Math.min(numValues, chunkBytes / blockBytes));
+  const values = new Float32Array(Math.min(numValues, maxPieceBytes / Math.max(blockBytes, 4)));
   const bytes = new Uint8Array(values.length * blockBytes);
   for (let begin = 0; begin < numValues; begin += values.length) {
     const count = Math.min(values.length, numValues - begin);
-    await read(bytes.subarray(0, count * blockBytes), begin * blockBytes);
+    await readPiece(stored, bytes.subarray(0, count * blockBytes), begin * blockBytes, options);
     decode(bytes, 0, values, 0, count);
-    target.set(new Uint8Array(values.buffer, 0, 4 * count), 4 * begin);
+    await write(new Uint8Array(values.buffer, 0, 4 * count), 4 * begin);
   }
+}
+
+async function readPiece(
+  stored: StoredTensor,
+  piece: Uint8Array,
+  byteOffset: number,
+  { signal, onBytes }: LoadWeightOptions,
+): Promise<void> {
+  signal?.throwIfAborted();
+  await stored.read(piece, { byteOffset, ...(signal === undefined ? {} : { signal }) });
+  onBytes?.(piece.length);
 }

@@ -1,5 +1,5 @@
 /** What a backend provides: memory, and the execution of whole programs. */
-import type { DType } from '@winnow/tensor';
+import { ArgumentError, type DeviceLostError, type DType } from '@winnow/tensor';
 import type { Attributes } from './op-spec.js';
 import type { BufferUsage, Program } from './program.js';
 
@@ -26,6 +26,23 @@ export interface OpDescription {
 
 export type Support = { readonly supported: true } | { readonly supported: false; readonly reason: string };
 
+/** What a backend can hold. The memory plan of a model keeps to it. */
+export interface BackendLimits {
+  /** Size of the largest buffer; `Infinity` where only the host's memory is a limit. */
+  readonly maxBufferBytes: number;
+  /** Size of all buffers and prepared programs together; `Infinity` as above. */
+  readonly maxTotalBytes: number;
+  /** Byte offsets and sizes of `copy` are multiples of it. */
+  readonly copyAlignment: number;
+  /** Threads that one op is shared among, at most. */
+  readonly maxThreads: number;
+}
+
+/**
+ * How the rows of a neuron lie: those of gate, up and down interleaved, or each in a matrix of its own.
+ */
+export type NeuronLayout = 'interleaved' | 'separate';
+
 /** An op that ran on the reference because the backend has no kernel for it. */
 export interface Fallback {
   readonly op: string;
@@ -38,6 +55,11 @@ export interface PrepareOptions {
   readonly buffers: ReadonlyMap<string, BufferHandle>;
   /** What to do with an op that the backend does not support. Default `'fallback'`. */
   readonly onUnsupported?: 'fallback' | 'error';
+  /**
+   * Names of buffers whose bytes the host reads while the program runs, at its boundaries. They stay as they were written: a
+   * backend must not repack them. Default none.
+   */
+  readonly hostBuffers?: ReadonlySet<string>;
   /** Measure every record. Default false. */
   readonly profile?: boolean;
   readonly signal?: AbortSignal;
@@ -84,16 +106,60 @@ export interface Executable {
 /** A place where programs run. */
 export interface Backend {
   readonly name: string;
+  readonly limits: BackendLimits;
+  /**
+   * Resolves when the device is lost, and never otherwise: not when the backend is disposed. From then on the contents of all
+   * buffers are undefined, and `allocate`, `prepare` and `run` throw this error. `dispose` still works.
+   */
+  readonly lost: Promise<DeviceLostError>;
   supports(op: string, description: OpDescription): Support;
+  /**
+   * Share of active neurons, from 0 to 1, from which on an FFN block that computes all of its neurons takes less time than one
+   * that skips the inactive ones, for one token. Measured on this backend; a lower bound for dtypes that were not measured.
+   * @param dtype type of the rows
+   */
+  breakEvenRatio(dtype: DType, layout: NeuronLayout): number;
   /** @throws {CapacityError} when there is not enough memory */
   allocate(options: { sizeBytes: number; usage: BufferUsage; label: string; group?: BufferGroup }): BufferHandle;
   /** The buffer's memory itself when the host can reach it, so that files are read straight into it. */
   view(buffer: BufferHandle): Uint8Array | undefined;
   write(buffer: BufferHandle, byteOffset: number, bytes: Uint8Array): Promise<void>;
   read(buffer: BufferHandle, byteOffset: number, target: Uint8Array): Promise<void>;
+  /**
+   * Copies bytes between buffers on the device. A run that begins after the call sees the result, and so does the next segment
+   * of a run that is at a boundary, also when nobody waits for the copy. It never falls into the middle of an op, but it may fall
+   * between two ops of a segment that is running: leave the buffers of such a segment alone. Within one buffer the two ranges
+   * must not overlap.
+   * @throws {ArgumentError} for a range beyond a buffer, ranges that overlap, or sizes that `limits.copyAlignment` does not divide
+   */
+  copy(from: BufferHandle, fromOffset: number, to: BufferHandle, toOffset: number, sizeBytes: number): Promise<void>;
   /** Executables that were bound to the buffer throw `ReleasedError` from then on instead of running. */
   free(buffer: BufferHandle): void;
   prepare(program: Program, options: PrepareOptions): Promise<Executable>;
   /** Frees everything. Using the backend or its executables afterwards throws `ReleasedError`. */
   dispose(): Promise<void>;
+}
+
+/** The arguments of `Backend.copy` by name. */
+export interface CopyRequest {
+  readonly from: BufferHandle;
+  readonly fromOffset: number;
+  readonly to: BufferHandle;
+  readonly toOffset: number;
+  readonly sizeBytes: number;
+}
+
+/**
+ * Refuses what no backend copies; backends check the ranges against their buffers first.
+ * @throws {ArgumentError} for ranges of one buffer that overlap, or offsets and sizes off the alignment
+ */
+export function checkCopy({ from, fromOffset, to, toOffset, sizeBytes }: CopyRequest, alignment: number): void {
+  const overlaps = from === to && fromOffset < toOffset + sizeBytes && toOffset < fromOffset + sizeBytes;
+  const isAligned = [fromOffset, toOffset, sizeBytes].every((value) => value % alignment === 0);
+  if (isAligned && !(overlaps && sizeBytes > 0)) return;
+  throw new ArgumentError({
+    argument: 'copy',
+    expected: isAligned ? 'ranges that do not overlap' : `offsets and a size that are multiples of ${alignment}`,
+    actual: `${sizeBytes} bytes from ${fromOffset} to ${toOffset}`,
+  });
 }

@@ -5,7 +5,7 @@ import { decodeProgram, encodeProgram, resolveDims, type DecodedTensor } from '.
 import type { TensorView } from './op-spec.js';
 import { ProgramBuilder } from './program-builder.js';
 import { arenaBufferIndex, type Program } from './program.js';
-import { createReferenceBackend } from './reference-backend.js';
+import { createReferenceBackend } from './reference/backend.js';
 import { opSpec, opSpecs } from './registry.js';
 import { validateProgram } from './validate-program.js';
 

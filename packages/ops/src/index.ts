@@ -1,16 +1,20 @@
 export { breakEvenRatio } from './break-even.js';
 export { activationFunction, activationKinds, type ActivationKind } from './activation-functions.js';
-export type {
-  Backend,
-  BufferGroup,
-  BufferHandle,
-  Executable,
-  Fallback,
-  OpDescription,
-  PrepareOptions,
-  RecordProfile,
-  RunOptions,
-  Support,
+export {
+  checkCopy,
+  type Backend,
+  type BackendLimits,
+  type BufferGroup,
+  type BufferHandle,
+  type CopyRequest,
+  type Executable,
+  type Fallback,
+  type NeuronLayout,
+  type OpDescription,
+  type PrepareOptions,
+  type RecordProfile,
+  type RunOptions,
+  type Support,
 } from './backend.js';
 export { BoundProgram, type BoundProgramOptions } from './bound-program.js';
 export type { Dim } from './dims.js';
@@ -50,7 +54,7 @@ export {
 } from './program.js';
 export { hadamardSize } from './hadamard.js';
 export { ProgramBuilder, type OpInputs, type ProgramTensor } from './program-builder.js';
-export { createReferenceBackend, type ReferenceBackendOptions } from './reference-backend.js';
+export { createReferenceBackend, type ReferenceBackendOptions } from './reference/backend.js';
 export { opcodeOf, opSpec, opSpecs, specOfOpcode } from './registry.js';
 export { ropeFrequencies, type RopeOptions, type RopeScaling, type RopeTable } from './rope-frequencies.js';
 export { checkScalars, createScalarBlock, type ScalarBlock, type ScalarLayout, type ScalarSlot } from './scalars.js';

@@ -3,6 +3,7 @@ import {
   ArgumentError,
   BackendError,
   CapacityError,
+  DeviceLostError,
   DTypeError,
   FormatError,
   invariant,
@@ -52,7 +53,13 @@ const cases: readonly [WinnowError, string, string, string][] = [
     'a.gguf: version: is 9',
   ],
   [new ReleasedError('tensor'), 'ReleasedError', 'released', 'tensor: used after it was released'],
-  [new BackendError({ backend: 'gpu', message: 'lost', nativeCode: 7 }), 'BackendError', 'backend', 'gpu: lost'],
+  [new BackendError({ backend: 'gpu', message: 'busy', nativeCode: 7 }), 'BackendError', 'backend', 'gpu: busy'],
+  [
+    new DeviceLostError({ backend: 'gpu', reason: 'driver reset' }, { cause }),
+    'DeviceLostError',
+    'device-lost',
+    'gpu: device lost: driver reset',
+  ],
   [
     new ArgumentError({ argument: 'seed', expected: 'an integer', actual: '0.5', hint: 'round it' }),
     'ArgumentError',

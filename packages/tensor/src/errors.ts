@@ -12,6 +12,7 @@ export type WinnowErrorCode =
   | 'format'
   | 'released'
   | 'backend'
+  | 'device-lost'
   | 'argument'
   | 'io';
 
@@ -155,7 +156,7 @@ export class ReleasedError extends WinnowError {
   }
 }
 
-/** A backend failed while it was working: a dead worker, a lost device, a status code of native code. */
+/** A backend failed while it was working: a run that is going on already, a status code of native code. */
 export class BackendError extends WinnowError {
   readonly backend: string;
   readonly nativeCode: number | undefined;
@@ -168,6 +169,22 @@ export class BackendError extends WinnowError {
 
   static override isInstance(value: unknown): value is BackendError {
     return isOfFamily(value, 'backend');
+  }
+}
+
+/** The device of a backend is gone, with all memory and programs on it: a worker died, the GPU was reset. */
+export class DeviceLostError extends WinnowError {
+  readonly backend: string;
+  readonly reason: string;
+
+  constructor(fields: { backend: string; reason: string }, options?: { cause?: unknown }) {
+    super('device-lost', `${fields.backend}: device lost: ${fields.reason}`, options);
+    this.backend = fields.backend;
+    this.reason = fields.reason;
+  }
+
+  static override isInstance(value: unknown): value is DeviceLostError {
+    return isOfFamily(value, 'device-lost');
   }
 }
 

@@ -2,6 +2,7 @@ export {
   ArgumentError,
   BackendError,
   CapacityError,
+  DeviceLostError,
   DTypeError,
   FormatError,
   invariant,

@@ -89,17 +89,10 @@ export function createKvMemory(
   let queued: BlockChanges[] = [];
   let numCopiedBlocks = 0;
 
-  async function copyRow(buffer: KvBuffer, from: number, to: number): Promise<void> {
+  function copyRow(buffer: KvBuffer, from: number, to: number): Promise<void> {
     const handle = handles.get(buffer) as BufferHandle;
     const { rowBytes } = buffer;
-    const view = backend.view(handle);
-    if (view !== undefined) {
-      view.copyWithin(to * rowBytes, from * rowBytes, (from + 1) * rowBytes);
-      return;
-    }
-    const bytes = new Uint8Array(rowBytes);
-    await backend.read(handle, from * rowBytes, bytes);
-    await backend.write(handle, to * rowBytes, bytes);
+    return backend.copy(handle, from * rowBytes, handle, to * rowBytes, rowBytes);
   }
 
   async function carryOut(): Promise<void> {
@@ -108,7 +101,7 @@ export function createKvMemory(
       queued = [];
       for (const { copies, clearedSlots } of changes) {
         for (const { from, to } of copies) {
-          for (const buffer of blockBuffers) await copyRow(buffer, from, to);
+          await Promise.all(blockBuffers.map((buffer) => copyRow(buffer, from, to)));
         }
         numCopiedBlocks += copies.length;
         if (copies.length > 0) {

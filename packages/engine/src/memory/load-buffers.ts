@@ -1,5 +1,13 @@
 /** Brings weights, constants and an empty cache into a backend's memory. */
-import { loadWeight, slotPositionsName, type EmbedderDescription } from '@winnow/models';
+import {
+  loadWeight,
+  maxPieceBytes,
+  slotPositionsName,
+  streamWeight,
+  type EmbedderDescription,
+  type LoadWeightOptions,
+  type Weight,
+} from '@winnow/models';
 import type { Backend, BufferGroup, BufferHandle, Program } from '@winnow/ops';
 import { buffersOf } from './program-buffers.js';
 
@@ -30,16 +38,7 @@ export async function loadBuffers(
     loadedBytes += numBytes;
     onProgress?.({ loadedBytes, totalBytes });
   };
-  /** Lets `fill` write into the buffer's own memory where the host can reach it. */
-  const fillBuffer = async (
-    buffer: BufferHandle,
-    fill: (target: Uint8Array) => void | Promise<void>,
-  ): Promise<void> => {
-    const view = backend.view(buffer);
-    const target = view ?? new Uint8Array(buffer.sizeBytes);
-    await fill(target);
-    if (view === undefined) await backend.write(buffer, 0, target);
-  };
+  const options = { onBytes, ...(signal === undefined ? {} : { signal }) };
   try {
     for (const { name, usage, sizeBytes } of buffersOf(programs)) {
       const group = groups.get(name);
@@ -47,22 +46,44 @@ export async function loadBuffers(
       buffers.set(name, buffer);
       const weight = weights.get(name);
       const constant = constants.get(name);
-      if (weight !== undefined) {
-        await fillBuffer(buffer, (target) =>
-          loadWeight(weight, target, { onBytes, ...(signal === undefined ? {} : { signal }) }),
-        );
-      } else if (constant !== undefined) {
-        await fillBuffer(buffer, (target) =>
-          target.set(new Uint8Array(constant.buffer, constant.byteOffset, constant.byteLength)),
-        );
-      } else if (name === slotPositionsName) {
-        await fillBuffer(buffer, (target) => void target.fill(0xff)); // -1: empty
-      }
+      if (weight !== undefined) await fillWeight(backend, buffer, weight, options);
+      else if (constant !== undefined) await fillConstant(backend, buffer, constant);
+      else if (name === slotPositionsName) await fillEmpty(backend, buffer);
     }
     return buffers;
   } catch (error) {
     for (const buffer of buffers.values()) backend.free(buffer);
     throw error;
+  }
+}
+
+/** Reads a weight straight into the buffer's memory where the host can reach it, else hands it over in pieces. */
+function fillWeight(backend: Backend, buffer: BufferHandle, weight: Weight, options: LoadWeightOptions): Promise<void> {
+  const view = backend.view(buffer);
+  if (view !== undefined) return loadWeight(weight, view, options);
+  return streamWeight(weight, (bytes, byteOffset) => backend.write(buffer, byteOffset, bytes), options);
+}
+
+async function fillConstant(
+  backend: Backend,
+  buffer: BufferHandle,
+  { buffer: memory, byteOffset, byteLength }: Float32Array,
+): Promise<void> {
+  const bytes = new Uint8Array(memory, byteOffset, byteLength);
+  const view = backend.view(buffer);
+  if (view !== undefined) return view.set(bytes);
+  for (let begin = 0; begin < byteLength; begin += maxPieceBytes) {
+    await backend.write(buffer, begin, bytes.subarray(begin, begin + maxPieceBytes));
+  }
+}
+
+/** Positions of empty slots are -1. */
+async function fillEmpty(backend: Backend, buffer: BufferHandle): Promise<void> {
+  const view = backend.view(buffer);
+  if (view !== undefined) return void view.fill(0xff);
+  const bytes = new Uint8Array(Math.min(buffer.sizeBytes, maxPieceBytes)).fill(0xff);
+  for (let begin = 0; begin < buffer.sizeBytes; begin += bytes.length) {
+    await backend.write(buffer, begin, bytes.subarray(0, buffer.sizeBytes - begin));
   }
 }
 

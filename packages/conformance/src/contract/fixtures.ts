@@ -8,7 +8,7 @@ import {
   type Program,
 } from '@winnow/ops';
 import { WinnowError, type WinnowErrorCode } from '@winnow/tensor';
-import { compareExact } from './compare.js';
+import { compareExact } from '../compare.js';
 
 /** Makes a fresh backend for a check. */
 export type CreateBackend = () => Promise<Backend>;

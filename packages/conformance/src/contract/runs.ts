@@ -1,6 +1,7 @@
-/** What `Backend` and `Executable` promise besides right numbers. Each check returns failures, one line each. */
-import { ProgramBuilder, type BufferHandle, type Executable } from '@winnow/ops';
-import { compareExact } from './compare.js';
+/** What `Executable` promises about runs besides right numbers. */
+import { ProgramBuilder, type BufferHandle } from '@winnow/ops';
+import { compareExact } from '../compare.js';
+import { rngOf } from '../values.js';
 import {
   allocateTable,
   checkStillRuns,
@@ -9,15 +10,11 @@ import {
   rejectsWith,
   scalarsOf,
   sums,
-  tableValues,
   width,
-  type ContractCheck,
   type CreateBackend,
-} from './contract-fixtures.js';
-import { checkSplitSums } from './split-sums.js';
-import { rngOf } from './values.js';
+} from './fixtures.js';
 
-async function checkUnknownOps(create: CreateBackend): Promise<string[]> {
+export async function checkUnknownOps(create: CreateBackend): Promise<string[]> {
   const backend = await create();
   const program = sums(1);
   const unknown = { ...program, records: program.records.map((record) => ({ ...record, op: 'no-such-op' })) };
@@ -30,7 +27,7 @@ async function checkUnknownOps(create: CreateBackend): Promise<string[]> {
   return failures;
 }
 
-async function checkScalarsFit(create: CreateBackend): Promise<string[]> {
+export async function checkScalarsFit(create: CreateBackend): Promise<string[]> {
   const backend = await create();
   const program = sums(2);
   const executable = await prepareSums(backend, program);
@@ -52,79 +49,7 @@ async function checkScalarsFit(create: CreateBackend): Promise<string[]> {
   return failures;
 }
 
-async function checkMemory(create: CreateBackend): Promise<string[]> {
-  const backend = await create();
-  const options = { usage: 'kv', label: 'cache' } as const;
-  const buffer = backend.allocate({ ...options, sizeBytes: 70 });
-  const bytes = Uint8Array.from({ length: 70 }, (_, i) => 3 * i + 1);
-  await backend.write(buffer, 0, bytes);
-  await backend.write(buffer, 65, Uint8Array.of(9, 8, 7));
-  bytes.set([9, 8, 7], 65);
-  const found = new Uint8Array(66);
-  await backend.read(buffer, 3, found);
-  const difference = compareExact(found, bytes.subarray(3, 69));
-  const failures = difference === undefined ? [] : [`write and read: ${difference}`];
-  const view = backend.view(buffer);
-  const viewDifference = view === undefined ? undefined : compareExact(view.subarray(0, 70), bytes);
-  if (viewDifference !== undefined) failures.push(`view: ${viewDifference}`);
-  failures.push(
-    ...(await refused('a write past the end', 'argument', () => backend.write(buffer, 69, new Uint8Array(2)))),
-    ...(await refused('a write before the start', 'argument', () => backend.write(buffer, -1, new Uint8Array(1)))),
-    ...(await refused('a read past the end', 'argument', () => backend.read(buffer, 1, new Uint8Array(70)))),
-    ...(await refused('memory that nobody has', 'capacity', () =>
-      backend.allocate({ ...options, sizeBytes: 2 ** 50 }),
-    )),
-    ...(await refused('a negative size', 'argument', () => backend.allocate({ ...options, sizeBytes: -1 }))),
-  );
-  const empty = backend.allocate({ ...options, sizeBytes: 0 });
-  await backend.write(empty, 0, new Uint8Array(0));
-  backend.free(empty);
-  await backend.dispose();
-  return failures;
-}
-
-async function checkForeignBuffers(create: CreateBackend): Promise<string[]> {
-  const [backend, other] = [await create(), await create()];
-  const foreign = await allocateTable(other);
-  const small = backend.allocate({ sizeBytes: tableValues.byteLength - 1, usage: 'weights', label: 'small' });
-  const prepare = (handle?: BufferHandle): Promise<Executable> =>
-    backend.prepare(sums(1), { buffers: new Map(handle === undefined ? [] : [['table', handle]]) });
-  const failures = [
-    ...(await refused('prepare with a buffer of another backend', 'backend', () => prepare(foreign))),
-    ...(await refused('write to a buffer of another backend', 'backend', () =>
-      backend.write(foreign, 0, new Uint8Array(1)),
-    )),
-    ...(await refused('read of a buffer of another backend', 'backend', () =>
-      backend.read(foreign, 0, new Uint8Array(1)),
-    )),
-    ...(await refused('free of a buffer of another backend', 'backend', () => backend.free(foreign))),
-    ...(await refused('prepare without a buffer', 'argument', () => prepare())),
-    ...(await refused('prepare with a buffer that is too small', 'argument', () => prepare(small))),
-  ];
-  await backend.dispose();
-  await other.dispose();
-  return failures;
-}
-
-async function checkFreedBuffers(create: CreateBackend): Promise<string[]> {
-  const backend = await create();
-  const program = sums(1);
-  const table = await allocateTable(backend);
-  const buffers = new Map([['table', table]]);
-  const executable = await backend.prepare(program, { buffers });
-  backend.free(table);
-  const failures = [
-    ...(await refused('run with a freed buffer', 'released', () => executable.run(scalarsOf(program, [1])))),
-    ...(await refused('prepare with a freed buffer', 'released', () => backend.prepare(program, { buffers }))),
-    ...(await refused('write to a freed buffer', 'released', () => backend.write(table, 0, new Uint8Array(1)))),
-    ...(await refused('read of a freed buffer', 'released', () => backend.read(table, 0, new Uint8Array(1)))),
-    ...(await refused('a second free', 'released', () => backend.free(table))),
-  ];
-  await backend.dispose();
-  return failures;
-}
-
-async function checkReads(create: CreateBackend): Promise<string[]> {
+export async function checkReads(create: CreateBackend): Promise<string[]> {
   const backend = await create();
   const executable = await prepareSums(backend, sums(1));
   await executable.run(scalarsOf(executable.program, [1]));
@@ -139,7 +64,7 @@ async function checkReads(create: CreateBackend): Promise<string[]> {
   return failures;
 }
 
-async function checkAbort(create: CreateBackend): Promise<string[]> {
+export async function checkAbort(create: CreateBackend): Promise<string[]> {
   const backend = await create();
   const program = sums(4);
   const table = await allocateTable(backend);
@@ -166,7 +91,7 @@ async function checkAbort(create: CreateBackend): Promise<string[]> {
   return failures;
 }
 
-async function checkOneRunAtATime(create: CreateBackend): Promise<string[]> {
+export async function checkOneRunAtATime(create: CreateBackend): Promise<string[]> {
   const backend = await create();
   const program = sums(4);
   const executable = await prepareSums(backend, program);
@@ -190,37 +115,7 @@ async function checkOneRunAtATime(create: CreateBackend): Promise<string[]> {
   return failures;
 }
 
-async function checkDispose(create: CreateBackend): Promise<string[]> {
-  const backend = await create();
-  const program = sums(4);
-  const first = await prepareSums(backend, program);
-  const second = await prepareSums(backend, program);
-  const failures = await refused('a run that is disposed in the middle', 'released', () =>
-    first.run(scalarsOf(program, [1]), { onBoundary: () => first.dispose() }),
-  );
-  failures.push(
-    ...(await refused('run after dispose', 'released', () => first.run(scalarsOf(program, [1])))),
-    ...(await refused('read after dispose', 'released', () => first.read('y', new Float32Array(1)))),
-    ...(await checkStillRuns(second, 4, 'after another executable was disposed')),
-  );
-  await first.dispose();
-  const table = await allocateTable(backend);
-  await backend.dispose();
-  await backend.dispose();
-  const buffers = new Map([['table', table]]);
-  failures.push(
-    ...(await refused('run after the backend', 'released', () => second.run(scalarsOf(program, [1])))),
-    ...(await refused('write after the backend', 'released', () => backend.write(table, 0, new Uint8Array(1)))),
-    ...(await refused('prepare after the backend', 'released', () => backend.prepare(program, { buffers }))),
-    ...(await refused('allocate after the backend', 'released', () =>
-      backend.allocate({ sizeBytes: 1, usage: 'kv', label: 'late' }),
-    )),
-  );
-  return failures;
-}
-
-/** Runs until timers fired three times between start and end of the runs; a host that never gets a turn fails. */
-async function checkEventLoop(create: CreateBackend): Promise<string[]> {
+export async function checkEventLoop(create: CreateBackend): Promise<string[]> {
   const backend = await create();
   const { setTimeout } = globalThis as unknown as { setTimeout(callback: () => void, delayMs: number): void };
   const failures: string[] = [];
@@ -248,8 +143,7 @@ async function checkEventLoop(create: CreateBackend): Promise<string[]> {
   return failures;
 }
 
-/** Large enough that threads share the work: the same bits every time. */
-async function checkDeterminism(create: CreateBackend): Promise<string[]> {
+export async function checkDeterminism(create: CreateBackend): Promise<string[]> {
   const backend = await create();
   const [numTokens, numInputs, numOutputs] = [7, 1023, 193];
   const b = new ProgramBuilder({});
@@ -294,7 +188,7 @@ async function checkDeterminism(create: CreateBackend): Promise<string[]> {
   return failures;
 }
 
-async function checkProfile(create: CreateBackend): Promise<string[]> {
+export async function checkProfile(create: CreateBackend): Promise<string[]> {
   const backend = await create();
   const program = sums(2);
   const executable = await prepareSums(backend, program, true);
@@ -317,35 +211,31 @@ async function checkProfile(create: CreateBackend): Promise<string[]> {
   return failures;
 }
 
-/** Two programs over one buffer, prepared at the same time and run in turn. */
-async function checkSharedBuffers(create: CreateBackend): Promise<string[]> {
+export async function checkDispose(create: CreateBackend): Promise<string[]> {
   const backend = await create();
-  const buffers = new Map([['table', await allocateTable(backend)]]);
-  const [one, three] = [await backend.prepare(sums(1), { buffers }), await backend.prepare(sums(3), { buffers })];
-  const failures = [
-    ...(await checkStillRuns(one, 1, 'first of two programs')),
-    ...(await checkStillRuns(three, 3, 'second of two programs')),
-    ...(await checkStillRuns(one, 1, 'first of two programs again')),
-  ];
-  await Promise.all([one.run(scalarsOf(one.program, [1])), three.run(scalarsOf(three.program, [1]))]);
+  const program = sums(4);
+  const first = await prepareSums(backend, program);
+  const second = await prepareSums(backend, program);
+  const failures = await refused('a run that is disposed in the middle', 'released', () =>
+    first.run(scalarsOf(program, [1]), { onBoundary: () => first.dispose() }),
+  );
+  failures.push(
+    ...(await refused('run after dispose', 'released', () => first.run(scalarsOf(program, [1])))),
+    ...(await refused('read after dispose', 'released', () => first.read('y', new Float32Array(1)))),
+    ...(await checkStillRuns(second, 4, 'after another executable was disposed')),
+  );
+  await first.dispose();
+  const table = await allocateTable(backend);
   await backend.dispose();
+  await backend.dispose();
+  const buffers = new Map([['table', table]]);
+  failures.push(
+    ...(await refused('run after the backend', 'released', () => second.run(scalarsOf(program, [1])))),
+    ...(await refused('write after the backend', 'released', () => backend.write(table, 0, new Uint8Array(1)))),
+    ...(await refused('prepare after the backend', 'released', () => backend.prepare(program, { buffers }))),
+    ...(await refused('allocate after the backend', 'released', () =>
+      backend.allocate({ sizeBytes: 1, usage: 'kv', label: 'late' }),
+    )),
+  );
   return failures;
 }
-
-/** By what they check. */
-export const contractChecks: Readonly<Record<string, ContractCheck>> = {
-  'unknown ops are refused': checkUnknownOps,
-  'scalars that do not fit are refused': checkScalarsFit,
-  'memory is written and read in range': checkMemory,
-  'buffers of another backend, missing or too small are refused': checkForeignBuffers,
-  'freed buffers are refused': checkFreedBuffers,
-  'reads of what is not there are refused': checkReads,
-  'abort and failing boundaries leave the executable usable': checkAbort,
-  'one run at a time': checkOneRunAtATime,
-  'nothing works after dispose': checkDispose,
-  'the event loop keeps turning': checkEventLoop,
-  'the same bits on every run': checkDeterminism,
-  'profile counts records, runs and work': checkProfile,
-  'programs share buffers': checkSharedBuffers,
-  'neurons in several passes have the bits of one pass': checkSplitSums,
-};

@@ -1,11 +1,11 @@
 import { ArgumentError, BackendError, CapacityError, ReleasedError } from '@winnow/tensor';
 import { describe, expect, it } from 'vitest';
-import type { Backend, BufferHandle, Executable, PrepareOptions } from './backend.js';
-import { ProgramBuilder } from './program-builder.js';
-import type { Program } from './program.js';
-import { createReferenceBackend } from './reference-backend.js';
-import { opSpec } from './registry.js';
-import { createScalarBlock } from './scalars.js';
+import type { Backend, BufferHandle, Executable, PrepareOptions } from '../backend.js';
+import { ProgramBuilder } from '../program-builder.js';
+import type { Program } from '../program.js';
+import { createReferenceBackend } from './backend.js';
+import { opSpec } from '../registry.js';
+import { createScalarBlock } from '../scalars.js';
 
 const width = 4;
 
