@@ -95,8 +95,10 @@ describe.each(testBackends)('attend on $name', ({ name, backend }) => {
     expect(all).not.toEqual(capped);
     await cache.pool.close();
   });
+});
 
-  it('gives zeros when nothing is visible, and refuses queries that do not fit', async () => {
+describe.each(testBackends)('calls of attend on $name', ({ backend }) => {
+  it('give zeros when nothing is visible, and refuse queries that do not fit', async () => {
     await using pool = await KvPool.create({ ...sizes, backend, numBlocks: 1, blockSize: 50 });
     const cache = createPagedCache(pool);
     expect((await cache.attend(new Float32Array(numHeads * headDim))).every((value) => value === 0)).toBe(true);
@@ -106,7 +108,7 @@ describe.each(testBackends)('attend on $name', ({ name, backend }) => {
     await expect(cache.attend(new Float32Array(2 * headDim), { signal: AbortSignal.abort('no') })).rejects.toBe('no');
   });
 
-  it('keeps the programs of the last few parameters', async () => {
+  it('keep the programs of the last few parameters, and take turns', async () => {
     const cache = await createContiguousCache({ ...sizes, backend, capacity: 50 });
     await fill(cache, 1, 20);
     const q = gaussians(createRng(2), numHeads * headDim);

@@ -49,7 +49,7 @@ describe.each(testBackends)('storage on $name', ({ backend }) => {
     await cache.pool.close();
   });
 
-  it('refuses values that would spoil a block, dtypes that cannot be written, and a full cache; nothing changes', async () => {
+  it('refuses values that spoil a block, invalid sizes and dtypes, and a full cache; nothing changes', async () => {
     const cache = await createContiguousCache({ ...sizes, backend, capacity: 3, keyDType: 'q8_0' });
     const k = new Float32Array(numKvHeads * headDim);
     const v = new Float32Array(numKvHeads * valueDim);
@@ -68,7 +68,9 @@ describe.each(testBackends)('storage on $name', ({ backend }) => {
     await expect(create({ capacity: 0 })).rejects.toThrow(ArgumentError);
     await expect(create({ headDim: 33, rotateKeys: true })).rejects.toThrow(ArgumentError);
   });
+});
 
+describe.each(testBackends)('memory on $name', ({ backend }) => {
   it('copies blocks that several sequences share before one of them writes', async () => {
     await using pool = await KvPool.create({ ...sizes, backend, numBlocks: 4, blockSize: 4 });
     const cache = createPagedCache(pool);

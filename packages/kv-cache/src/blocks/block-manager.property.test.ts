@@ -1,7 +1,7 @@
 /** Random commands against a naive model: 12,000 in all, integrity and contents checked after each. */
 import { createRng } from '@winnow/tensor';
 import { describe, expect, it } from 'vitest';
-import { createBlockModel } from '../../test/block-model.js';
+import { BlockModel } from '../../test/block-model.js';
 import { hashTokens } from './prefix-index.js';
 
 describe('random commands', () => {
@@ -18,16 +18,18 @@ describe('random commands', () => {
       let numRefused = 0;
       let numShared = 0;
       let numCopies = 0;
+      const numByKind = new Map<string, number>();
       for (let seed = 0; seed < numRuns; seed++) {
-        const model = createBlockModel(options, createRng(seed));
+        const model = new BlockModel(options, createRng(seed));
         for (let i = 0; i < 200; i++) model.runCommand();
-        expect(model.numCommands).toBe(200);
+        for (const [kind, count] of model.kinds) numByKind.set(kind, (numByKind.get(kind) ?? 0) + count);
         numRefused += model.numRefused;
         numShared += model.manager.statistics().numSharedTokens;
         numCopies += model.manager.statistics().numCopies;
         for (const id of model.manager.sequenceIds) model.manager.free(id);
         expect(model.manager.usage().numUsedBlocks).toBe(0);
       }
+      expect(numByKind.size).toBe(13); // every command ran
       // the commands reached what they are there for
       expect(numRefused > 0 || options.numBlocks > 20).toBe(true);
       expect(numShared > 0).toBe(options.prefixSharing !== false);

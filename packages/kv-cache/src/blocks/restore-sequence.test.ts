@@ -1,27 +1,29 @@
 import { ArgumentError, CapacityError, createRng } from '@winnow/tensor';
 import { describe, expect, it } from 'vitest';
-import { createBlockManager } from '../index.js';
+import { createBlockManager, type BlockManager } from '../index.js';
 
 const range = (begin: number, end: number): number[] => Array.from({ length: end - begin }, (_, i) => begin + i);
 
-describe('restoreSequence', () => {
-  it('goes on as the saved sequence would, with whatever gaps and order', () => {
+const held = (positions: Int32Array): number[] => [...positions].filter((at) => at >= 0).sort((a, b) => a - b);
+
+/** Evicts every seventh position of a longer sequence, then appends a few tokens. */
+function step(manager: BlockManager, id: number): void {
+  const { positions, numCommitted } = manager.sequence(id);
+  const victims = [...positions.keys()].filter((slot) => {
+    return positions[slot]! >= 0 && positions[slot]! % 7 === numCommitted % 7;
+  });
+  if (numCommitted > 12) manager.evict(id, victims);
+  manager.append(id, range(0, 1 + (numCommitted % 4)));
+  manager.commit(id);
+}
+
+describe('restored sequences', () => {
+  it('go on as the saved ones would, with whatever gaps and order', () => {
     const rng = createRng(4);
     for (let round = 0; round < 60; round++) {
       const blockSize = 1 + rng.nextInt(5);
       const manager = createBlockManager({ numBlocks: 90, blockSize });
       const { id } = manager.createSequence();
-      const step = (target: typeof manager, sequence: number): void => {
-        const { positions, numCommitted } = target.sequence(sequence);
-        const victims = [...positions.keys()].filter((slot) => positions[slot]! % 7 === numCommitted % 7);
-        if (numCommitted > 12)
-          target.evict(
-            sequence,
-            victims.filter((slot) => positions[slot]! >= 0),
-          );
-        target.append(sequence, range(0, 1 + (numCommitted % 4)));
-        target.commit(sequence);
-      };
       for (let i = rng.nextInt(15); i > 0; i--) step(manager, id);
       const { tokens, positions } = manager.sequence(id);
       const other = createBlockManager({ numBlocks: 90, blockSize });
@@ -34,13 +36,14 @@ describe('restoreSequence', () => {
         step(manager, id);
         step(other, restored.id);
         other.checkIntegrity();
-        const held = (p: Int32Array): number[] => [...p].filter((at) => at >= 0).sort((a, b) => a - b);
         expect(held(restored.positions)).toEqual(held(manager.sequence(id).positions));
         expect(restored.numTokens).toBe(manager.sequence(id).numTokens);
       }
     }
   });
+});
 
+describe('restoreSequence', () => {
   it('shares whole blocks after commit, not before, and only without gaps', () => {
     const manager = createBlockManager({ numBlocks: 20, blockSize: 4 });
     const { id } = manager.restoreSequence({ tokens: range(0, 10), positions: range(0, 10), salt: 'a' });
@@ -53,7 +56,7 @@ describe('restoreSequence', () => {
     manager.checkIntegrity();
   });
 
-  it('refuses what no sequence can be, and what does not fit, and takes nothing then', () => {
+  it('refuses impossible sequences and those without room, and takes no blocks then', () => {
     const manager = createBlockManager({ numBlocks: 2, blockSize: 2 });
     const refused = [
       [0, 0],
@@ -73,7 +76,7 @@ describe('restoreSequence', () => {
     manager.checkIntegrity();
   });
 
-  it('brings back detached pages, under ids that are not in use', () => {
+  it('restores detached pages under ids that are not in use', () => {
     const manager = createBlockManager({ numBlocks: 4, blockSize: 2 });
     const contents = {
       tokens: range(0, 6),

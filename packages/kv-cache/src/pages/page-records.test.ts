@@ -61,7 +61,7 @@ describe('records', () => {
     expect([limited.usedBytes, file.sizeBytes]).toEqual([3 * 1536, 3 * 1536]);
   });
 
-  it('refuse what makes no sense, and files for other pages', async () => {
+  it('refuse invalid pages and files of other pages', async () => {
     const file = memoryPageFile();
     const records = await openPageRecords(file, shape);
     await expect(records.write(0, new Uint8Array(5), [])).rejects.toThrow(ArgumentError);
@@ -72,8 +72,10 @@ describe('records', () => {
     await file.close();
     await expect(file.write(0, pageOf(0))).rejects.toThrow(ReleasedError);
   });
+});
 
-  it('the last of concurrent writes counts, and a read sees one whole version', async () => {
+describe('concurrent calls', () => {
+  it('the last write counts, and a read sees one whole version', async () => {
     const records = await openPageRecords(await openPageFile(path), shape);
     const rng = createRng(3);
     await records.write(1, pageOf(0), positionsOf(1));
@@ -127,7 +129,7 @@ describe('faults', () => {
     await again.close();
   });
 
-  it('EIO while reading says which positions are affected', async () => {
+  it('EIO while reading names the positions that are affected', async () => {
     const faults = noFaults();
     const records = await openPageRecords(await openPageFile(path, { open: faultyOpen(faults) }), shape);
     await records.write(4, pageOf(5), positionsOf(4));
@@ -140,7 +142,9 @@ describe('faults', () => {
     expect(await readPage(records, 4)).toEqual(pageOf(5));
     await records.close();
   });
+});
 
+describe('damage', () => {
   it('a flipped bit anywhere is found, live and on reopening, and never read', async () => {
     const records = await openPageRecords(await openPageFile(path), shape);
     for (const pageId of [0, 1, 2]) await records.write(pageId, pageOf(pageId), positionsOf(pageId));
@@ -168,7 +172,7 @@ describe('faults', () => {
     await records.close();
   });
 
-  it('a file cut anywhere loses only what was cut, and says so', async () => {
+  it('a truncated file loses only what is missing, and reports it', async () => {
     const records = await openPageRecords(await openPageFile(path), shape);
     for (const pageId of [0, 1, 2]) await records.write(pageId, pageOf(pageId + 1), positionsOf(pageId));
     await records.write(0, pageOf(9), positionsOf(0)); // in a new record: the first one is out of date now
@@ -182,8 +186,8 @@ describe('faults', () => {
       for (const pageId of again.pageIds) {
         expect(await readPage(again, pageId)).toEqual(pageOf(pageId === 0 && numWhole === 4 ? 9 : pageId + 1));
       }
-      const isCutRecordVisible = length % 1536 > 0 && numWhole < Math.ceil(length / 1536);
-      expect(again.damaged).toHaveLength(isCutRecordVisible ? 1 : 0);
+      const isTruncatedVisible = length % 1536 > 0 && numWhole < Math.ceil(length / 1536);
+      expect(again.damaged).toHaveLength(isTruncatedVisible ? 1 : 0);
       await again.close();
     }
     await records.close();

@@ -1,7 +1,7 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { ArgumentError, CapacityError, createRng, IoError } from '@winnow/tensor';
+import { ArgumentError, CapacityError, createRng, IoError, type Rng } from '@winnow/tensor';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { faultyOpen, noFaults } from '../../test/faulty-file.js';
 import {
@@ -36,7 +36,7 @@ async function readPage(store: PageStore, pageId: number, promote = false): Prom
 }
 
 describe('tiers', () => {
-  it('the least recently used page goes down, and everything can be read', async () => {
+  it('the least recently used page is demoted, and everything can be read', async () => {
     const moves: PageMove[] = [];
     const store = await storeOver(memoryPageFile(), { onMove: (move) => moves.push(move) });
     for (let pageId = 0; pageId < 4; pageId++) await store.put(pageId, pageOf(pageId), positionsOf(pageId));
@@ -66,7 +66,7 @@ describe('tiers', () => {
     });
   });
 
-  it('a promoted page replaces what the file has already, and goes down again for free', async () => {
+  it('a promoted page replaces one that the file has, and is demoted again without writing', async () => {
     const store = await storeOver(memoryPageFile());
     for (let pageId = 0; pageId < 6; pageId++) await store.put(pageId, pageOf(pageId), positionsOf(pageId));
     await readPage(store, 0, true);
@@ -82,7 +82,7 @@ describe('tiers', () => {
     expect(store.statistics().promotions).toBe(1);
   });
 
-  it('a warm page can be looked at, and stays as it was seen', async () => {
+  it('peek shows a warm page, whose bytes stay as they were', async () => {
     const store = await storeOver(memoryPageFile());
     await store.put(0, pageOf(1), positionsOf(0));
     const seen = store.peek(0);
@@ -92,7 +92,9 @@ describe('tiers', () => {
     expect([store.peek(0), store.peek(7)]).toEqual([undefined, undefined]);
     expect(store.statistics().warmHits).toBe(2);
   });
+});
 
+describe('tiers that are missing or full', () => {
   it('without a cold tier a full warm tier refuses and keeps what it has', async () => {
     const store = await storeOver(undefined);
     for (let pageId = 0; pageId < 4; pageId++) await store.put(pageId, pageOf(pageId), positionsOf(pageId));
@@ -119,48 +121,54 @@ describe('tiers', () => {
     await expect(store.put(0, new Uint8Array(3), [0, 1])).rejects.toThrow(ArgumentError);
     await expect(store.read(0, pageOf(0))).rejects.toThrow(ArgumentError);
   });
+});
 
-  it('random commands: every page reads as it was last stored', async () => {
-    const rng = createRng(5);
-    for (let round = 0; round < 5; round++) {
-      const store = await storeOver(memoryPageFile(), { maxInFlightBytes: 512 });
-      const expected = new Map<number, number>();
-      let version = 0;
-      for (let i = 0; i < 200; i++) {
-        const pageId = rng.nextInt(12);
-        const kind = rng.nextInt(8);
-        if (kind <= 2) {
-          // several at a time
-          const ids = [...new Set([pageId, rng.nextInt(12), rng.nextInt(12)])];
-          await Promise.all(
-            ids.map((id) => {
-              expected.set(id, ++version % 256);
-              return store.put(id, pageOf(version % 256), positionsOf(id));
-            }),
-          );
-        } else if (kind === 3) {
-          store.delete([pageId]);
-          expected.delete(pageId);
-        } else if (kind === 4) {
-          store.prefetch([pageId, pageId + 1, pageId + 2]);
-        } else if (kind === 5 && i % 5 === 0) {
-          await store.flush();
-        } else if (kind === 6) {
-          await store.demote(pageId);
-        } else if (expected.has(pageId)) {
-          expect(await readPage(store, pageId, rng.nextInt(2) === 0)).toEqual(pageOf(expected.get(pageId) as number));
-        }
-        expect(store.statistics().numWarmPages).toBeLessThanOrEqual(4);
-        for (let id = 0; id < 12; id++) expect(store.tierOf(id) !== undefined).toBe(expected.has(id));
-      }
-      expect(store.statistics().peakInFlightBytes).toBeLessThanOrEqual(512);
-      await store.close();
+interface StoreRun {
+  readonly store: PageStore;
+  /** Byte that each page was last filled with. */
+  readonly expected: Map<number, number>;
+  version: number;
+}
+
+async function runCommand(run: StoreRun, rng: Rng, index: number): Promise<void> {
+  const { store, expected } = run;
+  const pageId = rng.nextInt(12);
+  const kind = rng.nextInt(8);
+  if (kind <= 2) {
+    const ids = [...new Set([pageId, rng.nextInt(12), rng.nextInt(12)])]; // several at a time
+    const puts = ids.map((id) => {
+      expected.set(id, ++run.version % 256);
+      return store.put(id, pageOf(run.version % 256), positionsOf(id));
+    });
+    await Promise.all(puts);
+  } else if (kind === 3) {
+    store.delete([pageId]);
+    expected.delete(pageId);
+  } else if (kind === 4) store.prefetch([pageId, pageId + 1, pageId + 2]);
+  else if (kind === 5 && index % 5 === 0) await store.flush();
+  else if (kind === 6) await store.demote(pageId);
+  else if (expected.has(pageId)) {
+    expect(await readPage(store, pageId, rng.nextInt(2) === 0)).toEqual(pageOf(expected.get(pageId) as number));
+  }
+}
+
+it('after random commands every page reads as it was last stored', async () => {
+  const rng = createRng(5);
+  for (let round = 0; round < 5; round++) {
+    const store = await storeOver(memoryPageFile(), { maxInFlightBytes: 512 });
+    const run: StoreRun = { store, expected: new Map(), version: 0 };
+    for (let i = 0; i < 200; i++) {
+      await runCommand(run, rng, i);
+      expect(store.statistics().numWarmPages).toBeLessThanOrEqual(4);
+      for (let id = 0; id < 12; id++) expect(store.tierOf(id) !== undefined).toBe(run.expected.has(id));
     }
-  });
+    expect(store.statistics().peakInFlightBytes).toBeLessThanOrEqual(512);
+    await store.close();
+  }
 });
 
 describe('prefetch', () => {
-  it('reads ahead within the limit, once per page', async () => {
+  it('reads within the limit, once per page', async () => {
     const store = await storeOver(memoryPageFile(), { warmBytes: 0, maxInFlightBytes: 3 * 256 });
     for (let pageId = 0; pageId < 8; pageId++) await store.put(pageId, pageOf(pageId), positionsOf(pageId));
     store.prefetch([0, 1, 2, 3, 4]);
@@ -170,7 +178,7 @@ describe('prefetch', () => {
     expect(store.statistics().peakInFlightBytes).toBeLessThanOrEqual(3 * 256);
   });
 
-  it('a page that is stored anew is not read from what was read ahead', async () => {
+  it('a page that is stored again is not read from the prefetched bytes', async () => {
     const store = await storeOver(memoryPageFile(), { warmBytes: 0 });
     await store.put(0, pageOf(1), positionsOf(0));
     store.prefetch([0]);
@@ -205,7 +213,7 @@ describe('faults of the cold tier', () => {
     await store.close();
   });
 
-  it('a failing read is told to whoever reads, read ahead or not, and can be tried again', async () => {
+  it('a failing read is reported to the reader, prefetched or not, and can be retried', async () => {
     const faults = noFaults();
     const file = await openPageFile(join(folder, 'pages'), { open: faultyOpen(faults) });
     const store = await storeOver(file, { warmBytes: 0 });

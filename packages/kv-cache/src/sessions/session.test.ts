@@ -54,7 +54,7 @@ describe('sessions', () => {
     await expect(session.read('tokens', 8, new Uint8Array(5))).rejects.toThrow('a range within [0, 12)');
   });
 
-  it('tell what does not fit the model', async () => {
+  it('name the first thing that does not fit the model', async () => {
     const session = await openSession(memorySource(await write()));
     checkSession(session, contents);
     expect(() => checkSession(session, { ...contents, modelHash: 'sha256:9' }, 'a.session')).toThrow(
@@ -66,7 +66,7 @@ describe('sessions', () => {
     expect(() => checkSession(session, { ...contents, options: {} })).toThrow(FormatError);
   });
 
-  it('refuse what cannot be written', async () => {
+  it('refuse invalid contents', async () => {
     const refused: [Partial<SessionContents>, number?][] = [
       [{ sections: [bytesSection('a', large), bytesSection('a', large)] }],
       [{ sections: [bytesSection('', large)] }],
@@ -119,10 +119,11 @@ describe('damaged files', () => {
     await expect(session.readAll('exact')).rejects.toThrow('section "exact": bytes 0 to 128 are damaged');
     expect(await session.readAll('tokens')).toHaveLength(12);
   });
+});
 
-  it('headers that lie are refused', async () => {
-    // a valid header around other JSON: the checksum is right, so this is about the content
-    const lies: Record<string, unknown>[] = [
+describe('forged files', () => {
+  it('headers with a right checksum and wrong contents are refused', async () => {
+    const changes: Record<string, unknown>[] = [
       { chunkBytes: 1 },
       { chunkBytes: 2 ** 40 },
       { sections: [{ name: 'a', sizeBytes: 2 ** 52 }] },
@@ -133,9 +134,9 @@ describe('damaged files', () => {
       { options: [] },
       { options: { a: {} } },
     ];
-    for (const lie of lies) {
+    for (const change of changes) {
       const honest = JSON.stringify({ modelHash: '', options: {}, metadata: null, chunkBytes: 128, sections: [] });
-      const forged = JSON.stringify({ ...(JSON.parse(honest) as object), ...lie });
+      const forged = JSON.stringify({ ...(JSON.parse(honest) as object), ...change });
       const original = JSON.stringify;
       let bytes: Uint8Array;
       try {
