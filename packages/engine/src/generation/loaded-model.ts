@@ -6,7 +6,7 @@ import type { TracedLayer } from '../plan/attention-trace.js';
 import type { Constraints } from './constraint.js';
 import type { SamplingOptions } from './sampling-options.js';
 import type { Scheduler } from '../runtime/scheduler.js';
-import type { KvPool } from '../runtime/sequence.js';
+import type { KvPool } from '../runtime/kv-pool.js';
 
 /** Clock and randomness, passed in so that tests can hold them still. */
 export interface Host {

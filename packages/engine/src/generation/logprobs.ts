@@ -2,7 +2,7 @@
 import { ArgumentError, CapacityError } from '@winnow/tensor';
 import { readTraces, type AttentionTrace } from '../plan/attention-trace.js';
 import type { LoadedModel } from './loaded-model.js';
-import { createSequence } from '../runtime/sequence.js';
+import { Sequence } from '../runtime/sequence.js';
 import type { ReadOutput } from '../memory/step-outputs.js';
 import type { FeedForwardTrace, FeedForwardLayer } from '../sparsity/feed-forward.js';
 import { readFeedForward } from '../sparsity/feed-forward-trace.js';
@@ -61,8 +61,8 @@ export async function computeLogprobs(
   const numSharedBefore = scheduler.statistics().numSharedSteps;
   const wanted = new Set(positions);
   const results = new Map<number, Float32Array>();
-  const sequence = createSequence(pool);
-  const leave = scheduler.enter(sequence);
+  const sequence = Sequence.create(pool);
+  scheduler.enter(sequence);
   try {
     for (let begin = 0; begin < tokens.length;) {
       const step = nextStep(
@@ -107,7 +107,7 @@ export async function computeLogprobs(
     }
     return onRow !== undefined ? [] : positions.map((position) => results.get(position) as Float32Array);
   } finally {
-    leave();
+    scheduler.leave(sequence);
     sequence.free();
   }
 }

@@ -4,7 +4,7 @@
  * Blocks leave in runs, oldest first, never the first block of a sequence (every token looks at it, arXiv:2309.17453 §3.2)
  * nor its newest ones. Their bytes are stored before the block manager lets go of them: a failure loses nothing.
  */
-import type { BlockManager, DetachedPage, SequenceView } from '@winnow/kv-cache';
+import type { BlockChanges, BlockManager, DetachedPage, SequenceView } from '@winnow/kv-cache';
 import { IoError } from '@winnow/tensor';
 import { slotPositionsName } from '@winnow/models';
 import type { KvBuffer, KvMemory } from '../memory/kv-memory.js';
@@ -149,13 +149,19 @@ export function createKvTiers({ manager, memory, plan, store, stream, report }: 
       leave(view.id, tableIndex, pageId);
       for (const other of others) leave(other.id, other.tableIndex, store.share(pageId));
     }
-    for (const [id, pages] of leaving) memory.queue(manager.detach(id, pages));
+    for (const [id, pages] of leaving) apply(manager.detach(id, pages));
     numDemotedBlocks += candidates.length;
     report({
       kind: 'demoted',
       numTokens: candidates.length * blockSize,
       sizeBytes: candidates.length * storedBlockBytes,
     });
+  }
+
+  /** Pages that have come back to the pool are dropped. */
+  function apply(changes: BlockChanges): void {
+    store.drop(changes.droppedPages);
+    memory.queue(changes);
   }
 
   const numAvailable = (): number => {
@@ -221,7 +227,7 @@ export function createKvTiers({ manager, memory, plan, store, stream, report }: 
         const { positions } = attached;
         const positionBytes = new Uint8Array(positions.buffer, positions.byteOffset, positions.byteLength);
         if (positionBuffer !== undefined) await memory.write(positionBuffer, attached.block, 0, positionBytes);
-        memory.queue(attached); // the page goes
+        apply(attached); // the page goes
         numBlocksBack++;
       }
     } finally {

@@ -18,7 +18,7 @@ import type { DType } from '@winnow/tensor';
 import type { TierAttention } from './attention.js';
 
 /** Scalar slots `[T]` of a step: where a token's query goes, -1 for nowhere, and which row its state comes from. */
-export const tierScalars = { queryRows: 'tierQueryRows', stateRows: 'tierStateRows' } as const;
+export const offloadScalars = { queryRows: 'tierQueryRows', stateRows: 'tierStateRows' } as const;
 
 /** Buffers of queries and states, shared by all layers, and of the chunks that are computed and read in turns. */
 export const tierBuffers = {
@@ -136,8 +136,8 @@ export function createTierWriter({
   return (b, site) => {
     const { layer, q, positions, sequences, kv, scale, window, softCap } = site;
     scalars ??= {
-      queryRows: b.scalar(tierScalars.queryRows, ['T']),
-      stateRows: b.scalar(tierScalars.stateRows, ['T']),
+      queryRows: b.scalar(offloadScalars.queryRows, ['T']),
+      stateRows: b.scalar(offloadScalars.stateRows, ['T']),
     };
     const shape = shapeOf(site);
     const boundary = `tiers.${layer}`;

@@ -23,7 +23,7 @@ import { openFeedForward, type FeedForwardRuntime } from '../weight-offload/feed
 import { openSparse } from '../sparsity/options.js';
 import { type WeightHost, checkWeightTiers } from '../weight-offload/options.js';
 import { tierNotices } from '../plan/memory-plan.js';
-import { createRuntime } from '../runtime/runtime.js';
+import { createRuntime, type Runtime } from '../runtime/runtime.js';
 import type { OpenedModel } from './opened-model.js';
 import type { SessionKey, SessionModel } from '../sessions/file.js';
 import { noSessionFiles, type SessionFiles } from '../sessions/location.js';
@@ -106,7 +106,7 @@ async function load(
       : undefined;
   const buffers = await loadBuffers(backend, description, programs, options);
   const executables = new Map<Program, Executable>();
-  let runtime: Awaited<ReturnType<typeof createRuntime>>;
+  let runtime: Runtime;
   let feedForward: FeedForwardRuntime | undefined;
   let sessionKey: SessionKey;
   try {
@@ -145,7 +145,7 @@ async function load(
           weights: description.weights,
           backend,
           buffers,
-          exclusive: scheduler.exclusive,
+          exclusive: (task) => scheduler.exclusive(task),
           trace: (tokens, onLayer, traceOptions = {}) =>
             traceFeedForward(loaded, [...tracedLayers.values()], tokens, onLayer, traceOptions),
         });

@@ -22,23 +22,6 @@ export interface KvMemoryStatistics {
   readonly copiedBytes: number;
 }
 
-export interface KvMemory {
-  /** One row per block of the pool. */
-  readonly blockBuffers: readonly KvBuffer[];
-  /** One row per recurrent state. */
-  readonly stateBuffers: readonly KvBuffer[];
-  /** Bytes of one block in all buffers together. */
-  readonly blockBytes: number;
-  /** Notes changes to be carried out before the next step. */
-  queue(changes: BlockChanges): void;
-  /** Carries out what is queued; `undefined` when that is done already. No step may run meanwhile. */
-  flush(): Promise<void> | undefined;
-  /** Copies bytes of a row out, from `byteOffset` in the row on. */
-  read(buffer: KvBuffer, row: number, byteOffset: number, target: Uint8Array): Promise<void>;
-  write(buffer: KvBuffer, row: number, byteOffset: number, bytes: Uint8Array): Promise<void>;
-  statistics(): KvMemoryStatistics;
-}
-
 const noPosition = new Uint8Array(4).fill(0xff);
 
 /** Keys and values are `[C, K, S, H]`. */
@@ -62,74 +45,108 @@ export interface KvMemoryOptions {
   /** Rows of every `state.*` buffer. */
   readonly numStates: number;
   readonly report: ReportEvent;
-  /** Hears of pages outside the pool that no sequence has any more. */
-  readonly onPagesDropped?: (pageIds: readonly number[]) => void;
 }
 
-export function createKvMemory(
-  backend: Backend,
-  programs: readonly Program[],
-  buffers: ReadonlyMap<string, BufferHandle>,
-  { numBlocks, numStates, report, onPagesDropped }: KvMemoryOptions,
-): KvMemory {
-  const handles = new Map<KvBuffer, BufferHandle>();
-  const blockBuffers: KvBuffer[] = [];
-  const stateBuffers: KvBuffer[] = [];
-  for (const { name, usage, sizeBytes } of buffersOf(programs)) {
-    if (usage !== 'kv' || isSlotBuffer(name)) continue;
-    const isState = name.startsWith('state.');
-    const numRows = isState ? numStates : numBlocks;
-    const rowBytes = sizeBytes / numRows;
-    const buffer = { name, numRows, rowBytes, slotBytes: isState ? undefined : slotBytesOf(programs, name, rowBytes) };
-    handles.set(buffer, buffers.get(name) as BufferHandle);
-    (isState ? stateBuffers : blockBuffers).push(buffer);
-  }
-  const slotPositions = buffers.get(slotPositionsName);
-  const blockBytes = blockBuffers.reduce((sum, { rowBytes }) => sum + rowBytes, 0);
-  let queued: BlockChanges[] = [];
-  let numCopiedBlocks = 0;
+export class KvMemory {
+  /** One row per block of the pool. */
+  readonly blockBuffers: readonly KvBuffer[];
+  /** One row per recurrent state. */
+  readonly stateBuffers: readonly KvBuffer[];
+  /** Bytes of one block in all buffers together. */
+  readonly blockBytes: number;
+  readonly #backend: Backend;
+  readonly #buffers: ReadonlyMap<string, BufferHandle>;
+  readonly #report: ReportEvent;
+  #queued: BlockChanges[] = [];
+  #numCopiedBlocks = 0;
 
-  function copyRow(buffer: KvBuffer, from: number, to: number): Promise<void> {
-    const handle = handles.get(buffer) as BufferHandle;
-    const { rowBytes } = buffer;
-    return backend.copy(handle, from * rowBytes, handle, to * rowBytes, rowBytes);
+  constructor(
+    backend: Backend,
+    programs: readonly Program[],
+    buffers: ReadonlyMap<string, BufferHandle>,
+    { numBlocks, numStates, report }: KvMemoryOptions,
+  ) {
+    const all = buffersOf(programs).filter(({ name, usage }) => usage === 'kv' && !isSlotBuffer(name));
+    const isState = ({ name }: { readonly name: string }): boolean => name.startsWith('state.');
+    this.blockBuffers = all
+      .filter((buffer) => !isState(buffer))
+      .map(({ name, sizeBytes }) => {
+        const rowBytes = sizeBytes / numBlocks;
+        return { name, numRows: numBlocks, rowBytes, slotBytes: slotBytesOf(programs, name, rowBytes) };
+      });
+    this.stateBuffers = all.filter(isState).map(({ name, sizeBytes }) => ({
+      name,
+      numRows: numStates,
+      rowBytes: sizeBytes / numStates,
+      slotBytes: undefined,
+    }));
+    this.blockBytes = this.blockBuffers.reduce((sum, { rowBytes }) => sum + rowBytes, 0);
+    this.#backend = backend;
+    this.#buffers = buffers;
+    this.#report = report;
   }
 
-  async function carryOut(): Promise<void> {
-    while (queued.length > 0) {
-      const changes = queued;
-      queued = [];
+  /** Notes changes that are carried out before the next step. */
+  queue(changes: BlockChanges): void {
+    if (changes.copies.length > 0 || changes.clearedSlots.length > 0) this.#queued.push(changes);
+  }
+
+  /** Carries out what is queued; `undefined` when nothing is. No step may run meanwhile. */
+  flush(): Promise<void> | undefined {
+    return this.#queued.length === 0 ? undefined : this.#carryOut();
+  }
+
+  /** Copies bytes of a row to `target`, from `byteOffset` in the row on. */
+  read(buffer: KvBuffer, row: number, byteOffset: number, target: Uint8Array): Promise<void> {
+    return this.#backend.read(this.#handle(buffer.name), row * buffer.rowBytes + byteOffset, target);
+  }
+
+  write(buffer: KvBuffer, row: number, byteOffset: number, bytes: Uint8Array): Promise<void> {
+    return this.#backend.write(this.#handle(buffer.name), row * buffer.rowBytes + byteOffset, bytes);
+  }
+
+  statistics(): KvMemoryStatistics {
+    return { numCopiedBlocks: this.#numCopiedBlocks, copiedBytes: this.#numCopiedBlocks * this.blockBytes };
+  }
+
+  #handle(name: string): BufferHandle {
+    return this.#buffers.get(name) as BufferHandle;
+  }
+
+  async #carryOut(): Promise<void> {
+    while (this.#queued.length > 0) {
+      const changes = this.#queued;
+      this.#queued = [];
       for (const { copies, clearedSlots } of changes) {
-        for (const { from, to } of copies) {
-          await Promise.all(blockBuffers.map((buffer) => copyRow(buffer, from, to)));
-        }
-        numCopiedBlocks += copies.length;
-        if (copies.length > 0) {
-          report({ kind: 'copied', numBlocks: copies.length, sizeBytes: copies.length * blockBytes });
-        }
-        if (slotPositions === undefined) continue;
-        for (const slot of clearedSlots) {
-          const view = backend.view(slotPositions);
-          if (view === undefined) await backend.write(slotPositions, slot * 4, noPosition);
-          else view.set(noPosition, slot * 4);
-        }
+        await this.#copyBlocks(copies);
+        await this.#clearSlots(clearedSlots);
       }
     }
   }
 
-  return {
-    blockBuffers,
-    stateBuffers,
-    blockBytes,
-    queue(changes): void {
-      if (changes.droppedPages.length > 0) onPagesDropped?.(changes.droppedPages);
-      if (changes.copies.length > 0 || changes.clearedSlots.length > 0) queued.push(changes);
-    },
-    flush: () => (queued.length === 0 ? undefined : carryOut()),
-    read: (buffer, row, byteOffset, target) =>
-      backend.read(handles.get(buffer) as BufferHandle, row * buffer.rowBytes + byteOffset, target),
-    write: (buffer, row, byteOffset, bytes) =>
-      backend.write(handles.get(buffer) as BufferHandle, row * buffer.rowBytes + byteOffset, bytes),
-    statistics: () => ({ numCopiedBlocks, copiedBytes: numCopiedBlocks * blockBytes }),
-  };
+  /** Copy-on-write: the blocks get rows of their own. */
+  async #copyBlocks(copies: BlockChanges['copies']): Promise<void> {
+    for (const { from, to } of copies) {
+      await Promise.all(this.blockBuffers.map((buffer) => this.#copyRow(buffer, from, to)));
+    }
+    if (copies.length === 0) return;
+    this.#numCopiedBlocks += copies.length;
+    this.#report({ kind: 'copied', numBlocks: copies.length, sizeBytes: copies.length * this.blockBytes });
+  }
+
+  #copyRow({ name, rowBytes }: KvBuffer, from: number, to: number): Promise<void> {
+    const handle = this.#handle(name);
+    return this.#backend.copy(handle, from * rowBytes, handle, to * rowBytes, rowBytes);
+  }
+
+  /** Marks slots as empty. */
+  async #clearSlots(slots: BlockChanges['clearedSlots']): Promise<void> {
+    const slotPositions = this.#buffers.get(slotPositionsName);
+    if (slotPositions === undefined) return;
+    for (const slot of slots) {
+      const view = this.#backend.view(slotPositions);
+      if (view === undefined) await this.#backend.write(slotPositions, slot * 4, noPosition);
+      else view.set(noPosition, slot * 4);
+    }
+  }
 }

@@ -4,48 +4,48 @@ import type { Executable, Program } from '@winnow/ops';
 /** Copies an output of the step that just ran, from the caller's first row on. */
 export type ReadOutput = (output: string, target: Float32Array | Int32Array) => Promise<void>;
 
-export interface StepOutputs {
-  /** Call it after each run. @param numRows output rows of the step */
-  begin(numRows: number): void;
-  /** Outputs from row `firstRow` on, until the next `begin`. */
-  reader(firstRow: number): ReadOutput;
-}
-
 interface Rows {
   readonly values: Float32Array | Int32Array; // [maxRows, width]
   readonly width: number;
   isRead: boolean;
 }
 
-export function createStepOutputs(executable: Executable): StepOutputs {
-  const { program } = executable;
-  const rowsOf = new Map<string, Rows>();
-  let numRows = 0;
+export class StepOutputs {
+  readonly #executable: Executable;
+  readonly #rowsOf = new Map<string, Rows>();
+  #numRows = 0;
+
+  constructor(executable: Executable) {
+    this.#executable = executable;
+  }
+
+  /** Call it before each run. @param numRows output rows of the step */
+  begin(numRows: number): void {
+    this.#numRows = numRows;
+    for (const rows of this.#rowsOf.values()) rows.isRead = false;
+  }
+
+  /** Outputs from row `firstRow` on, until the next `begin`. */
+  reader(firstRow: number): ReadOutput {
+    return async (output, target) => {
+      const { values, width } = await this.#readAll(output);
+      target.set(values.subarray(firstRow * width, firstRow * width + target.length));
+    };
+  }
 
   /** All rows of the step at once: backends read from the start of an output. */
-  async function readAll(output: string): Promise<Rows> {
-    let rows = rowsOf.get(output);
+  async #readAll(output: string): Promise<Rows> {
+    let rows = this.#rowsOf.get(output);
     if (rows === undefined) {
-      rows = createRows(program, output);
-      rowsOf.set(output, rows);
+      rows = createRows(this.#executable.program, output);
+      this.#rowsOf.set(output, rows);
     }
     if (!rows.isRead) {
-      await executable.read(output, rows.values.subarray(0, numRows * rows.width));
+      await this.#executable.read(output, rows.values.subarray(0, this.#numRows * rows.width));
       rows.isRead = true;
     }
     return rows;
   }
-
-  return {
-    begin(count): void {
-      numRows = count;
-      for (const rows of rowsOf.values()) rows.isRead = false;
-    },
-    reader: (firstRow) => async (output, target) => {
-      const { values, width } = await readAll(output);
-      target.set(values.subarray(firstRow * width, firstRow * width + target.length));
-    },
-  };
 }
 
 function createRows(program: Program, output: string): Rows {

@@ -4,42 +4,42 @@ import type { Sequence } from './sequence.js';
 
 /**
  * - `error`: the sequence that needs a block gets a `CapacityError`; the others go on.
- * - `wait`: it waits until others end or give blocks back. When all wait for each other, the youngest gives up its blocks
- *   and is computed again later, with the same tokens.
+ * - `wait`: it waits until others end or free blocks. When all of them wait for each other, the youngest is preempted: it
+ *   frees its blocks and recomputes the same tokens later.
  */
 export type WhenFull = 'wait' | 'error';
 
-export type FullChoice =
-  /** Takes its blocks away; it is computed again later. */
-  | { readonly kind: 'preempt'; readonly sequence: Sequence }
-  /** There will never be room for it. */
-  | { readonly kind: 'refuse'; readonly sequence: Sequence };
+export interface FullPoolAction {
+  /** `preempt` takes the blocks of the sequence; `reject` its request, because there will never be room for it. */
+  readonly kind: 'preempt' | 'reject';
+  readonly sequence: Sequence;
+}
 
 /**
  * Called when no sequence can run.
- * @param active generations in progress, oldest first; `waiting` those of them that wait for room
- * @param canRecompute whether prompts and generated tokens are computed in the same way
- * @returns `undefined` when there is hope: others may still end, or be disposed
+ * @param running generations in progress, oldest first; `waiting` those of them that wait for room
+ * @param canRecompute whether prefill and decode compute the same
+ * @returns `undefined` when others may still end or be disposed
  */
-export function choosePreemption(
+export function resolveFullPool(
   manager: BlockManager,
-  active: ReadonlySet<Sequence>,
+  running: ReadonlySet<Sequence>,
   waiting: ReadonlySet<Sequence>,
   canRecompute: boolean,
-): FullChoice | undefined {
-  const inOrder = [...active].filter((sequence) => waiting.has(sequence));
-  for (const sequence of waiting) if (!active.has(sequence)) inOrder.push(sequence);
-  // whoever is not waiting goes on by itself and may end
-  if ([...active].some((sequence) => !waiting.has(sequence) && sequence.view.blocks.length > 0)) return undefined;
+): FullPoolAction | undefined {
+  const inOrder = [...running].filter((sequence) => waiting.has(sequence));
+  for (const sequence of waiting) if (!running.has(sequence)) inOrder.push(sequence);
+  // a sequence that does not wait goes on by itself and may end
+  if ([...running].some((sequence) => !waiting.has(sequence) && sequence.view.blocks.length > 0)) return undefined;
   const holders = inOrder.filter(({ view }) => view.blocks.length > 0);
   const oldest = inOrder[0] as Sequence;
-  // contents with gaps cannot be computed again
-  const victim = !canRecompute
-    ? undefined
-    : holders.findLast((sequence) => sequence !== oldest && sequence.view.numEvicted === 0);
+  // a sequence with evicted positions cannot be recomputed
+  const victim = canRecompute
+    ? holders.findLast((sequence) => sequence !== oldest && sequence.view.numEvicted === 0)
+    : undefined;
   if (victim !== undefined) return { kind: 'preempt', sequence: victim };
-  if (holders.length > 1) return { kind: 'refuse', sequence: holders.at(-1) as Sequence };
-  // alone: open sessions that do nothing may be disposed
+  if (holders.length > 1) return { kind: 'reject', sequence: holders.at(-1) as Sequence };
+  // alone: idle sessions that hold blocks may be disposed
   const used = manager.usage().numUsedBlocks;
-  return used > oldest.view.blocks.length ? undefined : { kind: 'refuse', sequence: oldest };
+  return used > oldest.view.blocks.length ? undefined : { kind: 'reject', sequence: oldest };
 }

@@ -1,16 +1,16 @@
-/** Puts together what runs a loaded model: block manager, cache memory, scheduler. */
+/** Puts together what runs a loaded model: KV pool, model runner, scheduler. */
 import { createBlockManager } from '@winnow/kv-cache';
 import type { Backend, BufferHandle, Executable, Program } from '@winnow/ops';
-import { createKvMemory } from '../memory/kv-memory.js';
-import { guardedListener, type EngineEvent } from '../metrics/events.js';
-import type { OpenColdFolder } from '../memory/cold-files.js';
 import { openKvTiers } from '../kv-offload/open.js';
-import type { KvTiers } from '../kv-offload/offloader.js';
+import type { OpenColdFolder } from '../memory/cold-files.js';
+import { KvMemory } from '../memory/kv-memory.js';
+import { guardedListener, type EngineEvent } from '../metrics/events.js';
 import type { ModelPlan } from '../plan/model-plan.js';
-import { createScheduler, type Scheduler } from './scheduler.js';
-import type { KvPool } from './sequence.js';
-import { createStateRows } from './state-rows.js';
+import { KvPool } from './kv-pool.js';
+import { ModelRunner, type StepExecutables } from './model-runner.js';
 import type { WhenFull } from './preemption.js';
+import { Scheduler } from './scheduler.js';
+import { StateRows } from './state-rows.js';
 
 export interface RuntimeOptions {
   /**
@@ -35,8 +35,42 @@ export interface RuntimeParts {
   readonly now: () => number;
 }
 
-/** @throws {IoError} when the files of the cold tier cannot be made */
-export async function createRuntime({
+export interface Runtime {
+  readonly pool: KvPool;
+  readonly scheduler: Scheduler;
+}
+
+/** @throws {IoError} when the files of the cold tier cannot be created */
+export async function createRuntime(parts: RuntimeParts): Promise<Runtime> {
+  const { plan, options, now } = parts;
+  const pool = await createPool(parts);
+  const { programs, tiers } = plan;
+  const [decode, batch, decodeBatch] = programs;
+  const runner = new ModelRunner({
+    executables: executablesOf(parts, { decode, batch, decodeBatch }),
+    offloaded: tiers?.steps && executablesOf(parts, tiers.steps),
+    stream: pool.tiers?.stream,
+    isUniform: plan.attention.isUniform,
+    maxBlocksPerSequence: plan.cache.maxBlocksPerSequence,
+    memory: pool.memory,
+    now,
+  });
+  const { whenFull = 'error' } = options;
+  return { pool, scheduler: new Scheduler(pool, runner, { maxChunk: plan.maxChunk, whenFull }) };
+}
+
+interface StepPrograms {
+  readonly decode: Program;
+  readonly batch: Program;
+  readonly decodeBatch?: Program | undefined;
+}
+
+function executablesOf({ executables }: RuntimeParts, { decode, batch, decodeBatch }: StepPrograms): StepExecutables {
+  const prepared = (program: Program): Executable => executables.get(program) as Executable;
+  return { decode: prepared(decode), batch: prepared(batch), decodeBatch: decodeBatch && prepared(decodeBatch) };
+}
+
+async function createPool({
   backend,
   buffers,
   plan,
@@ -44,54 +78,32 @@ export async function createRuntime({
   options,
   openFolder,
   now,
-}: RuntimeParts): Promise<{
-  readonly pool: KvPool;
-  readonly scheduler: Scheduler;
-}> {
+}: RuntimeParts): Promise<KvPool> {
+  const { numStates, heavyHitters } = plan;
   const { numBlocks, blockSize, maxBlocksPerSequence } = plan.cache;
   const report = guardedListener(options.onEvent);
-  let tiers: KvTiers | undefined;
-  const memory = createKvMemory(backend, plan.programs, buffers, {
-    numBlocks,
-    numStates: plan.numStates,
-    report,
-    onPagesDropped: (pageIds) => tiers?.drop(pageIds),
-  });
-  const states = memory.stateBuffers.length === 0 ? undefined : createStateRows(plan.numStates, blockSize);
+  const memory = new KvMemory(backend, plan.programs, buffers, { numBlocks, numStates, report });
+  const states = memory.stateBuffers.length === 0 ? undefined : new StateRows(numStates, blockSize);
   const manager = createBlockManager({
     numBlocks,
     blockSize,
     maxBlocksPerSequence,
-    // a prefix of another sequence would come without what that one has looked at
-    prefixSharing: (options.prefixSharing ?? true) && plan.heavyHitters === undefined,
+    // a prefix of another sequence would come without its attention mass
+    prefixSharing: (options.prefixSharing ?? true) && heavyHitters === undefined,
     onContentDropped: (contentId) => states?.dropSnapshot(contentId),
   });
-  if (plan.tiers !== undefined) {
-    const common = { backend, buffers, executables, manager, memory, openFolder, report, now };
-    tiers = await openKvTiers({ ...common, plan: plan.tiers });
-  }
-  const prepared = (program: Program): Executable => executables.get(program) as Executable;
-  const [decode, batch, decodeBatch] = plan.programs;
-  const tiered = plan.tiers?.steps;
-  const scheduler = createScheduler(
-    { manager, memory, states, tiers, report },
-    {
-      decode: prepared(decode),
-      batch: prepared(batch),
-      isUniform: plan.attention.isUniform,
-      decodeBatch: decodeBatch && prepared(decodeBatch),
-      tiered: tiered && {
-        decode: prepared(tiered.decode),
-        batch: prepared(tiered.batch),
-        decodeBatch: tiered.decodeBatch && prepared(tiered.decodeBatch),
-      },
-      maxChunk: plan.maxChunk,
+  const tiers =
+    plan.tiers &&
+    (await openKvTiers({
+      backend,
+      buffers,
+      executables,
+      manager,
+      memory,
+      openFolder,
+      report,
       now,
-      maxBlocksPerSequence,
-      whenFull: options.whenFull ?? 'error',
-    },
-  );
-  const { heavyHitters } = plan;
-  const onFreed = (): void => scheduler.wake();
-  return { pool: { manager, memory, states, tiers, heavyHitters, report, onFreed }, scheduler };
+      plan: plan.tiers,
+    }));
+  return new KvPool({ manager, memory, states, tiers, heavyHitters, report });
 }

@@ -3,20 +3,21 @@ import { CapacityError } from '@winnow/tensor';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import type { KvMemory } from '../memory/kv-memory.js';
-import { createSequence, sharedPrefix, type KvPool } from './sequence.js';
-import { createStateRows } from './state-rows.js';
+import { KvPool } from './kv-pool.js';
+import { Sequence, sharedPrefix } from './sequence.js';
+import { StateRows } from './state-rows.js';
 
 const blockSize = 4;
 
 function createPool(numBlocks: number, numStates = 0): KvPool {
   const memory = { queue: () => undefined } as unknown as KvMemory;
-  const states = numStates === 0 ? undefined : createStateRows(numStates, blockSize);
+  const states = numStates === 0 ? undefined : new StateRows(numStates, blockSize);
   const manager = createBlockManager({
     numBlocks,
     blockSize,
     onContentDropped: (contentId) => states?.dropSnapshot(contentId),
   });
-  return { manager, memory, states, report: () => undefined, onFreed: () => undefined };
+  return new KvPool({ manager, memory, states, report: () => undefined });
 }
 
 const tokens = (length: number, last = 0): Int32Array => {
@@ -36,7 +37,7 @@ test.each([0, 3, 9])('random commands with %i state rows: every sequence has wha
   fc.assert(
     fc.property(fc.array(command, { maxLength: 40 }), (commands) => {
       const pool = createPool(12, numStates);
-      const sequences = [createSequence(pool), createSequence(pool)];
+      const sequences = [Sequence.create(pool), Sequence.create(pool)];
       /** Which tokens the state in each row has seen. */
       const seen = new Map<number, string>([[-1, '']]);
       for (const { index, wanted, action, chunk } of commands) {
@@ -78,36 +79,34 @@ test.each([0, 3, 9])('random commands with %i state rows: every sequence has wha
 
 test('begin takes what another sequence computed, in whole blocks', () => {
   const pool = createPool(8);
-  const first = createSequence(pool);
+  const first = Sequence.create(pool);
   first.append(tokens(11));
   first.commit(true);
-  const second = createSequence(pool);
+  const second = Sequence.create(pool);
   expect(second.begin(tokens(12, 7), false)).toBe(8);
   expect(second.view.blocks).toEqual(first.view.blocks.slice(0, 2));
   // a sequence whose own tokens reach further keeps them
   expect(first.begin(tokens(11), false)).toBe(10);
-  // other salts are other models
-  expect(createSequence(pool, 'other').begin(tokens(12, 7), false)).toBe(0);
 });
 
 test('preempted tokens are remembered until they are back', () => {
   const pool = createPool(8);
-  const sequence = createSequence(pool);
+  const sequence = Sequence.create(pool);
   sequence.append(tokens(9));
   sequence.commit(true);
   sequence.preempt();
-  expect([sequence.view.numTokens, [...(sequence.lost ?? [])]]).toEqual([0, [...tokens(9)]]);
+  expect([sequence.view.numTokens, [...(sequence.preempted ?? [])]]).toEqual([0, [...tokens(9)]]);
   for (const begin of [0, 5]) {
-    expect(sequence.lost).toBeDefined();
+    expect(sequence.preempted).toBeDefined();
     sequence.append(tokens(9).subarray(begin, begin === 0 ? 5 : 9));
     sequence.commit(true);
   }
-  expect(sequence.lost).toBeUndefined();
+  expect(sequence.preempted).toBeUndefined();
 });
 
 test('contents with gaps go on only where they end', () => {
   const pool = createPool(8);
-  const sequence = createSequence(pool);
+  const sequence = Sequence.create(pool);
   sequence.append(tokens(12));
   sequence.commit(true);
   sequence.evict([4, 5, 6, 7]);

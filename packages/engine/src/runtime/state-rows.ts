@@ -1,7 +1,7 @@
 /**
  * Rows of recurrent states as plain data: which row holds the state of which sequence after how many tokens. A step reads
- * one row and writes another, so that a failed step loses nothing; rows that no sequence needs any more stay as snapshots
- * until their place is wanted, oldest first.
+ * one row and writes another, so that a failed step loses nothing; rows that no sequence needs any longer stay as snapshots
+ * until their row is needed, oldest first.
  */
 import { CapacityError, invariant } from '@winnow/tensor';
 
@@ -11,145 +11,169 @@ interface StateAt {
   readonly numTokens: number;
 }
 
-/** The states of one sequence. */
-export interface StateSlot {
-  /** Row that the next step reads; -1: it begins with zeros. */
-  readonly from: number;
-  /** Row that the step writes; -1 outside of steps. */
-  readonly to: number;
-  /** Chooses the row that a step will write. @throws {CapacityError} */
-  prepare(): void;
-  /** @param contentId name of the whole blocks before `numTokens`, if they have one: the state becomes findable by it */
-  commit(numTokens: number, contentId: number | undefined): void;
-  /** The step had no use for states: the one there was stands for `numTokens` tokens now. */
-  keep(numTokens: number): void;
-  rollback(): void;
-  /** The longest `m <= numTokens` whose state is there; 0 needs none. `contentIdAt` names whole blocks of the sequence. */
-  reach(numTokens: number, contentIdAt: (numTokens: number) => number | undefined): number;
-  /** Goes back to the state after `numTokens` tokens, which `reach` gave. */
-  restore(numTokens: number, contentIdAt: (numTokens: number) => number | undefined): void;
-  fork(): StateSlot;
-  free(): void;
-}
+/** The content id of the first `numTokens` tokens of a sequence, for whole blocks. */
+export type ContentIdAt = (numTokens: number) => number | undefined;
 
-export interface StateRows {
+export class StateRows {
   readonly numRows: number;
-  allocate(): StateSlot;
-  hasSnapshot(contentId: number): boolean;
+  /** Snapshots are taken after whole blocks. */
+  readonly blockSize: number;
+  readonly #free: number[];
+  readonly #refCounts: Int32Array;
+  /** By content id, in order of use: the oldest first. */
+  readonly #snapshots = new Map<number, StateAt>();
+
+  constructor(numRows: number, blockSize: number) {
+    this.numRows = numRows;
+    this.blockSize = blockSize;
+    this.#free = Array.from({ length: numRows }, (_, index) => numRows - 1 - index);
+    this.#refCounts = new Int32Array(numRows);
+  }
+
+  get numSnapshots(): number {
+    return this.#snapshots.size;
+  }
+
+  /** The state of a new sequence: no tokens. */
+  createSlot(): StateSlot {
+    return new StateSlot(this);
+  }
+
+  hasSnapshot(contentId: number): boolean {
+    return this.#snapshots.has(contentId);
+  }
+
+  /** Retains the row of a snapshot, which becomes the newest one. */
+  retainSnapshot(contentId: number): StateAt | undefined {
+    const snapshot = this.#snapshots.get(contentId);
+    if (snapshot === undefined) return undefined;
+    this.retain(snapshot.row);
+    this.#snapshots.delete(contentId);
+    this.#snapshots.set(contentId, snapshot);
+    return snapshot;
+  }
+
+  /** Keeps a state as the snapshot of a content. */
+  addSnapshot(contentId: number, state: StateAt): void {
+    if (this.#snapshots.has(contentId)) return;
+    this.retain(state.row);
+    this.#snapshots.set(contentId, state);
+  }
+
   /** Call it when the content leaves the cache. */
-  dropSnapshot(contentId: number): void;
-  readonly numSnapshots: number;
-}
+  dropSnapshot(contentId: number): void {
+    const snapshot = this.#snapshots.get(contentId);
+    if (snapshot === undefined) return;
+    this.#snapshots.delete(contentId);
+    this.release(snapshot.row);
+  }
 
-/** @param blockSize states are findable after whole blocks */
-export function createStateRows(numRows: number, blockSize: number): StateRows {
-  const free = Array.from({ length: numRows }, (_, index) => numRows - 1 - index);
-  const refCounts = new Int32Array(numRows);
-  /** By content; insertion order: the oldest first. */
-  const snapshots = new Map<number, StateAt>();
-
-  function take(): number {
-    while (free.length === 0 && snapshots.size > 0) {
-      const [oldest] = snapshots.keys();
-      drop(oldest as number);
+  /** @throws {CapacityError} when all rows are in use */
+  allocate(): number {
+    while (this.#free.length === 0 && this.#snapshots.size > 0) {
+      const [oldest] = this.#snapshots.keys();
+      this.dropSnapshot(oldest as number);
     }
-    const row = free.pop();
+    const row = this.#free.pop();
     if (row === undefined) {
       throw new CapacityError({ resource: 'recurrent states', needed: 1, available: 0, unit: 'rows' });
     }
-    refCounts[row] = 1;
+    this.#refCounts[row] = 1;
     return row;
   }
 
-  function release(row: number): void {
-    const count = refCounts[row] as number;
+  retain(row: number): void {
+    this.#refCounts[row] = (this.#refCounts[row] as number) + 1;
+  }
+
+  release(row: number): void {
+    const count = this.#refCounts[row] as number;
     invariant(count > 0, `state row ${row} is in use`);
-    refCounts[row] = count - 1;
-    if (count === 1) free.push(row);
+    this.#refCounts[row] = count - 1;
+    if (count === 1) this.#free.push(row);
+  }
+}
+
+/** The recurrent state of one sequence. */
+export class StateSlot {
+  readonly #rows: StateRows;
+  #current: StateAt | undefined;
+  #target = -1;
+
+  /** @param current a retained row */
+  constructor(rows: StateRows, current?: StateAt) {
+    this.#rows = rows;
+    this.#current = current;
   }
 
-  function retain(row: number): void {
-    refCounts[row] = (refCounts[row] as number) + 1;
+  /** Row that the next step reads; -1: it begins with zeros. */
+  get from(): number {
+    return this.#current?.row ?? -1;
   }
 
-  function drop(contentId: number): void {
-    const snapshot = snapshots.get(contentId);
-    if (snapshot === undefined) return;
-    snapshots.delete(contentId);
-    release(snapshot.row);
+  /** Row that the step writes; -1 outside of steps. */
+  get to(): number {
+    return this.#target;
   }
 
-  function slotOver(initial: StateAt | undefined): StateSlot {
-    let current = initial;
-    let target = -1;
-    return {
-      get from(): number {
-        return current?.row ?? -1;
-      },
-      get to(): number {
-        return target;
-      },
-      prepare(): void {
-        if (target < 0) target = take();
-      },
-      commit(numTokens, contentId): void {
-        if (current !== undefined) release(current.row);
-        current = { row: target, numTokens };
-        target = -1;
-        if (contentId === undefined || snapshots.has(contentId)) return;
-        retain(current.row);
-        snapshots.set(contentId, current);
-      },
-      keep(numTokens): void {
-        if (target >= 0) release(target);
-        target = -1;
-        if (current !== undefined) current = { row: current.row, numTokens };
-      },
-      rollback(): void {
-        if (target >= 0) release(target);
-        target = -1;
-      },
-      reach(numTokens, contentIdAt): number {
-        if (current !== undefined && current.numTokens === numTokens) return numTokens;
-        for (let at = numTokens - (numTokens % blockSize); at > 0; at -= blockSize) {
-          const contentId = contentIdAt(at);
-          if (contentId !== undefined && snapshots.has(contentId)) return at;
-        }
-        return current !== undefined && current.numTokens <= numTokens ? current.numTokens : 0;
-      },
-      restore(numTokens, contentIdAt): void {
-        if (current?.numTokens === numTokens) return;
-        const contentId = numTokens === 0 ? undefined : contentIdAt(numTokens);
-        const snapshot = contentId === undefined ? undefined : snapshots.get(contentId);
-        invariant(numTokens === 0 || snapshot !== undefined, `there is a state after ${numTokens} tokens`);
-        if (snapshot !== undefined) {
-          retain(snapshot.row);
-          snapshots.delete(contentId as number); // the newest now
-          snapshots.set(contentId as number, snapshot);
-        }
-        if (current !== undefined) release(current.row);
-        current = snapshot;
-      },
-      fork(): StateSlot {
-        if (current !== undefined) retain(current.row);
-        return slotOver(current);
-      },
-      free(): void {
-        if (target >= 0) release(target);
-        if (current !== undefined) release(current.row);
-        target = -1;
-        current = undefined;
-      },
-    };
+  /** Allocates the row that a step will write. @throws {CapacityError} */
+  prepare(): void {
+    if (this.#target < 0) this.#target = this.#rows.allocate();
   }
 
-  return {
-    numRows,
-    allocate: () => slotOver(undefined),
-    hasSnapshot: (contentId) => snapshots.has(contentId),
-    dropSnapshot: drop,
-    get numSnapshots(): number {
-      return snapshots.size;
-    },
-  };
+  /** The step has written its row. With a content id, which names whole blocks, the state becomes a snapshot. */
+  commit(numTokens: number, contentId: number | undefined): void {
+    this.#releaseCurrent();
+    this.#current = { row: this.#target, numTokens };
+    this.#target = -1;
+    if (contentId !== undefined) this.#rows.addSnapshot(contentId, this.#current);
+  }
+
+  /** The step did not touch states: the current one stands for `numTokens` tokens now. */
+  keep(numTokens: number): void {
+    this.rollback();
+    if (this.#current !== undefined) this.#current = { row: this.#current.row, numTokens };
+  }
+
+  rollback(): void {
+    if (this.#target >= 0) this.#rows.release(this.#target);
+    this.#target = -1;
+  }
+
+  /** The largest `m <= numTokens` whose state is available; 0 needs none. */
+  reach(numTokens: number, contentIdAt: ContentIdAt): number {
+    const { blockSize } = this.#rows;
+    const current = this.#current;
+    if (current !== undefined && current.numTokens === numTokens) return numTokens;
+    for (let at = numTokens - (numTokens % blockSize); at > 0; at -= blockSize) {
+      const contentId = contentIdAt(at);
+      if (contentId !== undefined && this.#rows.hasSnapshot(contentId)) return at;
+    }
+    return current !== undefined && current.numTokens <= numTokens ? current.numTokens : 0;
+  }
+
+  /** Goes back to the state after `numTokens` tokens, a result of `reach`. */
+  restore(numTokens: number, contentIdAt: ContentIdAt): void {
+    if (this.#current?.numTokens === numTokens) return;
+    const contentId = numTokens === 0 ? undefined : contentIdAt(numTokens);
+    const snapshot = contentId === undefined ? undefined : this.#rows.retainSnapshot(contentId);
+    invariant(numTokens === 0 || snapshot !== undefined, `there is a state after ${numTokens} tokens`);
+    this.#releaseCurrent();
+    this.#current = snapshot;
+  }
+
+  fork(): StateSlot {
+    if (this.#current !== undefined) this.#rows.retain(this.#current.row);
+    return new StateSlot(this.#rows, this.#current);
+  }
+
+  free(): void {
+    this.rollback();
+    this.#releaseCurrent();
+    this.#current = undefined;
+  }
+
+  #releaseCurrent(): void {
+    if (this.#current !== undefined) this.#rows.release(this.#current.row);
+  }
 }

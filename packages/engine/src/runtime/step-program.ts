@@ -1,16 +1,16 @@
 /** A prepared program with its scalar block: fills in the tokens and caches of one or more sequences and runs them. */
 import type { AppendedSlots } from '@winnow/kv-cache';
-import { createScalarBlock, type Executable } from '@winnow/ops';
-import type { Sequence } from './sequence.js';
-import { createMassReader } from '../plan/eviction.js';
-import { tierScalars } from '../kv-offload/program.js';
+import { createScalarBlock, type Executable, type ScalarBlock } from '@winnow/ops';
+import { offloadScalars } from '../kv-offload/program.js';
 import type { TierStream } from '../kv-offload/stream.js';
-import { createStepOutputs, type ReadOutput } from '../memory/step-outputs.js';
+import { StepOutputs, type ReadOutput } from '../memory/step-outputs.js';
+import { createMassReader, type MassReader } from '../plan/eviction.js';
+import type { Sequence } from './sequence.js';
 
 /** The share of one sequence in a step. */
 export interface StepPart {
   readonly sequence: Sequence;
-  /** The tokens `tokens[offset, offset + slots.length)` are computed. */
+  /** The step computes the tokens `[offset, offset + slots.length)`. */
   readonly tokens: Int32Array;
   readonly offset: number;
   readonly appended: AppendedSlots;
@@ -18,97 +18,144 @@ export interface StepPart {
   readonly outputRows: readonly number[];
 }
 
-export interface StepProgram {
-  /** Most tokens of one step. */
+/** The scalar slots of a program that a step fills in, by name. */
+interface StepScalars {
+  readonly tokens: Int32Array; // [T]
+  readonly positions: Int32Array; // [T]
+  readonly sequences: Int32Array; // [T]
+  readonly slots: Int32Array; // [T]
+  readonly outputRows: Int32Array; // [R]
+  readonly contextLengths: Int32Array; // [B]
+  readonly blockTable: Int32Array; // [B, maxBlocks]
+  /** Rows of recurrent states `[B]`, for programs that have them. */
+  readonly stateFrom: Int32Array | undefined;
+  readonly stateTo: Int32Array | undefined;
+}
+
+function scalarsOf(block: ScalarBlock, hasState: boolean): StepScalars {
+  return {
+    tokens: block.slot('tokens'),
+    positions: block.slot('positions'),
+    sequences: block.slot('sequences'),
+    slots: block.slot('slots'),
+    outputRows: block.slot('outputRows'),
+    contextLengths: block.slot('contextLengths'),
+    blockTable: block.slot('blockTable'),
+    stateFrom: hasState ? block.slot('stateFrom') : undefined,
+    stateTo: hasState ? block.slot('stateTo') : undefined,
+  };
+}
+
+export interface StepProgramOptions {
+  readonly maxBlocksPerSequence: number;
+  /** For programs that attend to offloaded pages. */
+  readonly stream?: TierStream | undefined;
+  /** Whether layers of the program select among those pages. */
+  readonly selectsPages?: boolean;
+}
+
+export class StepProgram {
+  /** Maximum number of tokens, sequences and output rows of one step. */
   readonly maxTokens: number;
   readonly maxSequences: number;
-  /** Most output rows of one step. */
   readonly maxOutputRows: number;
   /** Whether it reads and writes recurrent states. */
   readonly hasState: boolean;
-  run(parts: readonly StepPart[], signal: AbortSignal | undefined): Promise<void>;
-  /** How much each slot of a part of the step that just ran was looked at, in programs that measure it. */
-  massesOf(part: number, sequence: Sequence): Float64Array | undefined;
-  /** Outputs of a part of the step that just ran. @param firstRow output rows of the parts before it */
-  reader(firstRow: number): ReadOutput;
-}
+  readonly #executable: Executable;
+  readonly #options: StepProgramOptions;
+  readonly #block: ScalarBlock;
+  readonly #scalars: StepScalars;
+  readonly #outputs: StepOutputs;
+  readonly #masses: MassReader | undefined;
+  readonly #readFirst: ReadOutput;
 
-/**
- * @param stream for programs that attend to pages outside the pool
- * @param mayChoose whether layers of the program choose among them
- */
-export function createStepProgram(
-  executable: Executable,
-  maxBlocksPerSequence: number,
-  stream?: TierStream,
-  mayChoose = false,
-): StepProgram {
-  const { program } = executable;
-  const capacity = (symbol: string): number => program.symbols.get(symbol) as number;
-  const scalars = createScalarBlock(program.scalars, program.symbols);
-  const tokenSlot = scalars.slot('tokens');
-  const positionSlot = scalars.slot('positions');
-  const sequenceSlot = scalars.slot('sequences');
-  const slotSlot = scalars.slot('slots');
-  const outputSlot = scalars.slot('outputRows');
-  const lengthSlot = scalars.slot('contextLengths');
-  const tableSlot = scalars.slot('blockTable');
-  const hasState = program.scalars.slots.has('stateFrom');
-  const stateFrom = hasState ? scalars.slot('stateFrom') : undefined;
-  const stateTo = hasState ? scalars.slot('stateTo') : undefined;
-  const maxOutputRows = capacity('R');
-  const outputs = createStepOutputs(executable);
-  const masses = createMassReader(executable);
-  const readFirst: ReadOutput = (output, target) => executable.read(output, target);
+  constructor(executable: Executable, options: StepProgramOptions) {
+    const { scalars, symbols } = executable.program;
+    const capacity = (symbol: string): number => symbols.get(symbol) as number;
+    this.maxTokens = capacity('T');
+    this.maxSequences = capacity('B');
+    this.maxOutputRows = capacity('R');
+    this.hasState = scalars.slots.has('stateFrom');
+    this.#executable = executable;
+    this.#options = options;
+    this.#block = createScalarBlock(scalars, symbols);
+    this.#scalars = scalarsOf(this.#block, this.hasState);
+    this.#outputs = new StepOutputs(executable);
+    this.#masses = createMassReader(executable);
+    this.#readFirst = (output, target) => executable.read(output, target);
+  }
 
-  function fill(parts: readonly StepPart[]): void {
+  async run(parts: readonly StepPart[], signal: AbortSignal | undefined): Promise<void> {
+    this.#fill(parts);
+    if (this.#options.stream === undefined) {
+      await this.#executable.run(this.#block.words, signal === undefined ? {} : { signal });
+      await this.#masses?.read(parts.length);
+    } else {
+      await this.#runStreamed(this.#options.stream, parts, signal);
+    }
+  }
+
+  /** Attention mass per slot of a part of the step that just ran, in programs that measure it. */
+  massesOf(part: number, { view }: Sequence): Float64Array | undefined {
+    return this.#masses?.of(part, view.numSlots);
+  }
+
+  /** Reads outputs of a part of the step that just ran. @param firstRow output rows of the parts before it */
+  reader(firstRow: number): ReadOutput {
+    return firstRow === 0 ? this.#readFirst : this.#outputs.reader(firstRow);
+  }
+
+  profile(): ReturnType<Executable['profile']> {
+    return this.#executable.profile();
+  }
+
+  dispose(): Promise<void> {
+    return this.#executable.dispose();
+  }
+
+  /** Runs with a boundary at each layer, at which the stream attends to offloaded pages. */
+  async #runStreamed(stream: TierStream, parts: readonly StepPart[], signal: AbortSignal | undefined): Promise<void> {
+    const streamed = stream.begin(parts, this.#options.selectsPages === true, signal);
+    this.#block.slot(offloadScalars.queryRows).set(streamed.queryRows);
+    this.#block.slot(offloadScalars.stateRows).set(streamed.stateRows);
+    const onBoundary = (boundary: string): Promise<void> => streamed.onBoundary(boundary);
+    try {
+      await this.#executable.run(this.#block.words, { ...(signal === undefined ? {} : { signal }), onBoundary });
+    } finally {
+      await streamed.end();
+    }
+  }
+
+  #fill(parts: readonly StepPart[]): void {
+    const { tokens, positions, sequences, slots, outputRows } = this.#scalars;
     let numTokens = 0;
     let numRows = 0;
     for (let index = 0; index < parts.length; index++) {
-      const { sequence, tokens, offset, appended, outputRows } = parts[index] as StepPart;
-      const { slots, positions } = appended;
-      for (let row = 0; row < outputRows.length; row++) outputSlot[numRows++] = numTokens + (outputRows[row] as number);
-      for (let i = 0; i < slots.length; i++, numTokens++) {
-        tokenSlot[numTokens] = tokens[offset + i] as number;
-        positionSlot[numTokens] = positions[i] as number;
-        sequenceSlot[numTokens] = index;
-        slotSlot[numTokens] = slots[i] as number;
+      const part = parts[index] as StepPart;
+      const { appended, offset } = part;
+      for (let row = 0; row < part.outputRows.length; row++) {
+        outputRows[numRows++] = numTokens + (part.outputRows[row] as number);
       }
-      const { view, state } = sequence;
-      lengthSlot[index] = view.numSlots;
-      tableSlot.set(view.blocks, index * maxBlocksPerSequence);
-      if (state === undefined || stateFrom === undefined || stateTo === undefined) continue;
-      stateFrom[index] = state.from;
-      stateTo[index] = state.to;
+      for (let i = 0; i < appended.slots.length; i++, numTokens++) {
+        tokens[numTokens] = part.tokens[offset + i] as number;
+        positions[numTokens] = appended.positions[i] as number;
+        sequences[numTokens] = index;
+        slots[numTokens] = appended.slots[i] as number;
+      }
+      this.#fillSequence(index, part.sequence);
     }
-    scalars.bind('T', numTokens);
-    scalars.bind('B', parts.length);
-    scalars.bind('R', numRows);
-    outputs.begin(numRows);
+    this.#block.bind('T', numTokens);
+    this.#block.bind('B', parts.length);
+    this.#block.bind('R', numRows);
+    this.#outputs.begin(numRows);
   }
 
-  return {
-    maxTokens: capacity('T'),
-    maxSequences: capacity('B'),
-    maxOutputRows,
-    hasState,
-    async run(parts, signal): Promise<void> {
-      fill(parts);
-      const options = signal === undefined ? {} : { signal };
-      if (stream === undefined) {
-        await executable.run(scalars.words, options);
-        return masses?.read(parts.length);
-      }
-      const streamed = stream.begin(parts, mayChoose, signal);
-      scalars.slot(tierScalars.queryRows).set(streamed.queryRows);
-      scalars.slot(tierScalars.stateRows).set(streamed.stateRows);
-      try {
-        await executable.run(scalars.words, { ...options, onBoundary: streamed.onBoundary });
-      } finally {
-        await streamed.end();
-      }
-    },
-    massesOf: (part, { view }) => masses?.of(part, view.numSlots),
-    reader: (firstRow) => (firstRow === 0 ? readFirst : outputs.reader(firstRow)),
-  };
+  #fillSequence(index: number, { view, state }: Sequence): void {
+    const { contextLengths, blockTable, stateFrom, stateTo } = this.#scalars;
+    contextLengths[index] = view.numSlots;
+    blockTable.set(view.blocks, index * this.#options.maxBlocksPerSequence);
+    if (state === undefined || stateFrom === undefined || stateTo === undefined) return;
+    stateFrom[index] = state.from;
+    stateTo[index] = state.to;
+  }
 }

@@ -18,7 +18,8 @@ import type { KvBuffer } from '../memory/kv-memory.js';
 import { blocksInOrder, placeSaved, type RowPlace } from './placement.js';
 import type { SessionFiles } from './location.js';
 import type { LoadedModel } from '../generation/loaded-model.js';
-import { restoreSequence, type KvPool, type Sequence } from '../runtime/sequence.js';
+import type { KvPool } from '../runtime/kv-pool.js';
+import { Sequence } from '../runtime/sequence.js';
 
 /** What has to be the same for a session to go on. */
 export interface SessionKey {
@@ -100,7 +101,7 @@ async function draftOf(pool: KvPool, sequence: Sequence, { state, metadata }: Se
   const forkId = manager.fork(view.id).id;
   const forkState = sequence.state?.fork();
   const release = (): void => {
-    memory.queue(manager.free(forkId));
+    pool.apply(manager.free(forkId));
     forkState?.free();
     pool.onFreed();
   };
@@ -116,7 +117,7 @@ async function draftOf(pool: KvPool, sequence: Sequence, { state, metadata }: Se
     const numWhole = Math.floor(positions.length / manager.blockSize);
     const whole = places.slice(0, numWhole);
     const last = await readLastRows(pool, places.slice(numWhole) as number[], positions.length);
-    if (isStill) memory.queue(manager.truncate(forkId, numWhole * manager.blockSize));
+    if (isStill) pool.apply(manager.truncate(forkId, numWhole * manager.blockSize));
     for (const buffer of savedBuffers(pool)) sections.push(rowsSection(pool, buffer, whole, last.get(buffer)));
     const stateRow = forkState?.from ?? -1;
     if (stateRow >= 0) for (const buffer of memory.stateBuffers) sections.push(rowsSection(pool, buffer, [stateRow]));
@@ -193,7 +194,7 @@ export async function loadSession(
     const { firstTail, detachedPages } = placement;
     let restored: Sequence;
     try {
-      restored = restoreSequence(pool, { tokens, positions: placement.positions, detachedPages });
+      restored = Sequence.restore(pool, { tokens, positions: placement.positions, detachedPages });
     } catch (error) {
       pool.tiers?.drop(detachedPages.map(({ pageId }) => pageId));
       if (WinnowError.isInstance(error) && error.code === 'argument') fail('section "positions"', error.message);

@@ -14,8 +14,6 @@ import { openSessionSource, type SessionSource } from './location.js';
 import { createGeneration, type GenerateOptions, type Generation } from '../generation/generation.js';
 import { createSession, type SessionStart, type Session } from './session.js';
 import type { ModelMetrics } from '../metrics/model-metrics.js';
-import type { KvPool } from '../runtime/sequence.js';
-import type { Scheduler } from '../runtime/scheduler.js';
 import type { SamplingOptions } from '../generation/sampling-options.js';
 
 /** A loaded model. */
@@ -78,7 +76,7 @@ export interface ModelParts {
 }
 
 export function createModel({ loaded, freeMemory, maxSessions, feedForwardMetrics, ...facts }: ModelParts): Model {
-  const { config, tokenizer, scheduler } = loaded;
+  const { config, tokenizer, scheduler, pool } = loaded;
   const sessions = new Set<Session>();
   let disposal: Promise<void> | undefined;
 
@@ -157,39 +155,16 @@ export function createModel({ loaded, freeMemory, maxSessions, feedForwardMetric
     },
     metrics() {
       const feedForward = feedForwardMetrics();
-      const metrics = collectMetrics(loaded.pool, scheduler, sessions.size);
-      return feedForward === undefined ? metrics : { ...metrics, feedForward };
+      return {
+        numSessions: sessions.size,
+        cache: pool.metrics(),
+        ...(pool.tiers === undefined ? {} : { tiers: pool.tiers.metrics() }),
+        steps: scheduler.statistics(),
+        ...(feedForward === undefined ? {} : { feedForward }),
+      };
     },
     profile: () => scheduler.profile(),
     dispose,
     [Symbol.asyncDispose]: dispose,
-  };
-}
-
-function collectMetrics(
-  { manager, memory, states, tiers }: KvPool,
-  scheduler: Scheduler,
-  numSessions: number,
-): ModelMetrics {
-  const { numUsedBlocks, numCachedBlocks, numFreeBlocks } = manager.usage();
-  const { numSharedTokens, numEvictedTokens, numReclaimedBlocks } = manager.statistics();
-  return {
-    numSessions,
-    cache: {
-      blockSize: manager.blockSize,
-      blockBytes: memory.blockBytes,
-      numBlocks: manager.numBlocks,
-      numUsedBlocks,
-      numCachedBlocks,
-      numFreeBlocks,
-      numSharedTokens,
-      ...memory.statistics(),
-      numEvictedTokens,
-      numReclaimedBlocks,
-      numStates: states?.numRows ?? 0,
-      numStateSnapshots: states?.numSnapshots ?? 0,
-    },
-    ...(tiers === undefined ? {} : { tiers: tiers.metrics() }),
-    steps: scheduler.statistics(),
   };
 }

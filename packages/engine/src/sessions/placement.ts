@@ -1,7 +1,7 @@
 /** Sessions whose pages are in several tiers: saved as if all were in the pool, restored to where there is room. */
 import type { DetachedPage, SequenceView } from '@winnow/kv-cache';
 import type { KvBuffer } from '../memory/kv-memory.js';
-import type { KvPool } from '../runtime/sequence.js';
+import type { KvPool } from '../runtime/kv-pool.js';
 
 /** Where a row of a saved block is: a block of the pool, or a page outside it. */
 export type RowPlace = number | { readonly pageId: number };

@@ -3,7 +3,7 @@ import { ArgumentError, ReleasedError } from '@winnow/tensor';
 import { generateTokens, type GenerationStart } from '../generation/generate.js';
 import type { JsonValue } from '@winnow/kv-cache';
 import { snapshotOf } from '../generation/state.js';
-import { createSequence, type Sequence } from '../runtime/sequence.js';
+import { Sequence } from '../runtime/sequence.js';
 import { saveSession, type SessionModel, type SessionParts, type SessionSize } from './file.js';
 import { openSessionTarget, type SessionTarget } from './location.js';
 import { type GenerateOptions, type Generation, createGeneration } from '../generation/generation.js';
@@ -75,7 +75,7 @@ export interface SessionStart extends SessionParts {
 }
 
 function startOf({ pool }: SessionModel): SessionStart {
-  return { sequence: createSequence(pool), state: undefined, metadata: null };
+  return { sequence: Sequence.create(pool), state: undefined, metadata: null };
 }
 
 export function createSession(
@@ -116,7 +116,7 @@ export function createSession(
     return createGeneration(async function* generation() {
       checkIdle();
       isBusy = true;
-      const leave = model.scheduler.enter(sequence);
+      model.scheduler.enter(sequence);
       try {
         checkOpen();
         generateOptions.signal?.throwIfAborted();
@@ -124,7 +124,7 @@ export function createSession(
           state = next;
         });
       } finally {
-        leave();
+        model.scheduler.leave(sequence);
         isBusy = false;
       }
     });

@@ -1,0 +1,77 @@
+/** The KV cache that all sequences of a model share: its blocks, their memory, recurrent states and offloaded pages. */
+import type { BlockChanges, BlockManager, HeavyHitterOptions } from '@winnow/kv-cache';
+import type { KvTiers } from '../kv-offload/offloader.js';
+import type { KvMemory } from '../memory/kv-memory.js';
+import type { ReportEvent } from '../metrics/events.js';
+import type { CacheMetrics } from '../metrics/model-metrics.js';
+import type { StateRows } from './state-rows.js';
+
+export interface KvPoolParts {
+  readonly manager: BlockManager;
+  readonly memory: KvMemory;
+  /** For models with recurrent state. */
+  readonly states?: StateRows | undefined;
+  /** The tiers below the pool. */
+  readonly tiers?: KvTiers | undefined;
+  /** With an eviction policy that measures attention mass. */
+  readonly heavyHitters?: HeavyHitterOptions | undefined;
+  readonly report: ReportEvent;
+}
+
+export class KvPool {
+  readonly manager: BlockManager;
+  readonly memory: KvMemory;
+  readonly states: StateRows | undefined;
+  readonly tiers: KvTiers | undefined;
+  readonly heavyHitters: HeavyHitterOptions | undefined;
+  readonly report: ReportEvent;
+  /** Called when blocks may have become free; the scheduler sets it. */
+  onFreed: () => void = () => undefined;
+
+  constructor({ manager, memory, states, tiers, heavyHitters, report }: KvPoolParts) {
+    this.manager = manager;
+    this.memory = memory;
+    this.states = states;
+    this.tiers = tiers;
+    this.heavyHitters = heavyHitters;
+    this.report = report;
+  }
+
+  /** Drops the offloaded pages that no sequence refers to anymore, and queues the other changes until the next step. */
+  apply(changes: BlockChanges): void {
+    if (changes.droppedPages.length > 0) this.tiers?.drop(changes.droppedPages);
+    this.memory.queue(changes);
+  }
+
+  /** Blocks that `numTokens` more tokens of a sequence take, and blocks that are free or can be reclaimed. */
+  roomFor(sequenceId: number, numTokens: number): { readonly neededBlocks: number; readonly availableBlocks: number } {
+    const { numFreeBlocks, numCachedBlocks } = this.manager.usage();
+    const neededBlocks = this.manager.countNewBlocks(sequenceId, numTokens);
+    return { neededBlocks, availableBlocks: numFreeBlocks + numCachedBlocks };
+  }
+
+  hasRoomFor(sequenceId: number, numTokens: number): boolean {
+    const { neededBlocks, availableBlocks } = this.roomFor(sequenceId, numTokens);
+    return neededBlocks <= availableBlocks;
+  }
+
+  metrics(): CacheMetrics {
+    const { manager, memory, states } = this;
+    const { numUsedBlocks, numCachedBlocks, numFreeBlocks } = manager.usage();
+    const { numSharedTokens, numEvictedTokens, numReclaimedBlocks } = manager.statistics();
+    return {
+      blockSize: manager.blockSize,
+      blockBytes: memory.blockBytes,
+      numBlocks: manager.numBlocks,
+      numUsedBlocks,
+      numCachedBlocks,
+      numFreeBlocks,
+      numSharedTokens,
+      ...memory.statistics(),
+      numEvictedTokens,
+      numReclaimedBlocks,
+      numStates: states?.numRows ?? 0,
+      numStateSnapshots: states?.numSnapshots ?? 0,
+    };
+  }
+}
