@@ -1,10 +1,10 @@
 /** The interpreter: every thread walks the same plan and takes its units of every record. */
 import {
-  AUX_AHEAD,
+  AHEAD_AUX,
   DONE,
-  FLAG_FREE,
+  FLAG_INDEPENDENT,
   FLAG_INT8,
-  FLAG_PACKED,
+  FLAG_REPACKED,
   GENERATION,
   JOB,
   JOB_PLAN,
@@ -12,7 +12,7 @@ import {
   MIN_WORK,
   PLAN_BYTES,
   PLAN_FLAGS,
-} from './runtime/layout';
+} from './runtime/layout.generated';
 import { activeNeurons, gatherColumns } from './ops/active-neurons';
 import { attention, attentionPartial } from './ops/attention';
 import { attentionMass } from './ops/attention-mass';
@@ -349,7 +349,7 @@ function runRecords(thread: i32): void {
     enterRecord(entry, numTensors(opcode));
     // without a barrier before it, sharing costs nothing
     expectNext(plan, record, end);
-    const isFree = record > begin && !wasSmall && hasFlag(FLAG_FREE);
+    const isFree = record > begin && !wasSmall && hasFlag(FLAG_INDEPENDENT);
     const small = !isFree && isSmall(opcode);
     if (isFree) nextCounter();
     else if (record > begin && small && !wasSmall) gather();
@@ -370,10 +370,10 @@ function runRecords(thread: i32): void {
 
 /** Lets this thread read weights of the next product while it waits for others before or in this record. */
 function expectNext(plan: usize, record: i32, end: i32): void {
-  const ahead = <i32>aux(AUX_AHEAD);
+  const ahead = <i32>aux(AHEAD_AUX);
   const next = record + ahead - 1;
   const entry = plan + <usize>next * PLAN_BYTES;
-  const wanted = FLAG_INT8 | FLAG_PACKED;
+  const wanted = FLAG_INT8 | FLAG_REPACKED;
   if (threads() === 1) return;
   if (ahead === 0 || next >= end || (load<u32>(entry, PLAN_FLAGS) & wanted) !== wanted) {
     setAhead(0, 0, 1);

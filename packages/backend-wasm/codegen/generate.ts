@@ -1,12 +1,20 @@
 /** Writes every generated file of this package; with `--check` says which are stale instead. */
-import { readFileSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { format } from 'oxfmt';
+import { layoutFiles } from './layout-files.ts';
 import { microkernelFiles } from './microkernels.ts';
+import { operandFiles } from './operands.ts';
 
 const packageFolder = dirname(dirname(fileURLToPath(import.meta.url)));
 const style = { singleQuote: true, printWidth: 120 };
+/** Compiled kernels, which `scripts/build-wasm.mjs` writes and git ignores. */
+const compiled = 'src/kernels.generated.ts';
+
+const kernelFiles = [...microkernelFiles].map(([name, source]): [string, string] => [`assembly/${name}`, source]);
+
+const files = new Map([...kernelFiles, ...layoutFiles, ...operandFiles]);
 
 function textOf(path: string): string {
   try {
@@ -16,15 +24,26 @@ function textOf(path: string): string {
   }
 }
 
+/** Generated files that no generator writes any more. */
+function leftovers(): string[] {
+  const paths = ['assembly', 'src'].flatMap((folder) =>
+    readdirSync(join(packageFolder, folder), { recursive: true, encoding: 'utf8' }).map((path) => `${folder}/${path}`),
+  );
+  return paths.filter((path) => path.endsWith('.generated.ts') && path !== compiled && !files.has(path));
+}
+
 async function stalePaths(shouldWrite: boolean): Promise<readonly string[]> {
-  const stale: string[] = [];
-  for (const [name, source] of microkernelFiles) {
-    const path = join(packageFolder, 'assembly', name);
+  const stale = leftovers();
+  if (shouldWrite) for (const name of stale) rmSync(join(packageFolder, name));
+  for (const [name, source] of files) {
+    const path = join(packageFolder, name);
     const { code, errors } = await format(path, source, style);
     if (errors.length > 0) throw new Error(`${name}: ${errors[0]?.message}`);
     if (textOf(path) === code) continue;
-    stale.push(`assembly/${name}`);
-    if (shouldWrite) writeFileSync(path, code);
+    stale.push(name);
+    if (!shouldWrite) continue;
+    mkdirSync(dirname(path), { recursive: true });
+    writeFileSync(path, code);
   }
   return stale;
 }

@@ -33,7 +33,7 @@ const variants = { simd: ['simd,threads,bulk-memory'], relaxed: ['simd,relaxed-s
 async function readSource(file, baseDir) {
   const path = join(baseDir, file);
   if (!existsSync(path)) return null;
-  return readFileSync(path, 'utf8').replace(/^\/\/ @inline$/gm, '@inline');
+  return readFileSync(path, 'utf8').replace(/^( *)\/\/ @inline$/gm, '$1@inline');
 }
 
 function hashOfSources() {

@@ -14,7 +14,7 @@ import { checkChoice, checkInteger, checkMilliseconds } from './check-options.js
 import { createExecutable } from './executable.js';
 import type { WasmHost } from './host.js';
 import { createJobQueue } from './job-queue.js';
-import { heapBase, maxThreads, pageBytes } from './layout.js';
+import { heapBase, maxThreads, pageBytes } from './layout.generated.js';
 import { createMemoryPool } from './memory-pool.js';
 import { runPackingAlone } from './packing.js';
 import { supportOf } from './support.js';
@@ -28,10 +28,11 @@ export interface WasmBackendOptions {
   /** Whether to use relaxed SIMD. Default `'auto'`: where the engine has it. */
   readonly relaxedSimd?: 'auto' | boolean;
   /**
-   * How relaxed SIMD adds up products of bytes: `'pairs'` two and two, which processors without instructions for four do best (SSE, AVX2), or
-   * `'whole'`. The results are the same. Default `'auto'`: what this machine does best. Without relaxed SIMD it means nothing.
+   * Which int8 dot product kernels use with relaxed SIMD: `'maddubs'` sums pairs of products to 16 bits, which suits processors
+   * without a four-way dot product (SSE, AVX2); `'generic'` works everywhere. The results are the same. Default `'auto'`: the
+   * fastest on this machine. Without relaxed SIMD the option has no effect.
    */
-  readonly byteProducts?: 'auto' | 'pairs' | 'whole';
+  readonly int8Dot?: 'auto' | 'maddubs' | 'generic';
   /**
    * Whether to share the memory with workers. Default `'auto'`: where the page may. Without, everything runs on the calling
    * thread, with a turn for its event loop between ops.
@@ -107,8 +108,8 @@ export async function createBackend(options: WasmBackendOptions): Promise<WasmBa
   const reservedBytes = options.reservedBytes ?? Math.floor(bytesPerMemory / 8);
   const relaxed = options.relaxedSimd ?? 'auto';
   const variant: Variant = (relaxed === 'auto' ? supportsRelaxedSimd() : relaxed) ? 'relaxed-simd' : 'simd';
-  const byteProducts = options.byteProducts ?? 'auto';
-  checkChoice('byteProducts', byteProducts, ['auto', 'pairs', 'whole']);
+  const int8Dot = options.int8Dot ?? 'auto';
+  checkChoice('int8Dot', int8Dot, ['auto', 'maddubs', 'generic']);
   const askedThreads = options.numThreads ?? Math.min(maxThreads, host.availableParallelism);
   checkInteger('numThreads', askedThreads, 1, maxThreads);
   const numThreads = isShared ? askedThreads : 1;
@@ -126,7 +127,7 @@ export async function createBackend(options: WasmBackendOptions): Promise<WasmBa
   }
   const module = await compileKernels(variant, isShared);
   const usesMessages = options.usesMessages ?? false;
-  const shared = { module, host, isShared, numThreads, usesMessages, minWork, byteProducts };
+  const shared = { module, host, isShared, numThreads, usesMessages, minWork, int8Dot };
   let onLost: (failure: DeviceLostError) => void = () => undefined;
   const lost = new Promise<DeviceLostError>((resolve) => (onLost = resolve));
   const pool = createMemoryPool({ ...shared, maxBytes, bytesPerMemory, reservedBytes, onLost });

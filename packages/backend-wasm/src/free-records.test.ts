@@ -1,7 +1,7 @@
 import { ProgramBuilder, type ProgramTensor } from '@winnow/ops';
 import { expect, test } from 'vitest';
 import { aheadOf } from './free-records.js';
-import { planFlags } from './layout.js';
+import { planFlags } from './layout.generated.js';
 import { packableTensors } from './packing.js';
 import { planProgram } from './plan.js';
 
@@ -21,7 +21,7 @@ function freeProducts(build: (b: ProgramBuilder, matmul: (x: ProgramTensor) => P
   );
   return records
     .filter((_, index) => program.records[index]?.op === 'matmul')
-    .map(({ flags }) => (flags & planFlags['free']) !== 0);
+    .map(({ flags }) => (flags & planFlags.independent) !== 0);
 }
 
 function input(b: ProgramBuilder): ProgramTensor {
@@ -57,7 +57,7 @@ test('products of few activations go on without a barrier whatever they read', (
     }
     const program = b.build();
     const packable = packableTensors(program, () => true);
-    return planProgram(program, packable, true).records.map(({ flags }) => (flags & planFlags.free) !== 0);
+    return planProgram(program, packable, true).records.map(({ flags }) => (flags & planFlags.independent) !== 0);
   };
   expect(free(1, 512)).toEqual([false, true]);
   expect(free(2, 256)).toEqual([false, true]);

@@ -4,7 +4,7 @@
  */
 import type { OpRecord, Program, TensorRef } from '@winnow/ops';
 import { tensorBytes } from '@winnow/tensor';
-import { numCounters, planFlags } from './layout.js';
+import { numCounters, planFlags } from './layout.generated.js';
 import { capacityOf } from './record-shapes.js';
 
 /** `OWN_VALUES` and, less one, `MIN_PANEL_TOKENS` of `assembly/gemm/int8-matmul.ts`. */
@@ -31,7 +31,7 @@ export function withFree<Plan extends { readonly flags: number }>(
         [before, record].every((other, i) => isOwn(program, other, (plans[index - 1 + i] as Plan).flags))) &&
       group.every((other) => isApart(program, other, record));
     group = isFree ? [...group, record] : [record];
-    return isFree ? { ...plan, flags: plan.flags | planFlags.free } : plan;
+    return isFree ? { ...plan, flags: plan.flags | planFlags.independent } : plan;
   });
 }
 
@@ -80,7 +80,7 @@ const readers: ReadonlySet<string> = new Set([
  * threads that wait may read some; 0 when there is none soon.
  */
 export function aheadOf(program: Program, plans: readonly { readonly flags: number }[], index: number): number {
-  const wanted = planFlags.int8 | planFlags.packed;
+  const wanted = planFlags.int8 | planFlags.repacked;
   const end = Math.min(plans.length, index + maxAhead);
   for (let next = index; next < end; next++) {
     const { op, inputs } = program.records[next] as OpRecord;

@@ -5,7 +5,7 @@
 import type { Program } from '@winnow/ops';
 import { decode, dtypeInfo, type DType } from '@winnow/tensor';
 import type { Heap } from './heap.js';
-import { gridAddresses } from './layout.js';
+import { gridAddresses } from './layout.generated.js';
 
 interface Book {
   readonly numVectors: number;

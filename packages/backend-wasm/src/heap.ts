@@ -1,6 +1,6 @@
 /** One WebAssembly memory: regions that appear and vanish in it. */
 import { CapacityError } from '@winnow/tensor';
-import { heapBase, pageBytes } from './layout.js';
+import { heapBase, pageBytes } from './layout.generated.js';
 import { createRegionAllocator } from './region-allocator.js';
 import { createMemory, type WasmMemory } from './web-assembly.js';
 

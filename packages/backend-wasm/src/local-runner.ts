@@ -1,6 +1,6 @@
 /** Jobs on the calling thread, record by record, with a turn for the host's event loop in between. */
 import type { WasmHost } from './host.js';
-import { controlWords, heapBase } from './layout.js';
+import { controlWords, heapBase } from './layout.generated.js';
 import type { Job, Runner } from './runner.js';
 import { instantiate, type WasmMemory, type WasmModule } from './web-assembly.js';
 

@@ -3,7 +3,7 @@ import { workersOnly } from './caller-share.js';
 import { checkInteger, checkMilliseconds } from './check-options.js';
 import { createHeap, type Heap } from './heap.js';
 import type { WasmHost } from './host.js';
-import { controlWords, jobWords, maxThreads, pageBytes, planWords } from './layout.js';
+import { controlWords, jobWords, maxThreads, pageBytes, planWords } from './layout.generated.js';
 import { createLocalRunner } from './local-runner.js';
 import type { Runner } from './runner.js';
 import { canShareMemory, compileKernels, supportsRelaxedSimd, type Variant } from './web-assembly.js';

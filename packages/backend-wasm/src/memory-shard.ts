@@ -2,7 +2,7 @@
 import type { DeviceLostError } from '@winnow/tensor';
 import { createHeap, type Heap } from './heap.js';
 import type { WasmHost } from './host.js';
-import { byteProductForms, controlWords } from './layout.js';
+import { controlWords, int8Dots } from './layout.generated.js';
 import { createLocalRunner } from './local-runner.js';
 import type { Runner } from './runner.js';
 import type { WasmModule } from './web-assembly.js';
@@ -24,8 +24,8 @@ export interface ShardOptions {
   readonly usesMessages: boolean;
   /** Value of the control word `minWork`. */
   readonly minWork: number;
-  /** How products of bytes are added up. */
-  readonly byteProducts: keyof typeof byteProductForms;
+  /** Which dot product kernels sum 8-bit products with. */
+  readonly int8Dot: keyof typeof int8Dots;
 }
 
 /**
@@ -41,10 +41,10 @@ export function createShard(
   options: ShardOptions,
   onDeath: (failure: DeviceLostError) => void,
 ): MemoryShard {
-  const { module, host, isShared, numThreads, usesMessages, minWork, byteProducts } = options;
+  const { module, host, isShared, numThreads, usesMessages, minWork, int8Dot } = options;
   const heap = createHeap(maxBytes, isShared);
   heap.words(controlWords.minWork, 1)[0] = minWork;
-  heap.words(controlWords.dotForm, 1)[0] = byteProductForms[byteProducts];
+  heap.words(controlWords.int8Dot, 1)[0] = int8Dots[int8Dot];
   heap.words(controlWords.spins, 1)[0] = numThreads > host.availableParallelism ? fewSpins : manySpins;
   const runner = isShared
     ? createWorkerRunner(module, heap.memory, host, { numThreads, usesMessages, onDeath })

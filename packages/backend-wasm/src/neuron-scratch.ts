@@ -1,7 +1,7 @@
 /** Scratch of the kernels of sparse feed-forward blocks; sizes named as in `assembly`. */
 import type { OpRecord, Program, TensorRef } from '@winnow/ops';
 import { tensorBytes } from '@winnow/tensor';
-import { maxThreads } from './layout.js';
+import { maxThreads } from './layout.generated.js';
 import { isInt8Sparse } from './packing.js';
 import { capacityOf } from './record-shapes.js';
 

@@ -6,7 +6,7 @@ import type { OpRecord, Program, TensorRef } from '@winnow/ops';
 import { dtypeInfo, tensorBytes, type DType } from '@winnow/tensor';
 import type { BufferPlace } from './buffer-places.js';
 import type { Heap } from './heap.js';
-import { controlWords, jobWords, planWords } from './layout.js';
+import { controlWords, jobWords, planWords } from './layout.generated.js';
 import { capacityOf, product } from './record-shapes.js';
 import { instantiate, type WasmModule } from './web-assembly.js';
 

@@ -1,7 +1,7 @@
 /** What kernels need besides their records: flags, tables and scratch, sized for the capacities of the symbols. */
 import { arenaBufferIndex, type OpRecord, type Program, type TensorRef } from '@winnow/ops';
 import { withFree } from './free-records.js';
-import { planFlags } from './layout.js';
+import { planFlags } from './layout.generated.js';
 import { isInt8Matmul, isInt8Sparse, keyOf, packedRefOf, type PackedTensor } from './packing.js';
 import { capacityOf, product } from './record-shapes.js';
 import { localNeuronBytes, sharedNeuronBytes } from './neuron-scratch.js';
@@ -65,7 +65,7 @@ export function planProgram(
     if (packs && isInt8Sparse(record)) {
       const reuses = !starts.has(index) && reusesCodes(program.records[index - 1], record);
       const ref = packedRefOf(record);
-      const isPacked = ref !== undefined && packed.has(keyOf(ref)) ? planFlags.packed : 0;
+      const isPacked = ref !== undefined && packed.has(keyOf(ref)) ? planFlags.repacked : 0;
       return { flags: planFlags.int8 | isPacked | (reuses ? planFlags.reuse : 0), table: -1 };
     }
     if (record.op !== 'rope') {
@@ -100,7 +100,7 @@ function packingFlags(
   const record = records[index] as OpRecord;
   const ref = packedRefOf(record);
   if (ref === undefined || !packed.has(keyOf(ref))) return 0;
-  if (!isInt8Matmul(record)) return planFlags.packed;
+  if (!isInt8Matmul(record)) return planFlags.repacked;
   // the codes of the activations are still in the scratch when the record before had the same ones
   const before = isStart ? undefined : records[index - 1];
   const beforeRef = before === undefined ? undefined : packedRefOf(before);
@@ -111,7 +111,7 @@ function packingFlags(
     packed.has(keyOf(beforeRef)) &&
     JSON.stringify(placeOf(before.inputs['x'] as TensorRef)) ===
       JSON.stringify(placeOf(record.inputs['x'] as TensorRef));
-  return planFlags.int8 | planFlags.packed | (reuses ? planFlags.reuse : 0);
+  return planFlags.int8 | planFlags.repacked | (reuses ? planFlags.reuse : 0);
 }
 
 /** Whether the record before made 8-bit integers of the same activations, for chosen rows as this one. */

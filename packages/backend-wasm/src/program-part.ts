@@ -10,7 +10,7 @@ import {
 import { createCallerShare, type CallerShare } from './caller-share.js';
 import { writeGrids } from './grids.js';
 import { aheadOf } from './free-records.js';
-import { aheadWord, jobWords, planFlags, planWords } from './layout.js';
+import { aheadAux, jobWords, planEntry, planFlags, planWords } from './layout.generated.js';
 import type { MemoryShard } from './memory-shard.js';
 import { packedRefOf, type PackedTensor } from './packing.js';
 import { planProgram } from './plan.js';
@@ -95,7 +95,7 @@ export function loadPart(
   for (let record = 0, at = 0; record < numRecords; at += words[at + 1], record++) {
     const { flags, table } = plan.records[record];
     entries.set([wordsAt + at * 4, flags, table < 0 ? 0 : tablesAt[table]], record * planWords);
-    entries[record * planWords + aheadWord] = aheadOf(program, plan.records, record);
+    entries[record * planWords + planEntry.aux / 4 + aheadAux] = aheadOf(program, plan.records, record);
   }
   const job = [planAt, scalarsAt, sharedAt, localAt, plan.localBytes, profile ? profileAt : 0];
   heap.words(jobAt, jobWords).set(job);
@@ -112,16 +112,17 @@ export function loadPart(
     arenaBytes: (begin, end) => heap.bytes(arenaAt + begin, end - begin),
     bytesOf,
     times: () => new Float64Array(heap.memory.buffer, profileAt, numRecords),
-    isInt8: (record) => (heap.words(planAt, numRecords * planWords)[record * planWords + 1] & planFlags.int8) !== 0,
+    isInt8: (record) =>
+      (heap.words(planAt, numRecords * planWords)[record * planWords + planEntry.flags / 4] & planFlags.int8) !== 0,
     refuse(tensors) {
       packed = packed.filter((tensor) => !tensors.includes(tensor));
       for (const [index, record] of program.records.entries()) {
-        const at = index * planWords + 1;
+        const at = index * planWords + planEntry.flags / 4;
         const isRefused = reads(record, tensors);
         if (isRefused === undefined) continue;
         // nor may a record take the codes of activations from one before that makes none any more, or go on beside it
-        if (isRefused && record.op === 'sparse-feed-forward') entries[at] &= ~planFlags.packed;
-        else entries[at] = isRefused ? 0 : entries[at] & ~(planFlags.reuse | planFlags.free);
+        if (isRefused && record.op === 'sparse-feed-forward') entries[at] &= ~planFlags.repacked;
+        else entries[at] = isRefused ? 0 : entries[at] & ~(planFlags.reuse | planFlags.independent);
       }
     },
   };

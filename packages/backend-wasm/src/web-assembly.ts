@@ -1,5 +1,5 @@
 /** The part of the WebAssembly API that this package uses; the library of TypeScript has it for browsers only. */
-import { heapBase, pageBytes } from './layout.js';
+import { heapBase, pageBytes } from './layout.generated.js';
 import { relaxedModule, simdModule } from './kernels.generated.js';
 
 /** A compiled module: opaque, can be posted to workers. */

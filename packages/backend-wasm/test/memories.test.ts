@@ -12,7 +12,7 @@ import {
   type WasmBackend,
   type WasmHost,
 } from '../src/index.node.js';
-import { heapBase } from '../src/layout.js';
+import { heapBase } from '../src/layout.generated.js';
 import { createScattered } from './scattered.js';
 
 const mebibyte = 2 ** 20;

@@ -7,7 +7,7 @@ import type { Backend } from '@winnow/ops';
 import { testCoverage } from '@winnow/test-utils';
 import { afterAll, describe, expect, test, vi } from 'vitest';
 import { createWasmBackend } from '../src/index.node.js';
-import { jobWords } from '../src/layout.js';
+import { jobWords } from '../src/layout.generated.js';
 import type { LoadedPart } from '../src/program-part.js';
 
 const guardBytes = 4096;
@@ -76,7 +76,7 @@ function guarded(backend: Backend, numThreads: number): Backend {
 describe.each([
   { activations: 'f32', relaxedSimd: true, numThreads: 2 },
   { activations: 'int8', relaxedSimd: true, numThreads: 3 },
-  { activations: 'int8', relaxedSimd: true, numThreads: 2, byteProducts: 'pairs' },
+  { activations: 'int8', relaxedSimd: true, numThreads: 2, int8Dot: 'maddubs' },
   { activations: 'int8', relaxedSimd: false, numThreads: 1 },
 ] as const)('$activations, relaxed $relaxedSimd, $numThreads threads', async (variant) => {
   const { activations, numThreads } = variant;
@@ -86,7 +86,7 @@ describe.each([
   const backend = guarded(inner, numThreads);
 
   // how products of bytes are added up matters for these only
-  const ops = Object.keys(kernelCases).filter((op) => !('byteProducts' in variant) || /matmul|combine|feed/.test(op));
+  const ops = Object.keys(kernelCases).filter((op) => !('int8Dot' in variant) || /matmul|combine|feed/.test(op));
   test.each(ops)('%s', async (op) => {
     const failures: string[] = [];
     for (const kernelCase of selectCases(kernelCases[op] ?? [], testCoverage)) {

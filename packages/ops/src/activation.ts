@@ -12,8 +12,11 @@ export const activation: OpSpec = {
   name: 'activation',
   inputs: { x: { dtypes: f32Only, shape: '...' }, count: { dtypes: i32Only, shape: '1', optional: true } },
   outputs: { y: { dtypes: f32Only, shape: '...', mayAlias: 'x' } },
+  axes: {},
   attributes: { kind: { kind: 'string', values: activationKinds } },
   partition: 'tokens',
+  work: '2 * x.numElements',
+  kernelFile: 'pointwise',
   bindReference({ inputs: { x, count }, outputs: { y }, attributes }) {
     const apply = activationFunction(attributes['kind'] as ActivationKind);
     return () => {

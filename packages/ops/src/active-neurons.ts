@@ -13,9 +13,11 @@ export const activeNeurons: OpSpec = {
   name: 'active-neurons',
   inputs: { scores: { dtypes: f32Only, shape: 'T F' }, thresholds: { dtypes: f32Only, shape: 'F' } },
   outputs: { ids: { dtypes: i32Only, shape: 'F' }, count: { dtypes: i32Only, shape: '1' } },
+  axes: { T: 'numTokens', F: 'numNeurons' },
   attributes: { absolute: { kind: 'boolean', default: false }, maxRatio: { kind: 'number', default: 1 } },
   fixedAxes: ['F'],
-  partition: 'serial',
+  partition: 'rows',
+  work: '6 * scores.numElements', // most of it waits for memory
   bindReference({ inputs: { scores, thresholds }, outputs: { ids, count }, attributes }) {
     const maxRatio = attributes['maxRatio'] as number;
     const magnitude = attributes['absolute'] === true ? Math.abs : (score: number): number => score;

@@ -10,6 +10,7 @@ export const argMax: OpSpec = {
   name: 'arg-max',
   inputs: { x: { dtypes: f32Only, shape: 'R V' } },
   outputs: { index: { dtypes: i32Only, shape: 'R' } },
+  axes: { R: 'numRows', V: 'vocabSize' },
   attributes: {},
   partition: 'tokens',
   bindReference({ inputs: { x }, outputs: { index } }) {

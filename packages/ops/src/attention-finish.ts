@@ -11,9 +11,11 @@ export const attentionFinish: OpSpec = {
   name: 'attention-finish',
   inputs: { l: { dtypes: f32Only, shape: '1 T N' }, o: { dtypes: f32Only, shape: '1 T N D' } },
   outputs: { y: { dtypes: f32Only, shape: 'T N D' } },
+  axes: { T: 'numTokens', N: 'numHeads', D: 'valueDim' },
   attributes: {},
   fixedAxes: ['N', 'D'],
   partition: 'tokens',
+  work: 'o.numElements',
   bindReference({ inputs: { l, o }, outputs: { y } }) {
     return () => finishRows(l.data, o.data, y.shape[0] * y.shape[1], y.data as Float32Array);
   },

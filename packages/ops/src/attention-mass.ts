@@ -1,7 +1,7 @@
 import { attentionBytes, attentionFlops } from './attention-partial.js';
 import { attentionAttributes, checkAttention, visibility } from './attention-visibility.js';
 import { f32Only } from './dtypes.js';
-import { kvReader } from './kv-view.js';
+import { attentionAxes, kvReader } from './kv-view.js';
 import type { OpSpec } from './op-spec.js';
 import { attentionFixedAxes, attentionInputs, bindLogit, maxSlotsOf } from './sparse-inputs.js';
 
@@ -19,9 +19,11 @@ export const attentionMass: OpSpec = {
   name: 'attention-mass',
   inputs: { ...attentionInputs, previous: { dtypes: f32Only, shape: 'B K M S', optional: true } },
   outputs: { mass: { dtypes: f32Only, shape: 'B K M S', mayAlias: 'previous' } },
+  axes: attentionAxes,
   attributes: attentionAttributes,
   fixedAxes: attentionFixedAxes,
   partition: 'heads',
+  work: '0.25 * q.numElements * blockTable.maxBlocks * keys.blockSize',
   check: (shapes, attributes) => checkAttention('attention-mass', shapes, attributes),
   bindReference({ inputs, outputs: { mass }, attributes }) {
     const { q, positions, sequences, blockTable, contextLengths, keys, previous } = inputs;

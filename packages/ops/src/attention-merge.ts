@@ -24,9 +24,11 @@ export const attentionMerge: OpSpec = {
     l: { dtypes: f32Only, shape: '1 T N' },
     o: { dtypes: f32Only, shape: '1 T N D' },
   },
+  axes: { P: 'numParts', Q: 'numParts2', T: 'numTokens', N: 'numHeads', D: 'valueDim' },
   attributes: {},
   fixedAxes: ['P', 'Q', 'N', 'D'],
   partition: 'tokens',
+  work: 'o.numElements',
   check({ m2, l2, o2 }) {
     const present = [m2, l2, o2].filter((shape) => shape !== undefined).length;
     if (present !== 0 && present !== 3) {

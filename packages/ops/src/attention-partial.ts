@@ -1,7 +1,7 @@
 import { ArgumentError, tensorBytes } from '@winnow/tensor';
 import { attentionAttributes, checkAttention, visibility } from './attention-visibility.js';
 import { f32Only, i32Only } from './dtypes.js';
-import { kvReader, kvViewInputs, type KvReader } from './kv-view.js';
+import { attentionAxes, kvReader, kvViewInputs, type KvReader } from './kv-view.js';
 import type { Attributes, OpSpec, RecordDTypes, RecordShapes } from './op-spec.js';
 import { clearState, type PartialStates } from './partial-softmax.js';
 
@@ -25,10 +25,12 @@ export const attentionPartial: OpSpec = {
     l: { dtypes: f32Only, shape: 'P T N' },
     o: { dtypes: f32Only, shape: 'P T N D' },
   },
+  axes: { ...attentionAxes, P: 'numParts' },
   attributes: { ...attentionAttributes, numParts: { kind: 'number', integer: true, default: 1 } },
   attributeDims: { P: 'numParts' },
   fixedAxes: ['N', 'H', 'K', 'S', 'C', 'D', 'M'],
   partition: 'heads',
+  work: '0.5 * q.numElements * blockTable.maxBlocks * keys.blockSize',
   check(shapes, attributes) {
     checkAttention('attention-partial', shapes, attributes);
     if (Number(attributes['numParts']) < 1) {

@@ -1,7 +1,7 @@
 import { attentionBytes, attentionFlops, bindAttend } from './attention-partial.js';
 import { attentionAttributes, checkAttention } from './attention-visibility.js';
 import { f32Only, i32Only } from './dtypes.js';
-import { kvReader, kvViewInputs } from './kv-view.js';
+import { attentionAxes, kvReader, kvViewInputs } from './kv-view.js';
 import type { OpSpec } from './op-spec.js';
 
 /**
@@ -21,9 +21,11 @@ export const attention: OpSpec = {
     ...kvViewInputs,
   },
   outputs: { y: { dtypes: f32Only, shape: 'T N D' } },
+  axes: attentionAxes,
   attributes: attentionAttributes,
   fixedAxes: ['N', 'H', 'K', 'S', 'C', 'D', 'M'],
   partition: 'heads',
+  work: '0.5 * q.numElements * blockTable.maxBlocks * keys.blockSize', // every slot that the longest sequence may use counts
   check: (shapes, attributes) => checkAttention('attention', shapes, attributes),
   bindReference({ inputs, outputs, attributes }) {
     const { q, positions, sequences } = inputs;

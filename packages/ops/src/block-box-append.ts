@@ -24,9 +24,11 @@ export const blockBoxAppend: OpSpec = {
     keyMax: { dtypes: f32Only, shape: 'C G K H', updates: true },
     valueNorms: { dtypes: f32Only, shape: 'C G K', updates: true },
   },
+  axes: { T: 'numTokens', C: 'numBlocks', K: 'numKvHeads', S: 'blockSize', H: 'headDim', D: 'valueDim', G: 'numParts' },
   attributes: {},
   fixedAxes: ['C', 'G', 'K', 'S', 'H', 'D'],
   partition: 'heads',
+  work: '2 * slots.numTokens * keys.numKvHeads * keys.headDim',
   check: ({ keys, counts }) => checkSummaries('block-box-append', Number(keys[2]), Number(counts[1])),
   bindReference({ inputs: { slots, keys, values }, outputs: { counts, keyMin, keyMax, valueNorms } }) {
     const { headDim } = summaryDims(keys, values);

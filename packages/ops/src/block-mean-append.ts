@@ -27,9 +27,11 @@ export const blockMeanAppend: OpSpec = {
     keyMeans: { dtypes: f32Only, shape: 'C G K H', updates: true },
     valueMeans: { dtypes: f32Only, shape: 'C G K D', updates: true },
   },
+  axes: { T: 'numTokens', C: 'numBlocks', K: 'numKvHeads', S: 'blockSize', H: 'headDim', D: 'valueDim', G: 'numParts' },
   attributes: {},
   fixedAxes: ['C', 'G', 'K', 'S', 'H', 'D'],
   partition: 'heads',
+  work: '2 * slots.numTokens * keys.numKvHeads * keys.headDim',
   check: ({ keys, counts }) => checkSummaries('block-mean-append', Number(keys[2]), Number(counts[1])),
   bindReference({ inputs: { slots, keys, values }, outputs: { counts, keyMeans, valueMeans } }) {
     const { headDim, valueDim } = summaryDims(keys, values);

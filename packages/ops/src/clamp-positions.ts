@@ -7,6 +7,7 @@ export const clampPositions: OpSpec = {
   name: 'clamp-positions',
   inputs: { positions: { dtypes: i32Only, shape: 'T' } },
   outputs: { y: { dtypes: i32Only, shape: 'T' } },
+  axes: { T: 'numTokens' },
   attributes: { limit: { kind: 'number', integer: true } },
   partition: 'serial',
   check(_shapes, { limit }) {

@@ -13,9 +13,11 @@ export const embeddingLookup: OpSpec = {
   name: 'embedding-lookup',
   inputs: { table: { dtypes: weightDTypes, shape: 'V E' }, tokens: { dtypes: i32Only, shape: 'T' } },
   outputs: { y: { dtypes: f32Only, shape: 'T E' } },
+  axes: { V: 'vocabSize', E: 'dim', T: 'numTokens' },
   attributes: { scale: { kind: 'number', default: 1 } },
   fixedAxes: ['V', 'E'],
   partition: 'tokens',
+  work: 'y.numElements',
   bindReference({ inputs: { table, tokens }, outputs: { y }, attributes }) {
     const ys = y.data as Float32Array;
     const hiddenDim = table.shape[1];

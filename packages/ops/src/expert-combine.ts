@@ -10,6 +10,7 @@ export const expertCombine: OpSpec = {
   name: 'expert-combine',
   inputs: { x: { dtypes: f32Only, shape: 'T K E' }, weights: { dtypes: f32Only, shape: 'T K' } },
   outputs: { y: { dtypes: f32Only, shape: 'T E' } },
+  axes: { T: 'numTokens', K: 'k', E: 'dim' },
   attributes: {},
   fixedAxes: ['K', 'E'],
   partition: 'tokens',

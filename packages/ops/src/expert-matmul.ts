@@ -21,9 +21,11 @@ export const expertMatmul: OpSpec = {
     slots: { dtypes: i32Only, shape: 'X', optional: true },
   },
   outputs: { y: { dtypes: f32Only, shape: 'T K O' } },
+  axes: { T: 'numTokens', J: 'rowsPerToken', I: 'numInputs', K: 'k', S: 'numSlots', O: 'numOutputs', X: 'numExperts' },
   attributes: {},
   fixedAxes: ['J', 'K', 'S', 'X', 'O', 'I'],
   partition: 'rows',
+  work: '0.25 * ids.numElements * weight.numOutputs * weight.numInputs',
   check({ x, ids }) {
     if (x[1] !== 1 && x[1] !== ids[1]) {
       const expected = `1 or ${String(ids[1])}`;

@@ -23,6 +23,7 @@ export const expertRoute: OpSpec = {
     bias: { dtypes: f32Only, shape: 'X', optional: true },
   },
   outputs: { ids: { dtypes: i32Only, shape: 'T K' }, weights: { dtypes: f32Only, shape: 'T K' } },
+  axes: { T: 'numTokens', X: 'numExperts', K: 'k' },
   attributes: {
     k: { kind: 'number', integer: true },
     score: { kind: 'string', values: routerScores, default: 'softmax' },
@@ -32,6 +33,7 @@ export const expertRoute: OpSpec = {
   attributeDims: { K: 'k' },
   fixedAxes: ['X'],
   partition: 'tokens',
+  work: '4 * logits.numElements',
   check({ logits }, { k }) {
     if (Number(k) < 1 || Number(k) > Number(logits[1])) {
       const expected = `1 to ${String(logits[1])}`;

@@ -16,8 +16,11 @@ export const gatedActivation: OpSpec = {
     count: { dtypes: i32Only, shape: '1', optional: true },
   },
   outputs: { y: { dtypes: f32Only, shape: '...', mayAlias: 'gate' } },
+  axes: {},
   attributes: { kind: { kind: 'string', values: activationKinds } },
   partition: 'tokens',
+  work: '8 * gate.numElements',
+  kernelFile: 'pointwise',
   bindReference({ inputs: { gate, up, count }, outputs: { y }, attributes }) {
     const apply = activationFunction(attributes['kind'] as ActivationKind);
     return () => {

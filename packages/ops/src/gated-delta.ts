@@ -37,6 +37,15 @@ export const gatedDelta: OpSpec = {
     state: { dtypes: f32Only, shape: 'R N V S', updates: true },
     y: { dtypes: f32Only, shape: 'T N V' },
   },
+  axes: {
+    T: 'numTokens',
+    C: 'numColumns',
+    N: 'numHeads',
+    B: 'numSequences',
+    R: 'numStates',
+    V: 'valueDim',
+    S: 'keyDim',
+  },
   attributes: {
     numKeyHeads: { kind: 'number', integer: true },
     eps: { kind: 'number' },
@@ -44,6 +53,7 @@ export const gatedDelta: OpSpec = {
   },
   fixedAxes: ['C', 'N', 'R', 'V', 'S'],
   partition: 'heads',
+  work: 'y.numElements * state.keyDim',
   check({ qkv, state }, { numKeyHeads }) {
     const [, numHeads, valueDim, keyDim] = state.map(Number);
     const groups = Number(numKeyHeads);

@@ -14,6 +14,7 @@ export const gatherColumns: OpSpec = {
     count: { dtypes: i32Only, shape: '1' },
   },
   outputs: { y: { dtypes: f32Only, shape: 'T F' } },
+  axes: { T: 'numTokens', F: 'maxActive' },
   attributes: {},
   fixedAxes: ['F'],
   partition: 'tokens',

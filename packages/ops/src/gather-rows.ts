@@ -6,9 +6,11 @@ export const gatherRows: OpSpec = {
   name: 'gather-rows',
   inputs: { x: { dtypes: f32Only, shape: 'T E' }, rows: { dtypes: i32Only, shape: 'R' } },
   outputs: { y: { dtypes: f32Only, shape: 'R E' } },
+  axes: { T: 'numTokens', E: 'dim', R: 'numRows' },
   attributes: {},
   fixedAxes: ['E'],
   partition: 'tokens',
+  work: 'y.numElements',
   bindReference({ inputs: { x, rows }, outputs: { y } }) {
     const hiddenDim = x.shape[1];
     return () => {

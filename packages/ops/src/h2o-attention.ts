@@ -3,7 +3,7 @@ import { attentionBytes, attentionFlops } from './attention-partial.js';
 import { attentionAttributes, checkAttention, visibility } from './attention-visibility.js';
 import { f32Only, i32Only } from './dtypes.js';
 import { bindKeyMass, massAttribute, massOutput, type KeyMass } from './key-mass.js';
-import { kvReader, type KvReader } from './kv-view.js';
+import { attentionAxes, kvReader, type KvReader } from './kv-view.js';
 import type { OpSpec } from './op-spec.js';
 import { eachSequence, stateInputs } from './recurrent-state.js';
 import { attentionFixedAxes, attentionInputs, bindLogit, chooseLargest } from './sparse-inputs.js';
@@ -40,6 +40,7 @@ export const h2oAttention: OpSpec = {
     pairs: { dtypes: i32Only, shape: 'T K' },
     mass: massOutput,
   },
+  axes: { ...attentionAxes, R: 'numStates', E: 'memorySize', U: 'chunkSize' },
   attributes: {
     ...attentionAttributes,
     chunk: { kind: 'number', integer: true },
@@ -51,6 +52,7 @@ export const h2oAttention: OpSpec = {
   attributeDims: { U: 'chunk' },
   fixedAxes: [...attentionFixedAxes, 'R', 'E'],
   partition: 'heads',
+  work: '0.25 * q.numElements * blockTable.maxBlocks * keys.blockSize',
   check(shapes, attributes) {
     const op = 'h2o-attention';
     checkAttention(op, shapes, attributes);

@@ -15,6 +15,7 @@ export const hadamard: OpSpec = {
   name: 'hadamard',
   inputs: { x: { dtypes: f32Only, shape: '... H' } },
   outputs: { y: { dtypes: f32Only, shape: '... H', mayAlias: 'x' } },
+  axes: { H: 'dim' },
   attributes: {},
   fixedAxes: ['H'],
   partition: 'tokens',

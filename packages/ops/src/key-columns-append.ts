@@ -17,9 +17,11 @@ export const keyColumnsAppend: OpSpec = {
   name: 'key-columns-append',
   inputs: { slots: { dtypes: i32Only, shape: 'T' }, keys: { dtypes: cacheDTypes, shape: 'C K S H' } },
   outputs: { columns: { dtypes: columnDTypes, shape: 'C K H S', updates: true } },
+  axes: { T: 'numTokens', C: 'numBlocks', K: 'numKvHeads', S: 'blockSize', H: 'headDim' },
   attributes: {},
   fixedAxes: ['C', 'K', 'S', 'H'],
   partition: 'tokens',
+  work: '2 * slots.numTokens * keys.numKvHeads * keys.headDim',
   check: ({ keys }) => checkBlockSize('key-columns-append', keys[2]),
   bindReference({ inputs: { slots, keys }, outputs: { columns } }) {
     const [, numKvHeads, blockSize, headDim] = keys.shape;

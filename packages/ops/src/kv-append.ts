@@ -22,6 +22,7 @@ export const kvAppend: OpSpec = {
     keys: { dtypes: cacheDTypes, shape: 'C K S H', updates: true },
     values: { dtypes: cacheDTypes, shape: 'C K S D', updates: true },
   },
+  axes: { T: 'numTokens', K: 'numKvHeads', H: 'headDim', D: 'valueDim', C: 'numBlocks', S: 'blockSize' },
   attributes: {},
   fixedAxes: ['C', 'K', 'S', 'H', 'D'],
   partition: 'tokens',

@@ -30,6 +30,12 @@ export const kvViewInputs: Readonly<Record<string, InputSpec>> = {
   contextLengths: { dtypes: i32Only, shape: 'B' },
 };
 
+/** Axes of every op that attends over a cache. */
+export const attentionAxes: Readonly<Record<string, string>> = {
+  ...{ T: 'numTokens', N: 'numHeads', H: 'headDim', D: 'valueDim', K: 'numKvHeads' },
+  ...{ C: 'numBlocks', S: 'blockSize', B: 'numSequences', M: 'maxBlocks' },
+};
+
 /** Slots are counted by blocks, which therefore have some. @throws {ShapeError} */
 export function checkBlockSize(op: string, blockSize: Dim | undefined): void {
   if (Number(blockSize) > 0) return;

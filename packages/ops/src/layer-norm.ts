@@ -15,9 +15,11 @@ export const layerNorm: OpSpec = {
     bias: { dtypes: f32Only, shape: 'H', optional: true },
   },
   outputs: { y: { dtypes: f32Only, shape: '... H', mayAlias: 'x' } },
+  axes: { H: 'dim' },
   attributes: { eps: { kind: 'number' } },
   fixedAxes: ['H'],
   partition: 'tokens',
+  work: '2 * x.numElements',
   bindReference({ inputs: { x, weight, bias }, outputs: { y }, attributes }) {
     const xs = x.data as Float32Array;
     const ys = y.data as Float32Array;

@@ -9,6 +9,7 @@ export const logSumExp: OpSpec = {
   name: 'log-sum-exp',
   inputs: { x: { dtypes: f32Only, shape: 'R V' } },
   outputs: { y: { dtypes: f32Only, shape: 'R' } },
+  axes: { R: 'numRows', V: 'vocabSize' },
   attributes: {},
   partition: 'tokens',
   bindReference({ inputs: { x }, outputs: { y } }) {

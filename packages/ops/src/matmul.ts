@@ -17,9 +17,11 @@ export const matmul: OpSpec = {
     bias: { dtypes: f32Only, shape: 'O', optional: true },
   },
   outputs: { y: { dtypes: f32Only, shape: 'T O' } },
+  axes: { T: 'numTokens', I: 'numInputs', O: 'numOutputs' },
   attributes: {},
   fixedAxes: ['O', 'I'],
   partition: 'rows',
+  work: '0.25 * x.numTokens * weight.numOutputs * weight.numInputs',
   bindReference({ inputs: { x, weight, bias }, outputs: { y } }) {
     const xs = x.data as Float32Array;
     const ys = y.data as Float32Array;

@@ -6,8 +6,10 @@ export const multiply: OpSpec = {
   name: 'multiply',
   inputs: { a: { dtypes: f32Only, shape: '...' }, b: { dtypes: f32Only, shape: '...' } },
   outputs: { y: { dtypes: f32Only, shape: '...', mayAlias: 'a' } },
+  axes: {},
   attributes: {},
   partition: 'tokens',
+  kernelFile: 'pointwise',
   bindReference({ inputs: { a, b }, outputs: { y } }) {
     return () => {
       const numValues = a.shape.reduce((product, dim) => product * dim, 1);

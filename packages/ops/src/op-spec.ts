@@ -68,12 +68,21 @@ export interface OpSpec {
   readonly name: string;
   readonly inputs: Readonly<Record<string, InputSpec>>;
   readonly outputs: Readonly<Record<string, OutputSpec>>;
+  /** What each axis letter counts, such as `{ T: 'numTokens' }`: the names by which kernels read sizes. */
+  readonly axes: Readonly<Record<string, string>>;
   readonly attributes: Readonly<Record<string, AttributeSpec>>;
   /** Axis letters whose size is a number attribute: `{ P: 'numParts' }`. */
   readonly attributeDims?: Readonly<Record<string, string>>;
   /** Axis letters whose sizes must be numbers, so that kernels can be specialised when a program is prepared. */
   readonly fixedAxes?: readonly string[];
   readonly partition: Partition;
+  /**
+   * Rough number of scalar steps, by which backends decide whether threads are worth it: numbers, `operand.axis`,
+   * `operand.numElements` and `attributes.name` joined by `+` and `*`. Default: one step per element of the first input.
+   */
+  readonly work?: string;
+  /** Base name of the kernel's file in every backend. Default: the name of the op; small pointwise ops share a file. */
+  readonly kernelFile?: string;
   /** Rules beyond shapes and dtypes. Throws a typed error. */
   check?(shapes: Readonly<Record<string, readonly Dim[]>>, attributes: Attributes): void;
   /**

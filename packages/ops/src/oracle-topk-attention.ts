@@ -2,7 +2,7 @@ import { attentionBytes, attentionFlops } from './attention-partial.js';
 import { attentionAttributes, checkAttention, visibility } from './attention-visibility.js';
 import { f32Only, i32Only } from './dtypes.js';
 import { bindKeyMass, massAttribute, massOutput } from './key-mass.js';
-import { kvReader } from './kv-view.js';
+import { attentionAxes, kvReader } from './kv-view.js';
 import type { OpSpec } from './op-spec.js';
 import { attentionFixedAxes, attentionInputs, bindLogit, chooseLargest, maxSlotsOf } from './sparse-inputs.js';
 import { SoftmaxSum } from './softmax-sum.js';
@@ -22,9 +22,11 @@ export const oracleTopKAttention: OpSpec = {
     pairs: { dtypes: i32Only, shape: 'T' },
     mass: massOutput,
   },
+  axes: attentionAxes,
   attributes: { ...attentionAttributes, k: { kind: 'number', integer: true }, mass: massAttribute },
   fixedAxes: attentionFixedAxes,
   partition: 'heads',
+  work: '0.25 * q.numElements * blockTable.maxBlocks * keys.blockSize',
   check(shapes, attributes) {
     checkAttention('oracle-topk-attention', shapes, attributes);
     checkCounts('oracle-topk-attention', attributes, { k: 1 });

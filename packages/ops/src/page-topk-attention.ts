@@ -3,7 +3,7 @@ import { attentionAttributes, checkAttention, visibility } from './attention-vis
 import { checkSummaries } from './block-mean-append.js';
 import { f32Only, i32Only } from './dtypes.js';
 import { bindKeyMass, massAttribute, massOutput } from './key-mass.js';
-import { kvReader } from './kv-view.js';
+import { attentionAxes, kvReader } from './kv-view.js';
 import type { OpSpec } from './op-spec.js';
 import { attentionFixedAxes, attentionInputs, bindCap, bindLogit, maxSlotsOf } from './sparse-inputs.js';
 import { SoftmaxSum } from './softmax-sum.js';
@@ -43,6 +43,7 @@ export const pageTopKAttention: OpSpec = {
     pairs: { dtypes: i32Only, shape: 'T K' },
     mass: massOutput,
   },
+  axes: { ...attentionAxes, G: 'numParts' },
   attributes: {
     ...attentionAttributes,
     budget: { kind: 'number', integer: true, default: -1 },
@@ -53,6 +54,7 @@ export const pageTopKAttention: OpSpec = {
   },
   fixedAxes: attentionFixedAxes,
   partition: 'heads',
+  work: '0.25 * q.numElements * blockTable.maxBlocks * keys.blockSize',
   check(shapes, attributes) {
     const op = 'page-topk-attention';
     checkAttention(op, shapes, attributes);

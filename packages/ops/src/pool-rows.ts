@@ -25,6 +25,7 @@ export const poolRows: OpSpec = {
     lengths: { dtypes: i32Only, shape: 'B' },
   },
   outputs: { y: { dtypes: f32Only, shape: 'B E' } },
+  axes: { T: 'numTokens', E: 'dim', B: 'numSequences' },
   attributes: { kind: { kind: 'string', values: poolingKinds } },
   fixedAxes: ['E'],
   partition: 'rows',

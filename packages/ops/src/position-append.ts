@@ -11,6 +11,7 @@ export const positionAppend: OpSpec = {
   name: 'position-append',
   inputs: { slots: { dtypes: i32Only, shape: 'T' }, positions: { dtypes: i32Only, shape: 'T' } },
   outputs: { slotPositions: { dtypes: i32Only, shape: 'C S', updates: true } },
+  axes: { T: 'numTokens', C: 'numBlocks', S: 'blockSize' },
   attributes: {},
   fixedAxes: ['C', 'S'],
   partition: 'serial',

@@ -11,9 +11,11 @@ export const rmsNorm: OpSpec = {
   name: 'rms-norm',
   inputs: { x: { dtypes: f32Only, shape: '... H' }, weight: { dtypes: f32Only, shape: 'H' } },
   outputs: { y: { dtypes: f32Only, shape: '... H', mayAlias: 'x' } },
+  axes: { H: 'dim' },
   attributes: { eps: { kind: 'number' } },
   fixedAxes: ['H'],
   partition: 'tokens',
+  work: '2 * x.numElements',
   bindReference({ inputs: { x, weight }, outputs: { y }, attributes }) {
     const xs = x.data as Float32Array;
     const weights = weight.data as Float32Array;

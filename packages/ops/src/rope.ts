@@ -18,12 +18,14 @@ export const rope: OpSpec = {
     frequencies: { dtypes: f32Only, shape: 'F' },
   },
   outputs: { y: { dtypes: f32Only, shape: 'T N H', mayAlias: 'x' } },
+  axes: { T: 'numTokens', N: 'numHeads', H: 'headDim', F: 'numFrequencies' },
   attributes: {
     layout: { kind: 'string', values: ['neighbours', 'halves'] },
     amplitude: { kind: 'number', default: 1 },
   },
   fixedAxes: ['N', 'H', 'F'],
   partition: 'tokens',
+  work: '2 * x.numElements',
   check({ x, frequencies }) {
     if (2 * Number(frequencies[0]) > Number(x[2])) {
       throw new ArgumentError({

@@ -11,6 +11,7 @@ export const scaleRows: OpSpec = {
   name: 'scale-rows',
   inputs: { x: { dtypes: f32Only, shape: '... E' }, scales: { dtypes: f32Only, shape: '... 1' } },
   outputs: { y: { dtypes: f32Only, shape: '... E', mayAlias: 'x' } },
+  axes: { E: 'dim' },
   attributes: {},
   fixedAxes: ['E'],
   partition: 'tokens',

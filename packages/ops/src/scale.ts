@@ -6,8 +6,10 @@ export const scale: OpSpec = {
   name: 'scale',
   inputs: { x: { dtypes: f32Only, shape: '...' } },
   outputs: { y: { dtypes: f32Only, shape: '...', mayAlias: 'x' } },
+  axes: {},
   attributes: { factor: { kind: 'number' } },
   partition: 'tokens',
+  kernelFile: 'pointwise',
   bindReference({ inputs: { x }, outputs: { y }, attributes }) {
     const factor = attributes['factor'] as number;
     return () => {

@@ -11,6 +11,7 @@ export const scatterRows: OpSpec = {
   name: 'scatter-rows',
   inputs: { x: { dtypes: f32Only, shape: 'T E' }, rows: { dtypes: i32Only, shape: 'T' } },
   outputs: { y: { dtypes: f32Only, shape: 'R E', updates: true } },
+  axes: { T: 'numTokens', E: 'dim', R: 'numRows' },
   attributes: {},
   fixedAxes: ['R', 'E'],
   partition: 'tokens',

@@ -17,9 +17,11 @@ export const shortConv: OpSpec = {
   name: 'short-conv',
   inputs: { x: { dtypes: f32Only, shape: 'T C' }, weight: { dtypes: f32Only, shape: 'C K' }, ...stateInputs },
   outputs: { y: { dtypes: f32Only, shape: 'T C' }, state: { dtypes: f32Only, shape: 'R J C', updates: true } },
+  axes: { T: 'numTokens', C: 'numChannels', K: 'numTaps', B: 'numSequences', R: 'numStates', J: 'historyLength' },
   attributes: { activation: { kind: 'string', values: convActivations, default: 'none' } },
   fixedAxes: ['C', 'K', 'R', 'J'],
   partition: 'rows',
+  work: 'x.numElements * weight.numTaps',
   check({ weight, state }) {
     if (Number(weight[1]) < 2 || Number(state[1]) !== Number(weight[1]) - 1) {
       throw new ShapeError({

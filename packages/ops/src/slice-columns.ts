@@ -13,6 +13,7 @@ export const sliceColumns: OpSpec = {
   name: 'slice-columns',
   inputs: { x: { dtypes: f32Only, shape: '... I' } },
   outputs: { y: { dtypes: f32Only, shape: '... L' } },
+  axes: { I: 'numInputs', L: 'length' },
   attributes: {
     begin: { kind: 'number', integer: true },
     length: { kind: 'number', integer: true },

@@ -7,8 +7,10 @@ export const softCap: OpSpec = {
   name: 'soft-cap',
   inputs: { x: { dtypes: f32Only, shape: '...' } },
   outputs: { y: { dtypes: f32Only, shape: '...', mayAlias: 'x' } },
+  axes: {},
   attributes: { cap: { kind: 'number' } },
   partition: 'tokens',
+  kernelFile: 'pointwise',
   check(_shapes, { cap }) {
     if (!(Number(cap) > 0)) {
       throw new ArgumentError({ argument: 'soft-cap: cap', expected: 'a positive number', actual: String(cap) });

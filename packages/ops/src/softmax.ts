@@ -12,6 +12,7 @@ export const softmax: OpSpec = {
   name: 'softmax',
   inputs: { x: { dtypes: f32Only, shape: '... H' } },
   outputs: { y: { dtypes: f32Only, shape: '... H', mayAlias: 'x' } },
+  axes: { H: 'dim' },
   attributes: {},
   partition: 'tokens',
   bindReference({ inputs: { x }, outputs: { y } }) {

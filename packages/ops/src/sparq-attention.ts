@@ -4,7 +4,7 @@ import { checkSummaries } from './block-mean-append.js';
 import { f32Only, i32Only } from './dtypes.js';
 import { columnDTypes } from './key-columns-append.js';
 import { bindKeyMass, massAttribute, massOutput } from './key-mass.js';
-import { kvReader } from './kv-view.js';
+import { attentionAxes, kvReader } from './kv-view.js';
 import type { OpSpec } from './op-spec.js';
 import { attentionFixedAxes, attentionInputs, bindCap, bindLogit, chooseLargest, maxSlotsOf } from './sparse-inputs.js';
 import { rowReader } from './row-access.js';
@@ -41,6 +41,7 @@ export const sparqAttention: OpSpec = {
     pairs: { dtypes: i32Only, shape: 'T' },
     mass: massOutput,
   },
+  axes: { ...attentionAxes, G: 'numParts' },
   attributes: {
     ...attentionAttributes,
     rank: { kind: 'number', integer: true },
@@ -53,6 +54,7 @@ export const sparqAttention: OpSpec = {
   },
   fixedAxes: attentionFixedAxes,
   partition: 'heads',
+  work: '0.25 * q.numElements * blockTable.maxBlocks * keys.blockSize',
   check(shapes, attributes) {
     const op = 'sparq-attention';
     checkAttention(op, shapes, attributes);

@@ -31,9 +31,11 @@ export const sparseCombine: OpSpec = {
     previous: { dtypes: f32Only, shape: 'T E', optional: true },
   },
   outputs: { y: { dtypes: f32Only, shape: 'T E' } },
+  axes: { T: 'numTokens', E: 'dim', S: 'numNeurons', F: 'maxActive' },
   attributes: {},
   fixedAxes: ['F', 'S', 'E'],
   partition: 'rows',
+  work: '0.25 * h.numTokens * rows.maxActive * weight.dim', // as if all neurons were active
   bindReference({ inputs: { h, weight, rows, count, previous }, outputs: { y } }) {
     const [, numOutputs] = weight.shape;
     const numNeurons = rows.shape[0];

@@ -26,9 +26,11 @@ export const sparseFeedForward: OpSpec = {
     previous: { dtypes: f32Only, shape: 'T E', optional: true },
   },
   outputs: { y: { dtypes: f32Only, shape: 'T E' } },
+  axes: { T: 'numTokens', E: 'dim', S: 'numNeurons', M: 'numMatrices', F: 'maxActive' },
   attributes: { kind: { kind: 'string', values: activationKinds } },
   fixedAxes: ['E', 'S', 'M', 'F'],
   partition: 'rows',
+  work: '0.25 * x.numTokens * rows.maxActive * x.dim * 3', // as if all neurons were active
   check({ weight: [, numMatrices] }) {
     if (numMatrices === 3) return;
     const rule = 'matrices of weight';

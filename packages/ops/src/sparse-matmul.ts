@@ -24,9 +24,11 @@ export const sparseMatmul: OpSpec = {
     ids: { dtypes: i32Only, shape: 'F', optional: true },
   },
   outputs: { y: { dtypes: f32Only, shape: 'T F' } },
+  axes: { T: 'numTokens', E: 'dim', S: 'numNeurons', F: 'maxActive' },
   attributes: {},
   fixedAxes: ['E', 'S', 'F'],
   partition: 'rows',
+  work: '0.25 * x.numTokens * rows.maxActive * weight.dim', // as if all neurons were active: how many are is known only when the op before is done
   bindReference({ inputs: { x, weight, rows, count, bias, ids = rows }, outputs: { y } }) {
     const xs = x.data as Float32Array;
     const ys = y.data as Float32Array;

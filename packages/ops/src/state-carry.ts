@@ -12,6 +12,7 @@ export const stateCarry: OpSpec = {
   name: 'state-carry',
   inputs: stateInputs,
   outputs: { state: { dtypes: stateDTypes, shape: 'R K E', updates: true } },
+  axes: { T: 'numTokens', B: 'numSequences', R: 'numStates', K: 'numHeads', E: 'stateSize' },
   attributes: {},
   fixedAxes: ['R', 'K', 'E'],
   partition: 'serial',

@@ -3,7 +3,7 @@ import { attentionBytes, attentionFlops } from './attention-partial.js';
 import { attentionAttributes, checkAttention, visibility } from './attention-visibility.js';
 import { f32Only, i32Only } from './dtypes.js';
 import { bindKeyMass, massAttribute, massOutput } from './key-mass.js';
-import { kvReader } from './kv-view.js';
+import { attentionAxes, kvReader } from './kv-view.js';
 import type { Attributes, OpSpec } from './op-spec.js';
 import { attentionFixedAxes, attentionInputs, bindLogit } from './sparse-inputs.js';
 import { SoftmaxSum } from './softmax-sum.js';
@@ -24,6 +24,7 @@ export const streamingAttention: OpSpec = {
     pairs: { dtypes: i32Only, shape: 'T' },
     mass: massOutput,
   },
+  axes: attentionAxes,
   attributes: {
     ...attentionAttributes,
     local: { kind: 'number', integer: true },
@@ -32,6 +33,7 @@ export const streamingAttention: OpSpec = {
   },
   fixedAxes: attentionFixedAxes,
   partition: 'heads',
+  work: '0.25 * q.numElements * blockTable.maxBlocks * keys.blockSize',
   check(shapes, attributes) {
     checkAttention('streaming-attention', shapes, attributes);
     checkCausal('streaming-attention', attributes);

@@ -3,7 +3,7 @@ import { attentionAttributes, checkAttention, visibility } from './attention-vis
 import { checkSummaries } from './block-mean-append.js';
 import { f32Only, i32Only } from './dtypes.js';
 import { bindKeyMass, massAttribute, massOutput } from './key-mass.js';
-import { kvReader } from './kv-view.js';
+import { attentionAxes, kvReader } from './kv-view.js';
 import type { AttributeSpec, Attributes, OpSpec, RecordShapes } from './op-spec.js';
 import { attentionFixedAxes, attentionInputs, bindLogit } from './sparse-inputs.js';
 import { SoftmaxSum } from './softmax-sum.js';
@@ -46,6 +46,7 @@ export const subquadraticAttention: OpSpec = {
     pairs: { dtypes: i32Only, shape: 'T' },
     mass: massOutput,
   },
+  axes: { ...attentionAxes, G: 'numParts' },
   attributes: {
     ...attentionAttributes,
     /** Tokens before the query (bidirectional: on both sides) that it sees. */
@@ -60,6 +61,7 @@ export const subquadraticAttention: OpSpec = {
   },
   fixedAxes: attentionFixedAxes,
   partition: 'heads',
+  work: '0.5 * q.numElements * (attributes.local + 32)', // a window and some keys elsewhere
   check(shapes, attributes) {
     checkAttention('subquadratic-attention', shapes, attributes);
     const { local, landmarks } = attributes;

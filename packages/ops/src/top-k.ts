@@ -12,6 +12,7 @@ export const topK: OpSpec = {
   name: 'top-k',
   inputs: { x: { dtypes: f32Only, shape: 'R V' } },
   outputs: { values: { dtypes: f32Only, shape: 'R K' }, indices: { dtypes: i32Only, shape: 'R K' } },
+  axes: { R: 'numRows', V: 'vocabSize', K: 'k' },
   attributes: { k: { kind: 'number', integer: true } },
   attributeDims: { K: 'k' },
   fixedAxes: ['V'],

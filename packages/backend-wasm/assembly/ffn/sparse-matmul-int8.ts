@@ -8,7 +8,7 @@ import { qgemvInt16 } from '../gemm/int16-dot';
 import { qgemvGroup } from '../gemm/qgemv';
 import { qgemmBlock } from '../gemm/qgemm';
 import { UNPACKED_BYTES, unpackGroup, initialOf } from '../gemm/int8-unpack';
-import { FLAG_REUSE } from '../runtime/layout';
+import { FLAG_REUSE } from '../runtime/layout.generated';
 import { foursOf, packRecords, readsRecords } from './repack-neurons';
 import { GROUP, hasSmallScales, packRows } from '../gemm/repack';
 import {

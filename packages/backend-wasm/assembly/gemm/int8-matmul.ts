@@ -8,7 +8,7 @@ import { qgemvInt16 } from './int16-dot';
 import { qgemvGroup, qgemvStreams, streamsOf } from './qgemv';
 import { qgemmBlock, qgemmRepackedQ8 } from './qgemm';
 import { UNPACKED_BYTES, unpackGroup, initialOf } from './int8-unpack';
-import { FLAG_REUSE } from '../runtime/layout';
+import { FLAG_REUSE } from '../runtime/layout.generated';
 import { GROUP } from './repack';
 import {
   codeBytesFor,

@@ -1,7 +1,7 @@
 import { bytesOf, decode } from '../quant/dequantize';
 import { addressOf, attributeF, dim, dtypeOf, hasFlag, localScratch } from '../runtime/record';
 import { takeUnits } from '../runtime/threads';
-import { FLAG_PACKED } from '../runtime/layout';
+import { FLAG_REPACKED } from '../runtime/layout.generated';
 import { scaleRow } from './pointwise';
 import { unpackRow } from '../gemm/repack';
 
@@ -15,7 +15,7 @@ export function embeddingLookup(): void {
   const hiddenDim = dim(0, 1);
   const scale = attributeF(0);
   const rowBytes = bytesOf(dtype, hiddenDim);
-  const packed = hasFlag(FLAG_PACKED);
+  const packed = hasFlag(FLAG_REPACKED);
   for (let t = takeUnits(1); t < numTokens; t = takeUnits(1)) {
     const token = <usize>load<u32>(tokens + ((<usize>t) << 2));
     const out = y + ((<usize>t * <usize>hiddenDim) << 2);

@@ -10,7 +10,7 @@ import { qgemvInt16 } from '../gemm/int16-dot';
 import { qgemvGroup, qgemvStreams, streamsOf } from '../gemm/qgemv';
 import { qgemmBlock } from '../gemm/qgemm';
 import { UNPACKED_BYTES, unpackGroup, initialOf } from '../gemm/int8-unpack';
-import { FLAG_INT8, FLAG_REUSE } from '../runtime/layout';
+import { FLAG_INT8, FLAG_REUSE } from '../runtime/layout.generated';
 import { GROUP } from '../gemm/repack';
 import {
   codeBytesFor,

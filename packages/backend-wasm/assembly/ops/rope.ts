@@ -1,4 +1,4 @@
-import { FLAG_REUSE } from '../runtime/layout';
+import { FLAG_REUSE } from '../runtime/layout.generated';
 import { addressOf, attributeF, attributeI, aux, dim, hasFlag } from '../runtime/record';
 import { phaseBarrier, takeUnits } from '../runtime/threads';
 

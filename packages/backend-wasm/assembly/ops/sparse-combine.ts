@@ -5,7 +5,7 @@
  * on from `previous` are those of one pass when that had a multiple of `neuronGroup` rows (packages/ops).
  */
 import { F32, Q4_0, Q8_0, bytesOf, decode } from '../quant/dequantize';
-import { FLAG_INT8 } from '../runtime/layout';
+import { FLAG_INT8 } from '../runtime/layout.generated';
 import { addressOf, dim, dtypeOf, hasFlag, isPresent, localScratch, strideOf } from '../runtime/record';
 import { fma } from '../simd/vector';
 import { takeUnits } from '../runtime/threads';

@@ -8,7 +8,7 @@
  * this one stands for.
  */
 import { Q4_0, Q8_0, bytesOf } from '../quant/dequantize';
-import { FLAG_INT8, FLAG_PACKED } from '../runtime/layout';
+import { FLAG_INT8, FLAG_REPACKED } from '../runtime/layout.generated';
 import { codeBytesFor, codesFor, metasAt, META_BYTES, quantiseTokens } from '../quant/quantize-activations';
 import {
   addressOf,
@@ -70,7 +70,7 @@ function sideBySide(numTokens: i32, width: i32, dtype: i32): void {
   const numGroups = (count + GROUP - 1) / GROUP;
   const parts = behindCodes(numTokens, width);
   const partBytes = (<usize>numTokens * <usize>width) << 2;
-  const isPacked = hasFlag(FLAG_PACKED);
+  const isPacked = hasFlag(FLAG_REPACKED);
   const rowBytes = bytesOf(dtype, width);
   if (isPacked) {
     // by every thread for itself: that takes no longer than waiting for each other
@@ -235,7 +235,7 @@ function matrixByMatrix(numTokens: i32, width: i32, dtype: i32): void {
   const dtypeOfX = dtypeOf(0);
   const dtypeOfRows = dtypeOf(2);
   const gate = behindCodes(numTokens, width);
-  const isPacked = hasFlag(FLAG_PACKED);
+  const isPacked = hasFlag(FLAG_REPACKED);
   const between = isPacked ? 0 : rowBytes;
   if (isPacked) setRecordRow(0);
   const up = gate + ((<usize>numTokens * <usize>numNeurons) << 2);

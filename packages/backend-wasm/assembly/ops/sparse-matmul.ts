@@ -5,7 +5,7 @@
  */
 import { dots4F16 } from '../gemm/f16-dot';
 import { F16, F32, bytesOf, decode } from '../quant/dequantize';
-import { FLAG_INT8 } from '../runtime/layout';
+import { FLAG_INT8 } from '../runtime/layout.generated';
 import { addressOf, dim, dtypeOf, hasFlag, isPresent, localScratch, sharedScratch, strideOf } from '../runtime/record';
 import { phaseBarrier, takeUnits } from '../runtime/threads';
 import { gemm4x8 } from '../gemm/f32-gemm.generated';

@@ -2,7 +2,14 @@
  * Formats whose codes name vectors of a book (iq1, iq2, iq3), and tq1_0, to f32: the values of the codecs of `@winnow/tensor`
  * bit for bit. Layouts are described there. The host writes the books to where `layout.ts` says.
  */
-import { IQ1_GRID, IQ2_S_GRID, IQ2_XS_GRID, IQ2_XXS_GRID, IQ3_S_GRID, IQ3_XXS_GRID } from '../runtime/layout';
+import {
+  IQ1_S_GRID,
+  IQ2_S_GRID,
+  IQ2_XS_GRID,
+  IQ2_XXS_GRID,
+  IQ3_S_GRID,
+  IQ3_XXS_GRID,
+} from '../runtime/layout.generated';
 import { halfToFloat } from '../simd/vector';
 
 // GGUF numbers
@@ -160,7 +167,7 @@ function decodeIq3S(from: usize, to: usize): void {
 
 /** Writes a vector of the book of iq1, moved up or down by an eighth, times a scale. */
 function writeShifted(vector: usize, isDown: bool, scale: f32, to: usize): void {
-  const elements = v128.load8x8_s(IQ1_GRID + (vector << 3));
+  const elements = v128.load8x8_s(IQ1_S_GRID + (vector << 3));
   const shift = f32x4.splat(isDown ? -0.125 : 0.125);
   const factor = f32x4.splat(scale);
   const low = f32x4.convert_i32x4_s(i32x4.extend_low_i16x8_s(elements));

@@ -9,7 +9,7 @@ import {
   PLAN_AUX,
   PLAN_FLAGS,
   PLAN_RECORD,
-} from './layout';
+} from './layout.generated';
 
 /** Bytes of a tensor in the frame: present, dtype, address, rank, then up to eight dims. */
 const SLOT_BYTES: usize = 48;

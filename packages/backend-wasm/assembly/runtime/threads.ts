@@ -13,7 +13,7 @@ import {
   SLEEPERS,
   SPINS,
   STOP,
-} from './layout';
+} from './layout.generated';
 
 /** Loads of the generation between jobs before a thread goes to sleep: the host may need its core. */
 const IDLE_SPINS: i32 = 20000;

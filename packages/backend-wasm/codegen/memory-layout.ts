@@ -1,0 +1,187 @@
+/**
+ * Where things lie in the shared memory, for the host and the kernels alike:
+ *
+ * [0, 16 KiB)        constants of the module
+ * [16 KiB, 49 KiB)   codebooks of the iq formats, written by the host
+ * [64 KiB, 128 KiB)  control words: one cache line per word that threads contend for
+ * [128 KiB, 192 KiB) one frame of 1 KiB per thread: the operands of the record that it works on
+ * [192 KiB, ...)     what the host allocates
+ */
+
+/** A named number: the name as the host writes it, the value, and what it is for. */
+type Entry = readonly [name: string, value: number, doc?: string];
+
+export interface Section {
+  /** Name of the host's object; without one, every entry is a constant of its own. */
+  readonly host?: string;
+  /** Nothing that the host needs. */
+  readonly kernelsOnly?: boolean;
+  readonly doc?: string;
+  /** Type in kernels. */
+  readonly type: 'usize' | 'i32' | 'u32';
+  /** What kernels put before or after the name. */
+  readonly prefix?: string;
+  readonly suffix?: string;
+  readonly entries: readonly Entry[];
+}
+
+const control = 0x10000;
+const frames = 0x20000;
+const maxThreads = 64;
+const frameBytes = 1024;
+
+const gridAddresses: Section = {
+  host: 'gridAddresses',
+  doc: 'Codebooks of the iq formats; iq1_m shares that of iq1_s.',
+  type: 'usize',
+  suffix: '_GRID',
+  entries: [
+    ['iq2_xxs', 0x4000, '256 vectors of 8 bytes'],
+    ['iq2_xs', 0x4800, '512 vectors of 8 bytes'],
+    ['iq2_s', 0x5800, '1024 vectors of 8 bytes'],
+    ['iq3_xxs', 0x7800, '256 vectors of 4 bytes'],
+    ['iq3_s', 0x7c00, '512 vectors of 4 bytes'],
+    ['iq1_s', 0x8400, '2048 vectors of 8 bytes'],
+  ],
+};
+
+const controlWords: Section = {
+  host: 'controlWords',
+  doc: 'Byte addresses of control words.',
+  type: 'usize',
+  entries: [
+    ['generation', control, 'number of the job that may run'],
+    ['done', control + 64, 'number of the job that ended last'],
+    ['arrived', control + 128, 'threads at the barrier'],
+    ['phase', control + 192, 'barriers passed'],
+    ['sleepers', control + 256, 'threads asleep at the barrier'],
+    ['cancel', control + 384, 'set by the host: 1 cancels the job, 2 ends the workers'],
+    ['stop', control + 448, 'the cancel word as all threads saw it at the last barrier'],
+    ['job', control + 512, 'address of the job block, first record, end record'],
+    ['idlers', control + 576, 'threads asleep between jobs'],
+    ['minWork', control + 640, 'rough number of steps below which a record runs on one thread'],
+    ['gathering', control + 704, 'whether thread 0 sleeps until all others arrived'],
+    ['spins', control + 768, 'loads of a word that another thread will change, before going to sleep'],
+    ['int8Dot', control + 832, 'which int8 dot product kernels use; see `int8Dots`'],
+    ['nextUnit', control + 1024, 'next work item, one counter for each record since the last barrier'],
+  ],
+};
+
+const int8Dots: Section = {
+  host: 'int8Dots',
+  doc: 'How 8-bit products are summed. The host may not ask for `usdot`, which is exact on some machines only.',
+  type: 'i32',
+  prefix: 'INT8_DOT_',
+  entries: [
+    ['auto', 0, 'what the machine does best'],
+    ['usdot', 1, 'unsigned times signed, four products to one sum'],
+    ['generic', 2, 'products of seven and eight bits, exact on every machine'],
+    ['maddubs', 3, 'pairs of products to 16 bits, which saturate (SSE, AVX2)'],
+  ],
+};
+
+const jobBlock: Section = {
+  kernelsOnly: true,
+  doc: 'Job block, byte offsets from its address.',
+  type: 'usize',
+  prefix: 'JOB_',
+  entries: [
+    ['plan', 0, 'plan entries'],
+    ['scalars', 4],
+    ['shared', 8, 'scratch that all threads share'],
+    ['local', 12, 'scratch per thread'],
+    ['localBytes', 16],
+    ['profile', 20, 'f64 milliseconds per record, or 0'],
+  ],
+};
+
+const planEntry: Section = {
+  host: 'planEntry',
+  doc: "Plan entry, byte offsets: address of the record's words, flags, six words for the kernel.",
+  type: 'usize',
+  prefix: 'PLAN_',
+  entries: [
+    ['record', 0],
+    ['flags', 4],
+    ['aux', 8],
+  ],
+};
+
+const planFlags: Section = {
+  host: 'planFlags',
+  doc: 'Flags of a plan entry.',
+  type: 'u32',
+  prefix: 'FLAG_',
+  entries: [
+    ['int8', 1, 'activations as 8-bit integers'],
+    ['repacked', 2, 'weight rows interleaved by four'],
+    ['reuse', 4, 'the scratch of the record before already holds this input'],
+    ['independent', 16, 'needs nothing of the record before, so no barrier after it'],
+  ],
+};
+
+const sizes: readonly Section[] = [
+  {
+    kernelsOnly: true,
+    type: 'usize',
+    entries: [
+      ['frames', frames],
+      ['frameBytes', frameBytes],
+      ['planBytes', 32, 'bytes of a plan entry'],
+      ['counterBytes', 64, 'distance of the counters of work items'],
+    ],
+  },
+  {
+    type: 'usize',
+    entries: [
+      ['heapBase', frames + frameBytes * maxThreads, 'first byte that the host may allocate'],
+      ['numCounters', 8, 'most records without a barrier between them'],
+      ['pageBytes', 0x10000, 'bytes of a page of WebAssembly memory'],
+    ],
+  },
+  {
+    type: 'i32',
+    entries: [
+      ['maxThreads', maxThreads],
+      ['jobWords', 6, 'words of a job block'],
+      ['planWords', 8, 'words of a plan entry'],
+      [
+        'aheadAux',
+        5,
+        'which kernel word says how many records ahead the next int8 GEMM is, plus 1; 0 where none is near',
+      ],
+      ['cancelJob', 1, 'value of the cancel word: the job ends'],
+      ['leave', 2, 'value of the cancel word: the workers end'],
+    ],
+  },
+];
+
+/** Jobs of the backend itself, beyond the ops. */
+export const jobs: readonly {
+  readonly name: string;
+  readonly opcode: number;
+  readonly file: string;
+  readonly call: string;
+}[] = [
+  { name: 'repack', opcode: 1000, file: 'gemm/repack', call: 'packWeights()' },
+  { name: 'unpack', opcode: 1001, file: 'gemm/repack', call: 'unpackWeights()' },
+  { name: 'repackNeurons', opcode: 1002, file: 'ffn/repack-neurons', call: 'packNeurons()' },
+  { name: 'unpackNeurons', opcode: 1003, file: 'ffn/repack-neurons', call: 'unpackNeurons()' },
+  { name: 'probeTouch', opcode: 1010, file: 'runtime/probe', call: 'probe(opcode)' },
+  { name: 'probeRead', opcode: 1011, file: 'runtime/probe', call: 'probe(opcode)' },
+  { name: 'probeF32', opcode: 1012, file: 'runtime/probe', call: 'probe(opcode)' },
+  { name: 'probeInt8', opcode: 1013, file: 'runtime/probe', call: 'probe(opcode)' },
+];
+
+const jobOpcodes: Section = {
+  host: 'jobOpcodes',
+  doc: 'Jobs of the backend itself, beyond the ops.',
+  type: 'i32',
+  prefix: 'JOB_OPCODE_',
+  entries: jobs.map(({ name, opcode }): Entry => [name, opcode]),
+};
+
+export const sections: readonly Section[] = [
+  ...[gridAddresses, controlWords, int8Dots, jobBlock, planEntry, planFlags, jobOpcodes],
+  ...sizes,
+];

@@ -1,0 +1,100 @@
+/** The op registry as the generators see it: operands with their indices and axes, attributes, kernels. */
+import './sources.ts';
+import type { OpSpec } from '@winnow/ops';
+
+const { opSpecs } = await import('@winnow/ops');
+
+export interface Axis {
+  readonly name: string;
+  /** Index from the first axis, or from the last where a tensor may have any number of leading axes. */
+  readonly index: number;
+  readonly fromEnd: boolean;
+}
+
+export interface Operand {
+  readonly name: string;
+  /** Position among the inputs and outputs of the op, which is that of the encoded record. */
+  readonly index: number;
+  readonly contract: string;
+  /** The contract with names for letters. */
+  readonly shape: string;
+  readonly dtypes: readonly string[];
+  readonly isOptional: boolean;
+  /** Axes that have a name; those of one element have none. */
+  readonly axes: readonly Axis[];
+  readonly hasLeadingAxes: boolean;
+}
+
+export interface Attribute {
+  readonly name: string;
+  readonly index: number;
+  readonly type: 'i32' | 'f32' | 'bool';
+  /** Strings that are allowed, in the order of their numbers. */
+  readonly values: readonly string[];
+}
+
+export interface Op {
+  readonly name: string;
+  readonly opcode: number;
+  readonly operands: readonly Operand[];
+  readonly attributes: readonly Attribute[];
+  readonly isSerial: boolean;
+  readonly work: string;
+  /** Path of the kernel below `assembly`, and the function in it. */
+  readonly file: string;
+  readonly functionName: string;
+}
+
+function lettersOf(contract: string): string[] {
+  return contract === '' ? [] : contract.split(' ');
+}
+
+function axesOf(spec: OpSpec, contract: string): Axis[] {
+  const letters = lettersOf(contract);
+  const fromEnd = letters[0] === '...';
+  return letters.flatMap((letter, position): Axis[] => {
+    if (letter === '...' || /^\d+$/.test(letter)) return [];
+    const name = spec.axes[letter];
+    if (name === undefined) throw new Error(`${spec.name}: axis ${letter} has no name`);
+    return [{ name, index: fromEnd ? letters.length - position : position, fromEnd }];
+  });
+}
+
+function operandsOf(spec: OpSpec): Operand[] {
+  const inputs = Object.entries(spec.inputs).map(([name, input]) => ({ name, ...input, isOptional: input.optional }));
+  const outputs = Object.entries(spec.outputs).map(([name, output]) => ({
+    ...{ ...output, isOptional: output.when !== undefined },
+    name: Object.hasOwn(spec.inputs, name) ? `${name}Out` : name,
+  }));
+  return [...inputs, ...outputs].map(({ name, shape, dtypes, isOptional }, index) => ({
+    ...{ name, index, dtypes, contract: shape, isOptional: isOptional === true },
+    shape: lettersOf(shape)
+      .map((letter) => spec.axes[letter] ?? letter)
+      .join(', '),
+    axes: axesOf(spec, shape),
+    hasLeadingAxes: shape.startsWith('...'),
+  }));
+}
+
+function attributesOf({ attributes }: OpSpec): Attribute[] {
+  return Object.entries(attributes).map(([name, { kind, integer, values }], index) => ({
+    ...{ name, index, values: values ?? [] },
+    type: kind === 'boolean' ? 'bool' : kind === 'number' && integer !== true ? 'f32' : 'i32',
+  }));
+}
+
+/** `page-topk-attention` as `pageTopkAttention`. */
+function camelCase(name: string): string {
+  return name.replace(/-(\w)/g, (_, letter: string) => letter.toUpperCase());
+}
+
+export const ops: readonly Op[] = opSpecs.map((spec, opcode) => {
+  const operands = operandsOf(spec);
+  return {
+    ...{ name: spec.name, opcode, operands, attributes: attributesOf(spec) },
+    isSerial: spec.partition === 'serial',
+    work: spec.work ?? `${operands[0]?.name}.numElements`,
+    file: `ops/${spec.kernelFile ?? spec.name}`,
+    functionName: camelCase(spec.name),
+  };
+});
