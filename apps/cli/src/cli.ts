@@ -1,5 +1,6 @@
 /** The program: commands, help, and the one place where errors become a line and an exit code. */
 import { Command, CommanderError } from 'commander';
+import { visibleOptions } from './flags/help.js';
 import { registerCalibrate } from './commands/calibrate.js';
 import { registerChat } from './commands/chat.js';
 import { registerConvert } from './commands/convert.js';
@@ -12,15 +13,15 @@ import { registerLogits } from './commands/logits.js';
 import { registerRun } from './commands/run.js';
 import { registerServe } from './commands/serve.js';
 import { registerTokenize } from './commands/tokenize.js';
-import { joinScaledAdapters } from './scaled-adapters.js';
+import { joinScaledAdapters } from './flags/scaled-adapters.js';
 import { CommandHost } from './command-host.js';
 import { errorLine, exitCodeOf, exitCodes, OutputClosedError } from './errors.js';
 import type { CliIo } from './io.js';
 import { Output } from './output.js';
 
 const about = `
-Models: MODEL is the path or URL of a .gguf file, a Hugging Face folder (path, or URL that ends in /), or a repository
-of the hub: owner/name or hf:owner/name[@revision][:file]. Without MODEL the demo model runs, which needs no download.
+MODEL is the path or URL of a .gguf file, a Hugging Face folder (a path, or a URL that ends in /), or a hub repository:
+owner/name or hf:owner/name[@revision][:file]. The default is the demo model, which needs no download.
 
 Examples:
   $ winnow run -p 'Once upon a time' -n 100 --seed 7
@@ -29,14 +30,14 @@ Examples:
   $ winnow inspect model.gguf
   $ winnow run --help
 
-Exit codes: 0 done, 1 failure of files, network or backend, 2 wrong flag or argument, 3 broken model file,
-4 too large (prompt, context or memory), 130 stopped by Ctrl-C. WINNOW_DEBUG=1 adds the stack to an error.
+Exit codes: 0 success, 1 file, network or backend failure, 2 invalid flag or argument, 3 broken model file, 4 prompt,
+context or memory too large, 130 interrupted by Ctrl-C. WINNOW_DEBUG=1 adds a stack trace to errors.
 `;
 
 /** Runs one command line (without the program's own name) and resolves to the exit code. */
 export async function main(argv: readonly string[], io: CliIo): Promise<number> {
   const out = new Output(io.stdout);
-  io.stderr.on('error', () => {}); // nobody is left to tell
+  io.stderr.on('error', () => {}); // nobody reads stderr any more
   try {
     await dispatch(argv, io, out);
     await out.flush();
@@ -72,14 +73,15 @@ async function dispatch(argv: readonly string[], io: CliIo, out: Output): Promis
 function createProgram(io: CliIo, out: Output, writeHelp: (text: string) => void): Command {
   const host = new CommandHost(io, out);
   const program = new Command('winnow')
-    .description('Runs language models on this computer.')
+    .description('Runs language and embedding models on this computer.')
     .version(io.version, '-V, --version', 'print the version')
-    .helpOption('-h, --help', 'print this help')
-    .helpCommand('help [command]', 'print the help of a command')
+    .helpOption('-h, --help', 'print help')
+    .helpCommand('help [command]', 'print help for a command')
     .addHelpText('after', about)
     .showSuggestionAfterError(true)
-    .enablePositionalOptions() // `eval sts` has flags of its own
+    .enablePositionalOptions() // `eval sts` has its own flags
     .exitOverride()
+    .configureHelp({ visibleOptions })
     .configureOutput({
       writeOut: writeHelp,
       writeErr: () => {},
@@ -102,7 +104,7 @@ function createProgram(io: CliIo, out: Output, writeHelp: (text: string) => void
   return program;
 }
 
-/** Commander's messages in our form, with the place to look. */
+/** Commander's messages in our form, with a pointer to the help. */
 function usageOf(error: CommanderError, argv: readonly string[], program: Command): CommanderError {
   const command = program.commands.find((entry) => entry.name() === argv[0]);
   const where = command === undefined ? 'winnow --help' : `winnow ${command.name()} --help`;

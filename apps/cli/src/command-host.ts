@@ -2,7 +2,7 @@
 import { abortable } from './interrupts.js';
 import type { CliIo } from './io.js';
 import type { OpenContext } from './open-model.js';
-import type { CommonFlags } from './options.js';
+import type { CommonFlags } from './flags/load.js';
 import type { Output } from './output.js';
 import { createProgress } from './progress.js';
 

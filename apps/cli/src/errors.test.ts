@@ -34,7 +34,7 @@ describe('error lines', () => {
   test('and so do notices and hints', () => {
     const notice = '1 of 2 layers compute all neurons (sparseOptions.maxRatio); weightTiers.hot fitting needs less';
     expect(withFlags(notice)).toBe(
-      '1 of 2 layers compute all neurons (--max-active); --weights-hot fitting needs less',
+      '1 of 2 layers compute all neurons (--sparsity-max-active); --memory-hot fitting needs less',
     );
   });
 
@@ -44,7 +44,7 @@ describe('error lines', () => {
     const positions = { argument: 'positions', expected: 'positions of tokens', actual: '-1' };
     expect(errorLine(new ArgumentError(positions))).toBe('--positions: expected positions of tokens, got -1');
     const nested = { argument: 'eviction.sinks', expected: 'an integer from 0', actual: '-1' };
-    expect(errorLine(new ArgumentError(nested))).toBe('--eviction.sinks: expected an integer from 0, got -1');
+    expect(errorLine(new ArgumentError(nested))).toBe('--kv-eviction.sinks: expected an integer from 0, got -1');
   });
 
   test('keep names in files as they are', () => {

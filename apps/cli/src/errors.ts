@@ -54,23 +54,23 @@ export function exitCodeOf(error: unknown): number {
   return exitCodes.failure;
 }
 
-/** What the engine's options are called on the command line. */
+/** Flags by the engine's option names. */
 const flagOfOption: Readonly<Record<string, string>> = {
-  contextSize: '--ctx-size',
+  contextSize: '--context',
   batchSize: '--batch-size',
   kvDType: '--kv-dtype',
   kvRotation: '--kv-rotation',
-  eviction: '--eviction',
-  'kv.hotBytes': '--kv-hot',
-  'kv.warmBytes': '--kv-warm',
-  'kv.coldPath': '--kv-cold',
-  'weightTiers.hot': '--weights-hot',
-  'weightTiers.coldPath': '--weights-cold',
-  'weightTiers.warm': '--weights-warm',
-  'weightTiers.cold': '--weights-copy',
+  eviction: '--kv-eviction',
+  'kv.hotBytes': '--kv-budget',
+  'kv.warmBytes': '--kv-offload-memory',
+  'kv.coldPath': '--kv-offload-folder',
+  'weightTiers.hot': '--memory-hot',
+  'weightTiers.coldPath': '--memory-folder',
+  'weightTiers.warm': '--memory-warm',
+  'weightTiers.cold': '--memory-cold',
   memoryLimitBytes: '--memory',
-  'sparseOptions.maxRatio': '--max-active',
-  verifyWeights: '--verify-weights',
+  'sparseOptions.maxRatio': '--sparsity-max-active',
+  verifyWeights: '--sparsity-verify',
   overflow: '--overflow',
   quantize: '--quantize',
   allowRequantise: '--allow-requantize',
@@ -85,7 +85,7 @@ const flagOfOption: Readonly<Record<string, string>> = {
   frequencyPenalty: '--frequency-penalty',
   positions: '--positions',
 };
-/** Names that are no words of English are replaced anywhere, the others where the argument is named: at the beginning. */
+/** Option names that are English words are replaced only at the start of a message, the others anywhere. */
 const isWord = (name: string): boolean => /^[a-z]+$/.test(name);
 const namesOf = (names: readonly string[]): string => names.join('|').replaceAll('.', '\\.');
 const optionNames = new RegExp(
@@ -94,7 +94,7 @@ const optionNames = new RegExp(
   'g',
 );
 
-/** A message of the engine with the flags of this program instead of its options. */
+/** A message of the engine with flags in place of option names. */
 export function withFlags(text: string): string {
   return text.replaceAll(optionNames, (name) => flagOfOption[name] ?? name);
 }

@@ -3,9 +3,9 @@ import type { LoadOptions, Model, ModelLocation } from '@winnow/engine';
 import { defaultText, type OpenModel } from '@winnow/evaluation';
 import { createReferenceBackend } from '@winnow/ops';
 import { UsageError } from './errors.js';
-import { loadOptionsOf } from './engine-options.js';
+import { loadOptionsOf } from './flags/engine-options.js';
 import { locateModel, type OpenContext } from './open-model.js';
-import type { LoadFlags } from './options.js';
+import { contextOf, type LoadFlags } from './flags/load.js';
 
 /** Says once per op what falls back to the reference, beside the flags of the user. */
 export async function createModelOpener(
@@ -19,7 +19,7 @@ export async function createModelOpener(
   const open: OpenModel = async ({ attention, kvDType, contextSize, traceAttention, numThreads, backend }) => {
     const loaded = await engine.loadModel(location, {
       ...loadOptionsOf(flags),
-      contextSize: Math.max(contextSize, flags.ctxSize ?? flags.ctx ?? 0),
+      contextSize: Math.max(contextSize, contextOf(flags) ?? 0),
       kvDType,
       prefixSharing: false, // every run computes all of its tokens
       signal: context.signal,

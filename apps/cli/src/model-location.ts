@@ -3,7 +3,7 @@ import { statSync } from 'node:fs';
 import { join } from 'node:path';
 import { demoModelUrl } from '@winnow/demo-model';
 import type { ModelLocation } from '@winnow/engine';
-import { refuse } from './parse-values.js';
+import { refuse } from './flags/parse-values.js';
 import type { HubRequest } from './io.js';
 
 /** What to call a model in output: its own name, but the demo model by its title rather than by where it is installed. */

@@ -2,11 +2,11 @@
 import type { LoadOptions, Model, ModelInfo, ModelLocation, ModelTokenizer } from '@winnow/engine';
 import type { AttentionSpec } from '@winnow/sparse-attention';
 import { IoError, WinnowError } from '@winnow/tensor';
-import { defined, loadOptionsOf } from './engine-options.js';
+import { defined, loadOptionsOf } from './flags/engine-options.js';
 import { withFlags } from './errors.js';
 import type { CliIo } from './io.js';
 import { parseModelReference } from './model-location.js';
-import type { LoadFlags } from './options.js';
+import type { LoadFlags } from './flags/load.js';
 import type { Progress } from './progress.js';
 
 export interface OpenContext {

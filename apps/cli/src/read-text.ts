@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { IoError } from '@winnow/tensor';
 import { UsageError } from './errors.js';
 import type { CliIo } from './io.js';
-import type { TextFlags } from './options.js';
+import type { TextFlags } from './flags/load.js';
 
 /** The text of `-p`, of `-f`, or of stdin when it is not a terminal; undefined when there is none of them. */
 export async function readText(

@@ -88,7 +88,7 @@ export function formatReports(
   const limits = layers.filter((_, index) => isDense[index]).map((layer) => maxRatio ?? breakEvenOf(layer));
   if (limits.length === 0) return table;
   const shares = [...new Set([Math.min(...limits), Math.max(...limits)].map(percent))].join(' to ');
-  const rule = `more than ${shares} of their neurons are active (--max-active)`;
+  const rule = `more than ${shares} of their neurons are active (--sparsity-max-active)`;
   return `${table}${limits.length} of ${layers.length} layers run dense, with all neurons: ${rule}\n`;
 }
 

@@ -49,7 +49,7 @@ describe('refusals are one line', () => {
       ['--attention', `subquadratic:globals=${Array.from({ length: 17 }, (_, i) => i).join('+')}`],
       /at most 16 positions/,
     ],
-    [['--ctx', '64', '--ctx-size', '64'], /--ctx.* cannot be used with .*--ctx-size/],
+    [['--ctx', '64', '--context', '64'], /--ctx.* cannot be used with .*--context/],
     [
       ['--attention', 'subquadratic:window=32', '--overflow', 'slide'],
       /overflow: expected stop \| error .* with this attention policy, got slide/,

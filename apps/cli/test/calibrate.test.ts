@@ -1,4 +1,4 @@
-/** `winnow calibrate`, what it leaves, and what reads that: `inspect` and `eval --sparse`. */
+/** `winnow calibrate`, what it leaves, and what reads that: `inspect` and `eval --sparsity`. */
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -82,11 +82,13 @@ describe('winnow calibrate', { timeout: 120_000 }, () => {
     const dense = await runCli(engine, argv);
     expect(dense).toMatchObject({ code: 0, stderr: '' });
     expect(dense.stdout).toMatch(/^0 +low-rank-product 32 .* dense +█/m);
-    expect(dense.stdout).toMatch(/layers run dense, with all neurons: more than \d\d\.\d % .*\(--max-active\)/);
+    expect(dense.stdout).toMatch(
+      /layers run dense, with all neurons: more than \d\d\.\d % .*\(--sparsity-max-active\)/,
+    );
     expect(dense.stdout).toMatch(/neurons skipped +0\.0 %; (29|3\d)\.\d % if no layer ran dense\nrecall +100\.0 %/);
     expect(dense.stdout).toMatch(/FFN bytes per token +.*\(100\.0 %\)/);
     expect(dense.stdout).toMatch(/target sparsity 30\.0 %: missed with 0\.0 %\n/);
-    const sparse = await runCli(engine, [...argv, '--max-active', '1', '--json']);
+    const sparse = await runCli(engine, [...argv, '--sparsity-max-active', '1', '--json']);
     const { summary, layers } = JSON.parse(sparse.stdout) as {
       readonly summary: Readonly<Record<string, number>>;
       readonly layers: readonly { readonly runsDense: boolean }[];
@@ -99,7 +101,7 @@ describe('winnow calibrate', { timeout: 120_000 }, () => {
       ['run', '-p', 'x'],
       ['eval', '--tokens', '32'],
     ]) {
-      const { code, stderr } = await runCli(engine, [...command, '--sparse', path]);
+      const { code, stderr } = await runCli(engine, [...command, '--sparsity', path]);
       expect({ code, stderr }).toMatchObject({
         code: 3,
         stderr: expect.stringMatching(/calibrated for another model/),
@@ -159,9 +161,9 @@ describe('what a calibration leaves', { timeout: 120_000 }, () => {
     expect(stdout).toMatch(/\n {2}layer +hot +warm +cold\n {2}0 +\d+ +\d+ +\d+ +█+▒+·+\n/);
   });
 
-  test('eval --sparse measures it on another text', async () => {
+  test('eval --sparsity measures it on another text', async () => {
     const path = await calibrate('evaluated');
-    const argv = ['eval', '--sparse', path, '--tokens', '96', '-t', '1'];
+    const argv = ['eval', '--sparsity', path, '--tokens', '96', '-t', '1'];
     const { stdout } = await runCli(engine, [...argv, '--json', '-q']);
     const result = JSON.parse(stdout) as {
       readonly numTokens: number;
@@ -182,8 +184,8 @@ describe('what a calibration leaves', { timeout: 120_000 }, () => {
     writeFileSync(path, bytes);
     for (const argv of [
       ['inspect', path],
-      ['eval', '--sparse', path],
-      ['run', '--sparse', path, '-p', 'x'],
+      ['eval', '--sparsity', path],
+      ['run', '--sparsity', path, '-p', 'x'],
     ]) {
       const { code, stderr } = await runCli(engine, argv);
       expect({ code, stderr }).toMatchObject({ code: 3, stderr: expect.stringMatching(/checksum.*damaged/) });

@@ -1,4 +1,4 @@
-/** `winnow eval --sparse` of models that embed. */
+/** `winnow eval --sparsity` of models that embed. */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -27,7 +27,7 @@ beforeAll(async () => {
 afterAll(() => rmSync(folder, { recursive: true }));
 
 const evaluate = (...argv: readonly string[]): ReturnType<typeof runCli> =>
-  runCli(engine, ['eval', bert, '--sparse', sidecar, '--text', text, '--tokens', '64', '-t', '1', '-q', ...argv]);
+  runCli(engine, ['eval', bert, '--sparsity', sidecar, '--text', text, '--tokens', '64', '-t', '1', '-q', ...argv]);
 
 test('cosines of vectors, neurons of whole texts, and rank correlations beside the dense ones', async () => {
   const { code, stdout } = await evaluate('--pairs', pairs);
@@ -48,5 +48,5 @@ test('as JSON, without pairs', async () => {
 
 test('pairs are for models that embed, and for calibrations', async () => {
   const refused = await runCli(engine, ['eval', '--pairs', pairs]);
-  expect(refused).toMatchObject({ code: 2, stderr: expect.stringMatching(/--pairs: expected --sparse/) });
+  expect(refused).toMatchObject({ code: 2, stderr: expect.stringMatching(/--pairs: expected --sparsity/) });
 });

@@ -1,4 +1,4 @@
-/** `--eviction`, `--kv-rotation`, and the notice of contexts beyond what a model was trained for. */
+/** `--kv-eviction`, `--kv-rotation`, and the notice of contexts beyond what a model was trained for. */
 import * as engine from '@winnow/engine';
 import { expect, test } from 'vitest';
 import { runCli } from './run-cli.js';
@@ -8,17 +8,17 @@ const run = (...argv: readonly string[]): ReturnType<typeof runCli> =>
 const tokensOf = ({ stdout }: { readonly stdout: string }): number[] =>
   (JSON.parse(stdout) as { readonly tokens: number[] }).tokens;
 
-test('--eviction says which tokens go', async () => {
+test('--kv-eviction says which tokens go', async () => {
   const evict = ['-c', '64', '--overflow', 'evict'];
   const oldest = await run(...evict);
-  const leastAttended = await run(...evict, '--eviction', 'least-attended');
+  const leastAttended = await run(...evict, '--kv-eviction', 'least-attended');
   expect([oldest.code, leastAttended.code]).toEqual([0, 0]);
   expect(tokensOf(leastAttended)).toHaveLength(150);
   expect(tokensOf(leastAttended)).not.toEqual(tokensOf(oldest));
-  const other = await run('--eviction', 'least-attended', '--attention', 'streaming');
+  const other = await run('--kv-eviction', 'least-attended', '--attention', 'streaming');
   expect(other.code).toBe(2);
-  expect(other.stderr).toMatch(/^winnow: --eviction: .*dense/);
-  expect((await run('--eviction', 'newest')).code).toBe(2);
+  expect(other.stderr).toMatch(/^winnow: --kv-eviction: .*dense/);
+  expect((await run('--kv-eviction', 'newest')).code).toBe(2);
 });
 
 test('--kv-rotation changes nothing but the rounding of keys', async () => {

@@ -1,4 +1,4 @@
-/** `--kv-hot`, `--kv-warm` and `--kv-cold`: where keys and values are kept. */
+/** `--kv-budget`, `--kv-offload-memory` and `--kv-offload-folder`: where keys and values are kept. */
 import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -26,7 +26,7 @@ async function runJson(argv: readonly string[]): Promise<RunResult> {
 test('tiers change where keys and values are, not the tokens', async () => {
   const options = ['-p', 'Once upon a time', '-n', '420', '-c', '512', '-b', '16', '--temp', '0', '--ignore-eos'];
   const { plan } = JSON.parse((await runCli(engine, ['inspect', '--json'])).stdout) as engine.ModelInfo;
-  const tiers = ['--kv-hot', String(5 * 64 * plan.kvBytesPerToken), '--kv-cold', join(folder, 'kv')];
+  const tiers = ['--kv-budget', String(5 * 64 * plan.kvBytesPerToken), '--kv-offload-folder', join(folder, 'kv')];
   const whole = await runJson(options);
   expect(whole.metrics.tiers).toBeUndefined();
   const { tokens, metrics } = await runJson([...options, ...tiers]);
@@ -36,14 +36,25 @@ test('tiers change where keys and values are, not the tokens', async () => {
   expect(metrics.tiers?.bytesWritten).toBeGreaterThan(0);
   expect(metrics.tiers?.numMisses).toBeGreaterThan(0);
   expect(readdirSync(join(folder, 'kv'))).toEqual([]);
-  const { stdout } = await runCli(engine, ['inspect', '-c', '512', ...tiers, '--kv-warm', '1KiB', '-b', '16']);
+  const { stdout } = await runCli(engine, [
+    'inspect',
+    '-c',
+    '512',
+    ...tiers,
+    '--kv-offload-memory',
+    '1KiB',
+    '-b',
+    '16',
+  ]);
   expect(stdout).toMatch(/hot: of the backend .*\n.*pieces brought in .*\n.*warm: in memory +1.*\n.*cold: in files /);
 });
 
 test('what cannot be is refused by the name of the flag', async () => {
-  const small = await runCli(engine, ['run', '-p', 'a', '--kv-hot', '1KiB']);
+  const small = await runCli(engine, ['run', '-p', 'a', '--kv-budget', '1KiB']);
   expect(small.code).toBe(4);
-  expect(small.stderr).toMatch(/^winnow: --kv-hot: needed .*--kv-warm or --kv-cold takes what does not fit/);
+  expect(small.stderr).toMatch(
+    /^winnow: --kv-budget: needed .*--kv-offload-memory or --kv-offload-folder takes what does not fit/,
+  );
   const cold = await runCli(engine, [
     'run',
     '-p',
@@ -52,11 +63,11 @@ test('what cannot be is refused by the name of the flag', async () => {
     '512',
     '-b',
     '1',
-    '--kv-hot',
+    '--kv-budget',
     '1MB',
-    '--kv-cold',
+    '--kv-offload-folder',
     '/dev/null/x',
   ]);
   expect(cold.code).toBe(1);
-  expect((await runCli(engine, ['run', '--kv-warm', 'much'])).code).toBe(2);
+  expect((await runCli(engine, ['run', '--kv-offload-memory', 'much'])).code).toBe(2);
 });

@@ -89,7 +89,7 @@ describe('winnow run', () => {
     const asked = await runCli(fake.api, ['run']);
     expect(asked).toMatchObject({
       code: 2,
-      stderr: 'winnow: --prompt: expected a prompt by -p, -f or a pipe, got none\n',
+      stderr: 'winnow: --prompt: expected a prompt from -p, -f, --tokens or a pipe, got none\n',
     });
   });
 
@@ -167,6 +167,18 @@ describe('winnow run', () => {
     const onTerminal = await runCli(api, argv, { isStderrTerminal: true, isStdoutTerminal: true });
     expect(onTerminal.stderr).toContain('generated 2 (100.0 tokens/s), ended by full context');
     expect(onTerminal.stdout).toBe('Hello world\n');
+  });
+
+  test('--tokens are the prompt as they are', async () => {
+    const fake = createFakeEngine();
+    const { code, stdout } = await runCli(fake.api, ['run', '--tokens', '72,105', '--display-prompt']);
+    expect([code, stdout]).toEqual([0, 'HiHello world']);
+    expect(fake.prompts[0]?.prompt).toEqual([72, 105]);
+    for (const other of [['-p', 'Hi'], ['-f', 'hi.txt'], ['--chat']]) {
+      const refused = await runCli(fake.api, ['run', '--tokens', '72', ...other]);
+      expect([refused.code, refused.stderr]).toEqual([2, expect.stringContaining('--tokens: expected no')]);
+    }
+    expect((await runCli(fake.api, ['run', '--tokens', 'x'])).code).toBe(2);
   });
 
   test('--profile prints a table, --display-prompt the prompt', async () => {

@@ -66,7 +66,7 @@ describe('winnow serve', () => {
   test('flags are the options of engine and server', async () => {
     const { fake, server } = await serve([
       ...['a.gguf', 'b.gguf', '--alias', 'small', '--port', '0', '--host', '::1', '--api-key', 'k1', '--api-key', 'k2'],
-      ...['--cors', 'https://app.example', '--parallel', '2', '--cache-size', '4096', '--queue', '0', '-c', '512'],
+      ...['--cors', 'https://app.example', '--parallel', '2', '--kv-capacity', '4096', '--queue', '0', '-c', '512'],
       ...['--queue-timeout', '1.5', '--timeout', '90', '--body-limit', '1MiB', '--grace', '7', '--kv-dtype', 'f16'],
     ]);
     expect(fake.loads.map(({ location }) => location)).toEqual(['a.gguf', 'b.gguf']);

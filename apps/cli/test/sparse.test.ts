@@ -1,4 +1,4 @@
-/** `--sparse` and `--memory`: neurons that are skipped, and weights that stay in the file. */
+/** `--sparsity` and `--memory`: neurons that are skipped, and weights that stay in the file. */
 import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -35,32 +35,32 @@ async function planOf(argv: readonly string[]): Promise<engine.MemoryPlan> {
 }
 
 test('a calibration skips neurons; a limit changes where they are, not the text', async () => {
-  const whole = await runJson(['--sparse', sidecar]);
+  const whole = await runJson(['--sparsity', sidecar]);
   const { layers } = whole.metrics.feedForward as engine.FeedForwardMetrics;
   expect(layers.length).toBe(6);
   for (const { activeRatio } of layers) expect(activeRatio).toBeLessThan(0.6);
-  const { totalBytes, weightsBytes } = await planOf(['--sparse', sidecar]);
+  const { totalBytes, weightsBytes } = await planOf(['--sparsity', sidecar]);
   const limit = String(Math.round(totalBytes - weightsBytes / 8));
   const cold = join(folder, 'cold');
-  const tiered = await runJson(['--sparse', sidecar, '--memory', limit, '--weights-cold', cold]);
+  const tiered = await runJson(['--sparsity', sidecar, '--memory', limit, '--memory-folder', cold]);
   expect(tiered.text).toBe(whole.text);
   expect(tiered.metrics.feedForward?.cache?.misses).toBeGreaterThan(0);
   expect(readdirSync(cold)).toEqual([]);
 });
 
 test('inspect says what goes where, and run says it in a line', async () => {
-  const { totalBytes, weightsBytes } = await planOf(['--sparse', sidecar]);
+  const { totalBytes, weightsBytes } = await planOf(['--sparsity', sidecar]);
   const limit = String(Math.round(totalBytes - weightsBytes / 8));
-  const { stdout } = await runCli(engine, ['inspect', '-c', '256', '--sparse', sidecar, '--memory', limit]);
+  const { stdout } = await runCli(engine, ['inspect', '-c', '256', '--sparsity', sidecar, '--memory', limit]);
   expect(stdout).toMatch(
     /always in memory .*\n.*hot: in slots .* of \d+ neurons, \d+ of them always\n.*\n.*\n.*cold: in the file /,
   );
-  const { stderr } = await runCli(engine, ['run', ...prompt, '--sparse', sidecar, '--memory', limit]);
+  const { stderr } = await runCli(engine, ['run', ...prompt, '--sparsity', sidecar, '--memory', limit]);
   expect(stderr).toMatch(/\d+ of \d+ neurons have a place in memory \(.* MB\); .* MB are read when they are needed/);
 });
 
 test('inspect shows the plan of the smallest limit when the one asked for is too small, and that one works', async () => {
-  const argv = ['-c', '256', '-b', '8', '--sparse', sidecar, '--memory'];
+  const argv = ['-c', '256', '-b', '8', '--sparsity', sidecar, '--memory'];
   const { code, stdout, stderr } = await runCli(engine, ['inspect', ...argv, '1MB']);
   expect(code).toBe(4);
   expect(stdout).toMatch(/hot: in slots .* of \d+ neurons/);
@@ -70,44 +70,53 @@ test('inspect shows the plan of the smallest limit when the one asked for is too
   expect(refused).toContain(`needed ${least} bytes`);
 });
 
-test('--weights-hot all needs more, and says so; --verify-weights takes the weights that were calibrated', async () => {
-  const argv = ['inspect', '-c', '256', '--sparse', sidecar, '--memory', '1MB'];
+test('--memory-hot all needs more, and says so; --sparsity-verify takes the weights that were calibrated', async () => {
+  const argv = ['inspect', '-c', '256', '--sparsity', sidecar, '--memory', '1MB'];
   const leastOf = async (more: readonly string[]): Promise<number> => {
     const { stderr } = await runCli(engine, [...argv, ...more]);
     return Number(/needed (\d+) bytes/.exec(stderr)?.[1]);
   };
-  expect(await leastOf(['--weights-hot', 'all'])).toBeGreaterThan(await leastOf(['--weights-hot', 'fitting']));
-  await runJson(['--sparse', sidecar, '--verify-weights']);
-  const evaluated = ['eval', '--sparse', sidecar, '--tokens', '32', '--verify-weights'];
+  expect(await leastOf(['--memory-hot', 'all'])).toBeGreaterThan(await leastOf(['--memory-hot', 'fitting']));
+  await runJson(['--sparsity', sidecar, '--sparsity-verify']);
+  const evaluated = ['eval', '--sparsity', sidecar, '--tokens', '32', '--sparsity-verify'];
   expect(await runCli(engine, [...evaluated, '-q'])).toMatchObject({ code: 0 });
 });
 
 test.each([
-  [['--verify-weights'], '--verify-weights: expected nothing without sparse, got true'],
-  [['--max-active', '0.9'], '--max-active: expected nothing without sparse, got 0.9'],
-  [['--weights-copy'], '--weights-copy: expected nothing without --memory, got q4_0'],
-  [['--weights-hot', 'all'], '--weights-hot: expected nothing without --memory, got all'],
+  [['--sparsity-verify'], '--sparsity-verify: expected nothing without sparse, got true'],
+  [['--sparsity-max-active', '0.9'], '--sparsity-max-active: expected nothing without sparse, got 0.9'],
+  [['--memory-cold', 'q4_0'], '--memory-cold: expected nothing without --memory, got q4_0'],
+  [['--memory-hot', 'all'], '--memory-hot: expected nothing without --memory, got all'],
 ])('%j alone would be without effect and is refused', async (flags, message) => {
   const { code, stderr } = await runCli(engine, ['run', ...prompt, ...flags]);
   expect([code, stderr]).toEqual([2, `winnow: ${message}\n`]);
 });
 
-test('lower tiers in memory: 8 bits, and 4 bits instead of the file; --max-active', async () => {
-  const { totalBytes, weightsBytes } = await planOf(['--sparse', sidecar]);
+test('lower tiers in memory: 8 bits, and 4 bits instead of the file; --sparsity-max-active', async () => {
+  const { totalBytes, weightsBytes } = await planOf(['--sparsity', sidecar]);
   const limit = String(Math.round(totalBytes - weightsBytes / 8));
-  const argv = ['inspect', '-c', '256', '--sparse', sidecar, '--memory', limit];
-  const { stdout } = await runCli(engine, [...argv, '--weights-warm', 'q8_0', '--weights-copy']);
+  const argv = ['inspect', '-c', '256', '--sparsity', sidecar, '--memory', limit];
+  const { stdout } = await runCli(engine, [...argv, '--memory-warm', 'q8_0', '--memory-cold', 'q4_0']);
   expect(stdout).toMatch(/cold: in 4 bits /);
-  const { stderr } = await runCli(engine, ['run', ...prompt, '--sparse', sidecar, '--memory', limit, '--weights-copy']);
+  const { stderr } = await runCli(engine, [
+    'run',
+    ...prompt,
+    '--sparsity',
+    sidecar,
+    '--memory',
+    limit,
+    '--memory-cold',
+    'q4_0',
+  ]);
   expect(stderr).toMatch(/MB are kept in 4 bits/);
-  const dense = await runCli(engine, ['run', ...prompt, '--sparse', sidecar, '--max-active', '0']);
+  const dense = await runCli(engine, ['run', ...prompt, '--sparsity', sidecar, '--sparsity-max-active', '0']);
   expect(dense.code).toBe(0);
 });
 
 test('--profile shows layers, predictors and how much of the reading was beside computing', async () => {
-  const { totalBytes, weightsBytes } = await planOf(['--sparse', sidecar]);
+  const { totalBytes, weightsBytes } = await planOf(['--sparsity', sidecar]);
   const limit = String(Math.round(totalBytes - weightsBytes / 8));
-  const argv = ['run', ...prompt, '--sparse', sidecar, '--memory', limit, '--profile', '-q'];
+  const argv = ['run', ...prompt, '--sparsity', sidecar, '--memory', limit, '--profile', '-q'];
   const { stderr } = await runCli(engine, argv);
   expect(stderr).toMatch(/layer +active +in batches +ms +predictor ms +hits +misses +waited ms\n0 +\d/);
   expect(stderr).toMatch(/\d+ reads of .* in .* ms, .*% of that beside computing/);
@@ -122,7 +131,7 @@ test('without a calibration the demo model is refused as before, and the error s
 test('what is no calibration is refused', async () => {
   const path = join(folder, 'none.sparse.safetensors');
   writeFileSync(path, 'no such thing');
-  const { code, stderr } = await runCli(engine, ['run', ...prompt, '--sparse', path]);
+  const { code, stderr } = await runCli(engine, ['run', ...prompt, '--sparsity', path]);
   expect(code).toBe(3);
   expect(stderr).toContain('none.sparse.safetensors');
 });
@@ -130,7 +139,7 @@ test('what is no calibration is refused', async () => {
 test('embed takes both', async () => {
   const argv = ['embed', '-p', 'one text', 'another', '--pooling', 'mean', '--json', '-q', '-c', '64', '-b', '64'];
   const dense = JSON.parse((await runCli(engine, argv)).stdout) as { embeddings: number[][] };
-  const { code, stdout } = await runCli(engine, [...argv, '--sparse', sidecar]);
+  const { code, stdout } = await runCli(engine, [...argv, '--sparsity', sidecar]);
   expect(code).toBe(0);
   const { embeddings } = JSON.parse(stdout) as { embeddings: number[][] };
   const cosine = (a: readonly number[], b: readonly number[]): number =>

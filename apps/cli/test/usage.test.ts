@@ -30,6 +30,22 @@ describe('help and version', () => {
     expect(fake.loads).toEqual([]);
   });
 
+  const flagsOf = (help: string): string[] =>
+    [...help.matchAll(/^  (?:-\w, )?(--[a-z-]+)/gm)].map(([, name = '']) => name);
+
+  test('run --help shows twenty flags, --help-all all of them in the same groups', async () => {
+    const short = await runCli(fake.api, ['run', '--help']);
+    const everyday = flagsOf(short.stdout).filter((name) => !name.startsWith('--help'));
+    expect(everyday).toHaveLength(20);
+    const all = await runCli(fake.api, ['run', '--help-all']);
+    expect([all.code, all.stderr]).toEqual([0, '']);
+    const every = flagsOf(all.stdout).filter((name) => !name.startsWith('--help'));
+    expect(every).toEqual(expect.arrayContaining([...everyday, '--kv-offload-folder', '--repeat-penalty', '--tokens']));
+    expect(short.stdout).toContain(`${every.length - everyday.length} more flags: winnow run --help-all`);
+    expect(all.stdout).not.toContain('more flags:');
+    expect(fake.loads).toEqual([]);
+  });
+
   test('without a command the help goes to stderr', async () => {
     const { code, stdout, stderr } = await runCli(fake.api, []);
     expect([code, stdout]).toEqual([2, '']);
@@ -51,7 +67,7 @@ describe('wrong command lines exit with 2 and one line', () => {
     ['run -p x --temp -1', "--temp: expected a number from 0, got '-1'"],
     ['run -p x --top-p 0', "--top-p: expected a number above 0, at most 1, got '0'"],
     ['run -p x --min-p 2', "--min-p: expected a number from 0 to 1, got '2'"],
-    ['run -p x -c -5', "--ctx-size: expected an integer from 0, got '-5'"],
+    ['run -p x -c -5', "--context: expected an integer from 0, got '-5'"],
     ['run -p x --activations int4', "--activations: expected int8, f32, got 'int4'"],
     ['run -p x -t 0', "--threads: expected an integer from 1, got '0'"],
     ['run -p x --memory lots', '--memory: expected a size'],

@@ -13,25 +13,27 @@ import {
 import { openCalculator } from '../calculator.js';
 import { cutParagraphs, cutText, type CalibrationText } from '../calibration-text.js';
 import type { CommandContext, CommandHost } from '../command-host.js';
-import { defined } from '../engine-options.js';
+import { defined } from '../flags/engine-options.js';
 import { UsageError } from '../errors.js';
 import { formatBytes, formatJson } from '../format.js';
 import { displayName } from '../model-location.js';
 import { locateModel } from '../open-model.js';
-import {
-  addModelOption,
-  addOutputOptions,
-  choiceOption,
-  chooseModel,
-  maxActiveOption,
-  numberOption,
-  numberRules,
-  type CommonFlags,
-} from '../options.js';
-import { parseDType } from '../parse-values.js';
 import { readText } from '../read-text.js';
 import { checkpointFile, checkWritable, sidecarSuffix, writeSidecar } from '../sparse-files.js';
 import { formatReports, formatSummary, percent, summarise, type SparseSummary } from '../sparse-report.js';
+import { addGroup, choiceOption, flag, numberOption, numberRules } from '../flags/builders.js';
+import { describe } from '../flags/help.js';
+import {
+  addModelOption,
+  addOutputOptions,
+  chooseModel,
+  maxActiveOption,
+  threadsOption,
+  backendOption,
+  quantizeOption,
+  type CommonFlags,
+} from '../flags/load.js';
+import { type NumberRule } from '../flags/parse-values.js';
 
 interface CalibrateFlags extends CommonFlags {
   readonly text?: string;
@@ -49,7 +51,7 @@ interface CalibrateFlags extends CommonFlags {
   readonly backend?: 'wasm' | 'reference';
   readonly quantize?: LoadOptions['quantize'];
   readonly evalTokens: number;
-  readonly maxActive?: number;
+  readonly sparsityMaxActive?: number;
 }
 
 const examples = `
@@ -57,71 +59,58 @@ Examples:
   $ winnow calibrate
   $ winnow calibrate model.gguf --text book.txt --target-recall 0.95
   $ winnow calibrate model.gguf --text book.txt --predictor gate-threshold --target-sparsity 0.5
-  $ winnow run model.gguf --sparse model${sidecarSuffix} -p 'Once upon a time'
+  $ winnow run model.gguf --sparsity model${sidecarSuffix} -p 'Once upon a time'
 
-Predictors: low-rank guesses from the hidden state (auto, for ReLU and for two matrices); low-rank-product guesses gate and
-up (auto, for SwiGLU and its like up to a hidden dim of 512); gate-threshold computes the gate (auto, for wider ones);
-input-threshold skips small inputs of gate, up and down. A neuron is needed where it has a part in the share of the
-output's energy that --energy says. Layers of which more than --max-active is active run dense, and count as that. Shares
-meet a target as they are printed, to a tenth of a percent. Ctrl-C stops; the same command goes on from there.
-docs/guides/sparse-ffn.md reads the figures.
+Predictors: low-rank predicts from the hidden state (auto for ReLU and ungated FFNs), low-rank-product predicts gate and
+up (auto for SwiGLU and other gated FFNs up to a hidden size of 512), gate-threshold computes the gate (auto for wider
+models), input-threshold skips small inputs. Layers above --sparsity-max-active run dense. Ctrl-C stops; the same command resumes.
+docs/guides/sparse-ffn.md explains the figures.
 `;
 
-export function registerCalibrate(program: Command, host: CommandHost): void {
-  const command = program.command('calibrate').argument('[model]', 'the model; without it the demo model');
-  command
-    .description('Finds the neurons of feed-forward blocks that can be skipped, and writes a .sparse.safetensors file.')
-    .addHelpText('after', examples);
-  addModelOption(command)
-    .option('--text <path>', 'the text to run over, - for stdin; default: a built-in one, too plain for real use')
-    .addOption(numberOption('--samples <n>', 'pieces of the text', numberRules.count).default(512))
-    .addOption(numberOption('--sample-tokens <n>', 'tokens of each', numberRules.count).default(128))
-    .addOption(
-      numberOption('--target-recall <share>', 'of the needed neurons of every layer; default 0.95', numberRules.share),
-    )
-    .addOption(
-      numberOption('--target-sparsity <share>', 'of neurons that are skipped, on average', numberRules.shareOrZero),
-    )
-    .addOption(
-      numberOption(
-        '--energy <share>',
-        'of the energy of outputs, which needed neurons have',
-        numberRules.share,
-      ).default(0.98),
-    )
-    .addOption(
-      choiceOption('--predictor <kind>', 'how active neurons are found', [
-        'auto',
-        'low-rank',
-        'low-rank-product',
-        'gate-threshold',
-        'input-threshold',
-      ]).default('auto'),
-    )
-    .addOption(
-      numberOption(
-        '--rank <n>',
-        'of guesses, a multiple of 32; default: a quarter of the hidden dim, five eighths for low-rank-product',
-        { integer: true, expected: 'a multiple of 32', isValid: (value) => value > 0 && value % 32 === 0 },
+const rankRule: NumberRule = {
+  integer: true,
+  expected: 'a multiple of 32',
+  isValid: (value) => value > 0 && value % 32 === 0,
+};
+
+function addCalibrationOptions(command: Command): void {
+  const { count, share, shareOrZero, fromZero } = numberRules;
+  const predictors = ['auto', 'low-rank', 'low-rank-product', 'gate-threshold', 'input-threshold'];
+  addGroup(command, {
+    heading: 'Calibration',
+    common: [
+      flag('--text <path>', 'text to calibrate on, - for stdin (default: a built-in one, too plain for real use)'),
+      numberOption('--target-recall <share>', 'recall of needed neurons in every layer (default: 0.95)', share),
+      numberOption('--target-sparsity <share>', 'mean share of skipped neurons, instead of a recall', shareOrZero),
+      choiceOption('--predictor <kind>', 'neuron predictor', predictors).default('auto'),
+      flag('-o, --output <file>', `output file (default: the model's name with ${sidecarSuffix})`),
+    ],
+    advanced: [
+      numberOption('--samples <n>', 'number of samples of the text', count).default(512),
+      numberOption('--sample-tokens <n>', 'tokens per sample', count).default(128),
+      numberOption('--energy <share>', 'share of the output energy that needed neurons carry', share).default(0.98),
+      numberOption('--rank <n>', 'rank of low-rank predictors, a multiple of 32 (default: by hidden size)', rankRule),
+      numberOption('--epochs <n>', 'training epochs', fromZero).default(4),
+      numberOption('-s, --seed <n>', 'random seed', fromZero).default(1),
+      numberOption('--eval-tokens <n>', 'tokens at the end of the text for perplexity; 0: none', fromZero).default(
+        1024,
       ),
-    )
-    .addOption(numberOption('--epochs <n>', 'how often training sees each token', numberRules.fromZero).default(4))
-    .addOption(numberOption('-s, --seed <n>', 'seed of everything that is drawn', numberRules.fromZero).default(1))
-    .option('-o, --output <file>', `where to write; default: the model's name with ${sidecarSuffix}, here`)
-    .addOption(
-      numberOption(
-        '--eval-tokens <n>',
-        'tokens at the end of the text, kept for the perplexity; 0: none',
-        numberRules.fromZero,
-      ).default(1024),
-    )
-    .addOption(maxActiveOption())
-    .addOption(numberOption('-t, --threads <n>', 'threads; default: all of the machine', numberRules.count))
-    .addOption(choiceOption('--backend <name>', 'what computes; default wasm', ['wasm', 'reference']))
-    .option('--quantize <type>', 'store the weights as q8_0, q4_0, f16, ... while loading', (text) =>
-      parseDType('--quantize', text),
-    );
+      maxActiveOption(),
+    ],
+  });
+}
+
+export function registerCalibrate(program: Command, host: CommandHost): void {
+  const command = program.command('calibrate').argument('[model]', 'the model (default: the demo model)');
+  addModelOption(command);
+  addCalibrationOptions(command);
+  addGroup(command, {
+    heading: 'Execution',
+    common: [threadsOption()],
+    advanced: [backendOption(), quantizeOption()],
+  });
   addOutputOptions(command, 'print one JSON object');
+  describe(command, 'Finds the FFN neurons that can be skipped and writes a .sparse.safetensors file.', examples);
   command.action((model: string | undefined, flags: CalibrateFlags) =>
     host.run(flags, (context) => calibrateModel(chooseModel(model, flags.model), flags, context)),
   );
@@ -177,18 +166,18 @@ async function calibrateModel(
   await subject.close();
   const divergence = await subject.compare(sidecar);
   const reports = sidecar.layers.map(({ report }) => report);
-  const summary = summarise(sidecar.layers, reports, flags.maxActive);
+  const summary = summarise(sidecar.layers, reports, flags.sparsityMaxActive);
   if (flags.json === true) {
     const layers = sidecar.layers.map((layer) => ({
       layer: layer.layer,
       kind: layer.predictor.kind,
-      runsDense: runsDense(layer, flags.maxActive),
+      runsDense: runsDense(layer, flags.sparsityMaxActive),
       ...layer.report,
     }));
     await out.write(formatJson({ path, sizeBytes, config: sidecar.config, summary, layers, divergence }));
     return;
   }
-  await out.write(`${formatReports(sidecar.layers, reports, flags.maxActive)}\n${formatSummary(summary)}`);
+  await out.write(`${formatReports(sidecar.layers, reports, flags.sparsityMaxActive)}\n${formatSummary(summary)}`);
   if (divergence !== undefined) {
     const { pplRatio, divergence: kld } = divergence;
     await out.write(
@@ -256,7 +245,7 @@ async function openSubject(
     if (rest.length < 16) return undefined;
     const options = { ...shared, contextSize: Math.min(rest.length, config.contextLength), maxSessions: 1 };
     await using dense = await engine.loadModel(location, options);
-    const sparseOptions = defined<SparseWriterOptions>({ maxRatio: flags.maxActive });
+    const sparseOptions = defined<SparseWriterOptions>({ maxRatio: flags.sparsityMaxActive });
     await using sparse = await engine.loadModel(location, { ...options, sparse: sidecar, sparseOptions });
     progress.clear();
     return await compareModels(dense, sparse, rest, signal);

@@ -6,23 +6,21 @@ import { checkedMessages } from '../chat/messages.js';
 import { Conversation } from '../chat/conversation.js';
 import { InterruptPolicy } from '../chat/interrupt-policy.js';
 import type { CommandContext, CommandHost } from '../command-host.js';
-import { constraintOf } from '../constraint-options.js';
-import { attentionOf, limitsOf, samplingOf, seedOf } from '../engine-options.js';
+import { constraintOf } from '../flags/constraint.js';
+import { attentionOf, limitsOf, samplingOf, seedOf } from '../flags/engine-options.js';
 import { errorLine, InterruptedError, OutputClosedError, UsageError } from '../errors.js';
 import { LineReader } from '../line-reader.js';
 import { displayName } from '../model-location.js';
 import { openModel } from '../open-model.js';
+import { addGroup, flag } from '../flags/builders.js';
+import { describe } from '../flags/help.js';
+import { addModelOption, addAttentionOptions, addLoadOptions, chooseModel, type LoadFlags } from '../flags/load.js';
 import {
-  addAttentionOptions,
   addGenerationOptions,
-  addLoadOptions,
-  addModelOption,
   addSessionOptions,
-  chooseModel,
   type GenerationFlags,
-  type LoadFlags,
   type SessionFlags,
-} from '../options.js';
+} from '../flags/generation.js';
 
 interface ChatFlags extends LoadFlags, GenerationFlags, SessionFlags {
   readonly system?: string;
@@ -34,18 +32,18 @@ Examples:
   $ winnow chat model.gguf --system 'Answer in one sentence.' -c 8192
   $ printf 'Hello\\n/stats\\n' | winnow chat ./model-folder --temp 0
 
-/help in the chat lists its commands. Ctrl-C stops a reply, twice in a row leaves (exit code 130). From a pipe each line
-is a message, and the first error ends the program.
+/help lists the commands of the chat. Ctrl-C stops a reply; pressed twice, it leaves the chat (exit code 130). Piped
+input is one message per line, and the first error ends the program.
 `;
 
 export function registerChat(program: Command, host: CommandHost): void {
-  const command = program.command('chat').argument('[model]', 'the model; without it the demo model');
-  command.description('Talks with a model.').addHelpText('after', examples);
-  addGenerationOptions(addModelOption(command), 256, 'most tokens of a reply; -1: until its end or a full context');
-  addSessionOptions(command, 'go on with a conversation that --save-session has written');
-  addLoadOptions(addAttentionOptions(command))
-    .option('--system <text>', 'system message')
-    .option('-q, --quiet', 'only errors on stderr: no progress, warnings or hints');
+  const command = program.command('chat').argument('[model]', 'the model (default: the demo model)');
+  addGroup(addModelOption(command), { heading: 'Prompt', common: [flag('--system <text>', 'system message')] });
+  addGenerationOptions(command, 256, 'per reply');
+  addLoadOptions(addAttentionOptions(command));
+  addSessionOptions(command, 'continue a conversation saved by --save-session');
+  addGroup(command, { heading: 'Output', common: [flag('-q, --quiet', 'print only errors to stderr')] });
+  describe(command, 'Chats with a model.', examples);
   command.action((model: string | undefined, flags: ChatFlags) =>
     host.run(flags, (context) => chat(chooseModel(model, flags.model), flags, context)),
   );

@@ -1,15 +1,16 @@
 /** `winnow convert`: a model in another format or data type. */
 import { fileURLToPath } from 'node:url';
 import type { Command } from 'commander';
-import { Option } from 'commander';
 import { convertFiles } from '@winnow/convert/node';
 import type { DType } from '@winnow/tensor';
 import type { CommandContext, CommandHost } from '../command-host.js';
 import { UsageError } from '../errors.js';
 import { formatBytes, formatJson } from '../format.js';
 import { locateModel } from '../open-model.js';
-import { addOutputOptions, type CommonFlags } from '../options.js';
-import { parseBytes, parseDType } from '../parse-values.js';
+import { addGroup, flag, parsedOption, sizeOption } from '../flags/builders.js';
+import { describe } from '../flags/help.js';
+import { addOutputOptions, type CommonFlags } from '../flags/load.js';
+import { parseDType } from '../flags/parse-values.js';
 
 const examples = `
 Examples:
@@ -18,7 +19,7 @@ Examples:
   $ winnow convert model.gguf small.gguf --type q4_0
   $ winnow convert model.gguf ./model-folder --type f16
 
-Tensors go through in pieces, so a model may be larger than memory. The new files appear when all of them are complete.
+Tensors are streamed, so a model may be larger than memory. New files appear when all of them are complete.
 `;
 
 interface ConvertFlags extends CommonFlags {
@@ -31,24 +32,23 @@ interface ConvertFlags extends CommonFlags {
 export function registerConvert(program: Command, host: CommandHost): void {
   const command = program
     .command('convert')
-    .argument('<source>', 'a .gguf file, a Hugging Face folder, or a repository of the hub')
-    .argument('<destination>', 'a .gguf file to write, or else a folder')
-    .description('Writes a model in another format or data type.')
-    .addHelpText('after', examples)
-    .addOption(
-      new Option(
+    .argument('<source>', 'a .gguf file, a Hugging Face folder or a hub repository')
+    .argument('<destination>', 'the .gguf file or folder to write');
+  addGroup(command, {
+    heading: 'Conversion',
+    common: [
+      parsedOption(
         '--type <type>',
-        'type of the matrices: f32, f16, bf16, q8_0, q4_K, ...; default: as they are',
-      ).argParser((text) => parseDType('--type', text)),
-    )
-    .addOption(
-      new Option('--split-size <size>', 'write files of at most this much tensor data, such as 2GB').argParser((text) =>
-        parseBytes('--split-size', text),
+        'type of the matrices: f32, f16, bf16, q8_0, q4_K, ... (default: unchanged)',
+        parseDType,
       ),
-    )
-    .option('--force', 'replace files that are there')
-    .option('--allow-requantize', 'encode quantised weights again, with the errors of both types');
+      sizeOption('--split-size <size>', 'maximum tensor data per file, such as 2GB'),
+      flag('--force', 'replace existing files'),
+      flag('--allow-requantize', 'quantize weights that are quantized already, which adds both errors'),
+    ],
+  });
   addOutputOptions(command, 'print one JSON object');
+  describe(command, 'Writes a model in another format or data type.', examples);
   command.action((source: string, destination: string, flags: ConvertFlags) =>
     host.run(flags, (context) => convert(source, destination, flags, context)),
   );

@@ -4,9 +4,11 @@ import type { CommandContext, CommandHost } from '../command-host.js';
 import { UsageError } from '../errors.js';
 import { formatJson } from '../format.js';
 import { openTokenizer } from '../open-model.js';
-import { addModelOption, addOutputOptions, type CommonFlags } from '../options.js';
-import { parseIds } from '../parse-values.js';
 import { readStdin } from '../read-text.js';
+import { addGroup, flag } from '../flags/builders.js';
+import { describe } from '../flags/help.js';
+import { addModelOption, addOutputOptions, type CommonFlags } from '../flags/load.js';
+import { parseIds } from '../flags/parse-values.js';
 
 interface DetokenizeFlags extends CommonFlags {
   readonly special: boolean;
@@ -18,16 +20,19 @@ Examples:
   $ winnow detokenize model.gguf 1,15043,3186
   $ winnow tokenize 'Hello world' | winnow detokenize
 
-Ids are separated by spaces or commas. Without ids they come from stdin, also in the form that tokenize prints.
+Separate ids by spaces or commas. Without ids they are read from stdin, also in the output format of tokenize.
 `;
 
 const idsPattern = /^[\d\s,[\]]+$/;
 
 export function registerDetokenize(program: Command, host: CommandHost): void {
   const command = program.command('detokenize').argument('[model]', 'the model').argument('[ids...]', 'token ids');
-  command.description('Prints the text of token ids.').addHelpText('after', examples);
-  addModelOption(command).option('--no-special', 'leave special tokens out of the text');
+  addGroup(addModelOption(command), {
+    heading: 'Tokens',
+    common: [flag('--no-special', 'omit special tokens')],
+  });
   addOutputOptions(command, 'print one JSON object: text, count');
+  describe(command, 'Prints the text of token ids.', examples);
   command.action((first: string | undefined, rest: readonly string[], flags: DetokenizeFlags) =>
     host.run(flags, (context) => detokenize(first, rest, flags, context)),
   );

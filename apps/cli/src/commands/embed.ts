@@ -4,12 +4,14 @@ import type { Command } from 'commander';
 import type { EmbeddingModel, TextEmbedding } from '@winnow/engine';
 import { IoError } from '@winnow/tensor';
 import type { CommandContext, CommandHost } from '../command-host.js';
-import { addEmbeddingOptions, embedOptionsOf, openEmbeddingModel, type EmbeddingFlags } from '../embedding-options.js';
 import { UsageError } from '../errors.js';
 import { displayName } from '../model-location.js';
 import { npyFile } from '../npy.js';
-import { addModelOption, addOutputOptions, chooseModel } from '../options.js';
 import { readText } from '../read-text.js';
+import { addGroup, flag } from '../flags/builders.js';
+import { describe } from '../flags/help.js';
+import { addModelOption, addOutputOptions, chooseModel } from '../flags/load.js';
+import { addEmbeddingOptions, openEmbeddingModel, embedOptionsOf, type EmbeddingFlags } from '../flags/embedding.js';
 
 interface EmbedFlags extends EmbeddingFlags {
   readonly prompt?: readonly string[];
@@ -25,20 +27,27 @@ Examples:
   $ winnow embed ./bge-small-en-v1.5 --file lines.txt --npy -o vectors.npy
   $ winnow embed model.gguf --file - --json --overflow chunk-average < lines.txt
 
-Every line of a file is a text. The output is a line of numbers per text, in their order; with --json one object, with
---npy a NumPy file of 32-bit floats [texts, dimensions]. Vectors have length 1, so that dot products are cosines.
+Each line of a file is a text. The output has one line of numbers per text; --json prints one object, --npy writes 32-bit
+floats of shape [texts, dimensions]. Vectors are normalized, so dot products are cosines.
 `;
 
 export function registerEmbed(program: Command, host: CommandHost): void {
-  const command = program.command('embed').argument('[model]', 'the model; without it the demo model, with --pooling');
-  command.description('Turns texts into vectors.').addHelpText('after', examples);
-  addModelOption(command)
-    .option('-p, --prompt <text...>', 'the texts')
-    .option('-f, --file <path>', 'a file with a text per line, - for stdin')
-    .option('--npy', 'write a NumPy file')
-    .option('-o, --output <path>', 'write there instead of to stdout')
-    .option('--no-normalize', 'vectors as the model has them, not of length 1');
-  addOutputOptions(addEmbeddingOptions(command), 'print one JSON object: embeddings, tokens, ...');
+  const command = program.command('embed').argument('[model]', 'the model (default: the demo model, with --pooling)');
+  addGroup(addModelOption(command), {
+    heading: 'Texts',
+    common: [
+      flag('-p, --prompt <text...>', 'the texts'),
+      flag('-f, --file <path>', 'file with one text per line, - for stdin'),
+    ],
+  });
+  addEmbeddingOptions(command);
+  addOutputOptions(command, 'print one JSON object: embeddings, tokens, ...');
+  addGroup(command, {
+    heading: 'Output',
+    common: [flag('--npy', 'write a NumPy file'), flag('-o, --output <path>', 'output file (default: stdout)')],
+    advanced: [flag('--no-normalize', 'keep the length of vectors instead of normalizing to 1')],
+  });
+  describe(command, 'Embeds texts as vectors.', examples);
   command.action((model: string | undefined, flags: EmbedFlags) =>
     host.run(flags, (context) => embed(chooseModel(model, flags.model), flags, context)),
   );

@@ -16,17 +16,11 @@ import type { CommandContext, CommandHost } from '../command-host.js';
 import { formatJson, formatTable } from '../format.js';
 import { createModelOpener, tokensOf } from '../model-evaluation.js';
 import { displayName } from '../model-location.js';
-import {
-  addLoadOptions,
-  addModelOption,
-  addOutputOptions,
-  chooseModel,
-  numberOption,
-  numberRules,
-  type LoadFlags,
-} from '../options.js';
-import { parseNumber } from '../parse-values.js';
 import { readText } from '../read-text.js';
+import { addGroup, flag, numberOption, numberRules } from '../flags/builders.js';
+import { describe } from '../flags/help.js';
+import { addModelOption, addOutputOptions, addLoadOptions, chooseModel, type LoadFlags } from '../flags/load.js';
+import { parseNumber } from '../flags/parse-values.js';
 
 interface EvalH2oFlags extends LoadFlags {
   readonly text?: string;
@@ -43,24 +37,29 @@ Examples:
   $ winnow eval h2o --tokens 1024 --chunk 128 --out kept.svg
   $ winnow eval h2o model.gguf --text book.txt --tokens 8192 --chunk 1024 --locals 64,256 --heavies 64,256,512 --json
 
-The table: perplexity of prompts under h2o, by that of dense attention, for L local tokens (rows) and H heavy hitters (columns).
-Then, for the last pair of budgets: how much of the heavy hitters a second run over a q8_0 cache keeps (Jaccard), and in
---out which positions are kept, per layer and KV head.
+The table shows perplexity under h2o divided by that of dense attention, for L local tokens (rows) and H heavy hitters
+(columns). For the last pair of budgets it also reports the overlap (Jaccard) with the heavy hitters of a q8_0 cache, and
+--out draws the positions kept per layer and KV head.
 `;
 
 /** @param evaluation the command that this is a part of */
 export function registerEvalH2o(evaluation: Command, host: CommandHost): void {
-  const command = evaluation.command('h2o').argument('[model]', 'the model; without it the demo model');
-  command.description('Measures heavy-hitter prefill over its budgets.').addHelpText('after', examples);
-  addModelOption(command)
-    .option('--text <path>', 'the text to run over, - for stdin; default: a built-in one')
-    .addOption(numberOption('--tokens <n>', 'tokens of the text', numberRules.count).default(1024))
-    .addOption(numberOption('--chunk <n>', 'tokens per chunk', numberRules.count).default(128))
-    .addOption(numberOption('--sinks <n>', 'first tokens that are always kept', numberRules.fromZero).default(0))
-    .option('--locals <list>', 'last tokens that are kept; default: 0, an eighth and a quarter of a chunk')
-    .option('--heavies <list>', 'heavy hitters; default: 0, an eighth, a quarter and a half of a chunk')
-    .option('--out <file>', 'the SVG of kept positions to write');
+  const command = evaluation.command('h2o').argument('[model]', 'the model (default: the demo model)');
+  const { count, fromZero } = numberRules;
+  addGroup(addModelOption(command), {
+    heading: 'Evaluation',
+    common: [
+      flag('--text <path>', 'text to evaluate on, - for stdin (default: a built-in one)'),
+      numberOption('--tokens <n>', 'number of tokens of the text', count).default(1024),
+      numberOption('--chunk <n>', 'tokens per chunk', count).default(128),
+      numberOption('--sinks <n>', 'first tokens that are always kept', fromZero).default(0),
+      flag('--locals <list>', 'numbers of recent tokens kept (default: 0, 1/8 and 1/4 of a chunk)'),
+      flag('--heavies <list>', 'numbers of heavy hitters kept (default: 0, 1/8, 1/4 and 1/2 of a chunk)'),
+      flag('--out <file>', 'write an SVG of the kept positions'),
+    ],
+  });
   addOutputOptions(addLoadOptions(command), 'print one JSON object');
+  describe(command, 'Measures heavy-hitter prefill over its budgets.', examples);
   command.action((model: string | undefined, flags: EvalH2oFlags) =>
     host.run(flags, (context) => evaluate(chooseModel(model, flags.model), flags, context)),
   );

@@ -1,4 +1,4 @@
-/** `winnow eval --sparse FILE`: what a calibration finds and loses on a text. */
+/** `winnow eval --sparsity FILE`: what a calibration finds and loses on a text. */
 import {
   defaultText,
   evaluateSparse,
@@ -11,33 +11,43 @@ import type { Sidecar } from '@winnow/sparse-inference';
 import { paragraphsOf } from '../calibration-text.js';
 import type { CommandContext } from '../command-host.js';
 import { openCalculator } from '../calculator.js';
-import { openEmbeddingModel, type EmbeddingFlags } from '../embedding-options.js';
-import { defined } from '../engine-options.js';
+import { defined } from '../flags/engine-options.js';
 import { UsageError } from '../errors.js';
 import { formatJson, formatTable } from '../format.js';
 import { tokensOf } from '../model-evaluation.js';
 import { displayName } from '../model-location.js';
 import { locateModel, openModel } from '../open-model.js';
-import type { LoadFlags, SparseFlags } from '../options.js';
 import { readText } from '../read-text.js';
 import { openSidecar } from '../sparse-files.js';
 import { formatReports, formatSummary, percent, summarise } from '../sparse-report.js';
+import { openEmbeddingModel, type EmbeddingFlags } from '../flags/embedding.js';
+import { contextOf, type SparseFlags, type LoadFlags } from '../flags/load.js';
 
-type SkippingFlags = Omit<SparseFlags, 'sparse'>;
+type SparsityFlags = Omit<SparseFlags, 'sparsity'>;
 
 export interface EvalSparseFlags extends LoadFlags {
-  readonly sparse: string;
+  readonly sparsity: string;
   readonly text?: string;
   readonly tokens: number;
   readonly pairs?: string;
 }
 
-/** The dense base has no limit: what skips neurons or limits the memory is for the other model only. */
-function partsOf(flags: EvalSparseFlags): { readonly plain: LoadFlags; readonly skipping: SkippingFlags } {
-  const { sparse: _sparse, memory, maxActive, weightsHot, weightsCold, weightsWarm, weightsCopy, ...others } = flags;
-  const { verifyWeights, ...plain } = others;
-  const skipping = { memory, maxActive, weightsHot, weightsCold, weightsWarm, weightsCopy, verifyWeights };
-  return { plain, skipping: defined<SkippingFlags>(skipping) };
+const sparsityFlags = [
+  ...['memory', 'memoryHot', 'memoryWarm', 'memoryCold', 'memoryFolder'],
+  ...['sparsityMaxActive', 'sparsityVerify'],
+] as readonly (keyof SparsityFlags)[];
+
+/** The dense model has no memory budget: sparsity and weight tiers apply to the other model only. */
+function partsOf({ sparsity: _sparsity, ...flags }: EvalSparseFlags): {
+  readonly plain: LoadFlags;
+  readonly sparse: SparsityFlags;
+} {
+  const entries = Object.entries(flags);
+  const isSparse = ([name]: [string, unknown]): boolean => (sparsityFlags as readonly string[]).includes(name);
+  return {
+    plain: Object.fromEntries(entries.filter((entry) => !isSparse(entry))) as LoadFlags,
+    sparse: Object.fromEntries(entries.filter(isSparse)) as SparsityFlags,
+  };
 }
 
 export async function evaluateSidecar(
@@ -47,17 +57,17 @@ export async function evaluateSidecar(
 ): Promise<void> {
   const { io, signal, progress, warn, out } = context;
   const text = flags.text === undefined ? undefined : await readText(io, { file: flags.text }, signal);
-  const sidecar = await openSidecar(flags.sparse, signal);
+  const sidecar = await openSidecar(flags.sparsity, signal);
   const { config } = await (await io.engine()).inspectModel(await locateModel(modelName, context), { signal });
   if (config.isEncoder === true) return evaluateEmbeddings(modelName, flags, context, { text, sidecar });
-  if (flags.pairs !== undefined) throw new UsageError('--pairs: expected a model that embeds, got one that generates');
-  const { plain, skipping } = partsOf(flags);
-  const contextSize = Math.max(flags.tokens, flags.ctxSize ?? flags.ctx ?? 0);
+  if (flags.pairs !== undefined) throw new UsageError('--pairs: expected an embedding model, got a generating one');
+  const { plain, sparse: sparseFlags } = partsOf(flags);
+  const contextSize = Math.max(flags.tokens, contextOf(flags) ?? 0);
   const shared = { contextSize, prefixSharing: false };
   await using dense = await openModel(modelName, plain, context, undefined, { ...shared, traceFeedForward: true });
   const tokens = tokensOf(dense, text, flags.tokens);
   if (tokens.length < flags.tokens) warn(`the text has ${tokens.length} tokens, not ${flags.tokens}`);
-  const limited = { ...plain, ...skipping };
+  const limited = { ...plain, ...sparseFlags };
   await using sparse = await openModel(modelName, limited, context, undefined, { ...shared, sparse: sidecar });
   const backend = await openCalculator(flags);
   try {
@@ -71,20 +81,20 @@ export async function evaluateSidecar(
       onProgress: (what, done, total) => progress.show(what, done, total, 'tokens'),
     });
     progress.clear();
-    const summary = summarise(sidecar.layers, result.layers, flags.maxActive);
+    const summary = summarise(sidecar.layers, result.layers, flags.sparsityMaxActive);
     const name = displayName(modelName, dense.name);
     if (flags.json === true) {
-      await out.write(formatJson({ model: name, sidecar: flags.sparse, summary, ...result }));
+      await out.write(formatJson({ model: name, sidecar: flags.sparsity, summary, ...result }));
       return;
     }
     const { decode, prefill } = result.logits;
     await out.write(
       [
-        `${name}, ${flags.sparse}, ${result.numTokens} tokens\n\n`,
-        formatReports(sidecar.layers, result.layers, flags.maxActive),
+        `${name}, ${flags.sparsity}, ${result.numTokens} tokens\n\n`,
+        formatReports(sidecar.layers, result.layers, flags.sparsityMaxActive),
         `\n${formatSummary(summary)}`,
         `\ntoken by token\n${formatDivergence(decode)}`,
-        `\nin batches, which compute what any of their tokens needs\n${formatDivergence(prefill)}`,
+        `\nin batches, which compute the union of their tokens' neurons\n${formatDivergence(prefill)}`,
       ].join(''),
     );
   } finally {
@@ -92,7 +102,7 @@ export async function evaluateSidecar(
   }
 }
 
-/** The same for models that embed: vectors instead of probabilities. */
+/** The same for embedding models: cosines instead of divergence. */
 async function evaluateEmbeddings(
   modelName: string | undefined,
   flags: EvalSparseFlags,
@@ -104,7 +114,7 @@ async function evaluateEmbeddings(
   const pairs = file === undefined ? undefined : parseSentencePairs(file, (await readText(io, { file }, signal)) ?? '');
   const { threads, backend: kind, activations, quantize } = flags;
   const shared = defined<EmbeddingFlags>({ threads, backend: kind, activations, quantize });
-  const limited = { ...shared, ...partsOf(flags).skipping };
+  const limited = { ...shared, ...partsOf(flags).sparse };
   await using dense = await openEmbeddingModel(modelName, shared, context, { traceFeedForward: true });
   await using sparse = await openEmbeddingModel(modelName, limited, context, { sparse: sidecar });
   const count = (part: string): number => dense.encodeText(part).length;
@@ -118,13 +128,13 @@ async function evaluateEmbeddings(
     });
     progress.clear();
     const name = displayName(modelName, dense.name);
-    const summary = summarise(sidecar.layers, result.layers, flags.maxActive);
+    const summary = summarise(sidecar.layers, result.layers, flags.sparsityMaxActive);
     await out.write(
       flags.json === true
-        ? formatJson({ model: name, sidecar: flags.sparse, summary, ...result })
+        ? formatJson({ model: name, sidecar: flags.sparsity, summary, ...result })
         : [
-            `${name}, ${flags.sparse}, ${result.numTexts} texts, ${result.numTokens} tokens\n\n`,
-            formatReports(sidecar.layers, result.layers, flags.maxActive),
+            `${name}, ${flags.sparsity}, ${result.numTexts} texts, ${result.numTokens} tokens\n\n`,
+            formatReports(sidecar.layers, result.layers, flags.sparsityMaxActive),
             `\n${formatSummary(summary)}`,
             `\n${formatEmbeddings(result)}`,
           ].join(''),

@@ -2,11 +2,13 @@
 import type { Command } from 'commander';
 import { evaluateSts, formatSts, parseSentencePairs } from '@winnow/evaluation';
 import type { CommandContext, CommandHost } from '../command-host.js';
-import { addEmbeddingOptions, embedOptionsOf, openEmbeddingModel, type EmbeddingFlags } from '../embedding-options.js';
 import { formatJson } from '../format.js';
 import { displayName } from '../model-location.js';
-import { addModelOption, addOutputOptions, chooseModel } from '../options.js';
 import { readText } from '../read-text.js';
+import { addGroup, flag } from '../flags/builders.js';
+import { describe } from '../flags/help.js';
+import { addModelOption, addOutputOptions, chooseModel } from '../flags/load.js';
+import { addEmbeddingOptions, openEmbeddingModel, embedOptionsOf, type EmbeddingFlags } from '../flags/embedding.js';
 
 interface EvalStsFlags extends EmbeddingFlags {
   readonly data: string;
@@ -17,9 +19,9 @@ Examples:
   $ winnow eval sts all-MiniLM-L6-v2.Q8_0.gguf --data stsbenchmark/sts-test.csv
   $ winnow eval sts ./bge-small-en-v1.5 --data pairs.jsonl --json
 
-The data: the STS benchmark (https://ixa2.si.ehu.eus/stswiki, files with tabs), lines of score, sentence, sentence with
-tabs between them, or JSON lines with sentence1, sentence2 and score. Reported is the rank correlation (Spearman) of the
-cosines with the scores of people, as MTEB does.
+The data is the STS benchmark (https://ixa2.si.ehu.eus/stswiki), tab-separated lines of score, sentence, sentence, or JSON
+lines with sentence1, sentence2 and score. The result is the Spearman correlation of cosines with human scores, as in
+MTEB.
 `;
 
 /** @param evaluation the command that this is a part of */
@@ -27,10 +29,11 @@ export function registerEvalSts(evaluation: Command, host: CommandHost): void {
   const command = evaluation
     .enablePositionalOptions()
     .command('sts')
-    .argument('[model]', 'the model; without it the demo model, with --pooling');
-  command.description('Measures an embedding model on pairs of sentences.').addHelpText('after', examples);
-  addModelOption(command).requiredOption('--data <path>', 'the pairs, - for stdin');
+    .argument('[model]', 'the model (default: the demo model, with --pooling)');
+  const data = flag('--data <path>', 'the sentence pairs, - for stdin').makeOptionMandatory();
+  addGroup(addModelOption(command), { heading: 'Evaluation', common: [data] });
   addOutputOptions(addEmbeddingOptions(command), 'print one JSON object');
+  describe(command, 'Evaluates an embedding model on sentence pairs.', examples);
   command.action((model: string | undefined, flags: EvalStsFlags) =>
     host.run(flags, (context) => evaluate(chooseModel(model, flags.model), flags, context)),
   );

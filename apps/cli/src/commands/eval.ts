@@ -24,24 +24,24 @@ import type { CommandContext, CommandHost } from '../command-host.js';
 import { registerEvalH2o } from './eval-h2o.js';
 import { evaluateSidecar } from './eval-sparse.js';
 import { registerEvalSts } from './eval-sts.js';
-import { attentionOf } from '../engine-options.js';
+import { attentionOf } from '../flags/engine-options.js';
 import { UsageError } from '../errors.js';
 import { formatJson } from '../format.js';
 import { createModelOpener, tokensOf } from '../model-evaluation.js';
 import { displayName } from '../model-location.js';
+import { readText } from '../read-text.js';
+import { addGroup, choiceOption, flag, numberOption, numberRules } from '../flags/builders.js';
+import { describe } from '../flags/help.js';
 import {
-  addAttentionOptions,
-  addLoadOptions,
   addModelOption,
   addOutputOptions,
-  choiceOption,
+  addAttentionOptions,
+  addLoadOptions,
   chooseModel,
-  numberOption,
-  numberRules,
   type LoadFlags,
-} from '../options.js';
-import { parseKvDType, parseNumber, refuse } from '../parse-values.js';
-import { readText } from '../read-text.js';
+} from '../flags/load.js';
+import { refuse, parseNumber } from '../flags/parse-values.js';
+import { parseKvDType } from '../flags/parse-values.js';
 
 interface EvalFlags extends LoadFlags {
   readonly policies?: string;
@@ -62,61 +62,55 @@ interface EvalFlags extends LoadFlags {
 }
 
 const examples = `
-Parts: logits (forced decoding beside dense), attention (per layer and head, beside the oracle of the same budget, on
-queries, keys and values of the model and on synthetic ones), tasks (recall: three questions on one cache, every token of
-a question under the tested policy), speed, determinism.
+Parts: logits (teacher forcing beside dense), attention (per layer and head, beside an oracle with the same budget, on the
+model's queries, keys and values and on synthetic heads), tasks (recall: three questions over one cache), speed,
+determinism.
 
 Examples:
   $ winnow eval
   $ winnow eval model.gguf --text book.txt --tokens 2048 --policies 'dense|subquadratic:window=256|sparq:topk=128'
   $ winnow eval --parts tasks --task-lengths 256,1024 --policies 'dense|prefill=h2o:chunk=256,local=64,heavy=64'
-  $ winnow eval model.gguf --sparse model.sparse.safetensors --text book.txt
+  $ winnow eval model.gguf --sparsity model.sparse.safetensors --text book.txt
   $ winnow eval --kv-dtypes 'f16|q8_0|q8_0,q4_0' --policies dense --parts logits,tasks --json
 
-With --sparse nothing else is measured: its predictors layer by layer, and divergence from the dense model; of models that
-embed, cosines of vectors to those of the dense model.
-Policies are separated by |, in the language of --attention. The default has every family at three budgets. The figures
-but for speed depend only on the flags. A text that is not given is built in. docs/guides/sparse-attention.md reads them.
+With --sparsity only the sparse FFN is evaluated: predictors layer by layer and the divergence from dense, or cosines for
+an embedding model. By default every policy runs at three budgets. All figures except speed depend only on the flags.
+docs/guides/sparse-attention.md explains them.
 `;
 
+function addEvaluationOptions(command: Command): void {
+  const { count, fromZero } = numberRules;
+  const taskForms = ['codes', 'general'];
+  addGroup(command, {
+    heading: 'Evaluation',
+    common: [
+      flag('--policies <list>', "attention policies separated by |; '' for none"),
+      flag('--kv-dtypes <list>', "KV cache types separated by |, such as f16|q8_0,q4_0; '' for none"),
+      flag('--parts <list>', `of ${evaluationParts.join(',')} (default: all)`),
+      flag('--text <path>', 'text to evaluate on, - for stdin (default: a built-in one)'),
+      numberOption('--tokens <n>', 'number of tokens of the text', count).default(1024),
+      flag('--plots <folder>', 'write quality.svg, prompt-time.svg and answer-time.svg to this folder'),
+    ],
+    advanced: [
+      numberOption('--attention-tokens <n>', 'tokens of the attention part (default: at most 512)', count),
+      flag('--tasks <list>', `of ${taskNames.join(',')} (default: all)`),
+      choiceOption('--task-form <form>', 'wording of tasks', taskForms, 'codes for the demo model, else general'),
+      flag('--task-lengths <list>', 'text lengths of tasks in tokens, such as 256,1024 (default: 512)'),
+      numberOption('--cases <n>', 'cases per task and length', count).default(4),
+      flag('--lengths <list>', 'prompt lengths of the speed part (default: by --tokens)'),
+      numberOption('-s, --seed <n>', 'random seed of tasks and synthetic heads', fromZero).default(1),
+      flag('--details', 'print each comparison as a block, like llama-perplexity --kl-divergence'),
+      flag('--pairs <path>', 'with --sparsity and an embedding model: sentence pairs as for winnow eval sts'),
+    ],
+  });
+}
+
 export function registerEval(program: Command, host: CommandHost): void {
-  const command = program.command('eval').argument('[model]', 'the model; without it the demo model');
-  command
-    .description('Measures what attention policies and cache dtypes lose against dense.')
-    .addHelpText('after', examples);
-  addModelOption(command)
-    .option('--policies <list>', "policies to compare, separated by |; '' for none")
-    .option('--kv-dtypes <list>', "cache dtypes to compare, separated by |, such as f16|q8_0,q4_0; '' for none")
-    .option('--parts <list>', `of ${evaluationParts.join(',')}; default: all`)
-    .option('--text <path>', 'the text to run over, - for stdin; default: a built-in one')
-    .addOption(numberOption('--tokens <n>', 'tokens of the text', numberRules.count).default(1024))
-    .addOption(
-      numberOption(
-        '--attention-tokens <n>',
-        'tokens to measure attention over; default: at most 512',
-        numberRules.count,
-      ),
-    )
-    .option('--tasks <list>', `of ${taskNames.join(',')}; default: all`)
-    .addOption(
-      choiceOption('--task-form <form>', 'wording of tasks; default codes for the demo model, else general', [
-        'codes',
-        'general',
-      ]),
-    )
-    .option('--task-lengths <list>', 'tokens of the texts of tasks, such as 256,1024; default 512')
-    .addOption(numberOption('--cases <n>', 'cases per task and length', numberRules.count).default(4))
-    .option(
-      '--lengths <list>',
-      'prompt lengths to measure speed at; default: a quarter, half and nearly all of --tokens',
-    )
-    .addOption(
-      numberOption('-s, --seed <n>', 'seed of tasks, synthetic heads and draws', numberRules.fromZero).default(1),
-    )
-    .option('--details', 'print each comparison as a block, as llama-perplexity --kl-divergence does')
-    .option('--plots <folder>', 'write quality.svg, prompt-time.svg and answer-time.svg there')
-    .option('--pairs <path>', 'with --sparse, of models that embed: pairs of sentences as for winnow eval sts');
+  const command = program.command('eval').argument('[model]', 'the model (default: the demo model)');
+  addModelOption(command);
+  addEvaluationOptions(command);
   addOutputOptions(addLoadOptions(addAttentionOptions(command)), 'print one JSON object');
+  describe(command, 'Compares attention policies and KV cache types with dense attention in f32.', examples);
   command.action((model: string | undefined, flags: EvalFlags) =>
     host.run(flags, (context) => evaluate(chooseModel(model, flags.model), flags, context)),
   );
@@ -125,9 +119,9 @@ export function registerEval(program: Command, host: CommandHost): void {
 }
 
 async function evaluate(modelName: string | undefined, flags: EvalFlags, context: CommandContext): Promise<void> {
-  const { sparse } = flags;
-  if (sparse !== undefined) return evaluateSidecar(modelName, { ...flags, sparse }, context);
-  if (flags.pairs !== undefined) throw new UsageError('--pairs: expected --sparse with it (see winnow eval sts)');
+  const { sparsity } = flags;
+  if (sparsity !== undefined) return evaluateSidecar(modelName, { ...flags, sparsity }, context);
+  if (flags.pairs !== undefined) throw new UsageError('--pairs: expected --sparsity with it (see winnow eval sts)');
   const { signal, progress, warn, out } = context;
   const parts = chosen('--parts', flags.parts, evaluationParts);
   const tasks = chosen('--tasks', flags.tasks, taskNames);

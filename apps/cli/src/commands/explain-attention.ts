@@ -6,25 +6,24 @@ import { formatAttention, formatPolicy, parseAttention, resolvePolicy } from '@w
 import { IoError } from '@winnow/tensor';
 import type { CommandContext, CommandHost } from '../command-host.js';
 import { UsageError } from '../errors.js';
-import { attentionOf } from '../engine-options.js';
+import { attentionOf } from '../flags/engine-options.js';
 import { formatJson, formatTable } from '../format.js';
 import { createModelOpener, tokensOf } from '../model-evaluation.js';
 import { displayName } from '../model-location.js';
+import { readText } from '../read-text.js';
+import { addGroup, choiceOption, flag, numberOption, numberRules } from '../flags/builders.js';
+import { describe } from '../flags/help.js';
 import {
-  addAttentionOptions,
-  addLoadOptions,
   addModelOption,
   addOutputOptions,
-  addTextOptions,
-  choiceOption,
+  addAttentionOptions,
+  addLoadOptions,
   chooseModel,
-  numberOption,
-  numberRules,
+  textOptions,
   type LoadFlags,
   type TextFlags,
-} from '../options.js';
-import { parsePositions } from '../parse-values.js';
-import { readText } from '../read-text.js';
+} from '../flags/load.js';
+import { parsePositions } from '../flags/parse-values.js';
 
 interface ExplainFlags extends LoadFlags, TextFlags {
   readonly out: string;
@@ -40,9 +39,9 @@ Examples:
   $ winnow explain-attention -p 'The code of Alice is 31407. What is the code of Alice?' --out picture.svg
   $ winnow explain-attention model.gguf -f text.txt --attention sparq:rank=16,topk=64 --layers 0,last --out picture.svg
 
-The text runs through the model with dense attention; the policy is laid over its queries, keys and values. Blue: visited
-(darker: more softmax mass); red: not visited although dense attention looks there; green: only in a landmark. Without
---attention, --prefill or --decode the policy is subquadratic:window=32,block=16.
+The text runs through the model with dense attention, and the policy is applied to its queries, keys and values. Blue:
+visited (darker: more softmax mass); red: not visited although dense attention looks there; green: only in a landmark.
+The default policy is subquadratic:window=32,block=16.
 `;
 
 const defaultPolicy = 'subquadratic:window=32,block=16';
@@ -51,26 +50,23 @@ const defaultPolicy = 'subquadratic:window=32,block=16';
 const defaultTokens = 384;
 
 export function registerExplainAttention(program: Command, host: CommandHost): void {
-  const command = program.command('explain-attention').argument('[model]', 'the model; without it the demo model');
-  command
-    .description('Draws which keys an attention policy visits, per layer and head.')
-    .addHelpText('after', examples);
-  addTextOptions(addModelOption(command), 'the text')
-    .requiredOption('--out <file>', 'the SVG to write')
-    .addOption(
-      choiceOption('--phase <phase>', 'whose policy to draw; default: that which is not dense, or prefill', [
-        'prefill',
-        'decode',
-      ]),
-    )
-    .option('--layers <list>', "such as 0,3,last or 'all'; default: first, middle, last")
-    .option('--heads <list>', "query heads, such as 0,1,last; default: 'all', at most six")
-    .addOption(numberOption('--cells <n>', 'cells per side of a panel', numberRules.count).default(64))
-    .addOption(numberOption('--tokens <n>', 'most tokens of the text', numberRules.count).default(1024));
-  addOutputOptions(
-    addLoadOptions(addAttentionOptions(command)),
-    'print one JSON object with the figures of each panel',
-  );
+  const command = program.command('explain-attention').argument('[model]', 'the model (default: the demo model)');
+  const { count } = numberRules;
+  addGroup(addModelOption(command), {
+    heading: 'Picture',
+    common: [
+      ...textOptions('the text'),
+      flag('--out <file>', 'the SVG to write').makeOptionMandatory(),
+      choiceOption('--phase <phase>', 'phase whose policy is drawn', ['prefill', 'decode'], 'the sparse one'),
+      flag('--layers <list>', "layers, such as 0,3,last or 'all' (default: first, middle, last)"),
+      flag('--heads <list>', "query heads, such as 0,1,last (default: 'all', at most six)"),
+      numberOption('--cells <n>', 'cells per side of a panel', count).default(64),
+      numberOption('--tokens <n>', 'maximum number of tokens of the text', count).default(1024),
+    ],
+  });
+  addLoadOptions(addAttentionOptions(command));
+  addOutputOptions(command, 'print one JSON object with the figures of each panel');
+  describe(command, 'Draws which keys an attention policy visits, per layer and head.', examples);
   command.action((model: string | undefined, flags: ExplainFlags) =>
     host.run(flags, (context) => explain(chooseModel(model, flags.model), flags, context)),
   );

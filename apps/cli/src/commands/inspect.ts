@@ -13,10 +13,10 @@ import {
   addModelOption,
   addOutputOptions,
   addPlanOptions,
-  addSparseOption,
+  addSparseOptions,
   chooseModel,
   type LoadFlags,
-} from '../options.js';
+} from '../flags/load.js';
 
 const examples = `
 Examples:
@@ -34,7 +34,7 @@ const maxValueLength = 100;
 export function registerInspect(program: Command, host: CommandHost): void {
   const command = program.command('inspect').argument('[model]', 'the model; without it the demo model');
   command.description("Prints a model's metadata, tensors and memory plan.").addHelpText('after', examples);
-  addOutputOptions(addSparseOption(addPlanOptions(addModelOption(command))), 'print one JSON object');
+  addOutputOptions(addSparseOptions(addPlanOptions(addModelOption(command))), 'print one JSON object');
   command.action((model: string | undefined, flags: LoadFlags) =>
     host.run(flags, (context) => inspect(chooseModel(model, flags.model), flags, context)),
   );

@@ -6,20 +6,21 @@ import type { CommandContext, CommandHost } from '../command-host.js';
 import { formatTable } from '../format.js';
 import { displayName } from '../model-location.js';
 import { openModel } from '../open-model.js';
+import { shownText } from '../shown-text.js';
+import { addGroup, flag, numberOption, numberRules } from '../flags/builders.js';
+import { describe } from '../flags/help.js';
 import {
-  addLoadOptions,
   addModelOption,
   addOutputOptions,
+  addLoadOptions,
   chooseModel,
-  numberOption,
-  numberRules,
+  tokensOption,
   type LoadFlags,
-} from '../options.js';
-import { parseIds, parsePositions, refuse } from '../parse-values.js';
-import { shownText } from '../shown-text.js';
+} from '../flags/load.js';
+import { parsePositions } from '../flags/parse-values.js';
 
 interface LogitsFlags extends LoadFlags {
-  readonly tokens: string;
+  readonly tokens: readonly number[];
   readonly positions: string;
   readonly top: number;
 }
@@ -30,26 +31,29 @@ Examples:
   $ winnow logits model.gguf --tokens 1,2,3 --positions 0,last --json
   $ winnow logits model.gguf --tokens "$(winnow tokenize model.gguf 'Hello world' --ids)"
 
-The tokens are used as they are; nothing is added. With --json: {"positions":[...],"logprobs":[...],"vocab":N, ...},
-one base64 text of little-endian 32-bit floats per position, natural logarithms over the whole vocabulary.
+Nothing is added to the tokens. With --json: {"positions":[...],"logprobs":[...],"vocab":N, ...}, where each entry of
+"logprobs" is a base64 string of little-endian 32-bit floats: natural logarithms over the whole vocabulary.
 `;
 
 export function registerLogits(program: Command, host: CommandHost): void {
-  const command = program.command('logits').argument('[model]', 'the model; without it the demo model');
-  command.description('Prints the log-probabilities of the next token.').addHelpText('after', examples);
-  addModelOption(command)
-    .requiredOption('--tokens <ids>', 'token ids, such as 1,2,3')
-    .option('--positions <list>', "after which tokens: indices from 0, 'last', or 'all'", 'last')
-    .addOption(numberOption('--top <n>', 'how many tokens to print per position', numberRules.count).default(10));
+  const command = program.command('logits').argument('[model]', 'the model (default: the demo model)');
+  addGroup(addModelOption(command), {
+    heading: 'Prompt',
+    common: [
+      tokensOption().makeOptionMandatory(),
+      flag('--positions <list>', "positions to report: indices from 0, 'last' or 'all'").default('last'),
+      numberOption('--top <n>', 'number of tokens to print per position', numberRules.count).default(10),
+    ],
+  });
   addOutputOptions(addLoadOptions(command), 'print one JSON object with the whole vocabulary');
+  describe(command, 'Prints the log-probabilities of the next token.', examples);
   command.action((model: string | undefined, flags: LogitsFlags) =>
     host.run(flags, (context) => logits(chooseModel(model, flags.model), flags, context)),
   );
 }
 
 async function logits(modelName: string | undefined, flags: LogitsFlags, context: CommandContext): Promise<void> {
-  const tokens = parseIds('--tokens', flags.tokens);
-  if (tokens.length === 0) throw refuse('--tokens', 'token ids such as 1,2,3', flags.tokens);
+  const { tokens } = flags;
   const positions = parsePositions('--positions', flags.positions, tokens.length);
   await using model = await openModel(modelName, flags, context);
   const rows = await model.logprobs(tokens, { positions, signal: context.signal });

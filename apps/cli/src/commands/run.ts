@@ -2,38 +2,44 @@
 import type { Command } from 'commander';
 import type { GenerateOptions, GenerationResult, Model, Prompt, SamplingOptions } from '@winnow/engine';
 import type { CommandContext, CommandHost } from '../command-host.js';
-import { constraintOf } from '../constraint-options.js';
-import { attentionOf, limitsOf, resumedSampling, samplingOf, seedOf } from '../engine-options.js';
+import { constraintOf } from '../flags/constraint.js';
+import { attentionOf, limitsOf, resumedSampling, samplingOf, seedOf } from '../flags/engine-options.js';
 import { InterruptedError, UsageError } from '../errors.js';
 import { formatJson } from '../format.js';
 import { displayName } from '../model-location.js';
 import { openModel } from '../open-model.js';
-import {
-  addAttentionOptions,
-  addGenerationOptions,
-  addLoadOptions,
-  addModelOption,
-  addOutputOptions,
-  addSessionOptions,
-  addTextOptions,
-  chooseModel,
-  type GenerationFlags,
-  type LoadFlags,
-  type SessionFlags,
-  type TextFlags,
-} from '../options.js';
-import { unescapeText } from '../parse-values.js';
 import { feedForwardTable } from '../feed-forward-table.js';
 import { profileByOp, profileTable, type Peaks } from '../profile-table.js';
 import { readText } from '../read-text.js';
 import { streamGeneration, type Streamed } from '../stream-generation.js';
 import { summaryLine } from '../summary.js';
+import { addGroup, flag } from '../flags/builders.js';
+import { describe } from '../flags/help.js';
+import {
+  addModelOption,
+  addOutputOptions,
+  addAttentionOptions,
+  addLoadOptions,
+  chooseModel,
+  textOptions,
+  tokensOption,
+  type LoadFlags,
+  type TextFlags,
+} from '../flags/load.js';
+import {
+  addGenerationOptions,
+  addSessionOptions,
+  type GenerationFlags,
+  type SessionFlags,
+} from '../flags/generation.js';
+import { unescapeText } from '../flags/parse-values.js';
 
 interface RunFlags extends LoadFlags, GenerationFlags, TextFlags, SessionFlags {
   readonly chat?: boolean;
   readonly system?: string;
   readonly displayPrompt?: boolean;
   readonly summary?: boolean;
+  readonly tokens?: readonly number[];
 }
 
 const examples = `
@@ -45,24 +51,34 @@ Examples:
   $ winnow run hf:owner/name:q4_k_m -p 'Hello' --json
   $ winnow run -p 'The whale is' --grammar 'root ::= " " ("black" | "white") "."'
 
-The prompt comes from -p, from -f, or from stdin when that is no terminal. The generated text goes to stdout as it
-arrives; a line end is added on a terminal only. With --json stdout gets one object at the end instead.
+The prompt comes from -p, -f, --tokens, or from stdin if it is not a terminal. The generated text is streamed to
+stdout; a final newline is added on a terminal only.
 `;
 
 export function registerRun(program: Command, host: CommandHost): void {
-  const command = program.command('run').argument('[model]', 'the model; without it the demo model');
-  command.description('Continues a prompt and streams the text to stdout.').addHelpText('after', examples);
-  addTextOptions(addModelOption(command), 'the prompt');
-  addGenerationOptions(command, 128, 'most tokens to generate; -1: until the end or a full context');
-  addSessionOptions(command, 'begin with a saved session; without a prompt its generation goes on');
-  addLoadOptions(addAttentionOptions(command))
-    .option('--chat', "take the prompt as a user's message, through the model's chat template")
-    .option('--no-chat', 'take the prompt as it is (the default)')
-    .option('--system <text>', 'system message, with --chat')
-    .option('--display-prompt', 'print the prompt before the text')
-    .option('--summary', 'a line of counts and speeds on stderr, also when that is no terminal')
-    .option('--profile', 'measure every op; a table on stderr, or "profile" with --json');
+  const command = program.command('run').argument('[model]', 'the model (default: the demo model)');
+  addGroup(addModelOption(command), {
+    heading: 'Prompt',
+    common: [
+      ...textOptions('the prompt'),
+      flag('--chat', 'treat the prompt as a user message and apply the chat template'),
+      flag('--system <text>', 'system message, with --chat'),
+    ],
+    advanced: [tokensOption(), flag('--no-chat', 'use the prompt as it is (default)')],
+  });
+  addGenerationOptions(command, 128, 'to generate');
+  addLoadOptions(addAttentionOptions(command));
+  addSessionOptions(command, 'restore a session; without a prompt its generation continues');
   addOutputOptions(command, 'print one JSON object at the end instead of the text');
+  addGroup(command, {
+    heading: 'Output',
+    advanced: [
+      flag('--display-prompt', 'print the prompt before the text'),
+      flag('--summary', 'print token counts and speeds to stderr, even if it is not a terminal'),
+      flag('--profile', 'measure every op; a table on stderr, or "profile" with --json'),
+    ],
+  });
+  describe(command, 'Continues a prompt and streams the text to stdout.', examples);
   command.action((model: string | undefined, flags: RunFlags) =>
     host.run(flags, (context) => run(chooseModel(model, flags.model), flags, context)),
   );
@@ -73,10 +89,10 @@ async function run(modelName: string | undefined, flags: RunFlags, context: Comm
   if (flags.system !== undefined && flags.chat !== true) {
     throw new UsageError('--system: expected together with --chat, got --system alone');
   }
-  const text = await promptOf(flags, context);
+  const input = await promptOf(flags, context);
   const constraint = await constraintOf(flags, io, signal);
   await using model = await openModel(modelName, flags, context, attentionOf(flags));
-  const prompt = text === undefined ? undefined : conversationOf(model, text, flags);
+  const prompt = input === undefined ? undefined : conversationOf(model, input, flags);
   const sampling =
     prompt === undefined
       ? resumedSampling(flags)
@@ -92,14 +108,14 @@ async function run(modelName: string | undefined, flags: RunFlags, context: Comm
   const isStreaming = flags.json !== true;
   using session =
     flags.loadSession === undefined ? model.createSession() : await model.restoreSession(flags.loadSession, { signal });
-  if (isStreaming && flags.displayPrompt === true) await out.write(text ?? '');
+  if (isStreaming && flags.displayPrompt === true) await out.write(shownPrompt(model, input));
   const generation = prompt === undefined ? session.resume(options) : session.generate(prompt, options);
   const streamed = await streamGeneration(generation, async (piece) => {
     progress.clear();
     if (isStreaming) await out.write(piece);
   });
   progress.clear();
-  // also after Ctrl-C: what was computed is not lost
+  // Also after Ctrl-C, so that nothing computed is lost.
   if (flags.saveSession !== undefined) await session.save(flags.saveSession);
   if (isStreaming) {
     if (out.isTerminal && !endsLine(streamed.text)) await out.write('\n');
@@ -120,24 +136,37 @@ async function run(modelName: string | undefined, flags: RunFlags, context: Comm
   if (streamed.result) report(streamed.result, model, flags, context, warn);
 }
 
-/** Undefined to go on with a loaded session. */
-async function promptOf(flags: RunFlags, { io, signal }: CommandContext): Promise<string | undefined> {
-  if (flags.loadSession !== undefined && flags.prompt === undefined && flags.file === undefined) return undefined;
+/** Undefined to resume a restored session. */
+async function promptOf(
+  flags: RunFlags,
+  { io, signal }: CommandContext,
+): Promise<string | readonly number[] | undefined> {
+  const hasText = flags.prompt !== undefined || flags.file !== undefined;
+  if (flags.tokens !== undefined) {
+    const other = flags.chat === true ? '--chat' : '--prompt or --file';
+    if (hasText || flags.chat === true) throw new UsageError(`--tokens: expected no ${other} with it, got both`);
+    return flags.tokens;
+  }
+  if (flags.loadSession !== undefined && !hasText) return undefined;
   const text = await readText(io, flags, signal);
-  if (text === undefined) throw new UsageError('--prompt: expected a prompt by -p, -f or a pipe, got none');
+  if (text === undefined) throw new UsageError('--prompt: expected a prompt from -p, -f, --tokens or a pipe, got none');
   return flags.escape === true && flags.prompt !== undefined ? unescapeText(text) : text;
 }
 
-function conversationOf(model: Model, text: string, flags: RunFlags): Prompt {
-  if (flags.chat !== true) return text;
+function shownPrompt(model: Model, input: string | readonly number[] | undefined): string {
+  return typeof input === 'object' ? model.tokenizer.decode(input) : (input ?? '');
+}
+
+function conversationOf(model: Model, input: string | readonly number[], flags: RunFlags): Prompt {
+  if (flags.chat !== true) return input;
   if (model.chatTemplate === undefined) {
     throw new UsageError(`--chat: expected a model with a chat template, got ${model.name}, which has none`);
   }
   const system = flags.system === undefined ? [] : [{ role: 'system', content: flags.system }];
-  return [...system, { role: 'user', content: text }];
+  return [...system, { role: 'user', content: String(input) }];
 }
 
-/** The object of `--json`; an aborted generation has what was generated until then. */
+/** The object of `--json`; an aborted generation reports the tokens up to the abort. */
 function jsonOf(model: Model, streamed: Streamed, sampling: SamplingOptions): object {
   const { result } = streamed;
   return {
@@ -157,7 +186,7 @@ function jsonOf(model: Model, streamed: Streamed, sampling: SamplingOptions): ob
   };
 }
 
-/** What the machine can do, for the backend whose probes there are. Measured while nothing else runs. */
+/** The machine's peaks, for the backend that has probes. Measured while nothing else runs. */
 async function peaksOf(model: Model, { threads }: RunFlags, { io }: CommandContext): Promise<Peaks | undefined> {
   return model.backend === 'wasm' ? io.measurePeaks(threads) : undefined;
 }

@@ -3,21 +3,14 @@ import type { Command } from 'commander';
 import type { LoadOptions } from '@winnow/engine';
 import type { RequestRecord, ServedEmbeddingModel, ServedModel, ServerOptions } from '@winnow/server';
 import type { CommandContext, CommandHost } from '../command-host.js';
-import { openEmbeddingModel, type EmbeddingFlags } from '../embedding-options.js';
-import { attentionOf, defined } from '../engine-options.js';
+import { attentionOf, defined } from '../flags/engine-options.js';
 import { exitCodes, UsageError } from '../errors.js';
 import { displayName } from '../model-location.js';
 import { openModel } from '../open-model.js';
-import {
-  addAttentionOptions,
-  addLoadOptions,
-  choiceOption,
-  listOption,
-  numberOption,
-  numberRules,
-  sizeOption,
-  type LoadFlags,
-} from '../options.js';
+import { addGroup, flag, listOption, numberOption, numberRules, sizeOption } from '../flags/builders.js';
+import { describe } from '../flags/help.js';
+import { addAttentionOptions, addLoadOptions, type LoadFlags } from '../flags/load.js';
+import { poolingOption, openEmbeddingModel, type EmbeddingFlags } from '../flags/embedding.js';
 
 interface ServeFlags extends LoadFlags {
   readonly host: string;
@@ -28,7 +21,7 @@ interface ServeFlags extends LoadFlags {
   readonly embeddingModel?: readonly string[];
   readonly pooling?: EmbeddingFlags['pooling'];
   readonly parallel: number;
-  readonly cacheSize?: number;
+  readonly kvCapacity?: number;
   readonly queue?: number;
   readonly queueTimeout?: number;
   readonly timeout?: number;
@@ -39,13 +32,13 @@ interface ServeFlags extends LoadFlags {
 const examples = `
 Examples:
   $ winnow serve
-  $ winnow serve model.gguf --port 8080 -c 8192 --parallel 4 --cache-size 16384
+  $ winnow serve model.gguf --port 8080 -c 8192 --parallel 4 --kv-capacity 16384
   $ winnow serve hf:owner/name:q4_k_m --embedding-model ./bge-small-en-v1.5
   $ WINNOW_API_KEY=secret winnow serve model.gguf --host 0.0.0.0 --cors https://app.example
 
-Clients of OpenAI reach it at http://127.0.0.1:8080/v1; GET /v1/models lists the names of the models. Without --host only this
-machine can. The prompt, and what is cached of it, takes its place in the cache that all requests share (--cache-size).
-Ctrl-C or SIGTERM: running answers are finished (at most --grace seconds), then the exit code is 0.
+OpenAI clients use http://127.0.0.1:8080/v1 as their base URL; GET /v1/models lists the models. Without --host only this
+machine can connect. All requests to a model share one KV cache (--kv-capacity). After Ctrl-C or SIGTERM, running requests
+finish within --grace seconds and the exit code is 0.
 `;
 
 const { count, fromZero, positive } = numberRules;
@@ -55,38 +48,40 @@ const port = {
   isValid: (value: number) => value >= 0 && value < 65536,
 };
 
+function addServerOptions(command: Command): void {
+  addGroup(command, {
+    heading: 'Server',
+    common: [
+      numberOption('--port <n>', 'port; 0: any free port', port).default(8080),
+      flag('--host <address>', 'address to listen on; 0.0.0.0: all interfaces').default('127.0.0.1'),
+      listOption('--api-key <key>', 'require this key; may be repeated (default: WINNOW_API_KEY, if set)'),
+      listOption('--cors <origin>', 'allow pages of this origin, * for all; may be repeated'),
+      listOption('--alias <name>', 'model names in the API, in the order of the models; may be repeated'),
+      listOption('--embedding-model <model>', 'model for /v1/embeddings; may be repeated'),
+      numberOption('--parallel <n>', 'maximum number of concurrent requests per model', count).default(4),
+    ],
+    advanced: [
+      poolingOption(),
+      numberOption('--kv-capacity <n>', 'KV cache of a model in tokens, for all requests (default: --context)', count),
+      numberOption('--queue <n>', 'maximum number of waiting requests per model; more get 429 (default: 64)', fromZero),
+      numberOption('--queue-timeout <s>', 'seconds a request may wait before it gets 503 (default: 60)', positive),
+      numberOption('--timeout <s>', 'seconds a request may take in all (default: 600)', positive),
+      sizeOption('--body-limit <size>', 'maximum size of a request body (default: 4MiB)'),
+      numberOption('--grace <s>', 'seconds that running requests get on shutdown', fromZero).default(30),
+    ],
+  });
+}
+
 export function registerServe(program: Command, host: CommandHost): void {
-  const command = program.command('serve').argument('[models...]', 'the models; without any the demo model');
-  command.description('Serves models over HTTP, with the API of OpenAI.').addHelpText('after', examples);
-  command
-    .addOption(numberOption('--port <n>', 'the port; 0: one that is free', port).default(8080))
-    .option('--host <address>', 'the address to listen at; 0.0.0.0: all of this machine', '127.0.0.1')
-    .addOption(
-      listOption('--api-key <key>', 'ask requests for this key; may be repeated; default: WINNOW_API_KEY, if set'),
-    )
-    .addOption(listOption('--cors <origin>', 'let pages of this origin in, * for all; may be repeated; default: none'))
-    .addOption(listOption('--alias <name>', 'what requests call the models, in their order; may be repeated'))
-    .addOption(listOption('--embedding-model <model>', 'a model for /v1/embeddings; may be repeated'))
-    .addOption(
-      choiceOption('--pooling <kind>', 'how tokens of embedded texts become one vector; default: as the model says', [
-        'mean',
-        'cls',
-        'last',
-        'max',
-        'weighted-mean',
-        'mean-sqrt',
-      ]),
-    )
-    .addOption(numberOption('--parallel <n>', 'requests that are answered at a time, per model', count).default(4))
-    .addOption(numberOption('--cache-size <n>', 'tokens that their caches hold together; default: --ctx-size', count))
-    .addOption(numberOption('--queue <n>', 'requests that may wait, per model; more get 429; default 64', fromZero))
-    .addOption(numberOption('--queue-timeout <s>', 'how long one may wait before it gets 503; default 60', positive))
-    .addOption(numberOption('--timeout <s>', 'how long one may take in all; default 600', positive))
-    .addOption(sizeOption('--body-limit <size>', 'most bytes of a request; default 4MiB'))
-    .addOption(numberOption('--grace <s>', 'how long running answers may take at the end', fromZero).default(30));
-  addLoadOptions(addAttentionOptions(command))
-    .option('--profile', 'measure every op: with --sparse /metrics has the time of layers and predictors')
-    .option('-q, --quiet', 'only errors on stderr: no line per request');
+  const command = program.command('serve').argument('[models...]', 'the models (default: the demo model)');
+  addServerOptions(command);
+  addLoadOptions(addAttentionOptions(command));
+  addGroup(command, {
+    heading: 'Output',
+    common: [flag('-q, --quiet', 'print only errors to stderr, no request log')],
+    advanced: [flag('--profile', 'measure every op; with --sparsity, /metrics reports layers and predictors')],
+  });
+  describe(command, 'Serves models over HTTP with an OpenAI-compatible API.', examples);
   command.action((models: readonly string[], flags: ServeFlags) =>
     host.run(flags, (context) => serve(models, flags, context)),
   );
@@ -143,8 +138,8 @@ async function serve(names: readonly string[], flags: ServeFlags, context: Comma
 }
 
 /** Requests share the cache, and wait for each other when it is full. */
-function sharedBy({ parallel, cacheSize }: ServeFlags): LoadOptions {
-  return { maxSessions: parallel, whenFull: 'wait', ...defined<LoadOptions>({ cacheSize }) };
+function sharedBy({ parallel, kvCapacity }: ServeFlags): LoadOptions {
+  return { maxSessions: parallel, whenFull: 'wait', ...defined<LoadOptions>({ cacheSize: kvCapacity }) };
 }
 
 function serverOptionsOf({ cors, queue, queueTimeout, timeout, bodyLimit }: ServeFlags): ServerOptions {

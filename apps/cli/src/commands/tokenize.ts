@@ -5,9 +5,11 @@ import { UsageError } from '../errors.js';
 import { formatJson } from '../format.js';
 import { isPlainlyModel } from '../model-location.js';
 import { openTokenizer } from '../open-model.js';
-import { addModelOption, addOutputOptions, addTextOptions, type CommonFlags, type TextFlags } from '../options.js';
 import { readText } from '../read-text.js';
 import { shownText } from '../shown-text.js';
+import { addGroup, flag } from '../flags/builders.js';
+import { describe } from '../flags/help.js';
+import { addModelOption, addOutputOptions, textOptions, type CommonFlags, type TextFlags } from '../flags/load.js';
 
 interface TokenizeFlags extends CommonFlags, TextFlags {
   readonly bos: boolean;
@@ -22,18 +24,23 @@ Examples:
   $ winnow tokenize model.gguf -f story.txt --ids
   $ cat story.txt | winnow tokenize -m ./model-folder
 
-One argument alone is the text, unless it is plainly a model (an existing .gguf file or model folder): then the text
-comes from stdin. A line of the output is an id, a tab, and the text of the token as a JSON string.
+A single argument is the text, unless it is an existing .gguf file or model folder; the text then comes from stdin. Each
+output line has an id, a tab and the token's text as a JSON string.
 `;
 
 export function registerTokenize(program: Command, host: CommandHost): void {
   const command = program.command('tokenize').argument('[model]', 'the model').argument('[text]', 'the text');
-  command.description('Prints the token ids of a text.').addHelpText('after', examples);
-  addTextOptions(addModelOption(command), 'the text')
-    .option('--no-bos', 'no BOS, EOS or the like around the text')
-    .option('--no-special', 'read the spelling of special tokens as plain text')
-    .option('--ids', 'print the ids on one line, with commas');
+  addGroup(addModelOption(command), {
+    heading: 'Text',
+    common: [
+      ...textOptions('the text'),
+      flag('--no-bos', 'add no BOS, EOS or similar tokens'),
+      flag('--no-special', 'treat the spelling of special tokens as plain text'),
+    ],
+  });
   addOutputOptions(command, 'print one JSON object: ids, pieces, count');
+  addGroup(command, { heading: 'Output', common: [flag('--ids', 'print the ids on one line, separated by commas')] });
+  describe(command, 'Prints the token ids of a text.', examples);
   command.action((first: string | undefined, second: string | undefined, flags: TokenizeFlags) =>
     host.run(flags, (context) => tokenize(sourcesOf(first, second, flags), flags, context)),
   );

@@ -3,8 +3,10 @@ import type { AdapterOption, GenerateOptions, LoadOptions, SamplingOptions, Spar
 import { createReferenceBackend } from '@winnow/ops';
 import { attentionFromOptions, type AttentionSpec } from '@winnow/sparse-attention';
 import { ArgumentError } from '@winnow/tensor';
-import { UsageError } from './errors.js';
-import { numberRules, type AttentionFlags, type GenerationFlags, type LoadFlags, type SparseFlags } from './options.js';
+import { UsageError } from '../errors.js';
+import { numberRules } from './builders.js';
+import { type GenerationFlags } from './generation.js';
+import { contextOf, type AttentionFlags, type LoadFlags, type SparseFlags } from './load.js';
 import { parseNumber, unescapeText } from './parse-values.js';
 
 /** A copy without the fields that are undefined, which exact optional properties do not allow. */
@@ -14,7 +16,7 @@ export function defined<T extends object>(fields: { [K in keyof T]?: T[K] | unde
 
 /** `--backend reference` computes by the plain definitions of the ops; the default is the engine's. */
 export function loadOptionsOf(flags: LoadFlags): LoadOptions {
-  const contextSize = flags.ctxSize ?? flags.ctx;
+  const contextSize = contextOf(flags);
   return defined<LoadOptions>({
     backend: flags.backend === 'reference' ? createReferenceBackend() : undefined,
     numThreads: flags.threads,
@@ -23,7 +25,7 @@ export function loadOptionsOf(flags: LoadFlags): LoadOptions {
     batchSize: flags.batchSize ?? flags.batch,
     kvDType: flags.kvDtype,
     kvRotation: flags.kvRotation,
-    eviction: flags.eviction,
+    eviction: flags.kvEviction,
     kv: tiersOf(flags),
     maxSessions: 1, // what one command needs
     memoryLimitBytes: flags.memory,
@@ -34,7 +36,7 @@ export function loadOptionsOf(flags: LoadFlags): LoadOptions {
   });
 }
 
-/** Undefined when nothing was said. @throws {UsageError} naming the flag */
+/** Undefined without such flags. @throws {UsageError} naming the flag */
 export function attentionOf({ attention, prefill, decode }: AttentionFlags): AttentionSpec | undefined {
   if (attention === undefined && prefill === undefined && decode === undefined) return undefined;
   try {
@@ -45,29 +47,33 @@ export function attentionOf({ attention, prefill, decode }: AttentionFlags): Att
   }
 }
 
-/** What skips neurons, and where those are that a limit has no room for. */
+/** Sparse FFNs, and the tiers of weights beyond the memory budget. */
 export function sparseOptionsOf(flags: SparseFlags): SparseLoadOptions {
-  const { sparse, maxActive, verifyWeights } = flags;
+  const { sparsity, sparsityMaxActive, sparsityVerify } = flags;
   return defined<SparseLoadOptions>({
-    sparse,
-    sparseOptions: maxActive === undefined ? undefined : { maxRatio: maxActive },
+    sparse: sparsity,
+    sparseOptions: sparsityMaxActive === undefined ? undefined : { maxRatio: sparsityMaxActive },
     weightTiers: weightTiersOf(flags),
-    verifyWeights,
+    verifyWeights: sparsityVerify,
   });
 }
 
-function weightTiersOf({ weightsHot, weightsCold, weightsWarm, weightsCopy }: SparseFlags): LoadOptions['weightTiers'] {
+function weightTiersOf({ memoryHot, memoryWarm, memoryCold, memoryFolder }: SparseFlags): LoadOptions['weightTiers'] {
   const tiers = defined<NonNullable<LoadOptions['weightTiers']>>({
-    hot: weightsHot,
-    coldPath: weightsCold,
-    warm: weightsWarm,
-    cold: weightsCopy === true ? 'q4_0' : undefined,
+    hot: memoryHot,
+    warm: memoryWarm,
+    cold: memoryCold,
+    coldPath: memoryFolder,
   });
   return Object.keys(tiers).length === 0 ? undefined : tiers;
 }
 
-function tiersOf({ kvHot, kvWarm, kvCold }: LoadFlags): LoadOptions['kv'] {
-  const tiers = defined<NonNullable<LoadOptions['kv']>>({ hotBytes: kvHot, warmBytes: kvWarm, coldPath: kvCold });
+function tiersOf({ kvBudget, kvOffloadMemory, kvOffloadFolder }: LoadFlags): LoadOptions['kv'] {
+  const tiers = defined<NonNullable<LoadOptions['kv']>>({
+    hotBytes: kvBudget,
+    warmBytes: kvOffloadMemory,
+    coldPath: kvOffloadFolder,
+  });
   return Object.keys(tiers).length === 0 ? undefined : tiers;
 }
 
@@ -80,18 +86,18 @@ function adaptersOf({ lora = [], loraScaled = [] }: LoadFlags): readonly Adapter
   return adapters.length === 0 ? undefined : adapters;
 }
 
-/** What was asked for over what the model recommends, always with a seed, so that it can be told. */
+/** The flags over the model's recommendation, always with a seed, so that it can be reported. */
 export function samplingOf(flags: GenerationFlags, recommended: SamplingOptions, seed: number): SamplingOptions {
-  return { ...recommended, ...askedSampling(flags), seed };
+  return { ...recommended, ...samplingFlags(flags), seed };
 }
 
-/** Only what was asked for, for a generation that goes on as it was. */
+/** The flags alone, for a resumed generation that keeps its other settings. */
 export function resumedSampling(flags: GenerationFlags): SamplingOptions {
   const { seed } = flags;
-  return { ...askedSampling(flags), ...(seed === undefined || seed === -1 ? {} : { seed }) };
+  return { ...samplingFlags(flags), ...(seed === undefined || seed === -1 ? {} : { seed }) };
 }
 
-function askedSampling(flags: GenerationFlags): SamplingOptions {
+function samplingFlags(flags: GenerationFlags): SamplingOptions {
   return defined<SamplingOptions>({
     temperature: flags.temp,
     topK: flags.topK,
@@ -108,7 +114,7 @@ export function seedOf(flags: GenerationFlags, randomSeed: () => number): number
   return flags.seed === undefined || flags.seed === -1 ? randomSeed() : flags.seed;
 }
 
-/** Everything about one generation but its sampling and its signal. */
+/** Options of one generation except sampling and signal. */
 export function limitsOf(flags: GenerationFlags): GenerateOptions {
   const stop = [...(flags.stop ?? []), ...(flags.reversePrompt ?? [])];
   return defined<GenerateOptions>({

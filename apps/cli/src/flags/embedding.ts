@@ -1,25 +1,31 @@
 /** Flags of the commands that embed, and the model they ask for. */
-import { Option, type Command } from 'commander';
+import type { Command, Option } from 'commander';
 import type { DType } from '@winnow/tensor';
 import type { EmbeddingLoadOptions, EmbeddingModel, EmbedOptions, TextOverflow } from '@winnow/engine';
 import { createReferenceBackend } from '@winnow/ops';
 import { defined, sparseOptionsOf } from './engine-options.js';
-import { withFlags } from './errors.js';
-import { locateModel, type OpenContext } from './open-model.js';
+import { withFlags } from '../errors.js';
+import { locateModel, type OpenContext } from '../open-model.js';
+import { addGroup, choiceOption, flag, numberOption, numberRules } from './builders.js';
 import {
-  addSparseOption,
-  choiceOption,
-  memoryRule,
-  numberOption,
-  numberRules,
-  sizeOption,
+  activationsOption,
+  addSparseOptions,
+  backendOption,
+  batchSizeOptions,
+  contextAliases,
+  contextOf,
+  memoryOption,
+  quantizeOption,
+  threadsOption,
   type CommonFlags,
   type SparseFlags,
-} from './options.js';
-import { parseDType } from './parse-values.js';
+} from './load.js';
 
 export interface EmbeddingFlags extends CommonFlags, SparseFlags {
+  readonly context?: number;
   readonly ctxSize?: number;
+  readonly ctx?: number;
+  readonly batchSize?: number;
   readonly batch?: number;
   readonly threads?: number;
   readonly backend?: 'wasm' | 'reference';
@@ -32,38 +38,33 @@ export interface EmbeddingFlags extends CommonFlags, SparseFlags {
   readonly dimensions?: number;
 }
 
-const { count } = numberRules;
+const poolings = ['mean', 'cls', 'last', 'max', 'weighted-mean', 'mean-sqrt'] as const;
+
+export function poolingOption(): Option {
+  return choiceOption('--pooling <kind>', 'how token vectors become one', poolings, 'as the model says');
+}
 
 export function addEmbeddingOptions(command: Command): Command {
-  const poolings = ['mean', 'cls', 'last', 'max', 'weighted-mean', 'mean-sqrt'];
-  return addSparseOption(command)
-    .addOption(choiceOption('--pooling <kind>', 'how tokens become one vector; default: as the model says', poolings))
-    .addOption(
-      choiceOption('--overflow <policy>', 'what to do with texts beyond the context; default error', [
-        'error',
-        'truncate',
-        'chunk-average',
-      ]),
-    )
-    .option('--prefix <text>', 'put before each text, instead of what the model has for it')
-    .option('--prompt-name <name>', 'put the prompt of this name before each text, such as query')
-    .addOption(numberOption('--dimensions <n>', 'only the first dimensions, of Matryoshka models', count))
-    .addOption(numberOption('-c, --ctx-size <n>', 'most tokens of a text; default: as the model says', count))
-    .addOption(numberOption('-b, --batch <n>', 'most tokens per step; default 512', count))
-    .addOption(
-      new Option('--quantize <type>', 'store the weights as q8_0, f16, ... while loading').argParser((text) =>
-        parseDType('--quantize', text),
-      ),
-    )
-    .addOption(sizeOption('--memory <size>', `most memory of all, such as 2GB: ${memoryRule}`))
-    .addOption(numberOption('-t, --threads <n>', 'threads; default: all of the machine', count))
-    .addOption(
-      choiceOption('--activations <type>', 'in products with quantised weights: int8, the default, or f32, exact', [
-        'int8',
-        'f32',
-      ]),
-    )
-    .addOption(choiceOption('--backend <name>', 'what computes; default wasm', ['wasm', 'reference']));
+  const { count } = numberRules;
+  addGroup(command, {
+    heading: 'Embedding',
+    common: [
+      poolingOption(),
+      choiceOption('--overflow <policy>', 'texts beyond the context', ['error', 'truncate', 'chunk-average'], 'error'),
+      flag('--prefix <text>', "prefix of each text, instead of the model's own"),
+      flag('--prompt-name <name>', "name of one of the model's prompts, such as query"),
+      numberOption('--dimensions <n>', 'keep the first n dimensions of a Matryoshka model', count),
+      numberOption('-c, --context <n>', 'maximum number of tokens per text (default: as the model says)', count),
+    ],
+    advanced: [...contextAliases(count), ...batchSizeOptions('maximum number of tokens per step (default: 512)')],
+  });
+  addGroup(command, { heading: 'Weights and memory', common: [memoryOption()], advanced: [quantizeOption()] });
+  addSparseOptions(command);
+  return addGroup(command, {
+    heading: 'Execution',
+    common: [threadsOption()],
+    advanced: [activationsOption(), backendOption()],
+  });
 }
 
 export function embedOptionsOf(flags: EmbeddingFlags): EmbedOptions {
@@ -90,13 +91,13 @@ export async function openEmbeddingModel(
         backend: flags.backend === 'reference' ? createReferenceBackend() : undefined,
         numThreads: flags.threads,
         activations: flags.activations,
-        contextSize: flags.ctxSize,
-        batchSize: flags.batch,
+        contextSize: contextOf(flags),
+        batchSize: flags.batchSize ?? flags.batch,
         pooling: flags.pooling,
         quantize: flags.quantize,
         memoryLimitBytes: flags.memory,
         ...sparseOptionsOf(flags),
-        isMatryoshka: flags.dimensions === undefined ? undefined : true, // whoever asks for it knows
+        isMatryoshka: flags.dimensions === undefined ? undefined : true, // asking for dimensions asserts it
       }),
       ...more,
       signal,

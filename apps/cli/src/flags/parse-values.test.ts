@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { UsageError } from './errors.js';
-import { numberRules } from './options.js';
+import { UsageError } from '../errors.js';
+import { numberRules } from './builders.js';
 import { parseBytes, parseIds, parseNumber, parsePositions, unescapeText } from './parse-values.js';
 
 describe('parseNumber', () => {

@@ -1,0 +1,78 @@
+/** Builders of flags: values are checked when they are parsed, and a rejection names the flag. */
+import { Option, type Command } from 'commander';
+import { parseBytes, parseNumber, refuse, type NumberRule } from './parse-values.js';
+
+type RuleName = 'count' | 'fromZero' | 'orMinusOne' | 'temperature' | 'share' | 'shareOrZero' | 'positive' | 'any';
+
+export const numberRules: Readonly<Record<RuleName, NumberRule>> = {
+  count: { integer: true, expected: 'an integer from 1', isValid: (value) => value >= 1 },
+  fromZero: { integer: true, expected: 'an integer from 0', isValid: (value) => value >= 0 },
+  orMinusOne: { integer: true, expected: 'an integer from 0, or -1', isValid: (value) => value >= -1 },
+  temperature: { expected: 'a number from 0', isValid: (value) => value >= 0 },
+  share: { expected: 'a number above 0, at most 1', isValid: (value) => value > 0 && value <= 1 },
+  shareOrZero: { expected: 'a number from 0 to 1', isValid: (value) => value >= 0 && value <= 1 },
+  positive: { expected: 'a number above 0', isValid: (value) => value > 0 },
+  any: { expected: 'a number', isValid: () => true },
+};
+
+/** The long name of an option as people write it, for messages. */
+function longName(flags: string): string {
+  return /--[a-z-]+/.exec(flags)?.[0] ?? flags;
+}
+
+export function flag(flags: string, description: string): Option {
+  return new Option(flags, description);
+}
+
+export function parsedOption<T>(
+  flags: string,
+  description: string,
+  parse: (flagName: string, text: string) => T,
+): Option {
+  return flag(flags, description).argParser((text) => parse(longName(flags), text));
+}
+
+export function numberOption(flags: string, description: string, rule: NumberRule): Option {
+  return parsedOption(flags, description, (name, text) => parseNumber(name, text, rule));
+}
+
+export function sizeOption(flags: string, description: string): Option {
+  return parsedOption(flags, description, parseBytes);
+}
+
+/** A flag with fixed choices, which its help lists after the description. */
+export function choiceOption(flags: string, description: string, choices: readonly string[], absent?: string): Option {
+  const help = `${description}: ${choices.join(', ')}${absent === undefined ? '' : ` (default: ${absent})`}`;
+  return parsedOption(flags, help, (name, text) => {
+    if (!choices.includes(text)) throw refuse(name, choices.join(', '), text);
+    return text;
+  });
+}
+
+/** A flag that may be repeated. */
+export function listOption(flags: string, description: string): Option {
+  return flag(flags, description).argParser((text: string, previous: readonly string[] | undefined) => {
+    if (text === '') throw refuse(longName(flags), 'a text', text);
+    return [...(previous ?? []), text];
+  });
+}
+
+const advancedOptions = new WeakSet<Option>();
+
+export function isAdvanced(option: Option): boolean {
+  return advancedOptions.has(option);
+}
+
+export interface FlagGroup {
+  readonly heading: string;
+  /** Flags that most people use. */
+  readonly common?: readonly Option[];
+  /** Flags that only `--help-all` shows. */
+  readonly advanced?: readonly Option[];
+}
+
+export function addGroup(command: Command, { heading, common = [], advanced = [] }: FlagGroup): Command {
+  for (const option of advanced) advancedOptions.add(option);
+  for (const option of [...common, ...advanced]) command.addOption(option.helpGroup(`${heading}:`));
+  return command;
+}

@@ -1,0 +1,89 @@
+/** Flags of sampling, stopping, constraints and sessions. Names follow llama.cpp where it has the flag. */
+import type { Command } from 'commander';
+import type { OverflowPolicy } from '@winnow/engine';
+import { addGroup, choiceOption, flag, listOption, numberOption, numberRules } from './builders.js';
+
+/** What the generated text must match. */
+export interface ConstraintFlags {
+  readonly grammar?: string;
+  readonly jsonSchema?: string;
+}
+
+/** Sampling, and when to stop. */
+export interface GenerationFlags extends ConstraintFlags {
+  readonly nPredict: number;
+  readonly temp?: number;
+  readonly topK?: number;
+  readonly topP?: number;
+  readonly minP?: number;
+  readonly repeatPenalty?: number;
+  readonly repeatLastN?: number;
+  readonly presencePenalty?: number;
+  readonly frequencyPenalty?: number;
+  readonly seed?: number;
+  readonly ignoreEos?: boolean;
+  readonly stop?: readonly string[];
+  readonly reversePrompt?: readonly string[];
+  readonly escape?: boolean;
+  readonly overflow?: OverflowPolicy;
+}
+
+/** Session files. */
+export interface SessionFlags {
+  readonly loadSession?: string;
+  readonly saveSession?: string;
+}
+
+const overflowPolicies = ['stop', 'error', 'slide', 'evict', 'truncate-start', 'truncate-middle'] as const;
+
+export function addGenerationOptions(command: Command, maxTokens: number, what: string): Command {
+  const { orMinusOne } = numberRules;
+  const length = `maximum number of tokens ${what}; -1: no limit`;
+  return addSamplingOptions(
+    addGroup(command, {
+      heading: 'Generation',
+      common: [
+        numberOption('-n, --n-predict <n>', length, orMinusOne).default(maxTokens),
+        listOption('--stop <text>', 'stop sequence; may be repeated'),
+        flag('--json-schema <schema>', 'generate JSON that this schema accepts: a file or the schema itself'),
+        flag('--grammar <gbnf>', 'generate text that this grammar accepts: a GBNF file or the grammar itself'),
+      ],
+      advanced: [
+        listOption('-r, --reverse-prompt <text>', 'alias of --stop'),
+        flag('--ignore-eos', 'continue after the end token'),
+        flag('-e, --escape', 'process \\n, \\t, \\r, \\\\, \\" and \\\' in -p, --stop and -r'),
+        choiceOption('--overflow <policy>', 'when the context is full', overflowPolicies, 'stop'),
+      ],
+    }),
+  );
+}
+
+function addSamplingOptions(command: Command): Command {
+  const { temperature, fromZero, share, shareOrZero, orMinusOne, positive, any } = numberRules;
+  return addGroup(command, {
+    heading: 'Sampling',
+    common: [
+      numberOption('--temp <t>', 'temperature; 0: greedy', temperature),
+      numberOption('--top-k <k>', 'sample from the k most probable tokens; 0: all', fromZero),
+      numberOption('--top-p <p>', 'sample from the smallest set of tokens with probability p; 1: all', share),
+      numberOption('-s, --seed <n>', 'random seed; -1: random', orMinusOne),
+    ],
+    advanced: [
+      numberOption('--min-p <p>', 'drop tokens below p times the best probability; 0: none', shareOrZero),
+      numberOption('--repeat-penalty <x>', 'penalty for repeated tokens; 1: off', positive),
+      numberOption('--repeat-last-n <n>', 'number of tokens that penalties consider; -1: all', orMinusOne),
+      numberOption('--presence-penalty <x>', 'subtracted once from tokens that occurred; 0: off', any),
+      numberOption('--frequency-penalty <x>', 'subtracted per occurrence of a token; 0: off', any),
+    ],
+  });
+}
+
+export function addSessionOptions(command: Command, load: string): Command {
+  return addGroup(command, {
+    heading: 'Sessions',
+    advanced: [
+      flag('--load-session <file>', load),
+      flag('--save-session <file>', 'write the session to a file at the end, also after Ctrl-C'),
+    ],
+  });
+}

@@ -1,0 +1,27 @@
+/** Help in two lengths: `--help` shows the flags that most people use, `--help-all` every flag. */
+import { Help, type Command, type Option } from 'commander';
+import { flag, isAdvanced } from './builders.js';
+
+const completeHelp = new WeakSet<Command>();
+
+/** Hides advanced flags unless the command was asked for all of them. */
+export function visibleOptions(this: Help, command: Command): Option[] {
+  const visible = Help.prototype.visibleOptions.call(this, command);
+  return completeHelp.has(command) ? visible : visible.filter((option) => !isAdvanced(option));
+}
+
+/** Sets description and examples, and adds `--help-all` where flags are hidden. Call it after all flags were added. */
+export function describe(command: Command, description: string, examples: string): Command {
+  const numHidden = command.options.filter((option) => isAdvanced(option) && !option.hidden).length;
+  command.description(description).helpOption('-h, --help', numHidden > 0 ? 'print this help' : 'print help');
+  if (numHidden > 0) {
+    command.addOption(flag('--help-all', 'print help with all flags'));
+    command.on('option:help-all', () => {
+      completeHelp.add(command);
+      command.help();
+    });
+    const more = `\n${numHidden} more flags: winnow ${command.name()} --help-all`;
+    command.addHelpText('after', () => (completeHelp.has(command) ? '' : more));
+  }
+  return command.addHelpText('after', examples);
+}

@@ -1,0 +1,249 @@
+/** Flags of loading a model, named like the options of `loadModel`. Names that llama.cpp has are accepted too. */
+import type { Command, Option } from 'commander';
+import type { KvDTypes } from '@winnow/engine';
+import type { DType } from '@winnow/tensor';
+import { UsageError } from '../errors.js';
+import {
+  addGroup,
+  choiceOption,
+  flag,
+  listOption,
+  numberOption,
+  numberRules,
+  parsedOption,
+  sizeOption,
+} from './builders.js';
+import { parseDType, parseIds, parseKvDType, refuse, type NumberRule } from './parse-values.js';
+
+/** Which model, and what a command prints. */
+export interface CommonFlags {
+  readonly model?: string;
+  readonly json?: boolean;
+  readonly quiet?: boolean;
+}
+
+/** Attention policies. */
+export interface AttentionFlags {
+  readonly attention?: string;
+  readonly prefill?: string;
+  readonly decode?: string;
+}
+
+/** Sparse FFNs, and the memory budget with its weight tiers. */
+export interface SparseFlags {
+  readonly memory?: number;
+  readonly memoryHot?: 'fitting' | 'all';
+  readonly memoryWarm?: 'same' | 'q8_0';
+  readonly memoryCold?: 'file' | 'q4_0';
+  readonly memoryFolder?: string;
+  readonly sparsity?: string;
+  readonly sparsityMaxActive?: number;
+  readonly sparsityVerify?: boolean;
+}
+
+/** How a model is loaded. */
+export interface LoadFlags extends CommonFlags, AttentionFlags, SparseFlags {
+  readonly context?: number;
+  /** llama.cpp's names of `context`. */
+  readonly ctxSize?: number;
+  readonly ctx?: number;
+  readonly threads?: number;
+  readonly activations?: 'f32' | 'int8';
+  readonly backend?: 'wasm' | 'reference';
+  readonly batchSize?: number;
+  readonly batch?: number;
+  readonly kvDtype?: DType | KvDTypes;
+  readonly kvRotation?: 'none' | 'hadamard';
+  readonly kvEviction?: 'oldest' | 'least-attended';
+  readonly kvBudget?: number;
+  readonly kvOffloadMemory?: number;
+  readonly kvOffloadFolder?: string;
+  readonly quantize?: DType;
+  readonly lora?: readonly string[];
+  readonly loraScaled?: readonly string[];
+  readonly profile?: boolean;
+}
+
+/** The text of a command. */
+export interface TextFlags {
+  readonly prompt?: string;
+  readonly file?: string;
+}
+
+export function modelOption(): Option {
+  return flag('-m, --model <model>', 'the model, instead of the MODEL argument');
+}
+
+export function addModelOption(command: Command): Command {
+  return addGroup(command, { heading: 'Model', advanced: [modelOption()] });
+}
+
+export function addOutputOptions(command: Command, json: string, quiet = 'print only errors to stderr'): Command {
+  return addGroup(command, {
+    heading: 'Output',
+    common: [flag('--json', json), flag('-q, --quiet', quiet)],
+  });
+}
+
+export function textOptions(what: string): Option[] {
+  return [
+    flag('-p, --prompt <text>', `${what} as text`),
+    flag('-f, --file <path>', `${what} from a file, - for stdin; a final newline is dropped`),
+  ];
+}
+
+/** Token ids in place of a text; nothing is added to them. */
+export function tokensOption(): Option {
+  return parsedOption('--tokens <ids>', 'token ids, such as 1,2,3', (name, text) => {
+    const ids = parseIds(name, text);
+    if (ids.length === 0) throw refuse(name, 'token ids such as 1,2,3', text);
+    return ids;
+  });
+}
+
+export function threadsOption(): Option {
+  return numberOption('-t, --threads <n>', 'number of threads (default: all hardware threads)', numberRules.count);
+}
+
+export function backendOption(): Option {
+  return choiceOption('--backend <name>', 'backend', ['wasm', 'reference'], 'wasm');
+}
+
+export function activationsOption(): Option {
+  return choiceOption('--activations <type>', 'activations in GEMMs with quantized weights', ['int8', 'f32'], 'int8');
+}
+
+export function quantizeOption(): Option {
+  return parsedOption('--quantize <type>', 'quantize the weights at load: q8_0, q4_0, q4_K, f16, ...', parseDType);
+}
+
+export function memoryOption(): Option {
+  return sizeOption('--memory <size>', 'total memory budget, such as 2GB; experts and sparse FFNs stay in the file');
+}
+
+function alias(flags: string, of: string, rule: NumberRule): Option {
+  return numberOption(flags, 'alias', rule).conflicts(of).hideHelp();
+}
+
+/** llama.cpp's names of `--context`. */
+export function contextAliases(rule: NumberRule): Option[] {
+  return [alias('--ctx-size <n>', 'context', rule), alias('--ctx <n>', 'context', rule)];
+}
+
+export function batchSizeOptions(description: string): Option[] {
+  const { count } = numberRules;
+  return [numberOption('-b, --batch-size <n>', description, count), alias('--batch <n>', 'batchSize', count)];
+}
+
+/** The context length by any of its names. */
+export function contextOf({
+  context,
+  ctxSize,
+  ctx,
+}: Pick<LoadFlags, 'context' | 'ctxSize' | 'ctx'>): number | undefined {
+  return context ?? ctxSize ?? ctx;
+}
+
+/** Flags of the KV cache and of the context. */
+export function addContextOptions(command: Command): Command {
+  const { fromZero } = numberRules;
+  return addGroup(command, {
+    heading: 'Context and KV cache',
+    common: [
+      numberOption('-c, --context <n>', 'context length in tokens; 0: as trained, at most 4096', fromZero),
+      parsedOption(
+        '--kv-dtype <type>',
+        'KV cache type: f32 (default), f16, bf16, q8_0, ...; two: keys,values',
+        parseKvDType,
+      ),
+    ],
+    advanced: [
+      ...contextAliases(fromZero),
+      choiceOption('--kv-rotation <kind>', 'rotate keys before they are quantized', ['none', 'hadamard'], 'none'),
+      choiceOption(
+        '--kv-eviction <rule>',
+        'which tokens --overflow evict drops',
+        ['oldest', 'least-attended'],
+        'oldest',
+      ),
+      sizeOption('--kv-budget <size>', "KV cache in the backend's memory, such as 256MB (default: all of it)"),
+      sizeOption('--kv-offload-memory <size>', 'pages beyond the budget that stay in memory (default: none)'),
+      flag('--kv-offload-folder <folder>', 'folder for temporary files with the remaining pages (default: none)'),
+      ...batchSizeOptions('maximum number of prompt tokens per step (default: 64)'),
+    ],
+  });
+}
+
+/** Everything that the memory plan depends on. */
+export function addPlanOptions(command: Command): Command {
+  addContextOptions(command);
+  return addGroup(command, {
+    heading: 'Weights and memory',
+    common: [memoryOption()],
+    advanced: [
+      quantizeOption(),
+      listOption('--lora <file>', 'LoRA adapter, .gguf or a PEFT folder; may be repeated'),
+      listOption('--lora-scaled <file scale>', 'LoRA adapter with a scale; may be repeated'),
+    ],
+  });
+}
+
+export function maxActiveOption(): Option {
+  const description = 'run a layer dense above this share of active neurons (default: the measured break-even)';
+  return numberOption('--sparsity-max-active <share>', description, numberRules.shareOrZero);
+}
+
+/** Sparse FFNs and the tiers of weights under `--memory`. */
+export function addSparseOptions(command: Command): Command {
+  return addGroup(command, {
+    heading: 'Sparse FFN and weight tiers',
+    common: [flag('--sparsity <file>', 'skip FFN neurons as calibrated by winnow calibrate')],
+    advanced: [
+      maxActiveOption(),
+      flag('--sparsity-verify', 'compare the checksum of all weights with the calibration (default: samples)'),
+      choiceOption('--memory-hot <which>', 'neurons pinned in memory under --memory', ['fitting', 'all'], 'fitting'),
+      choiceOption(
+        '--memory-warm <type>',
+        'encoding of weights in memory outside the backend',
+        ['same', 'q8_0'],
+        'same',
+      ),
+      choiceOption(
+        '--memory-cold <source>',
+        'remaining weights: the model file or a 4-bit copy',
+        ['file', 'q4_0'],
+        'file',
+      ),
+      flag('--memory-folder <folder>', "folder for transposed neurons (default: the system's temporary folder)"),
+    ],
+  });
+}
+
+/** For commands that do not name policies in another way. */
+export function addAttentionOptions(command: Command): Command {
+  return addGroup(command, {
+    heading: 'Attention',
+    common: [flag('--attention <policy>', 'attention policy, such as streaming or sparq:topk=128 (default: dense)')],
+    advanced: [
+      flag('--prefill <policy>', 'attention policy of prompt tokens'),
+      flag('--decode <policy>', 'attention policy of generated tokens'),
+    ],
+  });
+}
+
+export function addLoadOptions(command: Command): Command {
+  addSparseOptions(addPlanOptions(command));
+  return addGroup(command, {
+    heading: 'Execution',
+    common: [threadsOption()],
+    advanced: [activationsOption(), backendOption()],
+  });
+}
+
+/** The model from its argument or its flag. */
+export function chooseModel(argument: string | undefined, flagValue: string | undefined): string | undefined {
+  if (argument !== undefined && flagValue !== undefined) {
+    throw new UsageError(`--model: expected one model, got '${argument}' and '${flagValue}'`);
+  }
+  return argument ?? flagValue;
+}
