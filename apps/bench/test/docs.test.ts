@@ -1,5 +1,5 @@
-import { existsSync, readFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { existsSync, globSync, readFileSync } from 'node:fs';
+import { basename, join } from 'node:path';
 import { repoRoot } from '@winnow/test-utils';
 import { expect, test } from 'vitest';
 import { generatedDocs } from '../src/docs/write-docs.js';
@@ -20,9 +20,10 @@ test('the documentation agrees with the results', async () => {
     remedy,
   ).toEqual([]);
   expect(files.size).toBeGreaterThan(12);
-  const readme = readFileSync(join(repoRoot, 'README.md'), 'utf8');
+  const pages = globSync(['README.md', 'docs/guides/*.md'], { cwd: repoRoot });
+  const texts = pages.map((path) => readFileSync(join(repoRoot, path), 'utf8'));
   for (const path of files.keys()) {
-    if (path.endsWith('.svg')) expect(readme).toContain(path);
+    if (path.endsWith('.svg')) expect(texts.join('\n')).toContain(`images/${basename(path)}`);
   }
 });
 

@@ -33,11 +33,11 @@ const rows: readonly RowSource[] = [
     caseName: `${llama}, ${prefillOfDecode};decode=${policy}, 2 threads @8192`,
   })),
   ...[128, 512].map((length) => ({
-    ...{ label: `1.1B, prompt of ${length} tokens`, file: 'prefill', suite: 'prefill', ...native },
+    ...{ label: `1.1B, prefill of ${length} tokens`, file: 'prefill', suite: 'prefill', ...native },
     caseName: `${llama}, 2 threads @${length}`,
   })),
   {
-    ...{ label: '1.1B, prompt of 8192 tokens, `subquadratic:window=256`', suite: 'prefill', ...native },
+    ...{ label: '1.1B, prefill of 8192 tokens, `subquadratic:window=256`', suite: 'prefill', ...native },
     ...{ file: 'prefill-sparse', caseName: `${llama}, ${sparsePrefill}, 2 threads @8192` },
   },
   ...[128, 1024].map((length) => ({
@@ -45,7 +45,7 @@ const rows: readonly RowSource[] = [
     caseName: `${smol} @${length}`,
   })),
   ...[128, 512].map((length) => ({
-    ...{ label: `135M in Chromium, prompt of ${length} tokens`, suite: 'prefill', ...inBrowser },
+    ...{ label: `135M in Chromium, prefill of ${length} tokens`, suite: 'prefill', ...inBrowser },
     caseName: `${smol} @${length}`,
   })),
 ];
@@ -61,7 +61,7 @@ export function speedTable(read: ReadResults): string {
     const other = find(figures, file, suite, `${caseName}: ${peer}`, 'winnow');
     return [label, speed(own.value), `${speed(other.value)} (${peer})`, own.ratio.toFixed(2)];
   });
-  return formatTable([['tokens/s', 'Winnow', 'beside it', 'ratio'], ...cells]);
+  return formatTable([['tokens/s', 'Winnow', 'peer', 'ratio'], ...cells]);
 }
 
 function find(figures: readonly Figure[], file: string, suite: string, caseName: string, ratioOf: string): Figure {
