@@ -1,5 +1,20 @@
-/** Steps of sums of rows: what rows are multiplied by, h times the scales of their blocks, as 8-bit integers. */
+/**
+ * Coefficients of axpy over eight rows: what rows are multiplied by, the eight numbers h times the scales of a block, as 8-bit
+ * integers with one step for the eight, as activations are in GEMV: off by at most half a step, 1/254 of the largest. Four blocks
+ * at a time, one in each lane.
+ */
+import { dot } from '../gemm/int8-dot';
+import { storeSignMagnitude } from '../quant/quantize-activations';
+import { largestCode, leastInvertible } from '../simd/constants';
 import { fma } from '../simd/vector';
+
+// coefficients of four blocks: codes [4] of rows 0 to 3, codes [4] of rows 4 to 7, what sums begin with [4], steps [4]; where codes
+// of q8_0 are signs and magnitudes, codes are magnitudes, and signs [8] follow
+export const LAST: usize = 16;
+export const START: usize = 32;
+export const STEPS: usize = 48;
+export const SIGNS: usize = 64;
+export const COEFFICIENTS_BYTES: usize = 96;
 
 /** The first four of eight normal binary16 numbers. */
 // @inline
@@ -31,4 +46,41 @@ export function rounded(product: v128, inverse: v128, magic: v128): v128 {
 // @inline
 export function scaled(sums: v128, step: v128, old: v128): v128 {
   return fma(f32x4.convert_i32x4_s(sums), step, old);
+}
+
+/** Adds `scale` times integer sums to four columns. */
+// @inline
+export function addColumns(y: usize, sums: v128, scale: v128): void {
+  v128.store(y, scaled(sums, scale, v128.load(y)));
+}
+
+/** Codes of four rows, those of a block side by side. */
+// @inline
+export function narrowed(a: v128, b: v128, c: v128, d: v128): v128 {
+  const codes = i8x16.narrow_i16x8_s(i16x8.narrow_i32x4_s(a, b), i16x8.narrow_i32x4_s(c, d));
+  return i8x16.shuffle(codes, codes, 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+}
+
+/** Stores the steps of four blocks and returns their inverses. */
+// @inline
+export function storeSteps(largest: v128, to: usize): v128 {
+  // as for activations: what has no reciprocal counts as zero, and NaN makes the step NaN
+  const isNothing = f32x4.lt(largest, leastInvertible());
+  const most = largestCode();
+  v128.store(to, v128.andnot(f32x4.div(largest, most), isNothing), STEPS);
+  return v128.andnot(f32x4.div(most, largest), isNothing);
+}
+
+/** Stores codes, and what sums of unsigned codes of weights, too large by `excess`, begin with. */
+// @inline
+export function storeCodes(hasSigns: bool, first: v128, last: v128, excess: v128, to: usize): void {
+  if (hasSigns) {
+    const lacking = storeSignMagnitude(first, excess, to, SIGNS);
+    v128.store(to, i32x4.add(lacking, storeSignMagnitude(last, excess, to + LAST, SIGNS)), START);
+    return;
+  }
+  v128.store(to, first);
+  v128.store(to, last, LAST);
+  const none = i32x4.splat(0);
+  v128.store(to, i32x4.sub(none, dot(last, excess, dot(first, excess, none))), START);
 }

@@ -1,18 +1,16 @@
 /**
- * Dot products of 8-bit activations with rows of q8_0 and q4_0 as they lie in files: for rows that are chosen, which groups of
- * four cannot be made of beforehand. Up to 32 rows go by turns, four blocks each: every row begins in another place of the
- * memory, and only many at once hide the way there. Sums of four blocks lie side by side, as in gather-gemv-repacked.ts. Relaxed builds
- * only.
+ * Gather-GEMV: 8-bit activations times rows of q8_0 and q4_0 as they lie in files, picked by a list, so that groups of four cannot
+ * be interleaved beforehand. Up to 32 rows take turns of four blocks each: every row begins somewhere else, and interleaving many
+ * of them hides memory latency. Sums of four blocks lie side by side, as in gather-gemv-repacked.ts. Relaxed builds only.
  */
 import { flipSigns, halfMask, nibbleMask, onePairs, plainFactor, plainRest } from '../simd/constants';
 import { hasMaddubs, dotCodes, dotTwo, hasUsdot } from '../gemm/int8-dot';
-import { highTwos, highWords, lowTwos, lowWords } from '../simd/interleave';
 import { META_BYTES, META_MINUS_8, META_START_Q8 } from '../quant/quantize-activations';
-import { fma, highNibbles, lowNibbles } from '../simd/vector';
+import { fma, highNibbles, intLaneSums, laneSums, lowNibbles } from '../simd/vector';
 
-/** Most rows that go by turns. */
+/** Maximum number of rows that take turns. */
 export const MANY_ROWS: i32 = 32;
-/** Rows that sums of rows are made of at once. */
+/** Rows that axpy takes at once. */
 export const EIGHT: i32 = 8;
 /** Blocks of a turn. */
 const FOUR: i32 = 4;
@@ -21,7 +19,7 @@ const FOUR: i32 = 4;
  * The sums of `numEights` times eight rows with one token, at `sums[row][4]`, to be finished by `fourSums`. Rows begin
  * `offset` bytes behind the addresses at `rows`; activations are as `codesFor` has them.
  */
-export function rowDots(
+export function gatherGemv(
   isQ4: bool,
   rows: usize,
   offset: usize,
@@ -31,13 +29,13 @@ export function rowDots(
   numBlocks: i32,
   sums: usize,
 ): void {
-  if (hasUsdot()) rowDotsBy<u8>(isQ4, rows, offset, numEights, x, meta, numBlocks, sums);
-  else if (hasMaddubs()) rowDotsBy<i16>(isQ4, rows, offset, numEights, x, meta, numBlocks, sums);
-  else rowDotsBy<i32>(isQ4, rows, offset, numEights, x, meta, numBlocks, sums);
+  if (hasUsdot()) gatherGemvBy<u8>(isQ4, rows, offset, numEights, x, meta, numBlocks, sums);
+  else if (hasMaddubs()) gatherGemvBy<i16>(isQ4, rows, offset, numEights, x, meta, numBlocks, sums);
+  else gatherGemvBy<i32>(isQ4, rows, offset, numEights, x, meta, numBlocks, sums);
 }
 
 /** T as for `dotCodes`. */
-function rowDotsBy<T>(
+function gatherGemvBy<T>(
   isQ4: bool,
   rows: usize,
   offset: usize,
@@ -91,17 +89,7 @@ export function fourSums(sums: usize, row: i32): v128 {
   const b = v128.load(sums, 16);
   const c = v128.load(sums, 32);
   const d = v128.load(sums, 48);
-  const ab = f32x4.add(lowWords(a, b), highWords(a, b));
-  const cd = f32x4.add(lowWords(c, d), highWords(c, d));
-  return f32x4.mul(f32x4.add(lowTwos(ab, cd), highTwos(ab, cd)), f32x4.splat(plainRest()));
-}
-
-/** The sums of the lanes of four vectors, side by side. */
-// @inline
-export function sideSums(a: v128, b: v128, c: v128, d: v128): v128 {
-  const ab = i32x4.add(lowWords(a, b), highWords(a, b));
-  const cd = i32x4.add(lowWords(c, d), highWords(c, d));
-  return i32x4.add(lowTwos(ab, cd), highTwos(ab, cd));
+  return f32x4.mul(laneSums(a, b, c, d), f32x4.splat(plainRest()));
 }
 
 // @inline
@@ -142,7 +130,7 @@ function addFour<T>(
   const ones = onePairs();
   if (isQ4) {
     const low = nibbleMask();
-    blocks = sideSums(
+    blocks = intLaneSums(
       blockQ4<T>(p, x, low, ones),
       blockQ4<T>(q, y, low, ones),
       blockQ4<T>(r, z, low, ones),
@@ -150,7 +138,7 @@ function addFour<T>(
     );
   } else {
     const flip = flipSigns();
-    blocks = sideSums(
+    blocks = intLaneSums(
       blockQ8<T>(p, x, flip, ones),
       blockQ8<T>(q, y, flip, ones),
       blockQ8<T>(r, z, flip, ones),

@@ -1,50 +1,48 @@
 /**
- * Weighted sums of chosen rows of q8_0 and q4_0 with integer products. Units: runs of columns. Up to three tokens in
- * relaxed builds: eight rows at a time, see axpy.ts, and 32 before their sums are added to those before, so that
- * sparse-feed-forward gives the same. Otherwise 32 at a time, a block of which is interleaved once for all
- * tokens; see axpy-tokens.ts.
+ * sparse-combine of q8_0 and q4_0 with integer dot products. Work items: runs of columns. Up to three tokens in relaxed builds: eight
+ * rows at a time (axpy.ts), and 32 before their sums are added to those before, so that sparse-feed-forward gives the same.
+ * Otherwise 32 rows at a time, a block of which is interleaved once for all tokens (axpy-tokens.ts).
  */
 import { Q4_0, bytesOf } from '../quant/dequantize';
-import {
-  addMixed,
-  addMixedWide,
-  fetchScales,
-  mixBlock,
-  MIXED_BYTES,
-  quantiseScales,
-  RAW_BYTES,
-  ROWS,
-} from './axpy-tokens';
-import { foursOf, readsRecords } from './repack-neurons';
 import { addressOf, dim, dtypeOf, isPresent, localScratch } from '../runtime/record';
-import { EIGHT } from './gather-gemv';
-import { addRows } from './axpy';
 import { takeUnits, threads } from '../runtime/threads';
 import { beginSums, rowAddress } from '../ops/sparse-combine';
+import { axpy } from './axpy';
+import { axpyInterleaved, gatherScales, INTERLEAVED_BYTES, interleaveBlock, ROWS, SCALES_BYTES } from './axpy-tokens';
+import { tokenCoefficients } from './axpy-tokens.generated';
+import { EIGHT } from './gather-gemv';
+import { foursOf, readsRecords } from './repack-neurons';
 
 /** Columns of a unit where a block serves all tokens. */
-const MIXED_COLUMNS: i32 = 256;
+const INTERLEAVED_COLUMNS: i32 = 256;
 /** Tokens of one pass over the weights. */
 const NC: i32 = 64;
 /** Fewest tokens that pay for interleaving first. */
-const MIN_MIXED_TOKENS: i32 = 4;
+const MIN_TOKENS_INTERLEAVED: i32 = 4;
 
-// scratch: addresses of rows; coefficients of each token; scales of a block; codes; a block; sums
+// scratch: addresses of rows; factors of each token; scales of a block; codes; a block; sums
 const TABLE_BYTES: usize = (<usize>ROWS) << 2;
 const FACTORS: usize = TABLE_BYTES;
-const RAW: usize = FACTORS + <usize>NC * TABLE_BYTES;
-const CODES: usize = RAW + RAW_BYTES;
-const MIXED: usize = CODES + 64;
-const SUMS: usize = MIXED + MIXED_BYTES;
+const SCALES: usize = FACTORS + <usize>NC * TABLE_BYTES;
+const CODES: usize = SCALES + SCALES_BYTES;
+const INTERLEAVED: usize = CODES + 64;
+const SUMS: usize = INTERLEAVED + INTERLEAVED_BYTES;
+
+// of the record, set on each thread
+let count: i32 = 0;
+let isQ4: bool = false;
+let numOutputs: i32 = 0;
 
 export function sparseCombineInt8(): void {
   const numTokens = dim(0, 0);
-  const numOutputs = dim(1, 1);
-  const isMixed = !ASC_FEATURE_RELAXED_SIMD || numTokens >= MIN_MIXED_TOKENS;
-  const unit = isMixed ? MIXED_COLUMNS : unitOf(numOutputs);
+  numOutputs = dim(1, 1);
+  count = load<i32>(addressOf(3));
+  isQ4 = dtypeOf(1) === Q4_0;
+  const isInterleaved = !ASC_FEATURE_RELAXED_SIMD || numTokens >= MIN_TOKENS_INTERLEAVED;
+  const unit = isInterleaved ? INTERLEAVED_COLUMNS : columnsPerThread();
   for (let begin = takeUnits(unit); begin < numOutputs; begin = takeUnits(unit)) {
     const columns = min<i32>(unit, numOutputs - begin);
-    if (!isMixed) {
+    if (!isInterleaved) {
       fewTokens(begin, columns, numTokens);
       continue;
     }
@@ -52,23 +50,22 @@ export function sparseCombineInt8(): void {
   }
 }
 
-/** One unit for each thread, as long as memory likes them. */
-function unitOf(numOutputs: i32): i32 {
+/** One unit for each thread, of at least 256 columns. */
+function columnsPerThread(): i32 {
   return max<i32>(256, (numOutputs / threads() + 31) & ~31);
 }
 
-/** Notes where the columns of `numRows` rows are, every `step`th from `j` on; the last one stands in for those beyond it. */
-function takeRows(table: usize, j: i32, step: i32, count: i32, begin: i32, numRows: i32): void {
-  const dtype = dtypeOf(1);
+/** Lists where the columns of `numRows` rows are, every `step`th from `j` on; the last one stands in for those beyond it. */
+function listRows(table: usize, j: i32, step: i32, begin: i32, numRows: i32): void {
   for (let k = 0; k < numRows; k++) {
     const row = rowAddress(min<i32>(j + k * step, count - 1));
-    const at = readsRecords() ? foursOf(dtype === Q4_0, row, dim(1, 1) >> 5, begin >> 5) : row + bytesOf(dtype, begin);
+    const at = readsRecords() ? foursOf(isQ4, row, numOutputs >> 5, begin >> 5) : row + bytesOf(dtypeOf(1), begin);
     store<u32>(table + ((<usize>k) << 2), <u32>at);
   }
 }
 
 /** What these rows are multiplied by for token `t`, zeros beyond the last row. */
-function takeFactors(to: usize, j: i32, step: i32, count: i32, t: i32, numRows: i32): void {
+function listFactors(to: usize, j: i32, step: i32, t: i32, numRows: i32): void {
   const from = addressOf(0) + ((<usize>t * <usize>dim(0, 1)) << 2);
   for (const end = to + ((<usize>numRows) << 2); to < end; to += 4, j += step) {
     store<f32>(to, j < count ? load<f32>(from + ((<usize>j) << 2)) : 0);
@@ -76,27 +73,23 @@ function takeFactors(to: usize, j: i32, step: i32, count: i32, t: i32, numRows: 
 }
 
 function fewTokens(begin: i32, columns: i32, numTokens: i32): void {
-  const count = load<i32>(addressOf(3));
-  const isQ4 = dtypeOf(1) === Q4_0;
   const table = localScratch();
   const factors = table + FACTORS;
   const y = addressOf(5) + ((<usize>begin) << 2);
-  const yRow = (<usize>dim(1, 1)) << 2;
+  const yRow = (<usize>numOutputs) << 2;
   for (let t = 0; t < numTokens; t++) beginSums(y + <usize>t * yRow, t, begin, columns);
-  const sums = table + SUMS;
   const sumBytes = (<usize>columns) << 2;
   for (let j = 0; j < count; j += ROWS) {
-    const end = min<i32>(count, j + ROWS);
-    memory.fill(sums, 0, <usize>numTokens * sumBytes);
-    const numEights = (end - j + EIGHT - 1) / EIGHT;
+    const numEights = (min<i32>(count - j, ROWS) + EIGHT - 1) / EIGHT;
     for (let k = j; k < j + numEights; k++) {
-      takeRows(table, k, numEights, count, begin, EIGHT);
+      listRows(table, k, numEights, begin, EIGHT);
       for (let t = 0; t < numTokens; t++) {
-        takeFactors(factors, k, numEights, count, t, EIGHT);
-        addRows(isQ4, table, 0, factors, columns >> 5, sums + <usize>t * sumBytes, factors + TABLE_BYTES);
+        const sums = table + SUMS + <usize>t * sumBytes;
+        listFactors(factors, k, numEights, t, EIGHT);
+        axpy(isQ4, false, table, 0, factors, columns >> 5, k === j ? 0 : sums, sums, factors + TABLE_BYTES);
       }
     }
-    for (let t = 0; t < numTokens; t++) addSums(y + <usize>t * yRow, sums + <usize>t * sumBytes, sumBytes);
+    for (let t = 0; t < numTokens; t++) addSums(y + <usize>t * yRow, table + SUMS + <usize>t * sumBytes, sumBytes);
   }
 }
 
@@ -107,53 +100,51 @@ function addSums(to: usize, sums: usize, sizeBytes: usize): void {
   }
 }
 
-/** Tokens `[first, last)`, sums as `[block][token][32]`. */
-function manyTokens(begin: i32, columns: i32, first: i32, last: i32): void {
-  const count = load<i32>(addressOf(3));
-  const isQ4 = dtypeOf(1) === Q4_0;
-  const blockBytes = bytesOf(dtypeOf(1), 32);
-  const numBlocks = columns >> 5;
-  const numTokens = <usize>(last - first);
-  const scratch = localScratch();
-  const table = scratch;
-  const raw = scratch + RAW;
-  const codes = scratch + CODES;
-  const mixed = scratch + MIXED;
-  const sums = scratch + SUMS;
-  const sumBytes = numTokens << 7; // of a block
-  const isRecords = readsRecords();
-  if (isPresent(4)) {
-    for (let t: usize = 0; t < numTokens; t++) {
-      const from = addressOf(4) + (((<usize>first + t) * <usize>dim(1, 1) + <usize>begin) << 2);
-      for (let block: usize = 0; block < <usize>numBlocks; block++) {
-        memory.copy(sums + block * sumBytes + (t << 7), from + (block << 7), 128);
-      }
-    }
-  } else memory.fill(sums, 0, <usize>numBlocks * sumBytes);
-  for (let j = 0; j < count; j += ROWS) {
-    const numQuads = (min<i32>(ROWS, count - j) + 3) >> 2;
-    takeRows(table, j, 1, count, begin, ROWS);
-    for (let t: usize = 0; t < numTokens; t++)
-      takeFactors(scratch + FACTORS + t * TABLE_BYTES, j, 1, count, first + <i32>t, ROWS);
-    for (let block: usize = 0; block < <usize>numBlocks; block++) {
-      // of four blocks of records scales come first, then codes, which are unsigned
-      const inFour: usize = isRecords ? block & 3 : 0;
-      const offset = (block - inFour) * blockBytes;
-      const codesAt = isRecords ? offset + 8 + inFour * (blockBytes - 2) : offset + 2;
-      fetchScales(table, offset + (inFour << 1), raw);
-      mixBlock(isQ4, table, codesAt, isQ4 || isRecords ? 0 : -128, numQuads, mixed);
-      let to = sums + block * sumBytes;
-      for (let t: usize = 0; t < numTokens; t++, to += 128) {
-        const scale = quantiseScales(raw, scratch + FACTORS + t * TABLE_BYTES, codes);
-        if (ASC_FEATURE_RELAXED_SIMD) addMixed(isQ4, mixed, numQuads, codes, scale, to);
-        else addMixedWide(mixed, numQuads, codes, scale, isQ4 ? 8 : 128, to);
-      }
+/** Copies the sums of tokens, `[block][token][32]` in the scratch, from `previous` or to y. */
+function copySums(tensor: i32, begin: i32, numBlocks: i32, first: i32, numTokens: i32): void {
+  for (let t = 0; t < numTokens; t++) {
+    let row = addressOf(tensor) + ((<usize>(first + t) * <usize>numOutputs + <usize>begin) << 2);
+    let sums = localScratch() + SUMS + ((<usize>t) << 7);
+    for (let block = 0; block < numBlocks; block++, row += 128, sums += (<usize>numTokens) << 7) {
+      if (tensor === 4) memory.copy(sums, row, 128);
+      else memory.copy(row, sums, 128);
     }
   }
-  for (let t: usize = 0; t < numTokens; t++) {
-    const y = addressOf(5) + (((<usize>first + t) * <usize>dim(1, 1) + <usize>begin) << 2);
-    for (let block: usize = 0; block < <usize>numBlocks; block++) {
-      memory.copy(y + (block << 7), sums + block * sumBytes + (t << 7), 128);
+}
+
+/** Tokens `[first, last)`. */
+function manyTokens(begin: i32, columns: i32, first: i32, last: i32): void {
+  const numBlocks = columns >> 5;
+  const numTokens = last - first;
+  const table = localScratch();
+  if (isPresent(4)) copySums(4, begin, numBlocks, first, numTokens);
+  else memory.fill(table + SUMS, 0, (<usize>(numBlocks * numTokens)) << 7);
+  for (let j = 0; j < count; j += ROWS) {
+    const numQuads = (min<i32>(ROWS, count - j) + 3) >> 2;
+    listRows(table, j, 1, begin, ROWS);
+    for (let t = 0; t < numTokens; t++) {
+      listFactors(table + FACTORS + <usize>t * TABLE_BYTES, j, 1, first + t, ROWS);
     }
+    for (let block = 0; block < numBlocks; block++) addBlock(block, numQuads, numTokens);
+  }
+  copySums(5, begin, numBlocks, first, numTokens);
+}
+
+/** Adds a block of the listed rows to the sums of all tokens. */
+function addBlock(block: i32, numQuads: i32, numTokens: i32): void {
+  const scratch = localScratch();
+  const blockBytes = bytesOf(dtypeOf(1), 32);
+  const isRepacked = readsRecords();
+  // of four repacked blocks scales come first, then codes, which are unsigned
+  const inFour: usize = isRepacked ? block & 3 : 0;
+  const offset = (<usize>block - inFour) * blockBytes;
+  const codesAt = isRepacked ? offset + 8 + inFour * (blockBytes - 2) : offset + 2;
+  gatherScales(scratch, offset + (inFour << 1), scratch + SCALES);
+  interleaveBlock(isQ4, scratch, codesAt, isQ4 || isRepacked ? 0 : -128, numQuads, scratch + INTERLEAVED);
+  let factors = scratch + FACTORS;
+  let sums = scratch + SUMS + ((<usize>(block * numTokens)) << 7);
+  for (let t = 0; t < numTokens; t++, factors += TABLE_BYTES, sums += 128) {
+    const scale = tokenCoefficients(scratch + SCALES, factors, scratch + CODES);
+    axpyInterleaved(isQ4, scratch + INTERLEAVED, numQuads, scratch + CODES, scale, sums);
   }
 }

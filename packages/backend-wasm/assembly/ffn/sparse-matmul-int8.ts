@@ -17,12 +17,12 @@ import {
   META_BYTES,
   metasAt,
   paddedTokens,
-  quantiseColumns,
-  quantiseTokens,
+  quantizeColumns,
+  quantizeTokens,
   sideCodesAt,
 } from '../quant/quantize-activations';
 import { addressOf, dim, dtypeOf, hasFlag, localScratch, sharedScratch } from '../runtime/record';
-import { fourSums, MANY_ROWS, rowDots } from './gather-gemv';
+import { fourSums, MANY_ROWS, gatherGemv } from './gather-gemv';
 import { phaseBarrier, takeUnits } from '../runtime/threads';
 import { chosenByDots, chosenCount, chosenRow, clearRest, storeChosen } from '../ops/sparse-matmul';
 
@@ -41,8 +41,8 @@ export function sparseMatmulInt8(): void {
   const dtype = dtypeOf(1);
   const isPanels = numTokens >= MIN_PANEL_TOKENS;
   if (!hasFlag(FLAG_REUSE)) {
-    if (isPanels) quantiseColumns(addressOf(0), numTokens, numInputs, sharedScratch());
-    else quantiseTokens(addressOf(0), numTokens, numInputs, sharedScratch());
+    if (isPanels) quantizeColumns(addressOf(0), numTokens, numInputs, sharedScratch());
+    else quantizeTokens(addressOf(0), numTokens, numInputs, sharedScratch());
     phaseBarrier();
   }
   const count = chosenCount();
@@ -85,7 +85,7 @@ function plainRows(begin: i32, end: i32, numTokens: i32, numInputs: i32, dtype: 
   }
   for (let t = 0; t < numTokens; t++) {
     const x = codes + <usize>t * codeBytesFor(dtype, numInputs);
-    rowDots(dtype === Q4_0, rows, 0, numEights, x, metas + <usize>t * metaRow, numBlocks, sums);
+    gatherGemv(dtype === Q4_0, rows, 0, numEights, x, metas + <usize>t * metaRow, numBlocks, sums);
     for (let j = begin; j < end; j += 4) {
       storeChosen(fourSums(sums, j - begin), j, end, t);
     }

@@ -16,9 +16,9 @@ import {
   META_BYTES,
   metasAt,
   paddedTokens,
-  quantiseAlone,
-  quantiseColumns,
-  quantiseTokens,
+  quantizeAlone,
+  quantizeColumns,
+  quantizeTokens,
   sideCodesAt,
 } from '../quant/quantize-activations';
 import { addressOf, dim, dtypeOf, hasFlag, isPresent, localScratch, sharedScratch } from '../runtime/record';
@@ -52,10 +52,10 @@ export function matmulInt8(): void {
   codesAt = sharedScratch();
   if (!isPanels && numTokens * numInputs <= OWN_VALUES) {
     codesAt = localScratch() + OWN_CODES;
-    quantiseAlone(addressOf(0), numTokens, numInputs, codesAt);
+    quantizeAlone(addressOf(0), numTokens, numInputs, codesAt);
   } else if (!hasFlag(FLAG_REUSE)) {
-    if (isPanels) quantiseColumns(addressOf(0), numTokens, numInputs, sharedScratch());
-    else quantiseTokens(addressOf(0), numTokens, numInputs, sharedScratch());
+    if (isPanels) quantizeColumns(addressOf(0), numTokens, numInputs, sharedScratch());
+    else quantizeTokens(addressOf(0), numTokens, numInputs, sharedScratch());
     phaseBarrier();
   }
   const numPacked = numOutputs & -GROUP;

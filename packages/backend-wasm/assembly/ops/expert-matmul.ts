@@ -17,7 +17,7 @@ import {
   codesFor,
   META_BYTES,
   metasAt,
-  quantiseTokens,
+  quantizeTokens,
   sideCodesAt,
 } from '../quant/quantize-activations';
 import { addressOf, dim, dtypeOf, hasFlag, isPresent, localScratch, sharedScratch } from '../runtime/record';
@@ -58,7 +58,7 @@ export function expertMatmul(): void {
   const isInt8 = hasFlag(FLAG_INT8);
   const numRows = dim(0, 0) * dim(0, 1);
   if (isInt8 && !hasFlag(FLAG_REUSE)) {
-    quantiseTokens(addressOf(0), numRows, numInputs, sharedScratch());
+    quantizeTokens(addressOf(0), numRows, numInputs, sharedScratch());
     phaseBarrier();
   }
   const starts = localScratch();

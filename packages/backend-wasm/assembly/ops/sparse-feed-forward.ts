@@ -1,15 +1,18 @@
 /**
- * Gated blocks of chosen neurons whose rows of gate, up and down lie side by side. Tensors: x, weight, rows, count, previous, y.
+ * Gated FFN blocks of active neurons whose rows of gate, up and down lie side by side. Tensors: x, weight, rows, count, previous, y.
  *
- * Up to three tokens, q8_0 and q4_0, relaxed builds: a thread takes 32 neurons at a time, eight of them side by side
- * from their first byte to their last, and adds what they give to sums of its own; those of all groups are then added in the
- * order of the neurons, so that no number depends on threads. Rows are in the order of repack-neurons.ts, or as they lie in files
- * where something else reads them too; the bits are the same. Anything else goes matrix by matrix, as the four ops do that
- * this one stands for.
+ * Up to three tokens, q8_0 and q4_0, relaxed builds: a thread takes 32 neurons at a time, eight of them side by side from their
+ * first byte to their last, and adds what they give to sums of its own; those of all groups are then added in the order of the
+ * neurons, so that results do not depend on threads. Rows are repacked (repack-neurons.ts), or as they lie in files where another
+ * op reads them too; the bits are the same. Anything else goes matrix by matrix, as the four ops do that this one stands for.
  */
+import { axpy } from '../ffn/axpy';
+import { EIGHT, fourSums, gatherGemv } from '../ffn/gather-gemv';
+import { gatherGemvRepacked } from '../ffn/gather-gemv-repacked';
+import { lanesBytes, quantizeLanes } from '../ffn/repacked-lanes';
 import { Q4_0, Q8_0, bytesOf } from '../quant/dequantize';
+import { codeBytesFor, codesFor, metasAt, META_BYTES, quantizeTokens } from '../quant/quantize-activations';
 import { FLAG_INT8, FLAG_REPACKED } from '../runtime/layout.generated';
-import { codeBytesFor, codesFor, metasAt, META_BYTES, quantiseTokens } from '../quant/quantize-activations';
 import {
   addressOf,
   attributeI,
@@ -23,10 +26,6 @@ import {
   setRowStride,
   sharedScratch,
 } from '../runtime/record';
-import { lanesBytes, quantiseLanes, recordDots } from '../ffn/gather-gemv-repacked';
-import { addRecords } from '../ffn/axpy-repacked';
-import { EIGHT, fourSums, rowDots } from '../ffn/gather-gemv';
-import { addRows } from '../ffn/axpy';
 import { phaseBarrier, sharers, takeUnits, thread } from '../runtime/threads';
 import { activate, gatedActivation } from './pointwise';
 import { sparseCombine } from './sparse-combine';
@@ -34,110 +33,130 @@ import { sparseMatmul } from './sparse-matmul';
 
 /** Neurons of a group: `neuronGroup` of packages/ops. */
 const GROUP: i32 = 32;
-/** Most groups whose sums are there at once, and most of a thread that has nobody to wait for: they stay in its caches. */
+/** Maximum number of groups whose sums are kept at once, and of those of a thread that works alone: they stay in its caches. */
 const MAX_PARTS: i32 = 32;
 const MAX_OWN_PARTS: i32 = 4;
-/** Most tokens that need no interleaving: fewer than MIN_PANEL_TOKENS and MIN_MIXED_TOKENS, which alone know rows of records. */
+/** Maximum number of tokens without interleaving: fewer than MIN_PANEL_TOKENS and MIN_TOKENS_INTERLEAVED. */
 const FEW_TOKENS: i32 = 3;
 
-// scratch per thread: addresses of records; sums of products; values [token][8]; what sums of rows need; sums; lanes
+// scratch per thread: addresses of neurons; sums of GEMV; values [token][8]; coefficients; sums; lanes of activations
 const TABLE_BYTES: usize = (<usize>EIGHT) << 2;
 const DOTS: usize = TABLE_BYTES;
 const VALUES: usize = DOTS + ((<usize>EIGHT) << 4);
 const REST: usize = VALUES + <usize>FEW_TOKENS * TABLE_BYTES;
 const SUMS: usize = 1024;
 
+// of the record, set on each thread
+let numTokens: i32 = 0;
+let width: i32 = 0;
+let dtype: i32 = 0;
+let isQ4: bool = false;
+let isRepacked: bool = false;
+let numBlocks: i32 = 0;
+let rowBytes: usize = 0;
+/** Bytes of a row of sums. */
+let sumBytes: usize = 0;
+
 export function sparseFeedForward(): void {
-  const numTokens = dim(0, 0);
-  const dtype = dtypeOf(1);
-  const isNarrow = ASC_FEATURE_RELAXED_SIMD && (dtype === Q4_0 || dtype === Q8_0);
-  if (hasFlag(FLAG_INT8) && isNarrow && numTokens <= FEW_TOKENS) sideBySide(numTokens, dim(0, 1), dtype);
-  else matrixByMatrix(numTokens, dim(0, 1), dtype);
+  numTokens = dim(0, 0);
+  width = dim(0, 1);
+  dtype = dtypeOf(1);
+  isQ4 = dtype === Q4_0;
+  isRepacked = hasFlag(FLAG_REPACKED);
+  numBlocks = width >> 5;
+  rowBytes = bytesOf(dtype, width);
+  sumBytes = (<usize>width) << 2;
+  const isInt8 = ASC_FEATURE_RELAXED_SIMD && hasFlag(FLAG_INT8) && (isQ4 || dtype === Q8_0);
+  if (isInt8 && numTokens <= FEW_TOKENS) fewTokens();
+  else matrixByMatrix();
 }
 
-/** Where in the shared scratch that begins which products do not need; as in src/neuron-scratch.ts. */
-function behindCodes(numTokens: i32, numInputs: i32): usize {
-  return sharedScratch() + ((<usize>((numTokens + 7) & ~7) * <usize>numInputs * 4 + 256 + 63) & ~63);
+/** The shared scratch behind what GEMM needs of it; as in src/neuron-scratch.ts. */
+function sharedRest(): usize {
+  return sharedScratch() + ((<usize>((numTokens + 7) & ~7) * <usize>width * 4 + 256 + 63) & ~63);
 }
 
-/** Where activations are that rows of records are multiplied by. */
-function lanesOf(numTokens: i32, width: i32): usize {
-  return localScratch() + SUMS + ((<usize>numTokens * <usize>width) << 2);
+/** The activations of a token for repacked rows. */
+function lanesOf(token: i32): usize {
+  return localScratch() + SUMS + <usize>numTokens * sumBytes + <usize>token * lanesBytes(isQ4, numBlocks);
 }
 
-function sideBySide(numTokens: i32, width: i32, dtype: i32): void {
-  const count = load<i32>(addressOf(3));
-  const numGroups = (count + GROUP - 1) / GROUP;
-  const parts = behindCodes(numTokens, width);
-  const partBytes = (<usize>numTokens * <usize>width) << 2;
-  const isPacked = hasFlag(FLAG_REPACKED);
-  const rowBytes = bytesOf(dtype, width);
-  if (isPacked) {
+function quantizeInputs(): void {
+  if (isRepacked) {
     // by every thread for itself: that takes no longer than waiting for each other
-    const isQ4 = dtype === Q4_0;
-    const lanes = lanesOf(numTokens, width);
     for (let t = 0; t < numTokens; t++) {
-      quantiseLanes(
-        isQ4,
-        addressOf(0) + ((<usize>(t * width)) << 2),
-        width >> 5,
-        lanes + <usize>t * lanesBytes(isQ4, width >> 5),
-      );
+      quantizeLanes(isQ4, addressOf(0) + <usize>t * sumBytes, numBlocks, lanesOf(t));
     }
-  } else {
-    quantiseTokens(addressOf(0), numTokens, width, sharedScratch());
-    phaseBarrier();
+    return;
   }
+  quantizeTokens(addressOf(0), numTokens, width, sharedScratch());
+  phaseBarrier();
+}
+
+function fewTokens(): void {
+  quantizeInputs();
+  const numGroups = (load<i32>(addressOf(3)) + GROUP - 1) / GROUP;
   const numSharers = sharers();
   const most = numSharers > 1 ? MAX_PARTS : MAX_OWN_PARTS;
   const numRounds = max<i32>(1, (numGroups + most - 1) / most);
   let size = (numGroups + numRounds - 1) / numRounds;
   size = min<i32>(most, ((size + numSharers - 1) / numSharers) * numSharers);
-  const own = numSharers === 1 ? 0 : thread();
   let first = 0;
   do {
     const numParts = min<i32>(size, numGroups - first);
-    // three quarters are dealt out, so that sums stay in the caches of their threads; the rest goes to whoever is free
-    const numDealt = ((numParts * 3) / (4 * numSharers)) * numSharers;
-    let part = own < numDealt ? own : numDealt + takeUnits(1);
-    for (; part < numParts; part = part + numSharers < numDealt ? part + numSharers : numDealt + takeUnits(1)) {
-      const begin = (first + part) * GROUP;
-      const end = min<i32>(count, begin + GROUP);
-      // neurons of a group are dealt out: streams of memory close to each other would be taken for one
-      const numEights = (end - begin + EIGHT - 1) / EIGHT;
-      let from: usize = 0;
-      for (let eight = begin; eight < begin + numEights; eight++) {
-        findRecords(eight, numEights, end, 3 * rowBytes);
-        computeValues(isPacked, eight, numEights, end, numTokens, width, dtype);
-        // only finished sums leave the thread's own memory, which its caches hold
-        const isLast = eight + 1 === begin + numEights;
-        const to = isLast || !isPacked ? parts + <usize>part * partBytes : localScratch() + SUMS;
-        addValues(isPacked, numTokens, width, dtype, from, to);
-        from = to;
-      }
-    }
+    computeParts(first, numParts);
     phaseBarrier();
-    const numColumns = numTokens * width;
-    const share = ((numColumns + numSharers - 1) / numSharers + 31) & ~31;
-    const from = min<i32>(numColumns, own * share);
-    addParts(
-      (<usize>from) << 2,
-      (<usize>min<i32>(numColumns, from + share)) << 2,
-      first === 0,
-      parts,
-      numParts,
-      partBytes,
-    );
+    addParts(first === 0, numParts);
     first += size;
     if (first < numGroups) phaseBarrier();
   } while (first < numGroups);
 }
 
-/** Bytes `[begin, end)` of y: those before plus all parts, one after the other. */
-function addParts(begin: usize, end: usize, isFirst: bool, parts: usize, numParts: i32, partBytes: usize): void {
+function partBytes(): usize {
+  return <usize>numTokens * sumBytes;
+}
+
+/** The sums of groups `[first, first + numParts)`, each by one thread. */
+function computeParts(first: i32, numParts: i32): void {
+  const numSharers = sharers();
+  // three quarters are dealt out, so that sums stay in the caches of their threads; the rest goes to whoever is free
+  const numDealt = ((numParts * 3) / (4 * numSharers)) * numSharers;
+  const own = numSharers === 1 ? 0 : thread();
+  let part = own < numDealt ? own : numDealt + takeUnits(1);
+  while (part < numParts) {
+    computePart((first + part) * GROUP, sharedRest() + <usize>part * partBytes());
+    part = part + numSharers < numDealt ? part + numSharers : numDealt + takeUnits(1);
+  }
+}
+
+/** The sums of the group from neuron `begin` on. */
+function computePart(begin: i32, sums: usize): void {
+  const end = min<i32>(load<i32>(addressOf(3)), begin + GROUP);
+  // neurons of a group are dealt out: streams of memory close to each other would be taken for one
+  const numEights = (end - begin + EIGHT - 1) / EIGHT;
+  let from: usize = 0;
+  for (let eight = begin; eight < begin + numEights; eight++) {
+    findNeurons(eight, numEights, end);
+    computeValues(eight, numEights, end);
+    // only finished sums leave the thread's own memory, which its caches hold
+    const isLast = eight + 1 === begin + numEights;
+    const to = isLast ? sums : localScratch() + SUMS;
+    addValues(from, to);
+    from = to;
+  }
+}
+
+/** This thread's share of y: what was there before plus all parts, one after the other. */
+function addParts(isFirst: bool, numParts: i32): void {
+  const numSharers = sharers();
+  const own = numSharers === 1 ? 0 : thread();
+  const numColumns = numTokens * width;
+  const share = ((numColumns + numSharers - 1) / numSharers + 31) & ~31;
+  const begin = min<i32>(numColumns, own * share);
+  const end = (<usize>min<i32>(numColumns, begin + share)) << 2;
   const y = addressOf(5);
   const before = isFirst ? (isPresent(4) ? addressOf(4) : 0) : y;
-  for (let at = begin; at < end; at += 64) {
+  for (let at = (<usize>begin) << 2; at < end; at += 64) {
     let a = f32x4.splat(0);
     let b = a;
     let c = a;
@@ -148,8 +167,8 @@ function addParts(begin: usize, end: usize, isFirst: bool, parts: usize, numPart
       c = v128.load(before + at, 32);
       d = v128.load(before + at, 48);
     }
-    let from = parts + at;
-    for (let part = 0; part < numParts; part++, from += partBytes) {
+    let from = sharedRest() + at;
+    for (let part = 0; part < numParts; part++, from += partBytes()) {
       a = f32x4.add(a, v128.load(from));
       b = f32x4.add(b, v128.load(from, 16));
       c = f32x4.add(c, v128.load(from, 32));
@@ -162,71 +181,59 @@ function addParts(begin: usize, end: usize, isFirst: bool, parts: usize, numPart
   }
 }
 
-/** Notes where eight of the chosen neurons begin: every `step`th from `begin` on; the last one below `end` stands in for those beyond. */
-function findRecords(begin: i32, step: i32, end: i32, recordBytes: usize): void {
+/** Lists eight of the active neurons: every `step`th from `begin` on; the last one below `end` stands in for those beyond. */
+function findNeurons(begin: i32, step: i32, end: i32): void {
   const rows = addressOf(2);
-  const weight = addressOf(1);
   const table = localScratch();
   for (let i: usize = 0; i < TABLE_BYTES; i += 4, begin += step) {
     const neuron = <usize>load<u32>(rows + ((<usize>min<i32>(begin, end - 1)) << 2));
-    store<u32>(table + i, <u32>(weight + neuron * recordBytes));
+    store<u32>(table + i, <u32>(addressOf(1) + neuron * 3 * rowBytes));
   }
 }
 
-/** What these neurons give for each token, 0 for those beyond `end`. */
-function computeValues(isPacked: bool, begin: i32, step: i32, end: i32, numTokens: i32, width: i32, dtype: i32): void {
-  const numBlocks = width >> 5;
-  const isQ4 = dtype === Q4_0;
-  const rowBytes = bytesOf(dtype, width);
-  const kind = attributeI(0);
+/** Gate, at `offset` 0, or up of the listed neurons times the activations of a token. */
+function multiply(offset: usize, t: i32): void {
   const table = localScratch();
   const dots = table + DOTS;
-  const metas = metasAt(sharedScratch(), numTokens, width);
-  const codes = codesFor(dtype, sharedScratch(), numTokens, width);
-  const lanes = lanesOf(numTokens, width);
-  let values = table + VALUES;
+  if (isRepacked) {
+    gatherGemvRepacked(isQ4, table, offset, lanesOf(t), numBlocks, dots);
+    return;
+  }
+  const meta = metasAt(sharedScratch(), numTokens, width) + <usize>(t * numBlocks) * META_BYTES;
+  const codes = codesFor(dtype, sharedScratch(), numTokens, width) + <usize>t * codeBytesFor(dtype, width);
+  gatherGemv(isQ4, table, offset, 1, codes, meta, numBlocks, dots);
+}
+
+/** What the listed neurons give for each token, 0 for those beyond `end`. */
+function computeValues(begin: i32, step: i32, end: i32): void {
+  const kind = attributeI(0);
+  const dots = localScratch() + DOTS;
+  let values = localScratch() + VALUES;
   for (let t = 0; t < numTokens; t++, values += TABLE_BYTES) {
-    const x = isPacked ? lanes + <usize>t * lanesBytes(isQ4, numBlocks) : codes + <usize>t * codeBytesFor(dtype, width);
-    const meta = metas + <usize>(t * numBlocks) * META_BYTES;
-    if (isPacked) recordDots(isQ4, table, 0, x, numBlocks, dots);
-    else rowDots(isQ4, table, 0, 1, x, meta, numBlocks, dots);
+    multiply(0, t);
     // long before they are needed: while products of up are computed
     v128.store(values, activate(kind, fourSums(dots, 0)));
     v128.store(values, activate(kind, fourSums(dots, 4)), 16);
-    if (isPacked) recordDots(isQ4, table, rowBytes, x, numBlocks, dots);
-    else rowDots(isQ4, table, rowBytes, 1, x, meta, numBlocks, dots);
+    multiply(rowBytes, t);
     v128.store(values, f32x4.mul(v128.load(values), fourSums(dots, 0)));
     v128.store(values, f32x4.mul(v128.load(values, 16), fourSums(dots, 4)), 16);
     for (let at = values, i = begin; at < values + TABLE_BYTES; at += 4, i += step) if (i >= end) store<f32>(at, 0);
   }
 }
 
-/**
- * `to = from + ` the down rows of these neurons times their values, `[token][column]`, from nothing where `from` is 0. Rows as they lie
- * in files have all their sums in one place: `from` is 0 or `to`.
- */
-function addValues(isPacked: bool, numTokens: i32, width: i32, dtype: i32, from: usize, to: usize): void {
-  const isQ4 = dtype === Q4_0;
-  const numBlocks = width >> 5;
-  const down = 2 * bytesOf(dtype, width);
+/** `to = from + ` the down rows of the listed neurons times their values, `[token][column]`, from nothing where `from` is 0. */
+function addValues(from: usize, to: usize): void {
   const table = localScratch();
-  const sumBytes = (<usize>width) << 2;
   let values = table + VALUES;
   for (let t = 0; t < numTokens; t++, values += TABLE_BYTES, to += sumBytes) {
-    if (isPacked) {
-      addRecords(isQ4, table, down, values, numBlocks, from, to, table + REST);
-    } else {
-      if (from === 0) memory.fill(to, 0, sumBytes);
-      addRows(isQ4, table, down, values, numBlocks, to, table + REST);
-    }
+    axpy(isQ4, isRepacked, table, 2 * rowBytes, values, numBlocks, from, to, table + REST);
     if (from !== 0) from += sumBytes;
   }
 }
 
-function matrixByMatrix(numTokens: i32, width: i32, dtype: i32): void {
+function matrixByMatrix(): void {
   const numRows = dim(1, 0);
   const numNeurons = dim(2, 0);
-  const rowBytes = bytesOf(dtype, width);
   const weight = addressOf(1);
   const rows = addressOf(2);
   const count = addressOf(3);
@@ -234,10 +241,9 @@ function matrixByMatrix(numTokens: i32, width: i32, dtype: i32): void {
   const y = addressOf(5);
   const dtypeOfX = dtypeOf(0);
   const dtypeOfRows = dtypeOf(2);
-  const gate = behindCodes(numTokens, width);
-  const isPacked = hasFlag(FLAG_REPACKED);
-  const between = isPacked ? 0 : rowBytes;
-  if (isPacked) setRecordRow(0);
+  const gate = sharedRest();
+  const between = isRepacked ? 0 : rowBytes;
+  if (isRepacked) setRecordRow(0);
   const up = gate + ((<usize>numTokens * <usize>numNeurons) << 2);
   setRowStride(3 * rowBytes);
   // x, weight, rows, count, bias, ids, y
@@ -247,7 +253,7 @@ function matrixByMatrix(numTokens: i32, width: i32, dtype: i32): void {
   setMatrix(6, dtypeOfX, gate, numTokens, numNeurons);
   sparseMatmul();
   phaseBarrier();
-  if (isPacked) setRecordRow(1);
+  if (isRepacked) setRecordRow(1);
   setMatrix(1, dtype, weight + between, numRows, width);
   setMatrix(6, dtypeOfX, up, numTokens, numNeurons);
   sparseMatmul();
@@ -260,7 +266,7 @@ function matrixByMatrix(numTokens: i32, width: i32, dtype: i32): void {
   gatedActivation();
   phaseBarrier();
   // h, weight, rows, count, previous, y
-  if (isPacked) setRecordRow(2);
+  if (isRepacked) setRecordRow(2);
   setMatrix(1, dtype, weight + 2 * between, numRows, width);
   setMatrix(2, dtypeOfRows, rows, 1, numNeurons);
   setMatrix(3, dtypeOfRows, count, 1, 1);

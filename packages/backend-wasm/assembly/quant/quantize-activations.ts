@@ -49,25 +49,25 @@ export function metasAt(base: usize, numTokens: i32, numInputs: i32): usize {
 }
 
 /** Codes and metas `[token, block]`. Units: runs of eight blocks of any token. */
-export function quantiseTokens(x: usize, numTokens: i32, numInputs: i32, base: usize): void {
+export function quantizeTokens(x: usize, numTokens: i32, numInputs: i32, base: usize): void {
   const numBlocks = (numTokens * numInputs) >> 5;
   const side = hasUsdot() ? 0 : sideCodesAt(base, numTokens, numInputs);
   const metas = metasAt(base, numTokens, numInputs);
   for (let begin = takeUnits(8); begin < numBlocks; begin = takeUnits(8)) {
     const end = min<i32>(numBlocks, begin + 8);
     for (let block = <usize>begin; block < <usize>end; block++) {
-      quantiseBlock(x + (block << 7), base + (block << 5), blockOf(side, block), metas + block * META_BYTES);
+      quantizeBlock(x + (block << 7), base + (block << 5), blockOf(side, block), metas + block * META_BYTES);
     }
   }
 }
 
 /** The same by the calling thread alone. */
-export function quantiseAlone(x: usize, numTokens: i32, numInputs: i32, base: usize): void {
+export function quantizeAlone(x: usize, numTokens: i32, numInputs: i32, base: usize): void {
   const numBlocks = <usize>(numTokens * numInputs) >> 5;
   const side = hasUsdot() ? 0 : sideCodesAt(base, numTokens, numInputs);
   const metas = metasAt(base, numTokens, numInputs);
   for (let block: usize = 0; block < numBlocks; block++) {
-    quantiseBlock(x + (block << 7), base + (block << 5), blockOf(side, block), metas + block * META_BYTES);
+    quantizeBlock(x + (block << 7), base + (block << 5), blockOf(side, block), metas + block * META_BYTES);
   }
 }
 
@@ -77,7 +77,7 @@ export function paddedTokens(numTokens: i32): i32 {
 }
 
 /** Codes and metas `[block, token]`. Units: tokens. */
-export function quantiseColumns(x: usize, numTokens: i32, numInputs: i32, base: usize): void {
+export function quantizeColumns(x: usize, numTokens: i32, numInputs: i32, base: usize): void {
   const padded = paddedTokens(numTokens);
   const side = hasUsdot() ? 0 : sideCodesAt(base, padded, numInputs);
   const metas = metasAt(base, padded, numInputs);
@@ -88,7 +88,7 @@ export function quantiseColumns(x: usize, numTokens: i32, numInputs: i32, base: 
     for (let block = 0; block < numBlocks; block++, from += 128, at += <usize>padded) {
       const to = blockOf(side, at);
       if (t < numTokens) {
-        quantiseBlock(from, base + (at << 5), to, metas + at * META_BYTES);
+        quantizeBlock(from, base + (at << 5), to, metas + at * META_BYTES);
         continue;
       }
       memory.fill(base + (at << 5), 0, 32);
@@ -121,7 +121,7 @@ function blockOf(side: usize, block: usize): usize {
  * the magnitudes of negative codes, four by four.
  */
 // @inline
-export function storeFlips(codes: v128, sign: v128, to: usize, flips: usize): v128 {
+export function storeSignMagnitude(codes: v128, sign: v128, to: usize, flips: usize): v128 {
   const isNegative = i8x16.lt_s(codes, i8x16.splat(0));
   const magnitudes = i8x16.abs(codes);
   v128.store(to, magnitudes);
@@ -129,12 +129,17 @@ export function storeFlips(codes: v128, sign: v128, to: usize, flips: usize): v1
   return dot(i8x16.splat(1), v128.and(magnitudes, isNegative), i32x4.splat(0));
 }
 
-/** One block; `side` is 0 where nobody wants the second form of its codes. */
-export function quantiseBlock(x: usize, codes: usize, side: usize, meta: usize): void {
-  // magnitudes as integers: NaN is larger than anything
+/** The largest magnitudes of a block in each of four lanes, as integers: NaN is larger than anything. */
+export function largestMagnitudes(x: usize): v128 {
   const magnitude = i32x4.splat(0x7fffffff);
   let top = v128.and(v128.load(x), magnitude);
   for (let at: usize = 16; at < 128; at += 16) top = i32x4.max_s(top, v128.and(v128.load(x + at), magnitude));
+  return top;
+}
+
+/** One block; `side` is 0 where nobody wants the second form of its codes. */
+export function quantizeBlock(x: usize, codes: usize, side: usize, meta: usize): void {
+  let top = largestMagnitudes(x);
   top = i32x4.max_s(top, i8x16.shuffle(top, top, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
   top = i32x4.max_s(top, i8x16.shuffle(top, top, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));
   const largest = f32x4.extract_lane(top, 0);
@@ -158,7 +163,7 @@ export function quantiseBlock(x: usize, codes: usize, side: usize, meta: usize):
     v128.store(codes + (half << 4), narrow);
     if (side !== 0) {
       if (ASC_FEATURE_RELAXED_SIMD) {
-        lacking = i32x4.add(lacking, storeFlips(narrow, flipSigns(), side + (half << 4), 32));
+        lacking = i32x4.add(lacking, storeSignMagnitude(narrow, flipSigns(), side + (half << 4), 32));
       } else {
         v128.store(side + (half << 5), low);
         v128.store(side + (half << 5), high, 16);

@@ -20,6 +20,14 @@ export function laneSums(a: v128, b: v128, c: v128, d: v128): v128 {
   return f32x4.add(lowTwos(ab, cd), highTwos(ab, cd));
 }
 
+/** The same of integers. */
+// @inline
+export function intLaneSums(a: v128, b: v128, c: v128, d: v128): v128 {
+  const ab = i32x4.add(lowWords(a, b), highWords(a, b));
+  const cd = i32x4.add(lowWords(c, d), highWords(c, d));
+  return i32x4.add(lowTwos(ab, cd), highTwos(ab, cd));
+}
+
 /** The sums of neighboring lanes of two vectors of integers. */
 export function addNeighbors(low: v128, high: v128): v128 {
   const even = i8x16.shuffle(low, high, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
@@ -62,6 +70,14 @@ export function maxI4(v: v128): i32 {
   );
 }
 
+/** Largest of the four unsigned integers. */
+export function maxU4(v: v128): u32 {
+  return max<u32>(
+    max<u32>(<u32>i32x4.extract_lane(v, 0), <u32>i32x4.extract_lane(v, 1)),
+    max<u32>(<u32>i32x4.extract_lane(v, 2), <u32>i32x4.extract_lane(v, 3)),
+  );
+}
+
 /** Least of the four unsigned integers. */
 export function minU4(v: v128): u32 {
   return min<u32>(
@@ -93,6 +109,11 @@ export function halfToFloat4(h: v128): v128 {
   const small = f32x4.sub(i32x4.add(magnitude, v128.load32_splat(halfTable, 20)), v128.load32_splat(halfTable, 24));
   const special = v128.and(isSpecial, v128.load32_splat(halfTable, 28));
   return v128.or(v128.or(sign, special), v128.bitselect(small, normal, isSmall));
+}
+
+/** Four normal binary16 numbers with their sign extended, as f32; `mask` and `offset` are `halfMask()` and `halfOffset()`. */
+export function normalHalves(v: v128, mask: v128, offset: v128): v128 {
+  return i32x4.add(v128.and(i32x4.shl(v, 13), mask), offset);
 }
 
 export function halfToFloat(bits: u32): f32 {
