@@ -1,8 +1,8 @@
 /**
  * A 64-bit checksum for pages and files: XXH32 (https://github.com/Cyan4973/xxHash/blob/v0.8.3/doc/xxhash_spec.md) in the
  * low word, and a second mix of the same four lanes in the high word. Every step is invertible in each input word, so a
- * change within one 32-bit word always shows; anything else goes unnoticed with a chance of about 2^-64. Against accidents
- * only: whoever wants to can forge it.
+ * change within one 32-bit word always shows; anything else goes unnoticed with a chance of about 2^-64. It
+ * protects against accidents only: anyone can forge it.
  */
 
 const prime1 = 0x9e3779b1 | 0;

@@ -1,4 +1,4 @@
-/** What a cache costs, by formula: nothing is allocated. */
+/** Memory of a cache by formula; nothing is allocated. */
 import { sizeOf, type DType } from '@winnow/tensor';
 
 /** Sizes of one layer's cache. K KV heads, head sizes H for keys and D for values. */
@@ -15,7 +15,7 @@ export interface KvSizes {
 
 /**
  * Bytes of keys and values per position in one layer: `K * (bytes(H) + bytes(D))`.
- * @throws {ShapeError} when a head is not a whole number of quantisation blocks
+ * @throws {ShapeError} when a head is not a whole number of quantization blocks
  */
 export function kvBytesPerToken({
   numKvHeads,

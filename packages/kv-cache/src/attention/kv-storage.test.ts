@@ -71,8 +71,9 @@ describe.each(testBackends)('storage on $name', ({ backend }) => {
 });
 
 describe.each(testBackends)('memory on $name', ({ backend }) => {
-  it('copies blocks that several sequences share before one of them writes', async () => {
-    await using pool = await KvPool.create({ ...sizes, backend, numBlocks: 4, blockSize: 4 });
+  it.each([1, 4096])('copies shared blocks before one sequence writes, aligned to %d bytes', async (copyAlignment) => {
+    const aligned = { ...backend, limits: { ...backend.limits, copyAlignment } };
+    await using pool = await KvPool.create({ ...sizes, backend: aligned, numBlocks: 4, blockSize: 4 });
     const cache = createPagedCache(pool);
     const rng = createRng(4);
     const [k, v] = [gaussians(rng, 6 * numKvHeads * headDim), gaussians(rng, 6 * numKvHeads * valueDim)];

@@ -98,12 +98,12 @@ export class KvStorage {
 
   /** Copies slots of one block to another, positions included. The slots behind them are empty then. */
   async copyBlock({ from, to, numSlots }: BlockCopy): Promise<void> {
-    const { blockSize, pageBytes } = this.shape;
-    const page = new Uint8Array(pageBytes);
-    const positions = new Int32Array(blockSize);
-    await this.readPage(from, page);
-    await this.backend.read(this.#buffer('slotPositions'), from * blockSize * 4, new Uint8Array(positions.buffer));
-    await this.writePage(to, page, positions.fill(-1, numSlots));
+    const { blockSize, keyBlockBytes, valueBlockBytes } = this.shape;
+    await this.#copyRow('keys', from, to, keyBlockBytes);
+    await this.#copyRow('values', from, to, valueBlockBytes);
+    await this.#copyRow('slotPositions', from, to, 4 * blockSize);
+    const empty = new Int32Array(blockSize - numSlots).fill(-1);
+    await this.setPositions(to * blockSize + numSlots, empty);
   }
 
   /** Copies the bytes of a block, without positions: keys, then values. */
@@ -140,6 +140,18 @@ export class KvStorage {
     const { blockSize, numKvHeads } = this.shape;
     const offset = slot % blockSize;
     return ((slot - offset) / blockSize) * numKvHeads * blockSize + kvHead * blockSize + offset;
+  }
+
+  /** Copies a block of one buffer, through the host where its size does not suit the device. */
+  async #copyRow(name: string, from: number, to: number, rowBytes: number): Promise<void> {
+    const buffer = this.#buffer(name);
+    if (rowBytes % this.backend.limits.copyAlignment === 0) {
+      await this.backend.copy(buffer, from * rowBytes, buffer, to * rowBytes, rowBytes);
+      return;
+    }
+    const bytes = new Uint8Array(rowBytes);
+    await this.backend.read(buffer, from * rowBytes, bytes);
+    await this.backend.write(buffer, to * rowBytes, bytes);
   }
 
   async #readRow(

@@ -13,15 +13,15 @@ export interface BlockCopy {
   readonly numSlots: number;
 }
 
-/** What the owner of the tensors has to do after a call, in this order, before anything else is written or read. */
+/** What the owner of the tensors does after a call, in this order, before anything else is written or read. */
 export interface BlockChanges {
   /** Blocks that now belong to the sequence and hold nothing yet. */
   readonly newBlocks: readonly number[];
   /** Copies to perform. Sources stay in use by other sequences. */
   readonly copies: readonly BlockCopy[];
-  /** Physical slots that hold nothing any more: position -1. */
+  /** Physical slots that are empty now: position -1. */
   readonly clearedSlots: readonly number[];
-  /** Detached pages that no sequence refers to any more: their stored bytes can go. */
+  /** Detached pages that no sequence refers to any more: you can delete their stored bytes. */
   readonly droppedPages: readonly number[];
 }
 
@@ -78,7 +78,7 @@ export interface BlockManagerOptions {
   readonly maxBlocksPerSequence?: number;
   /** Keep blocks that nothing refers to for reuse by an equal prefix. Default true. */
   readonly prefixSharing?: boolean;
-  /** Called when the content with this id leaves the cache, so that what is stored beside it can go too. */
+  /** Called when the content with this id leaves the cache, so that you can drop what you stored beside it. */
   readonly onContentDropped?: (contentId: number) => void;
   /** Hash of a block's tokens, chained from the hash before; any 32-bit integer. For tests: equal hashes do no harm. */
   readonly hash?: (previous: number, tokens: Int32Array) => number;
@@ -96,7 +96,7 @@ export interface CreateSequenceOptions {
   readonly acceptPrefix?: (contentId: number, numTokens: number) => boolean;
 }
 
-/** A sequence as it was: what `SequenceView` says of it. */
+/** A saved sequence: what `SequenceView` showed of it. */
 export interface SequenceContents {
   readonly tokens: ArrayLike<number>;
   /** Position of each logical slot, -1 for empty ones; some in every block. */
@@ -108,7 +108,7 @@ export interface SequenceContents {
   readonly detachedPages?: readonly DetachedPage[];
 }
 
-/** How full the pool is. The three counts add up to `numBlocks`. */
+/** Blocks of the pool by state. The three counts add up to `numBlocks`. */
 export interface BlockUsage {
   readonly numFreeBlocks: number;
   /** Referred to by nothing, kept for prefix sharing, taken when no free block is left. */
@@ -125,7 +125,7 @@ export interface BlockStatistics {
 }
 
 /**
- * Blocks and sequences as plain data. Every call either does all it says or throws and changes nothing.
+ * Blocks and sequences as plain data. A call that throws changes nothing.
  *
  * A step: `append` gives slots, the caller performs the changes and stores keys and values, then `commit` makes them
  * shareable; after a failure `rollback`.
@@ -134,11 +134,11 @@ export interface BlockManager {
   readonly numBlocks: number;
   readonly blockSize: number;
   readonly maxBlocksPerSequence: number;
-  /** A new sequence. Nothing to be done for the shared blocks: their contents are there. */
+  /** A new sequence. Shared blocks need no work: their contents are there. */
   createSequence(options?: CreateSequenceOptions): SequenceView;
   /**
    * A sequence with the slots of a saved one, in blocks of its own. The caller fills all of them, then calls `commit`, which
-   * makes them shareable where they can be.
+   * makes them shareable where that is possible.
    * @throws {ArgumentError} for positions that no sequence can have
    * @throws {CapacityError} when the pool or the block table has no room
    */
@@ -153,14 +153,14 @@ export interface BlockManager {
   canAppend(id: number, numTokens: number): boolean;
   /** @throws {CapacityError} when the pool or the block table has no room */
   append(id: number, tokens: ArrayLike<number>): AppendedSlots;
-  /** Says that the keys and values of all appended tokens are stored. */
+  /** Marks the keys and values of all appended tokens as stored. */
   commit(id: number): void;
   /** Forgets what was appended since the last commit. */
   rollback(id: number): BlockChanges;
   /** A second sequence with the same contents, which share their blocks. @throws {ArgumentError} with uncommitted tokens */
   fork(id: number): SequenceView;
   /**
-   * Forgets positions from `numTokens` on. Positions evicted before stay so: see `numEvicted`.
+   * Forgets positions from `numTokens` on. Evicted positions stay evicted: see `numEvicted`.
    * @throws {CapacityError} when a shared block with holes has to be copied and there is no room
    */
   truncate(id: number, numTokens: number): BlockChanges;
@@ -185,7 +185,7 @@ export interface BlockManager {
   dropPages(id: number, pageIds: readonly number[]): BlockChanges;
   /** @throws {CapacityError} when there is no room for the block */
   attach(id: number, pageId: number): AttachedPage;
-  /** Name of the content of the first `numTokens` tokens in the cache, for whole blocks of shareable sequences. */
+  /** Id of the content that the first `numTokens` tokens have in the cache, for whole blocks of shareable sequences. */
   contentId(id: number, numTokens: number): number | undefined;
   /** Forgets cached blocks that nothing refers to. */
   dropCached(): void;

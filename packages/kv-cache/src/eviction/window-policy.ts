@@ -1,9 +1,9 @@
 /**
- * What a sliding window no longer needs, with or without attention sinks: the first tokens, which a model keeps looking at
+ * Slots that a sliding window no longer needs, with or without attention sinks: the first tokens, which models attend to
  * whatever they say (arXiv:2309.17453 §3.2). Victims are logical slots for `BlockManager.evict`.
  *
  * A query at position `p` sees the sinks `[0, numSinks)` and the window `(p - window, p]`. Before a step whose first query
- * is at `numTokens`, everything between the sinks and `numTokens - window + 1` can go.
+ * is at `numTokens`, everything between the sinks and `numTokens - window + 1` can be evicted.
  */
 import { ArgumentError } from '@winnow/tensor';
 import type { SequenceView } from '../blocks/types.js';

@@ -1,6 +1,6 @@
 import { IoError } from '@winnow/tensor';
 
-/** Pages could not be read: which ones, and which positions of the context are missing because of it. */
+/** Pages that could not be read, and the positions of the context that are missing without them. */
 export class PageError extends IoError {
   readonly pageIds: readonly number[];
   readonly positions: readonly number[];

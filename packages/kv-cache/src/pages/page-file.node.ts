@@ -3,7 +3,7 @@ import { open } from 'node:fs/promises';
 import { IoError, ReleasedError, WinnowError } from '@winnow/tensor';
 import type { PageFile } from './page-file.js';
 
-/** What is used of a file handle of Node; tests put a faulty one in its place. */
+/** The part of Node's file handle that is used; tests substitute a faulty one. */
 export interface RawFile {
   read(target: Uint8Array, offset: number, length: number, position: number): Promise<{ readonly bytesRead: number }>;
   readv?(targets: readonly Uint8Array[], position: number): Promise<{ readonly bytesRead: number }>;

@@ -1,18 +1,18 @@
-/** Where the cold tier lies: a file that is read and written at positions. Node, OPFS and memory can stand behind it. */
+/** The file of the cold tier, read and written at byte offsets. Node, OPFS or memory can implement it. */
 import { IoError, ReleasedError } from '@winnow/tensor';
 
 export interface PageFile {
-  /** What to call it in messages. */
+  /** Name in error messages. */
   readonly name: string;
   /** End of the last byte written. */
   readonly sizeBytes: number;
   /** Fills `target`. @throws {IoError} when that fails or the file ends earlier */
   read(byteOffset: number, target: Uint8Array): Promise<void>;
-  /** Fills targets with what lies one behind the other, in one go. Where it is missing, `read` is called for each. */
+  /** Fills several targets with consecutive bytes in one call. Where it is missing, `read` is called for each. */
   readParts?(byteOffset: number, targets: readonly Uint8Array[]): Promise<void>;
   /** Writes all of `bytes`, growing the file as needed. @throws {IoError} when that fails; part of them may be there then */
   write(byteOffset: number, bytes: Uint8Array): Promise<void>;
-  /** Waits until what was written is on the device. @throws {IoError} */
+  /** Waits until all writes have reached the device. @throws {IoError} */
   sync(): Promise<void>;
   /** Later calls throw `ReleasedError`. Closing twice is harmless. */
   close(): Promise<void>;

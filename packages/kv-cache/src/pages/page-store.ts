@@ -1,7 +1,7 @@
 /**
  * Pages outside the block pool: warm ones in memory, cold ones in a file, each tier with a budget. The least recently used
  * warm page moves to the cold tier when room is needed. A page leaves a tier only after the next one has it: a failing write
- * loses nothing, and a failing read says which positions are missing.
+ * loses nothing, and a failing read names the positions that are missing.
  */
 import { ArgumentError, CapacityError } from '@winnow/tensor';
 import { Limiter } from '../limiter.js';

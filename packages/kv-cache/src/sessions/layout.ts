@@ -8,9 +8,9 @@ export const sessionVersion = 1;
 export const preambleBytes = 32;
 export const checksumBytes = 8;
 
-/** A header names sections and options: far below this. */
+/** Names of sections and options take far less. */
 export const maxHeaderBytes: number = 16 * 1024 * 1024;
-/** A few per layer. */
+/** A model has a few sections per layer. */
 export const maxSections = 65_536;
 /** The reader keeps one chunk in memory. */
 export const maxChunkBytes: number = 64 * 1024 * 1024;
@@ -18,16 +18,16 @@ export const minChunkBytes = 64;
 export const defaultChunkBytes: number = 1024 * 1024;
 export const maxNameLength = 200;
 
-/** What options of a session may be: anything that JSON holds exactly and that can be compared. */
+/** Values of session options: whatever JSON holds exactly and can be compared. */
 export type SessionOptionValue = string | number | boolean | null;
 
 /** Values of JSON. */
 export type JsonValue = SessionOptionValue | readonly JsonValue[] | { readonly [key: string]: JsonValue };
 
 export interface SessionHeader {
-  /** Names the weights that the contents were computed with. */
+  /** Identifies the weights that the contents were computed with. */
   readonly modelHash: string;
-  /** Everything else that has to be the same to go on: dtypes, block size, attention policy. */
+  /** Everything else that must match before a session is resumed: dtypes, block size, attention policy. */
   readonly options: Readonly<Record<string, SessionOptionValue>>;
   /** Whatever the engine wants to keep beside the sections. */
   readonly metadata: JsonValue;

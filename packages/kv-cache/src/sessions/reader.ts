@@ -1,4 +1,4 @@
-/** Reads session files. Nothing in a file is believed before its checksum and its bounds are. */
+/** Reads session files. Nothing in a file is trusted before its checksum and its bounds have been checked. */
 import type { ByteSource } from '@winnow/bytes';
 import { ArgumentError, FormatError } from '@winnow/tensor';
 import { Limiter } from '../limiter.js';

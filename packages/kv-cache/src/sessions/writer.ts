@@ -54,10 +54,10 @@ export function bytesSection(name: string, bytes: ArrayBufferView): SessionSecti
 }
 
 /**
- * Writes a session and closes the sink: with an atomic sink the file is there as a whole or not at all. When anything fails,
+ * Writes a session and closes the sink: with an atomic sink the file is complete or not there at all. When anything fails,
  * the sink is aborted.
  * @returns bytes of the file
- * @throws {ArgumentError} for names and sizes that make no sense; {IoError} when writing fails; what sections throw
+ * @throws {ArgumentError} for invalid names and sizes; {IoError} when writing fails; what sections throw
  */
 export async function writeSession(
   sink: ByteSink,
