@@ -3,6 +3,7 @@ import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'nod
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { format } from 'oxfmt';
+import { dispatchFiles } from './dispatch.ts';
 import { layoutFiles } from './layout-files.ts';
 import { microkernelFiles } from './microkernels.ts';
 import { operandFiles } from './operands.ts';
@@ -14,7 +15,7 @@ const compiled = 'src/kernels.generated.ts';
 
 const kernelFiles = [...microkernelFiles].map(([name, source]): [string, string] => [`assembly/${name}`, source]);
 
-const files = new Map([...kernelFiles, ...layoutFiles, ...operandFiles]);
+const files = new Map([...kernelFiles, ...layoutFiles, ...operandFiles, ...dispatchFiles]);
 
 function textOf(path: string): string {
   try {

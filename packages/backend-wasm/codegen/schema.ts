@@ -1,5 +1,7 @@
 /** The op registry as the generators see it: operands with their indices and axes, attributes, kernels. */
 import './sources.ts';
+import { existsSync, readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
 import type { OpSpec } from '@winnow/ops';
 
 const { opSpecs } = await import('@winnow/ops');
@@ -43,6 +45,8 @@ export interface Op {
   /** Path of the kernel below `assembly`, and the function in it. */
   readonly file: string;
   readonly functionName: string;
+  /** Whether that function exists; records of other ops run on the reference. */
+  readonly hasKernel: boolean;
 }
 
 function lettersOf(contract: string): string[] {
@@ -88,13 +92,21 @@ function camelCase(name: string): string {
   return name.replace(/-(\w)/g, (_, letter: string) => letter.toUpperCase());
 }
 
+const assembly = fileURLToPath(new URL('../assembly/', import.meta.url));
+
+function hasFunction(file: string, name: string): boolean {
+  const path = `${assembly}${file}.ts`;
+  return existsSync(path) && readFileSync(path, 'utf8').includes(`export function ${name}(`);
+}
+
 export const ops: readonly Op[] = opSpecs.map((spec, opcode) => {
   const operands = operandsOf(spec);
+  const file = `ops/${spec.kernelFile ?? spec.name}`;
+  const functionName = camelCase(spec.name);
   return {
     ...{ name: spec.name, opcode, operands, attributes: attributesOf(spec) },
     isSerial: spec.partition === 'serial',
     work: spec.work ?? `${operands[0]?.name}.numElements`,
-    file: `ops/${spec.kernelFile ?? spec.name}`,
-    functionName: camelCase(spec.name),
+    ...{ file, functionName, hasKernel: hasFunction(file, functionName) },
   };
 });

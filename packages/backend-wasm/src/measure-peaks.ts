@@ -3,7 +3,7 @@ import { workersOnly } from './caller-share.js';
 import { checkInteger, checkMilliseconds } from './check-options.js';
 import { createHeap, type Heap } from './heap.js';
 import type { WasmHost } from './host.js';
-import { controlWords, jobWords, maxThreads, pageBytes, planWords } from './layout.generated.js';
+import { controlWords, jobOpcodes, jobWords, maxThreads, pageBytes, planWords } from './layout.generated.js';
 import { createLocalRunner } from './local-runner.js';
 import type { Runner } from './runner.js';
 import { canShareMemory, compileKernels, supportsRelaxedSimd, type Variant } from './web-assembly.js';
@@ -30,8 +30,6 @@ export interface MachinePeaks {
   readonly int8OpsPerSecond: number;
 }
 
-/** As in `assembly/ops/probe.ts`. */
-const opcodes = { touch: 1010, read: 1011, f32: 1012, int8: 1013 };
 /** Operations of one pass, as in `assembly/runtime/roofline-loops.ts`. */
 const f32OpsPerPass = 640;
 const int8OpsPerPass: Readonly<Record<Variant, number>> = { 'relaxed-simd': 2560, simd: 1280 };
@@ -85,7 +83,7 @@ export async function measurePeaksOn(
     const numUnits = unitsPerThread * numThreads;
     const arithmetic = { address: operands, numUnits, unitSize: passesPerUnit };
     const reading = { address: memory, numUnits: numReadUnits, unitSize: readUnit };
-    await run({ ...reading, opcode: opcodes.touch }); // now all pages are real
+    await run({ ...reading, opcode: jobOpcodes.probeTouch }); // now all pages are real
     const rate = async (probe: Probe): Promise<number> => {
       const end = host.now() + probeMs;
       const times: number[] = [];
@@ -93,9 +91,9 @@ export async function measurePeaksOn(
       while (host.now() < end);
       return (probe.numUnits * probe.unitSize * 1000) / median(times);
     };
-    const bytesPerSecond = await rate({ ...reading, opcode: opcodes.read });
-    const f32Passes = await rate({ ...arithmetic, opcode: opcodes.f32 });
-    const int8Passes = await rate({ ...arithmetic, opcode: opcodes.int8 });
+    const bytesPerSecond = await rate({ ...reading, opcode: jobOpcodes.probeRead });
+    const f32Passes = await rate({ ...arithmetic, opcode: jobOpcodes.probeF32 });
+    const int8Passes = await rate({ ...arithmetic, opcode: jobOpcodes.probeInt8 });
     return {
       ...{ variant, numThreads, bytesPerSecond },
       f32OpsPerSecond: f32Passes * f32OpsPerPass,
@@ -125,7 +123,7 @@ function prepare(heap: Heap, runner: Runner, numThreads: number): (probe: Probe)
     ...[opcode, recordWords, -1, 3, 0, address, 0, numUnits, unitSize],
   ];
   return async (probe) => {
-    const empty = { opcode: opcodes.touch, address: probe.address, numUnits: 0, unitSize: 0 };
+    const empty = { opcode: jobOpcodes.probeTouch, address: probe.address, numUnits: 0, unitSize: 0 };
     heap.words(wordsAt, numRecords * recordWords).set([...recordOf(empty), ...recordOf(probe)]);
     times.fill(0);
     await runner.run({ address: jobAt, begin: 0, end: numRecords, share: workersOnly });

@@ -1,9 +1,10 @@
 /**
- * Ops that choose neurons: active-neurons and gather-columns. Every thread compacts the active neurons of its own share of all;
- * once all counts are known they go to their places, so that their order is that of one thread.
+ * Every thread compacts the active neurons of its own share of all; once all counts are known they go to their places, so that
+ * their order is that of one thread.
  */
-import { addressOf, attributeF, attributeI, dim, sharedScratch } from '../runtime/record';
-import { phaseBarrier, sharers, takeUnits, thread } from '../runtime/threads';
+import { attributes, count, ids, scores, thresholds } from '../operands/active-neurons.generated';
+import { sharedScratch } from '../runtime/record';
+import { phaseBarrier, sharers, thread } from '../runtime/threads';
 
 /** For the four bits of a vector of comparisons: which lanes they are of, in order, then zeros. */
 const lanes = memory.data<i32>([
@@ -11,15 +12,15 @@ const lanes = memory.data<i32>([
   0, 1, 3, 0, 0, 0, 1, 3, 0, 2, 3, 0, 0, 0, 2, 3, 0, 1, 2, 3, 0, 0, 1, 2, 3,
 ]);
 
-/** Tensors: scores, thresholds, ids, count. Attributes: absolute, maxRatio. Threads share the neurons evenly, sixteens of them. */
+/** Threads share the neurons evenly, sixteens of them. */
 export function activeNeurons(): void {
-  const numTokens = dim(0, 0);
-  const numNeurons = dim(0, 1);
-  const ids = addressOf(2);
+  const numTokens = scores.numTokens;
+  const numNeurons = scores.numNeurons;
+  const list = ids.address;
   const numShares = sharers();
   if (numShares === 1) {
-    const count = compact(0, numNeurons, numTokens, numNeurons, ids);
-    finish(count, 0, numNeurons, numNeurons, ids);
+    const numActive = compact(0, numNeurons, numTokens, numNeurons, list);
+    finish(numActive, 0, numNeurons, numNeurons, list);
     return;
   }
   // counts one cache line apart, then ids
@@ -37,8 +38,9 @@ export function activeNeurons(): void {
     if (share === own) place = total;
     total += load<i32>(counts + ((<usize>share) << 6));
   }
-  const count = load<i32>(counts + ((<usize>own) << 6));
-  if (!finish(total, begin, end, numNeurons, ids)) memory.copy(ids + ((<usize>place) << 2), from, (<usize>count) << 2);
+  const numActive = load<i32>(counts + ((<usize>own) << 6));
+  if (!finish(total, begin, end, numNeurons, list))
+    memory.copy(list + ((<usize>place) << 2), from, (<usize>numActive) << 2);
 }
 
 /** Where the share of a thread begins. */
@@ -50,36 +52,36 @@ function shareBegin(share: i32, numShares: i32, numNeurons: i32): i32 {
  * Writes the count and what is known of places `[begin, end)` once it is: zeros beyond the count, or all neurons where too many are
  * active. True where these were all.
  */
-function finish(total: i32, begin: i32, end: i32, numNeurons: i32, ids: usize): bool {
-  const isAll = <f64>total > <f64>attributeF(1) * <f64>numNeurons;
-  store<i32>(addressOf(3), isAll ? numNeurons : total);
+function finish(total: i32, begin: i32, end: i32, numNeurons: i32, list: usize): bool {
+  const isAll = <f64>total > <f64>attributes.maxRatio * <f64>numNeurons;
+  store<i32>(count.address, isAll ? numNeurons : total);
   if (isAll) {
-    for (let f = begin; f < end; f++) store<i32>(ids + ((<usize>f) << 2), f);
+    for (let f = begin; f < end; f++) store<i32>(list + ((<usize>f) << 2), f);
     return true;
   }
   const rest = max<i32>(begin, total);
-  if (rest < end) memory.fill(ids + ((<usize>rest) << 2), 0, (<usize>(end - rest)) << 2);
+  if (rest < end) memory.fill(list + ((<usize>rest) << 2), 0, (<usize>(end - rest)) << 2);
   return false;
 }
 
 /** Writes the active ones of neurons `[begin, end)` to `to`, which has room for all of them, and returns how many they are. */
 function compact(begin: i32, end: i32, numTokens: i32, numNeurons: i32, to: usize): i32 {
   const first = to;
-  const sign: u32 = attributeI(0) !== 0 ? 0x7fffffff : 0xffffffff;
+  const sign: u32 = attributes.absolute ? 0x7fffffff : 0xffffffff;
   const mask = i32x4.splat(sign);
   const row = (<usize>numNeurons) << 2;
-  let scores = addressOf(0) + ((<usize>begin) << 2);
-  let thresholds = addressOf(1) + ((<usize>begin) << 2);
+  let score = scores.address + ((<usize>begin) << 2);
+  let threshold = thresholds.address + ((<usize>begin) << 2);
   let four = i32x4.splat(begin);
   const step = i32x4.splat(4);
   let f = begin;
-  for (; f + 16 <= end; f += 16, scores += 64, thresholds += 64) {
-    const t0 = v128.load(thresholds);
-    const t1 = v128.load(thresholds, 16);
-    const t2 = v128.load(thresholds, 32);
-    const t3 = v128.load(thresholds, 48);
+  for (; f + 16 <= end; f += 16, score += 64, threshold += 64) {
+    const t0 = v128.load(threshold);
+    const t1 = v128.load(threshold, 16);
+    const t2 = v128.load(threshold, 32);
+    const t3 = v128.load(threshold, 48);
     let idle = i8x16.splat(-1);
-    let from = scores;
+    let from = score;
     for (let t = 0; t < numTokens; t++, from += row) {
       const low = i16x8.narrow_i32x4_s(
         f32x4.lt(v128.and(v128.load(from), mask), t0),
@@ -103,9 +105,9 @@ function compact(begin: i32, end: i32, numTokens: i32, numNeurons: i32, to: usiz
     four = i32x4.add(four, step);
     to += (<usize>popcnt(active)) << 2;
   }
-  for (; f < end; f++, scores += 4, thresholds += 4) {
-    const limit = load<f32>(thresholds);
-    let from = scores;
+  for (; f < end; f++, score += 4, threshold += 4) {
+    const limit = load<f32>(threshold);
+    let from = score;
     let isActive = false;
     for (let t = 0; t < numTokens; t++, from += row) {
       if (!(reinterpret<f32>(load<u32>(from) & sign) < limit)) isActive = true;
@@ -119,29 +121,4 @@ function compact(begin: i32, end: i32, numTokens: i32, numNeurons: i32, to: usiz
 /** Stores `base` plus the lanes whose bits are set, one after the other. */
 function storeLanes(to: usize, base: v128, bits: i32): void {
   v128.store(to, i32x4.add(base, v128.load(lanes + ((<usize>bits) << 4))));
-}
-
-/** Columns of a unit. */
-const COLUMNS: i32 = 1024;
-
-/** Tensors: x, ids, count, y. Units: runs of columns of a token. */
-export function gatherColumns(): void {
-  const numTokens = dim(0, 0);
-  const numColumns = dim(0, 1);
-  const ids = addressOf(1);
-  const count = load<i32>(addressOf(2));
-  const perToken = (numColumns + COLUMNS - 1) / COLUMNS;
-  for (let unit = takeUnits(1); unit < numTokens * perToken; unit = takeUnits(1)) {
-    const row = <usize>(unit / perToken) * ((<usize>numColumns) << 2);
-    const begin = (unit % perToken) * COLUMNS;
-    const end = min<i32>(numColumns, begin + COLUMNS);
-    const x = addressOf(0) + row;
-    const y = addressOf(3) + row;
-    const whole = min<i32>(end, max<i32>(begin, count));
-    for (let j = begin; j < whole; j++) {
-      const at = (<usize>j) << 2;
-      store<u32>(y + at, load<u32>(x + ((<usize>load<u32>(ids + at)) << 2)));
-    }
-    if (whole < end) memory.fill(y + ((<usize>whole) << 2), 0, (<usize>(end - whole)) << 2);
-  }
 }

@@ -18,7 +18,7 @@ import { phaseBarrier, takeUnits } from '../runtime/threads';
 import { CHUNK, chunkCount, chunkPositions, chunkRow, nextChunk, openSlots } from '../attention/visible-slots';
 import { highFactor, lowFactor, weigh8 } from '../attention/softmax-weights';
 import { attendSlowly } from '../attention/attention-f64';
-import { mergeRows } from './attention-states';
+import { finishRow, mergeRows } from '../attention/softmax-states';
 
 /** Most queries of one unit. */
 export const LANES: i32 = 64;
@@ -62,12 +62,13 @@ export function attention(): void {
   }
 }
 
-export function attentionPartial(): void {
+/** Attends in parts and leaves the state of each at m, l and o. */
+export function attendStates(m: usize, l: usize, o: usize, numParts: i32): void {
   isFinal = false;
-  stateM = addressOf(8);
-  stateL = addressOf(9);
-  stateO = addressOf(10);
-  attendParts(attributeI(4), false);
+  stateM = m;
+  stateL = l;
+  stateO = o;
+  attendParts(numParts, false);
 }
 
 function splitOf(numTokens: i32): i32 {
@@ -84,14 +85,6 @@ function contextOf(token: i32): i32 {
 }
 function positionOf(token: i32): i32 {
   return load<i32>(addressOf(1) + ((<usize>token) << 2));
-}
-
-/** `y = o / l` of one row; zeros where no key was seen. */
-export function finishRow(m: usize, l: usize, o: usize, row: i32, y: usize, valueDim: i32): void {
-  const sum = load<f32>(l + ((<usize>row) << 2));
-  const factor: f32 = sum === 0 ? 0 : 1 / sum;
-  const at = (<usize>row * <usize>valueDim) << 2;
-  for (let i = at; i < at + ((<usize>valueDim) << 2); i += 4) store<f32>(y + i, load<f32>(o + i) * factor);
 }
 
 function attendParts(numParts: i32, isAligned: bool): void {

@@ -1,40 +1,38 @@
-/** expert-route and expert-combine. */
-import { loadTail, storeTail } from '../simd/tail';
-import { addressOf, attributeF, attributeI, dim, isPresent, localScratch } from '../runtime/record';
-import { exp4, fma } from '../simd/vector';
+/** Units: tokens. */
+import { SCORE_SIGMOID, attributes, bias, ids, logits, weights } from '../operands/expert-route.generated';
+import { localScratch } from '../runtime/record';
 import { takeUnits } from '../runtime/threads';
+import { loadTail, storeTail } from '../simd/tail';
+import { exp4 } from '../simd/vector';
 import { selectTop } from './top-k';
 
-const SIGMOID: i32 = 1;
-
-/** Tensors: logits, bias, ids, weights. Units: tokens. */
 export function expertRoute(): void {
-  const numTokens = dim(0, 0);
-  const numExperts = dim(0, 1);
-  const k = attributeI(0);
-  const isSigmoid = attributeI(1) === SIGMOID;
-  const normalises = attributeI(2) !== 0;
-  const scale = <f64>attributeF(3);
+  const numTokens = logits.numTokens;
+  const numExperts = logits.numExperts;
+  const k = attributes.k;
+  const isSigmoid = attributes.score === SCORE_SIGMOID;
+  const normalizes = attributes.normalise;
+  const scale = <f64>attributes.scale;
   const rowBytes = (<usize>numExperts) << 2;
   const scores = localScratch();
   const ranks = scores + ((rowBytes + 15) & ~15);
   for (let t = takeUnits(1); t < numTokens; t = takeUnits(1)) {
-    const logits = addressOf(0) + <usize>t * rowBytes;
-    const ids = addressOf(2) + ((<usize>(t * k)) << 2);
-    const weights = addressOf(3) + ((<usize>(t * k)) << 2);
-    const total = isSigmoid ? sigmoids(logits, scores, numExperts) : exponentials(logits, scores, numExperts);
-    if (isPresent(1)) {
+    const row = logits.address + <usize>t * rowBytes;
+    const chosen = ids.address + ((<usize>(t * k)) << 2);
+    const factors = weights.address + ((<usize>(t * k)) << 2);
+    const total = isSigmoid ? sigmoids(row, scores, numExperts) : exponentials(row, scores, numExperts);
+    if (bias.isPresent) {
       for (let i: usize = 0; i < rowBytes; i += 4) {
         const p = <f64>load<f32>(scores + i) / total;
-        store<f32>(ranks + i, <f32>(p + <f64>load<f32>(addressOf(1) + i)));
+        store<f32>(ranks + i, <f32>(p + <f64>load<f32>(bias.address + i)));
       }
-      selectTop(ranks, numExperts, ids, k);
-    } else selectTop(logits, numExperts, ids, k);
+      selectTop(ranks, numExperts, chosen, k);
+    } else selectTop(row, numExperts, chosen, k);
     let sum: f64 = 0;
-    for (let i: usize = 0; i < <usize>k; i++) sum += <f64>score(scores, ids, i);
-    const factor: f64 = !normalises ? scale / total : sum === 0 ? 0 : scale / sum;
+    for (let i: usize = 0; i < <usize>k; i++) sum += <f64>score(scores, chosen, i);
+    const factor: f64 = !normalizes ? scale / total : sum === 0 ? 0 : scale / sum;
     for (let i: usize = 0; i < <usize>k; i++) {
-      store<f32>(weights + (i << 2), <f32>(<f64>score(scores, ids, i) * factor));
+      store<f32>(factors + (i << 2), <f32>(<f64>score(scores, chosen, i) * factor));
     }
   }
 }
@@ -67,36 +65,4 @@ function sigmoids(x: usize, to: usize, count: i32): f64 {
     storeTail(to + at, f32x4.div(one, f32x4.add(one, exp4(f32x4.neg(loadTail(x + at, rest))))), rest);
   }
   return 1;
-}
-
-/** Columns of one unit. */
-const UNIT: i32 = 512;
-
-/** Tensors: x, weights, y. Units: runs of columns of a token. */
-export function expertCombine(): void {
-  const numTokens = dim(0, 0);
-  const numChoices = dim(0, 1);
-  const length = dim(0, 2);
-  const rowBytes = (<usize>length) << 2;
-  const perToken = (length + UNIT - 1) / UNIT;
-  const numUnits = numTokens * perToken;
-  for (let unit = takeUnits(1); unit < numUnits; unit = takeUnits(1)) {
-    const t = unit / perToken;
-    const begin = (unit % perToken) * UNIT;
-    const end = min<i32>(length, begin + UNIT);
-    const x = addressOf(0) + <usize>(t * numChoices) * rowBytes;
-    const weights = addressOf(1) + ((<usize>(t * numChoices)) << 2);
-    const y = addressOf(2) + <usize>t * rowBytes;
-    for (let i = begin; i < end; i += 4) {
-      const at = (<usize>i) << 2;
-      let sum = f32x4.splat(0);
-      for (let k: usize = 0; k < <usize>numChoices; k++) {
-        const from = x + k * rowBytes + at;
-        const v = i + 4 <= end ? v128.load(from) : loadTail(from, end - i);
-        sum = fma(v128.load32_splat(weights + (k << 2)), v, sum);
-      }
-      if (i + 4 <= end) v128.store(y + at, sum);
-      else storeTail(y + at, sum, end - i);
-    }
-  }
 }

@@ -21,7 +21,7 @@ import { takeUnits } from '../runtime/threads';
 /** Rows that are decoded at a time. */
 const ROWS: i32 = 64;
 
-export function oracleTopKAttention(): void {
+export function oracleTopkAttention(): void {
   enterCache();
   const numHeads = dim(0, 1);
   const headDim = dim(0, 2);

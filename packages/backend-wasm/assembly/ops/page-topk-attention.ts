@@ -50,7 +50,7 @@ let tops: usize = 0; // f32 [group] the bound that it is relative to
 let queries: usize = 0; // f32 [group, H], scaled
 let logical: usize = 0; // i32 logical slot of each slot of the list; 0 without masses
 
-export function pageTopKAttention(): void {
+export function pageTopkAttention(): void {
   enterCache();
   headDim = dim(0, 2);
   valueDim = dim(4, 3);

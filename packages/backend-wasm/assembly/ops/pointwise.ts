@@ -1,56 +1,95 @@
 /**
- * Pointwise ops: add, activation, gated-activation, soft-cap. Units: runs of elements; with a count of columns, runs of a row's
- * first columns.
+ * Pointwise ops: add, multiply, scale, soft-cap, activation, gated-activation. Units: runs of elements; with a count of columns,
+ * runs of a row's first columns.
  */
-import { loadTail, storeTail } from '../simd/tail';
-import { addressOf, attributeF, attributeI, countElements, countRows, isPresent, lastDim } from '../runtime/record';
-import { exp4, fma, tanh4 } from '../simd/vector';
+import * as Activation from '../operands/activation.generated';
+import * as Add from '../operands/add.generated';
+import * as Gated from '../operands/gated-activation.generated';
+import * as Multiply from '../operands/multiply.generated';
+import * as Scale from '../operands/scale.generated';
+import * as SoftCap from '../operands/soft-cap.generated';
+import { countRows, lastDim } from '../runtime/record';
 import { takeUnits } from '../runtime/threads';
+import { loadTail, storeTail } from '../simd/tail';
+import { exp4, fma, tanh4 } from '../simd/vector';
 
 /** Elements of one unit. */
 const UNIT: i32 = 1024;
+/** The same for ops that do less to each. */
+const LIGHT_UNIT: i32 = 4096;
 
 const ADD: i32 = 0;
 const ACTIVATION: i32 = 1;
 const GATED: i32 = 2;
 const SOFT_CAP: i32 = 3;
 
-// the order of `activationKinds` in @winnow/ops
-const SILU: i32 = 0;
-const GELU_TANH: i32 = 1;
-const GELU_ERF: i32 = 2;
-const RELU: i32 = 3;
-const RELU2: i32 = 4;
-
 export function add(): void {
-  run(ADD, 0, addressOf(0), addressOf(1), addressOf(2), 0);
+  run(ADD, 0, Add.a.address, Add.b.address, Add.y.address, Add.a.numElements, 0);
 }
-export function activation(): void {
-  if (isPresent(1)) runColumns(ACTIVATION, addressOf(0), addressOf(0), addressOf(2), 1);
-  else run(ACTIVATION, attributeI(0), addressOf(0), addressOf(0), addressOf(2), 0);
+export function multiply(): void {
+  const total = Multiply.a.numElements;
+  const a = Multiply.a.address;
+  const b = Multiply.b.address;
+  const y = Multiply.y.address;
+  for (let begin = takeUnits(LIGHT_UNIT); begin < total; begin = takeUnits(LIGHT_UNIT)) {
+    const end = min<i32>(total, begin + LIGHT_UNIT);
+    let i = begin;
+    for (; i + 4 <= end; i += 4) {
+      const at = (<usize>i) << 2;
+      v128.store(y + at, f32x4.mul(v128.load(a + at), v128.load(b + at)));
+    }
+    if (i < end) {
+      const at = (<usize>i) << 2;
+      storeTail(y + at, f32x4.mul(loadTail(a + at, end - i), loadTail(b + at, end - i)), end - i);
+    }
+  }
 }
-export function gatedActivation(): void {
-  if (isPresent(2)) runColumns(GATED, addressOf(0), addressOf(1), addressOf(3), 2);
-  else run(GATED, attributeI(0), addressOf(0), addressOf(1), addressOf(3), 0);
+export function scale(): void {
+  const total = Scale.x.numElements;
+  for (let begin = takeUnits(LIGHT_UNIT); begin < total; begin = takeUnits(LIGHT_UNIT)) {
+    const at = (<usize>begin) << 2;
+    const count = min<i32>(LIGHT_UNIT, total - begin);
+    scaleRow(Scale.x.address + at, Scale.y.address + at, Scale.attributes.factor, count);
+  }
 }
 export function softCap(): void {
-  run(SOFT_CAP, 0, addressOf(0), addressOf(0), addressOf(1), attributeF(0));
+  run(
+    SOFT_CAP,
+    0,
+    SoftCap.x.address,
+    SoftCap.x.address,
+    SoftCap.y.address,
+    SoftCap.x.numElements,
+    SoftCap.attributes.cap,
+  );
+}
+export function activation(): void {
+  const from = Activation.x.address;
+  const to = Activation.y.address;
+  const kind = Activation.attributes.kind;
+  if (Activation.count.isPresent) runColumns(ACTIVATION, kind, from, from, to, Activation.count.address);
+  else run(ACTIVATION, kind, from, from, to, Activation.x.numElements, 0);
+}
+export function gatedActivation(): void {
+  const kind = Gated.attributes.kind;
+  if (Gated.count.isPresent)
+    runColumns(GATED, kind, Gated.gate.address, Gated.up.address, Gated.y.address, Gated.count.address);
+  else run(GATED, kind, Gated.gate.address, Gated.up.address, Gated.y.address, Gated.gate.numElements, 0);
 }
 
-function run(op: i32, kind: i32, a: usize, b: usize, y: usize, cap: f32): void {
-  const total = countElements(0);
+function run(op: i32, kind: i32, a: usize, b: usize, y: usize, total: i32, cap: f32): void {
   for (let begin = takeUnits(UNIT); begin < total; begin = takeUnits(UNIT)) {
     applyTo(op, kind, a, b, y, cap, begin, min<i32>(total, begin + UNIT));
   }
 }
 
 /** Columns below the count only; zeros from there on, which the last run of a row writes. */
-function runColumns(op: i32, a: usize, b: usize, y: usize, countTensor: i32): void {
-  const kind = attributeI(0);
-  const numColumns = lastDim(0);
-  const count = min<i32>(load<i32>(addressOf(countTensor)), numColumns);
+function runColumns(op: i32, kind: i32, a: usize, b: usize, y: usize, countAt: usize): void {
+  // x of activation and gate of gated-activation are both the first operand
+  const numColumns = lastDim(Activation.x.index);
+  const count = min<i32>(load<i32>(countAt), numColumns);
   const perRow = max<i32>(1, (count + UNIT - 1) / UNIT);
-  const numUnits = countRows(0) * perRow;
+  const numUnits = countRows(Activation.x.index) * perRow;
   for (let unit = takeUnits(1); unit < numUnits; unit = takeUnits(1)) {
     const run = unit % perRow;
     const row = <usize>(unit / perRow) * ((<usize>numColumns) << 2);
@@ -83,16 +122,17 @@ function apply(op: i32, kind: i32, a: v128, b: v128, cap: f32): v128 {
 /** `kind(x)` of four numbers. */
 export function activate(kind: i32, x: v128): v128 {
   const one = f32x4.splat(1);
-  if (kind === SILU) return f32x4.div(x, f32x4.add(one, exp4(f32x4.neg(x))));
-  if (kind === GELU_TANH) {
+  if (kind === Activation.KIND_SILU) return f32x4.div(x, f32x4.add(one, exp4(f32x4.neg(x))));
+  if (kind === Activation.KIND_GELU_TANH) {
     // 0.5 * (1 + tanh(u)) = 1 / (1 + exp(-2 u)), which loses nothing where tanh is near -1
     const cubic = fma(f32x4.mul(f32x4.splat(0.044715), f32x4.mul(x, x)), x, x);
     const u = f32x4.mul(f32x4.splat(-1.5957691216057308), cubic);
     return f32x4.div(x, f32x4.add(one, exp4(u)));
   }
-  if (kind === RELU) return v128.bitselect(f32x4.splat(0), x, f32x4.le(x, f32x4.splat(0)));
-  if (kind === RELU2) return v128.bitselect(f32x4.splat(0), f32x4.mul(x, x), f32x4.le(x, f32x4.splat(0)));
-  if (kind === GELU_ERF) {
+  if (kind === Activation.KIND_RELU) return v128.bitselect(f32x4.splat(0), x, f32x4.le(x, f32x4.splat(0)));
+  if (kind === Activation.KIND_RELU2)
+    return v128.bitselect(f32x4.splat(0), f32x4.mul(x, x), f32x4.le(x, f32x4.splat(0)));
+  if (kind === Activation.KIND_GELU_ERF) {
     let y = f32x4.replace_lane(x, 0, geluErf(f32x4.extract_lane(x, 0)));
     y = f32x4.replace_lane(y, 1, geluErf(f32x4.extract_lane(x, 1)));
     y = f32x4.replace_lane(y, 2, geluErf(f32x4.extract_lane(x, 2)));

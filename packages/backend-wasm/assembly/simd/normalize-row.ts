@@ -1,41 +1,7 @@
-/** rms-norm and layer-norm. Units: rows; sums in f64. */
-import { addressOf, attributeF, countRows, isPresent, lastDim } from '../runtime/record';
-import { promoteHigh, sum2 } from '../simd/vector';
-import { takeUnits } from '../runtime/threads';
+/** Steps of normalization over one row; sums in f64. */
+import { promoteHigh, sum2 } from './vector';
 
-/** Tensors: x, weight, y. */
-export function rmsNorm(): void {
-  const length = lastDim(0);
-  const numRows = countRows(0);
-  const weight = addressOf(1);
-  const eps = <f64>attributeF(0);
-  const rowBytes = (<usize>length) << 2;
-  for (let row = takeUnits(1); row < numRows; row = takeUnits(1)) {
-    const x = addressOf(0) + <usize>row * rowBytes;
-    const y = addressOf(2) + <usize>row * rowBytes;
-    const squares = sumOfSquares(x, length, 0);
-    scaleShift(x, y, weight, 0, 0, 1 / Math.sqrt(squares / <f64>length + eps), length);
-  }
-}
-
-/** Tensors: x, weight, bias, y. */
-export function layerNorm(): void {
-  const length = lastDim(0);
-  const numRows = countRows(0);
-  const weight = addressOf(1);
-  const bias = isPresent(2) ? addressOf(2) : 0;
-  const eps = <f64>attributeF(0);
-  const rowBytes = (<usize>length) << 2;
-  for (let row = takeUnits(1); row < numRows; row = takeUnits(1)) {
-    const x = addressOf(0) + <usize>row * rowBytes;
-    const y = addressOf(3) + <usize>row * rowBytes;
-    const mean = sumOf(x, length) / <f64>length;
-    const squares = sumOfSquares(x, length, mean);
-    scaleShift(x, y, weight, bias, mean, 1 / Math.sqrt(squares / <f64>length + eps), length);
-  }
-}
-
-function sumOf(x: usize, length: i32): f64 {
+export function sumOf(x: usize, length: i32): f64 {
   let a = f64x2.splat(0);
   let b = f64x2.splat(0);
   let i = 0;
@@ -49,7 +15,7 @@ function sumOf(x: usize, length: i32): f64 {
   return sum;
 }
 
-function sumOfSquares(x: usize, length: i32, mean: f64): f64 {
+export function sumOfSquares(x: usize, length: i32, mean: f64): f64 {
   const shift = f64x2.splat(mean);
   let a = f64x2.splat(0);
   let b = f64x2.splat(0);
@@ -70,7 +36,7 @@ function sumOfSquares(x: usize, length: i32, mean: f64): f64 {
 }
 
 /** `y = (x - mean) * scale * weight [+ bias]`, in f64: rows are short against the products around them. */
-function scaleShift(x: usize, y: usize, weight: usize, bias: usize, mean: f64, scale: f64, length: i32): void {
+export function scaleShift(x: usize, y: usize, weight: usize, bias: usize, mean: f64, scale: f64, length: i32): void {
   const shift = f64x2.splat(mean);
   const factor = f64x2.splat(scale);
   let i = 0;
