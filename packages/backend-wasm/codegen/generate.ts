@@ -1,4 +1,4 @@
-/** Writes every generated file of this package; with `--check` says which are stale instead. */
+/** Writes every generated file of this package; `--check [folder]` says which are stale instead, there or in another folder. */
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -8,7 +8,9 @@ import { layoutFiles } from './layout-files.ts';
 import { microkernelFiles } from './microkernels.ts';
 import { operandFiles } from './operands.ts';
 
-const packageFolder = dirname(dirname(fileURLToPath(import.meta.url)));
+const [mode, folder] = process.argv.slice(2);
+const isCheck = mode === '--check';
+const packageFolder = (isCheck ? folder : undefined) ?? dirname(dirname(fileURLToPath(import.meta.url)));
 const style = { singleQuote: true, printWidth: 120 };
 /** Compiled kernels, which `scripts/build-wasm.mjs` writes and git ignores. */
 const compiled = 'src/kernels.generated.ts';
@@ -49,7 +51,6 @@ async function stalePaths(shouldWrite: boolean): Promise<readonly string[]> {
   return stale;
 }
 
-const isCheck = process.argv.includes('--check');
 const stale = await stalePaths(!isCheck);
 if (isCheck && stale.length > 0) {
   process.stderr.write(`stale generated files, run "pnpm codegen" in packages/backend-wasm: ${stale.join(', ')}\n`);

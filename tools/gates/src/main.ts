@@ -7,6 +7,7 @@ import { checkCatalog } from './catalog.ts';
 import { checkChangesets } from './changesets.ts';
 import { checkDocuments, writeDocuments } from './documents.ts';
 import { checkExamples, linkedPackages } from './examples.ts';
+import { checkGenerated, checkKernelLines, countKernelLines, maxKernelLines } from './kernels.ts';
 import { checkLinks } from './links.ts';
 import { checkArchive, checkAttw, checkPublint, withArchive } from './publish.ts';
 import { checkSize, type SizeBudgets } from './size.ts';
@@ -15,6 +16,7 @@ import { checkText } from './text-scan.ts';
 import { listFiles, readJson, readWorkspace } from './workspace.ts';
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '..', '..', '..');
+const kernelPackage = 'packages/backend-wasm';
 let numProblems = 0;
 
 function report(gate: string, problems: readonly string[], notes: readonly string[] = []): void {
@@ -34,6 +36,14 @@ function checkWorkspace(locations: readonly string[]): void {
   report('house structure', structure.problems.filter(here), structure.warnings.filter(here));
   report('catalog', checkCatalog(workspace).filter(here));
   report('text', checkText(root).filter(here));
+  if (locations.length === 0 || locations.includes(kernelPackage)) checkKernels();
+}
+
+function checkKernels(): void {
+  const folder = join(root, kernelPackage);
+  report('generated files', checkGenerated(folder));
+  const note = `${countKernelLines(folder)} hand-written lines, the budget is ${maxKernelLines}`;
+  report('kernel lines', checkKernelLines(folder), [note]);
 }
 
 /** Reports what the check finds; a check that throws has found a problem too. */

@@ -1,0 +1,63 @@
+/** Canaries of the gates that read kernels: generated files and the budget of hand-written lines. */
+import { appendFileSync, cpSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { checkGenerated, checkKernelLines, countKernelLines } from '../src/kernels.ts';
+import { createFolder, repoFolder } from './fixture.ts';
+
+const kernels = join(repoFolder, 'packages', 'backend-wasm');
+
+describe('generated files', () => {
+  const copyOfKernels = (): string => {
+    const copy = createFolder({});
+    for (const name of ['assembly', 'src']) cpSync(join(kernels, name), join(copy, name), { recursive: true });
+    return copy;
+  };
+  const stale = (plant: (copy: string) => void): string => {
+    const copy = copyOfKernels();
+    plant(copy);
+    return checkGenerated(kernels, copy).join('\n');
+  };
+
+  it('accepts what the generators write', () => {
+    expect(stale(() => undefined)).toBe('');
+  });
+
+  it.each([
+    'assembly/operands/matmul.generated.ts',
+    'assembly/runtime/dispatch.generated.ts',
+    'src/layout.generated.ts',
+  ])('catches %s when it was edited or is missing', (path) => {
+    expect(stale((copy) => appendFileSync(join(copy, path), '// edited\n'))).toContain(path);
+    expect(stale((copy) => rmSync(join(copy, path)))).toContain(path);
+  });
+
+  it('catches a file that no generator writes any more', () => {
+    const path = 'assembly/operands/gone.generated.ts';
+    expect(stale((copy) => writeFileSync(join(copy, path), ''))).toContain(path);
+  });
+
+  it('does not pass without a generator', () => {
+    expect(checkGenerated(createFolder({})).join('\n')).toContain('nothing was checked');
+  });
+});
+
+describe('kernel lines', () => {
+  const folder = (): string =>
+    createFolder({
+      'assembly/ops/add.ts': 'a\nb\n',
+      'assembly/gemm/gemm.generated.ts': 'a\nb\nc\n',
+      'codegen/microkernels/gemm.ts': 'a\n',
+      'codegen/schema.ts': 'a\n',
+    });
+
+  it('counts kernels and templates, not what is generated', () => {
+    expect(countKernelLines(folder())).toBe(3);
+    expect(checkKernelLines(folder(), 3)).toEqual([]);
+  });
+
+  it('catches a line above the budget, and a folder without kernels', () => {
+    expect(checkKernelLines(folder(), 2).join('\n')).toContain('3 hand-written kernel lines, the budget is 2');
+    expect(checkKernelLines(createFolder({})).join('\n')).toContain('nothing was counted');
+  });
+});
