@@ -1,7 +1,7 @@
 /** Calibrations made by hand: predictors that are right by construction, for any FFN. */
 import type { FeedForwardAccess } from '../src/index.node.js';
 import type {
-  LowRankGuess,
+  LowRankEstimate,
   PredictorKind,
   PredictorTables,
   Sidecar,
@@ -35,7 +35,7 @@ export async function makeSidecar(access: FeedForwardAccess, design: SidecarDesi
     const thresholds = new Float32Array(ffnDim).fill(threshold);
     let predictor: PredictorTables = { kind: 'gate-threshold', thresholds };
     const rank = Math.ceil(hiddenDim / 32) * 32;
-    const guess = async (part: 'gate' | 'up'): Promise<LowRankGuess> => {
+    const guess = async (part: 'gate' | 'up'): Promise<LowRankEstimate> => {
       const identity = new Float32Array(rank * hiddenDim);
       for (let i = 0; i < hiddenDim; i++) identity[i * hiddenDim + i] = 1;
       const rows = await access.readRows(layer, part, 0, ffnDim);

@@ -11,7 +11,7 @@ import {
   type DecoderStep,
 } from './decoder-program.js';
 import { endEmbedding, beginEmbedding, type EmbeddingProgramOptions } from './embedding-program.js';
-import { writeFeedForward } from './feed-forward.js';
+import { lowerFeedForward } from './feed-forward.js';
 import type { Rotary } from './rotary.js';
 
 /** Writes the norm of this name over the last axis. */
@@ -135,7 +135,7 @@ export function attentionBlock(
 
 /** `down(act(gate x) * up x)` of inputs that are normed already. */
 export function gatedFeedForward(step: DecoderStep, layer: number, x: ProgramTensor): ProgramTensor {
-  return writeFeedForward(step, layer, x, true, () => {
+  return lowerFeedForward(step, layer, x, true, () => {
     const gate = linear(step, `blk.${layer}.ffn_gate`, x);
     const up = linear(step, `blk.${layer}.ffn_up`, x);
     const y = step.b.activation('gated-activation', { gate, up }, { kind: step.config.activation });
@@ -145,7 +145,7 @@ export function gatedFeedForward(step: DecoderStep, layer: number, x: ProgramTen
 
 /** `down(act(up x))` of inputs that are normed already. */
 export function plainFeedForward(step: DecoderStep, layer: number, x: ProgramTensor): ProgramTensor {
-  return writeFeedForward(step, layer, x, false, () => {
+  return lowerFeedForward(step, layer, x, false, () => {
     const up = linear(step, `blk.${layer}.ffn_up`, x);
     const y = step.b.activation('activation', { x: up }, { kind: step.config.activation });
     return linear(step, `blk.${layer}.ffn_down`, y);

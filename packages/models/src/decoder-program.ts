@@ -4,7 +4,7 @@ import {
   lowerDenseAttention,
   type LayerAttention,
   type AttentionLowering,
-  type FeedForwardWriter,
+  type FeedForwardLowering,
   type KvView,
   type ProgramTensor,
 } from '@winnow/ops';
@@ -49,7 +49,7 @@ export interface DecoderProgramOptions {
   /** How the layers attend. Default: exactly, to everything. */
   readonly attention?: AttentionLowering;
   /** How FFNs are computed, but for those of experts and those with adapters. Default: with all neurons. */
-  readonly feedForward?: FeedForwardWriter;
+  readonly feedForward?: FeedForwardLowering;
   /** Where the experts of a layer are. Default: all in the model's weights. */
   readonly experts?: ExpertPlacement;
 }
@@ -117,7 +117,7 @@ export interface DecoderStep {
   attend(layer: number, request: AttentionRequest): ProgramTensor;
   /** The recurrent states of a layer: `[numStates, ...shape]`, f32. */
   state(layer: number, kind: string, shape: readonly number[]): ProgramTensor;
-  readonly feedForward: FeedForwardWriter | undefined;
+  readonly feedForward: FeedForwardLowering | undefined;
   readonly experts: ExpertPlacement | undefined;
   /** What ops with recurrent states need to know of the sequences. */
   stateInputs(): Readonly<Record<'sequences' | 'stateFrom' | 'stateTo', ProgramTensor>>;

@@ -2,7 +2,7 @@
 import {
   lowerDenseAttention,
   type AttentionLowering,
-  type FeedForwardWriter,
+  type FeedForwardLowering,
   type PoolingKind,
   type ProgramTensor,
 } from '@winnow/ops';
@@ -27,7 +27,7 @@ export interface EmbeddingProgramOptions {
   readonly contextSize?: number;
   readonly pooling: Pooling;
   /** As for programs that generate. */
-  readonly feedForward?: FeedForwardWriter;
+  readonly feedForward?: FeedForwardLowering;
   readonly experts?: ExpertPlacement;
 }
 

@@ -1,5 +1,5 @@
 /** Hands the FFN of a layer to the writer of a program, and knows its matrices neuron by neuron. */
-import type { FeedForwardSite, ProgramTensor } from '@winnow/ops';
+import type { LayerFeedForward, ProgramTensor } from '@winnow/ops';
 import { loraNames } from './add-adapters.js';
 import type { DecoderStep } from './decoder-program.js';
 import { sideBySideView } from './side-by-side-view.js';
@@ -33,18 +33,18 @@ function isAdapted({ hasWeight }: DecoderStep, names: readonly string[]): boolea
 }
 
 /** The records of a layer's FFN: by the program's writer, if it has one. */
-export function writeFeedForward(
+export function lowerFeedForward(
   step: DecoderStep,
   layer: number,
   x: ProgramTensor,
   isGated: boolean,
-  writeDense: () => ProgramTensor,
+  lowerDense: () => ProgramTensor,
 ): ProgramTensor {
   const { b, config, feedForward, weight } = step;
   const { gate, up, down } = feedForwardNames(layer);
-  if (feedForward === undefined || isAdapted(step, isGated ? [gate, up, down] : [up, down])) return writeDense();
+  if (feedForward === undefined || isAdapted(step, isGated ? [gate, up, down] : [up, down])) return lowerDense();
   /** Declares nothing before it is asked for. */
-  const bias = (key: 'gateBias' | 'upBias' | 'downBias', name: string): Pick<FeedForwardSite, typeof key> =>
+  const bias = (key: 'gateBias' | 'upBias' | 'downBias', name: string): Pick<LayerFeedForward, typeof key> =>
     step.hasWeight(`${name}.bias`) ? { [key]: () => weight(`${name}.bias`) } : {};
   return feedForward(b, {
     layer,
@@ -68,7 +68,7 @@ export function writeFeedForward(
       ? { neurons: () => weight(neuronsName(layer)) }
       : {}),
     ...bias('downBias', down),
-    writeDense,
+    lowerDense,
   });
 }
 

@@ -25,7 +25,7 @@ export {
   type AttentionLowering,
   type SequenceStates,
 } from './attention-lowering.js';
-export type { FeedForwardSite, FeedForwardWriter, NeuronPass } from './feed-forward-writer.js';
+export type { LayerFeedForward, FeedForwardLowering, NeuronPass } from './feed-forward-lowering.js';
 export type { KvView } from './kv-view.js';
 export type {
   Attributes,

@@ -36,7 +36,7 @@ export {
   type InputThresholdTables,
   type LayerReport,
   type NeuronRows,
-  type LowRankGuess,
+  type LowRankEstimate,
   type LowRankProductTables,
   type LowRankTables,
   type PredictorKind,
@@ -48,13 +48,13 @@ export {
 } from './sidecar/sidecar.js';
 export type { SidecarTensor } from './sidecar/stored-matrix.js';
 export {
-  createFeedForwardWriter,
+  createFeedForwardLowering,
   predictorWeights,
   type ActiveTensors,
-  type FeedForwardWriterOptions,
-  type SparseFeedForwardWriter,
-} from './writer/feed-forward-writer.js';
-export { breakEvenOf, runsDense, sparseMatrices, type FeedForwardMatrix } from './writer/sparse-matrices.js';
+  type FeedForwardLoweringOptions,
+  type SparseFeedForwardLowering,
+} from './lowering/feed-forward-lowering.js';
+export { breakEvenOf, runsDense, sparseMatrices, type FeedForwardMatrix } from './lowering/sparse-matrices.js';
 export { createNeuronCache } from './cache/neuron-cache.js';
 export { neuronItemBytes, type NeuronItemBytes } from './cache/item-layout.js';
 export { neuronStagingBytes } from './cache/staging.js';

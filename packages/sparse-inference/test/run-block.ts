@@ -3,8 +3,8 @@ import {
   createScalarBlock,
   ProgramBuilder,
   type Backend,
-  type FeedForwardSite,
-  type FeedForwardWriter,
+  type LayerFeedForward,
+  type FeedForwardLowering,
   type NeuronPass,
   type ProgramTensor,
 } from '@winnow/ops';
@@ -30,7 +30,7 @@ interface RunOptions {
 export async function runBlock(
   backend: Backend,
   weights: FeedForwardWeights,
-  write: FeedForwardWriter,
+  write: FeedForwardLowering,
   tables: ReadonlyMap<string, PredictorWeight>,
   x: Float32Array,
   { layer = 0, hasColumns = true, passes }: RunOptions = {},
@@ -52,7 +52,7 @@ export async function runBlock(
   let active: ProgramTensor | undefined;
   const columns = (name: string, values: Float32Array) => () =>
     external(`${name}.columns`, transpose(values, ffnDim, hiddenDim), [hiddenDim, ffnDim]);
-  const site: FeedForwardSite = {
+  const request: LayerFeedForward = {
     layer,
     x: input,
     activation,
@@ -66,19 +66,19 @@ export async function runBlock(
     down: () => external('down', down, [hiddenDim, ffnDim]),
     downRows: () => external('down.rows', transpose(down, hiddenDim, ffnDim), matrix),
     ...(downBias === undefined ? {} : { downBias: () => external('down.bias', downBias, [hiddenDim]) }),
-    writeDense() {
+    lowerDense() {
       const bias = (name: string, values: Float32Array | undefined): { bias?: ProgramTensor } =>
         values === undefined ? {} : { bias: external(name, values, [values.length]) };
-      const raised = b.activation('matmul', { x: input, weight: site.up(), ...bias('up.bias', upBias) });
+      const raised = b.activation('matmul', { x: input, weight: request.up(), ...bias('up.bias', upBias) });
       const h =
-        site.gate === undefined
+        request.gate === undefined
           ? b.activation('activation', { x: raised }, { kind: activation })
           : b.activation(
               'gated-activation',
-              { gate: b.activation('matmul', { x: input, weight: site.gate() }), up: raised },
+              { gate: b.activation('matmul', { x: input, weight: request.gate() }), up: raised },
               { kind: activation },
             );
-      return b.activation('matmul', { x: h, weight: site.down(), ...bias('down.bias', downBias) });
+      return b.activation('matmul', { x: h, weight: request.down(), ...bias('down.bias', downBias) });
     },
     passes(ids, count) {
       active = ids;
@@ -86,7 +86,7 @@ export async function runBlock(
       return passes?.(b, ids, count) ?? [{ ids, rows: ids, count }];
     },
   };
-  b.output('y', write(b, site));
+  b.output('y', write(b, request));
   if (active !== undefined) b.output('ids', active);
   const program = b.build();
   const buffers = new Map(

@@ -1,6 +1,6 @@
 /** Inputs and products of FFNs as outputs of a program, and their weights as numbers, for calibrations. */
 import { feedForwardNames, type Weight } from '@winnow/models';
-import type { Backend, BufferHandle, FeedForwardWriter, ProgramTensor } from '@winnow/ops';
+import type { Backend, BufferHandle, FeedForwardLowering, ProgramTensor } from '@winnow/ops';
 import { ArgumentError, decoder, numElements, tensorBytes } from '@winnow/tensor';
 import type { FeedForwardAccess, FeedForwardLayer, FeedForwardMatrix, FeedForwardTrace } from './feed-forward.js';
 import { neuronRows } from './neuron-rows.js';
@@ -12,7 +12,7 @@ const outputName = (layer: number, part: 'x' | 'gate' | 'up'): string => `ffn.${
  * A writer for one program that computes with all neurons and makes what each layer sees an output.
  * @param onLayer hears of each layer
  */
-export function createFeedForwardTracer(onLayer: (layer: FeedForwardLayer) => void): FeedForwardWriter {
+export function createFeedForwardTracer(onLayer: (layer: FeedForwardLayer) => void): FeedForwardLowering {
   return (b, site) => {
     const { layer, x, activation, hiddenDim, ffnDim } = site;
     const product = (input: ProgramTensor, weight: ProgramTensor, bias?: ProgramTensor): ProgramTensor =>

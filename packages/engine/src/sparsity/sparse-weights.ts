@@ -2,10 +2,10 @@
 import { addTurnedMatrices, downRowsName, feedForwardNames, type Weight } from '@winnow/models';
 import {
   breakEvenOf,
-  createFeedForwardWriter,
+  createFeedForwardLowering,
   predictorWeights,
   type Sidecar,
-  type SparseFeedForwardWriter,
+  type SparseFeedForwardLowering,
   type SparseLayer,
 } from '@winnow/sparse-inference';
 import type { DType } from '@winnow/tensor';
@@ -13,7 +13,7 @@ import { neuronRows } from './neuron-rows.js';
 
 export interface SparseWeights {
   readonly sidecar: Sidecar;
-  readonly writer: SparseFeedForwardWriter;
+  readonly writer: SparseFeedForwardLowering;
   /** Called for each layer that skips neurons. */
   readonly onLayer: (layer: number, ffnDim: number) => void;
   /** What the caller should know. */
@@ -48,7 +48,7 @@ export function createSparseWeights(
     weights.set(name, { name, dtype, shape, sizeBytes, stored: { name, dtype, shape, sizeBytes, read } });
   }
   const ffnDims = new Map<number, number>();
-  const writer = createFeedForwardWriter(sidecar, options);
+  const writer = createFeedForwardLowering(sidecar, options);
   return {
     sidecar,
     writer,
@@ -80,7 +80,7 @@ function adaptedNotice({ layers }: Sidecar, weights: ReadonlyMap<string, Weight>
 /** Layers that would take longer without some of their neurons. */
 function denseNotice(
   { layers }: Sidecar,
-  { denseLayers }: SparseFeedForwardWriter,
+  { denseLayers }: SparseFeedForwardLowering,
   { maxRatio }: SparseWriterOptions,
 ): string[] {
   if (denseLayers.length === 0) return [];

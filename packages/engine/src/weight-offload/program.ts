@@ -6,12 +6,12 @@
 import type { ExpertMatrix, ExpertPass, ExpertPlacement } from '@winnow/models';
 import {
   neuronGroup,
-  type FeedForwardWriter,
+  type FeedForwardLowering,
   type NeuronPass,
   type ProgramBuilder,
   type ProgramTensor,
 } from '@winnow/ops';
-import type { SparseFeedForwardWriter } from '@winnow/sparse-inference';
+import type { SparseFeedForwardLowering } from '@winnow/sparse-inference';
 import type { DType } from '@winnow/tensor';
 import { slotPrefix } from '../memory/program-buffers.js';
 
@@ -134,12 +134,12 @@ export function createExpertPlacement(
  * @param maxTokens of a step of the program
  */
 export function createNeuronWriter(
-  write: SparseFeedForwardWriter,
+  write: SparseFeedForwardLowering,
   tiered: ReadonlyMap<number, TieredLayer>,
   maxTokens: number,
   nextOf: NextLayer,
   onLayer: (layer: number, ffnDim: number) => void,
-): FeedForwardWriter {
+): FeedForwardLowering {
   return (b, site) => {
     const layer = tiered.get(site.layer);
     const slot = (name: ExpertMatrix): ProgramTensor | undefined => layer && tensorOf(b, layer, name);

@@ -1,4 +1,4 @@
-import { guessWeights } from '../predictors/low-rank-scores.js';
+import { scoreWeights } from '../predictors/low-rank-scores.js';
 import type { PredictorTables } from '../sidecar/sidecar.js';
 import type { CalibrationLayer } from './calibration-source.js';
 
@@ -16,7 +16,7 @@ export function expectedBytes(
     case 'low-rank':
     case 'low-rank-product': {
       let tableBytes = thresholdBytes;
-      for (const { bytes } of guessWeights(predictor).values()) tableBytes += bytes.length;
+      for (const { bytes } of scoreWeights(predictor).values()) tableBytes += bytes.length;
       return { denseBytes, sparseBytes: tableBytes + activeRatio * denseBytes };
     }
     case 'gate-threshold': {

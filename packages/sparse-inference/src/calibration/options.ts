@@ -1,4 +1,4 @@
-/** What a calibration is told, checked and completed. */
+/** Options of a calibration, checked and completed. */
 import type { Backend } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
 import { sha256 } from '../plain/sha256.js';
@@ -10,16 +10,16 @@ import type { CheckpointStore } from './checkpoint.js';
 /** Phases of a calibration, in their order. */
 export type CalibrationPhase = 'scan' | 'train' | 'select' | 'verify';
 
-/** How far a calibration is. */
+/** Progress of a calibration. */
 export interface CalibrationProgress {
   readonly phase: CalibrationPhase;
-  /** Of all phases together, in tokens; a token counts twice in training. */
+  /** Tokens of all phases together; a token counts twice in training. */
   readonly doneTokens: number;
   readonly totalTokens: number;
 }
 
 export interface CalibrateOptions {
-  /** Where products run. */
+  /** Runs matrix products. */
   readonly backend: Backend;
   /** Pieces of text as tokens. 8 of 10 are for statistics and training, 1 for thresholds, 1 for the report. At least 3. */
   readonly samples: readonly ArrayLike<number>[];
@@ -28,29 +28,29 @@ export interface CalibrateOptions {
    * of the hidden dim (up to 512), and `gate-threshold` in wider models. Default `auto`.
    */
   readonly predictor?: PredictorKind | 'auto';
-  /** Share of the truly active neurons that every layer's predictor shall find. Default 0.95, unless there is `targetSparsity`. */
+  /** Share of the truly active neurons that every layer's predictor should find. Default 0.95, unless you set `targetSparsity`. */
   readonly targetRecall?: number;
-  /** Share of the neurons that the layers shall skip on average: each of them keeps the same share of its energy. */
+  /** Share of the neurons to skip on average over the layers: each layer keeps the same share of its energy. */
   readonly targetSparsity?: number;
-  /** Share of the energy of the contributions that truly active neurons have, which says how many those are. Default 0.98. */
+  /** The truly active neurons are those with the largest contributions that have this share of the energy. Default 0.98. */
   readonly energyShare?: number;
   /**
-   * Components of predictors of low rank, a multiple of 32. Default: about a quarter of the hidden dim for `low-rank`, five
+   * Rank of low-rank predictors, a multiple of 32. Default: about a quarter of the hidden dim for `low-rank`, five
    * eighths for `low-rank-product`, from 32 to 256.
    */
   readonly rank?: number;
-  /** Decides everything that is drawn. Default 1. */
+  /** Seed of all random numbers. Default 1. */
   readonly seed?: number;
   /** How often training sees each token. Default 4. */
   readonly epochs?: number;
   /** Default 0.003. */
   readonly learningRate?: number;
-  /** Bytes of hidden states and labels that training holds at a time. Default 256 MiB. */
+  /** Memory for hidden states and labels during training. Default 256 MiB. */
   readonly memoryBytes?: number;
-  /** Where to go on from, and where to leave what the next run goes on from. */
+  /** Where checkpoints are stored; a calibration resumes from one that fits. */
   readonly checkpoint?: CheckpointStore;
   readonly onProgress?: (progress: CalibrationProgress) => void;
-  /** Hears in words whether the checkpoint is used. */
+  /** Called with a sentence that says whether the checkpoint is used. */
   readonly onNotice?: (text: string) => void;
   readonly signal?: AbortSignal;
 }
@@ -59,9 +59,9 @@ export interface CalibrateOptions {
 export interface CalibrationPlan {
   readonly kindOf: (layer: CalibrationLayer) => PredictorKind;
   readonly config: SidecarConfig;
-  /** Most tokens of a group of samples, between checkpoints. */
+  /** Maximum number of tokens of a group of samples, between checkpoints. */
   readonly groupTokens: number;
-  /** Names source, samples and options: what a checkpoint has to fit. */
+  /** Identifies source, samples and options: a checkpoint must have the same. */
   readonly fingerprint: string;
 }
 
@@ -70,55 +70,16 @@ export const batchTokens = 256;
 const maxGroupTokens = 16384;
 const minSamples = 3;
 
-/** @throws {ArgumentError} for options that make no sense */
+/** @throws {ArgumentError} for invalid options */
 export function planCalibration(source: CalibrationSource, options: CalibrateOptions): CalibrationPlan {
-  const { samples, predictor = 'auto', targetRecall, targetSparsity, energyShare = 0.98, seed = 1 } = options;
-  const {
-    epochs = 4,
-    learningRate = 0.003,
-    memoryBytes = 256 * 2 ** 20,
-    layers,
-  } = { ...options, layers: source.layers };
-  const refuse = (argument: string, expected: string, actual: unknown): never => {
-    throw new ArgumentError({ argument, expected, actual: String(actual) });
-  };
-  const checkShare = (argument: string, share: number): void => {
-    if (!(share > 0 && share <= 1)) refuse(argument, 'a share above 0 and up to 1', share);
-  };
-  if (layers.length === 0) refuse('model', 'feed-forward blocks', 'none (mixtures of experts are sparse already)');
-  if (samples.length < minSamples) refuse('samples', `at least ${minSamples}`, samples.length);
-  if (samples.some(({ length }) => length === 0)) refuse('samples', 'samples of at least one token', 'an empty one');
-  if (predictor !== 'auto' && !predictorKinds.includes(predictor)) {
-    refuse('predictor', ['auto', ...predictorKinds].join(' | '), predictor);
-  }
-  if (predictor === 'low-rank-product' && layers.some(({ isGated }) => !isGated)) {
-    refuse('predictor', 'another one for blocks without a gate', predictor);
-  }
-  if (targetRecall !== undefined && targetSparsity !== undefined) {
-    refuse('targetRecall and targetSparsity', 'one of them', 'both');
-  }
-  checkShare('energyShare', energyShare);
-  if (targetSparsity === undefined) checkShare('targetRecall', targetRecall ?? 0.95);
-  else if (!(targetSparsity >= 0 && targetSparsity < 1)) {
-    refuse('targetSparsity', 'a share from 0 and below 1', targetSparsity);
-  }
-  if (!Number.isSafeInteger(seed)) refuse('seed', 'a safe integer', seed);
-  if (!(epochs >= 0 && Number.isInteger(epochs))) refuse('epochs', 'an integer from 0', epochs);
-  if (!(learningRate > 0 && learningRate < 10)) refuse('learningRate', 'a number above 0 and below 10', learningRate);
+  const { samples, predictor = 'auto', memoryBytes = 256 * 2 ** 20 } = options;
+  const { layers } = source;
+  checkSamples(layers, samples);
+  checkPredictor(layers, predictor);
   const kindOf = (layer: CalibrationLayer): PredictorKind => (predictor === 'auto' ? bestKind(layer) : predictor);
   const rank = options.rank ?? Math.max(...layers.map((layer) => defaultRank(layer, kindOf(layer))));
   if (!(rank >= 32 && rank <= 4096 && rank % 32 === 0)) refuse('rank', 'a multiple of 32 from 32 to 4096', rank);
-  const numTokens = samples.reduce((sum, { length }) => sum + length, 0);
-  const config: SidecarConfig = {
-    numSamples: samples.length,
-    numTokens,
-    seed,
-    energyShare,
-    target: targetSparsity === undefined ? { recall: targetRecall ?? 0.95 } : { sparsity: targetSparsity },
-    rank,
-    epochs,
-    learningRate,
-  };
+  const config = configOf(options, rank);
   const bytesPerToken = layers.reduce((sum, { hiddenDim, ffnDim }) => sum + hiddenDim * 4 + ffnDim / 8, 0);
   const groupTokens = Math.max(batchTokens, Math.min(maxGroupTokens, Math.floor(memoryBytes / bytesPerToken)));
   const head = JSON.stringify({ config, predictor, groupTokens, hash: source.weightsHash, layers });
@@ -126,12 +87,54 @@ export function planCalibration(source: CalibrationSource, options: CalibrateOpt
     new TextEncoder().encode(head),
     ...samples.map((tokens) => bytesOf(Int32Array.from([-1, ...tokensOf(tokens)]))),
   ];
-  return {
-    kindOf,
-    config,
-    groupTokens,
-    fingerprint: sha256(pieces),
-  };
+  return { kindOf, config, groupTokens, fingerprint: sha256(pieces) };
+}
+
+function checkSamples(layers: readonly CalibrationLayer[], samples: CalibrateOptions['samples']): void {
+  if (layers.length === 0) refuse('model', 'feed-forward blocks', 'none (mixtures of experts are sparse already)');
+  if (samples.length < minSamples) refuse('samples', `at least ${minSamples}`, samples.length);
+  if (samples.some(({ length }) => length === 0)) refuse('samples', 'samples of at least one token', 'an empty one');
+}
+
+function checkPredictor(layers: readonly CalibrationLayer[], predictor: PredictorKind | 'auto'): void {
+  if (predictor !== 'auto' && !predictorKinds.includes(predictor)) {
+    refuse('predictor', ['auto', ...predictorKinds].join(' | '), predictor);
+  }
+  if (predictor === 'low-rank-product' && layers.some(({ isGated }) => !isGated)) {
+    refuse('predictor', 'another one for blocks without a gate', predictor);
+  }
+}
+
+function configOf(options: CalibrateOptions, rank: number): SidecarConfig {
+  const { samples, energyShare = 0.98, seed = 1, epochs = 4, learningRate = 0.003 } = options;
+  const target = targetOf(options);
+  checkShare('energyShare', energyShare);
+  if (!Number.isSafeInteger(seed)) refuse('seed', 'a safe integer', seed);
+  if (!(epochs >= 0 && Number.isInteger(epochs))) refuse('epochs', 'an integer from 0', epochs);
+  if (!(learningRate > 0 && learningRate < 10)) refuse('learningRate', 'a number above 0 and below 10', learningRate);
+  const numTokens = samples.reduce((sum, { length }) => sum + length, 0);
+  return { numSamples: samples.length, numTokens, seed, energyShare, target, rank, epochs, learningRate };
+}
+
+function targetOf({ targetRecall, targetSparsity }: CalibrateOptions): SidecarConfig['target'] {
+  if (targetSparsity === undefined) {
+    const recall = targetRecall ?? 0.95;
+    checkShare('targetRecall', recall);
+    return { recall };
+  }
+  if (targetRecall !== undefined) refuse('targetRecall and targetSparsity', 'one of them', 'both');
+  if (!(targetSparsity >= 0 && targetSparsity < 1)) {
+    refuse('targetSparsity', 'a share from 0 and below 1', targetSparsity);
+  }
+  return { sparsity: targetSparsity };
+}
+
+function checkShare(argument: string, share: number): void {
+  if (!(share > 0 && share <= 1)) refuse(argument, 'a share above 0 and up to 1', share);
+}
+
+function refuse(argument: string, expected: string, actual: unknown): never {
+  throw new ArgumentError({ argument, expected, actual: String(actual) });
 }
 
 function* tokensOf(tokens: ArrayLike<number>): Iterable<number> {
@@ -139,9 +142,9 @@ function* tokensOf(tokens: ArrayLike<number>): Iterable<number> {
 }
 
 /**
- * Gates of ReLU are 0 for most neurons, which one linear guess finds. With SiLU it takes both factors to tell what is small:
- * guesses of them lose less than half of what the gate alone does when their rank is half of the hidden dim, and more than it when it is
- * a quarter (figures: docs/guides/sparse-ffn.md).
+ * ReLU gates are 0 for most neurons, and a linear predictor finds them. With SiLU it takes both factors to tell which products
+ * are small: low-rank estimates lose less than half of what the gate alone loses when their rank is half of the hidden dim, and
+ * more than the gate when it is a quarter (figures: docs/guides/sparse-ffn.md).
  */
 function bestKind(layer: CalibrationLayer): PredictorKind {
   const { activation, isGated, hiddenDim } = layer;
@@ -149,7 +152,7 @@ function bestKind(layer: CalibrationLayer): PredictorKind {
   return 2 * defaultRank(layer, 'low-rank-product') >= hiddenDim ? 'low-rank-product' : 'gate-threshold';
 }
 
-/** Guesses that are multiplied have to be right in size, not only in order: they take more. */
+/** Estimates that are multiplied must be right in size, not only in order: they take a higher rank. */
 function defaultRank({ hiddenDim }: CalibrationLayer, kind: PredictorKind): number {
   const share = kind === 'low-rank-product' ? 5 / 8 : 1 / 4;
   return Math.max(32, Math.min(256, Math.round((hiddenDim * share) / 32) * 32));

@@ -13,7 +13,7 @@ import { LayerBuffer } from './layer-buffer.js';
 import { shuffled } from './shuffled.js';
 import { isLowRank, type SidecarConfig } from '../sidecar/sidecar.js';
 
-/** What phases share. */
+/** Shared by all phases. */
 export interface PhaseContext {
   readonly source: CalibrationSource;
   readonly backend: Backend;
@@ -24,14 +24,14 @@ export interface PhaseContext {
   readonly maxSampleTokens: number;
   /** Training steps of all groups together. */
   readonly totalSteps: number;
-  /** Hears of tokens that were trained on. */
+  /** Called with the number of tokens that were trained on. */
   readonly onTrained: (numTokens: number) => void;
   readonly signal: AbortSignal | undefined;
 }
 
 export interface Phase {
   readonly name: CalibrationPhase;
-  /** Texts that it looks at. */
+  /** Texts that it observes. */
   readonly part: 'train' | 'select' | 'verify';
   /** Whether its state between groups is in the arrays of the layers; else an interrupted phase begins again. */
   readonly isResumable: boolean;
@@ -43,7 +43,7 @@ export interface Phase {
   finish(layer: LayerState): void | Promise<void>;
 }
 
-/** Lengths of the columns of `down`, and of those of gate and up together, which inputs are weighed with. */
+/** Norms of the columns of `down`, and of those of gate and up together, by which inputs are weighted. */
 export async function readNorms(source: CalibrationSource, layer: LayerState): Promise<void> {
   const { hiddenDim, ffnDim, isGated, layer: index } = layer.shape;
   const down = await source.readRows(index, 'down', 0, hiddenDim);
@@ -59,11 +59,11 @@ export async function readNorms(source: CalibrationSource, layer: LayerState): P
 
 /** `|value| * ||column of down||` of every neuron of every token. */
 export function contributionsOf(layer: LayerState, values: Float32Array): Float32Array {
-  return weighedMagnitudes(values, layer.floats('downNorms', layer.shape.ffnDim));
+  return weightedMagnitudes(values, layer.floats('downNorms', layer.shape.ffnDim));
 }
 
 /** `|values[t, i]| * factors[i]`. */
-export function weighedMagnitudes(values: Float32Array, factors: Float32Array): Float32Array {
+export function weightedMagnitudes(values: Float32Array, factors: Float32Array): Float32Array {
   const products = new Float32Array(values.length);
   for (let at = 0; at < values.length; at += factors.length) {
     for (let i = 0; i < factors.length; i++) products[at + i] = Math.abs(values[at + i]) * factors[i];
@@ -98,7 +98,7 @@ export function scanPhase({ config }: PhaseContext): Phase {
         layer.numbers.set('upTokens', layer.number('upTokens') + up.length / ffnDim);
       }
       if (layer.kind === 'input-threshold') {
-        const inputs = weighedMagnitudes(x, layer.floats('inputNorms', hiddenDim));
+        const inputs = weightedMagnitudes(x, layer.floats('inputNorms', hiddenDim));
         histogramOf(layer, 'inputs').add(inputs, squaresOf(inputs));
       }
     },
@@ -144,7 +144,7 @@ export function trainPhase(context: PhaseContext): Phase {
     isResumable: true,
     observe(layer, { x, gate, up }) {
       const labels = labelsOf(layer, contributionsOf(layer, neuronValues(layer.shape, gate, up)));
-      if (!isLowRank(layer.kind) || layer.arrays.has('gate.p')) return; // the first group is all that products look at
+      if (!isLowRank(layer.kind) || layer.arrays.has('gate.p')) return; // low-rank products use the first group only
       let buffer = buffers.get(layer);
       const { hiddenDim, ffnDim } = layer.shape;
       if (buffer === undefined) buffers.set(layer, (buffer = new LayerBuffer(hiddenDim, ffnDim, groupTokens)));
@@ -161,7 +161,7 @@ export function trainPhase(context: PhaseContext): Phase {
       }
       if (!layer.arrays.has('p')) await start(context, layer, buffer, rng);
       const state = trainingState(layer, config.rank);
-      // where hardly any neuron is active an unweighted loss is least by choosing none
+      // where hardly any neuron is active, choosing none would minimize an unweighted loss
       const ratio = Math.min(Math.max(layer.number('scannedRatio'), 1e-4), 0.5);
       const positiveWeight = Math.min(10, (1 - ratio) / ratio);
       const numRows = Math.min(batchTokens, buffer.numRows);
@@ -210,7 +210,7 @@ async function start(context: PhaseContext, layer: LayerState, buffer: LayerBuff
   }
 }
 
-/** Gate and up, guessed: the best of the rank on the texts of the first group, which nothing learns to improve. */
+/** Low-rank estimates of gate and up: the best of their rank on the texts of the first group, without training. */
 async function startProduct(
   { source, products, config: { rank } }: PhaseContext,
   layer: LayerState,

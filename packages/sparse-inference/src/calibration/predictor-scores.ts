@@ -2,8 +2,8 @@
 import { createScalarBlock, ProgramBuilder, type Backend, type BufferHandle } from '@winnow/ops';
 import type { FeedForwardShape } from '../plain/feed-forward.js';
 import { bytesOf } from '../plain/bytes.js';
-import { appendScores, guessWeights } from '../predictors/low-rank-scores.js';
-import type { GuessTables } from '../sidecar/sidecar.js';
+import { appendScores, scoreWeights } from '../predictors/low-rank-scores.js';
+import type { ScoreTables } from '../sidecar/sidecar.js';
 
 /** Scores of a predictor of low rank. */
 export interface PredictorScores {
@@ -15,7 +15,7 @@ export interface PredictorScores {
 /** @param maxTokens rows that are computed at once */
 export async function createPredictorScores(
   backend: Backend,
-  tables: GuessTables,
+  tables: ScoreTables,
   { hiddenDim, ffnDim, activation }: Pick<FeedForwardShape, 'hiddenDim' | 'ffnDim' | 'activation'>,
   maxTokens: number,
 ): Promise<PredictorScores> {
@@ -31,7 +31,7 @@ export async function createPredictorScores(
     if (usage !== 'weights' && usage !== 'kv') continue;
     handles.set(name, backend.allocate({ sizeBytes, usage, label: `predictor ${name}` }));
   }
-  for (const [name, { bytes }] of guessWeights(tables))
+  for (const [name, { bytes }] of scoreWeights(tables))
     await backend.write(handles.get(name) as BufferHandle, 0, bytes);
   const executable = await backend.prepare(program, { buffers: handles });
   const { words } = createScalarBlock(program.scalars, program.symbols);

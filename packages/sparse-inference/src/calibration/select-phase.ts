@@ -1,7 +1,7 @@
 /** Thresholds from text that training did not see. */
 import type { FloatHistogram } from '../plain/float-histogram.js';
 import { encodeMatrix } from '../sidecar/stored-matrix.js';
-import type { GuessTables, LowRankGuess, PredictorTables } from '../sidecar/sidecar.js';
+import type { LowRankEstimate, PredictorTables, ScoreTables, SidecarConfig } from '../sidecar/sidecar.js';
 import { neuronValues, type FeedForwardTrace } from './calibration-source.js';
 import type { LayerState } from './layer-state.js';
 import {
@@ -9,13 +9,13 @@ import {
   factorsOf,
   histogramOf,
   labelsOf,
-  weighedMagnitudes,
+  weightedMagnitudes,
   type Phase,
   type PhaseContext,
 } from './phases.js';
 import { createPredictorScores, type PredictorScores } from './predictor-scores.js';
 
-/** Scores of low-rank predictors as programs compute them; made when they are first asked for. */
+/** Scores of low-rank predictors as programs compute them; prepared when they are first used. */
 export class LayerScores {
   readonly #context: PhaseContext;
   readonly #scores = new Map<string, PredictorScores>();
@@ -47,17 +47,17 @@ export class LayerScores {
 }
 
 /**
- * The factors of a layer as programs have them. Of products q has 4 bits: it is most of the bytes, and what it loses is less than
- * what a rank of the same bytes leaves out.
+ * The factors of a layer as programs read them. In products q has 4 bits: it takes most of the bytes, and the rounding costs less
+ * than a lower rank of the same size would.
  */
-function storedFactors(layer: LayerState, rank: number, prefix: '' | 'start.' = ''): GuessTables {
+function storedFactors(layer: LayerState, rank: number, prefix: '' | 'start.' = ''): ScoreTables {
   const dtypeOfQ = layer.kind === 'low-rank-product' ? 'q4_0' : 'q8_0';
-  const stored = (name: string): LowRankGuess => {
+  const stored = (name: string): LowRankEstimate => {
     const { p, q, hiddenDim, ffnDim } = factorsOf(layer, rank, name);
     return { p: encodeMatrix(p, rank, hiddenDim), q: encodeMatrix(q, ffnDim, rank, dtypeOfQ) };
   };
   if (layer.kind !== 'low-rank-product') return { kind: 'low-rank', rank, ...stored(prefix) };
-  const guess = (part: 'gate' | 'up'): LowRankGuess => {
+  const guess = (part: 'gate' | 'up'): LowRankEstimate => {
     const bias = layer.arrays.get(`${part}.bias`);
     return bias instanceof Float32Array ? { ...stored(`${part}.`), bias } : stored(`${part}.`);
   };
@@ -65,80 +65,93 @@ function storedFactors(layer: LayerState, rank: number, prefix: '' | 'start.' = 
 }
 
 /**
- * Every kind gives a neuron a margin, and all neurons of a layer are compared with one number: the score with what the neuron
- * learned as its bias; the magnitude of its activation, weighed with what its other factors usually are.
+ * Every kind gives a neuron a margin, and one number decides for all neurons of a layer: the score plus the bias that the neuron
+ * learned, or the magnitude of its activation times the usual size of its other factors.
  */
 export function selectPhase(context: PhaseContext, scores: LayerScores): Phase {
-  const { target } = context.config;
-  const keptShares = new Map<string, number>();
-  /** What neurons or inputs count for: as many as are needed, or what they add. */
-  const worth = (magnitudes: Float32Array, isNeeded: (magnitude: number) => boolean): Float32Array =>
-    magnitudes.map((x) => ('recall' in target ? Number(isNeeded(x)) : x * x));
-  return {
-    name: 'select',
-    part: 'select',
-    isResumable: false,
-    async observe(layer, trace) {
-      const { x, gate, up } = trace;
-      const { ffnDim, hiddenDim } = layer.shape;
-      const values = neuronValues(layer.shape, gate, up);
-      const contributions = contributionsOf(layer, values);
-      labelsOf(layer, contributions); // counts frequencies
-      const least = layer.number('contributionThreshold');
-      const worths = worth(contributions, (x) => x >= least);
-      const histogram = histogramOf(layer, 'margins');
-      if (layer.kind === 'input-threshold') {
-        histogram.add(contributions, worths);
-        const inputs = weighedMagnitudes(x, layer.floats('inputNorms', hiddenDim));
-        const leastInput = layer.number('inputContribution');
-        const inputWorths = worth(inputs, (x) => x >= leastInput);
-        histogramOf(layer, 'inputs').add(inputs, inputWorths);
-      } else if (layer.kind === 'gate-threshold') {
-        const activations = gate === undefined ? values : neuronValues(layer.shape, undefined, gate);
-        histogram.add(weighedMagnitudes(activations, activationFactors(layer)), worths);
-      } else if (layer.kind === 'low-rank-product') {
-        histogram.add(weighedMagnitudes(await scores.of(layer, trace), layer.floats('downNorms', ffnDim)), worths);
-      } else {
-        for (const prefix of ['', 'start.'] as const) {
-          const margins = await scores.of(layer, trace, prefix);
-          const bias = layer.floats(`${prefix}bias`, ffnDim);
-          for (let i = 0; i < margins.length; i++) margins[i] += bias[i % ffnDim];
-          histogramOf(layer, `${prefix}margins`).add(margins, worths);
-        }
-      }
-    },
-    beginFinish(layers) {
-      keptShares.clear();
-      for (const name of ['margins', 'inputs']) {
-        const histograms = layers
-          .filter(({ arrays }) => arrays.has(`${name}.counts`))
-          .map((layer) => histogramOf(layer, name));
-        keptShares.set(
-          name,
-          'recall' in target ? keptForRecall(target.recall) : keptForSparsity(histograms, target.sparsity),
-        );
-      }
-    },
-    async finish(layer) {
-      const margin = marginOf(histogramOf(layer, 'margins'), keptShares.get('margins'));
-      layer.numbers.set('margin', margin);
-      if (layer.kind === 'low-rank') {
-        const start = histogramOf(layer, 'start.margins');
-        const startMargin = marginOf(start, keptShares.get('margins'));
-        const numChosen = histogramOf(layer, 'margins').above(margin).count;
-        if (start.above(startMargin).count < numChosen) restart(layer, startMargin);
-        layer.delete('start.margins.counts', 'start.margins.weights', 'start.p', 'start.q', 'start.bias');
-        await scores.dispose(); // of what was not chosen, too
-      }
-      layer.delete('margins.counts', 'margins.weights');
-      if (layer.kind !== 'input-threshold') return;
-      layer.numbers.set('inputMargin', marginOf(histogramOf(layer, 'inputs'), keptShares.get('inputs')));
-      layer.delete('inputs.counts', 'inputs.weights');
-    },
-  };
+  return new SelectPhase(context, scores);
 }
 
-/** Where training did not help on other text, the predictor stays what it started as. */
+class SelectPhase implements Phase {
+  readonly name = 'select' as const;
+  readonly part = 'select' as const;
+  readonly isResumable = false;
+  readonly #target: SidecarConfig['target'];
+  readonly #scores: LayerScores;
+  readonly #keptShares = new Map<string, number>();
+
+  constructor({ config }: PhaseContext, scores: LayerScores) {
+    this.#target = config.target;
+    this.#scores = scores;
+  }
+
+  async observe(layer: LayerState, trace: FeedForwardTrace): Promise<void> {
+    const { x, gate, up } = trace;
+    const { ffnDim, hiddenDim } = layer.shape;
+    const values = neuronValues(layer.shape, gate, up);
+    const contributions = contributionsOf(layer, values);
+    labelsOf(layer, contributions); // counts frequencies
+    const worths = this.#worthsOf(contributions, layer.number('contributionThreshold'));
+    const histogram = histogramOf(layer, 'margins');
+    if (layer.kind === 'input-threshold') {
+      histogram.add(contributions, worths);
+      const inputs = weightedMagnitudes(x, layer.floats('inputNorms', hiddenDim));
+      histogramOf(layer, 'inputs').add(inputs, this.#worthsOf(inputs, layer.number('inputContribution')));
+    } else if (layer.kind === 'gate-threshold') {
+      const activations = gate === undefined ? values : neuronValues(layer.shape, undefined, gate);
+      histogram.add(weightedMagnitudes(activations, activationFactors(layer)), worths);
+    } else if (layer.kind === 'low-rank-product') {
+      const products = await this.#scores.of(layer, trace);
+      histogram.add(weightedMagnitudes(products, layer.floats('downNorms', ffnDim)), worths);
+    } else {
+      for (const prefix of ['', 'start.'] as const) {
+        const margins = await this.#scores.of(layer, trace, prefix);
+        const bias = layer.floats(`${prefix}bias`, ffnDim);
+        for (let i = 0; i < margins.length; i++) margins[i] += bias[i % ffnDim];
+        histogramOf(layer, `${prefix}margins`).add(margins, worths);
+      }
+    }
+  }
+
+  beginFinish(layers: readonly LayerState[]): void {
+    const target = this.#target;
+    for (const name of ['margins', 'inputs']) {
+      const kept = layers.filter(({ arrays }) => arrays.has(`${name}.counts`));
+      const share =
+        'recall' in target
+          ? keptForRecall(target.recall)
+          : keptForSparsity(
+              kept.map((layer) => histogramOf(layer, name)),
+              target.sparsity,
+            );
+      this.#keptShares.set(name, share);
+    }
+  }
+
+  async finish(layer: LayerState): Promise<void> {
+    const margin = marginOf(histogramOf(layer, 'margins'), this.#keptShares.get('margins'));
+    layer.numbers.set('margin', margin);
+    if (layer.kind === 'low-rank') {
+      const start = histogramOf(layer, 'start.margins');
+      const startMargin = marginOf(start, this.#keptShares.get('margins'));
+      const numChosen = histogramOf(layer, 'margins').above(margin).count;
+      if (start.above(startMargin).count < numChosen) restart(layer, startMargin);
+      layer.delete('start.margins.counts', 'start.margins.weights', 'start.p', 'start.q', 'start.bias');
+      await this.#scores.dispose(); // also those of factors that were not chosen
+    }
+    layer.delete('margins.counts', 'margins.weights');
+    if (layer.kind !== 'input-threshold') return;
+    layer.numbers.set('inputMargin', marginOf(histogramOf(layer, 'inputs'), this.#keptShares.get('inputs')));
+    layer.delete('inputs.counts', 'inputs.weights');
+  }
+
+  /** What neurons or inputs count for: 1 where they are needed, or their energy. */
+  #worthsOf(magnitudes: Float32Array, threshold: number): Float32Array {
+    return magnitudes.map((x) => ('recall' in this.#target ? Number(x >= threshold) : x * x));
+  }
+}
+
+/** Where training did not help on other text, the predictor goes back to its start. */
 function restart(layer: LayerState, margin: number): void {
   layer.numbers.set('margin', margin);
   for (const name of ['p', 'q', 'bias']) {
@@ -147,19 +160,19 @@ function restart(layer: LayerState, margin: number): void {
   }
 }
 
-/** The largest margin that keeps a share of what there is. */
+/** The largest margin that keeps a share of the total weight. */
 function marginOf(histogram: FloatHistogram, keptShare = 1): number {
   return histogram.edgeOfWeight(keptShare * histogram.totalWeight);
 }
 
-/** Other text differs: a fifth of what may be missed is kept in hand. */
+/** Other text differs: a fifth of the neurons that may be missed is kept as a reserve. */
 function keptForRecall(recall: number): number {
   return 1 - 0.8 * (1 - recall);
 }
 
 /**
- * The share of its energy that every layer keeps when the layers leave so much out on average: layers of few large contributions
- * leave out more than others.
+ * The share of its energy that every layer keeps so that the layers skip this share of neurons on average: layers with a few large
+ * contributions skip more than others.
  */
 function keptForSparsity(histograms: readonly FloatHistogram[], sparsity: number): number {
   const chosenRatio = (keptShare: number): number => {
@@ -179,7 +192,7 @@ function keptForSparsity(histograms: readonly FloatHistogram[], sparsity: number
   return enough;
 }
 
-/** What the activation of the gate is multiplied with on average: the root mean square of up times the length of the column. */
+/** The average factor of the gate's activation: the root mean square of up times the norm of the column of down. */
 function activationFactors(layer: LayerState): Float32Array {
   const { ffnDim, isGated } = layer.shape;
   const norms = layer.floats('downNorms', ffnDim);
@@ -189,7 +202,7 @@ function activationFactors(layer: LayerState): Float32Array {
   return norms.map((norm, id) => norm * Math.sqrt(squares[id] / numTokens));
 }
 
-/** The predictor as programs have it. */
+/** The predictor as programs read it. */
 export function tablesOf(layer: LayerState, rank: number): PredictorTables {
   const { kind, shape } = layer;
   const margin = layer.number('margin');

@@ -3,14 +3,14 @@ import { createReferenceBackend, type Backend } from '@winnow/ops';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { goldens } from '../../test/blocks.js';
 import { createPredictorScores } from '../calibration/predictor-scores.js';
-import type { LowRankGuess } from '../sidecar/sidecar.js';
+import type { LowRankEstimate } from '../sidecar/sidecar.js';
 import { encodeMatrix } from '../sidecar/stored-matrix.js';
 import { createLowRankProductPredictor } from './neuron-predictor.js';
 
 const { hiddenDim, ffnDim, rank, scale, x, guesses, scores } = goldens().product;
 const numTokens = x.length / hiddenDim;
 const states = Float32Array.from(x);
-const guessOf = (part: 'gate' | 'up'): LowRankGuess => {
+const estimateOf = (part: 'gate' | 'up'): LowRankEstimate => {
   const { p, q, bias } = guesses[part];
   const scaled = (codes: readonly number[]): Float32Array => Float32Array.from(codes, (code) => code * scale);
   return {
@@ -19,7 +19,7 @@ const guessOf = (part: 'gate' | 'up'): LowRankGuess => {
     bias: Float32Array.from(bias),
   };
 };
-const tables = { kind: 'low-rank-product', rank, gate: guessOf('gate'), up: guessOf('up') } as const;
+const tables = { kind: 'low-rank-product', rank, gate: estimateOf('gate'), up: estimateOf('up') } as const;
 
 /** Sums of 32 products of 32 products in f32, of magnitudes below 8: 64 roundings of 2^-24 of that. */
 const expectClose = (actual: Float32Array, expected: readonly number[]): void => {

@@ -1,8 +1,8 @@
-/** Scores of predictors of low rank in programs. */
+/** Scores of low-rank predictors in programs. */
 import type { ActivationKind, ProgramBuilder, ProgramTensor } from '@winnow/ops';
 import type { DType } from '@winnow/tensor';
 import { bytesOf } from '../plain/bytes.js';
-import { guessesOf, type GuessTables, type LowRankGuess, type PredictorTables } from '../sidecar/sidecar.js';
+import { estimatesOf, type ScoreTables, type LowRankEstimate, type PredictorTables } from '../sidecar/sidecar.js';
 
 /** A weight of a program that no model file holds. */
 export interface PredictorWeight {
@@ -11,10 +11,10 @@ export interface PredictorWeight {
   readonly bytes: Uint8Array;
 }
 
-/** What `appendScores` reads, by names of its own: `p`, or `gate.p`. Empty for predictors that have no tables but thresholds. */
-export function guessWeights(predictor: PredictorTables | GuessTables): Map<string, PredictorWeight> {
+/** The weights that `appendScores` reads, by names such as `p` or `gate.p`. Empty for predictors of thresholds only. */
+export function scoreWeights(predictor: PredictorTables | ScoreTables): Map<string, PredictorWeight> {
   const weights = new Map<string, PredictorWeight>();
-  for (const [prefix, { p, q, bias }] of guessesOf(predictor)) {
+  for (const [prefix, { p, q, bias }] of estimatesOf(predictor)) {
     for (const [part, { dtype, numRows, numColumns, bytes }] of Object.entries({ p, q })) {
       weights.set(`${prefix}${part}`, { dtype, shape: [numRows, numColumns], bytes });
     }
@@ -24,27 +24,27 @@ export function guessWeights(predictor: PredictorTables | GuessTables): Map<stri
 }
 
 /**
- * Appends `q (p x) + bias`, or the product `act(guess of gate) * (guess of up)`.
+ * Appends `q (p x) + bias`, or the product `act(estimate of gate) * (estimate of up)`.
  * @param x `[T, E]`
- * @param nameOf the external weight of a name of `guessWeights`
+ * @param nameOf the external weight of a name of `scoreWeights`
  * @returns `[T, F]`
  */
 export function appendScores(
   b: ProgramBuilder,
-  predictor: GuessTables,
+  predictor: ScoreTables,
   { x, activation: kind }: { readonly x: ProgramTensor; readonly activation: ActivationKind },
   nameOf: (name: string) => string,
 ): ProgramTensor {
-  const weights = guessWeights(predictor);
+  const weights = scoreWeights(predictor);
   const external = (name: string): ProgramTensor | undefined => {
     const weight = weights.get(name);
     return weight && b.external(nameOf(name), 'weights', weight.dtype, weight.shape);
   };
-  const append = ([prefix]: readonly [string, LowRankGuess]): ProgramTensor => {
+  const append = ([prefix]: readonly [string, LowRankEstimate]): ProgramTensor => {
     const z = b.activation('matmul', { x, weight: external(`${prefix}p`) });
     return b.activation('matmul', { x: z, weight: external(`${prefix}q`), bias: external(`${prefix}bias`) });
   };
-  const [first, second] = guessesOf(predictor).map(append);
+  const [first, second] = estimatesOf(predictor).map(append);
   if (second === undefined) return first as ProgramTensor;
   return b.activation('gated-activation', { gate: first, up: second }, { kind });
 }

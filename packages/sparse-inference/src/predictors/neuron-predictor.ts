@@ -1,11 +1,11 @@
-/** Predictors of active neurons on plain arrays, all under one contract. Programs do the same: `createFeedForwardWriter`. */
+/** Predictors of active neurons on plain arrays, behind one contract. `createFeedForwardLowering` does the same in programs. */
 import { activationFunction, type ActivationKind } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
 import { checkFeedForward, checkLength, rowDot, type FeedForwardWeights } from '../plain/feed-forward.js';
 import type {
   GateThresholdTables,
   InputThresholdTables,
-  LowRankGuess,
+  LowRankEstimate,
   LowRankProductTables,
   LowRankTables,
   PredictorKind,
@@ -13,17 +13,17 @@ import type {
 } from '../sidecar/sidecar.js';
 import { decodeMatrix } from '../sidecar/stored-matrix.js';
 
-/** What a predictor says of one hidden state. */
+/** The prediction for one hidden state. */
 export interface ActiveNeurons {
-  /** Rising. */
+  /** In ascending order. */
   readonly ids: Int32Array;
-  /** What was compared with the thresholds, of every neuron: `[F]`. */
+  /** Scores that were compared with the thresholds: `[F]`. */
   readonly scores: Float32Array;
-  /** Inputs that are used, rising; only of `input-threshold`. */
+  /** Inputs that are used, in ascending order; only for `input-threshold`. */
   readonly inputs?: Int32Array;
 }
 
-/** From a hidden state, normed as it enters the block, to the neurons worth computing. */
+/** Predicts the neurons worth computing from the normalized hidden state that enters the block. */
 export interface NeuronPredictor {
   readonly kind: PredictorKind | 'oracle';
   readonly hiddenDim: number;
@@ -32,7 +32,7 @@ export interface NeuronPredictor {
   predict(x: Float32Array): ActiveNeurons;
 }
 
-/** The predictor of a calibrated layer. Those of low rank do without the weights of the block. */
+/** The predictor of a calibrated layer. Low-rank predictors do not need the weights of the block. */
 export function createPredictor(layer: SparseLayer, weights?: FeedForwardWeights): NeuronPredictor {
   const { predictor } = layer;
   if (predictor.kind === 'low-rank') return createLowRankPredictor(predictor);
@@ -51,25 +51,25 @@ export function createPredictor(layer: SparseLayer, weights?: FeedForwardWeights
 /** `score = q (p x)`. */
 export function createLowRankPredictor(tables: LowRankTables): NeuronPredictor {
   const [hiddenDim, ffnDim] = [tables.p.numColumns, tables.q.numRows];
-  const guess = guessOf(tables);
+  const estimate = estimateOf(tables);
   return {
     kind: 'low-rank',
     hiddenDim,
     ffnDim,
     predict(x) {
       checkLength('predictor', 'x', x, hiddenDim);
-      return above(guess(x), tables.thresholds);
+      return above(estimate(x), tables.thresholds);
     },
   };
 }
 
-/** `score = |act(guess of gate) * (guess of up)|`. */
+/** `score = |act(estimate of gate) * (estimate of up)|`. */
 export function createLowRankProductPredictor(
   { gate, up, thresholds }: LowRankProductTables,
   activation: ActivationKind,
 ): NeuronPredictor {
   const [hiddenDim, ffnDim] = [gate.p.numColumns, gate.q.numRows];
-  const [gated, raised] = [guessOf(gate), guessOf(up)];
+  const [gated, raised] = [estimateOf(gate), estimateOf(up)];
   const act = activationFunction(activation);
   return {
     kind: 'low-rank-product',
@@ -87,7 +87,7 @@ export function createLowRankProductPredictor(
 }
 
 /** `q (p x) + bias`, `[F]`. */
-function guessOf({ p, q, bias }: LowRankGuess): (x: Float32Array) => Float32Array {
+function estimateOf({ p, q, bias }: LowRankEstimate): (x: Float32Array) => Float32Array {
   const [{ numRows: rank, numColumns: hiddenDim }, ffnDim] = [p, q.numRows];
   const [inner, outer] = [decodeMatrix(p), decodeMatrix(q)];
   return (x) => {
@@ -143,7 +143,7 @@ export function createInputThresholdPredictor(
   };
 }
 
-/** The truth: the contributions themselves. It computes everything, and shows the best that any predictor can do. */
+/** Chooses by the exact contributions: it computes everything and shows the best that any predictor can do. */
 export function createOraclePredictor(
   { contributionThreshold, downNorms }: Pick<SparseLayer, 'contributionThreshold' | 'downNorms'>,
   weights: FeedForwardWeights,
@@ -177,7 +177,7 @@ function valuesOf(weights: FeedForwardWeights): (x: Float32Array) => Float32Arra
     });
 }
 
-/** As the op `active-neurons`: what is not below its threshold is active. */
+/** As the op `active-neurons`: a neuron is active unless its score is below its threshold. */
 function above(scores: Float32Array, thresholds: Float32Array): ActiveNeurons {
   const ids: number[] = [];
   for (let id = 0; id < scores.length; id++) if (!(scores[id] < thresholds[id])) ids.push(id);

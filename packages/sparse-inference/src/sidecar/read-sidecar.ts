@@ -11,7 +11,7 @@ import {
   predictorKinds,
   sidecarVersion,
   type LayerReport,
-  type LowRankGuess,
+  type LowRankEstimate,
   type PredictorTables,
   type Sidecar,
   type SidecarConfig,
@@ -143,7 +143,7 @@ async function readLayer(entry: JsonFields, source: string, tensors: Map<string,
     });
     if (kind === 'low-rank') return { kind, rank, ...(await readPair('')), thresholds };
     if (!entry.boolean('isGated')) fields.refuse('kind', 'another one for blocks without a gate');
-    const readGuess = async (part: 'gate' | 'up'): Promise<LowRankGuess> => {
+    const readGuess = async (part: 'gate' | 'up'): Promise<LowRankEstimate> => {
       const pair = await readPair(`${part}.`);
       const hasBias = tensors.has(`layers.${layer}.${part}.bias`);
       return hasBias ? { ...pair, bias: await floats(`${part}.bias`, ffnDim) } : pair;

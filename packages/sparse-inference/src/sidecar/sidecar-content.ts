@@ -1,7 +1,7 @@
 /** A sidecar as the tensors and the metadata of a safetensors file. */
 import { bytesOf } from '../plain/bytes.js';
 import { sha256 } from '../plain/sha256.js';
-import { guessesOf, metadataKeys, sidecarVersion, type Sidecar, type SparseLayer } from './sidecar.js';
+import { estimatesOf, metadataKeys, sidecarVersion, type Sidecar, type SparseLayer } from './sidecar.js';
 import { matrixTensors, type SidecarTensor } from './stored-matrix.js';
 
 /** What `writeSafetensors` of `@winnow/safetensors` writes. */
@@ -56,7 +56,7 @@ function layerTensors(layer: SparseLayer): SidecarTensor[] {
     floats('down_norms', downNorms),
     floats('frequencies', frequencies),
   ];
-  for (const [prefix, { p, q, bias }] of guessesOf(predictor)) {
+  for (const [prefix, { p, q, bias }] of estimatesOf(predictor)) {
     tensors.push(...matrixTensors(nameOf(`${prefix}p`), p), ...matrixTensors(nameOf(`${prefix}q`), q));
     if (bias !== undefined) tensors.push(floats(`${prefix}bias`, bias));
   }

@@ -1,4 +1,4 @@
-/** What a calibration knows of a model: which neurons matter, and how to tell them from the hidden state. */
+/** What a calibration knows of a model: which neurons matter, and how to predict them from the hidden state. */
 import type { DType } from '@winnow/tensor';
 import type { FeedForwardShape } from '../plain/feed-forward.js';
 
@@ -34,21 +34,21 @@ export interface LowRankTables {
   readonly thresholds: Float32Array; // [F]
 }
 
-/** What a matrix of the block gives, guessed: `q (p x) + bias`. */
-export interface LowRankGuess {
+/** A low-rank estimate of the product with a matrix of the block: `q (p x) + bias`. */
+export interface LowRankEstimate {
   readonly p: StoredMatrix; // [r, E]
   readonly q: StoredMatrix; // [F, r]
-  /** That of the model, where it has one. */
+  /** The bias of the model, if it has one. */
   readonly bias?: Float32Array; // [F]
 }
 
-/** Active where `|act(guess of gate) * (guess of up)|` is at least the neuron's threshold. */
+/** Active where `|act(estimate of gate) * (estimate of up)|` is at least the neuron's threshold. */
 export interface LowRankProductTables {
   readonly kind: 'low-rank-product';
-  /** Of each of the two guesses. */
+  /** Of each of the two estimates. */
   readonly rank: number;
-  readonly gate: LowRankGuess;
-  readonly up: LowRankGuess;
+  readonly gate: LowRankEstimate;
+  readonly up: LowRankEstimate;
   readonly thresholds: Float32Array; // [F]
 }
 
@@ -67,11 +67,11 @@ export interface InputThresholdTables {
 
 export type PredictorTables = LowRankTables | LowRankProductTables | GateThresholdTables | InputThresholdTables;
 
-/** A predictor of low rank without its thresholds. */
-export type GuessTables = Omit<LowRankTables, 'thresholds'> | Omit<LowRankProductTables, 'thresholds'>;
+/** A low-rank predictor without its thresholds. */
+export type ScoreTables = Omit<LowRankTables, 'thresholds'> | Omit<LowRankProductTables, 'thresholds'>;
 
-/** What a predictor guesses from, by what the names of its tensors begin with: nothing for kinds that compute the block itself. */
-export function guessesOf(predictor: PredictorTables | GuessTables): readonly (readonly [string, LowRankGuess])[] {
+/** The estimates of a predictor by the prefix of their tensor names: none for kinds that compute the block itself. */
+export function estimatesOf(predictor: PredictorTables | ScoreTables): readonly (readonly [string, LowRankEstimate])[] {
   if (predictor.kind === 'low-rank') return [['', predictor]];
   if (predictor.kind !== 'low-rank-product') return [];
   return [
@@ -80,14 +80,14 @@ export function guessesOf(predictor: PredictorTables | GuessTables): readonly (r
   ];
 }
 
-/** What was measured of a layer on text that neither training nor thresholds saw. Shares are from 0 to 1. */
+/** Measurements of a layer on text that neither training nor thresholds saw. Shares are from 0 to 1. */
 export interface LayerReport {
   readonly numTokens: number;
   /** Share of neurons whose contribution is above `contributionThreshold`, per token. */
   readonly trueRatio: number;
   /** Share of neurons that the predictor chooses. */
   readonly activeRatio: number;
-  /** Share of inputs that are used; 1 but for `input-threshold`. */
+  /** Share of inputs that are used; 1 except for `input-threshold`. */
   readonly inputRatio: number;
   /** Share of the truly active neurons that are chosen. */
   readonly recall: number;
@@ -106,7 +106,7 @@ export interface LayerReport {
 export interface NeuronRows {
   /** Types of gate, up and down, or of up and down. */
   readonly dtypes: readonly DType[];
-  /** The rows of a neuron lie one after the other. */
+  /** The rows of a neuron are stored one after the other. */
   readonly areSideBySide: boolean;
 }
 
@@ -139,12 +139,12 @@ export interface SidecarConfig {
 
 /** A calibrated model. */
 export interface Sidecar {
-  /** Names the weights that it was made for. */
+  /** Identifies the weights that it was made for. */
   readonly modelHash: string;
-  /** Of all bytes of the weights, where the source of the calibration told it. */
+  /** Checksum of all bytes of the weights, where the source of the calibration has one. */
   readonly weightsChecksum?: string;
   readonly config: SidecarConfig;
-  /** By rising index; layers without a feed-forward block of their own are not there. */
+  /** In the order of the model; layers without a feed-forward block of their own are missing. */
   readonly layers: readonly SparseLayer[];
 }
 

@@ -1,6 +1,6 @@
 /** The factors of a low-rank predictor while they are trained, and where they start. */
 import type { Rng } from '@winnow/tensor';
-import { orthonormaliseRows } from './orthonormalise.js';
+import { orthonormalizeRows } from './orthonormalize.js';
 import { transpose, type MatrixProducts } from './matrix-products.js';
 
 /** `score = Q^T (P^T x) + bias`: E inputs, r components, F neurons. */
@@ -45,14 +45,14 @@ export async function startFactors(products: MatrixProducts, start: FactorStart)
   const moments = await secondMoments(products, start);
   const weightT = transpose(weight, F, E);
   const v = Float32Array.from({ length: r * F }, () => rng.nextGaussian()); // [r, F]
-  orthonormaliseRows(v, r, F, rng);
+  orthonormalizeRows(v, r, F, rng);
   const u = new Float32Array(r * E);
   const uc = new Float32Array(r * E);
   for (let iteration = 0; iteration < numIterations; iteration++) {
     await products.multiply(v, weightT, u, { numRows: r, numInputs: F, numOutputs: E });
     await products.multiply(u, moments, uc, { numRows: r, numInputs: E, numOutputs: E });
     await products.multiply(uc, weight, v, { numRows: r, numInputs: E, numOutputs: F });
-    orthonormaliseRows(v, r, F, rng);
+    orthonormalizeRows(v, r, F, rng);
   }
   await products.multiply(v, weightT, u, { numRows: r, numInputs: F, numOutputs: E }); // P^T
   await products.multiply(u, moments, uc, { numRows: r, numInputs: E, numOutputs: E });

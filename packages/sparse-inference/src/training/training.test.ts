@@ -6,7 +6,7 @@ import { goldens } from '../../test/blocks.js';
 import { adamStep, createMoments } from './adam.js';
 import { startFactors, type LowRankFactors } from './low-rank-factors.js';
 import { createMatrixProducts, transpose } from './matrix-products.js';
-import { orthonormaliseRows } from './orthonormalise.js';
+import { orthonormalizeRows } from './orthonormalize.js';
 import { createTrainingState, trainStep, type TrainingBatch } from './train-low-rank.js';
 
 const backend = createReferenceBackend();
@@ -53,7 +53,7 @@ test('transposes turn back', () => {
   );
 });
 
-describe('orthonormaliseRows', () => {
+describe('orthonormalizeRows', () => {
   test.each([
     [4, 9, 0],
     [9, 9, 0],
@@ -63,7 +63,7 @@ describe('orthonormaliseRows', () => {
   ])('%i rows of %i, %i of them dependent', (numRows, length, numDependent) => {
     const matrix = gaussian(numRows * length, 3);
     for (let row = numRows - numDependent; row < numRows; row++) matrix.copyWithin(row * length, 0, length);
-    orthonormaliseRows(matrix, numRows, length, createRng(1));
+    orthonormalizeRows(matrix, numRows, length, createRng(1));
     const numFull = Math.min(numRows, length);
     for (let a = 0; a < numRows; a++) {
       for (let b = 0; b <= a; b++) {

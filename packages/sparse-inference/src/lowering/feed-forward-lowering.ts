@@ -1,14 +1,14 @@
-/** From a sidecar to the records of a program that computes the active neurons only. */
+/** Lowers feed-forward blocks to ops that compute the active neurons of a sidecar only. */
 import {
-  type FeedForwardSite,
-  type FeedForwardWriter,
+  type LayerFeedForward,
+  type FeedForwardLowering,
   type NeuronPass,
   type ProgramBuilder,
   type ProgramTensor,
 } from '@winnow/ops';
 import { ShapeError } from '@winnow/tensor';
 import { bytesOf } from '../plain/bytes.js';
-import { appendScores, guessWeights, type PredictorWeight } from '../predictors/low-rank-scores.js';
+import { appendScores, scoreWeights, type PredictorWeight } from '../predictors/low-rank-scores.js';
 import type { LowRankProductTables, LowRankTables, Sidecar, SparseLayer } from '../sidecar/sidecar.js';
 import { breakEvenOf, runsDense, sparseMatrices, type FeedForwardMatrix } from './sparse-matrices.js';
 
@@ -19,25 +19,25 @@ export interface ActiveTensors {
 }
 
 /** How a sidecar is used. */
-export interface FeedForwardWriterOptions {
+export interface FeedForwardLoweringOptions {
   /**
-   * Layers of which more is active on average, as the calibration measured, compute all neurons, with matrices as dense blocks
-   * want them; and so do steps in which more is, without those: a batch needs the union of what its tokens need. Default:
-   * `breakEvenOf`, for layers and for steps of several tokens; a step of one token never takes more than it needs. 1: never.
+   * Run a layer dense when more than this share of its neurons was active in the calibration, and compute all neurons in steps in
+   * which more are: a batch needs the union of the neurons of its tokens. Default: `breakEvenOf`, for layers and for steps of
+   * several tokens; a step of one token computes its active neurons only. 1: never.
    */
   readonly maxRatio?: number;
-  /** Choose by the exact contributions instead of the predictor: what a perfect one would lose. Computes gate and up densely. */
+  /** Choose neurons by their exact contributions instead of the predictor, as a perfect one would. Computes gate and up densely. */
   readonly oracle?: boolean;
 }
 
-/** A writer that also knows what it will ask for. */
-export interface SparseFeedForwardWriter extends FeedForwardWriter {
+/** A lowering that also knows what it will ask for. */
+export interface SparseFeedForwardLowering extends FeedForwardLowering {
   /**
-   * Appends the predictor of a layer to hidden states `[T, E]` of another place, such as the layer before: a guess for
-   * prefetching. Undefined for layers whose predictor is not of low rank.
+   * Appends the predictor of a layer on hidden states `[T, E]` of another place, such as the layer before: a prediction for
+   * prefetching. Undefined for layers whose predictor is not a low-rank predictor.
    */
   predict(b: ProgramBuilder, layer: number, x: ProgramTensor): ActiveTensors | undefined;
-  /** `sparseMatrices` with the options of the writer. */
+  /** `sparseMatrices` with the options of the lowering. */
   matrices(layer: number): readonly FeedForwardMatrix[];
   /** The layers of the sidecar that compute all neurons: see `runsDense`. */
   readonly denseLayers: readonly number[];
@@ -45,10 +45,10 @@ export interface SparseFeedForwardWriter extends FeedForwardWriter {
 
 const nameOf = (layer: number, part: string): string => `sparse.${layer}.${part}`;
 
-/** The external weights, of usage `weights`, that programs of `createFeedForwardWriter` with these options read. */
+/** The external weights, of usage `weights`, that programs of `createFeedForwardLowering` with these options read. */
 export function predictorWeights(
   sidecar: Sidecar,
-  { oracle = false }: Pick<FeedForwardWriterOptions, 'oracle'> = {},
+  { oracle = false }: Pick<FeedForwardLoweringOptions, 'oracle'> = {},
 ): Map<string, PredictorWeight> {
   const weights = new Map<string, PredictorWeight>();
   for (const sparse of sidecar.layers) {
@@ -62,7 +62,7 @@ export function predictorWeights(
     }
     addFloats('thresholds', predictor.thresholds);
     if (predictor.kind === 'input-threshold') addFloats('inputs', predictor.inputThresholds);
-    for (const [name, weight] of guessWeights(predictor)) weights.set(nameOf(layer, name), weight);
+    for (const [name, weight] of scoreWeights(predictor)) weights.set(nameOf(layer, name), weight);
   }
   return weights;
 }
@@ -73,51 +73,50 @@ function oracleThresholds({ contributionThreshold, downNorms }: SparseLayer): Fl
 }
 
 /**
- * A writer for programs of the calibrated model. Layers that the sidecar does not have, and those of `runsDense`, are written
- * densely. With all neurons
- * active the result is that of the dense block within rounding.
+ * A lowering for programs of the calibrated model. Layers that are not in the sidecar, and those of `runsDense`, are dense. With
+ * all neurons active the result is that of the dense block within rounding.
  */
-export function createFeedForwardWriter(
+export function createFeedForwardLowering(
   sidecar: Sidecar,
-  options: FeedForwardWriterOptions = {},
-): SparseFeedForwardWriter {
+  options: FeedForwardLoweringOptions = {},
+): SparseFeedForwardLowering {
   const { maxRatio, oracle = false } = options;
   const layers = new Map(sidecar.layers.map((layer) => [layer.layer, layer]));
   const isDense = (layer: SparseLayer): boolean => !oracle && runsDense(layer, maxRatio);
-  // with rows neuron by neuron, fewer of them always take less time: only unions are worth giving up
+  // fewer rows always take less time: only the union of several tokens can be slower than the dense block
   const stepRatio = (b: ProgramBuilder, layer: SparseLayer): number =>
     maxRatio ?? (b.capacity('T') === 1 ? 1 : breakEvenOf(layer));
-  const write: FeedForwardWriter = (b, site) => {
-    const layer = layers.get(site.layer);
-    if (layer === undefined) return site.writeDense();
-    checkSite(layer, site);
-    if (isDense(layer)) return site.writeDense();
-    const block = new BlockWriter(b, site, stepRatio(b, layer));
+  const lower: FeedForwardLowering = (b, request) => {
+    const layer = layers.get(request.layer);
+    if (layer === undefined) return request.lowerDense();
+    checkRequest(layer, request);
+    if (isDense(layer)) return request.lowerDense();
+    const block = new BlockLowering(b, request, stepRatio(b, layer));
     if (oracle) return block.addDownBias(block.fromValues(block.denseValues(), 'oracle'));
     const { predictor } = layer;
     switch (predictor.kind) {
       case 'low-rank':
       case 'low-rank-product':
-        return block.addDownBias(block.lowRank(appendGuess(b, layer, predictor, site.x, stepRatio(b, layer))));
+        return block.addDownBias(block.lowRank(appendPredictor(b, layer, predictor, request.x, stepRatio(b, layer))));
       case 'gate-threshold':
         return block.addDownBias(block.gateThreshold());
       default:
         return block.addDownBias(block.fromValues(block.inputThreshold(), 'thresholds'));
     }
   };
-  return Object.assign(write, {
+  return Object.assign(lower, {
     predict(b: ProgramBuilder, index: number, x: ProgramTensor): ActiveTensors | undefined {
       const layer = layers.get(index);
       if (oracle || layer === undefined || !('rank' in layer.predictor)) return undefined;
-      return appendGuess(b, layer, layer.predictor, x, stepRatio(b, layer));
+      return appendPredictor(b, layer, layer.predictor, x, stepRatio(b, layer));
     },
     matrices: (layer: number) => sparseMatrices(sidecar, layer, options),
     denseLayers: sidecar.layers.filter(isDense).map(({ layer }) => layer),
   });
 }
 
-/** The predictor of low rank of a layer, on hidden states `[T, E]`. */
-function appendGuess(
+/** The low-rank predictor of a layer, on hidden states `[T, E]`. */
+function appendPredictor(
   b: ProgramBuilder,
   { layer, ffnDim, activation }: SparseLayer,
   predictor: LowRankTables | LowRankProductTables,
@@ -139,30 +138,30 @@ function active(
   return { ids: ids as ProgramTensor, count: count as ProgramTensor };
 }
 
-function checkSite({ layer, hiddenDim, ffnDim, isGated }: SparseLayer, site: FeedForwardSite): void {
+function checkRequest({ layer, hiddenDim, ffnDim, isGated }: SparseLayer, request: LayerFeedForward): void {
   const describe = (gated: boolean, e: number, f: number): string => `${e} x ${f}, ${gated ? 'gated' : 'two matrices'}`;
   const expected = describe(isGated, hiddenDim, ffnDim);
-  const actual = describe(site.gate !== undefined, site.hiddenDim, site.ffnDim);
+  const actual = describe(request.gate !== undefined, request.hiddenDim, request.ffnDim);
   if (expected === actual) return;
   throw new ShapeError({ op: 'sparse feed-forward', rule: `block of layer ${layer}`, expected, actual });
 }
 
-/** The records of one block. */
-class BlockWriter {
+/** The ops of one block. */
+class BlockLowering {
   readonly #b: ProgramBuilder;
-  readonly #site: FeedForwardSite;
+  readonly #request: LayerFeedForward;
   readonly #maxRatio: number;
 
-  constructor(b: ProgramBuilder, site: FeedForwardSite, maxRatio: number) {
+  constructor(b: ProgramBuilder, request: LayerFeedForward, maxRatio: number) {
     this.#b = b;
-    this.#site = site;
+    this.#request = request;
     this.#maxRatio = maxRatio;
   }
 
-  /** Only the rows of active neurons, of every matrix. */
+  /** The rows of active neurons of every matrix. */
   lowRank({ ids, count }: ActiveTensors): ProgramTensor {
-    const { gate, gateBias, neurons } = this.#site;
-    if (neurons !== undefined) return this.#sideBySide({ ids, count }, neurons);
+    const { gate, gateBias, neurons } = this.#request;
+    if (neurons !== undefined) return this.#fused({ ids, count }, neurons);
     return this.#passes({ ids, count }, (pass) => {
       const up = this.#chosenUp(pass);
       const gated = gate && this.#chosen(gate(), pass, gateBias?.());
@@ -170,11 +169,11 @@ class BlockWriter {
     });
   }
 
-  /** The same in one record for each pass. */
-  #sideBySide({ ids, count }: ActiveTensors, neurons: () => ProgramTensor): ProgramTensor {
-    const { x, activation: kind } = this.#site;
+  /** The same in one op per pass. */
+  #fused({ ids, count }: ActiveTensors, neurons: () => ProgramTensor): ProgramTensor {
+    const { x, activation: kind } = this.#request;
     let sum: ProgramTensor | undefined;
-    for (const { rows, count: ofPass } of this.#site.passes?.(ids, count) ?? [{ rows: ids, count }]) {
+    for (const { rows, count: ofPass } of this.#request.passes?.(ids, count) ?? [{ rows: ids, count }]) {
       const inputs = { x, weight: neurons(), rows, count: ofPass, previous: sum };
       sum = this.#b.activation('sparse-feed-forward', inputs, { kind });
     }
@@ -183,7 +182,7 @@ class BlockWriter {
 
   /** The gate as a whole (or up, where there is none); only the active rows of the others. */
   gateThreshold(): ProgramTensor {
-    const { x, gate, gateBias, up, upBias, layer, ffnDim, activation } = this.#site;
+    const { x, gate, gateBias, up, upBias, layer, ffnDim, activation } = this.#request;
     const b = this.#b;
     const first = gate === undefined ? { weight: up(), bias: upBias?.() } : { weight: gate(), bias: gateBias?.() };
     const whole = b.activation('matmul', { x, ...first });
@@ -198,9 +197,9 @@ class BlockWriter {
     });
   }
 
-  /** `act(gate x) * up x` `[T, F]` from the inputs that count. */
+  /** `act(gate x) * up x` `[T, F]` from the inputs above their thresholds. */
   inputThreshold(): ProgramTensor {
-    const { x, layer, hiddenDim, gate, gateBias, gateColumns, up, upBias, upColumns } = this.#site;
+    const { x, layer, hiddenDim, gate, gateBias, gateColumns, upBias, upColumns } = this.#request;
     const b = this.#b;
     if (upColumns === undefined || (gate !== undefined && gateColumns === undefined)) return this.denseValues();
     const thresholds = b.external(nameOf(layer, 'inputs'), 'weights', 'f32', [hiddenDim]);
@@ -208,14 +207,13 @@ class BlockWriter {
     const h = b.activation('gather-columns', { x, ids, count });
     const product = (weight: ProgramTensor, bias: ProgramTensor | undefined): ProgramTensor =>
       this.#addBias(b.activation('sparse-combine', { h, weight, rows: ids, count }), bias);
-    void up;
     const raised = product(upColumns(), upBias?.());
     return this.#activate(raised, gateColumns === undefined ? undefined : product(gateColumns(), gateBias?.()));
   }
 
   /** `act(gate x) * up x` `[T, F]` from everything. */
   denseValues(): ProgramTensor {
-    const { x, gate, gateBias, up, upBias } = this.#site;
+    const { x, gate, gateBias, up, upBias } = this.#request;
     const b = this.#b;
     const raised = b.activation('matmul', { x, weight: up(), bias: upBias?.() });
     const gated = gate && b.activation('matmul', { x, weight: gate(), bias: gateBias?.() });
@@ -224,7 +222,7 @@ class BlockWriter {
 
   /** Down from the values `[T, F]` that are large enough. */
   fromValues(values: ProgramTensor, part: 'thresholds' | 'oracle'): ProgramTensor {
-    const { layer, ffnDim } = this.#site;
+    const { layer, ffnDim } = this.#request;
     const b = this.#b;
     const thresholds = b.external(nameOf(layer, part), 'weights', 'f32', [ffnDim]);
     const chosen = active(b, values, thresholds, { maxRatio: this.#maxRatio, absolute: true });
@@ -232,17 +230,17 @@ class BlockWriter {
   }
 
   addDownBias(y: ProgramTensor): ProgramTensor {
-    return this.#addBias(y, this.#site.downBias?.());
+    return this.#addBias(y, this.#request.downBias?.());
   }
 
   /** The sum over all passes of down for what `values` gives: `[T, F]`, neuron j of the pass in column j. */
   #passes({ ids, count }: ActiveTensors, values: (pass: NeuronPass) => ProgramTensor): ProgramTensor {
     const b = this.#b;
     let sum: ProgramTensor | undefined;
-    for (const pass of this.#site.passes?.(ids, count) ?? [{ ids, rows: ids, count }]) {
+    for (const pass of this.#request.passes?.(ids, count) ?? [{ ids, rows: ids, count }]) {
       const h = values(pass);
       const { rows, count: ofPass } = pass;
-      const weight = this.#site.downRows();
+      const weight = this.#request.downRows();
       sum = b.activation('sparse-combine', { h, weight, rows, count: ofPass, previous: sum });
     }
     return sum as ProgramTensor;
@@ -250,16 +248,16 @@ class BlockWriter {
 
   #chosen(weight: ProgramTensor, { ids, rows, count }: NeuronPass, bias: ProgramTensor | undefined): ProgramTensor {
     const biased = bias === undefined ? {} : { bias, ids };
-    return this.#b.activation('sparse-matmul', { x: this.#site.x, weight, rows, count, ...biased });
+    return this.#b.activation('sparse-matmul', { x: this.#request.x, weight, rows, count, ...biased });
   }
 
   #chosenUp(pass: NeuronPass): ProgramTensor {
-    return this.#chosen(this.#site.up(), pass, this.#site.upBias?.());
+    return this.#chosen(this.#request.up(), pass, this.#request.upBias?.());
   }
 
-  /** With a count, of the columns below it. */
+  /** With a count, only the columns below it. */
   #activate(up: ProgramTensor, gate?: ProgramTensor, count?: ProgramTensor): ProgramTensor {
-    const kind = this.#site.activation;
+    const kind = this.#request.activation;
     if (gate === undefined) return this.#b.activation('activation', { x: up, count }, { kind });
     return this.#b.activation('gated-activation', { gate, up, count }, { kind });
   }

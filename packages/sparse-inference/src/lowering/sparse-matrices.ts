@@ -2,24 +2,24 @@
 import { breakEvenRatio } from '@winnow/ops';
 import type { DType } from '@winnow/tensor';
 import type { Sidecar, SparseLayer } from '../sidecar/sidecar.js';
-import type { FeedForwardWriterOptions } from './feed-forward-writer.js';
+import type { FeedForwardLoweringOptions } from './feed-forward-lowering.js';
 
 /** A matrix of a feed-forward block. */
 export type FeedForwardMatrix = 'gate' | 'up' | 'down';
 
 /**
- * The share of active neurons above which all of a layer's take less time, its predictor counted: the least `breakEvenRatio` of
- * @winnow/ops of its matrices, of which the predictor leaves what its tables' share of the block's bytes does not take. Only guesses
- * of gate and up read rows side by side. A layer without `rows` counts as of the type that has as many bits as its weights had.
+ * The share of active neurons above which the dense block takes less time: the smallest `breakEvenRatio` of @winnow/ops of the
+ * layer's matrices, less the share of the block's bytes that the tables of the predictor take. Only low-rank predictors read rows
+ * of gate and up side by side. A layer without `rows` counts as the dtype that has as many bits per weight.
  */
 export function breakEvenOf(layer: SparseLayer): number {
   const { predictor, isGated, report } = layer;
   const { dtypes, areSideBySide } = layer.rows ?? { dtypes: [typeByBits(layer)], areSideBySide: isGated };
-  const isGuessed = 'rank' in predictor;
-  const ratio = Math.min(...dtypes.map((dtype) => breakEvenRatio(dtype, areSideBySide && isGuessed)));
+  const isLowRank = 'rank' in predictor;
+  const ratio = Math.min(...dtypes.map((dtype) => breakEvenRatio(dtype, areSideBySide && isLowRank)));
   const { activeRatio, denseBytes, sparseBytes } = report;
-  // a gate that is computed as a whole is no cost of its own; tables are read as fast as dense weights
-  if (!isGuessed || denseBytes === 0) return ratio;
+  // a gate that is computed densely costs nothing extra; tables are read as fast as dense weights
+  if (!isLowRank || denseBytes === 0) return ratio;
   const tableShare = sparseBytes / denseBytes - activeRatio;
   return ratio * (1 - Math.min(1, Math.max(0, tableShare)));
 }
@@ -51,7 +51,7 @@ export function runsDense(layer: SparseLayer, maxRatio: number = breakEvenOf(lay
 export function sparseMatrices(
   sidecar: Sidecar,
   layer: number,
-  { maxRatio, oracle = false }: FeedForwardWriterOptions = {},
+  { maxRatio, oracle = false }: FeedForwardLoweringOptions = {},
 ): readonly FeedForwardMatrix[] {
   const sparse = sidecar.layers.find((entry) => entry.layer === layer);
   if (sparse === undefined) return [];

@@ -5,7 +5,7 @@ import type { Rng } from '@winnow/tensor';
  * (W. Kahan's "twice is enough", in B. Parlett, The Symmetric Eigenvalue Problem, section 6.9). A row that depends on the ones
  * before it becomes a random one; a matrix has no more than `length` independent rows, what is beyond becomes 0.
  */
-export function orthonormaliseRows(matrix: Float32Array, numRows: number, length: number, rng: Rng): void {
+export function orthonormalizeRows(matrix: Float32Array, numRows: number, length: number, rng: Rng): void {
   for (let row = 0; row < numRows; row++) {
     const begin = row * length;
     if (row >= length) {

@@ -14,7 +14,7 @@ import { sidecarOf, sparseLayer } from '../../test/sidecars.js';
 import { feedForward, type FeedForwardWeights } from '../plain/feed-forward.js';
 import { createOraclePredictor, createPredictor, type ActiveNeurons } from '../predictors/neuron-predictor.js';
 import type { PredictorKind, Sidecar } from '../sidecar/sidecar.js';
-import { createFeedForwardWriter, predictorWeights } from './feed-forward-writer.js';
+import { createFeedForwardLowering, predictorWeights } from './feed-forward-lowering.js';
 import { breakEvenOf, runsDense, sparseMatrices } from './sparse-matrices.js';
 
 const kinds: readonly PredictorKind[] = ['low-rank', 'gate-threshold', 'input-threshold'];
@@ -62,7 +62,7 @@ describe.each(['reference', 'wasm'] as const)('on %s', (name) => {
       for (const seed of [1, 2, 3]) {
         const x = randomRow(hiddenDim, seed);
         const chosen = predictor.predict(x);
-        const write = createFeedForwardWriter(sidecar, { maxRatio: 1 });
+        const write = createFeedForwardLowering(sidecar, { maxRatio: 1 });
         const { y, ids } = await runBlock(backends[name], weights, write, predictorWeights(sidecar), x);
         expect([...ids]).toEqual([...chosen.ids]);
         expect(ids.length).toBeGreaterThan(2);
@@ -73,7 +73,7 @@ describe.each(['reference', 'wasm'] as const)('on %s', (name) => {
 
     test('with all neurons active it is the dense block', async () => {
       const x = randomRow(4 * hiddenDim, 9);
-      const dense = await runBlock(backends[name], weights, (_b, site) => site.writeDense(), new Map(), x);
+      const dense = await runBlock(backends[name], weights, (_b, request) => request.lowerDense(), new Map(), x);
       for (const kind of own) {
         const layer = sparseLayer(kind, 0, weights, 6);
         layer.predictor.thresholds.fill(-1e30);
@@ -82,7 +82,7 @@ describe.each(['reference', 'wasm'] as const)('on %s', (name) => {
         const sparse = await runBlock(
           backends[name],
           weights,
-          createFeedForwardWriter(sidecar),
+          createFeedForwardLowering(sidecar),
           predictorWeights(sidecar),
           x,
         );
@@ -95,7 +95,7 @@ describe.each(['reference', 'wasm'] as const)('on %s', (name) => {
       const layer = sparseLayer('low-rank', 0, weights, 5);
       const sidecar = sidecarOf([layer]);
       const x = randomRow(hiddenDim, 4);
-      const write = createFeedForwardWriter(sidecar, { oracle: true, maxRatio: 1 });
+      const write = createFeedForwardLowering(sidecar, { oracle: true, maxRatio: 1 });
       const { y, ids } = await runBlock(backends[name], weights, write, predictorWeights(sidecar, { oracle: true }), x);
       const chosen = createOraclePredictor(layer, weights).predict(x);
       expect([...ids]).toEqual([...chosen.ids]);
@@ -104,7 +104,7 @@ describe.each(['reference', 'wasm'] as const)('on %s', (name) => {
   });
 });
 
-describe('the writer', () => {
+describe('the lowering', () => {
   const weights = randomBlock({ activation: 'relu', isGated: true, hiddenDim, ffnDim }, 11);
   const run = (write: Parameters<typeof runBlock>[2], tables: Parameters<typeof runBlock>[3], options = {}) =>
     runBlock(backends.reference, weights, write, tables, randomRow(2 * hiddenDim, 8), options);
@@ -112,7 +112,7 @@ describe('the writer', () => {
   test('asks for no matrix that it does not read', async () => {
     const of = async (kind: PredictorKind): Promise<readonly string[]> => {
       const sidecar = sidecarOf([sparseLayer(kind, 0, weights, 5)]);
-      return (await run(createFeedForwardWriter(sidecar), predictorWeights(sidecar))).weights.toSorted();
+      return (await run(createFeedForwardLowering(sidecar), predictorWeights(sidecar))).weights.toSorted();
     };
     expect(await of('low-rank')).toEqual([
       'down.rows',
@@ -146,7 +146,7 @@ describe('the writer', () => {
 
   test('leaves layers dense that the sidecar does not have', async () => {
     const sidecar = sidecarOf([sparseLayer('low-rank', 7, weights, 5)]);
-    expect((await run(createFeedForwardWriter(sidecar), new Map())).ops).not.toContain('active-neurons');
+    expect((await run(createFeedForwardLowering(sidecar), new Map())).ops).not.toContain('active-neurons');
   });
 
   describe('above the ratio from which computing all neurons takes less time', () => {
@@ -160,18 +160,18 @@ describe('the writer', () => {
     test('layers are dense, with the matrices of dense blocks', async () => {
       for (const kind of gatedKinds) {
         const sidecar = active(kind, limit + 0.01);
-        const write = createFeedForwardWriter(sidecar);
+        const write = createFeedForwardLowering(sidecar);
         expect(write.denseLayers).toEqual([0]);
         expect(write.matrices(0)).toEqual([]);
         const { weights: names, ops } = await run(write, predictorWeights(sidecar));
         expect(names.toSorted()).toEqual(['down', 'gate', 'up']);
         expect(ops).not.toContain('active-neurons');
-        const all = createFeedForwardWriter(sidecar, { maxRatio: 1 });
+        const all = createFeedForwardLowering(sidecar, { maxRatio: 1 });
         expect(all.denseLayers).toEqual([]);
         expect(all.matrices(0)).not.toEqual([]);
         expect((await run(all, predictorWeights(sidecar))).ops).toContain('active-neurons');
       }
-      expect(createFeedForwardWriter(active('low-rank', limit)).denseLayers).toEqual([]);
+      expect(createFeedForwardLowering(active('low-rank', limit)).denseLayers).toEqual([]);
     });
 
     test('tables of predictors take their share of the time, unless a limit is given', () => {
@@ -212,12 +212,12 @@ describe('the writer', () => {
 
     test('of inputs and of neurons, by the weights that they stand for', () => {
       const isDense = (inputRatio: number): boolean =>
-        createFeedForwardWriter(active('input-threshold', 0.3, inputRatio), { maxRatio: 0.5 }).denseLayers.length > 0;
+        createFeedForwardLowering(active('input-threshold', 0.3, inputRatio), { maxRatio: 0.5 }).denseLayers.length > 0;
       expect([0.59, 0.61].map(isDense)).toEqual([false, true]);
     });
 
     test('an oracle is never dense', () => {
-      expect(createFeedForwardWriter(active('low-rank', 0.9), { oracle: true }).matrices(0)).toEqual(['down']);
+      expect(createFeedForwardLowering(active('low-rank', 0.9), { oracle: true }).matrices(0)).toEqual(['down']);
     });
 
     test('steps of several tokens compute all; those of one token what they need, unless told otherwise', async () => {
@@ -227,7 +227,7 @@ describe('the writer', () => {
       const sidecar = sidecarOf([{ ...layer, predictor: { ...layer.predictor, thresholds } }]);
       const tables = predictorWeights(sidecar);
       const numActive = async (numTokens: number, options = {}): Promise<number> => {
-        const write = createFeedForwardWriter(sidecar, options);
+        const write = createFeedForwardLowering(sidecar, options);
         return (await runBlock(backends.reference, weights, write, tables, randomRow(numTokens * hiddenDim, 64))).ids
           .length;
       };
@@ -240,9 +240,9 @@ describe('the writer', () => {
     });
   });
 
-  test('adds up the passes of a site', async () => {
+  test('adds up the passes of a request', async () => {
     const sidecar = sidecarOf([sparseLayer('low-rank', 0, weights, 5)]);
-    const [write, tables] = [createFeedForwardWriter(sidecar, { maxRatio: 1 }), predictorWeights(sidecar)];
+    const [write, tables] = [createFeedForwardLowering(sidecar, { maxRatio: 1 }), predictorWeights(sidecar)];
     const once = await run(write, tables);
     const twice = await run(write, tables, {
       passes: (_b: ProgramBuilder, ids: never, count: never) => [1, 2].map(() => ({ ids, rows: ids, count })),
@@ -250,29 +250,29 @@ describe('the writer', () => {
     expect(twice.y).toEqual(once.y.map((value) => 2 * value));
   });
 
-  test('computes inputs densely where a site does not have the columns', async () => {
+  test('computes inputs densely where a request does not have the columns', async () => {
     const sidecar = sidecarOf([sparseLayer('input-threshold', 0, weights, 5)]);
-    const { ops } = await run(createFeedForwardWriter(sidecar), predictorWeights(sidecar), { hasColumns: false });
+    const { ops } = await run(createFeedForwardLowering(sidecar), predictorWeights(sidecar), { hasColumns: false });
     expect(ops.filter((op) => op === 'matmul')).toHaveLength(2);
     expect(ops.filter((op) => op === 'active-neurons')).toHaveLength(1);
   });
 
   test.each(['low-rank', 'low-rank-product'] as const)(
-    '%s guesses a layer from the hidden state of another',
+    '%s predicts a layer from the hidden state of another',
     async (kind) => {
       const layers = [sparseLayer(kind, 0, weights, 5), sparseLayer('gate-threshold', 1, weights, 6)];
       const sidecar = sidecarOf(layers);
-      const write = createFeedForwardWriter(sidecar, { maxRatio: 1 });
+      const write = createFeedForwardLowering(sidecar, { maxRatio: 1 });
       const x = randomRow(hiddenDim, 12);
       let isUnknown = false;
       const { ids } = await runBlock(
         backends.reference,
         weights,
-        (b, site) => {
-          isUnknown = write.predict(b, 1, site.x) === undefined;
-          const guess = write.predict(b, 0, site.x);
-          if (guess !== undefined) for (const _ of site.passes?.(guess.ids, guess.count) ?? []) break;
-          return site.x;
+        (b, request) => {
+          isUnknown = write.predict(b, 1, request.x) === undefined;
+          const predicted = write.predict(b, 0, request.x);
+          if (predicted !== undefined) for (const _ of request.passes?.(predicted.ids, predicted.count) ?? []) break;
+          return request.x;
         },
         predictorWeights(sidecar),
         x,
@@ -285,6 +285,6 @@ describe('the writer', () => {
   test('refuses a block of another size', async () => {
     const other = randomBlock({ activation: 'relu', isGated: true, hiddenDim, ffnDim: 41 }, 1);
     const sidecar = sidecarOf([sparseLayer('low-rank', 0, other, 5)]);
-    await expect(run(createFeedForwardWriter(sidecar), predictorWeights(sidecar))).rejects.toThrow(ShapeError);
+    await expect(run(createFeedForwardLowering(sidecar), predictorWeights(sidecar))).rejects.toThrow(ShapeError);
   });
 });

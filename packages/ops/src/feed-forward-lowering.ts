@@ -1,4 +1,4 @@
-/** The seam between architectures and sparse inference: who asks for a layer's feed-forward block, and who writes its records. */
+/** The contract between architectures, which ask for the feed-forward block of a layer, and sparse inference, which lowers it to ops. */
 import type { ActivationKind } from './activation-functions.js';
 import type { ProgramBuilder, ProgramTensor } from './program-builder.js';
 
@@ -14,9 +14,9 @@ export interface NeuronPass {
 
 /**
  * One layer's feed-forward block as its architecture asks for it: `down(act(gate x) * up x)`, or `down(act(up x))` where there
- * is no gate. The methods declare the weights that they return: what a writer does not ask for need not be loaded.
+ * is no gate. The methods declare the weights that they return: weights that nobody asks for need not be loaded.
  */
-export interface FeedForwardSite {
+export interface LayerFeedForward {
   readonly layer: number;
   /** `[T, E]`, normed. */
   readonly x: ProgramTensor;
@@ -25,7 +25,7 @@ export interface FeedForwardSite {
   readonly hiddenDim: number;
   /** F: the number of neurons. */
   readonly ffnDim: number;
-  /** `[F, E]`; not there in blocks of two matrices. */
+  /** `[F, E]`; missing in blocks of two matrices. */
   gate?(): ProgramTensor;
   /** `[F]`. */
   gateBias?(): ProgramTensor;
@@ -38,7 +38,7 @@ export interface FeedForwardSite {
   /** The same as `down` neuron by neuron, `[F, E]`: the external weight `<name of down>.rows`. */
   downRows(): ProgramTensor;
   /**
-   * `gate`, `up` and `downRows` side by side for each neuron, `[F, 3, E]`: the external weight `<name of down>.neurons`. Not there
+   * `gate`, `up` and `downRows` side by side for each neuron, `[F, 3, E]`: the external weight `<name of down>.neurons`. Missing
    * where they have different types or biases, or are not all in memory.
    */
   neurons?(): ProgramTensor;
@@ -47,15 +47,16 @@ export interface FeedForwardSite {
   /** `gate` and `up` input by input, `[E, F]`: the external weights `<name>.columns`. For skipping inputs. */
   gateColumns?(): ProgramTensor;
   upColumns?(): ProgramTensor;
-  /** The records as they are without a writer. */
-  writeDense(): ProgramTensor;
+  /** The ops of the dense block. */
+  lowerDense(): ProgramTensor;
   /**
-   * The passes in which active neurons (`ids` `[F]`, `count` `[1]`, both i32) are computed. A writer that skips neurons asks
-   * for them once, appends the records of a pass before it asks for the next, which may begin with a boundary, and lets the
-   * sums of a pass go on from those before (`sparse-combine` with `previous`). The matrices have a row per place then: `[S, E]`. Without this method there is one pass, all in memory.
+   * The passes in which active neurons (`ids` `[F]`, `count` `[1]`, both i32) are computed. A lowering that skips neurons asks
+   * for them once, appends the ops of a pass before it asks for the next, which may begin with a boundary, and adds the sums of
+   * a pass to those before (`sparse-combine` with `previous`). The matrices have a row per slot then: `[S, E]`. Without this
+   * method there is one pass, with all rows in memory.
    */
   passes?(ids: ProgramTensor, count: ProgramTensor): Iterable<NeuronPass>;
 }
 
-/** Adds the records of one layer's feed-forward block to a program and returns `y` `[T, E]`. */
-export type FeedForwardWriter = (b: ProgramBuilder, site: FeedForwardSite) => ProgramTensor;
+/** Appends the ops of one layer's feed-forward block to a program and returns `y` `[T, E]`. */
+export type FeedForwardLowering = (b: ProgramBuilder, site: LayerFeedForward) => ProgramTensor;
