@@ -1,10 +1,13 @@
 /** The WebAssembly backend: its memory, its threads and its executables. */
 import {
   checkCopy,
+  dispatchProgram,
   type Backend,
   type BufferHandle,
   type BufferUsage,
   type Executable,
+  type KernelBackend,
+  type PrepareOptions,
   type Program,
 } from '@winnow/ops';
 import { ArgumentError, BackendError, ReleasedError, type DeviceLostError } from '@winnow/tensor';
@@ -193,6 +196,28 @@ export async function createBackend(options: WasmBackendOptions): Promise<WasmBa
     place.packed = [];
   }
 
+  async function prepareKernels(program: Program, prepareOptions: PrepareOptions): Promise<Executable> {
+    checkDisposed();
+    prepareOptions.signal?.throwIfAborted();
+    const bound = bind(program, prepareOptions.buffers, bufferOf);
+    const executable = await createExecutable(program, {
+      ...{ pool, queue, numThreads, bound, maxCallerMs },
+      hasCopies: () => pool.numMemories > 1,
+      smallBytes: bytesPerMemory / smallShare,
+      checkMemory() {
+        checkDisposed();
+        for (const buffer of bound.values()) bufferOf(buffer);
+      },
+      packs: activations === 'int8',
+      now: host.now,
+      onDispose: (disposed) => executables.delete(disposed),
+      profile: prepareOptions.profile ?? false,
+      hostBuffers: prepareOptions.hostBuffers ?? new Set(),
+    });
+    executables.add(executable);
+    return executable;
+  }
+
   const backend: WasmBackend = {
     name: 'wasm',
     variant,
@@ -248,27 +273,7 @@ export async function createBackend(options: WasmBackendOptions): Promise<WasmBa
       buffer.places = [];
       buffers.delete(buffer);
     },
-    async prepare(program: Program, prepareOptions): Promise<Executable> {
-      checkDisposed();
-      prepareOptions.signal?.throwIfAborted();
-      const bound = bind(program, prepareOptions.buffers, bufferOf);
-      const executable = await createExecutable(program, {
-        ...{ pool, queue, numThreads, bound, maxCallerMs },
-        hasCopies: () => pool.numMemories > 1,
-        smallBytes: bytesPerMemory / smallShare,
-        checkMemory() {
-          checkDisposed();
-          for (const buffer of bound.values()) bufferOf(buffer);
-        },
-        packs: activations === 'int8',
-        now: host.now,
-        onDispose: (disposed) => executables.delete(disposed),
-        profile: prepareOptions.profile ?? false,
-        onUnsupported: prepareOptions.onUnsupported ?? 'fallback',
-      });
-      executables.add(executable);
-      return executable;
-    },
+    prepare: (program, prepareOptions) => dispatchProgram(kernels, program, prepareOptions),
     async dispose(): Promise<void> {
       if (isDisposed) return;
       isDisposed = true;
@@ -278,6 +283,7 @@ export async function createBackend(options: WasmBackendOptions): Promise<WasmBa
       await pool.dispose();
     },
   };
+  const kernels: KernelBackend = { ...backend, prepareKernels, now: host.now };
   return backend;
 }
 

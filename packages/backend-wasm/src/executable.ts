@@ -4,14 +4,12 @@ import {
   checkScalars,
   opSpec,
   type Executable,
-  type Fallback,
   type Program,
   type RecordProfile,
   type RunOptions,
 } from '@winnow/ops';
-import { ArgumentError, BackendError, ReleasedError, tensorBytes, UnsupportedOpError } from '@winnow/tensor';
+import { ArgumentError, BackendError, ReleasedError, tensorBytes } from '@winnow/tensor';
 import { makeCurrent, type BufferPlace, type WasmBuffer } from './buffer-places.js';
-import { bindFallback } from './fallback.js';
 import type { JobQueue } from './job-queue.js';
 import type { MemoryPool } from './memory-pool.js';
 import type { MemoryShard } from './memory-shard.js';
@@ -20,9 +18,8 @@ import { bindPart, type PartBuffers } from './part-buffers.js';
 import { loadPart, typedValues, type LoadedPart } from './program-part.js';
 import { bytesOfRecord, dtypesOf, shapeOf, shapesOf } from './record-shapes.js';
 import type { PlacedJob } from './runner.js';
-import { splitProgram, type ProgramPart, type Stage } from './split-program.js';
+import { splitProgram, type ProgramPart } from './split-program.js';
 import type { PieceCopy } from './arena-pieces.js';
-import { supportOfRecord } from './support.js';
 
 /** What an executable needs of its backend. */
 export interface ExecutionContext {
@@ -44,13 +41,13 @@ export interface ExecutionContext {
   /** Longest time that a run may take on the calling thread. */
   readonly maxCallerMs: number;
   readonly profile: boolean;
-  readonly onUnsupported: 'fallback' | 'error';
+  /** Buffers whose weights stay as they were written, because the host reads them. */
+  readonly hostBuffers: ReadonlySet<string>;
 }
 
-/** Records for the workers, or one record for the host. */
+/** Records that run in one job; none where boundaries follow one another. */
 interface Span {
-  readonly job: PlacedJob;
-  readonly onHost: (() => void) | undefined;
+  readonly job: PlacedJob | undefined;
   /** What the host does when the span ended. */
   readonly boundary: string | undefined;
 }
@@ -61,14 +58,9 @@ interface Part extends LoadedPart {
 
 export async function createExecutable(program: Program, context: ExecutionContext): Promise<Executable> {
   const { pool, queue, bound } = context;
-  const unsupported = unsupportedRecords(program);
-  const [first] = unsupported.values();
-  if (first !== undefined && context.onUnsupported === 'error') {
-    throw new UnsupportedOpError({ op: first.op, backend: 'wasm', reason: first.reason });
-  }
   const homeOf = (buffer: number): MemoryShard => homePlace(bound.get(buffer) as WasmBuffer).memory;
   const split = splitProgram(program, homeOf, pool.first, context.smallBytes);
-  const packable = context.packs ? packableTensors(program, (record) => !unsupported.has(record)) : new Map();
+  const packable = context.packs ? packableTensors(program, context.hostBuffers) : new Map();
   const parts: Part[] = [];
   const freeParts = (): void => {
     for (const { memory, base } of parts) queue.whenIdle(() => pool.free(memory, base));
@@ -85,20 +77,15 @@ export async function createExecutable(program: Program, context: ExecutionConte
   }
   const [{ scalars: scalarWords }] = parts;
   const copyPieces = (copies: readonly PieceCopy[]): (() => void) => copierOf(program, parts, copies, scalarWords);
-  const spans = split.stages.flatMap((stage): Span[] => {
-    const part = parts[stage.part];
-    const { address, share, memory, records } = part;
-    const { before, after } = part.buffers.cachesOf(stage);
-    const copy = copyPieces(stage.copies);
-    const jobOf = (begin: number, end: number): PlacedJob => ({
-      ...{ address, begin, end, share, runner: memory.runner, after },
-      before: begin > stage.begin || stage.copies.length === 0 ? before : () => (before(), copy()),
-    });
-    const bindRecord = (record: number): (() => void) => {
-      const run = bindFallback(program, part.program.records[record], part.bytesOf);
-      return () => run(scalarWords);
-    };
-    return spansOf(stage, (record) => unsupported.has(records[record]), jobOf, bindRecord);
+  const spans = split.stages.map((stage): Span => {
+    const { boundary, begin, end, copies } = stage;
+    if (begin === end) return { job: undefined, boundary };
+    const { address, share, memory, buffers } = parts[stage.part];
+    const { before, after } = buffers.cachesOf(stage);
+    const copy = copyPieces(copies);
+    const prepareStage = copies.length === 0 ? before : (): void => (before(), copy());
+    const job = { address, begin, end, share, runner: memory.runner, before: prepareStage, after };
+    return { job, boundary };
   });
   const copyOutputs = copyPieces(split.lastCopies);
   const outputs = new Map(
@@ -115,7 +102,7 @@ export async function createExecutable(program: Program, context: ExecutionConte
       return [name, { values: typedValues(program, tensor, bytesOf), look: () => makeCurrent(buffer, home) }] as const;
     }),
   );
-  const totals = context.profile ? program.records.map(() => ({ numRuns: 0, hostMs: 0, flops: 0, bytes: 0 })) : [];
+  const totals = context.profile ? program.records.map(() => ({ numRuns: 0, flops: 0, bytes: 0 })) : [];
   let isRunning = false;
   let isDisposed = false;
 
@@ -132,35 +119,21 @@ export async function createExecutable(program: Program, context: ExecutionConte
     }
   }
 
-  function computeHere({ job, onHost }: Span): void {
-    const start = context.now();
-    job.before?.();
-    onHost?.();
-    job.after?.();
-    if (!context.profile || job.begin === job.end) return;
-    const part = parts.find(({ address, memory }) => address === job.address && memory.runner === job.runner) as Part;
-    totals[part.records[job.begin]].hostMs += context.now() - start;
-  }
-
-  /** Computes a span; gives a promise when it has to be waited for. */
-  function compute(span: Span, signal: AbortSignal | undefined): void | Promise<void> {
-    if (span.onHost !== undefined) {
-      if (!context.hasCopies()) return computeHere(span);
-      return queue.takeTurn(() => computeHere(span), checkAlive);
-    }
+  /** Runs a job; gives a promise when it has to be waited for. */
+  function compute(job: PlacedJob, signal: AbortSignal | undefined): void | Promise<void> {
     const finish = (isComplete: boolean): void => {
       checkAlive();
       if (!isComplete) signal?.throwIfAborted();
       if (!isComplete) throw new ReleasedError('executable');
     };
-    const result = queue.run(span.job, signal, checkAlive);
+    const result = queue.run(job, signal, checkAlive);
     return typeof result === 'boolean' ? finish(result) : result.then(finish);
   }
 
   async function runSpans(options: RunOptions): Promise<void> {
     for (const span of spans) {
       options.signal?.throwIfAborted();
-      const waiting = compute(span, options.signal);
+      const waiting = span.job && compute(span.job, options.signal);
       if (waiting !== undefined) await waiting;
       if (span.boundary === undefined) continue;
       await options.onBoundary?.(span.boundary);
@@ -182,7 +155,7 @@ export async function createExecutable(program: Program, context: ExecutionConte
 
   const executable: Executable = {
     program,
-    fallbacks: fallbacksOf(unsupported),
+    fallbacks: [],
     async run(scalars, options = {}) {
       if (isDisposed) throw new ReleasedError('executable');
       if (isRunning) throw new BackendError({ backend: 'wasm', message: 'the executable is running already' });
@@ -233,9 +206,9 @@ export async function createExecutable(program: Program, context: ExecutionConte
           if (part.isInt8(index)) int8Records.add(record);
         }
       }
-      return totals.map(({ numRuns, hostMs, flops, bytes }, index) => {
+      return totals.map(({ numRuns, flops, bytes }, index) => {
         const { op, layer } = program.records[index];
-        return { op, layer, numRuns, timeMs: times[index] + hostMs, flops, bytes, isInt8: int8Records.has(index) };
+        return { op, layer, numRuns, timeMs: times[index], flops, bytes, isInt8: int8Records.has(index) };
       });
     },
     async dispose() {
@@ -279,45 +252,4 @@ function copierOf(
       else if (last > begin) target.set(source.subarray(0, last - begin));
     }
   };
-}
-
-interface Unsupported {
-  readonly op: string;
-  readonly reason: string;
-}
-
-function unsupportedRecords(program: Program): Map<number, Unsupported> {
-  const result = new Map<number, Unsupported>();
-  for (const [index, record] of program.records.entries()) {
-    const support = supportOfRecord(record);
-    if (!support.supported) result.set(index, { op: record.op, reason: support.reason });
-  }
-  return result;
-}
-
-function fallbacksOf(unsupported: ReadonlyMap<number, Unsupported>): Fallback[] {
-  const counts = new Map<string, Fallback>();
-  for (const { op, reason } of unsupported.values()) {
-    const key = `${op} ${reason}`;
-    counts.set(key, { op, reason, numRecords: (counts.get(key)?.numRecords ?? 0) + 1 });
-  }
-  return [...counts.values()];
-}
-
-function spansOf(
-  { begin, end, boundary }: Stage,
-  isUnsupported: (record: number) => boolean,
-  jobOf: (begin: number, end: number) => PlacedJob,
-  bind: (record: number) => () => void,
-): Span[] {
-  const parts: Span[] = [];
-  for (let from = begin; from < end;) {
-    let to = from;
-    while (to < end && !isUnsupported(to)) to++;
-    if (to > from) parts.push({ job: jobOf(from, to), onHost: undefined, boundary: undefined });
-    if (to < end) parts.push({ job: jobOf(to, to + 1), onHost: bind(to), boundary: undefined });
-    from = to + 1;
-  }
-  const last = parts.pop() ?? { job: jobOf(begin, end), onHost: () => undefined };
-  return [...parts, { ...last, boundary }];
 }

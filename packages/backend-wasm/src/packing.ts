@@ -57,9 +57,9 @@ export function keyOf({ buffer, byteOffset, dtype, shape }: TensorRef): string {
 
 /**
  * The weights of all 8-bit products, except those that some record reads in another way: as another shape, or by an op
- * that knows no packed rows.
+ * that knows no packed rows. The weights of `hostBuffers` stay as they are.
  */
-export function packableTensors(program: Program, isSupported: (record: number) => boolean): Map<string, PackedTensor> {
+export function packableTensors(program: Program, hostBuffers: ReadonlySet<string>): Map<string, PackedTensor> {
   const candidates = new Map<string, PackedTensor>();
   for (const record of program.records) {
     const ref = packedRefOf(record);
@@ -88,8 +88,11 @@ export function packableTensors(program: Program, isSupported: (record: number) 
       candidates.delete(key);
     }
   };
-  for (const [index, record] of program.records.entries()) {
-    const readable = isSupported(index) ? packedRefOf(record) : undefined;
+  for (const [key, { buffer }] of candidates) {
+    if (hostBuffers.has(program.buffers[buffer]?.name ?? '')) candidates.delete(key);
+  }
+  for (const record of program.records) {
+    const readable = packedRefOf(record);
     for (const ref of [...Object.values(record.inputs), ...Object.values(record.outputs)]) {
       if (ref !== readable || !candidates.has(keyOf(ref))) remove(ref);
     }

@@ -1,8 +1,7 @@
 /** Which ops and dtypes have kernels. */
-import { opSpecs, weightDTypes, type OpDescription, type OpRecord, type Support } from '@winnow/ops';
+import { opSpecs, weightDTypes, type OpDescription, type Support } from '@winnow/ops';
 import type { DType } from '@winnow/tensor';
 import { kernelOps } from './kernel-ops.generated.js';
-import { dtypesOf } from './record-shapes.js';
 
 /** Weight dtypes that `assembly/quant/dequantize.ts` and `dequantize-iq.ts` know. */
 const dequantized: ReadonlySet<DType> = new Set<DType>([
@@ -23,9 +22,4 @@ export function supportOf(op: string, { dtypes }: OpDescription): Support {
     }
   }
   return { supported: true };
-}
-
-/** The same question for a record of a program. */
-export function supportOfRecord(record: OpRecord): Support {
-  return supportOf(record.op, { dtypes: dtypesOf(record), attributes: record.attributes });
 }

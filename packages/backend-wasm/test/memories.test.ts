@@ -2,7 +2,7 @@
 import { Worker } from 'node:worker_threads';
 import { float32Arithmetic, programCases, type ProgramCase } from '@winnow/conformance';
 import { createScalarBlock, ProgramBuilder, type Backend, type BufferHandle, type Program } from '@winnow/ops';
-import { BackendError, CapacityError, encode, ReleasedError, sizeOf } from '@winnow/tensor';
+import { CapacityError, DeviceLostError, encode, ReleasedError, sizeOf } from '@winnow/tensor';
 import { testCoverage } from '@winnow/test-utils';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createNodeHost } from '../src/host.node.js';
@@ -350,8 +350,8 @@ test('a worker that dies in one memory ends those of the others', async () => {
   const { backend, program, buffers } = await several(host);
   await expect(
     backend.prepare(program, { buffers }).then((executable) => executable.run(scalarsOf(program, [1]))),
-  ).rejects.toThrow(BackendError);
-  expect(() => backend.allocate({ sizeBytes: 1, usage: 'kv', label: 'more' })).toThrow(BackendError);
+  ).rejects.toThrow(DeviceLostError);
+  expect(() => backend.allocate({ sizeBytes: 1, usage: 'kv', label: 'more' })).toThrow(DeviceLostError);
   await backend.dispose();
   expect(numAlive).toBe(0);
 });

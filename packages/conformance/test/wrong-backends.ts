@@ -2,15 +2,15 @@
 import {
   arenaBufferIndex,
   createReferenceBackend,
+  dispatchProgram,
   type Backend,
   type Executable,
-  type Fallback,
+  type KernelBackend,
   type OpRecord,
   type PrepareOptions,
   type Program,
   type TensorRef,
 } from '@winnow/ops';
-import { UnsupportedOpError } from '@winnow/tensor';
 
 type ChangeProgram = (program: Program) => Program;
 
@@ -88,22 +88,25 @@ export function scribbling(name: string, position: number): Backend {
   }));
 }
 
-/** Says it has no kernel for an op and does as it is told about that. */
-export function honestlyWithout(op: string): Backend {
-  const backend = createReferenceBackend();
-  const reason = 'no kernel';
-  return {
+/** Says it has no kernel for an op and leaves its records to the dispatcher. */
+export function honestlyWithout(op: string, canSeeMemory = true): Backend {
+  const reference = createReferenceBackend();
+  const backend: Backend = {
+    ...reference,
+    supports: (name, description) =>
+      name === op ? { supported: false, reason: 'no kernel' } : reference.supports(name, description),
+    ...(canSeeMemory ? {} : { view: () => undefined }),
+    prepare: (program, options) => dispatchProgram(kernels, program, options),
+  };
+  const kernels: KernelBackend = {
     ...backend,
-    supports: (name, description) => (name === op ? { supported: false, reason } : backend.supports(name, description)),
-    async prepare(program, options) {
-      const numRecords = program.records.filter((record) => record.op === op).length;
-      if (numRecords > 0 && options.onUnsupported === 'error') {
-        throw new UnsupportedOpError({ op, backend: 'partial', reason });
-      }
-      const fallbacks: Fallback[] = numRecords === 0 ? [] : [{ op, reason, numRecords }];
-      return { ...(await backend.prepare(program, options)), fallbacks };
+    now: () => 0,
+    prepareKernels(program, options) {
+      if (program.records.some((record) => record.op === op)) throw new Error(`${op} reached the kernels`);
+      return reference.prepare(program, options);
     },
   };
+  return backend;
 }
 
 /** Says it supports everything, and runs an op on the reference even where fallbacks are errors. */

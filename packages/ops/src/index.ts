@@ -18,6 +18,7 @@ export {
 } from './backend.js';
 export { BoundProgram, type BoundProgramOptions } from './bound-program.js';
 export type { Dim } from './dims.js';
+export { dispatchProgram, type KernelBackend } from './fallback/dispatch.js';
 export { decodeProgram, encodeProgram, resolveDims, type DecodedRecord, type DecodedTensor } from './encode-program.js';
 export {
   lowerDenseAttention,
