@@ -30,9 +30,10 @@ export interface BoundProgramOptions {
  */
 export class BoundProgram {
   readonly scalars: ScalarBlock;
+  /** Memory of the external tensors, by name. */
+  readonly buffers: ReadonlyMap<string, BufferHandle>;
   readonly #backend: Backend;
   readonly #executable: Executable;
-  readonly #buffers: ReadonlyMap<string, BufferHandle>;
   readonly #owned: readonly BufferHandle[];
   #isOpen = true;
 
@@ -46,7 +47,7 @@ export class BoundProgram {
     this.scalars = createScalarBlock(scalars, symbols);
     this.#backend = backend;
     this.#executable = executable;
-    this.#buffers = buffers;
+    this.buffers = buffers;
     this.#owned = owned;
   }
 
@@ -73,6 +74,10 @@ export class BoundProgram {
     }
   }
 
+  get program(): Program {
+    return this.#executable.program;
+  }
+
   /** Ops that run on the reference because the backend has no kernel for them. */
   get fallbacks(): readonly Fallback[] {
     return this.#executable.fallbacks;
@@ -85,9 +90,9 @@ export class BoundProgram {
 
   /** Memory of an external tensor. @throws {ArgumentError} when there is no such tensor */
   buffer(name: string): BufferHandle {
-    const buffer = this.#buffers.get(name);
+    const buffer = this.buffers.get(name);
     if (buffer !== undefined) return buffer;
-    const expected = [...this.#buffers.keys()].join(' | ');
+    const expected = [...this.buffers.keys()].join(' | ');
     throw new ArgumentError({ argument: 'external tensor', expected, actual: name });
   }
 

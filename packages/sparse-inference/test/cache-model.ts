@@ -36,178 +36,216 @@ interface ModelLayer {
   held: Map<number, number>;
 }
 
-export interface CacheModel {
-  readonly cache: NeuronCache;
-  readonly layers: readonly ModelLayer[];
-  readonly counts: { failed: number; aborted: number; refused: number };
-  runCommand(): Promise<void>;
-}
-
-export async function createCacheModel(options: ModelOptions, seed: number): Promise<CacheModel> {
-  const { numItems, slots, shapes, hasView = true, isBundle = false, failureRate = 0 } = options;
-  const rng = createRng(seed);
-  const counts = { failed: 0, aborted: 0, refused: 0 };
-  let isOpen = false;
-  const layers = Array.from({ length: numLayers }, (_, layer): ModelLayer => {
+/** Layers with their sources and memories, whose reads and writes take a while and fail now and then once `isOpen`. */
+function createLayers(options: ModelOptions, seed: number, rng: Rng, state: { isOpen: boolean }): ModelLayer[] {
+  const { numItems, slots, shapes, numHot, hasView = true, isBundle = false, failureRate = 0 } = options;
+  return Array.from({ length: numLayers }, (_, layer): ModelLayer => {
     const { pieces, source, item } = testPieces(shapes, numItems, isBundle, seed * 10 + layer);
     const ids = shuffled(numItems, rng);
     const memories = pieces.map((_piece, piece) => testMemory(slots * item(piece, 0).length, hasView));
     const stumble = async (): Promise<void> => {
       await ticks(rng.nextInt(12));
-      if (isOpen && rng.nextFloat() < failureRate) throw new IoError({ source: 'weights', message: 'EIO' });
+      if (state.isOpen && rng.nextFloat() < failureRate) throw new IoError({ source: 'weights', message: 'EIO' });
     };
     source.before = stumble;
     for (const memory of memories) memory.before = stumble;
-    return { source, memories, item, hot: ids.slice(0, options.numHot), held: new Map() };
+    return { source, memories, item, hot: ids.slice(0, numHot), held: new Map() };
   });
-  const cacheLayers = layers.map(({ hot }, layer): NeuronCacheOptions['layers'][number] => {
+}
+
+function cacheLayers(
+  { numItems, slots, shapes, warmSlots, numWarm, isBundle = false }: ModelOptions,
+  layers: readonly ModelLayer[],
+  seed: number,
+  rng: Rng,
+): NeuronCacheOptions['layers'] {
+  return layers.map(({ hot, source }, layer) => {
     const { pieces } = testPieces(shapes, numItems, isBundle, seed * 10 + layer);
     const isHot = new Set(hot);
+    const others = shuffled(numItems, rng).filter((id) => !isHot.has(id));
     return {
       numItems,
-      pieces: pieces.map((piece) => ({ ...piece, source: layers[layer].source })),
+      pieces: pieces.map((piece) => ({ ...piece, source })),
       slots,
       hot,
-      warmSlots: options.warmSlots,
-      warm: shuffled(numItems, rng)
-        .filter((id) => !isHot.has(id))
-        .slice(0, options.numWarm),
+      warmSlots,
+      warm: others.slice(0, numWarm),
       frequencies: Float32Array.from({ length: numItems }, () => rng.nextFloat() * 0.3),
     };
   });
-  const { warmEncoding = 'q8_0', coldEncoding = 'file', readBytes = 600, maxGapBytes = 70, maxReads = 3 } = options;
-  const cache = await createNeuronCache({
-    layers: cacheLayers,
-    slotMemory: (layer, piece) => layers[layer].memories[piece],
-    warmEncoding,
-    coldEncoding,
-    readBytes,
-    maxGapBytes,
-    maxReads,
-  });
-  isOpen = true;
-  /** All bytes that a piece of an item may have in a slot. */
-  const expected = (layer: number, piece: number, item: number): Uint8Array[] => {
-    const { dtype, valuesPerItem } = shapes[piece];
-    const bytes = layers[layer].item(piece, item);
-    const isWide = ['f32', 'f16', 'bf16'].includes(dtype) && valuesPerItem % 32 === 0;
-    const found = [bytes];
-    if (isWide && warmEncoding === 'q8_0' && options.warmSlots > 0)
-      found.push(through('q8_0', dtype, bytes, valuesPerItem));
-    const isWiderThan4Bit = valuesPerItem % 32 === 0 && dtype !== 'q4_0';
-    if (isWiderThan4Bit && coldEncoding === 'q4_0') found.push(through('q4_0', dtype, bytes, valuesPerItem));
-    return found;
-  };
-  const checkSlot = (layer: number, item: number, slot: number): void => {
-    for (const [piece, { bytes }] of layers[layer].memories.entries()) {
-      const size = layers[layer].item(piece, 0).length;
-      const actual = Buffer.from(bytes.buffer, slot * size, size);
-      if (expected(layer, piece, item).some((each) => actual.equals(each))) continue;
-      expect.fail(`layer ${layer}, item ${item}, piece ${piece}: slot ${slot} has other bytes`);
+}
+
+/** All bytes that a piece of an item may have in a slot. */
+function possibleBytes(options: ModelOptions, piece: number, bytes: Uint8Array): Uint8Array[] {
+  const { shapes, warmSlots, warmEncoding = 'q8_0', coldEncoding = 'file' } = options;
+  const { dtype, valuesPerItem } = shapes[piece];
+  const isWide = ['f32', 'f16', 'bf16'].includes(dtype) && valuesPerItem % 32 === 0;
+  const found = [bytes];
+  if (isWide && warmEncoding === 'q8_0' && warmSlots > 0) found.push(through('q8_0', dtype, bytes, valuesPerItem));
+  const isWiderThan4Bit = valuesPerItem % 32 === 0 && dtype !== 'q4_0';
+  if (isWiderThan4Bit && coldEncoding === 'q4_0') found.push(through('q4_0', dtype, bytes, valuesPerItem));
+  return found;
+}
+
+export class CacheModel {
+  readonly cache: NeuronCache;
+  readonly layers: readonly ModelLayer[];
+  readonly counts: { failed: number; aborted: number; refused: number } = { failed: 0, aborted: 0, refused: 0 };
+  readonly #options: ModelOptions;
+  readonly #rng: Rng;
+
+  private constructor(cache: NeuronCache, layers: readonly ModelLayer[], options: ModelOptions, rng: Rng) {
+    this.cache = cache;
+    this.layers = layers;
+    this.#options = options;
+    this.#rng = rng;
+  }
+
+  static async create(options: ModelOptions, seed: number): Promise<CacheModel> {
+    const { warmEncoding = 'q8_0', coldEncoding = 'file', readBytes = 600, maxGapBytes = 70, maxReads = 3 } = options;
+    const rng = createRng(seed);
+    const state = { isOpen: false };
+    const layers = createLayers(options, seed, rng, state);
+    const cache = await createNeuronCache({
+      layers: cacheLayers(options, layers, seed, rng),
+      slotMemory: (layer, piece) => layers[layer].memories[piece],
+      ...{ warmEncoding, coldEncoding, readBytes, maxGapBytes, maxReads },
+    });
+    state.isOpen = true;
+    return new CacheModel(cache, layers, options, rng);
+  }
+
+  /** Runs a random command, then checks the bookkeeping and what is held. */
+  async runCommand(): Promise<void> {
+    const layer = this.#rng.nextInt(numLayers);
+    const kind = this.#rng.nextInt(10);
+    if (kind === 0) this.#release(layer);
+    else if (kind === 1) this.cache.cancelPrefetch(this.#rng.nextInt(2) === 0 ? layer : undefined);
+    else if (kind === 2) await this.#abortPrefetch(layer);
+    else if (kind <= 4) await this.#prefetch(layer);
+    else if (kind === 5) await this.#abortEnsure(layer);
+    else if (kind === 6) await this.#ensureBoth(layer);
+    else await this.#ensure(layer, this.#randomIds(this.#rng.nextInt(8) === 0 ? this.#slots * 2 : this.#freeSlots));
+    this.cache.checkIntegrity();
+    for (const [index, { held }] of this.layers.entries()) {
+      for (const [item, slot] of held) this.#checkSlot(index, item, slot);
     }
-  };
-  const checkHeld = (): void => {
-    for (const [layer, { held }] of layers.entries()) for (const [item, slot] of held) checkSlot(layer, item, slot);
-  };
-  const randomIds = (most: number): Int32Array => {
-    const count = rng.nextInt(most + 1);
-    const start = rng.nextInt(numItems);
-    const isNear = rng.nextInt(2) === 0;
-    return Int32Array.from({ length: count }, (_, at) =>
-      isNear ? (start + at * 2) % numItems : rng.nextInt(numItems),
-    );
-  };
-  const ensure = async (layer: number, ids: Int32Array, signal?: AbortSignal): Promise<void> => {
-    const state = layers[layer];
+    for (const [index, { hot }] of this.layers.entries()) {
+      for (const item of hot) expect(this.cache.tierOf(index, item)).toBe('hot');
+    }
+  }
+
+  get #slots(): number {
+    return this.#options.slots;
+  }
+
+  /** Slots that no hot item takes. */
+  get #freeSlots(): number {
+    return this.#options.slots - this.#options.numHot;
+  }
+
+  #release(layer: number): void {
+    this.cache.release(layer);
+    this.layers[layer].held = new Map();
+  }
+
+  async #abortPrefetch(layer: number): Promise<void> {
+    const stop = new AbortController();
+    this.cache.prefetch(layer, this.#randomIds(this.#slots), undefined, { signal: stop.signal });
+    await ticks(this.#rng.nextInt(30));
+    this.cache.checkIntegrity();
+    stop.abort();
+  }
+
+  async #prefetch(layer: number): Promise<void> {
+    this.cache.prefetch(layer, this.#randomIds(this.#slots));
+    await ticks(this.#rng.nextInt(20));
+  }
+
+  async #abortEnsure(layer: number): Promise<void> {
+    const stop = new AbortController();
+    const running = this.#ensure(layer, this.#randomIds(this.#freeSlots), stop.signal);
+    await ticks(this.#rng.nextInt(40));
+    this.cache.checkIntegrity();
+    stop.abort(new Error('enough'));
+    await running;
+  }
+
+  async #ensureBoth(layer: number): Promise<void> {
+    const both = [layer, 1 - layer].map((each) => this.#ensure(each, this.#randomIds(this.#slots)));
+    await ticks(this.#rng.nextInt(20));
+    this.cache.checkIntegrity();
+    this.cache.prefetch(layer, this.#randomIds(this.#slots));
+    await Promise.all(both);
+  }
+
+  async #ensure(layer: number, ids: Int32Array, signal?: AbortSignal): Promise<void> {
+    const state = this.layers[layer];
     const rows = new Int32Array(ids.length + 1).fill(-7);
-    const fitting = cache.fit(layer, ids, 0, ids.length);
+    const fits = this.cache.fit(layer, ids, 0, ids.length) === ids.length;
     const before = state.held;
-    const running = cache.ensure(layer, ids, ids.length, rows, signal);
-    if (fitting === ids.length) state.held = new Map();
+    const running = this.cache.ensure(layer, ids, ids.length, rows, signal);
+    if (fits) state.held = new Map();
     try {
       await running;
     } catch (error) {
-      if (error instanceof NeuronLoadError) {
-        expect(error.layer).toBe(layer);
-        for (const item of error.items) expect(ids).toContain(item);
-        expect(error.items.length).toBeGreaterThan(0);
-        counts.failed++;
-      } else if (signal?.aborted === true) {
-        expect(error).toBe(signal.reason);
-        counts.aborted++;
-        if (fitting === ids.length) state.held = new Map();
-      } else {
-        expect(fitting).toBeLessThan(ids.length);
-        expect(error).toMatchObject({ code: 'capacity', available: slots - options.numHot });
-        expect(state.held).toBe(before);
-        counts.refused++;
-      }
+      this.#checkFailure(error, layer, ids, signal, fits, before);
       return;
     }
-    expect(fitting).toBe(ids.length);
+    expect(fits).toBe(true);
     expect(rows[ids.length]).toBe(-7);
     const held = new Map<number, number>();
     for (const [at, item] of ids.entries()) held.set(item, rows[at]);
     for (const [at, item] of ids.entries()) expect(held.get(item)).toBe(rows[at]);
     expect(new Set(held.values()).size).toBe(held.size);
-    for (const item of held.keys()) expect(cache.tierOf(layer, item)).toBe('hot');
+    for (const item of held.keys()) expect(this.cache.tierOf(layer, item)).toBe('hot');
     state.held = held;
-  };
-  return {
-    cache,
-    layers,
-    counts,
-    async runCommand() {
-      const layer = rng.nextInt(numLayers);
-      const other = 1 - layer;
-      switch (rng.nextInt(10)) {
-        case 0:
-          cache.release(layer);
-          layers[layer].held = new Map();
-          break;
-        case 1:
-          cache.cancelPrefetch(rng.nextInt(2) === 0 ? layer : undefined);
-          break;
-        case 2: {
-          const stop = new AbortController();
-          cache.prefetch(layer, randomIds(slots), undefined, { signal: stop.signal });
-          await ticks(rng.nextInt(30));
-          cache.checkIntegrity();
-          stop.abort();
-          break;
-        }
-        case 3:
-        case 4:
-          cache.prefetch(layer, randomIds(slots));
-          await ticks(rng.nextInt(20));
-          break;
-        case 5: {
-          const stop = new AbortController();
-          const running = ensure(layer, randomIds(slots - options.numHot), stop.signal);
-          await ticks(rng.nextInt(40));
-          cache.checkIntegrity();
-          stop.abort(new Error('enough'));
-          await running;
-          break;
-        }
-        case 6: {
-          const both = [ensure(layer, randomIds(slots)), ensure(other, randomIds(slots))];
-          await ticks(rng.nextInt(20));
-          cache.checkIntegrity();
-          cache.prefetch(layer, randomIds(slots));
-          await Promise.all(both);
-          break;
-        }
-        default:
-          await ensure(layer, randomIds(rng.nextInt(8) === 0 ? slots * 2 : slots - options.numHot));
-      }
-      cache.checkIntegrity();
-      checkHeld();
-      for (const [index, { hot }] of layers.entries()) {
-        for (const item of hot) expect(cache.tierOf(index, item)).toBe('hot');
-      }
-    },
-  };
+  }
+
+  #checkFailure(
+    error: unknown,
+    layer: number,
+    ids: Int32Array,
+    signal: AbortSignal | undefined,
+    fits: boolean,
+    before: ModelLayer['held'],
+  ): void {
+    const state = this.layers[layer];
+    if (error instanceof NeuronLoadError) {
+      expect(error.layer).toBe(layer);
+      for (const item of error.items) expect(ids).toContain(item);
+      expect(error.items.length).toBeGreaterThan(0);
+      this.counts.failed++;
+    } else if (signal?.aborted === true) {
+      expect(error).toBe(signal.reason);
+      this.counts.aborted++;
+      if (fits) state.held = new Map();
+    } else {
+      expect(fits).toBe(false);
+      expect(error).toMatchObject({ code: 'capacity', available: this.#freeSlots });
+      expect(state.held).toBe(before);
+      this.counts.refused++;
+    }
+  }
+
+  #checkSlot(layer: number, item: number, slot: number): void {
+    for (const [piece, { bytes }] of this.layers[layer].memories.entries()) {
+      const source = this.layers[layer].item(piece, item);
+      const actual = Buffer.from(bytes.buffer, slot * source.length, source.length);
+      if (possibleBytes(this.#options, piece, source).some((each) => actual.equals(each))) continue;
+      expect.fail(`layer ${layer}, item ${item}, piece ${piece}: slot ${slot} has other bytes`);
+    }
+  }
+
+  #randomIds(maxCount: number): Int32Array {
+    const { numItems } = this.#options;
+    const count = this.#rng.nextInt(maxCount + 1);
+    const start = this.#rng.nextInt(numItems);
+    const isNear = this.#rng.nextInt(2) === 0;
+    return Int32Array.from({ length: count }, (_, at) =>
+      isNear ? (start + at * 2) % numItems : this.#rng.nextInt(numItems),
+    );
+  }
 }
 
 async function ticks(count: number): Promise<void> {

@@ -5,7 +5,7 @@ import { failure, gate, itemBytes, numItems, range, setUp, shapes, ticks } from 
 import { createNeuronCache, type NeuronCache, type NeuronCacheOptions } from '../index.js';
 
 describe('failures', () => {
-  it('names the layer and the items that a failing read leaves out, and stays usable', async () => {
+  it('name the layer and the items that a failing read leaves out; the cache stays usable', async () => {
     const { source, cache, ensure, item, slot } = await setUp({}, { maxReads: 1 });
     const cause = Object.assign(new Error('EIO: i/o error, read'), { code: 'EIO' });
     source.before = async (byteOffset) => {
@@ -21,7 +21,7 @@ describe('failures', () => {
     expect(slot(0, row)).toEqual(item(0, 30));
   });
 
-  it('reports a file that was shortened', async () => {
+  it('report a file that was truncated', async () => {
     const { source, cache } = await setUp();
     source.before = async (byteOffset) => {
       if (byteOffset > 10_000) throw new IoError({ source: 'weights', byteOffset, message: 'ended early' });
@@ -32,7 +32,7 @@ describe('failures', () => {
     cache.checkIntegrity();
   });
 
-  it('refuses bytes that the check does not accept', async () => {
+  it('refuse bytes that the check does not accept', async () => {
     const verify: NeuronCacheOptions['verify'] = (layer, piece, item, bytes) =>
       bytes.length === itemBytes && !(layer === 0 && piece === 1 && item === 41);
     for (const hasView of [true, false]) {
@@ -49,12 +49,14 @@ describe('failures', () => {
     }
     expect((await failure(setUp({}, { verify, coldEncoding: 'q4_0' }))).items).toEqual([41]);
   });
+});
 
-  it('ends an ensure with the reason of its signal, at once', async () => {
+describe('aborts', () => {
+  it('end an ensure at once with the reason of its signal', async () => {
     const { source, cache, ensure } = await setUp();
     source.before = (_, __, signal) =>
       new Promise<void>((_resolve, reject) => {
-        signal?.addEventListener('abort', () => reject(new Error('reads are told')), { once: true });
+        signal?.addEventListener('abort', () => reject(new Error('the read was aborted')), { once: true });
       });
     const stop = new AbortController();
     const running = ensure([1, 2, 3], stop.signal);
@@ -71,6 +73,25 @@ describe('failures', () => {
     await ensure([1, 2, 3]);
   });
 
+  it('end what is under way when the cache is closed', async () => {
+    const { source, cache, ensure } = await setUp();
+    const { wait, open } = gate();
+    source.before = () => wait;
+    const running = ensure([1, 2]);
+    cache.prefetch(0, Int32Array.of(5));
+    await ticks(3);
+    const closing = cache.close();
+    await expect(running).rejects.toThrow(ReleasedError);
+    open();
+    await closing;
+    await cache.close();
+    expect(source.numRunning).toBe(0);
+    await expect(ensure([1])).rejects.toThrow(ReleasedError);
+    expect(() => cache.prefetch(0, Int32Array.of(1))).toThrow(ReleasedError);
+  });
+});
+
+describe('refusals', () => {
   it('says how many ids fit, and changes nothing when they do not', async () => {
     const { cache, ensure } = await setUp({ slots: 5, hot: [0] });
     await ensure([7, 8]);
@@ -120,24 +141,9 @@ describe('failures', () => {
     await expect(setUp({ pieces: [] })).rejects.toThrow(ArgumentError);
     await expect(setUp({}, { maxReads: 0 })).rejects.toThrow(ArgumentError);
   });
+});
 
-  it('ends what is under way when it is closed', async () => {
-    const { source, cache, ensure } = await setUp();
-    const { wait, open } = gate();
-    source.before = () => wait;
-    const running = ensure([1, 2]);
-    cache.prefetch(0, Int32Array.of(5));
-    await ticks(3);
-    const closing = cache.close();
-    await expect(running).rejects.toThrow(ReleasedError);
-    open();
-    await closing;
-    await cache.close();
-    expect(source.numRunning).toBe(0);
-    await expect(ensure([1])).rejects.toThrow(ReleasedError);
-    expect(() => cache.prefetch(0, Int32Array.of(1))).toThrow(ReleasedError);
-  });
-
+describe('creation', () => {
   it('leaves nothing behind when the loading at creation fails or is ended', async () => {
     const { pieces, source } = testPieces(shapes, numItems, false);
     const memories = shapes.map(() => testMemory(20 * itemBytes, true));

@@ -6,7 +6,7 @@ import { createNeuronCache } from '../index.js';
 
 describe('coalescing', () => {
   it.each([
-    ['ten neighbours', range(30, 40), 3],
+    ['ten neighbors', range(30, 40), 3],
     ['two runs', [...range(3, 6), ...range(50, 57)], 6],
     ['every second one, gaps not allowed', range(0, 20, 2), 30],
     ['any order, repeated', [12, 10, 11, 10, 13], 3],
@@ -27,7 +27,7 @@ describe('coalescing', () => {
     expect(source.reads).toHaveLength(3);
     expect(cache.statistics()).toMatchObject({ bytesRead: 3 * 19 * itemBytes, usefulBytesRead: 3 * 10 * itemBytes });
     await ensure(range(0, 30, 3));
-    expect(cache.statistics().numReads).toBe(3 + 3 * 6); // 3, 9, 15, 21, 24, 27: two gaps of two neighbours
+    expect(cache.statistics().numReads).toBe(3 + 3 * 6); // 3, 9, 15, 21, 24, 27: two gaps of two neighbors
   });
 
   it('reads the matrices of a bundle together', async () => {
@@ -90,8 +90,10 @@ describe('tiers', () => {
     expect(slot(0, rows[1])).toEqual(item(0, 50));
     expect(cache.statistics()).toMatchObject({ warmHits: 1, coldReads: 1, bytes: { warm: 4 * 3 * 34 } });
   });
+});
 
-  it('keeps the bytes as they are in a warm tier that is told so', async () => {
+describe('encodings of tiers', () => {
+  it('keeps the bytes as they are in a warm tier of encoding same', async () => {
     const { ensure, item, slot } = await setUp({ warmSlots: 4, warm: [5] }, { warmEncoding: 'same' });
     const [row] = await ensure([5]);
     expect(slot(1, row)).toEqual(item(1, 5));
@@ -134,7 +136,7 @@ describe('tiers', () => {
 });
 
 describe('prefetch', () => {
-  it('loads ahead, and the ensure that follows reads nothing', async () => {
+  it('loads items, and the ensure that follows reads nothing', async () => {
     const { source, cache, ensure } = await setUp();
     cache.prefetch(0, Int32Array.of(4, 5, 6));
     await ticks(50);
@@ -178,7 +180,9 @@ describe('prefetch', () => {
     const items = source.reads.map(([byteOffset]) => (byteOffset - 13) / (3 * itemBytes));
     expect(items.slice(0, 2)).toEqual([10, 50]);
   });
+});
 
+describe('prefetch under pressure', () => {
   it('takes no slot that an ensure holds, until that is released', async () => {
     const { cache, ensure } = await setUp({ slots: 4 });
     await ensure([1, 2, 3]);

@@ -89,8 +89,10 @@ describe('calibrate', () => {
     if (predictor === 'input-threshold') expect(Math.abs(report.inputRatio - 0.4)).toBeLessThan(0.08);
     else expect(report.inputRatio).toBe(1);
   });
+});
 
-  test('guesses of a product know the biases of the block', async () => {
+describe('predictors and targets', () => {
+  test('low-rank products include the biases of the block', async () => {
     const weights = randomBlock({ activation: 'silu', isGated: true, hiddenDim: 32, ffnDim: 64 }, 3);
     const biased = { ...weights, upBias: randomRow(64, 5).map((x) => 3 * x) };
     const own = plainSource({ blocks: [biased], hiddenState: (token) => randomRow(32, token) });
@@ -113,7 +115,7 @@ describe('calibrate', () => {
     expect(Math.abs(a.energy - b.energy)).toBeLessThan(0.05);
   });
 
-  test('without a wish it chooses by the activation', async () => {
+  test('by default the activation decides the predictor', async () => {
     const kindOf = async (
       activation: 'relu' | 'silu',
       isGated: boolean,
@@ -128,7 +130,9 @@ describe('calibrate', () => {
     expect(await kindOf('silu', true, 544)).toBe('gate-threshold');
     expect(await kindOf('silu', false)).toBe('low-rank');
   });
+});
 
+describe('needed neurons', () => {
   test('a neuron is needed by its contribution, above the threshold that keeps the energy', async () => {
     const { weights, golden, rows } = goldenBlocks()[2] as ReturnType<typeof goldenBlocks>[0];
     const own = plainSource({ blocks: [weights], hiddenState: (token) => rows[token] as Float32Array });
@@ -165,7 +169,9 @@ describe('calibrate', () => {
       await sidecarBytes(sidecar);
     }
   });
+});
 
+describe('reports and progress', () => {
   test('the report is what measuring the sidecar on the same text gives', async () => {
     for (const predictor of predictorKinds) {
       const sidecar = await calibrate(source, { ...base, predictor, epochs: 1 });
@@ -175,7 +181,7 @@ describe('calibrate', () => {
     }
   });
 
-  test('tells how far it is', async () => {
+  test('progress covers all phases', async () => {
     const seen: CalibrationProgress[] = [];
     await calibrate(source, { ...base, epochs: 2, onProgress: (progress) => seen.push(progress) });
     const done = seen.map(({ doneTokens }) => doneTokens);
@@ -184,7 +190,7 @@ describe('calibrate', () => {
     expect(new Set(seen.map(({ phase }) => phase)).size).toBe(4);
   });
 
-  test('stops when it is told to', async () => {
+  test('a signal stops a calibration', async () => {
     const controller = new AbortController();
     const reason = new Error('enough');
     const onProgress = ({ phase }: CalibrationProgress): void => {
@@ -194,12 +200,12 @@ describe('calibrate', () => {
   });
 });
 
-describe('checkpoints', () => {
-  const blocks = [easy.weights, randomBlock({ activation: 'relu', isGated: true, hiddenDim: 48, ffnDim: 96 }, 9)];
-  const two = plainSource({ blocks, hiddenState: easy.hiddenState });
-  // groups of 256 tokens: eight samples
-  const common: CalibrateOptions = { ...base, samples: samples.slice(0, 30), epochs: 2, memoryBytes: 1 };
+const blocks = [easy.weights, randomBlock({ activation: 'relu', isGated: true, hiddenDim: 48, ffnDim: 96 }, 9)];
+const two = plainSource({ blocks, hiddenState: easy.hiddenState });
+// groups of 256 tokens: eight samples
+const common: CalibrateOptions = { ...base, samples: samples.slice(0, 30), epochs: 2, memoryBytes: 1 };
 
+describe('checkpoints', () => {
   test.each(['low-rank', 'low-rank-product'] as const)(
     'of %s: killed at any save and resumed, the sidecar is the same to the last bit',
     async (predictor) => {
@@ -227,7 +233,7 @@ describe('checkpoints', () => {
     },
   );
 
-  test('killed again and again it still gets there', async () => {
+  test('a calibration that is killed again and again still finishes', async () => {
     const store = new MemoryStore();
     const expected = await sidecarBytes(await calibrate(two, common));
     for (let attempt = 0; attempt < 20; attempt++) {
@@ -239,7 +245,9 @@ describe('checkpoints', () => {
     }
     expect.fail('no progress');
   });
+});
 
+describe('checkpoints that do not fit', () => {
   test.each<[string, Partial<CalibrateOptions>]>([
     ['another seed', { seed: 2 }],
     ['other text', { samples: samples.slice(0, 20) }],
@@ -272,7 +280,7 @@ describe('checkpoints', () => {
   });
 });
 
-describe('options that make no sense', () => {
+describe('invalid options', () => {
   test.each<[string, Partial<CalibrateOptions>, RegExp]>([
     ['two samples', { samples: samples.slice(0, 2) }, /samples: expected at least 3, got 2/],
     ['an empty sample', { samples: [...samples, new Int32Array()] }, /samples of at least one token/],

@@ -104,11 +104,11 @@ describe.each(['reference', 'wasm'] as const)('on %s', (name) => {
   });
 });
 
-describe('the lowering', () => {
-  const weights = randomBlock({ activation: 'relu', isGated: true, hiddenDim, ffnDim }, 11);
-  const run = (write: Parameters<typeof runBlock>[2], tables: Parameters<typeof runBlock>[3], options = {}) =>
-    runBlock(backends.reference, weights, write, tables, randomRow(2 * hiddenDim, 8), options);
+const weights = randomBlock({ activation: 'relu', isGated: true, hiddenDim, ffnDim }, 11);
+const run = (write: Parameters<typeof runBlock>[2], tables: Parameters<typeof runBlock>[3], options = {}) =>
+  runBlock(backends.reference, weights, write, tables, randomRow(2 * hiddenDim, 8), options);
 
+describe('the lowering', () => {
   test('asks for no matrix that it does not read', async () => {
     const of = async (kind: PredictorKind): Promise<readonly string[]> => {
       const sidecar = sidecarOf([sparseLayer(kind, 0, weights, 5)]);
@@ -148,98 +148,102 @@ describe('the lowering', () => {
     const sidecar = sidecarOf([sparseLayer('low-rank', 7, weights, 5)]);
     expect((await run(createFeedForwardLowering(sidecar), new Map())).ops).not.toContain('active-neurons');
   });
+});
 
-  describe('above the ratio from which computing all neurons takes less time', () => {
-    const active = (kind: PredictorKind, activeRatio: number, inputRatio = 1): Sidecar => {
-      const layer = sparseLayer(kind, 0, weights, 5);
-      const sizes = { denseBytes: 1000, sparseBytes: 1000 * activeRatio }; // 2 or 3 bits per weight
-      return sidecarOf([{ ...layer, report: { ...layer.report, ...sizes, activeRatio, inputRatio } }]);
-    };
-    const limit = breakEvenRatio('q4_0', true);
+const active = (kind: PredictorKind, activeRatio: number, inputRatio = 1): Sidecar => {
+  const layer = sparseLayer(kind, 0, weights, 5);
+  const sizes = { denseBytes: 1000, sparseBytes: 1000 * activeRatio }; // 2 or 3 bits per weight
+  return sidecarOf([{ ...layer, report: { ...layer.report, ...sizes, activeRatio, inputRatio } }]);
+};
+const limit = breakEvenRatio('q4_0', true);
 
-    test('layers are dense, with the matrices of dense blocks', async () => {
-      for (const kind of gatedKinds) {
-        const sidecar = active(kind, limit + 0.01);
-        const write = createFeedForwardLowering(sidecar);
-        expect(write.denseLayers).toEqual([0]);
-        expect(write.matrices(0)).toEqual([]);
-        const { weights: names, ops } = await run(write, predictorWeights(sidecar));
-        expect(names.toSorted()).toEqual(['down', 'gate', 'up']);
-        expect(ops).not.toContain('active-neurons');
-        const all = createFeedForwardLowering(sidecar, { maxRatio: 1 });
-        expect(all.denseLayers).toEqual([]);
-        expect(all.matrices(0)).not.toEqual([]);
-        expect((await run(all, predictorWeights(sidecar))).ops).toContain('active-neurons');
-      }
-      expect(createFeedForwardLowering(active('low-rank', limit)).denseLayers).toEqual([]);
-    });
-
-    test('tables of predictors take their share of the time, unless a limit is given', () => {
-      const isDense = (kind: PredictorKind, activeRatio: number, maxRatio?: number): boolean => {
-        const layer = sparseLayer(kind, 0, weights, 5);
-        // tables of a tenth of the block
-        const report = { ...layer.report, activeRatio, denseBytes: 1000, sparseBytes: 1000 * activeRatio + 100 };
-        return runsDense({ ...layer, report }, maxRatio);
-      };
-      const [below, above] = [0.9 * limit - 0.001, 0.9 * limit + 0.001];
-      for (const kind of ['low-rank', 'low-rank-product'] as const) {
-        expect([below, above].map((ratio) => isDense(kind, ratio))).toEqual([false, true]);
-        expect(isDense(kind, above, limit)).toBe(false);
-        expect(isDense(kind, 1, 1)).toBe(false);
-      }
-      // what is more than the active share is the gate, which takes the same time in a dense block
-      const ofRows = breakEvenRatio('q4_0', false);
-      expect([ofRows, ofRows + 0.001].map((ratio) => isDense('gate-threshold', ratio))).toEqual([false, true]);
-    });
-
-    test('types of the rows decide which ratio that is, or else the bits of the weights', () => {
-      const numWeights = (weights.gate === undefined ? 2 : 3) * hiddenDim * ffnDim;
-      const types = { q4_0: 4.5, q8_0: 8.5, f16: 16, f32: 32 };
-      for (const [type, bits] of Object.entries(types) as [keyof typeof types, number][]) {
-        for (const kind of ['low-rank', 'gate-threshold'] as const) {
-          const layer = sparseLayer(kind, 0, weights, 5);
-          const denseBytes = (bits / 8) * numWeights;
-          const report = { ...layer.report, denseBytes, sparseBytes: layer.report.activeRatio * denseBytes };
-          expect(breakEvenOf({ ...layer, report })).toBe(breakEvenRatio(type, kind === 'low-rank'));
-          for (const areSideBySide of [false, true]) {
-            const rows = { dtypes: ['q8_0', 'q4_0'] as const, areSideBySide };
-            const expected = breakEvenRatio('q4_0', areSideBySide && kind === 'low-rank');
-            expect(breakEvenOf({ ...layer, report, rows })).toBe(expected);
-          }
-        }
-      }
-    });
-
-    test('of inputs and of neurons, by the weights that they stand for', () => {
-      const isDense = (inputRatio: number): boolean =>
-        createFeedForwardLowering(active('input-threshold', 0.3, inputRatio), { maxRatio: 0.5 }).denseLayers.length > 0;
-      expect([0.59, 0.61].map(isDense)).toEqual([false, true]);
-    });
-
-    test('an oracle is never dense', () => {
-      expect(createFeedForwardLowering(active('low-rank', 0.9), { oracle: true }).matrices(0)).toEqual(['down']);
-    });
-
-    test('steps of several tokens compute all; those of one token what they need, unless told otherwise', async () => {
-      const layer = sparseLayer('low-rank', 0, weights, 5);
-      // three quarters of the neurons are active whatever the scores
-      const thresholds = layer.predictor.thresholds.map((value, f) => (f % 4 === 0 ? value : -1e9));
-      const sidecar = sidecarOf([{ ...layer, predictor: { ...layer.predictor, thresholds } }]);
-      const tables = predictorWeights(sidecar);
-      const numActive = async (numTokens: number, options = {}): Promise<number> => {
-        const write = createFeedForwardLowering(sidecar, options);
-        return (await runBlock(backends.reference, weights, write, tables, randomRow(numTokens * hiddenDim, 64))).ids
-          .length;
-      };
-      const one = await numActive(1);
-      expect(one).toBeGreaterThan(limit * ffnDim);
-      expect(one).toBeLessThan(ffnDim);
-      expect(await numActive(2)).toBe(ffnDim);
-      expect(await numActive(2, { maxRatio: 1 })).toBeLessThan(ffnDim);
-      expect(await numActive(1, { maxRatio: 0.1 })).toBe(ffnDim);
-    });
+describe('layers above their break-even ratio', () => {
+  test('are dense, with the matrices of dense blocks', async () => {
+    for (const kind of gatedKinds) {
+      const sidecar = active(kind, limit + 0.01);
+      const write = createFeedForwardLowering(sidecar);
+      expect(write.denseLayers).toEqual([0]);
+      expect(write.matrices(0)).toEqual([]);
+      const { weights: names, ops } = await run(write, predictorWeights(sidecar));
+      expect(names.toSorted()).toEqual(['down', 'gate', 'up']);
+      expect(ops).not.toContain('active-neurons');
+      const all = createFeedForwardLowering(sidecar, { maxRatio: 1 });
+      expect(all.denseLayers).toEqual([]);
+      expect(all.matrices(0)).not.toEqual([]);
+      expect((await run(all, predictorWeights(sidecar))).ops).toContain('active-neurons');
+    }
+    expect(createFeedForwardLowering(active('low-rank', limit)).denseLayers).toEqual([]);
   });
 
+  test('tables of predictors take their share of the time, unless a limit is given', () => {
+    const isDense = (kind: PredictorKind, activeRatio: number, maxRatio?: number): boolean => {
+      const layer = sparseLayer(kind, 0, weights, 5);
+      // tables of a tenth of the block
+      const report = { ...layer.report, activeRatio, denseBytes: 1000, sparseBytes: 1000 * activeRatio + 100 };
+      return runsDense({ ...layer, report }, maxRatio);
+    };
+    const [below, above] = [0.9 * limit - 0.001, 0.9 * limit + 0.001];
+    for (const kind of ['low-rank', 'low-rank-product'] as const) {
+      expect([below, above].map((ratio) => isDense(kind, ratio))).toEqual([false, true]);
+      expect(isDense(kind, above, limit)).toBe(false);
+      expect(isDense(kind, 1, 1)).toBe(false);
+    }
+    // what is more than the active share is the gate, which takes the same time in a dense block
+    const ofRows = breakEvenRatio('q4_0', false);
+    expect([ofRows, ofRows + 0.001].map((ratio) => isDense('gate-threshold', ratio))).toEqual([false, true]);
+  });
+});
+
+describe('break-even ratios', () => {
+  test('types of the rows decide which ratio that is, or else the bits of the weights', () => {
+    const numWeights = (weights.gate === undefined ? 2 : 3) * hiddenDim * ffnDim;
+    const types = { q4_0: 4.5, q8_0: 8.5, f16: 16, f32: 32 };
+    for (const [type, bits] of Object.entries(types) as [keyof typeof types, number][]) {
+      for (const kind of ['low-rank', 'gate-threshold'] as const) {
+        const layer = sparseLayer(kind, 0, weights, 5);
+        const denseBytes = (bits / 8) * numWeights;
+        const report = { ...layer.report, denseBytes, sparseBytes: layer.report.activeRatio * denseBytes };
+        expect(breakEvenOf({ ...layer, report })).toBe(breakEvenRatio(type, kind === 'low-rank'));
+        for (const areSideBySide of [false, true]) {
+          const rows = { dtypes: ['q8_0', 'q4_0'] as const, areSideBySide };
+          const expected = breakEvenRatio('q4_0', areSideBySide && kind === 'low-rank');
+          expect(breakEvenOf({ ...layer, report, rows })).toBe(expected);
+        }
+      }
+    }
+  });
+
+  test('of inputs and of neurons, by the weights that they stand for', () => {
+    const isDense = (inputRatio: number): boolean =>
+      createFeedForwardLowering(active('input-threshold', 0.3, inputRatio), { maxRatio: 0.5 }).denseLayers.length > 0;
+    expect([0.59, 0.61].map(isDense)).toEqual([false, true]);
+  });
+
+  test('an oracle is never dense', () => {
+    expect(createFeedForwardLowering(active('low-rank', 0.9), { oracle: true }).matrices(0)).toEqual(['down']);
+  });
+
+  test('steps of several tokens compute all; those of one token what they need, unless told otherwise', async () => {
+    const layer = sparseLayer('low-rank', 0, weights, 5);
+    // three quarters of the neurons are active whatever the scores
+    const thresholds = layer.predictor.thresholds.map((value, f) => (f % 4 === 0 ? value : -1e9));
+    const sidecar = sidecarOf([{ ...layer, predictor: { ...layer.predictor, thresholds } }]);
+    const tables = predictorWeights(sidecar);
+    const numActive = async (numTokens: number, options = {}): Promise<number> => {
+      const write = createFeedForwardLowering(sidecar, options);
+      return (await runBlock(backends.reference, weights, write, tables, randomRow(numTokens * hiddenDim, 64))).ids
+        .length;
+    };
+    const one = await numActive(1);
+    expect(one).toBeGreaterThan(limit * ffnDim);
+    expect(one).toBeLessThan(ffnDim);
+    expect(await numActive(2)).toBe(ffnDim);
+    expect(await numActive(2, { maxRatio: 1 })).toBeLessThan(ffnDim);
+    expect(await numActive(1, { maxRatio: 0.1 })).toBe(ffnDim);
+  });
+});
+
+describe('requests', () => {
   test('adds up the passes of a request', async () => {
     const sidecar = sidecarOf([sparseLayer('low-rank', 0, weights, 5)]);
     const [write, tables] = [createFeedForwardLowering(sidecar, { maxRatio: 1 }), predictorWeights(sidecar)];

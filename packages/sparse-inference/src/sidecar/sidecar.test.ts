@@ -73,13 +73,13 @@ describe('a sidecar', () => {
   });
 });
 
-describe('refusals', () => {
-  const refused = async (bytes: Uint8Array, message: RegExp, options = {}): Promise<void> => {
-    const reading = open(bytes).then((file) => readSidecar(file, options));
-    await expect(reading).rejects.toThrow(FormatError);
-    await expect(reading).rejects.toThrow(message);
-  };
+const refused = async (bytes: Uint8Array, message: RegExp, options = {}): Promise<void> => {
+  const reading = open(bytes).then((file) => readSidecar(file, options));
+  await expect(reading).rejects.toThrow(FormatError);
+  await expect(reading).rejects.toThrow(message);
+};
 
+describe('refusals', () => {
   test('of another model', async () => {
     const bytes = await sidecarBytes(sidecar);
     await refused(bytes, /modelHash: expected that of the model, xxh:2, found xxh:1/, { modelHash: 'xxh:2' });
@@ -126,13 +126,15 @@ describe('refusals', () => {
   ])('%s', async (_name, change, message) => {
     await refused(await changed(change), message);
   });
+});
 
-  test('a product of guesses for a block without a gate', async () => {
+describe('refusals of contents', () => {
+  test('of a low-rank product for a block without a gate', async () => {
     const bytes = await changed((json) => Object.assign(layerOf(json, 4), { isGated: false }));
     await refused(bytes, /kind: expected another one for blocks without a gate/);
   });
 
-  test('NaN among thresholds', async () => {
+  test('of NaN among thresholds', async () => {
     const layer = sparseLayer('gate-threshold', 0, block, 1);
     layer.predictor.thresholds[3] = NaN;
     await refused(await sidecarBytes(sidecarOf([layer])), /layers.0.thresholds: expected numbers, found NaN/);
