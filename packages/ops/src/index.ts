@@ -62,4 +62,4 @@ export { checkScalars, createScalarBlock, type ScalarBlock, type ScalarLayout, t
 export { validateProgram } from './validate-program.js';
 export { cacheDTypes, weightDTypes } from './dtypes.js';
 export { neuronGroup } from './sparse-combine.js';
-export { maxGlobals } from './subquadratic-attention.js';
+export { maxGlobals, subquadraticLandmarkRule, subquadraticTokenRule } from './subquadratic-attention.js';

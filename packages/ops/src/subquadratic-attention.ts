@@ -87,11 +87,11 @@ export const subquadraticAttention: OpSpec = {
     const keyMass = bindKeyMass(mass, groupSize);
     const logit = bindLogit(q.data as Float32Array, cache, attributes);
     const isVisible = visibility(attributes);
-    const isToken = tokenRule(attributes);
+    const isToken = subquadraticTokenRule(attributes);
     const hasLandmarks = attributes['landmarks'] !== 'off';
     const numParts = keyMeans === undefined ? 1 : keyMeans.shape[1];
     const blockSize = keys.shape[2] / numParts;
-    const isLandmark = landmarkRule(attributes, blockSize, isToken);
+    const isLandmark = subquadraticLandmarkRule(attributes, blockSize, isToken);
     const causal = attributes['causal'] as boolean;
     const hasBias = attributes['logCount'] === true;
     const maxBlocks = blockTable.shape[1];
@@ -161,7 +161,7 @@ function mostKeys({ q, keys, blockTable }: RecordShapes, { local, causal }: Attr
 }
 
 /** Whether a query at position `i` sees the token at position `j` as a key of its own. */
-function tokenRule(attributes: Attributes): (i: number, j: number) => boolean {
+export function subquadraticTokenRule(attributes: Attributes): (i: number, j: number) => boolean {
   const { causal, local, logStride } = attributes;
   const globals = new Set(globalAttributes.map((name) => attributes[name] as number));
   return (i, j) => {
@@ -172,7 +172,7 @@ function tokenRule(attributes: Attributes): (i: number, j: number) => boolean {
 }
 
 /** Whether a query at position `i` sees the mean of a block. */
-function landmarkRule(
+export function subquadraticLandmarkRule(
   attributes: Attributes,
   blockSize: number,
   isToken: (i: number, j: number) => boolean,
