@@ -9,3 +9,16 @@ export async function openCalculator(flags: {
   const { createWasmBackend } = await import('@winnow/backend-wasm');
   return createWasmBackend(flags.threads === undefined ? {} : { numThreads: flags.threads });
 }
+
+/** Runs work on a backend beside a model, and disposes of it. */
+export async function withCalculator<Result>(
+  flags: Parameters<typeof openCalculator>[0],
+  work: (backend: Backend) => Promise<Result>,
+): Promise<Result> {
+  const backend = await openCalculator(flags);
+  try {
+    return await work(backend);
+  } finally {
+    await backend.dispose();
+  }
+}

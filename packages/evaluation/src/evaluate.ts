@@ -1,6 +1,7 @@
 /** The whole evaluation of a model: configurations beside the dense base, as one report of plain data. */
 import type { Model } from '@winnow/engine';
 import type { KvDTypes } from '@winnow/engine';
+import type { Backend } from '@winnow/ops';
 import { formatPolicy, type AttentionPolicy } from '@winnow/sparse-attention';
 import { ArgumentError, CapacityError, UnsupportedOpError } from '@winnow/tensor';
 import { measureAttention, meanQuality, type LayerQuality, type QualityMeans } from './attention/attention-quality.js';
@@ -12,7 +13,7 @@ import { baseConfiguration, openOptionsOf, type Configuration, type OpenModel, t
 import { checkDeterminism, type DeterminismReport } from './determinism.js';
 import type { DivergenceReport } from './logits/divergence.js';
 import { compareForced, createBaseRows, maxBaseBytes, type BaseRows } from './logits/forced-decoding.js';
-import { densityOf } from './report/density.js';
+import { densityOf, type DensityOptions } from './report/density.js';
 import { measureSpeed, type SpeedPoint } from './speed.js';
 import { runTasks, type TaskScore } from './tasks/run-tasks.js';
 import type { TaskForm, TaskName } from './tasks/task-types.js';
@@ -38,6 +39,8 @@ export interface EvaluateOptions {
   readonly speedLengths: readonly number[];
   readonly seed: number;
   readonly maxBaseBytes?: number | undefined;
+  /** Where the attention of single layers is computed. Default: the reference backend, which is slow. */
+  readonly backend?: Backend | undefined;
   readonly signal?: AbortSignal | undefined;
   /** Hears what begins. */
   readonly onProgress?: ((what: string, done: number, total: number) => void) | undefined;
@@ -104,8 +107,10 @@ export async function evaluateModel(options: EvaluateOptions): Promise<Evaluatio
     for (const [index, configuration] of configurations.entries()) {
       signal?.throwIfAborted();
       onProgress?.(configuration.label, index + 1, total);
-      const attention = capture === undefined ? [] : attentionOf(configuration, capture.captures, synthetic);
-      const density = densitiesOf(configuration, tokens.length, base.config.numLayers);
+      const attention =
+        capture === undefined ? [] : await attentionOf(configuration, capture.captures, synthetic, options.backend);
+      const sizes = { numTokens: tokens.length, numLayers: base.config.numLayers, backend: options.backend };
+      const density = await densitiesOf(configuration, sizes);
       const run = await runConfiguration(configuration, options, contextSize, baseRows);
       reports.push({ label: configuration.label, kvDType: configuration.kvDType, density, ...run, attention });
     }
@@ -134,14 +139,13 @@ export async function evaluateModel(options: EvaluateOptions): Promise<Evaluatio
   }
 }
 
-function densitiesOf(
+async function densitiesOf(
   configuration: Configuration,
-  numTokens: number,
-  numLayers: number,
-): Partial<Record<Phase, number>> {
+  options: DensityOptions,
+): Promise<Partial<Record<Phase, number>>> {
   const densities: Partial<Record<Phase, number>> = {};
   for (const phase of configuration.phases) {
-    const density = densityOf(configuration, phase, { numTokens, numLayers });
+    const density = await densityOf(configuration, phase, options);
     if (density !== undefined) densities[phase] = density;
   }
   return densities;
@@ -174,11 +178,12 @@ function spread(total: number, count: number): number[] {
 }
 
 /** Each different policy of a configuration on every captured layer, over the second half of the text. */
-function attentionOf(
+async function attentionOf(
   { attention, kvDType, phases }: Configuration,
   captures: readonly AttentionCapture[],
   synthetic: readonly AttentionCapture[],
-): AttentionReport[] {
+  backend: Backend | undefined,
+): Promise<AttentionReport[]> {
   if (kvDType.keys !== 'f32' || kvDType.values !== 'f32' || captures.length === 0) return [];
   const policies = new Map<string, { policy: AttentionPolicy; phases: Phase[] }>();
   for (const phase of phases) {
@@ -188,23 +193,25 @@ function attentionOf(
     if (entry === undefined) policies.set(text, { policy, phases: [phase] });
     else entry.phases.push(phase);
   }
-  return [...policies].map(([text, { policy, phases: used }]): AttentionReport => {
-    const measure = (capture: AttentionCapture): LayerQuality =>
-      measureAttention(policy, capture, Math.floor(capture.q.seqLen / 2));
-    const layers = captures.map(measure);
-    return {
-      phases: used,
-      policy: text,
-      captured: meanQuality(layers),
-      layers,
-      synthetic: synthetic.map(measure),
-      certificates:
-        policy.kind === 'page-topk'
-          ? captures.map((capture) => measureCertificates(policy, capture, Math.floor(capture.q.seqLen / 2)))
-          : [],
-      heavySets: policy.kind === 'h2o-prefill' ? captures.map((capture) => measureHeavySets(policy, capture)) : [],
-    };
-  });
+  const reports: AttentionReport[] = [];
+  for (const [text, { policy, phases: used }] of policies) {
+    const layers: LayerQuality[] = [];
+    const ofSynthetic: LayerQuality[] = [];
+    const certificates: CertificateReport[] = [];
+    const heavySets: HeavySetReport[] = [];
+    for (const capture of captures) {
+      const begin = Math.floor(capture.q.seqLen / 2);
+      layers.push(await measureAttention(policy, capture, begin, backend));
+      if (policy.kind === 'page-topk') certificates.push(await measureCertificates(policy, capture, begin, backend));
+      if (policy.kind === 'h2o-prefill') heavySets.push(await measureHeavySets(policy, capture, backend));
+    }
+    for (const capture of synthetic) {
+      ofSynthetic.push(await measureAttention(policy, capture, Math.floor(capture.q.seqLen / 2), backend));
+    }
+    const captured = meanQuality(layers);
+    reports.push({ phases: used, policy: text, captured, layers, synthetic: ofSynthetic, certificates, heavySets });
+  }
+  return reports;
 }
 
 type ConfigurationRun = Pick<ConfigurationReport, 'refusal' | 'kvBytesPerToken' | 'logits' | 'tasks' | 'speed'>;

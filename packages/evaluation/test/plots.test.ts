@@ -46,9 +46,9 @@ describe('plots of an evaluation', () => {
   });
 });
 
-describe('visit drawings', () => {
+describe('visit drawings', async () => {
   const [capture] = syntheticCaptures(64, 1);
-  const maps = createVisitMaps(parsePolicy('subquadratic:window=8,block=8'), capture, { heads: [0, 1] });
+  const maps = await createVisitMaps(parsePolicy('subquadratic:window=8,block=8'), capture, { heads: [0, 1] });
 
   it('are well-formed, whatever the title, and name panels, pairs and mass', () => {
     const svg = drawVisits({ title: 'a < b & "c" \u0000 \u001b', maps });
@@ -61,13 +61,13 @@ describe('visit drawings', () => {
     }
   });
 
-  it('show what was visited and what was missed, and nothing of the future', () => {
+  it('show what was visited and what was missed, and nothing of the future', async () => {
     const svg = drawVisits({ title: '', maps });
     expect(svg).toContain('#fdd0a2'); // missed
     expect(svg).toContain('#d9ead3'); // landmarks
     for (const [, column, row] of svg.matchAll(/M(\d+) (\d+)h/g))
       expect(Number(column)).toBeLessThanOrEqual(Number(row));
-    const [dense] = createVisitMaps(parsePolicy('dense'), capture, { heads: [0] });
+    const [dense] = await createVisitMaps(parsePolicy('dense'), capture, { heads: [0] });
     const exact = drawVisits({ title: '', maps: [dense] });
     expect(/<path fill="#(7f0000|d7301f|fc8d59|fdd0a2)"/.test(exact)).toBe(false);
   });

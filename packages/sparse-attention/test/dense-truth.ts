@@ -72,3 +72,13 @@ export function largestDifference(a: Tensor3, b: Tensor3): number {
 export function roundingBound(v: Tensor3): number {
   return 1.01 * 2 ** -23 * v.data.reduce((max, value) => Math.max(max, Math.abs(value)), 0);
 }
+
+/**
+ * What sums in f32 may differ by from f64: a logit of `d` products is off by at most `d 2^-24 |q||k| / sqrt(d)`, a weight by
+ * twice that and a few roundings of exp, an output by the weights' errors times the largest value.
+ */
+export function wasmBound({ q, k, v }: { readonly q: Tensor3; readonly k: Tensor3; readonly v: Tensor3 }): number {
+  const max = ({ data }: Tensor3): number => data.reduce((a, b) => Math.max(a, Math.abs(b)), 0);
+  const logit = q.headDim ** 1.5 * 2 ** -24 * max(q) * max(k);
+  return (2 * logit + (8 + k.seqLen) * 2 ** -24) * max(v);
+}

@@ -79,7 +79,8 @@ export async function attentionMap(): Promise<string> {
   const tokens = model.encodePrompt(prompt);
   const layers = [0, model.config.numLayers - 1];
   const { captures } = await captureAttention(model, tokens, { layers });
-  const maps = captures.flatMap((capture) => createVisitMaps(policy, capture, { heads: [0, 1, 2], size: 48 }));
+  const options = { heads: [0, 1, 2], size: 48, backend };
+  const maps = (await Promise.all(captures.map((capture) => createVisitMaps(policy, capture, options)))).flat();
   const share =
     maps.reduce((sum, { pairs }) => sum + pairs, 0) / maps.reduce((sum, { densePairs }) => sum + densePairs, 0);
   const mass = maps.reduce((sum, map) => sum + map.mass, 0) / maps.length;

@@ -9,9 +9,12 @@ import {
   measureH2oGrid,
   measureHeavySets,
   type H2oGridCell,
+  type HeavySetReport,
+  type KeptMap,
 } from '@winnow/evaluation';
 import { clampBudgets } from '@winnow/sparse-attention';
 import { IoError } from '@winnow/tensor';
+import { withCalculator } from '../calculator.js';
 import type { CommandContext, CommandHost } from '../command-host.js';
 import { formatJson, formatTable } from '../format.js';
 import { createModelOpener, tokensOf } from '../model-evaluation.js';
@@ -90,13 +93,19 @@ async function evaluate(modelName: string | undefined, flags: EvalH2oFlags, cont
     onProgress: (policy, done, total) => progress.show(policy, done, total, 'tokens'),
   });
   const { captures, skippedLayers } = await captureAttention(model, tokens, { signal });
-  const heavySets = captures.map((capture) => measureHeavySets(drawn, capture));
+  const heavySets: HeavySetReport[] = [];
+  const maps: KeptMap[] = [];
+  await withCalculator(flags, async (backend) => {
+    for (const capture of captures) {
+      heavySets.push(await measureHeavySets(drawn, capture, backend));
+      if (flags.out !== undefined) maps.push(...(await createKeptMaps(drawn, capture, { backend })));
+    }
+  });
   progress.clear();
   const name = displayName(modelName, model.name);
   const kept = clampBudgets(drawn);
   if (flags.out !== undefined) {
     const title = `${name}, ${tokens.length} tokens: kept by h2o of chunks of ${chunk}, L=${kept.local}, H=${kept.heavy}, ${sinks} sinks`;
-    const maps = captures.flatMap((capture) => createKeptMaps(drawn, capture));
     const { drawKeptMaps } = await import('@winnow/evaluation/plots');
     try {
       await writeFile(flags.out, drawKeptMaps({ title, maps }), { signal });

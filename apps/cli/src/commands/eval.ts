@@ -13,6 +13,7 @@ import {
   formatDivergence,
   formatEvaluation,
   taskNames,
+  type EvaluateOptions,
   type EvaluationPart,
   type EvaluationReport,
   type OpenModel,
@@ -20,6 +21,7 @@ import {
 } from '@winnow/evaluation';
 import { formatAttention, parseAttention } from '@winnow/sparse-attention';
 import { ArgumentError, IoError } from '@winnow/tensor';
+import { withCalculator } from '../calculator.js';
 import type { CommandContext, CommandHost } from '../command-host.js';
 import { registerEvalH2o } from './eval-h2o.js';
 import { evaluateSidecar } from './eval-sparse.js';
@@ -129,7 +131,7 @@ async function evaluate(modelName: string | undefined, flags: EvalFlags, context
   const { open } = await createModelOpener(modelName, flags, context);
   const { config, tokens } = await look(open, text, flags.tokens);
   if (tokens.length < flags.tokens) warn(`the text has ${tokens.length} tokens, not ${flags.tokens}`);
-  const report = await evaluateModel({
+  const options: EvaluateOptions = {
     open,
     configurations: createConfigurations(
       policiesOf(flags, tokens.length, config.headDim),
@@ -146,7 +148,8 @@ async function evaluate(modelName: string | undefined, flags: EvalFlags, context
     seed: flags.seed,
     signal,
     onProgress: (what, done, total) => progress.show(what, done, total + 1, 'tokens'),
-  });
+  };
+  const report = await withCalculator(flags, (backend) => evaluateModel({ ...options, backend }));
   progress.clear();
   const named = { ...report, model: displayName(modelName, report.model) };
   if (flags.plots !== undefined) await writePlots(flags.plots, named);

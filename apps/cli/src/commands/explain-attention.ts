@@ -1,9 +1,10 @@
 /** `winnow explain-attention`: which keys a policy visits, and the mass that they hold. */
 import { writeFile } from 'node:fs/promises';
 import type { Command } from 'commander';
-import { captureAttention, createVisitMaps, type AttentionCapture, type VisitMap } from '@winnow/evaluation';
+import { captureAttention, createVisitMaps, type VisitMap } from '@winnow/evaluation';
 import { formatAttention, formatPolicy, parseAttention, resolvePolicy } from '@winnow/sparse-attention';
 import { IoError } from '@winnow/tensor';
+import { withCalculator } from '../calculator.js';
 import type { CommandContext, CommandHost } from '../command-host.js';
 import { UsageError } from '../errors.js';
 import { attentionOf } from '../flags/engine-options.js';
@@ -104,10 +105,13 @@ async function explain(modelName: string | undefined, flags: ExplainFlags, conte
   const isDenseIn = (at: typeof phase): boolean => policies.every((policy) => policy[at].kind === 'dense');
   if (isDenseIn(phase) && !isDenseIn(other)) warn(`the policy is for ${other}: ${phase} is dense`);
   const maps: VisitMap[] = [];
-  for (const [index, capture] of captures.entries()) {
-    progress.show('layers', index, captures.length, 'tokens');
-    maps.push(...mapsOf(capture, policies[capture.layer ?? 0]?.[phase] ?? spec[phase], heads, flags.cells));
-  }
+  await withCalculator(flags, async (backend) => {
+    for (const [index, capture] of captures.entries()) {
+      progress.show('layers', index, captures.length, 'tokens');
+      const policy = policies[capture.layer ?? 0]?.[phase] ?? spec[phase];
+      maps.push(...(await createVisitMaps(policy, capture, { heads, size: flags.cells, backend })));
+    }
+  });
   progress.clear();
   const name = displayName(modelName, model.name);
   const totals = totalOf(maps);
@@ -135,15 +139,6 @@ async function explain(modelName: string | undefined, flags: ExplainFlags, conte
   }
   const rows = panels.map((panel) => [`${panel.layer}`, `${panel.head}`, percent(panel.density), percent(panel.mass)]);
   await out.write(`${title}\n${formatTable([['layer', 'head', 'pairs', 'mass'], ...rows])}`);
-}
-
-function mapsOf(
-  capture: AttentionCapture,
-  policy: Parameters<typeof createVisitMaps>[0],
-  heads: readonly number[],
-  size: number,
-): VisitMap[] {
-  return createVisitMaps(policy, capture, { heads, size });
 }
 
 function totalOf(maps: readonly VisitMap[]): { readonly density: number; readonly mass: number } {

@@ -1,4 +1,5 @@
 /** Attention of single layers and heads under a policy beside dense attention and the oracle of the same budget. */
+import type { Backend } from '@winnow/ops';
 import { compareToDense, type AttentionPolicy, type HeadQuality } from '@winnow/sparse-attention';
 import { meanOf } from '../logits/statistics.js';
 import type { AttentionCapture } from './capture.js';
@@ -34,15 +35,21 @@ export interface QualityMeans {
 }
 
 /**
- * Compares the queries from `begin` on. In f64 over plain arrays, so that a layer costs seconds for thousands of tokens.
+ * Compares the queries from `begin` on. A layer costs seconds for thousands of tokens.
+ * @param backend default: the reference backend, which is slow
  */
-export function measureAttention(policy: AttentionPolicy, capture: AttentionCapture, begin: number): LayerQuality {
+export async function measureAttention(
+  policy: AttentionPolicy,
+  capture: AttentionCapture,
+  begin: number,
+  backend?: Backend,
+): Promise<LayerQuality> {
   const { q, k, v, scale, rotate, unrotatedQ, name, layer } = capture;
   const isRemapped = policy.kind === 'streaming' && rotate !== undefined;
-  const heads = compareToDense(
+  const heads = await compareToDense(
     policy,
     { q, k, v },
-    { begin, scale, ...(isRemapped ? { rotate, policyQueries: unrotatedQ } : {}) },
+    { begin, scale, backend, ...(isRemapped ? { rotate, policyQueries: unrotatedQ } : {}) },
   );
   const of = (pick: (head: HeadQuality) => number): number => meanOf(heads.map(pick));
   const density = of((head) => head.density);

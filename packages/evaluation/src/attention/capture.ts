@@ -15,7 +15,7 @@ export interface AttentionCapture {
   readonly k: Tensor3;
   readonly v: Tensor3;
   readonly scale: number;
-  /** Turns an unrotated query to a position, for policies that remap positions. */
+  /** Rotates an unrotated query to a position, for policies that remap positions. */
   readonly rotate: Rotate | undefined;
 }
 

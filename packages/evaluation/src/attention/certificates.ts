@@ -1,13 +1,6 @@
 /** What `page-topk` promises beside what is true: the certificate and the softmax mass that was really missed. */
-import {
-  createFamily,
-  exactWeights,
-  massCaptured,
-  PageTopKAttention,
-  rowsOf,
-  type PageTopKPolicy,
-} from '@winnow/sparse-attention';
-import { ArgumentError, Tensor3 } from '@winnow/tensor';
+import type { Backend } from '@winnow/ops';
+import { AttentionLayer, exactWeights, massCaptured, type PageTopKPolicy } from '@winnow/sparse-attention';
 import { meanOf, percentile } from '../logits/statistics.js';
 import type { AttentionCapture } from './capture.js';
 
@@ -39,63 +32,66 @@ export interface Distribution {
   readonly max: number;
 }
 
-/** Queries from `begin` on, one by one as in decoding. */
-export function measureCertificates(
+/**
+ * Queries from `begin` on, over the keys before them.
+ * @param backend default: the reference backend, which is slow
+ */
+export async function measureCertificates(
   policy: PageTopKPolicy,
   capture: AttentionCapture,
   begin: number,
-): CertificateReport {
-  const { q, k, v, scale, name, layer } = capture;
-  const { numHeads } = q;
-  const groupSize = numHeads / k.numHeads;
-  const family = createFamily(policy, {
-    kv: { keys: rowsOf(k), values: rowsOf(v), length: k.seqLen },
-    numHeads,
-    scale,
+  backend?: Backend,
+): Promise<CertificateReport> {
+  const { q, k, v, scale, name, layer: index } = capture;
+  await using layer = new AttentionLayer({
+    ...{ backend, decode: policy, capacity: k.seqLen, scale },
+    ...{ numHeads: q.numHeads, numKvHeads: k.numHeads, headDim: k.headDim, valueDim: v.headDim },
   });
-  if (!(family instanceof PageTopKAttention)) {
-    throw new ArgumentError({ argument: 'policy', expected: 'page-topk', actual: policy.kind });
-  }
-  const out = Tensor3.create(1, numHeads, v.headDim);
-  const measure = (from: number, end: number): CertificatesAtLength => {
-    const certificates: number[] = [];
-    const missing: number[] = [];
-    let visited = 0;
-    let possible = 0;
-    for (let position = from; position < end; position++) {
-      family.attend(q.slice(position, position + 1), position, out, {
-        visits: {
-          visit(query, firstHead, count, tokens, numTokens) {
-            for (let head = firstHead; head < firstHead + count; head++) {
-              const weights = exactWeights(q.row(query, head), k, Math.floor(head / groupSize), query + 1, scale);
-              missing.push(Math.max(0, 1 - massCaptured(weights, tokens, numTokens)));
-            }
-            visited += numTokens * count;
-            possible += (query + 1) * count;
-          },
-        },
-      });
-      for (let head = 0; head < numHeads; head++) certificates.push(family.report.certificate[head]);
-    }
-    return {
-      from,
-      to: end - 1,
-      certificate: distributionOf(certificates),
-      missing: distributionOf(missing),
-      density: possible === 0 ? 1 : visited / possible,
-    };
-  };
-  const whole = measure(begin, q.seqLen);
+  await layer.append(k, v);
+  const whole = await measureRange(layer, capture, begin, q.seqLen);
   const lengths = [whole];
-  for (let end = begin; lengths.length < numLengths && end >= 2; end >>= 1) lengths.unshift(measure(end >> 1, end));
+  for (let end = begin; lengths.length < numLengths && end >= 2; end >>= 1) {
+    lengths.unshift(await measureRange(layer, capture, end >> 1, end));
+  }
   const { certificate, missing, density } = whole;
-  return { name, layer, numQueries: (q.seqLen - begin) * numHeads, certificate, missing, density, lengths };
+  const numQueries = (q.seqLen - begin) * q.numHeads;
+  return { name, layer: index, numQueries, certificate, missing, density, lengths };
+}
+
+/** The queries of positions `[from, end)`. */
+async function measureRange(
+  layer: AttentionLayer,
+  { q, k, scale }: AttentionCapture,
+  from: number,
+  end: number,
+): Promise<CertificatesAtLength> {
+  const groupSize = q.numHeads / k.numHeads;
+  const missing: number[] = [];
+  let visited = 0;
+  let possible = 0;
+  const { certificate } = await layer.attend('decode', q.slice(from, end), from, {
+    onVisit({ query, firstHead, numHeads, tokens }) {
+      for (let head = firstHead; head < firstHead + numHeads; head++) {
+        const weights = exactWeights(q.row(query, head), k, Math.floor(head / groupSize), query + 1, scale);
+        missing.push(Math.max(0, 1 - massCaptured(weights, tokens)));
+      }
+      visited += tokens.length * numHeads;
+      possible += (query + 1) * numHeads;
+    },
+  });
+  return {
+    from,
+    to: end - 1,
+    certificate: distributionOf(certificate ?? []),
+    missing: distributionOf(missing),
+    density: possible === 0 ? 1 : visited / possible,
+  };
 }
 
 /** Ranges of lengths: the last queries, and those of contexts of half and a quarter of their lengths. */
 const numLengths = 3;
 
-function distributionOf(values: readonly number[]): Distribution {
+function distributionOf(values: ArrayLike<number>): Distribution {
   const sorted = Float64Array.from(values).sort();
   return {
     mean: meanOf(sorted),

@@ -1,6 +1,7 @@
 /** What the memory of `h2o` holds while a captured prompt runs through it. */
-import { createFamily, H2oPrefillAttention, KvStore, type H2oPrefillPolicy } from '@winnow/sparse-attention';
-import { ArgumentError, Tensor3, type DType } from '@winnow/tensor';
+import type { Backend } from '@winnow/ops';
+import { AttentionLayer, clampBudgets, type H2oPrefillPolicy } from '@winnow/sparse-attention';
+import type { DType } from '@winnow/tensor';
 import type { AttentionCapture } from './capture.js';
 
 /** Memory after one chunk that another follows. */
@@ -13,29 +14,33 @@ export interface H2oMemorySet {
   readonly isHeavy: (position: number) => boolean;
 }
 
-/** Runs the prompt over a cache of this dtype. @throws {ArgumentError} for another policy */
-export function h2oMemorySets(
+/** Where and how the prompt runs. */
+export interface MemorySetOptions {
+  /** Of the cache. Default: f32. */
+  readonly dtype?: DType | undefined;
+  /** Default: the reference backend, which is slow. */
+  readonly backend?: Backend | undefined;
+}
+
+/** Runs the prompt, chunk by chunk. */
+export async function h2oMemorySets(
   policy: H2oPrefillPolicy,
   { q, k, v, scale }: AttentionCapture,
-  dtype: DType = 'f32',
-): H2oMemorySet[] {
+  { dtype, backend }: MemorySetOptions = {},
+): Promise<H2oMemorySet[]> {
   const { seqLen: numTokens } = q;
-  const { numHeads: numKvHeads, headDim } = k;
-  const types = { keyDType: dtype, valueDType: dtype };
-  const kv = new KvStore({ capacity: numTokens, numKvHeads, headDim, valueDim: v.headDim, ...types });
-  kv.append(k, v, 0, numTokens);
-  const family = createFamily(policy, { kv, numHeads: q.numHeads, scale });
-  if (!(family instanceof H2oPrefillAttention)) {
-    throw new ArgumentError({ argument: 'policy', expected: 'h2o-prefill', actual: policy.kind });
-  }
-  const { sinks, local } = family.memory.budgets;
+  const { sinks, local } = clampBudgets(policy);
+  await using layer = new AttentionLayer({
+    ...{ backend, prefill: policy, capacity: numTokens, scale, keyDType: dtype, valueDType: dtype },
+    ...{ numHeads: q.numHeads, numKvHeads: k.numHeads, headDim: k.headDim, valueDim: v.headDim },
+  });
   const sets: H2oMemorySet[] = [];
   for (let begin = 0; begin + policy.chunk < numTokens; begin += policy.chunk) {
     const end = begin + policy.chunk;
-    family.attend(q.slice(begin, end), begin, Tensor3.create(policy.chunk, q.numHeads, v.headDim));
+    await layer.prefill(q.slice(begin, end), k.slice(begin, end), v.slice(begin, end));
     sets.push({
       end,
-      kept: Array.from({ length: numKvHeads }, (_, head) => Int32Array.from(family.keptPositions(head))),
+      kept: (await layer.heavyHitters()).map(({ positions }) => positions),
       isHeavy: (position) => position >= sinks && position < end - local,
     });
   }

@@ -7,7 +7,7 @@ import { syntheticCaptures } from './synthetic.js';
 const policyOf = (text: string): H2oPrefillPolicy => parsePolicy(text) as H2oPrefillPolicy;
 
 describe('heavy sets', () => {
-  it('planted tokens survive rounding, and heads that look at others keep others', () => {
+  it('planted tokens survive rounding, and heads that look at others keep others', async () => {
     const rng = createRng(3);
     const random = (heads: number, factor: number) => {
       const tensor = Tensor3.create(64, heads, 32);
@@ -23,15 +23,15 @@ describe('heavy sets', () => {
       for (const position of positions) k.row(position, head).fill(2);
     }
     const capture = { name: 'planted', layer: 2, q, unrotatedQ: q, k, v, scale: 0.2, rotate: undefined };
-    const report = measureHeavySets(policyOf('h2o:chunk=16,local=2,heavy=3'), capture);
+    const report = await measureHeavySets(policyOf('h2o:chunk=16,local=2,heavy=3'), capture);
     // one common token of five
     expect(report).toMatchObject({ name: 'planted', layer: 2, numSets: 6, betweenRuns: 1, leastBetweenRuns: 1 });
     expect(report.betweenHeads).toBeCloseTo(1 / 5, 12);
   });
 
-  it('is between 0 and 1 on heads of every kind, and 1 where nothing is compared', () => {
+  it('is between 0 and 1 on heads of every kind, and 1 where nothing is compared', async () => {
     for (const capture of syntheticCaptures(96, 1)) {
-      const { betweenRuns, leastBetweenRuns, numSets } = measureHeavySets(
+      const { betweenRuns, leastBetweenRuns, numSets } = await measureHeavySets(
         policyOf('h2o:chunk=32,local=8,heavy=8'),
         capture,
       );
@@ -39,7 +39,7 @@ describe('heavy sets', () => {
       expect(leastBetweenRuns).toBeLessThanOrEqual(betweenRuns);
       expect(betweenRuns).toBeGreaterThan(0.5); // rounding to 8 bits swaps tokens of nearly equal scores only
       expect(betweenRuns).toBeLessThanOrEqual(1);
-      const alone = measureHeavySets(policyOf('h2o:chunk=96'), capture);
+      const alone = await measureHeavySets(policyOf('h2o:chunk=96'), capture);
       expect([alone.numSets, alone.betweenRuns, alone.betweenHeads]).toEqual([0, 1, 1]);
     }
   });

@@ -1,4 +1,5 @@
 /** The heavy hitters that `h2o` keeps: how much of them another run keeps too, and other heads. */
+import type { Backend } from '@winnow/ops';
 import { jaccard, type H2oPrefillPolicy } from '@winnow/sparse-attention';
 import type { DType } from '@winnow/tensor';
 import { meanOf } from '../logits/statistics.js';
@@ -17,14 +18,18 @@ export interface HeavySetReport {
   readonly betweenHeads: number;
 }
 
-/** Runs a prompt twice. Heavy sets are memory without sinks and local tokens, after each chunk but the last. */
-export function measureHeavySets(policy: H2oPrefillPolicy, capture: AttentionCapture): HeavySetReport {
-  const heavySets = (dtype: DType): Int32Array[][] =>
-    h2oMemorySets(policy, capture, dtype).map(({ kept, isHeavy }) =>
-      kept.map((positions) => positions.filter(isHeavy)),
-    );
-  const exact = heavySets('f32');
-  const rounded = heavySets('q8_0');
+/** Runs a prompt twice. Heavy sets are memory without sinks and local tokens, after each chunk but the last. @param backend default: the reference backend, which is slow */
+export async function measureHeavySets(
+  policy: H2oPrefillPolicy,
+  capture: AttentionCapture,
+  backend?: Backend,
+): Promise<HeavySetReport> {
+  const heavySets = async (dtype: DType): Promise<Int32Array[][]> => {
+    const sets = await h2oMemorySets(policy, capture, { dtype, backend });
+    return sets.map(({ kept, isHeavy }) => kept.map((positions) => positions.filter(isHeavy)));
+  };
+  const exact = await heavySets('f32');
+  const rounded = await heavySets('q8_0');
   const similarities = exact.flatMap((sets, chunk) =>
     sets.map((set, head) => jaccard(set, rounded[chunk]?.[head] ?? new Int32Array(0))),
   );

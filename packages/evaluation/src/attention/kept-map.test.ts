@@ -21,8 +21,8 @@ function planted(): AttentionCapture {
 }
 
 describe('kept positions', () => {
-  it('planted tokens are kept always, the last ones of each chunk once', () => {
-    const maps = createKeptMaps(h2oPolicy(16, 2, 1, 0), planted());
+  it('planted tokens are kept always, the last ones of each chunk once', async () => {
+    const maps = await createKeptMaps(h2oPolicy(16, 2, 1, 0), planted());
     expect(maps.map(({ layer, head, tokensPerCell }) => [layer, head, tokensPerCell])).toEqual([
       [2, 0, 1],
       [2, 1, 1],
@@ -39,9 +39,9 @@ describe('kept positions', () => {
     }
   });
 
-  it('cells are means over their tokens', () => {
-    const fine = createKeptMaps(h2oPolicy(16, 2, 1, 0), planted());
-    const coarse = createKeptMaps(h2oPolicy(16, 2, 1, 0), planted(), 16);
+  it('cells are means over their tokens', async () => {
+    const fine = await createKeptMaps(h2oPolicy(16, 2, 1, 0), planted());
+    const coarse = await createKeptMaps(h2oPolicy(16, 2, 1, 0), planted(), { maxCells: 16 });
     expect(coarse[0].tokensPerCell).toBe(4);
     for (let cell = 0; cell < 12; cell++) {
       const mean = fine[0].shares.subarray(4 * cell, 4 * cell + 4).reduce((sum, x) => sum + x / 4, 0);
@@ -49,8 +49,8 @@ describe('kept positions', () => {
     }
   });
 
-  it('are drawn: a row per head, dark where always kept', () => {
-    const svg = drawKeptMaps({ title: 'a < b', maps: createKeptMaps(h2oPolicy(16, 2, 1, 0), planted()) });
+  it('are drawn: a row per head, dark where always kept', async () => {
+    const svg = drawKeptMaps({ title: 'a < b', maps: await createKeptMaps(h2oPolicy(16, 2, 1, 0), planted()) });
     expect(svg).toContain('<title>a &lt; b</title>');
     expect(svg).toContain('layer 2, head 0');
     expect(svg.match(/head \d/g)).toHaveLength(2);

@@ -1,4 +1,5 @@
 /** Which positions the memory of `h2o` keeps, per layer and KV head. */
+import type { Backend } from '@winnow/ops';
 import type { H2oPrefillPolicy } from '@winnow/sparse-attention';
 import type { AttentionCapture } from './capture.js';
 import { h2oMemorySets } from './h2o-memory-sets.js';
@@ -16,12 +17,23 @@ export interface KeptMap {
   readonly tokensPerCell: number;
 }
 
-/** @param maxCells along the prompt */
-export function createKeptMaps(policy: H2oPrefillPolicy, capture: AttentionCapture, maxCells = 256): KeptMap[] {
+export interface KeptMapOptions {
+  /** Cells along the prompt at most. Default: 256. */
+  readonly maxCells?: number | undefined;
+  /** Default: the reference backend, which is slow. */
+  readonly backend?: Backend | undefined;
+}
+
+/** Runs a captured layer under the policy and counts which positions memory keeps. */
+export async function createKeptMaps(
+  policy: H2oPrefillPolicy,
+  capture: AttentionCapture,
+  { maxCells = 256, backend }: KeptMapOptions = {},
+): Promise<KeptMap[]> {
   const numTokens = capture.q.seqLen;
   const tokensPerCell = Math.ceil(numTokens / maxCells);
   const numCells = Math.ceil(numTokens / tokensPerCell);
-  const sets = h2oMemorySets(policy, capture);
+  const sets = await h2oMemorySets(policy, capture, { backend });
   const chances = new Float32Array(numCells);
   for (const { end } of sets) for (let t = 0; t < end; t++) chances[Math.floor(t / tokensPerCell)]++;
   return Array.from({ length: capture.k.numHeads }, (_, head): KeptMap => {

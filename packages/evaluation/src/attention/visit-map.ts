@@ -1,6 +1,6 @@
 /** Which keys the queries of one head visited, and the softmax mass that they and the others hold, in cells of a grid. */
-import { exactWeights, createFamily, rowsOf, type AttentionPolicy } from '@winnow/sparse-attention';
-import { Tensor3 } from '@winnow/tensor';
+import type { Backend } from '@winnow/ops';
+import { attend, exactWeights, type AttentionPolicy, type KeyVisit } from '@winnow/sparse-attention';
 import type { AttentionCapture } from './capture.js';
 
 /** One head's picture; grids are row-major, queries by keys. */
@@ -13,7 +13,7 @@ export interface VisitMap {
   /** Visited pairs by possible (causal) pairs of the cell. */
   readonly visited: Float32Array;
   /** Pairs whose key is in the mean of a landmark that was visited, by possible pairs. */
-  readonly summarised: Float32Array;
+  readonly summarized: Float32Array;
   /** Exact softmax mass of visited keys, and of the others: mean over the queries of the cell. */
   readonly visitedMass: Float32Array;
   readonly missedMass: Float32Array;
@@ -27,37 +27,31 @@ export interface VisitMapOptions {
   readonly heads: readonly number[];
   /** Cells per side, at most one per token. Default: 64. */
   readonly size?: number;
+  /** Default: the reference backend, which is slow. */
+  readonly backend?: Backend | undefined;
 }
 
 /** Runs a policy over a captured layer and looks at chosen heads. */
-export function createVisitMaps(
+export async function createVisitMaps(
   policy: AttentionPolicy,
   capture: AttentionCapture,
   options: VisitMapOptions,
-): VisitMap[] {
+): Promise<VisitMap[]> {
   const { q, k, v, scale, rotate, unrotatedQ, name } = capture;
-  const numTokens = q.seqLen;
-  const { heads } = options;
-  const size = Math.max(1, Math.min(numTokens, options.size ?? 64));
+  const { heads, backend } = options;
+  const size = Math.max(1, Math.min(q.seqLen, options.size ?? 64));
   const groupSize = q.numHeads / k.numHeads;
-  const grids = heads.map((head) => new Grid(head, size, numTokens));
+  const grids = heads.map((head) => new Grid(head, size, q.seqLen));
   const isRemapped = policy.kind === 'streaming' && rotate !== undefined;
-  const family = createFamily(policy, {
-    kv: { keys: rowsOf(k), values: rowsOf(v), length: numTokens },
-    numHeads: q.numHeads,
-    scale,
-    ...(isRemapped ? { rotate } : {}),
-  });
   const blockSize = policy.kind === 'subquadratic' ? policy.blockSize : 0;
-  family.attend(isRemapped ? unrotatedQ : q, 0, Tensor3.create(numTokens, q.numHeads, v.headDim), {
-    visits: {
-      visit(query, firstHead, numHeads, tokens, count, blocks, numBlocks) {
-        for (const grid of grids) {
-          if (grid.head < firstHead || grid.head >= firstHead + numHeads) continue;
-          const weights = exactWeights(q.row(query, grid.head), k, Math.floor(grid.head / groupSize), query + 1, scale);
-          grid.add(query, weights, tokens.subarray(0, count), blocks.subarray(0, numBlocks), blockSize);
-        }
-      },
+  await attend(policy, isRemapped ? unrotatedQ : q, k, v, {
+    ...{ scale, backend, rotate: isRemapped ? rotate : undefined },
+    onVisit({ query, firstHead, numHeads, tokens, blocks }: KeyVisit) {
+      for (const grid of grids) {
+        if (grid.head < firstHead || grid.head >= firstHead + numHeads) continue;
+        const weights = exactWeights(q.row(query, grid.head), k, Math.floor(grid.head / groupSize), query + 1, scale);
+        grid.add(query, weights, tokens, blocks, blockSize);
+      }
     },
   });
   return grids.map((grid) => grid.finish(name));
@@ -67,7 +61,7 @@ class Grid {
   readonly head: number;
   readonly #size: number;
   readonly #numTokens: number;
-  readonly #cells: Readonly<Record<'possible' | 'visited' | 'summarised' | 'visitedMass' | 'missedMass', Float64Array>>;
+  readonly #cells: Readonly<Record<'possible' | 'visited' | 'summarized' | 'visitedMass' | 'missedMass', Float64Array>>;
   readonly #marks: Uint8Array;
   #pairs = 0;
   #mass = 0;
@@ -80,7 +74,7 @@ class Grid {
     this.#cells = {
       possible: create(),
       visited: create(),
-      summarised: create(),
+      summarized: create(),
       visitedMass: create(),
       missedMass: create(),
     };
@@ -88,7 +82,7 @@ class Grid {
   }
 
   add(query: number, weights: Float64Array, tokens: Int32Array, blocks: Int32Array, blockSize: number): void {
-    const { possible, visited, summarised, visitedMass, missedMass } = this.#cells;
+    const { possible, visited, summarized, visitedMass, missedMass } = this.#cells;
     const marks = this.#marks.fill(0);
     for (const block of blocks) marks.fill(2, block * blockSize, Math.min((block + 1) * blockSize, this.#numTokens));
     for (const token of tokens) marks[token] = 1;
@@ -96,7 +90,7 @@ class Grid {
     for (let key = 0; key <= query; key++) {
       const cell = row + this.#cell(key);
       possible[cell] += 1;
-      if (marks[key] === 2) summarised[cell] += 1;
+      if (marks[key] === 2) summarized[cell] += 1;
       if (marks[key] === 1) {
         visited[cell] += 1;
         visitedMass[cell] += weights[key];
@@ -108,7 +102,7 @@ class Grid {
 
   finish(name: string): VisitMap {
     const size = this.#size;
-    const { possible, visited, summarised, visitedMass, missedMass } = this.#cells;
+    const { possible, visited, summarized, visitedMass, missedMass } = this.#cells;
     const shareOf = (grid: Float64Array): Float32Array =>
       Float32Array.from(grid, (value, cell) => (possible[cell] === 0 ? 0 : value / possible[cell]));
     const queriesOf = (cell: number): number => {
@@ -124,7 +118,7 @@ class Grid {
       size,
       numTokens,
       visited: shareOf(visited),
-      summarised: shareOf(summarised),
+      summarized: shareOf(summarized),
       visitedMass: perQuery(visitedMass),
       missedMass: perQuery(missedMass),
       pairs: this.#pairs,

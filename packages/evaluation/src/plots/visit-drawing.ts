@@ -21,7 +21,7 @@ const headHeight = 74;
 const levels = [1 / 4, 1 / 16, 1 / 64, 1 / 256] as const;
 const visitedColours = ['#08306b', '#2171b5', '#6baed6', '#b8d4ea', '#e6eef6'] as const;
 const missedColours = ['#7f0000', '#d7301f', '#fc8d59', '#fdd0a2'] as const;
-const summarisedColour = '#d9ead3';
+const summarizedColour = '#d9ead3';
 
 /** A complete SVG document. */
 export function drawVisits({ title, maps, columns = defaultColumns(maps) }: DrawVisitsOptions): string {
@@ -53,7 +53,7 @@ function legend(): string {
   const items: [colour: string, text: string][] = [
     [visitedColours[0], 'visited, over a quarter of the mass'],
     [visitedColours[2], 'visited, little mass'],
-    [summarisedColour, 'only in a landmark'],
+    [summarizedColour, 'only in a landmark'],
     [missedColours[1], 'not visited, but dense attention looks there'],
   ];
   let x = gap;
@@ -97,11 +97,11 @@ function panel(map: VisitMap, x: number, y: number): string {
 }
 
 /** Missed mass wins over visited mass where it is more. */
-function colourOf({ visited, summarised, visitedMass, missedMass }: VisitMap, cell: number): string | undefined {
+function colourOf({ visited, summarized, visitedMass, missedMass }: VisitMap, cell: number): string | undefined {
   const missed = levelOf(missedMass[cell]);
   if (missed < levels.length && missedMass[cell] > visitedMass[cell]) return missedColours[missed];
   if (visited[cell] > 0) return visitedColours[levelOf(visitedMass[cell])];
-  return summarised[cell] > 0 ? summarisedColour : undefined;
+  return summarized[cell] > 0 ? summarizedColour : undefined;
 }
 
 /** Index of the first level that is reached; `levels.length` for none. */

@@ -1,16 +1,15 @@
-/** Policies as programs on the reference and on WebAssembly, against dense and against the families on typed arrays. */
+/** Policies as programs over blocks in any order, on the reference and on WebAssembly, against dense and against a layer. */
 import { createWasmBackend } from '@winnow/backend-wasm';
 import { createReferenceBackend, type Backend } from '@winnow/ops';
-import { ArgumentError, Tensor3, type DType } from '@winnow/tensor';
+import { ArgumentError, type DType, type Tensor3 } from '@winnow/tensor';
 import { afterAll, describe, expect, it } from 'vitest';
 import { randomTensor } from '../../test/dense-truth.js';
-import { createLayer, type LayerStep } from '../../test/layer-program.js';
-import { createFamily } from '../attention-layer.js';
-import { rowsOf } from '../core/rows.js';
+import { PagedLayer, type LayerStep } from '../../test/layer-program.js';
+import { AttentionLayer } from '../layer/attention-layer.js';
 import type { AttentionPhase } from '../policy/policy-types.js';
 import { resolvePolicy } from '../policy/resolve-policy.js';
-import { attentionRequirements, checkBlockSize } from './attention-requirements.js';
 import { createAttentionLowering } from './attention-lowering.js';
+import { attentionRequirements, checkBlockSize } from './requirements.js';
 
 const [numHeads, numKvHeads, headDim, blockSize] = [6, 2, 32, 16];
 const numTokens = 150;
@@ -49,7 +48,7 @@ async function runPolicy(
   masses?: (Float32Array | undefined)[],
 ): Promise<Float32Array[]> {
   const withMass = new Set<AttentionPhase>();
-  const writerOf = (phase: AttentionPhase) =>
+  const loweringOf = (phase: AttentionPhase) =>
     createAttentionLowering(spec, phase, {
       numLayers: 1,
       mass: masses !== undefined,
@@ -59,9 +58,9 @@ async function runPolicy(
         b.output('mass', mass);
       },
     });
-  const writers = { prefill: writerOf('prefill'), decode: writerOf('decode') };
+  const lowerings = { prefill: loweringOf('prefill'), decode: loweringOf('decode') };
   const shape = { numHeads, numKvHeads, headDim, blockSize, numBlocks: 12, dtype, numTokens };
-  const layer = await createLayer(backend, writers, q, k, v, shape);
+  const layer = await PagedLayer.create(backend, lowerings, { q, k, v }, shape);
   const outputs: Float32Array[] = [];
   const slots = numKvHeads * blocks.length * blockSize;
   for (const step of steps) {
@@ -78,6 +77,21 @@ async function runPolicy(
   }
   await layer.dispose();
   return outputs;
+}
+
+/** The same steps on a layer over the reference backend. */
+async function runLayer(spec: string): Promise<{ outputs: Float32Array[]; masses: Float32Array[] }> {
+  const [policies] = resolvePolicy(spec, { numLayers: 1 });
+  await using layer = new AttentionLayer({ ...policies, numHeads, numKvHeads, headDim, capacity: numTokens });
+  const [outputs, masses]: [Float32Array[], Float32Array[]] = [[], []];
+  for (const { phase, begin, end } of steps) {
+    if (begin < layer.length) await layer.truncate(begin);
+    const mass = new Float32Array(numKvHeads * blocks.length * blockSize);
+    const [queries, keys, values] = [q, k, v].map((tensor) => tensor.slice(begin, end)) as [Tensor3, Tensor3, Tensor3];
+    outputs.push((await layer[phase](queries, keys, values, { mass })).out.data);
+    masses.push(mass);
+  }
+  return { outputs, masses };
 }
 
 function largestDifference(a: readonly Float32Array[], b: readonly Float32Array[]): number {
@@ -124,49 +138,17 @@ describe.each(Object.keys(backends))('programs on %s', (name) => {
     expect(largestDifference(await runPolicy(backend, spec), dense)).toBeLessThan(rounding);
   });
 
-  it.each(keepingSome)('%s is what the families compute', async (spec) => {
+  it.each(keepingSome)('%s is what a layer with slots in order computes on the reference', async (spec) => {
     const masses: (Float32Array | undefined)[] = [];
     const outputs = await runPolicy(backend, spec, 'f32', masses);
-    const [policies] = resolvePolicy(spec, { numLayers: 1 });
-    const families = new Map(
-      (['prefill', 'decode'] as const).map((phase) => {
-        const policy = policies?.[phase];
-        if (policy === undefined) throw new Error('a policy');
-        const kv = { keys: rowsOf(k), values: rowsOf(v), length: 0 };
-        return [phase, { kv, family: createFamily(policy, { kv, numHeads }) }];
-      }),
-    );
-    const expectedMasses: Float32Array[] = [];
-    const expected = steps.map(({ phase, begin, end }) => {
-      for (const { kv, family } of families.values()) {
-        if (end < kv.length) {
-          kv.length = begin;
-          family.truncated?.(begin);
-        }
-        kv.length = end;
-        family.appended?.();
-      }
-      const rows = Tensor3.create(end - begin, numHeads, headDim);
-      rows.data.set(q.data.subarray(begin * numHeads * headDim, end * numHeads * headDim));
-      const out = Tensor3.create(end - begin, numHeads, headDim);
-      const mass = new Float32Array(numKvHeads * blocks.length * blockSize);
-      const family = families.get(phase)?.family;
-      family?.attend(rows, begin, out, family.policy.kind === 'h2o-prefill' ? {} : { mass });
-      expectedMasses.push(mass);
-      return out.data;
-    });
-    expect(largestDifference(outputs, expected)).toBeLessThan(rounding);
+    const expected = await runLayer(spec);
+    expect(largestDifference(outputs, expected.outputs)).toBeLessThan(rounding);
     // probabilities of up to 70 tokens and 3 heads, off by roundings of their logits
     const ofMasses = 210 * 2 ** -24 * 300;
     for (const [step, mass] of masses.entries()) {
-      if (mass === undefined) continue; // dense
-      if (spec.includes('h2o')) {
-        // the family has no mass: all that queries give away is 1 for each head
-        const given = numHeads * ((steps[step]?.end ?? 0) - (steps[step]?.begin ?? 0));
-        expect(Math.abs(mass.reduce((sum, x) => sum + x, 0) - given)).toBeLessThan(ofMasses * given);
-        continue;
+      if (mass !== undefined) {
+        expect(largestDifference([mass], [expected.masses[step] as Float32Array])).toBeLessThan(ofMasses);
       }
-      expect(largestDifference([mass], [expectedMasses[step] as Float32Array])).toBeLessThan(ofMasses);
     }
   });
 

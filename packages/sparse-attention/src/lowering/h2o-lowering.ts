@@ -1,10 +1,10 @@
-/** Records of chunked prefill with a memory of heavy hitters, whose state sequences carry. */
+/** Ops of chunked prefill with a memory of heavy hitters, whose state belongs to a sequence. */
 import type { LayerAttention, ProgramBuilder, ProgramTensor, SequenceStates } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
-import type { H2oBudgets } from '../families/h2o-memory.js';
+import type { H2oBudgets } from '../policy/policy-costs.js';
 
-function statesOf(site: LayerAttention): SequenceStates {
-  const states = site.states?.();
+function statesOf(request: LayerAttention): SequenceStates {
+  const states = request.states?.();
   if (states !== undefined) return states;
   throw new ArgumentError({
     argument: 'attention: h2o-prefill',
@@ -20,11 +20,11 @@ interface H2oTensors {
   readonly progress: ProgramTensor;
 }
 
-function h2oTensors(b: ProgramBuilder, site: LayerAttention, chunk: number, budgets: H2oBudgets): H2oTensors {
-  const { numStates } = statesOf(site);
-  const K = Number(site.kv.keys.shape[1]);
+function h2oTensors(b: ProgramBuilder, request: LayerAttention, chunk: number, budgets: H2oBudgets): H2oTensors {
+  const { numStates } = statesOf(request);
+  const K = Number(request.kv.keys.shape[1]);
   const capacity = budgets.sinks + budgets.local + budgets.heavy;
-  const name = (what: string): string => `state.${site.layer}.${what}`;
+  const name = (what: string): string => `state.${request.layer}.${what}`;
   return {
     memory: b.external(name('h2oMemory'), 'kv', 'i32', [numStates, K, capacity]),
     memoryScores: b.external(name('h2oScores'), 'kv', 'f32', [numStates, K, capacity]),
@@ -33,27 +33,28 @@ function h2oTensors(b: ProgramBuilder, site: LayerAttention, chunk: number, budg
   };
 }
 
-/** Attention of prompts: `y` and what else the op tells, the states left out. */
-export function writeH2o(
+/** Attention of prompts: `y` and what else the op reports, without the states. */
+export function lowerH2o(
   b: ProgramBuilder,
-  site: LayerAttention,
-  attributes: Readonly<Record<string, number | boolean>>,
+  request: LayerAttention,
+  attributes: Readonly<Record<string, number | string | boolean>>,
   chunk: number,
   budgets: H2oBudgets,
 ): Readonly<Record<string, ProgramTensor>> {
-  const { q, positions, sequences, kv } = site;
-  const { stateFrom, stateTo } = statesOf(site);
+  const { q, positions, sequences, kv } = request;
+  const { stateFrom, stateTo } = statesOf(request);
   const inputs = { q, positions, sequences, ...kv, stateFrom, stateTo };
-  const updated = { ...h2oTensors(b, site, chunk, budgets) };
-  const outputs = b.append('h2o-attention', inputs, { ...attributes, chunk, ...budgets }, updated);
+  const { sinks, local, heavy } = budgets;
+  const updated = { ...h2oTensors(b, request, chunk, budgets) };
+  const outputs = b.append('h2o-attention', inputs, { ...attributes, chunk, sinks, local, heavy }, updated);
   return Object.fromEntries(Object.entries(outputs).filter(([name]) => !Object.hasOwn(updated, name)));
 }
 
-/** For steps that attend in another way: the state goes on as it is, and takes note of their tokens later. */
-export function carryH2o(b: ProgramBuilder, site: LayerAttention, chunk: number, budgets: H2oBudgets): void {
-  const { sequences } = site;
-  const { stateFrom, stateTo } = statesOf(site);
-  for (const state of Object.values(h2oTensors(b, site, chunk, budgets))) {
+/** For steps that attend in another way: the state stays as it is and takes note of their tokens later. */
+export function carryH2o(b: ProgramBuilder, request: LayerAttention, chunk: number, budgets: H2oBudgets): void {
+  const { sequences } = request;
+  const { stateFrom, stateTo } = statesOf(request);
+  for (const state of Object.values(h2oTensors(b, request, chunk, budgets))) {
     b.append('state-carry', { sequences, stateFrom, stateTo }, {}, { state });
   }
 }

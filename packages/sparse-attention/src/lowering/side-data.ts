@@ -1,7 +1,12 @@
-/** What policies keep beside the keys and values of a layer, and the records that keep it up to date. */
-import type { LayerAttention, ProgramBuilder, ProgramTensor } from '@winnow/ops';
+/** What policies keep beside the keys and values of a layer, and the ops that keep it up to date. */
+import type { KvView, LayerAttention, ProgramBuilder, ProgramTensor } from '@winnow/ops';
 import { ArgumentError, type DType } from '@winnow/tensor';
 import type { AttentionPolicy } from '../policy/policy-types.js';
+
+/** The part of a layer's attention that side data depends on. */
+export interface LayerCache extends Pick<LayerAttention, 'layer' | 'slots'> {
+  readonly kv: Pick<KvView, 'keys' | 'values'>;
+}
 
 /** Means of the blocks of a layer. */
 export interface MeanTensors {
@@ -38,16 +43,16 @@ export function partsOf(blockSize: number, partSize: number, what: string): numb
   });
 }
 
-function sizes({ kv }: LayerAttention): { C: number; K: number; S: number; H: number; D: number } {
+function sizes({ kv }: LayerCache): { C: number; K: number; S: number; H: number; D: number } {
   const [C, K, S, H] = kv.keys.shape.map(Number) as [number, number, number, number];
   return { C, K, S, H, D: Number(kv.values.shape[3]) };
 }
 
 /** The means of blocks of `partSize` tokens: buffers `kv.<layer>.keyMeans<partSize>` and so on. */
-export function meansOf(b: ProgramBuilder, site: LayerAttention, partSize: number): MeanTensors {
-  const { C, K, S, H, D } = sizes(site);
+export function meansOf(b: ProgramBuilder, cache: LayerCache, partSize: number): MeanTensors {
+  const { C, K, S, H, D } = sizes(cache);
   const G = partsOf(S, partSize, 'block');
-  const name = (what: string): string => `kv.${site.layer}.${what}${partSize}`;
+  const name = (what: string): string => `kv.${cache.layer}.${what}${partSize}`;
   return {
     meanCounts: b.external(name('meanCounts'), 'kv', 'i32', [C, G, K]),
     keyMeans: b.external(name('keyMeans'), 'kv', 'f32', [C, G, K, H]),
@@ -67,10 +72,10 @@ export function boxBufferNames(layer: number, pageSize: number): Readonly<Record
 }
 
 /** The boxes of pages of `pageSize` tokens. */
-export function boxesOf(b: ProgramBuilder, site: LayerAttention, pageSize: number): BoxTensors {
-  const { C, K, S, H } = sizes(site);
+export function boxesOf(b: ProgramBuilder, cache: LayerCache, pageSize: number): BoxTensors {
+  const { C, K, S, H } = sizes(cache);
   const G = partsOf(S, pageSize, 'page');
-  const names = boxBufferNames(site.layer, pageSize);
+  const names = boxBufferNames(cache.layer, pageSize);
   return {
     boxCounts: b.external(names.boxCounts, 'kv', 'i32', [C, G, K]),
     keyMin: b.external(names.keyMin, 'kv', 'f32', [C, G, K, H]),
@@ -80,42 +85,42 @@ export function boxesOf(b: ProgramBuilder, site: LayerAttention, pageSize: numbe
 }
 
 /** The transposed keys, in the dtype of the keys where that is one of single numbers, else in f16. */
-export function columnsOf(b: ProgramBuilder, site: LayerAttention): ProgramTensor {
-  const { C, K, S, H } = sizes(site);
-  const { dtype } = site.kv.keys;
+export function columnsOf(b: ProgramBuilder, cache: LayerCache): ProgramTensor {
+  const { C, K, S, H } = sizes(cache);
+  const { dtype } = cache.kv.keys;
   const columnDType: DType = dtype === 'f32' || dtype === 'bf16' ? dtype : 'f16';
-  return b.external(`kv.${site.layer}.keyColumns`, 'kv', columnDType, [C, K, H, S]);
+  return b.external(`kv.${cache.layer}.keyColumns`, 'kv', columnDType, [C, K, H, S]);
 }
 
 /**
  * The size of the blocks whose means a SparQ policy takes the mean value from: those that another policy of the layer keeps
  * anyway, or whole cache blocks.
  */
-export function sparqMeanSize(site: LayerAttention, policies: readonly AttentionPolicy[]): number {
+export function sparqMeanSize(cache: LayerCache, policies: readonly AttentionPolicy[]): number {
   for (const policy of policies) {
     const size = meanSizeOf(policy);
     if (size !== undefined) return size;
   }
-  return Number(site.kv.keys.shape[2]);
+  return Number(cache.kv.keys.shape[2]);
 }
 
-/** Appends what all policies of a layer need of the step's tokens, whichever of them attends now. */
-export function appendSideData(b: ProgramBuilder, site: LayerAttention, policies: readonly AttentionPolicy[]): void {
-  const { slots } = site;
-  const { keys, values } = site.kv;
+/** Appends what all policies of a layer need of the step's tokens, whichever of them attends. */
+export function appendSideData(b: ProgramBuilder, cache: LayerCache, policies: readonly AttentionPolicy[]): void {
+  const { slots } = cache;
+  const { keys, values } = cache.kv;
   const meanSizes = new Set(policies.flatMap((policy) => meanSizeOf(policy) ?? []));
   if (policies.some((policy) => policy.kind === 'sparq' && policy.meanValue)) {
-    meanSizes.add(sparqMeanSize(site, policies));
+    meanSizes.add(sparqMeanSize(cache, policies));
   }
   for (const size of meanSizes) {
-    const { meanCounts, keyMeans, valueMeans } = meansOf(b, site, size);
+    const { meanCounts, keyMeans, valueMeans } = meansOf(b, cache, size);
     b.append('block-mean-append', { slots, keys, values }, {}, { counts: meanCounts, keyMeans, valueMeans });
   }
   for (const size of new Set(policies.flatMap((policy) => pageSizeOf(policy) ?? []))) {
-    const { boxCounts, keyMin, keyMax, valueNorms } = boxesOf(b, site, size);
+    const { boxCounts, keyMin, keyMax, valueNorms } = boxesOf(b, cache, size);
     b.append('block-box-append', { slots, keys, values }, {}, { counts: boxCounts, keyMin, keyMax, valueNorms });
   }
   if (policies.some((policy) => policy.kind === 'sparq' && policy.keyLayout === 'both')) {
-    b.append('key-columns-append', { slots, keys }, {}, { columns: columnsOf(b, site) });
+    b.append('key-columns-append', { slots, keys }, {}, { columns: columnsOf(b, cache) });
   }
 }

@@ -3,7 +3,7 @@
  * `prefill=...;decode=...;dense-first=1;dense-last=1;layers=3-5:dense;layers=7/decode:sparq:rank=16`.
  */
 import { ArgumentError } from '@winnow/tensor';
-import { policyFamilies, supportsPhase } from './policy-fields.js';
+import { policySchemas, supportsPhase } from './policy-fields.js';
 import { formatPolicy, isJson, isPolicyName, parseJson, parsePolicy } from './policy-text.js';
 import type { AttentionPhase, AttentionPolicy, AttentionSpec, LayerOverride } from './policy-types.js';
 import { checkPolicy } from './policy-values.js';
@@ -144,7 +144,7 @@ function bareSpec(policy: AttentionPolicy): AttentionSpec {
 
 function phasePolicy(policy: AttentionPolicy, phase: AttentionPhase, argument: string): AttentionPolicy {
   if (supportsPhase(policy.kind, phase)) return policy;
-  const possible = policyFamilies.filter(({ phases }) => phases.includes(phase)).map(({ kind }) => kind);
+  const possible = policySchemas.filter(({ phases }) => phases.includes(phase)).map(({ kind }) => kind);
   throw new ArgumentError({
     argument,
     expected: possible.join(' | '),

@@ -1,4 +1,4 @@
-/** What each family can be told: names in text and in JSON, ranges, defaults. Parsing, printing and checking read this. */
+/** The fields of each kind of policy: names in text and in JSON, ranges, defaults. Parsing, printing and checking read this. */
 import type { AttentionPhase, AttentionPolicy, PolicyKind } from './policy-types.js';
 
 export type FieldValue = number | boolean | string | readonly number[];
@@ -19,7 +19,7 @@ export interface PolicyField {
   readonly fallback: (given: Given) => FieldValue;
 }
 
-export interface PolicyFamily {
+export interface PolicySchema {
   readonly kind: PolicyKind;
   readonly aliases: readonly string[];
   readonly phases: readonly AttentionPhase[];
@@ -34,7 +34,7 @@ export interface CombinationProblem {
   readonly actual: string;
 }
 
-/** Landmark defaults were chosen by measured quality, see the README of this package. */
+/** Landmark defaults were chosen by measured quality, see docs/guides/sparse-attention.md. */
 const defaultLandmarks = 'compat';
 const defaultLandmarkBias = 'log-count';
 
@@ -61,7 +61,7 @@ const choice = (property: string, key: string, words: readonly string[], value: 
 });
 const both: readonly AttentionPhase[] = ['prefill', 'decode'];
 
-export const policyFamilies: readonly PolicyFamily[] = [
+export const policySchemas: readonly PolicySchema[] = [
   { kind: 'dense', aliases: [], phases: both, fields: [] },
   {
     kind: 'subquadratic',
@@ -77,7 +77,6 @@ export const policyFamilies: readonly PolicyFamily[] = [
         ...choice('landmarkBias', 'bias', ['none', 'log-count'], defaultLandmarkBias),
         fallback: ({ landmarks }) => (landmarks === 'off' ? 'none' : defaultLandmarkBias),
       },
-      boolean('sortCandidates', 'sort', false),
     ],
     check(policy) {
       if (policy.kind !== 'subquadratic' || policy.landmarks !== 'off' || policy.landmarkBias === 'none')
@@ -146,12 +145,12 @@ export const policyFamilies: readonly PolicyFamily[] = [
   { kind: 'oracle-topk', aliases: [], phases: both, fields: [integer('k', 'k', 1, 128)] },
 ];
 
-/** The family of a kind or alias, or undefined. */
-export function familyOf(name: string): PolicyFamily | undefined {
-  return policyFamilies.find(({ kind, aliases }) => kind === name || aliases.includes(name));
+/** The schema of a kind or alias; undefined where there is none. */
+export function schemaOf(name: string): PolicySchema | undefined {
+  return policySchemas.find(({ kind, aliases }) => kind === name || aliases.includes(name));
 }
 
-/** Whether a family can serve a phase: `sparq` and `page-topk` only decode, `h2o-prefill` only prefills. */
+/** Whether a kind of policy can serve a phase: `sparq` and `page-topk` only decode, `h2o-prefill` only prefills. */
 export function supportsPhase(kind: PolicyKind, phase: AttentionPhase): boolean {
-  return familyOf(kind)?.phases.includes(phase) ?? false;
+  return schemaOf(kind)?.phases.includes(phase) ?? false;
 }

@@ -1,8 +1,8 @@
 /** The text form of one policy: `kind` or `kind:key=value,key=value`. */
 import { ArgumentError } from '@winnow/tensor';
-import { familyOf, type FieldValue, type PolicyField } from './policy-fields.js';
+import { schemaOf, type FieldValue, type PolicyField } from './policy-fields.js';
 import type { AttentionPolicy } from './policy-types.js';
-import { checkPolicy, complete, expectedOf, fits, knownFamily } from './policy-values.js';
+import { checkPolicy, complete, expectedOf, fits, knownSchema } from './policy-values.js';
 
 /** Whether a text is JSON and not the language of policies. */
 export function isJson(text: string): boolean {
@@ -27,15 +27,15 @@ export function parsePolicy(text: string, argument = 'policy'): AttentionPolicy 
   if (isJson(text)) return checkPolicy(parseJson(text, argument), argument);
   const colon = text.indexOf(':');
   const name = (colon === -1 ? text : text.slice(0, colon)).trim();
-  const family = knownFamily(name, argument);
+  const schema = knownSchema(name, argument);
   const given: Record<string, FieldValue> = {};
   const parts = colon === -1 ? [] : text.slice(colon + 1).split(',');
   for (const part of parts) {
     const equals = part.indexOf('=');
     const key = (equals === -1 ? part : part.slice(0, equals)).trim();
-    const field = family.fields.find((candidate) => candidate.key === key);
+    const field = schema.fields.find((candidate) => candidate.key === key);
     if (field === undefined || equals === -1) {
-      const expected = family.fields.map((candidate) => `${candidate.key}=...`).join(', ') || 'no options';
+      const expected = schema.fields.map((candidate) => `${candidate.key}=...`).join(', ') || 'no options';
       throw new ArgumentError({ argument: `${argument}: ${name}`, expected, actual: JSON.stringify(part) });
     }
     if (given[field.property] !== undefined) {
@@ -52,7 +52,7 @@ export function parsePolicy(text: string, argument = 'policy'): AttentionPolicy 
     }
     given[field.property] = value;
   }
-  return complete(family, given, `${argument}: ${name}`);
+  return complete(schema, given, `${argument}: ${name}`);
 }
 
 function valueOf({ type, words = [] }: PolicyField, word: string): unknown {
@@ -77,7 +77,7 @@ function numberOf(word: string): number {
  * Writes a policy so that `parsePolicy` gives it back: what differs from the defaults, or everything with `full`.
  */
 export function formatPolicy(policy: AttentionPolicy, { full = false }: { readonly full?: boolean } = {}): string {
-  const { fields } = knownFamily(policy.kind, 'policy');
+  const { fields } = knownSchema(policy.kind, 'policy');
   const values = policy as unknown as Readonly<Record<string, FieldValue>>;
   // A fallback may look at other fields, so what is printed has to give the same fallbacks again.
   const printed: Record<string, FieldValue> = {};
@@ -102,7 +102,7 @@ function isSame(a: FieldValue, b: FieldValue): boolean {
   return Array.isArray(a) && Array.isArray(b) ? a.join() === b.join() : a === b;
 }
 
-/** Whether a word names a family, so that a text starting with it is one policy. */
+/** Whether a word names a kind of policy, so that a text starting with it is one policy. */
 export function isPolicyName(word: string): boolean {
-  return familyOf(word) !== undefined;
+  return schemaOf(word) !== undefined;
 }

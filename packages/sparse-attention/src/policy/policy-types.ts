@@ -1,4 +1,4 @@
-/** Attention policies as plain objects: one type per family. They survive JSON; `policy-text.ts` has their text form. */
+/** Attention policies as plain objects, one type per kind. They survive JSON; `policy-text.ts` has their text form. */
 
 /** Every key of the context. */
 export interface DensePolicy {
@@ -20,8 +20,6 @@ export interface SubquadraticPolicy {
   readonly landmarks: 'compat' | 'outside-window' | 'off';
   /** `log-count` adds log(tokens of the block) to the logit of a landmark. */
   readonly landmarkBias: 'none' | 'log-count';
-  /** Visit the keys in ascending order: families on typed arrays; kernels have an order of their own. */
-  readonly sortCandidates: boolean;
 }
 
 /** Query-aware sparse decode (SparQ): approximate logits from few components, exact attention over the best tokens. */
@@ -94,7 +92,7 @@ export type AttentionPolicy =
   | PageTopKPolicy
   | OracleTopKPolicy;
 
-/** The name of a family, as it stands in `kind` and in text. */
+/** The name of a policy, as it stands in `kind` and in text. */
 export type PolicyKind = AttentionPolicy['kind'];
 
 /** Prefill: many queries of a prompt. Decode: one query, or a few drafts. */

@@ -1,6 +1,6 @@
 /** Checks values of policy fields and completes policies; shared by the text form, the JSON form and typed objects. */
 import { ArgumentError } from '@winnow/tensor';
-import { familyOf, policyFamilies, type FieldValue, type PolicyFamily, type PolicyField } from './policy-fields.js';
+import { schemaOf, policySchemas, type FieldValue, type PolicySchema, type PolicyField } from './policy-fields.js';
 import type { AttentionPolicy } from './policy-types.js';
 
 /** Largest integer of a policy: positions and counts are 32-bit in every kernel. */
@@ -47,26 +47,26 @@ function isPosition(value: unknown): value is number {
   return typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= maxInteger;
 }
 
-/** The family of a name. @throws {ArgumentError} for a name that none has */
-export function knownFamily(name: string, argument: string): PolicyFamily {
-  const family = familyOf(name);
-  if (family === undefined) {
-    const expected = policyFamilies.map(({ kind }) => kind).join(' | ');
+/** The schema of a name. @throws {ArgumentError} for a name that none has */
+export function knownSchema(name: string, argument: string): PolicySchema {
+  const schema = schemaOf(name);
+  if (schema === undefined) {
+    const expected = policySchemas.map(({ kind }) => kind).join(' | ');
     throw new ArgumentError({ argument, expected, actual: name === '' ? 'nothing' : JSON.stringify(name) });
   }
-  return family;
+  return schema;
 }
 
 /** Fills in what was not said and checks the combination. @throws {ArgumentError} for an impossible one */
 export function complete(
-  family: PolicyFamily,
+  schema: PolicySchema,
   given: Readonly<Record<string, FieldValue | undefined>>,
   argument: string,
 ): AttentionPolicy {
-  const policy: Record<string, unknown> = { kind: family.kind };
-  for (const { property, fallback } of family.fields) policy[property] = given[property] ?? fallback(given);
-  const completed = policy as unknown as AttentionPolicy; // the field table has every property of its family's type
-  const problem = family.check?.(completed);
+  const policy: Record<string, unknown> = { kind: schema.kind };
+  for (const { property, fallback } of schema.fields) policy[property] = given[property] ?? fallback(given);
+  const completed = policy as unknown as AttentionPolicy; // the schema has every property of the type
+  const problem = schema.check?.(completed);
   if (problem !== undefined) {
     const { key, expected, actual } = problem;
     throw new ArgumentError({ argument: `${argument}: ${key}`, expected, actual });
@@ -87,23 +87,23 @@ export function checkPolicy(value: unknown, argument = 'policy'): AttentionPolic
     });
   }
   const { kind, ...rest } = value as Record<string, unknown>;
-  const family = knownFamily(typeof kind === 'string' ? kind : '', `${argument}: kind`);
+  const schema = knownSchema(typeof kind === 'string' ? kind : '', `${argument}: kind`);
   const given: Record<string, FieldValue> = {};
   for (const [property, actual] of Object.entries(rest)) {
-    const field = family.fields.find((candidate) => candidate.property === property);
+    const field = schema.fields.find((candidate) => candidate.property === property);
     if (field === undefined) {
-      const expected = family.fields.map((candidate) => candidate.property).join(' | ') || 'no properties';
-      throw new ArgumentError({ argument: `${argument}: ${family.kind}`, expected, actual: property });
+      const expected = schema.fields.map((candidate) => candidate.property).join(' | ') || 'no properties';
+      throw new ArgumentError({ argument: `${argument}: ${schema.kind}`, expected, actual: property });
     }
     if (actual === undefined) continue;
     if (!fits(field, actual)) {
       throw new ArgumentError({
-        argument: `${argument}: ${family.kind}.${property}`,
+        argument: `${argument}: ${schema.kind}.${property}`,
         expected: expectedOf(field),
         actual: JSON.stringify(actual),
       });
     }
     given[property] = actual;
   }
-  return complete(family, given, `${argument}: ${family.kind}`);
+  return complete(schema, given, `${argument}: ${schema.kind}`);
 }

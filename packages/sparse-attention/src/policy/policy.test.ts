@@ -3,7 +3,7 @@ import { ArgumentError } from '@winnow/tensor';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { attentionFromOptions, checkAttention, formatAttention, parseAttention } from './attention-spec.js';
-import { policyFamilies, supportsPhase, type PolicyField } from './policy-fields.js';
+import { policySchemas, supportsPhase, type PolicyField } from './policy-fields.js';
 import { formatPolicy, parsePolicy } from './policy-text.js';
 import type { AttentionPhase, AttentionPolicy, AttentionSpec } from './policy-types.js';
 import { checkPolicy } from './policy-values.js';
@@ -26,13 +26,13 @@ function arbitraryValue({ type, min = 0, words = [] }: PolicyField): fc.Arbitrar
 }
 
 const arbitraryPolicy: fc.Arbitrary<AttentionPolicy> = fc
-  .constantFrom(...policyFamilies)
-  .chain((family) =>
+  .constantFrom(...policySchemas)
+  .chain((schema) =>
     fc
-      .record(Object.fromEntries(family.fields.map((field) => [field.property, arbitraryValue(field)])), {
+      .record(Object.fromEntries(schema.fields.map((field) => [field.property, arbitraryValue(field)])), {
         requiredKeys: [],
       })
-      .map((values) => ({ kind: family.kind, ...values })),
+      .map((values) => ({ kind: schema.kind, ...values })),
   )
   .filter((value) => {
     try {
@@ -109,7 +109,6 @@ describe('text', () => {
       logStride: true,
       landmarks: 'compat',
       landmarkBias: 'none',
-      sortCandidates: false,
     });
     expect(parsePolicy('h2o:chunk=1024,local=256,heavy=256,sinks=0')).toEqual(parsePolicy('h2o-prefill'));
     expect(parsePolicy('sparq:rank=16,topk=64')).toMatchObject({ rank: 16, topK: 64, local: 16, grouped: true });
@@ -131,7 +130,9 @@ describe('text', () => {
     expect(attentionFromOptions({ attention: 'streaming', prefill: 'dense' }).prefill).toEqual({ kind: 'dense' });
     expect(attentionFromOptions({ decode: 'sparq' }).prefill).toEqual({ kind: 'dense' });
   });
+});
 
+describe('refusals', () => {
   it.each([
     ['sparkq', 'attention: expected dense | subquadratic | sparq', 'sparkq'],
     ['', 'expected dense', 'nothing'],

@@ -1,11 +1,10 @@
 /** A policy beside dense attention and beside the oracle of the same budget, on any queries, keys and values. */
 import { Tensor3 } from '@winnow/tensor';
-import { createFamily, type CreateFamilyOptions } from '../attention-layer.js';
-import { rowsOf } from '../core/rows.js';
-import { TopK } from '../core/top-k.js';
-import { parsePolicy } from '../policy/policy-text.js';
+import { attend, type OneShotOptions } from '../layer/attend.js';
+import type { AttendOptions, KeyVisit } from '../layer/attend-options.js';
 import type { AttentionPolicy } from '../policy/policy-types.js';
-import { exactWeights, massCaptured, outputErrors, recall, summarise, type Summary } from './metrics.js';
+import { exactWeights, massCaptured, outputErrors, recall, summarize, type Summary } from './metrics.js';
+import { largestIndices } from './top-k.js';
 
 /** Quality of one query head. */
 export interface HeadQuality {
@@ -25,7 +24,7 @@ export interface HeadQuality {
 }
 
 /** Options of `compareToDense`. */
-export interface CompareOptions extends Omit<CreateFamilyOptions, 'kv' | 'numHeads'> {
+export interface CompareOptions extends Omit<OneShotOptions, keyof AttendOptions | 'causal'> {
   /** First query position that counts. Default: 0. */
   readonly begin?: number;
   /** Tokens of the exact top that recall looks for. Default: 32. */
@@ -34,82 +33,105 @@ export interface CompareOptions extends Omit<CreateFamilyOptions, 'kv' | 'numHea
   readonly policyQueries?: Tensor3;
 }
 
+/** Queries, keys and values `[seqLen, heads, headDim]` of a whole causal sequence; queries and keys are rotated already. */
+export interface AttentionTensors {
+  readonly q: Tensor3;
+  readonly k: Tensor3;
+  readonly v: Tensor3;
+}
+
 /**
- * Runs a policy over a whole causal sequence and compares every query from `begin` on. Queries and keys are rotated
- * already, `[seqLen, heads, headDim]`. Cost: that of dense attention, twice, in f64.
+ * Runs a policy over a whole causal sequence and compares every query from `begin` on. Cost: two runs on the backend, and the
+ * exact weights of every query, in float64 on the host.
  * @throws {ArgumentError | ShapeError}
  */
-export function compareToDense(
+export async function compareToDense(
   policy: AttentionPolicy | string,
-  { q, k, v }: { readonly q: Tensor3; readonly k: Tensor3; readonly v: Tensor3 },
+  tensors: AttentionTensors,
   options: CompareOptions = {},
-): readonly HeadQuality[] {
-  const { begin = 0, recallK = 32, policyQueries = q, ...familyOptions } = options;
-  const { seqLen, numHeads } = q;
-  const kv = { keys: rowsOf(k), values: rowsOf(v), length: seqLen };
-  const parsed = typeof policy === 'string' ? parsePolicy(policy) : policy;
-  const family = createFamily(parsed, { ...familyOptions, kv, numHeads });
-  const out = Tensor3.create(seqLen, numHeads, v.headDim);
-  const dense = Tensor3.create(seqLen, numHeads, v.headDim);
-  const best = Tensor3.create(seqLen, numHeads, v.headDim);
-  const rows = Array.from({ length: numHeads }, () => new HeadRows());
-  const topK = new TopK();
-  const chosen = new Int32Array(seqLen);
-  const groupSize = numHeads / k.numHeads;
-  family.attend(policyQueries, 0, out, {
-    visits: {
-      visit(query, firstHead, count, tokens, numTokens, _blocks, numBlocks) {
-        if (query < begin) return;
-        for (let head = firstHead; head < firstHead + count; head++) {
-          const kvHead = Math.floor(head / groupSize);
-          const weights = exactWeights(q.row(query, head), k, kvHead, query + 1, familyOptions.scale);
-          const row = rows[head];
-          row.mass.push(massCaptured(weights, tokens, numTokens));
-          row.pairs += numTokens + numBlocks;
-          row.densePairs += query + 1;
-          const numBest = topK.select(weights, query + 1, recallK, chosen);
-          row.recalls += recall(chosen.subarray(0, numBest), tokens.subarray(0, numTokens));
-          average(weights, chosen, -1, v, kvHead, dense.row(query, head));
-          const numOracle = topK.select(weights, query + 1, numTokens + numBlocks, chosen);
-          row.oracleMass.push(massCaptured(weights, chosen, numOracle));
-          average(weights, chosen, numOracle, v, kvHead, best.row(query, head));
-        }
-      },
-    },
-  });
-  return rows.map(({ mass, recalls, pairs, densePairs, oracleMass }, head) => ({
-    head,
-    error: summarise(outputErrors(dense, out, head).subarray(begin)),
-    mass: summarise(mass),
-    minMass: mass.reduce((a, b) => Math.min(a, b), 1),
-    recall: recalls / mass.length,
-    density: pairs / densePairs,
-    oracle: { error: summarise(outputErrors(dense, best, head).subarray(begin)), mass: summarise(oracleMass) },
-  }));
+): Promise<readonly HeadQuality[]> {
+  const { begin = 0, recallK = 32, policyQueries = tensors.q, ...attendOptions } = options;
+  const { q, k, v } = tensors;
+  const comparison = new Comparison(tensors, { begin, recallK, scale: options.scale });
+  const onVisit = (visit: KeyVisit): void => comparison.add(visit);
+  const { out } = await attend(policy, policyQueries, k, v, { ...attendOptions, onVisit });
+  const dense = await attend('dense', q, k, v, attendOptions);
+  return comparison.finish(dense.out, out);
 }
 
-class HeadRows {
-  readonly mass: number[] = [];
-  readonly oracleMass: number[] = [];
-  recalls = 0;
-  pairs = 0;
-  densePairs = 0;
+interface HeadRows {
+  readonly mass: number[];
+  readonly oracleMass: number[];
+  recalls: number;
+  pairs: number;
+  densePairs: number;
 }
 
-/** Weighted mean of values over the first `count` of `positions`, over all with `count` -1. */
-function average(
-  weights: Float64Array,
-  positions: Int32Array,
-  count: number,
-  v: Tensor3,
-  kvHead: number,
-  out: Float32Array,
-): void {
+interface ComparisonOptions {
+  readonly begin: number;
+  readonly recallK: number;
+  readonly scale: number | undefined;
+}
+
+/** Collects what the visited keys of every query hold of its exact softmax. */
+class Comparison {
+  readonly #tensors: AttentionTensors;
+  readonly #options: ComparisonOptions;
+  readonly #rows: readonly HeadRows[];
+  readonly #oracle: Tensor3;
+  readonly #best: Int32Array;
+
+  constructor(tensors: AttentionTensors, options: ComparisonOptions) {
+    const { seqLen, numHeads } = tensors.q;
+    this.#tensors = tensors;
+    this.#options = options;
+    this.#oracle = Tensor3.create(seqLen, numHeads, tensors.v.headDim);
+    this.#best = new Int32Array(seqLen);
+    this.#rows = Array.from({ length: numHeads }, () => {
+      return { mass: [], oracleMass: [], recalls: 0, pairs: 0, densePairs: 0 };
+    });
+  }
+
+  add({ query, firstHead, numHeads, tokens, blocks }: KeyVisit): void {
+    const { q, k, v } = this.#tensors;
+    const { begin, recallK, scale } = this.#options;
+    if (query < begin) return;
+    const best = this.#best;
+    for (let head = firstHead; head < firstHead + numHeads; head++) {
+      const kvHead = Math.floor((head * k.numHeads) / q.numHeads);
+      const weights = exactWeights(q.row(query, head), k, kvHead, query + 1, scale);
+      const row = this.#rows[head];
+      const numKeys = tokens.length + blocks.length;
+      row.mass.push(massCaptured(weights, tokens));
+      row.pairs += numKeys;
+      row.densePairs += query + 1;
+      row.recalls += recall(best.subarray(0, largestIndices(weights, recallK, best)), tokens);
+      const ofOracle = best.subarray(0, largestIndices(weights, numKeys, best));
+      row.oracleMass.push(massCaptured(weights, ofOracle));
+      average(weights, ofOracle, v, kvHead, this.#oracle.row(query, head));
+    }
+  }
+
+  finish(dense: Tensor3, out: Tensor3): HeadQuality[] {
+    const errorsOf = (actual: Tensor3, head: number): Summary =>
+      summarize(outputErrors(dense, actual, head).subarray(this.#options.begin));
+    return this.#rows.map(({ mass, recalls, pairs, densePairs, oracleMass }, head) => ({
+      head,
+      error: errorsOf(out, head),
+      mass: summarize(mass),
+      minMass: mass.reduce((a, b) => Math.min(a, b), 1),
+      recall: recalls / mass.length,
+      density: pairs / densePairs,
+      oracle: { error: errorsOf(this.#oracle, head), mass: summarize(oracleMass) },
+    }));
+  }
+}
+
+/** Weighted mean of the values at some positions. */
+function average(weights: Float64Array, positions: Int32Array, v: Tensor3, kvHead: number, out: Float32Array): void {
   const sum = new Float64Array(v.headDim);
   let total = 0;
-  const end = count === -1 ? weights.length : count;
-  for (let i = 0; i < end; i++) {
-    const j = count === -1 ? i : positions[i];
+  for (const j of positions) {
     const begin = (j * v.numHeads + kvHead) * v.headDim;
     total += weights[j];
     for (let d = 0; d < sum.length; d++) sum[d] += weights[j] * v.data[begin + d];

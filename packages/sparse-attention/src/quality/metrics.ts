@@ -9,7 +9,7 @@ export interface Summary {
 }
 
 /** Mean, 99th percentile (nearest rank) and maximum; zeros for nothing. */
-export function summarise(values: ArrayLike<number>): Summary {
+export function summarize(values: ArrayLike<number>): Summary {
   const sorted = Float64Array.from(values).sort();
   if (sorted.length === 0) return { mean: 0, p99: 0, max: 0 };
   const mean = sorted.reduce((a, b) => a + b, 0) / sorted.length;
@@ -87,4 +87,16 @@ export function recall(best: ArrayLike<number>, positions: Iterable<number>): nu
   let found = 0;
   for (let i = 0; i < best.length; i++) if (visited.has(best[i])) found += 1;
   return found / best.length;
+}
+
+/** |A n B| / |A u B| of two ascending lists; 1 for two empty ones. */
+export function jaccard(a: ArrayLike<number>, b: ArrayLike<number>): number {
+  let common = 0;
+  for (let i = 0, j = 0; i < a.length && j < b.length;) {
+    if (a[i] === b[j]) common += 1;
+    if (a[i] <= b[j]) i += 1;
+    else j += 1;
+  }
+  const union = a.length + b.length - common;
+  return union === 0 ? 1 : common / union;
 }

@@ -1,10 +1,10 @@
 /** Structured synthetic queries, keys and values: heads as they are found in models, without a model. */
 import { ropeFrequencies } from '@winnow/ops';
 import { ArgumentError, createRng, Tensor3, type Rng } from '@winnow/tensor';
-import type { Rotate } from '../families/streaming.js';
+import type { Rotate } from '../layer/attend-call.js';
 
 /**
- * What a head looks at: `local` its neighbourhood through a slowly drifting low-rank content; `sinks` the first token;
+ * What a head looks at: `local` its neighborhood through slowly drifting low-rank content; `sinks` the first token;
  * `heavy-hitters` a few planted tokens; `retrieval` content that comes back far away; `diffuse` nearly everything.
  */
 export type HeadKind = 'local' | 'sinks' | 'heavy-hitters' | 'retrieval' | 'diffuse';
@@ -32,7 +32,7 @@ export interface SyntheticAttention {
   readonly q: Tensor3;
   readonly k: Tensor3;
   readonly v: Tensor3;
-  /** The queries before rotation, for families that rotate themselves. */
+  /** The queries before rotation, for policies that rotate them. */
   readonly unrotatedQ: Tensor3;
   readonly rotate: Rotate;
   /** Positions of planted tokens: sinks or heavy hitters. */
@@ -56,7 +56,7 @@ export function createRotate(headDim: number): Rotate {
 
 /**
  * Size of content logits; bonus of the token itself, which fades with distance as a constant direction does under RoPE;
- * bonus of planted tokens; how fast content drifts (correlation of neighbours).
+ * bonus of planted tokens; how fast content drifts (correlation of neighbors).
  */
 interface Profile {
   readonly logit: number;
@@ -108,17 +108,17 @@ export function syntheticAttention(options: SyntheticOptions): SyntheticAttentio
     }
   }
   const rotate = createRotate(headDim);
-  const rotated = Tensor3.from(q.data, seqLen, numHeads, headDim);
-  const row = new Float32Array(headDim);
-  for (let position = 0; position < seqLen; position++) {
-    for (let head = 0; head < numHeads; head++)
-      rotate(q.row(position, head), 0, position, rotated.row(position, head), 0);
-    for (let head = 0; head < numKvHeads; head++) {
-      row.set(k.row(position, head));
-      rotate(row, 0, position, k.row(position, head), 0);
-    }
+  return { q: rotateAll(q, rotate), k: rotateAll(k, rotate), v, unrotatedQ: q, rotate, planted };
+}
+
+/** A copy whose rows are rotated for their positions. */
+function rotateAll(tensor: Tensor3, rotate: Rotate): Tensor3 {
+  const { seqLen, numHeads, headDim } = tensor;
+  const rotated = Tensor3.create(seqLen, numHeads, headDim);
+  for (let row = 0; row < seqLen * numHeads; row++) {
+    rotate(tensor.data, row * headDim, Math.floor(row / numHeads), rotated.data, row * headDim);
   }
-  return { q: rotated, k, v, unrotatedQ: q, rotate, planted };
+  return rotated;
 }
 
 function gaussians(rng: Rng, length: number, size: number): Float64Array {

@@ -1,8 +1,8 @@
 /** Which keys rows attended to, as data for a picture, and pairs per row as numbers. */
-import type { VisitSink } from '../core/family.js';
+import type { KeyVisit } from '../layer/attend-options.js';
 
-/** Counts visits per query and, in cells of a grid, per query and key. Give it as `visits` to `attend`. */
-export class VisitPicture implements VisitSink {
+/** Counts visits per query and, in cells of a grid, per query and key. */
+export class VisitPicture {
   /** Tokens visited per query position, landmarks not counted, of the heads looked at. */
   readonly tokenPairs: Float64Array;
   /** Landmarks visited per query position. */
@@ -31,22 +31,15 @@ export class VisitPicture implements VisitSink {
     this.#cells = new Float64Array(size * size);
   }
 
-  visit(
-    query: number,
-    firstHead: number,
-    numHeads: number,
-    tokens: Int32Array,
-    numTokens: number,
-    _blocks: Int32Array,
-    numBlocks: number,
-  ): void {
+  /** Give it as `onVisit` to `attend`. */
+  readonly add = ({ query, firstHead, numHeads, tokens, blocks }: KeyVisit): void => {
     if (this.#head < firstHead || this.#head >= firstHead + numHeads) return;
-    this.tokenPairs[query] += numTokens;
-    this.blockPairs[query] += numBlocks;
+    this.tokenPairs[query] += tokens.length;
+    this.blockPairs[query] += blocks.length;
     const { size } = this;
     const row = Math.floor((query * size) / this.#numTokens) * size;
-    for (let i = 0; i < numTokens; i++) this.#cells[row + Math.floor((tokens[i] * size) / this.#numTokens)] += 1;
-  }
+    for (const token of tokens) this.#cells[row + Math.floor((token * size) / this.#numTokens)] += 1;
+  };
 
   /** Visited pairs by pairs of each cell, `[size, size]`, 0 to 1 (cells on the diagonal hold pairs of the future too). */
   shares(): Float32Array {

@@ -1,7 +1,8 @@
 import { createRng } from '@winnow/tensor';
 import { describe, expect, it } from 'vitest';
-import { randomTensor } from '../../test/dense-truth.js';
-import { CandidateSet } from './candidates.js';
+import { randomTensor, truth } from '../../test/dense-truth.js';
+import { attendKeys } from '../layer/attend-keys.js';
+import { subquadraticKeys } from '../lowering/subquadratic.js';
 import { FastGrnnGate, type FastGrnnWeights } from './salience-gate.js';
 import { parsePolicy } from '../policy/policy-text.js';
 import type { SubquadraticPolicy } from '../policy/policy-types.js';
@@ -46,10 +47,24 @@ describe('the salience gate', () => {
     const gate = new FastGrnnGate(weights(3), 1.1); // keeps nothing
     for (let j = 0; j < 64; j++) gate.append(new Float32Array(6));
     const policy = parsePolicy('subquadratic:window=4,block=8,globals=0+8') as SubquadraticPolicy;
-    const set = new CandidateSet({ policy, keepStride: gate.keeps });
-    set.enumerate(40, 64);
-    expect([...set.tokens.subarray(0, set.numTokens)]).toEqual([36, 37, 38, 39, 40, 0, 8]);
+    const { tokens } = subquadraticKeys(policy, 40, 64, { keepStride: gate.keeps });
+    expect([...tokens]).toEqual([0, 8, 36, 37, 38, 39, 40]);
     expect(gate.length).toBe(64);
     expect(() => new FastGrnnGate({ ...weights(1), hiddenDim: 5 })).toThrow('FastGrnnGate');
+  });
+
+  it('chooses the keys that queries attend to', async () => {
+    const [q, k, v] = [randomTensor(1, 64, 2, 6), randomTensor(2, 64, 1, 6), randomTensor(3, 64, 1, 6)];
+    const probe = new FastGrnnGate(weights(3));
+    const saliences = Array.from({ length: 64 }, (_, j) => probe.append(k.data, j * 6));
+    const gate = new FastGrnnGate(weights(3), saliences.toSorted((x, y) => x - y)[32]);
+    for (let j = 0; j < 64; j++) gate.append(k.data, j * 6);
+    const policy = parsePolicy('subquadratic:window=4,landmarks=off') as SubquadraticPolicy;
+    const keysOf = (i: number): Int32Array => subquadraticKeys(policy, i, 64, { keepStride: gate.keeps }).tokens;
+    const { out } = await attendKeys(q, k, v, keysOf);
+    const keys = Array.from(keysOf(63), (j) => ({ key: k.row(j, 0), value: v.row(j, 0) }));
+    expect(keys.length).toBeLessThan(subquadraticKeys(policy, 63, 64).tokens.length);
+    const expected = truth(q.row(63, 1), keys, 1 / Math.sqrt(6));
+    expected.forEach((value, d) => expect(out.row(63, 1)[d]).toBeCloseTo(value, 5));
   });
 });

@@ -1,0 +1,45 @@
+/** What a call may ask for besides the output, and what it returns. */
+import type { Tensor3 } from '@winnow/tensor';
+
+/** The keys that some query heads of one query attended to. */
+export interface KeyVisit {
+  /** Position of the query. */
+  readonly query: number;
+  /** The query heads `[firstHead, firstHead + numHeads)`. */
+  readonly firstHead: number;
+  readonly numHeads: number;
+  /** Positions of tokens, ascending. */
+  readonly tokens: Int32Array;
+  /** Blocks whose means were keys (landmarks), ascending. */
+  readonly blocks: Int32Array;
+}
+
+export interface AttendOptions {
+  /** Where the output goes, `[tokens, numHeads, valueDim]`. Default: a new tensor. */
+  readonly out?: Tensor3 | undefined;
+  /**
+   * Receives the keys of each query. Policies that choose keys by their values report those whose probability is above 0 in
+   * float32. Costs the probabilities of all keys.
+   */
+  readonly onVisit?: ((visit: KeyVisit) => void) | undefined;
+  /** Softmax weight of every visited token is added: `mass[kvHead * massStride + position]`, summed over query heads. */
+  readonly mass?: Float32Array | undefined;
+  /** Positions per KV head in `mass`. Default: `mass.length / numKvHeads`. */
+  readonly massStride?: number | undefined;
+  readonly signal?: AbortSignal | undefined;
+}
+
+export interface AttentionResult {
+  /** `[tokens, numHeads, valueDim]` */
+  readonly out: Tensor3;
+  /** Pairs of query and key visited, over all query heads. */
+  readonly pairs: number;
+  /** `page-topk`: upper bound of the softmax mass that is missing, `[tokens, numHeads]`. */
+  readonly certificate?: Float32Array | undefined;
+  /** `page-topk`: upper bound of the norm of the output error, `[tokens, numHeads]`. */
+  readonly errorBound?: Float32Array | undefined;
+  /** `page-topk`: pages attended to, `[tokens, numKvHeads]`. */
+  readonly pages?: Int32Array | undefined;
+  /** `sparq`: approximate mass of the chosen tokens, `[tokens, numHeads]`. */
+  readonly alpha?: Float32Array | undefined;
+}

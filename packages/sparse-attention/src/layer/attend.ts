@@ -1,0 +1,57 @@
+/** Attention of whole tensors in one call. */
+import { ShapeError, type Tensor3 } from '@winnow/tensor';
+import { parsePolicy } from '../policy/policy-text.js';
+import { supportsPhase } from '../policy/policy-fields.js';
+import type { AttentionPolicy } from '../policy/policy-types.js';
+import type { AttendOptions, AttentionResult } from './attend-options.js';
+import { AttentionLayer, type AttentionLayerOptions } from './attention-layer.js';
+
+/** Options of `attend`. */
+export interface OneShotOptions
+  extends
+    AttendOptions,
+    Pick<
+      AttentionLayerOptions,
+      'backend' | 'scale' | 'causal' | 'rotate' | 'allowsLargeMemory' | 'notice' | 'maxTokens'
+    > {}
+
+/** Result of `attend`. */
+export interface OneShotResult extends AttentionResult {
+  /** Pairs that dense attention would have visited. */
+  readonly densePairs: number;
+  /** `pairs / densePairs` */
+  readonly density: number;
+}
+
+/**
+ * Attention of queries `[tokens, numHeads, headDim]` that are the last of the `k.seqLen` positions, in one call. Query
+ * head h uses KV head `floor(h / (numHeads / numKvHeads))`: as many, grouped and single KV heads alike.
+ * @param policy object or text, such as `subquadratic:window=64`
+ * @throws {ArgumentError | ShapeError}
+ */
+export async function attend(
+  policy: AttentionPolicy | string,
+  q: Tensor3,
+  k: Tensor3,
+  v: Tensor3,
+  options: OneShotOptions = {},
+): Promise<OneShotResult> {
+  if (v.seqLen !== k.seqLen || q.seqLen > k.seqLen) {
+    const actual = `${q.seqLen} queries, ${v.seqLen} values`;
+    throw new ShapeError({ op: 'attend', rule: 'tokens', expected: `at most ${k.seqLen}, ${k.seqLen}`, actual });
+  }
+  const { onVisit, out, mass, massStride, signal, ...layerOptions } = options;
+  const parsed = typeof policy === 'string' ? parsePolicy(policy) : policy;
+  const phase = supportsPhase(parsed.kind, 'prefill') ? 'prefill' : 'decode';
+  await using layer = new AttentionLayer({
+    ...layerOptions,
+    ...{ [phase]: parsed, capacity: k.seqLen, numHeads: q.numHeads },
+    ...{ numKvHeads: k.numHeads, headDim: k.headDim, valueDim: v.headDim },
+  });
+  const begin = k.seqLen - q.seqLen;
+  await layer.append(k.slice(0, begin), v.slice(0, begin));
+  const [newKeys, newValues] = [k.slice(begin, k.seqLen), v.slice(begin, v.seqLen)];
+  const result = await layer[phase](q, newKeys, newValues, { onVisit, out, mass, massStride, signal });
+  const { densePairs } = layer.report();
+  return { ...result, densePairs, density: result.pairs / densePairs };
+}

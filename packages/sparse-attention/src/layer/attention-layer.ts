@@ -1,0 +1,287 @@
+/** One layer of one sequence with its cache, under any pair of policies, as small programs on a backend. */
+import { createReferenceBackend, type Backend } from '@winnow/ops';
+import { ArgumentError, BackendError, ReleasedError, tensorBytes, type Tensor3 } from '@winnow/tensor';
+import { checkCausal } from '../lowering/lower-policy.js';
+import { meanSizeOf, pageSizeOf } from '../lowering/side-data.js';
+import { supportsPhase } from '../policy/policy-fields.js';
+import { parsePolicy } from '../policy/policy-text.js';
+import type { AttentionPhase, AttentionPolicy, LayerPolicy } from '../policy/policy-types.js';
+import { AttendCall, densePairs, type Rotate } from './attend-call.js';
+import type { AttendOptions, AttentionResult } from './attend-options.js';
+import { HeavyHitterState, type HeavyHitters } from './heavy-hitters.js';
+import { LayerPrograms } from './layer-programs.js';
+import { checkTensor, layerShape, type LayerShape, type LayerSizes } from './layer-shape.js';
+import { SlotMap } from './slot-map.js';
+
+/** Options of `AttentionLayer`. */
+export interface AttentionLayerOptions extends LayerSizes {
+  /** Where everything is computed. Default: the reference backend, which is slow. */
+  readonly backend?: Backend | undefined;
+  /** Policies, as objects or text. Default: dense. */
+  readonly prefill?: AttentionPolicy | string | undefined;
+  readonly decode?: AttentionPolicy | string | undefined;
+  /** Positions that fit. Not needed where both phases stream: a ring of the sinks, the window and one run is kept then. */
+  readonly capacity?: number | undefined;
+  /** Default: true. Otherwise queries also see the later tokens that are there: dense, subquadratic and oracle-topk only. */
+  readonly causal?: boolean | undefined;
+  /**
+   * How to rotate queries for `streaming`, which takes them unrotated then and moves them near the sinks. Absent: queries are
+   * used as they are.
+   */
+  readonly rotate?: Rotate | undefined;
+  /** Keeps `h2o-prefill` budgets of a chunk and more as they are. Default: they are clamped, and `notice` reports it. */
+  readonly allowsLargeMemory?: boolean | undefined;
+  /** Reports in words what had to be changed about a policy. */
+  readonly notice?: ((text: string) => void) | undefined;
+}
+
+/** What a layer has done. */
+export interface AttentionLayerReport {
+  readonly prefillPairs: number;
+  readonly decodePairs: number;
+  /** What dense attention would have visited in both phases. */
+  readonly densePairs: number;
+  /** Visited by dense pairs. */
+  readonly density: number;
+  /** Bytes of the cached keys and values. */
+  readonly cacheBytes: number;
+}
+
+/**
+ * A cache with one policy for prompts and one for generated tokens. One call at a time; `close` frees its memory.
+ *
+ * ```ts
+ * await using layer = new AttentionLayer({ backend, decode: 'sparq', numHeads: 8, numKvHeads: 2, headDim: 64, capacity: 4096 });
+ * await layer.prefill(q, k, v);
+ * const { out } = await layer.decode(nextQ, nextK, nextV);
+ * ```
+ */
+export class AttentionLayer {
+  readonly #backend: Backend;
+  readonly #causal: boolean;
+  readonly #rotate: Rotate | undefined;
+  readonly #policies: LayerPolicy;
+  readonly #shape: LayerShape;
+  readonly #slots: SlotMap;
+  readonly #programs: LayerPrograms;
+  readonly #heavyHitters: HeavyHitterState | undefined;
+  readonly #pairs = { prefill: 0, decode: 0, dense: 0 };
+  #state: 'idle' | 'busy' | 'closed' = 'idle';
+
+  /** @throws {ArgumentError | ShapeError | DTypeError} for impossible sizes and policies */
+  constructor(options: AttentionLayerOptions) {
+    const { backend = createReferenceBackend(), causal = true, notice = () => {}, allowsLargeMemory = false } = options;
+    const prefill = policyOf(options.prefill, 'prefill');
+    const decode = policyOf(options.decode, 'decode');
+    const policies = [prefill, decode];
+    for (const policy of policies) checkCausal(policy, causal);
+    const ring = ringOf(prefill, decode, options.maxTokens);
+    const capacity = ring?.capacity ?? options.capacity;
+    if (capacity === undefined) {
+      const expected = 'the number of positions that fit';
+      throw new ArgumentError({ argument: 'AttentionLayer: capacity', expected, actual: 'nothing' });
+    }
+    const partSizes = policies.flatMap((policy) => [meanSizeOf(policy) ?? 1, pageSizeOf(policy) ?? 1]);
+    const shape = layerShape({ ...options, maxTokens: ring?.maxTokens ?? options.maxTokens }, capacity, partSizes);
+    this.#backend = backend;
+    this.#causal = causal;
+    this.#rotate = options.rotate;
+    this.#policies = { prefill, decode };
+    this.#shape = shape;
+    this.#slots = new SlotMap({ capacity, ring });
+    this.#programs = new LayerPrograms({ backend, shape, policies, notice, allowsLargeMemory });
+    if (prefill.kind === 'h2o-prefill') {
+      const bufferOf = (name: string): ReturnType<LayerPrograms['buffer']> => this.#programs.buffer(name);
+      const { numKvHeads } = shape;
+      this.#heavyHitters = new HeavyHitterState({ backend, policy: prefill, numKvHeads, bufferOf });
+    }
+  }
+
+  /** Positions so far. */
+  get length(): number {
+    return this.#slots.length;
+  }
+
+  /** Appends the keys and values of a prompt, or of its next part, and attends with its queries. */
+  prefill(q: Tensor3, k: Tensor3, v: Tensor3, options: AttendOptions = {}): Promise<AttentionResult> {
+    return this.#exclusively(() => this.#step('prefill', q, k, v, options));
+  }
+
+  /** Appends one token, or a few drafts, and attends under the decode policy. */
+  decode(q: Tensor3, k: Tensor3, v: Tensor3, options: AttendOptions = {}): Promise<AttentionResult> {
+    return this.#exclusively(() => this.#step('decode', q, k, v, options));
+  }
+
+  /** Appends keys `[tokens, numKvHeads, headDim]` and values without queries. @throws {ShapeError | CapacityError} */
+  append(k: Tensor3, v: Tensor3): Promise<void> {
+    return this.#exclusively(async () => {
+      this.#checkKeys(k, v);
+      for (const [begin, end] of this.#pieces(k.seqLen)) await this.#append(k, v, begin, end);
+    });
+  }
+
+  /**
+   * Attends with queries at positions `begin, begin + 1, ...` over the keys that are there.
+   * @throws {ShapeError | ArgumentError} for positions that are not there, or not any more
+   */
+  attend(phase: AttentionPhase, q: Tensor3, begin: number, options: AttendOptions = {}): Promise<AttentionResult> {
+    return this.#exclusively(async () => {
+      if (!Number.isSafeInteger(begin) || begin < 0 || begin + q.seqLen > this.length) {
+        const expected = `positions within the ${this.length} tokens that are there`;
+        throw new ArgumentError({ argument: 'attend', expected, actual: `[${begin}, ${begin + q.seqLen})` });
+      }
+      this.#slots.checkReadable(begin);
+      const call = this.#call(phase, q, begin, options);
+      await this.#attend(phase, call, begin, 0, q.seqLen);
+      return this.#finish(phase, call);
+    });
+  }
+
+  /**
+   * Forgets positions from `length` on (rejected drafts).
+   * @throws {ArgumentError} where a ring, or the memory of `h2o-prefill`, has no way back
+   */
+  truncate(length: number): Promise<void> {
+    return this.#exclusively(async () => {
+      this.#heavyHitters?.checkTruncate(length);
+      this.#slots.truncate(length);
+      await this.#heavyHitters?.truncate(length);
+    });
+  }
+
+  /** What the memory of `h2o-prefill` holds, per KV head. @throws {ArgumentError} under another policy */
+  heavyHitters(): Promise<HeavyHitters[]> {
+    return this.#exclusively(async () => {
+      if (this.#heavyHitters !== undefined) return this.#heavyHitters.read();
+      const actual = this.#policies.prefill.kind;
+      throw new ArgumentError({ argument: 'heavyHitters: prefill', expected: 'h2o-prefill', actual });
+    });
+  }
+
+  report(): AttentionLayerReport {
+    const { prefill, decode, dense } = this.#pairs;
+    const { numBlocks, blockSize, numKvHeads, headDim, valueDim, keyDType, valueDType } = this.#shape;
+    const rows = [numBlocks, blockSize, numKvHeads];
+    const cacheBytes = tensorBytes(keyDType, [...rows, headDim]) + tensorBytes(valueDType, [...rows, valueDim]);
+    const density = dense === 0 ? 1 : (prefill + decode) / dense;
+    return { prefillPairs: prefill, decodePairs: decode, densePairs: dense, density, cacheBytes };
+  }
+
+  /** Frees the memory on the backend. Closing twice is harmless. */
+  async close(): Promise<void> {
+    this.#state = 'closed';
+    await this.#programs.close();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+
+  async #step(
+    phase: AttentionPhase,
+    q: Tensor3,
+    k: Tensor3,
+    v: Tensor3,
+    options: AttendOptions,
+  ): Promise<AttentionResult> {
+    this.#checkKeys(k, v);
+    checkTensor('queries', q, k.seqLen, this.#shape.numHeads, this.#shape.headDim);
+    const base = this.length;
+    const call = this.#call(phase, q, base, options);
+    this.#slots.checkAppend(k.seqLen);
+    for (const [begin, end] of this.#pieces(k.seqLen)) {
+      await this.#append(k, v, begin, end);
+      if (this.#causal) await this.#attend(phase, call, base, begin, end);
+    }
+    if (!this.#causal) await this.#attend(phase, call, base, 0, q.seqLen);
+    return this.#finish(phase, call);
+  }
+
+  /** Parts of a call that fit into one run. */
+  #pieces(numTokens: number): (readonly [number, number])[] {
+    const { maxTokens } = this.#shape;
+    return Array.from({ length: Math.ceil(numTokens / maxTokens) }, (_, piece) => {
+      return [piece * maxTokens, Math.min(numTokens, (piece + 1) * maxTokens)];
+    });
+  }
+
+  #checkKeys(k: Tensor3, v: Tensor3): void {
+    const { numKvHeads, headDim, valueDim } = this.#shape;
+    checkTensor('keys', k, k.seqLen, numKvHeads, headDim);
+    checkTensor('values', v, k.seqLen, numKvHeads, valueDim);
+  }
+
+  async #append(k: Tensor3, v: Tensor3, begin: number, end: number): Promise<void> {
+    const program = await this.#programs.append();
+    const first = this.length;
+    this.#slots.append(end - begin);
+    const [positions, slots] = [program.scalars.slot('positions'), program.scalars.slot('slots')];
+    for (let t = 0; t < end - begin; t++) {
+      positions[t] = first + t;
+      slots[t] = this.#slots.slotOf(first + t);
+    }
+    program.scalars.bind('T', end - begin);
+    await program.write('k', k.slice(begin, end).data);
+    await program.write('v', v.slice(begin, end).data);
+    await program.run();
+  }
+
+  #call(phase: AttentionPhase, q: Tensor3, begin: number, options: AttendOptions): AttendCall {
+    const policy = this.#policies[phase];
+    if (policy.kind === 'h2o-prefill') this.#heavyHitters?.checkBegin(begin);
+    const [shape, programs, slots] = [this.#shape, this.#programs, this.#slots];
+    const context = { shape, programs, slots, policy, causal: this.#causal, rotate: this.#rotate };
+    return new AttendCall(context, q, begin, options);
+  }
+
+  async #attend(phase: AttentionPhase, call: AttendCall, base: number, first: number, end: number): Promise<void> {
+    const isH2o = this.#policies[phase].kind === 'h2o-prefill';
+    await call.run(first, end, this.#heavyHitters?.isNew === true ? -1 : 0);
+    const pairs = densePairs(base + first, end - first, this.#causal ? undefined : this.length);
+    this.#pairs.dense += pairs * this.#shape.numHeads;
+    if (!isH2o || this.#heavyHitters === undefined) return;
+    this.#heavyHitters.isNew = false;
+    this.#heavyHitters.length = base + end;
+  }
+
+  #finish(phase: AttentionPhase, call: AttendCall): AttentionResult {
+    const result = call.result();
+    this.#pairs[phase] += result.pairs;
+    return result;
+  }
+
+  async #exclusively<Result>(work: () => Promise<Result>): Promise<Result> {
+    if (this.#state === 'closed') throw new ReleasedError('attention layer');
+    if (this.#state === 'busy') {
+      throw new BackendError({ backend: this.#backend.name, message: 'the attention layer is running already' });
+    }
+    this.#state = 'busy';
+    try {
+      return await work();
+    } finally {
+      if (this.#state === 'busy') this.#state = 'idle';
+    }
+  }
+}
+
+function policyOf(given: AttentionPolicy | string | undefined, phase: AttentionPhase): AttentionPolicy {
+  const policy =
+    given === undefined ? { kind: 'dense' as const } : typeof given === 'string' ? parsePolicy(given, phase) : given;
+  if (supportsPhase(policy.kind, phase)) return policy;
+  throw new ArgumentError({ argument: phase, expected: `a policy that can ${phase}`, actual: policy.kind });
+}
+
+interface Ring {
+  readonly sinks: number;
+  readonly window: number;
+  readonly capacity: number;
+  readonly maxTokens: number;
+}
+
+/** Where both phases stream: room for the sinks, the window, and the other tokens of one run. */
+function ringOf(a: AttentionPolicy, b: AttentionPolicy, maxTokens = 256): Ring | undefined {
+  if (a.kind !== 'streaming' || b.kind !== 'streaming') return undefined;
+  const [sinks, window] = [Math.max(a.sinks, b.sinks), Math.max(a.window, b.window)];
+  const tokensOfRun = Math.min(maxTokens, window);
+  return { sinks, window, capacity: sinks + window + tokensOfRun - 1, maxTokens: tokensOfRun };
+}

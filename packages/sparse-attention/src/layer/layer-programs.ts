@@ -1,0 +1,161 @@
+/** The programs of a layer over one cache: one that appends keys and values, and one for each way to attend. */
+import {
+  BoundProgram,
+  type Backend,
+  type BufferHandle,
+  type KvView,
+  type LayerAttention,
+  type ProgramBuilder,
+  type ProgramTensor,
+  type SequenceStates,
+} from '@winnow/ops';
+import { lowerPolicy } from '../lowering/lower-policy.js';
+import { appendSideData } from '../lowering/side-data.js';
+import type { AttentionPolicy } from '../policy/policy-types.js';
+import type { LayerShape } from './layer-shape.js';
+
+/** One way to attend. */
+export interface AttendVariant {
+  readonly policy: AttentionPolicy;
+  /** Query heads of a run: all, or one per KV head. */
+  readonly numHeads: number;
+  /** Report the probabilities of keys. */
+  readonly mass: boolean;
+  /** Take the queries that meet the sinks from the input `sinkQ`. */
+  readonly hasSinkQueries: boolean;
+  readonly causal: boolean;
+  readonly maxTokens: number;
+}
+
+export interface LayerProgramsOptions {
+  readonly backend: Backend;
+  readonly shape: LayerShape;
+  /** All policies of the layer: what they keep beside keys and values is maintained. */
+  readonly policies: readonly AttentionPolicy[];
+  readonly notice: (text: string) => void;
+  readonly allowsLargeMemory: boolean;
+}
+
+/** Prepares each program when it is needed for the first time; they share their buffers. */
+export class LayerPrograms {
+  readonly #options: LayerProgramsOptions;
+  readonly #programs = new Map<string, Promise<BoundProgram>>();
+  readonly #ready: BoundProgram[] = [];
+
+  constructor(options: LayerProgramsOptions) {
+    this.#options = options;
+  }
+
+  /** Stores `k` and `v` in slots of the cache and brings side data up to date. */
+  append(): Promise<BoundProgram> {
+    return this.#prepare('append', this.#options.shape.maxTokens, (b) => this.#buildAppend(b));
+  }
+
+  /** Attends with `q` over the cache; outputs as the op of the policy names them. */
+  async attend(variant: AttendVariant): Promise<BoundProgram> {
+    await this.append(); // owns the buffers of the cache
+    return this.#prepare(JSON.stringify(variant), variant.maxTokens, (b) => this.#buildAttend(b, variant));
+  }
+
+  /** Memory of an external tensor; undefined where no program that is prepared has it. */
+  buffer(name: string): BufferHandle | undefined {
+    return this.#ready.find(({ buffers }) => buffers.has(name))?.buffer(name);
+  }
+
+  async close(): Promise<void> {
+    await Promise.allSettled(this.#programs.values());
+    this.#programs.clear();
+    for (const program of this.#ready.splice(0).reverse()) await program.close();
+  }
+
+  #prepare(key: string, maxTokens: number, build: (b: ProgramBuilder) => void): Promise<BoundProgram> {
+    let program = this.#programs.get(key);
+    if (program === undefined) {
+      program = this.#bind(maxTokens, build);
+      this.#programs.set(key, program);
+      program.catch(() => this.#programs.delete(key));
+    }
+    return program;
+  }
+
+  async #bind(maxTokens: number, build: (b: ProgramBuilder) => void): Promise<BoundProgram> {
+    const { backend } = this.#options;
+    const buffers = new Map(this.#ready.flatMap((program) => [...program.buffers]));
+    const program = await BoundProgram.prepare({ backend, symbols: { T: maxTokens }, buffers }, build);
+    this.#ready.push(program);
+    program.scalars.slot('rows').forEach((_, row, rows) => (rows[row] = row));
+    return program;
+  }
+
+  #buildAppend(b: ProgramBuilder): void {
+    const { shape, policies } = this.#options;
+    const [rows, positions, slots] = tokenScalars(b, 'rows', 'positions', 'slots');
+    const k = stepInput(b, shape, rows, 'k', shape.numKvHeads, shape.headDim);
+    const v = stepInput(b, shape, rows, 'v', shape.numKvHeads, shape.valueDim);
+    const { slotPositions, keys, values } = cacheOf(b, shape);
+    b.append('position-append', { slots, positions }, {}, { slotPositions });
+    b.append('kv-append', { k, v, slots }, {}, { keys, values });
+    appendSideData(b, { layer: 0, kv: { keys, values }, slots }, policies);
+  }
+
+  #buildAttend(b: ProgramBuilder, { policy, numHeads, mass, hasSinkQueries, causal }: AttendVariant): void {
+    const { shape, policies, notice, allowsLargeMemory } = this.#options;
+    const { scale, headDim, numBlocks } = shape;
+    const [rows, positions, sequences] = tokenScalars(b, 'rows', 'positions', 'sequences');
+    const q = stepInput(b, shape, rows, queryInput(numHeads), numHeads, headDim);
+    const blockTable = b.scalar('blockTable', [1, numBlocks]);
+    const kv = { ...cacheOf(b, shape), blockTable, contextLengths: b.scalar('contextLengths', [1]) };
+    let states: SequenceStates | undefined;
+    const request: LayerAttention = {
+      ...{ layer: 0, q, k: q, v: q, positions, sequences, slots: positions, kv, scale, window: 0, softCap: 0 },
+      rotateQuery: () => (hasSinkQueries ? stepInput(b, shape, rows, 'sinkQ', numHeads, headDim) : q),
+      states: () => {
+        states ??= { numStates: 1, stateFrom: b.scalar('stateFrom', [1]), stateTo: b.scalar('stateTo', [1]) };
+        return states;
+      },
+    };
+    const isDense = policy.kind === 'dense';
+    const options = { policies, mass: mass && !isDense, notice, allowsLargeMemory, causal };
+    const outputs = lowerPolicy(b, request, policy, options);
+    for (const [name, tensor] of Object.entries(outputs)) b.output(name, tensor);
+    if (!mass || !isDense) return;
+    b.output('mass', b.activation('attention-mass', { q, positions, sequences, ...kv }, { scale, causal }));
+  }
+}
+
+/** Name of the input that holds queries of so many heads. */
+export function queryInput(numHeads: number): string {
+  return `q${numHeads}`;
+}
+
+function tokenScalars<const Names extends readonly string[]>(
+  b: ProgramBuilder,
+  ...names: Names
+): { [Index in keyof Names]: ProgramTensor } {
+  return names.map((name) => b.scalar(name, ['T'])) as { [Index in keyof Names]: ProgramTensor };
+}
+
+/** The rows `[T, heads, dim]` of this step, which the host writes into a buffer of `maxTokens` rows. */
+function stepInput(
+  b: ProgramBuilder,
+  { maxTokens }: LayerShape,
+  rows: ProgramTensor,
+  name: string,
+  numHeads: number,
+  dim: number,
+): ProgramTensor {
+  const x = b.external(name, 'kv', 'f32', [maxTokens, numHeads * dim]);
+  return b.reshape(b.activation('gather-rows', { x, rows }), ['T', numHeads, dim]);
+}
+
+function cacheOf(
+  b: ProgramBuilder,
+  { numBlocks, numKvHeads, blockSize, headDim, valueDim, keyDType, valueDType }: LayerShape,
+): Pick<KvView, 'keys' | 'values' | 'slotPositions'> {
+  const rows = [numBlocks, numKvHeads, blockSize];
+  return {
+    keys: b.external('kv.0.keys', 'kv', keyDType, [...rows, headDim]),
+    values: b.external('kv.0.values', 'kv', valueDType, [...rows, valueDim]),
+    slotPositions: b.external('kv.slotPositions', 'kv', 'i32', [numBlocks, blockSize]),
+  };
+}

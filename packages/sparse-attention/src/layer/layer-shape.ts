@@ -1,0 +1,72 @@
+/** Sizes of a layer and its cache. */
+import { ArgumentError, ShapeError, type DType, type Tensor3 } from '@winnow/tensor';
+
+export interface LayerShape {
+  readonly numHeads: number;
+  readonly numKvHeads: number;
+  /** Query heads per KV head. */
+  readonly groupSize: number;
+  readonly headDim: number;
+  readonly valueDim: number;
+  /** Factor of `q . k`. */
+  readonly scale: number;
+  readonly keyDType: DType;
+  readonly valueDType: DType;
+  readonly blockSize: number;
+  readonly numBlocks: number;
+  /** Tokens of one run at most. */
+  readonly maxTokens: number;
+}
+
+export interface LayerSizes {
+  /** Query heads, a multiple of the KV heads. Query head h reads KV head `floor(h / (numHeads / numKvHeads))`. */
+  readonly numHeads: number;
+  readonly numKvHeads: number;
+  readonly headDim: number;
+  /** Default: `headDim`. */
+  readonly valueDim?: number | undefined;
+  /** Factor of `q . k`. Default: `1 / sqrt(headDim)`. */
+  readonly scale?: number | undefined;
+  /** Default: f32. */
+  readonly keyDType?: DType | undefined;
+  /** Default: f32. */
+  readonly valueDType?: DType | undefined;
+  /** Tokens of one run at most; longer calls take several runs. Default: 256. */
+  readonly maxTokens?: number | undefined;
+}
+
+/** Tokens of a cache block where policies have no sizes of their own. */
+const usualBlockSize = 64;
+
+/** @throws {ArgumentError | ShapeError} for impossible sizes */
+export function layerShape(sizes: LayerSizes, capacity: number, partSizes: readonly number[]): LayerShape {
+  const { numHeads, numKvHeads, headDim, valueDim = headDim, maxTokens = 256 } = sizes;
+  const { scale = 1 / Math.sqrt(headDim), keyDType = 'f32', valueDType = 'f32' } = sizes;
+  for (const [argument, value] of Object.entries({ capacity, numHeads, numKvHeads, headDim, valueDim, maxTokens })) {
+    if (Number.isSafeInteger(value) && value > 0) continue;
+    throw new ArgumentError({ argument, expected: 'a positive integer', actual: String(value) });
+  }
+  if (numHeads % numKvHeads !== 0) {
+    const expected = `a multiple of ${numKvHeads} KV heads`;
+    throw new ShapeError({ op: 'attention', rule: 'query heads', expected, actual: String(numHeads) });
+  }
+  const unit = partSizes.reduce(leastCommonMultiple, 1);
+  const blockSize = unit * Math.max(1, Math.floor(usualBlockSize / unit));
+  return {
+    ...{ numHeads, numKvHeads, groupSize: numHeads / numKvHeads, headDim, valueDim, scale, keyDType, valueDType },
+    ...{ blockSize, numBlocks: Math.ceil(capacity / blockSize), maxTokens: Math.min(maxTokens, capacity) },
+  };
+}
+
+function leastCommonMultiple(a: number, b: number): number {
+  let [x, y] = [a, b];
+  while (y !== 0) [x, y] = [y, x % y];
+  return (a / x) * b;
+}
+
+/** @throws {ShapeError} unless a tensor has so many tokens of such heads */
+export function checkTensor(name: string, tensor: Tensor3, numTokens: number, numHeads: number, dim: number): void {
+  if (tensor.seqLen === numTokens && tensor.numHeads === numHeads && tensor.headDim === dim) return;
+  const [expected, actual] = [`[${numTokens}, ${numHeads}, ${dim}]`, `[${tensor.shape.join(', ')}]`];
+  throw new ShapeError({ op: 'attention', rule: name, expected, actual });
+}

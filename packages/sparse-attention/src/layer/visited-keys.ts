@@ -1,0 +1,40 @@
+/** Which keys a query attended to: by the rule of its policy, or by the probabilities that the op reports. */
+import { subquadraticKeys, type QueryKeys } from '../lowering/subquadratic.js';
+import type { AttentionPolicy } from '../policy/policy-types.js';
+
+const noBlocks = new Int32Array(0);
+
+/** Whether each query head chooses keys for itself; otherwise the heads of a KV head have the same keys. */
+export function choosesPerHead(policy: AttentionPolicy): boolean {
+  return policy.kind === 'oracle-topk' || (policy.kind === 'sparq' && !policy.grouped);
+}
+
+/** Whether the keys of a query depend on positions only, so that all heads have the same. */
+export function isPositional({ kind }: AttentionPolicy): boolean {
+  return kind === 'dense' || kind === 'streaming' || kind === 'subquadratic';
+}
+
+/** The keys of a query under a policy whose keys depend on positions only; bidirectional unless `causal`. */
+export function positionalKeys(policy: AttentionPolicy, position: number, seqLen: number, causal: boolean): QueryKeys {
+  if (policy.kind === 'subquadratic') return subquadraticKeys(policy, position, seqLen, { causal });
+  const end = causal ? position + 1 : seqLen;
+  const begin = policy.kind === 'streaming' ? Math.max(0, end - policy.window) : 0;
+  const numSinks = policy.kind === 'streaming' ? Math.min(policy.sinks, begin) : 0;
+  const tokens = Int32Array.from({ length: numSinks + end - begin }, (_, i) =>
+    i < numSinks ? i : begin + i - numSinks,
+  );
+  return { tokens, blocks: noBlocks };
+}
+
+/** The keys of a query by their probabilities; whole pages where the policy attends to pages. */
+export function chosenKeys(policy: AttentionPolicy, position: number, probabilities: Float32Array): QueryKeys {
+  const pageSize = policy.kind === 'page-topk' ? policy.pageSize : 1;
+  const tokens: number[] = [];
+  for (let begin = 0; begin <= position; begin += pageSize) {
+    const end = Math.min(position + 1, begin + pageSize);
+    if (probabilities.subarray(begin, end).some((probability) => probability > 0)) {
+      for (let j = begin; j < end; j++) tokens.push(j);
+    }
+  }
+  return { tokens: Int32Array.from(tokens), blocks: noBlocks };
+}

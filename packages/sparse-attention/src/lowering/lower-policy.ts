@@ -1,0 +1,108 @@
+/** From the policy of one layer and phase to the op that computes it. */
+import {
+  lowerDenseAttention,
+  type Attributes,
+  type LayerAttention,
+  type ProgramBuilder,
+  type ProgramTensor,
+} from '@winnow/ops';
+import { ArgumentError } from '@winnow/tensor';
+import { clampBudgets } from '../policy/policy-costs.js';
+import type { AttentionPolicy, StreamingPolicy } from '../policy/policy-types.js';
+import { lowerH2o } from './h2o-lowering.js';
+import { boxesOf, columnsOf, meanSizeOf, meansOf, sparqMeanSize } from './side-data.js';
+import { subquadraticAttributes } from './subquadratic.js';
+
+/** What the op of a policy depends on besides the policy. */
+export interface LowerPolicyOptions {
+  /** All policies of the layer, which share side data. */
+  readonly policies: readonly AttentionPolicy[];
+  /** Adds the output `mass`; not for dense attention. */
+  readonly mass: boolean;
+  /** Reports in words what had to be changed about a policy. */
+  readonly notice: (text: string) => void;
+  /** Keeps `h2o-prefill` budgets of a chunk and more as they are. Default: they are clamped. */
+  readonly allowsLargeMemory?: boolean | undefined;
+  /** Default: true. Bidirectional attention: dense, subquadratic and oracle-topk only. */
+  readonly causal?: boolean | undefined;
+}
+
+/** The outputs of an op by name: `y` and what it reports (`pairs`, `certificate`, ...). */
+export type AttentionOutputs = Readonly<Record<string, ProgramTensor>>;
+
+const bidirectionalKinds: readonly string[] = ['dense', 'subquadratic', 'oracle-topk'];
+
+/** @throws {ArgumentError} for bidirectional attention under a policy that is causal only */
+export function checkCausal(policy: AttentionPolicy, causal: boolean): void {
+  if (causal || bidirectionalKinds.includes(policy.kind)) return;
+  const expected = bidirectionalKinds.join(' | ');
+  throw new ArgumentError({ argument: 'bidirectional attention', expected, actual: policy.kind });
+}
+
+/** Appends the op of a policy. @throws {ArgumentError} for a policy that the op or the cache cannot serve */
+export function lowerPolicy(
+  b: ProgramBuilder,
+  request: LayerAttention,
+  policy: AttentionPolicy,
+  { policies, mass, notice, allowsLargeMemory = false, causal = true }: LowerPolicyOptions,
+): AttentionOutputs {
+  checkCausal(policy, causal);
+  const { q, positions, sequences, kv, scale, window, softCap } = request;
+  const inputs = { q, positions, sequences, ...kv };
+  const attributes = { scale, window, softCap, causal, mass };
+  switch (policy.kind) {
+    case 'dense':
+      if (causal) return { y: lowerDenseAttention(b, request) };
+      return b.append('attention', inputs, { scale, window, softCap, causal });
+    case 'subquadratic': {
+      const size = meanSizeOf(policy);
+      const means = size === undefined ? {} : meansOf(b, request, size);
+      const own = subquadraticAttributes(policy);
+      return b.append('subquadratic-attention', { ...inputs, ...means }, { ...attributes, ...own });
+    }
+    case 'streaming':
+      return lowerStreaming(b, request, policy, attributes);
+    case 'sparq': {
+      const { rank, topK, local, meanValue, temperature, grouped, keyLayout } = policy;
+      const columns = keyLayout === 'both' ? columnsOf(b, request) : undefined;
+      const means = meanValue ? meansOf(b, request, sparqMeanSize(request, policies)) : undefined;
+      const { valueMeans, meanCounts } = means ?? {};
+      const own = { rank, topK, local, meanValue, temperature, grouped };
+      return b.append('sparq-attention', { ...inputs, columns, valueMeans, meanCounts }, { ...attributes, ...own });
+    }
+    case 'page-topk': {
+      const { budget, epsilon, sinks, window: local, pageSize } = policy;
+      const own = { budget: budget === 'all' ? -1 : budget, epsilon, sinks, local };
+      return b.append(
+        'page-topk-attention',
+        { ...inputs, ...boxesOf(b, request, pageSize) },
+        { ...attributes, ...own },
+      );
+    }
+    case 'oracle-topk':
+      return b.append('oracle-topk-attention', inputs, { ...attributes, k: policy.k });
+    case 'h2o-prefill':
+      return lowerH2o(b, request, attributes, policy.chunk, allowsLargeMemory ? policy : clampBudgets(policy, notice));
+  }
+}
+
+function lowerStreaming(
+  b: ProgramBuilder,
+  request: LayerAttention,
+  policy: StreamingPolicy,
+  attributes: Attributes,
+): AttentionOutputs {
+  const { q, positions, sequences, kv } = request;
+  const inputs = { q, positions, sequences, ...kv };
+  const own = { ...attributes, local: policy.window, sinks: policy.sinks };
+  if (policy.sinks === 0) return b.append('streaming-attention', inputs, own);
+  const limit = lastSinkPosition(policy);
+  const remapped = request.rotateQuery(b.activation('clamp-positions', { positions }, { limit }));
+  const sinkQ = remapped === q ? undefined : remapped; // models without positions need no second query
+  return b.append('streaming-attention', { ...inputs, sinkQ }, own);
+}
+
+/** The position that queries take at most when they meet the sinks. */
+export function lastSinkPosition({ sinks, window }: StreamingPolicy): number {
+  return Math.min(sinks + window - 1, 2 ** 31 - 1);
+}

@@ -1,0 +1,17 @@
+/** The backends that every test of the layer runs on. */
+import { createWasmBackend } from '@winnow/backend-wasm';
+import { createReferenceBackend, type Backend } from '@winnow/ops';
+import { afterAll, describe } from 'vitest';
+
+/** Runs a suite on the reference and on WebAssembly with two threads, where ops of every size are shared. */
+export function describeBackends(name: string, suite: (backend: Backend, isReference: boolean) => void): void {
+  describe.each(['reference', 'wasm'])(`${name} on %s`, async (kind) => {
+    const backend = kind === 'reference' ? createReferenceBackend() : await createTestWasm(2);
+    afterAll(() => backend.dispose());
+    suite(backend, kind === 'reference');
+  });
+}
+
+export function createTestWasm(numThreads: number): Promise<Backend> {
+  return createWasmBackend({ numThreads, maxMemoryBytes: 2 ** 27, minSharedWork: 0 });
+}
