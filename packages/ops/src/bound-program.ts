@@ -88,11 +88,6 @@ export class BoundProgram {
     return this.#owned.reduce((sum, { sizeBytes }) => sum + sizeBytes, this.#executable.program.peakBytes);
   }
 
-  /** Memory of every external tensor by its name, for programs that share it. */
-  get buffers(): ReadonlyMap<string, BufferHandle> {
-    return this.#buffers;
-  }
-
   /** Memory of an external tensor. @throws {ArgumentError} when there is no such tensor */
   buffer(name: string): BufferHandle {
     const buffer = this.buffers.get(name);
