@@ -1,6 +1,6 @@
 /**
  * How often each item is active: a running mean that starts from the calibration and follows what is observed. Items that
- * nobody asks for cost nothing: their mean is brought up to date when it is read.
+ * are not requested cost nothing: their mean is updated when it is read.
  */
 
 /** Steps after which an observation weighs half as much: a few hundred tokens, the length of a topic. */

@@ -35,7 +35,7 @@ export class WarmTier implements CopyTier {
     return this.#numEvictions;
   }
 
-  /** From now on the tier keeps what it has and takes nothing else. */
+  /** From now on the tier keeps its items and takes no others. */
   fix(): void {
     this.#isFixed = true;
   }
@@ -51,7 +51,7 @@ export class WarmTier implements CopyTier {
   }
 
   /**
-   * A place for an item that is being read, or -1: the least recently used copy goes if it is not needed now (its item is
+   * A place for an item that is being read, or -1: the least recently used copy is evicted if it is not needed now (its item is
    * in a slot) or its item is active less often. The place is busy until `finish` or `abandon`.
    */
   admit(item: number, activity: Activity, isInSlot: (item: number) => boolean): number {
@@ -88,7 +88,7 @@ export class WarmTier implements CopyTier {
     for (const item of items) if (this.#table.slotOf[item] >= 0) this.finish(this.#table.slotOf[item]);
   }
 
-  /** Packs one piece of the item that the place is for. False when it cannot be kept. */
+  /** Encodes one piece of the place's item. False when it cannot be kept. */
   encode(place: number, piece: number, bytes: Uint8Array): boolean {
     const { warm, warmOffset } = this.#layout.pieces[piece];
     return warm.encode(bytes, this.#bytes, place * this.#layout.warmBytes + warmOffset);
@@ -130,7 +130,7 @@ export class WarmTier implements CopyTier {
   }
 }
 
-/** Every item that has no better copy, in 4 bit. */
+/** Every item that has no better copy, in 4 bits. */
 export class ColdCopy implements CopyTier {
   readonly #layout: ItemLayout;
   readonly #placeOf: Int32Array;

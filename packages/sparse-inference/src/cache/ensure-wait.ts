@@ -1,11 +1,11 @@
-/** An `ensure` under way: what it still waits for, and what went wrong. */
+/** An `ensure` under way: the items that it still waits for, and its errors. */
 import type { LoadFailure } from './slot-loads.js';
 
 export class EnsureWait {
   readonly promise: Promise<void>;
   readonly failedItems: number[] = [];
   failure: LoadFailure | undefined;
-  /** Items that are still on their way. */
+  /** Items that are still being loaded. */
   numLeft: number;
   #resolve: () => void = () => undefined;
   #reject: (error: unknown) => void = () => undefined;

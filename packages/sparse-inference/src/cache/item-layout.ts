@@ -15,7 +15,7 @@ export interface PieceLayout {
   readonly coldOffset: number;
 }
 
-/** Pieces that lie side by side in a source: item `i` has them in `spanBytes` bytes from `byteOffset + i * strideBytes`. */
+/** Pieces that are side by side in a source: item `i` has them in `spanBytes` bytes from `byteOffset + i * strideBytes`. */
 export interface PieceGroup {
   readonly source: ByteSource;
   readonly byteOffset: number;
@@ -118,7 +118,7 @@ function badPieces(layer: number, expected: string, actual: string): ArgumentErr
   return new ArgumentError({ argument: `layers[${layer}].pieces`, expected, actual });
 }
 
-/** Puts pieces together whose rows of one item lie within one stride of each other. */
+/** Groups pieces whose rows of one item are within one stride of each other. */
 function groupsOf(given: readonly NeuronPiece[], pieces: readonly PieceLayout[]): PieceGroup[] {
   const stride = (index: number): number => given[index].strideBytes ?? pieces[index].itemBytes;
   const order = given.map((_, index) => index).sort((a, b) => given[a].byteOffset - given[b].byteOffset);
@@ -151,7 +151,7 @@ function groupsOf(given: readonly NeuronPiece[], pieces: readonly PieceLayout[])
 }
 
 /**
- * Divides `items[begin ... end)`, which ascend, into reads: neighbours with small gaps together, none longer than
+ * Divides `items[begin ... end)`, which ascend, into reads: neighbors with small gaps together, none longer than
  * `maxReadBytes` unless it is one item. Calls `emit(from, to)` for each.
  */
 export function planReads(

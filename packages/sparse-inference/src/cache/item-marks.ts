@@ -1,4 +1,4 @@
-/** The items of the ids at hand, each once: marking a new set forgets the one before and takes no time. */
+/** The items of the current ids, each once: beginning a new set forgets the one before in constant time. */
 export class ItemMarks {
   readonly #at: Int32Array;
   #set = 0;

@@ -1,6 +1,6 @@
 import type { NeuronLayerStatistics } from './types.js';
 
-/** What a layer counts; `misses` and the evictions of the warm tier follow from elsewhere. */
+/** Counters of a layer; `misses` and the evictions of the warm tier are derived. */
 export interface LayerCounters {
   requests: number;
   hits: number;

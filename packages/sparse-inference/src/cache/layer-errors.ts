@@ -1,4 +1,4 @@
-/** What is wrong with a call to a layer of the neuron cache, and with its loads. */
+/** Errors of calls to a layer of the neuron cache, and of its loads. */
 import { ArgumentError, CapacityError } from '@winnow/tensor';
 import { NeuronLoadError } from './load-error.js';
 import type { LoadFailure } from './slot-loads.js';

@@ -1,7 +1,7 @@
 /**
- * The prefetches of one layer: which items get a slot before anybody asks for them, and which of those are dropped again,
- * because their signal fired, because an `ensure` needs the room, or at the end. What an `ensure` waits for is never
- * dropped here.
+ * The prefetches of one layer: which items get a slot before they are requested, and which of those are dropped again because
+ * their signal fired, because an `ensure` needs the room, or because the cache is closed. Items that an `ensure` waits for are
+ * never dropped here.
  */
 import type { ItemMarks } from './item-marks.js';
 import type { LayerCounters } from './layer-counters.js';
@@ -13,7 +13,7 @@ export interface LayerPrefetchOptions {
   readonly table: SlotTable;
   readonly loads: SlotLoads;
   readonly counters: LayerCounters;
-  /** For the items of the ids at hand, shared with the layer: each use begins a new set. */
+  /** Marks of the current ids, shared with the layer: each use begins a new set. */
   readonly marks: ItemMarks;
   readonly rules: SlotRules;
   /** An `ensure` waits for what this slot loads. */
@@ -28,9 +28,9 @@ export interface LayerPrefetchOptions {
 
 export class LayerPrefetch {
   readonly #options: LayerPrefetchOptions;
-  /** Passes over the items at hand: a prefetch does not push out its own. */
+  /** Skips the current ids: a prefetch does not evict its own. */
   readonly #search: SlotSearch;
-  /** Slots that a prefetch brought and nobody has asked for since. */
+  /** Slots that a prefetch filled and that were not requested since. */
   readonly #isAhead: Uint8Array;
   readonly #stopListening: (() => void)[] = [];
 
@@ -45,7 +45,7 @@ export class LayerPrefetch {
   /** Bytes per slot. */
   static readonly slotBytes: number = 1;
 
-  /** Gives slots to those of the items that have none, as long as there are any, and starts to load them. */
+  /** Gives free slots to the items that have none, and starts to load them. */
   start(ids: Int32Array, count: number, signal: AbortSignal | undefined): void {
     const { table, counters, marks, takeSlot, load } = this.#options;
     marks.clear();
@@ -77,7 +77,7 @@ export class LayerPrefetch {
     if (signal !== undefined) this.#dropOn(signal, taken);
   }
 
-  /** Counts the first request for what a prefetch brought. */
+  /** Counts the first request for a prefetched item. */
   observe(slot: number): void {
     if (this.#isAhead[slot] === 0) return;
     this.#isAhead[slot] = 0;
@@ -89,7 +89,7 @@ export class LayerPrefetch {
     this.#isAhead[slot] = 0;
   }
 
-  /** Drops all that is being prefetched. */
+  /** Drops all prefetches under way. */
   cancel(): void {
     const { table, loads, isAwaited, drop } = this.#options;
     for (let slot = 0; slot < table.numSlots; slot++) {
@@ -98,7 +98,7 @@ export class LayerPrefetch {
     loads.cancelDead();
   }
 
-  /** Drops what is being prefetched and is not among the ids; for an `ensure` that has not begun. */
+  /** Drops prefetches of items that are not among the ids; for an `ensure` that has not begun. */
   dropOthers(ids: Int32Array, count: number): void {
     const { table, loads, marks, drop } = this.#options;
     marks.clear();
@@ -109,7 +109,7 @@ export class LayerPrefetch {
     loads.cancelDead();
   }
 
-  /** When nothing is on its way, no signal of a prefetch has anything to drop. */
+  /** Without loads under way, the signals of prefetches have nothing to drop. */
   forgetSignals(): void {
     if (this.#stopListening.length === 0) return;
     const { hasReads, isWriting } = this.#options.loads;
@@ -121,7 +121,7 @@ export class LayerPrefetch {
     this.#stopAll();
   }
 
-  /** Gives up the slots of items that are still on their way when the signal fires, unless an `ensure` waits for them. */
+  /** Gives up the slots of items that are still being loaded when the signal fires, unless an `ensure` waits for them. */
   #dropOn(signal: AbortSignal, items: Int32Array): void {
     const { table, loads, isAwaited } = this.#options;
     const slots = items.map((item) => table.slotOf[item]);

@@ -1,7 +1,6 @@
 /**
- * One layer of the neuron cache: which items are in its slots, which have to leave, and who waits for what.
- * Within the slots the least recently used item leaves first; pinned ones never, and those that an `ensure` holds not
- * before the next one.
+ * One layer of the neuron cache: which items are in its slots, which are evicted, and which loads an `ensure` waits for. The
+ * least recently used item is evicted first; pinned items never, and items that an `ensure` holds not before the next one.
  */
 import { ArgumentError, invariant, ReleasedError, type CapacityError } from '@winnow/tensor';
 import { Activity } from './activity.js';
@@ -49,7 +48,7 @@ export class LayerTiers {
   /** Slots whose number is that of the current `ensure` are held. */
   readonly #heldAt: Int32Array;
   #epoch = 1;
-  /** The items of the ids at hand. */
+  /** The items of the current ids. */
   readonly #marks: ItemMarks;
   readonly #missing: Int32Array;
   /** For slots that an `ensure` takes. */
@@ -111,7 +110,7 @@ export class LayerTiers {
     return tables + numItems * ofItem + slots * ofSlot + warmSlots;
   }
 
-  /** Loads items into slots that they keep. */
+  /** Loads items into slots and pins them. */
   async pin(items: Int32Array, signal: AbortSignal | undefined): Promise<void> {
     if (items.length === 0) return;
     this.#isPinning = true;
@@ -151,7 +150,7 @@ export class LayerTiers {
       : this.#begin(ids, count, rowsOut, signal);
   }
 
-  /** Begins when the backend no longer writes into slots that were given up, so that all slots can be counted on. */
+  /** Begins when the backend no longer writes into slots that were given up, so that all slots are available. */
   async #beginLater(
     ids: Int32Array,
     count: number,
@@ -261,7 +260,7 @@ export class LayerTiers {
     return this.#waiting.promise;
   }
 
-  /** Gives slots to the items in `#missing` and starts to load them. Returns how many are on their way then. */
+  /** Gives slots to the items in `#missing` and starts to load them. Returns the number of loads under way. */
   #loadMissing(numMissing: number): number {
     const items = this.#missing.slice(0, numMissing).sort();
     this.#search.start();
@@ -288,7 +287,7 @@ export class LayerTiers {
     this.#counters.coldReads += items.length - numWarm;
   }
 
-  /** Frees a slot unless one is free. False when none may go: a prefetch takes none that loads. */
+  /** Frees a slot unless one is free. False when none can be evicted: a prefetch evicts none that is loading. */
   #takeSlot(search: SlotSearch, mayTakeLoading: boolean): boolean {
     if (this.#table.numFree > 0) return true;
     const slot = search.next(mayTakeLoading);
@@ -302,7 +301,7 @@ export class LayerTiers {
     return true;
   }
 
-  /** What waits in the queue and is not needed by this `ensure` is dropped; what is needed goes first. */
+  /** Drops queued reads that this `ensure` does not need, and moves the others to the front. */
   #sortOutReads(isLoading: boolean): void {
     const isHeld = (slot: number): boolean => this.#heldAt[slot] === this.#epoch;
     if (isLoading) this.#loads.raise(isHeld);
@@ -329,7 +328,7 @@ export class LayerTiers {
     }
     if (waiting?.failure === undefined) return;
     if (isFirst) {
-      // the others are of no use without these: what has not begun is dropped
+      // the others are useless without these: reads that have not begun are dropped
       for (const slot of this.#loads.idleSlots((other) => !this.#isAwaited(other))) {
         this.#giveUp(slot);
         waiting.numLeft--;
@@ -351,7 +350,7 @@ export class LayerTiers {
     waiting.reject(loadError(this.#index, this.#itemName, waiting.failure, waiting.failedItems));
   }
 
-  /** Ends the `ensure` under way with an error: all that it waits for is dropped. */
+  /** Ends the `ensure` under way with an error and drops its loads. */
   #abandon(error: unknown): void {
     const waiting = this.#waiting;
     if (waiting === undefined) return;

@@ -1,6 +1,6 @@
 import { IoError } from '@winnow/tensor';
 
-/** Items could not be brought into memory: which ones, of which layer and piece. */
+/** Names the items that could not be loaded, with their layer and piece. */
 export class NeuronLoadError extends IoError {
   readonly layer: number;
   readonly piece: string;
@@ -38,7 +38,7 @@ export class NeuronLoadError extends IoError {
   }
 }
 
-/** Ranges are enough to find the place; a message stays a line. */
+/** The largest number of ranges that a message names. */
 const maxRanges = 8;
 
 /** `3, 8 to 11` for ascending numbers. */

@@ -10,7 +10,7 @@ export interface ItemSources {
   /** The 4-bit copy, in place of the sources. */
   readonly cold: ColdCopy | undefined;
   readonly activity: Activity;
-  /** What is read may be kept in the warm tier as well. */
+  /** Items that are read may be kept in the warm tier as well. */
   readonly keepsWarm: boolean;
 }
 

@@ -7,9 +7,9 @@ import { sumOf } from './layer-counters.js';
 import { LayerTiers } from './layer-tiers.js';
 import { ReadQueue } from './read-queue.js';
 import { defaultMaxGapBytes, defaultMaxReads, defaultReadBytes } from './staging.js';
-import type { NeuronCache, NeuronCacheOptions, NeuronLayer } from './types.js';
+import type { NeuronCache, NeuronCacheOptions, NeuronCacheStatistics, NeuronLayer } from './types.js';
 
-const damaged = 'is damaged: its bytes are not those that were expected';
+const damaged = 'is damaged: its bytes differ from the expected ones';
 
 /**
  * Creates the tiers and loads what is hot, what is warm, and the 4-bit copy if there is one.
@@ -66,7 +66,7 @@ export async function createNeuronCache(options: NeuronCacheOptions): Promise<Ne
     throw error;
   }
   queue.onRead = undefined;
-  return cacheOf(layers, tiers, queue);
+  return new TieredNeuronCache(layers, tiers, queue);
 }
 
 interface BulkContext {
@@ -113,68 +113,100 @@ function reportProgress(
   for (const [index, { hot, warm, cold }] of starts.entries()) {
     totalBytes += (hot.length + warm.length + (isCopied ? cold.length : 0)) * layouts[index].itemBytes;
   }
-  // gaps are read as well: what is done is never more than all
+  // gaps are read as well: the progress must not exceed the total
   queue.onRead = () => onProgress(Math.min(queue.statistics().bytesRead, totalBytes), totalBytes);
 }
 
-function cacheOf(layers: readonly NeuronLayer[], tiers: readonly LayerTiers[], queue: ReadQueue): NeuronCache {
-  let closing: Promise<void> | undefined;
-  const at = (layer: number): LayerTiers => {
-    if (closing !== undefined) throw new ReleasedError('neuron cache');
-    const found = tiers[layer];
+class TieredNeuronCache implements NeuronCache {
+  readonly #layers: readonly NeuronLayer[];
+  readonly #tiers: readonly LayerTiers[];
+  readonly #queue: ReadQueue;
+  #closing: Promise<void> | undefined;
+
+  constructor(layers: readonly NeuronLayer[], tiers: readonly LayerTiers[], queue: ReadQueue) {
+    this.#layers = layers;
+    this.#tiers = tiers;
+    this.#queue = queue;
+  }
+
+  // not async: the promise of a layer is passed on as it is
+  ensure(
+    layer: number,
+    ids: Int32Array,
+    count: number,
+    rowsOut: Int32Array,
+    signal?: AbortSignal,
+  ): ReturnType<NeuronCache['ensure']> {
+    try {
+      return this.#at(layer).ensure(ids, count, rowsOut, signal);
+    } catch (error) {
+      return Promise.reject(error);
+    }
+  }
+
+  fit(layer: number, ids: Int32Array, begin: number, end: number): number {
+    return this.#at(layer).fit(ids, begin, end);
+  }
+
+  release(layer: number): void {
+    this.#at(layer).release();
+  }
+
+  prefetch(layer: number, ids: Int32Array, count: number = ids.length, options: { signal?: AbortSignal } = {}): void {
+    this.#at(layer).prefetch(ids, count, options.signal);
+  }
+
+  cancelPrefetch(layer?: number): void {
+    if (layer === undefined) for (const each of this.#tiers) each.cancelPrefetch();
+    else this.#at(layer).cancelPrefetch();
+  }
+
+  tierOf(layer: number, id: number): ReturnType<NeuronCache['tierOf']> {
+    return this.#at(layer).tierOf(id);
+  }
+
+  statistics(): NeuronCacheStatistics {
+    const ofLayers = this.#tiers.map((layer) => layer.statistics());
+    const { numReads, bytesRead, failedReads, bufferBytes } = this.#queue.statistics();
+    const total = (bytesOf: (layer: LayerTiers, index: number) => number): number =>
+      this.#tiers.reduce((sum, layer, index) => sum + bytesOf(layer, index), 0);
+    return {
+      ...sumOf(ofLayers),
+      layers: ofLayers,
+      numReads,
+      bytesRead,
+      failedReads,
+      usefulBytesRead: total(({ usefulBytes }) => usefulBytes),
+      bytes: {
+        hot: total(({ layout }, index) => this.#layers[index].slots * layout.itemBytes),
+        warm: total(({ warm }) => warm.sizeBytes),
+        cold: total(({ cold }) => cold?.sizeBytes ?? 0),
+        staging: bufferBytes,
+      },
+    };
+  }
+
+  checkIntegrity(): void {
+    for (const layer of this.#tiers) layer.checkIntegrity();
+  }
+
+  async close(): Promise<void> {
+    this.#closing ??= Promise.all(this.#tiers.map((layer) => layer.close())).then(async () => {
+      await this.#queue.idle();
+      this.#queue.drop();
+    });
+    await this.#closing;
+  }
+
+  #at(layer: number): LayerTiers {
+    if (this.#closing !== undefined) throw new ReleasedError('neuron cache');
+    const found = this.#tiers[layer];
     if (found !== undefined) return found;
-    throw new ArgumentError({ argument: 'layer', expected: `0 to ${tiers.length - 1}`, actual: String(layer) });
-  };
-  return {
-    ensure(layer, ids, count, rowsOut, signal) {
-      try {
-        return at(layer).ensure(ids, count, rowsOut, signal);
-      } catch (error) {
-        return Promise.reject(error);
-      }
-    },
-    fit: (layer, ids, begin, end) => at(layer).fit(ids, begin, end),
-    release: (layer) => at(layer).release(),
-    prefetch: (layer, ids, count = ids.length, options = {}) => at(layer).prefetch(ids, count, options.signal),
-    cancelPrefetch(layer) {
-      if (layer === undefined) for (const each of tiers) each.cancelPrefetch();
-      else at(layer).cancelPrefetch();
-    },
-    tierOf: (layer, id) => at(layer).tierOf(id),
-    statistics() {
-      const ofLayers = tiers.map((layer) => layer.statistics());
-      const { numReads, bytesRead, failedReads, bufferBytes } = queue.statistics();
-      const total = (bytesOf: (layer: LayerTiers, index: number) => number): number =>
-        tiers.reduce((sum, layer, index) => sum + bytesOf(layer, index), 0);
-      return {
-        ...sumOf(ofLayers),
-        layers: ofLayers,
-        numReads,
-        bytesRead,
-        failedReads,
-        usefulBytesRead: total(({ usefulBytes }) => usefulBytes),
-        bytes: {
-          hot: total(({ layout }, index) => layers[index].slots * layout.itemBytes),
-          warm: total(({ warm }) => warm.sizeBytes),
-          cold: total(({ cold }) => cold?.sizeBytes ?? 0),
-          staging: bufferBytes,
-        },
-      };
-    },
-    checkIntegrity() {
-      for (const layer of tiers) layer.checkIntegrity();
-    },
-    async close() {
-      closing ??= Promise.all(tiers.map((layer) => layer.close())).then(async () => {
-        await queue.idle();
-        queue.drop();
-      });
-      await closing;
-    },
-  };
+    throw new ArgumentError({ argument: 'layer', expected: `0 to ${this.#tiers.length - 1}`, actual: String(layer) });
+  }
 }
 
-/** What each tier holds at first; ids ascend. */
+/** Initial items of each tier, in ascending order. */
 interface LayerStart {
   readonly hot: Int32Array;
   readonly warm: Int32Array;

@@ -1,4 +1,4 @@
-/** How a lower tier keeps a piece: as it is, or in a narrower format from which the model's format is made again. */
+/** How a lower tier keeps a piece: as it is, or in a narrower format that is converted back to the model's. */
 import { canEncode, decoder, dtypeInfo, encoder, sizeOf, type DType } from '@winnow/tensor';
 import { createNarrower, type Narrower } from './narrow.js';
 
@@ -6,7 +6,7 @@ export interface PieceCopy {
   readonly sizeBytes: number;
   /** False when the copy is of fewer bits. */
   readonly isSame: boolean;
-  /** Packs the piece that starts at `bytes[0]`. False when it cannot be kept: it has values that are not finite. */
+  /** Encodes the piece that starts at `bytes[0]`. False for values that are not finite, which cannot be kept. */
   encode(bytes: Uint8Array, out: Uint8Array, outOffset: number): boolean;
   /** Makes the piece in the model's format of the copy. */
   decode(copy: Uint8Array, copyOffset: number, out: Uint8Array, outOffset: number): void;

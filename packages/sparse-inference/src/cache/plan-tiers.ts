@@ -1,5 +1,5 @@
 /**
- * Divides one byte budget among the tiers of all layers. Pure arithmetic: each byte goes where it saves most. Items are
+ * Divides one byte budget among the tiers of all layers, by arithmetic alone: each byte goes where it saves most. Items are
  * ranked by how often they are active; in each layer the first of them are hot (pinned), the next ones warm, the rest
  * cold. Besides the pinned ones a layer has working slots, through which the other active items pass.
  */
@@ -16,24 +16,24 @@ export interface PlannedLayerInput {
   readonly coldBytes: number;
   /** Share of the tokens for which each item is active. Default: unknown, and then no item is preferred. */
   readonly frequencies?: ArrayLike<number>;
-  /** So many items, those that are most often active, have to be hot. Default 0. */
+  /** Minimum number of hot items, the most frequently active ones. Default 0. */
   readonly leastHot?: number;
-  /** Slots for items that are not pinned. Default: what is active at a time on average, and a quarter more. */
+  /** Slots for items that are not pinned. Default: 1.25 times the average number of active items. */
   readonly workingSlots?: number;
-  /** The least of the default. Default 1. */
+  /** Minimum of that default. Default 1. */
   readonly leastWorkingSlots?: number;
 }
 
 export interface NeuronTierOptions {
   readonly budgetBytes: number;
   readonly layers: readonly PlannedLayerInput[];
-  /** Items that are active at least this often have to be hot. Default: none has to. */
+  /** Items that are active at least this often are always hot. Default: none. */
   readonly hotFrequency?: number;
-  /** Most bytes of slots, where backend memory is a part of the budget. Default: the budget. */
+  /** Maximum size of all slots, where backend memory is a part of the budget. Default: the budget. */
   readonly hotLimitBytes?: number;
-  /** What it costs to bring an item from the cold tier, in copies from the warm tier. Default 10. */
+  /** Cost of loading an item from the cold tier, in copies from the warm tier. Default 10. */
   readonly coldCost?: number;
-  /** Default: what a cache of default options needs for items of these sizes. */
+  /** Memory of read buffers. Default: that of a cache with default options for items of these sizes. */
   readonly stagingBytes?: number;
 }
 
@@ -57,13 +57,13 @@ export interface NeuronTierPlan {
   readonly bookkeepingBytes: number;
   /** The sum; at most the budget. */
   readonly totalBytes: number;
-  /** The least budget for which there is a plan. */
+  /** The smallest budget for which there is a plan. */
   readonly smallestBudgetBytes: number;
 }
 
 /** Room for tokens that need more than the average. */
 const workingMargin = 1.25;
-/** Disks of a GB/s against memory of ten, and the calls. */
+/** A disk of 1 GB/s against memory of 10 GB/s, and the cost of calls. */
 const defaultColdCost = 10;
 const warmCost = 1;
 
@@ -92,7 +92,7 @@ class Division {
     this.#frequencies = Float64Array.from(this.order, frequencyOf);
     this.#rest = new Float64Array(numItems + 1);
     for (let at = numItems - 1; at >= 0; at--) this.#rest[at] = this.#rest[at + 1] + this.#frequencies[at];
-    // an item that takes more of the working slots than its own slot is pinned for less than nothing
+    // pinning an item that takes more of the working slots than its own slot costs less than nothing
     const pays = input.workingSlots === undefined ? 1 / workingMargin : Infinity;
     const least = Math.min(hotFrequency, pays);
     while (this.numHot < numItems && (this.numHot < leastHot || this.#frequencies[this.numHot] >= least)) this.numHot++;
@@ -149,7 +149,7 @@ class Division {
     );
   }
 
-  /** What a byte saves that makes the next item hot. 0 when there is none that anybody asks for. */
+  /** Savings per byte of making the next item hot; 0 when no requested item is left. */
   hotGain(): number {
     if (this.numHot >= this.numItems) return 0;
     const { hotBytes, warmBytes, coldBytes, workingSlots } = this.#input;
@@ -161,7 +161,7 @@ class Division {
     return saved === 0 ? 0 : saved / Math.max(bytes, 1);
   }
 
-  /** What a byte saves that makes the next item warm. */
+  /** Savings per byte of making the next item warm. */
   warmGain(): number {
     const { hotBytes, warmBytes, coldBytes } = this.#input;
     // a copy as large as the item has no advantage over a slot
@@ -220,7 +220,7 @@ export function planNeuronTiers(options: NeuronTierOptions): NeuronTierPlan {
   };
 }
 
-/** Spends bytes on the step that saves most, again and again; then on slots that any item may use. */
+/** Spends bytes on the step that saves most until none is left; then on slots that any item may use. */
 function divide(divisions: readonly Division[], budgetBytes: number, hotBudgetBytes: number): void {
   let rest = budgetBytes;
   let hotRest = hotBudgetBytes;
@@ -256,7 +256,7 @@ function divide(divisions: readonly Division[], budgetBytes: number, hotBudgetBy
   }
   for (const kind of ['slots', 'warm'] as const) {
     for (const [index, division] of divisions.entries()) {
-      // what is left is shared evenly among the layers that come
+      // the rest is shared evenly among the remaining layers
       const share = Math.floor(rest / (divisions.length - index));
       const hotShare = kind === 'slots' ? Math.floor(hotRest / (divisions.length - index)) : 0;
       const before = division.bytes();

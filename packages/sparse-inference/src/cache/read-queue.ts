@@ -1,6 +1,6 @@
 /**
- * Reads of the sources, so many at a time, each into a buffer of its own that is used again. What somebody waits for goes
- * before what is read ahead. Memory: the buffers, made when they are first needed.
+ * Reads of the sources, a limited number at a time, each into a reusable buffer of its own. Reads that an `ensure` waits for go
+ * before prefetches. Memory: the buffers, allocated when they are first needed.
  */
 import type { ByteSource } from '@winnow/bytes';
 import { allocateBytes } from './allocate-bytes.js';
@@ -9,7 +9,7 @@ export interface ReadJob {
   readonly source: ByteSource;
   readonly byteOffset: number;
   readonly sizeBytes: number;
-  /** Somebody waits for it. */
+  /** An `ensure` waits for it. */
   isWanted: boolean;
   /** Asked before the read starts: is anything in it still needed? If not, `onEnd` is called at once. */
   isAlive(): boolean;

@@ -284,7 +284,7 @@ export class SlotLoads {
         const part = bytes.subarray(begin, begin + itemBytes);
         this.#usefulBytes += itemBytes;
         if (this.#options.verify?.(piece, batch.items[index], part) === false) {
-          const cause = new Error('is damaged: its bytes are not those that were expected');
+          const cause = new Error('is damaged: its bytes differ from the expected ones');
           damaged = { source: group.source.name, byteOffset: read.byteOffset + begin, piece: name, cause };
           break;
         }

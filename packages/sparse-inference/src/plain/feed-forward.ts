@@ -1,8 +1,8 @@
-/** A feed-forward block on plain arrays, with all its neurons or with some of them: the truth that programs are compared with. */
+/** A feed-forward block on plain arrays, with all neurons or some of them: the truth that programs are compared with. */
 import { activationFunction, type ActivationKind } from '@winnow/ops';
 import { ShapeError } from '@winnow/tensor';
 
-/** What is known of a block without its weights. E = `hiddenDim`, F = `ffnDim`, the number of neurons. */
+/** Shape of a block. E = `hiddenDim`, F = `ffnDim`, the number of neurons. */
 export interface FeedForwardShape {
   readonly hiddenDim: number;
   readonly ffnDim: number;
@@ -81,7 +81,7 @@ export function feedForward(weights: FeedForwardWeights, x: Float32Array, ids?: 
 }
 
 /**
- * What each neuron adds to the output, as a length: `|act(gate x) * up x| * ||column of down||`, `[F]`. A SiLU neuron is never
+ * The norm of what each neuron adds to the output: `|act(gate x) * up x| * ||column of down||`, `[F]`. A SiLU neuron is never
  * exactly 0, so this and not its activation says whether it matters.
  * @param downNorms `columnNorms(down, E, F)`
  */
@@ -94,7 +94,7 @@ export function neuronContributions(
   return Float32Array.from(downNorms, (norm, id) => Math.abs(neuronValue(weights, act, x, id)) * norm);
 }
 
-/** Lengths of the columns of a matrix `[numRows, numColumns]`. */
+/** Norms of the columns of a matrix `[numRows, numColumns]`. */
 export function columnNorms(matrix: Float32Array, numRows: number, numColumns: number): Float32Array {
   const squares = new Float64Array(numColumns);
   for (let row = 0, at = 0; row < numRows; row++) {

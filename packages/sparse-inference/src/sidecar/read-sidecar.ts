@@ -1,4 +1,4 @@
-/** Reads a sidecar back, and refuses what is damaged, of another model, or of a version that is not known yet. */
+/** Reads a sidecar and refuses files that are damaged, of another model, or of a newer version. */
 import type { TensorStore } from '@winnow/bytes';
 import { activationKinds } from '@winnow/ops';
 import { FormatError, tensorBytes, type DType, type Shape } from '@winnow/tensor';
@@ -20,14 +20,14 @@ import {
 } from './sidecar.js';
 import { readMatrix, type SidecarTensor } from './stored-matrix.js';
 
-/** An open safetensors file: what `openSafetensors` of `@winnow/safetensors` gives. */
+/** An open safetensors file, as `openSafetensors` of `@winnow/safetensors` returns it. */
 export interface SidecarFile extends TensorStore {
   readonly metadata: ReadonlyMap<string, string>;
 }
 
-/** What a sidecar has to fit. */
+/** What a sidecar must match. */
 export interface ReadSidecarOptions {
-  /** The model that it is wanted for. */
+  /** Hash of the model. */
   readonly modelHash?: string;
   /** Blocks of that model by index; the sidecar may leave some out. */
   readonly shapes?: ReadonlyMap<number, FeedForwardShape>;

@@ -3,7 +3,7 @@ import { adamStep, createMoments, type AdamMoments } from './adam.js';
 import type { LowRankFactors } from './low-rank-factors.js';
 import { transpose, type MatrixProducts } from './matrix-products.js';
 
-/** What training keeps from batch to batch. */
+/** State of training between batches. */
 export interface TrainingState {
   readonly factors: LowRankFactors;
   readonly moments: Readonly<Record<'p' | 'q' | 'bias', AdamMoments>>;
