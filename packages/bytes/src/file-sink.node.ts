@@ -22,59 +22,66 @@ export async function fileSink(path: string): Promise<ByteSink> {
   } catch (error) {
     throw fileError(path, error);
   }
-  let sizeBytes = 0;
-  let state: 'open' | 'closed' | 'aborted' = 'open';
-
-  async function discard(): Promise<void> {
-    if (state !== 'open') return;
-    state = 'aborted';
-    await handle.close().catch(() => undefined);
-    await rm(temporary, { force: true }).catch(() => undefined);
-  }
-
-  return {
-    name: path,
-    get sizeBytes() {
-      return sizeBytes;
-    },
-    async write(bytes, byteOffset = sizeBytes) {
-      if (state !== 'open') throw new ReleasedError(path);
-      checkCount('byteOffset', byteOffset);
-      sizeBytes = Math.max(sizeBytes, byteOffset + bytes.byteLength);
-      let written = 0;
-      try {
-        while (written < bytes.byteLength) {
-          const { bytesWritten } = await handle.write(
-            bytes,
-            written,
-            Math.min(bytes.byteLength - written, maxWriteBytes),
-            byteOffset + written,
-          );
-          if (bytesWritten === 0) throw new Error('nothing was written');
-          written += bytesWritten;
-        }
-      } catch (error) {
-        await discard();
-        throw fileError(path, error, byteOffset + written);
-      }
-    },
-    async close() {
-      if (state === 'closed') return;
-      if (state === 'aborted') throw new ReleasedError(path);
-      try {
-        await handle.truncate(sizeBytes); // a write of zero bytes after a gap
-        await handle.sync();
-        await handle.close();
-        await rename(temporary, path);
-      } catch (error) {
-        await discard();
-        throw fileError(path, error);
-      }
-      state = 'closed';
-    },
-    abort: discard,
-  };
+  return new FileSink(path, temporary, handle);
 }
 
 /** Bytes per system call; one call above 2 GiB fails. */
 const maxWriteBytes = 64 * 1024 * 1024;
+
+class FileSink implements ByteSink {
+  readonly name: string;
+  readonly #temporary: string;
+  readonly #handle: FileHandle;
+  #sizeBytes = 0;
+  #state: 'open' | 'closed' | 'aborted' = 'open';
+
+  constructor(path: string, temporary: string, handle: FileHandle) {
+    this.name = path;
+    this.#temporary = temporary;
+    this.#handle = handle;
+  }
+
+  get sizeBytes(): number {
+    return this.#sizeBytes;
+  }
+
+  async write(bytes: Uint8Array, byteOffset: number = this.#sizeBytes): Promise<void> {
+    if (this.#state !== 'open') throw new ReleasedError(this.name);
+    checkCount('byteOffset', byteOffset);
+    this.#sizeBytes = Math.max(this.#sizeBytes, byteOffset + bytes.byteLength);
+    let written = 0;
+    try {
+      while (written < bytes.byteLength) {
+        const numBytes = Math.min(bytes.byteLength - written, maxWriteBytes);
+        const { bytesWritten } = await this.#handle.write(bytes, written, numBytes, byteOffset + written);
+        if (bytesWritten === 0) throw new Error('nothing was written');
+        written += bytesWritten;
+      }
+    } catch (error) {
+      await this.abort();
+      throw fileError(this.name, error, byteOffset + written);
+    }
+  }
+
+  async close(): Promise<void> {
+    if (this.#state === 'closed') return;
+    if (this.#state === 'aborted') throw new ReleasedError(this.name);
+    try {
+      await this.#handle.truncate(this.#sizeBytes); // a write of zero bytes after a gap
+      await this.#handle.sync();
+      await this.#handle.close();
+      await rename(this.#temporary, this.name);
+    } catch (error) {
+      await this.abort();
+      throw fileError(this.name, error);
+    }
+    this.#state = 'closed';
+  }
+
+  async abort(): Promise<void> {
+    if (this.#state !== 'open') return;
+    this.#state = 'aborted';
+    await this.#handle.close().catch(() => undefined);
+    await rm(this.#temporary, { force: true }).catch(() => undefined);
+  }
+}

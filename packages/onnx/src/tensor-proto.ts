@@ -150,13 +150,7 @@ async function readHeader(source: ByteSource, begin: number, end: number, signal
         header.data = { begin: field.begin, end: field.end };
         break;
       case 13: {
-        let [key, value] = ['', ''];
-        decodeMessage(source.name, field.begin, 'external data', await small(), (number, reader) => {
-          if (number === 1) key = reader.string();
-          else if (number === 2) value = reader.string();
-          else return false;
-          return true;
-        });
+        const [key, value] = externalEntry(await small(), source.name, field.begin);
         header.external.set(key, value);
         break;
       }
@@ -168,6 +162,18 @@ async function readHeader(source: ByteSource, begin: number, end: number, signal
     }
   }
   return header;
+}
+
+/** Key and value of one entry of `external_data`. */
+function externalEntry(bytes: Uint8Array, source: string, byteOffset: number): [string, string] {
+  let [key, value] = ['', ''];
+  decodeMessage(source, byteOffset, 'external data', bytes, (number, reader) => {
+    if (number === 1) key = reader.string();
+    else if (number === 2) value = reader.string();
+    else return false;
+    return true;
+  });
+  return [key, value];
 }
 
 function unpacked(bytes: Uint8Array, source: string, byteOffset: number): number[] {
