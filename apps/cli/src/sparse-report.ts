@@ -1,8 +1,10 @@
 /** What a sidecar says, for people: a table and a bar for each layer. */
+import { breakEvenRatio } from '@winnow/backend-wasm';
 import {
-  breakEvenOf,
+  maxRatioOf,
   classifyNeurons,
   runsDense,
+  type MaxActiveRatio,
   type LayerReport,
   type Sidecar,
   type SparseLayer,
@@ -36,7 +38,7 @@ function denseReport(report: LayerReport): LayerReport {
 export function summarise(
   layers: readonly SparseLayer[],
   measured: readonly LayerReport[],
-  maxRatio?: number,
+  maxRatio: MaxActiveRatio = breakEvenRatio,
 ): SparseSummary {
   const isDense = layers.map((layer) => runsDense(layer, maxRatio));
   const reports = measured.map((report, index) => (isDense[index] === true ? denseReport(report) : report));
@@ -63,7 +65,7 @@ export function summarise(
 export function formatReports(
   layers: readonly SparseLayer[],
   reports: readonly LayerReport[],
-  maxRatio?: number,
+  maxRatio: MaxActiveRatio = breakEvenRatio,
 ): string {
   const hasInputs = reports.some(({ inputRatio }) => inputRatio < 1);
   const isDense = layers.map((layer) => runsDense(layer, maxRatio));
@@ -85,7 +87,7 @@ export function formatReports(
     ];
   });
   const table = formatTable([[...head, 'recall', 'precision', 'cosine', 'bytes', 'runs', 'neurons chosen'], ...rows]);
-  const limits = layers.filter((_, index) => isDense[index]).map((layer) => maxRatio ?? breakEvenOf(layer));
+  const limits = layers.filter((_, index) => isDense[index]).map((layer) => maxRatioOf(layer, maxRatio));
   if (limits.length === 0) return table;
   const shares = [...new Set([Math.min(...limits), Math.max(...limits)].map(percent))].join(' to ');
   const rule = `more than ${shares} of their neurons are active (--sparsity-max-active)`;

@@ -14,11 +14,7 @@ function freeProducts(build: (b: ProgramBuilder, matmul: (x: ProgramTensor) => P
     return b.activation('matmul', { x, weight });
   });
   const program = b.build();
-  const { records } = planProgram(
-    program,
-    packableTensors(program, new Set()),
-    true,
-  );
+  const { records } = planProgram(program, packableTensors(program, new Set()), true);
   return records
     .filter((_, index) => program.records[index]?.op === 'matmul')
     .map(({ flags }) => (flags & planFlags.independent) !== 0);
@@ -80,11 +76,7 @@ test('records know the next product with packed weights, their own included', ()
   const y = b.activation('matmul', { x: input(b), weight });
   b.output('y', b.activation('add', { a: y, b: y }));
   const program = b.build();
-  const { records } = planProgram(
-    program,
-    packableTensors(program, new Set()),
-    true,
-  );
+  const { records } = planProgram(program, packableTensors(program, new Set()), true);
   expect(program.records.map(({ op }) => op)).toEqual(['embedding-lookup', 'matmul', 'add']);
   expect(records.map((_, index) => aheadOf(program, records, index))).toEqual([2, 1, 0]);
 });

@@ -1,4 +1,5 @@
 export type { WasmBackend } from './backend.js';
+export { breakEvenRatio } from './break-even.js';
 export {
   createWasmBackend,
   measurePeaks,

@@ -1,4 +1,3 @@
-export { breakEvenRatio } from './break-even.js';
 export { activationFunction, activationKinds, type ActivationKind } from './activation-functions.js';
 export {
   checkCopy,

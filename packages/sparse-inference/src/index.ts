@@ -54,7 +54,14 @@ export {
   type FeedForwardLoweringOptions,
   type SparseFeedForwardLowering,
 } from './lowering/feed-forward-lowering.js';
-export { breakEvenOf, runsDense, sparseMatrices, type FeedForwardMatrix } from './lowering/sparse-matrices.js';
+export {
+  breakEvenOf,
+  maxRatioOf,
+  runsDense,
+  sparseMatrices,
+  type FeedForwardMatrix,
+  type MaxActiveRatio,
+} from './lowering/sparse-matrices.js';
 export { createNeuronCache } from './cache/neuron-cache.js';
 export { neuronItemBytes, type NeuronItemBytes } from './cache/item-layout.js';
 export { neuronStagingBytes } from './cache/staging.js';

@@ -1,4 +1,5 @@
 /** `winnow calibrate`: finds out which neurons of a model matter, and writes what tells them. */
+import { breakEvenRatio } from '@winnow/backend-wasm';
 import type { Command } from 'commander';
 import type { EmbeddingLoadOptions, FeedForwardAccess, LoadOptions, Model, SparseWriterOptions } from '@winnow/engine';
 import { DivergenceCollector, type DivergenceReport } from '@winnow/evaluation';
@@ -171,7 +172,7 @@ async function calibrateModel(
     const layers = sidecar.layers.map((layer) => ({
       layer: layer.layer,
       kind: layer.predictor.kind,
-      runsDense: runsDense(layer, flags.sparsityMaxActive),
+      runsDense: runsDense(layer, flags.sparsityMaxActive ?? breakEvenRatio),
       ...layer.report,
     }));
     await out.write(formatJson({ path, sizeBytes, config: sidecar.config, summary, layers, divergence }));

@@ -1,4 +1,5 @@
 /** What a model file says, without loading its weights. */
+import { breakEvenRatio } from '@winnow/backend-wasm';
 import { type DType, CapacityError } from '@winnow/tensor';
 import {
   type DecoderConfig,
@@ -53,7 +54,7 @@ export async function inspectOpenedModel(
     const description = await describeEmbedder(file);
     await adaptWeights(description, options, file.format, adapters);
     checkWeightTiers(options);
-    const sparse = await openSparse(description, file, options, weightHost);
+    const sparse = await openSparse(description, file, options, weightHost, options.backend ?? { breakEvenRatio });
     return {
       name,
       format: file.format,

@@ -80,7 +80,7 @@ async function load(
   const settings = options.isMatryoshka === true ? { ...stored, matryoshkaDimensions: 'any' as const } : stored;
   const pooling = choosePooling(config, options.pooling, settings.pooling);
   checkWeightTiers(options);
-  const sparse = await openSparse(described, file, options, weightHost);
+  const sparse = await openSparse(described, file, options, weightHost, backend);
   const { plan, description, tiers } = fitEmbedding(traced, pooling, settings.recommendedSize, options, sparse);
   const tokenizer =
     (await opened.openTokenizer()) ?? createMissingTokenizer(opened.name, opened.tokenizerField, config.vocabSize);

@@ -90,7 +90,7 @@ async function load(
       : described;
   checkWeightTiers(options);
   const notice = (text: string): void => guardedListener(options.onEvent)({ kind: 'notice', text });
-  const sparse = await openSparse(described, file, options, weightHost);
+  const sparse = await openSparse(described, file, options, weightHost, backend);
   const fitted = fitModel(traced, options, sparse, notice);
   const { plan, description, tiers } = fitted;
   const tokenizer =

@@ -1,6 +1,7 @@
 /** The options that make a model skip neurons, and what a host adds to them. */
 import { blobSource, httpSource, memorySource, type ByteSource, type TensorStore } from '@winnow/bytes';
 import { feedForwardNames, type EmbedderDescription, type ModelFile } from '@winnow/models';
+import type { Backend } from '@winnow/ops';
 import { openSafetensors } from '@winnow/safetensors';
 import { readSidecar, type Sidecar } from '@winnow/sparse-inference';
 import { ArgumentError, FormatError } from '@winnow/tensor';
@@ -67,6 +68,7 @@ export async function openSparse(
     readonly traceFeedForward?: boolean;
   },
   host: SidecarHost,
+  backend: Pick<Backend, 'breakEvenRatio'>,
 ): Promise<SparseWeights | undefined> {
   refuseUnused(options);
   const { sparse: source, sparseOptions = {}, signal } = options;
@@ -82,7 +84,7 @@ export async function openSparse(
     throw new FormatError({ source: 'sparse', field: 'modelHash', message });
   }
   if (options.verifyWeights === true) await verifyWeights(sidecar, store, withSignal);
-  return createSparseWeights(sidecar, weights, config.numLayers, sparseOptions);
+  return createSparseWeights(sidecar, weights, config.numLayers, backend, sparseOptions);
 
   async function readSource(from: Exclude<SidecarSource, Sidecar>): Promise<Sidecar> {
     const bytes = await openSource(from, host, options.fetch);

@@ -1,9 +1,11 @@
 /** A sidecar in use: the writer of its programs, and its tables as weights. */
+import type { Backend } from '@winnow/ops';
 import { addTurnedMatrices, downRowsName, feedForwardNames, type Weight } from '@winnow/models';
 import {
-  breakEvenOf,
+  maxRatioOf,
   createFeedForwardLowering,
   predictorWeights,
+  type MaxActiveRatio,
   type Sidecar,
   type SparseFeedForwardLowering,
   type SparseLayer,
@@ -25,7 +27,7 @@ export interface SparseWeights {
 export interface SparseWriterOptions {
   /**
    * Share of active neurons above which all are computed: of a layer on average, as it was calibrated; and of a step. Default:
-   * from where on that takes less time, for layers and for steps of several tokens. 1: never.
+   * the break-even ratios of the backend, for layers and for steps of several tokens. 1: never.
    */
   readonly maxRatio?: number;
   /** Choose by the exact contributions, which all have to be computed for that: what a perfect predictor would lose. */
@@ -37,8 +39,11 @@ export function createSparseWeights(
   calibrated: Sidecar,
   weights: Map<string, Weight>,
   numLayers: number,
-  options: SparseWriterOptions = {},
+  { breakEvenRatio }: Pick<Backend, 'breakEvenRatio'>,
+  sparseOptions: SparseWriterOptions = {},
 ): SparseWeights {
+  const { maxRatio = breakEvenRatio, oracle = false } = sparseOptions;
+  const options = { maxRatio, oracle };
   addTurnedMatrices(weights, numLayers);
   const sidecar = { ...calibrated, layers: calibrated.layers.map((layer) => withRows(layer, weights)) };
   for (const [name, { dtype, shape, bytes }] of predictorWeights(sidecar, options)) {
@@ -54,7 +59,7 @@ export function createSparseWeights(
     writer,
     onLayer: (layer, ffnDim) => void ffnDims.set(layer, ffnDim),
     ffnDims,
-    notices: [...adaptedNotice(sidecar, weights), ...denseNotice(sidecar, writer, options)],
+    notices: [...adaptedNotice(sidecar, weights), ...denseNotice(sidecar, writer, maxRatio)],
   };
 }
 
@@ -81,12 +86,12 @@ function adaptedNotice({ layers }: Sidecar, weights: ReadonlyMap<string, Weight>
 function denseNotice(
   { layers }: Sidecar,
   { denseLayers }: SparseFeedForwardLowering,
-  { maxRatio }: SparseWriterOptions,
+  maxRatio: MaxActiveRatio,
 ): string[] {
   if (denseLayers.length === 0) return [];
   const limits = layers
     .filter(({ layer }) => denseLayers.includes(layer))
-    .map((layer) => Math.round(100 * (maxRatio ?? breakEvenOf(layer))));
+    .map((layer) => Math.round(100 * maxRatioOf(layer, maxRatio)));
   const [least, most] = [Math.min(...limits), Math.max(...limits)];
   const share = least === most ? `${least} %` : `${least} to ${most} %`;
   return [

@@ -1,12 +1,6 @@
 import { createWasmBackend } from '@winnow/backend-wasm';
-import {
-  breakEvenRatio,
-  createReferenceBackend,
-  type ActivationKind,
-  type Backend,
-  type ProgramBuilder,
-} from '@winnow/ops';
-import { ShapeError } from '@winnow/tensor';
+import { createReferenceBackend, type ActivationKind, type Backend, type ProgramBuilder } from '@winnow/ops';
+import { ShapeError, type DType } from '@winnow/tensor';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { randomBlock, randomRow } from '../../test/blocks.js';
 import { runBlock } from '../../test/run-block.js';
@@ -15,7 +9,12 @@ import { feedForward, type FeedForwardWeights } from '../plain/feed-forward.js';
 import { createOraclePredictor, createPredictor, type ActiveNeurons } from '../predictors/neuron-predictor.js';
 import type { PredictorKind, Sidecar } from '../sidecar/sidecar.js';
 import { createFeedForwardLowering, predictorWeights } from './feed-forward-lowering.js';
-import { breakEvenOf, runsDense, sparseMatrices } from './sparse-matrices.js';
+import { breakEvenOf, runsDense, sparseMatrices, type MaxActiveRatio } from './sparse-matrices.js';
+
+/** Ratios of a made-up backend, other ones for every dtype and layout. */
+const ratios: Partial<Record<DType, number>> = { f32: 0.7, f16: 0.44, q8_0: 0.65, q4_0: 0.54 };
+const breakEvenRatio: Backend['breakEvenRatio'] = (dtype, layout) =>
+  (ratios[dtype] ?? 0.2) - (layout === 'separate' ? 0.1 : 0);
 
 const kinds: readonly PredictorKind[] = ['low-rank', 'gate-threshold', 'input-threshold'];
 const gatedKinds: readonly PredictorKind[] = [...kinds, 'low-rank-product'];
@@ -155,13 +154,13 @@ const active = (kind: PredictorKind, activeRatio: number, inputRatio = 1): Sidec
   const sizes = { denseBytes: 1000, sparseBytes: 1000 * activeRatio }; // 2 or 3 bits per weight
   return sidecarOf([{ ...layer, report: { ...layer.report, ...sizes, activeRatio, inputRatio } }]);
 };
-const limit = breakEvenRatio('q4_0', true);
+const limit = breakEvenRatio('q4_0', 'interleaved');
 
 describe('layers above their break-even ratio', () => {
   test('are dense, with the matrices of dense blocks', async () => {
     for (const kind of gatedKinds) {
       const sidecar = active(kind, limit + 0.01);
-      const write = createFeedForwardLowering(sidecar);
+      const write = createFeedForwardLowering(sidecar, { maxRatio: breakEvenRatio });
       expect(write.denseLayers).toEqual([0]);
       expect(write.matrices(0)).toEqual([]);
       const { weights: names, ops } = await run(write, predictorWeights(sidecar));
@@ -172,11 +171,11 @@ describe('layers above their break-even ratio', () => {
       expect(all.matrices(0)).not.toEqual([]);
       expect((await run(all, predictorWeights(sidecar))).ops).toContain('active-neurons');
     }
-    expect(createFeedForwardLowering(active('low-rank', limit)).denseLayers).toEqual([]);
+    expect(createFeedForwardLowering(active('low-rank', limit), { maxRatio: breakEvenRatio }).denseLayers).toEqual([]);
   });
 
   test('tables of predictors take their share of the time, unless a limit is given', () => {
-    const isDense = (kind: PredictorKind, activeRatio: number, maxRatio?: number): boolean => {
+    const isDense = (kind: PredictorKind, activeRatio: number, maxRatio: MaxActiveRatio = breakEvenRatio): boolean => {
       const layer = sparseLayer(kind, 0, weights, 5);
       // tables of a tenth of the block
       const report = { ...layer.report, activeRatio, denseBytes: 1000, sparseBytes: 1000 * activeRatio + 100 };
@@ -189,7 +188,7 @@ describe('layers above their break-even ratio', () => {
       expect(isDense(kind, 1, 1)).toBe(false);
     }
     // what is more than the active share is the gate, which takes the same time in a dense block
-    const ofRows = breakEvenRatio('q4_0', false);
+    const ofRows = breakEvenRatio('q4_0', 'separate');
     expect([ofRows, ofRows + 0.001].map((ratio) => isDense('gate-threshold', ratio))).toEqual([false, true]);
   });
 });
@@ -203,11 +202,12 @@ describe('break-even ratios', () => {
         const layer = sparseLayer(kind, 0, weights, 5);
         const denseBytes = (bits / 8) * numWeights;
         const report = { ...layer.report, denseBytes, sparseBytes: layer.report.activeRatio * denseBytes };
-        expect(breakEvenOf({ ...layer, report })).toBe(breakEvenRatio(type, kind === 'low-rank'));
+        const layout = kind === 'low-rank' ? 'interleaved' : 'separate';
+        expect(breakEvenOf({ ...layer, report }, breakEvenRatio)).toBe(breakEvenRatio(type, layout));
         for (const areSideBySide of [false, true]) {
           const rows = { dtypes: ['q8_0', 'q4_0'] as const, areSideBySide };
-          const expected = breakEvenRatio('q4_0', areSideBySide && kind === 'low-rank');
-          expect(breakEvenOf({ ...layer, report, rows })).toBe(expected);
+          const expected = breakEvenRatio('q4_0', areSideBySide ? layout : 'separate');
+          expect(breakEvenOf({ ...layer, report, rows }, breakEvenRatio)).toBe(expected);
         }
       }
     }
@@ -229,8 +229,8 @@ describe('break-even ratios', () => {
     const thresholds = layer.predictor.thresholds.map((value, f) => (f % 4 === 0 ? value : -1e9));
     const sidecar = sidecarOf([{ ...layer, predictor: { ...layer.predictor, thresholds } }]);
     const tables = predictorWeights(sidecar);
-    const numActive = async (numTokens: number, options = {}): Promise<number> => {
-      const write = createFeedForwardLowering(sidecar, options);
+    const numActive = async (numTokens: number, maxRatio: MaxActiveRatio = breakEvenRatio): Promise<number> => {
+      const write = createFeedForwardLowering(sidecar, { maxRatio });
       return (await runBlock(backends.reference, weights, write, tables, randomRow(numTokens * hiddenDim, 64))).ids
         .length;
     };
@@ -238,8 +238,8 @@ describe('break-even ratios', () => {
     expect(one).toBeGreaterThan(limit * ffnDim);
     expect(one).toBeLessThan(ffnDim);
     expect(await numActive(2)).toBe(ffnDim);
-    expect(await numActive(2, { maxRatio: 1 })).toBeLessThan(ffnDim);
-    expect(await numActive(1, { maxRatio: 0.1 })).toBe(ffnDim);
+    expect(await numActive(2, 1)).toBeLessThan(ffnDim);
+    expect(await numActive(1, 0.1)).toBe(ffnDim);
   });
 });
 

@@ -10,7 +10,13 @@ import { ShapeError } from '@winnow/tensor';
 import { bytesOf } from '../plain/bytes.js';
 import { appendScores, scoreWeights, type PredictorWeight } from '../predictors/low-rank-scores.js';
 import type { LowRankProductTables, LowRankTables, Sidecar, SparseLayer } from '../sidecar/sidecar.js';
-import { breakEvenOf, runsDense, sparseMatrices, type FeedForwardMatrix } from './sparse-matrices.js';
+import {
+  breakEvenOf,
+  runsDense,
+  sparseMatrices,
+  type FeedForwardMatrix,
+  type MaxActiveRatio,
+} from './sparse-matrices.js';
 
 /** The active neurons of a step: `ids` `[F]` and `count` `[1]`, both i32. */
 export interface ActiveTensors {
@@ -22,10 +28,10 @@ export interface ActiveTensors {
 export interface FeedForwardLoweringOptions {
   /**
    * Run a layer dense when more than this share of its neurons was active in the calibration, and compute all neurons in steps in
-   * which more are: a batch needs the union of the neurons of its tokens. Default: `breakEvenOf`, for layers and for steps of
-   * several tokens; a step of one token computes its active neurons only. 1: never.
+   * which more are: a batch needs the union of the neurons of its tokens. With the break-even ratios of a backend, steps of one
+   * token compute their active neurons only. Default 1: never.
    */
-  readonly maxRatio?: number;
+  readonly maxRatio?: MaxActiveRatio;
   /** Choose neurons by their exact contributions instead of the predictor, as a perfect one would. Computes gate and up densely. */
   readonly oracle?: boolean;
 }
@@ -80,12 +86,12 @@ export function createFeedForwardLowering(
   sidecar: Sidecar,
   options: FeedForwardLoweringOptions = {},
 ): SparseFeedForwardLowering {
-  const { maxRatio, oracle = false } = options;
+  const { maxRatio = 1, oracle = false } = options;
   const layers = new Map(sidecar.layers.map((layer) => [layer.layer, layer]));
   const isDense = (layer: SparseLayer): boolean => !oracle && runsDense(layer, maxRatio);
   // fewer rows always take less time: only the union of several tokens can be slower than the dense block
   const stepRatio = (b: ProgramBuilder, layer: SparseLayer): number =>
-    maxRatio ?? (b.capacity('T') === 1 ? 1 : breakEvenOf(layer));
+    typeof maxRatio === 'number' ? maxRatio : b.capacity('T') === 1 ? 1 : breakEvenOf(layer, maxRatio);
   const lower: FeedForwardLowering = (b, request) => {
     const layer = layers.get(request.layer);
     if (layer === undefined) return request.lowerDense();

@@ -1,5 +1,5 @@
 /** Which layers of a sidecar leave out neurons, and which of their matrices are read row by row. */
-import { breakEvenRatio } from '@winnow/ops';
+import type { Backend } from '@winnow/ops';
 import type { DType } from '@winnow/tensor';
 import type { Sidecar, SparseLayer } from '../sidecar/sidecar.js';
 import type { FeedForwardLoweringOptions } from './feed-forward-lowering.js';
@@ -8,20 +8,33 @@ import type { FeedForwardLoweringOptions } from './feed-forward-lowering.js';
 export type FeedForwardMatrix = 'gate' | 'up' | 'down';
 
 /**
- * The share of active neurons above which the dense block takes less time: the smallest `breakEvenRatio` of @winnow/ops of the
- * layer's matrices, less the share of the block's bytes that the tables of the predictor take. Only low-rank predictors read rows
- * of gate and up side by side. A layer without `rows` counts as the dtype that has as many bits per weight.
+ * The share of active neurons, from 0 to 1, above which a layer runs dense: a number for all layers, or the break-even ratios
+ * that a backend measured (`backend.breakEvenRatio`).
  */
-export function breakEvenOf(layer: SparseLayer): number {
+export type MaxActiveRatio = number | Backend['breakEvenRatio'];
+
+/**
+ * The share of active neurons above which the dense block of a layer takes less time on a backend: the smallest ratio of the
+ * layer's matrices, less the share of the block's bytes that the tables of the predictor take. Only low-rank predictors read
+ * interleaved rows of gate and up. A layer without `rows` counts as the dtype that has as many bits per weight.
+ * @param breakEvenRatio that of the backend
+ */
+export function breakEvenOf(layer: SparseLayer, breakEvenRatio: Backend['breakEvenRatio']): number {
   const { predictor, isGated, report } = layer;
   const { dtypes, areSideBySide } = layer.rows ?? { dtypes: [typeByBits(layer)], areSideBySide: isGated };
   const isLowRank = 'rank' in predictor;
-  const ratio = Math.min(...dtypes.map((dtype) => breakEvenRatio(dtype, areSideBySide && isLowRank)));
+  const layout = areSideBySide && isLowRank ? 'interleaved' : 'separate';
+  const ratio = Math.min(...dtypes.map((dtype) => breakEvenRatio(dtype, layout)));
   const { activeRatio, denseBytes, sparseBytes } = report;
   // a gate that is computed densely costs nothing extra; tables are read as fast as dense weights
   if (!isLowRank || denseBytes === 0) return ratio;
   const tableShare = sparseBytes / denseBytes - activeRatio;
   return ratio * (1 - Math.min(1, Math.max(0, tableShare)));
+}
+
+/** `maxRatio` as a number for one layer. */
+export function maxRatioOf(layer: SparseLayer, maxRatio: MaxActiveRatio): number {
+  return typeof maxRatio === 'number' ? maxRatio : breakEvenOf(layer, maxRatio);
 }
 
 function typeByBits({ hiddenDim, ffnDim, isGated, report }: SparseLayer): DType {
@@ -34,9 +47,9 @@ function typeByBits({ hiddenDim, ffnDim, isGated, report }: SparseLayer): DType 
 /**
  * Whether a layer computes all neurons although it has a predictor: more of its neurons (of its weights, where inputs are
  * skipped) were active on average when it was calibrated, and skipping the rest takes longer.
- * @param maxRatio instead of `breakEvenOf`
  */
-export function runsDense(layer: SparseLayer, maxRatio: number = breakEvenOf(layer)): boolean {
+export function runsDense(layer: SparseLayer, maxActiveRatio: MaxActiveRatio): boolean {
+  const maxRatio = maxRatioOf(layer, maxActiveRatio);
   const { predictor, isGated, report } = layer;
   const { activeRatio, inputRatio } = report;
   if (predictor.kind !== 'input-threshold') return activeRatio > maxRatio;
@@ -51,7 +64,7 @@ export function runsDense(layer: SparseLayer, maxRatio: number = breakEvenOf(lay
 export function sparseMatrices(
   sidecar: Sidecar,
   layer: number,
-  { maxRatio, oracle = false }: FeedForwardLoweringOptions = {},
+  { maxRatio = 1, oracle = false }: FeedForwardLoweringOptions = {},
 ): readonly FeedForwardMatrix[] {
   const sparse = sidecar.layers.find((entry) => entry.layer === layer);
   if (sparse === undefined) return [];
