@@ -1,3 +1,3 @@
 import { winnowVitest } from '@winnow/test-utils/vitest';
 
-export default winnowVitest({ test: { globalSetup: ['scripts/build-wasm.mjs'] } });
+export default winnowVitest({ test: { globalSetup: ['scripts/build-wasm.mjs'], isolate: true } });

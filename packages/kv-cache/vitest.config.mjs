@@ -1,3 +1,4 @@
 import { winnowVitest } from '@winnow/test-utils/vitest';
 
-export default winnowVitest();
+// files that share backends dispose them at their end
+export default winnowVitest({ test: { isolate: true } });

@@ -2,28 +2,33 @@
 import { Socket } from 'node:net';
 import { afterEach, beforeEach } from 'vitest';
 
+/** Files share one process: what they all watch is installed once. */
+const installed = Symbol.for('@winnow/test-utils/setup');
 const methods = ['debug', 'error', 'info', 'log', 'trace', 'warn'];
-const originals = new Map(methods.map((name) => [name, console[name]]));
-const violations = [];
+const { originals, violations } = (globalThis[installed] ??= install());
+
+function install() {
+  const found = [];
+  const connect = Socket.prototype.connect;
+  Socket.prototype.connect = function (...connectArguments) {
+    const normalized = Array.isArray(connectArguments[0]) ? connectArguments[0] : connectArguments;
+    const first = normalized[0];
+    const isOptions = typeof first === 'object' && first !== null;
+    const host = isOptions ? first.host : typeof first === 'number' ? normalized[1] : undefined;
+    const isPath = isOptions ? first.path !== undefined : typeof first === 'string';
+    if (!isPath && typeof host !== 'function' && !isLoopback(host)) {
+      found.push(`connected to ${host}, tests use this machine only`);
+      this.destroy(new Error(`tests must not connect to ${host}`));
+      return this;
+    }
+    return connect.apply(this, connectArguments);
+  };
+  return { originals: new Map(methods.map((name) => [name, console[name]])), violations: found };
+}
 
 function isLoopback(host) {
   return host === undefined || host === 'localhost' || host === '::1' || host.startsWith('127.') || host === '0.0.0.0';
 }
-
-const connect = Socket.prototype.connect;
-Socket.prototype.connect = function (...connectArguments) {
-  const normalised = Array.isArray(connectArguments[0]) ? connectArguments[0] : connectArguments;
-  const first = normalised[0];
-  const isOptions = typeof first === 'object' && first !== null;
-  const host = isOptions ? first.host : typeof first === 'number' ? normalised[1] : undefined;
-  const isPath = isOptions ? first.path !== undefined : typeof first === 'string';
-  if (!isPath && typeof host !== 'function' && !isLoopback(host)) {
-    violations.push(`connected to ${host}, tests use this machine only`);
-    this.destroy(new Error(`tests must not connect to ${host}`));
-    return this;
-  }
-  return connect.apply(this, connectArguments);
-};
 
 beforeEach(() => {
   violations.length = 0;

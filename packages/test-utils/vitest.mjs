@@ -11,6 +11,11 @@ export function winnowVitest(overrides = {}) {
       test: {
         include: ['src/**/*.test.ts', 'test/**/*.test.ts'],
         setupFiles: [fileURLToPath(new URL('./setup.mjs', import.meta.url))],
+        // one process and one copy of the sources for all files of a package: starting them anew for each took longer than
+        // most files; a package whose tests replace modules sets `isolate` to true
+        isolate: false,
+        restoreMocks: true,
+        unstubEnvs: true,
         testTimeout: 120_000,
         hookTimeout: 120_000,
         // `npm test` sums these reports; a plain `vitest run` of some files must not overwrite them.

@@ -27,7 +27,7 @@ async function bench(...programArguments: string[]): Promise<Run> {
   return { code, out: out.join(''), progress: progress.join('') };
 }
 
-const quick = ['--backend', 'reference', '--quick', '--force', '--rounds', '1'];
+const quick = ['--quick', '--force', '--rounds', '1'];
 
 /** Cases that each suite must have, by the beginning of their names, with what they are compared with. */
 const expected: Readonly<Record<string, readonly (readonly [string, string])[]>> = {
@@ -90,7 +90,7 @@ const expected: Readonly<Record<string, readonly (readonly [string, string])[]>>
   ],
 };
 
-describe('quick runs on the reference backend', () => {
+describe('quick runs', () => {
   const measured = suites.filter(({ name }) => name !== 'agreement');
 
   test('every suite is covered here', () => {
@@ -107,7 +107,7 @@ describe('quick runs on the reference backend', () => {
       .map((line) => JSON.parse(line) as Record<string, unknown>);
     expect(environment).toMatchObject({
       kind: 'env',
-      backend: 'reference',
+      backend: 'wasm',
       node: process.version,
       threads: [1, 2],
       cpuFlags: expect.any(Array),
@@ -127,8 +127,9 @@ describe('quick runs on the reference backend', () => {
     for (const [caseName, ratioOf] of expected[name]!) expect(found).toContain(`${caseName} | ${ratioOf}`);
   });
 
-  test('the table has one line per figure', async () => {
-    const { code, out } = await bench('gemm', ...quick, '--dtypes', 'q8_0', '--threads', '1');
+  test('on the reference backend; the table has one line per figure', async () => {
+    const asked = ['--backend', 'reference', '--dtypes', 'q8_0', '--threads', '1'];
+    const { code, out } = await bench('gemm', ...quick, ...asked);
     expect(code).toBe(0);
     expect(out).toMatch(
       /^gemm +median +best +unit +ratio +of\nq8_0 64x256 T=16, 1 thread .*i8 relaxed dot, 1 thread$/m,
@@ -137,7 +138,7 @@ describe('quick runs on the reference backend', () => {
 
   test('attention: dense and sparse, with plots', async () => {
     const plots = join(folder, 'plots');
-    const asked = ['--contexts', '64,96', '--threads', '1', '--json', '--plots', plots];
+    const asked = ['--contexts', '64,96', '--threads', '1', '--json', '--plots', plots, '--report', plots];
     const { code, out, progress } = await bench('attention', 'sparse-attention', ...quick, ...asked);
     expect(code, progress).toBe(0);
     const lines = out.trimEnd().split('\n');
@@ -150,7 +151,10 @@ describe('quick runs on the reference backend', () => {
       (96 * 97) / 2 + 33,
     ]);
     const names = ['chunked-prefill', 'crossover', 'sparq-speed-up', 'subquadratic-prompt'];
-    expect(readdirSync(plots).toSorted()).toEqual(names.map((name) => `${name}.svg`));
+    const files = ['report.html', 'report.json', ...names.map((name) => `${name}.svg`)];
+    expect(readdirSync(plots).toSorted()).toEqual(files.toSorted());
+    const html = readFileSync(join(plots, 'report.html'), 'utf8');
+    expect(html.match(/<svg /g)!.length).toBeGreaterThan(names.length);
     for (const name of names) {
       const svg = readFileSync(join(plots, `${name}.svg`), 'utf8');
       expect(svg).toMatch(/^<svg .*<\/svg>$/s);

@@ -16,6 +16,15 @@ afterAll(() => rmSync(folder, { recursive: true }));
 
 const small = ['--samples', '24', '--sample-tokens', '64', '--eval-tokens', '64', '--epochs', '2', '-t', '1'];
 
+/** A copy of the calibration of the demo model, which one run makes for all tests that read it. */
+async function calibrated(name: string): Promise<string> {
+  calibration ??= calibrate('whole').then((path) => readFileSync(path));
+  const path = join(folder, `${name}.sparse.safetensors`);
+  writeFileSync(path, await calibration);
+  return path;
+}
+let calibration: Promise<Buffer> | undefined;
+
 async function calibrate(name: string, ...argv: readonly string[]): Promise<string> {
   const path = join(folder, `${name}.sparse.safetensors`);
   const run = await runCli(engine, ['calibrate', ...small, ...argv, '-o', path, '-q']);
@@ -40,6 +49,7 @@ describe('winnow calibrate', { timeout: 120_000 }, () => {
     expect(stdout).toMatch(/target recall 95\.0 %: (met|missed) with \d\d\.\d %, worst layer \d\d\.\d %/);
     expect(stdout).toMatch(/written: .*demo\.sparse\.safetensors, \d+ kB\n$/);
     expect(readdirSync(folder)).toEqual(['demo.sparse.safetensors']);
+    calibration = Promise.resolve(readFileSync(path));
   });
 
   test('as JSON', async () => {
@@ -55,7 +65,7 @@ describe('winnow calibrate', { timeout: 120_000 }, () => {
   });
 
   test('stopped by Ctrl-C it goes on from there, to the same file', async () => {
-    const expected = readFileSync(await calibrate('whole'));
+    const expected = readFileSync(await calibrated('expected'));
     const path = join(folder, 'stopped.sparse.safetensors');
     const argv = ['calibrate', ...small, '-o', path];
     const host = new TestHost(engine);
@@ -153,7 +163,7 @@ describe('winnow calibrate', { timeout: 120_000 }, () => {
 
 describe('what a calibration leaves', { timeout: 120_000 }, () => {
   test('inspect prints it', async () => {
-    const path = await calibrate('inspected');
+    const path = await calibrated('inspected');
     const { code, stdout } = await runCli(engine, ['inspect', path]);
     expect(code).toBe(0);
     expect(stdout).toMatch(/^calibration\n {2}name .*\n {2}model .*\n {2}target +recall 95\.0 %\n/);
@@ -162,7 +172,7 @@ describe('what a calibration leaves', { timeout: 120_000 }, () => {
   });
 
   test('eval --sparsity measures it on another text', async () => {
-    const path = await calibrate('evaluated');
+    const path = await calibrated('evaluated');
     const argv = ['eval', '--sparsity', path, '--tokens', '96', '-t', '1'];
     const { stdout } = await runCli(engine, [...argv, '--json', '-q']);
     const result = JSON.parse(stdout) as {
@@ -178,7 +188,7 @@ describe('what a calibration leaves', { timeout: 120_000 }, () => {
   });
 
   test('damaged ones are refused', async () => {
-    const path = await calibrate('damaged');
+    const path = await calibrated('damaged');
     const bytes = readFileSync(path);
     bytes[bytes.length - 7] = (bytes[bytes.length - 7] as number) ^ 4;
     writeFileSync(path, bytes);
