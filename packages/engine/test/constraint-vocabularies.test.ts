@@ -36,6 +36,9 @@ describe.skipIf(folder === undefined)('vocabularies of models (needs ../shared/d
       tokenizer.isSpecial(id) || tokenizer.eosIds.includes(id) ? undefined : tokenizer.tokenBytes(id);
     const trie = createTokenTrie({ vocabSize, tokenBytes });
     const tokens = createTokenGrammar({ grammar: jsonSchemaGrammar(schema), trie, endTokens: tokenizer.eosIds });
+    const closing = trie.tokens.filter((id) =>
+      /^["\]}:,0-9tfr]$/.test(new TextDecoder().decode(tokenizer.tokenBytes(id))),
+    );
     const has = (bits: Uint32Array, id: number): boolean => (((bits[id >> 5] as number) >>> (id & 31)) & 1) === 1;
 
     // its own tokens for a text, which some vocabularies begin with a blank
@@ -55,8 +58,9 @@ describe.skipIf(folder === undefined)('vocabularies of models (needs ../shared/d
       const ids: number[] = [];
       while (!free.isComplete && ids.length < 400) {
         const { bits } = free.mask();
-        const closing = ids.length > 8 ? shortest(tokenizer, trie.tokens, bits) : undefined;
-        const allowed = closing ?? Array.from(trie.tokens).filter((id) => has(bits, id));
+        // tokens of one character bring a text to its end
+        const ends = ids.length > 8 ? closing.filter((id) => has(bits, id)) : closing.subarray(0, 0);
+        const allowed = ends.length > 0 ? ends : trie.tokens.filter((id) => has(bits, id));
         const id = allowed[Math.floor(rng.nextFloat() * allowed.length)] as number;
         expect(free.accept(id)).toBe(true);
         ids.push(id);
@@ -81,13 +85,4 @@ function encoded(tokenizer: Tokenizer): { text: string; begin: number[] } {
 /** A short text by tokens of one character. */
 function piecesOf(tokenizer: Tokenizer, text: string): number[] {
   return Array.from(text, (char) => tokenizer.idOf(char) as number);
-}
-
-/** Allowed tokens that bring a text to its end. */
-function shortest(tokenizer: Tokenizer, ids: Int32Array, bits: Uint32Array): number[] | undefined {
-  const closing = Array.from(ids).filter((id) => {
-    if ((((bits[id >> 5] as number) >>> (id & 31)) & 1) === 0) return false;
-    return /^["\]}:,0-9tfr]$/.test(new TextDecoder().decode(tokenizer.tokenBytes(id)));
-  });
-  return closing.length > 0 ? closing : undefined;
 }

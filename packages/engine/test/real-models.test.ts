@@ -1,6 +1,6 @@
 /** Small trained models of others against llama.cpp: log-probabilities, greedy ids, text and perplexity. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { sharedDataPath } from '@winnow/test-utils';
+import { sharedDataPath, testCoverage } from '@winnow/test-utils';
 import { loadModel, type Model } from '../src/index.node.js';
 import { decodeFloats, goldenBackends, maxDifference, readJson } from './golden-files.js';
 
@@ -111,7 +111,7 @@ for (const { name, kind, backendName, createBackend } of cases) {
         });
 
       if (kind === 'hf') compareWithGguf();
-      else comparePerplexity();
+      else if (backendName !== 'reference backend' || testCoverage === 'full') comparePerplexity();
 
       test('tokenized texts', () => {
         for (const { text, tokens } of golden?.tokenize ?? []) {

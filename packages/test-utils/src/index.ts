@@ -1,3 +1,3 @@
 export { repoRoot, sharedDataPath } from './shared-data.js';
 export { serveBytes, type TestServer } from './serve-bytes.js';
-export { testCoverage } from './coverage.js';
+export { sampled, testCoverage } from './coverage.js';
