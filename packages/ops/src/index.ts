@@ -41,6 +41,7 @@ export type {
   TensorView,
 } from './op-spec.js';
 export { clearState, createStates, finishStates, mergeState, type PartialStates } from './partial-softmax.js';
+export { BoxBounds, missingShare } from './page-topk-attention.js';
 export { poolingKinds, type PoolingKind } from './pool-rows.js';
 export {
   arenaBufferIndex,

@@ -4,7 +4,7 @@ import { checkSummaries } from './block-mean-append.js';
 import { f32Only, i32Only } from './dtypes.js';
 import { bindKeyMass, massAttribute, massOutput } from './key-mass.js';
 import { attentionAxes, kvReader } from './kv-view.js';
-import type { OpSpec } from './op-spec.js';
+import type { Attributes, OpSpec } from './op-spec.js';
 import { attentionFixedAxes, attentionInputs, bindCap, bindLogit, maxSlotsOf } from './sparse-inputs.js';
 import { SoftmaxSum } from './softmax-sum.js';
 import { checkCausal, checkCounts } from './streaming-attention.js';
@@ -71,12 +71,11 @@ export const pageTopKAttention: OpSpec = {
     const groupSize = numHeads / numKvHeads;
     const keyMass = bindKeyMass(mass, groupSize);
     const qs = q.data as Float32Array;
-    const scale = attributes['scale'] as number;
+    const boxBounds = new BoxBounds(groupSize, headDim, attributes);
     const budget = attributes['budget'] as number;
     const epsilon = attributes['epsilon'] as number;
     const sinks = attributes['sinks'] as number;
     const local = attributes['local'] as number;
-    const cap = bindCap(attributes);
     const logit = bindLogit(qs, cache, attributes);
     const isVisible = visibility(attributes);
     const numParts = keyMin.shape[1];
@@ -92,14 +91,6 @@ export const pageTopKAttention: OpSpec = {
     const summaryOf = (sequence: number, page: number, kvHead: number): number => {
       const block = blockTable.data[sequence * maxBlocks + Math.floor(page / numParts)];
       return (block * numParts + (page % numParts)) * numKvHeads + kvHead;
-    };
-    const upperBound = (queryBegin: number, summary: number): number => {
-      let sum = 0;
-      for (let i = 0; i < headDim; i++) {
-        const x = qs[queryBegin + i] * scale;
-        sum += Math.max(x * keyMin.data[summary * headDim + i], x * keyMax.data[summary * headDim + i]);
-      }
-      return cap(sum);
     };
     /** Attends to the seen keys of a page and returns how many they are. */
     const attend = (t: number, kvHead: number, page: number): number => {
@@ -125,7 +116,7 @@ export const pageTopKAttention: OpSpec = {
       for (let page = 0; page < numPages; page++) {
         if (numSeen[page] > 0) rest += numSeen[page] * Math.exp(bounds[g * maxPages + page] - sums[g].max);
       }
-      return rest === 0 ? 0 : rest === Infinity ? 1 : rest / (rest + sums[g].sum);
+      return missingShare(rest, sums[g].sum);
     };
 
     const attendGroup = (t: number, kvHead: number): void => {
@@ -137,6 +128,7 @@ export const pageTopKAttention: OpSpec = {
       let numAttended = 0;
       let numKeys = 0;
       for (const sum of sums) sum.clear();
+      boxBounds.setQueries(qs, firstRow * headDim);
       for (let page = 0; page < numPages; page++) {
         const summary = summaryOf(sequence, page, kvHead);
         const end = Math.min(contextLength, (page + 1) * pageSize);
@@ -155,7 +147,13 @@ export const pageTopKAttention: OpSpec = {
           numSeen[page] = 0;
         } else {
           for (let g = 0; g < groupSize; g++) {
-            bounds[g * maxPages + page] = upperBound((firstRow + g) * headDim, summary);
+            bounds[g * maxPages + page] = boxBounds.of(
+              g,
+              keyMin.data,
+              summary * headDim,
+              keyMax.data,
+              summary * headDim,
+            );
           }
         }
       }
@@ -205,3 +203,39 @@ export const pageTopKAttention: OpSpec = {
   flops: attentionFlops,
   bytes: attentionBytes,
 };
+
+/** Upper bounds of the logits that a group of queries has with the keys in a box. Hosts that choose pages share them. */
+export class BoxBounds {
+  readonly #headDim: number;
+  readonly #scale: number;
+  readonly #cap: (logit: number) => number;
+  readonly #queries: Float64Array; // [groupSize, headDim], scaled
+
+  constructor(groupSize: number, headDim: number, attributes: Attributes) {
+    this.#headDim = headDim;
+    this.#scale = attributes['scale'] as number;
+    this.#cap = bindCap(attributes);
+    this.#queries = new Float64Array(groupSize * headDim);
+  }
+
+  /** The queries of the group `[groupSize, headDim]` at `begin`. */
+  setQueries(queries: Float32Array, begin: number): void {
+    for (let i = 0; i < this.#queries.length; i++) this.#queries[i] = queries[begin + i] * this.#scale;
+  }
+
+  /** `sum_i max(q_i min_i, q_i max_i)` of one query, capped; the box has its corners at `minBegin` and `maxBegin`. */
+  of(query: number, keyMin: ArrayLike<number>, minBegin: number, keyMax: ArrayLike<number>, maxBegin: number): number {
+    const begin = query * this.#headDim;
+    let sum = 0;
+    for (let i = 0; i < this.#headDim; i++) {
+      const x = this.#queries[begin + i];
+      sum += Math.max(x * keyMin[minBegin + i], x * keyMax[maxBegin + i]);
+    }
+    return this.#cap(sum);
+  }
+}
+
+/** `rest / (rest + sum)`: the softmax mass that is missing at most when the weights left out sum up to `rest` at most. */
+export function missingShare(rest: number, sum: number): number {
+  return rest === 0 ? 0 : rest === Infinity ? 1 : rest / (rest + sum);
+}

@@ -3,7 +3,8 @@
  * without reading it: the box of its keys.
  */
 import type { SequenceView } from '@winnow/kv-cache';
-import type { PageTopKPolicy } from '@winnow/sparse-attention';
+import { BoxBounds, missingShare } from '@winnow/ops';
+import { largestIndices, type PageTopKPolicy } from '@winnow/sparse-attention';
 
 /** The pages of a sequence, of a part of a block each, in the order of their positions. */
 export interface PageList {
@@ -112,14 +113,8 @@ export function choosePages(
   { budget, epsilon, pageSize }: PageTopKPolicy,
 ): PageChoice {
   const { count, numSeen, isFixed } = pages;
-  // of each component the larger of its products with both ends of the box
-  const above = new Float64Array(groupSize * headDim);
-  const below = new Float64Array(groupSize * headDim);
-  for (let i = 0; i < above.length; i++) {
-    const x = (queries[begin + i] as number) * scale;
-    above[i] = Math.max(x, 0);
-    below[i] = Math.min(x, 0);
-  }
+  const boxBounds = new BoxBounds(groupSize, headDim, { scale, softCap });
+  boxBounds.setQueries(queries, begin);
   const fixed: number[] = [];
   const candidates = new Int32Array(count);
   const bounds = new Float64Array(count * groupSize);
@@ -138,16 +133,9 @@ export function choosePages(
     const maxBegin = (boxes.maxBegins[page] as number) + kvHead * headDim;
     let largest = -Infinity;
     for (let g = 0; g < groupSize; g++) {
-      const from = g * headDim;
-      let sum = 0;
-      for (let i = 0; i < headDim; i++) {
-        sum +=
-          (above[from + i] as number) * (maxima[maxBegin + i] as number) +
-          (below[from + i] as number) * (minima[minBegin + i] as number);
-      }
-      if (softCap !== 0) sum = softCap * Math.tanh(sum / softCap);
-      bounds[numCandidates * groupSize + g] = sum;
-      if (sum > largest) largest = sum;
+      const bound = boxBounds.of(g, minima, minBegin, maxima, maxBegin);
+      bounds[numCandidates * groupSize + g] = bound;
+      if (bound > largest) largest = bound;
     }
     best[numCandidates] = largest;
     candidates[numCandidates++] = page;
@@ -159,7 +147,8 @@ export function choosePages(
       (a, b) => (best[b] as number) - (best[a] as number) || a - b,
     );
   } else {
-    order = largestOf(best.subarray(0, numCandidates), wanted);
+    order = new Int32Array(wanted);
+    largestIndices(best.subarray(0, numCandidates), wanted, order);
   }
   const chosenBounds = new Float64Array(order.length * groupSize);
   for (const [index, candidate] of order.entries()) {
@@ -172,21 +161,6 @@ export function choosePages(
     candidates: order.map((candidate) => candidates[candidate] as number),
     bounds: chosenBounds,
   };
-}
-
-/** Indices of the `count` largest, in ascending order; of equals the first ones. */
-function largestOf(values: Float64Array, count: number): Int32Array {
-  const chosen = new Int32Array(count);
-  if (count === 0) return chosen;
-  const threshold = values.slice().sort()[values.length - count] as number;
-  let numEqual = count;
-  for (const value of values) if (value > threshold) numEqual--;
-  let numChosen = 0;
-  for (let i = 0; i < values.length && numChosen < count; i++) {
-    const value = values[i] as number;
-    if (value > threshold || (value === threshold && numEqual-- > 0)) chosen[numChosen++] = i;
-  }
-  return chosen.subarray(0, numChosen); // fewer only where bounds are not numbers
 }
 
 /**
@@ -210,8 +184,7 @@ export function missingMass(
       const bound = (bounds[i * groupSize + g] as number) - (m[row + g] as number);
       rest += (numSeen[candidates[i] as number] as number) * Math.exp(bound);
     }
-    const missing = rest === 0 ? 0 : rest === Infinity ? 1 : rest / (rest + (l[row + g] as number));
-    largest = Math.max(largest, missing);
+    largest = Math.max(largest, missingShare(rest, l[row + g] as number));
   }
   return largest;
 }
