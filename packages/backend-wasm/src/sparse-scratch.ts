@@ -102,7 +102,7 @@ const scratchOf = {
     4 * (groupSize * (numSlots + 4) + blockSize * headDim) + 64,
   'sparq-attention': (sizes: Sizes): number =>
     gatheredBytes(sizes) +
-    (5 + sizes.groupSize) * (4 * sizes.numSlots + 16) +
+    (5 + sizes.groupSize) * (4 * sizes.numSlots + 64) +
     4 * sizes.headDim * (sizes.groupSize + 3 + sizes.blockSize) +
     12 * sizes.valueDim +
     4 * sizes.numSlots +

@@ -1,36 +1,30 @@
 /**
  * Masses of visited keys, `[T, K, M, S]`: a second pass over the keys, once the maximum and the sum of each lane are known.
- * The unit that does it owns all query heads of its (token, KV head), so that no two threads add to one number.
+ * The work item that does it owns all query heads of its (token, KV head), so that no two threads add to one number.
  */
 import { minusInfinity } from '../simd/constants';
-import { firstLaneOf, lastLaneOf, logitsOf, maximumOfLane, outputStride, sumOfLane, tokenOfLane } from './query-panels';
-import { addressOf, dim, isPresent } from '../runtime/record';
 import { weight4, withLane } from '../simd/vector';
+import { maxSlots, numKvHeads } from './kv-cache-view';
+import * as panels from './query-panels';
 
 let masses: usize = 0;
-let rowBytes: usize = 0;
-let numKvHeads: i32 = 1;
 let hasMass: bool = false;
 
-/** Whether the record asks for masses, in this tensor. */
-export function enterMass(tensor: i32): bool {
-  hasMass = isPresent(tensor);
-  if (!hasMass) return false;
-  masses = addressOf(tensor);
-  numKvHeads = dim(tensor, 1);
-  rowBytes = <usize>dim(tensor, 2) * ((<usize>dim(tensor, 3)) << 2);
-  return true;
+/** Takes the masses of the record, 0 where it asks for none; whether it does. */
+export function enterMass(address: usize): bool {
+  masses = address;
+  hasMass = address !== 0;
+  return hasMass;
 }
 
 /** Where the masses of a token lie. */
 export function massOf(token: i32, kvHead: i32): usize {
-  return masses + <usize>(token * numKvHeads + kvHead) * rowBytes;
+  return masses + ((<usize>(token * numKvHeads + kvHead) * <usize>maxSlots) << 2);
 }
 
 /** Nothing was visited yet by the tokens `[t0, t1)`. */
 export function clearMass(t0: i32, t1: i32, kvHead: i32): void {
-  if (!hasMass) return;
-  for (let t = t0; t < t1; t++) memory.fill(massOf(t, kvHead), 0, rowBytes);
+  for (let t = t0; hasMass && t < t1; t++) memory.fill(massOf(t, kvHead), 0, (<usize>maxSlots) << 2);
 }
 
 /** Adds to the mass of a logical slot. */
@@ -40,36 +34,36 @@ export function addMass(row: usize, slot: i32, probability: f32): void {
 }
 
 /**
- * Adds what the rows `[0, count)` of the step hold, whose scores are there and hidden where they are not seen. Row `i` is the
+ * Adds what the rows `[0, count)` of the step hold, whose logits are there and hidden where they are not seen. Row `i` is the
  * logical slot `slots[i]`, or `firstSlot + i` where `slots` is 0.
  */
 export function addMassOfRows(panel: i32, count: i32, kvHead: i32, slots: usize, firstSlot: i32): void {
-  for (let base = firstLaneOf(panel); base < lastLaneOf(panel); base += 4) {
-    const lanes = min<i32>(4, lastLaneOf(panel) - base);
+  const last = panels.lastLaneOf(panel) - 1;
+  for (let base = panels.firstLaneOf(panel); base <= last; base += 4) {
     let top = f32x4.splat(0);
     let factor = f32x4.splat(0);
-    for (let i = 0; i < lanes; i++) {
-      const sum = sumOfLane(base + i);
-      const inverse: f32 = sum === 0 ? 0 : 1 / sum;
-      const most: f32 = sum === 0 ? 0 : maximumOfLane(base + i);
-      top = withLane(top, i, most);
-      factor = withLane(factor, i, inverse);
+    for (let i = 0; i < 4; i++) {
+      // lanes beyond the last repeat it and add nothing
+      const lane = min<i32>(base + i, last);
+      const sum = panels.sumOfLane(lane);
+      top = withLane(top, i, sum === 0 ? <f32>0 : panels.maximumOfLane(lane));
+      factor = withLane(factor, i, sum === 0 || base + i > last ? <f32>0 : 1 / sum);
     }
-    const row0 = massOf(tokenOfLane(base), kvHead);
-    const row1 = lanes > 1 ? massOf(tokenOfLane(base + 1), kvHead) : 0;
-    const row2 = lanes > 2 ? massOf(tokenOfLane(base + 2), kvHead) : 0;
-    const row3 = lanes > 3 ? massOf(tokenOfLane(base + 3), kvHead) : 0;
+    const row0 = massOf(panels.tokenOfLane(base), kvHead);
+    const row1 = massOf(panels.tokenOfLane(min<i32>(base + 1, last)), kvHead);
+    const row2 = massOf(panels.tokenOfLane(min<i32>(base + 2, last)), kvHead);
+    const row3 = massOf(panels.tokenOfLane(min<i32>(base + 3, last)), kvHead);
     const none = minusInfinity();
-    let at = logitsOf(0) + ((<usize>(base - firstLaneOf(panel))) << 2);
-    for (let j = 0; j < count; j++, at += outputStride()) {
+    let at = panels.logitsOf(0) + ((<usize>(base - panels.firstLaneOf(panel))) << 2);
+    for (let j = 0; j < count; j++, at += panels.outputStride()) {
       const logit = v128.load(at);
       const hidden = f32x4.eq(logit, none); // also where the sum is not a number
       const v = v128.andnot(f32x4.mul(weight4(f32x4.sub(logit, top)), factor), hidden);
       const slot = slots === 0 ? firstSlot + j : load<i32>(slots + ((<usize>j) << 2));
       addMass(row0, slot, f32x4.extract_lane(v, 0));
-      if (lanes > 1) addMass(row1, slot, f32x4.extract_lane(v, 1));
-      if (lanes > 2) addMass(row2, slot, f32x4.extract_lane(v, 2));
-      if (lanes > 3) addMass(row3, slot, f32x4.extract_lane(v, 3));
+      addMass(row1, slot, f32x4.extract_lane(v, 1));
+      addMass(row2, slot, f32x4.extract_lane(v, 2));
+      addMass(row3, slot, f32x4.extract_lane(v, 3));
     }
   }
 }

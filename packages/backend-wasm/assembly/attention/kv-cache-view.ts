@@ -1,17 +1,30 @@
-/**
- * The cache of an attention record, for kernels that look at single slots: tensors 0 q, 1 positions, 2 sequences, 3 keys,
- * 4 values, 5 slotPositions, 6 blockTable, 7 contextLengths; attributes 0 scale, 1 causal, 2 window, 3 softCap.
- */
+/** Queries and paged KV cache of an attention record. */
+import * as inputs from '../operands/attention-inputs.generated';
 import { F16, F32, bytesOf, decode } from '../quant/dequantize';
 import { decodeHalves } from '../quant/dequantize-f16';
-import { addressOf, attributeI, dim, dtypeOf } from '../runtime/record';
+import { tanh4 } from '../simd/vector';
 
-let blockSize: i32 = 1;
+export let numTokens: i32 = 0;
+export let numHeads: i32 = 1;
+export let numKvHeads: i32 = 1;
+/** Query heads of a KV head. */
+export let groupSize: i32 = 1;
+export let headDim: i32 = 0;
+export let valueDim: i32 = 0;
+/** Bytes of a key and of a value in f32. */
+export let keyStride: usize = 0;
+export let valueStride: usize = 0;
+export let blockSize: i32 = 1;
+/** Slots that the block table of a sequence can name. */
+export let maxSlots: i32 = 0;
+export let scale: f32 = 1;
+export let softCap: f32 = 0;
+/** The model lets a query see keys at distances of `minDistance` to `maxDistance`; keys behind it have negative ones. */
+export let minDistance: i32 = 0;
+export let maxDistance: i32 = 0;
+
 /** Base-2 logarithm of the block size, or -1. */
 let blockShift: i32 = 0;
-let numKvHeads: i32 = 1;
-let headDim: i32 = 0;
-let valueDim: i32 = 0;
 let keyType: i32 = 0;
 let valueType: i32 = 0;
 let keyBytes: usize = 0;
@@ -24,30 +37,46 @@ let maxBlocks: i32 = 0;
 
 /** Reads the sizes of the record that the thread works on. */
 export function enterCache(): void {
-  headDim = dim(3, 3);
-  valueDim = dim(4, 3);
-  numKvHeads = dim(3, 1);
-  blockSize = dim(3, 2);
+  numTokens = inputs.q.numTokens;
+  numHeads = inputs.q.numHeads;
+  numKvHeads = inputs.keys.numKvHeads;
+  groupSize = numHeads / numKvHeads;
+  headDim = inputs.keys.headDim;
+  valueDim = inputs.values.valueDim;
+  keyStride = (<usize>headDim) << 2;
+  valueStride = (<usize>valueDim) << 2;
+  blockSize = inputs.keys.blockSize;
   blockShift = popcnt(blockSize) === 1 ? ctz(blockSize) : -1;
-  keyType = dtypeOf(3);
-  valueType = dtypeOf(4);
+  keyType = inputs.keys.dtype;
+  valueType = inputs.values.dtype;
   keyBytes = bytesOf(keyType, headDim);
   valueBytes = bytesOf(valueType, valueDim);
-  keys = addressOf(3);
-  values = addressOf(4);
-  slotPositions = addressOf(5);
-  table = addressOf(6);
-  maxBlocks = dim(6, 1);
+  keys = inputs.keys.address;
+  values = inputs.values.address;
+  slotPositions = inputs.slotPositions.address;
+  table = inputs.blockTable.address;
+  maxBlocks = inputs.blockTable.maxBlocks;
+  maxSlots = maxBlocks * blockSize;
+  scale = inputs.attributes.scale;
+  softCap = inputs.attributes.softCap;
+  const isCausal = inputs.attributes.causal;
+  const window = inputs.attributes.window;
+  maxDistance = window === 0 ? i32.MAX_VALUE : isCausal ? window - 1 : window >> 1;
+  minDistance = isCausal ? 0 : -maxDistance;
 }
 
 export function positionOfToken(token: i32): i32 {
-  return load<i32>(addressOf(1) + ((<usize>token) << 2));
+  return load<i32>(inputs.positions.address + ((<usize>token) << 2));
 }
 export function sequenceOfToken(token: i32): i32 {
-  return load<i32>(addressOf(2) + ((<usize>token) << 2));
+  return load<i32>(inputs.sequences.address + ((<usize>token) << 2));
 }
 export function contextOfSequence(sequence: i32): i32 {
-  return load<i32>(addressOf(7) + ((<usize>sequence) << 2));
+  return load<i32>(inputs.contextLengths.address + ((<usize>sequence) << 2));
+}
+/** The query of a token's head; it is row `token * numHeads + head` of the queries and of the outputs. */
+export function queryAt(row: i32): usize {
+  return inputs.q.address + <usize>row * keyStride;
 }
 
 /** Tokens from `begin` that belong to its sequence, before `limit`. */
@@ -58,10 +87,11 @@ export function runEnd(begin: i32, limit: i32): i32 {
   return end;
 }
 
-/** Most distance of a visible key before the query, and (negative) after it; `window` of the model. */
-export function modelReach(): i32 {
-  const window = attributeI(2);
-  return window === 0 ? i32.MAX_VALUE : attributeI(1) !== 0 ? window - 1 : window >> 1;
+/** Four scaled logits under the soft cap of the model. */
+export function capLogits(logits: v128): v128 {
+  if (softCap === 0) return logits;
+  const cap = f32x4.splat(softCap);
+  return f32x4.mul(cap, tanh4(f32x4.div(logits, cap)));
 }
 
 export function cacheBlock(sequence: i32, slot: i32): i32 {
@@ -72,6 +102,11 @@ export function cacheBlock(sequence: i32, slot: i32): i32 {
 /** Index of a logical slot in the whole cache. */
 export function slotIndex(sequence: i32, slot: i32): i32 {
   return cacheBlock(sequence, slot) * blockSize + (blockShift >= 0 ? slot & (blockSize - 1) : slot % blockSize);
+}
+
+/** Slots of one block from a logical slot on, at most `limit`. */
+export function slotsInBlock(slot: i32, limit: i32): i32 {
+  return min<i32>(limit, blockSize - (slot % blockSize));
 }
 
 /** Position that a slot of the cache holds, negative when it is empty. */
@@ -99,89 +134,34 @@ export function valueRowAt(index: i32, kvHead: i32): usize {
   return values + rowAt(index, kvHead) * valueBytes;
 }
 
-/** Where the key of a slot lies as f32: in the cache, or decoded to `to`. */
-export function keyOf(index: i32, kvHead: i32, to: usize): usize {
-  return rowsFrom(keyType, keys + rowAt(index, kvHead) * keyBytes, to, headDim);
-}
-export function valueOf(index: i32, kvHead: i32, to: usize): usize {
-  return rowsFrom(valueType, values + rowAt(index, kvHead) * valueBytes, to, valueDim);
-}
-/** The same for `count` slots of one block. */
+/** Where the keys of `count` slots of one block lie as f32: in the cache, or dequantized to `to`. */
 export function keysOf(index: i32, kvHead: i32, count: i32, to: usize): usize {
-  return rowsFrom(keyType, keys + rowAt(index, kvHead) * keyBytes, to, count * headDim);
+  return toF32(keyType, keyRowAt(index, kvHead), to, count * headDim);
 }
 export function valuesOf(index: i32, kvHead: i32, count: i32, to: usize): usize {
-  return rowsFrom(valueType, values + rowAt(index, kvHead) * valueBytes, to, count * valueDim);
+  return toF32(valueType, valueRowAt(index, kvHead), to, count * valueDim);
+}
+/** The same for one slot. */
+export function keyOf(index: i32, kvHead: i32, to: usize): usize {
+  return toF32(keyType, keyRowAt(index, kvHead), to, headDim);
+}
+export function valueOf(index: i32, kvHead: i32, to: usize): usize {
+  return toF32(valueType, valueRowAt(index, kvHead), to, valueDim);
+}
+/** Brings a key to `to` as f32. */
+export function copyKey(index: i32, kvHead: i32, to: usize): void {
+  const from = keyOf(index, kvHead, to);
+  if (from !== to) memory.copy(to, from, keyStride);
+}
+export function copyValue(index: i32, kvHead: i32, to: usize): void {
+  const from = valueOf(index, kvHead, to);
+  if (from !== to) memory.copy(to, from, valueStride);
 }
 
-/** Slots of one block from a logical slot on, at most `limit`. */
-export function slotsInBlock(slot: i32, limit: i32): i32 {
-  return min<i32>(limit, blockSize - (slot % blockSize));
-}
-
-function rowsFrom(dtype: i32, from: usize, to: usize, count: i32): usize {
+/** Rows that can be read as f32: where they are, or dequantized to `to`. */
+export function toF32(dtype: i32, from: usize, to: usize, count: i32): usize {
   if (dtype === F32) return from;
   if (dtype === F16) decodeHalves(from, to, count);
   else decode(dtype, from, to, count);
   return to;
-}
-
-/** Whether four slots side by side are seen, at distances `[lead, reach]`. */
-function areSeen(at: usize, position: i32, lead: i32, reach: i32): bool {
-  const keys = v128.load(at);
-  const distance = i32x4.sub(i32x4.splat(position), keys);
-  const hidden = v128.or(
-    i32x4.lt_s(keys, i32x4.splat(0)),
-    v128.or(i32x4.lt_s(distance, i32x4.splat(lead)), i32x4.gt_s(distance, i32x4.splat(reach))),
-  );
-  return !v128.any_true(hidden);
-}
-
-/** How many of `count` slots side by side a query at a position sees. */
-export function countVisible(index: i32, count: i32, position: i32): i32 {
-  const reach = modelReach();
-  const lead = attributeI(1) !== 0 ? 0 : -reach;
-  let seen = 0;
-  let i = 0;
-  for (; i + 4 <= count; i += 4) {
-    if (areSeen(positionsAt(index + i), position, lead, reach)) seen += 4;
-    else for (let j = i; j < i + 4; j++) if (isVisibleAt(index + j, position, lead, reach)) seen += 1;
-  }
-  for (; i < count; i++) if (isVisibleAt(index + i, position, lead, reach)) seen += 1;
-  return seen;
-}
-
-function isVisibleAt(index: i32, position: i32, lead: i32, reach: i32): bool {
-  const key = positionAt(index);
-  const distance = position - key;
-  return key >= 0 && distance <= reach && distance >= lead;
-}
-
-/** Slots of the cache that a query at a position sees go to `list`, their positions and logical slots to the others unless 0. */
-export function listVisible(position: i32, sequence: i32, list: usize, positions: usize, logical: usize): i32 {
-  const context = contextOfSequence(sequence);
-  const reach = modelReach();
-  const lead = attributeI(1) !== 0 ? 0 : -reach;
-  let count = 0;
-  for (let slot = 0; slot < context;) {
-    let index = slotIndex(sequence, slot);
-    const end = index + slotsInBlock(slot, context - slot);
-    const shift = slot - index;
-    slot += end - index;
-    for (; index + 4 <= end && areSeen(positionsAt(index), position, lead, reach); index += 4, count += 4) {
-      const at = (<usize>count) << 2;
-      v128.store(list + at, i32x4.add(i32x4.splat(index), i32x4(0, 1, 2, 3)));
-      if (positions !== 0) v128.store(positions + at, v128.load(positionsAt(index)));
-      if (logical !== 0) v128.store(logical + at, i32x4.add(i32x4.splat(index + shift), i32x4(0, 1, 2, 3)));
-    }
-    for (; index < end; index++) {
-      if (!isVisibleAt(index, position, lead, reach)) continue;
-      const at = (<usize>count) << 2;
-      store<i32>(list + at, index);
-      if (positions !== 0) store<i32>(positions + at, positionAt(index));
-      if (logical !== 0) store<i32>(logical + at, index + shift);
-      count += 1;
-    }
-  }
-  return count;
 }

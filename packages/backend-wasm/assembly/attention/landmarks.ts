@@ -1,72 +1,58 @@
 /**
- * Landmarks and globals of `subquadratic-attention` as rows of panels: all queries between two ends of blocks see the same
- * ones. They follow the rows of a window in one step of the softmax, or are steps of their own.
+ * Landmarks and globals of `subquadratic-attention` as rows of panels: all queries between two ends of blocks, whose last
+ * whole block is the pivot, see the same landmarks. They follow the rows of a window in one step of the softmax, or are steps
+ * of their own.
  */
-import { keyOf, modelReach, positionAt, slotIndex, valueOf } from './kv-cache-view';
-import {
-  capRows,
-  dropRow,
-  firstLaneOf,
-  hideRow,
-  lastLaneOf,
-  positionOfLane,
-  raiseRow,
-  scoreRows,
-  sumRows,
-  weighRows,
-} from './query-panels';
-import { attributeI, dim } from '../runtime/record';
+import * as cache from './kv-cache-view';
 import { ENTRY_BYTES } from './online-softmax-row';
-import { countGlobals, edgeEntries, globalAt, landmarkSize, listLandmarks } from './subquadratic-edges';
+import * as panels from './query-panels';
+import * as edges from './subquadratic-edges';
+import * as op from '../operands/subquadratic-attention.generated';
 
-let local: i32 = 0;
-let partSize: i32 = 1;
-let headDim: i32 = 0;
-let valueDim: i32 = 0;
-let entries: usize = 0;
-
-// landmarks of the pivot they were gathered for, side by side, when they depend on nothing else
-let isShared: bool = false;
-let gatheredPivot: i32 = -1;
-let gatheredHead: i32 = -1;
-let gatheredSequence: i32 = -1;
-let numGathered: i32 = 0;
-let gatheredKeys: usize = 0;
-let gatheredValues: usize = 0;
 /** Most landmarks of a pivot, itself and distances of powers of two, and most globals beside them. */
 const PIVOT_ROWS: i32 = 32;
 const GLOBAL_ROWS: i32 = 8;
 export const LANDMARK_ROWS: i32 = PIVOT_ROWS + GLOBAL_ROWS;
-/** Globals that are rows of panels too, behind the landmarks of a pivot. */
-let hasSharedGlobals: bool = false;
+
+/** Whether landmarks depend on nothing but the pivot, so that they can be rows of panels. */
+export let sharesLandmarks: bool = false;
+/** Whether globals are rows of panels beside them. */
+export let sharesGlobals: bool = false;
+
+// addresses of the landmarks of the even and the odd pivot that were listed last: keys, then values
+let pivots: usize = 0;
+let pivotEven: i32 = -2;
+let pivotOdd: i32 = -2;
+let sizeEven: i32 = 0;
+let sizeOdd: i32 = 0;
+let listedHead: i32 = -1;
+let listedSequence: i32 = -1;
+
+// landmarks of one pivot side by side, globals behind them
+let gatheredKeys: usize = 0;
+let gatheredValues: usize = 0;
+let gatheredPivot: i32 = -1;
+let gatheredHead: i32 = -1;
+let gatheredSequence: i32 = -1;
+let numGathered: i32 = 0;
 let numSharedGlobals: i32 = 0;
 /** Panels that have their landmarks already, a bit each. */
 let panelsDone: u32 = 0;
 
 /** Lays out scratch, after `layEdges`, and returns its end. Masses need globals in lists. */
 export function layLandmarks(scratch: usize, hasMass: bool): usize {
-  local = min<i32>(attributeI(4), i32.MAX_VALUE - 1); // a window and one more is a distance too
-  partSize = landmarkSize();
-  headDim = dim(0, 2);
-  valueDim = dim(4, 3);
-  entries = edgeEntries();
   gatheredKeys = scratch;
-  gatheredValues = gatheredKeys + <usize>LANDMARK_ROWS * ((<usize>headDim) << 2);
-  isShared = attributeI(6) === 1 && attributeI(1) !== 0 && modelReach() === i32.MAX_VALUE;
-  hasSharedGlobals = isShared && !hasMass && countGlobals() <= GLOBAL_ROWS;
-  numSharedGlobals = hasSharedGlobals ? countGlobals() : 0;
-  gatheredSequence = -1; // -1 is a pivot: that of queries before the first whole block
-  return gatheredValues + <usize>LANDMARK_ROWS * ((<usize>valueDim) << 2);
+  gatheredValues = gatheredKeys + <usize>LANDMARK_ROWS * cache.keyStride;
+  pivots = gatheredValues + <usize>LANDMARK_ROWS * cache.valueStride;
+  sharesLandmarks = op.attributes.landmarks === 1 && op.attributes.causal && cache.maxDistance === i32.MAX_VALUE;
+  sharesGlobals = sharesLandmarks && !hasMass && edges.numGlobals <= GLOBAL_ROWS;
+  numSharedGlobals = sharesGlobals ? edges.numGlobals : 0;
+  // -1 is a pivot: that of queries before the first whole block
+  gatheredSequence = -1;
+  listedSequence = -1;
+  return pivots + <usize>PIVOT_ROWS * 16;
 }
 
-/** Whether landmarks depend on nothing but the pivot, so that they can be rows of panels. */
-export function sharesLandmarks(): bool {
-  return isShared;
-}
-/** Whether globals are rows of panels beside them. */
-export function sharesGlobals(): bool {
-  return hasSharedGlobals;
-}
 /** Begins another tile. */
 export function clearLandmarks(): void {
   panelsDone = 0;
@@ -78,111 +64,163 @@ export function hasLandmarks(panel: i32): bool {
 
 /** The last whole block up to a position, -1 before the first. */
 export function pivotOf(position: i32): i32 {
-  return (position + 1) / partSize - 1;
+  return (position + 1) / edges.partSize - 1;
 }
 
-/** Whether the lanes of a panel have at most two pivots, as neighbours in a sequence do. */
-export function hasFewPivots(first: i32, last: i32): bool {
+/** How often the pivot changes from lane to lane. */
+function countChanges(first: i32, last: i32): i32 {
   let changes = 0;
   for (let lane = first + 1; lane < last; lane++) {
-    if (pivotOf(positionOfLane(lane)) !== pivotOf(positionOfLane(lane - 1))) changes += 1;
+    if (pivotOf(panels.positionOfLane(lane)) !== pivotOf(panels.positionOfLane(lane - 1))) changes += 1;
   }
-  return changes <= 1;
+  return changes;
 }
 
-/** Scores of the landmarks and globals of a panel whose lanes have one pivot, from row `row` on; returns their number. */
-export function scoreLandmarks(panel: i32, row: i32, sequence: i32, context: i32, kvHead: i32): i32 {
-  const first = firstLaneOf(panel);
-  if (!isShared) return 0;
-  const position = positionOfLane(first);
-  for (let lane = first + 1; lane < lastLaneOf(panel); lane++) {
-    if (pivotOf(positionOfLane(lane)) !== pivotOf(position)) return 0;
+/** Whether the lanes of a panel have at most two pivots, as consecutive tokens do. */
+export function hasFewPivots(first: i32, last: i32): bool {
+  return countChanges(first, last) <= 1;
+}
+
+/** Lists the landmarks of a pivot, once for all panels that have it; returns their number. */
+export function listPivot(pivot: i32): i32 {
+  if (edges.sequence !== listedSequence || edges.kvHead !== listedHead) {
+    pivotEven = -2;
+    pivotOdd = -2;
+    listedSequence = edges.sequence;
+    listedHead = edges.kvHead;
   }
-  const count = gatherLandmarks(position, sequence, context, kvHead) + numSharedGlobals;
-  if (count > 0) scoreRows(panel, gatheredKeys, count, row);
+  const isOdd = (pivot & 1) !== 0;
+  if (pivot === (isOdd ? pivotOdd : pivotEven)) return isOdd ? sizeOdd : sizeEven;
+  const count = pivot < 0 ? 0 : edges.listLandmarks((pivot + 1) * edges.partSize - 1, 0);
+  const to = addressesOf(pivot);
+  for (let i = 0; i < count; i++) {
+    const entry = edges.edgeEntries + <usize>i * ENTRY_BYTES;
+    store<u32>(to + ((<usize>i) << 2), load<u32>(entry));
+    store<u32>(to + ((<usize>(PIVOT_ROWS + i)) << 2), load<u32>(entry, 4));
+  }
+  if (isOdd) {
+    pivotOdd = pivot;
+    sizeOdd = count;
+  } else {
+    pivotEven = pivot;
+    sizeEven = count;
+  }
+  return count;
+}
+
+function addressesOf(pivot: i32): usize {
+  return pivots + <usize>((pivot & 1) * PIVOT_ROWS * 8);
+}
+
+/** Landmarks of one of the two pivots that were listed last. */
+export function sizeOfPivot(pivot: i32): i32 {
+  return (pivot & 1) !== 0 ? sizeOdd : sizeEven;
+}
+
+/** The addresses of the landmarks of a listed pivot become rows from `row` on. */
+export function takePivot(pivot: i32, rowKeys: usize, rowValues: usize, row: i32): void {
+  const from = addressesOf(pivot);
+  const bytes = (<usize>sizeOfPivot(pivot)) << 2;
+  memory.copy(rowKeys + ((<usize>row) << 2), from, bytes);
+  memory.copy(rowValues + ((<usize>row) << 2), from + <usize>PIVOT_ROWS * 4, bytes);
+}
+
+/** Adds the bias of whole blocks to the logits of landmarks. */
+export function biasLandmarks(row: i32, count: i32): void {
+  if (!op.attributes.logCount) return;
+  const logCount = <f32>Math.log(<f64>edges.partSize);
+  for (let i = 0; i < count; i++) panels.raiseRow(row + i, logCount);
+}
+
+/** Hides landmarks from the lanes of another pivot. */
+export function hidePivot(panel: i32, row: i32, count: i32, pivot: i32): void {
+  // positions of the lanes with this pivot: [(pivot + 1) * edges.partSize - 1, (pivot + 2) * edges.partSize - 1)
+  for (let i = 0; i < count; i++)
+    panels.hideRow(panel, row + i, (pivot + 1) * edges.partSize - 1, 0, edges.partSize - 1);
+}
+
+/** Logits of the landmarks and globals of a panel whose lanes have one pivot, from row `row` on; returns their number. */
+export function scoreLandmarks(panel: i32, row: i32): i32 {
+  const first = panels.firstLaneOf(panel);
+  if (!sharesLandmarks || countChanges(first, panels.lastLaneOf(panel)) > 0) return 0;
+  const count = gatherLandmarks(panels.positionOfLane(first)) + numSharedGlobals;
+  if (count > 0) panels.scoreRows(panel, gatheredKeys, count, row);
   panelsDone |= 1 << panel;
   return count;
 }
 
-/** What the scores of landmarks and globals need beside the products. */
-export function raiseLandmarks(panel: i32, row: i32, sequence: i32, context: i32): void {
-  const logCount: f32 = attributeI(7) === 0 ? 0 : <f32>Math.log(<f64>partSize);
-  for (let i = 0; i < numGathered && logCount !== 0; i++) raiseRow(row + i, logCount);
+/** What the capped logits of landmarks and globals still need. */
+export function completeLandmarks(panel: i32, row: i32): void {
+  biasLandmarks(row, numGathered);
   for (let i = 0; i < numSharedGlobals; i++) {
     const at = row + numGathered + i;
-    if (!isThere(globalAt(i), sequence, context)) dropRow(at);
-    else hideRow(panel, at, globalAt(i), local + 1, i32.MAX_VALUE);
+    if (!edges.isThere(edges.globalAt(i))) panels.dropRow(at);
+    else panels.hideRow(panel, at, edges.globalAt(i), edges.local + 1, i32.MAX_VALUE);
   }
 }
 
-/** Adds their values, `count` rows that `scoreLandmarks` said. */
+/** Adds their values, `count` rows as `scoreLandmarks` returned. */
 export function sumLandmarks(panel: i32, count: i32, row: i32): void {
-  sumRows(panel, gatheredValues, count, row);
+  panels.sumRows(panel, gatheredValues, count, row);
 }
 
 /** The same as steps of their own: all lanes of a pivot see the same landmarks. */
-export function attendLandmarks(panel: i32, first: i32, last: i32, sequence: i32, context: i32, kvHead: i32): void {
+export function attendLandmarks(panel: i32, first: i32, last: i32): void {
   for (let lane = first; lane < last; lane++) {
-    const position = positionOfLane(lane);
+    const position = panels.positionOfLane(lane);
     const pivot = pivotOf(position);
-    if (lane > first && pivot === pivotOf(positionOfLane(lane - 1))) continue;
+    if (lane > first && pivot === pivotOf(panels.positionOfLane(lane - 1))) continue;
     // globals come with the first pivot
-    const numLandmarks = gatherLandmarks(position, sequence, context, kvHead);
+    const numLandmarks = gatherLandmarks(position);
     const count = lane > first ? numLandmarks : numLandmarks + numSharedGlobals;
     if (count === 0) continue;
-    scoreRows(panel, gatheredKeys, count, 0);
-    capRows(count);
-    raiseLandmarks(panel, 0, sequence, context);
-    // positions of the lanes with this pivot: [(pivot + 1) * partSize - 1, (pivot + 2) * partSize - 1)
-    for (let row = 0; row < numLandmarks; row++) hideRow(panel, row, (pivot + 1) * partSize - 1, 0, partSize - 1);
-    weighRows(panel, count);
-    sumRows(panel, gatheredValues, count, 0);
+    panels.scoreRows(panel, gatheredKeys, count, 0);
+    panels.capRows(count);
+    completeLandmarks(panel, 0);
+    hidePivot(panel, 0, numLandmarks, pivot);
+    panels.softmaxRows(panel, count);
+    panels.sumRows(panel, gatheredValues, count, 0);
   }
 }
 
-/** The landmarks of the pivot of a position, side by side, shared globals behind them; returns the number of landmarks. */
-export function gatherLandmarks(position: i32, sequence: i32, context: i32, kvHead: i32): i32 {
+/** Brings the landmarks of the pivot of a position and the shared globals side by side; returns the number of landmarks. */
+export function gatherLandmarks(position: i32): i32 {
   const pivot = pivotOf(position);
-  if (pivot === gatheredPivot && sequence === gatheredSequence && kvHead === gatheredHead) return numGathered;
-  const keyBytes = (<usize>headDim) << 2;
-  const valueBytes = (<usize>valueDim) << 2;
-  numGathered = listLandmarks(position, sequence, context, kvHead, 0);
-  for (let i = 0; i < numGathered; i++) {
-    const at = entries + <usize>i * ENTRY_BYTES;
-    memory.copy(gatheredKeys + <usize>i * keyBytes, load<u32>(at), keyBytes);
-    memory.copy(gatheredValues + <usize>i * valueBytes, load<u32>(at, 4), valueBytes);
+  if (pivot === gatheredPivot && edges.sequence === gatheredSequence && edges.kvHead === gatheredHead)
+    return numGathered;
+  numGathered = listPivot(pivot);
+  const from = addressesOf(pivot);
+  for (let i: usize = 0; i < <usize>numGathered; i++) {
+    memory.copy(gatheredKeys + i * cache.keyStride, load<u32>(from + (i << 2)), cache.keyStride);
+    memory.copy(
+      gatheredValues + i * cache.valueStride,
+      load<u32>(from + ((<usize>PIVOT_ROWS + i) << 2)),
+      cache.valueStride,
+    );
   }
   for (let i = 0; i < numSharedGlobals; i++) {
-    const key = gatheredKeys + <usize>(numGathered + i) * keyBytes;
-    const value = gatheredValues + <usize>(numGathered + i) * valueBytes;
-    if (isThere(globalAt(i), sequence, context)) {
-      const index = slotIndex(sequence, globalAt(i));
-      const keyFrom = keyOf(index, kvHead, key);
-      const valueFrom = valueOf(index, kvHead, value);
-      if (keyFrom !== key) memory.copy(key, keyFrom, keyBytes);
-      if (valueFrom !== value) memory.copy(value, valueFrom, valueBytes);
+    const key = gatheredKeys + <usize>(numGathered + i) * cache.keyStride;
+    const value = gatheredValues + <usize>(numGathered + i) * cache.valueStride;
+    if (edges.isThere(edges.globalAt(i))) {
+      const index = cache.slotIndex(edges.sequence, edges.globalAt(i));
+      cache.copyKey(index, edges.kvHead, key);
+      cache.copyValue(index, edges.kvHead, value);
     } else {
-      memory.fill(key, 0, keyBytes);
-      memory.fill(value, 0, valueBytes);
+      memory.fill(key, 0, cache.keyStride);
+      memory.fill(value, 0, cache.valueStride);
     }
   }
   gatheredPivot = pivot;
-  gatheredSequence = sequence;
-  gatheredHead = kvHead;
+  gatheredSequence = edges.sequence;
+  gatheredHead = edges.kvHead;
   return numGathered;
 }
 
-/** Whether the slot of a position holds it. */
-export function isThere(position: i32, sequence: i32, context: i32): bool {
-  return position < context && positionAt(slotIndex(sequence, position)) === position;
-}
-
 /** Globals that a position sees as rows of its panel. */
-export function countSharedGlobals(position: i32, sequence: i32, context: i32): i32 {
+export function countSharedGlobals(position: i32): i32 {
   let count = 0;
   for (let i = 0; i < numSharedGlobals; i++) {
-    const global = globalAt(i);
-    if (position - global > local && isThere(global, sequence, context)) count += 1;
+    if (position - edges.globalAt(i) > edges.local && edges.isThere(edges.globalAt(i))) count += 1;
   }
   return count;
 }

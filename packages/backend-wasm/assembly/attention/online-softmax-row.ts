@@ -1,17 +1,60 @@
 /** Online softmax of one query over keys that lie anywhere: no key is computed that the query does not see. */
-import { fma, sum4, tanh4, weight4 } from '../simd/vector';
+import { fma, sum4, weight4 } from '../simd/vector';
+import { axpyListed } from './axpy-listed';
+import * as cache from './kv-cache-view';
+import { finishState } from './partial-states';
 
 /** Entry: key, value, bias, weight. */
 export const ENTRY_BYTES: usize = 16;
 /** State: maximum, sum, then the weighted sum of the values. */
 export const ROW_STATE: usize = 16;
+/** Slots that are taken at a time. */
+export const ROW_SLOTS: i32 = 64;
 
-let scale: f32 = 1;
-let cap: f32 = 0;
+let keyRows: usize = 0;
+let valueRows: usize = 0;
+let slotEntries: usize = 0;
+let slotState: usize = 0;
+let numPushed: i32 = 0;
 
-export function setRowSoftmax(factor: f32, softCap: f32): void {
-  scale = factor;
-  cap = softCap;
+/** Lays out scratch for `pushSlot`, with room for ROW_SLOTS keys and values elsewhere, and returns its end. */
+export function layRow(scratch: usize, keyScratch: usize, valueScratch: usize): usize {
+  keyRows = keyScratch;
+  valueRows = valueScratch;
+  slotEntries = scratch;
+  slotState = slotEntries + <usize>ROW_SLOTS * ENTRY_BYTES;
+  return slotState + ROW_STATE + cache.valueStride + 16;
+}
+
+/** Opens the state of a query that meets slots. */
+export function openRow(): void {
+  clearRow(slotState);
+  numPushed = 0;
+}
+/** Takes a slot of the cache; `flushRow` completes the last ones. */
+export function pushSlot(query: usize, index: i32, kvHead: i32): void {
+  const key = cache.keyOf(index, kvHead, keyRows + <usize>numPushed * cache.keyStride);
+  setEntry(
+    slotEntries,
+    numPushed,
+    key,
+    cache.valueOf(index, kvHead, valueRows + <usize>numPushed * cache.valueStride),
+    0,
+  );
+  numPushed += 1;
+  if (numPushed === ROW_SLOTS) flushRow(query);
+}
+export function flushRow(query: usize): void {
+  pushRows(query, slotEntries, numPushed, slotState);
+  numPushed = 0;
+}
+/** The state of the query. */
+export function stateOfRow(): usize {
+  return slotState;
+}
+/** Writes the output of the query. */
+export function closeRow(y: usize): void {
+  finishState(load<f32>(slotState, 4), slotState + ROW_STATE, y, <i32>(cache.valueStride >> 2));
 }
 
 export function setEntry(entries: usize, index: i32, key: usize, value: usize, bias: f32): void {
@@ -21,14 +64,14 @@ export function setEntry(entries: usize, index: i32, key: usize, value: usize, b
   store<f32>(at, bias, 8);
 }
 
-export function clearRow(state: usize, valueDim: i32): void {
+export function clearRow(state: usize): void {
   store<f32>(state, -Infinity);
   store<f32>(state, 0, 4);
-  memory.fill(state + ROW_STATE, 0, ((<usize>valueDim) << 2) + 16);
+  memory.fill(state + ROW_STATE, 0, cache.valueStride + 16);
 }
 
 /** Takes `count` keys into the state of a query. */
-export function pushRows(query: usize, headDim: i32, valueDim: i32, entries: usize, count: i32, state: usize): void {
+export function pushRows(query: usize, entries: usize, count: i32, state: usize): void {
   if (count <= 0) return;
   const old = load<f32>(state);
   let top = old;
@@ -37,9 +80,7 @@ export function pushRows(query: usize, headDim: i32, valueDim: i32, entries: usi
     const b = min<usize>(at + ENTRY_BYTES, last);
     const c = min<usize>(at + 2 * ENTRY_BYTES, last);
     const d = min<usize>(at + 3 * ENTRY_BYTES, last);
-    let v = dots4(query, load<u32>(at), load<u32>(b), load<u32>(c), load<u32>(d), headDim);
-    v = f32x4.mul(v, f32x4.splat(scale));
-    if (cap !== 0) v = f32x4.mul(f32x4.splat(cap), tanh4(f32x4.div(v, f32x4.splat(cap))));
+    const v = logits4(query, load<u32>(at), load<u32>(b), load<u32>(c), load<u32>(d));
     top = keep(at, f32x4.extract_lane(v, 0), top);
     top = keep(b, f32x4.extract_lane(v, 1), top);
     top = keep(c, f32x4.extract_lane(v, 2), top);
@@ -71,7 +112,8 @@ export function pushRows(query: usize, headDim: i32, valueDim: i32, entries: usi
   }
   store<f32>(state, top);
   store<f32>(state, sum, 4);
-  addValues(state + ROW_STATE, entries, last, factor, valueDim);
+  const out = state + ROW_STATE;
+  axpyListed(out, out, factor, entries + 4, entries + 12, ENTRY_BYTES, count, cache.valueStride & ~63);
 }
 
 function keep(at: usize, product: f32, top: f32): f32 {
@@ -85,63 +127,24 @@ function storeWeight(at: usize, weight: f32): f32 {
   return weight;
 }
 
-/** `out = out * factor + sum of weight * value`. */
-function addValues(out: usize, entries: usize, last: usize, factor: f32, valueDim: i32): void {
-  const f = f32x4.splat(factor);
-  let d: usize = 0;
-  const bytes = (<usize>valueDim) << 2;
-  for (; d + 64 <= bytes; d += 64) {
-    let a = f32x4.mul(v128.load(out + d), f);
-    let b = f32x4.mul(v128.load(out + d, 16), f);
-    let c = f32x4.mul(v128.load(out + d, 32), f);
-    let e = f32x4.mul(v128.load(out + d, 48), f);
-    for (let at = entries; at <= last; at += ENTRY_BYTES) {
-      const w = v128.load32_splat(at, 12);
-      const value = <usize>load<u32>(at, 4) + d;
-      a = fma(v128.load(value), w, a);
-      b = fma(v128.load(value, 16), w, b);
-      c = fma(v128.load(value, 32), w, c);
-      e = fma(v128.load(value, 48), w, e);
-    }
-    v128.store(out + d, a);
-    v128.store(out + d, b, 16);
-    v128.store(out + d, c, 32);
-    v128.store(out + d, e, 48);
-  }
-  for (; d < bytes; d += 4) {
-    let a = load<f32>(out + d) * factor;
-    for (let at = entries; at <= last; at += ENTRY_BYTES) {
-      a += load<f32>(<usize>load<u32>(at, 4) + d) * load<f32>(at, 12);
-    }
-    store<f32>(out + d, a);
-  }
-}
-
-/** Products of one vector with four others. */
-export function dots4(x: usize, w0: usize, w1: usize, w2: usize, w3: usize, count: i32): v128 {
+/** Logits of one query with four keys. */
+export function logits4(query: usize, k0: usize, k1: usize, k2: usize, k3: usize): v128 {
   let a = f32x4.splat(0);
   let b = a;
   let c = a;
   let d = a;
-  const bytes = (<usize>count) << 2;
   let i: usize = 0;
-  for (; i + 16 <= bytes; i += 16) {
-    const v = v128.load(x + i);
-    a = fma(v, v128.load(w0 + i), a);
-    b = fma(v, v128.load(w1 + i), b);
-    c = fma(v, v128.load(w2 + i), c);
-    d = fma(v, v128.load(w3 + i), d);
+  for (; i + 16 <= cache.keyStride; i += 16) {
+    const v = v128.load(query + i);
+    a = fma(v, v128.load(k0 + i), a);
+    b = fma(v, v128.load(k1 + i), b);
+    c = fma(v, v128.load(k2 + i), c);
+    d = fma(v, v128.load(k3 + i), d);
   }
-  let s0 = sum4(a);
-  let s1 = sum4(b);
-  let s2 = sum4(c);
-  let s3 = sum4(d);
-  for (; i < bytes; i += 4) {
-    const v = load<f32>(x + i);
-    s0 += v * load<f32>(w0 + i);
-    s1 += v * load<f32>(w1 + i);
-    s2 += v * load<f32>(w2 + i);
-    s3 += v * load<f32>(w3 + i);
+  let sums = f32x4(sum4(a), sum4(b), sum4(c), sum4(d));
+  for (; i < cache.keyStride; i += 4) {
+    const column = f32x4(load<f32>(k0 + i), load<f32>(k1 + i), load<f32>(k2 + i), load<f32>(k3 + i));
+    sums = f32x4.add(sums, f32x4.mul(v128.load32_splat(query + i), column));
   }
-  return f32x4(s0, s1, s2, s3);
+  return cache.capLogits(f32x4.mul(sums, f32x4.splat(cache.scale)));
 }

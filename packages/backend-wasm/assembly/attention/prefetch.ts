@@ -21,8 +21,8 @@ let end: usize = 0;
 let bytesOfTurn: usize = 0;
 let sink: i32 = 0;
 
-/** What `fetchSome` fetches in the next `turns` calls. */
-export function fetchLater(keys: usize, keyBytes: usize, values: usize, valueBytes: usize, turns: i32): void {
+/** What `prefetchSome` fetches in the next `turns` calls. */
+export function prefetchLater(keys: usize, keyBytes: usize, values: usize, valueBytes: usize, turns: i32): void {
   keysEnd = (keyBytes >> 1) & ~(LINE - 1);
   valuesEnd = (valueBytes >> 1) & ~(LINE - 1);
   keysLow = keys;
@@ -35,7 +35,7 @@ export function fetchLater(keys: usize, keyBytes: usize, values: usize, valueByt
   bytesOfTurn = ((steps + <usize>turns - 1) / <usize>turns) * STEP;
 }
 
-export function fetchSome(): void {
+export function prefetchSome(): void {
   const stop = min<usize>(end, at + bytesOfTurn);
   const both = min<usize>(stop, min<usize>(keysEnd, valuesEnd));
   // the sum is stored, so that the loads count as used
@@ -56,7 +56,7 @@ export function fetchSome(): void {
 }
 
 /** Fetches everything at once. */
-export function fetchAll(keys: usize, keyBytes: usize, values: usize, valueBytes: usize): void {
-  fetchLater(keys, keyBytes, values, valueBytes, 1);
-  fetchSome();
+export function prefetchAll(keys: usize, keyBytes: usize, values: usize, valueBytes: usize): void {
+  prefetchLater(keys, keyBytes, values, valueBytes, 1);
+  prefetchSome();
 }

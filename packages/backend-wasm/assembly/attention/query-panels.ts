@@ -1,22 +1,19 @@
 /**
  * A tile of queries of one KV head, side by side in panels of eight (of four when there are no more): all rows of keys and
- * values are f32 and lie side by side. Per panel: scores of some rows, a step of the online softmax over them, their values.
+ * values are f32 and lie side by side. Per panel: logits of some rows, a step of the online softmax over them, their values.
  */
-import { minusInfinity } from '../simd/constants';
 import { gemm4x8, gemm6x8, gemm8x4, gemmT4x8, gemmT6x8, gemmT8x4 } from '../gemm/f32-gemm.generated';
-import { addressOf, attributeF, dim } from '../runtime/record';
-import { tanh4 } from '../simd/vector';
-import { setSoftmax, softmaxStep } from './online-softmax';
-import { positionOfToken } from './kv-cache-view';
-import { highFactor, lowFactor, weigh8 } from './softmax-weights';
+import { minusInfinity } from '../simd/constants';
+import * as cache from './kv-cache-view';
+import { factorOfHigh, factorOfLow, softmaxStep4, softmaxStep8 } from './online-softmax';
 
 /** Most queries of a tile. */
 export const LANES: i32 = 64;
 /** Most rows of one step of the softmax. */
 export const PANEL_ROWS: i32 = 256;
+/** From the maxima of lanes to their sums. */
+const SUMS: usize = LANES * 4;
 
-let headDim: i32 = 0;
-let valueDim: i32 = 0;
 let panelShift: i32 = 3;
 let rowBytes: usize = 32;
 let queryBytes: usize = 0;
@@ -24,27 +21,26 @@ let outputBytes: usize = 0;
 let queries: usize = 0;
 let outputs: usize = 0;
 let maxima: usize = 0;
-let sums: usize = 0;
 let lanePositions: usize = 0;
 let logits: usize = 0;
-let cap: f32 = 0;
 let firstToken: i32 = 0;
 let firstHead: i32 = 0;
 let tileHeads: i32 = 1;
-let factorOfFour: v128 = f32x4.splat(1);
+let lowShrink: v128 = f32x4.splat(1);
+let highShrink: v128 = f32x4.splat(1);
 
 export let numLanes: i32 = 0;
 export let numPanels: i32 = 0;
+/** Range of the positions of the lanes that were scanned last. */
+export let lowestLane: i32 = 0;
+export let highestLane: i32 = 0;
 
 /** Lays out the scratch of a tile for steps of `rows` rows and returns its end; `panelBytes` of the host is its size. */
 export function layPanels(scratch: usize, rows: i32 = PANEL_ROWS): usize {
-  headDim = dim(0, 2);
-  valueDim = dim(4, 3);
   queries = scratch;
-  outputs = queries + <usize>headDim * <usize>LANES * 4;
-  maxima = outputs + <usize>((valueDim + 7) & ~7) * <usize>LANES * 4;
-  sums = maxima + <usize>LANES * 4;
-  lanePositions = sums + <usize>LANES * 4;
+  outputs = queries + <usize>LANES * cache.keyStride;
+  maxima = outputs + <usize>((cache.valueDim + 7) & ~7) * <usize>LANES * 4;
+  lanePositions = maxima + 2 * SUMS;
   logits = lanePositions + <usize>LANES * 4;
   return logits + <usize>(rows + 8) * 32;
 }
@@ -58,62 +54,76 @@ export function openPanels(t0: i32, t1: i32, h0: i32, h1: i32): void {
   panelShift = numLanes <= 4 ? 2 : 3;
   rowBytes = (<usize>4) << panelShift;
   numPanels = (numLanes + (1 << panelShift) - 1) >> panelShift;
-  queryBytes = <usize>headDim * rowBytes;
-  outputBytes = <usize>((valueDim + 7) & ~7) * rowBytes;
+  queryBytes = <usize>cache.headDim * rowBytes;
+  outputBytes = <usize>((cache.valueDim + 7) & ~7) * rowBytes;
   for (let lane = 0; lane < numPanels << panelShift; lane++) {
-    const at = (<usize>lane) << 2;
-    store<f32>(maxima + at, -Infinity);
-    store<f32>(sums + at, 0);
-    store<i32>(lanePositions + at, positionOfToken(tokenOfLane(min<i32>(lane, numLanes - 1))));
+    const position = cache.positionOfToken(tokenOfLane(min<i32>(lane, numLanes - 1)));
+    store<i32>(lanePositions + ((<usize>lane) << 2), position);
   }
-  memory.fill(outputs, 0, <usize>numPanels * outputBytes);
-  loadQueries(addressOf(0));
+  for (let panel = 0; panel < numPanels; panel++) clearPanel(panel);
+  loadQueries(cache.queryAt(0), false);
 }
 
-/** Goes on with other queries `[T, N, H]` for further keys. */
-export function loadQueries(from: usize): void {
-  const scale = attributeF(0);
-  cap = attributeF(3);
-  setSoftmax(1, 0, 0, 0);
+/**
+ * Goes on with other queries `[T, N, H]` for further keys.
+ * @param isSwizzled whether keys will have the order of `dequantize-f16-swizzled.ts`
+ */
+export function loadQueries(from: usize, isSwizzled: bool): void {
   for (let lane = 0; lane < numPanels << panelShift; lane += 4) {
     const to = queries + <usize>(lane >> panelShift) * queryBytes + ((<usize>(lane & ((1 << panelShift) - 1))) << 2);
-    loadFour(from, lane, to, f32x4.splat(scale));
+    loadFour(from, lane, to, isSwizzled);
   }
 }
 
 /** Four lanes: rows of the source become columns; lanes beyond the last repeat it. */
-function loadFour(from: usize, lane: i32, to: usize, scale: v128): void {
-  const q0 = from + queryOffset(lane);
-  const q1 = from + queryOffset(lane + 1);
-  const q2 = from + queryOffset(lane + 2);
-  const q3 = from + queryOffset(lane + 3);
-  const bytes = (<usize>headDim) << 2;
+function loadFour(from: usize, lane: i32, to: usize, isSwizzled: bool): void {
+  const q0 = from + rowOfLane(lane) * cache.keyStride;
+  const q1 = from + rowOfLane(lane + 1) * cache.keyStride;
+  const q2 = from + rowOfLane(lane + 2) * cache.keyStride;
+  const q3 = from + rowOfLane(lane + 3) * cache.keyStride;
+  const factor = f32x4.splat(cache.scale);
+  // swizzled: the even ones of eight numbers before the odd ones
+  const second = isSwizzled ? 4 * rowBytes : rowBytes;
+  const third = isSwizzled ? rowBytes : 2 * rowBytes;
   let i: usize = 0;
-  for (; i + 16 <= bytes; i += 16, to += 4 * rowBytes) {
-    const a = f32x4.mul(v128.load(q0 + i), scale);
-    const b = f32x4.mul(v128.load(q1 + i), scale);
-    const c = f32x4.mul(v128.load(q2 + i), scale);
-    const d = f32x4.mul(v128.load(q3 + i), scale);
-    const ab = i8x16.shuffle(a, b, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
-    const ab2 = i8x16.shuffle(a, b, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
-    const cd = i8x16.shuffle(c, d, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
-    const cd2 = i8x16.shuffle(c, d, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
-    v128.store(to, i8x16.shuffle(ab, cd, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23));
-    v128.store(to + rowBytes, i8x16.shuffle(ab, cd, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31));
-    v128.store(to + 2 * rowBytes, i8x16.shuffle(ab2, cd2, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23));
-    v128.store(
-      to + 3 * rowBytes,
-      i8x16.shuffle(ab2, cd2, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31),
-    );
+  for (; i + 16 <= cache.keyStride; i += 16) {
+    const a = f32x4.mul(v128.load(q0 + i), factor);
+    const b = f32x4.mul(v128.load(q1 + i), factor);
+    const c = f32x4.mul(v128.load(q2 + i), factor);
+    const d = f32x4.mul(v128.load(q3 + i), factor);
+    const ab = i32x4.shuffle(a, b, 0, 4, 1, 5);
+    const cd = i32x4.shuffle(c, d, 0, 4, 1, 5);
+    v128.store(to, i64x2.shuffle(ab, cd, 0, 2));
+    v128.store(to + second, i64x2.shuffle(ab, cd, 1, 3));
+    const ef = i32x4.shuffle(a, b, 2, 6, 3, 7);
+    const gh = i32x4.shuffle(c, d, 2, 6, 3, 7);
+    v128.store(to + third, i64x2.shuffle(ef, gh, 0, 2));
+    v128.store(to + second + third, i64x2.shuffle(ef, gh, 1, 3));
+    to += !isSwizzled ? 4 * rowBytes : (i & 16) === 0 ? 2 * rowBytes : 6 * rowBytes;
   }
-  for (; i < bytes; i += 4, to += rowBytes) {
-    v128.store(to, f32x4.mul(f32x4(load<f32>(q0 + i), load<f32>(q1 + i), load<f32>(q2 + i), load<f32>(q3 + i)), scale));
+  for (; i < cache.keyStride; i += 4, to += rowBytes) {
+    const column = f32x4(load<f32>(q0 + i), load<f32>(q1 + i), load<f32>(q2 + i), load<f32>(q3 + i));
+    v128.store(to, f32x4.mul(column, factor));
   }
 }
 
-function queryOffset(lane: i32): usize {
+/** Row of a lane in tensors `[T, N, ...]`; lanes beyond the last repeat it. */
+export function rowOfLane(lane: i32): usize {
   const real = min<i32>(lane, numLanes - 1);
-  return <usize>(tokenOfLane(real) * dim(0, 1) + headOfLane(real)) * ((<usize>headDim) << 2);
+  return <usize>(tokenOfLane(real) * cache.numHeads + headOfLane(real));
+}
+
+/** Finds the range of the positions of lanes `[begin, end)`. */
+export function scanLanes(begin: i32, end: i32): void {
+  lowestLane = i32.MAX_VALUE;
+  highestLane = 0;
+  for (let lane = begin; lane < end; lane++) {
+    lowestLane = min<i32>(lowestLane, positionOfLane(lane));
+    highestLane = max<i32>(highestLane, positionOfLane(lane));
+  }
+}
+export function scanPanel(panel: i32): void {
+  scanLanes(firstLaneOf(panel), lastLaneOf(panel));
 }
 
 export function tokenOfLane(lane: i32): i32 {
@@ -135,7 +145,7 @@ export function maximumOfLane(lane: i32): f32 {
   return load<f32>(maxima + ((<usize>lane) << 2));
 }
 export function sumOfLane(lane: i32): f32 {
-  return load<f32>(sums + ((<usize>lane) << 2));
+  return load<f32>(maxima + SUMS + ((<usize>lane) << 2));
 }
 /** Takes another state into that of a lane, but not its values: what `addMassOfRows` needs to know. */
 export function mergeLane(lane: i32, top: f32, sum: f32): void {
@@ -146,7 +156,7 @@ export function mergeLane(lane: i32, top: f32, sum: f32): void {
   const factor: f32 = own === -Infinity ? 0 : <f32>Math.exp(<f64>own - <f64>most);
   const other: f32 = top === -Infinity ? 0 : <f32>Math.exp(<f64>top - <f64>most);
   store<f32>(maxima + at, most);
-  store<f32>(sums + at, load<f32>(sums + at) * factor + sum * other);
+  store<f32>(maxima + SUMS + at, load<f32>(maxima + SUMS + at) * factor + sum * other);
 }
 /** The weighted sum of values of a lane; number `i` lies `i * outputStride()` bytes further. */
 export function outputOfLane(lane: i32): usize {
@@ -173,7 +183,7 @@ export function outputsOf(panel: i32): usize {
 }
 /** The query of a lane as it came, in tensor 0. */
 export function queryOfLane(lane: i32): usize {
-  return addressOf(0) + queryOffset(lane);
+  return cache.queryAt(<i32>rowOfLane(lane));
 }
 
 /** Empties the state of a panel, also of one that has no queries of its own. */
@@ -181,7 +191,7 @@ export function clearPanel(panel: i32): void {
   const at = ((<usize>panel) << 2) << panelShift;
   for (let part: usize = 0; part < rowBytes; part += 16) {
     v128.store(maxima + at + part, minusInfinity());
-    v128.store(sums + at + part, f32x4.splat(0));
+    v128.store(maxima + SUMS + at + part, f32x4.splat(0));
   }
   memory.fill(outputs + <usize>panel * outputBytes, 0, outputBytes);
 }
@@ -192,7 +202,7 @@ export function writeLane(lane: i32, y: usize): bool {
   const factor: f32 = sum === 0 ? 0 : 1 / sum;
   const from = outputOfLane(lane);
   let check: f32 = sum;
-  for (let i: usize = 0; i < <usize>valueDim; i++) {
+  for (let i: usize = 0; i < <usize>cache.valueDim; i++) {
     const value = load<f32>(from + i * rowBytes) * factor;
     check += value * 0;
     store<f32>(y + (i << 2), value);
@@ -203,37 +213,30 @@ export function writeLane(lane: i32, y: usize): bool {
 /** Scores of `count` rows of keys, from row `row` of the step on. Call in ascending order of rows. */
 export function scoreRows(panel: i32, keys: usize, count: i32, row: i32): void {
   const q = queries + <usize>panel * queryBytes;
-  const stride = (<usize>headDim) << 2;
+  const stride = cache.keyStride;
   let to = logits + <usize>row * rowBytes;
   if (panelShift === 2) {
     for (let j = 0; j < count; j += 8, to += 128) {
-      gemm8x4(to, keys + <usize>j * stride, stride, count - j, q, headDim);
+      gemm8x4(to, keys + <usize>j * stride, stride, count - j, q, cache.headDim);
     }
   } else {
     const last = keys + <usize>(count - 1) * stride;
     let j = 0;
-    for (; j + 6 <= count; j += 6, to += 192) gemm6x8(to, keys + <usize>j * stride, stride, q, headDim);
+    for (; j + 6 <= count; j += 6, to += 192) gemm6x8(to, keys + <usize>j * stride, stride, q, cache.headDim);
     for (; j < count; j += 4, to += 128) {
       const at = keys + <usize>j * stride;
       const b = min<usize>(at + stride, last);
       const c = min<usize>(b + stride, last);
-      gemm4x8(to, at, b, c, min<usize>(c + stride, last), q, headDim, false);
+      gemm4x8(to, at, b, c, min<usize>(c + stride, last), q, cache.headDim, false);
     }
   }
 }
 
-/** Caps the scores of rows `[0, count)`; to be called after they are all there, before any is hidden. */
+/** Caps the logits of rows `[0, count)`; to be called after they are all there, before any is hidden. */
 export function capRows(count: i32): void {
-  if (cap === 0) return;
+  if (cache.softCap === 0) return;
   const end = logits + <usize>count * rowBytes;
-  for (let at = logits; at < end; at += 16) v128.store(at, capScores(v128.load(at)));
-}
-
-/** Caps four scores that are no rows yet. */
-export function capScores(scores: v128): v128 {
-  if (cap === 0) return scores;
-  const bound = f32x4.splat(cap);
-  return f32x4.mul(bound, tanh4(f32x4.div(scores, bound)));
+  for (let at = logits; at < end; at += 16) v128.store(at, cache.capLogits(v128.load(at)));
 }
 
 /** Hides a row from the lanes of a panel whose distance to `position` is not in `[low, high]`. */
@@ -262,40 +265,56 @@ export function dropRow(row: i32): void {
   for (let part: usize = 0; part < rowBytes; part += 16) v128.store(at + part, minusInfinity());
 }
 
-/** Scores of rows `[0, count)` become weights. */
-export function weighRows(panel: i32, count: i32): void {
-  const state = maxima + (((<usize>panel) << 2) << panelShift);
-  if (panelShift === 2) {
-    factorOfFour = softmaxStep(logits, rowBytes, count, 0, 0, state, LANES * 4);
-  } else {
-    weigh8(logits, count, state, LANES * 4);
+/**
+ * Logits of rows `[0, count)` become weights.
+ * @param positions of the rows, where lanes do not see all of them; 0 where hidden rows are hidden already
+ * @param isCapped whether the soft cap is still to be applied
+ */
+export function softmaxRows(panel: i32, count: i32, positions: usize = 0, isCapped: bool = false): void {
+  const lane = ((<usize>panel) << 2) << panelShift;
+  const state = maxima + lane;
+  const at = lanePositions + lane;
+  if (panelShift === 3 && positions === 0 && !isCapped) {
+    softmaxStep8(logits, count, state, SUMS);
+    lowShrink = factorOfLow();
+    highShrink = factorOfHigh();
+    return;
   }
+  lowShrink = softmaxStep4(logits, rowBytes, count, isCapped, positions, at, state, SUMS);
+  if (panelShift === 2) return;
+  highShrink = softmaxStep4(logits + 16, rowBytes, count, isCapped, positions, at + 16, state + 16, SUMS);
 }
 
-/** Adds the values of `count` rows, weighed by rows `row...`; the first call after `weighRows` has row 0. */
+/** What older outputs of lanes 0 to 3, and of lanes 4 to 7, are to be multiplied with after `softmaxRows`. */
+export function shrinkOfLow(): v128 {
+  return lowShrink;
+}
+export function shrinkOfHigh(): v128 {
+  return highShrink;
+}
+
+/** Adds the values of `count` rows, times the weights of rows `row...`; the first call after `softmaxRows` has row 0. */
 export function sumRows(panel: i32, values: usize, count: i32, row: i32): void {
   const out = outputs + <usize>panel * outputBytes;
   const weights = logits + <usize>row * rowBytes;
-  const stride = (<usize>valueDim) << 2;
+  const low = row === 0 ? lowShrink : f32x4.splat(1);
   if (panelShift === 2) {
-    const low = row === 0 ? factorOfFour : f32x4.splat(1);
-    for (let d = 0; d < valueDim; d += 8) {
+    for (let d = 0; d < cache.valueDim; d += 8) {
       const column = (<usize>d) << 2;
-      gemmT8x4(out + (column << 2), values + column, stride, weights, count, low);
+      gemmT8x4(out + (column << 2), values + column, cache.valueStride, weights, count, low);
     }
     return;
   }
-  const low = row === 0 ? lowFactor() : f32x4.splat(1);
-  const high = row === 0 ? highFactor() : f32x4.splat(1);
+  const high = row === 0 ? highShrink : f32x4.splat(1);
   // pairs of wide tiles, so that tiles of four end where columns do: others lie beyond
-  const wide = (valueDim / 12) * 12;
+  const wide = (cache.valueDim / 12) * 12;
   let d = 0;
   for (; d < wide; d += 6) {
     const column = (<usize>d) << 2;
-    gemmT6x8(out + (column << 3), values + column, stride, weights, count, low, high);
+    gemmT6x8(out + (column << 3), values + column, cache.valueStride, weights, count, low, high);
   }
-  for (; d < valueDim; d += 4) {
+  for (; d < cache.valueDim; d += 4) {
     const column = (<usize>d) << 2;
-    gemmT4x8(out + (column << 3), values + column, stride, weights, count, low, high);
+    gemmT4x8(out + (column << 3), values + column, cache.valueStride, weights, count, low, high);
   }
 }

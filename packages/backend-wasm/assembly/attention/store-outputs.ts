@@ -1,89 +1,93 @@
-/** Outputs of panels become rows. */
-import { fma } from '../simd/vector';
+/** Outputs of panels become rows: lanes are transposed, merged with what single queries added, and divided by their sums. */
+import { fma, weight4 } from '../simd/vector';
+import { valueStride } from './kv-cache-view';
+import { ROW_STATE } from './online-softmax-row';
+import * as panels from './query-panels';
 
-/** Eight columns, 32 bytes from number to number, become four rows. */
-export function turn(from: usize, to: usize, stride: usize): void {
-  for (const end = to + stride; to < end; to += 16, from += 128) {
+/** Four lanes, `stride` bytes from number to number, become rows of `valueStride` bytes. */
+export function transposeLanes(from: usize, stride: usize, to: usize): void {
+  let i: usize = 0;
+  for (; i + 16 <= valueStride; i += 16, from += 4 * stride) {
     const a = v128.load(from);
-    const b = v128.load(from, 32);
-    const c = v128.load(from, 64);
-    const d = v128.load(from, 96);
-    const ab = i8x16.shuffle(a, b, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
-    const ab2 = i8x16.shuffle(a, b, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
-    const cd = i8x16.shuffle(c, d, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
-    const cd2 = i8x16.shuffle(c, d, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
-    v128.store(to, i8x16.shuffle(ab, cd, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23));
-    v128.store(to + stride, i8x16.shuffle(ab, cd, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31));
-    v128.store(to + 2 * stride, i8x16.shuffle(ab2, cd2, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23));
-    v128.store(to + 3 * stride, i8x16.shuffle(ab2, cd2, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31));
+    const b = v128.load(from + stride);
+    const c = v128.load(from + 2 * stride);
+    const d = v128.load(from + 3 * stride);
+    const ab = i32x4.shuffle(a, b, 0, 4, 1, 5);
+    const cd = i32x4.shuffle(c, d, 0, 4, 1, 5);
+    v128.store(to + i, i64x2.shuffle(ab, cd, 0, 2));
+    v128.store(to + valueStride + i, i64x2.shuffle(ab, cd, 1, 3));
+    const ef = i32x4.shuffle(a, b, 2, 6, 3, 7);
+    const gh = i32x4.shuffle(c, d, 2, 6, 3, 7);
+    v128.store(to + 2 * valueStride + i, i64x2.shuffle(ef, gh, 0, 2));
+    v128.store(to + 3 * valueStride + i, i64x2.shuffle(ef, gh, 1, 3));
+  }
+  for (; i < valueStride; i += 4, from += stride) {
+    for (let lane: usize = 0; lane < 4; lane++) {
+      store<f32>(to + lane * valueStride + i, load<f32>(from + (lane << 2)));
+    }
   }
 }
 
 /**
- * `y = (sum + weight * value, count times) * inverse`; the weights, and the addresses of the values, are 32 bytes apart.
- * `check` becomes NaN when a number is not finite.
+ * Merges the states of the lanes `[first, last)` of a panel with those of `online-softmax-row.ts` at `states`, one per lane,
+ * and writes the quotients to the rows of `outputs` `[T, N, D]`; false where something is not finite.
+ * @param rows scratch of four values
  */
-export function writeRow(
-  sum: usize,
-  values: usize,
-  weights: usize,
-  count: i32,
-  inverse: v128,
-  y: usize,
-  bytes: usize,
-  check: v128,
-): v128 {
-  const zero = f32x4.splat(0);
-  let column: usize = 0;
-  const end = values + ((<usize>count) << 5);
-  for (; column + 128 <= bytes; column += 128) {
-    let a = v128.load(sum + column);
-    let b = v128.load(sum + column, 16);
-    let c = v128.load(sum + column, 32);
-    let d = v128.load(sum + column, 48);
-    let e = v128.load(sum + column, 64);
-    let f = v128.load(sum + column, 80);
-    let g = v128.load(sum + column, 96);
-    let h = v128.load(sum + column, 112);
-    for (let at = values, w = weights; at < end; at += 32, w += 32) {
-      const weight = v128.load32_splat(w);
-      const value = <usize>load<u32>(at) + column;
-      a = fma(v128.load(value), weight, a);
-      b = fma(v128.load(value, 16), weight, b);
-      c = fma(v128.load(value, 32), weight, c);
-      d = fma(v128.load(value, 48), weight, d);
-      e = fma(v128.load(value, 64), weight, e);
-      f = fma(v128.load(value, 80), weight, f);
-      g = fma(v128.load(value, 96), weight, g);
-      h = fma(v128.load(value, 112), weight, h);
-    }
-    a = f32x4.mul(a, inverse);
-    b = f32x4.mul(b, inverse);
-    c = f32x4.mul(c, inverse);
-    d = f32x4.mul(d, inverse);
-    e = f32x4.mul(e, inverse);
-    f = f32x4.mul(f, inverse);
-    g = f32x4.mul(g, inverse);
-    h = f32x4.mul(h, inverse);
-    v128.store(y + column, a);
-    v128.store(y + column, b, 16);
-    v128.store(y + column, c, 32);
-    v128.store(y + column, d, 48);
-    v128.store(y + column, e, 64);
-    v128.store(y + column, f, 80);
-    v128.store(y + column, g, 96);
-    v128.store(y + column, h, 112);
-    check = fma(a, zero, fma(b, zero, fma(c, zero, fma(d, zero, check))));
-    check = fma(e, zero, fma(f, zero, fma(g, zero, fma(h, zero, check))));
+export function writeMerged(
+  first: i32,
+  last: i32,
+  states: usize,
+  stateBytes: usize,
+  rows: usize,
+  outputs: usize,
+): bool {
+  let check = f32x4.splat(0);
+  for (let lane = first; lane < last; lane++) {
+    const i = <usize>(lane - first);
+    if ((i & 3) === 0) transposeLanes(panels.outputOfLane(lane), panels.outputStride(), rows);
+    check = writeLaneMerged(lane, states + i * stateBytes, rows + (i & 3) * valueStride, outputs, check);
   }
-  for (; column < bytes; column += 16) {
-    let a = v128.load(sum + column);
-    for (let at = values, w = weights; at < end; at += 32, w += 32) {
-      a = fma(v128.load(<usize>load<u32>(at) + column), v128.load32_splat(w), a);
-    }
-    a = f32x4.mul(a, inverse);
-    v128.store(y + column, a);
-    check = fma(a, zero, check);
+  return !v128.any_true(f32x4.ne(check, check));
+}
+
+/** `check` becomes NaN when a number is not finite. */
+function writeLaneMerged(lane: i32, state: usize, values: usize, outputs: usize, check: v128): v128 {
+  const y = outputs + panels.rowOfLane(lane) * valueStride;
+  const top = panels.maximumOfLane(lane);
+  const other = load<f32>(state);
+  let shift: f32 = top < other ? other : top;
+  if (shift === -Infinity) shift = 0;
+  const weights = weight4(f32x4(top - shift, other - shift, 0, 0));
+  const weight = f32x4.extract_lane(weights, 0);
+  const otherWeight = f32x4.extract_lane(weights, 1);
+  const all = panels.sumOfLane(lane) * weight + load<f32>(state, 4) * otherWeight;
+  // a query without keys gives zeros
+  const inverse: f32 = all === 0 ? 0 : 1 / all;
+  const factor = f32x4.splat(weight * inverse);
+  const otherFactor = f32x4.splat(otherWeight * inverse);
+  const zero = f32x4.splat(0);
+  const others = state + ROW_STATE;
+  check = f32x4.add(check, f32x4.splat((panels.sumOfLane(lane) + load<f32>(state, 4) + inverse) * 0));
+  let i: usize = 0;
+  for (; i + 16 <= valueStride; i += 16) {
+    const value = f32x4.add(f32x4.mul(v128.load(values + i), factor), f32x4.mul(v128.load(others + i), otherFactor));
+    v128.store(y + i, value);
+    check = f32x4.add(check, f32x4.mul(value, zero));
+  }
+  for (; i < valueStride; i += 4) {
+    const value = load<f32>(values + i) * (weight * inverse) + load<f32>(others + i) * (otherWeight * inverse);
+    store<f32>(y + i, value);
+    check = f32x4.add(check, f32x4.splat(value * 0));
+  }
+  return check;
+}
+
+/** Scales a row of whole vectors; `check` becomes NaN when a number is not finite. */
+export function scaleOutput(y: usize, factor: f32, check: v128): v128 {
+  for (let i: usize = 0; i < valueStride; i += 16) {
+    const value = f32x4.mul(v128.load(y + i), f32x4.splat(factor));
+    v128.store(y + i, value);
+    check = fma(value, f32x4.splat(0), check);
   }
   return check;
 }

@@ -3,32 +3,14 @@
  * queries share, and the distances beyond the window, where every query has a key of its own. For causal models without a
  * window of their own, rows of f32, numbers of columns that are multiples of four; other panels do without.
  */
-import { isPlain, keyRowAt, positionAt, positionsAt, slotIndex, slotsInBlock, valueRowAt } from './kv-cache-view';
-import { minusInfinity } from '../simd/constants';
-import { countSharedGlobals, isThere, pivotOf, sharesGlobals } from './landmarks';
 import { idot4, igemm4x8Split, igemm6x8, igemmT4x8, igemmT6x8 } from '../gemm/f32-igemm.generated';
-import { hidePivot, layPivots, listPivot, raisePivots, sizeOfPivot, takePivot } from './landmark-pivots';
-import {
-  PANEL_ROWS,
-  capRows,
-  capScores,
-  firstLaneOf,
-  headOfLane,
-  hideRow,
-  isPanelOfEight,
-  lastLaneOf,
-  logitsOf,
-  outputsOf,
-  positionOfLane,
-  queriesOf,
-  queryOfLane,
-  sumOfLane,
-  tokenOfLane,
-  weighRows,
-} from './query-panels';
-import { attributeF, attributeI, dim } from '../runtime/record';
-import { countGlobals, globalAt, isGlobal } from './subquadratic-edges';
-import { turn, writeRow } from './store-outputs';
+import { minusInfinity } from '../simd/constants';
+import { axpyListed } from './axpy-listed';
+import * as cache from './kv-cache-view';
+import * as landmarks from './landmarks';
+import * as panels from './query-panels';
+import { scaleOutput, transposeLanes } from './store-outputs';
+import * as edges from './subquadratic-edges';
 
 /** Most distances beyond the window. */
 const MAX_DISTANCES: i32 = 32;
@@ -40,10 +22,6 @@ const afterLane = memory.data<i32>([0, -1, -1, -1, 0, 0, -1, -1, 0, 0, 0, -1, 0,
 const beforeLane = memory.data<i32>([0, 0, 0, 0, -1, 0, 0, 0, -1, -1, 0, 0, -1, -1, -1, 0], 16);
 
 let isPossible: bool = false;
-let hasStride: bool = false;
-let local: i32 = 0;
-let headDim: i32 = 0;
-let valueDim: i32 = 0;
 
 // scratch: addresses of rows, u32
 let rowKeys: usize = 0;
@@ -54,125 +32,132 @@ let farValues: usize = 0;
 let farHidden: usize = 0; // i32, -1 where a query has no such key
 let farCounts: usize = 0; // i32[8]
 let noRow: usize = 0;
-let sums: usize = 0; // [8, valueDim]
+let sums: usize = 0; // [8, cache.valueDim]
 
 let heldBegin: i32 = 0;
 let heldEnd: i32 = 0;
 let heldSequence: i32 = -1;
 
-let numFar: i32 = 0;
+// the panel at hand
+let firstPosition: i32 = 0;
+let lastPosition: i32 = 0;
+/** Whether its lanes are consecutive positions. */
+let isConsecutive: bool = false;
+let windowBegin: i32 = 0;
+/** Rows of either end of the window that half of the panel sees. */
+let splits: i32 = 0;
+let windowRows: i32 = 0;
+/** Rows that all lanes share; split rows and distances follow. */
+let sharedRows: i32 = 0;
 let farRow: i32 = 0;
+let numFar: i32 = 0;
 
 /** Lays out scratch, after `layEdges` and `layLandmarks`; `wholeBytes` of the host is its size. */
 export function layWhole(scratch: usize): void {
-  local = min<i32>(attributeI(4), i32.MAX_VALUE - 1); // a window and one more is a distance too
-  hasStride = attributeI(5) !== 0;
-  headDim = dim(0, 2);
-  valueDim = dim(4, 3);
-  isPossible = sharesGlobals() && isPlain() && ((headDim | valueDim) & 3) === 0;
+  isPossible = landmarks.sharesGlobals && cache.isPlain() && ((cache.headDim | cache.valueDim) & 3) === 0;
   rowKeys = scratch;
-  rowValues = rowKeys + (<usize>PANEL_ROWS + 16) * 4;
-  queryRows = rowValues + (<usize>PANEL_ROWS + 16) * 4;
+  rowValues = rowKeys + (<usize>panels.PANEL_ROWS + 16) * 4;
+  queryRows = rowValues + (<usize>panels.PANEL_ROWS + 16) * 4;
   farKeys = queryRows + 32;
   farValues = farKeys + <usize>MAX_DISTANCES * 32;
   farHidden = farValues + <usize>MAX_DISTANCES * 32;
   farCounts = farHidden + <usize>MAX_DISTANCES * 32;
-  noRow = layPivots(farCounts + 32);
-  sums = noRow + ((<usize>max<i32>(headDim, valueDim)) << 2);
-  if (isPossible) memory.fill(noRow, 0, (<usize>max<i32>(headDim, valueDim)) << 2);
+  noRow = farCounts + 32;
+  sums = noRow + max<usize>(cache.keyStride, cache.valueStride);
+  if (isPossible) memory.fill(noRow, 0, max<usize>(cache.keyStride, cache.valueStride));
   heldSequence = -1;
 }
 
+/** Scratch of eight values, for outputs of lanes. */
+export function laneRows(): usize {
+  return sums;
+}
+
 /** Computes the weights and sums of a panel; false where it is not one of these, and then nothing was done. */
-export function attendWhole(panel: i32, sequence: i32, context: i32, kvHead: i32, back: i32): bool {
-  if (!isPossible || !isPanelOfEight()) return false;
-  const first = firstLaneOf(panel);
-  const last = lastLaneOf(panel);
-  let low = positionOfLane(first);
-  let high = low;
-  let isRun = last - first === 8;
-  for (let lane = first + 1; lane < last; lane++) {
-    const position = positionOfLane(lane);
-    if (position !== positionOfLane(lane - 1) + 1) isRun = false;
-    low = min<i32>(low, position);
-    high = max<i32>(high, position);
-  }
-  const begin = max<i32>(0, low - back);
-  if (high >= context || high - low > PANEL_ROWS) return false;
-  const pivot = pivotOf(low);
-  const lastPivot = pivotOf(high);
+export function attendWhole(panel: i32, back: i32): bool {
+  if (!isPossible || !panels.isPanelOfEight()) return false;
+  findPositions(panels.firstLaneOf(panel), panels.lastLaneOf(panel));
+  windowBegin = max<i32>(0, firstPosition - back);
+  if (lastPosition >= edges.context || lastPosition - firstPosition > panels.PANEL_ROWS) return false;
+  const pivot = landmarks.pivotOf(firstPosition);
+  const lastPivot = landmarks.pivotOf(lastPosition);
   if (lastPivot > pivot + 1) return false;
-  const landmarks = listPivot(pivot, sequence, context, kvHead);
-  const lastLandmarks = lastPivot === pivot ? 0 : listPivot(lastPivot, sequence, context, kvHead);
-  const count = high + 1 - begin + landmarks + lastLandmarks + countGlobals();
-  if (count + MAX_DISTANCES > PANEL_ROWS) return false;
-  if (!holdsWindow(begin, high + 1, sequence)) return false;
-  listFar(first, low, high, isRun, sequence, context, kvHead);
+  const numLandmarks = landmarks.listPivot(pivot);
+  const numLast = lastPivot === pivot ? 0 : landmarks.listPivot(lastPivot);
+  const count = lastPosition + 1 - windowBegin + numLandmarks + numLast + edges.numGlobals;
+  if (count + MAX_DISTANCES > panels.PANEL_ROWS || !holdsWindow(windowBegin, lastPosition + 1)) return false;
+  listFar(panels.firstLaneOf(panel));
 
-  // rows [0, shared) are those of all lanes, `splits` follow
-  const splits = isRun && low >= back && back >= HALF ? HALF : 0;
-  const windowRows = high + 1 - begin - 2 * splits;
-  listRows(0, begin + splits, high + 1 - splits, sequence, kvHead);
-  takePivot(pivot, rowKeys, rowValues, windowRows);
-  if (lastPivot !== pivot) takePivot(lastPivot, rowKeys, rowValues, windowRows + landmarks);
-  const shared = takeGlobals(windowRows + landmarks + lastLandmarks, sequence, context, kvHead);
-  const queries = queriesOf(panel);
-  const splitKeys = rowKeys + ((<usize>shared) << 2);
-  for (let i: usize = 0; i < 6; i++) store<u32>(splitKeys + (i << 2), load<u32>(splitKeys - 4));
-  for (let i = 0; i < shared; i += 6) igemm6x8(logitsOf(i), rowKeys + ((<usize>i) << 2), queries, headDim);
-  farRow = shared + splits;
-  if (splits > 0) {
-    // in this order: addresses behind the last one of a list are written too
-    listRows(shared, begin, begin + HALF, sequence, kvHead);
-    listRows(shared + HALF, high + 1 - HALF, high + 1, sequence, kvHead);
-    igemm4x8Split(logitsOf(shared), splitKeys, splitKeys + 4 * HALF, queries, headDim);
-  }
-  capRows(farRow);
-  if (splits > 0) {
-    hideEnds(windowRows, shared);
-  } else {
-    // rows that all lanes see are [high - back, low]
-    for (let j = begin; j < high - back; j++) hideRow(panel, j - begin, j, 0, back);
-    for (let j = max<i32>(begin, low + 1); j <= high; j++) hideRow(panel, j - begin, j, 0, back);
-  }
-  raisePivots(windowRows, landmarks + lastLandmarks);
+  // rows [0, sharedRows) are those of all lanes, `splits` follow
+  splits = isConsecutive && firstPosition >= back && back >= HALF ? HALF : 0;
+  windowRows = lastPosition + 1 - windowBegin - 2 * splits;
+  listRows(0, windowBegin + splits, lastPosition + 1 - splits);
+  landmarks.takePivot(pivot, rowKeys, rowValues, windowRows);
+  if (lastPivot !== pivot) landmarks.takePivot(lastPivot, rowKeys, rowValues, windowRows + numLandmarks);
+  sharedRows = takeGlobals(windowRows + numLandmarks + numLast);
+  scoreShared(panel);
+  hideWindow(panel, back);
+  landmarks.biasLandmarks(windowRows, numLandmarks + numLast);
   if (lastPivot !== pivot) {
-    hidePivot(panel, windowRows, landmarks, pivot);
-    hidePivot(panel, windowRows + landmarks, lastLandmarks, lastPivot);
+    landmarks.hidePivot(panel, windowRows, numLandmarks, pivot);
+    landmarks.hidePivot(panel, windowRows + numLandmarks, numLast, lastPivot);
   }
-  for (let i = windowRows + landmarks + lastLandmarks, g = 0; i < shared; g++) {
-    const global = globalAt(g);
-    if (!isThere(global, sequence, context)) continue;
-    if (low - global <= local) hideRow(panel, i, global, local + 1, i32.MAX_VALUE);
-    i += 1;
-  }
-  scoreFar(first);
-  weighRows(panel, farRow + numFar);
-
-  const outputs = outputsOf(panel);
-  const weights = logitsOf(0);
-  const highs = rowValues + ((<usize>(shared + HALF)) << 2);
-  const wide = (valueDim / 12) * 12;
-  let d = 0;
-  for (; d < wide; d += 6) {
-    igemmT6x8(outputs + ((<usize>d) << 5), rowValues, (<usize>d) << 2, weights, shared, highs, splits);
-  }
-  for (; d < valueDim; d += 4) {
-    igemmT4x8(outputs + ((<usize>d) << 5), rowValues, (<usize>d) << 2, weights, shared, highs, splits);
-  }
+  hideGlobals(panel, windowRows + numLandmarks + numLast);
+  scoreFar(panels.firstLaneOf(panel));
+  panels.softmaxRows(panel, farRow + numFar);
+  sumShared(panels.outputsOf(panel));
   return true;
 }
 
-/** The window's ends in panels of neighbours: three rows on either side, and rows that are split. */
-function hideEnds(windowRows: i32, splitRow: i32): void {
+function findPositions(first: i32, last: i32): void {
+  firstPosition = panels.positionOfLane(first);
+  lastPosition = firstPosition;
+  isConsecutive = last - first === 8;
+  for (let lane = first + 1; lane < last; lane++) {
+    const position = panels.positionOfLane(lane);
+    if (position !== panels.positionOfLane(lane - 1) + 1) isConsecutive = false;
+    firstPosition = min<i32>(firstPosition, position);
+    lastPosition = max<i32>(lastPosition, position);
+  }
+}
+
+/** Capped logits of the shared rows, and of the rows at both ends of the window that half of the panel sees. */
+function scoreShared(panel: i32): void {
+  const queries = panels.queriesOf(panel);
+  const splitKeys = rowKeys + ((<usize>sharedRows) << 2);
+  for (let i: usize = 0; i < 6; i++) store<u32>(splitKeys + (i << 2), load<u32>(splitKeys - 4));
+  for (let i = 0; i < sharedRows; i += 6)
+    igemm6x8(panels.logitsOf(i), rowKeys + ((<usize>i) << 2), queries, cache.headDim);
+  farRow = sharedRows + splits;
+  if (splits > 0) {
+    // in this order: addresses behind the last one of a list are written too
+    listRows(sharedRows, windowBegin, windowBegin + HALF);
+    listRows(sharedRows + HALF, lastPosition + 1 - HALF, lastPosition + 1);
+    igemm4x8Split(panels.logitsOf(sharedRows), splitKeys, splitKeys + 4 * HALF, queries, cache.headDim);
+  }
+  panels.capRows(farRow);
+}
+
+/** Hides the rows at the ends of the window from the lanes that do not see them. */
+function hideWindow(panel: i32, back: i32): void {
+  if (splits === 0) {
+    // rows that all lanes see are [lastPosition - back, firstPosition]
+    const limit = lastPosition - back;
+    for (let j = windowBegin; j < limit; j++) panels.hideRow(panel, j - windowBegin, j, 0, back);
+    for (let j = max<i32>(windowBegin, firstPosition + 1); j <= lastPosition; j++) {
+      panels.hideRow(panel, j - windowBegin, j, 0, back);
+    }
+    return;
+  }
+  // consecutive positions: three rows on either side, and rows that are split
   const none = minusInfinity();
   for (let i = 0; i < HALF; i++) {
     const after = v128.load(afterLane + ((<usize>i) << 4));
     const before = v128.load(beforeLane + ((<usize>i) << 4));
-    hide(logitsOf(i) + 16, none, after);
-    hide(logitsOf(windowRows - HALF + i), none, before);
-    hide(logitsOf(splitRow + i), none, after);
-    hide(logitsOf(splitRow + i) + 16, none, before);
+    hide(panels.logitsOf(i) + 16, none, after);
+    hide(panels.logitsOf(windowRows - HALF + i), none, before);
+    hide(panels.logitsOf(sharedRows + i), none, after);
+    hide(panels.logitsOf(sharedRows + i) + 16, none, before);
   }
 }
 
@@ -180,49 +165,78 @@ function hide(at: usize, none: v128, mask: v128): void {
   v128.store(at, v128.bitselect(none, v128.load(at), mask));
 }
 
+/** Hides globals, rows from `row` on, from the lanes that have them in their windows. */
+function hideGlobals(panel: i32, row: i32): void {
+  for (let g = 0; row < sharedRows; g++) {
+    const global = edges.globalAt(g);
+    if (!edges.isThere(global)) continue;
+    if (firstPosition - global <= edges.local) panels.hideRow(panel, row, global, edges.local + 1, i32.MAX_VALUE);
+    row += 1;
+  }
+}
+
+/** Adds the values of the shared and split rows. */
+function sumShared(outputs: usize): void {
+  const weights = panels.logitsOf(0);
+  const highs = rowValues + ((<usize>(sharedRows + HALF)) << 2);
+  const wide = (cache.valueDim / 12) * 12;
+  let d = 0;
+  for (; d < wide; d += 6) {
+    igemmT6x8(outputs + ((<usize>d) << 5), rowValues, (<usize>d) << 2, weights, sharedRows, highs, splits);
+  }
+  for (; d < cache.valueDim; d += 4) {
+    igemmT4x8(outputs + ((<usize>d) << 5), rowValues, (<usize>d) << 2, weights, sharedRows, highs, splits);
+  }
+}
+
 /** Keys that a query of the panel just attended to has. */
-export function countWhole(lane: i32, sequence: i32, context: i32, back: i32): i32 {
-  const position = positionOfLane(lane);
+export function countWhole(lane: i32, back: i32): i32 {
+  const position = panels.positionOfLane(lane);
   const far = load<i32>(farCounts + ((<usize>(lane & 7)) << 2));
-  const landmarks = sizeOfPivot(pivotOf(position));
-  return far + landmarks + countSharedGlobals(position, sequence, context) + min<i32>(position, back) + 1;
+  return (
+    far +
+    landmarks.sizeOfPivot(landmarks.pivotOf(position)) +
+    landmarks.countSharedGlobals(position) +
+    min<i32>(position, back) +
+    1
+  );
 }
 
 /** Globals become rows from `row` on; returns where they end. */
-function takeGlobals(row: i32, sequence: i32, context: i32, kvHead: i32): i32 {
-  for (let i = 0; i < countGlobals(); i++) {
-    if (!isThere(globalAt(i), sequence, context)) continue;
-    const index = slotIndex(sequence, globalAt(i));
-    store<u32>(rowKeys + ((<usize>row) << 2), <u32>keyRowAt(index, kvHead));
-    store<u32>(rowValues + ((<usize>row) << 2), <u32>valueRowAt(index, kvHead));
+function takeGlobals(row: i32): i32 {
+  for (let i = 0; i < edges.numGlobals; i++) {
+    if (!edges.isThere(edges.globalAt(i))) continue;
+    const index = cache.slotIndex(edges.sequence, edges.globalAt(i));
+    store<u32>(rowKeys + ((<usize>row) << 2), <u32>cache.keyRowAt(index, edges.kvHead));
+    store<u32>(rowValues + ((<usize>row) << 2), <u32>cache.valueRowAt(index, edges.kvHead));
     row += 1;
   }
   return row;
 }
 
 /** Whether the slots `[begin, end)` hold their positions; what was found once is true until the record ends. */
-function holdsWindow(begin: i32, end: i32, sequence: i32): bool {
-  if (sequence !== heldSequence || begin < heldBegin || begin > heldEnd) {
-    heldSequence = sequence;
+function holdsWindow(begin: i32, end: i32): bool {
+  if (edges.sequence !== heldSequence || begin < heldBegin || begin > heldEnd) {
+    heldSequence = edges.sequence;
     heldBegin = begin;
     heldEnd = begin;
   }
   while (heldEnd < end) {
-    const count = slotsInBlock(heldEnd, end - heldEnd);
-    if (!holdsRun(slotIndex(sequence, heldEnd), count, heldEnd)) return false;
+    const count = cache.slotsInBlock(heldEnd, end - heldEnd);
+    if (!holdsRun(cache.slotIndex(edges.sequence, heldEnd), count, heldEnd)) return false;
     heldEnd += count;
   }
   return true;
 }
 
 /** The slots `[begin, end)` become rows from `row` on. */
-function listRows(row: i32, begin: i32, end: i32, sequence: i32, kvHead: i32): void {
+function listRows(row: i32, begin: i32, end: i32): void {
   let at = (<usize>row) << 2;
   for (let slot = begin; slot < end;) {
-    const count = slotsInBlock(slot, end - slot);
-    const index = slotIndex(sequence, slot);
-    listRun(rowKeys + at, keyRowAt(index, kvHead), (<usize>headDim) << 2, count);
-    listRun(rowValues + at, valueRowAt(index, kvHead), (<usize>valueDim) << 2, count);
+    const count = cache.slotsInBlock(slot, end - slot);
+    const index = cache.slotIndex(edges.sequence, slot);
+    listRun(rowKeys + at, cache.keyRowAt(index, edges.kvHead), cache.keyStride, count);
+    listRun(rowValues + at, cache.valueRowAt(index, edges.kvHead), cache.valueStride, count);
     at += (<usize>count) << 2;
     slot += count;
   }
@@ -240,7 +254,7 @@ function listRun(to: usize, row: usize, stride: usize, count: i32): void {
 
 /** Whether slots side by side hold the positions from `position` on. */
 function holdsRun(index: i32, count: i32, position: i32): bool {
-  let at = positionsAt(index);
+  let at = cache.positionsAt(index);
   let expected = i32x4.add(i32x4.splat(position), i32x4(0, 1, 2, 3));
   const four = i32x4.splat(4);
   let differs = i32x4.splat(0);
@@ -253,82 +267,73 @@ function holdsRun(index: i32, count: i32, position: i32): bool {
   return !v128.any_true(differs);
 }
 
-/** Finds the keys at distances beyond the window. */
-function listFar(first: i32, low: i32, high: i32, isRun: bool, sequence: i32, context: i32, kvHead: i32): void {
-  let count = 0;
+/** Finds the keys at distances beyond the window, for the eight lanes from `first` on. */
+function listFar(first: i32): void {
+  numFar = 0;
   let seenLow = i32x4.splat(0);
   let seenHigh = seenLow;
-  for (let s = local < 1 ? 1 : 1 << (32 - clz(local)); hasStride && s <= high && s > 0; s <<= 1) {
-    const at = (<usize>count) << 5;
-    if (!isRun || !listFarRun(at, low - s, sequence, context, kvHead)) {
-      listFarLanes(at, first, s, sequence, context, kvHead);
-    }
+  for (let s = edges.firstStride(); edges.hasStride && s <= lastPosition && s > 0; s <<= 1) {
+    const at = (<usize>numFar) << 5;
+    if (!isConsecutive || !listFarRun(at, firstPosition - s)) listFarLanes(at, first, s);
     // a hidden one counts -1
     seenLow = i32x4.add(seenLow, i32x4.add(i32x4.splat(1), v128.load(farHidden + at)));
     seenHigh = i32x4.add(seenHigh, i32x4.add(i32x4.splat(1), v128.load(farHidden + at, 16)));
-    count += 1;
+    numFar += 1;
   }
   v128.store(farCounts, seenLow);
   v128.store(farCounts, seenHigh, 16);
-  numFar = count;
 }
 
 /** Eight keys side by side, none of them a global. */
-function listFarRun(at: usize, key: i32, sequence: i32, context: i32, kvHead: i32): bool {
-  if (key < 0 || key + 8 > context || slotsInBlock(key, 8) < 8) return false;
-  for (let i = 0; i < countGlobals(); i++) if (globalAt(i) >= key && globalAt(i) < key + 8) return false;
-  const index = slotIndex(sequence, key);
+function listFarRun(at: usize, key: i32): bool {
+  if (key < 0 || key + 8 > edges.context || cache.slotsInBlock(key, 8) < 8) return false;
+  for (let i = 0; i < edges.numGlobals; i++) if (edges.globalAt(i) >= key && edges.globalAt(i) < key + 8) return false;
+  const index = cache.slotIndex(edges.sequence, key);
   if (!holdsRun(index, 8, key)) return false;
-  listRun(farKeys + at, keyRowAt(index, kvHead), (<usize>headDim) << 2, 8);
-  listRun(farValues + at, valueRowAt(index, kvHead), (<usize>valueDim) << 2, 8);
+  listRun(farKeys + at, cache.keyRowAt(index, edges.kvHead), cache.keyStride, 8);
+  listRun(farValues + at, cache.valueRowAt(index, edges.kvHead), cache.valueStride, 8);
   v128.store(farHidden + at, i32x4.splat(0));
   v128.store(farHidden + at, i32x4.splat(0), 16);
   return true;
 }
 
-function listFarLanes(at: usize, first: i32, distance: i32, sequence: i32, context: i32, kvHead: i32): void {
+function listFarLanes(at: usize, first: i32, distance: i32): void {
   for (let i = 0; i < 8; i++, at += 4) {
-    const key = positionOfLane(first + i) - distance;
-    let index = -1;
-    if (key >= 0 && key < context && !isGlobal(key)) {
-      index = slotIndex(sequence, key);
-      if (positionAt(index) !== key) index = -1;
-    }
-    store<u32>(farKeys + at, <u32>(index < 0 ? noRow : keyRowAt(index, kvHead)));
-    store<u32>(farValues + at, <u32>(index < 0 ? noRow : valueRowAt(index, kvHead)));
+    const key = panels.positionOfLane(first + i) - distance;
+    const index = edges.isThere(key) && !edges.isGlobal(key) ? cache.slotIndex(edges.sequence, key) : -1;
+    store<u32>(farKeys + at, <u32>(index < 0 ? noRow : cache.keyRowAt(index, edges.kvHead)));
+    store<u32>(farValues + at, <u32>(index < 0 ? noRow : cache.valueRowAt(index, edges.kvHead)));
     store<i32>(farHidden + at, index < 0 ? -1 : 0);
   }
 }
 
-/** Their scores are rows behind the shared ones. */
+/** Their logits are rows behind the shared ones. */
 function scoreFar(first: i32): void {
-  for (let i = 0; i < 8; i++) store<u32>(queryRows + ((<usize>i) << 2), <u32>queryOfLane(first + i));
-  const scale = f32x4.splat(attributeF(0));
+  for (let i = 0; i < 8; i++) store<u32>(queryRows + ((<usize>i) << 2), <u32>panels.queryOfLane(first + i));
+  const factor = f32x4.splat(cache.scale);
   const none = minusInfinity();
   for (let i = 0; i < numFar; i++) {
     const at = (<usize>i) << 5;
     for (let part: usize = 0; part < 32; part += 16) {
-      const score = capScores(f32x4.mul(idot4(queryRows + part, farKeys + at + part, headDim), scale));
-      v128.store(logitsOf(farRow + i) + part, v128.bitselect(none, score, v128.load(farHidden + at + part)));
+      const logit = cache.capLogits(f32x4.mul(idot4(queryRows + part, farKeys + at + part, cache.headDim), factor));
+      v128.store(panels.logitsOf(farRow + i) + part, v128.bitselect(none, logit, v128.load(farHidden + at + part)));
     }
   }
 }
 
 /** Writes the outputs of the panel just attended to, to rows `[T, N, D]`; false where something is not finite. */
 export function writeWhole(panel: i32, outputs: usize): bool {
-  const first = firstLaneOf(panel);
-  const stride = (<usize>valueDim) << 2;
-  turn(outputsOf(panel), sums, stride);
-  turn(outputsOf(panel) + 16, sums + 4 * stride, stride);
+  const first = panels.firstLaneOf(panel);
+  transposeLanes(panels.outputsOf(panel), 32, sums);
+  transposeLanes(panels.outputsOf(panel) + 16, 32, sums + 4 * cache.valueStride);
   let check = f32x4.splat(0);
-  for (let lane = first; lane < lastLaneOf(panel); lane++) {
+  for (let lane = first; lane < panels.lastLaneOf(panel); lane++) {
     const at = <usize>(lane - first);
-    const sum = sumOfLane(lane);
-    const inverse = f32x4.splat(sum === 0 ? 0 : 1 / sum);
-    check = f32x4.add(check, f32x4.splat(sum * 0));
-    const y = outputs + <usize>(tokenOfLane(lane) * dim(0, 1) + headOfLane(lane)) * stride;
-    const weights = logitsOf(farRow) + (at << 2);
-    check = writeRow(sums + at * stride, farValues + (at << 2), weights, numFar, inverse, y, stride, check);
+    const sum = panels.sumOfLane(lane);
+    const y = outputs + panels.rowOfLane(lane) * cache.valueStride;
+    const weights = panels.logitsOf(farRow) + (at << 2);
+    axpyListed(y, sums + at * cache.valueStride, 1, farValues + (at << 2), weights, 32, numFar, cache.valueStride);
+    check = scaleOutput(y, sum === 0 ? 0 : 1 / sum, f32x4.add(check, f32x4.splat(sum * 0)));
   }
   return !v128.any_true(f32x4.ne(check, check));
 }

@@ -1,12 +1,14 @@
-/** Units: rows (token, head). */
-import { finishRow } from '../attention/softmax-states';
-import { l, o, y } from '../operands/attention-finish.generated';
+/** Outputs of merged states: `y = o / l`. Tensors: l, o, y. */
+import { finishState } from '../attention/partial-states';
+import * as op from '../operands/attention-finish.generated';
 import { takeUnits } from '../runtime/threads';
 
+/** Work items: rows (token, head). */
 export function attentionFinish(): void {
-  const rows = y.numTokens * y.numHeads;
-  const valueDim = y.valueDim;
+  const rows = op.y.numTokens * op.y.numHeads;
+  const valueDim = op.y.valueDim;
   for (let row = takeUnits(1); row < rows; row = takeUnits(1)) {
-    finishRow(0, l.address, o.address, row, y.address, valueDim);
+    const at = (<usize>row * <usize>valueDim) << 2;
+    finishState(load<f32>(op.l.address + ((<usize>row) << 2)), op.o.address + at, op.y.address + at, valueDim);
   }
 }

@@ -1,124 +1,84 @@
 /**
- * How much queries look at each slot. A KV head of a sequence is one unit: its masses stay with one thread, whose sums are in
- * one order whatever the number of threads. The keys of a block are decoded once for all query heads of a token.
- * Tensors: as in `kv-cache-view.ts`, 8 previous, 9 mass.
+ * How much queries look at each slot. A KV head of a sequence is one work item: its masses stay with one thread, whose
+ * sums are in one order whatever the number of threads. The keys of a block are dequantized once for all query heads of a
+ * token.
  */
-import {
-  contextOfSequence,
-  enterCache,
-  keysOf,
-  modelReach,
-  positionAt,
-  positionOfToken,
-  sequenceOfToken,
-  slotIndex,
-  slotsInBlock,
-} from '../attention/kv-cache-view';
-import { addressOf, attributeF, attributeI, dim, isPresent, localScratch } from '../runtime/record';
-import { dots4 } from '../attention/online-softmax-row';
-import { sum4, tanh4, weight4 } from '../simd/vector';
+import * as cache from '../attention/kv-cache-view';
+import { logits4 } from '../attention/online-softmax-row';
+import { isVisible } from '../attention/slot-positions';
+import * as op from '../operands/attention-mass.generated';
+import { localScratch } from '../runtime/record';
 import { takeUnits } from '../runtime/threads';
+import { sum4, weight4 } from '../simd/vector';
 
-let headDim: i32 = 0;
-let scale: f32 = 1;
-let cap: f32 = 0;
-let reach: i32 = 0;
-let lead: i32 = 0;
-let groupSize: i32 = 1;
 let logits: usize = 0; // of each head of the group, a row per head
 let rowBytes: usize = 0;
 let keyRows: usize = 0;
 
 export function attentionMass(): void {
-  enterCache();
-  headDim = dim(0, 2);
-  scale = attributeF(0);
-  cap = attributeF(3);
-  reach = modelReach();
-  lead = attributeI(1) !== 0 ? 0 : -reach;
-  const numTokens = dim(0, 0);
-  const numKvHeads = dim(3, 1);
-  groupSize = dim(0, 1) / numKvHeads;
-  const maxSlots = dim(6, 1) * dim(3, 2);
+  cache.enterCache();
   logits = localScratch();
-  rowBytes = (<usize>maxSlots + 4) << 2;
-  keyRows = logits + <usize>groupSize * rowBytes;
-  const numUnits = dim(7, 0) * numKvHeads;
-  for (let unit = takeUnits(1); unit < numUnits; unit = takeUnits(1)) {
-    const sequence = unit / numKvHeads;
-    const kvHead = unit % numKvHeads;
-    const at = <usize>unit * ((<usize>maxSlots) << 2);
-    const mass = addressOf(9) + at;
-    if (!isPresent(8)) memory.fill(mass, 0, (<usize>maxSlots) << 2);
-    else if (addressOf(8) + at !== mass) memory.copy(mass, addressOf(8) + at, (<usize>maxSlots) << 2);
-    for (let token = 0; token < numTokens; token++) {
-      if (sequenceOfToken(token) === sequence) addToken(token, sequence, kvHead, mass);
+  rowBytes = (<usize>cache.maxSlots + 4) << 2;
+  keyRows = logits + <usize>cache.groupSize * rowBytes;
+  const massBytes = (<usize>cache.maxSlots) << 2;
+  const numItems = op.contextLengths.numSequences * cache.numKvHeads;
+  for (let item = takeUnits(1); item < numItems; item = takeUnits(1)) {
+    const sequence = item / cache.numKvHeads;
+    const at = <usize>item * massBytes;
+    const mass = op.mass.address + at;
+    if (!op.previous.isPresent) memory.fill(mass, 0, massBytes);
+    else if (op.previous.address + at !== mass) memory.copy(mass, op.previous.address + at, massBytes);
+    for (let token = 0; token < cache.numTokens; token++) {
+      if (cache.sequenceOfToken(token) === sequence) addToken(token, sequence, item % cache.numKvHeads, mass);
     }
   }
 }
 
 function addToken(token: i32, sequence: i32, kvHead: i32, mass: usize): void {
-  const context = contextOfSequence(sequence);
-  const position = positionOfToken(token);
-  const firstQuery = addressOf(0) + ((<usize>(token * dim(0, 1) + kvHead * groupSize) * <usize>headDim) << 2);
+  const context = cache.contextOfSequence(sequence);
+  const position = cache.positionOfToken(token);
+  const firstQuery = cache.queryAt(token * cache.numHeads + kvHead * cache.groupSize);
   for (let slot = 0; slot < context;) {
-    const count = slotsInBlock(slot, context - slot);
-    const index = slotIndex(sequence, slot);
-    const keys = keysOf(index, kvHead, count, keyRows);
-    for (let head = 0; head < groupSize; head++) {
-      const query = firstQuery + <usize>head * ((<usize>headDim) << 2);
+    const count = cache.slotsInBlock(slot, context - slot);
+    const index = cache.slotIndex(sequence, slot);
+    const keys = cache.keysOf(index, kvHead, count, keyRows);
+    const last = keys + <usize>(count - 1) * cache.keyStride;
+    for (let head = 0; head < cache.groupSize; head++) {
+      const query = firstQuery + <usize>head * cache.keyStride;
       const row = logits + <usize>head * rowBytes + ((<usize>slot) << 2);
-      for (let i = 0; i < count; i += 4) store4(row, i, count, query, keys);
+      for (let i = 0; i < count; i += 4) {
+        const k0 = keys + <usize>i * cache.keyStride;
+        const k1 = min<usize>(k0 + cache.keyStride, last);
+        const k2 = min<usize>(k1 + cache.keyStride, last);
+        v128.store(row + ((<usize>i) << 2), logits4(query, k0, k1, k2, min<usize>(k2 + cache.keyStride, last)));
+      }
       for (let i = 0; i < count; i++) {
-        const key = positionAt(index + i);
-        const distance = position - key;
-        if (key < 0 || distance > reach || distance < lead) store<f32>(row + ((<usize>i) << 2), -Infinity);
+        const isSeen = isVisible(position, cache.positionAt(index + i), cache.minDistance, cache.maxDistance);
+        if (!isSeen) store<f32>(row + ((<usize>i) << 2), -Infinity);
       }
     }
     slot += count;
   }
-  for (let head = 0; head < groupSize; head++) addHead(logits + <usize>head * rowBytes, context, mass);
-}
-
-/** Logits of rows `[i, i + 4)` of a block; what is beyond its end repeats the last one and is overwritten. */
-function store4(row: usize, i: i32, count: i32, query: usize, keys: usize): void {
-  const stride = (<usize>headDim) << 2;
-  const last = count - 1;
-  let v = dots4(
-    query,
-    keys + <usize>i * stride,
-    keys + <usize>min<i32>(i + 1, last) * stride,
-    keys + <usize>min<i32>(i + 2, last) * stride,
-    keys + <usize>min<i32>(i + 3, last) * stride,
-    headDim,
-  );
-  v = f32x4.mul(v, f32x4.splat(scale));
-  if (cap !== 0) v = f32x4.mul(f32x4.splat(cap), tanh4(f32x4.div(v, f32x4.splat(cap))));
-  v128.store(row + ((<usize>i) << 2), v);
+  for (let head = 0; head < cache.groupSize; head++) addHead(logits + <usize>head * rowBytes, context, mass);
 }
 
 /** Adds the softmax of a row of logits. */
 function addHead(row: usize, context: i32, mass: usize): void {
+  const bytes = (<usize>context) << 2;
   let top: f32 = -Infinity;
-  for (let j = 0; j < context; j++) top = max<f32>(top, load<f32>(row + ((<usize>j) << 2)));
+  for (let j: usize = 0; j < bytes; j += 4) top = max<f32>(top, load<f32>(row + j));
   if (top === -Infinity) return;
-  v128.store(row + ((<usize>context) << 2), f32x4.splat(-Infinity)); // whole vectors
+  v128.store(row + bytes, f32x4.splat(-Infinity)); // whole vectors
   let sum: f32 = 0;
-  let j = 0;
-  for (; j < context; j += 4) {
-    const at = row + ((<usize>j) << 2);
-    const v = weight4(f32x4.sub(v128.load(at), f32x4.splat(top)));
-    v128.store(at, v);
+  for (let j: usize = 0; j < bytes; j += 16) {
+    const v = weight4(f32x4.sub(v128.load(row + j), f32x4.splat(top)));
+    v128.store(row + j, v);
     sum += sum4(v);
   }
   const factor: f32 = 1 / sum;
-  j = 0;
-  for (; j + 4 <= context; j += 4) {
-    const at = (<usize>j) << 2;
-    v128.store(mass + at, f32x4.add(v128.load(mass + at), f32x4.mul(v128.load(row + at), f32x4.splat(factor))));
+  let j: usize = 0;
+  for (; j + 16 <= bytes; j += 16) {
+    v128.store(mass + j, f32x4.add(v128.load(mass + j), f32x4.mul(v128.load(row + j), f32x4.splat(factor))));
   }
-  for (; j < context; j++) {
-    const at = (<usize>j) << 2;
-    store<f32>(mass + at, load<f32>(mass + at) + load<f32>(row + at) * factor);
-  }
+  for (; j < bytes; j += 4) store<f32>(mass + j, load<f32>(mass + j) + load<f32>(row + j) * factor);
 }

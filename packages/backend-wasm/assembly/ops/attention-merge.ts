@@ -1,26 +1,24 @@
-/** Units: rows (token, head). */
-import { mergeState } from '../attention/softmax-states';
-import { l, l2, lOut, m, m2, mOut, o, o2, oOut } from '../operands/attention-merge.generated';
+/** Merges partial states of attention. */
+import { mergeState } from '../attention/partial-states';
+import * as op from '../operands/attention-merge.generated';
 import { takeUnits } from '../runtime/threads';
 
+/** Work items: rows (token, head). */
 export function attentionMerge(): void {
-  const numParts = m.numParts;
-  const rows = m.numTokens * m.numHeads;
-  const valueDim = o.valueDim;
-  const hasSecond = m2.isPresent;
-  const toM = mOut.address;
-  const toL = lOut.address;
-  const toO = oOut.address;
+  const rows = op.m.numTokens * op.m.numHeads;
+  const valueBytes = (<usize>op.o.valueDim) << 2;
   for (let row = takeUnits(1); row < rows; row = takeUnits(1)) {
-    store<f32>(toM + ((<usize>row) << 2), -Infinity);
-    store<f32>(toL + ((<usize>row) << 2), 0);
-    memory.fill(toO + ((<usize>row * <usize>valueDim) << 2), 0, (<usize>valueDim) << 2);
-    for (let part = 0; part < numParts; part++) {
-      mergeState(toM, toL, toO, row, m.address, l.address, o.address, part * rows + row, valueDim);
-    }
-    if (!hasSecond) continue;
-    for (let part = 0; part < m2.numParts2; part++) {
-      mergeState(toM, toL, toO, row, m2.address, l2.address, o2.address, part * rows + row, valueDim);
-    }
+    store<f32>(op.mOut.address + ((<usize>row) << 2), -Infinity);
+    store<f32>(op.lOut.address + ((<usize>row) << 2), 0);
+    memory.fill(op.oOut.address + <usize>row * valueBytes, 0, valueBytes);
+    mergeSplits(row, rows, op.m.numParts, op.m.address, op.l.address, op.o.address);
+    if (op.m2.isPresent) mergeSplits(row, rows, op.m2.numParts2, op.m2.address, op.l2.address, op.o2.address);
+  }
+}
+
+function mergeSplits(row: i32, rows: i32, numSplits: i32, m: usize, l: usize, o: usize): void {
+  for (let split = 0; split < numSplits; split++) {
+    const source = split * rows + row;
+    mergeState(op.mOut.address, op.lOut.address, op.oOut.address, row, m, l, o, source, op.o.valueDim);
   }
 }

@@ -1,6 +1,8 @@
-import { attributes, l, m, o } from '../operands/attention-partial.generated';
-import { attendStates } from './attention';
+/** Partial states of attention, a split of the context each. */
+import { attendSplits, enterFlashAttention } from '../attention/flash-attention';
+import * as op from '../operands/attention-partial.generated';
 
 export function attentionPartial(): void {
-  attendStates(m.address, l.address, o.address, attributes.numParts);
+  enterFlashAttention(op.m.address, op.l.address, op.o.address);
+  attendSplits(op.attributes.numParts, false);
 }

@@ -1,9 +1,9 @@
-import { attributes, positions, y } from '../operands/clamp-positions.generated';
+/** Positions up to a limit. */
+import * as op from '../operands/clamp-positions.generated';
 
 export function clampPositions(): void {
-  const limit = attributes.limit;
-  const numTokens = positions.numTokens;
-  for (let t: usize = 0; t < <usize>numTokens; t++) {
-    store<i32>(y.address + (t << 2), min<i32>(load<i32>(positions.address + (t << 2)), limit));
+  const bytes = (<usize>op.positions.numTokens) << 2;
+  for (let i: usize = 0; i < bytes; i += 4) {
+    store<i32>(op.y.address + i, min<i32>(load<i32>(op.positions.address + i), op.attributes.limit));
   }
 }

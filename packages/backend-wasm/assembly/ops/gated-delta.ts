@@ -1,10 +1,11 @@
 /**
- * The gated delta rule. Tensors: qkv, alpha, beta, alphaBias, decay, sequences, stateFrom, stateTo, state, y. First keys and
- * queries become unit vectors and gates factors, in shared scratch. Then, units: blocks of rows of a head's memory, each
+ * The gated delta rule. First keys and queries become unit vectors and gates factors, in shared scratch. Then, units: blocks of rows of a head's memory, each
  * over all tokens of the step, so that it stays in the nearest cache. With M after token t in registers, one pass gives
  * what token t reads and what the key of token t + 1 recalls.
  */
-import { addressOf, attributeF, attributeI, dim, localScratch, sharedScratch } from '../runtime/record';
+import { nextRun, openRuns, runBegin, runEnd, stateFrom, stateTo } from '../attention/state-runs';
+import * as op from '../operands/gated-delta.generated';
+import { localScratch, sharedScratch } from '../runtime/record';
 import { fma, promoteHigh, sum2, sum4 } from '../simd/vector';
 import { phaseBarrier, takeUnits } from '../runtime/threads';
 
@@ -19,11 +20,11 @@ let units: usize = 0; // [T, 2 G, S]: queries, then keys
 let gates: usize = 0; // [T, N, 2]: what is kept of the memory, how much is learnt
 
 export function gatedDelta(): void {
-  numHeads = dim(8, 1);
-  valueDim = dim(8, 2);
-  keyDim = dim(8, 3);
-  numKeyHeads = attributeI(0);
-  const numTokens = dim(0, 0);
+  numHeads = op.state.numHeads;
+  valueDim = op.state.valueDim;
+  keyDim = op.state.keyDim;
+  numKeyHeads = op.attributes.numKeyHeads;
+  const numTokens = op.qkv.numTokens;
   units = sharedScratch();
   gates = units + ((<usize>(numTokens * 2 * numKeyHeads * keyDim)) << 2);
   const perToken = 2 * numKeyHeads + 1;
@@ -38,20 +39,13 @@ export function gatedDelta(): void {
   const perHead = (valueDim + ROWS - 1) / ROWS;
   for (let unit = takeUnits(1); unit < numHeads * perHead; unit = takeUnits(1)) {
     const begin = (unit % perHead) * ROWS;
-    for (let t = 0; t < numTokens;) {
-      const sequence = (<usize>load<u32>(addressOf(5) + ((<usize>t) << 2))) << 2;
-      let end = t + 1;
-      while (end < numTokens && (<usize>load<u32>(addressOf(5) + ((<usize>end) << 2))) << 2 === sequence) end++;
-      const from = load<i32>(addressOf(6) + sequence);
-      const to = load<i32>(addressOf(7) + sequence);
-      remember(unit / perHead, begin, min<i32>(ROWS, valueDim - begin), t, end, from, to);
-      t = end;
-    }
+    openRuns(op.sequences.address, op.stateFrom.address, op.stateTo.address, numTokens);
+    while (nextRun()) remember(unit / perHead, begin, min<i32>(ROWS, valueDim - begin));
   }
 }
 
 function prepareUnit(t: i32, index: i32): void {
-  let x = addressOf(0) + ((<usize>(t * dim(0, 1) + index * keyDim)) << 2);
+  let x = op.qkv.address + ((<usize>(t * op.qkv.numColumns + index * keyDim)) << 2);
   let to = units + ((<usize>((t * 2 * numKeyHeads + index) * keyDim)) << 2);
   let low = f64x2.splat(0);
   let high = low;
@@ -66,7 +60,7 @@ function prepareUnit(t: i32, index: i32): void {
   }
   let squares = sum2(f64x2.add(low, high));
   for (; i > 0; i--, at += 4) squares += <f64>load<f32>(at) * <f64>load<f32>(at);
-  let factor = 1 / Math.sqrt(squares + <f64>attributeF(1));
+  let factor = 1 / Math.sqrt(squares + <f64>op.attributes.eps);
   if (index < numKeyHeads) factor /= Math.sqrt(<f64>keyDim);
   for (i = keyDim; i > 0; i--, x += 4, to += 4) store<f32>(to, <f32>(<f64>load<f32>(x) * factor));
 }
@@ -75,38 +69,43 @@ function prepareGates(t: i32): void {
   for (let head = 0; head < numHeads; head++) {
     const own = (<usize>head) << 2;
     const at = (<usize>(t * numHeads + head)) << 2;
-    const x = <f64>load<f32>(addressOf(1) + at) + <f64>load<f32>(addressOf(3) + own);
+    const x = <f64>load<f32>(op.alpha.address + at) + <f64>load<f32>(op.alphaBias.address + own);
     const softplus = max<f64>(x, 0) + Math.log1p(Math.exp(-abs<f64>(x)));
-    const kept = Math.exp(softplus * <f64>load<f32>(addressOf(4) + own));
-    const rate = 1 / (1 + Math.exp(-(<f64>load<f32>(addressOf(2) + at))));
+    const kept = Math.exp(softplus * <f64>load<f32>(op.decay.address + own));
+    const rate = 1 / (1 + Math.exp(-(<f64>load<f32>(op.beta.address + at))));
     store<f32>(gates + (at << 1), <f32>kept);
     store<f32>(gates + (at << 1), <f32>rate, 4);
   }
 }
 
-/** Tokens `[first, last)` of one sequence through rows `[begin, begin + count)` of the memory of `head`. */
-function remember(head: i32, begin: i32, count: i32, first: i32, last: i32, from: i32, to: i32): void {
+/** The run of tokens through rows `[begin, begin + count)` of the memory of `head`. */
+function remember(head: i32, begin: i32, count: i32): void {
   const rowBytes = (<usize>keyDim) << 2;
   const sizeBytes = <usize>count * rowBytes;
-  const memoryAt = addressOf(8) + <usize>((to * numHeads + head) * valueDim + begin) * rowBytes;
-  if (from < 0) memory.fill(memoryAt, 0, sizeBytes);
-  else if (from !== to) {
-    memory.copy(memoryAt, addressOf(8) + <usize>((from * numHeads + head) * valueDim + begin) * rowBytes, sizeBytes);
+  const memoryAt = op.state.address + <usize>((stateTo * numHeads + head) * valueDim + begin) * rowBytes;
+  if (stateFrom < 0) memory.fill(memoryAt, 0, sizeBytes);
+  else if (stateFrom !== stateTo) {
+    memory.copy(
+      memoryAt,
+      op.state.address + <usize>((stateFrom * numHeads + head) * valueDim + begin) * rowBytes,
+      sizeBytes,
+    );
   }
-  const keyHead = attributeI(2) === 0 ? head % numKeyHeads : (head * numKeyHeads) / numHeads;
+  const keyHead = op.attributes.heads === op.HEADS_TILED ? head % numKeyHeads : (head * numKeyHeads) / numHeads;
   const unitBytes = <usize>(2 * numKeyHeads) * rowBytes; // from token to token
-  let q = units + <usize>(first * 2 * numKeyHeads + keyHead) * rowBytes;
+  let q = units + <usize>(runBegin * 2 * numKeyHeads + keyHead) * rowBytes;
   let k = q + <usize>numKeyHeads * rowBytes;
   const recalled = localScratch(); // M k of the coming token, per row
   for (let i = 0; i < count; i++) {
     store<f32>(recalled + ((<usize>i) << 2), recall(memoryAt + <usize>i * rowBytes, k));
   }
   const numWhole = (keyDim & 3) === 0 ? count & ~3 : 0;
-  for (let t = first; t < last; t++, q += unitBytes, k += unitBytes) {
+  for (let t = runBegin; t < runEnd; t++, q += unitBytes, k += unitBytes) {
     const gate = gates + ((<usize>(t * numHeads + head)) << 3);
-    const values = addressOf(0) + ((<usize>(t * dim(0, 1) + 2 * numKeyHeads * keyDim + head * valueDim + begin)) << 2);
-    const y = addressOf(9) + ((<usize>((t * numHeads + head) * valueDim + begin)) << 2);
-    const next = t + 1 < last ? k + unitBytes : k;
+    const values =
+      op.qkv.address + ((<usize>(t * op.qkv.numColumns + 2 * numKeyHeads * keyDim + head * valueDim + begin)) << 2);
+    const y = op.y.address + ((<usize>((t * numHeads + head) * valueDim + begin)) << 2);
+    const next = t + 1 < runEnd ? k + unitBytes : k;
     let i = 0;
     for (; i < numWhole; i += 4) {
       const at = (<usize>i) << 2;

@@ -1,52 +1,27 @@
 /**
  * Chunked prefill with a memory of heavy hitters, fused: chunk and memory of a panel of queries are two softmaxes, whose
- * weights give the scores, merged when the output is written. The states live in their tensors. Phases: the states are there;
- * then for each chunk of the step the queries, in units of (sequence, some tokens, KV head) with sums of weights of their own,
- * and these sums, unit by unit in one order, and the next memory, in units of (sequence, KV head).
- * Tensors: as in `kv-cache-view.ts`, 8 stateFrom, 9 stateTo, 10 memory, 11 memoryScores, 12 chunkScores, 13 progress, 14 y,
- * 15 pairs, 16 mass. Attributes: 4 chunk, 5 local, 6 heavy, 7 sinks.
+ * weights give the scores, merged when the output is written. The states live in their tensors. Phases: the states are
+ * there; then for each chunk of the step the queries, in work items of (sequence, some tokens, KV head) with sums of
+ * weights of their own, and these sums, item by item in one order, and the next memory, in work items of (sequence, KV
+ * head).
  */
-import { enterCache, modelReach, positionOfToken, runEnd, sequenceOfToken } from '../attention/kv-cache-view';
 import { addMassOfRows, clearMass, enterMass } from '../attention/key-mass';
-import { bringPosition } from '../attention/gather-positions';
-import {
-  LANES,
-  capRows,
-  clearPanel,
-  dropRow,
-  firstLaneOf,
-  headOfLane,
-  hideRow,
-  lastLaneOf,
-  layPanels,
-  logitsOf,
-  maximumOfLane,
-  mergeLane,
-  numPanels,
-  openPanels,
-  outputOfLane,
-  outputStride,
-  positionOfLane,
-  scoreRows,
-  sumOfLane,
-  sumRows,
-  tokenOfLane,
-  weighRows,
-} from '../attention/query-panels';
-import { addressOf, attributeI, dim, localScratch, sharedScratch } from '../runtime/record';
+import * as cache from '../attention/kv-cache-view';
+import * as panels from '../attention/query-panels';
 import { selectLargest } from '../attention/select-top-k';
-import { withLane } from '../simd/vector';
+import * as op from '../operands/h2o-attention.generated';
+import { localScratch, sharedScratch } from '../runtime/record';
 import { phaseBarrier, takeUnits } from '../runtime/threads';
+import { withLane } from '../simd/vector';
 
 /** Queries of a tile: every panel has a second one for the memory. */
-const TILE: i32 = LANES / 2;
+const TILE: i32 = panels.LANES / 2;
+/** Tokens of a work item, about: the keys of the chunk are brought side by side for each. */
+const ITEM_TOKENS: i32 = 64;
 
-let headDim: i32 = 0;
-let valueDim: i32 = 0;
 let chunk: i32 = 1;
 let capacity: i32 = 0;
-let reach: i32 = 0;
-
+let itemTokens: i32 = 1;
 let hasMass: bool = false;
 
 // the state of a KV head
@@ -57,14 +32,18 @@ let memoryAt: usize = 0; // i32 [E]
 let scoresAt: usize = 0; // f32 [E]
 let sumsAt: usize = 0; // f32 [U]
 
-// the tokens of a sequence in one chunk
+// a piece: the tokens of a sequence in one chunk, number `pieceNumber` among those they lie in
+let pieceNumber: i32 = 0;
+let pieceRun: i32 = 0;
+let runBegin: i32 = 0;
+let runLimit: i32 = 0;
 let pieceBegin: i32 = 0;
 let pieceEnd: i32 = 0;
-/** Tokens of a unit: the keys of the chunk are brought side by side for each. */
-let unitTokens: i32 = 1;
-const UNIT_TOKENS: i32 = 64;
+/** Work items of the piece, for all KV heads. */
+let firstItem: i32 = 0;
+let endItem: i32 = 0;
 
-// sums of weights of a unit, in the scratch of all threads
+// sums of weights of a work item, in the scratch of all threads
 let chunkWeights: usize = 0; // f32 [U]
 let memoryWeights: usize = 0; // f32 [E]
 
@@ -83,16 +62,42 @@ let numChunkRows: i32 = 0;
 let memoryPresent: usize = 0;
 
 export function h2oAttention(): void {
-  enterCache();
-  headDim = dim(0, 2);
-  valueDim = dim(4, 3);
-  chunk = attributeI(4);
-  capacity = dim(10, 2);
-  reach = modelReach();
-  hasMass = enterMass(16);
-  const numKvHeads = dim(3, 1);
+  cache.enterCache();
+  layScratch();
+  let numPieces = 0;
+  let numRuns = 0;
+  for (openPieces(0); nextPiece();) {
+    numRuns += 1;
+    let number = 1;
+    while (findPiece(number)) number += 1;
+    numPieces = max<i32>(numPieces, number);
+  }
+  for (let item = takeUnits(1); item < numRuns * cache.numKvHeads; item = takeUnits(1)) {
+    openPieces(0);
+    do nextPiece();
+    while (pieceRun < item / cache.numKvHeads);
+    beginState(runBegin, runLimit, item % cache.numKvHeads);
+  }
+  for (let number = 0; number < numPieces; number++) {
+    phaseBarrier();
+    openPieces(number);
+    while (nextPiece()) continue;
+    const numItems = endItem;
+    for (let item = takeUnits(1); item < numItems; item = takeUnits(1)) attendItem(item, number);
+    phaseBarrier();
+    for (let item = takeUnits(1); item < numRuns * cache.numKvHeads; item = takeUnits(1)) {
+      endPiece(item / cache.numKvHeads, item % cache.numKvHeads, number);
+    }
+  }
+}
+
+/** Reads the attributes and lays out scratch. */
+function layScratch(): void {
+  chunk = op.attributes.chunk;
+  capacity = op.memory.memorySize;
+  hasMass = enterMass(op.mass.isPresent ? op.mass.address : 0);
   const both = (<usize>(chunk + capacity)) << 2;
-  present = layPanels(localScratch(), max<i32>(chunk, capacity));
+  present = panels.layPanels(localScratch(), max<i32>(chunk, capacity));
   memoryPresent = present + ((<usize>chunk) << 2);
   candidates = memoryPresent + ((<usize>capacity) << 2);
   candidateScores = candidates + both;
@@ -100,79 +105,70 @@ export function h2oAttention(): void {
   work = rest + both;
   chosen = work + both;
   chunkKeys = chosen + both;
-  chunkValues = chunkKeys + <usize>chunk * ((<usize>headDim) << 2);
-  memoryKeys = chunkValues + <usize>chunk * ((<usize>valueDim) << 2);
-  memoryValues = memoryKeys + <usize>capacity * ((<usize>headDim) << 2);
-  const numTokens = dim(0, 0);
-  const tokenTile = max<i32>(1, TILE / min<i32>(dim(0, 1) / numKvHeads, TILE));
-  unitTokens = max<i32>(1, UNIT_TOKENS / tokenTile) * tokenTile;
-  let numRuns = 0;
-  let numPieces = 0;
-  for (let t = 0; t < numTokens; t = runEnd(t, numTokens)) {
-    numRuns += 1;
-    let step = 0;
-    while (findPiece(t, runEnd(t, numTokens), step)) step += 1;
-    numPieces = max<i32>(numPieces, step);
-  }
-  for (let unit = takeUnits(1); unit < numRuns * numKvHeads; unit = takeUnits(1)) {
-    const begin = runBegin(unit / numKvHeads);
-    beginState(begin, runEnd(begin, numTokens), unit % numKvHeads);
-  }
-  for (let step = 0; step < numPieces; step++) {
-    phaseBarrier();
-    let numUnits = 0;
-    for (let t = 0; t < numTokens; t = runEnd(t, numTokens)) {
-      if (findPiece(t, runEnd(t, numTokens), step)) numUnits += partsOfPiece() * numKvHeads;
-    }
-    for (let unit = takeUnits(1); unit < numUnits; unit = takeUnits(1)) attendUnit(unit, step);
-    phaseBarrier();
-    for (let unit = takeUnits(1); unit < numRuns * numKvHeads; unit = takeUnits(1)) {
-      endPiece(unit / numKvHeads, unit % numKvHeads, step);
-    }
-  }
+  chunkValues = chunkKeys + <usize>chunk * cache.keyStride;
+  memoryKeys = chunkValues + <usize>chunk * cache.valueStride;
+  memoryValues = memoryKeys + <usize>capacity * cache.keyStride;
+  const tokenTile = max<i32>(1, TILE / min<i32>(cache.groupSize, TILE));
+  itemTokens = max<i32>(1, ITEM_TOKENS / tokenTile) * tokenTile;
 }
 
-/** The first token of a sequence, in the order of the step. */
-function runBegin(run: i32): i32 {
-  let begin = 0;
-  for (; run > 0; run--) begin = runEnd(begin, dim(0, 0));
-  return begin;
+/** Opens the pieces of all sequences that are number `number` in theirs. */
+function openPieces(number: i32): void {
+  pieceNumber = number;
+  pieceRun = -1;
+  runLimit = 0;
+  firstItem = 0;
+  endItem = 0;
 }
 
-/** Finds the tokens of `[begin, end)` in the chunk that is number `step` among those they lie in; false when there is none. */
-function findPiece(begin: i32, end: i32, step: i32): bool {
-  for (let t = begin; t < end;) {
-    const index = positionOfToken(t) / chunk;
-    let last = t + 1;
-    while (last < end && positionOfToken(last) / chunk === index) last++;
-    if (step === 0) {
-      pieceBegin = t;
-      pieceEnd = last;
-      return true;
-    }
-    step -= 1;
-    t = last;
+/** Goes on to the next one; false after the last. */
+function nextPiece(): bool {
+  while (runLimit < cache.numTokens) {
+    runBegin = runLimit;
+    runLimit = cache.runEnd(runBegin, cache.numTokens);
+    pieceRun += 1;
+    if (!findPiece(pieceNumber)) continue;
+    firstItem = endItem;
+    endItem += itemsOfHead() * cache.numKvHeads;
+    return true;
   }
   return false;
 }
 
-function partsOfPiece(): i32 {
-  return (pieceEnd - pieceBegin + unitTokens - 1) / unitTokens;
+/** Finds the tokens of the run in the chunk that is number `number` among those they lie in; false when there is none. */
+function findPiece(number: i32): bool {
+  for (let t = runBegin; t < runLimit; number--) {
+    const index = cache.positionOfToken(t) / chunk;
+    let end = t + 1;
+    while (end < runLimit && cache.positionOfToken(end) / chunk === index) end++;
+    if (number === 0) {
+      pieceBegin = t;
+      pieceEnd = end;
+      return true;
+    }
+    t = end;
+  }
+  return false;
 }
 
-/** Where the sums of weights of a unit are. */
-function openWeights(unit: i32): void {
-  chunkWeights = sharedScratch() + <usize>unit * ((<usize>(chunk + capacity)) << 2);
+/** Work items of the piece for a KV head. */
+function itemsOfHead(): i32 {
+  return (pieceEnd - pieceBegin + itemTokens - 1) / itemTokens;
+}
+
+/** Where the sums of weights of a work item are. */
+function openWeights(item: i32): void {
+  chunkWeights = sharedScratch() + <usize>item * ((<usize>(chunk + capacity)) << 2);
   memoryWeights = chunkWeights + ((<usize>chunk) << 2);
 }
 
 /** The state that a sequence leaves. */
 function openState(sequence: i32, kvHead: i32): void {
-  const row = <usize>(load<i32>(addressOf(9) + ((<usize>sequence) << 2)) * dim(3, 1) + kvHead);
-  memoryAt = addressOf(10) + row * ((<usize>capacity) << 2);
-  scoresAt = addressOf(11) + row * ((<usize>capacity) << 2);
-  sumsAt = addressOf(12) + row * ((<usize>chunk) << 2);
-  progressAt = addressOf(13) + (row << 3);
+  const row = <usize>(load<i32>(op.stateTo.address + ((<usize>sequence) << 2)) * cache.numKvHeads + kvHead);
+  memoryAt = op.memory.address + row * ((<usize>capacity) << 2);
+  scoresAt = op.memoryScores.address + row * ((<usize>capacity) << 2);
+  sumsAt = op.chunkScores.address + row * ((<usize>chunk) << 2);
+  progressAt = op.progress.address + (row << 3);
   next = load<i32>(progressAt);
   count = load<i32>(progressAt, 4);
 }
@@ -184,71 +180,54 @@ function saveProgress(): void {
 
 /** Brings the state of tokens `[begin, end)` of one sequence to where it is left. */
 function beginState(begin: i32, end: i32, kvHead: i32): void {
-  const sequence = sequenceOfToken(begin);
-  const from = load<i32>(addressOf(8) + ((<usize>sequence) << 2));
+  const sequence = cache.sequenceOfToken(begin);
+  const from = load<i32>(op.stateFrom.address + ((<usize>sequence) << 2));
   clearMass(begin, end, kvHead);
   openState(sequence, kvHead);
-  if (from >= 0 && positionOfToken(begin) !== 0) {
-    const row = <usize>(from * dim(3, 1) + kvHead);
-    next = load<i32>(addressOf(13) + (row << 3));
-    count = load<i32>(addressOf(13) + (row << 3), 4);
-    memory.copy(memoryAt, addressOf(10) + row * ((<usize>capacity) << 2), (<usize>count) << 2);
-    memory.copy(scoresAt, addressOf(11) + row * ((<usize>capacity) << 2), (<usize>count) << 2);
-    memory.copy(sumsAt, addressOf(12) + row * ((<usize>chunk) << 2), (<usize>chunk) << 2);
+  if (from >= 0 && cache.positionOfToken(begin) !== 0) {
+    const row = <usize>(from * cache.numKvHeads + kvHead);
+    next = load<i32>(op.progress.address + (row << 3));
+    count = load<i32>(op.progress.address + (row << 3), 4);
+    memory.copy(memoryAt, op.memory.address + row * ((<usize>capacity) << 2), (<usize>count) << 2);
+    memory.copy(scoresAt, op.memoryScores.address + row * ((<usize>capacity) << 2), (<usize>count) << 2);
+    memory.copy(sumsAt, op.chunkScores.address + row * ((<usize>chunk) << 2), (<usize>chunk) << 2);
   } else {
     next = 0;
     count = 0;
     memory.fill(sumsAt, 0, (<usize>chunk) << 2);
   }
-  reachPosition(positionOfToken(begin));
+  reachPosition(cache.positionOfToken(begin));
   saveProgress();
 }
 
 /** Some tokens of one sequence in one chunk. */
-function attendUnit(unit: i32, step: i32): void {
-  const numTokens = dim(0, 0);
-  const numKvHeads = dim(3, 1);
-  openWeights(unit);
+function attendItem(item: i32, number: i32): void {
+  openWeights(item);
   memory.fill(chunkWeights, 0, (<usize>(chunk + capacity)) << 2);
-  for (let t = 0; t < numTokens; t = runEnd(t, numTokens)) {
-    if (!findPiece(t, runEnd(t, numTokens), step)) continue;
-    const numUnits = partsOfPiece() * numKvHeads;
-    if (unit >= numUnits) {
-      unit -= numUnits;
-      continue;
-    }
-    const kvHead = unit % numKvHeads;
-    const begin = pieceBegin + (unit / numKvHeads) * unitTokens;
-    openState(sequenceOfToken(t), kvHead);
-    const index = positionOfToken(begin) / chunk;
-    attendChunk(begin, min<i32>(pieceEnd, begin + unitTokens), sequenceOfToken(t), kvHead, index);
-    return;
-  }
+  openPieces(number);
+  do nextPiece();
+  while (item >= endItem);
+  const kvHead = (item - firstItem) % cache.numKvHeads;
+  const begin = pieceBegin + ((item - firstItem) / cache.numKvHeads) * itemTokens;
+  const sequence = cache.sequenceOfToken(runBegin);
+  openState(sequence, kvHead);
+  attendChunk(begin, min<i32>(pieceEnd, begin + itemTokens), sequence, kvHead, cache.positionOfToken(begin) / chunk);
 }
 
-/** Takes in the sums of weights of all units of a piece, and closes the chunk where it ended. */
-function endPiece(run: i32, kvHead: i32, step: i32): void {
-  const numTokens = dim(0, 0);
-  const numKvHeads = dim(3, 1);
-  let unit = 0; // the first of the piece
-  let begin = 0;
-  for (; run > 0; run--) {
-    const end = runEnd(begin, numTokens);
-    if (findPiece(begin, end, step)) unit += partsOfPiece() * numKvHeads;
-    begin = end;
-  }
-  const end = runEnd(begin, numTokens);
-  if (!findPiece(begin, end, step)) return;
-  openState(sequenceOfToken(begin), kvHead);
-  const numParts = partsOfPiece();
-  for (let part = 0; part < numParts; part++) {
-    openWeights(unit + part * numKvHeads + kvHead);
+/** Takes in the sums of weights of all work items of a piece, and closes the chunk where it ended. */
+function endPiece(run: i32, kvHead: i32, number: i32): void {
+  openPieces(number);
+  while (pieceRun < run) if (!nextPiece()) return;
+  if (pieceRun > run) return;
+  openState(cache.sequenceOfToken(runBegin), kvHead);
+  for (let item = firstItem + kvHead; item < endItem; item += cache.numKvHeads) {
+    openWeights(item);
     addAll(sumsAt, chunkWeights, chunk);
     addAll(scoresAt, memoryWeights, count);
   }
-  reachPosition(positionOfToken(pieceEnd - 1) + 1);
-  if (pieceEnd < end) {
-    reachPosition(positionOfToken(pieceEnd));
+  reachPosition(cache.positionOfToken(pieceEnd - 1) + 1);
+  if (pieceEnd < runLimit) {
+    reachPosition(cache.positionOfToken(pieceEnd));
   } else {
     for (let e = count; e < capacity; e++) {
       store<i32>(memoryAt + ((<usize>e) << 2), -1);
@@ -259,8 +238,9 @@ function endPiece(run: i32, kvHead: i32, step: i32): void {
 }
 
 function addAll(to: usize, from: usize, length: i32): void {
-  for (const end = to + ((<usize>length) << 2); to < end; to += 4, from += 4)
+  for (const end = to + ((<usize>length) << 2); to < end; to += 4, from += 4) {
     store<f32>(to, load<f32>(to) + load<f32>(from));
+  }
 }
 
 /** All positions below `position` were seen: closes the chunks that ended. */
@@ -272,8 +252,8 @@ function reachPosition(position: i32): void {
 
 function closeChunk(index: i32): void {
   const first = index * chunk;
-  const local = attributeI(5);
-  const sinks = attributeI(7);
+  const local = op.attributes.local;
+  const sinks = op.attributes.sinks;
   const numCandidates = count + chunk;
   let numRest = 0;
   for (let i = 0; i < numCandidates; i++) {
@@ -287,7 +267,7 @@ function closeChunk(index: i32): void {
     store<f32>(rest + at, isKept ? -Infinity : score);
     if (!isKept) numRest += 1;
   }
-  const numChosen = selectLargest(rest, numCandidates, min<i32>(attributeI(6), numRest), work, chosen);
+  const numChosen = selectLargest(rest, numCandidates, min<i32>(op.attributes.heavy, numRest), work, chosen);
   count = 0;
   let nextChosen = 0;
   for (let i = 0; i < numCandidates; i++) {
@@ -306,64 +286,87 @@ function closeChunk(index: i32): void {
 /** Tokens `[t0, t1)`, all in chunk `index`. */
 function attendChunk(t0: i32, t1: i32, sequence: i32, kvHead: i32, index: i32): void {
   const first = index * chunk;
-  const groupSize = dim(0, 1) / dim(3, 1);
   let last = 0;
-  for (let t = t0; t < t1; t++) last = max<i32>(last, positionOfToken(t));
+  for (let t = t0; t < t1; t++) last = max<i32>(last, cache.positionOfToken(t));
   numChunkRows = last + 1 - first;
-  for (let j = 0; j < numChunkRows; j++) bringPosition(first + j, j, sequence, kvHead, chunkKeys, chunkValues, present);
-  for (let e = 0; e < count; e++) {
-    bringPosition(
-      load<i32>(memoryAt + ((<usize>e) << 2)),
-      e,
-      sequence,
-      kvHead,
-      memoryKeys,
-      memoryValues,
-      memoryPresent,
-    );
+  for (let j = 0; j < numChunkRows; j++) {
+    bringPosition(first + j, <usize>j, sequence, kvHead, chunkKeys, chunkValues, present);
   }
-  const headTile = min<i32>(groupSize, TILE);
+  for (let e: usize = 0; e < <usize>count; e++) {
+    bringPosition(load<i32>(memoryAt + (e << 2)), e, sequence, kvHead, memoryKeys, memoryValues, memoryPresent);
+  }
+  const headTile = min<i32>(cache.groupSize, TILE);
   const tokenTile = max<i32>(1, TILE / headTile);
   for (let t = t0; t < t1; t += tokenTile) {
-    for (let h = 0; h < groupSize; h += headTile) {
-      const head = kvHead * groupSize + h;
-      openPanels(t, min<i32>(t1, t + tokenTile), head, min<i32>((kvHead + 1) * groupSize, head + headTile));
-      const numOwn = numPanels;
-      for (let panel = 0; panel < numOwn; panel++) {
-        clearPanel(numOwn + panel);
-        attendRows(panel, panel, chunkKeys, chunkValues, first);
-        attendRows(panel, numOwn + panel, memoryKeys, memoryValues, -1);
-        const shift = firstLaneOf(numOwn + panel) - firstLaneOf(panel);
-        writePanel(panel, shift, kvHead);
-        if (!hasMass) continue;
-        for (let lane = firstLaneOf(panel); lane < lastLaneOf(panel); lane++) {
-          mergeLane(lane, maximumOfLane(lane + shift), sumOfLane(lane + shift));
-        }
-        measureRows(panel, chunkKeys, first, kvHead);
-        measureRows(panel, memoryKeys, -1, kvHead);
-      }
+    for (let h = 0; h < cache.groupSize; h += headTile) {
+      const head = kvHead * cache.groupSize + h;
+      panels.openPanels(
+        t,
+        min<i32>(t1, t + tokenTile),
+        head,
+        min<i32>((kvHead + 1) * cache.groupSize, head + headTile),
+      );
+      const numOwn = panels.numPanels;
+      for (let panel = 0; panel < numOwn; panel++) attendPanel(panel, numOwn + panel, first, kvHead);
     }
   }
 }
 
-/** Scores of a panel with the chunk that begins at `first`, or with the memory (-1); returns the number of rows. */
-function scorePanel(panel: i32, keys: usize, first: i32): i32 {
-  let low = i32.MAX_VALUE;
-  let high = 0;
-  for (let lane = firstLaneOf(panel); lane < lastLaneOf(panel); lane++) {
-    low = min<i32>(low, positionOfLane(lane));
-    high = max<i32>(high, positionOfLane(lane));
+/** Brings key and value of a position to row `row` and notes in `flags` whether they are there; zeros where not. */
+function bringPosition(
+  position: i32,
+  row: usize,
+  sequence: i32,
+  kvHead: i32,
+  keys: usize,
+  values: usize,
+  flags: usize,
+): void {
+  const index = position < cache.contextOfSequence(sequence) ? cache.slotIndex(sequence, position) : -1;
+  const isThere = index >= 0 && cache.positionAt(index) === position;
+  store<i32>(flags + (row << 2), isThere ? 1 : 0);
+  const key = keys + row * cache.keyStride;
+  const value = values + row * cache.valueStride;
+  if (isThere) {
+    cache.copyKey(index, kvHead, key);
+    cache.copyValue(index, kvHead, value);
+  } else {
+    memory.fill(key, 0, cache.keyStride);
+    memory.fill(value, 0, cache.valueStride);
   }
+}
+
+/** A panel meets the chunk that begins at `first`, and its second panel the memory. */
+function attendPanel(panel: i32, second: i32, first: i32, kvHead: i32): void {
+  panels.clearPanel(second);
+  attendRows(panel, panel, chunkKeys, chunkValues, first);
+  attendRows(panel, second, memoryKeys, memoryValues, -1);
+  const shift = panels.firstLaneOf(second) - panels.firstLaneOf(panel);
+  for (let lane = panels.firstLaneOf(panel); lane < panels.lastLaneOf(panel); lane++) {
+    writeLaneOfBoth(lane, lane + shift);
+    const token = panels.tokenOfLane(lane);
+    if (panels.headOfLane(lane) === kvHead * cache.groupSize) countPairs(token, panels.positionOfLane(lane), kvHead);
+    if (hasMass) panels.mergeLane(lane, panels.maximumOfLane(lane + shift), panels.sumOfLane(lane + shift));
+  }
+  if (!hasMass) return;
+  measureRows(panel, chunkKeys, first, kvHead);
+  measureRows(panel, memoryKeys, -1, kvHead);
+}
+
+/** Logits of a panel with the chunk that begins at `first`, or with the memory (-1); returns the number of rows. */
+function scorePanel(panel: i32, keys: usize, first: i32): i32 {
+  panels.scanPanel(panel);
   const isMemory = first < 0;
-  const rows = isMemory ? count : min<i32>(numChunkRows, high + 1 - first);
+  const rows = isMemory ? count : min<i32>(numChunkRows, panels.highestLane + 1 - first);
   if (rows <= 0) return 0;
-  scoreRows(panel, keys, rows, 0);
-  capRows(rows);
+  panels.scoreRows(panel, keys, rows, 0);
+  panels.capRows(rows);
   const flags = isMemory ? memoryPresent : present;
   for (let j = 0; j < rows; j++) {
     const position = isMemory ? load<i32>(memoryAt + ((<usize>j) << 2)) : first + j;
-    if (load<i32>(flags + ((<usize>j) << 2)) === 0) dropRow(j);
-    else if (position > low || high - position > reach) hideRow(panel, j, position, 0, reach);
+    if (load<i32>(flags + ((<usize>j) << 2)) === 0) panels.dropRow(j);
+    else if (position > panels.lowestLane || panels.highestLane - position > cache.maxDistance)
+      panels.hideRow(panel, j, position, 0, cache.maxDistance);
   }
   return rows;
 }
@@ -376,56 +379,44 @@ function measureRows(panel: i32, keys: usize, first: i32, kvHead: i32): void {
 
 /** A panel meets the chunk or the memory in a softmax of its own; weights go to the scores. */
 function attendRows(panel: i32, statePanel: i32, keys: usize, values: usize, first: i32): void {
-  const begin = firstLaneOf(panel);
-  const end = lastLaneOf(panel);
-  const isMemory = first < 0;
   const rows = scorePanel(panel, keys, first);
   if (rows <= 0) return;
-  weighRows(statePanel, rows);
-  const scores = isMemory ? memoryWeights : chunkWeights;
+  panels.softmaxRows(statePanel, rows);
+  const numLanes = panels.lastLaneOf(panel) - panels.firstLaneOf(panel);
   let low4 = f32x4.splat(0);
   let high4 = f32x4.splat(0);
-  const stride = outputStride();
-  for (let lane = begin; lane < end; lane++) {
-    const sum = sumOfLane(firstLaneOf(statePanel) + lane - begin);
+  for (let i = 0; i < numLanes; i++) {
+    const sum = panels.sumOfLane(panels.firstLaneOf(statePanel) + i);
     const inverse: f32 = sum === 0 ? 0 : 1 / sum;
-    const i = lane - begin;
     if (i < 4) low4 = withLane(low4, i, inverse);
     else high4 = withLane(high4, i - 4, inverse);
   }
-  for (let j = 0; j < rows; j++) {
-    const at = logitsOf(j);
+  let to = first < 0 ? memoryWeights : chunkWeights;
+  for (let j = 0; j < rows; j++, to += 4) {
+    const at = panels.logitsOf(j);
     let v = f32x4.mul(v128.load(at), low4);
-    if (stride === 32) v = f32x4.add(v, f32x4.mul(v128.load(at, 16), high4));
+    if (panels.outputStride() === 32) v = f32x4.add(v, f32x4.mul(v128.load(at, 16), high4));
     const weight =
       f32x4.extract_lane(v, 0) + f32x4.extract_lane(v, 1) + (f32x4.extract_lane(v, 2) + f32x4.extract_lane(v, 3));
-    const to = scores + ((<usize>j) << 2);
     store<f32>(to, load<f32>(to) + weight);
   }
-  sumRows(statePanel, values, rows, 0);
+  panels.sumRows(statePanel, values, rows, 0);
 }
 
-/** Merges the softmaxes of chunk and memory; `shift` lanes lie between them. */
-function writePanel(panel: i32, shift: i32, kvHead: i32): void {
-  const stride = outputStride();
-  const numHeads = dim(0, 1);
-  for (let lane = firstLaneOf(panel); lane < lastLaneOf(panel); lane++) {
-    const token = tokenOfLane(lane);
-    const a = maximumOfLane(lane);
-    const b = maximumOfLane(lane + shift);
-    const top = max<f32>(a, b);
-    const factorA: f32 = a === -Infinity ? 0 : <f32>Math.exp(<f64>a - <f64>top);
-    const factorB: f32 = b === -Infinity ? 0 : <f32>Math.exp(<f64>b - <f64>top);
-    const sum = sumOfLane(lane) * factorA + sumOfLane(lane + shift) * factorB;
-    const inverse: f32 = sum === 0 ? 0 : 1 / sum;
-    const from = outputOfLane(lane);
-    const memoryFrom = outputOfLane(lane + shift);
-    const y = addressOf(14) + <usize>(token * numHeads + headOfLane(lane)) * ((<usize>valueDim) << 2);
-    for (let i: usize = 0; i < <usize>valueDim; i++) {
-      const value = load<f32>(from + i * stride) * factorA + load<f32>(memoryFrom + i * stride) * factorB;
-      store<f32>(y + (i << 2), value * inverse);
-    }
-    if (headOfLane(lane) === kvHead * (numHeads / dim(3, 1))) countPairs(token, positionOfLane(lane), kvHead);
+/** Merges the softmaxes of chunk and memory, a lane of each. */
+function writeLaneOfBoth(lane: i32, second: i32): void {
+  const a = panels.maximumOfLane(lane);
+  const b = panels.maximumOfLane(second);
+  const top = max<f32>(a, b);
+  const factorA: f32 = a === -Infinity ? 0 : <f32>Math.exp(<f64>a - <f64>top);
+  const factorB: f32 = b === -Infinity ? 0 : <f32>Math.exp(<f64>b - <f64>top);
+  const sum = panels.sumOfLane(lane) * factorA + panels.sumOfLane(second) * factorB;
+  const inverse: f32 = sum === 0 ? 0 : 1 / sum;
+  let from = panels.outputOfLane(lane);
+  let memoryFrom = panels.outputOfLane(second);
+  let y = op.y.address + panels.rowOfLane(lane) * cache.valueStride;
+  for (let i = 0; i < cache.valueDim; i++, y += 4, from += panels.outputStride(), memoryFrom += panels.outputStride()) {
+    store<f32>(y, (load<f32>(from) * factorA + load<f32>(memoryFrom) * factorB) * inverse);
   }
 }
 
@@ -433,11 +424,10 @@ function countPairs(token: i32, position: i32, kvHead: i32): void {
   const first = (position / chunk) * chunk;
   let numKeys = 0;
   for (let j = first; j <= position; j++) {
-    if (position - j <= reach) numKeys += load<i32>(present + ((<usize>(j - first)) << 2));
+    if (position - j <= cache.maxDistance) numKeys += load<i32>(present + ((<usize>(j - first)) << 2));
   }
-  for (let e = 0; e < count; e++) {
-    const at = (<usize>e) << 2;
-    if (position - load<i32>(memoryAt + at) <= reach) numKeys += load<i32>(memoryPresent + at);
+  for (let e: usize = 0; e < <usize>count; e++) {
+    if (position - load<i32>(memoryAt + (e << 2)) <= cache.maxDistance) numKeys += load<i32>(memoryPresent + (e << 2));
   }
-  store<i32>(addressOf(15) + ((<usize>(token * dim(3, 1) + kvHead)) << 2), numKeys);
+  store<i32>(op.pairs.address + ((<usize>(token * cache.numKvHeads + kvHead)) << 2), numKeys);
 }

@@ -1,94 +1,83 @@
 /**
- * Attention of every query head to the keys of its k largest logits. Units: (token, head), or (token, KV head) for masses.
- * Tensors: as in `kv-cache-view.ts`, 8 y, 9 pairs, 10 mass. Attributes: 4 k.
+ * Attention of every query head to the keys of its k largest logits. Work items: (token, head), or (token, KV head) for
+ * masses.
  */
-import { enterCache, keyOf, listVisible, positionOfToken, sequenceOfToken, valueOf } from '../attention/kv-cache-view';
+import * as cache from '../attention/kv-cache-view';
 import { addMass, clearMass, enterMass, massOf } from '../attention/key-mass';
-import { addressOf, attributeF, attributeI, dim, localScratch } from '../runtime/record';
-import {
-  ENTRY_BYTES,
-  ROW_STATE,
-  clearRow,
-  dots4,
-  pushRows,
-  setEntry,
-  setRowSoftmax,
-} from '../attention/online-softmax-row';
+import * as single from '../attention/online-softmax-row';
 import { selectLargest } from '../attention/select-top-k';
-import { tanh4 } from '../simd/vector';
+import { listContext, numListed, openList } from '../attention/slot-list';
+import * as op from '../operands/oracle-topk-attention.generated';
+import { localScratch } from '../runtime/record';
 import { takeUnits } from '../runtime/threads';
 
-/** Rows that are decoded at a time. */
-const ROWS: i32 = 64;
+// scratch
+let list: usize = 0; // i32 index in the cache of each visible slot
+let logits: usize = 0; // f32
+let work: usize = 0;
+let chosen: usize = 0; // i32 index among the visible slots
+let keyRows: usize = 0;
+let logical: usize = 0; // i32 logical slot of each visible slot; 0 without masses
 
 export function oracleTopkAttention(): void {
-  enterCache();
-  const numHeads = dim(0, 1);
-  const headDim = dim(0, 2);
-  const valueDim = dim(4, 3);
-  const numKvHeads = dim(3, 1);
-  const k = attributeI(4);
-  const scale = attributeF(0);
-  const cap = attributeF(3);
-  const maxSlots = <usize>(dim(6, 1) * dim(3, 2));
-  const list = localScratch();
-  const logits = list + (maxSlots << 2);
-  const work = logits + (maxSlots << 2) + 16;
-  const chosen = work + (maxSlots << 2);
-  const keyRows = chosen + (maxSlots << 2) + 64;
-  const valueRows = keyRows + <usize>ROWS * ((<usize>headDim) << 2);
-  const entries = valueRows + <usize>ROWS * ((<usize>valueDim) << 2);
-  const state = entries + <usize>ROWS * ENTRY_BYTES;
-  setRowSoftmax(scale, cap);
-  const groupSize = numHeads / numKvHeads;
-  const hasMass = enterMass(10);
-  const logical = hasMass ? state + ROW_STATE + ((<usize>valueDim) << 2) + 16 : 0;
-  const headsOfUnit = hasMass ? groupSize : 1;
-  const numUnits = dim(0, 0) * (numHeads / headsOfUnit);
-  for (let unit = takeUnits(1); unit < numUnits; unit = takeUnits(1)) {
-    const token = (unit * headsOfUnit) / numHeads;
-    const kvHead = ((unit * headsOfUnit) % numHeads) / groupSize;
+  cache.enterCache();
+  const slotBytes = (<usize>cache.maxSlots) << 2;
+  list = localScratch();
+  logits = list + slotBytes;
+  work = logits + slotBytes + 16;
+  chosen = work + slotBytes;
+  keyRows = chosen + slotBytes + 64;
+  const valueRows = keyRows + <usize>single.ROW_SLOTS * cache.keyStride;
+  const end = single.layRow(valueRows + <usize>single.ROW_SLOTS * cache.valueStride, keyRows, valueRows);
+  const hasMass = enterMass(op.mass.isPresent ? op.mass.address : 0);
+  logical = hasMass ? end : 0;
+  const headsOfItem = hasMass ? cache.groupSize : 1;
+  const numItems = cache.numTokens * (cache.numHeads / headsOfItem);
+  for (let item = takeUnits(1); item < numItems; item = takeUnits(1)) {
+    const token = (item * headsOfItem) / cache.numHeads;
+    const kvHead = ((item * headsOfItem) % cache.numHeads) / cache.groupSize;
     clearMass(token, token + 1, kvHead);
-    const count = listVisible(positionOfToken(token), sequenceOfToken(token), list, 0, logical);
-    for (let row = unit * headsOfUnit; row < (unit + 1) * headsOfUnit; row++) {
-      const query = addressOf(0) + <usize>row * ((<usize>headDim) << 2);
-      for (let i = 0; i < count; i += 4) {
-        const last = count - 1;
-        let v = dots4(
-          query,
-          keyOf(load<i32>(list + ((<usize>i) << 2)), kvHead, keyRows),
-          keyOf(load<i32>(list + ((<usize>min<i32>(i + 1, last)) << 2)), kvHead, keyRows + ((<usize>headDim) << 2)),
-          keyOf(load<i32>(list + ((<usize>min<i32>(i + 2, last)) << 2)), kvHead, keyRows + ((<usize>headDim) << 3)),
-          keyOf(load<i32>(list + ((<usize>min<i32>(i + 3, last)) << 2)), kvHead, keyRows + <usize>headDim * 12),
-          headDim,
-        );
-        v = f32x4.mul(v, f32x4.splat(scale));
-        if (cap !== 0) v = f32x4.mul(f32x4.splat(cap), tanh4(f32x4.div(v, f32x4.splat(cap))));
-        v128.store(logits + ((<usize>i) << 2), v);
-      }
-      const numChosen = selectLargest(logits, count, k, work, chosen);
-      clearRow(state, valueDim);
-      for (let begin = 0; begin < numChosen; begin += ROWS) {
-        const rows = min<i32>(ROWS, numChosen - begin);
-        for (let i = 0; i < rows; i++) {
-          const index = load<i32>(list + ((<usize>load<i32>(chosen + ((<usize>(begin + i)) << 2))) << 2));
-          const key = keyOf(index, kvHead, keyRows + <usize>i * ((<usize>headDim) << 2));
-          setEntry(entries, i, key, valueOf(index, kvHead, valueRows + <usize>i * ((<usize>valueDim) << 2)), 0);
-        }
-        pushRows(query, headDim, valueDim, entries, rows, state);
-      }
-      const sum = load<f32>(state, 4);
-      const factor: f32 = sum === 0 ? 0 : 1 / sum;
-      const y = addressOf(8) + <usize>row * ((<usize>valueDim) << 2);
-      for (let i: usize = 0; i < (<usize>valueDim) << 2; i += 4) {
-        store<f32>(y + i, load<f32>(state + ROW_STATE + i) * factor);
-      }
-      for (let i = 0; hasMass && i < numChosen; i++) {
-        const at = (<usize>load<i32>(chosen + ((<usize>i) << 2))) << 2;
-        const weight = Math.exp(<f64>load<f32>(logits + at) - <f64>load<f32>(state));
-        addMass(massOf(token, kvHead), load<i32>(logical + at), <f32>weight * factor);
-      }
-      if (row % numHeads === 0) store<i32>(addressOf(9) + ((<usize>token) << 2), numChosen);
-    }
+    openList(list, 0, logical);
+    listContext(cache.sequenceOfToken(token), cache.positionOfToken(token));
+    for (let row = item * headsOfItem; row < (item + 1) * headsOfItem; row++) attendRow(row, token, kvHead);
   }
+}
+
+/** One head of a token meets the keys of its largest logits. */
+function attendRow(row: i32, token: i32, kvHead: i32): void {
+  const query = cache.queryAt(row);
+  scoreList(query, kvHead);
+  const numChosen = selectLargest(logits, numListed, op.attributes.k, work, chosen);
+  single.openRow();
+  for (let i = 0; i < numChosen; i++) {
+    single.pushSlot(query, load<i32>(list + ((<usize>load<i32>(chosen + ((<usize>i) << 2))) << 2)), kvHead);
+  }
+  single.flushRow(query);
+  single.closeRow(op.y.address + <usize>row * cache.valueStride);
+  if (row % cache.numHeads === 0) store<i32>(op.pairs.address + ((<usize>token) << 2), numChosen);
+  if (logical === 0) return;
+  const top = <f64>load<f32>(single.stateOfRow());
+  const sum = load<f32>(single.stateOfRow(), 4);
+  const factor: f32 = sum === 0 ? 0 : 1 / sum;
+  for (let i = 0; i < numChosen; i++) {
+    const at = (<usize>load<i32>(chosen + ((<usize>i) << 2))) << 2;
+    const weight = <f32>Math.exp(<f64>load<f32>(logits + at) - top);
+    addMass(massOf(token, kvHead), load<i32>(logical + at), weight * factor);
+  }
+}
+
+/** Logits of all listed slots. */
+function scoreList(query: usize, kvHead: i32): void {
+  const last = numListed - 1;
+  for (let i = 0; i <= last; i += 4) {
+    const k0 = listedKey(i, kvHead, keyRows);
+    const k1 = listedKey(min<i32>(i + 1, last), kvHead, keyRows + cache.keyStride);
+    const k2 = listedKey(min<i32>(i + 2, last), kvHead, keyRows + 2 * cache.keyStride);
+    const k3 = listedKey(min<i32>(i + 3, last), kvHead, keyRows + 3 * cache.keyStride);
+    v128.store(logits + ((<usize>i) << 2), single.logits4(query, k0, k1, k2, k3));
+  }
+}
+
+function listedKey(i: i32, kvHead: i32, to: usize): usize {
+  return cache.keyOf(load<i32>(list + ((<usize>i) << 2)), kvHead, to);
 }

@@ -1,38 +1,33 @@
-/** Causal depthwise convolution. Tensors: x, weight, sequences, stateFrom, stateTo, y, state. Units: runs of channels. */
-import { addressOf, attributeI, dim, localScratch } from '../runtime/record';
+/** Causal depthwise convolution. Work items: ranges of channels. */
+import { nextRun, openRuns, runBegin, runEnd, stateFrom, stateTo } from '../attention/state-runs';
+import * as op from '../operands/short-conv.generated';
+import { localScratch } from '../runtime/record';
 import { exp4, fma } from '../simd/vector';
 import { takeUnits } from '../runtime/threads';
 
 /** Channels of one unit; `src/plan.ts` has the same number. */
 const UNIT: i32 = 256;
-const SILU: i32 = 1;
 
 export function shortConv(): void {
-  const numTokens = dim(0, 0);
-  const numChannels = dim(0, 1);
-  const numTaps = dim(1, 1);
+  const numChannels = op.x.numChannels;
+  const numTaps = op.weight.numTaps;
   for (let first = takeUnits(UNIT); first < numChannels; first = takeUnits(UNIT)) {
     const count = min<i32>(UNIT, numChannels - first);
     const taps = localScratch();
     const zeros = taps + <usize>(numTaps * UNIT * 4);
     memory.fill(zeros, 0, UNIT * 4);
     spreadTaps(first, count, numTaps, taps);
-    for (let begin = 0; begin < numTokens;) {
-      const sequence = (<usize>load<u32>(addressOf(2) + ((<usize>begin) << 2))) << 2;
-      let end = begin + 1;
-      while (end < numTokens && (<usize>load<u32>(addressOf(2) + ((<usize>end) << 2))) << 2 === sequence) end++;
-      const from = load<i32>(addressOf(3) + sequence);
-      const to = load<i32>(addressOf(4) + sequence);
-      for (let t = begin; t < end; t++) convolve(first, count, t, begin, from, taps, zeros);
-      keep(first, count, begin, end, from, to, zeros);
-      begin = end;
+    openRuns(op.sequences.address, op.stateFrom.address, op.stateTo.address, op.x.numTokens);
+    while (nextRun()) {
+      for (let t = runBegin; t < runEnd; t++) convolve(first, count, t, taps, zeros);
+      keep(first, count, zeros);
     }
   }
 }
 
 /** Taps `[channel, tap]` as `[tap, channel]`, so that vectors hold the same tap of several channels. */
 function spreadTaps(first: i32, count: i32, numTaps: i32, taps: usize): void {
-  let from = addressOf(1) + ((<usize>(first * numTaps)) << 2);
+  let from = op.weight.address + ((<usize>(first * numTaps)) << 2);
   let channel = 0;
   if (numTaps === 4) {
     for (; channel + 4 <= count; channel += 4, from += 64) {
@@ -40,15 +35,15 @@ function spreadTaps(first: i32, count: i32, numTaps: i32, taps: usize): void {
       const b = v128.load(from, 16);
       const c = v128.load(from, 32);
       const d = v128.load(from, 48);
-      const ab = i8x16.shuffle(a, b, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
-      const cd = i8x16.shuffle(c, d, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
-      const ef = i8x16.shuffle(a, b, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
-      const gh = i8x16.shuffle(c, d, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
+      const ab = i32x4.shuffle(a, b, 0, 4, 1, 5);
+      const cd = i32x4.shuffle(c, d, 0, 4, 1, 5);
+      const ef = i32x4.shuffle(a, b, 2, 6, 3, 7);
+      const gh = i32x4.shuffle(c, d, 2, 6, 3, 7);
       const to = taps + ((<usize>channel) << 2);
-      v128.store(to, i8x16.shuffle(ab, cd, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23));
-      v128.store(to, i8x16.shuffle(ab, cd, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31), UNIT * 4);
-      v128.store(to, i8x16.shuffle(ef, gh, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23), UNIT * 8);
-      v128.store(to, i8x16.shuffle(ef, gh, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31), UNIT * 12);
+      v128.store(to, i64x2.shuffle(ab, cd, 0, 2));
+      v128.store(to, i64x2.shuffle(ab, cd, 1, 3), UNIT * 4);
+      v128.store(to, i64x2.shuffle(ef, gh, 0, 2), UNIT * 8);
+      v128.store(to, i64x2.shuffle(ef, gh, 1, 3), UNIT * 12);
     }
   }
   for (; channel < count; channel++) {
@@ -59,30 +54,30 @@ function spreadTaps(first: i32, count: i32, numTaps: i32, taps: usize): void {
 }
 
 /** Channels from `first` on of token `t`, or zeros where the sequence had not begun. */
-function inputAt(t: i32, begin: i32, from: i32, first: i32, zeros: usize): usize {
-  const numChannels = dim(0, 1);
-  if (t >= begin) return addressOf(0) + ((<usize>(t * numChannels + first)) << 2);
-  const numKept = dim(6, 1);
-  return from < 0
+function inputAt(t: i32, first: i32, zeros: usize): usize {
+  const numChannels = op.x.numChannels;
+  if (t >= runBegin) return op.x.address + ((<usize>(t * numChannels + first)) << 2);
+  const numKept = op.state.historyLength;
+  return stateFrom < 0
     ? zeros
-    : addressOf(6) + ((<usize>((from * numKept + t - begin + numKept) * numChannels + first)) << 2);
+    : op.state.address + ((<usize>((stateFrom * numKept + t - runBegin + numKept) * numChannels + first)) << 2);
 }
 
-function convolve(first: i32, count: i32, t: i32, begin: i32, from: i32, taps: usize, zeros: usize): void {
-  const numTaps = dim(1, 1);
-  const hasSilu = attributeI(0) === SILU;
+function convolve(first: i32, count: i32, t: i32, taps: usize, zeros: usize): void {
+  const numTaps = op.weight.numTaps;
+  const hasSilu = op.attributes.activation === op.ACTIVATION_SILU;
   const oldest = t - numTaps + 1;
-  const y = addressOf(5) + ((<usize>(t * dim(0, 1) + first)) << 2);
+  const y = op.y.address + ((<usize>(t * op.x.numChannels + first)) << 2);
   // three taps at a time; the sums of further ones are added to what is there
   let tap = 0;
   for (; tap + 3 <= numTaps; tap += 3) {
-    const x0 = inputAt(oldest + tap, begin, from, first, zeros);
-    const x1 = inputAt(oldest + tap + 1, begin, from, first, zeros);
-    const x2 = inputAt(oldest + tap + 2, begin, from, first, zeros);
+    const x0 = inputAt(oldest + tap, first, zeros);
+    const x1 = inputAt(oldest + tap + 1, first, zeros);
+    const x2 = inputAt(oldest + tap + 2, first, zeros);
     threeTaps(y, x0, x1, x2, taps + <usize>(tap * UNIT * 4), count, tap > 0);
   }
   for (; tap < numTaps; tap++) {
-    oneTap(y, inputAt(oldest + tap, begin, from, first, zeros), taps + <usize>(tap * UNIT * 4), count, tap > 0);
+    oneTap(y, inputAt(oldest + tap, first, zeros), taps + <usize>(tap * UNIT * 4), count, tap > 0);
   }
   if (hasSilu) silu(y, count);
 }
@@ -131,11 +126,11 @@ function silu(y: usize, count: i32): void {
 }
 
 /** The last inputs become the state, the oldest first: also within one row nothing is overwritten before it moved. */
-function keep(first: i32, count: i32, begin: i32, end: i32, from: i32, to: i32, zeros: usize): void {
-  const numKept = dim(6, 1);
-  const numChannels = dim(0, 1);
+function keep(first: i32, count: i32, zeros: usize): void {
+  const numKept = op.state.historyLength;
+  const numChannels = op.x.numChannels;
   for (let i = 0; i < numKept; i++) {
-    const target = addressOf(6) + ((<usize>((to * numKept + i) * numChannels + first)) << 2);
-    memory.copy(target, inputAt(end - numKept + i, begin, from, first, zeros), (<usize>count) << 2);
+    const target = op.state.address + ((<usize>((stateTo * numKept + i) * numChannels + first)) << 2);
+    memory.copy(target, inputAt(runEnd - numKept + i, first, zeros), (<usize>count) << 2);
   }
 }

@@ -1,49 +1,26 @@
 /**
- * SparQ attention: approximate logits from few components, exact attention over the best keys, the mean value for the rest.
- * Units: (token, KV head), or (token, head) when heads choose for themselves and no masses are asked for.
- * Tensors: as in `kv-cache-view.ts`, 8 columns, 9 valueMeans, 10 meanCounts, 11 y, 12 alpha, 13 pairs, 14 mass.
- * Attributes: 4 rank, 5 topK, 6 local, 7 meanValue, 8 temperature, 9 grouped.
+ * SparQ attention: approximate logits from few components, exact attention over the best keys, the mean value for the
+ * rest. Work items: (token, KV head), or (token, head) when heads choose for themselves and no masses are asked for.
  */
-import {
-  contextOfSequence,
-  countVisible,
-  enterCache,
-  listVisible,
-  positionOfToken,
-  sequenceOfToken,
-  slotIndex,
-  slotsInBlock,
-  valueOf,
-} from '../attention/kv-cache-view';
-import { bytesOf, decode } from '../quant/dequantize';
 import { addMassOfSlots, attendSlots, gatherKeys, layGathered } from '../attention/gather-kv';
 import { clearMass, enterMass } from '../attention/key-mass';
-import {
-  LANES,
-  PANEL_ROWS,
-  capRows,
-  firstLaneOf,
-  lastLaneOf,
-  layPanels,
-  loadQueries,
-  logitsOf,
-  numLanes,
-  numPanels,
-  openPanels,
-  scoreRows,
-  writeLane,
-} from '../attention/query-panels';
-import { addressOf, attributeF, attributeI, dim, dtypeOf, isPresent, localScratch } from '../runtime/record';
+import * as cache from '../attention/kv-cache-view';
+import * as panels from '../attention/query-panels';
 import { selectLargest } from '../attention/select-top-k';
-import { fma, max4, sum4, tanh4, weight4 } from '../simd/vector';
+import { listContext, numListed, openList } from '../attention/slot-list';
+import { countVisible } from '../attention/slot-positions';
+import { bytesOf, decode } from '../quant/dequantize';
+import * as op from '../operands/sparq-attention.generated';
+import { localScratch } from '../runtime/record';
 import { takeUnits } from '../runtime/threads';
+import { fma, max4, sum4, weight4 } from '../simd/vector';
 
-let headDim: i32 = 0;
-let valueDim: i32 = 0;
+/** Heads that choose their keys together. */
+let groupSize: i32 = 1;
 let rank: i32 = 0;
 let numVisible: i32 = 0;
 let numChosen: i32 = 0;
-/** Bytes of one number per slot. */
+/** Bytes of one number per slot, and of a vector tile more. */
 let slotBytes: usize = 0;
 
 // scratch
@@ -62,152 +39,148 @@ let row: usize = 0; // f32 [D]
 let logical: usize = 0; // i32 logical slot of each visible slot, then of each chosen one; 0 without masses
 
 export function sparqAttention(): void {
-  enterCache();
-  headDim = dim(0, 2);
-  valueDim = dim(4, 3);
-  const numHeads = dim(0, 1);
-  const numKvHeads = dim(3, 1);
-  const headsPerKv = numHeads / numKvHeads;
-  const groupSize = attributeI(9) !== 0 ? headsPerKv : 1;
-  rank = min<i32>(attributeI(4), headDim);
-  slotBytes = ((<usize>(dim(6, 1) * dim(3, 2))) << 2) + 16;
-  visible = layGathered(layPanels(localScratch()));
+  cache.enterCache();
+  groupSize = op.attributes.grouped ? cache.groupSize : 1;
+  rank = min<i32>(op.attributes.rank, cache.headDim);
+  slotBytes = ((<usize>cache.maxSlots) << 2) + 64;
+  visible = layGathered(panels.layPanels(localScratch()));
   chosen = visible + slotBytes;
   slots = chosen + slotBytes;
   totals = slots + slotBytes;
   work = totals + slotBytes;
   weights = work + slotBytes;
-  queries = weights + <usize>headsPerKv * slotBytes;
-  magnitudes = queries + <usize>headsPerKv * ((<usize>headDim) << 2);
-  components = magnitudes + ((<usize>headDim) << 3); // followed by the scratch of choosing them
-  columns = components + ((<usize>headDim) << 2);
-  mean = (columns + <usize>rank * ((<usize>dim(3, 2)) << 2) + 31) & ~15;
-  row = mean + ((<usize>valueDim) << 3);
-  const hasMass = enterMass(14);
-  logical = hasMass ? (row + ((<usize>valueDim) << 2) + 15) & ~15 : 0;
-  const headsOfUnit = hasMass ? headsPerKv : groupSize;
-  const numUnits = (dim(0, 0) * numHeads) / headsOfUnit;
-  for (let unit = takeUnits(1); unit < numUnits; unit = takeUnits(1)) {
-    const token = (unit * headsOfUnit) / numHeads;
-    const firstHead = (unit * headsOfUnit) % numHeads;
-    const kvHead = firstHead / headsPerKv;
+  queries = weights + <usize>cache.groupSize * slotBytes;
+  magnitudes = queries + <usize>cache.groupSize * cache.keyStride;
+  components = magnitudes + 2 * cache.keyStride; // followed by the scratch of choosing them
+  columns = components + cache.keyStride;
+  mean = (columns + <usize>rank * ((<usize>cache.blockSize) << 2) + 31) & ~15;
+  row = mean + 2 * cache.valueStride;
+  const hasMass = enterMass(op.mass.isPresent ? op.mass.address : 0);
+  logical = hasMass ? (row + cache.valueStride + 15) & ~15 : 0;
+  const headsOfItem = hasMass ? cache.groupSize : groupSize;
+  const numItems = (cache.numTokens * cache.numHeads) / headsOfItem;
+  for (let item = takeUnits(1); item < numItems; item = takeUnits(1)) {
+    const token = (item * headsOfItem) / cache.numHeads;
+    const firstHead = (item * headsOfItem) % cache.numHeads;
+    const kvHead = firstHead / cache.groupSize;
     clearMass(token, token + 1, kvHead);
-    for (let head = firstHead; head < firstHead + headsOfUnit; head += groupSize) {
-      attendGroup(token, head, groupSize, kvHead);
-    }
+    for (let head = firstHead; head < firstHead + headsOfItem; head += groupSize) attendGroup(token, head, kvHead);
   }
 }
 
-function attendGroup(token: i32, firstHead: i32, groupSize: i32, kvHead: i32): void {
-  const position = positionOfToken(token);
-  const sequence = sequenceOfToken(token);
-  const topK = attributeI(5);
-  const numHeads = dim(0, 1);
-  numVisible = listVisible(position, sequence, visible, slots, logical);
-  const isDense = numVisible <= topK;
-  if (!isDense) {
-    approximate(token, firstHead, groupSize, kvHead);
-    const local = attributeI(6);
-    const oldest = position - local;
-    for (let i = 0; i < numVisible; i++) {
-      const at = (<usize>i) << 2;
-      if (load<i32>(slots + at) > oldest) store<f32>(totals + at, Infinity); // positions, until it holds the chosen slots
-    }
-    numChosen = selectLargest(totals, numVisible, topK, work, chosen);
-    for (let i = 0; i < numChosen; i++) {
-      const from = (<usize>load<i32>(chosen + ((<usize>i) << 2))) << 2; // not before i
-      store<i32>(slots + ((<usize>i) << 2), load<i32>(visible + from));
-      if (logical !== 0) store<i32>(logical + ((<usize>i) << 2), load<i32>(logical + from));
-    }
-  } else {
-    numChosen = numVisible;
-  }
-  const hasMean = attributeI(7) !== 0 && !isDense;
+function attendGroup(token: i32, firstHead: i32, kvHead: i32): void {
+  const position = cache.positionOfToken(token);
+  const sequence = cache.sequenceOfToken(token);
+  openList(visible, slots, logical);
+  listContext(sequence, position);
+  numVisible = numListed;
+  const isDense = numVisible <= op.attributes.topK;
+  if (isDense) numChosen = numVisible;
+  else chooseSlots(token, firstHead, kvHead, position);
+  const hasMean = op.attributes.meanValue && !isDense;
   if (hasMean) sumValues(position, sequence, kvHead);
-  for (let first = firstHead; first < firstHead + groupSize; first += LANES) {
-    openPanels(token, token + 1, first, min<i32>(firstHead + groupSize, first + LANES));
-    const list = isDense ? visible : slots;
+  const list = isDense ? visible : slots;
+  for (let first = firstHead; first < firstHead + groupSize; first += panels.LANES) {
+    panels.openPanels(token, token + 1, first, min<i32>(firstHead + groupSize, first + panels.LANES));
     attendSlots(list, numChosen, kvHead);
     if (logical !== 0) addMassOfSlots(list, logical, numChosen, kvHead);
-    for (let lane = 0; lane < numLanes; lane++) {
-      const index = <usize>(token * numHeads + first + lane);
-      const y = addressOf(11) + index * ((<usize>valueDim) << 2);
-      writeLane(lane, y);
-      let share: f32 = 1;
-      if (!isDense) {
-        share = 0;
-        const own = weights + <usize>(first - firstHead + lane) * slotBytes;
-        for (let i = 0; i < numChosen; i++) {
-          share += load<f32>(own + ((<usize>load<i32>(chosen + ((<usize>i) << 2))) << 2));
-        }
-        share = min<f32>(1, share);
-      }
-      store<f32>(addressOf(12) + (index << 2), share);
-      if (!hasMean) continue;
-      for (let i: usize = 0; i < <usize>valueDim; i++) {
-        const rest = (<f32>1 - share) * <f32>(load<f64>(mean + (i << 3)) / <f64>numVisible);
-        store<f32>(y + (i << 2), share * load<f32>(y + (i << 2)) + rest);
-      }
+    for (let lane = 0; lane < panels.numLanes; lane++) {
+      const index = <usize>(token * cache.numHeads + first + lane);
+      const y = op.y.address + index * cache.valueStride;
+      panels.writeLane(lane, y);
+      const share: f32 = isDense ? 1 : shareOf(first - firstHead + lane);
+      store<f32>(op.alpha.address + (index << 2), share);
+      if (hasMean) blendMean(y, share);
     }
   }
-  if (firstHead === 0) store<i32>(addressOf(13) + ((<usize>token) << 2), numChosen);
+  if (firstHead === 0) store<i32>(op.pairs.address + ((<usize>token) << 2), numChosen);
 }
 
-/** Approximate weights of every head, and their totals. */
-function approximate(token: i32, firstHead: i32, groupSize: i32, kvHead: i32): void {
-  const q = addressOf(0) + <usize>(token * dim(0, 1) + firstHead) * ((<usize>headDim) << 2);
-  chooseComponents(q, groupSize);
-  if (isPresent(8)) scoreColumns(groupSize, kvHead);
-  else scoreKeys(token, firstHead, groupSize, kvHead);
+/** Chooses the slots of the largest total weight; the last `local` positions come in any case. */
+function chooseSlots(token: i32, firstHead: i32, kvHead: i32, position: i32): void {
+  const q = cache.queryAt(token * cache.numHeads + firstHead);
+  chooseComponents(q);
+  for (let g: usize = 0; g < <usize>groupSize; g++) reduceQuery(q + g * cache.keyStride, queries + g * cache.keyStride);
+  if (op.columns.isPresent) scoreColumns(kvHead);
+  else scoreKeys(token, firstHead, kvHead);
   memory.fill(totals, 0, (<usize>numVisible) << 2);
-  for (let g = 0; g < groupSize; g++) normalise(weights + <usize>g * slotBytes);
+  for (let g = 0; g < groupSize; g++) normalize(weights + <usize>g * slotBytes);
+  const oldest = position - op.attributes.local;
+  for (let i: usize = 0; i < (<usize>numVisible) << 2; i += 4) {
+    if (load<i32>(slots + i) > oldest) store<f32>(totals + i, Infinity); // positions, until it holds the chosen slots
+  }
+  numChosen = selectLargest(totals, numVisible, op.attributes.topK, work, chosen);
+  for (let i: usize = 0; i < (<usize>numChosen) << 2; i += 4) {
+    const from = (<usize>load<i32>(chosen + i)) << 2; // not before i
+    store<i32>(slots + i, load<i32>(visible + from));
+    if (logical !== 0) store<i32>(logical + i, load<i32>(logical + from));
+  }
 }
 
-/** The components of the largest magnitude; `queries` has only these, divided by the temperature. */
-function chooseComponents(q: usize, groupSize: i32): void {
-  memory.fill(magnitudes, 0, (<usize>headDim) << 2);
-  for (let g = 0; g < groupSize; g++) {
-    const from = q + <usize>g * ((<usize>headDim) << 2);
-    for (let i: usize = 0; i < (<usize>headDim) << 2; i += 4) {
-      store<f32>(magnitudes + i, load<f32>(magnitudes + i) + abs<f32>(load<f32>(from + i)));
+/** Approximate weight of the chosen slots for a head of the group. */
+function shareOf(head: i32): f32 {
+  const own = weights + <usize>head * slotBytes;
+  let share: f32 = 0;
+  for (let i = 0; i < numChosen; i++) share += load<f32>(own + ((<usize>load<i32>(chosen + ((<usize>i) << 2))) << 2));
+  return min<f32>(1, share);
+}
+
+/** `y = share * y + (1 - share) * mean` */
+function blendMean(y: usize, share: f32): void {
+  for (let i: usize = 0; i < <usize>cache.valueDim; i++) {
+    const rest = (<f32>1 - share) * <f32>(load<f64>(mean + (i << 3)) / <f64>numVisible);
+    store<f32>(y + (i << 2), share * load<f32>(y + (i << 2)) + rest);
+  }
+}
+
+/** The components of the largest magnitude over the queries of the group. */
+function chooseComponents(q: usize): void {
+  memory.fill(magnitudes, 0, cache.keyStride);
+  for (const end = q + <usize>groupSize * cache.keyStride; q < end; q += cache.keyStride) {
+    for (let i: usize = 0; i < cache.keyStride; i += 4) {
+      store<f32>(magnitudes + i, load<f32>(magnitudes + i) + abs<f32>(load<f32>(q + i)));
     }
   }
-  selectLargest(magnitudes, headDim, rank, magnitudes + ((<usize>headDim) << 2), components);
-  memory.fill(queries, 0, <usize>groupSize * ((<usize>headDim) << 2));
-  for (let g = 0; g < groupSize; g++) {
-    const from = q + <usize>g * ((<usize>headDim) << 2);
-    const to = queries + <usize>g * ((<usize>headDim) << 2);
-    let all: f32 = 0;
-    let kept: f32 = 0;
-    for (let i: usize = 0; i < (<usize>headDim) << 2; i += 4) all += abs<f32>(load<f32>(from + i));
-    for (let c = 0; c < rank; c++)
-      kept += abs<f32>(load<f32>(from + ((<usize>load<i32>(components + ((<usize>c) << 2))) << 2)));
-    const factor: f32 = attributeI(8) !== 0 && kept !== 0 ? <f32>Math.sqrt(<f64>all / <f64>kept) : 1;
-    for (let c = 0; c < rank; c++) {
-      const at = (<usize>load<i32>(components + ((<usize>c) << 2))) << 2;
-      // side by side for columns, in their places for keys
-      store<f32>(to + (isPresent(8) ? (<usize>c) << 2 : at), load<f32>(from + at) * factor);
-    }
+  selectLargest(magnitudes, cache.headDim, rank, magnitudes + cache.keyStride, components);
+}
+
+/** Keeps the chosen components of a query alone, divided by the temperature. */
+function reduceQuery(from: usize, to: usize): void {
+  memory.fill(to, 0, cache.keyStride);
+  let all: f32 = 0;
+  let kept: f32 = 0;
+  for (let i: usize = 0; i < cache.keyStride; i += 4) all += abs<f32>(load<f32>(from + i));
+  for (let c = 0; c < rank; c++) kept += abs<f32>(load<f32>(from + componentAt(c)));
+  const factor: f32 = op.attributes.temperature && kept !== 0 ? <f32>Math.sqrt(<f64>all / <f64>kept) : 1;
+  for (let c = 0; c < rank; c++) {
+    const at = componentAt(c);
+    // side by side for columns, in their places for keys
+    store<f32>(to + (op.columns.isPresent ? (<usize>c) << 2 : at), load<f32>(from + at) * factor);
   }
+}
+
+/** Where a chosen component lies in a row. */
+function componentAt(c: i32): usize {
+  return (<usize>load<i32>(components + ((<usize>c) << 2))) << 2;
 }
 
 /** Logits of whole keys with the other components of the queries zero. */
-function scoreKeys(token: i32, firstHead: i32, groupSize: i32, kvHead: i32): void {
-  for (let first = 0; first < groupSize; first += LANES) {
+function scoreKeys(token: i32, firstHead: i32, kvHead: i32): void {
+  for (let first = 0; first < groupSize; first += panels.LANES) {
     const head = firstHead + first;
-    openPanels(token, token + 1, head, min<i32>(firstHead + groupSize, head + LANES));
+    panels.openPanels(token, token + 1, head, min<i32>(firstHead + groupSize, head + panels.LANES));
     // as if `queries` were the rows of these heads in a tensor like q
-    loadQueries(queries - <usize>(token * dim(0, 1) + firstHead) * ((<usize>headDim) << 2));
-    for (let begin = 0; begin < numVisible; begin += PANEL_ROWS) {
-      const rows = min<i32>(PANEL_ROWS, numVisible - begin);
+    panels.loadQueries(queries - <usize>(token * cache.numHeads + firstHead) * cache.keyStride, false);
+    for (let begin = 0; begin < numVisible; begin += panels.PANEL_ROWS) {
+      const rows = min<i32>(panels.PANEL_ROWS, numVisible - begin);
       const keys = gatherKeys(visible + ((<usize>begin) << 2), rows, kvHead);
-      for (let panel = 0; panel < numPanels; panel++) {
-        scoreRows(panel, keys, rows, 0);
-        capRows(rows);
-        for (let lane = firstLaneOf(panel); lane < lastLaneOf(panel); lane++) {
+      for (let panel = 0; panel < panels.numPanels; panel++) {
+        panels.scoreRows(panel, keys, rows, 0);
+        panels.capRows(rows);
+        for (let lane = panels.firstLaneOf(panel); lane < panels.lastLaneOf(panel); lane++) {
           const to = weights + <usize>(first + lane) * slotBytes + ((<usize>begin) << 2);
-          const column = (<usize>(lane - firstLaneOf(panel))) << 2;
-          for (let i = 0; i < rows; i++) store<f32>(to + ((<usize>i) << 2), load<f32>(logitsOf(i) + column));
+          const column = (<usize>(lane - panels.firstLaneOf(panel))) << 2;
+          for (let i = 0; i < rows; i++) store<f32>(to + ((<usize>i) << 2), load<f32>(panels.logitsOf(i) + column));
         }
       }
     }
@@ -215,90 +188,81 @@ function scoreKeys(token: i32, firstHead: i32, groupSize: i32, kvHead: i32): voi
 }
 
 /** Logits from the transposed keys: only the chosen columns are read. */
-function scoreColumns(groupSize: i32, kvHead: i32): void {
-  const blockSize = dim(3, 2);
-  const numKvHeads = dim(3, 1);
-  const dtype = dtypeOf(8);
-  const scale = attributeF(0);
-  const cap = attributeF(3);
+function scoreColumns(kvHead: i32): void {
+  const dtype = op.columns.dtype;
+  const stride = (<usize>cache.blockSize) << 2;
   for (let begin = 0; begin < numVisible;) {
-    // a run of slots side by side in one block
+    // a run of consecutive slots in one block
     const index = load<i32>(visible + ((<usize>begin) << 2));
-    const block = index / blockSize;
-    const offset = index - block * blockSize;
+    const block = index / cache.blockSize;
+    const offset = index - block * cache.blockSize;
     let end = begin + 1;
-    const limit = min<i32>(numVisible, begin + blockSize - offset);
+    const limit = min<i32>(numVisible, begin + cache.blockSize - offset);
     while (end < limit && load<i32>(visible + ((<usize>end) << 2)) === index + end - begin) end++;
-    const count = end - begin;
-    const stride = (<usize>blockSize) << 2;
-    for (let c = 0; c < rank; c++) {
-      const component = load<i32>(components + ((<usize>c) << 2));
-      const at = <usize>((block * numKvHeads + kvHead) * headDim + component) * <usize>blockSize + <usize>offset;
-      decode(dtype, addressOf(8) + at * bytesOf(dtype, 1), columns + <usize>c * stride, count);
+    const first = <usize>(block * cache.numKvHeads + kvHead) * <usize>cache.headDim;
+    for (let c: usize = 0; c < <usize>rank; c++) {
+      const at = (first + (componentAt(<i32>c) >> 2)) * <usize>cache.blockSize + <usize>offset;
+      decode(dtype, op.columns.address + at * bytesOf(dtype, 1), columns + c * stride, end - begin);
     }
     for (let g = 0; g < groupSize; g += 2) {
       // two heads at a time; the last of an odd number is computed twice
       const other = min<i32>(g + 1, groupSize - 1);
-      const to = weights + <usize>g * slotBytes + ((<usize>begin) << 2);
-      const otherTo = weights + <usize>other * slotBytes + ((<usize>begin) << 2);
-      for (let i = 0; i < count; i += 16) {
-        let q = queries + <usize>g * ((<usize>headDim) << 2);
-        let p = queries + <usize>other * ((<usize>headDim) << 2);
-        let column = columns + ((<usize>i) << 2);
-        let s0 = f32x4.splat(0);
-        let s1 = s0;
-        let s2 = s0;
-        let s3 = s0;
-        let t0 = s0;
-        let t1 = s0;
-        let t2 = s0;
-        let t3 = s0;
-        for (let c = 0; c < rank; c++, q += 4, p += 4, column += stride) {
-          const x = v128.load32_splat(q);
-          const y = v128.load32_splat(p);
-          let k = v128.load(column);
-          s0 = fma(x, k, s0);
-          t0 = fma(y, k, t0);
-          k = v128.load(column, 16);
-          s1 = fma(x, k, s1);
-          t1 = fma(y, k, t1);
-          k = v128.load(column, 32);
-          s2 = fma(x, k, s2);
-          t2 = fma(y, k, t2);
-          k = v128.load(column, 48);
-          s3 = fma(x, k, s3);
-          t3 = fma(y, k, t3);
-        }
-        const at = (<usize>i) << 2;
-        put(to + at, s0, count - i, scale, cap);
-        put(to + at + 16, s1, count - i - 4, scale, cap);
-        put(to + at + 32, s2, count - i - 8, scale, cap);
-        put(to + at + 48, s3, count - i - 12, scale, cap);
-        put(otherTo + at, t0, count - i, scale, cap);
-        put(otherTo + at + 16, t1, count - i - 4, scale, cap);
-        put(otherTo + at + 32, t2, count - i - 8, scale, cap);
-        put(otherTo + at + 48, t3, count - i - 12, scale, cap);
-      }
+      for (let i = begin; i < end; i += 16) scoreTile(g, other, columns + ((<usize>(i - begin)) << 2), i);
     }
     begin = end;
   }
+  if (cache.softCap === 0) return;
+  for (let g: usize = 0; g < <usize>groupSize; g++) {
+    const own = weights + g * slotBytes;
+    for (let i: usize = 0; i < (<usize>numVisible) << 2; i += 16)
+      v128.store(own + i, cache.capLogits(v128.load(own + i)));
+  }
 }
 
-function put(to: usize, products: v128, count: i32, scale: f32, cap: f32): void {
-  if (count <= 0) return;
-  let v = f32x4.mul(products, f32x4.splat(scale));
-  if (cap !== 0) v = f32x4.mul(f32x4.splat(cap), tanh4(f32x4.div(v, f32x4.splat(cap))));
-  if (count >= 4) {
-    v128.store(to, v);
-    return;
+/** Logits of 16 slots from `begin` on for two heads; those behind a run are overwritten or never read. */
+function scoreTile(head: i32, other: i32, column: usize, begin: i32): void {
+  const stride = (<usize>cache.blockSize) << 2;
+  let q = queries + <usize>head * cache.keyStride;
+  let p = queries + <usize>other * cache.keyStride;
+  let s0 = f32x4.splat(0);
+  let s1 = s0;
+  let s2 = s0;
+  let s3 = s0;
+  let t0 = s0;
+  let t1 = s0;
+  let t2 = s0;
+  let t3 = s0;
+  for (let c = 0; c < rank; c++, q += 4, p += 4, column += stride) {
+    const x = v128.load32_splat(q);
+    const y = v128.load32_splat(p);
+    let k = v128.load(column);
+    s0 = fma(x, k, s0);
+    t0 = fma(y, k, t0);
+    k = v128.load(column, 16);
+    s1 = fma(x, k, s1);
+    t1 = fma(y, k, t1);
+    k = v128.load(column, 32);
+    s2 = fma(x, k, s2);
+    t2 = fma(y, k, t2);
+    k = v128.load(column, 48);
+    s3 = fma(x, k, s3);
+    t3 = fma(y, k, t3);
   }
-  store<f32>(to, f32x4.extract_lane(v, 0));
-  if (count > 1) store<f32>(to, f32x4.extract_lane(v, 1), 4);
-  if (count > 2) store<f32>(to, f32x4.extract_lane(v, 2), 8);
+  const factor = f32x4.splat(cache.scale);
+  const to = weights + <usize>head * slotBytes + ((<usize>begin) << 2);
+  v128.store(to, f32x4.mul(s0, factor));
+  v128.store(to, f32x4.mul(s1, factor), 16);
+  v128.store(to, f32x4.mul(s2, factor), 32);
+  v128.store(to, f32x4.mul(s3, factor), 48);
+  const otherTo = weights + <usize>other * slotBytes + ((<usize>begin) << 2);
+  v128.store(otherTo, f32x4.mul(t0, factor));
+  v128.store(otherTo, f32x4.mul(t1, factor), 16);
+  v128.store(otherTo, f32x4.mul(t2, factor), 32);
+  v128.store(otherTo, f32x4.mul(t3, factor), 48);
 }
 
 /** The softmax of a head's logits; adds it to the totals. */
-function normalise(own: usize): void {
+function normalize(own: usize): void {
   const bytes = (<usize>numVisible) << 2;
   // whole vectors: what lies behind the last one counts as not seen
   for (let i = bytes; (i & 15) !== 0; i += 4) store<f32>(own + i, -Infinity);
@@ -322,33 +286,35 @@ function normalise(own: usize): void {
 
 /** The sum of the values of all keys that the query sees: from the means of blocks where these are seen as a whole. */
 function sumValues(position: i32, sequence: i32, kvHead: i32): void {
-  const context = contextOfSequence(sequence);
-  const numKvHeads = dim(3, 1);
-  const hasMeans = isPresent(9);
-  const numParts = hasMeans ? dim(9, 1) : 1;
-  const partSize = dim(3, 2) / numParts;
-  memory.fill(mean, 0, (<usize>valueDim) << 3);
+  const context = cache.contextOfSequence(sequence);
+  const hasMeans = op.valueMeans.isPresent;
+  const numParts = hasMeans ? op.valueMeans.numParts : 1;
+  const partSize = cache.blockSize / numParts;
+  memory.fill(mean, 0, 2 * cache.valueStride);
   for (let slot = 0; slot < context;) {
-    const count = min<i32>(slotsInBlock(slot, context - slot), partSize - (slot % partSize));
-    const index = slotIndex(sequence, slot);
+    const count = min<i32>(cache.slotsInBlock(slot, context - slot), partSize - (slot % partSize));
+    const index = cache.slotIndex(sequence, slot);
     slot += count;
-    const numSeen = countVisible(index, count, position);
+    const numSeen = countVisible(position, cache.positionsAt(index), count, cache.minDistance, cache.maxDistance);
     if (hasMeans && numSeen === partSize) {
-      const part = (index / dim(3, 2)) * numParts + (index % dim(3, 2)) / partSize;
-      const summary = <usize>(part * numKvHeads + kvHead);
-      if (load<i32>(addressOf(10) + (summary << 2)) === partSize) {
-        addValue(addressOf(9) + summary * ((<usize>valueDim) << 2), <f64>partSize);
+      const part = (index / cache.blockSize) * numParts + (index % cache.blockSize) / partSize;
+      const summary = <usize>(part * cache.numKvHeads + kvHead);
+      if (load<i32>(op.meanCounts.address + (summary << 2)) === partSize) {
+        addValue(op.valueMeans.address + summary * cache.valueStride, <f64>partSize);
         continue;
       }
     }
-    for (let i = 0; i < count; i++) {
-      if (numSeen === count || countVisible(index + i, 1, position) === 1) addValue(valueOf(index + i, kvHead, row), 1);
+    for (let i = index; i < index + count; i++) {
+      const isSeen =
+        numSeen === count ||
+        countVisible(position, cache.positionsAt(i), 1, cache.minDistance, cache.maxDistance) === 1;
+      if (isSeen) addValue(cache.valueOf(i, kvHead, row), 1);
     }
   }
 }
 
 function addValue(value: usize, count: f64): void {
-  for (let i: usize = 0; i < <usize>valueDim; i++) {
+  for (let i: usize = 0; i < <usize>cache.valueDim; i++) {
     const at = mean + (i << 3);
     store<f64>(at, load<f64>(at) + count * <f64>load<f32>(value + (i << 2)));
   }

@@ -1,14 +1,13 @@
-import { sequences, state, stateFrom, stateTo } from '../operands/state-carry.generated';
+/** Copies the states that sequences begin with to where they leave them; fresh ones are zero. */
+import { nextRun, openRuns, stateFrom, stateTo } from '../attention/state-runs';
+import * as op from '../operands/state-carry.generated';
 
 export function stateCarry(): void {
-  const numTokens = sequences.numTokens;
-  const rowBytes = (<usize>(state.numHeads * state.stateSize)) << 2;
-  for (let t = 0; t < numTokens;) {
-    const sequence = load<i32>(sequences.address + ((<usize>t) << 2));
-    while (t < numTokens && load<i32>(sequences.address + ((<usize>t) << 2)) === sequence) t++;
-    const from = load<i32>(stateFrom.address + ((<usize>sequence) << 2));
-    const to = state.address + <usize>load<i32>(stateTo.address + ((<usize>sequence) << 2)) * rowBytes;
-    if (from < 0) memory.fill(to, 0, rowBytes);
-    else memory.copy(to, state.address + <usize>from * rowBytes, rowBytes);
+  const rowBytes = (<usize>(op.state.numHeads * op.state.stateSize)) << 2;
+  openRuns(op.sequences.address, op.stateFrom.address, op.stateTo.address, op.sequences.numTokens);
+  while (nextRun()) {
+    const to = op.state.address + <usize>stateTo * rowBytes;
+    if (stateFrom < 0) memory.fill(to, 0, rowBytes);
+    else memory.copy(to, op.state.address + <usize>stateFrom * rowBytes, rowBytes);
   }
 }

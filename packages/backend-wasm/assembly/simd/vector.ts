@@ -86,6 +86,11 @@ export function minU4(v: v128): u32 {
   );
 }
 
+/** Sum of the four integers. */
+export function sumI4(v: v128): i32 {
+  return i32x4.extract_lane(v, 0) + i32x4.extract_lane(v, 1) + i32x4.extract_lane(v, 2) + i32x4.extract_lane(v, 3);
+}
+
 /** The vector with another number in lane `lane`, 0 to 3. */
 export function withLane(v: v128, lane: i32, value: f32): v128 {
   if (lane === 0) return f32x4.replace_lane(v, 0, value);

@@ -1,11 +1,6 @@
-/** States of the online softmax of rows (token, head): maximum, sum, weighted sum of the values. */
+/** Partial states of split-KV attention: maxima and sums `[splits, T, N]`, weighted sums of values `[splits, T, N, D]`. */
 
-/** Merges the parts of a row into its first part. */
-export function mergeRows(m: usize, l: usize, o: usize, numParts: i32, rows: i32, row: i32, valueDim: i32): void {
-  for (let part = 1; part < numParts; part++) mergeState(m, l, o, row, m, l, o, part * rows + row, valueDim);
-}
-
-/** Merges a row of one list of states into a row of another. */
+/** Merges the state of a row into that of another. */
 export function mergeState(
   m: usize,
   l: usize,
@@ -34,10 +29,8 @@ export function mergeState(
   }
 }
 
-/** `y = o / l` of one row; zeros where no key was seen. */
-export function finishRow(m: usize, l: usize, o: usize, row: i32, y: usize, valueDim: i32): void {
-  const sum = load<f32>(l + ((<usize>row) << 2));
-  const factor: f32 = sum === 0 ? 0 : 1 / sum;
-  const at = (<usize>row * <usize>valueDim) << 2;
-  for (let i = at; i < at + ((<usize>valueDim) << 2); i += 4) store<f32>(y + i, load<f32>(o + i) * factor);
+/** `y = o / l` of one query; zeros where no key was seen. */
+export function finishState(l: f32, o: usize, y: usize, valueDim: i32): void {
+  const factor: f32 = l === 0 ? 0 : 1 / l;
+  for (let i: usize = 0; i < (<usize>valueDim) << 2; i += 4) store<f32>(y + i, load<f32>(o + i) * factor);
 }

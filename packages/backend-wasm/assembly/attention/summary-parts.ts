@@ -1,0 +1,61 @@
+/** Parts of cache blocks that a step appends to, for ops that keep a summary of each part. */
+import { counts, keys, slots, values } from '../operands/summary-inputs.generated';
+import { bytesOf } from '../quant/dequantize';
+import { localScratch } from '../runtime/record';
+import { toF32 } from './kv-cache-view';
+
+/** Row of the summary in tensors `[numBlocks, numParts, numKvHeads, ...]`. */
+export let summary: usize = 0;
+/** Rows of the part that are to be taken in: all from the first where the summary is not up to date. */
+export let firstRow: i32 = 0;
+export let endRow: i32 = 0;
+
+let head: i32 = 0;
+let token: i32 = 0;
+/** Row of the part's first slot in the cache. */
+let cacheRow: usize = 0;
+
+/** Opens the parts of a KV head. */
+export function openParts(kvHead: i32): void {
+  head = kvHead;
+  token = 0;
+}
+
+/** Goes on to the next part, and counts its rows as taken in; false after the last one. */
+export function nextPart(): bool {
+  const numTokens = slots.numTokens;
+  while (token < numTokens && slotAt(token) < 0) token += 1;
+  if (token >= numTokens) return false;
+  const slot = slotAt(token);
+  const partSize = keys.blockSize / counts.numParts;
+  const block = slot / keys.blockSize;
+  const inside = slot - block * keys.blockSize;
+  const part = inside / partSize;
+  const offset = inside - part * partSize;
+  summary = <usize>((block * counts.numParts + part) * keys.numKvHeads + head);
+  cacheRow = <usize>((block * keys.numKvHeads + head) * keys.blockSize + part * partSize);
+  // tokens that follow in the same part
+  endRow = offset;
+  do {
+    endRow += 1;
+    token += 1;
+  } while (endRow < partSize && token < numTokens && slotAt(token) === slot + endRow - offset);
+  const count = counts.address + (summary << 2);
+  firstRow = load<i32>(count) === offset ? offset : 0;
+  store<i32>(count, endRow);
+  return true;
+}
+
+function slotAt(token: i32): i32 {
+  return load<i32>(slots.address + ((<usize>token) << 2));
+}
+
+/** Where the key of a row of the part lies as f32. */
+export function keyOfPart(row: i32): usize {
+  const from = keys.address + (cacheRow + <usize>row) * bytesOf(keys.dtype, keys.headDim);
+  return toF32(keys.dtype, from, localScratch(), keys.headDim);
+}
+export function valueOfPart(row: i32): usize {
+  const from = values.address + (cacheRow + <usize>row) * bytesOf(values.dtype, values.valueDim);
+  return toF32(values.dtype, from, localScratch() + ((<usize>keys.headDim) << 2) + 16, values.valueDim);
+}
