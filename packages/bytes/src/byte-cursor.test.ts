@@ -74,7 +74,9 @@ describe('ByteCursor', () => {
   it('calls reading without ensure a bug', () => {
     expect(() => new ByteCursor(memorySource(sample)).uint8('x')).toThrow(/internal error.*x was read before ensure/);
   });
+});
 
+describe('reads of the source', () => {
   it('doubles its reads up to the limit, and reads no byte twice', async () => {
     const source = counted(memorySource(new Uint8Array(1000)));
     const cursor = new ByteCursor(source, { firstChunkBytes: 16, maxChunkBytes: 64 });

@@ -51,7 +51,7 @@ describe('fileSource', () => {
     },
   );
 
-  it('goes on after short reads', async () => {
+  it('continues after short reads', async () => {
     await writeFile(path, bytes(1, 2, 3, 4, 5, 6, 7));
     const source = await fileSource(path);
     const prototype = await fileHandlePrototype();
@@ -139,7 +139,7 @@ describe('fileSink', () => {
     expect(await readdir(folder)).toEqual(['data.bin']);
   });
 
-  it('goes on after short writes', async () => {
+  it('continues after short writes', async () => {
     const prototype = await fileHandlePrototype();
     const write = prototype.write as (...args: unknown[]) => unknown;
     vi.spyOn(prototype, 'write').mockImplementation(function (this: typeof prototype, ...args: unknown[]) {
@@ -151,8 +151,10 @@ describe('fileSink', () => {
     await sink.close();
     expect(new Uint8Array(await readFile(path))).toEqual(bytes(1, 2, 3, 4, 5));
   });
+});
 
-  it.each(['write', 'sync', 'truncate'] as const)('removes its file when %s fails', async (method) => {
+describe('failures of fileSink', () => {
+  it.each(['write', 'sync', 'truncate'] as const)('remove its file when %s fails', async (method) => {
     await writeFile(path, 'old');
     const sink = await fileSink(path);
     vi.spyOn(await fileHandlePrototype(), method).mockRejectedValueOnce(systemError('ENOSPC'));
@@ -166,7 +168,7 @@ describe('fileSink', () => {
     await expect(sink.write(bytes(1))).rejects.toThrow(ReleasedError);
   });
 
-  it('removes its file when the rename fails', async () => {
+  it('remove its file when the rename fails', async () => {
     const sink = await fileSink(path);
     await sink.write(bytes(1));
     await mkdir(path);
@@ -174,7 +176,7 @@ describe('fileSink', () => {
     expect(await readdir(folder)).toEqual(['data.bin']);
   });
 
-  it('refuses a folder and a missing folder at once', async () => {
+  it('include a folder and a missing folder, at once', async () => {
     await expect(fileSink(folder)).rejects.toThrow(`${folder}: is a folder`);
     await expect(fileSink(join(folder, 'no', 'file'))).rejects.toThrow(/ENOENT/);
   });

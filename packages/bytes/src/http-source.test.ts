@@ -54,13 +54,13 @@ describe('opening', () => {
     expect(server.requests).toEqual(['GET /content bytes=0-0']);
   });
 
-  it('asks by HEAD when Content-Range does not tell the size', async () => {
+  it('asks by HEAD when Content-Range has no size', async () => {
     server.next.push(reply(206, { 'content-range': 'bytes 0-0/*' }, 'x'));
     expect((await open()).sizeBytes).toBe(5000);
     expect(server.requests).toEqual(['GET /content bytes=0-0', 'HEAD /content']);
   });
 
-  it('says so when neither tells', async () => {
+  it('refuses a server that gives no size', async () => {
     server.next.push(reply(206, {}, 'x'), reply(200));
     expect(await message(open())).toMatch(/does not say how large/);
   });
@@ -89,8 +89,10 @@ describe('opening', () => {
       /no answer: .*given up after 3 attempts/,
     );
   });
+});
 
-  it('follows redirects and sends the headers', async () => {
+describe('requests', () => {
+  it('follow redirects and send the headers', async () => {
     let authorization: string | undefined;
     server.next.push(
       reply(302, { location: '/content' }),
@@ -111,7 +113,7 @@ describe('opening', () => {
     ]);
   });
 
-  it('uses the fetch it is given', async () => {
+  it('use the fetch of the options', async () => {
     const urls: string[] = [];
     const source = await open('/content', {
       fetch: (input, init) => {
@@ -153,13 +155,15 @@ describe('reading', () => {
     expect(server.requests).toHaveLength(2);
   });
 
-  it('takes a weak ETag for the strong one', async () => {
+  it('accepts a weak ETag for the strong one', async () => {
     const source = await open();
     server.next.push(partial(0, 9, { etag: 'W/"version-1"' }));
     expect(await readBytes(source, 0, 10)).toEqual(content.slice(0, 10));
   });
+});
 
-  it('resumes where a connection broke', async () => {
+describe('retries', () => {
+  it('resume where a connection broke', async () => {
     const source = await open();
     server.next.push(breakAfter(0, 4999, 1000), breakAfter(1000, 4999, 500));
     expect(await readBytes(source)).toEqual(content);
@@ -170,34 +174,36 @@ describe('reading', () => {
     ]);
   });
 
-  it('resumes after a body that is too short', async () => {
+  it('resume after a body that is too short', async () => {
     const source = await open();
     server.next.push(reply(206, { 'content-range': 'bytes 10-29/5000' }, content.subarray(10, 15)));
     expect(await readBytes(source, 10, 20)).toEqual(content.slice(10, 30));
     expect(server.requests.at(-1)).toBe('GET /content bytes=15-29');
   });
 
-  it.each([408, 429, 500, 502, 503, 504])('retries after HTTP status %d', async (status) => {
+  it.each([408, 429, 500, 502, 503, 504])('follow HTTP status %d', async (status) => {
     const source = await open();
     server.next.push(reply(status), reply(status, { 'retry-after': '0' }));
     expect(await readBytes(source, 10, 20)).toEqual(content.slice(10, 30));
     expect(server.requests).toHaveLength(4);
   });
 
-  it('gives up after the given number of retries', async () => {
+  it('end after the given number', async () => {
     const source = await open('/content', { maxRetries: 2 });
     server.next.push(...Array.from({ length: 9 }, () => reply(503)));
     expect(await message(readBytes(source, 10, 20))).toMatch(/at byte 10: HTTP status 503, given up after 3 attempts/);
     expect(server.requests).toHaveLength(4);
   });
 
-  it('gives up on a server that always answers without the bytes', async () => {
+  it('end for a server that always answers without the bytes', async () => {
     const source = await open('/content', { maxRetries: 1 });
     server.next.push(...Array.from({ length: 9 }, () => partial(10, 29, {}, new Uint8Array(0))));
     expect(await message(readBytes(source, 10, 20))).toMatch(/too short, expected 20 bytes, got 0, given up after 2/);
   });
+});
 
-  it('ends a read in flight when the source is closed or the signal fires', async () => {
+describe('aborts', () => {
+  it('end a read in flight when the source is closed or the signal fires', async () => {
     const hang: RequestListener = (_, response) => {
       response.writeHead(206, { 'content-range': 'bytes 0-9/5000', 'content-length': 10 }).write('abc');
     };
@@ -212,7 +218,7 @@ describe('reading', () => {
     await expect(other).rejects.toThrow(ReleasedError);
   });
 
-  it('ends the wait between attempts when the signal of the source fires', async () => {
+  it('end the wait between attempts when the signal of the source fires', async () => {
     const stop = new AbortController();
     const source = await open('/content', { signal: stop.signal, retryDelayMs: 100_000 });
     server.next.push((_, response) => {

@@ -118,8 +118,10 @@ describe('changed files', () => {
       if (file !== undefined) await expectSound(file, changed);
     }
   });
+});
 
-  it('with a huge number anywhere in the header are refused or sound', async () => {
+describe('changed numbers and lengths', () => {
+  it('a huge number anywhere in the header is refused or sound', async () => {
     const values = [2n ** 64n - 1n, 2n ** 63n, 2n ** 53n, 2n ** 53n - 1n, 2n ** 40n, 2n ** 32n - 1n, 1n << 20n];
     values.push(BigInt(bytes.byteLength), BigInt(bytes.byteLength + 1), 0n);
     for (let offset = 0; offset + 8 <= dataOffset; offset++) {
@@ -132,7 +134,7 @@ describe('changed files', () => {
     }
   });
 
-  it('with bytes put in or taken out are refused or sound', async () => {
+  it('inserted and removed bytes are refused or sound', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.nat(dataOffset),
@@ -149,7 +151,7 @@ describe('changed files', () => {
     );
   });
 
-  it('of nothing but random bytes after the magic are refused or sound', async () => {
+  it('random bytes after the magic are refused or sound', async () => {
     await fc.assert(
       fc.asyncProperty(fc.uint8Array({ maxLength: 200 }), fc.nat(3), fc.nat(3), async (tail, numTensors, numPairs) => {
         const head = await ggufBytes();

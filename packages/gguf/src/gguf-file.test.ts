@@ -48,8 +48,10 @@ describe('openGguf', () => {
     await file.tensors.get('one')!.read(data);
     expect(data).toEqual(filler(24, 1));
   });
+});
 
-  it('reads the header and no tensor data', async () => {
+describe('reads of openGguf', () => {
+  it('are the header and no tensor data', async () => {
     // 100 kB of header, then 400 MB of data that only pretend to be there
     const tokens = Array.from({ length: 6000 }, (_, index) => `token ${index}`);
     const bytes = await ggufBytes({
@@ -65,7 +67,7 @@ describe('openGguf', () => {
     expect(source.numReads).toBeLessThanOrEqual(3);
   });
 
-  it('reads a vocabulary of 256 k tokens in one pass over its bytes', async () => {
+  it('take one pass over a vocabulary of 256 k tokens', async () => {
     const tokens = Array.from({ length: 262_144 }, (_, index) => `▁token${index}`);
     const scores = Float32Array.from({ length: 262_144 }, (_, index) => -index);
     const bytes = await ggufBytes({
@@ -79,7 +81,7 @@ describe('openGguf', () => {
     expect(source.numReads).toBeLessThan(12); // 64 kB doubling to 4 MB
   });
 
-  it('leaves the source open when it refuses, and closes it with the file', async () => {
+  it('leave the source open when the file is refused, and close it with the file', async () => {
     const broken = counted(memorySource(new Uint8Array(10)));
     await expect(openGguf(broken)).rejects.toThrow(FormatError);
     expect(broken.numCloses).toBe(0);
@@ -91,12 +93,14 @@ describe('openGguf', () => {
     await expect(file.tensors.get('one')!.read(new Uint8Array(1))).rejects.toThrow(ReleasedError);
   });
 
-  it('stops at an abort', async () => {
+  it('stop on an abort', async () => {
     const source = memorySource(await ggufBytes(sampleModel()));
     await expect(openGguf(source, { signal: AbortSignal.abort(new Error('stop')) })).rejects.toThrow('stop');
   });
+});
 
-  it('takes tensors in any order with gaps between them, and bytes after the end', async () => {
+describe('unusual files', () => {
+  it('have tensors in any order with gaps between them, and bytes after the end', async () => {
     const tensors = ['a', 'b'].map((name, seed) => ({
       name,
       dtype: 'f32' as const,
@@ -121,14 +125,14 @@ describe('openGguf', () => {
     }
   });
 
-  it('takes a file without tensors and without padding', async () => {
+  it('have no tensors and no padding', async () => {
     const bytes = await ggufBytes({ metadata: { a: 'x' } });
     expect(bytes.byteLength).toBe(64);
     const file = await openGguf(memorySource(bytes.subarray(0, 24 + 9 + 4 + 9)));
     expect(file.metadata.getString('a')).toBe('x');
   });
 
-  it('keeps a byte order mark that a token begins with', async () => {
+  it('have tokens that begin with a byte order mark', async () => {
     const file = await openGguf(memorySource(await ggufBytes({ metadata: { a: ['\ufeffx'] } })));
     expect(file.metadata.getStrings('a')).toEqual(['\ufeffx']);
   });

@@ -9,8 +9,31 @@ beforeAll(async () => {
   ({ metadata } = await openGguf(memorySource(await ggufBytes(sampleModel()), 'sample')));
 });
 
+const getters = {
+  getString: 'a string',
+  getBoolean: 'a boolean',
+  getNumber: 'a number',
+  getInteger: 'an integer',
+  getBigInt: 'an integer',
+  getArray: 'an array',
+  getStrings: 'an array of strings',
+  getBooleans: 'an array of booleans',
+  getNumbers: 'an array of numbers',
+} as const;
+const accepted: Record<keyof typeof getters, string[]> = {
+  getString: ['general.architecture'],
+  getBoolean: ['a.bool'],
+  getNumber: ['a.uint8', 'a.uint64', 'a.float32', 'a.float64'],
+  getInteger: ['a.uint8', 'a.uint64'],
+  getBigInt: ['a.uint8', 'a.uint64', 'a.int64'],
+  getArray: ['a.strings', 'a.floats', 'a.bools', 'a.longs', 'a.nested'],
+  getStrings: ['a.strings'],
+  getBooleans: ['a.bools'],
+  getNumbers: ['a.floats'],
+};
+
 describe('GgufMetadata', () => {
-  it('gives values by type', () => {
+  it('returns values by type', () => {
     expect(metadata.getString('general.architecture')).toBe('llama');
     expect(metadata.getBoolean('a.bool')).toBe(true);
     expect(metadata.getNumber('a.uint8')).toBe(255);
@@ -28,7 +51,7 @@ describe('GgufMetadata', () => {
     expect(metadata.get('missing')).toBeUndefined();
   });
 
-  it('lists what it has, in the order of the file', () => {
+  it('lists its keys in the order of the file', () => {
     expect(metadata.size).toBe(12);
     expect([...metadata.keys()].slice(0, 2)).toEqual(['general.architecture', 'a.bool']);
     expect([...metadata][1]).toEqual(['a.bool', { type: 'bool', value: true }]);
@@ -36,35 +59,15 @@ describe('GgufMetadata', () => {
     expect(metadata.has('a')).toBe(false);
   });
 
-  it('gives the fallback for a missing key only', () => {
+  it('returns the fallback for a missing key only', () => {
     expect(metadata.getNumber('x', 5)).toBe(5);
     expect(metadata.getString('x', undefined)).toBeUndefined();
     expect(metadata.getInteger('a.uint8', 5)).toBe(255);
     expect(() => metadata.getString('a.bool', 'x')).toThrow(FormatError);
   });
+});
 
-  const getters = {
-    getString: 'a string',
-    getBoolean: 'a boolean',
-    getNumber: 'a number',
-    getInteger: 'an integer',
-    getBigInt: 'an integer',
-    getArray: 'an array',
-    getStrings: 'an array of strings',
-    getBooleans: 'an array of booleans',
-    getNumbers: 'an array of numbers',
-  } as const;
-  const accepted: Record<keyof typeof getters, string[]> = {
-    getString: ['general.architecture'],
-    getBoolean: ['a.bool'],
-    getNumber: ['a.uint8', 'a.uint64', 'a.float32', 'a.float64'],
-    getInteger: ['a.uint8', 'a.uint64'],
-    getBigInt: ['a.uint8', 'a.uint64', 'a.int64'],
-    getArray: ['a.strings', 'a.floats', 'a.bools', 'a.longs', 'a.nested'],
-    getStrings: ['a.strings'],
-    getBooleans: ['a.bools'],
-    getNumbers: ['a.floats'],
-  };
+describe('values of other types', () => {
   it.each(Object.keys(getters) as (keyof typeof getters)[])(
     '%s refuses every other type and a missing key',
     (getter) => {
@@ -82,7 +85,7 @@ describe('GgufMetadata', () => {
     },
   );
 
-  it('knows where a value stands', () => {
+  it('are reported with their offset', () => {
     // magic, version, two counts, the key with its length, the type
     expect(metadata.error('general.architecture', 'bad').byteOffset).toBe(24 + 8 + 20 + 4);
     expect(() => metadata.getNumber('general.architecture')).toThrow(

@@ -127,8 +127,10 @@ describe('openSplitGguf', () => {
     expect((error as FormatError).message).toContain(message);
     expect(opened.every((source) => source.numCloses === 1)).toBe(true);
   });
+});
 
-  it('refuses a model that is not split, under the name of a part', async () => {
+describe('parts that do not fit', () => {
+  it('include a model that is not split, under the name of a part', async () => {
     const files = await parts();
     files.set(first, await ggufBytes({ tensors: [tensor('a', 0)] }));
     await expect(openSplitGguf(first, opener(files).open)).rejects.toThrow(
@@ -136,7 +138,7 @@ describe('openSplitGguf', () => {
     );
   });
 
-  it('refuses a tensor in two parts', async () => {
+  it('include a tensor in two parts', async () => {
     const files = await parts();
     const metadata = { 'split.no': uint16(1), 'split.count': uint16(3), 'split.tensors.count': int32(4) };
     files.set(second, await ggufBytes({ metadata, tensors: [tensor('a', 0)] }));
@@ -145,13 +147,13 @@ describe('openSplitGguf', () => {
     );
   });
 
-  it('refuses more tensors than the limit in all parts', async () => {
+  it('include more tensors than the limit in all parts', async () => {
     await expect(openSplitGguf(first, opener(await parts()).open, { limits: { maxTensors: 3 } })).rejects.toThrow(
       /expected at most 3 \(maxTensors\) in all parts, got 4/,
     );
   });
 
-  it('reports a missing part, and closes the others', async () => {
+  it('include a missing part; the others are closed', async () => {
     const files = await parts();
     files.delete(second);
     const { open, opened } = opener(files);
@@ -159,12 +161,12 @@ describe('openSplitGguf', () => {
     expect(opened.map((source) => source.numCloses)).toEqual([1]);
   });
 
-  it('takes a whole model under the name of a part of one', async () => {
+  it('do not include a whole model under the name of part 1 of 1', async () => {
     const files = new Map([['m-00001-of-00001.gguf', await ggufBytes({ tensors: [tensor('a', 0)] })]]);
     expect((await openSplitGguf('m-00001-of-00001.gguf', opener(files).open)).tensors.size).toBe(1);
   });
 
-  it('refuses another name', async () => {
+  it('include another name', async () => {
     await expect(openSplitGguf('m.gguf', opener(new Map()).open)).rejects.toThrow(ArgumentError);
   });
 });

@@ -14,6 +14,76 @@ async function* pieces(...sizes: number[]): AsyncIterable<Uint8Array> {
   for (const size of sizes) yield filler(size, 0);
 }
 
+const tensor = { name: 'x', dtype: 'f32' as DType, shape: [2], data: new Uint8Array(8) };
+
+const refused: readonly [string, Partial<WriteGgufOptions>, typeof ArgumentError | typeof ShapeError, RegExp][] = [
+  ['an empty key', { metadata: { '': 'x' } }, ArgumentError, /expected a name/],
+  [
+    'a key twice',
+    {
+      metadata: [
+        ['a', 'x'],
+        ['a', 'y'],
+      ],
+    },
+    ArgumentError,
+    /expected each key once, got a/,
+  ],
+  ['a lone surrogate', { metadata: { a: '\ud800' } }, ArgumentError, /well-formed text/],
+  ['a lone surrogate in a list', { metadata: { a: ['\udc00'] } }, ArgumentError, /well-formed text/],
+  ['a value out of range', { metadata: { a: { type: 'uint8', value: 256 } } }, ArgumentError, /type uint8, got 256/],
+  ['a negative count', { metadata: { a: { type: 'uint64', value: -1 } } }, ArgumentError, /type uint64, got -1/],
+  ['a fraction', { metadata: { a: { type: 'int32', value: 0.5 } } }, ArgumentError, /type int32, got 0.5/],
+  ['a bigint as a float', { metadata: { a: { type: 'float32', value: 1n as never } } }, ArgumentError, /type float32/],
+  ['a number as a boolean', { metadata: { a: { type: 'bool', value: 1 as never } } }, ArgumentError, /type bool/],
+  [
+    'a number out of range in a list',
+    { metadata: { a: { type: 'array', elementType: 'int8', value: [1, 128] } } },
+    ArgumentError,
+    /type int8, got 128/,
+  ],
+  ['an unknown type', { metadata: { a: { type: 'int128' as never, value: 1 } } }, ArgumentError, /got int128/],
+  ['an alignment of 24', { alignment: 24 }, ArgumentError, /a power of two, got 24/],
+  ['an alignment of 0', { alignment: 0 }, ArgumentError, /a power of two/],
+  [
+    'two alignments',
+    { alignment: 64, metadata: { 'general.alignment': { type: 'uint32', value: 32 } } },
+    ArgumentError,
+    /the same as/,
+  ],
+  [
+    'an alignment of another type',
+    { metadata: { 'general.alignment': { type: 'uint64', value: 32 } } },
+    ArgumentError,
+    /type uint32/,
+  ],
+  ['another version', { version: 4 as never }, ArgumentError, /2 or 3, got 4/],
+  ['an empty tensor name', { tensors: [{ ...tensor, name: '' }] }, ArgumentError, /1 to 63 bytes/],
+  [
+    'a long tensor name',
+    { tensors: [{ ...tensor, name: 'ü'.repeat(32) }] },
+    ArgumentError,
+    /1 to 63 bytes, got .* \(64\)/,
+  ],
+  ['a tensor twice', { tensors: [tensor, tensor] }, ArgumentError, /each name once, got x/],
+  ['an unknown dtype', { tensors: [{ ...tensor, dtype: 'f8' as DType }] }, ArgumentError, /got f8/],
+  ['five dimensions', { tensors: [{ ...tensor, shape: [1, 1, 1, 1, 2] }] }, ShapeError, /at most 4, got 5/],
+  ['a broken block', { tensors: [{ ...tensor, dtype: 'q8_0', shape: [33] }] }, ShapeError, /multiple of 32/],
+  ['a negative dimension', { tensors: [{ ...tensor, shape: [-1] }] }, ShapeError, /multiple of 1, got -1/],
+  [
+    'too little data',
+    { tensors: [{ ...tensor, data: new Uint8Array(7) }] },
+    ArgumentError,
+    /data of x: expected 8 bytes, got 7/,
+  ],
+  [
+    'too much data',
+    { tensors: [{ ...tensor, data: pieces(4, 5, 100) }] },
+    ArgumentError,
+    /data of x: expected 8 bytes, got 9 or more/,
+  ],
+];
+
 describe('writeGguf', () => {
   it('writes what openGguf reads, for any metadata and tensors', async () => {
     await fc.assert(
@@ -68,15 +138,17 @@ describe('writeGguf', () => {
     });
     expect(copy).toEqual(bytes);
   });
+});
 
-  it('takes texts, booleans and lists of texts as they are', async () => {
+describe('contents of written files', () => {
+  it('include texts, booleans and lists of texts', async () => {
     const file = await openGguf(memorySource(await ggufBytes({ metadata: { a: 'x', b: false, c: ['y', ''] } })));
     expect(file.metadata.getString('a')).toBe('x');
     expect(file.metadata.getBoolean('b')).toBe(false);
     expect(file.metadata.getStrings('c')).toEqual(['y', '']);
   });
 
-  it('stores an alignment that is not 32, and takes the stored one', async () => {
+  it('include an alignment that is not 32, asked for or stored', async () => {
     const alignment = { 'general.alignment': { type: 'uint32', value: 64 } } as const;
     const model = sampleModel();
     const asked = await openGguf(memorySource(await ggufBytes({ ...model, alignment: 64 })));
@@ -87,8 +159,10 @@ describe('writeGguf', () => {
       expect([...file.tensors.values()].map(({ byteOffset }) => byteOffset - file.dataOffset)).toEqual([0, 64, 192]);
     }
   });
+});
 
-  it('holds one piece of data in memory at a time', async () => {
+describe('large files', () => {
+  it('are written with one piece of data in memory', async () => {
     let numWaiting = 0;
     let most = 0;
     const sink: ByteSink = {
@@ -107,7 +181,7 @@ describe('writeGguf', () => {
     expect(most).toBe(1);
   });
 
-  it('writes headers of any size: thousands of pairs, tensors and elements of every width', async () => {
+  it('have headers of any size: thousands of pairs, tensors and elements of every width', async () => {
     for (const extra of [0, 1, 2, 3, 4, 5, 6, 7]) {
       const metadata: Record<string, GgufTypedValue> = { pad: { type: 'string', value: 'x'.repeat(extra) } };
       for (let index = 0; index < 1500; index++) metadata[`k${index}`] = { type: 'uint32', value: index };
@@ -129,86 +203,16 @@ describe('writeGguf', () => {
     }
   });
 
-  it('returns the size and the offset of the data', async () => {
+  it('are described by the size and the offset of the data', async () => {
     const sink = memorySink();
     const result = await writeGguf(sink, sampleModel());
     const file = await openGguf(memorySource(sink.toBytes()));
     expect(result).toEqual({ sizeBytes: sink.sizeBytes, dataOffset: file.dataOffset });
   });
+});
 
-  const tensor = { name: 'x', dtype: 'f32' as DType, shape: [2], data: new Uint8Array(8) };
-  it.each<[string, Partial<WriteGgufOptions>, typeof ArgumentError | typeof ShapeError, RegExp]>([
-    ['an empty key', { metadata: { '': 'x' } }, ArgumentError, /expected a name/],
-    [
-      'a key twice',
-      {
-        metadata: [
-          ['a', 'x'],
-          ['a', 'y'],
-        ],
-      },
-      ArgumentError,
-      /expected each key once, got a/,
-    ],
-    ['a lone surrogate', { metadata: { a: '\ud800' } }, ArgumentError, /well-formed text/],
-    ['a lone surrogate in a list', { metadata: { a: ['\udc00'] } }, ArgumentError, /well-formed text/],
-    ['a value out of range', { metadata: { a: { type: 'uint8', value: 256 } } }, ArgumentError, /type uint8, got 256/],
-    ['a negative count', { metadata: { a: { type: 'uint64', value: -1 } } }, ArgumentError, /type uint64, got -1/],
-    ['a fraction', { metadata: { a: { type: 'int32', value: 0.5 } } }, ArgumentError, /type int32, got 0.5/],
-    [
-      'a bigint as a float',
-      { metadata: { a: { type: 'float32', value: 1n as never } } },
-      ArgumentError,
-      /type float32/,
-    ],
-    ['a number as a boolean', { metadata: { a: { type: 'bool', value: 1 as never } } }, ArgumentError, /type bool/],
-    [
-      'a number out of range in a list',
-      { metadata: { a: { type: 'array', elementType: 'int8', value: [1, 128] } } },
-      ArgumentError,
-      /type int8, got 128/,
-    ],
-    ['an unknown type', { metadata: { a: { type: 'int128' as never, value: 1 } } }, ArgumentError, /got int128/],
-    ['an alignment of 24', { alignment: 24 }, ArgumentError, /a power of two, got 24/],
-    ['an alignment of 0', { alignment: 0 }, ArgumentError, /a power of two/],
-    [
-      'two alignments',
-      { alignment: 64, metadata: { 'general.alignment': { type: 'uint32', value: 32 } } },
-      ArgumentError,
-      /the same as/,
-    ],
-    [
-      'an alignment of another type',
-      { metadata: { 'general.alignment': { type: 'uint64', value: 32 } } },
-      ArgumentError,
-      /type uint32/,
-    ],
-    ['another version', { version: 4 as never }, ArgumentError, /2 or 3, got 4/],
-    ['an empty tensor name', { tensors: [{ ...tensor, name: '' }] }, ArgumentError, /1 to 63 bytes/],
-    [
-      'a long tensor name',
-      { tensors: [{ ...tensor, name: 'ü'.repeat(32) }] },
-      ArgumentError,
-      /1 to 63 bytes, got .* \(64\)/,
-    ],
-    ['a tensor twice', { tensors: [tensor, tensor] }, ArgumentError, /each name once, got x/],
-    ['an unknown dtype', { tensors: [{ ...tensor, dtype: 'f8' as DType }] }, ArgumentError, /got f8/],
-    ['five dimensions', { tensors: [{ ...tensor, shape: [1, 1, 1, 1, 2] }] }, ShapeError, /at most 4, got 5/],
-    ['a broken block', { tensors: [{ ...tensor, dtype: 'q8_0', shape: [33] }] }, ShapeError, /multiple of 32/],
-    ['a negative dimension', { tensors: [{ ...tensor, shape: [-1] }] }, ShapeError, /multiple of 1, got -1/],
-    [
-      'too little data',
-      { tensors: [{ ...tensor, data: new Uint8Array(7) }] },
-      ArgumentError,
-      /data of x: expected 8 bytes, got 7/,
-    ],
-    [
-      'too much data',
-      { tensors: [{ ...tensor, data: pieces(4, 5, 100) }] },
-      ArgumentError,
-      /data of x: expected 8 bytes, got 9 or more/,
-    ],
-  ])('refuses %s and aborts the sink', async (_, options, family, message) => {
+describe('refusals of writeGguf', () => {
+  it.each(refused)('%s aborts the sink', async (_, options, family, message) => {
     const sink = memorySink();
     const writing = writeGguf(sink, { metadata: {}, tensors: [], ...options });
     await expect(writing).rejects.toThrow(family);
@@ -216,7 +220,7 @@ describe('writeGguf', () => {
     expect(() => sink.toBytes()).toThrow(ReleasedError);
   });
 
-  it('leaves no file behind when the data fails', async () => {
+  it('leave no file when reading the data fails', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'winnow-gguf-'));
     const path = join(folder, 'model.gguf');
     const data = (): Promise<Uint8Array> => Promise.reject(new IoError({ source: 'elsewhere', message: 'gone' }));
@@ -231,7 +235,7 @@ describe('writeGguf', () => {
     await rm(folder, { recursive: true });
   });
 
-  it('stops at an abort', async () => {
+  it('include an aborted signal', async () => {
     const sink = memorySink();
     const signal = AbortSignal.abort(new Error('stop'));
     await expect(writeGguf(sink, { metadata: {}, tensors: [tensor], signal })).rejects.toThrow('stop');

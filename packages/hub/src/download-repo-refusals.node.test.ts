@@ -68,7 +68,9 @@ describe('refusals of the hub', () => {
     expect(await failure()).toMatchObject({ reason: 'server' });
     await expect(stat(cacheDir)).rejects.toThrow(/ENOENT/);
   });
+});
 
+describe('refusals of names and lists', () => {
   it.each([
     ['an object', () => ({})],
     [

@@ -68,8 +68,10 @@ describe('downloadRepo', () => {
     expect(await readFile(join(path, 'config.json'), 'utf8')).toBe('{"model_type":"mistral"}');
     expect(await readFile(join(repoPath, 'snapshots', commitA, 'config.json'), 'utf8')).toBe('{"model_type":"llama"}');
   });
+});
 
-  it('follows tags, nested refs and long lists', async () => {
+describe('revisions and patterns', () => {
+  it('follow tags, nested refs and long lists', async () => {
     hub.pageSize = 2;
     for (const revision of ['v1.0', 'refs/pr/1', commitA]) {
       expect((await get({ revision })).files).toEqual(selected);
@@ -77,14 +79,14 @@ describe('downloadRepo', () => {
     expect(await readFile(join(repoPath, 'refs', 'refs', 'pr', '1'), 'utf8')).toBe(commitA);
   });
 
-  it('takes patterns, and names with characters that URLs use', async () => {
+  it('match names with characters that URLs use', async () => {
     const odd = 'sub/a b#c?d%20é.txt';
     hub.repos['org/model'] = { commits: { [commitA]: { ...files, [odd]: text('odd') } }, refs: { main: commitA } };
     expect((await get({ files: ['*.txt', 'README.md'], ignore: ['empty*'] })).files).toEqual(['README.md', odd]);
     expect(await readFile(join(repoPath, 'snapshots', commitA, odd), 'utf8')).toBe('odd');
   });
 
-  it('chooses one GGUF model', async () => {
+  it('choose one GGUF model', async () => {
     const parts = ['m-F16-00001-of-00002.gguf', 'm-F16-00002-of-00002.gguf'];
     const names = ['m-Q4_K_M.gguf', 'm-Q8_0.gguf', ...parts];
     const commit = Object.fromEntries(names.map((name, i) => [name, noise(100 + i, i)]));
@@ -100,8 +102,10 @@ describe('downloadRepo', () => {
     await expect(get({ gguf: 'q' })).rejects.toThrow(/m-Q4_K_M.gguf, m-Q8_0.gguf/);
     await expect(get({ gguf: 'q2_k' })).rejects.toThrow(/a match among/);
   });
+});
 
-  it('reports progress that only grows and ends at the whole', async () => {
+describe('progress and tokens', () => {
+  it('progress only grows and ends at the whole', async () => {
     const events: DownloadProgress[] = [];
     await get({ onProgress: (event) => events.push(event) });
     const total = selected.reduce((sum, name) => sum + (files[name] as Uint8Array).length, 0);
@@ -115,7 +119,7 @@ describe('downloadRepo', () => {
     expect([ofWeights[0], ofWeights.at(-1)]).toEqual([0, weights.length]);
   });
 
-  it('sends the token to the hub and not to the storage host', async () => {
+  it('the token goes to the hub and not to the storage host', async () => {
     hub.repos['org/model'] = {
       ...(hub.repos['org/model'] as object),
       commits: { [commitA]: files },
@@ -129,7 +133,7 @@ describe('downloadRepo', () => {
     expect(hub.numRequests('storage')).toBe(1);
   });
 
-  it('keeps a token of the environment from an endpoint that was passed in', async () => {
+  it('a token of the environment does not go to an endpoint of the options', async () => {
     vi.stubEnv('HF_TOKEN', 'hf_secret');
     await get();
     expect(hub.requests.every(({ authorization }) => authorization === undefined)).toBe(true);
@@ -137,7 +141,7 @@ describe('downloadRepo', () => {
 });
 
 describe('an interrupted download', () => {
-  it('goes on within the call when the connection is cut', async () => {
+  it('resumes within the call when the connection is lost', async () => {
     hub.cuts['model.safetensors'] = [300_000, 200_000];
     const { path } = await get();
     expect(sha256(await readFile(join(path, 'model.safetensors')))).toBe(sha256(weights));
@@ -148,7 +152,7 @@ describe('an interrupted download', () => {
     ]);
   });
 
-  it('goes on in the next call from what is there', async () => {
+  it('resumes in the next call from what was stored', async () => {
     hub.cuts['model.safetensors'] = [100_000, 0];
     const error = await failure();
     expect(error).toMatchObject({ reason: 'network', files: ['model.safetensors'] });
@@ -167,7 +171,7 @@ describe('an interrupted download', () => {
     expect(await contentOf(path)).toEqual(expectedContent(selected));
   });
 
-  it('gives up a connection that is cut again and again, keeping what arrived', async () => {
+  it('is given up when the connection is lost again and again, and keeps what arrived', async () => {
     hub.cuts['model.safetensors'] = Array.from({ length: 50 }, () => 1000);
     expect(await failure()).toMatchObject({ reason: 'network' });
     expect((await stat(join(repoPath, `${blob}.incomplete`))).size).toBe(6000);
@@ -179,7 +183,9 @@ describe('an interrupted download', () => {
     const { path } = await get();
     expect(sha256(await readFile(join(path, 'model.safetensors')))).toBe(sha256(weights));
   });
+});
 
+describe('downloads under way', () => {
   it.each([
     ['wrong bytes', noise(5000, 99)],
     ['the right length of wrong bytes', noise(weights.length, 99)],
@@ -191,14 +197,14 @@ describe('an interrupted download', () => {
     expect(sha256(await readFile(join(path, 'model.safetensors')))).toBe(sha256(weights));
   });
 
-  it('replaces a blob that another tool left cut', async () => {
+  it('replace a blob that another tool left incomplete', async () => {
     const { path } = await get();
     await truncate(join(repoPath, blob), 1234);
     await get();
     expect(sha256(await readFile(join(path, 'model.safetensors')))).toBe(sha256(weights));
   });
 
-  it('stops on the signal, with its reason, and can be taken up', async () => {
+  it('stop on the signal, with its reason, and can be resumed', async () => {
     const controller = new AbortController();
     const reason = new Error('enough');
     const onProgress = ({ file, loadedBytes }: DownloadProgress): void => {
@@ -212,7 +218,7 @@ describe('an interrupted download', () => {
     expect(hub.requests.find(({ kind }) => kind === 'storage')?.range).toMatch(/^bytes=[1-9]/);
   });
 
-  it('stops on the signal while the hub does not answer', async () => {
+  it('stop on the signal while the hub does not answer', async () => {
     const controller = new AbortController();
     hub.intercept = () => {
       controller.abort();
@@ -221,7 +227,7 @@ describe('an interrupted download', () => {
     await expect(get({ signal: controller.signal })).rejects.toThrow(/abort/i);
   });
 
-  it('lets two calls for the same repository run at once', async () => {
+  it('for the same repository may run at once', async () => {
     const [first, second] = await Promise.all([get(), get()]);
     expect(first).toEqual(second);
     expect(await contentOf(first.path)).toEqual(expectedContent(selected));
@@ -264,7 +270,7 @@ describe('offline', () => {
     expect(hub.requests).toEqual([]);
   });
 
-  it('says what is missing', async () => {
+  it('names what is missing', async () => {
     expect(await failure({ offline: true })).toMatchObject({ reason: 'not-cached', files: [] });
     await get({ files: ['config.json'] });
     expect((await get({ offline: true, files: ['config.json'] })).files).toEqual(['config.json']);

@@ -22,7 +22,7 @@ const open = (files: Record<string, unknown>): Promise<HubModel> =>
   );
 
 describe('openHubFolder', () => {
-  it('gives the parts of a language model', async () => {
+  it('returns the parts of a language model', async () => {
     const model = await open({
       'config.json': { model_type: 'llama', rope_scaling: { factor: 8 }, eos_token_id: [1, 2] },
       'generation_config.json': { temperature: 0.6 },
@@ -43,7 +43,7 @@ describe('openHubFolder', () => {
     expect((await model.files.open('model.safetensors')).sizeBytes).toBe(3);
   });
 
-  it('leaves out what is not there', async () => {
+  it('omits parts that are missing', async () => {
     const model = await open({});
     expect(model).toMatchObject({
       generationConfig: undefined,
@@ -57,7 +57,7 @@ describe('openHubFolder', () => {
     expect(await model.readTokenizerJson()).toBeUndefined();
   });
 
-  it('wants a config.json', async () => {
+  it('requires a config.json', async () => {
     await expect(openHubFolder(memoryFolder({ 'a.txt': '', 'b.bin': '' }, 'dir'))).rejects.toMatchObject({
       name: 'FormatError',
       source: 'dir',
@@ -78,8 +78,10 @@ describe('openHubFolder', () => {
       found === undefined ? 'undefined' : `${found.kind} ${found.kind === 'single' ? found.name : found.indexJson}`,
     ).toBe(expected);
   });
+});
 
-  it('reads chat templates from all the places where they are', async () => {
+describe('chat templates', () => {
+  it('are read from every file that may hold them', async () => {
     const named = [
       { name: 'default', template: 'd' },
       { name: 'tool_use', template: 't' },
@@ -114,8 +116,10 @@ describe('openHubFolder', () => {
       field: 'chat_template[0]',
     });
   });
+});
 
-  it('reads the files of sentence-transformers', async () => {
+describe('sentence-transformers', () => {
+  it('modules and pooling are read', async () => {
     const modules = [
       { idx: 0, name: '0', path: '', type: 'sentence_transformers.models.Transformer' },
       { idx: 1, name: '1', path: '1_Pooling', type: 'sentence_transformers.models.Pooling' },
@@ -141,8 +145,10 @@ describe('openHubFolder', () => {
     await expect(open({ 'modules.json': {} })).rejects.toBeInstanceOf(FormatError);
     await expect(open({ 'modules.json': [3] })).rejects.toMatchObject({ source: 'modules.json', field: '[0]' });
   });
+});
 
-  it('refuses files above their limit before reading them', async () => {
+describe('broken files', () => {
+  it('above their limit are refused before they are read', async () => {
     const size = MAX_CONFIG_BYTES + 1;
     const files = memoryFolder({ 'config.json': new Uint8Array(size) });
     await expect(openHubFolder(files)).rejects.toMatchObject({
@@ -152,11 +158,11 @@ describe('openHubFolder', () => {
     });
   });
 
-  it('refuses text that is not UTF-8', async () => {
+  it('whose text is not UTF-8 are refused', async () => {
     await expect(open({ 'config.json': Uint8Array.of(0x7b, 0xff, 0x7d) })).rejects.toMatchObject({ field: 'text' });
   });
 
-  it('answers broken files with FormatError only', async () => {
+  it('throw FormatError and nothing else', async () => {
     const base = JSON.stringify({
       model_type: 'llama',
       rope_scaling: { factor: 8 },

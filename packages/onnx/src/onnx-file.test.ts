@@ -110,7 +110,9 @@ describe('matrices, with onnxruntime as the truth', () => {
     const { values, shape } = await valuesOf(writeOnnx(model), name);
     expectTransposed(values, shape, await productOf(model, 32), 1e-5);
   });
+});
 
+describe('quantized matrices', () => {
   test.each(['by name', 'by the product behind'])('MatMulInteger, the scale found %s', async (how) => {
     const scaleName = how === 'by name' ? 'onnx::MatMul_12_scale' : 'another';
     const codes = Int8Array.from({ length: 96 }, (_, i) => ((i * 37) % 255) - 127);

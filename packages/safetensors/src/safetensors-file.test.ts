@@ -70,7 +70,9 @@ describe('a file that upstream wrote', () => {
     expect(() => file.tensor('f8_e4m3')).toThrow(/F8_E4M3/);
     expect(() => file.tensor('nope')).toThrow(ArgumentError);
   });
+});
 
+describe('copies of upstream files', () => {
   it.each(['upstream-all-dtypes', 'upstream-no-metadata', 'upstream-empty'])(
     '%s is written again byte for byte',
     async (name) => {

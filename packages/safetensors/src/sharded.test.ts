@@ -100,7 +100,7 @@ describe('openShardedSafetensors', () => {
     }
   });
 
-  it('says which dtype a listed tensor has', async () => {
+  it('names the dtype of a listed tensor', async () => {
     const header = '{"x":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[0,2]}}';
     const bytes = Buffer.concat([Buffer.alloc(8), Buffer.from(header), Buffer.alloc(2)]);
     bytes.writeBigUInt64LE(BigInt(header.length));
@@ -108,7 +108,9 @@ describe('openShardedSafetensors', () => {
     expect(store.unsupported.get('x')).toMatchObject({ fileDType: 'F8_E4M3', shape: [2], sizeBytes: 2 });
     expect(() => store.tensor('x')).toThrow(DTypeError);
   });
+});
 
+describe('indexes', () => {
   it.each([
     ['a tensor that its shard lacks', indexOf({ ...weightMap, c: 'model-1.safetensors' }), 'weight_map.c'],
     ['a wrong total size', indexOf(weightMap, 20), 'metadata.total_size'],
@@ -128,7 +130,7 @@ describe('openShardedSafetensors', () => {
     ['no JSON', 'weights', 'index'],
     ['nothing', '', 'index'],
     ['more after the end', `${indexOf(weightMap)}x`, 'index'],
-  ])('refuses an index with %s', async (_, indexJson, field) => {
+  ])('with %s are refused', async (_, indexJson, field) => {
     const { open, numOpen } = opener();
     await expect(openShardedSafetensors(indexJson, open, { name: 'the.index' })).rejects.toMatchObject({
       name: 'FormatError',
@@ -139,15 +141,17 @@ describe('openShardedSafetensors', () => {
     expect(numOpen()).toBe(0);
   });
 
-  it('accepts a total size as a float, none at all, and a wrong one on request', async () => {
+  it('may have a total size as a float or none, and a wrong one on request', async () => {
     const { open } = opener();
     await openShardedSafetensors(indexOf(weightMap).replace('16', '1.6e1'), open);
     await openShardedSafetensors(indexOf(weightMap, null), open);
     await openShardedSafetensors(JSON.stringify({ metadata: null, weight_map: weightMap }), open);
     await openShardedSafetensors(indexOf(weightMap, 999), open, { checkTotalSize: false });
   });
+});
 
-  it('closes everything when a shard is missing, broken or the signal fires', async () => {
+describe('failures', () => {
+  it('close all shards: one is missing or broken, or the signal fires', async () => {
     const { open, numOpen } = opener();
     await expect(openShardedSafetensors(indexOf({ ...weightMap, z: 'model-9' }), open)).rejects.toThrow(IoError);
     const cut = opener({
@@ -164,7 +168,7 @@ describe('openShardedSafetensors', () => {
     expect([numOpen(), cut.numOpen()]).toEqual([0, 0]);
   });
 
-  it('refuses or opens an index with anything changed', async () => {
+  it('are errors of the family for an index with random changes', async () => {
     const base = indexOf(weightMap);
     await fc.assert(
       fc.asyncProperty(

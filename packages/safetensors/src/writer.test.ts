@@ -69,7 +69,9 @@ describe('writeSafetensors', () => {
       expect((8 + headerBytes + (header[dtype]?.data_offsets[0] as number)) % sizeOf(dtype, 1)).toBe(0);
     }
   });
+});
 
+describe('stored tensors and refusals', () => {
   it('copies a stored tensor in pieces', async () => {
     const sizeBytes = 10_000_001;
     let largest = 0;
@@ -92,7 +94,7 @@ describe('writeSafetensors', () => {
   });
 
   it.each([
-    ['a quantised dtype', [zeros('a', 'q4_0', [32], 18)], DTypeError],
+    ['a quantized dtype', [zeros('a', 'q4_0', [32], 18)], DTypeError],
     ['bytes that are too few', [zeros('a', 'f32', [2], 7)], ShapeError],
     ['a negative dimension', [zeros('a', 'f32', [-1], 4)], ShapeError],
     ['a product that overflows', [zeros('a', 'f32', [2 ** 40, 2 ** 40], 4)], ShapeError],
@@ -116,8 +118,10 @@ describe('writeSafetensors', () => {
     await expect(writeSafetensors(sink, { tensors })).rejects.toThrow(error);
     expect(() => sink.toBytes()).toThrow(ReleasedError);
   });
+});
 
-  it('aborts the sink when reading or writing fails, or on a signal', async () => {
+describe('failures', () => {
+  it('abort the sink: reading or writing fails, or the signal fires', async () => {
     const broken: StoredTensor = {
       name: 'a',
       dtype: 'i8',
