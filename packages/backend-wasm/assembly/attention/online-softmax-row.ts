@@ -1,6 +1,6 @@
 /** Online softmax of one query over keys that lie anywhere: no key is computed that the query does not see. */
-import { fma, sum4, weight4 } from '../simd/vector';
-import { axpyListed } from './axpy-listed';
+import { weight4 } from '../simd/vector';
+import { axpyListed, dot4 } from './microkernels.generated';
 import * as cache from './kv-cache-view';
 import { finishState } from './partial-states';
 
@@ -113,7 +113,17 @@ export function pushRows(query: usize, entries: usize, count: i32, state: usize)
   store<f32>(state, top);
   store<f32>(state, sum, 4);
   const out = state + ROW_STATE;
-  axpyListed(out, out, factor, entries + 4, entries + 12, ENTRY_BYTES, count, cache.valueStride & ~63);
+  axpyListed(
+    out,
+    out,
+    factor,
+    entries + 4,
+    entries + 12,
+    ENTRY_BYTES,
+    count,
+    cache.valueStride & ~63,
+    cache.valueStride,
+  );
 }
 
 function keep(at: usize, product: f32, top: f32): f32 {
@@ -129,22 +139,5 @@ function storeWeight(at: usize, weight: f32): f32 {
 
 /** Logits of one query with four keys. */
 export function logits4(query: usize, k0: usize, k1: usize, k2: usize, k3: usize): v128 {
-  let a = f32x4.splat(0);
-  let b = a;
-  let c = a;
-  let d = a;
-  let i: usize = 0;
-  for (; i + 16 <= cache.keyStride; i += 16) {
-    const v = v128.load(query + i);
-    a = fma(v, v128.load(k0 + i), a);
-    b = fma(v, v128.load(k1 + i), b);
-    c = fma(v, v128.load(k2 + i), c);
-    d = fma(v, v128.load(k3 + i), d);
-  }
-  let sums = f32x4(sum4(a), sum4(b), sum4(c), sum4(d));
-  for (; i < cache.keyStride; i += 4) {
-    const column = f32x4(load<f32>(k0 + i), load<f32>(k1 + i), load<f32>(k2 + i), load<f32>(k3 + i));
-    sums = f32x4.add(sums, f32x4.mul(v128.load32_splat(query + i), column));
-  }
-  return cache.capLogits(f32x4.mul(sums, f32x4.splat(cache.scale)));
+  return cache.capLogits(f32x4.mul(dot4(query, k0, k1, k2, k3, cache.keyStride), f32x4.splat(cache.scale)));
 }

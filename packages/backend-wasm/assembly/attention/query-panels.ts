@@ -85,8 +85,10 @@ function loadFour(from: usize, lane: i32, to: usize, isSwizzled: bool): void {
   // swizzled: the even ones of eight numbers before the odd ones
   const second = isSwizzled ? 4 * rowBytes : rowBytes;
   const third = isSwizzled ? rowBytes : 2 * rowBytes;
+  const bytes = cache.keyStride;
+  const stride = rowBytes;
   let i: usize = 0;
-  for (; i + 16 <= cache.keyStride; i += 16) {
+  for (; i + 16 <= bytes; i += 16) {
     const a = f32x4.mul(v128.load(q0 + i), factor);
     const b = f32x4.mul(v128.load(q1 + i), factor);
     const c = f32x4.mul(v128.load(q2 + i), factor);
@@ -99,9 +101,9 @@ function loadFour(from: usize, lane: i32, to: usize, isSwizzled: bool): void {
     const gh = i32x4.shuffle(c, d, 2, 6, 3, 7);
     v128.store(to + third, i64x2.shuffle(ef, gh, 0, 2));
     v128.store(to + second + third, i64x2.shuffle(ef, gh, 1, 3));
-    to += !isSwizzled ? 4 * rowBytes : (i & 16) === 0 ? 2 * rowBytes : 6 * rowBytes;
+    to += !isSwizzled ? 4 * stride : (i & 16) === 0 ? 2 * stride : 6 * stride;
   }
-  for (; i < cache.keyStride; i += 4, to += rowBytes) {
+  for (; i < bytes; i += 4, to += stride) {
     const column = f32x4(load<f32>(q0 + i), load<f32>(q1 + i), load<f32>(q2 + i), load<f32>(q3 + i));
     v128.store(to, f32x4.mul(column, factor));
   }

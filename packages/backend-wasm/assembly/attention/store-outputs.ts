@@ -6,8 +6,9 @@ import * as panels from './query-panels';
 
 /** Four lanes, `stride` bytes from number to number, become rows of `valueStride` bytes. */
 export function transposeLanes(from: usize, stride: usize, to: usize): void {
+  const bytes = valueStride;
   let i: usize = 0;
-  for (; i + 16 <= valueStride; i += 16, from += 4 * stride) {
+  for (; i + 16 <= bytes; i += 16, from += 4 * stride) {
     const a = v128.load(from);
     const b = v128.load(from + stride);
     const c = v128.load(from + 2 * stride);

@@ -5,7 +5,7 @@
  */
 import { idot4, igemm4x8Split, igemm6x8, igemmT4x8, igemmT6x8 } from '../gemm/f32-igemm.generated';
 import { minusInfinity } from '../simd/constants';
-import { axpyListed } from './axpy-listed';
+import { axpyListed } from './microkernels.generated';
 import * as cache from './kv-cache-view';
 import * as landmarks from './landmarks';
 import * as panels from './query-panels';
@@ -324,15 +324,16 @@ function scoreFar(first: i32): void {
 /** Writes the outputs of the panel just attended to, to rows `[T, N, D]`; false where something is not finite. */
 export function writeWhole(panel: i32, outputs: usize): bool {
   const first = panels.firstLaneOf(panel);
+  const stride = cache.valueStride;
   transposeLanes(panels.outputsOf(panel), 32, sums);
-  transposeLanes(panels.outputsOf(panel) + 16, 32, sums + 4 * cache.valueStride);
+  transposeLanes(panels.outputsOf(panel) + 16, 32, sums + 4 * stride);
   let check = f32x4.splat(0);
   for (let lane = first; lane < panels.lastLaneOf(panel); lane++) {
     const at = <usize>(lane - first);
     const sum = panels.sumOfLane(lane);
-    const y = outputs + panels.rowOfLane(lane) * cache.valueStride;
+    const y = outputs + panels.rowOfLane(lane) * stride;
     const weights = panels.logitsOf(farRow) + (at << 2);
-    axpyListed(y, sums + at * cache.valueStride, 1, farValues + (at << 2), weights, 32, numFar, cache.valueStride);
+    axpyListed(y, sums + at * stride, 1, farValues + (at << 2), weights, 32, numFar, stride, stride);
     check = scaleOutput(y, sum === 0 ? 0 : 1 / sum, f32x4.add(check, f32x4.splat(sum * 0)));
   }
   return !v128.any_true(f32x4.ne(check, check));

@@ -3,6 +3,7 @@
  * over all tokens of the step, so that it stays in the nearest cache. With M after token t in registers, one pass gives
  * what token t reads and what the key of token t + 1 recalls.
  */
+import { gatedDelta4 } from '../attention/microkernels.generated';
 import { nextRun, openRuns, runBegin, runEnd, stateFrom, stateTo } from '../attention/state-runs';
 import * as op from '../operands/gated-delta.generated';
 import { localScratch, sharedScratch } from '../runtime/record';
@@ -109,7 +110,7 @@ function remember(head: i32, begin: i32, count: i32): void {
     let i = 0;
     for (; i < numWhole; i += 4) {
       const at = (<usize>i) << 2;
-      fourRows(memoryAt + <usize>i * rowBytes, q, k, next, gate, values + at, recalled + at, y + at);
+      gatedDelta4(memoryAt + <usize>i * rowBytes, q, k, next, gate, values + at, recalled + at, y + at, keyDim);
     }
     for (; i < count; i++) {
       const at = (<usize>i) << 2;
@@ -140,56 +141,4 @@ function oneRow(m: usize, q: usize, k: usize, next: usize, gate: usize, v: usize
   }
   store<f32>(y, read);
   store<f32>(recalled, coming);
-}
-
-function fourRows(m: usize, q: usize, k: usize, next: usize, gate: usize, v: usize, recalled: usize, y: usize): void {
-  const kept = v128.load32_splat(gate);
-  const missed = f32x4.sub(v128.load(v), f32x4.mul(kept, v128.load(recalled)));
-  const delta = f32x4.mul(v128.load32_splat(gate, 4), missed);
-  const d0 = f32x4.splat(f32x4.extract_lane(delta, 0));
-  const d1 = f32x4.splat(f32x4.extract_lane(delta, 1));
-  const d2 = f32x4.splat(f32x4.extract_lane(delta, 2));
-  const d3 = f32x4.splat(f32x4.extract_lane(delta, 3));
-  const rowBytes = (<usize>keyDim) << 2;
-  let m1 = m + rowBytes;
-  let m2 = m1 + rowBytes;
-  let m3 = m2 + rowBytes;
-  let r0 = f32x4.splat(0);
-  let r1 = r0;
-  let r2 = r0;
-  let r3 = r0;
-  let c0 = r0;
-  let c1 = r0;
-  let c2 = r0;
-  let c3 = r0;
-  for (let i = keyDim; i > 0; i -= 4) {
-    const key = v128.load(k);
-    const query = v128.load(q);
-    const coming = v128.load(next);
-    let value = fma(d0, key, f32x4.mul(v128.load(m), kept));
-    v128.store(m, value);
-    r0 = fma(value, query, r0);
-    c0 = fma(value, coming, c0);
-    value = fma(d1, key, f32x4.mul(v128.load(m1), kept));
-    v128.store(m1, value);
-    r1 = fma(value, query, r1);
-    c1 = fma(value, coming, c1);
-    value = fma(d2, key, f32x4.mul(v128.load(m2), kept));
-    v128.store(m2, value);
-    r2 = fma(value, query, r2);
-    c2 = fma(value, coming, c2);
-    value = fma(d3, key, f32x4.mul(v128.load(m3), kept));
-    v128.store(m3, value);
-    r3 = fma(value, query, r3);
-    c3 = fma(value, coming, c3);
-    m += 16;
-    m1 += 16;
-    m2 += 16;
-    m3 += 16;
-    q += 16;
-    k += 16;
-    next += 16;
-  }
-  v128.store(y, f32x4(sum4(r0), sum4(r1), sum4(r2), sum4(r3)));
-  v128.store(recalled, f32x4(sum4(c0), sum4(c1), sum4(c2), sum4(c3)));
 }

@@ -4,7 +4,7 @@
 import { addMassOfSlots, attendSlots, layGathered } from '../attention/gather-kv';
 import { clearMass, enterMass } from '../attention/key-mass';
 import * as cache from '../attention/kv-cache-view';
-import { boundFour } from '../attention/page-bounds';
+import { boxBound4 } from '../attention/microkernels.generated';
 import * as panels from '../attention/query-panels';
 import { selectLargest } from '../attention/select-top-k';
 import { listBlock, numListed, openList } from '../attention/slot-list';
@@ -205,27 +205,22 @@ function listPage(page: i32): void {
 
 /** Upper bounds of the open pages for every head, and the largest over the heads. A box is read once. */
 function boundPages(token: i32): void {
+  const bytes = cache.keyStride;
   const q = cache.queryAt(token * cache.numHeads + kvHead * cache.groupSize);
-  for (let i: usize = 0; i < <usize>cache.groupSize * cache.keyStride; i += 4)
+  for (let i: usize = 0; i < <usize>cache.groupSize * bytes; i += 4)
     store<f32>(queries + i, load<f32>(q + i) * cache.scale);
-  const lastQuery = queries + <usize>(cache.groupSize - 1) * cache.keyStride;
+  const lastQuery = queries + <usize>(cache.groupSize - 1) * bytes;
   for (let open = 0; open < numOpen; open++) {
     const column = (<usize>open) << 2;
-    const at = summaryOf(load<i32>(pages + column)) * cache.keyStride;
+    const at = summaryOf(load<i32>(pages + column)) * bytes;
     let top = f32x4.splat(-Infinity);
     for (let g = 0; g < cache.groupSize; g += 4) {
       // heads beyond the last repeat it
-      const x = queries + <usize>g * cache.keyStride;
-      const y = min<usize>(x + cache.keyStride, lastQuery);
-      const z = min<usize>(y + cache.keyStride, lastQuery);
-      const v = boundFour(
-        op.keyMin.address + at,
-        op.keyMax.address + at,
-        x,
-        y,
-        z,
-        min<usize>(z + cache.keyStride, lastQuery),
-      );
+      const x = queries + <usize>g * bytes;
+      const y = min<usize>(x + bytes, lastQuery);
+      const z = min<usize>(y + bytes, lastQuery);
+      const w = min<usize>(z + bytes, lastQuery);
+      const v = cache.capLogits(boxBound4(op.keyMin.address + at, op.keyMax.address + at, x, y, z, w, bytes));
       top = f32x4.max(top, v);
       const to = bounds + <usize>g * pageBytes + column;
       store<f32>(to, f32x4.extract_lane(v, 0));

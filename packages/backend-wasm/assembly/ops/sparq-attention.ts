@@ -5,6 +5,7 @@
 import { addMassOfSlots, attendSlots, gatherKeys, layGathered } from '../attention/gather-kv';
 import { clearMass, enterMass } from '../attention/key-mass';
 import * as cache from '../attention/kv-cache-view';
+import { scoreColumns2x16 } from '../attention/microkernels.generated';
 import * as panels from '../attention/query-panels';
 import { selectLargest } from '../attention/select-top-k';
 import { listContext, numListed, openList } from '../attention/slot-list';
@@ -13,7 +14,7 @@ import { bytesOf, decode } from '../quant/dequantize';
 import * as op from '../operands/sparq-attention.generated';
 import { localScratch } from '../runtime/record';
 import { takeUnits } from '../runtime/threads';
-import { fma, max4, sum4, weight4 } from '../simd/vector';
+import { max4, sum4, weight4 } from '../simd/vector';
 
 /** Heads that choose their keys together. */
 let groupSize: i32 = 1;
@@ -221,44 +222,20 @@ function scoreColumns(kvHead: i32): void {
 
 /** Logits of 16 slots from `begin` on for two heads; those behind a run are overwritten or never read. */
 function scoreTile(head: i32, other: i32, column: usize, begin: i32): void {
+  const at = weights + ((<usize>begin) << 2);
+  const q = queries + <usize>head * cache.keyStride;
+  const p = queries + <usize>other * cache.keyStride;
   const stride = (<usize>cache.blockSize) << 2;
-  let q = queries + <usize>head * cache.keyStride;
-  let p = queries + <usize>other * cache.keyStride;
-  let s0 = f32x4.splat(0);
-  let s1 = s0;
-  let s2 = s0;
-  let s3 = s0;
-  let t0 = s0;
-  let t1 = s0;
-  let t2 = s0;
-  let t3 = s0;
-  for (let c = 0; c < rank; c++, q += 4, p += 4, column += stride) {
-    const x = v128.load32_splat(q);
-    const y = v128.load32_splat(p);
-    let k = v128.load(column);
-    s0 = fma(x, k, s0);
-    t0 = fma(y, k, t0);
-    k = v128.load(column, 16);
-    s1 = fma(x, k, s1);
-    t1 = fma(y, k, t1);
-    k = v128.load(column, 32);
-    s2 = fma(x, k, s2);
-    t2 = fma(y, k, t2);
-    k = v128.load(column, 48);
-    s3 = fma(x, k, s3);
-    t3 = fma(y, k, t3);
-  }
-  const factor = f32x4.splat(cache.scale);
-  const to = weights + <usize>head * slotBytes + ((<usize>begin) << 2);
-  v128.store(to, f32x4.mul(s0, factor));
-  v128.store(to, f32x4.mul(s1, factor), 16);
-  v128.store(to, f32x4.mul(s2, factor), 32);
-  v128.store(to, f32x4.mul(s3, factor), 48);
-  const otherTo = weights + <usize>other * slotBytes + ((<usize>begin) << 2);
-  v128.store(otherTo, f32x4.mul(t0, factor));
-  v128.store(otherTo, f32x4.mul(t1, factor), 16);
-  v128.store(otherTo, f32x4.mul(t2, factor), 32);
-  v128.store(otherTo, f32x4.mul(t3, factor), 48);
+  scoreColumns2x16(
+    at + <usize>head * slotBytes,
+    at + <usize>other * slotBytes,
+    q,
+    p,
+    column,
+    stride,
+    rank,
+    cache.scale,
+  );
 }
 
 /** The softmax of a head's logits; adds it to the totals. */
