@@ -33,7 +33,7 @@ let valueRows: usize = 0;
 let swizzlesKeys: bool = false;
 let swizzlesValues: bool = false;
 
-/** Takes the record that the thread works on; states go to `m`, `l` and `o`, the output to `o` where these are 0. */
+/** Reads the current record; states go to `m`, `l` and `o`, or finished outputs to `o` when `m` and `l` are 0. */
 export function enterFlashAttention(m: usize, l: usize, o: usize): void {
   cache.enterCache();
   stateM = m;
@@ -48,7 +48,7 @@ export function enterFlashAttention(m: usize, l: usize, o: usize): void {
   valueRows = keyRows + <usize>CHUNK * cache.keyStride;
 }
 
-/** Attends to contexts in `numSplits` splits each; `isAligned` makes these multiples of a chunk. */
+/** Attends to every context in `numSplits` splits; `isAligned` rounds them up to whole chunks. */
 export function attendSplits(numSplits: i32, isAligned: bool): void {
   const headTile = min<i32>(cache.groupSize, panels.LANES);
   const numHeadTiles = (cache.groupSize + headTile - 1) / headTile;
@@ -61,7 +61,7 @@ export function attendSplits(numSplits: i32, isAligned: bool): void {
     const tileOfHead = rest % numHeadTiles;
     rest /= numHeadTiles;
     const kvHead = rest % cache.numKvHeads;
-    // the last tokens of a prompt see the most keys: they go first
+    // the last tokens of a prompt see the most keys, so they go first
     const tile = numTokenTiles - 1 - rest / cache.numKvHeads;
     const lastToken = min<i32>(cache.numTokens, (tile + 1) * tokenTile);
     const firstHead = kvHead * cache.groupSize + tileOfHead * headTile;
@@ -84,14 +84,14 @@ export function attendSplits(numSplits: i32, isAligned: bool): void {
 }
 
 function openTile(t0: i32, t1: i32, h0: i32, h1: i32): void {
-  panels.openPanels(t0, t1, h0, h1);
+  const canSwizzle = keyType === F16 && (cache.headDim & 7) === 0;
+  panels.openPanels(t0, t1, h0, h1, canSwizzle);
   panels.scanLanes(0, panels.numLanes);
-  swizzlesKeys = keyType === F16 && (cache.headDim & 7) === 0 && panels.isPanelOfEight();
+  swizzlesKeys = canSwizzle && panels.isPanelOfEight();
   swizzlesValues = valueType === F16 && (cache.valueDim & 7) === 0 && panels.isPanelOfEight();
-  if (swizzlesKeys) panels.loadQueries(cache.queryAt(0), true);
 }
 
-/** The queries of the tile meet the logical slots `[begin, end)`, a chunk after the other. */
+/** Attends the queries of the tile to the logical slots `[begin, end)`, chunk by chunk. */
 function attendTile(kvHead: i32, sequence: i32, begin: i32, end: i32): void {
   const headRow = <usize>kvHead * <usize>cache.blockSize;
   const isCapped = cache.softCap !== 0;
@@ -127,7 +127,7 @@ function attendTile(kvHead: i32, sequence: i32, begin: i32, end: i32): void {
       continue;
     }
     if (swizzlesValues) dequantizeBeside(valuesFrom, valueRows, count * cache.valueDim);
-    // between the register tiles of the first panel
+    // prefetch between the register tiles of the first panel
     const turns = ((count + 3) >> 2) + ((cache.valueDim + 3) >> 2);
     prefetchLater(nextKeys, <usize>nextCount * keyBytes, nextValues, <usize>nextCount * valueBytes, turns);
     for (let panel = 0; panel < panels.numPanels; panel++) {

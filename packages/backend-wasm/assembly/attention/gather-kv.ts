@@ -1,4 +1,4 @@
-/** Keys and values of chosen slots, side by side as f32, for the panels that are open. */
+/** Gathers keys and values of selected slots as contiguous f32 rows for the open panels. */
 import * as cache from './kv-cache-view';
 import { addMassOfRows } from './key-mass';
 import * as panels from './query-panels';
@@ -6,14 +6,14 @@ import * as panels from './query-panels';
 let keyRows: usize = 0;
 let valueRows: usize = 0;
 
-/** Lays out scratch for panels.PANEL_ROWS rows and returns its end. */
+/** Lays out scratch for PANEL_ROWS rows and returns its end. */
 export function layGathered(scratch: usize): usize {
   keyRows = scratch;
   valueRows = keyRows + <usize>panels.PANEL_ROWS * cache.keyStride;
   return valueRows + <usize>panels.PANEL_ROWS * cache.valueStride + 64;
 }
 
-/** All panels attend to the slots of the cache `list[0 ... count)`. */
+/** All panels attend to the cache slots in `list`. */
 export function attendSlots(list: usize, count: i32, kvHead: i32): void {
   for (let begin = 0; begin < count; begin += panels.PANEL_ROWS) {
     const rows = min<i32>(panels.PANEL_ROWS, count - begin);
@@ -31,7 +31,7 @@ export function attendSlots(list: usize, count: i32, kvHead: i32): void {
   }
 }
 
-/** The masses of the same slots, once all of them were attended to; `slots` are the logical ones. */
+/** Adds the masses of the same slots after all of them were attended to; `slots` lists the logical slots. */
 export function addMassOfSlots(list: usize, slots: usize, count: i32, kvHead: i32): void {
   for (let begin = 0; begin < count; begin += panels.PANEL_ROWS) {
     const rows = min<i32>(panels.PANEL_ROWS, count - begin);
@@ -44,7 +44,7 @@ export function addMassOfSlots(list: usize, slots: usize, count: i32, kvHead: i3
   }
 }
 
-/** Brings the keys of at most panels.PANEL_ROWS slots side by side and returns where. */
+/** Gathers the keys of at most PANEL_ROWS slots and returns their address. */
 export function gatherKeys(list: usize, count: i32, kvHead: i32): usize {
   for (let i = 0; i < count; i++) {
     cache.copyKey(load<i32>(list + ((<usize>i) << 2)), kvHead, keyRows + <usize>i * cache.keyStride);

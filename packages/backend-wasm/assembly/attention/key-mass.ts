@@ -1,6 +1,6 @@
 /**
- * Masses of visited keys, `[T, K, M, S]`: a second pass over the keys, once the maximum and the sum of each lane are known.
- * The work item that does it owns all query heads of its (token, KV head), so that no two threads add to one number.
+ * Attention mass of visited keys, `[T, K, M, S]`: a second pass over the keys, once the maximum and the sum of each lane are
+ * known. Its work item owns all query heads of its (token, KV head), so that no two threads add to the same number.
  */
 import { minusInfinity } from '../simd/constants';
 import { weight4, withLane } from '../simd/vector';
@@ -10,7 +10,7 @@ import * as panels from './query-panels';
 let masses: usize = 0;
 let hasMass: bool = false;
 
-/** Takes the masses of the record, 0 where it asks for none; whether it does. */
+/** Sets where masses go, 0 when the record asks for none; returns whether it asks for them. */
 export function enterMass(address: usize): bool {
   masses = address;
   hasMass = address !== 0;
@@ -22,7 +22,7 @@ export function massOf(token: i32, kvHead: i32): usize {
   return masses + ((<usize>(token * numKvHeads + kvHead) * <usize>maxSlots) << 2);
 }
 
-/** Nothing was visited yet by the tokens `[t0, t1)`. */
+/** Clears the masses of tokens `[t0, t1)`. */
 export function clearMass(t0: i32, t1: i32, kvHead: i32): void {
   for (let t = t0; hasMass && t < t1; t++) memory.fill(massOf(t, kvHead), 0, (<usize>maxSlots) << 2);
 }
@@ -34,8 +34,8 @@ export function addMass(row: usize, slot: i32, probability: f32): void {
 }
 
 /**
- * Adds what the rows `[0, count)` of the step hold, whose logits are there and hidden where they are not seen. Row `i` is the
- * logical slot `slots[i]`, or `firstSlot + i` where `slots` is 0.
+ * Adds the masses of the rows `[0, count)` of the step, whose logits are computed and masked. Row `i` is the logical slot
+ * `slots[i]`, or `firstSlot + i` when `slots` is 0.
  */
 export function addMassOfRows(panel: i32, count: i32, kvHead: i32, slots: usize, firstSlot: i32): void {
   const last = panels.lastLaneOf(panel) - 1;
@@ -43,7 +43,7 @@ export function addMassOfRows(panel: i32, count: i32, kvHead: i32, slots: usize,
     let top = f32x4.splat(0);
     let factor = f32x4.splat(0);
     for (let i = 0; i < 4; i++) {
-      // lanes beyond the last repeat it and add nothing
+      // lanes beyond the last query repeat it and add nothing
       const lane = min<i32>(base + i, last);
       const sum = panels.sumOfLane(lane);
       top = withLane(top, i, sum === 0 ? <f32>0 : panels.maximumOfLane(lane));
@@ -57,7 +57,7 @@ export function addMassOfRows(panel: i32, count: i32, kvHead: i32, slots: usize,
     let at = panels.logitsOf(0) + ((<usize>(base - panels.firstLaneOf(panel))) << 2);
     for (let j = 0; j < count; j++, at += panels.outputStride()) {
       const logit = v128.load(at);
-      const hidden = f32x4.eq(logit, none); // also where the sum is not a number
+      const hidden = f32x4.eq(logit, none); // also when the sum is not a number
       const v = v128.andnot(f32x4.mul(weight4(f32x4.sub(logit, top)), factor), hidden);
       const slot = slots === 0 ? firstSlot + j : load<i32>(slots + ((<usize>j) << 2));
       addMass(row0, slot, f32x4.extract_lane(v, 0));

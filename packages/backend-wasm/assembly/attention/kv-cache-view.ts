@@ -15,11 +15,11 @@ export let valueDim: i32 = 0;
 export let keyStride: usize = 0;
 export let valueStride: usize = 0;
 export let blockSize: i32 = 1;
-/** Slots that the block table of a sequence can name. */
+/** Number of slots that the block table of a sequence can hold. */
 export let maxSlots: i32 = 0;
 export let scale: f32 = 1;
 export let softCap: f32 = 0;
-/** The model lets a query see keys at distances of `minDistance` to `maxDistance`; keys behind it have negative ones. */
+/** The model lets a query see keys at distances of `minDistance` to `maxDistance`; later keys have negative distances. */
 export let minDistance: i32 = 0;
 export let maxDistance: i32 = 0;
 
@@ -35,7 +35,7 @@ let slotPositions: usize = 0;
 let table: usize = 0;
 let maxBlocks: i32 = 0;
 
-/** Reads the sizes of the record that the thread works on. */
+/** Reads the operands of the current record. */
 export function enterCache(): void {
   numTokens = inputs.q.numTokens;
   numHeads = inputs.q.numHeads;
@@ -74,7 +74,7 @@ export function sequenceOfToken(token: i32): i32 {
 export function contextOfSequence(sequence: i32): i32 {
   return load<i32>(inputs.contextLengths.address + ((<usize>sequence) << 2));
 }
-/** The query of a token's head; it is row `token * numHeads + head` of the queries and of the outputs. */
+/** The query in row `token * numHeads + head`, which is also its row in the outputs. */
 export function queryAt(row: i32): usize {
   return inputs.q.address + <usize>row * keyStride;
 }
@@ -126,7 +126,7 @@ function rowAt(index: i32, kvHead: i32): usize {
 export function isPlain(): bool {
   return keyType === F32 && valueType === F32;
 }
-/** Where the key of a slot lies in the cache, as it is stored. */
+/** Address of the key of a slot, as it is stored. */
 export function keyRowAt(index: i32, kvHead: i32): usize {
   return keys + rowAt(index, kvHead) * keyBytes;
 }
@@ -134,7 +134,7 @@ export function valueRowAt(index: i32, kvHead: i32): usize {
   return values + rowAt(index, kvHead) * valueBytes;
 }
 
-/** Where the keys of `count` slots of one block lie as f32: in the cache, or dequantized to `to`. */
+/** Address of the keys of `count` slots of one block as f32: in the cache, or dequantized to `to`. */
 export function keysOf(index: i32, kvHead: i32, count: i32, to: usize): usize {
   return toF32(keyType, keyRowAt(index, kvHead), to, count * headDim);
 }
@@ -148,7 +148,7 @@ export function keyOf(index: i32, kvHead: i32, to: usize): usize {
 export function valueOf(index: i32, kvHead: i32, to: usize): usize {
   return toF32(valueType, valueRowAt(index, kvHead), to, valueDim);
 }
-/** Brings a key to `to` as f32. */
+/** Copies a key to `to` as f32. */
 export function copyKey(index: i32, kvHead: i32, to: usize): void {
   const from = keyOf(index, kvHead, to);
   if (from !== to) memory.copy(to, from, keyStride);
@@ -158,7 +158,7 @@ export function copyValue(index: i32, kvHead: i32, to: usize): void {
   if (from !== to) memory.copy(to, from, valueStride);
 }
 
-/** Rows that can be read as f32: where they are, or dequantized to `to`. */
+/** Address of `count` numbers as f32: where they are, or dequantized to `to`. */
 export function toF32(dtype: i32, from: usize, to: usize, count: i32): usize {
   if (dtype === F32) return from;
   if (dtype === F16) decodeHalves(from, to, count);

@@ -1,7 +1,7 @@
 /**
- * Landmarks and globals of `subquadratic-attention` as rows of panels: all queries between two ends of blocks, whose last
- * whole block is the pivot, see the same landmarks. They follow the rows of a window in one step of the softmax, or are steps
- * of their own.
+ * Landmarks and globals of `subquadratic-attention` as rows of panels. Queries share their landmarks when they have the same
+ * pivot, the last block that is complete before them. Landmarks follow the rows of a window in one step of the softmax, or
+ * take a step of their own.
  */
 import * as cache from './kv-cache-view';
 import { ENTRY_BYTES } from './online-softmax-row';
@@ -9,17 +9,17 @@ import * as panels from './query-panels';
 import * as edges from './subquadratic-edges';
 import * as op from '../operands/subquadratic-attention.generated';
 
-/** Most landmarks of a pivot, itself and distances of powers of two, and most globals beside them. */
+/** Maximum number of landmarks of a pivot (itself and distances of powers of two), and of globals after them. */
 const PIVOT_ROWS: i32 = 32;
 const GLOBAL_ROWS: i32 = 8;
 export const LANDMARK_ROWS: i32 = PIVOT_ROWS + GLOBAL_ROWS;
 
-/** Whether landmarks depend on nothing but the pivot, so that they can be rows of panels. */
+/** Whether landmarks depend on the pivot alone, so that they can be rows of panels. */
 export let sharesLandmarks: bool = false;
-/** Whether globals are rows of panels beside them. */
+/** Whether globals are rows of panels too. */
 export let sharesGlobals: bool = false;
 
-// addresses of the landmarks of the even and the odd pivot that were listed last: keys, then values
+// addresses of the keys, then the values, of the landmarks of the most recent even and odd pivots
 let pivots: usize = 0;
 let pivotEven: i32 = -2;
 let pivotOdd: i32 = -2;
@@ -28,7 +28,7 @@ let sizeOdd: i32 = 0;
 let listedHead: i32 = -1;
 let listedSequence: i32 = -1;
 
-// landmarks of one pivot side by side, globals behind them
+// contiguous copies of the landmarks of one pivot, followed by the globals
 let gatheredKeys: usize = 0;
 let gatheredValues: usize = 0;
 let gatheredPivot: i32 = -1;
@@ -36,10 +36,10 @@ let gatheredHead: i32 = -1;
 let gatheredSequence: i32 = -1;
 let numGathered: i32 = 0;
 let numSharedGlobals: i32 = 0;
-/** Panels that have their landmarks already, a bit each. */
+/** Bit set of the panels that attended to their landmarks. */
 let panelsDone: u32 = 0;
 
-/** Lays out scratch, after `layEdges`, and returns its end. Masses need globals in lists. */
+/** Lays out scratch, after `layEdges`, and returns its end. Masses need globals in the lists of edges. */
 export function layLandmarks(scratch: usize, hasMass: bool): usize {
   gatheredKeys = scratch;
   gatheredValues = gatheredKeys + <usize>LANDMARK_ROWS * cache.keyStride;
@@ -47,27 +47,27 @@ export function layLandmarks(scratch: usize, hasMass: bool): usize {
   sharesLandmarks = op.attributes.landmarks === 1 && op.attributes.causal && cache.maxDistance === i32.MAX_VALUE;
   sharesGlobals = sharesLandmarks && !hasMass && edges.numGlobals <= GLOBAL_ROWS;
   numSharedGlobals = sharesGlobals ? edges.numGlobals : 0;
-  // -1 is a pivot: that of queries before the first whole block
+  // no pivot is cached; -1 would be the pivot of queries before the first complete block
   gatheredSequence = -1;
   listedSequence = -1;
   return pivots + <usize>PIVOT_ROWS * 16;
 }
 
-/** Begins another tile. */
+/** Starts another tile. */
 export function clearLandmarks(): void {
   panelsDone = 0;
 }
-/** Whether a panel has its landmarks already. */
+/** Whether a panel attended to its landmarks. */
 export function hasLandmarks(panel: i32): bool {
   return ((panelsDone >> panel) & 1) !== 0;
 }
 
-/** The last whole block up to a position, -1 before the first. */
+/** The last block that is complete at a position, -1 before the first. */
 export function pivotOf(position: i32): i32 {
   return (position + 1) / edges.partSize - 1;
 }
 
-/** How often the pivot changes from lane to lane. */
+/** How often the pivot changes between neighboring lanes. */
 function countChanges(first: i32, last: i32): i32 {
   let changes = 0;
   for (let lane = first + 1; lane < last; lane++) {
@@ -81,7 +81,7 @@ export function hasFewPivots(first: i32, last: i32): bool {
   return countChanges(first, last) <= 1;
 }
 
-/** Lists the landmarks of a pivot, once for all panels that have it; returns their number. */
+/** Lists the landmarks of a pivot, once for all panels that share it; returns their number. */
 export function listPivot(pivot: i32): i32 {
   if (edges.sequence !== listedSequence || edges.kvHead !== listedHead) {
     pivotEven = -2;
@@ -112,12 +112,12 @@ function addressesOf(pivot: i32): usize {
   return pivots + <usize>((pivot & 1) * PIVOT_ROWS * 8);
 }
 
-/** Landmarks of one of the two pivots that were listed last. */
+/** Number of landmarks of one of the two most recent pivots. */
 export function sizeOfPivot(pivot: i32): i32 {
   return (pivot & 1) !== 0 ? sizeOdd : sizeEven;
 }
 
-/** The addresses of the landmarks of a listed pivot become rows from `row` on. */
+/** Appends the addresses of the landmarks of a listed pivot to a list of rows, from `row` on. */
 export function takePivot(pivot: i32, rowKeys: usize, rowValues: usize, row: i32): void {
   const from = addressesOf(pivot);
   const bytes = (<usize>sizeOfPivot(pivot)) << 2;
@@ -125,7 +125,7 @@ export function takePivot(pivot: i32, rowKeys: usize, rowValues: usize, row: i32
   memory.copy(rowValues + ((<usize>row) << 2), from + <usize>PIVOT_ROWS * 4, bytes);
 }
 
-/** Adds the bias of whole blocks to the logits of landmarks. */
+/** Adds the bias of complete blocks to the logits of landmarks. */
 export function biasLandmarks(row: i32, count: i32): void {
   if (!op.attributes.logCount) return;
   const logCount = <f32>Math.log(<f64>edges.partSize);
@@ -134,7 +134,7 @@ export function biasLandmarks(row: i32, count: i32): void {
 
 /** Hides landmarks from the lanes of another pivot. */
 export function hidePivot(panel: i32, row: i32, count: i32, pivot: i32): void {
-  // positions of the lanes with this pivot: [(pivot + 1) * edges.partSize - 1, (pivot + 2) * edges.partSize - 1)
+  // positions of the lanes with this pivot: [(pivot + 1) * partSize - 1, (pivot + 2) * partSize - 1)
   for (let i = 0; i < count; i++)
     panels.hideRow(panel, row + i, (pivot + 1) * edges.partSize - 1, 0, edges.partSize - 1);
 }
@@ -149,7 +149,7 @@ export function scoreLandmarks(panel: i32, row: i32): i32 {
   return count;
 }
 
-/** What the capped logits of landmarks and globals still need. */
+/** Biases the capped logits of landmarks, and hides globals from the lanes that have them in their windows. */
 export function completeLandmarks(panel: i32, row: i32): void {
   biasLandmarks(row, numGathered);
   for (let i = 0; i < numSharedGlobals; i++) {
@@ -159,12 +159,12 @@ export function completeLandmarks(panel: i32, row: i32): void {
   }
 }
 
-/** Adds their values, `count` rows as `scoreLandmarks` returned. */
+/** Adds their values; `count` is what `scoreLandmarks` returned. */
 export function sumLandmarks(panel: i32, count: i32, row: i32): void {
   panels.sumRows(panel, gatheredValues, count, row);
 }
 
-/** The same as steps of their own: all lanes of a pivot see the same landmarks. */
+/** The same as separate steps of the softmax, one for each pivot of the lanes. */
 export function attendLandmarks(panel: i32, first: i32, last: i32): void {
   for (let lane = first; lane < last; lane++) {
     const position = panels.positionOfLane(lane);
@@ -183,7 +183,7 @@ export function attendLandmarks(panel: i32, first: i32, last: i32): void {
   }
 }
 
-/** Brings the landmarks of the pivot of a position and the shared globals side by side; returns the number of landmarks. */
+/** Gathers the landmarks of the pivot of a position and the shared globals; returns the number of landmarks. */
 export function gatherLandmarks(position: i32): i32 {
   const pivot = pivotOf(position);
   if (pivot === gatheredPivot && edges.sequence === gatheredSequence && edges.kvHead === gatheredHead)
@@ -216,7 +216,7 @@ export function gatherLandmarks(position: i32): i32 {
   return numGathered;
 }
 
-/** Globals that a position sees as rows of its panel. */
+/** Number of globals that a position sees as rows of its panel. */
 export function countSharedGlobals(position: i32): i32 {
   let count = 0;
   for (let i = 0; i < numSharedGlobals; i++) {

@@ -1,4 +1,4 @@
-/** Online softmax of one query over keys that lie anywhere: no key is computed that the query does not see. */
+/** Online softmax of a single query over scattered keys; keys that the query does not see are never computed. */
 import { weight4 } from '../simd/vector';
 import { axpyListed, dot4 } from './microkernels.generated';
 import * as cache from './kv-cache-view';
@@ -8,7 +8,7 @@ import { finishState } from './partial-states';
 export const ENTRY_BYTES: usize = 16;
 /** State: maximum, sum, then the weighted sum of the values. */
 export const ROW_STATE: usize = 16;
-/** Slots that are taken at a time. */
+/** Number of slots in one step. */
 export const ROW_SLOTS: i32 = 64;
 
 let keyRows: usize = 0;
@@ -17,7 +17,7 @@ let slotEntries: usize = 0;
 let slotState: usize = 0;
 let numPushed: i32 = 0;
 
-/** Lays out scratch for `pushSlot`, with room for ROW_SLOTS keys and values elsewhere, and returns its end. */
+/** Lays out scratch for `pushSlot`, which also needs room for ROW_SLOTS keys and values; returns its end. */
 export function layRow(scratch: usize, keyScratch: usize, valueScratch: usize): usize {
   keyRows = keyScratch;
   valueRows = valueScratch;
@@ -26,12 +26,12 @@ export function layRow(scratch: usize, keyScratch: usize, valueScratch: usize): 
   return slotState + ROW_STATE + cache.valueStride + 16;
 }
 
-/** Opens the state of a query that meets slots. */
+/** Starts with an empty state. */
 export function openRow(): void {
   clearRow(slotState);
   numPushed = 0;
 }
-/** Takes a slot of the cache; `flushRow` completes the last ones. */
+/** Attends to a slot of the cache; slots are taken in batches, and `flushRow` takes the rest. */
 export function pushSlot(query: usize, index: i32, kvHead: i32): void {
   const key = cache.keyOf(index, kvHead, keyRows + <usize>numPushed * cache.keyStride);
   setEntry(
@@ -70,7 +70,7 @@ export function clearRow(state: usize): void {
   memory.fill(state + ROW_STATE, 0, cache.valueStride + 16);
 }
 
-/** Takes `count` keys into the state of a query. */
+/** Attends to the `count` keys in `entries`. */
 export function pushRows(query: usize, entries: usize, count: i32, state: usize): void {
   if (count <= 0) return;
   const old = load<f32>(state);
@@ -87,7 +87,7 @@ export function pushRows(query: usize, entries: usize, count: i32, state: usize)
     top = keep(d, f32x4.extract_lane(v, 3), top);
   }
   if (top === -Infinity) {
-    // no key that counts, or NaN: a sum that is not a number says so
+    // all keys are hidden, or a logit is NaN: then the sum becomes NaN
     let poison: f32 = 0;
     for (let at = entries; at <= last; at += ENTRY_BYTES) {
       const logit = load<f32>(at, 12);

@@ -1,12 +1,11 @@
 /**
- * Fetches rows of keys and values before they are needed, a few lines between one tile of products and the next. Halves of
- * both are walked in turn: processors fetch ahead by themselves, but for every page apart and a few lines at a time, so that
- * from four pages at once more is on its way; lines of one page after the other would have to be waited for.
+ * Prefetches rows of keys and values, a few cache lines between one register tile and the next. The two halves of both are
+ * touched in turn: hardware prefetchers work page by page, so that four streams keep more lines in flight than one.
  */
 
-/** Bytes of a line. */
+/** Bytes of a cache line. */
 const LINE: usize = 64;
-/** Bytes of every half that one step fetches. */
+/** Bytes of each half that one step prefetches. */
 const STEP: usize = 2 * LINE;
 
 let keysLow: usize = 0;
@@ -21,7 +20,7 @@ let end: usize = 0;
 let bytesOfTurn: usize = 0;
 let sink: i32 = 0;
 
-/** What `prefetchSome` fetches in the next `turns` calls. */
+/** Sets what the next `turns` calls of `prefetchSome` prefetch. */
 export function prefetchLater(keys: usize, keyBytes: usize, values: usize, valueBytes: usize, turns: i32): void {
   keysEnd = (keyBytes >> 1) & ~(LINE - 1);
   valuesEnd = (valueBytes >> 1) & ~(LINE - 1);
@@ -38,7 +37,7 @@ export function prefetchLater(keys: usize, keyBytes: usize, values: usize, value
 export function prefetchSome(): void {
   const stop = min<usize>(end, at + bytesOfTurn);
   const both = min<usize>(stop, min<usize>(keysEnd, valuesEnd));
-  // the sum is stored, so that the loads count as used
+  // the sum is stored, so that the loads are not eliminated
   let sum = sink;
   for (; at + STEP <= both; at += STEP) {
     const a = keysLow + at;
@@ -55,7 +54,7 @@ export function prefetchSome(): void {
   sink = sum;
 }
 
-/** Fetches everything at once. */
+/** Prefetches everything at once. */
 export function prefetchAll(keys: usize, keyBytes: usize, values: usize, valueBytes: usize): void {
   prefetchLater(keys, keyBytes, values, valueBytes, 1);
   prefetchSome();

@@ -1,17 +1,17 @@
 /**
- * A tile of queries of one KV head, side by side in panels of eight (of four when there are no more): all rows of keys and
- * values are f32 and lie side by side. Per panel: logits of some rows, a step of the online softmax over them, their values.
+ * A tile of queries of one KV head in panels of eight lanes (four when there are no more queries). Rows of keys and values
+ * are contiguous f32. Each panel computes the logits of some rows, one step of the online softmax, and the sum of the values.
  */
 import { gemm4x8, gemm6x8, gemm8x4, gemmT4x8, gemmT6x8, gemmT8x4 } from '../gemm/f32-gemm.generated';
 import { minusInfinity } from '../simd/constants';
 import * as cache from './kv-cache-view';
 import { factorOfHigh, factorOfLow, softmaxStep4, softmaxStep8 } from './online-softmax';
 
-/** Most queries of a tile. */
+/** Maximum number of queries in a tile. */
 export const LANES: i32 = 64;
-/** Most rows of one step of the softmax. */
+/** Maximum number of rows in one step of the softmax. */
 export const PANEL_ROWS: i32 = 256;
-/** From the maxima of lanes to their sums. */
+/** Offset of the sums of lanes from their maxima. */
 const SUMS: usize = LANES * 4;
 
 let panelShift: i32 = 3;
@@ -35,7 +35,7 @@ export let numPanels: i32 = 0;
 export let lowestLane: i32 = 0;
 export let highestLane: i32 = 0;
 
-/** Lays out the scratch of a tile for steps of `rows` rows and returns its end; `panelBytes` of the host is its size. */
+/** Lays out the scratch of a tile with steps of `rows` rows and returns its end; `panelBytes` on the host is its size. */
 export function layPanels(scratch: usize, rows: i32 = PANEL_ROWS): usize {
   queries = scratch;
   outputs = queries + <usize>LANES * cache.keyStride;
@@ -45,8 +45,11 @@ export function layPanels(scratch: usize, rows: i32 = PANEL_ROWS): usize {
   return logits + <usize>(rows + 8) * 32;
 }
 
-/** Opens the tile of tokens `[t0, t1)` and heads `[h0, h1)`: states are empty, queries come from tensor 0. */
-export function openPanels(t0: i32, t1: i32, h0: i32, h1: i32): void {
+/**
+ * Opens the tile of tokens `[t0, t1)` and heads `[h0, h1)` with empty states and the queries of the record.
+ * @param isSwizzled whether panels of eight lanes will meet swizzled keys
+ */
+export function openPanels(t0: i32, t1: i32, h0: i32, h1: i32, isSwizzled: bool = false): void {
   firstToken = t0;
   firstHead = h0;
   tileHeads = h1 - h0;
@@ -61,12 +64,12 @@ export function openPanels(t0: i32, t1: i32, h0: i32, h1: i32): void {
     store<i32>(lanePositions + ((<usize>lane) << 2), position);
   }
   for (let panel = 0; panel < numPanels; panel++) clearPanel(panel);
-  loadQueries(cache.queryAt(0), false);
+  loadQueries(cache.queryAt(0), isSwizzled && panelShift === 3);
 }
 
 /**
- * Goes on with other queries `[T, N, H]` for further keys.
- * @param isSwizzled whether keys will have the order of `dequantize-f16-swizzled.ts`
+ * Loads other queries `[T, N, H]` into the lanes; the states stay.
+ * @param isSwizzled whether the keys are in the order of `dequantize-f16-swizzled.ts`
  */
 export function loadQueries(from: usize, isSwizzled: bool): void {
   for (let lane = 0; lane < numPanels << panelShift; lane += 4) {
@@ -75,14 +78,14 @@ export function loadQueries(from: usize, isSwizzled: bool): void {
   }
 }
 
-/** Four lanes: rows of the source become columns; lanes beyond the last repeat it. */
+/** Transposes four queries into lanes; lanes beyond the last query repeat it. */
 function loadFour(from: usize, lane: i32, to: usize, isSwizzled: bool): void {
   const q0 = from + rowOfLane(lane) * cache.keyStride;
   const q1 = from + rowOfLane(lane + 1) * cache.keyStride;
   const q2 = from + rowOfLane(lane + 2) * cache.keyStride;
   const q3 = from + rowOfLane(lane + 3) * cache.keyStride;
   const factor = f32x4.splat(cache.scale);
-  // swizzled: the even ones of eight numbers before the odd ones
+  // swizzled: of every eight numbers, the even ones come before the odd ones
   const second = isSwizzled ? 4 * rowBytes : rowBytes;
   const third = isSwizzled ? rowBytes : 2 * rowBytes;
   const bytes = cache.keyStride;
@@ -109,7 +112,7 @@ function loadFour(from: usize, lane: i32, to: usize, isSwizzled: bool): void {
   }
 }
 
-/** Row of a lane in tensors `[T, N, ...]`; lanes beyond the last repeat it. */
+/** Row of a lane in tensors `[T, N, ...]`; lanes beyond the last query repeat it. */
 export function rowOfLane(lane: i32): usize {
   const real = min<i32>(lane, numLanes - 1);
   return <usize>(tokenOfLane(real) * cache.numHeads + headOfLane(real));
@@ -149,7 +152,7 @@ export function maximumOfLane(lane: i32): f32 {
 export function sumOfLane(lane: i32): f32 {
   return load<f32>(maxima + SUMS + ((<usize>lane) << 2));
 }
-/** Takes another state into that of a lane, but not its values: what `addMassOfRows` needs to know. */
+/** Merges maximum and sum of another state into those of a lane, without its values: `addMassOfRows` needs no more. */
 export function mergeLane(lane: i32, top: f32, sum: f32): void {
   const at = (<usize>lane) << 2;
   const own = load<f32>(maxima + at);
@@ -160,35 +163,35 @@ export function mergeLane(lane: i32, top: f32, sum: f32): void {
   store<f32>(maxima + at, most);
   store<f32>(maxima + SUMS + at, load<f32>(maxima + SUMS + at) * factor + sum * other);
 }
-/** The weighted sum of values of a lane; number `i` lies `i * outputStride()` bytes further. */
+/** The weighted sum of values of a lane; its numbers are `outputStride()` bytes apart. */
 export function outputOfLane(lane: i32): usize {
   return outputs + <usize>(lane >> panelShift) * outputBytes + ((<usize>(lane & ((1 << panelShift) - 1))) << 2);
 }
 export function outputStride(): usize {
   return rowBytes;
 }
-/** Score, later weight, of the first lane of the panel for a row; other lanes lie beside it. */
+/** The logits of a row, later its weights, one per lane of the panel. */
 export function logitsOf(row: i32): usize {
   return logits + <usize>row * rowBytes;
 }
 
-/** Whether panels have eight lanes; those beyond the last query repeat it. */
+/** Whether panels have eight lanes. */
 export function isPanelOfEight(): bool {
   return panelShift === 3;
 }
-/** Queries of a panel, scaled, and its weighted sums of values: the lanes of a number side by side. */
+/** The scaled queries of a panel, and its weighted sums of values, both with lanes in the innermost axis. */
 export function queriesOf(panel: i32): usize {
   return queries + <usize>panel * queryBytes;
 }
 export function outputsOf(panel: i32): usize {
   return outputs + <usize>panel * outputBytes;
 }
-/** The query of a lane as it came, in tensor 0. */
+/** The unscaled query of a lane. */
 export function queryOfLane(lane: i32): usize {
   return cache.queryAt(<i32>rowOfLane(lane));
 }
 
-/** Empties the state of a panel, also of one that has no queries of its own. */
+/** Empties the state of a panel, which may be one without queries of its own. */
 export function clearPanel(panel: i32): void {
   const at = ((<usize>panel) << 2) << panelShift;
   for (let part: usize = 0; part < rowBytes; part += 16) {
@@ -212,7 +215,7 @@ export function writeLane(lane: i32, y: usize): bool {
   return abs<f32>(check) < Infinity;
 }
 
-/** Scores of `count` rows of keys, from row `row` of the step on. Call in ascending order of rows. */
+/** Computes the logits of `count` keys, which become rows from `row` on. Call it in ascending order of rows. */
 export function scoreRows(panel: i32, keys: usize, count: i32, row: i32): void {
   const q = queries + <usize>panel * queryBytes;
   const stride = cache.keyStride;
@@ -234,14 +237,14 @@ export function scoreRows(panel: i32, keys: usize, count: i32, row: i32): void {
   }
 }
 
-/** Caps the logits of rows `[0, count)`; to be called after they are all there, before any is hidden. */
+/** Applies the soft cap to rows `[0, count)`, after all logits are computed and before any is hidden. */
 export function capRows(count: i32): void {
   if (cache.softCap === 0) return;
   const end = logits + <usize>count * rowBytes;
   for (let at = logits; at < end; at += 16) v128.store(at, cache.capLogits(v128.load(at)));
 }
 
-/** Hides a row from the lanes of a panel whose distance to `position` is not in `[low, high]`. */
+/** Hides a row from the lanes whose distance to `position` is not in `[low, high]`. */
 export function hideRow(panel: i32, row: i32, position: i32, low: i32, high: i32): void {
   const none = minusInfinity();
   const at = logits + <usize>row * rowBytes;
@@ -253,7 +256,7 @@ export function hideRow(panel: i32, row: i32, position: i32, low: i32, high: i32
   }
 }
 
-/** Adds to the scores of a row. */
+/** Adds a bias to the logits of a row. */
 export function raiseRow(row: i32, amount: f32): void {
   const at = logits + <usize>row * rowBytes;
   for (let part: usize = 0; part < rowBytes; part += 16) {
@@ -268,9 +271,9 @@ export function dropRow(row: i32): void {
 }
 
 /**
- * Logits of rows `[0, count)` become weights.
- * @param positions of the rows, where lanes do not see all of them; 0 where hidden rows are hidden already
- * @param isCapped whether the soft cap is still to be applied
+ * One step of the online softmax: the logits of rows `[0, count)` become weights.
+ * @param positions of the rows, for the causal mask and the window; 0 when nothing is left to hide
+ * @param isCapped whether this step applies the soft cap
  */
 export function softmaxRows(panel: i32, count: i32, positions: usize = 0, isCapped: bool = false): void {
   const lane = ((<usize>panel) << 2) << panelShift;
@@ -287,7 +290,7 @@ export function softmaxRows(panel: i32, count: i32, positions: usize = 0, isCapp
   highShrink = softmaxStep4(logits + 16, rowBytes, count, isCapped, positions, at + 16, state + 16, SUMS);
 }
 
-/** What older outputs of lanes 0 to 3, and of lanes 4 to 7, are to be multiplied with after `softmaxRows`. */
+/** The factors of older outputs of lanes 0 to 3, and of lanes 4 to 7, after `softmaxRows`. */
 export function shrinkOfLow(): v128 {
   return lowShrink;
 }
@@ -295,7 +298,7 @@ export function shrinkOfHigh(): v128 {
   return highShrink;
 }
 
-/** Adds the values of `count` rows, times the weights of rows `row...`; the first call after `softmaxRows` has row 0. */
+/** Adds the weighted values of `count` rows from `row` on; the first call after `softmaxRows` starts at row 0. */
 export function sumRows(panel: i32, values: usize, count: i32, row: i32): void {
   const out = outputs + <usize>panel * outputBytes;
   const weights = logits + <usize>row * rowBytes;
@@ -308,7 +311,7 @@ export function sumRows(panel: i32, values: usize, count: i32, row: i32): void {
     return;
   }
   const high = row === 0 ? highShrink : f32x4.splat(1);
-  // pairs of wide tiles, so that tiles of four end where columns do: others lie beyond
+  // an even number of tiles of six columns, so that tiles of four cover the rest and stay within the padded columns
   const wide = (cache.valueDim / 12) * 12;
   let d = 0;
   for (; d < wide; d += 6) {

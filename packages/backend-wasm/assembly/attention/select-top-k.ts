@@ -1,6 +1,6 @@
-/** The k largest of many scores in linear expected time; of equal ones the lower index wins. */
+/** Top-k selection in linear expected time; of equal scores the lower index wins. */
 
-/** Writes the indices of the `k` largest of `count` f32 scores to `out`, ascending; `work` has room for `count` f32. NaN counts least. */
+/** Writes the indices of the `k` largest of `count` f32 scores to `out`, ascending; `work` has room for `count` f32. NaN ranks last. */
 export function selectLargest(scores: usize, count: i32, k: i32, work: usize, out: usize): i32 {
   if (k >= count) {
     for (let i = 0; i < count; i++) store<i32>(out + ((<usize>i) << 2), i);
@@ -25,7 +25,7 @@ export function selectLargest(scores: usize, count: i32, k: i32, work: usize, ou
   return found;
 }
 
-/** The k-th largest of all scores. */
+/** The k-th largest score. */
 function thresholdOf(scores: usize, count: i32, k: i32, work: usize): f32 {
   for (let i: usize = 0; i < (<usize>count) << 2; i += 4) {
     const score = load<f32>(scores + i);
@@ -34,19 +34,19 @@ function thresholdOf(scores: usize, count: i32, k: i32, work: usize): f32 {
   return kthLargest(work, count, k);
 }
 
-/** Leading bits of a score that tell its bin: sign, exponent, three bits of the mantissa. */
+/** The bin of a score is given by its leading bits: sign, exponent, three bits of the mantissa. */
 const BIN_BITS: i32 = 12;
 const BINS: i32 = 1 << BIN_BITS;
 const NAN_KEY: u32 = 0x007fffff; // that of -Infinity
 
-/** An integer in the order of the scores. */
+/** An integer that orders like the score. */
 function keyOf(score: f32): u32 {
   const bits = reinterpret<u32>(score);
   const key = bits ^ (<u32>(<i32>bits >> 31) | 0x80000000);
   return score === score ? key : NAN_KEY;
 }
 
-/** The same by counting leading bits first, so that the search meets the scores of one bin only; `work` holds the bins. */
+/** The same with a histogram of leading bits first, so that the search is limited to one bin; `work` holds the bins. */
 function thresholdByBins(scores: usize, count: i32, k: i32, work: usize): f32 {
   memory.fill(work, 0, (<usize>BINS) << 2);
   const end = scores + ((<usize>count) << 2);
@@ -71,7 +71,7 @@ function thresholdByBins(scores: usize, count: i32, k: i32, work: usize): f32 {
   return kthLargest(work, <i32>((found - work) >> 2), left);
 }
 
-/** Quickselect with a partition in three. */
+/** Quickselect with a three-way partition. */
 function kthLargest(values: usize, count: i32, k: i32): f32 {
   let begin = 0;
   let end = count;

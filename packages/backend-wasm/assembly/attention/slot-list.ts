@@ -8,7 +8,7 @@ let list: usize = 0;
 let positions: usize = 0;
 let logical: usize = 0;
 
-/** Opens an empty list of slots in the cache; their positions and logical slots go to the others unless these are 0. */
+/** Starts an empty list of cache slots; positions and logical slots are listed too unless their addresses are 0. */
 export function openList(slots: usize, slotPositions: usize, logicalSlots: usize): void {
   list = slots;
   positions = slotPositions;
@@ -32,10 +32,10 @@ export function listBlock(sequence: i32, slot: i32, count: i32, query: i32): voi
   const end = index + count;
   const shift = slot - index;
   const lanes = i32x4(0, 1, 2, 3);
-  for (; index + 4 <= end; index += 4, numListed += 4) {
+  let at = (<usize>numListed) << 2;
+  for (; index + 4 <= end; index += 4, at += 16) {
     const four = v128.load(cache.positionsAt(index));
     if (v128.any_true(hiddenLanes(query, four, cache.minDistance, cache.maxDistance))) break;
-    const at = (<usize>numListed) << 2;
     v128.store(list + at, i32x4.add(i32x4.splat(index), lanes));
     if (positions !== 0) v128.store(positions + at, four);
     if (logical !== 0) v128.store(logical + at, i32x4.add(i32x4.splat(index + shift), lanes));
@@ -43,10 +43,10 @@ export function listBlock(sequence: i32, slot: i32, count: i32, query: i32): voi
   for (; index < end; index++) {
     const position = cache.positionAt(index);
     if (!isVisible(query, position, cache.minDistance, cache.maxDistance)) continue;
-    const at = (<usize>numListed) << 2;
     store<i32>(list + at, index);
     if (positions !== 0) store<i32>(positions + at, position);
     if (logical !== 0) store<i32>(logical + at, index + shift);
-    numListed += 1;
+    at += 4;
   }
+  numListed = <i32>(at >> 2);
 }

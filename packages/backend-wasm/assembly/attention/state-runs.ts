@@ -2,7 +2,7 @@
 
 export let runBegin: i32 = 0;
 export let runEnd: i32 = 0;
-/** Negative where the sequence begins. */
+/** Negative when the sequence starts fresh. */
 export let stateFrom: i32 = 0;
 export let stateTo: i32 = 0;
 
@@ -19,7 +19,7 @@ export function openRuns(sequenceOfToken: usize, fromOfSequence: usize, toOfSequ
   runEnd = 0;
 }
 
-/** Goes on to the next run; false after the last one. */
+/** Moves to the next run; false after the last one. */
 export function nextRun(): bool {
   if (runEnd >= numTokens) return false;
   runBegin = runEnd;

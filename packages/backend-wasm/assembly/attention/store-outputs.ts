@@ -1,10 +1,10 @@
-/** Outputs of panels become rows: lanes are transposed, merged with what single queries added, and divided by their sums. */
+/** Stores the outputs of panels: lanes are transposed, merged with the states of single queries, and normalized. */
 import { fma, weight4 } from '../simd/vector';
 import { valueStride } from './kv-cache-view';
 import { ROW_STATE } from './online-softmax-row';
 import * as panels from './query-panels';
 
-/** Four lanes, `stride` bytes from number to number, become rows of `valueStride` bytes. */
+/** Transposes four lanes, whose numbers are `stride` bytes apart, into rows. */
 export function transposeLanes(from: usize, stride: usize, to: usize): void {
   const bytes = valueStride;
   let i: usize = 0;
@@ -31,7 +31,7 @@ export function transposeLanes(from: usize, stride: usize, to: usize): void {
 
 /**
  * Merges the states of the lanes `[first, last)` of a panel with those of `online-softmax-row.ts` at `states`, one per lane,
- * and writes the quotients to the rows of `outputs` `[T, N, D]`; false where something is not finite.
+ * and writes the outputs to rows `[T, N, D]`; returns false when a number is not finite.
  * @param rows scratch of four values
  */
 export function writeMerged(

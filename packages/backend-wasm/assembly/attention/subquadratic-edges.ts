@@ -1,12 +1,12 @@
 /**
- * The keys of a query outside of its window: globals, distances 1, 2, 4, ..., landmarks; found anew for each query. Logical
+ * The keys of a query outside of its window: globals, distances 1, 2, 4, ..., and landmarks, listed query by query. Logical
  * slot `j` of a sequence holds position `j`, or is empty.
  */
 import * as cache from './kv-cache-view';
 import { ENTRY_BYTES, setEntry } from './online-softmax-row';
 import * as op from '../operands/subquadratic-attention.generated';
 
-/** Most of them: globals, two sides of distances, two sides of landmarks. */
+/** Maximum number of edges: globals, distances in two directions, landmarks in two directions. */
 const MAX_EDGES: i32 = 160;
 const MAX_GLOBALS: i32 = 16;
 
@@ -27,7 +27,7 @@ let edgeValues: usize = 0;
 let edgeSlots: usize = 0; // i32, -1 for landmarks
 let globals: usize = 0;
 
-// the run of tokens at hand
+// the current run of tokens
 export let sequence: i32 = 0;
 export let context: i32 = 0;
 export let kvHead: i32 = 0;
@@ -35,7 +35,7 @@ export let kvHead: i32 = 0;
 /** Reads the attributes of `subquadratic-attention` and lays out scratch: the list, rows, globals. Returns its end. */
 export function layEdges(scratch: usize): usize {
   isCausal = op.attributes.causal;
-  local = min<i32>(op.attributes.local, i32.MAX_VALUE - 1); // a window and one more is a distance too
+  local = min<i32>(op.attributes.local, i32.MAX_VALUE - 1); // so that local + 1 does not overflow
   hasStride = op.attributes.logStride;
   landmarks = op.attributes.landmarks;
   numParts = landmarks === 0 ? 1 : op.keyMeans.numParts;
@@ -55,7 +55,7 @@ export function layEdges(scratch: usize): usize {
   return edgeSlots + <usize>MAX_EDGES * 4;
 }
 
-/** Goes on with queries of a sequence and the heads of a KV head. */
+/** Starts a run of queries of one sequence and one KV head. */
 export function openRun(sequenceOfRun: i32, head: i32): void {
   sequence = sequenceOfRun;
   context = cache.contextOfSequence(sequence);
@@ -75,7 +75,7 @@ export function isGlobal(position: i32): bool {
   return false;
 }
 
-/** Whether the slot of a position holds it. */
+/** Whether the cache holds a position. */
 export function isThere(position: i32): bool {
   return position >= 0 && position < context && cache.positionAt(cache.slotIndex(sequence, position)) === position;
 }
@@ -85,7 +85,7 @@ export function firstStride(): i32 {
   return local < 1 ? 1 : 1 << (32 - clz(local));
 }
 
-/** Lists a token as entry `count`, wherever it is, unless its slot is empty; returns the new count. */
+/** Lists a token as entry `count` unless its slot is empty; returns the new count. */
 export function listSlot(position: i32, count: i32): i32 {
   if (!isThere(position)) return count;
   const index = cache.slotIndex(sequence, position);
@@ -96,8 +96,7 @@ export function listSlot(position: i32, count: i32): i32 {
 }
 
 /**
- * Lists the keys outside of the window, without landmarks and without globals where these are in panels, and returns their
- * number.
+ * Lists the keys outside of the window, except landmarks and globals that are rows of panels; returns their number.
  */
 export function listEdges(query: i32, hasPanels: bool, hasGlobalsInPanels: bool): i32 {
   let count = 0;
@@ -154,12 +153,12 @@ function addLandmark(block: i32, query: i32, count: i32): i32 {
   return count + 1;
 }
 
-/** Whether every token of a block is a key of its own. */
+/** Whether the query sees every token of a block as a key. */
 function isCovered(query: i32, first: i32, last: i32): bool {
   for (let j = first; j <= last; j++) {
     const distance = abs<i32>(query - j);
     if (distance <= local) {
-      // the window covers up to here
+      // skip to the end of the window
       if (j < query) j = min<i32>(last, query);
       continue;
     }

@@ -1,7 +1,7 @@
 /**
- * Panels of eight queries whose keys are all rows of one step of the softmax: window, landmarks and globals, which the
- * queries share, and the distances beyond the window, where every query has a key of its own. For causal models without a
- * window of their own, rows of f32, numbers of columns that are multiples of four; other panels do without.
+ * Fast path for panels of eight queries whose keys fit one step of the softmax: window, landmarks and globals, which the
+ * queries share, and the distances beyond the window, where every query has a key of its own. It needs a causal model without
+ * a sliding window, an f32 cache, and head dims that are multiples of four.
  */
 import { idot4, igemm4x8Split, igemm6x8, igemmT4x8, igemmT6x8 } from '../gemm/f32-igemm.generated';
 import { minusInfinity } from '../simd/constants';
@@ -12,12 +12,12 @@ import * as panels from './query-panels';
 import { scaleOutput, transposeLanes } from './store-outputs';
 import * as edges from './subquadratic-edges';
 
-/** Most distances beyond the window. */
+/** Maximum number of distances beyond the window. */
 const MAX_DISTANCES: i32 = 32;
-/** Lanes of a vector, and rows that a half of a panel sees and the other one does not. */
+/** Lanes of a vector, which are also the rows at either end of a window that only half of a panel sees. */
 const HALF: i32 = 4;
 
-/** Lanes behind, and lanes before, the i-th one. */
+/** Masks of the lanes after, and of the lanes before, lane i. */
 const afterLane = memory.data<i32>([0, -1, -1, -1, 0, 0, -1, -1, 0, 0, 0, -1, 0, 0, 0, 0], 16);
 const beforeLane = memory.data<i32>([0, 0, 0, 0, -1, 0, 0, 0, -1, -1, 0, 0, -1, -1, -1, 0], 16);
 
@@ -32,27 +32,27 @@ let farValues: usize = 0;
 let farHidden: usize = 0; // i32, -1 where a query has no such key
 let farCounts: usize = 0; // i32[8]
 let noRow: usize = 0;
-let sums: usize = 0; // [8, cache.valueDim]
+let sums: usize = 0; // [8, valueDim]
 
 let heldBegin: i32 = 0;
 let heldEnd: i32 = 0;
 let heldSequence: i32 = -1;
 
-// the panel at hand
+// the current panel
 let firstPosition: i32 = 0;
 let lastPosition: i32 = 0;
-/** Whether its lanes are consecutive positions. */
+/** Whether its lanes hold consecutive positions. */
 let isConsecutive: bool = false;
 let windowBegin: i32 = 0;
-/** Rows of either end of the window that half of the panel sees. */
+/** Rows at either end of the window that only half of the panel sees. */
 let splits: i32 = 0;
 let windowRows: i32 = 0;
-/** Rows that all lanes share; split rows and distances follow. */
+/** Rows that all lanes share; the rows of half panels and the distances follow. */
 let sharedRows: i32 = 0;
 let farRow: i32 = 0;
 let numFar: i32 = 0;
 
-/** Lays out scratch, after `layEdges` and `layLandmarks`; `wholeBytes` of the host is its size. */
+/** Lays out scratch, after `layEdges` and `layLandmarks`; `wholeBytes` on the host is its size. */
 export function layWhole(scratch: usize): void {
   isPossible = landmarks.sharesGlobals && cache.isPlain() && ((cache.headDim | cache.valueDim) & 3) === 0;
   rowKeys = scratch;
@@ -68,12 +68,12 @@ export function layWhole(scratch: usize): void {
   heldSequence = -1;
 }
 
-/** Scratch of eight values, for outputs of lanes. */
+/** Scratch for the outputs of eight lanes. */
 export function laneRows(): usize {
   return sums;
 }
 
-/** Computes the weights and sums of a panel; false where it is not one of these, and then nothing was done. */
+/** Attends a panel to all of its keys; returns false, without effect, when the panel does not meet the conditions. */
 export function attendWhole(panel: i32, back: i32): bool {
   if (!isPossible || !panels.isPanelOfEight()) return false;
   findPositions(panels.firstLaneOf(panel), panels.lastLaneOf(panel));
@@ -88,7 +88,7 @@ export function attendWhole(panel: i32, back: i32): bool {
   if (count + MAX_DISTANCES > panels.PANEL_ROWS || !holdsWindow(windowBegin, lastPosition + 1)) return false;
   listFar(panels.firstLaneOf(panel));
 
-  // rows [0, sharedRows) are those of all lanes, `splits` follow
+  // all lanes share rows [0, sharedRows); `splits` rows of half panels follow
   splits = isConsecutive && firstPosition >= back && back >= HALF ? HALF : 0;
   windowRows = lastPosition + 1 - windowBegin - 2 * splits;
   listRows(0, windowBegin + splits, lastPosition + 1 - splits);
@@ -121,7 +121,7 @@ function findPositions(first: i32, last: i32): void {
   }
 }
 
-/** Capped logits of the shared rows, and of the rows at both ends of the window that half of the panel sees. */
+/** Computes the capped logits of the shared rows and of the rows that half of the panel sees. */
 function scoreShared(panel: i32): void {
   const queries = panels.queriesOf(panel);
   const splitKeys = rowKeys + ((<usize>sharedRows) << 2);
@@ -130,7 +130,7 @@ function scoreShared(panel: i32): void {
     igemm6x8(panels.logitsOf(i), rowKeys + ((<usize>i) << 2), queries, cache.headDim);
   farRow = sharedRows + splits;
   if (splits > 0) {
-    // in this order: addresses behind the last one of a list are written too
+    // in this order, because listing rows also writes a few addresses after the last one
     listRows(sharedRows, windowBegin, windowBegin + HALF);
     listRows(sharedRows + HALF, lastPosition + 1 - HALF, lastPosition + 1);
     igemm4x8Split(panels.logitsOf(sharedRows), splitKeys, splitKeys + 4 * HALF, queries, cache.headDim);
@@ -149,7 +149,7 @@ function hideWindow(panel: i32, back: i32): void {
     }
     return;
   }
-  // consecutive positions: three rows on either side, and rows that are split
+  // consecutive positions: three rows at either end, and the rows of half panels
   const none = minusInfinity();
   for (let i = 0; i < HALF; i++) {
     const after = v128.load(afterLane + ((<usize>i) << 4));
@@ -175,7 +175,7 @@ function hideGlobals(panel: i32, row: i32): void {
   }
 }
 
-/** Adds the values of the shared and split rows. */
+/** Adds the values of the shared rows and of the rows of half panels. */
 function sumShared(outputs: usize): void {
   const weights = panels.logitsOf(0);
   const highs = rowValues + ((<usize>(sharedRows + HALF)) << 2);
@@ -189,7 +189,7 @@ function sumShared(outputs: usize): void {
   }
 }
 
-/** Keys that a query of the panel just attended to has. */
+/** Number of keys that a query of the most recent panel sees. */
 export function countWhole(lane: i32, back: i32): i32 {
   const position = panels.positionOfLane(lane);
   const far = load<i32>(farCounts + ((<usize>(lane & 7)) << 2));
@@ -202,7 +202,7 @@ export function countWhole(lane: i32, back: i32): i32 {
   );
 }
 
-/** Globals become rows from `row` on; returns where they end. */
+/** Appends the globals to the list of rows, from `row` on; returns its end. */
 function takeGlobals(row: i32): i32 {
   for (let i = 0; i < edges.numGlobals; i++) {
     if (!edges.isThere(edges.globalAt(i))) continue;
@@ -214,7 +214,7 @@ function takeGlobals(row: i32): i32 {
   return row;
 }
 
-/** Whether the slots `[begin, end)` hold their positions; what was found once is true until the record ends. */
+/** Whether the slots `[begin, end)` hold their positions; a positive answer stays valid for the whole record. */
 function holdsWindow(begin: i32, end: i32): bool {
   if (edges.sequence !== heldSequence || begin < heldBegin || begin > heldEnd) {
     heldSequence = edges.sequence;
@@ -229,7 +229,7 @@ function holdsWindow(begin: i32, end: i32): bool {
   return true;
 }
 
-/** The slots `[begin, end)` become rows from `row` on. */
+/** Lists the slots `[begin, end)` as rows from `row` on. */
 function listRows(row: i32, begin: i32, end: i32): void {
   let at = (<usize>row) << 2;
   for (let slot = begin; slot < end;) {
@@ -242,7 +242,7 @@ function listRows(row: i32, begin: i32, end: i32): void {
   }
 }
 
-/** Addresses of rows side by side, some more than `count`. */
+/** Lists the addresses of `count` contiguous rows, rounded up to a multiple of four. */
 function listRun(to: usize, row: usize, stride: usize, count: i32): void {
   let rows = i32x4.add(i32x4.splat(<i32>row), i32x4.mul(i32x4.splat(<i32>stride), i32x4(0, 1, 2, 3)));
   const step = i32x4.splat((<i32>stride) << 2);
@@ -252,7 +252,7 @@ function listRun(to: usize, row: usize, stride: usize, count: i32): void {
   }
 }
 
-/** Whether slots side by side hold the positions from `position` on. */
+/** Whether consecutive slots hold the positions from `position` on. */
 function holdsRun(index: i32, count: i32, position: i32): bool {
   let at = cache.positionsAt(index);
   let expected = i32x4.add(i32x4.splat(position), i32x4(0, 1, 2, 3));
@@ -275,7 +275,7 @@ function listFar(first: i32): void {
   for (let s = edges.firstStride(); edges.hasStride && s <= lastPosition && s > 0; s <<= 1) {
     const at = (<usize>numFar) << 5;
     if (!isConsecutive || !listFarRun(at, firstPosition - s)) listFarLanes(at, first, s);
-    // a hidden one counts -1
+    // hidden keys are -1
     seenLow = i32x4.add(seenLow, i32x4.add(i32x4.splat(1), v128.load(farHidden + at)));
     seenHigh = i32x4.add(seenHigh, i32x4.add(i32x4.splat(1), v128.load(farHidden + at, 16)));
     numFar += 1;
@@ -284,7 +284,7 @@ function listFar(first: i32): void {
   v128.store(farCounts, seenHigh, 16);
 }
 
-/** Eight keys side by side, none of them a global. */
+/** Lists eight consecutive keys; false when they are not, or one of them is a global. */
 function listFarRun(at: usize, key: i32): bool {
   if (key < 0 || key + 8 > edges.context || cache.slotsInBlock(key, 8) < 8) return false;
   for (let i = 0; i < edges.numGlobals; i++) if (edges.globalAt(i) >= key && edges.globalAt(i) < key + 8) return false;
@@ -307,7 +307,7 @@ function listFarLanes(at: usize, first: i32, distance: i32): void {
   }
 }
 
-/** Their logits are rows behind the shared ones. */
+/** Computes the logits of the distances as rows after the shared ones. */
 function scoreFar(first: i32): void {
   for (let i = 0; i < 8; i++) store<u32>(queryRows + ((<usize>i) << 2), <u32>panels.queryOfLane(first + i));
   const factor = f32x4.splat(cache.scale);
@@ -321,7 +321,7 @@ function scoreFar(first: i32): void {
   }
 }
 
-/** Writes the outputs of the panel just attended to, to rows `[T, N, D]`; false where something is not finite. */
+/** Writes the outputs of the most recent panel to rows `[T, N, D]`; returns false when a number is not finite. */
 export function writeWhole(panel: i32, outputs: usize): bool {
   const first = panels.firstLaneOf(panel);
   const stride = cache.valueStride;

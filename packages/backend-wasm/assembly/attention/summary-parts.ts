@@ -6,7 +6,7 @@ import { toF32 } from './kv-cache-view';
 
 /** Row of the summary in tensors `[numBlocks, numParts, numKvHeads, ...]`. */
 export let summary: usize = 0;
-/** Rows of the part that are to be taken in: all from the first where the summary is not up to date. */
+/** Rows of the part that the summary lacks: all of them when it is out of date. */
 export let firstRow: i32 = 0;
 export let endRow: i32 = 0;
 
@@ -21,7 +21,7 @@ export function openParts(kvHead: i32): void {
   token = 0;
 }
 
-/** Goes on to the next part, and counts its rows as taken in; false after the last one. */
+/** Moves to the next part and updates its count; false after the last one. */
 export function nextPart(): bool {
   const numTokens = slots.numTokens;
   while (token < numTokens && slotAt(token) < 0) token += 1;
@@ -34,7 +34,7 @@ export function nextPart(): bool {
   const offset = inside - part * partSize;
   summary = <usize>((block * counts.numParts + part) * keys.numKvHeads + head);
   cacheRow = <usize>((block * keys.numKvHeads + head) * keys.blockSize + part * partSize);
-  // tokens that follow in the same part
+  // the following tokens in the same part
   endRow = offset;
   do {
     endRow += 1;
@@ -50,7 +50,7 @@ function slotAt(token: i32): i32 {
   return load<i32>(slots.address + ((<usize>token) << 2));
 }
 
-/** Where the key of a row of the part lies as f32. */
+/** Address of the key of a row of the part as f32. */
 export function keyOfPart(row: i32): usize {
   const from = keys.address + (cacheRow + <usize>row) * bytesOf(keys.dtype, keys.headDim);
   return toF32(keys.dtype, from, localScratch(), keys.headDim);

@@ -1,8 +1,8 @@
-/** Slots of a sequence in chunks of one block each, without those that no query of a tile sees. */
+/** Walks over the slots of a sequence in chunks within a block, and skips chunks that no query of a tile sees. */
 import * as cache from './kv-cache-view';
 import * as slots from './slot-positions';
 
-/** Most keys of one chunk. */
+/** Maximum number of keys in a chunk. */
 export const CHUNK: i32 = 64;
 
 let slot: i32 = 0;
@@ -14,7 +14,7 @@ let lastQuery: i32 = 0;
 /** Row of the first slot of the chunk in a cache `[blocks, KV heads, block size]`, for KV head 0. */
 export let chunkRow: usize = 0;
 export let chunkCount: i32 = 0;
-/** Where the positions of the chunk are; 0 when all queries see all of it. */
+/** Address of the positions of the chunk; 0 when all queries see all of it. */
 export let chunkPositions: usize = 0;
 
 /** Opens logical slots `[begin, limit)` of a sequence for queries at positions `[first, last]`. */
@@ -26,7 +26,7 @@ export function openSlots(sequenceOfTile: i32, begin: i32, limit: i32, first: i3
   lastQuery = last;
 }
 
-/** Goes on to the next chunk of which some query may see something; false after the last one. */
+/** Moves to the next chunk that some query may see; false after the last one. */
 export function nextChunk(): bool {
   while (slot < end) {
     const block = cache.cacheBlock(sequence, slot);

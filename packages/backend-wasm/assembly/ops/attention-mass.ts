@@ -1,6 +1,6 @@
 /**
- * How much queries look at each slot. A KV head of a sequence is one work item: its masses stay with one thread, whose
- * sums are in one order whatever the number of threads. The keys of a block are dequantized once for all query heads of a
+ * Attention mass of each slot. A KV head of a sequence is one work item, so that sums have the same order for any number of
+ * threads. The keys of a block are dequantized once for all query heads of a
  * token.
  */
 import * as cache from '../attention/kv-cache-view';
@@ -11,7 +11,7 @@ import { localScratch } from '../runtime/record';
 import { takeUnits } from '../runtime/threads';
 import { sum4, weight4 } from '../simd/vector';
 
-let logits: usize = 0; // of each head of the group, a row per head
+let logits: usize = 0; // a row per head of the group
 let rowBytes: usize = 0;
 let keyRows: usize = 0;
 

@@ -1,7 +1,7 @@
 /**
- * The gated delta rule. First keys and queries become unit vectors and gates factors, in shared scratch. Then, units: blocks of rows of a head's memory, each
- * over all tokens of the step, so that it stays in the nearest cache. With M after token t in registers, one pass gives
- * what token t reads and what the key of token t + 1 recalls.
+ * The gated delta rule. The first phase normalizes keys and queries and computes the gates, in shared scratch. Work items of
+ * the second phase are blocks of rows of the memory of a head, over all tokens of the step, so that the block stays in the
+ * L1 cache. With M after token t in registers, one pass gives what token t reads and what the key of token t + 1 recalls.
  */
 import { gatedDelta4 } from '../attention/microkernels.generated';
 import { nextRun, openRuns, runBegin, runEnd, stateFrom, stateTo } from '../attention/state-runs';
@@ -10,7 +10,7 @@ import { localScratch, sharedScratch } from '../runtime/record';
 import { fma, promoteHigh, sum2, sum4 } from '../simd/vector';
 import { phaseBarrier, takeUnits } from '../runtime/threads';
 
-/** Rows of one unit. */
+/** Rows of a work item. */
 const ROWS: i32 = 32;
 
 let keyDim: i32 = 0;
@@ -18,7 +18,7 @@ let valueDim: i32 = 0;
 let numHeads: i32 = 0;
 let numKeyHeads: i32 = 0;
 let units: usize = 0; // [T, 2 G, S]: queries, then keys
-let gates: usize = 0; // [T, N, 2]: what is kept of the memory, how much is learnt
+let gates: usize = 0; // [T, N, 2]: decay of the memory, learning rate
 
 export function gatedDelta(): void {
   numHeads = op.state.numHeads;
@@ -79,7 +79,7 @@ function prepareGates(t: i32): void {
   }
 }
 
-/** The run of tokens through rows `[begin, begin + count)` of the memory of `head`. */
+/** Updates rows `[begin, begin + count)` of the memory of `head` with the run of tokens. */
 function remember(head: i32, begin: i32, count: i32): void {
   const rowBytes = (<usize>keyDim) << 2;
   const sizeBytes = <usize>count * rowBytes;
@@ -93,10 +93,10 @@ function remember(head: i32, begin: i32, count: i32): void {
     );
   }
   const keyHead = op.attributes.heads === op.HEADS_TILED ? head % numKeyHeads : (head * numKeyHeads) / numHeads;
-  const unitBytes = <usize>(2 * numKeyHeads) * rowBytes; // from token to token
+  const unitBytes = <usize>(2 * numKeyHeads) * rowBytes; // stride of tokens
   let q = units + <usize>(runBegin * 2 * numKeyHeads + keyHead) * rowBytes;
   let k = q + <usize>numKeyHeads * rowBytes;
-  const recalled = localScratch(); // M k of the coming token, per row
+  const recalled = localScratch(); // M k of the next token, per row
   for (let i = 0; i < count; i++) {
     store<f32>(recalled + ((<usize>i) << 2), recall(memoryAt + <usize>i * rowBytes, k));
   }

@@ -1,9 +1,9 @@
 /**
- * Chunked prefill with a memory of heavy hitters, fused: chunk and memory of a panel of queries are two softmaxes, whose
- * weights give the scores, merged when the output is written. The states live in their tensors. Phases: the states are
- * there; then for each chunk of the step the queries, in work items of (sequence, some tokens, KV head) with sums of
- * weights of their own, and these sums, item by item in one order, and the next memory, in work items of (sequence, KV
- * head).
+ * Heavy-hitter oracle (H2O), fused: each panel of queries attends to its chunk and to the memory in two softmaxes, whose
+ * weights are summed as scores of the keys; the two states are merged when the output is written. The first phase copies
+ * the states, in work items of (sequence, KV head). Then, chunk by chunk, one phase attends in work items of (sequence, some
+ * tokens, KV head) with their own sums of weights, and the next one adds these sums in a fixed order and selects the next
+ * memory, in work items of (sequence, KV head).
  */
 import { addMassOfRows, clearMass, enterMass } from '../attention/key-mass';
 import * as cache from '../attention/kv-cache-view';
@@ -14,9 +14,9 @@ import { localScratch, sharedScratch } from '../runtime/record';
 import { phaseBarrier, takeUnits } from '../runtime/threads';
 import { withLane } from '../simd/vector';
 
-/** Queries of a tile: every panel has a second one for the memory. */
+/** Maximum number of queries in a tile: every panel has a second one for the memory. */
 const TILE: i32 = panels.LANES / 2;
-/** Tokens of a work item, about: the keys of the chunk are brought side by side for each. */
+/** Approximate number of tokens in a work item, each of which gathers the keys of its chunk. */
 const ITEM_TOKENS: i32 = 64;
 
 let chunk: i32 = 1;
@@ -32,7 +32,7 @@ let memoryAt: usize = 0; // i32 [E]
 let scoresAt: usize = 0; // f32 [E]
 let sumsAt: usize = 0; // f32 [U]
 
-// a piece: the tokens of a sequence in one chunk, number `pieceNumber` among those they lie in
+// a piece: the tokens of a sequence in one chunk; the pieces of a sequence are numbered
 let pieceNumber: i32 = 0;
 let pieceRun: i32 = 0;
 let runBegin: i32 = 0;
@@ -48,10 +48,10 @@ let chunkWeights: usize = 0; // f32 [U]
 let memoryWeights: usize = 0; // f32 [E]
 
 // scratch
-let present: usize = 0; // i32 [max(U, E)] whether a row is there
+let present: usize = 0; // i32 [U] whether the cache holds a row of the chunk
 let candidates: usize = 0; // i32 [E + U]
 let candidateScores: usize = 0; // f32
-let rest: usize = 0; // f32: -Infinity for those that stay in any case
+let rest: usize = 0; // f32 scores, -Infinity for candidates that always stay
 let work: usize = 0;
 let chosen: usize = 0;
 let chunkKeys: usize = 0;
@@ -112,7 +112,7 @@ function layScratch(): void {
   itemTokens = max<i32>(1, ITEM_TOKENS / tokenTile) * tokenTile;
 }
 
-/** Opens the pieces of all sequences that are number `number` in theirs. */
+/** Starts a walk over the pieces with this number, one per sequence at most. */
 function openPieces(number: i32): void {
   pieceNumber = number;
   pieceRun = -1;
@@ -121,7 +121,7 @@ function openPieces(number: i32): void {
   endItem = 0;
 }
 
-/** Goes on to the next one; false after the last. */
+/** Moves to the next piece; false after the last one. */
 function nextPiece(): bool {
   while (runLimit < cache.numTokens) {
     runBegin = runLimit;
@@ -135,7 +135,7 @@ function nextPiece(): bool {
   return false;
 }
 
-/** Finds the tokens of the run in the chunk that is number `number` among those they lie in; false when there is none. */
+/** Finds the piece of the run with this number; false when there is none. */
 function findPiece(number: i32): bool {
   for (let t = runBegin; t < runLimit; number--) {
     const index = cache.positionOfToken(t) / chunk;
@@ -151,18 +151,18 @@ function findPiece(number: i32): bool {
   return false;
 }
 
-/** Work items of the piece for a KV head. */
+/** Number of work items of the piece for each KV head. */
 function itemsOfHead(): i32 {
   return (pieceEnd - pieceBegin + itemTokens - 1) / itemTokens;
 }
 
-/** Where the sums of weights of a work item are. */
+/** Finds the sums of weights of a work item. */
 function openWeights(item: i32): void {
   chunkWeights = sharedScratch() + <usize>item * ((<usize>(chunk + capacity)) << 2);
   memoryWeights = chunkWeights + ((<usize>chunk) << 2);
 }
 
-/** The state that a sequence leaves. */
+/** Opens the state that a sequence leaves. */
 function openState(sequence: i32, kvHead: i32): void {
   const row = <usize>(load<i32>(op.stateTo.address + ((<usize>sequence) << 2)) * cache.numKvHeads + kvHead);
   memoryAt = op.memory.address + row * ((<usize>capacity) << 2);
@@ -178,7 +178,7 @@ function saveProgress(): void {
   store<i32>(progressAt, count, 4);
 }
 
-/** Brings the state of tokens `[begin, end)` of one sequence to where it is left. */
+/** Copies the state of a sequence, whose tokens are `[begin, end)`, to its target row, or clears it. */
 function beginState(begin: i32, end: i32, kvHead: i32): void {
   const sequence = cache.sequenceOfToken(begin);
   const from = load<i32>(op.stateFrom.address + ((<usize>sequence) << 2));
@@ -200,7 +200,7 @@ function beginState(begin: i32, end: i32, kvHead: i32): void {
   saveProgress();
 }
 
-/** Some tokens of one sequence in one chunk. */
+/** Attends some tokens of one piece. */
 function attendItem(item: i32, number: i32): void {
   openWeights(item);
   memory.fill(chunkWeights, 0, (<usize>(chunk + capacity)) << 2);
@@ -214,7 +214,7 @@ function attendItem(item: i32, number: i32): void {
   attendChunk(begin, min<i32>(pieceEnd, begin + itemTokens), sequence, kvHead, cache.positionOfToken(begin) / chunk);
 }
 
-/** Takes in the sums of weights of all work items of a piece, and closes the chunk where it ended. */
+/** Adds the sums of weights of all work items of a piece, and closes the chunk when it is complete. */
 function endPiece(run: i32, kvHead: i32, number: i32): void {
   openPieces(number);
   while (pieceRun < run) if (!nextPiece()) return;
@@ -243,7 +243,7 @@ function addAll(to: usize, from: usize, length: i32): void {
   }
 }
 
-/** All positions below `position` were seen: closes the chunks that ended. */
+/** All positions below `position` were seen: closes the chunks that are complete. */
 function reachPosition(position: i32): void {
   const end = position / chunk;
   for (let index = next / chunk; index < end; index++) closeChunk(index);
@@ -283,7 +283,7 @@ function closeChunk(index: i32): void {
   memory.fill(sumsAt, 0, (<usize>chunk) << 2);
 }
 
-/** Tokens `[t0, t1)`, all in chunk `index`. */
+/** Attends tokens `[t0, t1)`, all of which are in chunk `index`. */
 function attendChunk(t0: i32, t1: i32, sequence: i32, kvHead: i32, index: i32): void {
   const first = index * chunk;
   let last = 0;
@@ -312,7 +312,7 @@ function attendChunk(t0: i32, t1: i32, sequence: i32, kvHead: i32, index: i32): 
   }
 }
 
-/** Brings key and value of a position to row `row` and notes in `flags` whether they are there; zeros where not. */
+/** Copies key and value of a position to row `row` and flags whether the cache holds them; the row is zero if it does not. */
 function bringPosition(
   position: i32,
   row: usize,
@@ -336,7 +336,7 @@ function bringPosition(
   }
 }
 
-/** A panel meets the chunk that begins at `first`, and its second panel the memory. */
+/** A panel attends to the chunk that starts at `first`, and its second panel to the memory. */
 function attendPanel(panel: i32, second: i32, first: i32, kvHead: i32): void {
   panels.clearPanel(second);
   attendRows(panel, panel, chunkKeys, chunkValues, first);
@@ -353,7 +353,7 @@ function attendPanel(panel: i32, second: i32, first: i32, kvHead: i32): void {
   measureRows(panel, memoryKeys, -1, kvHead);
 }
 
-/** Logits of a panel with the chunk that begins at `first`, or with the memory (-1); returns the number of rows. */
+/** Computes the logits of a panel with the chunk that starts at `first`, or with the memory (-1); returns their number. */
 function scorePanel(panel: i32, keys: usize, first: i32): i32 {
   panels.scanPanel(panel);
   const isMemory = first < 0;
@@ -371,13 +371,13 @@ function scorePanel(panel: i32, keys: usize, first: i32): i32 {
   return rows;
 }
 
-/** Masses of the same rows in the softmax over both. */
+/** Adds the masses of the same rows in the softmax over both. */
 function measureRows(panel: i32, keys: usize, first: i32, kvHead: i32): void {
   const rows = scorePanel(panel, keys, first);
   if (rows > 0) addMassOfRows(panel, rows, kvHead, first < 0 ? memoryAt : 0, first);
 }
 
-/** A panel meets the chunk or the memory in a softmax of its own; weights go to the scores. */
+/** A panel attends to the chunk or to the memory in a separate softmax, and adds its weights to the scores. */
 function attendRows(panel: i32, statePanel: i32, keys: usize, values: usize, first: i32): void {
   const rows = scorePanel(panel, keys, first);
   if (rows <= 0) return;
@@ -403,7 +403,7 @@ function attendRows(panel: i32, statePanel: i32, keys: usize, values: usize, fir
   panels.sumRows(statePanel, values, rows, 0);
 }
 
-/** Merges the softmaxes of chunk and memory, a lane of each. */
+/** Merges the states of chunk and memory, one lane each, and writes the output. */
 function writeLaneOfBoth(lane: i32, second: i32): void {
   const a = panels.maximumOfLane(lane);
   const b = panels.maximumOfLane(second);

@@ -43,7 +43,7 @@ export function oracleTopkAttention(): void {
   }
 }
 
-/** One head of a token meets the keys of its largest logits. */
+/** Attends one head of a token to the keys of its largest logits. */
 function attendRow(row: i32, token: i32, kvHead: i32): void {
   const query = cache.queryAt(row);
   scoreList(query, kvHead);
@@ -66,7 +66,7 @@ function attendRow(row: i32, token: i32, kvHead: i32): void {
   }
 }
 
-/** Logits of all listed slots. */
+/** Computes the logits of all listed slots. */
 function scoreList(query: usize, kvHead: i32): void {
   const last = numListed - 1;
   for (let i = 0; i <= last; i += 4) {

@@ -1,5 +1,5 @@
 /**
- * Attention to pages in the order of upper bounds, until a certificate or a budget ends it. Work items: (token, KV head).
+ * Attends to pages in the order of their upper bounds until a budget or a certificate is met. Work items: (token, KV head).
  */
 import { addMassOfSlots, attendSlots, layGathered } from '../attention/gather-kv';
 import { clearMass, enterMass } from '../attention/key-mass';
@@ -20,27 +20,27 @@ let pageSize: i32 = 1;
 /** Bytes of one number per page. */
 let pageBytes: usize = 0;
 
-// the work item at hand
+// the current work item
 let sequence: i32 = 0;
 let position: i32 = 0;
 let context: i32 = 0;
 let kvHead: i32 = 0;
-/** Pages that may be chosen. */
+/** Number of open pages, which the selection is made from. */
 let numOpen: i32 = 0;
 /** The token whose positions were scanned: the same for all its KV heads. */
 let scannedToken: i32 = -1;
 
 // scratch
 let list: usize = 0; // i32 slots of the cache to attend to
-let scans: usize = 0; // i32 [pages] seen keys of each page, complemented where one of them has to be attended to
+let scans: usize = 0; // i32 [pages] number of visible keys, complemented when the page is always attended to
 let pages: usize = 0; // i32 [open pages]
-let sizes: usize = 0; // f32 [open pages] seen keys, 0 once a page was chosen by the budget
+let sizes: usize = 0; // f32 [open pages] number of visible keys, 0 once the budget selected the page
 let best: usize = 0; // f32 [open pages] largest bound over the heads
 let bounds: usize = 0; // f32 [group, open pages]
-let order: usize = 0; // i32 [open pages] those that were chosen by the budget, or all of them, best first
+let order: usize = 0; // i32 [open pages] the pages selected by the budget, or all of them, best first
 let work: usize = 0;
-let rests: usize = 0; // f64 [group, open pages + 1]: what the pages from the i-th on may hold, relative to the head's bound
-let tops: usize = 0; // f32 [group] the bound that it is relative to
+let rests: usize = 0; // f64 [group, open pages + 1] upper bound of the mass of the pages from the i-th on, relative to `tops`
+let tops: usize = 0; // f32 [group] the largest bound
 let queries: usize = 0; // f32 [group, H], scaled
 let logical: usize = 0; // i32 logical slot of each slot of the list; 0 without masses
 
@@ -84,7 +84,7 @@ function attendGroup(token: i32, head: i32): void {
   store<i32>(op.pairs.address + at, numListed);
 }
 
-/** Attends to the pages of the largest bounds; returns their number. */
+/** Attends to the pages with the largest bounds; returns their number. */
 function attendBest(token: i32, budget: i32): i32 {
   const numVisited = selectLargest(best, numOpen, budget, work, order);
   for (let i = 0; i < numVisited; i++) {
@@ -116,7 +116,7 @@ function attendByBounds(token: i32, budget: i32): i32 {
     }
     if (cache.groupSize <= panels.LANES) writeTile(token, first, numVisited);
   }
-  // heads of several tiles are computed again, with the pages that the last of them needed
+  // several tiles of heads are computed again with the pages that the last one needed
   for (let first = 0; first < cache.groupSize && cache.groupSize > panels.LANES; first += panels.LANES) {
     openHeads(token, first);
     attendSlots(list, numListed, kvHead);
@@ -130,7 +130,7 @@ function openHeads(token: i32, first: i32): void {
   panels.openPanels(token, token + 1, h0, min<i32>((kvHead + 1) * cache.groupSize, h0 + panels.LANES));
 }
 
-/** Output, certificates and bounds of the heads from `first` on, and the masses of their keys. */
+/** Writes outputs, certificates and error bounds of the heads from `first` on, and the masses of their keys. */
 function writeTile(token: i32, first: i32, numVisited: i32): void {
   const norm = largestNorm(numVisited);
   for (let lane = 0; lane < panels.numLanes; lane++) {
@@ -150,11 +150,11 @@ function slotsOfPage(page: i32): i32 {
   return min<i32>(pageSize, context - page * pageSize);
 }
 
-/** Counts the seen keys of each page and notes whether one of them has to be attended to. */
+/** Counts the visible keys of each page, and finds the pages with sinks or local positions. */
 function scanPages(token: i32): void {
   const sinks = max<i32>(op.attributes.sinks, 0);
   const local = op.attributes.local;
-  const firstSink = position - sinks + 1; // positions below the number of sinks, as distances
+  const firstSink = position - sinks + 1; // the distance of the last sink
   scannedToken = token;
   for (let page = 0; page * pageSize < context; page++) {
     const count = slotsOfPage(page);
@@ -174,7 +174,7 @@ function scanPages(token: i32): void {
   }
 }
 
-/** Lists the pages that have to be attended to, whose number it returns; others with a seen key are open. */
+/** Lists the pages that are always attended to and returns their number; other pages with visible keys are open. */
 function openPages(): i32 {
   let numAttended = 0;
   numOpen = 0;
@@ -198,12 +198,12 @@ function summaryOf(page: i32): usize {
   return <usize>(part * cache.numKvHeads + kvHead);
 }
 
-/** Appends the seen slots of a page to the list. */
+/** Appends the visible slots of a page to the list. */
 function listPage(page: i32): void {
   listBlock(sequence, page * pageSize, slotsOfPage(page), position);
 }
 
-/** Upper bounds of the open pages for every head, and the largest over the heads. A box is read once. */
+/** Computes the upper bounds of the open pages for each head, and their maximum over the heads. Each box is read once. */
 function boundPages(token: i32): void {
   const bytes = cache.keyStride;
   const q = cache.queryAt(token * cache.numHeads + kvHead * cache.groupSize);
@@ -215,7 +215,7 @@ function boundPages(token: i32): void {
     const at = summaryOf(load<i32>(pages + column)) * bytes;
     let top = f32x4.splat(-Infinity);
     for (let g = 0; g < cache.groupSize; g += 4) {
-      // heads beyond the last repeat it
+      // heads beyond the last one repeat it
       const x = queries + <usize>g * bytes;
       const y = min<usize>(x + bytes, lastQuery);
       const z = min<usize>(y + bytes, lastQuery);
@@ -236,12 +236,12 @@ function orderAt(index: i32): i32 {
   return load<i32>(order + ((<usize>index) << 2));
 }
 
-/** The page in this place of the order. */
+/** The page at an index of the order. */
 function pageAt(index: i32): i32 {
   return load<i32>(pages + ((<usize>orderAt(index)) << 2));
 }
 
-/** Sums of `n exp(bound - top)` from every place of the order to its end. */
+/** Sums `n exp(bound - top)` from each index of the order to its end. */
 function sumRests(): void {
   for (let g = 0; g < cache.groupSize; g++) {
     const own = bounds + <usize>g * pageBytes;
@@ -259,9 +259,9 @@ function sumRests(): void {
   }
 }
 
-/** The sum for the pages that were not chosen, in the place of the first of them; relative to the largest of their bounds. */
+/** The same sum over the pages that were not selected, relative to the largest of their bounds. */
 function sumUnchosen(numVisited: i32): void {
-  // whole vectors: what lies behind the last page counts for nothing
+  // whole vectors: pages beyond the last one have no keys
   v128.store(sizes + ((<usize>numOpen) << 2), f32x4.splat(0));
   const bytes = (<usize>numOpen) << 2;
   const none = f32x4.splat(-Infinity);

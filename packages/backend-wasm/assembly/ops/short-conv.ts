@@ -5,7 +5,7 @@ import { localScratch } from '../runtime/record';
 import { exp4, fma } from '../simd/vector';
 import { takeUnits } from '../runtime/threads';
 
-/** Channels of one unit; `src/plan.ts` has the same number. */
+/** Channels of a work item; `src/plan.ts` has the same number. */
 const UNIT: i32 = 256;
 
 export function shortConv(): void {
@@ -25,7 +25,7 @@ export function shortConv(): void {
   }
 }
 
-/** Taps `[channel, tap]` as `[tap, channel]`, so that vectors hold the same tap of several channels. */
+/** Transposes taps to `[tap, channel]`, so that vectors hold the same tap of several channels. */
 function spreadTaps(first: i32, count: i32, numTaps: i32, taps: usize): void {
   let from = op.weight.address + ((<usize>(first * numTaps)) << 2);
   let channel = 0;
@@ -53,7 +53,7 @@ function spreadTaps(first: i32, count: i32, numTaps: i32, taps: usize): void {
   }
 }
 
-/** Channels from `first` on of token `t`, or zeros where the sequence had not begun. */
+/** Channels from `first` on of token `t`, or zeros before the start of the sequence. */
 function inputAt(t: i32, first: i32, zeros: usize): usize {
   const numChannels = op.x.numChannels;
   if (t >= runBegin) return op.x.address + ((<usize>(t * numChannels + first)) << 2);
@@ -68,7 +68,7 @@ function convolve(first: i32, count: i32, t: i32, taps: usize, zeros: usize): vo
   const hasSilu = op.attributes.activation === op.ACTIVATION_SILU;
   const oldest = t - numTaps + 1;
   const y = op.y.address + ((<usize>(t * op.x.numChannels + first)) << 2);
-  // three taps at a time; the sums of further ones are added to what is there
+  // three taps at a time; later taps add to the output
   let tap = 0;
   for (; tap + 3 <= numTaps; tap += 3) {
     const x0 = inputAt(oldest + tap, first, zeros);
@@ -125,7 +125,7 @@ function silu(y: usize, count: i32): void {
   }
 }
 
-/** The last inputs become the state, the oldest first: also within one row nothing is overwritten before it moved. */
+/** Copies the last inputs to the state, the oldest first, so that nothing is overwritten before it is copied. */
 function keep(first: i32, count: i32, zeros: usize): void {
   const numKept = op.state.historyLength;
   const numChannels = op.x.numChannels;

@@ -16,12 +16,12 @@ import { localScratch } from '../runtime/record';
 import { takeUnits } from '../runtime/threads';
 import { max4, sum4, weight4 } from '../simd/vector';
 
-/** Heads that choose their keys together. */
+/** Number of heads that select their keys together. */
 let groupSize: i32 = 1;
 let rank: i32 = 0;
 let numVisible: i32 = 0;
 let numChosen: i32 = 0;
-/** Bytes of one number per slot, and of a vector tile more. */
+/** Bytes of a row with one number per slot, padded by a vector tile. */
 let slotBytes: usize = 0;
 
 // scratch
@@ -31,7 +31,7 @@ let slots: usize = 0; // i32 positions of the visible slots, then index in the c
 let totals: usize = 0; // f32 sum of weights over the heads
 let work: usize = 0;
 let weights: usize = 0; // f32 [group, slots]
-let queries: usize = 0; // f32 [group, H]: chosen components, side by side or with zeros between
+let queries: usize = 0; // f32 [group, H] chosen components: packed, or in place among zeros
 let magnitudes: usize = 0; // f32 [H]
 let components: usize = 0; // i32 [rank]
 let columns: usize = 0; // f32 [rank, S]
@@ -52,7 +52,7 @@ export function sparqAttention(): void {
   weights = work + slotBytes;
   queries = weights + <usize>cache.groupSize * slotBytes;
   magnitudes = queries + <usize>cache.groupSize * cache.keyStride;
-  components = magnitudes + 2 * cache.keyStride; // followed by the scratch of choosing them
+  components = magnitudes + 2 * cache.keyStride; // scratch of the selection follows
   columns = components + cache.keyStride;
   mean = (columns + <usize>rank * ((<usize>cache.blockSize) << 2) + 31) & ~15;
   row = mean + 2 * cache.valueStride;
@@ -97,7 +97,7 @@ function attendGroup(token: i32, firstHead: i32, kvHead: i32): void {
   if (firstHead === 0) store<i32>(op.pairs.address + ((<usize>token) << 2), numChosen);
 }
 
-/** Chooses the slots of the largest total weight; the last `local` positions come in any case. */
+/** Selects the slots of the largest total weight; the last `local` positions are always selected. */
 function chooseSlots(token: i32, firstHead: i32, kvHead: i32, position: i32): void {
   const q = cache.queryAt(token * cache.numHeads + firstHead);
   chooseComponents(q);
@@ -108,7 +108,7 @@ function chooseSlots(token: i32, firstHead: i32, kvHead: i32, position: i32): vo
   for (let g = 0; g < groupSize; g++) normalize(weights + <usize>g * slotBytes);
   const oldest = position - op.attributes.local;
   for (let i: usize = 0; i < (<usize>numVisible) << 2; i += 4) {
-    if (load<i32>(slots + i) > oldest) store<f32>(totals + i, Infinity); // positions, until it holds the chosen slots
+    if (load<i32>(slots + i) > oldest) store<f32>(totals + i, Infinity); // `slots` still holds positions
   }
   numChosen = selectLargest(totals, numVisible, op.attributes.topK, work, chosen);
   for (let i: usize = 0; i < (<usize>numChosen) << 2; i += 4) {
@@ -118,7 +118,7 @@ function chooseSlots(token: i32, firstHead: i32, kvHead: i32, position: i32): vo
   }
 }
 
-/** Approximate weight of the chosen slots for a head of the group. */
+/** Approximate attention mass of the selected slots for a head of the group. */
 function shareOf(head: i32): f32 {
   const own = weights + <usize>head * slotBytes;
   let share: f32 = 0;
@@ -134,7 +134,7 @@ function blendMean(y: usize, share: f32): void {
   }
 }
 
-/** The components of the largest magnitude over the queries of the group. */
+/** Selects the components of the largest magnitude, summed over the queries of the group. */
 function chooseComponents(q: usize): void {
   memory.fill(magnitudes, 0, cache.keyStride);
   for (const end = q + <usize>groupSize * cache.keyStride; q < end; q += cache.keyStride) {
@@ -145,7 +145,7 @@ function chooseComponents(q: usize): void {
   selectLargest(magnitudes, cache.headDim, rank, magnitudes + cache.keyStride, components);
 }
 
-/** Keeps the chosen components of a query alone, divided by the temperature. */
+/** Reduces a query to the chosen components, divided by the temperature. */
 function reduceQuery(from: usize, to: usize): void {
   memory.fill(to, 0, cache.keyStride);
   let all: f32 = 0;
@@ -155,22 +155,22 @@ function reduceQuery(from: usize, to: usize): void {
   const factor: f32 = op.attributes.temperature && kept !== 0 ? <f32>Math.sqrt(<f64>all / <f64>kept) : 1;
   for (let c = 0; c < rank; c++) {
     const at = componentAt(c);
-    // side by side for columns, in their places for keys
+    // packed for columns, in place for whole keys
     store<f32>(to + (op.columns.isPresent ? (<usize>c) << 2 : at), load<f32>(from + at) * factor);
   }
 }
 
-/** Where a chosen component lies in a row. */
+/** Byte offset of a chosen component in a row. */
 function componentAt(c: i32): usize {
   return (<usize>load<i32>(components + ((<usize>c) << 2))) << 2;
 }
 
-/** Logits of whole keys with the other components of the queries zero. */
+/** Approximate logits from whole keys and reduced queries. */
 function scoreKeys(token: i32, firstHead: i32, kvHead: i32): void {
   for (let first = 0; first < groupSize; first += panels.LANES) {
     const head = firstHead + first;
     panels.openPanels(token, token + 1, head, min<i32>(firstHead + groupSize, head + panels.LANES));
-    // as if `queries` were the rows of these heads in a tensor like q
+    // `queries` has rows for these heads only
     panels.loadQueries(queries - <usize>(token * cache.numHeads + firstHead) * cache.keyStride, false);
     for (let begin = 0; begin < numVisible; begin += panels.PANEL_ROWS) {
       const rows = min<i32>(panels.PANEL_ROWS, numVisible - begin);
@@ -188,7 +188,7 @@ function scoreKeys(token: i32, firstHead: i32, kvHead: i32): void {
   }
 }
 
-/** Logits from the transposed keys: only the chosen columns are read. */
+/** Approximate logits from the transposed keys, of which only the chosen columns are read. */
 function scoreColumns(kvHead: i32): void {
   const dtype = op.columns.dtype;
   const stride = (<usize>cache.blockSize) << 2;
@@ -206,7 +206,7 @@ function scoreColumns(kvHead: i32): void {
       decode(dtype, op.columns.address + at * bytesOf(dtype, 1), columns + c * stride, end - begin);
     }
     for (let g = 0; g < groupSize; g += 2) {
-      // two heads at a time; the last of an odd number is computed twice
+      // two heads at a time; the last head of an odd number is computed twice
       const other = min<i32>(g + 1, groupSize - 1);
       for (let i = begin; i < end; i += 16) scoreTile(g, other, columns + ((<usize>(i - begin)) << 2), i);
     }
@@ -220,7 +220,7 @@ function scoreColumns(kvHead: i32): void {
   }
 }
 
-/** Logits of 16 slots from `begin` on for two heads; those behind a run are overwritten or never read. */
+/** Logits of 16 slots from `begin` on for two heads; logits beyond the run are overwritten or never read. */
 function scoreTile(head: i32, other: i32, column: usize, begin: i32): void {
   const at = weights + ((<usize>begin) << 2);
   const q = queries + <usize>head * cache.keyStride;
@@ -238,10 +238,10 @@ function scoreTile(head: i32, other: i32, column: usize, begin: i32): void {
   );
 }
 
-/** The softmax of a head's logits; adds it to the totals. */
+/** Turns the logits of a head into weights by a softmax, and adds them to the totals. */
 function normalize(own: usize): void {
   const bytes = (<usize>numVisible) << 2;
-  // whole vectors: what lies behind the last one counts as not seen
+  // whole vectors: slots beyond the last one are hidden
   for (let i = bytes; (i & 15) !== 0; i += 4) store<f32>(own + i, -Infinity);
   let top = f32x4.splat(-Infinity);
   for (let i: usize = 0; i < bytes; i += 16) top = f32x4.pmax(top, v128.load(own + i));
@@ -261,7 +261,7 @@ function normalize(own: usize): void {
   }
 }
 
-/** The sum of the values of all keys that the query sees: from the means of blocks where these are seen as a whole. */
+/** Sums the values of all visible keys, by the means of blocks that are visible as a whole. */
 function sumValues(position: i32, sequence: i32, kvHead: i32): void {
   const context = cache.contextOfSequence(sequence);
   const hasMeans = op.valueMeans.isPresent;

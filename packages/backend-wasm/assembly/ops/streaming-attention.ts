@@ -1,6 +1,5 @@
 /**
- * Attention to the last positions and to the first ones, the latter with another query. Slots may hold positions in any
- * order. Work items: (token tile, KV head and head tile), all head tiles in one where masses are asked for.
+ * Attention to the last positions and to sinks, the latter with another query. Slots may hold positions in any order. Work items: (token tile, KV head and head tile), all head tiles in one where masses are asked for.
  */
 import * as cache from '../attention/kv-cache-view';
 import { addMassOfRows, clearMass, enterMass } from '../attention/key-mass';
@@ -19,18 +18,18 @@ let keyRows: usize = 0;
 let valueRows: usize = 0;
 
 let hasMass: bool = false;
-/** Whether slots give masses and not outputs. */
+/** Whether this pass adds masses instead of outputs. */
 let isMeasuring: bool = false;
 
 /** The first token of the run whose slots were scanned: the same for all KV heads. */
 let scannedRun: i32 = -1;
-// logical slots outside of which the run sees no position of its window, no sink
+// ranges of logical slots that hold the windows and the sinks of the run
 let windowBegin: i32 = 0;
 let windowEnd: i32 = 0;
 let sinksBegin: i32 = 0;
 let sinksEnd: i32 = 0;
 
-// positions below `limit` at distances of `near` to `far`
+// the current pass attends to positions below `limit` at distances of `near` to `far`
 let near: i32 = 0;
 let far: i32 = 0;
 let limit: i32 = 0;
@@ -95,7 +94,7 @@ function chooseWindow(): void {
   far = windowReach;
   limit = i32.MAX_VALUE;
 }
-/** The positions before the window that every query sees. */
+/** The first positions, before the window. */
 function chooseSinks(): void {
   near = local;
   far = cache.maxDistance;
@@ -112,7 +111,7 @@ function attendRanges(sequence: i32, kvHead: i32): void {
   attendRange(sequence, sinksBegin, sinksEnd, kvHead);
 }
 
-/** Finds out which slots have to do with the run of tokens in the panels. */
+/** Finds the slots that the run of tokens in the panels may see. */
 function findRanges(firstToken: i32, sequence: i32, context: i32): void {
   scannedRun = firstToken;
   panels.scanLanes(0, panels.numLanes);
@@ -148,13 +147,13 @@ function isOutside(first: i32, last: i32): bool {
   return slots.highestPosition < 0 || slots.lowestPosition >= limit || isFar;
 }
 
-/** Whether a query of positions `[first, last]` does not see all slots that were scanned. */
+/** Whether some query of positions `[first, last]` does not see all slots that were scanned. */
 function needsMask(first: i32, last: i32): bool {
   const isPartial = last - slots.lowestPosition > far || first - slots.highestPosition < near;
   return slots.hasEmptySlot || slots.highestPosition >= limit || isPartial;
 }
 
-/** All panels attend to what they see of slots `[from, to)`. */
+/** All panels attend to the slots `[from, to)`. */
 function attendRange(sequence: i32, from: i32, to: i32, kvHead: i32): void {
   panels.scanLanes(0, panels.numLanes);
   const first = panels.lowestLane;
@@ -167,7 +166,7 @@ function attendRange(sequence: i32, from: i32, to: i32, kvHead: i32): void {
     slots.scanPositions(cache.positionsAt(index), count);
     if (isOutside(first, last)) continue;
     if (needsMask(first, last)) {
-      // slots at both ends that no query sees are left out
+      // drop slots at both ends that no query sees
       while (count > 0 && !isNear(cache.positionAt(index + count - 1), first, last)) count -= 1;
       for (; count > 0 && !isNear(cache.positionAt(index), first, last); begin++, index++) count -= 1;
       if (count === 0) continue;
@@ -178,7 +177,7 @@ function attendRange(sequence: i32, from: i32, to: i32, kvHead: i32): void {
   }
 }
 
-/** A panel attends to `count` slots of one block, of which `begin` is the first logical one. */
+/** A panel attends to `count` slots of one block; `begin` is the first logical slot. */
 function attendRows(panel: i32, keys: usize, values: usize, index: i32, count: i32, begin: i32, kvHead: i32): void {
   panels.scanPanel(panel);
   if (panels.lowestLane - slots.highestPosition > far || panels.highestLane - slots.lowestPosition < near) return;
@@ -201,7 +200,7 @@ function attendRows(panel: i32, keys: usize, values: usize, index: i32, count: i
 
 function countPairs(token: i32, sequence: i32, context: i32): void {
   const position = cache.positionOfToken(token);
-  // positions below the number of sinks, as distances
+  // the distance of the last sink
   const firstSink = max<i32>(local, position - sinks + 1);
   let count = 0;
   for (let slot = 0; slot < context;) {
@@ -215,7 +214,7 @@ function countPairs(token: i32, sequence: i32, context: i32): void {
   store<i32>(op.pairs.address + ((<usize>token) << 2), count);
 }
 
-/** One query, only keys that it sees: where something is not finite, nothing of other keys may come in. */
+/** Attends a single query to visible keys only: hidden keys that are not finite must not reach the output. */
 function attendAlone(row: i32, position: i32, sequence: i32, context: i32, kvHead: i32, y: usize): void {
   openRow();
   for (let pass = 0; pass < 2; pass++) {

@@ -1,7 +1,7 @@
 /**
- * Attention to a window, to globals, to distances 1, 2, 4, ... and to landmarks. The window of a tile of queries is a
- * small dense problem: rows of keys meet panels of eight queries, each panel only the rows of its own windows. The few
- * keys elsewhere are found query by query, without a list over the context, and join the same softmax. Work items: (KV
+ * Attention to a window, to globals, to distances 1, 2, 4, ... and to landmarks. The windows of a tile
+ * of queries are a small dense problem: each panel of eight queries attends to the rows of its windows. The few other keys
+ * are found query by query, without a list over the context, and join the same softmax. Work items: (KV
  * heads, token tile, head tile), all head tiles in one where masses are asked for.
  */
 import { addMass, addMassOfRows, clearMass, enterMass, massOf } from '../attention/key-mass';
@@ -17,31 +17,31 @@ import * as op from '../operands/subquadratic-attention.generated';
 import { localScratch } from '../runtime/record';
 import { takeUnits, threads } from '../runtime/threads';
 
-/** Rows of keys that are dequantized at a time. */
+/** Number of rows of keys that are dequantized at a time. */
 const SPAN: i32 = 512;
-/** Rows taken at a time where a query is computed alone. */
+/** Number of rows in one step of a single query. */
 const ALONE: i32 = 64;
-/** KV heads of a work item, where there are items enough: their queries are neighbors, and distances reach back less far. */
+/** KV heads of a work item when there are enough items: their queries are contiguous, and distances reach back less far. */
 const ITEM_HEADS: i32 = 4;
 
-// scratch behind the panels
+// scratch after the panels
 let pieces: usize = 0; // first slot, rows, keys, values
 let numPieces: i32 = 0;
 let keyRows: usize = 0;
 let valueRows: usize = 0;
 let states: usize = 0;
 let stateBytes: usize = 0;
-/** Positions that a window reaches back and ahead. */
+/** How far a window reaches back and ahead. */
 let back: i32 = 0;
 let ahead: i32 = 0;
 /** Whether a slot of the spans so far is empty. */
 let hasHoles: bool = false;
 let hasMass: bool = false;
-/** Panels that are done in one step, a bit each. */
+/** Bit set of the panels that took the fast path. */
 let wholePanels: u32 = 0;
-/** Sum of what was read for nothing, so that it is read. */
+/** Sum of touched numbers, so that the loads are not eliminated. */
 let touched: i32 = 0;
-/** Whether windows give masses and not outputs. */
+/** Whether this pass adds masses instead of outputs. */
 let isMeasuring: bool = false;
 
 export function subquadraticAttention(): void {
@@ -96,8 +96,8 @@ export function subquadraticAttention(): void {
 }
 
 /**
- * Reads a number of every line of heads `[h0, h1)` in rows `[T, N, length]`: row after row memory is twice as fast as where
- * eight rows of one head are loaded, or written, at a time.
+ * Touches every cache line of heads `[h0, h1)` in rows `[T, N, length]`: reading row by row is twice as fast as loading or
+ * storing eight rows of one head at a time.
  */
 function touchRows(rows: usize, t0: i32, t1: i32, h0: i32, h1: i32, length: i32): void {
   const stride = (<usize>(cache.numHeads * length)) << 2;
@@ -110,7 +110,7 @@ function touchRows(rows: usize, t0: i32, t1: i32, h0: i32, h1: i32, length: i32)
   touched += sum;
 }
 
-/** Tokens `[t0, t1)`, a run of one edges.sequence after the other. */
+/** Attends tokens `[t0, t1)`, one run of a sequence at a time. */
 function attendTokens(t0: i32, t1: i32, head: i32, h0: i32, h1: i32): void {
   for (let t = t0; t < t1;) {
     const end = cache.runEnd(t, t1);
@@ -121,7 +121,7 @@ function attendTokens(t0: i32, t1: i32, head: i32, h0: i32, h1: i32): void {
   }
 }
 
-/** The panels of a run of one edges.sequence. */
+/** Attends the panels of a run of one sequence. */
 function attendRun(): void {
   panels.scanLanes(0, panels.numLanes);
   const low = panels.lowestLane;
@@ -161,7 +161,7 @@ function storePairs(lane: i32, count: i32): void {
   store<i32>(op.pairs.address + ((<usize>panels.tokenOfLane(lane)) << 2), count);
 }
 
-/** The keys outside of the windows of a panel, and its outputs. */
+/** Attends a panel to the keys outside of its windows, and writes its outputs. */
 function completePanel(panel: i32): void {
   const first = panels.firstLaneOf(panel);
   const last = panels.lastLaneOf(panel);
@@ -174,7 +174,7 @@ function completePanel(panel: i32): void {
     const state = states + <usize>(lane - first) * stateBytes;
     if (token !== lastListed) {
       const position = cache.positionOfToken(token);
-      // before the list, whose place it takes
+      // before listing edges, as gathering overwrites the list
       const seen =
         countsPairs(lane) && hasPanels
           ? landmarks.gatherLandmarks(position) + landmarks.countSharedGlobals(position)
@@ -195,7 +195,7 @@ function completePanel(panel: i32): void {
   if (!isFinite) for (let lane = first; lane < last; lane++) attendAlone(lane);
 }
 
-/** All other panels meet the slots `[begin, end)` in their windows. */
+/** All other panels attend to the slots `[begin, end)` in their windows. */
 function attendSpans(begin: i32, end: i32): void {
   hasHoles = false;
   for (let span = begin; span < end; span += SPAN) {
@@ -205,7 +205,7 @@ function attendSpans(begin: i32, end: i32): void {
   }
 }
 
-/** Masses of the tokens outside of the window, whose weights in `state` were just computed. */
+/** Adds the masses of the tokens outside of the window, from the weights of the last `pushRows`. */
 function addMassOfEdges(lane: i32, numEdges: i32, state: usize): void {
   const own = panels.maximumOfLane(lane);
   const top = load<f32>(state);
@@ -221,7 +221,7 @@ function addMassOfEdges(lane: i32, numEdges: i32, state: usize): void {
   }
 }
 
-/** Rows of the slots `[begin, end)`, block by block. */
+/** Finds the rows of the slots `[begin, end)`, block by block. */
 function layPieces(begin: i32, end: i32): void {
   numPieces = 0;
   for (let slot = begin; slot < end;) {
@@ -239,7 +239,7 @@ function layPieces(begin: i32, end: i32): void {
   }
 }
 
-/** One panel meets the rows of the span that lie in a window of its lanes. */
+/** A panel attends to the rows of the span that are in a window of its lanes. */
 function attendWindow(panel: i32, span: i32, spanEnd: i32): void {
   panels.scanPanel(panel);
   const low = panels.lowestLane;
@@ -255,7 +255,7 @@ function attendWindow(panel: i32, span: i32, spanEnd: i32): void {
     const extra = hasRoom ? landmarks.scoreLandmarks(panel, count) : 0;
     panels.capRows(count + extra);
     if (extra > 0) landmarks.completeLandmarks(panel, count);
-    // rows that all lanes see are [high - back, low + ahead]
+    // all lanes see rows [high - back, low + ahead]
     for (let j = begin; j < min<i32>(stop, high - back); j++) panels.hideRow(panel, j - begin, j, -ahead, back);
     for (let j = max<i32>(begin, low + ahead + 1); j < stop; j++) panels.hideRow(panel, j - begin, j, -ahead, back);
     for (let j = begin; hasHoles && j < stop; j++) if (!edges.isThere(j)) panels.dropRow(j - begin);
@@ -269,7 +269,7 @@ function attendWindow(panel: i32, span: i32, spanEnd: i32): void {
   }
 }
 
-/** The logits of a panel with the slots `[begin, end)`, or the sums of their values. */
+/** Computes the logits of a panel with the slots `[begin, end)`, or adds their values. */
 function visitPieces(panel: i32, begin: i32, end: i32, sums: bool): void {
   for (let piece = 0; piece < numPieces; piece++) {
     const at = pieces + ((<usize>piece) << 4);
@@ -291,7 +291,7 @@ function countWindow(position: i32): i32 {
   return count;
 }
 
-/** One query, only keys that it sees: where something is not finite, nothing of other keys may come in. */
+/** Attends a single query to visible keys only: hidden keys that are not finite must not reach the output. */
 function attendAlone(lane: i32): void {
   const position = panels.positionOfLane(lane);
   const query = cache.queryAt(<i32>panels.rowOfLane(lane));
