@@ -65,7 +65,7 @@ describe.each(testBackends)('summaries equal recomputation on $name', ({ backend
   ];
   it.each(cases)('keys %s, rotation %s', async (keyDType, rotateKeys) => {
     const options = { numKvHeads, headDim, keyDType, rotateKeys, backend, summaries: everything, prefixSharing: true };
-    for (let seed = 0; seed < 6; seed++) {
+    for (let seed = 0; seed < 3; seed++) {
       const rng = createRng(seed);
       await using pool = await KvPool.create({ ...options, numBlocks: 40, blockSize: 4 });
       const caches = [createPagedCache(pool)];
