@@ -1,8 +1,8 @@
-/** The engine where there is no file system but, in browsers, that of the page's origin. */
-import { createEngineApi, type EngineApi } from './create-api.js';
-import { openOpfsFolder, opfsSessionFiles } from './host/opfs.browser.js';
+/** The functions of the package on the host that runs it. */
+import { host } from '#host';
+import { createEngineApi, type EngineApi } from './load/engine.js';
 
-const api: EngineApi = createEngineApi(undefined, opfsSessionFiles, openOpfsFolder);
+const api: EngineApi = createEngineApi(host);
 
 /**
  * Loads a model: checks the memory plan, reads the weights into the backend and prepares its programs.

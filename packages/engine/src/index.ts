@@ -6,11 +6,12 @@ export type { ChatPart, ChatReader } from './chat/reader.js';
 export type { ToolFormat } from './chat/tool-format.js';
 export type { ChatMessage, ChatTemplate, ChatTool, ChatToolCall, RenderOptions } from './chat/template.js';
 export type { Grammar, JsonSchema } from '@winnow/grammar';
-export type { ModelTokenizer } from './create-api.js';
+export type { ModelTokenizer } from './load/engine.js';
 export type { ColdFiles } from './memory/cold-files.js';
+export type { EmbeddingProgress } from './embedding/run.js';
 export type { EmbeddingInput, TextOverflow } from './embedding/text.js';
 export type { EmbeddingLoadOptions, HostOptions, LoadOptions } from './load/options.js';
-export type { EmbeddingModel, EmbeddingProgress, EmbedOptions, TextEmbedding } from './embedding/model.js';
+export type { EmbeddingModel, EmbedOptions, TextEmbedding } from './embedding/model.js';
 export type {
   FeedForwardAccess,
   FeedForwardLayer,

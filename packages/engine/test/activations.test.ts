@@ -4,7 +4,7 @@ import { writeGguf, type GgufTensorInput, type GgufValueInput } from '@winnow/gg
 import { createReferenceBackend } from '@winnow/ops';
 import { ArgumentError, createRng, encode, sizeOf } from '@winnow/tensor';
 import { expect, test } from 'vitest';
-import { loadModel, type LoadOptions } from '../src/index.node.js';
+import { loadModel, type LoadOptions } from '../src/index.js';
 
 /** A Llama of one layer whose matrices are stored as q8_0, without a tokenizer. */
 async function quantisedModel(): Promise<ByteSource> {

@@ -6,7 +6,7 @@ import { createReferenceBackend, type Backend } from '@winnow/ops';
 import { openSafetensors, writeSafetensors, type TensorToWrite } from '@winnow/safetensors';
 import { createRng, decode, FormatError, numElements } from '@winnow/tensor';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { loadModel, type AdapterOption, type LoadOptions, type ModelLocation } from '../src/index.node.js';
+import { loadModel, type AdapterOption, type LoadOptions, type ModelLocation } from '../src/index.js';
 import { archPath, maxDifference } from './golden-files.js';
 import { localFolder } from '@winnow/hub/node';
 

@@ -3,7 +3,7 @@ import { createWasmBackend } from '@winnow/backend-wasm';
 import { createReferenceBackend, type Backend } from '@winnow/ops';
 import { testCoverage } from '@winnow/test-utils';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { loadModel, type Model } from '../src/index.node.js';
+import { loadModel, type Model } from '../src/index.js';
 import { archPath, decodeFloats, goldenNames, maxDifference, readJson } from './golden-files.js';
 
 /** Causal models, by architecture. */

@@ -3,7 +3,7 @@ import { createWasmBackend } from '@winnow/backend-wasm';
 import { cacheDTypes, type Backend } from '@winnow/ops';
 import type { DType } from '@winnow/tensor';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { loadModel, type LoadOptions } from '../src/index.node.js';
+import { loadModel, type LoadOptions } from '../src/index.js';
 import { archPath, decodeFloats, goldenNames, maxDifference, readJson } from './golden-files.js';
 
 interface Golden {

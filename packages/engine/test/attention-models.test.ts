@@ -2,7 +2,7 @@
 import { demoModelUrl } from '@winnow/demo-model';
 import { sampled, sharedDataPath } from '@winnow/test-utils';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { loadModel, type LoadOptions, type Model } from '../src/index.node.js';
+import { loadModel, type LoadOptions, type Model } from '../src/index.js';
 import { goldenBackends } from './golden-files.js';
 
 const contextSize = 256;

@@ -1,7 +1,7 @@
 /** Rows and attention as they are computed. */
 import { ArgumentError } from '@winnow/tensor';
 import { expect, test } from 'vitest';
-import { loadModel, type AttentionTrace } from '../src/index.node.js';
+import { loadModel, type AttentionTrace } from '../src/index.js';
 import { archPath } from './golden-files.js';
 
 const path = archPath('llama', 'model.gguf') as string;

@@ -5,7 +5,7 @@ import { ArgumentError } from '@winnow/tensor';
 import { memorySink, memorySource } from '@winnow/bytes';
 import { demoModelUrl } from '@winnow/demo-model';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { loadModel, type GenerateOptions, type LoadOptions, type Model } from '../src/index.node.js';
+import { loadModel, type GenerateOptions, type LoadOptions, type Model } from '../src/index.js';
 import { tinyFolder } from './tiny-model.js';
 
 const greedy = { temperature: 0, ignoreEos: true } as const;

@@ -3,7 +3,7 @@ import { createWasmBackend } from '@winnow/backend-wasm';
 import { createReferenceBackend, type Backend } from '@winnow/ops';
 import { CapacityError, createRng } from '@winnow/tensor';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { loadModel, type EngineEvent, type GenerateOptions, type Model } from '../src/index.node.js';
+import { loadModel, type EngineEvent, type GenerateOptions, type Model } from '../src/index.js';
 import { archPath } from './golden-files.js';
 import { tinyFolder, watchedBackend } from './tiny-model.js';
 

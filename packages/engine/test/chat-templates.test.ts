@@ -1,7 +1,7 @@
 /** Chat templates as models have them, rendered and tokenized; the templates are shortened to what decides the prompt. */
 import { ArgumentError, FormatError } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
-import { loadModel, openTokenizer, type ChatMessage } from '../src/index.node.js';
+import { loadModel, openTokenizer, type ChatMessage } from '../src/index.js';
 import { tinyFolder, wordTokenizer } from './tiny-model.js';
 
 const conversation: readonly ChatMessage[] = [

@@ -4,14 +4,7 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createChatTemplate } from '../src/chat/template.js';
 import { createChatReader } from '../src/chat/reader.js';
-import {
-  loadModel,
-  prepareChat,
-  type ChatPart,
-  type ChatTool,
-  type Model,
-  type ToolFormat,
-} from '../src/index.node.js';
+import { loadModel, prepareChat, type ChatPart, type ChatTool, type Model, type ToolFormat } from '../src/index.js';
 
 let model: Model;
 beforeAll(async () => {

@@ -5,7 +5,7 @@ import { memoryFolder, type HubFiles } from '@winnow/hub';
 import { createReferenceBackend } from '@winnow/ops';
 import { BackendError, FormatError, WinnowError } from '@winnow/tensor';
 import { beforeAll, describe, expect, test } from 'vitest';
-import { inspectModel, loadModel, openTokenizer, type ModelLocation } from '../src/index.node.js';
+import { inspectModel, loadModel, openTokenizer, type ModelLocation } from '../src/index.js';
 import { archPath } from './golden-files.js';
 import { countedFolder, countedSource, tinyFolder, watchedBackend, wordTokenizer, type Handles } from './tiny-model.js';
 

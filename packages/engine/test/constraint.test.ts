@@ -3,7 +3,7 @@ import { memorySink } from '@winnow/bytes';
 import { demoModelUrl } from '@winnow/demo-model';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { loadModel, type JsonSchema, type Model } from '../src/index.node.js';
+import { loadModel, type JsonSchema, type Model } from '../src/index.js';
 
 let model: Model;
 beforeAll(async () => {

@@ -1,7 +1,7 @@
 /** The embedded model against a numpy forward pass of the same weights. */
 import { demoModelUrl } from '@winnow/demo-model';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { loadModel, type GeneratedToken, type Model } from '../src/index.node.js';
+import { loadModel, type GeneratedToken, type Model } from '../src/index.js';
 import { readJson } from './golden-files.js';
 import { fileURLToPath } from 'node:url';
 

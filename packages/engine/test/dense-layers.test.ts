@@ -4,7 +4,7 @@ import { demoModelUrl } from '@winnow/demo-model';
 import type { Backend } from '@winnow/ops';
 import { CapacityError } from '@winnow/tensor';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { loadModel, type FeedForwardAccess, type LoadOptions, type Model } from '../src/index.node.js';
+import { loadModel, type FeedForwardAccess, type LoadOptions, type Model } from '../src/index.js';
 import { makeSidecar, type SidecarDesign } from './sidecars.js';
 
 const prompt = 'The captain looked at the sea and said';

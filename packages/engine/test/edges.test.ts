@@ -2,7 +2,7 @@
 import { createReferenceBackend } from '@winnow/ops';
 import { ArgumentError, CapacityError, FormatError, WinnowError } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
-import { loadModel, type GenerateOptions, type Model } from '../src/index.node.js';
+import { loadModel, type GenerateOptions, type Model } from '../src/index.js';
 import { tinyFolder, watchedBackend, wordTokenizer } from './tiny-model.js';
 
 const greedy = { temperature: 0, ignoreEos: true } as const;

@@ -5,7 +5,7 @@ import { memoryFolder, type HubFiles } from '@winnow/hub';
 import { createReferenceBackend, type Backend } from '@winnow/ops';
 import { ArgumentError, FormatError } from '@winnow/tensor';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { loadEmbeddingModel, type EmbeddingLoadOptions, type EmbeddingModel } from '../src/index.node.js';
+import { loadEmbeddingModel, type EmbeddingLoadOptions, type EmbeddingModel } from '../src/index.js';
 import { archPath } from './golden-files.js';
 import { wordPieceTokenizer } from './wide-model.js';
 

@@ -4,7 +4,7 @@ import { openGgufFile } from '@winnow/gguf/node';
 import { createReferenceBackend, type Backend } from '@winnow/ops';
 import { ArgumentError, CapacityError, createRng, decode, ReleasedError, type Rng } from '@winnow/tensor';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { inspectModel, loadEmbeddingModel, loadModel, type EmbeddingModel } from '../src/index.node.js';
+import { inspectModel, loadEmbeddingModel, loadModel, type EmbeddingModel } from '../src/index.js';
 import { archPath, decodeFloats, maxDifference, readJson } from './golden-files.js';
 
 const encoder = archPath('bert-mean', 'model.gguf') as string;

@@ -3,7 +3,7 @@ import { createWasmBackend } from '@winnow/backend-wasm';
 import type { Pooling } from '@winnow/models';
 import { createReferenceBackend, type Backend } from '@winnow/ops';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { loadEmbeddingModel, type EmbeddingModel } from '../src/index.node.js';
+import { loadEmbeddingModel, type EmbeddingModel } from '../src/index.js';
 import { archPath, decodeFloats, encoderNames, maxDifference, readJson } from './golden-files.js';
 
 interface Golden {

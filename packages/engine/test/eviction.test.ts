@@ -12,7 +12,7 @@ import {
   type LoadOptions,
   type Model,
   type ModelLocation,
-} from '../src/index.node.js';
+} from '../src/index.js';
 import { archPath } from './golden-files.js';
 import { tinyLlama } from './tiny-llama.js';
 import { tinyFolder } from './tiny-model.js';

@@ -5,7 +5,7 @@ import { memorySink, memorySource, type ByteSource } from '@winnow/bytes';
 import { createReferenceBackend, type Backend } from '@winnow/ops';
 import { CapacityError, IoError } from '@winnow/tensor';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { inspectModel, loadModel, type LoadOptions, type Model } from '../src/index.node.js';
+import { inspectModel, loadModel, type LoadOptions, type Model } from '../src/index.js';
 import { archPath, readJson } from './golden-files.js';
 
 interface Golden {

@@ -2,7 +2,7 @@
 import { createReferenceBackend } from '@winnow/ops';
 import { ArgumentError, BackendError, CapacityError, ReleasedError } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
-import { loadModel, type GeneratedToken, type Model } from '../src/index.node.js';
+import { loadModel, type GeneratedToken, type Model } from '../src/index.js';
 import { tinyFolder, watchedBackend, type BackendLog } from './tiny-model.js';
 
 const greedy = { temperature: 0, ignoreEos: true } as const;

@@ -8,7 +8,7 @@ import {
   type FeedForwardAccess,
   type FeedForwardMatrix,
   type FeedForwardTrace,
-} from '../src/index.node.js';
+} from '../src/index.js';
 import { archPath } from './golden-files.js';
 import { tinyLlama } from './tiny-llama.js';
 

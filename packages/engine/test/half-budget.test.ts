@@ -17,7 +17,7 @@ import {
   type LoadOptions,
   type Model,
   type ModelLocation,
-} from '../src/index.node.js';
+} from '../src/index.js';
 import { makeSidecar, type SidecarDesign } from './sidecars.js';
 import { wideBert, wideLlama } from './wide-model.js';
 

@@ -2,7 +2,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createWasmBackend } from '@winnow/backend-wasm';
 import type { Backend } from '@winnow/ops';
-import { loadModel, type Model } from '../src/index.node.js';
+import { loadModel, type Model } from '../src/index.js';
 import { archPath } from './golden-files.js';
 
 const greedy = { temperature: 0, ignoreEos: true } as const;

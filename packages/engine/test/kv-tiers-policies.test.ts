@@ -6,7 +6,7 @@ import { createReferenceBackend, type Backend } from '@winnow/ops';
 import { ArgumentError, CapacityError, IoError, type DType } from '@winnow/tensor';
 import { sampled } from '@winnow/test-utils';
 import { describe, expect, test } from 'vitest';
-import { loadModel, type ColdFiles, type EngineEvent, type LoadOptions, type Model } from '../src/index.node.js';
+import { loadModel, type ColdFiles, type EngineEvent, type LoadOptions, type Model } from '../src/index.js';
 import { tinyLlama } from './tiny-llama.js';
 
 const greedy = { temperature: 0, ignoreEos: true } as const;

@@ -9,7 +9,7 @@ import { memoryPageFile, PageError, type PageFile } from '@winnow/kv-cache';
 import { ArgumentError, CapacityError, IoError, type DType } from '@winnow/tensor';
 import { sampled } from '@winnow/test-utils';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { loadModel, type ColdFiles, type KvTierOptions, type LoadOptions, type Model } from '../src/index.node.js';
+import { loadModel, type ColdFiles, type KvTierOptions, type LoadOptions, type Model } from '../src/index.js';
 import { archPath } from './golden-files.js';
 import { tinyLlama } from './tiny-llama.js';
 

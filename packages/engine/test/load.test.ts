@@ -11,7 +11,7 @@ import { createReferenceBackend } from '@winnow/ops';
 import { ArgumentError, CapacityError, FormatError, IoError, WinnowError } from '@winnow/tensor';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { inspectModel, loadModel, openTokenizer, type ModelLocation } from '../src/index.node.js';
+import { inspectModel, loadModel, openTokenizer, type ModelLocation } from '../src/index.js';
 import { archPath } from './golden-files.js';
 
 const path = archPath('llama', 'model.gguf') as string;

@@ -1,8 +1,9 @@
 /** Locations that cannot be opened: typed errors that say what was wrong. */
 import { ArgumentError, IoError } from '@winnow/tensor';
 import { expect, test } from 'vitest';
-import { inspectModel, loadModel, type ModelLocation } from '../src/index.node.js';
-import { inspectModel as inspectAnywhere } from '../src/index.js';
+import { host as browserHost } from '../src/host/host.browser.js';
+import { inspectModel, loadModel, type ModelLocation } from '../src/index.js';
+import { createEngineApi } from '../src/load/engine.js';
 
 /** A server in memory: `files` by path, ranges served. */
 function serverOf(files: Readonly<Record<string, Uint8Array<ArrayBuffer>>>, requests: string[] = []): typeof fetch {
@@ -46,6 +47,7 @@ test('a text that begins like a URL and is none', async () => {
 });
 
 test('paths need Node', async () => {
+  const { inspectModel: inspectAnywhere } = createEngineApi(browserHost);
   await expect(inspectAnywhere('/nowhere/model.gguf')).rejects.toThrow(
     /location: expected an http\(s\) URL, a Blob or files/,
   );

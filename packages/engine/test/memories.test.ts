@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { createWasmBackend, type CreateWasmBackendOptions, type WasmBackend } from '@winnow/backend-wasm';
 import { demoModelUrl } from '@winnow/demo-model';
 import { expect, test } from 'vitest';
-import { loadModel } from '../src/index.node.js';
+import { loadModel } from '../src/index.js';
 
 interface DemoGolden {
   readonly prompts: readonly { readonly ids: readonly number[]; readonly greedy: readonly number[] }[];

@@ -9,7 +9,7 @@ import { openSafetensors } from '@winnow/safetensors';
 import { FormatError } from '@winnow/tensor';
 import { InferenceSession, Tensor } from 'onnxruntime-node';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
-import { loadEmbeddingModel, loadModel } from '../src/index.node.js';
+import { loadEmbeddingModel, loadModel } from '../src/index.js';
 import { archPath, maxDifference } from './golden-files.js';
 
 let backend: Backend;

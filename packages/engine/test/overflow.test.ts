@@ -3,7 +3,7 @@ import { createReferenceBackend } from '@winnow/ops';
 import { ArgumentError, CapacityError } from '@winnow/tensor';
 import { demoModelUrl } from '@winnow/demo-model';
 import { describe, expect, test } from 'vitest';
-import { loadModel, type EngineEvent, type GenerateOptions, type Model } from '../src/index.node.js';
+import { loadModel, type EngineEvent, type GenerateOptions, type Model } from '../src/index.js';
 import { tinyFolder } from './tiny-model.js';
 
 const greedy = { temperature: 0, ignoreEos: true } as const;

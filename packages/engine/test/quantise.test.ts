@@ -6,7 +6,7 @@ import { quantisedDType } from '@winnow/models';
 import { createReferenceBackend } from '@winnow/ops';
 import { ArgumentError, decode, encode, numElements, sizeOf, type DType } from '@winnow/tensor';
 import { expect, test } from 'vitest';
-import { inspectModel, loadModel } from '../src/index.node.js';
+import { inspectModel, loadModel } from '../src/index.js';
 import { archPath } from './golden-files.js';
 import { tinyFolder } from './tiny-model.js';
 

@@ -1,7 +1,7 @@
 /** Small trained models of others against llama.cpp: log-probabilities, greedy ids, text and perplexity. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { sharedDataPath, testCoverage } from '@winnow/test-utils';
-import { loadModel, type Model } from '../src/index.node.js';
+import { loadModel, type Model } from '../src/index.js';
 import { decodeFloats, goldenBackends, maxDifference, readJson } from './golden-files.js';
 
 interface PromptGolden {

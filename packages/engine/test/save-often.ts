@@ -1,6 +1,6 @@
 /** Generates and saves after every token, until somebody ends it. Run by saved-sessions.test.ts. */
 import { demoModelUrl } from '@winnow/demo-model';
-import { loadModel } from '../src/index.node.js';
+import { loadModel } from '../src/index.js';
 
 const file = process.argv[2] as string;
 const model = await loadModel(demoModelUrl, { contextSize: 512, maxSessions: 1 });

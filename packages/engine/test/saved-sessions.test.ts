@@ -10,7 +10,7 @@ import { demoModelUrl } from '@winnow/demo-model';
 import { createReferenceBackend, type Backend } from '@winnow/ops';
 import { ArgumentError, CapacityError, createRng, FormatError, IoError } from '@winnow/tensor';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { loadModel, type GenerateOptions, type LoadOptions, type Model, type Session } from '../src/index.node.js';
+import { loadModel, type GenerateOptions, type LoadOptions, type Model, type Session } from '../src/index.js';
 import { archPath } from './golden-files.js';
 import { tinyFolder } from './tiny-model.js';
 

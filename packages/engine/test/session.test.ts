@@ -1,7 +1,7 @@
 /** Sessions on a tiny model: reuse, limits, aborts, turns. */
 import { ArgumentError, CapacityError, ReleasedError } from '@winnow/tensor';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { loadModel, type GeneratedToken, type Model } from '../src/index.node.js';
+import { loadModel, type GeneratedToken, type Model } from '../src/index.js';
 import { archPath } from './golden-files.js';
 
 const path = archPath('llama', 'model.gguf') as string;

@@ -1,5 +1,5 @@
 /** Calibrations made by hand: predictors that are right by construction, for any FFN. */
-import type { FeedForwardAccess } from '../src/index.node.js';
+import type { FeedForwardAccess } from '../src/index.js';
 import type {
   LowRankEstimate,
   PredictorKind,

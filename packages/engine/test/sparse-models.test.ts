@@ -4,7 +4,7 @@ import { createReferenceBackend, type Backend } from '@winnow/ops';
 import { CapacityError, type DType } from '@winnow/tensor';
 import { sampled } from '@winnow/test-utils';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { loadModel, type FeedForwardAccess, type LoadOptions } from '../src/index.node.js';
+import { loadModel, type FeedForwardAccess, type LoadOptions } from '../src/index.js';
 import { archPath, goldenNames, maxDifference } from './golden-files.js';
 import { makeSidecar } from './sidecars.js';
 

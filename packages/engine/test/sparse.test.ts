@@ -17,7 +17,7 @@ import {
   type FeedForwardAccess,
   type LoadOptions,
   type Model,
-} from '../src/index.node.js';
+} from '../src/index.js';
 import { archPath, maxDifference } from './golden-files.js';
 import { makeSidecar } from './sidecars.js';
 import { tinyLlama } from './tiny-llama.js';

@@ -4,7 +4,7 @@ import { createWasmBackend, type CreateWasmBackendOptions } from '@winnow/backen
 import { demoModelUrl } from '@winnow/demo-model';
 import { sampled } from '@winnow/test-utils';
 import { describe, expect, test } from 'vitest';
-import { loadModel, type Model } from '../src/index.node.js';
+import { loadModel, type Model } from '../src/index.js';
 import { archPath, decodeFloats, maxDifference, readJson } from './golden-files.js';
 
 interface Golden {

@@ -1,22 +1,25 @@
-/** The public face of a loaded model that embeds. */
-import type { RecordProfile, Fallback, Executable } from '@winnow/ops';
+/** A loaded model that embeds. */
 import type { DecoderConfig, Pooling } from '@winnow/models';
+import type { Executable, Fallback, RecordProfile } from '@winnow/ops';
 import { ArgumentError, ReleasedError } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
-import type { EmbeddingPlan } from './plan.js';
-import { namedPrompt, type EmbeddingSettings } from './settings.js';
-import { createEmbeddingStep } from './step.js';
-import { encodeInput, fitText, frameOf, type FittedText, type EmbeddingInput, type TextOverflow } from './text.js';
 import type { FeedForwardMetrics } from '../metrics/feed-forward.js';
-import { createFeedForwardAccess, readFeedForward, type FeedForwardParts } from '../sparsity/feed-forward-trace.js';
 import type { MemoryPlan } from '../plan/memory-plan.js';
-import type { FeedForwardAccess } from '../sparsity/feed-forward.js';
-
-export interface EmbeddingProgress {
-  readonly embeddedTexts: number;
-  readonly totalTexts: number;
-  readonly embeddedTokens: number;
-}
+import { createFeedForwardAccess, readFeedForward, type FeedForwardParts } from '../sparsity/feed-forward-trace.js';
+import type { FeedForwardAccess, FeedForwardTrace } from '../sparsity/feed-forward.js';
+import type { EmbeddingPlan } from './plan.js';
+import { EmbeddingRun, type EmbeddedText, type EmbeddingProgress } from './run.js';
+import { namedPrompt, type EmbeddingSettings } from './settings.js';
+import { EmbeddingStep } from './step.js';
+import {
+  encodeInput,
+  fitText,
+  frameOf,
+  type EmbeddingInput,
+  type FittedText,
+  type Frame,
+  type TextOverflow,
+} from './text.js';
 
 export interface EmbedOptions {
   /** Whether vectors get length 1. Default true, unless the model is made for dot products of vectors as they are. */
@@ -85,49 +88,139 @@ export interface EmbeddingModel {
   [Symbol.asyncDispose](): Promise<void>;
 }
 
-export type TracedFeedForward = Omit<FeedForwardParts, 'trace' | 'exclusive'>;
-
-export interface EmbeddingModelParts {
+export interface TextEmbedderParts {
   readonly name: string;
   readonly backend: string;
   readonly config: DecoderConfig;
   readonly tokenizer: Tokenizer;
-  readonly pooling: Pooling;
   readonly settings: EmbeddingSettings;
   readonly plan: EmbeddingPlan;
   readonly executable: Executable;
   readonly notices: readonly string[];
   readonly feedForwardMetrics: () => FeedForwardMetrics | undefined;
   /** With `traceFeedForward`. */
-  readonly traced: TracedFeedForward | undefined;
-  /** Frees weights and scratch, when the program is gone. */
-  readonly freeMemory: () => Promise<void>;
+  readonly traced: Omit<FeedForwardParts, 'trace' | 'exclusive'> | undefined;
+  /** Frees program, weights and scratch. */
+  readonly release: () => Promise<void>;
 }
 
-/** Of a vector that is all zeros the direction is not known; it stays. */
+/** Below this norm a vector has no direction and is not normalized. */
 const minNorm = 1e-12;
 
-export function createEmbeddingModel(parts: EmbeddingModelParts): EmbeddingModel {
-  const { config, tokenizer, settings, plan, executable, freeMemory, name, backend, pooling, notices } = parts;
-  const { hiddenDim, vocabSize } = config;
-  const { contextSize, maxTokens, maxTexts } = plan;
-  const step = createEmbeddingStep(executable, { maxTokens, maxTexts, hiddenDim });
-  const frame = frameOf(tokenizer);
-  let disposal: Promise<void> | undefined;
-  let queue: Promise<unknown> = Promise.resolve();
+/** Public members are properties, so that a model can be spread into another one that replaces some of them. */
+export class TextEmbedder implements EmbeddingModel {
+  readonly name: string;
+  readonly backend: string;
+  readonly config: DecoderConfig;
+  readonly tokenizer: Tokenizer;
+  readonly pooling: Pooling;
+  readonly dimensions: number;
+  readonly matryoshkaDimensions: readonly number[] | 'any' | 'none';
+  readonly prompts: Readonly<Record<string, string>>;
+  readonly contextSize: number;
+  readonly plan: MemoryPlan;
+  readonly fallbacks: readonly Fallback[];
+  readonly notices: readonly string[];
+  readonly feedForward: FeedForwardAccess | undefined;
+  readonly #parts: TextEmbedderParts;
+  readonly #step: EmbeddingStep;
+  readonly #frame: Frame;
+  #queue: Promise<unknown> = Promise.resolve();
+  #disposal: Promise<void> | undefined;
 
-  const checkOpen = (): void => {
-    if (disposal !== undefined) throw new ReleasedError('model');
+  constructor(parts: TextEmbedderParts) {
+    const { config, tokenizer, settings, plan, executable } = parts;
+    this.name = parts.name;
+    this.backend = parts.backend;
+    this.config = config;
+    this.tokenizer = tokenizer;
+    this.pooling = plan.pooling;
+    this.matryoshkaDimensions = settings.matryoshkaDimensions;
+    this.prompts = settings.prompts;
+    this.contextSize = plan.contextSize;
+    this.plan = plan.memory;
+    this.fallbacks = executable.fallbacks;
+    this.notices = parts.notices;
+    this.#parts = parts;
+    this.#step = new EmbeddingStep(executable, { ...plan, hiddenDim: config.hiddenDim });
+    this.#frame = frameOf(tokenizer);
+    this.dimensions = this.#dimensionsOf(undefined);
+    this.feedForward = this.#feedForwardAccess();
+  }
+
+  readonly embed: EmbeddingModel['embed'] = async (texts, options = {}) => {
+    return (await this.embedTexts(texts, options)).map(({ vector }) => vector);
   };
 
+  readonly embedTexts: EmbeddingModel['embedTexts'] = async (
+    inputs: readonly EmbeddingInput[],
+    options: EmbedOptions = {},
+  ) => {
+    this.#checkOpen();
+    const { overflow = 'error', normalise = this.#parts.settings.normalises, signal, onProgress } = options;
+    checkOverflow(overflow);
+    const dimensions = this.#dimensionsOf(options.dimensions);
+    const prompt = this.#promptOf(options);
+    signal?.throwIfAborted();
+    return this.#exclusive(async () => {
+      // all of them first, so that a text that is refused costs nothing
+      const texts = inputs.map((input, index) => this.#fit(input, prompt, `texts[${index}]`, overflow));
+      const check = (): void => this.#checkOpen();
+      const run = new EmbeddingRun(this.#step, texts, this.config.hiddenDim, { check, signal, onProgress });
+      return (await run.embed()).map((text) => ({
+        vector: vectorOf(text, dimensions, normalise),
+        numTokens: text.numTokens,
+        numChunks: text.chunks.length,
+        numDroppedTokens: text.numDroppedTokens,
+      }));
+    });
+  };
+
+  readonly encodeText: EmbeddingModel['encodeText'] = (text, options = {}) => {
+    return this.#encode(text, this.#promptOf(options), 'text');
+  };
+
+  readonly feedForwardMetrics: EmbeddingModel['feedForwardMetrics'] = () => {
+    return this.#parts.feedForwardMetrics();
+  };
+
+  readonly profile: EmbeddingModel['profile'] = () => {
+    return this.#parts.executable.profile();
+  };
+
+  /** Every caller waits for the end of the one disposal. */
+  readonly dispose: EmbeddingModel['dispose'] = () => {
+    this.#disposal ??= this.#exclusive(() => this.#parts.release());
+    return this.#disposal;
+  };
+
+  readonly [Symbol.asyncDispose]: () => Promise<void> = () => this.dispose();
+
+  #checkOpen(): void {
+    if (this.#disposal !== undefined) throw new ReleasedError('model');
+  }
+
   /** One task after the other, whether or not the one before succeeded. */
-  function inTurn<T>(task: () => Promise<T>): Promise<T> {
-    const result = queue.then(task);
-    queue = result.catch(() => undefined);
+  #exclusive<T>(task: () => Promise<T>): Promise<T> {
+    const result = this.#queue.then(task);
+    this.#queue = result.catch(() => undefined);
     return result;
   }
 
-  function promptOf({ prompt, promptName }: Pick<EmbedOptions, 'prompt' | 'promptName'>): string {
+  /** @param argument what errors call the input */
+  #fit(input: EmbeddingInput, prompt: string, argument: string, overflow: TextOverflow): FittedText {
+    return fitText(this.#encode(input, prompt, argument), argument, this.contextSize, overflow, this.#frame);
+  }
+
+  #encode(input: EmbeddingInput, prompt: string, argument: string): Int32Array {
+    const { isLowerCased } = this.#parts.settings;
+    const encodeText = (text: string): Int32Array =>
+      this.tokenizer.encode(isLowerCased ? (prompt + text).toLowerCase() : prompt + text);
+    return encodeInput(input, argument, encodeText, this.config.vocabSize);
+  }
+
+  #promptOf({ prompt, promptName }: Pick<EmbedOptions, 'prompt' | 'promptName'>): string {
+    const { settings } = this.#parts;
     if (prompt !== undefined && promptName !== undefined) {
       throw new ArgumentError({ argument: 'promptName', expected: 'nothing beside a prompt', actual: promptName });
     }
@@ -138,15 +231,9 @@ export function createEmbeddingModel(parts: EmbeddingModelParts): EmbeddingModel
     throw new ArgumentError({ argument: 'prompt', expected, actual: JSON.stringify(chosen) });
   }
 
-  /** @param argument what to call the input in messages */
-  function encode(input: EmbeddingInput, prompt: string, argument: string): Int32Array {
-    const encodeText = (text: string): Int32Array =>
-      tokenizer.encode(settings.isLowerCased ? (prompt + text).toLowerCase() : prompt + text);
-    return encodeInput(input, argument, encodeText, vocabSize);
-  }
-
-  function dimensionsOf(asked: number | undefined): number {
-    const { matryoshkaDimensions: known, defaultDimensions } = settings;
+  #dimensionsOf(asked: number | undefined): number {
+    const { hiddenDim } = this.config;
+    const { matryoshkaDimensions: known, defaultDimensions } = this.#parts.settings;
     if (asked === undefined) return Math.min(defaultDimensions ?? hiddenDim, hiddenDim);
     const fits = Number.isSafeInteger(asked) && asked > 0 && asked <= hiddenDim;
     const isKnown = known === 'any' || (known !== 'none' && known.includes(asked));
@@ -157,123 +244,46 @@ export function createEmbeddingModel(parts: EmbeddingModelParts): EmbeddingModel
     throw new ArgumentError({ argument: 'dimensions', expected, actual: String(asked) });
   }
 
-  async function embedTexts(inputs: readonly EmbeddingInput[], options: EmbedOptions = {}): Promise<TextEmbedding[]> {
-    checkOpen();
-    const { overflow = 'error', normalise = settings.normalises, signal, onProgress } = options;
-    checkOverflow(overflow);
-    const dimensions = dimensionsOf(options.dimensions);
-    const prompt = promptOf(options);
-    signal?.throwIfAborted();
-    return inTurn(async () => {
-      // all of them first, so that a text that is refused costs nothing
-      const texts = inputs.map((input, index): FittedText => {
-        const argument = `texts[${index}]`;
-        return fitText(encode(input, prompt, argument), argument, contextSize, overflow, frame);
-      });
-      const results = texts.map((text) => ({ ...text, vector: new Float64Array(hiddenDim), numTokens: 0, numDone: 0 }));
-      let embeddedTexts = 0;
-      let embeddedTokens = 0;
-      const members: { readonly result: (typeof results)[number]; readonly numTokens: number }[] = [];
-
-      async function runStep(): Promise<void> {
-        checkOpen();
-        signal?.throwIfAborted();
-        const vectors = await step.run(signal);
-        members.forEach(({ result, numTokens }, row) => {
-          for (let i = 0; i < hiddenDim; i++) {
-            (result.vector[i] as number) += numTokens * (vectors[row * hiddenDim + i] as number);
-          }
-          result.numTokens += numTokens;
-          result.numDone++;
-          embeddedTokens += numTokens;
-          if (result.numDone === result.chunks.length) embeddedTexts++;
-        });
-        members.length = 0;
-        onProgress?.({ embeddedTexts, totalTexts: texts.length, embeddedTokens });
-      }
-
-      try {
-        for (const result of results) {
-          for (const ids of result.chunks) {
-            if (!step.hasRoom(ids.length)) await runStep();
-            step.add(ids);
-            members.push({ result, numTokens: ids.length });
-          }
-        }
-        if (members.length > 0) await runStep();
-      } finally {
-        step.clear();
-      }
-      return results.map(({ vector, numTokens, chunks, numDroppedTokens }) => ({
-        vector: finished(vector, numTokens, dimensions, normalise),
-        numTokens,
-        numChunks: chunks.length,
-        numDroppedTokens,
-      }));
-    });
+  #feedForwardAccess(): FeedForwardAccess | undefined {
+    const { traced } = this.#parts;
+    return (
+      traced &&
+      createFeedForwardAccess({
+        ...traced,
+        exclusive: (task) => this.#exclusive(task),
+        trace: (tokens, onLayer, { signal } = {}) => this.#exclusive(() => this.#trace(tokens, onLayer, signal)),
+      })
+    );
   }
 
-  const { traced } = parts;
-  const feedForward =
-    traced &&
-    createFeedForwardAccess({
-      ...traced,
-      exclusive: inTurn,
-      trace: (tokens, onLayer, { signal } = {}) =>
-        inTurn(async () => {
-          checkOpen();
-          const ids = Int32Array.from(tokens);
-          if (ids.length === 0 || ids.length > contextSize) {
-            const expected = `1 to ${contextSize} tokens`;
-            throw new ArgumentError({ argument: 'tokens', expected, actual: `${ids.length} tokens` });
-          }
-          step.add(ids);
-          try {
-            await step.run(signal);
-          } finally {
-            step.clear();
-          }
-          const read = (output: string, target: Float32Array | Int32Array): Promise<void> =>
-            executable.read(output, target);
-          await readFeedForward(traced.layers, read, { begin: 0, numTokens: ids.length }, onLayer);
-        }),
-    });
-
-  /** Every caller waits for the end of the one disposal. */
-  function dispose(): Promise<void> {
-    disposal ??= inTurn(() => executable.dispose()).then(freeMemory);
-    return disposal;
+  async #trace(
+    tokens: ArrayLike<number>,
+    onLayer: (trace: FeedForwardTrace) => void | Promise<void>,
+    signal: AbortSignal | undefined,
+  ): Promise<void> {
+    this.#checkOpen();
+    const { traced, executable } = this.#parts;
+    const ids = Int32Array.from(tokens);
+    if (ids.length === 0 || ids.length > this.contextSize) {
+      const expected = `1 to ${this.contextSize} tokens`;
+      throw new ArgumentError({ argument: 'tokens', expected, actual: `${ids.length} tokens` });
+    }
+    this.#step.add(ids);
+    try {
+      await this.#step.run(signal);
+    } finally {
+      this.#step.clear();
+    }
+    const read = (output: string, target: Float32Array | Int32Array): Promise<void> => executable.read(output, target);
+    await readFeedForward(traced?.layers ?? [], read, { begin: 0, numTokens: ids.length }, onLayer);
   }
-
-  return {
-    name,
-    backend,
-    config,
-    tokenizer,
-    pooling,
-    dimensions: dimensionsOf(undefined),
-    matryoshkaDimensions: settings.matryoshkaDimensions,
-    prompts: settings.prompts,
-    contextSize,
-    plan: plan.memory,
-    fallbacks: executable.fallbacks,
-    notices,
-    feedForward,
-    feedForwardMetrics: parts.feedForwardMetrics,
-    embedTexts,
-    embed: async (texts, options) => (await embedTexts(texts, options)).map(({ vector }) => vector),
-    encodeText: (text, options = {}) => encode(text, promptOf(options), 'text'),
-    profile: () => executable.profile(),
-    dispose,
-    [Symbol.asyncDispose]: dispose,
-  };
 }
 
-/** The mean of what was summed, cut, and of length 1 if wanted. */
-function finished(sum: Float64Array, weight: number, dimensions: number, normalise: boolean): Float32Array {
+/** The mean of a text's vectors, cut to `dimensions`, with norm 1 if asked for. */
+function vectorOf({ sum, numTokens }: EmbeddedText, dimensions: number, normalise: boolean): Float32Array {
   let squares = 0;
-  for (let i = 0; i < dimensions; i++) squares += ((sum[i] as number) / weight) ** 2;
-  const divisor = normalise ? weight * Math.max(Math.sqrt(squares), minNorm) : weight;
+  for (let i = 0; i < dimensions; i++) squares += ((sum[i] as number) / numTokens) ** 2;
+  const divisor = normalise ? numTokens * Math.max(Math.sqrt(squares), minNorm) : numTokens;
   return Float32Array.from({ length: dimensions }, (_, i) => (sum[i] as number) / divisor);
 }
 

@@ -32,6 +32,7 @@ export interface EmbeddingPlanOptions {
 }
 
 export interface EmbeddingPlan {
+  readonly pooling: Pooling;
   readonly contextSize: number;
   /** Most tokens and texts of a step. */
   readonly maxTokens: number;
@@ -69,6 +70,7 @@ export function planEmbedding(
   const activationBytes = program.peakBytes;
   const totalBytes = weightsBytes + kvBytes + activationBytes;
   return {
+    pooling,
     contextSize,
     maxTokens,
     maxTexts,

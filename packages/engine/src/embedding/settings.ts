@@ -22,7 +22,11 @@ export interface EmbeddingSettings {
 const knownModules = /\b(Transformer|Pooling|Normalize)$/;
 
 /** @throws {FormatError} for modules and settings that would change the vectors and are not supported */
-export function embeddingSettings(file: ModelFile, sentence: SentenceTransformers | undefined): EmbeddingSettings {
+export function embeddingSettings(
+  file: ModelFile,
+  sentence: SentenceTransformers | undefined,
+  { isMatryoshka = false }: { readonly isMatryoshka?: boolean } = {},
+): EmbeddingSettings {
   for (const { type, name } of sentence?.modules ?? []) {
     if (knownModules.test(type)) continue;
     const message = `expected Transformer, Pooling or Normalize, got ${type}`;
@@ -40,7 +44,7 @@ export function embeddingSettings(file: ModelFile, sentence: SentenceTransformer
     prompts,
     defaultPrompt: defaultName === undefined ? '' : namedPrompt(prompts, defaultName),
     skipsPrompt: sentence?.pooling?.optionalBoolean('include_prompt') === false,
-    matryoshkaDimensions: matryoshkaOf(file),
+    matryoshkaDimensions: isMatryoshka ? 'any' : matryoshkaOf(file),
     defaultDimensions: config?.optionalInteger('truncate_dim'),
   };
 }

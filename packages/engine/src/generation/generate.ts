@@ -1,18 +1,25 @@
-/** The generation loop: prompt in chunks, then one token per step. */
+/** The generation loop: prefill of the prompt in chunks, then one token per decode step. */
 import { ArgumentError, CapacityError } from '@winnow/tensor';
-import { lastingOptions, tokensOf, type GenerationState } from './state.js';
-import type { LoadedModel } from './loaded-model.js';
-import { checkOverflow, chunkLimit, dropsTokens, makeRoom } from './overflow.js';
-import { fitPrompt } from './prompt-fit.js';
-import { createSampler, type Choice } from './sampler.js';
-import { resolveSampling, type Sampling } from './sampling-options.js';
+import type { ReadOutput } from '../memory/step-outputs.js';
 import type { StepRequest } from '../runtime/scheduler.js';
 import type { Sequence } from '../runtime/sequence.js';
-import type { ReadOutput } from '../memory/step-outputs.js';
+import type { Constraint } from './constraint.js';
+import type {
+  FinishReason,
+  GeneratedToken,
+  GenerateOptions,
+  GenerationResult,
+  GenerationTimings,
+  TokenLogprob,
+} from './generation.js';
+import type { LoadedModel } from './loaded-model.js';
+import { checkOverflow, chunkLimit, dropsTokens, makeRoom, type OverflowPolicy } from './overflow.js';
+import { fitPrompt } from './prompt-fit.js';
+import { createSampler, type Choice, type Sampler } from './sampler.js';
+import { resolveSampling } from './sampling-options.js';
+import { lastingOptions, tokensOf, type GenerationState } from './state.js';
 import { createTextStream, type TextStream } from './text-stream.js';
-
 import { createTopReader } from './top-reader.js';
-import type { FinishReason, GeneratedToken, GenerateOptions, GenerationResult, TokenLogprob } from './generation.js';
 
 /** What a generation starts from. */
 export type GenerationStart =
@@ -20,231 +27,259 @@ export type GenerationStart =
   /** A generation to go on with; options that are not given are those it had. */
   | { readonly resumed: GenerationState };
 
-/**
- * Yields the tokens and returns the result. Aborting leaves the sequence with the tokens that were stored.
- * @param onState called when the prompt is known, with an object that follows the generation
- */
-export async function* generateTokens(
-  model: LoadedModel,
-  sequence: Sequence,
-  start: GenerationStart,
-  callerOptions: GenerateOptions,
-  onState: (state: GenerationState) => void,
-): AsyncGenerator<GeneratedToken, GenerationResult, void> {
-  const { config, scheduler, host, numTop, contextSize } = model;
-  const { resumed } = start;
-  const options = resumed === undefined ? callerOptions : resumedOptions(resumed, callerOptions);
-  const { signal } = options;
-  const maxTokens = checkCount('maxTokens', options.maxTokens ?? Infinity, Infinity);
-  const numTopLogprobs = checkCount('numTopLogprobs', options.numTopLogprobs ?? 0, numTop);
-  const overflow = checkOverflow(options.overflow ?? 'stop');
-  const { needsOrderedSlots, reads } = model.attention;
-  const minSinks = reads?.sinks ?? 0;
-  if (needsOrderedSlots && dropsTokens(overflow)) {
-    const expected = 'stop | error | truncate-start | truncate-middle with this attention policy';
-    throw new ArgumentError({ argument: 'overflow', expected, actual: overflow });
+interface Limits {
+  readonly maxTokens: number;
+  readonly numTopLogprobs: number;
+  readonly overflow: OverflowPolicy;
+}
+
+export class GenerationRun {
+  readonly #model: LoadedModel;
+  readonly #sequence: Sequence;
+  readonly #options: GenerateOptions;
+  readonly #limits: Limits;
+  /** The prompt as it is used, tokens of a resumed generation included. */
+  readonly #prompt: Int32Array;
+  readonly #numDropped: number;
+  /** Tokens of the prompt that were generated before, and are computed as they would have been. */
+  readonly #numResumed: number;
+  readonly #constraint: Constraint | undefined;
+  readonly #sampler: Sampler;
+  readonly #text: TextStream;
+  readonly #state: GenerationState;
+  readonly #readTop: (read: ReadOutput) => Promise<readonly TokenLogprob[]>;
+  readonly #generated: number[] = [];
+  readonly #pieces: string[] = [];
+  #choice: Choice = { tokenId: 0, logprob: 0 };
+  #topLogprobs: readonly TokenLogprob[] = [];
+  #numEvicted = 0;
+  #numSteps = 0;
+
+  /** @throws {ArgumentError | CapacityError} for options that make no sense, and a prompt that does not fit */
+  constructor(model: LoadedModel, sequence: Sequence, start: GenerationStart, given: GenerateOptions) {
+    const { resumed } = start;
+    const options = resumed === undefined ? given : resumedOptions(resumed, given);
+    this.#model = model;
+    this.#sequence = sequence;
+    this.#options = options;
+    this.#limits = limitsOf(model, options);
+    const sampling = resolveSampling(given, resumed?.sampling ?? model.defaultSampling, model.host.randomSeed);
+    this.#constraint = model.constraints.start(options);
+    this.#sampler = createSampler(sampling, model.config.vocabSize, model.numTop, this.#constraint !== undefined);
+    const all = resumed === undefined ? start.prompt : tokensOf(resumed);
+    const { tokens, numDropped } = fitPrompt(all, model.contextSize, this.#limits.overflow);
+    this.#prompt = tokens;
+    this.#numDropped = numDropped;
+    this.#numResumed = resumed?.chosen.length ?? 0;
+    this.#text = textAfter(model, tokens, options, resumed);
+    this.#readTop = createTopReader(this.#limits.numTopLogprobs);
+    const numConstrained = resumed === undefined || setsConstraint(given) ? 0 : numConstrainedOf(resumed);
+    if (numConstrained > 0) for (const tokenId of all.subarray(-numConstrained)) this.#constraint?.accept(tokenId);
+    this.#state = {
+      prompt: tokens,
+      numConstrained: this.#constraint === undefined ? 0 : numConstrained,
+      chosen: [],
+      sampling,
+      options: lastingOptions(options),
+      rngState: () => this.#sampler.state(),
+      hasEnded: false,
+    };
+    for (const tokenId of tokens) this.#sampler.accept(tokenId);
+    if (resumed !== undefined && given.seed === undefined) this.#sampler.restore(resumed.rngState());
   }
-  const sampling = samplingOf(model, callerOptions, resumed);
-  const constraint = model.constraints.start(options);
-  const sampler = createSampler(sampling, config.vocabSize, numTop, constraint !== undefined);
-  const all = resumed === undefined ? start.prompt : tokensOf(resumed);
-  const { tokens, numDropped } = fitPrompt(all, contextSize, overflow);
-  const text = textAfter(model, tokens, options, resumed);
-  const numConstrained = resumed === undefined || !isSameConstraint(callerOptions) ? 0 : numConstrainedOf(resumed);
-  if (numConstrained > 0) for (const tokenId of all.subarray(-numConstrained)) constraint?.accept(tokenId);
-  const numCached = sequence.begin(tokens, dropsTokens(overflow));
-  for (const tokenId of tokens) sampler.accept(tokenId);
-  if (resumed !== undefined && callerOptions.seed === undefined) sampler.restore(resumed.rngState());
 
-  const chosen: number[] = [];
-  const state: GenerationState = {
-    prompt: tokens,
-    numConstrained: constraint === undefined ? 0 : numConstrained,
-    chosen,
-    sampling,
-    options: lastingOptions(options),
-    rngState: () => sampler.state(),
-    hasEnded: false,
-  };
-  const top = createTopReader(numTopLogprobs);
-  let choice: Choice = { tokenId: 0, logprob: 0 };
-  let topLogprobs: readonly TokenLogprob[] = [];
-  const readChoice = async (read: ReadOutput): Promise<void> => {
-    choice = await sampler.choose(read, constraint?.mask().bits);
-    constraint?.accept(choice.tokenId);
-    if (numTopLogprobs > 0) topLogprobs = await top(read);
-    if (chosen.push(choice.tokenId) === 1) onState(state);
-  };
+  /**
+   * Yields the tokens and returns the result. Aborting leaves the sequence with the tokens that were stored.
+   * @param onState called with the first token; the object follows the generation
+   */
+  async *tokens(onState: (state: GenerationState) => void): AsyncGenerator<GeneratedToken, GenerationResult, void> {
+    const { now } = this.#model.host;
+    const { maxTokens, overflow } = this.#limits;
+    const read = (output: ReadOutput): Promise<void> => this.#choose(output, onState);
+    const numCached = this.#sequence.begin(this.#prompt, dropsTokens(overflow));
+    const startMs = now();
+    await this.#prefill(maxTokens > 0 ? read : undefined);
+    const promptMs = now() - startMs;
+    const request = decodeRequest(this.#sequence, this.#options.signal, read);
+    let pausedMs = 0; // while the caller had the token
+    let finishReason: FinishReason | undefined = maxTokens > 0 ? undefined : 'length';
+    while (finishReason === undefined) {
+      const { tokenId, logprob } = this.#choice;
+      const topLogprobs = this.#topLogprobs;
+      const isEnd = this.#options.ignoreEos !== true && this.#model.eosIds.has(tokenId);
+      finishReason = this.#accept(tokenId, isEnd);
+      const text = this.#pieces.at(-1) as string;
+      if (!isEnd || text !== '') {
+        const handedOverMs = now();
+        yield { tokenId, text, logprob, topLogprobs };
+        pausedMs += now() - handedOverMs;
+      }
+      if (finishReason === undefined) await this.#decode(request, tokenId);
+    }
+    return this.#result(finishReason, numCached, promptMs, now() - startMs - promptMs - pausedMs);
+  }
 
-  let numEvicted = 0;
-  const makeRoomFor = (count: number): void => {
-    if (!dropsTokens(overflow)) return;
-    model.noteLength(sequence.view.numTokens + count);
-    numEvicted += makeRoom(sequence, count, contextSize, model.pool.manager.blockSize, overflow, minSinks);
-  };
-  const startMs = host.now();
-  const wantsToken = maxTokens > 0;
-  // what was generated before is computed as it would have been
-  const numPrompt = tokens.length - (resumed?.chosen.length ?? 0);
-  await processPrompt(model, sequence, tokens, numPrompt, options, wantsToken ? readChoice : undefined, makeRoomFor);
-  const promptMs = host.now() - startMs;
+  /** Samples the next token from the outputs of a step. */
+  async #choose(read: ReadOutput, onState: (state: GenerationState) => void): Promise<void> {
+    this.#choice = await this.#sampler.choose(read, this.#constraint?.mask().bits);
+    this.#constraint?.accept(this.#choice.tokenId);
+    if (this.#limits.numTopLogprobs > 0) this.#topLogprobs = await this.#readTop(read);
+    if (this.#state.chosen.push(this.#choice.tokenId) === 1) onState(this.#state);
+  }
 
-  const generated: number[] = [];
-  const pieces: string[] = [];
-  const next = new Int32Array(1);
-  const request: StepRequest = {
-    sequence,
-    phase: 'decode',
-    tokens: next,
-    offset: 0,
-    count: 1,
-    outputRows: firstRow,
-    signal,
-    read: readChoice,
-  };
-  let numSteps = 0;
-  let pausedMs = 0; // while the caller had the token
-  let finishReason: FinishReason | undefined = wantsToken ? undefined : 'length';
-  while (finishReason === undefined) {
-    const { tokenId, logprob } = choice;
-    const isEnd = options.ignoreEos !== true && model.eosIds.has(tokenId);
+  /** Adds the text of a token to the pieces. Returns why the generation ends with it, if it does. */
+  #accept(tokenId: number, isEnd: boolean): FinishReason | undefined {
+    let finishReason: FinishReason | undefined = isEnd ? 'eos' : undefined;
     let piece = '';
-    if (isEnd) finishReason = 'eos';
-    else {
-      generated.push(tokenId);
-      piece = text.push(tokenId);
-      if (text.isStopped || constraint?.isComplete === true) finishReason = 'stop';
-      else if (generated.length >= maxTokens) finishReason = 'length';
-      else if (isFull(model, tokens.length + generated.length, overflow)) finishReason = 'context';
+    if (!isEnd) {
+      this.#generated.push(tokenId);
+      piece = this.#text.push(tokenId);
+      if (this.#text.isStopped || this.#constraint?.isComplete === true) finishReason = 'stop';
+      else if (this.#generated.length >= this.#limits.maxTokens) finishReason = 'length';
+      else if (this.#isFull()) finishReason = 'context';
     }
     if (finishReason !== undefined) {
-      piece += text.flush();
-      state.hasEnded = true;
+      piece += this.#text.flush();
+      this.#state.hasEnded = true;
     }
-    pieces.push(piece);
-    if (!isEnd || piece !== '') {
-      const handedOverMs = host.now();
-      yield { tokenId, text: piece, logprob, topLogprobs };
-      pausedMs += host.now() - handedOverMs;
+    this.#pieces.push(piece);
+    return finishReason;
+  }
+
+  #isFull(): boolean {
+    const { config, contextSize } = this.#model;
+    const maxTokens = dropsTokens(this.#limits.overflow) ? (config.maxPositions ?? Infinity) : contextSize;
+    return this.#prompt.length + this.#generated.length >= maxTokens;
+  }
+
+  /**
+   * Computes the part of the prompt that is not cached, in chunks.
+   * @param read sees the outputs of the last token
+   */
+  async #prefill(read: ((output: ReadOutput) => Promise<void>) | undefined): Promise<void> {
+    const { scheduler, contextSize } = this.#model;
+    const { signal, onPromptProgress, promptPhase = 'prefill' } = this.#options;
+    const tokens = this.#prompt;
+    const numPrompt = tokens.length - this.#numResumed;
+    const fits = tokens.length < contextSize;
+    const maxChunk = fits ? scheduler.maxChunk : Math.min(scheduler.maxChunk, chunkLimit(contextSize));
+    let begin = this.#sequence.view.numTokens;
+    onPromptProgress?.({ processedTokens: begin, totalTokens: tokens.length });
+    while (begin < tokens.length) {
+      signal?.throwIfAborted();
+      const phase = begin < numPrompt ? promptPhase : 'decode';
+      const count = phase === 'decode' ? 1 : Math.min(maxChunk, numPrompt - begin);
+      const isLast = begin + count === tokens.length;
+      this.#makeRoom(count);
+      await scheduler.run({
+        sequence: this.#sequence,
+        phase,
+        tokens,
+        offset: begin,
+        count,
+        outputRows: isLast && read !== undefined ? [count - 1] : [],
+        signal,
+        read: isLast ? read : undefined,
+      });
+      begin += count;
+      onPromptProgress?.({ processedTokens: begin, totalTokens: tokens.length });
     }
-    if (finishReason !== undefined) break;
-    signal?.throwIfAborted();
-    makeRoomFor(1);
-    next[0] = tokenId;
-    const step = scheduler.run(request);
-    constraint?.prepare(); // while the step runs
+  }
+
+  async #decode(request: StepRequest, tokenId: number): Promise<void> {
+    request.signal?.throwIfAborted();
+    this.#makeRoom(1);
+    request.tokens[0] = tokenId;
+    const step = this.#model.scheduler.run(request);
+    this.#constraint?.prepare(); // while the step runs
     await step;
-    numSteps++;
+    this.#numSteps++;
   }
-  if (finishReason === 'context' && overflow === 'error') {
-    const needed = tokens.length + generated.length + 1;
-    throw new CapacityError({ resource: 'context', needed, available: contextSize, unit: 'tokens' });
+
+  /** Evicts tokens until `count` more fit, if the overflow policy says so. */
+  #makeRoom(count: number): void {
+    const { overflow } = this.#limits;
+    if (!dropsTokens(overflow)) return;
+    const { contextSize, pool, attention, noteLength } = this.#model;
+    noteLength(this.#sequence.view.numTokens + count);
+    const minSinks = attention.reads?.sinks ?? 0;
+    this.#numEvicted += makeRoom(this.#sequence, count, contextSize, pool.manager.blockSize, overflow, minSinks);
   }
-  const generateMs = host.now() - startMs - promptMs - pausedMs;
-  return {
-    text: pieces.join(''),
-    tokens: generated,
-    promptTokens: tokens.length,
-    cachedTokens: numCached,
-    droppedTokens: numDropped,
-    evictedTokens: numEvicted,
-    finishReason,
-    timings: {
+
+  /** @throws {CapacityError} when the context is full and the policy is `error` */
+  #result(finishReason: FinishReason, numCached: number, promptMs: number, generateMs: number): GenerationResult {
+    const { contextSize } = this.#model;
+    const numPrompt = this.#prompt.length;
+    if (finishReason === 'context' && this.#limits.overflow === 'error') {
+      const needed = numPrompt + this.#generated.length + 1;
+      throw new CapacityError({ resource: 'context', needed, available: contextSize, unit: 'tokens' });
+    }
+    const timings: GenerationTimings = {
       promptMs,
       generateMs,
-      promptTokensPerSecond: perSecond(tokens.length - numCached, promptMs),
-      tokensPerSecond: perSecond(numSteps, generateMs),
-    },
-  };
+      promptTokensPerSecond: perSecond(numPrompt - numCached, promptMs),
+      tokensPerSecond: perSecond(this.#numSteps, generateMs),
+    };
+    return {
+      text: this.#pieces.join(''),
+      tokens: this.#generated,
+      promptTokens: numPrompt,
+      cachedTokens: numCached,
+      droppedTokens: this.#numDropped,
+      evictedTokens: this.#numEvicted,
+      finishReason,
+      timings,
+    };
+  }
 }
 
 const firstRow: readonly number[] = [0];
 
-/**
- * Computes the part of the prompt that is not cached, in chunks; `read` sees the outputs of the last token.
- * @param numPrompt tokens from there on were generated
- */
-async function processPrompt(
-  { scheduler, contextSize }: LoadedModel,
-  sequence: Sequence,
-  tokens: Int32Array,
-  numPrompt: number,
-  { signal, onPromptProgress, promptPhase = 'prefill' }: GenerateOptions,
-  read: ((output: ReadOutput) => Promise<void>) | undefined,
-  makeRoomFor: (count: number) => void,
-): Promise<void> {
-  let begin = sequence.view.numTokens;
-  const maxChunk =
-    tokens.length < contextSize ? scheduler.maxChunk : Math.min(scheduler.maxChunk, chunkLimit(contextSize));
-  onPromptProgress?.({ processedTokens: begin, totalTokens: tokens.length });
-  while (begin < tokens.length) {
-    signal?.throwIfAborted();
-    const phase = begin < numPrompt ? promptPhase : 'decode';
-    const count = phase === 'decode' ? 1 : Math.min(maxChunk, numPrompt - begin);
-    const isLast = begin + count === tokens.length;
-    makeRoomFor(count);
-    await scheduler.run({
-      sequence,
-      phase,
-      tokens,
-      offset: begin,
-      count,
-      outputRows: isLast && read !== undefined ? [count - 1] : [],
-      signal,
-      read: isLast ? read : undefined,
-    });
-    begin += count;
-    onPromptProgress?.({ processedTokens: begin, totalTokens: tokens.length });
+/** The request of every decode step; its token changes. */
+function decodeRequest(sequence: Sequence, signal: AbortSignal | undefined, read: StepRequest['read']): StepRequest {
+  const tokens = new Int32Array(1);
+  return { sequence, phase: 'decode', tokens, offset: 0, count: 1, outputRows: firstRow, signal, read };
+}
+
+function limitsOf({ numTop, attention }: LoadedModel, options: GenerateOptions): Limits {
+  const maxTokens = checkCount('maxTokens', options.maxTokens ?? Infinity, Infinity);
+  const numTopLogprobs = checkCount('numTopLogprobs', options.numTopLogprobs ?? 0, numTop);
+  const overflow = checkOverflow(options.overflow ?? 'stop');
+  if (attention.needsOrderedSlots && dropsTokens(overflow)) {
+    const expected = 'stop | error | truncate-start | truncate-middle with this attention policy';
+    throw new ArgumentError({ argument: 'overflow', expected, actual: overflow });
   }
+  return { maxTokens, numTopLogprobs, overflow };
 }
 
-/** What was asked for, or what the generation had that goes on. */
-function samplingOf(
-  { defaultSampling, host }: LoadedModel,
-  options: GenerateOptions,
-  resumed: GenerationState | undefined,
-): Sampling {
-  return resolveSampling(options, resumed?.sampling ?? defaultSampling, host.randomSeed);
-}
-
-/** Options that are not given are those it had. */
+/** Options that are not given are those of the resumed generation. */
 function resumedOptions({ options }: GenerationState, given: GenerateOptions): GenerateOptions {
   const { grammar: _grammar, jsonSchema: _jsonSchema, ...rest } = options;
-  return isSameConstraint(given) ? { ...options, ...given } : { ...rest, ...given };
+  return setsConstraint(given) ? { ...rest, ...given } : { ...options, ...given };
 }
 
-function isSameConstraint({ grammar, jsonSchema }: GenerateOptions): boolean {
-  return grammar === undefined && jsonSchema === undefined;
+function setsConstraint({ grammar, jsonSchema }: GenerateOptions): boolean {
+  return grammar !== undefined || jsonSchema !== undefined;
 }
 
 /** Tokens at the end that belong to the constrained text. */
 function numConstrainedOf({ options, numConstrained, chosen }: GenerationState): number {
-  return isSameConstraint(options) ? 0 : numConstrained + chosen.length;
+  return setsConstraint(options) ? numConstrained + chosen.length : 0;
 }
 
-/** A text stream that has seen what came before. */
+/** A text stream that has seen the prompt, and the text of a resumed generation. */
 function textAfter(
   { tokenizer, constraints }: LoadedModel,
   tokens: Int32Array,
   options: GenerateOptions,
   resumed: GenerationState | undefined,
 ): TextStream {
-  const isExact = options.grammar !== undefined || options.jsonSchema !== undefined;
   const stops = options.stop ?? [];
-  const streamOptions = { isExact, shown: constraints.shownTokens(options) };
+  const streamOptions = { isExact: setsConstraint(options), shown: constraints.shownTokens(options) };
   if (resumed === undefined || resumed.hasEnded) return createTextStream(tokenizer, tokens, stops, streamOptions);
   const text = createTextStream(tokenizer, resumed.prompt, stops, streamOptions);
   for (const tokenId of resumed.chosen) text.push(tokenId);
   return text;
-}
-
-function isFull(
-  { config, contextSize }: LoadedModel,
-  numTokens: number,
-  overflow: GenerateOptions['overflow'],
-): boolean {
-  if (overflow === 'slide' || overflow === 'evict') return numTokens >= (config.maxPositions ?? Infinity);
-  return numTokens >= contextSize;
 }
 
 function checkCount(argument: string, value: number, max: number): number {

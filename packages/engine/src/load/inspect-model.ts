@@ -45,8 +45,8 @@ export interface ModelInfo {
 export async function inspectOpenedModel(
   opened: OpenedModel,
   options: LoadOptions,
-  adapters: readonly ScaledLora[] = [],
-  weightHost: WeightHost = {},
+  adapters: readonly ScaledLora[],
+  weightHost: WeightHost,
 ): Promise<ModelInfo> {
   try {
     const { name, metadata } = opened;

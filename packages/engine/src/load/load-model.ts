@@ -1,156 +1,165 @@
-/** Loads an open model into a backend. */
-import { createWasmBackend } from '@winnow/backend-wasm';
-import { describeModel, type ScaledLora } from '@winnow/models';
-import type { Backend, Executable, Program } from '@winnow/ops';
-import { ReleasedError } from '@winnow/tensor';
+/** Loads an open model that generates into a backend. */
+import { describeModel, type ModelDescription, type ModelFile, type ScaledLora } from '@winnow/models';
+import type { Backend } from '@winnow/ops';
 import type { Tokenizer } from '@winnow/tokenizers';
-import { adaptWeights } from './adapt-weights.js';
 import { createChatTemplate, type ChatTemplate } from '../chat/template.js';
 import { createConstraints } from '../generation/constraint.js';
-import { createFeedForwardAccess, createFeedForwardTracer } from '../sparsity/feed-forward-trace.js';
-import { traceFeedForward } from '../generation/logprobs.js';
-import type { FeedForwardLayer } from '../sparsity/feed-forward.js';
-import { loadBuffers } from '../memory/load-buffers.js';
-import { noColdFolders, type OpenColdFolder } from '../memory/cold-files.js';
 import type { Host } from '../generation/loaded-model.js';
-import { createMissingTokenizer } from './missing-tokenizer.js';
-import { createModel, type Model } from '../sessions/model.js';
-import { modelHash } from './model-hash.js';
+import { traceFeedForward } from '../generation/logprobs.js';
 import { guardedListener, type ReportEvent } from '../metrics/events.js';
-import { beyondTrained, sessionOptions, type ModelPlan } from '../plan/model-plan.js';
 import { fitModel } from '../plan/fit-model.js';
-import { openFeedForward, type FeedForwardRuntime } from '../weight-offload/feed-forward-runtime.js';
-import { openSparse } from '../sparsity/options.js';
-import { type WeightHost, checkWeightTiers } from '../weight-offload/options.js';
-import { tierNotices } from '../plan/memory-plan.js';
+import type { FittedPlan } from '../plan/fit-weights.js';
+import { planNotices } from '../plan/memory-plan.js';
+import { beyondTrained, sessionOptions, type ModelPlan } from '../plan/model-plan.js';
 import { createRuntime, type Runtime } from '../runtime/runtime.js';
+import type { SessionModel } from '../sessions/file.js';
+import { GenerativeModel, type Model } from '../sessions/model.js';
+import { createFeedForwardAccess, withFeedForwardTrace } from '../sparsity/feed-forward-trace.js';
+import type { FeedForwardAccess, FeedForwardLayer } from '../sparsity/feed-forward.js';
+import { openSparse } from '../sparsity/options.js';
+import type { SparseWeights } from '../sparsity/sparse-weights.js';
+import { weightNames, type WeightNames } from '../sparsity/weights-hash.js';
+import { openFeedForward } from '../weight-offload/feed-forward-runtime.js';
+import { checkWeightTiers } from '../weight-offload/options.js';
+import { adaptWeights } from './adapt-weights.js';
+import type { EngineHost } from './engine.js';
+import { createMissingTokenizer } from './missing-tokenizer.js';
+import { modelHash } from './model-hash.js';
 import type { OpenedModel } from './opened-model.js';
-import type { SessionKey, SessionModel } from '../sessions/file.js';
-import { noSessionFiles, type SessionFiles } from '../sessions/location.js';
 import type { HostOptions, LoadOptions } from './options.js';
-import { weightNames } from '../sparsity/weights-hash.js';
-import { withFeedForward } from '../sparsity/with-feed-forward.js';
+import { ModelResources } from './resources.js';
 
-/** Takes over `opened`: it is closed when the model is loaded, or when loading fails. */
+/** Takes over `opened`: it is closed when the model is loaded, when loading fails, or with the model that reads from it. */
 export async function loadOpenedModel(
   opened: OpenedModel,
   options: LoadOptions,
-  files: SessionFiles = noSessionFiles,
-  openFolder: OpenColdFolder = noColdFolders,
-  adapters: readonly ScaledLora[] = [],
-  weightHost: WeightHost = {},
+  adapters: readonly ScaledLora[],
+  host: EngineHost,
 ): Promise<Model> {
-  let ownBackend: Backend | undefined;
-  const lease = { isKept: false };
-  const common = { files, openFolder, weightHost, adapters, lease };
+  const resources = await ModelResources.open(opened, options);
   try {
-    const { backend } = options;
-    if (backend !== undefined) return await load(opened, options, { ...common, backend, ownBackend });
-    const { numThreads, activations } = options;
-    ownBackend = await createWasmBackend({
-      ...(numThreads === undefined ? {} : { numThreads }),
-      ...(activations === undefined ? {} : { activations }),
-    });
-    return await load(opened, options, { ...common, backend: ownBackend, ownBackend });
+    const described = await describe(opened, options, adapters, host, resources.backend);
+    const loaded = await loadWeights(described, resources, options, host);
+    const model = createModel(loaded, host);
+    if (described.fitted.tiers === undefined) await resources.closeFile();
+    return model;
   } catch (error) {
-    await ownBackend?.dispose();
+    await resources.release();
     throw error;
-  } finally {
-    if (!lease.isKept) await opened.close();
   }
 }
 
-interface LoadHost {
-  readonly files: SessionFiles;
-  readonly openFolder: OpenColdFolder;
-  readonly weightHost: WeightHost;
-  /** Whether the model's file stays open for as long as the model lives. */
-  readonly lease: { isKept: boolean };
-  /** Those of the options, read. */
+/** A model that is planned, with its weights still in the file. */
+interface DescribedModel {
+  readonly opened: OpenedModel;
+  readonly file: ModelFile;
   readonly adapters: readonly ScaledLora[];
-  readonly backend: Backend;
-  /** The same, when it goes with the model. */
-  readonly ownBackend: Backend | undefined;
+  readonly sparse: SparseWeights | undefined;
+  readonly fitted: FittedPlan<ModelDescription, ModelPlan>;
+  readonly notices: readonly string[];
+  readonly tracedLayers: ReadonlyMap<number, FeedForwardLayer>;
+  /** With `traceFeedForward`. */
+  readonly weightNames: WeightNames | undefined;
+  readonly tokenizer: Tokenizer;
 }
 
-async function load(
+async function describe(
   opened: OpenedModel,
   options: LoadOptions,
-  { files, openFolder, weightHost, adapters, backend, ownBackend, lease }: LoadHost,
-): Promise<Model> {
+  adapters: readonly ScaledLora[],
+  host: EngineHost,
+  backend: Backend,
+): Promise<DescribedModel> {
   const file = await opened.openFile();
-  const described = await describeModel(file);
-  const notices = await adaptWeights(described, options, file.format, adapters);
+  const description = await describeModel(file);
+  const notices = await adaptWeights(description, options, file.format, adapters);
   const tracedLayers = new Map<number, FeedForwardLayer>();
-  const traced =
-    options.traceFeedForward === true
-      ? withFeedForward(described, () => ({
-          feedForward: createFeedForwardTracer((layer) => void tracedLayers.set(layer.layer, layer)),
-        }))
-      : described;
+  const traced = options.traceFeedForward === true ? withFeedForwardTrace(description, tracedLayers) : description;
   checkWeightTiers(options);
-  const notice = (text: string): void => guardedListener(options.onEvent)({ kind: 'notice', text });
-  const sparse = await openSparse(described, file, options, weightHost, backend);
-  const fitted = fitModel(traced, options, sparse, notice);
-  const { plan, description, tiers } = fitted;
+  const sparse = await openSparse(description, file, options, host, backend);
+  const report = guardedListener(options.onEvent);
+  const fitted = fitModel(traced, options, sparse, (text) => report({ kind: 'notice', text }));
   const tokenizer =
     (await opened.openTokenizer()) ??
     createMissingTokenizer(opened.name, opened.tokenizerField, description.config.vocabSize);
-  const chatTemplate = templateOf(opened, tokenizer);
-  const programs = [...plan.programs, ...(plan.tiers?.programs ?? [])];
+  const names = options.traceFeedForward === true ? await weightNames(file.store, options) : undefined;
+  return { opened, file, adapters, sparse, fitted, notices, tracedLayers, weightNames: names, tokenizer };
+}
+
+/** A model whose weights are in the backend's memory and whose programs are prepared. */
+interface LoadedParts {
+  readonly described: DescribedModel;
+  readonly resources: ModelResources;
+  readonly options: LoadOptions;
+  readonly runtime: Runtime;
+  readonly modelHash: string;
+  readonly host: Host;
+}
+
+async function loadWeights(
+  described: DescribedModel,
+  resources: ModelResources,
+  options: LoadOptions,
+  engineHost: EngineHost,
+): Promise<LoadedParts> {
+  const { fitted, file, sparse } = described;
+  const { plan, description, tiers } = fitted;
+  const { backend } = resources;
+  const { weights } = description;
   const host = hostOf(options);
-  const { signal } = options;
-  const names =
-    options.traceFeedForward === true
-      ? await weightNames(file.store, signal === undefined ? {} : { signal })
-      : undefined;
-  const buffers = await loadBuffers(backend, description, programs, options);
-  const executables = new Map<Program, Executable>();
-  let runtime: Runtime;
-  let feedForward: FeedForwardRuntime | undefined;
-  let sessionKey: SessionKey;
-  try {
-    // the factors are among the weights; what is merged or scaled by 0 is told by name
-    const named = adapters.map(({ lora, scale }) => [lora.name, scale]);
-    const facts = named.length === 0 ? opened.metadata : { ...opened.metadata, adapters: named };
-    const loadedHash = await modelHash(facts, file.store, backend, buffers, description.weights, tiers);
-    sessionKey = { modelHash: loadedHash, options: sessionOptions(plan) };
-    const parts = { backend, buffers, weights: description.weights, tiers, sparse, options, now: host.now };
-    feedForward = await openFeedForward({ ...parts, host: weightHost });
-    for (const program of programs) {
-      const executable = await backend.prepare(program, {
-        buffers,
-        onUnsupported: options.onUnsupported ?? 'fallback',
-        profile: options.profile ?? false,
-        ...(signal === undefined ? {} : { signal }),
-      });
-      executables.set(program, feedForward.wrap(executable));
-    }
-    runtime = await createRuntime({ backend, buffers, plan, executables, options, openFolder, now: host.now });
-  } catch (error) {
-    for (const executable of executables.values()) await executable.dispose();
-    await feedForward?.close();
-    for (const buffer of buffers.values()) backend.free(buffer);
-    throw error;
-  }
-  const { pool, scheduler } = runtime;
-  const closeFeedForward = feedForward.close;
-  lease.isKept = tiers !== undefined;
-  const access =
-    names === undefined
-      ? undefined
-      : createFeedForwardAccess({
-          ...names,
-          layers: [...tracedLayers.values()],
-          weights: description.weights,
-          backend,
-          buffers,
-          exclusive: (task) => scheduler.exclusive(task),
-          trace: (tokens, onLayer, traceOptions = {}) =>
-            traceFeedForward(loaded, [...tracedLayers.values()], tokens, onLayer, traceOptions),
-        });
+  const programs = [...plan.programs, ...(plan.tiers?.programs ?? [])];
+  const buffers = await resources.upload(description, programs, options);
+  // before programs are prepared, which may repack weights
+  const hash = await modelHash(factsOf(described), file.store, backend, buffers, weights, tiers);
+  const common = { backend, buffers, options, now: host.now };
+  const feedForward = await openFeedForward({ ...common, weights, tiers, sparse, host: engineHost });
+  await resources.prepare(programs, feedForward, options);
+  const { openFolder } = engineHost;
+  const runtime = await createRuntime({ ...common, plan, executables: resources.executables, openFolder });
+  return { described, resources, options, runtime, modelHash: hash, host };
+}
+
+/** Weights of adapters are hashed with the others; adapters that are merged or scaled by 0 count by name. */
+function factsOf({ opened, adapters }: DescribedModel): Readonly<Record<string, unknown>> {
+  const named = adapters.map(({ lora, scale }) => [lora.name, scale]);
+  return named.length === 0 ? opened.metadata : { ...opened.metadata, adapters: named };
+}
+
+function createModel(parts: LoadedParts, engineHost: EngineHost): Model {
+  const { described, resources, runtime } = parts;
+  const { opened, fitted, tokenizer, notices, sparse } = described;
+  const { plan } = fitted;
+  const loaded = sessionModelOf(parts, engineHost);
+  return new GenerativeModel({
+    name: opened.name,
+    backend: resources.backend.name,
+    fallbacks: [...resources.executables.values()].flatMap(({ fallbacks }) => fallbacks),
+    notices: [...notices, ...(sparse?.notices ?? []), ...planNotices(plan.memory)],
+    chatTemplate: templateOf(opened, tokenizer),
+    maxSessions: plan.maxSessions,
+    plan: plan.memory,
+    attention: plan.attention.text ?? 'dense',
+    feedForward: described.weightNames && accessOf(parts, loaded, described.weightNames),
+    feedForwardMetrics: () => resources.feedForward?.metrics(),
+    loaded,
+    async release() {
+      try {
+        await runtime.pool.tiers?.close();
+      } finally {
+        await resources.release();
+      }
+    },
+  });
+}
+
+function sessionModelOf(
+  { described, options, runtime, modelHash: hash, host }: LoadedParts,
+  files: EngineHost,
+): SessionModel {
+  const { opened, fitted, tokenizer } = described;
+  const { plan, description } = fitted;
   const eosIds = new Set([...tokenizer.eosIds, ...opened.eosIds]);
-  const loaded: SessionModel = {
+  return {
     config: description.config,
     tokenizer,
     eosIds,
@@ -158,56 +167,41 @@ async function load(
     defaultSampling: opened.defaultSampling,
     contextSize: plan.contextSize,
     attention: plan.attention.requirements,
-    noteLength: lengthNotice(plan, pool.report),
-    pool,
-    scheduler,
+    noteLength: lengthNotice(plan, guardedListener(options.onEvent)),
+    pool: runtime.pool,
+    scheduler: runtime.scheduler,
     host,
-    sessionKey,
+    sessionKey: { modelHash: hash, options: sessionOptions(plan) },
     files,
     numTop: plan.numTop,
     tracedLayers: plan.tracedLayers,
   };
-  return createModel({
-    name: opened.name,
-    backend: backend.name,
-    fallbacks: [...executables.values()].flatMap((executable) => executable.fallbacks),
-    notices: [...notices, ...(sparse?.notices ?? []), ...tierNotices(plan.memory)],
-    chatTemplate,
-    maxSessions: plan.maxSessions,
-    plan: plan.memory,
-    attention: plan.attention.text ?? 'dense',
-    feedForward: access,
-    feedForwardMetrics: feedForward.metrics,
-    loaded,
-    async freeMemory() {
-      try {
-        await pool.tiers?.close();
-        await closeFeedForward();
-      } finally {
-        if (lease.isKept) await opened.close();
-        await freeAll();
-      }
-    },
-  });
-
-  async function freeAll(): Promise<void> {
-    try {
-      for (const program of plan.tiers?.programs ?? []) await executables.get(program)?.dispose();
-      for (const buffer of buffers.values()) backend.free(buffer);
-    } catch (error) {
-      if (!(error instanceof ReleasedError)) throw error; // the backend was disposed first, and freed everything
-    }
-    await ownBackend?.dispose();
-  }
 }
 
-/** Says once that a sequence grows beyond what the model was trained for; nothing where loading has said it. */
+function accessOf(
+  { described, resources, runtime }: LoadedParts,
+  loaded: SessionModel,
+  names: WeightNames,
+): FeedForwardAccess {
+  const layers = [...described.tracedLayers.values()];
+  return createFeedForwardAccess({
+    ...names,
+    layers,
+    weights: described.fitted.description.weights,
+    backend: resources.backend,
+    buffers: resources.buffers,
+    exclusive: (task) => runtime.scheduler.exclusive(task),
+    trace: (tokens, onLayer, options = {}) => traceFeedForward(loaded, layers, tokens, onLayer, options),
+  });
+}
+
+/** Reports once when a sequence outgrows the trained context, unless loading has reported it. */
 function lengthNotice({ config, contextSize, attention }: ModelPlan, report: ReportEvent): (numTokens: number) => void {
   const { contextLength } = config;
-  let isTold = contextSize > contextLength || attention.requirements.reads !== undefined;
+  let isReported = contextSize > contextLength || attention.requirements.reads !== undefined;
   return (numTokens) => {
-    if (isTold || numTokens <= contextLength) return;
-    isTold = true;
+    if (isReported || numTokens <= contextLength) return;
+    isReported = true;
     report({ kind: 'notice', text: beyondTrained(numTokens, contextLength) });
   };
 }

@@ -1,6 +1,5 @@
 /** Where the cold tier keeps its files. Paths are left to the host. */
 import type { PageFile } from '@winnow/kv-cache';
-import { ArgumentError } from '@winnow/tensor';
 
 /** A place for temporary files of pages. */
 export interface ColdFiles {
@@ -10,11 +9,6 @@ export interface ColdFiles {
 
 /** Opens the folders of the host. */
 export type OpenColdFolder = (path: string | URL) => ColdFiles;
-
-/** Where there is no file system. */
-export const noColdFolders: OpenColdFolder = (path) => {
-  throw new ArgumentError({ argument: 'kv.coldPath', expected: 'an object that creates files', actual: String(path) });
-};
 
 export function openCold(cold: string | URL | ColdFiles, openFolder: OpenColdFolder): ColdFiles {
   return typeof cold === 'string' || cold instanceof URL ? openFolder(cold) : cold;

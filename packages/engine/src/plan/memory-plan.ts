@@ -72,7 +72,7 @@ export function checkMemory(plan: MemoryPlan, limitBytes: number | undefined, ad
 const megabytes = (bytes: number): string => `${(bytes / 1e6).toFixed(bytes < 1e8 ? 1 : 0)} MB`;
 
 /** What a caller should know of weights that are not all in memory. */
-export function tierNotices({ weightTiers, totalBytes }: MemoryPlan): string[] {
+export function planNotices({ weightTiers, totalBytes }: MemoryPlan): string[] {
   if (weightTiers === undefined) return [];
   const { kind, numItems, numSlots, slotBytes, coldBytes, copyBytes } = weightTiers;
   const inSlots = `${numSlots} of ${numItems} ${kind}s have a place in memory (${megabytes(slotBytes)})`;

@@ -76,11 +76,9 @@ export class ModelRunner {
   }
 
   profile(): RecordProfile[] {
-    return this.#programs().flatMap((program) => program.profile());
-  }
-
-  async dispose(): Promise<void> {
-    await Promise.all(this.#programs().map((program) => program.dispose()));
+    return [this.#resident, this.#offloaded].flatMap((programs) =>
+      [programs?.decode, programs?.batch, programs?.decodeBatch].flatMap((program) => program?.profile() ?? []),
+    );
   }
 
   #select(parts: readonly StepPart[], phase: StepPhase): StepProgram {
@@ -90,14 +88,6 @@ export class ModelRunner {
     if (this.isUniform) return isOneToken ? decode : batch;
     if (phase === 'prefill') return batch;
     return isOneToken ? decode : (decodeBatch ?? decode);
-  }
-
-  #programs(): StepProgram[] {
-    return [this.#resident, this.#offloaded].flatMap((programs) =>
-      programs === undefined
-        ? []
-        : Object.values<StepProgram | undefined>({ ...programs }).filter((program) => program !== undefined),
-    );
   }
 }
 

@@ -143,11 +143,10 @@ export class Scheduler {
     };
   }
 
-  /** Disposes the programs after the step in progress; queued requests are rejected. */
+  /** Ends after the step in progress; queued requests are rejected. The programs can be disposed then. */
   dispose(): Promise<void> {
     return this.exclusive(async () => {
       this.#isDisposed = true;
-      await this.#runner.dispose();
     });
   }
 

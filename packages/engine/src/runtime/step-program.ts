@@ -109,10 +109,6 @@ export class StepProgram {
     return this.#executable.profile();
   }
 
-  dispose(): Promise<void> {
-    return this.#executable.dispose();
-  }
-
   /** Runs with a boundary at each layer, at which the stream attends to offloaded pages. */
   async #runStreamed(stream: TierStream, parts: readonly StepPart[], signal: AbortSignal | undefined): Promise<void> {
     const streamed = stream.begin(parts, this.#options.selectsPages === true, signal);

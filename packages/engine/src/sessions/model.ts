@@ -1,4 +1,4 @@
-/** The public face of a loaded model. */
+/** A loaded model that generates: opens sessions, and computes log-probabilities. */
 import type { Tokenizer } from '@winnow/tokenizers';
 import type { RecordProfile, Fallback } from '@winnow/ops';
 import type { DecoderConfig } from '@winnow/models';
@@ -9,10 +9,17 @@ import type { FeedForwardMetrics } from '../metrics/feed-forward.js';
 import type { FeedForwardAccess } from '../sparsity/feed-forward.js';
 import { computeLogprobs, type LogitsOptions } from '../generation/logprobs.js';
 import type { MemoryPlan } from '../plan/memory-plan.js';
-import { loadSession, type SessionModel } from './file.js';
+import type { SessionModel } from './file.js';
+import { restoreSession } from './restore.js';
 import { openSessionSource, type SessionSource } from './location.js';
-import { createGeneration, type GenerateOptions, type Generation } from '../generation/generation.js';
-import { createSession, type SessionStart, type Session } from './session.js';
+import {
+  createGeneration,
+  type GenerateOptions,
+  type Generation,
+  type GenerationResult,
+  type GeneratedToken,
+} from '../generation/generation.js';
+import { ModelSession, type SessionOwner, type SessionStart, type Session } from './session.js';
 import type { ModelMetrics } from '../metrics/model-metrics.js';
 import type { SamplingOptions } from '../generation/sampling-options.js';
 
@@ -71,100 +78,137 @@ export interface ModelParts {
   readonly feedForward: FeedForwardAccess | undefined;
   readonly feedForwardMetrics: () => FeedForwardMetrics | undefined;
   readonly loaded: SessionModel;
-  /** Frees weights and cache, when the programs are gone. */
-  readonly freeMemory: () => Promise<void>;
+  /** Frees programs, weights and cache. No step may run. */
+  readonly release: () => Promise<void>;
 }
 
-export function createModel({ loaded, freeMemory, maxSessions, feedForwardMetrics, ...facts }: ModelParts): Model {
-  const { config, tokenizer, scheduler, pool } = loaded;
-  const sessions = new Set<Session>();
-  let disposal: Promise<void> | undefined;
+/** Public members are properties, so that a model can be spread into another one that replaces some of them. */
+export class GenerativeModel implements Model, SessionOwner {
+  readonly name: string;
+  readonly backend: string;
+  readonly config: DecoderConfig;
+  readonly tokenizer: Tokenizer;
+  readonly chatTemplate: ChatTemplate | undefined;
+  readonly defaultSampling: SamplingOptions;
+  readonly contextSize: number;
+  readonly plan: MemoryPlan;
+  readonly attention: string;
+  readonly fallbacks: readonly Fallback[];
+  readonly notices: readonly string[];
+  readonly feedForward: FeedForwardAccess | undefined;
+  readonly #parts: ModelParts;
+  readonly #sessions = new Set<Session>();
+  #disposal: Promise<void> | undefined;
 
-  const checkOpen = (): void => {
-    if (disposal !== undefined) throw new ReleasedError('model');
-  };
-  const encode = (prompt: Prompt): Int32Array => encodePrompt(prompt, tokenizer, facts.chatTemplate, config.vocabSize);
-
-  function checkRoom(): void {
-    checkOpen();
-    if (sessions.size >= maxSessions) {
-      const [needed, hint] = [sessions.size + 1, 'dispose one, or load with a larger maxSessions'];
-      throw new CapacityError({ resource: 'sessions', needed, available: maxSessions, unit: 'sessions', hint });
-    }
+  constructor(parts: ModelParts) {
+    const { loaded } = parts;
+    this.name = parts.name;
+    this.backend = parts.backend;
+    this.config = loaded.config;
+    this.tokenizer = loaded.tokenizer;
+    this.chatTemplate = parts.chatTemplate;
+    this.defaultSampling = loaded.defaultSampling;
+    this.contextSize = loaded.contextSize;
+    this.plan = parts.plan;
+    this.attention = parts.attention;
+    this.fallbacks = parts.fallbacks;
+    this.notices = parts.notices;
+    this.feedForward = parts.feedForward;
+    this.#parts = parts;
   }
 
-  /** @param begin makes what the session begins with, once there is a place for it */
-  function openSession(begin?: () => SessionStart): Session {
-    checkRoom();
-    const options = {
-      encodePrompt: encode,
-      checkOpen,
-      onDispose: () => void sessions.delete(session),
-      openFork: (beginFork: () => SessionStart) => openSession(beginFork),
+  readonly createSession: Model['createSession'] = () => {
+    this.checkRoom();
+    return this.openSession();
+  };
+
+  readonly generate: Model['generate'] = (prompt, options = {}) => {
+    return createGeneration(() => this.#generate(prompt, options));
+  };
+
+  readonly encodePrompt: Model['encodePrompt'] = (prompt) => {
+    return encodePrompt(prompt, this.tokenizer, this.chatTemplate, this.config.vocabSize);
+  };
+
+  readonly restoreSession: Model['restoreSession'] = async (location, { signal } = {}) => {
+    this.checkRoom();
+    signal?.throwIfAborted();
+    const { loaded } = this.#parts;
+    const source = await openSessionSource(location, loaded.files);
+    try {
+      const start = await restoreSession(loaded, source, signal);
+      try {
+        this.checkRoom();
+        return this.openSession(start);
+      } catch (error) {
+        start.sequence.free();
+        throw error;
+      }
+    } finally {
+      await source.close();
+    }
+  };
+
+  readonly logprobs: Model['logprobs'] = async (tokens, options = {}) => {
+    this.checkOpen();
+    return computeLogprobs(this.#parts.loaded, this.encodePrompt(tokens), options);
+  };
+
+  readonly metrics: Model['metrics'] = () => {
+    const { pool, scheduler } = this.#parts.loaded;
+    const feedForward = this.#parts.feedForwardMetrics();
+    return {
+      numSessions: this.#sessions.size,
+      cache: pool.metrics(),
+      ...(pool.tiers === undefined ? {} : { tiers: pool.tiers.metrics() }),
+      steps: scheduler.statistics(),
+      ...(feedForward === undefined ? {} : { feedForward }),
     };
-    const session: Session = createSession(loaded, options, begin?.());
-    sessions.add(session);
+  };
+
+  readonly profile: Model['profile'] = () => {
+    return this.#parts.loaded.scheduler.profile();
+  };
+
+  /** Every caller waits for the end of the one disposal. */
+  readonly dispose: Model['dispose'] = () => {
+    this.#disposal ??= this.#parts.loaded.scheduler.dispose().then(() => this.#parts.release());
+    return this.#disposal;
+  };
+
+  readonly [Symbol.asyncDispose]: () => Promise<void> = () => this.dispose();
+
+  checkOpen(): void {
+    if (this.#disposal !== undefined) throw new ReleasedError('model');
+  }
+
+  checkRoom(): void {
+    this.checkOpen();
+    const { maxSessions } = this.#parts;
+    if (this.#sessions.size < maxSessions) return;
+    const [needed, hint] = [this.#sessions.size + 1, 'dispose one, or load with a larger maxSessions'];
+    throw new CapacityError({ resource: 'sessions', needed, available: maxSessions, unit: 'sessions', hint });
+  }
+
+  openSession(start?: SessionStart): Session {
+    const session = new ModelSession(this.#parts.loaded, this, start);
+    this.#sessions.add(session);
     return session;
   }
 
-  /** Every caller waits for the end of the one disposal. */
-  function dispose(): Promise<void> {
-    disposal ??= scheduler.dispose().then(freeMemory);
-    return disposal;
+  forget(session: Session): void {
+    this.#sessions.delete(session);
   }
 
-  return {
-    ...facts,
-    config,
-    tokenizer,
-    contextSize: loaded.contextSize,
-    defaultSampling: loaded.defaultSampling,
-    createSession: () => openSession(),
-    generate(prompt: Prompt, options: GenerateOptions = {}): Generation {
-      return createGeneration(async function* run() {
-        const session = openSession();
-        try {
-          const generation = session.generate(prompt, options);
-          yield* generation;
-          return await generation.result();
-        } finally {
-          session.dispose();
-        }
-      });
-    },
-    encodePrompt: encode,
-    async restoreSession(location, { signal } = {}) {
-      checkRoom();
-      signal?.throwIfAborted();
-      const source = await openSessionSource(location, loaded.files);
-      try {
-        const start = await loadSession(loaded, source, signal);
-        try {
-          return openSession(() => start);
-        } catch (error) {
-          start.sequence.free();
-          throw error;
-        }
-      } finally {
-        await source.close();
-      }
-    },
-    logprobs: async (tokens, options = {}) => {
-      checkOpen();
-      return computeLogprobs(loaded, encode(tokens), options);
-    },
-    metrics() {
-      const feedForward = feedForwardMetrics();
-      return {
-        numSessions: sessions.size,
-        cache: pool.metrics(),
-        ...(pool.tiers === undefined ? {} : { tiers: pool.tiers.metrics() }),
-        steps: scheduler.statistics(),
-        ...(feedForward === undefined ? {} : { feedForward }),
-      };
-    },
-    profile: () => scheduler.profile(),
-    dispose,
-    [Symbol.asyncDispose]: dispose,
-  };
+  /** Generates in a session of its own. */
+  async *#generate(prompt: Prompt, options: GenerateOptions): AsyncGenerator<GeneratedToken, GenerationResult, void> {
+    const session = this.createSession();
+    try {
+      const generation = session.generate(prompt, options);
+      yield* generation;
+      return await generation.result();
+    } finally {
+      session.dispose();
+    }
+  }
 }

@@ -1,12 +1,19 @@
 /** A session: one sequence, one generation at a time. */
 import { ArgumentError, ReleasedError } from '@winnow/tensor';
-import { generateTokens, type GenerationStart } from '../generation/generate.js';
+import { GenerationRun, type GenerationStart } from '../generation/generate.js';
 import type { JsonValue } from '@winnow/kv-cache';
-import { snapshotOf } from '../generation/state.js';
+import { snapshotOf, type GenerationState } from '../generation/state.js';
 import { Sequence } from '../runtime/sequence.js';
-import { saveSession, type SessionModel, type SessionParts, type SessionSize } from './file.js';
+import type { SessionModel, SessionParts, SessionSize } from './file.js';
+import { saveSession } from './save.js';
 import { openSessionTarget, type SessionTarget } from './location.js';
-import { type GenerateOptions, type Generation, createGeneration } from '../generation/generation.js';
+import {
+  type GenerateOptions,
+  type Generation,
+  createGeneration,
+  type GenerationResult,
+  type GeneratedToken,
+} from '../generation/generation.js';
 import type { Prompt } from '../chat/encode-prompt.js';
 
 export interface SaveOptions {
@@ -60,127 +67,134 @@ export interface Session {
   [Symbol.dispose](): void;
 }
 
-export interface SessionOptions {
-  readonly encodePrompt: (prompt: Prompt) => Int32Array;
-  /** Throws when the model is disposed. */
-  readonly checkOpen: () => void;
-  readonly onDispose: () => void;
-  /** Opens a session with the same contents. @throws {CapacityError} when there are too many */
-  readonly openFork: (begin: () => SessionStart) => Session;
+/** The model of a session. */
+export interface SessionOwner {
+  encodePrompt(prompt: Prompt): Int32Array;
+  /** @throws {ReleasedError} when the model is disposed */
+  checkOpen(): void;
+  /** @throws {CapacityError} when `maxSessions` are open */
+  checkRoom(): void;
+  openSession(start: SessionStart): Session;
+  /** The session is disposed. */
+  forget(session: Session): void;
 }
 
-/** What a session begins with. */
+/** What a session starts from: nothing, another session or a file. */
 export interface SessionStart extends SessionParts {
   readonly sequence: Sequence;
 }
 
-function startOf({ pool }: SessionModel): SessionStart {
-  return { sequence: Sequence.create(pool), state: undefined, metadata: null };
-}
+export class ModelSession implements Session {
+  /** Of the file that it was restored from. */
+  readonly metadata: JsonValue;
+  readonly #model: SessionModel;
+  readonly #owner: SessionOwner;
+  readonly #sequence: Sequence;
+  #state: GenerationState | undefined;
+  #isBusy = false;
+  #isDisposed = false;
 
-export function createSession(
-  model: SessionModel,
-  options: SessionOptions,
-  { sequence, state: initialState, metadata: metadataOfFile }: SessionStart = startOf(model),
-): Session {
-  const { encodePrompt, checkOpen, onDispose, openFork } = options;
-  let state = initialState;
-  let isBusy = false;
-  let isDisposed = false;
+  constructor(model: SessionModel, owner: SessionOwner, start?: SessionStart) {
+    this.#model = model;
+    this.#owner = owner;
+    this.#sequence = start?.sequence ?? Sequence.create(model.pool);
+    this.#state = start?.state;
+    this.metadata = start?.metadata ?? null;
+  }
 
-  const checkIdle = (): void => {
-    if (isDisposed) throw new ReleasedError('session');
-    if (isBusy) {
-      throw new ArgumentError({
-        argument: 'session',
-        expected: 'no generation in progress',
-        actual: 'one in progress',
-      });
-    }
-  };
+  get tokens(): readonly number[] {
+    const { tokens, numCommitted } = this.#sequence.view;
+    return this.#isDisposed ? [] : Array.from(tokens.subarray(0, numCommitted));
+  }
 
-  const checkAlive = (): void => {
-    if (isDisposed) throw new ReleasedError('session');
-    checkOpen();
-  };
-
-  const dispose = (): void => {
-    if (isDisposed) return;
-    checkIdle();
-    isDisposed = true;
-    sequence.free();
-    onDispose();
-  };
-
-  function run(start: () => GenerationStart, generateOptions: GenerateOptions): Generation {
-    return createGeneration(async function* generation() {
-      checkIdle();
-      isBusy = true;
-      model.scheduler.enter(sequence);
-      try {
-        checkOpen();
-        generateOptions.signal?.throwIfAborted();
-        return yield* generateTokens(model, sequence, start(), generateOptions, (next) => {
-          state = next;
-        });
-      } finally {
-        model.scheduler.leave(sequence);
-        isBusy = false;
-      }
+  generate(prompt: Prompt, options: GenerateOptions = {}): Generation {
+    return this.#start(options, () => {
+      const tokens = this.#owner.encodePrompt(prompt);
+      this.#state = undefined;
+      return { prompt: tokens };
     });
   }
 
-  return {
-    get tokens(): readonly number[] {
-      return isDisposed ? [] : Array.from(sequence.view.tokens.subarray(0, sequence.view.numCommitted));
-    },
-    generate(prompt, generateOptions = {}): Generation {
-      return run(() => {
-        const tokens = encodePrompt(prompt);
-        state = undefined;
-        return { prompt: tokens };
-      }, generateOptions);
-    },
-    resume(generateOptions = {}): Generation {
-      return run(() => {
-        if (state !== undefined) return { resumed: state };
-        const [expected, actual] = ['a session whose last generation chose a token', 'one without'];
-        throw new ArgumentError({ argument: 'resume', expected, actual });
-      }, generateOptions);
-    },
-    fork(): Session {
-      checkIdle();
-      checkOpen();
-      return openFork(() => ({
-        sequence: sequence.fork(),
-        state: state === undefined ? undefined : snapshotOf(state),
-        metadata: metadataOfFile,
-      }));
-    },
-    async save(target, { signal, metadata = null } = {}): Promise<SessionSize> {
-      checkAlive();
-      signal?.throwIfAborted();
-      const sink = await openSessionTarget(target, model.files);
-      return saveSession(model, sequence, () => ({ state, metadata }), sink, signal);
-    },
-    get metadata(): JsonValue {
-      return metadataOfFile;
-    },
-    truncate(numTokens): void {
-      checkIdle();
-      if (!Number.isSafeInteger(numTokens) || numTokens < 0) {
-        const [expected, actual] = ['an integer from 0', String(numTokens)];
-        throw new ArgumentError({ argument: 'numTokens', expected, actual });
-      }
-      state = undefined;
-      sequence.truncate(numTokens);
-    },
-    reset(): void {
-      checkIdle();
-      state = undefined;
-      sequence.clear();
-    },
-    dispose,
-    [Symbol.dispose]: dispose,
-  };
+  resume(options: GenerateOptions = {}): Generation {
+    return this.#start(options, () => {
+      if (this.#state !== undefined) return { resumed: this.#state };
+      const [expected, actual] = ['a session whose last generation chose a token', 'one without'];
+      throw new ArgumentError({ argument: 'resume', expected, actual });
+    });
+  }
+
+  fork(): Session {
+    this.#checkIdle();
+    this.#owner.checkRoom();
+    const state = this.#state && snapshotOf(this.#state);
+    return this.#owner.openSession({ sequence: this.#sequence.fork(), state, metadata: this.metadata });
+  }
+
+  async save(target: SessionTarget, { signal, metadata = null }: SaveOptions = {}): Promise<SessionSize> {
+    if (this.#isDisposed) throw new ReleasedError('session');
+    this.#owner.checkOpen();
+    signal?.throwIfAborted();
+    const sink = await openSessionTarget(target, this.#model.files);
+    return saveSession(this.#model, this.#sequence, () => ({ state: this.#state, metadata }), sink, signal);
+  }
+
+  truncate(numTokens: number): void {
+    this.#checkIdle();
+    if (!Number.isSafeInteger(numTokens) || numTokens < 0) {
+      const [expected, actual] = ['an integer from 0', String(numTokens)];
+      throw new ArgumentError({ argument: 'numTokens', expected, actual });
+    }
+    this.#state = undefined;
+    this.#sequence.truncate(numTokens);
+  }
+
+  reset(): void {
+    this.#checkIdle();
+    this.#state = undefined;
+    this.#sequence.clear();
+  }
+
+  dispose(): void {
+    if (this.#isDisposed) return;
+    this.#checkIdle();
+    this.#isDisposed = true;
+    this.#sequence.free();
+    this.#owner.forget(this);
+  }
+
+  [Symbol.dispose](): void {
+    this.dispose();
+  }
+
+  #checkIdle(): void {
+    if (this.#isDisposed) throw new ReleasedError('session');
+    if (!this.#isBusy) return;
+    const [expected, actual] = ['no generation in progress', 'one in progress'];
+    throw new ArgumentError({ argument: 'session', expected, actual });
+  }
+
+  /** @param begin what the generation starts from, asked for when it is first iterated */
+  #start(options: GenerateOptions, begin: () => GenerationStart): Generation {
+    return createGeneration(() => this.#run(options, begin));
+  }
+
+  async *#run(
+    options: GenerateOptions,
+    begin: () => GenerationStart,
+  ): AsyncGenerator<GeneratedToken, GenerationResult, void> {
+    this.#checkIdle();
+    this.#isBusy = true;
+    this.#model.scheduler.enter(this.#sequence);
+    try {
+      this.#owner.checkOpen();
+      options.signal?.throwIfAborted();
+      const run = new GenerationRun(this.#model, this.#sequence, begin(), options);
+      return yield* run.tokens((state) => {
+        this.#state = state;
+      });
+    } finally {
+      this.#model.scheduler.leave(this.#sequence);
+      this.#isBusy = false;
+    }
+  }
 }

@@ -1,9 +1,10 @@
 /** Inputs and products of FFNs as outputs of a program, and their weights as numbers, for calibrations. */
-import { feedForwardNames, type Weight } from '@winnow/models';
+import { feedForwardNames, type EmbedderDescription, type ModelDescription, type Weight } from '@winnow/models';
 import type { Backend, BufferHandle, FeedForwardLowering, ProgramTensor } from '@winnow/ops';
 import { ArgumentError, decoder, numElements, tensorBytes } from '@winnow/tensor';
 import type { FeedForwardAccess, FeedForwardLayer, FeedForwardMatrix, FeedForwardTrace } from './feed-forward.js';
 import { neuronRows } from './neuron-rows.js';
+import { withFeedForward } from './with-feed-forward.js';
 import type { ReadOutput } from '../memory/step-outputs.js';
 
 const outputName = (layer: number, part: 'x' | 'gate' | 'up'): string => `ffn.${layer}.${part}`;
@@ -12,7 +13,7 @@ const outputName = (layer: number, part: 'x' | 'gate' | 'up'): string => `ffn.${
  * A writer for one program that computes with all neurons and makes what each layer sees an output.
  * @param onLayer hears of each layer
  */
-export function createFeedForwardTracer(onLayer: (layer: FeedForwardLayer) => void): FeedForwardLowering {
+function createFeedForwardTracer(onLayer: (layer: FeedForwardLayer) => void): FeedForwardLowering {
   return (b, site) => {
     const { layer, x, activation, hiddenDim, ffnDim } = site;
     const product = (input: ProgramTensor, weight: ProgramTensor, bias?: ProgramTensor): ProgramTensor =>
@@ -38,6 +39,15 @@ export function createFeedForwardTracer(onLayer: (layer: FeedForwardLayer) => vo
         : b.activation('gated-activation', { gate, up }, { kind: activation });
     return product(hidden, site.down(), site.downBias?.());
   };
+}
+
+/** A description whose programs make visible what their FFNs compute; building one fills `layers`. */
+export function withFeedForwardTrace<D extends EmbedderDescription | ModelDescription>(
+  description: D,
+  layers: Map<number, FeedForwardLayer>,
+): D {
+  const onLayer = (layer: FeedForwardLayer): void => void layers.set(layer.layer, layer);
+  return withFeedForward(description, () => ({ feedForward: createFeedForwardTracer(onLayer) }));
 }
 
 /** Reads what the step that just ran computed, layer by layer. */

@@ -52,10 +52,16 @@ export async function weightsChecksum(
 }
 
 /** Both, for calibrations. */
+export interface WeightNames {
+  readonly weightsHash: string;
+  readonly weightsChecksum: string;
+}
+
 export async function weightNames(
   store: TensorStore,
-  options: { readonly signal?: AbortSignal },
-): Promise<{ readonly weightsHash: string; readonly weightsChecksum: string }> {
+  { signal }: { readonly signal?: AbortSignal },
+): Promise<WeightNames> {
+  const options = signal === undefined ? {} : { signal };
   return { weightsHash: await weightsHash(store, options), weightsChecksum: await weightsChecksum(store, options) };
 }
 

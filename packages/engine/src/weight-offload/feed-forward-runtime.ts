@@ -3,7 +3,7 @@ import type { EmbedderDescription } from '@winnow/models';
 import type { Backend, BufferHandle, Executable } from '@winnow/ops';
 import { createBusyTime } from '../metrics/busy-time.js';
 import type { FeedForwardMetrics } from '../metrics/feed-forward.js';
-import { noColdFolders, openCold, type ColdFiles } from '../memory/cold-files.js';
+import { openCold, type ColdFiles } from '../memory/cold-files.js';
 import { openWeightTiers } from './open.js';
 import type { SparseLoadOptions, WeightHost } from './options.js';
 import type { SparseWeights } from '../sparsity/sparse-weights.js';
@@ -60,5 +60,5 @@ export async function openFeedForward(parts: OpenFeedForwardOptions): Promise<Fe
 function filesOf({ weightTiers }: SparseLoadOptions, host: WeightHost): ColdFiles | undefined {
   const { coldPath } = weightTiers ?? {};
   if (coldPath === undefined) return host.temporaryFiles?.();
-  return openCold(coldPath, host.openFolder ?? noColdFolders);
+  return openCold(coldPath, host.openFolder);
 }

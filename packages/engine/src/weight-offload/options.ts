@@ -40,7 +40,7 @@ export interface SparseLoadOptions extends SparsityOptions {
 /** The files of the host, as far as weights need them. */
 export interface WeightHost {
   readonly openFile?: (path: string | URL) => Promise<ByteSource>;
-  readonly openFolder?: OpenColdFolder;
+  readonly openFolder: OpenColdFolder;
   /** Makes temporary files, which need not outlive the model. */
   readonly temporaryFiles?: () => ColdFiles;
 }

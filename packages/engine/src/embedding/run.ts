@@ -1,0 +1,83 @@
+/** One call of `embedTexts`: its texts in batches, the vectors of a text's chunks averaged by their numbers of tokens. */
+import type { EmbeddingStep } from './step.js';
+import type { FittedText } from './text.js';
+
+export interface EmbeddingProgress {
+  readonly embeddedTexts: number;
+  readonly totalTexts: number;
+  readonly embeddedTokens: number;
+}
+
+export interface EmbeddingRunOptions {
+  /** Throws when the run has to end. */
+  readonly check: () => void;
+  readonly signal?: AbortSignal | undefined;
+  readonly onProgress?: ((progress: EmbeddingProgress) => void) | undefined;
+}
+
+/** A text and the sum of its vectors so far. */
+export interface EmbeddedText extends FittedText {
+  /** The vectors of the chunks, each times its number of tokens. */
+  readonly sum: Float64Array;
+  numTokens: number;
+  numChunksDone: number;
+}
+
+interface Member {
+  readonly text: EmbeddedText;
+  readonly numTokens: number;
+}
+
+export class EmbeddingRun {
+  readonly #step: EmbeddingStep;
+  readonly #options: EmbeddingRunOptions;
+  readonly #texts: readonly EmbeddedText[];
+  /** The chunks of the batch. */
+  #members: Member[] = [];
+  #embeddedTexts = 0;
+  #embeddedTokens = 0;
+
+  constructor(step: EmbeddingStep, texts: readonly FittedText[], hiddenDim: number, options: EmbeddingRunOptions) {
+    this.#step = step;
+    this.#options = options;
+    this.#texts = texts.map((text) => ({ ...text, sum: new Float64Array(hiddenDim), numTokens: 0, numChunksDone: 0 }));
+  }
+
+  async embed(): Promise<readonly EmbeddedText[]> {
+    try {
+      for (const text of this.#texts) {
+        for (const ids of text.chunks) {
+          if (!this.#step.hasRoom(ids.length)) await this.#runBatch();
+          this.#step.add(ids);
+          this.#members.push({ text, numTokens: ids.length });
+        }
+      }
+      if (this.#members.length > 0) await this.#runBatch();
+    } finally {
+      this.#step.clear();
+    }
+    return this.#texts;
+  }
+
+  async #runBatch(): Promise<void> {
+    const { check, signal, onProgress } = this.#options;
+    check();
+    signal?.throwIfAborted();
+    const vectors = await this.#step.run(signal);
+    for (const [row, member] of this.#members.entries()) this.#add(member, vectors, row);
+    this.#members = [];
+    const [embeddedTexts, embeddedTokens] = [this.#embeddedTexts, this.#embeddedTokens];
+    onProgress?.({ embeddedTexts, totalTexts: this.#texts.length, embeddedTokens });
+  }
+
+  #add({ text, numTokens }: Member, vectors: Float32Array, row: number): void {
+    const { sum } = text;
+    for (let i = 0; i < sum.length; i++) {
+      sum[i] = (sum[i] as number) + numTokens * (vectors[row * sum.length + i] as number);
+    }
+    text.numTokens += numTokens;
+    text.numChunksDone++;
+    this.#embeddedTokens += numTokens;
+    if (text.numChunksDone === text.chunks.length) this.#embeddedTexts++;
+  }
+}

@@ -1,0 +1,5 @@
+/** Browsers, and hosts without a file system: paths name files of the page's origin, where there are any. */
+import type { EngineHost } from '../load/engine.js';
+import { openOpfsFolder, opfsSessionFiles } from './opfs.browser.js';
+
+export const host: EngineHost = { ...opfsSessionFiles, openFolder: openOpfsFolder };

@@ -1,0 +1,17 @@
+/** Node: locations may be paths of the file system. */
+import { tmpdir } from 'node:os';
+import { fileSink, fileSource } from '@winnow/bytes/node';
+import type { EngineHost } from '../load/engine.js';
+import { openColdFolder } from './cold-folder.node.js';
+import { openAdapterPath } from './open-adapter.node.js';
+import { openPath, pathOf } from './open-path.node.js';
+
+export const host: EngineHost = {
+  openPath,
+  openAdapterPath,
+  openFile: (path) => fileSource(pathOf(path)),
+  openFolder: openColdFolder,
+  temporaryFiles: () => openColdFolder(tmpdir()),
+  openSink: (path) => fileSink(pathOf(path)),
+  openSource: (path) => fileSource(pathOf(path)),
+};

@@ -1,0 +1,66 @@
+/** The functions of the package, for a host with or without a file system. */
+import { FormatError } from '@winnow/tensor';
+import type { Tokenizer } from '@winnow/tokenizers';
+import type { ChatTemplate } from '../chat/template.js';
+import type { EmbeddingModel } from '../embedding/model.js';
+import type { SessionFiles } from '../sessions/location.js';
+import type { Model } from '../sessions/model.js';
+import type { WeightHost } from '../weight-offload/options.js';
+import { openAdapters, type OpenAdapterPath } from './adapters.js';
+import { inspectOpenedModel, type ModelInfo } from './inspect-model.js';
+import { loadOpenedEmbeddingModel } from './load-embedding-model.js';
+import { loadOpenedModel, templateOf } from './load-model.js';
+import type { ModelLocation, OpenOptions } from './location.js';
+import { openLocation, type OpenPath } from './open-location.js';
+import type { EmbeddingLoadOptions, LoadOptions } from './options.js';
+
+export interface EngineApi {
+  loadModel(location: ModelLocation, options?: LoadOptions): Promise<Model>;
+  loadEmbeddingModel(location: ModelLocation, options?: EmbeddingLoadOptions): Promise<EmbeddingModel>;
+  inspectModel(location: ModelLocation, options?: LoadOptions): Promise<ModelInfo>;
+  openTokenizer(location: ModelLocation, options?: OpenOptions): Promise<ModelTokenizer>;
+}
+
+/** A model's tokenizer and chat template. */
+export interface ModelTokenizer {
+  readonly tokenizer: Tokenizer;
+  readonly chatTemplate: ChatTemplate | undefined;
+}
+
+/**
+ * What the engine takes from its host: files by path. Hosts without a file system lack `openPath` and the like, and refuse
+ * paths elsewhere.
+ */
+export interface EngineHost extends SessionFiles, WeightHost {
+  readonly openPath?: OpenPath;
+  readonly openAdapterPath?: OpenAdapterPath;
+}
+
+export function createEngineApi(host: EngineHost): EngineApi {
+  return {
+    async loadModel(location, options = {}): Promise<Model> {
+      const adapters = await openAdapters(options.adapters, options, host.openAdapterPath);
+      return loadOpenedModel(await openLocation(location, options, host.openPath), options, adapters, host);
+    },
+    async loadEmbeddingModel(location, options = {}): Promise<EmbeddingModel> {
+      const adapters = await openAdapters(options.adapters, options, host.openAdapterPath);
+      return loadOpenedEmbeddingModel(await openLocation(location, options, host.openPath), options, adapters, host);
+    },
+    async inspectModel(location, options = {}): Promise<ModelInfo> {
+      const adapters = await openAdapters(options.adapters, options, host.openAdapterPath);
+      return inspectOpenedModel(await openLocation(location, options, host.openPath), options, adapters, host);
+    },
+    async openTokenizer(location, options = {}): Promise<ModelTokenizer> {
+      const opened = await openLocation(location, options, host.openPath);
+      try {
+        const tokenizer = await opened.openTokenizer();
+        if (tokenizer === undefined) {
+          throw new FormatError({ source: opened.name, field: opened.tokenizerField, message: 'missing' });
+        }
+        return { tokenizer, chatTemplate: templateOf(opened, tokenizer) };
+      } finally {
+        await opened.close();
+      }
+    },
+  };
+}

@@ -1,0 +1,118 @@
+/** What a loaded model owns: backend, buffers, prepared programs, open files. */
+import { createWasmBackend } from '@winnow/backend-wasm';
+import type { EmbedderDescription } from '@winnow/models';
+import type { Backend, BufferHandle, Executable, Program } from '@winnow/ops';
+import { ReleasedError } from '@winnow/tensor';
+import { loadBuffers, type LoadProgress } from '../memory/load-buffers.js';
+import type { FeedForwardRuntime } from '../weight-offload/feed-forward-runtime.js';
+import type { OpenedModel } from './opened-model.js';
+import type { BackendOptions } from './options.js';
+
+interface PrepareOptions extends BackendOptions {
+  readonly signal?: AbortSignal;
+}
+
+interface UploadOptions {
+  readonly signal?: AbortSignal;
+  readonly onProgress?: (progress: LoadProgress) => void;
+}
+
+export class ModelResources {
+  readonly backend: Backend;
+  readonly #opened: OpenedModel;
+  readonly #ownsBackend: boolean;
+  #isFileOpen = true;
+  #buffers: ReadonlyMap<string, BufferHandle> = new Map();
+  readonly #executables = new Map<Program, Executable>();
+  #feedForward: FeedForwardRuntime | undefined;
+
+  private constructor(opened: OpenedModel, backend: Backend, ownsBackend: boolean) {
+    this.#opened = opened;
+    this.backend = backend;
+    this.#ownsBackend = ownsBackend;
+  }
+
+  /** Takes over an open model: it is closed when creating the default backend fails, and with `release`. */
+  static async open(opened: OpenedModel, options: BackendOptions): Promise<ModelResources> {
+    if (options.backend !== undefined) return new ModelResources(opened, options.backend, false);
+    const { numThreads, activations } = options;
+    try {
+      const backend = await createWasmBackend({
+        ...(numThreads === undefined ? {} : { numThreads }),
+        ...(activations === undefined ? {} : { activations }),
+      });
+      return new ModelResources(opened, backend, true);
+    } catch (error) {
+      await opened.close();
+      throw error;
+    }
+  }
+
+  get buffers(): ReadonlyMap<string, BufferHandle> {
+    return this.#buffers;
+  }
+
+  /** The prepared programs, in the order of `prepare`. */
+  get executables(): ReadonlyMap<Program, Executable> {
+    return this.#executables;
+  }
+
+  get feedForward(): FeedForwardRuntime | undefined {
+    return this.#feedForward;
+  }
+
+  /** Brings weights, constants and an empty cache into the backend's memory. */
+  async upload(
+    description: EmbedderDescription,
+    programs: readonly Program[],
+    options: UploadOptions,
+  ): Promise<ReadonlyMap<string, BufferHandle>> {
+    this.#buffers = await loadBuffers(this.backend, description, programs, options);
+    return this.#buffers;
+  }
+
+  /** Prepares programs, whose FFNs run by `feedForward`, which is closed with `release`. */
+  async prepare(
+    programs: readonly Program[],
+    feedForward: FeedForwardRuntime,
+    { onUnsupported = 'fallback', profile = false, signal }: PrepareOptions,
+  ): Promise<void> {
+    this.#feedForward = feedForward;
+    for (const program of programs) {
+      const executable = await this.backend.prepare(program, {
+        buffers: this.#buffers,
+        onUnsupported,
+        profile,
+        ...(signal === undefined ? {} : { signal }),
+      });
+      this.#executables.set(program, feedForward.wrap(executable));
+    }
+  }
+
+  /** Closes the model's file before the model is disposed. */
+  async closeFile(): Promise<void> {
+    if (!this.#isFileOpen) return;
+    this.#isFileOpen = false;
+    await this.#opened.close();
+  }
+
+  /** Releases everything. No step may run. */
+  async release(): Promise<void> {
+    try {
+      await this.#feedForward?.close();
+    } finally {
+      await this.closeFile();
+      await this.#free();
+    }
+  }
+
+  async #free(): Promise<void> {
+    try {
+      for (const executable of this.#executables.values()) await executable.dispose();
+      for (const buffer of this.#buffers.values()) this.backend.free(buffer);
+    } catch (error) {
+      if (!(error instanceof ReleasedError)) throw error; // the backend was disposed first, and freed everything
+    }
+    if (this.#ownsBackend) await this.backend.dispose();
+  }
+}

@@ -1,0 +1,182 @@
+/** Saves sessions to files. */
+import type { ByteSink } from '@winnow/bytes';
+import { bytesSection, writeSession, type JsonValue, type SessionSection } from '@winnow/kv-cache';
+import { snapshotOf } from '../generation/state.js';
+import type { KvBuffer } from '../memory/kv-memory.js';
+import type { KvPool } from '../runtime/kv-pool.js';
+import type { Sequence } from '../runtime/sequence.js';
+import {
+  eachPart,
+  massesName,
+  savedBuffers,
+  type SessionKey,
+  type SessionModel,
+  type SessionParts,
+  type SessionSize,
+} from './file.js';
+import { encodeGeneration } from './generation-codec.js';
+import { blocksInOrder, type RowPlace } from './placement.js';
+
+/**
+ * Writes a session and closes the sink. Other sessions go on meanwhile, and this one too: what is written is a fork.
+ * @param parts asked for between two steps
+ */
+export async function saveSession(
+  { pool, scheduler, sessionKey }: SessionModel,
+  sequence: Sequence,
+  parts: () => SessionParts,
+  sink: ByteSink,
+  signal: AbortSignal | undefined,
+): Promise<SessionSize> {
+  try {
+    const draft = await scheduler.exclusive(async () => {
+      await pool.memory.flush();
+      const made = await draftOf(pool, sequence, parts());
+      if (made.isStill) return made;
+      // contents with gaps have room anywhere: no step may run until they are written
+      const sizeBytes = await writeDraft(made, sessionKey, sink, signal);
+      return { ...made, sizeBytes };
+    });
+    const sizeBytes = draft.sizeBytes ?? (await writeDraft(draft, sessionKey, sink, signal));
+    const size = { numTokens: draft.numTokens, sizeBytes };
+    pool.report({ kind: 'saved', ...size });
+    return size;
+  } catch (error) {
+    await sink.abort();
+    throw error;
+  }
+}
+
+/** A session as it was between two steps. */
+interface Draft {
+  readonly numTokens: number;
+  readonly sections: readonly SessionSection[];
+  readonly metadata: JsonValue;
+  /** Steps that follow leave what it refers to alone. */
+  readonly isStill: boolean;
+  readonly sizeBytes?: number;
+  /** Gives back what it refers to. */
+  readonly release: () => void;
+}
+
+async function draftOf(pool: KvPool, sequence: Sequence, { state, metadata }: SessionParts): Promise<Draft> {
+  const { manager, memory } = pool;
+  const { view } = sequence;
+  const { numTokens } = view;
+  // blocks may leave the pool while steps run
+  const isStill = view.isShareable && pool.tiers === undefined;
+  const { positions, places } = blocksInOrder(view, manager.blockSize);
+  const forkId = manager.fork(view.id).id;
+  const forkState = sequence.state?.fork();
+  const release = (): void => {
+    pool.apply(manager.free(forkId));
+    forkState?.free();
+    pool.onFreed();
+  };
+  try {
+    const generation = state === undefined ? undefined : encodeGeneration(snapshotOf(state));
+    const sections: SessionSection[] = [
+      bytesSection('tokens', view.tokens.slice()),
+      bytesSection('positions', positions),
+      ...massSections(sequence),
+      ...(generation?.sections ?? []),
+    ];
+    // the block that has room is written to by the next steps: its bytes are copied, and the fork lets go of it
+    const numWhole = Math.floor(positions.length / manager.blockSize);
+    const whole = places.slice(0, numWhole);
+    const last = await readLastRows(pool, places.slice(numWhole) as number[], positions.length);
+    if (isStill) pool.apply(manager.truncate(forkId, numWhole * manager.blockSize));
+    for (const buffer of savedBuffers(pool)) sections.push(rowsSection(pool, buffer, whole, last.get(buffer)));
+    const stateRow = forkState?.from ?? -1;
+    if (stateRow >= 0) for (const buffer of memory.stateBuffers) sections.push(rowsSection(pool, buffer, [stateRow]));
+    const json = { generation: generation?.json ?? null, caller: metadata };
+    return { numTokens, sections, metadata: json, isStill, release };
+  } catch (error) {
+    release();
+    throw error;
+  }
+}
+
+async function writeDraft(
+  { sections, metadata, release }: Draft,
+  key: SessionKey,
+  sink: ByteSink,
+  signal: AbortSignal | undefined,
+): Promise<number> {
+  try {
+    return await writeSession(sink, { ...key, metadata, sections }, signal === undefined ? {} : { signal });
+  } finally {
+    release();
+  }
+}
+
+/** How much each token was looked at, where that is measured. */
+function massSections({ view, heavyHitters }: Sequence): SessionSection[] {
+  if (heavyHitters === undefined) return [];
+  const masses = Float64Array.from({ length: view.numTokens }, (_, position) => heavyHitters.score(position));
+  return [bytesSection(massesName, masses)];
+}
+
+/** Copies of the block that is partly filled, if there is one; what others left in the rest of it stays here. */
+async function readLastRows(
+  pool: KvPool,
+  blocks: readonly number[],
+  numSlots: number,
+): Promise<Map<KvBuffer, Uint8Array<ArrayBuffer>>> {
+  const { blockSize } = pool.manager;
+  const numUsed = numSlots % blockSize;
+  const rows = new Map<KvBuffer, Uint8Array<ArrayBuffer>>();
+  for (const buffer of savedBuffers(pool)) {
+    const bytes = new Uint8Array(blocks.length * buffer.rowBytes);
+    for (const [index, block] of blocks.entries()) {
+      const begin = index * buffer.rowBytes;
+      await pool.memory.read(buffer, block, 0, bytes.subarray(begin, begin + buffer.rowBytes));
+      const { slotBytes } = buffer;
+      if (slotBytes === undefined) continue;
+      for (let group = begin; group < begin + buffer.rowBytes; group += blockSize * slotBytes) {
+        bytes.fill(0, group + numUsed * slotBytes, group + blockSize * slotBytes);
+      }
+    }
+    rows.set(buffer, bytes);
+  }
+  return rows;
+}
+
+/** The rows of a buffer as a section, then bytes that are in memory already. */
+function rowsSection(
+  pool: KvPool,
+  buffer: KvBuffer,
+  rows: readonly RowPlace[],
+  rest = new Uint8Array(0),
+): SessionSection {
+  const { rowBytes } = buffer;
+  const inRows = rows.length * rowBytes;
+  return {
+    name: buffer.name,
+    sizeBytes: inRows + rest.byteLength,
+    async read(byteOffset, target): Promise<void> {
+      await eachPart(
+        rowBytes,
+        byteOffset,
+        Math.min(target.byteLength, Math.max(0, inRows - byteOffset)),
+        (row, at, begin, end) => readPlace(pool, buffer, rows[row] as RowPlace, at, target.subarray(begin, end)),
+      );
+      const begin = Math.max(0, inRows - byteOffset);
+      if (begin < target.byteLength) {
+        const from = byteOffset + begin - inRows;
+        target.set(rest.subarray(from, from + target.byteLength - begin), begin);
+      }
+    },
+  };
+}
+
+async function readPlace(
+  { memory, tiers }: KvPool,
+  buffer: KvBuffer,
+  place: RowPlace,
+  byteOffset: number,
+  target: Uint8Array,
+): Promise<void> {
+  if (typeof place === 'number') await memory.read(buffer, place, byteOffset, target);
+  else await tiers?.read(buffer, place.pageId, byteOffset, target);
+}
