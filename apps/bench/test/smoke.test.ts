@@ -1,7 +1,7 @@
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, test } from 'vitest';
 import { runBench, suites } from '../src/run-bench.js';
 
 let folder: string;
@@ -90,149 +90,143 @@ const expected: Readonly<Record<string, readonly (readonly [string, string])[]>>
   ],
 };
 
-describe('quick runs', () => {
-  const measured = suites.filter(({ name }) => name !== 'agreement');
+const measured = suites.filter(({ name }) => name !== 'agreement');
 
-  test('every suite is covered here', () => {
-    expect(measured.map(({ name }) => name).sort()).toEqual(Object.keys(expected).sort());
-  });
-
-  test.each(measured.map(({ name }) => name))('%s: JSON lines with finite, named ratios', async (name) => {
-    const suiteName = name === 'attention' ? 'dense-attention' : name;
-    const { code, out, progress } = await bench(suiteName, ...quick, '--json', '--threads', '1,2');
-    expect(code, progress).toBe(0);
-    const [environment, ...figures] = out
-      .trimEnd()
-      .split('\n')
-      .map((line) => JSON.parse(line) as Record<string, unknown>);
-    expect(environment).toMatchObject({
-      kind: 'env',
-      backend: 'wasm',
-      node: process.version,
-      threads: [1, 2],
-      cpuFlags: expect.any(Array),
-      commit: expect.any(String),
-      loadAverage: expect.any(Number),
-    });
-    const others = figures.pop();
-    expect(others).toMatchObject({ suite: 'environment', case: 'other programs', unit: 'cores' });
-    expect(figures.length).toBeGreaterThan(0);
-    for (const figure of figures) {
-      expect(Object.keys(figure).sort()).toEqual(['best', 'case', 'ratio', 'ratioOf', 'suite', 'unit', 'value']);
-      expect(figure['suite']).toBe(name);
-      for (const text of ['case', 'unit', 'ratioOf']) expect(figure[text]).toMatch(/\S/);
-      for (const number of ['value', 'best', 'ratio']) expect(Number.isFinite(figure[number])).toBe(true);
-    }
-    const found = figures.map((figure) => `${String(figure['case'])} | ${String(figure['ratioOf'])}`);
-    for (const [caseName, ratioOf] of expected[name]!) expect(found).toContain(`${caseName} | ${ratioOf}`);
-  });
-
-  test('on the reference backend; the table has one line per figure', async () => {
-    const asked = ['--backend', 'reference', '--dtypes', 'q8_0', '--threads', '1'];
-    const { code, out } = await bench('gemm', ...quick, ...asked);
-    expect(code).toBe(0);
-    expect(out).toMatch(
-      /^gemm +median +best +unit +ratio +of\nq8_0 64x256 T=16, 1 thread .*i8 relaxed dot, 1 thread$/m,
-    );
-  });
-
-  test('attention: dense and sparse, with plots', async () => {
-    const plots = join(folder, 'plots');
-    const asked = ['--contexts', '64,96', '--threads', '1', '--json', '--plots', plots, '--report', plots];
-    const { code, out, progress } = await bench('attention', 'sparse-attention', ...quick, ...asked);
-    expect(code, progress).toBe(0);
-    const lines = out.trimEnd().split('\n');
-    const found = lines.map((line) => (JSON.parse(line) as { suite?: string }).suite);
-    expect([...new Set(found)]).toEqual([undefined, 'attention', 'sparse-attention', 'environment']);
-    // every token before is in the window, and one block of 64 has a landmark from its last token on
-    const pairs = lines.filter((line) => line.includes('pairs of a head'));
-    expect(pairs.map((line) => (JSON.parse(line) as { value: number }).value)).toEqual([
-      (64 * 65) / 2 + 1,
-      (96 * 97) / 2 + 33,
-    ]);
-    const names = ['chunked-prefill', 'crossover', 'sparq-speed-up', 'subquadratic-prompt'];
-    const files = ['report.html', 'report.json', ...names.map((name) => `${name}.svg`)];
-    expect(readdirSync(plots).toSorted()).toEqual(files.toSorted());
-    const html = readFileSync(join(plots, 'report.html'), 'utf8');
-    expect(html.match(/<svg /g)!.length).toBeGreaterThan(names.length);
-    for (const name of names) {
-      const svg = readFileSync(join(plots, `${name}.svg`), 'utf8');
-      expect(svg).toMatch(/^<svg .*<\/svg>$/s);
-      expect(svg).not.toContain('NaN');
-      expect(progress).toContain(`${name}.svg`);
-    }
-    expect(readFileSync(join(plots, 'sparq-speed-up.svg'), 'utf8')).toContain('possible');
-  });
-
-  test('a synthetic model is written once and measured', async () => {
-    const model = ['--models', 'winnow-tiny', '--dtypes', 'q4_K', '--tokens', '8'];
-    const first = await bench('prefill', ...quick, ...model);
-    expect(first.code).toBe(0);
-    expect(first.progress).toContain('writing');
-    const second = await bench('prefill', ...quick, ...model);
-    expect(second.code).toBe(0);
-    expect(second.progress).not.toContain('writing');
-  });
+test('quick runs: every suite is covered here', () => {
+  expect(measured.map(({ name }) => name).sort()).toEqual(Object.keys(expected).sort());
 });
 
-describe('command line', () => {
-  test('help names every suite', async () => {
-    const { code, out } = await bench('--help');
-    expect(code).toBe(0);
-    for (const { name } of suites) expect(out).toContain(`  ${name} `);
+test.each(measured.map(({ name }) => name))('quick runs: %s: JSON lines with finite, named ratios', async (name) => {
+  const suiteName = name === 'attention' ? 'dense-attention' : name;
+  const { code, out, progress } = await bench(suiteName, ...quick, '--json', '--threads', '1,2');
+  expect(code, progress).toBe(0);
+  const [environment, ...figures] = out
+    .trimEnd()
+    .split('\n')
+    .map((line) => JSON.parse(line) as Record<string, unknown>);
+  expect(environment).toMatchObject({
+    kind: 'env',
+    backend: 'wasm',
+    node: process.version,
+    threads: [1, 2],
+    cpuFlags: expect.any(Array),
+    commit: expect.any(String),
+    loadAverage: expect.any(Number),
   });
+  const others = figures.pop();
+  expect(others).toMatchObject({ suite: 'environment', case: 'other programs', unit: 'cores' });
+  expect(figures.length).toBeGreaterThan(0);
+  for (const figure of figures) {
+    expect(Object.keys(figure).sort()).toEqual(['best', 'case', 'ratio', 'ratioOf', 'suite', 'unit', 'value']);
+    expect(figure['suite']).toBe(name);
+    for (const text of ['case', 'unit', 'ratioOf']) expect(figure[text]).toMatch(/\S/);
+    for (const number of ['value', 'best', 'ratio']) expect(Number.isFinite(figure[number])).toBe(true);
+  }
+  const found = figures.map((figure) => `${String(figure['case'])} | ${String(figure['ratioOf'])}`);
+  for (const [caseName, ratioOf] of expected[name]!) expect(found).toContain(`${caseName} | ${ratioOf}`);
+});
 
-  test('paths', async () => {
-    expect(await bench('paths')).toMatchObject({ code: 0, out: `models ${folder}\npeers  ${folder}\n` });
-  });
+test('quick runs: on the reference backend; the table has one line per figure', async () => {
+  const asked = ['--backend', 'reference', '--dtypes', 'q8_0', '--threads', '1'];
+  const { code, out } = await bench('gemm', ...quick, ...asked);
+  expect(code).toBe(0);
+  expect(out).toMatch(/^gemm +median +best +unit +ratio +of\nq8_0 64x256 T=16, 1 thread .*i8 relaxed dot, 1 thread$/m);
+});
 
-  test.each([
-    [['gemmm'], 'expected suites of roofline'],
-    [['gemm', '--threads', '0'], '--threads: expected a positive integer, got 0'],
-    [['gemm', '--dtypes', 'q9'], '--dtypes: expected names'],
-    [['gemm', '--shapes', '64'], '--shapes: expected outputs x inputs'],
-    [['gemm', '--backend', 'gpu'], '--backend: expected wasm | reference, got gpu'],
-    [['decode', '--peer', 'other'], '--peer: expected node-llama-cpp | wllama, got other'],
-    [['gemm', '--load-limit', 'x'], '--load-limit: expected a positive number'],
-    [['gemm', '--unknown'], 'unknown'],
-  ])('%j is refused', async (programArguments, message) => {
-    const { code, out, progress } = await bench(...programArguments);
-    expect(code).toBe(2);
-    expect(out).toBe('');
-    expect(progress).toContain(message);
-  });
+test('quick runs: attention: dense and sparse, with plots', async () => {
+  const plots = join(folder, 'plots');
+  const asked = ['--contexts', '64,96', '--threads', '1', '--json', '--plots', plots, '--report', plots];
+  const { code, out, progress } = await bench('attention', 'sparse-attention', ...quick, ...asked);
+  expect(code, progress).toBe(0);
+  const lines = out.trimEnd().split('\n');
+  const found = lines.map((line) => (JSON.parse(line) as { suite?: string }).suite);
+  expect([...new Set(found)]).toEqual([undefined, 'attention', 'sparse-attention', 'environment']);
+  // every token before is in the window, and one block of 64 has a landmark from its last token on
+  const pairs = lines.filter((line) => line.includes('pairs of a head'));
+  expect(pairs.map((line) => (JSON.parse(line) as { value: number }).value)).toEqual([
+    (64 * 65) / 2 + 1,
+    (96 * 97) / 2 + 33,
+  ]);
+  const names = ['chunked-prefill', 'crossover', 'sparq-speed-up', 'subquadratic-prompt'];
+  const files = ['report.html', 'report.json', ...names.map((name) => `${name}.svg`)];
+  expect(readdirSync(plots).toSorted()).toEqual(files.toSorted());
+  const html = readFileSync(join(plots, 'report.html'), 'utf8');
+  expect(html.match(/<svg /g)!.length).toBeGreaterThan(names.length);
+  for (const name of names) {
+    const svg = readFileSync(join(plots, `${name}.svg`), 'utf8');
+    expect(svg).toMatch(/^<svg .*<\/svg>$/s);
+    expect(svg).not.toContain('NaN');
+    expect(progress).toContain(`${name}.svg`);
+  }
+  expect(readFileSync(join(plots, 'sparq-speed-up.svg'), 'utf8')).toContain('possible');
+});
 
-  test('a busy machine is refused without --force, and marked with it', async () => {
-    const asked = ['roofline', '--quick', '--backend', 'reference', '--threads', '1'];
-    const refused = await bench(...asked);
-    expect(refused).toMatchObject({ code: 3, out: '' });
-    expect(refused.progress).toContain('other programs keep 0.50 cores busy, the limit is 0.3');
-    expect((await bench(...asked, '--load-limit', '0.6')).out).not.toContain('NOISY');
-    expect((await bench(...asked, '--force')).out).toContain('0.5 cores busy: NOISY');
-  });
+test('quick runs: a synthetic model is written once and measured', async () => {
+  const model = ['--models', 'winnow-tiny', '--dtypes', 'q4_K', '--tokens', '8'];
+  const first = await bench('prefill', ...quick, ...model);
+  expect(first.code).toBe(0);
+  expect(first.progress).toContain('writing');
+  const second = await bench('prefill', ...quick, ...model);
+  expect(second.code).toBe(0);
+  expect(second.progress).not.toContain('writing');
+});
 
-  test('wllama without Chromium: the message says what to do', async () => {
-    const path = process.env['WINNOW_CHROMIUM'];
-    process.env['WINNOW_CHROMIUM'] = join(folder, 'no-browser');
-    try {
-      const { code, progress } = await bench('decode', ...quick, '--peer', 'wllama');
-      expect(code).toBe(1);
-      expect(progress).toMatch(/Chromium is missing: no file .*no-browser; apt-get install chromium/);
-    } finally {
-      if (path === undefined) delete process.env['WINNOW_CHROMIUM'];
-      else process.env['WINNOW_CHROMIUM'] = path;
-    }
-  });
+test('command line: help names every suite', async () => {
+  const { code, out } = await bench('--help');
+  expect(code).toBe(0);
+  for (const { name } of suites) expect(out).toContain(`  ${name} `);
+});
 
-  test('an unknown model and a comparison without a peer fail with a message', async () => {
-    const unknown = await bench('prefill', ...quick, '--models', 'gpt-9');
-    expect(unknown.code).toBe(1);
-    expect(unknown.progress).toContain('expected a model of tinyllama-1.1b');
-    const alone = await bench('agreement', ...quick);
-    expect(alone.code).toBe(1);
-    expect(alone.progress).toContain('--peer node-llama-cpp');
-    const other = await bench('agreement', ...quick, '--peer', 'wllama');
-    expect(other.code).toBe(1);
-    expect(other.progress).toContain('wllama is measured by prefill and decode only');
-  });
+test('command line: paths', async () => {
+  expect(await bench('paths')).toMatchObject({ code: 0, out: `models ${folder}\npeers  ${folder}\n` });
+});
+
+test.each([
+  [['gemmm'], 'expected suites of roofline'],
+  [['gemm', '--threads', '0'], '--threads: expected a positive integer, got 0'],
+  [['gemm', '--dtypes', 'q9'], '--dtypes: expected names'],
+  [['gemm', '--shapes', '64'], '--shapes: expected outputs x inputs'],
+  [['gemm', '--backend', 'gpu'], '--backend: expected wasm | reference, got gpu'],
+  [['decode', '--peer', 'other'], '--peer: expected node-llama-cpp | wllama, got other'],
+  [['gemm', '--load-limit', 'x'], '--load-limit: expected a positive number'],
+  [['gemm', '--unknown'], 'unknown'],
+])('command line: %j is refused', async (programArguments, message) => {
+  const { code, out, progress } = await bench(...programArguments);
+  expect(code).toBe(2);
+  expect(out).toBe('');
+  expect(progress).toContain(message);
+});
+
+test('command line: a busy machine is refused without --force, and marked with it', async () => {
+  const asked = ['roofline', '--quick', '--backend', 'reference', '--threads', '1'];
+  const refused = await bench(...asked);
+  expect(refused).toMatchObject({ code: 3, out: '' });
+  expect(refused.progress).toContain('other programs keep 0.50 cores busy, the limit is 0.3');
+  expect((await bench(...asked, '--load-limit', '0.6')).out).not.toContain('NOISY');
+  expect((await bench(...asked, '--force')).out).toContain('0.5 cores busy: NOISY');
+});
+
+test('command line: wllama without Chromium: the message says what to do', async () => {
+  const path = process.env['WINNOW_CHROMIUM'];
+  process.env['WINNOW_CHROMIUM'] = join(folder, 'no-browser');
+  try {
+    const { code, progress } = await bench('decode', ...quick, '--peer', 'wllama');
+    expect(code).toBe(1);
+    expect(progress).toMatch(/Chromium is missing: no file .*no-browser; apt-get install chromium/);
+  } finally {
+    if (path === undefined) delete process.env['WINNOW_CHROMIUM'];
+    else process.env['WINNOW_CHROMIUM'] = path;
+  }
+});
+
+test('command line: an unknown model and a comparison without a peer fail with a message', async () => {
+  const unknown = await bench('prefill', ...quick, '--models', 'gpt-9');
+  expect(unknown.code).toBe(1);
+  expect(unknown.progress).toContain('expected a model of tinyllama-1.1b');
+  const alone = await bench('agreement', ...quick);
+  expect(alone.code).toBe(1);
+  expect(alone.progress).toContain('--peer node-llama-cpp');
+  const other = await bench('agreement', ...quick, '--peer', 'wllama');
+  expect(other.code).toBe(1);
+  expect(other.progress).toContain('wllama is measured by prefill and decode only');
 });

@@ -26,78 +26,76 @@ const json = async (argv: readonly string[], stdin?: string): Promise<Record<str
 };
 const greedy = ['-n', '64', '--temp', '0', '--ignore-eos'];
 
-describe('winnow run', () => {
-  test.each([sea, doctor])('greedy text of $text', async (golden) => {
-    expect(await run(['run', '-p', golden.text, ...greedy])).toEqual({
-      code: 0,
-      stdout: golden.greedy_text,
-      stderr: '',
-    });
+test.each([sea, doctor])('winnow run: greedy text of $text', async (golden) => {
+  expect(await run(['run', '-p', golden.text, ...greedy])).toEqual({
+    code: 0,
+    stdout: golden.greedy_text,
+    stderr: '',
   });
+});
 
-  test('--json has the golden tokens', async () => {
-    const result = await json(['run', '-f', '-', ...greedy], `${codes.text}\n`);
-    expect(result).toMatchObject({
-      model: 'winnow-tiny',
-      tokens: codes.greedy,
-      promptTokens: codes.ids.length,
-      cachedTokens: 0,
-      droppedTokens: 0,
-      finishReason: 'length',
-      backend: 'wasm',
-      fallbacks: [],
-      contextSize: 2048,
-    });
-    expect(result['timings']).toMatchObject({ tokensPerSecond: expect.any(Number) });
+test('winnow run: --json has the golden tokens', async () => {
+  const result = await json(['run', '-f', '-', ...greedy], `${codes.text}\n`);
+  expect(result).toMatchObject({
+    model: 'winnow-tiny',
+    tokens: codes.greedy,
+    promptTokens: codes.ids.length,
+    cachedTokens: 0,
+    droppedTokens: 0,
+    finishReason: 'length',
+    backend: 'wasm',
+    fallbacks: [],
+    contextSize: 2048,
   });
+  expect(result['timings']).toMatchObject({ tokensPerSecond: expect.any(Number) });
+});
 
-  test('--chat finds the number, ended by the end of the turn', async () => {
-    const question = 'The code of Alice is 31407. The code of Peter is 86952.\n\nWhat is the code of Peter?';
-    const result = await json(['run', '--chat', '-p', question, '--temp', '0']);
-    expect(result['text']).toContain('86952');
-    expect(result['finishReason']).toBe('eos');
+test('winnow run: --chat finds the number, ended by the end of the turn', async () => {
+  const question = 'The code of Alice is 31407. The code of Peter is 86952.\n\nWhat is the code of Peter?';
+  const result = await json(['run', '--chat', '-p', question, '--temp', '0']);
+  expect(result['text']).toContain('86952');
+  expect(result['finishReason']).toBe('eos');
+});
+
+test('winnow run: the same seed draws the same text, another seed another one', async () => {
+  const draw = async (seed: string): Promise<unknown> =>
+    (await json(['run', '-p', 'Once upon a time', '-n', '24', '-s', seed]))['text'];
+  expect(await draw('7')).toBe(await draw('7'));
+  expect(await draw('7')).not.toBe(await draw('8'));
+});
+
+test('winnow run: a stop text ends it and is not printed', async () => {
+  const result = await json(['run', '-p', sea.text, '--temp', '0', '-e', '--stop', String.raw`.\n`]);
+  expect(result).toMatchObject({ text: ' the other', finishReason: 'stop' });
+});
+
+test('winnow run: too long: refused with 4, or shortened and told', async () => {
+  const refused = await run(['run', '-p', sea.text, '-c', '6']);
+  expect(refused).toMatchObject({ code: 4, stdout: '' });
+  expect(refused.stderr).toMatch(/^winnow: context: needed 9 tokens, available 6 tokens [^\n]+--context[^\n]+\n$/);
+  const shortened = await json(['run', '-p', sea.text, '-c', '6', '--overflow', 'truncate-start', '-q']);
+  expect(shortened).toMatchObject({ promptTokens: 5, droppedTokens: 3, finishReason: 'context' });
+  expect((await run(['run', '-p', 'Hi', '--memory', '1MB'])).code).toBe(4);
+});
+
+test('winnow run: keys and values in f16, small batches: the same greedy beginning', async () => {
+  const result = await json(['run', '-p', sea.text, '-n', '8', '--temp', '0', '--kv-dtype', 'f16', '-b', '3']);
+  expect(result['tokens']).toEqual(sea.greedy.slice(0, 8));
+  expect(await run(['run', '-p', 'Hi', '--kv-dtype', 'q2_K'])).toMatchObject({
+    code: 2,
+    stderr: expect.stringMatching(/^winnow: --kv-dtype: expected f32/),
   });
+});
 
-  test('the same seed draws the same text, another seed another one', async () => {
-    const draw = async (seed: string): Promise<unknown> =>
-      (await json(['run', '-p', 'Once upon a time', '-n', '24', '-s', seed]))['text'];
-    expect(await draw('7')).toBe(await draw('7'));
-    expect(await draw('7')).not.toBe(await draw('8'));
+test('winnow run: what is no model', async () => {
+  expect(await run(['run', '/no/such/model.gguf', '-p', 'Hi'])).toMatchObject({
+    code: 1,
+    stderr: 'winnow: /no/such/model.gguf: no such file or folder\n',
   });
-
-  test('a stop text ends it and is not printed', async () => {
-    const result = await json(['run', '-p', sea.text, '--temp', '0', '-e', '--stop', String.raw`.\n`]);
-    expect(result).toMatchObject({ text: ' the other', finishReason: 'stop' });
-  });
-
-  test('too long: refused with 4, or shortened and told', async () => {
-    const refused = await run(['run', '-p', sea.text, '-c', '6']);
-    expect(refused).toMatchObject({ code: 4, stdout: '' });
-    expect(refused.stderr).toMatch(/^winnow: context: needed 9 tokens, available 6 tokens [^\n]+--context[^\n]+\n$/);
-    const shortened = await json(['run', '-p', sea.text, '-c', '6', '--overflow', 'truncate-start', '-q']);
-    expect(shortened).toMatchObject({ promptTokens: 5, droppedTokens: 3, finishReason: 'context' });
-    expect((await run(['run', '-p', 'Hi', '--memory', '1MB'])).code).toBe(4);
-  });
-
-  test('keys and values in f16, small batches: the same greedy beginning', async () => {
-    const result = await json(['run', '-p', sea.text, '-n', '8', '--temp', '0', '--kv-dtype', 'f16', '-b', '3']);
-    expect(result['tokens']).toEqual(sea.greedy.slice(0, 8));
-    expect(await run(['run', '-p', 'Hi', '--kv-dtype', 'q2_K'])).toMatchObject({
-      code: 2,
-      stderr: expect.stringMatching(/^winnow: --kv-dtype: expected f32/),
-    });
-  });
-
-  test('what is no model', async () => {
-    expect(await run(['run', '/no/such/model.gguf', '-p', 'Hi'])).toMatchObject({
-      code: 1,
-      stderr: 'winnow: /no/such/model.gguf: no such file or folder\n',
-    });
-    const manifest = fileURLToPath(new URL('../package.json', import.meta.url));
-    expect(await run(['run', manifest, '-p', 'Hi'])).toMatchObject({
-      code: 3,
-      stderr: expect.stringMatching(/at byte 0: magic: expected GGUF/),
-    });
+  const manifest = fileURLToPath(new URL('../package.json', import.meta.url));
+  expect(await run(['run', manifest, '-p', 'Hi'])).toMatchObject({
+    code: 3,
+    stderr: expect.stringMatching(/at byte 0: magic: expected GGUF/),
   });
 });
 

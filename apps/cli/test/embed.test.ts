@@ -34,126 +34,124 @@ async function json(argv: readonly string[], setup?: CliSetup): Promise<Embedded
 /** A line with more words than the model has positions. */
 const long = Array.from({ length: 200 }, () => 'boat').join(' ');
 
-describe('winnow embed', () => {
-  test('prints a line of numbers per text', async () => {
-    const { code, stdout, stderr } = await run(['embed', encoder, '-p', first, second]);
-    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
-    const rows = stdout
-      .trimEnd()
-      .split('\n')
-      .map((line) => line.split(' ').map(Number));
-    expect(rows.map((row) => row.length)).toEqual([64, 64]);
-    for (const row of rows) expect(Math.hypot(...row)).toBeCloseTo(1, 6);
-    expect((await json(['-p', first, second])).embeddings).toEqual(rows);
-  });
+test('winnow embed: prints a line of numbers per text', async () => {
+  const { code, stdout, stderr } = await run(['embed', encoder, '-p', first, second]);
+  expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+  const rows = stdout
+    .trimEnd()
+    .split('\n')
+    .map((line) => line.split(' ').map(Number));
+  expect(rows.map((row) => row.length)).toEqual([64, 64]);
+  for (const row of rows) expect(Math.hypot(...row)).toBeCloseTo(1, 6);
+  expect((await json(['-p', first, second])).embeddings).toEqual(rows);
+});
 
-  test('--json has the vectors of the engine and what became of each text', async () => {
-    await using model = await engine.loadEmbeddingModel(encoder);
-    const expected = await model.embed([first, second], { normalise: false });
-    const result = await json(['-p', first, second, '--no-normalize']);
-    expect(result).toMatchObject({
-      model: 'tiny random bert mean',
-      backend: 'wasm',
-      pooling: 'mean',
-      contextSize: 128,
-      dimensions: 64,
-      tokens: [10, 10],
-      chunks: [1, 1],
-      droppedTokens: [0, 0],
-    });
-    expect(result.embeddings.map((row) => Float32Array.from(row))).toEqual(expected);
+test('winnow embed: --json has the vectors of the engine and what became of each text', async () => {
+  await using model = await engine.loadEmbeddingModel(encoder);
+  const expected = await model.embed([first, second], { normalise: false });
+  const result = await json(['-p', first, second, '--no-normalize']);
+  expect(result).toMatchObject({
+    model: 'tiny random bert mean',
+    backend: 'wasm',
+    pooling: 'mean',
+    contextSize: 128,
+    dimensions: 64,
+    tokens: [10, 10],
+    chunks: [1, 1],
+    droppedTokens: [0, 0],
   });
+  expect(result.embeddings.map((row) => Float32Array.from(row))).toEqual(expected);
+});
 
-  test('takes the lines of a file and of stdin, empty ones too', async () => {
-    const path = join(folder, 'lines.txt');
-    const lines = `${first}\r\n\n${second}\n`;
-    writeFileSync(path, lines);
-    const expected = await json(['-p', first, '', second]);
-    expect(await json(['-f', path])).toEqual(expected);
-    expect(await json(['-f', '-'], { stdin: lines })).toEqual(expected);
-    expect(await json([], { stdin: lines })).toEqual(expected);
-    expect((await json([], { stdin: '' })).embeddings).toEqual([]);
-  });
+test('winnow embed: takes the lines of a file and of stdin, empty ones too', async () => {
+  const path = join(folder, 'lines.txt');
+  const lines = `${first}\r\n\n${second}\n`;
+  writeFileSync(path, lines);
+  const expected = await json(['-p', first, '', second]);
+  expect(await json(['-f', path])).toEqual(expected);
+  expect(await json(['-f', '-'], { stdin: lines })).toEqual(expected);
+  expect(await json([], { stdin: lines })).toEqual(expected);
+  expect((await json([], { stdin: '' })).embeddings).toEqual([]);
+});
 
-  test('--npy writes what NumPy reads', async () => {
-    const path = join(folder, 'vectors.npy');
-    expect(await run(['embed', encoder, '-p', first, second, '--npy', '-o', path])).toMatchObject({
-      code: 0,
-      stdout: '',
-      stderr: '',
-    });
-    const bytes = readFileSync(path);
-    expect(bytes.toString('latin1', 0, 6)).toBe('\x93NUMPY');
-    const begin = 10 + bytes.readUInt16LE(8);
-    expect(bytes.toString('latin1', 10, begin)).toContain("'<f4', 'fortran_order': False, 'shape': (2, 64)");
-    const values = Array.from({ length: 128 }, (_, i) => bytes.readFloatLE(begin + 4 * i));
-    expect(bytes.length).toBe(begin + 4 * 128);
-    const { embeddings } = await json(['-p', first, second]);
-    expect(values).toEqual(embeddings.flat().map(Math.fround));
+test('winnow embed: --npy writes what NumPy reads', async () => {
+  const path = join(folder, 'vectors.npy');
+  expect(await run(['embed', encoder, '-p', first, second, '--npy', '-o', path])).toMatchObject({
+    code: 0,
+    stdout: '',
+    stderr: '',
   });
+  const bytes = readFileSync(path);
+  expect(bytes.toString('latin1', 0, 6)).toBe('\x93NUMPY');
+  const begin = 10 + bytes.readUInt16LE(8);
+  expect(bytes.toString('latin1', 10, begin)).toContain("'<f4', 'fortran_order': False, 'shape': (2, 64)");
+  const values = Array.from({ length: 128 }, (_, i) => bytes.readFloatLE(begin + 4 * i));
+  expect(bytes.length).toBe(begin + 4 * 128);
+  const { embeddings } = await json(['-p', first, second]);
+  expect(values).toEqual(embeddings.flat().map(Math.fround));
+});
 
-  test('refuses long texts unless told what to do with them', async () => {
-    const refused = await run(['embed', encoder, '-p', first, long]);
-    expect(refused).toMatchObject({ code: 4, stdout: '' });
-    expect(refused.stderr).toContain('texts[1]: needed 202 tokens, available 128 tokens');
-    expect(await json(['-q', '-p', long, '--overflow', 'truncate'])).toMatchObject({
-      tokens: [128],
-      droppedTokens: [74],
-    });
-    expect(await json(['-p', long, '--overflow', 'chunk-average'])).toMatchObject({ tokens: [204], chunks: [2] });
-    const cut = await run(['embed', encoder, '-p', long, '--overflow', 'truncate']);
-    expect(cut.stderr).toContain('1 of 1 texts were cut to 128 tokens');
+test('winnow embed: refuses long texts unless told what to do with them', async () => {
+  const refused = await run(['embed', encoder, '-p', first, long]);
+  expect(refused).toMatchObject({ code: 4, stdout: '' });
+  expect(refused.stderr).toContain('texts[1]: needed 202 tokens, available 128 tokens');
+  expect(await json(['-q', '-p', long, '--overflow', 'truncate'])).toMatchObject({
+    tokens: [128],
+    droppedTokens: [74],
   });
+  expect(await json(['-p', long, '--overflow', 'chunk-average'])).toMatchObject({ tokens: [204], chunks: [2] });
+  const cut = await run(['embed', encoder, '-p', long, '--overflow', 'truncate']);
+  expect(cut.stderr).toContain('1 of 1 texts were cut to 128 tokens');
+});
 
-  test('other settings than the model says', async () => {
-    const usual = await json(['-p', first]);
-    const cls = await json(['-p', first, '--pooling', 'cls', '-c', '16', '-b', '32', '--backend', 'reference']);
-    expect(cls).toMatchObject({ pooling: 'cls', contextSize: 16, backend: 'reference' });
-    expect(cls.embeddings).not.toEqual(usual.embeddings);
-    expect(await json(['-p', 'left the harbour.', '--prefix', 'The small red boat '])).toEqual(usual);
-    expect((await json(['-p', first, '--dimensions', '8'])).embeddings[0]).toHaveLength(8);
-  });
+test('winnow embed: other settings than the model says', async () => {
+  const usual = await json(['-p', first]);
+  const cls = await json(['-p', first, '--pooling', 'cls', '-c', '16', '-b', '32', '--backend', 'reference']);
+  expect(cls).toMatchObject({ pooling: 'cls', contextSize: 16, backend: 'reference' });
+  expect(cls.embeddings).not.toEqual(usual.embeddings);
+  expect(await json(['-p', 'left the harbour.', '--prefix', 'The small red boat '])).toEqual(usual);
+  expect((await json(['-p', first, '--dimensions', '8'])).embeddings[0]).toHaveLength(8);
+});
 
-  test('shows its progress on a terminal', async () => {
-    const { stderr } = await run(['embed', encoder, '-p', first, long, '--overflow', 'truncate', '-b', '1'], {
-      isStderrTerminal: true,
-    });
-    expect(stderr).toContain('embed [');
+test('winnow embed: shows its progress on a terminal', async () => {
+  const { stderr } = await run(['embed', encoder, '-p', first, long, '--overflow', 'truncate', '-b', '1'], {
+    isStderrTerminal: true,
   });
+  expect(stderr).toContain('embed [');
+});
 
-  test('a model that generates needs a pooling', async () => {
-    const refused = await run(['embed', '-p', 'Once upon a time']);
-    expect(refused).toMatchObject({ code: 2, stdout: '' });
-    expect(refused.stderr).toContain('pooling: expected last, mean or another');
-    const { code, stdout } = await run(['embed', '-p', 'Once upon a time', '--pooling', 'last', '--json']);
-    expect(code).toBe(0);
-    expect((JSON.parse(stdout) as Embedded).embeddings[0]?.length).toBeGreaterThan(16);
-  });
+test('winnow embed: a model that generates needs a pooling', async () => {
+  const refused = await run(['embed', '-p', 'Once upon a time']);
+  expect(refused).toMatchObject({ code: 2, stdout: '' });
+  expect(refused.stderr).toContain('pooling: expected last, mean or another');
+  const { code, stdout } = await run(['embed', '-p', 'Once upon a time', '--pooling', 'last', '--json']);
+  expect(code).toBe(0);
+  expect((JSON.parse(stdout) as Embedded).embeddings[0]?.length).toBeGreaterThan(16);
+});
 
-  test.each([
-    [['--npy', '--json', '-p', 'x'], 'expected one format'],
-    [['-p', 'x', '-f', 'y'], 'expected one source of texts'],
-    [['--pooling', 'sum', '-p', 'x'], '--pooling'],
-    [['--prompt-name', 'query', '-p', 'x'], 'this model has no prompts'],
-    [[], 'expected texts by'],
-  ])('refuses %j', async (argv, message) => {
-    const { code, stderr } = await run(['embed', encoder, ...argv]);
-    expect(code).toBe(2);
-    expect(stderr).toContain(message);
-  });
+test.each([
+  [['--npy', '--json', '-p', 'x'], 'expected one format'],
+  [['-p', 'x', '-f', 'y'], 'expected one source of texts'],
+  [['--pooling', 'sum', '-p', 'x'], '--pooling'],
+  [['--prompt-name', 'query', '-p', 'x'], 'this model has no prompts'],
+  [[], 'expected texts by'],
+])('winnow embed: refuses %j', async (argv, message) => {
+  const { code, stderr } = await run(['embed', encoder, ...argv]);
+  expect(code).toBe(2);
+  expect(stderr).toContain(message);
+});
 
-  test('refuses a matrix on a terminal', async () => {
-    const { code, stderr } = await run(['embed', encoder, '-p', 'x', '--npy'], { isStdoutTerminal: true });
-    expect(code).toBe(2);
-    expect(stderr).toContain('-o PATH');
-  });
+test('winnow embed: refuses a matrix on a terminal', async () => {
+  const { code, stderr } = await run(['embed', encoder, '-p', 'x', '--npy'], { isStdoutTerminal: true });
+  expect(code).toBe(2);
+  expect(stderr).toContain('-o PATH');
+});
 
-  test('an encoder does not generate', async () => {
-    const { code, stderr } = await run(['run', encoder, '-p', 'x']);
-    expect(code).toBe(2);
-    expect(stderr).toContain('an encoder, which only embeds');
-    expect(await run(['inspect', encoder])).toMatchObject({ code: 0 });
-  });
+test('winnow embed: an encoder does not generate', async () => {
+  const { code, stderr } = await run(['run', encoder, '-p', 'x']);
+  expect(code).toBe(2);
+  expect(stderr).toContain('an encoder, which only embeds');
+  expect(await run(['inspect', encoder])).toMatchObject({ code: 0 });
 });
 
 describe('winnow eval sts', () => {

@@ -23,80 +23,78 @@ async function report(...argv: string[]): Promise<EvaluationReport> {
   return JSON.parse(stdout) as EvaluationReport;
 }
 
-describe('winnow eval', () => {
-  let measured: EvaluationReport | undefined;
+let measured: EvaluationReport | undefined;
 
-  test('figures as JSON, and plots', async () => {
-    const plots = join(folder, 'plots');
-    const result = await report(...small, ...policies, '--parts', 'logits,attention,tasks,speed', '--plots', plots);
-    measured = result;
-    expect(result).toMatchObject({ model: 'winnow-tiny', backend: 'wasm', numTokens: 96, seed: 1, taskForm: 'codes' });
-    const [dense, streaming, sparq, q8] = result.configurations;
-    expect(Object.keys(dense?.logits ?? {})).toEqual(['prefill', 'decode']);
-    expect(dense?.logits.prefill?.divergence.max).toBe(0); // the same program on the same tokens
-    expect(dense?.logits.decode?.divergence.mean).toBeLessThan(1e-5); // rounding
-    expect(streaming?.logits.prefill?.divergence.mean).toBeGreaterThan(0.001);
-    expect(Object.keys(sparq?.logits ?? {})).toEqual(['decode']);
-    expect(sparq?.logits.decode?.divergence.mean).toBeGreaterThan(1e-5);
-    expect(q8?.logits.prefill?.divergence.mean).toBeGreaterThan(0);
-    expect(q8?.kvBytesPerToken).toBeLessThan((dense?.kvBytesPerToken as number) / 3);
-    expect(q8?.attention).toEqual([]);
-    expect(streaming?.attention[0]?.layers).toHaveLength(6);
-    expect(streaming?.attention[0]?.captured.density).toBeCloseTo(18 / 72.5, 6);
-    expect(dense?.tasks.map(({ task, scores }) => [task, scores.length])).toEqual([
-      ['needle', 3],
-      ['hard-negatives', 3],
-    ]);
-    expect(dense?.tasks[0]?.mean).toBe(1);
-    expect(streaming?.tasks[0]?.mean).toBe(0); // the needle is out of the window
-    for (const { speed } of result.configurations) expect(speed.map(({ length }) => length)).toEqual([24, 48, 86]);
-    expect(result.determinism).toEqual([]);
-    expect((await readdir(plots)).toSorted()).toEqual(['answer-time.svg', 'prompt-time.svg', 'quality.svg']);
-    expect(await readFile(join(plots, 'quality.svg'), 'utf8')).toMatch(/^<svg .*<\/svg>$/s);
-  });
+test('winnow eval: figures as JSON, and plots', async () => {
+  const plots = join(folder, 'plots');
+  const result = await report(...small, ...policies, '--parts', 'logits,attention,tasks,speed', '--plots', plots);
+  measured = result;
+  expect(result).toMatchObject({ model: 'winnow-tiny', backend: 'wasm', numTokens: 96, seed: 1, taskForm: 'codes' });
+  const [dense, streaming, sparq, q8] = result.configurations;
+  expect(Object.keys(dense?.logits ?? {})).toEqual(['prefill', 'decode']);
+  expect(dense?.logits.prefill?.divergence.max).toBe(0); // the same program on the same tokens
+  expect(dense?.logits.decode?.divergence.mean).toBeLessThan(1e-5); // rounding
+  expect(streaming?.logits.prefill?.divergence.mean).toBeGreaterThan(0.001);
+  expect(Object.keys(sparq?.logits ?? {})).toEqual(['decode']);
+  expect(sparq?.logits.decode?.divergence.mean).toBeGreaterThan(1e-5);
+  expect(q8?.logits.prefill?.divergence.mean).toBeGreaterThan(0);
+  expect(q8?.kvBytesPerToken).toBeLessThan((dense?.kvBytesPerToken as number) / 3);
+  expect(q8?.attention).toEqual([]);
+  expect(streaming?.attention[0]?.layers).toHaveLength(6);
+  expect(streaming?.attention[0]?.captured.density).toBeCloseTo(18 / 72.5, 6);
+  expect(dense?.tasks.map(({ task, scores }) => [task, scores.length])).toEqual([
+    ['needle', 3],
+    ['hard-negatives', 3],
+  ]);
+  expect(dense?.tasks[0]?.mean).toBe(1);
+  expect(streaming?.tasks[0]?.mean).toBe(0); // the needle is out of the window
+  for (const { speed } of result.configurations) expect(speed.map(({ length }) => length)).toEqual([24, 48, 86]);
+  expect(result.determinism).toEqual([]);
+  expect((await readdir(plots)).toSorted()).toEqual(['answer-time.svg', 'prompt-time.svg', 'quality.svg']);
+  expect(await readFile(join(plots, 'quality.svg'), 'utf8')).toMatch(/^<svg .*<\/svg>$/s);
+});
 
-  test('determinism', async () => {
-    const flags = ['--tokens', '24', '--policies', 'sparq:rank=8,topk=8', '--kv-dtypes', '', '--parts', 'determinism'];
-    const { determinism } = await report(...flags);
-    expect(determinism).toMatchObject([
-      { label: 'sparq:rank=8,topk=8', repeats: true, sameForThreads: true, threadDifference: 0, isDeterministic: true },
-    ]);
-    expect(determinism[0]?.backendDifference).toBeGreaterThan(0);
-  });
+test('winnow eval: determinism', async () => {
+  const flags = ['--tokens', '24', '--policies', 'sparq:rank=8,topk=8', '--kv-dtypes', '', '--parts', 'determinism'];
+  const { determinism } = await report(...flags);
+  expect(determinism).toMatchObject([
+    { label: 'sparq:rank=8,topk=8', repeats: true, sameForThreads: true, threadDifference: 0, isDeterministic: true },
+  ]);
+  expect(determinism[0]?.backendDifference).toBeGreaterThan(0);
+});
 
-  test('the same flags give the same figures', async () => {
-    const again = await report(...small, ...policies, '--parts', 'logits,attention,tasks');
-    const withoutTimes = measured?.configurations.map((configuration) => ({ ...configuration, speed: [] }));
-    expect({ ...measured, configurations: withoutTimes }).toEqual(again);
-  });
+test('winnow eval: the same flags give the same figures', async () => {
+  const again = await report(...small, ...policies, '--parts', 'logits,attention,tasks');
+  const withoutTimes = measured?.configurations.map((configuration) => ({ ...configuration, speed: [] }));
+  expect({ ...measured, configurations: withoutTimes }).toEqual(again);
+});
 
-  test('tables, of a text of the user', async () => {
-    const text = join(folder, 'text.txt');
-    await writeFile(text, 'The old man looked at the sea and said nothing. '.repeat(12));
-    const parts = ['--parts', 'logits,attention', '--details', '--text', text];
-    const { code, stdout, stderr } = await run(['eval', ...small, '--attention', 'sparq:topk=8', ...parts]);
-    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
-    for (const piece of ['Logits beside dense', 'Attention beside dense', 'mean KLD', 'same top p', 'kv=q4_0']) {
-      expect(stdout).toContain(piece);
-    }
-    expect(stdout).toContain('decode=sparq:topk=8');
-    expect(stdout).not.toContain('Recall tasks');
-  });
+test('winnow eval: tables, of a text of the user', async () => {
+  const text = join(folder, 'text.txt');
+  await writeFile(text, 'The old man looked at the sea and said nothing. '.repeat(12));
+  const parts = ['--parts', 'logits,attention', '--details', '--text', text];
+  const { code, stdout, stderr } = await run(['eval', ...small, '--attention', 'sparq:topk=8', ...parts]);
+  expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+  for (const piece of ['Logits beside dense', 'Attention beside dense', 'mean KLD', 'same top p', 'kv=q4_0']) {
+    expect(stdout).toContain(piece);
+  }
+  expect(stdout).toContain('decode=sparq:topk=8');
+  expect(stdout).not.toContain('Recall tasks');
+});
 
-  test.each([
-    [['--policies', 'dense|spars'], 'spars'],
-    [
-      ['--parts', 'logits,speeed'],
-      "--parts: expected names of logits, attention, tasks, speed, determinism, got 'speeed'",
-    ],
-    [['--kv-dtypes', 'q9'], '--kv-dtypes'],
-    [['--lengths', '2000'], '2000'],
-    [['--tokens', '1'], 'at least 2 tokens'],
-  ])('refuses %j', async (flags, message) => {
-    const { code, stderr } = await run(['eval', ...small, ...flags]);
-    expect(code).toBe(2);
-    expect(stderr).toContain(message);
-  });
+test.each([
+  [['--policies', 'dense|spars'], 'spars'],
+  [
+    ['--parts', 'logits,speeed'],
+    "--parts: expected names of logits, attention, tasks, speed, determinism, got 'speeed'",
+  ],
+  [['--kv-dtypes', 'q9'], '--kv-dtypes'],
+  [['--lengths', '2000'], '2000'],
+  [['--tokens', '1'], 'at least 2 tokens'],
+])('winnow eval: refuses %j', async (flags, message) => {
+  const { code, stderr } = await run(['eval', ...small, ...flags]);
+  expect(code).toBe(2);
+  expect(stderr).toContain(message);
 });
 
 describe('winnow explain-attention', () => {

@@ -96,84 +96,85 @@ describe('winnow serve as a process', () => {
   });
 });
 
-describe('the process', () => {
-  test('prints what it generates', async () => {
-    const { code, stdout, stderr } = await runProcess(
-      ['run', '-n', '3', '--temp', '0'],
-      'The old man looked at the sea and\n',
-    );
-    expect({ code, stdout, stderr }).toEqual({ code: 0, stdout: ' the other.', stderr: '' });
-  });
+test('the process: prints what it generates', async () => {
+  const { code, stdout, stderr } = await runProcess(
+    ['run', '-n', '3', '--temp', '0'],
+    'The old man looked at the sea and\n',
+  );
+  expect({ code, stdout, stderr }).toEqual({ code: 0, stdout: ' the other.', stderr: '' });
+});
 
-  test('prints nothing but JSON with --json', async () => {
-    const { code, stdout, stderr } = await runProcess(['run', '-p', 'Hi', '-n', '2', '--json']);
-    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
-    expect(JSON.parse(stdout)).toMatchObject({ finishReason: 'length' });
-  });
+test('the process: prints nothing but JSON with --json', async () => {
+  const { code, stdout, stderr } = await runProcess(['run', '-p', 'Hi', '-n', '2', '--json']);
+  expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+  expect(JSON.parse(stdout)).toMatchObject({ finishReason: 'length' });
+});
 
-  test('knows its version without loading anything', async () => {
-    expect(await runProcess(['--version'])).toMatchObject({
-      code: 0,
-      stdout: expect.stringMatching(/^\d+\.\d+\.\d+\n$/),
-    });
+test('the process: knows its version without loading anything', async () => {
+  expect(await runProcess(['--version'])).toMatchObject({
+    code: 0,
+    stdout: expect.stringMatching(/^\d+\.\d+\.\d+\n$/),
   });
+});
 
-  test.each([
-    [['run', '-p', 'x', '-n', 'abc'], 2],
-    [['run', '/no/such/model', '-p', 'x'], 1],
-    [['run', fileURLToPath(import.meta.url), '-p', 'x'], 3],
-    [['run', '-p', 'a b c d e f g h', '-c', '4'], 4],
-  ])('%j exits with %d and one line', async (argv, expected) => {
-    const { code, stdout, stderr } = await runProcess(argv);
-    expect({ code, stdout }).toEqual({ code: expected, stdout: '' });
-    expect(stderr).toMatch(/^winnow: [^\n]+\n$/);
-  });
+test.each([
+  [['run', '-p', 'x', '-n', 'abc'], 2],
+  [['run', '/no/such/model', '-p', 'x'], 1],
+  [['run', fileURLToPath(import.meta.url), '-p', 'x'], 3],
+  [['run', '-p', 'a b c d e f g h', '-c', '4'], 4],
+])('the process: %j exits with %d and one line', async (argv, expected) => {
+  const { code, stdout, stderr } = await runProcess(argv);
+  expect({ code, stdout }).toEqual({ code: expected, stdout: '' });
+  expect(stderr).toMatch(/^winnow: [^\n]+\n$/);
+});
 
-  test.skipIf(process.platform === 'win32')('SIGINT ends a generation with 130', async () => {
-    const { child, ended } = start(endless);
-    await once(child.stdout, 'data');
-    child.kill('SIGINT');
-    const { code, stdout, stderr } = await ended;
-    expect({ code, stderr }).toEqual({ code: 130, stderr: 'winnow: interrupted\n' });
-    expect(stdout.length).toBeGreaterThan(0);
-  });
+test.skipIf(process.platform === 'win32')('the process: SIGINT ends a generation with 130', async () => {
+  const { child, ended } = start(endless);
+  await once(child.stdout, 'data');
+  child.kill('SIGINT');
+  const { code, stdout, stderr } = await ended;
+  expect({ code, stderr }).toEqual({ code: 130, stderr: 'winnow: interrupted\n' });
+  expect(stdout.length).toBeGreaterThan(0);
+});
 
-  test('a repository comes from the cache of the hub, without a request when offline', async () => {
-    const cache = mkdtempSync(join(tmpdir(), 'winnow-cli-'));
-    try {
-      const commit = '0123456789abcdef0123456789abcdef01234567';
-      const repo = join(cache, 'models--some--model');
-      cpSync(fileURLToPath(demoModelUrl), join(repo, 'snapshots', commit), { recursive: true });
-      mkdirSync(join(repo, 'refs'));
-      writeFileSync(join(repo, 'refs', 'main'), commit);
-      const env = { HF_HUB_OFFLINE: '1', HF_HUB_CACHE: cache };
-      const prompt = ['-p', 'The old man looked at the sea and', '-n', '3', '--temp', '0'];
-      for (const name of ['some/model', 'hf:some/model', 'hf:some/model@main']) {
-        expect(await runProcess(['run', name, ...prompt], '', env)).toEqual({
-          code: 0,
-          stdout: ' the other.',
-          stderr: '',
-        });
-      }
-      const missing = await runProcess(['run', 'hf:some/other', ...prompt], '', env);
-      expect(missing).toMatchObject({
-        code: 1,
-        stdout: '',
-        stderr: expect.stringMatching(/^winnow: some\/other: .+\n$/),
+test('the process: a repository comes from the cache of the hub, without a request when offline', async () => {
+  const cache = mkdtempSync(join(tmpdir(), 'winnow-cli-'));
+  try {
+    const commit = '0123456789abcdef0123456789abcdef01234567';
+    const repo = join(cache, 'models--some--model');
+    cpSync(fileURLToPath(demoModelUrl), join(repo, 'snapshots', commit), { recursive: true });
+    mkdirSync(join(repo, 'refs'));
+    writeFileSync(join(repo, 'refs', 'main'), commit);
+    const env = { HF_HUB_OFFLINE: '1', HF_HUB_CACHE: cache };
+    const prompt = ['-p', 'The old man looked at the sea and', '-n', '3', '--temp', '0'];
+    for (const name of ['some/model', 'hf:some/model', 'hf:some/model@main']) {
+      expect(await runProcess(['run', name, ...prompt], '', env)).toEqual({
+        code: 0,
+        stdout: ' the other.',
+        stderr: '',
       });
-    } finally {
-      rmSync(cache, { recursive: true });
     }
-  });
+    const missing = await runProcess(['run', 'hf:some/other', ...prompt], '', env);
+    expect(missing).toMatchObject({
+      code: 1,
+      stdout: '',
+      stderr: expect.stringMatching(/^winnow: some\/other: .+\n$/),
+    });
+  } finally {
+    rmSync(cache, { recursive: true });
+  }
+});
 
-  test('a reader that goes away ends it quietly', async () => {
-    const { child, ended } = start(endless);
-    await once(child.stdout, 'data');
-    child.stdout.destroy();
-    expect(await ended).toMatchObject({ code: 0, stderr: '' });
-  });
+test('the process: a reader that goes away ends it quietly', async () => {
+  const { child, ended } = start(endless);
+  await once(child.stdout, 'data');
+  child.stdout.destroy();
+  expect(await ended).toMatchObject({ code: 0, stderr: '' });
+});
 
-  test.skipIf(process.platform === 'win32')('SIGINT stops a reply of the chat, the next line is answered', async () => {
+test.skipIf(process.platform === 'win32')(
+  'the process: SIGINT stops a reply of the chat, the next line is answered',
+  async () => {
     const { child, texts, ended } = start(['chat', '-n', '-1', '--ignore-eos', '--seed', '1']);
     child.stdin.write('Once upon a time\n');
     await once(child.stdout, 'data');
@@ -183,5 +184,5 @@ describe('the process', () => {
     const { code, stdout, stderr } = await ended;
     expect({ code, stderr }).toEqual({ code: 0, stderr: 'winnow: stopped\n' });
     expect(stdout).toContain('user: Once upon a time\nassistant: ');
-  });
-});
+  },
+);

@@ -1,6 +1,6 @@
 /** `winnow serve`: what becomes of its flags, and how it ends. The server itself is tested where it lives. */
 import type { CloseOptions, ListenOptions, ServerOptions } from '@winnow/server';
-import { describe, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import type { ServerApi } from '../src/io.js';
 import { createFakeEngine } from './fake-engine.js';
 import { runCli, TestHost, type CliSetup } from './run-cli.js';
@@ -50,94 +50,92 @@ async function serve(argv: readonly string[], setup: CliSetup = {}, end: 'interr
   return { fake, server, ...(await run) };
 }
 
-describe('winnow serve', () => {
-  test('without anything serves the demo model to this machine', async () => {
-    const { fake, server, code, stdout } = await serve([]);
-    expect({ code, stdout }).toEqual({ code: 0, stdout: 'listening on http://127.0.0.1:8080\n' });
-    expect(server.listened).toEqual([{ port: 8080, host: '127.0.0.1' }]);
-    expect(server.created).toMatchObject([
-      { models: [{ id: 'winnow-tiny', maxConcurrent: 4 }], embeddingModels: [], apiKeys: [] },
-    ]);
-    expect(server.created[0]).not.toHaveProperty('corsOrigins');
-    expect(fake.loads).toMatchObject([{ options: { maxSessions: 4, whenFull: 'wait' } }]);
-    expect(fake.disposed.count).toBe(1);
-  });
+test('without anything serves the demo model to this machine', async () => {
+  const { fake, server, code, stdout } = await serve([]);
+  expect({ code, stdout }).toEqual({ code: 0, stdout: 'listening on http://127.0.0.1:8080\n' });
+  expect(server.listened).toEqual([{ port: 8080, host: '127.0.0.1' }]);
+  expect(server.created).toMatchObject([
+    { models: [{ id: 'winnow-tiny', maxConcurrent: 4 }], embeddingModels: [], apiKeys: [] },
+  ]);
+  expect(server.created[0]).not.toHaveProperty('corsOrigins');
+  expect(fake.loads).toMatchObject([{ options: { maxSessions: 4, whenFull: 'wait' } }]);
+  expect(fake.disposed.count).toBe(1);
+});
 
-  test('flags are the options of engine and server', async () => {
-    const { fake, server } = await serve([
-      ...['a.gguf', 'b.gguf', '--alias', 'small', '--port', '0', '--host', '::1', '--api-key', 'k1', '--api-key', 'k2'],
-      ...['--cors', 'https://app.example', '--parallel', '2', '--kv-capacity', '4096', '--queue', '0', '-c', '512'],
-      ...['--queue-timeout', '1.5', '--timeout', '90', '--body-limit', '1MiB', '--grace', '7', '--kv-dtype', 'f16'],
-    ]);
-    expect(fake.loads.map(({ location }) => location)).toEqual(['a.gguf', 'b.gguf']);
-    for (const { options } of fake.loads) {
-      expect(options).toMatchObject({ maxSessions: 2, cacheSize: 4096, contextSize: 512, kvDType: 'f16' });
-    }
-    expect(server.created).toMatchObject([
-      {
-        models: [{ id: 'small', maxConcurrent: 2 }, { maxConcurrent: 2 }],
-        apiKeys: ['k1', 'k2'],
-        corsOrigins: ['https://app.example'],
-        maxQueued: 0,
-        queueTimeoutMs: 1500,
-        requestTimeoutMs: 90_000,
-        maxBodyBytes: 2 ** 20,
-      },
-    ]);
-    expect(server.listened).toEqual([{ port: 0, host: '::1' }]);
-    expect(server.closed).toEqual([{ graceMs: 7000 }]);
-    expect(fake.disposed.count).toBe(2);
-  });
+test('flags are the options of engine and server', async () => {
+  const { fake, server } = await serve([
+    ...['a.gguf', 'b.gguf', '--alias', 'small', '--port', '0', '--host', '::1', '--api-key', 'k1', '--api-key', 'k2'],
+    ...['--cors', 'https://app.example', '--parallel', '2', '--kv-capacity', '4096', '--queue', '0', '-c', '512'],
+    ...['--queue-timeout', '1.5', '--timeout', '90', '--body-limit', '1MiB', '--grace', '7', '--kv-dtype', 'f16'],
+  ]);
+  expect(fake.loads.map(({ location }) => location)).toEqual(['a.gguf', 'b.gguf']);
+  for (const { options } of fake.loads) {
+    expect(options).toMatchObject({ maxSessions: 2, cacheSize: 4096, contextSize: 512, kvDType: 'f16' });
+  }
+  expect(server.created).toMatchObject([
+    {
+      models: [{ id: 'small', maxConcurrent: 2 }, { maxConcurrent: 2 }],
+      apiKeys: ['k1', 'k2'],
+      corsOrigins: ['https://app.example'],
+      maxQueued: 0,
+      queueTimeoutMs: 1500,
+      requestTimeoutMs: 90_000,
+      maxBodyBytes: 2 ** 20,
+    },
+  ]);
+  expect(server.listened).toEqual([{ port: 0, host: '::1' }]);
+  expect(server.closed).toEqual([{ graceMs: 7000 }]);
+  expect(fake.disposed.count).toBe(2);
+});
 
-  test('the key may come from the environment, where no list of processes shows it', async () => {
-    const env = { WINNOW_API_KEY: 'secret' };
-    expect((await serve([], { env })).server.created[0]?.apiKeys).toEqual(['secret']);
-    expect((await serve(['--api-key', 'other'], { env })).server.created[0]?.apiKeys).toEqual(['other']);
-  });
+test('the key may come from the environment, where no list of processes shows it', async () => {
+  const env = { WINNOW_API_KEY: 'secret' };
+  expect((await serve([], { env })).server.created[0]?.apiKeys).toEqual(['secret']);
+  expect((await serve(['--api-key', 'other'], { env })).server.created[0]?.apiKeys).toEqual(['other']);
+});
 
-  test('an address that others reach is warned of unless there is a key', async () => {
-    const warning = 'anybody who reaches this address';
-    expect((await serve(['--host', '0.0.0.0'])).stderr).toContain(warning);
-    expect((await serve(['--host', '0.0.0.0', '--api-key', 'k'])).stderr).not.toContain(warning);
-    expect((await serve([])).stderr).not.toContain(warning);
-  });
+test('an address that others reach is warned of unless there is a key', async () => {
+  const warning = 'anybody who reaches this address';
+  expect((await serve(['--host', '0.0.0.0'])).stderr).toContain(warning);
+  expect((await serve(['--host', '0.0.0.0', '--api-key', 'k'])).stderr).not.toContain(warning);
+  expect((await serve([])).stderr).not.toContain(warning);
+});
 
-  test('SIGTERM ends it like Ctrl-C, a second one at once', async () => {
-    const { code, server } = await serve([], {}, 'terminate');
-    expect([code, server.closed]).toEqual([0, [{ graceMs: 30_000 }]]);
-    const host = new TestHost(createFakeEngine().api, { server: createFakeServer().api });
-    const run = host.run(['serve']);
+test('SIGTERM ends it like Ctrl-C, a second one at once', async () => {
+  const { code, server } = await serve([], {}, 'terminate');
+  expect([code, server.closed]).toEqual([0, [{ graceMs: 30_000 }]]);
+  const host = new TestHost(createFakeEngine().api, { server: createFakeServer().api });
+  const run = host.run(['serve']);
+  await host.untilShown('listening');
+  host.terminate();
+  host.interrupt();
+  await run;
+  expect(host.exitNowCode).toBe(130);
+});
+
+test('requests are a line each, unless quiet', async () => {
+  const line = 'winnow: POST /v1/completions 200 0.123 s abc';
+  const record = { requestId: 'abc', method: 'POST', path: '/v1/completions', status: 200, durationMs: 123.4 };
+  for (const [argv, isShown] of [
+    [[], true],
+    [['-q'], false],
+  ] as const) {
+    const server = createFakeServer();
+    const host = new TestHost(createFakeEngine().api, { server: server.api });
+    const run = host.run(['serve', ...argv]);
     await host.untilShown('listening');
-    host.terminate();
+    server.created[0]?.onRequest?.(record);
     host.interrupt();
-    await run;
-    expect(host.exitNowCode).toBe(130);
-  });
+    expect((await run).stderr.includes(line)).toBe(isShown);
+  }
+});
 
-  test('requests are a line each, unless quiet', async () => {
-    const line = 'winnow: POST /v1/completions 200 0.123 s abc';
-    const record = { requestId: 'abc', method: 'POST', path: '/v1/completions', status: 200, durationMs: 123.4 };
-    for (const [argv, isShown] of [
-      [[], true],
-      [['-q'], false],
-    ] as const) {
-      const server = createFakeServer();
-      const host = new TestHost(createFakeEngine().api, { server: server.api });
-      const run = host.run(['serve', ...argv]);
-      await host.untilShown('listening');
-      server.created[0]?.onRequest?.(record);
-      host.interrupt();
-      expect((await run).stderr.includes(line)).toBe(isShown);
-    }
-  });
-
-  test.each([
-    ['--port 70000', "--port: expected a port from 0 to 65535, got '70000'"],
-    ['--parallel 0', "--parallel: expected an integer from 1, got '0'"],
-    ['--timeout 0', "--timeout: expected a number above 0, got '0'"],
-    ['a.gguf --alias x --alias y', '--alias: expected at most 1, one per model, got 2'],
-  ])('winnow serve %s exits with 2', async (line, message) => {
-    const { code, stderr } = await runCli(createFakeEngine().api, ['serve', ...line.split(' ')]);
-    expect([code, stderr]).toEqual([2, expect.stringContaining(message)]);
-  });
+test.each([
+  ['--port 70000', "--port: expected a port from 0 to 65535, got '70000'"],
+  ['--parallel 0', "--parallel: expected an integer from 1, got '0'"],
+  ['--timeout 0', "--timeout: expected a number above 0, got '0'"],
+  ['a.gguf --alias x --alias y', '--alias: expected at most 1, one per model, got 2'],
+])('winnow serve %s exits with 2', async (line, message) => {
+  const { code, stderr } = await runCli(createFakeEngine().api, ['serve', ...line.split(' ')]);
+  expect([code, stderr]).toEqual([2, expect.stringContaining(message)]);
 });

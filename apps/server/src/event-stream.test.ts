@@ -1,7 +1,7 @@
 import { setImmediate as turn } from 'node:timers/promises';
 import { Writable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import { describe, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { eventOf, openEventStream } from './event-stream.js';
 
 const patient = {
@@ -17,113 +17,111 @@ async function textOf(stream: AsyncIterable<Buffer>): Promise<string> {
   return text;
 }
 
-describe('an event stream', () => {
-  test('has the parts in their order', async () => {
-    const parts = Array.from({ length: 2000 }, (_, index) => eventOf({ index, text: 'ä€😀' }));
-    const stream = await openEventStream(
-      (async function* () {
-        yield* parts;
-      })(),
-      patient,
-    );
-    expect(await textOf(stream)).toBe(parts.join(''));
-  });
+test('has the parts in their order', async () => {
+  const parts = Array.from({ length: 2000 }, (_, index) => eventOf({ index, text: 'ä€😀' }));
+  const stream = await openEventStream(
+    (async function* () {
+      yield* parts;
+    })(),
+    patient,
+  );
+  expect(await textOf(stream)).toBe(parts.join(''));
+});
 
-  test('is not opened by a generator that fails first', async () => {
-    const failing = (async function* (): AsyncGenerator<string, void, void> {
-      yield* [];
+test('is not opened by a generator that fails first', async () => {
+  const failing = (async function* (): AsyncGenerator<string, void, void> {
+    yield* [];
+    throw new Error('no');
+  })();
+  await expect(openEventStream(failing, patient)).rejects.toThrow('no');
+});
+
+test('ends with an event of its own when its generator fails later', async () => {
+  const stream = await openEventStream(
+    (async function* () {
+      yield 'a';
       throw new Error('no');
-    })();
-    await expect(openEventStream(failing, patient)).rejects.toThrow('no');
-  });
+    })(),
+    patient,
+  );
+  expect(await textOf(stream)).toBe(`a${eventOf({ failed: 'no' })}`);
+});
 
-  test('ends with an event of its own when its generator fails later', async () => {
-    const stream = await openEventStream(
-      (async function* () {
-        yield 'a';
-        throw new Error('no');
-      })(),
-      patient,
-    );
-    expect(await textOf(stream)).toBe(`a${eventOf({ failed: 'no' })}`);
-  });
-
-  test('also when nothing but signs of life were sent before', async () => {
-    let fail = (_error: Error): void => {};
-    const silent = (async function* (): AsyncGenerator<string, void, void> {
-      yield* [];
-      await new Promise((_resolve, reject) => {
-        fail = reject;
-      });
-    })();
-    const stream = await openEventStream(silent, { ...patient, keepAliveMs: 5 });
-    stream.once('data', () => fail(new Error('late')));
-    expect(await textOf(stream)).toMatch(/^(: [a-z ]+\n\n)+data: \{"failed":"late"\}\n\n$/);
-  });
-
-  test('asks for no more than its reader takes, tells of it, and goes on', async () => {
-    let numParts = 0;
-    let hasEnded = false;
-    const part = 'x'.repeat(1000);
-    const told: boolean[] = [];
-    const parts = (async function* () {
-      try {
-        for (;;) {
-          numParts++;
-          yield part;
-        }
-      } finally {
-        hasEnded = true;
-      }
-    })();
-    const stream = await openEventStream(parts, { ...patient, onBlocked: (isBlocked) => told.push(isBlocked) });
-    let free = (): void => {};
-    let numWritten = 0;
-    const reader = new Writable({
-      highWaterMark: 1,
-      write(_chunk, _encoding, callback) {
-        numWritten++;
-        free = callback;
-      },
+test('also when nothing but signs of life were sent before', async () => {
+  let fail = (_error: Error): void => {};
+  const silent = (async function* (): AsyncGenerator<string, void, void> {
+    yield* [];
+    await new Promise((_resolve, reject) => {
+      fail = reject;
     });
-    const piped = pipeline(stream, reader).catch(() => {});
-    for (let turns = 0; turns < 50; turns++) await turn();
-    // one part is being written, one waits in the reader, and the stream's buffer is full after 5 of 1000 bytes
-    expect(numWritten).toBe(1);
-    expect(numParts).toBeLessThanOrEqual(8);
-    expect(told).toEqual([true]);
-    const before = numParts;
-    for (let step = 0; step < 20; step++) {
-      free();
-      await turn();
-    }
-    expect(numParts).toBeGreaterThan(before);
-    expect(numParts).toBeLessThanOrEqual(numWritten + 8);
-    stream.destroy();
-    await piped;
-    expect(hasEnded).toBe(true);
-  });
+  })();
+  const stream = await openEventStream(silent, { ...patient, keepAliveMs: 5 });
+  stream.once('data', () => fail(new Error('late')));
+  expect(await textOf(stream)).toMatch(/^(: [a-z ]+\n\n)+data: \{"failed":"late"\}\n\n$/);
+});
 
-  test('cuts off a reader that takes nothing', async () => {
-    const parts = (async function* () {
-      for (;;) yield 'x'.repeat(1000);
-    })();
-    const stream = await openEventStream(parts, { ...patient, stallTimeoutMs: 20 });
-    const reader = new Writable({ highWaterMark: 1, write() {} });
-    await expect(pipeline(stream, reader)).rejects.toThrow('does not read');
-  });
-
-  test('ends its generator when it is destroyed before anybody reads', async () => {
-    let hasEnded = false;
-    const parts = (async function* () {
-      try {
-        yield 'a';
-      } finally {
-        hasEnded = true;
+test('asks for no more than its reader takes, tells of it, and goes on', async () => {
+  let numParts = 0;
+  let hasEnded = false;
+  const part = 'x'.repeat(1000);
+  const told: boolean[] = [];
+  const parts = (async function* () {
+    try {
+      for (;;) {
+        numParts++;
+        yield part;
       }
-    })();
-    const stream = await openEventStream(parts, patient);
-    await new Promise((resolve) => stream.once('close', resolve).destroy());
-    expect(hasEnded).toBe(true);
+    } finally {
+      hasEnded = true;
+    }
+  })();
+  const stream = await openEventStream(parts, { ...patient, onBlocked: (isBlocked) => told.push(isBlocked) });
+  let free = (): void => {};
+  let numWritten = 0;
+  const reader = new Writable({
+    highWaterMark: 1,
+    write(_chunk, _encoding, callback) {
+      numWritten++;
+      free = callback;
+    },
   });
+  const piped = pipeline(stream, reader).catch(() => {});
+  for (let turns = 0; turns < 50; turns++) await turn();
+  // one part is being written, one waits in the reader, and the stream's buffer is full after 5 of 1000 bytes
+  expect(numWritten).toBe(1);
+  expect(numParts).toBeLessThanOrEqual(8);
+  expect(told).toEqual([true]);
+  const before = numParts;
+  for (let step = 0; step < 20; step++) {
+    free();
+    await turn();
+  }
+  expect(numParts).toBeGreaterThan(before);
+  expect(numParts).toBeLessThanOrEqual(numWritten + 8);
+  stream.destroy();
+  await piped;
+  expect(hasEnded).toBe(true);
+});
+
+test('cuts off a reader that takes nothing', async () => {
+  const parts = (async function* () {
+    for (;;) yield 'x'.repeat(1000);
+  })();
+  const stream = await openEventStream(parts, { ...patient, stallTimeoutMs: 20 });
+  const reader = new Writable({ highWaterMark: 1, write() {} });
+  await expect(pipeline(stream, reader)).rejects.toThrow('does not read');
+});
+
+test('ends its generator when it is destroyed before anybody reads', async () => {
+  let hasEnded = false;
+  const parts = (async function* () {
+    try {
+      yield 'a';
+    } finally {
+      hasEnded = true;
+    }
+  })();
+  const stream = await openEventStream(parts, patient);
+  await new Promise((resolve) => stream.once('close', resolve).destroy());
+  expect(hasEnded).toBe(true);
 });

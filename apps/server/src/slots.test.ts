@@ -1,4 +1,4 @@
-import { describe, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { Slots, type Lease } from './slots.js';
 
 const never = new AbortController().signal;
@@ -7,82 +7,80 @@ function slots(numSlots: number, maxQueued = 10, queueTimeoutMs = 60_000): Slots
   return new Slots({ numSlots, maxQueued, queueTimeoutMs, now: () => 0 });
 }
 
-describe('slots', () => {
-  test('are given in the order of asking, each to one', async () => {
-    const two = slots(2);
-    const order: string[] = [];
-    const ask = async (id: string): Promise<Lease> => {
-      const lease = await two.acquire(id, never);
-      order.push(id);
-      return lease;
-    };
-    const [first, second] = [await ask('a'), await ask('b')];
-    const later = ['c', 'd', 'e'].map(ask);
-    expect([two.numRunning, two.numQueued]).toEqual([2, 3]);
-    second.release();
-    const third = await later[0];
-    first.release();
-    await later[1];
-    third?.release();
-    await later[2];
-    expect(order).toEqual(['a', 'b', 'c', 'd', 'e']);
-    expect(two.activities.map((activity) => activity?.requestId)).toEqual(['d', 'e']);
-  });
+test('are given in the order of asking, each to one', async () => {
+  const two = slots(2);
+  const order: string[] = [];
+  const ask = async (id: string): Promise<Lease> => {
+    const lease = await two.acquire(id, never);
+    order.push(id);
+    return lease;
+  };
+  const [first, second] = [await ask('a'), await ask('b')];
+  const later = ['c', 'd', 'e'].map(ask);
+  expect([two.numRunning, two.numQueued]).toEqual([2, 3]);
+  second.release();
+  const third = await later[0];
+  first.release();
+  await later[1];
+  third?.release();
+  await later[2];
+  expect(order).toEqual(['a', 'b', 'c', 'd', 'e']);
+  expect(two.activities.map((activity) => activity?.requestId)).toEqual(['d', 'e']);
+});
 
-  test('a release counts once', async () => {
-    const one = slots(1);
+test('a release counts once', async () => {
+  const one = slots(1);
+  const lease = await one.acquire('a', never);
+  lease.release();
+  await one.acquire('b', never);
+  lease.release();
+  expect(one.activities[0]?.requestId).toBe('b');
+});
+
+test('a slot that was promised is not given to somebody who comes in between', async () => {
+  const one = slots(1);
+  const lease = await one.acquire('a', never);
+  const waiting = one.acquire('b', never);
+  lease.release();
+  const late = one.acquire('c', never); // before `b` could go on
+  expect(one.numQueued).toBe(1);
+  (await waiting).release();
+  expect((await late).activity.requestId).toBe('c');
+});
+
+test('who leaves the line is not waited for', async () => {
+  const one = slots(1);
+  const lease = await one.acquire('a', never);
+  const controller = new AbortController();
+  const gone = one.acquire('b', controller.signal);
+  const next = one.acquire('c', never);
+  controller.abort(new Error('gone'));
+  await expect(gone).rejects.toThrow('gone');
+  lease.release();
+  expect((await next).activity.requestId).toBe('c');
+  await expect(one.acquire('d', controller.signal)).rejects.toThrow('gone');
+  expect(one.numQueued).toBe(0);
+});
+
+test('who is too many is told when to come back: after those before, as long as they took so far', async () => {
+  let now = 0;
+  const one = new Slots({ numSlots: 1, maxQueued: 1, queueTimeoutMs: 60_000, now: () => now });
+  for (let round = 0; round < 200; round++) {
     const lease = await one.acquire('a', never);
+    now += 7000;
     lease.release();
-    await one.acquire('b', never);
-    lease.release();
-    expect(one.activities[0]?.requestId).toBe('b');
-  });
+  }
+  await one.acquire('a', never);
+  const waiting = one.acquire('b', never);
+  // one runs and one waits: two turns of 7 s
+  await expect(one.acquire('c', never)).rejects.toMatchObject({ status: 429, retryAfterSeconds: 14 });
+  one.close();
+  await expect(waiting).rejects.toMatchObject({ status: 503, code: 'shutting_down' });
+  await expect(one.acquire('d', never)).rejects.toMatchObject({ status: 503 });
+});
 
-  test('a slot that was promised is not given to somebody who comes in between', async () => {
-    const one = slots(1);
-    const lease = await one.acquire('a', never);
-    const waiting = one.acquire('b', never);
-    lease.release();
-    const late = one.acquire('c', never); // before `b` could go on
-    expect(one.numQueued).toBe(1);
-    (await waiting).release();
-    expect((await late).activity.requestId).toBe('c');
-  });
-
-  test('who leaves the line is not waited for', async () => {
-    const one = slots(1);
-    const lease = await one.acquire('a', never);
-    const controller = new AbortController();
-    const gone = one.acquire('b', controller.signal);
-    const next = one.acquire('c', never);
-    controller.abort(new Error('gone'));
-    await expect(gone).rejects.toThrow('gone');
-    lease.release();
-    expect((await next).activity.requestId).toBe('c');
-    await expect(one.acquire('d', controller.signal)).rejects.toThrow('gone');
-    expect(one.numQueued).toBe(0);
-  });
-
-  test('who is too many is told when to come back: after those before, as long as they took so far', async () => {
-    let now = 0;
-    const one = new Slots({ numSlots: 1, maxQueued: 1, queueTimeoutMs: 60_000, now: () => now });
-    for (let round = 0; round < 200; round++) {
-      const lease = await one.acquire('a', never);
-      now += 7000;
-      lease.release();
-    }
-    await one.acquire('a', never);
-    const waiting = one.acquire('b', never);
-    // one runs and one waits: two turns of 7 s
-    await expect(one.acquire('c', never)).rejects.toMatchObject({ status: 429, retryAfterSeconds: 14 });
-    one.close();
-    await expect(waiting).rejects.toMatchObject({ status: 503, code: 'shutting_down' });
-    await expect(one.acquire('d', never)).rejects.toMatchObject({ status: 503 });
-  });
-
-  test('nobody waits where nobody may', async () => {
-    const one = slots(1, 0);
-    await one.acquire('a', never);
-    await expect(one.acquire('b', never)).rejects.toMatchObject({ status: 429 });
-  });
+test('nobody waits where nobody may', async () => {
+  const one = slots(1, 0);
+  await one.acquire('a', never);
+  await expect(one.acquire('b', never)).rejects.toMatchObject({ status: 429 });
 });

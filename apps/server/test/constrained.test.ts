@@ -130,110 +130,108 @@ describe('grammar', () => {
   });
 });
 
-describe('tools', () => {
-  test('a call that is required has arguments of its schema, whole and in parts', async () => {
-    const body = { ...base, tools: [weather], tool_choice: 'required' as const, parallel_tool_calls: false };
-    const answer = await demo.client.chat.completions.create(body);
-    const [choice] = answer.choices;
-    expect(choice).toMatchObject({ finish_reason: 'tool_calls', message: { content: null } });
-    const calls = choice?.message.tool_calls ?? [];
-    expect(calls).toHaveLength(1);
-    for (const call of calls) {
-      expect(call).toMatchObject({
-        type: 'function',
-        id: expect.stringMatching(/./),
-        function: { name: 'get_weather' },
-      });
-      if (call.type === 'function') expect(JSON.parse(call.function.arguments)).toEqual(expectedShape);
+test('tools: a call that is required has arguments of its schema, whole and in parts', async () => {
+  const body = { ...base, tools: [weather], tool_choice: 'required' as const, parallel_tool_calls: false };
+  const answer = await demo.client.chat.completions.create(body);
+  const [choice] = answer.choices;
+  expect(choice).toMatchObject({ finish_reason: 'tool_calls', message: { content: null } });
+  const calls = choice?.message.tool_calls ?? [];
+  expect(calls).toHaveLength(1);
+  for (const call of calls) {
+    expect(call).toMatchObject({
+      type: 'function',
+      id: expect.stringMatching(/./),
+      function: { name: 'get_weather' },
+    });
+    if (call.type === 'function') expect(JSON.parse(call.function.arguments)).toEqual(expectedShape);
+  }
+  const parts: { name: string; text: string }[] = [];
+  const reasons: unknown[] = [];
+  for await (const chunk of await demo.client.chat.completions.create({ ...body, stream: true })) {
+    const [part] = chunk.choices;
+    for (const delta of part?.delta.tool_calls ?? []) {
+      const entry = (parts[delta.index] ??= { name: '', text: '' });
+      entry.name += delta.function?.name ?? '';
+      entry.text += delta.function?.arguments ?? '';
     }
-    const parts: { name: string; text: string }[] = [];
-    const reasons: unknown[] = [];
-    for await (const chunk of await demo.client.chat.completions.create({ ...body, stream: true })) {
-      const [part] = chunk.choices;
-      for (const delta of part?.delta.tool_calls ?? []) {
-        const entry = (parts[delta.index] ??= { name: '', text: '' });
-        entry.name += delta.function?.name ?? '';
-        entry.text += delta.function?.arguments ?? '';
-      }
-      if (part?.finish_reason) reasons.push(part.finish_reason);
-    }
-    expect(reasons).toEqual(['tool_calls']);
-    expect(parts).toEqual(
-      calls.map((call) => call.type === 'function' && { name: call.function.name, text: call.function.arguments }),
-    );
-  });
+    if (part?.finish_reason) reasons.push(part.finish_reason);
+  }
+  expect(reasons).toEqual(['tool_calls']);
+  expect(parts).toEqual(
+    calls.map((call) => call.type === 'function' && { name: call.function.name, text: call.function.arguments }),
+  );
+});
 
-  test('the client of OpenAI runs its tools over it', async () => {
-    const asked: unknown[] = [];
-    const runner = demo.client.chat.completions.runTools(
-      {
-        ...base,
-        tool_choice: { type: 'function', function: { name: 'get_weather' } },
-        parallel_tool_calls: false,
-        tools: [
-          {
-            type: 'function',
-            function: {
-              name: 'get_weather',
-              description: 'The weather of a city.',
-              parameters: schema,
-              parse: JSON.parse,
-              function: (given: unknown) => {
-                asked.push(given);
-                return 'sunny';
-              },
+test('tools: the client of OpenAI runs its tools over it', async () => {
+  const asked: unknown[] = [];
+  const runner = demo.client.chat.completions.runTools(
+    {
+      ...base,
+      tool_choice: { type: 'function', function: { name: 'get_weather' } },
+      parallel_tool_calls: false,
+      tools: [
+        {
+          type: 'function',
+          function: {
+            name: 'get_weather',
+            description: 'The weather of a city.',
+            parameters: schema,
+            parse: JSON.parse,
+            function: (given: unknown) => {
+              asked.push(given);
+              return 'sunny';
             },
           },
+        },
+      ],
+    },
+    { maxChatCompletions: 1 },
+  );
+  await runner.done().catch(() => undefined); // it may stop at its limit of one answer
+  expect(asked).toEqual([expectedShape]);
+});
+
+test('tools: results of calls are taken, and without a choice of tools the answer is text', async () => {
+  const answer = await demo.client.chat.completions.create({
+    ...base,
+    max_tokens: 8,
+    tools: [weather],
+    tool_choice: 'none',
+    messages: [
+      ...messages,
+      {
+        role: 'assistant',
+        content: null,
+        tool_calls: [
+          { id: 'call00001', type: 'function', function: { name: 'get_weather', arguments: '{"city":"Rome"}' } },
         ],
       },
-      { maxChatCompletions: 1 },
-    );
-    await runner.done().catch(() => undefined); // it may stop at its limit of one answer
-    expect(asked).toEqual([expectedShape]);
+      { role: 'tool', tool_call_id: 'call00001', content: 'sunny' },
+    ],
   });
+  expect(answer.choices[0]?.message.tool_calls).toBe(undefined);
+  expect(typeof answer.choices[0]?.message.content).toBe('string');
+});
 
-  test('results of calls are taken, and without a choice of tools the answer is text', async () => {
-    const answer = await demo.client.chat.completions.create({
-      ...base,
-      max_tokens: 8,
-      tools: [weather],
-      tool_choice: 'none',
-      messages: [
-        ...messages,
-        {
-          role: 'assistant',
-          content: null,
-          tool_calls: [
-            { id: 'call00001', type: 'function', function: { name: 'get_weather', arguments: '{"city":"Rome"}' } },
-          ],
-        },
-        { role: 'tool', tool_call_id: 'call00001', content: 'sunny' },
-      ],
-    });
-    expect(answer.choices[0]?.message.tool_calls).toBe(undefined);
-    expect(typeof answer.choices[0]?.message.content).toBe('string');
-  });
-
-  test('what makes no sense is refused by name', async () => {
-    const ask = (more: object): Promise<unknown> =>
-      demo.client.chat.completions.create({ ...base, ...more } as typeof base);
-    const bad = {
-      type: 'function',
-      function: { name: 'f', parameters: { type: 'object', properties: { a: { not: {} } } } },
-    };
-    const other = { type: 'function', function: { name: 'other' } };
-    const call = { id: 'c', type: 'function', function: { name: 'f', arguments: '{"a":' } };
-    for (const [body, param] of [
-      [{ tools: [bad] }, 'tools'],
-      [{ tools: [weather, weather] }, 'tools'],
-      [{ tools: [weather], tool_choice: other }, 'tool_choice.function.name'],
-      [{ tools: [{ type: 'retrieval' }] }, 'tools[0].function'],
-      [
-        { messages: [...messages, { role: 'assistant', content: '', tool_calls: [call] }] },
-        'messages[1].tool_calls[0].function.arguments',
-      ],
-    ] as const) {
-      await expect(ask(body)).rejects.toMatchObject({ status: 400, param });
-    }
-  });
+test('tools: what makes no sense is refused by name', async () => {
+  const ask = (more: object): Promise<unknown> =>
+    demo.client.chat.completions.create({ ...base, ...more } as typeof base);
+  const bad = {
+    type: 'function',
+    function: { name: 'f', parameters: { type: 'object', properties: { a: { not: {} } } } },
+  };
+  const other = { type: 'function', function: { name: 'other' } };
+  const call = { id: 'c', type: 'function', function: { name: 'f', arguments: '{"a":' } };
+  for (const [body, param] of [
+    [{ tools: [bad] }, 'tools'],
+    [{ tools: [weather, weather] }, 'tools'],
+    [{ tools: [weather], tool_choice: other }, 'tool_choice.function.name'],
+    [{ tools: [{ type: 'retrieval' }] }, 'tools[0].function'],
+    [
+      { messages: [...messages, { role: 'assistant', content: '', tool_calls: [call] }] },
+      'messages[1].tool_calls[0].function.arguments',
+    ],
+  ] as const) {
+    await expect(ask(body)).rejects.toMatchObject({ status: 400, param });
+  }
 });

@@ -60,89 +60,87 @@ async function failureOf(response: Response): Promise<Record<string, unknown>> {
 const post = async (path: string, body: unknown, headers?: Record<string, string>): Promise<Record<string, unknown>> =>
   failureOf(await postJson(`${demo.url}${path}`, body, headers));
 
-describe('bodies', () => {
-  test.each<[string, unknown, number, string | null]>([
-    ['no JSON', '{"model": ', 400, null],
-    ['an empty one', '', 400, null],
-    ['a list', [], 400, 'body'],
-    ['a prototype', '{"model":"x","__proto__":{"a":1}}', 400, null],
-    ['nothing but braces', {}, 400, 'model'],
-    ['no messages', { model: demoId }, 400, 'messages'],
-    ['an empty conversation', { ...chat, messages: [] }, 400, 'messages'],
-    ['a message that is none', { ...chat, messages: ['Hi'] }, 400, 'messages[0]'],
-    ['a role that nobody has', { ...chat, messages: [{ role: 'boss', content: 'Hi' }] }, 400, 'messages[0].role'],
-    ['a message without content', { ...chat, messages: [{ role: 'user' }] }, 400, 'messages[0].content'],
-    ['content of numbers', { ...chat, messages: [{ role: 'user', content: 7 }] }, 400, 'messages[0].content'],
-    [
-      'a picture',
-      { ...chat, messages: [{ role: 'user', content: [{ type: 'image_url', image_url: { url: 'data:,' } }] }] },
-      400,
-      'messages[0].content[0]',
-    ],
-    ['a number as text', { ...chat, temperature: '1' }, 400, 'temperature'],
-    ['a temperature too high', { ...chat, temperature: 3 }, 400, 'temperature'],
-    ['a count of nothing', { ...chat, max_tokens: 0 }, 400, 'max_tokens'],
-    ['half a token', { ...chat, max_tokens: 1.5 }, 400, 'max_tokens'],
-    ['top_logprobs alone', { ...chat, top_logprobs: 2 }, 400, 'top_logprobs'],
-    ['an empty stop text', { ...chat, stop: '' }, 400, 'stop'],
-    ['tool_choice without tools', { ...chat, tool_choice: 'required' }, 400, 'tool_choice'],
-    ['a format that nobody has', { ...chat, response_format: { type: 'xml' } }, 400, 'response_format.type'],
-    [
-      'a schema that is missing',
-      { ...chat, response_format: { type: 'json_schema', json_schema: { name: 'x' } } },
-      400,
-      'response_format.json_schema.schema',
-    ],
-    ['two answers', { ...chat, n: 2 }, 400, 'n'],
-    ['a bias', { ...chat, logit_bias: { 50256: -100 } }, 400, 'logit_bias'],
-    ['sound', { ...chat, audio: { voice: 'alloy', format: 'wav' } }, 400, 'audio'],
-    ['something made up', { ...chat, made_up: 1 }, 400, 'made_up'],
-  ])('%s', async (_name, body, status, param) => {
-    const failure = await post('/v1/chat/completions', body);
-    expect(failure).toMatchObject({ status, param, type: 'invalid_request_error' });
-    if (param !== null && param !== 'body') expect(failure['message']).toContain(param);
-  });
+test.each<[string, unknown, number, string | null]>([
+  ['no JSON', '{"model": ', 400, null],
+  ['an empty one', '', 400, null],
+  ['a list', [], 400, 'body'],
+  ['a prototype', '{"model":"x","__proto__":{"a":1}}', 400, null],
+  ['nothing but braces', {}, 400, 'model'],
+  ['no messages', { model: demoId }, 400, 'messages'],
+  ['an empty conversation', { ...chat, messages: [] }, 400, 'messages'],
+  ['a message that is none', { ...chat, messages: ['Hi'] }, 400, 'messages[0]'],
+  ['a role that nobody has', { ...chat, messages: [{ role: 'boss', content: 'Hi' }] }, 400, 'messages[0].role'],
+  ['a message without content', { ...chat, messages: [{ role: 'user' }] }, 400, 'messages[0].content'],
+  ['content of numbers', { ...chat, messages: [{ role: 'user', content: 7 }] }, 400, 'messages[0].content'],
+  [
+    'a picture',
+    { ...chat, messages: [{ role: 'user', content: [{ type: 'image_url', image_url: { url: 'data:,' } }] }] },
+    400,
+    'messages[0].content[0]',
+  ],
+  ['a number as text', { ...chat, temperature: '1' }, 400, 'temperature'],
+  ['a temperature too high', { ...chat, temperature: 3 }, 400, 'temperature'],
+  ['a count of nothing', { ...chat, max_tokens: 0 }, 400, 'max_tokens'],
+  ['half a token', { ...chat, max_tokens: 1.5 }, 400, 'max_tokens'],
+  ['top_logprobs alone', { ...chat, top_logprobs: 2 }, 400, 'top_logprobs'],
+  ['an empty stop text', { ...chat, stop: '' }, 400, 'stop'],
+  ['tool_choice without tools', { ...chat, tool_choice: 'required' }, 400, 'tool_choice'],
+  ['a format that nobody has', { ...chat, response_format: { type: 'xml' } }, 400, 'response_format.type'],
+  [
+    'a schema that is missing',
+    { ...chat, response_format: { type: 'json_schema', json_schema: { name: 'x' } } },
+    400,
+    'response_format.json_schema.schema',
+  ],
+  ['two answers', { ...chat, n: 2 }, 400, 'n'],
+  ['a bias', { ...chat, logit_bias: { 50256: -100 } }, 400, 'logit_bias'],
+  ['sound', { ...chat, audio: { voice: 'alloy', format: 'wav' } }, 400, 'audio'],
+  ['something made up', { ...chat, made_up: 1 }, 400, 'made_up'],
+])('bodies: %s', async (_name, body, status, param) => {
+  const failure = await post('/v1/chat/completions', body);
+  expect(failure).toMatchObject({ status, param, type: 'invalid_request_error' });
+  if (param !== null && param !== 'body') expect(failure['message']).toContain(param);
+});
 
-  test('unknown parameters and those of OpenAI that are not there have codes of their own', async () => {
-    expect(await post('/v1/chat/completions', { ...chat, n: 2 })).toMatchObject({ code: 'unsupported_parameter' });
-    expect(await post('/v1/completions', { ...text, echo: true })).toMatchObject({ code: 'unsupported_parameter' });
-    expect(await post('/v1/completions', { ...text, made_up: 1 })).toMatchObject({ code: 'unknown_parameter' });
-  });
+test('bodies: unknown parameters and those of OpenAI that are not there have codes of their own', async () => {
+  expect(await post('/v1/chat/completions', { ...chat, n: 2 })).toMatchObject({ code: 'unsupported_parameter' });
+  expect(await post('/v1/completions', { ...text, echo: true })).toMatchObject({ code: 'unsupported_parameter' });
+  expect(await post('/v1/completions', { ...text, made_up: 1 })).toMatchObject({ code: 'unknown_parameter' });
+});
 
-  test('null and values that ask for nothing count as absent', async () => {
-    const body = { ...chat, n: 1, logit_bias: {}, stop: null, temperature: null, modalities: ['text'], store: false };
-    expect((await postJson(`${demo.url}/v1/chat/completions`, body)).status).toBe(200);
-  });
+test('bodies: null and values that ask for nothing count as absent', async () => {
+  const body = { ...chat, n: 1, logit_bias: {}, stop: null, temperature: null, modalities: ['text'], store: false };
+  expect((await postJson(`${demo.url}/v1/chat/completions`, body)).status).toBe(200);
+});
 
-  test('a prompt of the wrong kind', async () => {
-    expect(await post('/v1/completions', { ...text, prompt: { a: 1 } })).toMatchObject({
-      status: 400,
-      param: 'prompt',
-    });
-    expect(await post('/v1/completions', { ...text, prompt: [] })).toMatchObject({ status: 400, param: 'prompt' });
-    expect(await post('/v1/completions', { ...text, prompt: [1e6] })).toMatchObject({ status: 400, param: 'prompt' });
-    expect(await post('/v1/completions', { ...text, prompt: ['a', 1] })).toMatchObject({ status: 400 });
+test('bodies: a prompt of the wrong kind', async () => {
+  expect(await post('/v1/completions', { ...text, prompt: { a: 1 } })).toMatchObject({
+    status: 400,
+    param: 'prompt',
   });
+  expect(await post('/v1/completions', { ...text, prompt: [] })).toMatchObject({ status: 400, param: 'prompt' });
+  expect(await post('/v1/completions', { ...text, prompt: [1e6] })).toMatchObject({ status: 400, param: 'prompt' });
+  expect(await post('/v1/completions', { ...text, prompt: ['a', 1] })).toMatchObject({ status: 400 });
+});
 
-  test('one that is no JSON by its type, and one that is too large', async () => {
-    const plain = { 'content-type': 'text/plain' };
-    expect(await post('/v1/completions', JSON.stringify(text), plain)).toMatchObject({ status: 415 });
-    const large = { ...text, prompt: 'x'.repeat(100_000) };
-    expect(await post('/v1/completions', large)).toMatchObject({ status: 413, code: 'request_too_large' });
-  });
+test('bodies: one that is no JSON by its type, and one that is too large', async () => {
+  const plain = { 'content-type': 'text/plain' };
+  expect(await post('/v1/completions', JSON.stringify(text), plain)).toMatchObject({ status: 415 });
+  const large = { ...text, prompt: 'x'.repeat(100_000) };
+  expect(await post('/v1/completions', large)).toMatchObject({ status: 413, code: 'request_too_large' });
+});
 
-  test('one whose length is a lie is cut off without harm', async () => {
-    const { port } = new URL(demo.url);
-    await new Promise<void>((resolve, reject) => {
-      const headers = { 'content-type': 'application/json', 'content-length': '1000' };
-      const request = httpRequest({ port, host: '127.0.0.1', path: '/v1/completions', method: 'POST', headers });
-      request.on('error', () => resolve());
-      request.on('response', () => reject(new Error('half a body was answered')));
-      request.write('{"model":');
-      setTimeout(() => request.destroy(), 20);
-    });
-    expect((await postJson(`${demo.url}/v1/completions`, text)).status).toBe(200);
+test('bodies: one whose length is a lie is cut off without harm', async () => {
+  const { port } = new URL(demo.url);
+  await new Promise<void>((resolve, reject) => {
+    const headers = { 'content-type': 'application/json', 'content-length': '1000' };
+    const request = httpRequest({ port, host: '127.0.0.1', path: '/v1/completions', method: 'POST', headers });
+    request.on('error', () => resolve());
+    request.on('response', () => reject(new Error('half a body was answered')));
+    request.write('{"model":');
+    setTimeout(() => request.destroy(), 20);
   });
+  expect((await postJson(`${demo.url}/v1/completions`, text)).status).toBe(200);
 });
 
 describe('models', () => {

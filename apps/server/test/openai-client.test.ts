@@ -32,148 +32,146 @@ afterAll(async () => {
 const question = [{ role: 'user' as const, content: 'What is the code of Alice?' }];
 const greedy = { model: demoId, temperature: 0, messages: question };
 
-describe('chat completions', () => {
-  test('an answer is what the engine generates, with its usage', async () => {
-    const expected = await model.generate(question, { temperature: 0, maxTokens: 12 }).result();
-    const answer = await demo.client.chat.completions.create({ ...greedy, max_completion_tokens: 12 });
-    expect(answer).toMatchObject({ object: 'chat.completion', model: demoId });
-    expect(answer.id).toMatch(/^chatcmpl-\w+$/);
-    expect(answer.choices).toEqual([
-      {
-        index: 0,
-        message: { role: 'assistant', content: expected.text, refusal: null },
-        logprobs: null,
-        finish_reason: expected.finishReason === 'length' ? 'length' : 'stop',
-      },
-    ]);
-    expect(answer.usage).toMatchObject({
-      prompt_tokens: expected.promptTokens,
-      completion_tokens: expected.tokens.length,
-      total_tokens: expected.promptTokens + expected.tokens.length,
+test('chat completions: an answer is what the engine generates, with its usage', async () => {
+  const expected = await model.generate(question, { temperature: 0, maxTokens: 12 }).result();
+  const answer = await demo.client.chat.completions.create({ ...greedy, max_completion_tokens: 12 });
+  expect(answer).toMatchObject({ object: 'chat.completion', model: demoId });
+  expect(answer.id).toMatch(/^chatcmpl-\w+$/);
+  expect(answer.choices).toEqual([
+    {
+      index: 0,
+      message: { role: 'assistant', content: expected.text, refusal: null },
+      logprobs: null,
+      finish_reason: expected.finishReason === 'length' ? 'length' : 'stop',
+    },
+  ]);
+  expect(answer.usage).toMatchObject({
+    prompt_tokens: expected.promptTokens,
+    completion_tokens: expected.tokens.length,
+    total_tokens: expected.promptTokens + expected.tokens.length,
+  });
+});
+
+test('chat completions: the parts of a stream make up the answer', async () => {
+  const whole = await demo.client.chat.completions.create({ ...greedy, max_tokens: 12 });
+  const stream = await demo.client.chat.completions.create({
+    ...greedy,
+    max_tokens: 12,
+    stream: true,
+    stream_options: { include_usage: true },
+  });
+  let text = '';
+  const reasons: unknown[] = [];
+  let usage: unknown;
+  const roles: unknown[] = [];
+  for await (const chunk of stream) {
+    expect(chunk.object).toBe('chat.completion.chunk');
+    const [choice] = chunk.choices;
+    if (choice === undefined) usage = chunk.usage;
+    else {
+      expect(chunk.usage).toBe(null);
+      text += choice.delta.content ?? '';
+      if (choice.delta.role !== undefined) roles.push(choice.delta.role);
+      if (choice.finish_reason !== null) reasons.push(choice.finish_reason);
+    }
+  }
+  expect(text).toBe(whole.choices[0]?.message.content);
+  expect(roles).toEqual(['assistant']);
+  expect(reasons).toEqual([whole.choices[0]?.finish_reason]);
+  expect(usage).toMatchObject({ completion_tokens: whole.usage?.completion_tokens });
+});
+
+test('chat completions: a stream without the wish for it has no usage', async () => {
+  const stream = await demo.client.chat.completions.create({ ...greedy, max_tokens: 3, stream: true });
+  for await (const chunk of stream) {
+    expect(chunk.choices).toHaveLength(1);
+    expect(chunk.usage).toBe(undefined);
+  }
+});
+
+test('chat completions: the same seed gives the same answer, another seed another one', async () => {
+  const ask = async (seed: number): Promise<string | null | undefined> => {
+    const body = { ...greedy, temperature: 1.5, top_p: 1, seed, max_tokens: 24 };
+    return (await demo.client.chat.completions.create(body)).choices[0]?.message.content;
+  };
+  const first = await ask(1);
+  expect(await ask(1)).toBe(first);
+  expect(await ask(2)).not.toBe(first);
+});
+
+test('chat completions: logprobs: one entry per token, the chosen one first when it is the best', async () => {
+  const body = { ...greedy, max_tokens: 5, logprobs: true, top_logprobs: 3 };
+  const answer = await demo.client.chat.completions.create(body);
+  const content = answer.choices[0]?.logprobs?.content ?? [];
+  expect(content).toHaveLength(answer.usage?.completion_tokens ?? 0);
+  for (const { token, logprob, bytes, top_logprobs: top } of content) {
+    expect(logprob).toBeLessThanOrEqual(0);
+    expect(new TextDecoder().decode(Uint8Array.from(bytes ?? []))).toBe(token);
+    expect(top).toHaveLength(3);
+    expect(top[0]).toMatchObject({ token, logprob });
+  }
+  const streamed: unknown[] = [];
+  for await (const chunk of await demo.client.chat.completions.create({ ...body, stream: true })) {
+    streamed.push(...(chunk.choices[0]?.logprobs?.content ?? []));
+  }
+  expect(streamed).toEqual(content);
+});
+
+test('chat completions: a stop text ends the answer and is not part of it', async () => {
+  const whole = await demo.client.chat.completions.create({ ...greedy, max_tokens: 24 });
+  const text = whole.choices[0]?.message.content ?? '';
+  const stop = text.slice(3, 6);
+  expect(stop).toHaveLength(3);
+  for (const asked of [stop, [stop, 'never said']]) {
+    const answer = await demo.client.chat.completions.create({ ...greedy, max_tokens: 24, stop: asked });
+    expect(answer.choices[0]).toMatchObject({
+      message: { content: text.slice(0, text.indexOf(stop)) },
+      finish_reason: 'stop',
     });
-  });
+  }
+});
 
-  test('the parts of a stream make up the answer', async () => {
-    const whole = await demo.client.chat.completions.create({ ...greedy, max_tokens: 12 });
-    const stream = await demo.client.chat.completions.create({
-      ...greedy,
-      max_tokens: 12,
-      stream: true,
-      stream_options: { include_usage: true },
-    });
-    let text = '';
-    const reasons: unknown[] = [];
-    let usage: unknown;
-    const roles: unknown[] = [];
-    for await (const chunk of stream) {
-      expect(chunk.object).toBe('chat.completion.chunk');
-      const [choice] = chunk.choices;
-      if (choice === undefined) usage = chunk.usage;
-      else {
-        expect(chunk.usage).toBe(null);
-        text += choice.delta.content ?? '';
-        if (choice.delta.role !== undefined) roles.push(choice.delta.role);
-        if (choice.finish_reason !== null) reasons.push(choice.finish_reason);
-      }
-    }
-    expect(text).toBe(whole.choices[0]?.message.content);
-    expect(roles).toEqual(['assistant']);
-    expect(reasons).toEqual([whole.choices[0]?.finish_reason]);
-    expect(usage).toMatchObject({ completion_tokens: whole.usage?.completion_tokens });
+test('chat completions: content in parts, developer messages and what other answers had are taken', async () => {
+  const answer = await demo.client.chat.completions.create({
+    model: demoId,
+    max_tokens: 2,
+    temperature: 0,
+    n: 1,
+    messages: [
+      { role: 'developer', content: 'Be short.' },
+      { role: 'user', content: [{ type: 'text', text: 'Hello' }] },
+      { role: 'assistant', content: 'Hi', refusal: null },
+      { role: 'user', content: 'And?' },
+    ],
   });
+  expect(answer.choices).toHaveLength(1);
+});
 
-  test('a stream without the wish for it has no usage', async () => {
-    const stream = await demo.client.chat.completions.create({ ...greedy, max_tokens: 3, stream: true });
-    for await (const chunk of stream) {
-      expect(chunk.choices).toHaveLength(1);
-      expect(chunk.usage).toBe(undefined);
-    }
-  });
+test('chat completions: an equal beginning is computed once', async () => {
+  const content = 'The old man looked at the sea and thought of the boats. '.repeat(8);
+  const ask = { ...greedy, messages: [{ role: 'user' as const, content }], max_tokens: 2 };
+  await demo.client.chat.completions.create(ask);
+  const { usage } = await demo.client.chat.completions.create(ask);
+  const cached = usage?.prompt_tokens_details?.cached_tokens ?? 0;
+  // whole blocks of it, and never its last token
+  const { blockSize } = model.metrics().cache;
+  expect(cached).toBe(Math.floor(((usage?.prompt_tokens ?? 0) - 1) / blockSize) * blockSize);
+  expect(cached).toBeGreaterThan(0);
+});
 
-  test('the same seed gives the same answer, another seed another one', async () => {
-    const ask = async (seed: number): Promise<string | null | undefined> => {
-      const body = { ...greedy, temperature: 1.5, top_p: 1, seed, max_tokens: 24 };
-      return (await demo.client.chat.completions.create(body)).choices[0]?.message.content;
-    };
-    const first = await ask(1);
-    expect(await ask(1)).toBe(first);
-    expect(await ask(2)).not.toBe(first);
-  });
+test('chat completions: an abort of the client ends the generation and frees its session', async () => {
+  const stream = await demo.client.chat.completions.create({ ...greedy, model: 'endless', stream: true });
+  for await (const _chunk of stream) break; // leaving the loop aborts the request
+  await until(async () => (await slotsOf(demo.url)).every(({ state }) => state === 'idle'));
+  expect(model.metrics()).toMatchObject({ numSessions: 0, cache: { numUsedBlocks: 0 } });
 
-  test('logprobs: one entry per token, the chosen one first when it is the best', async () => {
-    const body = { ...greedy, max_tokens: 5, logprobs: true, top_logprobs: 3 };
-    const answer = await demo.client.chat.completions.create(body);
-    const content = answer.choices[0]?.logprobs?.content ?? [];
-    expect(content).toHaveLength(answer.usage?.completion_tokens ?? 0);
-    for (const { token, logprob, bytes, top_logprobs: top } of content) {
-      expect(logprob).toBeLessThanOrEqual(0);
-      expect(new TextDecoder().decode(Uint8Array.from(bytes ?? []))).toBe(token);
-      expect(top).toHaveLength(3);
-      expect(top[0]).toMatchObject({ token, logprob });
-    }
-    const streamed: unknown[] = [];
-    for await (const chunk of await demo.client.chat.completions.create({ ...body, stream: true })) {
-      streamed.push(...(chunk.choices[0]?.logprobs?.content ?? []));
-    }
-    expect(streamed).toEqual(content);
-  });
-
-  test('a stop text ends the answer and is not part of it', async () => {
-    const whole = await demo.client.chat.completions.create({ ...greedy, max_tokens: 24 });
-    const text = whole.choices[0]?.message.content ?? '';
-    const stop = text.slice(3, 6);
-    expect(stop).toHaveLength(3);
-    for (const asked of [stop, [stop, 'never said']]) {
-      const answer = await demo.client.chat.completions.create({ ...greedy, max_tokens: 24, stop: asked });
-      expect(answer.choices[0]).toMatchObject({
-        message: { content: text.slice(0, text.indexOf(stop)) },
-        finish_reason: 'stop',
-      });
-    }
-  });
-
-  test('content in parts, developer messages and what other answers had are taken', async () => {
-    const answer = await demo.client.chat.completions.create({
-      model: demoId,
-      max_tokens: 2,
-      temperature: 0,
-      n: 1,
-      messages: [
-        { role: 'developer', content: 'Be short.' },
-        { role: 'user', content: [{ type: 'text', text: 'Hello' }] },
-        { role: 'assistant', content: 'Hi', refusal: null },
-        { role: 'user', content: 'And?' },
-      ],
-    });
-    expect(answer.choices).toHaveLength(1);
-  });
-
-  test('an equal beginning is computed once', async () => {
-    const content = 'The old man looked at the sea and thought of the boats. '.repeat(8);
-    const ask = { ...greedy, messages: [{ role: 'user' as const, content }], max_tokens: 2 };
-    await demo.client.chat.completions.create(ask);
-    const { usage } = await demo.client.chat.completions.create(ask);
-    const cached = usage?.prompt_tokens_details?.cached_tokens ?? 0;
-    // whole blocks of it, and never its last token
-    const { blockSize } = model.metrics().cache;
-    expect(cached).toBe(Math.floor(((usage?.prompt_tokens ?? 0) - 1) / blockSize) * blockSize);
-    expect(cached).toBeGreaterThan(0);
-  });
-
-  test('an abort of the client ends the generation and frees its session', async () => {
-    const stream = await demo.client.chat.completions.create({ ...greedy, model: 'endless', stream: true });
-    for await (const _chunk of stream) break; // leaving the loop aborts the request
-    await until(async () => (await slotsOf(demo.url)).every(({ state }) => state === 'idle'));
-    expect(model.metrics()).toMatchObject({ numSessions: 0, cache: { numUsedBlocks: 0 } });
-
-    const controller = new AbortController();
-    const whole = demo.client.chat.completions.create({ ...greedy, model: 'endless' }, { signal: controller.signal });
-    await until(async () => (await slotsOf(demo.url)).some(({ generated_tokens: count }) => count > 0));
-    controller.abort();
-    await expect(whole).rejects.toBeInstanceOf(OpenAI.APIUserAbortError);
-    await until(async () => (await slotsOf(demo.url)).every(({ state }) => state === 'idle'));
-    expect(model.metrics()).toMatchObject({ numSessions: 0, cache: { numUsedBlocks: 0 } });
-  });
+  const controller = new AbortController();
+  const whole = demo.client.chat.completions.create({ ...greedy, model: 'endless' }, { signal: controller.signal });
+  await until(async () => (await slotsOf(demo.url)).some(({ generated_tokens: count }) => count > 0));
+  controller.abort();
+  await expect(whole).rejects.toBeInstanceOf(OpenAI.APIUserAbortError);
+  await until(async () => (await slotsOf(demo.url)).every(({ state }) => state === 'idle'));
+  expect(model.metrics()).toMatchObject({ numSessions: 0, cache: { numUsedBlocks: 0 } });
 });
 
 describe('completions', () => {

@@ -38,78 +38,74 @@ const weather = tool({
   execute: ({ city, days }) => Promise.resolve({ text: `${days} days of sun in ${city}` }),
 });
 
-describe('generateText', () => {
-  test('text, usage, finish reason', async () => {
-    const result = await generateText({ model: languageModel(model), prompt, maxOutputTokens: 12, temperature: 0 });
-    const direct = await model
-      .generate([{ role: 'user', content: prompt }], { maxTokens: 12, temperature: 0 })
-      .result();
-    expect(result.text).toBe(direct.text);
-    expect(result.finishReason).toBe('length');
-    expect(result.usage.inputTokens).toBe(direct.promptTokens);
-    expect(result.usage.outputTokens).toBe(12);
-    expect(result.usage.totalTokens).toBe(direct.promptTokens + 12);
-    expect(result.warnings ?? []).toEqual([]);
-    expect(result.response.modelId).toBe(model.name);
-  });
+test('generateText: text, usage, finish reason', async () => {
+  const result = await generateText({ model: languageModel(model), prompt, maxOutputTokens: 12, temperature: 0 });
+  const direct = await model.generate([{ role: 'user', content: prompt }], { maxTokens: 12, temperature: 0 }).result();
+  expect(result.text).toBe(direct.text);
+  expect(result.finishReason).toBe('length');
+  expect(result.usage.inputTokens).toBe(direct.promptTokens);
+  expect(result.usage.outputTokens).toBe(12);
+  expect(result.usage.totalTokens).toBe(direct.promptTokens + 12);
+  expect(result.warnings ?? []).toEqual([]);
+  expect(result.response.modelId).toBe(model.name);
+});
 
-  test('seed, stop sequences, system message and settings arrive', async () => {
-    const options = { model: languageModel(model), prompt, seed: 7, maxOutputTokens: 20, temperature: 1 };
-    const [first, second] = [await generateText(options), await generateText(options)];
-    expect(second.text).toBe(first.text);
-    const stop = first.text.slice(8, 10);
-    const stopped = await generateText({ ...options, stopSequences: [stop] });
-    expect([stopped.text, stopped.finishReason]).toEqual([first.text.slice(0, first.text.indexOf(stop)), 'stop']);
-    const messages = [
-      { role: 'system', content: 'Be brief.' },
-      { role: 'user', content: prompt },
-    ];
-    const direct = await model.generate(messages, { seed: 7, maxTokens: 20, temperature: 1 }).result();
-    expect((await generateText({ ...options, instructions: 'Be brief.' })).text).toBe(direct.text);
-  });
+test('generateText: seed, stop sequences, system message and settings arrive', async () => {
+  const options = { model: languageModel(model), prompt, seed: 7, maxOutputTokens: 20, temperature: 1 };
+  const [first, second] = [await generateText(options), await generateText(options)];
+  expect(second.text).toBe(first.text);
+  const stop = first.text.slice(8, 10);
+  const stopped = await generateText({ ...options, stopSequences: [stop] });
+  expect([stopped.text, stopped.finishReason]).toEqual([first.text.slice(0, first.text.indexOf(stop)), 'stop']);
+  const messages = [
+    { role: 'system', content: 'Be brief.' },
+    { role: 'user', content: prompt },
+  ];
+  const direct = await model.generate(messages, { seed: 7, maxTokens: 20, temperature: 1 }).result();
+  expect((await generateText({ ...options, instructions: 'Be brief.' })).text).toBe(direct.text);
+});
 
-  test('without a chat the model continues the text', async () => {
-    const story = 'The captain looked at the sea and';
-    const completion = languageModel(model, { chat: false });
-    const { text } = await generateText({ model: completion, prompt: story, maxOutputTokens: 8, temperature: 0 });
-    expect(text).toBe((await model.generate(story, { maxTokens: 8, temperature: 0 }).result()).text);
-  });
+test('generateText: without a chat the model continues the text', async () => {
+  const story = 'The captain looked at the sea and';
+  const completion = languageModel(model, { chat: false });
+  const { text } = await generateText({ model: completion, prompt: story, maxOutputTokens: 8, temperature: 0 });
+  expect(text).toBe((await model.generate(story, { maxTokens: 8, temperature: 0 }).result()).text);
+});
 
-  test('options of our own', async () => {
-    const grammar = 'root ::= "yes" | "no"';
-    const { text, warnings } = await generateText({
-      model: languageModel(model),
-      prompt,
-      providerOptions: { winnow: { grammar, colour: 'red' } },
-    });
-    expect(['yes', 'no']).toContain(text);
-    expect(warnings).toEqual([{ type: 'unsupported', feature: 'providerOptions.winnow.colour' }]);
+test('generateText: options of our own', async () => {
+  const grammar = 'root ::= "yes" | "no"';
+  const { text, warnings } = await generateText({
+    model: languageModel(model),
+    prompt,
+    providerOptions: { winnow: { grammar, colour: 'red' } },
   });
+  expect(['yes', 'no']).toContain(text);
+  expect(warnings).toEqual([{ type: 'unsupported', feature: 'providerOptions.winnow.colour' }]);
+});
 
-  test('what it cannot do is refused', async () => {
-    const image = { type: 'file', mediaType: 'image/png', data: new Uint8Array([1]) } as const;
-    await expect(
-      generateText({ model: languageModel(model), messages: [{ role: 'user', content: [image] }], maxRetries: 0 }),
-    ).rejects.toThrow('file');
-    const long = 'sea '.repeat(3000);
-    await expect(generateText({ model: languageModel(model), prompt: long, maxRetries: 0 })).rejects.toMatchObject({
-      code: 'capacity',
-    });
+test('generateText: what it cannot do is refused', async () => {
+  const image = { type: 'file', mediaType: 'image/png', data: new Uint8Array([1]) } as const;
+  await expect(
+    generateText({ model: languageModel(model), messages: [{ role: 'user', content: [image] }], maxRetries: 0 }),
+  ).rejects.toThrow('file');
+  const long = 'sea '.repeat(3000);
+  await expect(generateText({ model: languageModel(model), prompt: long, maxRetries: 0 })).rejects.toMatchObject({
+    code: 'capacity',
   });
+});
 
-  test('an abort ends it with the reason, and the model goes on working', async () => {
-    const controller = new AbortController();
-    const promise = generateText({
-      model: languageModel(model),
-      prompt,
-      abortSignal: controller.signal,
-      maxRetries: 0,
-    });
-    controller.abort(new Error('enough'));
-    await expect(promise).rejects.toThrow('enough');
-    expect(model.metrics().numSessions).toBe(0);
-    await generateText({ model: languageModel(model), prompt, maxOutputTokens: 2 });
+test('generateText: an abort ends it with the reason, and the model goes on working', async () => {
+  const controller = new AbortController();
+  const promise = generateText({
+    model: languageModel(model),
+    prompt,
+    abortSignal: controller.signal,
+    maxRetries: 0,
   });
+  controller.abort(new Error('enough'));
+  await expect(promise).rejects.toThrow('enough');
+  expect(model.metrics().numSessions).toBe(0);
+  await generateText({ model: languageModel(model), prompt, maxOutputTokens: 2 });
 });
 
 describe('streamText', () => {

@@ -43,110 +43,104 @@ number ::= ("-"? ([0-9] | [1-9] [0-9]{0,15})) ("." [0-9]+)? ([eE] [-+]? [0-9] [1
 ws ::= | " " | "\n" [ \t]{0,20}
 `;
 
-describe('GBNF', () => {
-  test.each([
-    ['root ::= "a" "b"', ['ab'], ['', 'a', 'abb']],
-    ['root ::= "a" | "b"\n  | "c"', ['a', 'b', 'c'], ['ab', '']],
-    ['root ::= ("a" | b)* "!" # comment\nb ::= "bb"?', ['!', 'a!', 'bb!', 'abba!', 'abb!'], ['b!', 'a']],
-    ['root ::= "a"{2,3}', ['aa', 'aaa'], ['a', 'aaaa']],
-    ['root ::= "ab"{2}', ['abab'], ['ab', 'ababab', 'abb']],
-    ['root ::= [a-c]{2,}', ['ab', 'ccc'], ['a', 'ad']],
-    ['root ::= [ab]{,2}', ['', 'a', 'ab'], ['aba']],
-    ['root ::= [^a-z\\n]', ['A', 'é', '😀', '-'], ['b', '\n', '']],
-    ['root ::= [a\\-z]', ['a', '-', 'z'], ['b']],
-    ['root ::= [az-]', ['a', '-', 'z'], ['b']],
-    ['root ::= .', ['a', '\n', '€', '😀'], ['', 'ab']],
-    ['root ::= "\\x41\\u00e9\\U0001F600\\t\\""', ['Aé😀\t"'], ['A']],
-    ['root ::= "x" root "y" | ""', ['', 'xy', 'xxxyyy'], ['xxy', 'xyy']],
-    ['root ::= "x" root | "x"', ['x', 'xxxxx'], ['', 'xy']],
-    ['root ::= a+ a*\na ::= "a"?', ['', 'a', 'aaaa'], ['b']],
-    ['root ::= ( ( "a" ) )', ['a'], []],
-    ['root ::= []', [], ['', 'a']],
-    ['root ::=\nb ::= "b"', [''], ['b']],
-    [
-      json,
-      ['{}', '{"a": [1, {"b": -2.5e3}, "\\u00e9é", true]}', '{ }'],
-      ['{', '[]', '{"a":}', '{"a":1,}', '{"a":"\t"}'],
-    ],
-  ])('%s', (grammar, accepted, refused) => {
-    for (const text of accepted) expect([text, matches(grammar, text)]).toEqual([text, true]);
-    for (const text of refused) expect([text, matches(grammar, text)]).toEqual([text, false]);
-    for (const text of [...accepted, ...refused]) {
-      expect([text, recognises(parseGrammar(grammar), text)]).toEqual([text, accepted.includes(text)]);
-    }
-  });
+test.each([
+  ['root ::= "a" "b"', ['ab'], ['', 'a', 'abb']],
+  ['root ::= "a" | "b"\n  | "c"', ['a', 'b', 'c'], ['ab', '']],
+  ['root ::= ("a" | b)* "!" # comment\nb ::= "bb"?', ['!', 'a!', 'bb!', 'abba!', 'abb!'], ['b!', 'a']],
+  ['root ::= "a"{2,3}', ['aa', 'aaa'], ['a', 'aaaa']],
+  ['root ::= "ab"{2}', ['abab'], ['ab', 'ababab', 'abb']],
+  ['root ::= [a-c]{2,}', ['ab', 'ccc'], ['a', 'ad']],
+  ['root ::= [ab]{,2}', ['', 'a', 'ab'], ['aba']],
+  ['root ::= [^a-z\\n]', ['A', 'é', '😀', '-'], ['b', '\n', '']],
+  ['root ::= [a\\-z]', ['a', '-', 'z'], ['b']],
+  ['root ::= [az-]', ['a', '-', 'z'], ['b']],
+  ['root ::= .', ['a', '\n', '€', '😀'], ['', 'ab']],
+  ['root ::= "\\x41\\u00e9\\U0001F600\\t\\""', ['Aé😀\t"'], ['A']],
+  ['root ::= "x" root "y" | ""', ['', 'xy', 'xxxyyy'], ['xxy', 'xyy']],
+  ['root ::= "x" root | "x"', ['x', 'xxxxx'], ['', 'xy']],
+  ['root ::= a+ a*\na ::= "a"?', ['', 'a', 'aaaa'], ['b']],
+  ['root ::= ( ( "a" ) )', ['a'], []],
+  ['root ::= []', [], ['', 'a']],
+  ['root ::=\nb ::= "b"', [''], ['b']],
+  [json, ['{}', '{"a": [1, {"b": -2.5e3}, "\\u00e9é", true]}', '{ }'], ['{', '[]', '{"a":}', '{"a":1,}', '{"a":"\t"}']],
+])('GBNF: %s', (grammar, accepted, refused) => {
+  for (const text of accepted) expect([text, matches(grammar, text)]).toEqual([text, true]);
+  for (const text of refused) expect([text, matches(grammar, text)]).toEqual([text, false]);
+  for (const text of [...accepted, ...refused]) {
+    expect([text, recognises(parseGrammar(grammar), text)]).toEqual([text, accepted.includes(text)]);
+  }
+});
 
-  test.each([
-    ['', 'root', 0],
-    ['a ::= "b"', 'root', 0],
-    ['root ::= b', 'b', 9],
-    ['root = "a"', 'root', 5],
-    ['root ::= "a', 'literal', 9],
-    ['root ::= [a', 'class', 9],
-    ['root ::= [z-a]', 'class', 10],
-    ['root ::= ("a"', 'group', 9],
-    ['root ::= "a")', 'root', 12],
-    ['root ::= "\\q"', 'literal', 10],
-    ['root ::= "\\x4"', 'literal', 10],
-    ['root ::= "\\uD800"', 'literal', 10],
-    ['root ::= "a"{3,2}', 'repetition', 12],
-    ['root ::= "a"{x}', 'repetition', 12],
-    ['root ::= "a"\nroot ::= "b"', 'root', 13],
-    ['é ::= "a"', 'rule', 0],
-    ['root ::= "é" \\', 'root', 14],
-  ])('%s is refused with its place', (text, field, byteOffset) => {
-    expect(() => parseGrammar(text)).toThrow(expect.objectContaining({ code: 'format', field, byteOffset }));
-  });
+test.each([
+  ['', 'root', 0],
+  ['a ::= "b"', 'root', 0],
+  ['root ::= b', 'b', 9],
+  ['root = "a"', 'root', 5],
+  ['root ::= "a', 'literal', 9],
+  ['root ::= [a', 'class', 9],
+  ['root ::= [z-a]', 'class', 10],
+  ['root ::= ("a"', 'group', 9],
+  ['root ::= "a")', 'root', 12],
+  ['root ::= "\\q"', 'literal', 10],
+  ['root ::= "\\x4"', 'literal', 10],
+  ['root ::= "\\uD800"', 'literal', 10],
+  ['root ::= "a"{3,2}', 'repetition', 12],
+  ['root ::= "a"{x}', 'repetition', 12],
+  ['root ::= "a"\nroot ::= "b"', 'root', 13],
+  ['é ::= "a"', 'rule', 0],
+  ['root ::= "é" \\', 'root', 14],
+])('GBNF: %s is refused with its place', (text, field, byteOffset) => {
+  expect(() => parseGrammar(text)).toThrow(expect.objectContaining({ code: 'format', field, byteOffset }));
+});
 
-  test.each([
-    ['root ::= root "a" | "b"', 'root > root'],
-    ['root ::= a\na ::= b? c\nb ::= "b"\nc ::= a', 'a > c > a'],
-    ['root ::= ("x"? root)*', 'root > root'],
-  ])('left recursion is refused: %s', (text, cycle) => {
-    expect(() => start(text)).toThrow(
-      expect.objectContaining({ code: 'format', message: expect.stringContaining(cycle) }),
-    );
-  });
+test.each([
+  ['root ::= root "a" | "b"', 'root > root'],
+  ['root ::= a\na ::= b? c\nb ::= "b"\nc ::= a', 'a > c > a'],
+  ['root ::= ("x"? root)*', 'root > root'],
+])('GBNF: left recursion is refused: %s', (text, cycle) => {
+  expect(() => start(text)).toThrow(
+    expect.objectContaining({ code: 'format', message: expect.stringContaining(cycle) }),
+  );
+});
 
-  test('what is too large is refused', () => {
-    const refusal = expect.objectContaining({ code: 'capacity' });
-    expect(() => parseGrammar('root ::= "a"{1,1000000}')).toThrow(refusal);
-    expect(() => parseGrammar(`root ::= ${'('.repeat(10_000)}"a"`)).toThrow(refusal);
-    expect(() => start('root ::= ("a"{1,90000}){1,90000}')).toThrow(refusal);
-  });
+test('GBNF: what is too large is refused', () => {
+  const refusal = expect.objectContaining({ code: 'capacity' });
+  expect(() => parseGrammar('root ::= "a"{1,1000000}')).toThrow(refusal);
+  expect(() => parseGrammar(`root ::= ${'('.repeat(10_000)}"a"`)).toThrow(refusal);
+  expect(() => start('root ::= ("a"{1,90000}){1,90000}')).toThrow(refusal);
+});
 
-  test('rules that only end in each other keep no stack; brackets keep one', () => {
-    const flat = start('root ::= "a" root | "a" b\nb ::= "b" root | ""');
-    for (let i = 0; i < 20_000; i++) expect(flat.accept(0x61)).toBe(true);
-    const nested = start('root ::= "(" root ")" | ""');
-    for (let i = 0; i < 1500; i++) expect(nested.accept(0x28)).toBe(true);
-    expect(nested.canEnd).toBe(false);
-    for (let i = 0; i < 1500; i++) expect(nested.accept(0x29)).toBe(true);
-    expect(nested.canEnd && nested.isComplete).toBe(true);
-    expect(() => {
-      for (let i = 0; i < 10_000; i++) nested.accept(0x28);
-      const deep = start('root ::= "(" root ")" | ""');
-      for (let i = 0; i < 10_000; i++) deep.accept(0x28);
-    }).toThrow(expect.objectContaining({ code: 'capacity' }));
-  });
+test('GBNF: rules that only end in each other keep no stack; brackets keep one', () => {
+  const flat = start('root ::= "a" root | "a" b\nb ::= "b" root | ""');
+  for (let i = 0; i < 20_000; i++) expect(flat.accept(0x61)).toBe(true);
+  const nested = start('root ::= "(" root ")" | ""');
+  for (let i = 0; i < 1500; i++) expect(nested.accept(0x28)).toBe(true);
+  expect(nested.canEnd).toBe(false);
+  for (let i = 0; i < 1500; i++) expect(nested.accept(0x29)).toBe(true);
+  expect(nested.canEnd && nested.isComplete).toBe(true);
+  expect(() => {
+    for (let i = 0; i < 10_000; i++) nested.accept(0x28);
+    const deep = start('root ::= "(" root ")" | ""');
+    for (let i = 0; i < 10_000; i++) deep.accept(0x28);
+  }).toThrow(expect.objectContaining({ code: 'capacity' }));
+});
 
-  test('ambiguity does not multiply: 2 to the power of 600 stacks are 600 shared ones', () => {
-    const matcher = start('root ::= "x" root "y" | "x" root "z" | ""');
-    for (let i = 0; i < 600; i++) expect(matcher.accept(0x78)).toBe(true);
-    for (let i = 0; i < 600; i++) expect(matcher.accept(i % 3 === 0 ? 0x79 : 0x7a)).toBe(true);
-    expect(matcher.isComplete).toBe(true);
-  });
+test('GBNF: ambiguity does not multiply: 2 to the power of 600 stacks are 600 shared ones', () => {
+  const matcher = start('root ::= "x" root "y" | "x" root "z" | ""');
+  for (let i = 0; i < 600; i++) expect(matcher.accept(0x78)).toBe(true);
+  for (let i = 0; i < 600; i++) expect(matcher.accept(i % 3 === 0 ? 0x79 : 0x7a)).toBe(true);
+  expect(matcher.isComplete).toBe(true);
+});
 
-  test('states are forgotten when there are many, and matchers go on', () => {
-    const matcher = start('root ::= "a"{0,50000} "b"');
-    const early = matcher.fork();
-    for (let i = 0; i < 49_999; i++) matcher.accept(0x61);
-    expect(maskIds(matcher)).toEqual([0x61, 0x62]);
-    expect(maskIds(early)).toEqual([0x61, 0x62]);
-    expect(matcher.accept(0x61)).toBe(true);
-    expect(maskIds(matcher)).toEqual([0x62]);
-    expect(early.accept(0x62) && early.isComplete).toBe(true);
-  });
+test('GBNF: states are forgotten when there are many, and matchers go on', () => {
+  const matcher = start('root ::= "a"{0,50000} "b"');
+  const early = matcher.fork();
+  for (let i = 0; i < 49_999; i++) matcher.accept(0x61);
+  expect(maskIds(matcher)).toEqual([0x61, 0x62]);
+  expect(maskIds(early)).toEqual([0x61, 0x62]);
+  expect(matcher.accept(0x61)).toBe(true);
+  expect(maskIds(matcher)).toEqual([0x62]);
+  expect(early.accept(0x62) && early.isComplete).toBe(true);
 });
 
 /** Rules r0 .. r3; a rule refers to later ones anywhere, and to any one after a character, so that none recurses on the left. */

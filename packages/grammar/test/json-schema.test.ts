@@ -1,4 +1,4 @@
-import { describe, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import type { JsonSchema } from '../src/index.js';
 import { formats } from '../src/schema/formats.js';
 import { checkSamples, matches, tokensOf, validatorOf } from './schema-checks.js';
@@ -39,241 +39,234 @@ const tree = {
   },
 };
 
-describe('JSON schema', () => {
-  test.each<[string, JsonSchema, string[], string[]]>([
+test.each<[string, JsonSchema, string[], string[]]>([
+  [
+    'an object',
+    person,
     [
-      'an object',
-      person,
-      [
-        '{"name":"é","tags":[]}',
-        '{"name": "Bo", "age": 130, "tags": ["a", "bc"], "home": {"city": "Ulm"}}',
-        '{\n  "name": "x",\n  "tags": [],\n  "home": null\n}',
+      '{"name":"é","tags":[]}',
+      '{"name": "Bo", "age": 130, "tags": ["a", "bc"], "home": {"city": "Ulm"}}',
+      '{\n  "name": "x",\n  "tags": [],\n  "home": null\n}',
+    ],
+    [
+      '{"tags":[],"name":"x"}',
+      '{"name":"","tags":[]}',
+      '{"name":"x","tags":["A"]}',
+      '{"name":"x","age":131,"tags":[]}',
+      '{"name":"x","tags":[],"b":1}',
+      '{"name":"x"}',
+    ],
+  ],
+  [
+    'recursion',
+    tree,
+    ['{"value":1,"children":[{"value":-0.5e3,"children":[]}]}'],
+    ['{"children":[]}', '{"value":1,"children":[1]}'],
+  ],
+  ['anything', true, ['1', '{"a":[null,{}]}', '"x"'], ['', '{', 'x']],
+  [
+    'integers',
+    { type: 'integer', minimum: -12, exclusiveMaximum: 105 },
+    ['-12', '-1', '0', '9', '104', '99'],
+    ['-13', '105', '-0', '01', '1.5'],
+  ],
+  ['integers without bounds', { type: 'integer' }, ['0', '-7', '123456789012345'], ['1.0', '-', '00']],
+  ['multiples', { type: 'integer', multipleOf: 7, minimum: 10 }, ['14', '21', '7000'], ['7', '15', '']],
+  [
+    'numbers',
+    { type: 'number', minimum: 0.25, maximum: 2.5 },
+    ['0.25', '0.3', '1', '1.999999', '2.5', '2.500000', '2'],
+    ['0.24', '0.2', '2.51', '3', '0', '1e0'],
+  ],
+  ['numbers above', { type: 'number', exclusiveMinimum: 0 }, ['0.000001', '1', '12345.5'], ['0', '0.0', '-1']],
+  [
+    'numbers below zero',
+    { type: 'number', minimum: -1.5, exclusiveMaximum: -0.25 },
+    ['-1.5', '-1', '-0.250001', '-0.3'],
+    ['-0.25', '0', '-1.6', '-0', '-0.2'],
+  ],
+  ['an enum', { enum: ['a"b', 1, null, { x: [1, 'y'] }] }, ['"a\\"b"', '1', 'null', '{"x":[1,"y"]}'], ['2', '"a"']],
+  ['an enum with a type', { type: 'string', enum: ['a', 1, 'long'], maxLength: 2 }, ['"a"'], ['1', '"long"']],
+  ['a constant', { const: 'x' }, ['"x"'], ['"y"']],
+  [
+    'a tuple',
+    {
+      type: 'array',
+      prefixItems: [{ type: 'integer' }, { type: 'string' }],
+      items: { type: 'null' },
+      minItems: 1,
+      maxItems: 3,
+    },
+    ['[1]', '[1,"a"]', '[1, "a", null]'],
+    ['[]', '["a"]', '[1,"a",null,null]', '[1,null]'],
+  ],
+  ['an array without items', { type: 'array', maxItems: 0 }, ['[]'], ['[1]']],
+  [
+    'items in number',
+    { type: 'array', items: { type: 'integer' }, minItems: 2, maxItems: 3 },
+    ['[1,2]', '[1,2,3]'],
+    ['[1]', '[1,2,3,4]', '[]'],
+  ],
+  [
+    'additional properties',
+    { type: 'object', properties: { a: { type: 'integer' } }, additionalProperties: { type: 'boolean' } },
+    ['{}', '{"a":1}', '{"a":1,"b":true}', '{"ab":true,"":false}'],
+    ['{"a":true}', '{"b":1}', '{"b":true,"a":true}'],
+  ],
+  [
+    'names of properties',
+    { type: 'object', propertyNames: { pattern: '^k[0-9]$' }, additionalProperties: { type: 'null' } },
+    ['{}', '{"k1":null,"k2":null}'],
+    ['{"x":null}'],
+  ],
+  [
+    'names from a list',
+    {
+      type: 'object',
+      propertyNames: { enum: ['x', 'y'] },
+      additionalProperties: { type: 'integer' },
+      required: ['y'],
+    },
+    ['{"y":1}', '{"y":1,"x":2}'],
+    ['{"x":1}', '{"z":1}'],
+  ],
+  [
+    'numbers of properties',
+    {
+      type: 'object',
+      properties: { a: { const: 1 }, b: { const: 1 }, c: { const: 1 } },
+      additionalProperties: false,
+      minProperties: 1,
+      maxProperties: 2,
+    },
+    ['{"a":1}', '{"b":1,"c":1}'],
+    ['{}', '{"a":1,"b":1,"c":1}'],
+  ],
+  [
+    'anyOf',
+    {
+      anyOf: [
+        { type: 'string', maxLength: 1 },
+        { type: 'integer', maximum: 5, minimum: 0 },
       ],
-      [
-        '{"tags":[],"name":"x"}',
-        '{"name":"","tags":[]}',
-        '{"name":"x","tags":["A"]}',
-        '{"name":"x","age":131,"tags":[]}',
-        '{"name":"x","tags":[],"b":1}',
-        '{"name":"x"}',
+    },
+    ['"a"', '5'],
+    ['"ab"', '6'],
+  ],
+  [
+    'anyOf beside properties',
+    {
+      type: 'object',
+      properties: { a: { type: 'integer' } },
+      anyOf: [{ required: ['a'] }, { properties: { b: { const: 2 } }, required: ['b'] }],
+      additionalProperties: true,
+    },
+    ['{"a":1}', '{"a":1,"b":2}', '{"b":2}'],
+    ['{}', '{"b":3}'],
+  ],
+  [
+    'oneOf by a constant',
+    {
+      oneOf: [
+        {
+          type: 'object',
+          properties: { k: { const: 'a' }, x: { type: 'integer' } },
+          required: ['k'],
+          additionalProperties: false,
+        },
+        { type: 'object', properties: { k: { const: 'b' } }, required: ['k'], additionalProperties: false },
       ],
-    ],
-    [
-      'recursion',
-      tree,
-      ['{"value":1,"children":[{"value":-0.5e3,"children":[]}]}'],
-      ['{"children":[]}', '{"value":1,"children":[1]}'],
-    ],
-    ['anything', true, ['1', '{"a":[null,{}]}', '"x"'], ['', '{', 'x']],
-    [
-      'integers',
-      { type: 'integer', minimum: -12, exclusiveMaximum: 105 },
-      ['-12', '-1', '0', '9', '104', '99'],
-      ['-13', '105', '-0', '01', '1.5'],
-    ],
-    ['integers without bounds', { type: 'integer' }, ['0', '-7', '123456789012345'], ['1.0', '-', '00']],
-    ['multiples', { type: 'integer', multipleOf: 7, minimum: 10 }, ['14', '21', '7000'], ['7', '15', '']],
-    [
-      'numbers',
-      { type: 'number', minimum: 0.25, maximum: 2.5 },
-      ['0.25', '0.3', '1', '1.999999', '2.5', '2.500000', '2'],
-      ['0.24', '0.2', '2.51', '3', '0', '1e0'],
-    ],
-    ['numbers above', { type: 'number', exclusiveMinimum: 0 }, ['0.000001', '1', '12345.5'], ['0', '0.0', '-1']],
-    [
-      'numbers below zero',
-      { type: 'number', minimum: -1.5, exclusiveMaximum: -0.25 },
-      ['-1.5', '-1', '-0.250001', '-0.3'],
-      ['-0.25', '0', '-1.6', '-0', '-0.2'],
-    ],
-    ['an enum', { enum: ['a"b', 1, null, { x: [1, 'y'] }] }, ['"a\\"b"', '1', 'null', '{"x":[1,"y"]}'], ['2', '"a"']],
-    ['an enum with a type', { type: 'string', enum: ['a', 1, 'long'], maxLength: 2 }, ['"a"'], ['1', '"long"']],
-    ['a constant', { const: 'x' }, ['"x"'], ['"y"']],
-    [
-      'a tuple',
-      {
-        type: 'array',
-        prefixItems: [{ type: 'integer' }, { type: 'string' }],
-        items: { type: 'null' },
-        minItems: 1,
-        maxItems: 3,
-      },
-      ['[1]', '[1,"a"]', '[1, "a", null]'],
-      ['[]', '["a"]', '[1,"a",null,null]', '[1,null]'],
-    ],
-    ['an array without items', { type: 'array', maxItems: 0 }, ['[]'], ['[1]']],
-    [
-      'items in number',
-      { type: 'array', items: { type: 'integer' }, minItems: 2, maxItems: 3 },
-      ['[1,2]', '[1,2,3]'],
-      ['[1]', '[1,2,3,4]', '[]'],
-    ],
-    [
-      'additional properties',
-      { type: 'object', properties: { a: { type: 'integer' } }, additionalProperties: { type: 'boolean' } },
-      ['{}', '{"a":1}', '{"a":1,"b":true}', '{"ab":true,"":false}'],
-      ['{"a":true}', '{"b":1}', '{"b":true,"a":true}'],
-    ],
-    [
-      'names of properties',
-      { type: 'object', propertyNames: { pattern: '^k[0-9]$' }, additionalProperties: { type: 'null' } },
-      ['{}', '{"k1":null,"k2":null}'],
-      ['{"x":null}'],
-    ],
-    [
-      'names from a list',
-      {
-        type: 'object',
-        propertyNames: { enum: ['x', 'y'] },
-        additionalProperties: { type: 'integer' },
-        required: ['y'],
-      },
-      ['{"y":1}', '{"y":1,"x":2}'],
-      ['{"x":1}', '{"z":1}'],
-    ],
-    [
-      'numbers of properties',
-      {
-        type: 'object',
-        properties: { a: { const: 1 }, b: { const: 1 }, c: { const: 1 } },
-        additionalProperties: false,
-        minProperties: 1,
-        maxProperties: 2,
-      },
-      ['{"a":1}', '{"b":1,"c":1}'],
-      ['{}', '{"a":1,"b":1,"c":1}'],
-    ],
-    [
-      'anyOf',
-      {
-        anyOf: [
-          { type: 'string', maxLength: 1 },
-          { type: 'integer', maximum: 5, minimum: 0 },
-        ],
-      },
-      ['"a"', '5'],
-      ['"ab"', '6'],
-    ],
-    [
-      'anyOf beside properties',
-      {
-        type: 'object',
-        properties: { a: { type: 'integer' } },
-        anyOf: [{ required: ['a'] }, { properties: { b: { const: 2 } }, required: ['b'] }],
-        additionalProperties: true,
-      },
-      ['{"a":1}', '{"a":1,"b":2}', '{"b":2}'],
-      ['{}', '{"b":3}'],
-    ],
-    [
-      'oneOf by a constant',
-      {
-        oneOf: [
-          {
-            type: 'object',
-            properties: { k: { const: 'a' }, x: { type: 'integer' } },
-            required: ['k'],
-            additionalProperties: false,
-          },
-          { type: 'object', properties: { k: { const: 'b' } }, required: ['k'], additionalProperties: false },
-        ],
-      },
-      ['{"k":"a","x":1}', '{"k":"b"}'],
-      ['{"k":"b","x":1}', '{}'],
-    ],
-    [
-      'allOf',
-      {
-        allOf: [
-          { type: 'object', properties: { a: { type: 'number', minimum: 0 } }, required: ['a'] },
-          { properties: { a: { type: 'integer', maximum: 3 } }, additionalProperties: { type: 'null' } },
-        ],
-      },
-      ['{"a":3}', '{"a":0,"b":null}'],
-      ['{"a":0.5}', '{"a":4}', '{"a":1,"b":1}'],
-    ],
-    [
-      'a reference with more',
-      { $ref: '#/$defs/s', maxLength: 2, $defs: { s: { type: 'string', minLength: 1 } } },
-      ['"ab"', '"a"'],
-      ['""', '"abc"'],
-    ],
-    ['an anchor', { $ref: '#here', $defs: { s: { $anchor: 'here', const: 1 } } }, ['1'], ['2']],
-    [
-      'escapes',
-      { type: 'string', maxLength: 2 },
-      ['"\\n\\u00e9"', '"\\uD83D\\uDE00"', '"😀é"', '"\\/"'],
-      ['"\n"', '"\\uD83D"', '"abc"', '"\\x"'],
-    ],
-    ['a pattern anywhere', { type: 'string', pattern: 'b+' }, ['"b"', '"abba"', '"\\"b"'], ['"a"', '""']],
-    ['a pattern with escapes', { type: 'string', pattern: '^"\\\\\\n$' }, ['"\\"\\\\\\n"'], ['"a"']],
-    [
-      'a pattern with looks ahead',
-      { type: 'string', pattern: '^(?!a)(?=.*z)[a-z]{2}$' },
-      ['"zz"', '"bz"', '"za"'],
-      ['"az"', '"bb"', '"z"'],
-    ],
-    [
-      'a pattern and lengths',
-      { type: 'string', pattern: '^(ab)*$', minLength: 3, maxLength: 6 },
-      ['"abab"', '"ababab"'],
-      ['"ab"', '""'],
-    ],
-    [
-      'a class of Unicode',
-      { type: 'string', pattern: '^\\p{Lu}\\p{Ll}+$' },
-      ['"Ärger"', '"Οδος"'],
-      ['"ärger"', '"A1"'],
-    ],
-    ['no type named', { properties: { a: { minLength: 2, type: 'string' } } }, ['{"a":"xy"}', '{}'], ['{"a":"x"}']],
-    [
-      'a format of their own with its pattern',
-      { type: 'string', format: 'starts_with', pattern: '^ab.*' },
-      ['"abc"'],
-      ['"b"'],
-    ],
-    ['null and text', { type: ['string', 'null'] }, ['null', '""'], ['1']],
-  ])('%s', (_name, schema, valid, others) => {
-    const tokens = tokensOf(schema);
-    const validate = validatorOf(schema);
-    for (const text of valid) {
-      expect([text, matches(tokens, text)]).toEqual([text, true]);
-      expect([text, validate(JSON.parse(text))]).toEqual([text, true]);
-    }
-    for (const text of others) expect([text, matches(tokens, text)]).toEqual([text, false]);
-    checkSamples(schema, 3);
-  });
+    },
+    ['{"k":"a","x":1}', '{"k":"b"}'],
+    ['{"k":"b","x":1}', '{}'],
+  ],
+  [
+    'allOf',
+    {
+      allOf: [
+        { type: 'object', properties: { a: { type: 'number', minimum: 0 } }, required: ['a'] },
+        { properties: { a: { type: 'integer', maximum: 3 } }, additionalProperties: { type: 'null' } },
+      ],
+    },
+    ['{"a":3}', '{"a":0,"b":null}'],
+    ['{"a":0.5}', '{"a":4}', '{"a":1,"b":1}'],
+  ],
+  [
+    'a reference with more',
+    { $ref: '#/$defs/s', maxLength: 2, $defs: { s: { type: 'string', minLength: 1 } } },
+    ['"ab"', '"a"'],
+    ['""', '"abc"'],
+  ],
+  ['an anchor', { $ref: '#here', $defs: { s: { $anchor: 'here', const: 1 } } }, ['1'], ['2']],
+  [
+    'escapes',
+    { type: 'string', maxLength: 2 },
+    ['"\\n\\u00e9"', '"\\uD83D\\uDE00"', '"😀é"', '"\\/"'],
+    ['"\n"', '"\\uD83D"', '"abc"', '"\\x"'],
+  ],
+  ['a pattern anywhere', { type: 'string', pattern: 'b+' }, ['"b"', '"abba"', '"\\"b"'], ['"a"', '""']],
+  ['a pattern with escapes', { type: 'string', pattern: '^"\\\\\\n$' }, ['"\\"\\\\\\n"'], ['"a"']],
+  [
+    'a pattern with looks ahead',
+    { type: 'string', pattern: '^(?!a)(?=.*z)[a-z]{2}$' },
+    ['"zz"', '"bz"', '"za"'],
+    ['"az"', '"bb"', '"z"'],
+  ],
+  [
+    'a pattern and lengths',
+    { type: 'string', pattern: '^(ab)*$', minLength: 3, maxLength: 6 },
+    ['"abab"', '"ababab"'],
+    ['"ab"', '""'],
+  ],
+  ['a class of Unicode', { type: 'string', pattern: '^\\p{Lu}\\p{Ll}+$' }, ['"Ärger"', '"Οδος"'], ['"ärger"', '"A1"']],
+  ['no type named', { properties: { a: { minLength: 2, type: 'string' } } }, ['{"a":"xy"}', '{}'], ['{"a":"x"}']],
+  [
+    'a format of their own with its pattern',
+    { type: 'string', format: 'starts_with', pattern: '^ab.*' },
+    ['"abc"'],
+    ['"b"'],
+  ],
+  ['null and text', { type: ['string', 'null'] }, ['null', '""'], ['1']],
+])('%s', (_name, schema, valid, others) => {
+  const tokens = tokensOf(schema);
+  const validate = validatorOf(schema);
+  for (const text of valid) {
+    expect([text, matches(tokens, text)]).toEqual([text, true]);
+    expect([text, validate(JSON.parse(text))]).toEqual([text, true]);
+  }
+  for (const text of others) expect([text, matches(tokens, text)]).toEqual([text, false]);
+  checkSamples(schema, 3);
+});
 
-  test.each([...formats.keys()])('format %s is what ajv-formats takes for it', (format) => {
-    expect(checkSamples({ type: 'string', format }, 7, 40)).toBeGreaterThan(20);
-  });
+test.each([...formats.keys()])('format %s is what ajv-formats takes for it', (format) => {
+  expect(checkSamples({ type: 'string', format }, 7, 40)).toBeGreaterThan(20);
+});
 
-  test.each([
-    ['date', '2024-12-31'],
-    ['date-time', '2024-02-28T23:59:59.123+01:00'],
-    ['email', 'ada.lovelace@mail.example.com'],
-    ['uuid', '123e4567-e89b-12d3-a456-426614174000'],
-    ['ipv4', '192.168.0.255'],
-    ['ipv6', '2001:db8::1'],
-    ['uri', 'https://example.com/a/b?c=d#e'],
-    ['duration', 'P1Y2M3DT4H'],
-  ])('format %s has %s', (format, text) => {
-    expect([format === 'duration', matches(tokensOf({ type: 'string', format }), JSON.stringify(text))]).toEqual([
-      format === 'duration',
-      format !== 'duration',
-    ]);
-  });
+test.each([
+  ['date', '2024-12-31'],
+  ['date-time', '2024-02-28T23:59:59.123+01:00'],
+  ['email', 'ada.lovelace@mail.example.com'],
+  ['uuid', '123e4567-e89b-12d3-a456-426614174000'],
+  ['ipv4', '192.168.0.255'],
+  ['ipv6', '2001:db8::1'],
+  ['uri', 'https://example.com/a/b?c=d#e'],
+  ['duration', 'P1Y2M3DT4H'],
+])('format %s has %s', (format, text) => {
+  expect([format === 'duration', matches(tokensOf({ type: 'string', format }), JSON.stringify(text))]).toEqual([
+    format === 'duration',
+    format !== 'duration',
+  ]);
+});
 
-  test('one blank between parts, by default', () => {
-    const tokens = tokensOf(person, 'single');
-    expect(matches(tokens, '{"name": "x","tags": [ "a", "b" ]}')).toBe(true);
-    expect(matches(tokens, '{"name":  "x","tags":[]}')).toBe(false);
-    expect(matches(tokens, '{"name":\n"x","tags":[]}')).toBe(false);
-  });
+test('one blank between parts, by default', () => {
+  const tokens = tokensOf(person, 'single');
+  expect(matches(tokens, '{"name": "x","tags": [ "a", "b" ]}')).toBe(true);
+  expect(matches(tokens, '{"name":  "x","tags":[]}')).toBe(false);
+  expect(matches(tokens, '{"name":\n"x","tags":[]}')).toBe(false);
+});
 
-  test('without blanks there is one way to write a value', () => {
-    const tokens = tokensOf(person, 'none');
-    expect(matches(tokens, '{"name":"x","tags":["a","b"]}')).toBe(true);
-    expect(matches(tokens, '{"name": "x","tags":[]}')).toBe(false);
-  });
+test('without blanks there is one way to write a value', () => {
+  const tokens = tokensOf(person, 'none');
+  expect(matches(tokens, '{"name":"x","tags":["a","b"]}')).toBe(true);
+  expect(matches(tokens, '{"name": "x","tags":[]}')).toBe(false);
 });

@@ -81,111 +81,108 @@ const renamed = (
 ): Map<string, TruthWeight> =>
   new Map([...[...weights].map(([name, weight]) => [rename(name), weight] as const), ...randomWeights(more)]);
 
-describe('bert', () => {
-  const settings = {
-    model_type: 'bert',
-    vocab_size: 11,
-    hidden_size: hidden,
-    intermediate_size: ffn,
-    num_hidden_layers: numLayers,
-    num_attention_heads: 3,
-    max_position_embeddings: 16,
-    type_vocab_size: 2,
-    hidden_act: 'gelu',
-    layer_norm_eps: 1e-3,
-  };
-  const weights = randomWeights({
-    'embeddings.word_embeddings.weight': [11, hidden],
-    'embeddings.position_embeddings.weight': [16, hidden],
-    'embeddings.token_type_embeddings.weight': [2, hidden],
-    ...norm('embeddings.LayerNorm'),
-    ...layers((layer) => {
-      const own = `encoder.layer.${layer}`;
-      return {
-        ...matrix(`${own}.attention.self.query`, hidden, hidden, true),
-        ...matrix(`${own}.attention.self.key`, hidden, hidden, true),
-        ...matrix(`${own}.attention.self.value`, hidden, hidden, true),
-        ...matrix(`${own}.attention.output.dense`, hidden, hidden, true),
-        ...norm(`${own}.attention.output.LayerNorm`),
-        ...matrix(`${own}.intermediate.dense`, ffn, hidden, true),
-        ...matrix(`${own}.output.dense`, hidden, ffn, true),
-        ...norm(`${own}.output.LayerNorm`),
-      };
-    }),
-  });
-  const truth: TruthEncoder = {
-    numHeads: 3,
-    numLayers,
-    eps: 1e-3,
-    activation: geluErf,
-    tokens: 'embeddings.word_embeddings',
-    positions: 'embeddings.position_embeddings',
-    types: 'embeddings.token_type_embeddings',
-    embeddingNorm: 'embeddings.LayerNorm',
-    layer: (layer) => ({
-      order: 'post',
-      attentionNorm: `encoder.layer.${layer}.attention.output.LayerNorm`,
-      ffnNorm: `encoder.layer.${layer}.output.LayerNorm`,
-      qkv: ['query', 'key', 'value'].map((name) => `encoder.layer.${layer}.attention.self.${name}`),
-      output: `encoder.layer.${layer}.attention.output.dense`,
-      up: [`encoder.layer.${layer}.intermediate.dense`],
-      isGated: false,
-      down: `encoder.layer.${layer}.output.dense`,
-    }),
-  };
+const settings = {
+  model_type: 'bert',
+  vocab_size: 11,
+  hidden_size: hidden,
+  intermediate_size: ffn,
+  num_hidden_layers: numLayers,
+  num_attention_heads: 3,
+  max_position_embeddings: 16,
+  type_vocab_size: 2,
+  hidden_act: 'gelu',
+  layer_norm_eps: 1e-3,
+};
+const weights = randomWeights({
+  'embeddings.word_embeddings.weight': [11, hidden],
+  'embeddings.position_embeddings.weight': [16, hidden],
+  'embeddings.token_type_embeddings.weight': [2, hidden],
+  ...norm('embeddings.LayerNorm'),
+  ...layers((layer) => {
+    const own = `encoder.layer.${layer}`;
+    return {
+      ...matrix(`${own}.attention.self.query`, hidden, hidden, true),
+      ...matrix(`${own}.attention.self.key`, hidden, hidden, true),
+      ...matrix(`${own}.attention.self.value`, hidden, hidden, true),
+      ...matrix(`${own}.attention.output.dense`, hidden, hidden, true),
+      ...norm(`${own}.attention.output.LayerNorm`),
+      ...matrix(`${own}.intermediate.dense`, ffn, hidden, true),
+      ...matrix(`${own}.output.dense`, hidden, ffn, true),
+      ...norm(`${own}.output.LayerNorm`),
+    };
+  }),
+});
+const truth: TruthEncoder = {
+  numHeads: 3,
+  numLayers,
+  eps: 1e-3,
+  activation: geluErf,
+  tokens: 'embeddings.word_embeddings',
+  positions: 'embeddings.position_embeddings',
+  types: 'embeddings.token_type_embeddings',
+  embeddingNorm: 'embeddings.LayerNorm',
+  layer: (layer) => ({
+    order: 'post',
+    attentionNorm: `encoder.layer.${layer}.attention.output.LayerNorm`,
+    ffnNorm: `encoder.layer.${layer}.output.LayerNorm`,
+    qkv: ['query', 'key', 'value'].map((name) => `encoder.layer.${layer}.attention.self.${name}`),
+    output: `encoder.layer.${layer}.attention.output.dense`,
+    up: [`encoder.layer.${layer}.intermediate.dense`],
+    isGated: false,
+    down: `encoder.layer.${layer}.output.dense`,
+  }),
+};
 
-  test.each(['mean', 'cls', 'last', 'max', 'weighted-mean', 'mean-sqrt'] as const)('gelu by erf, %s', (pooling) =>
-    expectTruth(settings, weights, truth, pooling),
+test.each(['mean', 'cls', 'last', 'max', 'weighted-mean', 'mean-sqrt'] as const)('bert: gelu by erf, %s', (pooling) =>
+  expectTruth(settings, weights, truth, pooling),
+);
+
+test('bert: with heads for pretraining, an outer name, and norms of the first checkpoints', () => {
+  const stored = renamed(
+    weights,
+    (name) => `bert.${name.replace('LayerNorm.weight', 'LayerNorm.gamma').replace('LayerNorm.bias', 'LayerNorm.beta')}`,
+    {
+      'bert.pooler.dense.weight': [hidden, hidden],
+      'bert.pooler.dense.bias': [hidden],
+      'bert.embeddings.position_ids': [1, 16],
+      'cls.predictions.bias': [11],
+      'cls.predictions.transform.LayerNorm.gamma': [hidden],
+    },
   );
+  return expectTruth(settings, weights, truth, 'mean', stored);
+});
 
-  test('with heads for pretraining, an outer name, and norms of the first checkpoints', () => {
-    const stored = renamed(
-      weights,
-      (name) =>
-        `bert.${name.replace('LayerNorm.weight', 'LayerNorm.gamma').replace('LayerNorm.bias', 'LayerNorm.beta')}`,
-      {
-        'bert.pooler.dense.weight': [hidden, hidden],
-        'bert.pooler.dense.bias': [hidden],
-        'bert.embeddings.position_ids': [1, 16],
-        'cls.predictions.bias': [11],
-        'cls.predictions.transform.LayerNorm.gamma': [hidden],
-      },
-    );
-    return expectTruth(settings, weights, truth, 'mean', stored);
-  });
+test('bert: without types', () => {
+  const without = new Map([...weights].filter(([name]) => !name.includes('token_type')));
+  const { types: _, ...untyped } = truth;
+  return expectTruth({ ...settings, type_vocab_size: 0 }, without, untyped);
+});
 
-  test('without types', () => {
-    const without = new Map([...weights].filter(([name]) => !name.includes('token_type')));
-    const { types: _, ...untyped } = truth;
-    return expectTruth({ ...settings, type_vocab_size: 0 }, without, untyped);
-  });
+test.each([
+  [{ position_embedding_type: 'relative_key' }, /position_embedding_type: expected absolute/],
+  [{ is_decoder: true }, /is_decoder: expected false/],
+  [{ add_cross_attention: true }, /add_cross_attention: expected false/],
+  [{ hidden_act: 'tanh' }, /hidden_act: expected/],
+  [{ layer_norm_eps: 0 }, /norm epsilon/],
+  [{ max_position_embeddings: 17 }, /position_embeddings\.weight: expected shape/],
+  [{ num_hidden_layers: 5 }, /encoder\.layer\.4/],
+  [{ num_hidden_layers: 3 }, /16 tensors are not part of this architecture/],
+  [{ quantization_config: {} }, /quantization_config/],
+])('bert: refuses %j', async (changed, message) => {
+  const file = modelFile('safetensors', { ...settings, ...changed }, weights);
+  await expect(describeEmbedder(file)).rejects.toThrow(message);
+  await expect(describeEmbedder(file)).rejects.toThrow(FormatError);
+});
 
-  test.each([
-    [{ position_embedding_type: 'relative_key' }, /position_embedding_type: expected absolute/],
-    [{ is_decoder: true }, /is_decoder: expected false/],
-    [{ add_cross_attention: true }, /add_cross_attention: expected false/],
-    [{ hidden_act: 'tanh' }, /hidden_act: expected/],
-    [{ layer_norm_eps: 0 }, /norm epsilon/],
-    [{ max_position_embeddings: 17 }, /position_embeddings\.weight: expected shape/],
-    [{ num_hidden_layers: 5 }, /encoder\.layer\.4/],
-    [{ num_hidden_layers: 3 }, /16 tensors are not part of this architecture/],
-    [{ quantization_config: {} }, /quantization_config/],
-  ])('refuses %j', async (changed, message) => {
-    const file = modelFile('safetensors', { ...settings, ...changed }, weights);
-    await expect(describeEmbedder(file)).rejects.toThrow(message);
-    await expect(describeEmbedder(file)).rejects.toThrow(FormatError);
-  });
+test('bert: a head that ranks or classifies makes it another model', async () => {
+  const stored = renamed(weights, (name) => `bert.${name}`, { 'classifier.weight': [1, hidden] });
+  const file = modelFile('safetensors', settings, stored);
+  await expect(describeEmbedder(file)).rejects.toThrow('classifier.weight');
+});
 
-  test('a head that ranks or classifies makes it another model', async () => {
-    const stored = renamed(weights, (name) => `bert.${name}`, { 'classifier.weight': [1, hidden] });
-    const file = modelFile('safetensors', settings, stored);
-    await expect(describeEmbedder(file)).rejects.toThrow('classifier.weight');
-  });
-
-  test('does not generate', async () => {
-    const file = modelFile('safetensors', settings, weights);
-    await expect(describeModel(file)).rejects.toThrow(ArgumentError);
-  });
+test('bert: does not generate', async () => {
+  const file = modelFile('safetensors', settings, weights);
+  await expect(describeModel(file)).rejects.toThrow(ArgumentError);
 });
 
 describe('nomic-bert', () => {

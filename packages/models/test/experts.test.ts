@@ -1,6 +1,6 @@
 /** Experts as files store them: stacked, fused, one by one; a single one is the plain FFN. */
 import { FormatError } from '@winnow/tensor';
-import { describe, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { describeModel } from '../src/index.js';
 import { modelFile, randomWeights, runModel, worstDifference } from './run-model.js';
 import type { TruthWeight } from './truth.js';
@@ -67,94 +67,91 @@ const experts = Array.from({ length: numExperts }, (_, expert) => expert);
 
 const plain = (rows: readonly Float32Array[]): number[][] => rows.map((row) => [...row]);
 
-describe('the same experts', () => {
-  const weights = randomWeights(split);
-  const expected = (): Promise<readonly Float32Array[]> =>
-    runModel(modelFile('safetensors', settings, weights), tokens);
+const weights = randomWeights(split);
+const expected = (): Promise<readonly Float32Array[]> => runModel(modelFile('safetensors', settings, weights), tokens);
 
-  test('fused in a folder', async () => {
-    const fused: Weights = new Map([...weights].filter(([name]) => !name.includes('.experts.')));
-    for (const layer of layers) {
-      const both = experts.flatMap((expert) => [
-        expertOf(weights, layer, expert, 'gate_proj'),
-        expertOf(weights, layer, expert, 'up_proj'),
-      ]);
-      const down = experts.map((expert) => expertOf(weights, layer, expert, 'down_proj'));
-      const own = `model.layers.${layer}.mlp.experts`;
-      fused.set(`${own}.gate_up_proj`, concat(both, [numExperts, 2 * ffn, hidden]));
-      fused.set(`${own}.down_proj`, concat(down, [numExperts, hidden, ffn]));
-    }
-    const found = await runModel(modelFile('safetensors', settings, fused), tokens);
-    expect(worstDifference(found, plain(await expected()))).toBe(0);
-  });
-
-  const ggufSettings = {
-    'general.architecture': 'qwen3moe',
-    'qwen3moe.embedding_length': hidden,
-    'qwen3moe.block_count': numLayers,
-    'qwen3moe.feed_forward_length': 99, // experts have a size of their own
-    'qwen3moe.context_length': 64,
-    'qwen3moe.attention.head_count': 2,
-    'qwen3moe.attention.head_count_kv': 1,
-    'qwen3moe.attention.key_length': 6,
-    'qwen3moe.attention.value_length': 6,
-    'qwen3moe.attention.layer_norm_rms_epsilon': 1e-6,
-    'qwen3moe.expert_count': numExperts,
-    'qwen3moe.expert_used_count': 2,
-    'qwen3moe.expert_feed_forward_length': ffn,
-  };
-  const outer: Record<string, string> = {
-    'model.embed_tokens': 'token_embd',
-    lm_head: 'output',
-    'model.norm': 'output_norm',
-  };
-  const inner: Record<string, string> = {
-    input_layernorm: 'attn_norm',
-    post_attention_layernorm: 'ffn_norm',
-    'self_attn.q_proj': 'attn_q',
-    'self_attn.k_proj': 'attn_k',
-    'self_attn.v_proj': 'attn_v',
-    'self_attn.o_proj': 'attn_output',
-    'self_attn.q_norm': 'attn_q_norm',
-    'self_attn.k_norm': 'attn_k_norm',
-    'mlp.gate': 'ffn_gate_inp',
-  };
-  const renamed: Weights = new Map();
-  for (const [hub, own] of Object.entries(outer)) renamed.set(`${own}.weight`, weightOf(weights, `${hub}.weight`));
+test('fused in a folder', async () => {
+  const fused: Weights = new Map([...weights].filter(([name]) => !name.includes('.experts.')));
   for (const layer of layers) {
-    for (const [hub, own] of Object.entries(inner)) {
-      renamed.set(`blk.${layer}.${own}.weight`, weightOf(weights, `model.layers.${layer}.${hub}.weight`));
-    }
+    const both = experts.flatMap((expert) => [
+      expertOf(weights, layer, expert, 'gate_proj'),
+      expertOf(weights, layer, expert, 'up_proj'),
+    ]);
+    const down = experts.map((expert) => expertOf(weights, layer, expert, 'down_proj'));
+    const own = `model.layers.${layer}.mlp.experts`;
+    fused.set(`${own}.gate_up_proj`, concat(both, [numExperts, 2 * ffn, hidden]));
+    fused.set(`${own}.down_proj`, concat(down, [numExperts, hidden, ffn]));
   }
+  const found = await runModel(modelFile('safetensors', settings, fused), tokens);
+  expect(worstDifference(found, plain(await expected()))).toBe(0);
+});
 
-  test.each(['stacked', 'one by one', 'gate and up fused'])('in a GGUF file, %s', async (how) => {
-    const file: Weights = new Map(renamed);
-    const kinds = { gate: 'gate_proj', up: 'up_proj', down: 'down_proj' } as const;
-    for (const layer of layers) {
-      for (const [own, kind] of Object.entries(kinds) as ['gate' | 'up' | 'down', Kind][]) {
-        const all = experts.map((expert) => expertOf(weights, layer, expert, kind));
-        if (how === 'one by one') {
-          for (const [expert, weight] of all.entries()) file.set(`blk.${layer}.ffn_${own}.${expert}.weight`, weight);
-        } else if (how === 'stacked' || own === 'down') {
-          file.set(`blk.${layer}.ffn_${own}_exps.weight`, concat(all, [numExperts, ...matrices[kind]]));
-        }
+const ggufSettings = {
+  'general.architecture': 'qwen3moe',
+  'qwen3moe.embedding_length': hidden,
+  'qwen3moe.block_count': numLayers,
+  'qwen3moe.feed_forward_length': 99, // experts have a size of their own
+  'qwen3moe.context_length': 64,
+  'qwen3moe.attention.head_count': 2,
+  'qwen3moe.attention.head_count_kv': 1,
+  'qwen3moe.attention.key_length': 6,
+  'qwen3moe.attention.value_length': 6,
+  'qwen3moe.attention.layer_norm_rms_epsilon': 1e-6,
+  'qwen3moe.expert_count': numExperts,
+  'qwen3moe.expert_used_count': 2,
+  'qwen3moe.expert_feed_forward_length': ffn,
+};
+const outer: Record<string, string> = {
+  'model.embed_tokens': 'token_embd',
+  lm_head: 'output',
+  'model.norm': 'output_norm',
+};
+const inner: Record<string, string> = {
+  input_layernorm: 'attn_norm',
+  post_attention_layernorm: 'ffn_norm',
+  'self_attn.q_proj': 'attn_q',
+  'self_attn.k_proj': 'attn_k',
+  'self_attn.v_proj': 'attn_v',
+  'self_attn.o_proj': 'attn_output',
+  'self_attn.q_norm': 'attn_q_norm',
+  'self_attn.k_norm': 'attn_k_norm',
+  'mlp.gate': 'ffn_gate_inp',
+};
+const renamed: Weights = new Map();
+for (const [hub, own] of Object.entries(outer)) renamed.set(`${own}.weight`, weightOf(weights, `${hub}.weight`));
+for (const layer of layers) {
+  for (const [hub, own] of Object.entries(inner)) {
+    renamed.set(`blk.${layer}.${own}.weight`, weightOf(weights, `model.layers.${layer}.${hub}.weight`));
+  }
+}
+
+test.each(['stacked', 'one by one', 'gate and up fused'])('in a GGUF file, %s', async (how) => {
+  const file: Weights = new Map(renamed);
+  const kinds = { gate: 'gate_proj', up: 'up_proj', down: 'down_proj' } as const;
+  for (const layer of layers) {
+    for (const [own, kind] of Object.entries(kinds) as ['gate' | 'up' | 'down', Kind][]) {
+      const all = experts.map((expert) => expertOf(weights, layer, expert, kind));
+      if (how === 'one by one') {
+        for (const [expert, weight] of all.entries()) file.set(`blk.${layer}.ffn_${own}.${expert}.weight`, weight);
+      } else if (how === 'stacked' || own === 'down') {
+        file.set(`blk.${layer}.ffn_${own}_exps.weight`, concat(all, [numExperts, ...matrices[kind]]));
       }
-      if (how !== 'gate and up fused') continue;
-      const both = experts.flatMap((expert) => [
-        expertOf(weights, layer, expert, 'gate_proj'),
-        expertOf(weights, layer, expert, 'up_proj'),
-      ]);
-      file.set(`blk.${layer}.ffn_gate_up_exps.weight`, concat(both, [numExperts, 2 * ffn, hidden]));
     }
-    const found = await runModel(modelFile('gguf', ggufSettings, file), tokens);
-    expect(worstDifference(found, plain(await expected()))).toBe(0);
-  });
+    if (how !== 'gate and up fused') continue;
+    const both = experts.flatMap((expert) => [
+      expertOf(weights, layer, expert, 'gate_proj'),
+      expertOf(weights, layer, expert, 'up_proj'),
+    ]);
+    file.set(`blk.${layer}.ffn_gate_up_exps.weight`, concat(both, [numExperts, 2 * ffn, hidden]));
+  }
+  const found = await runModel(modelFile('gguf', ggufSettings, file), tokens);
+  expect(worstDifference(found, plain(await expected()))).toBe(0);
+});
 
-  test('weights that are not normalised, or scaled, are others', async () => {
-    const other = { ...settings, norm_topk_prob: false };
-    const found = await runModel(modelFile('safetensors', other, weights), tokens);
-    expect(worstDifference(found, plain(await expected()))).toBeGreaterThan(1e-3);
-  });
+test('weights that are not normalised, or scaled, are others', async () => {
+  const other = { ...settings, norm_topk_prob: false };
+  const found = await runModel(modelFile('safetensors', other, weights), tokens);
+  expect(worstDifference(found, plain(await expected()))).toBeGreaterThan(1e-3);
 });
 
 test('files of transformers 5 count experts by another name', async () => {

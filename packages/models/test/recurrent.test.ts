@@ -86,105 +86,103 @@ function transposed({ shape: [numRows, numColumns], values }: TruthWeight): Trut
   return { shape: [columns, rows], values: Float32Array.from({ length: rows * columns }, (_, i) => value(i)) };
 }
 
-describe('qwen35 as a GGUF file', () => {
-  const gguf: Record<string, unknown> = {
-    'general.architecture': 'qwen35',
-    'qwen35.embedding_length': hidden,
-    'qwen35.block_count': numLayers,
-    'qwen35.feed_forward_length': ffn,
-    'qwen35.context_length': 64,
-    'qwen35.attention.head_count': 2,
-    'qwen35.attention.head_count_kv': 1,
-    'qwen35.attention.key_length': headDim,
-    'qwen35.attention.value_length': headDim,
-    'qwen35.attention.layer_norm_rms_epsilon': 1e-6,
-    'qwen35.rope.dimension_count': 4,
-    'qwen35.rope.freq_base': 5000,
-    'qwen35.ssm.conv_kernel': numTaps,
-    'qwen35.ssm.state_size': keyDim,
-    'qwen35.ssm.group_count': numKeyHeads,
-    'qwen35.ssm.time_step_rank': numValueHeads,
-    'qwen35.ssm.inner_size': numValueHeads * valueDim,
-    'qwen35.full_attention_interval': 2,
-  };
-  const file: Weights = new Map();
-  const of = (name: string): TruthWeight => weights.get(name) as TruthWeight;
-  const plusOne = ({ shape, values }: TruthWeight): TruthWeight => ({
-    shape,
-    values: values.map((value) => value + 1),
-  });
-  file.set('token_embd.weight', of('model.embed_tokens.weight'));
-  file.set('output_norm.weight', plusOne(of('model.norm.weight')));
-  for (const layer of layers) {
-    const [own, hub] = [`blk.${layer}`, `model.layers.${layer}`];
-    file.set(`${own}.attn_norm.weight`, plusOne(of(`${hub}.input_layernorm.weight`)));
-    file.set(`${own}.post_attention_norm.weight`, plusOne(of(`${hub}.post_attention_layernorm.weight`)));
-    for (const kind of ['gate', 'up', 'down']) {
-      file.set(`${own}.ffn_${kind}.weight`, of(`${hub}.mlp.${kind}_proj.weight`));
-    }
-    if (layer % 2 === 1) {
-      for (const kind of ['q', 'k'])
-        file.set(`${own}.attn_${kind}_norm.weight`, plusOne(of(`${hub}.self_attn.${kind}_norm.weight`)));
-      for (const kind of ['q', 'k', 'v'])
-        file.set(`${own}.attn_${kind}.weight`, of(`${hub}.self_attn.${kind}_proj.weight`));
-      file.set(`${own}.attn_output.weight`, of(`${hub}.self_attn.o_proj.weight`));
-      continue;
-    }
-    const mixer = `${hub}.linear_attn`;
-    const firstValue = 2 * numKeyHeads * keyDim;
-    const taps = tiled(of(`${mixer}.conv1d.weight`), firstValue, valueDim);
-    const decay = tiled(of(`${mixer}.A_log`), 0, 1);
-    file.set(`${own}.attn_qkv.weight`, tiled(of(`${mixer}.in_proj_qkv.weight`), firstValue, valueDim));
-    file.set(`${own}.attn_gate.weight`, tiled(of(`${mixer}.in_proj_z.weight`), 0, valueDim));
-    file.set(`${own}.ssm_alpha.weight`, tiled(of(`${mixer}.in_proj_a.weight`), 0, 1));
-    file.set(`${own}.ssm_beta.weight`, tiled(of(`${mixer}.in_proj_b.weight`), 0, 1));
-    file.set(`${own}.ssm_out.weight`, transposed(tiled(transposed(of(`${mixer}.out_proj.weight`)), 0, valueDim)));
-    file.set(`${own}.ssm_conv1d.weight`, { ...taps, shape: [numChannels, numTaps] });
-    file.set(`${own}.ssm_dt.bias`, tiled(of(`${mixer}.dt_bias`), 0, 1));
-    file.set(`${own}.ssm_a`, { ...decay, values: decay.values.map((value) => -Math.exp(value)) });
-    file.set(`${own}.ssm_norm.weight`, of(`${mixer}.norm.weight`));
+const gguf: Record<string, unknown> = {
+  'general.architecture': 'qwen35',
+  'qwen35.embedding_length': hidden,
+  'qwen35.block_count': numLayers,
+  'qwen35.feed_forward_length': ffn,
+  'qwen35.context_length': 64,
+  'qwen35.attention.head_count': 2,
+  'qwen35.attention.head_count_kv': 1,
+  'qwen35.attention.key_length': headDim,
+  'qwen35.attention.value_length': headDim,
+  'qwen35.attention.layer_norm_rms_epsilon': 1e-6,
+  'qwen35.rope.dimension_count': 4,
+  'qwen35.rope.freq_base': 5000,
+  'qwen35.ssm.conv_kernel': numTaps,
+  'qwen35.ssm.state_size': keyDim,
+  'qwen35.ssm.group_count': numKeyHeads,
+  'qwen35.ssm.time_step_rank': numValueHeads,
+  'qwen35.ssm.inner_size': numValueHeads * valueDim,
+  'qwen35.full_attention_interval': 2,
+};
+const file: Weights = new Map();
+const of = (name: string): TruthWeight => weights.get(name) as TruthWeight;
+const plusOne = ({ shape, values }: TruthWeight): TruthWeight => ({
+  shape,
+  values: values.map((value) => value + 1),
+});
+file.set('qwen35 as a GGUF file: token_embd.weight', of('model.embed_tokens.weight'));
+file.set('qwen35 as a GGUF file: output_norm.weight', plusOne(of('model.norm.weight')));
+for (const layer of layers) {
+  const [own, hub] = [`blk.${layer}`, `model.layers.${layer}`];
+  file.set(`${own}.attn_norm.weight`, plusOne(of(`${hub}.input_layernorm.weight`)));
+  file.set(`${own}.post_attention_norm.weight`, plusOne(of(`${hub}.post_attention_layernorm.weight`)));
+  for (const kind of ['gate', 'up', 'down']) {
+    file.set(`${own}.ffn_${kind}.weight`, of(`${hub}.mlp.${kind}_proj.weight`));
   }
-  // the order of the terms in sums over heads is another
-  const limit = 1e-5;
+  if (layer % 2 === 1) {
+    for (const kind of ['q', 'k'])
+      file.set(`${own}.attn_${kind}_norm.weight`, plusOne(of(`${hub}.self_attn.${kind}_norm.weight`)));
+    for (const kind of ['q', 'k', 'v'])
+      file.set(`${own}.attn_${kind}.weight`, of(`${hub}.self_attn.${kind}_proj.weight`));
+    file.set(`${own}.attn_output.weight`, of(`${hub}.self_attn.o_proj.weight`));
+    continue;
+  }
+  const mixer = `${hub}.linear_attn`;
+  const firstValue = 2 * numKeyHeads * keyDim;
+  const taps = tiled(of(`${mixer}.conv1d.weight`), firstValue, valueDim);
+  const decay = tiled(of(`${mixer}.A_log`), 0, 1);
+  file.set(`${own}.attn_qkv.weight`, tiled(of(`${mixer}.in_proj_qkv.weight`), firstValue, valueDim));
+  file.set(`${own}.attn_gate.weight`, tiled(of(`${mixer}.in_proj_z.weight`), 0, valueDim));
+  file.set(`${own}.ssm_alpha.weight`, tiled(of(`${mixer}.in_proj_a.weight`), 0, 1));
+  file.set(`${own}.ssm_beta.weight`, tiled(of(`${mixer}.in_proj_b.weight`), 0, 1));
+  file.set(`${own}.ssm_out.weight`, transposed(tiled(transposed(of(`${mixer}.out_proj.weight`)), 0, valueDim)));
+  file.set(`${own}.ssm_conv1d.weight`, { ...taps, shape: [numChannels, numTaps] });
+  file.set(`${own}.ssm_dt.bias`, tiled(of(`${mixer}.dt_bias`), 0, 1));
+  file.set(`${own}.ssm_a`, { ...decay, values: decay.values.map((value) => -Math.exp(value)) });
+  file.set(`${own}.ssm_norm.weight`, of(`${mixer}.norm.weight`));
+}
+// the order of the terms in sums over heads is another
+const limit = 1e-5;
 
-  test('gives the same', async () => {
-    expect(
-      worstDifference(await runModel(modelFile('gguf', gguf, file), tokens), plain(await expected())),
-    ).toBeLessThan(limit);
-  });
+test('qwen35 as a GGUF file: gives the same', async () => {
+  expect(worstDifference(await runModel(modelFile('gguf', gguf, file), tokens), plain(await expected()))).toBeLessThan(
+    limit,
+  );
+});
 
-  test('with a list of recurrent layers, and layers that predict further tokens', async () => {
-    const listed = { ...gguf, 'qwen35.attention.recurrent_layers': [true, false, true, false, false] };
-    const more = {
-      ...listed,
-      'qwen35.full_attention_interval': 7,
-      'qwen35.block_count': 5,
-      'qwen35.nextn_predict_layers': 1,
-    };
-    const longer: Weights = new Map([
-      ...file,
-      ['blk.4.nextn.eh_proj.weight', { shape: [1], values: new Float32Array(1) }],
-    ]);
-    expect(
-      worstDifference(await runModel(modelFile('gguf', more, longer), tokens), plain(await expected())),
-    ).toBeLessThan(limit);
-  });
+test('qwen35 as a GGUF file: with a list of recurrent layers, and layers that predict further tokens', async () => {
+  const listed = { ...gguf, 'qwen35.attention.recurrent_layers': [true, false, true, false, false] };
+  const more = {
+    ...listed,
+    'qwen35.full_attention_interval': 7,
+    'qwen35.block_count': 5,
+    'qwen35.nextn_predict_layers': 1,
+  };
+  const longer: Weights = new Map([
+    ...file,
+    ['blk.4.nextn.eh_proj.weight', { shape: [1], values: new Float32Array(1) }],
+  ]);
+  expect(
+    worstDifference(await runModel(modelFile('gguf', more, longer), tokens), plain(await expected())),
+  ).toBeLessThan(limit);
+});
 
-  test.each([
-    ['ssm.group_count', 4, /value heads of recurrent layers: expected a multiple of 4, got 6/],
-    ['ssm.inner_size', 17, /ssm\.inner_size: expected a multiple of 6/],
-    ['ssm.conv_kernel', 1, /taps of the convolution: expected at least 2, got 1/],
-    ['ssm.state_size', 5, /attn_qkv\.weight: expected shape \[38, 12\]/],
-    ['nextn_predict_layers', 4, /nextn_predict_layers: expected fewer than all layers, got 4/],
-    ['attention.recurrent_layers', [true], /recurrent_layers: expected a list of 4, got a list of 1/],
-    ['attention.head_count_kv', [0, 1], /head_count_kv: expected a list of 4, got a list of 2/],
-    ['attention.head_count_kv', [0, 1, 0, 2], /head_count_kv: expected the same number for every layer/],
-    ['full_attention_interval', 0, /full_attention_interval: expected a positive integer/],
-  ])('refuses %s = %o', async (key, value, message) => {
-    const described = describeModel(modelFile('gguf', { ...gguf, [`qwen35.${key}`]: value }, file));
-    await expect(described).rejects.toThrow(FormatError);
-    await expect(described).rejects.toThrow(message);
-  });
+test.each([
+  ['ssm.group_count', 4, /value heads of recurrent layers: expected a multiple of 4, got 6/],
+  ['ssm.inner_size', 17, /ssm\.inner_size: expected a multiple of 6/],
+  ['ssm.conv_kernel', 1, /taps of the convolution: expected at least 2, got 1/],
+  ['ssm.state_size', 5, /attn_qkv\.weight: expected shape \[38, 12\]/],
+  ['nextn_predict_layers', 4, /nextn_predict_layers: expected fewer than all layers, got 4/],
+  ['attention.recurrent_layers', [true], /recurrent_layers: expected a list of 4, got a list of 1/],
+  ['attention.head_count_kv', [0, 1], /head_count_kv: expected a list of 4, got a list of 2/],
+  ['attention.head_count_kv', [0, 1, 0, 2], /head_count_kv: expected the same number for every layer/],
+  ['full_attention_interval', 0, /full_attention_interval: expected a positive integer/],
+])('qwen35 as a GGUF file: refuses %s = %o', async (key, value, message) => {
+  const described = describeModel(modelFile('gguf', { ...gguf, [`qwen35.${key}`]: value }, file));
+  await expect(described).rejects.toThrow(FormatError);
+  await expect(described).rejects.toThrow(message);
 });
 
 describe('qwen35 as a folder', () => {

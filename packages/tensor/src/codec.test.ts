@@ -79,112 +79,110 @@ describe('formats without a golden', () => {
   });
 });
 
-describe('round trips of block formats stay within the bound of the format', () => {
-  // Units: d is the stored scale. Rounding d to binary16 moves it by at most d * 2^-11, hence a code c by c * d * 2^-11;
-  // the float32 steps before it are 2^-24 each and covered by the factor 1.001.
-  const blocks = fc
-    .tuple(fc.integer(), fc.constantFrom(1e-2, 1, 1e3), fc.constantFrom(0, 0.5, -3))
-    .map(([seed, scale, mean]) => gaussian(seed, 64, scale).map((x) => x + mean * scale));
+// Units: d is the stored scale. Rounding d to binary16 moves it by at most d * 2^-11, hence a code c by c * d * 2^-11;
+// the float32 steps before it are 2^-24 each and covered by the factor 1.001.
+const blocks = fc
+  .tuple(fc.integer(), fc.constantFrom(1e-2, 1, 1e3), fc.constantFrom(0, 0.5, -3))
+  .map(([seed, scale, mean]) => gaussian(seed, 64, scale).map((x) => x + mean * scale));
 
-  function extremes(values: Float32Array): { min: number; max: number; magnitude: number } {
-    const min = Math.min(...values);
-    const max = Math.max(...values);
-    return { min, max, magnitude: Math.max(-min, max) };
-  }
+function extremes(values: Float32Array): { min: number; max: number; magnitude: number } {
+  const min = Math.min(...values);
+  const max = Math.max(...values);
+  return { min, max, magnitude: Math.max(-min, max) };
+}
 
-  // The extreme value gets code -zero exactly; on the other side codes end one step earlier, so one d may be lost.
-  test.each([
-    ['q4_0', 8],
-    ['q5_0', 16],
-  ] as const)('%s', (dtype, zero) => {
-    fc.assert(
-      fc.property(blocks, (values) => {
-        const { out } = roundTrip(dtype, values);
-        for (let block = 0; block < values.length; block += 32) {
-          const d = extremes(values.subarray(block, block + 32)).magnitude / zero;
-          const bound = 1.001 * d * (1 + zero * 2 ** -11);
-          for (let i = block; i < block + 32; i++) expect(Math.abs(out[i] - values[i])).toBeLessThanOrEqual(bound);
-        }
-      }),
-    );
-  });
+// The extreme value gets code -zero exactly; on the other side codes end one step earlier, so one d may be lost.
+test.each([
+  ['q4_0', 8],
+  ['q5_0', 16],
+] as const)('round trips of block formats stay within the bound of the format: %s', (dtype, zero) => {
+  fc.assert(
+    fc.property(blocks, (values) => {
+      const { out } = roundTrip(dtype, values);
+      for (let block = 0; block < values.length; block += 32) {
+        const d = extremes(values.subarray(block, block + 32)).magnitude / zero;
+        const bound = 1.001 * d * (1 + zero * 2 ** -11);
+        for (let i = block; i < block + 32; i++) expect(Math.abs(out[i] - values[i])).toBeLessThanOrEqual(bound);
+      }
+    }),
+  );
+});
 
-  test('q8_0', () => {
-    fc.assert(
-      fc.property(blocks, (values) => {
-        const { out } = roundTrip('q8_0', values);
-        for (let block = 0; block < values.length; block += 32) {
-          const d = extremes(values.subarray(block, block + 32)).magnitude / 127;
-          const bound = 1.001 * d * (0.5 + 127 * 2 ** -11);
-          for (let i = block; i < block + 32; i++) expect(Math.abs(out[i] - values[i])).toBeLessThanOrEqual(bound);
-        }
-      }),
-    );
-  });
+test('round trips of block formats stay within the bound of the format: q8_0', () => {
+  fc.assert(
+    fc.property(blocks, (values) => {
+      const { out } = roundTrip('q8_0', values);
+      for (let block = 0; block < values.length; block += 32) {
+        const d = extremes(values.subarray(block, block + 32)).magnitude / 127;
+        const bound = 1.001 * d * (0.5 + 127 * 2 ** -11);
+        for (let i = block; i < block + 32; i++) expect(Math.abs(out[i] - values[i])).toBeLessThanOrEqual(bound);
+      }
+    }),
+  );
+});
 
-  test.each([
-    ['q4_1', 15],
-    ['q5_1', 31],
-  ] as const)('%s', (dtype, maxCode) => {
-    fc.assert(
-      fc.property(blocks, (values) => {
-        const { out } = roundTrip(dtype, values);
-        for (let block = 0; block < values.length; block += 32) {
-          const { min, max } = extremes(values.subarray(block, block + 32));
-          const d = (max - min) / maxCode;
-          const bound = 1.001 * (d * (0.5 + maxCode * 2 ** -11) + Math.abs(min) * 2 ** -11);
-          for (let i = block; i < block + 32; i++) expect(Math.abs(out[i] - values[i])).toBeLessThanOrEqual(bound);
-        }
-      }),
-    );
-  });
+test.each([
+  ['q4_1', 15],
+  ['q5_1', 31],
+] as const)('round trips of block formats stay within the bound of the format: %s', (dtype, maxCode) => {
+  fc.assert(
+    fc.property(blocks, (values) => {
+      const { out } = roundTrip(dtype, values);
+      for (let block = 0; block < values.length; block += 32) {
+        const { min, max } = extremes(values.subarray(block, block + 32));
+        const d = (max - min) / maxCode;
+        const bound = 1.001 * (d * (0.5 + maxCode * 2 ** -11) + Math.abs(min) * 2 ** -11);
+        for (let i = block; i < block + 32; i++) expect(Math.abs(out[i] - values[i])).toBeLessThanOrEqual(bound);
+      }
+    }),
+  );
+});
 
-  const superBlocks = fc
-    .tuple(fc.integer(), fc.constantFrom(1e-2, 1, 1e3), fc.constantFrom(0, 0.5, -3))
-    .map(([seed, scale, mean]) => gaussian(seed, 512, scale).map((x) => x + mean * scale));
+const superBlocks = fc
+  .tuple(fc.integer(), fc.constantFrom(1e-2, 1, 1e3), fc.constantFrom(0, 0.5, -3))
+  .map(([seed, scale, mean]) => gaussian(seed, 512, scale).map((x) => x + mean * scale));
 
-  function rootMeanSquare(a: Float32Array, b: Float32Array, begin: number, end: number): number {
-    let sum = 0;
-    for (let i = begin; i < end; i++) sum += (a[i] - b[i]) ** 2;
-    return Math.sqrt(sum / (end - begin));
-  }
+function rootMeanSquare(a: Float32Array, b: Float32Array, begin: number, end: number): number {
+  let sum = 0;
+  for (let i = begin; i < end; i++) sum += (a[i] - b[i]) ** 2;
+  return Math.sqrt(sum / (end - begin));
+}
 
-  // The search includes the scale that spans the range (error at most half a step), and storing scale and min as
-  // integers moves them by at most d / 2 and dmin / 2; the root mean square of a sum is at most the sum of the two.
-  test.each([
-    ['q4_K', 15],
-    ['q5_K', 31],
-  ] as const)('%s', (dtype, maxCode) => {
-    fc.assert(
-      fc.property(superBlocks, (values) => {
-        const { bytes, out } = roundTrip(dtype, values);
-        for (let sub = 0; sub < values.length; sub += 32) {
-          const at = Math.floor(sub / 256) * dtypeInfo(dtype).blockBytes;
-          const d = halfToFloat(bytes[at] | (bytes[at + 1] << 8));
-          const dmin = halfToFloat(bytes[at + 2] | (bytes[at + 3] << 8));
-          const { min, max } = extremes(values.subarray(sub, sub + 32));
-          const step = (max - Math.min(0, min)) / maxCode;
-          const bound = 1.001 * (step / 2 + maxCode * (d / 2) + dmin / 2);
-          expect(rootMeanSquare(values, out, sub, sub + 32)).toBeLessThanOrEqual(bound);
-        }
-      }),
-    );
-  });
+// The search includes the scale that spans the range (error at most half a step), and storing scale and min as
+// integers moves them by at most d / 2 and dmin / 2; the root mean square of a sum is at most the sum of the two.
+test.each([
+  ['q4_K', 15],
+  ['q5_K', 31],
+] as const)('round trips of block formats stay within the bound of the format: %s', (dtype, maxCode) => {
+  fc.assert(
+    fc.property(superBlocks, (values) => {
+      const { bytes, out } = roundTrip(dtype, values);
+      for (let sub = 0; sub < values.length; sub += 32) {
+        const at = Math.floor(sub / 256) * dtypeInfo(dtype).blockBytes;
+        const d = halfToFloat(bytes[at] | (bytes[at + 1] << 8));
+        const dmin = halfToFloat(bytes[at + 2] | (bytes[at + 3] << 8));
+        const { min, max } = extremes(values.subarray(sub, sub + 32));
+        const step = (max - Math.min(0, min)) / maxCode;
+        const bound = 1.001 * (step / 2 + maxCode * (d / 2) + dmin / 2);
+        expect(rootMeanSquare(values, out, sub, sub + 32)).toBeLessThanOrEqual(bound);
+      }
+    }),
+  );
+});
 
-  // As above; codes end at 31 on one side and scales at 127, which costs up to one step instead of half of one.
-  test('q6_K', () => {
-    fc.assert(
-      fc.property(superBlocks, (values) => {
-        const { bytes, out } = roundTrip('q6_K', values);
-        for (let sub = 0; sub < values.length; sub += 16) {
-          const at = Math.floor(sub / 256) * 210;
-          const d = Math.abs(halfToFloat(bytes[at + 208] | (bytes[at + 209] << 8)));
-          const bound = 1.001 * (extremes(values.subarray(sub, sub + 16)).magnitude / 32 + 32 * d);
-          expect(rootMeanSquare(values, out, sub, sub + 16)).toBeLessThanOrEqual(bound);
-        }
-      }),
-    );
-  });
+// As above; codes end at 31 on one side and scales at 127, which costs up to one step instead of half of one.
+test('round trips of block formats stay within the bound of the format: q6_K', () => {
+  fc.assert(
+    fc.property(superBlocks, (values) => {
+      const { bytes, out } = roundTrip('q6_K', values);
+      for (let sub = 0; sub < values.length; sub += 16) {
+        const at = Math.floor(sub / 256) * 210;
+        const d = Math.abs(halfToFloat(bytes[at + 208] | (bytes[at + 209] << 8)));
+        const bound = 1.001 * (extremes(values.subarray(sub, sub + 16)).magnitude / 32 + 32 * d);
+        expect(rootMeanSquare(values, out, sub, sub + 16)).toBeLessThanOrEqual(bound);
+      }
+    }),
+  );
 });
 
 describe('special blocks', () => {
@@ -216,79 +214,76 @@ describe('special blocks', () => {
   });
 });
 
-describe('ranges', () => {
-  test.each(encodable)('%s: encode and decode touch only their range, at any byte offset', (dtype) => {
-    const numValues = dtypeInfo(dtype).blockSize * 2;
-    const values = gaussian(5, numValues + 3, 1);
-    const sizeBytes = sizeOf(dtype, numValues);
-    const aligned = new Uint8Array(sizeBytes);
-    encode(dtype, values.slice(2, 2 + numValues), aligned);
-    const bytes = new Uint8Array(sizeBytes + 8).fill(171);
-    encode(dtype, values, bytes, { valueOffset: 2, byteOffset: 3, numValues });
-    expect(bytes.subarray(3, 3 + sizeBytes)).toEqual(aligned);
-    expect([...bytes.subarray(0, 3), ...bytes.subarray(3 + sizeBytes)]).toEqual(Array.from({ length: 8 }, () => 171));
-    const bare = new Uint8Array(sizeBytes + 1);
-    encoder(dtype)(values, 2, bare, 1, numValues);
-    expect(bare.subarray(1)).toEqual(aligned);
-  });
+test.each(encodable)('ranges: %s: encode and decode touch only their range, at any byte offset', (dtype) => {
+  const numValues = dtypeInfo(dtype).blockSize * 2;
+  const values = gaussian(5, numValues + 3, 1);
+  const sizeBytes = sizeOf(dtype, numValues);
+  const aligned = new Uint8Array(sizeBytes);
+  encode(dtype, values.slice(2, 2 + numValues), aligned);
+  const bytes = new Uint8Array(sizeBytes + 8).fill(171);
+  encode(dtype, values, bytes, { valueOffset: 2, byteOffset: 3, numValues });
+  expect(bytes.subarray(3, 3 + sizeBytes)).toEqual(aligned);
+  expect([...bytes.subarray(0, 3), ...bytes.subarray(3 + sizeBytes)]).toEqual(Array.from({ length: 8 }, () => 171));
+  const bare = new Uint8Array(sizeBytes + 1);
+  encoder(dtype)(values, 2, bare, 1, numValues);
+  expect(bare.subarray(1)).toEqual(aligned);
+});
 
-  test.each(dtypes)('%s: decoder decodes block by block as decode does at once', (dtype) => {
+test.each(dtypes)('ranges: %s: decoder decodes block by block as decode does at once', (dtype) => {
+  const { blockSize, blockBytes } = dtypeInfo(dtype);
+  const rng = createRng(9);
+  const bytes = Uint8Array.from({ length: blockBytes * 5 }, () => rng.nextInt(256));
+  const whole = new Float32Array(blockSize * 5);
+  decode(dtype, bytes, whole);
+  const parts = new Float32Array(blockSize * 5);
+  const decodeBlocks = decoder(dtype);
+  for (let block = 0; block < 5; block++) decodeBlocks(bytes, block * blockBytes, parts, block * blockSize, blockSize);
+  expect(parts).toEqual(whole);
+});
+
+test('ranges: refuses what does not fit', () => {
+  const bytes = new Uint8Array(18 * 2);
+  const out = new Float32Array(64);
+  decode('q4_0', bytes, out);
+  decode('q4_0', bytes, out, { numValues: 0, byteOffset: 36, outOffset: 64 });
+  const bad = [
+    { numValues: 33 },
+    { numValues: 96 },
+    { numValues: -32 },
+    { numValues: NaN },
+    { byteOffset: 1 },
+    { byteOffset: -1 },
+    { byteOffset: 0.5, numValues: 32 },
+    { byteOffset: NaN, numValues: 32 },
+    { outOffset: 1 },
+    { outOffset: 33, numValues: 32 },
+    { outOffset: -32 },
+    { outOffset: 65 },
+    { outOffset: NaN },
+  ];
+  for (const options of bad) expect(() => decode('q4_0', bytes, out, options)).toThrow(ShapeError);
+  expect(() => decode('q4_0', bytes.subarray(1), out)).toThrow(
+    'decode(q4_0): bytes to read, expected a range within [0, 35), got [0, 36)',
+  );
+  for (const { outOffset, ...options } of bad) {
+    const valueOffset = outOffset === undefined ? {} : { valueOffset: outOffset };
+    expect(() => encode('q4_0', out, bytes, { ...options, ...valueOffset })).toThrow(ShapeError);
+  }
+});
+
+test('ranges: refuses to encode what can only be read, naming it', () => {
+  for (const dtype of dtypes.filter((name) => !canEncode(name))) {
     const { blockSize, blockBytes } = dtypeInfo(dtype);
-    const rng = createRng(9);
-    const bytes = Uint8Array.from({ length: blockBytes * 5 }, () => rng.nextInt(256));
-    const whole = new Float32Array(blockSize * 5);
-    decode(dtype, bytes, whole);
-    const parts = new Float32Array(blockSize * 5);
-    const decodeBlocks = decoder(dtype);
-    for (let block = 0; block < 5; block++)
-      decodeBlocks(bytes, block * blockBytes, parts, block * blockSize, blockSize);
-    expect(parts).toEqual(whole);
-  });
+    expect(() => encode(dtype, new Float32Array(blockSize), new Uint8Array(blockBytes))).toThrow(DTypeError);
+    expect(() => encoder(dtype)).toThrow(`got ${dtype}`);
+  }
+  expect(encodable.length).toBe(16);
+});
 
-  test('refuses what does not fit', () => {
-    const bytes = new Uint8Array(18 * 2);
-    const out = new Float32Array(64);
-    decode('q4_0', bytes, out);
-    decode('q4_0', bytes, out, { numValues: 0, byteOffset: 36, outOffset: 64 });
-    const bad = [
-      { numValues: 33 },
-      { numValues: 96 },
-      { numValues: -32 },
-      { numValues: NaN },
-      { byteOffset: 1 },
-      { byteOffset: -1 },
-      { byteOffset: 0.5, numValues: 32 },
-      { byteOffset: NaN, numValues: 32 },
-      { outOffset: 1 },
-      { outOffset: 33, numValues: 32 },
-      { outOffset: -32 },
-      { outOffset: 65 },
-      { outOffset: NaN },
-    ];
-    for (const options of bad) expect(() => decode('q4_0', bytes, out, options)).toThrow(ShapeError);
-    expect(() => decode('q4_0', bytes.subarray(1), out)).toThrow(
-      'decode(q4_0): bytes to read, expected a range within [0, 35), got [0, 36)',
-    );
-    for (const { outOffset, ...options } of bad) {
-      const valueOffset = outOffset === undefined ? {} : { valueOffset: outOffset };
-      expect(() => encode('q4_0', out, bytes, { ...options, ...valueOffset })).toThrow(ShapeError);
-    }
-  });
-
-  test('refuses to encode what can only be read, naming it', () => {
-    for (const dtype of dtypes.filter((name) => !canEncode(name))) {
-      const { blockSize, blockBytes } = dtypeInfo(dtype);
-      expect(() => encode(dtype, new Float32Array(blockSize), new Uint8Array(blockBytes))).toThrow(DTypeError);
-      expect(() => encoder(dtype)).toThrow(`got ${dtype}`);
-    }
-    expect(encodable.length).toBe(16);
-  });
-
-  test('refuses a name that is no data type', () => {
-    const name = 'q9_9' as DType;
-    expect(() => decoder(name)).toThrow(ArgumentError);
-    expect(() => encoder(name)).toThrow(ArgumentError);
-    expect(() => decode(name, new Uint8Array(0), new Float32Array(0))).toThrow(ArgumentError);
-    expect(canEncode('toString' as DType)).toBe(false);
-  });
+test('ranges: refuses a name that is no data type', () => {
+  const name = 'q9_9' as DType;
+  expect(() => decoder(name)).toThrow(ArgumentError);
+  expect(() => encoder(name)).toThrow(ArgumentError);
+  expect(() => decode(name, new Uint8Array(0), new Float32Array(0))).toThrow(ArgumentError);
+  expect(canEncode('toString' as DType)).toBe(false);
 });

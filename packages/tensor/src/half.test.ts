@@ -31,80 +31,78 @@ function expectNearest(x: number, bits: number, toFloat: (bits: number) => numbe
   }
 }
 
-describe('binary16', () => {
-  test.each([
-    [0x0000, 0],
-    [0x0001, 2 ** -24],
-    [0x03ff, 2 ** -14 - 2 ** -24],
-    [0x0400, 2 ** -14],
-    [0x3555, 0.333251953125],
-    [0x3c00, 1],
-    [0x3c01, 1 + 2 ** -10],
-    [0x7bff, 65504],
-    [0x7c00, Infinity],
-    [0xc000, -2],
-    [0xfc00, -Infinity],
-  ])('0x%s is %s', (bits, value) => {
-    expect(halfToFloat(bits)).toBe(value);
-    expect(floatToHalf(value)).toBe(bits);
-  });
+test.each([
+  [0x0000, 0],
+  [0x0001, 2 ** -24],
+  [0x03ff, 2 ** -14 - 2 ** -24],
+  [0x0400, 2 ** -14],
+  [0x3555, 0.333251953125],
+  [0x3c00, 1],
+  [0x3c01, 1 + 2 ** -10],
+  [0x7bff, 65504],
+  [0x7c00, Infinity],
+  [0xc000, -2],
+  [0xfc00, -Infinity],
+])('binary16: 0x%s is %s', (bits, value) => {
+  expect(halfToFloat(bits)).toBe(value);
+  expect(floatToHalf(value)).toBe(bits);
+});
 
-  test('negative zero and NaN', () => {
-    expect(Object.is(halfToFloat(0x8000), -0)).toBe(true);
-    expect(floatToHalf(-0)).toBe(0x8000);
-    expect(halfToFloat(0x7e00)).toBeNaN();
-    expect(halfToFloat(0xfc01)).toBeNaN();
-    expect(floatToHalf(NaN) & 0x7e00).toBe(0x7e00);
-  });
+test('binary16: negative zero and NaN', () => {
+  expect(Object.is(halfToFloat(0x8000), -0)).toBe(true);
+  expect(floatToHalf(-0)).toBe(0x8000);
+  expect(halfToFloat(0x7e00)).toBeNaN();
+  expect(halfToFloat(0xfc01)).toBeNaN();
+  expect(floatToHalf(NaN) & 0x7e00).toBe(0x7e00);
+});
 
-  test('ties go to even, at the edges of subnormals and of infinity', () => {
-    expect(floatToHalf(1 + 2 ** -11)).toBe(0x3c00);
-    expect(floatToHalf(1 + 3 * 2 ** -11)).toBe(0x3c02);
-    expect(floatToHalf(2 ** -25)).toBe(0);
-    expect(floatToHalf(2 ** -25 * 1.0001)).toBe(1);
-    expect(floatToHalf(1.5 * 2 ** -24)).toBe(2);
-    expect(floatToHalf(2 ** -14 - 2 ** -25)).toBe(0x400);
-    expect(floatToHalf(65519.99)).toBe(0x7bff);
-    expect(floatToHalf(65520)).toBe(0x7c00);
-    expect(floatToHalf(1e-45)).toBe(0);
-  });
+test('binary16: ties go to even, at the edges of subnormals and of infinity', () => {
+  expect(floatToHalf(1 + 2 ** -11)).toBe(0x3c00);
+  expect(floatToHalf(1 + 3 * 2 ** -11)).toBe(0x3c02);
+  expect(floatToHalf(2 ** -25)).toBe(0);
+  expect(floatToHalf(2 ** -25 * 1.0001)).toBe(1);
+  expect(floatToHalf(1.5 * 2 ** -24)).toBe(2);
+  expect(floatToHalf(2 ** -14 - 2 ** -25)).toBe(0x400);
+  expect(floatToHalf(65519.99)).toBe(0x7bff);
+  expect(floatToHalf(65520)).toBe(0x7c00);
+  expect(floatToHalf(1e-45)).toBe(0);
+});
 
-  test('every pattern survives the way to float32 and back', () => {
-    const floats = new Float32Array(65536);
-    halfArrayToFloat(allBits, floats);
-    const back = new Uint16Array(65536);
-    floatArrayToHalf(floats, back);
-    const wrong = [...allBits].filter((bits) => (bits & 0x7fff) <= 0x7c00 && back[bits] !== bits);
-    expect(wrong).toEqual([]);
-    expect([...allBits].filter((bits) => (bits & 0x7fff) > 0x7c00 && !Number.isNaN(halfTable()[bits]))).toEqual([]);
-  });
+test('binary16: every pattern survives the way to float32 and back', () => {
+  const floats = new Float32Array(65536);
+  halfArrayToFloat(allBits, floats);
+  const back = new Uint16Array(65536);
+  floatArrayToHalf(floats, back);
+  const wrong = [...allBits].filter((bits) => (bits & 0x7fff) <= 0x7c00 && back[bits] !== bits);
+  expect(wrong).toEqual([]);
+  expect([...allBits].filter((bits) => (bits & 0x7fff) > 0x7c00 && !Number.isNaN(halfTable()[bits]))).toEqual([]);
+});
 
-  test('rounds to the nearest, even for ties', () => {
-    fc.assert(
-      fc.property(fc.float({ min: -65504, max: 65504, noNaN: true }), (x) => {
-        expectNearest(x, floatToHalf(x), halfToFloat);
-      }),
-      { numRuns: 2000 },
-    );
-  });
+test('binary16: rounds to the nearest, even for ties', () => {
+  fc.assert(
+    fc.property(fc.float({ min: -65504, max: 65504, noNaN: true }), (x) => {
+      expectNearest(x, floatToHalf(x), halfToFloat);
+    }),
+    { numRuns: 2000 },
+  );
+});
 
-  test('rounds ties between all neighbours to even', () => {
-    const wrong: number[] = [];
-    for (let bits = 0; bits < 0x7bff; bits++) {
-      const tie = (halfToFloat(bits) + halfToFloat(bits + 1)) / 2;
-      if (floatToHalf(tie) !== bits + (bits & 1)) wrong.push(bits);
-    }
-    expect(wrong).toEqual([]);
-  });
+test('binary16: rounds ties between all neighbours to even', () => {
+  const wrong: number[] = [];
+  for (let bits = 0; bits < 0x7bff; bits++) {
+    const tie = (halfToFloat(bits) + halfToFloat(bits + 1)) / 2;
+    if (floatToHalf(tie) !== bits + (bits & 1)) wrong.push(bits);
+  }
+  expect(wrong).toEqual([]);
+});
 
-  test('array versions write at the offset and nowhere else', () => {
-    const floats = new Float32Array(4).fill(7);
-    halfArrayToFloat(new Uint16Array([0x3c00, 0xc000]), floats, 1);
-    expect([...floats]).toEqual([7, 1, -2, 7]);
-    const bits = new Uint16Array(4).fill(7);
-    floatArrayToHalf(new Float32Array([1, -2]), bits, 1);
-    expect([...bits]).toEqual([7, 0x3c00, 0xc000, 7]);
-  });
+test('binary16: array versions write at the offset and nowhere else', () => {
+  const floats = new Float32Array(4).fill(7);
+  halfArrayToFloat(new Uint16Array([0x3c00, 0xc000]), floats, 1);
+  expect([...floats]).toEqual([7, 1, -2, 7]);
+  const bits = new Uint16Array(4).fill(7);
+  floatArrayToHalf(new Float32Array([1, -2]), bits, 1);
+  expect([...bits]).toEqual([7, 0x3c00, 0xc000, 7]);
 });
 
 describe('bfloat16', () => {

@@ -97,72 +97,67 @@ describe('child programs', () => {
   });
 });
 
-describe('stale builds', () => {
-  const ask = `
+const ask = `
     import { buildStale, recordBuild, sourceStamp } from './scripts/bootstrap/build-stamp.mjs';
     if (process.env.RECORD) recordBuild(sourceStamp());
     process.stdout.write(String(buildStale()));
   `;
-  const source = 'packages/low/src/a.ts';
+const source = 'packages/low/src/a.ts';
 
-  function create(): { folder: string; isStale(): boolean; record(): void } {
-    const folder = createRoot({
-      'ask.mjs': ask,
-      '.toolchain/log': '',
-      'pnpm-lock.yaml': '',
-      'apps/cli/package.json': { name: '@winnow/cli', dependencies: { '@winnow/low': 'workspace:*' } },
-      'apps/cli/dist/main.js': '',
-      'packages/low/package.json': { name: '@winnow/low' },
-      'packages/low/dist/index.js': '',
-      'packages/other/package.json': { name: '@winnow/other' },
-      [source]: 'one',
-      'packages/low/src/a.test.ts': '',
-      'packages/other/src/a.ts': '',
-    });
-    const run = (env: NodeJS.ProcessEnv): string =>
-      runProgram(process.execPath, ['ask.mjs'], { cwd: folder, env: { ...process.env, ...env } }).output;
-    return { folder, isStale: () => run({}) === 'true', record: () => expect(run({ RECORD: '1' })).toBe('false') };
-  }
-
-  it('are those never recorded', () => {
-    expect(create().isStale()).toBe(true);
+function create(): { folder: string; isStale(): boolean; record(): void } {
+  const folder = createRoot({
+    'ask.mjs': ask,
+    '.toolchain/log': '',
+    'pnpm-lock.yaml': '',
+    'apps/cli/package.json': { name: '@winnow/cli', dependencies: { '@winnow/low': 'workspace:*' } },
+    'apps/cli/dist/main.js': '',
+    'packages/low/package.json': { name: '@winnow/low' },
+    'packages/low/dist/index.js': '',
+    'packages/other/package.json': { name: '@winnow/other' },
+    [source]: 'one',
+    'packages/low/src/a.test.ts': '',
+    'packages/other/src/a.ts': '',
   });
+  const run = (env: NodeJS.ProcessEnv): string =>
+    runProgram(process.execPath, ['ask.mjs'], { cwd: folder, env: { ...process.env, ...env } }).output;
+  return { folder, isStale: () => run({}) === 'true', record: () => expect(run({ RECORD: '1' })).toBe('false') };
+}
 
-  it.each<[string, (folder: string) => void]>([
-    ['an edit', (folder) => addFiles(folder, { [source]: 'other' })],
-    [
-      'an edit of the same length that keeps the time',
-      (folder) => {
-        const { atime, mtime } = statSync(join(folder, source));
-        addFiles(folder, { [source]: 'two' });
-        utimesSync(join(folder, source), atime, mtime);
-      },
-    ],
-    ['a new file', (folder) => addFiles(folder, { 'packages/low/src/b.ts': '' })],
-    ['a removed file', (folder) => rmSync(join(folder, source))],
-    [
-      'a changed manifest',
-      (folder) => addFiles(folder, { 'packages/low/package.json': { name: '@winnow/low', x: 1 } }),
-    ],
-    ['changed output', (folder) => addFiles(folder, { 'packages/low/dist/index.js': 'x' })],
-    ['removed output', (folder) => rmSync(join(folder, 'packages/low/dist'), { recursive: true })],
-    ['a changed lockfile', (folder) => addFiles(folder, { 'pnpm-lock.yaml': 'x' })],
-  ])('show after %s', (_, change) => {
-    const { folder, isStale, record } = create();
-    record();
-    expect(isStale()).toBe(false);
-    change(folder);
-    expect(isStale()).toBe(true);
-  });
+it('stale builds: are those never recorded', () => {
+  expect(create().isStale()).toBe(true);
+});
 
-  it('do not show after changes of tests, READMEs and packages that the program does not need', () => {
-    const { folder, isStale, record } = create();
-    record();
-    addFiles(folder, {
-      'packages/low/src/a.test.ts': 'x',
-      'packages/low/README.md': 'x',
-      'packages/other/src/a.ts': 'x',
-    });
-    expect(isStale()).toBe(false);
+it.each<[string, (folder: string) => void]>([
+  ['an edit', (folder) => addFiles(folder, { [source]: 'other' })],
+  [
+    'an edit of the same length that keeps the time',
+    (folder) => {
+      const { atime, mtime } = statSync(join(folder, source));
+      addFiles(folder, { [source]: 'two' });
+      utimesSync(join(folder, source), atime, mtime);
+    },
+  ],
+  ['a new file', (folder) => addFiles(folder, { 'packages/low/src/b.ts': '' })],
+  ['a removed file', (folder) => rmSync(join(folder, source))],
+  ['a changed manifest', (folder) => addFiles(folder, { 'packages/low/package.json': { name: '@winnow/low', x: 1 } })],
+  ['changed output', (folder) => addFiles(folder, { 'packages/low/dist/index.js': 'x' })],
+  ['removed output', (folder) => rmSync(join(folder, 'packages/low/dist'), { recursive: true })],
+  ['a changed lockfile', (folder) => addFiles(folder, { 'pnpm-lock.yaml': 'x' })],
+])('stale builds: show after %s', (_, change) => {
+  const { folder, isStale, record } = create();
+  record();
+  expect(isStale()).toBe(false);
+  change(folder);
+  expect(isStale()).toBe(true);
+});
+
+it('stale builds: do not show after changes of tests, READMEs and packages that the program does not need', () => {
+  const { folder, isStale, record } = create();
+  record();
+  addFiles(folder, {
+    'packages/low/src/a.test.ts': 'x',
+    'packages/low/README.md': 'x',
+    'packages/other/src/a.ts': 'x',
   });
+  expect(isStale()).toBe(false);
 });

@@ -44,79 +44,77 @@ describe('links', () => {
   });
 });
 
-describe('documents', () => {
-  const readme =
-    '# Fixture\n\nA summary. More.\n\n[low](packages/low/README.md) [other](packages/other/README.md) [high](packages/high/README.md) [helper](packages/helper/README.md)\n';
-  const layers = {
-    layers: [
-      ['low', 'other'],
-      ['high', 'planned'],
-    ],
-    titles: ['core', 'top'],
-    dev: ['helper'],
-  };
-  function create(): string {
-    const folder = createFolder({
-      ...workspaceFiles(),
-      'README.md': readme,
-      'CONTRIBUTING.md': '# Contributing\n\nWelcome.\n',
-      'docs/models.md': '# Models\n\nAll.\n',
-      'docs/ops.md': '# Ops\n\nAll.\n',
-      'docs/decisions/README.md': '# Decisions\n\nAll.\n',
-      'docs/guides/first.md': '# The `first` guide\n\nHow to [begin](../models.md), and\nhow to go on. Not this.\n',
-      'docs/images/layers.svg': '',
-      'layers.json': layers,
-    });
-    writeDocuments(readWorkspace(folder));
-    return folder;
-  }
-  const check = (folder: string): string => checkDocuments(readWorkspace(folder)).join('\n');
-
-  it('accepts what it wrote', () => {
-    const folder = create();
-    expect(check(folder)).toBe('');
-    const text = readFileSync(join(folder, 'llms.txt'), 'utf8');
-    expect(text).toContain('# Fixture\n\n> A summary.\n');
-    expect(text).toContain('- [The first guide](docs/guides/first.md): How to begin, and how to go on.\n');
-    expect(text).toContain('(packages/high/README.md)');
+const readme =
+  '# Fixture\n\nA summary. More.\n\n[low](packages/low/README.md) [other](packages/other/README.md) [high](packages/high/README.md) [helper](packages/helper/README.md)\n';
+const layers = {
+  layers: [
+    ['low', 'other'],
+    ['high', 'planned'],
+  ],
+  titles: ['core', 'top'],
+  dev: ['helper'],
+};
+function create(): string {
+  const folder = createFolder({
+    ...workspaceFiles(),
+    'README.md': readme,
+    'CONTRIBUTING.md': '# Contributing\n\nWelcome.\n',
+    'docs/models.md': '# Models\n\nAll.\n',
+    'docs/ops.md': '# Ops\n\nAll.\n',
+    'docs/decisions/README.md': '# Decisions\n\nAll.\n',
+    'docs/guides/first.md': '# The `first` guide\n\nHow to [begin](../models.md), and\nhow to go on. Not this.\n',
+    'docs/images/layers.svg': '',
+    'layers.json': layers,
   });
+  writeDocuments(readWorkspace(folder));
+  return folder;
+}
+const check = (folder: string): string => checkDocuments(readWorkspace(folder)).join('\n');
 
-  it('catches a new guide and a missing file', () => {
-    const folder = create();
-    addFiles(folder, { 'docs/guides/second.md': '# Second\n\nMore.\n' });
-    expect(check(folder)).toContain('llms.txt is out of date');
-    rmSync(join(folder, 'llms.txt'));
-    expect(check(folder)).toContain('llms.txt is missing');
-  });
+it('documents: accepts what it wrote', () => {
+  const folder = create();
+  expect(check(folder)).toBe('');
+  const text = readFileSync(join(folder, 'llms.txt'), 'utf8');
+  expect(text).toContain('# Fixture\n\n> A summary.\n');
+  expect(text).toContain('- [The first guide](docs/guides/first.md): How to begin, and how to go on.\n');
+  expect(text).toContain('(packages/high/README.md)');
+});
 
-  it('catches a package that the README does not name', () => {
-    const folder = create();
-    addFiles(folder, { 'README.md': readme.replace('packages/other/README.md', 'packages/low/README.md') });
-    expect(check(folder)).toContain('README.md has no link to packages/other/README.md');
-  });
+it('documents: catches a new guide and a missing file', () => {
+  const folder = create();
+  addFiles(folder, { 'docs/guides/second.md': '# Second\n\nMore.\n' });
+  expect(check(folder)).toContain('llms.txt is out of date');
+  rmSync(join(folder, 'llms.txt'));
+  expect(check(folder)).toContain('llms.txt is missing');
+});
 
-  it('catches a first example of more than five lines', () => {
-    const folder = create();
-    const example = (numLines: number): string => `\n\`\`\`ts\n${'f();\n'.repeat(numLines)}\n\`\`\`\n`;
-    addFiles(folder, { 'README.md': readme + example(5) });
-    expect(check(folder)).toBe('');
-    addFiles(folder, { 'README.md': readme + example(6) });
-    expect(check(folder)).toContain('README.md:8: 6 lines of code, at most 5');
-  });
+it('documents: catches a package that the README does not name', () => {
+  const folder = create();
+  addFiles(folder, { 'README.md': readme.replace('packages/other/README.md', 'packages/low/README.md') });
+  expect(check(folder)).toContain('README.md has no link to packages/other/README.md');
+});
 
-  it('catches a picture of other layers', () => {
-    const folder = create();
-    addFiles(folder, { 'layers.json': { ...layers, titles: ['core', 'peak'] } });
-    expect(check(folder)).toContain('layers.svg is out of date');
-  });
+it('documents: catches a first example of more than five lines', () => {
+  const folder = create();
+  const example = (numLines: number): string => `\n\`\`\`ts\n${'f();\n'.repeat(numLines)}\n\`\`\`\n`;
+  addFiles(folder, { 'README.md': readme + example(5) });
+  expect(check(folder)).toBe('');
+  addFiles(folder, { 'README.md': readme + example(6) });
+  expect(check(folder)).toContain('README.md:8: 6 lines of code, at most 5');
+});
 
-  it('draws every package, planned ones dashed', () => {
-    const { packages } = readWorkspace(create());
-    const svg = drawLayers(layers, packages);
-    for (const name of ['low', 'other', 'high', 'planned', 'helper', 'core', 'top']) expect(svg).toContain(`>${name}<`);
-    expect(svg.match(/stroke-dasharray/g)).toHaveLength(1);
-    expect(() => drawLayers({ ...layers, titles: [] }, packages)).toThrow('titles');
-  });
+it('documents: catches a picture of other layers', () => {
+  const folder = create();
+  addFiles(folder, { 'layers.json': { ...layers, titles: ['core', 'peak'] } });
+  expect(check(folder)).toContain('layers.svg is out of date');
+});
+
+it('documents: draws every package, planned ones dashed', () => {
+  const { packages } = readWorkspace(create());
+  const svg = drawLayers(layers, packages);
+  for (const name of ['low', 'other', 'high', 'planned', 'helper', 'core', 'top']) expect(svg).toContain(`>${name}<`);
+  expect(svg.match(/stroke-dasharray/g)).toHaveLength(1);
+  expect(() => drawLayers({ ...layers, titles: [] }, packages)).toThrow('titles');
 });
 
 describe('markdown', () => {

@@ -144,83 +144,78 @@ describe('size', () => {
   });
 });
 
-describe('examples', () => {
-  const check = async (code: string): Promise<string> => {
-    const root = createFolder(workspaceFiles());
-    const folder = join(root, 'packages', 'low');
-    mkdirSync(folder, { recursive: true });
-    writeFileSync(join(folder, 'README.md'), code);
-    const workspace = readWorkspace(root);
-    const entry = workspace.packages.find(({ shortName }) => shortName === 'low');
-    if (!entry) throw new Error('no package');
-    return (await checkExamples(workspace, folder, [join(folder, 'README.md')], linkedPackages(workspace, entry))).join(
-      '\n',
-    );
-  };
-  const block = (code: string, info = 'ts'): string => `# low\n\n\`\`\`${info}\n${code}\n\`\`\`\n`;
-  const use = "import { double } from '@winnow/low';\n";
+const check = async (code: string): Promise<string> => {
+  const root = createFolder(workspaceFiles());
+  const folder = join(root, 'packages', 'low');
+  mkdirSync(folder, { recursive: true });
+  writeFileSync(join(folder, 'README.md'), code);
+  const workspace = readWorkspace(root);
+  const entry = workspace.packages.find(({ shortName }) => shortName === 'low');
+  if (!entry) throw new Error('no package');
+  return (await checkExamples(workspace, folder, [join(folder, 'README.md')], linkedPackages(workspace, entry))).join(
+    '\n',
+  );
+};
+const block = (code: string, info = 'ts'): string => `# low\n\n\`\`\`${info}\n${code}\n\`\`\`\n`;
+const use = "import { double } from '@winnow/low';\n";
 
-  it('accepts an example that runs', async () => {
-    expect(await check(block(`${use}if (double(2) !== 4) throw new Error('wrong');`))).toBe('');
-  });
+it('examples: accepts an example that runs', async () => {
+  expect(await check(block(`${use}if (double(2) !== 4) throw new Error('wrong');`))).toBe('');
+});
 
-  it('catches a type error and names the line', async () => {
-    expect(await check(block(`${use}const text: string = double(2);`))).toMatch(/line-4\.ts.*TS2322/s);
-  });
+it('examples: catches a type error and names the line', async () => {
+  expect(await check(block(`${use}const text: string = double(2);`))).toMatch(/line-4\.ts.*TS2322/s);
+});
 
-  it('catches an example that throws', async () => {
-    expect(await check(block(`${use}if (double(2) !== 5) throw new Error('the sum is off');`))).toContain(
-      'the sum is off',
-    );
-  });
+it('examples: catches an example that throws', async () => {
+  expect(await check(block(`${use}if (double(2) !== 5) throw new Error('the sum is off');`))).toContain(
+    'the sum is off',
+  );
+});
 
-  it('catches an import of something that is not there', async () => {
-    expect(await check(block("import { gone } from '@winnow/low';\ngone();"))).toContain('TS2305');
-    expect(await check(block("import '@winnow/high';"))).not.toBe('');
-  });
+it('examples: catches an import of something that is not there', async () => {
+  expect(await check(block("import { gone } from '@winnow/low';\ngone();"))).toContain('TS2305');
+  expect(await check(block("import '@winnow/high';"))).not.toBe('');
+});
 
-  it('checks the types of a block that must not run, and does not run it', async () => {
-    expect(await check(block("throw new Error('not run');", 'ts no-run'))).toBe('');
-    expect(await check(block("const a: number = 'x';", 'ts no-run'))).toContain('TS2322');
-  });
+it('examples: checks the types of a block that must not run, and does not run it', async () => {
+  expect(await check(block("throw new Error('not run');", 'ts no-run'))).toBe('');
+  expect(await check(block("const a: number = 'x';", 'ts no-run'))).toContain('TS2322');
+});
 
-  it('keeps type errors of examples and of our packages, and leaves out those of others', () => {
-    const output = [
-      "../node_modules/.pnpm/ai@7.0.0/node_modules/ai/dist/index.d.ts(6,1): error TS2304: Cannot find name 'FileList'.",
-      '  in the type of somebody else',
-      "line-3.ts(1,1): error TS2322: Type 'string' is not assignable to type 'number'.",
-      '  in the example',
-      "../../dist/index.d.ts(2,3): error TS2304: Cannot find name 'Missing'.",
-    ];
-    expect(ownErrors(output.slice(0, 2).join('\n'))).toBe('');
-    expect(ownErrors(output.join('\n'))).toBe(output.slice(2).join('\n'));
-  });
+it('examples: keeps type errors of examples and of our packages, and leaves out those of others', () => {
+  const output = [
+    "../node_modules/.pnpm/ai@7.0.0/node_modules/ai/dist/index.d.ts(6,1): error TS2304: Cannot find name 'FileList'.",
+    '  in the type of somebody else',
+    "line-3.ts(1,1): error TS2322: Type 'string' is not assignable to type 'number'.",
+    '  in the example',
+    "../../dist/index.d.ts(2,3): error TS2304: Cannot find name 'Missing'.",
+  ];
+  expect(ownErrors(output.slice(0, 2).join('\n'))).toBe('');
+  expect(ownErrors(output.join('\n'))).toBe(output.slice(2).join('\n'));
+});
 
-  it('catches a README without examples', async () => {
-    expect(await check('# low\n')).toContain('nothing to check');
-  });
+it('examples: catches a README without examples', async () => {
+  expect(await check('# low\n')).toContain('nothing to check');
+});
 
-  it('extracts blocks with their lines', () => {
-    const text = readFileSync(
-      join(createFolder({ 'a.md': `x\n${block('a\nb')}\n${block('c', 'sh')}` }), 'a.md'),
-      'utf8',
-    );
-    expect(extractExamples(text)).toEqual([{ line: 5, code: 'a\nb', run: true, served: false }]);
-  });
+it('examples: extracts blocks with their lines', () => {
+  const text = readFileSync(join(createFolder({ 'a.md': `x\n${block('a\nb')}\n${block('c', 'sh')}` }), 'a.md'), 'utf8');
+  expect(extractExamples(text)).toEqual([{ line: 5, code: 'a\nb', run: true, served: false }]);
+});
 
-  it('joins blocks that continue the one before, each in its own lines', () => {
-    const text = `${block('a\nb')}${block('c', 'ts continued no-run')}${block('d', 'ts continued')}${block('e')}`;
-    expect(extractExamples(text)).toEqual([
-      { line: 4, code: 'a\nb\n\n\n\n\n\n\n\n\n\nd', run: true, served: false },
-      { line: 4, code: 'a\nb\n\n\n\n\nc', run: false, served: false },
-      { line: 20, code: 'e', run: true, served: false },
-    ]);
-    expect(extractExamples(block('a', 'ts served'))).toEqual([{ line: 4, code: 'a', run: true, served: true }]);
-    expect(() => extractExamples(block('a', 'ts continued'))).toThrow('nothing before it');
-  });
+it('examples: joins blocks that continue the one before, each in its own lines', () => {
+  const text = `${block('a\nb')}${block('c', 'ts continued no-run')}${block('d', 'ts continued')}${block('e')}`;
+  expect(extractExamples(text)).toEqual([
+    { line: 4, code: 'a\nb\n\n\n\n\n\n\n\n\n\nd', run: true, served: false },
+    { line: 4, code: 'a\nb\n\n\n\n\nc', run: false, served: false },
+    { line: 20, code: 'e', run: true, served: false },
+  ]);
+  expect(extractExamples(block('a', 'ts served'))).toEqual([{ line: 4, code: 'a', run: true, served: true }]);
+  expect(() => extractExamples(block('a', 'ts continued'))).toThrow('nothing before it');
+});
 
-  it('names the line of a type error in a block that continues', async () => {
-    const text = block(`${use}const a = double(2);`) + block('const text: string = a;', 'ts continued');
-    expect(await check(text)).toMatch(/\(10,7\).*TS2322/s);
-  });
+it('examples: names the line of a type error in a block that continues', async () => {
+  const text = block(`${use}const a = double(2);`) + block('const text: string = a;', 'ts continued');
+  expect(await check(text)).toMatch(/\(10,7\).*TS2322/s);
 });

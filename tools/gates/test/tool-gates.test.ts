@@ -25,67 +25,56 @@ describe('format', () => {
   it('catches unformatted code', () => expect(check('export const   a = "x"\n')).not.toBe(0));
 });
 
-describe('lint', () => {
-  const clean = 'export const a: number = 1;\n';
-  const lint = (files: Files): { code: number; output: string } => {
-    const folder = createFolder({ 'packages/low/src/clean.ts': clean, ...files });
-    copySettings(folder, '.oxlintrc.json');
-    return runTool('oxlint', 'oxlint', ['--deny-warnings'], folder);
-  };
-  const inSource = (code: string, path = 'packages/low/src/bad.ts'): { code: number; output: string } =>
-    lint({ [path]: code });
+const clean = 'export const a: number = 1;\n';
+const lint = (files: Files): { code: number; output: string } => {
+  const folder = createFolder({ 'packages/low/src/clean.ts': clean, ...files });
+  copySettings(folder, '.oxlintrc.json');
+  return runTool('oxlint', 'oxlint', ['--deny-warnings'], folder);
+};
+const inSource = (code: string, path = 'packages/low/src/bad.ts'): { code: number; output: string } =>
+  lint({ [path]: code });
 
-  it('accepts clean code', () => {
-    expect(inSource(clean)).toMatchObject({ code: 0 });
-  });
+it('lint: accepts clean code', () => {
+  expect(inSource(clean)).toMatchObject({ code: 0 });
+});
 
-  it.each<[string, string, string]>([
-    ['console output', "console.log('x');\n", 'no-console'],
-    ['a node: import', "import { readFileSync } from 'node:fs';\n\nreadFileSync('x');\n", 'no-restricted-imports'],
-    [
-      'a built-in without prefix',
-      "import { readFileSync } from 'fs';\n\nreadFileSync('x');\n",
-      'no-restricted-imports',
-    ],
-    ['a type of node:', "import type { Stats } from 'node:fs';\n\nexport type S = Stats;\n", 'no-restricted-imports'],
-    ['process', 'export const a: unknown = process.env;\n', 'no-restricted-globals'],
-    ['Buffer', 'export const a: unknown = Buffer.alloc(1);\n', 'no-restricted-globals'],
-    ['window', 'export const a: unknown = window;\n', 'no-restricted-globals'],
-    ['document', 'export const a: unknown = document.body;\n', 'no-restricted-globals'],
-    ['Math.random', 'export const a: number = Math.random();\n', 'no-restricted-properties'],
-    ['Date.now', 'export const a: number = Date.now();\n', 'no-restricted-properties'],
-    ['any', 'export const a: any = 1;\n', 'no-explicit-any'],
-    ['@ts-ignore', '// @ts-ignore\nexport const a: number = 1;\n', 'ban-ts-comment'],
-    ['a value import of a type', "import { T } from './t.js';\n\nexport const a: T = 1;\n", 'consistent-type-imports'],
-  ])('catches %s', (_, code, rule) => {
-    const { code: exitCode, output } = inSource(code);
-    expect(output).toContain(rule);
-    expect(exitCode).not.toBe(0);
-  });
+it.each<[string, string, string]>([
+  ['console output', "console.log('x');\n", 'no-console'],
+  ['a node: import', "import { readFileSync } from 'node:fs';\n\nreadFileSync('x');\n", 'no-restricted-imports'],
+  ['a built-in without prefix', "import { readFileSync } from 'fs';\n\nreadFileSync('x');\n", 'no-restricted-imports'],
+  ['a type of node:', "import type { Stats } from 'node:fs';\n\nexport type S = Stats;\n", 'no-restricted-imports'],
+  ['process', 'export const a: unknown = process.env;\n', 'no-restricted-globals'],
+  ['Buffer', 'export const a: unknown = Buffer.alloc(1);\n', 'no-restricted-globals'],
+  ['window', 'export const a: unknown = window;\n', 'no-restricted-globals'],
+  ['document', 'export const a: unknown = document.body;\n', 'no-restricted-globals'],
+  ['Math.random', 'export const a: number = Math.random();\n', 'no-restricted-properties'],
+  ['Date.now', 'export const a: number = Date.now();\n', 'no-restricted-properties'],
+  ['any', 'export const a: any = 1;\n', 'no-explicit-any'],
+  ['@ts-ignore', '// @ts-ignore\nexport const a: number = 1;\n', 'ban-ts-comment'],
+  ['a value import of a type', "import { T } from './t.js';\n\nexport const a: T = 1;\n", 'consistent-type-imports'],
+])('lint: catches %s', (_, code, rule) => {
+  const { code: exitCode, output } = inSource(code);
+  expect(output).toContain(rule);
+  expect(exitCode).not.toBe(0);
+});
 
-  it('catches an import cycle', () => {
-    const { code, output } = lint({
-      'packages/low/src/a.ts': "import { b } from './b.js';\n\nexport const a = (): number => b();\n",
-      'packages/low/src/b.ts': "import { a } from './a.js';\n\nexport const b = (): number => a();\n",
-    });
-    expect(output).toContain('no-cycle');
-    expect(code).not.toBe(0);
+it('lint: catches an import cycle', () => {
+  const { code, output } = lint({
+    'packages/low/src/a.ts': "import { b } from './b.js';\n\nexport const a = (): number => b();\n",
+    'packages/low/src/b.ts': "import { a } from './a.js';\n\nexport const b = (): number => a();\n",
   });
+  expect(output).toContain('no-cycle');
+  expect(code).not.toBe(0);
+});
 
-  it('allows Node in *.node.ts, in tests, tools and apps, and the browser in *.browser.ts only', () => {
-    const node = "import { readFileSync } from 'node:fs';\n\nreadFileSync(process.argv[0] ?? '');\n";
-    for (const path of [
-      'packages/low/src/a.node.ts',
-      'packages/low/src/a.test.ts',
-      'apps/x/src/a.ts',
-      'tools/x/a.ts',
-    ]) {
-      expect(inSource(node, path), path).toMatchObject({ code: 0 });
-    }
-    expect(inSource('export const a: unknown = window;\n', 'packages/low/src/a.browser.ts').code).toBe(0);
-    expect(inSource('export const a: unknown = window;\n', 'packages/low/src/a.node.ts').code).not.toBe(0);
-    expect(inSource(node, 'packages/low/src/a.browser.ts').code).not.toBe(0);
-  });
+it('lint: allows Node in *.node.ts, in tests, tools and apps, and the browser in *.browser.ts only', () => {
+  const node = "import { readFileSync } from 'node:fs';\n\nreadFileSync(process.argv[0] ?? '');\n";
+  for (const path of ['packages/low/src/a.node.ts', 'packages/low/src/a.test.ts', 'apps/x/src/a.ts', 'tools/x/a.ts']) {
+    expect(inSource(node, path), path).toMatchObject({ code: 0 });
+  }
+  expect(inSource('export const a: unknown = window;\n', 'packages/low/src/a.browser.ts').code).toBe(0);
+  expect(inSource('export const a: unknown = window;\n', 'packages/low/src/a.node.ts').code).not.toBe(0);
+  expect(inSource(node, 'packages/low/src/a.browser.ts').code).not.toBe(0);
 });
 
 describe('types', () => {

@@ -23,70 +23,68 @@ it('lists no file that a build at the same time removes again', () => {
   expect(listFiles(folder)).toEqual(['src/index.ts', 'tsup.config.mjs']);
 });
 
-describe('layers', () => {
-  const check = (files: Files): string[] => checkBoundaries(readWorkspace(planted(files)));
-  const low = 'packages/low/src/bad.ts';
+const check = (files: Files): string[] => checkBoundaries(readWorkspace(planted(files)));
+const low = 'packages/low/src/bad.ts';
 
-  it('accepts the clean workspace', () => {
-    expect(check({})).toEqual([]);
-  });
+it('layers: accepts the clean workspace', () => {
+  expect(check({})).toEqual([]);
+});
 
-  it.each([
-    ['an import', "import { double } from '@winnow/high';\ndouble(1);\n"],
-    ['a type import', "import type { Four } from '@winnow/high';\nexport type X = Four;\n"],
-    ['an inline type import', "export type X = import('@winnow/high').Four;\n"],
-    ['a dynamic import', "export const load = (): Promise<unknown> => import('@winnow/high');\n"],
-    ['a re-export', "export { double } from '@winnow/high';\n"],
-    ['a deep import', "import '@winnow/high/dist/double.js';\n"],
-    ['require', "declare const require: (name: string) => unknown;\nrequire('@winnow/high');\n"],
-  ])('catches %s that goes up', (_, code) => {
-    expect(check({ [low]: code }).join('\n')).toMatch(
-      /packages\/low\/src\/bad\.ts:\d+: imports "@winnow\/high": .*go down/,
-    );
-  });
+it.each([
+  ['an import', "import { double } from '@winnow/high';\ndouble(1);\n"],
+  ['a type import', "import type { Four } from '@winnow/high';\nexport type X = Four;\n"],
+  ['an inline type import', "export type X = import('@winnow/high').Four;\n"],
+  ['a dynamic import', "export const load = (): Promise<unknown> => import('@winnow/high');\n"],
+  ['a re-export', "export { double } from '@winnow/high';\n"],
+  ['a deep import', "import '@winnow/high/dist/double.js';\n"],
+  ['require', "declare const require: (name: string) => unknown;\nrequire('@winnow/high');\n"],
+])('layers: catches %s that goes up', (_, code) => {
+  expect(check({ [low]: code }).join('\n')).toMatch(
+    /packages\/low\/src\/bad\.ts:\d+: imports "@winnow\/high": .*go down/,
+  );
+});
 
-  it('catches a declared dependency that goes up', () => {
-    const problems = check(libraryFiles('low', { dependencies: { '@winnow/high': 'workspace:*' } }));
-    expect(problems.join('\n')).toContain('packages/low/package.json: dependencies "@winnow/high": imports go down');
-  });
+it('layers: catches a declared dependency that goes up', () => {
+  const problems = check(libraryFiles('low', { dependencies: { '@winnow/high': 'workspace:*' } }));
+  expect(problems.join('\n')).toContain('packages/low/package.json: dependencies "@winnow/high": imports go down');
+});
 
-  it('catches siblings', () => {
-    const declared = libraryFiles('low', { dependencies: { '@winnow/other': 'workspace:*' } });
-    const problems = check({ ...declared, [low]: "import '@winnow/other';\n" }).join('\n');
-    expect(problems).toContain('package.json: dependencies "@winnow/other": siblings');
-    expect(problems).toContain('bad.ts:1: imports "@winnow/other": siblings');
-  });
+it('layers: catches siblings', () => {
+  const declared = libraryFiles('low', { dependencies: { '@winnow/other': 'workspace:*' } });
+  const problems = check({ ...declared, [low]: "import '@winnow/other';\n" }).join('\n');
+  expect(problems).toContain('package.json: dependencies "@winnow/other": siblings');
+  expect(problems).toContain('bad.ts:1: imports "@winnow/other": siblings');
+});
 
-  it('catches a helper of development in published code and in dependencies', () => {
-    const declared = libraryFiles('low', { dependencies: { '@winnow/helper': 'workspace:*' } });
-    const problems = check({ ...declared, [low]: "import '@winnow/helper';\n" }).join('\n');
-    expect(problems).toContain('package.json: dependencies "@winnow/helper": "helper" is a helper');
-    expect(problems).toContain('bad.ts:1: imports "@winnow/helper": "helper" is a helper');
-  });
+it('layers: catches a helper of development in published code and in dependencies', () => {
+  const declared = libraryFiles('low', { dependencies: { '@winnow/helper': 'workspace:*' } });
+  const problems = check({ ...declared, [low]: "import '@winnow/helper';\n" }).join('\n');
+  expect(problems).toContain('package.json: dependencies "@winnow/helper": "helper" is a helper');
+  expect(problems).toContain('bad.ts:1: imports "@winnow/helper": "helper" is a helper');
+});
 
-  it('catches an undeclared import, a devDependency in published code and a path out of the package', () => {
-    expect(check({ 'packages/high/src/bad.ts': "import '@winnow/other';\n" }).join('\n')).toContain('does not declare');
-    const onlyForTests = libraryFiles('high', { devDependencies: { '@winnow/low': 'workspace:*' } });
-    expect(check(onlyForTests).join('\n')).toContain('uses-low.ts:1: imports "@winnow/low", which package.json');
-    expect(check({ [low]: "import '../../high/src/double.js';\n" }).join('\n')).toContain('leaves the package');
-  });
+it('layers: catches an undeclared import, a devDependency in published code and a path out of the package', () => {
+  expect(check({ 'packages/high/src/bad.ts': "import '@winnow/other';\n" }).join('\n')).toContain('does not declare');
+  const onlyForTests = libraryFiles('high', { devDependencies: { '@winnow/low': 'workspace:*' } });
+  expect(check(onlyForTests).join('\n')).toContain('uses-low.ts:1: imports "@winnow/low", which package.json');
+  expect(check({ [low]: "import '../../high/src/double.js';\n" }).join('\n')).toContain('leaves the package');
+});
 
-  it('catches a package without a layer, and a workspace in which nothing was read', () => {
-    expect(check(libraryFiles('stray')).join('\n')).toContain('"stray" has no place in layers.json');
-    const empty = createFolder({ 'pnpm-workspace.yaml': 'packages: [packages/*]\n', 'package.json': {} });
-    expect(() => readWorkspace(empty)).toThrow('no workspace package');
-    const bare = createFolder({
-      'pnpm-workspace.yaml': 'packages: [packages/*]\n',
-      'package.json': {},
-      'layers.json': { layers: [['low']], dev: [], devUses: [] },
-      'packages/low/package.json': { name: '@winnow/low' },
-    });
-    expect(checkBoundaries(readWorkspace(bare)).join('\n')).toContain('nothing was checked');
+it('layers: catches a package without a layer, and a workspace in which nothing was read', () => {
+  expect(check(libraryFiles('stray')).join('\n')).toContain('"stray" has no place in layers.json');
+  const empty = createFolder({ 'pnpm-workspace.yaml': 'packages: [packages/*]\n', 'package.json': {} });
+  expect(() => readWorkspace(empty)).toThrow('no workspace package');
+  const bare = createFolder({
+    'pnpm-workspace.yaml': 'packages: [packages/*]\n',
+    'package.json': {},
+    'layers.json': { layers: [['low']], dev: [], devUses: [] },
+    'packages/low/package.json': { name: '@winnow/low' },
   });
+  expect(checkBoundaries(readWorkspace(bare)).join('\n')).toContain('nothing was checked');
+});
 
-  it('fails on a file that does not parse', () => {
-    expect(() => moduleUses('x.ts', 'import {')).toThrow('x.ts');
-  });
+it('layers: fails on a file that does not parse', () => {
+  expect(() => moduleUses('x.ts', 'import {')).toThrow('x.ts');
 });
 
 describe('layers of folders', () => {

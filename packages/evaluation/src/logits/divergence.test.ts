@@ -27,67 +27,65 @@ describe('statistics by hand', () => {
   });
 });
 
-describe('divergence by hand', () => {
-  it('of one position', () => {
-    // 0.5 ln(0.5/0.25) + 0.25 ln(0.25/0.5) + 0.25 ln 1 = 0.25 ln 2
-    const { divergence, deltaP, baseLoss, testedLoss, hasSameTop } = compareRows(
-      row(0.5, 0.25, 0.25),
-      row(0.25, 0.5, 0.25),
-      1,
-    );
-    expect(divergence).toBeCloseTo(0.25 * Math.LN2, 6);
-    expect(deltaP).toBeCloseTo(0.25, 6);
-    expect(baseLoss).toBeCloseTo(Math.log(4), 6);
-    expect(testedLoss).toBeCloseTo(Math.LN2, 6);
-    expect(hasSameTop).toBe(false);
-    expect(() => compareRows(row(1), row(0.5, 0.5), 0)).toThrow(ShapeError);
-  });
+it('divergence by hand: of one position', () => {
+  // 0.5 ln(0.5/0.25) + 0.25 ln(0.25/0.5) + 0.25 ln 1 = 0.25 ln 2
+  const { divergence, deltaP, baseLoss, testedLoss, hasSameTop } = compareRows(
+    row(0.5, 0.25, 0.25),
+    row(0.25, 0.5, 0.25),
+    1,
+  );
+  expect(divergence).toBeCloseTo(0.25 * Math.LN2, 6);
+  expect(deltaP).toBeCloseTo(0.25, 6);
+  expect(baseLoss).toBeCloseTo(Math.log(4), 6);
+  expect(testedLoss).toBeCloseTo(Math.LN2, 6);
+  expect(hasSameTop).toBe(false);
+  expect(() => compareRows(row(1), row(0.5, 0.5), 0)).toThrow(ShapeError);
+});
 
-  it('is infinite where the tested run rules out what is possible, and 0 where the base does', () => {
-    expect(compareRows(row(0.5, 0.5), row(1, 0), 0).divergence).toBe(Infinity);
-    expect(compareRows(row(1, 0), row(0.5, 0.5), 0).divergence).toBeCloseTo(Math.LN2, 6);
-  });
+it('divergence by hand: is infinite where the tested run rules out what is possible, and 0 where the base does', () => {
+  expect(compareRows(row(0.5, 0.5), row(1, 0), 0).divergence).toBe(Infinity);
+  expect(compareRows(row(1, 0), row(0.5, 0.5), 0).divergence).toBeCloseTo(Math.LN2, 6);
+});
 
-  it('of a text', () => {
-    const collector = new DivergenceCollector();
-    collector.add(0, row(0.5, 0.5), row(0.5, 0.5), 0);
-    collector.add(1, row(0.5, 0.5), row(0.25, 0.75), 0);
-    collector.add(2, row(0.25, 0.75), row(0.25, 0.75), 1);
-    collector.add(3, row(0.75, 0.25), row(0.75, 0.25), 0);
-    const report = collector.report(2);
-    const kl = 0.5 * Math.log(4 / 3); // 0.5 ln 2 + 0.5 ln (2/3)
-    expect(report.numTokens).toBe(4);
-    expect(report.divergence.mean).toBeCloseTo(kl / 4, 6);
-    // one of four is kl: variance kl^2 3/16, over 3 is kl^2 / 16
-    expect(report.divergence.error).toBeCloseTo(kl / 4, 6);
-    expect(report.divergence.max).toBeCloseTo(kl, 6);
-    expect(report.divergence.percentiles['0.9']).toBeCloseTo(0.7 * kl, 6); // place 2.7 of 0, 0, 0, kl
-    expect(report.divergence.percentiles['0.5']).toBe(0);
-    // p(next) of the base 1/2 1/2 3/4 3/4, of the tested run 1/2 1/4 3/4 3/4
-    expect(report.basePpl.mean).toBeCloseTo((64 / 9) ** 0.25, 5);
-    expect(report.testedPpl.mean).toBeCloseTo((128 / 9) ** 0.25, 5);
-    expect(report.pplRatio.mean).toBeCloseTo(2 ** 0.25, 5);
-    expect(report.pplDifference.mean).toBeCloseTo((128 / 9) ** 0.25 - (64 / 9) ** 0.25, 5);
-    // losses differ by (0, ln 2, 0, 0): standard error ln 2 / 4
-    expect(report.pplRatio.error).toBeCloseTo((2 ** 0.25 * Math.LN2) / 4, 5);
-    expect(report.deltaP.mean).toBeCloseTo(-1 / 16, 6);
-    expect(report.deltaP.rms).toBeCloseTo(1 / 8, 6);
-    expect(report.sameTop.mean).toBe(0.75);
-    expect(report.buckets.map(({ begin, end, count }) => [begin, end, count])).toEqual([
-      [0, 2, 2],
-      [2, 4, 2],
-    ]);
-    expect(report.buckets[0].meanDivergence).toBeCloseTo(kl / 2, 6);
-    expect(report.buckets[1].meanDivergence).toBe(0);
-  });
+it('divergence by hand: of a text', () => {
+  const collector = new DivergenceCollector();
+  collector.add(0, row(0.5, 0.5), row(0.5, 0.5), 0);
+  collector.add(1, row(0.5, 0.5), row(0.25, 0.75), 0);
+  collector.add(2, row(0.25, 0.75), row(0.25, 0.75), 1);
+  collector.add(3, row(0.75, 0.25), row(0.75, 0.25), 0);
+  const report = collector.report(2);
+  const kl = 0.5 * Math.log(4 / 3); // 0.5 ln 2 + 0.5 ln (2/3)
+  expect(report.numTokens).toBe(4);
+  expect(report.divergence.mean).toBeCloseTo(kl / 4, 6);
+  // one of four is kl: variance kl^2 3/16, over 3 is kl^2 / 16
+  expect(report.divergence.error).toBeCloseTo(kl / 4, 6);
+  expect(report.divergence.max).toBeCloseTo(kl, 6);
+  expect(report.divergence.percentiles['0.9']).toBeCloseTo(0.7 * kl, 6); // place 2.7 of 0, 0, 0, kl
+  expect(report.divergence.percentiles['0.5']).toBe(0);
+  // p(next) of the base 1/2 1/2 3/4 3/4, of the tested run 1/2 1/4 3/4 3/4
+  expect(report.basePpl.mean).toBeCloseTo((64 / 9) ** 0.25, 5);
+  expect(report.testedPpl.mean).toBeCloseTo((128 / 9) ** 0.25, 5);
+  expect(report.pplRatio.mean).toBeCloseTo(2 ** 0.25, 5);
+  expect(report.pplDifference.mean).toBeCloseTo((128 / 9) ** 0.25 - (64 / 9) ** 0.25, 5);
+  // losses differ by (0, ln 2, 0, 0): standard error ln 2 / 4
+  expect(report.pplRatio.error).toBeCloseTo((2 ** 0.25 * Math.LN2) / 4, 5);
+  expect(report.deltaP.mean).toBeCloseTo(-1 / 16, 6);
+  expect(report.deltaP.rms).toBeCloseTo(1 / 8, 6);
+  expect(report.sameTop.mean).toBe(0.75);
+  expect(report.buckets.map(({ begin, end, count }) => [begin, end, count])).toEqual([
+    [0, 2, 2],
+    [2, 4, 2],
+  ]);
+  expect(report.buckets[0].meanDivergence).toBeCloseTo(kl / 2, 6);
+  expect(report.buckets[1].meanDivergence).toBe(0);
+});
 
-  it('has classes', () => {
-    expect([0, 0.0014, 0.005, 0.03, 0.031].map(divergenceClass)).toEqual([
-      'lossless',
-      'lossless',
-      'Q6_K',
-      'Q4_K_M',
-      'below Q4_K_M',
-    ]);
-  });
+it('divergence by hand: has classes', () => {
+  expect([0, 0.0014, 0.005, 0.03, 0.031].map(divergenceClass)).toEqual([
+    'lossless',
+    'lossless',
+    'Q6_K',
+    'Q4_K_M',
+    'below Q4_K_M',
+  ]);
 });

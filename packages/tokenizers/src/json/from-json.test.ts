@@ -70,149 +70,128 @@ function llamaLike(): Json {
   };
 }
 
-describe('tokenizerFromJson', () => {
-  const config = { bos_token: '<s>', eos_token: { content: '</s>' }, unk_token: '<unk>' };
+const config = { bos_token: '<s>', eos_token: { content: '</s>' }, unk_token: '<unk>' };
 
-  it('reads a SentencePiece-like file', () => {
-    const tokenizer = tokenizerFromJson(llamaLike(), config);
-    expect(tokenizer).toMatchObject({
-      kind: 'bpe',
-      bosId: 1,
-      eosId: 2,
-      unkId: 0,
-      eosIds: [2],
-      addBos: true,
-      addEos: false,
-    });
-    expect([...tokenizer.encode('ab \u00e9')]).toEqual([1, 263, 259, 3 + 0xc3, 3 + 0xa9]);
-    expect(tokenizer.decode(tokenizer.encode('ab \u00e9'), { skipSpecialTokens: true })).toBe('ab \u00e9');
-    expect([...tokenizer.encode('</s>ab')]).toEqual([1, 2, 263]);
-    expect([...tokenizer.encode('</s>', { parseSpecialTokens: false })]).not.toContain(2);
-    expect([...tokenizer.tokenBytes(3 + 0xc3)]).toEqual([0xc3]);
+it('tokenizerFromJson: reads a SentencePiece-like file', () => {
+  const tokenizer = tokenizerFromJson(llamaLike(), config);
+  expect(tokenizer).toMatchObject({
+    kind: 'bpe',
+    bosId: 1,
+    eosId: 2,
+    unkId: 0,
+    eosIds: [2],
+    addBos: true,
+    addEos: false,
   });
+  expect([...tokenizer.encode('ab \u00e9')]).toEqual([1, 263, 259, 3 + 0xc3, 3 + 0xa9]);
+  expect(tokenizer.decode(tokenizer.encode('ab \u00e9'), { skipSpecialTokens: true })).toBe('ab \u00e9');
+  expect([...tokenizer.encode('</s>ab')]).toEqual([1, 2, 263]);
+  expect([...tokenizer.encode('</s>', { parseSpecialTokens: false })]).not.toContain(2);
+  expect([...tokenizer.tokenBytes(3 + 0xc3)]).toEqual([0xc3]);
+});
 
-  it('lets the configuration overrule the template about BOS and EOS', () => {
-    const without = tokenizerFromJson(llamaLike(), { ...config, add_bos_token: false, add_eos_token: true });
-    expect([...without.encode('ab')]).toEqual([263, 2]);
-    const bare = { ...llamaLike(), post_processor: null };
-    expect([...tokenizerFromJson(bare, { ...config, add_bos_token: true }).encode('ab')]).toEqual([1, 263]);
-    expect([...tokenizerFromJson(bare, config).encode('ab')]).toEqual([263]);
-  });
+it('tokenizerFromJson: lets the configuration overrule the template about BOS and EOS', () => {
+  const without = tokenizerFromJson(llamaLike(), { ...config, add_bos_token: false, add_eos_token: true });
+  expect([...without.encode('ab')]).toEqual([263, 2]);
+  const bare = { ...llamaLike(), post_processor: null };
+  expect([...tokenizerFromJson(bare, { ...config, add_bos_token: true }).encode('ab')]).toEqual([1, 263]);
+  expect([...tokenizerFromJson(bare, config).encode('ab')]).toEqual([263]);
+});
 
-  it('works without a configuration', () => {
-    expect(tokenizerFromJson(llamaLike())).toMatchObject({ bosId: 1, eosId: 2, unkId: 0, addBos: true });
-  });
+it('tokenizerFromJson: works without a configuration', () => {
+  expect(tokenizerFromJson(llamaLike())).toMatchObject({ bosId: 1, eosId: 2, unkId: 0, addBos: true });
+});
 
-  it('reads the tokenizer of the demo model', () => {
-    const tokenizer = tokenizerFromJson(demo, { bos_token: '<|endoftext|>', eos_token: '<|endoftext|>' });
-    expect(tokenizer).toMatchObject({ kind: 'bpe', vocabSize: 2048, eosIds: [2045, 2047], addBos: false });
-    // Ids of the model's own goldens.
-    const text = 'The old man looked at the sea and';
-    expect([...tokenizer.encode(text)]).toEqual([603, 705, 434, 912, 353, 261, 1713, 279]);
-    fc.assert(
-      fc.property(fc.string({ unit: 'binary' }), (value) => {
-        expect(tokenizer.decode(tokenizer.encode(value, { parseSpecialTokens: false }))).toBe(value.toWellFormed());
-      }),
-    );
-  });
+it('tokenizerFromJson: reads the tokenizer of the demo model', () => {
+  const tokenizer = tokenizerFromJson(demo, { bos_token: '<|endoftext|>', eos_token: '<|endoftext|>' });
+  expect(tokenizer).toMatchObject({ kind: 'bpe', vocabSize: 2048, eosIds: [2045, 2047], addBos: false });
+  // Ids of the model's own goldens.
+  const text = 'The old man looked at the sea and';
+  expect([...tokenizer.encode(text)]).toEqual([603, 705, 434, 912, 353, 261, 1713, 279]);
+  fc.assert(
+    fc.property(fc.string({ unit: 'binary' }), (value) => {
+      expect(tokenizer.decode(tokenizer.encode(value, { parseSpecialTokens: false }))).toBe(value.toWellFormed());
+    }),
+  );
+});
 
-  it('hands components that it lacks to the library', () => {
-    const file = { ...llamaLike(), pre_tokenizer: { type: 'FixedLength', length: 2 } };
-    const tokenizer = tokenizerFromJson(file, config);
-    expect(tokenizer.kind).toBe('library');
-    // Pieces of two characters: \u2581a, b.
-    expect([...tokenizer.encode('ab</s>')]).toEqual([1, 259, 260, 261, 2]);
-    expect([...tokenizer.encode('</s>', { parseSpecialTokens: false })]).not.toContain(2);
-    expect(tokenizer.decode(tokenizer.encode('ab'), { skipSpecialTokens: true })).toBe('ab');
-  });
+it('tokenizerFromJson: hands components that it lacks to the library', () => {
+  const file = { ...llamaLike(), pre_tokenizer: { type: 'FixedLength', length: 2 } };
+  const tokenizer = tokenizerFromJson(file, config);
+  expect(tokenizer.kind).toBe('library');
+  // Pieces of two characters: \u2581a, b.
+  expect([...tokenizer.encode('ab</s>')]).toEqual([1, 259, 260, 261, 2]);
+  expect([...tokenizer.encode('</s>', { parseSpecialTokens: false })]).not.toContain(2);
+  expect(tokenizer.decode(tokenizer.encode('ab'), { skipSpecialTokens: true })).toBe('ab');
+});
 
-  it.each<[string, Json, RegExp]>([
-    ['no model', { model: undefined }, /model: expected an object, found nothing/],
-    ['no vocabulary', { model: { type: 'BPE', vocab: {}, merges: [] }, added_tokens: [] }, /at least one token/],
-    ['an absurd id', { model: { type: 'BPE', vocab: { a: 1e9 }, merges: [] } }, /expected a token id below/],
-    [
-      'a broken merge',
-      { model: { type: 'BPE', vocab: { a: 0 }, merges: ['a'] } },
-      /model\.merges\[0\]: expected "left right"/,
-    ],
-    ['an unknown normalizer', { normalizer: { type: 'Nonsense' } }, /normalizer: not supported/],
-    ['an unknown post-processor', { post_processor: { type: 'Nonsense' } }, /post_processor\.type: expected Template/],
-    [
-      'a template without its token',
-      { post_processor: { type: 'TemplateProcessing', single: [{ SpecialToken: { id: 'x' } }] } },
-      /special_tokens\["x"\]/,
-    ],
-    [
-      'a template id out of range',
-      { post_processor: { type: 'BertProcessing', cls: ['a', 9999], sep: ['b', 1] } },
-      /below 264/,
-    ],
-    [
-      'an untranslatable expression',
-      { pre_tokenizer: { type: 'Split', pattern: { Regex: '(' }, behavior: 'Isolated' } },
-      /cannot translate/,
-    ],
-    ['a broken table', { normalizer: { type: 'Precompiled', precompiled_charsmap: 'AAAA' } }, /precompiled_charsmap/],
-  ])('refuses %s', (_, changes, message) => {
-    const file = { ...llamaLike(), ...changes };
-    expect(() => tokenizerFromJson(file)).toThrow(FormatError);
-    expect(() => tokenizerFromJson(file)).toThrow(message);
-  });
+it.each<[string, Json, RegExp]>([
+  ['no model', { model: undefined }, /model: expected an object, found nothing/],
+  ['no vocabulary', { model: { type: 'BPE', vocab: {}, merges: [] }, added_tokens: [] }, /at least one token/],
+  ['an absurd id', { model: { type: 'BPE', vocab: { a: 1e9 }, merges: [] } }, /expected a token id below/],
+  [
+    'a broken merge',
+    { model: { type: 'BPE', vocab: { a: 0 }, merges: ['a'] } },
+    /model\.merges\[0\]: expected "left right"/,
+  ],
+  ['an unknown normalizer', { normalizer: { type: 'Nonsense' } }, /normalizer: not supported/],
+  ['an unknown post-processor', { post_processor: { type: 'Nonsense' } }, /post_processor\.type: expected Template/],
+  [
+    'a template without its token',
+    { post_processor: { type: 'TemplateProcessing', single: [{ SpecialToken: { id: 'x' } }] } },
+    /special_tokens\["x"\]/,
+  ],
+  [
+    'a template id out of range',
+    { post_processor: { type: 'BertProcessing', cls: ['a', 9999], sep: ['b', 1] } },
+    /below 264/,
+  ],
+  [
+    'an untranslatable expression',
+    { pre_tokenizer: { type: 'Split', pattern: { Regex: '(' }, behavior: 'Isolated' } },
+    /cannot translate/,
+  ],
+  ['a broken table', { normalizer: { type: 'Precompiled', precompiled_charsmap: 'AAAA' } }, /precompiled_charsmap/],
+])('tokenizerFromJson: refuses %s', (_, changes, message) => {
+  const file = { ...llamaLike(), ...changes };
+  expect(() => tokenizerFromJson(file)).toThrow(FormatError);
+  expect(() => tokenizerFromJson(file)).toThrow(message);
+});
 
-  it.each([undefined, null, 1, 'x', []])('refuses %j as a file', (value) => {
-    expect(() => tokenizerFromJson(value)).toThrow(FormatError);
-  });
+it.each([undefined, null, 1, 'x', []])('tokenizerFromJson: refuses %j as a file', (value) => {
+  expect(() => tokenizerFromJson(value)).toThrow(FormatError);
+});
 
-  it('throws nothing but Winnow errors for changed files', () => {
-    const paths: (string | number)[][] = [];
-    const collect = (value: unknown, path: (string | number)[]): void => {
-      if (typeof value !== 'object' || value === null || path.length > 5) return;
-      for (const key of Object.keys(value).slice(0, 12)) {
-        paths.push([...path, key]);
-        collect((value as Json)[key], [...path, key]);
+it('tokenizerFromJson: throws nothing but Winnow errors for changed files', () => {
+  const paths: (string | number)[][] = [];
+  const collect = (value: unknown, path: (string | number)[]): void => {
+    if (typeof value !== 'object' || value === null || path.length > 5) return;
+    for (const key of Object.keys(value).slice(0, 12)) {
+      paths.push([...path, key]);
+      collect((value as Json)[key], [...path, key]);
+    }
+  };
+  const sources: Json[] = [llamaLike(), cases['unigramBytes']!, cases['bert']!, cases['digits']!];
+  const junk = fc.oneof(
+    fc.jsonValue({ maxDepth: 2 }),
+    fc.constantFrom<unknown>(undefined, Number.NaN, -1, 1e12, '', '(', '\\p{', 'Sequence', 'ByteLevel', 'Split', 'BPE'),
+    fc.constantFrom<unknown>('Unigram', 'WordPiece', 'Metaspace', 'Precompiled', { type: 'ByteLevel' }, { String: '' }),
+  );
+  sources.forEach((source) => collect(source, [String(sources.indexOf(source))]));
+  fc.assert(
+    fc.property(fc.array(fc.tuple(fc.constantFrom(...paths), junk), { minLength: 1, maxLength: 3 }), (changes) => {
+      const source = sources[Number(changes[0]![0][0])]!;
+      let file: unknown = source;
+      for (const [path, value] of changes) file = replaceAt(file, path.slice(1), value);
+      try {
+        const tokenizer = tokenizerFromJson(file, file);
+        tokenizer.decode(tokenizer.encode('Hello <s> \u00e9\u4e2d 12'));
+      } catch (error) {
+        if (!WinnowError.isInstance(error)) throw error;
       }
-    };
-    const sources: Json[] = [llamaLike(), cases['unigramBytes']!, cases['bert']!, cases['digits']!];
-    const junk = fc.oneof(
-      fc.jsonValue({ maxDepth: 2 }),
-      fc.constantFrom<unknown>(
-        undefined,
-        Number.NaN,
-        -1,
-        1e12,
-        '',
-        '(',
-        '\\p{',
-        'Sequence',
-        'ByteLevel',
-        'Split',
-        'BPE',
-      ),
-      fc.constantFrom<unknown>(
-        'Unigram',
-        'WordPiece',
-        'Metaspace',
-        'Precompiled',
-        { type: 'ByteLevel' },
-        { String: '' },
-      ),
-    );
-    sources.forEach((source) => collect(source, [String(sources.indexOf(source))]));
-    fc.assert(
-      fc.property(fc.array(fc.tuple(fc.constantFrom(...paths), junk), { minLength: 1, maxLength: 3 }), (changes) => {
-        const source = sources[Number(changes[0]![0][0])]!;
-        let file: unknown = source;
-        for (const [path, value] of changes) file = replaceAt(file, path.slice(1), value);
-        try {
-          const tokenizer = tokenizerFromJson(file, file);
-          tokenizer.decode(tokenizer.encode('Hello <s> \u00e9\u4e2d 12'));
-        } catch (error) {
-          if (!WinnowError.isInstance(error)) throw error;
-        }
-      }),
-      { numRuns: 400 },
-    );
-  });
+    }),
+    { numRuns: 400 },
+  );
 });
 
 /** A copy with one value replaced; objects off the path are shared. */
