@@ -12,7 +12,8 @@ const script = fileURLToPath(import.meta.url);
 const folder = dirname(dirname(script));
 const source = 'assembly/roofline.ts';
 const backend = '../../packages/backend-wasm/assembly';
-const sources = [source, `${backend}/runtime/roofline-loops.ts`, `${backend}/simd/vector.ts`];
+const loops = `${backend}/runtime/roofline-loops`;
+const sources = [source, `${loops}.ts`, `${loops}.generated.ts`, `${backend}/simd/vector.ts`];
 const target = join(folder, 'src', 'roofline', 'kernels.generated.ts');
 
 const options = [

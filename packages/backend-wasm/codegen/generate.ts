@@ -4,6 +4,7 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { format } from 'oxfmt';
 import { dispatchFiles } from './dispatch.ts';
+import { dtypeFiles } from './dtypes.ts';
 import { layoutFiles } from './layout-files.ts';
 import { microkernelFiles } from './microkernels.ts';
 import { operandFiles } from './operands.ts';
@@ -17,7 +18,7 @@ const compiled = 'src/kernels.generated.ts';
 
 const kernelFiles = [...microkernelFiles].map(([name, source]): [string, string] => [`assembly/${name}`, source]);
 
-const files = new Map([...kernelFiles, ...layoutFiles, ...operandFiles, ...dispatchFiles]);
+const files = new Map([...kernelFiles, ...layoutFiles, ...dtypeFiles, ...operandFiles, ...dispatchFiles]);
 
 function textOf(path: string): string {
   try {

@@ -1,12 +1,16 @@
 /** All generated microkernels: text by path below `assembly`. */
 import { attentionFiles } from './microkernels/attention.ts';
-import { ffnFiles } from './microkernels/ffn.ts';
+import { axpyFiles } from './microkernels/axpy.ts';
 import { f32GemmFiles } from './microkernels/f32-gemm-kernels.ts';
+import { gatherGemvFiles } from './microkernels/gather-gemv.ts';
 import { qgemmFiles } from './microkernels/qgemm-kernels.ts';
+import { rooflineFiles } from './microkernels/roofline.ts';
 
 export const microkernelFiles: ReadonlyMap<string, string> = new Map([
   ...f32GemmFiles,
   ...qgemmFiles,
-  ...ffnFiles,
+  ...axpyFiles,
+  ...gatherGemvFiles,
   ...attentionFiles,
+  ...rooflineFiles,
 ]);

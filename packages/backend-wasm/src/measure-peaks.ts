@@ -30,7 +30,7 @@ export interface MachinePeaks {
   readonly int8OpsPerSecond: number;
 }
 
-/** Operations of one pass, as in `assembly/runtime/roofline-loops.ts`. */
+/** Operations of one pass, as in `codegen/microkernels/roofline.ts`. */
 const f32OpsPerPass = 640;
 const int8OpsPerPass: Readonly<Record<Variant, number>> = { 'relaxed-simd': 2560, simd: 1280 };
 /** Bytes of one unit of reading, passes of one unit of arithmetic: about 0.1 ms each. */

@@ -62,7 +62,7 @@ function productBytes(program: Program, record: OpRecord): number {
   const { inputs } = record;
   const numInputs = capacityOf(program, inputs['weight'] as TensorRef).at(-1) as number;
   const byDots = 4 * numInputs * 4;
-  const byTiles = panelRows * panelColumns * 4 + panelRows * passTokens * 4;
+  const byTiles = panelRows * 4 + panelRows * panelColumns * 4 + panelRows * passTokens * 4;
   if (!isInt8Sparse(record)) return Math.max(byDots, byTiles);
   const { dtype } = inputs['weight'] as TensorRef;
   const numBlocks = Math.ceil(numInputs / 256) * 8;

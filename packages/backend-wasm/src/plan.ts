@@ -161,7 +161,7 @@ function localBytesOf(program: Program, record: OpRecord): number {
   if (op === 'matmul') {
     const [, numInputs] = capacityOf(program, inputs['weight'] as TensorRef) as [number, number];
     const sums = panelRows * Math.ceil(passTokens / 8) * 8 * 4;
-    return Math.max(4 * numInputs * 4, panelRows * panelColumns * 4 + sums);
+    return Math.max(4 * numInputs * 4, panelRows * 4 + panelRows * panelColumns * 4 + sums);
   }
   if (op === 'embedding-lookup') return 4 * (capacityOf(program, inputs['table'] as TensorRef)[1] as number);
   if (op === 'attention' || op === 'attention-partial') {
@@ -179,7 +179,7 @@ function localBytesOf(program: Program, record: OpRecord): number {
     const sums = panelRows * expertPassPairs * 4;
     const floats = Math.max(4 * numInputs * 4, panelRows * panelColumns * 4) + panelColumns * 32;
     const integers = (panelRows / 4) * (panelColumns / 32) * 160 + expertPassPairs * panelColumns * 3;
-    return tables + sums + Math.max(floats, integers);
+    return tables + sums + panelRows * 4 + 64 + Math.max(floats, integers);
   }
   if (op === 'short-conv') {
     const numTaps = capacityOf(program, inputs['weight'] as TensorRef)[1] as number;

@@ -1,7 +1,7 @@
 /** Queries and paged KV cache of an attention record. */
 import * as inputs from '../operands/attention-inputs.generated';
-import { F16, F32, bytesOf, decode } from '../quant/dequantize';
-import { decodeHalves } from '../quant/dequantize-f16';
+import { F16, F32, bytesOf, dequantize } from '../quant/dequantize';
+import { dequantizeHalves } from '../quant/dequantize-f16';
 import { tanh4 } from '../simd/vector';
 
 export let numTokens: i32 = 0;
@@ -161,7 +161,7 @@ export function copyValue(index: i32, kvHead: i32, to: usize): void {
 /** Address of `count` numbers as f32: where they are, or dequantized to `to`. */
 export function toF32(dtype: i32, from: usize, to: usize, count: i32): usize {
   if (dtype === F32) return from;
-  if (dtype === F16) decodeHalves(from, to, count);
-  else decode(dtype, from, to, count);
+  if (dtype === F16) dequantizeHalves(from, to, count);
+  else dequantize(dtype, from, to, count);
   return to;
 }

@@ -14,54 +14,48 @@ const FOUR: i32 = 4;
 const BLOCK_BYTES: usize = 128;
 const nothing = memory.data(128, 16);
 
+// what `beginAxpy` says
+let isQ4: bool = false;
+let isRepacked: bool = false;
+let rows: usize = 0;
+let scratch: usize = 0;
+let blockBytes: usize = 0;
+
+/** From here on rows are those whose addresses are at `table`; `coefficients` has room for those of two times four blocks. */
+export function beginAxpy(hasNibbles: bool, areRepacked: bool, table: usize, coefficients: usize): void {
+  isQ4 = hasNibbles;
+  isRepacked = areRepacked;
+  rows = table;
+  scratch = coefficients;
+  blockBytes = hasNibbles ? 18 : 34;
+}
+
 /**
- * `to = from + ` eight rows times the eight numbers at `h`, from nothing where `from` is 0. Rows begin `offset` bytes behind the
- * addresses at `rows`; repacked ones have whole fours of blocks. Coefficients are made four blocks ahead: one needs the other's
- * result for some 70 cycles, which adding up fills.
+ * `to = from + ` eight rows times the eight numbers at `h`, from nothing where `from` is 0. Rows begin `offset` bytes behind their
+ * addresses; repacked ones have whole fours of blocks. Coefficients are made four blocks ahead: one needs the other's result for
+ * some 70 cycles, which adding up fills.
  */
-export function axpy(
-  isQ4: bool,
-  isRepacked: bool,
-  rows: usize,
-  offset: usize,
-  h: usize,
-  numBlocks: i32,
-  from: usize,
-  to: usize,
-  scratch: usize,
-): void {
-  const blockBytes: usize = isQ4 ? 18 : 34;
-  const fourBytes = FOUR * blockBytes;
+export function axpy(offset: usize, h: usize, numBlocks: i32, from: usize, to: usize): void {
   const last = offset + <usize>(numBlocks - 1) * blockBytes;
   const step: usize = from === 0 ? 0 : BLOCK_BYTES;
   if (from === 0) from = nothing;
   let known = scratch;
   let next = scratch + COEFFICIENTS_BYTES;
-  makeCoefficients(isQ4, isRepacked, rows, offset, last, h, known);
+  makeCoefficients(offset, last, h, known);
   for (let left = numBlocks; left > 0; left -= FOUR) {
-    if (left > FOUR) makeCoefficients(isQ4, isRepacked, rows, offset + fourBytes, last, h, next);
-    const count = min<i32>(FOUR, left);
-    if (isRepacked) addRepacked(isQ4, rows, offset, count, known, from, step, to);
-    else addPlain(isQ4, rows, offset, count, known, from, step, to);
+    if (left > FOUR) makeCoefficients(offset + FOUR * blockBytes, last, h, next);
+    if (isRepacked) addRepacked(offset, min<i32>(FOUR, left), known, from, step, to);
+    else addPlain(offset, min<i32>(FOUR, left), known, from, step, to);
     const other = known;
     known = next;
     next = other;
-    offset += fourBytes;
+    offset += FOUR * blockBytes;
     from += FOUR * step;
     to += FOUR * BLOCK_BYTES;
   }
 }
 
-function addRepacked(
-  isQ4: bool,
-  rows: usize,
-  offset: usize,
-  count: i32,
-  known: usize,
-  from: usize,
-  step: usize,
-  to: usize,
-): void {
+function addRepacked(offset: usize, count: i32, known: usize, from: usize, step: usize, to: usize): void {
   if (isQ4) {
     if (hasMaddubs()) axpyQ4MaddubsRepacked(rows, offset, count, known, from, step, to);
     else axpyQ4Repacked(rows, offset, count, known, from, step, to);
@@ -70,16 +64,7 @@ function addRepacked(
   else axpyQ8Repacked<i32>(rows, offset, count, known, from, step, to);
 }
 
-function addPlain(
-  isQ4: bool,
-  rows: usize,
-  offset: usize,
-  count: i32,
-  known: usize,
-  from: usize,
-  step: usize,
-  to: usize,
-): void {
+function addPlain(offset: usize, count: i32, known: usize, from: usize, step: usize, to: usize): void {
   if (isQ4) {
     if (hasMaddubs()) axpyQ4Maddubs(rows, offset, count, known, from, step, to);
     else axpyQ4(rows, offset, count, known, from, step, to);
@@ -89,15 +74,7 @@ function addPlain(
 }
 
 /** Coefficients of four blocks from `offset` on; for blocks behind the last one it stands in. */
-function makeCoefficients(
-  isQ4: bool,
-  isRepacked: bool,
-  rows: usize,
-  offset: usize,
-  last: usize,
-  h: usize,
-  to: usize,
-): void {
+function makeCoefficients(offset: usize, last: usize, h: usize, to: usize): void {
   const hasSigns = !isQ4 && !hasUsdot();
   // what codes of weights are too large by
   const excess = isQ4 ? i8x16.splat(8) : flipSigns();
@@ -109,7 +86,6 @@ function makeCoefficients(
     storeCoefficients(hasSigns, areRepackedNormal(r0, r1, r2, r3), r0, r1, r2, r3, h, excess, to);
     return;
   }
-  const blockBytes: usize = isQ4 ? 18 : 34;
   const b = min<usize>(offset + blockBytes, last);
   const c = min<usize>(offset + 2 * blockBytes, last);
   const d = min<usize>(offset + 3 * blockBytes, last);

@@ -15,12 +15,16 @@ export const EIGHT: i32 = 8;
 /** Blocks of a turn. */
 const FOUR: i32 = 4;
 
+let isQ4: bool = false;
+let firstRow: usize = 0;
+let endOfRows: usize = 0;
+
 /**
  * The sums of `numEights` times eight rows with one token, at `sums[row][4]`, to be finished by `fourSums`. Rows begin
  * `offset` bytes behind the addresses at `rows`; activations are as `codesFor` has them.
  */
 export function gatherGemv(
-  isQ4: bool,
+  hasNibbles: bool,
   rows: usize,
   offset: usize,
   numEights: i32,
@@ -29,34 +33,22 @@ export function gatherGemv(
   numBlocks: i32,
   sums: usize,
 ): void {
-  if (hasUsdot()) gatherGemvBy<u8>(isQ4, rows, offset, numEights, x, meta, numBlocks, sums);
-  else if (hasMaddubs()) gatherGemvBy<i16>(isQ4, rows, offset, numEights, x, meta, numBlocks, sums);
-  else gatherGemvBy<i32>(isQ4, rows, offset, numEights, x, meta, numBlocks, sums);
+  isQ4 = hasNibbles;
+  firstRow = rows;
+  endOfRows = rows + ((<usize>(numEights * EIGHT)) << 2);
+  memory.fill(sums, 0, (endOfRows - rows) << 2);
+  if (hasUsdot()) addBlocks<u8>(offset, x, meta, numBlocks, sums);
+  else if (hasMaddubs()) addBlocks<i16>(offset, x, meta, numBlocks, sums);
+  else addBlocks<i32>(offset, x, meta, numBlocks, sums);
 }
 
 /** T as for `dotCodes`. */
-function gatherGemvBy<T>(
-  isQ4: bool,
-  rows: usize,
-  offset: usize,
-  numEights: i32,
-  x: usize,
-  meta: usize,
-  numBlocks: i32,
-  sums: usize,
-): void {
-  const end = rows + ((<usize>(numEights * EIGHT)) << 2);
-  memory.fill(sums, 0, (end - rows) << 2);
+function addBlocks<T>(offset: usize, x: usize, meta: usize, numBlocks: i32, sums: usize): void {
   const minus = isQ4 ? META_MINUS_8 : META_START_Q8;
   const shift: usize = isSigned<T>() && !isQ4 ? 6 : 5;
   const blockBytes: usize = isQ4 ? 18 : 34;
-  for (
-    let begin = 0;
-    begin < numBlocks;
-    begin += FOUR, offset += FOUR * blockBytes, x += (<usize>FOUR) << shift, meta += FOUR * META_BYTES
-  ) {
+  for (let rest = numBlocks; rest > 0; rest -= FOUR) {
     // for blocks that are not there the first of four stands in, times zero
-    const rest = numBlocks - begin;
     const b: usize = rest > 1 ? 1 : 0;
     const c: usize = rest > 2 ? 2 : 0;
     const e: usize = rest > 3 ? 3 : 0;
@@ -64,13 +56,16 @@ function gatherGemvBy<T>(
     const d = f32x4.mul(plainFactor(), v128.and(lanesAt(meta, b, c, e), isThere));
     const starts = lanesAt(meta + minus, b, c, e);
     let to = sums;
-    for (let row = rows; row < end; row += 4, to += 16) {
+    for (let row = firstRow, end = endOfRows; row < end; row += 4, to += 16) {
       const p = <usize>load<u32>(row) + offset;
       const q = p + b * blockBytes;
       const r = p + c * blockBytes;
       const s = p + e * blockBytes;
       addFour<T>(isQ4, p, q, r, s, x, x + (b << shift), x + (c << shift), x + (e << shift), starts, d, to);
     }
+    offset += FOUR * blockBytes;
+    x += (<usize>FOUR) << shift;
+    meta += FOUR * META_BYTES;
   }
 }
 

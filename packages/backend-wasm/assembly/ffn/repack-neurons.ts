@@ -8,24 +8,24 @@
 import { Q4_0, bytesOf } from '../quant/dequantize';
 import { highTwos, highWords, lowTwos, lowWords } from '../simd/interleave';
 import { hasSmallScales, packHalves } from '../gemm/repack';
-import { addressOf, aux, dim, dtypeOf, localScratch, recordRow, setAux } from '../runtime/record';
+import { addressOf, aux, dim, dtypeOf, localScratch, neuronMatrix, setAux } from '../runtime/record';
 import { phaseBarrier, takeUnits } from '../runtime/threads';
 
-/** Whether rows are those of records, whose scales are known to be small; only where matrices are read one by one, for four tokens and more. */
-export function readsRecords(): bool {
-  return ASC_FEATURE_RELAXED_SIMD && recordRow() >= 0;
+/** Whether rows are those of repacked neurons, whose scales are small; only where matrices are read one by one, for four tokens and more. */
+export function readsRepacked(): bool {
+  return ASC_FEATURE_RELAXED_SIMD && neuronMatrix() >= 0;
 }
 
-/** Where the four blocks from block `first` on begin in a record of rows of `numBlocks`. */
-export function foursOf(isQ4: bool, record: usize, numBlocks: i32, first: i32): usize {
-  return record + <usize>(recordRow() * numBlocks + first) * (2 + codeBytes(isQ4));
+/** Where the four blocks from block `first` on begin in a repacked neuron with rows of `numBlocks`. */
+export function foursOf(isQ4: bool, neuron: usize, numBlocks: i32, first: i32): usize {
+  return neuron + <usize>(neuronMatrix() * numBlocks + first) * (2 + codeBytes(isQ4));
 }
 
 /**
- * Interleaves `numBlocks` blocks of gate or up of four records, whole fours of them, as `packRows` does: vectors with four columns of
+ * Interleaves `numBlocks` blocks of gate or up of four neurons, whole fours of them, as `packRows` does: vectors with four columns of
  * four blocks become vectors with four columns of four rows. a to d: where the first blocks begin.
  */
-export function packRecords(isQ4: bool, a: usize, b: usize, c: usize, d: usize, group: usize, numBlocks: i32): void {
+export function packRepacked(isQ4: bool, a: usize, b: usize, c: usize, d: usize, group: usize, numBlocks: i32): void {
   const fourBytes = 4 * (2 + codeBytes(isQ4));
   for (let i = numBlocks >> 2; i > 0; i--, group += 3 * fourBytes) {
     const end = a + fourBytes;
@@ -61,16 +61,16 @@ function codeBytes(isQ4: bool): usize {
   return isQ4 ? 16 : 32;
 }
 
-/** Brings neurons into this order. Tensor 0: a matrix with one row of `3 E` values per neuron. Units: neurons. */
+/** Repacks neurons. Tensor 0: a matrix with one row of `3 E` values per neuron. Work items: neurons. */
 export function packNeurons(): void {
   if (!ASC_FEATURE_RELAXED_SIMD) {
     setAux(0, 1);
     return;
   }
   const numNeurons = dim(0, 0);
-  const recordBytes = bytesOf(dtypeOf(0), dim(0, 1));
+  const neuronBytes = bytesOf(dtypeOf(0), dim(0, 1));
   for (let f = takeUnits(1); f < numNeurons; f = takeUnits(1)) {
-    if (!hasSmallScales(dtypeOf(0), addressOf(0) + <usize>f * recordBytes, recordBytes)) setAux(0, 1);
+    if (!hasSmallScales(dtypeOf(0), addressOf(0) + <usize>f * neuronBytes, neuronBytes)) setAux(0, 1);
   }
   phaseBarrier();
   if (aux(0) === 0) eachNeuron(true);
@@ -82,14 +82,14 @@ export function unpackNeurons(): void {
 function eachNeuron(toPacked: bool): void {
   const isQ4 = dtypeOf(0) === Q4_0;
   const numNeurons = dim(0, 0);
-  const recordBytes = bytesOf(dtypeOf(0), dim(0, 1));
+  const neuronBytes = bytesOf(dtypeOf(0), dim(0, 1));
   const numBlocks = dim(0, 1) / 96;
   const copy = localScratch();
   for (let f = takeUnits(8); f < numNeurons; f = takeUnits(8)) {
     const end = min<i32>(numNeurons, f + 8);
     for (let i = f; i < end; i++) {
-      const at = addressOf(0) + <usize>i * recordBytes;
-      memory.copy(copy, at, recordBytes);
+      const at = addressOf(0) + <usize>i * neuronBytes;
+      memory.copy(copy, at, neuronBytes);
       for (let row = 0; row < 3; row++) {
         const offset = <usize>row * <usize>numBlocks * (2 + codeBytes(isQ4));
         if (toPacked) moveRow(isQ4, row === 2, at + offset, copy + offset, numBlocks, true);
@@ -99,7 +99,7 @@ function eachNeuron(toPacked: bool): void {
   }
 }
 
-/** Moves a row between its place `four` in a record and a plain one. */
+/** Moves a row between its place `four` in a repacked neuron and a plain one. */
 function moveRow(isQ4: bool, isDown: bool, four: usize, plain: usize, numBlocks: i32, toPacked: bool): void {
   const size = codeBytes(isQ4);
   const blockBytes: usize = size + 2;

@@ -4,14 +4,15 @@
  * Otherwise 32 rows at a time, a block of which is interleaved once for all tokens (axpy-tokens.ts).
  */
 import { Q4_0, bytesOf } from '../quant/dequantize';
-import { addressOf, dim, dtypeOf, isPresent, localScratch } from '../runtime/record';
+import { count, h, previous, weight, y } from '../operands/sparse-combine.generated';
+import { localScratch } from '../runtime/record';
 import { takeUnits, threads } from '../runtime/threads';
 import { beginSums, rowAddress } from '../ops/sparse-combine';
-import { axpy } from './axpy';
+import { axpy, beginAxpy } from './axpy';
 import { axpyInterleaved, gatherScales, INTERLEAVED_BYTES, interleaveBlock, ROWS, SCALES_BYTES } from './axpy-tokens';
 import { tokenCoefficients } from './axpy-tokens.generated';
 import { EIGHT } from './gather-gemv';
-import { foursOf, readsRecords } from './repack-neurons';
+import { foursOf, readsRepacked } from './repack-neurons';
 
 /** Columns of a unit where a block serves all tokens. */
 const INTERLEAVED_COLUMNS: i32 = 256;
@@ -28,16 +29,16 @@ const CODES: usize = SCALES + SCALES_BYTES;
 const INTERLEAVED: usize = CODES + 64;
 const SUMS: usize = INTERLEAVED + INTERLEAVED_BYTES;
 
-// of the record, set on each thread
-let count: i32 = 0;
+// of this op, set on each thread
+let numActive: i32 = 0;
 let isQ4: bool = false;
 let numOutputs: i32 = 0;
 
 export function sparseCombineInt8(): void {
-  const numTokens = dim(0, 0);
-  numOutputs = dim(1, 1);
-  count = load<i32>(addressOf(3));
-  isQ4 = dtypeOf(1) === Q4_0;
+  const numTokens = h.numTokens;
+  numOutputs = weight.dim;
+  numActive = load<i32>(count.address);
+  isQ4 = weight.dtype === Q4_0;
   const isInterleaved = !ASC_FEATURE_RELAXED_SIMD || numTokens >= MIN_TOKENS_INTERLEAVED;
   const unit = isInterleaved ? INTERLEAVED_COLUMNS : columnsPerThread();
   for (let begin = takeUnits(unit); begin < numOutputs; begin = takeUnits(unit)) {
@@ -58,38 +59,40 @@ function columnsPerThread(): i32 {
 /** Lists where the columns of `numRows` rows are, every `step`th from `j` on; the last one stands in for those beyond it. */
 function listRows(table: usize, j: i32, step: i32, begin: i32, numRows: i32): void {
   for (let k = 0; k < numRows; k++) {
-    const row = rowAddress(min<i32>(j + k * step, count - 1));
-    const at = readsRecords() ? foursOf(isQ4, row, numOutputs >> 5, begin >> 5) : row + bytesOf(dtypeOf(1), begin);
+    const row = rowAddress(min<i32>(j + k * step, numActive - 1));
+    const at = readsRepacked() ? foursOf(isQ4, row, numOutputs >> 5, begin >> 5) : row + bytesOf(weight.dtype, begin);
     store<u32>(table + ((<usize>k) << 2), <u32>at);
   }
 }
 
 /** What these rows are multiplied by for token `t`, zeros beyond the last row. */
 function listFactors(to: usize, j: i32, step: i32, t: i32, numRows: i32): void {
-  const from = addressOf(0) + ((<usize>t * <usize>dim(0, 1)) << 2);
+  const from = h.address + ((<usize>t * <usize>h.maxActive) << 2);
   for (const end = to + ((<usize>numRows) << 2); to < end; to += 4, j += step) {
-    store<f32>(to, j < count ? load<f32>(from + ((<usize>j) << 2)) : 0);
+    store<f32>(to, j < numActive ? load<f32>(from + ((<usize>j) << 2)) : 0);
   }
 }
 
 function fewTokens(begin: i32, columns: i32, numTokens: i32): void {
   const table = localScratch();
   const factors = table + FACTORS;
-  const y = addressOf(5) + ((<usize>begin) << 2);
+  beginAxpy(isQ4, false, table, factors + TABLE_BYTES);
+  const rowsOfY = y.address + ((<usize>begin) << 2);
   const yRow = (<usize>numOutputs) << 2;
-  for (let t = 0; t < numTokens; t++) beginSums(y + <usize>t * yRow, t, begin, columns);
+  for (let t = 0; t < numTokens; t++) beginSums(rowsOfY + <usize>t * yRow, t, begin, columns);
   const sumBytes = (<usize>columns) << 2;
-  for (let j = 0; j < count; j += ROWS) {
-    const numEights = (min<i32>(count - j, ROWS) + EIGHT - 1) / EIGHT;
+  for (let j = 0; j < numActive; j += ROWS) {
+    const numEights = (min<i32>(numActive - j, ROWS) + EIGHT - 1) / EIGHT;
     for (let k = j; k < j + numEights; k++) {
       listRows(table, k, numEights, begin, EIGHT);
       for (let t = 0; t < numTokens; t++) {
         const sums = table + SUMS + <usize>t * sumBytes;
         listFactors(factors, k, numEights, t, EIGHT);
-        axpy(isQ4, false, table, 0, factors, columns >> 5, k === j ? 0 : sums, sums, factors + TABLE_BYTES);
+        axpy(0, factors, columns >> 5, k === j ? 0 : sums, sums);
       }
     }
-    for (let t = 0; t < numTokens; t++) addSums(y + <usize>t * yRow, table + SUMS + <usize>t * sumBytes, sumBytes);
+    for (let t = 0; t < numTokens; t++)
+      addSums(rowsOfY + <usize>t * yRow, table + SUMS + <usize>t * sumBytes, sumBytes);
   }
 }
 
@@ -100,14 +103,14 @@ function addSums(to: usize, sums: usize, sizeBytes: usize): void {
   }
 }
 
-/** Copies the sums of tokens, `[block][token][32]` in the scratch, from `previous` or to y. */
-function copySums(tensor: i32, begin: i32, numBlocks: i32, first: i32, numTokens: i32): void {
+/** Copies the sums of tokens, `[block][token][32]` in the scratch, to rows of y, or from `previous`. */
+function copySums(isGiving: bool, tensor: usize, begin: i32, numBlocks: i32, first: i32, numTokens: i32): void {
   for (let t = 0; t < numTokens; t++) {
-    let row = addressOf(tensor) + ((<usize>(first + t) * <usize>numOutputs + <usize>begin) << 2);
+    let row = tensor + ((<usize>(first + t) * <usize>numOutputs + <usize>begin) << 2);
     let sums = localScratch() + SUMS + ((<usize>t) << 7);
     for (let block = 0; block < numBlocks; block++, row += 128, sums += (<usize>numTokens) << 7) {
-      if (tensor === 4) memory.copy(sums, row, 128);
-      else memory.copy(row, sums, 128);
+      if (isGiving) memory.copy(row, sums, 128);
+      else memory.copy(sums, row, 128);
     }
   }
 }
@@ -117,24 +120,24 @@ function manyTokens(begin: i32, columns: i32, first: i32, last: i32): void {
   const numBlocks = columns >> 5;
   const numTokens = last - first;
   const table = localScratch();
-  if (isPresent(4)) copySums(4, begin, numBlocks, first, numTokens);
+  if (previous.isPresent) copySums(false, previous.address, begin, numBlocks, first, numTokens);
   else memory.fill(table + SUMS, 0, (<usize>(numBlocks * numTokens)) << 7);
-  for (let j = 0; j < count; j += ROWS) {
-    const numQuads = (min<i32>(ROWS, count - j) + 3) >> 2;
+  for (let j = 0; j < numActive; j += ROWS) {
+    const numQuads = (min<i32>(ROWS, numActive - j) + 3) >> 2;
     listRows(table, j, 1, begin, ROWS);
     for (let t = 0; t < numTokens; t++) {
       listFactors(table + FACTORS + <usize>t * TABLE_BYTES, j, 1, first + t, ROWS);
     }
     for (let block = 0; block < numBlocks; block++) addBlock(block, numQuads, numTokens);
   }
-  copySums(5, begin, numBlocks, first, numTokens);
+  copySums(true, y.address, begin, numBlocks, first, numTokens);
 }
 
 /** Adds a block of the listed rows to the sums of all tokens. */
 function addBlock(block: i32, numQuads: i32, numTokens: i32): void {
   const scratch = localScratch();
-  const blockBytes = bytesOf(dtypeOf(1), 32);
-  const isRepacked = readsRecords();
+  const blockBytes = bytesOf(weight.dtype, 32);
+  const isRepacked = readsRepacked();
   // of four repacked blocks scales come first, then codes, which are unsigned
   const inFour: usize = isRepacked ? block & 3 : 0;
   const offset = (<usize>block - inFour) * blockBytes;

@@ -1,10 +1,11 @@
 /**
- * qgemm: one block of four interleaved rows times many tokens, whose codes and metas lie side by side. The eight vectors of codes
- * stay in registers. Relaxed builds only.
+ * qgemm: one block of four interleaved rows times many tokens, whose codes and metas lie side by side. In relaxed builds the eight
+ * vectors of codes stay in registers.
  */
 import { Q4_0, Q6_K, Q8_0 } from '../quant/dequantize';
-import { META_START_Q8 } from '../quant/quantize-activations';
+import { META_BYTES, META_START_Q8, SIDE_BYTES } from '../quant/quantize-activations';
 import { halfFactor, halfMask } from '../simd/constants';
+import { qgemvInt16 } from './int16-dot';
 import { hasMaddubs, hasUsdot } from './int8-dot';
 import { scales4 } from './k-quants';
 import {
@@ -18,7 +19,7 @@ import {
 } from './qgemm.generated';
 
 /**
- * Adds an unpacked block (see int8-unpack.ts) times tokens to `sums[token][4]`; whole fours of tokens. `initial` is where metas have
+ * Adds an unpacked block (see int8-unpack.ts) times tokens to `sums[token][4]`, which have room for whole fours of tokens. `initial` is where metas have
  * what sums of codes begin with.
  */
 export function qgemmBlock(
@@ -31,11 +32,19 @@ export function qgemmBlock(
   numTokens: i32,
 ): void {
   const scale = v128.load(p, 128);
-  if (dtype === Q8_0 && !hasUsdot()) signMagnitude(p, scale, x, meta, sums, numTokens);
+  if (!ASC_FEATURE_RELAXED_SIMD) int16(dtype, p, x, meta, initial, sums, numTokens);
+  else if (dtype === Q8_0 && !hasUsdot()) signMagnitude(p, scale, x, meta, sums, numTokens);
   else if (hasMaddubs()) maddubs(dtype, p, scale, x, meta, sums, numTokens);
   else if (dtype === Q8_0 || dtype === Q4_0) qgemmScaled(p, scale, x, meta, meta + initial, sums, numTokens);
   else if (dtype === Q6_K) qgemmHalves(p, scale, x, meta, meta + initial, sums, numTokens);
   else qgemmOffset(p, scale, x, meta, meta + initial, sums, numTokens);
+}
+
+/** Token by token with 16-bit dot products. */
+function int16(dtype: i32, p: usize, x: usize, meta: usize, initial: usize, sums: usize, numTokens: i32): void {
+  for (const end = sums + ((<usize>numTokens) << 4); sums < end; sums += 16, x += SIDE_BYTES, meta += META_BYTES) {
+    v128.store(sums, qgemvInt16(p, 1, x, meta, initial, dtype === Q6_K, v128.load(sums)));
+  }
 }
 
 function maddubs(dtype: i32, p: usize, scale: v128, x: usize, meta: usize, sums: usize, numTokens: i32): void {

@@ -8,7 +8,7 @@
  *   q6_K  [4 d][4 vectors of scales][32 vectors of nibbles][16 vectors of bit pairs]
  * Scales d and dmin are binary16 numbers times 2^10, so that the many that are denormal become normal: a denormal operand of
  * a multiplication costs over a hundred cycles. Rows beyond the last whole group stay as they are. Weights with a scale of
- * 64 and above, Inf or NaN cannot be packed: they stay as they are, and aux 0 of their plan entry says so.
+ * 64 and above, Inf or NaN cannot be repacked: they stay as they are, and aux 0 of their plan entry says so.
  */
 import { Q4_0, Q4_K, Q5_K, Q6_K, Q8_0, bytesOf } from '../quant/dequantize';
 import { highTwos, highWords, lowTwos, lowWords } from '../simd/interleave';
@@ -18,12 +18,12 @@ import { phaseBarrier, takeUnits } from '../runtime/threads';
 /** Rows of a group. */
 export const GROUP: i32 = 4;
 
-/** Bits of the first magnitude that cannot be packed: 64. */
+/** Bits of the first magnitude that cannot be repacked: 64. */
 const TOO_LARGE: u32 = 0x5400;
 /** Ten, where a binary16 has its exponent. */
 const TEN: u32 = 10 << 10;
 
-/** Interleaves the whole groups of a weight matrix. Units: groups. */
+/** Interleaves the whole groups of a weight matrix. Work items: groups. */
 export function packWeights(): void {
   const dtype = dtypeOf(0);
   const numGroups = dim(0, 0) / GROUP;
@@ -112,7 +112,7 @@ export function packHalves(a: usize, b: usize, c: usize, d: usize, to: usize): v
   for (const end = to + 8; to < end; to += 2) store<u16>(to, times1024(load<u16>(to)));
 }
 
-/** Words of each row, 16 bytes apart; bytes of whole fours of words flipped by `flip`. */
+/** Words of each row, 16 bytes apart; sign bits of whole fours of words flipped by `flip`. */
 function packWords(a: usize, b: usize, c: usize, d: usize, to: usize, count: i32, flip: i8): void {
   const flips = i8x16.splat(flip);
   for (; count >= 4; count -= 4, a += 16, b += 16, c += 16, d += 16, to += 64) {
@@ -137,7 +137,7 @@ function packWords(a: usize, b: usize, c: usize, d: usize, to: usize, count: i32
   }
 }
 
-/** One row of a packed group as a plain row at `to`. */
+/** One row of a repacked group as a plain row at `to`. */
 export function unpackRow(dtype: i32, group: usize, row: i32, to: usize, count: i32): void {
   const blockBytes = bytesOf(dtype, dtype === Q8_0 || dtype === Q4_0 ? 32 : 256);
   const r2 = (<usize>row) << 1;

@@ -1,4 +1,4 @@
-import { bytesOf, decode } from '../quant/dequantize';
+import { bytesOf, dequantize } from '../quant/dequantize';
 import { addressOf, attributeF, dim, dtypeOf, hasFlag, localScratch } from '../runtime/record';
 import { takeUnits } from '../runtime/threads';
 import { FLAG_REPACKED } from '../runtime/layout.generated';
@@ -24,7 +24,7 @@ export function embeddingLookup(): void {
       row = localScratch();
       unpackRow(dtype, table + (token >> 2) * 4 * rowBytes, <i32>(token & 3), row, hiddenDim);
     }
-    decode(dtype, row, out, hiddenDim);
+    dequantize(dtype, row, out, hiddenDim);
     if (scale !== 1) scaleRow(out, out, scale, hiddenDim);
   }
 }

@@ -1,6 +1,6 @@
 /** A copy of the keys, transposed within blocks. */
 import * as op from '../operands/key-columns-append.generated';
-import { bytesOf, decode } from '../quant/dequantize';
+import { bytesOf, dequantize } from '../quant/dequantize';
 import { encode } from '../quant/quantize-kv';
 import { localScratch } from '../runtime/record';
 import { takeUnits } from '../runtime/threads';
@@ -21,7 +21,7 @@ export function keyColumnsAppend(): void {
     for (let head = 0; head < numHeads; head++) {
       const first = <usize>(block * numHeads + head);
       const row = first * <usize>blockSize + <usize>offset;
-      decode(keyType, op.keys.address + row * bytesOf(keyType, headDim), key, headDim);
+      dequantize(keyType, op.keys.address + row * bytesOf(keyType, headDim), key, headDim);
       for (let i = 0; i < headDim; i++) {
         const column = (first * <usize>headDim + <usize>i) * <usize>blockSize + <usize>offset;
         const at = key + ((<usize>i) << 2);

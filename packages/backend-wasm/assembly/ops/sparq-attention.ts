@@ -10,7 +10,7 @@ import * as panels from '../attention/query-panels';
 import { selectLargest } from '../attention/select-top-k';
 import { listContext, numListed, openList } from '../attention/slot-list';
 import { countVisible } from '../attention/slot-positions';
-import { bytesOf, decode } from '../quant/dequantize';
+import { bytesOf, dequantize } from '../quant/dequantize';
 import * as op from '../operands/sparq-attention.generated';
 import { localScratch } from '../runtime/record';
 import { takeUnits } from '../runtime/threads';
@@ -203,7 +203,7 @@ function scoreColumns(kvHead: i32): void {
     const first = <usize>(block * cache.numKvHeads + kvHead) * <usize>cache.headDim;
     for (let c: usize = 0; c < <usize>rank; c++) {
       const at = (first + (componentAt(<i32>c) >> 2)) * <usize>cache.blockSize + <usize>offset;
-      decode(dtype, op.columns.address + at * bytesOf(dtype, 1), columns + c * stride, end - begin);
+      dequantize(dtype, op.columns.address + at * bytesOf(dtype, 1), columns + c * stride, end - begin);
     }
     for (let g = 0; g < groupSize; g += 2) {
       // two heads at a time; the last head of an odd number is computed twice

@@ -1,31 +1,22 @@
 /**
- * Gated FFN blocks of active neurons whose rows of gate, up and down lie side by side. Tensors: x, weight, rows, count, previous, y.
- *
+ * Gated FFN blocks of active neurons whose rows of gate, up and down lie side by side.
  * Up to three tokens, q8_0 and q4_0, relaxed builds: a thread takes 32 neurons at a time, eight of them side by side from their
  * first byte to their last, and adds what they give to sums of its own; those of all groups are then added in the order of the
  * neurons, so that results do not depend on threads. Rows are repacked (repack-neurons.ts), or as they lie in files where another
  * op reads them too; the bits are the same. Anything else goes matrix by matrix, as the four ops do that this one stands for.
  */
-import { axpy } from '../ffn/axpy';
+import * as combine from '../operands/sparse-combine.generated';
+import * as gated from '../operands/gated-activation.generated';
+import * as product from '../operands/sparse-matmul.generated';
+import { attributes, count, previous, rows, weight, x, y } from '../operands/sparse-feed-forward.generated';
+import { axpy, beginAxpy } from '../ffn/axpy';
 import { EIGHT, fourSums, gatherGemv } from '../ffn/gather-gemv';
 import { gatherGemvRepacked } from '../ffn/gather-gemv-repacked';
 import { lanesBytes, quantizeLanes } from '../ffn/repacked-lanes';
-import { Q4_0, Q8_0, bytesOf } from '../quant/dequantize';
+import { F32, I32, Q4_0, Q8_0, bytesOf } from '../quant/dtypes.generated';
 import { codeBytesFor, codesFor, metasAt, META_BYTES, quantizeTokens } from '../quant/quantize-activations';
 import { FLAG_INT8, FLAG_REPACKED } from '../runtime/layout.generated';
-import {
-  addressOf,
-  attributeI,
-  dim,
-  dtypeOf,
-  hasFlag,
-  isPresent,
-  localScratch,
-  setMatrix,
-  setRecordRow,
-  setRowStride,
-  sharedScratch,
-} from '../runtime/record';
+import { hasFlag, localScratch, setMatrix, setNeuronMatrix, setRowStride, sharedScratch } from '../runtime/record';
 import { phaseBarrier, sharers, takeUnits, thread } from '../runtime/threads';
 import { activate, gatedActivation } from './pointwise';
 import { sparseCombine } from './sparse-combine';
@@ -46,7 +37,7 @@ const VALUES: usize = DOTS + ((<usize>EIGHT) << 4);
 const REST: usize = VALUES + <usize>FEW_TOKENS * TABLE_BYTES;
 const SUMS: usize = 1024;
 
-// of the record, set on each thread
+// of this op, set on each thread
 let numTokens: i32 = 0;
 let width: i32 = 0;
 let dtype: i32 = 0;
@@ -56,11 +47,13 @@ let numBlocks: i32 = 0;
 let rowBytes: usize = 0;
 /** Bytes of a row of sums. */
 let sumBytes: usize = 0;
+let weightAt: usize = 0;
+let numNeurons: i32 = 0;
 
 export function sparseFeedForward(): void {
-  numTokens = dim(0, 0);
-  width = dim(0, 1);
-  dtype = dtypeOf(1);
+  numTokens = x.numTokens;
+  width = x.dim;
+  dtype = weight.dtype;
   isQ4 = dtype === Q4_0;
   isRepacked = hasFlag(FLAG_REPACKED);
   numBlocks = width >> 5;
@@ -85,17 +78,17 @@ function quantizeInputs(): void {
   if (isRepacked) {
     // by every thread for itself: that takes no longer than waiting for each other
     for (let t = 0; t < numTokens; t++) {
-      quantizeLanes(isQ4, addressOf(0) + <usize>t * sumBytes, numBlocks, lanesOf(t));
+      quantizeLanes(isQ4, x.address + <usize>t * sumBytes, numBlocks, lanesOf(t));
     }
     return;
   }
-  quantizeTokens(addressOf(0), numTokens, width, sharedScratch());
+  quantizeTokens(x.address, numTokens, width, sharedScratch());
   phaseBarrier();
 }
 
 function fewTokens(): void {
   quantizeInputs();
-  const numGroups = (load<i32>(addressOf(3)) + GROUP - 1) / GROUP;
+  const numGroups = (load<i32>(count.address) + GROUP - 1) / GROUP;
   const numSharers = sharers();
   const most = numSharers > 1 ? MAX_PARTS : MAX_OWN_PARTS;
   const numRounds = max<i32>(1, (numGroups + most - 1) / most);
@@ -131,7 +124,7 @@ function computeParts(first: i32, numParts: i32): void {
 
 /** The sums of the group from neuron `begin` on. */
 function computePart(begin: i32, sums: usize): void {
-  const end = min<i32>(load<i32>(addressOf(3)), begin + GROUP);
+  const end = min<i32>(load<i32>(count.address), begin + GROUP);
   // neurons of a group are dealt out: streams of memory close to each other would be taken for one
   const numEights = (end - begin + EIGHT - 1) / EIGHT;
   let from: usize = 0;
@@ -154,8 +147,7 @@ function addParts(isFirst: bool, numParts: i32): void {
   const share = ((numColumns + numSharers - 1) / numSharers + 31) & ~31;
   const begin = min<i32>(numColumns, own * share);
   const end = (<usize>min<i32>(numColumns, begin + share)) << 2;
-  const y = addressOf(5);
-  const before = isFirst ? (isPresent(4) ? addressOf(4) : 0) : y;
+  const before = isFirst ? (previous.isPresent ? previous.address : 0) : y.address;
   for (let at = (<usize>begin) << 2; at < end; at += 64) {
     let a = f32x4.splat(0);
     let b = a;
@@ -174,20 +166,19 @@ function addParts(isFirst: bool, numParts: i32): void {
       c = f32x4.add(c, v128.load(from, 32));
       d = f32x4.add(d, v128.load(from, 48));
     }
-    v128.store(y + at, a);
-    v128.store(y + at, b, 16);
-    v128.store(y + at, c, 32);
-    v128.store(y + at, d, 48);
+    v128.store(y.address + at, a);
+    v128.store(y.address + at, b, 16);
+    v128.store(y.address + at, c, 32);
+    v128.store(y.address + at, d, 48);
   }
 }
 
 /** Lists eight of the active neurons: every `step`th from `begin` on; the last one below `end` stands in for those beyond. */
 function findNeurons(begin: i32, step: i32, end: i32): void {
-  const rows = addressOf(2);
   const table = localScratch();
   for (let i: usize = 0; i < TABLE_BYTES; i += 4, begin += step) {
-    const neuron = <usize>load<u32>(rows + ((<usize>min<i32>(begin, end - 1)) << 2));
-    store<u32>(table + i, <u32>(addressOf(1) + neuron * 3 * rowBytes));
+    const neuron = <usize>load<u32>(rows.address + ((<usize>min<i32>(begin, end - 1)) << 2));
+    store<u32>(table + i, <u32>(weight.address + neuron * 3 * rowBytes));
   }
 }
 
@@ -206,7 +197,7 @@ function multiply(offset: usize, t: i32): void {
 
 /** What the listed neurons give for each token, 0 for those beyond `end`. */
 function computeValues(begin: i32, step: i32, end: i32): void {
-  const kind = attributeI(0);
+  const kind = attributes.kind;
   const dots = localScratch() + DOTS;
   let values = localScratch() + VALUES;
   for (let t = 0; t < numTokens; t++, values += TABLE_BYTES) {
@@ -224,53 +215,53 @@ function computeValues(begin: i32, step: i32, end: i32): void {
 /** `to = from + ` the down rows of the listed neurons times their values, `[token][column]`, from nothing where `from` is 0. */
 function addValues(from: usize, to: usize): void {
   const table = localScratch();
+  beginAxpy(isQ4, isRepacked, table, table + REST);
   let values = table + VALUES;
   for (let t = 0; t < numTokens; t++, values += TABLE_BYTES, to += sumBytes) {
-    axpy(isQ4, isRepacked, table, 2 * rowBytes, values, numBlocks, from, to, table + REST);
+    axpy(2 * rowBytes, values, numBlocks, from, to);
     if (from !== 0) from += sumBytes;
   }
 }
 
+/** The matrix that the next of the four ops reads: gate, up or down of all neurons. */
+function selectMatrix(index: i32): void {
+  // repacked neurons are addressed as wholes
+  const offset = isRepacked ? 0 : <usize>index * rowBytes;
+  if (isRepacked) setNeuronMatrix(index);
+  setMatrix(product.weight.index, dtype, weightAt + offset, numNeurons, width);
+}
+
+/** As the four ops do: gate, up, their product, down. Operands of this op are read before others take their places. */
 function matrixByMatrix(): void {
-  const numRows = dim(1, 0);
-  const numNeurons = dim(2, 0);
-  const weight = addressOf(1);
-  const rows = addressOf(2);
-  const count = addressOf(3);
-  const previous = isPresent(4) ? addressOf(4) : 0;
-  const y = addressOf(5);
-  const dtypeOfX = dtypeOf(0);
-  const dtypeOfRows = dtypeOf(2);
+  weightAt = weight.address;
+  numNeurons = weight.numNeurons;
+  const maxActive = rows.maxActive;
+  const rowsAt = rows.address;
+  const countAt = count.address;
+  const previousAt = previous.isPresent ? previous.address : 0;
+  const to = y.address;
   const gate = sharedRest();
-  const between = isRepacked ? 0 : rowBytes;
-  if (isRepacked) setRecordRow(0);
-  const up = gate + ((<usize>numTokens * <usize>numNeurons) << 2);
+  const up = gate + ((<usize>numTokens * <usize>maxActive) << 2);
   setRowStride(3 * rowBytes);
-  // x, weight, rows, count, bias, ids, y
-  setMatrix(1, dtype, weight, numRows, width);
-  setMatrix(4, 0, 0, 0, 0);
-  setMatrix(5, 0, 0, 0, 0);
-  setMatrix(6, dtypeOfX, gate, numTokens, numNeurons);
-  sparseMatmul();
-  phaseBarrier();
-  if (isRepacked) setRecordRow(1);
-  setMatrix(1, dtype, weight + between, numRows, width);
-  setMatrix(6, dtypeOfX, up, numTokens, numNeurons);
-  sparseMatmul();
-  phaseBarrier();
-  // gate, up, count, y
-  setMatrix(0, dtypeOfX, gate, numTokens, numNeurons);
-  setMatrix(1, dtypeOfX, up, numTokens, numNeurons);
-  setMatrix(2, dtypeOfRows, count, 1, 1);
-  setMatrix(3, dtypeOfX, gate, numTokens, numNeurons);
+  setMatrix(product.bias.index, F32, 0, 0, 0);
+  setMatrix(product.ids.index, F32, 0, 0, 0);
+  for (let matrix = 0; matrix < 2; matrix++) {
+    selectMatrix(matrix);
+    setMatrix(product.y.index, F32, matrix === 0 ? gate : up, numTokens, maxActive);
+    sparseMatmul();
+    phaseBarrier();
+  }
+  setMatrix(gated.gate.index, F32, gate, numTokens, maxActive);
+  setMatrix(gated.up.index, F32, up, numTokens, maxActive);
+  setMatrix(gated.count.index, I32, countAt, 1, 1);
+  setMatrix(gated.y.index, F32, gate, numTokens, maxActive);
   gatedActivation();
   phaseBarrier();
-  // h, weight, rows, count, previous, y
-  if (isRepacked) setRecordRow(2);
-  setMatrix(1, dtype, weight + 2 * between, numRows, width);
-  setMatrix(2, dtypeOfRows, rows, 1, numNeurons);
-  setMatrix(3, dtypeOfRows, count, 1, 1);
-  setMatrix(4, dtypeOfX, previous, numTokens, width);
-  setMatrix(5, dtypeOfX, y, numTokens, width);
+  // h is where gate was
+  selectMatrix(2);
+  setMatrix(combine.rows.index, I32, rowsAt, 1, maxActive);
+  setMatrix(combine.count.index, I32, countAt, 1, 1);
+  setMatrix(combine.previous.index, F32, previousAt, numTokens, width);
+  setMatrix(combine.y.index, F32, to, numTokens, width);
   sparseCombine();
 }

@@ -1,7 +1,7 @@
 /**
  * Rows of binary16 as f32 by the fewest instructions. Of every eight numbers the even ones come first, then the odd ones
  * (`splitIndex`): products of pairs put each half of a lane where an f32 has it, without shuffles. Numbers that are not normal
- * (zeros, denormals, Inf and NaN) are noticed afterwards and decoded again.
+ * (zeros, denormals, Inf and NaN) are noticed afterwards and dequantized again.
  */
 import { halfToFloat4 } from '../simd/vector';
 

@@ -1,9 +1,9 @@
 /** Rows of binary16 to f32: normal numbers by integer arithmetic, runs with anything else with care. */
 import { halfMask, halfOffset, largestRank, leastNormal, magnitudeMask } from '../simd/constants';
-import { halfToFloat, halfToFloat4 } from '../simd/vector';
+import { halfToFloat, halfToFloat4, normalHalves } from '../simd/vector';
 
-/** Decodes `count` numbers at `from` to `to`. */
-export function decodeHalves(from: usize, to: usize, count: i32): void {
+/** Dequantizes `count` numbers at `from` to `to`. */
+export function dequantizeHalves(from: usize, to: usize, count: i32): void {
   const mask = halfMask();
   const magnitude = magnitudeMask();
   const least = leastNormal();
@@ -24,15 +24,10 @@ export function decodeHalves(from: usize, to: usize, count: i32): void {
       continue;
     }
     // loads that extend the sign: the upper half of a vector would take a shuffle more
-    v128.store(to, normal4(v128.load16x4_s(from), mask, offset));
-    v128.store(to, normal4(v128.load16x4_s(from, 8), mask, offset), 16);
-    v128.store(to, normal4(v128.load16x4_s(from, 16), mask, offset), 32);
-    v128.store(to, normal4(v128.load16x4_s(from, 24), mask, offset), 48);
+    v128.store(to, normalHalves(v128.load16x4_s(from), mask, offset));
+    v128.store(to, normalHalves(v128.load16x4_s(from, 8), mask, offset), 16);
+    v128.store(to, normalHalves(v128.load16x4_s(from, 16), mask, offset), 32);
+    v128.store(to, normalHalves(v128.load16x4_s(from, 24), mask, offset), 48);
   }
   for (; left > 0; left--, from += 2, to += 4) store<f32>(to, halfToFloat(load<u16>(from)));
-}
-
-/** Four normal numbers with their sign extended. */
-function normal4(v: v128, mask: v128, offset: v128): v128 {
-  return i32x4.add(v128.and(i32x4.shl(v, 13), mask), offset);
 }

@@ -11,68 +11,18 @@ import {
   IQ3_XXS_GRID,
 } from '../runtime/layout.generated';
 import { halfToFloat } from '../simd/vector';
+import { IQ1_M, IQ1_S, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS } from './dtypes.generated';
 
-// GGUF numbers
-export const IQ2_XXS: i32 = 16;
-export const IQ2_XS: i32 = 17;
-export const IQ3_XXS: i32 = 18;
-export const IQ1_S: i32 = 19;
-export const IQ3_S: i32 = 21;
-export const IQ2_S: i32 = 22;
-export const IQ1_M: i32 = 29;
-export const TQ1_0: i32 = 34;
-
-/** Bytes of a block of 256 values, or 0 for other formats. */
-export function gridBlockBytes(dtype: i32): usize {
-  switch (dtype) {
-    case IQ2_XXS:
-      return 66;
-    case IQ2_XS:
-      return 74;
-    case IQ2_S:
-      return 82;
-    case IQ3_XXS:
-      return 98;
-    case IQ3_S:
-      return 110;
-    case IQ1_S:
-      return 50;
-    case IQ1_M:
-      return 56;
-    case TQ1_0:
-      return 54;
-    default:
-      return 0;
-  }
-}
-
-/** Decodes one block of 256 values. */
-export function decodeGridBlock(dtype: i32, from: usize, to: usize): void {
-  switch (dtype) {
-    case IQ2_XXS:
-      decodeIq2Xxs(from, to);
-      return;
-    case IQ2_XS:
-      decodeIq2Xs(from, to);
-      return;
-    case IQ2_S:
-      decodeIq2S(from, to);
-      return;
-    case IQ3_XXS:
-      decodeIq3Xxs(from, to);
-      return;
-    case IQ3_S:
-      decodeIq3S(from, to);
-      return;
-    case IQ1_S:
-      decodeIq1S(from, to);
-      return;
-    case IQ1_M:
-      decodeIq1M(from, to);
-      return;
-    default:
-      decodeTq1(from, to);
-  }
+/** Dequantizes one block of 256 values. */
+export function dequantizeGridBlock(dtype: i32, from: usize, to: usize): void {
+  if (dtype === IQ2_XXS) dequantizeIq2Xxs(from, to);
+  else if (dtype === IQ2_XS) dequantizeIq2Xs(from, to);
+  else if (dtype === IQ2_S) dequantizeIq2S(from, to);
+  else if (dtype === IQ3_XXS) dequantizeIq3Xxs(from, to);
+  else if (dtype === IQ3_S) dequantizeIq3S(from, to);
+  else if (dtype === IQ1_S) dequantizeIq1S(from, to);
+  else if (dtype === IQ1_M) dequantizeIq1M(from, to);
+  else dequantizeTq1(from, to);
 }
 
 /** Twice a code plus one. */
@@ -101,7 +51,7 @@ function pairOf(first: usize, second: usize): v128 {
   return i16x8.extend_low_i8x16_s(i32x4(load<i32>(first), load<i32>(second), 0, 0));
 }
 
-function decodeIq2Xxs(from: usize, to: usize): void {
+function dequantizeIq2Xxs(from: usize, to: usize): void {
   const d = halfToFloat(load<u16>(from));
   for (let sub: usize = 0; sub < 8; sub++) {
     const codes = from + 2 + (sub << 3);
@@ -120,7 +70,7 @@ function nibbleScale(d: f32, at: usize, group: usize): f32 {
   return d * (<f32>0.5 + <f32>code) * <f32>0.25;
 }
 
-function decodeIq2Xs(from: usize, to: usize): void {
+function dequantizeIq2Xs(from: usize, to: usize): void {
   const d = halfToFloat(load<u16>(from));
   for (let group: usize = 0; group < 32; group++, to += 32) {
     const word = <u32>load<u16>(from + 2 + (group << 1));
@@ -129,7 +79,7 @@ function decodeIq2Xs(from: usize, to: usize): void {
   }
 }
 
-function decodeIq2S(from: usize, to: usize): void {
+function dequantizeIq2S(from: usize, to: usize): void {
   const d = halfToFloat(load<u16>(from));
   for (let group: usize = 0; group < 32; group++, to += 32) {
     const high = (<usize>load<u8>(from + 66 + (group >> 2)) >> ((group & 3) << 1)) & 3;
@@ -138,7 +88,7 @@ function decodeIq2S(from: usize, to: usize): void {
   }
 }
 
-function decodeIq3Xxs(from: usize, to: usize): void {
+function dequantizeIq3Xxs(from: usize, to: usize): void {
   const d = halfToFloat(load<u16>(from));
   for (let sub: usize = 0; sub < 8; sub++) {
     const word = load<u32>(from + 66 + (sub << 2));
@@ -152,7 +102,7 @@ function decodeIq3Xxs(from: usize, to: usize): void {
   }
 }
 
-function decodeIq3S(from: usize, to: usize): void {
+function dequantizeIq3S(from: usize, to: usize): void {
   const d = halfToFloat(load<u16>(from));
   for (let pair: usize = 0; pair < 32; pair++, to += 32) {
     const sub = pair >> 2;
@@ -176,7 +126,7 @@ function writeShifted(vector: usize, isDown: bool, scale: f32, to: usize): void 
   v128.store(to, f32x4.mul(f32x4.add(high, shift), factor), 16);
 }
 
-function decodeIq1S(from: usize, to: usize): void {
+function dequantizeIq1S(from: usize, to: usize): void {
   const d = halfToFloat(load<u16>(from));
   for (let group: usize = 0; group < 32; group++, to += 32) {
     const word = <u32>load<u16>(from + 34 + ((group >> 2) << 1));
@@ -186,7 +136,7 @@ function decodeIq1S(from: usize, to: usize): void {
   }
 }
 
-function decodeIq1M(from: usize, to: usize): void {
+function dequantizeIq1M(from: usize, to: usize): void {
   const scales = from + 48;
   const d = halfToFloat(
     (<u32>load<u16>(scales) >> 12) |
@@ -202,7 +152,7 @@ function decodeIq1M(from: usize, to: usize): void {
   }
 }
 
-function decodeTq1(from: usize, to: usize): void {
+function dequantizeTq1(from: usize, to: usize): void {
   const d = f32x4.splat(halfToFloat(load<u16>(from, 52)));
   let power: i32 = 1;
   for (let trit: usize = 0; trit < 5; trit++, power *= 3) {

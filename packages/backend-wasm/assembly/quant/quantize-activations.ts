@@ -1,14 +1,15 @@
 /**
  * Activations as 8-bit integers with one scale per block of 32: `x = d * code`, `d = max |x| / 127`, so that a value is off
- * by at most d / 2. Codes are stored as i8 and in a second form: in builds without relaxed SIMD as i16, in others, for q8_0 where the
- * machine needs it, as magnitudes [32] and flips [32], see `dotSignMagnitude`.
+ * by at most d / 2. Codes are stored as i8 and in a second form: in builds without relaxed SIMD as i16, in others, for q8_0 on
+ * machines without usdot, as magnitudes [32] and signs [32]; see `dotSignMagnitude`.
  */
 import { flipSigns, roundingMagic } from '../simd/constants';
 import { Q8_0 } from './dequantize';
 import { dot, hasUsdot } from '../gemm/int8-dot';
+import { sumI4 } from '../simd/vector';
 import { takeUnits } from '../runtime/threads';
 
-/** Bytes of what is known of a block. */
+/** Bytes of the meta of a block. */
 export const META_BYTES: usize = 32;
 export const META_SCALE: usize = 0; // d
 export const META_SUM: usize = 4; // d * sum of codes
@@ -25,15 +26,15 @@ export function codesBytes(numTokens: i32, numInputs: i32): usize {
 export const SIDE_BYTES: usize = 64;
 
 /** Where the second form of codes begins, after the first one. */
-export function sideCodesAt(base: usize, numTokens: i32, numInputs: i32): usize {
+function sideCodesAt(base: usize, numTokens: i32, numInputs: i32): usize {
   return base + codesBytes(numTokens, numInputs);
 }
-/** Whether products with weights of this type take the second form of codes; see `dotSignMagnitude`. Relaxed builds only. */
+/** Whether kernels for weights of this type take the second form of codes. */
 function takesSide(dtype: i32): bool {
-  return dtype === Q8_0 && !hasUsdot();
+  return !ASC_FEATURE_RELAXED_SIMD || (dtype === Q8_0 && !hasUsdot());
 }
 
-/** Where the codes begin that products with weights of this type take. Relaxed builds only. */
+/** Where the codes begin that kernels for weights of this type take. */
 export function codesFor(dtype: i32, base: usize, numTokens: i32, numInputs: i32): usize {
   return takesSide(dtype) ? sideCodesAt(base, numTokens, numInputs) : base;
 }
@@ -104,12 +105,6 @@ export function nearest(value: v128, factor: v128, magic: v128): v128 {
   return i32x4.sub(f32x4.add(f32x4.mul(value, factor), magic), magic);
 }
 
-/** The sum of four integers. */
-// @inline
-function lanesSum(v: v128): i32 {
-  return i32x4.extract_lane(v, 0) + i32x4.extract_lane(v, 1) + i32x4.extract_lane(v, 2) + i32x4.extract_lane(v, 3);
-}
-
 /** Where the second form of a block is; 0 where there is none. */
 // @inline
 function blockOf(side: usize, block: usize): usize {
@@ -117,15 +112,15 @@ function blockOf(side: usize, block: usize): usize {
 }
 
 /**
- * Magnitudes [16] and flips [16] of 16 codes at `to` and `to + flips`. Returns what sums of products of magnitudes with flipped codes lack:
- * the magnitudes of negative codes, four by four.
+ * Stores the magnitudes [16] and signs [16] of 16 codes at `to` and `to + signs`. Returns what sums of products of magnitudes with
+ * signed codes lack: the magnitudes of negative codes, four by four.
  */
 // @inline
-export function storeSignMagnitude(codes: v128, sign: v128, to: usize, flips: usize): v128 {
+export function storeSignMagnitude(codes: v128, sign: v128, to: usize, signs: usize): v128 {
   const isNegative = i8x16.lt_s(codes, i8x16.splat(0));
   const magnitudes = i8x16.abs(codes);
   v128.store(to, magnitudes);
-  v128.store(to + flips, v128.xor(isNegative, sign));
+  v128.store(to + signs, v128.xor(isNegative, sign));
   return dot(i8x16.splat(1), v128.and(magnitudes, isNegative), i32x4.splat(0));
 }
 
@@ -137,7 +132,7 @@ export function largestMagnitudes(x: usize): v128 {
   return top;
 }
 
-/** One block; `side` is 0 where nobody wants the second form of its codes. */
+/** One block; `side` is 0 where no kernel reads the second form of its codes. */
 export function quantizeBlock(x: usize, codes: usize, side: usize, meta: usize): void {
   let top = largestMagnitudes(x);
   top = i32x4.max_s(top, i8x16.shuffle(top, top, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
@@ -170,14 +165,14 @@ export function quantizeBlock(x: usize, codes: usize, side: usize, meta: usize):
       }
     }
     sums = i32x4.add(i32x4.add(a, b), i32x4.add(c, e));
-    const sum = lanesSum(sums);
+    const sum = sumI4(sums);
     if (half === 0) firstHalf = sum;
     else {
       const total = firstHalf + sum;
       store<f32>(meta, d, META_SCALE);
       store<f32>(meta, d * <f32>total, META_SUM);
       store<i32>(meta, -8 * total, META_MINUS_8);
-      store<i32>(meta, ASC_FEATURE_RELAXED_SIMD && side !== 0 ? lanesSum(lacking) : -128 * total, META_START_Q8);
+      store<i32>(meta, ASC_FEATURE_RELAXED_SIMD && side !== 0 ? sumI4(lacking) : -128 * total, META_START_Q8);
       store<i32>(meta, -32 * firstHalf, META_MINUS_32);
       store<i32>(meta, -32 * sum, META_MINUS_32 + 4);
       store<i32>(meta, 0, META_ZERO);

@@ -20,10 +20,10 @@ let shared: usize = 0;
 let local: usize = 0;
 let plan: usize = 0;
 let attributes: usize = 0;
-/** From one row of the chosen ones' matrix to the next where that is more than a row; else 0. */
+/** Bytes from one row of a sparse matrix to the next where that is more than a row; else 0. */
 let stride: usize = 0;
-// which row of the records of repack-neurons.ts rows are, or -1 where they lie as in files
-let rowOfRecords: i32 = -1;
+/** Which matrix of repacked neurons is read (see repack-neurons.ts), or -1 for rows as they lie in files. */
+let matrixOfNeurons: i32 = -1;
 
 export function enterJob(job: usize, thread: i32): void {
   frame = FRAMES + <usize>thread * FRAME_BYTES;
@@ -41,7 +41,7 @@ export function opcodeAt(entry: usize): i32 {
 export function enterRecord(entry: usize, numTensors: i32): void {
   plan = entry;
   stride = 0;
-  rowOfRecords = -1;
+  matrixOfNeurons = -1;
   let at = load<u32>(entry, PLAN_RECORD) + 12;
   let slot = frame;
   for (let i = 0; i < numTensors; i++, slot += SLOT_BYTES) {
@@ -74,17 +74,17 @@ export function setMatrix(tensor: i32, dtype: i32, address: usize, numRows: i32,
   store<i32>(slot, numRows, 16);
   store<i32>(slot, numColumns, 20);
 }
-/** From here on rows of the matrix of chosen rows are this far apart. */
+/** From here on rows of the sparse matrix are this far apart. */
 export function setRowStride(sizeBytes: usize): void {
   stride = sizeBytes;
 }
-/** From here on rows of the matrix of chosen rows are row `row` of records. */
-export function setRecordRow(row: i32): void {
-  rowOfRecords = row;
+/** From here on rows of the sparse matrix are gate (0), up (1) or down (2) of repacked neurons. */
+export function setNeuronMatrix(index: i32): void {
+  matrixOfNeurons = index;
 }
-/** Which row of records they are, -1 for rows as they lie in files. */
-export function recordRow(): i32 {
-  return rowOfRecords;
+/** Which of them they are, -1 for rows as they lie in files. */
+export function neuronMatrix(): i32 {
+  return matrixOfNeurons;
 }
 /** How far rows are apart. */
 export function strideOf(rowBytes: usize): usize {
@@ -98,7 +98,7 @@ export let peekedOutputs: i32 = 0;
 export let peekedInputs: i32 = 0;
 export let peekedType: i32 = 0;
 
-/** Looks at a product to come: x and weight have two axes each. */
+/** Looks at a matmul to come: x and weight have two axes each. */
 export function peekMatmul(entry: usize): void {
   const x = load<u32>(entry, PLAN_RECORD) + 12;
   const weight = x + 24;

@@ -19,7 +19,7 @@ export function pairMask(): v128 {
 export function halfMask(): v128 {
   return v128.load32_splat(table, 8);
 }
-/** 2^102 as f32: what packed scales have to be multiplied by once their bits stand where an f32 has them; see repack.ts. */
+/** 2^102 as f32: what repacked scales have to be multiplied by once their bits stand where an f32 has them; see repack.ts. */
 export function halfFactor(): v128 {
   return v128.load32_splat(table, 12);
 }

@@ -10,6 +10,12 @@ export function loadTail(at: usize, count: i32): v128 {
   return v;
 }
 
+/** Stores the first `count` lanes, all where it is 4 or more. */
+export function storeUpTo4(at: usize, v: v128, count: i32): void {
+  if (count >= 4) v128.store(at, v);
+  else storeTail(at, v, count);
+}
+
 export function storeTail(at: usize, v: v128, count: i32): void {
   if (count > 0) store<f32>(at, f32x4.extract_lane(v, 0));
   if (count > 1) store<f32>(at, f32x4.extract_lane(v, 1), 4);

@@ -62,6 +62,11 @@ export function max4(v: v128): f32 {
   );
 }
 
+/** Sum of the four integers. */
+export function sumI4(v: v128): i32 {
+  return i32x4.extract_lane(v, 0) + i32x4.extract_lane(v, 1) + i32x4.extract_lane(v, 2) + i32x4.extract_lane(v, 3);
+}
+
 /** Largest of the four integers. */
 export function maxI4(v: v128): i32 {
   return max<i32>(
@@ -84,11 +89,6 @@ export function minU4(v: v128): u32 {
     min<u32>(<u32>i32x4.extract_lane(v, 0), <u32>i32x4.extract_lane(v, 1)),
     min<u32>(<u32>i32x4.extract_lane(v, 2), <u32>i32x4.extract_lane(v, 3)),
   );
-}
-
-/** Sum of the four integers. */
-export function sumI4(v: v128): i32 {
-  return i32x4.extract_lane(v, 0) + i32x4.extract_lane(v, 1) + i32x4.extract_lane(v, 2) + i32x4.extract_lane(v, 3);
 }
 
 /** The vector with another number in lane `lane`, 0 to 3. */

@@ -59,7 +59,7 @@ export function block(head: string, body: Lines): Lines {
   return [`${head} {`, ...body.map((line) => `  ${line}`), '}'];
 }
 
-export interface Kernel {
+interface Kernel {
   readonly doc: string;
   readonly name: string;
   readonly parameters: Lines;

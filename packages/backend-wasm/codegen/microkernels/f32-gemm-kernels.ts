@@ -1,5 +1,5 @@
 /** The f32 GEMM microkernels that are generated: `gemmMRxNR` of rows, `gemmTMRxNR` of a transposed matrix, `igemm...` of rows by a list. */
-import { addressIn, advance, block, file, fma, kernel, load, store, times, type Lines } from './emit.ts';
+import { addressIn, advance, block, file, fma, kernel, load, store, names, times, type Lines } from './emit.ts';
 import {
   clampedRows,
   gemm,
@@ -115,7 +115,7 @@ function dequantizeEight(index: number): Lines {
 function indirectDots(): Lines {
   const products = (vectors: number): Lines =>
     times(vectors, (v) => times(4, (i) => `s${i} = ${fma(load(`q${i}`, 16 * v), load(`k${i}`, 16 * v), `s${i}`)};`));
-  const all = [...times(4, (i) => `q${i}`), ...times(4, (i) => `k${i}`)];
+  const all = [...names('q', 4), ...names('k', 4)];
   return kernel({
     name: 'idot4',
     doc: 'Dot products of the vectors that `queries` lists with those that `keys` lists; the length is a multiple of four.',

@@ -13,6 +13,7 @@ import {
   load,
   splat32,
   store,
+  names,
   times,
   type Lines,
 } from './emit.ts';
@@ -33,7 +34,7 @@ interface Left {
 
 /** MR rows contiguous in k at the addresses `w0`, `w1` ... */
 function rows(count: number, parameters: Lines, prologue: Lines): Left {
-  const addresses = times(count, (row) => `w${row}`);
+  const addresses = names('w', count);
   return {
     parameters,
     prologue,
@@ -98,7 +99,7 @@ export function listedColumns(): Left {
 
 /** The same with two lists: columns 0 to 3 have the rows of `lows`, the others those of `highs`. */
 export function splitRows(count: number): Left {
-  const addresses = [...times(count, (row) => `w${row}`), ...times(count, (row) => `u${row}`)];
+  const addresses = [...names('w', count), ...names('u', count)];
   return {
     parameters: ['lows: usize', 'highs: usize'],
     prologue: [

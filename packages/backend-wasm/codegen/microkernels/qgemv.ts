@@ -3,7 +3,7 @@
  * streamed side by side, because one stream of weights leaves much of the memory bandwidth unused, and activations are read once
  * for all of them. A single group has two chains of dot products instead, which hide their latency.
  */
-import { accumulators, advance, block, fma, kernel, load, splat32, store, times, type Lines } from './emit.ts';
+import { accumulators, advance, block, fma, kernel, load, splat32, store, names, times, type Lines } from './emit.ts';
 
 /** A weight format, with a block of a group at `q`. */
 export interface GroupFormat {
@@ -106,7 +106,7 @@ function nameOf({ name }: GroupFormat, groups: number): string {
 /** One token times `groups` groups, `stride` bytes apart; sums go to `to[groups][4]`, those of a single group are returned. */
 export function qgemv(format: GroupFormat, groups: number): Lines {
   const isSingle = groups === 1;
-  const sums = isSingle ? ['s0'] : times(groups, (i) => `s${i}`);
+  const sums = isSingle ? ['s0'] : names('s', groups);
   const chains = isSingle && format.chains.length > 0 ? ['a', 'b'] : format.chains;
   return kernel({
     name: nameOf(format, groups),

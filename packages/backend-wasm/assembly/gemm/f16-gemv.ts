@@ -4,14 +4,14 @@
  * are left out, and converted with care later: that code beside the other would take its registers.
  */
 import { halfMask, halfOffset, leastNormal, upperExponent } from '../simd/constants';
-import { fma, halfToFloat, halfToFloat4, sum4 } from '../simd/vector';
+import { fma, halfToFloat, halfToFloat4, normalHalves, sum4 } from '../simd/vector';
 
 /** Bytes of weights of a row whose odd columns are noted as bits of a word. */
 const SEGMENT: usize = 64 * 16;
 
 /** Four weights, which have to be normal numbers. */
 function four(at: usize, mask: v128, offset: v128): v128 {
-  return i32x4.add(v128.and(i32x4.shl(v128.load16x4_s(at), 13), mask), offset);
+  return normalHalves(v128.load16x4_s(at), mask, offset);
 }
 
 /** Zero where the exponent has all bits or none; the increment of the exponent carries no further than the sign. */
@@ -20,7 +20,7 @@ function rank(at: usize, step: v128, upper: v128): v128 {
 }
 
 /** Four rows at a time. */
-export function dots4F16(x: usize, w0: usize, w1: usize, w2: usize, w3: usize, count: i32): v128 {
+export function gemvF16(x: usize, w0: usize, w1: usize, w2: usize, w3: usize, count: i32): v128 {
   const mask = halfMask();
   const step = leastNormal(); // the lowest bit of the exponent
   const upper = upperExponent();

@@ -1,11 +1,10 @@
 /**
- * Templates of the microkernels of sparse FFN blocks, over eight rows of q8_0 or q4_0 that lie anywhere: axpy adds the rows, each
- * times a coefficient, to 32 columns at a time; gather-GEMV multiplies them by activations. Every row is read by a single load in
- * a loop: processors prefetch load by load, and for few of them.
+ * Templates of axpy over rows of q8_0 or q4_0 that lie anywhere: adds the rows, each times a coefficient, to 32 columns at a time. Of
+ * eight rows every one is read by a single load in a loop: processors prefetch load by load, and for few of them.
  */
+import { numRows, pointers, rowPointers, rowSums } from './eight-rows.ts';
 import {
   accumulators,
-  addressIn,
   advance,
   block,
   file,
@@ -14,14 +13,10 @@ import {
   splat16,
   splat32,
   store,
+  names,
   times,
   type Lines,
 } from './emit.ts';
-
-const numRows = 8;
-const pointers = times(numRows, (row) => `p${row}`);
-const rowPointers = times(numRows, (row) => `let p${row} = ${addressIn('rows', row)} + offset;`);
-const rowSums = times(numRows, (row) => `s${row}`);
 
 /** How rows lie in memory: as in files, block by block, or repacked, the scales of four blocks before their codes. */
 interface RowLayout {
@@ -173,10 +168,7 @@ function axpyQ4Maddubs({ suffix, codesAt, gap, doc }: RowLayout): Lines {
       'const low = nibbleMask();',
       ...rowPointers,
       ...block('for (const end = to + (<usize>count << 7); to < end; known += 4, from += step, to += 128)', [
-        ...accumulators(
-          times(4, (s) => `s${s}`),
-          splat16('known', 'START'),
-        ),
+        ...accumulators(names('s', 4), splat16('known', 'START')),
         ...times(4, pairOfRows),
         `const unit = ${splat32('known', 'STEPS')};`,
         ...times(4, (s) => [
@@ -191,7 +183,7 @@ function axpyQ4Maddubs({ suffix, codesAt, gap, doc }: RowLayout): Lines {
 
 /** Coefficients of four blocks of eight rows, from their scales: those of two rows in each vector. */
 function coefficients(): Lines {
-  const values = times(numRows, (row) => `a${row}`);
+  const values = names('a', numRows);
   const scales = (low: (r: string) => string, high: (r: string) => string): Lines =>
     times(4, (pair) => [`a${2 * pair} = ${low(`r${pair}`)};`, `a${2 * pair + 1} = ${high(`r${pair}`)};`]);
   const larger = (first: number): string => `larger(a${first}, a${first + 1})`;
@@ -233,7 +225,7 @@ function coefficients(): Lines {
 
 /** The step and codes of 32 coefficients of a token: the numbers h times the scales of a block of all rows. */
 function tokenCoefficients(): Lines {
-  const values = times(numRows, (i) => `a${i}`);
+  const values = names('a', numRows);
   const larger = (first: number): string => `larger(a${first}, a${first + 1})`;
   const integers = (i: number): string => `rounded(a${i}, inverse, magic)`;
   const words = (first: number): string => `i16x8.narrow_i32x4_s(${integers(first)}, ${integers(first + 1)})`;
@@ -261,90 +253,6 @@ function tokenCoefficients(): Lines {
       store('codes', `i8x16.narrow_i16x8_s(${words(0)}, ${words(2)})`),
       store('codes', `i8x16.narrow_i16x8_s(${words(4)}, ${words(6)})`, 16),
       'return isNothing ? 0 : largest / 127;',
-    ],
-  });
-}
-
-interface Gemv {
-  readonly name: string;
-  readonly doc: string;
-  readonly constants: Lines;
-  /** What the sums of a row begin with. */
-  readonly first: string;
-  /** Bytes of activations that the inner loop reads. */
-  readonly laneBytes: string;
-  /** Where the factors of scales are after it. */
-  readonly factorsAt: number | string;
-  readonly operands: Lines;
-  /** Adds the codes at a pointer to the sums. */
-  add(pointer: string, sum: string): string;
-  readonly whole: (sum: string) => string;
-  readonly codeBytes: number;
-  readonly nextLanes: string;
-}
-
-const gemvQ8: Gemv = {
-  name: 'gatherGemvQ8<T>',
-  doc: 'Eight repacked rows of q8_0 times activations. T as for `dotCodes`.',
-  constants: ['const ones = onePairs();'],
-  first: 'starts',
-  laneBytes: 'FACTORS',
-  factorsAt: 0,
-  operands: [
-    'const u = v128.load(x);',
-    'const v = v128.load(x, 16);',
-    'const m = isSigned<T>() ? v128.load(x, SIGNS) : u;',
-    'const n = isSigned<T>() ? v128.load(x, SIGNS + 16) : v;',
-  ],
-  add: (pointer, sum) => `addCodes<T>(${pointer}, u, v, m, n, ones, ${sum})`,
-  whole: (sum) => sum,
-  codeBytes: 128,
-  nextLanes: '(isSigned<T>() ? SIGN_MAGNITUDE_BYTES : LANES_BYTES) - FACTORS',
-};
-
-const gemvQ4: Gemv = {
-  name: 'gatherGemvQ4<T>',
-  doc: 'Eight repacked rows of q4_0 times activations; by maddubs where T is i16.',
-  constants: ['const low = nibbleMask();'],
-  first: 'sizeof<T>() === 2 ? i16x8.splat(0) : starts',
-  laneBytes: 'FACTORS / 2',
-  factorsAt: 'FACTORS / 2',
-  operands: [
-    'const u = v128.load(x);',
-    'const v = v128.load(x, 64);',
-    'const w = v128.load(x, 16);',
-    'const z = v128.load(x, 80);',
-  ],
-  add: (pointer, sum) => `addNibbles<T>(${pointer}, u, v, w, z, low, ${sum})`,
-  whole: (sum) => `wholeSums<T>(${sum}, starts)`,
-  codeBytes: 64,
-  nextLanes: 'LANES_BYTES - FACTORS / 2',
-};
-
-function gatherGemv(kind: Gemv): Lines {
-  return kernel({
-    ...kind,
-    parameters: ['rows: usize', 'offset: usize', 'x: usize', 'end: usize', 'sums: usize'],
-    body: [
-      'const mask = halfMask();',
-      ...kind.constants,
-      ...rowPointers,
-      ...block('while (x < end)', [
-        'const starts = v128.load(x, STARTS);',
-        ...accumulators(rowSums, kind.first),
-        ...block(`for (const stop = x + ${kind.laneBytes}; x < stop; x += 32)`, [
-          ...kind.operands,
-          ...times(numRows, (row) => `s${row} = ${kind.add(`p${row}`, `s${row}`)};`),
-          ...advance(pointers, 32),
-        ]),
-        `const factors = ${load('x', kind.factorsAt)};`,
-        ...times(numRows, (row) => {
-          const to = row === 0 ? 'sums' : `sums + ${16 * row}`;
-          return `addScaled(${to}, ${kind.whole(`s${row}`)}, p${row} - ${kind.codeBytes}, mask, factors);`;
-        }),
-        `x += ${kind.nextLanes};`,
-        ...advance(pointers, 8),
-      ]),
     ],
   });
 }
@@ -398,7 +306,7 @@ function axpyInterleaved(isPairs: boolean): Lines {
 
 const dotImports = "import { addPairs, dot, dotCodes, pairs } from '../gemm/int8-dot';";
 
-export const ffnFiles: ReadonlyMap<string, string> = new Map([
+export const axpyFiles: ReadonlyMap<string, string> = new Map([
   [
     'ffn/axpy.generated.ts',
     file(
@@ -437,17 +345,6 @@ export const ffnFiles: ReadonlyMap<string, string> = new Map([
         "import { areNormalScales } from './axpy-tokens';",
       ],
       [tokenCoefficients(), axpyInterleaved(false), axpyInterleaved(true)],
-    ),
-  ],
-  [
-    'ffn/gather-gemv.generated.ts',
-    file(
-      'Gather-GEMV microkernels over eight repacked rows.',
-      [
-        "import { halfMask, nibbleMask, onePairs } from '../simd/constants';",
-        "import { FACTORS, LANES_BYTES, SIGNS, SIGN_MAGNITUDE_BYTES, STARTS, addCodes, addNibbles, addScaled, wholeSums } from './repacked-lanes';",
-      ],
-      [gatherGemv(gemvQ8), gatherGemv(gemvQ4)],
     ),
   ],
 ]);
