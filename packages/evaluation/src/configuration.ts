@@ -83,12 +83,12 @@ export function defaultKvDTypes(headDim: number): KvDTypes[] {
 }
 
 /**
- * Every family at three budgets: about a sixteenth, an eighth and a quarter of the tokens. Landmarks and pages have sizes that
+ * Every policy at three budgets: about a sixteenth, an eighth and a quarter of the tokens. Landmarks and pages have sizes that
  * divide the blocks of the engine's cache.
  */
 export function defaultPolicies(numTokens: number, headDim: number): string[] {
   const budgets = [16, 8, 4].map((part) => Math.max(16, 8 * Math.round(numTokens / part / 8)));
-  const families: ((budget: number, index: number) => string)[] = [
+  const policies: ((budget: number, index: number) => string)[] = [
     (budget) => `subquadratic:window=${budget},block=${2 ** Math.floor(Math.log2(Math.min(128, budget) / 2))}`,
     (budget) => `streaming:window=${budget},sinks=4`,
     (budget) => `h2o:chunk=${budget},local=${budget / 4},heavy=${budget / 4}`,
@@ -96,6 +96,6 @@ export function defaultPolicies(numTokens: number, headDim: number): string[] {
     (budget) => `page-topk:budget=${Math.max(1, Math.floor(budget / 16) - 2)},page=16,window=16`,
     (budget) => `oracle-topk:k=${budget}`,
   ];
-  const texts = families.flatMap((family) => budgets.map((budget, index) => family(budget, index)));
+  const texts = policies.flatMap((policy) => budgets.map((budget, index) => policy(budget, index)));
   return ['dense', ...new Set(texts), 'page-topk:budget=all,epsilon=0.05,page=16,window=16'];
 }

@@ -23,7 +23,7 @@ export interface PolicyCase {
 /** Tokens per block of the cache; landmarks and pages are of as many or fewer. */
 export const cacheBlockSize = 64;
 
-/** The layers as one program; `pairs` of the last layer is an output where the policy tells it. */
+/** The layers as one program; `pairs` of the last layer is an output where the op of the policy reports it. */
 export async function loadPolicy(backend: Backend, policyCase: PolicyCase): Promise<LoadedProgram> {
   const { policy, phase, numHeads, numKvHeads, headDim, numLayers, numKeys, numTokens, kvDType } = policyCase;
   const b = new ProgramBuilder({});
@@ -41,10 +41,10 @@ export async function loadPolicy(backend: Backend, policyCase: PolicyCase): Prom
     stateFrom: b.scalar('stateFrom', [1]),
     stateTo: b.scalar('stateTo', [1]),
   };
-  let told: Readonly<Record<string, ProgramTensor>> = {};
+  let reported: Readonly<Record<string, ProgramTensor>> = {};
   const attend = createAttentionLowering(policy, phase, {
     numLayers,
-    observe: (_b, _layer, outputs) => (told = outputs),
+    observe: (_b, _layer, outputs) => (reported = outputs),
   });
   const shape = [numBlocks, numKvHeads, cacheBlockSize, headDim];
   let y = q;
@@ -63,7 +63,7 @@ export async function loadPolicy(backend: Backend, policyCase: PolicyCase): Prom
     });
   }
   b.output('y', y);
-  if (told['pairs'] !== undefined) b.output('pairs', told['pairs']);
+  if (reported['pairs'] !== undefined) b.output('pairs', reported['pairs']);
   const fillRows = randomWeights(kvDType, 1, 3);
   const fillFloats = randomWeights('f32', 1, 4);
   const loaded = await loadProgram(
