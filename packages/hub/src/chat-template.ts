@@ -1,6 +1,6 @@
 /** Where a repository keeps its chat templates. */
 import { FormatError } from '@winnow/tensor';
-import type { HubFiles } from './hub-files.js';
+import type { HubFiles } from './hub/files.js';
 import { isRecord, readJsonFile, readTextFile, type JsonObject } from './json-object.js';
 import { MAX_CONFIG_BYTES, MAX_TEMPLATE_BYTES } from './limits.js';
 

@@ -4,5 +4,5 @@ export {
   type DownloadProgress,
   type DownloadRepoOptions,
 } from './download-repo.node.js';
-export { HubError, type HubErrorReason } from './hub-error.node.js';
+export { HubError, type HubErrorReason } from './hub/error.node.js';
 export { localFolder } from './local-folder.node.js';

@@ -1,7 +1,7 @@
 /** JSON files with typed access: a wrong or missing field is a `FormatError` that names file and field. */
 import { readBytes } from '@winnow/bytes';
 import { FormatError } from '@winnow/tensor';
-import type { HubFiles } from './hub-files.js';
+import type { HubFiles } from './hub/files.js';
 import { findJsonError, relaxInfinity } from './json-error.js';
 
 /**

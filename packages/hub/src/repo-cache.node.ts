@@ -12,7 +12,7 @@ import { dirname, join, relative } from 'node:path';
 import { makeFolder } from '@winnow/bytes/node';
 import { getRepoFolderName } from '@huggingface/hub';
 import { isSafeFileName } from './file-name.js';
-import { onDisk } from './hub-error.node.js';
+import { onDisk } from './hub/error.node.js';
 import { isRecord } from './json-object.js';
 
 /** A file as the hub lists it. */

@@ -1,7 +1,7 @@
 /** The extra files of sentence-transformers repositories: how token vectors become one vector. */
 import { FormatError } from '@winnow/tensor';
 import { isSafeFileName } from './file-name.js';
-import type { HubFiles } from './hub-files.js';
+import type { HubFiles } from './hub/files.js';
 import { isRecord, parseJson, readJsonFile, readTextFile, type JsonObject } from './json-object.js';
 import { MAX_CONFIG_BYTES } from './limits.js';
 

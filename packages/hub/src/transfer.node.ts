@@ -8,8 +8,8 @@ import { constants } from 'node:fs';
 import { open, rename, rm, stat, type FileHandle } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { makeFolder } from '@winnow/bytes/node';
-import { HubError, onDisk } from './hub-error.node.js';
-import { messageOf } from './hub-fetch.node.js';
+import { HubError, onDisk } from './hub/error.node.js';
+import { messageOf } from './hub/fetch.node.js';
 import { sizeIfFile, type RepoFile } from './repo-cache.node.js';
 
 /** Opens the content of a file from a byte on. Failures reject or end the iteration with an error. */

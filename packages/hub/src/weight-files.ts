@@ -1,5 +1,5 @@
 /** Which files of a folder hold the weights. */
-import type { HubFiles } from './hub-files.js';
+import type { HubFiles } from './hub/files.js';
 import { readTextFile } from './json-object.js';
 import { MAX_INDEX_BYTES } from './limits.js';
 

@@ -1,1 +1,1 @@
-export { openPageFile, type PageFileOptions, type RawFile } from './pages/page-file.node.js';
+export { openPageFile, type PageFileOptions, type RawFile } from './pages/file.node.js';

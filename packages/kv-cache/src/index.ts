@@ -21,31 +21,26 @@ export {
 } from './eviction/heavy-hitters.js';
 export { expiredBlocks, expiredSlots, sinkQueryPosition, type WindowOptions } from './eviction/window-policy.js';
 export { kvBytesPerToken, kvCacheBytes, kvPageBytes, recurrentStateBytes, type KvSizes } from './memory.js';
-export type { AttendOptions } from './attention/attention-programs.js';
-export { createContiguousCache, createPagedCache, type KvCache } from './attention/kv-cache.js';
-export { KvPool, type KvPoolOptions } from './attention/kv-pool.js';
-export type { KvShape, KvShapeOptions } from './attention/kv-shape.js';
-export { KvStorage, type KvStorageOptions } from './attention/kv-storage.js';
+export type { AttendOptions } from './attention/programs.js';
+export { createContiguousCache, createPagedCache, type KvCache } from './attention/cache.js';
+export { KvPool, type KvPoolOptions } from './attention/pool.js';
+export type { KvShape, KvShapeOptions } from './attention/shape.js';
+export { KvStorage, type KvStorageOptions } from './attention/storage.js';
 export { PageSummaries, type PageSummaryOptions } from './attention/page-summaries.js';
 export { Rotation, type RotationOptions } from './attention/rotation.js';
 export { StreamedAttention, type StreamedAttentionOptions } from './attention/streamed-attention.js';
 export { createStates, finishStates, hadamardSize } from '@winnow/ops';
 export { checksum64 } from './checksum.js';
-export { PageError } from './pages/page-error.js';
-export { memoryPageFile, type PageFile } from './pages/page-file.js';
-export {
-  openPageRecords,
-  type DamagedRecord,
-  type PageRecords,
-  type PageRecordsOptions,
-} from './pages/page-records.js';
+export { PageError } from './pages/error.js';
+export { memoryPageFile, type PageFile } from './pages/file.js';
+export { openPageRecords, type DamagedRecord, type PageRecords, type PageRecordsOptions } from './pages/records.js';
 export {
   createPageStore,
   type PageMove,
   type PageStatistics,
   type PageStore,
   type PageStoreOptions,
-} from './pages/page-store.js';
+} from './pages/store.js';
 export type { JsonValue, SessionHeader, SessionOptionValue } from './sessions/layout.js';
 export { checkSession, openSession, type SessionFile } from './sessions/reader.js';
 export {
@@ -55,4 +50,4 @@ export {
   type SessionSection,
   type WriteSessionOptions,
 } from './sessions/writer.js';
-export type { RecordShape } from './pages/page-record.js';
+export type { RecordShape } from './pages/record.js';

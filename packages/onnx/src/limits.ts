@@ -1,8 +1,8 @@
 /** Limits for untrusted files: far above every published model, far below what would hurt. */
 
-/** Nodes and initialisers of a graph: the largest decoders have some 20 000. */
+/** Nodes and initializers of a graph: the largest decoders have some 20 000. */
 export const maxGraphEntries: number = 1_000_000;
-/** Bytes of one node with its attributes; weights are initialisers. */
+/** Bytes of one node with its attributes; weights are initializers. */
 export const maxNodeBytes: number = 16 * 1024 * 1024;
 /** Bytes of a tensor without its data. */
 export const maxTensorHeaderBytes: number = 64 * 1024;

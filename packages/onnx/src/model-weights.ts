@@ -1,17 +1,17 @@
 /**
  * The weights of an exported model under the names of its Hugging Face folder. Exporters keep the names of most parameters;
- * matrices of products become anonymous (`onnx::MatMul_123`), transposed or quantised, and get their names back from the
+ * matrices of products become anonymous (`onnx::MatMul_123`), transposed or quantized, and get their names back from the
  * node that reads them: `/encoder/layer.0/attention/self/query/MatMul`, or from the bias that is added next.
  */
 import type { StoredTensor, TensorStore } from '@winnow/bytes';
 import { decoder, dtypeInfo, FormatError, isDType, numElements } from '@winnow/tensor';
-import { affineView, blocksView } from './dequantise.js';
+import { affineView, blocksView } from './dequantize.js';
 import type { OnnxNode } from './graph.js';
 import type { OnnxFile } from './onnx-file.js';
 import type { OnnxTensor } from './tensor-proto.js';
 
 /**
- * @returns a store whose tensors have the names and layouts of the folder; quantised ones are f32 when read. Closing it
+ * @returns a store whose tensors have the names and layouts of the folder; quantized ones are f32 when read. Closing it
  *   closes the file
  * @throws {FormatError} naming the node whose matrix cannot be understood
  */
@@ -27,7 +27,7 @@ class Resolver {
   readonly #file: OnnxFile;
   readonly #producers = new Map<string, OnnxNode>();
   readonly #consumers = new Map<string, OnnxNode[]>();
-  /** Initialisers that stand in the store under another name, or are part of a quantised tensor. */
+  /** Initializers that stand in the store under another name, or are part of a quantized tensor. */
   readonly #used = new Set<string>();
 
   constructor(file: OnnxFile) {
@@ -55,7 +55,7 @@ class Resolver {
         this.#blockProduct(node);
         break;
       case 'DequantizeLinear':
-        this.#dequantised(node);
+        this.#dequantized(node);
         break;
       default:
         break;
@@ -145,7 +145,7 @@ class Resolver {
     const [, dataName, scalesName, zerosName, indexName] = node.inputs;
     const [data, scales] = [this.#initializer(dataName), this.#initializer(scalesName)];
     if (data === undefined || scales === undefined || dataName === undefined || scalesName === undefined) {
-      throw this.#refusal(node, 'expected codes and scales as initialisers');
+      throw this.#refusal(node, 'expected codes and scales as initializers');
     }
     if (indexName !== undefined && indexName !== '') throw this.#refusal(node, 'a group index is not supported');
     const integer = (key: string, fallback?: number): number => {
@@ -168,8 +168,8 @@ class Resolver {
     this.#add(`${name}.weight`, view);
   }
 
-  /** Of an initialiser, read by a product; or of what a Gather took from a quantised table. */
-  #dequantised(node: OnnxNode): void {
+  /** Of an initializer, read by a product; or of what a Gather took from a quantized table. */
+  #dequantized(node: OnnxNode): void {
     const [dataName, scaleName, zeroName] = node.inputs;
     const gather = this.#producers.get(dataName ?? '');
     const isGathered = gather?.opType === 'Gather';
@@ -183,7 +183,7 @@ class Resolver {
     }
     if (data.shape.length !== 2) {
       if (data.shape.length < 2 && !isParameter(storedName)) return;
-      throw this.#refusal(node, `expected a quantised matrix, got ${data.shape.length} dimensions`);
+      throw this.#refusal(node, `expected a quantized matrix, got ${data.shape.length} dimensions`);
     }
     const axis = node.integers.get('axis') ?? 1;
     const base = storedName.replace(/_quantized$/, '');
@@ -217,7 +217,7 @@ function isParameter(name: string): boolean {
   return /^[A-Za-z_][\w.]*\.(weight|bias|weight_quantized)$/.test(name) || name.endsWith('.MatMul.weight');
 }
 
-/** Names of onnxruntime-genai and of quantisers as the folder has them. */
+/** Names of onnxruntime-genai and of quantizers as the folder has them. */
 function folderName(name: string): string {
   return name
     .replace(/_quantized$/, '')

@@ -14,11 +14,11 @@ export interface OpenOnnxOptions {
 /** An open ONNX file. */
 export interface OnnxFile {
   readonly name: string;
-  /** Initialisers by name. */
+  /** Initializers by name. */
   readonly initializers: ReadonlyMap<string, OnnxTensor>;
   /** In the order of the file, which is that of the computation. */
   readonly nodes: readonly OnnxNode[];
-  /** Names of the inputs that are no initialisers. */
+  /** Names of the inputs that are no initializers. */
   readonly inputs: readonly string[];
   readonly outputs: readonly string[];
   readonly producer: string;
@@ -27,7 +27,7 @@ export interface OnnxFile {
 }
 
 /**
- * Reads the graph of an ONNX file and finds its initialisers. Takes over `source`, which stays open for the weights.
+ * Reads the graph of an ONNX file and finds its initializers. Takes over `source`, which stays open for the weights.
  * @throws {FormatError} with the byte offset, for a file that is broken or no ONNX model
  * @throws {IoError} when reading fails
  */
@@ -97,7 +97,7 @@ async function readGraph(
         const tensor = await readTensorProto(source, field.begin, field.end, openExternal, signal);
         if (tensor === undefined) break;
         if (initializers.has(tensor.name)) {
-          throw wireError(source.name, field.begin, tensor.name, 'expected each initialiser once');
+          throw wireError(source.name, field.begin, tensor.name, 'expected each initializer once');
         }
         initializers.set(tensor.name, tensor);
         break;

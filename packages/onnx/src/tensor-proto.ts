@@ -1,4 +1,4 @@
-/** Initialisers: their header is read, their data found. */
+/** Initializers: their header is read, their data found. */
 import { readBytes, type ByteSource } from '@winnow/bytes';
 import { CapacityError, FormatError, type DType } from '@winnow/tensor';
 import { BinaryReader } from '@bufbuild/protobuf/wire';
@@ -21,14 +21,14 @@ const elementTypes: Readonly<Record<number, readonly [type: OnnxType, bits: numb
   22: ['i4', 4],
 };
 
-/** Types of initialisers; `u8`, `u4` and `i4` are those of quantised ones only. */
+/** Types of initializers; `u8`, `u4` and `i4` are those of quantized ones only. */
 export type OnnxType =
   | Extract<DType, 'f32' | 'f16' | 'bf16' | 'f64' | 'i8' | 'i16' | 'i32' | 'i64'>
   | 'u8'
   | 'u4'
   | 'i4';
 
-/** An initialiser. Nothing of its data is read until `read` is called. */
+/** An initializer. Nothing of its data is read until `read` is called. */
 export interface OnnxTensor {
   readonly name: string;
   readonly type: OnnxType;
@@ -61,7 +61,7 @@ export async function readTensorProto(
 ): Promise<OnnxTensor | undefined> {
   const header = await readHeader(source, begin, end, signal);
   const { name, dims, external } = header;
-  const fail = (message: string): FormatError => wireError(source.name, begin, `initialiser ${name}`, message);
+  const fail = (message: string): FormatError => wireError(source.name, begin, `initializer ${name}`, message);
   const known = elementTypes[header.type];
   if (known === undefined) return undefined;
   const [type, bits] = known;
@@ -118,11 +118,11 @@ async function readHeader(source: ByteSource, begin: number, end: number, signal
     data: undefined,
     listed: undefined,
   };
-  for await (const field of wireFields(source, begin, end, 'initialiser', signal)) {
+  for await (const field of wireFields(source, begin, end, 'initializer', signal)) {
     const small = async (): Promise<Uint8Array> => {
       const length = field.end - field.begin;
       if (length > maxTensorHeaderBytes) {
-        throw wireError(source.name, field.begin, 'initialiser', `field ${field.number} has ${length} bytes`);
+        throw wireError(source.name, field.begin, 'initializer', `field ${field.number} has ${length} bytes`);
       }
       return readBytes(source, field.begin, length, signal === undefined ? {} : { signal });
     };

@@ -1,7 +1,7 @@
 /** Writes small ONNX files for tests, through the same protobuf library. */
 import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 
-/** An initialiser to write. */
+/** An initializer to write. */
 export interface OnnxTensorInput {
   readonly name: string;
   /** Number of the element type: 1 f32, 2 u8, 3 i8, 7 i64, 10 f16. */

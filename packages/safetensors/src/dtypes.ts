@@ -52,7 +52,7 @@ export function fileDTypeOf(name: string): FileDType | undefined {
   return byName.get(name);
 }
 
-/** How a Winnow dtype is called in the format, `undefined` for those it cannot hold (the quantised ones). */
+/** How a Winnow dtype is called in the format, `undefined` for those it cannot hold (the quantized ones). */
 export function fileDTypeFor(dtype: DType): FileDType | undefined {
   return byDType.get(dtype);
 }

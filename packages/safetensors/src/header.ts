@@ -1,6 +1,6 @@
 /**
  * Parses and checks the header of one file. After `parseHeader` returns, every tensor is known to lie inside the data
- * section, to have exactly the bytes its dtype and shape need, and to touch its neighbours without gap or overlap.
+ * section, to have exactly the bytes its dtype and shape need, and to touch its neighbors without gap or overlap.
  */
 import type { Shape } from '@winnow/tensor';
 import { fileDTypeNames, fileDTypeOf, type FileDType } from './dtypes.js';

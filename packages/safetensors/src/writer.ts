@@ -34,7 +34,7 @@ interface Planned {
  * Writes header and data to `sink` and closes it; on any failure the sink is aborted, so nothing half-written stays.
  * Stored tensors are copied in pieces of a few megabytes. Everything is checked before the first byte is written.
  * @returns the size of the file
- * @throws {DTypeError} for a dtype that the format does not have (the quantised ones)
+ * @throws {DTypeError} for a dtype that the format does not have (the quantized ones)
  * @throws {ArgumentError} for a duplicate or reserved name, or a header above the format's limit
  * @throws {ShapeError} when a tensor's bytes are not those of its dtype and shape
  * @throws {IoError} when reading a stored tensor or writing fails

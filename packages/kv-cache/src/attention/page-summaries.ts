@@ -7,7 +7,7 @@ import type { BufferHandle } from '@winnow/ops';
 import { ArgumentError, invariant } from '@winnow/tensor';
 import type { BlockCopy } from '../blocks/types.js';
 import { Limiter } from '../limiter.js';
-import type { KvStorage } from './kv-storage.js';
+import type { KvStorage } from './storage.js';
 import { SummaryPrograms } from './summary-programs.js';
 
 export interface PageSummaryOptions {

@@ -6,10 +6,10 @@ import { createReferenceBackend, createStates, mergeState, type Backend, type Pa
 import { ArgumentError } from '@winnow/tensor';
 import type { DetachedPage } from '../blocks/types.js';
 import type { KvSizes } from '../memory.js';
-import { PageError } from '../pages/page-error.js';
-import type { PageStore } from '../pages/page-store.js';
-import { AttentionPrograms, type AttendOptions } from './attention-programs.js';
-import { KvStorage } from './kv-storage.js';
+import { PageError } from '../pages/error.js';
+import type { PageStore } from '../pages/store.js';
+import { AttentionPrograms, type AttendOptions } from './programs.js';
+import { KvStorage } from './storage.js';
 
 export interface StreamedAttentionOptions extends KvSizes {
   /** Its pages hold `kvPageBytes` bytes as `KvStorage.readPage` gives them. */

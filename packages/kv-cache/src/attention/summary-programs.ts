@@ -1,7 +1,7 @@
 /** Memory of page summaries and the programs that fill it. */
 import { BoundProgram, type BufferHandle, type ProgramBuilder, type ProgramTensor } from '@winnow/ops';
-import type { KvShape } from './kv-shape.js';
-import type { KvStorage } from './kv-storage.js';
+import type { KvShape } from './shape.js';
+import type { KvStorage } from './storage.js';
 import type { PageSummaryOptions } from './page-summaries.js';
 
 /** Slots that one run takes. */

@@ -5,7 +5,7 @@
  */
 import { ArgumentError, CapacityError } from '@winnow/tensor';
 import { ColdCopy } from './copy-tiers.js';
-import { LayerTiers } from './layer-tiers.js';
+import { LayerTiers } from './layer/tiers.js';
 import { neuronStagingBytes } from './staging.js';
 
 export interface PlannedLayerInput {

@@ -56,7 +56,7 @@ export interface NeuronCacheOptions {
   readonly maxReads?: number;
   /** Longest read; rounded up to one item. Default 256 KiB. Memory for reads: at most `maxReads` times this. */
   readonly readBytes?: number;
-  /** Neighbours with at most so many bytes between them are read together. Default 32 KiB. */
+  /** Neighbors with at most so many bytes between them are read together. Default 32 KiB. */
   readonly maxGapBytes?: number;
   /** Called for each piece read from a source; `false` makes it a damaged one. `bytes` is valid during the call. */
   readonly verify?: (layer: number, piece: number, item: number, bytes: Uint8Array) => boolean;

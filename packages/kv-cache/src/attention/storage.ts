@@ -5,7 +5,7 @@
 import { BoundProgram, createReferenceBackend, type Backend, type BufferHandle } from '@winnow/ops';
 import { ArgumentError, decode, ShapeError } from '@winnow/tensor';
 import type { BlockCopy } from '../blocks/types.js';
-import { cacheTensors, resolveKvShape, type KvShape, type KvShapeOptions } from './kv-shape.js';
+import { cacheTensors, resolveKvShape, type KvShape, type KvShapeOptions } from './shape.js';
 
 export interface KvStorageOptions extends KvShapeOptions {
   /** Where the cache lies and what computes on it. Default: a reference backend of its own. */

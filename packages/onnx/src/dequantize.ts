@@ -1,4 +1,4 @@
-/** Quantised matrices as f32 of the shape `[numOutputs, numInputs]`, decoded a few rows at a time. */
+/** Quantized matrices as f32 of the shape `[numOutputs, numInputs]`, decoded a few rows at a time. */
 import type { StoredTensor } from '@winnow/bytes';
 import { decoder, FormatError } from '@winnow/tensor';
 import type { OnnxTensor } from './tensor-proto.js';
@@ -6,7 +6,7 @@ import type { OnnxTensor } from './tensor-proto.js';
 /** Rows that are decoded at a time hold about this many values. */
 const tileValues = 1 << 20;
 
-export interface AffineQuantised {
+export interface AffineQuantized {
   readonly data: OnnxTensor;
   readonly scale: OnnxTensor;
   readonly zeroPoint: OnnxTensor | undefined;
@@ -17,10 +17,10 @@ export interface AffineQuantised {
 }
 
 /** `(q - zeroPoint) * scale`: DequantizeLinear, MatMulInteger. */
-export function affineView(source: string, name: string, quantised: AffineQuantised): StoredTensor {
-  const { data, scale, zeroPoint, axis, isTransposed } = quantised;
+export function affineView(source: string, name: string, quantized: AffineQuantized): StoredTensor {
+  const { data, scale, zeroPoint, axis, isTransposed } = quantized;
   const refuse = (message: string): FormatError => new FormatError({ source, field: name, message });
-  if (data.shape.length !== 2) throw refuse(`expected a quantised matrix, got ${data.shape.length} dimensions`);
+  if (data.shape.length !== 2) throw refuse(`expected a quantized matrix, got ${data.shape.length} dimensions`);
   if (data.type !== 'i8' && data.type !== 'u8') throw refuse(`expected i8 or u8, got ${data.type}`);
   const [storedRows, storedColumns] = data.shape as unknown as [number, number];
   const numScales = scale.shape.reduce((product, dim) => product * dim, 1);
@@ -52,7 +52,7 @@ export function affineView(source: string, name: string, quantised: AffineQuanti
   });
 }
 
-export interface BlockQuantised {
+export interface BlockQuantized {
   readonly data: OnnxTensor;
   readonly scales: OnnxTensor;
   readonly zeroPoints: OnnxTensor | undefined;
@@ -63,8 +63,8 @@ export interface BlockQuantised {
 }
 
 /** MatMulNBits of com.microsoft: blocks of a row of `numInputs`, low bits first. */
-export function blocksView(source: string, name: string, quantised: BlockQuantised): StoredTensor {
-  const { data, scales, zeroPoints, numInputs, numOutputs, bits, blockSize } = quantised;
+export function blocksView(source: string, name: string, quantized: BlockQuantized): StoredTensor {
+  const { data, scales, zeroPoints, numInputs, numOutputs, bits, blockSize } = quantized;
   const refuse = (message: string): FormatError => new FormatError({ source, field: name, message });
   const isPower = Number.isInteger(Math.log2(blockSize)) && blockSize >= 16;
   if ((bits !== 4 && bits !== 8) || !isPower)

@@ -4,8 +4,8 @@
  * be damaged. Nothing is flushed to the device before `sync`.
  */
 import { ArgumentError, CapacityError, FormatError } from '@winnow/tensor';
-import { PageError } from './page-error.js';
-import type { PageFile } from './page-file.js';
+import { PageError } from './error.js';
+import type { PageFile } from './file.js';
 import {
   openRecord,
   pageOffset,
@@ -14,7 +14,7 @@ import {
   type RecordHeader,
   type RecordShape,
   type RecordState,
-} from './page-record.js';
+} from './record.js';
 
 export interface PageRecordsOptions extends RecordShape {
   /** Maximum size of the file. Default: no limit. */

@@ -1,4 +1,4 @@
-import type { NeuronLayerStatistics } from './types.js';
+import type { NeuronLayerStatistics } from '../types.js';
 
 /** Counters of a layer; `misses` and the evictions of the warm tier are derived. */
 export interface LayerCounters {

@@ -3,8 +3,8 @@ import type { Backend, PartialStates } from '@winnow/ops';
 import { createBlockManager } from '../blocks/block-manager.js';
 import type { BlockChanges, BlockManager, SequenceView } from '../blocks/types.js';
 import { Limiter } from '../limiter.js';
-import { AttentionPrograms, type AttendOptions, type AttentionCall } from './attention-programs.js';
-import { KvStorage, type KvStorageOptions } from './kv-storage.js';
+import { AttentionPrograms, type AttendOptions, type AttentionCall } from './programs.js';
+import { KvStorage, type KvStorageOptions } from './storage.js';
 import { PageSummaries, type PageSummaryOptions } from './page-summaries.js';
 
 export interface KvPoolOptions extends KvStorageOptions {

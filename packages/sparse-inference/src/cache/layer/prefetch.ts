@@ -3,11 +3,11 @@
  * their signal fired, because an `ensure` needs the room, or because the cache is closed. Items that an `ensure` waits for are
  * never dropped here.
  */
-import type { ItemMarks } from './item-marks.js';
-import type { LayerCounters } from './layer-counters.js';
-import type { SlotLoads } from './slot-loads.js';
-import { SlotSearch, type SlotRules } from './slot-search.js';
-import type { SlotTable } from './slot-table.js';
+import type { ItemMarks } from '../item-marks.js';
+import type { LayerCounters } from './counters.js';
+import type { SlotLoads } from '../slot-loads.js';
+import { SlotSearch, type SlotRules } from '../slot-search.js';
+import type { SlotTable } from '../slot-table.js';
 
 export interface LayerPrefetchOptions {
   readonly table: SlotTable;

@@ -1,11 +1,11 @@
 /** Opens a Hugging Face model folder: everything but the weights themselves. */
 import { FormatError } from '@winnow/tensor';
-import { DEFAULT_TEMPLATE, readChatTemplates } from './chat-template.js';
-import type { HubFiles } from './hub-files.js';
-import { readJsonFile, type JsonObject } from './json-object.js';
-import { MAX_CONFIG_BYTES, MAX_TOKENIZER_JSON_BYTES } from './limits.js';
-import { readSentenceTransformers, type SentenceTransformers } from './sentence-transformers.js';
-import { findWeightFiles, type WeightFiles } from './weight-files.js';
+import { DEFAULT_TEMPLATE, readChatTemplates } from '../chat-template.js';
+import type { HubFiles } from './files.js';
+import { readJsonFile, type JsonObject } from '../json-object.js';
+import { MAX_CONFIG_BYTES, MAX_TOKENIZER_JSON_BYTES } from '../limits.js';
+import { readSentenceTransformers, type SentenceTransformers } from '../sentence-transformers.js';
+import { findWeightFiles, type WeightFiles } from '../weight-files.js';
 
 /** A model folder. Files that are not there are `undefined`. */
 export interface HubModel {

@@ -5,7 +5,7 @@
  */
 import { ArgumentError, CapacityError } from '@winnow/tensor';
 import { Limiter } from '../limiter.js';
-import type { PageRecords } from './page-records.js';
+import type { PageRecords } from './records.js';
 
 export interface PageStoreOptions {
   readonly pageBytes: number;

@@ -1,5 +1,5 @@
 /** The `fetch` that the hub library is given: token, abort, errors with reasons, and checked range answers. */
-import { HubError } from './hub-error.node.js';
+import { HubError } from './error.node.js';
 
 /** Options of `createHubFetch`. */
 export interface HubFetchOptions {

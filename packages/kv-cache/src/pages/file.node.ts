@@ -1,7 +1,7 @@
 /** A page file in the file system of Node. */
 import { open } from 'node:fs/promises';
 import { IoError, ReleasedError, WinnowError } from '@winnow/tensor';
-import type { PageFile } from './page-file.js';
+import type { PageFile } from './file.js';
 
 /** The part of Node's file handle that is used; tests substitute a faulty one. */
 export interface RawFile {

@@ -6,8 +6,8 @@ import { ArgumentError, FormatError, IoError } from '@winnow/tensor';
 import { sharedDataPath } from '@winnow/test-utils';
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { blobFolder, MAX_CONFIG_BYTES, memoryFolder, openHubFolder, type HubModel } from './index.js';
-import { localFolder } from './index.node.js';
+import { blobFolder, MAX_CONFIG_BYTES, memoryFolder, openHubFolder, type HubModel } from '../index.js';
+import { localFolder } from '../index.node.js';
 
 const open = (files: Record<string, unknown>): Promise<HubModel> =>
   openHubFolder(

@@ -1,8 +1,8 @@
 /** Attention of one token's queries over cached slots: programs of a few ops, prepared once per shape and parameters. */
 import { BoundProgram, createStates, mergeState, type PartialStates } from '@winnow/ops';
 import { ArgumentError, ShapeError } from '@winnow/tensor';
-import { cacheTensors } from './kv-shape.js';
-import type { KvStorage } from './kv-storage.js';
+import { cacheTensors } from './shape.js';
+import type { KvStorage } from './storage.js';
 
 export interface AttendOptions {
   /** Position of the query. Later keys are not seen. Default: that of the last token. */

@@ -1,7 +1,7 @@
 /** Errors of calls to a layer of the neuron cache, and of its loads. */
 import { ArgumentError, CapacityError } from '@winnow/tensor';
-import { NeuronLoadError } from './load-error.js';
-import type { LoadFailure } from './slot-loads.js';
+import { NeuronLoadError } from '../load-error.js';
+import type { LoadFailure } from '../slot-loads.js';
 
 /** @throws {ArgumentError} unless `[begin, end)` is a range of `ids` and these are items of the layer */
 export function checkIds(ids: Int32Array, begin: number, end: number, layer: number, numItems: number): void {

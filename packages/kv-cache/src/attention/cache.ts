@@ -5,9 +5,9 @@
 import type { PartialStates } from '@winnow/ops';
 import type { SequenceView } from '../blocks/types.js';
 import type { KvSizes } from '../memory.js';
-import type { AttendOptions } from './attention-programs.js';
-import { KvPool } from './kv-pool.js';
-import type { KvStorageOptions } from './kv-storage.js';
+import type { AttendOptions } from './programs.js';
+import { KvPool } from './pool.js';
+import type { KvStorageOptions } from './storage.js';
 
 /** A cache of fixed capacity in one piece. `close` its pool when you are done. */
 export async function createContiguousCache(
