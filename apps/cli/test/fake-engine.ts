@@ -63,6 +63,7 @@ const metrics: ReturnType<Model['metrics']> = {
     stepMs: 10,
     tokensPerSecond: 500,
     numPreemptions: 0,
+    numDeviceLosses: 0,
     numWaiting: 0,
   },
 };

@@ -41,7 +41,7 @@ export async function loadOpenedModel(
     const described = await describe(opened, options, adapters, host, resources.backend);
     const loaded = await loadWeights(described, resources, options, host);
     const model = createModel(loaded, host);
-    if (described.fitted.tiers === undefined) await resources.closeFile();
+    if (described.fitted.tiers === undefined && !resources.isReplaceable) await resources.closeFile();
     return model;
   } catch (error) {
     await resources.release();
@@ -115,7 +115,13 @@ async function loadWeights(
   const feedForward = await openFeedForward({ ...common, weights, tiers, sparse, host: engineHost });
   await resources.prepare(programs, feedForward, options);
   const { openFolder } = engineHost;
-  const runtime = await createRuntime({ ...common, plan, executables: resources.executables, openFolder });
+  // offloaded weights are on the device in places that only the old one knew
+  const replaceDevice =
+    resources.isReplaceable && tiers === undefined
+      ? (): Promise<void> => resources.replaceDevice(description)
+      : undefined;
+  const executables = resources.executables;
+  const runtime = await createRuntime({ ...common, plan, executables, openFolder, replaceDevice });
   return { described, resources, options, runtime, modelHash: hash, host };
 }
 

@@ -20,6 +20,11 @@ export interface HostOptions {
 export interface BackendOptions {
   /** The backend. Default: a WebAssembly backend of the model's own, disposed together with it. */
   readonly backend?: Backend;
+  /**
+   * Creates the backend, instead of `backend`. When its device is lost, it creates another one: the weights are loaded again, and
+   * running generations go on after their tokens were recomputed. Not for models whose weights are offloaded.
+   */
+  readonly createBackend?: () => Promise<Backend>;
   /** Threads of the default backend. Default: the number of hardware threads. */
   readonly numThreads?: number;
   /**

@@ -3,7 +3,8 @@ import { createWasmBackend } from '@winnow/backend-wasm';
 import type { EmbedderDescription } from '@winnow/models';
 import type { Backend, BufferHandle, Executable, Program } from '@winnow/ops';
 import { ReleasedError } from '@winnow/tensor';
-import { loadBuffers, type LoadProgress } from '../memory/load-buffers.js';
+import { fillBuffers, loadBuffers, type LoadProgress } from '../memory/load-buffers.js';
+import { ReplaceableDevice } from '../memory/replaceable-device.js';
 import type { FeedForwardRuntime } from '../weight-offload/feed-forward-runtime.js';
 import type { OpenedModel } from './opened-model.js';
 import type { BackendOptions } from './options.js';
@@ -20,28 +21,25 @@ interface UploadOptions {
 export class ModelResources {
   readonly backend: Backend;
   readonly #opened: OpenedModel;
-  readonly #ownsBackend: boolean;
+  /** What is behind the backend, when it belongs to the model. */
+  readonly #device: ReplaceableDevice | undefined;
   #isFileOpen = true;
   #buffers: ReadonlyMap<string, BufferHandle> = new Map();
   readonly #executables = new Map<Program, Executable>();
   #feedForward: FeedForwardRuntime | undefined;
 
-  private constructor(opened: OpenedModel, backend: Backend, ownsBackend: boolean) {
+  private constructor(opened: OpenedModel, backend: Backend, device?: ReplaceableDevice) {
     this.#opened = opened;
     this.backend = backend;
-    this.#ownsBackend = ownsBackend;
+    this.#device = device;
   }
 
-  /** Takes over an open model: it is closed when creating the default backend fails, and with `release`. */
+  /** Takes over an open model: it is closed when creating the backend fails, and with `release`. */
   static async open(opened: OpenedModel, options: BackendOptions): Promise<ModelResources> {
-    if (options.backend !== undefined) return new ModelResources(opened, options.backend, false);
-    const { numThreads, activations } = options;
+    if (options.backend !== undefined) return new ModelResources(opened, options.backend);
     try {
-      const backend = await createWasmBackend({
-        ...(numThreads === undefined ? {} : { numThreads }),
-        ...(activations === undefined ? {} : { activations }),
-      });
-      return new ModelResources(opened, backend, true);
+      const device = await ReplaceableDevice.create(options.createBackend ?? (() => createDefaultBackend(options)));
+      return new ModelResources(opened, device.backend, device);
     } catch (error) {
       await opened.close();
       throw error;
@@ -69,6 +67,17 @@ export class ModelResources {
   ): Promise<ReadonlyMap<string, BufferHandle>> {
     this.#buffers = await loadBuffers(this.backend, description, programs, options);
     return this.#buffers;
+  }
+
+  /** Whether a lost device can be replaced: then the file stays open. */
+  get isReplaceable(): boolean {
+    return this.#device !== undefined;
+  }
+
+  /** Replaces a lost device by one with the same weights and programs, and an empty cache. @throws {DeviceLostError} */
+  async replaceDevice(description: EmbedderDescription): Promise<void> {
+    const programs = [...this.#executables.keys()];
+    await this.#device?.replace(() => fillBuffers(this.backend, description, programs, this.#buffers));
   }
 
   /** Prepares programs, whose FFNs run by `feedForward`, which is closed with `release`. */
@@ -113,6 +122,13 @@ export class ModelResources {
     } catch (error) {
       if (!(error instanceof ReleasedError)) throw error; // the backend was disposed first, and freed everything
     }
-    if (this.#ownsBackend) await this.backend.dispose();
+    await this.#device?.dispose();
   }
+}
+
+function createDefaultBackend({ numThreads, activations }: BackendOptions): Promise<Backend> {
+  return createWasmBackend({
+    ...(numThreads === undefined ? {} : { numThreads }),
+    ...(activations === undefined ? {} : { activations }),
+  });
 }

@@ -91,6 +91,11 @@ export class KvMemory {
     if (changes.copies.length > 0 || changes.clearedSlots.length > 0) this.#queued.push(changes);
   }
 
+  /** Forgets queued changes: the cache is empty again. */
+  forget(): void {
+    this.#queued = [];
+  }
+
   /** Carries out what is queued; `undefined` when nothing is. No step may run meanwhile. */
   flush(): Promise<void> | undefined {
     return this.#queued.length === 0 ? undefined : this.#carryOut();

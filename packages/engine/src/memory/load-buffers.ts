@@ -8,7 +8,7 @@ import {
   type LoadWeightOptions,
   type Weight,
 } from '@winnow/models';
-import type { Backend, BufferGroup, BufferHandle, Program } from '@winnow/ops';
+import type { Backend, BufferGroup, BufferHandle, Program, ProgramBuffer } from '@winnow/ops';
 import { buffersOf } from './program-buffers.js';
 
 /** What happens while a model loads: bytes of weights so far. */
@@ -25,12 +25,38 @@ interface LoadBuffersOptions {
 /** Buffers by name, for `prepare`. When loading fails, everything allocated is freed. */
 export async function loadBuffers(
   backend: Backend,
-  { weights, constants }: EmbedderDescription,
+  description: EmbedderDescription,
   programs: readonly Program[],
-  { signal, onProgress }: LoadBuffersOptions,
+  options: LoadBuffersOptions,
 ): Promise<Map<string, BufferHandle>> {
   const buffers = new Map<string, BufferHandle>();
   const groups = bufferGroups(programs);
+  const allocate = ({ name, usage, sizeBytes }: ProgramBuffer): void => {
+    const group = groups.get(name);
+    buffers.set(name, backend.allocate({ sizeBytes, usage, label: name, ...(group === undefined ? {} : { group }) }));
+  };
+  try {
+    await fillBuffers(backend, description, programs, buffers, { ...options, allocate });
+    return buffers;
+  } catch (error) {
+    for (const buffer of buffers.values()) backend.free(buffer);
+    throw error;
+  }
+}
+
+interface FillBuffersOptions extends LoadBuffersOptions {
+  /** Called before each buffer is filled. */
+  readonly allocate?: (buffer: ProgramBuffer) => void;
+}
+
+/** Brings weights, constants and an empty cache into buffers that are zero elsewhere. */
+export async function fillBuffers(
+  backend: Backend,
+  { weights, constants }: EmbedderDescription,
+  programs: readonly Program[],
+  buffers: ReadonlyMap<string, BufferHandle>,
+  { signal, onProgress, allocate }: FillBuffersOptions = {},
+): Promise<void> {
   let loadedBytes = 0;
   let totalBytes = 0;
   for (const { name } of buffersOf(programs)) totalBytes += weights.get(name)?.stored.sizeBytes ?? 0;
@@ -39,21 +65,15 @@ export async function loadBuffers(
     onProgress?.({ loadedBytes, totalBytes });
   };
   const options = { onBytes, ...(signal === undefined ? {} : { signal }) };
-  try {
-    for (const { name, usage, sizeBytes } of buffersOf(programs)) {
-      const group = groups.get(name);
-      const buffer = backend.allocate({ sizeBytes, usage, label: name, ...(group === undefined ? {} : { group }) });
-      buffers.set(name, buffer);
-      const weight = weights.get(name);
-      const constant = constants.get(name);
-      if (weight !== undefined) await fillWeight(backend, buffer, weight, options);
-      else if (constant !== undefined) await fillConstant(backend, buffer, constant);
-      else if (name === slotPositionsName) await fillEmpty(backend, buffer);
-    }
-    return buffers;
-  } catch (error) {
-    for (const buffer of buffers.values()) backend.free(buffer);
-    throw error;
+  for (const programBuffer of buffersOf(programs)) {
+    const { name } = programBuffer;
+    allocate?.(programBuffer);
+    const buffer = buffers.get(name) as BufferHandle;
+    const weight = weights.get(name);
+    const constant = constants.get(name);
+    if (weight !== undefined) await fillWeight(backend, buffer, weight, options);
+    else if (constant !== undefined) await fillConstant(backend, buffer, constant);
+    else if (name === slotPositionsName) await fillEmpty(backend, buffer);
   }
 }
 

@@ -12,6 +12,8 @@ export type EngineEvent =
   | { readonly kind: 'waiting'; readonly neededBlocks: number; readonly availableBlocks: number }
   /** A sequence gave up its blocks for others. */
   | { readonly kind: 'preempted'; readonly numTokens: number }
+  /** The device of the backend was lost: another one takes its place, and the sequences are recomputed from their tokens. */
+  | { readonly kind: 'device-lost'; readonly reason: string }
   /** The oldest tokens of a session left the pool for a lower tier. */
   | { readonly kind: 'demoted'; readonly numTokens: number; readonly sizeBytes: number }
   /** Tokens of a session came back to the pool, where there was room again. */

@@ -68,6 +68,8 @@ export interface StepMetrics {
   readonly tokensPerSecond: number;
   /** Sequences that gave up their blocks for others and were computed again. */
   readonly numPreemptions: number;
+  /** Devices that were lost; the weights were loaded again and the sequences recomputed on another one. */
+  readonly numDeviceLosses: number;
   /** Sequences that wait for room in the cache now. */
   readonly numWaiting: number;
 }

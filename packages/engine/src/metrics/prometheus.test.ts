@@ -51,7 +51,14 @@ test('a sample per layer that has one, with the labels of the caller', () => {
 });
 
 test('tokens and the time that they took', () => {
-  const counts = { numSteps: 3, numSharedSteps: 0, numTokens: 10, numPreemptions: 0, numWaiting: 0 };
+  const counts = {
+    numSteps: 3,
+    numSharedSteps: 0,
+    numTokens: 10,
+    numPreemptions: 0,
+    numDeviceLosses: 0,
+    numWaiting: 0,
+  };
   const text = formatPrometheus({ steps: { ...counts, stepMs: 2500, tokensPerSecond: 4 } });
   expect(text).toContain('winnow_tokens_total 10\n');
   expect(text).toContain('winnow_step_seconds_total 2.5\n');

@@ -4,6 +4,7 @@ import type { KvTiers } from '../kv-offload/offloader.js';
 import type { KvMemory } from '../memory/kv-memory.js';
 import type { ReportEvent } from '../metrics/events.js';
 import type { CacheMetrics } from '../metrics/model-metrics.js';
+import type { Sequence } from './sequence.js';
 import type { StateRows } from './state-rows.js';
 
 export interface KvPoolParts {
@@ -25,6 +26,8 @@ export class KvPool {
   readonly tiers: KvTiers | undefined;
   readonly heavyHitters: HeavyHitterOptions | undefined;
   readonly report: ReportEvent;
+  /** All sequences that are open. */
+  readonly sequences: Set<Sequence> = new Set();
   /** Called when blocks may have become free; the scheduler sets it. */
   onFreed: () => void = () => undefined;
 
@@ -41,6 +44,24 @@ export class KvPool {
   apply(changes: BlockChanges): void {
     if (changes.droppedPages.length > 0) this.tiers?.drop(changes.droppedPages);
     this.memory.queue(changes);
+  }
+
+  /**
+   * The device has lost the cache. All sequences remember their tokens, to be recomputed, and what others could have shared is gone.
+   * @returns sequences that start over because positions of theirs were evicted: their tokens do not say which
+   */
+  forget(): ReadonlySet<Sequence> {
+    const gone = new Set<Sequence>();
+    for (const sequence of this.sequences) {
+      sequence.rollback();
+      if (sequence.view.numEvicted > 0) {
+        sequence.clear();
+        gone.add(sequence);
+      } else sequence.preempt();
+    }
+    this.manager.dropCached();
+    this.memory.forget();
+    return gone;
   }
 
   /** Blocks that `numTokens` more tokens of a sequence take, and blocks that are free or can be reclaimed. */

@@ -33,6 +33,8 @@ export interface RuntimeParts {
   readonly options: RuntimeOptions;
   readonly openFolder: OpenColdFolder;
   readonly now: () => number;
+  /** See `SchedulerOptions`. */
+  readonly replaceDevice?: (() => Promise<void>) | undefined;
 }
 
 export interface Runtime {
@@ -56,7 +58,10 @@ export async function createRuntime(parts: RuntimeParts): Promise<Runtime> {
     now,
   });
   const { whenFull = 'error' } = options;
-  return { pool, scheduler: new Scheduler(pool, runner, { maxChunk: plan.maxChunk, whenFull }) };
+  return {
+    pool,
+    scheduler: new Scheduler(pool, runner, { maxChunk: plan.maxChunk, whenFull, replaceDevice: parts.replaceDevice }),
+  };
 }
 
 interface StepPrograms {

@@ -6,7 +6,7 @@
  * A step is all or nothing for each sequence: what it appended is committed after its outputs were read, or rolled back.
  */
 import type { RecordProfile } from '@winnow/ops';
-import { CapacityError, ReleasedError } from '@winnow/tensor';
+import { CapacityError, DeviceLostError, ReleasedError } from '@winnow/tensor';
 import type { KvTiers, RoomRequest } from '../kv-offload/offloader.js';
 import type { ReadOutput } from '../memory/step-outputs.js';
 import type { StepMetrics } from '../metrics/model-metrics.js';
@@ -64,6 +64,8 @@ export interface SchedulerOptions {
   /** Maximum number of tokens of one request. */
   readonly maxChunk: number;
   readonly whenFull: WhenFull;
+  /** Replaces a lost device, with weights and programs as before and an empty cache. Without it, requests are rejected. */
+  readonly replaceDevice?: (() => Promise<void>) | undefined;
 }
 
 export class Scheduler {
@@ -73,6 +75,7 @@ export class Scheduler {
   readonly #pool: KvPool;
   readonly #runner: ModelRunner;
   readonly #whenFull: WhenFull;
+  readonly #replaceDevice: (() => Promise<void>) | undefined;
   /** Generations in progress, oldest first. */
   readonly #running = new Set<Sequence>();
   readonly #tasks: (() => Promise<void>)[] = [];
@@ -81,21 +84,26 @@ export class Scheduler {
   #isDisposed = false;
   #numTokens = 0;
   #numPreemptions = 0;
+  #numDeviceLosses = 0;
   readonly #wake = (): void => this.wake();
 
-  constructor(pool: KvPool, runner: ModelRunner, { maxChunk, whenFull }: SchedulerOptions) {
+  constructor(pool: KvPool, runner: ModelRunner, { maxChunk, whenFull, replaceDevice }: SchedulerOptions) {
     this.maxChunk = maxChunk;
     this.maxOutputRows = runner.programFor('prefill').maxOutputRows;
     this.#pool = pool;
     this.#runner = runner;
     this.#whenFull = whenFull;
+    this.#replaceDevice = replaceDevice;
     pool.onFreed = this.#wake;
   }
 
   /** Runs the request in one of the next steps. @throws {CapacityError} when the cache is full and the policy is `error` */
   run(request: StepRequest): Promise<void> {
     if (this.#isDisposed) return Promise.reject(new ReleasedError('model'));
-    if (this.#canRunDirectly(request)) return this.#runDirectly(request);
+    return this.#canRunDirectly(request) ? this.#runDirectly(request) : this.#enqueue(request);
+  }
+
+  #enqueue(request: StepRequest): Promise<void> {
     return new Promise((resolve, reject) => {
       this.#queue.push({ request, resolve, reject, runsAlone: false, isWaitingForRoom: false });
       this.wake();
@@ -121,6 +129,25 @@ export class Scheduler {
     });
   }
 
+  /** Within an exclusive task: computes again what a preempted sequence gave up. */
+  async recompute(sequence: Sequence): Promise<void> {
+    while (sequence.preempted !== undefined) {
+      const tokens = sequence.preempted;
+      const offset = sequence.view.numTokens;
+      const count = Math.min(this.maxChunk, tokens.length - offset);
+      if (this.#pool.tiers !== undefined) await this.#pool.tiers.makeRoom([{ view: sequence.view, numTokens: count }]);
+      try {
+        const appended = sequence.append(tokens.subarray(offset, offset + count));
+        const part = { sequence, tokens, offset, appended, outputRows: [] };
+        const program = await this.#runner.run([part], 'prefill', undefined);
+        sequence.commit(program.hasState, program.massesOf(0, sequence));
+      } catch (error) {
+        sequence.rollback();
+        throw error;
+      }
+    }
+  }
+
   /** Starts the loop if it does not run: there is a request or a task, or blocks may have become free. */
   wake(): void {
     if (!this.#isBusy && (this.#queue.length > 0 || this.#tasks.length > 0)) void this.#loop();
@@ -139,6 +166,7 @@ export class Scheduler {
       stepMs,
       tokensPerSecond: stepMs > 0 ? (1000 * this.#numTokens) / stepMs : 0,
       numPreemptions: this.#numPreemptions,
+      numDeviceLosses: this.#numDeviceLosses,
       numWaiting: this.#queue.filter(({ isWaitingForRoom }) => isWaitingForRoom).length,
     };
   }
@@ -171,7 +199,10 @@ export class Scheduler {
       this.#numTokens += count;
     } catch (error) {
       sequence.rollback();
-      throw error;
+      if (!this.#isRecoverable(error)) throw error;
+      const gone = await this.#recover(error);
+      if (gone.has(sequence)) throw error;
+      return this.#enqueue(request);
     } finally {
       this.#isBusy = false;
       this.wake();
@@ -204,7 +235,10 @@ export class Scheduler {
   async #step(): Promise<boolean> {
     if (this.#pool.tiers !== undefined) await this.#offload(this.#pool.tiers);
     const batches = this.#schedule();
-    for (const batch of batches) await this.#runBatch(batch);
+    const numLosses = this.#numDeviceLosses;
+    for (const batch of batches) {
+      if (numLosses === this.#numDeviceLosses) await this.#runBatch(batch);
+    }
     return batches.length > 0;
   }
 
@@ -317,18 +351,40 @@ export class Scheduler {
 
   async #runBatch(parts: Batch): Promise<void> {
     const { phase, signal } = (parts[0] as ScheduledPart).queued.request;
-    let program: StepProgram;
     try {
-      program = await this.#runner.run(parts, phase, parts.length === 1 ? signal : undefined);
+      const program = await this.#runner.run(parts, phase, parts.length === 1 ? signal : undefined);
+      let firstRow = 0;
+      for (const [index, part] of parts.entries()) {
+        await this.#finish(part, program, index, firstRow);
+        firstRow += part.outputRows.length;
+      }
     } catch (error) {
-      this.#failBatch(parts, error);
-      return;
+      if (!this.#isRecoverable(error)) return this.#failBatch(parts, error);
+      await this.#recover(error).catch(() => undefined); // the callers of all requests know by then
     }
-    let firstRow = 0;
-    for (const [index, part] of parts.entries()) {
-      await this.#finish(part, program, index, firstRow);
-      firstRow += part.outputRows.length;
+  }
+
+  #isRecoverable(error: unknown): error is DeviceLostError {
+    return this.#replaceDevice !== undefined && DeviceLostError.isInstance(error);
+  }
+
+  /**
+   * Replaces the lost device. Requests stay in the queue: their sequences are recomputed first. Those whose sequences cannot be
+   * recomputed are rejected, and all of them when there is no other device.
+   * @returns the sequences that start over
+   */
+  async #recover(lost: DeviceLostError): Promise<ReadonlySet<Sequence>> {
+    const gone = this.#pool.forget();
+    for (const queued of this.#queue) if (gone.has(queued.request.sequence)) this.#settle(queued, lost);
+    this.#numDeviceLosses++;
+    this.#pool.report({ kind: 'device-lost', reason: lost.reason });
+    try {
+      await this.#replaceDevice?.();
+    } catch (error) {
+      for (const queued of this.#queue) this.#settle(queued, error);
+      throw error;
     }
+    return gone;
   }
 
   /** Rolls a batch back. Requests of several sequences run once more, one by one, to find the one that failed. */
@@ -352,6 +408,7 @@ export class Scheduler {
       if (isLast) this.#settle(queued);
     } catch (error) {
       sequence.rollback();
+      if (this.#isRecoverable(error)) throw error;
       this.#settle(queued, error);
     }
   }

@@ -30,6 +30,7 @@ export class Sequence {
     this.#view = view;
     this.state = state;
     this.heavyHitters = heavyHitters;
+    pool.sequences.add(this);
   }
 
   static create(pool: KvPool): Sequence {
@@ -117,8 +118,17 @@ export class Sequence {
     this.#pool.report({ kind: 'evicted', numTokens: this.#view.numEvicted - before });
   }
 
+  /** All tokens, whether they are cached or to be recomputed. */
+  get tokens(): Int32Array {
+    return this.#preempted ?? this.#view.tokens.subarray(0, this.#view.numCommitted);
+  }
+
   /** Forgets tokens from `numTokens` on, or from further ahead when no recurrent state is kept for that position. */
   truncate(numTokens: number): void {
+    if (this.#preempted !== undefined && numTokens > this.#view.numTokens) {
+      this.#preempted = this.#preempted.slice(0, numTokens);
+      return;
+    }
     this.#preempted = undefined;
     const wanted = Math.min(numTokens, this.#view.numTokens);
     const numKept = this.state === undefined ? wanted : this.state.reach(wanted, this.#contentIdAt);
@@ -133,17 +143,20 @@ export class Sequence {
 
   /** Frees the blocks but remembers the tokens, to be recomputed. */
   preempt(): void {
-    this.#preempted ??= this.#view.tokens.slice();
+    if (this.#view.numTokens > 0) this.#preempted ??= this.#view.tokens.slice();
     this.#cut(0);
   }
 
   /** A second sequence with the same contents. */
   fork(): Sequence {
     const view = this.#pool.manager.fork(this.#view.id);
-    return new Sequence(this.#pool, view, this.state?.fork(), this.heavyHitters?.fork());
+    const fork = new Sequence(this.#pool, view, this.state?.fork(), this.heavyHitters?.fork());
+    fork.#preempted = this.#preempted;
+    return fork;
   }
 
   free(): void {
+    this.#pool.sequences.delete(this);
     this.state?.free();
     this.#free(this.#pool.manager.free(this.#view.id));
   }

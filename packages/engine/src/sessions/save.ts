@@ -30,6 +30,7 @@ export async function saveSession(
 ): Promise<SessionSize> {
   try {
     const draft = await scheduler.exclusive(async () => {
+      await scheduler.recompute(sequence);
       await pool.memory.flush();
       const made = await draftOf(pool, sequence, parts());
       if (made.isStill) return made;

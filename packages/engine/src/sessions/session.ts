@@ -103,8 +103,7 @@ export class ModelSession implements Session {
   }
 
   get tokens(): readonly number[] {
-    const { tokens, numCommitted } = this.#sequence.view;
-    return this.#isDisposed ? [] : Array.from(tokens.subarray(0, numCommitted));
+    return this.#isDisposed ? [] : Array.from(this.#sequence.tokens);
   }
 
   generate(prompt: Prompt, options: GenerateOptions = {}): Generation {

@@ -1,0 +1,153 @@
+/**
+ * A backend whose device can be replaced when it is lost. Handles and executables of its facade stay valid: they move to memory
+ * and programs of the new device, whose contents the caller brings back.
+ */
+import type { Backend, BufferHandle, Executable, PrepareOptions, Program } from '@winnow/ops';
+import { DeviceLostError, ReleasedError } from '@winnow/tensor';
+
+type AllocateRequest = Parameters<Backend['allocate']>[0];
+
+interface DeviceBuffer extends BufferHandle {
+  readonly request: AllocateRequest;
+  /** On the present device. */
+  inner: BufferHandle;
+}
+
+interface DeviceExecutable {
+  readonly program: Program;
+  readonly options: PrepareOptions;
+  inner: Executable;
+}
+
+/** How many devices in a row may be lost before one has been filled. */
+const maxReplacements = 3;
+
+export class ReplaceableDevice {
+  /** What programs and buffers are made with. It stays, whatever device is behind it. */
+  readonly backend: Backend;
+  readonly #create: () => Promise<Backend>;
+  readonly #buffers = new Set<DeviceBuffer>();
+  readonly #executables = new Set<DeviceExecutable>();
+  #current: Backend;
+  #failure: DeviceLostError | undefined;
+
+  private constructor(first: Backend, create: () => Promise<Backend>) {
+    this.#create = create;
+    this.#current = first;
+    this.backend = this.#facade(first);
+    this.#watch(first);
+  }
+
+  static async create(create: () => Promise<Backend>): Promise<ReplaceableDevice> {
+    return new ReplaceableDevice(await create(), create);
+  }
+
+  /**
+   * Replaces the lost device: allocates all buffers again, lets `fill` write what they have to hold, and prepares all programs.
+   * @throws {DeviceLostError} when new devices are lost as well
+   */
+  async replace(fill: () => Promise<void>): Promise<void> {
+    for (let attempt = 1; ; attempt++) {
+      await this.#disposeCurrent();
+      this.#current = await this.#create();
+      this.#failure = undefined;
+      this.#watch(this.#current);
+      try {
+        for (const buffer of this.#buffers) buffer.inner = this.#current.allocate(buffer.request);
+        await fill();
+        for (const executable of this.#executables) executable.inner = await this.#prepare(executable);
+        return;
+      } catch (error) {
+        if (DeviceLostError.isInstance(error)) this.#failure ??= error;
+        if (!DeviceLostError.isInstance(error) || attempt === maxReplacements) throw error;
+      }
+    }
+  }
+
+  dispose(): Promise<void> {
+    return this.#current.dispose();
+  }
+
+  #watch(backend: Backend): void {
+    void backend.lost.then((failure) => {
+      if (this.#current === backend) this.#failure ??= failure;
+    });
+  }
+
+  /** What is left of a lost device may fail to go. */
+  async #disposeCurrent(): Promise<void> {
+    try {
+      await this.#current.dispose();
+    } catch (error) {
+      if (!DeviceLostError.isInstance(error)) throw error;
+    }
+  }
+
+  #device(): Backend {
+    if (this.#failure !== undefined) throw this.#failure;
+    return this.#current;
+  }
+
+  #prepare({ program, options }: Pick<DeviceExecutable, 'program' | 'options'>): Promise<Executable> {
+    const buffers = new Map([...options.buffers].map(([name, handle]) => [name, this.#inner(handle)]));
+    return this.#device().prepare(program, { ...options, buffers });
+  }
+
+  #inner(handle: BufferHandle): BufferHandle {
+    const buffer = handle as DeviceBuffer;
+    if (!this.#buffers.has(buffer)) throw new ReleasedError('buffer');
+    return buffer.inner;
+  }
+
+  #facade({ name, limits }: Backend): Backend {
+    return {
+      name,
+      limits,
+      lost: new Promise(() => undefined), // it is replaced instead
+      supports: (op, description) => this.#current.supports(op, description),
+      breakEvenRatio: (dtype, layout) => this.#current.breakEvenRatio(dtype, layout),
+      allocate: (request) => {
+        const { sizeBytes, usage } = request;
+        const buffer: DeviceBuffer = { sizeBytes, usage, request, inner: this.#device().allocate(request) };
+        this.#buffers.add(buffer);
+        return buffer;
+      },
+      view: (buffer) => this.#device().view(this.#inner(buffer)),
+      write: async (buffer, byteOffset, bytes) => this.#device().write(this.#inner(buffer), byteOffset, bytes),
+      read: async (buffer, byteOffset, target) => this.#device().read(this.#inner(buffer), byteOffset, target),
+      copy: async (from, fromOffset, to, toOffset, sizeBytes) =>
+        this.#device().copy(this.#inner(from), fromOffset, this.#inner(to), toOffset, sizeBytes),
+      free: (buffer) => {
+        const inner = this.#inner(buffer);
+        this.#buffers.delete(buffer as DeviceBuffer);
+        if (this.#failure === undefined) this.#current.free(inner);
+      },
+      prepare: (program, options) => this.#prepareFacade(program, options),
+      dispose: () => this.#current.dispose(),
+    };
+  }
+
+  async #prepareFacade(program: Program, options: PrepareOptions): Promise<Executable> {
+    const { signal: _ends, ...lasting } = options;
+    const inner = await this.#prepare({ program, options });
+    const executable: DeviceExecutable = { program, options: lasting, inner };
+    this.#executables.add(executable);
+    return {
+      program,
+      fallbacks: inner.fallbacks,
+      run: async (scalars, runOptions) => {
+        this.#device();
+        await executable.inner.run(scalars, runOptions);
+      },
+      read: async (output, target) => {
+        this.#device();
+        await executable.inner.read(output, target);
+      },
+      profile: () => executable.inner.profile(),
+      dispose: async () => {
+        this.#executables.delete(executable);
+        if (this.#failure === undefined) await executable.inner.dispose();
+      },
+    };
+  }
+}
