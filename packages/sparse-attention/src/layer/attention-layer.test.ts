@@ -3,6 +3,7 @@ import { ArgumentError, CapacityError, ReleasedError, ShapeError, type Tensor3 }
 import { describe, expect, it } from 'vitest';
 import { describeBackends } from '../../test/backends.js';
 import { denseTruth, largestDifference, randomTensor, roundingBound, wasmBound } from '../../test/dense-truth.js';
+import type { KeyVisit } from './attend-options.js';
 import { attend } from './attend.js';
 import { AttentionLayer, type AttentionLayerOptions } from './attention-layer.js';
 
@@ -108,7 +109,6 @@ describeBackends('drafts', (backend) => {
 
 describeBackends('reports', (backend) => {
   const data = dataOf(6, 2);
-  const sizes = { backend, numHeads: 6, numKvHeads: 2, headDim, capacity: seqLen };
 
   it.each([
     'dense',
@@ -142,6 +142,28 @@ describeBackends('reports', (backend) => {
     expect(mass.reduce((a, b) => a + b, 0) / (6 * (seqLen - first))).toBeCloseTo(1, 5);
     for (const [i, value] of mass.entries()) expect(value > 0).toBe(visited.has(i));
   });
+});
+
+describeBackends('runs', (backend) => {
+  const data = dataOf(6, 2);
+  const sizes = { backend, numHeads: 6, numKvHeads: 2, headDim, capacity: seqLen };
+
+  it.each(['dense', 'oracle-topk:k=9', 'subquadratic:window=9,block=8'])(
+    '%s reports keys on both sides of bidirectional queries',
+    async (policy) => {
+      const { q, k, v } = data;
+      let pairsVisited = 0;
+      let numLater = 0;
+      const onVisit = ({ query, numHeads, tokens, blocks }: KeyVisit): void => {
+        pairsVisited += numHeads * (tokens.length + blocks.length);
+        numLater += tokens.filter((j) => j > query).length;
+      };
+      const { pairs, densePairs } = await attend(policy, q, k, v, { backend, causal: false, onVisit });
+      expect(pairsVisited).toBe(pairs);
+      expect(densePairs).toBe(6 * seqLen * seqLen);
+      expect(numLater).toBeGreaterThan(0);
+    },
+  );
 
   it('cuts long calls into runs with the same results', async () => {
     for (const prefill of ['dense', 'subquadratic:window=8,block=4', 'h2o:chunk=16,local=4,heavy=6']) {

@@ -48,7 +48,8 @@ export interface AttentionLayerReport {
 }
 
 /**
- * A cache with one policy for prompts and one for generated tokens. One call at a time; `close` frees its memory.
+ * A cache with one policy for prompts and one for generated tokens. One call at a time; `close` frees its memory. When a call
+ * fails while it runs, the tokens that it has appended stay until `truncate` removes them.
  *
  * ```ts
  * await using layer = new AttentionLayer({ backend, decode: 'sparq', numHeads: 8, numKvHeads: 2, headDim: 64, capacity: 4096 });

@@ -1,15 +1,15 @@
-/** What policies require of the caches that programs run on, so that who makes the caches can check before. */
+/** What policies require of the caches that their programs run on, to be checked before the caches are made. */
 import { ArgumentError } from '@winnow/tensor';
 import type { AttentionPolicy, AttentionSpec } from '../policy/policy-types.js';
 import { resolvePolicy } from '../policy/resolve-policy.js';
 import { meanSizeOf, pageSizeOf } from './side-data.js';
 
 export interface AttentionRequirements {
-  /** The number of tokens of a cache block has to be a multiple of each. */
+  /** The number of tokens of a cache block must be a multiple of each. */
   readonly blockSizes: readonly number[];
   /** Whether sequences carry states (`state.<layer>.*`, with the scalars `stateFrom` and `stateTo`). */
   readonly needsStates: boolean;
-  /** Whether logical slot j of a sequence has to hold position j: no ring, nothing moved up after an eviction. */
+  /** Whether logical slot j of a sequence must hold position j: no ring, and no slots moved after an eviction. */
   readonly needsOrderedSlots: boolean;
   /**
    * Positions that are read when all policies are streaming: the first `sinks` and the last `window`.
@@ -43,7 +43,7 @@ function readsOf(policies: readonly AttentionPolicy[]): { sinks: number; window:
   return policies.length === 0 ? undefined : { sinks, window };
 }
 
-/** @throws {ArgumentError} when a cache with blocks of `blockSize` tokens can't serve the policies */
+/** @throws {ArgumentError} when a cache with blocks of `blockSize` tokens cannot serve the policies */
 export function checkBlockSize({ blockSizes }: AttentionRequirements, blockSize: number): void {
   for (const size of blockSizes) {
     if (blockSize % size === 0) continue;

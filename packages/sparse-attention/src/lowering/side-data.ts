@@ -33,7 +33,7 @@ export function pageSizeOf(policy: AttentionPolicy): number | undefined {
   return policy.kind === 'page-topk' ? policy.pageSize : undefined;
 }
 
-/** @throws {ArgumentError} unless blocks of the cache are whole numbers of parts */
+/** @throws {ArgumentError} unless a cache block consists of whole parts */
 export function partsOf(blockSize: number, partSize: number, what: string): number {
   if (partSize >= 1 && blockSize % partSize === 0) return blockSize / partSize;
   throw new ArgumentError({
@@ -84,7 +84,7 @@ export function boxesOf(b: ProgramBuilder, cache: LayerCache, pageSize: number):
   };
 }
 
-/** The transposed keys, in the dtype of the keys where that is one of single numbers, else in f16. */
+/** The transposed keys, in the dtype of the keys; in f16 where that is a block format. */
 export function columnsOf(b: ProgramBuilder, cache: LayerCache): ProgramTensor {
   const { C, K, S, H } = sizes(cache);
   const { dtype } = cache.kv.keys;
@@ -93,8 +93,7 @@ export function columnsOf(b: ProgramBuilder, cache: LayerCache): ProgramTensor {
 }
 
 /**
- * The size of the blocks whose means a SparQ policy takes the mean value from: those that another policy of the layer keeps
- * anyway, or whole cache blocks.
+ * The size of the blocks whose means give SparQ its mean value: that of another policy of the layer, or whole cache blocks.
  */
 export function sparqMeanSize(cache: LayerCache, policies: readonly AttentionPolicy[]): number {
   for (const policy of policies) {

@@ -22,7 +22,7 @@ const itemNames = 'prefill= | decode= | dense-first= | dense-last= | layers=';
 /**
  * Reads the text form, or JSON. A bare policy serves both phases where it can; the other phase is dense then (`sparq` decodes,
  * `h2o` prefills).
- * @throws {ArgumentError} that says what is wrong and what is possible
+ * @throws {ArgumentError} that names what is wrong and what is possible
  */
 export function parseAttention(text: string): AttentionSpec {
   if (isJson(text)) return checkAttention(parseJson(text, 'attention'));
@@ -85,7 +85,7 @@ export function formatAttention(spec: AttentionSpec, options: { readonly full?: 
   return [`prefill=${prefillText}`, `decode=${decodeText}`, ...items].join(';');
 }
 
-/** What a command line gives; `prefill` and `decode` win over the same phase of `attention`. */
+/** The options of a command line; `prefill` and `decode` win over the same phase of `attention`. */
 export interface AttentionOptions {
   /** The text form of a whole specification, or a bare policy. */
   readonly attention?: string | undefined;
@@ -106,9 +106,9 @@ export function attentionFromOptions({ attention, prefill, decode }: AttentionOp
 }
 
 /**
- * Checks a specification from JSON or untyped code and fills in what is absent; text and single policies are taken too.
+ * Checks a specification from JSON or untyped code and fills in what is absent; text and single policies are accepted as well.
  * A checked specification is plain data: `JSON.stringify` writes it.
- * @throws {ArgumentError} that says what is wrong and what is possible
+ * @throws {ArgumentError} that names what is wrong and what is possible
  */
 export function checkAttention(value: unknown): AttentionSpec {
   if (typeof value === 'string') return parseAttention(value);
@@ -135,7 +135,7 @@ export function checkAttention(value: unknown): AttentionSpec {
   };
 }
 
-/** The same policy in both phases where possible; dense in a phase that it can't serve. */
+/** The same policy in both phases where possible; dense in a phase that it cannot serve. */
 function bareSpec(policy: AttentionPolicy): AttentionSpec {
   const forPhase = (phase: AttentionPhase): AttentionPolicy =>
     supportsPhase(policy.kind, phase) ? policy : { kind: 'dense' };

@@ -1,4 +1,4 @@
-/** The fields of each kind of policy: names in text and in JSON, ranges, defaults. Parsing, printing and checking read this. */
+/** The fields of each kind of policy: names in text and in JSON, ranges, defaults. Parsing, formatting and checking rely on them. */
 import type { AttentionPhase, AttentionPolicy, PolicyKind } from './policy-types.js';
 
 export type FieldValue = number | boolean | string | readonly number[];
@@ -11,11 +11,11 @@ export interface PolicyField {
   readonly key: string;
   readonly type: 'integer' | 'number' | 'boolean' | 'choice' | 'positions';
   readonly min?: number;
-  /** Numbers have to be below this. */
+  /** Exclusive upper bound of numbers. */
   readonly below?: number;
-  /** Words that are possible: all for a choice, besides numbers otherwise. */
+  /** The words that a choice may be; for other types, words that are accepted besides numbers. */
   readonly words?: readonly string[];
-  /** What it is when nothing is said; may look at what was said about the fields. */
+  /** The default, which may depend on the fields that are given. */
   readonly fallback: (given: Given) => FieldValue;
 }
 
@@ -24,7 +24,7 @@ export interface PolicySchema {
   readonly aliases: readonly string[];
   readonly phases: readonly AttentionPhase[];
   readonly fields: readonly PolicyField[];
-  /** Says what is wrong with a combination of valid values. */
+  /** Reports what is wrong with a combination of valid values. */
   readonly check?: (policy: AttentionPolicy) => CombinationProblem | undefined;
 }
 

@@ -4,12 +4,12 @@ import { schemaOf, type FieldValue, type PolicyField } from './policy-fields.js'
 import type { AttentionPolicy } from './policy-types.js';
 import { checkPolicy, complete, expectedOf, fits, knownSchema } from './policy-values.js';
 
-/** Whether a text is JSON and not the language of policies. */
+/** Whether a text is JSON rather than the language of policies. */
 export function isJson(text: string): boolean {
   return text.trimStart().startsWith('{');
 }
 
-/** @throws {ArgumentError} for text that is no JSON */
+/** @throws {ArgumentError} for text that is not JSON */
 export function parseJson(text: string, argument: string): unknown {
   try {
     return JSON.parse(text);
@@ -21,7 +21,7 @@ export function parseJson(text: string, argument: string): unknown {
 
 /**
  * Reads a policy such as `subquadratic:window=256,globals=0+5` or `h2o:chunk=1024` (an alias of `h2o-prefill`), or its JSON.
- * @throws {ArgumentError} for an unknown name, key or value, a key said twice, or an impossible combination
+ * @throws {ArgumentError} for an unknown name, key or value, a repeated key, or an impossible combination
  */
 export function parsePolicy(text: string, argument = 'policy'): AttentionPolicy {
   if (isJson(text)) return checkPolicy(parseJson(text, argument), argument);
@@ -79,7 +79,7 @@ function numberOf(word: string): number {
 export function formatPolicy(policy: AttentionPolicy, { full = false }: { readonly full?: boolean } = {}): string {
   const { fields } = knownSchema(policy.kind, 'policy');
   const values = policy as unknown as Readonly<Record<string, FieldValue>>;
-  // A fallback may look at other fields, so what is printed has to give the same fallbacks again.
+  // A fallback may look at other fields, so the printed fields must lead to the same fallbacks.
   const printed: Record<string, FieldValue> = {};
   for (const { property, fallback } of fields) {
     if (full || !isSame(fallback({}), values[property])) printed[property] = values[property];

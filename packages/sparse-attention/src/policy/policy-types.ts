@@ -16,7 +16,7 @@ export interface SubquadraticPolicy {
   readonly globals: readonly number[];
   /** Tokens (and landmarks) at distances 1, 2, 4, ... */
   readonly logStride: boolean;
-  /** Means of blocks as keys: also of blocks inside the window, only of blocks that aren't candidates anyway, or none. */
+  /** Means of blocks as keys: of all blocks, only of those whose tokens are not all keys anyway, or none. */
   readonly landmarks: 'compat' | 'outside-window' | 'off';
   /** `log-count` adds log(tokens of the block) to the logit of a landmark. */
   readonly landmarkBias: 'none' | 'log-count';
@@ -31,7 +31,7 @@ export interface SparqPolicy {
   readonly topK: number;
   /** Most recent tokens that are always among them. */
   readonly local: number;
-  /** Let the mean of all values stand for the tokens that were not chosen. */
+  /** Use the mean of all values for the tokens that were not chosen. */
   readonly meanValue: boolean;
   /** Correct the softmax temperature of the approximate logits for the components left out. */
   readonly temperature: boolean;
@@ -64,7 +64,7 @@ export interface StreamingPolicy {
 /** Pages by an upper bound of their logits, with a certificate of the mass that may be missing. */
 export interface PageTopKPolicy {
   readonly kind: 'page-topk';
-  /** Pages chosen at most, besides those that are always exact. */
+  /** Maximum number of pages chosen, besides those that are always exact. */
   readonly budget: number | 'all';
   /** Stop when the mass that may be missing is at most this; 0: never stop early. */
   readonly epsilon: number;
@@ -76,7 +76,7 @@ export interface PageTopKPolicy {
   readonly pageSize: number;
 }
 
-/** The k keys of largest logit per query head: what no method can know in advance. A reference, not a saving. */
+/** The k keys of the largest logits per query head, which no method can know in advance: a reference, not a saving. */
 export interface OracleTopKPolicy {
   readonly kind: 'oracle-topk';
   readonly k: number;

@@ -47,7 +47,7 @@ function isPosition(value: unknown): value is number {
   return typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= maxInteger;
 }
 
-/** The schema of a name. @throws {ArgumentError} for a name that none has */
+/** The schema of a name. @throws {ArgumentError} for an unknown name */
 export function knownSchema(name: string, argument: string): PolicySchema {
   const schema = schemaOf(name);
   if (schema === undefined) {
@@ -57,7 +57,7 @@ export function knownSchema(name: string, argument: string): PolicySchema {
   return schema;
 }
 
-/** Fills in what was not said and checks the combination. @throws {ArgumentError} for an impossible one */
+/** Fills in defaults and checks the combination. @throws {ArgumentError} for an impossible one */
 export function complete(
   schema: PolicySchema,
   given: Readonly<Record<string, FieldValue | undefined>>,

@@ -7,7 +7,7 @@ import type { AttentionPhase, AttentionPolicy, AttentionSpec, LayerPolicy } from
 /**
  * The policies of layers 0 to `numLayers - 1`. First the policies of the phases, then `denseFirst` and `denseLast`, then
  * the overrides in their order. An override without a phase applies where its policy is possible.
- * @throws {ArgumentError} when a layer is named that the model does not have, or text is wrong
+ * @throws {ArgumentError} for a layer that the model does not have, and for wrong text
  */
 export function resolvePolicy(
   spec: AttentionSpec | string,

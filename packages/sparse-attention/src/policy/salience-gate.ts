@@ -1,6 +1,6 @@
 /**
  * A learned gate that decides which log-stride tokens are worth keeping: a FastGRNN cell (arXiv:1901.02358) over the keys
- * in their order and a threshold on a read-out of its state. Causal: a decision never changes when later tokens come.
+ * in order, and a threshold on a read-out of its state. Causal: a decision never changes when later tokens come.
  */
 import { ArgumentError } from '@winnow/tensor';
 

@@ -73,7 +73,7 @@ interface ComparisonOptions {
   readonly scale: number | undefined;
 }
 
-/** Collects what the visited keys of every query hold of its exact softmax. */
+/** Collects how much of each query's exact softmax the visited keys hold. */
 class Comparison {
   readonly #tensors: AttentionTensors;
   readonly #options: ComparisonOptions;

@@ -1,4 +1,4 @@
-/** Attention-level quality: how far an output is from dense, and what the visited keys hold of the exact softmax. */
+/** Attention-level quality: how far an output is from dense, and how much of the exact softmax the visited keys hold. */
 import { ShapeError, type Tensor3 } from '@winnow/tensor';
 
 /** A distribution over rows. */

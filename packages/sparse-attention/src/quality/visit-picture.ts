@@ -1,4 +1,4 @@
-/** Which keys rows attended to, as data for a picture, and pairs per row as numbers. */
+/** The keys that queries attended to, as data for a picture, and the pairs of each query. */
 import type { KeyVisit } from '../layer/attend-options.js';
 
 /** Counts visits per query and, in cells of a grid, per query and key. */
@@ -13,7 +13,7 @@ export class VisitPicture {
   readonly #numTokens: number;
   readonly #head: number;
 
-  /** `head` is the query head to look at; `size` are cells per side, of which at most `numTokens` make sense. */
+  /** `head` is the query head to look at; `size` is the number of cells per side, at most `numTokens`. */
   constructor({
     numTokens,
     head = 0,
