@@ -5,6 +5,7 @@ import { toolEnvironment } from './environment.mjs';
 import { root, say, seconds } from './log.mjs';
 import { runThrough } from './process.mjs';
 import { parseSelection } from './selection.mjs';
+import { budgetsMs, budgetText } from './budgets.mjs';
 import { closingLine, exitCodeOf, runWithReports } from './test.mjs';
 import { turbo } from './turbo.mjs';
 
@@ -21,24 +22,26 @@ function runSummaries() {
   }
 }
 
-/** One line for each gate: how many packages passed, which failed, how many came from the cache. */
+/** One line for each gate: how many packages passed, which failed, how many came from the cache, how long the rest took. */
 function printTable(summaryFile, print) {
   const { tasks } = JSON.parse(readFileSync(join(runsFolder, summaryFile), 'utf8'));
   const gates = new Map();
   for (const task of tasks) {
     if (task.task === 'transit' || (task.command ?? '<NONEXISTENT>') === '<NONEXISTENT>') continue;
-    const row = gates.get(task.task) ?? { passed: 0, cached: 0, failed: [] };
+    const row = gates.get(task.task) ?? { passed: 0, cached: 0, failed: [], timeMs: 0 };
     const isCached = task.cache?.status === 'HIT';
     if (isCached || task.execution?.exitCode === 0) row.passed += 1;
     else row.failed.push(task.package === '//' ? 'root' : task.package);
     if (isCached) row.cached += 1;
+    else row.timeMs += (task.execution?.endTime ?? 0) - (task.execution?.startTime ?? 0);
     gates.set(task.task, row);
   }
   print('gates:');
-  for (const [name, { passed, cached, failed }] of gates) {
+  for (const [name, { passed, cached, failed, timeMs }] of gates) {
     const verdict = failed.length === 0 ? 'ok    ' : 'FAILED';
     const where = failed.length === 0 ? '' : `  ${failed.join(', ')}`;
-    print(`  ${verdict} ${name.replace('gate:', '').padEnd(12)} ${passed} passed (${cached} cached)${where}`);
+    const time = `${(timeMs / 1000).toFixed(1)} s`.padStart(8);
+    print(`  ${verdict} ${name.replace('gate:', '').padEnd(12)} ${time}  ${passed} passed (${cached} cached)${where}`);
   }
 }
 
@@ -86,7 +89,8 @@ export async function taskCheck(tools, rest) {
     rmSync(join(runsFolder, file), { force: true });
   }
   const code = exitCodeOf(outcome) || codeOfScripts;
-  print(`check ${code === 0 ? 'passed' : 'FAILED'} after ${seconds(startMs)}`);
+  const budget = selected ? budgetsMs.checkOfPackage : budgetsMs.check;
+  print(`check ${code === 0 ? 'passed' : 'FAILED'} after ${seconds(startMs)}, ${budgetText(budget)}`);
   print(closingLine(outcome.total));
   return code;
 }

@@ -2,6 +2,7 @@
 import { existsSync, readFileSync, rmSync } from 'node:fs';
 import { join, relative } from 'node:path';
 import { recordBuild, sourceStamp } from './build-stamp.mjs';
+import { budgetsMs, budgetText } from './budgets.mjs';
 import { workspaceFolders } from './install.mjs';
 import { withLock } from './lock.mjs';
 import { root, say, seconds } from './log.mjs';
@@ -79,7 +80,7 @@ export async function runWithReports(tools, turboArguments, { selected, print })
     const folders = testedFolders();
     for (const folder of folders) rmSync(join(folder, reportPath), { force: true });
     const code = await turbo(tools, ['run', ...turboArguments]);
-    print(`tests (${seconds(startMs)}):`);
+    print(`tests (${seconds(startMs)}, ${budgetText(budgetsMs.test)}):`);
     const total = summarise(selected ? folders.filter((folder) => selected.has(folder)) : folders, print);
     if (code === 0 && selected === undefined) recordBuild(builtFrom);
     return { code, total };

@@ -50,6 +50,12 @@ describe('ByteCursor', () => {
     expect(() => cursor.size64('count')).toThrow(/at byte 50: count: expected at most 2\^53 - 1, got 9007199254740992/);
   });
 
+  it('refuses sizes with the highest bit set, which are no negative numbers', async () => {
+    const cursor = new ByteCursor(memorySource(new Uint8Array(8).fill(0xff)));
+    await cursor.ensure(8, 'x');
+    expect(() => cursor.size64('count')).toThrow(/expected at most 2\^53 - 1, got 18446744073709551615/);
+  });
+
   it('refuses to run past the end, with the offset and the field, before it allocates', async () => {
     const cursor = new ByteCursor(memorySource(sample, 'file'), { byteOffset: 60 });
     await expect(cursor.ensure(2 ** 50, 'text')).rejects.toThrow(

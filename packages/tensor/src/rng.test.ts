@@ -16,6 +16,15 @@ test('xoshiro128** from state 1 2 3 4 gives the values of the reference implemen
   ]);
 });
 
+test('nextFloat has 53 bits: 27 of one draw, then 26 of the next', () => {
+  const rng = createRng(7);
+  const words = createRng(7);
+  for (let i = 0; i < 100; i++) {
+    const [high, low] = [words.nextUint32(), words.nextUint32()].map(BigInt) as [bigint, bigint];
+    expect(rng.nextFloat()).toBe(Number(((high >> 5n) << 26n) | (low >> 6n)) / 2 ** 53);
+  }
+});
+
 test('SplitMix64 gives the values of the reference implementation', () => {
   // Vector of Rosetta Code, "Pseudo-random numbers/Splitmix64".
   expect(splitMix64(1234567n, 5)).toEqual([

@@ -81,6 +81,16 @@ test('copyTo writes the elements in row-major order, and contiguity means equal 
   );
 });
 
+test.each([
+  [3, 2, 4],
+  [2, 3, 2, 5],
+])('copyTo advances every axis of a view of %i x %i x %i', (...shape) => {
+  const view = new StridedView(iota(numElements(shape)), shape).permute([...shape.keys()].reverse());
+  const out = new Int32Array(view.numElements);
+  view.copyTo(out);
+  expect([...out]).toEqual(elements(view));
+});
+
 test('negative and zero strides', () => {
   const reversed = new StridedView(iota(4), [4], { strides: [-1], offset: 3 });
   expect(elements(reversed)).toEqual([3, 2, 1, 0]);

@@ -1,5 +1,6 @@
 import { createReferenceBackend } from '@winnow/ops';
 import { ArgumentError, FormatError } from '@winnow/tensor';
+import { sampled } from '@winnow/test-utils';
 import { afterAll, describe, expect, test } from 'vitest';
 import { goldenBlocks, predictableBlock, randomBlock, randomRow } from '../../test/blocks.js';
 import { fileOf, open, sidecarBytes } from '../../test/sidecars.js';
@@ -214,7 +215,8 @@ describe('checkpoints', () => {
       const expected = await sidecarBytes(await calibrate(two, { ...options, checkpoint: whole }));
       expect(await sidecarBytes(await calibrate(two, options))).toEqual(expected);
       expect(whole.numSaves).toBe(7); // two inside of each of two phases, three between phases
-      for (let killAt = 0; killAt < whole.numSaves; killAt++) {
+      const saves = Array.from({ length: whole.numSaves }, (_, save) => save);
+      for (const killAt of predictor === 'low-rank' ? saves : sampled(saves, 3)) {
         const store = new MemoryStore();
         store.killAt = killAt;
         await expect(calibrate(two, { ...options, checkpoint: store })).rejects.toThrow('killed');

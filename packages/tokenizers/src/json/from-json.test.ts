@@ -1,5 +1,6 @@
 import { FormatError, WinnowError } from '@winnow/tensor';
 import fc from 'fast-check';
+import { testCoverage } from '@winnow/test-utils';
 import { describe, expect, it } from 'vitest';
 import { idsHash, mixedTexts, pairVocabulary } from '../../test/cases.js';
 import { demoTokenizer, hashAt, readFixture } from '../../test/fixtures.js';
@@ -190,7 +191,7 @@ it('tokenizerFromJson: throws nothing but Winnow errors for changed files', () =
         if (!WinnowError.isInstance(error)) throw error;
       }
     }),
-    { numRuns: 400 },
+    { numRuns: testCoverage === 'full' ? 400 : 120 },
   );
 });
 
