@@ -1,6 +1,6 @@
 /**
- * Weights whose rows are interleaved in place by `assembly/gemm/repack.ts`. A buffer knows what is interleaved in it, so that its
- * bytes can be given back as they were written, and so that programs with other wishes can share it.
+ * Weights that `assembly/gemm/repack.ts` interleaves in place. A buffer knows what is repacked in it, so that its bytes can be read
+ * as they were written, and so that programs that need another layout can share it.
  */
 import type { OpRecord, Program, TensorRef } from '@winnow/ops';
 import { dtypeInfo, tensorBytes, type DType } from '@winnow/tensor';
@@ -28,22 +28,22 @@ const groupSize = 4;
 const neuronColumns = 128;
 const opcodes = { rows: { pack: 1000, unpack: 1001 }, neurons: { pack: 1002, unpack: 1003 } };
 
-/** Weights of which `assembly/ffn/axpy-tokens.ts` makes sums. */
+/** Weights that axpy kernels take (`assembly/ffn`). */
 const combinable: ReadonlySet<DType> = new Set<DType>(['q8_0', 'q4_0']);
 
-/** Whether a product with chosen rows, which stay as they are, runs on 8-bit activations. */
+/** Whether a sparse op, whose weights are not interleaved beforehand, runs on 8-bit activations. */
 export function isInt8Sparse({ op, inputs }: OpRecord): boolean {
   const { dtype } = (inputs['weight'] as TensorRef | undefined) ?? { dtype: 'f32' };
   const isProduct = op === 'sparse-matmul' || op === 'sparse-feed-forward';
   return (isProduct && packable.has(dtype)) || (op === 'sparse-combine' && combinable.has(dtype));
 }
 
-/** Whether a product runs on 8-bit activations once its weights are packed. */
+/** Whether a matmul runs on 8-bit activations once its weights are repacked. */
 export function isInt8Matmul({ op, inputs }: OpRecord): boolean {
   return (op === 'matmul' || op === 'expert-matmul') && packable.has((inputs['weight'] as TensorRef).dtype);
 }
 
-/** The tensor of a record that its kernel can read packed. */
+/** The tensor of a record that its kernel can read repacked. */
 export function packedRefOf({ op, inputs }: OpRecord): TensorRef | undefined {
   if (op === 'matmul' || op === 'expert-matmul') return inputs['weight'];
   if (op === 'embedding-lookup') return inputs['table'];
@@ -56,8 +56,8 @@ export function keyOf({ buffer, byteOffset, dtype, shape }: TensorRef): string {
 }
 
 /**
- * The weights of all 8-bit products, except those that some record reads in another way: as another shape, or by an op
- * that knows no packed rows. The weights of `hostBuffers` stay as they are.
+ * The weights of all 8-bit matmuls, except those that some record reads in another way: as another shape, or by an op
+ * that cannot read repacked rows. The weights of `hostBuffers` stay as they are.
  */
 export function packableTensors(program: Program, hostBuffers: ReadonlySet<string>): Map<string, PackedTensor> {
   const candidates = new Map<string, PackedTensor>();
@@ -113,7 +113,7 @@ function bytesOfTensor({ dtype, numRows, numColumns }: PackedTensor): number {
   return tensorBytes(dtype, [numRows, numColumns]);
 }
 
-/** A tensor to be packed or unpacked, in the buffer at `address`. */
+/** A tensor to be repacked or restored, in the buffer at `address`. */
 export interface PackingStep {
   readonly tensor: PackedTensor;
   readonly address: number;
@@ -124,7 +124,7 @@ interface BufferStep extends PackingStep {
   readonly buffer: BufferPlace;
 }
 
-/** What is to be done until just `tensors` are packed in the buffers of a program. */
+/** The steps after which exactly `tensors` are repacked in the buffers of a program. */
 export function packingSteps(
   tensors: readonly PackedTensor[],
   buffers: ReadonlyMap<number, BufferPlace>,
@@ -209,7 +209,7 @@ function writeJob(
   return { region, address: region, planAt };
 }
 
-/** Packs or unpacks on the calling thread, while no job runs. */
+/** Repacks or restores on the calling thread, while no job runs. */
 export function runPackingAlone(
   steps: readonly PackingStep[],
   heap: Heap,

@@ -191,6 +191,7 @@ function coefficients(): Lines {
     `narrowed(${times(4, (row) => `rounded(a${first + row}, inverse, magic)`).join(', ')})`;
   return kernel({
     name: 'storeCoefficients',
+    isInline: true,
     doc: 'Coefficients of four blocks, a block to each lane; `excess` is what codes of weights are too large by.',
     parameters: [
       ...['hasSigns: bool', 'isNormal: bool'],

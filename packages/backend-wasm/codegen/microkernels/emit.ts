@@ -64,12 +64,14 @@ interface Kernel {
   readonly name: string;
   readonly parameters: Lines;
   readonly returns?: string;
+  readonly isInline?: boolean;
   readonly body: Lines;
 }
 
 /** An exported function with its docstring. */
-export function kernel({ doc, name, parameters, returns = 'void', body }: Kernel): Lines {
-  return [`/** ${doc} */`, ...block(`export function ${name}(${parameters.join(', ')}): ${returns}`, body), ''];
+export function kernel({ doc, name, parameters, returns = 'void', isInline = false, body }: Kernel): Lines {
+  const head = `export function ${name}(${parameters.join(', ')}): ${returns}`;
+  return [`/** ${doc} */`, ...(isInline ? ['// @inline'] : []), ...block(head, body), ''];
 }
 
 /** A generated file: what it holds, its imports, its kernels. */
