@@ -205,7 +205,7 @@ function checkPolicyText(policy: string): void {
   }
 }
 
-/** Those of `--policies`, that of `--attention` and its relatives, or all families. */
+/** The policies of `--policies`, that of `--attention`, `--prefill` and `--decode`, or all kinds at three budgets. */
 function policiesOf(flags: EvalFlags, numTokens: number, headDim: number): string[] {
   const one = attentionOf(flags);
   if (flags.policies !== undefined) {

@@ -11,20 +11,20 @@ export interface PlotOptions {
   readonly height?: number;
 }
 
-/** Mean KL divergence against density, a line per family and phase. Undefined when there is nothing to show. */
+/** Mean KL divergence against density, a line per kind of policy and phase. Undefined when there is nothing to show. */
 export function drawQuality(report: EvaluationReport, options: PlotOptions = {}): string | undefined {
-  const families = new Map<string, [density: number, divergence: number][]>();
+  const policies = new Map<string, [density: number, divergence: number][]>();
   for (const configuration of report.configurations) {
     for (const phase of ['prefill', 'decode'] as const) {
       const divergence = configuration.logits[phase]?.divergence.mean;
       const density = configuration.density[phase];
       if (divergence === undefined || density === undefined || density >= 1 || divergence <= 0) continue;
-      const name = `${familyOf(configuration)}, ${phase}`;
-      families.set(name, [...(families.get(name) ?? []), [density, divergence]]);
+      const name = `${kindOf(configuration)}, ${phase}`;
+      policies.set(name, [...(policies.get(name) ?? []), [density, divergence]]);
     }
   }
-  if (families.size === 0) return undefined;
-  const series = [...families].map(([name, points]) => ({
+  if (policies.size === 0) return undefined;
+  const series = [...policies].map(([name, points]) => ({
     name,
     type: 'line',
     symbol: name.endsWith('decode') ? 'circle' : 'diamond',
@@ -69,7 +69,7 @@ export function drawTime(report: EvaluationReport, phase: Phase, options: PlotOp
   );
 }
 
-function familyOf({ label }: ConfigurationReport): string {
+function kindOf({ label }: ConfigurationReport): string {
   return label.split(/[:,]/, 1)[0] ?? label;
 }
 
