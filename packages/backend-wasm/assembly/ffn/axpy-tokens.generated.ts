@@ -89,7 +89,9 @@ export function axpyCodes<T>(zero: v128, codes: usize, numQuads: i32, coefficien
       h = i8x16.abs(h);
       m = v128.xor(isNegative, zero);
       excess = dot(i8x16.splat(-1), v128.and(h, isNegative), excess);
-    } else excess = dot(h, zero, excess);
+    } else {
+      excess = dot(h, zero, excess);
+    }
     s0 = dotCodes<T>(h, m, v128.load(codes), s0, ones);
     s1 = dotCodes<T>(h, m, v128.load(codes, 16), s1, ones);
     s2 = dotCodes<T>(h, m, v128.load(codes, 32), s2, ones);

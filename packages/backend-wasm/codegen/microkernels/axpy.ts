@@ -7,6 +7,7 @@ import {
   accumulators,
   advance,
   block,
+  choice,
   file,
   kernel,
   load,
@@ -200,20 +201,21 @@ function coefficients(): Lines {
     ],
     body: [
       ...values.map((name) => `let ${name}: v128;`),
-      ...block('if (isNormal)', [
-        'const mask = halfMask();',
-        'const bias = halfOffset();',
-        ...scales(
-          (r) => `lowFloats(${r}, mask, bias)`,
-          (r) => `highFloats(${r}, mask, bias)`,
-        ),
-      ]).slice(0, -1),
-      ...block('} else', [
-        ...scales(
+      ...choice(
+        'isNormal',
+        [
+          'const mask = halfMask();',
+          'const bias = halfOffset();',
+          ...scales(
+            (r) => `lowFloats(${r}, mask, bias)`,
+            (r) => `highFloats(${r}, mask, bias)`,
+          ),
+        ],
+        scales(
           (r) => `halfToFloat4(i32x4.extend_low_i16x8_u(${r}))`,
           (r) => `halfToFloat4(i32x4.extend_high_i16x8_u(${r}))`,
         ),
-      ]),
+      ),
       ...values.map((name, row) => `${name} = f32x4.mul(${name}, ${splat32('h', 4 * row)});`),
       `const low = i32x4.max_u(${larger(0)}, ${larger(2)});`,
       `const high = i32x4.max_u(${larger(4)}, ${larger(6)});`,
@@ -237,12 +239,15 @@ function tokenCoefficients(): Lines {
     returns: 'f32',
     body: [
       ...values.map((name) => `let ${name}: v128;`),
-      ...block('if (areNormalScales(scales))', [
-        'const mask = halfMask();',
-        'const offset = halfOffset();',
-        ...values.map((name, i) => `${name} = normalHalves(v128.load16x4_s(scales, ${8 * i}), mask, offset);`),
-      ]).slice(0, -1),
-      ...block('} else', [...values.map((name, i) => `${name} = halfToFloat4(v128.load16x4_u(scales, ${8 * i}));`)]),
+      ...choice(
+        'areNormalScales(scales)',
+        [
+          'const mask = halfMask();',
+          'const offset = halfOffset();',
+          ...values.map((name, i) => `${name} = normalHalves(v128.load16x4_s(scales, ${8 * i}), mask, offset);`),
+        ],
+        values.map((name, i) => `${name} = halfToFloat4(v128.load16x4_u(scales, ${8 * i}));`),
+      ),
       ...values.map((name, i) => `${name} = f32x4.mul(${name}, ${load('h', 16 * i)});`),
       `const low = i32x4.max_u(${larger(0)}, ${larger(2)});`,
       `const high = i32x4.max_u(${larger(4)}, ${larger(6)});`,
@@ -270,13 +275,16 @@ function axpyInterleaved(isPairs: boolean): Lines {
     ? ['excess = i16x8.add(excess, pairs(h, i8x16.splat(8)));']
     : [
         'let m = h;',
-        ...block('if (isSigned<T>())', [
-          'const isNegative = i8x16.lt_s(h, i8x16.splat(0));',
-          'h = i8x16.abs(h);',
-          'm = v128.xor(isNegative, zero);',
-          'excess = dot(i8x16.splat(-1), v128.and(h, isNegative), excess);',
-        ]).slice(0, -1),
-        '} else excess = dot(h, zero, excess);',
+        ...choice(
+          'isSigned<T>()',
+          [
+            'const isNegative = i8x16.lt_s(h, i8x16.splat(0));',
+            'h = i8x16.abs(h);',
+            'm = v128.xor(isNegative, zero);',
+            'excess = dot(i8x16.splat(-1), v128.and(h, isNegative), excess);',
+          ],
+          ['excess = dot(h, zero, excess);'],
+        ),
       ];
   const total = (name: string): string => (isPairs ? `addPairs(none, ${name}, ones)` : name);
   return kernel({

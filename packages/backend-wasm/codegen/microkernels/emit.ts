@@ -59,6 +59,11 @@ export function block(head: string, body: Lines): Lines {
   return [`${head} {`, ...body.map((line) => `  ${line}`), '}'];
 }
 
+/** A branch with an alternative. */
+export function choice(condition: string, then: Lines, otherwise: Lines): Lines {
+  return [...block(`if (${condition})`, then).slice(0, -1), ...block('} else', otherwise)];
+}
+
 interface Kernel {
   readonly doc: string;
   readonly name: string;
