@@ -1,18 +1,18 @@
-/** Rotation of rows by a Hadamard matrix, in place once the row is where it shall be. Units: rows. Tensors: x, y. */
-import { addressOf, countRows, lastDim } from '../runtime/record';
+/** Rotation of rows by a Hadamard matrix, in place once the row is where it shall be. Units: rows. */
+import { x, y } from '../operands/hadamard.generated';
 import { takeUnits } from '../runtime/threads';
 import { scaleRow } from './pointwise';
 
 export function hadamard(): void {
-  const length = lastDim(0);
+  const length = x.dim;
   const piece = length & -length;
   const rowBytes = (<usize>length) << 2;
-  const numRows = countRows(0);
+  const numRows = x.numRows;
   const factor = <f32>(1 / Math.sqrt(<f64>piece));
   for (let row = takeUnits(1); row < numRows; row = takeUnits(1)) {
-    const y = addressOf(1) + <usize>row * rowBytes;
-    scaleRow(addressOf(0) + <usize>row * rowBytes, y, factor, length);
-    for (let at = y; at < y + rowBytes; at += (<usize>piece) << 2) rotate(at, piece);
+    const to = y.address + <usize>row * rowBytes;
+    scaleRow(x.address + <usize>row * rowBytes, to, factor, length);
+    for (let at = to; at < to + rowBytes; at += (<usize>piece) << 2) rotate(at, piece);
   }
 }
 

@@ -1,21 +1,21 @@
-import { addressOf, attributeI, countRows, lastDim } from '../runtime/record';
+import { attributes, indices, values, x } from '../operands/top-k.generated';
 import { takeUnits } from '../runtime/threads';
 
 /**
- * Tensors: x, values, indices. Units: rows. A binary heap of indices in the output itself, the worst kept one at the
+ * Units: rows. A binary heap of indices in the output itself, the worst kept one at the
  * root; then a heap sort brings the best to the front.
  */
 export function topK(): void {
-  const length = lastDim(0);
-  const numRows = countRows(0);
-  const k = attributeI(0);
+  const length = x.vocabSize;
+  const numRows = x.numRows;
+  const k = attributes.k;
   for (let row = takeUnits(1); row < numRows; row = takeUnits(1)) {
-    const x = addressOf(0) + ((<usize>row * <usize>length) << 2);
-    const heap = addressOf(2) + ((<usize>row * <usize>k) << 2);
-    const values = addressOf(1) + ((<usize>row * <usize>k) << 2);
-    selectTop(x, length, heap, k);
+    const from = x.address + ((<usize>row * <usize>length) << 2);
+    const heap = indices.address + ((<usize>row * <usize>k) << 2);
+    const best = values.address + ((<usize>row * <usize>k) << 2);
+    selectTop(from, length, heap, k);
     for (let rank: usize = 0; rank < <usize>k; rank++) {
-      store<f32>(values + (rank << 2), load<f32>(x + ((<usize>load<i32>(heap + (rank << 2))) << 2)));
+      store<f32>(best + (rank << 2), load<f32>(from + ((<usize>load<i32>(heap + (rank << 2))) << 2)));
     }
   }
 }
