@@ -14,7 +14,7 @@ import {
   PLAN_FLAGS,
 } from './runtime/layout.generated';
 import { expectMatmul } from './gemm/int8-matmul';
-import { execute, numOperands, workOf } from './runtime/dispatch.generated';
+import { execute, localBytesOf, numOperands, sharedBytesOf, workOf } from './runtime/dispatch.generated';
 import {
   aux,
   enterJob,
@@ -129,6 +129,15 @@ export function runAlone(): void {
   enterThreads(0, 1);
   runRecords(0);
   atomic.store<i32>(DONE, atomic.load<i32>(GENERATION));
+}
+
+/** Stores the bytes of scratch that a record needs at the sizes in the scalars of the job: for all threads, and for each. */
+export function measureScratch(job: usize, entry: usize, to: usize): void {
+  enterJob(job, 0);
+  const opcode = opcodeAt(entry);
+  enterRecord(entry, numOperands(opcode));
+  store<f64>(to, <f64>sharedBytesOf(opcode));
+  store<f64>(to, <f64>localBytesOf(opcode), 8);
 }
 
 /** End of this module's constants, for a check when it is built. */

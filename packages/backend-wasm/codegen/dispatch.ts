@@ -33,7 +33,9 @@ function switchLines<T>(all: readonly T[], label: (one: T) => string, result: (o
 
 function importLines(): string[] {
   const calls = [
-    ...ops.map(({ file, functionName }) => [file, functionName] as const),
+    ...ops.flatMap(({ file, functionName, sharedBytes, localBytes }) =>
+      [functionName, sharedBytes, localBytes].flatMap((name) => (name === undefined ? [] : [[file, name] as const])),
+    ),
     ...jobs.map(({ file, call }) => [file, call.slice(0, call.indexOf('('))] as const),
   ];
   const files = new Map<string, Set<string>>();
@@ -47,6 +49,21 @@ function importLines(): string[] {
 const opCase = ({ name, opcode }: Op): string => `case ${opcode}: // ${name}`;
 const jobCase = ({ name }: (typeof jobs)[number]): string => `case JOB_OPCODE_${constantName(name)}:`;
 const parallel = ops.filter(({ isSerial }) => !isSerial);
+
+/** A function that gives what the functions beside the kernels give, 0 for ops without one. */
+function scratchFunction(doc: string, name: string, functionOf: (op: Op) => string | undefined): string[] {
+  const owners = ops.filter((op) => functionOf(op) !== undefined);
+  return [
+    `/** ${doc} */`,
+    `export function ${name}(opcode: i32): u64 {`,
+    'switch (opcode) {',
+    ...owners.flatMap((op) => [opCase(op), `return ${functionOf(op)}();`]),
+    'default: return 0;',
+    '}',
+    '}',
+    '',
+  ];
+}
 
 const source = [
   `/** Kernels by opcode. ${origin} */`,
@@ -74,6 +91,12 @@ const source = [
   '}',
   '}',
   '',
+  ...scratchFunction(
+    'Bytes of scratch that all threads share for the record at hand.',
+    'sharedBytesOf',
+    (op) => op.sharedBytes,
+  ),
+  ...scratchFunction('Bytes of scratch per thread for the record at hand.', 'localBytesOf', (op) => op.localBytes),
   '/** Computes the share of this thread. */',
   'export function execute(opcode: i32): void {',
   'switch (opcode) {',

@@ -9,6 +9,7 @@ import { layoutFiles } from './layout-files.ts';
 import { microkernelFiles } from './microkernels.ts';
 import { operandFiles } from './operands.ts';
 
+const { supportTable } = await import('@winnow/conformance');
 const [mode, folder] = process.argv.slice(2);
 const isCheck = mode === '--check';
 const packageFolder = (isCheck ? folder : undefined) ?? dirname(dirname(fileURLToPath(import.meta.url)));
@@ -36,23 +37,31 @@ function leftovers(): string[] {
   return paths.filter((path) => path.endsWith('.generated.ts') && path !== compiled && !files.has(path));
 }
 
-async function stalePaths(shouldWrite: boolean): Promise<readonly string[]> {
-  const stale = leftovers();
-  if (shouldWrite) for (const name of stale) rmSync(join(packageFolder, name));
-  for (const [name, source] of files) {
-    const path = join(packageFolder, name);
-    const { code, errors } = await format(path, source, style);
-    if (errors.length > 0) throw new Error(`${name}: ${errors[0]?.message}`);
-    if (textOf(path) === code) continue;
-    stale.push(name);
-    if (!shouldWrite) continue;
+/** Whether a file differs from what is generated; writes it unless it is only checked. */
+async function isStale(name: string, source: string): Promise<boolean> {
+  const path = join(packageFolder, name);
+  const { code, errors } = await format(path, source, style);
+  if (errors.length > 0) throw new Error(`${name}: ${errors[0]?.message}`);
+  if (textOf(path) === code) return false;
+  if (!isCheck) {
     mkdirSync(dirname(path), { recursive: true });
     writeFileSync(path, code);
   }
+  return true;
+}
+
+async function stalePaths(): Promise<readonly string[]> {
+  const stale = leftovers();
+  if (!isCheck) for (const name of stale) rmSync(join(packageFolder, name));
+  for (const [name, source] of files) if (await isStale(name, source)) stale.push(name);
+  // the table of support follows from the list of kernels, which was written just now
+  const { supportOf } = await import('../src/support.ts');
+  const table = JSON.stringify(supportTable({ supports: supportOf }), null, 2);
+  if (await isStale('test/support.json', table)) stale.push('test/support.json');
   return stale;
 }
 
-const stale = await stalePaths(!isCheck);
+const stale = await stalePaths();
 if (isCheck && stale.length > 0) {
   process.stderr.write(`stale generated files, run "pnpm codegen" in packages/backend-wasm: ${stale.join(', ')}\n`);
   process.exitCode = 1;

@@ -28,6 +28,8 @@ export interface Section {
 const control = 0x10000;
 const frames = 0x20000;
 const maxThreads = 64;
+/** Steps of one pass of the arithmetic probes. */
+export const probeSteps = 8;
 const frameBytes = 1024;
 
 const gridAddresses: Section = {
@@ -81,7 +83,7 @@ const int8Dots: Section = {
 };
 
 const jobBlock: Section = {
-  kernelsOnly: true,
+  host: 'jobBlock',
   doc: 'Job block, byte offsets from its address.',
   type: 'usize',
   prefix: 'JOB_',
@@ -181,7 +183,17 @@ const jobOpcodes: Section = {
   entries: jobs.map(({ name, opcode }): Entry => [name, opcode]),
 };
 
+/** What host and kernels have to agree on beyond addresses. */
+const agreements: Section = {
+  type: 'i32',
+  entries: [
+    ['maxOwnCodes', 512, 'most activations that every thread quantizes for itself, which takes less time than waiting'],
+    ['minPanelTokens', 4, 'fewest tokens of int8 GEMM by panels; fewer go by GEMV'],
+    ['probeSteps', probeSteps, 'steps of one pass of the arithmetic probes, ten vectors each'],
+  ],
+};
+
 export const sections: readonly Section[] = [
-  ...[gridAddresses, controlWords, int8Dots, jobBlock, planEntry, planFlags, jobOpcodes],
+  ...[gridAddresses, controlWords, int8Dots, jobBlock, planEntry, planFlags, jobOpcodes, agreements],
   ...sizes,
 ];

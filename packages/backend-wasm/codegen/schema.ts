@@ -47,6 +47,9 @@ export interface Op {
   readonly functionName: string;
   /** Whether that function exists; records of other ops run on the reference. */
   readonly hasKernel: boolean;
+  /** Functions beside the kernel that say how much scratch a record needs: for all threads together, and for each. */
+  readonly sharedBytes: string | undefined;
+  readonly localBytes: string | undefined;
 }
 
 function lettersOf(contract: string): string[] {
@@ -99,6 +102,10 @@ function hasFunction(file: string, name: string): boolean {
   return existsSync(path) && readFileSync(path, 'utf8').includes(`export function ${name}(`);
 }
 
+function existing(file: string, name: string): string | undefined {
+  return hasFunction(file, name) ? name : undefined;
+}
+
 export const ops: readonly Op[] = opSpecs.map((spec, opcode) => {
   const operands = operandsOf(spec);
   const file = `ops/${spec.kernelFile ?? spec.name}`;
@@ -108,5 +115,7 @@ export const ops: readonly Op[] = opSpecs.map((spec, opcode) => {
     isSerial: spec.partition === 'serial',
     work: spec.work ?? `${operands[0]?.name}.numElements`,
     ...{ file, functionName, hasKernel: hasFunction(file, functionName) },
+    sharedBytes: existing(file, `${functionName}SharedBytes`),
+    localBytes: existing(file, `${functionName}LocalBytes`),
   };
 });

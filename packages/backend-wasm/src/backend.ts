@@ -20,6 +20,7 @@ import { createJobQueue } from './job-queue.js';
 import { heapBase, maxThreads, pageBytes } from './layout.generated.js';
 import { createMemoryPool } from './memory-pool.js';
 import { runPackingAlone } from './packing.js';
+import { ScratchMeter } from './scratch-meter.js';
 import { supportOf } from './support.js';
 import { canShareMemory, compileKernels, supportsRelaxedSimd, type Variant } from './web-assembly.js';
 
@@ -129,6 +130,7 @@ export async function createBackend(options: WasmBackendOptions): Promise<WasmBa
     throw new BackendError({ backend: 'wasm', message: 'this engine has no relaxed SIMD' });
   }
   const module = await compileKernels(variant, isShared);
+  const scratchMeter = new ScratchMeter(module, isShared);
   const usesMessages = options.usesMessages ?? false;
   const shared = { module, host, isShared, numThreads, usesMessages, minWork, int8Dot };
   let onLost: (failure: DeviceLostError) => void = () => undefined;
@@ -201,6 +203,7 @@ export async function createBackend(options: WasmBackendOptions): Promise<WasmBa
     prepareOptions.signal?.throwIfAborted();
     const bound = bind(program, prepareOptions.buffers, bufferOf);
     const executable = await createExecutable(program, {
+      scratchMeter,
       ...{ pool, queue, numThreads, bound, maxCallerMs },
       hasCopies: () => pool.numMemories > 1,
       smallBytes: bytesPerMemory / smallShare,

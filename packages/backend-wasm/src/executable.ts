@@ -18,6 +18,7 @@ import { bindPart, type PartBuffers } from './part-buffers.js';
 import { loadPart, typedValues, type LoadedPart } from './program-part.js';
 import { bytesOfRecord, dtypesOf, shapeOf, shapesOf } from './record-shapes.js';
 import type { PlacedJob } from './runner.js';
+import type { ScratchMeter } from './scratch-meter.js';
 import { splitProgram, type ProgramPart } from './split-program.js';
 import type { PieceCopy } from './arena-pieces.js';
 
@@ -41,6 +42,7 @@ export interface ExecutionContext {
   /** Longest time that a run may take on the calling thread. */
   readonly maxCallerMs: number;
   readonly profile: boolean;
+  readonly scratchMeter: ScratchMeter;
   /** Buffers whose weights stay as they were written, because the host reads them. */
   readonly hostBuffers: ReadonlySet<string>;
 }

@@ -4,11 +4,8 @@
  */
 import type { OpRecord, Program, TensorRef } from '@winnow/ops';
 import { tensorBytes } from '@winnow/tensor';
-import { numCounters, planFlags } from './layout.generated.js';
+import { maxOwnCodes, minPanelTokens, numCounters, planFlags } from './layout.generated.js';
 import { capacityOf } from './record-shapes.js';
-
-/** `OWN_VALUES` and, less one, `MIN_PANEL_TOKENS` of `assembly/gemm/int8-matmul.ts`. */
-const [ownValues, fewTokens] = [512, 3];
 
 /**
  * Adds the flag to the records that may have it.
@@ -48,7 +45,7 @@ function sharesActivations(a: OpRecord, b: OpRecord, flagsOfA: number, flagsOfB:
 function isOwn(program: Program, { op, inputs }: OpRecord, flags: number): boolean {
   if (op !== 'matmul' || (flags & planFlags.int8) === 0) return false;
   const [numTokens = 0, numInputs = 0] = capacityOf(program, inputs['x'] as TensorRef);
-  return numTokens <= fewTokens && numTokens * numInputs <= ownValues;
+  return numTokens < minPanelTokens && numTokens * numInputs <= maxOwnCodes;
 }
 
 /** Whether neither writes what the other reads or writes. */

@@ -35,6 +35,16 @@ export const int8Dots = {
   maddubs: 3, // pairs of products to 16 bits, which saturate (SSE, AVX2)
 } as const;
 
+/** Job block, byte offsets from its address. */
+export const jobBlock = {
+  plan: 0, // plan entries
+  scalars: 4,
+  shared: 8, // scratch that all threads share
+  local: 12, // scratch per thread
+  localBytes: 16,
+  profile: 20, // f64 milliseconds per record, or 0
+} as const;
+
 /** Plan entry, byte offsets: address of the record's words, flags, six words for the kernel. */
 export const planEntry = {
   record: 0,
@@ -62,6 +72,12 @@ export const jobOpcodes = {
   probeInt8: 1013,
 } as const;
 
+/** Most activations that every thread quantizes for itself, which takes less time than waiting. */
+export const maxOwnCodes = 512;
+/** Fewest tokens of int8 GEMM by panels; fewer go by GEMV. */
+export const minPanelTokens = 4;
+/** Steps of one pass of the arithmetic probes, ten vectors each. */
+export const probeSteps = 8;
 /** First byte that the host may allocate. */
 export const heapBase = 0x30000;
 /** Most records without a barrier between them. */

@@ -3,7 +3,15 @@ import { workersOnly } from './caller-share.js';
 import { checkInteger, checkMilliseconds } from './check-options.js';
 import { createHeap, type Heap } from './heap.js';
 import type { WasmHost } from './host.js';
-import { controlWords, jobOpcodes, jobWords, maxThreads, pageBytes, planWords } from './layout.generated.js';
+import {
+  controlWords,
+  jobOpcodes,
+  jobWords,
+  maxThreads,
+  pageBytes,
+  planWords,
+  probeSteps,
+} from './layout.generated.js';
 import { createLocalRunner } from './local-runner.js';
 import type { Runner } from './runner.js';
 import { canShareMemory, compileKernels, supportsRelaxedSimd, type Variant } from './web-assembly.js';
@@ -30,9 +38,12 @@ export interface MachinePeaks {
   readonly int8OpsPerSecond: number;
 }
 
-/** Operations of one pass, as in `codegen/microkernels/roofline.ts`. */
-const f32OpsPerPass = 640;
-const int8OpsPerPass: Readonly<Record<Variant, number>> = { 'relaxed-simd': 2560, simd: 1280 };
+/** Operations of one pass: multiply-adds of four f32, or of as many 8-bit numbers as a dot product takes. */
+const f32OpsPerPass = probeSteps * 10 * 8;
+const int8OpsPerPass: Readonly<Record<Variant, number>> = {
+  'relaxed-simd': probeSteps * 10 * 32,
+  simd: probeSteps * 10 * 16,
+};
 /** Bytes of one unit of reading, passes of one unit of arithmetic: about 0.1 ms each. */
 const readUnit = 2 ** 20;
 const passesPerUnit = 8192;

@@ -6,7 +6,7 @@ import type { OpRecord, Program, TensorRef } from '@winnow/ops';
 import { dtypeInfo, tensorBytes, type DType } from '@winnow/tensor';
 import type { BufferPlace } from './buffer-places.js';
 import type { Heap } from './heap.js';
-import { controlWords, jobWords, planWords } from './layout.generated.js';
+import { controlWords, jobOpcodes, jobWords, planWords } from './layout.generated.js';
 import { capacityOf, product } from './record-shapes.js';
 import { instantiate, type WasmModule } from './web-assembly.js';
 
@@ -26,7 +26,10 @@ const packable: ReadonlySet<DType> = new Set<DType>(['q8_0', 'q4_0', 'q4_K', 'q5
 const groupSize = 4;
 /** Columns that neurons have whole multiples of. */
 const neuronColumns = 128;
-const opcodes = { rows: { pack: 1000, unpack: 1001 }, neurons: { pack: 1002, unpack: 1003 } };
+const opcodes = {
+  rows: { pack: jobOpcodes.repack, unpack: jobOpcodes.unpack },
+  neurons: { pack: jobOpcodes.repackNeurons, unpack: jobOpcodes.unpackNeurons },
+};
 
 /** Weights that axpy kernels take (`assembly/ffn`). */
 const combinable: ReadonlySet<DType> = new Set<DType>(['q8_0', 'q4_0']);

@@ -1,24 +1,9 @@
-/** What kernels need besides their records: flags, tables and scratch, sized for the capacities of the symbols. */
+/** What kernels need besides their records: flags, and tables that are sized for the capacities of the symbols. */
 import { arenaBufferIndex, type OpRecord, type Program, type TensorRef } from '@winnow/ops';
 import { withFree } from './free-records.js';
 import { planFlags } from './layout.generated.js';
 import { isInt8Matmul, isInt8Sparse, keyOf, packedRefOf, type PackedTensor } from './packing.js';
-import { capacityOf, product } from './record-shapes.js';
-import { localNeuronBytes, sharedNeuronBytes } from './neuron-scratch.js';
-import { sharedSparseBytes, sparseScratchBytes } from './sparse-scratch.js';
-
-/** What `assembly/ops/matmul.ts` and `attention.ts` call MC, KC, NC, LANES, CHUNK, MAX_SPLIT_TOKENS and MAX_PARTS. */
-const panelRows = 32;
-const panelColumns = 512;
-const passTokens = 256;
-const lanes = 64;
-const chunk = 64;
-const maxSplitTokens = 8;
-const maxParts = 16;
-/** NC of `assembly/ops/expert-matmul.ts`, UNIT of `short-conv.ts`, ROWS of `gated-delta.ts`. */
-const expertPassPairs = 64;
-const convChannels = 256;
-const deltaRows = 32;
+import { capacityOf } from './record-shapes.js';
 
 export interface RecordPlan {
   readonly flags: number;
@@ -32,10 +17,6 @@ export interface Plan {
   readonly packed: readonly PackedTensor[];
   /** Bytes of each table. */
   readonly tables: readonly number[];
-  /** Bytes of scratch that all threads see. */
-  readonly sharedBytes: number;
-  /** Bytes of scratch per thread. */
-  readonly localBytes: number;
 }
 
 /**
@@ -57,11 +38,7 @@ export function planProgram(
   }
   const tables: number[] = [];
   const ropeTables = new Map<string, number>();
-  let sharedBytes = 0;
-  let localBytes = 0;
   const records = program.records.map((record, index): RecordPlan => {
-    sharedBytes = Math.max(sharedBytes, sharedBytesOf(program, record));
-    localBytes = Math.max(localBytes, localBytesOf(program, record));
     if (packs && isInt8Sparse(record)) {
       const reuses = !starts.has(index) && reusesCodes(program.records[index - 1], record);
       const ref = packedRefOf(record);
@@ -86,8 +63,6 @@ export function planProgram(
     records: withFree(program, records, starts),
     packed: [...packed.values()],
     tables,
-    sharedBytes,
-    localBytes: align(localBytes),
   };
 }
 
@@ -127,64 +102,4 @@ function reusesCodes(before: OpRecord | undefined, record: OpRecord): boolean {
 
 function placeOf({ buffer, byteOffset, shape }: TensorRef): unknown {
   return [buffer, byteOffset, shape];
-}
-
-function align(sizeBytes: number): number {
-  return Math.ceil(sizeBytes / 64) * 64;
-}
-
-function sharedBytesOf(program: Program, record: OpRecord): number {
-  const { op, inputs, outputs, attributes } = record;
-  if (op === 'matmul') {
-    const [numTokens, numInputs] = capacityOf(program, inputs['x'] as TensorRef) as [number, number];
-    return Math.ceil(numTokens / 8) * 8 * numInputs * 4 + 256;
-  }
-  if (op === 'attention') {
-    const [numTokens, numHeads, valueDim] = capacityOf(program, outputs['y'] as TensorRef) as [number, number, number];
-    return maxParts * Math.min(numTokens, maxSplitTokens) * numHeads * (valueDim + 2) * 4;
-  }
-  if (op === 'expert-matmul') {
-    const [numTokens, rowsPerToken, numInputs] = capacityOf(program, inputs['x'] as TensorRef) as number[];
-    return numTokens * rowsPerToken * numInputs * 4 + 256;
-  }
-  if (op === 'gated-delta') {
-    const [numTokens, numHeads] = capacityOf(program, outputs['y'] as TensorRef) as number[];
-    const keyDim = capacityOf(program, outputs['state'] as TensorRef)[3] as number;
-    return numTokens * 4 * (2 * Number(attributes['numKeyHeads']) * keyDim + 2 * numHeads);
-  }
-  if (op === 'h2o-attention') return sharedSparseBytes(program, record);
-  return sharedNeuronBytes(program, record);
-}
-
-function localBytesOf(program: Program, record: OpRecord): number {
-  const { op, inputs } = record;
-  if (op === 'matmul') {
-    const [, numInputs] = capacityOf(program, inputs['weight'] as TensorRef) as [number, number];
-    const sums = panelRows * Math.ceil(passTokens / 8) * 8 * 4;
-    return Math.max(4 * numInputs * 4, panelRows * 4 + panelRows * panelColumns * 4 + sums);
-  }
-  if (op === 'embedding-lookup') return 4 * (capacityOf(program, inputs['table'] as TensorRef)[1] as number);
-  if (op === 'attention' || op === 'attention-partial') {
-    const headDim = capacityOf(program, inputs['q'] as TensorRef)[2] as number;
-    const valueDim = Math.ceil((capacityOf(program, inputs['values'] as TensorRef)[3] as number) / 8) * 8;
-    const perLane = lanes * (headDim + valueDim + 3) * 4;
-    return perLane + (chunk + 8) * 32 + chunk * (headDim + valueDim) * 4 + 64 * (headDim + valueDim + 1);
-  }
-  if (op === 'expert-route') return 8 * (capacityOf(program, inputs['logits'] as TensorRef)[1] as number) + 32;
-  if (op === 'expert-matmul') {
-    const [numSlots, , numInputs] = capacityOf(program, inputs['weight'] as TensorRef) as number[];
-    const { slots } = inputs;
-    const numExperts = slots === undefined ? numSlots : (capacityOf(program, slots)[0] as number);
-    const tables = 4 * (2 * numExperts + 1 + product(capacityOf(program, inputs['ids'] as TensorRef))) + 64;
-    const sums = panelRows * expertPassPairs * 4;
-    const floats = Math.max(4 * numInputs * 4, panelRows * panelColumns * 4) + panelColumns * 32;
-    const integers = (panelRows / 4) * (panelColumns / 32) * 160 + expertPassPairs * panelColumns * 3;
-    return tables + sums + panelRows * 4 + 64 + Math.max(floats, integers);
-  }
-  if (op === 'short-conv') {
-    const numTaps = capacityOf(program, inputs['weight'] as TensorRef)[1] as number;
-    return convChannels * 4 * (numTaps + 1);
-  }
-  if (op === 'gated-delta') return deltaRows * 4;
-  return localNeuronBytes(program, record) || sparseScratchBytes(program, record);
 }

@@ -14,6 +14,7 @@ import { aheadAux, jobWords, planEntry, planFlags, planWords } from './layout.ge
 import type { MemoryShard } from './memory-shard.js';
 import { packedRefOf, type PackedTensor } from './packing.js';
 import { planProgram } from './plan.js';
+import type { ScratchMeter } from './scratch-meter.js';
 import { capacityOf, product } from './record-shapes.js';
 import type { ProgramPart } from './split-program.js';
 
@@ -27,6 +28,7 @@ export interface PartOptions {
   readonly packs: boolean;
   readonly maxCallerMs: number;
   readonly profile: boolean;
+  readonly scratchMeter: ScratchMeter;
 }
 
 export interface LoadedPart {
@@ -55,21 +57,23 @@ export interface LoadedPart {
 /** @throws {CapacityError} */
 export function loadPart(
   { memory, program, records, stageStarts }: ProgramPart<MemoryShard>,
-  { numThreads, addressOf, packable, packs, maxCallerMs, profile }: PartOptions,
+  { numThreads, addressOf, packable, packs, maxCallerMs, profile, scratchMeter }: PartOptions,
 ): LoadedPart {
   const { heap } = memory;
   const plan = planProgram(program, packable, packs, stageStarts);
   const numRecords = program.records.length;
-  // lengths of words do not depend on addresses
-  const numWords = encodeProgram(program, () => 0).length;
+  // lengths of words and sizes do not depend on addresses
+  const unplaced = encodeProgram(program, () => 0);
+  const numWords = unplaced.length;
+  const scratch = scratchMeter.measure(program, unplaced, plan.records);
   const sizes = [
     numWords * 4,
     numRecords * planWords * 4,
     jobWords * 4,
     program.buffers[scalarBufferIndex].sizeBytes,
     program.buffers[arenaBufferIndex].sizeBytes,
-    plan.sharedBytes,
-    plan.localBytes * numThreads,
+    scratch.sharedBytes,
+    scratch.localBytes * numThreads,
     profile ? numRecords * 8 : 0,
     ...plan.tables,
   ];
@@ -97,7 +101,7 @@ export function loadPart(
     entries.set([wordsAt + at * 4, flags, table < 0 ? 0 : tablesAt[table]], record * planWords);
     entries[record * planWords + planEntry.aux / 4 + aheadAux] = aheadOf(program, plan.records, record);
   }
-  const job = [planAt, scalarsAt, sharedAt, localAt, plan.localBytes, profile ? profileAt : 0];
+  const job = [planAt, scalarsAt, sharedAt, localAt, scratch.localBytes, profile ? profileAt : 0];
   heap.words(jobAt, jobWords).set(job);
   const bytesOf = ({ buffer, byteOffset }: TensorRef, length: number): Uint8Array =>
     heap.bytes(placeOf(buffer) + byteOffset, length);

@@ -13,6 +13,7 @@ export interface WasmMemory {
 /** What the host calls on its own thread. */
 export interface WasmExports {
   runAlone(): void;
+  measureScratch(job: number, entry: number, to: number): void;
 }
 
 interface WasmApi {

@@ -9,6 +9,7 @@ import { afterAll, describe, expect, test, vi } from 'vitest';
 import { createWasmBackend } from '../src/index.node.js';
 import { jobWords } from '../src/layout.generated.js';
 import type { LoadedPart } from '../src/program-part.js';
+import type { Scratch } from '../src/scratch-meter.js';
 
 const guardBytes = 4096;
 const guardByte = 0xff;
@@ -16,14 +17,16 @@ const guardByte = 0xff;
 /** What was planned last, and the parts that are loaded. */
 const planned = vi.hoisted(() => ({ sharedBytes: 0, parts: [] as { loaded: unknown; sharedBytes: number }[] }));
 
-vi.mock('../src/plan.js', async (importOriginal) => {
-  const original = await importOriginal<typeof import('../src/plan.js')>();
-  const planProgram: typeof original.planProgram = (...args) => {
-    const plan = original.planProgram(...args);
-    planned.sharedBytes = plan.sharedBytes;
-    return { ...plan, sharedBytes: plan.sharedBytes + guardBytes, localBytes: plan.localBytes + guardBytes };
-  };
-  return { ...original, planProgram };
+vi.mock('../src/scratch-meter.js', async (importOriginal) => {
+  const original = await importOriginal<typeof import('../src/scratch-meter.js')>();
+  class GuardedMeter extends original.ScratchMeter {
+    override measure(...args: Parameters<InstanceType<typeof original.ScratchMeter>['measure']>): Scratch {
+      const { sharedBytes, localBytes } = super.measure(...args);
+      planned.sharedBytes = sharedBytes;
+      return { sharedBytes: sharedBytes + guardBytes, localBytes: localBytes + guardBytes };
+    }
+  }
+  return { ...original, ScratchMeter: GuardedMeter };
 });
 vi.mock('../src/program-part.js', async (importOriginal) => {
   const original = await importOriginal<typeof import('../src/program-part.js')>();

@@ -16,6 +16,7 @@ import { finishState } from './partial-states';
 import { prefetchAll, prefetchLater, prefetchSome } from './prefetch';
 import * as panels from './query-panels';
 import { CHUNK, chunkCount, chunkPositions, chunkRow, nextChunk, openSlots } from './visible-slots';
+import { rowPairBytes } from './scratch-sizes';
 
 // where the states of the splits go; a single split is finished at once
 let stateM: usize = 0;
@@ -199,4 +200,10 @@ function writeState(lane: i32, kvHead: i32, begin: i32, end: i32, firstRow: i32)
   if (isFinal) return;
   store<f32>(stateM + (row << 2), m);
   store<f32>(stateL + (row << 2), l);
+}
+
+/** Panels and a chunk of keys and values as f32; or the state and the rows of `attendF64`. */
+export function flashAttentionBytes(): u64 {
+  cache.enterCache();
+  return panels.layPanels(0, CHUNK) + CHUNK * (rowPairBytes() + 32) + 64 * (cache.headDim + cache.valueDim + 9);
 }

@@ -8,6 +8,7 @@ import { ENTRY_BYTES } from './online-softmax-row';
 import * as panels from './query-panels';
 import * as edges from './subquadratic-edges';
 import * as op from '../operands/subquadratic-attention.generated';
+import { rowPairBytes } from './scratch-sizes';
 
 /** Maximum number of landmarks of a pivot (itself and distances of powers of two), and of globals after them. */
 const PIVOT_ROWS: i32 = 32;
@@ -223,4 +224,9 @@ export function countSharedGlobals(position: i32): i32 {
     if (position - edges.globalAt(i) > edges.local && edges.isThere(edges.globalAt(i))) count += 1;
   }
   return count;
+}
+
+/** What `layLandmarks` lays out. */
+export function landmarksBytes(): u64 {
+  return LANDMARK_ROWS * rowPairBytes() + PIVOT_ROWS * 16;
 }

@@ -35,7 +35,7 @@ export let numPanels: i32 = 0;
 export let lowestLane: i32 = 0;
 export let highestLane: i32 = 0;
 
-/** Lays out the scratch of a tile with steps of `rows` rows and returns its end; `panelBytes` on the host is its size. */
+/** Lays out the scratch of a tile with steps of `rows` rows and returns its end. */
 export function layPanels(scratch: usize, rows: i32 = PANEL_ROWS): usize {
   queries = scratch;
   outputs = queries + <usize>LANES * cache.keyStride;

@@ -5,6 +5,7 @@
 import * as cache from './kv-cache-view';
 import { ENTRY_BYTES, setEntry } from './online-softmax-row';
 import * as op from '../operands/subquadratic-attention.generated';
+import { rowPairBytes } from './scratch-sizes';
 
 /** Maximum number of edges: globals, distances in two directions, landmarks in two directions. */
 const MAX_EDGES: i32 = 160;
@@ -166,4 +167,9 @@ function isCovered(query: i32, first: i32, last: i32): bool {
     if (!isGlobal(j)) return false;
   }
   return true;
+}
+
+/** What `layEdges` lays out. */
+export function edgesBytes(): u64 {
+  return MAX_EDGES * (ENTRY_BYTES + rowPairBytes() + 4) + MAX_GLOBALS * 4;
 }

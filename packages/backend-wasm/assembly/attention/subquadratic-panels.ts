@@ -52,7 +52,7 @@ let sharedRows: i32 = 0;
 let farRow: i32 = 0;
 let numFar: i32 = 0;
 
-/** Lays out scratch, after `layEdges` and `layLandmarks`; `wholeBytes` on the host is its size. */
+/** Lays out scratch of `wholeBytes`, after `layEdges` and `layLandmarks`. */
 export function layWhole(scratch: usize): void {
   isPossible = landmarks.sharesGlobals && cache.isPlain() && ((cache.headDim | cache.valueDim) & 3) === 0;
   rowKeys = scratch;
@@ -337,4 +337,10 @@ export function writeWhole(panel: i32, outputs: usize): bool {
     check = scaleOutput(y, sum === 0 ? 0 : 1 / sum, f32x4.add(check, f32x4.splat(sum * 0)));
   }
   return !v128.any_true(f32x4.ne(check, check));
+}
+
+/** What `layWhole` lays out: addresses of rows, of queries and of far rows by distance, a row of zeros, sums. */
+export function wholeBytes(): u64 {
+  const addresses = 2 * (panels.PANEL_ROWS + 16) * 4 + 64 + MAX_DISTANCES * 96;
+  return <u64>addresses + max<usize>(cache.keyStride, cache.valueStride) + 8 * cache.valueStride;
 }

@@ -59,3 +59,8 @@ export function valueOfPart(row: i32): usize {
   const from = values.address + (cacheRow + <usize>row) * bytesOf(values.dtype, values.valueDim);
   return toF32(values.dtype, from, localScratch() + ((<usize>keys.headDim) << 2) + 16, values.valueDim);
 }
+
+/** A key and a value as f32, with room for whole vectors. */
+export function summaryBytes(): u64 {
+  return ((<u64>(keys.headDim + values.valueDim)) << 2) + 64;
+}

@@ -28,6 +28,8 @@ const SCALES: usize = FACTORS + <usize>NC * TABLE_BYTES;
 const CODES: usize = SCALES + SCALES_BYTES;
 const INTERLEAVED: usize = CODES + 64;
 const SUMS: usize = INTERLEAVED + INTERLEAVED_BYTES;
+/** Scratch before the sums. */
+export const WEIGHTED_SUM_TABLES: usize = SUMS;
 
 // of this op, set on each thread
 let numActive: i32 = 0;

@@ -4,7 +4,7 @@
  * unpacked in panels of MC rows and KC columns, once for all tokens. Rows that cannot be interleaved are computed in f32.
  */
 import { beginPanel, KC, MC, multiplyPanel, panelSums, unpackRows } from '../gemm/int8-panels';
-import { unpackGroup } from '../gemm/int8-unpack';
+import { UNPACKED_BYTES, unpackGroup } from '../gemm/int8-unpack';
 import { qgemvGroup, qgemvUnpacked } from '../gemm/qgemv';
 import { GROUP, hasSmallScales, packRows } from '../gemm/repack';
 import { activeCount, activeRow, clearRest, gemvRows, storeActive } from '../ops/sparse-matmul';
@@ -18,7 +18,7 @@ import {
   quantizeColumns,
   quantizeTokens,
 } from '../quant/quantize-activations';
-import { FLAG_REUSE } from '../runtime/layout.generated';
+import { FLAG_REUSE, MIN_PANEL_TOKENS } from '../runtime/layout.generated';
 import { weight, x } from '../operands/sparse-matmul.generated';
 import { hasFlag, localScratch, sharedScratch } from '../runtime/record';
 import { phaseBarrier, takeUnits } from '../runtime/threads';
@@ -27,8 +27,6 @@ import { foursOf, packRepacked, readsRepacked } from './repack-neurons';
 
 /** Tokens of one pass over the weights. */
 const NC: i32 = 128;
-/** Fewest tokens that go through panels. */
-const MIN_PANEL_TOKENS: i32 = 4;
 
 // of this op, set on each thread
 let numTokens: i32 = 0;
@@ -141,4 +139,14 @@ function gemmPanel(begin: i32, end: i32, first: i32, last: i32): void {
   for (let g = 0; g < numGroups; g++) {
     for (let t = first; t < last; t++) storeActive(panelSums(g, t - first), begin + g * GROUP, end, t);
   }
+}
+
+/** Repacked rows with their unpacked blocks, or a panel with a group before it is unpacked. */
+export function gatheredInt8Bytes(dtype: i32, width: i32): u64 {
+  const numBlocks = <u64>((width + 255) & ~255) >> 5;
+  const repacked = GROUP * <u64>bytesOf(dtype, width) + 64 + numBlocks * UNPACKED_BYTES;
+  // blocks of q8_0, the largest, take 34 bytes for 32 columns
+  const group = (GROUP * KC * 34) / 32 + 64;
+  const panel = <u64>((MC / GROUP) * (KC / 32)) * UNPACKED_BYTES + MC * NC * 4;
+  return max<u64>(repacked, panel + group) + 64;
 }

@@ -56,3 +56,8 @@ function gemvF32(x: usize, w0: usize, w1: usize, w2: usize, w3: usize, count: i3
   }
   return f32x4(s0, s1, s2, s3);
 }
+
+/** What `readableRow` needs: four rows as f32. */
+export function readableRowBytes(numInputs: i32): u64 {
+  return (<u64>numInputs) << 4;
+}

@@ -117,3 +117,8 @@ export function packTokens(x: usize, eight: i32, numTokens: i32, numInputs: i32,
   }
   packEight(scratch, 0, numInputs, to);
 }
+
+/** What `beginF32Panel` lays out for so many tokens, whole eights. */
+export function f32PanelBytes(tokens: i32): u64 {
+  return MC * 4 + MC * ROW_BYTES + MC * 4 * <u64>tokens;
+}

@@ -13,7 +13,7 @@ import {
   quantizeColumns,
   quantizeTokens,
 } from '../quant/quantize-activations';
-import { FLAG_REUSE } from '../runtime/layout.generated';
+import { FLAG_REUSE, MAX_OWN_CODES, MIN_PANEL_TOKENS } from '../runtime/layout.generated';
 import { bias, weight, x, y } from '../operands/matmul.generated';
 import { hasFlag, localScratch, sharedScratch } from '../runtime/record';
 import { firstUnit, nextUnit, phaseBarrier, setAhead, takeUnits, thread, threads } from '../runtime/threads';
@@ -26,10 +26,6 @@ import { GROUP } from './repack';
 const NC: i32 = 128;
 /** A thread takes one part in so many of its share of what is left. */
 const SHARES: i32 = 2;
-/** Fewest tokens that go through panels. */
-const MIN_PANEL_TOKENS: i32 = 4;
-/** Up to so many activations every thread quantizes by itself, which takes less time than a barrier; as in src/plan.ts. */
-const OWN_VALUES: i32 = 512;
 /** Where in a thread's own scratch they are, behind what rows and sums take. */
 const OWN_CODES: usize = 0x8000;
 
@@ -47,7 +43,7 @@ export function matmulInt8(): void {
   dtype = weight.dtype;
   const isPanels = numTokens >= MIN_PANEL_TOKENS;
   codesAt = sharedScratch();
-  if (!isPanels && numTokens * numInputs <= OWN_VALUES) {
+  if (!isPanels && numTokens * numInputs <= MAX_OWN_CODES) {
     codesAt = localScratch() + OWN_CODES;
     quantizeAlone(x.address, numTokens, numInputs, codesAt);
   } else if (!hasFlag(FLAG_REUSE)) {

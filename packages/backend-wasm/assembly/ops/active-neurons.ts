@@ -5,6 +5,7 @@
 import { attributes, count, ids, scores, thresholds } from '../operands/active-neurons.generated';
 import { sharedScratch } from '../runtime/record';
 import { phaseBarrier, sharers, thread } from '../runtime/threads';
+import { MAX_THREADS } from '../runtime/layout.generated';
 
 /** For the four bits of a vector of comparisons: which lanes they are of, in order, then zeros. */
 const lanes = memory.data<i32>([
@@ -121,4 +122,9 @@ function compact(begin: i32, end: i32, numTokens: i32, numNeurons: i32, to: usiz
 /** Stores `base` plus the lanes whose bits are set, one after the other. */
 function storeLanes(to: usize, base: v128, bits: i32): void {
   v128.store(to, i32x4.add(base, v128.load(lanes + ((<usize>bits) << 4))));
+}
+
+/** A cache line for the count of each thread, then what they found. */
+export function activeNeuronsSharedBytes(): u64 {
+  return 64 * MAX_THREADS + ((<u64>thresholds.numNeurons) << 2);
 }

@@ -10,6 +10,7 @@ import * as op from '../operands/attention-mass.generated';
 import { localScratch } from '../runtime/record';
 import { takeUnits } from '../runtime/threads';
 import { sum4, weight4 } from '../simd/vector';
+import { ALIGNMENT_BYTES, slotListBytes } from '../attention/scratch-sizes';
 
 let logits: usize = 0; // a row per head of the group
 let rowBytes: usize = 0;
@@ -81,4 +82,10 @@ function addHead(row: usize, context: i32, mass: usize): void {
     v128.store(mass + j, f32x4.add(v128.load(mass + j), f32x4.mul(v128.load(row + j), f32x4.splat(factor))));
   }
   for (; j < bytes; j += 4) store<f32>(mass + j, load<f32>(mass + j) + load<f32>(row + j) * factor);
+}
+
+/** Logits of the query heads of a KV head; keys of a block. */
+export function attentionMassLocalBytes(): u64 {
+  cache.enterCache();
+  return cache.groupSize * (slotListBytes() + 16) + cache.blockSize * <u64>cache.keyStride + ALIGNMENT_BYTES;
 }

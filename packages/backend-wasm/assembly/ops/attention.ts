@@ -2,7 +2,7 @@
  * Scaled dot-product attention over the paged cache. Few tokens split long contexts among threads (split-KV) and merge the
  * partial states; the splits depend on shapes and context lengths alone.
  */
-import { attendSplits, enterFlashAttention } from '../attention/flash-attention';
+import { attendSplits, enterFlashAttention, flashAttentionBytes } from '../attention/flash-attention';
 import { contextOfSequence, sequenceOfToken, valueDim } from '../attention/kv-cache-view';
 import { finishState, mergeState } from '../attention/partial-states';
 import * as op from '../operands/attention.generated';
@@ -47,4 +47,14 @@ function countSplits(): i32 {
   let longest = 0;
   for (let t = 0; t < tokens; t++) longest = max<i32>(longest, contextOfSequence(sequenceOfToken(t)));
   return max<i32>(1, min<i32>(min<i32>(MAX_SPLITS, WORK_ITEMS / op.keys.numKvHeads), longest / MIN_SPLIT));
+}
+
+export function attentionLocalBytes(): u64 {
+  return flashAttentionBytes();
+}
+
+/** States of the splits of a long context. */
+export function attentionSharedBytes(): u64 {
+  const rows = <u64>min<i32>(op.q.numTokens, MAX_SPLIT_TOKENS) * op.q.numHeads;
+  return MAX_SPLITS * rows * (op.values.valueDim + 2) * 4;
 }

@@ -1,5 +1,14 @@
 /** Boxes around the keys of each part of a block, and the largest norm of its values. */
-import { endRow, firstRow, keyOfPart, nextPart, openParts, summary, valueOfPart } from '../attention/summary-parts';
+import {
+  endRow,
+  firstRow,
+  keyOfPart,
+  nextPart,
+  openParts,
+  summary,
+  summaryBytes,
+  valueOfPart,
+} from '../attention/summary-parts';
 import * as op from '../operands/block-box-append.generated';
 import { takeUnits } from '../runtime/threads';
 
@@ -48,4 +57,8 @@ function normOf(x: usize): f32 {
   const end = x + ((<usize>op.values.valueDim) << 2);
   for (; x < end; x += 4) squares += <f64>load<f32>(x) * <f64>load<f32>(x);
   return <f32>(Math.sqrt(squares) * NORM_MARGIN);
+}
+
+export function blockBoxAppendLocalBytes(): u64 {
+  return summaryBytes();
 }

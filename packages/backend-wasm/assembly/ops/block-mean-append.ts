@@ -1,6 +1,15 @@
 /** Running means of the keys and values of each part of a block. */
 import { updateMean } from '../attention/microkernels.generated';
-import { endRow, firstRow, keyOfPart, nextPart, openParts, summary, valueOfPart } from '../attention/summary-parts';
+import {
+  endRow,
+  firstRow,
+  keyOfPart,
+  nextPart,
+  openParts,
+  summary,
+  summaryBytes,
+  valueOfPart,
+} from '../attention/summary-parts';
 import * as op from '../operands/block-mean-append.generated';
 import { F32 } from '../quant/dequantize';
 import { takeUnits } from '../runtime/threads';
@@ -25,4 +34,8 @@ export function blockMeanAppend(): void {
       }
     }
   }
+}
+
+export function blockMeanAppendLocalBytes(): u64 {
+  return summaryBytes();
 }

@@ -3,9 +3,18 @@
  * that some pair chose, then experts without a slot, whose results are 0. A few pairs of an expert go through GEMV; more go in
  * panels that are dequantized or unpacked once for all of them.
  */
-import { gemv4, readableRow } from '../gemm/f32-gemv';
-import { beginF32Panel, f32PanelSums, listRow, loadColumns, multiplyEight, packEight } from '../gemm/f32-panels';
+import { gemv4, readableRow, readableRowBytes } from '../gemm/f32-gemv';
+import {
+  beginF32Panel,
+  f32PanelBytes,
+  f32PanelSums,
+  listRow,
+  loadColumns,
+  multiplyEight,
+  packEight,
+} from '../gemm/f32-panels';
 import { beginPanel, KC, MC, multiplyPanel, panelSums, unpackRows } from '../gemm/int8-panels';
+import { UNPACKED_BYTES } from '../gemm/int8-unpack';
 import { addToken, beginTokens, qgemvRows } from '../gemm/qgemv';
 import { GROUP } from '../gemm/repack';
 import { ids, slots, weight, x, y } from '../operands/expert-matmul.generated';
@@ -265,4 +274,18 @@ function gatherCodes(first: i32, last: i32, padded: i32, block: i32, numBlocks: 
       v128.store(metas + at * META_BYTES, v128.load(meta, 16), 16);
     }
   }
+}
+
+/** Pairs by expert; then rows or a panel as f32 with eight tokens, or an unpacked panel with the codes of tokens. */
+export function expertMatmulLocalBytes(): u64 {
+  const experts = slots.isPresent ? slots.numExperts : weight.numSlots;
+  const tables = ((<u64>(2 * experts + 1) + ids.numElements) << 2) + 128;
+  const floats = readableRowBytes(weight.numInputs) + f32PanelBytes(NC) + KC * 32;
+  const integers = <u64>((MC / GROUP) * (KC / 32)) * UNPACKED_BYTES + MC * NC * 4 + NC * KC * 3;
+  return tables + max<u64>(floats, integers);
+}
+
+/** Activations as 8-bit codes. */
+export function expertMatmulSharedBytes(): u64 {
+  return ((<u64>x.numTokens * (x.rowsPerToken * x.numInputs)) << 2) + 256;
 }

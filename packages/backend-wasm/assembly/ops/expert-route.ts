@@ -66,3 +66,8 @@ function sigmoids(x: usize, to: usize, count: i32): f64 {
   }
   return 1;
 }
+
+/** Scores and ranks of the experts. */
+export function expertRouteLocalBytes(): u64 {
+  return ((<u64>logits.numExperts) << 3) + 32;
+}

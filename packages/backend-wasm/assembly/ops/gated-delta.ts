@@ -142,3 +142,14 @@ function oneRow(m: usize, q: usize, k: usize, next: usize, gate: usize, v: usize
   store<f32>(y, read);
   store<f32>(recalled, coming);
 }
+
+/** What a key recalls of each row. */
+export function gatedDeltaLocalBytes(): u64 {
+  return ROWS * 4;
+}
+
+/** Unit vectors and gates of all tokens. */
+export function gatedDeltaSharedBytes(): u64 {
+  const perToken = 2 * op.attributes.numKeyHeads * op.state.keyDim + 2 * op.state.numHeads;
+  return (<u64>op.qkv.numTokens * perToken) << 2;
+}

@@ -13,6 +13,7 @@ import * as op from '../operands/h2o-attention.generated';
 import { localScratch, sharedScratch } from '../runtime/record';
 import { phaseBarrier, takeUnits } from '../runtime/threads';
 import { withLane } from '../simd/vector';
+import { ALIGNMENT_BYTES, rowPairBytes } from '../attention/scratch-sizes';
 
 /** Maximum number of queries in a tile: every panel has a second one for the memory. */
 const TILE: i32 = panels.LANES / 2;
@@ -430,4 +431,24 @@ function countPairs(token: i32, position: i32, kvHead: i32): void {
     if (position - load<i32>(memoryAt + (e << 2)) <= cache.maxDistance) numKeys += load<i32>(memoryPresent + (e << 2));
   }
   store<i32>(op.pairs.address + ((<usize>(token * cache.numKvHeads + kvHead)) << 2), numKeys);
+}
+
+/** Panels whose steps are the rows of a chunk or of the memory; lists over both; their rows. */
+export function h2oAttentionLocalBytes(): u64 {
+  cache.enterCache();
+  const rows = <u64>op.attributes.chunk + op.memory.memorySize;
+  const steps = max<i32>(op.attributes.chunk, op.memory.memorySize);
+  return panels.layPanels(0, steps) + rows * (32 + rowPairBytes()) + ALIGNMENT_BYTES;
+}
+
+/** Sums of weights of each work item: KV heads times parts of the tokens, of which each sequence may begin one more. */
+export function h2oAttentionSharedBytes(): u64 {
+  cache.enterCache();
+  const numSequences = op.contextLengths.numSequences;
+  const tokenTile = max<i32>(1, TILE / min<i32>(cache.groupSize, TILE));
+  const tokensOfItem = max<i32>(1, ITEM_TOKENS / tokenTile) * tokenTile;
+  const numTokens = min<i32>(op.q.numTokens, numSequences * op.attributes.chunk);
+  const numParts = (numTokens + tokensOfItem - 1) / tokensOfItem + numSequences;
+  const rows = <u64>op.attributes.chunk + op.memory.memorySize;
+  return <u64>numParts * cache.numKvHeads * (rows << 2);
 }

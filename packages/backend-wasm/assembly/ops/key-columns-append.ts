@@ -31,3 +31,7 @@ export function keyColumnsAppend(): void {
     }
   }
 }
+
+export function keyColumnsAppendLocalBytes(): u64 {
+  return (<u64>op.keys.headDim) << 2;
+}

@@ -3,8 +3,16 @@
  * at a time. More: GEMM in panels.
  */
 import { bytesOf } from '../quant/dequantize';
-import { beginF32Panel, f32PanelSums, listRow, MC, multiplyEights, packTokens } from '../gemm/f32-panels';
-import { gemv4, readableRow } from '../gemm/f32-gemv';
+import {
+  beginF32Panel,
+  f32PanelBytes,
+  f32PanelSums,
+  listRow,
+  MC,
+  multiplyEights,
+  packTokens,
+} from '../gemm/f32-panels';
+import { gemv4, readableRow, readableRowBytes } from '../gemm/f32-gemv';
 import { matmulInt8 } from '../gemm/int8-matmul';
 import { FLAG_INT8 } from '../runtime/layout.generated';
 import { bias, weight, x, y } from '../operands/matmul.generated';
@@ -119,4 +127,14 @@ function storeFour(sums: v128, o: i32, end: i32, t: i32): void {
   if (o + 1 < end) store<f32>(to, f32x4.extract_lane(sums, 1) + (hasBias ? biasOf(o + 1) : <f32>0), 4);
   if (o + 2 < end) store<f32>(to, f32x4.extract_lane(sums, 2) + (hasBias ? biasOf(o + 2) : <f32>0), 8);
   if (o + 3 < end) store<f32>(to, f32x4.extract_lane(sums, 3) + (hasBias ? biasOf(o + 3) : <f32>0), 12);
+}
+
+/** Rows for GEMV or a panel, in f32 or in int8, which takes no more. */
+export function matmulLocalBytes(): u64 {
+  return max<u64>(readableRowBytes(x.numInputs), f32PanelBytes(NC));
+}
+
+/** Tokens side by side by eight, as f32 or as 8-bit codes with their scales. */
+export function matmulSharedBytes(): u64 {
+  return ((<u64>((x.numTokens + 7) & ~7) * x.numInputs) << 2) + 256;
 }

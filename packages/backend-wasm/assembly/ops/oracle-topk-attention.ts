@@ -10,6 +10,7 @@ import { listContext, numListed, openList } from '../attention/slot-list';
 import * as op from '../operands/oracle-topk-attention.generated';
 import { localScratch } from '../runtime/record';
 import { takeUnits } from '../runtime/threads';
+import { ALIGNMENT_BYTES, rowPairBytes, slotListBytes } from '../attention/scratch-sizes';
 
 // scratch
 let list: usize = 0; // i32 index in the cache of each visible slot
@@ -80,4 +81,10 @@ function scoreList(query: usize, kvHead: i32): void {
 
 function listedKey(i: i32, kvHead: i32, to: usize): usize {
   return cache.keyOf(load<i32>(list + ((<usize>i) << 2)), kvHead, to);
+}
+
+/** Slots, logits, the work of choosing, chosen slots and logical slots; a row with its keys and values. */
+export function oracleTopkAttentionLocalBytes(): u64 {
+  cache.enterCache();
+  return 5 * slotListBytes() + 80 + single.ROW_SLOTS * rowPairBytes() + single.rowBytes() + ALIGNMENT_BYTES;
 }

@@ -14,6 +14,7 @@ import { localScratch } from '../runtime/record';
 import { takeUnits } from '../runtime/threads';
 import { max4, sum4, weight4 } from '../simd/vector';
 import { selectTop } from './top-k';
+import { ALIGNMENT_BYTES, slotListBytes } from '../attention/scratch-sizes';
 
 let numParts: i32 = 1;
 let pageSize: i32 = 1;
@@ -312,4 +313,12 @@ function largestNorm(numVisited: i32): f32 {
     norm = max<f32>(norm, load<f32>(op.valueNorms.address + (summaryOf(page) << 2)));
   }
   return norm;
+}
+
+/** Slots and logical slots; lists of pages, with bounds by head; queries. */
+export function pageTopkAttentionLocalBytes(): u64 {
+  cache.enterCache();
+  const listBytes = ((<u64>op.blockTable.maxBlocks * op.keyMin.numParts) << 2) + 16;
+  const lists = (6 + 3 * cache.groupSize) * listBytes + 2 * slotListBytes();
+  return layGathered(panels.layPanels(0)) + lists + cache.groupSize * (cache.keyStride + 4) + ALIGNMENT_BYTES;
 }

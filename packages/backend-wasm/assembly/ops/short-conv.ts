@@ -5,7 +5,7 @@ import { localScratch } from '../runtime/record';
 import { exp4, fma } from '../simd/vector';
 import { takeUnits } from '../runtime/threads';
 
-/** Channels of a work item; `src/plan.ts` has the same number. */
+/** Channels of a work item. */
 const UNIT: i32 = 256;
 
 export function shortConv(): void {
@@ -133,4 +133,9 @@ function keep(first: i32, count: i32, zeros: usize): void {
     const target = op.state.address + ((<usize>((stateTo * numKept + i) * numChannels + first)) << 2);
     memory.copy(target, inputAt(runEnd - numKept + i, first, zeros), (<usize>count) << 2);
   }
+}
+
+/** The taps of the channels of a unit, then zeros. */
+export function shortConvLocalBytes(): u64 {
+  return <u64>(UNIT * 4) * (op.weight.numTaps + 1);
 }

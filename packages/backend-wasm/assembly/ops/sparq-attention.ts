@@ -15,6 +15,7 @@ import * as op from '../operands/sparq-attention.generated';
 import { localScratch } from '../runtime/record';
 import { takeUnits } from '../runtime/threads';
 import { max4, sum4, weight4 } from '../simd/vector';
+import { ALIGNMENT_BYTES, slotListBytes } from '../attention/scratch-sizes';
 
 /** Number of heads that select their keys together. */
 let groupSize: i32 = 1;
@@ -295,4 +296,13 @@ function addValue(value: usize, count: f64): void {
     const at = mean + (i << 3);
     store<f64>(at, load<f64>(at) + count * <f64>load<f32>(value + (i << 2)));
   }
+}
+
+/** Lists of slots, weights by head; queries and components of keys; a mean value and a row; logical slots. */
+export function sparqAttentionLocalBytes(): u64 {
+  cache.enterCache();
+  const lists = (5 + cache.groupSize) * (slotListBytes() + 64);
+  const components = cache.keyStride * <u64>(cache.groupSize + 3 + cache.blockSize);
+  const gathered = layGathered(panels.layPanels(0));
+  return gathered + lists + components + 3 * cache.valueStride + slotListBytes() + ALIGNMENT_BYTES;
 }

@@ -4,7 +4,7 @@
  * dequantized rows and COLUMNS columns. Sums that go on from `previous` are those of one pass when that had a multiple of
  * `neuronGroup` rows (packages/ops).
  */
-import { sparseCombineInt8 } from '../ffn/sparse-combine-int8';
+import { WEIGHTED_SUM_TABLES, sparseCombineInt8 } from '../ffn/sparse-combine-int8';
 import { gemmT4x8 } from '../gemm/f32-gemm.generated';
 import { count, h, previous, rows, weight, y } from '../operands/sparse-combine.generated';
 import { F32, Q4_0, Q8_0, bytesOf, dequantize } from '../quant/dequantize';
@@ -167,4 +167,14 @@ function packFactors(j: i32, depth: i32, t: i32, last: i32, to: usize): void {
       store<f32>(to + (k << 5), t + lane < last ? load<f32>(from + (k << 2)) : 0);
     }
   }
+}
+
+/** Scratch per thread of weighted sums of rows of `width` columns, in f32 or in int8. */
+export function weightedSumBytes(width: i32): u64 {
+  const sums = (<u64>max<i32>(NC * COLUMNS, (MIN_PANEL_TOKENS - 1) * width)) << 2;
+  return max<u64>(WEIGHTED_SUM_TABLES, (DEPTH * COLUMNS + NC * DEPTH) * 4) + sums + 64;
+}
+
+export function sparseCombineLocalBytes(): u64 {
+  return weightedSumBytes(weight.dim);
 }

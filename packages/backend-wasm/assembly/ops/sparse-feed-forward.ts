@@ -12,15 +12,15 @@ import { attributes, count, previous, rows, weight, x, y } from '../operands/spa
 import { axpy, beginAxpy } from '../ffn/axpy';
 import { EIGHT, fourSums, gatherGemv } from '../ffn/gather-gemv';
 import { gatherGemvRepacked } from '../ffn/gather-gemv-repacked';
-import { lanesBytes, quantizeLanes } from '../ffn/repacked-lanes';
+import { SIGN_MAGNITUDE_BYTES, lanesBytes, quantizeLanes } from '../ffn/repacked-lanes';
 import { F32, I32, Q4_0, Q8_0, bytesOf } from '../quant/dtypes.generated';
 import { codeBytesFor, codesFor, metasAt, META_BYTES, quantizeTokens } from '../quant/quantize-activations';
 import { FLAG_INT8, FLAG_REPACKED } from '../runtime/layout.generated';
 import { hasFlag, localScratch, setMatrix, setNeuronMatrix, setRowStride, sharedScratch } from '../runtime/record';
 import { phaseBarrier, sharers, takeUnits, thread } from '../runtime/threads';
 import { activate, gatedActivation } from './pointwise';
-import { sparseCombine } from './sparse-combine';
-import { sparseMatmul } from './sparse-matmul';
+import { sparseCombine, weightedSumBytes } from './sparse-combine';
+import { gatheredGemmBytes, sparseMatmul } from './sparse-matmul';
 
 /** Neurons of a group: `neuronGroup` of packages/ops. */
 const GROUP: i32 = 32;
@@ -64,9 +64,13 @@ export function sparseFeedForward(): void {
   else matrixByMatrix();
 }
 
-/** The shared scratch behind what GEMM needs of it; as in src/neuron-scratch.ts. */
+/** Where in the shared scratch what GEMM needs of it ends. */
+function behindGemm(numTokens: i32, width: i32): u64 {
+  return (<u64>((numTokens + 7) & ~7) * width * 4 + 256 + 63) & ~63;
+}
+
 function sharedRest(): usize {
-  return sharedScratch() + ((<usize>((numTokens + 7) & ~7) * <usize>width * 4 + 256 + 63) & ~63);
+  return sharedScratch() + <usize>behindGemm(numTokens, width);
 }
 
 /** The activations of a token for repacked rows. */
@@ -264,4 +268,18 @@ function matrixByMatrix(): void {
   setMatrix(combine.previous.index, F32, previousAt, numTokens, width);
   setMatrix(combine.y.index, F32, to, numTokens, width);
   sparseCombine();
+}
+
+export function sparseFeedForwardLocalBytes(): u64 {
+  const lanes = <u64>((weight.dim + 127) / 128) * SIGN_MAGNITUDE_BYTES;
+  const fused = SUMS + FEW_TOKENS * (((<u64>weight.dim) << 2) + lanes);
+  const separate = max<u64>(gatheredGemmBytes(weight.dtype, weight.dim), weightedSumBytes(weight.dim));
+  return max<u64>(separate, fused);
+}
+
+/** What GEMM needs; then sums of parts, or gate and up of all neurons. */
+export function sparseFeedForwardSharedBytes(): u64 {
+  const parts = (<u64>(MAX_PARTS * min<i32>(x.numTokens, FEW_TOKENS)) * x.dim) << 2;
+  const gateAndUp = (<u64>x.numTokens * (2 * rows.maxActive)) << 2;
+  return behindGemm(x.numTokens, x.dim) + max<u64>(parts, gateAndUp) + 64;
 }

@@ -2,9 +2,17 @@
  * sparse-matmul, activations in f32. Work items: runs of active rows. One to three tokens: GEMV of four rows at a time. More: GEMM in
  * panels.
  */
-import { sparseMatmulInt8 } from '../ffn/sparse-matmul-int8';
-import { gemv4, readableRow } from '../gemm/f32-gemv';
-import { beginF32Panel, f32PanelSums, listRow, MC, multiplyEights, packTokens } from '../gemm/f32-panels';
+import { gatheredInt8Bytes, sparseMatmulInt8 } from '../ffn/sparse-matmul-int8';
+import { gemv4, readableRow, readableRowBytes } from '../gemm/f32-gemv';
+import {
+  beginF32Panel,
+  f32PanelBytes,
+  f32PanelSums,
+  listRow,
+  MC,
+  multiplyEights,
+  packTokens,
+} from '../gemm/f32-panels';
 import { bias, count, ids, rows, weight, x, y } from '../operands/sparse-matmul.generated';
 import { bytesOf } from '../quant/dequantize';
 import { FLAG_INT8 } from '../runtime/layout.generated';
@@ -123,4 +131,19 @@ function gemmPanel(begin: i32, end: i32, first: i32, last: i32): void {
   for (let j = begin; j < end; j += 4) {
     for (let t = first; t < last; t++) storeActive(f32PanelSums(j - begin, t - first), j, end, t);
   }
+}
+
+/** Scratch per thread of GEMM with gathered rows of `width` columns; activations may stay in f32 in spite of the flag. */
+export function gatheredGemmBytes(dtype: i32, width: i32): u64 {
+  const floats = max<u64>(readableRowBytes(width), f32PanelBytes(NC));
+  return hasFlag(FLAG_INT8) ? max<u64>(floats, gatheredInt8Bytes(dtype, width)) : floats;
+}
+
+export function sparseMatmulLocalBytes(): u64 {
+  return gatheredGemmBytes(weight.dtype, weight.dim);
+}
+
+/** Tokens side by side by eight, as f32 or as 8-bit codes with their scales. */
+export function sparseMatmulSharedBytes(): u64 {
+  return ((<u64>((x.numTokens + 7) & ~7) * x.dim) << 2) + 256;
 }

@@ -3,12 +3,13 @@
  */
 import * as cache from '../attention/kv-cache-view';
 import { addMassOfRows, clearMass, enterMass } from '../attention/key-mass';
-import { closeRow, flushRow, layRow, openRow, pushSlot } from '../attention/online-softmax-row';
+import { closeRow, flushRow, layRow, openRow, pushSlot, rowBytes } from '../attention/online-softmax-row';
 import * as panels from '../attention/query-panels';
 import * as slots from '../attention/slot-positions';
 import * as op from '../operands/streaming-attention.generated';
 import { localScratch } from '../runtime/record';
 import { takeUnits } from '../runtime/threads';
+import { ALIGNMENT_BYTES, rowPairBytes } from '../attention/scratch-sizes';
 
 let local: i32 = 0;
 let sinks: i32 = 0;
@@ -230,4 +231,10 @@ function attendAlone(row: i32, position: i32, sequence: i32, context: i32, kvHea
     flushRow(query);
   }
   closeRow(y);
+}
+
+/** Panels, their keys and values, a row of its own. */
+export function streamingAttentionLocalBytes(): u64 {
+  cache.enterCache();
+  return panels.layPanels(0) + panels.PANEL_ROWS * rowPairBytes() + 64 + rowBytes() + ALIGNMENT_BYTES;
 }

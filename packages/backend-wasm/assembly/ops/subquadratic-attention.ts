@@ -12,10 +12,11 @@ import { finishState } from '../attention/partial-states';
 import * as panels from '../attention/query-panels';
 import { writeMerged } from '../attention/store-outputs';
 import * as edges from '../attention/subquadratic-edges';
-import { attendWhole, countWhole, laneRows, layWhole, writeWhole } from '../attention/subquadratic-panels';
+import { attendWhole, countWhole, laneRows, layWhole, wholeBytes, writeWhole } from '../attention/subquadratic-panels';
 import * as op from '../operands/subquadratic-attention.generated';
 import { localScratch } from '../runtime/record';
 import { takeUnits, threads } from '../runtime/threads';
+import { ALIGNMENT_BYTES, rowPairBytes } from '../attention/scratch-sizes';
 
 /** Number of rows of keys that are dequantized at a time. */
 const SPAN: i32 = 512;
@@ -309,4 +310,12 @@ function attendAlone(lane: i32): void {
     op.y.address + panels.rowOfLane(lane) * cache.valueStride,
     cache.valueDim,
   );
+}
+
+export function subquadraticAttentionLocalBytes(): u64 {
+  cache.enterCache();
+  const span = SPAN * (16 + rowPairBytes()) + 64;
+  const rowStates = 8 * (ROW_STATE + cache.valueStride + 32);
+  const lists = edges.edgesBytes() + landmarks.landmarksBytes() + wholeBytes();
+  return panels.layPanels(0) + span + rowStates + lists + ALIGNMENT_BYTES;
 }

@@ -10,18 +10,18 @@ import {
   JOB_OPCODE_PROBE_INT8,
 } from './layout.generated';
 import { attributeI, countElements, dim } from './record';
-import { embeddingLookup } from '../ops/embedding-lookup';
+import { embeddingLookup, embeddingLookupLocalBytes } from '../ops/embedding-lookup';
 import { rmsNorm } from '../ops/rms-norm';
 import { layerNorm } from '../ops/layer-norm';
-import { matmul } from '../ops/matmul';
+import { matmul, matmulSharedBytes, matmulLocalBytes } from '../ops/matmul';
 import { rope } from '../ops/rope';
 import { softmax } from '../ops/softmax';
 import { activation, gatedActivation, add, softCap, multiply, scale } from '../ops/pointwise';
 import { gatherRows } from '../ops/gather-rows';
 import { positionAppend } from '../ops/position-append';
 import { kvAppend } from '../ops/kv-append';
-import { attention } from '../ops/attention';
-import { attentionPartial } from '../ops/attention-partial';
+import { attention, attentionSharedBytes, attentionLocalBytes } from '../ops/attention';
+import { attentionPartial, attentionPartialLocalBytes } from '../ops/attention-partial';
 import { attentionMerge } from '../ops/attention-merge';
 import { attentionFinish } from '../ops/attention-finish';
 import { argMax } from '../ops/arg-max';
@@ -29,30 +29,34 @@ import { topK } from '../ops/top-k';
 import { logSumExp } from '../ops/log-sum-exp';
 import { scaleRows } from '../ops/scale-rows';
 import { sliceColumns } from '../ops/slice-columns';
-import { expertRoute } from '../ops/expert-route';
-import { expertMatmul } from '../ops/expert-matmul';
+import { expertRoute, expertRouteLocalBytes } from '../ops/expert-route';
+import { expertMatmul, expertMatmulSharedBytes, expertMatmulLocalBytes } from '../ops/expert-matmul';
 import { expertCombine } from '../ops/expert-combine';
-import { shortConv } from '../ops/short-conv';
-import { gatedDelta } from '../ops/gated-delta';
-import { blockMeanAppend } from '../ops/block-mean-append';
-import { blockBoxAppend } from '../ops/block-box-append';
-import { keyColumnsAppend } from '../ops/key-columns-append';
+import { shortConv, shortConvLocalBytes } from '../ops/short-conv';
+import { gatedDelta, gatedDeltaSharedBytes, gatedDeltaLocalBytes } from '../ops/gated-delta';
+import { blockMeanAppend, blockMeanAppendLocalBytes } from '../ops/block-mean-append';
+import { blockBoxAppend, blockBoxAppendLocalBytes } from '../ops/block-box-append';
+import { keyColumnsAppend, keyColumnsAppendLocalBytes } from '../ops/key-columns-append';
 import { clampPositions } from '../ops/clamp-positions';
-import { subquadraticAttention } from '../ops/subquadratic-attention';
-import { streamingAttention } from '../ops/streaming-attention';
-import { sparqAttention } from '../ops/sparq-attention';
-import { pageTopkAttention } from '../ops/page-topk-attention';
-import { oracleTopkAttention } from '../ops/oracle-topk-attention';
-import { h2oAttention } from '../ops/h2o-attention';
+import { subquadraticAttention, subquadraticAttentionLocalBytes } from '../ops/subquadratic-attention';
+import { streamingAttention, streamingAttentionLocalBytes } from '../ops/streaming-attention';
+import { sparqAttention, sparqAttentionLocalBytes } from '../ops/sparq-attention';
+import { pageTopkAttention, pageTopkAttentionLocalBytes } from '../ops/page-topk-attention';
+import { oracleTopkAttention, oracleTopkAttentionLocalBytes } from '../ops/oracle-topk-attention';
+import { h2oAttention, h2oAttentionSharedBytes, h2oAttentionLocalBytes } from '../ops/h2o-attention';
 import { poolRows } from '../ops/pool-rows';
 import { stateCarry } from '../ops/state-carry';
-import { attentionMass } from '../ops/attention-mass';
+import { attentionMass, attentionMassLocalBytes } from '../ops/attention-mass';
 import { hadamard } from '../ops/hadamard';
-import { activeNeurons } from '../ops/active-neurons';
-import { sparseMatmul } from '../ops/sparse-matmul';
+import { activeNeurons, activeNeuronsSharedBytes } from '../ops/active-neurons';
+import { sparseMatmul, sparseMatmulSharedBytes, sparseMatmulLocalBytes } from '../ops/sparse-matmul';
 import { gatherColumns } from '../ops/gather-columns';
-import { sparseCombine } from '../ops/sparse-combine';
-import { sparseFeedForward } from '../ops/sparse-feed-forward';
+import { sparseCombine, sparseCombineLocalBytes } from '../ops/sparse-combine';
+import {
+  sparseFeedForward,
+  sparseFeedForwardSharedBytes,
+  sparseFeedForwardLocalBytes,
+} from '../ops/sparse-feed-forward';
 import { scatterRows } from '../ops/scatter-rows';
 import { packWeights, unpackWeights } from '../gemm/repack';
 import { packNeurons, unpackNeurons } from '../ffn/repack-neurons';
@@ -210,6 +214,80 @@ export function workOf(opcode: i32): f64 {
       return -1;
     default:
       return <f64>countElements(0);
+  }
+}
+
+/** Bytes of scratch that all threads share for the record at hand. */
+export function sharedBytesOf(opcode: i32): u64 {
+  switch (opcode) {
+    case 3: // matmul
+      return matmulSharedBytes();
+    case 13: // attention
+      return attentionSharedBytes();
+    case 25: // expert-matmul
+      return expertMatmulSharedBytes();
+    case 28: // gated-delta
+      return gatedDeltaSharedBytes();
+    case 38: // h2o-attention
+      return h2oAttentionSharedBytes();
+    case 43: // active-neurons
+      return activeNeuronsSharedBytes();
+    case 44: // sparse-matmul
+      return sparseMatmulSharedBytes();
+    case 47: // sparse-feed-forward
+      return sparseFeedForwardSharedBytes();
+    default:
+      return 0;
+  }
+}
+
+/** Bytes of scratch per thread for the record at hand. */
+export function localBytesOf(opcode: i32): u64 {
+  switch (opcode) {
+    case 0: // embedding-lookup
+      return embeddingLookupLocalBytes();
+    case 3: // matmul
+      return matmulLocalBytes();
+    case 13: // attention
+      return attentionLocalBytes();
+    case 14: // attention-partial
+      return attentionPartialLocalBytes();
+    case 24: // expert-route
+      return expertRouteLocalBytes();
+    case 25: // expert-matmul
+      return expertMatmulLocalBytes();
+    case 27: // short-conv
+      return shortConvLocalBytes();
+    case 28: // gated-delta
+      return gatedDeltaLocalBytes();
+    case 29: // block-mean-append
+      return blockMeanAppendLocalBytes();
+    case 30: // block-box-append
+      return blockBoxAppendLocalBytes();
+    case 31: // key-columns-append
+      return keyColumnsAppendLocalBytes();
+    case 33: // subquadratic-attention
+      return subquadraticAttentionLocalBytes();
+    case 34: // streaming-attention
+      return streamingAttentionLocalBytes();
+    case 35: // sparq-attention
+      return sparqAttentionLocalBytes();
+    case 36: // page-topk-attention
+      return pageTopkAttentionLocalBytes();
+    case 37: // oracle-topk-attention
+      return oracleTopkAttentionLocalBytes();
+    case 38: // h2o-attention
+      return h2oAttentionLocalBytes();
+    case 41: // attention-mass
+      return attentionMassLocalBytes();
+    case 44: // sparse-matmul
+      return sparseMatmulLocalBytes();
+    case 46: // sparse-combine
+      return sparseCombineLocalBytes();
+    case 47: // sparse-feed-forward
+      return sparseFeedForwardLocalBytes();
+    default:
+      return 0;
   }
 }
 

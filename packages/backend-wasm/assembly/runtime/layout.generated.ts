@@ -58,6 +58,10 @@ export const JOB_OPCODE_PROBE_READ: i32 = 1011;
 export const JOB_OPCODE_PROBE_F32: i32 = 1012;
 export const JOB_OPCODE_PROBE_INT8: i32 = 1013;
 
+export const MAX_OWN_CODES: i32 = 512; // most activations that every thread quantizes for itself, which takes less time than waiting
+export const MIN_PANEL_TOKENS: i32 = 4; // fewest tokens of int8 GEMM by panels; fewer go by GEMV
+export const PROBE_STEPS: i32 = 8; // steps of one pass of the arithmetic probes, ten vectors each
+
 export const FRAMES: usize = 0x20000;
 export const FRAME_BYTES: usize = 1024;
 export const PLAN_BYTES: usize = 32; // bytes of a plan entry

@@ -3,6 +3,7 @@
  * independent sums and load one operand of every two operations, so that neither latency nor memory limits them.
  */
 import { accumulators, block, file, kernel, load, names, times, type Lines } from './emit.ts';
+import { probeSteps } from '../memory-layout.ts';
 
 /** Reads four streams: one alone leaves some of the memory bandwidth unused. */
 function readMemory(): Lines {
@@ -46,7 +47,7 @@ function arithmetic({ name, doc, lanes, constants, step, result }: Arithmetic): 
       'const begin = data + 32;',
       ...accumulators(sums, `${lanes}.splat(0)`),
       ...block('for (let pass = 0; pass < passes; pass++)', [
-        ...block('for (let p = begin, end = begin + 640; p < end; p += 80)', [
+        ...block(`for (let p = begin, end = begin + ${probeSteps * 80}; p < end; p += 80)`, [
           ...times(5, (i) => [
             `const y${i} = ${load('p', 16 * i)};`,
             `s${2 * i} = ${step(`y${i}`, 'x0', `s${2 * i}`)};`,

@@ -1,0 +1,68 @@
+/** How much scratch records need: the functions beside the kernels say it, in an instance of the module with a memory of its own. */
+import type { Program } from '@winnow/ops';
+import { invariant } from '@winnow/tensor';
+import { heapBase, jobBlock, pageBytes, planEntry, planWords } from './layout.generated.js';
+import { createMemory, instantiate, type WasmExports, type WasmMemory, type WasmModule } from './web-assembly.js';
+
+/** Room for the words of one record and the scalars of a step. */
+const memoryBytes = heapBase + 4 * pageBytes;
+const scratchAlignment = 64;
+
+// what lies where in that memory
+const jobAt = heapBase;
+const entryAt = jobAt + 64;
+const resultAt = entryAt + planWords * 4;
+const scalarsAt = resultAt + 64;
+
+export interface Scratch {
+  /** Bytes that all threads share. */
+  readonly sharedBytes: number;
+  /** Bytes per thread. */
+  readonly localBytes: number;
+}
+
+export class ScratchMeter {
+  readonly #memory: WasmMemory;
+  readonly #exports: WasmExports;
+
+  constructor(module: WasmModule, isShared: boolean) {
+    this.#memory = createMemory(memoryBytes, isShared);
+    if (isShared) this.#memory.grow((memoryBytes - heapBase) / pageBytes);
+    this.#exports = instantiate(module, this.#memory, () => 0);
+  }
+
+  /**
+   * The most that any record needs when every symbol is as large as it may become.
+   * @param words the encoded program; addresses do not matter
+   */
+  measure(program: Program, words: Int32Array, plans: readonly { readonly flags: number }[]): Scratch {
+    const memory = new Int32Array(this.#memory.buffer);
+    const result = new Float64Array(this.#memory.buffer, resultAt, 2);
+    const recordAt = this.#writeScalars(program, memory);
+    let sharedBytes = 0;
+    let localBytes = 0;
+    for (let at = 0, record = 0; at < words.length; at += words[at + 1], record++) {
+      const length = words[at + 1];
+      invariant(recordAt + length * 4 <= memoryBytes, 'a record fits into the memory of the meter');
+      memory.set(words.subarray(at, at + length), recordAt / 4);
+      memory[(entryAt + planEntry.record) / 4] = recordAt;
+      memory[(entryAt + planEntry.flags) / 4] = plans[record].flags;
+      this.#exports.measureScratch(jobAt, entryAt, resultAt);
+      sharedBytes = Math.max(sharedBytes, result[0]);
+      localBytes = Math.max(localBytes, result[1]);
+    }
+    return { sharedBytes, localBytes: Math.ceil(localBytes / scratchAlignment) * scratchAlignment };
+  }
+
+  /** Writes capacities in place of scalars; returns where records may begin. */
+  #writeScalars({ scalars, symbols }: Program, memory: Int32Array): number {
+    const recordAt = scalarsAt + Math.ceil(scalars.numWords / 2) * 8;
+    invariant(recordAt < memoryBytes, 'the scalars fit into the memory of the meter');
+    memory[(jobAt + jobBlock.scalars) / 4] = scalarsAt;
+    for (const [symbol, capacity] of symbols) {
+      const slot = scalars.slots.get(symbol);
+      if (slot !== undefined) memory[scalarsAt / 4 + slot.wordOffset] = capacity;
+    }
+    return recordAt;
+  }
+}
