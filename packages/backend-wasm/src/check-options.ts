@@ -13,8 +13,8 @@ export function checkMilliseconds(argument: string, value: number): void {
   throw new ArgumentError({ argument, expected: 'milliseconds, 0 or more', actual: String(value) });
 }
 
-/** @throws {ArgumentError} */
-export function checkChoice(argument: string, value: unknown, choices: readonly unknown[]): void {
-  if (choices.includes(value)) return;
+/** The value itself. @throws {ArgumentError} */
+export function checkChoice<const T extends string | boolean>(argument: string, value: T, choices: readonly T[]): T {
+  if (choices.includes(value)) return value;
   throw new ArgumentError({ argument, expected: choices.join(' | '), actual: String(value) });
 }

@@ -1,4 +1,5 @@
-import { createBackend, type WasmBackend, type WasmBackendOptions } from './backend.js';
+import type { WasmBackendOptions } from './backend-options.js';
+import { createBackend, type WasmBackend } from './backend.js';
 import type { WasmHost } from './host.js';
 import { createBrowserHost } from './host.browser.js';
 import { measurePeaksOn, type MachinePeaks, type PeakOptions } from './measure-peaks.js';

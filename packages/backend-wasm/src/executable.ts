@@ -7,6 +7,7 @@ import {
   type Program,
   type RecordProfile,
   type RunOptions,
+  type TensorRef,
 } from '@winnow/ops';
 import { ArgumentError, BackendError, ReleasedError, tensorBytes } from '@winnow/tensor';
 import { makeCurrent, type BufferPlace, type WasmBuffer } from './buffer-places.js';
@@ -14,12 +15,12 @@ import type { JobQueue } from './job-queue.js';
 import type { MemoryPool } from './memory-pool.js';
 import type { MemoryShard } from './memory-shard.js';
 import { packableTensors } from './packing.js';
-import { bindPart, type PartBuffers } from './part-buffers.js';
+import { PartBuffers } from './part-buffers.js';
 import { loadPart, typedValues, type LoadedPart } from './program-part.js';
 import { bytesOfRecord, dtypesOf, shapeOf, shapesOf } from './record-shapes.js';
 import type { PlacedJob } from './runner.js';
 import type { ScratchMeter } from './scratch-meter.js';
-import { splitProgram, type ProgramPart } from './split-program.js';
+import { splitProgram, type ProgramPart, type Stage } from './split-program.js';
 import type { PieceCopy } from './arena-pieces.js';
 
 /** What an executable needs of its backend. */
@@ -54,180 +55,226 @@ interface Span {
   readonly boundary: string | undefined;
 }
 
+/** What the host reads of an output, once it has looked for the newest copy. */
+interface Output {
+  readonly values: Float32Array | Int32Array;
+  readonly look: () => void;
+}
+
 interface Part extends LoadedPart {
   readonly buffers: PartBuffers;
 }
 
+/** @throws {CapacityError} when there is no room for the activations */
 export async function createExecutable(program: Program, context: ExecutionContext): Promise<Executable> {
-  const { pool, queue, bound } = context;
-  const homeOf = (buffer: number): MemoryShard => homePlace(bound.get(buffer) as WasmBuffer).memory;
-  const split = splitProgram(program, homeOf, pool.first, context.smallBytes);
-  const packable = context.packs ? packableTensors(program, context.hostBuffers) : new Map();
-  const parts: Part[] = [];
-  const freeParts = (): void => {
-    for (const { memory, base } of parts) queue.whenIdle(() => pool.free(memory, base));
-  };
-  const load = (part: ProgramPart<MemoryShard>): Part => {
-    const buffers = bindPart(part, context);
-    return Object.assign(loadPart(part, { ...context, addressOf: buffers.addressOf, packable }), { buffers });
-  };
-  try {
-    for (const part of split.parts) parts.push(load(part));
-  } catch (error) {
-    freeParts();
-    throw error;
-  }
-  const [{ scalars: scalarWords }] = parts;
-  const copyPieces = (copies: readonly PieceCopy[]): (() => void) => copierOf(program, parts, copies, scalarWords);
-  const spans = split.stages.map((stage): Span => {
-    const { boundary, begin, end, copies } = stage;
-    if (begin === end) return { job: undefined, boundary };
-    const { address, share, memory, buffers } = parts[stage.part];
-    const { before, after } = buffers.cachesOf(stage);
-    const copy = copyPieces(copies);
-    const prepareStage = copies.length === 0 ? before : (): void => (before(), copy());
-    const job = { address, begin, end, share, runner: memory.runner, before: prepareStage, after };
-    return { job, boundary };
-  });
-  const copyOutputs = copyPieces(split.lastCopies);
-  const outputs = new Map(
-    [...program.outputs].map(([name, tensor]) => {
-      const index = split.outputs.get(name);
-      if (tensor.buffer === arenaBufferIndex && index !== undefined) {
-        const { bytesOf } = parts[index];
-        return [name, { values: typedValues(program, tensor, bytesOf), look: () => undefined }] as const;
-      }
-      const buffer = bound.get(tensor.buffer) as WasmBuffer;
-      const home = homePlace(buffer);
-      const bytesOf: LoadedPart['bytesOf'] = ({ byteOffset }, length) =>
-        home.memory.heap.bytes(home.address + byteOffset, length);
-      return [name, { values: typedValues(program, tensor, bytesOf), look: () => makeCurrent(buffer, home) }] as const;
-    }),
-  );
-  const totals = context.profile ? program.records.map(() => ({ numRuns: 0, flops: 0, bytes: 0 })) : [];
-  let isRunning = false;
-  let isDisposed = false;
-
-  const checkAlive = (): void => {
-    if (isDisposed) throw new ReleasedError('executable');
-    context.checkMemory();
-  };
-
-  async function makeReady(): Promise<void> {
-    for (const { buffers, packed, refuse } of parts) {
-      if (buffers.isReady()) continue;
-      const refused = await buffers.makeReady(packed, checkAlive);
-      if (refused.length > 0) refuse(refused);
-    }
-  }
-
-  /** Runs a job; gives a promise when it has to be waited for. */
-  function compute(job: PlacedJob, signal: AbortSignal | undefined): void | Promise<void> {
-    const finish = (isComplete: boolean): void => {
-      checkAlive();
-      if (!isComplete) signal?.throwIfAborted();
-      if (!isComplete) throw new ReleasedError('executable');
-    };
-    const result = queue.run(job, signal, checkAlive);
-    return typeof result === 'boolean' ? finish(result) : result.then(finish);
-  }
-
-  async function runSpans(options: RunOptions): Promise<void> {
-    for (const span of spans) {
-      options.signal?.throwIfAborted();
-      const waiting = span.job && compute(span.job, options.signal);
-      if (waiting !== undefined) await waiting;
-      if (span.boundary === undefined) continue;
-      await options.onBoundary?.(span.boundary);
-      checkAlive();
-    }
-  }
-
-  function count(): void {
-    for (const [index, total] of totals.entries()) {
-      const record = program.records[index];
-      const shapes = shapesOf(program, record, scalarWords);
-      const spec = opSpec(record.op);
-      total.numRuns++;
-      total.flops += spec.flops(shapes, record.attributes);
-      total.bytes +=
-        spec.bytes?.(shapes, record.attributes, dtypesOf(record)) ?? bytesOfRecord(program, record, scalarWords);
-    }
-  }
-
+  const run = new ProgramRun(program, context, () => context.onDispose(executable));
   const executable: Executable = {
     program,
     fallbacks: [],
-    async run(scalars, options = {}) {
-      if (isDisposed) throw new ReleasedError('executable');
-      if (isRunning) throw new BackendError({ backend: 'wasm', message: 'the executable is running already' });
-      checkScalars(scalars, program.scalars, program.symbols);
-      context.checkMemory();
-      options.signal?.throwIfAborted();
-      isRunning = true;
-      try {
-        if (!parts.every(({ buffers }) => buffers.isReady())) await makeReady();
-        for (const part of parts) part.scalars.set(scalars);
-        await runSpans(options);
-        copyOutputs();
-        if (context.profile) count();
-      } finally {
-        isRunning = false;
-        if (isDisposed) freeParts();
-      }
-    },
-    async read(output, target) {
-      checkAlive();
-      const { values: source, look } = outputs.get(output) ?? {};
-      if (
-        source === undefined ||
-        look === undefined ||
-        source.constructor !== target.constructor ||
-        source.length < target.length
-      ) {
-        const known = [...outputs].map(
-          ([name, { values }]) => `${name} (${values.constructor.name}, at most ${values.length})`,
-        );
-        throw new ArgumentError({
-          argument: 'read',
-          expected: `one of ${known.join(', ')}`,
-          actual: `${output}, ${target.length} elements of ${target.constructor.name}`,
-        });
-      }
-      look();
-      target.set(source.subarray(0, target.length));
-    },
-    profile(): RecordProfile[] {
-      if (totals.length === 0 || isDisposed) return [];
-      const times = new Float64Array(program.records.length);
-      const int8Records = new Set<number>();
-      for (const part of parts) {
-        const own = part.times();
-        for (const [index, record] of part.records.entries()) {
-          times[record] = own[index];
-          if (part.isInt8(index)) int8Records.add(record);
-        }
-      }
-      return totals.map(({ numRuns, flops, bytes }, index) => {
-        const { op, layer } = program.records[index];
-        return { op, layer, numRuns, timeMs: times[index], flops, bytes, isInt8: int8Records.has(index) };
-      });
-    },
-    async dispose() {
-      if (isDisposed) return;
-      isDisposed = true;
-      context.onDispose(executable);
-      if (!isRunning) freeParts();
-      else for (const { address, memory } of parts) queue.cancel(address, memory.runner);
-    },
+    run: (scalars, options = {}) => run.run(scalars, options),
+    read: (output, target) => run.read(output, target),
+    profile: () => run.profile(),
+    dispose: () => run.dispose(),
   };
   try {
-    await makeReady();
+    await run.makeReady();
   } catch (error) {
     await executable.dispose();
     throw error;
   }
   return executable;
+}
+
+/** Loads the parts of a program; frees those that are loaded when one does not fit. */
+function loadParts(program: Program, parts: readonly ProgramPart<MemoryShard>[], context: ExecutionContext): Part[] {
+  const packable = context.packs ? packableTensors(program, context.hostBuffers) : new Map();
+  const loaded: Part[] = [];
+  try {
+    for (const part of parts) {
+      const buffers = new PartBuffers(part, context);
+      const addressOf = (buffer: number): number => buffers.addressOf(buffer);
+      loaded.push(Object.assign(loadPart(part, { ...context, addressOf, packable }), { buffers }));
+    }
+  } catch (error) {
+    freeParts(loaded, context);
+    throw error;
+  }
+  return loaded;
+}
+
+function freeParts(parts: readonly Part[], { pool, queue }: ExecutionContext): void {
+  for (const { memory, base } of parts) queue.whenIdle(() => pool.free(memory, base));
+}
+
+/** A loaded program: runs it, reads its outputs, and counts what it did. */
+class ProgramRun {
+  readonly #program: Program;
+  readonly #context: ExecutionContext;
+  readonly #onDispose: () => void;
+  readonly #parts: readonly Part[];
+  readonly #scalars: Int32Array;
+  readonly #spans: readonly Span[];
+  readonly #copyOutputs: () => void;
+  readonly #outputs: ReadonlyMap<string, Output>;
+  readonly #totals: { numRuns: number; flops: number; bytes: number }[];
+  #isRunning = false;
+  #isDisposed = false;
+
+  constructor(program: Program, context: ExecutionContext, onDispose: () => void) {
+    const { pool, bound, smallBytes } = context;
+    const homeOf = (buffer: number): MemoryShard => homePlace(bound.get(buffer) as WasmBuffer).memory;
+    const split = splitProgram(program, homeOf, pool.first, smallBytes);
+    this.#program = program;
+    this.#context = context;
+    this.#onDispose = onDispose;
+    this.#parts = loadParts(program, split.parts, context);
+    this.#scalars = this.#parts[0].scalars;
+    this.#spans = split.stages.map((stage) => this.#spanOf(stage));
+    this.#copyOutputs = this.#copierOf(split.lastCopies);
+    this.#outputs = new Map(
+      [...program.outputs].map(([name, tensor]) => [name, this.#outputOf(tensor, split.outputs.get(name))]),
+    );
+    this.#totals = context.profile ? program.records.map(() => ({ numRuns: 0, flops: 0, bytes: 0 })) : [];
+  }
+
+  async run(scalars: Int32Array, options: RunOptions): Promise<void> {
+    if (this.#isDisposed) throw new ReleasedError('executable');
+    if (this.#isRunning) throw new BackendError({ backend: 'wasm', message: 'the executable is running already' });
+    checkScalars(scalars, this.#program.scalars, this.#program.symbols);
+    this.#context.checkMemory();
+    options.signal?.throwIfAborted();
+    this.#isRunning = true;
+    try {
+      if (!this.#parts.every(({ buffers }) => buffers.isReady())) await this.makeReady();
+      for (const part of this.#parts) part.scalars.set(scalars);
+      await this.#runSpans(options);
+      this.#copyOutputs();
+      if (this.#context.profile) this.#count();
+    } finally {
+      this.#isRunning = false;
+      if (this.#isDisposed) freeParts(this.#parts, this.#context);
+    }
+  }
+
+  async read(output: string, target: Float32Array | Int32Array): Promise<void> {
+    this.#checkAlive();
+    const found = this.#outputs.get(output);
+    if (found === undefined || found.values.constructor !== target.constructor || found.values.length < target.length) {
+      const known = [...this.#outputs].map(
+        ([name, { values }]) => `${name} (${values.constructor.name}, at most ${values.length})`,
+      );
+      throw new ArgumentError({
+        argument: 'read',
+        expected: `one of ${known.join(', ')}`,
+        actual: `${output}, ${target.length} elements of ${target.constructor.name}`,
+      });
+    }
+    found.look();
+    target.set(found.values.subarray(0, target.length));
+  }
+
+  profile(): RecordProfile[] {
+    if (this.#totals.length === 0 || this.#isDisposed) return [];
+    const times = new Float64Array(this.#program.records.length);
+    const int8Records = new Set<number>();
+    for (const part of this.#parts) {
+      const own = part.times();
+      for (const [index, record] of part.records.entries()) {
+        times[record] = own[index];
+        if (part.isInt8(index)) int8Records.add(record);
+      }
+    }
+    return this.#totals.map(({ numRuns, flops, bytes }, index) => {
+      const { op, layer } = this.#program.records[index];
+      return { op, layer, numRuns, timeMs: times[index], flops, bytes, isInt8: int8Records.has(index) };
+    });
+  }
+
+  async dispose(): Promise<void> {
+    if (this.#isDisposed) return;
+    this.#isDisposed = true;
+    this.#onDispose();
+    if (!this.#isRunning) freeParts(this.#parts, this.#context);
+    else for (const { address, memory } of this.#parts) this.#context.queue.cancel(address, memory.runner);
+  }
+
+  /** Brings all weights to the memories of their parts, interleaved where kernels want that. */
+  async makeReady(): Promise<void> {
+    for (const { buffers, packed, refuse } of this.#parts) {
+      if (buffers.isReady()) continue;
+      const refused = await buffers.makeReady(packed, () => this.#checkAlive());
+      if (refused.length > 0) refuse(refused);
+    }
+  }
+
+  #checkAlive(): void {
+    if (this.#isDisposed) throw new ReleasedError('executable');
+    this.#context.checkMemory();
+  }
+
+  #spanOf(stage: Stage): Span {
+    const { boundary, begin, end, copies } = stage;
+    if (begin === end) return { job: undefined, boundary };
+    const { address, share, memory, buffers } = this.#parts[stage.part];
+    const { before, after } = buffers.cachesOf(stage);
+    const copy = this.#copierOf(copies);
+    const prepareStage = copies.length === 0 ? before : (): void => (before(), copy());
+    const job = { address, begin, end, share, runner: memory.runner, before: prepareStage, after };
+    return { job, boundary };
+  }
+
+  #copierOf(copies: readonly PieceCopy[]): () => void {
+    return copierOf(this.#program, this.#parts, copies, this.#scalars);
+  }
+
+  /** @param part which part computes the output, if it is an activation */
+  #outputOf(tensor: TensorRef, part: number | undefined): Output {
+    if (tensor.buffer === arenaBufferIndex && part !== undefined) {
+      const { bytesOf } = this.#parts[part];
+      return { values: typedValues(this.#program, tensor, bytesOf), look: () => undefined };
+    }
+    const buffer = this.#context.bound.get(tensor.buffer) as WasmBuffer;
+    const home = homePlace(buffer);
+    const bytesOf: LoadedPart['bytesOf'] = ({ byteOffset }, length) =>
+      home.memory.heap.bytes(home.address + byteOffset, length);
+    return { values: typedValues(this.#program, tensor, bytesOf), look: () => makeCurrent(buffer, home) };
+  }
+
+  async #runSpans(options: RunOptions): Promise<void> {
+    for (const span of this.#spans) {
+      options.signal?.throwIfAborted();
+      const waiting = span.job && this.#compute(span.job, options.signal);
+      if (waiting !== undefined) await waiting;
+      if (span.boundary === undefined) continue;
+      await options.onBoundary?.(span.boundary);
+      this.#checkAlive();
+    }
+  }
+
+  /** Runs a job; gives a promise when it has to be waited for. */
+  #compute(job: PlacedJob, signal: AbortSignal | undefined): void | Promise<void> {
+    const checkAlive = (): void => this.#checkAlive();
+    const finish = (isComplete: boolean): void => {
+      checkAlive();
+      if (!isComplete) signal?.throwIfAborted();
+      if (!isComplete) throw new ReleasedError('executable');
+    };
+    const result = this.#context.queue.run(job, signal, checkAlive);
+    return typeof result === 'boolean' ? finish(result) : result.then(finish);
+  }
+
+  #count(): void {
+    for (const [index, total] of this.#totals.entries()) {
+      const record = this.#program.records[index];
+      const shapes = shapesOf(this.#program, record, this.#scalars);
+      const spec = opSpec(record.op);
+      total.numRuns++;
+      total.flops += spec.flops(shapes, record.attributes);
+      total.bytes +=
+        spec.bytes?.(shapes, record.attributes, dtypesOf(record)) ??
+        bytesOfRecord(this.#program, record, this.#scalars);
+    }
+  }
 }
 
 function homePlace({ places }: WasmBuffer): BufferPlace {

@@ -1,7 +1,7 @@
 /** One WebAssembly memory: regions that appear and vanish in it. */
 import { CapacityError } from '@winnow/tensor';
 import { heapBase, pageBytes } from './layout.generated.js';
-import { createRegionAllocator } from './region-allocator.js';
+import { RegionAllocator } from './region-allocator.js';
 import { createMemory, type WasmMemory } from './web-assembly.js';
 
 export interface Heap {
@@ -23,7 +23,7 @@ export function createHeap(maxBytes: number, isShared: boolean): Heap {
   const limit = Math.floor(maxBytes / pageBytes) * pageBytes;
   let sizeBytes = memory.buffer.byteLength;
   let highest = heapBase; // beyond it nothing was ever written
-  const regions = createRegionAllocator(heapBase, (end) => {
+  const regions = new RegionAllocator(heapBase, (end) => {
     if (end <= sizeBytes) return true;
     if (end > limit) return false;
     const pages = Math.ceil((end - sizeBytes) / pageBytes);

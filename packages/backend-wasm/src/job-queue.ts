@@ -1,91 +1,92 @@
 /** Jobs of a backend, one at a time over all of its memories, and memory that is freed when none runs. */
 import type { PlacedJob, Runner } from './runner.js';
 
-export interface JobQueue {
+export class JobQueue {
+  readonly #checkDisposed: () => void;
+  #turn: Promise<unknown> = Promise.resolve();
+  #numJobs = 0; // running and waiting
+  #delayed: (() => void)[] = [];
+  #running: PlacedJob | undefined;
+
+  /** @param checkDisposed throws when the backend was disposed: workers that were told to leave did not die */
+  constructor(checkDisposed: () => void) {
+    this.#checkDisposed = checkDisposed;
+  }
+
   /** Whether jobs run or wait. */
-  readonly isBusy: boolean;
+  get isBusy(): boolean {
+    return this.#numJobs > 0;
+  }
+
   /** Runs a job, at once when it is short and no other one is there, else in its turn; true when all of it ran. */
-  run(job: PlacedJob, signal: AbortSignal | undefined, checkAlive: () => void): boolean | Promise<boolean>;
+  run(job: PlacedJob, signal: AbortSignal | undefined, checkAlive: () => void): boolean | Promise<boolean> {
+    if (job.share.isShort && this.#numJobs === 0) return runShort(job);
+    return this.#enqueue(this.#inTurn(checkAlive, () => this.#runNow(job, signal)));
+  }
+
   /** Calls `action` as soon as no job runs. */
-  whenIdle(action: () => void): void;
+  whenIdle(action: () => void): void {
+    if (this.#numJobs > 0) this.#delayed.push(action);
+    else action();
+  }
+
   /** Does something in a turn of its own. */
-  takeTurn(action: () => void, checkAlive: () => void): Promise<void>;
+  takeTurn(action: () => void, checkAlive: () => void): Promise<void> {
+    return this.#enqueue(this.#inTurn(checkAlive, async () => action()));
+  }
+
   /** Cancels the job at this address, if it is the one that runs. */
-  cancel(address: number, runner: Runner): void;
-}
+  cancel(address: number, runner: Runner): void {
+    if (this.#running?.address === address && this.#running.runner === runner) runner.cancel();
+  }
 
-/** @param checkDisposed throws when the backend was disposed: workers that were told to leave did not die */
-export function createJobQueue(checkDisposed: () => void): JobQueue {
-  let turn: Promise<unknown> = Promise.resolve();
-  let numJobs = 0; // running and waiting
-  let delayed: (() => void)[] = [];
-  let running: PlacedJob | undefined;
-
-  async function inTurn<T>(checkAlive: () => void, action: () => Promise<T>): Promise<T> {
-    if (numJobs > 0) await turn.catch(() => undefined);
+  async #inTurn<T>(checkAlive: () => void, action: () => Promise<T>): Promise<T> {
+    if (this.#numJobs > 0) await this.#turn.catch(() => undefined);
     checkAlive();
     return action();
   }
 
   /** Appends to the queue what is already on its way to wait for its turn. */
-  function enqueue<T>(waiting: Promise<T>): Promise<T> {
-    const result = waiting.finally(endTurn);
-    numJobs++;
-    turn = result;
+  #enqueue<T>(waiting: Promise<T>): Promise<T> {
+    const result = waiting.finally(() => this.#endTurn());
+    this.#numJobs++;
+    this.#turn = result;
     return result;
   }
 
-  function endTurn(): void {
-    numJobs--;
-    if (numJobs > 0) return;
-    const actions = delayed;
-    delayed = [];
+  #endTurn(): void {
+    this.#numJobs--;
+    if (this.#numJobs > 0) return;
+    const actions = this.#delayed;
+    this.#delayed = [];
     for (const action of actions) action();
   }
 
-  async function runNow(job: PlacedJob, signal: AbortSignal | undefined): Promise<boolean> {
+  async #runNow(job: PlacedJob, signal: AbortSignal | undefined): Promise<boolean> {
     signal?.throwIfAborted();
     const { runner } = job;
-    running = job;
+    this.#running = job;
     const cancel = (): void => runner.cancel();
     signal?.addEventListener('abort', cancel);
     try {
       job.before?.();
       return await runner.run(job);
     } catch (error) {
-      checkDisposed();
+      this.#checkDisposed();
       throw error;
     } finally {
       job.after?.();
-      running = undefined;
+      this.#running = undefined;
       signal?.removeEventListener('abort', cancel);
     }
   }
+}
 
-  function runShort(job: PlacedJob): boolean | Promise<boolean> {
-    job.before?.();
-    try {
-      return job.runner.run(job);
-    } finally {
-      job.after?.();
-    }
+function runShort(job: PlacedJob): boolean | Promise<boolean> {
+  job.before?.();
+  try {
+    return job.runner.run(job);
+  } finally {
+    job.after?.();
   }
-
-  return {
-    get isBusy() {
-      return numJobs > 0;
-    },
-    run(job, signal, checkAlive) {
-      if (job.share.isShort && numJobs === 0) return runShort(job);
-      return enqueue(inTurn(checkAlive, () => runNow(job, signal)));
-    },
-    whenIdle(action) {
-      if (numJobs > 0) delayed.push(action);
-      else action();
-    },
-    takeTurn: (action, checkAlive) => enqueue(inTurn(checkAlive, async () => action())),
-    cancel(address, runner) {
-      if (running?.address === address && running.runner === runner) runner.cancel();
-    },
-  };
 }

@@ -15,7 +15,7 @@ import {
 import { createLocalRunner } from './local-runner.js';
 import type { Runner } from './runner.js';
 import { canShareMemory, compileKernels, supportsRelaxedSimd, type Variant } from './web-assembly.js';
-import { createWorkerRunner } from './worker-runner.js';
+import { WorkerRunner } from './worker-runner.js';
 
 export interface PeakOptions {
   /** Default: as many as the machine runs at a time. */
@@ -84,7 +84,7 @@ export async function measurePeaksOn(
   heap.words(controlWords.spins, 1)[0] = 1000;
   const options = { numThreads, usesMessages: false, onDeath: () => undefined };
   const runner = isShared
-    ? createWorkerRunner(module, heap.memory, host, options)
+    ? new WorkerRunner(module, heap.memory, host, options)
     : createLocalRunner(module, heap.memory, host);
   try {
     const run = prepare(heap, runner, numThreads);

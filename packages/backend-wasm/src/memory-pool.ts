@@ -7,21 +7,6 @@ import { CapacityError, type DeviceLostError } from '@winnow/tensor';
 import { heapBase, pageBytes } from './layout.generated.js';
 import { createShard, type MemoryShard, type ShardOptions } from './memory-shard.js';
 
-export interface MemoryPool {
-  /** The memory that is always there. */
-  readonly first: MemoryShard;
-  readonly numMemories: number;
-  readonly usedBytes: number;
-  /**
-   * Finds room for a buffer.
-   * @throws {CapacityError}
-   */
-  place(sizeBytes: number, label: string, group: BufferGroup | undefined): { memory: MemoryShard; address: number };
-  /** Frees a region; a memory that is empty then goes, except the first. */
-  free(memory: MemoryShard, address: number): void;
-  dispose(): Promise<void>;
-}
-
 export interface PoolOptions extends ShardOptions {
   /** Of all memories together. */
   readonly maxBytes: number;
@@ -35,43 +20,99 @@ export interface PoolOptions extends ShardOptions {
 /** Below this a memory holds no program. */
 const minBytes = 4 * pageBytes;
 
-export function createMemoryPool(options: PoolOptions): MemoryPool {
-  const { maxBytes, bytesPerMemory } = options;
-  const reservedBytes = maxBytes > bytesPerMemory ? options.reservedBytes : 0;
-  const memories: MemoryShard[] = [];
-  const groups = new WeakMap<BufferGroup, MemoryShard>();
-  const leaving = new Set<Promise<void>>();
-  let failure: DeviceLostError | undefined;
-  let newest: MemoryShard; // where the buffer before went
+/** Bytes that are free in a memory beyond a reserve. */
+function roomIn({ heap }: MemoryShard, reserve: number): number {
+  return heap.availableBytes - reserve;
+}
+
+export class MemoryPool {
+  readonly #options: PoolOptions;
+  readonly #reservedBytes: number;
+  readonly #memories: MemoryShard[] = [];
+  readonly #groups = new WeakMap<BufferGroup, MemoryShard>();
+  readonly #leaving = new Set<Promise<void>>();
+  readonly #first: MemoryShard;
+  #failure: DeviceLostError | undefined;
+  #newest: MemoryShard; // where the buffer before went
+
+  constructor(options: PoolOptions) {
+    this.#options = options;
+    this.#reservedBytes = options.maxBytes > options.bytesPerMemory ? options.reservedBytes : 0;
+    this.#first = this.#create(0) as MemoryShard;
+    this.#newest = this.#first;
+  }
+
+  /** The memory that is always there. */
+  get first(): MemoryShard {
+    return this.#first;
+  }
+  get numMemories(): number {
+    return this.#memories.length;
+  }
+  get usedBytes(): number {
+    return this.#memories.reduce((sum, { heap }) => sum + heap.usedBytes, 0);
+  }
+
+  /**
+   * Finds room for a buffer.
+   * @throws {CapacityError}
+   */
+  place(sizeBytes: number, label: string, group: BufferGroup | undefined): { memory: MemoryShard; address: number } {
+    if (this.#failure !== undefined) throw this.#failure;
+    const candidates = this.#choose(sizeBytes, group);
+    let available = 0;
+    for (const memory of candidates) {
+      available = Math.max(available, memory.heap.availableBytes);
+      const address = memory.heap.tryAllocate(sizeBytes);
+      if (address === undefined) continue;
+      this.#newest = memory;
+      if (group !== undefined) this.#groups.set(group, memory);
+      return { memory, address };
+    }
+    for (const memory of candidates) this.#removeIfEmpty(memory);
+    const resource = `WebAssembly memory for ${label}`;
+    throw new CapacityError({ resource, needed: sizeBytes, available, unit: 'bytes' });
+  }
+
+  /** Frees a region; a memory that is empty then goes, except the first. */
+  free(memory: MemoryShard, address: number): void {
+    memory.heap.free(address);
+    this.#removeIfEmpty(memory);
+  }
+
+  async dispose(): Promise<void> {
+    await Promise.all([...this.#memories.map(({ runner }) => runner.dispose()), ...this.#leaving]);
+  }
 
   /** A new memory that can hold `sizeBytes`, if there may be one. */
-  function create(sizeBytes: number): MemoryShard | undefined {
-    const left = memories.reduce((sum, memory) => sum - memory.maxBytes, maxBytes);
+  #create(sizeBytes: number): MemoryShard | undefined {
+    const { maxBytes, bytesPerMemory } = this.#options;
+    const left = this.#memories.reduce((sum, memory) => sum - memory.maxBytes, maxBytes);
     const size = Math.floor(Math.min(left, bytesPerMemory) / pageBytes) * pageBytes;
     if (size < Math.max(minBytes, heapBase + sizeBytes)) return undefined;
-    const memory = createShard(size, options, (cause) => {
-      if (failure === undefined) options.onLost(cause);
-      failure ??= cause;
-      for (const { runner } of memories) runner.fail(failure);
-    });
-    memories.push(memory);
+    const memory = createShard(size, this.#options, (cause) => this.#fail(cause));
+    this.#memories.push(memory);
     return memory;
   }
 
-  const roomIn = ({ heap }: MemoryShard, reserve: number): number => heap.availableBytes - reserve;
+  #fail(cause: DeviceLostError): void {
+    if (this.#failure === undefined) this.#options.onLost(cause);
+    this.#failure ??= cause;
+    for (const { runner } of this.#memories) runner.fail(this.#failure);
+  }
 
-  /** The memory whose free room is large enough for the buffer and for what belongs to it. */
-  function choose(sizeBytes: number, group: BufferGroup | undefined): MemoryShard[] {
-    const known = group && groups.get(group);
+  /** The memories to try: first that whose free room is large enough for the buffer and for what belongs to it. */
+  #choose(sizeBytes: number, group: BufferGroup | undefined): MemoryShard[] {
+    const known = group && this.#groups.get(group);
     const isWhole = group !== undefined && known === undefined;
     const wanted = isWhole ? Math.max(group.sizeBytes, sizeBytes) : sizeBytes;
-    const inOrder = [...new Set([...(known === undefined ? [] : [known]), newest, ...memories])];
-    const existing = inOrder.filter((memory) => memories.includes(memory));
-    const roomy = existing.find((memory) => roomIn(memory, reservedBytes) >= wanted);
+    const inOrder = [...new Set([...(known === undefined ? [] : [known]), this.#newest, ...this.#memories])];
+    const existing = inOrder.filter((memory) => this.#memories.includes(memory));
+    const roomy = existing.find((memory) => roomIn(memory, this.#reservedBytes) >= wanted);
     if (roomy !== undefined) return [roomy, ...existing.filter((memory) => memory !== roomy)];
     let created: MemoryShard | undefined;
     try {
-      created = create(sizeBytes);
+      created = this.#create(sizeBytes);
     } catch {
       // the engine has no room for another memory
     }
@@ -79,45 +120,12 @@ export function createMemoryPool(options: PoolOptions): MemoryPool {
     return created === undefined ? byRoom : [created, ...byRoom];
   }
 
-  function remove(memory: MemoryShard): void {
-    memories.splice(memories.indexOf(memory), 1);
-    if (newest === memory) newest = memories.at(-1) as MemoryShard;
-    const gone = memory.runner.dispose().finally(() => leaving.delete(gone));
-    leaving.add(gone);
+  #removeIfEmpty(memory: MemoryShard): void {
+    const index = this.#memories.indexOf(memory);
+    if (memory === this.#first || index < 0 || memory.heap.usedBytes > 0) return;
+    this.#memories.splice(index, 1);
+    if (this.#newest === memory) this.#newest = this.#memories.at(-1) as MemoryShard;
+    const gone = memory.runner.dispose().finally(() => this.#leaving.delete(gone));
+    this.#leaving.add(gone);
   }
-
-  const first = create(0) as MemoryShard;
-  newest = first;
-  return {
-    first,
-    get numMemories() {
-      return memories.length;
-    },
-    get usedBytes() {
-      return memories.reduce((sum, { heap }) => sum + heap.usedBytes, 0);
-    },
-    place(sizeBytes, label, group) {
-      if (failure !== undefined) throw failure;
-      const candidates = choose(sizeBytes, group);
-      let available = 0;
-      for (const memory of candidates) {
-        available = Math.max(available, memory.heap.availableBytes);
-        const address = memory.heap.tryAllocate(sizeBytes);
-        if (address === undefined) continue;
-        newest = memory;
-        if (group !== undefined) groups.set(group, memory);
-        return { memory, address };
-      }
-      for (const memory of candidates) if (memory !== first && memory.heap.usedBytes === 0) remove(memory);
-      const resource = `WebAssembly memory for ${label}`;
-      throw new CapacityError({ resource, needed: sizeBytes, available, unit: 'bytes' });
-    },
-    free(memory, address) {
-      memory.heap.free(address);
-      if (memory.heap.usedBytes === 0 && memory !== first && memories.includes(memory)) remove(memory);
-    },
-    async dispose() {
-      await Promise.all([...memories.map(({ runner }) => runner.dispose()), ...leaving]);
-    },
-  };
 }

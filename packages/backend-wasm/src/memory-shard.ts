@@ -6,7 +6,7 @@ import { controlWords, int8Dots } from './layout.generated.js';
 import { createLocalRunner } from './local-runner.js';
 import type { Runner } from './runner.js';
 import type { WasmModule } from './web-assembly.js';
-import { createWorkerRunner } from './worker-runner.js';
+import { WorkerRunner } from './worker-runner.js';
 
 export interface MemoryShard {
   readonly heap: Heap;
@@ -47,7 +47,7 @@ export function createShard(
   heap.words(controlWords.int8Dot, 1)[0] = int8Dots[int8Dot];
   heap.words(controlWords.spins, 1)[0] = numThreads > host.availableParallelism ? fewSpins : manySpins;
   const runner = isShared
-    ? createWorkerRunner(module, heap.memory, host, { numThreads, usesMessages, onDeath })
+    ? new WorkerRunner(module, heap.memory, host, { numThreads, usesMessages, onDeath })
     : createLocalRunner(module, heap.memory, host);
   return { heap, runner, maxBytes };
 }

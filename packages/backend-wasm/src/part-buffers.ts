@@ -20,15 +20,6 @@ export interface StageCaches {
   readonly after: () => void;
 }
 
-export interface PartBuffers {
-  readonly addressOf: (buffer: number) => number;
-  /** Whether all weights are here, interleaved as this program left them. */
-  isReady(): boolean;
-  /** Sees to that; returns the weights that cannot be interleaved. */
-  makeReady(tensors: readonly PackedTensor[], checkAlive: () => void): Promise<readonly PackedTensor[]>;
-  cachesOf(stage: Stage): StageCaches;
-}
-
 export interface PartBufferOptions {
   readonly bound: ReadonlyMap<number, WasmBuffer>;
   readonly queue: JobQueue;
@@ -37,26 +28,90 @@ export interface PartBufferOptions {
   readonly hasCopies: () => boolean;
 }
 
-/** @throws {CapacityError} when there is no room for a copy */
-export function bindPart(
-  { memory, program }: ProgramPart<MemoryShard>,
-  { bound, queue, numThreads, hasCopies }: PartBufferOptions,
-): PartBuffers {
-  const places = new Map<number, Bound>();
-  for (const index of externalsOfAll(program)) {
-    const buffer = bound.get(index) as WasmBuffer;
-    places.set(index, { buffer, place: placeIn(buffer, memory) ?? addPlace(buffer, memory) });
-  }
-  const weights = [...places].filter(([index]) => program.buffers[index].usage === 'weights').map(([, entry]) => entry);
-  const packable = new Map([...places].map(([index, { place }]) => [index, place]));
-  let known: (readonly PackedTensor[])[] = []; // what was packed where when this program last looked
+export class PartBuffers {
+  readonly #memory: MemoryShard;
+  readonly #program: Program;
+  readonly #options: PartBufferOptions;
+  readonly #places = new Map<number, Bound>();
+  readonly #weights: readonly Bound[];
+  readonly #packable: ReadonlyMap<number, BufferPlace>;
+  #known: (readonly PackedTensor[])[] = []; // what was packed where when this program last looked
 
-  async function runPacking(
-    steps: ReturnType<typeof packingSteps>,
-    checkAlive: () => void,
-  ): Promise<readonly PackedTensor[]> {
+  /** @throws {CapacityError} when there is no room for a copy */
+  constructor({ memory, program }: ProgramPart<MemoryShard>, options: PartBufferOptions) {
+    this.#memory = memory;
+    this.#program = program;
+    this.#options = options;
+    for (const index of externalsOfAll(program)) {
+      const buffer = options.bound.get(index) as WasmBuffer;
+      this.#places.set(index, { buffer, place: placeIn(buffer, memory) ?? addPlace(buffer, memory) });
+    }
+    const places = [...this.#places];
+    this.#weights = places.filter(([index]) => program.buffers[index].usage === 'weights').map(([, entry]) => entry);
+    this.#packable = new Map(places.map(([index, { place }]) => [index, place]));
+  }
+
+  addressOf(buffer: number): number {
+    return (this.#places.get(buffer) as Bound).place.address;
+  }
+
+  /** Whether all weights are here, interleaved as this program left them. */
+  isReady(): boolean {
+    return (
+      this.#known.length === this.#weights.length &&
+      this.#weights.every(({ place }, index) => place.isCurrent && place.packed === this.#known[index])
+    );
+  }
+
+  /** Sees to that; returns the weights that cannot be interleaved. */
+  async makeReady(tensors: readonly PackedTensor[], checkAlive: () => void): Promise<readonly PackedTensor[]> {
+    if (this.#weights.some(({ place }) => !place.isCurrent)) {
+      const copy = (): void => {
+        for (const { buffer, place } of this.#weights) makeCurrent(buffer, place);
+      };
+      await this.#options.queue.takeTurn(copy, checkAlive);
+    }
+    const refused = await this.#runPacking(packingSteps(tensors, this.#packable), checkAlive);
+    this.#known = this.#weights.map(({ place }) => place.packed);
+    return refused;
+  }
+
+  cachesOf(stage: Stage): StageCaches {
+    const { touched, written } = this.#cachesOfRecords(stage);
+    const { hasCopies } = this.#options;
+    return {
+      before() {
+        if (!hasCopies()) return;
+        for (const { buffer, place } of touched) makeCurrent(buffer, place);
+        for (const { buffer, place } of written) setWritten(buffer, place);
+      },
+      after() {
+        if (!hasCopies()) return;
+        for (const { buffer, place } of written) setWritten(buffer, place);
+      },
+    };
+  }
+
+  /** The caches that the records of a stage read or write, and those that they write. */
+  #cachesOfRecords({ begin, end }: Stage): { readonly touched: readonly Bound[]; readonly written: readonly Bound[] } {
+    const touched = new Map<number, Bound>();
+    const written = new Map<number, Bound>();
+    for (const record of this.#program.records.slice(begin, end)) {
+      for (const index of externalsOf(record)) {
+        if (this.#program.buffers[index].usage === 'kv') touched.set(index, this.#places.get(index) as Bound);
+      }
+      for (const { buffer } of Object.values(record.outputs)) {
+        const entry = touched.get(buffer);
+        if (entry !== undefined) written.set(buffer, entry);
+      }
+    }
+    return { touched: [...touched.values()], written: [...written.values()] };
+  }
+
+  async #runPacking(steps: ReturnType<typeof packingSteps>, checkAlive: () => void): Promise<readonly PackedTensor[]> {
     if (steps.length === 0) return [];
-    const { heap, runner } = memory;
+    const { queue, numThreads } = this.#options;
+    const { heap, runner } = this.#memory;
     const { address, region, finish } = writePackingJob(steps, heap, numThreads);
     try {
       await queue.run({ address, begin: 0, end: steps.length, share: workersOnly, runner }, undefined, checkAlive);
@@ -65,48 +120,6 @@ export function bindPart(
       queue.whenIdle(() => heap.free(region));
     }
   }
-
-  return {
-    addressOf: (buffer) => (places.get(buffer) as Bound).place.address,
-    isReady: () =>
-      known.length === weights.length &&
-      weights.every(({ place }, index) => place.isCurrent && place.packed === known[index]),
-    async makeReady(tensors, checkAlive) {
-      if (weights.some(({ place }) => !place.isCurrent)) {
-        const copy = (): void => {
-          for (const { buffer, place } of weights) makeCurrent(buffer, place);
-        };
-        await queue.takeTurn(copy, checkAlive);
-      }
-      const refused = await runPacking(packingSteps(tensors, packable), checkAlive);
-      known = weights.map(({ place }) => place.packed);
-      return refused;
-    },
-    cachesOf({ begin, end }) {
-      const touched = new Map<number, Bound>();
-      const written = new Map<number, Bound>();
-      for (const record of program.records.slice(begin, end)) {
-        for (const index of externalsOf(record)) {
-          if (program.buffers[index].usage === 'kv') touched.set(index, places.get(index) as Bound);
-        }
-        for (const { buffer } of Object.values(record.outputs)) {
-          const entry = touched.get(buffer);
-          if (entry !== undefined) written.set(buffer, entry);
-        }
-      }
-      return {
-        before() {
-          if (!hasCopies()) return;
-          for (const { buffer, place } of touched.values()) makeCurrent(buffer, place);
-          for (const { buffer, place } of written.values()) setWritten(buffer, place);
-        },
-        after() {
-          if (!hasCopies()) return;
-          for (const { buffer, place } of written.values()) setWritten(buffer, place);
-        },
-      };
-    },
-  };
 }
 
 function externalsOfAll({ records }: Program): Set<number> {

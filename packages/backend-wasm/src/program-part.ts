@@ -10,10 +10,11 @@ import {
 import { createCallerShare, type CallerShare } from './caller-share.js';
 import { writeGrids } from './grids.js';
 import { aheadOf } from './free-records.js';
-import { aheadAux, jobWords, planEntry, planFlags, planWords } from './layout.generated.js';
+import type { Heap } from './heap.js';
+import { aheadAux, jobBlock, jobWords, planEntry, planFlags, planWords } from './layout.generated.js';
 import type { MemoryShard } from './memory-shard.js';
 import { packedRefOf, type PackedTensor } from './packing.js';
-import { planProgram } from './plan.js';
+import { planProgram, type Plan } from './plan.js';
 import type { ScratchMeter } from './scratch-meter.js';
 import { capacityOf, product } from './record-shapes.js';
 import type { ProgramPart } from './split-program.js';
@@ -54,80 +55,140 @@ export interface LoadedPart {
   refuse(tensors: readonly PackedTensor[]): void;
 }
 
-/** @throws {CapacityError} */
-export function loadPart(
-  { memory, program, records, stageStarts }: ProgramPart<MemoryShard>,
-  { numThreads, addressOf, packable, packs, maxCallerMs, profile, scratchMeter }: PartOptions,
-): LoadedPart {
-  const { heap } = memory;
-  const plan = planProgram(program, packable, packs, stageStarts);
-  const numRecords = program.records.length;
-  // lengths of words and sizes do not depend on addresses
-  const unplaced = encodeProgram(program, () => 0);
-  const numWords = unplaced.length;
-  const scratch = scratchMeter.measure(program, unplaced, plan.records);
-  const sizes = [
-    numWords * 4,
-    numRecords * planWords * 4,
-    jobWords * 4,
-    program.buffers[scalarBufferIndex].sizeBytes,
-    program.buffers[arenaBufferIndex].sizeBytes,
-    scratch.sharedBytes,
-    scratch.localBytes * numThreads,
-    profile ? numRecords * 8 : 0,
-    ...plan.tables,
-  ];
+/** Where the pieces of a part lie. */
+interface Places {
+  readonly base: number;
+  readonly words: number;
+  readonly plan: number;
+  readonly job: number;
+  readonly scalars: number;
+  readonly arena: number;
+  readonly shared: number;
+  readonly local: number;
+  readonly profile: number;
+  readonly tables: readonly number[];
+}
+
+/** Allocates one region for all pieces of a part. @throws {CapacityError} */
+function placePieces(
+  heap: Heap,
+  sizes: Readonly<Record<Exclude<keyof Places, 'base' | 'tables'>, number>>,
+  tables: readonly number[],
+): Places {
+  const names = Object.keys(sizes) as (keyof typeof sizes)[];
+  const lengths = [...names.map((name) => sizes[name]), ...tables].map(align);
   const base = heap.allocate(
-    sizes.reduce((sum, size) => sum + align(size), 0),
+    lengths.reduce((sum, length) => sum + length, 0),
     'activations',
   );
   let next = base;
-  const starts = sizes.map((size) => {
+  const starts = lengths.map((length) => {
     const start = next;
-    next += align(size);
+    next += length;
     return start;
   });
-  const [wordsAt, planAt, jobAt, scalarsAt, arenaAt, sharedAt, localAt, profileAt] = starts;
-  const tablesAt = starts.slice(8);
-  const placeOf = (buffer: number): number =>
-    buffer === scalarBufferIndex ? scalarsAt : buffer === arenaBufferIndex ? arenaAt : addressOf(buffer);
+  const named = Object.fromEntries(names.map((name, index) => [name, starts[index]])) as typeof sizes;
+  return { base, ...named, tables: starts.slice(names.length) };
+}
 
-  writeGrids(program, heap);
+/** Writes words, plan entries and the job block. */
+function writePart(
+  { memory, program }: ProgramPart<MemoryShard>,
+  plan: Plan,
+  places: Places,
+  placeOf: (buffer: number) => number,
+  localBytes: number,
+): void {
+  const { heap } = memory;
+  const numRecords = program.records.length;
   const words = encodeProgram(program, placeOf);
-  heap.words(wordsAt, numWords).set(words);
-  const entries = heap.words(planAt, numRecords * planWords);
+  heap.words(places.words, words.length).set(words);
+  const entries = heap.words(places.plan, numRecords * planWords);
   for (let record = 0, at = 0; record < numRecords; at += words[at + 1], record++) {
     const { flags, table } = plan.records[record];
-    entries.set([wordsAt + at * 4, flags, table < 0 ? 0 : tablesAt[table]], record * planWords);
+    entries.set([places.words + at * 4, flags, table < 0 ? 0 : places.tables[table]], record * planWords);
     entries[record * planWords + planEntry.aux / 4 + aheadAux] = aheadOf(program, plan.records, record);
   }
-  const job = [planAt, scalarsAt, sharedAt, localAt, scratch.localBytes, profile ? profileAt : 0];
-  heap.words(jobAt, jobWords).set(job);
-  const bytesOf = ({ buffer, byteOffset }: TensorRef, length: number): Uint8Array =>
-    heap.bytes(placeOf(buffer) + byteOffset, length);
-  let packed = plan.packed;
+  const job = heap.words(places.job, jobWords);
+  job[jobBlock.plan / 4] = places.plan;
+  job[jobBlock.scalars / 4] = places.scalars;
+  job[jobBlock.shared / 4] = places.shared;
+  job[jobBlock.local / 4] = places.local;
+  job[jobBlock.localBytes / 4] = localBytes;
+  job[jobBlock.profile / 4] = places.profile;
+}
+
+/** The flags of plan entries in memory. */
+class PlanFlags {
+  readonly #entries: Int32Array;
+
+  constructor(entries: Int32Array) {
+    this.#entries = entries;
+  }
+  get(record: number): number {
+    return this.#entries[record * planWords + planEntry.flags / 4];
+  }
+  set(record: number, flags: number): void {
+    this.#entries[record * planWords + planEntry.flags / 4] = flags;
+  }
+}
+
+/** Lets records read these weights as they are. */
+function refuseTensors({ records }: Program, tensors: readonly PackedTensor[], flags: PlanFlags): void {
+  for (const [index, record] of records.entries()) {
+    const isRefused = reads(record, tensors);
+    if (isRefused === undefined) continue;
+    const before = flags.get(index);
+    // nor may a record take the codes of activations from one before that makes none any more, or go on beside it
+    if (isRefused && record.op === 'sparse-feed-forward') flags.set(index, before & ~planFlags.repacked);
+    else flags.set(index, isRefused ? 0 : before & ~(planFlags.reuse | planFlags.independent));
+  }
+}
+
+/** @throws {CapacityError} */
+export function loadPart(part: ProgramPart<MemoryShard>, options: PartOptions): LoadedPart {
+  const { memory, program, records, stageStarts } = part;
+  const { heap } = memory;
+  const plan = planProgram(program, options.packable, options.packs, stageStarts);
+  const numRecords = program.records.length;
+  const words = encodeProgram(program, () => 0); // their number does not depend on addresses
+  const scratch = options.scratchMeter.measure(program, words, plan.records);
+  const sizes = {
+    words: words.length * 4,
+    plan: numRecords * planWords * 4,
+    job: jobWords * 4,
+    scalars: program.buffers[scalarBufferIndex].sizeBytes,
+    arena: program.buffers[arenaBufferIndex].sizeBytes,
+    shared: scratch.sharedBytes,
+    local: scratch.localBytes * options.numThreads,
+    profile: options.profile ? numRecords * 8 : 0,
+  };
+  const placed = placePieces(heap, sizes, plan.tables);
+  const places = options.profile ? placed : { ...placed, profile: 0 };
+  const placeOf = (buffer: number): number =>
+    buffer === scalarBufferIndex
+      ? places.scalars
+      : buffer === arenaBufferIndex
+        ? places.arena
+        : options.addressOf(buffer);
+  writeGrids(program, heap);
+  writePart(part, plan, places, placeOf, scratch.localBytes);
+  const flagsOf = (): PlanFlags => new PlanFlags(heap.words(places.plan, numRecords * planWords));
+  let { packed } = plan;
   return {
-    ...{ memory, program, records, base, address: jobAt },
-    share: createCallerShare(program, maxCallerMs),
-    scalars: heap.words(scalarsAt, program.scalars.numWords),
+    ...{ memory, program, records, base: places.base, address: places.job },
+    share: createCallerShare(program, options.maxCallerMs),
+    scalars: heap.words(places.scalars, program.scalars.numWords),
     get packed() {
       return packed;
     },
-    arenaBytes: (begin, end) => heap.bytes(arenaAt + begin, end - begin),
-    bytesOf,
-    times: () => new Float64Array(heap.memory.buffer, profileAt, numRecords),
-    isInt8: (record) =>
-      (heap.words(planAt, numRecords * planWords)[record * planWords + planEntry.flags / 4] & planFlags.int8) !== 0,
+    arenaBytes: (begin, end) => heap.bytes(places.arena + begin, end - begin),
+    bytesOf: ({ buffer, byteOffset }, length) => heap.bytes(placeOf(buffer) + byteOffset, length),
+    times: () => new Float64Array(heap.memory.buffer, places.profile, numRecords),
+    isInt8: (record) => (flagsOf().get(record) & planFlags.int8) !== 0,
     refuse(tensors) {
       packed = packed.filter((tensor) => !tensors.includes(tensor));
-      for (const [index, record] of program.records.entries()) {
-        const at = index * planWords + planEntry.flags / 4;
-        const isRefused = reads(record, tensors);
-        if (isRefused === undefined) continue;
-        // nor may a record take the codes of activations from one before that makes none any more, or go on beside it
-        if (isRefused && record.op === 'sparse-feed-forward') entries[at] &= ~planFlags.repacked;
-        else entries[at] = isRefused ? 0 : entries[at] & ~(planFlags.reuse | planFlags.independent);
-      }
+      refuseTensors(program, tensors, flagsOf());
     },
   };
 }

@@ -1,5 +1,5 @@
 /**
- * Regions of a linear memory. Free regions `[begin, end)` are kept in order of their addresses, neighbours joined; a
+ * Regions of a linear memory. Free regions `[begin, end)` are kept in order of their addresses, neighbors joined; a
  * request takes the first one that is large enough, else the memory grows.
  */
 
@@ -15,74 +15,77 @@ interface Region {
   end: number;
 }
 
-export interface RegionAllocator {
-  /** Address of `sizeBytes` bytes, or `undefined` when they do not fit. Regions that were used before hold old bytes. */
-  allocate(sizeBytes: number): number | undefined;
-  free(address: number): void;
-  /** Bytes between the lowest and the highest address that were ever handed out. */
-  readonly usedBytes: number;
-}
+export class RegionAllocator {
+  readonly #ensure: (end: number) => boolean;
+  readonly #free: Region[] = [];
+  readonly #sizes = new Map<number, number>();
+  #top: number;
+  #usedBytes = 0;
 
-/** @param ensure makes `[0, end)` usable, false when that is not possible */
-export function createRegionAllocator(base: number, ensure: (end: number) => boolean): RegionAllocator {
-  const free: Region[] = [];
-  const sizes = new Map<number, number>();
-  let top = base;
-  let usedBytes = 0;
-
-  function startIn(begin: number, sizeBytes: number): number {
-    const unit = sizeBytes < largeBytes ? alignment : pageBytes;
-    return Math.ceil(begin / unit) * unit;
+  /** @param ensure makes `[0, end)` usable, false when that is not possible */
+  constructor(base: number, ensure: (end: number) => boolean) {
+    this.#top = base;
+    this.#ensure = ensure;
   }
 
-  function take(address: number, length: number): number {
-    sizes.set(address, length);
-    usedBytes += length;
+  /** Bytes of all regions that are in use, with their slack. */
+  get usedBytes(): number {
+    return this.#usedBytes;
+  }
+
+  /** Address of `sizeBytes` bytes, or `undefined` when they do not fit. Regions that were used before hold old bytes. */
+  allocate(sizeBytes: number): number | undefined {
+    const length = Math.ceil((sizeBytes + slack) / alignment) * alignment;
+    const index = this.#free.findIndex(({ begin, end }) => startIn(begin, sizeBytes) + length <= end);
+    if (index < 0) return this.#grow(sizeBytes, length);
+    const region = this.#free[index];
+    const address = startIn(region.begin, sizeBytes);
+    const parts = [
+      { begin: region.begin, end: address },
+      { begin: address + length, end: region.end },
+    ];
+    this.#free.splice(index, 1, ...parts.filter(({ begin, end }) => begin < end));
+    return this.#take(address, length);
+  }
+
+  free(address: number): void {
+    const free = this.#free;
+    const length = this.#sizes.get(address) as number;
+    this.#sizes.delete(address);
+    this.#usedBytes -= length;
+    const at = free.findIndex(({ begin }) => begin > address);
+    const index = at < 0 ? free.length : at;
+    free.splice(index, 0, { begin: address, end: address + length });
+    if (index + 1 < free.length && free[index].end === free[index + 1].begin) {
+      free[index].end = free[index + 1].end;
+      free.splice(index + 1, 1);
+    }
+    if (index > 0 && free[index - 1].end === free[index].begin) {
+      free[index - 1].end = free[index].end;
+      free.splice(index, 1);
+    }
+  }
+
+  /** A region at the top; the last free one may touch it and only lack a part. */
+  #grow(sizeBytes: number, length: number): number | undefined {
+    const last = this.#free.at(-1);
+    const begin = last !== undefined && last.end === this.#top ? last.begin : this.#top;
+    const address = startIn(begin, sizeBytes);
+    if (!this.#ensure(address + length)) return undefined;
+    if (begin !== this.#top) this.#free.pop();
+    if (begin !== address) this.#free.push({ begin, end: address });
+    this.#top = address + length;
+    return this.#take(address, length);
+  }
+
+  #take(address: number, length: number): number {
+    this.#sizes.set(address, length);
+    this.#usedBytes += length;
     return address;
   }
+}
 
-  return {
-    allocate(sizeBytes) {
-      const length = Math.ceil((sizeBytes + slack) / alignment) * alignment;
-      const index = free.findIndex(({ begin, end }) => startIn(begin, sizeBytes) + length <= end);
-      if (index >= 0) {
-        const region = free[index];
-        const address = startIn(region.begin, sizeBytes);
-        const parts = [
-          { begin: region.begin, end: address },
-          { begin: address + length, end: region.end },
-        ];
-        free.splice(index, 1, ...parts.filter(({ begin, end }) => begin < end));
-        return take(address, length);
-      }
-      // the last free region may touch the top and only lack a part
-      const last = free.at(-1);
-      const begin = last !== undefined && last.end === top ? last.begin : top;
-      const address = startIn(begin, sizeBytes);
-      if (!ensure(address + length)) return undefined;
-      if (begin !== top) free.pop();
-      if (begin !== address) free.push({ begin, end: address });
-      top = address + length;
-      return take(address, length);
-    },
-    free(address) {
-      const length = sizes.get(address) as number;
-      sizes.delete(address);
-      usedBytes -= length;
-      const at = free.findIndex(({ begin }) => begin > address);
-      const index = at < 0 ? free.length : at;
-      free.splice(index, 0, { begin: address, end: address + length });
-      if (index + 1 < free.length && free[index].end === free[index + 1].begin) {
-        free[index].end = free[index + 1].end;
-        free.splice(index + 1, 1);
-      }
-      if (index > 0 && free[index - 1].end === free[index].begin) {
-        free[index - 1].end = free[index].end;
-        free.splice(index, 1);
-      }
-    },
-    get usedBytes() {
-      return usedBytes;
-    },
-  };
+function startIn(begin: number, sizeBytes: number): number {
+  const unit = sizeBytes < largeBytes ? alignment : pageBytes;
+  return Math.ceil(begin / unit) * unit;
 }

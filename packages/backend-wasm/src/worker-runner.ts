@@ -11,6 +11,12 @@ type WaitAsync = (
   value: number,
 ) => { readonly async: false } | { readonly async: true; readonly value: Promise<unknown> };
 
+const { waitAsync } = Atomics as unknown as { readonly waitAsync?: WaitAsync };
+const generationAt = controlWords.generation / 4;
+const doneAt = controlWords.done / 4;
+const cancelAt = controlWords.cancel / 4;
+const jobAt = controlWords.job / 4;
+
 /** How long jobs may follow one another without a turn of the host's event loop. */
 const maxBusyMs = 8;
 
@@ -22,127 +28,131 @@ export interface WorkerOptions {
   readonly onDeath: (failure: DeviceLostError) => void;
 }
 
-export function createWorkerRunner(
-  module: WasmModule,
-  memory: WasmMemory,
-  host: WasmHost,
-  { numThreads, usesMessages, onDeath }: WorkerOptions,
-): Runner {
-  const control = new Int32Array(memory.buffer as SharedArrayBuffer, 0, heapBase / 4);
-  const { waitAsync } = Atomics as unknown as { readonly waitAsync?: WaitAsync };
-  const postsJobs = usesMessages || waitAsync === undefined;
-  const generationAt = controlWords.generation / 4;
-  const doneAt = controlWords.done / 4;
-  const cancelAt = controlWords.cancel / 4;
-  const jobAt = controlWords.job / 4;
-  let generation = 0;
-  let pending: { resolve(): void; reject(error: Error): void } | undefined;
-  let failure: Error | undefined;
-  let lastYield = host.now();
+export class WorkerRunner implements Runner {
+  readonly numThreads: number;
+  readonly #module: WasmModule;
+  readonly #memory: WasmMemory;
+  readonly #host: WasmHost;
+  readonly #control: Int32Array;
+  readonly #postsJobs: boolean;
+  readonly #onDeath: (failure: DeviceLostError) => void;
+  readonly #workers: readonly WorkerHandle[];
+  #generation = 0;
+  #pending: { resolve(): void; reject(error: Error): void } | undefined;
+  #failure: Error | undefined;
+  #terminated: Promise<void> | undefined;
+  #alone: WasmExports | undefined;
+  #lastYield: number;
 
-  const onFailure = (cause: unknown): void => {
-    if (failure !== undefined) return;
-    const death = new DeviceLostError({ backend: 'wasm', reason: 'a worker died' }, { cause });
-    fail(death);
-    onDeath(death);
-  };
-  function fail(cause: Error): void {
-    if (failure !== undefined) return;
-    failure = cause;
-    void terminate();
-    pending?.reject(failure);
+  constructor(module: WasmModule, memory: WasmMemory, host: WasmHost, options: WorkerOptions) {
+    const { numThreads } = options;
+    const postsJobs = options.usesMessages || waitAsync === undefined;
+    this.numThreads = numThreads;
+    this.#module = module;
+    this.#memory = memory;
+    this.#host = host;
+    this.#control = new Int32Array(memory.buffer as SharedArrayBuffer, 0, heapBase / 4);
+    this.#postsJobs = postsJobs;
+    this.#onDeath = options.onDeath;
+    this.#lastYield = host.now();
+    const events = { onFailure: (cause: unknown) => this.#die(cause), onJobDone: () => this.#endJob() };
+    this.#workers = Array.from({ length: numThreads }, (_, thread) =>
+      host.startWorker({ module, memory, thread, numThreads, postsJobs }, events),
+    );
   }
-  const onJobDone = (): void => {
-    if (Atomics.load(control, doneAt) === generation) pending?.resolve();
-  };
-  const workers: WorkerHandle[] = [];
-  for (let thread = 0; thread < numThreads; thread++) {
-    workers.push(host.startWorker({ module, memory, thread, numThreads, postsJobs }, { onFailure, onJobDone }));
-  }
-  let terminated: Promise<void> | undefined;
 
-  function terminate(): Promise<void> {
-    Atomics.store(control, cancelAt, leave);
-    Atomics.add(control, generationAt, 1);
-    Atomics.notify(control, generationAt);
-    terminated ??= Promise.all(workers.map((worker) => worker.terminate())).then(() => {
-      pending?.reject(failure ?? new BackendError({ backend: 'wasm', message: 'disposed during a run' }));
-      Atomics.notify(control, doneAt); // lets a wait that nobody answers end
+  run({ address, begin, end, share }: Job): boolean | Promise<boolean> {
+    if (this.#failure !== undefined) throw this.#failure;
+    this.#control.set([address, begin, end, 0], jobAt);
+    Atomics.store(this.#control, cancelAt, 0);
+    const start = this.#host.now();
+    if (!share.isShort) {
+      return this.#runOnWorkers().then(() => {
+        const time = this.#host.now();
+        share.observe(time - start);
+        return this.#finish(time - this.#lastYield > maxBusyMs);
+      });
+    }
+    this.#runHere();
+    const time = this.#host.now();
+    share.observe(time - start);
+    return time - this.#lastYield > maxBusyMs ? this.#finish(true) : true;
+  }
+
+  cancel(): void {
+    Atomics.compareExchange(this.#control, cancelAt, 0, cancelJob);
+  }
+
+  fail(failure: Error): void {
+    if (this.#failure !== undefined) return;
+    this.#failure = failure;
+    void this.dispose();
+    this.#pending?.reject(failure);
+  }
+
+  dispose(): Promise<void> {
+    Atomics.store(this.#control, cancelAt, leave);
+    Atomics.add(this.#control, generationAt, 1);
+    Atomics.notify(this.#control, generationAt);
+    this.#terminated ??= Promise.all(this.#workers.map((worker) => worker.terminate())).then(() => {
+      const failure = this.#failure ?? new BackendError({ backend: 'wasm', message: 'disposed during a run' });
+      this.#pending?.reject(failure);
+      Atomics.notify(this.#control, doneAt); // lets a wait that nobody answers end
     });
-    return terminated;
+    return this.#terminated;
   }
 
-  function jobEnd(before: number): Promise<void> {
+  #die(cause: unknown): void {
+    if (this.#failure !== undefined) return;
+    const death = new DeviceLostError({ backend: 'wasm', reason: 'a worker died' }, { cause });
+    this.fail(death);
+    this.#onDeath(death);
+  }
+
+  #endJob(): void {
+    if (Atomics.load(this.#control, doneAt) === this.#generation) this.#pending?.resolve();
+  }
+
+  #jobEnd(before: number): Promise<void> {
     return new Promise((resolve, reject) => {
-      pending = { resolve, reject };
-      if (postsJobs) return;
-      const waiting = (waitAsync as WaitAsync)(control, doneAt, before);
-      if (waiting.async) void waiting.value.then(onJobDone);
+      this.#pending = { resolve, reject };
+      if (this.#postsJobs) return;
+      const waiting = (waitAsync as WaitAsync)(this.#control, doneAt, before);
+      if (waiting.async) void waiting.value.then(() => this.#endJob());
       else resolve();
     });
   }
 
-  let alone: WasmExports | undefined;
-
   /** Runs a job here, where nobody can cancel it. */
-  function runHere(): void {
-    alone ??= instantiate(module, memory, host.now);
+  #runHere(): void {
+    this.#alone ??= instantiate(this.#module, this.#memory, this.#host.now);
     try {
-      alone.runAlone();
+      this.#alone.runAlone();
     } catch (cause) {
       throw new BackendError({ backend: 'wasm', message: 'a kernel failed' }, { cause });
     }
   }
 
-  async function runOnWorkers(): Promise<void> {
-    const [first] = workers;
+  async #runOnWorkers(): Promise<void> {
+    const [first] = this.#workers;
     first.setBusy(true); // a wait for the memory alone does not keep the process alive
-    generation = (generation + 1) & 0x3fffffff;
+    this.#generation = (this.#generation + 1) & 0x3fffffff;
     try {
-      const ended = jobEnd(Atomics.load(control, doneAt));
-      Atomics.store(control, generationAt, generation);
-      if (Atomics.load(control, controlWords.idlers / 4) > 0) Atomics.notify(control, generationAt);
+      const ended = this.#jobEnd(Atomics.load(this.#control, doneAt));
+      Atomics.store(this.#control, generationAt, this.#generation);
+      if (Atomics.load(this.#control, controlWords.idlers / 4) > 0) Atomics.notify(this.#control, generationAt);
       await ended;
     } finally {
-      pending = undefined;
+      this.#pending = undefined;
       first.setBusy(false);
     }
   }
 
-  async function finish(isDue: boolean): Promise<boolean> {
+  async #finish(isDue: boolean): Promise<boolean> {
     if (isDue) {
-      await host.yieldToHost();
-      lastYield = host.now();
+      await this.#host.yieldToHost();
+      this.#lastYield = this.#host.now();
     }
-    return control[jobAt + 3] === 0;
+    return this.#control[jobAt + 3] === 0;
   }
-
-  return {
-    numThreads,
-    run({ address, begin, end, share }: Job) {
-      if (failure !== undefined) throw failure;
-      control[jobAt] = address;
-      control[jobAt + 1] = begin;
-      control[jobAt + 2] = end;
-      control[jobAt + 3] = 0;
-      Atomics.store(control, cancelAt, 0);
-      const start = host.now();
-      if (!share.isShort) {
-        return runOnWorkers().then(() => {
-          const time = host.now();
-          share.observe(time - start);
-          return finish(time - lastYield > maxBusyMs);
-        });
-      }
-      runHere();
-      const time = host.now();
-      share.observe(time - start);
-      return time - lastYield > maxBusyMs ? finish(true) : true;
-    },
-    cancel() {
-      Atomics.compareExchange(control, cancelAt, 0, cancelJob);
-    },
-    fail,
-    dispose: terminate,
-  };
 }

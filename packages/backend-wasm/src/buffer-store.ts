@@ -1,0 +1,146 @@
+/** The buffers of a backend: where they lie, and access to their bytes between runs. */
+import { checkCopy, type Backend, type BufferHandle, type BufferUsage, type Program } from '@winnow/ops';
+import { ArgumentError, BackendError, ReleasedError } from '@winnow/tensor';
+import { makeCurrent, setWritten, type BufferPlace, type WasmBuffer } from './buffer-places.js';
+import type { JobQueue } from './job-queue.js';
+import type { MemoryPool } from './memory-pool.js';
+import { runPackingAlone } from './packing.js';
+import type { WasmModule } from './web-assembly.js';
+
+/** `copy` takes any bytes. */
+export const copyAlignment = 1;
+
+export interface BufferStoreOptions {
+  readonly pool: MemoryPool;
+  readonly queue: JobQueue;
+  readonly module: WasmModule;
+  readonly now: () => number;
+  /** @throws {ReleasedError} when the backend was disposed */
+  readonly checkDisposed: () => void;
+}
+
+export class BufferStore {
+  readonly #options: BufferStoreOptions;
+  readonly #identity = {};
+  readonly #buffers = new Set<WasmBuffer>();
+
+  constructor(options: BufferStoreOptions) {
+    this.#options = options;
+  }
+
+  allocate({ sizeBytes, usage, label, group }: Parameters<Backend['allocate']>[0]): BufferHandle {
+    this.#options.checkDisposed();
+    if (!Number.isSafeInteger(sizeBytes) || sizeBytes < 0) {
+      throw new ArgumentError({ argument: `bytes of ${label}`, expected: '0 or more', actual: String(sizeBytes) });
+    }
+    const home: BufferPlace = { ...this.#options.pool.place(sizeBytes, label, group), isCurrent: true, packed: [] };
+    const buffer: WasmBuffer = { sizeBytes, usage, owner: this.#identity, label, places: [home] };
+    this.#buffers.add(buffer);
+    return buffer;
+  }
+
+  free(handle: BufferHandle): void {
+    const { pool, queue } = this.#options;
+    const buffer = this.bufferOf(handle);
+    for (const { memory, address } of buffer.places) queue.whenIdle(() => pool.free(memory, address));
+    buffer.places = [];
+    this.#buffers.delete(buffer);
+  }
+
+  /** Forgets all buffers, whose memory goes with the backend. */
+  clear(): void {
+    for (const buffer of this.#buffers) buffer.places = [];
+    this.#buffers.clear();
+  }
+
+  /** @throws {BackendError | ReleasedError} for a buffer of another backend, or one that was freed */
+  bufferOf(handle: BufferHandle): WasmBuffer {
+    this.#options.checkDisposed();
+    const buffer = handle as WasmBuffer;
+    if (buffer.owner !== this.#identity) {
+      throw new BackendError({ backend: 'wasm', message: 'the buffer belongs to another backend' });
+    }
+    if (buffer.places.length === 0) throw new ReleasedError('wasm buffer');
+    return buffer;
+  }
+
+  /** Bytes of a buffer as they were written, in its home. */
+  rangeOf(handle: BufferHandle, byteOffset: number, length: number, isWritten: boolean): Uint8Array {
+    const { isBusy } = this.#options.queue;
+    const buffer = this.bufferOf(handle);
+    checkRange(buffer, byteOffset, length);
+    const [home] = buffer.places as readonly [BufferPlace];
+    if (isBusy && !home.isCurrent) {
+      throw new BackendError({ backend: 'wasm', message: 'the buffer is in use by a run' });
+    }
+    if (isBusy && home.packed.length > 0) {
+      throw new BackendError({ backend: 'wasm', message: 'the weights are in use by a run' });
+    }
+    return this.#contentOf(buffer, byteOffset, length, isWritten);
+  }
+
+  async copy(
+    from: BufferHandle,
+    fromOffset: number,
+    to: BufferHandle,
+    toOffset: number,
+    sizeBytes: number,
+  ): Promise<void> {
+    const { queue, checkDisposed } = this.#options;
+    checkRange(this.bufferOf(from), fromOffset, sizeBytes);
+    checkRange(this.bufferOf(to), toOffset, sizeBytes);
+    checkCopy({ from, fromOffset, to, toOffset, sizeBytes }, copyAlignment);
+    const copyBytes = (): void => {
+      const target = this.#contentOf(this.bufferOf(to), toOffset, sizeBytes, true); // either may be freed while the copy waits
+      target.set(this.#contentOf(this.bufferOf(from), fromOffset, sizeBytes, false));
+    };
+    if (queue.isBusy) await queue.takeTurn(copyBytes, checkDisposed);
+    else copyBytes();
+  }
+
+  /** The weights and caches of a program by index. */
+  bind(program: Program, handles: ReadonlyMap<string, BufferHandle>): Map<number, WasmBuffer> {
+    const bound = new Map<number, WasmBuffer>();
+    const external: readonly BufferUsage[] = ['weights', 'kv'];
+    for (const [index, { name, usage, sizeBytes }] of program.buffers.entries()) {
+      if (!external.includes(usage)) continue;
+      const handle = handles.get(name);
+      if (handle === undefined || handle.sizeBytes < sizeBytes) {
+        throw new ArgumentError({
+          argument: `buffer ${name}`,
+          expected: `${sizeBytes} bytes`,
+          actual: handle === undefined ? 'no handle' : `${handle.sizeBytes} bytes`,
+        });
+      }
+      bound.set(index, this.bufferOf(handle));
+    }
+    return bound;
+  }
+
+  /** Bytes of a buffer, while no job runs. */
+  #contentOf(buffer: WasmBuffer, byteOffset: number, length: number, isWritten: boolean): Uint8Array {
+    const [home] = buffer.places as readonly [BufferPlace];
+    makeCurrent(buffer, home);
+    this.#unpack(home);
+    if (isWritten && buffer.places.length > 1) setWritten(buffer, home);
+    return home.memory.heap.bytes(home.address + byteOffset, length);
+  }
+
+  /** Gives a buffer the bytes back that were written to it. */
+  #unpack(place: BufferPlace): void {
+    if (place.packed.length === 0) return;
+    const steps = place.packed.map((tensor) => ({ tensor, address: place.address, isPacking: false }));
+    runPackingAlone(steps, place.memory.heap, this.#options.module, this.#options.now);
+    place.packed = [];
+  }
+}
+
+function checkRange({ sizeBytes }: BufferHandle, byteOffset: number, length: number): void {
+  const isRange = [byteOffset, length].every((value) => Number.isSafeInteger(value) && value >= 0);
+  if (isRange && byteOffset + length <= sizeBytes) return;
+  throw new ArgumentError({
+    argument: 'byte range',
+    expected: `a range inside ${sizeBytes} bytes`,
+    actual: `[${byteOffset}, ${byteOffset + length})`,
+  });
+}
