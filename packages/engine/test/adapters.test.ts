@@ -156,8 +156,8 @@ describe.skipIf(llama === undefined)(`adapters on the golden llama${needs}`, () 
     }
   });
 
-  test('a GGUF adapter, whose q and k are turned like the model', async () => {
-    const turned = new Map(
+  test('a GGUF adapter, whose q and k are permuted like the model', async () => {
+    const permuted = new Map(
       [...pairs].map(([name, pair]) => {
         const own = name
           .replace('model.layers.', 'blk.')
@@ -175,7 +175,7 @@ describe.skipIf(llama === undefined)(`adapters on the golden llama${needs}`, () 
         return [own, { ...pair, b }] as const;
       }),
     );
-    const bytes = await ggufAdapter(turned, alpha);
+    const bytes = await ggufAdapter(permuted, alpha);
     const expected = await logprobs(await mergedFolder('llama', pairs, (name) => 0.5 * scaleOf(name)));
     for (const location of [hf(), gguf()]) {
       const adapters = [{ source: memorySource(bytes), scale: 0.5 }];

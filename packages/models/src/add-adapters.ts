@@ -89,10 +89,10 @@ function placedParts(
     begin += numOutputs;
     const own = name.replace(/\.weight$/, '');
     // what is rotated in another order in the other format
-    const isTurned =
+    const isPermuted =
       lora.format !== format && ['llama', 'mixtral'].includes(config.architecture) && /\.attn_[qk]$/.test(own);
-    const turned = isTurned ? turnedRows(b, part.rank, config.headDim, format === 'gguf') : b;
-    return [own, { ...part, numOutputs, b: turned }];
+    const permuted = isPermuted ? permutedRows(b, part.rank, config.headDim, format === 'gguf') : b;
+    return [own, { ...part, numOutputs, b: permuted }];
   });
 }
 
@@ -127,16 +127,16 @@ function fusedParts(weights: ReadonlyMap<string, Weight>, own: string): Weight[]
 }
 
 /** Rows of heads whose rotary pairs are halves as neighbours, or back. */
-function turnedRows(b: Float32Array, rank: number, headDim: number, toNeighbours: boolean): Float32Array {
-  const turned = new Float32Array(b.length);
+function permutedRows(b: Float32Array, rank: number, headDim: number, toNeighbours: boolean): Float32Array {
+  const permuted = new Float32Array(b.length);
   const half = headDim / 2;
   for (let row = 0; row < b.length / rank; row++) {
     const at = row % headDim;
     const from = toNeighbours ? (at % 2) * half + (at >> 1) : at < half ? 2 * at : 2 * (at - half) + 1;
     const begin = (row - at + from) * rank;
-    turned.set(b.subarray(begin, begin + rank), row * rank);
+    permuted.set(b.subarray(begin, begin + rank), row * rank);
   }
-  return turned;
+  return permuted;
 }
 
 function misfit({ name }: Lora, target: string, message: string): FormatError {

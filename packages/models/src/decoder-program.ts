@@ -125,108 +125,134 @@ export interface DecoderStep {
 
 /**
  * Opens a program: declares the inputs of a step and stores the positions of its tokens.
- * @param hasOneCache each layer overwrites the keys and values of the one before: for steps that hold whole sequences
+ * @param hasOneCache each layer overwrites the keys and values of the previous one, for steps that hold whole sequences
  */
 export function beginDecoder(
-  { config, weights, constants }: Pick<ModelDescription, 'config' | 'weights' | 'constants'>,
+  model: Pick<ModelDescription, 'config' | 'weights' | 'constants'>,
   options: DecoderProgramOptions,
   hasOneCache = false,
 ): DecoderStep {
-  const {
-    maxTokens,
-    maxSequences,
-    maxOutputRows,
-    cache,
-    attention = lowerDenseAttention,
-    rotateKeys = false,
-  } = options;
-  const b = new ProgramBuilder({ T: maxTokens, B: maxSequences, R: maxOutputRows });
-  const { numBlocks, blockSize, maxBlocksPerSequence, keyDType, valueDType } = cache;
-  const positions = b.scalar('positions', ['T']);
-  const sequences = b.scalar('sequences', ['T']);
-  const slots = b.scalar('slots', ['T']);
-  const contextLengths = b.scalar('contextLengths', ['B']);
-  const blockTable = b.scalar('blockTable', ['B', maxBlocksPerSequence]);
-  const slotPositions = b.external(slotPositionsName, 'kv', 'i32', [numBlocks, blockSize]);
-  b.append('position-append', { slots, positions }, {}, { slotPositions });
-  const optionalWeight: WeightOf = (name) => {
-    const weight = weights.get(name);
-    return weight === undefined ? undefined : b.external(name, 'weights', weight.dtype, weight.shape);
+  return new DecoderStepBuilder(model, options, hasOneCache);
+}
+
+function found(name: string, tensor: ProgramTensor | undefined): ProgramTensor {
+  if (tensor === undefined) throw new ArgumentError({ argument: 'weight', expected: name, actual: 'nothing' });
+  return tensor;
+}
+
+/** Lookups are arrow functions, because layers destructure a step. */
+class DecoderStepBuilder implements DecoderStep {
+  readonly b: ProgramBuilder;
+  readonly config: DecoderConfig;
+  readonly positions: ProgramTensor;
+  readonly sequences: ProgramTensor;
+  readonly slots: ProgramTensor;
+  readonly contextLengths: ProgramTensor;
+  readonly contextSize: number;
+  readonly feedForward: FeedForwardLowering | undefined;
+  readonly experts: ExpertPlacement | undefined;
+  readonly #model: Pick<ModelDescription, 'weights' | 'constants'>;
+  readonly #options: DecoderProgramOptions;
+  readonly #hasOneCache: boolean;
+  readonly #numStates: number;
+  readonly #blockTable: ProgramTensor;
+  readonly #slotPositions: ProgramTensor;
+  #states: ReturnType<DecoderStep['stateInputs']> | undefined;
+  #zeros: ProgramTensor | undefined;
+
+  constructor(
+    { config, weights, constants }: Pick<ModelDescription, 'config' | 'weights' | 'constants'>,
+    options: DecoderProgramOptions,
+    hasOneCache: boolean,
+  ) {
+    const { maxTokens, maxSequences, maxOutputRows, cache } = options;
+    const { numBlocks, blockSize, maxBlocksPerSequence } = cache;
+    const b = new ProgramBuilder({ T: maxTokens, B: maxSequences, R: maxOutputRows });
+    this.b = b;
+    this.config = config;
+    this.#model = { weights, constants };
+    this.#options = options;
+    this.#hasOneCache = hasOneCache;
+    this.#numStates = options.numStates ?? maxSequences;
+    this.contextSize = options.contextSize ?? maxBlocksPerSequence * blockSize;
+    this.feedForward = options.feedForward;
+    this.experts = options.experts;
+    this.positions = b.scalar('positions', ['T']);
+    this.sequences = b.scalar('sequences', ['T']);
+    this.slots = b.scalar('slots', ['T']);
+    this.contextLengths = b.scalar('contextLengths', ['B']);
+    this.#blockTable = b.scalar('blockTable', ['B', maxBlocksPerSequence]);
+    this.#slotPositions = b.external(slotPositionsName, 'kv', 'i32', [numBlocks, blockSize]);
+    const { slots, positions } = this;
+    b.append('position-append', { slots, positions }, {}, { slotPositions: this.#slotPositions });
+  }
+
+  readonly optionalWeight: WeightOf = (name) => {
+    const weight = this.#model.weights.get(name);
+    return weight === undefined ? undefined : this.b.external(name, 'weights', weight.dtype, weight.shape);
   };
-  const found = (name: string, tensor: ProgramTensor | undefined): ProgramTensor => {
-    if (tensor === undefined) throw new ArgumentError({ argument: 'weight', expected: name, actual: 'nothing' });
-    return tensor;
+
+  readonly weight = (name: string): ProgramTensor => found(name, this.optionalWeight(name));
+
+  readonly hasWeight = (name: string): boolean => this.#model.weights.has(name);
+
+  readonly constant = (name: string): ProgramTensor => {
+    const values = this.#model.constants.get(name);
+    return found(name, values && this.b.external(name, 'weights', 'f32', [values.length]));
   };
-  let states: Readonly<Record<'sequences' | 'stateFrom' | 'stateTo', ProgramTensor>> | undefined;
-  const [keyDim, valueDim] = [keyDType, valueDType].map((dtype) => storedHeadDim(config.headDim, dtype)) as [
-    number,
-    number,
-  ];
-  const kvShape = (dim: number): number[] => [numBlocks, config.numKvHeads, blockSize, dim];
-  /** Heads of another size: cut, or with zeros at the end. */
-  const resized = (x: ProgramTensor, length: number): ProgramTensor =>
-    x.shape.at(-1) === length ? x : b.activation('slice-columns', { x }, { begin: 0, length, pads: true });
-  const kvOf = (layer: number): KvView => {
-    const names = kvBufferNames(hasOneCache ? 0 : layer);
+
+  readonly zeros = (): ProgramTensor => (this.#zeros ??= this.b.scalar('zeros', ['T']));
+
+  readonly state = (layer: number, kind: string, shape: readonly number[]): ProgramTensor =>
+    this.b.external(stateBufferName(layer, kind), 'kv', 'f32', [this.#numStates, ...shape]);
+
+  readonly stateInputs: DecoderStep['stateInputs'] = () => {
+    const { b, sequences } = this;
+    this.#states ??= { sequences, stateFrom: b.scalar('stateFrom', ['B']), stateTo: b.scalar('stateTo', ['B']) };
+    return this.#states;
+  };
+
+  readonly attend = (layer: number, request: AttentionRequest): ProgramTensor => {
+    const { b, config, positions, sequences, slots } = this;
+    const { scale, window = 0, softCap = 0, rotateQuery } = request;
+    const { cache, attention = lowerDenseAttention, rotateKeys = false } = this.#options;
+    const keyDim = storedHeadDim(config.headDim, cache.keyDType);
+    const kv = this.#kvOf(layer);
+    const toKey = (x: ProgramTensor): ProgramTensor =>
+      this.#resized(rotateKeys ? b.activation('hadamard', { x }) : x, keyDim);
+    const [q, k] = [toKey(request.q), toKey(request.k)];
+    const v = this.#resized(request.v, storedHeadDim(config.headDim, cache.valueDType));
+    b.append('kv-append', { k, v, slots }, {}, { keys: kv.keys, values: kv.values });
+    const y = attention(b, {
+      ...{ layer, q, k, v, positions, sequences, slots, kv, scale, softCap },
+      window: Math.min(window, maxWindow),
+      rotateQuery: rotateQuery === undefined ? () => q : (at) => toKey(rotateQuery(at)),
+      states: () => ({ numStates: this.#numStates, ...this.stateInputs() }),
+    });
+    return this.#resized(y, config.headDim);
+  };
+
+  /** Heads of another size: truncated, or padded with zeros. */
+  #resized(x: ProgramTensor, length: number): ProgramTensor {
+    return x.shape.at(-1) === length ? x : this.b.activation('slice-columns', { x }, { begin: 0, length, pads: true });
+  }
+
+  #kvOf(layer: number): KvView {
+    const { b, config, contextLengths } = this;
+    const { numBlocks, blockSize, keyDType, valueDType } = this.#options.cache;
+    const names = kvBufferNames(this.#hasOneCache ? 0 : layer);
+    const shapeOf = (dtype: DType): number[] => [
+      ...[numBlocks, config.numKvHeads, blockSize],
+      storedHeadDim(config.headDim, dtype),
+    ];
     return {
-      keys: b.external(names.keys, 'kv', keyDType, kvShape(keyDim)),
-      values: b.external(names.values, 'kv', valueDType, kvShape(valueDim)),
-      slotPositions,
-      blockTable,
+      keys: b.external(names.keys, 'kv', keyDType, shapeOf(keyDType)),
+      values: b.external(names.values, 'kv', valueDType, shapeOf(valueDType)),
+      slotPositions: this.#slotPositions,
+      blockTable: this.#blockTable,
       contextLengths,
     };
-  };
-  let zeros: ProgramTensor | undefined;
-  const stateInputs: DecoderStep['stateInputs'] = () => {
-    states ??= { sequences, stateFrom: b.scalar('stateFrom', ['B']), stateTo: b.scalar('stateTo', ['B']) };
-    return states;
-  };
-  const numStates = options.numStates ?? maxSequences;
-  return {
-    b,
-    config,
-    positions,
-    sequences,
-    slots,
-    contextLengths,
-    contextSize: options.contextSize ?? cache.maxBlocksPerSequence * cache.blockSize,
-    optionalWeight,
-    hasWeight: (name) => weights.has(name),
-    weight: (name) => found(name, optionalWeight(name)),
-    constant(name) {
-      const values = constants.get(name);
-      return found(name, values && b.external(name, 'weights', 'f32', [values.length]));
-    },
-    zeros: () => (zeros ??= b.scalar('zeros', ['T'])),
-    feedForward: options.feedForward,
-    experts: options.experts,
-    attend(layer, { q: plainQ, k: plainK, v: plainV, scale, window = 0, softCap = 0, rotateQuery }) {
-      const kv = kvOf(layer);
-      const turn = (x: ProgramTensor): ProgramTensor =>
-        resized(rotateKeys ? b.activation('hadamard', { x }) : x, keyDim);
-      const [q, k, v] = [turn(plainQ), turn(plainK), resized(plainV, valueDim)];
-      b.append('kv-append', { k, v, slots }, {}, { keys: kv.keys, values: kv.values });
-      const cut = Math.min(window, maxWindow);
-      const y = attention(b, {
-        layer,
-        q,
-        k,
-        v,
-        positions,
-        sequences,
-        slots,
-        kv,
-        scale,
-        window: cut,
-        softCap,
-        rotateQuery: rotateQuery === undefined ? () => q : (at) => turn(rotateQuery(at)),
-        states: () => ({ numStates, ...stateInputs() }),
-      });
-      return resized(y, config.headDim);
-    },
-    state: (layer, kind, shape) => b.external(stateBufferName(layer, kind), 'kv', 'f32', [numStates, ...shape]),
-    stateInputs,
-  };
+  }
 }
 
 /**

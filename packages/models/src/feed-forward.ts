@@ -2,8 +2,8 @@
 import type { LayerFeedForward, ProgramTensor } from '@winnow/ops';
 import { loraNames } from './add-adapters.js';
 import type { DecoderStep } from './decoder-program.js';
-import { sideBySideView } from './side-by-side-view.js';
-import { turnedView } from './turned-view.js';
+import { interleavedView } from './interleaved-view.js';
+import { transposedView } from './transposed-view.js';
 import type { Weight } from './weights.js';
 
 /** Names of a layer's FFN matrices, without `.weight` and `.bias`. */
@@ -73,12 +73,12 @@ export function lowerFeedForward(
 }
 
 /**
- * Adds the turned matrices of all FFNs to the weights of a description, for programs with a `feedForward` that reads them:
- * `down` neuron by neuron, `gate` and `up` input by input, stored as `turnedView` does, and where all three then have one type
+ * Adds the transposed matrices of all FFNs to the weights of a description, for programs with a `feedForward` that reads them:
+ * `down` neuron by neuron, `gate` and `up` input by input, stored as `transposedView` does, and where all three then have one type
  * the rows of each neuron side by side. Programs have those that they read:
  * a matrix that nobody reads in one form takes no memory in it.
  */
-export function addTurnedMatrices(weights: Map<string, Weight>, numLayers: number): void {
+export function addTransposedMatrices(weights: Map<string, Weight>, numLayers: number): void {
   for (let layer = 0; layer < numLayers; layer++) {
     const { gate, up, down } = feedForwardNames(layer);
     for (const [from, to] of [
@@ -88,7 +88,7 @@ export function addTurnedMatrices(weights: Map<string, Weight>, numLayers: numbe
     ] as const) {
       const weight = weights.get(`${from}.weight`);
       if (weight === undefined || weight.shape.length !== 2) continue;
-      const stored = turnedView(weight.stored, weight.dtype);
+      const stored = transposedView(weight.stored, weight.dtype);
       const { dtype, shape, sizeBytes } = stored;
       weights.set(to, { name: to, shape, dtype, sizeBytes, stored });
     }
@@ -98,7 +98,7 @@ export function addTurnedMatrices(weights: Map<string, Weight>, numLayers: numbe
     const isSame = parts.every((part) => part?.dtype === first?.dtype && part?.stored.dtype === part?.dtype);
     if (first === undefined || !isSame || first.shape.length !== 2) continue;
     const name = neuronsName(layer);
-    const stored = sideBySideView(
+    const stored = interleavedView(
       name,
       parts.map((part) => (part as Weight).stored),
     );

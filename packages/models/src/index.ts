@@ -24,7 +24,7 @@ export {
   type ExpertPlacement,
   type ExpertSite,
 } from './expert-placement.js';
-export { addTurnedMatrices, downRowsName, feedForwardNames } from './feed-forward.js';
+export { addTransposedMatrices, downRowsName, feedForwardNames } from './feed-forward.js';
 export { embeddingBlockSize, type EmbeddingProgramOptions, type Pooling } from './embedding-program.js';
 export { Fields } from './fields.js';
 export {

@@ -9,7 +9,7 @@ import { ropeTable } from './rope-settings.js';
 export interface Rotary {
   /** The tables, for the constants of the model. */
   readonly constants: readonly (readonly [name: string, values: Float32Array])[];
-  /** Heads `[T, N, H]` turned by `positions` `[T]`. */
+  /** Heads `[T, N, H]` rotated by `positions` `[T]`. */
   rotate(step: DecoderStep, heads: ProgramTensor, positions: ProgramTensor): ProgramTensor;
 }
 

@@ -48,11 +48,11 @@ export function transposedView(source: string, stored: StoredTensor): StoredTens
       const rowBytes = numRows * width;
       const begin = Math.floor(byteOffset / rowBytes);
       const end = Math.ceil((byteOffset + target.length) / rowBytes);
-      const turned = new Uint8Array((end - begin) * rowBytes);
+      const transposed = new Uint8Array((end - begin) * rowBytes);
       const words = wordsOfWidth(width);
-      copyColumns(words(bytes), words(turned), numColumns, begin, end);
+      copyColumns(words(bytes), words(transposed), numColumns, begin, end);
       const skipped = byteOffset - begin * rowBytes;
-      target.set(turned.subarray(skipped, skipped + target.length));
+      target.set(transposed.subarray(skipped, skipped + target.length));
     },
   };
 }

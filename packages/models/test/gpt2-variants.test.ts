@@ -39,15 +39,15 @@ test.each(['', 'transformer.'])(
         const at = `${outer}h.${layer}.${name}`;
         const { shape: stored, values } = weights.get(`${at}.weight`) as TruthWeight;
         const [numInputs, numOutputs] = stored as [number, number];
-        const turned = Float32Array.from(
+        const transposed = Float32Array.from(
           values,
           (_, i) => values[(i % numInputs) * numOutputs + Math.floor(i / numInputs)] as number,
         );
-        truthWeights.set(`${at}.weight`, { shape: [numOutputs, numInputs], values: turned });
+        truthWeights.set(`${at}.weight`, { shape: [numOutputs, numInputs], values: transposed });
         if (name !== 'attn.c_attn') continue;
         const bias = (weights.get(`${at}.bias`) as TruthWeight).values;
         ['q', 'k', 'v'].forEach((which, part) => {
-          const own = turned.subarray(part * hidden * hidden, (part + 1) * hidden * hidden);
+          const own = transposed.subarray(part * hidden * hidden, (part + 1) * hidden * hidden);
           truthWeights.set(`${at}.${which}.weight`, { shape: [hidden, hidden], values: own });
           truthWeights.set(`${at}.${which}.bias`, {
             shape: [hidden],

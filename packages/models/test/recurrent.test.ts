@@ -112,8 +112,8 @@ const plusOne = ({ shape, values }: TruthWeight): TruthWeight => ({
   shape,
   values: values.map((value) => value + 1),
 });
-file.set('qwen35 as a GGUF file: token_embd.weight', of('model.embed_tokens.weight'));
-file.set('qwen35 as a GGUF file: output_norm.weight', plusOne(of('model.norm.weight')));
+file.set('token_embd.weight', of('model.embed_tokens.weight'));
+file.set('output_norm.weight', plusOne(of('model.norm.weight')));
 for (const layer of layers) {
   const [own, hub] = [`blk.${layer}`, `model.layers.${layer}`];
   file.set(`${own}.attn_norm.weight`, plusOne(of(`${hub}.input_layernorm.weight`)));

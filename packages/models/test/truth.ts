@@ -114,14 +114,14 @@ export function truthLogits(model: TruthModel, weights: TruthWeights, tokens: re
         if (which === 'v') return own;
         const normed = layer.normHead?.(own, which, head) ?? own;
         const { speeds: all_, amplitude } = layer.rope ?? { speeds: [], amplitude: 1 };
-        const turned = [...normed];
+        const rotated = [...normed];
         all_.forEach((speed, i) => {
           const [a, b] = [normed[i] as number, normed[i + all_.length] as number];
           const [cos, sin] = [Math.cos(position * speed) * amplitude, Math.sin(position * speed) * amplitude];
-          turned[i] = a * cos - b * sin;
-          turned[i + all_.length] = a * sin + b * cos;
+          rotated[i] = a * cos - b * sin;
+          rotated[i + all_.length] = a * sin + b * cos;
         });
-        return turned;
+        return rotated;
       });
     };
     const inputs = states.map((x) => norm(layer.attentionNorm, x));

@@ -260,11 +260,12 @@ function transposed(tensor: OnnxTensor, dtype: StoredTensor['dtype'], name: stri
       decoder(dtype)(bytes, 0, values, 0, numValues);
       const begin = Math.floor(byteOffset / (4 * numInputs));
       const end = Math.min(numOutputs, Math.ceil((byteOffset + target.length) / (4 * numInputs)));
-      const turned = new Float32Array((end - begin) * numInputs);
+      const transposed = new Float32Array((end - begin) * numInputs);
       for (let row = begin, at = 0; row < end; row++) {
-        for (let column = 0; column < numInputs; column++) turned[at++] = values[column * numOutputs + row] as number;
+        for (let column = 0; column < numInputs; column++)
+          transposed[at++] = values[column * numOutputs + row] as number;
       }
-      target.set(new Uint8Array(turned.buffer, byteOffset - begin * 4 * numInputs, target.length));
+      target.set(new Uint8Array(transposed.buffer, byteOffset - begin * 4 * numInputs, target.length));
     },
   };
 }

@@ -24,7 +24,7 @@ export async function modelHash(
   const tensors = [...store.tensors.values()].map(({ name, dtype, shape }) => [name, dtype, shape]);
   const text = new TextEncoder().encode(JSON.stringify([metadata, tensors]));
   const inTiers = new Set(tiers?.layers.flatMap(({ matrices }) => matrices.map(({ weightName }) => weightName)));
-  // turned matrices are what others are, and slow to read in parts
+  // transposed matrices are what others are, and slow to read in parts
   const names = [...weights.keys()].filter((name) => !/\.(rows|columns)$/.test(name)).sort();
   const bytes = new Uint8Array(text.byteLength + names.length * 3 * sampleBytes);
   bytes.set(text);

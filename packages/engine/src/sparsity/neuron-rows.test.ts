@@ -3,11 +3,11 @@ import { neuronRows } from './neuron-rows.js';
 
 test('rows lie side by side with a gate, of one type, without biases', () => {
   const same = { gate: 'q8_0', up: 'q8_0', down: 'q8_0' } as const;
-  expect(neuronRows(same, false)).toEqual({ dtypes: ['q8_0', 'q8_0', 'q8_0'], areSideBySide: true });
-  expect(neuronRows(same, true).areSideBySide).toBe(false);
+  expect(neuronRows(same, false)).toEqual({ dtypes: ['q8_0', 'q8_0', 'q8_0'], areInterleaved: true });
+  expect(neuronRows(same, true).areInterleaved).toBe(false);
   expect(neuronRows({ ...same, down: 'q6_K' }, false)).toEqual({
     dtypes: ['q8_0', 'q8_0', 'q6_K'],
-    areSideBySide: false,
+    areInterleaved: false,
   });
-  expect(neuronRows({ ...same, gate: undefined }, false)).toEqual({ dtypes: ['q8_0', 'q8_0'], areSideBySide: false });
+  expect(neuronRows({ ...same, gate: undefined }, false)).toEqual({ dtypes: ['q8_0', 'q8_0'], areInterleaved: false });
 });

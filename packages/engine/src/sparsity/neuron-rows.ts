@@ -1,11 +1,11 @@
 import type { NeuronRows } from '@winnow/sparse-inference';
 import type { DType } from '@winnow/tensor';
 
-/** Rows lie side by side as `addTurnedMatrices` of @winnow/models puts them: of gated blocks, of one type, without biases before the activation. */
+/** Rows lie side by side as `addTransposedMatrices` of @winnow/models puts them: of gated blocks, of one type, without biases before the activation. */
 export function neuronRows(
   { gate, up, down }: { readonly gate: DType | undefined; readonly up: DType; readonly down: DType },
   hasBias: boolean,
 ): NeuronRows {
   const dtypes = gate === undefined ? [up, down] : [gate, up, down];
-  return { dtypes, areSideBySide: gate !== undefined && !hasBias && dtypes.every((dtype) => dtype === up) };
+  return { dtypes, areInterleaved: gate !== undefined && !hasBias && dtypes.every((dtype) => dtype === up) };
 }

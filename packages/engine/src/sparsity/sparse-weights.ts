@@ -1,6 +1,6 @@
 /** A sidecar in use: the writer of its programs, and its tables as weights. */
 import type { Backend } from '@winnow/ops';
-import { addTurnedMatrices, downRowsName, feedForwardNames, type Weight } from '@winnow/models';
+import { addTransposedMatrices, downRowsName, feedForwardNames, type Weight } from '@winnow/models';
 import {
   maxRatioOf,
   createFeedForwardLowering,
@@ -34,7 +34,7 @@ export interface SparseWriterOptions {
   readonly oracle?: boolean;
 }
 
-/** Adds what sparse programs read to the weights: the tables of the predictors, and turned matrices. */
+/** Adds what sparse programs read to the weights: the tables of the predictors, and transposed matrices. */
 export function createSparseWeights(
   calibrated: Sidecar,
   weights: Map<string, Weight>,
@@ -44,7 +44,7 @@ export function createSparseWeights(
 ): SparseWeights {
   const { maxRatio = breakEvenRatio, oracle = false } = sparseOptions;
   const options = { maxRatio, oracle };
-  addTurnedMatrices(weights, numLayers);
+  addTransposedMatrices(weights, numLayers);
   const sidecar = { ...calibrated, layers: calibrated.layers.map((layer) => withRows(layer, weights)) };
   for (const [name, { dtype, shape, bytes }] of predictorWeights(sidecar, options)) {
     const sizeBytes = bytes.byteLength;

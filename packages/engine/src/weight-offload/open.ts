@@ -1,4 +1,4 @@
-/** Opens the lower tiers of a model's weights: the file itself, and a file of what has to be turned. */
+/** Opens the lower tiers of a model's weights: the file itself, and a file of what has to be transposed. */
 import type { ByteSource, StoredTensor } from '@winnow/bytes';
 import type { PageFile } from '@winnow/kv-cache';
 import type { EmbedderDescription } from '@winnow/models';
@@ -10,7 +10,7 @@ import type { ColdFiles } from '../memory/cold-files.js';
 import { slotNames, type TieredMatrix } from './program.js';
 import type { WeightTierPlan } from './plan.js';
 
-/** Bytes of a turned matrix that are written at a time. */
+/** Bytes of a transposed matrix that are written at a time. */
 const chunkBytes = 32 * 1024 * 1024;
 
 export interface OpenWeightTiersOptions {
@@ -18,7 +18,7 @@ export interface OpenWeightTiersOptions {
   readonly buffers: ReadonlyMap<string, BufferHandle>;
   readonly weights: EmbedderDescription['weights'];
   readonly plan: WeightTierPlan;
-  /** Where turned matrices go; without it they are turned again at each read. */
+  /** Where transposed matrices go; without it they are transposed again at each read. */
   readonly files: ColdFiles | undefined;
   readonly reads: BusyTime;
   readonly signal: AbortSignal | undefined;
@@ -38,16 +38,16 @@ export async function openWeightTiers(options: OpenWeightTiersOptions): Promise<
     if (weight === undefined) throw new Error(`Winnow internal error: no weight ${weightName}`);
     return weight.stored;
   };
-  const turned = plan.layers.flatMap(({ matrices }) =>
+  const transposed = plan.layers.flatMap(({ matrices }) =>
     plan.kind === 'neuron' ? matrices.filter(({ matrix }) => matrix === 'down') : [],
   );
   let file: PageFile | undefined;
   try {
     const offsets = new Map<string, number>();
-    if (files !== undefined && turned.length > 0) {
+    if (files !== undefined && transposed.length > 0) {
       file = await files.create('winnow-neurons');
       let at = 0;
-      for (const matrix of turned) {
+      for (const matrix of transposed) {
         offsets.set(matrix.weightName, at);
         at += await copyTo(file, at, storedOf(matrix), signal);
       }

@@ -204,9 +204,9 @@ describe('break-even ratios', () => {
         const report = { ...layer.report, denseBytes, sparseBytes: layer.report.activeRatio * denseBytes };
         const layout = kind === 'low-rank' ? 'interleaved' : 'separate';
         expect(breakEvenOf({ ...layer, report }, breakEvenRatio)).toBe(breakEvenRatio(type, layout));
-        for (const areSideBySide of [false, true]) {
-          const rows = { dtypes: ['q8_0', 'q4_0'] as const, areSideBySide };
-          const expected = breakEvenRatio('q4_0', areSideBySide ? layout : 'separate');
+        for (const areInterleaved of [false, true]) {
+          const rows = { dtypes: ['q8_0', 'q4_0'] as const, areInterleaved };
+          const expected = breakEvenRatio('q4_0', areInterleaved ? layout : 'separate');
           expect(breakEvenOf({ ...layer, report, rows }, breakEvenRatio)).toBe(expected);
         }
       }

@@ -21,9 +21,9 @@ export type MaxActiveRatio = number | Backend['breakEvenRatio'];
  */
 export function breakEvenOf(layer: SparseLayer, breakEvenRatio: Backend['breakEvenRatio']): number {
   const { predictor, isGated, report } = layer;
-  const { dtypes, areSideBySide } = layer.rows ?? { dtypes: [typeByBits(layer)], areSideBySide: isGated };
+  const { dtypes, areInterleaved } = layer.rows ?? { dtypes: [typeByBits(layer)], areInterleaved: isGated };
   const isLowRank = 'rank' in predictor;
-  const layout = areSideBySide && isLowRank ? 'interleaved' : 'separate';
+  const layout = areInterleaved && isLowRank ? 'interleaved' : 'separate';
   const ratio = Math.min(...dtypes.map((dtype) => breakEvenRatio(dtype, layout)));
   const { activeRatio, denseBytes, sparseBytes } = report;
   // a gate that is computed densely costs nothing extra; tables are read as fast as dense weights

@@ -42,7 +42,7 @@ describe('a sidecar', () => {
   });
 
   test('says nothing of how a model stores its rows', () => {
-    const rows = { dtypes: ['q8_0'] as const, areSideBySide: true };
+    const rows = { dtypes: ['q8_0'] as const, areInterleaved: true };
     const layers = sidecar.layers.map((layer) => ({ ...layer, rows }));
     expect(sidecarContent({ ...sidecar, layers })).toEqual(sidecarContent(sidecar));
   });

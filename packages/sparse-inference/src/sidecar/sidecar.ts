@@ -107,7 +107,7 @@ export interface NeuronRows {
   /** Types of gate, up and down, or of up and down. */
   readonly dtypes: readonly DType[];
   /** The rows of a neuron are stored one after the other. */
-  readonly areSideBySide: boolean;
+  readonly areInterleaved: boolean;
 }
 
 export interface SparseLayer extends FeedForwardShape {

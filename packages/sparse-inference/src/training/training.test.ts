@@ -46,9 +46,9 @@ test('transposes turn back', () => {
   fc.assert(
     fc.property(fc.integer({ min: 1, max: 70 }), fc.integer({ min: 1, max: 70 }), (rows, columns) => {
       const matrix = gaussian(rows * columns, rows);
-      const turned = transpose(matrix, rows, columns);
-      expect(turned[(columns - 1) * rows]).toBe(matrix[columns - 1]);
-      expect(transpose(turned, columns, rows)).toEqual(matrix);
+      const transposed = transpose(matrix, rows, columns);
+      expect(transposed[(columns - 1) * rows]).toBe(matrix[columns - 1]);
+      expect(transpose(transposed, columns, rows)).toEqual(matrix);
     }),
   );
 });

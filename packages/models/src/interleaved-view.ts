@@ -1,18 +1,18 @@
-/** Matrices whose rows belong together, with those rows side by side. */
+/** Matrices with their rows interleaved. */
 import type { StoredTensor } from '@winnow/bytes';
 
-/** Most bytes of rows of one matrix that are read at a time. */
+/** Maximum number of bytes of one matrix read at a time. */
 const pieceBytes = 4 * 1024 * 1024;
 
 /**
- * Matrices `[F, E]` of one shape and type as `[F, M, E]`. Read from its beginning to its end, each of them is read so as well.
- * @param parts M of them
+ * M matrices `[F, E]` of one shape and dtype as `[F, M, E]`. A sequential read of the view reads each matrix sequentially.
+ * @param parts the M matrices
  */
-export function sideBySideView(name: string, parts: readonly StoredTensor[]): StoredTensor {
+export function interleavedView(name: string, parts: readonly StoredTensor[]): StoredTensor {
   const [{ dtype, shape, sizeBytes }] = parts as readonly [StoredTensor];
   const [numRows, width] = shape as unknown as [number, number];
   const rowBytes = sizeBytes / Math.max(1, numRows);
-  const allBytes = rowBytes * parts.length; // of all rows that belong together
+  const allBytes = rowBytes * parts.length; // of one row of all matrices
   const pieceRows = Math.max(1, Math.floor(pieceBytes / Math.max(1, rowBytes)));
   return {
     name,
@@ -27,7 +27,7 @@ export function sideBySideView(name: string, parts: readonly StoredTensor[]): St
         for (const [index, part] of parts.entries()) {
           await part.read(piece, { ...options, byteOffset: begin * rowBytes });
           for (let at = 0; at < piece.length; at += rowBytes) {
-            // where the row goes, of which the target may have a part
+            // the target may hold only a part of the row
             const to = (begin + at / rowBytes) * allBytes + index * rowBytes;
             const low = Math.max(to, byteOffset);
             const high = Math.min(to + rowBytes, endByte);

@@ -1,6 +1,6 @@
 import type { StoredTensor } from '@winnow/bytes';
 import { describe, expect, test } from 'vitest';
-import { sideBySideView } from './side-by-side-view.js';
+import { interleavedView } from './interleaved-view.js';
 
 const [numRows, width, numMatrices] = [7, 5, 3];
 
@@ -13,7 +13,7 @@ function matrix(m: number): StoredTensor {
 }
 
 describe('matrices side by side', () => {
-  const view = sideBySideView('all', [0, 1, 2].map(matrix));
+  const view = interleavedView('all', [0, 1, 2].map(matrix));
   const rowBytes = 2 * width;
   const expected = Uint8Array.from({ length: numRows * numMatrices * rowBytes }, (_, at) => {
     const [row, m] = [Math.floor(at / (numMatrices * rowBytes)), Math.floor(at / rowBytes) % numMatrices];
