@@ -3,7 +3,7 @@ import type { LayerFeedForward, ProgramTensor } from '@winnow/ops';
 import { loraNames } from './add-adapters.js';
 import type { DecoderStep } from './decoder-program.js';
 import { interleavedView } from './interleaved-view.js';
-import { transposedView } from './transposed-view.js';
+import { transposedWeight } from './transposed-weight.js';
 import type { Weight } from './weights.js';
 
 /** Names of a layer's FFN matrices, without `.weight` and `.bias`. */
@@ -74,7 +74,7 @@ export function lowerFeedForward(
 
 /**
  * Adds the transposed matrices of all FFNs to the weights of a description, for programs with a `feedForward` that reads them:
- * `down` neuron by neuron, `gate` and `up` input by input, stored as `transposedView` does, and where all three then have one type
+ * `down` neuron by neuron, `gate` and `up` input by input, stored as `transposedWeight` does, and where all three then have one type
  * the rows of each neuron side by side. Programs have those that they read:
  * a matrix that nobody reads in one form takes no memory in it.
  */
@@ -88,7 +88,7 @@ export function addTransposedMatrices(weights: Map<string, Weight>, numLayers: n
     ] as const) {
       const weight = weights.get(`${from}.weight`);
       if (weight === undefined || weight.shape.length !== 2) continue;
-      const stored = transposedView(weight.stored, weight.dtype);
+      const stored = transposedWeight(weight.stored, weight.dtype);
       const { dtype, shape, sizeBytes } = stored;
       weights.set(to, { name: to, shape, dtype, sizeBytes, stored });
     }

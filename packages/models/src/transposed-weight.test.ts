@@ -1,7 +1,7 @@
 import type { StoredTensor } from '@winnow/bytes';
 import { createRng, decode, encode, FormatError, sizeOf, tensorBytes, type DType } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
-import { transposedView } from './transposed-view.js';
+import { transposedWeight } from './transposed-weight.js';
 
 function storedTensor(dtype: DType, shape: readonly [number, number], values: Float32Array): StoredTensor {
   const bytes = new Uint8Array(sizeOf(dtype, values.length));
@@ -36,7 +36,7 @@ describe.each<[DType, number, number]>([
 
   test('holds the transposed values, blocks of them rounded once more', async () => {
     const before = await valuesOf(stored);
-    const view = transposedView(stored, dtype);
+    const view = transposedWeight(stored, dtype);
     expect(view.shape).toEqual([numColumns, numRows]);
     expect(view.sizeBytes).toBe(tensorBytes(view.dtype, view.shape));
     const transposed = Float32Array.from({ length: before.length }, (_, i) => {
@@ -50,7 +50,7 @@ describe.each<[DType, number, number]>([
   });
 
   test('reads any range as a part of the whole', async () => {
-    const view = transposedView(stored, dtype);
+    const view = transposedWeight(stored, dtype);
     const whole = new Uint8Array(view.sizeBytes);
     await view.read(whole);
     const rowBytes = view.sizeBytes / numColumns;
@@ -68,13 +68,13 @@ describe.each<[DType, number, number]>([
 });
 
 test('rows that are no whole blocks are stored as q8_0, or as f16', () => {
-  expect(transposedView(storedTensor('q4_K', [96, 256], random(96, 256)), 'q4_K').dtype).toBe('q8_0');
-  expect(transposedView(storedTensor('q8_0', [20, 32], random(20, 32)), 'q8_0').dtype).toBe('f16');
+  expect(transposedWeight(storedTensor('q4_K', [96, 256], random(96, 256)), 'q4_K').dtype).toBe('q8_0');
+  expect(transposedWeight(storedTensor('q8_0', [20, 32], random(20, 32)), 'q8_0').dtype).toBe('f16');
 });
 
 test('numbers that would spoil a block are refused by name', async () => {
   const values = random(32, 32);
   values[40] = Infinity;
-  const view = transposedView(storedTensor('f32', [32, 32], values), 'q8_0');
+  const view = transposedWeight(storedTensor('f32', [32, 32], values), 'q8_0');
   await expect(view.read(new Uint8Array(view.sizeBytes))).rejects.toThrow(FormatError);
 });

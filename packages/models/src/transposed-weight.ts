@@ -24,11 +24,11 @@ function rowType(dtype: DType, rowLength: number): DType {
  * of it, so copy the view first if you read single rows often.
  * @param dtype wanted; q8_0 or else f16 where rows are not whole blocks of it
  */
-export function transposedView(stored: StoredTensor, dtype: DType): StoredTensor {
-  return new TransposedView(stored, dtype);
+export function transposedWeight(stored: StoredTensor, dtype: DType): StoredTensor {
+  return new TransposedWeight(stored, dtype);
 }
 
-class TransposedView implements StoredTensor {
+class TransposedWeight implements StoredTensor {
   readonly name: string;
   readonly dtype: DType;
   readonly shape: readonly number[];
