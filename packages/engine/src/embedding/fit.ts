@@ -1,7 +1,8 @@
-/** The plan of a model that embeds, within the memory limit of its options. */
+/** The plan of a model that embeds, within the memory limit of its options and the limits of the backend. */
 import type { EmbedderDescription, Pooling } from '@winnow/models';
 import { planEmbedding, type EmbeddingPlan, type EmbeddingPlanOptions } from './plan.js';
 import type { SparseLoadOptions } from '../weight-offload/options.js';
+import { checkBuffers, limitOf, type PlanLimits } from '../plan/memory-plan.js';
 import { fitWeights, type FittedPlan } from '../plan/fit-weights.js';
 import type { SparseWeights } from '../sparsity/sparse-weights.js';
 
@@ -12,13 +13,16 @@ export function fitEmbedding(
   recommendedSize: number | undefined,
   options: EmbeddingPlanOptions & Pick<SparseLoadOptions, 'weightTiers'>,
   sparse: SparseWeights | undefined,
+  limits: PlanLimits,
 ): FittedPlan<EmbedderDescription, EmbeddingPlan> {
-  return fitWeights({
+  const fitted = fitWeights<EmbedderDescription, EmbeddingPlan>({
     description,
-    limitBytes: options.memoryLimitBytes,
+    limitBytes: limitOf(options.memoryLimitBytes, limits),
     tiers: options.weightTiers,
     sparse,
     maxTokensOf: ({ program }) => program.symbols.get('T') as number,
     plan: (candidate) => planEmbedding(candidate, pooling, recommendedSize, options),
   });
+  checkBuffers([fitted.plan.program], limits);
+  return fitted;
 }

@@ -27,7 +27,7 @@ export interface EmbeddingPlanOptions {
   readonly pooling?: Pooling;
   /** The model is a Matryoshka model, though its files do not say so: the first dimensions are an embedding by themselves. */
   readonly isMatryoshka?: boolean;
-  /** Total memory budget in bytes, as for generating models. Default: no limit. */
+  /** Total memory budget in bytes, as for generating models. */
   readonly memoryLimitBytes?: number;
 }
 

@@ -16,7 +16,7 @@ import { type WeightHost, checkWeightTiers } from '../weight-offload/options.js'
 import type { SparseWeights } from '../sparsity/sparse-weights.js';
 import { choosePooling, embeddingSettings } from '../embedding/settings.js';
 import { adaptWeights } from './adapt-weights.js';
-import { planResource, type MemoryPlan } from '../plan/memory-plan.js';
+import { noLimits, planResource, type MemoryPlan } from '../plan/memory-plan.js';
 import type { OpenedModel } from './opened-model.js';
 import type { LoadOptions } from './options.js';
 import { guardedListener } from '../metrics/events.js';
@@ -96,7 +96,10 @@ function inspectedPlan(
   sparse: SparseWeights | undefined,
 ): MemoryPlan {
   const notice = (text: string): void => guardedListener(options.onEvent)({ kind: 'notice', text });
-  return orWhole((limit) => fitModel(description, { ...options, ...limit }, sparse, notice).plan.memory, options);
+  return orWhole(
+    (limit) => fitModel(description, { ...options, ...limit }, sparse, notice, noLimits).plan.memory,
+    options,
+  );
 }
 
 function embeddingMemory(
@@ -115,6 +118,7 @@ function embeddingMemory(
     ...(weightTiers === undefined ? {} : { weightTiers }),
   };
   const fit = (limit: object): MemoryPlan =>
-    fitEmbedding(description, pooling, settings.recommendedSize, { ...options, ...limit }, sparse).plan.memory;
+    fitEmbedding(description, pooling, settings.recommendedSize, { ...options, ...limit }, sparse, noLimits).plan
+      .memory;
   return orWhole(fit, options);
 }

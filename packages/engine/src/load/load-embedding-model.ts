@@ -72,7 +72,7 @@ async function describe(
   const pooling = choosePooling(config, options.pooling, settings.pooling);
   checkWeightTiers(options);
   const sparse = await openSparse(description, file, options, host, backend);
-  const fitted = fitEmbedding(traced, pooling, settings.recommendedSize, options, sparse);
+  const fitted = fitEmbedding(traced, pooling, settings.recommendedSize, options, sparse, backend.limits);
   const tokenizer =
     (await opened.openTokenizer()) ?? createMissingTokenizer(opened.name, opened.tokenizerField, config.vocabSize);
   const names = options.traceFeedForward === true ? await weightNames(file.store, options) : undefined;

@@ -78,7 +78,7 @@ async function describe(
   checkWeightTiers(options);
   const sparse = await openSparse(description, file, options, host, backend);
   const report = guardedListener(options.onEvent);
-  const fitted = fitModel(traced, options, sparse, (text) => report({ kind: 'notice', text }));
+  const fitted = fitModel(traced, options, sparse, (text) => report({ kind: 'notice', text }), backend.limits);
   const tokenizer =
     (await opened.openTokenizer()) ??
     createMissingTokenizer(opened.name, opened.tokenizerField, description.config.vocabSize);

@@ -1,5 +1,6 @@
-/** The plan of a model that generates, within the memory limit of its options. */
+/** The plan of a model that generates, within the memory limit of its options and the limits of the backend. */
 import type { ModelDescription } from '@winnow/models';
+import { checkBuffers, limitOf, type PlanLimits } from './memory-plan.js';
 import { fitWeights, type FittedPlan } from './fit-weights.js';
 import { planModel, type ModelPlan } from './model-plan.js';
 import type { SparseWeights } from '../sparsity/sparse-weights.js';
@@ -12,13 +13,17 @@ export function fitModel(
   options: PlanOptions & Pick<SparseLoadOptions, 'weightTiers'>,
   sparse: SparseWeights | undefined,
   notice: (text: string) => void,
+  limits: PlanLimits,
 ): FittedPlan<ModelDescription, ModelPlan> {
-  return fitWeights({
+  const fitted = fitWeights<ModelDescription, ModelPlan>({
     description,
-    limitBytes: options.memoryLimitBytes,
+    limitBytes: limitOf(options.memoryLimitBytes, limits),
     tiers: options.weightTiers,
     sparse,
     maxTokensOf: ({ programs: [, batch] }) => batch.symbols.get('T') as number,
     plan: (candidate, isFirst) => planModel(candidate, options, isFirst ? notice : () => undefined),
   });
+  const { programs, tiers } = fitted.plan;
+  checkBuffers([...programs, ...(tiers?.programs ?? [])], limits);
+  return fitted;
 }

@@ -1,4 +1,5 @@
 /** What a model needs, known before its weights are read. */
+import type { BackendLimits, Program } from '@winnow/ops';
 import { CapacityError } from '@winnow/tensor';
 
 /** Bytes by purpose. */
@@ -67,6 +68,27 @@ export function checkMemory(plan: MemoryPlan, limitBytes: number | undefined, ad
     unit: 'bytes',
     hint: `weights ${plan.weightsBytes}, kv ${plan.kvBytes} for ${plan.contextSize} tokens, activations ${plan.activationBytes}: a smaller context or kv dtype helps${advice}`,
   });
+}
+
+/** Limits of a backend that plans keep to. */
+export type PlanLimits = Pick<BackendLimits, 'maxBufferBytes' | 'maxTotalBytes'>;
+
+/** For plans that no backend has to hold. */
+export const noLimits: PlanLimits = { maxBufferBytes: Infinity, maxTotalBytes: Infinity };
+
+/** The smaller one of the caller's limit and of what the backend can hold; `undefined` without either. */
+export function limitOf(limitBytes: number | undefined, { maxTotalBytes }: PlanLimits): number | undefined {
+  const limit = Math.min(limitBytes ?? Infinity, maxTotalBytes);
+  return Number.isFinite(limit) ? limit : undefined;
+}
+
+/** @throws {CapacityError} when a buffer of a program, or its activations, are larger than a buffer of the backend can be */
+export function checkBuffers(programs: readonly Program[], { maxBufferBytes: available }: PlanLimits): void {
+  for (const { name, sizeBytes: needed } of programs.flatMap(({ buffers }) => buffers)) {
+    if (needed <= available) continue;
+    const hint = 'the backend has no larger buffers: a smaller context, batch size or dtype helps';
+    throw new CapacityError({ resource: `buffer ${name}`, needed, available, unit: 'bytes', hint });
+  }
 }
 
 const megabytes = (bytes: number): string => `${(bytes / 1e6).toFixed(bytes < 1e8 ? 1 : 0)} MB`;

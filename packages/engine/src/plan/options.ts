@@ -45,7 +45,7 @@ export interface PlanOptions {
   readonly attention?: AttentionSpec | string;
   /**
    * Total memory budget in bytes: weights, KV cache and scratch. Experts, or neurons with `sparse`, that do not fit stay in
-   * the file until a step needs them. Default: no limit.
+   * the file until a step needs them. Default, and at most: what the backend can hold.
    */
   readonly memoryLimitBytes?: number;
   /** Make the attention inputs of every layer readable by `logprobs` (`onAttention`); costs memory. Default false. */
