@@ -1,18 +1,18 @@
 /**
- * The tiers of the cache below the pool: who leaves the pool when it runs low, and what a step needs to attend to it.
- *
- * Blocks leave in runs, oldest first, never the first block of a sequence (every token looks at it, arXiv:2309.17453 §3.2)
- * nor its newest ones. Their bytes are stored before the block manager lets go of them: a failure loses nothing.
+ * The tiers of the KV cache below the pool: offloads blocks when the pool runs low, and restores them where steps need them or
+ * there is room again. Blocks leave in runs. Their bytes are stored before the block manager lets go of them: a failure loses
+ * nothing.
  */
 import type { BlockChanges, BlockManager, DetachedPage, SequenceView } from '@winnow/kv-cache';
-import { IoError } from '@winnow/tensor';
 import { slotPositionsName } from '@winnow/models';
+import { IoError } from '@winnow/tensor';
 import type { KvBuffer, KvMemory } from '../memory/kv-memory.js';
-import type { TierPlan } from './plan.js';
-import type { TierStore } from './store.js';
-import type { TierStream } from './stream.js';
 import type { ReportEvent } from '../metrics/events.js';
 import type { TierMetrics } from '../metrics/model-metrics.js';
+import type { TierPlan } from './plan.js';
+import type { ReadRow, TierStore } from './store.js';
+import type { TierStream } from './stream.js';
+import { VictimSelector, type Victim, type VictimRun } from './victims.js';
 
 /** Room that a sequence is about to need. */
 export interface RoomRequest {
@@ -20,33 +20,7 @@ export interface RoomRequest {
   readonly numTokens: number;
 }
 
-export interface KvTiers {
-  readonly stream: TierStream;
-  /**
-   * Moves blocks out of the pool until there is room, or nothing is left that may leave; where there is much room, pages of
-   * these sequences come back. No step may run meanwhile.
-   * @throws {CapacityError | IoError} when blocks cannot be stored; they stay where they are
-   * @throws {PageError} when pages that have to be in the pool cannot be read
-   */
-  makeRoom(requests: readonly RoomRequest[]): Promise<void>;
-  /** Whether everything is in the pool that has to be there for a step. */
-  isReady(view: SequenceView): boolean;
-  /** The same for a number of blocks of no sequence yet. */
-  makeBlocks(numBlocks: number): Promise<void>;
-  /** Stores blocks that come from elsewhere. As `TierStore.put`, for any number of blocks. */
-  store(
-    positions: readonly Int32Array[],
-    readRow: (buffer: KvBuffer, index: number, target: Uint8Array) => Promise<void>,
-  ): Promise<readonly number[]>;
-  /** Copies bytes of a stored block's row, from `byteOffset` on. @throws {PageError} */
-  read(buffer: KvBuffer, pageId: number, byteOffset: number, target: Uint8Array): Promise<void>;
-  /** Forgets pages that no sequence has any more. */
-  drop(pageIds: readonly number[]): void;
-  metrics(): TierMetrics;
-  close(): Promise<void>;
-}
-
-export interface KvTierParts {
+export interface KvOffloaderParts {
   readonly manager: BlockManager;
   readonly memory: KvMemory;
   readonly plan: TierPlan;
@@ -55,293 +29,275 @@ export interface KvTierParts {
   readonly report: ReportEvent;
 }
 
-/** A block of the pool that may leave, as one of its sequences has it. */
-interface Candidate {
-  readonly tableIndex: number;
-  readonly block: number;
-  /** The other sequences that have it. */
-  readonly others: readonly { readonly id: number; readonly tableIndex: number }[];
+/** The run of a buffer that was read last. */
+interface CachedRun {
+  readonly runId: number;
+  readonly bytes: Promise<Uint8Array>;
 }
 
-export function createKvTiers({ manager, memory, plan, store, stream, report }: KvTierParts): KvTiers {
-  const { blockSize, maxBlocksPerSequence, numBlocks } = manager;
-  const { reads } = plan;
-  const storedBuffers = memory.blockBuffers.filter(({ name }) => name !== slotPositionsName);
-  const positionBuffer = memory.blockBuffers.find(({ name }) => name === slotPositionsName);
-  const storedBlockBytes = storedBuffers.reduce((sum, { rowBytes }) => sum + rowBytes, 0);
-  /** Newest blocks of a sequence that stay while others can leave; the last one always stays. */
-  const numRecent = Math.max(1, Math.min(4, numBlocks >> 3));
-  /** The run of each buffer that was read last by `read`. */
-  const lastRuns = new Map<KvBuffer, { readonly runId: number; readonly bytes: Promise<Uint8Array> }>();
-  let numDemotedBlocks = 0;
-  let numPromotedBlocks = 0;
-  /** Sequences whose next step is about to run. */
-  let running: ReadonlySet<number> = new Set();
+export class KvOffloader {
+  readonly stream: TierStream;
+  readonly #manager: BlockManager;
+  readonly #memory: KvMemory;
+  readonly #plan: TierPlan;
+  readonly #store: TierStore;
+  readonly #report: ReportEvent;
+  readonly #victims: VictimSelector;
+  readonly #storedBuffers: readonly KvBuffer[];
+  readonly #positionBuffer: KvBuffer | undefined;
+  readonly #storedBlockBytes: number;
+  readonly #lastRuns = new Map<KvBuffer, CachedRun>();
+  #numDemotedBlocks = 0;
+  #numPromotedBlocks = 0;
 
-  function isMovable(view: SequenceView, tableIndex: number, numKept: number): boolean {
-    const { positions, numCommitted, blocks } = view;
-    if (tableIndex < 1 || tableIndex >= blocks.length - numKept) return false;
-    const begin = tableIndex * blockSize;
-    if (begin + blockSize > positions.length) return false;
-    // others get what they read back before they run
-    const mayRead = running.has(view.id) || numKept > 1;
-    for (let slot = begin; slot < begin + blockSize; slot++) {
-      const position = positions[slot] as number;
-      if (position >= numCommitted || (mayRead && isRead(view, position))) return false;
-    }
-    return true;
+  constructor({ manager, memory, plan, store, stream, report }: KvOffloaderParts) {
+    this.stream = stream;
+    this.#manager = manager;
+    this.#memory = memory;
+    this.#plan = plan;
+    this.#store = store;
+    this.#report = report;
+    this.#victims = new VictimSelector(manager, plan);
+    this.#storedBuffers = memory.blockBuffers.filter(({ name }) => name !== slotPositionsName);
+    this.#positionBuffer = memory.blockBuffers.find(({ name }) => name === slotPositionsName);
+    this.#storedBlockBytes = this.#storedBuffers.reduce((sum, { rowBytes }) => sum + rowBytes, 0);
   }
 
-  function isRead({ numTokens }: SequenceView, position: number): boolean {
-    if (reads === undefined || position < 0) return false;
-    return position < reads.sinks || position > numTokens - reads.window;
-  }
-
-  /** Pages that have to be in the pool before the next step. */
-  function missingPages(view: SequenceView): readonly DetachedPage[] {
-    if (reads === undefined) return [];
-    return view.detachedPages.filter(({ positions }) => positions.some((position) => isRead(view, position)));
-  }
-
-  /** The oldest blocks of a sequence that may leave, of all sequences that have them. */
-  function candidatesOf(view: SequenceView, numKept: number): Candidate[] {
-    const candidates: Candidate[] = [];
-    for (let tableIndex = 1; tableIndex < view.blocks.length - numKept; tableIndex++) {
-      if (candidates.length === plan.runBlocks) break;
-      if (!isMovable(view, tableIndex, numKept)) continue;
-      const block = view.blocks[tableIndex] as number;
-      const others = manager.refCount(block) === 1 ? [] : othersOf(view.id, block, numKept);
-      if (others !== undefined) candidates.push({ tableIndex, block, others });
-    }
-    return candidates;
-  }
-
-  function othersOf(id: number, block: number, numKept: number): Candidate['others'] | undefined {
-    const others: { id: number; tableIndex: number }[] = [];
-    for (const otherId of manager.sequenceIds) {
-      if (otherId === id) continue;
-      const other = manager.sequence(otherId);
-      const tableIndex = other.blocks.indexOf(block);
-      if (tableIndex < 0) continue;
-      if (!isMovable(other, tableIndex, numKept)) return undefined;
-      others.push({ id: otherId, tableIndex });
-    }
-    return others;
-  }
-
-  /** Stores a run of blocks, then lets all sequences let go of them. */
-  async function demote(view: SequenceView, candidates: readonly Candidate[]): Promise<void> {
-    await memory.flush();
-    const positions = candidates.map(({ tableIndex }) =>
-      view.positions.slice(tableIndex * blockSize, (tableIndex + 1) * blockSize),
-    );
-    const pageIds = await store.put(positions, (buffer, index, target) =>
-      memory.read(buffer, (candidates[index] as Candidate).block, 0, target),
-    );
-    const leaving = new Map<number, { tableIndex: number; pageId: number }[]>();
-    const leave = (id: number, tableIndex: number, pageId: number): void => {
-      const pages = leaving.get(id) ?? [];
-      pages.push({ tableIndex, pageId });
-      leaving.set(id, pages);
-    };
-    for (const [index, { tableIndex, others }] of candidates.entries()) {
-      const pageId = pageIds[index] as number;
-      leave(view.id, tableIndex, pageId);
-      for (const other of others) leave(other.id, other.tableIndex, store.share(pageId));
-    }
-    for (const [id, pages] of leaving) apply(manager.detach(id, pages));
-    numDemotedBlocks += candidates.length;
-    report({
-      kind: 'demoted',
-      numTokens: candidates.length * blockSize,
-      sizeBytes: candidates.length * storedBlockBytes,
-    });
-  }
-
-  /** Pages that have come back to the pool are dropped. */
-  function apply(changes: BlockChanges): void {
-    store.drop(changes.droppedPages);
-    memory.queue(changes);
-  }
-
-  const numAvailable = (): number => {
-    const { numFreeBlocks, numCachedBlocks } = manager.usage();
-    return numFreeBlocks + numCachedBlocks;
-  };
-
-  /** Whole runs first, of whoever has the most. */
-  function choose(numKept: number): { view: SequenceView; candidates: Candidate[] } | undefined {
-    let best: { view: SequenceView; candidates: Candidate[] } | undefined;
-    for (const id of manager.sequenceIds) {
-      const view = manager.sequence(id);
-      const candidates = candidatesOf(view, numKept);
-      const excess = candidates.length - (best?.candidates.length ?? 0);
-      if (excess < 0 || candidates.length === 0) continue;
-      if (excess === 0 && view.blocks.length <= (best?.view.blocks.length ?? 0)) continue;
-      best = { view, candidates };
-    }
-    return best;
-  }
-
-  async function makeBlocks(wanted: number): Promise<void> {
-    lastRuns.clear();
-    while (numAvailable() < wanted) {
-      const victims = choose(numRecent) ?? choose(1);
-      if (victims === undefined) return;
-      await demote(victims.view, victims.candidates);
+  /**
+   * Offloads blocks until there is room, or no block may leave; where there is much room, pages of these sequences come back.
+   * No step may run meanwhile.
+   * @throws {CapacityError | IoError} when blocks cannot be stored; they stay where they are
+   * @throws {PageError} when pages that have to be in the pool cannot be read
+   */
+  async makeRoom(requests: readonly RoomRequest[]): Promise<void> {
+    this.#victims.protect(requests.map(({ view }) => view.id));
+    try {
+      let wanted = 0;
+      for (const request of requests) wanted += await this.#shortenTable(request);
+      await this.makeBlocks(wanted);
+      for (const { view } of requests) await this.#promote(view, this.#victims.missingPages(view));
+      const numNew = requests.reduce((sum, request) => sum + this.#countNewBlocks(request), 0);
+      for (const { view } of requests) await this.#promoteNewest(view, numNew);
+    } finally {
+      this.#victims.protect([]);
     }
   }
 
-  async function read(buffer: KvBuffer, pageId: number, byteOffset: number, target: Uint8Array): Promise<void> {
-    if (store.residentBuffers.includes(buffer)) {
-      const { buffer: bytes } = store.resident(pageId);
-      target.set(new Uint8Array(bytes, store.residentOffset(buffer) * 4 + byteOffset, target.byteLength));
+  /** Whether everything is in the pool that has to be there for a step. */
+  isReady(view: SequenceView): boolean {
+    return this.#victims.missingPages(view).length === 0;
+  }
+
+  /** Offloads blocks until that many are available, or no block may leave. As `makeRoom`. */
+  async makeBlocks(numBlocks: number): Promise<void> {
+    this.#lastRuns.clear();
+    while (this.#numAvailable() < numBlocks) {
+      const run = this.#victims.selectRun();
+      if (run === undefined) return;
+      await this.#demote(run);
+    }
+  }
+
+  /** Stores blocks that come from elsewhere. As `TierStore.put`, for any number of blocks. */
+  async store(positions: readonly Int32Array[], readRow: ReadRow): Promise<readonly number[]> {
+    const { runBlocks } = this.#plan;
+    const pageIds: number[] = [];
+    try {
+      for (let begin = 0; begin < positions.length; begin += runBlocks) {
+        const own = positions.slice(begin, begin + runBlocks);
+        const readOwn: ReadRow = (buffer, index, target) => readRow(buffer, begin + index, target);
+        pageIds.push(...(await this.#store.put(own, readOwn)));
+      }
+    } catch (error) {
+      this.#store.drop(pageIds);
+      throw error;
+    }
+    return pageIds;
+  }
+
+  /** Copies bytes of a stored block's row, from `byteOffset` on. @throws {PageError} */
+  async read(buffer: KvBuffer, pageId: number, byteOffset: number, target: Uint8Array): Promise<void> {
+    if (this.#store.residentBuffers.includes(buffer)) {
+      const { buffer: bytes } = this.#store.resident(pageId);
+      target.set(new Uint8Array(bytes, this.#store.residentOffset(buffer) * 4 + byteOffset, target.byteLength));
       return;
     }
-    const { runId, index } = store.locate(pageId);
-    let run = lastRuns.get(buffer);
-    if (run?.runId !== runId) {
-      const bytes = new Uint8Array(plan.runBlocks * buffer.rowBytes);
-      run = { runId, bytes: store.readRun(runId, buffer, bytes).then(() => bytes) };
-      lastRuns.set(buffer, run);
-    }
+    const { runId, index } = this.#store.locate(pageId);
     try {
       const begin = index * buffer.rowBytes + byteOffset;
-      target.set((await run.bytes).subarray(begin, begin + target.byteLength));
+      target.set((await this.#readRun(runId, buffer)).subarray(begin, begin + target.byteLength));
     } catch (error) {
-      lastRuns.delete(buffer);
+      this.#lastRuns.delete(buffer);
       throw error;
     }
   }
 
+  /** Drops pages that no sequence refers to anymore. */
+  drop(pageIds: readonly number[]): void {
+    this.#store.drop(pageIds);
+  }
+
+  metrics(): TierMetrics {
+    const { blockSize } = this.#manager;
+    const statistics = this.#store.statistics();
+    return {
+      hotBytes: this.#plan.numBlocks * this.#memory.blockBytes,
+      warmBytes: statistics.warmBytes,
+      coldBytes: statistics.coldBytes,
+      residentBytes: statistics.residentBytes,
+      numStoredTokens: statistics.numStoredBlocks * blockSize,
+      numDemotedTokens: this.#numDemotedBlocks * blockSize,
+      numPromotedTokens: this.#numPromotedBlocks * blockSize,
+      numColdMoves: statistics.demotions,
+      bytesRead: statistics.bytesRead,
+      bytesWritten: statistics.bytesWritten,
+      numHits: statistics.warmHits,
+      numMisses: statistics.misses,
+      ...this.stream.statistics(),
+    };
+  }
+
+  close(): Promise<void> {
+    return this.#store.close();
+  }
+
+  /** Offloads blocks of a sequence until its block table has room. Returns the blocks that it needs. */
+  async #shortenTable(request: RoomRequest): Promise<number> {
+    const { view } = request;
+    const numNew = this.#countNewBlocks(request) + this.#victims.missingPages(view).length;
+    while (view.blocks.length + numNew > this.#manager.maxBlocksPerSequence) {
+      const victims = this.#victims.select(view, 1);
+      if (victims.length === 0) break;
+      await this.#demote({ view, victims });
+    }
+    return numNew;
+  }
+
+  #countNewBlocks({ view, numTokens }: RoomRequest): number {
+    return this.#manager.countNewBlocks(view.id, numTokens);
+  }
+
+  #numAvailable(): number {
+    const { numFreeBlocks, numCachedBlocks } = this.#manager.usage();
+    return numFreeBlocks + numCachedBlocks;
+  }
+
+  /** Pages that have come back to the pool are dropped. */
+  #apply(changes: BlockChanges): void {
+    this.#store.drop(changes.droppedPages);
+    this.#memory.queue(changes);
+  }
+
+  /** Stores a run of blocks, then lets all sequences let go of them. */
+  async #demote({ view, victims }: VictimRun): Promise<void> {
+    const { blockSize } = this.#manager;
+    await this.#memory.flush();
+    const positions = victims.map(({ tableIndex }) =>
+      view.positions.slice(tableIndex * blockSize, (tableIndex + 1) * blockSize),
+    );
+    const pageIds = await this.#store.put(positions, (buffer, index, target) =>
+      this.#memory.read(buffer, (victims[index] as Victim).block, 0, target),
+    );
+    for (const [id, pages] of this.#pagesBySequence(view.id, victims, pageIds)) {
+      this.#apply(this.#manager.detach(id, pages));
+    }
+    this.#numDemotedBlocks += victims.length;
+    const [numTokens, sizeBytes] = [victims.length * blockSize, victims.length * this.#storedBlockBytes];
+    this.#report({ kind: 'demoted', numTokens, sizeBytes });
+  }
+
+  /** What each sequence lets go of; sequences that share a block get page ids of their own. */
+  #pagesBySequence(
+    id: number,
+    victims: readonly Victim[],
+    pageIds: readonly number[],
+  ): ReadonlyMap<number, { tableIndex: number; pageId: number }[]> {
+    const pagesOf = new Map<number, { tableIndex: number; pageId: number }[]>();
+    const add = (owner: number, tableIndex: number, pageId: number): void => {
+      const pages = pagesOf.get(owner) ?? [];
+      pages.push({ tableIndex, pageId });
+      pagesOf.set(owner, pages);
+    };
+    for (const [index, { tableIndex, others }] of victims.entries()) {
+      const pageId = pageIds[index] as number;
+      add(id, tableIndex, pageId);
+      for (const other of others) add(other.id, other.tableIndex, this.#store.share(pageId));
+    }
+    return pagesOf;
+  }
+
+  /** The rows of a run; of each buffer the last one is kept. */
+  #readRun(runId: number, buffer: KvBuffer): Promise<Uint8Array> {
+    const last = this.#lastRuns.get(buffer);
+    if (last?.runId === runId) return last.bytes;
+    const target = new Uint8Array(this.#plan.runBlocks * buffer.rowBytes);
+    const bytes = this.#store.readRun(runId, buffer, target).then(() => target);
+    this.#lastRuns.set(buffer, { runId, bytes });
+    return bytes;
+  }
+
   /** Brings pages back to the pool, which has room for them. A page that cannot be read stays where it is. */
-  async function promote({ id }: SequenceView, pages: readonly DetachedPage[]): Promise<void> {
-    await memory.flush();
-    let numBlocksBack = 0;
+  async #promote({ id }: SequenceView, pages: readonly DetachedPage[]): Promise<void> {
+    await this.#memory.flush();
+    let numBlocks = 0;
     try {
       for (const { pageId } of pages) {
-        const rows = storedBuffers.map((buffer) => ({ buffer, bytes: new Uint8Array(buffer.rowBytes) }));
-        for (const { buffer, bytes } of rows) await read(buffer, pageId, 0, bytes);
-        const attached = manager.attach(id, pageId);
-        for (const { buffer, bytes } of rows) await memory.write(buffer, attached.block, 0, bytes);
-        const { positions } = attached;
-        const positionBytes = new Uint8Array(positions.buffer, positions.byteOffset, positions.byteLength);
-        if (positionBuffer !== undefined) await memory.write(positionBuffer, attached.block, 0, positionBytes);
-        apply(attached); // the page goes
-        numBlocksBack++;
+        await this.#attach(id, pageId);
+        numBlocks++;
       }
     } finally {
-      lastRuns.clear();
-      if (numBlocksBack > 0) {
-        numPromotedBlocks += numBlocksBack;
-        const [numTokens, sizeBytes] = [numBlocksBack * blockSize, numBlocksBack * storedBlockBytes];
-        report({ kind: 'promoted', numTokens, sizeBytes });
+      this.#lastRuns.clear();
+      if (numBlocks > 0) {
+        this.#numPromotedBlocks += numBlocks;
+        const [numTokens, sizeBytes] = [numBlocks * this.#manager.blockSize, numBlocks * this.#storedBlockBytes];
+        this.#report({ kind: 'promoted', numTokens, sizeBytes });
       }
     }
   }
 
-  /** Whether a page can come back without a change to the order of slots: slots are in the order of their positions. */
-  function fitsIn({ positions, blocks }: SequenceView, { positions: own }: DetachedPage): boolean {
-    const firstOfLast = positions[(blocks.length - 1) * blockSize] ?? -1;
-    return !own.includes(-1) && (own[0] as number) < firstOfLast;
+  async #attach(sequenceId: number, pageId: number): Promise<void> {
+    const rows = this.#storedBuffers.map((buffer) => ({ buffer, bytes: new Uint8Array(buffer.rowBytes) }));
+    for (const { buffer, bytes } of rows) await this.read(buffer, pageId, 0, bytes);
+    const attached = this.#manager.attach(sequenceId, pageId);
+    for (const { buffer, bytes } of rows) await this.#memory.write(buffer, attached.block, 0, bytes);
+    const { buffer: memory, byteOffset, byteLength } = attached.positions;
+    const positionBytes = new Uint8Array(memory, byteOffset, byteLength);
+    if (this.#positionBuffer !== undefined) {
+      await this.#memory.write(this.#positionBuffer, attached.block, 0, positionBytes);
+    }
+    this.#apply(attached);
   }
 
   /** Brings back what was demoted last, by whole runs, while more stays free than a demotion makes. */
-  async function promoteSome(view: SequenceView, wanted: number): Promise<void> {
+  async #promoteNewest(view: SequenceView, wanted: number): Promise<void> {
     if (view.numEvicted > 0 || view.detachedPages.length === 0) return; // after evictions slots are in another order
-    const reserve = wanted + plan.runBlocks + numRecent;
-    const room = (): number => Math.min(numAvailable() - reserve, maxBlocksPerSequence - wanted - view.blocks.length);
+    const { maxBlocksPerSequence } = this.#manager;
+    const reserve = wanted + this.#plan.runBlocks + this.#victims.numRecent;
+    const room = (): number =>
+      Math.min(this.#numAvailable() - reserve, maxBlocksPerSequence - wanted - view.blocks.length);
     if (room() <= 0) return;
+    for (const pages of this.#runsNewestFirst(view)) {
+      if (pages.length > room()) return;
+      try {
+        await this.#promote(view, pages);
+      } catch (error) {
+        if (IoError.isInstance(error)) return; // a step that needs the page reports it
+        throw error;
+      }
+    }
+  }
+
+  /** Pages that can come back without a change to the order of slots, which is that of positions, by run. */
+  #runsNewestFirst(view: SequenceView): DetachedPage[][] {
+    const firstOfLast = view.positions[(view.blocks.length - 1) * this.#manager.blockSize] ?? -1;
     const byRun = new Map<number, DetachedPage[]>();
     for (const page of view.detachedPages) {
-      if (!fitsIn(view, page)) continue;
-      const { runId } = store.locate(page.pageId);
+      if (page.positions.includes(-1) || (page.positions[0] as number) >= firstOfLast) continue;
+      const { runId } = this.#store.locate(page.pageId);
       byRun.set(runId, [...(byRun.get(runId) ?? []), page]);
     }
     const newest = (pages: readonly DetachedPage[]): number =>
       Math.max(...pages.map(({ positions }) => positions[0] as number));
-    for (const pages of [...byRun.values()].sort((a, b) => newest(b) - newest(a))) {
-      if (pages.length > room()) return;
-      try {
-        await promote(view, pages);
-      } catch (error) {
-        if (IoError.isInstance(error)) return; // whoever needs the page is told
-        throw error;
-      }
-    }
+    return [...byRun.values()].sort((a, b) => newest(b) - newest(a));
   }
-
-  return {
-    stream,
-    makeBlocks,
-    async makeRoom(requests): Promise<void> {
-      running = new Set(requests.map(({ view }) => view.id));
-      try {
-        let wanted = 0;
-        for (const { view, numTokens } of requests) {
-          const numNew = manager.countNewBlocks(view.id, numTokens) + missingPages(view).length;
-          wanted += numNew;
-          while (view.blocks.length + numNew > maxBlocksPerSequence) {
-            const candidates = candidatesOf(view, 1);
-            if (candidates.length === 0) break;
-            await demote(view, candidates);
-          }
-        }
-        await makeBlocks(wanted);
-        for (const { view } of requests) await promote(view, missingPages(view));
-        const numNew = requests.reduce(
-          (sum, { view, numTokens }) => sum + manager.countNewBlocks(view.id, numTokens),
-          0,
-        );
-        for (const { view } of requests) await promoteSome(view, numNew);
-      } finally {
-        running = new Set();
-      }
-    },
-    isReady: (view) => missingPages(view).length === 0,
-    async store(positions, readRow): Promise<readonly number[]> {
-      const pageIds: number[] = [];
-      try {
-        for (let begin = 0; begin < positions.length; begin += plan.runBlocks) {
-          const own = positions.slice(begin, begin + plan.runBlocks);
-          pageIds.push(...(await store.put(own, (buffer, index, target) => readRow(buffer, begin + index, target))));
-        }
-      } catch (error) {
-        store.drop(pageIds);
-        throw error;
-      }
-      return pageIds;
-    },
-    read,
-    drop: (pageIds) => store.drop(pageIds),
-    metrics(): TierMetrics {
-      const {
-        numStoredBlocks,
-        warmBytes,
-        coldBytes,
-        residentBytes,
-        bytesRead,
-        bytesWritten,
-        warmHits,
-        misses,
-        demotions,
-      } = store.statistics();
-      return {
-        hotBytes: plan.numBlocks * memory.blockBytes,
-        warmBytes,
-        coldBytes,
-        residentBytes,
-        numStoredTokens: numStoredBlocks * blockSize,
-        numDemotedTokens: numDemotedBlocks * blockSize,
-        numPromotedTokens: numPromotedBlocks * blockSize,
-        numColdMoves: demotions,
-        bytesRead,
-        bytesWritten,
-        numHits: warmHits,
-        numMisses: misses,
-        ...stream.statistics(),
-      };
-    },
-    close: () => store.close(),
-  };
 }

@@ -5,9 +5,9 @@ import type { Backend, BufferHandle, Executable, Program } from '@winnow/ops';
 import type { KvMemory } from '../memory/kv-memory.js';
 import { openCold, type OpenColdFolder } from '../memory/cold-files.js';
 import type { TierPlan } from './plan.js';
-import { openTierStore } from './store.js';
-import { createTierStream } from './stream.js';
-import { createKvTiers, type KvTiers } from './offloader.js';
+import { KvOffloader } from './offloader.js';
+import { TierStore } from './store.js';
+import { TierStream } from './stream.js';
 import type { ReportEvent } from '../metrics/events.js';
 
 export interface OpenTiersOptions {
@@ -24,11 +24,11 @@ export interface OpenTiersOptions {
 }
 
 /** @throws {IoError} when the files of the cold tier cannot be made */
-export async function openKvTiers(options: OpenTiersOptions): Promise<KvTiers> {
+export async function openKvOffload(options: OpenTiersOptions): Promise<KvOffloader> {
   const { plan, backend, buffers, executables, manager, memory, openFolder, report, now } = options;
   const { blockSize } = manager;
   const stored = memory.blockBuffers.filter(({ name }) => name !== slotPositionsName);
-  const store = await openTierStore({
+  const store = await TierStore.open({
     buffers: stored,
     isResident: ({ name }) => !/\.(keys|values)$/.test(name),
     blockSize,
@@ -38,7 +38,7 @@ export async function openKvTiers(options: OpenTiersOptions): Promise<KvTiers> {
     onMove: ({ from, to, sizeBytes }) => report({ kind: 'moved', from, to, sizeBytes }),
   });
   try {
-    const stream = await createTierStream({
+    const stream = await TierStream.create({
       backend,
       plan,
       blockSize,
@@ -48,7 +48,7 @@ export async function openKvTiers(options: OpenTiersOptions): Promise<KvTiers> {
       store,
       now,
     });
-    return createKvTiers({ manager, memory, plan, store, stream, report });
+    return new KvOffloader({ manager, memory, plan, store, stream, report });
   } catch (error) {
     await store.close();
     throw error;

@@ -30,41 +30,8 @@ export interface StoredBlock {
   readonly index: number;
 }
 
-export interface TierStore {
-  readonly runBlocks: number;
-  /**
-   * Stores blocks, at most `runBlocks`. All or nothing.
-   * @param positions of each block's slots
-   * @param readRow copies a block's row of a buffer to `target`
-   * @returns a page id for each block
-   * @throws {CapacityError | IoError} when the tiers are full or a file cannot be written
-   */
-  put(
-    positions: readonly Int32Array[],
-    readRow: (buffer: KvBuffer, index: number, target: Uint8Array) => Promise<void>,
-  ): Promise<readonly number[]>;
-  /** Another page id for the same block. */
-  share(pageId: number): number;
-  locate(pageId: number): StoredBlock;
-  /** Buffers whose rows stay in memory. */
-  readonly residentBuffers: readonly KvBuffer[];
-  /** The rows of those, of one block, each where `residentOffset` says. */
-  resident(pageId: number): Float32Array;
-  /** In numbers of 4 bytes. */
-  residentOffset(buffer: KvBuffer): number;
-  /**
-   * Reads the rows of all blocks of a run of a buffer that is not resident.
-   * @param shouldPromote keeps them in memory, if that takes no writing
-   * @throws {PageError} naming the positions that cannot be read
-   */
-  readRun(runId: number, buffer: KvBuffer, target: Uint8Array, shouldPromote?: boolean): Promise<void>;
-  /** The rows of all blocks of a run where they are in memory: not to be changed. */
-  peekRun(runId: number, buffer: KvBuffer): Uint8Array | undefined;
-  /** Forgets pages; what no page refers to any more goes. */
-  drop(pageIds: readonly number[]): void;
-  statistics(): TierStoreStatistics;
-  close(): Promise<void>;
-}
+/** Copies a block's row of a buffer to `target`. */
+export type ReadRow = (buffer: KvBuffer, index: number, target: Uint8Array) => Promise<void>;
 
 export interface TierStoreOptions {
   readonly buffers: readonly KvBuffer[];
@@ -83,18 +50,193 @@ interface Run {
   readonly resident: readonly Float32Array[];
 }
 
+/** Stored pages of the buffers with the same row size, by buffer. */
+interface PageStores {
+  readonly stores: readonly PageStore[];
+  readonly byBuffer: ReadonlyMap<KvBuffer, PageStore>;
+}
+
+export class TierStore {
+  readonly runBlocks: number;
+  /** Buffers whose rows stay in memory. */
+  readonly residentBuffers: readonly KvBuffer[];
+  readonly #blockSize: number;
+  readonly #buffers: readonly KvBuffer[];
+  readonly #stores: PageStores;
+  /** Where the rows of resident buffers begin, in numbers of 4 bytes. */
+  readonly #residentOffsets = new Map<KvBuffer, number>();
+  readonly #residentLength: number;
+  readonly #runs = new Map<number, Run>();
+  readonly #pages = new Map<number, StoredBlock>();
+  #nextRun = 0;
+  #nextPage = 0;
+  #numResident = 0;
+
+  private constructor({ buffers, isResident, blockSize, runBlocks }: TierStoreOptions, stores: PageStores) {
+    this.runBlocks = runBlocks;
+    this.residentBuffers = buffers.filter(isResident);
+    this.#blockSize = blockSize;
+    this.#buffers = buffers.filter((buffer) => !isResident(buffer));
+    this.#stores = stores;
+    let length = 0;
+    for (const buffer of this.residentBuffers) {
+      this.#residentOffsets.set(buffer, length);
+      length += buffer.rowBytes / 4;
+    }
+    this.#residentLength = length;
+  }
+
+  /** @throws {IoError} when a file of the cold tier cannot be created */
+  static async open(options: TierStoreOptions): Promise<TierStore> {
+    return new TierStore(options, await openPageStores(options));
+  }
+
+  /**
+   * Stores blocks, at most `runBlocks`. All or nothing.
+   * @param positions of each block's slots
+   * @param readRow copies a block's row of a buffer to `target`
+   * @returns a page id for each block
+   * @throws {CapacityError | IoError} when the tiers are full or a file cannot be written
+   */
+  async put(positions: readonly Int32Array[], readRow: ReadRow): Promise<readonly number[]> {
+    const { length } = positions;
+    invariant(length > 0 && length <= this.runBlocks, `a run has 1 to ${this.runBlocks} blocks`);
+    const runId = this.#nextRun++;
+    let resident: readonly Float32Array[];
+    try {
+      resident = await this.#readResident(length, readRow);
+      await this.#putRows(runId, positions, readRow);
+    } catch (error) {
+      this.#deleteRun(runId);
+      throw error;
+    }
+    this.#runs.set(runId, { numPages: length, resident });
+    this.#numResident += length;
+    return positions.map((_, index) => this.#addPage({ runId, index }));
+  }
+
+  /** Another page id for the same block. */
+  share(pageId: number): number {
+    const block = this.locate(pageId);
+    (this.#runs.get(block.runId) as Run).numPages++;
+    return this.#addPage(block);
+  }
+
+  locate(pageId: number): StoredBlock {
+    const block = this.#pages.get(pageId);
+    if (block !== undefined) return block;
+    throw new ArgumentError({ argument: 'pageId', expected: 'a stored page', actual: String(pageId) });
+  }
+
+  /** The rows of the resident buffers of a block, each where `residentOffset` says. */
+  resident(pageId: number): Float32Array {
+    const { runId, index } = this.locate(pageId);
+    return (this.#runs.get(runId) as Run).resident[index] as Float32Array;
+  }
+
+  /** In numbers of 4 bytes. */
+  residentOffset(buffer: KvBuffer): number {
+    return this.#residentOffsets.get(buffer) as number;
+  }
+
+  /**
+   * Reads the rows of all blocks of a run of a buffer that is not resident.
+   * @param promote keeps them in memory, if that takes no writing
+   * @throws {PageError} naming the positions that cannot be read
+   */
+  async readRun(runId: number, buffer: KvBuffer, target: Uint8Array, promote = false): Promise<void> {
+    await this.#storeOf(buffer).read(this.#storedId(runId, buffer), target, { promote });
+  }
+
+  /** The rows of all blocks of a run if they are in memory: not to be changed. */
+  peekRun(runId: number, buffer: KvBuffer): Uint8Array | undefined {
+    return this.#storeOf(buffer).peek(this.#storedId(runId, buffer));
+  }
+
+  /** Drops pages, and the runs that no page refers to anymore. */
+  drop(pageIds: readonly number[]): void {
+    for (const pageId of pageIds) {
+      const { runId } = this.locate(pageId);
+      const run = this.#runs.get(runId) as Run;
+      this.#pages.delete(pageId);
+      if (--run.numPages > 0) continue;
+      this.#runs.delete(runId);
+      this.#numResident -= run.resident.length;
+      this.#deleteRun(runId);
+    }
+  }
+
+  statistics(): TierStoreStatistics {
+    const all = this.#stores.stores.map((store) => store.statistics());
+    const sum = (field: keyof PageStatistics): number => all.reduce((total, one) => total + one[field], 0);
+    return {
+      numStoredBlocks: this.#pages.size,
+      residentBytes: this.#numResident * this.#residentLength * 4,
+      numWarmPages: sum('numWarmPages'),
+      numColdPages: sum('numColdPages'),
+      warmBytes: sum('warmBytes'),
+      coldBytes: sum('coldBytes'),
+      bytesRead: sum('bytesRead'),
+      bytesWritten: sum('bytesWritten'),
+      warmHits: sum('warmHits'),
+      prefetchHits: sum('prefetchHits'),
+      misses: sum('misses'),
+      demotions: sum('demotions'),
+      promotions: sum('promotions'),
+      peakInFlightBytes: sum('peakInFlightBytes'),
+    };
+  }
+
+  close(): Promise<void> {
+    return closeAll(this.#stores.stores);
+  }
+
+  #addPage(block: StoredBlock): number {
+    this.#pages.set(this.#nextPage, block);
+    return this.#nextPage++;
+  }
+
+  #storeOf(buffer: KvBuffer): PageStore {
+    return this.#stores.byBuffer.get(buffer) as PageStore;
+  }
+
+  #storedId(runId: number, buffer: KvBuffer): number {
+    return runId * this.#buffers.length + this.#buffers.indexOf(buffer);
+  }
+
+  #deleteRun(runId: number): void {
+    for (const buffer of this.#buffers) this.#storeOf(buffer).delete([this.#storedId(runId, buffer)]);
+  }
+
+  async #readResident(numBlocks: number, readRow: ReadRow): Promise<Float32Array[]> {
+    const resident = Array.from({ length: numBlocks }, () => new Float32Array(this.#residentLength));
+    for (const [index, { buffer: memory }] of resident.entries()) {
+      for (const buffer of this.residentBuffers) {
+        await readRow(buffer, index, new Uint8Array(memory, this.residentOffset(buffer) * 4, buffer.rowBytes));
+      }
+    }
+    return resident;
+  }
+
+  async #putRows(runId: number, positions: readonly Int32Array[], readRow: ReadRow): Promise<void> {
+    const all = new Int32Array(this.runBlocks * this.#blockSize).fill(-1);
+    for (const [index, own] of positions.entries()) all.set(own, index * this.#blockSize);
+    for (const buffer of this.#buffers) {
+      const { rowBytes } = buffer;
+      const page = new Uint8Array(this.runBlocks * rowBytes);
+      for (let index = 0; index < positions.length; index++) {
+        await readRow(buffer, index, page.subarray(index * rowBytes, (index + 1) * rowBytes));
+      }
+      await this.#storeOf(buffer).put(this.#storedId(runId, buffer), page, all);
+    }
+  }
+}
+
 /** One page store for all buffers whose rows have the same size. */
-export async function openTierStore(options: TierStoreOptions): Promise<TierStore> {
+async function openPageStores(options: TierStoreOptions): Promise<PageStores> {
   const { blockSize, runBlocks, warmBytes, cold, onMove } = options;
   const buffers = options.buffers.filter((buffer) => !options.isResident(buffer));
-  const residentBuffers = options.buffers.filter(options.isResident);
-  const offsets = new Map<KvBuffer, number>();
-  let residentLength = 0;
-  for (const buffer of residentBuffers) {
-    offsets.set(buffer, residentLength);
-    residentLength += buffer.rowBytes / 4;
-  }
-  const storeOf = new Map<KvBuffer, PageStore>();
+  const byBuffer = new Map<KvBuffer, PageStore>();
   const stores: PageStore[] = [];
   const totalRowBytes = buffers.reduce((sum, { rowBytes }) => sum + rowBytes, 0);
   try {
@@ -105,117 +247,13 @@ export async function openTierStore(options: TierStoreOptions): Promise<TierStor
       const records = cold === undefined ? {} : { records: await openRecords(await cold.create('kv'), shape) };
       const store = createPageStore({ ...shape, warmBytes: Math.floor(warmBytes * share), ...records, onMove });
       stores.push(store);
-      for (const buffer of own) storeOf.set(buffer, store);
+      for (const buffer of own) byBuffer.set(buffer, store);
     }
+    return { stores, byBuffer };
   } catch (error) {
     await closeAll(stores);
     throw error;
   }
-  const indexOf = new Map(buffers.map((buffer, index) => [buffer, index]));
-  const runs = new Map<number, Run>();
-  const pages = new Map<number, StoredBlock>();
-  let nextRun = 0;
-  let nextPage = 0;
-  let numResident = 0;
-
-  const storedId = (runId: number, buffer: KvBuffer): number =>
-    runId * buffers.length + (indexOf.get(buffer) as number);
-  const storeFor = (buffer: KvBuffer): PageStore => storeOf.get(buffer) as PageStore;
-
-  function rowOf(numbers: Float32Array, buffer: KvBuffer): Uint8Array {
-    return new Uint8Array(numbers.buffer, (offsets.get(buffer) as number) * 4, buffer.rowBytes);
-  }
-
-  function deleteRun(runId: number): void {
-    for (const buffer of buffers) storeFor(buffer).delete([storedId(runId, buffer)]);
-  }
-
-  function locate(pageId: number): StoredBlock {
-    const block = pages.get(pageId);
-    if (block !== undefined) return block;
-    throw new ArgumentError({ argument: 'pageId', expected: 'a stored page', actual: String(pageId) });
-  }
-
-  return {
-    runBlocks,
-    async put(positions, readRow) {
-      invariant(positions.length > 0 && positions.length <= runBlocks, `a run has 1 to ${runBlocks} blocks`);
-      const runId = nextRun++;
-      const all = new Int32Array(runBlocks * blockSize).fill(-1);
-      for (const [index, own] of positions.entries()) all.set(own, index * blockSize);
-      const resident = positions.map(() => new Float32Array(residentLength));
-      try {
-        for (const [index, numbers] of resident.entries()) {
-          for (const buffer of residentBuffers) await readRow(buffer, index, rowOf(numbers, buffer));
-        }
-        for (const buffer of buffers) {
-          const page = new Uint8Array(runBlocks * buffer.rowBytes);
-          for (let index = 0; index < positions.length; index++) {
-            await readRow(buffer, index, page.subarray(index * buffer.rowBytes, (index + 1) * buffer.rowBytes));
-          }
-          await storeFor(buffer).put(storedId(runId, buffer), page, all);
-        }
-      } catch (error) {
-        deleteRun(runId);
-        throw error;
-      }
-      runs.set(runId, { numPages: positions.length, resident });
-      numResident += positions.length;
-      return positions.map((_, index) => {
-        pages.set(nextPage, { runId, index });
-        return nextPage++;
-      });
-    },
-    share(pageId) {
-      const block = locate(pageId);
-      (runs.get(block.runId) as Run).numPages++;
-      pages.set(nextPage, block);
-      return nextPage++;
-    },
-    locate,
-    residentBuffers,
-    resident(pageId) {
-      const { runId, index } = locate(pageId);
-      return (runs.get(runId) as Run).resident[index] as Float32Array;
-    },
-    residentOffset: (buffer) => offsets.get(buffer) as number,
-    async readRun(runId, buffer, target, shouldPromote = false) {
-      await storeFor(buffer).read(storedId(runId, buffer), target, { promote: shouldPromote });
-    },
-    peekRun: (runId, buffer) => storeFor(buffer).peek(storedId(runId, buffer)),
-    drop(pageIds) {
-      for (const pageId of pageIds) {
-        const { runId } = locate(pageId);
-        const run = runs.get(runId) as Run;
-        pages.delete(pageId);
-        if (--run.numPages > 0) continue;
-        runs.delete(runId);
-        numResident -= run.resident.length;
-        deleteRun(runId);
-      }
-    },
-    statistics() {
-      const all = stores.map((store) => store.statistics());
-      const sum = (field: keyof PageStatistics): number => all.reduce((total, one) => total + one[field], 0);
-      return {
-        numStoredBlocks: pages.size,
-        residentBytes: numResident * residentLength * 4,
-        numWarmPages: sum('numWarmPages'),
-        numColdPages: sum('numColdPages'),
-        warmBytes: sum('warmBytes'),
-        coldBytes: sum('coldBytes'),
-        bytesRead: sum('bytesRead'),
-        bytesWritten: sum('bytesWritten'),
-        warmHits: sum('warmHits'),
-        prefetchHits: sum('prefetchHits'),
-        misses: sum('misses'),
-        demotions: sum('demotions'),
-        promotions: sum('promotions'),
-        peakInFlightBytes: sum('peakInFlightBytes'),
-      };
-    },
-    close: () => closeAll(stores),
-  };
 }
 
 async function openRecords(
@@ -230,7 +268,7 @@ async function openRecords(
   }
 }
 
-/** Closes every store, then tells of the first that could not be. */
+/** Closes every store, then throws the first error. */
 async function closeAll(stores: readonly PageStore[]): Promise<void> {
   const results = await Promise.allSettled(stores.map((store) => store.close()));
   for (const result of results) if (result.status === 'rejected') throw result.reason;

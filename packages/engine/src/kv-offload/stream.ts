@@ -1,15 +1,18 @@
 /**
- * Brings pages to a step that runs: at each layer's boundary the chunks of its sequences, one after the other, while the
- * next ones are being read. The memory for it is the same whatever the context: a few chunks.
+ * Brings offloaded pages to a step that runs: at each layer's boundary the chunks of its sequences, one after the other, while
+ * the next ones are being read. It needs the same memory whatever the context: a few chunks.
  */
 import type { AppendedSlots, SequenceView } from '@winnow/kv-cache';
 import { kvBufferNames } from '@winnow/models';
-import { createScalarBlock, type Backend, type BufferHandle, type Executable, type Program } from '@winnow/ops';
+import type { Backend, BufferHandle, Executable, Program } from '@winnow/ops';
 import type { KvBuffer } from '../memory/kv-memory.js';
-import { createTierChooser, type ChoosingQuery } from './page-attention.js';
-import { isFew, type TierPlan } from './plan.js';
+import { OffloadBuffers, settleAll } from './buffers.js';
+import { ChunkProgram, type ChunkJob, type LayerStream } from './chunk-program.js';
+import { chunksOf, type Chunk } from './chunks.js';
+import { PageAttention, type PageQuery } from './page-attention.js';
+import { isFew, type StreamPrograms, type TierPlan } from './plan.js';
 import { numStages, tierBuffers } from './program.js';
-import { joinPageErrors, type TierStore } from './store.js';
+import type { TierStore } from './store.js';
 
 /** The tokens of one sequence in a step. */
 export interface StreamPart {
@@ -17,53 +20,10 @@ export interface StreamPart {
   readonly appended: AppendedSlots;
 }
 
-/** A step whose sequences have pages outside the pool. */
-export interface StreamedStep {
-  /** For each token of the step the row of its query, -1 for those that need none, and the row of its state. */
-  readonly queryRows: Int32Array;
-  readonly stateRows: Int32Array;
-  readonly onBoundary: (boundary: string) => Promise<void>;
-  /** Waits for what is being read. Call it whatever became of the step. */
-  end(): Promise<void>;
-}
-
-export interface TierStream {
-  /**
-   * @param mayChoose whether the step's program is one in which layers choose their pages
-   * @param signal ends it between chunks, and within one
-   */
-  begin(parts: readonly StreamPart[], mayChoose: boolean, signal: AbortSignal | undefined): StreamedStep;
-  statistics(): { readonly numChunks: number; readonly waitedMs: number; readonly numChosenPages: number };
-}
-
-/** Blocks of a sequence that are attended to together. */
-interface Chunk {
-  readonly runIds: readonly number[];
-  /** Places in the chunk, block by block, and the positions of their slots. */
-  readonly places: readonly number[];
-  readonly positions: readonly Int32Array[];
-  readonly lastPosition: number;
-}
-
-interface Job {
-  readonly layer: LayerBuffers;
-  readonly chunk: Chunk;
-  /** Row of the first query, and the position of each. */
-  readonly firstRow: number;
-  readonly positions: Int32Array;
-}
-
-interface LayerBuffers {
-  readonly boundary: string;
-  readonly keys: KvBuffer;
-  readonly values: KvBuffer;
-  readonly window: number;
-  readonly few: StreamExecutable;
-  readonly many: StreamExecutable;
-}
-
-interface StreamExecutable {
-  run(job: Job, stage: number, signal: AbortSignal | undefined): Promise<void>;
+export interface StreamStatistics {
+  readonly numChunks: number;
+  readonly waitedMs: number;
+  readonly numChosenPages: number;
 }
 
 export interface TierStreamOptions {
@@ -78,223 +38,241 @@ export interface TierStreamOptions {
   readonly now: () => number;
 }
 
-export async function createTierStream(options: TierStreamOptions): Promise<TierStream> {
-  const { backend, plan, blockSize, blockBuffers, buffers, executables, store, now } = options;
-  const { numRows, runBlocks, chunkRuns } = plan;
-  const chunkBlocks = runBlocks * chunkRuns;
-  const handle = (name: string): BufferHandle => buffers.get(name) as BufferHandle;
-  const blockBuffer = (name: string): KvBuffer => blockBuffers.find((buffer) => buffer.name === name) as KvBuffer;
-  const prepared = new Map<Program, StreamExecutable>();
-  const prepare = (program: Program): StreamExecutable => {
-    const made = prepared.get(program) ?? streamExecutable(executables.get(program) as Executable, chunkBlocks);
-    prepared.set(program, made);
-    return made;
-  };
-  const layers = plan.layers.map(({ layer, boundary, shape }): LayerBuffers => {
-    const names = kvBufferNames(layer);
-    const programs = plan.streams.get(layer) as { few: Program; many: Program };
-    return {
-      boundary,
-      keys: blockBuffer(names.keys),
-      values: blockBuffer(names.values),
-      window: shape.window,
-      few: prepare(programs.few),
-      many: prepare(programs.many),
-    };
-  });
-  const chooser = createTierChooser({ backend, plan, blockSize, blockBuffers, buffers, executables, store, now });
-  let numChunks = 0;
-  let waitedMs = 0;
+export class TierStream {
+  readonly buffers: OffloadBuffers;
+  /** Attention of layers that select their pages. */
+  readonly pages: PageAttention;
+  readonly layers: readonly LayerStream[];
+  readonly now: () => number;
+  readonly #plan: TierPlan;
+  readonly #blockSize: number;
+  readonly #store: TierStore;
+  #numChunks = 0;
+  #waitedMs = 0;
 
-  /** Makes states of rows empty: `m = -Infinity, l = 0, o = 0`. */
-  async function clearRows(begin: number, end: number): Promise<void> {
+  private constructor(options: TierStreamOptions) {
+    const { plan, blockBuffers, executables } = options;
+    this.buffers = new OffloadBuffers(options.backend, options.buffers);
+    this.pages = new PageAttention({ ...options, buffers: this.buffers });
+    this.now = options.now;
+    this.#plan = plan;
+    this.#blockSize = options.blockSize;
+    this.#store = options.store;
+    const prepared = new Map<Program, ChunkProgram>();
+    const chunkBlocks = plan.runBlocks * plan.chunkRuns;
+    const prepare = (program: Program): ChunkProgram => {
+      const made = prepared.get(program) ?? new ChunkProgram(executables.get(program) as Executable, chunkBlocks);
+      prepared.set(program, made);
+      return made;
+    };
+    const blockBuffer = (name: string): KvBuffer => blockBuffers.find((buffer) => buffer.name === name) as KvBuffer;
+    this.layers = plan.layers.map(({ layer, boundary, shape }) => {
+      const { keys, values } = kvBufferNames(layer);
+      const { few, many } = plan.streams.get(layer) as StreamPrograms;
+      return {
+        boundary,
+        keys: blockBuffer(keys),
+        values: blockBuffer(values),
+        window: shape.window,
+        few: prepare(few),
+        many: prepare(many),
+      };
+    });
+  }
+
+  static async create(options: TierStreamOptions): Promise<TierStream> {
+    const stream = new TierStream(options);
+    if (options.plan.steps !== undefined) await stream.clearStates(options.plan.numRows + 1);
+    return stream;
+  }
+
+  /** Rows of the buffers of queries and states; the row behind them is the empty state. */
+  get numRows(): number {
+    return this.#plan.numRows;
+  }
+
+  /**
+   * @param selectsPages whether the step's program is one in which layers select their pages
+   * @param signal ends it between chunks, and within one
+   */
+  begin(parts: readonly StreamPart[], selectsPages: boolean, signal: AbortSignal | undefined): StreamedStep {
+    return new StreamedStep(this, parts, selectsPages, signal);
+  }
+
+  statistics(): StreamStatistics {
+    const { numChunks, waitedMs, numChosenPages } = this.pages.statistics();
+    return { numChunks: this.#numChunks + numChunks, waitedMs: this.#waitedMs + waitedMs, numChosenPages };
+  }
+
+  /** Empties the states of the first rows: `m = -Infinity, l = 0, o = 0`. */
+  async clearStates(numRows: number): Promise<void> {
     const clear = async (name: string, value: number): Promise<void> => {
-      const buffer = handle(name);
-      const rowBytes = buffer.sizeBytes / (numRows + 1);
-      const view = backend.view(buffer);
-      const bytes = view?.subarray(begin * rowBytes, end * rowBytes) ?? new Uint8Array((end - begin) * rowBytes);
-      new Float32Array(bytes.buffer, bytes.byteOffset, bytes.byteLength / 4).fill(value);
-      if (view === undefined) await backend.write(buffer, begin * rowBytes, bytes);
+      const rowBytes = this.buffers.sizeBytes(name) / (this.numRows + 1);
+      await this.buffers.fill(name, 0, numRows * rowBytes, ({ buffer, byteOffset, byteLength }) => {
+        new Float32Array(buffer, byteOffset, byteLength / 4).fill(value);
+      });
     };
     await clear(tierBuffers.maxima, -Infinity);
     await clear(tierBuffers.sums, 0);
     await clear(tierBuffers.outputs, 0);
   }
-  if (plan.steps !== undefined) await clearRows(0, numRows + 1);
 
-  /** Lets `fill` write into a range of a staging buffer. */
-  async function stage(
-    name: string,
-    byteOffset: number,
-    sizeBytes: number,
-    fill: (target: Uint8Array) => void | Promise<void>,
-  ): Promise<void> {
-    const view = backend.view(handle(name));
-    const target = view?.subarray(byteOffset, byteOffset + sizeBytes) ?? new Uint8Array(sizeBytes);
-    await fill(target);
-    if (view === undefined) await backend.write(handle(name), byteOffset, target);
+  chunksOf(view: SequenceView): Chunk[] {
+    return chunksOf(view, this.#store, this.#plan);
   }
 
-  async function load({ layer, chunk }: Job, stageIndex: number): Promise<void> {
-    const { runIds, places, positions } = chunk;
-    const firstBlock = stageIndex * chunkBlocks;
-    const reads = runIds.flatMap((runId, index) =>
-      (
-        [
-          [tierBuffers.keys, layer.keys],
-          [tierBuffers.values, layer.values],
-        ] as const
-      ).map(([name, buffer]) => {
-        const runBytes = runBlocks * buffer.rowBytes;
-        const begin = firstBlock * buffer.rowBytes + index * runBytes;
-        return stage(name, begin, runBytes, async (target) => {
-          const warm = store.peekRun(runId, buffer);
-          if (warm === undefined) return store.readRun(runId, buffer, target);
-          await undefined; // copies begin when the chunk before is being computed elsewhere
-          target.set(warm);
-        });
-      }),
-    );
-    const positionBytes = blockSize * 4;
+  /** Reads a chunk into one of the stages. */
+  async load({ layer, chunk }: ChunkJob, stage: number): Promise<void> {
+    const { runBlocks, chunkRuns } = this.#plan;
+    const chunkBlocks = runBlocks * chunkRuns;
+    const firstBlock = stage * chunkBlocks;
+    const reads = chunk.runIds.flatMap((runId, index) => {
+      const at = firstBlock + index * runBlocks;
+      return [
+        this.#loadRun(tierBuffers.keys, layer.keys, runId, at),
+        this.#loadRun(tierBuffers.values, layer.values, runId, at),
+      ];
+    });
+    const positionBytes = this.#blockSize * 4;
+    const [begin, sizeBytes] = [firstBlock * positionBytes, chunkBlocks * positionBytes];
     reads.push(
-      stage(tierBuffers.slotPositions, firstBlock * positionBytes, chunkBlocks * positionBytes, (target) => {
-        const words = new Int32Array(target.buffer, target.byteOffset, chunkBlocks * blockSize);
-        for (const [index, place] of places.entries()) words.set(positions[index] as Int32Array, place * blockSize);
+      this.buffers.fill(tierBuffers.slotPositions, begin, sizeBytes, (target) => {
+        const words = new Int32Array(target.buffer, target.byteOffset, chunkBlocks * this.#blockSize);
+        for (const [index, place] of chunk.places.entries()) {
+          words.set(chunk.positions[index] as Int32Array, place * this.#blockSize);
+        }
       }),
     );
-    const results = await Promise.allSettled(reads);
-    const errors = results.flatMap((result) => (result.status === 'rejected' ? [result.reason as unknown] : []));
-    if (errors.length > 0) throw joinPageErrors(errors);
+    await settleAll(reads);
   }
 
-  /** The pages of a sequence, cut into chunks of whole runs. */
-  function chunksOf({ detachedPages }: SequenceView): Chunk[] {
-    const byRun = new Map<number, { readonly index: number; readonly positions: Int32Array }[]>();
-    for (const { pageId, positions } of detachedPages) {
-      const { runId, index } = store.locate(pageId);
-      const blocks = byRun.get(runId);
-      if (blocks === undefined) byRun.set(runId, [{ index, positions }]);
-      else blocks.push({ index, positions });
-    }
-    const runIds = [...byRun.keys()];
-    const chunks: Chunk[] = [];
-    for (let begin = 0; begin < runIds.length; begin += chunkRuns) {
-      const own = runIds.slice(begin, begin + chunkRuns);
-      const places: number[] = [];
-      const positions: Int32Array[] = [];
-      let lastPosition = -1;
-      for (const [runIndex, runId] of own.entries()) {
-        for (const block of byRun.get(runId) ?? []) {
-          places.push(runIndex * runBlocks + block.index);
-          positions.push(block.positions);
-          for (const position of block.positions) if (position > lastPosition) lastPosition = position;
-        }
-      }
-      chunks.push({ runIds: own, places, positions, lastPosition });
-    }
-    return chunks;
+  /** Adds the attention over a loaded chunk to the states of its queries. */
+  async runChunk(job: ChunkJob, stage: number, signal: AbortSignal | undefined): Promise<void> {
+    const { few, many } = job.layer;
+    await (isFew(job.positions.length) ? few : many).run(job, stage, signal);
+    this.#numChunks++;
   }
 
-  return {
-    begin(parts, mayChoose, signal): StreamedStep {
-      const numTokens = parts.reduce((sum, { appended }) => sum + appended.slots.length, 0);
-      const queryRows = new Int32Array(numTokens).fill(-1);
-      const stateRows = new Int32Array(numTokens).fill(numRows);
-      const sequences: { readonly chunks: Chunk[]; readonly firstRow: number; readonly positions: Int32Array }[] = [];
-      const queries: ChoosingQuery[] = [];
-      let row = 0;
-      let token = 0;
-      for (const { sequence, appended } of parts) {
-        const { positions } = appended;
-        const count = positions.length;
-        const hasPages = sequence.view.detachedPages.length > 0;
-        if (hasPages) sequences.push({ chunks: chunksOf(sequence.view), firstRow: row, positions });
-        if (hasPages || mayChoose) {
-          for (let i = 0; i < count; i++, row++) {
-            queries.push({ view: sequence.view, row, position: positions[i] as number });
-            queryRows[token + i] = stateRows[token + i] = row;
-          }
-        }
-        token += count;
-      }
-      const jobs: Job[] = [];
-      for (const layer of layers) {
-        if (mayChoose && chooser.has(layer.boundary)) continue;
-        for (const { chunks, firstRow, positions } of sequences) {
-          for (const chunk of chunks) {
-            const reach = layer.window === 0 ? Infinity : layer.window;
-            if ((positions[0] as number) - chunk.lastPosition >= reach) continue; // no query sees any of it
-            jobs.push({ layer, chunk, firstRow, positions });
-          }
-        }
-      }
-      let next = 0;
-      let begun = 0;
-      const loading: Promise<void>[] = [];
-      const loadAhead = (): void => {
-        for (; begun < jobs.length && begun < next + numStages - 1; begun++) {
-          const one = load(jobs[begun] as Job, begun % numStages);
-          one.catch(() => undefined); // whoever waits for it is told
-          loading.push(one);
-        }
-      };
-      loadAhead();
-      return {
-        queryRows,
-        stateRows,
-        async onBoundary(boundary): Promise<void> {
-          await clearRows(0, row);
-          if (mayChoose && chooser.has(boundary)) {
-            await chooser.attend(boundary, queries, signal);
-            return;
-          }
-          for (let job = jobs[next]; job?.layer.boundary === boundary; job = jobs[next]) {
-            const startMs = now();
-            await loading.shift();
-            waitedMs += now() - startMs;
-            signal?.throwIfAborted();
-            const stageIndex = next % numStages;
-            next++;
-            loadAhead();
-            const executable = isFew(job.positions.length) ? job.layer.few : job.layer.many;
-            await executable.run(job, stageIndex, signal);
-            numChunks++;
-          }
-        },
-        async end(): Promise<void> {
-          await Promise.allSettled(loading);
-        },
-      };
-    },
-    statistics() {
-      const chosen = chooser.statistics();
-      return {
-        numChunks: numChunks + chosen.numChunks,
-        waitedMs: waitedMs + chosen.waitedMs,
-        numChosenPages: chosen.numChosenPages,
-      };
-    },
-  };
+  /** Waits for a chunk that is being read. */
+  async wait(loading: Promise<void> | undefined): Promise<void> {
+    const startMs = this.now();
+    await loading;
+    this.#waitedMs += this.now() - startMs;
+  }
+
+  #loadRun(name: string, buffer: KvBuffer, runId: number, firstBlock: number): Promise<void> {
+    const runBytes = this.#plan.runBlocks * buffer.rowBytes;
+    return this.buffers.fill(name, firstBlock * buffer.rowBytes, runBytes, async (target) => {
+      const warm = this.#store.peekRun(runId, buffer);
+      if (warm === undefined) return this.#store.readRun(runId, buffer, target);
+      await undefined; // copies begin when the chunk before is being computed elsewhere
+      target.set(warm);
+    });
+  }
 }
 
-function streamExecutable(executable: Executable, chunkBlocks: number): StreamExecutable {
-  const { program } = executable;
-  const scalars = createScalarBlock(program.scalars, program.symbols);
-  const rows = scalars.slot('rows');
-  const queryPositions = scalars.slot('positions');
-  const table = scalars.slot('blockTable');
-  const length = scalars.slot('contextLengths');
-  return {
-    async run({ chunk, firstRow, positions }, stage, signal): Promise<void> {
-      for (let i = 0; i < positions.length; i++) {
-        rows[i] = firstRow + i;
-        queryPositions[i] = positions[i] as number;
+/** A step whose sequences have offloaded pages. */
+export class StreamedStep {
+  /** For each token of the step the row of its query, -1 for those that need none, and the row of its state. */
+  readonly queryRows: Int32Array;
+  readonly stateRows: Int32Array;
+  readonly #stream: TierStream;
+  readonly #selectsPages: boolean;
+  readonly #signal: AbortSignal | undefined;
+  readonly #queries: PageQuery[] = [];
+  readonly #jobs: readonly ChunkJob[];
+  /** Chunks that are being read, the next one first. */
+  readonly #loading: Promise<void>[] = [];
+  #numLoading = 0;
+  #next = 0;
+
+  constructor(
+    stream: TierStream,
+    parts: readonly StreamPart[],
+    selectsPages: boolean,
+    signal: AbortSignal | undefined,
+  ) {
+    const numTokens = parts.reduce((sum, { appended }) => sum + appended.slots.length, 0);
+    this.#stream = stream;
+    this.#selectsPages = selectsPages;
+    this.#signal = signal;
+    this.queryRows = new Int32Array(numTokens).fill(-1);
+    this.stateRows = new Int32Array(numTokens).fill(stream.numRows);
+    this.#jobs = this.#jobsOf(this.#addQueries(parts));
+    this.#loadAhead();
+  }
+
+  async onBoundary(boundary: string): Promise<void> {
+    await this.#stream.clearStates(this.#queries.length);
+    if (this.#selectsPages && this.#stream.pages.has(boundary)) {
+      await this.#stream.pages.attend(boundary, this.#queries, this.#signal);
+      return;
+    }
+    for (let job = this.#jobs[this.#next]; job?.layer.boundary === boundary; job = this.#jobs[this.#next]) {
+      await this.#stream.wait(this.#loading.shift());
+      this.#signal?.throwIfAborted();
+      const stage = this.#next % numStages;
+      this.#next++;
+      this.#loadAhead();
+      await this.#stream.runChunk(job, stage, this.#signal);
+    }
+  }
+
+  /** Waits for what is being read. Call it whatever became of the step. */
+  async end(): Promise<void> {
+    await Promise.allSettled(this.#loading);
+  }
+
+  /** Gives tokens that attend to pages rows. Returns the sequences that have some, with their chunks. */
+  #addQueries(parts: readonly StreamPart[]): SequenceChunks[] {
+    const sequences: SequenceChunks[] = [];
+    let token = 0;
+    for (const { sequence, appended } of parts) {
+      const { view } = sequence;
+      const { positions } = appended;
+      const hasPages = view.detachedPages.length > 0;
+      const firstRow = this.#queries.length;
+      if (hasPages) sequences.push({ chunks: this.#stream.chunksOf(view), firstRow, positions });
+      if (hasPages || this.#selectsPages) {
+        for (let i = 0; i < positions.length; i++) {
+          const row = this.#queries.length;
+          this.#queries.push({ view, row, position: positions[i] as number });
+          this.queryRows[token + i] = this.stateRows[token + i] = row;
+        }
       }
-      const { places } = chunk;
-      for (let i = 0; i < places.length; i++) table[i] = stage * chunkBlocks + (places[i] as number);
-      length[0] = places.length * ((chunk.positions[0]?.length ?? 0) as number);
-      scalars.bind('T', positions.length);
-      await executable.run(scalars.words, signal === undefined ? {} : { signal });
-    },
-  };
+      token += positions.length;
+    }
+    return sequences;
+  }
+
+  #jobsOf(sequences: readonly SequenceChunks[]): ChunkJob[] {
+    const jobs: ChunkJob[] = [];
+    for (const layer of this.#stream.layers) {
+      if (this.#selectsPages && this.#stream.pages.has(layer.boundary)) continue;
+      const reach = layer.window === 0 ? Infinity : layer.window;
+      for (const { chunks, firstRow, positions } of sequences) {
+        for (const chunk of chunks) {
+          if ((positions[0] as number) - chunk.lastPosition >= reach) continue; // no query sees any of it
+          jobs.push({ layer, chunk, firstRow, positions });
+        }
+      }
+    }
+    return jobs;
+  }
+
+  #loadAhead(): void {
+    const end = Math.min(this.#jobs.length, this.#next + numStages - 1);
+    for (; this.#numLoading < end; this.#numLoading++) {
+      const loading = this.#stream.load(this.#jobs[this.#numLoading] as ChunkJob, this.#numLoading % numStages);
+      loading.catch(() => undefined); // the boundary that waits for it reports it
+      this.#loading.push(loading);
+    }
+  }
+}
+
+/** Offloaded pages of a sequence, and its queries. */
+interface SequenceChunks {
+  readonly chunks: readonly Chunk[];
+  readonly firstRow: number;
+  readonly positions: Int32Array;
 }

@@ -1,6 +1,6 @@
 /** The KV cache that all sequences of a model share: its blocks, their memory, recurrent states and offloaded pages. */
 import type { BlockChanges, BlockManager, HeavyHitterOptions } from '@winnow/kv-cache';
-import type { KvTiers } from '../kv-offload/offloader.js';
+import type { KvOffloader } from '../kv-offload/offloader.js';
 import type { KvMemory } from '../memory/kv-memory.js';
 import type { ReportEvent } from '../metrics/events.js';
 import type { CacheMetrics } from '../metrics/model-metrics.js';
@@ -13,7 +13,7 @@ export interface KvPoolParts {
   /** For models with recurrent state. */
   readonly states?: StateRows | undefined;
   /** The tiers below the pool. */
-  readonly tiers?: KvTiers | undefined;
+  readonly tiers?: KvOffloader | undefined;
   /** With an eviction policy that measures attention mass. */
   readonly heavyHitters?: HeavyHitterOptions | undefined;
   readonly report: ReportEvent;
@@ -23,7 +23,7 @@ export class KvPool {
   readonly manager: BlockManager;
   readonly memory: KvMemory;
   readonly states: StateRows | undefined;
-  readonly tiers: KvTiers | undefined;
+  readonly tiers: KvOffloader | undefined;
   readonly heavyHitters: HeavyHitterOptions | undefined;
   readonly report: ReportEvent;
   /** All sequences that are open. */

@@ -1,7 +1,7 @@
 /** Puts together what runs a loaded model: KV pool, model runner, scheduler. */
 import { createBlockManager } from '@winnow/kv-cache';
 import type { Backend, BufferHandle, Executable, Program } from '@winnow/ops';
-import { openKvTiers } from '../kv-offload/open.js';
+import { openKvOffload } from '../kv-offload/open.js';
 import type { OpenColdFolder } from '../memory/cold-files.js';
 import { KvMemory } from '../memory/kv-memory.js';
 import { guardedListener, type EngineEvent } from '../metrics/events.js';
@@ -99,7 +99,7 @@ async function createPool({
   });
   const tiers =
     plan.tiers &&
-    (await openKvTiers({
+    (await openKvOffload({
       backend,
       buffers,
       executables,

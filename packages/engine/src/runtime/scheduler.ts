@@ -7,7 +7,7 @@
  */
 import type { RecordProfile } from '@winnow/ops';
 import { CapacityError, DeviceLostError, ReleasedError } from '@winnow/tensor';
-import type { KvTiers, RoomRequest } from '../kv-offload/offloader.js';
+import type { KvOffloader, RoomRequest } from '../kv-offload/offloader.js';
 import type { ReadOutput } from '../memory/step-outputs.js';
 import type { StepMetrics } from '../metrics/model-metrics.js';
 import type { StepPhase } from '../plan/attention-plan.js';
@@ -250,7 +250,7 @@ export class Scheduler {
   }
 
   /** Offloads blocks to make room. Requests that still have none are rejected with the error that caused it. */
-  async #offload(tiers: KvTiers): Promise<void> {
+  async #offload(tiers: KvOffloader): Promise<void> {
     try {
       await tiers.makeRoom(this.#queue.map(({ request }) => this.#roomRequest(request)));
     } catch (error) {
