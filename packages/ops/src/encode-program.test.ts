@@ -163,7 +163,7 @@ describe('encoded programs', () => {
 
 describe('opcodes', () => {
   it('never change: encoded programs outlive versions', () => {
-    expect(opSpecs.map(({ name }) => name)).toEqual([
+    const names = [
       'embedding-lookup',
       'rms-norm',
       'layer-norm',
@@ -213,6 +213,7 @@ describe('opcodes', () => {
       'sparse-combine',
       'sparse-feed-forward',
       'scatter-rows',
-    ]);
+    ];
+    expect(opSpecs.slice(0, names.length).map(({ name }) => name)).toEqual(names); // more may follow
   });
 });

@@ -433,12 +433,10 @@ function countPairs(token: i32, position: i32, kvHead: i32): void {
   store<i32>(op.pairs.address + ((<usize>(token * cache.numKvHeads + kvHead)) << 2), numKeys);
 }
 
-/** Panels whose steps are the rows of a chunk or of the memory; lists over both; their rows. */
 export function h2oAttentionLocalBytes(): u64 {
   cache.enterCache();
-  const rows = <u64>op.attributes.chunk + op.memory.memorySize;
-  const steps = max<i32>(op.attributes.chunk, op.memory.memorySize);
-  return panels.layPanels(0, steps) + rows * (32 + rowPairBytes()) + ALIGNMENT_BYTES;
+  const rows = op.attributes.chunk + op.memory.memorySize;
+  return panels.layPanels(0, rows) + rows * (32 + rowPairBytes()) + ALIGNMENT_BYTES;
 }
 
 /** Sums of weights of each work item: KV heads times parts of the tokens, of which each sequence may begin one more. */
@@ -446,9 +444,7 @@ export function h2oAttentionSharedBytes(): u64 {
   cache.enterCache();
   const numSequences = op.contextLengths.numSequences;
   const tokenTile = max<i32>(1, TILE / min<i32>(cache.groupSize, TILE));
-  const tokensOfItem = max<i32>(1, ITEM_TOKENS / tokenTile) * tokenTile;
-  const numTokens = min<i32>(op.q.numTokens, numSequences * op.attributes.chunk);
-  const numParts = (numTokens + tokensOfItem - 1) / tokensOfItem + numSequences;
-  const rows = <u64>op.attributes.chunk + op.memory.memorySize;
-  return <u64>numParts * cache.numKvHeads * (rows << 2);
+  const tokens = max<i32>(1, ITEM_TOKENS / tokenTile) * tokenTile;
+  const numParts = (min<i32>(op.q.numTokens, numSequences * op.attributes.chunk) + tokens - 1) / tokens;
+  return <u64>(numParts + numSequences) * cache.numKvHeads * ((op.attributes.chunk + op.memory.memorySize) << 2);
 }
