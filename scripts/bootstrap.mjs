@@ -1,5 +1,5 @@
 /**
- * Entry of the root scripts: `npm run demo | test | test:full | check | winnow | bench` and their pnpm forms.
+ * Entry of the root scripts: `npm run demo | test | test:full | check | mutants | winnow | bench` and their pnpm forms.
  *
  * Runs on any Node >= 20.20 without dependencies. Brings the tools (Node, pnpm, packages) when they are missing, builds
  * what is stale, then runs the task. Progress goes to stderr; stdout belongs to the task.
@@ -7,6 +7,7 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { taskCheck } from './bootstrap/check.mjs';
+import { toolEnvironment } from './bootstrap/environment.mjs';
 import { installPackages } from './bootstrap/install.mjs';
 import { withLock } from './bootstrap/lock.mjs';
 import { fail, root, say, seconds, TaskError } from './bootstrap/log.mjs';
@@ -32,7 +33,8 @@ const demoArguments = [
   '7',
   '--summary',
 ];
-const usage = 'usage: node scripts/bootstrap.mjs demo|test|test:full|check|winnow|bench|turbo|setup [arguments]';
+const usage =
+  'usage: node scripts/bootstrap.mjs demo|test|test:full|check|mutants|winnow|bench|turbo|setup [arguments]';
 
 /** Tools and packages; cheap when nothing changed. */
 async function prepare() {
@@ -89,6 +91,11 @@ const tasks = {
   test: async (rest) => taskTest(await prepare(), rest),
   'test:full': async (rest) => taskTest(await prepare(), rest, true),
   check: async (rest) => taskCheck(await prepare(), rest),
+  mutants: async (rest) => {
+    const tools = await prepare();
+    const main = join(root, 'tools', 'mutants', 'src', 'main.ts');
+    return runThrough(tools.node, [main, ...rest], { cwd: root, env: toolEnvironment(tools) });
+  },
   turbo: async (rest) => {
     const tools = await prepare();
     return turbo(tools, rest);

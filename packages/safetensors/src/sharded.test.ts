@@ -117,6 +117,7 @@ describe('indexes', () => {
     ['a negative total size', indexOf(weightMap, -1), 'metadata.total_size'],
     ['a total size in words', indexOf(weightMap, '16'), 'metadata.total_size'],
     ['a parent folder', indexOf({ a: '../model-1.safetensors' }), 'weight_map.a'],
+    ['the folder above', indexOf({ a: '..' }), 'weight_map.a'],
     ['a folder', indexOf({ a: 'x/model-1.safetensors' }), 'weight_map.a'],
     ['a backslash', indexOf({ a: '..\\model' }), 'weight_map.a'],
     ['a drive', indexOf({ a: 'C:model' }), 'weight_map.a'],

@@ -30,6 +30,18 @@ const zeros = (name: string, dtype: DType, shape: readonly number[], length: num
 });
 
 describe('writeSafetensors', () => {
+  it('writes larger types first, and names of one type in the order of their bytes', async () => {
+    const sink = memorySink();
+    const tensors = [
+      zeros('b', 'f16', [1], 2),
+      zeros('é', 'f32', [1], 4),
+      zeros('a', 'f16', [1], 2),
+      zeros('z', 'f32', [1], 4),
+    ];
+    await writeSafetensors(sink, { tensors });
+    expect([...(await openSafetensors(memorySource(sink.toBytes()))).tensors.keys()]).toEqual(['z', 'é', 'a', 'b']);
+  });
+
   it('writes what the reader reads back', async () => {
     await fc.assert(
       fc.asyncProperty(

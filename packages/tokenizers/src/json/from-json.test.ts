@@ -99,6 +99,15 @@ it('tokenizerFromJson: lets the configuration overrule the template about BOS an
   expect([...tokenizerFromJson(bare, config).encode('ab')]).toEqual([263]);
 });
 
+it('tokenizerFromJson: takes EOS out of the template when the configuration says so', () => {
+  const file = llamaLike();
+  const template = file['post_processor'] as { single: object[]; special_tokens: object };
+  template.single.push({ SpecialToken: { id: '</s>', type_id: 0 } });
+  template.special_tokens = { ...template.special_tokens, '</s>': { id: '</s>', ids: [2], tokens: ['</s>'] } };
+  expect([...tokenizerFromJson(file, config).encode('ab')]).toEqual([1, 263, 2]);
+  expect([...tokenizerFromJson(file, { ...config, add_eos_token: false }).encode('ab')]).toEqual([1, 263]);
+});
+
 it('tokenizerFromJson: works without a configuration', () => {
   expect(tokenizerFromJson(llamaLike())).toMatchObject({ bosId: 1, eosId: 2, unkId: 0, addBos: true });
 });

@@ -1,0 +1,24 @@
+import type { StoredTensor } from '@winnow/bytes';
+import { expect, it } from 'vitest';
+import { gatheredRowsView } from './views.js';
+
+it('a view of gathered rows gives any range: parts of a row, one row, several', async () => {
+  const [numRows, rowBytes] = [6, 8];
+  const bytes = Uint8Array.from({ length: numRows * rowBytes }, (_, i) => i);
+  const stored: StoredTensor = {
+    ...{ name: 'x', dtype: 'f32', shape: [numRows, 2], sizeBytes: bytes.length },
+    async read(target, { byteOffset = 0 } = {}) {
+      target.set(bytes.subarray(byteOffset, byteOffset + target.length));
+    },
+  };
+  const order = [4, 0, 5, 1, 3, 2];
+  const view = gatheredRowsView(stored, [numRows, 2], (row) => order[row] as number);
+  const expected = order.flatMap((row) => [...bytes.subarray(row * rowBytes, (row + 1) * rowBytes)]);
+  for (let begin = 0; begin < bytes.length; begin++) {
+    for (const length of [1, 5, rowBytes, 3 * rowBytes + 1]) {
+      const target = new Uint8Array(Math.min(length, bytes.length - begin));
+      await view.read(target, { byteOffset: begin });
+      expect([...target]).toEqual(expected.slice(begin, begin + target.length));
+    }
+  }
+});

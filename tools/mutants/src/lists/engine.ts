@@ -1,0 +1,89 @@
+/** Defects in models, the engine and the KV cache. */
+import type { Mutant } from '../mutant.ts';
+
+export const engineMutants: readonly Mutant[] = [
+  {
+    file: 'packages/models/src/experts.ts',
+    find: 'return experts.sharedFfnDim === 0 ? y : add(step, y, sharedExpert(step, layer, x));',
+    replace: 'return y;',
+    tests: ['test/experts.test.ts', 'packages/engine/test/arch-goldens.test.ts'],
+  },
+  {
+    file: 'packages/models/src/lfm2.ts',
+    find: 'return multiple * Math.ceil(scaled / multiple);',
+    replace: 'return multiple * Math.floor(scaled / multiple);',
+    tests: ['src/model-configs.test.ts', 'test/recurrent.test.ts', 'test/variants.test.ts'],
+  },
+  {
+    file: 'packages/models/src/add-adapters.ts',
+    find: 'for (let row = 0; row < b.length / rank; row++) {',
+    replace: 'for (let row = 1; row < b.length / rank; row++) {',
+    tests: ['packages/engine/test/adapters.test.ts'],
+  },
+  {
+    file: 'packages/models/src/rotary.ts',
+    find: 'const isLong = beyond !== undefined && step.contextSize > beyond.contextLength;',
+    replace: 'const isLong = beyond !== undefined;',
+    tests: ['test/variants.test.ts', 'packages/engine/test/arch-goldens.test.ts'],
+  },
+  {
+    file: 'packages/models/src/qwen35.ts',
+    find: "yield* matrix(['attn_k', 'k_proj'], numKvHeads * headDim, hiddenDim);",
+    replace: "yield* matrix(['attn_k', 'k_proj'], hiddenDim, numKvHeads * headDim);",
+    tests: ['packages/engine/test/arch-goldens.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/generation/top-selection.ts',
+    find: 'let child = 2 * parent + 1;',
+    replace: 'let child = 2 * parent;',
+    tests: ['src/generation/top-selection.test.ts', 'src/generation/sampler.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/generation/stop-matcher.ts',
+    find: 'const starts = stops.map((stop) => all.indexOf(stop)).filter((start) => start >= 0);',
+    replace: 'const starts = stops.map((stop) => all.indexOf(stop)).filter((start) => start > 0);',
+    tests: ['src/generation/stop-matcher.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/runtime/scheduler.ts',
+    find: 'program = await this.#runner.run(parts, phase, parts.length === 1 ? signal : undefined);',
+    replace: 'program = await this.#runner.run(parts, phase, signal);',
+    tests: ['test/batching.test.ts', 'test/failures.test.ts', 'test/closing.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/runtime/sequence.ts',
+    find: 'if (numEvicted > 0 && !(mayHaveGaps && numKept === numTokens)) numKept = 0;',
+    replace: '',
+    tests: ['src/runtime/sequence.test.ts', 'test/overflow.test.ts', 'test/eviction.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/chat/reader.ts',
+    find: 'for (let length = Math.min(marker.length - 1, text.length); length > 0; length--) {',
+    replace: 'for (let length = Math.min(marker.length - 2, text.length); length > 0; length--) {',
+    tests: ['test/chat-tools.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/kv-offload/page-choice.ts',
+    find: 'if (position < sinks || distance < local) fixed = 1;',
+    replace: 'if (position < sinks) fixed = 1;',
+    tests: ['test/kv-tiers-policies.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/kv-offload/page-attention.ts',
+    find: 'minBegins[page] = store.residentOffset(boxes.keyMin) + ofPart * headDim;',
+    replace: 'minBegins[page] = store.residentOffset(boxes.keyMin);',
+    tests: ['test/kv-tiers-policies.test.ts'],
+  },
+  {
+    file: 'packages/kv-cache/src/blocks/block-pool.ts',
+    find: 'if (this.#contentOfBlock[block] === 0) this.#free.push(block);',
+    replace: 'this.#free.push(block);',
+    tests: ['src/blocks/block-manager.property.test.ts', 'src/blocks/block-manager.test.ts'],
+  },
+  {
+    file: 'packages/kv-cache/src/blocks/restore-sequence.ts',
+    find: "if (seen[position] === 1) refuse('every position once', `${position} twice`);",
+    replace: '',
+    tests: ['src/blocks/restore-sequence.test.ts'],
+  },
+];

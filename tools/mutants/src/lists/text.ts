@@ -1,0 +1,64 @@
+/** Defects in tokenizers and grammars. */
+import type { Mutant } from '../mutant.ts';
+
+export const textMutants: readonly Mutant[] = [
+  {
+    file: 'packages/tokenizers/src/merge.ts',
+    find: 'if (rank >= 0 && rank < bestRank) {',
+    replace: 'if (rank >= 0 && rank <= bestRank) {',
+    tests: ['src/merge.test.ts', 'src/gguf-vocabulary.test.ts'],
+  },
+  {
+    file: 'packages/tokenizers/src/unigram.ts',
+    find: 'const candidate = score + this.#scores[token]!;',
+    replace: 'const candidate = this.#scores[token]!;',
+    tests: ['src/vocabulary-tokenizer.test.ts', 'src/gguf-vocabulary.test.ts', 'src/from-gguf.test.ts'],
+  },
+  {
+    file: 'packages/tokenizers/src/wordpiece.ts',
+    find: 'if (ids.length === before && this.#unkId !== undefined) ids.push(this.#unkId);',
+    replace: 'if (this.#unkId !== undefined && ids.length < before) ids.push(this.#unkId);',
+    tests: [
+      'src/vocabulary-tokenizer.test.ts',
+      'src/gguf-vocabulary.test.ts',
+      'src/from-gguf.test.ts',
+      'src/json/from-json.test.ts',
+    ],
+  },
+  {
+    file: 'packages/tokenizers/src/json/added-tokens.ts',
+    find: 'if (token.singleWord && !isWholeWord(text, at, end)) {',
+    replace: 'if (!isWholeWord(text, at, end)) {',
+    tests: ['src/json/from-json.test.ts'],
+  },
+  {
+    file: 'packages/tokenizers/src/json/from-json.ts',
+    find: 'if (addEos === false) suffix = suffix.filter((id) => id !== ids.eosId);',
+    replace: '',
+    tests: ['src/json/from-json.test.ts'],
+  },
+  {
+    file: 'packages/grammar/src/compile.ts',
+    find: 'return node.min === 0 || canBeEmpty(node.item, isNullable);',
+    replace: 'return canBeEmpty(node.item, isNullable);',
+    tests: ['test/gbnf.test.ts'],
+  },
+  {
+    file: 'packages/grammar/src/token-grammar.ts',
+    find: 'if (epoch !== automaton.epoch) masks.clear();',
+    replace: '',
+    tests: ['test/gbnf.test.ts'],
+  },
+  {
+    file: 'packages/grammar/src/stack-sets.ts',
+    find: 'if (depth > maxDepth) {',
+    replace: 'if (depth > maxDepth * 100) {',
+    tests: ['test/gbnf.test.ts'],
+  },
+  {
+    file: 'packages/grammar/src/schema/resolve.ts',
+    find: 'if (anchor !== undefined) return anchor;',
+    replace: '',
+    tests: ['test/json-schema.test.ts', 'test/json-schema.refusals.test.ts'],
+  },
+];

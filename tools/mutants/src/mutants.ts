@@ -1,0 +1,19 @@
+/** All planted defects. Each is one that somebody could make, in code that a test has to hold. */
+import { applicationsMutants } from './lists/applications.ts';
+import { coreMutants } from './lists/core.ts';
+import { engineMutants } from './lists/engine.ts';
+import { formatsMutants } from './lists/formats.ts';
+import { kernelsMutants } from './lists/kernels.ts';
+import { sparsityMutants } from './lists/sparsity.ts';
+import { textMutants } from './lists/text.ts';
+import type { Mutant } from './mutant.ts';
+
+export const mutants: readonly Mutant[] = [
+  ...coreMutants,
+  ...formatsMutants,
+  ...textMutants,
+  ...engineMutants,
+  ...sparsityMutants,
+  ...applicationsMutants,
+  ...kernelsMutants,
+];

@@ -1,0 +1,38 @@
+/** A copy of the workspace to plant defects in: sources and links are copied, installed packages are shared. */
+import { execFileSync } from 'node:child_process';
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+
+/** Written by builds, ignored by git, read by tests. */
+const generated = ['packages/backend-wasm/src/kernels.generated.ts'];
+
+/** @returns the folder; `dispose` removes it */
+export function createScratch(root: string): { readonly folder: string; dispose(): void } {
+  const folder = mkdtempSync(join(tmpdir(), 'winnow-mutants-'));
+  const listed = execFileSync('git', ['ls-files', '-z', '--cached', '--others', '--exclude-standard'], { cwd: root });
+  const files = listed
+    .toString('utf8')
+    .split('\0')
+    .filter((file) => file !== '');
+  for (const file of [...files, ...generated]) {
+    if (!existsSync(join(root, file))) continue;
+    mkdirSync(dirname(join(folder, file)), { recursive: true });
+    cpSync(join(root, file), join(folder, file));
+  }
+  symlinkSync(join(root, 'node_modules'), join(folder, 'node_modules'));
+  for (const group of ['packages', 'apps', 'tools', 'examples']) {
+    for (const name of readdirSync(join(root, group))) {
+      const modules = join(root, group, name, 'node_modules');
+      if (!existsSync(modules) || !existsSync(join(folder, group, name))) continue;
+      const isLinked = (source: string): boolean => !/node_modules\/\.[^/]/.test(source.slice(root.length));
+      // links between packages are relative: they lead to the packages of the copy
+      cpSync(modules, join(folder, group, name, 'node_modules'), {
+        recursive: true,
+        verbatimSymlinks: true,
+        filter: isLinked,
+      });
+    }
+  }
+  return { folder, dispose: () => rmSync(folder, { recursive: true, force: true }) };
+}

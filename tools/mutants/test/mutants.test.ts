@@ -1,0 +1,81 @@
+import { repoRoot } from '@winnow/test-utils';
+import { describe, expect, it } from 'vitest';
+import { mutated, packageOf, problemsOf, testsByPackage, type Mutant } from '../src/mutant.ts';
+import { mutants } from '../src/mutants.ts';
+import { chooseSample } from '../src/sample.ts';
+
+const mutant: Mutant = { file: 'packages/x/src/a.ts', find: 'a < b', replace: 'a <= b', tests: ['src/a.test.ts'] };
+
+describe('the planted defects', () => {
+  it('fit the sources, and name tests that are there', () => {
+    expect(mutants.flatMap((each) => problemsOf(repoRoot, each))).toEqual([]);
+  });
+
+  it('are many, each another one, over the kernels, the engine, formats, text, sparsity and applications', () => {
+    expect(mutants.length).toBeGreaterThanOrEqual(60);
+    expect(new Set(mutants.map(({ file, find, replace }) => `${file} ${find} ${replace}`)).size).toBe(mutants.length);
+    const packages = new Set(mutants.map(({ file }) => packageOf(file)));
+    const expected = [
+      'apps/cli',
+      'packages/ai-sdk',
+      'packages/backend-wasm',
+      'packages/bytes',
+      'packages/convert',
+      'packages/engine',
+      'packages/evaluation',
+      'packages/gguf',
+      'packages/grammar',
+      'packages/hub',
+      'packages/inference-backend',
+      'packages/kv-cache',
+      'packages/models',
+      'packages/onnx',
+      'packages/ops',
+      'packages/safetensors',
+      'packages/tensor',
+      'packages/tokenizers',
+    ];
+    expect([...packages]).toEqual(expect.arrayContaining(expected));
+  });
+});
+
+describe('planting', () => {
+  it('changes one place, and refuses lines that are gone or not unique', () => {
+    expect(mutated('if (a < b) c();', mutant)).toBe('if (a <= b) c();');
+    expect(() => mutated('if (b > a) c();', mutant)).toThrow('does not occur');
+    expect(() => mutated('a < b; a < b', mutant)).toThrow('more than once');
+  });
+
+  it('says what keeps a defect from being planted', () => {
+    expect(problemsOf(repoRoot, mutant)).toEqual(['packages/x/src/a.ts: no such file']);
+    const own = {
+      ...mutant,
+      file: 'tools/mutants/src/sample.ts',
+      find: 'seed: string',
+      replace: 'seed: string',
+      tests: [],
+    };
+    expect(problemsOf(repoRoot, own)).toEqual([
+      'tools/mutants/src/sample.ts: not a change of one line',
+      'tools/mutants/src/sample.ts: names no test',
+    ]);
+  });
+
+  it('finds tests in the package of the file and elsewhere', () => {
+    const tests = ['src/a.test.ts', 'test/b.test.ts', 'packages/y/test/c.test.ts'];
+    expect([...testsByPackage({ ...mutant, tests })]).toEqual([
+      ['packages/x', ['src/a.test.ts', 'test/b.test.ts']],
+      ['packages/y', ['test/c.test.ts']],
+    ]);
+  });
+});
+
+describe('a sample', () => {
+  it('is the same for a seed, another for another one, and has no defect twice', () => {
+    const first = chooseSample(mutants, 5, 'a');
+    expect(chooseSample(mutants, 5, 'a')).toEqual(first);
+    expect(chooseSample(mutants, 5, 'b')).not.toEqual(first);
+    expect(new Set(first).size).toBe(5);
+    expect(chooseSample(mutants, 1000, 'a')).toHaveLength(mutants.length);
+  });
+});
