@@ -4,7 +4,7 @@ import { dirname } from 'node:path';
 import { IoError } from '@winnow/tensor';
 import { fileError } from './file-error.node.js';
 
-/** What is in the way of the folder `path`, nothing where it is there afterwards, whoever made it. */
+/** The error that keeps the folder `path` from existing; undefined once it exists, also if another process made it. */
 async function obstacle(path: string): Promise<NodeJS.ErrnoException | undefined> {
   try {
     await mkdir(path);
@@ -19,7 +19,7 @@ async function obstacle(path: string): Promise<NodeJS.ErrnoException | undefined
 }
 
 /**
- * Makes the folder `path` and those that it lies in, where they are missing. Unlike `mkdir` of Node with `recursive` it
+ * Makes the folder `path` and its parents where they are missing. Unlike `mkdir` of Node with `recursive` it
  * ends in folders like `/proc`, which answer that they do not exist when a folder is to be made in them.
  * @throws {IoError} when something else is there or the system refuses
  */

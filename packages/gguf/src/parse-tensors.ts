@@ -81,7 +81,7 @@ function sizeOfTensor(
     );
   }
   // Every factor is a safe integer, so an inexact product is one above 2^53 - 1. Zeros are left out of the check of
-  // the others: [0, 2^53 - 1, 2^53 - 1] is refused, for whoever multiplies in another order.
+  // the others: [0, 2^53 - 1, 2^53 - 1] is refused, because other code may multiply in another order.
   let product = blockBytes;
   let isEmpty = false;
   for (const dim of dims) {

@@ -4,7 +4,7 @@ import type { HubFiles } from './hub/files.js';
 import { isRecord, readJsonFile, readTextFile, type JsonObject } from './json-object.js';
 import { MAX_CONFIG_BYTES, MAX_TEMPLATE_BYTES } from './limits.js';
 
-/** The name of the template that is used when nobody asks for another. */
+/** The name of the default template. */
 export const DEFAULT_TEMPLATE = 'default';
 
 const extraFolder = 'additional_chat_templates/';

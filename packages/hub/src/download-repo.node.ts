@@ -72,7 +72,7 @@ const maxListRequests = 1000;
 
 /**
  * Downloads what is missing of the selected files (see `FileSelection` for the default) and returns where they are.
- * A file becomes visible only when it is whole and has the announced size and hash; an interrupted download goes on
+ * A file becomes visible only when it is complete and has the announced size and hash; an interrupted download resumes
  * where it stopped. The revision's commit is noted last, so that the cache never names a commit with files missing.
  * @throws {HubError} (an `IoError`) with a `reason`
  * @throws {CapacityError} when the disk has too little space for what is missing, before anything is transferred

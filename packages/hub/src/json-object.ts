@@ -23,7 +23,7 @@ export class JsonObject {
     this.path = path;
   }
 
-  /** True when the field is there and not null. */
+  /** Whether the field exists and is not null. */
   has(field: string): boolean {
     return this.#get(field) !== undefined;
   }
@@ -113,7 +113,7 @@ export class JsonObject {
     return this.#check(field, 'an array of strings', isArrayOf<string>('string'));
   }
 
-  /** The `FormatError` of a field whose value makes no sense to the caller. */
+  /** The `FormatError` of a field whose value the caller refuses. */
   invalid(field: string, message: string): FormatError {
     return new FormatError({ source: this.source, field: this.fieldPath(field), message });
   }

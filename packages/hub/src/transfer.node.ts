@@ -127,7 +127,7 @@ async function receive(
           reason: 'network',
           message:
             `the connection ended after ${position} of ${file.sizeBytes} bytes` +
-            `${cause === undefined ? '' : `: ${messageOf(cause)}`} (the next call goes on from there)`,
+            `${cause === undefined ? '' : `: ${messageOf(cause)}`} (the next call resumes from there)`,
           files: [file.path],
         },
         { cause },

@@ -37,7 +37,7 @@ export interface OnnxTensor {
   read(target: Uint8Array, options?: { byteOffset?: number; signal?: AbortSignal }): Promise<void>;
 }
 
-/** Opens a file of external data, which lies beside the model. */
+/** Opens a file of external data next to the model. */
 export type OpenExternal = (location: string) => Promise<ByteSource>;
 
 interface Header {

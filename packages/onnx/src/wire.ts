@@ -1,5 +1,5 @@
 /**
- * The outer levels of a protobuf file by position: which field lies where, without reading what is long. Small messages are
+ * The outer levels of a protobuf file by position: the range of each field, without reading long ones. Small messages are
  * then decoded by `@bufbuild/protobuf`. Encoding: https://protobuf.dev/programming-guides/encoding/
  */
 import { ByteCursor, type ByteSource } from '@winnow/bytes';
@@ -24,7 +24,7 @@ export function wireError(source: string, byteOffset: number, field: string, mes
   return new FormatError({ source, byteOffset, field, message });
 }
 
-/** The fields of the message in `[begin, end)`. @throws {FormatError} for a range or tag that makes no sense */
+/** The fields of the message in `[begin, end)`. @throws {FormatError} for an invalid range or tag */
 export async function* wireFields(
   source: ByteSource,
   begin: number,
@@ -35,7 +35,7 @@ export async function* wireFields(
   let at = begin;
   let cursor: ByteCursor | undefined;
   while (at < end) {
-    // a skipped range is not read: go on behind it
+    // a skipped range is not read
     if (cursor === undefined || cursor.position > at || at - cursor.position > cursor.bufferedBytes) {
       cursor = new ByteCursor(source, {
         byteOffset: at,

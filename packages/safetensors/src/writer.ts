@@ -4,7 +4,7 @@ import { ArgumentError, DTypeError, ShapeError, tensorBytes, type DType, type Sh
 import { fileDTypeFor, type FileDType } from './dtypes.js';
 import { MAX_DIMS, MAX_HEADER_BYTES, MAX_METADATA_ENTRIES, MAX_TENSORS } from './limits.js';
 
-/** A tensor to write: its bytes (little-endian, row-major) at hand, or a stored tensor of any format. */
+/** A tensor to write: its bytes (little-endian, row-major), or a stored tensor of any format. */
 export type TensorToWrite =
   | { readonly name: string; readonly dtype: DType; readonly shape: Shape; readonly data: Uint8Array }
   | StoredTensor;

@@ -1,11 +1,11 @@
 /** What can go wrong between a repository and the disk. */
 import { IoError, WinnowError } from '@winnow/tensor';
 
-/** Kinds of failures that a program may want to tell apart. */
+/** Kinds of failures. */
 export type HubErrorReason =
   /** No such repository, revision or file. The hub also says this of private ones. */
   | 'not-found'
-  /** The hub wants an access token, or the token is wrong. */
+  /** The hub requires an access token, or the token is wrong. */
   | 'unauthorized'
   /** The owner lets only people in who asked for access. */
   | 'gated'

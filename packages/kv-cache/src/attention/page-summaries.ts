@@ -95,8 +95,8 @@ export class PageSummaries {
   }
 
   /**
-   * A slot is about to be written. If it counts as filled, a sequence was truncated there: it and what lies behind it in the
-   * block go.
+   * A slot is about to be written. If it counts as filled, a sequence was truncated there: it and the slots after it in the
+   * block are removed.
    */
   prepare(slot: number): void {
     if (this.#isFilled[slot] === 0) return;

@@ -8,7 +8,7 @@ import type { BlockCopy } from '../blocks/types.js';
 import { cacheTensors, resolveKvShape, type KvShape, type KvShapeOptions } from './shape.js';
 
 export interface KvStorageOptions extends KvShapeOptions {
-  /** Where the cache lies and what computes on it. Default: a reference backend of its own. */
+  /** Holds the cache and computes on it. Default: a reference backend of its own. */
   readonly backend?: Backend;
 }
 
@@ -72,7 +72,7 @@ export class KvStorage {
       const program = await this.#appendProgram(maxTokens);
       await program.write('k', k.subarray(begin * keyWords, end * keyWords));
       await program.write('v', v.subarray(begin * valueWords, end * valueWords));
-      const slotWords = program.scalars.slot('slots').fill(-1); // what is left of the chunk stores nothing
+      const slotWords = program.scalars.slot('slots').fill(-1); // the rest of the chunk stores nothing
       slotWords.set(slots.subarray(begin, end));
       program.scalars.slot('positions').set(positions.subarray(begin, end));
       await program.run();

@@ -1,5 +1,5 @@
 /**
- * Attention over pages that are not in the pool: they come in chunks, each chunk gives a partial state, the states merge.
+ * Attention over pages that are not in the pool. Pages are read in chunks, each chunk gives a partial state, and the states merge.
  * The next chunk is read while one is computed. Memory: two chunks, whatever the context.
  */
 import { createReferenceBackend, createStates, mergeState, type Backend, type PartialStates } from '@winnow/ops';

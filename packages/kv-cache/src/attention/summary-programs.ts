@@ -97,7 +97,7 @@ export class SummaryPrograms {
     await runInChunks(await this.#summarizing, lastSlots);
   }
 
-  /** Lets the ops make the summaries of a block anew instead of going on with them. */
+  /** Makes the ops rebuild the summaries of a block instead of extending them. */
   async clearCounts(block: number): Promise<void> {
     const zeros = new Uint8Array(4 * this.#storage.shape.numKvHeads);
     for (const name of ['meanCounts', 'boxCounts']) {
@@ -162,7 +162,7 @@ export class SummaryPrograms {
 
 async function runInChunks(program: BoundProgram, slots: readonly number[]): Promise<void> {
   for (let begin = 0; begin < slots.length; begin += chunkSlots) {
-    const words = program.scalars.slot('slots').fill(-1); // ops skip what is left of the chunk
+    const words = program.scalars.slot('slots').fill(-1); // ops skip the rest of the chunk
     words.set(slots.slice(begin, begin + chunkSlots));
     await program.run();
   }

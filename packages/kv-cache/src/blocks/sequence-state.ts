@@ -103,7 +103,7 @@ export function countFilled(positions: Int32Array): number {
   return count;
 }
 
-/** Takes a block out of the table; the logical slots behind it move down. */
+/** Takes a block out of the table; the logical slots after it move down. */
 export function removeBlock(state: SequenceState, tableIndex: number, blockSize: number): void {
   const begin = tableIndex * blockSize;
   const end = Math.min(begin + blockSize, state.positions.length);
@@ -132,7 +132,7 @@ export function checkSequence(state: SequenceState, blockSize: number, maxBlocks
   const fail = (message: string): string => `sequence ${id}: ${message}`;
   invariant(blocks.length === Math.ceil(positions.length / blockSize), fail('block table and slots differ'));
   invariant(blocks.length <= maxBlocks, fail('block table too long'));
-  invariant(new Set(blocks).size === blocks.length, fail('a block is there twice'));
+  invariant(new Set(blocks).size === blocks.length, fail('a block appears twice'));
   invariant(numCommitted <= tokens.length, fail('more committed than appended'));
   const seen = new Set<number>();
   const hold = (position: number): void => {

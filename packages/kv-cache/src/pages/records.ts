@@ -56,7 +56,7 @@ export interface PageRecords extends RecordShape {
   close(): Promise<void>;
 }
 
-/** Where a page lies. */
+/** The record of a page. */
 interface Entry {
   readonly record: number;
   readonly generation: number;
@@ -294,7 +294,7 @@ class FilePageRecords implements PageRecords {
       await file.readParts(begin, [header, page]);
       return;
     }
-    // both have to end before somebody else gets the buffers
+    // both have to end before the buffers are reused
     const results = await Promise.allSettled([file.read(begin, header), file.read(begin + header.byteLength, page)]);
     for (const result of results) if (result.status === 'rejected') throw result.reason;
   }

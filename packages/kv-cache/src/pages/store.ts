@@ -28,7 +28,7 @@ export interface PageMove {
   readonly sizeBytes: number;
 }
 
-/** Counters since creation, and what is there now. */
+/** Counters since creation, and current sizes. */
 export interface PageStatistics {
   readonly numWarmPages: number;
   readonly numColdPages: number;

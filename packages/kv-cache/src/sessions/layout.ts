@@ -29,7 +29,7 @@ export interface SessionHeader {
   readonly modelHash: string;
   /** Everything else that must match before a session is resumed: dtypes, block size, attention policy. */
   readonly options: Readonly<Record<string, SessionOptionValue>>;
-  /** Whatever the engine wants to keep beside the sections. */
+  /** Data of the engine besides the sections. */
   readonly metadata: JsonValue;
   readonly chunkBytes: number;
   readonly sections: readonly { readonly name: string; readonly sizeBytes: number }[];

@@ -91,7 +91,7 @@ async function readPreamble(
   return { jsonBytes, headerBytes, headerChecksum: words.slice(4, 6) };
 }
 
-/** Where each section lies; together they fill the file. */
+/** The place of each section; together they fill the file. */
 function locateSections(
   { sections, chunkBytes }: SessionHeader,
   firstOffset: number,
@@ -101,7 +101,7 @@ function locateSections(
   const located = new Map<string, StoredSection>();
   let fileOffset = firstOffset;
   for (const [index, { name, sizeBytes }] of sections.entries()) {
-    if (located.has(name)) fail(preambleBytes, 'sections', `"${name}" is there twice`);
+    if (located.has(name)) fail(preambleBytes, 'sections', `"${name}" appears twice`);
     located.set(name, { index, sizeBytes, fileOffset });
     fileOffset += storedBytes(sizeBytes, chunkBytes);
   }

@@ -19,7 +19,7 @@ export class ItemMarks {
     return this.#at[item] === this.#set;
   }
 
-  /** Puts an item into the set; false when it is there already. */
+  /** Adds an item to the set; false when the set has it already. */
   add(item: number): boolean {
     if (this.#at[item] === this.#set) return false;
     this.#at[item] = this.#set;

@@ -175,7 +175,7 @@ class Division {
  * Plans slots, hot and warm items per layer. Spread a planned layer into a `NeuronLayer`.
  * @throws {CapacityError} when the budget is too small for the hot items and the working slots; `needed` is the smallest
  *   that works
- * @throws {ArgumentError} when a size or a frequency makes no sense
+ * @throws {ArgumentError} when a size or a frequency is invalid
  */
 export function planNeuronTiers(options: NeuronTierOptions): NeuronTierPlan {
   const { budgetBytes, layers, hotFrequency = Infinity, coldCost = defaultColdCost } = options;

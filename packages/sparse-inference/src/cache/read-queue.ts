@@ -65,7 +65,7 @@ export class ReadQueue {
     if (this.#waiting.has(job)) this.#wanted.push(job);
   }
 
-  /** Drops a job: it never starts, or its read is told to end. */
+  /** Drops a job: it never starts, or its read is aborted. */
   cancel(job: ReadJob): void {
     if (this.#waiting.delete(job)) job.onEnd();
     else this.#running.get(job)?.abort();

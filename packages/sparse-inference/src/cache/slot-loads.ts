@@ -1,6 +1,6 @@
 /**
  * Brings items into the slots of one layer, from copies in RAM or by reads of the sources, and knows what is on its way.
- * A load is told by its slot's token: when the slot is given up, the token changes, and what arrives late is passed over.
+ * A load is identified by its slot's token: when the slot is given up, the token changes, and late data is ignored.
  * A slot into which the backend still writes is neither free nor taken until that has ended.
  */
 import { invariant } from '@winnow/tensor';
@@ -141,7 +141,7 @@ export class SlotLoads {
     return this.#writing[slot] > 0;
   }
 
-  /** Slots that were given up are still being written to: not all slots can be counted on. */
+  /** Slots that were given up are still being written to: not all slots are available. */
   get isLeaving(): boolean {
     return this.#numLeaving > 0;
   }
@@ -343,7 +343,7 @@ export class SlotLoads {
     this.#options.warm.abandon(place);
   }
 
-  /** One part of the slot's item is there. */
+  /** One part of the slot's item has arrived. */
   #arrived(slot: number): void {
     if (--this.#pending[slot] > 0) return;
     const place = this.#warmPlace[slot];

@@ -18,7 +18,7 @@ export function defaultMaxReads(bufferBytes: number): number {
 
 /**
  * Memory for reads that a cache makes at most, an input of `planNeuronTiers`.
- * @param largestBytes the longest stretch of a source that one item takes: one piece, or all that lie side by side
+ * @param largestBytes the longest range of a source that one item takes: one piece, or all that are side by side
  */
 export function neuronStagingBytes(
   largestBytes: number,

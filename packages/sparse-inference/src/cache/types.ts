@@ -12,7 +12,7 @@ export interface NeuronPiece {
   /** Where the items are: number `i` at `byteOffset + i * strideBytes`. The cache reads it and leaves it open. */
   readonly source: ByteSource;
   readonly byteOffset: number;
-  /** Default: the bytes of an item. Larger where the pieces of an item lie side by side: then they are read together. */
+  /** Default: the bytes of an item. Larger where the pieces of an item are side by side: then they are read together. */
   readonly strideBytes?: number;
 }
 
@@ -60,9 +60,9 @@ export interface NeuronCacheOptions {
   readonly maxGapBytes?: number;
   /** Called for each piece read from a source; `false` makes it a damaged one. `bytes` is valid during the call. */
   readonly verify?: (layer: number, piece: number, item: number, bytes: Uint8Array) => boolean;
-  /** What an item is called in messages. Default `neuron`. */
+  /** Name of an item in messages. Default `neuron`. */
   readonly itemName?: string;
-  /** Ends the loading at creation. */
+  /** Aborts the loading at creation. */
   readonly signal?: AbortSignal;
   /** Progress of the loading at creation. */
   readonly onProgress?: (doneBytes: number, totalBytes: number) => void;
@@ -74,13 +74,13 @@ export interface NeuronLayerStatistics {
   readonly requests: number;
   /** In a slot, or on the way into one. */
   readonly hits: number;
-  /** Of the hits those that a prefetch brought and nobody had asked for since. */
+  /** Hits that a prefetch brought and that were not requested before. */
   readonly prefetchHits: number;
   /** `warmHits + coldReads`. */
   readonly misses: number;
   readonly warmHits: number;
   readonly coldReads: number;
-  /** Items that had to leave a slot, and the warm tier. */
+  /** Items evicted from a slot, and from the warm tier. */
   readonly evictions: number;
   readonly warmEvictions: number;
   /** Items that `prefetch` began to load, could not for lack of slots, and dropped before they arrived. */
@@ -114,7 +114,7 @@ export interface NeuronCache {
   ensure(layer: number, ids: Int32Array, count: number, rowsOut: Int32Array, signal?: AbortSignal): Promise<void>;
   /** How many of `ids[begin ... end)`, from the first on, one `ensure` can take. */
   fit(layer: number, ids: Int32Array, begin: number, end: number): number;
-  /** Lets go of what the last `ensure` of the layer held. */
+  /** Releases the items that the last `ensure` of the layer held. */
   release(layer: number): void;
   /**
    * Starts to load items that will be needed, as far as there are slots that no `ensure` holds. It reports no failure: an

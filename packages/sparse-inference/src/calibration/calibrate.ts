@@ -17,7 +17,7 @@ import { verifyPhase } from './verify-phase.js';
  * trains what tells them from the hidden state, chooses thresholds on text of their own and measures on other text again.
  * Hidden states are in memory for one group of samples at a time.
  *
- * The same source, options and backend give the same sidecar to the last bit, also when a run goes on from the checkpoint of
+ * The same source, options and backend give the same sidecar to the last bit, also when a run resumes from the checkpoint of
  * another that was stopped or killed.
  * @throws {ArgumentError} for options that make no sense
  * @throws {FormatError} for a damaged checkpoint

@@ -48,7 +48,7 @@ export class LayerMeasurement {
     const { hiddenDim, ffnDim } = this.#shape;
     const { predictor } = this.#layer;
     const values = neuronValues(this.#shape, gate, up);
-    const told = scores ?? (gate === undefined ? values : neuronValues(this.#shape, undefined, gate));
+    const predicted = scores ?? (gate === undefined ? values : neuronValues(this.#shape, undefined, gate));
     for (let t = 0; t < numTokens; t++) {
       const isCompared = this.#numTokens++ % this.#every === 0;
       if (predictor.kind === 'input-threshold' && !isCompared) continue;
@@ -56,7 +56,7 @@ export class LayerMeasurement {
       const row = x.slice(t * hiddenDim, (t + 1) * hiddenDim);
       const sparse = exact.slice();
       if (predictor.kind !== 'input-threshold') {
-        const scoresOfToken = told.subarray(t * ffnDim, (t + 1) * ffnDim);
+        const scoresOfToken = predicted.subarray(t * ffnDim, (t + 1) * ffnDim);
         keepChosen(sparse, scoresOfToken, predictor.thresholds, predictor.kind !== 'low-rank');
         this.#count(exact, (id) => isChosen(scoresOfToken[id], predictor.thresholds[id], predictor.kind));
       }
@@ -127,10 +127,10 @@ export class LayerMeasurement {
     };
     const values = neuronValues(this.#shape, isGated ? await product('gate') : undefined, await product('up'));
     for (const [row, { exact, sparse }] of this.#compared.entries()) {
-      const told = values.slice(row * ffnDim, (row + 1) * ffnDim);
-      sparse.set(told);
-      keepChosen(sparse, told, this.#layer.predictor.thresholds, true);
-      this.#count(exact, (id) => isChosen(told[id], this.#layer.predictor.thresholds[id], 'input-threshold'));
+      const predicted = values.slice(row * ffnDim, (row + 1) * ffnDim);
+      sparse.set(predicted);
+      keepChosen(sparse, predicted, this.#layer.predictor.thresholds, true);
+      this.#count(exact, (id) => isChosen(predicted[id], this.#layer.predictor.thresholds[id], 'input-threshold'));
     }
   }
 

@@ -42,8 +42,8 @@ export async function measureSidecar(
       await source.trace(
         sample,
         async (trace) => {
-          const told = await scores.get(trace.layer)?.scores(trace.x, trace.numTokens);
-          measurements.get(trace.layer)?.observe(trace, told);
+          const scored = await scores.get(trace.layer)?.scores(trace.x, trace.numTokens);
+          measurements.get(trace.layer)?.observe(trace, scored);
         },
         signal === undefined ? {} : { signal },
       );

@@ -77,7 +77,7 @@ export function sparseMatrices(
     case 'gate-threshold':
       return sparse.isGated ? ['up', 'down'] : ['down'];
     default:
-      // gate and up lie input by input
+      // gate and up are stored input by input
       return ['down'];
   }
 }

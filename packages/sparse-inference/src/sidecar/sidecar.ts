@@ -120,7 +120,7 @@ export interface SparseLayer extends FeedForwardShape {
   /** Share of tokens that each neuron is truly active for. */
   readonly frequencies: Float32Array; // [F]
   readonly report: LayerReport;
-  /** In the model at hand; files do not have it. */
+  /** Storage in the loaded model; files do not have it. */
   readonly rows?: NeuronRows;
 }
 
