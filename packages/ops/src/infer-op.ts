@@ -26,6 +26,19 @@ export function inferOp(
     bindings.set(letter, complete[attribute] as number);
   }
   const shapes: Record<string, readonly Dim[]> = {};
+  matchInputs(spec, inputs, bindings, shapes);
+  const outputs = inferOutputs(spec, complete, updated, bindings, shapes);
+  checkFixedAxes(spec, bindings);
+  spec.check?.(shapes, complete);
+  return { outputs, attributes: complete };
+}
+
+function matchInputs(
+  spec: OpSpec,
+  inputs: Readonly<Record<string, TensorType>>,
+  bindings: Bindings,
+  shapes: Record<string, readonly Dim[]>,
+): void {
   for (const [name, input] of Object.entries(spec.inputs)) {
     const tensor = inputs[name];
     if (tensor === undefined) {
@@ -39,9 +52,18 @@ export function inferOp(
   for (const name of Object.keys(inputs)) {
     if (!Object.hasOwn(spec.inputs, name)) throw unknownName(spec, 'input', name, spec.inputs);
   }
+}
+
+function inferOutputs(
+  spec: OpSpec,
+  attributes: Attributes,
+  updated: Readonly<Record<string, TensorType>>,
+  bindings: Bindings,
+  shapes: Record<string, readonly Dim[]>,
+): Record<string, TensorType> {
   const outputs: Record<string, TensorType> = {};
   for (const [name, output] of Object.entries(spec.outputs)) {
-    if (output.when !== undefined && complete[output.when] !== true) continue;
+    if (output.when !== undefined && attributes[output.when] !== true) continue;
     const target = updated[name];
     if ((output.updates === true) !== (target !== undefined)) {
       throw new ArgumentError({
@@ -63,19 +85,16 @@ export function inferOp(
   for (const name of Object.keys(updated)) {
     if (!Object.hasOwn(spec.outputs, name)) throw unknownName(spec, 'output', name, spec.outputs);
   }
+  return outputs;
+}
+
+function checkFixedAxes(spec: OpSpec, bindings: Bindings): void {
   for (const letter of spec.fixedAxes ?? []) {
     const dim = bindings.get(letter);
-    if (typeof dim === 'string') {
-      throw new ShapeError({
-        op: spec.name,
-        rule: `size of axis ${letter}`,
-        expected: 'a number',
-        actual: `symbol ${dim}`,
-      });
-    }
+    if (typeof dim !== 'string') continue;
+    const actual = `symbol ${dim}`;
+    throw new ShapeError({ op: spec.name, rule: `size of axis ${letter}`, expected: 'a number', actual });
   }
-  spec.check?.(shapes, complete);
-  return { outputs, attributes: complete };
 }
 
 function checkDType(spec: OpSpec, name: string, allowed: readonly DType[], actual: DType): void {

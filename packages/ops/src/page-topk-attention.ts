@@ -2,10 +2,10 @@ import { attentionBytes, attentionFlops } from './attention-partial.js';
 import { attentionAttributes, checkAttention, visibility } from './attention-visibility.js';
 import { checkSummaries } from './block-mean-append.js';
 import { f32Only, i32Only } from './dtypes.js';
-import { bindKeyMass, massAttribute, massOutput } from './key-mass.js';
-import { attentionAxes, kvReader } from './kv-view.js';
-import type { Attributes, OpSpec } from './op-spec.js';
-import { attentionFixedAxes, attentionInputs, bindCap, bindLogit, maxSlotsOf } from './sparse-inputs.js';
+import { bindKeyMass, massAttribute, massOutput, type KeyMass } from './key-mass.js';
+import { attentionAxes, kvReader, type KvReader } from './kv-view.js';
+import type { Attributes, OpSpec, ReferenceCall } from './op-spec.js';
+import { attentionFixedAxes, attentionInputs, bindCap, bindLogit, maxSlotsOf, type Logit } from './sparse-inputs.js';
 import { SoftmaxSum } from './softmax-sum.js';
 import { checkCausal, checkCounts } from './streaming-attention.js';
 
@@ -62,143 +62,9 @@ export const pageTopKAttention: OpSpec = {
     checkCounts(op, attributes, { budget: -1, epsilon: 0, sinks: 0, local: 1 });
     checkSummaries(op, Number(shapes['keys'][2]), Number(shapes['keyMin'][1]));
   },
-  bindReference({ inputs, outputs, attributes }) {
-    const { q, positions, sequences, keys, blockTable, boxCounts, keyMin, keyMax, valueNorms } = inputs;
-    const { y, certificate, errorBound, pages, pairs, mass } = outputs;
-    const cache = kvReader(inputs);
-    const { headDim, valueDim, numKvHeads } = cache;
-    const numHeads = q.shape[1];
-    const groupSize = numHeads / numKvHeads;
-    const keyMass = bindKeyMass(mass, groupSize);
-    const qs = q.data as Float32Array;
-    const boxBounds = new BoxBounds(groupSize, headDim, attributes);
-    const budget = attributes['budget'] as number;
-    const epsilon = attributes['epsilon'] as number;
-    const sinks = attributes['sinks'] as number;
-    const local = attributes['local'] as number;
-    const logit = bindLogit(qs, cache, attributes);
-    const isVisible = visibility(attributes);
-    const numParts = keyMin.shape[1];
-    const pageSize = keys.shape[2] / numParts;
-    const maxPages = maxSlotsOf(blockTable.shape, keys.shape) / pageSize;
-    const maxBlocks = blockTable.shape[1];
-    const sums = Array.from({ length: groupSize }, () => new SoftmaxSum(valueDim));
-    const key = new Float32Array(headDim);
-    const value = new Float32Array(valueDim);
-    const numSeen = new Int32Array(maxPages); // of pages that are not attended to yet, else 0
-    const bounds = new Float64Array(groupSize * maxPages);
-
-    const summaryOf = (sequence: number, page: number, kvHead: number): number => {
-      const block = blockTable.data[sequence * maxBlocks + Math.floor(page / numParts)];
-      return (block * numParts + (page % numParts)) * numKvHeads + kvHead;
-    };
-    /** Attends to the seen keys of a page and returns how many they are. */
-    const attend = (t: number, kvHead: number, page: number): number => {
-      const sequence = sequences.data[t];
-      const end = Math.min(cache.contextLength(sequence), (page + 1) * pageSize);
-      let numKeys = 0;
-      for (let j = page * pageSize; j < end; j++) {
-        const slot = cache.physicalSlot(sequence, j);
-        if (!isVisible(positions.data[t], cache.position(slot))) continue;
-        cache.readKey(slot, kvHead, key);
-        cache.readValue(slot, kvHead, value);
-        for (let g = 0; g < groupSize; g++) {
-          const score = logit((t * numHeads + kvHead * groupSize + g) * headDim, key);
-          sums[g].add(score, value);
-          keyMass?.visit(g, j, score);
-        }
-        numKeys += 1;
-      }
-      return numKeys;
-    };
-    const missing = (g: number, numPages: number): number => {
-      let rest = 0;
-      for (let page = 0; page < numPages; page++) {
-        if (numSeen[page] > 0) rest += numSeen[page] * Math.exp(bounds[g * maxPages + page] - sums[g].max);
-      }
-      return missingShare(rest, sums[g].sum);
-    };
-
-    const attendGroup = (t: number, kvHead: number): void => {
-      const sequence = sequences.data[t];
-      const position = positions.data[t];
-      const contextLength = cache.contextLength(sequence);
-      const numPages = Math.ceil(contextLength / pageSize);
-      const firstRow = t * numHeads + kvHead * groupSize;
-      let numAttended = 0;
-      let numKeys = 0;
-      for (const sum of sums) sum.clear();
-      boxBounds.setQueries(qs, firstRow * headDim);
-      for (let page = 0; page < numPages; page++) {
-        const summary = summaryOf(sequence, page, kvHead);
-        const end = Math.min(contextLength, (page + 1) * pageSize);
-        let isExact = boxCounts.data[summary] !== pageSize;
-        numSeen[page] = 0;
-        for (let j = page * pageSize; j < end; j++) {
-          const keyPosition = cache.position(cache.physicalSlot(sequence, j));
-          if (!isVisible(position, keyPosition)) continue;
-          numSeen[page] += 1;
-          if (keyPosition < sinks || position - keyPosition < local) isExact = true;
-        }
-        if (numSeen[page] === 0) continue;
-        if (isExact) {
-          numKeys += attend(t, kvHead, page);
-          numAttended += 1;
-          numSeen[page] = 0;
-        } else {
-          for (let g = 0; g < groupSize; g++) {
-            bounds[g * maxPages + page] = boxBounds.of(
-              g,
-              keyMin.data,
-              summary * headDim,
-              keyMax.data,
-              summary * headDim,
-            );
-          }
-        }
-      }
-      const isGoodEnough = (): boolean => {
-        if (epsilon === 0) return false;
-        for (let g = 0; g < groupSize; g++) if (!(missing(g, numPages) <= epsilon)) return false;
-        return true;
-      };
-      for (let left = budget === -1 ? numPages : budget; left > 0 && !isGoodEnough(); left--) {
-        let best = -1;
-        let bestBound = -Infinity;
-        for (let page = 0; page < numPages; page++) {
-          if (numSeen[page] === 0) continue;
-          let bound = -Infinity;
-          for (let g = 0; g < groupSize; g++) bound = Math.max(bound, bounds[g * maxPages + page]);
-          if (best !== -1 && !(bound > bestBound)) continue;
-          best = page;
-          bestBound = bound;
-        }
-        if (best === -1) break;
-        numKeys += attend(t, kvHead, best);
-        numAttended += 1;
-        numSeen[best] = 0;
-      }
-      let largestNorm = 0;
-      for (let page = 0; page < numPages; page++) {
-        if (numSeen[page] === 0) continue;
-        largestNorm = Math.max(largestNorm, valueNorms.data[summaryOf(sequence, page, kvHead)]);
-      }
-      for (let g = 0; g < groupSize; g++) {
-        const row = firstRow + g;
-        let squares = 0;
-        for (let d = 0; d < valueDim; d++) squares += sums[g].mean(d) ** 2;
-        sums[g].finish(y.data as Float32Array, row * valueDim);
-        keyMass?.finish(g, sums[g]);
-        certificate.data[row] = missing(g, numPages);
-        errorBound.data[row] = certificate.data[row] * (largestNorm + Math.sqrt(squares));
-      }
-      pages.data[t * numKvHeads + kvHead] = numAttended;
-      pairs.data[t * numKvHeads + kvHead] = numKeys;
-      keyMass?.write(t, kvHead);
-    };
-    return () => {
-      for (let t = 0; t < q.shape[0]; t++) for (let kvHead = 0; kvHead < numKvHeads; kvHead++) attendGroup(t, kvHead);
-    };
+  bindReference(call) {
+    const reference = new PageTopKReference(call);
+    return () => reference.run();
   },
   flops: attentionFlops,
   bytes: attentionBytes,
@@ -238,4 +104,186 @@ export class BoxBounds {
 /** `rest / (rest + sum)`: the softmax mass that is missing at most when the weights left out sum up to `rest` at most. */
 export function missingShare(rest: number, sum: number): number {
   return rest === 0 ? 0 : rest === Infinity ? 1 : rest / (rest + sum);
+}
+
+/** Steps 1 to 3, one KV head after the other. */
+class PageTopKReference {
+  readonly #call: ReferenceCall;
+  readonly #cache: KvReader;
+  readonly #groupSize: number;
+  readonly #keyMass: KeyMass | undefined;
+  readonly #logit: Logit;
+  readonly #isVisible: ReturnType<typeof visibility>;
+  readonly #boxBounds: BoxBounds;
+  readonly #pageSize: number;
+  readonly #maxPages: number;
+  readonly #sums: readonly SoftmaxSum[];
+  readonly #key: Float32Array;
+  readonly #value: Float32Array;
+  /** Seen keys of pages that are not attended to yet, else 0. */
+  readonly #numSeen: Int32Array;
+  readonly #bounds: Float64Array;
+  #numAttended = 0;
+  #numKeys = 0;
+
+  constructor(call: ReferenceCall) {
+    const { inputs, outputs, attributes } = call;
+    const { q, keys, blockTable, keyMin } = inputs;
+    this.#call = call;
+    this.#cache = kvReader(inputs);
+    const { headDim, valueDim, numKvHeads } = this.#cache;
+    this.#groupSize = q.shape[1] / numKvHeads;
+    this.#keyMass = bindKeyMass(outputs['mass'], this.#groupSize);
+    this.#logit = bindLogit(q.data as Float32Array, this.#cache, attributes);
+    this.#isVisible = visibility(attributes);
+    this.#boxBounds = new BoxBounds(this.#groupSize, headDim, attributes);
+    this.#pageSize = keys.shape[2] / keyMin.shape[1];
+    this.#maxPages = maxSlotsOf(blockTable.shape, keys.shape) / this.#pageSize;
+    this.#sums = Array.from({ length: this.#groupSize }, () => new SoftmaxSum(valueDim));
+    this.#key = new Float32Array(headDim);
+    this.#value = new Float32Array(valueDim);
+    this.#numSeen = new Int32Array(this.#maxPages);
+    this.#bounds = new Float64Array(this.#groupSize * this.#maxPages);
+  }
+
+  run(): void {
+    const numTokens = this.#call.inputs['q'].shape[0];
+    for (let t = 0; t < numTokens; t++) {
+      for (let kvHead = 0; kvHead < this.#cache.numKvHeads; kvHead++) this.#attendGroup(t, kvHead);
+    }
+  }
+
+  #attendGroup(t: number, kvHead: number): void {
+    const { q, sequences } = this.#call.inputs;
+    const { pages, pairs } = this.#call.outputs;
+    const { numKvHeads, headDim } = this.#cache;
+    const numPages = Math.ceil(this.#cache.contextLength(sequences.data[t]) / this.#pageSize);
+    const firstRow = t * q.shape[1] + kvHead * this.#groupSize;
+    this.#numAttended = 0;
+    this.#numKeys = 0;
+    for (const sum of this.#sums) sum.clear();
+    this.#boxBounds.setQueries(q.data as Float32Array, firstRow * headDim);
+    for (let page = 0; page < numPages; page++) this.#visit(t, kvHead, page);
+    this.#attendBest(t, kvHead, numPages);
+    this.#finish(t, kvHead, numPages, firstRow);
+    pages.data[t * numKvHeads + kvHead] = this.#numAttended;
+    pairs.data[t * numKvHeads + kvHead] = this.#numKeys;
+    this.#keyMass?.write(t, kvHead);
+  }
+
+  /** Attends to a page that step 1 takes, and bounds the logits of the others. */
+  #visit(t: number, kvHead: number, page: number): void {
+    const { positions, sequences, boxCounts, keyMin, keyMax } = this.#call.inputs;
+    const { sinks, local } = this.#call.attributes as Readonly<Record<string, number>>;
+    const [sequence, position] = [sequences.data[t], positions.data[t]];
+    const summary = this.#summaryOf(sequence, page, kvHead);
+    const end = Math.min(this.#cache.contextLength(sequence), (page + 1) * this.#pageSize);
+    let isExact = boxCounts.data[summary] !== this.#pageSize;
+    this.#numSeen[page] = 0;
+    for (let j = page * this.#pageSize; j < end; j++) {
+      const keyPosition = this.#cache.position(this.#cache.physicalSlot(sequence, j));
+      if (!this.#isVisible(position, keyPosition)) continue;
+      this.#numSeen[page] += 1;
+      if (keyPosition < sinks || position - keyPosition < local) isExact = true;
+    }
+    if (this.#numSeen[page] === 0) return;
+    if (isExact) return this.#attend(t, kvHead, page);
+    const at = summary * this.#cache.headDim;
+    for (let g = 0; g < this.#groupSize; g++) {
+      this.#bounds[g * this.#maxPages + page] = this.#boxBounds.of(g, keyMin.data, at, keyMax.data, at);
+    }
+  }
+
+  /** Step 2. */
+  #attendBest(t: number, kvHead: number, numPages: number): void {
+    const budget = this.#call.attributes['budget'] as number;
+    for (let left = budget === -1 ? numPages : budget; left > 0 && !this.#isGoodEnough(numPages); left--) {
+      const best = this.#bestPage(numPages);
+      if (best === -1) return;
+      this.#attend(t, kvHead, best);
+    }
+  }
+
+  #bestPage(numPages: number): number {
+    let best = -1;
+    let bestBound = -Infinity;
+    for (let page = 0; page < numPages; page++) {
+      if (this.#numSeen[page] === 0) continue;
+      let bound = -Infinity;
+      for (let g = 0; g < this.#groupSize; g++) bound = Math.max(bound, this.#bounds[g * this.#maxPages + page]);
+      if (best !== -1 && !(bound > bestBound)) continue;
+      best = page;
+      bestBound = bound;
+    }
+    return best;
+  }
+
+  /** Attends to the seen keys of a page. */
+  #attend(t: number, kvHead: number, page: number): void {
+    const { q, positions, sequences } = this.#call.inputs;
+    const { headDim } = this.#cache;
+    const sequence = sequences.data[t];
+    const firstRow = t * q.shape[1] + kvHead * this.#groupSize;
+    const end = Math.min(this.#cache.contextLength(sequence), (page + 1) * this.#pageSize);
+    for (let j = page * this.#pageSize; j < end; j++) {
+      const slot = this.#cache.physicalSlot(sequence, j);
+      if (!this.#isVisible(positions.data[t], this.#cache.position(slot))) continue;
+      this.#cache.readKey(slot, kvHead, this.#key);
+      this.#cache.readValue(slot, kvHead, this.#value);
+      for (let g = 0; g < this.#groupSize; g++) {
+        const score = this.#logit((firstRow + g) * headDim, this.#key);
+        this.#sums[g].add(score, this.#value);
+        this.#keyMass?.visit(g, j, score);
+      }
+      this.#numKeys += 1;
+    }
+    this.#numAttended += 1;
+    this.#numSeen[page] = 0;
+  }
+
+  #isGoodEnough(numPages: number): boolean {
+    const epsilon = this.#call.attributes['epsilon'] as number;
+    if (epsilon === 0) return false;
+    for (let g = 0; g < this.#groupSize; g++) if (!(this.#missing(g, numPages) <= epsilon)) return false;
+    return true;
+  }
+
+  /** The certificate of step 3. */
+  #missing(g: number, numPages: number): number {
+    let rest = 0;
+    for (let page = 0; page < numPages; page++) {
+      const numSeen = this.#numSeen[page];
+      if (numSeen > 0) rest += numSeen * Math.exp(this.#bounds[g * this.#maxPages + page] - this.#sums[g].max);
+    }
+    return missingShare(rest, this.#sums[g].sum);
+  }
+
+  #finish(t: number, kvHead: number, numPages: number, firstRow: number): void {
+    const { sequences, valueNorms } = this.#call.inputs;
+    const { y, certificate, errorBound } = this.#call.outputs;
+    const { valueDim } = this.#cache;
+    let largestNorm = 0;
+    for (let page = 0; page < numPages; page++) {
+      if (this.#numSeen[page] === 0) continue;
+      largestNorm = Math.max(largestNorm, valueNorms.data[this.#summaryOf(sequences.data[t], page, kvHead)]);
+    }
+    for (let g = 0; g < this.#groupSize; g++) {
+      const row = firstRow + g;
+      const sum = this.#sums[g];
+      let squares = 0;
+      for (let d = 0; d < valueDim; d++) squares += sum.mean(d) ** 2;
+      sum.finish(y.data as Float32Array, row * valueDim);
+      this.#keyMass?.finish(g, sum);
+      certificate.data[row] = this.#missing(g, numPages);
+      errorBound.data[row] = certificate.data[row] * (largestNorm + Math.sqrt(squares));
+    }
+  }
+
+  /** Row of a page in the summaries of its cache. */
+  #summaryOf(sequence: number, page: number, kvHead: number): number {
+    const { blockTable, keyMin } = this.#call.inputs;
+    const numParts = keyMin.shape[1];
+    const block = blockTable.data[sequence * blockTable.shape[1] + Math.floor(page / numParts)];
+    return (block * numParts + (page % numParts)) * this.#cache.numKvHeads + kvHead;
+  }
 }

@@ -3,11 +3,19 @@ import { attentionAttributes, checkAttention, visibility } from './attention-vis
 import { checkSummaries } from './block-mean-append.js';
 import { f32Only, i32Only } from './dtypes.js';
 import { columnDTypes } from './key-columns-append.js';
-import { bindKeyMass, massAttribute, massOutput } from './key-mass.js';
-import { attentionAxes, kvReader } from './kv-view.js';
-import type { OpSpec } from './op-spec.js';
-import { attentionFixedAxes, attentionInputs, bindCap, bindLogit, chooseLargest, maxSlotsOf } from './sparse-inputs.js';
-import { rowReader } from './row-access.js';
+import { bindKeyMass, massAttribute, massOutput, type KeyMass } from './key-mass.js';
+import { attentionAxes, kvReader, type KvReader } from './kv-view.js';
+import type { OpSpec, ReferenceCall } from './op-spec.js';
+import {
+  attentionFixedAxes,
+  attentionInputs,
+  bindCap,
+  bindLogit,
+  chooseLargest,
+  maxSlotsOf,
+  type Logit,
+} from './sparse-inputs.js';
+import { rowReader, type RowReader } from './row-access.js';
 import { SoftmaxSum } from './softmax-sum.js';
 import { checkCausal, checkCounts } from './streaming-attention.js';
 
@@ -70,138 +78,201 @@ export const sparqAttention: OpSpec = {
     }
     if (valueMeans !== undefined) checkSummaries(op, Number(keys[2]), Number(valueMeans[1]));
   },
-  bindReference({ inputs, outputs: { y, alpha, pairs, mass }, attributes }) {
-    const { q, positions, sequences, blockTable, keys, columns } = inputs;
-    const cache = kvReader(inputs);
-    const { headDim, valueDim, numKvHeads } = cache;
-    const numHeads = q.shape[1];
-    const qs = q.data as Float32Array;
-    const groupSize = attributes['grouped'] === true ? numHeads / numKvHeads : 1;
-    const headsPerKv = numHeads / numKvHeads;
-    const keyMass = bindKeyMass(mass, headsPerKv);
-    const rank = Math.min(attributes['rank'] as number, headDim);
-    const topK = attributes['topK'] as number;
-    const local = attributes['local'] as number;
-    const scale = attributes['scale'] as number;
-    const cap = bindCap(attributes);
-    const logit = bindLogit(qs, cache, attributes);
-    const isVisible = visibility(attributes);
-    const sum = new SoftmaxSum(valueDim);
-    const key = new Float32Array(headDim);
-    const value = new Float32Array(valueDim);
-    const readComponent = columns === undefined ? undefined : rowReader(columns);
-    const blockSize = keys.shape[2];
-    const maxSlots = maxSlotsOf(blockTable.shape, keys.shape);
-    const slots = new Int32Array(maxSlots);
-    const logicalSlots = new Int32Array(maxSlots);
-    const weights = new Float64Array(groupSize * maxSlots);
-    const totals = new Float64Array(maxSlots);
-    const chosen = new Uint8Array(maxSlots);
-    const magnitudes = new Float64Array(headDim);
-    const isComponent = new Uint8Array(headDim);
-    const mean = new Float64Array(valueDim);
-
-    /** The stored components of a key that the approximate logits use; zeros elsewhere. */
-    const readApproximate = (slot: number, kvHead: number): void => {
-      if (readComponent === undefined) cache.readKey(slot, kvHead, key);
-      const first = (Math.floor(slot / blockSize) * numKvHeads + kvHead) * headDim;
-      for (let i = 0; i < headDim; i++) {
-        if (isComponent[i] === 0) key[i] = 0;
-        else readComponent?.((first + i) * blockSize + (slot % blockSize), 1, key, i);
-      }
-    };
-    const temperatureOf = (queryBegin: number): number => {
-      if (attributes['temperature'] !== true) return 1;
-      let all = 0;
-      let kept = 0;
-      for (let i = 0; i < headDim; i++) {
-        all += Math.abs(qs[queryBegin + i]);
-        kept += isComponent[i] * Math.abs(qs[queryBegin + i]);
-      }
-      return kept === 0 ? 1 : Math.sqrt(all / kept);
-    };
-    const approximate = (t: number, firstHead: number, kvHead: number, numVisible: number): void => {
-      const firstQuery = (t * numHeads + firstHead) * headDim;
-      magnitudes.fill(0);
-      for (let i = 0; i < groupSize * headDim; i++) magnitudes[i % headDim] += Math.abs(qs[firstQuery + i]);
-      chooseLargest(magnitudes, headDim, rank, isComponent);
-      totals.fill(0, 0, numVisible);
-      for (let g = 0; g < groupSize; g++) {
-        const queryBegin = firstQuery + g * headDim;
-        const factor = scale * temperatureOf(queryBegin);
-        let max = -Infinity;
-        for (let i = 0; i < numVisible; i++) {
-          readApproximate(slots[i], kvHead);
-          let product = 0;
-          for (let h = 0; h < headDim; h++) product += qs[queryBegin + h] * key[h];
-          weights[g * maxSlots + i] = cap(factor * product);
-          max = Math.max(max, weights[g * maxSlots + i]);
-        }
-        let denominator = 0;
-        for (let i = 0; i < numVisible; i++) {
-          weights[g * maxSlots + i] = Math.exp(weights[g * maxSlots + i] - max);
-          denominator += weights[g * maxSlots + i];
-        }
-        for (let i = 0; i < numVisible; i++) {
-          weights[g * maxSlots + i] /= denominator;
-          totals[i] += weights[g * maxSlots + i];
-        }
-      }
-    };
-
-    return () => {
-      for (let t = 0; t < q.shape[0]; t++) {
-        const sequence = sequences.data[t];
-        const position = positions.data[t];
-        let numVisible = 0;
-        for (let j = 0; j < cache.contextLength(sequence); j++) {
-          const slot = cache.physicalSlot(sequence, j);
-          if (!isVisible(position, cache.position(slot))) continue;
-          logicalSlots[numVisible] = j;
-          slots[numVisible++] = slot;
-        }
-        const isDense = numVisible <= topK;
-        pairs.data[t] = Math.min(topK, numVisible);
-        for (let firstHead = 0; firstHead < numHeads; firstHead += groupSize) {
-          const kvHead = Math.floor((firstHead * numKvHeads) / numHeads);
-          if (isDense) chosen.fill(1, 0, numVisible);
-          else {
-            approximate(t, firstHead, kvHead, numVisible);
-            for (let i = 0; i < numVisible; i++) {
-              if (position - cache.position(slots[i]) < local) totals[i] = Infinity;
-            }
-            chooseLargest(totals, numVisible, topK, chosen);
-          }
-          mean.fill(0);
-          for (let i = 0; i < numVisible; i++) {
-            cache.readValue(slots[i], kvHead, value);
-            for (let d = 0; d < valueDim; d++) mean[d] += value[d] / numVisible;
-          }
-          for (let g = 0; g < groupSize; g++) {
-            const row = t * numHeads + firstHead + g;
-            let share = isDense ? 1 : 0;
-            sum.clear();
-            for (let i = 0; i < numVisible; i++) {
-              if (chosen[i] === 0) continue;
-              if (!isDense) share += weights[g * maxSlots + i];
-              cache.readKey(slots[i], kvHead, key);
-              cache.readValue(slots[i], kvHead, value);
-              const score = logit(row * headDim, key);
-              sum.add(score, value);
-              keyMass?.visit(row % headsPerKv, logicalSlots[i], score);
-            }
-            keyMass?.finish(row % headsPerKv, sum);
-            alpha.data[row] = Math.min(1, share);
-            const kept = attributes['meanValue'] === true ? Math.min(1, share) : 1;
-            for (let d = 0; d < valueDim; d++) y.data[row * valueDim + d] = kept * sum.mean(d) + (1 - kept) * mean[d];
-          }
-          if ((firstHead + groupSize) % headsPerKv === 0) keyMass?.write(t, kvHead);
-        }
-      }
-    };
+  bindReference(call) {
+    const reference = new SparqReference(call);
+    return () => reference.run();
   },
   flops: ({ q, keys, y, blockTable }, { rank, topK }) =>
     2 * q[0] * q[1] * (blockTable[1] * keys[2] * Number(rank) + Number(topK) * (q[2] + y[2])),
   bytes: ({ q, keys, y, blockTable }, { rank, topK }) =>
     4 * q[0] * keys[1] * (blockTable[1] * keys[2] * Number(rank) + Number(topK) * (q[2] + y[2])),
 };
+
+/** Steps 1 to 3, for one token after the other. */
+class SparqReference {
+  readonly #call: ReferenceCall;
+  readonly #cache: KvReader;
+  readonly #groupSize: number;
+  readonly #headsPerKv: number;
+  readonly #keyMass: KeyMass | undefined;
+  readonly #logit: Logit;
+  readonly #cap: (logit: number) => number;
+  readonly #isVisible: ReturnType<typeof visibility>;
+  readonly #readComponent: RowReader | undefined;
+  readonly #sum: SoftmaxSum;
+  readonly #key: Float32Array;
+  readonly #value: Float32Array;
+  readonly #mean: Float64Array;
+  readonly #magnitudes: Float64Array;
+  readonly #isComponent: Uint8Array;
+  /** Of the visible keys: physical and logical slot, approximate weights per query head, their sums, and the choice. */
+  readonly #slots: Int32Array;
+  readonly #logicalSlots: Int32Array;
+  readonly #weights: Float64Array;
+  readonly #totals: Float64Array;
+  readonly #chosen: Uint8Array;
+
+  constructor(call: ReferenceCall) {
+    const { inputs, outputs, attributes } = call;
+    const { q, blockTable, keys, columns } = inputs;
+    this.#call = call;
+    this.#cache = kvReader(inputs);
+    const { headDim, valueDim, numKvHeads } = this.#cache;
+    this.#headsPerKv = q.shape[1] / numKvHeads;
+    this.#groupSize = attributes['grouped'] === true ? this.#headsPerKv : 1;
+    this.#keyMass = bindKeyMass(outputs['mass'], this.#headsPerKv);
+    this.#logit = bindLogit(q.data as Float32Array, this.#cache, attributes);
+    this.#cap = bindCap(attributes);
+    this.#isVisible = visibility(attributes);
+    this.#readComponent = columns === undefined ? undefined : rowReader(columns);
+    this.#sum = new SoftmaxSum(valueDim);
+    this.#key = new Float32Array(headDim);
+    this.#value = new Float32Array(valueDim);
+    this.#mean = new Float64Array(valueDim);
+    this.#magnitudes = new Float64Array(headDim);
+    this.#isComponent = new Uint8Array(headDim);
+    const maxSlots = maxSlotsOf(blockTable.shape, keys.shape);
+    this.#slots = new Int32Array(maxSlots);
+    this.#logicalSlots = new Int32Array(maxSlots);
+    this.#weights = new Float64Array(this.#groupSize * maxSlots);
+    this.#totals = new Float64Array(maxSlots);
+    this.#chosen = new Uint8Array(maxSlots);
+  }
+
+  run(): void {
+    const { q, positions, sequences } = this.#call.inputs;
+    const topK = this.#call.attributes['topK'] as number;
+    const numHeads = q.shape[1];
+    for (let t = 0; t < q.shape[0]; t++) {
+      const position = positions.data[t];
+      const numVisible = this.#findVisible(sequences.data[t], position);
+      const isDense = numVisible <= topK;
+      this.#call.outputs['pairs'].data[t] = Math.min(topK, numVisible);
+      for (let firstHead = 0; firstHead < numHeads; firstHead += this.#groupSize) {
+        const kvHead = Math.floor((firstHead * this.#cache.numKvHeads) / numHeads);
+        const firstRow = t * numHeads + firstHead;
+        if (isDense) this.#chosen.fill(1, 0, numVisible);
+        else this.#choose(firstRow, kvHead, position, numVisible);
+        this.#averageValues(kvHead, numVisible);
+        for (let g = 0; g < this.#groupSize; g++) this.#attend(firstRow, g, kvHead, numVisible, isDense);
+        if ((firstHead + this.#groupSize) % this.#headsPerKv === 0) this.#keyMass?.write(t, kvHead);
+      }
+    }
+  }
+
+  #findVisible(sequence: number, position: number): number {
+    let numVisible = 0;
+    for (let j = 0; j < this.#cache.contextLength(sequence); j++) {
+      const slot = this.#cache.physicalSlot(sequence, j);
+      if (!this.#isVisible(position, this.#cache.position(slot))) continue;
+      this.#logicalSlots[numVisible] = j;
+      this.#slots[numVisible++] = slot;
+    }
+    return numVisible;
+  }
+
+  /** Steps 1 and 2. */
+  #choose(firstRow: number, kvHead: number, position: number, numVisible: number): void {
+    const { topK, local } = this.#call.attributes as Readonly<Record<string, number>>;
+    this.#approximate(firstRow, kvHead, numVisible);
+    for (let i = 0; i < numVisible; i++) {
+      if (position - this.#cache.position(this.#slots[i]) < local) this.#totals[i] = Infinity;
+    }
+    chooseLargest(this.#totals, numVisible, topK, this.#chosen);
+  }
+
+  /** Weights of the visible keys by the components that are largest in the queries. */
+  #approximate(firstRow: number, kvHead: number, numVisible: number): void {
+    const qs = this.#call.inputs['q'].data as Float32Array;
+    const { headDim } = this.#cache;
+    const rank = Math.min(this.#call.attributes['rank'] as number, headDim);
+    const firstQuery = firstRow * headDim;
+    this.#magnitudes.fill(0);
+    for (let i = 0; i < this.#groupSize * headDim; i++) {
+      this.#magnitudes[i % headDim] += Math.abs(qs[firstQuery + i]);
+    }
+    chooseLargest(this.#magnitudes, headDim, rank, this.#isComponent);
+    this.#totals.fill(0, 0, numVisible);
+    for (let g = 0; g < this.#groupSize; g++) this.#approximateHead(firstQuery + g * headDim, g, kvHead, numVisible);
+  }
+
+  #approximateHead(queryBegin: number, g: number, kvHead: number, numVisible: number): void {
+    const qs = this.#call.inputs['q'].data as Float32Array;
+    const weights = this.#weights.subarray(g * this.#totals.length, (g + 1) * this.#totals.length);
+    const factor = (this.#call.attributes['scale'] as number) * this.#temperatureOf(queryBegin);
+    let max = -Infinity;
+    for (let i = 0; i < numVisible; i++) {
+      this.#readApproximate(this.#slots[i], kvHead);
+      let product = 0;
+      for (let h = 0; h < this.#cache.headDim; h++) product += qs[queryBegin + h] * this.#key[h];
+      weights[i] = this.#cap(factor * product);
+      max = Math.max(max, weights[i]);
+    }
+    let denominator = 0;
+    for (let i = 0; i < numVisible; i++) {
+      weights[i] = Math.exp(weights[i] - max);
+      denominator += weights[i];
+    }
+    for (let i = 0; i < numVisible; i++) {
+      weights[i] /= denominator;
+      this.#totals[i] += weights[i];
+    }
+  }
+
+  /** The stored components of a key that the approximate logits use; zeros elsewhere. */
+  #readApproximate(slot: number, kvHead: number): void {
+    const { headDim, numKvHeads } = this.#cache;
+    const blockSize = this.#call.inputs['keys'].shape[2];
+    if (this.#readComponent === undefined) this.#cache.readKey(slot, kvHead, this.#key);
+    const first = (Math.floor(slot / blockSize) * numKvHeads + kvHead) * headDim;
+    for (let i = 0; i < headDim; i++) {
+      if (this.#isComponent[i] === 0) this.#key[i] = 0;
+      else this.#readComponent?.((first + i) * blockSize + (slot % blockSize), 1, this.#key, i);
+    }
+  }
+
+  #temperatureOf(queryBegin: number): number {
+    if (this.#call.attributes['temperature'] !== true) return 1;
+    const qs = this.#call.inputs['q'].data as Float32Array;
+    let all = 0;
+    let kept = 0;
+    for (let i = 0; i < this.#cache.headDim; i++) {
+      all += Math.abs(qs[queryBegin + i]);
+      kept += this.#isComponent[i] * Math.abs(qs[queryBegin + i]);
+    }
+    return kept === 0 ? 1 : Math.sqrt(all / kept);
+  }
+
+  #averageValues(kvHead: number, numVisible: number): void {
+    this.#mean.fill(0);
+    for (let i = 0; i < numVisible; i++) {
+      this.#cache.readValue(this.#slots[i], kvHead, this.#value);
+      for (let d = 0; d < this.#mean.length; d++) this.#mean[d] += this.#value[d] / numVisible;
+    }
+  }
+
+  /** Step 3 of query head `g` of a group. */
+  #attend(firstRow: number, g: number, kvHead: number, numVisible: number, isDense: boolean): void {
+    const { y, alpha } = this.#call.outputs;
+    const { headDim, valueDim } = this.#cache;
+    const row = firstRow + g;
+    const head = row % this.#headsPerKv;
+    let share = isDense ? 1 : 0;
+    this.#sum.clear();
+    for (let i = 0; i < numVisible; i++) {
+      if (this.#chosen[i] === 0) continue;
+      if (!isDense) share += this.#weights[g * this.#totals.length + i];
+      this.#cache.readKey(this.#slots[i], kvHead, this.#key);
+      this.#cache.readValue(this.#slots[i], kvHead, this.#value);
+      const score = this.#logit(row * headDim, this.#key);
+      this.#sum.add(score, this.#value);
+      this.#keyMass?.visit(head, this.#logicalSlots[i], score);
+    }
+    this.#keyMass?.finish(head, this.#sum);
+    alpha.data[row] = Math.min(1, share);
+    const kept = this.#call.attributes['meanValue'] === true ? Math.min(1, share) : 1;
+    for (let d = 0; d < valueDim; d++) {
+      y.data[row * valueDim + d] = kept * this.#sum.mean(d) + (1 - kept) * this.#mean[d];
+    }
+  }
+}

@@ -2,10 +2,10 @@ import { ArgumentError } from '@winnow/tensor';
 import { attentionAttributes, checkAttention, visibility } from './attention-visibility.js';
 import { checkSummaries } from './block-mean-append.js';
 import { f32Only, i32Only } from './dtypes.js';
-import { bindKeyMass, massAttribute, massOutput } from './key-mass.js';
-import { attentionAxes, kvReader } from './kv-view.js';
-import type { AttributeSpec, Attributes, OpSpec, RecordShapes } from './op-spec.js';
-import { attentionFixedAxes, attentionInputs, bindLogit } from './sparse-inputs.js';
+import { bindKeyMass, massAttribute, massOutput, type KeyMass } from './key-mass.js';
+import { attentionAxes, kvReader, type KvReader } from './kv-view.js';
+import type { AttributeSpec, Attributes, OpSpec, RecordShapes, ReferenceCall } from './op-spec.js';
+import { attentionFixedAxes, attentionInputs, bindLogit, type Logit } from './sparse-inputs.js';
 import { SoftmaxSum } from './softmax-sum.js';
 
 /** Most global positions of a record. */
@@ -77,80 +77,120 @@ export const subquadraticAttention: OpSpec = {
       throw new ArgumentError({ argument: 'keyMeans, valueMeans, meanCounts', expected, actual: 'nothing' });
     }
   },
-  bindReference({ inputs, outputs, attributes }) {
-    const { q, positions, sequences, keys, keyMeans, valueMeans, meanCounts, blockTable } = inputs;
-    const { y, pairs, mass } = outputs;
-    const cache = kvReader(inputs);
-    const { headDim, valueDim, numKvHeads } = cache;
-    const numHeads = q.shape[1];
-    const groupSize = numHeads / numKvHeads;
-    const keyMass = bindKeyMass(mass, groupSize);
-    const logit = bindLogit(q.data as Float32Array, cache, attributes);
-    const isVisible = visibility(attributes);
-    const isToken = subquadraticTokenRule(attributes);
-    const hasLandmarks = attributes['landmarks'] !== 'off';
-    const numParts = keyMeans === undefined ? 1 : keyMeans.shape[1];
-    const blockSize = keys.shape[2] / numParts;
-    const isLandmark = subquadraticLandmarkRule(attributes, blockSize, isToken);
-    const causal = attributes['causal'] as boolean;
-    const hasBias = attributes['logCount'] === true;
-    const maxBlocks = blockTable.shape[1];
-    const sum = new SoftmaxSum(valueDim);
-    const key = new Float32Array(headDim);
-    const value = new Float32Array(valueDim);
-
-    const addLandmark = (sequence: number, block: number, kvHead: number, queryBegin: number): boolean => {
-      const contextLength = cache.contextLength(sequence);
-      const count = causal ? blockSize : Math.min(contextLength, (block + 1) * blockSize) - block * blockSize;
-      const cacheBlock = blockTable.data[sequence * maxBlocks + Math.floor(block / numParts)];
-      const row = (cacheBlock * numParts + (block % numParts)) * numKvHeads + kvHead;
-      if (meanCounts.data[row] !== count) return false;
-      for (let i = 0; i < headDim; i++) key[i] = keyMeans.data[row * headDim + i];
-      for (let i = 0; i < valueDim; i++) value[i] = valueMeans.data[row * valueDim + i];
-      sum.add(logit(queryBegin, key) + (hasBias ? Math.log(count) : 0), value);
-      return true;
-    };
-
-    return () => {
-      for (let t = 0; t < q.shape[0]; t++) {
-        const sequence = sequences.data[t];
-        const position = positions.data[t];
-        const contextLength = cache.contextLength(sequence);
-        pairs.data[t] = 0;
-        for (let head = 0; head < numHeads; head++) {
-          const kvHead = Math.floor(head / groupSize);
-          const queryBegin = (t * numHeads + head) * headDim;
-          let numKeys = 0;
-          sum.clear();
-          for (let j = 0; j < contextLength; j++) {
-            if (!isToken(position, j) || !isVisible(position, j)) continue;
-            const slot = cache.physicalSlot(sequence, j);
-            if (cache.position(slot) !== j) continue;
-            cache.readKey(slot, kvHead, key);
-            cache.readValue(slot, kvHead, value);
-            const score = logit(queryBegin, key);
-            sum.add(score, value);
-            keyMass?.visit(head % groupSize, j, score);
-            numKeys += 1;
-          }
-          for (let block = 0; hasLandmarks && block * blockSize < contextLength; block++) {
-            const last = Math.min(contextLength, (block + 1) * blockSize) - 1;
-            if (!isLandmark(position, block, contextLength)) continue;
-            if (!isVisible(position, block * blockSize) || !isVisible(position, last)) continue;
-            if (addLandmark(sequence, block, kvHead, queryBegin)) numKeys += 1;
-          }
-          sum.finish(y.data as Float32Array, (t * numHeads + head) * valueDim);
-          pairs.data[t] = numKeys;
-          keyMass?.finish(head % groupSize, sum);
-          if ((head + 1) % groupSize === 0) keyMass?.write(t, kvHead);
-        }
-      }
-    };
+  bindReference(call) {
+    const reference = new SubquadraticReference(call);
+    return () => reference.run();
   },
   flops: (shapes, attributes) => 2 * mostKeys(shapes, attributes) * shapes['q'][1] * (shapes['q'][2] + shapes['y'][2]),
   bytes: (shapes, attributes) =>
     4 * mostKeys(shapes, attributes) * shapes['keys'][1] * (shapes['q'][2] + shapes['y'][2]),
 };
+
+/** One query head after the other. */
+class SubquadraticReference {
+  readonly #call: ReferenceCall;
+  readonly #cache: KvReader;
+  readonly #groupSize: number;
+  readonly #keyMass: KeyMass | undefined;
+  readonly #logit: Logit;
+  readonly #isVisible: ReturnType<typeof visibility>;
+  readonly #isToken: ReturnType<typeof subquadraticTokenRule>;
+  readonly #isLandmark: ReturnType<typeof subquadraticLandmarkRule>;
+  /** Summaries per block of the cache, and slots per summary. */
+  readonly #numParts: number;
+  readonly #blockSize: number;
+  readonly #sum: SoftmaxSum;
+  readonly #key: Float32Array;
+  readonly #value: Float32Array;
+
+  constructor(call: ReferenceCall) {
+    const { inputs, outputs, attributes } = call;
+    const { q, keys, keyMeans } = inputs;
+    this.#call = call;
+    this.#cache = kvReader(inputs);
+    const { headDim, valueDim, numKvHeads } = this.#cache;
+    this.#groupSize = q.shape[1] / numKvHeads;
+    this.#keyMass = bindKeyMass(outputs['mass'], this.#groupSize);
+    this.#logit = bindLogit(q.data as Float32Array, this.#cache, attributes);
+    this.#isVisible = visibility(attributes);
+    this.#isToken = subquadraticTokenRule(attributes);
+    this.#numParts = keyMeans === undefined ? 1 : keyMeans.shape[1];
+    this.#blockSize = keys.shape[2] / this.#numParts;
+    this.#isLandmark = subquadraticLandmarkRule(attributes, this.#blockSize, this.#isToken);
+    this.#sum = new SoftmaxSum(valueDim);
+    this.#key = new Float32Array(headDim);
+    this.#value = new Float32Array(valueDim);
+  }
+
+  run(): void {
+    const [numTokens, numHeads] = this.#call.inputs['q'].shape;
+    const { y, pairs } = this.#call.outputs;
+    for (let t = 0; t < numTokens; t++) {
+      pairs.data[t] = 0;
+      for (let head = 0; head < numHeads; head++) {
+        this.#sum.clear();
+        const numKeys = this.#addTokens(t, head) + this.#addLandmarks(t, head);
+        this.#sum.finish(y.data as Float32Array, (t * numHeads + head) * this.#cache.valueDim);
+        pairs.data[t] = numKeys;
+        this.#keyMass?.finish(head % this.#groupSize, this.#sum);
+        if ((head + 1) % this.#groupSize === 0) this.#keyMass?.write(t, Math.floor(head / this.#groupSize));
+      }
+    }
+  }
+
+  /** Adds the single keys that the rule names, and returns how many they are. */
+  #addTokens(t: number, head: number): number {
+    const { q, positions, sequences } = this.#call.inputs;
+    const [sequence, position] = [sequences.data[t], positions.data[t]];
+    const kvHead = Math.floor(head / this.#groupSize);
+    let numKeys = 0;
+    for (let j = 0; j < this.#cache.contextLength(sequence); j++) {
+      if (!this.#isToken(position, j) || !this.#isVisible(position, j)) continue;
+      const slot = this.#cache.physicalSlot(sequence, j);
+      if (this.#cache.position(slot) !== j) continue;
+      this.#cache.readKey(slot, kvHead, this.#key);
+      this.#cache.readValue(slot, kvHead, this.#value);
+      const score = this.#logit((t * q.shape[1] + head) * this.#cache.headDim, this.#key);
+      this.#sum.add(score, this.#value);
+      this.#keyMass?.visit(head % this.#groupSize, j, score);
+      numKeys += 1;
+    }
+    return numKeys;
+  }
+
+  /** Adds the means of blocks that the rule names, and returns how many they are. */
+  #addLandmarks(t: number, head: number): number {
+    if (this.#call.attributes['landmarks'] === 'off') return 0;
+    const { positions, sequences } = this.#call.inputs;
+    const position = positions.data[t];
+    const contextLength = this.#cache.contextLength(sequences.data[t]);
+    let numKeys = 0;
+    for (let block = 0; block * this.#blockSize < contextLength; block++) {
+      const last = Math.min(contextLength, (block + 1) * this.#blockSize) - 1;
+      if (!this.#isLandmark(position, block, contextLength)) continue;
+      if (!this.#isVisible(position, block * this.#blockSize) || !this.#isVisible(position, last)) continue;
+      if (this.#addLandmark(t, head, block, last + 1 - block * this.#blockSize)) numKeys += 1;
+    }
+    return numKeys;
+  }
+
+  /** Adds the mean of a block whose first `numSlots` slots the context has, if all of them count in it. */
+  #addLandmark(t: number, head: number, block: number, numSlots: number): boolean {
+    const { q, sequences, keyMeans, valueMeans, meanCounts, blockTable } = this.#call.inputs;
+    const { causal, logCount } = this.#call.attributes;
+    const { headDim, valueDim, numKvHeads } = this.#cache;
+    const count = causal === true ? this.#blockSize : numSlots;
+    const tableIndex = sequences.data[t] * blockTable.shape[1] + Math.floor(block / this.#numParts);
+    const summary = blockTable.data[tableIndex] * this.#numParts + (block % this.#numParts);
+    const row = summary * numKvHeads + Math.floor(head / this.#groupSize);
+    if (meanCounts.data[row] !== count) return false;
+    for (let i = 0; i < headDim; i++) this.#key[i] = keyMeans.data[row * headDim + i];
+    for (let i = 0; i < valueDim; i++) this.#value[i] = valueMeans.data[row * valueDim + i];
+    const logit = this.#logit((t * q.shape[1] + head) * headDim, this.#key);
+    this.#sum.add(logit + (logCount === true ? Math.log(count) : 0), this.#value);
+    return true;
+  }
+}
 
 /** An upper bound of the pairs of a step. */
 function mostKeys({ q, keys, blockTable }: RecordShapes, { local, causal }: Attributes): number {
