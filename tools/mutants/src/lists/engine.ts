@@ -69,7 +69,7 @@ export const engineMutants: readonly Mutant[] = [
     tests: ['test/kv-tiers-policies.test.ts'],
   },
   {
-    file: 'packages/engine/src/kv-offload/page-attention.ts',
+    file: 'packages/engine/src/kv-offload/page-boxes.ts',
     find: 'minBegins[page] = store.residentOffset(boxes.keyMin) + ofPart * headDim;',
     replace: 'minBegins[page] = store.residentOffset(boxes.keyMin);',
     tests: ['test/kv-tiers-policies.test.ts'],
@@ -81,9 +81,21 @@ export const engineMutants: readonly Mutant[] = [
     tests: ['src/blocks/block-manager.property.test.ts', 'src/blocks/block-manager.test.ts'],
   },
   {
+    file: 'packages/kv-cache/src/blocks/prefix-index.ts',
+    find: 'const tokens = state.tokens.view().subarray(begin, begin + blockSize);',
+    replace: 'const tokens = state.tokens.view().subarray(begin, begin + blockSize - 1);',
+    tests: ['src/blocks/block-manager.property.test.ts', 'src/blocks/block-manager.test.ts'],
+  },
+  {
     file: 'packages/kv-cache/src/blocks/restore-sequence.ts',
     find: "if (seen[position] === 1) refuse('every position once', `${position} twice`);",
     replace: '',
     tests: ['src/blocks/restore-sequence.test.ts'],
+  },
+  {
+    file: 'packages/kv-cache/src/sessions/layout.ts',
+    find: 'return Math.ceil(headerBytes / 8) * 8;',
+    replace: 'return Math.floor(headerBytes / 8) * 8;',
+    tests: ['src/sessions/session.test.ts'],
   },
 ];

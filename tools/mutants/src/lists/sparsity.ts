@@ -1,4 +1,23 @@
 /** Defects in attention policies and sparse feed-forward blocks. */
 import type { Mutant } from '../mutant.ts';
 
-export const sparsityMutants: readonly Mutant[] = [];
+export const sparsityMutants: readonly Mutant[] = [
+  {
+    file: 'packages/sparse-attention/src/policy/policy-fields.ts',
+    find: 'return policySchemas.find(({ kind, aliases }) => kind === name || aliases.includes(name));',
+    replace: 'return policySchemas.find(({ kind }) => kind === name);',
+    tests: ['src/policy/policy.test.ts'],
+  },
+  {
+    file: 'packages/sparse-attention/src/policy/salience-gate.ts',
+    find: 'this.#keep[this.#length++] = salience >= this.#threshold ? 1 : 0;',
+    replace: 'this.#keep[this.#length++] = salience > this.#threshold ? 1 : 0;',
+    tests: ['src/policy/salience-gate.test.ts'],
+  },
+  {
+    file: 'packages/sparse-attention/src/quality/metrics.ts',
+    find: 'for (let i = 0; i < best.length; i++) if (visited.has(best[i])) found += 1;',
+    replace: 'for (let i = 1; i < best.length; i++) if (visited.has(best[i])) found += 1;',
+    tests: ['src/quality/quality.test.ts'],
+  },
+];

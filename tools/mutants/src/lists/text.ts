@@ -56,6 +56,12 @@ export const textMutants: readonly Mutant[] = [
     tests: ['test/gbnf.test.ts'],
   },
   {
+    file: 'packages/grammar/src/schema/numbers.ts',
+    find: 'const nearest = high !== undefined && high < 0n ? -high : 1n;',
+    replace: 'const nearest = 1n;',
+    tests: ['test/json-schema.test.ts', 'test/json-schema.refusals.test.ts'],
+  },
+  {
     file: 'packages/grammar/src/schema/resolve.ts',
     find: 'if (anchor !== undefined) return anchor;',
     replace: '',
