@@ -67,27 +67,92 @@ export async function createServer(options: ServerOptions): Promise<WinnowServer
   if (registry.entries().length === 0) {
     throw new ArgumentError({ argument: 'models', expected: 'at least one model', actual: 'none' });
   }
-  const { apiKeys = [], corsOrigins = [], onError = (): void => {} } = options;
-  if (apiKeys.includes('')) {
+  if (options.apiKeys?.includes('') === true) {
     throw new ArgumentError({ argument: 'apiKeys', expected: 'keys', actual: 'an empty text' });
   }
-  const metrics = new ServerMetrics(registry);
-  const shutdown = new AbortController();
-  let isClosing = false;
-  let boundHost: string | undefined;
-  const context: ServerContext = {
-    registry,
-    metrics,
-    limits,
-    shutdown: shutdown.signal,
-    isClosing: () => isClosing,
-    reportError: onError,
-  };
+  const server = new HttpServer(registry, limits, options);
+  await server.prepare(options);
+  return server;
+}
 
+class HttpServer implements WinnowServer {
+  readonly #app: ReturnType<typeof createApp>;
+  readonly #context: ServerContext;
+  readonly #connections: ReturnType<typeof trackConnections>;
+  readonly #shutdown = new AbortController();
+  #boundHost: string | undefined;
+  #isClosing = false;
+  #closing: Promise<void> | undefined;
+
+  constructor(registry: ModelRegistry, limits: Required<ServerLimits>, { onError = () => {} }: ServerOptions) {
+    this.#context = {
+      registry,
+      metrics: new ServerMetrics(registry),
+      limits,
+      shutdown: this.#shutdown.signal,
+      isClosing: () => this.#isClosing,
+      reportError: onError,
+    };
+    this.#app = createApp(limits);
+    this.#connections = trackConnections(this.#app.server);
+  }
+
+  /** Registers plugins, hooks and routes. */
+  async prepare(options: ServerOptions): Promise<void> {
+    const app = this.#app;
+    const context = this.#context;
+    const { apiKeys = [], corsOrigins = [] } = options;
+    await registerDocument(app);
+    if (corsOrigins.length > 0) await registerCors(app, corsOrigins);
+    addHooks(app, context, options);
+    if (apiKeys.length > 0) requireApiKey(app, apiKeys);
+    else requireLoopbackName(app, () => this.#boundHost !== undefined && isLoopback(this.#boundHost));
+    registerGenerationRoutes(app, context);
+    registerEmbeddingRoute(app, context);
+    registerStatusRoutes(app, context);
+    await app.ready();
+  }
+
+  async listen({ port = defaultPort, host = '127.0.0.1' }: ListenOptions = {}): Promise<string> {
+    this.#boundHost = host;
+    return this.#app.listen({ port, host });
+  }
+
+  close({ graceMs = defaultGraceMs }: CloseOptions = {}): Promise<void> {
+    return (this.#closing ??= this.#end(graceMs));
+  }
+
+  openApi(): object {
+    return this.#app.swagger();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+
+  async #end(graceMs: number): Promise<void> {
+    this.#isClosing = true;
+    this.#context.registry.close();
+    const timer = setTimeout(() => {
+      this.#shutdown.abort(shuttingDown(1));
+      // Requests that end by themselves get a moment to say so; clients that do not read are cut off.
+      setTimeout(this.#connections.destroy, 1000).unref();
+    }, graceMs);
+    try {
+      const closed = this.#app.close();
+      this.#connections.drain();
+      await closed;
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+}
+
+function createApp(limits: Required<ServerLimits>) {
   const app = Fastify({
     bodyLimit: limits.maxBodyBytes,
     requestTimeout: receiveTimeoutMs,
-    return503OnClosing: false, // ours has the form of all errors
+    return503OnClosing: false, // our own error has the form of all errors
     routerOptions: { maxParamLength: 500 }, // ids of models may be paths
     clientErrorHandler: refuseConnection,
     frameworkErrors: (error, _request, reply) => {
@@ -96,66 +161,33 @@ export async function createServer(options: ServerOptions): Promise<WinnowServer
       void (reply as FastifyReply).status(status).send(body.toJSON());
     },
     genReqId: () => randomUUID().replaceAll('-', ''),
-    // bodies are refused rather than bent into shape
+    // Bodies are rejected, never coerced.
     ajv: { customOptions: { coerceTypes: false, removeAdditional: false, useDefaults: false, allowUnionTypes: true } },
   });
   app.server.maxConnections = limits.maxConnections;
-  const connections = trackConnections(app.server);
-  // schemas of answers are for the document; tests hold answers to them
+  // Response schemas serve the document; tests check responses against them.
   app.setSerializerCompiler(() => (data) => JSON.stringify(data));
-  // a page of another site can send text without asking first, but not JSON
+  // A page of another site can send text without a preflight, but not JSON.
   app.removeContentTypeParser('text/plain');
+  return app;
+}
 
+async function registerDocument(app: ReturnType<typeof createApp>): Promise<void> {
   await app.register(swagger, {
     openapi: openApiInfo,
     refResolver: { buildLocalReference: (json, _base, _fragment, index) => String(json['$id'] ?? `def-${index}`) },
   });
   for (const schema of sharedSchemas) app.addSchema(schema);
-  if (corsOrigins.length > 0) {
-    await app.register(cors, {
-      origin: corsOrigins.includes('*') ? '*' : [...corsOrigins],
-      allowedHeaders: ['Authorization', 'Content-Type'],
-      exposedHeaders: ['Retry-After', 'X-Request-Id'],
-      methods: ['GET', 'POST'],
-      maxAge: 600,
-    });
-  }
-  addHooks(app, context, options);
-  if (apiKeys.length > 0) requireApiKey(app, apiKeys);
-  else requireLoopbackName(app, () => boundHost !== undefined && isLoopback(boundHost));
-  registerGenerationRoutes(app, context);
-  registerEmbeddingRoute(app, context);
-  registerStatusRoutes(app, context);
-  await app.ready();
+}
 
-  let closing: Promise<void> | undefined;
-  async function end(graceMs: number): Promise<void> {
-    isClosing = true;
-    registry.close();
-    const timer = setTimeout(() => {
-      shutdown.abort(shuttingDown(1));
-      // what ends by itself has a moment to say so, what does not read is cut off
-      setTimeout(connections.destroy, 1000).unref();
-    }, graceMs);
-    try {
-      const closed = app.close();
-      connections.drain();
-      await closed;
-    } finally {
-      clearTimeout(timer);
-    }
-  }
-  const close = ({ graceMs = defaultGraceMs }: CloseOptions = {}): Promise<void> => (closing ??= end(graceMs));
-
-  return {
-    async listen({ port = defaultPort, host = '127.0.0.1' }: ListenOptions = {}): Promise<string> {
-      boundHost = host;
-      return app.listen({ port, host });
-    },
-    close,
-    openApi: () => app.swagger(),
-    [Symbol.asyncDispose]: () => close(),
-  };
+async function registerCors(app: ReturnType<typeof createApp>, origins: readonly string[]): Promise<void> {
+  await app.register(cors, {
+    origin: origins.includes('*') ? '*' : [...origins],
+    allowedHeaders: ['Authorization', 'Content-Type'],
+    exposedHeaders: ['Retry-After', 'X-Request-Id'],
+    methods: ['GET', 'POST'],
+    maxAge: 600,
+  });
 }
 
 /** What arrives is no HTTP, or too slow, or has too large headers. */

@@ -3,8 +3,9 @@ import type { FastifyReply } from 'fastify';
 import type { GeneratedToken, GenerateOptions, GenerationResult } from '@winnow/engine';
 import { ClientClosedError, contextExceeded } from './api-error.js';
 import type { GenerativeEntry } from './model-registry.js';
-import { openScope } from './request-scope.js';
+import { openScope, type RequestScope } from './request-scope.js';
 import type { ServerContext } from './server-context.js';
+import type { Lease } from './slots.js';
 
 export interface GenerationJob {
   readonly requestId: string;
@@ -27,32 +28,57 @@ export function checkPrompt(prompt: Int32Array, { model }: GenerativeEntry, para
 
 /** Waits for a slot. @throws {ApiError} when there is none to be had */
 export async function startJob(
-  { limits, metrics, shutdown }: ServerContext,
-  { id, model, slots }: GenerativeEntry,
+  context: ServerContext,
+  entry: GenerativeEntry,
   reply: FastifyReply,
 ): Promise<GenerationJob> {
-  const requestId = reply.request.id;
+  const { limits, shutdown } = context;
   const scope = openScope(reply, limits.requestTimeoutMs, shutdown);
-  const { signal } = scope;
-  const lease = await slots.acquire(requestId, signal).catch((error: unknown) => {
+  const lease = await entry.slots.acquire(reply.request.id, scope.signal).catch((error: unknown) => {
     scope.end();
     throw error;
   });
-  const { activity } = lease;
-  const labels = { model: id };
+  return new SlotJob(context.metrics, entry, { requestId: reply.request.id, scope, lease });
+}
 
-  async function* run(
-    prompt: Int32Array,
-    options: GenerateOptions,
-  ): AsyncGenerator<GeneratedToken, GenerationResult, void> {
+interface JobResources {
+  readonly requestId: string;
+  readonly scope: RequestScope;
+  readonly lease: Lease;
+}
+
+class SlotJob implements GenerationJob {
+  readonly requestId: string;
+  readonly model: string;
+  readonly created = Math.floor(Date.now() / 1000);
+  readonly signal: AbortSignal;
+  readonly #metrics: ServerContext['metrics'];
+  readonly #entry: GenerativeEntry;
+  readonly #scope: RequestScope;
+  readonly #lease: Lease;
+  readonly #labels: { readonly model: string };
+
+  constructor(metrics: ServerContext['metrics'], entry: GenerativeEntry, { requestId, scope, lease }: JobResources) {
+    this.requestId = requestId;
+    this.model = entry.id;
+    this.signal = scope.signal;
+    this.#metrics = metrics;
+    this.#entry = entry;
+    this.#scope = scope;
+    this.#lease = lease;
+    this.#labels = { model: entry.id };
+  }
+
+  async *run(prompt: Int32Array, options: GenerateOptions): AsyncGenerator<GeneratedToken, GenerationResult, void> {
     const startMs = performance.now();
+    const { activity } = this.#lease;
     activity.state = 'prompt';
     activity.promptTokens = prompt.length;
     activity.processedTokens = 0;
     let numTokens = 0;
-    const generation = model.generate(prompt, {
+    const generation = this.#entry.model.generate(prompt, {
       ...options,
-      signal,
+      signal: this.signal,
       onPromptProgress: ({ processedTokens }) => {
         activity.processedTokens = processedTokens;
       },
@@ -63,32 +89,27 @@ export async function startJob(
         activity.generatedTokens++;
         if (numTokens === 1) {
           activity.state = 'generating';
-          metrics.firstTokens.observe((performance.now() - startMs) / 1000, labels);
+          this.#metrics.firstTokens.observe((performance.now() - startMs) / 1000, this.#labels);
         }
         yield token;
       }
       const result = await generation.result();
-      metrics.cachedTokens.add(result.cachedTokens, labels);
+      this.#metrics.cachedTokens.add(result.cachedTokens, this.#labels);
       return result;
     } finally {
-      metrics.promptTokens.add(prompt.length, labels);
-      metrics.generatedTokens.add(numTokens, labels);
+      this.#metrics.promptTokens.add(prompt.length, this.#labels);
+      this.#metrics.generatedTokens.add(numTokens, this.#labels);
     }
   }
 
-  return {
-    requestId,
-    model: id,
-    created: Math.floor(Date.now() / 1000),
-    signal,
-    run,
-    setBlocked(isBlocked): void {
-      activity.state = isBlocked ? 'blocked' : 'generating';
-    },
-    end(): void {
-      if (signal.aborted && signal.reason instanceof ClientClosedError) metrics.cancelled.add(1, labels);
-      scope.end();
-      lease.release();
-    },
+  readonly setBlocked = (isBlocked: boolean): void => {
+    this.#lease.activity.state = isBlocked ? 'blocked' : 'generating';
   };
+
+  end(): void {
+    const { aborted, reason } = this.signal;
+    if (aborted && reason instanceof ClientClosedError) this.#metrics.cancelled.add(1, this.#labels);
+    this.#scope.end();
+    this.#lease.release();
+  }
 }

@@ -28,78 +28,7 @@ export class ServerMetrics {
 
   constructor(registry: ModelRegistry) {
     this.#registry = registry;
-    const perModel = (read: (entry: ModelEntry) => number): (() => Sample[]) => {
-      return () => registry.entries().map((entry) => [{ model: entry.id }, read(entry)]);
-    };
-    const perGenerative = (read: (metrics: ModelMetrics) => number): (() => Sample[]) => {
-      return () =>
-        registry
-          .entries()
-          .flatMap((entry): Sample[] =>
-            entry.kind === 'generative' ? [[{ model: entry.id }, read(entry.model.metrics())]] : [],
-          );
-    };
-    const gauge = (name: string, help: string, read: () => Iterable<Sample>): Metric =>
-      new Observed('gauge', name, help, read);
-    const counter = (name: string, help: string, read: () => Iterable<Sample>): Metric =>
-      new Observed('counter', name, help, read);
-    this.#observed = [
-      gauge(
-        'winnow_slots_busy',
-        'Slots with a running request.',
-        perModel(({ slots }) => slots.numRunning),
-      ),
-      gauge(
-        'winnow_slots',
-        'Slots of the model.',
-        perModel(({ slots }) => slots.activities.length),
-      ),
-      gauge(
-        'winnow_requests_queued',
-        'Requests that wait for a slot.',
-        perModel(({ slots }) => slots.numQueued),
-      ),
-      gauge(
-        'winnow_sessions',
-        'Open sessions of the engine.',
-        perGenerative((metrics) => metrics.numSessions),
-      ),
-      gauge('winnow_cache_blocks', 'Blocks of the cache by what they are used for.', () => blockSamples(registry)),
-      counter(
-        'winnow_cache_shared_tokens_total',
-        'Prompt tokens taken over from other sequences.',
-        perGenerative(({ cache }) => cache.numSharedTokens),
-      ),
-      counter(
-        'winnow_steps_total',
-        'Steps of the engine.',
-        perGenerative(({ steps }) => steps.numSteps),
-      ),
-      counter(
-        'winnow_step_seconds_total',
-        'Time that steps ran.',
-        perGenerative(({ steps }) => steps.stepMs / 1000),
-      ),
-      gauge(
-        'winnow_tokens_per_second',
-        'Tokens of prompts and answers by the time that steps ran.',
-        perGenerative(({ steps }) => steps.tokensPerSecond),
-      ),
-      counter(
-        'winnow_shared_steps_total',
-        'Steps that computed tokens of several requests.',
-        perGenerative(({ steps }) => steps.numSharedSteps),
-      ),
-      counter(
-        'winnow_preemptions_total',
-        'Requests that gave up their cache for others.',
-        perGenerative(({ steps }) => steps.numPreemptions),
-      ),
-      gauge('process_resident_memory_bytes', 'Resident memory of the process.', () => [
-        [{}, process.memoryUsage.rss()],
-      ]),
-      gauge('process_heap_bytes', 'JavaScript heap in use.', () => [[{}, process.memoryUsage().heapUsed]]),
-    ];
+    this.#observed = [...slotMetrics(registry), ...stepMetrics(registry), ...processMetrics()];
   }
 
   exposition(): string {
@@ -117,6 +46,95 @@ export class ServerMetrics {
       expositionOf([...own, ...this.#observed]) + formatPrometheusModels(this.#registry.entries().map(tierMetrics))
     );
   }
+}
+
+function gauge(name: string, help: string, read: () => Iterable<Sample>): Metric {
+  return new Observed('gauge', name, help, read);
+}
+
+function counter(name: string, help: string, read: () => Iterable<Sample>): Metric {
+  return new Observed('counter', name, help, read);
+}
+
+/** A sample per generating model. */
+function perGenerative(registry: ModelRegistry, read: (metrics: ModelMetrics) => number): () => Sample[] {
+  return () =>
+    registry
+      .entries()
+      .flatMap((entry): Sample[] =>
+        entry.kind === 'generative' ? [[{ model: entry.id }, read(entry.model.metrics())]] : [],
+      );
+}
+
+function slotMetrics(registry: ModelRegistry): Metric[] {
+  const perModel = (read: (entry: ModelEntry) => number): (() => Sample[]) => {
+    return () => registry.entries().map((entry) => [{ model: entry.id }, read(entry)]);
+  };
+  return [
+    gauge(
+      'winnow_slots_busy',
+      'Slots with a running request.',
+      perModel(({ slots }) => slots.numRunning),
+    ),
+    gauge(
+      'winnow_slots',
+      'Slots of the model.',
+      perModel(({ slots }) => slots.activities.length),
+    ),
+    gauge(
+      'winnow_requests_queued',
+      'Requests that wait for a slot.',
+      perModel(({ slots }) => slots.numQueued),
+    ),
+    gauge(
+      'winnow_sessions',
+      'Open sessions of the engine.',
+      perGenerative(registry, (metrics) => metrics.numSessions),
+    ),
+    gauge('winnow_cache_blocks', 'Blocks of the cache by what they are used for.', () => blockSamples(registry)),
+  ];
+}
+
+function stepMetrics(registry: ModelRegistry): Metric[] {
+  return [
+    counter(
+      'winnow_cache_shared_tokens_total',
+      'Prompt tokens taken over from other sequences.',
+      perGenerative(registry, ({ cache }) => cache.numSharedTokens),
+    ),
+    counter(
+      'winnow_steps_total',
+      'Steps of the engine.',
+      perGenerative(registry, ({ steps }) => steps.numSteps),
+    ),
+    counter(
+      'winnow_step_seconds_total',
+      'Time that steps ran.',
+      perGenerative(registry, ({ steps }) => steps.stepMs / 1000),
+    ),
+    gauge(
+      'winnow_tokens_per_second',
+      'Tokens of prompts and answers by the time that steps ran.',
+      perGenerative(registry, ({ steps }) => steps.tokensPerSecond),
+    ),
+    counter(
+      'winnow_shared_steps_total',
+      'Steps that computed tokens of several requests.',
+      perGenerative(registry, ({ steps }) => steps.numSharedSteps),
+    ),
+    counter(
+      'winnow_preemptions_total',
+      'Requests that gave up their cache for others.',
+      perGenerative(registry, ({ steps }) => steps.numPreemptions),
+    ),
+  ];
+}
+
+function processMetrics(): Metric[] {
+  return [
+    gauge('process_resident_memory_bytes', 'Resident memory of the process.', () => [[{}, process.memoryUsage.rss()]]),
+    gauge('process_heap_bytes', 'JavaScript heap in use.', () => [[{}, process.memoryUsage().heapUsed]]),
+  ];
 }
 
 /** What a model that skips neurons, or has keys, values or weights in tiers, counts of that. */

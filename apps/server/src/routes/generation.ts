@@ -20,16 +20,20 @@ interface Answer<T> {
 }
 
 export function registerGenerationRoutes(app: FastifyInstance, context: ServerContext): void {
-  const { registry, limits } = context;
+  const responder = new Responder(context);
+  registerChatRoute(app, context, responder);
+  registerCompletionRoute(app, context, responder);
+}
 
-  function knownError(error: unknown, promptParam: string): ApiError {
-    const known = engineApiError(error, promptParam);
-    if (known !== undefined) return known;
-    context.reportError(error);
-    return internalError();
+/** Answers whole or as an event stream, with the errors of the engine in the form of the API. */
+class Responder {
+  readonly #context: ServerContext;
+
+  constructor(context: ServerContext) {
+    this.#context = context;
   }
 
-  async function answer<T>(
+  async answer<T>(
     job: GenerationJob,
     reply: FastifyReply,
     isStream: boolean,
@@ -45,9 +49,9 @@ export function registerGenerationRoutes(app: FastifyInstance, context: ServerCo
         }
       }
       const stream = await openEventStream(parts(), {
-        ...limits,
+        ...this.#context.limits,
         onBlocked: job.setBlocked,
-        lastEvent: (error) => eventOf(knownError(error, promptParam).toJSON()),
+        lastEvent: (error) => eventOf(this.#knownError(error, promptParam).toJSON()),
       });
       void reply.headers(eventStreamHeaders);
       return stream;
@@ -56,6 +60,15 @@ export function registerGenerationRoutes(app: FastifyInstance, context: ServerCo
     }
   }
 
+  #knownError(error: unknown, promptParam: string): ApiError {
+    const known = engineApiError(error, promptParam);
+    if (known !== undefined) return known;
+    this.#context.reportError(error);
+    return internalError();
+  }
+}
+
+function registerChatRoute(app: FastifyInstance, context: ServerContext, responder: Responder): void {
   app.post(
     '/v1/chat/completions',
     {
@@ -69,17 +82,19 @@ export function registerGenerationRoutes(app: FastifyInstance, context: ServerCo
     },
     async (request, reply) => {
       const body = request.body as ChatCompletionRequest;
-      const entry = registry.generative(body.model);
+      const entry = context.registry.generative(body.model);
       const chat = prepareChatRequest(body, entry);
       const job = await startJob(context, entry, reply);
       const includeUsage = body.stream_options?.include_usage === true;
-      return answer(job, reply, body.stream === true, 'messages', {
+      return responder.answer(job, reply, body.stream === true, 'messages', {
         whole: () => chatCompletion(job, chat, entry.model),
         parts: () => chatEvents(job, chat, entry.model, includeUsage),
       });
     },
   );
+}
 
+function registerCompletionRoute(app: FastifyInstance, context: ServerContext, responder: Responder): void {
   app.post(
     '/v1/completions',
     {
@@ -93,11 +108,11 @@ export function registerGenerationRoutes(app: FastifyInstance, context: ServerCo
     },
     async (request, reply) => {
       const body = request.body as CompletionRequest;
-      const entry = registry.generative(body.model);
+      const entry = context.registry.generative(body.model);
       const prepared = prepareCompletion(body, entry);
       const job = await startJob(context, entry, reply);
       const includeUsage = body.stream_options?.include_usage === true;
-      return answer(job, reply, body.stream === true, 'prompt', {
+      return responder.answer(job, reply, body.stream === true, 'prompt', {
         whole: () => completion(job, prepared, entry.model),
         parts: () => completionEvents(job, prepared, entry.model, includeUsage),
       });

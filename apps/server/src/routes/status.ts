@@ -7,7 +7,12 @@ import type { ModelObject, SlotList } from '../schemas/status.js';
 import { answers, plainAnswer } from './answers.js';
 
 export function registerStatusRoutes(app: FastifyInstance, context: ServerContext): void {
-  const { registry, metrics, isClosing } = context;
+  registerModelRoutes(app, context);
+  registerMonitoringRoutes(app, context);
+  app.get('/openapi.json', { schema: { hide: true } }, () => app.swagger());
+}
+
+function registerModelRoutes(app: FastifyInstance, { registry }: ServerContext): void {
   const created = Math.floor(Date.now() / 1000);
 
   app.get(
@@ -40,7 +45,9 @@ export function registerStatusRoutes(app: FastifyInstance, context: ServerContex
       return found;
     },
   );
+}
 
+function registerMonitoringRoutes(app: FastifyInstance, { registry, metrics, isClosing }: ServerContext): void {
   app.get(
     '/health',
     {
@@ -84,8 +91,6 @@ export function registerStatusRoutes(app: FastifyInstance, context: ServerContex
     },
     (_request, reply) => reply.type('text/plain; version=0.0.4; charset=utf-8').send(metrics.exposition()),
   );
-
-  app.get('/openapi.json', { schema: { hide: true } }, () => app.swagger());
 }
 
 /** A model that generates and embeds is one model. */
