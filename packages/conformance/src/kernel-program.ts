@@ -63,88 +63,117 @@ interface Assembly {
 }
 
 /** @param outputBytes the bytes of each output in the arena; without it there are no canaries, to find just that */
-function assemble(
-  { op, attributes, data, isDynamic, numGuardBlocks }: Assembly,
-  outputBytes: ReadonlyMap<string, number> | undefined,
-): KernelProgram {
-  const numTokens = tokensOf(data);
-  const b = new ProgramBuilder(isDynamic ? { T: numTokens + spareTokens } : {});
-  const buffers: GuardedBuffer[] = [];
-  const scalars = new Map<string, Int32Array>();
-  if (isDynamic) scalars.set('T', Int32Array.of(numTokens));
-  const declare = (name: string, usage: 'weights' | 'kv', tensor: CaseTensor): ProgramTensor => {
-    const declared = declareGuarded(b, name, usage, tensor, numGuardBlocks);
-    buffers.push(declared.buffer);
-    return declared.tensor;
-  };
-  const scalar = (name: string, shape: readonly (number | string)[], values: Int32Array): ProgramTensor => {
-    scalars.set(name, values);
-    return b.scalar(name, shape);
-  };
-  const shared = new Map<string, ProgramTensor>();
-  const once = (name: string, make: () => ProgramTensor): ProgramTensor => {
-    const tensor = shared.get(name) ?? make();
-    shared.set(name, tensor);
-    return tensor;
-  };
-  const constant = (name: string, values: Float32Array): ProgramTensor => {
-    const x = once(name, () => declare(name, 'weights', floats([1, values.length], values)));
-    const rows = once('first row', () => declare('first row', 'weights', ints([1], [0])));
-    return b.activation('gather-rows', { x, rows });
-  };
-  const canaries = new Map<string, Float32Array>();
-  const canary = (name: string, length: number): void => {
+function assemble(assembly: Assembly, outputBytes: ReadonlyMap<string, number> | undefined): KernelProgram {
+  return new ProgramAssembler(assembly).assemble(outputBytes);
+}
+
+class ProgramAssembler {
+  readonly #assembly: Assembly;
+  readonly #numTokens: number;
+  readonly #b: ProgramBuilder;
+  readonly #buffers: GuardedBuffer[] = [];
+  readonly #scalars = new Map<string, Int32Array>();
+  readonly #canaries = new Map<string, Float32Array>();
+  readonly #shared = new Map<string, ProgramTensor>();
+  readonly #inputs: Record<string, ProgramTensor> = {};
+  /** Inputs whose memory an output may take: they come right before the op. */
+  readonly #late = new Map<string, CaseTensor>();
+
+  constructor(assembly: Assembly) {
+    this.#assembly = assembly;
+    this.#numTokens = tokensOf(assembly.data);
+    this.#b = new ProgramBuilder(assembly.isDynamic ? { T: this.#numTokens + spareTokens } : {});
+    if (assembly.isDynamic) this.#scalars.set('T', Int32Array.of(this.#numTokens));
+  }
+
+  assemble(outputBytes: ReadonlyMap<string, number> | undefined): KernelProgram {
+    const { op, attributes, data } = this.#assembly;
+    const b = this.#b;
+    this.#addInputs();
+    const updated: Record<string, ProgramTensor> = {};
+    for (const [name, tensor] of Object.entries(data.updated ?? {})) updated[name] = this.#declare(name, 'kv', tensor);
+    const holes = this.#addHoles(outputBytes);
+    const rows = this.#firstRow();
+    for (const hole of holes) {
+      // their last use: here the holes open; 64 bytes of result fit nowhere below them
+      b.activation('gather-rows', { x: b.reshape(hole, [Number(hole.shape[1]) / 16, 16]), rows });
+    }
+    const outputs = b.append(op, this.#inputs, attributes, updated);
+    for (const [name, tensor] of Object.entries(outputs)) if (!(name in updated)) b.output(name, tensor);
+    return { program: b.build(), buffers: this.#buffers, scalars: this.#scalars, canaries: this.#canaries };
+  }
+
+  #addInputs(): void {
+    const { op, data, isDynamic } = this.#assembly;
+    const aliased = new Set(isDynamic ? Object.values(opSpec(op).outputs).map(({ mayAlias }) => mayAlias) : []);
+    for (const [name, tensor] of Object.entries(data.inputs)) {
+      const usage = name === 'keys' || name === 'values' || name === 'slotPositions' ? 'kv' : 'weights';
+      const isArena = isDynamic && tensor.dtype === 'f32' && tensor.tokenAxis !== undefined;
+      const isScalar = isDynamic && tensor.dtype === 'i32' && usage === 'weights';
+      if (isArena && aliased.has(name)) this.#late.set(name, tensor);
+      else if (isArena) this.#inputs[name] = this.#gather(name, tensor);
+      else if (isScalar) this.#inputs[name] = this.#scalar(name, symbolic(tensor), integersOf(tensor));
+      else this.#inputs[name] = this.#declare(name, usage, tensor);
+    }
+  }
+
+  /** For each output in the arena a hole of its size between canaries, or the input whose memory it takes. */
+  #addHoles(outputBytes: ReadonlyMap<string, number> | undefined): ProgramTensor[] {
+    const { op, attributes } = this.#assembly;
+    const holes: ProgramTensor[] = [];
+    for (const [name, { updates, mayAlias = '', when }] of Object.entries(opSpec(op).outputs)) {
+      if (updates === true || (when !== undefined && attributes[when] !== true)) continue;
+      const numFloats = (outputBytes?.get(name) ?? arenaAlignment) / 4;
+      const source = this.#late.get(mayAlias);
+      if (outputBytes !== undefined) this.#addCanary(`canary before ${name}`, numFloats);
+      if (source !== undefined) this.#inputs[mayAlias] = this.#gather(mayAlias, source);
+      else holes.push(this.#constant(`poison.${numFloats}`, new Float32Array(numFloats).fill(NaN)));
+      if (outputBytes !== undefined) this.#addCanary(`canary after ${name}`, numFloats);
+    }
+    return holes;
+  }
+
+  #addCanary(name: string, length: number): void {
     const values = canaryValues(length);
-    canaries.set(name, values);
-    b.output(name, constant(`canary.${length}`, values));
-  };
-  const gather = (name: string, tensor: CaseTensor): ProgramTensor => {
+    this.#canaries.set(name, values);
+    this.#b.output(name, this.#constant(`canary.${length}`, values));
+  }
+
+  #declare(name: string, usage: 'weights' | 'kv', tensor: CaseTensor): ProgramTensor {
+    const declared = declareGuarded(this.#b, name, usage, tensor, this.#assembly.numGuardBlocks);
+    this.#buffers.push(declared.buffer);
+    return declared.tensor;
+  }
+
+  #scalar(name: string, shape: readonly (number | string)[], values: Int32Array): ProgramTensor {
+    this.#scalars.set(name, values);
+    return this.#b.scalar(name, shape);
+  }
+
+  #once(name: string, make: () => ProgramTensor): ProgramTensor {
+    const tensor = this.#shared.get(name) ?? make();
+    this.#shared.set(name, tensor);
+    return tensor;
+  }
+
+  #firstRow(): ProgramTensor {
+    return this.#once('first row', () => this.#declare('first row', 'weights', ints([1], [0])));
+  }
+
+  /** A constant in the arena. */
+  #constant(name: string, values: Float32Array): ProgramTensor {
+    const x = this.#once(name, () => this.#declare(name, 'weights', floats([1, values.length], values)));
+    return this.#b.activation('gather-rows', { x, rows: this.#firstRow() });
+  }
+
+  /** A tensor with tokens in the arena. */
+  #gather(name: string, tensor: CaseTensor): ProgramTensor {
     const rowLength = product(tensor.shape.filter((_, axis) => axis !== tensor.tokenAxis));
-    const x = declare(name, 'weights', { ...tensor, shape: [numTokens, rowLength] });
-    const rows = once('every token', () =>
-      scalar(
-        'every token',
-        ['T'],
-        Int32Array.from({ length: numTokens }, (_, t) => t),
-      ),
-    );
-    return b.reshape(b.activation('gather-rows', { x, rows }), symbolic(tensor));
-  };
-
-  const spec = opSpec(op);
-  const aliased = new Set(isDynamic ? Object.values(spec.outputs).map(({ mayAlias }) => mayAlias) : []);
-  const inputs: Record<string, ProgramTensor> = {};
-  const late = new Map<string, CaseTensor>();
-  for (const [name, tensor] of Object.entries(data.inputs)) {
-    const usage = name === 'keys' || name === 'values' || name === 'slotPositions' ? 'kv' : 'weights';
-    const isArena = isDynamic && tensor.dtype === 'f32' && tensor.tokenAxis !== undefined;
-    const isScalar = isDynamic && tensor.dtype === 'i32' && usage === 'weights';
-    if (isArena && aliased.has(name)) late.set(name, tensor);
-    else if (isArena) inputs[name] = gather(name, tensor);
-    else if (isScalar) inputs[name] = scalar(name, symbolic(tensor), integersOf(tensor));
-    else inputs[name] = declare(name, usage, tensor);
+    const x = this.#declare(name, 'weights', { ...tensor, shape: [this.#numTokens, rowLength] });
+    const everyToken = Int32Array.from({ length: this.#numTokens }, (_, t) => t);
+    const rows = this.#once('every token', () => this.#scalar('every token', ['T'], everyToken));
+    return this.#b.reshape(this.#b.activation('gather-rows', { x, rows }), symbolic(tensor));
   }
-  const updated: Record<string, ProgramTensor> = {};
-  for (const [name, tensor] of Object.entries(data.updated ?? {})) updated[name] = declare(name, 'kv', tensor);
-
-  const holes: ProgramTensor[] = [];
-  for (const [name, { updates, mayAlias = '', when }] of Object.entries(spec.outputs)) {
-    if (updates === true || (when !== undefined && attributes[when] !== true)) continue;
-    const numFloats = (outputBytes?.get(name) ?? arenaAlignment) / 4;
-    const source = late.get(mayAlias);
-    if (outputBytes !== undefined) canary(`canary before ${name}`, numFloats);
-    if (source !== undefined) inputs[mayAlias] = gather(mayAlias, source);
-    else holes.push(constant(`poison.${numFloats}`, new Float32Array(numFloats).fill(NaN)));
-    if (outputBytes !== undefined) canary(`canary after ${name}`, numFloats);
-  }
-  const rows = once('first row', () => declare('first row', 'weights', ints([1], [0])));
-  for (const hole of holes) {
-    // their last use: here the holes open; 64 bytes of result fit nowhere below them
-    b.activation('gather-rows', { x: b.reshape(hole, [Number(hole.shape[1]) / 16, 16]), rows });
-  }
-  const outputs = b.append(op, inputs, attributes, updated);
-  for (const [name, tensor] of Object.entries(outputs)) if (!(name in updated)) b.output(name, tensor);
-  return { program: b.build(), buffers, scalars, canaries };
 }
 
 /** Canaries that touch an output in the arena: the proof that the layout is as the header of this file says. */

@@ -1,4 +1,5 @@
-import type { KernelCase } from '../kernel-case.js';
+import type { Arithmetic } from '../arithmetic.js';
+import type { Expected, KernelCase } from '../kernel-case.js';
 import { close, floats, gaussian, numbersOf } from '../values.js';
 
 interface Routing {
@@ -11,7 +12,37 @@ interface Routing {
   readonly content: 'gaussian' | 'ties' | 'far apart' | 'bias';
 }
 
-function routeCase({ numTokens, numExperts, k, score, normalise, scale = 1, content }: Routing): KernelCase {
+/** Logits `[T, X]`, the experts that are chosen, and the scores of a token. */
+interface Routed {
+  readonly xs: Float64Array;
+  readonly ids: readonly (readonly number[])[];
+  readonly scoresOf: (token: number) => readonly number[];
+}
+
+/**
+ * Bound: exp of a difference that was rounded; the sum over all experts; then the sum of the chosen, quotient, product. Where exp
+ * leaves the range of float32 the result may be 0.
+ */
+function expectedWeights(
+  { numTokens, numExperts, k, score, normalise, scale = 1 }: Routing,
+  { xs, ids, scoresOf }: Routed,
+  { unit, elementary, tiny }: Arithmetic,
+): Expected {
+  return close(numTokens * k, (index) => {
+    const [t, i] = [Math.floor(index / k), index % k];
+    const scores = scoresOf(t);
+    const chosen = ids[t].map((x) => scores[x]);
+    const sum = chosen.reduce((total, p) => total + p, 0);
+    const value = (normalise ? chosen[i] / sum : chosen[i]) * Math.fround(scale);
+    const top = Math.max(...xs.subarray(t * numExperts, (t + 1) * numExperts));
+    const distance = Math.min(Math.max(...ids[t].map((x) => Math.abs(xs[t * numExperts + x] - top))), 200);
+    const relative = 2 * (elementary + (score === 'softmax' ? distance : 0) * unit) + (numExperts + k + 6) * unit;
+    return [value, relative * value + 2 ** -126 * 2 * (k + 1) * (normalise ? 1 / sum : 1) * scale + tiny];
+  });
+}
+
+function routeCase(routing: Routing): KernelCase {
+  const { numTokens, numExperts, k, score, normalise, scale = 1, content } = routing;
   const attributes = { k, score, normalise, scale };
   const rule = `${score}${normalise ? ', normalised' : ''}${scale === 1 ? '' : `, times ${scale}`}`;
   return {
@@ -19,7 +50,8 @@ function routeCase({ numTokens, numExperts, k, score, normalise, scale = 1, cont
     name: `${rule}, ${k} of ${numTokens} x ${numExperts}, ${content}`,
     dtypes: {},
     attributes,
-    create(rng, { unit, elementary, tiny }) {
+    create(rng, arithmetic) {
+      const { unit, elementary } = arithmetic;
       const shape = [numTokens, numExperts];
       const random = (): number =>
         content === 'ties' ? rng.nextInt(4) - 2 : rng.nextGaussian() * (content === 'far apart' ? 60 : 2);
@@ -59,19 +91,7 @@ function routeCase({ numTokens, numExperts, k, score, normalise, scale = 1, cont
         order.sort((a, b) => (ranks[b] === ranks[a] ? a - b : ranks[b] - ranks[a]));
         return order.slice(0, k);
       });
-      const weights = close(numTokens * k, (index) => {
-        const [t, i] = [Math.floor(index / k), index % k];
-        const scores = scoresOf(t);
-        const chosen = ids[t].map((x) => scores[x]);
-        const sum = chosen.reduce((total, p) => total + p, 0);
-        const value = (normalise ? chosen[i] / sum : chosen[i]) * Math.fround(scale);
-        // exp of a difference that was rounded; the sum over all experts; then the sum of the chosen, quotient, product
-        const top = Math.max(...xs.subarray(t * numExperts, (t + 1) * numExperts));
-        const distance = Math.min(Math.max(...ids[t].map((x) => Math.abs(xs[t * numExperts + x] - top))), 200);
-        const relative = 2 * (elementary + (score === 'softmax' ? distance : 0) * unit) + (numExperts + k + 6) * unit;
-        // where exp leaves the range of float32 the result may be 0
-        return [value, relative * value + 2 ** -126 * 2 * (k + 1) * (normalise ? 1 / sum : 1) * scale + tiny];
-      });
+      const weights = expectedWeights(routing, { xs, ids, scoresOf }, arithmetic);
       return {
         inputs: { logits, ...(content === 'bias' ? { bias } : {}) },
         expected: { weights, ids: { kind: 'integers', values: Int32Array.from(ids.flat()) } },

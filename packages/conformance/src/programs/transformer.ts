@@ -239,76 +239,115 @@ function forward(
   cacheDType: DType,
   noise: (numTerms: number) => number,
 ): Float64Array[] {
-  const weight = (name: string): Float32Array => weights.get(name) as Float32Array;
-  const linear = (x: Float64Array, name: string, numOutputs: number): Float64Array => {
-    const w = weight(name);
+  return new ForwardPass(weights, cacheDType, noise).run(tokens);
+}
+
+class ForwardPass {
+  readonly #weights: Weights;
+  readonly #cacheDType: DType;
+  readonly #noise: (numTerms: number) => number;
+
+  constructor(weights: Weights, cacheDType: DType, noise: (numTerms: number) => number) {
+    this.#weights = weights;
+    this.#cacheDType = cacheDType;
+    this.#noise = noise;
+  }
+
+  run(tokens: readonly number[]): Float64Array[] {
+    const table = this.#weight('table');
+    let xs: Float64Array[] = tokens.map((token) =>
+      Float64Array.from(table.subarray(token * hiddenDim, (token + 1) * hiddenDim)),
+    );
+    for (let layer = 0; layer < numLayers; layer++) {
+      const attended = this.#attend(xs, layer);
+      xs = xs.map((x, p) => this.#feedForward(x, attended[p], layer));
+    }
+    return xs.map((x) => this.#linear(this.#norm(x, 'norm'), 'table', vocabSize));
+  }
+
+  #attend(xs: readonly Float64Array[], layer: number): Float64Array[] {
+    const normed = xs.map((x) => this.#norm(x, `norm${layer}`));
+    const queries = normed.map((x, p) => this.#rotate(this.#linear(x, `q${layer}`, numHeads * headDim), p));
+    const keys = normed.map((x, p) => this.#store(this.#rotate(this.#linear(x, `k${layer}`, numKvHeads * headDim), p)));
+    const values = normed.map((x) => this.#store(this.#linear(x, `v${layer}`, numKvHeads * headDim)));
+    return queries.map((query, position) => this.#attendOne(query, position, keys, values));
+  }
+
+  #attendOne(
+    query: Float64Array,
+    position: number,
+    keys: readonly Float64Array[],
+    values: readonly Float64Array[],
+  ): Float64Array {
+    const y = new Float64Array(numHeads * headDim);
+    for (let head = 0; head < numHeads; head++) {
+      const kv = (head >> 1) * headDim;
+      const scores = keys.slice(0, position + 1).map((key) => {
+        let dot = 0;
+        for (let i = 0; i < headDim; i++) dot += query[head * headDim + i] * key[kv + i] * this.#noise(headDim);
+        return Math.exp(dot * scale);
+      });
+      const sum = scores.reduce((a, c) => a + c, 0);
+      for (const [j, score] of scores.entries()) {
+        for (let i = 0; i < headDim; i++) {
+          y[head * headDim + i] += (score / sum) * values[j][kv + i] * this.#noise(8 + position);
+        }
+      }
+    }
+    return y;
+  }
+
+  #feedForward(x: Float64Array, attended: Float64Array, layer: number): Float64Array {
+    const projected = this.#linear(attended, `o${layer}`, hiddenDim);
+    const middle = x.map((v, i) => (v + projected[i]) * this.#noise(0));
+    const f = this.#norm(middle, `ffnNorm${layer}`);
+    const gate = this.#linear(f, `gate${layer}`, ffnDim);
+    const up = this.#linear(f, `up${layer}`, ffnDim);
+    const activated = gate.map((g, i) => (g / (1 + Math.exp(-g))) * up[i] * this.#noise(8));
+    const down = this.#linear(activated, `down${layer}`, hiddenDim);
+    return middle.map((v, i) => (v + down[i]) * this.#noise(0));
+  }
+
+  #weight(name: string): Float32Array {
+    return this.#weights.get(name) as Float32Array;
+  }
+
+  #linear(x: Float64Array, name: string, numOutputs: number): Float64Array {
+    const w = this.#weight(name);
     return Float64Array.from({ length: numOutputs }, (_, o) => {
       let sum = 0;
-      for (let i = 0; i < x.length; i++) sum += x[i] * w[o * x.length + i] * noise(x.length);
+      for (let i = 0; i < x.length; i++) sum += x[i] * w[o * x.length + i] * this.#noise(x.length);
       return sum;
     });
-  };
-  const norm = (x: Float64Array, name: string): Float64Array => {
+  }
+
+  #norm(x: Float64Array, name: string): Float64Array {
     const root = Math.sqrt(x.reduce((sum, v) => sum + v * v, 0) / hiddenDim + Math.fround(eps));
-    return x.map((v, i) => (v / root) * weight(name)[i] * noise(hiddenDim / 2));
-  };
-  const rotate = (x: Float64Array, position: number): Float64Array => {
+    return x.map((v, i) => (v / root) * this.#weight(name)[i] * this.#noise(hiddenDim / 2));
+  }
+
+  #rotate(x: Float64Array, position: number): Float64Array {
     const y = x.slice();
     const half = headDim / 2;
     for (let begin = 0; begin < x.length; begin += headDim) {
       for (let pair = 0; pair < half; pair++) {
-        const angle = position * weight('frequencies')[pair];
+        const angle = position * this.#weight('frequencies')[pair];
         const [re, im] = [x[begin + pair], x[begin + pair + half]];
-        y[begin + pair] = (re * Math.cos(angle) - im * Math.sin(angle)) * noise(8);
-        y[begin + pair + half] = (im * Math.cos(angle) + re * Math.sin(angle)) * noise(8);
+        y[begin + pair] = (re * Math.cos(angle) - im * Math.sin(angle)) * this.#noise(8);
+        y[begin + pair + half] = (im * Math.cos(angle) + re * Math.sin(angle)) * this.#noise(8);
       }
     }
     return y;
-  };
-  const store = (x: Float64Array): Float64Array => {
-    const bytes = new Uint8Array(sizeOf(cacheDType, x.length));
-    const values = Float32Array.from(x);
-    encode(cacheDType, values, bytes);
-    decode(cacheDType, bytes, values);
-    return Float64Array.from(values);
-  };
-  let xs = tokens.map((token) =>
-    Float64Array.from(weight('table').subarray(token * hiddenDim, (token + 1) * hiddenDim)),
-  );
-  for (let layer = 0; layer < numLayers; layer++) {
-    const normed = xs.map((x) => norm(x, `norm${layer}`));
-    const queries = normed.map((x, p) => rotate(linear(x, `q${layer}`, numHeads * headDim), p));
-    const keys = normed.map((x, p) => store(rotate(linear(x, `k${layer}`, numKvHeads * headDim), p)));
-    const values = normed.map((x) => store(linear(x, `v${layer}`, numKvHeads * headDim)));
-    const attended = queries.map((query, position) => {
-      const y = new Float64Array(numHeads * headDim);
-      for (let head = 0; head < numHeads; head++) {
-        const kv = (head >> 1) * headDim;
-        const scores = keys.slice(0, position + 1).map((key) => {
-          let dot = 0;
-          for (let i = 0; i < headDim; i++) dot += query[head * headDim + i] * key[kv + i] * noise(headDim);
-          return Math.exp(dot * scale);
-        });
-        const sum = scores.reduce((a, c) => a + c, 0);
-        for (const [j, score] of scores.entries()) {
-          for (let i = 0; i < headDim; i++)
-            y[head * headDim + i] += (score / sum) * values[j][kv + i] * noise(8 + position);
-        }
-      }
-      return y;
-    });
-    xs = xs.map((x, p) => {
-      const projected = linear(attended[p], `o${layer}`, hiddenDim);
-      const middle = x.map((v, i) => (v + projected[i]) * noise(0));
-      const f = norm(middle, `ffnNorm${layer}`);
-      const gate = linear(f, `gate${layer}`, ffnDim);
-      const up = linear(f, `up${layer}`, ffnDim);
-      const activated = gate.map((g, i) => (g / (1 + Math.exp(-g))) * up[i] * noise(8));
-      const down = linear(activated, `down${layer}`, hiddenDim);
-      return middle.map((v, i) => (v + down[i]) * noise(0));
-    });
   }
-  return xs.map((x) => linear(norm(x, 'norm'), 'table', vocabSize));
+
+  /** Rounds to what the cache holds. */
+  #store(x: Float64Array): Float64Array {
+    const bytes = new Uint8Array(sizeOf(this.#cacheDType, x.length));
+    const values = Float32Array.from(x);
+    encode(this.#cacheDType, values, bytes);
+    decode(this.#cacheDType, bytes, values);
+    return Float64Array.from(values);
+  }
 }
 
 export const transformerCases: readonly ProgramCase[] = [
