@@ -165,10 +165,10 @@ export const jobs: readonly {
   readonly file: string;
   readonly call: string;
 }[] = [
-  { name: 'repack', opcode: 1000, file: 'gemm/repack', call: 'packWeights()' },
-  { name: 'unpack', opcode: 1001, file: 'gemm/repack', call: 'unpackWeights()' },
-  { name: 'repackNeurons', opcode: 1002, file: 'ffn/repack-neurons', call: 'packNeurons()' },
-  { name: 'unpackNeurons', opcode: 1003, file: 'ffn/repack-neurons', call: 'unpackNeurons()' },
+  { name: 'repack', opcode: 1000, file: 'gemm/repack', call: 'repackWeights()' },
+  { name: 'unpack', opcode: 1001, file: 'gemm/repack', call: 'restoreWeights()' },
+  { name: 'repackNeurons', opcode: 1002, file: 'ffn/repack-neurons', call: 'repackNeurons()' },
+  { name: 'unpackNeurons', opcode: 1003, file: 'ffn/repack-neurons', call: 'restoreNeurons()' },
   { name: 'probeTouch', opcode: 1010, file: 'runtime/probe', call: 'probe(opcode)' },
   { name: 'probeRead', opcode: 1011, file: 'runtime/probe', call: 'probe(opcode)' },
   { name: 'probeF32', opcode: 1012, file: 'runtime/probe', call: 'probe(opcode)' },

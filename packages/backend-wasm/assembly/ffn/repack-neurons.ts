@@ -7,9 +7,12 @@
  */
 import { Q4_0, bytesOf } from '../quant/dequantize';
 import { highTwos, highWords, lowTwos, lowWords } from '../simd/interleave';
-import { hasSmallScales, packHalves } from '../gemm/repack';
+import { hasSmallScales, interleaveScales } from '../gemm/repack';
 import { addressOf, aux, dim, dtypeOf, localScratch, neuronMatrix, setAux } from '../runtime/record';
 import { phaseBarrier, takeUnits } from '../runtime/threads';
+
+/** The operand of these jobs: a matrix with one row of `3 E` values per neuron. */
+const NEURONS: i32 = 0;
 
 /** Whether rows are those of repacked neurons, whose scales are small; only where matrices are read one by one, for four tokens and more. */
 export function readsRepacked(): bool {
@@ -22,16 +25,24 @@ export function foursOf(isQ4: bool, neuron: usize, numBlocks: i32, first: i32): 
 }
 
 /**
- * Interleaves `numBlocks` blocks of gate or up of four neurons, whole fours of them, as `packRows` does: vectors with four columns of
+ * Interleaves `numBlocks` blocks of gate or up of four neurons, whole fours of them, as `interleaveRows` does: vectors with four columns of
  * four blocks become vectors with four columns of four rows. a to d: where the first blocks begin.
  */
-export function packRepacked(isQ4: bool, a: usize, b: usize, c: usize, d: usize, group: usize, numBlocks: i32): void {
+export function interleaveRepacked(
+  isQ4: bool,
+  a: usize,
+  b: usize,
+  c: usize,
+  d: usize,
+  group: usize,
+  numBlocks: i32,
+): void {
   const fourBytes = 4 * (2 + codeBytes(isQ4));
   for (let i = numBlocks >> 2; i > 0; i--, group += 3 * fourBytes) {
     const end = a + fourBytes;
     for (let block: usize = 0; block < 4; block++) {
       const at = block << 1;
-      packHalves(a + at, b + at, c + at, d + at, group + block * fourBytes);
+      interleaveScales(a + at, b + at, c + at, d + at, group + block * fourBytes);
     }
     group += 8;
     for (let at: usize = 8; a + at < end; at += 16, group += 16) {
@@ -61,38 +72,38 @@ function codeBytes(isQ4: bool): usize {
   return isQ4 ? 16 : 32;
 }
 
-/** Repacks neurons. Tensor 0: a matrix with one row of `3 E` values per neuron. Work items: neurons. */
-export function packNeurons(): void {
+/** Repacks neurons. Work items: neurons. */
+export function repackNeurons(): void {
   if (!ASC_FEATURE_RELAXED_SIMD) {
     setAux(0, 1);
     return;
   }
-  const numNeurons = dim(0, 0);
-  const neuronBytes = bytesOf(dtypeOf(0), dim(0, 1));
+  const numNeurons = dim(NEURONS, 0);
+  const neuronBytes = bytesOf(dtypeOf(NEURONS), dim(NEURONS, 1));
   for (let f = takeUnits(1); f < numNeurons; f = takeUnits(1)) {
-    if (!hasSmallScales(dtypeOf(0), addressOf(0) + <usize>f * neuronBytes, neuronBytes)) setAux(0, 1);
+    if (!hasSmallScales(dtypeOf(NEURONS), addressOf(NEURONS) + <usize>f * neuronBytes, neuronBytes)) setAux(0, 1);
   }
   phaseBarrier();
   if (aux(0) === 0) eachNeuron(true);
 }
-export function unpackNeurons(): void {
+export function restoreNeurons(): void {
   if (ASC_FEATURE_RELAXED_SIMD) eachNeuron(false);
 }
 
-function eachNeuron(toPacked: bool): void {
-  const isQ4 = dtypeOf(0) === Q4_0;
-  const numNeurons = dim(0, 0);
-  const neuronBytes = bytesOf(dtypeOf(0), dim(0, 1));
-  const numBlocks = dim(0, 1) / 96;
+function eachNeuron(isRepacking: bool): void {
+  const isQ4 = dtypeOf(NEURONS) === Q4_0;
+  const numNeurons = dim(NEURONS, 0);
+  const neuronBytes = bytesOf(dtypeOf(NEURONS), dim(NEURONS, 1));
+  const numBlocks = dim(NEURONS, 1) / 96;
   const copy = localScratch();
   for (let f = takeUnits(8); f < numNeurons; f = takeUnits(8)) {
     const end = min<i32>(numNeurons, f + 8);
     for (let i = f; i < end; i++) {
-      const at = addressOf(0) + <usize>i * neuronBytes;
+      const at = addressOf(NEURONS) + <usize>i * neuronBytes;
       memory.copy(copy, at, neuronBytes);
       for (let row = 0; row < 3; row++) {
         const offset = <usize>row * <usize>numBlocks * (2 + codeBytes(isQ4));
-        if (toPacked) moveRow(isQ4, row === 2, at + offset, copy + offset, numBlocks, true);
+        if (isRepacking) moveRow(isQ4, row === 2, at + offset, copy + offset, numBlocks, true);
         else moveRow(isQ4, row === 2, copy + offset, at + offset, numBlocks, false);
       }
     }
@@ -100,28 +111,29 @@ function eachNeuron(toPacked: bool): void {
 }
 
 /** Moves a row between its place `four` in a repacked neuron and a plain one. */
-function moveRow(isQ4: bool, isDown: bool, four: usize, plain: usize, numBlocks: i32, toPacked: bool): void {
+function moveRow(isQ4: bool, isDown: bool, four: usize, plain: usize, numBlocks: i32, isRepacking: bool): void {
   const size = codeBytes(isQ4);
   const blockBytes: usize = size + 2;
   const flip = i8x16.splat(isQ4 ? 0 : -128);
   // from one vector of a block, or of four blocks, to the next, and from one half of the codes to the other
   const step: usize = isDown ? size : 16;
   const half: usize = isDown ? 16 : 64;
+  const fromStep = isRepacking ? blockBytes : step;
+  const toStep = isRepacking ? step : blockBytes;
   for (let i = numBlocks >> 2; i > 0; i--, four += 4 * blockBytes, plain += 4 * blockBytes) {
-    const second = plain + blockBytes;
-    const third = second + blockBytes;
-    const fourth = third + blockBytes;
     for (let block: usize = 0; block < 4; block++) {
       const at = plain + block * blockBytes;
-      if (toPacked) store<u16>(four + (block << 1), load<u16>(at));
+      if (isRepacking) store<u16>(four + (block << 1), load<u16>(at));
       else store<u16>(at, load<u16>(four + (block << 1)));
     }
     let codes = four + 8;
-    for (let from: usize = 2; from < blockBytes; from += 16, codes += half) {
-      let a = v128.load(toPacked ? plain + from : codes);
-      let b = v128.load(toPacked ? second + from : codes + step);
-      let c = v128.load(toPacked ? third + from : codes + 2 * step);
-      let d = v128.load(toPacked ? fourth + from : codes + 3 * step);
+    for (let at: usize = 2; at < blockBytes; at += 16, codes += half) {
+      const from = isRepacking ? plain + at : codes;
+      const to = isRepacking ? codes : plain + at;
+      let a = v128.load(from);
+      let b = v128.load(from + fromStep);
+      let c = v128.load(from + 2 * fromStep);
+      let d = v128.load(from + 3 * fromStep);
       if (!isDown) {
         // four bytes of each by four: the same there and back
         const ab = lowWords(a, b);
@@ -133,10 +145,10 @@ function moveRow(isQ4: bool, isDown: bool, four: usize, plain: usize, numBlocks:
         c = lowTwos(ef, gh);
         d = highTwos(ef, gh);
       }
-      v128.store(toPacked ? codes : plain + from, v128.xor(a, flip));
-      v128.store(toPacked ? codes + step : second + from, v128.xor(b, flip));
-      v128.store(toPacked ? codes + 2 * step : third + from, v128.xor(c, flip));
-      v128.store(toPacked ? codes + 3 * step : fourth + from, v128.xor(d, flip));
+      v128.store(to, v128.xor(a, flip));
+      v128.store(to + toStep, v128.xor(b, flip));
+      v128.store(to + 2 * toStep, v128.xor(c, flip));
+      v128.store(to + 3 * toStep, v128.xor(d, flip));
     }
   }
 }

@@ -6,7 +6,7 @@
 import { beginPanel, KC, MC, multiplyPanel, panelSums, unpackRows } from '../gemm/int8-panels';
 import { UNPACKED_BYTES, unpackGroup } from '../gemm/int8-unpack';
 import { qgemvGroup, qgemvUnpacked } from '../gemm/qgemv';
-import { GROUP, hasSmallScales, packRows } from '../gemm/repack';
+import { GROUP, hasSmallScales, interleaveRows } from '../gemm/repack';
 import { activeCount, activeRow, clearRest, gemvRows, storeActive } from '../ops/sparse-matmul';
 import { Q4_0, Q8_0, bytesOf } from '../quant/dequantize';
 import {
@@ -23,7 +23,7 @@ import { weight, x } from '../operands/sparse-matmul.generated';
 import { hasFlag, localScratch, sharedScratch } from '../runtime/record';
 import { phaseBarrier, takeUnits } from '../runtime/threads';
 import { fourSums, gatherGemv, MANY_ROWS } from './gather-gemv';
-import { foursOf, packRepacked, readsRepacked } from './repack-neurons';
+import { foursOf, interleaveRepacked, readsRepacked } from './repack-neurons';
 
 /** Tokens of one pass over the weights. */
 const NC: i32 = 128;
@@ -89,13 +89,13 @@ function plainRows(begin: i32, end: i32): void {
 }
 
 /** Interleaves columns `[k, k + depth)` of the four active rows from `j` on; beyond `end` the last row stands in. */
-function packActive(j: i32, end: i32, k: i32, depth: i32, to: usize): void {
+function interleaveActive(j: i32, end: i32, k: i32, depth: i32, to: usize): void {
   const a = columnsOf(j, k);
   const b = columnsOf(min<i32>(j + 1, end - 1), k);
   const c = columnsOf(min<i32>(j + 2, end - 1), k);
   const d = columnsOf(min<i32>(j + 3, end - 1), k);
-  if (readsRepacked()) packRepacked(dtype === Q4_0, a, b, c, d, to, depth >> 5);
-  else packRows(dtype, a, b, c, d, to, depth);
+  if (readsRepacked()) interleaveRepacked(dtype === Q4_0, a, b, c, d, to, depth >> 5);
+  else interleaveRows(dtype, a, b, c, d, to, depth);
 }
 
 /** Where columns of the active row `j` begin, from column `k` on: a super-block, or four repacked blocks. */
@@ -109,7 +109,7 @@ function interleavedRows(begin: i32, end: i32): void {
   const group = localScratch();
   const unpacked = (group + rowBytes * GROUP + 63) & ~63;
   for (let j = begin; j < end; j += GROUP) {
-    packActive(j, end, 0, numInputs, group);
+    interleaveActive(j, end, 0, numInputs, group);
     if (!ASC_FEATURE_RELAXED_SIMD) unpackGroup(dtype, group, 0, numInputs >> 5, unpacked);
     for (let t = 0; t < numTokens; t++) {
       const sums = ASC_FEATURE_RELAXED_SIMD
@@ -130,7 +130,7 @@ function gemmPanel(begin: i32, end: i32, first: i32, last: i32): void {
   for (let k = 0; k < numInputs; k += KC) {
     const depth = min<i32>(KC, numInputs - k);
     for (let g = 0; g < numGroups; g++) {
-      packActive(begin + g * GROUP, end, k, depth, group);
+      interleaveActive(begin + g * GROUP, end, k, depth, group);
       unpackRows(g, group, 0, depth >> 5);
     }
     const at = <usize>((k >> 5) * padded + first);

@@ -15,6 +15,8 @@ import { highTwos, highWords, lowTwos, lowWords } from '../simd/interleave';
 import { addressOf, aux, dim, dtypeOf, localScratch, setAux } from '../runtime/record';
 import { phaseBarrier, takeUnits } from '../runtime/threads';
 
+/** The operand of these jobs. */
+const WEIGHT: i32 = 0;
 /** Rows of a group. */
 export const GROUP: i32 = 4;
 
@@ -24,35 +26,35 @@ const TOO_LARGE: u32 = 0x5400;
 const TEN: u32 = 10 << 10;
 
 /** Interleaves the whole groups of a weight matrix. Work items: groups. */
-export function packWeights(): void {
-  const dtype = dtypeOf(0);
-  const numGroups = dim(0, 0) / GROUP;
-  const groupBytes = bytesOf(dtype, dim(0, 1)) * GROUP;
+export function repackWeights(): void {
+  const dtype = dtypeOf(WEIGHT);
+  const numGroups = dim(WEIGHT, 0) / GROUP;
+  const groupBytes = bytesOf(dtype, dim(WEIGHT, 1)) * GROUP;
   for (let g = takeUnits(1); g < numGroups; g = takeUnits(1)) {
-    if (!hasSmallScales(dtype, addressOf(0) + <usize>g * groupBytes, groupBytes)) setAux(0, 1);
+    if (!hasSmallScales(dtype, addressOf(WEIGHT) + <usize>g * groupBytes, groupBytes)) setAux(0, 1);
   }
   phaseBarrier();
   if (aux(0) === 0) eachGroup(true);
 }
-export function unpackWeights(): void {
+export function restoreWeights(): void {
   eachGroup(false);
 }
 
-function eachGroup(toPacked: bool): void {
-  const dtype = dtypeOf(0);
-  const numGroups = dim(0, 0) / GROUP;
-  const numInputs = dim(0, 1);
+function eachGroup(isRepacking: bool): void {
+  const dtype = dtypeOf(WEIGHT);
+  const numGroups = dim(WEIGHT, 0) / GROUP;
+  const numInputs = dim(WEIGHT, 1);
   const rowBytes = bytesOf(dtype, numInputs);
   const groupBytes = rowBytes * GROUP;
   const copy = localScratch();
   for (let g = takeUnits(1); g < numGroups; g = takeUnits(1)) {
-    const group = addressOf(0) + <usize>g * groupBytes;
+    const group = addressOf(WEIGHT) + <usize>g * groupBytes;
     memory.copy(copy, group, groupBytes);
-    if (toPacked) {
-      packRows(dtype, copy, copy + rowBytes, copy + 2 * rowBytes, copy + 3 * rowBytes, group, numInputs);
+    if (isRepacking) {
+      interleaveRows(dtype, copy, copy + rowBytes, copy + 2 * rowBytes, copy + 3 * rowBytes, group, numInputs);
       continue;
     }
-    for (let row = 0; row < GROUP; row++) unpackRow(dtype, copy, row, group + <usize>row * rowBytes, numInputs);
+    for (let row = 0; row < GROUP; row++) restoreRow(dtype, copy, row, group + <usize>row * rowBytes, numInputs);
   }
 }
 
@@ -72,22 +74,22 @@ export function hasSmallScales(dtype: i32, at: usize, sizeBytes: usize): bool {
 }
 
 /** Interleaves `count` columns of four rows, from whole blocks on. Scales must be small. */
-export function packRows(dtype: i32, a: usize, b: usize, c: usize, d: usize, group: usize, count: i32): void {
+export function interleaveRows(dtype: i32, a: usize, b: usize, c: usize, d: usize, group: usize, count: i32): void {
   const blockBytes = bytesOf(dtype, dtype === Q8_0 || dtype === Q4_0 ? 32 : 256);
   for (const end = a + bytesOf(dtype, count); a < end; a += blockBytes, group += 4 * blockBytes) {
     if (dtype === Q6_K) {
-      packHalves(a + 208, b + 208, c + 208, d + 208, group);
-      packWords(a + 192, b + 192, c + 192, d + 192, group + 8, 4, 0);
-      packWords(a, b, c, d, group + 72, 48, 0);
+      interleaveScales(a + 208, b + 208, c + 208, d + 208, group);
+      interleaveWords(a + 192, b + 192, c + 192, d + 192, group + 8, 4, 0);
+      interleaveWords(a, b, c, d, group + 72, 48, 0);
     } else {
       let offset: usize = 2;
-      packHalves(a, b, c, d, group);
+      interleaveScales(a, b, c, d, group);
       if (dtype === Q4_K || dtype === Q5_K) {
-        packHalves(a + 2, b + 2, c + 2, d + 2, group + 8);
+        interleaveScales(a + 2, b + 2, c + 2, d + 2, group + 8);
         offset = 4;
       }
       const numWords = <i32>(blockBytes - offset) >> 2;
-      packWords(
+      interleaveWords(
         a + offset,
         b + offset,
         c + offset,
@@ -104,7 +106,7 @@ export function packRows(dtype: i32, a: usize, b: usize, c: usize, d: usize, gro
 }
 
 /** A binary16 of each row. */
-export function packHalves(a: usize, b: usize, c: usize, d: usize, to: usize): void {
+export function interleaveScales(a: usize, b: usize, c: usize, d: usize, to: usize): void {
   store<u16>(to, load<u16>(a));
   store<u16>(to, load<u16>(b), 2);
   store<u16>(to, load<u16>(c), 4);
@@ -113,7 +115,7 @@ export function packHalves(a: usize, b: usize, c: usize, d: usize, to: usize): v
 }
 
 /** Words of each row, 16 bytes apart; sign bits of whole fours of words flipped by `flip`. */
-function packWords(a: usize, b: usize, c: usize, d: usize, to: usize, count: i32, flip: i8): void {
+function interleaveWords(a: usize, b: usize, c: usize, d: usize, to: usize, count: i32, flip: i8): void {
   const flips = i8x16.splat(flip);
   for (; count >= 4; count -= 4, a += 16, b += 16, c += 16, d += 16, to += 64) {
     const first = v128.load(a);
@@ -138,29 +140,29 @@ function packWords(a: usize, b: usize, c: usize, d: usize, to: usize, count: i32
 }
 
 /** One row of a repacked group as a plain row at `to`. */
-export function unpackRow(dtype: i32, group: usize, row: i32, to: usize, count: i32): void {
+export function restoreRow(dtype: i32, group: usize, row: i32, to: usize, count: i32): void {
   const blockBytes = bytesOf(dtype, dtype === Q8_0 || dtype === Q4_0 ? 32 : 256);
   const r2 = (<usize>row) << 1;
   const r4 = (<usize>row) << 2;
   for (const end = to + bytesOf(dtype, count); to < end; to += blockBytes, group += 4 * blockBytes) {
     if (dtype === Q6_K) {
-      unpackHalf(group + r2, to + 208);
-      unpackWords(group + 8 + r4, to + 192, 4, 0);
-      unpackWords(group + 72 + r4, to, 48, 0);
+      restoreScale(group + r2, to + 208);
+      restoreWords(group + 8 + r4, to + 192, 4, 0);
+      restoreWords(group + 72 + r4, to, 48, 0);
     } else {
       let offset: usize = 2;
-      unpackHalf(group + r2, to);
+      restoreScale(group + r2, to);
       if (dtype === Q4_K || dtype === Q5_K) {
-        unpackHalf(group + 8 + r2, to + 2);
+        restoreScale(group + 8 + r2, to + 2);
         offset = 4;
       }
       const numWords = <i32>(blockBytes - offset) >> 2;
-      unpackWords(group + 4 * offset + r4, to + offset, numWords, dtype === Q8_0 ? 0x80808080 : 0);
+      restoreWords(group + 4 * offset + r4, to + offset, numWords, dtype === Q8_0 ? 0x80808080 : 0);
     }
   }
 }
 
-function unpackHalf(packed: usize, plain: usize): void {
+function restoreScale(packed: usize, plain: usize): void {
   store<u16>(plain, over1024(load<u16>(packed)));
 }
 
@@ -183,6 +185,6 @@ function over1024(bits: u32): u32 {
 }
 
 /** Words of a row lie 16 bytes apart in the group. */
-function unpackWords(packed: usize, plain: usize, count: i32, flip: u32): void {
+function restoreWords(packed: usize, plain: usize, count: i32, flip: u32): void {
   for (let i = 0; i < count; i++, packed += 16, plain += 4) store<u32>(plain, load<u32>(packed) ^ flip);
 }

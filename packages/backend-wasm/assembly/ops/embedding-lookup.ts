@@ -4,7 +4,7 @@ import { hasFlag, localScratch } from '../runtime/record';
 import { takeUnits } from '../runtime/threads';
 import { FLAG_REPACKED } from '../runtime/layout.generated';
 import { scaleRow } from './pointwise';
-import { unpackRow } from '../gemm/repack';
+import { restoreRow } from '../gemm/repack';
 
 /** Work items: tokens. */
 export function embeddingLookup(): void {
@@ -21,7 +21,7 @@ export function embeddingLookup(): void {
     let row = table.address + token * rowBytes;
     if (isRepacked && token < <usize>(table.vocabSize & ~3)) {
       row = localScratch();
-      unpackRow(dtype, table.address + (token >> 2) * 4 * rowBytes, <i32>(token & 3), row, hiddenDim);
+      restoreRow(dtype, table.address + (token >> 2) * 4 * rowBytes, <i32>(token & 3), row, hiddenDim);
     }
     dequantize(dtype, row, out, hiddenDim);
     if (scale !== 1) scaleRow(out, out, scale, hiddenDim);

@@ -58,8 +58,8 @@ import {
   sparseFeedForwardLocalBytes,
 } from '../ops/sparse-feed-forward';
 import { scatterRows } from '../ops/scatter-rows';
-import { packWeights, unpackWeights } from '../gemm/repack';
-import { packNeurons, unpackNeurons } from '../ffn/repack-neurons';
+import { repackWeights, restoreWeights } from '../gemm/repack';
+import { repackNeurons, restoreNeurons } from '../ffn/repack-neurons';
 import { probe } from './probe';
 
 /** How many inputs and outputs the record of an opcode has. */
@@ -442,16 +442,16 @@ export function execute(opcode: i32): void {
       scatterRows();
       return;
     case JOB_OPCODE_REPACK:
-      packWeights();
+      repackWeights();
       return;
     case JOB_OPCODE_UNPACK:
-      unpackWeights();
+      restoreWeights();
       return;
     case JOB_OPCODE_REPACK_NEURONS:
-      packNeurons();
+      repackNeurons();
       return;
     case JOB_OPCODE_UNPACK_NEURONS:
-      unpackNeurons();
+      restoreNeurons();
       return;
     case JOB_OPCODE_PROBE_TOUCH:
     case JOB_OPCODE_PROBE_READ:
