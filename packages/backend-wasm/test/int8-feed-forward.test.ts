@@ -252,13 +252,63 @@ describe.each(['q8_0', 'q4_0', 'q4_K'] as const)('%s', (dtype) => {
   });
 });
 
+const shape: Shape = { numTokens: 1, width: 256, numRows: 61, count: 53, factor: 1 };
+
 /** Scales of every kind below 64: denormal, zero, the least normal one, negative; then those with which rows stay as they are. */
 const small = [0x0001, 0x8003, 0x03ff, 0x0400, 0x0000, 0x8000, 0x2c00, 0xac01, 0x53ff, 0xd3ff];
 const large = [0x5400, 0xfbff, 0x7c00, 0x7e01];
 
-describe.each(['q8_0', 'q4_0'] as const)('%s', (dtype) => {
-  const shape: Shape = { numTokens: 1, width: 256, numRows: 61, count: 53, factor: 1 };
+async function checkSharedWeights(dtype: 'q8_0' | 'q4_0'): Promise<void> {
+  const setup = setUp(dtype, shape);
+  const { width, numRows, count, rows, x, weight, values } = setup;
+  const alone = await run(setup, [count], { relaxedSimd: true, numThreads: 2, minSharedWork: 0 });
+  const backend = await createWasmBackend({
+    maxMemoryBytes: 2 ** 26,
+    activations: 'int8',
+    relaxedSimd: true,
+    numThreads: 2,
+    minSharedWork: 0,
+  });
+  const b = new ProgramBuilder({});
+  const y = b.activation(
+    'sparse-feed-forward',
+    {
+      x: b.external('x', 'weights', 'f32', [1, width]),
+      weight: b.external('weight', 'weights', dtype, [numRows, 3, width]),
+      rows: b.external('rows', 'weights', 'i32', [numRows]),
+      count: b.external('count', 'weights', 'i32', [1]),
+    },
+    { kind: 'silu' },
+  );
+  b.output('y', y);
+  const other = new ProgramBuilder({});
+  const table = other.external('weight', 'weights', dtype, [3 * numRows, width]);
+  const tokens = other.external('tokens', 'weights', 'i32', [1]);
+  other.output('row', other.activation('embedding-lookup', { table, tokens }));
+  const contents = { x: bytesOf(x), rows: bytesOf(rows), count: bytesOf(Int32Array.of(count)) };
+  const buffers = new Map<string, BufferHandle>();
+  for (const [label, bytes] of Object.entries({ ...contents, tokens: bytesOf(Int32Array.of(31)), weight })) {
+    const handle = backend.allocate({ sizeBytes: bytes.length, usage: 'weights', label });
+    if (label !== 'weight') await backend.write(handle, 0, bytes);
+    buffers.set(label, handle);
+  }
+  const block = await backend.prepare(b.build(), { buffers, onUnsupported: 'error' });
+  const lookup = await backend.prepare(other.build(), { buffers, onUnsupported: 'error' });
+  await backend.write(buffers.get('weight') as BufferHandle, 0, weight);
+  for (let round = 0; round < 2; round++) {
+    await block.run(new Int32Array(0));
+    const sums = new Float32Array(width);
+    await block.read('y', sums);
+    expect(sums).toEqual(alone);
+    await lookup.run(new Int32Array(0));
+    const row = new Float32Array(width);
+    await lookup.read('row', row);
+    expect(row.map((value) => value + 0)).toEqual(values.slice(31 * width, 32 * width).map((value) => value + 0));
+  }
+  await backend.dispose();
+}
 
+describe.each(['q8_0', 'q4_0'] as const)('%s', (dtype) => {
   const largest = new Map<string, Float32Array>();
   describe.each(Object.entries(variants))('%s', (_name, options) => {
     test.each([
@@ -309,53 +359,6 @@ describe.each(['q8_0', 'q4_0'] as const)('%s', (dtype) => {
     });
   });
 
-  test('weights written after prepare, and shared with a program that reads them otherwise', async () => {
-    const setup = setUp(dtype, shape);
-    const { width, numRows, count, rows, x, weight, values } = setup;
-    const alone = await run(setup, [count], { relaxedSimd: true, numThreads: 2, minSharedWork: 0 });
-    const backend = await createWasmBackend({
-      maxMemoryBytes: 2 ** 26,
-      activations: 'int8',
-      relaxedSimd: true,
-      numThreads: 2,
-      minSharedWork: 0,
-    });
-    const b = new ProgramBuilder({});
-    const y = b.activation(
-      'sparse-feed-forward',
-      {
-        x: b.external('x', 'weights', 'f32', [1, width]),
-        weight: b.external('weight', 'weights', dtype, [numRows, 3, width]),
-        rows: b.external('rows', 'weights', 'i32', [numRows]),
-        count: b.external('count', 'weights', 'i32', [1]),
-      },
-      { kind: 'silu' },
-    );
-    b.output('y', y);
-    const other = new ProgramBuilder({});
-    const table = other.external('weight', 'weights', dtype, [3 * numRows, width]);
-    const tokens = other.external('tokens', 'weights', 'i32', [1]);
-    other.output('row', other.activation('embedding-lookup', { table, tokens }));
-    const contents = { x: bytesOf(x), rows: bytesOf(rows), count: bytesOf(Int32Array.of(count)) };
-    const buffers = new Map<string, BufferHandle>();
-    for (const [label, bytes] of Object.entries({ ...contents, tokens: bytesOf(Int32Array.of(31)), weight })) {
-      const handle = backend.allocate({ sizeBytes: bytes.length, usage: 'weights', label });
-      if (label !== 'weight') await backend.write(handle, 0, bytes);
-      buffers.set(label, handle);
-    }
-    const block = await backend.prepare(b.build(), { buffers, onUnsupported: 'error' });
-    const lookup = await backend.prepare(other.build(), { buffers, onUnsupported: 'error' });
-    await backend.write(buffers.get('weight') as BufferHandle, 0, weight);
-    for (let round = 0; round < 2; round++) {
-      await block.run(new Int32Array(0));
-      const sums = new Float32Array(width);
-      await block.read('y', sums);
-      expect(sums).toEqual(alone);
-      await lookup.run(new Int32Array(0));
-      const row = new Float32Array(width);
-      await lookup.read('row', row);
-      expect(row.map((value) => value + 0)).toEqual(values.slice(31 * width, 32 * width).map((value) => value + 0));
-    }
-    await backend.dispose();
-  });
+  test('weights written after prepare, and shared with a program that reads them otherwise', () =>
+    checkSharedWeights(dtype));
 });

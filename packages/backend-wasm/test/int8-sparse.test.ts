@@ -101,88 +101,98 @@ function expectStable(key: string, y: Float32Array, z: Float32Array): boolean {
   return first === undefined;
 }
 
+type Options = (typeof variants)[keyof typeof variants];
+
+async function checkMatmul(options: Options, dtype: Parameters<typeof setUp>[0], shape: Shape): Promise<void> {
+  const setup = setUp(dtype, shape);
+  const { numTokens, columns, numRows, count, values, rows, factor } = setup;
+  const rng = createRng(5);
+  const x = Float32Array.from({ length: numTokens * columns }, () => rng.nextGaussian());
+  const [y, z] = await runTwice('sparse-matmul', dtype, setup, x, options);
+  if (!expectStable(`matmul ${dtype} ${JSON.stringify(shape)} ${String(options.relaxedSimd)}`, y, z)) return;
+  let numOutside = 0;
+  for (const [at, found] of y.entries()) {
+    const [t, j] = [Math.floor(at / numRows), at % numRows];
+    if (j >= count) {
+      if (found !== 0) numOutside++;
+      continue;
+    }
+    const row = (rows[j] as number) * columns;
+    let sum = 0;
+    let bound = 0;
+    for (let block = 0; block < columns; block += 32) {
+      let d = 0;
+      for (let i = block; i < block + 32; i++) d = Math.max(d, Math.abs(x[t * columns + i] as number) / 127);
+      for (let i = block; i < block + 32; i++) {
+        const [a, w] = [x[t * columns + i] as number, values[row + i] as number];
+        sum += a * w;
+        // as for matmul: half a step of the code, and the roundings of the sums
+        bound +=
+          Math.abs(w) * d * 0.5 * (1 + 1e-5) +
+          (columns / 16 + 8) * unit * (Math.abs(a) + d) * (Math.abs(w) + 8 * factor);
+      }
+    }
+    if (!(Math.abs(found - sum) <= bound)) numOutside++;
+  }
+  expect(numOutside).toBe(0);
+}
+
+async function checkCombine(options: Options, dtype: 'q8_0' | 'q4_0', shape: Shape): Promise<void> {
+  const setup = setUp(dtype, shape);
+  const { numTokens, columns, numRows, count, values, rows, weight } = setup;
+  const rng = createRng(5);
+  // what lies behind the count must not matter
+  const h = Float32Array.from({ length: numTokens * numRows }, (_, i) =>
+    i % numRows < count ? rng.nextGaussian() * 10 ** (rng.nextInt(3) - 1) : NaN,
+  );
+  const [y, z] = await runTwice('sparse-combine', dtype, setup, h, options);
+  if (!expectStable(`combine ${dtype} ${JSON.stringify(shape)} ${String(options.relaxedSimd)}`, y, z)) return;
+  const { blockBytes } = dtypeInfo(dtype);
+  const half = new Float32Array(1);
+  const scales = Float32Array.from({ length: (numRows * columns) / 32 }, (_, block) => {
+    decode('f16', weight.slice(block * blockBytes, block * blockBytes + 2), half);
+    return Math.abs(half[0] as number);
+  });
+  const scaleOf = (row: number, block: number): number => scales[row * (columns / 32) + block] as number;
+  const largestCode = dtype === 'q8_0' ? 127 : 8;
+  let numOutside = 0;
+  for (const [at, found] of y.entries()) {
+    const [t, o] = [Math.floor(at / columns), at % columns];
+    let sum = 0;
+    let bound = 0;
+    for (let chunk = 0; chunk < count; chunk += 32) {
+      const end = Math.min(count, chunk + 32);
+      let step = 0; // of the coefficients h times scale
+      let magnitude = 0;
+      let codes = 0;
+      for (let j = chunk; j < end; j++) {
+        const [row, factor] = [rows[j] as number, h[t * numRows + j] as number];
+        const scale = scaleOf(row, Math.floor(o / 32));
+        step = Math.max(step, Math.abs(factor * scale) / 127);
+        const w = values[row * columns + o] as number;
+        sum += factor * w;
+        magnitude += Math.abs(factor * w);
+        codes += scale === 0 ? largestCode : Math.abs(w) / scale;
+      }
+      // half a step per coefficient times the code; then roundings: of coefficients, of a product, of at most four sums of
+      // eight rows, and of a sum for every 32 rows
+      bound += codes * step * 0.5 * (1 + 1e-5) + (count / 32 + 8) * unit * (magnitude + codes * step);
+    }
+    if (!(Math.abs(found - sum) <= bound)) numOutside++;
+  }
+  expect(numOutside).toBe(0);
+}
+
 describe.each(Object.entries(variants))('%s', (_name, options) => {
   describe.each(['q8_0', 'q4_0', 'q4_K', 'q5_K', 'q6_K'] as const)('sparse-matmul %s', (dtype) => {
-    test.each(shapes)('$numTokens x $columns, $count of $numRows rows, times $factor', async (shape) => {
-      const setup = setUp(dtype, shape);
-      const { numTokens, columns, numRows, count, values, rows, factor } = setup;
-      const rng = createRng(5);
-      const x = Float32Array.from({ length: numTokens * columns }, () => rng.nextGaussian());
-      const [y, z] = await runTwice('sparse-matmul', dtype, setup, x, options);
-      if (!expectStable(`matmul ${dtype} ${JSON.stringify(shape)} ${String(options.relaxedSimd)}`, y, z)) return;
-      let numOutside = 0;
-      for (const [at, found] of y.entries()) {
-        const [t, j] = [Math.floor(at / numRows), at % numRows];
-        if (j >= count) {
-          if (found !== 0) numOutside++;
-          continue;
-        }
-        const row = (rows[j] as number) * columns;
-        let sum = 0;
-        let bound = 0;
-        for (let block = 0; block < columns; block += 32) {
-          let d = 0;
-          for (let i = block; i < block + 32; i++) d = Math.max(d, Math.abs(x[t * columns + i] as number) / 127);
-          for (let i = block; i < block + 32; i++) {
-            const [a, w] = [x[t * columns + i] as number, values[row + i] as number];
-            sum += a * w;
-            // as for matmul: half a step of the code, and the roundings of the sums
-            bound +=
-              Math.abs(w) * d * 0.5 * (1 + 1e-5) +
-              (columns / 16 + 8) * unit * (Math.abs(a) + d) * (Math.abs(w) + 8 * factor);
-          }
-        }
-        if (!(Math.abs(found - sum) <= bound)) numOutside++;
-      }
-      expect(numOutside).toBe(0);
-    });
+    test.each(shapes)('$numTokens x $columns, $count of $numRows rows, times $factor', (shape) =>
+      checkMatmul(options, dtype, shape),
+    );
   });
 
   describe.each(['q8_0', 'q4_0'] as const)('sparse-combine %s', (dtype) => {
-    test.each(shapes)('$numTokens tokens, $count of $numRows rows of $columns, times $factor', async (shape) => {
-      const setup = setUp(dtype, shape);
-      const { numTokens, columns, numRows, count, values, rows, weight } = setup;
-      const rng = createRng(5);
-      // what lies behind the count must not matter
-      const h = Float32Array.from({ length: numTokens * numRows }, (_, i) =>
-        i % numRows < count ? rng.nextGaussian() * 10 ** (rng.nextInt(3) - 1) : NaN,
-      );
-      const [y, z] = await runTwice('sparse-combine', dtype, setup, h, options);
-      if (!expectStable(`combine ${dtype} ${JSON.stringify(shape)} ${String(options.relaxedSimd)}`, y, z)) return;
-      const { blockBytes } = dtypeInfo(dtype);
-      const half = new Float32Array(1);
-      const scales = Float32Array.from({ length: (numRows * columns) / 32 }, (_, block) => {
-        decode('f16', weight.slice(block * blockBytes, block * blockBytes + 2), half);
-        return Math.abs(half[0] as number);
-      });
-      const scaleOf = (row: number, block: number): number => scales[row * (columns / 32) + block] as number;
-      const largestCode = dtype === 'q8_0' ? 127 : 8;
-      let numOutside = 0;
-      for (const [at, found] of y.entries()) {
-        const [t, o] = [Math.floor(at / columns), at % columns];
-        let sum = 0;
-        let bound = 0;
-        for (let chunk = 0; chunk < count; chunk += 32) {
-          const end = Math.min(count, chunk + 32);
-          let step = 0; // of the coefficients h times scale
-          let magnitude = 0;
-          let codes = 0;
-          for (let j = chunk; j < end; j++) {
-            const [row, factor] = [rows[j] as number, h[t * numRows + j] as number];
-            const scale = scaleOf(row, Math.floor(o / 32));
-            step = Math.max(step, Math.abs(factor * scale) / 127);
-            const w = values[row * columns + o] as number;
-            sum += factor * w;
-            magnitude += Math.abs(factor * w);
-            codes += scale === 0 ? largestCode : Math.abs(w) / scale;
-          }
-          // half a step per coefficient times the code; then roundings: of coefficients, of a product, of at most four sums of
-          // eight rows, and of a sum for every 32 rows
-          bound += codes * step * 0.5 * (1 + 1e-5) + (count / 32 + 8) * unit * (magnitude + codes * step);
-        }
-        if (!(Math.abs(found - sum) <= bound)) numOutside++;
-      }
-      expect(numOutside).toBe(0);
-    });
+    test.each(shapes)('$numTokens tokens, $count of $numRows rows of $columns, times $factor', (shape) =>
+      checkCombine(options, dtype, shape),
+    );
   });
 });

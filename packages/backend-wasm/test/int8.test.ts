@@ -101,228 +101,248 @@ function extremes(dtype: DType, numRows: number, numColumns: number): Matrix {
 
 const results = new Map<string, Float32Array>();
 
+type Options = (typeof variants)[keyof typeof variants];
+type Shape = (typeof shapes)[number];
+
+async function checkProducts(
+  options: Options,
+  dtype: DType,
+  { numTokens, numInputs, numOutputs }: Shape,
+): Promise<void> {
+  const backend = await borrowBackend(options);
+  const b = new ProgramBuilder({});
+  const x = gaussian(1, numTokens * numInputs);
+  x.fill(0, 0, 32); // a block without values
+  const bias = gaussian(2, numOutputs);
+  const weight = matrix(dtype, numOutputs, numInputs);
+  const other = matrix(dtype, 8, numInputs);
+  const input = b.external('x', 'weights', 'f32', [numTokens, numInputs]);
+  const inputs = { x: input, bias: b.external('bias', 'weights', 'f32', [numOutputs]) };
+  const w = b.external('weight', 'weights', dtype, [numOutputs, numInputs]);
+  b.output('y', b.activation('matmul', { ...inputs, weight: w }));
+  // the same activations again: their codes are used twice
+  b.output('z', b.activation('matmul', { x: input, weight: b.external('other', 'weights', dtype, [8, numInputs]) }));
+  const program = b.build();
+  const handles = await load(backend, {
+    x: new Uint8Array(x.buffer),
+    bias: new Uint8Array(bias.buffer),
+    weight: weight.bytes,
+    other: other.bytes,
+  });
+  const executable = await backend.prepare(program, { buffers: handles, onUnsupported: 'error' });
+  await executable.run(new Int32Array(0));
+  const y = new Float32Array(numTokens * numOutputs);
+  await executable.read('y', y);
+  // the number of threads and the form of products change nothing: what equals the first result is within its bounds
+  const key = `${dtype} ${numTokens} ${numInputs} ${numOutputs} ${String(options.relaxedSimd)}`;
+  const first = results.get(key);
+  if (first === undefined) expectProducts(y, x, weight.values, numInputs, bias);
+  expect(y).toEqual(first ?? y);
+  results.set(key, first ?? y);
+  const z = new Float32Array(numTokens * 8);
+  await executable.read('z', z);
+  expectProducts(z, x, other.values, numInputs, new Float32Array(8));
+  // whoever asks gets the bytes that were written, and the next run packs them again
+  const bytes = new Uint8Array(weight.bytes.length);
+  await backend.read(handles.get('weight') as BufferHandle, 0, bytes);
+  expect(Buffer.compare(bytes, weight.bytes)).toBe(0);
+  await executable.run(new Int32Array(0));
+  const again = new Float32Array(y.length);
+  await executable.read('y', again);
+  expect(again).toEqual(y);
+  await backend.dispose();
+}
+
+async function checkLargestCodes(options: Options, dtype: DType, n: number): Promise<void> {
+  const backend = await borrowBackend(options);
+  const b = new ProgramBuilder({});
+  const x = Float32Array.from({ length: n * 512 }, (_, i) => {
+    const t = Math.floor(i / 512);
+    return t % 3 === 2 ? 1 - 2 * (i % 2) : 1 - 2 * (t % 3);
+  });
+  const input = b.external('x', 'weights', 'f32', [n, 512]);
+  const weights = { before: ['q4_0', 44], y: [dtype, 44], after: ['q8_0', 8], last: ['q4_K', 12] } as const;
+  const contents: Record<string, Uint8Array> = { x: new Uint8Array(x.buffer) };
+  const matrices = new Map<string, Matrix>();
+  for (const [name, [type, numRows]] of Object.entries(weights)) {
+    const made = extremes(type, numRows, 512);
+    matrices.set(name, made);
+    contents[`${name} weight`] = made.bytes;
+    const weight = b.external(`${name} weight`, 'weights', type, [numRows, 512]);
+    b.output(name, b.activation('matmul', { x: input, weight }));
+  }
+  const buffers = await load(backend, contents);
+  const executable = await backend.prepare(b.build(), { buffers, onUnsupported: 'error' });
+  await executable.run(new Int32Array(0));
+  for (const [name, [, numRows]] of Object.entries(weights)) {
+    const y = new Float32Array(n * numRows);
+    await executable.read(name, y);
+    expectProducts(y, x, (matrices.get(name) as Matrix).values, 512, new Float32Array(numRows));
+    const key = `${dtype} ${n} ${name} ${String(options.relaxedSimd)}`;
+    expect(y).toEqual(results.get(key) ?? y);
+    results.set(key, y);
+  }
+  await backend.dispose();
+}
+
+async function checkSharedTable(options: Options, dtype: DType): Promise<void> {
+  const backend = await borrowBackend(options);
+  const table = matrix(dtype, 11, 256);
+  const tokens = Int32Array.of(0, 3, 7, 8, 9, 10);
+  const b = new ProgramBuilder({});
+  const weight = b.external('table', 'weights', dtype, [11, 256]);
+  const x = b.activation('embedding-lookup', {
+    table: weight,
+    tokens: b.external('tokens', 'weights', 'i32', [tokens.length]),
+  });
+  b.output('x', x);
+  b.output('y', b.activation('matmul', { x, weight }));
+  const buffers = await load(backend, { table: table.bytes, tokens: new Uint8Array(tokens.buffer) });
+  const executable = await backend.prepare(b.build(), { buffers });
+  await executable.run(new Int32Array(0));
+  const found = new Float32Array(tokens.length * 256);
+  await executable.read('x', found);
+  const rows = [...tokens].flatMap((token) => [...table.values.subarray(token * 256, (token + 1) * 256)]);
+  expect(found.map((value) => value + 0)).toEqual(Float32Array.from(rows, (value) => value + 0)); // no -0
+  const y = new Float32Array(tokens.length * 11);
+  await executable.read('y', y);
+  expectProducts(y, found, table.values, 256, new Float32Array(11));
+  await backend.dispose();
+}
+
+async function checkInfiniteScale(options: Options, dtype: DType): Promise<void> {
+  const backend = await borrowBackend(options);
+  const good = matrix(dtype, 8, 256);
+  const bad = matrix(dtype, 8, 256);
+  // the scale of the first block of row 5
+  const scaleAt = sizeOf(dtype, 5 * 256) + (dtype === 'q6_K' ? 208 : 0);
+  bad.bytes.set([0x00, 0x7c], scaleAt);
+  const b = new ProgramBuilder({});
+  const x = b.external('x', 'weights', 'f32', [1, 256]);
+  for (const name of ['bad', 'good']) {
+    b.output(`y.${name}`, b.activation('matmul', { x, weight: b.external(name, 'weights', dtype, [8, 256]) }));
+  }
+  const xs = gaussian(9, 256);
+  const buffers = await load(backend, { x: new Uint8Array(xs.buffer), good: good.bytes, bad: bad.bytes });
+  const executable = await backend.prepare(b.build(), { buffers });
+  await executable.run(new Int32Array(0));
+  const y = new Float32Array(8);
+  await executable.read('y.good', y);
+  expectProducts(y, xs, good.values, 256, new Float32Array(8));
+  await executable.read('y.bad', y);
+  expect([...y].map(Number.isFinite)).toEqual([true, true, true, true, true, false, true, true]);
+  await backend.dispose();
+}
+
+async function checkSmallScales(options: Options, dtype: DType): Promise<void> {
+  const backend = await borrowBackend(options);
+  const weight = matrix(dtype, 8, 1024);
+  // denormal, zero, least normal, negative and large scales; super-blocks have a second one
+  const scales = [0x0001, 0x8003, 0x03ff, 0x0400, 0x0000, 0x8000, 0x83ff, 0x2bff, 0x2c00, 0xac01, 0x53ff, 0xd3ff];
+  const blockBytes = weight.bytes.length / ((8 * 1024) / (dtype === 'q8_0' || dtype === 'q4_0' ? 32 : 256));
+  const view = new DataView(weight.bytes.buffer);
+  for (let at = 0, i = 0; at < weight.bytes.length; at += blockBytes, i++) {
+    view.setUint16(at + (dtype === 'q6_K' ? 208 : 0), scales[i % scales.length] as number, true);
+    if (dtype === 'q4_K' || dtype === 'q5_K')
+      view.setUint16(at + 2, scales[(i * 5 + 1) % scales.length] as number, true);
+  }
+  decode(dtype, weight.bytes, weight.values);
+  const b = new ProgramBuilder({});
+  const x = b.external('x', 'weights', 'f32', [1, 1024]);
+  b.output('y', b.activation('matmul', { x, weight: b.external('weight', 'weights', dtype, [8, 1024]) }));
+  const xs = gaussian(9, 1024);
+  const buffers = await load(backend, { x: new Uint8Array(xs.buffer), weight: weight.bytes });
+  const executable = await backend.prepare(b.build(), { buffers });
+  await executable.run(new Int32Array(0));
+  const y = new Float32Array(8);
+  await executable.read('y', y);
+  expectProducts(y, xs, weight.values, 1024, new Float32Array(8));
+  const bytes = new Uint8Array(weight.bytes.length);
+  await backend.read(buffers.get('weight') as BufferHandle, 0, bytes);
+  expect(Buffer.compare(bytes, weight.bytes)).toBe(0);
+  await backend.dispose();
+}
+
+async function checkLargeScale(options: Options, dtype: DType): Promise<void> {
+  const backend = await borrowBackend(options);
+  const weight = matrix(dtype, 8, 256);
+  new DataView(weight.bytes.buffer).setUint16(sizeOf(dtype, 5 * 256) + (dtype === 'q6_K' ? 208 : 0), 0x5400, true);
+  decode(dtype, weight.bytes, weight.values);
+  const b = new ProgramBuilder({});
+  const x = b.external('x', 'weights', 'f32', [1, 256]);
+  b.output('y', b.activation('matmul', { x, weight: b.external('weight', 'weights', dtype, [8, 256]) }));
+  const xs = gaussian(9, 256);
+  const buffers = await load(backend, { x: new Uint8Array(xs.buffer), weight: weight.bytes });
+  const executable = await backend.prepare(b.build(), { buffers });
+  await executable.run(new Int32Array(0));
+  const y = new Float32Array(8);
+  await executable.read('y', y);
+  for (let row = 0; row < 8; row++) {
+    let [exact, magnitude] = [0, 0];
+    for (let i = 0; i < 256; i++) {
+      const product = (xs[i] as number) * (weight.values[row * 256 + i] as number);
+      exact += product;
+      magnitude += Math.abs(product);
+    }
+    // a sum of 256 products in f32: no activation was rounded
+    expect(Math.abs((y[row] as number) - exact)).toBeLessThanOrEqual(256 * unit * magnitude);
+  }
+  await backend.dispose();
+}
+
+async function checkSharedWeights(options: Options): Promise<void> {
+  const backend = await borrowBackend(options);
+  const weight = matrix('q8_0', 8, 64);
+  const b = new ProgramBuilder({});
+  const x = b.external('x', 'weights', 'f32', [1, 64]);
+  b.output('y', b.activation('matmul', { x, weight: b.external('weight', 'weights', 'q8_0', [8, 64]) }));
+  const other = new ProgramBuilder({});
+  const table = other.external('weight', 'weights', 'q8_0', [16, 32]); // the same bytes, seen otherwise
+  const tokens = other.external('tokens', 'weights', 'i32', [1]);
+  other.output('row', other.activation('embedding-lookup', { table, tokens }));
+  const xs = gaussian(5, 64);
+  const buffers = await load(backend, {
+    x: new Uint8Array(xs.buffer),
+    weight: new Uint8Array(weight.bytes.length),
+    tokens: new Uint8Array(Int32Array.of(3).buffer),
+  });
+  const product = await backend.prepare(b.build(), { buffers });
+  const lookup = await backend.prepare(other.build(), { buffers });
+  await backend.write(buffers.get('weight') as BufferHandle, 0, weight.bytes);
+  for (let round = 0; round < 2; round++) {
+    await product.run(new Int32Array(0));
+    const y = new Float32Array(8);
+    await product.read('y', y);
+    expectProducts(y, xs, weight.values, 64, new Float32Array(8));
+    await lookup.run(new Int32Array(0));
+    const row = new Float32Array(32);
+    await lookup.read('row', row);
+    expect(row.map((value) => value + 0)).toEqual(weight.values.slice(3 * 32, 4 * 32).map((value) => value + 0));
+  }
+  await backend.dispose();
+}
+
 describe.each(Object.entries(variants))('%s', (_name, options) => {
-  const create = (): Promise<TestBackend> => borrowBackend(options);
-
   describe.each(packed)('%s', (dtype) => {
-    test.each(shapes)('$numTokens x $numInputs -> $numOutputs', async ({ numTokens, numInputs, numOutputs }) => {
-      const backend = await create();
-      const b = new ProgramBuilder({});
-      const x = gaussian(1, numTokens * numInputs);
-      x.fill(0, 0, 32); // a block without values
-      const bias = gaussian(2, numOutputs);
-      const weight = matrix(dtype, numOutputs, numInputs);
-      const other = matrix(dtype, 8, numInputs);
-      const input = b.external('x', 'weights', 'f32', [numTokens, numInputs]);
-      const inputs = { x: input, bias: b.external('bias', 'weights', 'f32', [numOutputs]) };
-      const w = b.external('weight', 'weights', dtype, [numOutputs, numInputs]);
-      b.output('y', b.activation('matmul', { ...inputs, weight: w }));
-      // the same activations again: their codes are used twice
-      b.output(
-        'z',
-        b.activation('matmul', { x: input, weight: b.external('other', 'weights', dtype, [8, numInputs]) }),
-      );
-      const program = b.build();
-      const handles = await load(backend, {
-        x: new Uint8Array(x.buffer),
-        bias: new Uint8Array(bias.buffer),
-        weight: weight.bytes,
-        other: other.bytes,
-      });
-      const executable = await backend.prepare(program, { buffers: handles, onUnsupported: 'error' });
-      await executable.run(new Int32Array(0));
-      const y = new Float32Array(numTokens * numOutputs);
-      await executable.read('y', y);
-      // the number of threads and the form of products change nothing: what equals the first result is within its bounds
-      const key = `${dtype} ${numTokens} ${numInputs} ${numOutputs} ${String(options.relaxedSimd)}`;
-      const first = results.get(key);
-      if (first === undefined) expectProducts(y, x, weight.values, numInputs, bias);
-      expect(y).toEqual(first ?? y);
-      results.set(key, first ?? y);
-      const z = new Float32Array(numTokens * 8);
-      await executable.read('z', z);
-      expectProducts(z, x, other.values, numInputs, new Float32Array(8));
-      // whoever asks gets the bytes that were written, and the next run packs them again
-      const bytes = new Uint8Array(weight.bytes.length);
-      await backend.read(handles.get('weight') as BufferHandle, 0, bytes);
-      expect(Buffer.compare(bytes, weight.bytes)).toBe(0);
-      await executable.run(new Int32Array(0));
-      const again = new Float32Array(y.length);
-      await executable.read('y', again);
-      expect(again).toEqual(y);
-      await backend.dispose();
-    });
+    test.each(shapes)('$numTokens x $numInputs -> $numOutputs', (shape) => checkProducts(options, dtype, shape));
 
-    test.each([1, 3, 5])(
-      'largest codes, %i tokens, after and before other types with the same activations',
-      async (n) => {
-        const backend = await create();
-        const b = new ProgramBuilder({});
-        const x = Float32Array.from({ length: n * 512 }, (_, i) => {
-          const t = Math.floor(i / 512);
-          return t % 3 === 2 ? 1 - 2 * (i % 2) : 1 - 2 * (t % 3);
-        });
-        const input = b.external('x', 'weights', 'f32', [n, 512]);
-        const weights = { before: ['q4_0', 44], y: [dtype, 44], after: ['q8_0', 8], last: ['q4_K', 12] } as const;
-        const contents: Record<string, Uint8Array> = { x: new Uint8Array(x.buffer) };
-        const matrices = new Map<string, Matrix>();
-        for (const [name, [type, numRows]] of Object.entries(weights)) {
-          const made = extremes(type, numRows, 512);
-          matrices.set(name, made);
-          contents[`${name} weight`] = made.bytes;
-          const weight = b.external(`${name} weight`, 'weights', type, [numRows, 512]);
-          b.output(name, b.activation('matmul', { x: input, weight }));
-        }
-        const buffers = await load(backend, contents);
-        const executable = await backend.prepare(b.build(), { buffers, onUnsupported: 'error' });
-        await executable.run(new Int32Array(0));
-        for (const [name, [, numRows]] of Object.entries(weights)) {
-          const y = new Float32Array(n * numRows);
-          await executable.read(name, y);
-          expectProducts(y, x, (matrices.get(name) as Matrix).values, 512, new Float32Array(numRows));
-          const key = `${dtype} ${n} ${name} ${String(options.relaxedSimd)}`;
-          expect(y).toEqual(results.get(key) ?? y);
-          results.set(key, y);
-        }
-        await backend.dispose();
-      },
+    test.each([1, 3, 5])('largest codes, %i tokens, after and before other types with the same activations', (n) =>
+      checkLargestCodes(options, dtype, n),
     );
 
-    test('a table that is read row by row and multiplied with', async () => {
-      const backend = await create();
-      const table = matrix(dtype, 11, 256);
-      const tokens = Int32Array.of(0, 3, 7, 8, 9, 10);
-      const b = new ProgramBuilder({});
-      const weight = b.external('table', 'weights', dtype, [11, 256]);
-      const x = b.activation('embedding-lookup', {
-        table: weight,
-        tokens: b.external('tokens', 'weights', 'i32', [tokens.length]),
-      });
-      b.output('x', x);
-      b.output('y', b.activation('matmul', { x, weight }));
-      const buffers = await load(backend, { table: table.bytes, tokens: new Uint8Array(tokens.buffer) });
-      const executable = await backend.prepare(b.build(), { buffers });
-      await executable.run(new Int32Array(0));
-      const found = new Float32Array(tokens.length * 256);
-      await executable.read('x', found);
-      const rows = [...tokens].flatMap((token) => [...table.values.subarray(token * 256, (token + 1) * 256)]);
-      expect(found.map((value) => value + 0)).toEqual(Float32Array.from(rows, (value) => value + 0)); // no -0
-      const y = new Float32Array(tokens.length * 11);
-      await executable.read('y', y);
-      expectProducts(y, found, table.values, 256, new Float32Array(11));
-      await backend.dispose();
-    });
+    test('a table that is read row by row and multiplied with', () => checkSharedTable(options, dtype));
   });
 
-  test.each(packed)('%s weights with scales that are not finite are computed in f32', async (dtype) => {
-    const backend = await create();
-    const good = matrix(dtype, 8, 256);
-    const bad = matrix(dtype, 8, 256);
-    // the scale of the first block of row 5
-    const scaleAt = sizeOf(dtype, 5 * 256) + (dtype === 'q6_K' ? 208 : 0);
-    bad.bytes.set([0x00, 0x7c], scaleAt);
-    const b = new ProgramBuilder({});
-    const x = b.external('x', 'weights', 'f32', [1, 256]);
-    for (const name of ['bad', 'good']) {
-      b.output(`y.${name}`, b.activation('matmul', { x, weight: b.external(name, 'weights', dtype, [8, 256]) }));
-    }
-    const xs = gaussian(9, 256);
-    const buffers = await load(backend, { x: new Uint8Array(xs.buffer), good: good.bytes, bad: bad.bytes });
-    const executable = await backend.prepare(b.build(), { buffers });
-    await executable.run(new Int32Array(0));
-    const y = new Float32Array(8);
-    await executable.read('y.good', y);
-    expectProducts(y, xs, good.values, 256, new Float32Array(8));
-    await executable.read('y.bad', y);
-    expect([...y].map(Number.isFinite)).toEqual([true, true, true, true, true, false, true, true]);
-    await backend.dispose();
-  });
+  test.each(packed)('%s weights with scales that are not finite are computed in f32', (dtype) =>
+    checkInfiniteScale(options, dtype),
+  );
 
-  test.each(packed)('%s weights with scales of every size up to 64 come back as they were', async (dtype) => {
-    const backend = await create();
-    const weight = matrix(dtype, 8, 1024);
-    // denormal, zero, least normal, negative and large scales; super-blocks have a second one
-    const scales = [0x0001, 0x8003, 0x03ff, 0x0400, 0x0000, 0x8000, 0x83ff, 0x2bff, 0x2c00, 0xac01, 0x53ff, 0xd3ff];
-    const blockBytes = weight.bytes.length / ((8 * 1024) / (dtype === 'q8_0' || dtype === 'q4_0' ? 32 : 256));
-    const view = new DataView(weight.bytes.buffer);
-    for (let at = 0, i = 0; at < weight.bytes.length; at += blockBytes, i++) {
-      view.setUint16(at + (dtype === 'q6_K' ? 208 : 0), scales[i % scales.length] as number, true);
-      if (dtype === 'q4_K' || dtype === 'q5_K')
-        view.setUint16(at + 2, scales[(i * 5 + 1) % scales.length] as number, true);
-    }
-    decode(dtype, weight.bytes, weight.values);
-    const b = new ProgramBuilder({});
-    const x = b.external('x', 'weights', 'f32', [1, 1024]);
-    b.output('y', b.activation('matmul', { x, weight: b.external('weight', 'weights', dtype, [8, 1024]) }));
-    const xs = gaussian(9, 1024);
-    const buffers = await load(backend, { x: new Uint8Array(xs.buffer), weight: weight.bytes });
-    const executable = await backend.prepare(b.build(), { buffers });
-    await executable.run(new Int32Array(0));
-    const y = new Float32Array(8);
-    await executable.read('y', y);
-    expectProducts(y, xs, weight.values, 1024, new Float32Array(8));
-    const bytes = new Uint8Array(weight.bytes.length);
-    await backend.read(buffers.get('weight') as BufferHandle, 0, bytes);
-    expect(Buffer.compare(bytes, weight.bytes)).toBe(0);
-    await backend.dispose();
-  });
+  test.each(packed)('%s weights with scales of every size up to 64 come back as they were', (dtype) =>
+    checkSmallScales(options, dtype),
+  );
 
-  test.each(packed)('%s weights with a scale of 64 are computed in f32', async (dtype) => {
-    const backend = await create();
-    const weight = matrix(dtype, 8, 256);
-    new DataView(weight.bytes.buffer).setUint16(sizeOf(dtype, 5 * 256) + (dtype === 'q6_K' ? 208 : 0), 0x5400, true);
-    decode(dtype, weight.bytes, weight.values);
-    const b = new ProgramBuilder({});
-    const x = b.external('x', 'weights', 'f32', [1, 256]);
-    b.output('y', b.activation('matmul', { x, weight: b.external('weight', 'weights', dtype, [8, 256]) }));
-    const xs = gaussian(9, 256);
-    const buffers = await load(backend, { x: new Uint8Array(xs.buffer), weight: weight.bytes });
-    const executable = await backend.prepare(b.build(), { buffers });
-    await executable.run(new Int32Array(0));
-    const y = new Float32Array(8);
-    await executable.read('y', y);
-    for (let row = 0; row < 8; row++) {
-      let [exact, magnitude] = [0, 0];
-      for (let i = 0; i < 256; i++) {
-        const product = (xs[i] as number) * (weight.values[row * 256 + i] as number);
-        exact += product;
-        magnitude += Math.abs(product);
-      }
-      // a sum of 256 products in f32: no activation was rounded
-      expect(Math.abs((y[row] as number) - exact)).toBeLessThanOrEqual(256 * unit * magnitude);
-    }
-    await backend.dispose();
-  });
+  test.each(packed)('%s weights with a scale of 64 are computed in f32', (dtype) => checkLargeScale(options, dtype));
 
-  test('weights written after prepare, and shared with a program that cannot use them packed', async () => {
-    const backend = await create();
-    const weight = matrix('q8_0', 8, 64);
-    const b = new ProgramBuilder({});
-    const x = b.external('x', 'weights', 'f32', [1, 64]);
-    b.output('y', b.activation('matmul', { x, weight: b.external('weight', 'weights', 'q8_0', [8, 64]) }));
-    const other = new ProgramBuilder({});
-    const table = other.external('weight', 'weights', 'q8_0', [16, 32]); // the same bytes, seen otherwise
-    const tokens = other.external('tokens', 'weights', 'i32', [1]);
-    other.output('row', other.activation('embedding-lookup', { table, tokens }));
-    const xs = gaussian(5, 64);
-    const buffers = await load(backend, {
-      x: new Uint8Array(xs.buffer),
-      weight: new Uint8Array(weight.bytes.length),
-      tokens: new Uint8Array(Int32Array.of(3).buffer),
-    });
-    const product = await backend.prepare(b.build(), { buffers });
-    const lookup = await backend.prepare(other.build(), { buffers });
-    await backend.write(buffers.get('weight') as BufferHandle, 0, weight.bytes);
-    for (let round = 0; round < 2; round++) {
-      await product.run(new Int32Array(0));
-      const y = new Float32Array(8);
-      await product.read('y', y);
-      expectProducts(y, xs, weight.values, 64, new Float32Array(8));
-      await lookup.run(new Int32Array(0));
-      const row = new Float32Array(32);
-      await lookup.read('row', row);
-      expect(row.map((value) => value + 0)).toEqual(weight.values.slice(3 * 32, 4 * 32).map((value) => value + 0));
-    }
-    await backend.dispose();
-  });
+  test('weights written after prepare, and shared with a program that cannot use them packed', () =>
+    checkSharedWeights(options));
 });

@@ -9,6 +9,7 @@ import {
   type Attributes,
   type Backend,
   type BufferHandle,
+  type Program,
 } from '@winnow/ops';
 import { createRng } from '@winnow/tensor';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -37,23 +38,34 @@ interface Found {
 const numTokensOf = ({ sequences }: Pick<Prompt, 'sequences'>): number =>
   sequences.reduce((sum, [begin, end]) => sum + end - begin, 0);
 
-async function attend(backend: Backend, prompt: Prompt): Promise<Found> {
-  const { sequences, numKvHeads, groupSize, headDim, blockSize, attributes } = prompt;
-  const numTokens = numTokensOf(prompt);
-  const numHeads = numKvHeads * groupSize;
+/** Sizes that follow from a prompt, and its block table: blocks lie backwards in the cache. */
+function layoutOf(prompt: Prompt): {
+  readonly numTokens: number;
+  readonly numHeads: number;
+  readonly maxBlocks: number;
+  readonly numBlocks: number;
+  readonly table: Int32Array;
+  readonly blockOf: (sequence: number, position: number) => number;
+} {
+  const { sequences, blockSize } = prompt;
   const maxBlocks = Math.max(...sequences.map(([, end]) => Math.ceil(end / blockSize)));
   const numBlocks = maxBlocks * sequences.length;
-  // blocks lie backwards in the cache
   const table = Int32Array.from({ length: numBlocks }, (_, block) => numBlocks - 1 - block);
-  const rowOf = (position: number, kvHead: number): number => {
-    const block = table[(sequences.length - 1) * maxBlocks + Math.floor(position / blockSize)]!;
-    return (block * numKvHeads + kvHead) * blockSize + (position % blockSize);
+  return {
+    ...{ maxBlocks, numBlocks, table },
+    numTokens: numTokensOf(prompt),
+    numHeads: prompt.numKvHeads * prompt.groupSize,
+    blockOf: (sequence, position) => table[sequence * maxBlocks + Math.floor(position / blockSize)]!,
   };
+}
+
+function contentsOf(prompt: Prompt): Record<string, Float32Array | Int32Array> {
+  const { sequences, numKvHeads, headDim, blockSize } = prompt;
+  const { numTokens, numHeads, numBlocks, blockOf } = layoutOf(prompt);
+  const last = sequences.length - 1;
   const rng = createRng(1);
   // magnitudes of at most 1: the bound is about these
   const random = (length: number): Float32Array => Float32Array.from({ length }, () => 2 * rng.nextFloat() - 1);
-  const cacheShape = [numBlocks, numKvHeads, blockSize, headDim];
-  const meansShape = [numBlocks, 1, numKvHeads, headDim];
   const contents = {
     q: random(numTokens * numHeads * headDim),
     keys: random(numBlocks * numKvHeads * blockSize * headDim),
@@ -65,23 +77,30 @@ async function attend(backend: Backend, prompt: Prompt): Promise<Found> {
   };
   for (const [sequence, [, end]] of sequences.entries()) {
     for (let position = 0; position < end; position++) {
-      const block = table[sequence * maxBlocks + Math.floor(position / blockSize)]!;
-      contents.slotPositions[block * blockSize + (position % blockSize)] = position;
+      contents.slotPositions[blockOf(sequence, position) * blockSize + (position % blockSize)] = position;
     }
   }
-  for (let kvHead = 0; kvHead < numKvHeads; kvHead++) {
-    for (const [i, key] of (prompt.spoiltKeys ?? []).entries()) {
-      contents.keys[rowOf(key, kvHead) * headDim + (i % headDim)] = i % 2 === 0 ? Infinity : NaN;
+  const spoil = (cache: Float32Array, positions: readonly number[], infinity: number): void => {
+    for (const [i, position] of positions.entries()) {
+      for (let kvHead = 0; kvHead < numKvHeads; kvHead++) {
+        const row = (blockOf(last, position) * numKvHeads + kvHead) * blockSize + (position % blockSize);
+        cache[row * headDim + (i % headDim)] = i % 2 === 0 ? infinity : NaN;
+      }
     }
-    for (const [i, key] of (prompt.spoiltValues ?? []).entries()) {
-      contents.values[rowOf(key, kvHead) * headDim + (i % headDim)] = i % 2 === 0 ? -Infinity : NaN;
-    }
-  }
+  };
+  spoil(contents.keys, prompt.spoiltKeys ?? [], Infinity);
+  spoil(contents.values, prompt.spoiltValues ?? [], -Infinity);
   for (const hole of prompt.holes ?? []) {
-    contents.slotPositions[
-      table[(sequences.length - 1) * maxBlocks + Math.floor(hole / blockSize)]! * blockSize + (hole % blockSize)
-    ] = -1;
+    contents.slotPositions[blockOf(last, hole) * blockSize + (hole % blockSize)] = -1;
   }
+  return contents;
+}
+
+function programOf(prompt: Prompt): Program {
+  const { sequences, numKvHeads, headDim, blockSize, attributes } = prompt;
+  const { numTokens, numHeads, maxBlocks, numBlocks } = layoutOf(prompt);
+  const cacheShape = [numBlocks, numKvHeads, blockSize, headDim];
+  const meansShape = [numBlocks, 1, numKvHeads, headDim];
   const b = new ProgramBuilder({});
   const inputs = {
     q: b.external('q', 'weights', 'f32', [numTokens, numHeads, headDim]),
@@ -100,9 +119,15 @@ async function attend(backend: Backend, prompt: Prompt): Promise<Found> {
   const outputs = b.append('subquadratic-attention', inputs, { scale, landmarks: 'compat', ...attributes });
   b.output('y', outputs['y']!);
   b.output('pairs', outputs['pairs']!);
-  const program = b.build();
+  return b.build();
+}
+
+async function attend(backend: Backend, prompt: Prompt): Promise<Found> {
+  const { sequences, headDim } = prompt;
+  const { numTokens, numHeads, table } = layoutOf(prompt);
+  const program = programOf(prompt);
   const buffers = new Map<string, BufferHandle>();
-  for (const [name, content] of Object.entries(contents)) {
+  for (const [name, content] of Object.entries(contentsOf(prompt))) {
     const bytes = new Uint8Array(content.buffer);
     const buffer = backend.allocate({ sizeBytes: bytes.length, usage: name === 'q' ? 'weights' : 'kv', label: name });
     await backend.write(buffer, 0, bytes);
@@ -154,7 +179,8 @@ function differences(found: Found, expected: Found, { headDim }: Prompt): string
 const mostThreads = 3;
 const reference = createReferenceBackend();
 
-describe.each([true, false])('relaxedSimd %s', (relaxedSimd) => {
+/** Backends with one thread to `mostThreads`, while the tests of a block run. */
+function useBackends(relaxedSimd: boolean): readonly Backend[] {
   const backends: Backend[] = [];
   beforeAll(async () => {
     for (let numThreads = 1; numThreads <= mostThreads; numThreads++) {
@@ -165,41 +191,47 @@ describe.each([true, false])('relaxedSimd %s', (relaxedSimd) => {
   afterAll(async () => {
     for (const backend of backends) await backend.dispose();
   });
+  return backends;
+}
 
-  async function check(prompt: Prompt): Promise<void> {
-    const expected = await attend(reference, prompt);
-    const [alone, ...together] = await Promise.all(backends.map((backend) => attend(backend, prompt)));
-    expect(alone!.pairs).toEqual(expected.pairs);
-    expect(differences(alone!, expected, prompt).slice(0, 8)).toEqual([]);
-    for (const found of together) {
-      expect(found.pairs).toEqual(alone!.pairs);
-      expect(found.y).toEqual(alone!.y); // every bit, but of NaN, whose bits are not determined
-    }
+async function check(backends: readonly Backend[], prompt: Prompt): Promise<void> {
+  const expected = await attend(reference, prompt);
+  const [alone, ...together] = await Promise.all(backends.map((backend) => attend(backend, prompt)));
+  expect(alone!.pairs).toEqual(expected.pairs);
+  expect(differences(alone!, expected, prompt).slice(0, 8)).toEqual([]);
+  for (const found of together) {
+    expect(found.pairs).toEqual(alone!.pairs);
+    expect(found.y).toEqual(alone!.y); // every bit, but of NaN, whose bits are not determined
   }
+}
 
-  describe('units of four KV heads', () => {
-    test.each<Omit<Prompt, 'attributes'>>([
-      { sequences: [[0, 400]], numKvHeads: 8, groupSize: 1, headDim: 64, blockSize: 64 },
-      { sequences: [[0, 520]], numKvHeads: 6, groupSize: 1, headDim: 36, blockSize: 16 },
-      { sequences: [[37, 297]], numKvHeads: 6, groupSize: 2, headDim: 64, blockSize: 16 },
-      {
-        sequences: [
-          [0, 75],
-          [100, 250],
-        ],
-        numKvHeads: 7,
-        groupSize: 2,
-        headDim: 36,
-        blockSize: 24,
-      },
-    ])('$numKvHeads of $groupSize queries, $headDim numbers, tokens $sequences', async (prompt) => {
-      // as the kernel has it: tiles of 64 queries, 16 for each thread
-      const numTiles = Math.ceil((numTokensOf(prompt) * prompt.groupSize) / 64);
-      expect(numTiles * prompt.numKvHeads).toBeGreaterThanOrEqual(16 * mostThreads);
-      await check({ ...prompt, attributes: { local: 21, global0: 0, global1: 5, logCount: true } });
-    });
+describe.each([true, false])('relaxedSimd %s, work items of four KV heads', (relaxedSimd) => {
+  const backends = useBackends(relaxedSimd);
+
+  test.each<Omit<Prompt, 'attributes'>>([
+    { sequences: [[0, 400]], numKvHeads: 8, groupSize: 1, headDim: 64, blockSize: 64 },
+    { sequences: [[0, 520]], numKvHeads: 6, groupSize: 1, headDim: 36, blockSize: 16 },
+    { sequences: [[37, 297]], numKvHeads: 6, groupSize: 2, headDim: 64, blockSize: 16 },
+    {
+      sequences: [
+        [0, 75],
+        [100, 250],
+      ],
+      numKvHeads: 7,
+      groupSize: 2,
+      headDim: 36,
+      blockSize: 24,
+    },
+  ])('$numKvHeads of $groupSize queries, $headDim numbers, tokens $sequences', async (prompt) => {
+    // as the kernel has it: tiles of 64 queries, 16 for each thread
+    const numTiles = Math.ceil((numTokensOf(prompt) * prompt.groupSize) / 64);
+    expect(numTiles * prompt.numKvHeads).toBeGreaterThanOrEqual(16 * mostThreads);
+    await check(backends, { ...prompt, attributes: { local: 21, global0: 0, global1: 5, logCount: true } });
   });
+});
 
+describe.each([true, false])('relaxedSimd %s', (relaxedSimd) => {
+  const backends = useBackends(relaxedSimd);
   const heads = { numKvHeads: 1, groupSize: 1, blockSize: 16, headDim: 8 };
 
   test.each([4, 8, 12, 36])('heads of %s: what is not finite stays with the queries that see it', async (headDim) => {
@@ -210,7 +242,7 @@ describe.each([true, false])('relaxedSimd %s', (relaxedSimd) => {
       { local: 3, causal: false },
     ]) {
       for (const begin of [0, 120, 133]) {
-        await check({
+        await check(backends, {
           ...heads,
           headDim,
           sequences: [
@@ -226,7 +258,7 @@ describe.each([true, false])('relaxedSimd %s', (relaxedSimd) => {
 
   test.each([0, 3, 4, 5, 8, 9, 30])('a window of %s keys before the query', async (local) => {
     for (const groupSize of [1, 2, 3]) {
-      await check({
+      await check(backends, {
         ...heads,
         groupSize,
         sequences: [
@@ -239,11 +271,11 @@ describe.each([true, false])('relaxedSimd %s', (relaxedSimd) => {
   });
 
   test('a window without end holds its globals once', async () => {
-    await check({ ...heads, sequences: [[0, 70]], attributes: { local: 2 ** 31 - 1, global0: 0 } });
+    await check(backends, { ...heads, sequences: [[0, 70]], attributes: { local: 2 ** 31 - 1, global0: 0 } });
   });
 
   test('empty slots far back in a wide window are no pairs', async () => {
     const attributes = { local: 600, logStride: false };
-    await check({ ...heads, sequences: [[640, 700]], holes: [100, 150, 151], attributes });
+    await check(backends, { ...heads, sequences: [[640, 700]], holes: [100, 150, 151], attributes });
   });
 });
