@@ -1,5 +1,5 @@
 /**
- * The books of the formats iq1, iq2 and iq3, where `assembly/quant/dequantize-iq.ts` looks for them. They are read off the codecs of
+ * The codebooks of the formats iq1, iq2 and iq3, where `assembly/quant/dequantize-iq.ts` looks for them. They are read off the codecs of
  * `@winnow/tensor`: a block with scale 1 and without signs shows the vectors that its codes name.
  */
 import type { Program } from '@winnow/ops';
@@ -16,7 +16,7 @@ interface Book {
   readonly write: (block: Uint8Array, place: number, code: number) => void;
 }
 
-const books: Readonly<Record<keyof typeof gridAddresses, Book>> = {
+const codebooks: Readonly<Record<keyof typeof gridAddresses, Book>> = {
   iq2_xxs: {
     numVectors: 256,
     vectorLength: 8,
@@ -66,7 +66,7 @@ const books: Readonly<Record<keyof typeof gridAddresses, Book>> = {
   },
 };
 
-/** The elements of a book, one byte each. */
+/** The elements of a codebook, one byte each. */
 function elementsOf(dtype: DType, { numVectors, vectorLength, element, write }: Book): Int8Array {
   const { blockBytes, blockSize } = dtypeInfo(dtype);
   const perBlock = blockSize / vectorLength;
@@ -82,14 +82,14 @@ function elementsOf(dtype: DType, { numVectors, vectorLength, element, write }: 
   return elements;
 }
 
-/** Writes the books that a program's tensors need. */
+/** Writes the codebooks that a program's tensors need. */
 export function writeGrids({ records }: Program, heap: Heap): void {
   const dtypes = new Set(records.flatMap(({ inputs }) => Object.values(inputs).map(({ dtype }) => dtype)));
-  if (dtypes.has('iq1_m')) dtypes.add('iq1_s'); // they share their book
+  if (dtypes.has('iq1_m')) dtypes.add('iq1_s'); // they share their codebook
   for (const dtype of dtypes) {
-    if (!(dtype in books)) continue;
-    const name = dtype as keyof typeof books;
-    const elements = elementsOf(dtype, books[name]);
+    if (!(dtype in codebooks)) continue;
+    const name = dtype as keyof typeof codebooks;
+    const elements = elementsOf(dtype, codebooks[name]);
     heap.bytes(gridAddresses[name], elements.length).set(new Uint8Array(elements.buffer));
   }
 }

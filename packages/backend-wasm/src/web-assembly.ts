@@ -42,7 +42,7 @@ export function supportsRelaxedSimd(): boolean {
   return api.validate(relaxedProbe);
 }
 
-/** Modules that were compiled before: all backends of a kind share one, with the code that the engine optimised by then. */
+/** Modules that were compiled before: all backends of a kind share one, with the code that the engine optimized by then. */
 const modules = new Map<string, Promise<WasmModule>>();
 
 /** @param isShared whether the module imports a shared memory; the flag is one byte of its import section */

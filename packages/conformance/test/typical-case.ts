@@ -15,7 +15,7 @@ export function typicalCase(op: string): KernelCase {
     'attention-merge': '3 + 0 parts, 3 x 2 x 16',
     'attention-finish': '3 x 3 x 67',
     scale: '3 x 67, times 0.1',
-    'expert-route': 'sigmoid, normalised, 5 of 17 x 33, bias',
+    'expert-route': 'sigmoid, normalized, 5 of 17 x 33, bias',
     'expert-matmul': 'q8_0, 13 x 32 -> 2 of 3 x 9, shared rows',
     'short-conv': '4 sequences, 33 channels, 4 taps, silu',
     'gated-delta': '4 sequences, 4 heads of 16 over 2 of 16, tiled',

@@ -3,7 +3,7 @@ import type { ActivationKind, RopeScaling } from '@winnow/ops';
 
 /** Rotary position embedding of a model. */
 export interface RopeConfig {
-  readonly layout: 'neighbours' | 'halves';
+  readonly layout: 'neighbors' | 'halves';
   readonly base: number;
   /** Dims of each head that are rotated. */
   readonly rotaryDim: number;

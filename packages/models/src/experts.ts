@@ -268,7 +268,7 @@ function route(
   const own = `blk.${layer}`;
   const logits = b.activation('matmul', { x, weight: weight(`${own}.ffn_gate_inp.weight`) });
   const bias = optionalWeight(`${own}.exp_probs_b.bias`);
-  const routed = b.append('expert-route', { logits, bias }, { k: numChosen, score, normalise, scale });
+  const routed = b.append('expert-route', { logits, bias }, { k: numChosen, score, normalize: normalise, scale });
   return routed as Record<'ids' | 'weights', ProgramTensor>;
 }
 

@@ -189,7 +189,7 @@ test('GGUF counts per layer must agree', async () => {
     }),
   );
   const file = (): ModelFile => ({ ...fileOf(settings, tensors), format: 'gguf' });
-  expect((await describeModel(file())).config).toMatchObject({ numKvHeads: 2, rope: { layout: 'neighbours' } });
+  expect((await describeModel(file())).config).toMatchObject({ numKvHeads: 2, rope: { layout: 'neighbors' } });
   settings['llama.attention.head_count_kv'] = Int32Array.of(2, 4);
   await expect(describeModel(file())).rejects.toThrow(
     /head_count_kv: expected the same number for every layer, got a list of 2/,

@@ -36,7 +36,7 @@ export const llama: Architecture = {
 async function configOf(file: ModelFile): Promise<RotaryDecoderConfig> {
   const { format, fields } = file;
   if (format === 'gguf') {
-    const config = await configFromGguf(file, { architecture: 'llama', norm: 'rms', layout: 'neighbours' });
+    const config = await configFromGguf(file, { architecture: 'llama', norm: 'rms', layout: 'neighbors' });
     return { ...config, slidingWindow: fields.integer('llama.attention.sliding_window', 0) };
   }
   const config = configFromHub(file, { architecture: 'llama' });

@@ -47,7 +47,7 @@ async function settingsOf(file: ModelFile): Promise<{ config: RotaryDecoderConfi
   const routing = { score: 'softmax', normalise: true } as const;
   const { fields } = file;
   if (file.format === 'gguf') {
-    const decoder = { architecture: 'llama', norm: 'rms', layout: 'neighbours', known: ['expert_count'] } as const;
+    const decoder = { architecture: 'llama', norm: 'rms', layout: 'neighbors', known: ['expert_count'] } as const;
     const config = await configFromGguf(file, decoder);
     const slidingWindow = fields.integer('llama.attention.sliding_window', 0);
     return { config: { ...config, slidingWindow }, experts: expertsFromGguf(file, config, routing) };

@@ -4,12 +4,12 @@ import { Fields } from './fields.js';
 import { ropeFromGguf, ropeFromHub } from './rope-settings.js';
 
 const gguf = (settings: Record<string, unknown>) =>
-  ropeFromGguf(Fields.ofJson('m.gguf', settings), 'llama', 16, 'neighbours', undefined);
+  ropeFromGguf(Fields.ofJson('m.gguf', settings), 'llama', 16, 'neighbors', undefined);
 const hub = (settings: Record<string, unknown>) => ropeFromHub(Fields.ofJson('config.json', settings), 16);
 
 describe('GGUF', () => {
   test('nothing said: base 10000, the whole head, no scaling', () => {
-    expect(gguf({})).toEqual({ layout: 'neighbours', base: 10000, rotaryDim: 16 });
+    expect(gguf({})).toEqual({ layout: 'neighbors', base: 10000, rotaryDim: 16 });
   });
 
   test('a factor alone means linear', () => {

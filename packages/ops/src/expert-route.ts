@@ -9,10 +9,10 @@ export const routerScores: readonly string[] = ['softmax', 'sigmoid'];
 /**
  * Chooses the experts of every token and their weights. With `p = softmax(logits)` over all experts, or
  * `p = sigmoid(logits)` each for itself, the chosen are the `k` largest `p + bias`, best first, the lower index first among
- * equals; their weights are `p`, without the bias, divided by the sum of the chosen p when `normalise`, times `scale`.
+ * equals; their weights are `p`, without the bias, divided by the sum of the chosen p when `normalize`, times `scale`.
  *
  * Shapes: logits `[T, X]`, bias `[X]` f32 with `k <= X`; ids `[T, K]` i32, weights `[T, K]` f32.
- * A softmax over the chosen logits alone is the same as `softmax` with `normalise`. Without bias the order is that of the
+ * A softmax over the chosen logits alone is the same as `softmax` with `normalize`. Without bias the order is that of the
  * logits, exactly; with it, of the sums in f32 or better. NaN counts as smaller than everything. Where the chosen p are
  * all 0, their weights are 0.
  */
@@ -27,7 +27,7 @@ export const expertRoute: OpSpec = {
   attributes: {
     k: { kind: 'number', integer: true },
     score: { kind: 'string', values: routerScores, default: 'softmax' },
-    normalise: { kind: 'boolean', default: false },
+    normalize: { kind: 'boolean', default: false },
     scale: { kind: 'number', default: 1 },
   },
   attributeDims: { K: 'k' },
@@ -43,7 +43,7 @@ export const expertRoute: OpSpec = {
   bindReference({ inputs: { logits, bias }, outputs: { ids, weights }, attributes }) {
     const k = attributes['k'] as number;
     const isSigmoid = attributes['score'] === 'sigmoid';
-    const normalises = attributes['normalise'] === true;
+    const normalizes = attributes['normalize'] === true;
     const scale = attributes['scale'] as number;
     const numExperts = logits.shape[1];
     const chosen = new Int32Array(k);
@@ -68,7 +68,7 @@ export const expertRoute: OpSpec = {
         selectTopK(ranks, 0, numExperts, chosen);
         let sum = 0;
         for (let i = 0; i < k; i++) sum += scores[chosen[i]];
-        const factor = !normalises ? scale : sum === 0 ? 0 : scale / sum;
+        const factor = !normalizes ? scale : sum === 0 ? 0 : scale / sum;
         for (let i = 0; i < k; i++) {
           ids.data[t * k + i] = chosen[i];
           weights.data[t * k + i] = scores[chosen[i]] * factor;

@@ -12,13 +12,13 @@ describe('expert-route', () => {
     const plain = runOp('expert-route', { logits }, { k: 2 });
     expect(plain['ids']).toEqual([1, 2]);
     expect(plain['weights']?.map((w) => w.toFixed(6))).toEqual(['0.500000', '0.333333']);
-    const normalised = runOp('expert-route', { logits }, { k: 2, normalise: true, scale: 10 });
+    const normalised = runOp('expert-route', { logits }, { k: 2, normalize: true, scale: 10 });
     expect(normalised['weights']?.map((w) => w.toFixed(5))).toEqual(['6.00000', '4.00000']);
   });
 
   it('chooses with the bias and weighs without it', () => {
     const inputs = { logits: floats([0, 0, Math.log(3)], 1, 3), bias: floats([1, 0, 0], 3) };
-    const { ids, weights } = runOp('expert-route', inputs, { k: 2, score: 'sigmoid', normalise: true });
+    const { ids, weights } = runOp('expert-route', inputs, { k: 2, score: 'sigmoid', normalize: true });
     expect(ids).toEqual([0, 2]);
     expect(weights?.map((w) => w.toFixed(6))).toEqual(['0.400000', '0.600000']);
   });
@@ -26,7 +26,7 @@ describe('expert-route', () => {
   it('prefers the lower index among equals and weighs nothing with 0', () => {
     expect(runOp('expert-route', { logits: floats([1, 1, 1, 2], 1, 4) }, { k: 3 })['ids']).toEqual([3, 0, 1]);
     const hopeless = { logits: floats([-2000, -2000], 1, 2) };
-    expect(runOp('expert-route', hopeless, { k: 2, score: 'sigmoid', normalise: true })['weights']).toEqual([0, 0]);
+    expect(runOp('expert-route', hopeless, { k: 2, score: 'sigmoid', normalize: true })['weights']).toEqual([0, 0]);
   });
 
   it('refuses more choices than experts', () => {

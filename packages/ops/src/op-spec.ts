@@ -73,7 +73,7 @@ export interface OpSpec {
   readonly attributes: Readonly<Record<string, AttributeSpec>>;
   /** Axis letters whose size is a number attribute: `{ P: 'numParts' }`. */
   readonly attributeDims?: Readonly<Record<string, string>>;
-  /** Axis letters whose sizes must be numbers, so that kernels can be specialised when a program is prepared. */
+  /** Axis letters whose sizes must be numbers, so that kernels can be specialized when a program is prepared. */
   readonly fixedAxes?: readonly string[];
   readonly partition: Partition;
   /**

@@ -11,7 +11,7 @@ describe('rope', () => {
       frequencies: floats([quarter, quarter], 2),
     };
     const round = (values: number[]): number[] => values.map((value) => Math.round(value * 1e5) / 1e5 + 0);
-    expect(round(runOp('rope', inputs, { layout: 'neighbours' })['y'])).toEqual([-2, 1, -4, 3, 5, 6]);
+    expect(round(runOp('rope', inputs, { layout: 'neighbors' })['y'])).toEqual([-2, 1, -4, 3, 5, 6]);
     expect(round(runOp('rope', inputs, { layout: 'halves' })['y'])).toEqual([-3, -4, 1, 2, 5, 6]);
     expect(round(runOp('rope', inputs, { layout: 'halves', amplitude: 2 })['y'])).toEqual([-6, -8, 2, 4, 5, 6]);
   });
@@ -25,7 +25,7 @@ describe('rope', () => {
     );
     const frequencies = floats([1, 0.3, 0.01], 3);
     const positions = ints([0, 12345], 2);
-    const { y } = runOp('rope', { x, positions, frequencies }, { layout: 'neighbours' });
+    const { y } = runOp('rope', { x, positions, frequencies }, { layout: 'neighbors' });
     for (let head = 0; head < 3; head++) {
       expect(y.slice(head * 8, head * 8 + 8)).toEqual([...x.data.subarray(head * 8, head * 8 + 8)]); // position 0
       for (let pair = 0; pair < 3; pair++) {

@@ -20,7 +20,7 @@ export const rope: OpSpec = {
   outputs: { y: { dtypes: f32Only, shape: 'T N H', mayAlias: 'x' } },
   axes: { T: 'numTokens', N: 'numHeads', H: 'headDim', F: 'numFrequencies' },
   attributes: {
-    layout: { kind: 'string', values: ['neighbours', 'halves'] },
+    layout: { kind: 'string', values: ['neighbors', 'halves'] },
     amplitude: { kind: 'number', default: 1 },
   },
   fixedAxes: ['N', 'H', 'F'],
@@ -39,10 +39,10 @@ export const rope: OpSpec = {
     const xs = x.data as Float32Array;
     const ys = y.data as Float32Array;
     const numPairs = frequencies.shape[0];
-    const isNeighbours = attributes['layout'] === 'neighbours';
+    const isNeighbors = attributes['layout'] === 'neighbors';
     const amplitude = attributes['amplitude'] as number;
-    const stride = isNeighbours ? 2 : 1;
-    const partner = isNeighbours ? 1 : numPairs;
+    const stride = isNeighbors ? 2 : 1;
+    const partner = isNeighbors ? 1 : numPairs;
     return () => {
       const [numTokens, numHeads, headDim] = x.shape;
       for (let t = 0; t < numTokens; t++) {

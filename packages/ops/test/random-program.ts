@@ -44,9 +44,7 @@ export function randomProgram(seed: number, numOps: number): Program {
     () => b.activation('softmax', { x: pick() }),
     () => b.activation('matmul', { x: pick(), weight: b.rows(matrix, 3, 3 + width) }),
     () =>
-      flat(
-        b.activation('rope', { x: heads(pick()), positions, frequencies }, { layout: 'neighbours', amplitude: 1.1 }),
-      ),
+      flat(b.activation('rope', { x: heads(pick()), positions, frequencies }, { layout: 'neighbors', amplitude: 1.1 })),
     () => {
       const k = b.reshape(b.activation('matmul', { x: pick(), weight: b.rows(matrix, 0, 4) }), ['T', 1, 4]);
       b.append('kv-append', { k, v: k, slots }, {}, { keys, values });

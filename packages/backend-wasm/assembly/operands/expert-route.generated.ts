@@ -111,7 +111,7 @@ export class attributes {
     return attributeI(1);
   }
   // @inline
-  static get normalise(): bool {
+  static get normalize(): bool {
     return attributeI(2) !== 0;
   }
   // @inline

@@ -112,5 +112,5 @@ export class attributes {
   }
 }
 
-export const LAYOUT_NEIGHBOURS: i32 = 0;
+export const LAYOUT_NEIGHBORS: i32 = 0;
 export const LAYOUT_HALVES: i32 = 1;

@@ -11,7 +11,7 @@ export function expertRoute(): void {
   const numExperts = logits.numExperts;
   const k = attributes.k;
   const isSigmoid = attributes.score === SCORE_SIGMOID;
-  const normalizes = attributes.normalise;
+  const normalizes = attributes.normalize;
   const scale = <f64>attributes.scale;
   const rowBytes = (<usize>numExperts) << 2;
   const scores = localScratch();

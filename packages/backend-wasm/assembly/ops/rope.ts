@@ -1,5 +1,5 @@
 import { FLAG_REUSE } from '../runtime/layout.generated';
-import { LAYOUT_NEIGHBOURS, attributes, frequencies, positions, x, y } from '../operands/rope.generated';
+import { LAYOUT_NEIGHBORS, attributes, frequencies, positions, x, y } from '../operands/rope.generated';
 import { aux, hasFlag } from '../runtime/record';
 import { phaseBarrier, takeUnits } from '../runtime/threads';
 
@@ -14,7 +14,7 @@ export function rope(): void {
   const numPairs = frequencies.numFrequencies;
   const positionsAt = positions.address;
   const frequenciesAt = frequencies.address;
-  const areNeighbors = attributes.layout === LAYOUT_NEIGHBOURS;
+  const areNeighbors = attributes.layout === LAYOUT_NEIGHBORS;
   const amplitude = <f64>attributes.amplitude;
   const table = aux(0);
   const tableRow = (<usize>numPairs) << 4;

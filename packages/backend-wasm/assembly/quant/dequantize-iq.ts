@@ -1,6 +1,6 @@
 /**
- * Formats whose codes name vectors of a book (iq1, iq2, iq3), and tq1_0, to f32: the values of the codecs of `@winnow/tensor`
- * bit for bit. Layouts are described there. The host writes the books to where `layout.ts` says.
+ * Formats whose codes name vectors of a codebook (iq1, iq2, iq3), and tq1_0, to f32: the values of the codecs of `@winnow/tensor`
+ * bit for bit. Layouts are described there. The host writes the codebooks to the addresses of `layout.generated.ts`.
  */
 import {
   IQ1_S_GRID,

@@ -7,7 +7,7 @@ interface Routing {
   readonly numExperts: number;
   readonly k: number;
   readonly score: 'softmax' | 'sigmoid';
-  readonly normalise: boolean;
+  readonly normalize: boolean;
   readonly scale?: number;
   readonly content: 'gaussian' | 'ties' | 'far apart' | 'bias';
 }
@@ -24,7 +24,7 @@ interface Routed {
  * leaves the range of float32 the result may be 0.
  */
 function expectedWeights(
-  { numTokens, numExperts, k, score, normalise, scale = 1 }: Routing,
+  { numTokens, numExperts, k, score, normalize, scale = 1 }: Routing,
   { xs, ids, scoresOf }: Routed,
   { unit, elementary, tiny }: Arithmetic,
 ): Expected {
@@ -33,18 +33,18 @@ function expectedWeights(
     const scores = scoresOf(t);
     const chosen = ids[t].map((x) => scores[x]);
     const sum = chosen.reduce((total, p) => total + p, 0);
-    const value = (normalise ? chosen[i] / sum : chosen[i]) * Math.fround(scale);
+    const value = (normalize ? chosen[i] / sum : chosen[i]) * Math.fround(scale);
     const top = Math.max(...xs.subarray(t * numExperts, (t + 1) * numExperts));
     const distance = Math.min(Math.max(...ids[t].map((x) => Math.abs(xs[t * numExperts + x] - top))), 200);
     const relative = 2 * (elementary + (score === 'softmax' ? distance : 0) * unit) + (numExperts + k + 6) * unit;
-    return [value, relative * value + 2 ** -126 * 2 * (k + 1) * (normalise ? 1 / sum : 1) * scale + tiny];
+    return [value, relative * value + 2 ** -126 * 2 * (k + 1) * (normalize ? 1 / sum : 1) * scale + tiny];
   });
 }
 
 function routeCase(routing: Routing): KernelCase {
-  const { numTokens, numExperts, k, score, normalise, scale = 1, content } = routing;
-  const attributes = { k, score, normalise, scale };
-  const rule = `${score}${normalise ? ', normalised' : ''}${scale === 1 ? '' : `, times ${scale}`}`;
+  const { numTokens, numExperts, k, score, normalize, scale = 1, content } = routing;
+  const attributes = { k, score, normalize, scale };
+  const rule = `${score}${normalize ? ', normalized' : ''}${scale === 1 ? '' : `, times ${scale}`}`;
   return {
     op: 'expert-route',
     name: `${rule}, ${k} of ${numTokens} x ${numExperts}, ${content}`,
@@ -111,13 +111,13 @@ const sizes = [
 
 export const expertRouteCases: readonly KernelCase[] = sizes.flatMap((size): KernelCase[] => [
   ...(['softmax', 'sigmoid'] as const).flatMap((score) =>
-    [false, true].flatMap((normalise) =>
-      (['gaussian', 'ties'] as const).map((content) => routeCase({ ...size, score, normalise, content })),
+    [false, true].flatMap((normalize) =>
+      (['gaussian', 'ties'] as const).map((content) => routeCase({ ...size, score, normalize, content })),
     ),
   ),
-  routeCase({ ...size, score: 'softmax', normalise: false, content: 'far apart' }),
-  routeCase({ ...size, score: 'softmax', normalise: true, content: 'far apart' }),
-  routeCase({ ...size, score: 'sigmoid', normalise: true, content: 'bias' }),
-  routeCase({ ...size, score: 'softmax', normalise: true, scale: 2.5, content: 'gaussian' }),
-  routeCase({ ...size, score: 'sigmoid', normalise: false, scale: 0.5, content: 'gaussian' }),
+  routeCase({ ...size, score: 'softmax', normalize: false, content: 'far apart' }),
+  routeCase({ ...size, score: 'softmax', normalize: true, content: 'far apart' }),
+  routeCase({ ...size, score: 'sigmoid', normalize: true, content: 'bias' }),
+  routeCase({ ...size, score: 'softmax', normalize: true, scale: 2.5, content: 'gaussian' }),
+  routeCase({ ...size, score: 'sigmoid', normalize: false, scale: 0.5, content: 'gaussian' }),
 ]);

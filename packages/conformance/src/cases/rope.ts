@@ -3,7 +3,7 @@ import type { KernelCase } from '../kernel-case.js';
 import { close, floats, ints, numbersOf, seasoned } from '../values.js';
 
 interface RopeCase {
-  readonly layout: 'neighbours' | 'halves';
+  readonly layout: 'neighbors' | 'halves';
   readonly headDim: number;
   readonly rotaryDim: number;
   readonly numHeads: number;
@@ -37,9 +37,9 @@ function ropeCase({ layout, headDim, rotaryDim, numHeads, positions, scaling }: 
       const y = close(xs.length, (index) => {
         const dim = index % headDim;
         if (dim >= rotaryDim) return [xs[index], 0];
-        const pair = layout === 'neighbours' ? dim >> 1 : dim % numPairs;
-        const isFirst = layout === 'neighbours' ? dim % 2 === 0 : dim < numPairs;
-        const distance = layout === 'neighbours' ? 1 : numPairs;
+        const pair = layout === 'neighbors' ? dim >> 1 : dim % numPairs;
+        const isFirst = layout === 'neighbors' ? dim % 2 === 0 : dim < numPairs;
+        const distance = layout === 'neighbors' ? 1 : numPairs;
         const partner = xs[isFirst ? index + distance : index - distance];
         const angle = positions[Math.floor(index / (numHeads * headDim))] * frequencies[pair];
         // the real or imaginary part of (a + bi) * exp(i angle)
@@ -57,7 +57,7 @@ function ropeCase({ layout, headDim, rotaryDim, numHeads, positions, scaling }: 
   };
 }
 
-export const ropeCases: readonly KernelCase[] = (['neighbours', 'halves'] as const).flatMap((layout) => [
+export const ropeCases: readonly KernelCase[] = (['neighbors', 'halves'] as const).flatMap((layout) => [
   ...scalings.map((scaling) =>
     ropeCase({ layout, headDim: 64, rotaryDim: 64, numHeads: 3, positions: [0, 1, 5000], ...(scaling && { scaling }) }),
   ),
