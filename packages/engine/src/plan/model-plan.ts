@@ -1,16 +1,23 @@
 /** Sizes a model for its options: cache, programs, bytes. */
 import type { HeavyHitterOptions, SessionOptionValue } from '@winnow/kv-cache';
 import { storedHeadDim, type DecoderConfig, type KvCacheShape, type ModelDescription } from '@winnow/models';
-import type { Program, ProgramBuffer } from '@winnow/ops';
+import type { Program } from '@winnow/ops';
 import { ArgumentError, tensorBytes, type DType } from '@winnow/tensor';
-import { planAttention, type AttentionPlan } from './attention-plan.js';
+import { planAttention, type AttentionPlan, type StepPhase } from './attention-plan.js';
 import type { TracedLayer } from './attention-trace.js';
 import { heavyHitterOptions } from './eviction.js';
 import { boxBlockBytes, tierAttention } from '../kv-offload/attention.js';
 import { countStepBlocks, planTiers, sizeTiers, type TierPlan } from '../kv-offload/plan.js';
 import type { MemoryPlan, TierBudgets } from './memory-plan.js';
 import { buffersOf, weightBytesOf, isSlotBuffer } from '../memory/program-buffers.js';
-import { checkKvDTypes, checkRotation, checkTraceable, positiveInteger, type PlanOptions } from './options.js';
+import {
+  checkKvDTypes,
+  checkRotation,
+  checkTraceable,
+  positiveInteger,
+  type KvDTypes,
+  type PlanOptions,
+} from './options.js';
 
 /** Slots per block of the cache, unless an attention policy needs another number. */
 const usualBlockSize = 64;
@@ -52,6 +59,27 @@ export interface ModelPlan {
   readonly memory: MemoryPlan;
 }
 
+/** The options with their values. */
+interface Sizes {
+  readonly contextSize: number;
+  readonly maxSessions: number;
+  /** Maximum number of tokens of a sequence in one step. */
+  readonly maxChunk: number;
+  readonly cacheSize: number;
+  readonly kv: KvDTypes;
+  /** Maximum number of sequences and tokens of one step. */
+  readonly maxSequences: number;
+  readonly maxTokens: number;
+  /** Layers with a KV cache. */
+  readonly attending: readonly number[];
+  readonly kvBytesPerToken: number;
+  /** Bytes of keys, and of values, of one token in one layer. */
+  readonly keyBytes: number;
+  readonly valueBytes: number;
+  readonly rotatesKeys: boolean;
+  readonly heavyHitters: HeavyHitterOptions | undefined;
+}
+
 /** @throws {ArgumentError} for options that make no sense for this model */
 export function planModel(
   description: ModelDescription,
@@ -59,107 +87,26 @@ export function planModel(
   notice: (text: string) => void,
 ): ModelPlan {
   const { config } = description;
-  const contextSize = positiveInteger(
-    'contextSize',
-    options.contextSize ?? Math.min(config.contextLength, defaultContextSize),
-  );
-  if (config.maxPositions !== undefined && contextSize > config.maxPositions) {
-    const expected = `at most ${config.maxPositions}, the positions that the model has embeddings for`;
-    throw new ArgumentError({ argument: 'contextSize', expected, actual: String(contextSize) });
-  }
-  const maxSessions = positiveInteger('maxSessions', options.maxSessions ?? defaultMaxSessions);
-  const batchSize = Math.min(contextSize, positiveInteger('batchSize', options.batchSize ?? defaultBatchSize));
-  const cacheSize = Math.max(contextSize, positiveInteger('cacheSize', options.cacheSize ?? contextSize));
-  const { keys: keyDType, values: valueDType } = checkKvDTypes(options.kvDType ?? 'f32');
-  const maxSequences = Math.min(maxSessions, maxBatchSequences);
-  // beside a whole chunk: so chunks begin where they would if the sequence were alone
-  const maxTokens = batchSize + maxSequences - 1;
-  const isRecurrent = (layer: number): boolean => config.recurrentLayers?.[layer] === true;
-  const attending = Array.from({ length: config.numLayers }, (_, layer) => layer).filter((i) => !isRecurrent(i));
-  const rowBytes = (dtype: DType): number =>
-    tensorBytes(dtype, [config.numKvHeads, storedHeadDim(config.headDim, dtype)]);
-  const kvBytesPerToken = attending.length * (rowBytes(keyDType) + rowBytes(valueDType)) + 4;
-  if (options.traceAttention === true) checkTraceable(config, { keys: keyDType, values: valueDType });
+  const sizes = sizesOf(config, options);
   const tracedLayers = options.traceAttention === true ? new Map<number, TracedLayer>() : undefined;
-  const rotatesKeys = checkRotation(options.kvRotation ?? 'none', config.headDim) === 'hadamard';
-  const heavyHitters = heavyHitterOptions(options.eviction ?? 'oldest', contextSize);
   const attention = planAttention({
     spec: options.attention,
     numLayers: config.numLayers,
     usualBlockSize,
     onTracedLayer: tracedLayers && ((layer): void => void tracedLayers.set(layer.layer, layer)),
-    massUpTo: heavyHitters && attending.at(-1),
+    massUpTo: sizes.heavyHitters && sizes.attending.at(-1),
     notice,
   });
-  const { blockSize } = attention;
-  const numContextBlocks = Math.ceil(contextSize / blockSize);
-  // each further session may leave a block partly empty
-  const numCacheBlocks = Math.ceil(cacheSize / blockSize) + maxSessions - 1;
+  const { contextSize, maxSessions } = sizes;
   const tellsLength = attention.requirements.reads === undefined; // otherwise distances stay small
   if (tellsLength && contextSize > config.contextLength) notice(beyondTrained(contextSize, config.contextLength));
-  const sideBytes = boxBlockBytes(attention, attending, {
-    blockSize,
-    numKvHeads: config.numKvHeads,
-    headDim: storedHeadDim(config.headDim, keyDType),
-  });
-  const tierSizes = sizeTiers(
-    options.kv,
-    {
-      blockBytes: kvBytesPerToken * blockSize + sideBytes,
-      keyRowBytes: rowBytes(keyDType) * blockSize,
-      valueRowBytes: rowBytes(valueDType) * blockSize,
-      numAllBlocks: numContextBlocks * maxSessions,
-      numCacheBlocks,
-      numStepBlocks: countStepBlocks(maxTokens, maxSequences, blockSize),
-      maxSessions,
-      blockSize,
-    },
-    () => tierAttention(attention, options.traceAttention === true, (layer) => attending.includes(layer)),
-  );
-  if (heavyHitters !== undefined) checkMeasurable(attention, options, tierSizes !== undefined);
-  const numBlocks = tierSizes?.numBlocks ?? numCacheBlocks;
-  // cut where no block begins, a sequence has one more; and one while blocks are on their way out
-  const maxBlocksPerSequence = tierSizes === undefined ? numContextBlocks : Math.min(numContextBlocks + 2, numBlocks);
-  const cache: KvCacheShape = { numBlocks, blockSize, maxBlocksPerSequence, keyDType, valueDType };
-  const numTop = Math.min(maxTop, config.vocabSize);
-  const maxOutputRows = Math.max(1, Math.floor(maxLogitsBytes / (4 * config.vocabSize)));
+  const offload = sizeOffload(config, options, sizes, attention);
+  if (sizes.heavyHitters !== undefined) checkMeasurable(attention, options, offload.tiers !== undefined);
+  const cache = cacheShape(sizes, attention, offload);
   // what each open session holds, what a step writes anew, and snapshots
-  const numStates = maxSessions + maxSequences + numSpareStates;
-  const common = { cache, rotateKeys: rotatesKeys, contextSize, numStates, topK: numTop };
-  const one = { maxTokens: 1, maxSequences: 1, maxOutputRows: 1 };
-  const several = {
-    maxTokens,
-    maxSequences,
-    maxOutputRows: Math.min(maxTokens, Math.max(maxSequences, maxOutputRows)),
-  };
-  const decodeBatch = { maxTokens: maxSequences, maxSequences, maxOutputRows: maxSequences };
-  const decode = description.buildProgram({ ...common, ...attention.programOptions('decode'), ...one });
-  const batch = description.buildProgram({ ...common, ...attention.programOptions('prefill'), ...several });
-  const programs: [decode: Program, batch: Program, ...decodeBatch: Program[]] = [decode, batch];
-  if (!attention.isUniform && maxSequences > 1) {
-    programs.push(description.buildProgram({ ...common, ...attention.programOptions('decode'), ...decodeBatch }));
-  }
-  const tiers =
-    tierSizes &&
-    planTiers(tierSizes, { maxTokens, maxSequences }, (step, writer) =>
-      description.buildProgram({ ...common, attention: writer, ...{ decode: one, batch: several, decodeBatch }[step] }),
-    );
-  const allPrograms = [...programs, ...(tiers?.programs ?? [])];
-  const bytesOf = (buffers: readonly ProgramBuffer[]): number =>
-    buffers.reduce((sum, { name, usage, sizeBytes }) => {
-      return usage === 'kv' && !isSlotBuffer(name) ? sum + sizeBytes : sum;
-    }, 0);
-  const kvBytes = bytesOf(buffersOf(allPrograms));
-  const budgets =
-    tiers &&
-    tierBudgets(tiers, kvBytes - bytesOf(buffersOf(programs)), {
-      numTokens: contextSize * maxSessions,
-      bytesPerToken: kvBytesPerToken - 4,
-      sideBytesPerToken: sideBytes / blockSize,
-      hotBytes: bytesOf(buffersOf(programs)),
-    });
-  const weightsBytes = weightBytesOf(allPrograms);
-  const activationBytes = allPrograms.reduce((sum, { peakBytes }) => sum + peakBytes, 0);
+  const numStates = maxSessions + sizes.maxSequences + numSpareStates;
+  const numTop = Math.min(maxTop, config.vocabSize);
+  const { programs, tiers } = buildPrograms(description, sizes, attention, offload, { cache, numStates, topK: numTop });
   return {
     config,
     contextSize,
@@ -167,23 +114,174 @@ export function planModel(
     cache,
     programs,
     attention,
-    maxChunk: batchSize,
+    maxChunk: sizes.maxChunk,
     numStates,
     numTop,
     tracedLayers: tracedLayers === undefined ? undefined : [...tracedLayers.values()],
-    heavyHitters,
-    rotatesKeys,
+    heavyHitters: sizes.heavyHitters,
+    rotatesKeys: sizes.rotatesKeys,
     tiers,
-    memory: {
-      weightsBytes,
-      kvBytes,
-      activationBytes,
-      totalBytes: weightsBytes + kvBytes + activationBytes + (budgets?.warmBytes ?? 0) + (budgets?.residentBytes ?? 0),
-      contextSize,
-      kvBytesPerToken,
-      ...(budgets === undefined ? {} : { tiers: budgets }),
-    },
+    memory: memoryOf(sizes, programs, tiers, offload.sideBytes / attention.blockSize),
   };
+}
+
+function sizesOf(config: DecoderConfig, options: PlanOptions): Sizes {
+  const contextSize = checkContextSize(config, options.contextSize);
+  const maxSessions = positiveInteger('maxSessions', options.maxSessions ?? defaultMaxSessions);
+  const maxChunk = Math.min(contextSize, positiveInteger('batchSize', options.batchSize ?? defaultBatchSize));
+  const cacheSize = Math.max(contextSize, positiveInteger('cacheSize', options.cacheSize ?? contextSize));
+  const kv = checkKvDTypes(options.kvDType ?? 'f32');
+  const maxSequences = Math.min(maxSessions, maxBatchSequences);
+  const isRecurrent = (layer: number): boolean => config.recurrentLayers?.[layer] === true;
+  const attending = Array.from({ length: config.numLayers }, (_, layer) => layer).filter((i) => !isRecurrent(i));
+  const rowBytes = (dtype: DType): number =>
+    tensorBytes(dtype, [config.numKvHeads, storedHeadDim(config.headDim, dtype)]);
+  const [keyBytes, valueBytes] = [rowBytes(kv.keys), rowBytes(kv.values)];
+  if (options.traceAttention === true) checkTraceable(config, kv);
+  return {
+    contextSize,
+    maxSessions,
+    maxChunk,
+    cacheSize,
+    kv,
+    maxSequences,
+    // beside a whole chunk: so chunks begin where they would if the sequence were alone
+    maxTokens: maxChunk + maxSequences - 1,
+    attending,
+    kvBytesPerToken: attending.length * (keyBytes + valueBytes) + 4,
+    keyBytes,
+    valueBytes,
+    rotatesKeys: checkRotation(options.kvRotation ?? 'none', config.headDim) === 'hadamard',
+    heavyHitters: heavyHitterOptions(options.eviction ?? 'oldest', contextSize),
+  };
+}
+
+function checkContextSize({ contextLength, maxPositions }: DecoderConfig, asked: number | undefined): number {
+  const contextSize = positiveInteger('contextSize', asked ?? Math.min(contextLength, defaultContextSize));
+  if (maxPositions === undefined || contextSize <= maxPositions) return contextSize;
+  const expected = `at most ${maxPositions}, the positions that the model has embeddings for`;
+  throw new ArgumentError({ argument: 'contextSize', expected, actual: String(contextSize) });
+}
+
+/** The tiers of the KV cache, if any are needed. */
+interface OffloadSizes {
+  readonly tiers: ReturnType<typeof sizeTiers>;
+  /** Bytes of a block beside keys and values, over all layers. */
+  readonly sideBytes: number;
+  readonly numCacheBlocks: number;
+  readonly numContextBlocks: number;
+}
+
+function sizeOffload(
+  config: DecoderConfig,
+  options: PlanOptions,
+  sizes: Sizes,
+  attention: AttentionPlan,
+): OffloadSizes {
+  const { contextSize, cacheSize, maxSessions, maxSequences, maxTokens, attending } = sizes;
+  const { blockSize } = attention;
+  const numContextBlocks = Math.ceil(contextSize / blockSize);
+  // each further session may leave a block partly empty
+  const numCacheBlocks = Math.ceil(cacheSize / blockSize) + maxSessions - 1;
+  const headDim = storedHeadDim(config.headDim, sizes.kv.keys);
+  const sideBytes = boxBlockBytes(attention, attending, { blockSize, numKvHeads: config.numKvHeads, headDim });
+  const facts = {
+    blockBytes: sizes.kvBytesPerToken * blockSize + sideBytes,
+    keyRowBytes: sizes.keyBytes * blockSize,
+    valueRowBytes: sizes.valueBytes * blockSize,
+    numAllBlocks: numContextBlocks * maxSessions,
+    numCacheBlocks,
+    numStepBlocks: countStepBlocks(maxTokens, maxSequences, blockSize),
+    maxSessions,
+    blockSize,
+  };
+  const isTraced = options.traceAttention === true;
+  const tiers = sizeTiers(options.kv, facts, () =>
+    tierAttention(attention, isTraced, (layer) => attending.includes(layer)),
+  );
+  return { tiers, sideBytes, numCacheBlocks, numContextBlocks };
+}
+
+function cacheShape(
+  { kv }: Sizes,
+  { blockSize }: AttentionPlan,
+  { tiers, numCacheBlocks, numContextBlocks }: OffloadSizes,
+): KvCacheShape {
+  const numBlocks = tiers?.numBlocks ?? numCacheBlocks;
+  // cut where no block begins, a sequence has one more; and one while blocks are on their way out
+  const maxBlocksPerSequence = tiers === undefined ? numContextBlocks : Math.min(numContextBlocks + 2, numBlocks);
+  return { numBlocks, blockSize, maxBlocksPerSequence, keyDType: kv.keys, valueDType: kv.values };
+}
+
+interface BuiltPrograms {
+  readonly programs: ModelPlan['programs'];
+  readonly tiers: TierPlan | undefined;
+}
+
+function buildPrograms(
+  description: ModelDescription,
+  { contextSize, rotatesKeys, maxTokens, maxSequences }: Sizes,
+  attention: AttentionPlan,
+  offload: OffloadSizes,
+  shape: { readonly cache: KvCacheShape; readonly numStates: number; readonly topK: number },
+): BuiltPrograms {
+  const common = { ...shape, rotateKeys: rotatesKeys, contextSize };
+  const maxOutputRows = Math.max(1, Math.floor(maxLogitsBytes / (4 * description.config.vocabSize)));
+  const steps = {
+    decode: { maxTokens: 1, maxSequences: 1, maxOutputRows: 1 },
+    batch: {
+      maxTokens,
+      maxSequences,
+      maxOutputRows: Math.min(maxTokens, Math.max(maxSequences, maxOutputRows)),
+    },
+    decodeBatch: { maxTokens: maxSequences, maxSequences, maxOutputRows: maxSequences },
+  };
+  const build = (step: keyof typeof steps, phase: StepPhase): Program =>
+    description.buildProgram({ ...common, ...attention.programOptions(phase), ...steps[step] });
+  const decode = build('decode', 'decode');
+  const batch = build('batch', 'prefill');
+  const decodeBatch = !attention.isUniform && maxSequences > 1 ? [build('decodeBatch', 'decode')] : [];
+  const tiers =
+    offload.tiers &&
+    planTiers(offload.tiers, { maxTokens, maxSequences }, (step, lowering) =>
+      description.buildProgram({ ...common, attention: lowering, ...steps[step] }),
+    );
+  return { programs: [decode, batch, ...decodeBatch], tiers };
+}
+
+function memoryOf(
+  { contextSize, maxSessions, kvBytesPerToken }: Sizes,
+  programs: readonly Program[],
+  tiers: TierPlan | undefined,
+  sideBytesPerToken: number,
+): MemoryPlan {
+  const all = [...programs, ...(tiers?.programs ?? [])];
+  const kvBytes = kvBytesOf(all);
+  const hotBytes = kvBytesOf(programs);
+  const budgets =
+    tiers &&
+    tierBudgets(tiers, kvBytes - hotBytes, {
+      numTokens: contextSize * maxSessions,
+      bytesPerToken: kvBytesPerToken - 4,
+      sideBytesPerToken,
+      hotBytes,
+    });
+  const weightsBytes = weightBytesOf(all);
+  const activationBytes = all.reduce((sum, { peakBytes }) => sum + peakBytes, 0);
+  return {
+    weightsBytes,
+    kvBytes,
+    activationBytes,
+    totalBytes: weightsBytes + kvBytes + activationBytes + (budgets?.warmBytes ?? 0) + (budgets?.residentBytes ?? 0),
+    contextSize,
+    kvBytesPerToken,
+    ...(budgets === undefined ? {} : { tiers: budgets }),
+  };
+}
+
+function kvBytesOf(programs: readonly Program[]): number {
+  const kv = buffersOf(programs).filter(({ name, usage }) => usage === 'kv' && !isSlotBuffer(name));
+  return kv.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
 }
 
 /** What a caller should know who goes beyond what the model has learned. */

@@ -7,7 +7,7 @@ import { openCold, type ColdFiles } from '../memory/cold-files.js';
 import { openWeightTiers } from './open.js';
 import type { SparseLoadOptions, WeightHost } from './options.js';
 import type { SparseWeights } from '../sparsity/sparse-weights.js';
-import { createWeightTiers } from './offloader.js';
+import { WeightOffloader } from './offloader.js';
 import type { WeightTierPlan } from './plan.js';
 
 export interface FeedForwardRuntime {
@@ -45,7 +45,7 @@ export async function openFeedForward(parts: OpenFeedForwardOptions): Promise<Fe
       reads,
       signal: options.signal,
     }));
-  const runtime = createWeightTiers({
+  const runtime = new WeightOffloader({
     backend,
     buffers,
     tiers,
@@ -54,7 +54,11 @@ export async function openFeedForward(parts: OpenFeedForwardOptions): Promise<Fe
     ffnDims: sparse?.ffnDims ?? new Map(),
     now,
   });
-  return { wrap: runtime.wrap, metrics: runtime.metrics, close: async () => opened?.close() };
+  return {
+    wrap: (executable) => runtime.wrap(executable),
+    metrics: () => runtime.metrics(),
+    close: async () => opened?.close(),
+  };
 }
 
 function filesOf({ weightTiers }: SparseLoadOptions, host: WeightHost): ColdFiles | undefined {

@@ -23,12 +23,6 @@ export interface WeightTiersOptions {
   readonly now: () => number;
 }
 
-export interface WeightTiers {
-  /** The same program, which gets what it needs while it runs. */
-  wrap(executable: Executable): Executable;
-  metrics(): FeedForwardMetrics;
-}
-
 interface LayerCounts {
   numSteps: number;
   numActive: number;
@@ -54,27 +48,192 @@ interface TierState {
   isOver: boolean;
 }
 
-export function createWeightTiers(options: WeightTiersOptions): WeightTiers {
-  const { backend, buffers, tiers, cache, ffnDims, now, reads } = options;
-  const counts = new Map<number, LayerCounts>();
-  const states = new Map<number, TierState>();
-  const wrapped: Executable[] = [];
-  const countsOf = (layer: number): LayerCounts => {
-    const known = counts.get(layer);
-    if (known !== undefined) return known;
-    const made = { numSteps: 0, numActive: 0, numBatches: 0, numBatchActive: 0, waitedMs: 0, numPasses: 0 };
-    counts.set(layer, made);
-    return made;
-  };
-  for (const [index, planned] of (tiers?.layers ?? []).entries()) {
-    const { numItems } = planned;
-    const [map, ids, rows] = [new Int32Array(numItems), new Int32Array(numItems), new Int32Array(numItems)];
-    const next = tiers?.layers[index + 1];
-    const guess = new Int32Array(next?.numItems ?? 0);
-    states.set(planned.layer, { planned, index, map, ids, rows, guess, count: 0, done: 0, isOver: false });
+export class WeightOffloader {
+  readonly #options: WeightTiersOptions;
+  readonly #counts = new Map<number, LayerCounts>();
+  readonly #states = new Map<number, TierState>();
+  readonly #wrapped: Executable[] = [];
+
+  constructor(options: WeightTiersOptions) {
+    this.#options = options;
+    const layers = options.tiers?.layers ?? [];
+    for (const [index, planned] of layers.entries()) {
+      const { numItems } = planned;
+      const [map, ids, rows] = [new Int32Array(numItems), new Int32Array(numItems), new Int32Array(numItems)];
+      const guess = new Int32Array(layers[index + 1]?.numItems ?? 0);
+      this.#states.set(planned.layer, { planned, index, map, ids, rows, guess, count: 0, done: 0, isOver: false });
+    }
   }
 
-  async function write(name: string, words: Int32Array): Promise<void> {
+  /** The same program, which gets what it needs while it runs. */
+  wrap(executable: Executable): Executable {
+    const { outputs } = executable.program;
+    const counted = [...this.#options.ffnDims.keys()].filter((layer) => outputs.has(choiceNames.count(layer)));
+    const tiered = [...this.#states.values()].filter(({ planned }) => outputs.has(choiceNames.ids(planned.layer)));
+    if (counted.length === 0 && tiered.length === 0) return executable;
+    this.#wrapped.push(executable);
+    const chosen = new ChosenReader(executable);
+    return {
+      program: executable.program,
+      fallbacks: executable.fallbacks,
+      run: (scalars, options = {}) => this.#run(executable, chosen, counted, tiered, scalars, options),
+      read: (output, target) => executable.read(output, target),
+      profile: () => executable.profile(),
+      dispose: () => executable.dispose(),
+    };
+  }
+
+  metrics(): FeedForwardMetrics {
+    const { cache, reads } = this.#options;
+    const layers = [...this.#counts].toSorted(([a], [b]) => a - b);
+    const times = profileOf(this.#wrapped);
+    return {
+      layers: layers.map(([layer, total]) => this.#layerMetrics(layer, total, times.get(layer))),
+      ...(cache === undefined
+        ? {}
+        : {
+            cache: cache.statistics(),
+            waitedMs: [...this.#counts.values()].reduce((sum, { waitedMs }) => sum + waitedMs, 0),
+            readMs: reads.busyMs(),
+          }),
+    };
+  }
+
+  #layerMetrics(layer: number, total: LayerCounts, profile: LayerTimes | undefined): FeedForwardLayerMetrics {
+    const state = this.#states.get(layer);
+    const numItems = this.#options.ffnDims.get(layer) ?? state?.planned.numItems ?? 0;
+    const share = (active: number, steps: number): number => (steps === 0 ? 0 : active / steps / numItems);
+    const { numSteps, numActive, numBatches, numBatchActive, numPasses, waitedMs } = total;
+    const cached = state && this.#options.cache?.statistics().layers[state.index];
+    return {
+      layer,
+      numItems,
+      numSteps,
+      activeRatio: share(numActive, numSteps),
+      numBatches,
+      batchActiveRatio: share(numBatchActive, numBatches),
+      ...(profile === undefined ? {} : { profile }),
+      ...(state === undefined || cached === undefined
+        ? {}
+        : { tiers: { numSlots: state.planned.slots, numPasses, waitedMs, ...cached } }),
+    };
+  }
+
+  async #run(
+    executable: Executable,
+    chosen: ChosenReader,
+    counted: readonly number[],
+    tiered: readonly TierState[],
+    scalars: Int32Array,
+    options: RunOptions,
+  ): Promise<void> {
+    const { cache } = this.#options;
+    const tokensAt = executable.program.scalars.slots.get('T')?.wordOffset;
+    const numTokens = tokensAt === undefined ? 0 : (scalars[tokensAt] as number);
+    const onBoundary = async (boundary: string): Promise<void> => {
+      const own = parseBoundary(boundary);
+      if (own === undefined) await options.onBoundary?.(boundary);
+      else await this.#onBoundary(chosen, own.layer, own.pass, numTokens, options.signal);
+    };
+    try {
+      await executable.run(scalars, { ...options, onBoundary });
+    } catch (error) {
+      cache?.cancelPrefetch();
+      throw error;
+    } finally {
+      for (const { index } of tiered) cache?.release(index);
+    }
+    for (const { planned, count, done } of tiered) {
+      invariant(done === count, 'all passes of a layer ran');
+      if (planned.kind === 'expert') this.#count(planned.layer, count, numTokens);
+    }
+    for (const layer of counted) this.#count(layer, await chosen.count(choiceNames.count(layer)), numTokens);
+  }
+
+  /** Brings what a pass of a layer computes into slots, and prefetches what comes after it. */
+  async #onBoundary(
+    chosen: ChosenReader,
+    layer: number,
+    pass: number,
+    numTokens: number,
+    signal: AbortSignal | undefined,
+  ): Promise<void> {
+    const { now } = this.#options;
+    const cache = this.#cache();
+    const state = this.#states.get(layer);
+    invariant(state !== undefined, 'boundaries belong to layers in tiers');
+    const counts = this.#countsOf(layer);
+    if (pass === 0) await this.#choose(chosen, state, numTokens);
+    else if (state.done >= state.count && state.isOver) return; // nothing is left, and the program knows
+    if (pass === 0 || state.done < state.count) counts.numPasses++;
+    const { index, ids, rows } = state;
+    const count = this.#passSize(state);
+    const group = ids.subarray(state.done, state.done + count);
+    const startMs = now();
+    const loaded = cache.ensure(index, group, count, rows, signal);
+    counts.waitedMs += now() - startMs;
+    if (pass === 0) await this.#prefetchNext(chosen, state, numTokens, signal);
+    const waitsFromMs = now();
+    await loaded;
+    counts.waitedMs += now() - waitsFromMs;
+    state.done += count;
+    state.isOver = count === 0;
+    // the next pass, as far as this one leaves slots
+    const numNext = cache.fit(index, ids, state.done, state.count);
+    if (numNext > 0) cache.prefetch(index, ids.subarray(state.done), numNext, signal === undefined ? {} : { signal });
+    await this.#writeSlots(state, group, count);
+  }
+
+  /** Reads what the layer chose. */
+  async #choose(chosen: ChosenReader, state: TierState, numTokens: number): Promise<void> {
+    const cache = this.#cache();
+    const { planned, index, ids } = state;
+    if (index > 0) cache.release(index - 1);
+    await chosen.read(state, numTokens);
+    state.done = 0;
+    state.isOver = false;
+    // sums over neurons keep their order; those of experts have none
+    const takesPasses = planned.kind === 'expert' && cache.fit(index, ids, 0, state.count) < state.count;
+    if (takesPasses) residentFirst(cache, index, ids, state.count);
+  }
+
+  /** Items of the next pass: as many as fit, whole groups of neurons but for the last pass. */
+  #passSize({ planned, index, ids, done, count }: TierState): number {
+    const numFitting = this.#cache().fit(index, ids, done, count);
+    const hasMore = planned.kind === 'neuron' && done + numFitting < count;
+    return hasMore ? numFitting - (numFitting % neuronGroup) : numFitting;
+  }
+
+  /** Reads ahead what the next layer will probably choose. */
+  async #prefetchNext(
+    chosen: ChosenReader,
+    state: TierState,
+    numTokens: number,
+    signal: AbortSignal | undefined,
+  ): Promise<void> {
+    const next = this.#options.tiers?.layers[state.index + 1];
+    const nextState = next && this.#states.get(next.layer);
+    const numGuessed = nextState === undefined ? 0 : await chosen.readGuess(state, nextState, numTokens);
+    if (numGuessed === 0) return;
+    this.#cache().prefetch(state.index + 1, state.guess, numGuessed, signal === undefined ? {} : { signal });
+  }
+
+  /** Tells the program where the items of the pass are. */
+  async #writeSlots({ planned, map, rows }: TierState, group: Int32Array, count: number): Promise<void> {
+    const { layer, kind } = planned;
+    if (kind === 'expert') {
+      map.fill(-1);
+      for (let i = 0; i < count; i++) map[group[i] as number] = rows[i] as number;
+      await this.#write(slotNames.map(layer), map);
+      return;
+    }
+    await this.#write(slotNames.ids(layer), group);
+    await this.#write(slotNames.rows(layer), rows.subarray(0, count));
+    await this.#write(slotNames.count(layer), Int32Array.of(count));
+  }
+
+  async #write(name: string, words: Int32Array): Promise<void> {
+    const { backend, buffers } = this.#options;
     const handle = buffers.get(name) as BufferHandle;
     const bytes = new Uint8Array(words.buffer, words.byteOffset, words.byteLength);
     const view = backend.view(handle);
@@ -82,188 +241,76 @@ export function createWeightTiers(options: WeightTiersOptions): WeightTiers {
     else view.set(bytes);
   }
 
-  function wrap(executable: Executable): Executable {
-    const { program } = executable;
-    const tokensAt = program.scalars.slots.get('T')?.wordOffset;
-    const counted = [...ffnDims.keys()].filter((layer) => program.outputs.has(choiceNames.count(layer)));
-    const tiered = [...states.values()].filter(({ planned }) => program.outputs.has(choiceNames.ids(planned.layer)));
-    if (counted.length === 0 && tiered.length === 0) return executable;
-    wrapped.push(executable);
-    const one = new Int32Array(1);
-
-    async function readCount(output: string): Promise<number> {
-      await executable.read(output, one);
-      return one[0] as number;
-    }
-
-    /** What the layer chose, ascending, each item once. */
-    async function readChosen(state: TierState, numTokens: number): Promise<void> {
-      const { planned, ids, map } = state;
-      const { layer, kind, numItems } = planned;
-      if (kind === 'neuron') {
-        state.count = await readCount(choiceNames.count(layer));
-        await executable.read(choiceNames.ids(layer), ids.subarray(0, state.count));
-      } else {
-        const chosen = new Int32Array(numTokens * widthOf(choiceNames.ids(layer)));
-        await executable.read(choiceNames.ids(layer), chosen);
-        state.count = distinct(chosen, map, ids, numItems);
-      }
-    }
-
-    const widthOf = (output: string): number => Number(program.outputs.get(output)?.shape[1]);
-
-    /** What the next layer will probably choose. Returns how many. */
-    async function readGuess({ planned, guess }: TierState, next: TierState, numTokens: number): Promise<number> {
-      const name = choiceNames.guessIds(planned.layer);
-      if (!program.outputs.has(name)) return 0;
-      if (planned.kind === 'neuron') {
-        const count = await readCount(choiceNames.guessCount(planned.layer));
-        await executable.read(name, guess.subarray(0, count));
-        return count;
-      }
-      const chosen = new Int32Array(numTokens * widthOf(name));
-      await executable.read(name, chosen);
-      return distinct(chosen, next.map, guess, next.planned.numItems);
-    }
-
-    async function onBoundary(layer: number, pass: number, numTokens: number, signal: AbortSignal | undefined) {
-      const state = states.get(layer);
-      invariant(state !== undefined && cache !== undefined, 'boundaries belong to layers in tiers');
-      const { planned, index, ids, rows, map } = state;
-      const withSignal = signal === undefined ? {} : { signal };
-      if (pass === 0) {
-        const before = tiers?.layers[index - 1];
-        if (before !== undefined) cache.release(index - 1);
-        await readChosen(state, numTokens);
-        state.done = 0;
-        state.isOver = false;
-        // sums over neurons keep their order; those of experts have none
-        const isOver = planned.kind === 'expert' && cache.fit(index, ids, 0, state.count) < state.count;
-        if (isOver) residentFirst(cache, index, ids, state.count);
-        countsOf(layer).numPasses++;
-      } else if (state.done < state.count) countsOf(layer).numPasses++;
-      else if (state.isOver) return; // nothing is left, and the program knows
-      const begin = state.done;
-      let count = cache.fit(index, ids, begin, state.count);
-      if (planned.kind === 'neuron' && begin + count < state.count) count -= count % neuronGroup;
-      const group = ids.subarray(begin, begin + count);
-      const start = now();
-      const loaded = cache.ensure(index, group, count, rows, signal);
-      let waitedMs = now() - start;
-      if (pass === 0) {
-        const next = tiers?.layers[index + 1];
-        const nextState = next && states.get(next.layer);
-        const numGuessed = nextState === undefined ? 0 : await readGuess(state, nextState, numTokens);
-        if (numGuessed > 0) {
-          const { guess } = state;
-          cache.prefetch(index + 1, guess, numGuessed, withSignal);
-        }
-      }
-      const waitsFrom = now();
-      await loaded;
-      waitedMs += now() - waitsFrom;
-      countsOf(layer).waitedMs += waitedMs;
-      state.done += count;
-      state.isOver = count === 0;
-      // the next pass, as far as this one leaves slots
-      const numNext = cache.fit(index, ids, state.done, state.count);
-      if (numNext > 0) cache.prefetch(index, ids.subarray(state.done), numNext, withSignal);
-      if (planned.kind === 'expert') {
-        map.fill(-1);
-        for (let i = 0; i < count; i++) map[group[i] as number] = rows[i] as number;
-        await write(slotNames.map(layer), map);
-      } else {
-        await write(slotNames.ids(layer), group);
-        await write(slotNames.rows(layer), rows.subarray(0, count));
-        one[0] = count;
-        await write(slotNames.count(layer), one);
-      }
-    }
-
-    function note(layer: number, numActive: number, numTokens: number): void {
-      const total = countsOf(layer);
-      if (numTokens === 1) {
-        total.numSteps++;
-        total.numActive += numActive;
-      } else {
-        total.numBatches++;
-        total.numBatchActive += numActive;
-      }
-    }
-
-    async function run(scalars: Int32Array, runOptions: RunOptions = {}): Promise<void> {
-      const numTokens = tokensAt === undefined ? 0 : (scalars[tokensAt] as number);
-      const { signal } = runOptions;
-      try {
-        await executable.run(scalars, {
-          ...runOptions,
-          async onBoundary(boundary) {
-            const own = parseBoundary(boundary);
-            if (own === undefined) await runOptions.onBoundary?.(boundary);
-            else await onBoundary(own.layer, own.pass, numTokens, signal);
-          },
-        });
-      } catch (error) {
-        cache?.cancelPrefetch();
-        throw error;
-      } finally {
-        for (const { index } of tiered) cache?.release(index);
-      }
-      for (const { planned, count } of tiered) {
-        invariant(states.get(planned.layer)?.done === count, 'all passes of a layer ran');
-        if (planned.kind === 'expert') note(planned.layer, count, numTokens);
-      }
-      for (const layer of counted) note(layer, await readCount(choiceNames.count(layer)), numTokens);
-    }
-
-    return {
-      program,
-      fallbacks: executable.fallbacks,
-      run,
-      read: (output, target) => executable.read(output, target),
-      profile: () => executable.profile(),
-      dispose: () => executable.dispose(),
-    };
+  #cache(): NeuronCache {
+    const { cache } = this.#options;
+    invariant(cache !== undefined, 'layers in tiers have a cache');
+    return cache;
   }
 
-  return {
-    wrap,
-    metrics(): FeedForwardMetrics {
-      const layers = [...counts].toSorted(([a], [b]) => a - b);
-      const times = profileOf(wrapped);
-      const numItemsOf = (layer: number): number => ffnDims.get(layer) ?? states.get(layer)?.planned.numItems ?? 0;
-      return {
-        layers: layers.map(([layer, total]): FeedForwardLayerMetrics => {
-          const share = (active: number, steps: number): number =>
-            steps === 0 ? 0 : active / steps / numItemsOf(layer);
-          const { numSteps, numActive, numBatches, numBatchActive, numPasses, waitedMs } = total;
-          const activeRatio = share(numActive, numSteps);
-          const batchActiveRatio = share(numBatchActive, numBatches);
-          const state = states.get(layer);
-          const cached = state && cache?.statistics().layers[state.index];
-          return {
-            layer,
-            numItems: numItemsOf(layer),
-            numSteps,
-            activeRatio,
-            numBatches,
-            batchActiveRatio,
-            ...(times.has(layer) ? { profile: times.get(layer) as LayerTimes } : {}),
-            ...(state === undefined || cached === undefined
-              ? {}
-              : { tiers: { numSlots: state.planned.slots, numPasses, waitedMs, ...cached } }),
-          };
-        }),
-        ...(cache === undefined
-          ? {}
-          : {
-              cache: cache.statistics(),
-              waitedMs: [...counts.values()].reduce((sum, { waitedMs }) => sum + waitedMs, 0),
-              readMs: reads.busyMs(),
-            }),
-      };
-    },
-  };
+  #countsOf(layer: number): LayerCounts {
+    const known = this.#counts.get(layer);
+    if (known !== undefined) return known;
+    const made = { numSteps: 0, numActive: 0, numBatches: 0, numBatchActive: 0, waitedMs: 0, numPasses: 0 };
+    this.#counts.set(layer, made);
+    return made;
+  }
+
+  #count(layer: number, numActive: number, numTokens: number): void {
+    const total = this.#countsOf(layer);
+    if (numTokens === 1) {
+      total.numSteps++;
+      total.numActive += numActive;
+    } else {
+      total.numBatches++;
+      total.numBatchActive += numActive;
+    }
+  }
+}
+
+/** Reads what layers of a program chose, and what the next ones will probably choose. */
+class ChosenReader {
+  readonly #executable: Executable;
+  readonly #one = new Int32Array(1);
+
+  constructor(executable: Executable) {
+    this.#executable = executable;
+  }
+
+  async count(output: string): Promise<number> {
+    await this.#executable.read(output, this.#one);
+    return this.#one[0] as number;
+  }
+
+  /** What the layer chose, ascending, each item once. */
+  async read(state: TierState, numTokens: number): Promise<void> {
+    const { planned, ids, map } = state;
+    const { layer, kind, numItems } = planned;
+    const name = choiceNames.ids(layer);
+    if (kind === 'neuron') {
+      state.count = await this.count(choiceNames.count(layer));
+      await this.#executable.read(name, ids.subarray(0, state.count));
+    } else {
+      state.count = distinct(await this.#readRows(name, numTokens), map, ids, numItems);
+    }
+  }
+
+  /** What the next layer will probably choose. Returns how many. */
+  async readGuess({ planned, guess }: TierState, next: TierState, numTokens: number): Promise<number> {
+    const name = choiceNames.guessIds(planned.layer);
+    if (!this.#executable.program.outputs.has(name)) return 0;
+    if (planned.kind === 'neuron') {
+      const count = await this.count(choiceNames.guessCount(planned.layer));
+      await this.#executable.read(name, guess.subarray(0, count));
+      return count;
+    }
+    return distinct(await this.#readRows(name, numTokens), next.map, guess, next.planned.numItems);
+  }
+
+  async #readRows(name: string, numTokens: number): Promise<Int32Array> {
+    const rows = new Int32Array(numTokens * Number(this.#executable.program.outputs.get(name)?.shape[1]));
+    await this.#executable.read(name, rows);
+    return rows;
+  }
 }
 
 type LayerTimes = NonNullable<FeedForwardLayerMetrics['profile']>;
