@@ -35,29 +35,45 @@ export interface Constraint {
   readonly isComplete: boolean;
 }
 
-export interface Constraints {
+/** Grammars that are kept with their masks, the last ones used. */
+const maxGrammars = 8;
+
+/** Grammars and schemas over one vocabulary. */
+export class Constraints {
+  readonly #tokenizer: Tokenizer;
+  readonly #vocabSize: number;
+  readonly #eosIds: ReadonlySet<number>;
+  readonly #tries = new Map<string, TokenTrie>();
+  /** In order of use: the one used last comes last. */
+  readonly #grammars = new Map<string, TokenGrammar>();
+
+  /** @param vocabSize rows of the logits; rows that the tokenizer does not know are never allowed */
+  constructor(tokenizer: Tokenizer, vocabSize: number, eosIds: ReadonlySet<number>) {
+    this.#tokenizer = tokenizer;
+    this.#vocabSize = vocabSize;
+    this.#eosIds = eosIds;
+  }
+
   /**
    * Undefined without a grammar or schema.
    * @throws {FormatError} for texts that are no grammar, schemas that cannot be enforced
    * @throws {ArgumentError} for both at once, and for tokens to show that the vocabulary does not have
    */
-  start(options: ConstraintOptions): Constraint | undefined;
+  start(options: ConstraintOptions): Constraint | undefined {
+    const { grammar, jsonSchema } = options;
+    if (grammar === undefined && jsonSchema === undefined) return undefined;
+    if (grammar !== undefined && jsonSchema !== undefined) {
+      const [expected, actual] = ['a grammar or a JSON schema', 'both'];
+      throw new ArgumentError({ argument: 'grammar', expected, actual });
+    }
+    return createConstraint(this.#tokenGrammarOf(options).start());
+  }
+
   /** Spellings of control tokens to show, by id. */
-  shownTokens(options: ConstraintOptions): ReadonlyMap<number, string>;
-}
-
-/** Grammars that are kept with their masks, the last ones used. */
-const maxGrammars = 8;
-
-/** @param vocabSize rows of the logits; rows that the tokenizer does not know are never allowed */
-export function createConstraints(tokenizer: Tokenizer, vocabSize: number, eosIds: ReadonlySet<number>): Constraints {
-  const tries = new Map<string, TokenTrie>();
-  const grammars = new Map<string, TokenGrammar>();
-
-  function shownTokens({ showTokens = [] }: ConstraintOptions): ReadonlyMap<number, string> {
+  shownTokens({ showTokens = [] }: ConstraintOptions): ReadonlyMap<number, string> {
     return new Map(
       showTokens.map((text) => {
-        const id = tokenizer.idOf(text);
+        const id = this.#tokenizer.idOf(text);
         if (id !== undefined) return [id, text];
         const expected = 'tokens of the vocabulary';
         throw new ArgumentError({ argument: 'showTokens', expected, actual: JSON.stringify(text) });
@@ -65,52 +81,39 @@ export function createConstraints(tokenizer: Tokenizer, vocabSize: number, eosId
     );
   }
 
-  function trieOf(options: ConstraintOptions): TokenTrie {
-    const shown = shownTokens(options);
+  #trieOf(options: ConstraintOptions): TokenTrie {
+    const shown = this.shownTokens(options);
     const key = JSON.stringify([...shown.keys()].sort((a, b) => a - b));
-    let trie = tries.get(key);
-    if (trie === undefined) {
-      trie = createTokenTrie({
-        vocabSize,
-        tokenBytes(id): Uint8Array | undefined {
-          if (id >= tokenizer.vocabSize) return undefined;
-          const isHidden = !shown.has(id) && (eosIds.has(id) || tokenizer.isSpecial(id));
-          return isHidden ? undefined : tokenizer.tokenBytes(id);
-        },
-      });
-      tries.set(key, trie);
-    }
+    const known = this.#tries.get(key);
+    if (known !== undefined) return known;
+    const tokenizer = this.#tokenizer;
+    const trie = createTokenTrie({
+      vocabSize: this.#vocabSize,
+      tokenBytes: (id): Uint8Array | undefined => {
+        if (id >= tokenizer.vocabSize) return undefined;
+        const isHidden = !shown.has(id) && (this.#eosIds.has(id) || tokenizer.isSpecial(id));
+        return isHidden ? undefined : tokenizer.tokenBytes(id);
+      },
+    });
+    this.#tries.set(key, trie);
     return trie;
   }
 
-  function tokenGrammarOf(options: ConstraintOptions): TokenGrammar {
+  #tokenGrammarOf(options: ConstraintOptions): TokenGrammar {
     const { grammar, jsonSchema, showTokens = [], ignoreEos = false } = options;
     const source = jsonSchema === undefined ? textOf(grammar as string | Grammar) : JSON.stringify(jsonSchema);
     const key = JSON.stringify([jsonSchema === undefined, source, [...showTokens].sort(), ignoreEos]);
-    let tokens = grammars.get(key);
+    let tokens = this.#grammars.get(key);
     if (tokens === undefined) {
       const rules = jsonSchema === undefined ? asGrammar(grammar as string | Grammar) : jsonSchemaGrammar(jsonSchema);
-      const endTokens = ignoreEos ? [] : [...eosIds];
-      tokens = createTokenGrammar({ grammar: rules, trie: trieOf(options), endTokens });
+      const endTokens = ignoreEos ? [] : [...this.#eosIds];
+      tokens = createTokenGrammar({ grammar: rules, trie: this.#trieOf(options), endTokens });
     }
-    grammars.delete(key); // the one used last comes last
-    grammars.set(key, tokens);
-    if (grammars.size > maxGrammars) grammars.delete(grammars.keys().next().value as string);
+    this.#grammars.delete(key);
+    this.#grammars.set(key, tokens);
+    if (this.#grammars.size > maxGrammars) this.#grammars.delete(this.#grammars.keys().next().value as string);
     return tokens;
   }
-
-  return {
-    shownTokens,
-    start(options): Constraint | undefined {
-      const { grammar, jsonSchema } = options;
-      if (grammar === undefined && jsonSchema === undefined) return undefined;
-      if (grammar !== undefined && jsonSchema !== undefined) {
-        const [expected, actual] = ['a grammar or a JSON schema', 'both'];
-        throw new ArgumentError({ argument: 'grammar', expected, actual });
-      }
-      return createConstraint(tokenGrammarOf(options).start());
-    },
-  };
 }
 
 function createConstraint(matcher: GrammarMatcher): Constraint {

@@ -3,7 +3,7 @@ import { describeModel, type ModelDescription, type ModelFile, type ScaledLora }
 import type { Backend } from '@winnow/ops';
 import type { Tokenizer } from '@winnow/tokenizers';
 import { createChatTemplate, type ChatTemplate } from '../chat/template.js';
-import { createConstraints } from '../generation/constraint.js';
+import { Constraints } from '../generation/constraint.js';
 import type { Host } from '../generation/loaded-model.js';
 import { traceFeedForward } from '../generation/logprobs.js';
 import { guardedListener, type ReportEvent } from '../metrics/events.js';
@@ -169,7 +169,7 @@ function sessionModelOf(
     config: description.config,
     tokenizer,
     eosIds,
-    constraints: createConstraints(tokenizer, description.config.vocabSize, eosIds),
+    constraints: new Constraints(tokenizer, description.config.vocabSize, eosIds),
     defaultSampling: opened.defaultSampling,
     contextSize: plan.contextSize,
     attention: plan.attention.requirements,

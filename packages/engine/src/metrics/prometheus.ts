@@ -125,7 +125,6 @@ function addFeedForward(add: AddSamples, { layers, cache, waitedMs, readMs }: Fe
       return value === undefined ? [] : [[{ layer: layer.layer }, value]];
     });
   const seconds = (ms: number | undefined): number | undefined => (ms === undefined ? undefined : ms / 1000);
-  const one = (value: number | undefined): Sample[] => (value === undefined ? [] : [[{}, value]]);
   add('ffn_active_ratio', 'gauge', 'Share of the neurons or experts that a token computes.', [
     ...each(({ numSteps, activeRatio }) => (numSteps === 0 ? undefined : activeRatio)),
   ]);
@@ -174,21 +173,25 @@ function addFeedForward(add: AddSamples, { layers, cache, waitedMs, readMs }: Fe
     'Steps waited for weights.',
     each((l) => seconds(l.tiers?.waitedMs)),
   );
-  add('ffn_read_bytes', 'counter', 'Bytes of weights read from files.', one(cache?.bytesRead));
-  add('ffn_reads', 'counter', 'Reads of weights.', one(cache?.numReads));
-  add('ffn_read_seconds', 'counter', 'Time with a read under way.', one(seconds(readMs)));
-  add('ffn_waited_seconds', 'counter', 'Time that steps waited for reads.', one(seconds(waitedMs)));
-  add(
-    'ffn_tier_bytes',
-    'gauge',
-    'Memory of weights in tiers.',
-    cache === undefined
-      ? []
-      : [
-          [{ tier: 'hot' }, cache.bytes.hot],
-          [{ tier: 'warm' }, cache.bytes.warm],
-          [{ tier: 'cold' }, cache.bytes.cold],
-          [{ tier: 'staging' }, cache.bytes.staging],
-        ],
-  );
+  if (cache !== undefined) addWeightTiers(add, cache, seconds(readMs), seconds(waitedMs));
+}
+
+/** Weights in tiers, all layers together. */
+function addWeightTiers(
+  add: AddSamples,
+  { bytes, bytesRead, numReads }: NonNullable<FeedForwardMetrics['cache']>,
+  readSeconds: number | undefined,
+  waitedSeconds: number | undefined,
+): void {
+  const one = (value: number | undefined): Sample[] => (value === undefined ? [] : [[{}, value]]);
+  add('ffn_read_bytes', 'counter', 'Bytes of weights read from files.', one(bytesRead));
+  add('ffn_reads', 'counter', 'Reads of weights.', one(numReads));
+  add('ffn_read_seconds', 'counter', 'Time with a read under way.', one(readSeconds));
+  add('ffn_waited_seconds', 'counter', 'Time that steps waited for reads.', one(waitedSeconds));
+  add('ffn_tier_bytes', 'gauge', 'Memory of weights in tiers.', [
+    [{ tier: 'hot' }, bytes.hot],
+    [{ tier: 'warm' }, bytes.warm],
+    [{ tier: 'cold' }, bytes.cold],
+    [{ tier: 'staging' }, bytes.staging],
+  ]);
 }
