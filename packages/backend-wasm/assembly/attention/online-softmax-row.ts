@@ -141,8 +141,3 @@ function storeWeight(at: usize, weight: f32): f32 {
 export function logits4(query: usize, k0: usize, k1: usize, k2: usize, k3: usize): v128 {
   return cache.capLogits(f32x4.mul(dot4(query, k0, k1, k2, k3, cache.keyStride), f32x4.splat(cache.scale)));
 }
-
-/** What `layRow` lays out. */
-export function rowBytes(): u64 {
-  return <u64>ROW_SLOTS * ENTRY_BYTES + ROW_STATE + cache.valueStride + 16;
-}

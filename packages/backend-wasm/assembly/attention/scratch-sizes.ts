@@ -8,8 +8,3 @@ export const ALIGNMENT_BYTES: u64 = 256;
 export function rowPairBytes(): u64 {
   return cache.keyStride + cache.valueStride;
 }
-
-/** A 32-bit word for each slot that a row of the block table can name. */
-export function slotListBytes(): u64 {
-  return (<u64>cache.maxSlots) << 2;
-}

@@ -10,7 +10,7 @@ import * as op from '../operands/attention-mass.generated';
 import { localScratch } from '../runtime/record';
 import { takeUnits } from '../runtime/threads';
 import { sum4, weight4 } from '../simd/vector';
-import { ALIGNMENT_BYTES, slotListBytes } from '../attention/scratch-sizes';
+import { ALIGNMENT_BYTES } from '../attention/scratch-sizes';
 
 let logits: usize = 0; // a row per head of the group
 let rowBytes: usize = 0;
@@ -18,9 +18,7 @@ let keyRows: usize = 0;
 
 export function attentionMass(): void {
   cache.enterCache();
-  logits = localScratch();
-  rowBytes = (<usize>cache.maxSlots + 4) << 2;
-  keyRows = logits + <usize>cache.groupSize * rowBytes;
+  layScratch(localScratch());
   const massBytes = (<usize>cache.maxSlots) << 2;
   const numItems = op.contextLengths.numSequences * cache.numKvHeads;
   for (let item = takeUnits(1); item < numItems; item = takeUnits(1)) {
@@ -33,6 +31,14 @@ export function attentionMass(): void {
       if (cache.sequenceOfToken(token) === sequence) addToken(token, sequence, item % cache.numKvHeads, mass);
     }
   }
+}
+
+/** Lays out scratch and returns its end. */
+function layScratch(base: usize): usize {
+  logits = base;
+  rowBytes = (<usize>cache.maxSlots + 4) << 2;
+  keyRows = logits + <usize>cache.groupSize * rowBytes;
+  return keyRows + <usize>cache.blockSize * cache.keyStride;
 }
 
 function addToken(token: i32, sequence: i32, kvHead: i32, mass: usize): void {
@@ -84,8 +90,8 @@ function addHead(row: usize, context: i32, mass: usize): void {
   for (; j < bytes; j += 4) store<f32>(mass + j, load<f32>(mass + j) + load<f32>(row + j) * factor);
 }
 
-/** Logits of the query heads of a KV head; keys of a block. */
+/** Bytes of scratch per thread. */
 export function attentionMassLocalBytes(): u64 {
   cache.enterCache();
-  return cache.groupSize * (slotListBytes() + 16) + cache.blockSize * <u64>cache.keyStride + ALIGNMENT_BYTES;
+  return layScratch(0) + ALIGNMENT_BYTES;
 }

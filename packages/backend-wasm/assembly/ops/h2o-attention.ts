@@ -13,7 +13,7 @@ import * as op from '../operands/h2o-attention.generated';
 import { localScratch, sharedScratch } from '../runtime/record';
 import { phaseBarrier, takeUnits } from '../runtime/threads';
 import { withLane } from '../simd/vector';
-import { ALIGNMENT_BYTES, rowPairBytes } from '../attention/scratch-sizes';
+import { ALIGNMENT_BYTES } from '../attention/scratch-sizes';
 
 /** Maximum number of queries in a tile: every panel has a second one for the memory. */
 const TILE: i32 = panels.LANES / 2;
@@ -64,7 +64,8 @@ let memoryPresent: usize = 0;
 
 export function h2oAttention(): void {
   cache.enterCache();
-  layScratch();
+  hasMass = enterMass(op.mass.isPresent ? op.mass.address : 0);
+  layScratch(localScratch());
   let numPieces = 0;
   let numRuns = 0;
   for (openPieces(0); nextPiece();) {
@@ -92,13 +93,12 @@ export function h2oAttention(): void {
   }
 }
 
-/** Reads the attributes and lays out scratch. */
-function layScratch(): void {
+/** Reads the attributes, lays out scratch and returns its end. */
+function layScratch(base: usize): usize {
   chunk = op.attributes.chunk;
   capacity = op.memory.memorySize;
-  hasMass = enterMass(op.mass.isPresent ? op.mass.address : 0);
   const both = (<usize>(chunk + capacity)) << 2;
-  present = panels.layPanels(localScratch(), max<i32>(chunk, capacity));
+  present = panels.layPanels(base, max<i32>(chunk, capacity));
   memoryPresent = present + ((<usize>chunk) << 2);
   candidates = memoryPresent + ((<usize>capacity) << 2);
   candidateScores = candidates + both;
@@ -111,6 +111,7 @@ function layScratch(): void {
   memoryValues = memoryKeys + <usize>capacity * cache.keyStride;
   const tokenTile = max<i32>(1, TILE / min<i32>(cache.groupSize, TILE));
   itemTokens = max<i32>(1, ITEM_TOKENS / tokenTile) * tokenTile;
+  return memoryValues + <usize>capacity * cache.valueStride;
 }
 
 /** Starts a walk over the pieces with this number, one per sequence at most. */
@@ -433,10 +434,10 @@ function countPairs(token: i32, position: i32, kvHead: i32): void {
   store<i32>(op.pairs.address + ((<usize>(token * cache.numKvHeads + kvHead)) << 2), numKeys);
 }
 
+/** Bytes of scratch per thread. */
 export function h2oAttentionLocalBytes(): u64 {
   cache.enterCache();
-  const rows = op.attributes.chunk + op.memory.memorySize;
-  return panels.layPanels(0, rows) + rows * (32 + rowPairBytes()) + ALIGNMENT_BYTES;
+  return layScratch(0) + ALIGNMENT_BYTES;
 }
 
 /** Sums of weights of each work item: KV heads times parts of the tokens, of which each sequence may begin one more. */

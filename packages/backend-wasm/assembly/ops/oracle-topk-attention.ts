@@ -10,7 +10,7 @@ import { listContext, numListed, openList } from '../attention/slot-list';
 import * as op from '../operands/oracle-topk-attention.generated';
 import { localScratch } from '../runtime/record';
 import { takeUnits } from '../runtime/threads';
-import { ALIGNMENT_BYTES, rowPairBytes, slotListBytes } from '../attention/scratch-sizes';
+import { ALIGNMENT_BYTES } from '../attention/scratch-sizes';
 
 // scratch
 let list: usize = 0; // i32 index in the cache of each visible slot
@@ -22,16 +22,8 @@ let logical: usize = 0; // i32 logical slot of each visible slot; 0 without mass
 
 export function oracleTopkAttention(): void {
   cache.enterCache();
-  const slotBytes = (<usize>cache.maxSlots) << 2;
-  list = localScratch();
-  logits = list + slotBytes;
-  work = logits + slotBytes + 16;
-  chosen = work + slotBytes;
-  keyRows = chosen + slotBytes + 64;
-  const valueRows = keyRows + <usize>single.ROW_SLOTS * cache.keyStride;
-  const end = single.layRow(valueRows + <usize>single.ROW_SLOTS * cache.valueStride, keyRows, valueRows);
+  layScratch(localScratch());
   const hasMass = enterMass(op.mass.isPresent ? op.mass.address : 0);
-  logical = hasMass ? end : 0;
   const headsOfItem = hasMass ? cache.groupSize : 1;
   const numItems = cache.numTokens * (cache.numHeads / headsOfItem);
   for (let item = takeUnits(1); item < numItems; item = takeUnits(1)) {
@@ -42,6 +34,20 @@ export function oracleTopkAttention(): void {
     listContext(cache.sequenceOfToken(token), cache.positionOfToken(token));
     for (let row = item * headsOfItem; row < (item + 1) * headsOfItem; row++) attendRow(row, token, kvHead);
   }
+}
+
+/** Lays out scratch and returns its end. */
+function layScratch(base: usize): usize {
+  const slotBytes = (<usize>cache.maxSlots) << 2;
+  list = base;
+  logits = list + slotBytes;
+  work = logits + slotBytes + 16;
+  chosen = work + slotBytes;
+  keyRows = chosen + slotBytes + 64;
+  const valueRows = keyRows + <usize>single.ROW_SLOTS * cache.keyStride;
+  const end = single.layRow(valueRows + <usize>single.ROW_SLOTS * cache.valueStride, keyRows, valueRows);
+  logical = op.mass.isPresent ? end : 0;
+  return op.mass.isPresent ? end + slotBytes : end;
 }
 
 /** Attends one head of a token to the keys of its largest logits. */
@@ -83,8 +89,8 @@ function listedKey(i: i32, kvHead: i32, to: usize): usize {
   return cache.keyOf(load<i32>(list + ((<usize>i) << 2)), kvHead, to);
 }
 
-/** Slots, logits, the work of choosing, chosen slots and logical slots; a row with its keys and values. */
+/** Bytes of scratch per thread. */
 export function oracleTopkAttentionLocalBytes(): u64 {
   cache.enterCache();
-  return 5 * slotListBytes() + 80 + single.ROW_SLOTS * rowPairBytes() + single.rowBytes() + ALIGNMENT_BYTES;
+  return layScratch(0) + ALIGNMENT_BYTES;
 }

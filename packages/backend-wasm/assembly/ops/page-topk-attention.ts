@@ -14,7 +14,7 @@ import { localScratch } from '../runtime/record';
 import { takeUnits } from '../runtime/threads';
 import { max4, sum4, weight4 } from '../simd/vector';
 import { selectTop } from './top-k';
-import { ALIGNMENT_BYTES, slotListBytes } from '../attention/scratch-sizes';
+import { ALIGNMENT_BYTES } from '../attention/scratch-sizes';
 
 let numParts: i32 = 1;
 let pageSize: i32 = 1;
@@ -47,10 +47,20 @@ let logical: usize = 0; // i32 logical slot of each slot of the list; 0 without 
 
 export function pageTopkAttention(): void {
   cache.enterCache();
+  layScratch(localScratch());
+  enterMass(op.mass.isPresent ? op.mass.address : 0);
+  scannedToken = -1;
+  const numItems = cache.numTokens * cache.numKvHeads;
+  for (let item = takeUnits(1); item < numItems; item = takeUnits(1))
+    attendGroup(item / cache.numKvHeads, item % cache.numKvHeads);
+}
+
+/** Lays out scratch and returns its end. */
+function layScratch(base: usize): usize {
   numParts = op.keyMin.numParts;
   pageSize = cache.blockSize / numParts;
   pageBytes = ((<usize>(op.blockTable.maxBlocks * numParts)) << 2) + 16;
-  list = layGathered(panels.layPanels(localScratch()));
+  list = layGathered(panels.layPanels(base));
   scans = list + ((<usize>cache.maxSlots) << 2);
   pages = scans + pageBytes;
   sizes = pages + pageBytes;
@@ -61,11 +71,9 @@ export function pageTopkAttention(): void {
   rests = (bounds + <usize>cache.groupSize * pageBytes + 15) & ~7;
   tops = rests + <usize>cache.groupSize * (pageBytes << 1);
   queries = (tops + ((<usize>cache.groupSize) << 2) + 15) & ~15;
-  logical = enterMass(op.mass.isPresent ? op.mass.address : 0) ? queries + <usize>cache.groupSize * cache.keyStride : 0;
-  scannedToken = -1;
-  const numItems = cache.numTokens * cache.numKvHeads;
-  for (let item = takeUnits(1); item < numItems; item = takeUnits(1))
-    attendGroup(item / cache.numKvHeads, item % cache.numKvHeads);
+  const end = queries + <usize>cache.groupSize * cache.keyStride;
+  logical = op.mass.isPresent ? end : 0;
+  return op.mass.isPresent ? end + ((<usize>cache.maxSlots) << 2) : end;
 }
 
 function attendGroup(token: i32, head: i32): void {
@@ -315,10 +323,8 @@ function largestNorm(numVisited: i32): f32 {
   return norm;
 }
 
-/** Slots and logical slots; lists of pages, with bounds by head; queries. */
+/** Bytes of scratch per thread. */
 export function pageTopkAttentionLocalBytes(): u64 {
   cache.enterCache();
-  const listBytes = ((<u64>op.blockTable.maxBlocks * op.keyMin.numParts) << 2) + 16;
-  const lists = (6 + 3 * cache.groupSize) * listBytes + 2 * slotListBytes();
-  return layGathered(panels.layPanels(0)) + lists + cache.groupSize * (cache.keyStride + 4) + ALIGNMENT_BYTES;
+  return layScratch(0) + ALIGNMENT_BYTES;
 }

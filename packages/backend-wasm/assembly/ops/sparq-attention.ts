@@ -15,7 +15,7 @@ import * as op from '../operands/sparq-attention.generated';
 import { localScratch } from '../runtime/record';
 import { takeUnits } from '../runtime/threads';
 import { max4, sum4, weight4 } from '../simd/vector';
-import { ALIGNMENT_BYTES, slotListBytes } from '../attention/scratch-sizes';
+import { ALIGNMENT_BYTES } from '../attention/scratch-sizes';
 
 /** Number of heads that select their keys together. */
 let groupSize: i32 = 1;
@@ -42,10 +42,25 @@ let logical: usize = 0; // i32 logical slot of each visible slot, then of each c
 
 export function sparqAttention(): void {
   cache.enterCache();
+  layScratch(localScratch());
+  const hasMass = enterMass(op.mass.isPresent ? op.mass.address : 0);
+  const headsOfItem = hasMass ? cache.groupSize : groupSize;
+  const numItems = (cache.numTokens * cache.numHeads) / headsOfItem;
+  for (let item = takeUnits(1); item < numItems; item = takeUnits(1)) {
+    const token = (item * headsOfItem) / cache.numHeads;
+    const firstHead = (item * headsOfItem) % cache.numHeads;
+    const kvHead = firstHead / cache.groupSize;
+    clearMass(token, token + 1, kvHead);
+    for (let head = firstHead; head < firstHead + headsOfItem; head += groupSize) attendGroup(token, head, kvHead);
+  }
+}
+
+/** Reads the attributes, lays out scratch and returns its end. */
+function layScratch(base: usize): usize {
   groupSize = op.attributes.grouped ? cache.groupSize : 1;
   rank = min<i32>(op.attributes.rank, cache.headDim);
   slotBytes = ((<usize>cache.maxSlots) << 2) + 64;
-  visible = layGathered(panels.layPanels(localScratch()));
+  visible = layGathered(panels.layPanels(base));
   chosen = visible + slotBytes;
   slots = chosen + slotBytes;
   totals = slots + slotBytes;
@@ -57,17 +72,9 @@ export function sparqAttention(): void {
   columns = components + cache.keyStride;
   mean = (columns + <usize>rank * ((<usize>cache.blockSize) << 2) + 31) & ~15;
   row = mean + 2 * cache.valueStride;
-  const hasMass = enterMass(op.mass.isPresent ? op.mass.address : 0);
-  logical = hasMass ? (row + cache.valueStride + 15) & ~15 : 0;
-  const headsOfItem = hasMass ? cache.groupSize : groupSize;
-  const numItems = (cache.numTokens * cache.numHeads) / headsOfItem;
-  for (let item = takeUnits(1); item < numItems; item = takeUnits(1)) {
-    const token = (item * headsOfItem) / cache.numHeads;
-    const firstHead = (item * headsOfItem) % cache.numHeads;
-    const kvHead = firstHead / cache.groupSize;
-    clearMass(token, token + 1, kvHead);
-    for (let head = firstHead; head < firstHead + headsOfItem; head += groupSize) attendGroup(token, head, kvHead);
-  }
+  const end = (row + cache.valueStride + 15) & ~15;
+  logical = op.mass.isPresent ? end : 0;
+  return op.mass.isPresent ? end + slotBytes : end;
 }
 
 function attendGroup(token: i32, firstHead: i32, kvHead: i32): void {
@@ -298,11 +305,8 @@ function addValue(value: usize, count: f64): void {
   }
 }
 
-/** Lists of slots, weights by head; queries and components of keys; a mean value and a row; logical slots. */
+/** Bytes of scratch per thread. */
 export function sparqAttentionLocalBytes(): u64 {
   cache.enterCache();
-  const lists = (5 + cache.groupSize) * (slotListBytes() + 64);
-  const components = cache.keyStride * <u64>(cache.groupSize + 3 + cache.blockSize);
-  const gathered = layGathered(panels.layPanels(0));
-  return gathered + lists + components + 3 * cache.valueStride + slotListBytes() + ALIGNMENT_BYTES;
+  return layScratch(0) + ALIGNMENT_BYTES;
 }

@@ -3,13 +3,13 @@
  */
 import * as cache from '../attention/kv-cache-view';
 import { addMassOfRows, clearMass, enterMass } from '../attention/key-mass';
-import { closeRow, flushRow, layRow, openRow, pushSlot, rowBytes } from '../attention/online-softmax-row';
+import { closeRow, flushRow, layRow, openRow, pushSlot } from '../attention/online-softmax-row';
 import * as panels from '../attention/query-panels';
 import * as slots from '../attention/slot-positions';
 import * as op from '../operands/streaming-attention.generated';
 import { localScratch } from '../runtime/record';
 import { takeUnits } from '../runtime/threads';
-import { ALIGNMENT_BYTES, rowPairBytes } from '../attention/scratch-sizes';
+import { ALIGNMENT_BYTES } from '../attention/scratch-sizes';
 
 let local: i32 = 0;
 let sinks: i32 = 0;
@@ -41,10 +41,7 @@ export function streamingAttention(): void {
   sinks = op.attributes.sinks;
   windowReach = min<i32>(local - 1, cache.maxDistance);
   hasMass = enterMass(op.mass.isPresent ? op.mass.address : 0);
-  keyRows = panels.layPanels(localScratch());
-  valueRows = keyRows + <usize>panels.PANEL_ROWS * cache.keyStride;
-  layRow(valueRows + <usize>panels.PANEL_ROWS * cache.valueStride + 64, keyRows, valueRows);
-
+  layScratch(localScratch());
   scannedRun = -1;
   const headTile = min<i32>(cache.groupSize, panels.LANES);
   const numHeadTiles = (cache.groupSize + headTile - 1) / headTile;
@@ -68,6 +65,13 @@ export function streamingAttention(): void {
       }
     }
   }
+}
+
+/** Lays out scratch and returns its end. */
+function layScratch(base: usize): usize {
+  keyRows = panels.layPanels(base);
+  valueRows = keyRows + <usize>panels.PANEL_ROWS * cache.keyStride;
+  return layRow(valueRows + <usize>panels.PANEL_ROWS * cache.valueStride + 64, keyRows, valueRows);
 }
 
 function attendRun(t0: i32, t1: i32, kvHead: i32, h0: i32, h1: i32): void {
@@ -233,8 +237,8 @@ function attendAlone(row: i32, position: i32, sequence: i32, context: i32, kvHea
   closeRow(y);
 }
 
-/** Panels, their keys and values, a row of its own. */
+/** Bytes of scratch per thread. */
 export function streamingAttentionLocalBytes(): u64 {
   cache.enterCache();
-  return panels.layPanels(0) + panels.PANEL_ROWS * rowPairBytes() + 64 + rowBytes() + ALIGNMENT_BYTES;
+  return layScratch(0) + ALIGNMENT_BYTES;
 }
