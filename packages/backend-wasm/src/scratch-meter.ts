@@ -4,7 +4,7 @@ import { invariant } from '@winnow/tensor';
 import { heapBase, jobBlock, pageBytes, planEntry, planWords } from './layout.generated.js';
 import { createMemory, instantiate, type WasmExports, type WasmMemory, type WasmModule } from './web-assembly.js';
 
-/** Room for the words of one record and the scalars of a step. */
+/** Room for the words of one record and the symbols of a step. */
 const memoryBytes = heapBase + 4 * pageBytes;
 const scratchAlignment = 64;
 
@@ -54,15 +54,16 @@ export class ScratchMeter {
     return { sharedBytes, localBytes: Math.ceil(localBytes / scratchAlignment) * scratchAlignment };
   }
 
-  /** Writes capacities in place of scalars; returns where records may begin. */
+  /** Writes the capacities of symbols, which is all that records ask scalars for; returns where records may begin. */
   #writeScalars({ scalars, symbols }: Program, memory: Int32Array): number {
-    const recordAt = scalarsAt + Math.ceil(scalars.numWords / 2) * 8;
-    invariant(recordAt < memoryBytes, 'the scalars fit into the memory of the meter');
+    const offsets = [...symbols.keys()].map((symbol) => scalars.slots.get(symbol)?.wordOffset ?? -1);
+    const recordAt = scalarsAt + Math.ceil((Math.max(-1, ...offsets) + 1) / 2) * 8;
+    invariant(recordAt < memoryBytes, 'the symbols fit into the memory of the meter');
     memory[(jobAt + jobBlock.scalars) / 4] = scalarsAt;
-    for (const [symbol, capacity] of symbols) {
-      const slot = scalars.slots.get(symbol);
-      if (slot !== undefined) memory[scalarsAt / 4 + slot.wordOffset] = capacity;
-    }
+    [...symbols.values()].forEach((capacity, index) => {
+      const offset = offsets[index] as number;
+      if (offset >= 0) memory[scalarsAt / 4 + offset] = capacity;
+    });
     return recordAt;
   }
 }
