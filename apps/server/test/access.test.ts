@@ -48,6 +48,13 @@ describe('API keys', () => {
     expect([response.status, await response.json()]).toMatchObject([401, { error: { code: 'invalid_api_key' } }]);
   });
 
+  test('a single key is asked for like one of several', async () => {
+    const server = await startServer({ models: [{ id: demoId, model }], apiKeys: [key] }, key);
+    expect((await fetch(`${server.url}/v1/models`)).status).toBe(401);
+    expect((await fetch(`${server.url}/v1/models`, { headers: { authorization: `Bearer ${key}` } })).status).toBe(200);
+    await server.close();
+  });
+
   test('the client of OpenAI sees an authentication error', async () => {
     const client = new OpenAI({ baseURL: `${locked.url}/v1`, apiKey: 'wrong', maxRetries: 0 });
     await expect(client.models.list()).rejects.toBeInstanceOf(OpenAI.AuthenticationError);

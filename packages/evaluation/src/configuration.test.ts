@@ -5,6 +5,7 @@ import { createConfigurations, defaultPolicies, openOptionsOf } from './configur
 
 it('a configuration is measured in the phases that it changes', () => {
   const policies = ['dense', 'subquadratic', 'sparq', 'h2o', 'prefill=streaming;decode=sparq', 'layers=1/decode:sparq'];
+  policies.push('decode=sparq;layers=1:streaming');
   const q8 = { keys: 'q8_0', values: 'q8_0' } as const;
   const configurations = createConfigurations(policies, [q8, { keys: 'q8_0', values: 'q4_0' }]);
   expect(configurations.map(({ label, phases }) => [label, phases.join('+')])).toEqual([
@@ -14,11 +15,12 @@ it('a configuration is measured in the phases that it changes', () => {
     ['h2o', 'prefill'],
     ['prefill=streaming;decode=sparq', 'prefill+decode'],
     ['layers=1/decode:sparq', 'decode'],
+    ['decode=sparq;layers=1:streaming', 'prefill+decode'],
     ['kv=q8_0', 'prefill'],
     ['kv=q8_0/q4_0', 'prefill'],
   ]);
   expect(openOptionsOf(configurations[0], 64).attention).toBeUndefined();
-  expect(openOptionsOf(configurations[6], 64)).toEqual({ attention: undefined, kvDType: q8, contextSize: 64 });
+  expect(openOptionsOf(configurations[7], 64)).toEqual({ attention: undefined, kvDType: q8, contextSize: 64 });
   expect(() => createConfigurations(['dense', 'dense'], [])).toThrow(ArgumentError);
   expect(() => createConfigurations(['sparse'], [])).toThrow(ArgumentError);
 });

@@ -10,9 +10,21 @@ export const kernelsMutants: readonly Mutant[] = [
     only: 'gated-delta',
   },
   {
+    file: 'packages/backend-wasm/src/region-allocator.ts',
+    find: 'free.splice(index + 1, 1);',
+    replace: 'free.splice(index, 1);',
+    tests: ['test/lifecycle.test.ts'],
+  },
+  {
     file: 'packages/backend-wasm/src/split-program.ts',
     find: 'if (to > from) starts[part].add(partBegin);',
     replace: '',
     tests: ['src/split-program.test.ts'],
+  },
+  {
+    file: 'packages/backend-wasm/src/heap.ts',
+    find: 'highest = Math.max(highest, end);',
+    replace: 'highest = Math.min(highest, end);',
+    tests: ['test/lifecycle.test.ts'],
   },
 ];

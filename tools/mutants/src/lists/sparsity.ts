@@ -20,4 +20,20 @@ export const sparsityMutants: readonly Mutant[] = [
     replace: 'for (let i = 1; i < best.length; i++) if (visited.has(best[i])) found += 1;',
     tests: ['src/quality/quality.test.ts'],
   },
+  {
+    file: 'packages/sparse-inference/src/cache/activity.ts',
+    find: 'this.#mean[item] = this.of(item) + (1 - keep);',
+    replace: 'this.#mean[item] = (1 - keep);',
+    tests: [
+      'src/cache/neuron-cache.test.ts',
+      'src/cache/neuron-cache.property.test.ts',
+      'src/cache/plan-tiers.test.ts',
+    ],
+  },
+  {
+    file: 'packages/sparse-inference/src/cache/item-layout.ts',
+    find: 'spanBytes: Math.max(...ends),',
+    replace: 'spanBytes: Math.min(...ends),',
+    tests: ['src/cache/neuron-cache.test.ts', 'src/cache/neuron-cache.property.test.ts'],
+  },
 ];
