@@ -38,6 +38,20 @@ it('lint: accepts clean code', () => {
   expect(inSource(clean)).toMatchObject({ code: 0 });
 });
 
+it('lint: reads kernels, whose functions have at most 60 lines', () => {
+  const ofLines = (count: number): string =>
+    [
+      'export function kernel(): i32 {',
+      ...Array<string>(count - 3).fill('  store<i32>(0, 1);'),
+      '  return 0;',
+      '}',
+      '',
+    ].join('\n');
+  const path = 'packages/backend-wasm/assembly/ops/kernel.ts';
+  expect(inSource(ofLines(60), path)).toMatchObject({ code: 0 });
+  expect(inSource(ofLines(61), path).output).toContain('max-lines-per-function');
+});
+
 it.each<[string, string, string]>([
   ['console output', "console.log('x');\n", 'no-console'],
   ['a node: import', "import { readFileSync } from 'node:fs';\n\nreadFileSync('x');\n", 'no-restricted-imports'],
