@@ -41,6 +41,7 @@ const vocabSize = 256;
 
 const metrics: ReturnType<Model['metrics']> = {
   numSessions: 1,
+  numFallbackRecords: 0,
   cache: {
     blockSize: 64,
     blockBytes: 1000,

@@ -80,6 +80,8 @@ export interface ModelMetrics {
   /** With `kv` tiers that are needed. */
   readonly tiers?: TierMetrics;
   readonly steps: StepMetrics;
+  /** Records of the programs that run on the reference because the backend has no kernel: see `Model.fallbacks`. */
+  readonly numFallbackRecords: number;
   /** With `sparse`, and with weights in tiers. */
   readonly feedForward?: FeedForwardMetrics;
 }

@@ -86,6 +86,7 @@ function addModel(add: AddSamples, metrics: PrometheusMetrics): void {
   add('steps_shared', 'counter', 'Steps of several sessions.', one(steps?.numSharedSteps));
   add('preemptions', 'counter', 'Sessions that gave up their blocks for others.', one(steps?.numPreemptions));
   add('device_losses', 'counter', 'Devices that were lost and replaced.', one(steps?.numDeviceLosses));
+  add('fallback_records', 'gauge', 'Records that run on the reference.', one(metrics.numFallbackRecords));
   add('waiting', 'gauge', 'Sessions that wait for room in the cache.', one(steps?.numWaiting));
   add(
     'kv_blocks',

@@ -162,6 +162,7 @@ export class GenerativeModel implements Model, SessionOwner {
       cache: pool.metrics(),
       ...(pool.tiers === undefined ? {} : { tiers: pool.tiers.metrics() }),
       steps: scheduler.statistics(),
+      numFallbackRecords: this.#parts.fallbacks.reduce((sum, { numRecords }) => sum + numRecords, 0),
       ...(feedForward === undefined ? {} : { feedForward }),
     };
   };
