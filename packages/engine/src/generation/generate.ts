@@ -15,7 +15,7 @@ import type {
 import type { LoadedModel } from './loaded-model.js';
 import { checkOverflow, chunkLimit, dropsTokens, makeRoom, type OverflowPolicy } from './overflow.js';
 import { fitPrompt } from './prompt-fit.js';
-import { createSampler, type Choice, type Sampler } from './sampler.js';
+import { Sampler, type Choice } from './sampler.js';
 import { resolveSampling } from './sampling-options.js';
 import { lastingOptions, tokensOf, type GenerationState } from './state.js';
 import { createTextStream, type TextStream } from './text-stream.js';
@@ -65,7 +65,7 @@ export class GenerationRun {
     this.#limits = limitsOf(model, options);
     const sampling = resolveSampling(given, resumed?.sampling ?? model.defaultSampling, model.host.randomSeed);
     this.#constraint = model.constraints.start(options);
-    this.#sampler = createSampler(sampling, model.config.vocabSize, model.numTop, this.#constraint !== undefined);
+    this.#sampler = new Sampler(sampling, model.config.vocabSize, model.numTop, this.#constraint !== undefined);
     const all = resumed === undefined ? start.prompt : tokensOf(resumed);
     const { tokens, numDropped } = fitPrompt(all, model.contextSize, this.#limits.overflow);
     this.#prompt = tokens;

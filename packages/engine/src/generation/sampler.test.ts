@@ -1,6 +1,6 @@
 import { createRng } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
-import { createSampler } from './sampler.js';
+import { Sampler } from './sampler.js';
 import { resolveSampling, type SamplingOptions } from './sampling-options.js';
 import type { ReadOutput } from '../memory/step-outputs.js';
 
@@ -22,8 +22,8 @@ function outputsOf(logits: readonly number[]): ReadOutput {
 
 const neutral: SamplingOptions = { temperature: 1, topK: 0, topP: 1, minP: 0, seed: 1 };
 
-function samplerOf(options: SamplingOptions, vocabSize: number, numTop = vocabSize): ReturnType<typeof createSampler> {
-  return createSampler(
+function samplerOf(options: SamplingOptions, vocabSize: number, numTop = vocabSize): Sampler {
+  return new Sampler(
     resolveSampling(options, {}, () => 0),
     vocabSize,
     numTop,
@@ -41,54 +41,14 @@ async function frequencies(options: SamplingOptions, logits: readonly number[], 
 /** Six standard deviations of a frequency of `numDraws` draws at its widest, probability 1/2. */
 const spread = (numDraws: number): number => 6 * Math.sqrt(0.25 / numDraws);
 
-describe('sampler', () => {
-  const logits = [1, 3, 2, -1, 0];
-  const weights = logits.map(Math.exp);
-  const total = weights.reduce((sum, weight) => sum + weight, 0);
+const logits = [1, 3, 2, -1, 0];
+const weights = logits.map(Math.exp);
+const total = weights.reduce((sum, weight) => sum + weight, 0);
 
+describe('softmax and cuts', () => {
   test('draws follow the softmax', async () => {
     const found = await frequencies(neutral, logits, 4000);
     found.forEach((frequency, id) => expect(Math.abs(frequency - weights[id]! / total)).toBeLessThan(spread(4000)));
-  });
-
-  describe('with a mask', () => {
-    const mask = Uint32Array.of(0b11010); // 1, 3, 4
-    const masked = (options: SamplingOptions, numTop = logits.length): ReturnType<typeof createSampler> =>
-      createSampler(
-        resolveSampling(options, {}, () => 0),
-        logits.length,
-        numTop,
-        true,
-      );
-
-    test('draws follow the softmax of what is allowed', async () => {
-      const sampler = masked(neutral);
-      const counts = logits.map(() => 0);
-      for (let draw = 0; draw < 4000; draw++) counts[(await sampler.choose(outputsOf(logits), mask)).tokenId]!++;
-      const sum = weights[1]! + weights[3]! + weights[4]!;
-      for (const [id, count] of counts.entries()) {
-        const share = [1, 3, 4].includes(id) ? weights[id]! / sum : 0;
-        expect(Math.abs(count / 4000 - share)).toBeLessThan(share === 0 ? Number.MIN_VALUE : spread(4000));
-      }
-    });
-
-    test('greedy takes the best that is allowed, also when none of the best tokens is', async () => {
-      const only = async (bits: number, numTop: number, options: SamplingOptions = {}) =>
-        masked({ temperature: 0, ...options }, numTop).choose(outputsOf(logits), Uint32Array.of(bits));
-      expect((await only(0b11101, 5)).tokenId).toBe(2);
-      expect((await only(0b11001, 2)).tokenId).toBe(0);
-      expect((await only(0b01000, 1)).tokenId).toBe(3);
-      expect((await only(0b11001, 2, { frequencyPenalty: 1 })).tokenId).toBe(0);
-      const { tokenId, logprob } = await only(0b01000, 1);
-      expect(logprob).toBeCloseTo(Math.log(weights[tokenId]! / total), 5);
-    });
-
-    test('topK counts what is allowed', async () => {
-      const sampler = masked({ ...neutral, topK: 2 });
-      const found = new Set<number>();
-      for (let draw = 0; draw < 200; draw++) found.add((await sampler.choose(outputsOf(logits), mask)).tokenId);
-      expect([...found].sort()).toEqual([1, 4]);
-    });
   });
 
   test('temperature sharpens: p^(1/T)', async () => {
@@ -115,7 +75,49 @@ describe('sampler', () => {
     expect(choice.tokenId).toBe(1);
     expect(choice.logprob).toBeCloseTo(2 - Math.log(1 + 2 * Math.exp(2) + Math.exp(1)), 5);
   });
+});
 
+describe('with a mask', () => {
+  const mask = Uint32Array.of(0b11010); // 1, 3, 4
+  const masked = (options: SamplingOptions, numTop = logits.length): Sampler =>
+    new Sampler(
+      resolveSampling(options, {}, () => 0),
+      logits.length,
+      numTop,
+      true,
+    );
+
+  test('draws follow the softmax of what is allowed', async () => {
+    const sampler = masked(neutral);
+    const counts = logits.map(() => 0);
+    for (let draw = 0; draw < 4000; draw++) counts[(await sampler.choose(outputsOf(logits), mask)).tokenId]!++;
+    const sum = weights[1]! + weights[3]! + weights[4]!;
+    for (const [id, count] of counts.entries()) {
+      const share = [1, 3, 4].includes(id) ? weights[id]! / sum : 0;
+      expect(Math.abs(count / 4000 - share)).toBeLessThan(share === 0 ? Number.MIN_VALUE : spread(4000));
+    }
+  });
+
+  test('greedy takes the best that is allowed, also when none of the best tokens is', async () => {
+    const only = async (bits: number, numTop: number, options: SamplingOptions = {}) =>
+      masked({ temperature: 0, ...options }, numTop).choose(outputsOf(logits), Uint32Array.of(bits));
+    expect((await only(0b11101, 5)).tokenId).toBe(2);
+    expect((await only(0b11001, 2)).tokenId).toBe(0);
+    expect((await only(0b01000, 1)).tokenId).toBe(3);
+    expect((await only(0b11001, 2, { frequencyPenalty: 1 })).tokenId).toBe(0);
+    const { tokenId, logprob } = await only(0b01000, 1);
+    expect(logprob).toBeCloseTo(Math.log(weights[tokenId]! / total), 5);
+  });
+
+  test('topK counts what is allowed', async () => {
+    const sampler = masked({ ...neutral, topK: 2 });
+    const found = new Set<number>();
+    for (let draw = 0; draw < 200; draw++) found.add((await sampler.choose(outputsOf(logits), mask)).tokenId);
+    expect([...found].sort()).toEqual([1, 4]);
+  });
+});
+
+describe('log-probabilities and penalties', () => {
   test('the log-probability is that before penalties and temperature', async () => {
     const sampler = samplerOf({ temperature: 0, presencePenalty: 5 }, 3);
     sampler.accept(0);
@@ -137,7 +139,9 @@ describe('sampler', () => {
     expect(await choose({ presencePenalty: 5, penaltyWindow: 1 }, [0, 1], [1, 0.9])).toBe(0); // 0 is forgotten
     expect(await choose({ presencePenalty: 5, penaltyWindow: -1 }, [0, 2], [1, 0.9, 0])).toBe(1);
   });
+});
 
+describe('seeds, and what is refused', () => {
   test('a few of the best tokens give the same draws as all of them', async () => {
     const rng = createRng(7);
     const fewest = samplerOf({ seed: 3 }, 200, 64);

@@ -1,9 +1,9 @@
 /** Chooses the next token from the outputs of a step. Reuses its arrays: nothing is allocated per token. */
-import { BackendError, createRng, type RngState } from '@winnow/tensor';
-import { createPenalties } from './penalties.js';
+import { BackendError, createRng, type Rng, type RngState } from '@winnow/tensor';
+import { createPenalties, type Penalties } from './penalties.js';
 import type { Sampling } from './sampling-options.js';
 import type { ReadOutput } from '../memory/step-outputs.js';
-import { createBestReader, keepAllowed } from './token-mask.js';
+import { createBestReader, keepAllowed, type BestReader } from './token-mask.js';
 import { selectTop } from './top-selection.js';
 
 /** A choice with its probability before penalties, cuts and temperature. */
@@ -12,71 +12,147 @@ export interface Choice {
   readonly logprob: number;
 }
 
-export interface Sampler {
+/** How many candidates a step has to offer: the best tokens are enough unless penalties change the order. */
+interface CandidatePlan {
+  readonly readsAll: boolean;
+  readonly numCandidates: number;
+}
+
+function planCandidates(
+  { temperature, topK }: Sampling,
+  vocabSize: number,
+  numTop: number,
+  changesLogits: boolean,
+): CandidatePlan {
+  const isGreedy = temperature === 0;
+  const readsAll = changesLogits || (!isGreedy && (topK === 0 || topK > numTop));
+  return { readsAll, numCandidates: readsAll ? vocabSize : isGreedy ? 1 : numTop };
+}
+
+export class Sampler {
+  readonly #sampling: Sampling;
+  readonly #vocabSize: number;
+  readonly #numTop: number;
+  readonly #readsAll: boolean;
+  readonly #rng: Rng;
+  readonly #penalties: Penalties;
+  readonly #readBest: BestReader;
+  readonly #ids: Int32Array;
+  readonly #logits: Float32Array;
+  /** Before penalties, where there are some. */
+  readonly #rawLogits: Float32Array | undefined;
+  readonly #weights: Float64Array;
+  readonly #logSumExp = new Float32Array(1);
+
+  /**
+   * @param numTop entries of the `topValues` and `topIndices` outputs
+   * @param isMasked whether every choice comes with a mask
+   */
+  constructor(sampling: Sampling, vocabSize: number, numTop: number, isMasked = false) {
+    this.#sampling = sampling;
+    this.#vocabSize = vocabSize;
+    this.#numTop = numTop;
+    this.#rng = createRng(sampling.seed);
+    this.#penalties = createPenalties(sampling, vocabSize);
+    const { isActive } = this.#penalties;
+    const { readsAll, numCandidates } = planCandidates(sampling, vocabSize, numTop, isMasked || isActive);
+    this.#readsAll = readsAll;
+    this.#ids = new Int32Array(numCandidates);
+    this.#logits = new Float32Array(numCandidates);
+    this.#rawLogits = isActive ? new Float32Array(vocabSize) : undefined;
+    this.#weights = new Float64Array(numCandidates);
+    this.#readBest = createBestReader(isMasked && this.#isGreedy && !isActive ? numTop : 0);
+  }
+
   /** Tells the penalties about a token of the prompt. Chosen tokens are counted by `choose`. */
-  accept(tokenId: number): void;
+  accept(tokenId: number): void {
+    this.#penalties.accept(tokenId);
+  }
+
   /**
    * Chooses from the first output row of the step that just ran.
    * @param mask tokens to choose from: bit `id & 31` of word `id >> 5`
    */
-  choose(read: ReadOutput, mask?: Uint32Array): Promise<Choice>;
-  /** Where the draws stand. */
-  state(): RngState;
+  async choose(read: ReadOutput, mask?: Uint32Array): Promise<Choice> {
+    const numKept = await this.#readCandidates(read, mask);
+    const index = this.#isGreedy ? 0 : this.#draw(numKept);
+    const tokenId = this.#ids[index] as number;
+    const logit = (this.#rawLogits === undefined ? this.#logits[index] : this.#rawLogits[tokenId]) as number;
+    this.#penalties.accept(tokenId);
+    return { tokenId, logprob: logit - (this.#logSumExp[0] as number) };
+  }
+
+  /** The state of the random numbers. */
+  state(): RngState {
+    return this.#rng.state();
+  }
+
   /** Goes on from a state. @throws {ArgumentError} when it is none */
-  restore(state: RngState): void;
-}
+  restore(state: RngState): void {
+    this.#rng.restore(state);
+  }
 
-/**
- * @param numTop entries of the `topValues` and `topIndices` outputs
- * @param isMasked whether every choice comes with a mask
- */
-export function createSampler(sampling: Sampling, vocabSize: number, numTop: number, isMasked = false): Sampler {
-  const { temperature, topK, topP, minP, seed } = sampling;
-  const rng = createRng(seed);
-  const penalties = createPenalties(sampling, vocabSize);
-  const isGreedy = temperature === 0;
-  // a few of the best tokens are enough unless penalties change the order or everything is wanted
-  const needsAll = isMasked || penalties.isActive || (!isGreedy && (topK === 0 || topK > numTop));
-  const numCandidates = needsAll ? vocabSize : isGreedy ? 1 : numTop;
-  const ids = new Int32Array(numCandidates);
-  const logits = new Float32Array(numCandidates);
-  const rawLogits = penalties.isActive ? new Float32Array(vocabSize) : undefined;
-  const weights = new Float64Array(numCandidates);
-  const logSumExp = new Float32Array(1);
-  const readBest = createBestReader(isMasked && isGreedy && !penalties.isActive ? numTop : 0);
+  get #isGreedy(): boolean {
+    return this.#sampling.temperature === 0;
+  }
 
-  async function readCandidates(read: ReadOutput, mask: Uint32Array | undefined): Promise<number> {
-    await read('logSumExp', logSumExp);
-    if (!Number.isFinite(logSumExp[0])) {
-      throw new BackendError({
-        backend: 'sampler',
-        message: `the logits of this step are not finite: log-sum-exp ${logSumExp[0]}`,
-      });
+  /** Fills the candidates, best first. Returns how many there are to draw from. */
+  async #readCandidates(read: ReadOutput, mask: Uint32Array | undefined): Promise<number> {
+    await read('logSumExp', this.#logSumExp);
+    const [logSumExp] = this.#logSumExp;
+    if (!Number.isFinite(logSumExp)) {
+      const message = `the logits of this step are not finite: log-sum-exp ${logSumExp}`;
+      throw new BackendError({ backend: 'sampler', message });
     }
-    if (!needsAll) {
-      await read('topIndices', ids);
-      await read('topValues', logits);
-      return isGreedy ? 1 : Math.min(topK, numTop);
+    if (!this.#readsAll) {
+      await read('topIndices', this.#ids);
+      await read('topValues', this.#logits);
+      return this.#isGreedy ? 1 : Math.min(this.#sampling.topK, this.#numTop);
     }
-    if (mask !== undefined && (await readBest(read, mask, ids, logits))) return 1;
-    await read('logits', logits);
-    rawLogits?.set(logits);
-    penalties.apply(logits);
-    let numCandidatesLeft = vocabSize;
-    if (mask !== undefined) numCandidatesLeft = keepAllowed(mask, ids, logits);
-    else for (let id = 0; id < vocabSize; id++) ids[id] = id;
-    const numKept = isGreedy ? 1 : topK === 0 ? numCandidatesLeft : Math.min(topK, numCandidatesLeft);
-    selectTop(ids, logits, numCandidatesLeft, numKept);
+    if (mask !== undefined && (await this.#readBest(read, mask, this.#ids, this.#logits))) return 1;
+    await read('logits', this.#logits);
+    return this.#selectCandidates(mask);
+  }
+
+  /** Applies penalties, mask and top-k to all logits. */
+  #selectCandidates(mask: Uint32Array | undefined): number {
+    const { topK } = this.#sampling;
+    this.#rawLogits?.set(this.#logits);
+    this.#penalties.apply(this.#logits);
+    let numLeft = this.#vocabSize;
+    if (mask !== undefined) numLeft = keepAllowed(mask, this.#ids, this.#logits);
+    else for (let id = 0; id < numLeft; id++) this.#ids[id] = id;
+    const numKept = this.#isGreedy ? 1 : topK === 0 ? numLeft : Math.min(topK, numLeft);
+    selectTop(this.#ids, this.#logits, numLeft, numKept);
     return numKept;
   }
 
   /** Index among the first `numKept` candidates, which are in descending order. */
-  function draw(numKept: number): number {
+  #draw(numKept: number): number {
+    const [logits, weights] = [this.#logits, this.#weights];
     const best = logits[0] as number;
     if (!Number.isFinite(best)) return 0; // penalties beyond the range of f32
+    const numLeft = this.#cut(numKept, best);
+    let total = 0;
+    for (let i = 0; i < numLeft; i++) {
+      weights[i] = Math.exp(((logits[i] as number) - best) / this.#sampling.temperature);
+      total += weights[i] as number;
+    }
+    let rest = this.#rng.nextFloat() * total;
+    for (let i = 0; i < numLeft - 1; i++) {
+      rest -= weights[i] as number;
+      if (rest < 0) return i;
+    }
+    return Math.max(0, numLeft - 1);
+  }
+
+  /** Top-p and min-p: how many of the candidates are left. */
+  #cut(numKept: number, best: number): number {
+    const { topP, minP } = this.#sampling;
+    const weights = this.#weights;
     let sum = 0;
     for (let i = 0; i < numKept; i++) {
-      weights[i] = Math.exp((logits[i] as number) - best);
+      weights[i] = Math.exp((this.#logits[i] as number) - best);
       sum += weights[i] as number;
     }
     let numLeft = numKept;
@@ -85,30 +161,6 @@ export function createSampler(sampling: Sampling, vocabSize: number, numTop: num
       for (numLeft = 0; numLeft < numKept && mass < topP * sum; numLeft++) mass += weights[numLeft] as number;
     }
     while (numLeft > 1 && (weights[numLeft - 1] as number) < minP) numLeft--; // weights are relative to the best
-    let total = 0;
-    for (let i = 0; i < numLeft; i++) {
-      weights[i] = Math.exp(((logits[i] as number) - best) / temperature);
-      total += weights[i] as number;
-    }
-    let rest = rng.nextFloat() * total;
-    for (let i = 0; i < numLeft - 1; i++) {
-      rest -= weights[i] as number;
-      if (rest < 0) return i;
-    }
-    return Math.max(0, numLeft - 1);
+    return numLeft;
   }
-
-  return {
-    accept: (tokenId) => penalties.accept(tokenId),
-    state: () => rng.state(),
-    restore: (state) => rng.restore(state),
-    async choose(read, mask) {
-      const numKept = await readCandidates(read, mask);
-      const index = isGreedy ? 0 : draw(numKept);
-      const tokenId = ids[index] as number;
-      const logit = (rawLogits === undefined ? logits[index] : rawLogits[tokenId]) as number;
-      penalties.accept(tokenId);
-      return { tokenId, logprob: logit - (logSumExp[0] as number) };
-    },
-  };
 }

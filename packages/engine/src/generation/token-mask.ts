@@ -24,14 +24,20 @@ export function isAllowed(mask: Uint32Array, id: number): boolean {
   return (((mask[id >> 5] as number) >>> (id & 31)) & 1) === 1;
 }
 
+/** False when none of the best tokens of the step is allowed. */
+export type BestReader = (
+  read: ReadOutput,
+  mask: Uint32Array,
+  ids: Int32Array,
+  logits: Float32Array,
+) => Promise<boolean>;
+
 /**
  * Looks for the most probable allowed token among the best ones of the step, which saves reading all logits: mostly the
  * model wants what the grammar does. False when none of them is allowed.
  * @param numTop entries of the `topValues` and `topIndices` outputs; 0: never looks
  */
-export function createBestReader(
-  numTop: number,
-): (read: ReadOutput, mask: Uint32Array, ids: Int32Array, logits: Float32Array) => Promise<boolean> {
+export function createBestReader(numTop: number): BestReader {
   const topIds = new Int32Array(numTop);
   const topLogits = new Float32Array(numTop);
   return async (read, mask, ids, logits) => {
