@@ -33,82 +33,100 @@ export type ReadStep = (
   step: { readonly begin: number; readonly numTokens: number },
 ) => Promise<void>;
 
+interface RunOptions extends LogitsOptions {
+  readonly onStep?: ReadStep;
+}
+
 /** Runs the tokens in a sequence of its own. Results in the order of `positions`. */
 export async function computeLogprobs(
-  { config, contextSize, pool, scheduler, tracedLayers }: LoadedModel,
+  model: LoadedModel,
   tokens: Int32Array,
-  options: LogitsOptions & { readonly onStep?: ReadStep },
+  options: RunOptions,
 ): Promise<Float32Array[]> {
-  const positions = options.positions ?? [tokens.length - 1];
-  for (const position of positions) {
-    if (!Number.isSafeInteger(position) || position < 0 || position >= tokens.length) {
-      throw new ArgumentError({
-        argument: 'positions',
-        expected: `indices from 0 to ${tokens.length - 1}`,
-        actual: String(position),
-      });
-    }
+  const { scheduler } = model;
+  const positions = checkPositions(options.positions ?? [tokens.length - 1], tokens.length);
+  const { phase = 'prefill' } = options;
+  const maxStep = Math.min(
+    checkBatchSize(phase === 'decode' ? 1 : options.batchSize, scheduler.maxChunk),
+    scheduler.maxChunk,
+  );
+  if (tokens.length > model.contextSize) {
+    const [needed, available] = [tokens.length, model.contextSize];
+    throw new CapacityError({ resource: 'context', needed, available, unit: 'tokens' });
   }
-  const phase = options.phase ?? 'prefill';
-  const batchSize = phase === 'decode' ? 1 : (options.batchSize ?? scheduler.maxChunk);
-  if (!Number.isSafeInteger(batchSize) || batchSize < 1) {
-    throw new ArgumentError({ argument: 'batchSize', expected: 'a positive integer', actual: String(batchSize) });
-  }
-  if (tokens.length > contextSize) {
-    throw new CapacityError({ resource: 'context', needed: tokens.length, available: contextSize, unit: 'tokens' });
-  }
-  const { onRow, onAttention, onStep } = options;
-  const numSharedBefore = scheduler.statistics().numSharedSteps;
   const wanted = new Set(positions);
-  const results = new Map<number, Float32Array>();
-  const sequence = Sequence.create(pool);
+  const reader = new RowReader(model, options);
+  const sequence = Sequence.create(model.pool);
   scheduler.enter(sequence);
   try {
     for (let begin = 0; begin < tokens.length;) {
-      const step = nextStep(
-        begin,
-        Math.min(tokens.length, begin + Math.min(batchSize, scheduler.maxChunk)),
-        wanted,
-        scheduler.maxOutputRows,
-      );
-      const { count, outputRows } = step;
-      await scheduler.run({
-        sequence,
-        phase,
-        tokens,
-        offset: begin,
-        count,
-        outputRows,
-        signal: options.signal,
-        async read(read) {
-          if (onAttention !== undefined) {
-            checkAlone(scheduler.statistics().numSharedSteps - numSharedBefore);
-            await readTraces(tracedLayers, read, { begin, numTokens: count }, onAttention);
-          }
-          if (onStep !== undefined) {
-            checkAlone(scheduler.statistics().numSharedSteps - numSharedBefore);
-            await onStep(read, { begin, numTokens: count });
-          }
-          if (outputRows.length === 0) return;
-          const logits = new Float32Array(outputRows.length * config.vocabSize);
-          const logSumExp = new Float32Array(outputRows.length);
-          await read('logits', logits);
-          await read('logSumExp', logSumExp);
-          for (const [row, token] of outputRows.entries()) {
-            const shift = logSumExp[row] as number;
-            const logprobs = logits.slice(row * config.vocabSize, (row + 1) * config.vocabSize);
-            for (let id = 0; id < logprobs.length; id++) logprobs[id] = (logprobs[id] as number) - shift;
-            if (onRow === undefined) results.set(begin + token, logprobs);
-            else await onRow(begin + token, logprobs);
-          }
-        },
-      });
+      const offset = begin;
+      const end = Math.min(tokens.length, begin + maxStep);
+      const { count, outputRows } = nextStep(begin, end, wanted, scheduler.maxOutputRows);
+      const read = (output: ReadOutput): Promise<void> => reader.read(output, offset, count, outputRows);
+      await scheduler.run({ sequence, phase, tokens, offset, count, outputRows, signal: options.signal, read });
       begin += count;
     }
-    return onRow !== undefined ? [] : positions.map((position) => results.get(position) as Float32Array);
+    return options.onRow === undefined ? positions.map((position) => reader.rows.get(position) as Float32Array) : [];
   } finally {
     scheduler.leave(sequence);
     sequence.free();
+  }
+}
+
+function checkPositions(positions: readonly number[], numTokens: number): readonly number[] {
+  const wrong = positions.find((position) => !Number.isSafeInteger(position) || position < 0 || position >= numTokens);
+  if (wrong === undefined) return positions;
+  const expected = `indices from 0 to ${numTokens - 1}`;
+  throw new ArgumentError({ argument: 'positions', expected, actual: String(wrong) });
+}
+
+function checkBatchSize(batchSize: number | undefined, fallback: number): number {
+  const value = batchSize ?? fallback;
+  if (Number.isSafeInteger(value) && value >= 1) return value;
+  throw new ArgumentError({ argument: 'batchSize', expected: 'a positive integer', actual: String(value) });
+}
+
+/** Reads the outputs of each step: traces, then log-probabilities. */
+class RowReader {
+  /** By position, unless `onRow` takes them. */
+  readonly rows = new Map<number, Float32Array>();
+  readonly #model: LoadedModel;
+  readonly #options: RunOptions;
+  readonly #numSharedBefore: number;
+
+  constructor(model: LoadedModel, options: RunOptions) {
+    this.#model = model;
+    this.#options = options;
+    this.#numSharedBefore = model.scheduler.statistics().numSharedSteps;
+  }
+
+  async read(output: ReadOutput, begin: number, numTokens: number, outputRows: readonly number[]): Promise<void> {
+    const { onAttention, onStep } = this.#options;
+    if (onAttention !== undefined || onStep !== undefined) {
+      checkAlone(this.#model.scheduler.statistics().numSharedSteps - this.#numSharedBefore);
+    }
+    if (onAttention !== undefined) {
+      await readTraces(this.#model.tracedLayers, output, { begin, numTokens }, onAttention);
+    }
+    await onStep?.(output, { begin, numTokens });
+    if (outputRows.length > 0) await this.#readRows(output, begin, outputRows);
+  }
+
+  async #readRows(output: ReadOutput, begin: number, outputRows: readonly number[]): Promise<void> {
+    const { vocabSize } = this.#model.config;
+    const { onRow } = this.#options;
+    const logits = new Float32Array(outputRows.length * vocabSize);
+    const logSumExp = new Float32Array(outputRows.length);
+    await output('logits', logits);
+    await output('logSumExp', logSumExp);
+    for (const [row, token] of outputRows.entries()) {
+      const shift = logSumExp[row] as number;
+      const logprobs = logits.slice(row * vocabSize, (row + 1) * vocabSize);
+      for (let id = 0; id < logprobs.length; id++) logprobs[id] = (logprobs[id] as number) - shift;
+      if (onRow === undefined) this.rows.set(begin + token, logprobs);
+      else await onRow(begin + token, logprobs);
+    }
   }
 }
 

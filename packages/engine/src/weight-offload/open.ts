@@ -32,75 +32,95 @@ export interface OpenedWeightTiers {
 
 /** @throws {IoError} when a file cannot be read or written */
 export async function openWeightTiers(options: OpenWeightTiersOptions): Promise<OpenedWeightTiers> {
-  const { backend, buffers, weights, plan, files, reads, signal } = options;
-  const storedOf = ({ weightName }: TieredMatrix): StoredTensor => {
-    const weight = weights.get(weightName);
-    if (weight === undefined) throw new Error(`Winnow internal error: no weight ${weightName}`);
-    return weight.stored;
-  };
-  const transposed = plan.layers.flatMap(({ matrices }) =>
-    plan.kind === 'neuron' ? matrices.filter(({ matrix }) => matrix === 'down') : [],
-  );
-  let file: PageFile | undefined;
+  const copy = await copyTransposed(options);
   try {
-    const offsets = new Map<string, number>();
-    if (files !== undefined && transposed.length > 0) {
-      file = await files.create('winnow-neurons');
-      let at = 0;
-      for (const matrix of transposed) {
-        offsets.set(matrix.weightName, at);
-        at += await copyTo(file, at, storedOf(matrix), signal);
-      }
-    }
-    const copied = file && reads.watch(fileSource(file));
-    const pieceOf = (matrix: TieredMatrix): NeuronPiece => {
-      const byteOffset = offsets.get(matrix.weightName);
-      return {
-        name: matrix.matrix,
-        dtype: matrix.dtype,
-        valuesPerItem: numElements(matrix.itemShape),
-        ...(byteOffset === undefined || copied === undefined
-          ? { source: reads.watch(storedSource(storedOf(matrix))), byteOffset: 0 }
-          : { source: copied, byteOffset }),
-      };
-    };
-    const cache = await createNeuronCache({
-      layers: plan.layers.map(({ numItems, matrices, slots, hot, warmSlots, warm, frequencies }) => ({
-        numItems,
-        pieces: matrices.map(pieceOf),
-        ...{ slots, hot, warmSlots, warm },
-        ...(frequencies === undefined ? {} : { frequencies }),
-      })),
-      slotMemory(index, piece) {
-        const layer = plan.layers[index] as WeightTierPlan['layers'][number];
-        const { matrix } = layer.matrices[piece] as TieredMatrix;
-        const handle = buffers.get(slotNames.matrix(layer.layer, matrix)) as BufferHandle;
-        return {
-          view: () => backend.view(handle),
-          write: (byteOffset, bytes) => backend.write(handle, byteOffset, bytes),
-        };
-      },
-      warmEncoding: plan.warmEncoding,
-      coldEncoding: plan.coldEncoding,
-      itemName: plan.kind,
-      ...plan.reads,
-      maxGapBytes: Math.floor(plan.reads.readBytes / 8),
-      ...(signal === undefined ? {} : { signal }),
-    });
+    const cache = await openCache(options, copy);
     return {
       cache,
       async close() {
         try {
           await cache.close();
         } finally {
-          await file?.close();
+          await copy?.file.close();
         }
       },
     };
   } catch (error) {
-    await file?.close();
+    await copy?.file.close();
     throw error;
   }
+}
+
+/** A file of transposed matrices, and where each begins. */
+interface TransposedCopy {
+  readonly file: PageFile;
+  readonly offsets: ReadonlyMap<string, number>;
+}
+
+function storedOf({ weights }: OpenWeightTiersOptions, { weightName }: TieredMatrix): StoredTensor {
+  const weight = weights.get(weightName);
+  if (weight === undefined) throw new Error(`Winnow internal error: no weight ${weightName}`);
+  return weight.stored;
+}
+
+async function copyTransposed(options: OpenWeightTiersOptions): Promise<TransposedCopy | undefined> {
+  const { plan, files, signal } = options;
+  const transposed = plan.layers.flatMap(({ matrices }) =>
+    plan.kind === 'neuron' ? matrices.filter(({ matrix }) => matrix === 'down') : [],
+  );
+  if (files === undefined || transposed.length === 0) return undefined;
+  const file = await files.create('winnow-neurons');
+  const offsets = new Map<string, number>();
+  try {
+    let at = 0;
+    for (const matrix of transposed) {
+      offsets.set(matrix.weightName, at);
+      at += await copyTo(file, at, storedOf(options, matrix), signal);
+    }
+    return { file, offsets };
+  } catch (error) {
+    await file.close();
+    throw error;
+  }
+}
+
+function openCache(options: OpenWeightTiersOptions, copy: TransposedCopy | undefined): Promise<NeuronCache> {
+  const { backend, buffers, plan, reads, signal } = options;
+  const copied = copy && reads.watch(fileSource(copy.file));
+  const pieceOf = (matrix: TieredMatrix): NeuronPiece => {
+    const byteOffset = copy?.offsets.get(matrix.weightName);
+    return {
+      name: matrix.matrix,
+      dtype: matrix.dtype,
+      valuesPerItem: numElements(matrix.itemShape),
+      ...(byteOffset === undefined || copied === undefined
+        ? { source: reads.watch(storedSource(storedOf(options, matrix))), byteOffset: 0 }
+        : { source: copied, byteOffset }),
+    };
+  };
+  return createNeuronCache({
+    layers: plan.layers.map(({ numItems, matrices, slots, hot, warmSlots, warm, frequencies }) => ({
+      numItems,
+      pieces: matrices.map(pieceOf),
+      ...{ slots, hot, warmSlots, warm },
+      ...(frequencies === undefined ? {} : { frequencies }),
+    })),
+    slotMemory(index, piece) {
+      const layer = plan.layers[index] as WeightTierPlan['layers'][number];
+      const { matrix } = layer.matrices[piece] as TieredMatrix;
+      const handle = buffers.get(slotNames.matrix(layer.layer, matrix)) as BufferHandle;
+      return {
+        view: () => backend.view(handle),
+        write: (byteOffset, bytes) => backend.write(handle, byteOffset, bytes),
+      };
+    },
+    warmEncoding: plan.warmEncoding,
+    coldEncoding: plan.coldEncoding,
+    itemName: plan.kind,
+    ...plan.reads,
+    maxGapBytes: Math.floor(plan.reads.readBytes / 8),
+    ...(signal === undefined ? {} : { signal }),
+  });
 }
 
 /** Writes a tensor as it is read. Returns its bytes. */
