@@ -87,7 +87,9 @@ describe('dispatchProgram', () => {
     expect(executable.fallbacks).toEqual([]);
     expect(executable.program).toBe(program);
   });
+});
 
+describe('what the dispatcher refuses and frees', () => {
   it('refuses what has no kernel when it is told to, and what no op is in any case', async () => {
     const backend = createReferenceBackend();
     const program = randomProgram(3, 5);
