@@ -18,7 +18,6 @@ describe('the planted defects', () => {
     const expected = [
       'apps/cli',
       'apps/server',
-      'packages/ai-sdk',
       'packages/backend-wasm',
       'packages/bytes',
       'packages/convert',

@@ -104,16 +104,4 @@ export const applicationsMutants: readonly Mutant[] = [
     replace: 'const total = logits.reduce((sum, logit) => Math.max(sum, Math.exp(logit)), 0);',
     tests: ['test/faults.test.ts', 'test/engine.test.ts'],
   },
-  {
-    file: 'packages/inference-backend/src/create-inference-backend.ts',
-    find: "if (state !== 'new') return;",
-    replace: '',
-    tests: ['test/engine.test.ts', 'test/faults.test.ts'],
-  },
-  {
-    file: 'packages/ai-sdk/src/language-model.ts',
-    find: "if (textId !== undefined) yield { type: 'text-end', id: textId };",
-    replace: '',
-    tests: ['test/ai.test.ts'],
-  },
 ];

@@ -44,12 +44,6 @@ export const textMutants: readonly Mutant[] = [
     tests: ['test/gbnf.test.ts'],
   },
   {
-    file: 'packages/grammar/src/token-grammar.ts',
-    find: 'if (epoch !== automaton.epoch) masks.clear();',
-    replace: '',
-    tests: ['test/gbnf.test.ts'],
-  },
-  {
     file: 'packages/grammar/src/stack-sets.ts',
     find: 'if (depth > maxDepth) {',
     replace: 'if (depth > maxDepth * 100) {',
