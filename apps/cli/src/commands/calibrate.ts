@@ -166,6 +166,21 @@ async function calibrateModel(
   await checkpoint.remove();
   await subject.close();
   const divergence = await subject.compare(sidecar);
+  await printReport(flags, out, { path, sizeBytes, sidecar, divergence });
+}
+
+interface CalibrationResult {
+  readonly path: string;
+  readonly sizeBytes: number;
+  readonly sidecar: Sidecar;
+  readonly divergence: Awaited<ReturnType<Subject['compare']>>;
+}
+
+async function printReport(
+  flags: CalibrateFlags,
+  out: CommandContext['out'],
+  { path, sizeBytes, sidecar, divergence }: CalibrationResult,
+): Promise<void> {
   const reports = sidecar.layers.map(({ report }) => report);
   const summary = summarise(sidecar.layers, reports, flags.sparsityMaxActive);
   if (flags.json === true) {

@@ -75,7 +75,7 @@ async function chat(modelName: string | undefined, flags: ChatFlags, context: Co
   const isTerminal = io.stdin.isTTY === true && io.stdout.isTTY === true;
   if (isTerminal) warn(`${name}, ${model.contextSize} tokens of context; /help lists the commands`);
   try {
-    await converse(conversation, isTerminal, context);
+    await new ChatLoop(conversation, isTerminal, context).run();
   } finally {
     if (flags.saveSession !== undefined) {
       const messages = conversation.transcript().map(({ role, content }) => ({ role, content }));
@@ -92,37 +92,83 @@ function savedMessages({ metadata }: Session, file: string): ChatMessage[] {
   return checkedMessages(messages, file);
 }
 
-async function converse(conversation: Conversation, isTerminal: boolean, context: CommandContext): Promise<void> {
-  const { io, out, progress, warn } = context;
-  let replying: AbortController | undefined;
-  let hasLeft = false;
-  const policy = new InterruptPolicy({
-    stopReply: () => {
-      replying?.abort(new InterruptedError());
-      return replying !== undefined;
-    },
-    dropLine: () => {
-      if (isTerminal) reader.restartLine('(Ctrl-C again or /exit leaves)');
-      else leave();
-    },
-    leave: () => leave(),
-  });
-  const leave = (): void => {
-    hasLeft = true;
-    replying?.abort(new InterruptedError());
-    reader.close();
-  };
-  const reader = new LineReader(io, isTerminal, policy.onInterrupt);
-  const unsubscribe = io.onInterrupt(policy.onInterrupt);
+/** Reads messages and streams replies until the user leaves. */
+class ChatLoop {
+  readonly #conversation: Conversation;
+  readonly #isTerminal: boolean;
+  readonly #context: CommandContext;
+  readonly #reader: LineReader;
+  readonly #policy: InterruptPolicy;
+  readonly #host: ChatHost;
+  #replying: AbortController | undefined;
+  #hasLeft = false;
 
-  const streamReply = async (
-    reply: (host: Parameters<Conversation['reply']>[0]) => Promise<boolean>,
-  ): Promise<void> => {
-    replying = new AbortController();
+  constructor(conversation: Conversation, isTerminal: boolean, context: CommandContext) {
+    this.#conversation = conversation;
+    this.#isTerminal = isTerminal;
+    this.#context = context;
+    this.#policy = new InterruptPolicy({
+      stopReply: () => {
+        this.#replying?.abort(new InterruptedError());
+        return this.#replying !== undefined;
+      },
+      dropLine: () => {
+        if (isTerminal) this.#reader.restartLine('(Ctrl-C again or /exit leaves)');
+        else this.#leave();
+      },
+      leave: () => this.#leave(),
+    });
+    this.#reader = new LineReader(context.io, isTerminal, this.#policy.onInterrupt);
+    this.#host = {
+      conversation,
+      print: (text) => context.out.write(text),
+      reply: () => this.#streamReply((replyHost) => conversation.reply(replyHost)),
+    };
+  }
+
+  async run(): Promise<void> {
+    const { io, out } = this.#context;
+    const unsubscribe = io.onInterrupt(this.#policy.onInterrupt);
+    try {
+      for (;;) {
+        const line = await readMessage(this.#reader);
+        if (line === undefined || this.#hasLeft) break;
+        this.#policy.onInput();
+        if (line.trim() === '') continue;
+        if ((await this.#answer(line)) === 'exit' || this.#hasLeft) break;
+      }
+    } finally {
+      unsubscribe();
+      this.#reader.close();
+    }
+    if (this.#hasLeft) throw new InterruptedError();
+    if (this.#isTerminal) await out.write('\n');
+  }
+
+  /** Runs a command or answers a message. On a terminal an error is printed, and the chat continues. */
+  async #answer(line: string): Promise<'exit' | undefined> {
+    const { io, warn } = this.#context;
+    try {
+      if (line.startsWith('/') && !line.startsWith('//')) {
+        return (await runChatCommand(line, this.#host)) === 'exit' ? 'exit' : undefined;
+      }
+      const text = line.startsWith('//') ? line.slice(1) : line;
+      await this.#streamReply((replyHost) => this.#conversation.say(text, replyHost));
+    } catch (error) {
+      if (error instanceof InterruptedError) warn('stopped');
+      else if (!this.#isTerminal || error instanceof OutputClosedError) throw error;
+      else io.stderr.write(`winnow: ${errorLine(error)}\n`);
+    }
+    return undefined;
+  }
+
+  async #streamReply(reply: (host: Parameters<Conversation['reply']>[0]) => Promise<boolean>): Promise<void> {
+    const { out, progress, warn } = this.#context;
+    this.#replying = new AbortController();
     let last = '';
     try {
       const isWhole = await reply({
-        signal: replying.signal,
+        signal: this.#replying.signal,
         onPromptProgress: ({ processedTokens, totalTokens }) =>
           progress.show('prompt', processedTokens, totalTokens, 'tokens'),
         write: async (piece) => {
@@ -132,45 +178,20 @@ async function converse(conversation: Conversation, isTerminal: boolean, context
         },
       });
       if (!last.endsWith('\n')) await out.write('\n');
+      const isFull = this.#conversation.lastResult?.finishReason === 'context';
       if (!isWhole) warn('stopped');
-      else if (conversation.lastResult?.finishReason === 'context') warn('the context is full; /reset starts afresh');
+      else if (isFull) warn('the context is full; /reset starts afresh');
     } finally {
-      replying = undefined;
+      this.#replying = undefined;
       progress.clear();
     }
-  };
-  const host: ChatHost = {
-    conversation,
-    print: (text) => out.write(text),
-    reply: () => streamReply((replyHost) => conversation.reply(replyHost)),
-  };
-
-  try {
-    for (;;) {
-      const line = await readMessage(reader);
-      if (line === undefined || hasLeft) break;
-      policy.onInput();
-      if (line.trim() === '') continue;
-      try {
-        if (line.startsWith('/') && !line.startsWith('//')) {
-          if ((await runChatCommand(line, host)) === 'exit') break;
-        } else {
-          const text = line.startsWith('//') ? line.slice(1) : line;
-          await streamReply((replyHost) => conversation.say(text, replyHost));
-        }
-      } catch (error) {
-        if (error instanceof InterruptedError) warn('stopped');
-        else if (!isTerminal || error instanceof OutputClosedError) throw error;
-        else io.stderr.write(`winnow: ${errorLine(error)}\n`);
-      }
-      if (hasLeft) break;
-    }
-  } finally {
-    unsubscribe();
-    reader.close();
   }
-  if (hasLeft) throw new InterruptedError();
-  if (isTerminal) await out.write('\n');
+
+  #leave(): void {
+    this.#hasLeft = true;
+    this.#replying?.abort(new InterruptedError());
+    this.#reader.close();
+  }
 }
 
 /** One message: a line, and the next one as long as it ends with a backslash. */

@@ -68,6 +68,16 @@ export function registerEvalH2o(evaluation: Command, host: CommandHost): void {
   );
 }
 
+async function writePicture(path: string, title: string, maps: readonly KeptMap[], signal: AbortSignal): Promise<void> {
+  const { drawKeptMaps } = await import('@winnow/evaluation/plots');
+  try {
+    await writeFile(path, drawKeptMaps({ title, maps }), { signal });
+  } catch (cause) {
+    signal.throwIfAborted();
+    throw new IoError({ source: path, message: `cannot be written (${(cause as Error).message})` }, { cause });
+  }
+}
+
 async function evaluate(modelName: string | undefined, flags: EvalH2oFlags, context: CommandContext): Promise<void> {
   const { out, signal, progress } = context;
   const { chunk, sinks } = flags;
@@ -106,27 +116,11 @@ async function evaluate(modelName: string | undefined, flags: EvalH2oFlags, cont
   const kept = clampBudgets(drawn);
   if (flags.out !== undefined) {
     const title = `${name}, ${tokens.length} tokens: kept by h2o of chunks of ${chunk}, L=${kept.local}, H=${kept.heavy}, ${sinks} sinks`;
-    const { drawKeptMaps } = await import('@winnow/evaluation/plots');
-    try {
-      await writeFile(flags.out, drawKeptMaps({ title, maps }), { signal });
-    } catch (cause) {
-      signal.throwIfAborted();
-      throw new IoError({ source: flags.out, message: `cannot be written (${(cause as Error).message})` }, { cause });
-    }
+    await writePicture(flags.out, title, maps, signal);
   }
   if (flags.json === true) {
-    return out.write(
-      formatJson({
-        model: name,
-        backend: model.backend,
-        tokens: tokens.length,
-        chunk,
-        sinks,
-        cells,
-        heavySets,
-        skippedLayers,
-      }),
-    );
+    const counts = { tokens: tokens.length, chunk, sinks };
+    return out.write(formatJson({ model: name, backend: model.backend, ...counts, cells, heavySets, skippedLayers }));
   }
   const sets = heavySets.map(({ name: layer, betweenRuns, leastBetweenRuns, betweenHeads }) => [
     layer,

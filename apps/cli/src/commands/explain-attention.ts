@@ -2,7 +2,13 @@
 import { writeFile } from 'node:fs/promises';
 import type { Command } from 'commander';
 import { captureAttention, createVisitMaps, type VisitMap } from '@winnow/evaluation';
-import { formatAttention, formatPolicy, parseAttention, resolvePolicy } from '@winnow/sparse-attention';
+import {
+  formatAttention,
+  formatPolicy,
+  parseAttention,
+  resolvePolicy,
+  type AttentionSpec,
+} from '@winnow/sparse-attention';
 import { IoError } from '@winnow/tensor';
 import { withCalculator } from '../calculator.js';
 import type { CommandContext, CommandHost } from '../command-host.js';
@@ -73,6 +79,35 @@ export function registerExplainAttention(program: Command, host: CommandHost): v
   );
 }
 
+/** The phase to draw: by default the one with a sparse policy. */
+function phaseOf(
+  flags: ExplainFlags,
+  spec: AttentionSpec,
+  policies: ReturnType<typeof resolvePolicy>,
+  warn: (text: string) => void,
+): 'prefill' | 'decode' {
+  const phase = flags.phase ?? (spec.prefill.kind === 'dense' && spec.decode.kind !== 'dense' ? 'decode' : 'prefill');
+  const other = phase === 'prefill' ? 'decode' : 'prefill';
+  const isDenseIn = (at: typeof phase): boolean => policies.every((policy) => policy[at].kind === 'dense');
+  if (isDenseIn(phase) && !isDenseIn(other)) warn(`the policy is for ${other}: ${phase} is dense`);
+  return phase;
+}
+
+async function writePicture(
+  path: string,
+  title: string,
+  maps: readonly VisitMap[],
+  signal: AbortSignal,
+): Promise<void> {
+  const { drawVisits } = await import('@winnow/evaluation/plots');
+  try {
+    await writeFile(path, drawVisits({ title, maps }), { signal });
+  } catch (cause) {
+    signal.throwIfAborted();
+    throw new IoError({ source: path, message: `cannot be written (${(cause as Error).message})` }, { cause });
+  }
+}
+
 async function explain(modelName: string | undefined, flags: ExplainFlags, context: CommandContext): Promise<void> {
   const { out, signal, progress, warn } = context;
   const spec = attentionOf(flags) ?? parseAttention(defaultPolicy);
@@ -99,11 +134,8 @@ async function explain(modelName: string | undefined, flags: ExplainFlags, conte
   if (skippedLayers.length > 0)
     warn(`layers ${skippedLayers.join(', ')} attend in a window of their own and are left out`);
   if (captures.length === 0) throw new UsageError('--layers: expected layers that attend to everything, got none');
-  const phase = flags.phase ?? (spec.prefill.kind === 'dense' && spec.decode.kind !== 'dense' ? 'decode' : 'prefill');
   const policies = resolvePolicy(spec, { numLayers });
-  const other = phase === 'prefill' ? 'decode' : 'prefill';
-  const isDenseIn = (at: typeof phase): boolean => policies.every((policy) => policy[at].kind === 'dense');
-  if (isDenseIn(phase) && !isDenseIn(other)) warn(`the policy is for ${other}: ${phase} is dense`);
+  const phase = phaseOf(flags, spec, policies, warn);
   const maps: VisitMap[] = [];
   await withCalculator(flags, async (backend) => {
     for (const [index, capture] of captures.entries()) {
@@ -116,13 +148,7 @@ async function explain(modelName: string | undefined, flags: ExplainFlags, conte
   const name = displayName(modelName, model.name);
   const totals = totalOf(maps);
   const title = `${name}, ${tokens.length} tokens, ${phase} ${formatPolicy(spec[phase])}: ${percent(totals.density)} of the pairs, ${percent(totals.mass)} of the mass`;
-  const { drawVisits } = await import('@winnow/evaluation/plots');
-  try {
-    await writeFile(flags.out, drawVisits({ title, maps }), { signal });
-  } catch (cause) {
-    signal.throwIfAborted();
-    throw new IoError({ source: flags.out, message: `cannot be written (${(cause as Error).message})` }, { cause });
-  }
+  await writePicture(flags.out, title, maps, signal);
   const panels = maps.map((map, index) => ({
     layer: captures[Math.floor(index / heads.length)]?.layer ?? 0,
     head: map.head,
