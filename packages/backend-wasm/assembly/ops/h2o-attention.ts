@@ -443,9 +443,8 @@ export function h2oAttentionLocalBytes(): u64 {
 /** Sums of weights of each work item: KV heads times parts of the tokens, of which each sequence may begin one more. */
 export function h2oAttentionSharedBytes(): u64 {
   cache.enterCache();
+  layScratch(0);
   const numSequences = op.contextLengths.numSequences;
-  const tokenTile = max<i32>(1, TILE / min<i32>(cache.groupSize, TILE));
-  const tokens = max<i32>(1, ITEM_TOKENS / tokenTile) * tokenTile;
-  const numParts = (min<i32>(op.q.numTokens, numSequences * op.attributes.chunk) + tokens - 1) / tokens;
-  return <u64>(numParts + numSequences) * cache.numKvHeads * ((op.attributes.chunk + op.memory.memorySize) << 2);
+  const numParts = (min<i32>(op.q.numTokens, numSequences * chunk) + itemTokens - 1) / itemTokens;
+  return <u64>(numParts + numSequences) * cache.numKvHeads * ((chunk + capacity) << 2);
 }
