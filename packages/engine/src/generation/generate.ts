@@ -1,7 +1,7 @@
 /** The generation loop: prefill of the prompt in chunks, then one token per decode step. */
 import { ArgumentError, CapacityError } from '@winnow/tensor';
 import type { ReadOutput } from '../memory/step-outputs.js';
-import type { StepRequest } from '../runtime/scheduler.js';
+import type { StepRequest } from '../runtime/batch.js';
 import type { Sequence } from '../runtime/sequence.js';
 import type { Constraint } from './constraint.js';
 import type {

@@ -8,57 +8,23 @@
 import type { RecordProfile } from '@winnow/ops';
 import { CapacityError, DeviceLostError, ReleasedError } from '@winnow/tensor';
 import type { KvOffloader, RoomRequest } from '../kv-offload/offloader.js';
-import type { ReadOutput } from '../memory/step-outputs.js';
 import type { StepMetrics } from '../metrics/model-metrics.js';
 import type { StepPhase } from '../plan/attention-plan.js';
+import {
+  inOrder,
+  nonEmpty,
+  type Batch,
+  type PartRange,
+  type QueuedRequest,
+  type ScheduledPart,
+  type StepRequest,
+} from './batch.js';
 import { gather } from './gather.js';
 import type { KvPool } from './kv-pool.js';
 import type { ModelRunner } from './model-runner.js';
 import { resolveFullPool, type WhenFull } from './preemption.js';
 import type { Sequence } from './sequence.js';
-import type { StepPart, StepProgram } from './step-program.js';
-
-/** What a sequence wants computed: `tokens[offset, offset + count)`, at most a chunk. */
-export interface StepRequest {
-  readonly sequence: Sequence;
-  readonly phase: StepPhase;
-  readonly tokens: Int32Array;
-  readonly offset: number;
-  readonly count: number;
-  /** Which of the tokens need logits, relative to `offset`. */
-  readonly outputRows: readonly number[];
-  readonly signal: AbortSignal | undefined;
-  /** Reads the outputs while they are there. */
-  readonly read: ((output: ReadOutput) => Promise<void>) | undefined;
-}
-
-/** A request in the queue. */
-interface QueuedRequest {
-  readonly request: StepRequest;
-  readonly resolve: () => void;
-  readonly reject: (error: unknown) => void;
-  /** It failed in a batch with others and runs once more by itself. */
-  runsAlone: boolean;
-  isWaitingForRoom: boolean;
-}
-
-/** Tokens of a request, or of the recomputation before it, that one step computes. */
-interface PartRange {
-  readonly tokens: Int32Array;
-  readonly offset: number;
-  readonly count: number;
-  readonly outputRows: readonly number[];
-  /** Nothing of the request is left after it. */
-  readonly isLast: boolean;
-}
-
-interface ScheduledPart extends StepPart {
-  readonly queued: QueuedRequest;
-  readonly isLast: boolean;
-}
-
-/** The parts of one step, all of one phase unless phases are uniform. */
-type Batch = readonly ScheduledPart[];
+import type { StepProgram } from './step-program.js';
 
 export interface SchedulerOptions {
   /** Maximum number of tokens of one request. */
@@ -442,18 +408,4 @@ export class Scheduler {
     if (error === undefined) queued.resolve();
     else queued.reject(error);
   }
-}
-
-function nonEmpty(batches: readonly Batch[]): Batch[] {
-  return batches.filter((parts) => parts.length > 0);
-}
-
-/** Single tokens first, then chunks, for which one place of the batch is reserved. */
-function inOrder(candidates: readonly QueuedRequest[], maxSequences: number): QueuedRequest[] {
-  const isSingle = ({ request }: QueuedRequest): boolean =>
-    request.count === 1 && request.sequence.preempted === undefined;
-  const singles = candidates.filter(isSingle);
-  const chunks = candidates.filter((queued) => !isSingle(queued));
-  const numSingles = chunks.length > 0 ? Math.max(1, maxSequences - 1) : maxSequences;
-  return [...singles.slice(0, numSingles), ...chunks];
 }
