@@ -44,11 +44,11 @@ export interface TokenLogprob {
 
 /**
  * One generated token. The end token is not among them, unless it sets free text that was held back as the possible
- * start of a stop text.
+ * start of a stop sequence.
  */
 export interface GeneratedToken {
   readonly tokenId: number;
-  /** The text that became certain with this token: complete characters only, and nothing that may belong to a stop text. */
+  /** The text that became certain with this token: complete characters only, and nothing that may belong to a stop sequence. */
   readonly text: string;
   /** Natural logarithm of the token's probability before temperature, penalties, cuts and grammars. */
   readonly logprob: number;
@@ -56,7 +56,7 @@ export interface GeneratedToken {
 }
 
 /**
- * Why a generation ended: the model's end token; a stop text, or a grammar after which nothing can follow; `maxTokens`; a full
+ * Why a generation ended: the model's end token; a stop sequence, or a grammar after which nothing can follow; `maxTokens`; a full
  * context. After the last two a constrained text may be unfinished.
  */
 export type FinishReason = 'eos' | 'stop' | 'length' | 'context';

@@ -1,4 +1,4 @@
-/** Finds stop texts in a stream of text and holds back what may still become one. */
+/** Finds stop sequences in a stream of text and holds back what may still become one. */
 import { ArgumentError } from '@winnow/tensor';
 
 export interface StopMatcher {
@@ -9,7 +9,7 @@ export interface StopMatcher {
   readonly isMatched: boolean;
 }
 
-/** @throws {ArgumentError} for an empty stop text, and for one text where a list belongs */
+/** @throws {ArgumentError} for an empty stop sequence, and for one text where a list belongs */
 export function createStopMatcher(stops: readonly string[]): StopMatcher {
   const wrong = Array.isArray(stops) ? stops.find((stop) => typeof stop !== 'string' || stop === '') : stops;
   if (wrong !== undefined) {

@@ -1,4 +1,4 @@
-/** From token ids to output text: whole characters, stop texts cut off. */
+/** From token ids to output text: whole characters, stop sequences cut off. */
 import type { Tokenizer } from '@winnow/tokenizers';
 import { createStopMatcher } from './stop-matcher.js';
 
@@ -7,7 +7,7 @@ export interface TextStream {
   push(tokenId: number): string;
   /** The end: what was held back. */
   flush(): string;
-  /** A stop text was found; the output ends before it. */
+  /** A stop sequence was found; the output ends before it. */
   readonly isStopped: boolean;
 }
 

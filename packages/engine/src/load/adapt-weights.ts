@@ -1,4 +1,4 @@
-/** What is done to the weights of a model between its file and the memory: quantised, or adapted. */
+/** What is done to the weights of a model between its file and the memory: quantized, or adapted. */
 import {
   addAdapters,
   quantiseWeights,
@@ -14,7 +14,7 @@ export interface WeightOptions {
   /**
    * Store the matrices in this type, whatever the file has: `q8_0`, `q4_0`, `q4_K`, `f16`, ... They are encoded as they
    * are read, a few megabytes at a time. Norms, biases, routers and positions stay; the output matrix gets q6_K with types
-   * below it. Matrices that cannot be stored so, or are quantised already, stay as they are and are named in `notices`.
+   * below it. Matrices that cannot be stored so, or are quantized already, stay as they are and are named in `notices`.
    * Default: the types of the file.
    */
   readonly quantize?: DType;
@@ -22,7 +22,7 @@ export interface WeightOptions {
   readonly adapters?: readonly AdapterOption[];
   /**
    * `runtime`: two small products beside each adapted one, with weights of any type; `merge`: the weights are changed while
-   * they load, which costs nothing later, but encodes quantised ones again. Default `runtime`.
+   * they load, which costs nothing later, but encodes quantized ones again. Default `runtime`.
    */
   readonly adapterMode?: 'runtime' | 'merge';
 }

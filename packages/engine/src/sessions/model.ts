@@ -38,7 +38,7 @@ export interface Model {
   readonly attention: string;
   readonly backend: string;
   readonly fallbacks: readonly Fallback[];
-  /** What loading did otherwise than asked, such as matrices that could not be quantised: one sentence each. */
+  /** What loading did otherwise than asked, such as matrices that could not be quantized: one sentence each. */
   readonly notices: readonly string[];
   /** @throws {CapacityError} when `maxSessions` are open */
   createSession(): Session;

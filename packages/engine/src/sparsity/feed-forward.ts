@@ -35,7 +35,7 @@ export interface FeedForwardTrace {
 }
 
 export interface FeedForwardAccess {
-  /** A name for the weights in the model's file, whatever they are quantised to. */
+  /** A name for the weights in the model's file, whatever they are quantized to. */
   readonly weightsHash: string;
   /** Of all of their bytes. */
   readonly weightsChecksum: string;
