@@ -1,6 +1,6 @@
 /**
  * A lock between processes: a folder that only one of them can put in place. The owner touches it while it works, so a lock left
- * behind by a killed process is recognised by its age, or at once when its owner ran on this machine and is gone.
+ * behind by a killed process is recognized by its age, or at once when its owner ran on this machine and is gone.
  */
 import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs';
 import { hostname } from 'node:os';

@@ -47,7 +47,7 @@ export function countReport(report) {
 }
 
 /** Sums the reports of the given folders and prints one line for each. A missing report counts as one failure. */
-export function summarise(folders, print) {
+export function summarize(folders, print) {
   const total = { passed: 0, failed: 0, skipped: 0 };
   for (const folder of folders) {
     const name = relative(root, folder);
@@ -81,7 +81,7 @@ export async function runWithReports(tools, turboArguments, { selected, print })
     for (const folder of folders) rmSync(join(folder, reportPath), { force: true });
     const code = await turbo(tools, ['run', ...turboArguments]);
     print(`tests (${seconds(startMs)}, ${budgetText(budgetsMs.test)}):`);
-    const total = summarise(selected ? folders.filter((folder) => selected.has(folder)) : folders, print);
+    const total = summarize(selected ? folders.filter((folder) => selected.has(folder)) : folders, print);
     if (code === 0 && selected === undefined) recordBuild(builtFrom);
     return { code, total };
   });

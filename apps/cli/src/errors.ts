@@ -73,7 +73,7 @@ const flagOfOption: Readonly<Record<string, string>> = {
   verifyWeights: '--sparsity-verify',
   overflow: '--overflow',
   quantize: '--quantize',
-  allowRequantise: '--allow-requantize',
+  allowRequantize: '--allow-requantize',
   maxTokens: '--n-predict',
   temperature: '--temp',
   topK: '--top-k',

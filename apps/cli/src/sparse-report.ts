@@ -35,7 +35,7 @@ function denseReport(report: LayerReport): LayerReport {
  * @param measured one report for each of the layers
  * @param maxRatio share of active neurons above which layers run dense; default: as models are loaded
  */
-export function summarise(
+export function summarize(
   layers: readonly SparseLayer[],
   measured: readonly LayerReport[],
   maxRatio: MaxActiveRatio = breakEvenRatio,
@@ -132,7 +132,7 @@ export function describeSidecar(name: string, sidecar: Sidecar): string {
   return [
     section('calibration', head),
     section('layers', formatReports(layers, reports)),
-    section('means', formatSummary(summarise(layers, reports))),
+    section('means', formatSummary(summarize(layers, reports))),
     section(
       'neurons by how often they are needed: half of the activity, the rest, the rarest twentieth',
       formatTable([['layer', 'hot', 'warm', 'cold', ''], ...classes]),

@@ -48,7 +48,7 @@ test('winnow embed: prints a line of numbers per text', async () => {
 
 test('winnow embed: --json has the vectors of the engine and what became of each text', async () => {
   await using model = await engine.loadEmbeddingModel(encoder);
-  const expected = await model.embed([first, second], { normalise: false });
+  const expected = await model.embed([first, second], { normalize: false });
   const result = await json(['-p', first, second, '--no-normalize']);
   expect(result).toMatchObject({
     model: 'tiny random bert mean',

@@ -22,8 +22,8 @@ const schema = JSON.stringify({
 describe('constrained text', () => {
   test('a grammar as text and as a file', async () => {
     const grammar = 'root ::= " " ("black" | "white") "."';
-    const file = join(folder, 'colour.gbnf');
-    await writeFile(file, `# a colour\n${grammar}\n`);
+    const file = join(folder, 'color.gbnf');
+    await writeFile(file, `# a color\n${grammar}\n`);
     const [direct, fromFile] = [
       await runCli(engine, ['run', '-p', 'The whale is', '--temp', '0', '--grammar', grammar]),
       await runCli(engine, ['run', '-p', 'The whale is', '--temp', '0', '--grammar', file]),

@@ -10,13 +10,13 @@ import type { EmbeddingModel, EmbedOptions } from '@winnow/engine';
 /** Settings for all calls; `providerOptions.winnow` has the same names for one call. */
 export interface EmbeddingModelSettings extends Pick<
   EmbedOptions,
-  'normalise' | 'overflow' | 'dimensions' | 'prompt' | 'promptName'
+  'normalize' | 'overflow' | 'dimensions' | 'prompt' | 'promptName'
 > {
   /** How the SDK names the model. Default: the name that its file gives. */
   readonly modelId?: string;
 }
 
-const ownOptions = ['normalise', 'overflow', 'dimensions', 'prompt', 'promptName'];
+const ownOptions = ['normalize', 'overflow', 'dimensions', 'prompt', 'promptName'];
 
 /** The model stays the caller's, who loads and disposes it. Calls at the same time take turns. */
 export function embeddingModel(model: EmbeddingModel, settings: EmbeddingModelSettings = {}): EmbeddingModelV4 {

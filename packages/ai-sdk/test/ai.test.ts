@@ -77,10 +77,10 @@ test('generateText: options of our own', async () => {
   const { text, warnings } = await generateText({
     model: languageModel(model),
     prompt,
-    providerOptions: { winnow: { grammar, colour: 'red' } },
+    providerOptions: { winnow: { grammar, color: 'red' } },
   });
   expect(['yes', 'no']).toContain(text);
-  expect(warnings).toEqual([{ type: 'unsupported', feature: 'providerOptions.winnow.colour' }]);
+  expect(warnings).toEqual([{ type: 'unsupported', feature: 'providerOptions.winnow.color' }]);
 });
 
 test('generateText: what it cannot do is refused', async () => {

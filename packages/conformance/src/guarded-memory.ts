@@ -81,7 +81,7 @@ function firstDifference(a: Uint8Array, b: Uint8Array): number | undefined {
   return undefined;
 }
 
-/** Floats of a canary: no two neighbours alike, nothing that a kernel would produce. */
+/** Floats of a canary: no two neighbors alike, nothing that a kernel would produce. */
 export function canaryValues(length: number): Float32Array {
   const values = new Float32Array(length);
   for (let i = 0; i < length; i++) values[i] = -123456 - (i % 7919);

@@ -177,7 +177,7 @@ class ProgramAssembler {
 }
 
 /** Canaries that touch an output in the arena: the proof that the layout is as the header of this file says. */
-export function canaryNeighbours(
+export function canaryNeighbors(
   { program, canaries }: KernelProgram,
   output: string,
 ): { before: boolean; after: boolean } {

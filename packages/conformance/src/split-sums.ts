@@ -78,7 +78,7 @@ export async function checkSplitSums(create: CreateBackend): Promise<string[]> {
   for (const [dtypeIndex, dtype] of dtypes.entries()) {
     for (const [index, numTokens] of tokenCounts.entries()) {
       // float weights are summed in one order from three tokens on
-      if (!dtypeInfo(dtype).isQuantised && numTokens < 3) continue;
+      if (!dtypeInfo(dtype).isQuantized && numTokens < 3) continue;
       const split = splits[(dtypeIndex + index) % splits.length];
       const failure = await checkSplit(backend, dtype, numTokens, split);
       if (failure !== undefined) failures.push(`${dtype}, ${numTokens} tokens, ${split.join(' ')}: ${failure}`);

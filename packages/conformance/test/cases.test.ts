@@ -2,7 +2,7 @@
 import { opSpecs, validateProgram, weightDTypes } from '@winnow/ops';
 import { testCoverage } from '@winnow/test-utils';
 import { describe, expect, it } from 'vitest';
-import { hasDynamicSizes, canaryNeighbours } from '../src/kernel-program.js';
+import { hasDynamicSizes, canaryNeighbors } from '../src/kernel-program.js';
 import {
   buildKernelProgram,
   compareClose,
@@ -56,7 +56,7 @@ function defectsOf(kernelCase: KernelCase): string[] {
     const kernelProgram = buildKernelProgram(op, attributes, data, isDynamic, 2);
     validateProgram(kernelProgram.program);
     for (const output of outputs) {
-      const { before, after } = canaryNeighbours(kernelProgram, output);
+      const { before, after } = canaryNeighbors(kernelProgram, output);
       if (!before || !after) defects.push(`${name}: ${output} has no canary ${before ? 'after' : 'before'} it`);
     }
   }

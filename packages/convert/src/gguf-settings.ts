@@ -81,7 +81,7 @@ function kvHeads({ architecture, numKvHeads, recurrentLayers }: DecoderConfig): 
 
 function expertPairs({ experts }: DecoderConfig): GgufPairs {
   if (experts === undefined) return [];
-  const { numExperts, numChosen, ffnDim, sharedFfnDim, score, normalise, scale, layers } = experts;
+  const { numExperts, numChosen, ffnDim, sharedFfnDim, score, normalize, scale, layers } = experts;
   const numDense = layers.findIndex(Boolean);
   return [
     ['expert_count', u32(numExperts)],
@@ -89,7 +89,7 @@ function expertPairs({ experts }: DecoderConfig): GgufPairs {
     ['expert_feed_forward_length', u32(ffnDim)],
     ...(sharedFfnDim === 0 ? [] : ([['expert_shared_feed_forward_length', u32(sharedFfnDim)]] as GgufPairs)),
     ['expert_gating_func', u32(score === 'sigmoid' ? 2 : 1)],
-    ['expert_weights_norm', normalise],
+    ['expert_weights_norm', normalize],
     ...(scale === 1 ? [] : ([['expert_weights_scale', f32(scale)]] as GgufPairs)),
     ...(numDense > 0 ? ([['leading_dense_block_count', u32(numDense)]] as GgufPairs) : []),
   ];

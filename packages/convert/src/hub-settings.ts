@@ -100,12 +100,12 @@ export function hubSettings(fields: Fields, description: EmbedderDescription): J
 
 function expertSettings({ experts, numLayers }: DecoderConfig): Json {
   if (experts === undefined) return {};
-  const { numExperts, numChosen, ffnDim, sharedFfnDim, normalise, scale, layers } = experts;
+  const { numExperts, numChosen, ffnDim, sharedFfnDim, normalize, scale, layers } = experts;
   return {
     num_experts: numExperts,
     num_experts_per_tok: numChosen,
     moe_intermediate_size: ffnDim,
-    norm_topk_prob: normalise,
+    norm_topk_prob: normalize,
     ...(sharedFfnDim === 0 ? {} : { shared_expert_intermediate_size: sharedFfnDim }),
     ...(scale === 1 ? {} : { routed_scaling_factor: scale }),
     decoder_sparse_step: 1,

@@ -8,8 +8,8 @@ export function reorderWeights(weights: Map<string, Weight>, file: ModelFile, de
   splitExperts(weights);
   const { config } = description;
   if (config.architecture === 'llama' || config.architecture === 'mixtral') {
-    const toNeighbours = file.format === 'safetensors';
-    reorderRotary(weights, config.headDim, config.rope?.rotaryDim ?? config.headDim, toNeighbours);
+    const toNeighbors = file.format === 'safetensors';
+    reorderRotary(weights, config.headDim, config.rope?.rotaryDim ?? config.headDim, toNeighbors);
   }
   if (config.architecture === 'qwen35' || config.architecture === 'qwen35moe') {
     reorderValueHeads(weights, deltaSizes(file, config.architecture), file.format === 'safetensors');
@@ -23,15 +23,15 @@ function replaceRows(weights: Map<string, Weight>, name: string, rowOf: (row: nu
 }
 
 /**
- * Folders hold the pairs of a head as halves (i, i + n/2), GGUF files of Llama models as neighbours (2i, 2i + 1): the
+ * Folders hold the pairs of a head as halves (i, i + n/2), GGUF files of Llama models as neighbors (2i, 2i + 1): the
  * rows of q and k and their biases move within each head.
  */
-function reorderRotary(weights: Map<string, Weight>, headDim: number, rotaryDim: number, toNeighbours: boolean): void {
+function reorderRotary(weights: Map<string, Weight>, headDim: number, rotaryDim: number, toNeighbors: boolean): void {
   const half = rotaryDim / 2;
   const rowOf = (row: number): number => {
     const at = row % headDim;
     if (at >= rotaryDim) return row;
-    const from = toNeighbours ? (at % 2) * half + (at >> 1) : at < half ? 2 * at : 2 * (at - half) + 1;
+    const from = toNeighbors ? (at % 2) * half + (at >> 1) : at < half ? 2 * at : 2 * (at - half) + 1;
     return row - at + from;
   };
   for (const name of [...weights.keys()])

@@ -27,7 +27,7 @@ export const folderTypes: readonly DType[] = ['f32', 'f16', 'bf16'];
 const usualSplitBytes = 5e9;
 
 /**
- * Writes a GGUF model as a folder. Quantised weights become plain numbers: `type`, by default f32.
+ * Writes a GGUF model as a folder. Quantized weights become plain numbers: `type`, by default f32.
  * @throws {FormatError} for a model that is not supported, or whose settings config.json cannot say
  * @throws {ArgumentError} for a type that folders do not hold
  * @throws {IoError} when reading or writing fails; nothing new is left then

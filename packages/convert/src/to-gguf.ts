@@ -2,11 +2,11 @@
 import type { StoredTensor } from '@winnow/bytes';
 import { ggufSplitName, writeGguf, type GgufValueInput } from '@winnow/gguf';
 import {
-  checkQuantiseType,
+  checkQuantizeType,
   describeEmbedder,
   Fields,
   plannedStore,
-  quantisedDType,
+  quantizedDType,
   reencodedView,
   type EmbedderDescription,
   type KeptWeight,
@@ -59,7 +59,7 @@ export async function convertToGguf(
   options: ConvertOptions = {},
 ): Promise<ConvertResult> {
   const { type, splitSizeBytes = Number.POSITIVE_INFINITY, signal, onProgress } = options;
-  if (type !== undefined) checkQuantiseType('type', type);
+  if (type !== undefined) checkQuantizeType('type', type);
   const content = source.format === 'gguf' ? fromGguf(source, options) : await fromFolder(source, options);
   const { tensors, kept, notices } = content;
   const pairs = withFileType(content.pairs, tensors, type);
@@ -104,13 +104,13 @@ export async function convertToGguf(
 /** The same file with other types. */
 function fromGguf(
   { gguf }: Extract<ConvertSource, { format: 'gguf' }>,
-  { type, allowRequantise = false }: ConvertOptions,
+  { type, allowRequantize = false }: ConvertOptions,
 ): GgufContent {
   const kept: KeptWeight[] = [];
   const isTied = !gguf.tensors.has('output.weight');
   const tensors = [...gguf.tensors.values()].map((tensor) => {
     if (type === undefined) return tensor;
-    const dtype = chosenDType(tensor, { dtype: type, isTied, allowRequantise }, kept);
+    const dtype = chosenDType(tensor, { dtype: type, isTied, allowRequantize }, kept);
     return reencodedView(tensor, dtype);
   });
   const pairs = [...gguf.metadata].filter(([key]) => !key.startsWith('split.')) as GgufPairs;
@@ -120,7 +120,7 @@ function fromGguf(
 interface Choice {
   readonly dtype: DType;
   readonly isTied: boolean;
-  readonly allowRequantise: boolean;
+  readonly allowRequantize: boolean;
 }
 
 /** @throws {ArgumentError} for blocks that would be encoded again */
@@ -130,12 +130,12 @@ function chosenDType(
   kept: KeptWeight[],
 ): DType {
   const { name, dtype: own } = weight;
-  const { dtype, reason } = quantisedDType(weight, choice);
+  const { dtype, reason } = quantizedDType(weight, choice);
   if (reason === undefined) return dtype;
-  if (reason.startsWith('quantised')) {
+  if (reason.startsWith('quantized')) {
     throw new ArgumentError({
       argument: `type of ${name}`,
-      expected: `unquantised weights, or leave to encode them again as ${choice.dtype}`,
+      expected: `unquantized weights, or leave to encode them again as ${choice.dtype}`,
       actual: own,
     });
   }
@@ -145,7 +145,7 @@ function chosenDType(
 
 async function fromFolder(
   source: Extract<ConvertSource, { format: 'safetensors' }>,
-  { type, allowRequantise = false }: ConvertOptions,
+  { type, allowRequantize = false }: ConvertOptions,
 ): Promise<GgufContent> {
   const description = await describeEmbedder(source.file);
   const inner = textFile(source.file);
@@ -176,8 +176,8 @@ async function fromFolder(
   const choose = ({ name, shape, dtype, isFloat }: Weight): DType => {
     const own = dtype === 'f64' ? 'f32' : dtype;
     if (shape.length < 2 || isFloat === true) return 'f32';
-    const choice = { dtype: type ?? own, isTied: description.config.isTied, allowRequantise };
-    const floatOnly = quantisedDType({ name, shape, dtype: 'f32' }, { ...choice, dtype: 'f16' }).dtype === 'f32';
+    const choice = { dtype: type ?? own, isTied: description.config.isTied, allowRequantize };
+    const floatOnly = quantizedDType({ name, shape, dtype: 'f32' }, { ...choice, dtype: 'f16' }).dtype === 'f32';
     return floatOnly ? 'f32' : chosenDType({ name, shape, dtype: own }, choice, kept);
   };
   const tensors = layOut(source.file.store.name, weights, planned.requests, choose);

@@ -25,7 +25,7 @@ export interface ConvertOptions {
   /** Type of the matrices. Default: as they are. */
   readonly type?: DType;
   /** Encode blocks of one type as blocks of another, which adds the errors of both. Default false: refused. */
-  readonly allowRequantise?: boolean;
+  readonly allowRequantize?: boolean;
   /** Most bytes of tensor data per file. Default: one GGUF file; safetensors in files of 5 GB. */
   readonly splitSizeBytes?: number;
   readonly signal?: AbortSignal;

@@ -14,7 +14,7 @@ export function reshapedView(stored: StoredTensor, shape: Shape): StoredTensor {
 
 /**
  * Row `i` is row `rowOf(i)` of `stored`, of `numRows` rows. A vector counts as a column.
- * @param rowOf should mostly stay near: neighbouring rows are read together
+ * @param rowOf should mostly stay near: neighboring rows are read together
  */
 export function gatheredRowsView(stored: StoredTensor, shape: Shape, rowOf: (row: number) => number): StoredTensor {
   const numRows = shape[0] as number;

@@ -35,7 +35,7 @@ async function logprobs(path: string, quantize?: 'q8_0' | 'q4_0' | 'q4_K' | 'f16
 }
 
 describe('the demo model', () => {
-  test.each(['q8_0', 'q4_0', 'q4_K', 'f16'] as const)('as %s equals quantising while loading', async (type) => {
+  test.each(['q8_0', 'q4_0', 'q4_K', 'f16'] as const)('as %s equals quantizing while loading', async (type) => {
     const path = join(folder, 'model.gguf');
     const { kept, numTensors } = await convertFiles(demo, path, { type });
     await using file = { value: await openGgufFile(path), [Symbol.asyncDispose]: () => file.value.close() };
@@ -108,7 +108,7 @@ describe('refusals', () => {
     await convertFiles(demo, path, { type: 'q8_0' });
     await expect(convertFiles(path, other, { type: 'q4_0' })).rejects.toThrow(/type of .*got q8_0/);
     expect(existsSync(other)).toBe(false);
-    await convertFiles(path, other, { type: 'q4_0', allowRequantise: true });
+    await convertFiles(path, other, { type: 'q4_0', allowRequantize: true });
     expect([...(await openGgufFile(other)).tensors.values()].map(({ dtype }) => dtype)).toContain('q4_0');
   });
 

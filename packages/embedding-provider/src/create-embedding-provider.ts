@@ -5,7 +5,7 @@ import type { EmbeddingProvider, EmbedTextOptions, TextKind } from './provider.j
 
 export interface EmbeddingProviderOptions {
   /** Whether vectors get length 1. Default true; models made for dot products of vectors as they are want false. */
-  readonly normalise?: boolean;
+  readonly normalize?: boolean;
   /** Only so many of the first dimensions, of Matryoshka models. Default: what the model says, else all. */
   readonly dimensions?: number;
   /** What to do with texts beyond the model's context. Default `error`. */
@@ -25,14 +25,14 @@ export function createEmbeddingProvider(
   model: EmbeddingModel,
   options: EmbeddingProviderOptions = {},
 ): EmbeddingProvider {
-  const { normalise = true, overflow = 'error', prompts = {}, dimensions = model.dimensions } = options;
+  const { normalize = true, overflow = 'error', prompts = {}, dimensions = model.dimensions } = options;
   checkDimensions(model, dimensions);
 
   async function embedBatch(texts: readonly string[], { kind = 'document', signal }: EmbedTextOptions = {}) {
     signal?.throwIfAborted();
     if (texts.length === 0) return [];
     return model.embed(texts, {
-      normalise,
+      normalize,
       overflow,
       dimensions,
       ...promptFor(model, prompts, kind),
@@ -43,7 +43,7 @@ export function createEmbeddingProvider(
   return {
     name: model.name,
     dimensions,
-    isNormalised: normalise,
+    isNormalized: normalize,
     maxTokens: model.contextSize,
     embedBatch,
     async embed(text, embedOptions) {

@@ -49,9 +49,9 @@ export function describeEmbeddingProvider(options: DescribeEmbeddingProviderOpti
       expect(vector).toBeInstanceOf(Float32Array);
       expect(vector).toHaveLength(provider.dimensions);
       expect(vector?.every(Number.isFinite)).toBe(true);
-      if (!provider.isNormalised || vector === undefined) return;
+      if (!provider.isNormalized || vector === undefined) return;
       const squares = vector.reduce((sum, value) => sum + value * value, 0);
-      // Normalised in 32 bits: n roundings of the sum, halved by the root, and one each of root and quotient.
+      // Normalized in 32 bits: n roundings of the sum, halved by the root, and one each of root and quotient.
       expect(Math.abs(Math.sqrt(squares) - 1)).toBeLessThanOrEqual((provider.dimensions / 2 + 2) * 2 ** -24);
     }
 

@@ -19,7 +19,7 @@ export interface EmbeddingProvider {
   /** Values of every vector. */
   readonly dimensions: number;
   /** Whether every vector has length 1, so that dot products are cosines. */
-  readonly isNormalised: boolean;
+  readonly isNormalized: boolean;
   /** Most tokens of a text, special ones included. */
   readonly maxTokens: number;
   /**

@@ -12,7 +12,7 @@ const load = (): Promise<EmbeddingModel> =>
 
 describe.each([
   { name: 'demo model', options: {} },
-  { name: 'demo model, not normalised', options: { normalise: false } },
+  { name: 'demo model, not normalized', options: { normalize: false } },
   { name: 'demo model, long texts in parts', options: { overflow: 'chunk-average' } as const },
   { name: 'demo model, long texts cut', options: { overflow: 'truncate' } as const },
   { name: 'demo model, with prompts', options: { prompts: { query: 'query: ', document: 'text: ' } } },
@@ -42,11 +42,11 @@ describe('options', () => {
       name: model.name,
       dimensions: model.dimensions,
       maxTokens: 64,
-      isNormalised: true,
+      isNormalized: true,
     });
     expect([await provider.embed('the sea')]).toEqual(await model.embed(['the sea']));
-    const plain = createEmbeddingProvider(model, { normalise: false });
-    expect([await plain.embed('the sea')]).toEqual(await model.embed(['the sea'], { normalise: false }));
+    const plain = createEmbeddingProvider(model, { normalize: false });
+    expect([await plain.embed('the sea')]).toEqual(await model.embed(['the sea'], { normalize: false }));
   });
 
   test('each kind has its prompt', async () => {

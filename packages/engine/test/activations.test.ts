@@ -1,4 +1,4 @@
-/** The choice of exact activations, over a model with quantised weights. */
+/** The choice of exact activations, over a model with quantized weights. */
 import { memorySink, memorySource, type ByteSource } from '@winnow/bytes';
 import { writeGguf, type GgufTensorInput, type GgufValueInput } from '@winnow/gguf';
 import { createReferenceBackend } from '@winnow/ops';
@@ -7,7 +7,7 @@ import { expect, test } from 'vitest';
 import { loadModel, type LoadOptions } from '../src/index.js';
 
 /** A Llama of one layer whose matrices are stored as q8_0, without a tokenizer. */
-async function quantisedModel(): Promise<ByteSource> {
+async function quantizedModel(): Promise<ByteSource> {
   const rng = createRng(5);
   const matrix = (name: string, shape: [number, number]): GgufTensorInput => {
     const values = Float32Array.from({ length: shape[0] * shape[1] }, () => rng.nextGaussian() / 4);
@@ -51,7 +51,7 @@ async function quantisedModel(): Promise<ByteSource> {
 }
 
 async function logprobs(options: LoadOptions): Promise<Float32Array> {
-  await using model = await loadModel(await quantisedModel(), options);
+  await using model = await loadModel(await quantizedModel(), options);
   const [last] = await model.logprobs([3, 1, 4, 1, 5]);
   return last as Float32Array;
 }

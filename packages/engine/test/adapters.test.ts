@@ -199,7 +199,7 @@ describe.skipIf(llama === undefined)(`adapters on the golden llama${needs}`, () 
     expect(worst(await logprobs(hf(), { adapters }), expected)).toBeLessThan(limit);
   });
 
-  test('on quantised weights at run time; merging encodes them again and says so', async () => {
+  test('on quantized weights at run time; merging encodes them again and says so', async () => {
     const adapters: AdapterOption[] = [{ source: await peftFolder(pairs, config) }];
     const exact = await logprobs(await mergedFolder('llama', pairs, scaleOf));
     const plain = worst(await logprobs(hf(), { quantize: 'q8_0' }), await logprobs(hf()));

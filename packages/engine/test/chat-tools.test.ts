@@ -66,7 +66,7 @@ const textOf = (parts: readonly ChatPart[]): string =>
 
 describe('calls under constraint', () => {
   test.each(templates)(
-    '%s: the template is recognised, a forced call has the form and arguments of its tool',
+    '%s: the template is recognized, a forced call has the form and arguments of its tool',
     async (format, source) => {
       const turn = prepareChat(withTemplate(source), {
         messages: question,

@@ -114,9 +114,9 @@ test('sizes, lower case, dimensions', async () => {
   });
   expect(model).toMatchObject({ contextSize: 16, dimensions: 32, matryoshkaDimensions: [8, 32] });
   expect([...model.encodeText('A')]).toEqual([2, 5, 3]);
-  const [whole] = await model.embed(['a'], { dimensions: 64, normalise: false });
-  expect(await model.embed(['a'], { normalise: false })).toEqual([whole?.slice(0, 32)]);
-  expect(await model.embed(['a'], { dimensions: 8, normalise: false })).toEqual([whole?.slice(0, 8)]);
+  const [whole] = await model.embed(['a'], { dimensions: 64, normalize: false });
+  expect(await model.embed(['a'], { normalize: false })).toEqual([whole?.slice(0, 32)]);
+  expect(await model.embed(['a'], { dimensions: 8, normalize: false })).toEqual([whole?.slice(0, 8)]);
   await expect(model.embed(['a'], { dimensions: 9 })).rejects.toThrow('8 | 32 | 64');
   await using larger = await open({ bert: { max_seq_length: 16 } }, { contextSize: 40 });
   expect(larger.contextSize).toBe(40);
@@ -132,5 +132,5 @@ test('length 1, unless the model is made for dot products', async () => {
   expect(norm((await cosines.embed(['a']))[0])).toBeCloseTo(1, 6);
   expect(norm((await both.embed(['a']))[0])).toBeCloseTo(1, 6);
   expect(norm((await dots.embed(['a']))[0])).toBeGreaterThan(1.5);
-  expect(norm((await dots.embed(['a'], { normalise: true }))[0])).toBeCloseTo(1, 6);
+  expect(norm((await dots.embed(['a'], { normalize: true }))[0])).toBeCloseTo(1, 6);
 });

@@ -48,10 +48,10 @@ describe.each([0, 1])('backend %i', (index) => {
 
   test('steps of any size give the same vectors', async () => {
     const texts = randomTexts(createRng(2), 12, contextSize);
-    const expected = await model.embed(texts, { normalise: false });
+    const expected = await model.embed(texts, { normalize: false });
     for (const options of [{ maxTexts: 1 }, { batchSize: 1000 }, { batchSize: 1, maxTexts: 3 }]) {
       await using other = await loadEmbeddingModel(encoder, { backend: backends[index] as Backend, ...options });
-      const actual = await other.embed(texts, { normalise: false });
+      const actual = await other.embed(texts, { normalize: false });
       const worst = Math.max(...actual.map((vector, at) => maxDifference(vector, expected[at] as Float32Array)));
       expect(worst).toBe(0);
     }
@@ -127,11 +127,11 @@ describe('an embedding model', () => {
 
   test('averages parts of about the same length by their tokens', async () => {
     const content = Array.from({ length: 300 }, (_, i) => 5 + ((i * 37) % 200));
-    const [actual] = await model.embedTexts([[cls, ...content, sep]], { overflow: 'chunk-average', normalise: false });
+    const [actual] = await model.embedTexts([[cls, ...content, sep]], { overflow: 'chunk-average', normalize: false });
     const parts = [content.slice(0, 100), content.slice(100, 200), content.slice(200)];
     const vectors = await model.embed(
       parts.map((part) => [cls, ...part, sep]),
-      { normalise: false },
+      { normalize: false },
     );
     const expected = Float32Array.from({ length: 64 }, (_, i) => vectors.reduce((s, v) => s + (v[i] as number), 0) / 3);
     expect(actual).toMatchObject({ numTokens: 306, numChunks: 3, numDroppedTokens: 0 });
@@ -146,7 +146,7 @@ describe('an embedding model', () => {
     const text = [cls, 50, 60, 70, sep];
     for (const pooling of ['mean', 'cls', 'last', 'max', 'weighted-mean', 'mean-sqrt'] as const) {
       await using other = await loadEmbeddingModel(encoder, { backend: backends[0] as Backend, pooling });
-      vectors.set(pooling, (await other.embed([text], { normalise: false }))[0] as Float32Array);
+      vectors.set(pooling, (await other.embed([text], { normalize: false }))[0] as Float32Array);
     }
     const mean = vectors.get('mean') as Float32Array;
     const scaled = mean.map((value) => value * Math.sqrt(5));
@@ -157,11 +157,11 @@ describe('an embedding model', () => {
   });
 
   test('cuts vectors only where somebody says that they may be', async () => {
-    const [whole] = await model.embed(['x'], { normalise: false });
+    const [whole] = await model.embed(['x'], { normalize: false });
     await expect(model.embed(['x'], { dimensions: 8 })).rejects.toThrow('does not say that its vectors may be cut');
-    expect(await model.embed(['x'], { dimensions: 64, normalise: false })).toEqual([whole]);
+    expect(await model.embed(['x'], { dimensions: 64, normalize: false })).toEqual([whole]);
     await using other = await loadEmbeddingModel(encoder, { backend: backends[0] as Backend, isMatryoshka: true });
-    expect(await other.embed(['x'], { dimensions: 8, normalise: false })).toEqual([whole?.slice(0, 8)]);
+    expect(await other.embed(['x'], { dimensions: 8, normalize: false })).toEqual([whole?.slice(0, 8)]);
     const [unit] = await other.embed(['x'], { dimensions: 8 });
     expect(Math.hypot(...(unit as Float32Array))).toBeCloseTo(1, 6);
     for (const dimensions of [0, 65, 1.5, NaN]) {
@@ -218,7 +218,7 @@ describe('an embedding model', () => {
     expect(await own.embed(['x'])).toEqual(await model.embed(['x']));
   });
 
-  test('quantised while loading', async () => {
+  test('quantized while loading', async () => {
     await using small = await loadEmbeddingModel(encoder, { backend: backends[0] as Backend, quantize: 'q8_0' });
     expect(small.plan.weightsBytes).toBeLessThan(model.plan.weightsBytes / 2);
     const [vector] = await small.embed(['and the dog, 42 birds!']);
@@ -260,7 +260,7 @@ describe('models that generate', () => {
     await using model = await loadEmbeddingModel(path, { backend: backends[0] as Backend, pooling: 'last' });
     const vectors = await model.embed(
       prompts.map(({ tokens }) => tokens),
-      { normalise: false },
+      { normalize: false },
     );
     prompts.forEach(({ tokens, positions }, index) => {
       const expected = decodeFloats(logprobs[index]?.[positions.indexOf(tokens.length - 1)] as string);

@@ -51,21 +51,21 @@ for (const name of Object.values(encoderNames).flat()) {
         afterAll(() => model.dispose());
 
         test('vectors of all texts in one step', async () => {
-          expect(worstOf(await model.embed(ids, { normalise: false }), vectors)).toBeLessThan(limit);
+          expect(worstOf(await model.embed(ids, { normalize: false }), vectors)).toBeLessThan(limit);
         });
 
         test('vectors text by text, and in steps of two texts', async () => {
           for (const [index, tokens] of ids.entries()) {
-            const single = await model.embed([tokens], { normalise: false });
+            const single = await model.embed([tokens], { normalize: false });
             expect(worstOf(single, vectors.slice(index, index + 1))).toBeLessThan(limit);
           }
           const backend = backends[backendName] as Backend;
           const pooling = { pooling: model.pooling };
           await using small = await loadEmbeddingModel(path as string, { backend, maxTexts: 2, ...pooling });
-          expect(worstOf(await small.embed(ids, { normalise: false }), vectors)).toBeLessThan(limit);
+          expect(worstOf(await small.embed(ids, { normalize: false }), vectors)).toBeLessThan(limit);
         });
 
-        test('normalised: the cosine with the golden vector is 1', async () => {
+        test('normalized: the cosine with the golden vector is 1', async () => {
           const actual = await model.embed(ids);
           for (const [index, vector] of actual.entries()) {
             const expected = vectors[index] as Float32Array;

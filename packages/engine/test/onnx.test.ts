@@ -53,8 +53,8 @@ function transpose({
   return Float32Array.from({ length: values.length }, (_, i) => values[(i % rows) * columns + Math.floor(i / rows)]!);
 }
 
-/** A matrix of products as quantisers of onnxruntime leave it: 8 bits per value, one scale. */
-function quantised(base: string, values: Float32Array, dims: readonly number[]): OnnxTensorInput[] {
+/** A matrix of products as quantizers of onnxruntime leave it: 8 bits per value, one scale. */
+function quantized(base: string, values: Float32Array, dims: readonly number[]): OnnxTensorInput[] {
   const scale = values.reduce((most, value) => Math.max(most, Math.abs(value)), 0) / 127;
   const codes = Int8Array.from(values, (value) => Math.round(value / scale));
   return [
@@ -65,7 +65,7 @@ function quantised(base: string, values: Float32Array, dims: readonly number[]):
 }
 
 /** BERT as exporters write it: named biases and norms, anonymous transposed matrices. */
-function bertGraph(weights: Values, isQuantised: boolean, numLayers: number, numHeads: number, eps: number) {
+function bertGraph(weights: Values, isQuantized: boolean, numLayers: number, numHeads: number, eps: number) {
   const nodes: OnnxNodeInput[] = [];
   const initializers: OnnxTensorInput[] = [];
   let count = 0;
@@ -95,8 +95,8 @@ function bertGraph(weights: Values, isQuantised: boolean, numLayers: number, num
     const base = `onnx::MatMul_${initializers.length}`;
     const path = `/${module.replaceAll('.', '/').replace(/layer\/(\d+)/, 'layer.$1')}/MatMul`;
     let matrix = base;
-    if (isQuantised) {
-      initializers.push(...quantised(base, transpose(weight), dims));
+    if (isQuantized) {
+      initializers.push(...quantized(base, transpose(weight), dims));
       matrix = node('DequantizeLinear', [`${base}_quantized`, `${base}_scale`, `${base}_zero_point`]);
     } else initializers.push(f32(base, dims, transpose(weight)));
     return node('Add', [named(`${module}.bias`), node('MatMul', [x, matrix], {}, path)]);
@@ -148,19 +148,19 @@ function bertGraph(weights: Values, isQuantised: boolean, numLayers: number, num
 const bert = archPath('bert-mean', 'hf');
 const tokens = [2, 17, 40, 99, 150, 7, 31, 3];
 test.skipIf(bert === undefined).each([false, true])(
-  'BERT, quantised: %s, as onnxruntime computes it (needs ../shared/data/goldens)',
-  async (isQuantised) => {
+  'BERT, quantized: %s, as onnxruntime computes it (needs ../shared/data/goldens)',
+  async (isQuantized) => {
     const config = JSON.parse(readFileSync(join(bert as string, 'config.json'), 'utf8'));
     const graph = bertGraph(
       await weightsOf('bert-mean'),
-      isQuantised,
+      isQuantized,
       config.num_hidden_layers,
       config.num_attention_heads,
       config.layer_norm_eps,
     );
     const bytes = writeOnnx(graph);
     mkdirSync(join(folder, 'onnx'));
-    const file = join(folder, 'onnx', isQuantised ? 'model_quantized.onnx' : 'model.onnx');
+    const file = join(folder, 'onnx', isQuantized ? 'model_quantized.onnx' : 'model.onnx');
     writeFileSync(file, bytes);
     writeFileSync(join(folder, 'config.json'), JSON.stringify(config));
     const session = await InferenceSession.create(bytes);
@@ -179,22 +179,22 @@ test.skipIf(bert === undefined).each([false, true])(
     );
     for (const location of [folder, file]) {
       await using model = await loadEmbeddingModel(location, { backend, pooling: 'mean' });
-      const [vector] = await model.embed([tokens], { normalise: false });
+      const [vector] = await model.embed([tokens], { normalize: false });
       expect(maxDifference(vector!, mean)).toBeLessThan(1e-4);
-      if (isQuantised) continue;
+      if (isQuantized) continue;
       await using original = await loadEmbeddingModel(bert as string, { backend, pooling: 'mean' });
-      const [expected] = await original.embed([tokens], { normalise: false });
+      const [expected] = await original.embed([tokens], { normalize: false });
       expect(maxDifference(vector!, expected!)).toBeLessThan(1e-5);
     }
     // blocks of our own while loading
     await using small = await loadEmbeddingModel(folder, { backend, pooling: 'mean', quantize: 'q8_0' });
-    expect(maxDifference((await small.embed([tokens], { normalise: false }))[0]!, mean)).toBeLessThan(0.1);
+    expect(maxDifference((await small.embed([tokens], { normalize: false }))[0]!, mean)).toBeLessThan(0.1);
   },
 );
 
 const llama = archPath('llama', 'hf');
 test.skipIf(llama === undefined)(
-  'a decoder whose initialisers are its weights (needs ../shared/data/goldens)',
+  'a decoder whose initializers are its weights (needs ../shared/data/goldens)',
   async () => {
     const weights = await weightsOf('llama');
     const initializers: OnnxTensorInput[] = [];

@@ -27,7 +27,7 @@ describe('correlations', () => {
 
 describe('pairs', () => {
   it('of the benchmark, with quotes as they are and columns beyond', () => {
-    const line = 'main-news\tMSRpar\t2012\t7\t3.200\tHe said "no.\tShe said "yes".\tlicence\n';
+    const line = 'main-news\tMSRpar\t2012\t7\t3.200\tHe said "no.\tShe said "yes".\tlicense\n';
     expect(parseSentencePairs('f', line)).toEqual([{ score: 3.2, first: 'He said "no.', second: 'She said "yes".' }]);
   });
 

@@ -72,7 +72,7 @@ function jsonParts(source: string, field: string, line: string): unknown[] {
 export async function evaluateSts(
   model: EmbeddingModel,
   pairs: readonly SentencePair[],
-  options: Omit<EmbedOptions, 'normalise'> = {},
+  options: Omit<EmbedOptions, 'normalize'> = {},
 ): Promise<StsReport> {
   if (pairs.length < 2) {
     throw new ArgumentError({ argument: 'pairs', expected: 'at least two', actual: String(pairs.length) });
@@ -81,7 +81,7 @@ export async function evaluateSts(
   for (const { first, second } of pairs) {
     for (const text of [first, second]) if (!rows.has(text)) rows.set(text, rows.size);
   }
-  const embedded = await model.embedTexts([...rows.keys()], { ...options, normalise: true });
+  const embedded = await model.embedTexts([...rows.keys()], { ...options, normalize: true });
   const vectorOf = (text: string): Float32Array => embedded[rows.get(text) as number]?.vector as Float32Array;
   const cosines = pairs.map(({ first, second }) => dot(vectorOf(first), vectorOf(second)));
   const scores = pairs.map(({ score }) => score);

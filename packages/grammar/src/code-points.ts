@@ -10,7 +10,7 @@ export const allCodePoints: CodePoints = [
 ];
 
 /** The set of any ranges. */
-export function normalise(ranges: readonly CodePointRange[]): CodePoints {
+export function normalize(ranges: readonly CodePointRange[]): CodePoints {
   const pieces: [number, number][] = [];
   for (const [first, last] of ranges) {
     for (const [lowest, highest] of allCodePoints) {
@@ -38,7 +38,7 @@ export function complement(set: CodePoints): CodePoints {
     next = last + 1;
   }
   if (next <= maxCodePoint) gaps.push([next, maxCodePoint]);
-  return normalise(gaps);
+  return normalize(gaps);
 }
 
 export function intersect(a: CodePoints, b: CodePoints): CodePoints {

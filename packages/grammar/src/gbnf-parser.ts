@@ -4,7 +4,7 @@
  * classes, `.`, `* + ? {m} {m,} {m,n}`, escapes and comments. Names may have underscores, and a line may begin with `|`.
  */
 import { CapacityError, FormatError } from '@winnow/tensor';
-import { allCodePoints, complement, normalise } from './code-points.js';
+import { allCodePoints, complement, normalize } from './code-points.js';
 import { maxCodePoint, type CodePointRange, type Grammar, type GrammarNode } from './grammar.js';
 
 /** Groups in groups: deeper ones are more likely an attack than a grammar, and the parser recurses. */
@@ -117,7 +117,7 @@ export function parseGrammar(text: string, root = 'root'): Grammar {
       ranges.push([first, last]);
     }
     position++;
-    const set = normalise(ranges);
+    const set = normalize(ranges);
     return { kind: 'class', ranges: isNegated ? complement(set) : set };
   }
 

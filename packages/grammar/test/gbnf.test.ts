@@ -11,7 +11,7 @@ import {
   type GrammarMatcher,
   type GrammarNode,
 } from '../src/index.js';
-import { recognises } from './recogniser.js';
+import { recognizes } from './recognizer.js';
 import { maskIds, sampleText, textOf, vocabularyOf } from './vocabulary.js';
 
 const bytes = vocabularyOf([]);
@@ -67,7 +67,7 @@ test.each([
   for (const text of accepted) expect([text, matches(grammar, text)]).toEqual([text, true]);
   for (const text of refused) expect([text, matches(grammar, text)]).toEqual([text, false]);
   for (const text of [...accepted, ...refused]) {
-    expect([text, recognises(parseGrammar(grammar), text)]).toEqual([text, accepted.includes(text)]);
+    expect([text, recognizes(parseGrammar(grammar), text)]).toEqual([text, accepted.includes(text)]);
   }
 });
 
@@ -186,14 +186,14 @@ const grammars: fc.Arbitrary<Grammar> = (() => {
 describe('random grammars', () => {
   const texts = fc.array(fc.constantFrom('a', 'b', 'c', 'é', '😀'), { maxLength: 6 }).map((chars) => chars.join(''));
 
-  test('bytes match exactly what the slow recogniser matches', () => {
+  test('bytes match exactly what the slow recognizer matches', () => {
     fc.assert(
       fc.property(grammars, fc.array(texts, { minLength: 8, maxLength: 8 }), (grammar, inputs) => {
         const tokens = createTokenGrammar({ grammar, trie: bytes.trie, endTokens: [bytes.endToken] });
         for (const input of inputs) {
           const matcher = tokens.start();
           const isMatch = [...new TextEncoder().encode(input)].every((byte) => matcher.accept(byte)) && matcher.canEnd;
-          expect([input, isMatch]).toEqual([input, recognises(grammar, input)]);
+          expect([input, isMatch]).toEqual([input, recognizes(grammar, input)]);
         }
       }),
       { numRuns: 400 },
@@ -205,7 +205,7 @@ describe('random grammars', () => {
       fc.property(grammars, fc.array(texts, { minLength: 4, maxLength: 4 }), (grammar, inputs) => {
         const again = parseGrammar(formatGrammar(grammar), 'r0');
         expect(formatGrammar(again)).toBe(formatGrammar(parseGrammar(formatGrammar(again), 'r0')));
-        for (const input of inputs) expect(recognises(again, input)).toBe(recognises(grammar, input));
+        for (const input of inputs) expect(recognizes(again, input)).toBe(recognizes(grammar, input));
       }),
       { numRuns: 200 },
     );
@@ -249,7 +249,7 @@ describe('texts under a mask', () => {
     '😀',
   ]);
 
-  test('always parse, by the recogniser and by JSON.parse', () => {
+  test('always parse, by the recognizer and by JSON.parse', () => {
     const rng = createRng(5);
     const grammar = parseGrammar(json);
     const tokens = createTokenGrammar({ grammar, trie: vocabulary.trie, endTokens: [vocabulary.endToken] });
@@ -258,7 +258,7 @@ describe('texts under a mask', () => {
       const { text, isEnded } = sampleText(tokens.start(), vocabulary, () => rng.nextFloat());
       if (!isEnded) continue;
       numEnded++;
-      if (text.length < 200) expect([text, recognises(grammar, text)]).toEqual([text, true]);
+      if (text.length < 200) expect([text, recognizes(grammar, text)]).toEqual([text, true]);
       expect(typeof JSON.parse(text)).toBe('object');
     }
     expect(numEnded).toBeGreaterThan(50);

@@ -6,7 +6,7 @@ export interface WinnowEmbeddingsFields extends EmbeddingsParams {
   /** A loaded model. It stays with who loaded it. */
   model: EmbeddingModel;
   /** Whether vectors get length 1. Default true, unless the model is made for dot products of vectors as they are. */
-  normalise?: boolean;
+  normalize?: boolean;
   /** Only so many of the first dimensions, of Matryoshka models. */
   dimensions?: number;
   /** What to do with texts beyond the model's context. Default `error`. */
@@ -24,11 +24,11 @@ export class WinnowEmbeddings extends Embeddings {
   readonly #prompts: Readonly<Record<'query' | 'document', string | undefined>>;
 
   constructor(fields: WinnowEmbeddingsFields) {
-    const { model, normalise, dimensions, overflow, queryPrompt, documentPrompt, ...rest } = fields;
+    const { model, normalize, dimensions, overflow, queryPrompt, documentPrompt, ...rest } = fields;
     super(rest);
     this.model = model;
     this.#options = {
-      ...(normalise === undefined ? {} : { normalise }),
+      ...(normalize === undefined ? {} : { normalize }),
       ...(dimensions === undefined ? {} : { dimensions }),
       ...(overflow === undefined ? {} : { overflow }),
     };

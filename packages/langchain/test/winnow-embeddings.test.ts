@@ -25,8 +25,8 @@ describe('WinnowEmbeddings', () => {
   });
 
   test('options of the engine', async () => {
-    const plain = new WinnowEmbeddings({ model, normalise: false, documentPrompt: 'text: ', queryPrompt: '' });
-    const [expected] = await model.embed(['text: a'], { normalise: false });
+    const plain = new WinnowEmbeddings({ model, normalize: false, documentPrompt: 'text: ', queryPrompt: '' });
+    const [expected] = await model.embed(['text: a'], { normalize: false });
     expect(await plain.embedDocuments(['a'])).toEqual([Array.from(expected as Float32Array)]);
     const long = 'word '.repeat(100);
     await expect(plain.embedQuery(long)).rejects.toSatisfy(CapacityError.isInstance);

@@ -48,12 +48,12 @@ export function addAdapters(
     }
   }
   const added: string[] = [];
-  let numRequantised = 0;
+  let numRequantized = 0;
   for (const [name, list] of parts) {
     const pair = joined(list);
     const weight = weights.get(`${name}.weight`) as Weight;
     if (mode === 'merge') {
-      if (dtypeInfo(weight.dtype).isQuantised) numRequantised++;
+      if (dtypeInfo(weight.dtype).isQuantized) numRequantized++;
       weights.set(weight.name, { ...weight, stored: reencodedView(mergedView(weight.stored, pair), weight.dtype) });
       continue;
     }
@@ -63,7 +63,7 @@ export function addAdapters(
     added.push(names.a);
   }
   checkUsed(description, added, adapters);
-  return numRequantised === 0 ? [] : [`${numRequantised} quantised matrices were encoded again to merge adapters`];
+  return numRequantized === 0 ? [] : [`${numRequantized} quantized matrices were encoded again to merge adapters`];
 }
 
 /** Where the parts of a target go: matrices that a file holds as one are several in programs. */
@@ -126,13 +126,13 @@ function fusedParts(weights: ReadonlyMap<string, Weight>, own: string): Weight[]
   return names.flatMap((name) => weights.get(`${name}.weight`) ?? []);
 }
 
-/** Rows of heads whose rotary pairs are halves as neighbours, or back. */
-function permutedRows(b: Float32Array, rank: number, headDim: number, toNeighbours: boolean): Float32Array {
+/** Rows of heads whose rotary pairs are halves as neighbors, or back. */
+function permutedRows(b: Float32Array, rank: number, headDim: number, toNeighbors: boolean): Float32Array {
   const permuted = new Float32Array(b.length);
   const half = headDim / 2;
   for (let row = 0; row < b.length / rank; row++) {
     const at = row % headDim;
-    const from = toNeighbours ? (at % 2) * half + (at >> 1) : at < half ? 2 * at : 2 * (at - half) + 1;
+    const from = toNeighbors ? (at % 2) * half + (at >> 1) : at < half ? 2 * at : 2 * (at - half) + 1;
     const begin = (row - at + from) * rank;
     permuted.set(b.subarray(begin, begin + rank), row * rank);
   }

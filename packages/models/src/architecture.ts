@@ -17,7 +17,7 @@ export interface ModelFile {
 /** Everything about a model that can embed but its weights' values. */
 export interface EmbedderDescription {
   readonly config: DecoderConfig;
-  /** A map of its own, which `quantiseWeights` and `addAdapter` change before programs are built. */
+  /** A map of its own, which `quantizeWeights` and `addAdapter` change before programs are built. */
   readonly weights: Map<string, Weight>;
   /** Small tables that the programs need and no file holds, by name: f32, filled in after loading. */
   readonly constants: ReadonlyMap<string, Float32Array>;

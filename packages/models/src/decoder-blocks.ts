@@ -102,7 +102,7 @@ export interface AttentionOptions extends Pick<AttentionRequest, 'window' | 'sof
   /** Default: `1 / sqrt(headDim)`. */
   readonly scale?: number;
   /** What is done to the heads `[T, N, H]` of q and of k before they are rotated; `name` is `attn_q` or `attn_k`. */
-  readonly normaliseHeads?: (name: string, heads: ProgramTensor) => ProgramTensor;
+  readonly normalizeHeads?: (name: string, heads: ProgramTensor) => ProgramTensor;
 }
 
 /** Grouped-query attention of inputs that are normed already: projections, rotation, attention, output projection. */
@@ -110,13 +110,13 @@ export function attentionBlock(
   step: DecoderStep,
   layer: number,
   x: ProgramTensor,
-  { rotary, scale, window, softCap, normaliseHeads }: AttentionOptions,
+  { rotary, scale, window, softCap, normalizeHeads }: AttentionOptions,
 ): ProgramTensor {
   const { b, config, positions } = step;
   const { numHeads, numKvHeads, headDim } = config;
   const heads = (name: string, count: number): ProgramTensor => {
     const raw = b.reshape(linear(step, `blk.${layer}.${name}`, x), ['T', count, headDim]);
-    return normaliseHeads === undefined || name === 'attn_v' ? raw : normaliseHeads(`blk.${layer}.${name}`, raw);
+    return normalizeHeads === undefined || name === 'attn_v' ? raw : normalizeHeads(`blk.${layer}.${name}`, raw);
   };
   const rotate = (raw: ProgramTensor, at: ProgramTensor): ProgramTensor =>
     rotary === undefined ? raw : rotary.rotate(step, raw, at);

@@ -22,7 +22,7 @@ export interface ExpertConfig {
   readonly sharedFfnDim: number;
   readonly score: 'softmax' | 'sigmoid';
   /** Whether the weights of the chosen experts are made to sum to 1. */
-  readonly normalise: boolean;
+  readonly normalize: boolean;
   /** What the weights are multiplied with. */
   readonly scale: number;
   /** Whether each layer has experts. */

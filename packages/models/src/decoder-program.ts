@@ -282,14 +282,14 @@ export function embedTokens({ b, weight }: DecoderStep, scale = 1): ProgramTenso
 }
 
 /**
- * Closes a program: the rows whose logits are wanted, through `normalise` and the output matrix, to the outputs `logits`
+ * Closes a program: the rows whose logits are wanted, through `normalize` and the output matrix, to the outputs `logits`
  * `[R, V]`, `argMax` `[R]`, `logSumExp` `[R]`, `topValues` and `topIndices` `[R, K]`.
  * @param softCap bound of the logits; 0 for none
  */
 export function endDecoder(
   step: DecoderStep,
   hidden: ProgramTensor,
-  normalise: (rows: ProgramTensor) => ProgramTensor,
+  normalize: (rows: ProgramTensor) => ProgramTensor,
   topK: number,
   softCap = 0,
 ): void {
@@ -297,7 +297,7 @@ export function endDecoder(
   b.setLayer(-1);
   const rows = b.activation('gather-rows', { x: hidden, rows: b.scalar('outputRows', ['R']) });
   const output = config.isTied ? weight('token_embd.weight') : weight('output.weight');
-  const x = normalise(rows);
+  const x = normalize(rows);
   const plain = b.activation('matmul', { x, weight: output, bias: optionalWeight('output.bias') });
   const product = addAdapted(step, 'output', x, plain);
   const logits = softCap === 0 ? product : b.activation('soft-cap', { x: product }, { cap: softCap });

@@ -66,11 +66,11 @@ export function beginEmbedding(
   return beginDecoder(parts, options, true);
 }
 
-/** Closes a program that embeds. @param normalise the norm after the last layer, which goes row by row */
+/** Closes a program that embeds. @param normalize the norm after the last layer, which goes row by row */
 export function endEmbedding(
   { b, contextLengths }: DecoderStep,
   hidden: ProgramTensor,
-  normalise: (rows: ProgramTensor) => ProgramTensor,
+  normalize: (rows: ProgramTensor) => ProgramTensor,
   pooling: Pooling,
 ): void {
   b.setLayer(-1);
@@ -79,5 +79,5 @@ export function endEmbedding(
   const pool = (x: ProgramTensor): ProgramTensor => b.activation('pool-rows', { x, ...runs }, { kind });
   // one row of a text needs no norm of the others
   const takesOne = kind === 'first' || kind === 'last';
-  b.output('embeddings', takesOne ? normalise(pool(hidden)) : pool(normalise(hidden)));
+  b.output('embeddings', takesOne ? normalize(pool(hidden)) : pool(normalize(hidden)));
 }

@@ -21,7 +21,7 @@ import type { WeightRequest } from './weights.js';
 const maxExperts = 65536;
 
 /** What an architecture does with its router's scores, when the file does not say. */
-export type Routing = Pick<ExpertConfig, 'score' | 'normalise'>;
+export type Routing = Pick<ExpertConfig, 'score' | 'normalize'>;
 
 /** Values of `expert_gating_func`. */
 const gatingFunctions: Readonly<Record<number, ExpertConfig['score']>> = { 1: 'softmax', 2: 'sigmoid' };
@@ -45,7 +45,7 @@ export function expertsFromGguf(
     ffnDim: fields.count(key('expert_feed_forward_length'), ffnDim),
     sharedFfnDim: hasSharedExpert ? fields.count(key('expert_shared_feed_forward_length'), ffnDim) : 0,
     score,
-    normalise: fields.boolean(key('expert_weights_norm'), routing.normalise),
+    normalize: fields.boolean(key('expert_weights_norm'), routing.normalize),
     scale: scale === 0 ? 1 : scale,
     layers: layersFrom(numLayers, (layer) => layer >= numDense),
   });
@@ -69,7 +69,7 @@ export function expertsFromHub(
   { numLayers }: DecoderConfig,
   {
     score,
-    normalise,
+    normalize,
     count = 'num_experts',
     size = 'moe_intermediate_size',
     hasSharedExpert = false,
@@ -83,7 +83,7 @@ export function expertsFromHub(
     ffnDim: fields.count(size),
     sharedFfnDim: hasSharedExpert ? fields.count('shared_expert_intermediate_size') : 0,
     score,
-    normalise: fields.boolean('norm_topk_prob', normalise),
+    normalize: fields.boolean('norm_topk_prob', normalize),
     scale: scale === undefined ? 1 : fields.number(scale, 1),
     layers: layersFrom(numLayers, isExpertLayer ?? sparseLayers(fields)),
   });
@@ -263,12 +263,12 @@ function route(
   { b, weight, optionalWeight }: DecoderStep,
   layer: number,
   x: ProgramTensor,
-  { numChosen, score, normalise, scale }: ExpertConfig,
+  { numChosen, score, normalize, scale }: ExpertConfig,
 ): Record<'ids' | 'weights', ProgramTensor> {
   const own = `blk.${layer}`;
   const logits = b.activation('matmul', { x, weight: weight(`${own}.ffn_gate_inp.weight`) });
   const bias = optionalWeight(`${own}.exp_probs_b.bias`);
-  const routed = b.append('expert-route', { logits, bias }, { k: numChosen, score, normalize: normalise, scale });
+  const routed = b.append('expert-route', { logits, bias }, { k: numChosen, score, normalize: normalize, scale });
   return routed as Record<'ids' | 'weights', ProgramTensor>;
 }
 

@@ -71,7 +71,7 @@ export const gemma3: Architecture = {
         rotary: config.windowedLayers?.[layer] === true ? localRotary : rotary,
         scale,
         window: windowOf(config, layer),
-        normaliseHeads: (name, heads) => rmsNorm(step, `${name}_norm`, heads),
+        normalizeHeads: (name, heads) => rmsNorm(step, `${name}_norm`, heads),
       })),
       softCap: finalCap,
     });

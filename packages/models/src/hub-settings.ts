@@ -67,7 +67,7 @@ export function configFromHub(file: ModelFile, decoder: HubDecoder): RotaryDecod
 /** The same for models with learned positions. */
 export function unrotatedFromHub({ fields, store }: ModelFile, decoder: HubDecoder): DecoderConfig {
   if (fields.has('quantization_config')) {
-    throw fields.refusal('quantization_config', 'unquantised weights', fields.raw('quantization_config'));
+    throw fields.refusal('quantization_config', 'unquantized weights', fields.raw('quantization_config'));
   }
   refuseSettings(fields, neutralValues, decoder.known);
   const { epsilon = ['rms_norm_eps', 1e-6], activation = ['hidden_act', 'silu'], names = {} } = decoder;

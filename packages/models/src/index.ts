@@ -28,13 +28,13 @@ export { addTransposedMatrices, downRowsName, feedForwardNames } from './feed-fo
 export { embeddingBlockSize, type EmbeddingProgramOptions, type Pooling } from './embedding-program.js';
 export { Fields } from './fields.js';
 export {
-  checkQuantiseType,
-  quantisedDType,
-  quantiseTypes,
-  quantiseWeights,
+  checkQuantizeType,
+  quantizedDType,
+  quantizeTypes,
+  quantizeWeights,
   type KeptWeight,
-  type QuantiseOptions,
-} from './quantise.js';
+  type QuantizeOptions,
+} from './quantize.js';
 export { addAdapters, type ScaledLora } from './add-adapters.js';
 export { readLora, type Lora, type LoraFile, type LoraPart } from './lora.js';
 export { reencodedView } from './reencoded-view.js';

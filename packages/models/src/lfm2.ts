@@ -45,7 +45,7 @@ export async function describeLfm2(file: ModelFile): Promise<ModelDescription> {
         ? convolution(step, layer, normed, numTaps)
         : attentionBlock(step, layer, normed, {
             rotary,
-            normaliseHeads: (name, heads) => rmsNorm(step, `${name}_norm`, heads),
+            normalizeHeads: (name, heads) => rmsNorm(step, `${name}_norm`, heads),
           });
       const x = add(step, input, mixed);
       return add(step, x, feedForward(step, layer, rmsNorm(step, `blk.${layer}.ffn_norm`, x)));
@@ -77,7 +77,7 @@ function convolution(step: DecoderStep, layer: number, x: ProgramTensor, numTaps
   return linear(step, `${own}.out_proj`, b.activation('multiply', { a: y as ProgramTensor, b: after }));
 }
 
-const routing = { score: 'sigmoid', normalise: true } as const;
+const routing = { score: 'sigmoid', normalize: true } as const;
 
 async function settingsFromGguf(file: ModelFile): Promise<Settings> {
   const { fields } = file;

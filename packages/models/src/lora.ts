@@ -121,7 +121,7 @@ async function readPart(
 async function readValues(source: string, tensor: StoredTensor, signal?: AbortSignal): Promise<Float32Array> {
   const { name, dtype, shape, sizeBytes } = tensor;
   const numValues = numElements(shape);
-  const isFloat = dtypeInfo(dtype).isQuantised || ['f32', 'f16', 'bf16', 'f64'].includes(dtype);
+  const isFloat = dtypeInfo(dtype).isQuantized || ['f32', 'f16', 'bf16', 'f64'].includes(dtype);
   if (!isFloat || numValues > maxFactorValues) {
     throw refusal(source, name, `expected at most ${maxFactorValues} numbers, got ${numValues} as ${dtype}`);
   }

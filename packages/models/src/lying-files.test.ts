@@ -92,7 +92,7 @@ test.each([
   ],
   [{ rope_scaling: [] }, /expected a JSON object, got a list of 0/],
   [{ sliding_window: 1e12, model_type: 'mistral' }, undefined],
-  [{ quantization_config: { quant_method: 'gptq', bits: 4 } }, /quantization_config: expected unquantised weights/],
+  [{ quantization_config: { quant_method: 'gptq', bits: 4 } }, /quantization_config: expected unquantized weights/],
 ])('config.json: %o', async (changes, message) => {
   const described = describeHub(changes);
   if (message === undefined) {

@@ -1,6 +1,6 @@
 /**
- * Mixtral (arXiv:2401.04088): the Llama block with a mixture of experts for the FFN, whose weights are normalised. GGUF
- * files call it `llama` with a number of experts; their rotary pairs are neighbours.
+ * Mixtral (arXiv:2401.04088): the Llama block with a mixture of experts for the FFN, whose weights are normalized. GGUF
+ * files call it `llama` with a number of experts; their rotary pairs are neighbors.
  */
 import type { DecoderArchitecture, ModelFile } from './architecture.js';
 import { describeDecoder, preNormLayer, rmsNorm } from './decoder-blocks.js';
@@ -44,7 +44,7 @@ export function hasExperts({ format, fields }: ModelFile): boolean {
 }
 
 async function settingsOf(file: ModelFile): Promise<{ config: RotaryDecoderConfig; experts: ExpertConfig }> {
-  const routing = { score: 'softmax', normalise: true } as const;
+  const routing = { score: 'softmax', normalize: true } as const;
   const { fields } = file;
   if (file.format === 'gguf') {
     const decoder = { architecture: 'llama', norm: 'rms', layout: 'neighbors', known: ['expert_count'] } as const;

@@ -14,7 +14,7 @@ import { rotaryOf } from './rotary.js';
 import { collectWeights, type WeightRequest } from './weights.js';
 import type { ProgramTensor } from '@winnow/ops';
 
-const routing = { score: 'softmax', normalise: false } as const;
+const routing = { score: 'softmax', normalize: false } as const;
 
 export const olmoe: Architecture = {
   name: 'olmoe',
@@ -43,7 +43,7 @@ export const olmoe: Architecture = {
       norm: rmsNorm,
       attention: (_index, step) => ({
         rotary,
-        normaliseHeads: (name, heads) => normaliseAll(step, name, heads),
+        normalizeHeads: (name, heads) => normalizeAll(step, name, heads),
       }),
       feedForward: feedForwardOf(experts),
     });
@@ -52,7 +52,7 @@ export const olmoe: Architecture = {
 };
 
 /** All heads `[T, N, H]` of a token as one vector. */
-function normaliseAll(step: DecoderStep, name: string, heads: ProgramTensor): ProgramTensor {
+function normalizeAll(step: DecoderStep, name: string, heads: ProgramTensor): ProgramTensor {
   const [, numHeads, headDim] = heads.shape as [string, number, number];
   const flat = step.b.reshape(heads, ['T', numHeads * headDim]);
   return step.b.reshape(rmsNorm(step, `${name}_norm`, flat), heads.shape);

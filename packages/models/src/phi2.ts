@@ -31,7 +31,7 @@ export const phi2: Architecture = {
         const normed = layerNorm(step, `blk.${layer}.attn_norm`, x);
         const attended = attentionBlock(step, layer, normed, {
           rotary,
-          ...(hasHeadNorms ? { normaliseHeads: (name, heads) => layerNorm(step, `${name}_norm`, heads) } : {}),
+          ...(hasHeadNorms ? { normalizeHeads: (name, heads) => layerNorm(step, `${name}_norm`, heads) } : {}),
         });
         return add(step, add(step, x, attended), plainFeedForward(step, layer, normed));
       },

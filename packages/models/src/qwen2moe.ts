@@ -13,7 +13,7 @@ import { withQwenWindow } from './qwen2.js';
 import { rotaryOf } from './rotary.js';
 import { collectWeights } from './weights.js';
 
-const routing = { score: 'softmax', normalise: false } as const;
+const routing = { score: 'softmax', normalize: false } as const;
 
 export const qwen2moe: Architecture = {
   name: 'qwen2moe',

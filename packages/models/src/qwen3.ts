@@ -32,7 +32,7 @@ export const qwen3: Architecture = {
       attention: (index, step) => ({
         rotary,
         window: windowOf(config, index),
-        normaliseHeads: (name, heads) => rmsNorm(step, `${name}_norm`, heads),
+        normalizeHeads: (name, heads) => rmsNorm(step, `${name}_norm`, heads),
       }),
     });
     return describeDecoder({ config, weights, rotaries: [rotary], norm: rmsNorm, layer });

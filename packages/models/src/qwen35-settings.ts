@@ -25,7 +25,7 @@ export interface Qwen35Settings {
   readonly experts: ExpertConfig | undefined;
 }
 
-const routing = { score: 'softmax', normalise: true } as const;
+const routing = { score: 'softmax', normalize: true } as const;
 
 export async function settingsFromGguf(file: ModelFile, architecture: string): Promise<Qwen35Settings> {
   const { fields } = file;

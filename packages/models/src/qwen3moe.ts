@@ -1,4 +1,4 @@
-/** Qwen 3 with experts (arXiv:2505.09388): the Qwen 3 block, whose FFN is a mixture of experts with normalised weights. */
+/** Qwen 3 with experts (arXiv:2505.09388): the Qwen 3 block, whose FFN is a mixture of experts with normalized weights. */
 import type { Architecture, ModelFile } from './architecture.js';
 import { describeDecoder, preNormLayer, rmsNorm } from './decoder-blocks.js';
 import { windowOf, type ExpertConfig, type RotaryDecoderConfig } from './decoder-config.js';
@@ -22,15 +22,15 @@ export const qwen3moe: Architecture = {
     const config = isHub
       ? withQwenWindow(file, configFromHub(file, hub))
       : await configFromGguf(file, { architecture: 'qwen3moe', norm: 'rms', known: ['expert_count'] });
-    // GGUF files do not say whether weights are normalised: llama.cpp does it, the default of config.json is not to
+    // GGUF files do not say whether weights are normalized: llama.cpp does it, the default of config.json is not to
     const experts = isHub
       ? expertsFromHub(file, config, {
           score: 'softmax',
-          normalise: false,
+          normalize: false,
           // the name in files of transformers 5
           count: file.fields.has('num_experts') ? 'num_experts' : 'num_local_experts',
         })
-      : expertsFromGguf(file, config, { score: 'softmax', normalise: true });
+      : expertsFromGguf(file, config, { score: 'softmax', normalize: true });
     const weights = collectWeights(file.store, requests(file, config, experts), (name) =>
       isDerivedTensor(name, config),
     );
@@ -40,7 +40,7 @@ export const qwen3moe: Architecture = {
       attention: (index, step) => ({
         rotary,
         window: windowOf(config, index),
-        normaliseHeads: (name, heads) => rmsNorm(step, `${name}_norm`, heads),
+        normalizeHeads: (name, heads) => rmsNorm(step, `${name}_norm`, heads),
       }),
       feedForward: feedForwardOf(experts),
     });

@@ -47,7 +47,7 @@ export const stablelm: Architecture = {
     const weights = collectWeights(file.store, tensors, (name) => isDerivedTensor(name, config));
     const rotary = rotaryOf(file.fields, config.rope);
     const attention = (step: DecoderStep): AttentionOptions =>
-      variant.hasHeadNorms ? { rotary, normaliseHeads: (name, heads) => normEachHead(step, name, heads) } : { rotary };
+      variant.hasHeadNorms ? { rotary, normalizeHeads: (name, heads) => normEachHead(step, name, heads) } : { rotary };
     return describeDecoder({
       config,
       weights,

@@ -148,7 +148,7 @@ test.each(['stacked', 'one by one', 'gate and up fused'])('in a GGUF file, %s', 
   expect(worstDifference(found, plain(await expected()))).toBe(0);
 });
 
-test('weights that are not normalised, or scaled, are others', async () => {
+test('weights that are not normalized, or scaled, are others', async () => {
   const other = { ...settings, norm_topk_prob: false };
   const found = await runModel(modelFile('safetensors', other, weights), tokens);
   expect(worstDifference(found, plain(await expected()))).toBeGreaterThan(1e-3);

@@ -44,7 +44,7 @@ backend, from both formats, with the prompt in steps of 1, 7 and all tokens. Of 
 \`modern-bert\`) it has vectors of texts, under the same limit.
 
 Weights are read in every type that [ops.md](ops.md) lists: f32, f16, bf16 and the block formats from GGUF files, f32, f16,
-bf16 and f64 from folders. Quantised folders (\`quantization_config\`) are refused. ONNX exports in folders give the same
+bf16 and f64 from folders. Quantized folders (\`quantization_config\`) are refused. ONNX exports in folders give the same
 weights, of 8 and 4 bits too; see [conversion](guides/conversion.md), also for adapters and for converting.
 
 ## Known limits

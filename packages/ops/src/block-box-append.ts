@@ -1,7 +1,7 @@
 import { checkSummaries } from './block-mean-append.js';
 import { cacheDTypes, f32Only, i32Only } from './dtypes.js';
 import type { OpSpec } from './op-spec.js';
-import { eachSummarised, summaryDims } from './summary-append.js';
+import { eachSummarized, summaryDims } from './summary-append.js';
 
 /**
  * Keeps, for every page of `S / G` slots, the box of its keys (least and largest of each component) and the largest norm of
@@ -32,7 +32,7 @@ export const blockBoxAppend: OpSpec = {
   check: ({ keys, counts }) => checkSummaries('block-box-append', Number(keys[2]), Number(counts[1])),
   bindReference({ inputs: { slots, keys, values }, outputs: { counts, keyMin, keyMax, valueNorms } }) {
     const { headDim } = summaryDims(keys, values);
-    return eachSummarised(slots, keys, values, counts, {
+    return eachSummarized(slots, keys, values, counts, {
       reset(summary) {
         keyMin.data.fill(Infinity, summary * headDim, (summary + 1) * headDim);
         keyMax.data.fill(-Infinity, summary * headDim, (summary + 1) * headDim);

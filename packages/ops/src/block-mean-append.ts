@@ -2,7 +2,7 @@ import { ShapeError } from '@winnow/tensor';
 import { cacheDTypes, f32Only, i32Only } from './dtypes.js';
 import { checkBlockSize } from './kv-view.js';
 import type { OpSpec } from './op-spec.js';
-import { eachSummarised, summaryDims } from './summary-append.js';
+import { eachSummarized, summaryDims } from './summary-append.js';
 
 /**
  * Keeps the mean of the keys and of the values of every block up to date, block by block of `S / G` slots, G of them in a
@@ -38,7 +38,7 @@ export const blockMeanAppend: OpSpec = {
     const move = (means: Float32Array | Int32Array | Uint8Array, begin: number, row: Float32Array, n: number): void => {
       for (let i = 0; i < row.length; i++) means[begin + i] += (row[i] - means[begin + i]) / n;
     };
-    return eachSummarised(slots, keys, values, counts, {
+    return eachSummarized(slots, keys, values, counts, {
       reset(summary) {
         keyMeans.data.fill(0, summary * headDim, (summary + 1) * headDim);
         valueMeans.data.fill(0, summary * valueDim, (summary + 1) * valueDim);

@@ -8,12 +8,12 @@ const rounded = (values: readonly number[] | undefined): number[] => (values ?? 
 describe('expert-route', () => {
   const logits = floats([0, Math.log(3), Math.log(2)], 1, 3);
 
-  it('takes a softmax over all experts, whose chosen part may be normalised and scaled', () => {
+  it('takes a softmax over all experts, whose chosen part may be normalized and scaled', () => {
     const plain = runOp('expert-route', { logits }, { k: 2 });
     expect(plain['ids']).toEqual([1, 2]);
     expect(plain['weights']?.map((w) => w.toFixed(6))).toEqual(['0.500000', '0.333333']);
-    const normalised = runOp('expert-route', { logits }, { k: 2, normalize: true, scale: 10 });
-    expect(normalised['weights']?.map((w) => w.toFixed(5))).toEqual(['6.00000', '4.00000']);
+    const normalized = runOp('expert-route', { logits }, { k: 2, normalize: true, scale: 10 });
+    expect(normalized['weights']?.map((w) => w.toFixed(5))).toEqual(['6.00000', '4.00000']);
   });
 
   it('chooses with the bias and weighs without it', () => {

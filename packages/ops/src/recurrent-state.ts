@@ -4,7 +4,7 @@
  * that is negative, and leaves the new state in row `stateTo[b]`. Both are often the same row. With another target the
  * source stays as it was, and is a snapshot that a later step can start from again; none of this copies by itself.
  *
- * The tokens of a sequence are neighbours in a step, in order. Sequences without tokens change nothing. No row may be the
+ * The tokens of a sequence are neighbors in a step, in order. Sequences without tokens change nothing. No row may be the
  * target of two sequences, or the target of one and the source of another.
  */
 import { i32Only } from './dtypes.js';

@@ -4,7 +4,7 @@ import { floats, ints, runOp } from '../test/run-op.js';
 const quarter = Math.PI / 2;
 
 describe('rope', () => {
-  it('turns neighbours or halves by a quarter', () => {
+  it('turns neighbors or halves by a quarter', () => {
     const inputs = {
       x: floats([1, 2, 3, 4, 5, 6], 1, 1, 6),
       positions: ints([1], 1),

@@ -10,7 +10,7 @@ export interface SummaryKeeper {
 }
 
 /** The function of a record: every token of the step goes into the summary of its slot, as it is stored. */
-export function eachSummarised(
+export function eachSummarized(
   slots: TensorView,
   keys: TensorView,
   values: TensorView,

@@ -66,7 +66,7 @@ test.each(sameBytes)('%s: encodes to the bytes of llama.cpp', (dtype) => {
   expect(out.findIndex((byte, index) => byte !== golden.bytes[index])).toBe(-1);
 });
 
-// Both minimise a squared error over the same codes, ours unweighted, so ours cannot be the larger one but for where
+// Both minimize a squared error over the same codes, ours unweighted, so ours cannot be the larger one but for where
 // the two searches stop; 2 % is what separates two good searches, and far less than a wrong scale costs.
 test.each(searched)('%s: the error of our blocks is at most 1.02 of that of llama.cpp', (dtype) => {
   const golden = goldenOf(dtype);

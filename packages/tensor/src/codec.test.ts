@@ -186,14 +186,14 @@ test('round trips of block formats stay within the bound of the format: q6_K', (
 });
 
 describe('special blocks', () => {
-  const quantised = encodable.filter((dtype) => dtypeInfo(dtype).isQuantised);
+  const quantized = encodable.filter((dtype) => dtypeInfo(dtype).isQuantized);
 
-  test.each(quantised)('%s: zeros decode to zeros', (dtype) => {
+  test.each(quantized)('%s: zeros decode to zeros', (dtype) => {
     const { out } = roundTrip(dtype, new Float32Array(512));
     expect(out.every((x) => x === 0)).toBe(true);
   });
 
-  test.each(quantised)('%s: values of every size give finite values', (dtype) => {
+  test.each(quantized)('%s: values of every size give finite values', (dtype) => {
     for (const scale of [1e-45, 1e-38, 1e-9, 1e9, 3e38]) {
       for (const sign of [1, -1]) {
         const values = Float32Array.from({ length: 256 }, (_, i) => sign * scale * (i % 7 === 0 ? 1 : 0.25));
@@ -203,7 +203,7 @@ describe('special blocks', () => {
     }
   });
 
-  test.each(quantised)('%s: refuses NaN and infinity', (dtype) => {
+  test.each(quantized)('%s: refuses NaN and infinity', (dtype) => {
     const values = new Float32Array(256);
     const out = new Uint8Array(sizeOf(dtype, 256));
     for (const bad of [NaN, Infinity, -Infinity]) {

@@ -177,7 +177,7 @@ export function encode(dtype: DType, values: Float32Array, out: Uint8Array, opti
   const encodeBlocks = encoder(dtype);
   checkRange(op, 'values to read', valueOffset, numValues, values.length);
   checkRange(op, 'bytes to write', byteOffset, sizeOf(dtype, numValues), out.length);
-  if (dtypeInfo(dtype).isQuantised) checkFinite(values, valueOffset, numValues);
+  if (dtypeInfo(dtype).isQuantized) checkFinite(values, valueOffset, numValues);
   encodeBlocks(values, valueOffset, out, byteOffset, numValues);
 }
 

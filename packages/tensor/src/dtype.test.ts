@@ -8,7 +8,7 @@ test('names, numbers and infos agree', () => {
     expect(info.name).toBe(name);
     expect(dtypeOfGgmlType(info.ggmlType)).toBe(name);
     expect(isDType(name)).toBe(true);
-    expect(info.isQuantised).toBe(info.blockSize > 1);
+    expect(info.isQuantized).toBe(info.blockSize > 1);
     expect(sizeOf(name, info.blockSize * 3)).toBe(info.blockBytes * 3);
   }
   expect(new Set(dtypes).size).toBe(32);

@@ -45,7 +45,7 @@ export interface DTypeInfo {
   readonly blockBytes: number;
   /** Number of the type in GGUF files. */
   readonly ggmlType: number;
-  readonly isQuantised: boolean;
+  readonly isQuantized: boolean;
 }
 
 // name: [values per block, bytes per block, GGUF type number]; figures from ggml-common.h and ggml.h of llama.cpp
@@ -87,7 +87,7 @@ const table: Readonly<Record<DType, readonly [number, number, number]>> = {
 const infos: ReadonlyMap<string, DTypeInfo> = new Map(
   Object.entries(table).map(([name, [blockSize, blockBytes, ggmlType]]) => [
     name,
-    Object.freeze({ name: name as DType, blockSize, blockBytes, ggmlType, isQuantised: blockSize > 1 }),
+    Object.freeze({ name: name as DType, blockSize, blockBytes, ggmlType, isQuantized: blockSize > 1 }),
   ]),
 );
 const byGgmlType: ReadonlyMap<number, DTypeInfo> = new Map([...infos.values()].map((info) => [info.ggmlType, info]));

@@ -84,7 +84,7 @@ test('a cause is kept', () => {
   expect(cases[4][0].cause).toBe(cause);
 });
 
-test('errors of another copy of the package are recognised, other values are not', () => {
+test('errors of another copy of the package are recognized, other values are not', () => {
   const foreign = Object.assign(new Error('x'), { [Symbol.for('winnow.error')]: true });
   expect(WinnowError.isInstance(foreign)).toBe(true);
   for (const value of [new Error('x'), null, undefined, { code: 'shape' }, { [Symbol.for('winnow.error')]: true }]) {

@@ -19,7 +19,7 @@ export type WinnowErrorCode =
 const brand: symbol = Symbol.for('winnow.error');
 
 /**
- * Root of all errors thrown on purpose. `WinnowError.isInstance` also recognises errors of another copy of this
+ * Root of all errors thrown on purpose. `WinnowError.isInstance` also recognizes errors of another copy of this
  * package, which `instanceof` does not.
  */
 export class WinnowError extends Error {

@@ -22,8 +22,8 @@ function ordinal(bits: number): number {
 /** Nearest by search: the finite pattern with the least distance, the even one of two. Overflow threshold per format. */
 function expectNearest(x: number, bits: number, toFloat: (bits: number) => number): void {
   const distance = Math.abs(toFloat(bits) - x);
-  for (const neighbour of [ordinal(bits) - 1, ordinal(bits) + 1]) {
-    const value = toFloat(neighbour < 0 ? 0x8000 | -neighbour : neighbour);
+  for (const neighbor of [ordinal(bits) - 1, ordinal(bits) + 1]) {
+    const value = toFloat(neighbor < 0 ? 0x8000 | -neighbor : neighbor);
     const other = Math.abs(value - x);
     if (Number.isNaN(value)) continue;
     expect(distance <= other).toBe(true);
@@ -87,7 +87,7 @@ test('binary16: rounds to the nearest, even for ties', () => {
   );
 });
 
-test('binary16: rounds ties between all neighbours to even', () => {
+test('binary16: rounds ties between all neighbors to even', () => {
   const wrong: number[] = [];
   for (let bits = 0; bits < 0x7bff; bits++) {
     const tie = (halfToFloat(bits) + halfToFloat(bits + 1)) / 2;

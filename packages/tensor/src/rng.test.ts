@@ -93,7 +93,7 @@ describe('distribution', () => {
     for (const count of counts) expect(Math.abs(count - expected)).toBeLessThan(6 * Math.sqrt(expected * (6 / 7)));
   });
 
-  test('nextInt rejects what would favour small results', () => {
+  test('nextInt rejects what would favor small results', () => {
     // With bound 3 * 2^30, a plain remainder would return results below 2^30 half of the time instead of a third.
     const rng = createRng(14);
     const bound = 3 * 2 ** 30;

@@ -95,7 +95,7 @@ function rngOver(s: Uint32Array): Rng {
       if (!Number.isInteger(bound) || bound < 1 || bound > 2 ** 32) {
         throw new ArgumentError({ argument: 'bound', expected: 'an integer from 1 to 2^32', actual: String(bound) });
       }
-      // Numbers from here on would favour the small results.
+      // Numbers from here on would favor the small results.
       const limit = 2 ** 32 - (2 ** 32 % bound);
       for (;;) {
         const drawn = nextUint32();

@@ -15,7 +15,7 @@ export type NumberArray =
 
 /** Strides and offset of a view, in elements. */
 export interface StridedViewOptions {
-  /** Distance between neighbours along each axis; may be 0 or negative. Default: row-major. */
+  /** Distance between neighbors along each axis; may be 0 or negative. Default: row-major. */
   readonly strides?: readonly number[];
   /** Index in `data` of the element at [0, 0, ...]. Default 0. */
   readonly offset?: number;

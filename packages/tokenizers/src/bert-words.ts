@@ -11,7 +11,7 @@ export interface BertWordOptions {
   readonly stripAccents: boolean;
 }
 
-/** Cuts and normalises texts; remembers what it does with each character. */
+/** Cuts and normalizes texts; remembers what it does with each character. */
 export class BertWords {
   readonly #options: BertWordOptions;
   // Normal form of each code point seen beyond ASCII; '' for one that is dropped.

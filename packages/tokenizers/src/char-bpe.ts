@@ -13,7 +13,7 @@ import type { WordModel } from './words.js';
 /** Pairs remembered by `ScoreRules` before it starts afresh. */
 const MAX_PAIRS = 1 << 18;
 
-/** SentencePiece: any two neighbours whose texts together are a token merge, the one with the best score first. */
+/** SentencePiece: any two neighbors whose texts together are a token merge, the one with the best score first. */
 export class ScoreRules implements MergeRules {
   readonly #symbols: SymbolTable;
   // Rank of each token: position of its score among the distinct scores, best first.

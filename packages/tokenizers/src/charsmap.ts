@@ -1,5 +1,5 @@
 /**
- * SentencePiece's precompiled normalisation table: a double-array trie over UTF-8 bytes from source to replacement.
+ * SentencePiece's precompiled normalization table: a double-array trie over UTF-8 bytes from source to replacement.
  * Layout: u32 size of the trie in bytes, the trie (u32 units, little-endian), then replacements ending in a zero byte.
  * Unit: bits 0-7 label (with bit 31: a value), bit 8 has a value child, bit 9 wide offset, bits 10-30 offset.
  * https://github.com/google/sentencepiece/blob/273449044caa593c2fd7ef7550cac3f7d0ab4f84/src/normalizer.cc

@@ -188,7 +188,7 @@ describe('unigram', () => {
     expect(ids(tokenizer, '   ')).toEqual([]);
   });
 
-  it('applies the normalisation table, but not to user-defined tokens', () => {
+  it('applies the normalization table, but not to user-defined tokens', () => {
     const tokenizer = tokenizerFromGguf({ ...vocabulary, precompiledCharsmap: testCharsmap() });
     expect(ids(tokenizer, 'ab\t\u00bd')).toEqual([3, 7, 3, 8, 9, 10]);
     expect(ids(tokenizer, '\ufb00<x>')).toEqual([3, 12, 11]);

@@ -45,7 +45,7 @@ export interface GgufVocabulary {
   /** WordPiece: default `true`; accents follow `lowercase` when absent. */
   readonly lowercase?: boolean;
   readonly stripAccents?: boolean;
-  /** SentencePiece's normalisation table (unigram). */
+  /** SentencePiece's normalization table (unigram). */
   readonly precompiledCharsmap?: Uint8Array;
   /** `general.name` and `general.architecture`: a few models strip whitespace around special tokens by name. */
   readonly modelName?: string;

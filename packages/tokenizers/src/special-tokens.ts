@@ -9,7 +9,7 @@ import { Trie } from './trie.js';
 export interface SpecialToken {
   readonly id: number;
   readonly text: string;
-  /** Recognised even when special tokens are not parsed (user-defined words). */
+  /** Recognized even when special tokens are not parsed (user-defined words). */
   readonly always: boolean;
   /** White space before / after the token in the text belongs to it. */
   readonly leftStrip: boolean;

@@ -43,7 +43,7 @@ export interface UnknownRule {
   readonly byteIds: Int32Array | undefined;
   /** Id when bytes do not help either; `undefined`: the character is dropped. */
   readonly unkId: number | undefined;
-  /** Neighbouring unknown characters share one id. */
+  /** Neighboring unknown characters share one id. */
   readonly fuse: boolean;
 }
 

@@ -7,7 +7,7 @@ export interface EncodeOptions {
   /**
    * Text that spells a special token (`<|im_start|>`) becomes that one id. Default `true`. With `false` it is
    * tokenized like any other text, which is the safe choice for text of strangers. User-defined tokens (added words,
-   * not control tokens) are recognised in both cases.
+   * not control tokens) are recognized in both cases.
    */
   readonly parseSpecialTokens?: boolean;
 }

@@ -1,4 +1,4 @@
-/** Normalisation before unigram in GGUF terms: the table of the vocabulary, then spaces as U+2581. */
+/** Normalization before unigram in GGUF terms: the table of the vocabulary, then spaces as U+2581. */
 import { Charsmap } from './charsmap.js';
 import { Trie } from './trie.js';
 

@@ -21,7 +21,7 @@ function added(id: number, content: string, flags: Json = {}): Json {
 /**
  * @param pairs the vocabulary of `pairVocabulary`
  * @param words spellings for the unigram and WordPiece cases, byte-level (those of the demo model)
- * @param charsmap base64 of a normalisation table
+ * @param charsmap base64 of a normalization table
  */
 export function jsonCases(
   { tokens, merges }: { readonly tokens: readonly string[]; readonly merges: readonly string[] },

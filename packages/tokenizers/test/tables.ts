@@ -1,4 +1,4 @@
-/** Builds SentencePiece normalisation tables for tests; see `cases.ts`. */
+/** Builds SentencePiece normalization tables for tests; see `cases.ts`. */
 
 interface TrieNode {
   readonly children: Map<number, TrieNode>;

@@ -121,12 +121,12 @@ describe('sum of the tests', () => {
   const preset = join(repoFolder, 'packages', 'test-utils', 'vitest.mjs');
   const reports = join('node_modules', '.vitest-report.json');
 
-  async function summarise(folder: string): Promise<{ total: object; lines: string[] }> {
+  async function summarize(folder: string): Promise<{ total: object; lines: string[] }> {
     const module = (await import(join(repoFolder, 'scripts/bootstrap/test.mjs'))) as {
-      summarise(folders: string[], print: (line: string) => void): object;
+      summarize(folders: string[], print: (line: string) => void): object;
     };
     const lines: string[] = [];
-    return { total: module.summarise([folder], (line) => lines.push(line)), lines };
+    return { total: module.summarize([folder], (line) => lines.push(line)), lines };
   }
 
   function runTests(files: Files): { folder: string; code: number; output: string } {
@@ -148,7 +148,7 @@ describe('sum of the tests', () => {
       'src/b.test.ts': "throw new Error('broken file');\n",
     });
     expect(code).not.toBe(0);
-    const { total, lines } = await summarise(folder);
+    const { total, lines } = await summarize(folder);
     expect(total).toEqual({ passed: 1, failed: 2, skipped: 1 });
     expect(lines.join('\n')).toContain('skipped 1: needs data c');
   });
@@ -156,7 +156,7 @@ describe('sum of the tests', () => {
   it('fails a package without tests, and counts a missing report as a failure', async () => {
     expect(runTests({ 'src/a.ts': '' }).code).not.toBe(0);
     const empty = createFolder({ 'a.txt': '' });
-    expect((await summarise(empty)).total).toEqual({ passed: 0, failed: 1, skipped: 0 });
+    expect((await summarize(empty)).total).toEqual({ passed: 0, failed: 1, skipped: 0 });
   });
 
   it('fails a test that writes to the console', () => {
@@ -174,6 +174,6 @@ describe('sum of the tests', () => {
 
   it('counts a report without any test as a failure', async () => {
     const folder = createFolder({ [reports]: { testResults: [] } });
-    expect((await summarise(folder)).total).toEqual({ passed: 0, failed: 1, skipped: 0 });
+    expect((await summarize(folder)).total).toEqual({ passed: 0, failed: 1, skipped: 0 });
   });
 });

@@ -49,7 +49,7 @@ describe('published archive', () => {
     });
   });
 
-  it('catches tests in the archive and a missing licence', async () => {
+  it('catches tests in the archive and a missing license', async () => {
     const folder = createLibrary(libraryFiles('low', { files: ['dist', 'src'] }));
     writeFileSync(join(folder, 'dist/index.js'), '');
     await withArchive(folder, (archive) => {

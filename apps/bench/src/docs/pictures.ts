@@ -39,7 +39,7 @@ export async function timeOverContext(read: ReadResults): Promise<string> {
     name,
     // where a file has several runs, the latest is the first
     points: decodeTimes(read(file).runs[0]?.figures ?? [], isPeer ? peer : undefined),
-    style: { colour: isPeer ? other : winnow, isDashed },
+    style: { color: isPeer ? other : winnow, isDashed },
   });
   return drawPicture({
     ...{

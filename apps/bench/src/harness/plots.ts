@@ -16,8 +16,8 @@ export interface PlotTitle {
 export interface PlotLine {
   readonly name: string;
   readonly points: readonly (readonly [x: number, y: number])[];
-  /** Default: solid, in the next colour. */
-  readonly style?: { readonly colour: string; readonly isDashed: boolean };
+  /** Default: solid, in the next color. */
+  readonly style?: { readonly color: string; readonly isDashed: boolean };
 }
 
 /** A plot with its points. */
@@ -82,7 +82,7 @@ export function drawLines({ title, x, y, isLogarithmic = false, lines }: PlotDat
       ...{ name, type: 'line', symbolSize: 6, data: points },
       ...(style === undefined
         ? {}
-        : { itemStyle: { color: style.colour }, lineStyle: { type: style.isDashed ? 'dashed' : 'solid' } }),
+        : { itemStyle: { color: style.color }, lineStyle: { type: style.isDashed ? 'dashed' : 'solid' } }),
     })),
   });
 }

@@ -21,7 +21,7 @@ import { displayName } from '../model-location.js';
 import { locateModel } from '../open-model.js';
 import { readText } from '../read-text.js';
 import { checkpointFile, checkWritable, sidecarSuffix, writeSidecar } from '../sparse-files.js';
-import { formatReports, formatSummary, percent, summarise, type SparseSummary } from '../sparse-report.js';
+import { formatReports, formatSummary, percent, summarize, type SparseSummary } from '../sparse-report.js';
 import { addGroup, choiceOption, flag, numberOption, numberRules } from '../flags/builders.js';
 import { describe } from '../flags/help.js';
 import {
@@ -182,7 +182,7 @@ async function printReport(
   { path, sizeBytes, sidecar, divergence }: CalibrationResult,
 ): Promise<void> {
   const reports = sidecar.layers.map(({ report }) => report);
-  const summary = summarise(sidecar.layers, reports, flags.sparsityMaxActive);
+  const summary = summarize(sidecar.layers, reports, flags.sparsityMaxActive);
   if (flags.json === true) {
     const layers = sidecar.layers.map((layer) => ({
       layer: layer.layer,

@@ -70,7 +70,7 @@ async function convert(
     ...(flags.type === undefined ? {} : { type: flags.type }),
     ...(flags.splitSize === undefined ? {} : { splitSizeBytes: flags.splitSize }),
     overwrite: flags.force === true,
-    allowRequantise: flags.allowRequantize === true,
+    allowRequantize: flags.allowRequantize === true,
     signal,
     onProgress: ({ writtenBytes, totalBytes }) => progress.show('convert', writtenBytes, totalBytes, 'bytes'),
   });

@@ -64,7 +64,7 @@ async function embed(modelName: string | undefined, flags: EmbedFlags, context: 
   await using model = await openEmbeddingModel(modelName, flags, context);
   const embedded = await model.embedTexts(texts, {
     ...embedOptionsOf(flags),
-    ...(flags.normalize ? {} : { normalise: false }),
+    ...(flags.normalize ? {} : { normalize: false }),
     signal,
     onProgress: ({ embeddedTexts, totalTexts }) => progress.show('embed', embeddedTexts, totalTexts, 'tokens'),
   });

@@ -19,7 +19,7 @@ import { displayName } from '../model-location.js';
 import { locateModel, openModel } from '../open-model.js';
 import { readText } from '../read-text.js';
 import { openSidecar } from '../sparse-files.js';
-import { formatReports, formatSummary, percent, summarise } from '../sparse-report.js';
+import { formatReports, formatSummary, percent, summarize } from '../sparse-report.js';
 import { openEmbeddingModel, type EmbeddingFlags } from '../flags/embedding.js';
 import { contextOf, type SparseFlags, type LoadFlags } from '../flags/load.js';
 
@@ -81,7 +81,7 @@ export async function evaluateSidecar(
       onProgress: (what, done, total) => progress.show(what, done, total, 'tokens'),
     });
     progress.clear();
-    const summary = summarise(sidecar.layers, result.layers, flags.sparsityMaxActive);
+    const summary = summarize(sidecar.layers, result.layers, flags.sparsityMaxActive);
     const name = displayName(modelName, dense.name);
     if (flags.json === true) {
       await out.write(formatJson({ model: name, sidecar: flags.sparsity, summary, ...result }));
@@ -128,7 +128,7 @@ async function evaluateEmbeddings(
     });
     progress.clear();
     const name = displayName(modelName, dense.name);
-    const summary = summarise(sidecar.layers, result.layers, flags.sparsityMaxActive);
+    const summary = summarize(sidecar.layers, result.layers, flags.sparsityMaxActive);
     await out.write(
       flags.json === true
         ? formatJson({ model: name, sidecar: flags.sparsity, summary, ...result })

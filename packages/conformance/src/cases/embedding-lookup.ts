@@ -13,7 +13,7 @@ function lookupCase(dtype: DType, hiddenDim: number, tokens: readonly number[], 
     create(rng, { unit, tiny }) {
       const table = randomTensor(rng, dtype, [6, hiddenDim]);
       const rows = numbersOf(table);
-      const decoding = dtypeInfo(dtype).isQuantised ? 4 * unit : 0;
+      const decoding = dtypeInfo(dtype).isQuantized ? 4 * unit : 0;
       const y = close(tokens.length * hiddenDim, (i) => {
         const begin = tokens[Math.floor(i / hiddenDim)] * hiddenDim;
         const value = rows[begin + (i % hiddenDim)] * Math.fround(scale);

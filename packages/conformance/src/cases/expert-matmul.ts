@@ -61,7 +61,7 @@ function expertCase(
           sum += term;
           magnitude += Math.abs(term);
         }
-        const numRoundings = numInputs + 2 + (dtypeInfo(dtype).isQuantised ? 2 : 0);
+        const numRoundings = numInputs + 2 + (dtypeInfo(dtype).isQuantized ? 2 : 0);
         return [sum, numRoundings * (unit * magnitude + tiny)];
       });
       const inputs = { x, ids: ints([numTokens, numChoices], ids, 0), weight };

@@ -34,7 +34,7 @@ function matmulCase(dtype: DType, shape: MatmulShape, hasBias: boolean, content 
           sum += term;
           magnitude += Math.abs(term);
         }
-        const numRoundings = numInputs + 2 + (dtypeInfo(dtype).isQuantised ? 2 : 0);
+        const numRoundings = numInputs + 2 + (dtypeInfo(dtype).isQuantized ? 2 : 0);
         return [sum, numRoundings * (unit * magnitude + tiny)];
       });
       return { inputs: { x, weight, ...(hasBias ? { bias } : {}) }, expected: { y } };

@@ -50,7 +50,7 @@ function combineCase(dtype: DType, shape: CombineShape): KernelCase {
           sum += term;
           magnitude += Math.abs(term);
         }
-        const numRoundings = count + 1 + Math.floor(count / neuronGroup) + (dtypeInfo(dtype).isQuantised ? 2 : 0);
+        const numRoundings = count + 1 + Math.floor(count / neuronGroup) + (dtypeInfo(dtype).isQuantized ? 2 : 0);
         return [sum, numRoundings * (unit * magnitude + tiny)];
       });
       return {

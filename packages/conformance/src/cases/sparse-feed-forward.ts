@@ -68,7 +68,7 @@ function blockCase(dtype: DType, kind: ActivationKind, shape: BlockShape): Kerne
     // the bounds of products, activations and sums one after the other
     create(rng, arithmetic) {
       const { unit, tiny } = arithmetic;
-      const ofDecoding = dtypeInfo(dtype).isQuantised ? 2 : 0;
+      const ofDecoding = dtypeInfo(dtype).isQuantized ? 2 : 0;
       // small, since weights of some types are large: gates are to be where activations bend
       const x = gaussian(rng, [numTokens, width], 1 / 16, 0);
       const weight = randomTensor(rng, dtype, [numRows, 3, width]);

@@ -40,7 +40,7 @@ function sparseCase(dtype: DType, shape: SparseShape, bias: 'none' | 'by row' | 
           sum += term;
           magnitude += Math.abs(term);
         }
-        const numRoundings = numInputs + 2 + (dtypeInfo(dtype).isQuantised ? 2 : 0);
+        const numRoundings = numInputs + 2 + (dtypeInfo(dtype).isQuantized ? 2 : 0);
         return [sum, numRoundings * (unit * magnitude + tiny)];
       });
       const inputs = { x, weight, rows: ints([numNeurons], rows), count: ints([1], [count]) };

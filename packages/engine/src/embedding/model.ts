@@ -23,7 +23,7 @@ import {
 
 export interface EmbedOptions {
   /** Whether vectors get length 1. Default true, unless the model is made for dot products of vectors as they are. */
-  readonly normalise?: boolean;
+  readonly normalize?: boolean;
   /** Default `error`. */
   readonly overflow?: TextOverflow;
   /** Only so many of the first dimensions, of Matryoshka models. Default: what the model says, else all. */
@@ -157,7 +157,7 @@ export class TextEmbedder implements EmbeddingModel {
     options: EmbedOptions = {},
   ) => {
     this.#checkOpen();
-    const { overflow = 'error', normalise = this.#parts.settings.normalises, signal, onProgress } = options;
+    const { overflow = 'error', normalize = this.#parts.settings.normalizes, signal, onProgress } = options;
     checkOverflow(overflow);
     const dimensions = this.#dimensionsOf(options.dimensions);
     const prompt = this.#promptOf(options);
@@ -168,7 +168,7 @@ export class TextEmbedder implements EmbeddingModel {
       const check = (): void => this.#checkOpen();
       const run = new EmbeddingRun(this.#step, texts, this.config.hiddenDim, { check, signal, onProgress });
       return (await run.embed()).map((text) => ({
-        vector: vectorOf(text, dimensions, normalise),
+        vector: vectorOf(text, dimensions, normalize),
         numTokens: text.numTokens,
         numChunks: text.chunks.length,
         numDroppedTokens: text.numDroppedTokens,
@@ -280,10 +280,10 @@ export class TextEmbedder implements EmbeddingModel {
 }
 
 /** The mean of a text's vectors, cut to `dimensions`, with norm 1 if asked for. */
-function vectorOf({ sum, numTokens }: EmbeddedText, dimensions: number, normalise: boolean): Float32Array {
+function vectorOf({ sum, numTokens }: EmbeddedText, dimensions: number, normalize: boolean): Float32Array {
   let squares = 0;
   for (let i = 0; i < dimensions; i++) squares += ((sum[i] as number) / numTokens) ** 2;
-  const divisor = normalise ? numTokens * Math.max(Math.sqrt(squares), minNorm) : numTokens;
+  const divisor = normalize ? numTokens * Math.max(Math.sqrt(squares), minNorm) : numTokens;
   return Float32Array.from({ length: dimensions }, (_, i) => (sum[i] as number) / divisor);
 }
 

@@ -8,7 +8,7 @@ export interface EmbeddingSettings {
   /** Tokens of a text that the model was made for. */
   readonly recommendedSize: number | undefined;
   readonly isLowerCased: boolean;
-  readonly normalises: boolean;
+  readonly normalizes: boolean;
   readonly prompts: Readonly<Record<string, string>>;
   readonly defaultPrompt: string;
   /** Pooling would have to leave the tokens of the prompt out. */
@@ -40,7 +40,7 @@ export function embeddingSettings(
     pooling: sentence?.pooling === undefined ? storedPooling(file) : poolingOf(sentence.pooling),
     recommendedSize: sentence?.bertConfig?.optionalInteger('max_seq_length'),
     isLowerCased: sentence?.bertConfig?.optionalBoolean('do_lower_case') ?? false,
-    normalises: hasNorm || config?.optionalString('similarity_fn_name') !== 'dot',
+    normalizes: hasNorm || config?.optionalString('similarity_fn_name') !== 'dot',
     prompts,
     defaultPrompt: defaultName === undefined ? '' : namedPrompt(prompts, defaultName),
     skipsPrompt: sentence?.pooling?.optionalBoolean('include_prompt') === false,

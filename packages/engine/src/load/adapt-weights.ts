@@ -1,7 +1,7 @@
 /** What is done to the weights of a model between its file and the memory: quantized, or adapted. */
 import {
   addAdapters,
-  quantiseWeights,
+  quantizeWeights,
   type EmbedderDescription,
   type KeptWeight,
   type ModelFile,
@@ -43,7 +43,7 @@ export async function adaptWeights(
   const { weights, config } = description;
   const add = (): string[] => (adapters.length === 0 ? [] : addAdapters(description, format, adapters, adapterMode));
   const merged = adapterMode === 'merge' ? add() : [];
-  const kept = quantize === undefined ? [] : quantiseWeights(weights, { dtype: quantize, isTied: config.isTied });
+  const kept = quantize === undefined ? [] : quantizeWeights(weights, { dtype: quantize, isTied: config.isTied });
   const added = adapterMode === 'merge' ? [] : add();
   return [...merged, ...(quantize === undefined ? [] : keptNotices(kept, quantize)), ...added];
 }

@@ -73,7 +73,7 @@ function kindOf({ label }: ConfigurationReport): string {
   return label.split(/[:,]/, 1)[0] ?? label;
 }
 
-const colours = '#1f77b4 #d62728 #2ca02c #9467bd #ff7f0e #17becf #8c564b #e377c2 #7f7f7f #bcbd22 #393b79 #637939'.split(
+const colors = '#1f77b4 #d62728 #2ca02c #9467bd #ff7f0e #17becf #8c564b #e377c2 #7f7f7f #bcbd22 #393b79 #637939'.split(
   ' ',
 );
 
@@ -91,7 +91,7 @@ function draw(chart: EChartsCoreOption, { width = 900, height = 520 }: PlotOptio
   try {
     view.setOption({
       animation: false,
-      color: colours,
+      color: colors,
       backgroundColor: '#ffffff',
       grid: { left: 72, right: 250, top: 48, bottom: 56 },
       legend: { orient: 'vertical', right: 8, top: 48, itemWidth: 18, textStyle: { fontSize: 10 } },

@@ -1,4 +1,4 @@
-/** Kept positions as one SVG: a row per layer and KV head, the prompt to the right. Runs of equal colour are one rectangle. */
+/** Kept positions as one SVG: a row per layer and KV head, the prompt to the right. Runs of equal color are one rectangle. */
 import type { KeptMap } from '../attention/kept-map.js';
 import { escapeXml } from './escape-xml.js';
 
@@ -12,9 +12,9 @@ const top = 64;
 const rowHeight = 12;
 const chartWidth = 768;
 
-/** Colours by share: none, up to 1/16, 1/8, 1/4, 1/2, 1; the first is not drawn. */
+/** Colors by share: none, up to 1/16, 1/8, 1/4, 1/2, 1; the first is not drawn. */
 const bounds = [0, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1] as const;
-const colours = ['#f4f4f4', '#d4e4f2', '#9ecae1', '#4a98c9', '#1764ab', '#08306b'] as const;
+const colors = ['#f4f4f4', '#d4e4f2', '#9ecae1', '#4a98c9', '#1764ab', '#08306b'] as const;
 
 /** A complete SVG document. */
 export function drawKeptMaps({ title, maps }: DrawKeptOptions): string {
@@ -42,10 +42,10 @@ export function drawKeptMaps({ title, maps }: DrawKeptOptions): string {
 }
 
 function legend(): string {
-  const items = colours.map((colour, i) => {
+  const items = colors.map((color, i) => {
     const text = i === 0 ? 'never' : `up to ${bounds[i] === 1 ? 'always' : `1/${1 / (bounds[i] as number)}`}`;
     const x = left + i * 84;
-    return `<rect x="${x}" y="34" width="10" height="10" fill="${colour}"/><text x="${x + 14}" y="43">${text}</text>`;
+    return `<rect x="${x}" y="34" width="10" height="10" fill="${color}"/><text x="${x + 14}" y="43">${text}</text>`;
   });
   return `<g><text x="12" y="43">kept in memory</text>${items.join('')}</g>`;
 }
@@ -66,11 +66,11 @@ function drawRow({ layer, head, shares }: KeptMap, y: number, layerAbove: number
     begin = end;
   }
   const caption = `${layer === layerAbove ? '' : `layer ${layer ?? '?'}, `}head ${head}`;
-  const runs = [...paths].map(([level, list]) => `<path fill="${colours[level] as string}" d="${list.join('')}"/>`);
+  const runs = [...paths].map(([level, list]) => `<path fill="${colors[level] as string}" d="${list.join('')}"/>`);
   return `<text x="${left - 6}" y="${y + rowHeight - 3}" text-anchor="end">${caption}</text>${runs.join('')}`;
 }
 
-/** Index of the colour; -1 where nothing could be kept. */
+/** Index of the color; -1 where nothing could be kept. */
 function levelOf(share: number): number {
   return Number.isNaN(share) ? -1 : bounds.findIndex((bound) => share <= bound + 1e-6);
 }

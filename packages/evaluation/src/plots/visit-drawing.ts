@@ -1,5 +1,5 @@
 /**
- * Visit maps as one SVG, a panel per head. Cells are drawn as runs of equal colour, so that a panel takes kilobytes; a
+ * Visit maps as one SVG, a panel per head. Cells are drawn as runs of equal color, so that a panel takes kilobytes; a
  * plotting library would write a rectangle for every cell.
  */
 import type { VisitMap } from '../attention/visit-map.js';
@@ -19,9 +19,9 @@ const headHeight = 74;
 
 /** Levels of mass, by powers of four below all of a query's mass. */
 const levels = [1 / 4, 1 / 16, 1 / 64, 1 / 256] as const;
-const visitedColours = ['#08306b', '#2171b5', '#6baed6', '#b8d4ea', '#e6eef6'] as const;
-const missedColours = ['#7f0000', '#d7301f', '#fc8d59', '#fdd0a2'] as const;
-const summarizedColour = '#d9ead3';
+const visitedColors = ['#08306b', '#2171b5', '#6baed6', '#b8d4ea', '#e6eef6'] as const;
+const missedColors = ['#7f0000', '#d7301f', '#fc8d59', '#fdd0a2'] as const;
+const summarizedColor = '#d9ead3';
 
 /** A complete SVG document. */
 export function drawVisits({ title, maps, columns = defaultColumns(maps) }: DrawVisitsOptions): string {
@@ -50,15 +50,15 @@ function defaultColumns(maps: readonly VisitMap[]): number {
 }
 
 function legend(): string {
-  const items: [colour: string, text: string][] = [
-    [visitedColours[0], 'visited, over a quarter of the mass'],
-    [visitedColours[2], 'visited, little mass'],
-    [summarizedColour, 'only in a landmark'],
-    [missedColours[1], 'not visited, but dense attention looks there'],
+  const items: [color: string, text: string][] = [
+    [visitedColors[0], 'visited, over a quarter of the mass'],
+    [visitedColors[2], 'visited, little mass'],
+    [summarizedColor, 'only in a landmark'],
+    [missedColors[1], 'not visited, but dense attention looks there'],
   ];
   let x = gap;
-  const parts = items.map(([colour, text]) => {
-    const part = `<rect x="${x}" y="36" width="10" height="10" fill="${colour}"/><text x="${x + 14}" y="45">${text}</text>`;
+  const parts = items.map(([color, text]) => {
+    const part = `<rect x="${x}" y="36" width="10" height="10" fill="${color}"/><text x="${x + 14}" y="45">${text}</text>`;
     x += 22 + 4.9 * text.length;
     return part;
   });
@@ -72,18 +72,18 @@ function panel(map: VisitMap, x: number, y: number): string {
   const runs = new Map<string, string[]>();
   for (let row = 0; row < size; row++) {
     for (let begin = 0; begin <= row;) {
-      const colour = colourOf(map, row * size + begin);
+      const color = colorOf(map, row * size + begin);
       let end = begin + 1;
-      while (end <= row && colourOf(map, row * size + end) === colour) end++;
-      if (colour !== undefined) {
-        const list = runs.get(colour) ?? [];
+      while (end <= row && colorOf(map, row * size + end) === color) end++;
+      if (color !== undefined) {
+        const list = runs.get(color) ?? [];
         list.push(`M${begin} ${row}h${end - begin}v1H${begin}z`);
-        runs.set(colour, list);
+        runs.set(color, list);
       }
       begin = end;
     }
   }
-  const paths = [...runs].map(([colour, list]) => `<path fill="${colour}" d="${list.join('')}"/>`);
+  const paths = [...runs].map(([color, list]) => `<path fill="${color}" d="${list.join('')}"/>`);
   const caption = `${name}, head ${head}`;
   const figures = `${share(pairs / densePairs)} of the pairs, ${share(mass)} of the mass`;
   return [
@@ -97,11 +97,11 @@ function panel(map: VisitMap, x: number, y: number): string {
 }
 
 /** Missed mass wins over visited mass where it is more. */
-function colourOf({ visited, summarized, visitedMass, missedMass }: VisitMap, cell: number): string | undefined {
+function colorOf({ visited, summarized, visitedMass, missedMass }: VisitMap, cell: number): string | undefined {
   const missed = levelOf(missedMass[cell]);
-  if (missed < levels.length && missedMass[cell] > visitedMass[cell]) return missedColours[missed];
-  if (visited[cell] > 0) return visitedColours[levelOf(visitedMass[cell])];
-  return summarized[cell] > 0 ? summarizedColour : undefined;
+  if (missed < levels.length && missedMass[cell] > visitedMass[cell]) return missedColors[missed];
+  if (visited[cell] > 0) return visitedColors[levelOf(visitedMass[cell])];
+  return summarized[cell] > 0 ? summarizedColor : undefined;
 }
 
 /** Index of the first level that is reached; `levels.length` for none. */

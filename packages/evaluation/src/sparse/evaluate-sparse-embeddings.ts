@@ -47,7 +47,7 @@ export async function evaluateSparseEmbeddings(
   const withSignal = signal === undefined ? {} : { signal };
   const samples = texts.map((text) => dense.encodeText(text).slice(0, dense.contextSize));
   const layers = await measureSidecar(dense.feedForward, sidecar, { backend, samples, ...withSignal });
-  const embedding = { normalise: true, overflow: 'truncate', ...withSignal } as const;
+  const embedding = { normalize: true, overflow: 'truncate', ...withSignal } as const;
   const cosines: number[] = [];
   for (const [index, text] of texts.entries()) {
     const [[exact], [tested]] = [await dense.embed([text], embedding), await sparse.embed([text], embedding)];

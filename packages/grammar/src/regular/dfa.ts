@@ -1,6 +1,6 @@
 /** Deterministic finite automata over characters, for patterns, lengths and names that must not occur. */
 import { CapacityError } from '@winnow/tensor';
-import { allCodePoints, difference, hasCodePoint, intersect, normalise, type CodePoints } from '../code-points.js';
+import { allCodePoints, difference, hasCodePoint, intersect, normalize, type CodePoints } from '../code-points.js';
 
 /** Most states of an automaton: what a pattern of a schema may cost. */
 const maxStates = 20_000;
@@ -91,7 +91,7 @@ export function multipleDfa(divisor: number): Dfa {
       const target = 2 + ((remainder * 10 + digit) % divisor);
       targets.set(target, [...(targets.get(target) ?? []), [0x30 + digit, 0x30 + digit]]);
     }
-    return [...targets].map(([target, on]) => ({ on: normalise(on), target }));
+    return [...targets].map(([target, on]) => ({ on: normalize(on), target }));
   };
   const edges = [[{ on: [[0x2d, 0x2d]] as CodePoints, target: 1 }, ...digits(0)], digits(0)];
   for (let remainder = 0; remainder < divisor; remainder++) edges.push(digits(remainder));

@@ -1,6 +1,6 @@
 /** Regular expressions of ECMAScript as automata. Parsed by @eslint-community/regexpp; see docs/decisions/0012-grammars.md. */
 import { RegExpParser, type AST } from '@eslint-community/regexpp';
-import { allCodePoints, complement, normalise, type CodePoints } from '../code-points.js';
+import { allCodePoints, complement, normalize, type CodePoints } from '../code-points.js';
 import { maxCodePoint, type CodePointRange } from '../grammar.js';
 import { complementDfa, intersectDfa, type Dfa } from './dfa.js';
 import { createNfa, type Nfa } from './nfa.js';
@@ -143,13 +143,13 @@ type Members = AST.Character | AST.CharacterSet | AST.CharacterClass | AST.Chara
 function membersOf(element: Members): CodePoints {
   switch (element.type) {
     case 'Character':
-      return normalise([[element.value, element.value]]);
+      return normalize([[element.value, element.value]]);
     case 'CharacterClassRange':
-      return normalise([[element.min.value, element.max.value]]);
+      return normalize([[element.min.value, element.max.value]]);
     case 'CharacterSet':
       return setOf(element);
     case 'CharacterClass': {
-      const members = normalise(element.elements.flatMap((inner) => [...membersOf(inner)]));
+      const members = normalize(element.elements.flatMap((inner) => [...membersOf(inner)]));
       return element.negate ? complement(members) : members;
     }
     default:
@@ -178,11 +178,11 @@ const lineEnds: readonly CodePointRange[] = [
 ];
 
 function setOf(element: AST.CharacterSet): CodePoints {
-  if (element.kind === 'any') return complement(normalise(lineEnds));
+  if (element.kind === 'any') return complement(normalize(lineEnds));
   const members = (): CodePoints => {
-    if (element.kind === 'digit') return normalise(digits);
-    if (element.kind === 'word') return normalise(words);
-    if (element.kind === 'space') return normalise(spaces);
+    if (element.kind === 'digit') return normalize(digits);
+    if (element.kind === 'word') return normalize(words);
+    if (element.kind === 'space') return normalize(spaces);
     return propertyMembers(element as AST.UnicodePropertyCharacterSet);
   };
   return element.negate ? complement(members()) : members();
@@ -206,5 +206,5 @@ function matchedBy(pattern: RegExp): CodePoints {
     if (previous !== undefined && previous[1] + 1 === codePoint) previous[1] = codePoint;
     else ranges.push([codePoint, codePoint]);
   }
-  return normalise(ranges);
+  return normalize(ranges);
 }

@@ -1,22 +1,22 @@
 /** Parts of JSON texts as parts of grammars. */
-import { difference, intersect, normalise, type CodePoints } from '../code-points.js';
+import { difference, intersect, normalize, type CodePoints } from '../code-points.js';
 import { choice, literal, repeat, ruleReference, sequence, type GrammarNode } from '../grammar.js';
 import type { Dfa } from '../regular/dfa.js';
 
 /** Characters that stand for themselves in a JSON string. */
-const plain: CodePoints = normalise([
+const plain: CodePoints = normalize([
   [0x20, 0x21],
   [0x23, 0x5b],
   [0x5d, 0x10ffff],
 ]);
-const escaped: CodePoints = normalise([
+const escaped: CodePoints = normalize([
   [0, 0x1f],
   [0x22, 0x22],
   [0x5c, 0x5c],
 ]);
 
 function classOf(text: string): GrammarNode {
-  return { kind: 'class', ranges: normalise(Array.from(text, (char) => [char.charCodeAt(0), char.charCodeAt(0)])) };
+  return { kind: 'class', ranges: normalize(Array.from(text, (char) => [char.charCodeAt(0), char.charCodeAt(0)])) };
 }
 
 const hex = classOf('0123456789abcdefABCDEF');

@@ -1,7 +1,7 @@
 /**
  * The code books of the IQ formats. A book is a set of vectors whose elements come from a few levels; read as digits,
  * first element least significant, the vectors are increasing numbers. So a book is stored as the differences between
- * neighbours, one base64url digit each (63 means "63 more, and go on"), and unpacked at first use.
+ * neighbors, one base64url digit each (63 means "63 more, and go on"), and unpacked at first use.
  * Source of the books: https://github.com/ggml-org/llama.cpp/blob/aca2e6ce7909064dbfbf3bd168e9ad3db1826e6c/ggml/src/ggml-common.h
  */
 

@@ -28,7 +28,7 @@ export interface AffineFit {
 const trial = { scale: 0, offset: 0, error: Infinity };
 
 /**
- * Codes `round((x - offset) * inverse)` in [0, maxCode]; then the scale and the offset (at most 0) that minimise the
+ * Codes `round((x - offset) * inverse)` in [0, maxCode]; then the scale and the offset (at most 0) that minimize the
  * squared error for these codes, left in `trial`.
  */
 function tryAffine(

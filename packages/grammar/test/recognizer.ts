@@ -1,7 +1,7 @@
 /** The slow truth: which ends a rule can have in a text, character by character, by sets and fixpoints. */
 import type { Grammar, GrammarNode } from '../src/index.js';
 
-export function recognises({ root, rules }: Grammar, text: string): boolean {
+export function recognizes({ root, rules }: Grammar, text: string): boolean {
   const chars = Array.from(text, (char) => char.codePointAt(0) as number);
   const memo = new Map<string, Set<number>>(); // ends of a rule that begins at a place
   let changed = true;

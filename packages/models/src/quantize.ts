@@ -5,7 +5,7 @@ import { reencodedView } from './reencoded-view.js';
 import type { Weight } from './weights.js';
 
 /** Types that weights can be converted to. */
-export const quantiseTypes: readonly DType[] = weightDTypes.filter(
+export const quantizeTypes: readonly DType[] = weightDTypes.filter(
   (dtype) => canEncode(dtype) && dtype !== 'f64' && !/^i\d/.test(dtype),
 );
 
@@ -16,12 +16,12 @@ export interface KeptWeight {
   readonly reason: string;
 }
 
-export interface QuantiseOptions {
+export interface QuantizeOptions {
   readonly dtype: DType;
   /** The output matrix is the embedding table. */
   readonly isTied: boolean;
   /** Encode blocks of one type as blocks of another, which adds the errors of both. Default false: they stay. */
-  readonly allowRequantise?: boolean;
+  readonly allowRequantize?: boolean;
 }
 
 /** Small matrices that decide much, or that are not read by products. */
@@ -29,9 +29,9 @@ const alwaysFloat =
   /(norm|position_embd|token_types|ffn_gate_inp|ffn_gate_inp_shexp|ssm_conv1d|shortconv\.conv|ssm_alpha|ssm_beta)\.weight$/;
 
 /** @throws {ArgumentError} for a type that weights cannot be converted to */
-export function checkQuantiseType(argument: string, dtype: string): void {
-  if ((quantiseTypes as readonly string[]).includes(dtype)) return;
-  throw new ArgumentError({ argument, expected: quantiseTypes.join(' | '), actual: String(dtype) });
+export function checkQuantizeType(argument: string, dtype: string): void {
+  if ((quantizeTypes as readonly string[]).includes(dtype)) return;
+  throw new ArgumentError({ argument, expected: quantizeTypes.join(' | '), actual: String(dtype) });
 }
 
 /**
@@ -39,14 +39,14 @@ export function checkQuantiseType(argument: string, dtype: string): void {
  * below it, and its own for vectors and for small matrices that decide much (norms, routers, positions, convolutions).
  * @returns a reason when a matrix that should change cannot
  */
-export function quantisedDType(
+export function quantizedDType(
   { name, shape, dtype: own, isFloat }: Pick<Weight, 'name' | 'shape' | 'dtype' | 'isFloat'>,
-  { dtype, isTied, allowRequantise = false }: QuantiseOptions,
+  { dtype, isTied, allowRequantize = false }: QuantizeOptions,
 ): { readonly dtype: DType; readonly reason?: string } {
   if (shape.length < 2 || isFloat === true || alwaysFloat.test(name)) return { dtype: own };
   const isBlocks = (type: DType): boolean => dtypeInfo(type).blockSize > 1;
-  if (isBlocks(own) && isBlocks(dtype) && own !== dtype && !allowRequantise) {
-    return { dtype: own, reason: `quantised as ${own} already` };
+  if (isBlocks(own) && isBlocks(dtype) && own !== dtype && !allowRequantize) {
+    return { dtype: own, reason: `quantized as ${own} already` };
   }
   const rowLength = shape.at(-1) as number;
   const fits = (type: DType): boolean => rowLength % dtypeInfo(type).blockSize === 0;
@@ -66,11 +66,11 @@ export function quantisedDType(
  * @returns the matrices that stay as they are although the type was asked for
  * @throws {ArgumentError} for a type that weights cannot be converted to
  */
-export function quantiseWeights(weights: Map<string, Weight>, options: QuantiseOptions): KeptWeight[] {
-  checkQuantiseType('quantize', options.dtype);
+export function quantizeWeights(weights: Map<string, Weight>, options: QuantizeOptions): KeptWeight[] {
+  checkQuantizeType('quantize', options.dtype);
   const kept: KeptWeight[] = [];
   for (const [name, weight] of weights) {
-    const { dtype, reason } = quantisedDType(weight, options);
+    const { dtype, reason } = quantizedDType(weight, options);
     if (reason !== undefined) kept.push({ name, dtype: weight.dtype, reason });
     if (dtype === weight.dtype) continue;
     const stored = reencodedView(weight.stored, dtype);

@@ -1,7 +1,7 @@
 import type { StoredTensor } from '@winnow/bytes';
 import { ArgumentError, createRng, decode, encode, FormatError, sizeOf, type DType, type Shape } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
-import { quantisedDType, quantiseTypes, quantiseWeights } from './quantise.js';
+import { quantizedDType, quantizeTypes, quantizeWeights } from './quantize.js';
 import { reencodedView } from './reencoded-view.js';
 import { collectWeights } from './weights.js';
 
@@ -47,7 +47,7 @@ async function bytesOf(stored: StoredTensor): Promise<Uint8Array> {
 
 describe('reencodedView', () => {
   for (const from of ['f32', 'f16', 'bf16', 'f64', 'q8_0', 'q4_K'] as const) {
-    for (const to of quantiseTypes) {
+    for (const to of quantizeTypes) {
       test(`${from} as ${to} in pieces of any size equals the whole at once`, async () => {
         const stored = storedTensor('w', from, [3, 512]);
         const view = reencodedView(stored, to);
@@ -88,9 +88,9 @@ describe('reencodedView', () => {
   });
 });
 
-describe('quantisedDType', () => {
+describe('quantizedDType', () => {
   const typeOf = (name: string, shape: Shape, dtype: DType, isTied = false, own: DType = 'f32'): DType =>
-    quantisedDType({ name, shape, dtype: own }, { dtype, isTied }).dtype;
+    quantizedDType({ name, shape, dtype: own }, { dtype, isTied }).dtype;
 
   test('matrices get the type, vectors and deciding matrices keep theirs', () => {
     expect(typeOf('blk.0.attn_q.weight', [256, 256], 'q4_K')).toBe('q4_K');
@@ -111,7 +111,7 @@ describe('quantisedDType', () => {
   });
 });
 
-describe('quantiseWeights', () => {
+describe('quantizeWeights', () => {
   test('says which matrices stay and why', () => {
     const tensors = [
       storedTensor('blk.0.attn_q.weight', 'f32', [4, 64]),
@@ -122,20 +122,20 @@ describe('quantiseWeights', () => {
     const store = { name: 'file', tensors: new Map(tensors.map((t) => [t.name, t])), close: async () => undefined };
     const requests = tensors.map(({ name, shape }) => ({ name, storedName: name, shape }));
     const weights = collectWeights(store, requests);
-    expect(quantiseWeights(weights, { dtype: 'q8_0', isTied: false })).toEqual([
+    expect(quantizeWeights(weights, { dtype: 'q8_0', isTied: false })).toEqual([
       { name: 'blk.0.ffn_up.weight', dtype: 'f32', reason: 'rows of 48 values are no whole blocks of 32' },
-      { name: 'blk.0.ffn_down.weight', dtype: 'q4_0', reason: 'quantised as q4_0 already' },
+      { name: 'blk.0.ffn_down.weight', dtype: 'q4_0', reason: 'quantized as q4_0 already' },
     ]);
     expect([...weights.values()].map(({ dtype }) => dtype)).toEqual(['q8_0', 'f32', 'q4_0', 'f32']);
     expect(weights.get('blk.0.attn_q.weight')?.sizeBytes).toBe(4 * 68);
 
     const again = collectWeights(store, requests);
-    expect(quantiseWeights(again, { dtype: 'q8_0', isTied: false, allowRequantise: true })).toHaveLength(1);
+    expect(quantizeWeights(again, { dtype: 'q8_0', isTied: false, allowRequantize: true })).toHaveLength(1);
     expect(again.get('blk.0.ffn_down.weight')?.dtype).toBe('q8_0');
   });
 
   test('types without an encoder are refused', () => {
-    expect(() => quantiseWeights(new Map(), { dtype: 'q2_K', isTied: false })).toThrow(
+    expect(() => quantizeWeights(new Map(), { dtype: 'q2_K', isTied: false })).toThrow(
       /^quantize: expected f32 \| f16 \| .*q6_K.*, got q2_K$/,
     );
   });

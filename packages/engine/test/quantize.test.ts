@@ -1,8 +1,8 @@
-/** Weights quantised while loading, against a file that was quantised before. */
+/** Weights quantized while loading, against a file that was quantized before. */
 import { memorySink, memorySource } from '@winnow/bytes';
 import { openGguf, writeGguf } from '@winnow/gguf';
 import { openGgufFile } from '@winnow/gguf/node';
-import { quantisedDType } from '@winnow/models';
+import { quantizedDType } from '@winnow/models';
 import { createReferenceBackend } from '@winnow/ops';
 import { ArgumentError, decode, encode, numElements, sizeOf, type DType } from '@winnow/tensor';
 import { expect, test } from 'vitest';
@@ -14,7 +14,7 @@ const path = archPath('llama', 'model.gguf');
 const tokens = [5, 9, 200, 31, 7, 64];
 
 /** The file with its matrices encoded whole. */
-async function quantisedFile(dtype: DType): Promise<Uint8Array> {
+async function quantizedFile(dtype: DType): Promise<Uint8Array> {
   const file = await openGgufFile(path as string);
   const isTied = !file.tensors.has('output.weight');
   const tensors = await Promise.all(
@@ -22,7 +22,7 @@ async function quantisedFile(dtype: DType): Promise<Uint8Array> {
       const data = new Uint8Array(tensor.sizeBytes);
       await tensor.read(data);
       const { name, shape } = tensor;
-      const type = quantisedDType({ name, shape, dtype: tensor.dtype }, { dtype, isTied }).dtype;
+      const type = quantizedDType({ name, shape, dtype: tensor.dtype }, { dtype, isTied }).dtype;
       const values = new Float32Array(numElements(shape));
       decode(tensor.dtype, data, values);
       const encoded = new Uint8Array(sizeOf(type, values.length));
@@ -38,9 +38,9 @@ async function quantisedFile(dtype: DType): Promise<Uint8Array> {
 
 const needs = path === undefined ? ' (needs ../shared/data/goldens)' : '';
 test.skipIf(path === undefined).each(['q8_0', 'q4_0', 'q5_1', 'f16', 'bf16'] as const)(
-  `quantize: %s gives what the quantised file gives${needs}`,
+  `quantize: %s gives what the quantized file gives${needs}`,
   async (dtype) => {
-    const bytes = await quantisedFile(dtype);
+    const bytes = await quantizedFile(dtype);
     const types = [...(await openGguf(memorySource(bytes))).tensors.values()].map((tensor) => tensor.dtype);
     expect(types).toContain(dtype);
     const backend = createReferenceBackend();
@@ -56,7 +56,7 @@ test.skipIf(path === undefined).each(['q8_0', 'q4_0', 'q5_1', 'f16', 'bf16'] as 
   },
 );
 
-test('matrices that cannot be quantised stay and are named', async () => {
+test('matrices that cannot be quantized stay and are named', async () => {
   const model = await loadModel(await tinyFolder(), { backend: createReferenceBackend(), quantize: 'q8_0' });
   expect(model.notices).toEqual([
     'not stored as q8_0: token_embd.weight and 7 more: rows of 8 values are no whole blocks of 32',
@@ -65,7 +65,7 @@ test('matrices that cannot be quantised stay and are named', async () => {
   await model.dispose();
 });
 
-test('the plan is that of the quantised weights', async () => {
+test('the plan is that of the quantized weights', async () => {
   const [plain, small] = await Promise.all([
     inspectModel(path as string),
     inspectModel(path as string, { quantize: 'q8_0' }),

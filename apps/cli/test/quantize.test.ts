@@ -19,9 +19,9 @@ test('types that nothing can be stored in are refused', async () => {
   });
 });
 
-test('the demo model runs quantised', async () => {
+test('the demo model runs quantized', async () => {
   const plain = await runCli(engine, ['inspect', '--json']);
-  const quantised = await runCli(engine, [
+  const quantized = await runCli(engine, [
     'run',
     '-p',
     'Once upon a time',
@@ -33,7 +33,7 @@ test('the demo model runs quantised', async () => {
     'q8_0',
     '--json',
   ]);
-  expect(quantised.code).toBe(0);
-  expect(JSON.parse(quantised.stdout).tokens).toHaveLength(8);
+  expect(quantized.code).toBe(0);
+  expect(JSON.parse(quantized.stdout).tokens).toHaveLength(8);
   expect(plain.code).toBe(0);
 });
