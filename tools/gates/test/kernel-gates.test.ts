@@ -10,7 +10,7 @@ const kernels = join(repoFolder, 'packages', 'backend-wasm');
 describe('generated files', () => {
   const copyOfKernels = (): string => {
     const copy = createFolder({});
-    for (const name of ['assembly', 'src']) cpSync(join(kernels, name), join(copy, name), { recursive: true });
+    for (const name of ['assembly', 'src', 'test']) cpSync(join(kernels, name), join(copy, name), { recursive: true });
     return copy;
   };
   const stale = (plant: (copy: string) => void): string => {
