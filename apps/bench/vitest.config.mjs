@@ -1,3 +1,4 @@
 import { winnowVitest } from '@winnow/test-utils/vitest';
 
-export default winnowVitest({ test: { globalSetup: ['scripts/build-wasm.mjs'] } });
+// ECharts numbers the elements of its pictures per process, so files that draw must not share one.
+export default winnowVitest({ test: { globalSetup: ['scripts/build-wasm.mjs'], isolate: true } });
