@@ -220,3 +220,49 @@ test('a device that is lost while a model loads rejects loading, and one that wa
   await expect(generate(model, ids(30))).rejects.toThrow('device 1 is gone');
   expect(devices.numCreated).toBe(1);
 });
+
+/** Loses the device once, in the given run. */
+function losesOnceIn(step: number): Devices {
+  let isDue = true;
+  return losingDevices((moment, { numRuns }) => {
+    if (moment !== 'run' || numRuns !== step || !isDue) return false;
+    isDue = false;
+    return true;
+  });
+}
+
+test('phases with policies of their own: what decode has lost is recomputed by prefill', async () => {
+  const attention = 'prefill=dense;decode=sparq:rank=32,topk=128'; // all keys of the context: exact
+  const expected = await expectedOf();
+  const model = await load(losesOnceIn(8), { attention });
+  expect(await Promise.all(prompts.map((prompt) => generate(model, prompt)))).toEqual(expected);
+  expect(model.metrics().steps.numDeviceLosses).toBe(1);
+});
+
+test('generations whose positions were evicted fail, also those between two steps', async () => {
+  const evicting = { overflow: 'slide', maxTokens: 200 } as const;
+  const devices = losingDevices();
+  const model = await load(devices);
+  const begun = [ids(100), ids(110, 11)].map((prompt) => {
+    const generation = model.generate(prompt, { ...options, ...evicting });
+    return generation[Symbol.asyncIterator]();
+  });
+  for (const tokens of begun) for (let i = 0; i < 90; i++) await tokens.next();
+  devices.lose();
+  const failures = begun.map(async (tokens) => {
+    for (;;) if ((await tokens.next()).done === true) return undefined;
+  });
+  for (const failure of failures) await expect(failure).rejects.toThrow(DeviceLostError);
+  expect(await generate(model, ids(30))).toHaveLength(12);
+});
+
+test('a request that loses every device is rejected', async () => {
+  let isPoisoned = false;
+  const devices = losingDevices((moment) => moment === 'run' && isPoisoned);
+  const model = await load(devices);
+  isPoisoned = true;
+  await expect(generate(model, ids(30))).rejects.toThrow(DeviceLostError);
+  expect(devices.numCreated).toBeLessThan(8);
+  isPoisoned = false;
+  expect(await generate(model, ids(30))).toHaveLength(12);
+});

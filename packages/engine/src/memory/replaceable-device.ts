@@ -22,6 +22,12 @@ interface DeviceExecutable {
 /** How many devices in a row may be lost before one has been filled. */
 const maxReplacements = 3;
 
+/** A device that could not be filled is as good as lost: the next request tries another one. */
+function unfilled(backend: string, cause: unknown): DeviceLostError {
+  const reason = `its replacement could not be filled: ${(cause as Error).message}`;
+  return new DeviceLostError({ backend, reason }, { cause });
+}
+
 export class ReplaceableDevice {
   /** What programs and buffers are made with. It stays, whatever device is behind it. */
   readonly backend: Backend;
@@ -58,7 +64,7 @@ export class ReplaceableDevice {
         for (const executable of this.#executables) executable.inner = await this.#prepare(executable);
         return;
       } catch (error) {
-        if (DeviceLostError.isInstance(error)) this.#failure ??= error;
+        this.#failure ??= DeviceLostError.isInstance(error) ? error : unfilled(this.#current.name, error);
         if (!DeviceLostError.isInstance(error) || attempt === maxReplacements) throw error;
       }
     }

@@ -46,6 +46,11 @@ export interface ScheduledPart extends StepPart {
 /** The parts of one step, all of one phase unless phases are uniform. */
 export type Batch = readonly ScheduledPart[];
 
+/** The phase whose program runs the next part of a request: what a sequence has lost is recomputed by prefill. */
+export function phaseOf({ request }: QueuedRequest): StepPhase {
+  return request.sequence.preempted === undefined ? request.phase : 'prefill';
+}
+
 export function nonEmpty(batches: readonly Batch[]): Batch[] {
   return batches.filter((parts) => parts.length > 0);
 }

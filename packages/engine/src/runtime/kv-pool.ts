@@ -1,4 +1,5 @@
 /** The KV cache that all sequences of a model share: its blocks, their memory, recurrent states and offloaded pages. */
+import type { DeviceLostError } from '@winnow/tensor';
 import type { BlockChanges, BlockManager, HeavyHitterOptions } from '@winnow/kv-cache';
 import type { KvOffloader } from '../kv-offload/offloader.js';
 import type { KvMemory } from '../memory/kv-memory.js';
@@ -28,6 +29,10 @@ export class KvPool {
   readonly report: ReportEvent;
   /** All sequences that are open. */
   readonly sequences: Set<Sequence> = new Set();
+  /** Forks of the block manager whose blocks a session is saved from. */
+  readonly drafts: Set<number> = new Set();
+  /** The last lost device. What was to be read from it is gone. */
+  lost: DeviceLostError | undefined;
   /** Called when blocks may have become free; the scheduler sets it. */
   onFreed: () => void = () => undefined;
 
@@ -50,12 +55,14 @@ export class KvPool {
    * The device has lost the cache. All sequences remember their tokens, to be recomputed, and what others could have shared is gone.
    * @returns sequences that start over because positions of theirs were evicted: their tokens do not say which
    */
-  forget(): ReadonlySet<Sequence> {
+  forget(lost: DeviceLostError): ReadonlySet<Sequence> {
     const gone = new Set<Sequence>();
+    this.lost = lost;
+    for (const fork of this.drafts) this.apply(this.manager.truncate(fork, 0));
     for (const sequence of this.sequences) {
       sequence.rollback();
       if (sequence.view.numEvicted > 0) {
-        sequence.clear();
+        sequence.lose(lost);
         gone.add(sequence);
       } else sequence.preempt();
     }

@@ -13,6 +13,7 @@ import type { StepPhase } from '../plan/attention-plan.js';
 import {
   inOrder,
   nonEmpty,
+  phaseOf,
   type Batch,
   type PartRange,
   type QueuedRequest,
@@ -34,6 +35,9 @@ export interface SchedulerOptions {
   readonly replaceDevice?: (() => Promise<void>) | undefined;
 }
 
+/** How many devices in a row may be lost without an answered request, before the requests are taken for the cause. */
+const maxFutileLosses = 3;
+
 export class Scheduler {
   /** Maximum number of tokens, and of output rows, of one request. */
   readonly maxChunk: number;
@@ -51,6 +55,8 @@ export class Scheduler {
   #numTokens = 0;
   #numPreemptions = 0;
   #numDeviceLosses = 0;
+  /** Devices lost since a request was last answered. */
+  #numFutileLosses = 0;
   readonly #wake = (): void => this.wake();
 
   constructor(pool: KvPool, runner: ModelRunner, { maxChunk, whenFull, replaceDevice }: SchedulerOptions) {
@@ -163,6 +169,7 @@ export class Scheduler {
       if (read !== undefined) await read(program.reader(0));
       sequence.commit(program.hasState, program.massesOf(0, sequence));
       this.#numTokens += count;
+      this.#numFutileLosses = 0;
     } catch (error) {
       sequence.rollback();
       if (!this.#isRecoverable(error)) throw error;
@@ -220,6 +227,10 @@ export class Scheduler {
     try {
       await tiers.makeRoom(this.#queue.map(({ request }) => this.#roomRequest(request)));
     } catch (error) {
+      if (this.#isRecoverable(error)) {
+        await this.#recover(error).catch(() => undefined); // the callers of all requests know by then
+        return;
+      }
       for (const queued of this.#queue) {
         const { view, numTokens } = this.#roomRequest(queued.request);
         if (!this.#pool.manager.canAppend(view.id, numTokens) || !tiers.isReady(view)) this.#settle(queued, error);
@@ -249,7 +260,7 @@ export class Scheduler {
     const alone = this.#queue.find(({ runsAlone }) => runsAlone);
     if (alone !== undefined) return nonEmpty([this.#fillBatch('prefill', [alone])]);
     if (this.#runner.isUniform) return nonEmpty([this.#fillBatch('prefill', this.#queue)]);
-    const ofPhase = (phase: StepPhase): QueuedRequest[] => this.#queue.filter(({ request }) => request.phase === phase);
+    const ofPhase = (phase: StepPhase): QueuedRequest[] => this.#queue.filter((queued) => phaseOf(queued) === phase);
     return nonEmpty([this.#fillBatch('decode', ofPhase('decode')), this.#fillBatch('prefill', ofPhase('prefill'))]);
   }
 
@@ -316,7 +327,9 @@ export class Scheduler {
   }
 
   async #runBatch(parts: Batch): Promise<void> {
-    const { phase, signal } = (parts[0] as ScheduledPart).queued.request;
+    const { queued: first } = parts[0] as ScheduledPart;
+    const phase = phaseOf(first);
+    const { signal } = first.request;
     try {
       const program = await this.#runner.run(parts, phase, parts.length === 1 ? signal : undefined);
       let firstRow = 0;
@@ -337,11 +350,15 @@ export class Scheduler {
   /**
    * Replaces the lost device. Requests stay in the queue: their sequences are recomputed first. Those whose sequences cannot be
    * recomputed are rejected, and all of them when there is no other device.
+   * A request that loses one device after another is rejected.
    * @returns the sequences that start over
    */
   async #recover(lost: DeviceLostError): Promise<ReadonlySet<Sequence>> {
-    const gone = this.#pool.forget();
-    for (const queued of this.#queue) if (gone.has(queued.request.sequence)) this.#settle(queued, lost);
+    const gone = this.#pool.forget(lost);
+    const isFutile = ++this.#numFutileLosses > maxFutileLosses;
+    for (const queued of this.#queue) {
+      if (isFutile || gone.has(queued.request.sequence)) this.#settle(queued, lost);
+    }
     this.#numDeviceLosses++;
     this.#pool.report({ kind: 'device-lost', reason: lost.reason });
     try {
@@ -349,6 +366,10 @@ export class Scheduler {
     } catch (error) {
       for (const queued of this.#queue) this.#settle(queued, error);
       throw error;
+    }
+    if (isFutile) {
+      this.#numFutileLosses = 0;
+      throw lost;
     }
     return gone;
   }
@@ -371,7 +392,10 @@ export class Scheduler {
       sequence.commit(program.hasState, program.massesOf(index, sequence));
       this.#numTokens += appended.slots.length;
       queued.runsAlone = false;
-      if (isLast) this.#settle(queued);
+      if (isLast) {
+        this.#numFutileLosses = 0;
+        this.#settle(queued);
+      }
     } catch (error) {
       sequence.rollback();
       if (this.#isRecoverable(error)) throw error;

@@ -7,6 +7,7 @@ import {
   type SequenceContents,
   type SequenceView,
 } from '@winnow/kv-cache';
+import type { DeviceLostError } from '@winnow/tensor';
 import type { KvPool } from './kv-pool.js';
 import type { ContentIdAt, StateSlot } from './state-rows.js';
 
@@ -18,6 +19,8 @@ export class Sequence {
   readonly #pool: KvPool;
   #view: SequenceView;
   #preempted: Int32Array | undefined;
+  /** Set when its contents went with a device and cannot be recomputed, until a generation begins anew. */
+  #lost: DeviceLostError | undefined;
   readonly #contentIdAt: ContentIdAt = (numTokens) => this.#pool.manager.contentId(this.#view.id, numTokens);
 
   private constructor(
@@ -69,6 +72,7 @@ export class Sequence {
    */
   begin(tokens: Int32Array, mayHaveGaps: boolean): number {
     this.#preempted = undefined;
+    this.#lost = undefined;
     const prefix = tokens.subarray(0, tokens.length - 1);
     let numKept = this.#ownPrefix(prefix, mayHaveGaps);
     if (this.#pool.manager.countCached(prefix) > numKept) numKept = this.#takeOver(prefix, numKept);
@@ -79,6 +83,7 @@ export class Sequence {
 
   /** Slots for the tokens of a step. @throws {CapacityError} */
   append(tokens: Int32Array): AppendedSlots {
+    if (this.#lost !== undefined) throw this.#lost;
     this.state?.prepare();
     const appended = this.#pool.manager.append(this.#view.id, tokens);
     this.#pool.apply(appended);
@@ -137,8 +142,15 @@ export class Sequence {
 
   /** Forgets all tokens. */
   clear(): void {
+    this.#lost = undefined;
     this.#preempted = undefined;
     this.#cut(0);
+  }
+
+  /** Its contents went with the device, and its tokens do not say which: a generation in progress fails. */
+  lose(lost: DeviceLostError): void {
+    this.clear();
+    this.#lost = lost;
   }
 
   /** Frees the blocks but remembers the tokens, to be recomputed. */

@@ -68,8 +68,10 @@ async function draftOf(pool: KvPool, sequence: Sequence, { state, metadata }: Se
   const isStill = view.isShareable && pool.tiers === undefined;
   const { positions, places } = blocksInOrder(view, manager.blockSize);
   const forkId = manager.fork(view.id).id;
+  pool.drafts.add(forkId);
   const forkState = sequence.state?.fork();
   const release = (): void => {
+    pool.drafts.delete(forkId);
     pool.apply(manager.free(forkId));
     forkState?.free();
     pool.onFreed();
@@ -151,6 +153,7 @@ function rowsSection(
   rest = new Uint8Array(0),
 ): SessionSection {
   const { rowBytes } = buffer;
+  const { lost } = pool;
   const inRows = rows.length * rowBytes;
   return {
     name: buffer.name,
@@ -162,6 +165,7 @@ function rowsSection(
         Math.min(target.byteLength, Math.max(0, inRows - byteOffset)),
         (row, at, begin, end) => readPlace(pool, buffer, rows[row] as RowPlace, at, target.subarray(begin, end)),
       );
+      if (pool.lost !== lost) throw pool.lost; // the rows went with the device
       const begin = Math.max(0, inRows - byteOffset);
       if (begin < target.byteLength) {
         const from = byteOffset + begin - inRows;

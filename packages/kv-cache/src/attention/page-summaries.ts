@@ -150,10 +150,14 @@ export class PageSummaries {
   /** Brings all summaries up to date. Reading does it by itself. */
   refresh(): Promise<void> {
     return this.#turns.run(async () => {
-      if (this.#newSlots.size > 0) await this.#programs.transpose([...this.#newSlots]);
+      // taken before anything is awaited: what is written meanwhile belongs to the next refresh
+      const newSlots = [...this.#newSlots];
+      const staleBlocks = [...this.#staleBlocks];
       this.#newSlots.clear();
+      this.#staleBlocks.clear();
+      if (newSlots.length > 0) await this.#programs.transpose(newSlots);
       const lastSlots: number[] = [];
-      for (const block of this.#staleBlocks) {
+      for (const block of staleBlocks) {
         const filled = this.#slotsOf(block);
         if (filled.length === 0) continue;
         const last = filled[filled.length - 1];
@@ -165,7 +169,6 @@ export class PageSummaries {
         if (this.#lostBlocks.delete(block)) await this.#programs.clearCounts(block);
         lastSlots.push(last);
       }
-      this.#staleBlocks.clear();
       if (lastSlots.length > 0) await this.#programs.summarize(lastSlots);
     });
   }

@@ -92,6 +92,7 @@ class FallbackRunner {
   }
 
   profile(): RecordProfile[] {
+    if (this.#isDisposed) return [];
     const { kernels, program, split } = this.#execution;
     const measured = kernels.profile();
     if (measured.length === 0 && this.#execution.options.profile !== true) return [];

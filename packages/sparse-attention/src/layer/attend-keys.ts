@@ -48,7 +48,7 @@ export async function attendKeys(
   }
   checkTensor('values', v, k.seqLen, k.numHeads, v.headDim);
   const lists = listKeys(q, k, keysOf);
-  const maxKeys = Math.max(1, ...lists.map((list) => list.length));
+  const maxKeys = lists.reduce((most, { length }) => Math.max(most, length), 1);
   const maxRows = Math.max(1, Math.min(lists.length, Math.floor(maxTableWords / maxKeys)));
   const numRows = lists.length;
   const states = {
