@@ -6,7 +6,7 @@ import { IoError } from '@winnow/tensor';
 /**
  * Where a model comes from: the path or URL of a `.gguf` file (any part of a split one) or of a Hugging Face folder
  * (a URL that ends in `/`), with safetensors or ONNX weights, the path of an `.onnx` file of such a folder, an open GGUF file, a Blob, or the files of a folder. Paths need Node. An open file is taken
- * over: it is closed when the model is loaded, and when it cannot be.
+ * over: it is closed with the model, or when it cannot be loaded.
  */
 export type ModelLocation = string | URL | Blob | ByteSource | HubFiles;
 
