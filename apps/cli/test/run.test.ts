@@ -252,7 +252,7 @@ test('a repository is downloaded first', async () => {
   expect(fake.loads[0]?.location).toBe('/cache/model.gguf');
 });
 
-test('a mistyped path that looks like a repository is told as both', async () => {
+test('a mistyped path that looks like a repository gets an error that names both', async () => {
   const { api } = createFakeEngine();
   const download = (): Promise<never> => Promise.reject(new IoError({ source: 'models/x', message: 'not found' }));
   const guess = await runCli(api, ['run', 'models/x', '-p', 'Hi'], { download });

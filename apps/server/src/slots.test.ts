@@ -62,7 +62,7 @@ test('who leaves the line is not waited for', async () => {
   expect(one.numQueued).toBe(0);
 });
 
-test('who is too many is told when to come back: after those before, as long as they took so far', async () => {
+test('a rejected request learns when to retry: after those before it, at their pace so far', async () => {
   let now = 0;
   const one = new Slots({ numSlots: 1, maxQueued: 1, queueTimeoutMs: 60_000, now: () => now });
   for (let round = 0; round < 200; round++) {

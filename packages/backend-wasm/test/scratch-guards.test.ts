@@ -88,7 +88,7 @@ describe.each([
   afterAll(() => inner.dispose());
   const backend = guarded(inner, numThreads);
 
-  // how products of bytes are added up matters for these only
+  // only these depend on the kind of int8 dot product
   const ops = Object.keys(kernelCases).filter((op) => !('int8Dot' in variant) || /matmul|combine|feed/.test(op));
   test.each(ops)('%s', async (op) => {
     const failures: string[] = [];

@@ -184,7 +184,7 @@ function tokenIds({ gguf }: Extract<ConvertSource, { format: 'gguf' }>): Json {
   return { ...id('bos'), ...id('eos'), ...id('pad') };
 }
 
-/** How sentence-transformers is told to pool. */
+/** The pooling settings of sentence-transformers. */
 function poolingFiles(file: ModelFile): [string, Json][] {
   const pooling = storedPooling(file);
   if (pooling === undefined) return [];

@@ -176,7 +176,7 @@ describe('what a file says', () => {
     gguf[gguf.length - 40]! ^= 1;
     await using changed = await loadModel(memorySource(gguf), { contextSize: 256 });
     await expect(changed.restoreSession(memorySource(bytes))).rejects.toThrow(/modelHash: expected/);
-    // the context may be another; what does not fit is told
+    // the context may differ; a session that does not fit is an error
     await using small = await loadModel(path, { contextSize: 64, maxSessions: 1 });
     using fits = await small.restoreSession(memorySource(bytes));
     expect(fits.tokens).toHaveLength(24);

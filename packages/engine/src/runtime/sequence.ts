@@ -164,6 +164,7 @@ export class Sequence {
     const view = this.#pool.manager.fork(this.#view.id);
     const fork = new Sequence(this.#pool, view, this.state?.fork(), this.heavyHitters?.fork());
     fork.#preempted = this.#preempted;
+    fork.#lost = this.#lost;
     return fork;
   }
 

@@ -90,7 +90,7 @@ describe('dispatchProgram', () => {
 });
 
 describe('what the dispatcher refuses and frees', () => {
-  it('refuses what has no kernel when it is told to, and what no op is in any case', async () => {
+  it('refuses ops without a kernel on request, and unknown ops always', async () => {
     const backend = createReferenceBackend();
     const program = randomProgram(3, 5);
     const kernels = kernelsWithout(new Set(['top-k', 'none']), backend);
