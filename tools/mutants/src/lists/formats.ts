@@ -42,13 +42,13 @@ export const formatsMutants: readonly Mutant[] = [
     file: 'packages/onnx/src/dequantize.ts',
     find: 'const factor = factors[row * numBlocks + block] as number;',
     replace: 'const factor = factors[block] as number;',
-    tests: ['src/onnx-file.test.ts', 'packages/engine/test/onnx.test.ts'],
+    tests: ['src/onnx-file.test.ts', 'packages/engine/test/load/onnx.test.ts'],
   },
   {
     file: 'packages/onnx/src/tensor-proto.ts',
     find: 'return source.read(range.begin + byteOffset, target, options);',
     replace: 'return source.read(range.begin, target, options);',
-    tests: ['src/onnx-file.test.ts', 'packages/engine/test/onnx.test.ts'],
+    tests: ['src/onnx-file.test.ts', 'packages/engine/test/load/onnx.test.ts'],
   },
   {
     file: 'packages/hub/src/download-repo.node.ts',

@@ -1,0 +1,127 @@
+/** Tiny models of random weights against log-probabilities of an independent float64 pass, and greedy ids of llama.cpp. */
+import { createWasmBackend } from '@winnow/backend-wasm';
+import { createReferenceBackend, type Backend } from '@winnow/ops';
+import { testCoverage } from '@winnow/test-utils';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { loadModel, type Model } from '../../src/index.js';
+import { archPath, decodeFloats, goldenNames, maxDifference, readJson } from '../support/golden-files.js';
+
+/** Causal models, by architecture. */
+const names = Object.values(goldenNames).flat();
+
+interface Prompt {
+  readonly tokens: readonly number[];
+  readonly positions: readonly number[];
+  readonly greedy: readonly number[];
+}
+interface Golden {
+  readonly prompts: readonly Prompt[];
+  /** The same in a larger context. */
+  readonly longPrompts?: readonly Prompt[];
+  readonly longContextSize?: number;
+  readonly tokenize: readonly { readonly text: string; readonly tokens: readonly number[] }[];
+}
+interface Exact {
+  readonly logprobs: readonly (readonly string[])[];
+  readonly longLogprobs?: readonly (readonly string[])[];
+}
+
+/** The limit that the goldens' documentation derives for an f32 engine. */
+const limit = 5e-4;
+/** The longest prompt and what is generated after it. */
+const contextSize = 256;
+
+/** Sizes of the steps that a prompt is computed in, by file and backend: each golden on each backend, each file format. */
+const quickSteps: Readonly<Record<string, Readonly<Record<string, readonly number[]>>>> = {
+  'model.gguf': { WebAssembly: [1, 7, contextSize], reference: [7] },
+  hf: { WebAssembly: [contextSize] },
+};
+const stepsOf = (file: string, backendName: string): readonly number[] =>
+  testCoverage === 'full' ? [1, 7, contextSize] : (quickSteps[file]?.[backendName] ?? []);
+
+const backends: Record<string, Backend> = {};
+beforeAll(async () => {
+  // one thread: these models are too small for more
+  backends['WebAssembly'] = await createWasmBackend({ numThreads: 1 });
+  backends['reference'] = createReferenceBackend();
+});
+afterAll(async () => {
+  for (const backend of Object.values(backends)) await backend.dispose();
+});
+
+async function expectLogprobs(
+  model: Model,
+  prompts: readonly Prompt[],
+  exact: Exact['logprobs'],
+  batchSize: number,
+): Promise<void> {
+  let worst = 0;
+  for (const [index, { tokens, positions }] of prompts.entries()) {
+    const actual = await model.logprobs(tokens, { positions, batchSize });
+    expect(actual.length).toBe(exact[index]?.length);
+    for (const [at, logprobs] of actual.entries()) {
+      const difference = maxDifference(logprobs, decodeFloats(exact[index]?.[at] as string));
+      if (!(difference <= worst)) worst = difference;
+    }
+  }
+  expect(worst).toBeLessThan(limit);
+}
+
+async function expectGreedy(model: Model, prompts: readonly Prompt[]): Promise<void> {
+  for (const { tokens, greedy } of prompts) {
+    const options = { temperature: 0, maxTokens: greedy.length, ignoreEos: true };
+    const { tokens: actual } = await model.generate(tokens, options).result();
+    expect(actual).toEqual(greedy);
+  }
+}
+
+for (const name of names) {
+  for (const file of ['model.gguf', 'hf']) {
+    const [path, goldenPath, exactPath] = [file, 'golden.json', 'exact.json'].map((part) => archPath(name, part));
+    const isMissing = path === undefined || goldenPath === undefined || exactPath === undefined;
+    describe.skipIf(isMissing)(`${name}/${file}${isMissing ? ' (needs ../shared/data/goldens)' : ''}`, () => {
+      const golden = isMissing ? undefined : readJson<Golden>(goldenPath);
+      const exact = isMissing ? undefined : readJson<Exact>(exactPath);
+      const { prompts, longPrompts, longContextSize } = golden ?? { prompts: [] };
+
+      for (const backendName of ['WebAssembly', 'reference']) {
+        if (stepsOf(file, backendName).length === 0) continue;
+        describe(`${backendName} backend`, () => {
+          let model: Model;
+          const load = (size: number): Promise<Model> =>
+            loadModel(path as string, {
+              contextSize: size,
+              batchSize: size,
+              maxSessions: 1,
+              backend: backends[backendName] as Backend,
+            });
+          beforeAll(async () => {
+            model = await load(contextSize);
+          });
+          afterAll(() => model?.dispose());
+
+          for (const batchSize of stepsOf(file, backendName)) {
+            test(`log-probabilities within ${limit}, prompt in steps of ${batchSize}`, () =>
+              expectLogprobs(model, prompts, (exact as Exact).logprobs, batchSize));
+          }
+
+          test('greedy ids', () => expectGreedy(model, prompts));
+
+          test.skipIf(longPrompts === undefined)('in the long context', async () => {
+            const long = await load(longContextSize as number);
+            await expectLogprobs(long, longPrompts as Prompt[], (exact as Exact).longLogprobs as string[][], 7);
+            await expectGreedy(long, longPrompts as Prompt[]);
+            await long.dispose();
+          });
+
+          // the hf folders of the goldens hold no tokenizer
+          test.skipIf(file === 'hf' || backendName === 'reference')('tokenized texts', () => {
+            for (const { text, tokens } of (golden as Golden).tokenize) {
+              expect([...model.tokenizer.encode(text, { addSpecialTokens: false })]).toEqual(tokens);
+            }
+          });
+        });
+      }
+    });
+  }
+}

@@ -1,0 +1,88 @@
+/** Tiny encoders of random weights against vectors of an independent float64 pass, and token ids of llama.cpp. */
+import { createWasmBackend } from '@winnow/backend-wasm';
+import type { Pooling } from '@winnow/models';
+import { createReferenceBackend, type Backend } from '@winnow/ops';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { loadEmbeddingModel, type EmbeddingModel } from '../../src/index.js';
+import { archPath, decodeFloats, encoderNames, maxDifference, readJson } from '../support/golden-files.js';
+
+interface Golden {
+  readonly embeddings: readonly { readonly text: string; readonly tokens: readonly number[] }[];
+}
+
+/** The limit that the goldens' documentation derives for an f32 engine. */
+const limit = 5e-4;
+
+/** Folders without modules do not say it. */
+const poolings: Readonly<Record<string, Pooling>> = { 'bert-cls': 'cls' };
+
+const backends: Record<string, Backend> = {};
+beforeAll(async () => {
+  backends['WebAssembly'] = await createWasmBackend({ numThreads: 1 });
+  backends['reference'] = createReferenceBackend();
+});
+afterAll(async () => {
+  for (const backend of Object.values(backends)) await backend.dispose();
+});
+
+function worstOf(actual: readonly Float32Array[], expected: readonly Float32Array[]): number {
+  expect(actual.length).toBe(expected.length);
+  return Math.max(...actual.map((vector, index) => maxDifference(vector, expected[index] as Float32Array)));
+}
+
+for (const name of Object.values(encoderNames).flat()) {
+  for (const file of ['model.gguf', 'hf']) {
+    const path = archPath(name, file);
+    const [golden, exact] = ['golden.json', 'exact.json'].map((part) => archPath(name, part));
+    const isMissing = path === undefined || golden === undefined || exact === undefined;
+    if (isMissing && file === 'hf' && golden !== undefined) continue; // there is none
+    describe.skipIf(isMissing)(`${name}/${file}${isMissing ? ' (needs ../shared/data/goldens)' : ''}`, () => {
+      const texts = isMissing ? [] : readJson<Golden>(golden).embeddings;
+      const vectors = isMissing ? [] : readJson<{ embeddings: string[] }>(exact).embeddings.map(decodeFloats);
+      const ids = texts.map(({ tokens }) => tokens);
+
+      describe.each(['WebAssembly', 'reference'])('%s backend', (backendName) => {
+        let model: EmbeddingModel;
+        beforeAll(async () => {
+          const pooling = file === 'hf' ? { pooling: poolings[name] ?? 'mean' } : {};
+          const backend = backends[backendName] as Backend;
+          model = await loadEmbeddingModel(path as string, { backend, onUnsupported: 'error', ...pooling });
+        });
+        afterAll(() => model.dispose());
+
+        test('vectors of all texts in one step', async () => {
+          expect(worstOf(await model.embed(ids, { normalize: false }), vectors)).toBeLessThan(limit);
+        });
+
+        test('vectors text by text, and in steps of two texts', async () => {
+          for (const [index, tokens] of ids.entries()) {
+            const single = await model.embed([tokens], { normalize: false });
+            expect(worstOf(single, vectors.slice(index, index + 1))).toBeLessThan(limit);
+          }
+          const backend = backends[backendName] as Backend;
+          const pooling = { pooling: model.pooling };
+          await using small = await loadEmbeddingModel(path as string, { backend, maxTexts: 2, ...pooling });
+          expect(worstOf(await small.embed(ids, { normalize: false }), vectors)).toBeLessThan(limit);
+        });
+
+        test('normalized: the cosine with the golden vector is 1', async () => {
+          const actual = await model.embed(ids);
+          for (const [index, vector] of actual.entries()) {
+            const expected = vectors[index] as Float32Array;
+            const norm = Math.hypot(...expected);
+            const cosine = vector.reduce((sum, value, i) => sum + (value * (expected[i] as number)) / norm, 0);
+            expect(Math.hypot(...vector)).toBeCloseTo(1, 6);
+            // vectors that differ by d at an angle a: cos a >= 1 - (d / norm)^2 / 2
+            expect(1 - cosine).toBeLessThan(((limit * Math.sqrt(vector.length)) / norm) ** 2 / 2 + 1e-6);
+          }
+        });
+
+        if (file === 'model.gguf') {
+          test('texts become the tokens of llama.cpp', () => {
+            for (const { text, tokens } of texts) expect([...model.encodeText(text)]).toEqual(tokens);
+          });
+        }
+      });
+    });
+  }
+}

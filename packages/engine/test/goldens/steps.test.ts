@@ -1,0 +1,98 @@
+/**
+ * Models with experts and recurrent states, step by step without sessions: against the float64 log-probabilities with two
+ * sequences in every step, and going back to a state that an earlier step left in another row.
+ */
+import { createWasmBackend } from '@winnow/backend-wasm';
+import { createReferenceBackend, type Backend } from '@winnow/ops';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { archPath, decodeFloats, maxDifference, readJson } from '../support/golden-files.js';
+import { openSteps, type Part } from '../support/step-harness.js';
+
+const names = ['mixtral', 'qwen2moe', 'qwen3moe', 'olmoe', 'lfm2', 'lfm2moe', 'qwen35', 'qwen35moe'];
+const limit = 5e-4;
+
+interface Golden {
+  readonly prompts: readonly { readonly tokens: readonly number[]; readonly positions: readonly number[] }[];
+}
+interface Exact {
+  readonly logprobs: readonly (readonly string[])[];
+}
+
+const backends: Record<string, Backend> = {};
+beforeAll(async () => {
+  backends['WebAssembly'] = await createWasmBackend({ numThreads: 2 });
+  backends['reference'] = createReferenceBackend();
+});
+afterAll(async () => {
+  for (const backend of Object.values(backends)) await backend.dispose();
+});
+
+const cases = names.flatMap((name) => [[name, 'model.gguf'] as const, [name, 'hf'] as const]);
+
+describe.each(cases)('%s/%s', (name, file) => {
+  const [path, goldenPath, exactPath] = [file, 'golden.json', 'exact.json'].map((part) => archPath(name, part));
+  const isMissing = path === undefined || goldenPath === undefined || exactPath === undefined;
+
+  test.skipIf(isMissing).each(['WebAssembly', 'reference'])(
+    `two sequences at a time on the %s backend${isMissing ? ' (needs ../shared/data/goldens)' : ''}`,
+    async (backendName) => {
+      const { prompts } = readJson<Golden>(goldenPath as string);
+      const exact = readJson<Exact>(exactPath as string);
+      const steps = await openSteps(path as string, backends[backendName] as Backend);
+      // the 61 and the 150 tokens, in steps of their own sizes; states move between two rows each
+      const pair = [2, 3].map((index) => ({ index, ...(prompts[index] as Golden['prompts'][number]) }));
+      const found = pair.map((): Float32Array[] => []);
+      for (let round = 0; pair.some(({ tokens }, i) => (found[i] as Float32Array[]).length < tokens.length); round++) {
+        const parts: Part[] = [];
+        const members: number[] = [];
+        for (const [i, { tokens }] of pair.entries()) {
+          const begin = (found[i] as Float32Array[]).length;
+          const next = tokens.slice(begin, begin + (i === 0 ? 7 : 1 + ((round * 5) % 23)));
+          if (next.length === 0) continue;
+          const rows = [2 * i + (round % 2), 2 * i + ((round + 1) % 2)] as const;
+          parts.push({ tokens: next, begin, firstBlock: 16 * i, from: begin === 0 ? -1 : rows[0], to: rows[1] });
+          members.push(i);
+        }
+        for (const [at, logprobs] of (await steps.run(parts)).entries()) {
+          (found[members[at] as number] as Float32Array[]).push(...logprobs);
+        }
+      }
+      let worst = 0;
+      for (const [i, { index, positions }] of pair.entries()) {
+        for (const [at, position] of positions.entries()) {
+          const expected = decodeFloats(exact.logprobs[index]?.[at] as string);
+          const difference = maxDifference((found[i] as Float32Array[])[position] as Float32Array, expected);
+          if (!(difference <= worst)) worst = difference;
+        }
+      }
+      expect(worst).toBeLessThan(limit);
+      await steps.close();
+    },
+  );
+
+  test.skipIf(isMissing)('a state that was kept can be gone on from again', async () => {
+    const { prompts } = readJson<Golden>(goldenPath as string);
+    const tokens = (prompts[2] as Golden['prompts'][number]).tokens.slice(0, 24);
+    const steps = await openSteps(path as string, backends['WebAssembly'] as Backend);
+    const part = (begin: number, end: number, from: number, to: number): Part => ({
+      tokens: tokens.slice(begin, end),
+      begin,
+      firstBlock: 0,
+      from,
+      to,
+    });
+    await steps.run([part(0, 10, -1, 0)]);
+    const [first] = await steps.run([part(10, 24, 0, 1)]);
+    await steps.run([{ ...part(10, 17, 0, 2), tokens: tokens.slice(0, 7) }]);
+    const [again] = await steps.run([part(10, 24, 0, 3)]);
+    expect(again).toEqual(first);
+    // and going on from the wrong one matters
+    if (steps.hasStates) {
+      const [other] = await steps.run([part(10, 24, 2, 3)]);
+      expect(
+        maxDifference((other as Float32Array[])[0] as Float32Array, (first as Float32Array[])[0] as Float32Array),
+      ).toBeGreaterThan(1e-3);
+    }
+    await steps.close();
+  });
+});

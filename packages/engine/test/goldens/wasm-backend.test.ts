@@ -1,0 +1,83 @@
+/** The goldens of tiny models and the demo model on the WebAssembly backend. */
+import { fileURLToPath } from 'node:url';
+import { createWasmBackend, type CreateWasmBackendOptions } from '@winnow/backend-wasm';
+import { demoModelUrl } from '@winnow/demo-model';
+import { sampled } from '@winnow/test-utils';
+import { describe, expect, test } from 'vitest';
+import { loadModel, type Model } from '../../src/index.js';
+import { archPath, decodeFloats, maxDifference, readJson } from '../support/golden-files.js';
+
+interface Golden {
+  readonly prompts: readonly {
+    readonly tokens: readonly number[];
+    readonly positions: readonly number[];
+    readonly greedy: readonly number[];
+  }[];
+}
+interface Exact {
+  readonly logprobs: readonly (readonly string[])[];
+}
+interface DemoGolden {
+  readonly prompts: readonly {
+    readonly ids: readonly number[];
+    readonly greedy: readonly number[];
+    readonly greedy_text: string;
+  }[];
+}
+
+const architectures = ['llama', 'llama-linear', 'llama-yarn', 'llama3-ropefreqs', 'mistral'];
+/** The limit that the goldens' documentation derives for an f32 engine. */
+const limit = 5e-4;
+const maxMemoryBytes = 2 ** 28;
+
+const variants: Readonly<Record<string, CreateWasmBackendOptions>> = {
+  'relaxed SIMD, 2 threads': { relaxedSimd: true, numThreads: 2, minSharedWork: 0 },
+  'SIMD, 1 thread': { relaxedSimd: false, numThreads: 1 },
+  'SIMD, without shared memory': { relaxedSimd: false, sharedMemory: false },
+};
+
+for (const [variant, backendOptions] of Object.entries(variants)) {
+  describe(variant, () => {
+    const isThere = (name: string): boolean => archPath(name, 'model.gguf') !== undefined;
+    for (const name of architectures.filter((each) => !isThere(each))) {
+      test.skip(`${name}: the shared data folder is not there`, () => {});
+    }
+    test.each(architectures.filter(isThere))(`%s: log-probabilities within ${limit} and greedy ids`, async (name) => {
+      const golden = readJson<Golden>(archPath(name, 'golden.json') as string);
+      const exact = readJson<Exact>(archPath(name, 'exact.json') as string);
+      const backend = await createWasmBackend({ maxMemoryBytes, ...backendOptions });
+      const model = await loadModel(archPath(name, 'model.gguf') as string, { contextSize: 256, backend });
+      expect(model.fallbacks).toEqual([]);
+      for (const batchSize of sampled([1, 7, 64], 3, 1)) {
+        for (const [index, { tokens, positions }] of golden.prompts.entries()) {
+          const actual = await model.logprobs(tokens, { positions, batchSize });
+          for (const [at, logprobs] of actual.entries()) {
+            const expected = decodeFloats(exact.logprobs[index]?.[at] as string);
+            expect(maxDifference(logprobs, expected)).toBeLessThan(limit);
+          }
+        }
+      }
+      for (const { tokens, greedy } of golden.prompts) {
+        const options = { temperature: 0, maxTokens: greedy.length, ignoreEos: true };
+        const { tokens: actual } = await model.generate(tokens, options).result();
+        expect(actual).toEqual(greedy);
+      }
+      await model.dispose();
+      await backend.dispose();
+    });
+
+    test('demo model: greedy continuations of 64 tokens', async () => {
+      const path = fileURLToPath(new URL('../../../demo-model/src/__fixtures__/goldens.json', import.meta.url));
+      const { prompts } = readJson<DemoGolden>(path);
+      const backend = await createWasmBackend({ maxMemoryBytes, ...backendOptions });
+      const model: Model = await loadModel(demoModelUrl, { backend });
+      for (const { ids, greedy, greedy_text: text } of prompts) {
+        const result = await model.generate(ids, { temperature: 0, maxTokens: 64, ignoreEos: true }).result();
+        expect(result.tokens).toEqual(greedy);
+        expect(model.tokenizer.decode(result.tokens)).toBe(text);
+      }
+      await model.dispose();
+      await backend.dispose();
+    });
+  });
+}

@@ -1,0 +1,368 @@
+/** Attention policies over tiers, and pages that come back to the pool. */
+import { createWasmBackend } from '@winnow/backend-wasm';
+import { memorySink, memorySource } from '@winnow/bytes';
+import { memoryPageFile, PageError, type PageFile } from '@winnow/kv-cache';
+import { createReferenceBackend, type Backend } from '@winnow/ops';
+import { ArgumentError, CapacityError, IoError, type DType } from '@winnow/tensor';
+import { sampled } from '@winnow/test-utils';
+import { describe, expect, test } from 'vitest';
+import { loadModel, type ColdFiles, type EngineEvent, type LoadOptions, type Model } from '../../src/index.js';
+import { tinyLlama } from '../support/tiny-llama.js';
+
+const greedy = { temperature: 0, ignoreEos: true } as const;
+const ids = (length: number, step = 7): number[] => Array.from({ length }, (_, index) => (index * step + 3) % 60);
+
+const backends: Readonly<Record<string, () => Backend | Promise<Backend>>> = {
+  reference: () => createReferenceBackend(),
+  wasm: () => createWasmBackend({ numThreads: 2, minSharedWork: 0, maxMemoryBytes: 2 ** 27 }),
+};
+
+/** The reference backend without memory that the host can see: everything goes through `read` and `write`. */
+function opaque(): Backend {
+  const backend = createReferenceBackend();
+  return { ...backend, view: () => undefined };
+}
+
+interface Loaded {
+  readonly model: Model;
+  readonly events: EngineEvent[];
+  close(): Promise<void>;
+}
+
+async function load(backend: Backend, options: LoadOptions): Promise<Loaded> {
+  const events: EngineEvent[] = [];
+  const onEvent = (event: EngineEvent): void => void events.push(event);
+  const model = await loadModel(await tinyLlama(), {
+    contextSize: 1024,
+    maxSessions: 1,
+    batchSize: 32,
+    ...options,
+    onEvent,
+    backend,
+  });
+  return {
+    model,
+    events,
+    async close() {
+      await model.dispose();
+      await backend.dispose();
+    },
+  };
+}
+
+const bytesPer: Readonly<Record<string, number>> = { f32: 4, f16: 2, q8_0: 34 / 32, q4_0: 18 / 32 };
+/** Bytes of a block of the tiny model: 2 layers, 2 KV heads of 32, 64 slots, positions, and boxes of so many pages. */
+const blockBytes = (dtype = 'f32', numPages = 0): number =>
+  64 * (2 * 2 * 2 * 32 * bytesPer[dtype]! + 4) + numPages * 2 * 2 * (2 * 32 + 2) * 4;
+
+/** Files in memory that count the reads of pages. */
+function countedFiles(): ColdFiles & { numReads: number; onRead: () => void } {
+  const files = {
+    numReads: 0,
+    onRead: (): void => undefined,
+    async create(name: string): Promise<PageFile> {
+      const file = memoryPageFile({ name });
+      return {
+        ...file,
+        get sizeBytes() {
+          return file.sizeBytes;
+        },
+        async read(byteOffset, target) {
+          await file.read(byteOffset, target);
+          if (target.byteLength < 1000) return; // a header
+          files.numReads++;
+          files.onRead();
+        },
+      };
+    },
+  };
+  return files;
+}
+
+function expectClose(found: readonly Float32Array[], expected: readonly Float32Array[]): void {
+  for (const [row, values] of found.entries()) {
+    let worst = 0;
+    for (let i = 0; i < values.length; i++) worst = Math.max(worst, Math.abs(values[i]! - expected[row]![i]!));
+    expect(worst).toBeLessThan(1e-4);
+  }
+}
+
+describe.each([...Object.keys(backends), 'opaque'])('page-topk on %s', (name) => {
+  const create = (): Backend | Promise<Backend> => (name === 'opaque' ? opaque() : backends[name]!());
+  const cases: readonly [attention: string, kvDType: DType, pages: number][] = [
+    ['decode=page-topk:budget=2,window=20', 'f32', 1],
+    ['decode=page-topk:budget=7,page=16,window=10,sinks=20', 'f16', 4],
+    ['decode=page-topk:budget=3,page=32', 'q8_0', 2],
+    ['decode=page-topk:budget=0,sinks=0,window=1', 'q4_0', 1],
+    ['decode=page-topk:budget=all', 'f32', 1],
+    ['decode=page-topk:budget=2;dense-first=1', 'f32', 1],
+  ];
+  test.each(name === 'wasm' ? cases : sampled(cases, 2, name === 'opaque' ? 1 : 0))(
+    '%s, %s: the same pages, logits and tokens as without tiers',
+    async (attention, kvDType, numPages) => {
+      const tokens = ids(500);
+      const positions = [300, 420, 499];
+      const whole = await load(await create(), { attention, kvDType, prefixSharing: false });
+      const run = async ({ model }: Loaded): Promise<{ logprobs: Float32Array[]; tokens: readonly number[] }> => {
+        using session = model.createSession();
+        const result = await session.generate(tokens, { ...greedy, maxTokens: 40 }).result();
+        session.dispose();
+        const logprobs = name === 'wasm' ? await model.logprobs(tokens, { positions, phase: 'decode' }) : [];
+        return { logprobs, tokens: result.tokens };
+      };
+      const expected = await run(whole);
+      await whole.close();
+      const files = countedFiles();
+      const kv = { hotBytes: 6 * blockBytes(kvDType, numPages) + 100, coldPath: files };
+      const tiered = await load(await create(), { attention, kvDType, kv, prefixSharing: false });
+      const found = await run(tiered);
+      expect(found.tokens).toEqual(expected.tokens);
+      expectClose(found.logprobs, expected.logprobs);
+      expect(tiered.model.metrics().cache.numBlocks).toBe(6);
+      expect(tiered.model.metrics().tiers?.numChosenPages).toBeGreaterThan(0);
+      expect(tiered.model.metrics().tiers).toMatchObject({ numStoredTokens: 0, residentBytes: 0, coldBytes: 0 });
+      await tiered.close();
+    },
+  );
+});
+
+describe.each(Object.keys(backends))('page-topk on %s', (name) => {
+  test('an error bound: the smaller, the more pages and the nearer to dense', async () => {
+    const tokens = ids(450);
+    const positions = [430, 449];
+    const whole = await load(await backends[name]!(), {});
+    const expected = await whole.model.logprobs(tokens, { positions });
+    await whole.close();
+    const kv = { hotBytes: 6 * blockBytes('f32', 32) + 100, warmBytes: 2 ** 22 };
+    const runs: { error: number; numPages: number }[] = [];
+    for (const epsilon of [0.05, 0.4, 0.8]) {
+      const attention = `decode=page-topk:epsilon=${epsilon},page=2,window=16`;
+      const tiered = await load(await backends[name]!(), { attention, kv });
+      const found = await tiered.model.logprobs(tokens, { positions, phase: 'decode' });
+      let error = 0;
+      for (const [row, values] of found.entries()) {
+        for (let i = 0; i < values.length; i++) error += (values[i]! - expected[row]![i]!) ** 2;
+      }
+      runs.push({ error, numPages: tiered.model.metrics().tiers!.numChosenPages });
+      await tiered.close();
+    }
+    const [small, medium, large] = runs;
+    expect([small!.error < medium!.error, medium!.error < large!.error]).toEqual([true, true]);
+    expect([small!.numPages > medium!.numPages, medium!.numPages > large!.numPages]).toEqual([true, true]);
+  });
+});
+
+describe('page-topk', () => {
+  test('only the chosen pages are read from files', async () => {
+    const files = countedFiles();
+    const attention = 'decode=page-topk:budget=2,window=64';
+    const kv = { hotBytes: 6 * blockBytes('f32', 1) + 100, coldPath: files };
+    const { model, close } = await load(await backends['wasm']!(), { attention, kv, prefixSharing: false });
+    using session = model.createSession();
+    await session.generate(ids(900), { ...greedy, maxTokens: 1 }).result();
+    const numStored = model.metrics().tiers!.numStoredTokens / 64;
+    expect(numStored).toBeGreaterThanOrEqual(9);
+    const before = files.numReads;
+    const { bytesRead } = model.metrics().tiers!;
+    await session.resume({ maxTokens: 11 }).result();
+    // 11 tokens, 2 layers, keys and values, 2 pages for each of 2 heads
+    const most = 11 * 2 * 2 * 2 * 2;
+    expect(files.numReads - before).toBeLessThanOrEqual(most);
+    expect(files.numReads - before).toBeGreaterThan(0);
+    expect(model.metrics().tiers!.bytesRead - bytesRead).toBe((files.numReads - before) * 64 * 2 * 32 * 4);
+    expect(model.metrics().tiers!.residentBytes).toBe(numStored * 2 * 2 * (2 * 32 + 2) * 4);
+    await close();
+  });
+
+  test('a damaged page that is chosen ends the generation with its positions', async () => {
+    const attention = 'decode=page-topk:budget=3';
+    const file = { flip: false };
+    const files: ColdFiles = {
+      async create(name) {
+        const inner = memoryPageFile({ name });
+        return {
+          ...inner,
+          get sizeBytes() {
+            return inner.sizeBytes;
+          },
+          async read(byteOffset, target) {
+            await inner.read(byteOffset, target);
+            if (file.flip && target.byteLength > 1000) target[17]! ^= 1;
+          },
+        };
+      },
+    };
+    const kv = { hotBytes: 6 * blockBytes('f32', 1) + 100, coldPath: files };
+    const { model, close } = await load(await backends['wasm']!(), { attention, kv, prefixSharing: false });
+    using session = model.createSession();
+    const { tokens } = await session.generate(ids(700), { ...greedy, maxTokens: 20 }).result();
+    session.truncate(700);
+    file.flip = true;
+    const error = await session
+      .generate([...ids(700), tokens[0]!], { ...greedy, maxTokens: 20 })
+      .result()
+      .catch((e: unknown) => e);
+    expect(PageError.isInstance(error)).toBe(true);
+    expect((error as PageError).positions.length % 64).toBe(0);
+    file.flip = false;
+    const again = await session.generate([...ids(700), tokens[0]!], { ...greedy, maxTokens: 19 }).result();
+    expect(again.tokens).toEqual(tokens.slice(1));
+    await close();
+  });
+
+  test('several sessions at a time, some within the pool; saved and restored', async () => {
+    const attention = 'decode=page-topk:budget=2,page=16;dense-last=1';
+    const prompts = [ids(400), [...ids(300), 5, 6, 7], ids(350, 11), ids(40, 13)];
+    const options = { attention, maxSessions: 5 };
+    const whole = await load(await backends['wasm']!(), { ...options, cacheSize: 4096 });
+    const generate = ({ model }: Loaded): Promise<(readonly number[])[]> =>
+      Promise.all(
+        prompts.map(async (prompt) => (await model.generate(prompt, { ...greedy, maxTokens: 60 }).result()).tokens),
+      );
+    const expected = await generate(whole);
+    const kv = { hotBytes: 18 * blockBytes('f32', 4), warmBytes: 2 ** 16, coldPath: countedFiles() };
+    const tiered = await load(await backends['wasm']!(), { ...options, kv });
+    expect(await generate(tiered)).toEqual(expected);
+    expect(tiered.model.metrics().steps.numSharedSteps).toBeGreaterThan(0);
+    const alone = (await whole.model.generate(ids(400), { ...greedy, maxTokens: 60 }).result()).tokens;
+    for (const [from, to] of [
+      [tiered, whole],
+      [whole, tiered],
+      [tiered, tiered],
+    ] as const) {
+      using session = from.model.createSession();
+      await session.generate(ids(400), { ...greedy, maxTokens: 30 }).result();
+      const sink = memorySink();
+      await session.save(sink);
+      using restored = await to.model.restoreSession(memorySource(sink.toBytes()));
+      expect((await restored.resume({ maxTokens: 30 }).result()).tokens).toEqual(alone.slice(30));
+    }
+    await whole.close();
+    await tiered.close();
+  });
+});
+
+describe.each(Object.keys(backends))('streaming on %s', (name) => {
+  const attention = 'streaming:window=100,sinks=4';
+
+  test('nothing outside the pool is read; also after a cut, which brings pages back', async () => {
+    const options = { attention, batchSize: 32, prefixSharing: false };
+    const whole = await load(await backends[name]!(), options);
+    const run = async ({ model }: Loaded): Promise<(readonly number[])[]> => {
+      using session = model.createSession();
+      const { tokens } = await session.generate(ids(700), { ...greedy, maxTokens: 30 }).result();
+      session.truncate(300);
+      const again = await session.generate([...ids(300), 9, 8, 7], { ...greedy, maxTokens: 200 }).result();
+      return [tokens, again.tokens];
+    };
+    const expected = await run(whole);
+    await whole.close();
+    const files = countedFiles();
+    const kv = { hotBytes: 10 * blockBytes() + 100, coldPath: files };
+    const tiered = await load(await backends[name]!(), { ...options, kv });
+    using session = tiered.model.createSession();
+    await session.generate(ids(700), { ...greedy, maxTokens: 30 }).result();
+    expect(tiered.model.metrics().tiers!.numDemotedTokens).toBeGreaterThan(0);
+    expect(files.numReads).toBe(0);
+    session.dispose();
+    expect(await run(tiered)).toEqual(expected);
+    expect(files.numReads).toBeGreaterThan(0);
+    expect(tiered.model.metrics().tiers!.numPromotedTokens).toBeGreaterThanOrEqual(2 * 64);
+    await tiered.close();
+  });
+});
+
+describe('the pool', () => {
+  const kv = { hotBytes: 24 * blockBytes(), warmBytes: 2 ** 22 };
+
+  test('takes pages back when others are gone: then steps attend to nothing else', async () => {
+    const { model, events, close } = await load(await backends['wasm']!(), {
+      maxSessions: 3,
+      prefixSharing: false,
+      kv,
+    });
+    using session = model.createSession();
+    const others = [11, 13].map((step) => ({ other: model.createSession(), prompt: ids(600, step) }));
+    await session.generate(ids(900), { ...greedy, maxTokens: 1 }).result();
+    for (const { other, prompt } of others) await other.generate(prompt, { ...greedy, maxTokens: 1 }).result();
+    const before = model.metrics().tiers!;
+    expect(before.numStoredTokens).toBeGreaterThan(0);
+    for (const { other } of others) other.dispose();
+    const { tokens } = await session.resume({ maxTokens: 20 }).result();
+    const after = model.metrics().tiers!;
+    expect(after.numPromotedTokens).toBeGreaterThan(0);
+    expect(after).toMatchObject({ numStoredTokens: 0, warmBytes: 0 });
+    const { numChunks } = after;
+    const rest = await session.resume({ maxTokens: 20 }).result();
+    expect(model.metrics().tiers!.numChunks).toBe(numChunks);
+    const promoted = events.filter((event) => event.kind === 'promoted');
+    expect(promoted.reduce((sum, { numTokens }) => sum + numTokens, 0)).toBe(after.numPromotedTokens);
+    await close();
+    const whole = await load(await backends['wasm']!(), {});
+    const all = (await whole.model.generate(ids(900), { ...greedy, maxTokens: 41 }).result()).tokens;
+    expect([...tokens, ...rest.tokens]).toEqual(all.slice(1));
+    await whole.close();
+  });
+
+  test('does not move pages to and fro while a session grows', async () => {
+    const { model, close } = await load(await backends['wasm']!(), { contextSize: 4096, kv });
+    using session = model.createSession();
+    await session.generate(ids(3000), { ...greedy, maxTokens: 200 }).result();
+    expect(model.metrics().tiers!.numPromotedTokens).toBe(0);
+    await close();
+  });
+
+  test('a page that cannot be read stays where it is', async () => {
+    const files = countedFiles();
+    const { model, close } = await load(await backends['wasm']!(), {
+      maxSessions: 2,
+      prefixSharing: false,
+      kv: { hotBytes: 24 * blockBytes(), coldPath: files },
+    });
+    using session = model.createSession();
+    const other = model.createSession();
+    await session.generate(ids(900), { ...greedy, maxTokens: 1 }).result();
+    await other.generate(ids(800, 11), { ...greedy, maxTokens: 1 }).result();
+    const { numStoredTokens } = model.metrics().tiers!;
+    expect(numStoredTokens).toBeGreaterThan(0);
+    other.dispose();
+    const stored = model.metrics().tiers!.numStoredTokens;
+    files.onRead = () => {
+      throw new IoError({ source: 'kv', message: 'EIO: i/o error' });
+    };
+    const error = await session
+      .resume({ maxTokens: 3 })
+      .result()
+      .catch((e: unknown) => e);
+    expect(PageError.isInstance(error)).toBe(true);
+    expect(model.metrics().tiers!.numStoredTokens).toBe(stored);
+    files.onRead = () => undefined;
+    expect((await session.resume({ maxTokens: 3 }).result()).tokens).toHaveLength(3);
+    await close();
+  });
+});
+
+describe('what is refused', () => {
+  test.each([
+    'sparq',
+    'prefill=subquadratic',
+    'prefill=h2o;decode=page-topk',
+    'oracle-topk',
+    'decode=streaming',
+    'decode=subquadratic',
+  ])('%s', async (attention) => {
+    const backend = createReferenceBackend();
+    const kv = { hotBytes: 8 * blockBytes('f32', 1), warmBytes: 2 ** 20 };
+    const spec = attention === 'sparq' ? 'decode=sparq' : attention;
+    const error = await load(backend, { attention: spec, kv }).catch((e: unknown) => e);
+    expect(ArgumentError.isInstance(error)).toBe(true);
+    expect((error as Error).message).toContain('page-topk for generated tokens');
+  });
+
+  test('a pool that is smaller than what streaming reads', async () => {
+    const kv = { hotBytes: 8 * blockBytes(), warmBytes: 2 ** 20 };
+    const loading = load(createReferenceBackend(), { attention: 'streaming:window=600', kv });
+    await expect(loading).rejects.toThrow(CapacityError);
+    await expect(loading).rejects.toThrow('a smaller window, batchSize or maxSessions');
+  });
+});

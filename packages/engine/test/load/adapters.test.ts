@@ -1,0 +1,270 @@
+/** Adapters in both formats on models in both formats, at run time and merged, against weights merged in f64. */
+import { memorySink, memorySource } from '@winnow/bytes';
+import { writeGguf, type GgufTensorInput } from '@winnow/gguf';
+import { memoryFolder, type HubFiles } from '@winnow/hub';
+import { createReferenceBackend, type Backend } from '@winnow/ops';
+import { openSafetensors, writeSafetensors, type TensorToWrite } from '@winnow/safetensors';
+import { createRng, decode, FormatError, numElements } from '@winnow/tensor';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { loadModel, type AdapterOption, type LoadOptions, type ModelLocation } from '../../src/index.js';
+import { archPath, maxDifference } from '../support/golden-files.js';
+import { localFolder } from '@winnow/hub/node';
+
+const tokens = [5, 9, 200, 31, 7, 64, 17, 3];
+let backend: Backend;
+beforeAll(() => (backend = createReferenceBackend()));
+afterAll(() => backend.dispose());
+
+interface Pair {
+  readonly a: Float32Array; // [rank, numInputs]
+  readonly b: Float32Array; // [numOutputs, rank]
+  readonly rank: number;
+  readonly shape: readonly [numOutputs: number, numInputs: number];
+}
+
+/** Random factors for these modules of a folder. */
+function pairsFor(modules: Readonly<Record<string, readonly [number, number, number]>>, seed = 3): Map<string, Pair> {
+  const rng = createRng(seed);
+  const random = (length: number): Float32Array => Float32Array.from({ length }, () => 0.2 * rng.nextGaussian());
+  return new Map(
+    Object.entries(modules).map(([name, [numOutputs, numInputs, rank]]) => [
+      name,
+      { a: random(rank * numInputs), b: random(numOutputs * rank), rank, shape: [numOutputs, numInputs] },
+    ]),
+  );
+}
+
+const bytesOf = (values: Float32Array): Uint8Array =>
+  new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
+
+async function peftFolder(pairs: ReadonlyMap<string, Pair>, config: object): Promise<HubFiles> {
+  const tensors: TensorToWrite[] = [...pairs].flatMap(([name, { a, b, rank, shape }]) => [
+    {
+      name: `base_model.model.${name}.lora_A.weight`,
+      dtype: 'f32' as const,
+      shape: [rank, shape[1]],
+      data: bytesOf(a),
+    },
+    {
+      name: `base_model.model.${name}.lora_B.weight`,
+      dtype: 'f32' as const,
+      shape: [shape[0], rank],
+      data: bytesOf(b),
+    },
+  ]);
+  const sink = memorySink();
+  await writeSafetensors(sink, { tensors });
+  return memoryFolder({
+    'adapter_config.json': JSON.stringify({ peft_type: 'LORA', ...config }),
+    'adapter_model.safetensors': sink.toBytes(),
+  });
+}
+
+async function ggufAdapter(pairs: ReadonlyMap<string, Pair>, alpha: number, metadata = {}): Promise<Uint8Array> {
+  const tensors: GgufTensorInput[] = [...pairs].flatMap(([name, { a, b, rank, shape }]) => [
+    { name: `${name}.weight.lora_a`, dtype: 'f32' as const, shape: [rank, shape[1]], data: bytesOf(a) },
+    { name: `${name}.weight.lora_b`, dtype: 'f32' as const, shape: [shape[0], rank], data: bytesOf(b) },
+  ]);
+  const sink = memorySink();
+  await writeGguf(sink, {
+    metadata: {
+      'general.type': 'adapter',
+      'general.architecture': 'llama',
+      'adapter.type': 'lora',
+      'adapter.lora.alpha': { type: 'float32', value: alpha },
+      ...metadata,
+    },
+    tensors,
+  });
+  return sink.toBytes();
+}
+
+/** The folder with `W + factor(name) B A`, summed in f64. */
+async function mergedFolder(name: string, pairs: ReadonlyMap<string, Pair>, factor: (name: string) => number) {
+  const files = localFolder(archPath(name, 'hf') as string);
+  const stored = await openSafetensors(await files.open('model.safetensors'));
+  const tensors = await Promise.all(
+    [...stored.tensors.values()].map(async (tensor): Promise<TensorToWrite> => {
+      const bytes = new Uint8Array(tensor.sizeBytes);
+      await tensor.read(bytes);
+      const values = new Float32Array(numElements(tensor.shape));
+      decode(tensor.dtype, bytes, values);
+      const module = tensor.name.replace(/\.weight$/, '');
+      const pair = pairs.get(module);
+      if (pair !== undefined) {
+        const [numOutputs, numInputs] = pair.shape;
+        for (let row = 0; row < numOutputs; row++) {
+          for (let column = 0; column < numInputs; column++) {
+            let sum = 0;
+            for (let k = 0; k < pair.rank; k++) sum += pair.b[row * pair.rank + k]! * pair.a[k * numInputs + column]!;
+            values[row * numInputs + column] = values[row * numInputs + column]! + factor(module) * sum;
+          }
+        }
+      }
+      return { name: tensor.name, dtype: 'f32', shape: tensor.shape, data: bytesOf(values) };
+    }),
+  );
+  const sink = memorySink();
+  await writeSafetensors(sink, { tensors });
+  const config = await files.open('config.json');
+  const json = new Uint8Array(config.sizeBytes);
+  await config.read(0, json);
+  await config.close();
+  await stored.close();
+  return memoryFolder({ 'config.json': json, 'model.safetensors': sink.toBytes() });
+}
+
+async function logprobs(location: ModelLocation, options: LoadOptions = {}): Promise<Float32Array[]> {
+  await using model = await loadModel(location, { backend, maxSessions: 1, contextSize: 64, ...options });
+  return await model.logprobs(tokens, { positions: tokens.map((_, index) => index) });
+}
+
+function worst(actual: readonly Float32Array[], expected: readonly Float32Array[]): number {
+  return Math.max(...expected.map((row, at) => maxDifference(actual[at] as Float32Array, row)));
+}
+
+/** q [64, 64], k [32, 64], gate [128, 64], down [64, 128] of two layers, and the output matrix. */
+const llamaModules = {
+  'model.layers.0.self_attn.q_proj': [64, 64, 4],
+  'model.layers.0.self_attn.k_proj': [32, 64, 2],
+  'model.layers.1.self_attn.o_proj': [64, 64, 4],
+  'model.layers.1.mlp.gate_proj': [128, 64, 4],
+  'model.layers.1.mlp.down_proj': [64, 128, 4],
+} as const;
+const rankPattern = { 'model.layers.0.self_attn.k_proj': 2 };
+const llama = archPath('llama', 'hf');
+const needs = llama === undefined ? ' (needs ../shared/data/goldens)' : '';
+/** Sums in another order. */
+const limit = 1e-4;
+
+describe.skipIf(llama === undefined)(`adapters on the golden llama${needs}`, () => {
+  const hf = (): string => archPath('llama', 'hf') as string;
+  const gguf = (): string => archPath('llama', 'model.gguf') as string;
+  const pairs = pairsFor(llamaModules);
+  const alpha = 6;
+  const scaleOf = (name: string): number => alpha / (pairs.get(name) as Pair).rank;
+  const config = { r: 4, lora_alpha: alpha, rank_pattern: rankPattern };
+
+  test('a PEFT folder, on a folder and on a GGUF file, at run time and merged', async () => {
+    const expected = await logprobs(await mergedFolder('llama', pairs, scaleOf));
+    expect(worst(await logprobs(hf()), expected)).toBeGreaterThan(0.1);
+    for (const location of [hf(), gguf()]) {
+      for (const adapterMode of ['runtime', 'merge'] as const) {
+        const adapters = [{ source: await peftFolder(pairs, config) }];
+        expect(worst(await logprobs(location, { adapters, adapterMode }), expected)).toBeLessThan(limit);
+      }
+    }
+  });
+
+  test('a GGUF adapter, whose q and k are permuted like the model', async () => {
+    const permuted = new Map(
+      [...pairs].map(([name, pair]) => {
+        const own = name
+          .replace('model.layers.', 'blk.')
+          .replace(/\.(self_attn|mlp)\.(q|k|gate|down|o)_proj$/, (_, __, which: string) =>
+            which === 'gate' || which === 'down' ? `.ffn_${which}` : which === 'o' ? '.attn_output' : `.attn_${which}`,
+          );
+        if (!/attn_[qk]$/.test(own)) return [own, pair] as const;
+        // heads of 16: row j of the first half goes to 2j, of the second to 2j + 1
+        const b = new Float32Array(pair.b.length);
+        for (let row = 0; row < pair.shape[0]; row++) {
+          const at = row % 16;
+          const to = row - at + (at < 8 ? 2 * at : 2 * (at - 8) + 1);
+          b.set(pair.b.subarray(row * pair.rank, (row + 1) * pair.rank), to * pair.rank);
+        }
+        return [own, { ...pair, b }] as const;
+      }),
+    );
+    const bytes = await ggufAdapter(permuted, alpha);
+    const expected = await logprobs(await mergedFolder('llama', pairs, (name) => 0.5 * scaleOf(name)));
+    for (const location of [hf(), gguf()]) {
+      const adapters = [{ source: memorySource(bytes), scale: 0.5 }];
+      expect(worst(await logprobs(location, { adapters }), expected)).toBeLessThan(limit);
+    }
+  });
+
+  test('several together, rsLoRA and patterns of alpha', async () => {
+    const second = pairsFor({ 'model.layers.0.self_attn.q_proj': [64, 64, 4] }, 11);
+    const adapters = [
+      { source: await peftFolder(pairs, { ...config, use_rslora: true, alpha_pattern: { down_proj: 3 } }) },
+      { source: await peftFolder(second, { r: 4, lora_alpha: 2 }), scale: -1 },
+    ];
+    const first = await mergedFolder('llama', pairs, (name) => {
+      const { rank } = pairs.get(name) as Pair;
+      return (name.endsWith('down_proj') ? 3 : alpha) / Math.sqrt(rank);
+    });
+    const expected = await logprobs(first, {
+      adapters: [{ source: await peftFolder(second, { r: 4, lora_alpha: 2 }), scale: -1 }],
+    });
+    expect(worst(await logprobs(hf(), { adapters }), expected)).toBeLessThan(limit);
+  });
+
+  test('on quantized weights at run time; merging encodes them again and says so', async () => {
+    const adapters: AdapterOption[] = [{ source: await peftFolder(pairs, config) }];
+    const exact = await logprobs(await mergedFolder('llama', pairs, scaleOf));
+    const plain = worst(await logprobs(hf(), { quantize: 'q8_0' }), await logprobs(hf()));
+    const adapted = worst(await logprobs(hf(), { quantize: 'q8_0', adapters }), exact);
+    expect(adapted).toBeLessThan(4 * plain);
+    const merged = await loadModel(hf(), { backend, maxSessions: 1, quantize: 'q8_0', adapters, adapterMode: 'merge' });
+    expect(merged.notices).toEqual([]);
+    await merged.dispose();
+  });
+
+  test('sessions of one adapter are not those of another', async () => {
+    const folder = await peftFolder(pairs, config);
+    const sink = memorySink();
+    await using plain = await loadModel(hf(), { backend, maxSessions: 1 });
+    const session = plain.createSession();
+    await session.generate(tokens, { maxTokens: 1, temperature: 0 }).result();
+    await session.save(sink);
+    const bytes = sink.toBytes();
+    await using adapted = await loadModel(hf(), { backend, maxSessions: 1, adapters: [{ source: folder }] });
+    await expect(adapted.restoreSession(memorySource(bytes))).rejects.toThrow(FormatError);
+    await using merged = await loadModel(hf(), {
+      backend,
+      maxSessions: 1,
+      adapters: [{ source: folder }],
+      adapterMode: 'merge',
+    });
+    await expect(merged.restoreSession(memorySource(bytes))).rejects.toThrow(FormatError);
+  });
+
+  test.each<[string, () => Promise<ModelLocation>, RegExp]>([
+    [
+      'another size',
+      () => peftFolder(pairsFor({ 'model.layers.0.self_attn.q_proj': [48, 64, 4] }), { r: 4 }),
+      /expected 64 outputs/,
+    ],
+    [
+      'no such module',
+      () => peftFolder(pairsFor({ 'model.layers.9.self_attn.q_proj': [64, 64, 4] }), { r: 4 }),
+      /no such matrix/,
+    ],
+    ['another rank', () => peftFolder(pairs, { r: 8 }), /r of .*expected [24], got 8/],
+    ['DoRA', () => peftFolder(pairs, { r: 4, use_dora: true }), /use_dora: expected false/],
+    ['trained modules', () => peftFolder(pairs, { r: 4, modules_to_save: ['lm_head'] }), /modules_to_save/],
+    ['another kind', () => peftFolder(pairs, { peft_type: 'IA3', r: 4 }), /peft_type: expected LORA/],
+    ['an embedding', () => peftFolder(pairsFor({ 'model.embed_tokens': [320, 64, 4] }), { r: 4 }), /not supported/],
+    ['a model', async () => memorySource(await ggufAdapter(new Map(), 1, { 'general.type': 'model' })), /general.type/],
+    ['no tensors', async () => memorySource(await ggufAdapter(new Map(), 1)), /at least one pair/],
+  ])('refuses %s', async (_, source, message) => {
+    const adapters = [{ source: await source() }];
+    await expect(loadModel(hf(), { backend, adapters })).rejects.toThrow(FormatError);
+    await expect(loadModel(hf(), { backend, adapters: [{ source: await source() }] })).rejects.toThrow(message);
+  });
+});
+
+const fused = archPath('phi3', 'model.gguf');
+test.skipIf(fused === undefined)(`matrices that files hold as one${needs}`, async () => {
+  const pairs = pairsFor({
+    'model.layers.0.self_attn.qkv_proj': [192, 64, 4],
+    'model.layers.1.mlp.gate_up_proj': [192, 64, 4],
+  });
+  const config = { r: 4, lora_alpha: 4 };
+  const expected = await logprobs(await mergedFolder('phi3', pairs, () => 1));
+  for (const file of ['hf', 'model.gguf']) {
+    const adapters = [{ source: await peftFolder(pairs, config) }];
+    const actual = await logprobs(archPath('phi3', file) as string, { adapters });
+    expect(worst(actual, expected)).toBeLessThan(limit);
+  }
+});

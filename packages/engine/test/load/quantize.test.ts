@@ -1,0 +1,78 @@
+/** Weights quantized while loading, against a file that was quantized before. */
+import { memorySink, memorySource } from '@winnow/bytes';
+import { openGguf, writeGguf } from '@winnow/gguf';
+import { openGgufFile } from '@winnow/gguf/node';
+import { quantizedDType } from '@winnow/models';
+import { createReferenceBackend } from '@winnow/ops';
+import { ArgumentError, decode, encode, numElements, sizeOf, type DType } from '@winnow/tensor';
+import { expect, test } from 'vitest';
+import { inspectModel, loadModel } from '../../src/index.js';
+import { archPath } from '../support/golden-files.js';
+import { tinyFolder } from '../support/tiny-model.js';
+
+const path = archPath('llama', 'model.gguf');
+const tokens = [5, 9, 200, 31, 7, 64];
+
+/** The file with its matrices encoded whole. */
+async function quantizedFile(dtype: DType): Promise<Uint8Array> {
+  const file = await openGgufFile(path as string);
+  const isTied = !file.tensors.has('output.weight');
+  const tensors = await Promise.all(
+    [...file.tensors.values()].map(async (tensor) => {
+      const data = new Uint8Array(tensor.sizeBytes);
+      await tensor.read(data);
+      const { name, shape } = tensor;
+      const type = quantizedDType({ name, shape, dtype: tensor.dtype }, { dtype, isTied }).dtype;
+      const values = new Float32Array(numElements(shape));
+      decode(tensor.dtype, data, values);
+      const encoded = new Uint8Array(sizeOf(type, values.length));
+      encode(type, values, encoded);
+      return { name, shape, dtype: type, data: encoded };
+    }),
+  );
+  const sink = memorySink();
+  await writeGguf(sink, { metadata: file.metadata, tensors });
+  await file.close();
+  return sink.toBytes();
+}
+
+const needs = path === undefined ? ' (needs ../shared/data/goldens)' : '';
+test.skipIf(path === undefined).each(['q8_0', 'q4_0', 'q5_1', 'f16', 'bf16'] as const)(
+  `quantize: %s gives what the quantized file gives${needs}`,
+  async (dtype) => {
+    const bytes = await quantizedFile(dtype);
+    const types = [...(await openGguf(memorySource(bytes))).tensors.values()].map((tensor) => tensor.dtype);
+    expect(types).toContain(dtype);
+    const backend = createReferenceBackend();
+    const onLoad = await loadModel(path as string, { backend, quantize: dtype, maxSessions: 1 });
+    const converted = await loadModel(memorySource(bytes), { backend, maxSessions: 1 });
+    expect(onLoad.plan.weightsBytes).toBe(converted.plan.weightsBytes);
+    const positions = tokens.map((_, index) => index);
+    const expected = await converted.logprobs(tokens, { positions });
+    expect(await onLoad.logprobs(tokens, { positions })).toEqual(expected);
+    await onLoad.dispose();
+    await converted.dispose();
+    await backend.dispose();
+  },
+);
+
+test('matrices that cannot be quantized stay and are named', async () => {
+  const model = await loadModel(await tinyFolder(), { backend: createReferenceBackend(), quantize: 'q8_0' });
+  expect(model.notices).toEqual([
+    'not stored as q8_0: token_embd.weight and 7 more: rows of 8 values are no whole blocks of 32',
+    'not stored as q8_0: blk.0.ffn_down.weight: rows of 12 values are no whole blocks of 32',
+  ]);
+  await model.dispose();
+});
+
+test('the plan is that of the quantized weights', async () => {
+  const [plain, small] = await Promise.all([
+    inspectModel(path as string),
+    inspectModel(path as string, { quantize: 'q8_0' }),
+  ]);
+  expect(small.plan.weightsBytes).toBeLessThan(0.4 * plain.plan.weightsBytes);
+});
+
+test('types without an encoder are refused', async () => {
+  await expect(loadModel(await tinyFolder(), { quantize: 'iq2_xs' })).rejects.toThrow(ArgumentError);
+});

@@ -1,0 +1,49 @@
+/** What a backend receives while a model loads, when the host cannot see its memory. */
+import { maxPieceBytes, slotPositionsName, type EmbedderDescription, type Weight } from '@winnow/models';
+import { createReferenceBackend, ProgramBuilder, type Backend, type BufferHandle } from '@winnow/ops';
+import { expect, test } from 'vitest';
+import { loadBuffers } from '../../src/memory/load-buffers.js';
+
+/** More than two pieces of weights, of constants and of empty slots. */
+const numValues = (2 * maxPieceBytes) / 4 + 12;
+
+function description(): Pick<EmbedderDescription, 'weights' | 'constants'> {
+  const values = Float32Array.from({ length: numValues }, (_, index) => index);
+  const fileBytes = new Uint8Array(values.buffer);
+  const shape = [numValues];
+  const sizeBytes = fileBytes.length;
+  const read = async (target: Uint8Array, { byteOffset = 0 } = {}): Promise<void> =>
+    target.set(fileBytes.subarray(byteOffset, byteOffset + target.length));
+  const stored = { name: 'weight', dtype: 'f32', shape, sizeBytes, read } as const;
+  const weight: Weight = { name: 'weight', dtype: 'f32', shape, sizeBytes, stored };
+  return { weights: new Map([['weight', weight]]), constants: new Map([['constant', values.map((value) => -value)]]) };
+}
+
+async function load(backend: Backend): Promise<Map<string, BufferHandle>> {
+  const b = new ProgramBuilder({});
+  b.external('weight', 'weights', 'f32', [numValues]);
+  b.external('constant', 'weights', 'f32', [numValues]);
+  b.external(slotPositionsName, 'kv', 'i32', [numValues]);
+  return loadBuffers(backend, description() as EmbedderDescription, [b.build()], {});
+}
+
+test('memory that the host cannot see is written in pieces of bounded size', async () => {
+  const inner = createReferenceBackend();
+  const sizes: number[] = [];
+  const hidden: Backend = {
+    ...inner,
+    view: () => undefined,
+    async write(buffer, byteOffset, bytes) {
+      sizes.push(bytes.length);
+      await inner.write(buffer, byteOffset, bytes);
+    },
+  };
+  const found = await load(hidden);
+  expect(Math.max(...sizes)).toBeLessThanOrEqual(maxPieceBytes);
+  expect(sizes.reduce((sum, size) => sum + size, 0)).toBe(3 * 4 * numValues);
+  const reference = createReferenceBackend();
+  for (const [name, expected] of await load(reference)) {
+    const bytes = inner.view(found.get(name) as BufferHandle) as Uint8Array;
+    expect([name, Buffer.compare(bytes, reference.view(expected) as Uint8Array)]).toEqual([name, 0]);
+  }
+});

@@ -1,0 +1,106 @@
+/** Every attention policy and every cache dtype on every architecture that generates: the tiny golden models. */
+import { createWasmBackend } from '@winnow/backend-wasm';
+import { cacheDTypes, type Backend } from '@winnow/ops';
+import type { DType } from '@winnow/tensor';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { loadModel, type LoadOptions } from '../../src/index.js';
+import { archPath, decodeFloats, goldenNames, maxDifference, readJson } from '../support/golden-files.js';
+
+interface Golden {
+  readonly prompts: readonly { readonly tokens: readonly number[]; readonly positions: readonly number[] }[];
+}
+interface Exact {
+  readonly logprobs: readonly (readonly string[])[];
+}
+
+const contextSize = 128;
+const numGenerated = 6;
+/** The prompt of 61 tokens. */
+const promptIndex = 2;
+
+/** For both phases, and where a family serves one only, for that. They leave most of the prompt out. */
+const sparse = [
+  'dense',
+  'oracle-topk:k=8',
+  'subquadratic:window=16,block=8',
+  'streaming:window=16,sinks=2',
+  'prefill=h2o:chunk=16,local=4,heavy=4',
+  'decode=sparq:rank=4,topk=8',
+  'decode=page-topk:budget=1,page=16,window=8,sinks=1',
+];
+
+/** The same families with room for everything: exact. */
+const keepingAll = [
+  'oracle-topk:k=128',
+  'subquadratic:window=128,landmarks=off',
+  'streaming:window=128,sinks=0',
+  'prefill=h2o:chunk=128',
+  'decode=sparq:rank=1024,topk=128',
+  'decode=page-topk:budget=all,page=16',
+];
+
+/** The limit that the goldens' documentation derives for an f32 engine. */
+const limit = 5e-4;
+/** Mean divergence up to which 8-bit weights are called lossless; these heads have 16 or 24 values, stored as blocks of 32. */
+const nearlyLossless = 0.0014;
+
+let backend: Backend;
+beforeAll(async () => {
+  backend = await createWasmBackend({ numThreads: 1 });
+});
+afterAll(() => backend.dispose());
+
+for (const name of Object.values(goldenNames).flat()) {
+  const [path, goldenPath, exactPath] = ['model.gguf', 'golden.json', 'exact.json'].map((file) => archPath(name, file));
+  const isMissing = path === undefined || goldenPath === undefined || exactPath === undefined;
+  describe.skipIf(isMissing)(`${name}${isMissing ? ' (needs ../shared/data/goldens)' : ''}`, () => {
+    const { tokens = [], positions = [] } = isMissing
+      ? {}
+      : (readJson<Golden>(goldenPath).prompts[promptIndex] as Golden['prompts'][number]);
+    const rows = isMissing ? [] : (readJson<Exact>(exactPath).logprobs[promptIndex] as readonly string[]);
+
+    /** Log-probabilities after the prompt, in the way of either phase; it generates as well. */
+    async function run(options: LoadOptions): Promise<Float32Array[]> {
+      await using model = await loadModel(path as string, { backend, contextSize, maxSessions: 1, ...options });
+      const sampling = { temperature: 0, maxTokens: numGenerated, ignoreEos: true };
+      const { tokens: generated } = await model.generate(tokens, sampling).result();
+      expect(generated).toHaveLength(numGenerated);
+      const last = tokens.length - 1;
+      const results: Float32Array[] = [];
+      for (const phase of ['prefill', 'decode'] as const) {
+        const [logprobs] = await model.logprobs(tokens, { positions: [last], phase });
+        results.push(logprobs as Float32Array);
+      }
+      return results;
+    }
+
+    const expectDistributions = (all: readonly Float32Array[]): void => {
+      for (const logprobs of all) {
+        expect(logprobs.reduce((sum, value) => sum + Math.exp(value), 0)).toBeCloseTo(1, 4);
+        expect(logprobs.every((value) => value <= 0)).toBe(true);
+      }
+    };
+    const divergence = (logprobs: Float32Array): number =>
+      decodeFloats(rows[positions.indexOf(tokens.length - 1)] as string).reduce(
+        (sum, exact, id) => sum + Math.exp(exact) * (exact - (logprobs[id] as number)),
+        0,
+      );
+    const expectGolden = (all: readonly Float32Array[]): void => {
+      const exact = decodeFloats(rows[positions.indexOf(tokens.length - 1)] as string);
+      for (const logprobs of all) expect(maxDifference(logprobs, exact)).toBeLessThan(limit);
+    };
+
+    test.each(sparse)('%s', async (attention) => expectDistributions(await run({ attention })));
+    test.each(keepingAll)('%s is exact', async (attention) => expectGolden(await run({ attention })));
+
+    test.each(cacheDTypes)('keys and values in %s', async (kvDType: DType) => {
+      const all = await run({ kvDType });
+      expectDistributions(all);
+      if (kvDType === 'f32') expectGolden(all);
+      // mixtures of random experts may choose others; this one has none
+      if (name === 'llama' && kvDType === 'q8_0') {
+        for (const logprobs of all) expect(divergence(logprobs)).toBeLessThan(nearlyLossless);
+      }
+    });
+  });
+}

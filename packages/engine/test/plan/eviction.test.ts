@@ -1,0 +1,285 @@
+/** Eviction by what attention looks at, keys that are stored rotated, and contexts beyond what a model was trained for. */
+import { readFile } from 'node:fs/promises';
+import { memorySink, memorySource } from '@winnow/bytes';
+import { demoModelUrl } from '@winnow/demo-model';
+import { memoryFolder, type HubFiles } from '@winnow/hub';
+import { ArgumentError, CapacityError, decode, encode } from '@winnow/tensor';
+import { describe, expect, test } from 'vitest';
+import {
+  loadModel,
+  type EngineEvent,
+  type Eviction,
+  type LoadOptions,
+  type Model,
+  type ModelLocation,
+} from '../../src/index.js';
+import { archPath } from '../support/golden-files.js';
+import { tinyLlama } from '../support/tiny-llama.js';
+import { tinyFolder } from '../support/tiny-model.js';
+
+const drawn = { temperature: 1, topK: 0, topP: 1, minP: 0, ignoreEos: true, seed: 5, overflow: 'evict' } as const;
+const ids = (length: number, step = 7): number[] => Array.from({ length }, (_, index) => (index * step) % 20);
+
+const sentences = [
+  'The wind blew over the hills, and the rain fell on the roof of the old house by the river. ',
+  'Nobody spoke for a long time, and the fire in the room burned low. ',
+  'At last the captain rose and went to the window, where the ships lay at anchor in the bay. ',
+  '"It is late," said the woman, "and the road is long." ',
+];
+const names = ['Alice', 'Peter', 'Susan', 'Henry', 'Clara', 'James'];
+
+/** A code, three hundred tokens of something else, and the question for it. */
+function lookUp(index: number): { readonly prompt: string; readonly code: string } {
+  const name = names[index % names.length] as string;
+  const code = String(10000 + ((index * 7919 + 1234) % 90000));
+  const order = sentences.map((_, i) => sentences[(index + i) % sentences.length]).join('');
+  const prompt = `The code of ${name} is ${code}. ${order.repeat(3)}What is the code of ${name}? The code of ${name} is`;
+  return { prompt, code };
+}
+
+describe('the demo model asked for a code that left the window long ago', () => {
+  const numAsked = 6;
+
+  async function countRight(eviction: Eviction): Promise<number> {
+    await using model = await loadModel(demoModelUrl, { contextSize: 192, batchSize: 16, maxSessions: 1, eviction });
+    let numRight = 0;
+    for (let index = 0; index < numAsked; index++) {
+      const { prompt, code } = lookUp(index);
+      const options = { temperature: 0, maxTokens: 8, overflow: 'evict' } as const;
+      const { text, evictedTokens } = await model.generate(prompt, options).result();
+      expect(evictedTokens).toBeGreaterThan(100);
+      if (text.includes(code)) numRight++;
+    }
+    return numRight;
+  }
+
+  test('what is looked at stays: it knows the code, which a window of the same size does not', async () => {
+    expect(await countRight('oldest')).toBe(0);
+    expect(await countRight('least-attended')).toBeGreaterThan(numAsked / 2);
+  });
+
+  test('the memory is that of the context, however long it goes on', async () => {
+    await using model = await loadModel(demoModelUrl, { contextSize: 128, maxSessions: 1, eviction: 'least-attended' });
+    using session = model.createSession();
+    let mostBlocks = 0;
+    for await (const _ of session.generate('The old man', { ...drawn, maxTokens: 700 })) {
+      mostBlocks = Math.max(mostBlocks, model.metrics().cache.numUsedBlocks);
+    }
+    expect(mostBlocks).toBe(2);
+    expect(session.tokens.length).toBeGreaterThan(700);
+    expect(model.metrics().cache.numEvictedTokens).toBe(session.tokens.length - 128);
+  });
+});
+
+describe('least attended', () => {
+  const load = async (options: LoadOptions = {}): Promise<Model> =>
+    loadModel(await tinyFolder(), { contextSize: 64, maxSessions: 3, eviction: 'least-attended', ...options });
+  const tokensOf = async (model: Model, prompt: number[]): Promise<readonly number[]> =>
+    (await model.generate(prompt, { ...drawn, maxTokens: 150 }).result()).tokens;
+
+  test('it is another choice than the oldest', async () => {
+    await using model = await load();
+    await using other = await load({ eviction: 'oldest' });
+    expect(await tokensOf(model, ids(30))).not.toEqual(await tokensOf(other, ids(30)));
+  });
+
+  test('each of several sessions gets what it gets alone; a fork goes its own way', async () => {
+    await using model = await load();
+    const prompts = [ids(30), ids(90, 3), [...ids(30), 4, 5]];
+    const alone: (readonly number[])[] = [];
+    for (const prompt of prompts) alone.push(await tokensOf(model, prompt));
+    expect(await Promise.all(prompts.map((prompt) => tokensOf(model, prompt)))).toEqual(alone);
+    expect(model.metrics().steps.numSharedSteps).toBeGreaterThan(0);
+
+    using session = model.createSession();
+    const first = await session.generate(ids(30), { ...drawn, maxTokens: 60 }).result();
+    using fork = session.fork();
+    const goesOn = await fork.resume({ ...drawn, seed: 9, maxTokens: 50 }).result();
+    const rest = await session.resume({ maxTokens: 90 }).result();
+    expect([...first.tokens, ...rest.tokens]).toEqual(alone[0]);
+    expect(goesOn.tokens).not.toEqual(rest.tokens.slice(0, 50));
+  });
+
+  test('a saved session knows what was looked at', async () => {
+    const whole = await load();
+    const expected = await tokensOf(whole, ids(30));
+    const session = whole.createSession();
+    const first = await session.generate(ids(30), { ...drawn, maxTokens: 70 }).result();
+    const sink = memorySink();
+    await session.save(sink);
+    await whole.dispose();
+    const source = memorySource(sink.toBytes().slice());
+    await using model = await load();
+    using restored = await model.restoreSession(source);
+    const rest = await restored.resume({ maxTokens: 80 }).result();
+    expect([...first.tokens, ...rest.tokens]).toEqual(expected);
+    await using other = await load({ eviction: 'oldest' });
+    await expect(other.restoreSession(memorySource(sink.toBytes().slice()))).rejects.toThrow(/eviction/);
+  });
+
+  test('where everything is protected it refuses, and the session can be used again', async () => {
+    await using model = await load({ eviction: { recentTokens: 60, firstTokens: 8 } });
+    using session = model.createSession();
+    const generation = session.generate(ids(30), { ...drawn, maxTokens: 100 }).result();
+    const error = await generation.catch((reason: unknown) => reason);
+    expect(error).toBeInstanceOf(CapacityError);
+    expect((error as CapacityError).message).toMatch(/protected/);
+    expect(session.tokens).toHaveLength(64);
+    await session.generate(ids(20), { ...drawn, maxTokens: 10 }).result();
+  });
+
+  test.each([2, 3, 5, 8, 17])('contexts of %i tokens', async (contextSize) => {
+    await using model = await load({ contextSize });
+    const result = await model.generate(ids(30), { ...drawn, maxTokens: 50 }).result();
+    expect(result.tokens).toHaveLength(50);
+    expect(30 + 49 - result.evictedTokens).toBeLessThanOrEqual(contextSize);
+  });
+
+  test('refused: other attention, tiers, numbers that are none', async () => {
+    const refused: LoadOptions[] = [
+      { attention: 'streaming:window=16,sinks=4' },
+      { traceAttention: true },
+      { contextSize: 2048, kv: { hotBytes: 120_000, warmBytes: 2 ** 20 } },
+      { eviction: 'newest' as never },
+      { eviction: { recentTokens: -1 } },
+      { eviction: { firstTokens: 0.5 } },
+    ];
+    for (const options of refused) await expect(load(options)).rejects.toThrow(ArgumentError);
+  });
+});
+
+describe('rotated keys', () => {
+  const text = sentences.join('').repeat(2);
+
+  async function rowsOf(options: LoadOptions = {}, location: ModelLocation = demoModelUrl): Promise<Float32Array[]> {
+    await using model = await loadModel(location, { contextSize: 512, maxSessions: 1, ...options });
+    const tokens = model.encodePrompt(text);
+    return await model.logprobs(tokens, { positions: [...tokens.keys()] });
+  }
+
+  /** Mean divergence from the first to the second, in nats. */
+  function divergence(exact: readonly Float32Array[], rows: readonly Float32Array[]): number {
+    let sum = 0;
+    for (const [index, row] of exact.entries()) {
+      for (const [id, p] of row.entries()) sum += Math.exp(p) * (p - ((rows[index] as Float32Array)[id] as number));
+    }
+    return sum / exact.length;
+  }
+
+  test('nothing changes but the rounding', async () => {
+    expect(divergence(await rowsOf(), await rowsOf({ kvRotation: 'hadamard' }))).toBeLessThan(1e-6);
+  });
+
+  /** The demo model with keys whose third channel, and its partner in the rotary embedding, are 16 times as large. */
+  async function withOutliers(): Promise<HubFiles> {
+    const files: Record<string, Uint8Array> = {};
+    for (const name of ['config.json', 'tokenizer.json', 'tokenizer_config.json', 'model.safetensors']) {
+      files[name] = await readFile(new URL(name, demoModelUrl));
+    }
+    const bytes = files['model.safetensors'] as Uint8Array;
+    const headerBytes = Number(new DataView(bytes.buffer, bytes.byteOffset).getBigUint64(0, true));
+    const header = JSON.parse(new TextDecoder().decode(bytes.subarray(8, 8 + headerBytes))) as Record<
+      string,
+      { dtype: string; shape: [number, number]; data_offsets: [number, number] }
+    >;
+    for (const [name, { dtype, shape, data_offsets: offsets }] of Object.entries(header)) {
+      const factor = name.endsWith('k_proj.weight') ? 16 : name.endsWith('q_proj.weight') ? 1 / 16 : 1;
+      if (factor === 1) continue;
+      expect(dtype).toBe('F16');
+      const [numRows, numColumns] = shape;
+      const own = bytes.subarray(8 + headerBytes + offsets[0], 8 + headerBytes + offsets[1]);
+      const values = new Float32Array(numRows * numColumns);
+      decode('f16', own, values);
+      for (let row = 0; row < numRows; row++) {
+        if (row % 16 !== 3) continue; // heads of 32, of which channels 3 and 19 turn together
+        for (let i = row * numColumns; i < (row + 1) * numColumns; i++) values[i] = (values[i] as number) * factor;
+      }
+      encode('f16', values, own);
+    }
+    return memoryFolder(files);
+  }
+
+  test('with outlier channels in the keys, of 4 bits much less is lost', async () => {
+    const exact = await rowsOf({}, await withOutliers());
+    // queries make up for it: but for their roundings it is the same model
+    expect(divergence(await rowsOf(), exact)).toBeLessThan(1e-4);
+    const kvDType = { keys: 'q4_0', values: 'f32' } as const;
+    const plain = divergence(exact, await rowsOf({ kvDType }, await withOutliers()));
+    const rotated = divergence(exact, await rowsOf({ kvDType, kvRotation: 'hadamard' }, await withOutliers()));
+    // a block's step goes with its largest number, 16 times as large; spread over 32 channels it is a few times as large
+    expect(rotated).toBeLessThan(plain / 2);
+  });
+
+  test.each(['gemma3', 'qwen3', 'gpt2'])('%s generates the same tokens', async (name) => {
+    const path = archPath(name, 'model.gguf') ?? (archPath(name, 'hf') as string);
+    const tokens: (readonly number[])[] = [];
+    for (const kvRotation of ['none', 'hadamard'] as const) {
+      await using model = await loadModel(path, { contextSize: 128, maxSessions: 1, kvRotation });
+      const attention = await model.generate(ids(20), { temperature: 0, ignoreEos: true, maxTokens: 12 }).result();
+      tokens.push(attention.tokens);
+    }
+    expect(tokens[1]).toEqual(tokens[0]);
+  });
+
+  test('sinks that are remapped are rotated, too', async () => {
+    const options = { contextSize: 256, maxSessions: 1, attention: 'streaming:window=24,sinks=4' } as const;
+    const results: (readonly number[])[] = [];
+    for (const kvRotation of ['none', 'hadamard'] as const) {
+      await using model = await loadModel(demoModelUrl, { ...options, kvRotation });
+      const { tokens } = await model
+        .generate('The old man', { temperature: 0, maxTokens: 60, ignoreEos: true })
+        .result();
+      results.push(tokens);
+    }
+    expect(results[1]).toEqual(results[0]);
+  });
+
+  test('also where pages leave the pool', async () => {
+    const tiny = await tinyLlama();
+    const kv = { hotBytes: 6 * 64 * 1028, warmBytes: 2 ** 22 };
+    const results: (readonly number[])[] = [];
+    for (const options of [{}, { kvRotation: 'hadamard' }, { kvRotation: 'hadamard', kv }] as const) {
+      await using model = await loadModel(tiny, { contextSize: 4096, maxSessions: 1, ...options });
+      const { tokens } = await model.generate(ids(700), { temperature: 0, maxTokens: 20, ignoreEos: true }).result();
+      results.push(tokens);
+      expect((model.metrics().tiers?.numDemotedTokens ?? 0) > 0).toBe('kv' in options);
+    }
+    expect(results[1]).toEqual(results[0]);
+    expect(results[2]).toEqual(results[0]);
+  });
+
+  test('a saved session has to have them the same way; unknown ones are refused', async () => {
+    await using model = await loadModel(await tinyFolder(), { kvRotation: 'hadamard', contextSize: 64 });
+    using session = model.createSession();
+    await session.generate(ids(9), { maxTokens: 3, ignoreEos: true }).result();
+    const sink = memorySink();
+    await session.save(sink);
+    await using other = await loadModel(await tinyFolder(), { contextSize: 64 });
+    await expect(other.restoreSession(memorySource(sink.toBytes().slice()))).rejects.toThrow(/kvRotation/);
+    await expect(loadModel(await tinyFolder(), { kvRotation: 'givens' as never })).rejects.toThrow(ArgumentError);
+  });
+});
+
+describe('beyond what a model was trained for', () => {
+  async function notices(options: LoadOptions, maxTokens: number): Promise<string[]> {
+    const events: EngineEvent[] = [];
+    const folder = await tinyFolder({ config: { max_position_embeddings: 100 } });
+    await using model = await loadModel(folder, {
+      maxSessions: 1,
+      ...options,
+      onEvent: (event) => void events.push(event),
+    });
+    for (const overflow of ['stop', 'slide', 'slide'] as const) {
+      await model.generate(ids(9), { ignoreEos: true, maxTokens, overflow }).result();
+    }
+    return events.flatMap((event) => (event.kind === 'notice' ? [event.text] : []));
+  }
+
+  test('a notice, once: at loading, or where a sequence gets there', async () => {
+    expect(await notices({ contextSize: 100 }, 80)).toEqual([]);
+    expect(await notices({ contextSize: 101 }, 5)).toEqual([expect.stringMatching(/101 tokens.*100/)]);
+    expect(await notices({ contextSize: 64 }, 150)).toEqual([expect.stringMatching(/101 tokens.*100/)]);
+    // distances stay within the window
+    expect(await notices({ contextSize: 200, attention: 'streaming:window=32,sinks=4' }, 150)).toEqual([]);
+  });
+});

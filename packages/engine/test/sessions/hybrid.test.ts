@@ -1,0 +1,102 @@
+/** Sessions of models with recurrent states: a state cannot be cut back, so what follows a cut must come from elsewhere. */
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { createWasmBackend } from '@winnow/backend-wasm';
+import type { Backend } from '@winnow/ops';
+import { loadModel, type Model } from '../../src/index.js';
+import { archPath } from '../support/golden-files.js';
+
+const greedy = { temperature: 0, ignoreEos: true } as const;
+const ids = (length: number, step = 7): number[] => Array.from({ length }, (_, index) => (index * step) % 300);
+
+let backend: Backend;
+beforeAll(async () => {
+  backend = await createWasmBackend({ numThreads: 1 });
+});
+afterAll(() => backend.dispose());
+
+describe.each(['lfm2', 'lfm2moe', 'qwen35', 'qwen35moe'])('%s', (name) => {
+  const path = archPath(name, 'model.gguf');
+  const missing = path === undefined ? ' (needs ../shared/data/goldens)' : '';
+  let model: Model;
+  beforeAll(async () => {
+    if (path === undefined) return;
+    model = await loadModel(path, { contextSize: 256, maxSessions: 3, backend, prefixSharing: false });
+  });
+  afterAll(() => model?.dispose());
+
+  /** What a session gives that has seen nothing before. */
+  async function fresh(prompt: number[], maxTokens: number): Promise<readonly number[]> {
+    const alone = await loadModel(path as string, { contextSize: 256, maxSessions: 1, backend });
+    const { tokens } = await alone.generate(prompt, { ...greedy, maxTokens }).result();
+    await alone.dispose();
+    return tokens;
+  }
+
+  test.skipIf(path === undefined)(`going on computes only what is new${missing}`, async () => {
+    using session = model.createSession();
+    const first = await session.generate(ids(50), { ...greedy, maxTokens: 10 }).result();
+    const longer = [...ids(50), ...first.tokens, 5, 6, 7];
+    const second = await session.generate(longer, { ...greedy, maxTokens: 10 }).result();
+    expect(second.cachedTokens).toBe(59);
+    expect(second.tokens).toEqual(await fresh(longer, 10));
+  });
+
+  test.skipIf(path === undefined)(`a prompt that departs in the middle, and the same one again${missing}`, async () => {
+    using session = model.createSession();
+    await session.generate(ids(100), { ...greedy, maxTokens: 5 }).result();
+    const other = [...ids(70), ...ids(20, 11)];
+    const expected = await fresh(other, 10);
+    for (let round = 0; round < 2; round++) {
+      const result = await session.generate(other, { ...greedy, maxTokens: 10 }).result();
+      expect(result.cachedTokens).toBeLessThanOrEqual(70 + 19 * round);
+      expect(result.tokens).toEqual(expected);
+    }
+    // before the first whole block there is nothing to go back to
+    const early = [...ids(5), 9, 9, 9];
+    expect((await session.generate(early, { ...greedy, maxTokens: 8 }).result()).tokens).toEqual(await fresh(early, 8));
+  });
+
+  test.skipIf(path === undefined)(`sessions side by side${missing}`, async () => {
+    const prompts = [ids(80, 3), ids(33, 11), ids(65, 5)];
+    const expected = [];
+    for (const prompt of prompts) expected.push(await fresh(prompt, 12));
+    const found = await Promise.all(
+      prompts.map((prompt) => model.generate(prompt, { ...greedy, maxTokens: 12 }).result()),
+    );
+    expect(found.map(({ tokens }) => tokens)).toEqual(expected);
+  });
+
+  test.skipIf(path === undefined)(`a session after an abort${missing}`, async () => {
+    using session = model.createSession();
+    for await (const _token of session.generate(ids(40), { ...greedy, maxTokens: 9 })) break;
+    const expected = await fresh(ids(45), 9);
+    expect((await session.generate(ids(45), { ...greedy, maxTokens: 9 }).result()).tokens).toEqual(expected);
+    const controller = new AbortController();
+    controller.abort();
+    const aborted = session.generate(ids(90), { ...greedy, signal: controller.signal });
+    await expect(aborted.result()).rejects.toThrow();
+    expect((await session.generate(ids(45), { ...greedy, maxTokens: 9 }).result()).tokens).toEqual(expected);
+  });
+
+  test.skipIf(path === undefined)(`prefixes of other sessions${missing}`, async () => {
+    const sharing = await loadModel(path as string, { contextSize: 256, maxSessions: 3, backend });
+    const prompt = ids(150);
+    const other = [...ids(140), 1, 2, 3];
+    await sharing.generate(prompt, { ...greedy, maxTokens: 4 }).result();
+    const result = await sharing.generate(other, { ...greedy, maxTokens: 10 }).result();
+    expect(result.cachedTokens).toBe(128); // two whole blocks, whose state was kept
+    expect(result.tokens).toEqual(await fresh(other, 10));
+    await sharing.dispose();
+  });
+});
+
+const lfm2 = archPath('lfm2', 'model.gguf');
+test.skipIf(lfm2 === undefined)(
+  `only layers that attend count per token${lfm2 === undefined ? ' (needs ../shared/data/goldens)' : ''}`,
+  async () => {
+    const model = await loadModel(lfm2 as string, { contextSize: 64, maxSessions: 1, backend });
+    // one of four layers, two heads of 16, keys and values in f32; a position for all layers
+    expect(model.plan.kvBytesPerToken).toBe(2 * 2 * 16 * 4 + 4);
+    await model.dispose();
+  },
+);

@@ -1,0 +1,293 @@
+/** Sessions saved to files: they go on as if nothing had happened, and broken or foreign ones are refused. */
+import { spawn } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { memorySink, memorySource } from '@winnow/bytes';
+import { createWasmBackend } from '@winnow/backend-wasm';
+import { demoModelUrl } from '@winnow/demo-model';
+import { createReferenceBackend, type Backend } from '@winnow/ops';
+import { ArgumentError, CapacityError, createRng, FormatError, IoError } from '@winnow/tensor';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { loadModel, type GenerateOptions, type LoadOptions, type Model, type Session } from '../../src/index.js';
+import { archPath } from '../support/golden-files.js';
+import { tinyFolder } from '../support/tiny-model.js';
+
+const path = archPath('llama', 'model.gguf') as string;
+const greedy = { temperature: 0, ignoreEos: true } as const;
+const drawn = { temperature: 1, topK: 0, topP: 1, minP: 0, ignoreEos: true, seed: 5 } as const;
+const ids = (length: number, step = 7): number[] => Array.from({ length }, (_, index) => (index * step) % 300);
+
+/** Lets Node find the TypeScript files behind the `.js` of imports. */
+const resolveSources = `
+import { registerHooks } from 'node:module';
+registerHooks({
+  resolve(specifier, context, next) {
+    try {
+      return next(specifier, context);
+    } catch (error) {
+      if (!specifier.endsWith('.js')) throw error;
+      return next(specifier.slice(0, -3) + '.ts', context);
+    }
+  },
+});`;
+
+let folder: string;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'winnow-engine-'));
+});
+afterAll(() => rm(folder, { recursive: true }));
+
+async function save(session: Session): Promise<Uint8Array> {
+  const sink = memorySink();
+  const { sizeBytes } = await session.save(sink);
+  expect(sizeBytes).toBe(sink.sizeBytes);
+  return sink.toBytes().slice();
+}
+
+const backends: Readonly<Record<string, () => Backend | Promise<Backend>>> = {
+  reference: () => createReferenceBackend(),
+  wasm: () => createWasmBackend({ numThreads: 2, minSharedWork: 0, maxMemoryBytes: 2 ** 27 }),
+};
+
+describe.each(Object.keys(backends))('on %s', (name) => {
+  const cases: readonly (readonly [string, GenerateOptions, LoadOptions])[] = [
+    ['greedy', greedy, {}],
+    ['drawn with penalties', { ...drawn, penaltyWindow: 20, repetitionPenalty: 1.2 }, {}],
+    ['keys and values of 16 bits', drawn, { kvDType: { keys: 'bf16', values: 'f16' } }],
+    ['beyond the context, by blocks', { ...drawn, overflow: 'slide' }, { contextSize: 256 }],
+    ['beyond the context, by tokens', { ...drawn, overflow: 'evict' }, { contextSize: 100 }],
+  ];
+
+  test.each(cases)('%s: another process goes on token for token', async (_name, options, load) => {
+    const make = async (): Promise<[Model, Backend]> => {
+      const backend = await backends[name]!();
+      return [await loadModel(path, { contextSize: 512, cacheSize: 1024, maxSessions: 2, ...load, backend }), backend];
+    };
+    const [model, backend] = await make();
+    const prompt = ids(70);
+    const whole = (await model.generate(prompt, { ...options, maxTokens: 260 }).result()).tokens;
+    const session = model.createSession();
+    const parts: number[] = [];
+    const saved: Uint8Array[] = [];
+    const sizes: number[] = [];
+    for await (const { tokenId } of session.generate(prompt, { ...options, maxTokens: 230 })) {
+      // in mid-stream, twice without stopping
+      if ([1, 59, 200].includes(parts.push(tokenId))) {
+        saved.push(await save(session));
+        sizes.push(parts.length);
+      }
+    }
+    expect(parts).toEqual(whole.slice(0, 230));
+    saved.push(await save(session)); // at the end
+    sizes.push(parts.length);
+    session.dispose();
+    await model.dispose();
+    await backend.dispose();
+
+    const [other, otherBackend] = await make();
+    // something else is in the cache already
+    using busy = other.createSession();
+    await busy.generate(ids(75, 11), { ...greedy, maxTokens: 1 }).result();
+    for (const [index, bytes] of saved.entries()) {
+      using restored = await other.restoreSession(memorySource(bytes));
+      const rest = await restored.resume({ maxTokens: 260 - sizes[index]! }).result();
+      expect(rest.tokens).toEqual(whole.slice(sizes[index]));
+      expect(rest.cachedTokens).toBe(70 + sizes[index]! - 1);
+    }
+    await other.dispose();
+    await otherBackend.dispose();
+  });
+});
+
+describe.each(['lfm2', 'qwen35'])('recurrent states of %s', (name) => {
+  const hybrid = archPath(name, 'model.gguf');
+  const missing = hybrid === undefined ? ' (needs ../shared/data/goldens)' : '';
+  test.skipIf(hybrid === undefined)(`saved and restored${missing}`, async () => {
+    if (hybrid === undefined) return;
+    await using model = await loadModel(hybrid, { contextSize: 256, maxSessions: 3 });
+    const whole = (await model.generate(ids(70), { ...drawn, maxTokens: 60 }).result()).tokens;
+    using session = model.createSession();
+    await session.generate(ids(70), { ...drawn, maxTokens: 25 }).result();
+    const bytes = await save(session);
+    await using other = await loadModel(hybrid, { contextSize: 192, maxSessions: 1 });
+    using restored = await other.restoreSession(memorySource(bytes));
+    const rest = await restored.resume({ maxTokens: 35 }).result();
+    expect([rest.cachedTokens, rest.tokens]).toEqual([94, whole.slice(25)]);
+  });
+});
+
+describe('what a file says', () => {
+  test('a session without a generation is a cache; metadata comes back', async () => {
+    await using model = await loadModel(path, { contextSize: 256 });
+    using session = model.createSession();
+    const metadata = { messages: [{ role: 'user', content: 'Grüße' }], n: [1, 2.5, null] };
+    const empty = memorySink();
+    expect(await session.save(empty, { metadata })).toMatchObject({ numTokens: 0 });
+    using nothing = await model.restoreSession(memorySource(empty.toBytes()));
+    expect([nothing.tokens, nothing.metadata, session.metadata]).toEqual([[], metadata, null]);
+    await expect(nothing.resume().result()).rejects.toThrow(ArgumentError);
+    await session.generate(ids(80), { ...greedy, maxTokens: 0 }).result();
+    using cached = await model.restoreSession(memorySource(await save(session)));
+    expect(cached.tokens).toEqual(ids(80));
+    const result = await cached.generate([...ids(80), 1], { ...greedy, maxTokens: 3 }).result();
+    expect(result.cachedTokens).toBe(80);
+    expect(result.tokens).toEqual((await model.generate([...ids(80), 1], { ...greedy, maxTokens: 3 }).result()).tokens);
+  });
+
+  test('restored blocks are shared like others', async () => {
+    await using model = await loadModel(path, { contextSize: 256, maxSessions: 3 });
+    using session = model.createSession();
+    await session.generate(ids(150), { ...greedy, maxTokens: 1 }).result();
+    const bytes = await save(session);
+    await using other = await loadModel(path, { contextSize: 256, maxSessions: 3 });
+    using restored = await other.restoreSession(memorySource(bytes));
+    const result = await other.generate(ids(140), { ...greedy, maxTokens: 4 }).result();
+    expect(result.cachedTokens).toBe(128);
+    expect(restored.tokens).toHaveLength(150);
+    expect(other.metrics().cache.numCopiedBlocks).toBe(0);
+  });
+
+  test('nothing of other sessions gets into it', async () => {
+    await using model = await loadModel(path, { contextSize: 128, maxSessions: 1, prefixSharing: false });
+    using session = model.createSession();
+    await session.generate(ids(3), { ...greedy, seed: 1, maxTokens: 1 }).result();
+    const before = await save(session);
+    await session.generate(ids(120, 11), { ...greedy, maxTokens: 1 }).result();
+    await session.generate(ids(3), { ...greedy, seed: 1, maxTokens: 1 }).result();
+    const differs = (await save(session)).some((byte, index) => byte !== before[index]);
+    expect(differs).toBe(false);
+  });
+
+  test('other models, other weights and other cache options are refused', async () => {
+    await using model = await loadModel(path, { contextSize: 256 });
+    using session = model.createSession();
+    await session.generate(ids(20), { ...greedy, maxTokens: 5 }).result();
+    const bytes = await save(session);
+    await using halves = await loadModel(path, { contextSize: 256, kvDType: 'f16' });
+    await expect(halves.restoreSession(memorySource(bytes))).rejects.toThrow(
+      'options.keyDType: expected "f16", got "f32"',
+    );
+    await using tiny = await loadModel(await tinyFolder());
+    await expect(tiny.restoreSession(memorySource(bytes))).rejects.toThrow(/modelHash: expected/);
+    // one weight of a copy is another
+    const gguf = await readFile(path);
+    gguf[gguf.length - 40]! ^= 1;
+    await using changed = await loadModel(memorySource(gguf), { contextSize: 256 });
+    await expect(changed.restoreSession(memorySource(bytes))).rejects.toThrow(/modelHash: expected/);
+    // the context may differ; a session that does not fit is an error
+    await using small = await loadModel(path, { contextSize: 64, maxSessions: 1 });
+    using fits = await small.restoreSession(memorySource(bytes));
+    expect(fits.tokens).toHaveLength(24);
+    await expect(small.restoreSession(memorySource(bytes))).rejects.toThrow(CapacityError);
+    fits.dispose();
+    await session.generate(ids(100), { ...greedy, maxTokens: 1 }).result();
+    await expect(small.restoreSession(memorySource(await save(session)))).rejects.toThrow(CapacityError);
+    expect(small.metrics()).toMatchObject({ numSessions: 0, cache: { numUsedBlocks: 0 } });
+  });
+
+  test('damage anywhere is refused, and leaves the model as it was', async () => {
+    await using model = await loadModel(await tinyFolder(), { contextSize: 64, maxSessions: 2 });
+    using session = model.createSession();
+    await session.generate([1, 2, 3], { ...drawn, maxTokens: 5 }).result();
+    const bytes = await save(session);
+    const rng = createRng(3);
+    const { numUsedBlocks } = model.metrics().cache;
+    for (let i = 0; i < 150; i++) {
+      const damaged = bytes.slice(0, i % 3 === 0 ? rng.nextInt(bytes.length) : bytes.length);
+      if (i % 3 !== 0) damaged[rng.nextInt(damaged.length)]! ^= 1 << rng.nextInt(8);
+      await expect(model.restoreSession(memorySource(damaged))).rejects.toThrow(FormatError);
+    }
+    expect(model.metrics()).toMatchObject({ numSessions: 1, cache: { numUsedBlocks } });
+    using whole = await model.restoreSession(new Blob([bytes.slice()]));
+    expect(whole.tokens).toEqual(session.tokens);
+  });
+});
+
+describe('files', () => {
+  test('are replaced as a whole or not at all', async () => {
+    await using model = await loadModel(path, { contextSize: 256 });
+    using session = model.createSession();
+    const file = join(folder, 'replaced.session');
+    await session.generate(ids(100), { ...greedy, maxTokens: 2 }).result();
+    await session.save(file);
+    const before = await readFile(file);
+    await session.generate(ids(200), { ...greedy, maxTokens: 2 }).result();
+    const signal = AbortSignal.abort(new Error('enough'));
+    await expect(session.save(file, { signal })).rejects.toThrow('enough');
+    expect(await readFile(file)).toEqual(before);
+    await expect(session.save(join(folder, 'no', 'such', 'folder'))).rejects.toThrow(IoError);
+    await session.save(file);
+    expect((await readFile(file)).length).toBeGreaterThan(before.length);
+    expect(await readdir(folder)).toEqual(['replaced.session']);
+    using restored = await model.restoreSession(file);
+    expect(restored.tokens).toHaveLength(201);
+    await expect(model.restoreSession(join(folder, 'none'))).rejects.toThrow(IoError);
+    await writeFile(join(folder, 'text'), 'not a session, but long enough to be one');
+    await expect(model.restoreSession(join(folder, 'text'))).rejects.toThrow('this is not a session file');
+    await rm(join(folder, 'text'));
+  });
+
+  test('saving while others, and the session itself, generate', async () => {
+    await using model = await loadModel(path, {
+      contextSize: 512,
+      cacheSize: 1024,
+      maxSessions: 4,
+      prefixSharing: false,
+    });
+    const expected = await Promise.all(
+      [3, 7, 11].map((step) => model.generate(ids(70, step), { ...drawn, maxTokens: 80 }).result()),
+    );
+    const sessions = [3, 7, 11].map(() => model.createSession());
+    const running = sessions.map((session, index) =>
+      session.generate(ids(70, [3, 7, 11][index]), { ...drawn, maxTokens: 80 }).result(),
+    );
+    const files: Uint8Array[] = [];
+    for (let i = 0; i < 6; i++) {
+      await new Promise((resolve) => setTimeout(resolve, 5));
+      files.push(await save(sessions[0]!));
+    }
+    const results = await Promise.all(running);
+    expect(results.map(({ tokens }) => tokens)).toEqual(expected.map(({ tokens }) => tokens));
+    for (const session of sessions) session.dispose();
+    expect(model.metrics().cache.numUsedBlocks).toBe(0);
+    for (const bytes of files) {
+      using restored = await model.restoreSession(memorySource(bytes));
+      const numChosen = restored.tokens.length - 70 + 1;
+      if (numChosen < 1 || numChosen >= 80) continue;
+      const rest = await restored.resume({ maxTokens: 80 - numChosen }).result();
+      expect(rest.tokens).toEqual(expected[0]!.tokens.slice(numChosen));
+    }
+  });
+
+  test('a process that is killed is gone on with from its last save', async () => {
+    const file = join(folder, 'killed.session');
+    const script = join(import.meta.dirname, 'save-often.ts');
+    const hooks = `data:text/javascript,${encodeURIComponent(resolveSources)}`;
+    const argv = ['--conditions=@winnow/source', '--no-warnings', '--import', hooks, script, file];
+    const child = spawn(process.execPath, argv, { stdio: ['ignore', 'pipe', 'inherit'] });
+    const exit = new Promise<NodeJS.Signals | null>((resolve) =>
+      child.once('exit', (_code, signal) => resolve(signal)),
+    );
+    let text = '';
+    for await (const chunk of child.stdout) {
+      text += String(chunk);
+      if (text.split('\n').length > 12) break; // in the middle of something
+    }
+    child.kill('SIGKILL');
+    expect(await exit).toBe('SIGKILL');
+    expect(existsSync(file)).toBe(true);
+    const options = { ...drawn, seed: 12, maxTokens: 400 };
+    await using model = await loadModel(demoModelUrl, { contextSize: 512, maxSessions: 2 });
+    const { tokens } = await model.generate('The old man', options).result();
+    using restored = await model.restoreSession(file);
+    const numPrompt = model.encodePrompt('The old man').length;
+    const numChosen = restored.tokens.length - numPrompt + 1;
+    expect(numChosen).toBeGreaterThan(10);
+    const rest = await restored.resume({ maxTokens: 400 - numChosen }).result();
+    expect(rest.tokens).toEqual(tokens.slice(numChosen));
+    expect(restored.metadata).toEqual({ saved: numChosen });
+    await rm(file);
+  });
+});

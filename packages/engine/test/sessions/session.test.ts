@@ -1,0 +1,237 @@
+/** Sessions on a tiny model: reuse, limits, aborts, turns. */
+import { ArgumentError, CapacityError, ReleasedError } from '@winnow/tensor';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { loadModel, type GeneratedToken, type Model } from '../../src/index.js';
+import { archPath } from '../support/golden-files.js';
+
+const path = archPath('llama', 'model.gguf') as string;
+const greedy = { temperature: 0, ignoreEos: true } as const;
+let model: Model;
+beforeAll(async () => {
+  model = await loadModel(path, { contextSize: 192, maxSessions: 3, prefixSharing: false });
+});
+afterAll(() => model.dispose());
+
+const ids = (length: number, step = 7): number[] => Array.from({ length }, (_, index) => (index * step) % 300);
+
+describe('prefix reuse', () => {
+  test('a prompt that goes on after the cached tokens computes only what is new, with the same result', async () => {
+    using session = model.createSession();
+    const first = await session.generate(ids(50), { ...greedy, maxTokens: 10 }).result();
+    expect(first.cachedTokens).toBe(0);
+    const longer = [...ids(50), ...first.tokens, 5, 6, 7];
+    const second = await session.generate(longer, { ...greedy, maxTokens: 10 }).result();
+    expect(second.cachedTokens).toBe(59); // the last generated token was never run
+    const fresh = await model.generate(longer, { ...greedy, maxTokens: 10 }).result();
+    expect(second.tokens).toEqual(fresh.tokens);
+  });
+
+  test('a prompt that departs in the middle cuts the cache back', async () => {
+    using session = model.createSession();
+    await session.generate(ids(100), { ...greedy, maxTokens: 5 }).result();
+    const other = [...ids(70), ...ids(20, 11)];
+    const result = await session.generate(other, { ...greedy, maxTokens: 10 }).result();
+    expect(result.cachedTokens).toBe(70);
+    const fresh = await model.generate(other, { ...greedy, maxTokens: 10 }).result();
+    expect(result.tokens).toEqual(fresh.tokens);
+  });
+
+  test('the same prompt again recomputes its last token only', async () => {
+    using session = model.createSession();
+    const first = await session.generate(ids(40), { ...greedy, maxTokens: 4 }).result();
+    const again = await session.generate(ids(40), { ...greedy, maxTokens: 4 }).result();
+    expect(again.cachedTokens).toBe(39);
+    expect(again.tokens).toEqual(first.tokens);
+  });
+
+  test('reset forgets', async () => {
+    using session = model.createSession();
+    await session.generate(ids(40), { ...greedy, maxTokens: 1 }).result();
+    session.reset();
+    expect(session.tokens).toEqual([]);
+    const again = await session.generate(ids(40), { ...greedy, maxTokens: 1 }).result();
+    expect(again.cachedTokens).toBe(0);
+  });
+});
+
+describe('limits', () => {
+  test('a prompt without room for a token is refused, and fits with a policy that reports what it dropped', async () => {
+    const generate = (overflow: 'error' | 'truncate-start' | 'truncate-middle') =>
+      model.generate(ids(200), { ...greedy, maxTokens: 1, overflow }).result();
+    await expect(generate('error')).rejects.toThrow(CapacityError);
+    const start = await generate('truncate-start');
+    expect([start.promptTokens, start.droppedTokens]).toEqual([191, 9]);
+    const kept = [0, ...ids(200).slice(10)];
+    const same = await model.generate(kept, { ...greedy, maxTokens: 1 }).result();
+    expect(start.tokens).toEqual(same.tokens);
+    const middle = await generate('truncate-middle');
+    expect(middle.droppedTokens).toBe(9);
+  });
+
+  test('generation ends when the context is full', async () => {
+    const result = await model.generate(ids(180), greedy).result();
+    expect(result.finishReason).toBe('context');
+    expect(result.promptTokens + result.tokens.length).toBe(192);
+  });
+
+  test('maxTokens, 0 included', async () => {
+    expect((await model.generate(ids(5), { ...greedy, maxTokens: 3 }).result()).tokens).toHaveLength(3);
+    const none = await model.generate(ids(5), { ...greedy, maxTokens: 0 }).result();
+    expect([none.tokens, none.finishReason, none.promptTokens]).toEqual([[], 'length', 5]);
+    await expect(model.generate(ids(5), { maxTokens: 1.5 }).result()).rejects.toThrow(ArgumentError);
+  });
+
+  test('too many sessions are refused, and disposing makes room', () => {
+    const open = [model.createSession(), model.createSession(), model.createSession()];
+    expect(() => model.createSession()).toThrow(CapacityError);
+    open.pop()?.dispose();
+    open.push(model.createSession());
+    for (const session of open) session.dispose();
+  });
+
+  test('sessions that share the cache get a typed error when it is full, and lose nothing', async () => {
+    const open = [model.createSession(), model.createSession(), model.createSession()];
+    const [a, b, c] = open as [(typeof open)[0], (typeof open)[0], (typeof open)[0]];
+    await a.generate(ids(180), { ...greedy, maxTokens: 1 }).result();
+    await b.generate(ids(100), { ...greedy, maxTokens: 1 }).result();
+    await expect(c.generate(ids(100), { ...greedy, maxTokens: 1 }).result()).rejects.toThrow(CapacityError);
+    a.dispose();
+    const late = await c.generate(ids(100), { ...greedy, maxTokens: 1 }).result();
+    expect(late.tokens).toHaveLength(1);
+    b.dispose();
+    c.dispose();
+  });
+
+  test('token ids outside the vocabulary and empty prompts are refused', async () => {
+    await expect(model.generate([1, 320]).result()).rejects.toThrow(
+      'prompt[1]: expected a token id below 320, got 320',
+    );
+    await expect(model.generate([]).result()).rejects.toThrow(ArgumentError);
+    await expect(model.generate([{ role: 'user', content: 'x' }]).result()).rejects.toThrow(/no chat template/);
+  });
+
+  test('the length of an empty text is one: BOS', () => {
+    expect([...model.encodePrompt('')]).toEqual([model.tokenizer.bosId]);
+  });
+});
+
+describe('streams', () => {
+  test('iterating gives the same tokens and text as the result, which can be asked for afterwards', async () => {
+    const generation = model.generate('the dog', { ...greedy, maxTokens: 20, numTopLogprobs: 3 });
+    const parts: GeneratedToken[] = [];
+    for await (const part of generation) parts.push(part);
+    const result = await generation.result();
+    expect(parts.map(({ tokenId }) => tokenId)).toEqual(result.tokens);
+    expect(parts.map(({ text }) => text).join('')).toBe(result.text);
+    for (const { tokenId, logprob, topLogprobs } of parts) {
+      expect(topLogprobs).toHaveLength(3);
+      expect(topLogprobs[0]).toEqual({ tokenId, logprob }); // greedy takes the best
+      expect(logprob).toBeLessThan(0);
+    }
+    const [expected] = await model.logprobs([...model.encodePrompt('the dog')]);
+    expect(Math.abs((parts[0]?.logprob as number) - (expected?.[parts[0]?.tokenId as number] as number))).toBeLessThan(
+      1e-5,
+    );
+  });
+
+  test('a stop text ends the output before it', async () => {
+    const { text } = await model.generate('the dog', { ...greedy, maxTokens: 20 }).result();
+    const stop = text.slice(5, 8);
+    const stopped = await model.generate('the dog', { ...greedy, maxTokens: 20, stop: [stop] }).result();
+    expect(stopped.finishReason).toBe('stop');
+    expect(stopped.text).toBe(text.slice(0, text.indexOf(stop)));
+  });
+
+  test('breaking off leaves the session usable', async () => {
+    using session = model.createSession();
+    for await (const _token of session.generate(ids(10), { ...greedy, maxTokens: 50 })) break;
+    const result = await session.generate(ids(10), { ...greedy, maxTokens: 5 }).result();
+    const fresh = await model.generate(ids(10), { ...greedy, maxTokens: 5 }).result();
+    expect(result.tokens).toEqual(fresh.tokens);
+  });
+
+  test('prompt progress counts up to the whole prompt', async () => {
+    const seen: number[] = [];
+    const onPromptProgress = ({ processedTokens, totalTokens }: { processedTokens: number; totalTokens: number }) => {
+      expect(totalTokens).toBe(150);
+      seen.push(processedTokens);
+    };
+    await model.generate(ids(150), { ...greedy, maxTokens: 1, onPromptProgress }).result();
+    expect(seen).toEqual([0, 64, 128, 150]);
+  });
+});
+
+describe('aborts and turns', () => {
+  test('an aborted generation throws the reason, and the session goes on as if nothing had happened', async () => {
+    using session = model.createSession();
+    const controller = new AbortController();
+    const run = async (): Promise<void> => {
+      let count = 0;
+      for await (const _token of session.generate(ids(30), { ...greedy, signal: controller.signal })) {
+        if (++count === 3) controller.abort(new Error('enough'));
+      }
+    };
+    await expect(run()).rejects.toThrow('enough');
+    const again = await session.generate(ids(30), { ...greedy, maxTokens: 8 }).result();
+    const fresh = await model.generate(ids(30), { ...greedy, maxTokens: 8 }).result();
+    expect(again.tokens).toEqual(fresh.tokens);
+  });
+
+  test('aborting during the prompt keeps what was computed', async () => {
+    using session = model.createSession();
+    const controller = new AbortController();
+    const generation = session.generate(ids(150), {
+      ...greedy,
+      signal: controller.signal,
+      onPromptProgress: ({ processedTokens }) => {
+        if (processedTokens === 64) controller.abort();
+      },
+    });
+    await expect(generation.result()).rejects.toThrow();
+    expect(session.tokens).toHaveLength(64);
+    const again = await session.generate(ids(150), { ...greedy, maxTokens: 4 }).result();
+    expect(again.cachedTokens).toBe(64);
+    session.reset(); // makes room for a second prompt of this length
+    const fresh = await model.generate(ids(150), { ...greedy, maxTokens: 4 }).result();
+    expect(again.tokens).toEqual(fresh.tokens);
+  });
+
+  test('one generation at a time per session', async () => {
+    using session = model.createSession();
+    const first = session.generate(ids(10), { ...greedy, maxTokens: 3 });
+    const iterator = first[Symbol.asyncIterator]();
+    await iterator.next();
+    await expect(session.generate(ids(10)).result()).rejects.toThrow(/no generation in progress/);
+    await iterator.return?.(undefined);
+  });
+
+  test('sessions that run at the same time do not disturb each other', async () => {
+    const prompts = [ids(30), ids(45, 11), ids(60, 13)];
+    const alone: (readonly number[])[] = [];
+    for (const prompt of prompts)
+      alone.push((await model.generate(prompt, { ...greedy, maxTokens: 12 }).result()).tokens);
+    const together = await Promise.all(
+      prompts.map((prompt) => model.generate(prompt, { ...greedy, maxTokens: 12 }).result()),
+    );
+    expect(together.map(({ tokens }) => tokens)).toEqual(alone);
+  });
+
+  test('the same seed gives the same text', async () => {
+    const run = (seed: number) => model.generate('the', { maxTokens: 20, seed, ignoreEos: true }).result();
+    expect((await run(4)).tokens).toEqual((await run(4)).tokens);
+    expect((await run(4)).tokens).not.toEqual((await run(5)).tokens);
+  });
+});
+
+test('a disposed model and session refuse everything', async () => {
+  const short = await loadModel(path);
+  const session = short.createSession();
+  const other = short.createSession();
+  session.dispose();
+  expect(() => session.reset()).toThrow(ReleasedError);
+  await short.dispose();
+  await short.dispose();
+  await expect(other.generate('x').result()).rejects.toThrow(ReleasedError);
+  await expect(short.logprobs([1])).rejects.toThrow(ReleasedError);
+  expect(() => short.createSession()).toThrow(ReleasedError);
+});

@@ -1,0 +1,100 @@
+/** Layers that compute all neurons though a calibration has them, and calibrations of which less can be in tiers. */
+import { createWasmBackend } from '@winnow/backend-wasm';
+import { demoModelUrl } from '@winnow/demo-model';
+import type { Backend } from '@winnow/ops';
+import { CapacityError } from '@winnow/tensor';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { loadModel, type FeedForwardAccess, type LoadOptions, type Model } from '../../src/index.js';
+import { makeSidecar, type SidecarDesign } from '../support/sidecars.js';
+
+const prompt = 'The captain looked at the sea and said';
+const greedy = { temperature: 0, maxTokens: 40, ignoreEos: true };
+
+let backend: Backend;
+let dense: Model;
+beforeAll(async () => {
+  backend = await createWasmBackend({ numThreads: 2 });
+  dense = await loadModel(demoModelUrl, { backend, contextSize: 128, maxSessions: 1, traceFeedForward: true });
+});
+afterAll(async () => {
+  await dense.dispose();
+  await backend.dispose();
+});
+
+async function load(design: SidecarDesign, options: LoadOptions = {}): Promise<Model> {
+  const sparse = await makeSidecar(dense.feedForward as FeedForwardAccess, design);
+  return loadModel(demoModelUrl, { backend, contextSize: 128, maxSessions: 1, sparse, ...options });
+}
+
+const refusal = (loading: Promise<Model>): Promise<CapacityError> =>
+  loading.then(
+    () => expect.unreachable(),
+    (error: unknown) => error as CapacityError,
+  );
+const layersOf = (model: Model): number[] => (model.metrics().feedForward?.layers ?? []).map(({ layer }) => layer);
+const textOf = async (model: Model): Promise<string> => (await model.generate(prompt, greedy).result()).text;
+
+test('above the break-even a layer is dense, and not in tiers', async () => {
+  const design = {
+    kind: 'low-rank',
+    threshold: 0.2,
+    activeRatioOf: (layer: number) => (layer < 2 ? 0.9 : 0.1),
+  } as const;
+  await using whole = await load(design);
+  const text = await textOf(whole);
+  expect(layersOf(whole)).toEqual([2, 3, 4, 5]);
+  expect(whole.notices).toEqual([
+    expect.stringMatching(/^2 of 6 layers compute all neurons: more than \d+ % are active/),
+  ]);
+  const error = await refusal(load(design, { memoryLimitBytes: 1 }));
+  expect(error).toBeInstanceOf(CapacityError);
+  expect(error.message).toMatch(/2 layers compute all neurons, which are in memory: sparseOptions.maxRatio 1/);
+  await using tiered = await load(design, { memoryLimitBytes: error.needed });
+  expect(tiered.plan.weightTiers?.numItems).toBe(4 * 576);
+  expect(await textOf(tiered)).toBe(text);
+  expect(layersOf(tiered)).toEqual([2, 3, 4, 5]);
+});
+
+test('maxRatio decides: all layers skip, and less memory is enough', async () => {
+  const design = { kind: 'low-rank', threshold: 0.2, activeRatioOf: () => 0.9 } as const;
+  await using none = await load(design);
+  expect(await textOf(none)).toBe(await textOf(dense));
+  expect(layersOf(none)).toEqual([]);
+  const error = await refusal(load(design, { memoryLimitBytes: 1 }));
+  expect(error.needed).toBe(none.plan.totalBytes);
+  expect(error.message).toMatch(/6 layers compute all neurons/);
+  const sparseOptions = { maxRatio: 1 };
+  await using all = await load(design, { sparseOptions });
+  const text = await textOf(all);
+  expect(layersOf(all)).toEqual([0, 1, 2, 3, 4, 5]);
+  expect(all.notices).toEqual([]);
+  const { needed } = await refusal(load(design, { sparseOptions, memoryLimitBytes: 1 }));
+  expect(needed).toBeLessThan(error.needed);
+  await using tiered = await load(design, { sparseOptions, memoryLimitBytes: needed });
+  expect(await textOf(tiered)).toBe(text);
+});
+
+test('of a calibration by inputs, down is in tiers, and the refusal says why no more is', async () => {
+  const design = { kind: 'input-threshold', threshold: 0.05 } as const;
+  await using whole = await load(design);
+  const text = await textOf(whole);
+  const error = await refusal(load(design, { memoryLimitBytes: 1 }));
+  expect(error.message).toMatch(
+    /6 layers are calibrated by input-threshold, whose gate and up are read input by input/,
+  );
+  const memoryLimitBytes = error.needed + 50_000;
+  await using tiered = await load(design, { memoryLimitBytes });
+  expect(tiered.plan.totalBytes).toBeLessThanOrEqual(memoryLimitBytes);
+  expect(tiered.plan.weightTiers?.coldBytes).toBeGreaterThan(0.2 * 6 * 576 * 192 * 2);
+  expect(await textOf(tiered)).toBe(text);
+  expect(tiered.metrics().feedForward?.cache?.coldReads).toBeGreaterThan(0);
+});
+
+test('the oracle reads single neurons of down only', async () => {
+  const design = { kind: 'low-rank', threshold: 0 } as const;
+  const sparseOptions = { oracle: true };
+  await using whole = await load(design, { sparseOptions });
+  const { needed } = await refusal(load(design, { sparseOptions, memoryLimitBytes: 1 }));
+  await using tiered = await load(design, { sparseOptions, memoryLimitBytes: needed });
+  expect(await textOf(tiered)).toBe(await textOf(whole));
+});

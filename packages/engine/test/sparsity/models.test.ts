@@ -1,0 +1,101 @@
+/** Every architecture with an FFN of its own: with all neurons active the sparse path is the dense one, also in tiers. */
+import { createWasmBackend } from '@winnow/backend-wasm';
+import { createReferenceBackend, type Backend } from '@winnow/ops';
+import { CapacityError, type DType } from '@winnow/tensor';
+import { sampled } from '@winnow/test-utils';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { loadModel, type FeedForwardAccess, type LoadOptions } from '../../src/index.js';
+import { archPath, goldenNames, maxDifference } from '../support/golden-files.js';
+import { makeSidecar } from '../support/sidecars.js';
+
+const backends: Record<string, Backend> = {};
+beforeAll(async () => {
+  backends['WebAssembly'] = await createWasmBackend({ numThreads: 1 });
+  backends['WebAssembly, f32'] = await createWasmBackend({ numThreads: 1, activations: 'f32' });
+  backends['reference'] = createReferenceBackend();
+});
+afterAll(async () => {
+  for (const backend of Object.values(backends)) await backend.dispose();
+});
+
+/** Sums of some hundred f32 products in another order; the limit of the goldens. */
+const limit = 5e-4;
+const tokens = Array.from({ length: 21 }, (_, i) => 5 + ((i * 7) % 200));
+const positions = [0, 9, 20];
+const sizes = { contextSize: 32, batchSize: 16, maxSessions: 1 };
+
+const worst = (actual: readonly Float32Array[], expected: readonly Float32Array[]): number =>
+  Math.max(...actual.map((row, at) => maxDifference(row, expected[at] as Float32Array)));
+
+/** As the error of one that is too small names it. */
+async function smallestLimit(path: string, options: LoadOptions): Promise<number> {
+  const error = await loadModel(path, { ...options, memoryLimitBytes: 1 }).catch((thrown: unknown) => thrown);
+  expect(error).toBeInstanceOf(CapacityError);
+  return (error as CapacityError).needed;
+}
+
+const names = Object.values(goldenNames)
+  .flat()
+  .filter((name) => !/moe|mixtral/.test(name));
+
+for (const [index, name] of names.entries()) {
+  const path = archPath(name, 'model.gguf');
+  describe.skipIf(path === undefined)(`${name}${path ? '' : ' (needs ../shared/data/goldens)'}`, () => {
+    for (const backendName of index % 4 === 0
+      ? ['WebAssembly', 'reference']
+      : sampled(['WebAssembly', 'reference'], 2)) {
+      test(`${backendName} backend`, async () => {
+        const options = { ...sizes, backend: backends[backendName] as Backend };
+        await using dense = await loadModel(path as string, { ...options, traceFeedForward: true });
+        const expected = await dense.logprobs(tokens, { positions });
+        const access = dense.feedForward as FeedForwardAccess;
+        expect(access.layers.length).toBe(dense.config.numLayers);
+        const isGated = access.layers.every((layer) => layer.isGated);
+        for (const kind of [
+          'low-rank',
+          'gate-threshold',
+          ...(isGated ? (['low-rank-product'] as const) : []),
+        ] as const) {
+          const sparse = await makeSidecar(access, { kind, threshold: kind === 'low-rank' ? -Infinity : 0 });
+          await using whole = await loadModel(path as string, { ...options, sparse });
+          const memoryLimitBytes = (await smallestLimit(path as string, { ...options, sparse })) + 4000;
+          await using tiered = await loadModel(path as string, { ...options, sparse, memoryLimitBytes });
+          expect(tiered.plan.weightTiers?.coldBytes).toBeGreaterThan(0);
+          for (const batchSize of [16, 1]) {
+            const rows = await whole.logprobs(tokens, { positions, batchSize });
+            expect(worst(rows, expected)).toBeLessThan(limit);
+            // passes change nothing: the same bits
+            expect(await tiered.logprobs(tokens, { positions, batchSize })).toEqual(rows);
+          }
+        }
+      });
+    }
+  });
+}
+
+/**
+ * Turning a matrix of blocks rounds it once more: `down` gets two errors of the size of one. Compared with what one costs in
+ * all matrices together, a wrong row or block would be far beyond three times that.
+ */
+describe.each<DType>(['f16', 'q8_0', 'q4_0'])('stored as %s', (quantize) => {
+  const path = archPath('llama', 'model.gguf');
+  test.skipIf(path === undefined)(
+    `all neurons, whole and in tiers${path ? '' : ' (needs ../shared/data/goldens)'}`,
+    async () => {
+      const options = { ...sizes, quantize, backend: backends['WebAssembly, f32'] as Backend };
+      await using exact = await loadModel(path as string, { ...sizes, backend: options.backend });
+      await using dense = await loadModel(path as string, { ...options, traceFeedForward: true });
+      const access = dense.feedForward as FeedForwardAccess;
+      const sparse = await makeSidecar(access, { kind: 'low-rank', threshold: -Infinity });
+      await using whole = await loadModel(path as string, { ...options, sparse });
+      const memoryLimitBytes = await smallestLimit(path as string, { ...options, sparse });
+      await using tiered = await loadModel(path as string, { ...options, sparse, memoryLimitBytes });
+      // with 4 bits the whole of a model of this size takes no more than the least of its tiers
+      if (quantize !== 'q4_0') expect(tiered.plan.weightTiers?.coldBytes).toBeGreaterThan(0);
+      const expected = await exact.logprobs(tokens, { positions });
+      const rows = await whole.logprobs(tokens, { positions });
+      expect(worst(rows, expected)).toBeLessThan(3 * worst(await dense.logprobs(tokens, { positions }), expected));
+      expect(await tiered.logprobs(tokens, { positions })).toEqual(rows);
+    },
+  );
+});

@@ -1,0 +1,347 @@
+/** Models that skip FFN neurons by a calibration, with all neurons in memory and under a limit. */
+import { readFileSync } from 'node:fs';
+import { createWasmBackend } from '@winnow/backend-wasm';
+import { memorySink, memorySource } from '@winnow/bytes';
+import { demoModelUrl } from '@winnow/demo-model';
+import { memoryFolder } from '@winnow/hub';
+import type { Backend } from '@winnow/ops';
+import { writeSafetensors } from '@winnow/safetensors';
+import { sidecarContent, type Sidecar } from '@winnow/sparse-inference';
+import { ArgumentError, CapacityError, FormatError, IoError } from '@winnow/tensor';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import {
+  inspectModel,
+  loadEmbeddingModel,
+  loadModel,
+  type ColdFiles,
+  type FeedForwardAccess,
+  type LoadOptions,
+  type Model,
+} from '../../src/index.js';
+import { archPath, maxDifference } from '../support/golden-files.js';
+import { makeSidecar } from '../support/sidecars.js';
+import { tinyLlama } from '../support/tiny-llama.js';
+import { memoryPageFile } from '@winnow/kv-cache';
+
+const prompt = 'The captain looked at the sea and said';
+const greedy = { temperature: 0, maxTokens: 48, ignoreEos: true };
+
+let backend: Backend;
+let traced: Model;
+const sidecars = new Map<string, Sidecar>();
+beforeAll(async () => {
+  backend = await createWasmBackend({ numThreads: 2 });
+  traced = await loadModel(demoModelUrl, { backend, contextSize: 256, traceFeedForward: true });
+  const access = traced.feedForward as FeedForwardAccess;
+  // a neuron whose gate is not positive adds nothing
+  sidecars.set('all', await makeSidecar(access, { kind: 'low-rank', threshold: -Infinity }));
+  sidecars.set('all by gate', await makeSidecar(access, { kind: 'gate-threshold', threshold: 0 }));
+  sidecars.set('gate', await makeSidecar(access, { kind: 'gate-threshold', threshold: 1e-30 }));
+  // neurons that are needed more or less often, so that there are some to keep close
+  const frequencyOf = (neuron: number): number => 0.5 / (1 + (neuron % 50));
+  sidecars.set('often', await makeSidecar(access, { kind: 'low-rank', threshold: -0.05, frequencyOf }));
+  // gates within the rounding of the predictor are counted as active
+  sidecars.set('low-rank', await makeSidecar(access, { kind: 'low-rank', threshold: -0.05 }));
+});
+afterAll(async () => {
+  await traced.dispose();
+  await backend.dispose();
+});
+
+const load = (name: string, options: LoadOptions = {}): Promise<Model> =>
+  loadModel(demoModelUrl, { backend, contextSize: 256, sparse: sidecars.get(name) as Sidecar, ...options });
+
+describe('with all neurons in memory', () => {
+  for (const name of ['all', 'all by gate', 'gate', 'low-rank']) {
+    test(`${name}: log-probabilities and text of all neurons`, async () => {
+      await using model = await load(name);
+      const tokens = model.encodePrompt(prompt);
+      const positions = [...tokens.keys()];
+      for (const batchSize of [64, 1]) {
+        const expected = await traced.logprobs(tokens, { positions, batchSize });
+        const actual = await model.logprobs(tokens, { positions, batchSize });
+        const worst = Math.max(...actual.map((row, at) => maxDifference(row, expected[at] as Float32Array)));
+        // sums of 576 and 192 products in another order through 6 layers, for logits around 10
+        expect(worst).toBeLessThan(1e-3);
+      }
+      const { text } = await model.generate(prompt, greedy).result();
+      expect(text).toBe((await traced.generate(prompt, greedy).result()).text);
+      const { layers } = model.metrics().feedForward as NonNullable<ReturnType<Model['metrics']>['feedForward']>;
+      expect(layers.length).toBe(6);
+      for (const { activeRatio, numItems, tiers } of layers) {
+        expect(numItems).toBe(576);
+        expect(tiers).toBeUndefined();
+        if (name.startsWith('all')) expect(activeRatio).toBe(1);
+        else expect(activeRatio).toBeLessThan(0.6);
+      }
+      expect(model.fallbacks).toEqual([]);
+    });
+  }
+
+  test('down is in memory once: neuron by neuron', async () => {
+    await using model = await load('low-rank');
+    const { weightsBytes } = model.plan;
+    const tables = 6 * (192 * 192 + 576 * 192) * (34 / 32) + 6 * 4 * 576;
+    expect(weightsBytes).toBe(traced.plan.weightsBytes + tables);
+  });
+});
+
+describe('under a limit of half the model', () => {
+  for (const name of ['gate', 'low-rank']) {
+    for (const where of ['a temporary file', 'memory files', 'no files']) {
+      test(`${name}, with ${where}: the text of the run without limit`, async () => {
+        await using whole = await load(name, { maxSessions: 1 });
+        const files: ColdFiles = { create: async (fileName) => memoryPageFile({ name: fileName }) };
+        const coldPath = where === 'memory files' ? { weightTiers: { coldPath: files } } : {};
+        const weights = 0.5 * whole.plan.weightsBytes;
+        const memoryLimitBytes = Math.round(whole.plan.totalBytes - (name === 'gate' ? 0.2 : 0.5) * weights);
+        await using model = await load(name, { maxSessions: 1, memoryLimitBytes, ...coldPath });
+        expect(model.plan.totalBytes).toBeLessThanOrEqual(memoryLimitBytes);
+        expect(model.plan.weightTiers).toMatchObject({ kind: 'neuron', numItems: 6 * 576 });
+        const expected = await whole.generate(prompt, greedy).result();
+        const actual = await model.generate(prompt, greedy).result();
+        expect(actual.text).toBe(expected.text);
+        expect(actual.tokens).toEqual(expected.tokens);
+        const { cache, layers } = model.metrics().feedForward as NonNullable<
+          ReturnType<Model['metrics']>['feedForward']
+        >;
+        expect(cache?.coldReads).toBeGreaterThan(0);
+        expect(layers.every(({ tiers }) => (tiers?.numSlots ?? 576) < 576)).toBe(true);
+        expect(layers.map(({ activeRatio }) => activeRatio)).toEqual(
+          whole.metrics().feedForward?.layers.map(({ activeRatio }) => activeRatio),
+        );
+      });
+    }
+  }
+
+  test('prompts need more neurons than there are slots: several passes', async () => {
+    await using whole = await load('low-rank', { maxSessions: 1 });
+    const error = await load('low-rank', { maxSessions: 1, memoryLimitBytes: 1000 }).catch((thrown: unknown) => thrown);
+    expect(error).toBeInstanceOf(CapacityError);
+    const memoryLimitBytes = (error as CapacityError).needed;
+    await using model = await load('low-rank', { maxSessions: 1, memoryLimitBytes });
+    expect(model.plan.totalBytes).toBeLessThanOrEqual(memoryLimitBytes);
+    const expected = await whole.generate(prompt, greedy).result();
+    expect((await model.generate(prompt, greedy).result()).text).toBe(expected.text);
+    const { layers } = model.metrics().feedForward as NonNullable<ReturnType<Model['metrics']>['feedForward']>;
+    for (const { tiers, numSteps, numBatches } of layers) {
+      expect(tiers?.numPasses).toBeGreaterThan(numSteps + numBatches);
+    }
+  });
+
+  test('a warm tier of 8 bits holds more of wide weights', async () => {
+    await using whole = await load('low-rank', { maxSessions: 1 });
+    const memoryLimitBytes = Math.round(whole.plan.totalBytes * 0.75);
+    const options = { maxSessions: 1, memoryLimitBytes };
+    await using same = await load('often', options);
+    await using eight = await load('often', { ...options, weightTiers: { warm: 'q8_0' } });
+    expect(same.plan.weightTiers?.warmBytes).toBe(0);
+    expect(eight.plan.weightTiers?.warmBytes).toBeGreaterThan(0);
+    expect(eight.plan.totalBytes).toBeLessThanOrEqual(memoryLimitBytes);
+    const tokens = whole.encodePrompt(prompt);
+    const [expected] = await whole.logprobs(tokens);
+    const [exact] = await same.logprobs(tokens);
+    const [rounded] = await eight.logprobs(tokens);
+    expect(maxDifference(exact as Float32Array, expected as Float32Array)).toBeLessThan(1e-3);
+    // 8 bits of a block of 32: half of 1/127 of its largest weight
+    expect(maxDifference(rounded as Float32Array, expected as Float32Array)).toBeLessThan(0.2);
+    expect(eight.metrics().feedForward?.cache?.warmHits).toBeGreaterThan(0);
+  });
+
+  test('a copy in 4 bits instead of the file: in the plan, not read again, of the precision that it has', async () => {
+    await using whole = await load('low-rank', { maxSessions: 1 });
+    const options = { maxSessions: 1, memoryLimitBytes: Math.round(whole.plan.totalBytes * 0.75) };
+    await using model = await load('often', { ...options, weightTiers: { cold: 'q4_0' } });
+    expect(model.plan.totalBytes).toBeLessThanOrEqual(options.memoryLimitBytes);
+    const { coldBytes, copyBytes, numItems } = model.plan.weightTiers as NonNullable<Model['plan']['weightTiers']>;
+    expect(numItems).toBe(6 * 576);
+    // 18 bytes for 32 numbers of 2; more items are copied than have no slot at a time
+    expect(copyBytes).toBeGreaterThanOrEqual((coldBytes * 9) / 32);
+    expect(model.notices).toEqual([expect.stringMatching(/are kept in 4 bits/)]);
+    const tokens = whole.encodePrompt(prompt);
+    const [expected] = await whole.logprobs(tokens);
+    const before = model.metrics().feedForward?.cache?.bytesRead;
+    const [rounded] = await model.logprobs(tokens);
+    const difference = maxDifference(rounded as Float32Array, expected as Float32Array);
+    // half of a step of 1/8 of the largest of 32, sixteen times that of 8 bits
+    expect(difference).toBeGreaterThan(1e-3);
+    expect(difference).toBeLessThan(16 * 0.2);
+    const { cache } = model.metrics().feedForward as NonNullable<ReturnType<Model['metrics']>['feedForward']>;
+    expect(cache?.coldReads).toBeGreaterThan(0);
+    expect(cache?.bytesRead).toBe(before);
+    expect(cache?.bytes.cold).toBe(copyBytes);
+  });
+
+  test('in several WebAssembly memories', async () => {
+    const small = { bytesPerMemory: 2 ** 21, reservedBytes: 2 ** 20, numThreads: 1 };
+    const several = await createWasmBackend(small);
+    try {
+      await using whole = await load('low-rank', { maxSessions: 1 });
+      const memoryLimitBytes = Math.round(whole.plan.totalBytes * 0.75);
+      await using model = await load('low-rank', { maxSessions: 1, memoryLimitBytes, backend: several });
+      expect(several.numMemories).toBeGreaterThan(1);
+      const expected = await whole.generate(prompt, greedy).result();
+      expect((await model.generate(prompt, greedy).result()).text).toBe(expected.text);
+      expect(model.metrics().feedForward?.cache?.coldReads).toBeGreaterThan(0);
+    } finally {
+      await several.dispose();
+    }
+  });
+
+  test('what inspect says is what loading takes', async () => {
+    const options = { contextSize: 256, maxSessions: 1, sparse: sidecars.get('low-rank') as Sidecar };
+    const { plan } = await inspectModel(demoModelUrl, options);
+    const memoryLimitBytes = Math.round(plan.totalBytes * 0.75);
+    const inspected = await inspectModel(demoModelUrl, { ...options, memoryLimitBytes });
+    await using model = await load('low-rank', { maxSessions: 1, memoryLimitBytes });
+    expect(model.plan).toEqual(inspected.plan);
+    expect(inspected.plan.weightTiers?.slotBytes).toBeGreaterThan(0);
+  });
+
+  test('reads that fail name the layer and the neurons, and can be cancelled; the session goes on', async () => {
+    let onRead: (() => Promise<void>) | undefined;
+    const files: ColdFiles = {
+      async create(name) {
+        const file = memoryPageFile({ name });
+        return {
+          ...file,
+          get sizeBytes() {
+            return file.sizeBytes;
+          },
+          async read(byteOffset, target) {
+            await onRead?.();
+            await file.read(byteOffset, target);
+          },
+        };
+      },
+    };
+    await using whole = await load('low-rank', { maxSessions: 1 });
+    const memoryLimitBytes = Math.round(whole.plan.totalBytes * 0.75);
+    const options = { maxSessions: 1, memoryLimitBytes, weightTiers: { coldPath: files } };
+    await using model = await load('low-rank', options);
+    const session = model.createSession();
+    onRead = async () => {
+      throw new IoError({ source: 'cold', message: 'the disk is gone' });
+    };
+    await expect(session.generate(prompt, greedy).result()).rejects.toThrow(/layer \d+.*neuron/);
+    const controller = new AbortController();
+    let release = (): void => undefined;
+    const blocked = new Promise<void>((resolve) => (release = resolve));
+    onRead = () => {
+      controller.abort(new Error('enough'));
+      return blocked;
+    };
+    await expect(session.generate(prompt, { ...greedy, signal: controller.signal }).result()).rejects.toThrow('enough');
+    onRead = undefined;
+    release();
+    const expected = await whole.generate(prompt, greedy).result();
+    expect((await session.generate(prompt, greedy).result()).text).toBe(expected.text);
+  });
+});
+
+test('a layer with an adapter on its FFN computes all of its neurons, and says so', async () => {
+  const values = (length: number): Float32Array => Float32Array.from({ length }, (_, i) => 0.1 * Math.sin(i));
+  const tensor = (name: string, shape: readonly number[]) => {
+    const data = new Uint8Array(values((shape[0] as number) * (shape[1] as number)).buffer);
+    return { name: `base_model.model.model.layers.0.mlp.up_proj.${name}.weight`, dtype: 'f32' as const, shape, data };
+  };
+  const sink = memorySink();
+  await writeSafetensors(sink, { tensors: [tensor('lora_A', [4, 32]), tensor('lora_B', [48, 4])] });
+  const source = memoryFolder({
+    'adapter_config.json': JSON.stringify({ peft_type: 'LORA', r: 4, lora_alpha: 8 }),
+    'adapter_model.safetensors': sink.toBytes(),
+  });
+  const options = { backend, contextSize: 64, adapters: [{ source }] };
+  await using plain = await loadModel(await tinyLlama(), { backend, contextSize: 64, traceFeedForward: true });
+  const sparse = await makeSidecar(plain.feedForward as FeedForwardAccess, { kind: 'low-rank', threshold: -Infinity });
+  await using dense = await loadModel(await tinyLlama(), options);
+  await using model = await loadModel(await tinyLlama(), { ...options, sparse });
+  expect(model.notices).toEqual(['1 layers have adapters on their FFN: all of their neurons are computed']);
+  const tokens = [1, 2, 3, 4, 5];
+  const [expected] = await dense.logprobs(tokens);
+  const [actual] = await model.logprobs(tokens);
+  expect(maxDifference(actual as Float32Array, expected as Float32Array)).toBeLessThan(1e-4);
+  expect(model.metrics().feedForward?.layers.map(({ layer }) => layer)).toEqual([1]);
+  const [without] = await plain.logprobs(tokens);
+  expect(maxDifference(actual as Float32Array, without as Float32Array)).toBeGreaterThan(1e-3);
+});
+
+describe('calibrations that are refused', () => {
+  test('one of another model', async () => {
+    const sidecar = { ...(sidecars.get('all') as Sidecar) };
+    const refused = loadModel(await tinyLlama(), { backend, sparse: sidecar });
+    await expect(refused).rejects.toThrow(FormatError);
+    await expect(refused).rejects.toThrow(/modelHash: .*calibrated for another model/);
+    const sink = memorySink();
+    await writeSafetensors(sink, sidecarContent(sidecar));
+    const bytes = sink.toBytes();
+    await expect(loadModel(await tinyLlama(), { backend, sparse: bytes })).rejects.toThrow(FormatError);
+  });
+
+  test('weights with another bit somewhere, when asked to look at all of them', async () => {
+    const names = ['config.json', 'tokenizer.json', 'model.safetensors'];
+    const files = Object.fromEntries(names.map((name) => [name, readFileSync(new URL(name, demoModelUrl))]));
+    const location = memoryFolder(files);
+    const sparse = sidecars.get('all') as Sidecar;
+    const options = { backend, contextSize: 16, sparse, verifyWeights: true };
+    await (await loadModel(location, options)).dispose();
+    const bytes = files['model.safetensors'] as Uint8Array;
+    bytes[bytes.length >> 1] = (bytes[bytes.length >> 1] as number) ^ 1; // in the middle of a matrix, where no sample is
+    await expect(loadModel(location, options)).rejects.toThrow(FormatError);
+    await expect(loadModel(location, options)).rejects.toThrow(/weights: expected xxh-all:.*damaged/);
+    await (await loadModel(location, { ...options, verifyWeights: false })).dispose();
+    const { sparse: _none, ...dense } = options;
+    await expect(loadModel(location, dense)).rejects.toThrow(ArgumentError);
+    const { weightsChecksum: _unknown, ...old } = sparse;
+    await expect(loadModel(location, { ...options, sparse: old })).rejects.toThrow(/calibrate again/);
+  });
+
+  test('damaged ones, wherever the damage is; whole ones are read from bytes, blobs and open files', async () => {
+    const sink = memorySink();
+    await writeSafetensors(sink, sidecarContent(sidecars.get('gate') as Sidecar));
+    const bytes = sink.toBytes();
+    for (const at of [0, 20, bytes.length >> 1, bytes.length - 1]) {
+      const damaged = bytes.slice();
+      damaged[at] = (damaged[at] as number) ^ 0x10;
+      await expect(load('gate', { sparse: damaged })).rejects.toThrow(FormatError);
+    }
+    await expect(load('gate', { sparse: bytes.subarray(0, bytes.length - 8) })).rejects.toThrow(FormatError);
+    for (const sparse of [bytes, new Blob([bytes]), memorySource(bytes, 'open')]) {
+      await using model = await load('gate', { sparse });
+      expect(model.metrics().feedForward).toBeDefined();
+    }
+  });
+
+  test('together with tracing', async () => {
+    await expect(load('gate', { traceFeedForward: true })).rejects.toThrow(/traceFeedForward/);
+  });
+});
+
+for (const name of ['bert-mean', 'nomic-bert', 'modern-bert']) {
+  const path = archPath(name, 'model.gguf');
+  describe.skipIf(path === undefined)(`${name}${path ? '' : ' (needs ../shared/data/goldens)'}`, () => {
+    for (const kind of ['low-rank', 'gate-threshold'] as const) {
+      test(`${kind}: vectors of all neurons, whole and under a limit`, async () => {
+        const sizes = { backend, contextSize: 16, batchSize: 16, maxTexts: 2 };
+        await using dense = await loadEmbeddingModel(path as string, { ...sizes, traceFeedForward: true });
+        const all = kind === 'low-rank' ? -Infinity : 0;
+        const sparse = await makeSidecar(dense.feedForward as FeedForwardAccess, { kind, threshold: all });
+        const texts = ['one two', 'four', 'a longer text'];
+        const expected = await dense.embed(texts);
+        await using model = await loadEmbeddingModel(path as string, { ...sizes, sparse });
+        const difference = (actual: readonly Float32Array[]): number =>
+          Math.max(...actual.map((vector, at) => maxDifference(vector, expected[at] as Float32Array)));
+        const vectors = await model.embed(texts);
+        expect(difference(vectors)).toBeLessThan(1e-5);
+        const error = await loadEmbeddingModel(path as string, { ...sizes, sparse, memoryLimitBytes: 1 }).catch(
+          (thrown: unknown) => thrown,
+        );
+        const memoryLimitBytes = (error as CapacityError).needed;
+        await using tiered = await loadEmbeddingModel(path as string, { ...sizes, sparse, memoryLimitBytes });
+        expect(tiered.plan.weightTiers?.coldBytes).toBeGreaterThan(0);
+        expect(await tiered.embed(texts)).toEqual(vectors);
+        expect(tiered.feedForwardMetrics()?.layers.length).toBeGreaterThan(0);
+      });
+    }
+  });
+}

@@ -1,0 +1,88 @@
+/** Calibrations made by hand: predictors that are right by construction, for any FFN. */
+import type { FeedForwardAccess } from '../../src/index.js';
+import type {
+  LowRankEstimate,
+  PredictorKind,
+  PredictorTables,
+  Sidecar,
+  SparseLayer,
+  StoredMatrix,
+} from '@winnow/sparse-inference';
+import { encode, sizeOf } from '@winnow/tensor';
+
+function matrix(values: Float32Array, numRows: number, numColumns: number): StoredMatrix {
+  const dtype = numColumns % 32 === 0 ? 'q8_0' : 'f16';
+  const bytes = new Uint8Array(sizeOf(dtype, values.length));
+  encode(dtype, values, bytes);
+  return { numRows, numColumns, dtype, bytes };
+}
+
+export interface SidecarDesign {
+  /** `low-rank` of full rank: P is the identity and Q the gate itself (or up, where there is none); so are both of a product. */
+  readonly kind: PredictorKind;
+  /** Of scores, or of `|act(gate)|`, or of values and inputs; scores of low rank are off by the rounding of 8 bits. */
+  readonly threshold: number;
+  /** Share of neurons that a layer is said to compute. */
+  readonly activeRatioOf?: (layer: number) => number;
+  /** Share of tokens that a neuron is said to be active for. */
+  readonly frequencyOf?: (neuron: number) => number;
+}
+
+export async function makeSidecar(access: FeedForwardAccess, design: SidecarDesign): Promise<Sidecar> {
+  const { kind, threshold, frequencyOf = (): number => 0, activeRatioOf = (): number => 0 } = design;
+  const layers: SparseLayer[] = [];
+  for (const { layer, hiddenDim, ffnDim, activation, isGated } of access.layers) {
+    const thresholds = new Float32Array(ffnDim).fill(threshold);
+    let predictor: PredictorTables = { kind: 'gate-threshold', thresholds };
+    const rank = Math.ceil(hiddenDim / 32) * 32;
+    const guess = async (part: 'gate' | 'up'): Promise<LowRankEstimate> => {
+      const identity = new Float32Array(rank * hiddenDim);
+      for (let i = 0; i < hiddenDim; i++) identity[i * hiddenDim + i] = 1;
+      const rows = await access.readRows(layer, part, 0, ffnDim);
+      const wide = new Float32Array(ffnDim * rank);
+      for (let f = 0; f < ffnDim; f++) wide.set(rows.subarray(f * hiddenDim, (f + 1) * hiddenDim), f * rank);
+      const bias = await access.readBias(layer, part);
+      const pair = { p: matrix(identity, rank, hiddenDim), q: matrix(wide, ffnDim, rank) };
+      return bias === undefined ? pair : { ...pair, bias };
+    };
+    if (kind === 'low-rank') {
+      const { p, q } = await guess(isGated ? 'gate' : 'up');
+      predictor = { kind, rank, p, q, thresholds };
+    }
+    if (kind === 'low-rank-product') {
+      predictor = { kind, rank, gate: await guess('gate'), up: await guess('up'), thresholds };
+    }
+    if (kind === 'input-threshold') {
+      predictor = { kind, thresholds, inputThresholds: new Float32Array(hiddenDim).fill(threshold) };
+    }
+    const zero = {
+      numTokens: 1,
+      trueRatio: 0,
+      activeRatio: activeRatioOf(layer),
+      inputRatio: kind === 'input-threshold' ? 0.5 : 1,
+      recall: 1,
+      precision: 1,
+      energy: 1,
+    };
+    layers.push({
+      ...{ layer, hiddenDim, ffnDim, activation, isGated, predictor },
+      contributionThreshold: 0,
+      downNorms: new Float32Array(ffnDim).fill(1),
+      frequencies: Float32Array.from({ length: ffnDim }, (_, neuron) => frequencyOf(neuron)),
+      report: { ...zero, cosine: 1, denseBytes: 0, sparseBytes: 0 },
+    });
+  }
+  const target = { recall: 0.95 };
+  const config = {
+    numSamples: 1,
+    numTokens: 1,
+    seed: 1,
+    energyShare: 0.95,
+    target,
+    rank: 32,
+    epochs: 1,
+    learningRate: 1,
+  };
+  const { weightsHash: modelHash, weightsChecksum } = access;
+  return { modelHash, weightsChecksum, config, layers };
+}

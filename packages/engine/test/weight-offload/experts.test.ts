@@ -1,0 +1,229 @@
+/** Models of experts under a memory limit: what a step needs is read from the file, and nothing else changes. */
+import { readFileSync } from 'node:fs';
+import { createWasmBackend } from '@winnow/backend-wasm';
+import { memorySink, memorySource, type ByteSource } from '@winnow/bytes';
+import { createReferenceBackend, type Backend } from '@winnow/ops';
+import { CapacityError, IoError } from '@winnow/tensor';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { inspectModel, loadModel, type LoadOptions, type Model } from '../../src/index.js';
+import { archPath, readJson } from '../support/golden-files.js';
+
+interface Golden {
+  readonly prompts: readonly { readonly tokens: readonly number[]; readonly greedy: readonly number[] }[];
+}
+
+const names = ['mixtral', 'qwen2moe', 'qwen3moe', 'olmoe', 'lfm2moe', 'qwen35moe'];
+const backends: Record<string, Backend> = {};
+beforeAll(async () => {
+  backends['WebAssembly'] = await createWasmBackend({ numThreads: 2 });
+  backends['reference'] = createReferenceBackend();
+});
+afterAll(async () => {
+  for (const backend of Object.values(backends)) await backend.dispose();
+});
+
+/** The limit that leaves room for about half of the experts. */
+async function halfOfExperts(path: string, options: LoadOptions): Promise<number> {
+  const { tensors, plan } = await inspectModel(path, options);
+  const experts = tensors.filter(({ name }) => /experts|_exps/.test(name));
+  return plan.totalBytes - Math.round(experts.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0) / 2);
+}
+
+for (const name of names) {
+  for (const file of ['model.gguf', 'hf']) {
+    const [path, goldenPath] = [archPath(name, file), archPath(name, 'golden.json')];
+    const isMissing = path === undefined || goldenPath === undefined;
+    describe.skipIf(isMissing)(`${name}/${file}${isMissing ? ' (needs ../shared/data/goldens)' : ''}`, () => {
+      for (const backendName of ['WebAssembly', 'reference']) {
+        describe(`${backendName} backend`, () => {
+          let whole: Model;
+          let tiered: Model;
+          beforeAll(async () => {
+            const backend = backends[backendName] as Backend;
+            const options = { backend, contextSize: 256, batchSize: 64, maxSessions: 2 };
+            whole = await loadModel(path as string, options);
+            const memoryLimitBytes = await halfOfExperts(path as string, options);
+            tiered = await loadModel(path as string, { ...options, memoryLimitBytes });
+            expect(tiered.plan.totalBytes).toBeLessThanOrEqual(memoryLimitBytes);
+            expect(tiered.plan.weightTiers).toMatchObject({ kind: 'expert' });
+            expect(tiered.plan.weightTiers?.coldBytes).toBeGreaterThan(0);
+          });
+          afterAll(async () => {
+            await whole?.dispose();
+            await tiered?.dispose();
+          });
+
+          test('the same log-probabilities, bit by bit, for prompts in one step and token by token', async () => {
+            for (const { tokens } of readJson<Golden>(goldenPath as string).prompts.slice(1, 3)) {
+              for (const batchSize of [64, 7, 1]) {
+                const options = { positions: [0, tokens.length >> 1, tokens.length - 1], batchSize };
+                expect(await tiered.logprobs(tokens, options)).toEqual(await whole.logprobs(tokens, options));
+              }
+            }
+          });
+
+          test('the greedy ids of the golden', async () => {
+            for (const { tokens, greedy } of readJson<Golden>(goldenPath as string).prompts) {
+              const options = { temperature: 0, maxTokens: greedy.length, ignoreEos: true };
+              expect((await tiered.generate(tokens, options).result()).tokens).toEqual(greedy);
+            }
+            const { feedForward } = tiered.metrics();
+            expect(feedForward?.cache?.misses).toBeGreaterThan(0);
+            expect(feedForward?.cache?.bytesRead).toBeGreaterThan(0);
+            const { numChosen, numExperts } = tiered.config.experts as { numChosen: number; numExperts: number };
+            for (const { activeRatio } of feedForward?.layers ?? [])
+              expect(activeRatio).toBeCloseTo(numChosen / numExperts);
+          });
+
+          test('sessions that share steps, and one that is saved here and goes on without a limit', async () => {
+            const { prompts } = readJson<Golden>(goldenPath as string);
+            const options = { temperature: 0, maxTokens: 8, ignoreEos: true };
+            const [first, second] = await Promise.all(
+              prompts.slice(0, 2).map(({ tokens }) => tiered.generate(tokens, options).result()),
+            );
+            expect(first?.tokens).toEqual(prompts[0]?.greedy.slice(0, 8));
+            expect(second?.tokens).toEqual(prompts[1]?.greedy.slice(0, 8));
+            const session = tiered.createSession();
+            await session.generate(prompts[2]?.tokens as number[], options).result();
+            const file = memorySink();
+            await session.save(file);
+            session.dispose();
+            const restored = await whole.restoreSession(memorySource(file.toBytes()));
+            const { tokens } = await restored.resume({ maxTokens: 4 }).result();
+            expect(tokens).toEqual(prompts[2]?.greedy.slice(8, 12));
+            restored.dispose();
+          });
+        });
+      }
+    });
+  }
+}
+
+const mixtral = archPath('mixtral', 'model.gguf');
+
+describe.skipIf(mixtral === undefined)(`limits and failures${mixtral ? '' : ' (needs ../shared/data/goldens)'}`, () => {
+  const options = { contextSize: 64, batchSize: 8, maxSessions: 1 };
+  /** The model's file, whose reads can be made to fail or to wait. */
+  function source(): ByteSource & { onRead: (() => Promise<void>) | undefined; isClosed: boolean } {
+    const memory = memorySource(readFileSync(mixtral as string), 'mixtral');
+    const file = {
+      name: memory.name,
+      sizeBytes: memory.sizeBytes,
+      onRead: undefined as (() => Promise<void>) | undefined,
+      isClosed: false,
+      async read(byteOffset: number, target: Uint8Array, readOptions?: { signal?: AbortSignal }) {
+        await file.onRead?.();
+        await memory.read(byteOffset, target, readOptions);
+      },
+      async close() {
+        file.isClosed = true;
+      },
+    };
+    return file;
+  }
+  async function openTiered(file: ByteSource): Promise<Model> {
+    const backend = createReferenceBackend();
+    const memoryLimitBytes = await halfOfExperts(mixtral as string, { ...options, backend });
+    return loadModel(file, { ...options, backend, memoryLimitBytes });
+  }
+
+  test('the error of a limit that is too small names the smallest one, which works', async () => {
+    const load = (memoryLimitBytes: number): Promise<Model> =>
+      loadModel(mixtral as string, { ...options, backend: createReferenceBackend(), memoryLimitBytes });
+    const error = await load(1000).catch((thrown: unknown) => thrown as CapacityError);
+    expect(error).toBeInstanceOf(CapacityError);
+    const { needed } = error as CapacityError;
+    await using model = await load(needed);
+    expect(model.plan.totalBytes).toBeLessThanOrEqual(needed);
+    const { tokens } = await model.generate([1, 2, 3], { temperature: 0, maxTokens: 4 }).result();
+    expect(tokens.length).toBe(4);
+    await expect(load(needed - 1)).rejects.toThrow(CapacityError);
+  });
+
+  test.each(['f16', 'bf16', 'q8_0'] as const)(
+    'experts stored as %s while loading are the same in slots',
+    async (quantize) => {
+      const backend = await createWasmBackend({ numThreads: 1, activations: 'f32' });
+      const stored = { ...options, quantize, backend };
+      await using whole = await loadModel(mixtral as string, stored);
+      const error = await loadModel(mixtral as string, { ...stored, memoryLimitBytes: 1 }).catch(
+        (thrown: unknown) => thrown,
+      );
+      const memoryLimitBytes = (error as CapacityError).needed + 4000;
+      await using tiered = await loadModel(mixtral as string, { ...stored, memoryLimitBytes });
+      expect(tiered.plan.weightTiers?.coldBytes).toBeGreaterThan(0);
+      const ids = Array.from({ length: 20 }, (_, i) => 3 + i);
+      for (const batchSize of [8, 1]) {
+        const logprobs = { positions: [4, 19], batchSize };
+        expect(await tiered.logprobs(ids, logprobs)).toEqual(await whole.logprobs(ids, logprobs));
+      }
+      await tiered.dispose();
+      await whole.dispose();
+      await backend.dispose();
+    },
+  );
+
+  test('the file is open as long as the model is', async () => {
+    const file = source();
+    const model = await openTiered(file);
+    expect(file.isClosed).toBe(false);
+    await model.dispose();
+    expect(file.isClosed).toBe(true);
+  });
+
+  test('keys and values and experts in tiers at the same time', async () => {
+    const backend = createReferenceBackend();
+    const sizes = { contextSize: 512, batchSize: 8, maxSessions: 1, backend };
+    await using whole = await loadModel(mixtral as string, sizes);
+    const { kvBytesPerToken } = whole.plan;
+    const kv = { hotBytes: 5 * 64 * kvBytesPerToken, warmBytes: 2 ** 20 };
+    const error = await loadModel(mixtral as string, { ...sizes, kv, memoryLimitBytes: 1 }).catch((e: unknown) => e);
+    const memoryLimitBytes = (error as CapacityError).needed;
+    await using tiered = await loadModel(mixtral as string, { ...sizes, kv, memoryLimitBytes });
+    const prompt = Array.from({ length: 400 }, (_, i) => 3 + ((i * 13) % 250));
+    const greedy = { temperature: 0, maxTokens: 16, ignoreEos: true };
+    const { tokens } = await tiered.generate(prompt, greedy).result();
+    expect(tokens).toEqual((await whole.generate(prompt, greedy).result()).tokens);
+    const { tiers, feedForward } = tiered.metrics();
+    expect(tiers?.numHits).toBeGreaterThan(0);
+    expect(feedForward?.cache?.misses).toBeGreaterThan(0);
+  });
+
+  test('a read that fails names the layer and the experts; the session goes on afterwards', async () => {
+    const file = source();
+    await using model = await openTiered(file);
+    const session = model.createSession();
+    file.onRead = async () => {
+      throw new IoError({ source: 'mixtral', message: 'the disk is gone' });
+    };
+    const failed = session.generate([1, 2, 3, 4], { temperature: 0, maxTokens: 12 }).result();
+    await expect(failed).rejects.toThrow(/layer \d+.*expert/);
+    file.onRead = undefined;
+    const again = await session.generate([1, 2, 3, 4], { temperature: 0, maxTokens: 12 }).result();
+    await using whole = await loadModel(mixtral as string, { ...options, backend: createReferenceBackend() });
+    const expected = await whole.generate([1, 2, 3, 4], { temperature: 0, maxTokens: 12 }).result();
+    expect(again.tokens).toEqual(expected.tokens);
+  });
+
+  test('a generation can be aborted while it waits for the file', async () => {
+    const file = source();
+    await using model = await openTiered(file);
+    const session = model.createSession();
+    const controller = new AbortController();
+    let release = (): void => undefined;
+    const blocked = new Promise<void>((resolve) => (release = resolve));
+    file.onRead = () => {
+      controller.abort(new Error('enough'));
+      return blocked;
+    };
+    const { signal } = controller;
+    const failed = session.generate([1, 2, 3, 4], { temperature: 0, maxTokens: 12, signal }).result();
+    await expect(failed).rejects.toThrow('enough');
+    file.onRead = undefined;
+    release();
+    const again = await session.generate([1, 2, 3, 4], { temperature: 0, maxTokens: 12 }).result();
+    await using whole = await loadModel(mixtral as string, { ...options, backend: createReferenceBackend() });
+    const expected = await whole.generate([1, 2, 3, 4], { temperature: 0, maxTokens: 12 }).result();
+    expect(again.tokens).toEqual(expected.tokens);
+  });
+});

@@ -1,0 +1,195 @@
+/**
+ * "Under a limit of half the model's size": weights, keys and values, and scratch together take at most half the bytes of the
+ * file, and the text is that of the same calibration without a limit, token by token.
+ */
+import { statSync } from 'node:fs';
+import { createWasmBackend } from '@winnow/backend-wasm';
+import { demoModelUrl } from '@winnow/demo-model';
+import { createReferenceBackend, type Backend } from '@winnow/ops';
+import { calibrate, classifyNeurons, type Sidecar } from '@winnow/sparse-inference';
+import { CapacityError } from '@winnow/tensor';
+import { sampled, testCoverage } from '@winnow/test-utils';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import {
+  loadEmbeddingModel,
+  loadModel,
+  type FeedForwardAccess,
+  type LoadOptions,
+  type Model,
+  type ModelLocation,
+} from '../../src/index.js';
+import { makeSidecar, type SidecarDesign } from '../support/sidecars.js';
+import { wideBert, wideLlama } from '../support/wide-model.js';
+
+const backends: Record<string, Backend> = {};
+beforeAll(async () => {
+  backends['WebAssembly'] = await createWasmBackend({ numThreads: 2 });
+  backends['reference'] = createReferenceBackend();
+});
+afterAll(async () => {
+  for (const backend of Object.values(backends)) await backend.dispose();
+});
+
+const [manyTokens, fewTokens] = testCoverage === 'full' ? [220, 60] : [100, 40];
+
+/** Log-probabilities and greedy tokens with and without the limit. */
+async function expectSame(
+  location: ModelLocation,
+  options: LoadOptions,
+  memoryLimitBytes: number,
+  numTokens: number,
+): Promise<void> {
+  await using whole = await loadModel(location, options);
+  await using half = await loadModel(location, { ...options, memoryLimitBytes });
+  expect(half.plan.totalBytes).toBeLessThanOrEqual(memoryLimitBytes);
+  const prompt = Array.from({ length: 24 }, (_, i) => 5 + ((i * 11) % 40));
+  const generate = (model: Model): Promise<{ readonly tokens: readonly number[] }> =>
+    model.generate(prompt, { temperature: 0, maxTokens: numTokens, ignoreEos: true }).result();
+  const { tokens } = await generate(whole);
+  expect(tokens.length).toBe(numTokens);
+  expect((await generate(half)).tokens).toEqual(tokens);
+  const logprobs = { positions: [0, 11, 23] };
+  expect(await half.logprobs(prompt, logprobs)).toEqual(await whole.logprobs(prompt, logprobs));
+  const { layers, cache } = half.metrics().feedForward as NonNullable<ReturnType<Model['metrics']>['feedForward']>;
+  expect(cache?.coldReads).toBeGreaterThan(0);
+  const ratios = layers.map(({ activeRatio }) => activeRatio);
+  expect(ratios).toEqual(whole.metrics().feedForward?.layers.map(({ activeRatio }) => activeRatio));
+  for (const ratio of ratios) expect(ratio).toBeLessThan(0.7);
+  // some layer takes more than one pass: otherwise this would show nothing about sums
+  expect(layers.some(({ tiers, numSteps, numBatches }) => Number(tiers?.numPasses) > numSteps + numBatches)).toBe(true);
+}
+
+describe('the demo model', () => {
+  // a third of its bytes is not in feed-forward blocks: keys and values have to be small
+  const options = { contextSize: 256, maxSessions: 1, batchSize: 8, kvDType: 'q8_0' } as const;
+  const halfBytes = Math.floor(statSync(new URL('model.safetensors', demoModelUrl)).size / 2);
+  let sidecar: Sidecar;
+  beforeAll(async () => {
+    const backend = backends['WebAssembly'] as Backend;
+    await using model = await loadModel(demoModelUrl, { backend, contextSize: 256, traceFeedForward: true });
+    const samples = Array.from({ length: 10 }, (_, i) =>
+      model.encodePrompt(`Chapter ${i}. The captain looked at the sea, and said that ${i * 7} ships would be there.`),
+    );
+    const access = model.feedForward as FeedForwardAccess;
+    sidecar = await calibrate(access, { backend, samples, epochs: 0, rank: 32 });
+  });
+
+  for (const name of ['WebAssembly', 'reference']) {
+    test(`${name} backend: ${manyTokens} tokens`, async () => {
+      const backend = backends[name] as Backend;
+      await expectSame(demoModelUrl, { ...options, backend, sparse: sidecar }, halfBytes, manyTokens);
+    });
+  }
+
+  test('stored in 8 bits, on 8-bit products', async () => {
+    const stored = {
+      ...options,
+      backend: backends['WebAssembly'] as Backend,
+      quantize: 'q8_0',
+      sparse: sidecar,
+    } as const;
+    const error = await loadModel(demoModelUrl, { ...stored, memoryLimitBytes: 1 }).catch((thrown: unknown) => thrown);
+    await expectSame(demoModelUrl, stored, (error as CapacityError).needed + 20_000, fewTokens);
+  });
+
+  test('a limit below the least says what the least is', async () => {
+    const least = { ...options, backend: backends['WebAssembly'] as Backend, sparse: sidecar };
+    const error = await loadModel(demoModelUrl, { ...least, memoryLimitBytes: 2_000_000 }).catch((e: unknown) => e);
+    expect(error).toBeInstanceOf(CapacityError);
+    const { needed } = error as CapacityError;
+    expect(needed).toBeLessThan(halfBytes);
+    await expect(loadModel(demoModelUrl, { ...least, memoryLimitBytes: needed - 1 })).rejects.toThrow(String(needed));
+    await using model = await loadModel(demoModelUrl, { ...least, memoryLimitBytes: needed });
+    // one group of neurons in every layer
+    expect(model.plan.weightTiers?.numSlots).toBe(6 * 32);
+  });
+});
+
+describe('hot neurons', () => {
+  const options = { contextSize: 256, maxSessions: 1, batchSize: 8, kvDType: 'q8_0' } as const;
+
+  test('all of them: smaller limits are refused with the least that works, where they never leave', async () => {
+    const backend = backends['WebAssembly'] as Backend;
+    const { files } = await wideLlama(2048, 'relu');
+    await using dense = await loadModel(files, { ...options, backend, traceFeedForward: true });
+    const design = { kind: 'low-rank', threshold: 0.9, frequencyOf } as const;
+    const sparse = await makeSidecar(dense.feedForward as FeedForwardAccess, design);
+    const needed = async (hot?: 'fitting' | 'all'): Promise<CapacityError> => {
+      const weightTiers = hot === undefined ? {} : { weightTiers: { hot } };
+      const few = { ...options, backend, sparse, ...weightTiers, memoryLimitBytes: 1 };
+      return (await loadModel(files, few).catch((error: unknown) => error)) as CapacityError;
+    };
+    const [least, leastOfAll] = [await needed(), await needed('all')];
+    expect((await needed('fitting')).needed).toBe(least.needed);
+    expect(leastOfAll.needed).toBeGreaterThan(least.needed);
+    const hot = sparse.layers.map(({ frequencies }) => classifyNeurons(frequencies).hot);
+    const numHot = hot.reduce((sum, { length }) => sum + length, 0);
+    expect(leastOfAll.message).toContain(`all ${numHot} hot neurons`);
+
+    const all = { ...options, backend, sparse, weightTiers: { hot: 'all' } } as const;
+    const limit = { memoryLimitBytes: leastOfAll.needed };
+    await expect(loadModel(files, { ...all, memoryLimitBytes: limit.memoryLimitBytes - 1 })).rejects.toThrow(
+      `needed ${limit.memoryLimitBytes} bytes`,
+    );
+    await using model = await loadModel(files, { ...all, ...limit });
+    expect(model.plan.totalBytes).toBeLessThanOrEqual(limit.memoryLimitBytes);
+    expect(model.plan.weightTiers?.numPinned).toBeGreaterThanOrEqual(numHot);
+    await using whole = await loadModel(files, { ...options, backend, sparse });
+    const tokens = Array.from({ length: 16 }, (_, i) => 5 + ((i * 11) % 40));
+    const positions = { positions: [0, 15] };
+    expect(await model.logprobs(tokens, positions)).toEqual(await whole.logprobs(tokens, positions));
+  });
+});
+
+const frequencyOf = (neuron: number): number => 0.9 / (1 + (neuron % 23));
+const designs: Record<string, SidecarDesign & { activation: 'silu' | 'relu' }> = {
+  'ReLU, low-rank': { activation: 'relu', kind: 'low-rank', threshold: 0.9, frequencyOf },
+  'SwiGLU, low-rank': { activation: 'silu', kind: 'low-rank', threshold: 0.5, frequencyOf },
+  'SwiGLU, product of guesses': { activation: 'silu', kind: 'low-rank-product', threshold: 0.5, frequencyOf },
+  'SwiGLU, gate threshold': { activation: 'silu', kind: 'gate-threshold', threshold: 0.3, frequencyOf },
+};
+
+for (const [index, [name, { activation, ...design }]] of Object.entries(designs).entries()) {
+  describe(`a model that is mostly feed-forward, ${name}`, () => {
+    const sizes = { contextSize: 256, maxSessions: 1, batchSize: 8, kvDType: 'q8_0' } as const;
+    const others = sampled([['reference'], ['WebAssembly', 'q8_0']] as const, 2, index % 2);
+    for (const [backendName, quantize] of [['WebAssembly'] as const, ...others]) {
+      // in 8 bits guesses of full rank are as large as what they guess
+      if (design.kind === 'low-rank-product' && quantize !== undefined) continue;
+      test(`${backendName} backend${quantize === undefined ? '' : `, ${quantize}`}`, async () => {
+        const { files, sizeBytes } = await wideLlama(2048, activation);
+        const backend = backends[backendName] as Backend;
+        const options = { ...sizes, backend, ...(quantize === undefined ? {} : { quantize }) };
+        await using dense = await loadModel(files, { ...options, traceFeedForward: true });
+        const sparse = await makeSidecar(dense.feedForward as FeedForwardAccess, design);
+        const modelBytes = quantize === undefined ? sizeBytes : dense.plan.weightsBytes;
+        // in 8 bits what is not weights is a larger part
+        const share = quantize === undefined ? 0.5 : 0.75;
+        await expectSame(files, { ...options, sparse }, Math.floor(modelBytes * share), fewTokens);
+      });
+    }
+  });
+}
+
+describe('a BERT that is mostly feed-forward', () => {
+  const texts = ['a b c d e f', 'g', 'h i j k l m n o p q r s', 'x y z z y x'];
+  for (const kind of ['low-rank', 'gate-threshold'] as const) {
+    for (const backendName of ['WebAssembly', 'reference']) {
+      test(`${kind}, ${backendName} backend: the vectors of the run without limit`, async () => {
+        const { files, sizeBytes } = await wideBert(4096);
+        const options = { backend: backends[backendName] as Backend, contextSize: 16, batchSize: 16, maxTexts: 2 };
+        await using dense = await loadEmbeddingModel(files, { ...options, traceFeedForward: true });
+        const threshold = kind === 'low-rank' ? 0.8 : 0.5;
+        const sparse = await makeSidecar(dense.feedForward as FeedForwardAccess, { kind, threshold, frequencyOf });
+        await using whole = await loadEmbeddingModel(files, { ...options, sparse });
+        // up is read as a whole where it decides
+        const share = kind === 'low-rank' ? 0.5 : 0.7;
+        const memoryLimitBytes = Math.floor(sizeBytes * share);
+        await using half = await loadEmbeddingModel(files, { ...options, sparse, memoryLimitBytes });
+        expect(half.plan.totalBytes).toBeLessThanOrEqual(memoryLimitBytes);
+        expect(await half.embed(texts)).toEqual(await whole.embed(texts));
+        expect(half.feedForwardMetrics()?.cache?.coldReads).toBeGreaterThan(0);
+      });
+    }
+  }
+});
