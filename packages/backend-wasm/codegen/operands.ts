@@ -11,7 +11,7 @@ const views: readonly { readonly name: string; readonly from: string; readonly n
 ];
 
 function getter(name: string, type: string, value: string): string[] {
-  return [`// @inline`, `static get ${name}(): ${type} { return ${value}; }`];
+  return [`/* @inline */ static get ${name}(): ${type} { return ${value}; }`];
 }
 
 function axisValue(tensor: number, { index, fromEnd }: Axis): string {
@@ -50,8 +50,7 @@ function attributeLines(attributes: readonly Attribute[]): string[] {
   const isListed = ({ name }: Attribute): boolean => stem !== undefined && new RegExp(`^${stem}\\d+$`).test(name);
   const single = attributes.filter((attribute) => !isListed(attribute));
   const list = first && [
-    `// @inline`,
-    `static ${stem}(index: i32): ${first.type} { return attributeI(${first.index} + index); }`,
+    `/* @inline */ static ${stem}(index: i32): ${first.type} { return attributeI(${first.index} + index); }`,
   ];
   const values = attributes.flatMap(({ name, values }) =>
     values.map((value, i) => `export const ${constantName(`${name}_${value.replaceAll('-', '_')}`)}: i32 = ${i};`),

@@ -29,11 +29,11 @@ const common = [
 ];
 const variants = { simd: ['simd,threads,bulk-memory'], relaxed: ['simd,relaxed-simd,threads,bulk-memory'] };
 
-/** AssemblyScript wants `@inline` as a decorator of functions; sources have it as a comment, so that they are TypeScript. */
+/** AssemblyScript wants `@inline` as a decorator; sources have it as a comment before functions, so that they are TypeScript. */
 async function readSource(file, baseDir) {
   const path = join(baseDir, file);
   if (!existsSync(path)) return null;
-  return readFileSync(path, 'utf8').replace(/^( *)\/\/ @inline$/gm, '$1@inline');
+  return readFileSync(path, 'utf8').replace(/^( *)\/\* @inline \*\/ /gm, '$1@inline ');
 }
 
 function hashOfSources() {

@@ -11,8 +11,7 @@ const table = memory.data<f32>([
 ]);
 
 /** A sum of bounds and the largest product of a query with the two ends of a box. */
-// @inline
-function boundAdded(sum: v128, q: v128, low: v128, high: v128): v128 {
+/* @inline */ function boundAdded(sum: v128, q: v128, low: v128, high: v128): v128 {
   return f32x4.add(sum, f32x4.pmax(f32x4.mul(q, low), f32x4.mul(q, high)));
 }
 

@@ -4,8 +4,7 @@ import { halfToFloat4 } from '../simd/vector';
 import { highFloats, larger, lowFloats, narrowed, rounded, storeCodes, storeSteps } from './axpy-coefficients';
 
 /** Coefficients of four blocks, a block to each lane; `excess` is what codes of weights are too large by. */
-// @inline
-export function storeCoefficients(
+/* @inline */ export function storeCoefficients(
   hasSigns: bool,
   isNormal: bool,
   r0: v128,

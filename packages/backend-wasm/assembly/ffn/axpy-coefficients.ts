@@ -17,53 +17,45 @@ export const SIGNS: usize = 64;
 export const COEFFICIENTS_BYTES: usize = 96;
 
 /** The first four of eight normal binary16 numbers. */
-// @inline
-export function lowFloats(scales: v128, mask: v128, offset: v128): v128 {
+/* @inline */ export function lowFloats(scales: v128, mask: v128, offset: v128): v128 {
   const wide = i8x16.shuffle(scales, scales, 0, 1, 0, 1, 2, 3, 2, 3, 4, 5, 4, 5, 6, 7, 6, 7);
   return i32x4.add(v128.and(i32x4.shr_s(wide, 3), mask), offset);
 }
 
 /** The last four. */
-// @inline
-export function highFloats(scales: v128, mask: v128, offset: v128): v128 {
+/* @inline */ export function highFloats(scales: v128, mask: v128, offset: v128): v128 {
   const wide = i8x16.shuffle(scales, scales, 8, 9, 8, 9, 10, 11, 10, 11, 12, 13, 12, 13, 14, 15, 14, 15);
   return i32x4.add(v128.and(i32x4.shr_s(wide, 3), mask), offset);
 }
 
 /** The larger magnitude, as its bits without the sign, doubled: NaN is larger than anything. */
-// @inline
-export function larger(a: v128, b: v128): v128 {
+/* @inline */ export function larger(a: v128, b: v128): v128 {
   return i32x4.max_u(i32x4.shl(a, 1), i32x4.shl(b, 1));
 }
 
 /** The integers nearest to `product * inverse`, by one rounding where machines have it. */
-// @inline
-export function rounded(product: v128, inverse: v128, magic: v128): v128 {
+/* @inline */ export function rounded(product: v128, inverse: v128, magic: v128): v128 {
   return i32x4.sub(fma(product, inverse, magic), magic);
 }
 
 /** What integer sums add to old numbers. */
-// @inline
-export function scaled(sums: v128, step: v128, old: v128): v128 {
+/* @inline */ export function scaled(sums: v128, step: v128, old: v128): v128 {
   return fma(f32x4.convert_i32x4_s(sums), step, old);
 }
 
 /** Adds `scale` times integer sums to four columns. */
-// @inline
-export function addColumns(y: usize, sums: v128, scale: v128): void {
+/* @inline */ export function addColumns(y: usize, sums: v128, scale: v128): void {
   v128.store(y, scaled(sums, scale, v128.load(y)));
 }
 
 /** Codes of four rows, those of a block side by side. */
-// @inline
-export function narrowed(a: v128, b: v128, c: v128, d: v128): v128 {
+/* @inline */ export function narrowed(a: v128, b: v128, c: v128, d: v128): v128 {
   const codes = i8x16.narrow_i16x8_s(i16x8.narrow_i32x4_s(a, b), i16x8.narrow_i32x4_s(c, d));
   return i8x16.shuffle(codes, codes, 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
 }
 
 /** Stores the steps of four blocks and returns their inverses. */
-// @inline
-export function storeSteps(largest: v128, to: usize): v128 {
+/* @inline */ export function storeSteps(largest: v128, to: usize): v128 {
   // as for activations: what has no reciprocal counts as zero, and NaN makes the step NaN
   const isNothing = f32x4.lt(largest, leastInvertible());
   const most = largestCode();
@@ -72,8 +64,7 @@ export function storeSteps(largest: v128, to: usize): v128 {
 }
 
 /** Stores codes, and what sums of unsigned codes of weights, too large by `excess`, begin with. */
-// @inline
-export function storeCodes(hasSigns: bool, first: v128, last: v128, excess: v128, to: usize): void {
+/* @inline */ export function storeCodes(hasSigns: bool, first: v128, last: v128, excess: v128, to: usize): void {
   if (hasSigns) {
     const lacking = storeSignMagnitude(first, excess, to, SIGNS);
     v128.store(to, i32x4.add(lacking, storeSignMagnitude(last, excess, to + LAST, SIGNS)), START);

@@ -97,16 +97,14 @@ function makeCoefficients(offset: usize, last: usize, h: usize, to: usize): void
 }
 
 /** Scales of four blocks of two repacked rows: they lie side by side. */
-// @inline
-function repackedScales(rows: usize, offset: usize): v128 {
+/* @inline */ function repackedScales(rows: usize, offset: usize): v128 {
   const first = <usize>load<u32>(rows) + offset;
   const second = <usize>load<u32>(rows, 4) + offset;
   return v128.load64_lane(second, v128.load64_zero(first), 1);
 }
 
 /** The same of rows as they lie in files, with the offsets of the blocks. */
-// @inline
-function plainScales(rows: usize, a: usize, b: usize, c: usize, d: usize): v128 {
+/* @inline */ function plainScales(rows: usize, a: usize, b: usize, c: usize, d: usize): v128 {
   const first = <usize>load<u32>(rows);
   const second = <usize>load<u32>(rows, 4);
   let v = v128.load16_splat(first + a);
@@ -120,8 +118,7 @@ function plainScales(rows: usize, a: usize, b: usize, c: usize, d: usize): v128 
 }
 
 /** Whether all scales are normal numbers, where none is large. */
-// @inline
-function areRepackedNormal(r0: v128, r1: v128, r2: v128, r3: v128): bool {
+/* @inline */ function areRepackedNormal(r0: v128, r1: v128, r2: v128, r3: v128): bool {
   const magnitude = magnitudeMask();
   const smallest = i16x8.min_u(
     i16x8.min_u(v128.and(r0, magnitude), v128.and(r1, magnitude)),
@@ -131,8 +128,7 @@ function areRepackedNormal(r0: v128, r1: v128, r2: v128, r3: v128): bool {
 }
 
 /** Whether all scales are normal numbers: where an exponent has all bits or none, its rank is zero. */
-// @inline
-function areNormal(r0: v128, r1: v128, r2: v128, r3: v128): bool {
+/* @inline */ function areNormal(r0: v128, r1: v128, r2: v128, r3: v128): bool {
   const least = leastNormal();
   const upper = upperExponent();
   const low = i16x8.min_u(v128.and(i16x8.add(r0, least), upper), v128.and(i16x8.add(r1, least), upper));

@@ -87,8 +87,7 @@ export function fourSums(sums: usize, row: i32): v128 {
   return f32x4.mul(laneSums(a, b, c, d), f32x4.splat(plainRest()));
 }
 
-// @inline
-function blockQ8<T>(p: usize, x: usize, flip: v128, ones: v128): v128 {
+/* @inline */ function blockQ8<T>(p: usize, x: usize, flip: v128, ones: v128): v128 {
   const first = v128.xor(v128.load(p, 2), flip);
   const last = v128.xor(v128.load(p, 18), flip);
   const f = isSigned<T>() ? v128.load(x, 32) : flip;
@@ -96,8 +95,7 @@ function blockQ8<T>(p: usize, x: usize, flip: v128, ones: v128): v128 {
   return dotCodes<T>(v128.load(x, 16), g, last, dotCodes<T>(v128.load(x), f, first, i32x4.splat(0), ones), ones);
 }
 
-// @inline
-function blockQ4<T>(p: usize, x: usize, low: v128, ones: v128): v128 {
+/* @inline */ function blockQ4<T>(p: usize, x: usize, low: v128, ones: v128): v128 {
   const w = v128.load(p, 2);
   return dotTwo<T>(v128.load(x), lowNibbles(w, low), v128.load(x, 16), highNibbles(w, low), i32x4.splat(0), ones);
 }

@@ -67,8 +67,7 @@ export function interleaveRepacked(
 }
 
 /** Bytes of the codes of a block. */
-// @inline
-function codeBytes(isQ4: bool): usize {
+/* @inline */ function codeBytes(isQ4: bool): usize {
   return isQ4 ? 16 : 32;
 }
 

@@ -47,8 +47,7 @@ export function quantizeLanes(isQ4: bool, x: usize, numBlocks: i32, to: usize): 
 }
 
 /** Stores the codes of four blocks, whose inverse steps are at STARTS; returns what sums begin with. */
-// @inline
-function storeLanes(isQ4: bool, hasSigns: bool, x: usize, to: usize): v128 {
+/* @inline */ function storeLanes(isQ4: bool, hasSigns: bool, x: usize, to: usize): v128 {
   const magic = roundingMagic();
   const sign = flipSigns();
   let s0 = i32x4.splat(0);
@@ -80,15 +79,21 @@ function laneMaxima(a: v128, b: v128, c: v128, d: v128): v128 {
 }
 
 /** Adds sums of four blocks times their four scales at `p`. */
-// @inline
-export function addScaled(sums: usize, blocks: v128, p: usize, mask: v128, factors: v128): void {
+/* @inline */ export function addScaled(sums: usize, blocks: v128, p: usize, mask: v128, factors: v128): void {
   const scales = v128.and(i32x4.shl(v128.load16x4_s(p), 13), mask);
   v128.store(sums, fma(f32x4.convert_i32x4_s(blocks), f32x4.mul(scales, factors), v128.load(sums)));
 }
 
 /** Adds two vectors of codes times those of activations. */
-// @inline
-export function addCodes<T>(p: usize, u: v128, v: v128, m: v128, n: v128, ones: v128, blocks: v128): v128 {
+/* @inline */ export function addCodes<T>(
+  p: usize,
+  u: v128,
+  v: v128,
+  m: v128,
+  n: v128,
+  ones: v128,
+  blocks: v128,
+): v128 {
   return dotCodes<T>(v, n, v128.load(p, 24), dotCodes<T>(u, m, v128.load(p, 8), blocks, ones), ones);
 }
 
@@ -96,8 +101,15 @@ export function addCodes<T>(p: usize, u: v128, v: v128, m: v128, n: v128, ones: 
  * Adds two vectors of codes: low nibbles times u and w, high ones times v and z. Where T is i16, blocks are sums of pairs: those of
  * four vectors add up to less than `2^15`.
  */
-// @inline
-export function addNibbles<T>(p: usize, u: v128, v: v128, w: v128, z: v128, low: v128, blocks: v128): v128 {
+/* @inline */ export function addNibbles<T>(
+  p: usize,
+  u: v128,
+  v: v128,
+  w: v128,
+  z: v128,
+  low: v128,
+  blocks: v128,
+): v128 {
   const first = v128.load(p, 8);
   const second = v128.load(p, 24);
   if (sizeof<T>() === 2) {
@@ -109,7 +121,6 @@ export function addNibbles<T>(p: usize, u: v128, v: v128, w: v128, z: v128, low:
 }
 
 /** Sums of four blocks: of pairs and what they begin with where T is i16. */
-// @inline
-export function wholeSums<T>(blocks: v128, starts: v128): v128 {
+/* @inline */ export function wholeSums<T>(blocks: v128, starts: v128): v128 {
   return sizeof<T>() === 2 ? addPairs(starts, blocks, onePairs()) : blocks;
 }

@@ -36,20 +36,17 @@ export function lowByte(v: v128, byte: v128): v128 {
 }
 
 /** The bit of sub-block `sub` of every byte, as 0 or 16. */
-// @inline
-export function fifthBit(bits: v128, sub: i32, sixteen: v128): v128 {
+/* @inline */ export function fifthBit(bits: v128, sub: i32, sixteen: v128): v128 {
   return v128.and(sub < 4 ? i16x8.shl(bits, 4 - sub) : i16x8.shr_u(bits, sub - 4), sixteen);
 }
 
 /** Adds products of codes of five bits at most: to sums of pairs where T is i16, of four such vectors, `8 * 31 * 127 < 2^15`. */
-// @inline
-export function addProducts<T>(x: v128, codes: v128, sum: v128): v128 {
+/* @inline */ export function addProducts<T>(x: v128, codes: v128, sum: v128): v128 {
   return sizeof<T>() === 2 ? i16x8.add(sum, pairs(x, codes)) : dot(x, codes, sum);
 }
 
 /** The sums of two such chains. */
-// @inline
-export function joinChains<T>(a: v128, b: v128, ones: v128): v128 {
+/* @inline */ export function joinChains<T>(a: v128, b: v128, ones: v128): v128 {
   return sizeof<T>() === 2 ? addPairs(addPairs(i32x4.splat(0), a, ones), b, ones) : i32x4.add(a, b);
 }
 
@@ -97,8 +94,15 @@ export function superBlockQ5K<T>(at: usize, x: usize, meta: usize, sums: v128): 
 }
 
 /** Sub-blocks `sub` and `sub + 1`; a copy for each, so that shifts are constants. */
-// @inline
-function subBlocksQ5K<T>(sub: i32, at: usize, x: usize, scales: v128, byte: v128, meta: usize, scaled: v128): v128 {
+/* @inline */ function subBlocksQ5K<T>(
+  sub: i32,
+  at: usize,
+  x: usize,
+  scales: v128,
+  byte: v128,
+  meta: usize,
+  scaled: v128,
+): v128 {
   const low = nibbleMask();
   const ones = onePairs();
   const sixteen = v128.and(pairMask(), i32x4.splat(0x10101010));

@@ -130,8 +130,7 @@ export function qgemvUnpacked(dtype: i32, unpacked: usize, numInputs: i32, codes
 }
 
 /** Stores the sums of four rows of a token, plus their bias, `offset` bytes from the first of all outputs. */
-// @inline
-function storeFour(sums: v128, token: usize, offset: usize): void {
+/* @inline */ function storeFour(sums: v128, token: usize, offset: usize): void {
   if (biasAt !== 0) sums = f32x4.add(sums, v128.load(biasAt + offset));
   v128.store(<usize>load<u32>(token, 8) + offset, sums);
 }

@@ -4,16 +4,13 @@ import { addressOf, attributeI, countElements, isPresent } from '../runtime/reco
 /** `[...]` f32 */
 export class x {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 0;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(0);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(0);
   }
 }
@@ -21,20 +18,16 @@ export class x {
 /** `[1]` i32, optional */
 export class count {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 1;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(1);
   }
-  // @inline
-  static get isPresent(): bool {
+  /* @inline */ static get isPresent(): bool {
     return isPresent(1);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(1);
   }
 }
@@ -42,23 +35,19 @@ export class count {
 /** `[...]` f32 */
 export class y {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 2;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(2);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(2);
   }
 }
 
 export class attributes {
-  // @inline
-  static get kind(): i32 {
+  /* @inline */ static get kind(): i32 {
     return attributeI(0);
   }
 }

@@ -4,24 +4,19 @@ import { addressOf, attributeF, attributeI, countElements, dim } from '../runtim
 /** `[numTokens, numNeurons]` f32 */
 export class scores {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 0;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(0);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(0);
   }
-  // @inline
-  static get numTokens(): i32 {
+  /* @inline */ static get numTokens(): i32 {
     return dim(0, 0);
   }
-  // @inline
-  static get numNeurons(): i32 {
+  /* @inline */ static get numNeurons(): i32 {
     return dim(0, 1);
   }
 }
@@ -29,20 +24,16 @@ export class scores {
 /** `[numNeurons]` f32 */
 export class thresholds {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 1;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(1);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(1);
   }
-  // @inline
-  static get numNeurons(): i32 {
+  /* @inline */ static get numNeurons(): i32 {
     return dim(1, 0);
   }
 }
@@ -50,20 +41,16 @@ export class thresholds {
 /** `[numNeurons]` i32 */
 export class ids {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 2;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(2);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(2);
   }
-  // @inline
-  static get numNeurons(): i32 {
+  /* @inline */ static get numNeurons(): i32 {
     return dim(2, 0);
   }
 }
@@ -71,27 +58,22 @@ export class ids {
 /** `[1]` i32 */
 export class count {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 3;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(3);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(3);
   }
 }
 
 export class attributes {
-  // @inline
-  static get absolute(): bool {
+  /* @inline */ static get absolute(): bool {
     return attributeI(0) !== 0;
   }
-  // @inline
-  static get maxRatio(): f32 {
+  /* @inline */ static get maxRatio(): f32 {
     return attributeF(1);
   }
 }

@@ -4,24 +4,19 @@ import { addressOf, countElements, dim } from '../runtime/record';
 /** `[1, numTokens, numHeads]` f32 */
 export class l {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 0;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(0);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(0);
   }
-  // @inline
-  static get numTokens(): i32 {
+  /* @inline */ static get numTokens(): i32 {
     return dim(0, 1);
   }
-  // @inline
-  static get numHeads(): i32 {
+  /* @inline */ static get numHeads(): i32 {
     return dim(0, 2);
   }
 }
@@ -29,28 +24,22 @@ export class l {
 /** `[1, numTokens, numHeads, valueDim]` f32 */
 export class o {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 1;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(1);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(1);
   }
-  // @inline
-  static get numTokens(): i32 {
+  /* @inline */ static get numTokens(): i32 {
     return dim(1, 1);
   }
-  // @inline
-  static get numHeads(): i32 {
+  /* @inline */ static get numHeads(): i32 {
     return dim(1, 2);
   }
-  // @inline
-  static get valueDim(): i32 {
+  /* @inline */ static get valueDim(): i32 {
     return dim(1, 3);
   }
 }
@@ -58,28 +47,22 @@ export class o {
 /** `[numTokens, numHeads, valueDim]` f32 */
 export class y {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 2;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(2);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(2);
   }
-  // @inline
-  static get numTokens(): i32 {
+  /* @inline */ static get numTokens(): i32 {
     return dim(2, 0);
   }
-  // @inline
-  static get numHeads(): i32 {
+  /* @inline */ static get numHeads(): i32 {
     return dim(2, 1);
   }
-  // @inline
-  static get valueDim(): i32 {
+  /* @inline */ static get valueDim(): i32 {
     return dim(2, 2);
   }
 }

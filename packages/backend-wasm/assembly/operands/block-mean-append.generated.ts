@@ -4,20 +4,16 @@ import { addressOf, countElements, dim, dtypeOf } from '../runtime/record';
 /** `[numTokens]` i32 */
 export class slots {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 0;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(0);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(0);
   }
-  // @inline
-  static get numTokens(): i32 {
+  /* @inline */ static get numTokens(): i32 {
     return dim(0, 0);
   }
 }
@@ -25,36 +21,28 @@ export class slots {
 /** `[numBlocks, numKvHeads, blockSize, headDim]` 8 dtypes */
 export class keys {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 1;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(1);
   }
-  // @inline
-  static get dtype(): i32 {
+  /* @inline */ static get dtype(): i32 {
     return dtypeOf(1);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(1);
   }
-  // @inline
-  static get numBlocks(): i32 {
+  /* @inline */ static get numBlocks(): i32 {
     return dim(1, 0);
   }
-  // @inline
-  static get numKvHeads(): i32 {
+  /* @inline */ static get numKvHeads(): i32 {
     return dim(1, 1);
   }
-  // @inline
-  static get blockSize(): i32 {
+  /* @inline */ static get blockSize(): i32 {
     return dim(1, 2);
   }
-  // @inline
-  static get headDim(): i32 {
+  /* @inline */ static get headDim(): i32 {
     return dim(1, 3);
   }
 }
@@ -62,36 +50,28 @@ export class keys {
 /** `[numBlocks, numKvHeads, blockSize, valueDim]` 8 dtypes */
 export class values {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 2;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(2);
   }
-  // @inline
-  static get dtype(): i32 {
+  /* @inline */ static get dtype(): i32 {
     return dtypeOf(2);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(2);
   }
-  // @inline
-  static get numBlocks(): i32 {
+  /* @inline */ static get numBlocks(): i32 {
     return dim(2, 0);
   }
-  // @inline
-  static get numKvHeads(): i32 {
+  /* @inline */ static get numKvHeads(): i32 {
     return dim(2, 1);
   }
-  // @inline
-  static get blockSize(): i32 {
+  /* @inline */ static get blockSize(): i32 {
     return dim(2, 2);
   }
-  // @inline
-  static get valueDim(): i32 {
+  /* @inline */ static get valueDim(): i32 {
     return dim(2, 3);
   }
 }
@@ -99,28 +79,22 @@ export class values {
 /** `[numBlocks, numParts, numKvHeads]` i32 */
 export class counts {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 3;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(3);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(3);
   }
-  // @inline
-  static get numBlocks(): i32 {
+  /* @inline */ static get numBlocks(): i32 {
     return dim(3, 0);
   }
-  // @inline
-  static get numParts(): i32 {
+  /* @inline */ static get numParts(): i32 {
     return dim(3, 1);
   }
-  // @inline
-  static get numKvHeads(): i32 {
+  /* @inline */ static get numKvHeads(): i32 {
     return dim(3, 2);
   }
 }
@@ -128,32 +102,25 @@ export class counts {
 /** `[numBlocks, numParts, numKvHeads, headDim]` f32 */
 export class keyMeans {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 4;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(4);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(4);
   }
-  // @inline
-  static get numBlocks(): i32 {
+  /* @inline */ static get numBlocks(): i32 {
     return dim(4, 0);
   }
-  // @inline
-  static get numParts(): i32 {
+  /* @inline */ static get numParts(): i32 {
     return dim(4, 1);
   }
-  // @inline
-  static get numKvHeads(): i32 {
+  /* @inline */ static get numKvHeads(): i32 {
     return dim(4, 2);
   }
-  // @inline
-  static get headDim(): i32 {
+  /* @inline */ static get headDim(): i32 {
     return dim(4, 3);
   }
 }
@@ -161,32 +128,25 @@ export class keyMeans {
 /** `[numBlocks, numParts, numKvHeads, valueDim]` f32 */
 export class valueMeans {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 5;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(5);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(5);
   }
-  // @inline
-  static get numBlocks(): i32 {
+  /* @inline */ static get numBlocks(): i32 {
     return dim(5, 0);
   }
-  // @inline
-  static get numParts(): i32 {
+  /* @inline */ static get numParts(): i32 {
     return dim(5, 1);
   }
-  // @inline
-  static get numKvHeads(): i32 {
+  /* @inline */ static get numKvHeads(): i32 {
     return dim(5, 2);
   }
-  // @inline
-  static get valueDim(): i32 {
+  /* @inline */ static get valueDim(): i32 {
     return dim(5, 3);
   }
 }

@@ -4,20 +4,16 @@ import { addressOf, attributeI, countElements, dim } from '../runtime/record';
 /** `[numTokens]` i32 */
 export class positions {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 0;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(0);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(0);
   }
-  // @inline
-  static get numTokens(): i32 {
+  /* @inline */ static get numTokens(): i32 {
     return dim(0, 0);
   }
 }
@@ -25,27 +21,22 @@ export class positions {
 /** `[numTokens]` i32 */
 export class y {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 1;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(1);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(1);
   }
-  // @inline
-  static get numTokens(): i32 {
+  /* @inline */ static get numTokens(): i32 {
     return dim(1, 0);
   }
 }
 
 export class attributes {
-  // @inline
-  static get limit(): i32 {
+  /* @inline */ static get limit(): i32 {
     return attributeI(0);
   }
 }

@@ -4,28 +4,22 @@ import { addressOf, attributeF, countElements, dim, dtypeOf } from '../runtime/r
 /** `[vocabSize, dim]` 25 dtypes */
 export class table {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 0;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(0);
   }
-  // @inline
-  static get dtype(): i32 {
+  /* @inline */ static get dtype(): i32 {
     return dtypeOf(0);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(0);
   }
-  // @inline
-  static get vocabSize(): i32 {
+  /* @inline */ static get vocabSize(): i32 {
     return dim(0, 0);
   }
-  // @inline
-  static get dim(): i32 {
+  /* @inline */ static get dim(): i32 {
     return dim(0, 1);
   }
 }
@@ -33,20 +27,16 @@ export class table {
 /** `[numTokens]` i32 */
 export class tokens {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 1;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(1);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(1);
   }
-  // @inline
-  static get numTokens(): i32 {
+  /* @inline */ static get numTokens(): i32 {
     return dim(1, 0);
   }
 }
@@ -54,31 +44,25 @@ export class tokens {
 /** `[numTokens, dim]` f32 */
 export class y {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 2;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(2);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(2);
   }
-  // @inline
-  static get numTokens(): i32 {
+  /* @inline */ static get numTokens(): i32 {
     return dim(2, 0);
   }
-  // @inline
-  static get dim(): i32 {
+  /* @inline */ static get dim(): i32 {
     return dim(2, 1);
   }
 }
 
 export class attributes {
-  // @inline
-  static get scale(): f32 {
+  /* @inline */ static get scale(): f32 {
     return attributeF(0);
   }
 }

@@ -4,28 +4,22 @@ import { addressOf, countElements, dim, dtypeOf, isPresent } from '../runtime/re
 /** `[numTokens, rowsPerToken, numInputs]` f32 */
 export class x {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 0;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(0);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(0);
   }
-  // @inline
-  static get numTokens(): i32 {
+  /* @inline */ static get numTokens(): i32 {
     return dim(0, 0);
   }
-  // @inline
-  static get rowsPerToken(): i32 {
+  /* @inline */ static get rowsPerToken(): i32 {
     return dim(0, 1);
   }
-  // @inline
-  static get numInputs(): i32 {
+  /* @inline */ static get numInputs(): i32 {
     return dim(0, 2);
   }
 }
@@ -33,24 +27,19 @@ export class x {
 /** `[numTokens, k]` i32 */
 export class ids {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 1;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(1);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(1);
   }
-  // @inline
-  static get numTokens(): i32 {
+  /* @inline */ static get numTokens(): i32 {
     return dim(1, 0);
   }
-  // @inline
-  static get k(): i32 {
+  /* @inline */ static get k(): i32 {
     return dim(1, 1);
   }
 }
@@ -58,32 +47,25 @@ export class ids {
 /** `[numSlots, numOutputs, numInputs]` 25 dtypes */
 export class weight {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 2;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(2);
   }
-  // @inline
-  static get dtype(): i32 {
+  /* @inline */ static get dtype(): i32 {
     return dtypeOf(2);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(2);
   }
-  // @inline
-  static get numSlots(): i32 {
+  /* @inline */ static get numSlots(): i32 {
     return dim(2, 0);
   }
-  // @inline
-  static get numOutputs(): i32 {
+  /* @inline */ static get numOutputs(): i32 {
     return dim(2, 1);
   }
-  // @inline
-  static get numInputs(): i32 {
+  /* @inline */ static get numInputs(): i32 {
     return dim(2, 2);
   }
 }
@@ -91,24 +73,19 @@ export class weight {
 /** `[numExperts]` i32, optional */
 export class slots {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 3;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(3);
   }
-  // @inline
-  static get isPresent(): bool {
+  /* @inline */ static get isPresent(): bool {
     return isPresent(3);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(3);
   }
-  // @inline
-  static get numExperts(): i32 {
+  /* @inline */ static get numExperts(): i32 {
     return dim(3, 0);
   }
 }
@@ -116,28 +93,22 @@ export class slots {
 /** `[numTokens, k, numOutputs]` f32 */
 export class y {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 4;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(4);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(4);
   }
-  // @inline
-  static get numTokens(): i32 {
+  /* @inline */ static get numTokens(): i32 {
     return dim(4, 0);
   }
-  // @inline
-  static get k(): i32 {
+  /* @inline */ static get k(): i32 {
     return dim(4, 1);
   }
-  // @inline
-  static get numOutputs(): i32 {
+  /* @inline */ static get numOutputs(): i32 {
     return dim(4, 2);
   }
 }

@@ -4,24 +4,19 @@ import { addressOf, attributeF, attributeI, countElements, dim, isPresent } from
 /** `[numTokens, numExperts]` f32 */
 export class logits {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 0;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(0);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(0);
   }
-  // @inline
-  static get numTokens(): i32 {
+  /* @inline */ static get numTokens(): i32 {
     return dim(0, 0);
   }
-  // @inline
-  static get numExperts(): i32 {
+  /* @inline */ static get numExperts(): i32 {
     return dim(0, 1);
   }
 }
@@ -29,24 +24,19 @@ export class logits {
 /** `[numExperts]` f32, optional */
 export class bias {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 1;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(1);
   }
-  // @inline
-  static get isPresent(): bool {
+  /* @inline */ static get isPresent(): bool {
     return isPresent(1);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(1);
   }
-  // @inline
-  static get numExperts(): i32 {
+  /* @inline */ static get numExperts(): i32 {
     return dim(1, 0);
   }
 }
@@ -54,24 +44,19 @@ export class bias {
 /** `[numTokens, k]` i32 */
 export class ids {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 2;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(2);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(2);
   }
-  // @inline
-  static get numTokens(): i32 {
+  /* @inline */ static get numTokens(): i32 {
     return dim(2, 0);
   }
-  // @inline
-  static get k(): i32 {
+  /* @inline */ static get k(): i32 {
     return dim(2, 1);
   }
 }
@@ -79,43 +64,34 @@ export class ids {
 /** `[numTokens, k]` f32 */
 export class weights {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 3;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(3);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(3);
   }
-  // @inline
-  static get numTokens(): i32 {
+  /* @inline */ static get numTokens(): i32 {
     return dim(3, 0);
   }
-  // @inline
-  static get k(): i32 {
+  /* @inline */ static get k(): i32 {
     return dim(3, 1);
   }
 }
 
 export class attributes {
-  // @inline
-  static get k(): i32 {
+  /* @inline */ static get k(): i32 {
     return attributeI(0);
   }
-  // @inline
-  static get score(): i32 {
+  /* @inline */ static get score(): i32 {
     return attributeI(1);
   }
-  // @inline
-  static get normalize(): bool {
+  /* @inline */ static get normalize(): bool {
     return attributeI(2) !== 0;
   }
-  // @inline
-  static get scale(): f32 {
+  /* @inline */ static get scale(): f32 {
     return attributeF(3);
   }
 }

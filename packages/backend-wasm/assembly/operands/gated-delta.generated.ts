@@ -4,24 +4,19 @@ import { addressOf, attributeF, attributeI, countElements, dim } from '../runtim
 /** `[numTokens, numColumns]` f32 */
 export class qkv {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 0;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(0);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(0);
   }
-  // @inline
-  static get numTokens(): i32 {
+  /* @inline */ static get numTokens(): i32 {
     return dim(0, 0);
   }
-  // @inline
-  static get numColumns(): i32 {
+  /* @inline */ static get numColumns(): i32 {
     return dim(0, 1);
   }
 }
@@ -29,24 +24,19 @@ export class qkv {
 /** `[numTokens, numHeads]` f32 */
 export class alpha {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 1;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(1);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(1);
   }
-  // @inline
-  static get numTokens(): i32 {
+  /* @inline */ static get numTokens(): i32 {
     return dim(1, 0);
   }
-  // @inline
-  static get numHeads(): i32 {
+  /* @inline */ static get numHeads(): i32 {
     return dim(1, 1);
   }
 }
@@ -54,24 +44,19 @@ export class alpha {
 /** `[numTokens, numHeads]` f32 */
 export class beta {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 2;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(2);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(2);
   }
-  // @inline
-  static get numTokens(): i32 {
+  /* @inline */ static get numTokens(): i32 {
     return dim(2, 0);
   }
-  // @inline
-  static get numHeads(): i32 {
+  /* @inline */ static get numHeads(): i32 {
     return dim(2, 1);
   }
 }
@@ -79,20 +64,16 @@ export class beta {
 /** `[numHeads]` f32 */
 export class alphaBias {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 3;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(3);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(3);
   }
-  // @inline
-  static get numHeads(): i32 {
+  /* @inline */ static get numHeads(): i32 {
     return dim(3, 0);
   }
 }
@@ -100,20 +81,16 @@ export class alphaBias {
 /** `[numHeads]` f32 */
 export class decay {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 4;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(4);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(4);
   }
-  // @inline
-  static get numHeads(): i32 {
+  /* @inline */ static get numHeads(): i32 {
     return dim(4, 0);
   }
 }
@@ -121,20 +98,16 @@ export class decay {
 /** `[numTokens]` i32 */
 export class sequences {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 5;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(5);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(5);
   }
-  // @inline
-  static get numTokens(): i32 {
+  /* @inline */ static get numTokens(): i32 {
     return dim(5, 0);
   }
 }
@@ -142,20 +115,16 @@ export class sequences {
 /** `[numSequences]` i32 */
 export class stateFrom {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 6;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(6);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(6);
   }
-  // @inline
-  static get numSequences(): i32 {
+  /* @inline */ static get numSequences(): i32 {
     return dim(6, 0);
   }
 }
@@ -163,20 +132,16 @@ export class stateFrom {
 /** `[numSequences]` i32 */
 export class stateTo {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 7;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(7);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(7);
   }
-  // @inline
-  static get numSequences(): i32 {
+  /* @inline */ static get numSequences(): i32 {
     return dim(7, 0);
   }
 }
@@ -184,32 +149,25 @@ export class stateTo {
 /** `[numStates, numHeads, valueDim, keyDim]` f32 */
 export class state {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 8;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(8);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(8);
   }
-  // @inline
-  static get numStates(): i32 {
+  /* @inline */ static get numStates(): i32 {
     return dim(8, 0);
   }
-  // @inline
-  static get numHeads(): i32 {
+  /* @inline */ static get numHeads(): i32 {
     return dim(8, 1);
   }
-  // @inline
-  static get valueDim(): i32 {
+  /* @inline */ static get valueDim(): i32 {
     return dim(8, 2);
   }
-  // @inline
-  static get keyDim(): i32 {
+  /* @inline */ static get keyDim(): i32 {
     return dim(8, 3);
   }
 }
@@ -217,43 +175,34 @@ export class state {
 /** `[numTokens, numHeads, valueDim]` f32 */
 export class y {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 9;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(9);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(9);
   }
-  // @inline
-  static get numTokens(): i32 {
+  /* @inline */ static get numTokens(): i32 {
     return dim(9, 0);
   }
-  // @inline
-  static get numHeads(): i32 {
+  /* @inline */ static get numHeads(): i32 {
     return dim(9, 1);
   }
-  // @inline
-  static get valueDim(): i32 {
+  /* @inline */ static get valueDim(): i32 {
     return dim(9, 2);
   }
 }
 
 export class attributes {
-  // @inline
-  static get numKeyHeads(): i32 {
+  /* @inline */ static get numKeyHeads(): i32 {
     return attributeI(0);
   }
-  // @inline
-  static get eps(): f32 {
+  /* @inline */ static get eps(): f32 {
     return attributeF(1);
   }
-  // @inline
-  static get heads(): i32 {
+  /* @inline */ static get heads(): i32 {
     return attributeI(2);
   }
 }

@@ -4,20 +4,16 @@ import { addressOf, countElements, dim, dtypeOf } from '../runtime/record';
 /** `[numTokens]` i32 */
 export class slots {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 0;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(0);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(0);
   }
-  // @inline
-  static get numTokens(): i32 {
+  /* @inline */ static get numTokens(): i32 {
     return dim(0, 0);
   }
 }
@@ -25,36 +21,28 @@ export class slots {
 /** `[numBlocks, numKvHeads, blockSize, headDim]` 8 dtypes */
 export class keys {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 1;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(1);
   }
-  // @inline
-  static get dtype(): i32 {
+  /* @inline */ static get dtype(): i32 {
     return dtypeOf(1);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(1);
   }
-  // @inline
-  static get numBlocks(): i32 {
+  /* @inline */ static get numBlocks(): i32 {
     return dim(1, 0);
   }
-  // @inline
-  static get numKvHeads(): i32 {
+  /* @inline */ static get numKvHeads(): i32 {
     return dim(1, 1);
   }
-  // @inline
-  static get blockSize(): i32 {
+  /* @inline */ static get blockSize(): i32 {
     return dim(1, 2);
   }
-  // @inline
-  static get headDim(): i32 {
+  /* @inline */ static get headDim(): i32 {
     return dim(1, 3);
   }
 }
@@ -62,36 +50,28 @@ export class keys {
 /** `[numBlocks, numKvHeads, headDim, blockSize]` f32 or f16 or bf16 */
 export class columns {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 2;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(2);
   }
-  // @inline
-  static get dtype(): i32 {
+  /* @inline */ static get dtype(): i32 {
     return dtypeOf(2);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(2);
   }
-  // @inline
-  static get numBlocks(): i32 {
+  /* @inline */ static get numBlocks(): i32 {
     return dim(2, 0);
   }
-  // @inline
-  static get numKvHeads(): i32 {
+  /* @inline */ static get numKvHeads(): i32 {
     return dim(2, 1);
   }
-  // @inline
-  static get headDim(): i32 {
+  /* @inline */ static get headDim(): i32 {
     return dim(2, 2);
   }
-  // @inline
-  static get blockSize(): i32 {
+  /* @inline */ static get blockSize(): i32 {
     return dim(2, 3);
   }
 }

@@ -4,28 +4,22 @@ import { addressOf, countElements, dim, dtypeOf } from '../runtime/record';
 /** `[numTokens, numKvHeads, headDim]` f32 */
 export class k {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 0;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(0);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(0);
   }
-  // @inline
-  static get numTokens(): i32 {
+  /* @inline */ static get numTokens(): i32 {
     return dim(0, 0);
   }
-  // @inline
-  static get numKvHeads(): i32 {
+  /* @inline */ static get numKvHeads(): i32 {
     return dim(0, 1);
   }
-  // @inline
-  static get headDim(): i32 {
+  /* @inline */ static get headDim(): i32 {
     return dim(0, 2);
   }
 }
@@ -33,28 +27,22 @@ export class k {
 /** `[numTokens, numKvHeads, valueDim]` f32 */
 export class v {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 1;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(1);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(1);
   }
-  // @inline
-  static get numTokens(): i32 {
+  /* @inline */ static get numTokens(): i32 {
     return dim(1, 0);
   }
-  // @inline
-  static get numKvHeads(): i32 {
+  /* @inline */ static get numKvHeads(): i32 {
     return dim(1, 1);
   }
-  // @inline
-  static get valueDim(): i32 {
+  /* @inline */ static get valueDim(): i32 {
     return dim(1, 2);
   }
 }
@@ -62,20 +50,16 @@ export class v {
 /** `[numTokens]` i32 */
 export class slots {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 2;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(2);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(2);
   }
-  // @inline
-  static get numTokens(): i32 {
+  /* @inline */ static get numTokens(): i32 {
     return dim(2, 0);
   }
 }
@@ -83,36 +67,28 @@ export class slots {
 /** `[numBlocks, numKvHeads, blockSize, headDim]` 8 dtypes */
 export class keys {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 3;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(3);
   }
-  // @inline
-  static get dtype(): i32 {
+  /* @inline */ static get dtype(): i32 {
     return dtypeOf(3);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(3);
   }
-  // @inline
-  static get numBlocks(): i32 {
+  /* @inline */ static get numBlocks(): i32 {
     return dim(3, 0);
   }
-  // @inline
-  static get numKvHeads(): i32 {
+  /* @inline */ static get numKvHeads(): i32 {
     return dim(3, 1);
   }
-  // @inline
-  static get blockSize(): i32 {
+  /* @inline */ static get blockSize(): i32 {
     return dim(3, 2);
   }
-  // @inline
-  static get headDim(): i32 {
+  /* @inline */ static get headDim(): i32 {
     return dim(3, 3);
   }
 }
@@ -120,36 +96,28 @@ export class keys {
 /** `[numBlocks, numKvHeads, blockSize, valueDim]` 8 dtypes */
 export class values {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 4;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(4);
   }
-  // @inline
-  static get dtype(): i32 {
+  /* @inline */ static get dtype(): i32 {
     return dtypeOf(4);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(4);
   }
-  // @inline
-  static get numBlocks(): i32 {
+  /* @inline */ static get numBlocks(): i32 {
     return dim(4, 0);
   }
-  // @inline
-  static get numKvHeads(): i32 {
+  /* @inline */ static get numKvHeads(): i32 {
     return dim(4, 1);
   }
-  // @inline
-  static get blockSize(): i32 {
+  /* @inline */ static get blockSize(): i32 {
     return dim(4, 2);
   }
-  // @inline
-  static get valueDim(): i32 {
+  /* @inline */ static get valueDim(): i32 {
     return dim(4, 3);
   }
 }

@@ -4,24 +4,19 @@ import { addressOf, attributeF, countElements, countRows, dim, isPresent, lastDi
 /** `[..., dim]` f32 */
 export class x {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 0;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(0);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(0);
   }
-  // @inline
-  static get numRows(): i32 {
+  /* @inline */ static get numRows(): i32 {
     return countRows(0);
   }
-  // @inline
-  static get dim(): i32 {
+  /* @inline */ static get dim(): i32 {
     return lastDim(0);
   }
 }
@@ -29,20 +24,16 @@ export class x {
 /** `[dim]` f32 */
 export class weight {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 1;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(1);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(1);
   }
-  // @inline
-  static get dim(): i32 {
+  /* @inline */ static get dim(): i32 {
     return dim(1, 0);
   }
 }
@@ -50,24 +41,19 @@ export class weight {
 /** `[dim]` f32, optional */
 export class bias {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 2;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(2);
   }
-  // @inline
-  static get isPresent(): bool {
+  /* @inline */ static get isPresent(): bool {
     return isPresent(2);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(2);
   }
-  // @inline
-  static get dim(): i32 {
+  /* @inline */ static get dim(): i32 {
     return dim(2, 0);
   }
 }
@@ -75,31 +61,25 @@ export class bias {
 /** `[..., dim]` f32 */
 export class y {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 3;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(3);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(3);
   }
-  // @inline
-  static get numRows(): i32 {
+  /* @inline */ static get numRows(): i32 {
     return countRows(3);
   }
-  // @inline
-  static get dim(): i32 {
+  /* @inline */ static get dim(): i32 {
     return lastDim(3);
   }
 }
 
 export class attributes {
-  // @inline
-  static get eps(): f32 {
+  /* @inline */ static get eps(): f32 {
     return attributeF(0);
   }
 }

@@ -4,24 +4,19 @@ import { addressOf, countElements, dim, dtypeOf, isPresent } from '../runtime/re
 /** `[numTokens, numInputs]` f32 */
 export class x {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 0;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(0);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(0);
   }
-  // @inline
-  static get numTokens(): i32 {
+  /* @inline */ static get numTokens(): i32 {
     return dim(0, 0);
   }
-  // @inline
-  static get numInputs(): i32 {
+  /* @inline */ static get numInputs(): i32 {
     return dim(0, 1);
   }
 }
@@ -29,28 +24,22 @@ export class x {
 /** `[numOutputs, numInputs]` 25 dtypes */
 export class weight {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 1;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(1);
   }
-  // @inline
-  static get dtype(): i32 {
+  /* @inline */ static get dtype(): i32 {
     return dtypeOf(1);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(1);
   }
-  // @inline
-  static get numOutputs(): i32 {
+  /* @inline */ static get numOutputs(): i32 {
     return dim(1, 0);
   }
-  // @inline
-  static get numInputs(): i32 {
+  /* @inline */ static get numInputs(): i32 {
     return dim(1, 1);
   }
 }
@@ -58,24 +47,19 @@ export class weight {
 /** `[numOutputs]` f32, optional */
 export class bias {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 2;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(2);
   }
-  // @inline
-  static get isPresent(): bool {
+  /* @inline */ static get isPresent(): bool {
     return isPresent(2);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(2);
   }
-  // @inline
-  static get numOutputs(): i32 {
+  /* @inline */ static get numOutputs(): i32 {
     return dim(2, 0);
   }
 }
@@ -83,24 +67,19 @@ export class bias {
 /** `[numTokens, numOutputs]` f32 */
 export class y {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 3;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(3);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(3);
   }
-  // @inline
-  static get numTokens(): i32 {
+  /* @inline */ static get numTokens(): i32 {
     return dim(3, 0);
   }
-  // @inline
-  static get numOutputs(): i32 {
+  /* @inline */ static get numOutputs(): i32 {
     return dim(3, 1);
   }
 }

@@ -4,28 +4,22 @@ import { addressOf, attributeF, attributeI, countElements, dim, dtypeOf, isPrese
 /** `[numTokens, numHeads, headDim]` f32 */
 export class q {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 0;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(0);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(0);
   }
-  // @inline
-  static get numTokens(): i32 {
+  /* @inline */ static get numTokens(): i32 {
     return dim(0, 0);
   }
-  // @inline
-  static get numHeads(): i32 {
+  /* @inline */ static get numHeads(): i32 {
     return dim(0, 1);
   }
-  // @inline
-  static get headDim(): i32 {
+  /* @inline */ static get headDim(): i32 {
     return dim(0, 2);
   }
 }
@@ -33,20 +27,16 @@ export class q {
 /** `[numTokens]` i32 */
 export class positions {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 1;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(1);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(1);
   }
-  // @inline
-  static get numTokens(): i32 {
+  /* @inline */ static get numTokens(): i32 {
     return dim(1, 0);
   }
 }
@@ -54,20 +44,16 @@ export class positions {
 /** `[numTokens]` i32 */
 export class sequences {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 2;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(2);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(2);
   }
-  // @inline
-  static get numTokens(): i32 {
+  /* @inline */ static get numTokens(): i32 {
     return dim(2, 0);
   }
 }
@@ -75,36 +61,28 @@ export class sequences {
 /** `[numBlocks, numKvHeads, blockSize, headDim]` 8 dtypes */
 export class keys {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 3;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(3);
   }
-  // @inline
-  static get dtype(): i32 {
+  /* @inline */ static get dtype(): i32 {
     return dtypeOf(3);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(3);
   }
-  // @inline
-  static get numBlocks(): i32 {
+  /* @inline */ static get numBlocks(): i32 {
     return dim(3, 0);
   }
-  // @inline
-  static get numKvHeads(): i32 {
+  /* @inline */ static get numKvHeads(): i32 {
     return dim(3, 1);
   }
-  // @inline
-  static get blockSize(): i32 {
+  /* @inline */ static get blockSize(): i32 {
     return dim(3, 2);
   }
-  // @inline
-  static get headDim(): i32 {
+  /* @inline */ static get headDim(): i32 {
     return dim(3, 3);
   }
 }
@@ -112,36 +90,28 @@ export class keys {
 /** `[numBlocks, numKvHeads, blockSize, valueDim]` 8 dtypes */
 export class values {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 4;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(4);
   }
-  // @inline
-  static get dtype(): i32 {
+  /* @inline */ static get dtype(): i32 {
     return dtypeOf(4);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(4);
   }
-  // @inline
-  static get numBlocks(): i32 {
+  /* @inline */ static get numBlocks(): i32 {
     return dim(4, 0);
   }
-  // @inline
-  static get numKvHeads(): i32 {
+  /* @inline */ static get numKvHeads(): i32 {
     return dim(4, 1);
   }
-  // @inline
-  static get blockSize(): i32 {
+  /* @inline */ static get blockSize(): i32 {
     return dim(4, 2);
   }
-  // @inline
-  static get valueDim(): i32 {
+  /* @inline */ static get valueDim(): i32 {
     return dim(4, 3);
   }
 }
@@ -149,24 +119,19 @@ export class values {
 /** `[numBlocks, blockSize]` i32 */
 export class slotPositions {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 5;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(5);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(5);
   }
-  // @inline
-  static get numBlocks(): i32 {
+  /* @inline */ static get numBlocks(): i32 {
     return dim(5, 0);
   }
-  // @inline
-  static get blockSize(): i32 {
+  /* @inline */ static get blockSize(): i32 {
     return dim(5, 1);
   }
 }
@@ -174,24 +139,19 @@ export class slotPositions {
 /** `[numSequences, maxBlocks]` i32 */
 export class blockTable {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 6;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(6);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(6);
   }
-  // @inline
-  static get numSequences(): i32 {
+  /* @inline */ static get numSequences(): i32 {
     return dim(6, 0);
   }
-  // @inline
-  static get maxBlocks(): i32 {
+  /* @inline */ static get maxBlocks(): i32 {
     return dim(6, 1);
   }
 }
@@ -199,20 +159,16 @@ export class blockTable {
 /** `[numSequences]` i32 */
 export class contextLengths {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 7;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(7);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(7);
   }
-  // @inline
-  static get numSequences(): i32 {
+  /* @inline */ static get numSequences(): i32 {
     return dim(7, 0);
   }
 }
@@ -220,28 +176,22 @@ export class contextLengths {
 /** `[numTokens, numHeads, valueDim]` f32 */
 export class y {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 8;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(8);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(8);
   }
-  // @inline
-  static get numTokens(): i32 {
+  /* @inline */ static get numTokens(): i32 {
     return dim(8, 0);
   }
-  // @inline
-  static get numHeads(): i32 {
+  /* @inline */ static get numHeads(): i32 {
     return dim(8, 1);
   }
-  // @inline
-  static get valueDim(): i32 {
+  /* @inline */ static get valueDim(): i32 {
     return dim(8, 2);
   }
 }
@@ -249,20 +199,16 @@ export class y {
 /** `[numTokens]` i32 */
 export class pairs {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 9;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(9);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(9);
   }
-  // @inline
-  static get numTokens(): i32 {
+  /* @inline */ static get numTokens(): i32 {
     return dim(9, 0);
   }
 }
@@ -270,63 +216,49 @@ export class pairs {
 /** `[numTokens, numKvHeads, maxBlocks, blockSize]` f32, optional */
 export class mass {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 10;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(10);
   }
-  // @inline
-  static get isPresent(): bool {
+  /* @inline */ static get isPresent(): bool {
     return isPresent(10);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(10);
   }
-  // @inline
-  static get numTokens(): i32 {
+  /* @inline */ static get numTokens(): i32 {
     return dim(10, 0);
   }
-  // @inline
-  static get numKvHeads(): i32 {
+  /* @inline */ static get numKvHeads(): i32 {
     return dim(10, 1);
   }
-  // @inline
-  static get maxBlocks(): i32 {
+  /* @inline */ static get maxBlocks(): i32 {
     return dim(10, 2);
   }
-  // @inline
-  static get blockSize(): i32 {
+  /* @inline */ static get blockSize(): i32 {
     return dim(10, 3);
   }
 }
 
 export class attributes {
-  // @inline
-  static get scale(): f32 {
+  /* @inline */ static get scale(): f32 {
     return attributeF(0);
   }
-  // @inline
-  static get causal(): bool {
+  /* @inline */ static get causal(): bool {
     return attributeI(1) !== 0;
   }
-  // @inline
-  static get window(): i32 {
+  /* @inline */ static get window(): i32 {
     return attributeI(2);
   }
-  // @inline
-  static get softCap(): f32 {
+  /* @inline */ static get softCap(): f32 {
     return attributeF(3);
   }
-  // @inline
-  static get k(): i32 {
+  /* @inline */ static get k(): i32 {
     return attributeI(4);
   }
-  // @inline
-  static get mass(): bool {
+  /* @inline */ static get mass(): bool {
     return attributeI(5) !== 0;
   }
 }

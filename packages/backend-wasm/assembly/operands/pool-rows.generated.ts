@@ -4,24 +4,19 @@ import { addressOf, attributeI, countElements, dim } from '../runtime/record';
 /** `[numTokens, dim]` f32 */
 export class x {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 0;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(0);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(0);
   }
-  // @inline
-  static get numTokens(): i32 {
+  /* @inline */ static get numTokens(): i32 {
     return dim(0, 0);
   }
-  // @inline
-  static get dim(): i32 {
+  /* @inline */ static get dim(): i32 {
     return dim(0, 1);
   }
 }
@@ -29,20 +24,16 @@ export class x {
 /** `[numSequences]` i32 */
 export class starts {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 1;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(1);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(1);
   }
-  // @inline
-  static get numSequences(): i32 {
+  /* @inline */ static get numSequences(): i32 {
     return dim(1, 0);
   }
 }
@@ -50,20 +41,16 @@ export class starts {
 /** `[numSequences]` i32 */
 export class lengths {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 2;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(2);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(2);
   }
-  // @inline
-  static get numSequences(): i32 {
+  /* @inline */ static get numSequences(): i32 {
     return dim(2, 0);
   }
 }
@@ -71,31 +58,25 @@ export class lengths {
 /** `[numSequences, dim]` f32 */
 export class y {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 3;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(3);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(3);
   }
-  // @inline
-  static get numSequences(): i32 {
+  /* @inline */ static get numSequences(): i32 {
     return dim(3, 0);
   }
-  // @inline
-  static get dim(): i32 {
+  /* @inline */ static get dim(): i32 {
     return dim(3, 1);
   }
 }
 
 export class attributes {
-  // @inline
-  static get kind(): i32 {
+  /* @inline */ static get kind(): i32 {
     return attributeI(0);
   }
 }

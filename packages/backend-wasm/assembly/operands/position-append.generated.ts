@@ -4,20 +4,16 @@ import { addressOf, countElements, dim } from '../runtime/record';
 /** `[numTokens]` i32 */
 export class slots {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 0;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(0);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(0);
   }
-  // @inline
-  static get numTokens(): i32 {
+  /* @inline */ static get numTokens(): i32 {
     return dim(0, 0);
   }
 }
@@ -25,20 +21,16 @@ export class slots {
 /** `[numTokens]` i32 */
 export class positions {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 1;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(1);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(1);
   }
-  // @inline
-  static get numTokens(): i32 {
+  /* @inline */ static get numTokens(): i32 {
     return dim(1, 0);
   }
 }
@@ -46,24 +38,19 @@ export class positions {
 /** `[numBlocks, blockSize]` i32 */
 export class slotPositions {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 2;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(2);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(2);
   }
-  // @inline
-  static get numBlocks(): i32 {
+  /* @inline */ static get numBlocks(): i32 {
     return dim(2, 0);
   }
-  // @inline
-  static get blockSize(): i32 {
+  /* @inline */ static get blockSize(): i32 {
     return dim(2, 1);
   }
 }

@@ -4,24 +4,19 @@ import { addressOf, attributeF, countElements, countRows, dim, lastDim } from '.
 /** `[..., dim]` f32 */
 export class x {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 0;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(0);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(0);
   }
-  // @inline
-  static get numRows(): i32 {
+  /* @inline */ static get numRows(): i32 {
     return countRows(0);
   }
-  // @inline
-  static get dim(): i32 {
+  /* @inline */ static get dim(): i32 {
     return lastDim(0);
   }
 }
@@ -29,20 +24,16 @@ export class x {
 /** `[dim]` f32 */
 export class weight {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 1;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(1);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(1);
   }
-  // @inline
-  static get dim(): i32 {
+  /* @inline */ static get dim(): i32 {
     return dim(1, 0);
   }
 }
@@ -50,31 +41,25 @@ export class weight {
 /** `[..., dim]` f32 */
 export class y {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 2;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(2);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(2);
   }
-  // @inline
-  static get numRows(): i32 {
+  /* @inline */ static get numRows(): i32 {
     return countRows(2);
   }
-  // @inline
-  static get dim(): i32 {
+  /* @inline */ static get dim(): i32 {
     return lastDim(2);
   }
 }
 
 export class attributes {
-  // @inline
-  static get eps(): f32 {
+  /* @inline */ static get eps(): f32 {
     return attributeF(0);
   }
 }

@@ -4,28 +4,22 @@ import { addressOf, attributeF, attributeI, countElements, dim } from '../runtim
 /** `[numTokens, numHeads, headDim]` f32 */
 export class x {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 0;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(0);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(0);
   }
-  // @inline
-  static get numTokens(): i32 {
+  /* @inline */ static get numTokens(): i32 {
     return dim(0, 0);
   }
-  // @inline
-  static get numHeads(): i32 {
+  /* @inline */ static get numHeads(): i32 {
     return dim(0, 1);
   }
-  // @inline
-  static get headDim(): i32 {
+  /* @inline */ static get headDim(): i32 {
     return dim(0, 2);
   }
 }
@@ -33,20 +27,16 @@ export class x {
 /** `[numTokens]` i32 */
 export class positions {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 1;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(1);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(1);
   }
-  // @inline
-  static get numTokens(): i32 {
+  /* @inline */ static get numTokens(): i32 {
     return dim(1, 0);
   }
 }
@@ -54,20 +44,16 @@ export class positions {
 /** `[numFrequencies]` f32 */
 export class frequencies {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 2;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(2);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(2);
   }
-  // @inline
-  static get numFrequencies(): i32 {
+  /* @inline */ static get numFrequencies(): i32 {
     return dim(2, 0);
   }
 }
@@ -75,39 +61,31 @@ export class frequencies {
 /** `[numTokens, numHeads, headDim]` f32 */
 export class y {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 3;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(3);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(3);
   }
-  // @inline
-  static get numTokens(): i32 {
+  /* @inline */ static get numTokens(): i32 {
     return dim(3, 0);
   }
-  // @inline
-  static get numHeads(): i32 {
+  /* @inline */ static get numHeads(): i32 {
     return dim(3, 1);
   }
-  // @inline
-  static get headDim(): i32 {
+  /* @inline */ static get headDim(): i32 {
     return dim(3, 2);
   }
 }
 
 export class attributes {
-  // @inline
-  static get layout(): i32 {
+  /* @inline */ static get layout(): i32 {
     return attributeI(0);
   }
-  // @inline
-  static get amplitude(): f32 {
+  /* @inline */ static get amplitude(): f32 {
     return attributeF(1);
   }
 }

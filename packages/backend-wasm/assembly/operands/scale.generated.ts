@@ -4,16 +4,13 @@ import { addressOf, attributeF, countElements } from '../runtime/record';
 /** `[...]` f32 */
 export class x {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 0;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(0);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(0);
   }
 }
@@ -21,23 +18,19 @@ export class x {
 /** `[...]` f32 */
 export class y {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 1;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(1);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(1);
   }
 }
 
 export class attributes {
-  // @inline
-  static get factor(): f32 {
+  /* @inline */ static get factor(): f32 {
     return attributeF(0);
   }
 }

@@ -4,24 +4,19 @@ import { addressOf, attributeI, countElements, dim } from '../runtime/record';
 /** `[numTokens, numChannels]` f32 */
 export class x {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 0;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(0);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(0);
   }
-  // @inline
-  static get numTokens(): i32 {
+  /* @inline */ static get numTokens(): i32 {
     return dim(0, 0);
   }
-  // @inline
-  static get numChannels(): i32 {
+  /* @inline */ static get numChannels(): i32 {
     return dim(0, 1);
   }
 }
@@ -29,24 +24,19 @@ export class x {
 /** `[numChannels, numTaps]` f32 */
 export class weight {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 1;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(1);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(1);
   }
-  // @inline
-  static get numChannels(): i32 {
+  /* @inline */ static get numChannels(): i32 {
     return dim(1, 0);
   }
-  // @inline
-  static get numTaps(): i32 {
+  /* @inline */ static get numTaps(): i32 {
     return dim(1, 1);
   }
 }
@@ -54,20 +44,16 @@ export class weight {
 /** `[numTokens]` i32 */
 export class sequences {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 2;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(2);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(2);
   }
-  // @inline
-  static get numTokens(): i32 {
+  /* @inline */ static get numTokens(): i32 {
     return dim(2, 0);
   }
 }
@@ -75,20 +61,16 @@ export class sequences {
 /** `[numSequences]` i32 */
 export class stateFrom {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 3;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(3);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(3);
   }
-  // @inline
-  static get numSequences(): i32 {
+  /* @inline */ static get numSequences(): i32 {
     return dim(3, 0);
   }
 }
@@ -96,20 +78,16 @@ export class stateFrom {
 /** `[numSequences]` i32 */
 export class stateTo {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 4;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(4);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(4);
   }
-  // @inline
-  static get numSequences(): i32 {
+  /* @inline */ static get numSequences(): i32 {
     return dim(4, 0);
   }
 }
@@ -117,24 +95,19 @@ export class stateTo {
 /** `[numTokens, numChannels]` f32 */
 export class y {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 5;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(5);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(5);
   }
-  // @inline
-  static get numTokens(): i32 {
+  /* @inline */ static get numTokens(): i32 {
     return dim(5, 0);
   }
-  // @inline
-  static get numChannels(): i32 {
+  /* @inline */ static get numChannels(): i32 {
     return dim(5, 1);
   }
 }
@@ -142,35 +115,28 @@ export class y {
 /** `[numStates, historyLength, numChannels]` f32 */
 export class state {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 6;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(6);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(6);
   }
-  // @inline
-  static get numStates(): i32 {
+  /* @inline */ static get numStates(): i32 {
     return dim(6, 0);
   }
-  // @inline
-  static get historyLength(): i32 {
+  /* @inline */ static get historyLength(): i32 {
     return dim(6, 1);
   }
-  // @inline
-  static get numChannels(): i32 {
+  /* @inline */ static get numChannels(): i32 {
     return dim(6, 2);
   }
 }
 
 export class attributes {
-  // @inline
-  static get activation(): i32 {
+  /* @inline */ static get activation(): i32 {
     return attributeI(0);
   }
 }

@@ -4,24 +4,19 @@ import { addressOf, attributeI, countElements, countRows, lastDim } from '../run
 /** `[..., numInputs]` f32 */
 export class x {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 0;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(0);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(0);
   }
-  // @inline
-  static get numRows(): i32 {
+  /* @inline */ static get numRows(): i32 {
     return countRows(0);
   }
-  // @inline
-  static get numInputs(): i32 {
+  /* @inline */ static get numInputs(): i32 {
     return lastDim(0);
   }
 }
@@ -29,39 +24,31 @@ export class x {
 /** `[..., length]` f32 */
 export class y {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 1;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(1);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(1);
   }
-  // @inline
-  static get numRows(): i32 {
+  /* @inline */ static get numRows(): i32 {
     return countRows(1);
   }
-  // @inline
-  static get length(): i32 {
+  /* @inline */ static get length(): i32 {
     return lastDim(1);
   }
 }
 
 export class attributes {
-  // @inline
-  static get begin(): i32 {
+  /* @inline */ static get begin(): i32 {
     return attributeI(0);
   }
-  // @inline
-  static get length(): i32 {
+  /* @inline */ static get length(): i32 {
     return attributeI(1);
   }
-  // @inline
-  static get pads(): bool {
+  /* @inline */ static get pads(): bool {
     return attributeI(2) !== 0;
   }
 }

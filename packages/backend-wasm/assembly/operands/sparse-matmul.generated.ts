@@ -4,24 +4,19 @@ import { addressOf, countElements, dim, dtypeOf, isPresent } from '../runtime/re
 /** `[numTokens, dim]` f32 */
 export class x {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 0;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(0);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(0);
   }
-  // @inline
-  static get numTokens(): i32 {
+  /* @inline */ static get numTokens(): i32 {
     return dim(0, 0);
   }
-  // @inline
-  static get dim(): i32 {
+  /* @inline */ static get dim(): i32 {
     return dim(0, 1);
   }
 }
@@ -29,28 +24,22 @@ export class x {
 /** `[numNeurons, dim]` 25 dtypes */
 export class weight {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 1;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(1);
   }
-  // @inline
-  static get dtype(): i32 {
+  /* @inline */ static get dtype(): i32 {
     return dtypeOf(1);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(1);
   }
-  // @inline
-  static get numNeurons(): i32 {
+  /* @inline */ static get numNeurons(): i32 {
     return dim(1, 0);
   }
-  // @inline
-  static get dim(): i32 {
+  /* @inline */ static get dim(): i32 {
     return dim(1, 1);
   }
 }
@@ -58,20 +47,16 @@ export class weight {
 /** `[maxActive]` i32 */
 export class rows {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 2;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(2);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(2);
   }
-  // @inline
-  static get maxActive(): i32 {
+  /* @inline */ static get maxActive(): i32 {
     return dim(2, 0);
   }
 }
@@ -79,16 +64,13 @@ export class rows {
 /** `[1]` i32 */
 export class count {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 3;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(3);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(3);
   }
 }
@@ -96,24 +78,19 @@ export class count {
 /** `[maxActive]` f32, optional */
 export class bias {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 4;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(4);
   }
-  // @inline
-  static get isPresent(): bool {
+  /* @inline */ static get isPresent(): bool {
     return isPresent(4);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(4);
   }
-  // @inline
-  static get maxActive(): i32 {
+  /* @inline */ static get maxActive(): i32 {
     return dim(4, 0);
   }
 }
@@ -121,24 +98,19 @@ export class bias {
 /** `[maxActive]` i32, optional */
 export class ids {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 5;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(5);
   }
-  // @inline
-  static get isPresent(): bool {
+  /* @inline */ static get isPresent(): bool {
     return isPresent(5);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(5);
   }
-  // @inline
-  static get maxActive(): i32 {
+  /* @inline */ static get maxActive(): i32 {
     return dim(5, 0);
   }
 }
@@ -146,24 +118,19 @@ export class ids {
 /** `[numTokens, maxActive]` f32 */
 export class y {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 6;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(6);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(6);
   }
-  // @inline
-  static get numTokens(): i32 {
+  /* @inline */ static get numTokens(): i32 {
     return dim(6, 0);
   }
-  // @inline
-  static get maxActive(): i32 {
+  /* @inline */ static get maxActive(): i32 {
     return dim(6, 1);
   }
 }

@@ -4,20 +4,16 @@ import { addressOf, countElements, dim, dtypeOf } from '../runtime/record';
 /** `[numTokens]` i32 */
 export class sequences {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 0;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(0);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(0);
   }
-  // @inline
-  static get numTokens(): i32 {
+  /* @inline */ static get numTokens(): i32 {
     return dim(0, 0);
   }
 }
@@ -25,20 +21,16 @@ export class sequences {
 /** `[numSequences]` i32 */
 export class stateFrom {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 1;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(1);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(1);
   }
-  // @inline
-  static get numSequences(): i32 {
+  /* @inline */ static get numSequences(): i32 {
     return dim(1, 0);
   }
 }
@@ -46,20 +38,16 @@ export class stateFrom {
 /** `[numSequences]` i32 */
 export class stateTo {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 2;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(2);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(2);
   }
-  // @inline
-  static get numSequences(): i32 {
+  /* @inline */ static get numSequences(): i32 {
     return dim(2, 0);
   }
 }
@@ -67,32 +55,25 @@ export class stateTo {
 /** `[numStates, numHeads, stateSize]` f32 or i32 */
 export class state {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 3;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(3);
   }
-  // @inline
-  static get dtype(): i32 {
+  /* @inline */ static get dtype(): i32 {
     return dtypeOf(3);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(3);
   }
-  // @inline
-  static get numStates(): i32 {
+  /* @inline */ static get numStates(): i32 {
     return dim(3, 0);
   }
-  // @inline
-  static get numHeads(): i32 {
+  /* @inline */ static get numHeads(): i32 {
     return dim(3, 1);
   }
-  // @inline
-  static get stateSize(): i32 {
+  /* @inline */ static get stateSize(): i32 {
     return dim(3, 2);
   }
 }

@@ -4,24 +4,19 @@ import { addressOf, attributeI, countElements, dim } from '../runtime/record';
 /** `[numRows, vocabSize]` f32 */
 export class x {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 0;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(0);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(0);
   }
-  // @inline
-  static get numRows(): i32 {
+  /* @inline */ static get numRows(): i32 {
     return dim(0, 0);
   }
-  // @inline
-  static get vocabSize(): i32 {
+  /* @inline */ static get vocabSize(): i32 {
     return dim(0, 1);
   }
 }
@@ -29,24 +24,19 @@ export class x {
 /** `[numRows, k]` f32 */
 export class values {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 1;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(1);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(1);
   }
-  // @inline
-  static get numRows(): i32 {
+  /* @inline */ static get numRows(): i32 {
     return dim(1, 0);
   }
-  // @inline
-  static get k(): i32 {
+  /* @inline */ static get k(): i32 {
     return dim(1, 1);
   }
 }
@@ -54,31 +44,25 @@ export class values {
 /** `[numRows, k]` i32 */
 export class indices {
   /** Position in the record. */
-  // @inline
-  static get index(): i32 {
+  /* @inline */ static get index(): i32 {
     return 2;
   }
-  // @inline
-  static get address(): usize {
+  /* @inline */ static get address(): usize {
     return addressOf(2);
   }
-  // @inline
-  static get numElements(): i32 {
+  /* @inline */ static get numElements(): i32 {
     return countElements(2);
   }
-  // @inline
-  static get numRows(): i32 {
+  /* @inline */ static get numRows(): i32 {
     return dim(2, 0);
   }
-  // @inline
-  static get k(): i32 {
+  /* @inline */ static get k(): i32 {
     return dim(2, 1);
   }
 }
 
 export class attributes {
-  // @inline
-  static get k(): i32 {
+  /* @inline */ static get k(): i32 {
     return attributeI(0);
   }
 }

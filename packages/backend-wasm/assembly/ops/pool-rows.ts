@@ -61,7 +61,6 @@ function poolColumns(from: usize, rowBytes: usize, numRows: i32, count: i32): v1
   return f32x4.div(result, f32x4.splat(<f32>total));
 }
 
-// @inline
-function take(at: usize, count: i32): v128 {
+/* @inline */ function take(at: usize, count: i32): v128 {
   return count >= 4 ? v128.load(at) : loadTail(at, count);
 }

@@ -55,18 +55,15 @@ export function splitHalves(from: usize, to: usize, count: i32): void {
 }
 
 /** The even ones of eight numbers, if they are normal. */
-// @inline
-export function even4(v: v128, mask: v128, offset: v128): v128 {
+/* @inline */ export function even4(v: v128, mask: v128, offset: v128): v128 {
   return i32x4.add(v128.and(i32x4.dot_i16x8_s(v, v128.load(table)), mask), offset);
 }
-// @inline
-export function odd4(v: v128, mask: v128, offset: v128): v128 {
+/* @inline */ export function odd4(v: v128, mask: v128, offset: v128): v128 {
   return i32x4.add(v128.and(i32x4.dot_i16x8_s(v, v128.load(table + 16)), mask), offset);
 }
 
 /** At most the limit for normal numbers, more for others. The sum drops the sign. */
-// @inline
-export function rankOf(v: v128, least: v128): v128 {
+/* @inline */ export function rankOf(v: v128, least: v128): v128 {
   return i16x8.sub(i16x8.add(v, v), least);
 }
 

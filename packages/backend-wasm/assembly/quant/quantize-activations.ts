@@ -100,14 +100,12 @@ export function quantizeColumns(x: usize, numTokens: i32, numInputs: i32, base: 
 }
 
 /** The integers nearest to `value * factor`, rounded on every machine alike: 1.5 * 2^23 added, they stand in the low bits. */
-// @inline
-export function nearest(value: v128, factor: v128, magic: v128): v128 {
+/* @inline */ export function nearest(value: v128, factor: v128, magic: v128): v128 {
   return i32x4.sub(f32x4.add(f32x4.mul(value, factor), magic), magic);
 }
 
 /** Where the second form of a block is; 0 where there is none. */
-// @inline
-function blockOf(side: usize, block: usize): usize {
+/* @inline */ function blockOf(side: usize, block: usize): usize {
   return side === 0 ? 0 : side + block * SIDE_BYTES;
 }
 
@@ -115,8 +113,7 @@ function blockOf(side: usize, block: usize): usize {
  * Stores the magnitudes [16] and signs [16] of 16 codes at `to` and `to + signs`. Returns what sums of products of magnitudes with
  * signed codes lack: the magnitudes of negative codes, four by four.
  */
-// @inline
-export function storeSignMagnitude(codes: v128, sign: v128, to: usize, signs: usize): v128 {
+/* @inline */ export function storeSignMagnitude(codes: v128, sign: v128, to: usize, signs: usize): v128 {
   const isNegative = i8x16.lt_s(codes, i8x16.splat(0));
   const magnitudes = i8x16.abs(codes);
   v128.store(to, magnitudes);

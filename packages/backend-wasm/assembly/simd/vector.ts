@@ -21,8 +21,7 @@ export function laneSums(a: v128, b: v128, c: v128, d: v128): v128 {
 }
 
 /** The same of integers. */
-// @inline
-export function intLaneSums(a: v128, b: v128, c: v128, d: v128): v128 {
+/* @inline */ export function intLaneSums(a: v128, b: v128, c: v128, d: v128): v128 {
   const ab = i32x4.add(lowWords(a, b), highWords(a, b));
   const cd = i32x4.add(lowWords(c, d), highWords(c, d));
   return i32x4.add(lowTwos(ab, cd), highTwos(ab, cd));

@@ -76,7 +76,7 @@ interface Kernel {
 /** An exported function with its docstring. */
 export function kernel({ doc, name, parameters, returns = 'void', isInline = false, body }: Kernel): Lines {
   const head = `export function ${name}(${parameters.join(', ')}): ${returns}`;
-  return [`/** ${doc} */`, ...(isInline ? ['// @inline'] : []), ...block(head, body), ''];
+  return [`/** ${doc} */`, ...block(isInline ? `/* @inline */ ${head}` : head, body), ''];
 }
 
 /** A generated file: what it holds, its imports, its kernels. */
