@@ -25,41 +25,78 @@ export interface Configuration {
 
 const deadConfiguration: Configuration = { states: [], stacks: [], isAccepting: false };
 
-export interface Automaton {
+export class Automaton {
   readonly classOfByte: Uint8Array; // [256]
   readonly numClasses: number;
-  /** Moves by state and class: a state, `deadState`, or less for one that `step` has to compute. Grows: ask anew after `step`. */
-  readonly table: Int32Array; // [capacity, numClasses]
-  readonly startState: number;
-  step(state: number, byteClass: number): number;
-  isAccepting(state: number): boolean;
-  /** No byte can follow. */
-  isEnd(state: number): boolean;
-  /** Changes when states have been forgotten: then all numbers of states are void. */
-  readonly epoch: number;
-  /** A state by its contents, which outlive an epoch. */
-  configuration(state: number): Configuration;
-  stateOf(configuration: Configuration): number;
-  /** Forgets everything when there is too much. Nobody may hold numbers of states across it without looking at `epoch`. */
-  trim(): void;
-}
+  readonly #network: Network;
+  readonly #maxStates: number;
+  #stackSets: StackSets = createStackSets();
+  #known: Configuration[] = [];
+  #index = new Map<string, number>();
+  #table = new Int32Array(0);
+  #epoch = 0;
+  #startState: number;
 
-export function createAutomaton(network: Network, maxStates: number = defaultMaxStates): Automaton {
-  const numClasses = network.byteOfClass.length;
-  let stackSets: StackSets = createStackSets();
-  let known: Configuration[] = [];
-  let index = new Map<string, number>();
-  let table = new Int32Array(0);
-  let epoch = 0;
+  constructor(network: Network, maxStates: number = defaultMaxStates) {
+    this.#network = network;
+    this.#maxStates = maxStates;
+    this.classOfByte = network.classOfByte;
+    this.numClasses = network.byteOfClass.length;
+    this.#startState = this.#start();
+  }
+
+  /** Moves by state and class: a state, `deadState`, or less for one that `step` has to compute. Grows: ask anew after `step`. */
+  get table(): Int32Array {
+    return this.#table; // [capacity, numClasses]
+  }
+
+  get startState(): number {
+    return this.#startState;
+  }
+
+  /** Changes when states have been forgotten: then all numbers of states are void. */
+  get epoch(): number {
+    return this.#epoch;
+  }
+
+  isAccepting(state: number): boolean {
+    return state >= 0 && (this.#known[state] as Configuration).isAccepting;
+  }
+
+  /** No byte can follow. */
+  isEnd(state: number): boolean {
+    return state < 0 || (this.#known[state] as Configuration).states.length === 0;
+  }
+
+  /** A state by its contents, which outlive an epoch. */
+  configuration(state: number): Configuration {
+    return this.#known[state] ?? deadConfiguration;
+  }
+
+  stateOf(configuration: Configuration): number {
+    const adopted = new Map<StackSet, StackSet>();
+    return this.#numberOf({ ...configuration, stacks: configuration.stacks.map((set) => this.#adopt(set, adopted)) });
+  }
+
+  /** Forgets everything when there is too much. Nobody may hold numbers of states across it without looking at `epoch`. */
+  trim(): void {
+    if (this.#known.length + this.#stackSets.size / 8 <= this.#maxStates) return;
+    this.#stackSets = createStackSets();
+    this.#known = [];
+    this.#index = new Map();
+    this.#table = new Int32Array(0);
+    this.#epoch++;
+    this.#startState = this.#start();
+  }
 
   /** Adds all that calls and returns reach without a byte. Ends, because no rule calls itself before a byte. */
-  function close(states: Map<number, StackSet>): Configuration {
+  #close(states: Map<number, StackSet>): Configuration {
     const queue = [...states.keys()];
     const queued = new Set(queue);
     let isAccepting = false;
     const add = (state: number, stacks: StackSet): void => {
       const before = states.get(state);
-      const after = before === undefined ? stacks : stackSets.union(before, stacks);
+      const after = before === undefined ? stacks : this.#stackSets.union(before, stacks);
       if (after === before) return;
       states.set(state, after);
       if (!queued.has(state)) queue.push(state);
@@ -68,110 +105,83 @@ export function createAutomaton(network: Network, maxStates: number = defaultMax
     for (let state = queue.pop(); state !== undefined; state = queue.pop()) {
       queued.delete(state);
       const stacks = states.get(state) as StackSet;
-      const { calls, isFinal } = network.state(state);
+      const { calls, isFinal } = this.#network.state(state);
       for (let i = 0; i < calls.length; i += 2) {
         const returnState = calls[i + 1] as number;
-        add(calls[i] as number, returnState < 0 ? stacks : stackSets.push(returnState, stacks));
+        add(calls[i] as number, returnState < 0 ? stacks : this.#stackSets.push(returnState, stacks));
       }
       if (!isFinal) continue;
       isAccepting ||= stacks.hasEmpty;
       for (let i = 0; i < stacks.returns.length; i++) add(stacks.returns[i] as number, stacks.below[i] as StackSet);
     }
     // the others have done their part
-    const kept = [...states.keys()].filter((state) => network.state(state).moves.length > 0).sort((a, b) => a - b);
+    const kept = [...states.keys()]
+      .filter((state) => this.#network.state(state).moves.length > 0)
+      .sort((a, b) => a - b);
     return { states: kept, stacks: kept.map((state) => states.get(state) as StackSet), isAccepting };
   }
 
-  function stateOf(configuration: Configuration): number {
+  #numberOf(configuration: Configuration): number {
     const { states, stacks, isAccepting } = configuration;
     if (states.length === 0 && !isAccepting) return deadState;
     let key = isAccepting ? 'a' : '';
     for (let i = 0; i < states.length; i++) key += `${states[i]}:${(stacks[i] as StackSet).id},`;
-    const ready = index.get(key);
+    const ready = this.#index.get(key);
     if (ready !== undefined) return ready;
-    if (known.length + stackSets.size / 8 > maxStates * hardFactor) {
-      const [needed, available] = [known.length + 1, maxStates * hardFactor];
+    if (this.#known.length + this.#stackSets.size / 8 > this.#maxStates * hardFactor) {
+      const [needed, available] = [this.#known.length + 1, this.#maxStates * hardFactor];
       throw new CapacityError({ resource: 'states of a grammar', needed, available, unit: 'states' });
     }
-    const state = known.push(configuration) - 1;
-    index.set(key, state);
-    if ((state + 1) * numClasses > table.length) {
-      const larger = new Int32Array(Math.max(64 * numClasses, table.length * 2)).fill(unknownState, table.length);
-      larger.set(table);
-      table = larger;
+    const state = this.#known.push(configuration) - 1;
+    this.#index.set(key, state);
+    if ((state + 1) * this.numClasses > this.#table.length) {
+      const larger = new Int32Array(Math.max(64 * this.numClasses, this.#table.length * 2)).fill(
+        unknownState,
+        this.#table.length,
+      );
+      larger.set(this.#table);
+      this.#table = larger;
     }
     return state;
   }
 
-  function start(): number {
-    return stateOf(close(new Map([[network.start, stackSets.empty]])));
+  #start(): number {
+    return this.#numberOf(this.#close(new Map([[this.#network.start, this.#stackSets.empty]])));
   }
 
-  function step(state: number, byteClass: number): number {
+  step(state: number, byteClass: number): number {
     if (state === deadState) return deadState;
-    const place = state * numClasses + byteClass;
-    const ready = table[place] as number;
+    const place = state * this.numClasses + byteClass;
+    const ready = this.#table[place] as number;
     if (ready !== unknownState) return ready;
-    const byte = network.byteOfClass[byteClass] as number;
-    const { states, stacks } = known[state] as Configuration;
+    const byte = this.#network.byteOfClass[byteClass] as number;
+    const { states, stacks } = this.#known[state] as Configuration;
     const targets = new Map<number, StackSet>();
     for (let i = 0; i < states.length; i++) {
-      const { moves } = network.state(states[i] as number);
+      const { moves } = this.#network.state(states[i] as number);
       for (let move = 0; move < moves.length; move += 3) {
         if (byte < (moves[move] as number) || byte > (moves[move + 1] as number)) continue;
         const target = moves[move + 2] as number;
         const before = targets.get(target);
         const here = stacks[i] as StackSet;
-        targets.set(target, before === undefined ? here : stackSets.union(before, here));
+        targets.set(target, before === undefined ? here : this.#stackSets.union(before, here));
       }
     }
-    const next = targets.size === 0 ? deadState : stateOf(close(targets));
-    table[place] = next;
+    const next = targets.size === 0 ? deadState : this.#numberOf(this.#close(targets));
+    this.#table[place] = next;
     return next;
   }
 
   /** The same set among those of this epoch. */
-  function adopt(set: StackSet, adopted: Map<StackSet, StackSet>): StackSet {
+  #adopt(set: StackSet, adopted: Map<StackSet, StackSet>): StackSet {
     const ready = adopted.get(set);
     if (ready !== undefined) return ready;
-    let result = set.hasEmpty ? stackSets.empty : undefined;
+    let result = set.hasEmpty ? this.#stackSets.empty : undefined;
     for (let i = 0; i < set.returns.length; i++) {
-      const member = stackSets.push(set.returns[i] as number, adopt(set.below[i] as StackSet, adopted));
-      result = result === undefined ? member : stackSets.union(result, member);
+      const member = this.#stackSets.push(set.returns[i] as number, this.#adopt(set.below[i] as StackSet, adopted));
+      result = result === undefined ? member : this.#stackSets.union(result, member);
     }
     adopted.set(set, result as StackSet);
     return result as StackSet;
   }
-
-  let startState = start();
-  return {
-    classOfByte: network.classOfByte,
-    numClasses,
-    get table(): Int32Array {
-      return table;
-    },
-    get startState(): number {
-      return startState;
-    },
-    get epoch(): number {
-      return epoch;
-    },
-    step,
-    isAccepting: (state) => state >= 0 && (known[state] as Configuration).isAccepting,
-    isEnd: (state) => state < 0 || (known[state] as Configuration).states.length === 0,
-    configuration: (state) => known[state] ?? deadConfiguration,
-    stateOf(configuration): number {
-      const adopted = new Map<StackSet, StackSet>();
-      return stateOf({ ...configuration, stacks: configuration.stacks.map((set) => adopt(set, adopted)) });
-    },
-    trim(): void {
-      if (known.length + stackSets.size / 8 <= maxStates) return;
-      stackSets = createStackSets();
-      known = [];
-      index = new Map();
-      table = new Int32Array(0);
-      epoch++;
-      startState = start();
-    },
-  };
 }

@@ -43,38 +43,65 @@ interface RawState {
 export function compileNetwork(grammar: Grammar): Network {
   checkLeftRecursion(grammar.rules);
   const { root, rules } = prune(grammar);
-  const states: RawState[] = [];
-  const starts = new Map<string, number>();
-  const ruleStarts: number[] = [];
-  const ruleIndex = new Map<string, number>();
-  const classMemo = new Map<readonly unknown[], ByteRange[][]>();
+  const writer = new NetworkWriter(rules);
+  const { states, ruleStarts } = writer;
+  const start = ruleStarts[[...rules.keys()].indexOf(root)] as number;
+  return { start, state: createReader(states, ruleStarts), ...byteClasses(states) };
+}
 
-  function add(): number {
-    if (states.length >= maxStates) {
-      const needed = states.length + 1;
+/** Writes rules as states with empty moves, each rule between a start and an end of its own. */
+class NetworkWriter {
+  readonly #states: RawState[] = [];
+  readonly #ruleIndex: ReadonlyMap<string, number>;
+  readonly #classMemo = new Map<readonly unknown[], ByteRange[][]>();
+  /** The first state of each rule. */
+  readonly ruleStarts: readonly number[];
+
+  constructor(rules: ReadonlyMap<string, GrammarNode>) {
+    this.#ruleIndex = new Map([...rules.keys()].map((name, index) => [name, index]));
+    this.ruleStarts = [...rules.values()].map((node) => this.#writeRule(node));
+  }
+
+  get states(): readonly RawState[] {
+    return this.#states;
+  }
+
+  #writeRule(node: GrammarNode): number {
+    const start = this.#add();
+    const end = this.#add();
+    this.#at(end).isFinal = true;
+    this.#write(node, start, end);
+    return start;
+  }
+
+  #add(): number {
+    if (this.#states.length >= maxStates) {
+      const needed = this.#states.length + 1;
       throw new CapacityError({ resource: 'grammar states', needed, available: maxStates, unit: 'states' });
     }
-    return states.push({ moves: [], empty: [], calls: [], isFinal: false }) - 1;
+    return this.#states.push({ moves: [], empty: [], calls: [], isFinal: false }) - 1;
   }
-  const at = (index: number): RawState => states[index] as RawState;
+  #at(index: number): RawState {
+    return this.#states[index] as RawState;
+  }
 
-  function writeClass(ranges: CodePoints, from: number, to: number): void {
-    let sequences = classMemo.get(ranges);
-    if (sequences === undefined) classMemo.set(ranges, (sequences = utf8Ranges(ranges)));
-    const ends = new Map<string, number>(); // states from which a certain rest leads to the end
+  #writeClass(ranges: CodePoints, from: number, to: number): void {
+    let sequences = this.#classMemo.get(ranges);
+    if (sequences === undefined) this.#classMemo.set(ranges, (sequences = utf8Ranges(ranges)));
+    const ends = new Map<string, number>(); // this.#states from which a certain rest leads to the end
     for (const bytes of sequences) {
       let target = to;
       for (let place = bytes.length - 1, rest = ''; place >= 0; place--) {
         const [first, last] = bytes[place] as ByteRange;
         if (place === 0) {
-          at(from).moves.push(first, last, target);
+          this.#at(from).moves.push(first, last, target);
           break;
         }
         rest = `${first}-${last},${rest}`;
         let state = ends.get(rest);
         if (state === undefined) {
-          ends.set(rest, (state = add()));
-          at(state).moves.push(first, last, target);
+          ends.set(rest, (state = this.#add()));
+          this.#at(state).moves.push(first, last, target);
         }
         target = state;
       }
@@ -82,75 +109,73 @@ export function compileNetwork(grammar: Grammar): Network {
   }
 
   /** Writes what leads from one state to the other. */
-  function write(node: GrammarNode, from: number, to: number): void {
+  #write(node: GrammarNode, from: number, to: number): void {
     switch (node.kind) {
-      case 'literal': {
-        const bytes = new TextEncoder().encode(node.text);
-        let state = from;
-        for (const [index, byte] of bytes.entries()) {
-          const next = index === bytes.length - 1 ? to : add();
-          at(state).moves.push(byte, byte, next);
-          state = next;
-        }
-        if (bytes.length === 0) at(from).empty.push(to);
+      case 'literal':
+        this.#writeLiteral(node.text, from, to);
         return;
-      }
       case 'class':
-        writeClass(node.ranges, from, to);
+        this.#writeClass(node.ranges, from, to);
         return;
-      case 'sequence': {
-        let state = from;
-        for (const [index, item] of node.items.entries()) {
-          const next = index === node.items.length - 1 ? to : add();
-          write(item, state, next);
-          state = next;
-        }
-        if (node.items.length === 0) at(from).empty.push(to);
+      case 'sequence':
+        this.#writeSequence(node.items, from, to);
         return;
-      }
       case 'choice':
-        for (const alternative of node.alternatives) write(alternative, from, to);
+        for (const alternative of node.alternatives) this.#write(alternative, from, to);
         return;
       case 'rule':
-        at(from).calls.push(ruleIndex.get(node.name) as number, to);
+        this.#at(from).calls.push(this.#ruleIndex.get(node.name) as number, to);
         return;
-      case 'repeat': {
-        let state = from;
-        for (let count = 0; count < node.min; count++) {
-          const next = add();
-          write(node.item, state, next);
-          state = next;
-        }
-        if (node.max === undefined) {
-          const loop = add(); // of its own: what comes before must not get the way back
-          at(state).empty.push(loop);
-          const end = add();
-          write(node.item, loop, end);
-          at(end).empty.push(loop);
-          at(loop).empty.push(to);
-          return;
-        }
-        for (let count = node.min; count < node.max; count++) {
-          at(state).empty.push(to);
-          const next = add();
-          write(node.item, state, next);
-          state = next;
-        }
-        at(state).empty.push(to);
-      }
+      case 'repeat':
+        this.#writeRepeat(node, from, to);
     }
   }
 
-  for (const name of rules.keys()) ruleIndex.set(name, ruleIndex.size);
-  for (const [name, node] of rules) {
-    const start = add();
-    const end = add();
-    at(end).isFinal = true;
-    starts.set(name, start);
-    ruleStarts.push(start);
-    write(node, start, end);
+  #writeLiteral(text: string, from: number, to: number): void {
+    const bytes = new TextEncoder().encode(text);
+    let state = from;
+    for (const [index, byte] of bytes.entries()) {
+      const next = index === bytes.length - 1 ? to : this.#add();
+      this.#at(state).moves.push(byte, byte, next);
+      state = next;
+    }
+    if (bytes.length === 0) this.#at(from).empty.push(to);
   }
-  return { start: starts.get(root) as number, state: createReader(states, ruleStarts), ...byteClasses(states) };
+
+  #writeSequence(items: readonly GrammarNode[], from: number, to: number): void {
+    let state = from;
+    for (const [index, item] of items.entries()) {
+      const next = index === items.length - 1 ? to : this.#add();
+      this.#write(item, state, next);
+      state = next;
+    }
+    if (items.length === 0) this.#at(from).empty.push(to);
+  }
+
+  #writeRepeat({ item, min, max }: Extract<GrammarNode, { kind: 'repeat' }>, from: number, to: number): void {
+    let state = from;
+    for (let count = 0; count < min; count++) {
+      const next = this.#add();
+      this.#write(item, state, next);
+      state = next;
+    }
+    if (max === undefined) {
+      const loop = this.#add(); // of its own: what comes before must not get the way back
+      this.#at(state).empty.push(loop);
+      const end = this.#add();
+      this.#write(item, loop, end);
+      this.#at(end).empty.push(loop);
+      this.#at(loop).empty.push(to);
+      return;
+    }
+    for (let count = min; count < max; count++) {
+      this.#at(state).empty.push(to);
+      const next = this.#add();
+      this.#write(item, state, next);
+      state = next;
+    }
+    this.#at(state).empty.push(to);
+  }
 }
 
 /** Gives states without empty moves, each computed once. */

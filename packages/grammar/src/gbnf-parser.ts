@@ -25,114 +25,164 @@ const simpleEscapes: Readonly<Record<string, string>> = {
 };
 const hexEscapes: Readonly<Record<string, number>> = { x: 2, u: 4, U: 8 };
 
+const nameAt = /[a-zA-Z0-9_-]+/y;
+const countsAt = /\{[ \t]*(\d*)[ \t]*(,[ \t]*(\d*)[ \t]*)?\}/y;
+const ruleAt = /[a-zA-Z0-9_-]+[ \t]*::=/y;
+const escapeNames = '\\t \\r \\n \\\\ \\" \\[ \\] \\- \\^ \\xHH \\uHHHH \\UHHHHHHHH';
+
 /**
  * @throws {FormatError} with the byte offset for a text that is no grammar, a rule that is missing or defined twice
  * @throws {CapacityError} for groups that are nested too deeply and repetitions beyond 100,000
  */
 export function parseGrammar(text: string, root = 'root'): Grammar {
-  const rules = new Map<string, GrammarNode>();
-  const references = new Map<string, number>();
-  let position = 0;
-  let depth = 0;
+  return new GrammarParser(text).parse(root);
+}
 
-  function fail(field: string, message: string, at = position): never {
-    const byteOffset = new TextEncoder().encode(text.slice(0, at)).length;
+/** Reads a text from left to right by recursive descent. */
+class GrammarParser {
+  readonly #text: string;
+  readonly #rules = new Map<string, GrammarNode>();
+  /** Where each rule is first used. */
+  readonly #references = new Map<string, number>();
+  #position = 0;
+  #depth = 0;
+
+  constructor(text: string) {
+    this.#text = text;
+  }
+
+  parse(root: string): Grammar {
+    this.#skipSpace(true);
+    while (this.#position < this.#text.length) this.#readRule();
+    if (!this.#rules.has(root)) this.#fail(root, 'expected a rule of this name, got none', 0);
+    for (const [name, at] of this.#references) {
+      if (!this.#rules.has(name)) this.#fail(name, 'expected a rule of this name, got none', at);
+    }
+    return { root, rules: this.#rules };
+  }
+
+  #readRule(): void {
+    const at = this.#position;
+    const name = this.#readName('rule');
+    this.#skipSpace(false);
+    if (!this.#text.startsWith('::=', this.#position)) this.#fail(name, `expected ::=, got ${this.#found()}`);
+    if (this.#rules.has(name)) this.#fail(name, 'expected one definition of this rule, got a second one', at);
+    this.#position += 3;
+    this.#skipSpace(true);
+    this.#rules.set(name, this.#startsRule() ? { kind: 'sequence', items: [] } : this.#readAlternatives(false));
+    const end = this.#position;
+    this.#skipSpace(true);
+    const isNewLine = /[\r\n]/.test(this.#text.slice(end, this.#position));
+    if (!isNewLine && this.#position < this.#text.length && !this.#startsRule()) {
+      this.#fail(name, `expected the end of the line, got ${this.#found()}`);
+    }
+  }
+
+  #fail(field: string, message: string, at = this.#position): never {
+    const byteOffset = new TextEncoder().encode(this.#text.slice(0, at)).length;
     throw new FormatError({ source: 'grammar', byteOffset, field, message });
   }
 
-  function found(at = position): string {
-    return at >= text.length ? 'the end' : JSON.stringify(String.fromCodePoint(text.codePointAt(at) as number));
+  #found(at = this.#position): string {
+    return at >= this.#text.length
+      ? 'the end'
+      : JSON.stringify(String.fromCodePoint(this.#text.codePointAt(at) as number));
   }
 
-  function skipSpace(acrossLines: boolean): void {
-    for (; position < text.length; position++) {
-      const char = text[position] as string;
+  #skipSpace(acrossLines: boolean): void {
+    for (; this.#position < this.#text.length; this.#position++) {
+      const char = this.#text[this.#position] as string;
       if (char === '#') {
-        while (position < text.length && text[position] !== '\n' && text[position] !== '\r') position++;
-        position--;
+        while (
+          this.#position < this.#text.length &&
+          this.#text[this.#position] !== '\n' &&
+          this.#text[this.#position] !== '\r'
+        )
+          this.#position++;
+        this.#position--;
       } else if (char === '\n' || char === '\r') {
         if (!acrossLines) return;
       } else if (char !== ' ' && char !== '\t') return;
     }
   }
 
-  const nameAt = /[a-zA-Z0-9_-]+/y;
-  function readName(what: string): string {
-    nameAt.lastIndex = position;
-    const name = nameAt.exec(text)?.[0];
-    if (name === undefined) fail(what, `expected a name, got ${found()}`);
-    position += name.length;
+  #readName(what: string): string {
+    nameAt.lastIndex = this.#position;
+    const name = nameAt.exec(this.#text)?.[0];
+    if (name === undefined) this.#fail(what, `expected a name, got ${this.#found()}`);
+    this.#position += name.length;
     return name;
   }
 
   /** One character of a literal or class, as a code point. */
-  function readChar(closing: string, field: string, start: number): number {
-    if (position >= text.length) fail(field, `expected ${closing} before the end`, start);
-    const codePoint = text.codePointAt(position) as number;
+  #readChar(closing: string, field: string, start: number): number {
+    if (this.#position >= this.#text.length) this.#fail(field, `expected ${closing} before the end`, start);
+    const codePoint = this.#text.codePointAt(this.#position) as number;
     if (codePoint !== 0x5c) {
-      if (codePoint >= 0xd800 && codePoint <= 0xdfff) fail(field, 'expected a character, got half a surrogate pair');
-      position += codePoint > 0xffff ? 2 : 1;
+      if (codePoint >= 0xd800 && codePoint <= 0xdfff)
+        this.#fail(field, 'expected a character, got half a surrogate pair');
+      this.#position += codePoint > 0xffff ? 2 : 1;
       return codePoint;
     }
-    const kind = text[position + 1] ?? '';
+    const kind = this.#text[this.#position + 1] ?? '';
     const numDigits = hexEscapes[kind];
     if (numDigits === undefined) {
       const plain = simpleEscapes[kind];
-      if (plain === undefined) fail(field, `expected an escape of ${escapeNames}, got ${found(position + 1)}`);
-      position += 2;
+      if (plain === undefined)
+        this.#fail(field, `expected an escape of ${escapeNames}, got ${this.#found(this.#position + 1)}`);
+      this.#position += 2;
       return plain.charCodeAt(0);
     }
-    const digits = text.slice(position + 2, position + 2 + numDigits);
+    const digits = this.#text.slice(this.#position + 2, this.#position + 2 + numDigits);
     const value = /^[0-9a-fA-F]+$/.test(digits) && digits.length === numDigits ? Number.parseInt(digits, 16) : -1;
-    if (value < 0) fail(field, `expected ${numDigits} hexadecimal digits after \\${kind}`);
+    if (value < 0) this.#fail(field, `expected ${numDigits} hexadecimal digits after \\${kind}`);
     if (value > maxCodePoint || (value >= 0xd800 && value <= 0xdfff)) {
-      fail(field, `expected a character of Unicode, got \\${kind}${digits}`);
+      this.#fail(field, `expected a character of Unicode, got \\${kind}${digits}`);
     }
-    position += 2 + numDigits;
+    this.#position += 2 + numDigits;
     return value;
   }
 
-  function readLiteral(): GrammarNode {
-    const start = position++;
+  #readLiteral(): GrammarNode {
+    const start = this.#position++;
     let literal = '';
-    while (text[position] !== '"') literal += String.fromCodePoint(readChar('"', 'literal', start));
-    position++;
+    while (this.#text[this.#position] !== '"') literal += String.fromCodePoint(this.#readChar('"', 'literal', start));
+    this.#position++;
     return { kind: 'literal', text: literal };
   }
 
-  function readClass(): GrammarNode {
-    const start = position++;
-    const isNegated = text[position] === '^';
-    if (isNegated) position++;
+  #readClass(): GrammarNode {
+    const start = this.#position++;
+    const isNegated = this.#text[this.#position] === '^';
+    if (isNegated) this.#position++;
     const ranges: CodePointRange[] = [];
-    while (text[position] !== ']') {
-      const at = position;
-      const first = readChar(']', 'class', start);
+    while (this.#text[this.#position] !== ']') {
+      const at = this.#position;
+      const first = this.#readChar(']', 'class', start);
       let last = first;
-      if (text[position] === '-' && text[position + 1] !== ']') {
-        position++;
-        last = readChar(']', 'class', start);
+      if (this.#text[this.#position] === '-' && this.#text[this.#position + 1] !== ']') {
+        this.#position++;
+        last = this.#readChar(']', 'class', start);
       }
-      if (last < first) fail('class', 'expected ranges from the lower to the higher character', at);
+      if (last < first) this.#fail('class', 'expected ranges from the lower to the higher character', at);
       ranges.push([first, last]);
     }
-    position++;
+    this.#position++;
     const set = normalize(ranges);
     return { kind: 'class', ranges: isNegated ? complement(set) : set };
   }
 
-  const countsAt = /\{[ \t]*(\d*)[ \t]*(,[ \t]*(\d*)[ \t]*)?\}/y;
-  function readRepetition(item: GrammarNode): GrammarNode | undefined {
-    const char = text[position];
+  #readRepetition(item: GrammarNode): GrammarNode | undefined {
+    const char = this.#text[this.#position];
     if (char === '*' || char === '+' || char === '?') {
-      position++;
+      this.#position++;
       return { kind: 'repeat', item, min: char === '+' ? 1 : 0, ...(char === '?' ? { max: 1 } : {}) };
     }
     if (char !== '{') return undefined;
-    countsAt.lastIndex = position;
-    const match = countsAt.exec(text);
+    countsAt.lastIndex = this.#position;
+    const match = countsAt.exec(this.#text);
     if (match === null || (match[1] === '' && (match[3] ?? '') === '')) {
-      fail('repetition', 'expected {m}, {m,}, {,n} or {m,n}');
+      this.#fail('repetition', 'expected {m}, {m,}, {,n} or {m,n}');
     }
     const [whole, least = '', comma, most = ''] = match;
     const min = least === '' ? 0 : Number(least);
@@ -141,101 +191,84 @@ export function parseGrammar(text: string, root = 'root'): Grammar {
       const needed = Math.max(min, max ?? 0);
       throw new CapacityError({ resource: 'grammar repetition', needed, available: maxRepetitions, unit: 'times' });
     }
-    if (max !== undefined && max < min) fail('repetition', `expected at least ${min} as the upper bound, got ${max}`);
-    position += whole.length;
+    if (max !== undefined && max < min)
+      this.#fail('repetition', `expected at least ${min} as the upper bound, got ${max}`);
+    this.#position += whole.length;
     return { kind: 'repeat', item, min, ...(max === undefined ? {} : { max }) };
   }
 
-  function readItem(): GrammarNode | undefined {
-    const char = text[position];
-    if (char === '"') return readLiteral();
-    if (char === '[') return readClass();
+  #readItem(): GrammarNode | undefined {
+    const char = this.#text[this.#position];
+    if (char === '"') return this.#readLiteral();
+    if (char === '[') return this.#readClass();
     if (char === '.') {
-      position++;
+      this.#position++;
       return { kind: 'class', ranges: allCodePoints };
     }
     if (char === '(') {
-      const start = position++;
-      if (++depth > maxDepth) {
-        throw new CapacityError({ resource: 'grammar groups', needed: depth, available: maxDepth, unit: 'levels' });
+      const start = this.#position++;
+      if (++this.#depth > maxDepth) {
+        throw new CapacityError({
+          resource: 'grammar groups',
+          needed: this.#depth,
+          available: maxDepth,
+          unit: 'levels',
+        });
       }
-      skipSpace(true);
-      const group = readAlternatives(true);
-      if (text[position] !== ')') fail('group', `expected ), got ${found()}`, text[position] ? position : start);
-      position++;
-      depth--;
+      this.#skipSpace(true);
+      const group = this.#readAlternatives(true);
+      if (this.#text[this.#position] !== ')')
+        this.#fail('group', `expected ), got ${this.#found()}`, this.#text[this.#position] ? this.#position : start);
+      this.#position++;
+      this.#depth--;
       return group;
     }
-    nameAt.lastIndex = position;
-    if (!nameAt.test(text)) return undefined;
-    const at = position;
-    const name = readName('rule');
-    if (!references.has(name)) references.set(name, at);
+    nameAt.lastIndex = this.#position;
+    if (!nameAt.test(this.#text)) return undefined;
+    const at = this.#position;
+    const name = this.#readName('rule');
+    if (!this.#references.has(name)) this.#references.set(name, at);
     return { kind: 'rule', name };
   }
 
-  function readSequence(isNested: boolean): GrammarNode {
+  #readSequence(isNested: boolean): GrammarNode {
     const items: GrammarNode[] = [];
     for (;;) {
-      if (!isNested && startsRule()) break;
-      const item = readItem();
+      if (!isNested && this.#startsRule()) break;
+      const item = this.#readItem();
       if (item === undefined) break;
-      skipSpace(isNested);
+      this.#skipSpace(isNested);
       let whole = item;
       for (;;) {
-        const repeated = readRepetition(whole);
+        const repeated = this.#readRepetition(whole);
         if (repeated === undefined) break;
         whole = repeated;
-        skipSpace(isNested);
+        this.#skipSpace(isNested);
       }
       items.push(whole);
     }
     return items.length === 1 ? (items[0] as GrammarNode) : { kind: 'sequence', items };
   }
 
-  const ruleAt = /[a-zA-Z0-9_-]+[ \t]*::=/y;
-  function startsRule(): boolean {
-    ruleAt.lastIndex = position;
-    return ruleAt.test(text);
+  #startsRule(): boolean {
+    ruleAt.lastIndex = this.#position;
+    return ruleAt.test(this.#text);
   }
 
-  function readAlternatives(isNested: boolean): GrammarNode {
-    const alternatives = [readSequence(isNested)];
+  #readAlternatives(isNested: boolean): GrammarNode {
+    const alternatives = [this.#readSequence(isNested)];
     for (;;) {
-      const end = position;
-      skipSpace(true);
-      if (text[position] !== '|') {
-        position = end;
-        skipSpace(isNested);
+      const end = this.#position;
+      this.#skipSpace(true);
+      if (this.#text[this.#position] !== '|') {
+        this.#position = end;
+        this.#skipSpace(isNested);
         break;
       }
-      position++;
-      skipSpace(true);
-      alternatives.push(readSequence(isNested));
+      this.#position++;
+      this.#skipSpace(true);
+      alternatives.push(this.#readSequence(isNested));
     }
     return alternatives.length === 1 ? (alternatives[0] as GrammarNode) : { kind: 'choice', alternatives };
   }
-
-  skipSpace(true);
-  while (position < text.length) {
-    const at = position;
-    const name = readName('rule');
-    skipSpace(false);
-    if (!text.startsWith('::=', position)) fail(name, `expected ::=, got ${found()}`);
-    if (rules.has(name)) fail(name, 'expected one definition of this rule, got a second one', at);
-    position += 3;
-    skipSpace(true);
-    rules.set(name, startsRule() ? { kind: 'sequence', items: [] } : readAlternatives(false));
-    const end = position;
-    skipSpace(true);
-    const isNewLine = /[\r\n]/.test(text.slice(end, position)) || position >= text.length || startsRule();
-    if (!isNewLine) fail(name, `expected the end of the line, got ${found()}`);
-  }
-  if (!rules.has(root)) fail(root, 'expected a rule of this name, got none', 0);
-  for (const [name, at] of references) {
-    if (!rules.has(name)) fail(name, 'expected a rule of this name, got none', at);
-  }
-  return { root, rules };
 }
-
-const escapeNames = '\\t \\r \\n \\\\ \\" \\[ \\] \\- \\^ \\xHH \\uHHHH \\UHHHHHHHH';

@@ -1,5 +1,5 @@
 /** A grammar over the tokens of a vocabulary: which of them may come next. */
-import { createAutomaton, deadState, type Automaton, type Configuration } from './automaton.js';
+import { Automaton, deadState, type Configuration } from './automaton.js';
 import { compileNetwork } from './compile.js';
 import type { Grammar } from './grammar.js';
 import type { TokenTrie } from './token-trie.js';
@@ -52,46 +52,73 @@ const defaultMaskBytes = 16 * 2 ** 20;
  * @throws {CapacityError} for grammars that are too large
  */
 export function createTokenGrammar(options: TokenGrammarOptions): TokenGrammar {
-  const { trie, endTokens = [] } = options;
-  const automaton = createAutomaton(compileNetwork(options.grammar));
-  const numWords = Math.ceil(trie.vocabSize / 32);
-  const maxMasks = Math.max(1, Math.floor((options.maxMaskBytes ?? defaultMaskBytes) / (numWords * 4)));
-  const masks = new Map<number, TokenMask>();
-  const ends = new Set(endTokens.filter((id) => id >= 0 && id < trie.vocabSize));
-  const trail = new Int32Array(trie.maxDepth + 1);
-  let epoch = automaton.epoch;
-  let numWalks = 0;
-  let numVisitedNodes = 0;
+  const masks = new TokenMasks(options);
+  return {
+    start: () => new TokenMatcher(masks, masks.automaton.configuration(masks.automaton.startState)),
+    statistics: () => masks.statistics(),
+  };
+}
 
-  function maskOf(state: number): TokenMask {
-    if (epoch !== automaton.epoch) masks.clear();
-    epoch = automaton.epoch;
+/** The masks of one grammar, those asked for last. */
+class TokenMasks {
+  readonly automaton: Automaton;
+  readonly trie: TokenTrie;
+  readonly ends: ReadonlySet<number>;
+  readonly #numWords: number;
+  readonly #maxMasks: number;
+  readonly #masks = new Map<number, TokenMask>();
+  readonly #trail: Int32Array;
+  #epoch: number;
+  #numWalks = 0;
+  #numVisitedNodes = 0;
+
+  constructor({ grammar, trie, endTokens = [], maxMaskBytes = defaultMaskBytes }: TokenGrammarOptions) {
+    this.automaton = new Automaton(compileNetwork(grammar));
+    this.trie = trie;
+    this.ends = new Set(endTokens.filter((id) => id >= 0 && id < trie.vocabSize));
+    this.#numWords = Math.ceil(trie.vocabSize / 32);
+    this.#maxMasks = Math.max(1, Math.floor(maxMaskBytes / (this.#numWords * 4)));
+    this.#trail = new Int32Array(trie.maxDepth + 1);
+    this.#epoch = this.automaton.epoch;
+  }
+
+  statistics(): { readonly numMasks: number; readonly numWalks: number; readonly numVisitedNodes: number } {
+    return { numMasks: this.#masks.size, numWalks: this.#numWalks, numVisitedNodes: this.#numVisitedNodes };
+  }
+
+  of(state: number): TokenMask {
+    const automaton = this.automaton;
+    const masks = this.#masks;
+    if (this.#epoch !== automaton.epoch) masks.clear();
+    this.#epoch = automaton.epoch;
     const ready = masks.get(state);
     if (ready !== undefined) {
       masks.delete(state); // the one used last comes last
       masks.set(state, ready);
       return ready;
     }
-    const bits = new Uint32Array(numWords);
-    let numTokens = automaton.isEnd(state) ? 0 : walk(automaton, trie, state, trail, bits);
+    const bits = new Uint32Array(this.#numWords);
+    let numTokens = automaton.isEnd(state) ? 0 : this.#walk(state, bits);
     if (automaton.isAccepting(state)) {
-      for (const id of ends) {
+      for (const id of this.ends) {
         const [word, bit] = [id >> 5, 1 << (id & 31)];
         if (((bits[word] as number) & bit) === 0) numTokens++;
         bits[word] = (bits[word] as number) | bit;
       }
     }
-    if (masks.size >= maxMasks) masks.delete(masks.keys().next().value as number);
+    if (masks.size >= this.#maxMasks) masks.delete(masks.keys().next().value as number);
     const mask = { bits, numTokens };
     masks.set(state, mask);
     return mask;
   }
 
   /** One pass over the nodes. @returns how many tokens */
-  function walk(run: Automaton, tree: TokenTrie, state: number, states: Int32Array, bits: Uint32Array): number {
-    const { numNodes, bytes, depths, ends: subtreeEnds, firstTokens, tokens } = tree;
-    const { classOfByte, numClasses } = run;
-    let { table } = run;
+  #walk(state: number, bits: Uint32Array): number {
+    const { numNodes, bytes, depths, ends: subtreeEnds, firstTokens, tokens } = this.trie;
+    const automaton = this.automaton;
+    const states = this.#trail;
+    const { classOfByte, numClasses } = automaton;
+    let { table } = automaton;
     let numTokens = 0;
     let numVisited = 0;
     states[0] = state;
@@ -102,8 +129,8 @@ export function createTokenGrammar(options: TokenGrammarOptions): TokenGrammar {
       const byteClass = classOfByte[bytes[node]];
       let next = table[from * numClasses + byteClass];
       if (next < deadState) {
-        next = run.step(from, byteClass);
-        table = run.table;
+        next = automaton.step(from, byteClass);
+        table = automaton.table;
       }
       if (next === deadState) {
         node = subtreeEnds[node];
@@ -118,53 +145,65 @@ export function createTokenGrammar(options: TokenGrammarOptions): TokenGrammar {
       }
       node++;
     }
-    numWalks++;
-    numVisitedNodes += numVisited;
+    this.#numWalks++;
+    this.#numVisitedNodes += numVisited;
     return numTokens;
   }
+}
 
-  function createMatcher(initial: Configuration): GrammarMatcher {
-    let configuration = initial;
-    let state = automaton.stateOf(configuration);
-    let stateEpoch = automaton.epoch;
+class TokenMatcher implements GrammarMatcher {
+  readonly #masks: TokenMasks;
+  #configuration: Configuration;
+  #state: number;
+  #epoch: number;
 
-    function current(): number {
-      automaton.trim();
-      if (stateEpoch !== automaton.epoch) {
-        state = automaton.stateOf(configuration);
-        configuration = automaton.configuration(state);
-        stateEpoch = automaton.epoch;
-      }
-      return state;
-    }
-
-    return {
-      mask: () => maskOf(current()),
-      accept(tokenId): boolean {
-        let next = current();
-        if (ends.has(tokenId)) return automaton.isAccepting(next);
-        const bytes = trie.bytesOf(tokenId);
-        if (bytes === undefined || bytes.length === 0) return false;
-        for (const byte of bytes) {
-          next = automaton.step(next, automaton.classOfByte[byte] as number);
-          if (next === deadState) return false;
-        }
-        state = next;
-        configuration = automaton.configuration(state);
-        return true;
-      },
-      get canEnd(): boolean {
-        return automaton.isAccepting(current());
-      },
-      get isComplete(): boolean {
-        return automaton.isEnd(current());
-      },
-      fork: () => createMatcher(configuration),
-    };
+  constructor(masks: TokenMasks, configuration: Configuration) {
+    this.#masks = masks;
+    this.#configuration = configuration;
+    this.#state = masks.automaton.stateOf(configuration);
+    this.#epoch = masks.automaton.epoch;
   }
 
-  return {
-    start: () => createMatcher(automaton.configuration(automaton.startState)),
-    statistics: () => ({ numMasks: masks.size, numWalks, numVisitedNodes }),
-  };
+  mask(): TokenMask {
+    return this.#masks.of(this.#current());
+  }
+
+  accept(tokenId: number): boolean {
+    const { automaton, trie, ends } = this.#masks;
+    let next = this.#current();
+    if (ends.has(tokenId)) return automaton.isAccepting(next);
+    const bytes = trie.bytesOf(tokenId);
+    if (bytes === undefined || bytes.length === 0) return false;
+    for (const byte of bytes) {
+      next = automaton.step(next, automaton.classOfByte[byte] as number);
+      if (next === deadState) return false;
+    }
+    this.#state = next;
+    this.#configuration = automaton.configuration(next);
+    return true;
+  }
+
+  get canEnd(): boolean {
+    return this.#masks.automaton.isAccepting(this.#current());
+  }
+
+  get isComplete(): boolean {
+    return this.#masks.automaton.isEnd(this.#current());
+  }
+
+  fork(): GrammarMatcher {
+    return new TokenMatcher(this.#masks, this.#configuration);
+  }
+
+  /** The state, found again when numbers of states have been forgotten. */
+  #current(): number {
+    const { automaton } = this.#masks;
+    automaton.trim();
+    if (this.#epoch !== automaton.epoch) {
+      this.#state = automaton.stateOf(this.#configuration);
+      this.#configuration = automaton.configuration(this.#state);
+      this.#epoch = automaton.epoch;
+    }
+    return this.#state;
+  }
 }

@@ -3,72 +3,84 @@ import { expect, test } from 'vitest';
 import type { JsonSchema } from '../src/index.js';
 import { checkSamples, tokensOf } from './schema-checks.js';
 
+type Arbitrary = fc.Arbitrary<unknown>;
+
+const small = fc.integer({ min: 0, max: 3 });
+const number = fc.oneof(
+  fc.integer({ min: -300, max: 300 }),
+  fc.integer({ min: -5000, max: 5000 }).map((value) => value / 16),
+);
+
+function maybe<T>(value: fc.Arbitrary<T>): fc.Arbitrary<T | undefined> {
+  return fc.option(value, { nil: undefined });
+}
+
+/** A schema with these keywords, those left out that came out as undefined. */
+function schemaOf(keywords: Record<string, Arbitrary>): Arbitrary {
+  return fc
+    .record(keywords)
+    .map((record) => Object.fromEntries(Object.entries(record).filter(([, value]) => value !== undefined)));
+}
+
+const constants: Arbitrary = fc.constantFrom<JsonSchema>(
+  true,
+  { type: 'null' },
+  { type: 'boolean' },
+  { type: ['string', 'null'] },
+  { enum: ['a', 1.5, null, [1]] },
+  { $ref: '#/$defs/self' },
+);
+
+const numbers: readonly Arbitrary[] = [
+  schemaOf({
+    type: fc.constantFrom('integer', 'number'),
+    minimum: maybe(number),
+    maximum: maybe(number),
+    exclusiveMinimum: maybe(number),
+    exclusiveMaximum: maybe(number),
+  }),
+  schemaOf({ type: fc.constant('integer'), multipleOf: fc.constantFrom(2, 7, 25), minimum: maybe(number) }),
+];
+
+const texts = schemaOf({
+  type: fc.constant('string'),
+  minLength: maybe(small),
+  maxLength: maybe(small),
+  pattern: maybe(fc.constantFrom('^[a-c]*$', 'a', '^(?!b)', '[^x]$', '^\\w{1,2}\\s?', 'é|"')),
+  format: maybe(fc.constantFrom('date', 'ipv4')),
+});
+
+function arrays(item: Arbitrary): Arbitrary {
+  return schemaOf({
+    type: fc.constant('array'),
+    items: maybe(item),
+    prefixItems: maybe(fc.array(item, { maxLength: 2, minLength: 1 })),
+    minItems: maybe(small),
+    maxItems: maybe(small),
+  });
+}
+
+function objects(value: Arbitrary): Arbitrary {
+  return schemaOf({
+    type: fc.constant('object'),
+    properties: maybe(fc.dictionary(fc.constantFrom('a', 'b', 'é"'), value, { maxKeys: 3 })),
+    required: maybe(fc.uniqueArray(fc.constantFrom('a', 'b', 'c'))),
+    additionalProperties: maybe(value),
+    maxProperties: maybe(small),
+    minProperties: maybe(fc.integer({ min: 0, max: 1 })),
+  });
+}
+
 /** Schemas of what is supported, with references to themselves. */
 const schemas = fc.letrec<{ schema: JsonSchema }>((tie) => {
-  const small = fc.integer({ min: 0, max: 3 });
-  const maybe = <T>(value: fc.Arbitrary<T>): fc.Arbitrary<T | undefined> => fc.option(value, { nil: undefined });
-  const clean = <T extends object>(record: T): T =>
-    Object.fromEntries(Object.entries(record).filter(([, value]) => value !== undefined)) as T;
-  const number = fc.oneof(
-    fc.integer({ min: -300, max: 300 }),
-    fc.integer({ min: -5000, max: 5000 }).map((value) => value / 16),
-  );
-  return {
-    schema: fc.oneof(
-      { depthSize: 'small' },
-      fc.constantFrom<JsonSchema>(
-        true,
-        { type: 'null' },
-        { type: 'boolean' },
-        { type: ['string', 'null'] },
-        { enum: ['a', 1.5, null, [1]] },
-        { $ref: '#/$defs/self' },
-      ),
-      fc
-        .record({
-          type: fc.constantFrom('integer', 'number'),
-          minimum: maybe(number),
-          maximum: maybe(number),
-          exclusiveMinimum: maybe(number),
-          exclusiveMaximum: maybe(number),
-        })
-        .map(clean),
-      fc
-        .record({ type: fc.constant('integer'), multipleOf: fc.constantFrom(2, 7, 25), minimum: maybe(number) })
-        .map(clean),
-      fc
-        .record({
-          type: fc.constant('string'),
-          minLength: maybe(small),
-          maxLength: maybe(small),
-          pattern: maybe(fc.constantFrom('^[a-c]*$', 'a', '^(?!b)', '[^x]$', '^\\w{1,2}\\s?', 'é|"')),
-          format: maybe(fc.constantFrom('date', 'ipv4')),
-        })
-        .map(clean),
-      fc
-        .record({
-          type: fc.constant('array'),
-          items: maybe(tie('schema')),
-          prefixItems: maybe(fc.array(tie('schema'), { maxLength: 2, minLength: 1 })),
-          minItems: maybe(small),
-          maxItems: maybe(small),
-        })
-        .map(clean),
-      fc
-        .record({
-          type: fc.constant('object'),
-          properties: maybe(fc.dictionary(fc.constantFrom('a', 'b', 'é"'), tie('schema'), { maxKeys: 3 })),
-          required: maybe(fc.uniqueArray(fc.constantFrom('a', 'b', 'c'))),
-          additionalProperties: maybe(tie('schema')),
-          maxProperties: maybe(small),
-          minProperties: maybe(fc.integer({ min: 0, max: 1 })),
-        })
-        .map(clean),
-      fc.array(tie('schema'), { minLength: 1, maxLength: 2 }).map((anyOf) => ({ anyOf })),
-      fc.array(tie('schema'), { minLength: 1, maxLength: 2 }).map((allOf) => ({ allOf })),
-      fc.array(tie('schema'), { minLength: 2, maxLength: 2 }).map((oneOf) => ({ oneOf })),
-    ) as fc.Arbitrary<JsonSchema>,
-  };
+  const schema = tie('schema');
+  const combinations = [
+    fc.array(schema, { minLength: 1, maxLength: 2 }).map((anyOf) => ({ anyOf })),
+    fc.array(schema, { minLength: 1, maxLength: 2 }).map((allOf) => ({ allOf })),
+    fc.array(schema, { minLength: 2, maxLength: 2 }).map((oneOf) => ({ oneOf })),
+  ];
+  const all = [constants, ...numbers, texts, arrays(schema), objects(schema), ...combinations];
+  return { schema: fc.oneof({ depthSize: 'small' }, ...all) as fc.Arbitrary<JsonSchema> };
 }).schema;
 
 test('texts under the mask are valid by ajv, or the schema is refused with its place', () => {

@@ -17,8 +17,8 @@ export function vocabularyOf(texts: readonly string[]): {
   return { trie, endToken, bytesOf: (id) => all[id] as Uint8Array };
 }
 
-export function maskIds({ mask }: GrammarMatcher): number[] {
-  const { bits, numTokens } = mask();
+export function maskIds(matcher: GrammarMatcher): number[] {
+  const { bits, numTokens } = matcher.mask();
   const ids: number[] = [];
   for (const [word, value] of bits.entries()) {
     for (let bit = 0; bit < 32; bit++) if ((value >>> bit) & 1) ids.push(word * 32 + bit);

@@ -5,23 +5,30 @@ import { checkSize, trim, type Dfa, type DfaEdge } from './dfa.js';
 /** When a move without a character is possible: always, only before the first, only after the last one. */
 export type When = 'always' | 'start' | 'end';
 
-export interface Nfa {
-  add(): number;
-  move(from: number, on: CodePoints, to: number): void;
-  jump(from: number, to: number, when?: When): void;
-  /** @param from first state @param to the state that accepts */
-  determinise(from: number, to: number): Dfa;
-}
+/** States are numbers from 0; moves and jumps lead from one to another. */
+export class Nfa {
+  readonly #moves: { on: CodePoints; to: number }[][] = [];
+  readonly #jumps: { to: number; when: When }[][] = [];
 
-export function createNfa(): Nfa {
-  const moves: { on: CodePoints; to: number }[][] = [];
-  const jumps: { to: number; when: When }[][] = [];
+  add(): number {
+    checkSize(this.#moves.length);
+    this.#jumps.push([]);
+    return this.#moves.push([]) - 1;
+  }
 
-  function close(from: readonly number[], isStart: boolean, isEnd: boolean): number[] {
+  move(from: number, on: CodePoints, to: number): void {
+    if (on.length > 0) this.#moves[from]?.push({ on, to });
+  }
+
+  jump(from: number, to: number, when: When = 'always'): void {
+    this.#jumps[from]?.push({ to, when });
+  }
+
+  #close(from: readonly number[], isStart: boolean, isEnd: boolean): number[] {
     const seen = new Set(from);
     const queue = [...from];
     for (let state = queue.pop(); state !== undefined; state = queue.pop()) {
-      for (const { to, when } of jumps[state] as { to: number; when: When }[]) {
+      for (const { to, when } of this.#jumps[state] as { to: number; when: When }[]) {
         if ((when === 'start' && !isStart) || (when === 'end' && !isEnd) || seen.has(to)) continue;
         seen.add(to);
         queue.push(to);
@@ -31,8 +38,8 @@ export function createNfa(): Nfa {
   }
 
   /** Characters that lead to the same states, with these states. */
-  function* split(states: readonly number[]): Generator<{ on: CodePoints; targets: number[] }> {
-    const own = states.flatMap((state) => moves[state] as { on: CodePoints; to: number }[]);
+  *#split(states: readonly number[]): Generator<{ on: CodePoints; targets: number[] }> {
+    const own = states.flatMap((state) => this.#moves[state] as { on: CodePoints; to: number }[]);
     const places = new Set<number>();
     for (const { on } of own) for (const [first, last] of on) places.add(first).add(last + 1);
     const bounds = [...places].sort((a, b) => a - b);
@@ -61,18 +68,19 @@ export function createNfa(): Nfa {
     for (const { on, targets } of groups.values()) yield { on: joined(on), targets };
   }
 
-  function determinise(from: number, to: number): Dfa {
-    const first = close([from], true, false);
+  /** @param from first state @param to the state that accepts */
+  determinise(from: number, to: number): Dfa {
+    const first = this.#close([from], true, false);
     const index = new Map<string, number>([[`^${first.join()}`, 0]]);
     const sets = [first];
     const edges: DfaEdge[][] = [];
     const isAccepting: boolean[] = [];
     for (let state = 0; state < sets.length; state++) {
       const set = sets[state] as number[];
-      isAccepting.push(close(set, state === 0, true).includes(to));
+      isAccepting.push(this.#close(set, state === 0, true).includes(to));
       const own: DfaEdge[] = [];
-      for (const { on, targets } of split(set)) {
-        const next = close(targets, false, false);
+      for (const { on, targets } of this.#split(set)) {
+        const next = this.#close(targets, false, false);
         const key = next.join();
         let target = index.get(key);
         if (target === undefined) {
@@ -86,21 +94,6 @@ export function createNfa(): Nfa {
     }
     return trim({ edges, isAccepting });
   }
-
-  return {
-    add(): number {
-      checkSize(moves.length);
-      jumps.push([]);
-      return moves.push([]) - 1;
-    },
-    move(from, on, to): void {
-      if (on.length > 0) moves[from]?.push({ on, to });
-    },
-    jump(from, to, when = 'always'): void {
-      jumps[from]?.push({ to, when });
-    },
-    determinise,
-  };
 }
 
 /** Ascending ranges without seams. */

@@ -3,7 +3,7 @@ import { RegExpParser, type AST } from '@eslint-community/regexpp';
 import { allCodePoints, complement, normalize, type CodePoints } from '../code-points.js';
 import { maxCodePoint, type CodePointRange } from '../grammar.js';
 import { complementDfa, intersectDfa, type Dfa } from './dfa.js';
-import { createNfa, type Nfa } from './nfa.js';
+import { Nfa } from './nfa.js';
 
 /** A part of an expression that automata do not have, or a text that is no expression. */
 export class RegexRefusal extends Error {}
@@ -65,7 +65,7 @@ function isLookahead(element: AST.Element): element is AST.LookaheadAssertion {
 }
 
 function searchDfa(alternatives: readonly AST.Alternative[], isAtStart = false): Dfa {
-  const nfa = createNfa();
+  const nfa = new Nfa();
   const [start, end] = [nfa.add(), nfa.add()];
   if (!isAtStart) nfa.move(start, allCodePoints, start);
   const body = nfa.add();

@@ -1,5 +1,4 @@
 /** JSON schemas as grammars. */
-import { CapacityError } from '@winnow/tensor';
 import {
   choice,
   literal,
@@ -14,9 +13,12 @@ import { prune } from '../prune.js';
 import { complementDfa, intersectDfa, multipleDfa, type Dfa } from '../regular/dfa.js';
 import { wholeRegexDfa } from '../regular/regex.js';
 import { itemOf, propertyOf, type Conjunction, type Facts, type JsonSchema, type Kind, allKinds } from './facts.js';
-import { automatonRules, charNode, encodeInString, encodePlain, spaceNodes } from './json-text.js';
+import { encodeInString, encodePlain } from './json-text.js';
+import { MemberList } from './member-list.js';
 import { anyDecimal, decimalRegex, integerRegex } from './numbers.js';
-import { createResolver, fail, locate } from './resolve.js';
+import { fail, locate } from './keywords.js';
+import { Resolver } from './resolve.js';
+import { SharedRules } from './shared-rules.js';
 import { stringDfa, textsDfa } from './strings.js';
 import { meets } from './valid.js';
 
@@ -26,19 +28,6 @@ export interface JsonSchemaOptions {
    * weak models lose themselves in; `none`. Default `single`.
    */
   readonly whitespace?: 'single' | 'indented' | 'none';
-}
-
-/** Most rules that a schema may come to. */
-const maxRules = 50_000;
-const maxRulesResource = 'rules of a JSON schema';
-
-/** Adds rules for schemas to a grammar that has others. */
-export interface SchemaWriter {
-  readonly rules: Map<string, GrammarNode>;
-  /** Blanks, where JSON allows them. */
-  readonly space: GrammarNode;
-  /** What matches the JSON texts of valid values. References of the schema are to itself. @throws as `jsonSchemaGrammar` */
-  write(schema: JsonSchema): GrammarNode;
 }
 
 /**
@@ -55,219 +44,184 @@ export function jsonSchemaGrammar(schema: JsonSchema, options: JsonSchemaOptions
   return { root: 'root', rules };
 }
 
+/** Adds rules for schemas to a grammar that has others. */
+export interface SchemaWriter {
+  readonly rules: Map<string, GrammarNode>;
+  /** Blanks, where JSON allows them. */
+  readonly space: GrammarNode;
+  /** What matches the JSON texts of valid values. References of the schema are to itself. @throws as `jsonSchemaGrammar` */
+  write(schema: JsonSchema): GrammarNode;
+}
+
 /** @param rules gets rules whose names begin with `json-` */
 export function createSchemaWriter(rules: Map<string, GrammarNode>, options: JsonSchemaOptions = {}): SchemaWriter {
+  const shared = new SharedRules(rules, options.whitespace ?? 'single');
   let numSchemas = 0;
-  const space = shared('json-space', () => spaceNodes[options.whitespace ?? 'single']);
-  const string = (): GrammarNode =>
-    shared('json-string', () => sequence(literal('"'), repeat(char(), 0), literal('"')));
-  const char = (): GrammarNode => shared('json-char', () => charNode);
-
-  function set(name: string, node: GrammarNode): void {
-    if (rules.size >= maxRules) {
-      throw new CapacityError({
-        resource: maxRulesResource,
-        needed: rules.size + 1,
-        available: maxRules,
-        unit: 'rules',
-      });
-    }
-    rules.set(name, node);
-  }
-
-  function shared(name: string, make: () => GrammarNode): GrammarNode {
-    if (!rules.has(name)) {
-      set(name, literal('')); // its place, for rules that refer to it while it is made
-      set(name, make());
-    }
-    return ruleReference(name);
-  }
-
   return {
     rules,
-    space,
+    space: shared.space,
     write(schema): GrammarNode {
-      const node = createConverter(locate(schema, '#').schema, `json-${numSchemas++}`).valueOf([{ schema, path: '#' }]);
+      const converter = new SchemaConverter(locate(schema, '#').schema, shared, `json-${numSchemas++}`);
+      const node = converter.valueOf([{ schema, path: '#' }]);
       if (!isProductive(rules, node)) fail('#', 'a schema that accepts no value that could be written');
       return node;
     },
   };
+}
 
-  function createConverter(root: JsonSchema, prefix: string): { valueOf(conjunction: Conjunction): GrammarNode } {
-    const resolver = createResolver(root);
-    const names = new Map<string, string>();
-    let numAutomata = 0;
+/** Converts one schema, to which its references lead. */
+class SchemaConverter {
+  readonly #rules: SharedRules;
+  readonly #resolver: Resolver;
+  readonly #prefix: string;
+  /** Rules by the places of the schemas that hold together. */
+  readonly #names = new Map<string, string>();
+  #numAutomata = 0;
 
-    /** The rule of schemas that hold together: one for each set of them, so that recursion ends. */
-    function valueOf(conjunction: Conjunction): GrammarNode {
-      const parts = resolver.follow(conjunction);
-      if (parts.length === 0) return anything();
-      const key = JSON.stringify(parts.map(({ path }) => path).sort());
-      const known = names.get(key);
-      if (known !== undefined) return ruleReference(known);
-      const name = `${prefix}-${names.size}`;
-      names.set(key, name);
-      set(name, literal(''));
-      const alternatives = resolver.resolve(parts).map((facts) => factsNode(facts, name));
-      set(name, { kind: 'choice', alternatives });
-      return ruleReference(name);
+  constructor(root: JsonSchema, rules: SharedRules, prefix: string) {
+    this.#rules = rules;
+    this.#resolver = new Resolver(root);
+    this.#prefix = prefix;
+  }
+
+  /** The rule of schemas that hold together: one for each set of them, so that recursion ends. */
+  valueOf(conjunction: Conjunction): GrammarNode {
+    const parts = this.#resolver.follow(conjunction);
+    if (parts.length === 0) return this.#anything();
+    const key = JSON.stringify(parts.map(({ path }) => path).sort());
+    const known = this.#names.get(key);
+    if (known !== undefined) return ruleReference(known);
+    const name = `${this.#prefix}-${this.#names.size}`;
+    this.#names.set(key, name);
+    this.#rules.set(name, literal(''));
+    const alternatives = this.#resolver.resolve(parts).map((facts) => this.#factsNode(facts, name));
+    this.#rules.set(name, { kind: 'choice', alternatives });
+    return ruleReference(name);
+  }
+
+  #anything(): GrammarNode {
+    return this.#rules.shared('json-value', () => this.#factsNode({ kinds: new Set(allKinds) }, 'json-any'));
+  }
+
+  #factsNode(facts: Facts, name: string): GrammarNode {
+    if (facts.values !== undefined) {
+      const valid = facts.values.filter((value) => meets(value, { ...facts, values: [value] }, this.#resolver));
+      return { kind: 'choice', alternatives: [...new Set(valid.map((value) => JSON.stringify(value)))].map(literal) };
     }
+    const { kinds } = facts;
+    const alternatives: GrammarNode[] = [];
+    const add = (kind: Kind, node: () => GrammarNode): void => void (kinds.has(kind) && alternatives.push(node()));
+    add('object', () => this.#objectNode(facts, name));
+    add('array', () => this.#arrayNode(facts));
+    add('string', () => this.#stringNode(facts));
+    if (kinds.has('decimal')) alternatives.push(this.#numberNode(facts, (facts.divisors ?? []).length === 0));
+    else if (kinds.has('integer')) alternatives.push(this.#numberNode(facts, false));
+    add('boolean', () => choice(literal('true'), literal('false')));
+    add('null', () => literal('null'));
+    return { kind: 'choice', alternatives };
+  }
 
-    function anything(): GrammarNode {
-      return shared('json-value', () => factsNode({ kinds: new Set(allKinds) }, 'json-any'));
+  #automaton(dfa: Dfa, encode: typeof encodePlain): GrammarNode {
+    return this.#rules.automaton(dfa, `${this.#prefix}-a${this.#numAutomata++}`, encode);
+  }
+
+  #stringNode(facts: Facts): GrammarNode {
+    const { patterns = [], minLength = 0, maxLength } = facts;
+    if (patterns.length === 0) {
+      if (minLength === 0 && maxLength === undefined) return this.#rules.string();
+      if (maxLength !== undefined && maxLength < minLength) return { kind: 'choice', alternatives: [] };
+      return sequence(literal('"'), repeat(this.#rules.char(), minLength, maxLength), literal('"'));
     }
+    return sequence(literal('"'), this.#automaton(stringDfa(facts) as Dfa, encodeInString), literal('"'));
+  }
 
-    function factsNode(facts: Facts, name: string): GrammarNode {
-      if (facts.values !== undefined) {
-        const valid = facts.values.filter((value) => meets(value, { ...facts, values: [value] }, resolver));
-        return { kind: 'choice', alternatives: [...new Set(valid.map((value) => JSON.stringify(value)))].map(literal) };
-      }
-      const { kinds } = facts;
-      const alternatives: GrammarNode[] = [];
-      const add = (kind: Kind, node: () => GrammarNode): void => void (kinds.has(kind) && alternatives.push(node()));
-      add('object', () => objectNode(facts, name));
-      add('array', () => arrayNode(facts));
-      add('string', () => stringNode(facts));
-      if (kinds.has('decimal')) alternatives.push(numberNode(facts, (facts.divisors ?? []).length === 0));
-      else if (kinds.has('integer')) alternatives.push(numberNode(facts, false));
-      add('boolean', () => choice(literal('true'), literal('false')));
-      add('null', () => literal('null'));
-      return { kind: 'choice', alternatives };
+  #numberNode({ minimum, maximum, divisors = [] }: Facts, isDecimal: boolean): GrammarNode {
+    if (isDecimal && minimum === undefined && maximum === undefined) {
+      return this.#rules.shared('json-number', () =>
+        this.#rules.automaton(wholeRegexDfa(anyDecimal), 'json-n', encodePlain),
+      );
     }
+    const regex = isDecimal ? decimalRegex(minimum, maximum) : integerRegex(minimum, maximum);
+    if (regex === undefined) return { kind: 'choice', alternatives: [] };
+    const dfa = divisors.reduce((rest, divisor) => intersectDfa(rest, multipleDfa(divisor)), wholeRegexDfa(regex));
+    return this.#automaton(dfa, encodePlain);
+  }
 
-    function automaton(dfa: Dfa, encode: typeof encodePlain): GrammarNode {
-      const node = automatonRules(dfa, rules, `${prefix}-a${numAutomata++}`, encode);
-      if (rules.size > maxRules) {
-        throw new CapacityError({ resource: maxRulesResource, needed: rules.size, available: maxRules, unit: 'rules' });
-      }
-      return node;
+  #arrayNode(facts: Facts): GrammarNode {
+    const { prefix: first = [], minItems = 0, maxItems = Infinity } = facts;
+    const comma = sequence(literal(','), this.#rules.space);
+    const isFree = maxItems === Infinity;
+    if (maxItems < minItems) return { kind: 'choice', alternatives: [] };
+    const rest = (index: number): GrammarNode => {
+      const item = this.valueOf(itemOf(facts, index));
+      const min = Math.max(0, minItems - index);
+      if (index > 0) return repeat(sequence(comma, item), min, isFree ? undefined : maxItems - index);
+      if (maxItems === 0) return literal('');
+      const all = sequence(
+        item,
+        repeat(sequence(comma, item), Math.max(0, min - 1), isFree ? undefined : maxItems - 1),
+      );
+      return min === 0 ? optional(all) : all;
+    };
+    let tail: GrammarNode = first.length < maxItems ? rest(first.length) : literal('');
+    for (let index = Math.min(first.length, maxItems) - 1; index >= 0; index--) {
+      const item = this.valueOf(itemOf(facts, index));
+      tail = sequence(...(index === 0 ? [] : [comma]), item, tail);
+      if (index >= minItems) tail = optional(tail);
     }
+    return sequence(literal('['), this.#rules.space, tail, this.#rules.space, literal(']'));
+  }
 
-    function stringNode(facts: Facts): GrammarNode {
-      const { patterns = [], minLength = 0, maxLength } = facts;
-      if (patterns.length === 0) {
-        if (minLength === 0 && maxLength === undefined) return string();
-        if (maxLength !== undefined && maxLength < minLength) return { kind: 'choice', alternatives: [] };
-        return sequence(literal('"'), repeat(char(), minLength, maxLength), literal('"'));
-      }
-      return sequence(literal('"'), automaton(stringDfa(facts) as Dfa, encodeInString), literal('"'));
+  #objectNode(facts: Facts, ruleName: string): GrammarNode {
+    const { required = new Set<string>(), minProperties = 0, maxProperties = Infinity, keys } = facts;
+    const declared = new Map<string, Conjunction>(facts.properties ?? []);
+    for (const name of required) if (!declared.has(name)) declared.set(name, propertyOf(facts, name));
+    const keyFacts = keys === undefined ? undefined : this.#resolver.resolve(keys);
+    const isKey = (name: string): boolean => keyFacts?.some((one) => meets(name, one, this.#resolver)) ?? true;
+    const members = [...declared].map(([name, value]) => ({
+      name,
+      isRequired: required.has(name),
+      // a rule of its own only for members that can be
+      node: isKey(name)
+        ? sequence(literal(`${JSON.stringify(name)}:`), this.#rules.space, this.valueOf(value))
+        : undefined,
+    }));
+    const others = this.#otherMembers(facts, [...declared.keys()], keyFacts);
+    // an additional member may come twice, so only one of them is sure to count
+    if (others !== undefined && minProperties > members.length + 1) {
+      fail(
+        `${keywordPath(facts)}/minProperties`,
+        'a grammar cannot see to it that additional properties have different names',
+      );
     }
+    const base = `${ruleName}-o${this.#numAutomata++}`;
+    const inside = new MemberList(this.#rules, base, { members, others, minProperties, maxProperties }).from(0, 0);
+    return sequence(literal('{'), this.#rules.space, inside, this.#rules.space, literal('}'));
+  }
 
-    function numberNode({ minimum, maximum, divisors = [] }: Facts, isDecimal: boolean): GrammarNode {
-      if (isDecimal && minimum === undefined && maximum === undefined) {
-        return shared('json-number', () => regexNode('json-n', anyDecimal));
-      }
-      const regex = isDecimal ? decimalRegex(minimum, maximum) : integerRegex(minimum, maximum);
-      if (regex === undefined) return { kind: 'choice', alternatives: [] };
-      const dfa = divisors.reduce((rest, divisor) => intersectDfa(rest, multipleDfa(divisor)), wholeRegexDfa(regex));
-      return automaton(dfa, encodePlain);
+  /** Members with other names; undefined when there may be none. */
+  #otherMembers(
+    facts: Facts,
+    declared: readonly string[],
+    keyFacts: readonly Facts[] | undefined,
+  ): GrammarNode | undefined {
+    const value = facts.additional ?? [];
+    if (this.#resolver.resolve(value).length === 0) return undefined;
+    let dfa: Dfa | undefined = declared.length === 0 ? undefined : complementDfa(textsDfa(declared));
+    if (keyFacts !== undefined) {
+      if (keyFacts.length === 0) return undefined;
+      const [only] = keyFacts;
+      if (keyFacts.length > 1 || only === undefined)
+        fail(`${keywordPath(facts)}/propertyNames`, 'expected one kind of names, got several');
+      const names = only.values?.filter((name) => typeof name === 'string' && meets(name, only, this.#resolver));
+      const own = names === undefined ? stringDfa(only) : textsDfa(names as string[]);
+      if (own !== undefined) dfa = dfa === undefined ? own : intersectDfa(dfa, own);
     }
-
-    function regexNode(name: string, source: string): GrammarNode {
-      return automatonRules(wholeRegexDfa(source), rules, name, encodePlain);
-    }
-
-    function arrayNode(facts: Facts): GrammarNode {
-      const { prefix: first = [], minItems = 0, maxItems = Infinity } = facts;
-      const comma = sequence(literal(','), space);
-      const isFree = maxItems === Infinity;
-      if (maxItems < minItems) return { kind: 'choice', alternatives: [] };
-      const rest = (index: number): GrammarNode => {
-        const item = valueOf(itemOf(facts, index));
-        const min = Math.max(0, minItems - index);
-        if (index > 0) return repeat(sequence(comma, item), min, isFree ? undefined : maxItems - index);
-        if (maxItems === 0) return literal('');
-        const all = sequence(
-          item,
-          repeat(sequence(comma, item), Math.max(0, min - 1), isFree ? undefined : maxItems - 1),
-        );
-        return min === 0 ? optional(all) : all;
-      };
-      let tail: GrammarNode = first.length < maxItems ? rest(first.length) : literal('');
-      for (let index = Math.min(first.length, maxItems) - 1; index >= 0; index--) {
-        const item = valueOf(itemOf(facts, index));
-        tail = sequence(...(index === 0 ? [] : [comma]), item, tail);
-        if (index >= minItems) tail = optional(tail);
-      }
-      return sequence(literal('['), space, tail, space, literal(']'));
-    }
-
-    function objectNode(facts: Facts, ruleName: string): GrammarNode {
-      const { required = new Set<string>(), minProperties = 0, maxProperties = Infinity, keys } = facts;
-      const declared = new Map<string, Conjunction>(facts.properties ?? []);
-      for (const name of required) if (!declared.has(name)) declared.set(name, propertyOf(facts, name));
-      const keyFacts = keys === undefined ? undefined : resolver.resolve(keys);
-      const isKey = (name: string): boolean => keyFacts?.some((one) => meets(name, one, resolver)) ?? true;
-      const members = [...declared].map(([name, value]) => ({
-        name,
-        isRequired: required.has(name),
-        // a rule of its own only for members that can be
-        node: isKey(name) ? sequence(literal(`${JSON.stringify(name)}:`), space, valueOf(value)) : undefined,
-      }));
-      const others = otherMembers(facts, [...declared.keys()], keyFacts);
-      // an additional member may come twice, so only one of them is sure to count
-      if (others !== undefined && minProperties > members.length + 1) {
-        fail(
-          `${keywordPath(facts)}/minProperties`,
-          'a grammar cannot see to it that additional properties have different names',
-        );
-      }
-      const most = Math.max(minProperties, maxProperties === Infinity ? 0 : maxProperties + 1);
-      const comma = sequence(literal(','), space);
-      const base = `${ruleName}-o${numAutomata++}`;
-
-      /** From member `index` on, when `count` have been written (counted up to `most`, at least whether there are any). */
-      function from(index: number, count: number): GrammarNode {
-        const key = `${base}-${index}-${count}`;
-        return shared(key, () => {
-          const separate = (node: GrammarNode): GrammarNode => (count === 0 ? node : sequence(comma, node));
-          const next = Math.min(count + 1, Math.max(1, most));
-          const member = members[index];
-          if (member === undefined) return end(count, separate, next);
-          const alternatives: GrammarNode[] = [];
-          if (member.node !== undefined && count < maxProperties) {
-            alternatives.push(sequence(separate(member.node), from(index + 1, next)));
-          }
-          if (!member.isRequired) alternatives.push(from(index + 1, count));
-          return { kind: 'choice', alternatives };
-        });
-      }
-
-      function end(count: number, separate: (node: GrammarNode) => GrammarNode, next: number): GrammarNode {
-        const alternatives: GrammarNode[] = count >= minProperties ? [literal('')] : [];
-        if (others !== undefined && count < maxProperties && next >= minProperties) {
-          const room = maxProperties === Infinity ? undefined : maxProperties - count - 1;
-          alternatives.push(sequence(separate(others), repeat(sequence(comma, others), 0, room)));
-        }
-        return { kind: 'choice', alternatives };
-      }
-
-      return sequence(literal('{'), space, from(0, 0), space, literal('}'));
-    }
-
-    /** Members with other names; undefined when there may be none. */
-    function otherMembers(
-      facts: Facts,
-      declared: readonly string[],
-      keyFacts: readonly Facts[] | undefined,
-    ): GrammarNode | undefined {
-      const value = facts.additional ?? [];
-      if (resolver.resolve(value).length === 0) return undefined;
-      let dfa: Dfa | undefined = declared.length === 0 ? undefined : complementDfa(textsDfa(declared));
-      if (keyFacts !== undefined) {
-        if (keyFacts.length === 0) return undefined;
-        const [only] = keyFacts;
-        if (keyFacts.length > 1 || only === undefined)
-          fail(`${keywordPath(facts)}/propertyNames`, 'expected one kind of names, got several');
-        const names = only.values?.filter((name) => typeof name === 'string' && meets(name, only, resolver));
-        const own = names === undefined ? stringDfa(only) : textsDfa(names as string[]);
-        if (own !== undefined) dfa = dfa === undefined ? own : intersectDfa(dfa, own);
-      }
-      const key = dfa === undefined ? string() : sequence(literal('"'), automaton(dfa, encodeInString), literal('"'));
-      return sequence(key, literal(':'), space, valueOf(value));
-    }
-
-    return { valueOf };
+    const key =
+      dfa === undefined
+        ? this.#rules.string()
+        : sequence(literal('"'), this.#automaton(dfa, encodeInString), literal('"'));
+    return sequence(key, literal(':'), this.#rules.space, this.valueOf(value));
   }
 }
 

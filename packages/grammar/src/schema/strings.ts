@@ -2,7 +2,7 @@
 import { accepts, intersectDfa, isEmptyDfa, lengthDfa, type Dfa } from '../regular/dfa.js';
 import { escapeRegex, regexDfa, RegexRefusal, wholeRegexDfa } from '../regular/regex.js';
 import type { Facts, Pattern } from './facts.js';
-import { fail } from './resolve.js';
+import { fail } from './keywords.js';
 
 /** Patterns and lengths together; undefined when there are no conditions. */
 export function stringDfa({ patterns = [], minLength = 0, maxLength }: Facts): Dfa | undefined {

@@ -1,0 +1,262 @@
+/** What the keywords of one schema say by themselves, and the refusal of those that a grammar cannot enforce. */
+import { FormatError } from '@winnow/tensor';
+import { allKinds, type Bound, type Facts, type JsonSchema, type Kind, type Located } from './facts.js';
+import { formats, isOwnFormat } from './formats.js';
+
+/** Keywords that say nothing about which values are valid. */
+export const annotations: ReadonlySet<string> = new Set([
+  '$schema',
+  '$id',
+  'id',
+  '$comment',
+  '$anchor',
+  '$defs',
+  'definitions',
+  '$vocabulary',
+  'title',
+  'description',
+  'default',
+  'example',
+  'examples',
+  'deprecated',
+  'readOnly',
+  'writeOnly',
+  'contentEncoding',
+  'contentMediaType',
+  'contentSchema',
+]);
+
+/** Keywords that are about values of these types only. */
+const kindsOfKeyword: Readonly<Record<string, readonly Kind[]>> = {
+  minLength: ['string'],
+  maxLength: ['string'],
+  pattern: ['string'],
+  format: ['string'],
+  minimum: ['integer', 'decimal'],
+  maximum: ['integer', 'decimal'],
+  exclusiveMinimum: ['integer', 'decimal'],
+  exclusiveMaximum: ['integer', 'decimal'],
+  multipleOf: ['integer', 'decimal'],
+  properties: ['object'],
+  required: ['object'],
+  additionalProperties: ['object'],
+  propertyNames: ['object'],
+  minProperties: ['object'],
+  maxProperties: ['object'],
+  items: ['array'],
+  prefixItems: ['array'],
+  additionalItems: ['array'],
+  minItems: ['array'],
+  maxItems: ['array'],
+  uniqueItems: ['array'],
+};
+
+const kindsOfType: Readonly<Record<string, readonly Kind[]>> = {
+  null: ['null'],
+  boolean: ['boolean'],
+  object: ['object'],
+  array: ['array'],
+  string: ['string'],
+  integer: ['integer'],
+  number: ['integer', 'decimal'],
+};
+
+export function fail(path: string, message: string): never {
+  throw new FormatError({ source: 'JSON schema', field: path, message });
+}
+
+/** Checks that it is a schema. */
+export function locate(schema: unknown, path: string): Located {
+  if (typeof schema === 'boolean') return { schema, path };
+  if (typeof schema === 'object' && schema !== null && !Array.isArray(schema)) {
+    return { schema: schema as JsonSchema, path };
+  }
+  return fail(path, `expected a schema, got ${JSON.stringify(schema)}`);
+}
+
+export function escapePointer(name: string): string {
+  return name.replaceAll('~', '~0').replaceAll('/', '~1');
+}
+
+type Writable = { -readonly [K in keyof Facts]: Facts[K] };
+
+/** What the keywords of one schema say by themselves. */
+export function factsOf(schema: Exclude<JsonSchema, boolean>, path: string): readonly Facts[] {
+  const facts: Writable = { kinds: kindsOf(schema, path) };
+  for (const [keyword, value] of Object.entries(schema)) {
+    if (annotations.has(keyword) || keyword.startsWith('x-') || value === undefined) continue;
+    const place = `${path}/${escapePointer(keyword)}`;
+    const read = keywordReaders.get(keyword) ?? fail(place, 'a keyword that constrained decoding does not support');
+    read(facts, value, place, schema);
+  }
+  if (facts.prefix !== undefined || facts.items !== undefined) facts.items ??= [];
+  return facts.kinds.size === 0 || facts.values?.length === 0 ? [] : [facts];
+}
+
+/** The types named, or those that the keywords are about. */
+function kindsOf(schema: Exclude<JsonSchema, boolean>, path: string): ReadonlySet<Kind> {
+  const type = schema['type'];
+  if (type === undefined) {
+    const meant = Object.keys(schema).flatMap((keyword) =>
+      Object.hasOwn(kindsOfKeyword, keyword) ? (kindsOfKeyword[keyword] as readonly Kind[]) : [],
+    );
+    return new Set(
+      meant.length > 0 && schema['enum'] === undefined && schema['const'] === undefined ? meant : allKinds,
+    );
+  }
+  const types: unknown[] = Array.isArray(type) ? type : [type];
+  return new Set(
+    types.flatMap((name) => {
+      if (typeof name === 'string' && Object.hasOwn(kindsOfType, name)) return kindsOfType[name] as readonly Kind[];
+      return fail(`${path}/type`, `expected ${Object.keys(kindsOfType).join(' | ')}, got ${JSON.stringify(name)}`);
+    }),
+  );
+}
+
+type KeywordReader = (facts: Writable, value: unknown, path: string, schema: Exclude<JsonSchema, boolean>) => void;
+
+const ignore: KeywordReader = () => {};
+const readMinimum =
+  (isExclusive: boolean): KeywordReader =>
+  (facts, value, path) => {
+    facts.minimum = boundOf(facts.minimum, value, isExclusive, path, 1);
+  };
+const readMaximum =
+  (isExclusive: boolean): KeywordReader =>
+  (facts, value, path) => {
+    facts.maximum = boundOf(facts.maximum, value, isExclusive, path, -1);
+  };
+type CountKeyword = 'minLength' | 'maxLength' | 'minItems' | 'maxItems' | 'minProperties' | 'maxProperties';
+const readCount =
+  (keyword: CountKeyword): KeywordReader =>
+  (facts, value, path) => {
+    facts[keyword] = countOf(value, path);
+  };
+
+const valueKeywords: Readonly<Record<string, KeywordReader>> = {
+  enum(facts, value, path, schema) {
+    if (!Array.isArray(value)) fail(path, `expected values, got ${JSON.stringify(value)}`);
+    facts.values =
+      facts.values === undefined
+        ? value
+        : value.filter((one) => JSON.stringify(one) === JSON.stringify(schema['const']));
+  },
+  const(facts, value) {
+    facts.values =
+      facts.values === undefined
+        ? [value]
+        : facts.values.filter((one) => JSON.stringify(one) === JSON.stringify(value));
+  },
+};
+
+const textKeywords: Readonly<Record<string, KeywordReader>> = {
+  minLength: readCount('minLength'),
+  maxLength: readCount('maxLength'),
+  pattern(facts, value, path) {
+    facts.patterns = [...(facts.patterns ?? []), patternOf('pattern', value, path)];
+  },
+  format(facts, value, path, schema) {
+    // a format of somebody's own, such as those of zod, says what the pattern beside it says
+    if (typeof schema['pattern'] === 'string' && isOwnFormat(value)) return;
+    facts.patterns = [...(facts.patterns ?? []), patternOf('format', value, path)];
+  },
+};
+
+const numberKeywords: Readonly<Record<string, KeywordReader>> = {
+  minimum: readMinimum(false),
+  exclusiveMinimum: readMinimum(true),
+  maximum: readMaximum(false),
+  exclusiveMaximum: readMaximum(true),
+  multipleOf(facts, value, path) {
+    if (typeof value !== 'number' || !Number.isSafeInteger(value) || value < 1 || value > 1000) {
+      fail(
+        path,
+        `expected a whole number from 1 to 1000 (others cannot be written as a grammar), got ${JSON.stringify(value)}`,
+      );
+    }
+    facts.divisors = [value];
+  },
+};
+
+const objectKeywords: Readonly<Record<string, KeywordReader>> = {
+  minProperties: readCount('minProperties'),
+  maxProperties: readCount('maxProperties'),
+  properties(facts, value, path) {
+    facts.properties = new Map(
+      Object.entries(recordOf(value, path)).map(([name, inner]) => [
+        name,
+        [locate(inner, `${path}/${escapePointer(name)}`)],
+      ]),
+    );
+  },
+  required(facts, value, path) {
+    if (!Array.isArray(value) || !value.every((name) => typeof name === 'string')) {
+      fail(path, `expected names, got ${JSON.stringify(value)}`);
+    }
+    facts.required = new Set(value);
+  },
+  additionalProperties(facts, value, path) {
+    facts.additional = [locate(value, path)];
+  },
+  propertyNames(facts, value, path) {
+    facts.keys = [locate(value, path)];
+  },
+};
+
+const arrayKeywords: Readonly<Record<string, KeywordReader>> = {
+  minItems: readCount('minItems'),
+  maxItems: readCount('maxItems'),
+  prefixItems(facts, value, path) {
+    if (!Array.isArray(value)) fail(path, `expected schemas, got ${JSON.stringify(value)}`);
+    facts.prefix = value.map((inner, index) => [locate(inner, `${path}/${index}`)]);
+  },
+  items(facts, value, path) {
+    if (Array.isArray(value)) facts.prefix = value.map((inner, index) => [locate(inner, `${path}/${index}`)]);
+    else facts.items = [locate(value, path)];
+  },
+  additionalItems(facts, value, path, schema) {
+    if (Array.isArray(schema['items'])) facts.items = [locate(value, path)];
+  },
+  uniqueItems(_, value, path) {
+    if (value !== false) fail(path, 'a grammar cannot compare items with each other');
+  },
+};
+
+/** Every keyword that a grammar can enforce; those of combinations are read by the resolver. */
+const keywordReaders: ReadonlyMap<string, KeywordReader> = new Map(
+  Object.entries({
+    ...{ type: ignore, $ref: ignore, allOf: ignore, anyOf: ignore, oneOf: ignore },
+    ...valueKeywords,
+    ...textKeywords,
+    ...numberKeywords,
+    ...objectKeywords,
+    ...arrayKeywords,
+  }),
+);
+
+function countOf(value: unknown, path: string): number {
+  if (typeof value === 'number' && Number.isSafeInteger(value) && value >= 0) return value;
+  return fail(path, `expected a whole number from 0, got ${JSON.stringify(value)}`);
+}
+
+function boundOf(present: Bound | undefined, value: unknown, isExclusive: boolean, path: string, sign: 1 | -1): Bound {
+  if (typeof value !== 'number' || !Number.isFinite(value))
+    fail(path, `expected a number, got ${JSON.stringify(value)}`);
+  const bound = { value, isExclusive, path };
+  if (present === undefined) return bound;
+  if (present.value === value) return present.isExclusive ? present : bound;
+  return sign * (value - present.value) > 0 ? bound : present;
+}
+
+function patternOf(keyword: string, value: unknown, path: string): { source: string; isWhole: boolean; path: string } {
+  if (typeof value !== 'string') fail(path, `expected a text, got ${JSON.stringify(value)}`);
+  if (keyword === 'pattern') return { source: value, isWhole: false, path };
+  const source = formats.get(value);
+  if (source === undefined) fail(path, `expected ${[...formats.keys()].join(' | ')}, got ${JSON.stringify(value)}`);
+  return { source, isWhole: true, path };
+}
+
+function recordOf(value: unknown, path: string): Record<string, unknown> {
+  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
+  return fail(path, `expected an object, got ${JSON.stringify(value)}`);
+}
