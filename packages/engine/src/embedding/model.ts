@@ -3,6 +3,7 @@ import type { DecoderConfig, Pooling } from '@winnow/models';
 import type { Executable, Fallback, RecordProfile } from '@winnow/ops';
 import { ArgumentError, ReleasedError } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
+import type { DeviceRecovery } from '../memory/device-recovery.js';
 import type { FeedForwardMetrics } from '../metrics/feed-forward.js';
 import type { MemoryPlan } from '../plan/memory-plan.js';
 import { createFeedForwardAccess, readFeedForward, type FeedForwardParts } from '../sparsity/feed-forward-trace.js';
@@ -100,6 +101,7 @@ export interface TextEmbedderParts {
   readonly feedForwardMetrics: () => FeedForwardMetrics | undefined;
   /** With `traceFeedForward`. */
   readonly traced: Omit<FeedForwardParts, 'trace' | 'exclusive'> | undefined;
+  readonly deviceRecovery: DeviceRecovery;
   /** Frees program, weights and scratch. */
   readonly release: () => Promise<void>;
 }
@@ -142,7 +144,7 @@ export class TextEmbedder implements EmbeddingModel {
     this.fallbacks = executable.fallbacks;
     this.notices = parts.notices;
     this.#parts = parts;
-    this.#step = new EmbeddingStep(executable, { ...plan, hiddenDim: config.hiddenDim });
+    this.#step = new EmbeddingStep(executable, parts.deviceRecovery, { ...plan, hiddenDim: config.hiddenDim });
     this.#frame = frameOf(tokenizer);
     this.dimensions = this.#dimensionsOf(undefined);
     this.feedForward = this.#feedForwardAccess();

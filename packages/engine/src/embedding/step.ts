@@ -1,5 +1,6 @@
 /** One batch of texts: fills in the tokens and the scratch cache of a program that embeds, and reads the vectors. */
 import { embeddingBlockSize } from '@winnow/models';
+import type { DeviceRecovery } from '../memory/device-recovery.js';
 import { createScalarBlock, type Executable, type ScalarBlock } from '@winnow/ops';
 
 /**
@@ -16,6 +17,7 @@ export interface EmbeddingStepSizes {
 
 export class EmbeddingStep {
   readonly #executable: Executable;
+  readonly #deviceRecovery: DeviceRecovery;
   readonly #sizes: EmbeddingStepSizes;
   readonly #scalars: ScalarBlock;
   readonly #vectors: Float32Array; // [maxTexts, hiddenDim]
@@ -24,9 +26,10 @@ export class EmbeddingStep {
   #numTokens = 0;
   #numBlocks = 0;
 
-  constructor(executable: Executable, sizes: EmbeddingStepSizes) {
+  constructor(executable: Executable, deviceRecovery: DeviceRecovery, sizes: EmbeddingStepSizes) {
     const { scalars, symbols } = executable.program;
     this.#executable = executable;
+    this.#deviceRecovery = deviceRecovery;
     this.#sizes = sizes;
     this.#scalars = createScalarBlock(scalars, symbols);
     this.#vectors = new Float32Array(sizes.maxTexts * sizes.hiddenDim);
@@ -64,17 +67,23 @@ export class EmbeddingStep {
     this.#numTexts++;
   }
 
-  /** Computes the vectors `[numTexts, hiddenDim]`, which the next run overwrites, and empties the batch. */
+  /**
+   * Computes the vectors `[numTexts, hiddenDim]`, which the next run overwrites, and empties the batch. After the loss of a device it
+   * computes them once more on another one.
+   */
   async run(signal: AbortSignal | undefined): Promise<Float32Array> {
     const count = this.#numTexts;
     if (this.#numTokens < minStepTokens) this.add(new Int32Array(minStepTokens - this.#numTokens));
     this.#scalars.bind('T', this.#numTokens);
     this.#scalars.bind('B', this.#numTexts);
     this.clear();
-    await this.#executable.run(this.#scalars.words, signal === undefined ? {} : { signal });
-    const vectors = this.#vectors.subarray(0, count * this.#sizes.hiddenDim);
-    await this.#executable.read('embeddings', vectors);
-    return vectors;
+    return this.#deviceRecovery.run(async () => {
+      signal?.throwIfAborted();
+      await this.#executable.run(this.#scalars.words, signal === undefined ? {} : { signal });
+      const vectors = this.#vectors.subarray(0, count * this.#sizes.hiddenDim);
+      await this.#executable.read('embeddings', vectors);
+      return vectors;
+    });
   }
 
   /** Empties the batch. */

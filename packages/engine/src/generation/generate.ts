@@ -119,11 +119,14 @@ export class GenerationRun {
     return this.#result(finishReason, numCached, promptMs, now() - startMs - promptMs - pausedMs);
   }
 
-  /** Samples the next token from the outputs of a step. */
+  /**
+   * Samples the next token from the outputs of a step. A device that is lost during a read has the step repeated, and with it the
+   * choice: random numbers, penalties and the grammar change only after the last read.
+   */
   async #choose(read: ReadOutput, onState: (state: GenerationState) => void): Promise<void> {
+    if (this.#limits.numTopLogprobs > 0) this.#topLogprobs = await this.#readTop(read);
     this.#choice = await this.#sampler.choose(read, this.#constraint?.mask().bits);
     this.#constraint?.accept(this.#choice.tokenId);
-    if (this.#limits.numTopLogprobs > 0) this.#topLogprobs = await this.#readTop(read);
     if (this.#state.chosen.push(this.#choice.tokenId) === 1) onState(this.#state);
   }
 

@@ -1,5 +1,11 @@
 /** Loads an open model that embeds into a backend. */
-import { describeEmbedder, type DecoderConfig, type EmbedderDescription, type ScaledLora } from '@winnow/models';
+import {
+  describeEmbedder,
+  type DecoderConfig,
+  type EmbedderDescription,
+  type ModelFile,
+  type ScaledLora,
+} from '@winnow/models';
 import type { Backend } from '@winnow/ops';
 import type { Tokenizer } from '@winnow/tokenizers';
 import { fitEmbedding } from '../embedding/fit.js';
@@ -18,6 +24,7 @@ import { checkWeightTiers } from '../weight-offload/options.js';
 import { adaptWeights } from './adapt-weights.js';
 import type { EngineHost } from './engine.js';
 import { createMissingTokenizer } from './missing-tokenizer.js';
+import { checkSameModel, modelHash } from './model-hash.js';
 import type { OpenedModel } from './opened-model.js';
 import type { EmbeddingLoadOptions } from './options.js';
 import { ModelResources } from './resources.js';
@@ -33,7 +40,7 @@ export async function loadOpenedEmbeddingModel(
   try {
     const described = await describe(opened, options, adapters, host, resources.backend);
     const model = await createModel(described, resources, options, host);
-    if (described.fitted.tiers === undefined) await resources.closeFile();
+    if (described.fitted.tiers === undefined && !resources.isReplaceable) await resources.closeFile();
     return model;
   } catch (error) {
     await resources.release();
@@ -43,6 +50,8 @@ export async function loadOpenedEmbeddingModel(
 
 /** A model that is planned, with its weights still in the file. */
 interface DescribedEmbedder {
+  readonly file: ModelFile;
+  readonly metadata: OpenedModel['metadata'];
   readonly name: string;
   readonly config: DecoderConfig;
   readonly settings: EmbeddingSettings;
@@ -76,7 +85,9 @@ async function describe(
   const tokenizer =
     (await opened.openTokenizer()) ?? createMissingTokenizer(opened.name, opened.tokenizerField, config.vocabSize);
   const names = options.traceFeedForward === true ? await weightNames(file.store, options) : undefined;
-  return { name: opened.name, config, settings, sparse, fitted, notices, tracedLayers, weightNames: names, tokenizer };
+  const { name, metadata } = opened;
+  const common = { file, metadata, name, config, settings, sparse, fitted, notices, tracedLayers };
+  return { ...common, weightNames: names, tokenizer };
 }
 
 const now = (): number => (globalThis as unknown as { performance: { now(): number } }).performance.now();
@@ -87,14 +98,18 @@ async function createModel(
   options: EmbeddingLoadOptions,
   host: EngineHost,
 ): Promise<EmbeddingModel> {
-  const { name, config, settings, sparse, fitted, notices, tracedLayers, tokenizer } = described;
+  const { file, metadata, name, config, settings, sparse, fitted, notices, tracedLayers, tokenizer } = described;
   const { plan, description, tiers } = fitted;
   const { weights } = description;
   const { backend } = resources;
   const buffers = await resources.upload(description, [plan.program], options);
+  // before programs are prepared, which may repack weights
+  const hashOf = (): Promise<string> => modelHash(metadata, file.store, backend, buffers, weights, tiers);
+  const hash = resources.isReplaceable ? await hashOf() : '';
   const feedForward = await openFeedForward({ backend, buffers, weights, tiers, sparse, options, host, now });
   await resources.prepare([plan.program], feedForward, options);
   const [executable] = resources.executables.values();
+  const checkWeights = (): Promise<void> => checkSameModel(file.store.name, hash, hashOf);
   return new TextEmbedder({
     name,
     backend: backend.name,
@@ -103,6 +118,7 @@ async function createModel(
     settings,
     plan,
     executable: executable as NonNullable<typeof executable>,
+    deviceRecovery: resources.deviceRecovery(description, checkWeights, () => undefined),
     notices: [...notices, ...(sparse?.notices ?? []), ...planNotices(plan.memory)],
     feedForwardMetrics: () => feedForward.metrics(),
     traced: described.weightNames && {

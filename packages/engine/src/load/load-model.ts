@@ -24,7 +24,7 @@ import { checkWeightTiers } from '../weight-offload/options.js';
 import { adaptWeights } from './adapt-weights.js';
 import type { EngineHost } from './engine.js';
 import { createMissingTokenizer } from './missing-tokenizer.js';
-import { modelHash } from './model-hash.js';
+import { checkSameModel, modelHash } from './model-hash.js';
 import type { OpenedModel } from './opened-model.js';
 import type { HostOptions, LoadOptions } from './options.js';
 import { ModelResources } from './resources.js';
@@ -110,18 +110,17 @@ async function loadWeights(
   const programs = [...plan.programs, ...(plan.tiers?.programs ?? [])];
   const buffers = await resources.upload(description, programs, options);
   // before programs are prepared, which may repack weights
-  const hash = await modelHash(factsOf(described), file.store, backend, buffers, weights, tiers);
+  const facts = factsOf(described);
+  const hashOf = (): Promise<string> => modelHash(facts, file.store, backend, buffers, weights, tiers);
+  const hash = await hashOf();
   const common = { backend, buffers, options, now: host.now };
   const feedForward = await openFeedForward({ ...common, weights, tiers, sparse, host: engineHost });
   await resources.prepare(programs, feedForward, options);
   const { openFolder } = engineHost;
-  // offloaded weights are on the device in places that only the old one knew
-  const replaceDevice =
-    resources.isReplaceable && tiers === undefined
-      ? (): Promise<void> => resources.replaceDevice(description)
-      : undefined;
+  const checkWeights = (): Promise<void> => checkSameModel(file.store.name, hash, hashOf);
+  const deviceRecovery = resources.deviceRecovery(description, checkWeights, guardedListener(options.onEvent));
   const executables = resources.executables;
-  const runtime = await createRuntime({ ...common, plan, executables, openFolder, replaceDevice });
+  const runtime = await createRuntime({ ...common, plan, executables, openFolder, deviceRecovery });
   return { described, resources, options, runtime, modelHash: hash, host };
 }
 

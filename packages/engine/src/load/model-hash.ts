@@ -3,6 +3,7 @@ import type { TensorStore } from '@winnow/bytes';
 import { checksum64 } from '@winnow/kv-cache';
 import type { Weight } from '@winnow/models';
 import type { Backend, BufferHandle } from '@winnow/ops';
+import { FormatError } from '@winnow/tensor';
 import type { WeightTierPlan } from '../weight-offload/plan.js';
 
 /** Bytes at the start, in the middle and at the end of each tensor. */
@@ -46,4 +47,15 @@ export async function modelHash(
   checksum64(bytes, 1, sum.subarray(0, 2));
   checksum64(bytes, 2, sum.subarray(2));
   return `xxh:${Array.from(sum, (word) => word.toString(16).padStart(8, '0')).join('')}`;
+}
+
+/**
+ * For weights that were read once more.
+ * @throws {FormatError} when they are not those of the name that the model has
+ */
+export async function checkSameModel(source: string, name: string, nameNow: () => Promise<string>): Promise<void> {
+  const actual = await nameNow();
+  if (actual === name) return;
+  const message = `the file has changed since the model was loaded: expected weights ${name}, got ${actual}`;
+  throw new FormatError({ source, field: 'weights', message });
 }

@@ -3,8 +3,10 @@ import { createWasmBackend } from '@winnow/backend-wasm';
 import type { EmbedderDescription } from '@winnow/models';
 import type { Backend, BufferHandle, Executable, Program } from '@winnow/ops';
 import { ReleasedError } from '@winnow/tensor';
+import { DeviceRecovery } from '../memory/device-recovery.js';
 import { fillBuffers, loadBuffers, type LoadProgress } from '../memory/load-buffers.js';
 import { ReplaceableDevice } from '../memory/replaceable-device.js';
+import type { ReportEvent } from '../metrics/events.js';
 import type { FeedForwardRuntime } from '../weight-offload/feed-forward-runtime.js';
 import type { OpenedModel } from './opened-model.js';
 import type { BackendOptions } from './options.js';
@@ -74,10 +76,22 @@ export class ModelResources {
     return this.#device !== undefined;
   }
 
-  /** Replaces a lost device by one with the same weights and programs, and an empty cache. @throws {DeviceLostError} */
-  async replaceDevice(description: EmbedderDescription): Promise<void> {
-    const programs = [...this.#executables.keys()];
-    await this.#device?.replace(() => fillBuffers(this.backend, description, programs, this.#buffers));
+  /**
+   * Recovery from the loss of the device, if it belongs to the model: by one with the same weights and programs, and an empty cache.
+   * @param checkWeights throws when the weights that were read again are others
+   */
+  deviceRecovery(
+    description: EmbedderDescription,
+    checkWeights: () => Promise<void>,
+    report: ReportEvent,
+  ): DeviceRecovery {
+    const device = this.#device;
+    const fill = async (): Promise<void> => {
+      await fillBuffers(this.backend, description, [...this.#executables.keys()], this.#buffers);
+      await checkWeights();
+      await this.#feedForward?.refill();
+    };
+    return new DeviceRecovery({ replaceDevice: device && (() => device.replace(fill)), report });
   }
 
   /** Prepares programs, whose FFNs run by `feedForward`, which is closed with `release`. */

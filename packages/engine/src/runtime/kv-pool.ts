@@ -1,5 +1,5 @@
 /** The KV cache that all sequences of a model share: its blocks, their memory, recurrent states and offloaded pages. */
-import type { DeviceLostError } from '@winnow/tensor';
+import { DeviceLostError } from '@winnow/tensor';
 import type { BlockChanges, BlockManager, HeavyHitterOptions } from '@winnow/kv-cache';
 import type { KvOffloader } from '../kv-offload/offloader.js';
 import type { KvMemory } from '../memory/kv-memory.js';
@@ -53,22 +53,35 @@ export class KvPool {
 
   /**
    * The device has lost the cache. All sequences remember their tokens, to be recomputed, and what others could have shared is gone.
-   * @returns sequences that start over because positions of theirs were evicted: their tokens do not say which
+   * @returns the error of each sequence that cannot be recomputed: positions of it are gone, and it is not known when they went
    */
-  forget(lost: DeviceLostError): ReadonlySet<Sequence> {
-    const gone = new Set<Sequence>();
+  forget(lost: DeviceLostError): ReadonlyMap<Sequence, DeviceLostError> {
+    const failures = new Map<Sequence, DeviceLostError>();
     this.lost = lost;
     for (const fork of this.drafts) this.apply(this.manager.truncate(fork, 0));
     for (const sequence of this.sequences) {
       sequence.rollback();
-      if (sequence.view.numEvicted > 0) {
-        sequence.lose(lost);
-        gone.add(sequence);
-      } else sequence.preempt();
+      const obstacle = this.#obstacleOf(sequence);
+      if (obstacle === undefined) {
+        sequence.preempt();
+        continue;
+      }
+      const { backend } = lost;
+      const failure = new DeviceLostError({ backend, reason: `${lost.reason}; ${obstacle}` }, { cause: lost });
+      sequence.lose(failure);
+      failures.set(sequence, failure);
     }
     this.manager.dropCached();
     this.memory.forget();
-    return gone;
+    return failures;
+  }
+
+  /** Why a sequence cannot be recomputed from its tokens. */
+  #obstacleOf({ view, evictions }: Sequence): string | undefined {
+    if (view.numEvicted === 0) return undefined;
+    const rest = 'so the sequence cannot be recomputed';
+    if (!evictions.isComplete) return `positions were evicted before the session was saved, ${rest}`;
+    return this.tiers === undefined ? undefined : `positions were evicted from offloaded pages, ${rest}`;
   }
 
   /** Blocks that `numTokens` more tokens of a sequence take, and blocks that are free or can be reclaimed. */

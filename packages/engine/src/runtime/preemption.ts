@@ -33,7 +33,7 @@ export function resolveFullPool(
   if ([...running].some((sequence) => !waiting.has(sequence) && sequence.view.blocks.length > 0)) return undefined;
   const holders = inOrder.filter(({ view }) => view.blocks.length > 0);
   const oldest = inOrder[0] as Sequence;
-  // a sequence with evicted positions cannot be recomputed
+  // a sequence with evicted positions takes all tokens that it ever had to be recomputed
   const victim = canRecompute
     ? holders.findLast((sequence) => sequence !== oldest && sequence.view.numEvicted === 0)
     : undefined;

@@ -3,6 +3,7 @@ import { createBlockManager } from '@winnow/kv-cache';
 import type { Backend, BufferHandle, Executable, Program } from '@winnow/ops';
 import { openKvOffload } from '../kv-offload/open.js';
 import type { OpenColdFolder } from '../memory/cold-files.js';
+import type { DeviceRecovery } from '../memory/device-recovery.js';
 import { KvMemory } from '../memory/kv-memory.js';
 import { guardedListener, type EngineEvent } from '../metrics/events.js';
 import type { ModelPlan } from '../plan/model-plan.js';
@@ -33,8 +34,7 @@ export interface RuntimeParts {
   readonly options: RuntimeOptions;
   readonly openFolder: OpenColdFolder;
   readonly now: () => number;
-  /** See `SchedulerOptions`. */
-  readonly replaceDevice?: (() => Promise<void>) | undefined;
+  readonly deviceRecovery: DeviceRecovery;
 }
 
 export interface Runtime {
@@ -60,7 +60,9 @@ export async function createRuntime(parts: RuntimeParts): Promise<Runtime> {
   const { whenFull = 'error' } = options;
   return {
     pool,
-    scheduler: new Scheduler(pool, runner, { maxChunk: plan.maxChunk, whenFull, replaceDevice: parts.replaceDevice }),
+    scheduler: new Scheduler(pool, runner, {
+      ...{ maxChunk: plan.maxChunk, whenFull, deviceRecovery: parts.deviceRecovery },
+    }),
   };
 }
 

@@ -6,8 +6,9 @@
  * A step is all or nothing for each sequence: what it appended is committed after its outputs were read, or rolled back.
  */
 import type { RecordProfile } from '@winnow/ops';
-import { CapacityError, DeviceLostError, ReleasedError } from '@winnow/tensor';
+import { CapacityError, ReleasedError } from '@winnow/tensor';
 import type { KvOffloader, RoomRequest } from '../kv-offload/offloader.js';
+import type { DeviceRecovery } from '../memory/device-recovery.js';
 import type { StepMetrics } from '../metrics/model-metrics.js';
 import type { StepPhase } from '../plan/attention-plan.js';
 import {
@@ -24,6 +25,7 @@ import { gather } from './gather.js';
 import type { KvPool } from './kv-pool.js';
 import type { ModelRunner } from './model-runner.js';
 import { resolveFullPool, type WhenFull } from './preemption.js';
+import { SequenceRecovery } from './recovery.js';
 import type { Sequence } from './sequence.js';
 import type { StepProgram } from './step-program.js';
 
@@ -31,12 +33,8 @@ export interface SchedulerOptions {
   /** Maximum number of tokens of one request. */
   readonly maxChunk: number;
   readonly whenFull: WhenFull;
-  /** Replaces a lost device, with weights and programs as before and an empty cache. Without it, requests are rejected. */
-  readonly replaceDevice?: (() => Promise<void>) | undefined;
+  readonly deviceRecovery: DeviceRecovery;
 }
-
-/** How many devices in a row may be lost without an answered request, before the requests are taken for the cause. */
-const maxFutileLosses = 3;
 
 export class Scheduler {
   /** Maximum number of tokens, and of output rows, of one request. */
@@ -45,7 +43,7 @@ export class Scheduler {
   readonly #pool: KvPool;
   readonly #runner: ModelRunner;
   readonly #whenFull: WhenFull;
-  readonly #replaceDevice: (() => Promise<void>) | undefined;
+  readonly #recovery: SequenceRecovery;
   /** Generations in progress, oldest first. */
   readonly #running = new Set<Sequence>();
   readonly #tasks: (() => Promise<void>)[] = [];
@@ -54,18 +52,20 @@ export class Scheduler {
   #isDisposed = false;
   #numTokens = 0;
   #numPreemptions = 0;
-  #numDeviceLosses = 0;
-  /** Devices lost since a request was last answered. */
-  #numFutileLosses = 0;
   readonly #wake = (): void => this.wake();
 
-  constructor(pool: KvPool, runner: ModelRunner, { maxChunk, whenFull, replaceDevice }: SchedulerOptions) {
+  constructor(pool: KvPool, runner: ModelRunner, { maxChunk, whenFull, deviceRecovery }: SchedulerOptions) {
     this.maxChunk = maxChunk;
     this.maxOutputRows = runner.programFor('prefill').maxOutputRows;
     this.#pool = pool;
     this.#runner = runner;
     this.#whenFull = whenFull;
-    this.#replaceDevice = replaceDevice;
+    this.#recovery = new SequenceRecovery(pool, deviceRecovery, (errorOf) => {
+      for (const queued of this.#queue) {
+        const error = errorOf(queued.request.sequence);
+        if (error !== undefined) this.#settle(queued, error);
+      }
+    });
     pool.onFreed = this.#wake;
   }
 
@@ -106,7 +106,7 @@ export class Scheduler {
     while (sequence.preempted !== undefined) {
       const tokens = sequence.preempted;
       const offset = sequence.view.numTokens;
-      const count = Math.min(this.maxChunk, tokens.length - offset);
+      const count = sequence.countRecomputed(this.maxChunk);
       if (this.#pool.tiers !== undefined) await this.#pool.tiers.makeRoom([{ view: sequence.view, numTokens: count }]);
       try {
         const appended = sequence.append(tokens.subarray(offset, offset + count));
@@ -138,7 +138,7 @@ export class Scheduler {
       stepMs,
       tokensPerSecond: stepMs > 0 ? (1000 * this.#numTokens) / stepMs : 0,
       numPreemptions: this.#numPreemptions,
-      numDeviceLosses: this.#numDeviceLosses,
+      numDeviceLosses: this.#recovery.numLosses,
       numWaiting: this.#queue.filter(({ isWaitingForRoom }) => isWaitingForRoom).length,
     };
   }
@@ -169,12 +169,13 @@ export class Scheduler {
       if (read !== undefined) await read(program.reader(0));
       sequence.commit(program.hasState, program.massesOf(0, sequence));
       this.#numTokens += count;
-      this.#numFutileLosses = 0;
+      this.#recovery.noteAnswer();
     } catch (error) {
       sequence.rollback();
-      if (!this.#isRecoverable(error)) throw error;
-      const gone = await this.#recover(error);
-      if (gone.has(sequence)) throw error;
+      const lost = this.#recovery.lossOf(error);
+      if (lost === undefined) throw error;
+      const failure = (await this.#recovery.recover(lost)).get(sequence);
+      if (failure !== undefined) throw failure;
       return this.#enqueue(request);
     } finally {
       this.#isBusy = false;
@@ -208,9 +209,9 @@ export class Scheduler {
   async #step(): Promise<boolean> {
     if (this.#pool.tiers !== undefined) await this.#offload(this.#pool.tiers);
     const batches = this.#schedule();
-    const numLosses = this.#numDeviceLosses;
+    const { numLosses } = this.#recovery;
     for (const batch of batches) {
-      if (numLosses === this.#numDeviceLosses) await this.#runBatch(batch);
+      if (numLosses === this.#recovery.numLosses) await this.#runBatch(batch);
     }
     return batches.length > 0;
   }
@@ -227,10 +228,7 @@ export class Scheduler {
     try {
       await tiers.makeRoom(this.#queue.map(({ request }) => this.#roomRequest(request)));
     } catch (error) {
-      if (this.#isRecoverable(error)) {
-        await this.#recover(error).catch(() => undefined); // the callers of all requests know by then
-        return;
-      }
+      if (await this.#recovers(error)) return;
       for (const queued of this.#queue) {
         const { view, numTokens } = this.#roomRequest(queued.request);
         if (!this.#pool.manager.canAppend(view.id, numTokens) || !tiers.isReady(view)) this.#settle(queued, error);
@@ -246,8 +244,7 @@ export class Scheduler {
   #nextPart({ sequence, tokens, offset, count, outputRows }: StepRequest): PartRange {
     const { preempted, view } = sequence;
     if (preempted === undefined) return { tokens, offset, count, outputRows, isLast: true };
-    const numLeft = preempted.length - view.numTokens;
-    const chunk = Math.min(this.maxChunk, numLeft);
+    const chunk = sequence.countRecomputed(this.maxChunk);
     return { tokens: preempted, offset: view.numTokens, count: chunk, outputRows: [], isLast: false };
   }
 
@@ -314,7 +311,9 @@ export class Scheduler {
     if (!this.#pool.hasRoomFor(id, numTokens)) return true;
     // a preempted sequence comes back when all of it has room, in the pool or in the tiers below
     const comesBack = sequence.preempted !== undefined && numCached === 0 && this.#pool.tiers === undefined;
-    return comesBack && !this.#pool.hasRoomFor(id, (sequence.preempted?.length ?? 0) + count);
+    return (
+      comesBack && !this.#pool.hasRoomFor(id, sequence.evictions.maxHeld((sequence.preempted?.length ?? 0) + count))
+    );
   }
 
   #startWaiting(queued: QueuedRequest, numTokens: number): void {
@@ -338,40 +337,15 @@ export class Scheduler {
         firstRow += part.outputRows.length;
       }
     } catch (error) {
-      if (!this.#isRecoverable(error)) return this.#failBatch(parts, error);
-      await this.#recover(error).catch(() => undefined); // the callers of all requests know by then
+      if (!(await this.#recovers(error))) this.#failBatch(parts, error);
     }
   }
 
-  #isRecoverable(error: unknown): error is DeviceLostError {
-    return this.#replaceDevice !== undefined && DeviceLostError.isInstance(error);
-  }
-
-  /**
-   * Replaces the lost device. Requests stay in the queue: their sequences are recomputed first. Those whose sequences cannot be
-   * recomputed are rejected, and all of them when there is no other device.
-   * A request that loses one device after another is rejected.
-   * @returns the sequences that start over
-   */
-  async #recover(lost: DeviceLostError): Promise<ReadonlySet<Sequence>> {
-    const gone = this.#pool.forget(lost);
-    const isFutile = ++this.#numFutileLosses > maxFutileLosses;
-    for (const queued of this.#queue) {
-      if (isFutile || gone.has(queued.request.sequence)) this.#settle(queued, lost);
-    }
-    this.#numDeviceLosses++;
-    this.#pool.report({ kind: 'device-lost', reason: lost.reason });
-    try {
-      await this.#replaceDevice?.();
-    } catch (error) {
-      for (const queued of this.#queue) this.#settle(queued, error);
-      throw error;
-    }
-    if (isFutile) {
-      this.#numFutileLosses = 0;
-      throw lost;
-    }
-    return gone;
+  /** Replaces a device that was lost. False when the error has another cause. */
+  async #recovers(error: unknown): Promise<boolean> {
+    const lost = this.#recovery.lossOf(error);
+    if (lost !== undefined) await this.#recovery.recover(lost).catch(() => undefined); // all callers know by then
+    return lost !== undefined;
   }
 
   /** Rolls a batch back. Requests of several sequences run once more, one by one, to find the one that failed. */
@@ -393,12 +367,12 @@ export class Scheduler {
       this.#numTokens += appended.slots.length;
       queued.runsAlone = false;
       if (isLast) {
-        this.#numFutileLosses = 0;
+        this.#recovery.noteAnswer();
         this.#settle(queued);
       }
     } catch (error) {
       sequence.rollback();
-      if (this.#isRecoverable(error)) throw error;
+      if (this.#recovery.lossOf(error) !== undefined) throw error;
       this.#settle(queued, error);
     }
   }

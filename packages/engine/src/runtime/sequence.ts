@@ -8,6 +8,7 @@ import {
   type SequenceView,
 } from '@winnow/kv-cache';
 import type { DeviceLostError } from '@winnow/tensor';
+import { EvictionLog } from './eviction-log.js';
 import type { KvPool } from './kv-pool.js';
 import type { ContentIdAt, StateSlot } from './state-rows.js';
 
@@ -18,6 +19,7 @@ export class Sequence {
   readonly heavyHitters: HeavyHitters | undefined;
   readonly #pool: KvPool;
   #view: SequenceView;
+  #evictions: EvictionLog;
   #preempted: Int32Array | undefined;
   /** Set when its contents went with a device and cannot be recomputed, until a generation begins anew. */
   #lost: DeviceLostError | undefined;
@@ -28,17 +30,20 @@ export class Sequence {
     view: SequenceView,
     state: StateSlot | undefined,
     heavyHitters: HeavyHitters | undefined,
+    evictions: EvictionLog,
   ) {
     this.#pool = pool;
     this.#view = view;
     this.state = state;
     this.heavyHitters = heavyHitters;
+    this.#evictions = evictions;
     pool.sequences.add(this);
   }
 
   static create(pool: KvPool): Sequence {
     const heavyHitters = pool.heavyHitters && createHeavyHitters(pool.heavyHitters);
-    return new Sequence(pool, pool.manager.createSequence(), pool.states?.createSlot(), heavyHitters);
+    const view = pool.manager.createSequence();
+    return new Sequence(pool, view, pool.states?.createSlot(), heavyHitters, new EvictionLog());
   }
 
   /** A sequence with saved contents; the caller fills its blocks and the state's `to` row, then calls `commit`. */
@@ -47,7 +52,8 @@ export class Sequence {
     if (contents.tokens.length > 0) state?.prepare();
     try {
       const heavyHitters = pool.heavyHitters && createHeavyHitters(pool.heavyHitters);
-      return new Sequence(pool, pool.manager.restoreSequence(contents), state, heavyHitters);
+      const view = pool.manager.restoreSequence(contents);
+      return new Sequence(pool, view, state, heavyHitters, new EvictionLog(view.numEvicted === 0));
     } catch (error) {
       state?.free();
       throw error;
@@ -64,6 +70,18 @@ export class Sequence {
     return this.#preempted;
   }
 
+  /** What was evicted when. */
+  get evictions(): EvictionLog {
+    return this.#evictions;
+  }
+
+  /** How many tokens of a preempted sequence the next step may compute: up to the next eviction. */
+  countRecomputed(maxTokens: number): number {
+    const { numTokens } = this.#view;
+    const end = this.#evictions.next?.numTokens ?? this.#preempted?.length ?? numTokens;
+    return Math.min(maxTokens, end - numTokens);
+  }
+
   /**
    * Makes it hold the longest cached prefix of `tokens`: its own or one that another sequence computed. The last token is
    * never part of it, because its logits are needed.
@@ -77,6 +95,7 @@ export class Sequence {
     let numKept = this.#ownPrefix(prefix, mayHaveGaps);
     if (this.#pool.manager.countCached(prefix) > numKept) numKept = this.#takeOver(prefix, numKept);
     if (numKept < this.#view.numTokens) this.#cut(numKept);
+    this.#evictions.truncate(numKept);
     this.#pool.onFreed();
     return numKept;
   }
@@ -101,7 +120,9 @@ export class Sequence {
     if (masses !== undefined) this.heavyHitters?.addMass(view.positions, masses);
     if (!hasState) state?.keep(view.numTokens);
     else if (state !== undefined && state.to >= 0) state.commit(view.numTokens, this.#contentIdAt(view.numTokens));
-    if (this.#preempted !== undefined && view.numTokens >= this.#preempted.length) this.#preempted = undefined;
+    if (this.#preempted === undefined) return;
+    this.#repeatEvictions();
+    if (view.numTokens >= this.#preempted.length) this.#preempted = undefined;
   }
 
   /** The step has failed. */
@@ -112,13 +133,24 @@ export class Sequence {
 
   /** Drops positions from the pool; logical slots as in `BlockManager.evict`. */
   evict(logicalSlots: readonly number[]): void {
+    const { numTokens, positions } = this.#view;
+    this.#evictions.add(
+      numTokens,
+      logicalSlots.map((slot) => positions[slot] as number),
+    );
     this.#free(this.#pool.manager.evict(this.#view.id, logicalSlots));
     this.#pool.report({ kind: 'evicted', numTokens: logicalSlots.length });
   }
 
   /** Drops offloaded pages; their positions count as evicted. */
   dropPages(pageIds: readonly number[]): void {
-    const before = this.#view.numEvicted;
+    const { numTokens, numEvicted: before, detachedPages } = this.#view;
+    const dropped = detachedPages.filter(({ pageId }) => pageIds.includes(pageId));
+    const positions = dropped.flatMap((page) => [...page.positions]);
+    this.#evictions.add(
+      numTokens,
+      positions.filter((position) => position >= 0),
+    );
     this.#pool.apply(this.#pool.manager.dropPages(this.#view.id, pageIds));
     this.#pool.report({ kind: 'evicted', numTokens: this.#view.numEvicted - before });
   }
@@ -132,12 +164,14 @@ export class Sequence {
   truncate(numTokens: number): void {
     if (this.#preempted !== undefined && numTokens > this.#view.numTokens) {
       this.#preempted = this.#preempted.slice(0, numTokens);
+      this.#evictions.truncate(numTokens);
       return;
     }
     this.#preempted = undefined;
     const wanted = Math.min(numTokens, this.#view.numTokens);
     const numKept = this.state === undefined ? wanted : this.state.reach(wanted, this.#contentIdAt);
     if (numKept < this.#view.numTokens) this.#cut(numKept);
+    this.#evictions.truncate(numKept);
   }
 
   /** Forgets all tokens. */
@@ -145,9 +179,10 @@ export class Sequence {
     this.#lost = undefined;
     this.#preempted = undefined;
     this.#cut(0);
+    this.#evictions.truncate(0);
   }
 
-  /** Its contents went with the device, and its tokens do not say which: a generation in progress fails. */
+  /** Its contents went with the device and cannot be recomputed: a generation in progress fails. */
   lose(lost: DeviceLostError): void {
     this.clear();
     this.#lost = lost;
@@ -157,12 +192,15 @@ export class Sequence {
   preempt(): void {
     if (this.#view.numTokens > 0) this.#preempted ??= this.#view.tokens.slice();
     this.#cut(0);
+    this.#evictions.rewind();
   }
 
   /** A second sequence with the same contents. */
   fork(): Sequence {
     const view = this.#pool.manager.fork(this.#view.id);
-    const fork = new Sequence(this.#pool, view, this.state?.fork(), this.heavyHitters?.fork());
+    const fork = new Sequence(
+      ...([this.#pool, view, this.state?.fork(), this.heavyHitters?.fork(), this.#evictions.fork()] as const),
+    );
     fork.#preempted = this.#preempted;
     fork.#lost = this.#lost;
     return fork;
@@ -191,6 +229,7 @@ export class Sequence {
     this.#pool.apply(manager.free(isBetter ? this.#view.id : found.id));
     if (!isBetter) return numKept;
     this.#view = found;
+    this.#evictions = new EvictionLog();
     this.state?.restore(found.numTokens, this.#contentIdAt);
     return found.numTokens;
   }
@@ -201,6 +240,20 @@ export class Sequence {
     this.heavyHitters?.truncate(numTokens);
     this.state?.restore(numTokens, this.#contentIdAt);
     this.#free(changes);
+  }
+
+  /** Evicts again what was evicted when the sequence had as many tokens for the first time. */
+  #repeatEvictions(): void {
+    for (;;) {
+      const { next } = this.#evictions;
+      if (next === undefined || next.numTokens > this.#view.numTokens) return;
+      const evicted = new Set(next.positions);
+      const slots = [...this.#view.positions.keys()].filter((slot) =>
+        evicted.has(this.#view.positions[slot] as number),
+      );
+      this.#free(this.#pool.manager.evict(this.#view.id, slots));
+      this.#evictions.noteRepeated();
+    }
   }
 
   #free(changes: BlockChanges): void {

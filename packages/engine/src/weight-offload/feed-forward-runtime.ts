@@ -14,6 +14,8 @@ export interface FeedForwardRuntime {
   wrap(executable: Executable): Executable;
   /** `undefined` when all FFNs are ordinary. */
   metrics(): FeedForwardMetrics | undefined;
+  /** Brings weights in tiers into the slots of a new device. */
+  refill(): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -31,7 +33,12 @@ export interface OpenFeedForwardOptions {
 export async function openFeedForward(parts: OpenFeedForwardOptions): Promise<FeedForwardRuntime> {
   const { backend, buffers, weights, tiers, sparse, options, host, now } = parts;
   if (tiers === undefined && sparse === undefined) {
-    return { wrap: (executable) => executable, metrics: () => undefined, close: async () => undefined };
+    return {
+      wrap: (executable) => executable,
+      metrics: () => undefined,
+      refill: async () => undefined,
+      close: async () => undefined,
+    };
   }
   const reads = createBusyTime(now);
   const opened =
@@ -49,7 +56,7 @@ export async function openFeedForward(parts: OpenFeedForwardOptions): Promise<Fe
     backend,
     buffers,
     tiers,
-    cache: opened?.cache,
+    cache: opened && (() => opened.cache),
     reads,
     ffnDims: sparse?.ffnDims ?? new Map(),
     now,
@@ -57,6 +64,7 @@ export async function openFeedForward(parts: OpenFeedForwardOptions): Promise<Fe
   return {
     wrap: (executable) => runtime.wrap(executable),
     metrics: () => runtime.metrics(),
+    refill: async () => opened?.refill(),
     close: async () => opened?.close(),
   };
 }

@@ -7,6 +7,7 @@ import type { NeuronCache } from '@winnow/sparse-inference';
 import { invariant } from '@winnow/tensor';
 import type { FeedForwardMetrics, FeedForwardLayerMetrics } from '../metrics/feed-forward.js';
 import type { BusyTime } from '../metrics/busy-time.js';
+import { lossBehind } from '../memory/device-recovery.js';
 import { choiceNames, parseBoundary, slotNames } from './program.js';
 import type { PlannedTierLayer, WeightTierPlan } from './plan.js';
 
@@ -14,8 +15,8 @@ export interface WeightTiersOptions {
   readonly backend: Backend;
   readonly buffers: ReadonlyMap<string, BufferHandle>;
   readonly tiers: WeightTierPlan | undefined;
-  /** Present with tiers. */
-  readonly cache: NeuronCache | undefined;
+  /** Present with tiers: the cache of the present device. */
+  readonly cache: (() => NeuronCache) | undefined;
   /** How long reads were under way. */
   readonly reads: BusyTime;
   /** Neurons of the layers that skip some. */
@@ -84,7 +85,8 @@ export class WeightOffloader {
   }
 
   metrics(): FeedForwardMetrics {
-    const { cache, reads } = this.#options;
+    const { reads } = this.#options;
+    const cache = this.#options.cache?.();
     const layers = [...this.#counts].toSorted(([a], [b]) => a - b);
     const times = profileOf(this.#wrapped);
     return {
@@ -104,7 +106,7 @@ export class WeightOffloader {
     const numItems = this.#options.ffnDims.get(layer) ?? state?.planned.numItems ?? 0;
     const share = (active: number, steps: number): number => (steps === 0 ? 0 : active / steps / numItems);
     const { numSteps, numActive, numBatches, numBatchActive, numPasses, waitedMs } = total;
-    const cached = state && this.#options.cache?.statistics().layers[state.index];
+    const cached = state && this.#options.cache?.().statistics().layers[state.index];
     return {
       layer,
       numItems,
@@ -127,7 +129,7 @@ export class WeightOffloader {
     scalars: Int32Array,
     options: RunOptions,
   ): Promise<void> {
-    const { cache } = this.#options;
+    const cache = this.#options.cache?.();
     const tokensAt = executable.program.scalars.slots.get('T')?.wordOffset;
     const numTokens = tokensAt === undefined ? 0 : (scalars[tokensAt] as number);
     const onBoundary = async (boundary: string): Promise<void> => {
@@ -139,7 +141,7 @@ export class WeightOffloader {
       await executable.run(scalars, { ...options, onBoundary });
     } catch (error) {
       cache?.cancelPrefetch();
-      throw error;
+      throw lossBehind(error) ?? error;
     } finally {
       for (const { index } of tiered) cache?.release(index);
     }
@@ -242,7 +244,7 @@ export class WeightOffloader {
   }
 
   #cache(): NeuronCache {
-    const { cache } = this.#options;
+    const cache = this.#options.cache?.();
     invariant(cache !== undefined, 'layers in tiers have a cache');
     return cache;
   }

@@ -26,6 +26,8 @@ export interface OpenWeightTiersOptions {
 
 export interface OpenedWeightTiers {
   readonly cache: NeuronCache;
+  /** Fills the slots of a new device: reads again what was in tiers when the model was loaded. @throws {IoError} */
+  refill(): Promise<void>;
   /** Closes what was opened here; the model's file stays open. */
   close(): Promise<void>;
 }
@@ -33,10 +35,17 @@ export interface OpenedWeightTiers {
 /** @throws {IoError} when a file cannot be read or written */
 export async function openWeightTiers(options: OpenWeightTiersOptions): Promise<OpenedWeightTiers> {
   const copy = await copyTransposed(options);
+  const { signal: _ends, ...lasting } = options;
   try {
-    const cache = await openCache(options, copy);
+    let cache = await openCache(options, copy);
     return {
-      cache,
+      get cache() {
+        return cache;
+      },
+      async refill() {
+        await cache.close();
+        cache = await openCache({ ...lasting, signal: undefined }, copy);
+      },
       async close() {
         try {
           await cache.close();

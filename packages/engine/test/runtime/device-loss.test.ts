@@ -1,82 +1,15 @@
 /** Models whose backend loses its device: weights are loaded again, and sequences recomputed from their tokens. */
 import { memorySink, memorySource } from '@winnow/bytes';
-import { createReferenceBackend, type Backend } from '@winnow/ops';
 import { DeviceLostError } from '@winnow/tensor';
 import { afterEach, describe, expect, test } from 'vitest';
 import { loadModel, type EngineEvent, type GenerateOptions, type LoadOptions, type Model } from '../../src/index.js';
 import { archPath } from '../support/golden-files.js';
+import { losesOnceIn, losingDevices, type Devices } from '../support/losing-devices.js';
 
 const path = archPath('llama', 'model.gguf') as string;
 const hybrid = archPath('lfm2', 'model.gguf') as string;
 const ids = (length: number, step = 7): number[] => Array.from({ length }, (_, index) => (index * step) % 300);
 const greedy = { temperature: 0, ignoreEos: true } as const;
-
-/** What is done on devices, counted over all of them. */
-interface Devices {
-  readonly createBackend: () => Promise<Backend>;
-  numCreated: number;
-  numRuns: number;
-  /** Loses the present device. */
-  lose(): void;
-}
-
-type Moment = 'run' | 'read' | 'write' | 'prepare';
-
-/** Devices that are lost at moments of choice: `losesAt` is asked before each of them. */
-function losingDevices(losesAt: (moment: Moment, devices: Devices) => boolean = () => false): Devices {
-  let lose: () => void = () => undefined;
-  const devices: Devices = {
-    numCreated: 0,
-    numRuns: 0,
-    lose: () => lose(),
-    async createBackend() {
-      devices.numCreated++;
-      const inner = createReferenceBackend();
-      let failure: DeviceLostError | undefined;
-      let onLost: (error: DeviceLostError) => void = () => undefined;
-      const lost = new Promise<DeviceLostError>((resolve) => (onLost = resolve));
-      lose = () => {
-        failure ??= new DeviceLostError({ backend: 'test', reason: `device ${devices.numCreated} is gone` });
-        onLost(failure);
-      };
-      const check = (moment: Moment): void => {
-        if (losesAt(moment, devices)) lose();
-        if (failure !== undefined) throw failure;
-      };
-      return {
-        ...inner,
-        lost,
-        view: () => undefined,
-        async read(...call) {
-          check('read');
-          await inner.read(...call);
-        },
-        async write(...call) {
-          check('write');
-          await inner.write(...call);
-        },
-        async prepare(program, options) {
-          check('prepare');
-          const executable = await inner.prepare(program, options);
-          return {
-            ...executable,
-            async run(...call) {
-              devices.numRuns++;
-              check('run');
-              await executable.run(...call);
-              check('run'); // what it has written is gone
-            },
-            async read(...call) {
-              check('read');
-              await executable.read(...call);
-            },
-          };
-        },
-      };
-    },
-  };
-  return devices;
-}
 
 const models: Model[] = [];
 afterEach(async () => {
@@ -221,39 +154,12 @@ test('a device that is lost while a model loads rejects loading, and one that wa
   expect(devices.numCreated).toBe(1);
 });
 
-/** Loses the device once, in the given run. */
-function losesOnceIn(step: number): Devices {
-  let isDue = true;
-  return losingDevices((moment, { numRuns }) => {
-    if (moment !== 'run' || numRuns !== step || !isDue) return false;
-    isDue = false;
-    return true;
-  });
-}
-
 test('phases with policies of their own: what decode has lost is recomputed by prefill', async () => {
   const attention = 'prefill=dense;decode=sparq:rank=32,topk=128'; // all keys of the context: exact
   const expected = await expectedOf();
   const model = await load(losesOnceIn(8), { attention });
   expect(await Promise.all(prompts.map((prompt) => generate(model, prompt)))).toEqual(expected);
   expect(model.metrics().steps.numDeviceLosses).toBe(1);
-});
-
-test('generations whose positions were evicted fail, also those between two steps', async () => {
-  const evicting = { overflow: 'slide', maxTokens: 200 } as const;
-  const devices = losingDevices();
-  const model = await load(devices);
-  const begun = [ids(100), ids(110, 11)].map((prompt) => {
-    const generation = model.generate(prompt, { ...options, ...evicting });
-    return generation[Symbol.asyncIterator]();
-  });
-  for (const tokens of begun) for (let i = 0; i < 90; i++) await tokens.next();
-  devices.lose();
-  const failures = begun.map(async (tokens) => {
-    for (;;) if ((await tokens.next()).done === true) return undefined;
-  });
-  for (const failure of failures) await expect(failure).rejects.toThrow(DeviceLostError);
-  expect(await generate(model, ids(30))).toHaveLength(12);
 });
 
 test('a request that loses every device is rejected', async () => {

@@ -1,0 +1,80 @@
+/** Devices that are lost at moments of choice, on the reference backend. */
+import { createReferenceBackend, type Backend } from '@winnow/ops';
+import { DeviceLostError } from '@winnow/tensor';
+
+/** What is done on devices, counted over all of them. */
+export interface Devices {
+  readonly createBackend: () => Promise<Backend>;
+  numCreated: number;
+  numRuns: number;
+  /** Loses the present device. */
+  lose(): void;
+}
+
+export type Moment = 'run' | 'read' | 'write' | 'prepare';
+
+/** Devices that are lost at moments of choice: `losesAt` is asked before each of them. */
+export function losingDevices(losesAt: (moment: Moment, devices: Devices) => boolean = () => false): Devices {
+  let lose: () => void = () => undefined;
+  const devices: Devices = {
+    numCreated: 0,
+    numRuns: 0,
+    lose: () => lose(),
+    async createBackend() {
+      devices.numCreated++;
+      const inner = createReferenceBackend();
+      let failure: DeviceLostError | undefined;
+      let onLost: (error: DeviceLostError) => void = () => undefined;
+      const lost = new Promise<DeviceLostError>((resolve) => (onLost = resolve));
+      lose = () => {
+        failure ??= new DeviceLostError({ backend: 'test', reason: `device ${devices.numCreated} is gone` });
+        onLost(failure);
+      };
+      const check = (moment: Moment): void => {
+        if (losesAt(moment, devices)) lose();
+        if (failure !== undefined) throw failure;
+      };
+      return {
+        ...inner,
+        lost,
+        view: () => undefined,
+        async read(...call) {
+          check('read');
+          await inner.read(...call);
+        },
+        async write(...call) {
+          check('write');
+          await inner.write(...call);
+        },
+        async prepare(program, options) {
+          check('prepare');
+          const executable = await inner.prepare(program, options);
+          return {
+            ...executable,
+            async run(...call) {
+              devices.numRuns++;
+              check('run');
+              await executable.run(...call);
+              check('run'); // what it has written is gone
+            },
+            async read(...call) {
+              check('read');
+              await executable.read(...call);
+            },
+          };
+        },
+      };
+    },
+  };
+  return devices;
+}
+
+/** Loses the device once, in the given run. */
+export function losesOnceIn(step: number): Devices {
+  let isDue = true;
+  return losingDevices((moment, { numRuns }) => {
+    if (moment !== 'run' || numRuns !== step || !isDue) return false;
+    isDue = false;
+    return true;
+  });
+}
