@@ -58,7 +58,6 @@ export async function createBackend(options: WasmBackendOptions): Promise<WasmBa
       maxBufferBytes: Math.floor(Math.min(maxBytes, bytesPerMemory) / pageBytes) * pageBytes - heapBase - bufferSlack,
       maxTotalBytes: maxBytes,
       copyAlignment,
-      maxThreads: numThreads,
     },
     lost: parts.lost,
     supports: supportOf,

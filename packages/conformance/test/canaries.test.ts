@@ -261,7 +261,7 @@ describe('the contract', () => {
       'promises more than there is',
       () => ({
         ...reference(),
-        limits: { maxBufferBytes: 2 ** 50, maxTotalBytes: 2 ** 50, copyAlignment: 1, maxThreads: 1 },
+        limits: { maxBufferBytes: 2 ** 50, maxTotalBytes: 2 ** 50, copyAlignment: 1 },
       }),
     ],
     [

@@ -32,10 +32,8 @@ export interface BackendLimits {
   readonly maxBufferBytes: number;
   /** Size of all buffers and prepared programs together; `Infinity` as above. */
   readonly maxTotalBytes: number;
-  /** Byte offsets and sizes of `copy` are multiples of it. */
+  /** Byte offsets and sizes of `copy` are multiples of it; `copyBytes` takes others, too. */
   readonly copyAlignment: number;
-  /** Threads that one op is shared among, at most. */
-  readonly maxThreads: number;
 }
 
 /**
@@ -138,6 +136,19 @@ export interface Backend {
   prepare(program: Program, options: PrepareOptions): Promise<Executable>;
   /** Frees everything. Using the backend or its executables afterwards throws `ReleasedError`. */
   dispose(): Promise<void>;
+}
+
+/** Copies bytes between buffers: on the device where offsets and size are aligned to `limits.copyAlignment`, else through the host. */
+export async function copyBytes(
+  backend: Pick<Backend, 'limits' | 'copy' | 'read' | 'write'>,
+  { from, fromOffset, to, toOffset, sizeBytes }: CopyRequest,
+): Promise<void> {
+  if ([fromOffset, toOffset, sizeBytes].every((value) => value % backend.limits.copyAlignment === 0)) {
+    return backend.copy(from, fromOffset, to, toOffset, sizeBytes);
+  }
+  const bytes = new Uint8Array(sizeBytes);
+  await backend.read(from, fromOffset, bytes);
+  await backend.write(to, toOffset, bytes);
 }
 
 /** The arguments of `Backend.copy` by name. */

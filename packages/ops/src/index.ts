@@ -1,6 +1,7 @@
 export { activationFunction, activationKinds, type ActivationKind } from './activation-functions.js';
 export {
   checkCopy,
+  copyBytes,
   type Backend,
   type BackendLimits,
   type BufferGroup,

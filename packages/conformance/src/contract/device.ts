@@ -3,14 +3,12 @@ import { checkStillRuns, prepareSums, refused, sums, type CreateBackend } from '
 
 export async function checkLimits(create: CreateBackend): Promise<string[]> {
   const backend = await create();
-  const { maxBufferBytes, maxTotalBytes, copyAlignment, maxThreads } = backend.limits;
+  const { maxBufferBytes, maxTotalBytes, copyAlignment } = backend.limits;
   const failures: string[] = [];
   if (!(maxBufferBytes > 0 && maxTotalBytes >= maxBufferBytes)) {
     failures.push(`buffers of ${maxBufferBytes} bytes at most, of ${maxTotalBytes} together`);
   }
-  for (const [name, value] of Object.entries({ copyAlignment, maxThreads })) {
-    if (!Number.isSafeInteger(value) || value < 1) failures.push(`${name} ${value}`);
-  }
+  if (!Number.isSafeInteger(copyAlignment) || copyAlignment < 1) failures.push(`copyAlignment ${copyAlignment}`);
   if (Number.isFinite(maxBufferBytes)) {
     const allocate = (sizeBytes: number) => backend.allocate({ sizeBytes, usage: 'kv', label: 'largest' });
     failures.push(...(await refused('a buffer above the limit', 'capacity', () => allocate(maxTotalBytes + 1))));

@@ -1,5 +1,6 @@
 /** What a model file says, without loading its weights. */
 import { breakEvenRatio } from '@winnow/backend-wasm';
+import type { Backend } from '@winnow/ops';
 import { type DType, CapacityError } from '@winnow/tensor';
 import {
   type DecoderConfig,
@@ -54,7 +55,7 @@ export async function inspectOpenedModel(
     const description = await describeEmbedder(file);
     await adaptWeights(description, options, file.format, adapters);
     checkWeightTiers(options);
-    const sparse = await openSparse(description, file, options, weightHost, options.backend ?? { breakEvenRatio });
+    const sparse = await withRatios(options, (backend) => openSparse(description, file, options, weightHost, backend));
     return {
       name,
       format: file.format,
@@ -73,6 +74,22 @@ export async function inspectOpenedModel(
     };
   } finally {
     await opened.close();
+  }
+}
+
+/** Runs a task with the break-even ratios of the backend that a model would be loaded with. Those of the default one are known. */
+async function withRatios<T>(
+  { backend, createBackend, sparse }: LoadOptions,
+  task: (backend: Pick<Backend, 'breakEvenRatio'>) => Promise<T>,
+): Promise<T> {
+  if (backend !== undefined || createBackend === undefined || sparse === undefined) {
+    return task(backend ?? { breakEvenRatio });
+  }
+  const created = await createBackend();
+  try {
+    return await task(created);
+  } finally {
+    await created.dispose();
   }
 }
 

@@ -22,7 +22,7 @@ export interface BackendOptions {
   readonly backend?: Backend;
   /**
    * Creates the backend, instead of `backend`. When its device is lost, it creates another one: the weights are loaded again, and
-   * running generations go on after their tokens were recomputed. Not for models whose weights are offloaded.
+   * running generations go on after their tokens were recomputed.
    */
   readonly createBackend?: () => Promise<Backend>;
   /** Threads of the default backend. Default: the number of hardware threads. */

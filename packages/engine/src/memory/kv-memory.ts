@@ -4,7 +4,7 @@
  */
 import type { BlockChanges } from '@winnow/kv-cache';
 import { slotPositionsName } from '@winnow/models';
-import type { Backend, BufferHandle, Program } from '@winnow/ops';
+import { copyBytes, type Backend, type BufferHandle, type Program } from '@winnow/ops';
 import type { ReportEvent } from '../metrics/events.js';
 import { buffersOf, isSlotBuffer } from './program-buffers.js';
 
@@ -141,7 +141,8 @@ export class KvMemory {
 
   #copyRow({ name, rowBytes }: KvBuffer, from: number, to: number): Promise<void> {
     const handle = this.#handle(name);
-    return this.#backend.copy(handle, from * rowBytes, handle, to * rowBytes, rowBytes);
+    const [fromOffset, toOffset] = [from * rowBytes, to * rowBytes];
+    return copyBytes(this.#backend, { from: handle, fromOffset, to: handle, toOffset, sizeBytes: rowBytes });
   }
 
   /** Marks slots as empty. */

@@ -3,8 +3,9 @@ import { createWasmBackend } from '@winnow/backend-wasm';
 import { createReferenceBackend, type Backend, type BackendLimits } from '@winnow/ops';
 import { CapacityError } from '@winnow/tensor';
 import { expect, test } from 'vitest';
-import { loadEmbeddingModel, loadModel } from '../../src/index.js';
+import { inspectModel, loadEmbeddingModel, loadModel, type FeedForwardAccess } from '../../src/index.js';
 import { archPath } from '../support/golden-files.js';
+import { makeSidecar } from '../support/sidecars.js';
 
 const path = archPath('llama', 'model.gguf') as string;
 const options = { contextSize: 64 } as const;
@@ -47,4 +48,46 @@ test('the limits of the WebAssembly backend are those of its memory', async () =
     resource: 'memory plan',
     available: maxMemoryBytes,
   });
+});
+
+test('blocks whose size the device cannot copy are copied through the host', async () => {
+  const tokensOf = async (copyAlignment: number): Promise<readonly (readonly number[])[]> => {
+    const inner = createReferenceBackend();
+    const backend: Backend = {
+      ...inner,
+      limits: { ...inner.limits, copyAlignment },
+      async copy(...call) {
+        expect(call[4] % copyAlignment).toBe(0);
+        await inner.copy(...call);
+      },
+    };
+    await using model = await loadModel(path, { ...options, backend });
+    const session = model.createSession();
+    const prompt = [3, 4, 5, 6, 7];
+    await session.generate(prompt, { temperature: 0, maxTokens: 2 }).result();
+    const sessions = [session, session.fork()];
+    const generate = async (one: typeof session, last: number): Promise<readonly number[]> =>
+      (await one.generate([...prompt, last], { temperature: 0, maxTokens: 4 }).result()).tokens;
+    const results = await Promise.all(sessions.map((one, index) => generate(one, 8 + index)));
+    expect(model.metrics().cache.numCopiedBlocks).toBeGreaterThan(0);
+    return results;
+  };
+  expect(await tokensOf(2 ** 20)).toEqual(await tokensOf(1));
+});
+
+test('the plan of a model that is not loaded asks the backend that it would be loaded with for its break-even ratios', async () => {
+  let numAsked = 0;
+  const backend = createReferenceBackend();
+  const createBackend = async (): Promise<Backend> => ({
+    ...backend,
+    breakEvenRatio: (...call) => {
+      numAsked++;
+      return backend.breakEvenRatio(...call);
+    },
+  });
+  await using traced = await loadModel(path, { ...options, backend, traceFeedForward: true });
+  const design = { kind: 'low-rank', threshold: 0.2 } as const;
+  const sparse = await makeSidecar(traced.feedForward as FeedForwardAccess, design);
+  await inspectModel(path, { ...options, createBackend, sparse });
+  expect(numAsked).toBeGreaterThan(0);
 });

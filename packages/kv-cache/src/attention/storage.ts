@@ -2,7 +2,7 @@
  * The memory of one layer's cache on a backend, in the layout of `KvView` of @winnow/ops. Ops store keys and values, so that
  * they are rotated and quantized by the same kernels that read them.
  */
-import { BoundProgram, createReferenceBackend, type Backend, type BufferHandle } from '@winnow/ops';
+import { BoundProgram, copyBytes, createReferenceBackend, type Backend, type BufferHandle } from '@winnow/ops';
 import { ArgumentError, decode, ShapeError } from '@winnow/tensor';
 import type { BlockCopy } from '../blocks/types.js';
 import { cacheTensors, resolveKvShape, type KvShape, type KvShapeOptions } from './shape.js';
@@ -142,16 +142,11 @@ export class KvStorage {
     return ((slot - offset) / blockSize) * numKvHeads * blockSize + kvHead * blockSize + offset;
   }
 
-  /** Copies a block of one buffer, through the host where its size does not suit the device. */
-  async #copyRow(name: string, from: number, to: number, rowBytes: number): Promise<void> {
+  /** Copies a block of one buffer. */
+  #copyRow(name: string, from: number, to: number, sizeBytes: number): Promise<void> {
     const buffer = this.#buffer(name);
-    if (rowBytes % this.backend.limits.copyAlignment === 0) {
-      await this.backend.copy(buffer, from * rowBytes, buffer, to * rowBytes, rowBytes);
-      return;
-    }
-    const bytes = new Uint8Array(rowBytes);
-    await this.backend.read(buffer, from * rowBytes, bytes);
-    await this.backend.write(buffer, to * rowBytes, bytes);
+    const [fromOffset, toOffset] = [from * sizeBytes, to * sizeBytes];
+    return copyBytes(this.backend, { from: buffer, fromOffset, to: buffer, toOffset, sizeBytes });
   }
 
   async #readRow(

@@ -26,7 +26,7 @@ export function createReferenceBackend(options: ReferenceBackendOptions = {}): B
   const executables = new Set<Executable>();
   return {
     name: 'reference',
-    limits: { maxBufferBytes: Infinity, maxTotalBytes: Infinity, copyAlignment: 1, maxThreads: 1 },
+    limits: { maxBufferBytes: Infinity, maxTotalBytes: Infinity, copyAlignment: 1 },
     lost: new Promise(() => undefined), // host memory stays
     supports,
     breakEvenRatio: () => 1, // rows are computed one by one: fewer rows always take less time
