@@ -116,22 +116,22 @@ describe('calls under constraint', () => {
     expect(none.options).toEqual({ jsonSchema: { const: 'ok' } });
     expect(textOf(await answer(none, 1))).toBe('"ok"');
   });
+});
 
-  test('what cannot be is refused', () => {
-    const refusal = (code: string): unknown => expect.objectContaining({ code });
-    const request = { messages: question, tools };
-    expect(() => prepareChat(model, { ...request, toolChoice: { name: 'none' } })).toThrow(refusal('argument'));
-    expect(() => prepareChat(model, { messages: question, toolChoice: 'required' })).toThrow(refusal('argument'));
-    expect(() => prepareChat(model, { messages: question, tools: [{ name: 'a' }, { name: 'a' }] })).toThrow(
-      refusal('argument'),
-    );
-    expect(() => prepareChat(model, { messages: question, tools: [{ name: 'a b' }] })).toThrow(refusal('argument'));
-    const broken = { name: 'a', parameters: { type: 'object', properties: { x: { not: {} } } } };
-    expect(() => prepareChat(model, { messages: question, tools: [broken] })).toThrow(
-      expect.objectContaining({ code: 'format', source: 'parameters of tool a', field: '#/properties/x/not' }),
-    );
-    expect(() => prepareChat({ ...model, chatTemplate: undefined }, request)).toThrow(refusal('argument'));
-  });
+test('what cannot be is refused', () => {
+  const refusal = (code: string): unknown => expect.objectContaining({ code });
+  const request = { messages: question, tools };
+  expect(() => prepareChat(model, { ...request, toolChoice: { name: 'none' } })).toThrow(refusal('argument'));
+  expect(() => prepareChat(model, { messages: question, toolChoice: 'required' })).toThrow(refusal('argument'));
+  expect(() => prepareChat(model, { messages: question, tools: [{ name: 'a' }, { name: 'a' }] })).toThrow(
+    refusal('argument'),
+  );
+  expect(() => prepareChat(model, { messages: question, tools: [{ name: 'a b' }] })).toThrow(refusal('argument'));
+  const broken = { name: 'a', parameters: { type: 'object', properties: { x: { not: {} } } } };
+  expect(() => prepareChat(model, { messages: question, tools: [broken] })).toThrow(
+    expect.objectContaining({ code: 'format', source: 'parameters of tool a', field: '#/properties/x/not' }),
+  );
+  expect(() => prepareChat({ ...model, chatTemplate: undefined }, request)).toThrow(refusal('argument'));
 });
 
 describe('conversations with results', () => {
@@ -226,11 +226,11 @@ describe('reading answers', () => {
       { numRuns: 30 },
     );
   });
+});
 
-  test('text is handed on as soon as it is certain', () => {
-    const reader = createChatReader('hermes', () => 'id');
-    expect(reader.push('Hello')).toEqual([{ type: 'text', text: 'Hello' }]);
-    expect(reader.push(' <')).toEqual([]);
-    expect(reader.push('b>')).toEqual([{ type: 'text', text: ' <b>' }]);
-  });
+test('text is handed on as soon as it is certain', () => {
+  const reader = createChatReader('hermes', () => 'id');
+  expect(reader.push('Hello')).toEqual([{ type: 'text', text: 'Hello' }]);
+  expect(reader.push(' <')).toEqual([]);
+  expect(reader.push('b>')).toEqual([{ type: 'text', text: ' <b>' }]);
 });

@@ -12,10 +12,13 @@ const contextSize = 128;
 const [cls, sep] = [2, 3];
 
 let backends: readonly Backend[];
+let model: EmbeddingModel;
 beforeAll(async () => {
   backends = [await createWasmBackend({ numThreads: 2 }), createReferenceBackend()];
+  model = await loadEmbeddingModel(encoder, { backend: backends[0] as Backend });
 });
 afterAll(async () => {
+  await model.dispose();
   for (const backend of backends) await backend.dispose();
 });
 
@@ -32,23 +35,23 @@ const cosine = (a: Float32Array, b: Float32Array): number => {
 };
 
 describe.each([0, 1])('backend %i', (index) => {
-  let model: EmbeddingModel;
+  let batched: EmbeddingModel;
   beforeAll(async () => {
-    model = await loadEmbeddingModel(encoder, { backend: backends[index] as Backend, batchSize: 300, maxTexts: 7 });
+    batched = await loadEmbeddingModel(encoder, { backend: backends[index] as Backend, batchSize: 300, maxTexts: 7 });
   });
-  afterAll(() => model.dispose());
+  afterAll(() => batched.dispose());
 
   test('a text has the same vector, bit by bit, alone, beside others and in any order', async () => {
     const texts = [[cls, sep], [9], [cls, 9, sep], ...randomTexts(createRng(1), 24, 60)];
-    const together = await model.embed(texts);
-    for (const [at, text] of texts.entries()) expect(await model.embed([text])).toEqual([together[at]]);
-    const backwards = await model.embed(texts.toReversed());
+    const together = await batched.embed(texts);
+    for (const [at, text] of texts.entries()) expect(await batched.embed([text])).toEqual([together[at]]);
+    const backwards = await batched.embed(texts.toReversed());
     expect(backwards.toReversed()).toEqual(together);
   });
 
   test('steps of any size give the same vectors', async () => {
     const texts = randomTexts(createRng(2), 12, contextSize);
-    const expected = await model.embed(texts, { normalize: false });
+    const expected = await batched.embed(texts, { normalize: false });
     for (const options of [{ maxTexts: 1 }, { batchSize: 1000 }, { batchSize: 1, maxTexts: 3 }]) {
       await using other = await loadEmbeddingModel(encoder, { backend: backends[index] as Backend, ...options });
       const actual = await other.embed(texts, { normalize: false });
@@ -59,12 +62,6 @@ describe.each([0, 1])('backend %i', (index) => {
 });
 
 describe('an embedding model', () => {
-  let model: EmbeddingModel;
-  beforeAll(async () => {
-    model = await loadEmbeddingModel(encoder, { backend: backends[0] as Backend });
-  });
-  afterAll(() => model.dispose());
-
   test('says what it is', async () => {
     expect(model).toMatchObject({
       name: 'tiny random bert mean',
@@ -99,7 +96,9 @@ describe('an embedding model', () => {
     expect([...model.encodeText('x')]).toEqual([cls, 28, sep]);
     expect(await model.embed([])).toEqual([]);
   });
+});
 
+describe('texts beyond the context', () => {
   test('refuses texts beyond the context, before it computes any', async () => {
     const long = [cls, ...new Array<number>(contextSize - 1).fill(9), sep];
     const seen: unknown[] = [];
@@ -140,7 +139,9 @@ describe('an embedding model', () => {
     expect(Math.hypot(...(unit as Float32Array))).toBeCloseTo(1, 6);
     expect(cosine(unit as Float32Array, expected)).toBeCloseTo(1, 6);
   });
+});
 
+describe('vectors', () => {
   test('poolings differ, and follow from one another where they must', async () => {
     const vectors = new Map<string, Float32Array>();
     const text = [cls, 50, 60, 70, sep];
@@ -180,7 +181,9 @@ describe('an embedding model', () => {
     await expect(model.embed(texts, options)).rejects.toThrow(ArgumentError);
     expect(await model.embed(['x'])).toHaveLength(1);
   });
+});
 
+describe('calls', () => {
   test('calls at the same time take turns', async () => {
     const texts = randomTexts(createRng(4), 6, 30);
     const expected = await model.embed(texts);
@@ -212,7 +215,9 @@ describe('an embedding model', () => {
     await other.dispose();
     await expect(other.embed(['x'])).rejects.toThrow(ReleasedError);
   });
+});
 
+describe('loading', () => {
   test('with a backend of its own', async () => {
     await using own = await loadEmbeddingModel(encoder, { numThreads: 1 });
     expect(await own.embed(['x'])).toEqual(await model.embed(['x']));

@@ -70,7 +70,9 @@ describe('constrained generation', () => {
       expect(bound.text).toBe(free.text);
     }
   });
+});
 
+describe('where constrained text begins and ends', () => {
   test('stop texts, limits and the end token', async () => {
     const letters = { temperature: 0, grammar: 'root ::= "ab"{10}' };
     const stopped = await model.generate(prompt, { ...letters, stop: ['bab'] }).result();
@@ -91,7 +93,9 @@ describe('constrained generation', () => {
     const { text } = await model.generate([first], { temperature: 0, grammar: 'root ::= " a " [b-d]' }).result();
     expect(text).toMatch(/^ a [b-d]$/);
   });
+});
 
+describe('grammars over several generations', () => {
   test('resuming goes on inside the grammar, also twice', async () => {
     const whole = await model
       .generate(prompt, { temperature: 1, seed: 9, maxTokens: 100, jsonSchema: person })
@@ -120,7 +124,9 @@ describe('constrained generation', () => {
     text += (await restored.resume({ maxTokens: 100 }).result()).text;
     expect(text).toBe(whole.text);
   });
+});
 
+describe('tokens and refusals', () => {
   test('control tokens are shown where wanted, and a grammar may ask for them', async () => {
     const special = '<|im_start|>';
     expect(model.tokenizer.isSpecial(model.tokenizer.idOf(special) as number)).toBe(true);

@@ -44,9 +44,10 @@ describe('a step that fails after it wrote to the cache', () => {
   });
 });
 
-describe('several readers of one generation', () => {
-  const expected = async (model: Model) => (await model.generate(ids(5), { ...greedy, maxTokens: 12 }).result()).tokens;
+const expected = async (model: Model): Promise<readonly number[]> =>
+  (await model.generate(ids(5), { ...greedy, maxTokens: 12 }).result()).tokens;
 
+describe('several readers of one generation', () => {
   test('the result asked for twice, at once and again', async () => {
     await using model = await failingModel(() => false);
     const generation = model.generate(ids(5), { ...greedy, maxTokens: 12 });
@@ -85,27 +86,27 @@ describe('several readers of one generation', () => {
     expect(outcomes.map(({ status }) => status)).toEqual(['rejected', 'rejected', 'rejected']);
     for (const outcome of outcomes) expect(outcome).toMatchObject({ reason: { message: 'test: step 3 failed' } });
   });
+});
 
-  test('return() before, during and after', async () => {
-    await using model = await failingModel(() => false);
-    using session = model.createSession();
-    const early = session.generate(ids(5), { ...greedy, maxTokens: 4 });
-    await early[Symbol.asyncIterator]().return?.(undefined); // before it began: nothing is broken off
-    expect((await early.result()).tokens).toHaveLength(4);
-    const broken = session.generate(ids(5), greedy);
-    const iterator = broken[Symbol.asyncIterator]();
-    await iterator.next();
-    // not waiting for the step in progress
-    const pending = iterator.next();
-    await Promise.all([pending, iterator.return?.(undefined)]);
-    await expect(broken.result()).rejects.toThrow(ArgumentError);
-    await expect(broken.result()).rejects.toThrow(/expected a generation that was not broken off/);
-    expect((await session.generate(ids(5), { ...greedy, maxTokens: 4 }).result()).tokens).toHaveLength(4);
-    await expect(session.generate(ids(5), { signal: AbortSignal.abort(new Error('early')) }).result()).rejects.toThrow(
-      'early',
-    );
-    session.reset();
-  });
+test('return() before, during and after', async () => {
+  await using model = await failingModel(() => false);
+  using session = model.createSession();
+  const early = session.generate(ids(5), { ...greedy, maxTokens: 4 });
+  await early[Symbol.asyncIterator]().return?.(undefined); // before it began: nothing is broken off
+  expect((await early.result()).tokens).toHaveLength(4);
+  const broken = session.generate(ids(5), greedy);
+  const iterator = broken[Symbol.asyncIterator]();
+  await iterator.next();
+  // not waiting for the step in progress
+  const pending = iterator.next();
+  await Promise.all([pending, iterator.return?.(undefined)]);
+  await expect(broken.result()).rejects.toThrow(ArgumentError);
+  await expect(broken.result()).rejects.toThrow(/expected a generation that was not broken off/);
+  expect((await session.generate(ids(5), { ...greedy, maxTokens: 4 }).result()).tokens).toHaveLength(4);
+  await expect(session.generate(ids(5), { signal: AbortSignal.abort(new Error('early')) }).result()).rejects.toThrow(
+    'early',
+  );
+  session.reset();
 });
 
 describe('disposal', () => {

@@ -40,6 +40,42 @@ const cases = ['stories260K', 'babyllama-tok105', 'babyllama-tok361'].flatMap((n
     ),
 );
 
+async function expectGreedy(model: Model, prompt: PromptGolden, margin: number, name: string): Promise<void> {
+  const { tokens, greedy, margins, text } = prompt;
+  const unsure = margins.findIndex((value) => value < margin);
+  const numSure = unsure < 0 ? greedy.length : unsure;
+  const result = await model.generate(tokens, { temperature: 0, maxTokens: numSure, ignoreEos: true }).result();
+  expect(result.tokens).toEqual(greedy.slice(0, numSure));
+  if (numSure < greedy.length) return;
+  // the answers of tok105 come from a copy marked as BPE, which keeps the space before the first word
+  const whole = model.tokenizer.decode(tokens.slice(1)) + result.text;
+  expect(whole).toBe(name === 'babyllama-tok105' ? text.trimStart() : text);
+}
+
+/** The hf folders hold the weights of the F32 files: the same at every position is the same perplexity. */
+async function expectSameAsGguf(model: Model, name: string, text: readonly number[], limit: number): Promise<void> {
+  const tokens = [model.tokenizer.bosId as number, ...text.slice(0, 127)];
+  const positions = tokens.map((_, index) => index);
+  await using other = await loadModel(sharedDataPath('data', 'models', name, `${name}.F32.gguf`) as string);
+  const expected = await other.logprobs(tokens, { positions });
+  const actual = await model.logprobs(tokens, { positions });
+  for (const position of positions) {
+    const difference = maxDifference(actual[position] as Float32Array, expected[position] as Float32Array);
+    expect(difference).toBeLessThan(limit);
+  }
+}
+
+async function perplexityOf(model: Model, text: readonly number[]): Promise<number> {
+  const bos = model.tokenizer.bosId as number;
+  let loss = 0;
+  for (let begin = 0; begin < text.length; begin += 255) {
+    const window = text.slice(begin, begin + 255);
+    const logprobs = await model.logprobs([bos, ...window], { positions: window.map((_, index) => index) });
+    window.forEach((token, index) => (loss -= logprobs[index]?.[token] as number));
+  }
+  return Math.exp(loss / text.length);
+}
+
 for (const { name, kind, backendName, createBackend } of cases) {
   const file = kind === 'hf' ? 'hf' : `${name}.${kind}.gguf`;
   const path = sharedDataPath('data', 'models', name, file);
@@ -69,49 +105,18 @@ for (const { name, kind, backendName, createBackend } of cases) {
       });
 
       test(`greedy ids and text while the margins are above ${margin}`, async () => {
-        for (const { tokens, greedy, margins, text } of answers?.prompts ?? []) {
-          const unsure = margins.findIndex((value) => value < margin);
-          const numSure = unsure < 0 ? greedy.length : unsure;
-          const result = await model.generate(tokens, { temperature: 0, maxTokens: numSure, ignoreEos: true }).result();
-          expect(result.tokens).toEqual(greedy.slice(0, numSure));
-          if (numSure < greedy.length) continue;
-          // the answers of tok105 come from a copy marked as BPE, which keeps the space before the first word
-          const whole = model.tokenizer.decode(tokens.slice(1)) + result.text;
-          expect(whole).toBe(name === 'babyllama-tok105' ? text.trimStart() : text);
-        }
+        for (const prompt of answers?.prompts ?? []) await expectGreedy(model, prompt, margin, name);
       });
 
-      // the hf folders hold the weights of the F32 files: the same at every position is the same perplexity
-      const compareWithGguf = () =>
-        test('the log-probabilities of the F32 file after each token of a text', async () => {
-          const tokens = [model.tokenizer.bosId as number, ...(golden?.perplexityTokens ?? []).slice(0, 127)];
-          const positions = tokens.map((_, index) => index);
-          await using other = await loadModel(sharedDataPath('data', 'models', name, `${name}.F32.gguf`) as string);
-          const expected = await other.logprobs(tokens, { positions });
-          const actual = await model.logprobs(tokens, { positions });
-          for (const position of positions) {
-            const difference = maxDifference(actual[position] as Float32Array, expected[position] as Float32Array);
-            expect(difference).toBeLessThan(logprob);
-          }
-        });
-
-      const comparePerplexity = () =>
+      if (kind === 'hf') {
+        test('the log-probabilities of the F32 file after each token of a text', () =>
+          expectSameAsGguf(model, name, golden?.perplexityTokens ?? [], logprob));
+      } else if (backendName !== 'reference backend' || testCoverage === 'full') {
         test(`perplexity of 2000 tokens within ${100 * perplexity} %`, async () => {
-          const all = golden?.perplexityTokens ?? [];
-          const bos = model.tokenizer.bosId as number;
-          let loss = 0;
-          for (let begin = 0; begin < all.length; begin += 255) {
-            const window = all.slice(begin, begin + 255);
-            const tokens = [bos, ...window];
-            const logprobs = await model.logprobs(tokens, { positions: window.map((_, index) => index) });
-            window.forEach((token, index) => (loss -= logprobs[index]?.[token] as number));
-          }
-          const expected = answers?.perplexity.perplexity as number;
-          expect(Math.abs(Math.exp(loss / all.length) / expected - 1)).toBeLessThan(perplexity);
+          const found = await perplexityOf(model, golden?.perplexityTokens ?? []);
+          expect(Math.abs(found / (answers?.perplexity.perplexity as number) - 1)).toBeLessThan(perplexity);
         });
-
-      if (kind === 'hf') compareWithGguf();
-      else if (backendName !== 'reference backend' || testCoverage === 'full') comparePerplexity();
+      }
 
       test('tokenized texts', () => {
         for (const { text, tokens } of golden?.tokenize ?? []) {

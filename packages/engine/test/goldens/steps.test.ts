@@ -6,7 +6,7 @@ import { createWasmBackend } from '@winnow/backend-wasm';
 import { createReferenceBackend, type Backend } from '@winnow/ops';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { archPath, decodeFloats, maxDifference, readJson } from '../support/golden-files.js';
-import { openSteps, type Part } from '../support/step-harness.js';
+import { openSteps, type Part, type StepRun } from '../support/step-harness.js';
 
 const names = ['mixtral', 'qwen2moe', 'qwen3moe', 'olmoe', 'lfm2', 'lfm2moe', 'qwen35', 'qwen35moe'];
 const limit = 5e-4;
@@ -29,6 +29,27 @@ afterAll(async () => {
 
 const cases = names.flatMap((name) => [[name, 'model.gguf'] as const, [name, 'hf'] as const]);
 
+/** Two prompts in steps of their own sizes; states move between two rows each. @returns log-probabilities by prompt and token */
+async function runPair(steps: StepRun, pair: Golden['prompts']): Promise<Float32Array[][]> {
+  const found = pair.map((): Float32Array[] => []);
+  for (let round = 0; pair.some(({ tokens }, i) => (found[i] as Float32Array[]).length < tokens.length); round++) {
+    const parts: Part[] = [];
+    const members: number[] = [];
+    for (const [i, { tokens }] of pair.entries()) {
+      const begin = (found[i] as Float32Array[]).length;
+      const next = tokens.slice(begin, begin + (i === 0 ? 7 : 1 + ((round * 5) % 23)));
+      if (next.length === 0) continue;
+      const rows = [2 * i + (round % 2), 2 * i + ((round + 1) % 2)] as const;
+      parts.push({ tokens: next, begin, firstBlock: 16 * i, from: begin === 0 ? -1 : rows[0], to: rows[1] });
+      members.push(i);
+    }
+    for (const [at, logprobs] of (await steps.run(parts)).entries()) {
+      (found[members[at] as number] as Float32Array[]).push(...logprobs);
+    }
+  }
+  return found;
+}
+
 describe.each(cases)('%s/%s', (name, file) => {
   const [path, goldenPath, exactPath] = [file, 'golden.json', 'exact.json'].map((part) => archPath(name, part));
   const isMissing = path === undefined || goldenPath === undefined || exactPath === undefined;
@@ -39,24 +60,9 @@ describe.each(cases)('%s/%s', (name, file) => {
       const { prompts } = readJson<Golden>(goldenPath as string);
       const exact = readJson<Exact>(exactPath as string);
       const steps = await openSteps(path as string, backends[backendName] as Backend);
-      // the 61 and the 150 tokens, in steps of their own sizes; states move between two rows each
+      // the 61 and the 150 tokens
       const pair = [2, 3].map((index) => ({ index, ...(prompts[index] as Golden['prompts'][number]) }));
-      const found = pair.map((): Float32Array[] => []);
-      for (let round = 0; pair.some(({ tokens }, i) => (found[i] as Float32Array[]).length < tokens.length); round++) {
-        const parts: Part[] = [];
-        const members: number[] = [];
-        for (const [i, { tokens }] of pair.entries()) {
-          const begin = (found[i] as Float32Array[]).length;
-          const next = tokens.slice(begin, begin + (i === 0 ? 7 : 1 + ((round * 5) % 23)));
-          if (next.length === 0) continue;
-          const rows = [2 * i + (round % 2), 2 * i + ((round + 1) % 2)] as const;
-          parts.push({ tokens: next, begin, firstBlock: 16 * i, from: begin === 0 ? -1 : rows[0], to: rows[1] });
-          members.push(i);
-        }
-        for (const [at, logprobs] of (await steps.run(parts)).entries()) {
-          (found[members[at] as number] as Float32Array[]).push(...logprobs);
-        }
-      }
+      const found = await runPair(steps, pair);
       let worst = 0;
       for (const [i, { index, positions }] of pair.entries()) {
         for (const [at, position] of positions.entries()) {

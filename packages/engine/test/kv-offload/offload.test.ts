@@ -5,11 +5,10 @@ import { join } from 'node:path';
 import { createWasmBackend } from '@winnow/backend-wasm';
 import { memorySink, memorySource } from '@winnow/bytes';
 import { createReferenceBackend, type Backend } from '@winnow/ops';
-import { memoryPageFile, PageError, type PageFile } from '@winnow/kv-cache';
-import { ArgumentError, CapacityError, IoError, type DType } from '@winnow/tensor';
+import type { DType } from '@winnow/tensor';
 import { sampled } from '@winnow/test-utils';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { loadModel, type ColdFiles, type KvTierOptions, type LoadOptions, type Model } from '../../src/index.js';
+import { loadModel, type LoadOptions, type Model } from '../../src/index.js';
 import { archPath } from '../support/golden-files.js';
 import { tinyLlama } from '../support/tiny-llama.js';
 
@@ -31,31 +30,31 @@ const backends: Readonly<Record<string, () => Backend | Promise<Backend>>> = {
 const blockBytes = (dtypeBytes: number): number => 64 * (2 * 2 * 2 * 32 * dtypeBytes + 4);
 const bytesPer: Readonly<Record<string, number>> = { f32: 4, f16: 2, q8_0: 34 / 32, q4_0: 18 / 32 };
 
-describe.each(Object.keys(backends))('on %s', (name) => {
-  async function load(options: LoadOptions): Promise<{ model: Model; close: () => Promise<void> }> {
-    const backend = await backends[name]!();
-    const model = await loadModel(await tinyLlama(), { contextSize: 1024, maxSessions: 1, ...options, backend });
-    return {
-      model,
-      async close() {
-        await model.dispose();
-        await backend.dispose();
-      },
-    };
-  }
+async function load(name: string, options: LoadOptions): Promise<{ model: Model; close: () => Promise<void> }> {
+  const backend = await backends[name]!();
+  const model = await loadModel(await tinyLlama(), { contextSize: 1024, maxSessions: 1, ...options, backend });
+  return {
+    model,
+    async close() {
+      await model.dispose();
+      await backend.dispose();
+    },
+  };
+}
 
+describe.each(Object.keys(backends))('on %s', (name) => {
   test.each(sampled(['f32', 'f16', 'q8_0', 'q4_0'] as const, name === 'wasm' ? 1 : 3))(
     '%s: logits and tokens as without tiers',
     async (kvDType: DType) => {
       const tokens = ids(600);
       const positions = [100, 480, 599];
-      const whole = await load({ kvDType });
+      const whole = await load(name, { kvDType });
       const expected = await whole.model.logprobs(tokens, { positions });
       const { tokens: expectedTokens } = await whole.model.generate(tokens, { ...greedy, maxTokens: 20 }).result();
       await whole.close();
       const block = blockBytes(bytesPer[kvDType] as number);
       const kv = { hotBytes: 6 * block, warmBytes: 2 * block, coldPath: folder };
-      const { model, close } = await load({ kvDType, kv });
+      const { model, close } = await load(name, { kvDType, kv });
       const found = await model.logprobs(tokens, { positions });
       for (const [row, values] of found.entries()) {
         let worst = 0;
@@ -75,15 +74,20 @@ describe.each(Object.keys(backends))('on %s', (name) => {
       expect(await readdir(folder)).toEqual([]);
     },
   );
+});
 
+describe.each(Object.keys(backends))('sessions on %s', (name) => {
   test('several sessions, some with a common beginning, some cut, beside each other', async () => {
     const prompts = [ids(400), [...ids(300), 5, 6, 7], ids(350, 11), ids(70, 13)];
-    const whole = await load({ maxSessions: 5, cacheSize: 4096 });
+    const whole = await load(name, { maxSessions: 5, cacheSize: 4096 });
     const expected = await Promise.all(
       prompts.map((prompt) => whole.model.generate(prompt, { ...greedy, maxTokens: 80 }).result()),
     );
     await whole.close();
-    const { model, close } = await load({ maxSessions: 5, kv: { hotBytes: 16 * blockBytes(4), warmBytes: 2 ** 22 } });
+    const { model, close } = await load(name, {
+      maxSessions: 5,
+      kv: { hotBytes: 16 * blockBytes(4), warmBytes: 2 ** 22 },
+    });
     const sessions = prompts.map(() => model.createSession());
     const generateAll = async (): Promise<void> => {
       const found = await Promise.all(
@@ -112,11 +116,13 @@ describe.each(Object.keys(backends))('on %s', (name) => {
     expect(model.metrics().tiers).toMatchObject({ numStoredTokens: 0, warmBytes: 0 });
     await close();
   });
+});
 
+describe.each(Object.keys(backends))('saved sessions and contexts that end on %s', (name) => {
   test('saved and restored, with and without tiers', async () => {
     const kv = { hotBytes: 8 * blockBytes(2), warmBytes: 3 * blockBytes(2), coldPath: folder };
-    const tiered = await load({ kvDType: 'f16', kv, maxSessions: 2 });
-    const plain = await load({ kvDType: 'f16', maxSessions: 2, cacheSize: 2048 });
+    const tiered = await load(name, { kvDType: 'f16', kv, maxSessions: 2 });
+    const plain = await load(name, { kvDType: 'f16', maxSessions: 2, cacheSize: 2048 });
     const expected = await plain.model.generate(ids(500), { ...greedy, maxTokens: 120 }).result();
     for (const [from, to] of [
       [tiered, plain],
@@ -144,7 +150,7 @@ describe.each(Object.keys(backends))('on %s', (name) => {
     'beyond the context with %s: the oldest pages go, wherever they are',
     async (overflow) => {
       const kv = { hotBytes: 6 * blockBytes(4), warmBytes: 2 ** 20 };
-      const { model, close } = await load({ contextSize: 640, kv });
+      const { model, close } = await load(name, { contextSize: 640, kv });
       using session = model.createSession();
       const result = await session.generate(ids(600), { ...greedy, overflow, maxTokens: 500 }).result();
       expect([result.tokens.length, result.finishReason]).toEqual([500, 'length']);
@@ -179,193 +185,5 @@ describe.each(['lfm2', 'qwen35'])('recurrent states of %s beside tiers', (name) 
     using restored = await model.restoreSession(memorySource(sink.toBytes()));
     expect((await restored.resume({ maxTokens: 30 }).result()).tokens).toEqual(expected.slice(30));
     expect(model.metrics().tiers?.numDemotedTokens).toBeGreaterThan(0);
-  });
-});
-
-let sharedBackend: Backend;
-beforeAll(async () => {
-  sharedBackend = await backends['wasm']!();
-});
-afterAll(() => sharedBackend.dispose());
-
-/** A model whose files are those of `cold`. */
-async function loadOver(cold: ColdFiles, kv: KvTierOptions = {}, options: LoadOptions = {}): Promise<Model> {
-  const common = { contextSize: 1024, maxSessions: 2, prefixSharing: false, backend: sharedBackend };
-  return loadModel(await tinyLlama(), {
-    ...common,
-    ...options,
-    kv: { hotBytes: 7 * blockBytes(4), coldPath: cold, ...kv },
-  });
-}
-
-/** Page files in memory, with a hand in what they do. */
-function hookedFiles(hooks: {
-  read?: (byteOffset: number, target: Uint8Array) => void;
-  write?: (byteOffset: number) => void;
-}): ColdFiles & { numOpen: number } {
-  const files = {
-    numOpen: 0,
-    async create(name: string): Promise<PageFile> {
-      const file = memoryPageFile({ name });
-      files.numOpen++;
-      return {
-        name,
-        get sizeBytes() {
-          return file.sizeBytes;
-        },
-        async read(byteOffset, target) {
-          await file.read(byteOffset, target);
-          hooks.read?.(byteOffset, target);
-        },
-        async write(byteOffset, bytes) {
-          hooks.write?.(byteOffset);
-          await file.write(byteOffset, bytes);
-        },
-        sync: () => file.sync(),
-        async close() {
-          files.numOpen--;
-          await file.close();
-        },
-      };
-    },
-  };
-  return files;
-}
-
-describe('faults of the cold tier', () => {
-  const prompt = ids(600);
-  const options = { ...greedy, maxTokens: 10 };
-  let expected: readonly number[];
-  beforeAll(async () => {
-    await using model = await loadModel(await tinyLlama(), { contextSize: 1024, backend: sharedBackend });
-    expected = (await model.generate(prompt, options).result()).tokens;
-  });
-
-  const readFaults: Readonly<Record<string, (target: Uint8Array) => void>> = {
-    'a flipped bit of a page': (target) => void (target[1000]! ^= 4),
-    'a flipped bit of a header': (target) => void (target[20]! ^= 4),
-    'a page of zeros': (target) => void target.fill(0),
-    'an error of the device': () => {
-      throw new IoError({ source: 'kv', message: 'EIO: i/o error' });
-    },
-    'a file that ends early': (target) => {
-      throw new IoError({ source: 'kv', message: `ended early, expected ${target.length} more bytes` });
-    },
-  };
-
-  test.each(Object.keys(readFaults))('%s: the error names positions, the session goes on afterwards', async (name) => {
-    let countdown = Infinity;
-    const files = hookedFiles({
-      read: (_byteOffset, target) => {
-        // a record is read in two parts: its header, which is short, and its page
-        const isHeader = target.length < 1000;
-        if (isHeader === name.includes('header') && countdown-- === 0) readFaults[name]!(target);
-      },
-    });
-    await using model = await loadOver(files);
-    using session = model.createSession();
-    using other = model.createSession();
-    await session.generate(prompt, { ...options, maxTokens: 1 }).result();
-    for (const after of [0, 1, 5]) {
-      countdown = after;
-      const failed = session.generate([...prompt, 1, 2, 3], options);
-      const error = await failed.result().catch((reason: unknown) => reason);
-      expect(PageError.isInstance(error)).toBe(true);
-      const { positions } = error as PageError;
-      expect(positions.length).toBeGreaterThan(0);
-      // whole blocks, never the first one
-      expect(Math.min(...positions) % 64 === 0 && Math.min(...positions) >= 64).toBe(true);
-      expect(session.tokens.slice(0, 600)).toEqual(prompt);
-      countdown = Infinity;
-      session.truncate(500);
-      expect((await session.generate(prompt, options).result()).tokens).toEqual(expected);
-      session.truncate(600);
-    }
-    expect((await other.generate(prompt, options).result()).tokens).toEqual(expected);
-    await model.dispose();
-    expect(files.numOpen).toBe(0);
-  });
-
-  test('a full disk: nothing leaves the pool, others go on, and so does the session when there is room', async () => {
-    let isFull = false;
-    const files = hookedFiles({
-      write: () => {
-        if (isFull) throw new IoError({ source: 'kv', message: 'ENOSPC: no space left on device' });
-      },
-    });
-    await using model = await loadOver(files);
-    using session = model.createSession();
-    await session.generate(prompt.slice(0, 300), { ...options, maxTokens: 0 }).result();
-    const { numStoredTokens } = model.metrics().tiers!;
-    isFull = true;
-    for (let attempt = 0; attempt < 2; attempt++) {
-      await expect(session.generate(prompt, options).result()).rejects.toThrow('ENOSPC');
-      expect(session.tokens).toEqual(prompt.slice(0, session.tokens.length));
-      expect(model.metrics().tiers!.numStoredTokens - numStoredTokens).toBe(0);
-    }
-    isFull = false;
-    expect((await session.generate(prompt, options).result()).tokens).toEqual(expected);
-  });
-
-  test('full tiers are a capacity error, also while several wait for room', async () => {
-    await using model = await loadOver(hookedFiles({}), { warmBytes: 0 });
-    await using small = await loadModel(await tinyLlama(), {
-      contextSize: 1024,
-      maxSessions: 3,
-      prefixSharing: false,
-      backend: sharedBackend,
-      kv: { hotBytes: 8 * blockBytes(4), warmBytes: blockBytes(4) },
-    });
-    await expect(small.generate(prompt, options).result()).rejects.toThrow(CapacityError);
-    const outcomes = await Promise.allSettled(
-      [1, 2, 3].map((n) => small.generate(ids(600, n), { ...options, maxTokens: 3 }).result()),
-    );
-    for (const outcome of outcomes) expect(outcome.status).toBe('rejected');
-    expect(small.metrics()).toMatchObject({ cache: { numUsedBlocks: 0 }, tiers: { numStoredTokens: 0, warmBytes: 0 } });
-    expect((await small.generate(prompt.slice(0, 200), { ...greedy, maxTokens: 3 }).result()).tokens).toHaveLength(3);
-    expect((await model.generate(prompt, options).result()).tokens).toEqual(expected);
-  });
-
-  test('aborted while pages are read: the session goes on', async () => {
-    const controller = { current: new AbortController() };
-    let countdown = Infinity;
-    const files = hookedFiles({
-      read: () => {
-        if (countdown-- === 0) controller.current.abort(new Error('enough'));
-      },
-    });
-    await using model = await loadOver(files);
-    using session = model.createSession();
-    await session.generate(prompt, { ...options, maxTokens: 1 }).result();
-    for (const after of [0, 3, 20]) {
-      controller.current = new AbortController();
-      countdown = after;
-      const { signal } = controller.current;
-      await expect(session.generate([...prompt, 1, 2], { ...options, signal }).result()).rejects.toThrow('enough');
-      session.truncate(590);
-      expect((await session.generate(prompt, options).result()).tokens).toEqual(expected);
-    }
-  });
-});
-
-describe('options', () => {
-  test('what is refused, and what is not needed', async () => {
-    const load = async (kv: KvTierOptions, options: LoadOptions = {}): Promise<Model> =>
-      loadModel(await tinyLlama(), { contextSize: 1024, maxSessions: 1, backend: sharedBackend, kv, ...options });
-    await expect(load({ hotBytes: -1 })).rejects.toThrow('kv.hotBytes');
-    await expect(load({ hotBytes: 8 * blockBytes(4) })).rejects.toThrow('kv.warmBytes or kv.coldPath');
-    await expect(load({ hotBytes: 2 * blockBytes(4), warmBytes: 2 ** 20 })).rejects.toThrow('a smaller batchSize');
-    await expect(load({ hotBytes: 8 * blockBytes(4), warmBytes: 2 ** 20 }, { traceAttention: true })).rejects.toThrow(
-      ArgumentError,
-    );
-    await expect(load({ hotBytes: 8 * blockBytes(4), coldPath: '/dev/null/no' })).rejects.toThrow(IoError);
-    await using model = await load({ hotBytes: 2 ** 24, coldPath: '/dev/null/no' });
-    expect([model.plan.tiers, model.metrics().tiers]).toEqual([undefined, undefined]);
-    await using tiered = await load({ hotBytes: 8 * blockBytes(4), warmBytes: 2 ** 16, coldPath: hookedFiles({}) });
-    const { tiers, totalBytes, weightsBytes, kvBytes, activationBytes } = tiered.plan;
-    expect(tiers).toMatchObject({ hotBytes: 8 * blockBytes(4), warmBytes: 2 ** 16 });
-    expect(tiers!.hotBytes + tiers!.warmBytes + tiers!.coldBytes).toBeGreaterThanOrEqual(1024 * 1024);
-    expect(kvBytes).toBe(tiers!.hotBytes + tiers!.chunkBytes);
-    expect(totalBytes).toBe(weightsBytes + kvBytes + activationBytes + 2 ** 16);
   });
 });

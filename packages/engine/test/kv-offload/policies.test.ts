@@ -209,7 +209,9 @@ describe('page-topk', () => {
     expect(again.tokens).toEqual(tokens.slice(1));
     await close();
   });
+});
 
+describe('page-topk beside the pool', () => {
   test('several sessions at a time, some within the pool; saved and restored', async () => {
     const attention = 'decode=page-topk:budget=2,page=16;dense-last=1';
     const prompts = [ids(400), [...ids(300), 5, 6, 7], ids(350, 11), ids(40, 13)];
@@ -272,14 +274,14 @@ describe.each(Object.keys(backends))('streaming on %s', (name) => {
   });
 });
 
-describe('the pool', () => {
-  const kv = { hotBytes: 24 * blockBytes(), warmBytes: 2 ** 22 };
+const wideKv = { hotBytes: 24 * blockBytes(), warmBytes: 2 ** 22 };
 
+describe('the pool', () => {
   test('takes pages back when others are gone: then steps attend to nothing else', async () => {
     const { model, events, close } = await load(await backends['wasm']!(), {
       maxSessions: 3,
       prefixSharing: false,
-      kv,
+      kv: wideKv,
     });
     using session = model.createSession();
     const others = [11, 13].map((step) => ({ other: model.createSession(), prompt: ids(600, step) }));
@@ -305,41 +307,41 @@ describe('the pool', () => {
   });
 
   test('does not move pages to and fro while a session grows', async () => {
-    const { model, close } = await load(await backends['wasm']!(), { contextSize: 4096, kv });
+    const { model, close } = await load(await backends['wasm']!(), { contextSize: 4096, kv: wideKv });
     using session = model.createSession();
     await session.generate(ids(3000), { ...greedy, maxTokens: 200 }).result();
     expect(model.metrics().tiers!.numPromotedTokens).toBe(0);
     await close();
   });
+});
 
-  test('a page that cannot be read stays where it is', async () => {
-    const files = countedFiles();
-    const { model, close } = await load(await backends['wasm']!(), {
-      maxSessions: 2,
-      prefixSharing: false,
-      kv: { hotBytes: 24 * blockBytes(), coldPath: files },
-    });
-    using session = model.createSession();
-    const other = model.createSession();
-    await session.generate(ids(900), { ...greedy, maxTokens: 1 }).result();
-    await other.generate(ids(800, 11), { ...greedy, maxTokens: 1 }).result();
-    const { numStoredTokens } = model.metrics().tiers!;
-    expect(numStoredTokens).toBeGreaterThan(0);
-    other.dispose();
-    const stored = model.metrics().tiers!.numStoredTokens;
-    files.onRead = () => {
-      throw new IoError({ source: 'kv', message: 'EIO: i/o error' });
-    };
-    const error = await session
-      .resume({ maxTokens: 3 })
-      .result()
-      .catch((e: unknown) => e);
-    expect(PageError.isInstance(error)).toBe(true);
-    expect(model.metrics().tiers!.numStoredTokens).toBe(stored);
-    files.onRead = () => undefined;
-    expect((await session.resume({ maxTokens: 3 }).result()).tokens).toHaveLength(3);
-    await close();
+test('a page that cannot be read stays where it is', async () => {
+  const files = countedFiles();
+  const { model, close } = await load(await backends['wasm']!(), {
+    maxSessions: 2,
+    prefixSharing: false,
+    kv: { hotBytes: 24 * blockBytes(), coldPath: files },
   });
+  using session = model.createSession();
+  const other = model.createSession();
+  await session.generate(ids(900), { ...greedy, maxTokens: 1 }).result();
+  await other.generate(ids(800, 11), { ...greedy, maxTokens: 1 }).result();
+  const { numStoredTokens } = model.metrics().tiers!;
+  expect(numStoredTokens).toBeGreaterThan(0);
+  other.dispose();
+  const stored = model.metrics().tiers!.numStoredTokens;
+  files.onRead = () => {
+    throw new IoError({ source: 'kv', message: 'EIO: i/o error' });
+  };
+  const error = await session
+    .resume({ maxTokens: 3 })
+    .result()
+    .catch((e: unknown) => e);
+  expect(PageError.isInstance(error)).toBe(true);
+  expect(model.metrics().tiers!.numStoredTokens).toBe(stored);
+  files.onRead = () => undefined;
+  expect((await session.resume({ maxTokens: 3 }).result()).tokens).toHaveLength(3);
+  await close();
 });
 
 describe('what is refused', () => {

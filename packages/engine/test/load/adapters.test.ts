@@ -137,46 +137,50 @@ const needs = llama === undefined ? ' (needs ../shared/data/goldens)' : '';
 /** Sums in another order. */
 const limit = 1e-4;
 
-describe.skipIf(llama === undefined)(`adapters on the golden llama${needs}`, () => {
-  const hf = (): string => archPath('llama', 'hf') as string;
-  const gguf = (): string => archPath('llama', 'model.gguf') as string;
-  const pairs = pairsFor(llamaModules);
-  const alpha = 6;
-  const scaleOf = (name: string): number => alpha / (pairs.get(name) as Pair).rank;
-  const config = { r: 4, lora_alpha: alpha, rank_pattern: rankPattern };
+const hf = (): string => archPath('llama', 'hf') as string;
+const gguf = (): string => archPath('llama', 'model.gguf') as string;
+const llamaPairs = pairsFor(llamaModules);
+const alpha = 6;
+const scaleOf = (name: string): number => alpha / (llamaPairs.get(name) as Pair).rank;
+const peftConfig = { r: 4, lora_alpha: alpha, rank_pattern: rankPattern };
 
+/** Names of GGUF files, and the rows of q and k in the order that they have there. */
+function permuted(pairs: ReadonlyMap<string, Pair>): Map<string, Pair> {
+  return new Map(
+    [...pairs].map(([name, pair]) => {
+      const own = name
+        .replace('model.layers.', 'blk.')
+        .replace(/\.(self_attn|mlp)\.(q|k|gate|down|o)_proj$/, (_, __, which: string) =>
+          which === 'gate' || which === 'down' ? `.ffn_${which}` : which === 'o' ? '.attn_output' : `.attn_${which}`,
+        );
+      if (!/attn_[qk]$/.test(own)) return [own, pair] as const;
+      // heads of 16: row j of the first half goes to 2j, of the second to 2j + 1
+      const b = new Float32Array(pair.b.length);
+      for (let row = 0; row < pair.shape[0]; row++) {
+        const at = row % 16;
+        const to = row - at + (at < 8 ? 2 * at : 2 * (at - 8) + 1);
+        b.set(pair.b.subarray(row * pair.rank, (row + 1) * pair.rank), to * pair.rank);
+      }
+      return [own, { ...pair, b }] as const;
+    }),
+  );
+}
+
+describe.skipIf(llama === undefined)(`adapters on the golden llama${needs}`, () => {
   test('a PEFT folder, on a folder and on a GGUF file, at run time and merged', async () => {
-    const expected = await logprobs(await mergedFolder('llama', pairs, scaleOf));
+    const expected = await logprobs(await mergedFolder('llama', llamaPairs, scaleOf));
     expect(worst(await logprobs(hf()), expected)).toBeGreaterThan(0.1);
     for (const location of [hf(), gguf()]) {
       for (const adapterMode of ['runtime', 'merge'] as const) {
-        const adapters = [{ source: await peftFolder(pairs, config) }];
+        const adapters = [{ source: await peftFolder(llamaPairs, peftConfig) }];
         expect(worst(await logprobs(location, { adapters, adapterMode }), expected)).toBeLessThan(limit);
       }
     }
   });
 
   test('a GGUF adapter, whose q and k are permuted like the model', async () => {
-    const permuted = new Map(
-      [...pairs].map(([name, pair]) => {
-        const own = name
-          .replace('model.layers.', 'blk.')
-          .replace(/\.(self_attn|mlp)\.(q|k|gate|down|o)_proj$/, (_, __, which: string) =>
-            which === 'gate' || which === 'down' ? `.ffn_${which}` : which === 'o' ? '.attn_output' : `.attn_${which}`,
-          );
-        if (!/attn_[qk]$/.test(own)) return [own, pair] as const;
-        // heads of 16: row j of the first half goes to 2j, of the second to 2j + 1
-        const b = new Float32Array(pair.b.length);
-        for (let row = 0; row < pair.shape[0]; row++) {
-          const at = row % 16;
-          const to = row - at + (at < 8 ? 2 * at : 2 * (at - 8) + 1);
-          b.set(pair.b.subarray(row * pair.rank, (row + 1) * pair.rank), to * pair.rank);
-        }
-        return [own, { ...pair, b }] as const;
-      }),
-    );
-    const bytes = await ggufAdapter(permuted, alpha);
-    const expected = await logprobs(await mergedFolder('llama', pairs, (name) => 0.5 * scaleOf(name)));
+    const bytes = await ggufAdapter(permuted(llamaPairs), alpha);
+    const expected = await logprobs(await mergedFolder('llama', llamaPairs, (name) => 0.5 * scaleOf(name)));
     for (const location of [hf(), gguf()]) {
       const adapters = [{ source: memorySource(bytes), scale: 0.5 }];
       expect(worst(await logprobs(location, { adapters }), expected)).toBeLessThan(limit);
@@ -186,11 +190,11 @@ describe.skipIf(llama === undefined)(`adapters on the golden llama${needs}`, () 
   test('several together, rsLoRA and patterns of alpha', async () => {
     const second = pairsFor({ 'model.layers.0.self_attn.q_proj': [64, 64, 4] }, 11);
     const adapters = [
-      { source: await peftFolder(pairs, { ...config, use_rslora: true, alpha_pattern: { down_proj: 3 } }) },
+      { source: await peftFolder(llamaPairs, { ...peftConfig, use_rslora: true, alpha_pattern: { down_proj: 3 } }) },
       { source: await peftFolder(second, { r: 4, lora_alpha: 2 }), scale: -1 },
     ];
-    const first = await mergedFolder('llama', pairs, (name) => {
-      const { rank } = pairs.get(name) as Pair;
+    const first = await mergedFolder('llama', llamaPairs, (name) => {
+      const { rank } = llamaPairs.get(name) as Pair;
       return (name.endsWith('down_proj') ? 3 : alpha) / Math.sqrt(rank);
     });
     const expected = await logprobs(first, {
@@ -198,10 +202,12 @@ describe.skipIf(llama === undefined)(`adapters on the golden llama${needs}`, () 
     });
     expect(worst(await logprobs(hf(), { adapters }), expected)).toBeLessThan(limit);
   });
+});
 
+describe.skipIf(llama === undefined)(`quantized models and sessions with adapters${needs}`, () => {
   test('on quantized weights at run time; merging encodes them again and says so', async () => {
-    const adapters: AdapterOption[] = [{ source: await peftFolder(pairs, config) }];
-    const exact = await logprobs(await mergedFolder('llama', pairs, scaleOf));
+    const adapters: AdapterOption[] = [{ source: await peftFolder(llamaPairs, peftConfig) }];
+    const exact = await logprobs(await mergedFolder('llama', llamaPairs, scaleOf));
     const plain = worst(await logprobs(hf(), { quantize: 'q8_0' }), await logprobs(hf()));
     const adapted = worst(await logprobs(hf(), { quantize: 'q8_0', adapters }), exact);
     expect(adapted).toBeLessThan(4 * plain);
@@ -211,7 +217,7 @@ describe.skipIf(llama === undefined)(`adapters on the golden llama${needs}`, () 
   });
 
   test('sessions of one adapter are not those of another', async () => {
-    const folder = await peftFolder(pairs, config);
+    const folder = await peftFolder(llamaPairs, peftConfig);
     const sink = memorySink();
     await using plain = await loadModel(hf(), { backend, maxSessions: 1 });
     const session = plain.createSession();
@@ -228,7 +234,9 @@ describe.skipIf(llama === undefined)(`adapters on the golden llama${needs}`, () 
     });
     await expect(merged.restoreSession(memorySource(bytes))).rejects.toThrow(FormatError);
   });
+});
 
+describe.skipIf(llama === undefined)(`adapters that are refused${needs}`, () => {
   test.each<[string, () => Promise<ModelLocation>, RegExp]>([
     [
       'another size',
@@ -240,10 +248,10 @@ describe.skipIf(llama === undefined)(`adapters on the golden llama${needs}`, () 
       () => peftFolder(pairsFor({ 'model.layers.9.self_attn.q_proj': [64, 64, 4] }), { r: 4 }),
       /no such matrix/,
     ],
-    ['another rank', () => peftFolder(pairs, { r: 8 }), /r of .*expected [24], got 8/],
-    ['DoRA', () => peftFolder(pairs, { r: 4, use_dora: true }), /use_dora: expected false/],
-    ['trained modules', () => peftFolder(pairs, { r: 4, modules_to_save: ['lm_head'] }), /modules_to_save/],
-    ['another kind', () => peftFolder(pairs, { peft_type: 'IA3', r: 4 }), /peft_type: expected LORA/],
+    ['another rank', () => peftFolder(llamaPairs, { r: 8 }), /r of .*expected [24], got 8/],
+    ['DoRA', () => peftFolder(llamaPairs, { r: 4, use_dora: true }), /use_dora: expected false/],
+    ['trained modules', () => peftFolder(llamaPairs, { r: 4, modules_to_save: ['lm_head'] }), /modules_to_save/],
+    ['another kind', () => peftFolder(llamaPairs, { peft_type: 'IA3', r: 4 }), /peft_type: expected LORA/],
     ['an embedding', () => peftFolder(pairsFor({ 'model.embed_tokens': [320, 64, 4] }), { r: 4 }), /not supported/],
     ['a model', async () => memorySource(await ggufAdapter(new Map(), 1, { 'general.type': 'model' })), /general.type/],
     ['no tensors', async () => memorySource(await ggufAdapter(new Map(), 1)), /at least one pair/],

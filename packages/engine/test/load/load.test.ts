@@ -126,7 +126,9 @@ describe('options', () => {
       expect(model.plan.kvBytesPerToken).toBeLessThan(exact.plan.kvBytesPerToken);
     }
   });
+});
 
+describe('what is refused, aborted or given', () => {
   test.each([
     [{ contextSize: 0 }, 'contextSize: expected a positive integer, got 0'],
     [{ batchSize: 1.5 }, 'batchSize: expected a positive integer, got 1.5'],

@@ -64,85 +64,114 @@ function quantized(base: string, values: Float32Array, dims: readonly number[]):
   ];
 }
 
-/** BERT as exporters write it: named biases and norms, anonymous transposed matrices. */
-function bertGraph(weights: Values, isQuantized: boolean, numLayers: number, numHeads: number, eps: number) {
-  const nodes: OnnxNodeInput[] = [];
-  const initializers: OnnxTensorInput[] = [];
-  let count = 0;
-  const node = (op: string, inputs: string[], attributes: OnnxNodeInput['attributes'] = {}, name = ''): string => {
-    const output = `t${count++}`;
-    nodes.push({ op, inputs, outputs: [output], attributes, name });
+/** Nodes of a graph as exporters write them: named biases and norms, anonymous transposed matrices. */
+class GraphWriter {
+  readonly nodes: OnnxNodeInput[] = [];
+  readonly initializers: OnnxTensorInput[] = [];
+  readonly #weights: Values;
+  readonly #isQuantized: boolean;
+  #numOutputs = 0;
+
+  constructor(weights: Values, isQuantized: boolean) {
+    this.#weights = weights;
+    this.#isQuantized = isQuantized;
+  }
+
+  node(op: string, inputs: string[], attributes: OnnxNodeInput['attributes'] = {}, name = ''): string {
+    const output = `t${this.#numOutputs++}`;
+    this.nodes.push({ op, inputs, outputs: [output], attributes, name });
     return output;
-  };
-  const constant = (name: string, value: number | number[]): string => {
-    if (!initializers.some((tensor) => tensor.name === name)) {
-      initializers.push(
-        typeof value === 'number'
-          ? f32(name, [], Float32Array.of(value))
-          : { name, type: 7, dims: [value.length], data: bytesOf(BigInt64Array.from(value, BigInt)) },
-      );
-    }
-    return name;
-  };
-  const named = (name: string): string => {
-    const { shape, values } = weights.get(name)!;
-    if (!initializers.some((tensor) => tensor.name === name)) initializers.push(f32(name, shape, values));
-    return name;
-  };
-  const linear = (module: string, x: string): string => {
-    const weight = weights.get(`${module}.weight`)!;
+  }
+
+  #addOnce(tensor: OnnxTensorInput): string {
+    if (!this.initializers.some(({ name }) => name === tensor.name)) this.initializers.push(tensor);
+    return tensor.name;
+  }
+
+  constant(name: string, value: number | number[]): string {
+    if (typeof value === 'number') return this.#addOnce(f32(name, [], Float32Array.of(value)));
+    return this.#addOnce({ name, type: 7, dims: [value.length], data: bytesOf(BigInt64Array.from(value, BigInt)) });
+  }
+
+  named(name: string): string {
+    const { shape, values } = this.#weights.get(name)!;
+    return this.#addOnce(f32(name, shape, values));
+  }
+
+  linear(module: string, x: string): string {
+    const weight = this.#weights.get(`${module}.weight`)!;
     const dims = weight.shape.toReversed();
-    const base = `onnx::MatMul_${initializers.length}`;
+    const base = `onnx::MatMul_${this.initializers.length}`;
     const path = `/${module.replaceAll('.', '/').replace(/layer\/(\d+)/, 'layer.$1')}/MatMul`;
     let matrix = base;
-    if (isQuantized) {
-      initializers.push(...quantized(base, transpose(weight), dims));
-      matrix = node('DequantizeLinear', [`${base}_quantized`, `${base}_scale`, `${base}_zero_point`]);
-    } else initializers.push(f32(base, dims, transpose(weight)));
-    return node('Add', [named(`${module}.bias`), node('MatMul', [x, matrix], {}, path)]);
-  };
-  const norm = (module: string, x: string): string =>
-    node('LayerNormalization', [x, named(`${module}.weight`), named(`${module}.bias`)], {
-      axis: -1,
-      epsilon: { float: eps },
-    });
-  const gelu = (x: string): string => {
-    const cube = node('Mul', [node('Mul', [x, x]), x]);
-    const inner = node('Add', [x, node('Mul', [cube, constant('c0', 0.044715)])]);
-    const tanh = node('Tanh', [node('Mul', [inner, constant('c1', Math.sqrt(2 / Math.PI))])]);
-    return node('Mul', [node('Mul', [x, constant('half', 0.5)]), node('Add', [tanh, constant('one', 1)])]);
-  };
-  const table = (name: string, ids: string): string =>
-    node('Gather', [named(`embeddings.${name}.weight`), ids], { axis: 0 });
-  const sum = node('Add', [
-    node('Add', [table('word_embeddings', 'input_ids'), table('token_type_embeddings', 'token_type_ids')]),
-    table('position_embeddings', 'position_ids'),
-  ]);
-  let x = norm('embeddings.LayerNorm', sum);
-  const headDim = weights.get('embeddings.LayerNorm.weight')!.shape[0]! / numHeads;
-  for (let layer = 0; layer < numLayers; layer++) {
-    const own = `encoder.layer.${layer}`;
-    const heads = (which: string, perm: number[]): string => {
-      const flat = linear(`${own}.attention.self.${which}`, x);
-      const split = node('Reshape', [flat, constant('heads', [0, 0, numHeads, headDim])]);
-      return node('Transpose', [split], { perm });
-    };
-    const logits = node('MatMul', [heads('query', [0, 2, 1, 3]), heads('key', [0, 2, 3, 1])]);
-    const shares = node('Softmax', [node('Mul', [logits, constant('scale', 1 / Math.sqrt(headDim))])], { axis: -1 });
-    const mixed = node('Transpose', [node('MatMul', [shares, heads('value', [0, 2, 1, 3])])], { perm: [0, 2, 1, 3] });
-    const flat = node('Reshape', [mixed, constant('flat', [0, 0, -1])]);
-    x = norm(`${own}.attention.output.LayerNorm`, node('Add', [linear(`${own}.attention.output.dense`, flat), x]));
-    const up = gelu(linear(`${own}.intermediate.dense`, x));
-    x = norm(`${own}.output.LayerNorm`, node('Add', [linear(`${own}.output.dense`, up), x]));
+    if (this.#isQuantized) {
+      this.initializers.push(...quantized(base, transpose(weight), dims));
+      matrix = this.node('DequantizeLinear', [`${base}_quantized`, `${base}_scale`, `${base}_zero_point`]);
+    } else this.initializers.push(f32(base, dims, transpose(weight)));
+    return this.node('Add', [this.named(`${module}.bias`), this.node('MatMul', [x, matrix], {}, path)]);
   }
-  nodes.push({ op: 'Identity', inputs: [x], outputs: ['last_hidden_state'] });
-  const ids = ['input_ids', 'token_type_ids', 'position_ids'].map((name) => [name, 7, ['b', 's']] as const);
-  return {
-    nodes,
-    initializers,
-    inputs: ids,
-    outputs: [['last_hidden_state', 1, ['b', 's', headDim * numHeads]]] as const,
+
+  norm(module: string, x: string, eps: number): string {
+    const inputs = [x, this.named(`${module}.weight`), this.named(`${module}.bias`)];
+    return this.node('LayerNormalization', inputs, { axis: -1, epsilon: { float: eps } });
+  }
+
+  gelu(x: string): string {
+    const cube = this.node('Mul', [this.node('Mul', [x, x]), x]);
+    const inner = this.node('Add', [x, this.node('Mul', [cube, this.constant('c0', 0.044715)])]);
+    const tanh = this.node('Tanh', [this.node('Mul', [inner, this.constant('c1', Math.sqrt(2 / Math.PI))])]);
+    const half = this.node('Mul', [x, this.constant('half', 0.5)]);
+    return this.node('Mul', [half, this.node('Add', [tanh, this.constant('one', 1)])]);
+  }
+
+  table(name: string, ids: string): string {
+    return this.node('Gather', [this.named(`embeddings.${name}.weight`), ids], { axis: 0 });
+  }
+}
+
+interface BertConfig {
+  readonly num_hidden_layers: number;
+  readonly num_attention_heads: number;
+  readonly layer_norm_eps: number;
+}
+
+function bertLayer(writer: GraphWriter, x: string, own: string, config: BertConfig, headDim: number): string {
+  const { num_attention_heads: numHeads, layer_norm_eps: eps } = config;
+  const heads = (which: string, perm: number[]): string => {
+    const flat = writer.linear(`${own}.attention.self.${which}`, x);
+    const split = writer.node('Reshape', [flat, writer.constant('heads', [0, 0, numHeads, headDim])]);
+    return writer.node('Transpose', [split], { perm });
   };
+  const logits = writer.node('MatMul', [heads('query', [0, 2, 1, 3]), heads('key', [0, 2, 3, 1])]);
+  const scaled = writer.node('Mul', [logits, writer.constant('scale', 1 / Math.sqrt(headDim))]);
+  const weights = writer.node('Softmax', [scaled], { axis: -1 });
+  const perm = [0, 2, 1, 3];
+  const mixed = writer.node('Transpose', [writer.node('MatMul', [weights, heads('value', perm)])], { perm });
+  const flat = writer.node('Reshape', [mixed, writer.constant('flat', [0, 0, -1])]);
+  const attended = writer.node('Add', [writer.linear(`${own}.attention.output.dense`, flat), x]);
+  const middle = writer.norm(`${own}.attention.output.LayerNorm`, attended, eps);
+  const up = writer.gelu(writer.linear(`${own}.intermediate.dense`, middle));
+  return writer.norm(
+    `${own}.output.LayerNorm`,
+    writer.node('Add', [writer.linear(`${own}.output.dense`, up), middle]),
+    eps,
+  );
+}
+
+function bertGraph(weights: Values, isQuantized: boolean, config: BertConfig) {
+  const writer = new GraphWriter(weights, isQuantized);
+  const words = writer.table('word_embeddings', 'input_ids');
+  const types = writer.node('Add', [words, writer.table('token_type_embeddings', 'token_type_ids')]);
+  const sum = writer.node('Add', [types, writer.table('position_embeddings', 'position_ids')]);
+  let x = writer.norm('embeddings.LayerNorm', sum, config.layer_norm_eps);
+  const hiddenDim = weights.get('embeddings.LayerNorm.weight')!.shape[0]!;
+  for (let layer = 0; layer < config.num_hidden_layers; layer++) {
+    x = bertLayer(writer, x, `encoder.layer.${layer}`, config, hiddenDim / config.num_attention_heads);
+  }
+  const { nodes, initializers } = writer;
+  nodes.push({ op: 'Identity', inputs: [x], outputs: ['last_hidden_state'] });
+  const inputs = ['input_ids', 'token_type_ids', 'position_ids'].map((name) => [name, 7, ['b', 's']] as const);
+  return { nodes, initializers, inputs, outputs: [['last_hidden_state', 1, ['b', 's', hiddenDim]]] as const };
 }
 
 const bert = archPath('bert-mean', 'hf');
@@ -150,14 +179,8 @@ const tokens = [2, 17, 40, 99, 150, 7, 31, 3];
 test.skipIf(bert === undefined).each([false, true])(
   'BERT, quantized: %s, as onnxruntime computes it (needs ../shared/data/goldens)',
   async (isQuantized) => {
-    const config = JSON.parse(readFileSync(join(bert as string, 'config.json'), 'utf8'));
-    const graph = bertGraph(
-      await weightsOf('bert-mean'),
-      isQuantized,
-      config.num_hidden_layers,
-      config.num_attention_heads,
-      config.layer_norm_eps,
-    );
+    const config = JSON.parse(readFileSync(join(bert as string, 'config.json'), 'utf8')) as BertConfig;
+    const graph = bertGraph(await weightsOf('bert-mean'), isQuantized, config);
     const bytes = writeOnnx(graph);
     mkdirSync(join(folder, 'onnx'));
     const file = join(folder, 'onnx', isQuantized ? 'model_quantized.onnx' : 'model.onnx');

@@ -1,20 +1,9 @@
 /** Eviction by what attention looks at, keys that are stored rotated, and contexts beyond what a model was trained for. */
-import { readFile } from 'node:fs/promises';
 import { memorySink, memorySource } from '@winnow/bytes';
 import { demoModelUrl } from '@winnow/demo-model';
-import { memoryFolder, type HubFiles } from '@winnow/hub';
-import { ArgumentError, CapacityError, decode, encode } from '@winnow/tensor';
+import { ArgumentError, CapacityError } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
-import {
-  loadModel,
-  type EngineEvent,
-  type Eviction,
-  type LoadOptions,
-  type Model,
-  type ModelLocation,
-} from '../../src/index.js';
-import { archPath } from '../support/golden-files.js';
-import { tinyLlama } from '../support/tiny-llama.js';
+import { loadModel, type EngineEvent, type Eviction, type LoadOptions, type Model } from '../../src/index.js';
 import { tinyFolder } from '../support/tiny-model.js';
 
 const drawn = { temperature: 1, topK: 0, topP: 1, minP: 0, ignoreEos: true, seed: 5, overflow: 'evict' } as const;
@@ -71,20 +60,21 @@ describe('the demo model asked for a code that left the window long ago', () => 
   });
 });
 
-describe('least attended', () => {
-  const load = async (options: LoadOptions = {}): Promise<Model> =>
-    loadModel(await tinyFolder(), { contextSize: 64, maxSessions: 3, eviction: 'least-attended', ...options });
-  const tokensOf = async (model: Model, prompt: number[]): Promise<readonly number[]> =>
-    (await model.generate(prompt, { ...drawn, maxTokens: 150 }).result()).tokens;
+const loadEvicting = async (options: LoadOptions = {}): Promise<Model> =>
+  loadModel(await tinyFolder(), { contextSize: 64, maxSessions: 3, eviction: 'least-attended', ...options });
 
+const tokensOf = async (model: Model, prompt: number[]): Promise<readonly number[]> =>
+  (await model.generate(prompt, { ...drawn, maxTokens: 150 }).result()).tokens;
+
+describe('least attended', () => {
   test('it is another choice than the oldest', async () => {
-    await using model = await load();
-    await using other = await load({ eviction: 'oldest' });
+    await using model = await loadEvicting();
+    await using other = await loadEvicting({ eviction: 'oldest' });
     expect(await tokensOf(model, ids(30))).not.toEqual(await tokensOf(other, ids(30)));
   });
 
   test('each of several sessions gets what it gets alone; a fork goes its own way', async () => {
-    await using model = await load();
+    await using model = await loadEvicting();
     const prompts = [ids(30), ids(90, 3), [...ids(30), 4, 5]];
     const alone: (readonly number[])[] = [];
     for (const prompt of prompts) alone.push(await tokensOf(model, prompt));
@@ -101,7 +91,7 @@ describe('least attended', () => {
   });
 
   test('a saved session knows what was looked at', async () => {
-    const whole = await load();
+    const whole = await loadEvicting();
     const expected = await tokensOf(whole, ids(30));
     const session = whole.createSession();
     const first = await session.generate(ids(30), { ...drawn, maxTokens: 70 }).result();
@@ -109,16 +99,18 @@ describe('least attended', () => {
     await session.save(sink);
     await whole.dispose();
     const source = memorySource(sink.toBytes().slice());
-    await using model = await load();
+    await using model = await loadEvicting();
     using restored = await model.restoreSession(source);
     const rest = await restored.resume({ maxTokens: 80 }).result();
     expect([...first.tokens, ...rest.tokens]).toEqual(expected);
-    await using other = await load({ eviction: 'oldest' });
+    await using other = await loadEvicting({ eviction: 'oldest' });
     await expect(other.restoreSession(memorySource(sink.toBytes().slice()))).rejects.toThrow(/eviction/);
   });
+});
 
+describe('limits of evicting', () => {
   test('where everything is protected it refuses, and the session can be used again', async () => {
-    await using model = await load({ eviction: { recentTokens: 60, firstTokens: 8 } });
+    await using model = await loadEvicting({ eviction: { recentTokens: 60, firstTokens: 8 } });
     using session = model.createSession();
     const generation = session.generate(ids(30), { ...drawn, maxTokens: 100 }).result();
     const error = await generation.catch((reason: unknown) => reason);
@@ -129,7 +121,7 @@ describe('least attended', () => {
   });
 
   test.each([2, 3, 5, 8, 17])('contexts of %i tokens', async (contextSize) => {
-    await using model = await load({ contextSize });
+    await using model = await loadEvicting({ contextSize });
     const result = await model.generate(ids(30), { ...drawn, maxTokens: 50 }).result();
     expect(result.tokens).toHaveLength(50);
     expect(30 + 49 - result.evictedTokens).toBeLessThanOrEqual(contextSize);
@@ -144,119 +136,7 @@ describe('least attended', () => {
       { eviction: { recentTokens: -1 } },
       { eviction: { firstTokens: 0.5 } },
     ];
-    for (const options of refused) await expect(load(options)).rejects.toThrow(ArgumentError);
-  });
-});
-
-describe('rotated keys', () => {
-  const text = sentences.join('').repeat(2);
-
-  async function rowsOf(options: LoadOptions = {}, location: ModelLocation = demoModelUrl): Promise<Float32Array[]> {
-    await using model = await loadModel(location, { contextSize: 512, maxSessions: 1, ...options });
-    const tokens = model.encodePrompt(text);
-    return await model.logprobs(tokens, { positions: [...tokens.keys()] });
-  }
-
-  /** Mean divergence from the first to the second, in nats. */
-  function divergence(exact: readonly Float32Array[], rows: readonly Float32Array[]): number {
-    let sum = 0;
-    for (const [index, row] of exact.entries()) {
-      for (const [id, p] of row.entries()) sum += Math.exp(p) * (p - ((rows[index] as Float32Array)[id] as number));
-    }
-    return sum / exact.length;
-  }
-
-  test('nothing changes but the rounding', async () => {
-    expect(divergence(await rowsOf(), await rowsOf({ kvRotation: 'hadamard' }))).toBeLessThan(1e-6);
-  });
-
-  /** The demo model with keys whose third channel, and its partner in the rotary embedding, are 16 times as large. */
-  async function withOutliers(): Promise<HubFiles> {
-    const files: Record<string, Uint8Array> = {};
-    for (const name of ['config.json', 'tokenizer.json', 'tokenizer_config.json', 'model.safetensors']) {
-      files[name] = await readFile(new URL(name, demoModelUrl));
-    }
-    const bytes = files['model.safetensors'] as Uint8Array;
-    const headerBytes = Number(new DataView(bytes.buffer, bytes.byteOffset).getBigUint64(0, true));
-    const header = JSON.parse(new TextDecoder().decode(bytes.subarray(8, 8 + headerBytes))) as Record<
-      string,
-      { dtype: string; shape: [number, number]; data_offsets: [number, number] }
-    >;
-    for (const [name, { dtype, shape, data_offsets: offsets }] of Object.entries(header)) {
-      const factor = name.endsWith('k_proj.weight') ? 16 : name.endsWith('q_proj.weight') ? 1 / 16 : 1;
-      if (factor === 1) continue;
-      expect(dtype).toBe('F16');
-      const [numRows, numColumns] = shape;
-      const own = bytes.subarray(8 + headerBytes + offsets[0], 8 + headerBytes + offsets[1]);
-      const values = new Float32Array(numRows * numColumns);
-      decode('f16', own, values);
-      for (let row = 0; row < numRows; row++) {
-        if (row % 16 !== 3) continue; // heads of 32, of which channels 3 and 19 turn together
-        for (let i = row * numColumns; i < (row + 1) * numColumns; i++) values[i] = (values[i] as number) * factor;
-      }
-      encode('f16', values, own);
-    }
-    return memoryFolder(files);
-  }
-
-  test('with outlier channels in the keys, of 4 bits much less is lost', async () => {
-    const exact = await rowsOf({}, await withOutliers());
-    // queries make up for it: but for their roundings it is the same model
-    expect(divergence(await rowsOf(), exact)).toBeLessThan(1e-4);
-    const kvDType = { keys: 'q4_0', values: 'f32' } as const;
-    const plain = divergence(exact, await rowsOf({ kvDType }, await withOutliers()));
-    const rotated = divergence(exact, await rowsOf({ kvDType, kvRotation: 'hadamard' }, await withOutliers()));
-    // a block's step goes with its largest number, 16 times as large; spread over 32 channels it is a few times as large
-    expect(rotated).toBeLessThan(plain / 2);
-  });
-
-  test.each(['gemma3', 'qwen3', 'gpt2'])('%s generates the same tokens', async (name) => {
-    const path = archPath(name, 'model.gguf') ?? (archPath(name, 'hf') as string);
-    const tokens: (readonly number[])[] = [];
-    for (const kvRotation of ['none', 'hadamard'] as const) {
-      await using model = await loadModel(path, { contextSize: 128, maxSessions: 1, kvRotation });
-      const attention = await model.generate(ids(20), { temperature: 0, ignoreEos: true, maxTokens: 12 }).result();
-      tokens.push(attention.tokens);
-    }
-    expect(tokens[1]).toEqual(tokens[0]);
-  });
-
-  test('sinks that are remapped are rotated, too', async () => {
-    const options = { contextSize: 256, maxSessions: 1, attention: 'streaming:window=24,sinks=4' } as const;
-    const results: (readonly number[])[] = [];
-    for (const kvRotation of ['none', 'hadamard'] as const) {
-      await using model = await loadModel(demoModelUrl, { ...options, kvRotation });
-      const { tokens } = await model
-        .generate('The old man', { temperature: 0, maxTokens: 60, ignoreEos: true })
-        .result();
-      results.push(tokens);
-    }
-    expect(results[1]).toEqual(results[0]);
-  });
-
-  test('also where pages leave the pool', async () => {
-    const tiny = await tinyLlama();
-    const kv = { hotBytes: 6 * 64 * 1028, warmBytes: 2 ** 22 };
-    const results: (readonly number[])[] = [];
-    for (const options of [{}, { kvRotation: 'hadamard' }, { kvRotation: 'hadamard', kv }] as const) {
-      await using model = await loadModel(tiny, { contextSize: 4096, maxSessions: 1, ...options });
-      const { tokens } = await model.generate(ids(700), { temperature: 0, maxTokens: 20, ignoreEos: true }).result();
-      results.push(tokens);
-      expect((model.metrics().tiers?.numDemotedTokens ?? 0) > 0).toBe('kv' in options);
-    }
-    expect(results[1]).toEqual(results[0]);
-    expect(results[2]).toEqual(results[0]);
-  });
-
-  test('a saved session has to have them the same way; unknown ones are refused', async () => {
-    await using model = await loadModel(await tinyFolder(), { kvRotation: 'hadamard', contextSize: 64 });
-    using session = model.createSession();
-    await session.generate(ids(9), { maxTokens: 3, ignoreEos: true }).result();
-    const sink = memorySink();
-    await session.save(sink);
-    await using other = await loadModel(await tinyFolder(), { contextSize: 64 });
-    await expect(other.restoreSession(memorySource(sink.toBytes().slice()))).rejects.toThrow(/kvRotation/);
-    await expect(loadModel(await tinyFolder(), { kvRotation: 'givens' as never })).rejects.toThrow(ArgumentError);
+    for (const options of refused) await expect(loadEvicting(options)).rejects.toThrow(ArgumentError);
   });
 });
 

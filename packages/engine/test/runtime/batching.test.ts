@@ -60,6 +60,32 @@ const backends: Readonly<Record<string, () => Backend | Promise<Backend>>> = {
   'wasm, two threads': () => createWasmBackend({ numThreads: 2, minSharedWork: 0, maxMemoryBytes: 2 ** 27 }),
 };
 
+/** Forks of one session, each with a prompt of its own, give what fresh sessions give; so does their origin. */
+async function checkForks(model: Model): Promise<void> {
+  using session = model.createSession();
+  const start = await session.generate(ids(100), { ...greedy, maxTokens: 5 }).result();
+  const { numUsedBlocks, numCopiedBlocks } = model.metrics().cache;
+  const forks = [session.fork(), session.fork(), session.fork()];
+  expect(model.metrics().cache.numUsedBlocks).toBe(numUsedBlocks);
+  const endings = forks.map((_, index) => ids(10 + index, 29 + index));
+  const all = [...ids(100), ...start.tokens];
+  const results = await Promise.all(
+    forks.map((fork, index) => fork.generate([...all, ...endings[index]!], { ...greedy, maxTokens: 20 }).result()),
+  );
+  expect(results.map(({ cachedTokens }) => cachedTokens)).toEqual([104, 104, 104]);
+  expect(model.metrics().cache.numCopiedBlocks - numCopiedBlocks).toBe(3);
+  for (const [index, { tokens }] of results.entries()) {
+    const fresh = await model.generate([...all, ...endings[index]!], { ...greedy, maxTokens: 20 }).result();
+    expect(tokens).toEqual(fresh.tokens);
+  }
+  // the origin has not changed
+  const again = await session.generate([...all, 1, 2], { ...greedy, maxTokens: 20 }).result();
+  expect(again.cachedTokens).toBe(104);
+  const fresh = await model.generate([...all, 1, 2], { ...greedy, maxTokens: 20 }).result();
+  expect(again.tokens).toEqual(fresh.tokens);
+  for (const fork of forks) fork.dispose();
+}
+
 describe.each(Object.keys(backends))('continuous batching on %s', (name) => {
   let backend: Backend;
   let model: Model;
@@ -100,30 +126,7 @@ describe.each(Object.keys(backends))('continuous batching on %s', (name) => {
     }
   });
 
-  test('forks go different ways from the same memory', async () => {
-    using session = model.createSession();
-    const start = await session.generate(ids(100), { ...greedy, maxTokens: 5 }).result();
-    const { numUsedBlocks, numCopiedBlocks } = model.metrics().cache;
-    const forks = [session.fork(), session.fork(), session.fork()];
-    expect(model.metrics().cache.numUsedBlocks).toBe(numUsedBlocks);
-    const endings = forks.map((_, index) => ids(10 + index, 29 + index));
-    const all = [...ids(100), ...start.tokens];
-    const results = await Promise.all(
-      forks.map((fork, index) => fork.generate([...all, ...endings[index]!], { ...greedy, maxTokens: 20 }).result()),
-    );
-    expect(results.map(({ cachedTokens }) => cachedTokens)).toEqual([104, 104, 104]);
-    expect(model.metrics().cache.numCopiedBlocks - numCopiedBlocks).toBe(3);
-    for (const [index, { tokens }] of results.entries()) {
-      const fresh = await model.generate([...all, ...endings[index]!], { ...greedy, maxTokens: 20 }).result();
-      expect(tokens).toEqual(fresh.tokens);
-    }
-    // the origin has not changed
-    const again = await session.generate([...all, 1, 2], { ...greedy, maxTokens: 20 }).result();
-    expect(again.cachedTokens).toBe(104);
-    const fresh = await model.generate([...all, 1, 2], { ...greedy, maxTokens: 20 }).result();
-    expect(again.tokens).toEqual(fresh.tokens);
-    for (const fork of forks) fork.dispose();
-  });
+  test('forks go different ways from the same memory', () => checkForks(model));
 });
 
 test('the time that steps ran, and tokens by that', async () => {
@@ -186,13 +189,14 @@ describe('prefix sharing', () => {
   });
 });
 
-describe('a full pool', () => {
-  // five blocks and two more for the sessions beyond the first
-  const options = { contextSize: 320, cacheSize: 320, maxSessions: 3, prefixSharing: false } as const;
-  const prompts = [tinyIds(100), tinyIds(120, 3), tinyIds(90, 11)];
+// five blocks and two more for the sessions beyond the first
+const fivePages = { contextSize: 320, cacheSize: 320, maxSessions: 3, prefixSharing: false } as const;
 
+const prompts = [tinyIds(100), tinyIds(120, 3), tinyIds(90, 11)];
+
+describe('a full pool', () => {
   test('error: whoever finds it full is refused, the others go on', async () => {
-    await using model = await loadModel(await tinyFolder(), options);
+    await using model = await loadModel(await tinyFolder(), fivePages);
     const alone = await runAlone(
       model,
       prompts.map((prompt) => ({ prompt, options: { ...greedy, maxTokens: 150 }, delay: 0 })),
@@ -213,7 +217,7 @@ describe('a full pool', () => {
   test('wait: all end with the tokens of running alone; the youngest is computed again', async () => {
     const events: EngineEvent[] = [];
     const onEvent = (event: EngineEvent): void => void events.push(event);
-    await using model = await loadModel(await tinyFolder(), { ...options, whenFull: 'wait', onEvent });
+    await using model = await loadModel(await tinyFolder(), { ...fivePages, whenFull: 'wait', onEvent });
     const all = prompts.map((prompt, index) => ({
       prompt,
       options: index === 1 ? { ...greedy, maxTokens: 180 } : { ...drawn, seed: index, maxTokens: 150 },
@@ -227,9 +231,11 @@ describe('a full pool', () => {
     expect([steps.numWaiting, cache.numUsedBlocks]).toEqual([0, 0]);
     expect(new Set(events.map(({ kind }) => kind))).toEqual(new Set(['waiting', 'preempted']));
   });
+});
 
+describe('waiting for room', () => {
   test('wait: for idle sessions to be disposed, or until the signal', async () => {
-    await using model = await loadModel(await tinyFolder(), { ...options, whenFull: 'wait' });
+    await using model = await loadModel(await tinyFolder(), { ...fivePages, whenFull: 'wait' });
     const idle = model.createSession();
     await idle.generate(tinyIds(300), { ...greedy, maxTokens: 1 }).result();
     const waiting = model.generate(tinyIds(200, 3), { ...greedy, maxTokens: 2 }).result();
@@ -246,7 +252,7 @@ describe('a full pool', () => {
   });
 
   test('wait: a model that is disposed tells those who wait', async () => {
-    const model = await loadModel(await tinyFolder(), { ...options, whenFull: 'wait' });
+    const model = await loadModel(await tinyFolder(), { ...fivePages, whenFull: 'wait' });
     const idle = model.createSession();
     await idle.generate(tinyIds(300), { ...greedy, maxTokens: 1 }).result();
     const outcome = model

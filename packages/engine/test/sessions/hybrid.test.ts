@@ -14,7 +14,15 @@ beforeAll(async () => {
 });
 afterAll(() => backend.dispose());
 
-describe.each(['lfm2', 'lfm2moe', 'qwen35', 'qwen35moe'])('%s', (name) => {
+/** What a session gives that has seen nothing before. */
+async function fresh(path: string | undefined, prompt: number[], maxTokens: number): Promise<readonly number[]> {
+  await using alone = await loadModel(path as string, { contextSize: 256, maxSessions: 1, backend });
+  return (await alone.generate(prompt, { ...greedy, maxTokens }).result()).tokens;
+}
+
+const names = ['lfm2', 'lfm2moe', 'qwen35', 'qwen35moe'];
+
+describe.each(names)('%s', (name) => {
   const path = archPath(name, 'model.gguf');
   const missing = path === undefined ? ' (needs ../shared/data/goldens)' : '';
   let model: Model;
@@ -24,28 +32,20 @@ describe.each(['lfm2', 'lfm2moe', 'qwen35', 'qwen35moe'])('%s', (name) => {
   });
   afterAll(() => model?.dispose());
 
-  /** What a session gives that has seen nothing before. */
-  async function fresh(prompt: number[], maxTokens: number): Promise<readonly number[]> {
-    const alone = await loadModel(path as string, { contextSize: 256, maxSessions: 1, backend });
-    const { tokens } = await alone.generate(prompt, { ...greedy, maxTokens }).result();
-    await alone.dispose();
-    return tokens;
-  }
-
   test.skipIf(path === undefined)(`going on computes only what is new${missing}`, async () => {
     using session = model.createSession();
     const first = await session.generate(ids(50), { ...greedy, maxTokens: 10 }).result();
     const longer = [...ids(50), ...first.tokens, 5, 6, 7];
     const second = await session.generate(longer, { ...greedy, maxTokens: 10 }).result();
     expect(second.cachedTokens).toBe(59);
-    expect(second.tokens).toEqual(await fresh(longer, 10));
+    expect(second.tokens).toEqual(await fresh(path, longer, 10));
   });
 
   test.skipIf(path === undefined)(`a prompt that departs in the middle, and the same one again${missing}`, async () => {
     using session = model.createSession();
     await session.generate(ids(100), { ...greedy, maxTokens: 5 }).result();
     const other = [...ids(70), ...ids(20, 11)];
-    const expected = await fresh(other, 10);
+    const expected = await fresh(path, other, 10);
     for (let round = 0; round < 2; round++) {
       const result = await session.generate(other, { ...greedy, maxTokens: 10 }).result();
       expect(result.cachedTokens).toBeLessThanOrEqual(70 + 19 * round);
@@ -53,13 +53,15 @@ describe.each(['lfm2', 'lfm2moe', 'qwen35', 'qwen35moe'])('%s', (name) => {
     }
     // before the first whole block there is nothing to go back to
     const early = [...ids(5), 9, 9, 9];
-    expect((await session.generate(early, { ...greedy, maxTokens: 8 }).result()).tokens).toEqual(await fresh(early, 8));
+    expect((await session.generate(early, { ...greedy, maxTokens: 8 }).result()).tokens).toEqual(
+      await fresh(path, early, 8),
+    );
   });
 
   test.skipIf(path === undefined)(`sessions side by side${missing}`, async () => {
     const prompts = [ids(80, 3), ids(33, 11), ids(65, 5)];
     const expected = [];
-    for (const prompt of prompts) expected.push(await fresh(prompt, 12));
+    for (const prompt of prompts) expected.push(await fresh(path, prompt, 12));
     const found = await Promise.all(
       prompts.map((prompt) => model.generate(prompt, { ...greedy, maxTokens: 12 }).result()),
     );
@@ -69,7 +71,7 @@ describe.each(['lfm2', 'lfm2moe', 'qwen35', 'qwen35moe'])('%s', (name) => {
   test.skipIf(path === undefined)(`a session after an abort${missing}`, async () => {
     using session = model.createSession();
     for await (const _token of session.generate(ids(40), { ...greedy, maxTokens: 9 })) break;
-    const expected = await fresh(ids(45), 9);
+    const expected = await fresh(path, ids(45), 9);
     expect((await session.generate(ids(45), { ...greedy, maxTokens: 9 }).result()).tokens).toEqual(expected);
     const controller = new AbortController();
     controller.abort();
@@ -77,6 +79,11 @@ describe.each(['lfm2', 'lfm2moe', 'qwen35', 'qwen35moe'])('%s', (name) => {
     await expect(aborted.result()).rejects.toThrow();
     expect((await session.generate(ids(45), { ...greedy, maxTokens: 9 }).result()).tokens).toEqual(expected);
   });
+});
+
+describe.each(names)('%s', (name) => {
+  const path = archPath(name, 'model.gguf');
+  const missing = path === undefined ? ' (needs ../shared/data/goldens)' : '';
 
   test.skipIf(path === undefined)(`prefixes of other sessions${missing}`, async () => {
     const sharing = await loadModel(path as string, { contextSize: 256, maxSessions: 3, backend });
@@ -85,7 +92,7 @@ describe.each(['lfm2', 'lfm2moe', 'qwen35', 'qwen35moe'])('%s', (name) => {
     await sharing.generate(prompt, { ...greedy, maxTokens: 4 }).result();
     const result = await sharing.generate(other, { ...greedy, maxTokens: 10 }).result();
     expect(result.cachedTokens).toBe(128); // two whole blocks, whose state was kept
-    expect(result.tokens).toEqual(await fresh(other, 10));
+    expect(result.tokens).toEqual(await fresh(path, other, 10));
     await sharing.dispose();
   });
 });

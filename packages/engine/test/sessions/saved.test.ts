@@ -159,7 +159,9 @@ describe('what a file says', () => {
     const differs = (await save(session)).some((byte, index) => byte !== before[index]);
     expect(differs).toBe(false);
   });
+});
 
+describe('what is refused', () => {
   test('other models, other weights and other cache options are refused', async () => {
     await using model = await loadModel(path, { contextSize: 256 });
     using session = model.createSession();
@@ -260,34 +262,32 @@ describe('files', () => {
       expect(rest.tokens).toEqual(expected[0]!.tokens.slice(numChosen));
     }
   });
+});
 
-  test('a process that is killed is gone on with from its last save', async () => {
-    const file = join(folder, 'killed.session');
-    const script = join(import.meta.dirname, 'save-often.ts');
-    const hooks = `data:text/javascript,${encodeURIComponent(resolveSources)}`;
-    const argv = ['--conditions=@winnow/source', '--no-warnings', '--import', hooks, script, file];
-    const child = spawn(process.execPath, argv, { stdio: ['ignore', 'pipe', 'inherit'] });
-    const exit = new Promise<NodeJS.Signals | null>((resolve) =>
-      child.once('exit', (_code, signal) => resolve(signal)),
-    );
-    let text = '';
-    for await (const chunk of child.stdout) {
-      text += String(chunk);
-      if (text.split('\n').length > 12) break; // in the middle of something
-    }
-    child.kill('SIGKILL');
-    expect(await exit).toBe('SIGKILL');
-    expect(existsSync(file)).toBe(true);
-    const options = { ...drawn, seed: 12, maxTokens: 400 };
-    await using model = await loadModel(demoModelUrl, { contextSize: 512, maxSessions: 2 });
-    const { tokens } = await model.generate('The old man', options).result();
-    using restored = await model.restoreSession(file);
-    const numPrompt = model.encodePrompt('The old man').length;
-    const numChosen = restored.tokens.length - numPrompt + 1;
-    expect(numChosen).toBeGreaterThan(10);
-    const rest = await restored.resume({ maxTokens: 400 - numChosen }).result();
-    expect(rest.tokens).toEqual(tokens.slice(numChosen));
-    expect(restored.metadata).toEqual({ saved: numChosen });
-    await rm(file);
-  });
+test('a process that is killed is gone on with from its last save', async () => {
+  const file = join(folder, 'killed.session');
+  const script = join(import.meta.dirname, 'save-often.ts');
+  const hooks = `data:text/javascript,${encodeURIComponent(resolveSources)}`;
+  const argv = ['--conditions=@winnow/source', '--no-warnings', '--import', hooks, script, file];
+  const child = spawn(process.execPath, argv, { stdio: ['ignore', 'pipe', 'inherit'] });
+  const exit = new Promise<NodeJS.Signals | null>((resolve) => child.once('exit', (_code, signal) => resolve(signal)));
+  let text = '';
+  for await (const chunk of child.stdout) {
+    text += String(chunk);
+    if (text.split('\n').length > 12) break; // in the middle of something
+  }
+  child.kill('SIGKILL');
+  expect(await exit).toBe('SIGKILL');
+  expect(existsSync(file)).toBe(true);
+  const options = { ...drawn, seed: 12, maxTokens: 400 };
+  await using model = await loadModel(demoModelUrl, { contextSize: 512, maxSessions: 2 });
+  const { tokens } = await model.generate('The old man', options).result();
+  using restored = await model.restoreSession(file);
+  const numPrompt = model.encodePrompt('The old man').length;
+  const numChosen = restored.tokens.length - numPrompt + 1;
+  expect(numChosen).toBeGreaterThan(10);
+  const rest = await restored.resume({ maxTokens: 400 - numChosen }).result();
+  expect(rest.tokens).toEqual(tokens.slice(numChosen));
+  expect(restored.metadata).toEqual({ saved: numChosen });
+  await rm(file);
 });

@@ -161,7 +161,7 @@ describe('streams', () => {
   });
 });
 
-describe('aborts and turns', () => {
+describe('aborts', () => {
   test('an aborted generation throws the reason, and the session goes on as if nothing had happened', async () => {
     using session = model.createSession();
     const controller = new AbortController();
@@ -195,7 +195,9 @@ describe('aborts and turns', () => {
     const fresh = await model.generate(ids(150), { ...greedy, maxTokens: 4 }).result();
     expect(again.tokens).toEqual(fresh.tokens);
   });
+});
 
+describe('turns', () => {
   test('one generation at a time per session', async () => {
     using session = model.createSession();
     const first = session.generate(ids(10), { ...greedy, maxTokens: 3 });

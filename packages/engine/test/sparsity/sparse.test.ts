@@ -128,7 +128,9 @@ describe('under a limit of half the model', () => {
       expect(tiers?.numPasses).toBeGreaterThan(numSteps + numBatches);
     }
   });
+});
 
+describe('weights of fewer bits outside of the slots', () => {
   test('a warm tier of 8 bits holds more of wide weights', async () => {
     await using whole = await load('low-rank', { maxSessions: 1 });
     const memoryLimitBytes = Math.round(whole.plan.totalBytes * 0.75);
@@ -171,7 +173,9 @@ describe('under a limit of half the model', () => {
     expect(cache?.bytesRead).toBe(before);
     expect(cache?.bytes.cold).toBe(copyBytes);
   });
+});
 
+describe('where weights are', () => {
   test('in several WebAssembly memories', async () => {
     const small = { bytesPerMemory: 2 ** 21, reservedBytes: 2 ** 20, numThreads: 1 };
     const several = await createWasmBackend(small);
@@ -197,46 +201,46 @@ describe('under a limit of half the model', () => {
     expect(model.plan).toEqual(inspected.plan);
     expect(inspected.plan.weightTiers?.slotBytes).toBeGreaterThan(0);
   });
+});
 
-  test('reads that fail name the layer and the neurons, and can be cancelled; the session goes on', async () => {
-    let onRead: (() => Promise<void>) | undefined;
-    const files: ColdFiles = {
-      async create(name) {
-        const file = memoryPageFile({ name });
-        return {
-          ...file,
-          get sizeBytes() {
-            return file.sizeBytes;
-          },
-          async read(byteOffset, target) {
-            await onRead?.();
-            await file.read(byteOffset, target);
-          },
-        };
-      },
-    };
-    await using whole = await load('low-rank', { maxSessions: 1 });
-    const memoryLimitBytes = Math.round(whole.plan.totalBytes * 0.75);
-    const options = { maxSessions: 1, memoryLimitBytes, weightTiers: { coldPath: files } };
-    await using model = await load('low-rank', options);
-    const session = model.createSession();
-    onRead = async () => {
-      throw new IoError({ source: 'cold', message: 'the disk is gone' });
-    };
-    await expect(session.generate(prompt, greedy).result()).rejects.toThrow(/layer \d+.*neuron/);
-    const controller = new AbortController();
-    let release = (): void => undefined;
-    const blocked = new Promise<void>((resolve) => (release = resolve));
-    onRead = () => {
-      controller.abort(new Error('enough'));
-      return blocked;
-    };
-    await expect(session.generate(prompt, { ...greedy, signal: controller.signal }).result()).rejects.toThrow('enough');
-    onRead = undefined;
-    release();
-    const expected = await whole.generate(prompt, greedy).result();
-    expect((await session.generate(prompt, greedy).result()).text).toBe(expected.text);
-  });
+test('reads that fail name the layer and the neurons, and can be cancelled; the session goes on', async () => {
+  let onRead: (() => Promise<void>) | undefined;
+  const files: ColdFiles = {
+    async create(name) {
+      const file = memoryPageFile({ name });
+      return {
+        ...file,
+        get sizeBytes() {
+          return file.sizeBytes;
+        },
+        async read(byteOffset, target) {
+          await onRead?.();
+          await file.read(byteOffset, target);
+        },
+      };
+    },
+  };
+  await using whole = await load('low-rank', { maxSessions: 1 });
+  const memoryLimitBytes = Math.round(whole.plan.totalBytes * 0.75);
+  const options = { maxSessions: 1, memoryLimitBytes, weightTiers: { coldPath: files } };
+  await using model = await load('low-rank', options);
+  const session = model.createSession();
+  onRead = async () => {
+    throw new IoError({ source: 'cold', message: 'the disk is gone' });
+  };
+  await expect(session.generate(prompt, greedy).result()).rejects.toThrow(/layer \d+.*neuron/);
+  const controller = new AbortController();
+  let release = (): void => undefined;
+  const blocked = new Promise<void>((resolve) => (release = resolve));
+  onRead = () => {
+    controller.abort(new Error('enough'));
+    return blocked;
+  };
+  await expect(session.generate(prompt, { ...greedy, signal: controller.signal }).result()).rejects.toThrow('enough');
+  onRead = undefined;
+  release();
+  const expected = await whole.generate(prompt, greedy).result();
+  expect((await session.generate(prompt, greedy).result()).text).toBe(expected.text);
 });
 
 test('a layer with an adapter on its FFN computes all of its neurons, and says so', async () => {

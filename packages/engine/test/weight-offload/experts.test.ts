@@ -29,6 +29,18 @@ async function halfOfExperts(path: string, options: LoadOptions): Promise<number
   return plan.totalBytes - Math.round(experts.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0) / 2);
 }
 
+/** The model with all experts in memory, and with half of them. */
+async function loadBoth(path: string, backend: Backend): Promise<[whole: Model, tiered: Model]> {
+  const options = { backend, contextSize: 256, batchSize: 64, maxSessions: 2 };
+  const whole = await loadModel(path, options);
+  const memoryLimitBytes = await halfOfExperts(path, options);
+  const tiered = await loadModel(path, { ...options, memoryLimitBytes });
+  expect(tiered.plan.totalBytes).toBeLessThanOrEqual(memoryLimitBytes);
+  expect(tiered.plan.weightTiers).toMatchObject({ kind: 'expert' });
+  expect(tiered.plan.weightTiers?.coldBytes).toBeGreaterThan(0);
+  return [whole, tiered];
+}
+
 for (const name of names) {
   for (const file of ['model.gguf', 'hf']) {
     const [path, goldenPath] = [archPath(name, file), archPath(name, 'golden.json')];
@@ -39,14 +51,7 @@ for (const name of names) {
           let whole: Model;
           let tiered: Model;
           beforeAll(async () => {
-            const backend = backends[backendName] as Backend;
-            const options = { backend, contextSize: 256, batchSize: 64, maxSessions: 2 };
-            whole = await loadModel(path as string, options);
-            const memoryLimitBytes = await halfOfExperts(path as string, options);
-            tiered = await loadModel(path as string, { ...options, memoryLimitBytes });
-            expect(tiered.plan.totalBytes).toBeLessThanOrEqual(memoryLimitBytes);
-            expect(tiered.plan.weightTiers).toMatchObject({ kind: 'expert' });
-            expect(tiered.plan.weightTiers?.coldBytes).toBeGreaterThan(0);
+            [whole, tiered] = await loadBoth(path as string, backends[backendName] as Backend);
           });
           afterAll(async () => {
             await whole?.dispose();
@@ -101,32 +106,36 @@ for (const name of names) {
 
 const mixtral = archPath('mixtral', 'model.gguf');
 
-describe.skipIf(mixtral === undefined)(`limits and failures${mixtral ? '' : ' (needs ../shared/data/goldens)'}`, () => {
-  const options = { contextSize: 64, batchSize: 8, maxSessions: 1 };
-  /** The model's file, whose reads can be made to fail or to wait. */
-  function source(): ByteSource & { onRead: (() => Promise<void>) | undefined; isClosed: boolean } {
-    const memory = memorySource(readFileSync(mixtral as string), 'mixtral');
-    const file = {
-      name: memory.name,
-      sizeBytes: memory.sizeBytes,
-      onRead: undefined as (() => Promise<void>) | undefined,
-      isClosed: false,
-      async read(byteOffset: number, target: Uint8Array, readOptions?: { signal?: AbortSignal }) {
-        await file.onRead?.();
-        await memory.read(byteOffset, target, readOptions);
-      },
-      async close() {
-        file.isClosed = true;
-      },
-    };
-    return file;
-  }
-  async function openTiered(file: ByteSource): Promise<Model> {
-    const backend = createReferenceBackend();
-    const memoryLimitBytes = await halfOfExperts(mixtral as string, { ...options, backend });
-    return loadModel(file, { ...options, backend, memoryLimitBytes });
-  }
+const options = { contextSize: 64, batchSize: 8, maxSessions: 1 };
 
+/** The model's file, whose reads can be made to fail or to wait. */
+function source(): ByteSource & { onRead: (() => Promise<void>) | undefined; isClosed: boolean } {
+  const memory = memorySource(readFileSync(mixtral as string), 'mixtral');
+  const file = {
+    name: memory.name,
+    sizeBytes: memory.sizeBytes,
+    onRead: undefined as (() => Promise<void>) | undefined,
+    isClosed: false,
+    async read(byteOffset: number, target: Uint8Array, readOptions?: { signal?: AbortSignal }) {
+      await file.onRead?.();
+      await memory.read(byteOffset, target, readOptions);
+    },
+    async close() {
+      file.isClosed = true;
+    },
+  };
+  return file;
+}
+
+async function openTiered(file: ByteSource): Promise<Model> {
+  const backend = createReferenceBackend();
+  const memoryLimitBytes = await halfOfExperts(mixtral as string, { ...options, backend });
+  return loadModel(file, { ...options, backend, memoryLimitBytes });
+}
+
+const needsMixtral = mixtral ? '' : ' (needs ../shared/data/goldens)';
+
+describe.skipIf(mixtral === undefined)(`limits${needsMixtral}`, () => {
   test('the error of a limit that is too small names the smallest one, which works', async () => {
     const load = (memoryLimitBytes: number): Promise<Model> =>
       loadModel(mixtral as string, { ...options, backend: createReferenceBackend(), memoryLimitBytes });
@@ -162,7 +171,9 @@ describe.skipIf(mixtral === undefined)(`limits and failures${mixtral ? '' : ' (n
       await backend.dispose();
     },
   );
+});
 
+describe.skipIf(mixtral === undefined)(`files and tiers${needsMixtral}`, () => {
   test('the file is open as long as the model is', async () => {
     const file = source();
     const model = await openTiered(file);
@@ -188,7 +199,9 @@ describe.skipIf(mixtral === undefined)(`limits and failures${mixtral ? '' : ' (n
     expect(tiers?.numHits).toBeGreaterThan(0);
     expect(feedForward?.cache?.misses).toBeGreaterThan(0);
   });
+});
 
+describe.skipIf(mixtral === undefined)(`failures${needsMixtral}`, () => {
   test('a read that fails names the layer and the experts; the session goes on afterwards', async () => {
     const file = source();
     await using model = await openTiered(file);
