@@ -60,6 +60,96 @@ const settings: Readonly<Record<string, Setting>> = {
   },
 };
 
+/** The page under test, which opens before the tests of a setting. */
+class EngineTab {
+  readonly #setting: Setting;
+  #page: OpenPage<EnginePage> | undefined;
+
+  constructor(setting: Setting) {
+    this.#setting = setting;
+  }
+
+  get page(): OpenPage<EnginePage> {
+    return this.#page as OpenPage<EnginePage>;
+  }
+
+  async open(browser: Browser, code: string): Promise<void> {
+    this.#page = await openPage<EnginePage>(browser, { code, isIsolated: this.#setting.isIsolated, files });
+  }
+
+  async close(): Promise<void> {
+    await this.#page?.close();
+  }
+
+  async load(source: Source): Promise<void> {
+    const { backend, backendName } = this.#setting;
+    await this.page.call('dispose', null);
+    expect(await this.page.call('load', { source, backend })).toEqual({ backend: backendName, fallbacks: [] });
+  }
+
+  async expectGreedy(prompt: number[], greedy: readonly number[]): Promise<string> {
+    const { tokens, text } = await this.page.call('generate', { prompt, maxTokens: greedy.length });
+    expect(tokens).toEqual(greedy);
+    return text;
+  }
+}
+
+function testDemoModel(tab: EngineTab, { numPrompts, numLongTokens }: Setting): void {
+  beforeAll(() => tab.load({ kind: 'url', url: `${tab.page.server.url}files/demo/` }));
+
+  const prompts = demo.prompts.slice(0, numPrompts).map((prompt) => [prompt.ids.length, prompt] as const);
+  test.each(prompts)('greedy after a prompt of %i tokens', async (_length, { text, ids, greedy, greedy_text }) => {
+    expect(await tab.page.call('encodePrompt', text)).toEqual(ids);
+    expect(await tab.expectGreedy(ids, greedy)).toBe(greedy_text);
+  });
+
+  test('the page goes on living while long prompts are computed', async () => {
+    const ids = demo.prompts.flatMap((prompt) => [...prompt.ids, ...prompt.greedy]);
+    const prompt = Array.from({ length: numLongTokens }, (_, index) => ids[index % ids.length] as number);
+    // 400 tokens are 2.4 GFLOP, 24 ms even at 100 GFLOP/s: room for 2 ticks, as a turn is due every 8 ms and then a timer
+    // in 4 ms at most
+    const turns = await tab.page.call('longPrompts', { prompt, wantedTicks: 20, wantedFrames: 1, maxPrompts: 10 });
+    expect(turns.numTicks).toBeGreaterThanOrEqual(20);
+    expect(turns.numFrames).toBeGreaterThanOrEqual(1);
+    expect(await tab.page.call('interrupt', prompt)).toBe('AbortError');
+    const [first] = demo.prompts;
+    await tab.expectGreedy(first?.ids as number[], first?.greedy as number[]);
+  });
+}
+
+function testGguf(tab: EngineTab, kind: 'url' | 'blob'): void {
+  let numBefore: number;
+  beforeAll(async () => {
+    numBefore = tab.page.server.requests.length;
+    await tab.load({ kind, url: `${tab.page.server.url}files/llama.gguf` });
+  });
+
+  test('greedy', async () => {
+    for (const { tokens, greedy } of llama.prompts) await tab.expectGreedy(tokens, greedy);
+  });
+
+  test('tokenized texts', async () => {
+    for (const { text, tokens } of llama.tokenize) expect(await tab.page.call('tokenize', text)).toEqual(tokens);
+  });
+
+  test('a URL is read by ranges, a Blob once', () => {
+    const requests = tab.page.server.requests.slice(numBefore);
+    const isRange = (request: string): boolean => / bytes=\d+-\d+$/.test(request);
+    if (kind === 'blob') expect(requests).toEqual(['GET /files/llama.gguf']);
+    else expect(requests.filter((request) => !isRange(request) && !request.startsWith('HEAD '))).toEqual([]);
+    expect(requests.length).toBeGreaterThan(0);
+  });
+}
+
+/** The browser itself reports optional files that are not there. */
+function expectNoComplaints({ complaints, server }: OpenPage<EnginePage>): void {
+  const isProbe = (complaint: string): boolean => {
+    const missing = /status of 404 \(Not Found\) \/files\/(.*)$/.exec(complaint)?.[1];
+    return missing !== undefined && !(missing in files) && server.requests.includes(`HEAD /files/${missing}`);
+  };
+  expect(complaints.filter((complaint) => !isProbe(complaint))).toEqual([]);
+}
+
 describe.skipIf(missingChromium !== undefined)(suiteName('engine in Chromium'), () => {
   let browser: Browser;
   let code: string;
@@ -70,85 +160,24 @@ describe.skipIf(missingChromium !== undefined)(suiteName('engine in Chromium'), 
   afterAll(() => browser?.close());
 
   describe.each(Object.entries(settings))('%s', (_name, setting) => {
-    const { isIsolated, backend, backendName, numPrompts, numLongTokens } = setting;
-    let page: OpenPage<EnginePage>;
-    beforeAll(async () => {
-      page = await openPage<EnginePage>(browser, { code, isIsolated, files });
-    });
-    afterAll(() => page?.close());
+    const tab = new EngineTab(setting);
+    beforeAll(() => tab.open(browser, code));
+    afterAll(() => tab.close());
 
-    async function load(source: Source): Promise<void> {
-      await page.call('dispose', null);
-      expect(await page.call('load', { source, backend })).toEqual({ backend: backendName, fallbacks: [] });
-    }
-
-    async function expectGreedy(prompt: number[], greedy: readonly number[]): Promise<string> {
-      const { tokens, text } = await page.call('generate', { prompt, maxTokens: greedy.length });
-      expect(tokens).toEqual(greedy);
-      return text;
-    }
-
-    describe('demo model from the URL of a folder', () => {
-      beforeAll(() => load({ kind: 'url', url: `${page.server.url}files/demo/` }));
-
-      const prompts = demo.prompts.slice(0, numPrompts).map((prompt) => [prompt.ids.length, prompt] as const);
-      test.each(prompts)('greedy after a prompt of %i tokens', async (_length, { text, ids, greedy, greedy_text }) => {
-        expect(await page.call('encodePrompt', text)).toEqual(ids);
-        expect(await expectGreedy(ids, greedy)).toBe(greedy_text);
-      });
-
-      test('the page goes on living while long prompts are computed', async () => {
-        const ids = demo.prompts.flatMap((prompt) => [...prompt.ids, ...prompt.greedy]);
-        const prompt = Array.from({ length: numLongTokens }, (_, index) => ids[index % ids.length] as number);
-        // 400 tokens are 2.4 GFLOP, 24 ms even at 100 GFLOP/s: room for 2 ticks, as a turn is due every 8 ms and then a timer
-        // in 4 ms at most
-        const turns = await page.call('longPrompts', { prompt, wantedTicks: 20, wantedFrames: 1, maxPrompts: 10 });
-        expect(turns.numTicks).toBeGreaterThanOrEqual(20);
-        expect(turns.numFrames).toBeGreaterThanOrEqual(1);
-        expect(await page.call('interrupt', prompt)).toBe('AbortError');
-        const [first] = demo.prompts;
-        await expectGreedy(first?.ids as number[], first?.greedy as number[]);
-      });
-    });
+    describe('demo model from the URL of a folder', () => testDemoModel(tab, setting));
 
     test('demo model from files that were picked', async () => {
       const names = demoNames.filter((name) => /\.(json|safetensors)$/.test(name));
-      await load({ kind: 'blobFolder', url: `${page.server.url}files/demo/`, names });
+      await tab.load({ kind: 'blobFolder', url: `${tab.page.server.url}files/demo/`, names });
       const [first] = demo.prompts;
-      await expectGreedy(first?.ids as number[], first?.greedy as number[]);
+      await tab.expectGreedy(first?.ids as number[], first?.greedy as number[]);
     });
 
-    describe.each(['url', 'blob'] as const)('a GGUF file as %s', (kind) => {
-      let numBefore: number;
-      beforeAll(async () => {
-        numBefore = page.server.requests.length;
-        await load({ kind, url: `${page.server.url}files/llama.gguf` });
-      });
+    describe.each(['url', 'blob'] as const)('a GGUF file as %s', (kind) => testGguf(tab, kind));
 
-      test('greedy', async () => {
-        for (const { tokens, greedy } of llama.prompts) await expectGreedy(tokens, greedy);
-      });
-
-      test('tokenized texts', async () => {
-        for (const { text, tokens } of llama.tokenize) expect(await page.call('tokenize', text)).toEqual(tokens);
-      });
-
-      test('a URL is read by ranges, a Blob once', () => {
-        const requests = page.server.requests.slice(numBefore);
-        const isRange = (request: string): boolean => / bytes=\d+-\d+$/.test(request);
-        if (kind === 'blob') expect(requests).toEqual(['GET /files/llama.gguf']);
-        else expect(requests.filter((request) => !isRange(request) && !request.startsWith('HEAD '))).toEqual([]);
-        expect(requests.length).toBeGreaterThan(0);
-      });
-    });
-
-    test('nothing was written to the console, but by the browser about optional files that are not there', async () => {
-      await page.call('dispose', null);
-      const isProbe = (complaint: string): boolean => {
-        const missing = /status of 404 \(Not Found\) \/files\/(.*)$/.exec(complaint)?.[1];
-        return missing !== undefined && !(missing in files) && page.server.requests.includes(`HEAD /files/${missing}`);
-      };
-      expect(page.complaints.filter((complaint) => !isProbe(complaint))).toEqual([]);
+    test('nothing was written to the console', async () => {
+      await tab.page.call('dispose', null);
+      expectNoComplaints(tab.page);
     });
   });
 });

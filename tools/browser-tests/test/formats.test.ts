@@ -21,37 +21,38 @@ const texts = [
   '日本語 и русский',
 ];
 
+let browser: Browser;
+let page: OpenPage<FormatsPage>;
+let files: string;
+beforeAll(async () => {
+  if (missingChromium !== undefined) return;
+  const served: Record<string, Uint8Array> = {
+    'llama.gguf': readFileSync(join(llamaFolder, 'model.gguf')),
+    'llama.safetensors': readFileSync(join(llamaFolder, 'hf', 'model.safetensors')),
+  };
+  for (const name of demoNames) served[`demo/${name}`] = readFileSync(new URL(name, demoModelUrl));
+  const { code } = await bundlePage('formats');
+  browser = await launchChromium();
+  page = await openPage<FormatsPage>(browser, { code, isIsolated: false, files: served });
+  files = `${page.server.url}files/`;
+});
+afterAll(async () => {
+  await page?.close();
+  await browser?.close();
+});
+
+/** Calls the function in the page and here. */
+async function same<Name extends keyof FormatsPage & string>(
+  name: Name,
+  input: Parameters<FormatsPage[Name]>[0],
+): Promise<Awaited<ReturnType<FormatsPage[Name]>>> {
+  const inPage = await page.call(name, input);
+  const here = await (api[name] as (value: typeof input) => Promise<unknown>)(input);
+  expect(inPage).toEqual(here);
+  return inPage as Awaited<ReturnType<FormatsPage[Name]>>;
+}
+
 describe.skipIf(missingChromium !== undefined)(suiteName('formats in Chromium'), () => {
-  let browser: Browser;
-  let page: OpenPage<FormatsPage>;
-  let files: string;
-  beforeAll(async () => {
-    const served: Record<string, Uint8Array> = {
-      'llama.gguf': readFileSync(join(llamaFolder, 'model.gguf')),
-      'llama.safetensors': readFileSync(join(llamaFolder, 'hf', 'model.safetensors')),
-    };
-    for (const name of demoNames) served[`demo/${name}`] = readFileSync(new URL(name, demoModelUrl));
-    const { code } = await bundlePage('formats');
-    browser = await launchChromium();
-    page = await openPage<FormatsPage>(browser, { code, isIsolated: false, files: served });
-    files = `${page.server.url}files/`;
-  });
-  afterAll(async () => {
-    await page?.close();
-    await browser?.close();
-  });
-
-  /** Calls the function in the page and here. */
-  async function same<Name extends keyof FormatsPage & string>(
-    name: Name,
-    input: Parameters<FormatsPage[Name]>[0],
-  ): Promise<Awaited<ReturnType<FormatsPage[Name]>>> {
-    const inPage = await page.call(name, input);
-    const here = await (api[name] as (value: typeof input) => Promise<unknown>)(input);
-    expect(inPage).toEqual(here);
-    return inPage as Awaited<ReturnType<FormatsPage[Name]>>;
-  }
-
   test.each([
     ['gguf', 'llama.gguf'],
     ['safetensors', 'llama.safetensors'],
@@ -76,7 +77,9 @@ describe.skipIf(missingChromium !== undefined)(suiteName('formats in Chromium'),
     expect(decoded).toEqual(texts);
     expect(streamed).toEqual(texts);
   });
+});
 
+describe.skipIf(missingChromium !== undefined)(suiteName('folders and refusals in Chromium'), () => {
   test('folders of Blobs and in memory', async () => {
     const [blobs, memory] = await same('folders', { url: `${files}demo/`, names: demoNames });
     expect(blobs).toMatchObject({

@@ -21,90 +21,89 @@ type Name = keyof TiersPage & string;
 type Input<N extends Name> = Parameters<TiersPage[N]>[0];
 type Call = <N extends Name>(name: N, input: Input<N>) => Promise<Awaited<ReturnType<TiersPage[N]>>>;
 
-describe.skipIf(missingChromium !== undefined)(suiteName('cache files of a page in Chromium'), () => {
-  let browser: Browser;
-  let code: string;
-  let model: Model;
-  let expected: readonly number[];
+let browser: Browser;
+let code: string;
+let model: Model;
+let expected: readonly number[];
+beforeAll(async () => {
+  if (missingChromium !== undefined) return;
+  ({ code } = await bundlePage('tiers'));
+  browser = await launchChromium();
+  model = await loadModel(path, { contextSize: 1024, maxSessions: 2, batchSize: 32, prefixSharing: false });
+  expected = (await model.generate(prompt, { ...greedy, maxTokens: numTokens }).result()).tokens;
+});
+afterAll(async () => {
+  await browser?.close();
+  await model?.dispose();
+});
+
+/** Hot room for less than two thirds of the tokens: the rest goes through a little memory into files. */
+const kv = (folder: string): { hotBytes: number; warmBytes: number; coldPath: string } => {
+  const { kvBytesPerToken } = model.plan;
+  return { hotBytes: 7 * 64 * kvBytesPerToken, warmBytes: 2 * 64 * kvBytesPerToken, coldPath: folder };
+};
+
+describe.skipIf(missingChromium !== undefined).each([
+  ['in the page', { isIsolated: true, isWorker: false }],
+  ['in a worker of the page', { isIsolated: true, isWorker: true }],
+  ['in a page without shared memory', { isIsolated: false, isWorker: false }],
+])(suiteName('cache files %s of Chromium'), (_name, { isIsolated, isWorker }) => {
+  let page: OpenPage<TiersPage>;
+  let url: string;
   beforeAll(async () => {
-    ({ code } = await bundlePage('tiers'));
-    browser = await launchChromium();
-    model = await loadModel(path, { contextSize: 1024, maxSessions: 2, batchSize: 32, prefixSharing: false });
-    expected = (await model.generate(prompt, { ...greedy, maxTokens: numTokens }).result()).tokens;
+    page = await openPage<TiersPage>(browser, { code, isIsolated, files });
+    url = `${page.server.url}files/llama.gguf`;
   });
-  afterAll(async () => {
-    await browser?.close();
-    await model?.dispose();
+  afterEach(() => call('dispose', null));
+  afterAll(() => page?.close());
+  const call: Call = (name, input) =>
+    (isWorker ? page.call('inWorker', { name, input }) : page.call(name, input as never)) as never;
+
+  test('the cold tier: the same tokens, read from files that go with the model', async () => {
+    await call('load', { url, kv: kv('cold/kv') });
+    expect(await call('begin', { prompt, maxTokens: numTokens })).toEqual(expected);
+    const tiers = await call('tiers', null);
+    expect(tiers?.bytesWritten).toBeGreaterThan(0);
+    expect(tiers?.bytesRead).toBeGreaterThan(0);
+    expect(tiers?.numMisses).toBeGreaterThan(0);
+    expect((await call('filesOf', 'cold')).length).toBe(1); // the folder
+    await call('dispose', null);
+    await call('load', { url, kv: kv('kv') });
+    expect((await call('filesOf', 'kv')).every((name) => name.endsWith('.pages'))).toBe(true);
+    await call('dispose', null);
+    expect(await call('filesOf', 'kv')).toEqual([]);
   });
 
-  /** Hot room for less than two thirds of the tokens: the rest goes through a little memory into files. */
-  const kv = (folder: string): { hotBytes: number; warmBytes: number; coldPath: string } => {
-    const { kvBytesPerToken } = model.plan;
-    return { hotBytes: 7 * 64 * kvBytesPerToken, warmBytes: 2 * 64 * kvBytesPerToken, coldPath: folder };
-  };
+  test('a session in a file of the origin goes on; another save replaces it', async () => {
+    await call('load', { url });
+    await call('begin', { prompt, maxTokens: 20 });
+    await call('save', 'saved/story.session');
+    await call('goOn', 10);
+    await call('save', 'saved/story.session');
+    await call('dispose', null);
+    await call('load', { url, kv: kv('kv') });
+    await call('restore', 'saved/story.session');
+    expect(await call('goOn', numTokens - 30)).toEqual(expected.slice(30));
+    expect(await call('filesOf', 'saved')).toEqual(['story.session']);
+    expect(await call('restoreFails', 'saved/other.session')).toMatch(/^IoError: .*NotFound/);
+    expect(await call('restoreFails', '../story.session')).toMatch(/^ArgumentError/);
+  });
 
-  describe.each([
-    ['in the page', { isIsolated: true, isWorker: false }],
-    ['in a worker of the page', { isIsolated: true, isWorker: true }],
-    ['in a page without shared memory', { isIsolated: false, isWorker: false }],
-  ])('%s', (_name, { isIsolated, isWorker }) => {
-    let page: OpenPage<TiersPage>;
-    let url: string;
-    beforeAll(async () => {
-      page = await openPage<TiersPage>(browser, { code, isIsolated, files });
-      url = `${page.server.url}files/llama.gguf`;
-    });
-    afterEach(() => call('dispose', null));
-    afterAll(() => page?.close());
-    const call: Call = (name, input) =>
-      (isWorker ? page.call('inWorker', { name, input }) : page.call(name, input as never)) as never;
+  test('from Node to the page and back, in the middle of a generation', async () => {
+    const there = model.createSession();
+    await there.generate(prompt, { ...greedy, maxTokens: 20 }).result();
+    const sink = memorySink();
+    await there.save(sink);
+    there.dispose();
+    await call('load', { url, kv: kv('kv') });
+    await call('restore', [...sink.toBytes()]);
+    expect(await call('goOn', 20)).toEqual(expected.slice(20, 40));
+    const bytes = await call('save', null);
+    using back = await model.restoreSession(memorySource(Uint8Array.from(bytes)));
+    expect((await back.resume({ maxTokens: 20 }).result()).tokens).toEqual(expected.slice(40));
+  });
 
-    test('the cold tier: the same tokens, read from files that go with the model', async () => {
-      await call('load', { url, kv: kv('cold/kv') });
-      expect(await call('begin', { prompt, maxTokens: numTokens })).toEqual(expected);
-      const tiers = await call('tiers', null);
-      expect(tiers?.bytesWritten).toBeGreaterThan(0);
-      expect(tiers?.bytesRead).toBeGreaterThan(0);
-      expect(tiers?.numMisses).toBeGreaterThan(0);
-      expect((await call('filesOf', 'cold')).length).toBe(1); // the folder
-      await call('dispose', null);
-      await call('load', { url, kv: kv('kv') });
-      expect((await call('filesOf', 'kv')).every((name) => name.endsWith('.pages'))).toBe(true);
-      await call('dispose', null);
-      expect(await call('filesOf', 'kv')).toEqual([]);
-    });
-
-    test('a session in a file of the origin goes on; another save replaces it', async () => {
-      await call('load', { url });
-      await call('begin', { prompt, maxTokens: 20 });
-      await call('save', 'saved/story.session');
-      await call('goOn', 10);
-      await call('save', 'saved/story.session');
-      await call('dispose', null);
-      await call('load', { url, kv: kv('kv') });
-      await call('restore', 'saved/story.session');
-      expect(await call('goOn', numTokens - 30)).toEqual(expected.slice(30));
-      expect(await call('filesOf', 'saved')).toEqual(['story.session']);
-      expect(await call('restoreFails', 'saved/other.session')).toMatch(/^IoError: .*NotFound/);
-      expect(await call('restoreFails', '../story.session')).toMatch(/^ArgumentError/);
-    });
-
-    test('from Node to the page and back, in the middle of a generation', async () => {
-      const there = model.createSession();
-      await there.generate(prompt, { ...greedy, maxTokens: 20 }).result();
-      const sink = memorySink();
-      await there.save(sink);
-      there.dispose();
-      await call('load', { url, kv: kv('kv') });
-      await call('restore', [...sink.toBytes()]);
-      expect(await call('goOn', 20)).toEqual(expected.slice(20, 40));
-      const bytes = await call('save', null);
-      using back = await model.restoreSession(memorySource(Uint8Array.from(bytes)));
-      expect((await back.resume({ maxTokens: 20 }).result()).tokens).toEqual(expected.slice(40));
-    });
-
-    test('nothing was written to the console', () => {
-      expect(page.complaints).toEqual([]);
-    });
+  test('nothing was written to the console', () => {
+    expect(page.complaints).toEqual([]);
   });
 });
