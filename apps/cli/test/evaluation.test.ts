@@ -75,7 +75,13 @@ test('winnow eval: tables, of a text of the user', async () => {
   const parts = ['--parts', 'logits,attention', '--details', '--text', text];
   const { code, stdout, stderr } = await run(['eval', ...small, '--attention', 'sparq:topk=8', ...parts]);
   expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
-  for (const piece of ['Logits beside dense', 'Attention beside dense', 'mean KLD', 'same top p', 'kv=q4_0']) {
+  for (const piece of [
+    'Logits compared with dense',
+    'Attention compared with dense',
+    'mean KLD',
+    'same top p',
+    'kv=q4_0',
+  ]) {
     expect(stdout).toContain(piece);
   }
   expect(stdout).toContain('decode=sparq:topk=8');

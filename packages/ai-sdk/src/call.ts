@@ -1,4 +1,4 @@
-/** A call of the AI SDK as a request to the engine. */
+/** Converts a call of the AI SDK to a request to the engine. */
 import type { LanguageModelV4CallOptions, SharedV4Warning } from '@ai-sdk/provider';
 import {
   prepareChat,
@@ -21,7 +21,7 @@ export interface Call {
   readonly warnings: SharedV4Warning[];
 }
 
-/** What `providerOptions.winnow` may say. */
+/** Schema of `providerOptions.winnow`. */
 const ownOptions = [
   'minP',
   'repetitionPenalty',
@@ -34,7 +34,7 @@ const ownOptions = [
 
 /**
  * @throws {UnsupportedFunctionalityError} for content that is not text
- * @throws {ArgumentError} for what the engine does not take
+ * @throws {ArgumentError} for options that the engine does not accept
  * @throws {FormatError} for schemas that cannot be enforced
  */
 export function prepareCall(model: Model, settings: LanguageModelSettings, call: LanguageModelV4CallOptions): Call {
@@ -54,7 +54,7 @@ export function prepareCall(model: Model, settings: LanguageModelSettings, call:
   if (grammar !== undefined && (jsonSchema !== undefined || tools.length > 0)) {
     throw new ArgumentError({
       argument: 'grammar',
-      expected: 'neither tools nor a response format beside it',
+      expected: 'no tools or response format with it',
       actual: 'both',
     });
   }

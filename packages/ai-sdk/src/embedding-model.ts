@@ -1,4 +1,4 @@
-/** A model of the engine as an embedding model of the AI SDK. */
+/** Wraps a model of the engine as an embedding model of the AI SDK. */
 import type {
   EmbeddingModelV4,
   EmbeddingModelV4CallOptions,
@@ -12,13 +12,13 @@ export interface EmbeddingModelSettings extends Pick<
   EmbedOptions,
   'normalize' | 'overflow' | 'dimensions' | 'prompt' | 'promptName'
 > {
-  /** How the SDK names the model. Default: the name that its file gives. */
+  /** Name of the model in the SDK. Default: the name in its file. */
   readonly modelId?: string;
 }
 
 const ownOptions = ['normalize', 'overflow', 'dimensions', 'prompt', 'promptName'];
 
-/** The model stays the caller's, who loads and disposes it. Calls at the same time take turns. */
+/** The caller owns the model, and loads and disposes it. Concurrent calls are serialized. */
 export function embeddingModel(model: EmbeddingModel, settings: EmbeddingModelSettings = {}): EmbeddingModelV4 {
   const { modelId = model.name, ...defaults } = settings;
   return {

@@ -1,4 +1,4 @@
-/** A model of the engine as a language model of the AI SDK. */
+/** Wraps a model of the engine as a language model of the AI SDK. */
 import type {
   LanguageModelV4,
   LanguageModelV4CallOptions,
@@ -14,8 +14,8 @@ import { prepareCall, type Call } from './call.js';
 import type { LanguageModelSettings } from './settings.js';
 
 /**
- * The model stays the caller's, who loads and disposes it. Calls at the same time share its steps and cache, up to its
- * `maxSessions`. Tools and response formats are kept to by constrained decoding.
+ * The caller owns the model, and loads and disposes it. Concurrent calls share its steps and cache, up to its
+ * `maxSessions`. Constrained decoding enforces tools and response formats.
  */
 export function languageModel(model: Model, settings: LanguageModelSettings = {}): LanguageModelV4 {
   const modelId = settings.modelId ?? model.name;
@@ -59,7 +59,7 @@ export function languageModel(model: Model, settings: LanguageModelSettings = {}
   };
 }
 
-/** Throws only when aborted; other failures are parts. */
+/** Throws only when aborted; other failures become error parts. */
 async function* streamParts(
   model: Model,
   call: Call,
@@ -146,7 +146,7 @@ const unknownUsage: LanguageModelV4Usage = {
   outputTokens: { total: undefined, text: undefined, reasoning: undefined },
 };
 
-/** What the model was given, for those who look into requests. */
+/** The input of the model, for request inspection. */
 function requestBody({ prompt }: Call): unknown {
   return { prompt: typeof prompt === 'string' ? prompt : Array.from(prompt as ArrayLike<number>) };
 }

@@ -1,4 +1,4 @@
-/** Prompts of the AI SDK as conversations of the engine. */
+/** Converts prompts of the AI SDK to conversations of the engine. */
 import {
   UnsupportedFunctionalityError,
   type LanguageModelV4Message,
@@ -8,7 +8,7 @@ import {
 import type { ChatMessage, ChatToolCall } from '@winnow/engine';
 import { ArgumentError } from '@winnow/tensor';
 
-/** @throws {UnsupportedFunctionalityError} for what is not text */
+/** @throws {UnsupportedFunctionalityError} for content that is not text */
 export function chatMessages(prompt: LanguageModelV4Prompt): ChatMessage[] {
   return prompt.flatMap(chatMessage);
 }
@@ -25,7 +25,7 @@ function chatMessage(message: LanguageModelV4Message): ChatMessage[] {
       for (const part of message.content) {
         if (part.type === 'tool-call') {
           toolCalls.push({ id: part.toolCallId, name: part.toolName, arguments: argumentsOf(part.input) });
-        } else if (part.type !== 'reasoning') texts.push(textOf(part)); // thoughts of earlier turns are not repeated
+        } else if (part.type !== 'reasoning') texts.push(textOf(part)); // reasoning of earlier turns is dropped
       }
       const content = texts.join('');
       return [{ role: 'assistant', content, ...(toolCalls.length === 0 ? {} : { toolCalls }) }];

@@ -1,4 +1,4 @@
-/** Several models under names, as a provider of the AI SDK. */
+/** A provider of the AI SDK for several named models. */
 import { NoSuchModelError, type EmbeddingModelV4, type LanguageModelV4, type ProviderV4 } from '@ai-sdk/provider';
 import type { EmbeddingModel, Model } from '@winnow/engine';
 import { embeddingModel } from './embedding-model.js';
@@ -6,10 +6,10 @@ import { languageModel } from './language-model.js';
 import type { LanguageModelSettings } from './settings.js';
 
 export interface WinnowProviderOptions {
-  /** Loaded models by the names that calls use. */
+  /** Loaded models by name. */
   readonly languageModels?: Readonly<Record<string, Model>>;
   readonly embeddingModels?: Readonly<Record<string, EmbeddingModel>>;
-  /** For all language models. */
+  /** Settings of all language models. */
   readonly settings?: Omit<LanguageModelSettings, 'modelId'>;
 }
 
@@ -18,7 +18,10 @@ export interface WinnowProvider extends ProviderV4 {
   (modelId: string): LanguageModelV4;
 }
 
-/** For `createProviderRegistry` and wherever models go by names. Unknown names: `NoSuchModelError`. */
+/**
+ * Creates a provider for `createProviderRegistry` and other uses of models by name. An unknown name throws
+ * `NoSuchModelError`.
+ */
 export function createWinnow(options: WinnowProviderOptions): WinnowProvider {
   const { languageModels = {}, embeddingModels = {}, settings = {} } = options;
 

@@ -6,14 +6,14 @@ export interface LanguageModelSettings extends Pick<
   'minP' | 'repetitionPenalty' | 'penaltyWindow' | 'overflow' | 'grammar'
 > {
   /**
-   * Whether prompts go through the model's chat template. Without one the texts of all messages are the beginning that the
-   * model continues. Default: when it has one.
+   * Whether to apply the model's chat template. Without one, the model continues the concatenated texts of all
+   * messages. Default: true if the model has one.
    */
   readonly chat?: boolean;
-  /** Further variables of the chat template, such as `enable_thinking`. */
+  /** Additional variables of the chat template, such as `enable_thinking`. */
   readonly templateVariables?: Readonly<Record<string, unknown>>;
-  /** Whether one answer may call several tools. Default true. */
+  /** Whether one answer may contain several tool calls. Default true. */
   readonly parallelToolCalls?: boolean;
-  /** How the SDK names the model. Default: the name that its file gives. */
+  /** Name of the model in the SDK. Default: the name in its file. */
   readonly modelId?: string;
 }

@@ -1,4 +1,4 @@
-/** A `Blob` (in browsers: a chosen `File`) as a source. */
+/** A `Blob` (in browsers: a selected `File`) as a source. */
 import { IoError, ReleasedError } from '@winnow/tensor';
 import type { ByteSource } from './byte-source.js';
 import { checkRange, messageOf } from './range.js';
@@ -27,7 +27,7 @@ export function blobSource(blob: Blob, name: string = nameOf(blob)): ByteSource 
         throw new IoError({
           source: name,
           byteOffset,
-          message: `ended early, expected ${target.byteLength} bytes, got ${bytes.byteLength}`,
+          message: `unexpected end, expected ${target.byteLength} bytes, got ${bytes.byteLength}`,
         });
       }
       target.set(new Uint8Array(bytes));

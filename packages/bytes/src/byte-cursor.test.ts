@@ -59,7 +59,7 @@ describe('ByteCursor', () => {
   it('refuses to run past the end, with the offset and the field, before it allocates', async () => {
     const cursor = new ByteCursor(memorySource(sample, 'file'), { byteOffset: 60 });
     await expect(cursor.ensure(2 ** 50, 'text')).rejects.toThrow(
-      'file at byte 60: text: ends early, expected 1125899906842624 more bytes, got 4',
+      'file at byte 60: text: unexpected end, expected 1125899906842624 more bytes, got 4',
     );
     await cursor.ensure(4, 'x');
     expect(() => cursor.uint64('last')).toThrow(FormatError);

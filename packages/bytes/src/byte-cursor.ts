@@ -1,6 +1,6 @@
 /**
- * Reads a source from front to back for header parsers. `ensure` waits for bytes, the getters take them without
- * waiting, so a loop over many small fields has one `await` per chunk. Little-endian throughout.
+ * Reads a source from front to back for header parsers. `ensure` waits for bytes and the getters are synchronous, so a
+ * loop over many small fields needs one `await` per chunk. Little-endian throughout.
  */
 import { FormatError, invariant } from '@winnow/tensor';
 import type { ByteSource } from './byte-source.js';
@@ -13,7 +13,7 @@ export interface ByteCursorOptions {
   readonly byteOffset?: number;
   /** Where the readable range ends. Default: the end of the source. */
   readonly endOffset?: number;
-  /** Bytes of the first read. Each later read is twice as large, up to `maxChunkBytes`. Default 64 KiB. */
+  /** Number of bytes of the first read. Each later read is twice as large, up to `maxChunkBytes`. Default 64 KiB. */
   readonly firstChunkBytes?: number;
   /** Default 4 MiB. */
   readonly maxChunkBytes?: number;
@@ -21,10 +21,10 @@ export interface ByteCursorOptions {
 }
 
 /**
- * A position in a source with a window of bytes read ahead. Reads at most as much again as was consumed (never more
- * than `maxChunkBytes`) beyond the position, plus the first chunk.
+ * A position in a source with a window of bytes read ahead. Reads at most as many bytes ahead as were consumed (never
+ * more than `maxChunkBytes`), plus the first chunk.
  *
- * Every getter takes the name of the field it reads and throws `FormatError` with the field's offset where the range
+ * Every getter takes the name of the field it reads and throws `FormatError` with the field's offset when the range
  * ends too early. Reading bytes that `ensure` has not fetched is a bug of the caller.
  */
 export class ByteCursor {
@@ -61,7 +61,7 @@ export class ByteCursor {
     return Math.max(0, this.endOffset - this.position);
   }
 
-  /** Bytes that the getters can take without `ensure`. */
+  /** Bytes that the getters can read without `ensure`. */
   get bufferedBytes(): number {
     return this.#window.byteLength - this.#index;
   }
@@ -87,7 +87,7 @@ export class ByteCursor {
     this.#chunkBytes = Math.min(this.#chunkBytes * 2, this.#maxChunkBytes);
   }
 
-  /** Moves on without reading. */
+  /** Skips bytes without reading them. */
   skip(numBytes: number, field: string): void {
     this.#checkRemaining(numBytes, field);
     const step = Math.min(numBytes, this.bufferedBytes);
@@ -142,7 +142,7 @@ export class ByteCursor {
 
   /**
    * A 64-bit unsigned count or offset as a number.
-   * @throws {FormatError} when it is above 2^53 - 1, which no file can hold
+   * @throws {FormatError} when it is above 2^53 - 1, which exceeds any file size
    */
   size64(field: string): number {
     const byteOffset = this.position;
@@ -159,7 +159,9 @@ export class ByteCursor {
     return high * 0x100000000 + this.#view.getUint32(start, true);
   }
 
-  /** The next bytes as a view that stays valid; it keeps the chunk it was read with alive, so copy what you keep. */
+  /**
+   * The next bytes as a view that stays valid; it keeps its whole chunk alive, so copy the bytes if you retain them.
+   */
   bytes(numBytes: number, field: string): Uint8Array<ArrayBuffer> {
     const start = this.#take(numBytes, field);
     return this.#window.subarray(start, start + numBytes);
@@ -181,7 +183,7 @@ export class ByteCursor {
       source: this.source.name,
       byteOffset: this.position,
       field,
-      message: `ends early, expected ${numBytes} more bytes, got ${this.remainingBytes}`,
+      message: `unexpected end, expected ${numBytes} more bytes, got ${this.remainingBytes}`,
     });
   }
 }

@@ -1,29 +1,29 @@
-/** The contract of everything that bytes can be written to, and a sink in memory. */
+/** The contract of byte sinks, and a sink in memory. */
 import { ReleasedError } from '@winnow/tensor';
 import { allocate } from './read-bytes.js';
 import { checkCount } from './range.js';
 
-/** Where bytes go. Nothing is visible at the destination before `close` has succeeded. */
+/** A destination of bytes. Nothing is visible at the destination before `close` succeeds. */
 export interface ByteSink {
-  /** What to call it in messages. */
+  /** Name in error messages. */
   readonly name: string;
   /** End of the last byte written so far. */
   readonly sizeBytes: number;
   /**
-   * Writes at `byteOffset`, by default at the end. A gap that is never written reads as zeros. The caller leaves
-   * `bytes` unchanged until the promise settles.
+   * Writes at `byteOffset`, by default at the end. Gaps read as zeros. The caller must not modify `bytes` until the
+   * promise settles.
    * @throws {IoError} when writing fails; the sink is then aborted
    */
   write(bytes: Uint8Array, byteOffset?: number): Promise<void>;
-  /** Finishes and publishes. @throws {IoError} when that fails; the sink is then aborted */
+  /** Completes the file and makes it visible. @throws {IoError} when that fails; the sink is then aborted */
   close(): Promise<void>;
-  /** Discards everything. Harmless after `close` and when called twice. */
+  /** Discards everything. A no-op after `close` and on repeated calls. */
   abort(): Promise<void>;
 }
 
-/** A sink that keeps the bytes in memory. */
+/** A sink that stores the bytes in memory. */
 export interface MemorySink extends ByteSink {
-  /** What was written: a view, valid until the next write. @throws {ReleasedError} after `abort` */
+  /** The written bytes: a view that is valid until the next write. @throws {ReleasedError} after `abort` */
   toBytes(): Uint8Array<ArrayBuffer>;
 }
 

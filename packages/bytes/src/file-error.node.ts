@@ -1,4 +1,4 @@
-/** System errors of files as `IoError`. */
+/** Converts file system errors to `IoError`. */
 import { IoError, WinnowError } from '@winnow/tensor';
 
 const reasons: Readonly<Record<string, string>> = {

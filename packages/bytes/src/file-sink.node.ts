@@ -1,4 +1,4 @@
-/** A file as a sink: written beside its destination, renamed over it on `close`. */
+/** A file as a sink: written to a temporary file, which is renamed to its destination on `close`. */
 import { randomUUID } from 'node:crypto';
 import { open, rename, rm, stat, type FileHandle } from 'node:fs/promises';
 import { IoError, ReleasedError } from '@winnow/tensor';
@@ -8,8 +8,8 @@ import { checkCount } from './range.js';
 
 /**
  * A sink for `path`. The bytes go to a new file `<path>.<random>.part` in the same folder; `close` flushes it to the
- * disk and renames it to `path`, replacing what was there, and `abort` or any failure removes it. So `path` is always
- * absent, the old file or the whole new one.
+ * disk and renames it to `path`, replacing an existing file, and `abort` or any failure removes it. So `path` is always
+ * absent, the old file or the complete new one.
  * @throws {IoError} when the folder is missing or not writable, or `path` is a folder
  */
 export async function fileSink(path: string): Promise<ByteSink> {
@@ -25,7 +25,7 @@ export async function fileSink(path: string): Promise<ByteSink> {
   return new FileSink(path, temporary, handle);
 }
 
-/** Bytes per system call; one call above 2 GiB fails. */
+/** Maximum number of bytes per system call; one call above 2 GiB fails. */
 const maxWriteBytes = 64 * 1024 * 1024;
 
 class FileSink implements ByteSink {
@@ -54,7 +54,7 @@ class FileSink implements ByteSink {
       while (written < bytes.byteLength) {
         const numBytes = Math.min(bytes.byteLength - written, maxWriteBytes);
         const { bytesWritten } = await this.#handle.write(bytes, written, numBytes, byteOffset + written);
-        if (bytesWritten === 0) throw new Error('nothing was written');
+        if (bytesWritten === 0) throw new Error('no bytes were written');
         written += bytesWritten;
       }
     } catch (error) {

@@ -5,18 +5,18 @@ import type { ByteSource } from './byte-source.js';
 import { fileError } from './file-error.node.js';
 import { checkRange } from './range.js';
 
-/** Bytes per system call: one call above 2 GiB fails, and a smaller piece lets an abort take effect. */
+/** Maximum number of bytes per system call: one call above 2 GiB fails, and smaller reads can be aborted in between. */
 const maxReadBytes = 64 * 1024 * 1024;
 
 /**
  * Opens a regular file. It must not change while it is open.
- * @throws {IoError} with the path, when there is no such file, it may not be read, or it is a folder or a device
+ * @throws {IoError} with the path, when the file is missing or not readable, or is a folder or a device
  */
 export async function fileSource(path: string): Promise<ByteSource> {
   let handle: FileHandle;
   let sizeBytes: number;
   try {
-    const found = await stat(path); // before `open`, which would wait for the writer of a pipe
+    const found = await stat(path); // checked before `open`, which would block on a pipe
     if (found.isDirectory()) throw new IoError({ source: path, message: 'is a folder, expected a file' });
     if (!found.isFile()) throw new IoError({ source: path, message: 'is not a regular file' });
     handle = await open(path, 'r');
@@ -45,7 +45,7 @@ export async function fileSource(path: string): Promise<ByteSource> {
           throw new IoError({
             source: path,
             byteOffset: byteOffset + filled,
-            message: `ended early, expected ${sizeBytes} bytes, got ${byteOffset + filled}; it was shortened while open`,
+            message: `unexpected end, expected ${sizeBytes} bytes, got ${byteOffset + filled}; it was truncated while open`,
           });
         }
         filled += bytesRead;

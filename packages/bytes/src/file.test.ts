@@ -72,7 +72,7 @@ describe('fileSource', () => {
     const source = await fileSource(path);
     await truncate(path, 40);
     await expect(source.read(10, new Uint8Array(50))).rejects.toThrow(
-      `${path} at byte 40: ended early, expected 100 bytes, got 40`,
+      `${path} at byte 40: unexpected end, expected 100 bytes, got 40`,
     );
     await source.close();
   });
@@ -196,7 +196,7 @@ describe('makeFolder', () => {
 
   it('refuses paths with files in them', async () => {
     await writeFile(path, 'x');
-    await expect(makeFolder(path)).rejects.toThrow(`${path}: is there and is no folder`);
+    await expect(makeFolder(path)).rejects.toThrow(`${path}: exists and is not a folder`);
     await expect(makeFolder(join(path, 'below'))).rejects.toThrow(IoError);
     await expect(makeFolder(join(path, 'far', 'below'))).rejects.toThrow(IoError);
   });

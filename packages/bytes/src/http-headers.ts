@@ -1,6 +1,6 @@
-/** What `httpSource` needs to know of HTTP headers (RFC 9110). */
+/** Parses the HTTP headers that `httpSource` needs (RFC 9110). */
 
-/** The parts of `Content-Range: bytes 0-9/100`, where a part may be a star; `undefined` when absent or malformed. */
+/** The parts of `Content-Range: bytes 0-9/100`, where a part may be `*`; `undefined` when absent or malformed. */
 export function contentRangeOf(
   headers: Headers,
 ): { first: number | undefined; last: number | undefined; sizeBytes: number | undefined } | undefined {
@@ -14,12 +14,12 @@ export function contentRangeOf(
   };
 }
 
-/** What identifies the version of the file: its ETag (weak or strong), else its date. */
+/** Identifies the version of the file: its ETag (weak or strong), else its date. */
 export function validatorOf(headers: Headers): string | undefined {
   return headers.get('etag')?.replace(/^W\//, '') ?? headers.get('last-modified') ?? undefined;
 }
 
-/** Statuses that a later attempt may not meet: timeouts, too many requests, failures of servers and gateways. */
+/** Transient statuses: timeouts, too many requests, failures of servers and gateways. */
 export function isTransient(status: number): boolean {
   return [408, 425, 429, 500, 502, 503, 504].includes(status);
 }

@@ -62,7 +62,7 @@ describe('opening', () => {
 
   it('refuses a server that gives no size', async () => {
     server.next.push(reply(206, {}, 'x'), reply(200));
-    expect(await message(open())).toMatch(/does not say how large/);
+    expect(await message(open())).toMatch(/does not report the size/);
   });
 
   it('opens an empty file', async () => {
@@ -86,7 +86,7 @@ describe('opening', () => {
     const gone = await serveBytes({});
     await gone.close();
     expect(await message(httpSource(`${gone.url}/x`, { retryDelayMs: 0, maxRetries: 2 }))).toMatch(
-      /no answer: .*given up after 3 attempts/,
+      /no response: .*gave up after 3 attempts/,
     );
   });
 });
@@ -137,7 +137,7 @@ describe('reading', () => {
   });
 
   it.each<[string, RequestListener, RegExp]>([
-    ['the whole file', reply(200, {}, content), /stopped serving ranges/],
+    ['the whole file', reply(200, {}, content), /stopped supporting ranges/],
     ['404', reply(404), /HTTP status 404 \(no such file\)/],
     ['416', reply(416, { 'content-range': 'bytes */10' }), /HTTP status 416 \(range not satisfiable/],
     ['another range', partial(101, 110), /wrong range, expected bytes 100-109, got Content-Range bytes 101-110/],
@@ -146,7 +146,7 @@ describe('reading', () => {
     ['a malformed Content-Range', partial(100, 109, { 'content-range': 'bytes 100-109' }), /wrong range/],
     ['another size', partial(100, 109, { 'content-range': 'bytes 100-109/4999' }), /changed while .* got 4999/],
     ['another ETag', partial(100, 109, { etag: '"version-2"' }), /changed while .*expected version "version-1"/],
-    ['an encoded body', partial(100, 109, { 'content-encoding': 'br' }), /Content-Encoding br|no answer/],
+    ['an encoded body', partial(100, 109, { 'content-encoding': 'br' }), /Content-Encoding br|no response/],
     ['too many bytes', reply(206, { 'content-range': 'bytes 100-109/5000' }, content), /too long, expected 10 bytes/],
   ])('refuses %s', async (_, listener, expected) => {
     const source = await open();
@@ -191,14 +191,14 @@ describe('retries', () => {
   it('end after the given number', async () => {
     const source = await open('/content', { maxRetries: 2 });
     server.next.push(...Array.from({ length: 9 }, () => reply(503)));
-    expect(await message(readBytes(source, 10, 20))).toMatch(/at byte 10: HTTP status 503, given up after 3 attempts/);
+    expect(await message(readBytes(source, 10, 20))).toMatch(/at byte 10: HTTP status 503, gave up after 3 attempts/);
     expect(server.requests).toHaveLength(4);
   });
 
   it('end for a server that always answers without the bytes', async () => {
     const source = await open('/content', { maxRetries: 1 });
     server.next.push(...Array.from({ length: 9 }, () => partial(10, 29, {}, new Uint8Array(0))));
-    expect(await message(readBytes(source, 10, 20))).toMatch(/too short, expected 20 bytes, got 0, given up after 2/);
+    expect(await message(readBytes(source, 10, 20))).toMatch(/too short, expected 20 bytes, got 0, gave up after 2/);
   });
 });
 

@@ -1,6 +1,6 @@
 /**
- * A URL as a source, by HTTP range requests (RFC 9110 §14). Every response is checked: it must be the range that was
- * requested, of the file that was opened. Transient failures are retried from the byte where they happened.
+ * A URL as a source, by HTTP range requests (RFC 9110 §14). Every response is checked: it must be the requested range
+ * of the file that was opened. Transient failures are retried from the byte where they occurred.
  */
 import { IoError, ReleasedError } from '@winnow/tensor';
 import type { ByteSource } from './byte-source.js';
@@ -14,21 +14,24 @@ export interface HttpSourceOptions {
   readonly fetch?: typeof fetch;
   /** Sent with every request, for example `Authorization`. */
   readonly headers?: Readonly<Record<string, string>>;
-  /** Aborts the opening and every later read. */
+  /** Aborts opening and every later read. */
   readonly signal?: AbortSignal;
-  /** How often one read may be resumed after a transient failure that brought no byte. Default 3. */
+  /** Maximum number of retries of a read after transient failures without progress. Default 3. */
   readonly maxRetries?: number;
-  /** Wait before the first retry; doubles with each. `Retry-After` is obeyed up to 30 s. Default 250. */
+  /**
+   * Delay before the first retry in milliseconds; doubles with each. `Retry-After` is respected up to 30 s. Default
+   * 250.
+   */
   readonly retryDelayMs?: number;
 }
 
-/** A server may ask for any wait; a longer one is better reported than sat out. */
+/** Longest `Retry-After` that is respected; a longer one is reported as an error. */
 const maxRetryAfterMs = 30_000;
 
 /**
- * Opens `url` with a request for its first byte, which shows the size and whether the server can serve ranges.
- * Redirects are followed, by each request anew. Closing aborts the reads in flight.
- * @throws {IoError} when the server does not answer, has no such file, or does not serve ranges
+ * Opens `url` with a request for its first byte, which reveals the size and whether the server supports ranges.
+ * Redirects are followed on each request. Closing aborts the reads in flight.
+ * @throws {IoError} when the server does not respond, has no such file, or does not support ranges
  */
 export async function httpSource(url: string | URL, options: HttpSourceOptions = {}): Promise<ByteSource> {
   const { maxRetries = 3, retryDelayMs = 250 } = options;
@@ -116,7 +119,7 @@ class HttpSource implements ByteSource {
     }
   }
 
-  /** One request; its body, if any, is the caller's to read or cancel. */
+  /** Sends one request; the caller must read or cancel the body. */
   async #send(init: { method?: string; range?: string }, signal: AbortSignal): Promise<Response> {
     signal.throwIfAborted();
     const request = this.#options.fetch ?? fetch;
@@ -129,7 +132,7 @@ class HttpSource implements ByteSource {
       });
     } catch (error) {
       signal.throwIfAborted();
-      throw new TransientError(`no answer: ${messageOf(error)}`, 0, { cause: error });
+      throw new TransientError(`no response: ${messageOf(error)}`, 0, { cause: error });
     }
     if (!isTransient(response.status)) return response;
     await discard(response);
@@ -147,18 +150,18 @@ class HttpSource implements ByteSource {
       const head = await this.#send({ method: 'HEAD' }, signal);
       const length = Number(head.headers.get('content-length') ?? Number.NaN);
       if (head.ok && Number.isSafeInteger(length)) return { sizeBytes: length, validator };
-      throw this.#fail('the server does not say how large the file is (neither Content-Range nor Content-Length)');
+      throw this.#fail('the server does not report the size of the file (neither Content-Range nor Content-Length)');
     }
     // an empty file has no first byte
     if (response.status === 416 && range?.sizeBytes === 0) return { sizeBytes: 0, validator };
     if (response.status === 200) {
       if (response.headers.get('content-length') === '0') return { sizeBytes: 0, validator };
-      throw this.#fail('the server does not support range requests (answered 200 with the whole file, expected 206)');
+      throw this.#fail('the server does not support range requests (status 200 with the whole file, expected 206)');
     }
     throw this.#fail(`HTTP status ${response.status}${reasonOf(response.status)}, expected 206`);
   }
 
-  /** Fills `target` from one response; `onBytes` counts what arrived. */
+  /** Fills `target` from one response; `onBytes` is called with the number of bytes received. */
   async #readOnce(
     byteOffset: number,
     target: Uint8Array,
@@ -173,14 +176,14 @@ class HttpSource implements ByteSource {
       throw this.#fail(problem, byteOffset);
     }
     const reader = response.body?.getReader();
-    if (reader === undefined) throw new TransientError('answer without a body');
+    if (reader === undefined) throw new TransientError('response without a body');
     let numRead = 0;
     try {
       for (;;) {
         const { done, value } = await reader.read();
         if (done) break;
         if (numRead + value.byteLength > target.byteLength) {
-          throw this.#fail(`answer too long, expected ${target.byteLength} bytes`, byteOffset);
+          throw this.#fail(`response too long, expected ${target.byteLength} bytes`, byteOffset);
         }
         target.set(value, numRead);
         numRead += value.byteLength;
@@ -195,13 +198,13 @@ class HttpSource implements ByteSource {
       throw new TransientError(`connection lost after ${numRead} bytes: ${messageOf(error)}`, 0, { cause: error });
     }
     if (numRead < target.byteLength) {
-      throw new TransientError(`answer too short, expected ${target.byteLength} bytes, got ${numRead}`);
+      throw new TransientError(`response too short, expected ${target.byteLength} bytes, got ${numRead}`);
     }
   }
 
   /** Why a response is not the requested range of the file that was opened. */
   #problemOf({ status, headers }: Response, first: number, last: number): string | undefined {
-    if (status === 200) return 'the server stopped serving ranges (answered 200, expected 206)';
+    if (status === 200) return 'the server stopped supporting ranges (status 200, expected 206)';
     if (status !== 206) return `HTTP status ${status}${reasonOf(status)}, expected 206`;
     const now = validatorOf(headers);
     if (this.#validator !== undefined && now !== undefined && now !== this.#validator) {
@@ -224,7 +227,7 @@ async function discard(response: Response): Promise<void> {
 }
 
 function reasonOf(status: number): string {
-  if (status === 401 || status === 403) return ' (access refused)';
+  if (status === 401 || status === 403) return ' (access denied)';
   if (status === 404 || status === 410) return ' (no such file)';
   if (status === 416) return ' (range not satisfiable: the file is shorter than it was)';
   return '';

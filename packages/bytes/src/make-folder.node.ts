@@ -1,10 +1,10 @@
-/** Folders to write into. */
+/** Creates folders to write into. */
 import { mkdir, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { IoError } from '@winnow/tensor';
 import { fileError } from './file-error.node.js';
 
-/** The error that keeps the folder `path` from existing; undefined once it exists, also if another process made it. */
+/** The error that prevents creating the folder `path`; undefined when it exists, also if another process created it. */
 async function obstacle(path: string): Promise<NodeJS.ErrnoException | undefined> {
   try {
     await mkdir(path);
@@ -19,9 +19,9 @@ async function obstacle(path: string): Promise<NodeJS.ErrnoException | undefined
 }
 
 /**
- * Makes the folder `path` and its parents where they are missing. Unlike `mkdir` of Node with `recursive` it
- * ends in folders like `/proc`, which answer that they do not exist when a folder is to be made in them.
- * @throws {IoError} when something else is there or the system refuses
+ * Creates the folder `path` and its missing parents. Unlike Node's recursive `mkdir` it terminates in folders like
+ * `/proc`, which report that they do not exist when a folder is created in them.
+ * @throws {IoError} when a file of that name exists or the system denies it
  */
 export async function makeFolder(path: string): Promise<void> {
   let error = await obstacle(path);
@@ -31,6 +31,6 @@ export async function makeFolder(path: string): Promise<void> {
     error = await obstacle(path);
   }
   if (error?.code === 'EEXIST')
-    throw new IoError({ source: path, message: 'is there and is no folder' }, { cause: error });
+    throw new IoError({ source: path, message: 'exists and is not a folder' }, { cause: error });
   if (error !== undefined) throw fileError(path, error);
 }

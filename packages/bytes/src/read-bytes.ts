@@ -1,4 +1,4 @@
-/** Reading into fresh memory. */
+/** Reads into newly allocated memory. */
 import { CapacityError } from '@winnow/tensor';
 import type { ByteSource } from './byte-source.js';
 import { checkCount, checkRange } from './range.js';
@@ -27,6 +27,6 @@ export function allocate(numBytes: number, resource: string): Uint8Array<ArrayBu
   try {
     return new Uint8Array(numBytes);
   } catch {
-    throw new CapacityError({ resource, needed: numBytes, available: 0, unit: 'bytes', hint: 'allocation refused' });
+    throw new CapacityError({ resource, needed: numBytes, available: 0, unit: 'bytes', hint: 'allocation failed' });
   }
 }

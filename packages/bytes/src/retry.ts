@@ -1,15 +1,15 @@
-/** Attempts that are repeated after failures that may pass. */
+/** Retries after transient failures. */
 
 export interface RetryOptions {
-  /** How often an attempt may fail without progress before it is given up. */
+  /** Maximum number of consecutive failures without progress. */
   readonly maxRetries: number;
-  /** Wait before the first retry; doubles with each. */
+  /** Delay before the first retry; doubles with each. */
   readonly delayMs: number;
 }
 
-/** A failure worth another attempt. */
+/** A failure that is worth a retry. */
 export class TransientError extends Error {
-  /** Minimum wait before the next attempt. */
+  /** Minimum delay before the next attempt. */
   readonly waitMs: number;
 
   constructor(message: string, waitMs = 0, options?: { cause?: unknown }) {
@@ -19,8 +19,9 @@ export class TransientError extends Error {
 }
 
 /**
- * Repeats `attempt` while it fails with `TransientError`. Failures are counted anew whenever `progress` has grown.
- * @throws {TransientError} with the number of attempts, when it is given up; the reason of `signal`; other errors at once
+ * Repeats `attempt` while it fails with `TransientError`. The count of failures is reset whenever `progress` has grown.
+ * @throws {TransientError} with the number of attempts, after the last one; the reason of `signal`; other errors
+ *   immediately
  */
 export async function retry<T>(
   attempt: () => Promise<T>,
@@ -38,7 +39,7 @@ export async function retry<T>(
       numFailures = progress() > last ? 1 : numFailures + 1;
       last = progress();
       if (numFailures > maxRetries) {
-        const message = `${error.message}, given up after ${numFailures} attempts`;
+        const message = `${error.message}, gave up after ${numFailures} attempts`;
         throw new TransientError(message, 0, { cause: error.cause ?? error });
       }
       await wait(Math.max(error.waitMs, delayMs * 2 ** (numFailures - 1)), signal);

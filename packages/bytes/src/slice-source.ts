@@ -1,11 +1,11 @@
-/** A window of another source, for formats inside formats. */
+/** A slice of another source, for formats nested in others. */
 import { IoError, ReleasedError } from '@winnow/tensor';
 import type { ByteSource } from './byte-source.js';
 import { checkCount, checkRange } from './range.js';
 
 /**
- * The bytes `[byteOffset, byteOffset + sizeBytes)` of `source`, counted from 0. `source` stays with its owner: closing
- * the slice does not close it.
+ * The bytes `[byteOffset, byteOffset + sizeBytes)` of `source`, counted from 0. The slice does not own `source`:
+ * closing it does not close `source`.
  * @throws {IoError} when the range is not inside `source`
  */
 export function sliceSource(

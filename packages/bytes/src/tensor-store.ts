@@ -9,7 +9,7 @@ export interface StoredTensor {
   readonly shape: Shape;
   readonly sizeBytes: number;
   /**
-   * Fills `target` with the tensor's raw little-endian bytes from `byteOffset` (default 0, relative to the tensor) on.
+   * Fills `target` with the tensor's raw little-endian bytes, starting at `byteOffset` within the tensor (default 0).
    * @throws {IoError} when the range is not inside the tensor or the file ends early
    */
   read(target: Uint8Array, options?: { byteOffset?: number; signal?: AbortSignal }): Promise<void>;
@@ -17,7 +17,7 @@ export interface StoredTensor {
 
 /** Named tensors. */
 export interface TensorStore {
-  /** What to call it in messages. */
+  /** Name in error messages. */
   readonly name: string;
   readonly tensors: ReadonlyMap<string, StoredTensor>;
   close(): Promise<void>;

@@ -1,4 +1,4 @@
-/** Conversions between paths. */
+/** Converts between file paths. */
 import { rmdir, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { fileSink, makeFolder } from '@winnow/bytes/node';
@@ -13,15 +13,15 @@ import { convertToGguf } from './to-gguf.js';
 import type { ConvertOptions, ConvertResult, ConvertSource, ConvertTarget } from './types.js';
 
 export interface ConvertFilesOptions extends ConvertOptions {
-  /** Replace files that are there. Default false: refused. */
+  /** Overwrite existing files. Default false: an existing file is an error. */
   readonly overwrite?: boolean;
 }
 
 /**
- * Converts the GGUF file or Hugging Face folder at `source`. A destination that ends in `.gguf` is such a file, any other a
- * folder, which is made. Files appear when all of them are complete.
- * @throws {ArgumentError} when the destination is there already, or is the source, or for options that make no sense
- * @throws {FormatError} for a model that is not supported or cannot be said in the other format
+ * Converts the GGUF file or Hugging Face folder at `source`. A destination that ends in `.gguf` is a GGUF file, any
+ * other is a folder, which is created. Files appear only when all of them are complete.
+ * @throws {ArgumentError} when the destination exists or is the source, or for contradictory options
+ * @throws {FormatError} for a model that is not supported or that the target format cannot represent
  * @throws {IoError} when reading or writing fails, a full disk included
  */
 export async function convertFiles(
@@ -45,7 +45,11 @@ export async function convertFiles(
       );
     }
     if (opened.format !== 'gguf') {
-      throw new ArgumentError({ argument: 'destination', expected: 'a .gguf file for a folder', actual: destination });
+      throw new ArgumentError({
+        argument: 'destination',
+        expected: 'a destination that ends in .gguf, because the source is a folder',
+        actual: destination,
+      });
     }
     return await inNewFolder(
       destination,
@@ -60,7 +64,7 @@ export async function convertFiles(
 function existing(path: string): ArgumentError {
   return new ArgumentError({
     argument: 'destination',
-    expected: 'a new file or folder, or leave to overwrite it',
+    expected: 'a new file or folder, or overwrite: true',
     actual: path,
   });
 }
@@ -84,7 +88,7 @@ function fileTarget(folder: string, overwrite: boolean): ConvertTarget {
   };
 }
 
-/** A folder that was made for nothing is removed again. */
+/** Removes a folder that was created but stayed empty. */
 async function inNewFolder<T>(
   path: string,
   write: (target: ConvertTarget) => Promise<T>,

@@ -1,4 +1,4 @@
-/** Settings of a Hugging Face folder as GGUF metadata. */
+/** Converts the settings of a Hugging Face folder to GGUF metadata. */
 import type { GgufValueInput } from '@winnow/gguf';
 import type { DecoderConfig, EmbedderDescription, Fields } from '@winnow/models';
 import { ropeToGguf, type GgufPairs } from './rope-values.js';
@@ -6,13 +6,13 @@ import { ropeToGguf, type GgufPairs } from './rope-values.js';
 const f32 = (value: number): GgufValueInput => ({ type: 'float32', value });
 const u32 = (value: number): GgufValueInput => ({ type: 'uint32', value });
 
-/** Architectures whose epsilon is that of LayerNorm. */
+/** Architectures whose epsilon belongs to LayerNorm. */
 const layerNormed: readonly string[] = ['phi2', 'gpt2', 'starcoder2', 'stablelm', 'bert', 'nomic-bert', 'modern-bert'];
 
-/** Architectures whose readers act on a window in GGUF files. */
+/** Architectures for which GGUF readers apply a sliding window. */
 export const windowInGguf: readonly string[] = ['llama', 'mixtral', 'gemma2', 'gemma3', 'modern-bert'];
 
-/** What GGUF readers take the activation to be when nothing is said. */
+/** The activation that GGUF readers assume by default. */
 const usualActivations: Readonly<Record<string, DecoderConfig['activation']>> = {
   ...Object.fromEntries(['phi2', 'gpt2', 'starcoder2', 'gemma', 'gemma2', 'gemma3'].map((name) => [name, 'gelu-tanh'])),
   bert: 'gelu-tanh',
@@ -33,7 +33,7 @@ export interface GgufSettings {
   /** `general.architecture`. */
   readonly architecture: string;
   readonly pairs: GgufPairs;
-  /** Tables that are tensors in GGUF files: f32 vectors. */
+  /** Vectors that are f32 tensors in GGUF files. */
   readonly tables: ReadonlyMap<string, Float32Array>;
 }
 
@@ -72,7 +72,7 @@ export function ggufSettings(fields: Fields, description: EmbedderDescription): 
   return { architecture, pairs: pairs.map(([name, value]) => [`${architecture}.${name}`, value]), tables };
 }
 
-/** One number, or one per layer where some do not attend. */
+/** One number, or one per layer if some layers have no attention. */
 function kvHeads({ architecture, numKvHeads, recurrentLayers }: DecoderConfig): GgufValueInput {
   if (!architecture.startsWith('lfm2') || recurrentLayers === undefined) return u32(numKvHeads);
   const value = recurrentLayers.map((isRecurrent) => (isRecurrent ? 0 : numKvHeads));
@@ -95,7 +95,7 @@ function expertPairs({ experts }: DecoderConfig): GgufPairs {
   ];
 }
 
-/** What only some architectures have. */
+/** Settings of individual architectures. */
 function ownPairs(fields: Fields, { config, weights }: EmbedderDescription): GgufPairs {
   switch (config.architecture) {
     case 'gemma2':
@@ -139,14 +139,14 @@ function localBase(fields: Fields, globalBase = 10_000): number {
   return fields.number('rope_local_base_freq', fields.number('local_rope_theta', 10_000));
 }
 
-/** Which layers have the window, where it is not the usual ones: all but each `period`-th. */
+/** The layers with a sliding window, unless it is the usual pattern: all but every `period`-th. */
 function windowPattern({ windowedLayers }: DecoderConfig, period: number): GgufPairs {
   if (windowedLayers === undefined || windowedLayers.every((is, layer) => is === layer % period < period - 1))
     return [];
   return [['attention.sliding_window_pattern', { type: 'array', elementType: 'bool', value: windowedLayers }]];
 }
 
-/** Every how many layers one sees everything. */
+/** The period of layers with full attention. */
 function globalPeriod({ windowedLayers = [] }: DecoderConfig): GgufPairs {
   const next = windowedLayers.indexOf(false, 1);
   return next === -1 || next === 3 ? [] : [['attention.sliding_window_pattern', u32(next)]];

@@ -1,4 +1,4 @@
-/** Settings of a GGUF file as config.json. */
+/** Converts the settings of a GGUF file to config.json. */
 import type { DecoderConfig, EmbedderDescription, Fields, ModelDescription } from '@winnow/models';
 import { FormatError } from '@winnow/tensor';
 import { activationNames } from './gguf-settings.js';
@@ -33,13 +33,13 @@ const hubModels: Readonly<Record<string, readonly [modelType: string, className:
   'nomic-bert': ['nomic_bert', 'NomicBertModel'],
 };
 
-/** The name of the architecture among folders. */
+/** The `model_type` of the architecture. */
 export function hubArchitecture({ architecture, experts, slidingWindow }: DecoderConfig): string {
   if (architecture !== 'llama') return architecture;
   return experts === undefined ? (slidingWindow > 0 ? 'mistral' : 'llama') : 'mixtral';
 }
 
-/** Names of the epsilon that are not `rms_norm_eps`. */
+/** Names of the epsilon where it is not `rms_norm_eps`. */
 const epsilonNames: Readonly<Record<string, string>> = {
   phi2: 'layer_norm_eps',
   gpt2: 'layer_norm_epsilon',
@@ -54,7 +54,7 @@ const epsilonNames: Readonly<Record<string, string>> = {
 
 /**
  * @param fields the metadata of the GGUF file
- * @throws {FormatError} for an architecture that has no name among folders
+ * @throws {FormatError} for an architecture without a `model_type`
  */
 export function hubSettings(fields: Fields, description: EmbedderDescription): Json {
   const { config, weights } = description;
@@ -113,7 +113,7 @@ function expertSettings({ experts, numLayers }: DecoderConfig): Json {
   };
 }
 
-/** What only some architectures have. */
+/** Settings of individual architectures. */
 function ownSettings(
   name: string,
   fields: Fields,
@@ -223,7 +223,7 @@ function gemmaActivation(name: string, { activation }: DecoderConfig): Json {
   return name.startsWith('gemma') ? { hidden_activation: activationNames[activation] } : {};
 }
 
-/** `1 / scale^2` of the attention, as Gemma's folders give it. */
+/** `1 / scale^2` of the attention, as in Gemma's config.json. */
 function attentionScalar(description: EmbedderDescription): number {
   const program = (description as ModelDescription).buildProgram({
     maxTokens: 1,
@@ -266,7 +266,7 @@ function deltaSettings(fields: Fields, config: DecoderConfig): Json {
   };
 }
 
-/** The spellings of the first architectures. */
+/** Field names of older architectures. */
 function positionedSettings(
   name: string,
   _fields: Fields,

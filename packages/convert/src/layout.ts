@@ -1,4 +1,4 @@
-/** From the weights of a model to the tensors of a format: fused, transposed, offset, as its requests say. */
+/** Maps the weights of a model to the tensors of a format: fused, transposed and offset as its requests specify. */
 import type { StoredTensor } from '@winnow/bytes';
 import { reencodedView, rowsView, transposedView, type Weight, type WeightRequest } from '@winnow/models';
 import { FormatError, type DType } from '@winnow/tensor';
@@ -6,8 +6,8 @@ import { concatenatedView, mappedF32View, reshapedView } from './views.js';
 
 /**
  * @param requests of the target format, whose `name` is that of a weight
- * @param dtypeOf the type that a weight is to be stored in; fused parts must agree
- * @throws {FormatError} when a weight has no place in the format
+ * @param dtypeOf the dtype to store a weight in; fused parts must agree
+ * @throws {FormatError} when the format has no tensor for a weight
  */
 export function layOut(
   source: string,
@@ -27,7 +27,7 @@ export function layOut(
     const [first] = parts as [WeightRequest];
     const owners = parts.map(({ name }) => weights.get(name) as Weight);
     const dtypes = owners.map(dtypeOf);
-    // what is stored as one has the type that suits all
+    // a fused tensor gets a dtype that suits all its parts
     const dtype = dtypes.every((other) => other === dtypes[0]) ? (dtypes[0] as DType) : 'f32';
     const encoded = parts.map(({ shape }, index) => {
       const { stored } = owners[index] as Weight;
@@ -51,7 +51,7 @@ function storedAs(source: string, whole: StoredTensor, how: WeightRequest['store
     case undefined:
       return whole;
     case 'transposed':
-      // blocks cannot be taken apart: in plain numbers
+      // blocks cannot be split: stored unquantized
       return transposedView(source, reencodedView(whole, dtype === 'f16' || dtype === 'bf16' ? dtype : 'f32'));
     case 'minus-one':
       return mappedF32View(whole, (value) => value - 1);
@@ -68,7 +68,7 @@ function checkAllStored(
   const asked = new Set(requests.map(({ name }) => name));
   for (const name of weights.keys()) {
     if (asked.has(name)) continue;
-    const message = 'the format that it is converted to has no place for this tensor';
+    const message = 'the target format has no counterpart of this tensor';
     throw new FormatError({ source, field: name, message });
   }
 }

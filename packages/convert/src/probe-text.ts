@@ -1,4 +1,4 @@
-/** Whether two tokenizers give the same ids: on a text of everything that they are known to differ in. */
+/** Checks whether two tokenizers produce the same ids on a text of all constructs in which they are known to differ. */
 import type { Tokenizer } from '@winnow/tokenizers';
 
 /** Contractions, numbers, spaces, line ends, marks, scripts, code, emoji. */
@@ -17,10 +17,10 @@ const probes: readonly string[] = [
   '\n',
 ];
 
-/** Vowel signs of Indic scripts, and Hangul, which readers of WordPiece in GGUF files take apart in another way. */
+/** Vowel signs of Indic scripts, and Hangul, which GGUF readers split differently for WordPiece. */
 const takenApart = /[\u0900-\u0dff\uac00-\ud7a3]/;
 
-/** `'most'`: but for scripts that readers of WordPiece in GGUF files take apart in another way than tokenizer.json. */
+/** `'most'`: except for scripts that GGUF readers split differently from tokenizer.json for WordPiece. */
 export function agreement(a: Tokenizer, b: Tokenizer): 'all' | 'most' | 'none' {
   const isSame = (text: string): boolean => {
     const options = { addSpecialTokens: false };
@@ -34,4 +34,4 @@ export function agreement(a: Tokenizer, b: Tokenizer): 'all' | 'most' | 'none' {
 }
 
 export const wordPieceNotice =
-  'readers of GGUF files cut Hangul and the vowel signs of Indic scripts in another way than tokenizer.json does';
+  'GGUF readers split Hangul and the vowel signs of Indic scripts differently from tokenizer.json';

@@ -1,9 +1,11 @@
-/** What the formats order in different ways: rotary pairs of Llama models, value heads of Qwen 3.5, experts' matrices. */
+/**
+ * Layouts that differ between the formats: rotary pairs of Llama models, value heads of Qwen 3.5, experts' matrices.
+ */
 import type { Fields, ModelFile, Weight } from '@winnow/models';
 import type { EmbedderDescription } from '@winnow/models';
 import { gatheredColumnsView, gatheredRowsView, matrixRowsView } from './views.js';
 
-/** Changes the weights of a description to the order of the other format. */
+/** Reorders the weights of a description for the other format. */
 export function reorderWeights(weights: Map<string, Weight>, file: ModelFile, description: EmbedderDescription): void {
   splitExperts(weights);
   const { config } = description;
@@ -23,8 +25,8 @@ function replaceRows(weights: Map<string, Weight>, name: string, rowOf: (row: nu
 }
 
 /**
- * Folders hold the pairs of a head as halves (i, i + n/2), GGUF files of Llama models as neighbors (2i, 2i + 1): the
- * rows of q and k and their biases move within each head.
+ * Hugging Face checkpoints pair (i, i + n/2) within a head, GGUF files of Llama models (2i, 2i + 1): the rows of q and
+ * k and their biases are permuted within each head.
  */
 function reorderRotary(weights: Map<string, Weight>, headDim: number, rotaryDim: number, toNeighbors: boolean): void {
   const half = rotaryDim / 2;
@@ -61,7 +63,7 @@ function deltaSizes({ format, fields }: ModelFile, architecture: string): DeltaS
   };
 }
 
-/** Value head `h` goes with key head `h mod k` in GGUF files, and with `floor(h / (v / k))` in folders. */
+/** Value head `h` belongs to key head `h mod k` in GGUF files, and to `floor(h / (v / k))` in folders. */
 function reorderValueHeads(weights: Map<string, Weight>, sizes: DeltaSizes, toTiled: boolean): void {
   const { numKeyHeads, numValueHeads, keyDim, valueDim } = sizes;
   const perKey = numValueHeads / numKeyHeads;
@@ -69,7 +71,7 @@ function reorderValueHeads(weights: Map<string, Weight>, sizes: DeltaSizes, toTi
     toTiled
       ? (head % numKeyHeads) * perKey + Math.floor(head / numKeyHeads)
       : (head % perKey) * numKeyHeads + Math.floor(head / perKey);
-  /** Runs of `length` rows per head, behind `skipped` rows. */
+  /** Runs of `length` rows per head, after `skipped` rows. */
   const moved =
     (length: number, skipped = 0) =>
     (row: number): number => {
@@ -90,7 +92,7 @@ function reorderValueHeads(weights: Map<string, Weight>, sizes: DeltaSizes, toTi
   }
 }
 
-/** Gate and up of all experts as one tensor become two. */
+/** Splits the fused gate and up tensor of all experts in two. */
 function splitExperts(weights: Map<string, Weight>): void {
   for (const [name, weight] of [...weights]) {
     const prefix = /^(.*)\.ffn_gate_up_exps\.weight$/.exec(name)?.[1];

@@ -1,4 +1,4 @@
-/** Rotary settings in the words of both formats. */
+/** RoPE settings in both formats. */
 import type { GgufValueInput } from '@winnow/gguf';
 import type { RopeConfig } from '@winnow/models';
 import { FormatError } from '@winnow/tensor';
@@ -8,7 +8,7 @@ export type GgufPairs = [string, GgufValueInput][];
 const f32 = (value: number): GgufValueInput => ({ type: 'float32', value });
 const u32 = (value: number): GgufValueInput => ({ type: 'uint32', value });
 
-/** Keys without the architecture, and the tensors of factors. */
+/** Keys without the architecture prefix, and the factor tensors. */
 export function ropeToGguf(rope: RopeConfig): {
   readonly pairs: GgufPairs;
   readonly tensors: ReadonlyMap<string, Float32Array>;
@@ -52,7 +52,7 @@ export function ropeToGguf(rope: RopeConfig): {
       } else tensors.set('rope_freqs.weight', Float32Array.from(scaling.factors));
       break;
     case 'ntk':
-      throw new FormatError({ source: 'rope', field: 'scaling', message: 'GGUF has no words for ntk scaling' });
+      throw new FormatError({ source: 'rope', field: 'scaling', message: 'GGUF cannot represent NTK scaling' });
   }
   return { pairs, tensors };
 }
@@ -64,7 +64,7 @@ interface Llama3Scaling {
   readonly originalContextLength: number;
 }
 
-/** What the speed of each pair is divided by. */
+/** The divisor of the frequency of each pair. */
 function llama3Factors({ base, rotaryDim }: RopeConfig, scaling: Llama3Scaling): Float32Array {
   const { factor, lowFreqFactor, highFreqFactor, originalContextLength } = scaling;
   return Float32Array.from({ length: rotaryDim / 2 }, (_, pair) => {
@@ -75,7 +75,10 @@ function llama3Factors({ base, rotaryDim }: RopeConfig, scaling: Llama3Scaling):
   });
 }
 
-/** `rope_scaling` of config.json, `undefined` without scaling. @throws {FormatError} for factors that follow no rule */
+/**
+ * `rope_scaling` of config.json, `undefined` without scaling. @throws {FormatError} for factors that no scaling rule
+ * yields
+ */
 export function ropeToHub(rope: RopeConfig): Record<string, unknown> | undefined {
   const { scaling, beyond } = rope;
   if (scaling === undefined) return undefined;
@@ -110,15 +113,15 @@ export function ropeToHub(rope: RopeConfig): Record<string, unknown> | undefined
         original_max_position_embeddings: scaling.originalContextLength,
       };
     case 'ntk':
-      throw new FormatError({ source: 'rope', field: 'scaling', message: 'config.json has no words for ntk scaling' });
+      throw new FormatError({ source: 'rope', field: 'scaling', message: 'config.json cannot represent NTK scaling' });
   }
 }
 
-/** Finds the settings that factors were made from, with the low and high limits 1 and 4 that all models have. */
+/** Recovers the settings that factors were computed from, with the low and high limits 1 and 4 that all models use. */
 function llama3OfFactors(rope: RopeConfig, factors: Float32Array): Record<string, unknown> {
   const [lowFreqFactor, highFreqFactor] = [1, 4];
   const factor = factors.reduce((most, value) => Math.max(most, value), 1);
-  // any pair in between gives the original context
+  // any pair in between yields the original context length
   const between = factors.findIndex((value) => value > 1.0001 && value < factor * 0.9999);
   if (between !== -1 && factor > 1) {
     const keep = (1 / (factors[between] as number) - 1 / factor) / (1 - 1 / factor);
@@ -130,6 +133,6 @@ function llama3OfFactors(rope: RopeConfig, factors: Float32Array): Record<string
       return ropeToHub({ ...rope, scaling: { type: 'llama3', ...settings } }) as Record<string, unknown>;
     }
   }
-  const message = 'the factors follow no rule that config.json has words for';
+  const message = 'the factors follow no rule that config.json can represent';
   throw new FormatError({ source: 'rope', field: 'rope_freqs.weight', message });
 }

@@ -1,17 +1,17 @@
-/** Whether the settings that are written mean the model that was read: the programs of both must be the same. */
+/** Checks that the written settings describe the model that was read: both must build the same program. */
 import type { EmbedderDescription, ModelDescription } from '@winnow/models';
 import type { Program } from '@winnow/ops';
 import { FormatError } from '@winnow/tensor';
 
-/** What the two formats say in different ways on purpose. */
+/** Attributes that differ between the two formats by design. */
 const formatAttributes: readonly string[] = ['rope.layout', 'gated-delta.heads'];
 
-/** Rotation speeds may differ in the last digits that files hold. */
+/** RoPE frequencies may differ in the last stored digits. */
 const relativeTolerance = 1e-5;
 
 /**
  * @param ignored further attributes, as `op.name`
- * @throws {FormatError} naming the op and attribute that would differ: a setting that the format cannot say
+ * @throws {FormatError} naming the op and attribute that would differ because the format cannot represent the setting
  */
 export function checkSameModel(
   source: string,
@@ -37,7 +37,7 @@ function checkPrograms(
     new FormatError({
       source,
       field: what,
-      message: `the format cannot say this setting: expected ${String(expected)}, it would be read as ${String(actual)}`,
+      message: `the format cannot represent this setting: expected ${String(expected)}, it would be read as ${String(actual)}`,
     });
   const ops = (program: Program): string => program.records.map(({ op }) => op).join(' ');
   if (ops(a) !== ops(b)) throw differ('layers', ops(a), ops(b));

@@ -1,4 +1,4 @@
-/** A model as a Hugging Face folder: config.json, tokenizer.json, safetensors. */
+/** Writes a model as a Hugging Face folder: config.json, tokenizer.json, safetensors. */
 import type { StoredTensor } from '@winnow/bytes';
 import {
   describeEmbedder,
@@ -20,17 +20,17 @@ import { tokenizerToJson } from './tokenizer-to-json.js';
 import type { ConvertOptions, ConvertResult, ConvertSource, ConvertTarget } from './types.js';
 import { splitBySize, writeTogether, type FileSet } from './write-files.js';
 
-/** Types that folders hold. */
+/** Weight types of Hugging Face folders. */
 export const folderTypes: readonly DType[] = ['f32', 'f16', 'bf16'];
 
-/** Most bytes of a weight file, as Transformers has it. */
+/** Maximum size of a weight file in bytes, as in Transformers. */
 const usualSplitBytes = 5e9;
 
 /**
- * Writes a GGUF model as a folder. Quantized weights become plain numbers: `type`, by default f32.
- * @throws {FormatError} for a model that is not supported, or whose settings config.json cannot say
- * @throws {ArgumentError} for a type that folders do not hold
- * @throws {IoError} when reading or writing fails; nothing new is left then
+ * Writes a GGUF model as a folder. Quantized weights are dequantized to `type`, by default f32.
+ * @throws {FormatError} for a model that is not supported, or whose settings config.json cannot represent
+ * @throws {ArgumentError} for a type that folders do not support
+ * @throws {IoError} when reading or writing fails; no new files remain then
  */
 export async function convertToFolder(
   source: Extract<ConvertSource, { format: 'gguf' }>,
@@ -119,7 +119,7 @@ async function writeWeights(
   return sizeBytes;
 }
 
-/** Reads the settings as they will be written, to learn which tensors go with them. */
+/** Parses the settings that will be written to determine the tensors they require. */
 async function plan(
   name: string,
   config: Json,
@@ -132,7 +132,7 @@ async function plan(
   return { description: await describeEmbedder(file), store };
 }
 
-/** What architectures look for to learn how a folder stores the rest: as published checkpoints are. */
+/** Tensors that architectures probe to detect the layout of a checkpoint, as in published checkpoints. */
 function shownTensors({ config }: EmbedderDescription, weights: ReadonlyMap<string, Weight>): Map<string, Shape> {
   const shown = new Map<string, Shape>();
   const name = hubArchitecture(config);

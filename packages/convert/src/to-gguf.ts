@@ -1,4 +1,4 @@
-/** A model as GGUF files that Winnow and llama.cpp read. */
+/** Writes a model as GGUF files that Winnow and llama.cpp read. */
 import type { StoredTensor } from '@winnow/bytes';
 import { ggufSplitName, writeGguf, type GgufValueInput } from '@winnow/gguf';
 import {
@@ -24,7 +24,7 @@ import { tokenizerToGguf } from './tokenizer-to-gguf.js';
 import type { ConvertOptions, ConvertResult, ConvertSource, ConvertTarget } from './types.js';
 import { piecesOf, splitBySize, writeTogether } from './write-files.js';
 
-/** Numbers of `general.file_type`. */
+/** Values of `general.file_type`. */
 const fileTypes: Partial<Readonly<Record<DType, number>>> = {
   f32: 0,
   f16: 1,
@@ -48,9 +48,9 @@ interface GgufContent {
 
 /**
  * Writes `fileName` (or its parts, with `splitSizeBytes`) with settings, tokenizer and tensors.
- * @throws {FormatError} for a model that is not supported, or whose settings GGUF cannot say
- * @throws {ArgumentError} for a type that weights cannot be stored in, and for blocks that would be encoded again
- * @throws {IoError} when reading or writing fails; nothing new is left then
+ * @throws {FormatError} for a model that is not supported, or whose settings GGUF cannot represent
+ * @throws {ArgumentError} for an unsupported weight type, and for quantized weights that would be requantized
+ * @throws {IoError} when reading or writing fails; no new files remain then
  */
 export async function convertToGguf(
   source: ConvertSource,
@@ -101,7 +101,7 @@ export async function convertToGguf(
   });
 }
 
-/** The same file with other types. */
+/** Rewrites a GGUF file with other weight types. */
 function fromGguf(
   { gguf }: Extract<ConvertSource, { format: 'gguf' }>,
   { type, allowRequantize = false }: ConvertOptions,
@@ -123,19 +123,19 @@ interface Choice {
   readonly allowRequantize: boolean;
 }
 
-/** @throws {ArgumentError} for blocks that would be encoded again */
+/** @throws {ArgumentError} for quantized weights that would be requantized */
 function chosenDType(
   weight: { readonly name: string; readonly shape: Shape; readonly dtype: DType; readonly isFloat?: true },
   choice: Choice,
   kept: KeptWeight[],
 ): DType {
   const { name, dtype: own } = weight;
-  const { dtype, reason } = quantizedDType(weight, choice);
+  const { dtype, reason, wouldRequantize } = quantizedDType(weight, choice);
   if (reason === undefined) return dtype;
-  if (reason.startsWith('quantized')) {
+  if (wouldRequantize === true) {
     throw new ArgumentError({
       argument: `type of ${name}`,
-      expected: `unquantized weights, or leave to encode them again as ${choice.dtype}`,
+      expected: `unquantized weights, or allowRequantize: true to requantize them as ${choice.dtype}`,
       actual: own,
     });
   }
@@ -168,7 +168,7 @@ async function fromFolder(
   const acts = windowInGguf.includes(description.config.architecture);
   if (!acts && description.config.slidingWindow > 0) {
     notices.push(
-      `the window of ${description.config.slidingWindow} tokens is lost: readers of ${architecture} in GGUF files do not act on one`,
+      `the window of ${description.config.slidingWindow} tokens is lost: GGUF readers apply none for ${architecture}`,
     );
   }
   checkSameModel(source.file.fields.source, description, planned.description, acts ? [] : ['attention.window']);
@@ -190,7 +190,7 @@ interface Planned {
   readonly requests: ReturnType<typeof plannedStore>['requests'];
 }
 
-/** Reads the settings as they will be written, to learn which tensors go with them. */
+/** Parses the settings that will be written to determine the tensors they require. */
 async function plan(
   name: string,
   architecture: string,
@@ -217,7 +217,7 @@ const fusedAttention: readonly string[] = ['gpt2', 'phi3', 'nomic-bert', 'modern
 /** Architectures whose gate and up are one matrix. */
 const fusedFfn: readonly string[] = ['phi3', 'modern-bert'];
 
-/** Shows the store as the files of others are. */
+/** A view of the store with the layout of published files. */
 function showFused(architecture: string, shown: Map<string, Shape>): void {
   for (const name of [...shown.keys()]) {
     const attention = /^(.*)\.attn_[qkv]\.(weight|bias)$/.exec(name);
@@ -228,7 +228,7 @@ function showFused(architecture: string, shown: Map<string, Shape>): void {
     if (fusedFfn.includes(architecture) && name.endsWith('.ffn_gate.weight')) shown.delete(name);
   }
   if (!architecture.startsWith('lfm2')) return;
-  // the final norm has the name of another
+  // the final norm has a different name
   shown.delete('output_norm.weight');
 }
 
@@ -247,7 +247,7 @@ function plainValue(value: GgufValueInput): unknown {
   return typeof value === 'object' && 'value' in value ? value.value : value;
 }
 
-/** The last part of a path, which may name the file itself. */
+/** The last component of a path, which may be the file itself. */
 function nameOf(path: string): string {
   return (
     path
@@ -257,14 +257,14 @@ function nameOf(path: string): string {
   );
 }
 
-/** How sentence-transformers pools, in the numbers of GGUF. */
+/** The pooling type of sentence-transformers as a GGUF value. */
 function poolingPairs(architecture: string, pooling: Readonly<Record<string, unknown>> | undefined): GgufPairs {
   const modes = ['pooling_mode_mean_tokens', 'pooling_mode_cls_token', 'pooling_mode_lasttoken'];
   const index = pooling === undefined ? -1 : modes.findIndex((mode) => pooling[mode] === true);
   return index === -1 ? [] : [[`${architecture}.pooling_type`, { type: 'uint32', value: index + 1 }]];
 }
 
-/** `general.file_type` by the type that was asked for, or by what most bytes are. */
+/** `general.file_type` for the requested type, or for the type of most bytes. */
 function withFileType(pairs: GgufPairs, tensors: readonly StoredTensor[], type: DType | undefined): GgufPairs {
   const sizes = new Map<DType, number>();
   for (const { dtype, sizeBytes } of tensors) sizes.set(dtype, (sizes.get(dtype) ?? 0) + sizeBytes);

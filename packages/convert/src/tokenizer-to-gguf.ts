@@ -1,4 +1,4 @@
-/** The vocabulary of a folder as GGUF metadata. */
+/** Converts the vocabulary of a folder to GGUF metadata. */
 import type { GgufValueInput } from '@winnow/gguf';
 import type { HubModel, JsonObject } from '@winnow/hub';
 import type { DecoderConfig } from '@winnow/models';
@@ -15,7 +15,7 @@ import type { GgufPairs } from './rope-values.js';
 
 const spaceMark = '\u2581';
 
-/** Names that the converter of llama.cpp gives, where several have the same rules. */
+/** The names that llama.cpp's converter uses where several names share the same rules. */
 const preOfArchitecture: Readonly<Record<string, string>> = {
   phi2: 'phi-2',
   gpt2: 'gpt-2',
@@ -39,11 +39,11 @@ interface Parts {
   readonly types: Int32Array;
 }
 
-/** Nothing, and a notice, for a folder without a tokenizer and for one that GGUF has no words for. */
+/** Returns nothing and adds a notice when the folder has no tokenizer or one that GGUF cannot represent. */
 export async function tokenizerToGguf(hub: HubModel, config: DecoderConfig, notices: string[]): Promise<GgufPairs> {
   const json = await hub.readTokenizerJson();
   if (json === undefined) {
-    notices.push('the folder has no tokenizer.json: the model takes and gives token ids only');
+    notices.push('the folder has no tokenizer.json: the model accepts and produces token ids only');
     return [];
   }
   const tokenizer = tokenizerFromJson(json.value, hub.tokenizerConfig?.value);
@@ -51,7 +51,7 @@ export async function tokenizerToGguf(hub: HubModel, config: DecoderConfig, noti
   const found = vocabularyOf(json, tokenizer, parts, config.architecture);
   if (found === undefined) {
     notices.push(
-      'GGUF has no tokenizer that gives the ids of tokenizer.json: the model takes and gives token ids only',
+      'GGUF has no tokenizer that produces the ids of tokenizer.json: the model accepts and produces token ids only',
     );
     return [];
   }
@@ -59,7 +59,7 @@ export async function tokenizerToGguf(hub: HubModel, config: DecoderConfig, noti
   return metadataOf(found, hub);
 }
 
-/** Texts and types of all ids, with names for rows of the embedding table that no token uses. */
+/** Texts and types of all ids, with placeholders for unused rows of the embedding table. */
 function readTokens(json: JsonObject, vocabSize: number): Parts {
   const model = json.object('model');
   const stored = model.value['vocab'];
@@ -129,7 +129,7 @@ function mergesOf(model: JsonObject): string[] {
   return merges.map((merge) => (typeof merge === 'string' ? merge : merge.join(' ')));
 }
 
-/** Ranks of merges as scores: the first merge that makes a token decides. */
+/** Merge ranks as scores: the first merge that produces a token decides. */
 function sentencePiece(json: JsonObject, { tokens, types }: Parts): Partial<GgufVocabulary> & { model: string } {
   const model = json.object('model');
   const unknown = model.optionalString('unk_token');
@@ -149,7 +149,7 @@ function sentencePiece(json: JsonObject, { tokens, types }: Parts): Partial<Gguf
   return { model: 'llama', pre: 'default', scores, addSpacePrefix };
 }
 
-/** A word's first piece is marked, and the others lose their `##`. */
+/** The first piece of a word gets a prefix, and the others lose their `##`. */
 function wordPiece(json: JsonObject, { tokens, types }: Parts): GgufVocabulary {
   const prefix = json.object('model').optionalString('continuing_subword_prefix') ?? '##';
   const unknown = json.object('model').optionalString('unk_token');

@@ -1,4 +1,4 @@
-/** The vocabulary of a GGUF file as tokenizer.json and tokenizer_config.json. */
+/** Converts the vocabulary of a GGUF file to tokenizer.json and tokenizer_config.json. */
 import {
   ggufVocabulary,
   tokenizerFromGguf,
@@ -26,7 +26,7 @@ const split = (pattern: string): Json => ({
 const wordPattern = (digits: string): string =>
   `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|${digits}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+`;
 
-/** Ways that byte-level BPE cuts texts into words; the one that gives the same ids is taken. */
+/** Pre-tokenizers of byte-level BPE; the first that produces the same ids is used. */
 const preTokenizers: readonly Json[] = [
   byteLevel(true),
   { type: 'Sequence', pretokenizers: [split(wordPattern('\\p{N}{1,3}')), byteLevel(false)] },
@@ -41,11 +41,11 @@ export interface TokenizerFiles {
 
 /**
  * @param get value of a metadata key
- * @returns nothing, and a notice, when the file has no vocabulary or tokenizer.json has no words for it
+ * @returns nothing, and adds a notice, when the file has no vocabulary or one that tokenizer.json cannot represent
  */
 export function tokenizerToJson(get: (key: string) => unknown, notices: string[]): TokenizerFiles | undefined {
   if (get('tokenizer.ggml.model') === undefined) {
-    notices.push('the file has no vocabulary: the folder gets no tokenizer.json');
+    notices.push('the file has no vocabulary: tokenizer.json is not written');
     return undefined;
   }
   const vocabulary = ggufVocabulary(get);
@@ -57,7 +57,7 @@ export function tokenizerToJson(get: (key: string) => unknown, notices: string[]
     if (agreed === 'most') notices.push(wordPieceNotice);
     return { tokenizer, config };
   }
-  notices.push('tokenizer.json has no words for this vocabulary, or would give other ids: the folder gets none');
+  notices.push('tokenizer.json cannot represent this vocabulary or would produce other ids: it is not written');
   return undefined;
 }
 
@@ -114,7 +114,7 @@ function addedTokens({ tokens, tokenTypes }: GgufVocabulary): Json[] {
   });
 }
 
-/** Tokens before and after a text. */
+/** Special tokens before and after a text. */
 function surroundings({ tokens, model }: GgufVocabulary, source: Tokenizer): Json | null {
   const { bosId, eosId, sepId, addBos, addEos } = source;
   const first = addBos ? bosId : undefined;
@@ -134,7 +134,7 @@ function surroundings({ tokens, model }: GgufVocabulary, source: Tokenizer): Jso
   };
 }
 
-/** Every way to put a token together is a merge; better scores come first. */
+/** Every split of a token into two tokens is a merge; better scores come first. */
 function sentencePiece(vocabulary: GgufVocabulary, vocab: Json): Json {
   const { tokens, scores, tokenTypes, unkId, addSpacePrefix = true } = vocabulary;
   const idOf = new Map(tokens.map((text, id) => [text, id]));

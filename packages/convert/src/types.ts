@@ -1,16 +1,16 @@
-/** What conversions take and give. */
+/** Inputs and results of conversions. */
 import type { ByteSink } from '@winnow/bytes';
 import type { GgufFile } from '@winnow/gguf';
 import type { HubModel } from '@winnow/hub';
 import type { KeptWeight, ModelFile } from '@winnow/models';
 import type { DType } from '@winnow/tensor';
 
-/** An open model. Closing is left to whoever opened it. */
+/** An open model. The caller closes it. */
 export type ConvertSource =
   | { readonly format: 'gguf'; readonly gguf: GgufFile; readonly file: ModelFile }
   | { readonly format: 'safetensors'; readonly hub: HubModel; readonly file: ModelFile };
 
-/** Where the files go: `open` must not show a file before its sink is closed. */
+/** Destination of the files: a file must not become visible before its sink is closed. */
 export interface ConvertTarget {
   /** @param name of the file, relative to the target */
   open(name: string): Promise<ByteSink>;
@@ -22,23 +22,23 @@ export interface ConvertProgress {
 }
 
 export interface ConvertOptions {
-  /** Type of the matrices. Default: as they are. */
+  /** Type of the matrices. Default: unchanged. */
   readonly type?: DType;
-  /** Encode blocks of one type as blocks of another, which adds the errors of both. Default false: refused. */
+  /** Requantize quantized weights, which accumulates the errors of both types. Default false: an error. */
   readonly allowRequantize?: boolean;
-  /** Most bytes of tensor data per file. Default: one GGUF file; safetensors in files of 5 GB. */
+  /** Maximum bytes of tensor data per file. Default: a single GGUF file; safetensors files of 5 GB. */
   readonly splitSizeBytes?: number;
   readonly signal?: AbortSignal;
   readonly onProgress?: (progress: ConvertProgress) => void;
 }
 
 export interface ConvertResult {
-  /** Names of the files, as they were opened. */
+  /** Names of the written files. */
   readonly files: readonly string[];
   readonly sizeBytes: number;
   readonly numTensors: number;
-  /** Matrices that could not be stored as asked. */
+  /** Matrices that could not be stored in the requested type. */
   readonly kept: readonly KeptWeight[];
-  /** What the new files do not say or cannot do, one sentence each. */
+  /** Limitations of the new files, one sentence each. */
   readonly notices: readonly string[];
 }

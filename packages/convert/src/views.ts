@@ -1,20 +1,20 @@
-/** Tensors of a file with their rows in another order, below each other, or as parts of matrices: read as they are asked for. */
+/** Lazy views of stored tensors: permuted rows, concatenations, slices of matrices. */
 import type { StoredTensor } from '@winnow/bytes';
 import { decoder, numElements, tensorBytes, type Shape } from '@winnow/tensor';
 
 type ReadOptions = NonNullable<Parameters<StoredTensor['read']>[1]>;
 
-/** Most bytes that are read at once to pick rows from. */
+/** Maximum number of bytes read at once to gather rows from. */
 const maxSpanBytes = 16 * 1024 * 1024;
 
-/** The same values as another shape with rows of the same length. */
+/** The same values in another shape with rows of the same length. */
 export function reshapedView(stored: StoredTensor, shape: Shape): StoredTensor {
   return { ...stored, shape, read: (target, options) => stored.read(target, options) };
 }
 
 /**
- * Row `i` is row `rowOf(i)` of `stored`, of `numRows` rows. A vector counts as a column.
- * @param rowOf should mostly stay near: neighboring rows are read together
+ * A view of `numRows` rows whose row `i` is row `rowOf(i)` of `stored`. A vector counts as a column.
+ * @param rowOf should be mostly local: neighboring rows are read together
  */
 export function gatheredRowsView(stored: StoredTensor, shape: Shape, rowOf: (row: number) => number): StoredTensor {
   const numRows = shape[0] as number;
@@ -29,7 +29,7 @@ export function gatheredRowsView(stored: StoredTensor, shape: Shape, rowOf: (row
       const end = byteOffset + target.length;
       let row = Math.floor(byteOffset / rowBytes);
       while (row * rowBytes < end) {
-        // as many rows as come from a span that is worth reading whole
+        // as many rows as fit in a span that is worth reading in one piece
         let low = rowOf(row);
         let high = low + 1;
         let next = row + 1;
@@ -53,7 +53,7 @@ export function gatheredRowsView(stored: StoredTensor, shape: Shape, rowOf: (row
   };
 }
 
-/** Tensors of one dtype below each other along the first axis. */
+/** Concatenates tensors of one dtype along the first axis. */
 export function concatenatedView(name: string, shape: Shape, parts: readonly StoredTensor[]): StoredTensor {
   const [first] = parts as [StoredTensor];
   const sizeBytes = parts.reduce((sum, part) => sum + part.sizeBytes, 0);
@@ -89,7 +89,7 @@ export function matrixRowsView(stored: StoredTensor, begin: number, end: number)
   return reshapedView(rows, [numMatrices, count, ...rest]);
 }
 
-/** Column `i` of a matrix is column `columnOf(i)` of `stored`, as f32. Rows are read whole. */
+/** A view whose column `i` is column `columnOf(i)` of `stored`, as f32. Whole rows are read. */
 export function gatheredColumnsView(stored: StoredTensor, columnOf: (column: number) => number): StoredTensor {
   const [numRows, numColumns] = stored.shape as readonly [number, number];
   const columns = Int32Array.from({ length: numColumns }, (_, column) => columnOf(column));

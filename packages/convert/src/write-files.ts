@@ -1,17 +1,17 @@
-/** Several files that appear together or not at all. */
+/** Writes several files that appear together or not at all. */
 import type { ByteSink, StoredTensor } from '@winnow/bytes';
 import type { ConvertTarget } from './types.js';
 
-/** Bytes that are read and written at once. */
+/** Number of bytes read and written at a time. */
 const chunkBytes = 4 * 1024 * 1024;
 
 export interface FileSet {
-  /** A sink whose `close` only says that it is complete. */
+  /** A sink whose `close` only marks it as complete. */
   open(name: string): Promise<ByteSink>;
   readonly names: readonly string[];
 }
 
-/** Runs `write`, then shows all files; after a failure none of them is there. */
+/** Runs `write`, then makes all files visible; after a failure none of them exists. */
 export async function writeTogether<T>(target: ConvertTarget, write: (files: FileSet) => Promise<T>): Promise<T> {
   const sinks: ByteSink[] = [];
   const names: string[] = [];
@@ -41,7 +41,7 @@ export async function writeTogether<T>(target: ConvertTarget, write: (files: Fil
   }
 }
 
-/** The bytes of a tensor in pieces; `onBytes` is told of each. */
+/** The bytes of a tensor in pieces; `onBytes` is called for each. */
 export async function* piecesOf(
   tensor: StoredTensor,
   onBytes: (numBytes: number) => void,

@@ -1,4 +1,4 @@
-/** Where the demo model lies inside this package. Reads nothing: loading is the engine's work. */
+/** The location of the demo model inside this package. Reads nothing: the engine loads it. */
 
 /**
  * The folder of the demo model in Hugging Face layout (config.json, tokenizer.json, model.safetensors, ...), as a URL

@@ -1,7 +1,7 @@
-/** What both stores refuse before their databases see it. */
+/** Validation shared by both stores. */
 import { ArgumentError, ShapeError } from '@winnow/tensor';
 
-/** @throws {ShapeError} @throws {ArgumentError} for values that are no numbers, which no distance is defined for */
+/** @throws {ShapeError} @throws {ArgumentError} for non-finite values, for which no distance is defined */
 export function checkVector(vector: Float32Array, dimensions: number): void {
   if (vector.length !== dimensions) {
     const actual = `${vector.length} (another model?)`;

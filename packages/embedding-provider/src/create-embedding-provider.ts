@@ -1,25 +1,28 @@
-/** A loaded embedding model of the engine as an `EmbeddingProvider`. */
+/** Wraps a loaded embedding model of the engine as an `EmbeddingProvider`. */
 import type { EmbeddingModel, TextOverflow } from '@winnow/engine';
 import { ArgumentError } from '@winnow/tensor';
 import type { EmbeddingProvider, EmbedTextOptions, TextKind } from './provider.js';
 
 export interface EmbeddingProviderOptions {
-  /** Whether vectors get length 1. Default true; models made for dot products of vectors as they are want false. */
+  /**
+   * Whether to normalize vectors to length 1. Default true; set it to false for models that use unnormalized dot
+   * products.
+   */
   readonly normalize?: boolean;
-  /** Only so many of the first dimensions, of Matryoshka models. Default: what the model says, else all. */
+  /** Number of leading dimensions to keep, for Matryoshka models. Default: as the model declares, else all. */
   readonly dimensions?: number;
-  /** What to do with texts beyond the model's context. Default `error`. */
+  /** How to handle texts beyond the model's context. Default `error`. */
   readonly overflow?: TextOverflow;
   /**
-   * What to put before queries and documents. Default: the model's prompts `query` and `document`, where it has them, else
-   * its default prompt.
+   * Prefixes of queries and documents. Default: the model's prompts `query` and `document` if it has them, else its
+   * default prompt.
    */
   readonly prompts?: Readonly<Partial<Record<TextKind, string>>>;
 }
 
 /**
- * The provider does not own the model: who loaded it disposes it, after which calls end with `ReleasedError`.
- * @throws {ArgumentError} for dimensions that the model does not have
+ * The provider does not own the model: the caller disposes it, after which calls throw `ReleasedError`.
+ * @throws {ArgumentError} for a number of dimensions that the model does not support
  */
 export function createEmbeddingProvider(
   model: EmbeddingModel,
@@ -68,7 +71,7 @@ function promptFor(
   return Object.hasOwn(model.prompts, kind) ? { promptName: kind } : {};
 }
 
-/** The engine says the same at each call; here it is said before the first one. */
+/** The engine checks this on each call; this check reports it before the first one. */
 function checkDimensions(model: EmbeddingModel, asked: number): void {
   const { dimensions, config, matryoshkaDimensions: cuts } = model;
   const { hiddenDim } = config;

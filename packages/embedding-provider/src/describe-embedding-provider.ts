@@ -1,20 +1,20 @@
-/** What every embedding provider has to do, as vitest tests. */
+/** The conformance suite of embedding providers, as vitest tests. */
 import { ArgumentError, CapacityError } from '@winnow/tensor';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { EmbeddingProvider, TextKind } from './provider.js';
 
 export interface DescribeEmbeddingProviderOptions {
   readonly name: string;
-  /** Makes a fresh provider, once for the suite. */
+  /** Creates a provider, once for the suite. */
   create(): EmbeddingProvider | Promise<EmbeddingProvider>;
-  /** Frees it. */
+  /** Disposes the provider. */
   dispose?(): void | Promise<void>;
   /**
-   * How far values of the same text may be apart, alone and beside others: for providers that compute batches in another
-   * order. Default 0.
+   * Tolerance between values of the same text embedded alone and in a batch, for providers whose summation order
+   * depends on the batch. Default 0.
    */
   readonly tolerance?: number;
-  /** Whether texts beyond `maxTokens` are cut or embedded in parts instead of refused. Default false. */
+  /** Whether texts beyond `maxTokens` are truncated or embedded in parts instead of rejected. Default false. */
   readonly takesLongTexts?: boolean;
 }
 
@@ -51,7 +51,8 @@ export function describeEmbeddingProvider(options: DescribeEmbeddingProviderOpti
       expect(vector?.every(Number.isFinite)).toBe(true);
       if (!provider.isNormalized || vector === undefined) return;
       const squares = vector.reduce((sum, value) => sum + value * value, 0);
-      // Normalized in 32 bits: n roundings of the sum, halved by the root, and one each of root and quotient.
+      // Normalized in f32: n roundings of the sum, halved by the square root, and one each for square root and
+      // quotient.
       expect(Math.abs(Math.sqrt(squares) - 1)).toBeLessThanOrEqual((provider.dimensions / 2 + 2) * 2 ** -24);
     }
 
@@ -61,17 +62,17 @@ export function describeEmbeddingProvider(options: DescribeEmbeddingProviderOpti
       expect(Math.max(...distances)).toBeLessThanOrEqual(tolerance);
     }
 
-    it('says what it is', () => {
+    it('has a name, dimensions and a context length', () => {
       expect(provider.name).not.toBe('');
       expect(Number.isSafeInteger(provider.dimensions) && provider.dimensions > 0).toBe(true);
       expect(Number.isSafeInteger(provider.maxTokens) && provider.maxTokens > 0).toBe(true);
     });
 
-    it('gives vectors of its dimensions, of length 1 if it says so', async () => {
+    it('returns vectors of its dimensions, normalized if `isNormalized`', async () => {
       for (const vector of await provider.embedBatch(texts)) expectVector(vector);
     });
 
-    it('gives the same text the same vector, alone, beside others and in any order', async () => {
+    it('returns the same vector for the same text, alone, in a batch and in any order', async () => {
       const together = await provider.embedBatch(texts);
       const reversed = await provider.embedBatch(texts.toReversed());
       expect(together).toHaveLength(texts.length);
@@ -81,19 +82,19 @@ export function describeEmbeddingProvider(options: DescribeEmbeddingProviderOpti
       }
     });
 
-    it('gives different texts different vectors', async () => {
+    it('returns different vectors for different texts', async () => {
       const vectors = await provider.embedBatch(texts);
       expect(new Set(vectors.map((vector) => vector.join())).size).toBe(texts.length);
     });
 
-    it('gives vectors away: writing to one changes no later one', async () => {
+    it('returns vectors that the caller owns: writing to one changes no later one', async () => {
       const first = await provider.embed('a');
       const copy = first.slice();
       first.fill(7);
       expectSame(await provider.embed('a'), copy);
     });
 
-    it('takes an empty batch and equal texts', async () => {
+    it('accepts an empty batch and duplicate texts', async () => {
       expect(await provider.embedBatch([])).toEqual([]);
       const [one, two] = await provider.embedBatch(['a', 'a']);
       expectSame(two, one);
@@ -104,14 +105,14 @@ export function describeEmbeddingProvider(options: DescribeEmbeddingProviderOpti
       expectVector(await provider.embed(text));
     });
 
-    it('embeds an empty text or refuses it with an ArgumentError', async () => {
+    it('embeds an empty text or rejects it with an ArgumentError', async () => {
       const outcome = await provider.embed('').catch((error: unknown) => error);
       if (ArgumentError.isInstance(outcome))
         await expect(provider.embedBatch(['a', ''])).rejects.toSatisfy(ArgumentError.isInstance);
       else expectVector(outcome as Float32Array);
     });
 
-    it('never cuts a text in silence', async () => {
+    it('never truncates a text silently', async () => {
       const long = 'word '.repeat(provider.maxTokens + 1);
       if (options.takesLongTexts === true) expectVector(await provider.embed(long));
       else await expect(provider.embedBatch(['a', long])).rejects.toSatisfy(CapacityError.isInstance);
@@ -125,7 +126,7 @@ export function describeEmbeddingProvider(options: DescribeEmbeddingProviderOpti
       await expect(provider.embed('a', { kind: unknown })).rejects.toSatisfy(ArgumentError.isInstance);
     });
 
-    it('ends with the reason of its signal and goes on afterwards', async () => {
+    it('rejects with the reason of its signal and works afterwards', async () => {
       const reason = new Error('enough');
       await expect(provider.embed('a', { signal: AbortSignal.abort(reason) })).rejects.toBe(reason);
       await expect(provider.embedBatch([], { signal: AbortSignal.abort(reason) })).rejects.toBe(reason);
@@ -141,7 +142,7 @@ export function describeEmbeddingProvider(options: DescribeEmbeddingProviderOpti
       expectVector(await provider.embed('a'));
     });
 
-    it('takes calls at the same time', async () => {
+    it('supports concurrent calls', async () => {
       const expected = await provider.embedBatch(texts);
       const actual = await Promise.all(texts.map((text) => provider.embed(text)));
       for (const [i, vector] of actual.entries()) expectSame(vector, expected[i]);

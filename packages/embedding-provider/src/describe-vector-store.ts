@@ -1,27 +1,27 @@
-/** What every vector store has to do, as vitest tests, on a real database. */
+/** The conformance suite of vector stores, as vitest tests on a real database. */
 import { ArgumentError, ShapeError } from '@winnow/tensor';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { VectorRecord, VectorStore } from './vector-store.js';
 
 export interface OpenVectorStore {
   readonly store: VectorStore;
-  /** Closes the database. What was stored stays. */
+  /** Closes the database. Records are persistent. */
   close?(): void | Promise<void>;
 }
 
 export interface DescribeVectorStoreOptions {
   readonly name: string;
-  /** Opens the database, made where there is none. The suite opens it again to see what has stayed. */
+  /** Opens the database, creating it if necessary. The suite reopens it to check persistence. */
   open(dimensions: number): OpenVectorStore | Promise<OpenVectorStore>;
-  /** Whether search finds the closest for certain, as one does that compares with all. Default false. */
+  /** Whether search is exact, comparing with all vectors. Default false. */
   readonly isExact?: boolean;
 }
 
 const dimensions = 16;
-/** Products, lengths and quotient in 32 bits; `n + 2` roundings each, of values up to 1. */
+/** Dot products, norms and quotient in f32: `n + 2` roundings each, of values up to 1. */
 const tolerance = 3 * (dimensions + 2) * 2 ** -24;
 
-/** A direction of its own for each number: harmonics of one angle, in no order that an index could follow. */
+/** A distinct direction for each number: harmonics of one angle, in an order that favors no index. */
 function vectorOf(number: number): Float32Array {
   const vector = Float32Array.from({ length: dimensions }, (_, i) => Math.sin((number + 1) * (i + 1) * 0.7391));
   const norm = Math.hypot(...vector);
@@ -51,7 +51,7 @@ export function describeVectorStore({ name, open, isExact = false }: DescribeVec
     });
     afterAll(async () => opened.close?.());
 
-    it('is empty at first, and finds nothing', async () => {
+    it('is initially empty and finds nothing', async () => {
       expect(store().dimensions).toBe(dimensions);
       expect(await store().count()).toBe(0);
       expect(await store().search(vectorOf(0), 3)).toEqual([]);
@@ -83,7 +83,7 @@ export function describeVectorStore({ name, open, isExact = false }: DescribeVec
       similarities.forEach((value, i) => expect(Math.abs(value - (best[i] ?? 0))).toBeLessThanOrEqual(tolerance));
     });
 
-    it('gives no more than there is', async () => {
+    it('returns no more records than there are', async () => {
       expect((await store().search(vectorOf(0), 1000)).length).toBeLessThanOrEqual(numbers.length);
     });
 
@@ -104,7 +104,7 @@ export function describeVectorStore({ name, open, isExact = false }: DescribeVec
       await store().insert([recordOf(7)]);
     });
 
-    it('refuses what does not fit, and stores nothing of that call', async () => {
+    it('rejects invalid records and stores none of that call', async () => {
       const short = { id: 'short', vector: new Float32Array(3), text: '' };
       await expect(store().insert([recordOf(300), short])).rejects.toSatisfy(ShapeError.isInstance);
       const broken = { id: 'broken', vector: vectorOf(0).fill(Number.NaN, 2, 3), text: '' };
@@ -114,7 +114,7 @@ export function describeVectorStore({ name, open, isExact = false }: DescribeVec
       expect(await store().count()).toBe(numbers.length);
     });
 
-    it('keeps everything when it is closed and opened again', async () => {
+    it('keeps all records when it is closed and reopened', async () => {
       const before = await store().search(vectorOf(11), 1);
       await opened.close?.();
       opened = await open(dimensions);

@@ -1,6 +1,6 @@
-/** The contract: texts in, vectors of one length out. Plain types, so that other libraries can implement it. */
+/** The contract: maps texts to vectors of one length. Plain types, so that other libraries can implement it. */
 
-/** What a text is for. Some models put another prompt before each kind. */
+/** The role of a text. Some models use a different prompt for each kind. */
 export type TextKind = 'query' | 'document';
 
 export interface EmbedTextOptions {
@@ -10,25 +10,27 @@ export interface EmbedTextOptions {
 }
 
 /**
- * Turns texts into vectors. The vector of a text depends on the text and its kind only, not on the texts beside it
- * (`tolerance` of the conformance suite says how exactly).
+ * Turns texts into vectors. The vector of a text depends only on the text and its kind, not on the other texts of a
+ * batch (within the `tolerance` of the conformance suite).
  */
 export interface EmbeddingProvider {
-  /** Which model it is. Vectors of different models do not belong into one index. */
+  /** The name of the model. Do not mix vectors of different models in one index. */
   readonly name: string;
-  /** Values of every vector. */
+  /** Number of values per vector. */
   readonly dimensions: number;
   /** Whether every vector has length 1, so that dot products are cosines. */
   readonly isNormalized: boolean;
-  /** Most tokens of a text, special ones included. */
+  /** Maximum number of tokens of a text, including special tokens. */
   readonly maxTokens: number;
   /**
-   * @returns a vector of its own, `[dimensions]`
-   * @throws {ArgumentError} for a text without any token
-   * @throws {CapacityError} for a text beyond `maxTokens`, unless the provider was told what to do with it
+   * @returns a vector owned by the caller, `[dimensions]`
+   * @throws {ArgumentError} for a text without tokens
+   * @throws {CapacityError} for a text beyond `maxTokens`, unless the provider has another overflow policy
    * @throws the signal's reason when aborted
    */
   embed(text: string, options?: EmbedTextOptions): Promise<Float32Array>;
-  /** A vector for each text, in their order; none for none. @throws as `embed`, before any text is embedded */
+  /**
+   * A vector for each text, in order; an empty list for an empty batch. @throws as `embed`, before any text is embedded
+   */
   embedBatch(texts: readonly string[], options?: EmbedTextOptions): Promise<Float32Array[]>;
 }

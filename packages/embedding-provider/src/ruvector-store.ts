@@ -1,9 +1,9 @@
-/** Records in a database of `@ruvector/core`, which the caller opens: an HNSW graph in memory over a file. */
+/** A vector store on a `@ruvector/core` database, which the caller opens: an HNSW graph in memory over a file. */
 import { FormatError } from '@winnow/tensor';
 import { checkCount, checkVector } from './checks.js';
 import type { VectorMatch, VectorStore } from './vector-store.js';
 
-/** What is used of the class `VectorDb`. Its declarations leave `metadata` out, a string that it stores as it is. */
+/** The parts of the class `VectorDb` in use. Its declarations omit `metadata`, a string that it stores unchanged. */
 export interface RuvectorDatabase {
   insertBatch(entries: { id: string; vector: Float32Array; metadata: string }[]): Promise<string[]>;
   search(query: { vector: Float32Array; k: number }): Promise<{ id: string; score: number; metadata?: string }[]>;
@@ -12,8 +12,8 @@ export interface RuvectorDatabase {
 }
 
 /**
- * @param database opened with `distanceMetric: 'Cosine'` and these dimensions. The file keeps the dimensions it was made
- * with, whatever is asked for later, and each open database has a graph of its own: open a file once.
+ * @param database opened with `distanceMetric: 'Cosine'` and these dimensions. The file keeps the dimensions that it
+ *   was created with, regardless of later requests, and each open database has its own graph: open a file only once.
  */
 export function createRuvectorStore(database: RuvectorDatabase, options: { readonly dimensions: number }): VectorStore {
   const { dimensions } = options;

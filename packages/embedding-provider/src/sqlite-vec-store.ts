@@ -1,9 +1,9 @@
-/** Records in a table of `sqlite-vec`, in a SQLite database that the caller opens and loads the extension into. */
+/** A vector store on a `sqlite-vec` table, in a SQLite database that the caller opens and loads the extension into. */
 import { ArgumentError } from '@winnow/tensor';
 import { checkCount, checkVector } from './checks.js';
 import type { VectorStore } from './vector-store.js';
 
-/** What is used of a database: `DatabaseSync` of `node:sqlite` has it, and so has `better-sqlite3`. */
+/** The parts of a database in use, which `DatabaseSync` of `node:sqlite` and `better-sqlite3` share. */
 export interface SqliteDatabase {
   exec(sql: string): unknown;
   prepare(sql: string): SqliteStatement;
@@ -21,8 +21,9 @@ export interface SqliteVecOptions {
 }
 
 /**
- * Makes the table if it is not there. Search compares with every vector: exact, and fast enough for some hundred thousand.
- * @throws {ArgumentError} for a table made for other dimensions, or not a name
+ * Creates the table if it does not exist. Search compares with every vector: exact, and fast enough for some hundred
+ * thousand vectors.
+ * @throws {ArgumentError} for a table of other dimensions, or an invalid name
  */
 export function createSqliteVecStore(database: SqliteDatabase, options: SqliteVecOptions): VectorStore {
   const { dimensions, table = 'texts' } = options;
@@ -70,16 +71,16 @@ export function createSqliteVecStore(database: SqliteDatabase, options: SqliteVe
   };
 }
 
-/** The table may be older than this call; its own text says what it was made for. */
+/** The table may already exist; its SQL declares its dimensions. */
 function checkTable(database: SqliteDatabase, table: string, dimensions: number): void {
   const rows = database.prepare('SELECT sql FROM sqlite_master WHERE name = ?').all(table) as { sql: string }[];
   const sql = rows[0]?.sql ?? '';
   if (sql.includes(`FLOAT[${dimensions}] distance_metric=cosine`)) return;
-  const expected = `a table made for ${dimensions} dimensions`;
+  const expected = `a table of ${dimensions} dimensions`;
   throw new ArgumentError({ argument: 'table', expected, actual: /FLOAT\[\d+\]/.exec(sql)?.[0] ?? 'another table' });
 }
 
-/** The bytes themselves, not a copy; sqlite-vec takes them in this machine's order. */
+/** A view, not a copy; sqlite-vec expects native byte order. */
 function bytesOf(vector: Float32Array): Uint8Array {
   return new Uint8Array(vector.buffer as ArrayBuffer, vector.byteOffset, vector.byteLength);
 }

@@ -1,4 +1,4 @@
-/** Texts by meaning: a provider and a store together. */
+/** Semantic search: a provider and a store combined. */
 import { ArgumentError } from '@winnow/tensor';
 import { checkCount } from './checks.js';
 import type { EmbeddingProvider } from './provider.js';
@@ -7,7 +7,7 @@ import type { VectorMatch, VectorStore } from './vector-store.js';
 export interface TextIndexOptions {
   readonly provider: EmbeddingProvider;
   readonly store: VectorStore;
-  /** Most texts that are embedded before they are stored. Default 64. */
+  /** Maximum number of texts that are embedded before they are stored. Default 64. */
   readonly batchSize?: number;
 }
 
@@ -18,9 +18,9 @@ export interface IndexedText {
 
 export interface TextIndex {
   /**
-   * Embeds texts as documents and stores them, batch by batch: when it fails or is aborted, the batches before are stored.
-   * Texts with a known id replace what was there.
-   * @throws as the provider and the store do
+   * Embeds texts as documents and stores them, batch by batch: on failure or abort, the previous batches remain stored.
+   * A text with a known id replaces the stored one.
+   * @throws as the provider and the store
    */
   insert(texts: Iterable<IndexedText>, options?: IndexOptions): Promise<void>;
   /** The texts closest to a query, closest first. Default limit 5. */
@@ -31,11 +31,11 @@ export interface IndexOptions {
   readonly signal?: AbortSignal;
 }
 
-/** @throws {ArgumentError} for a store of other dimensions than the provider */
+/** @throws {ArgumentError} when the dimensions of store and provider differ */
 export function createTextIndex({ provider, store, batchSize = 64 }: TextIndexOptions): TextIndex {
   checkCount('batchSize', batchSize);
   if (provider.dimensions !== store.dimensions) {
-    const expected = `a store of ${provider.dimensions} dimensions, as ${provider.name} has them`;
+    const expected = `a store of ${provider.dimensions} dimensions, like ${provider.name}`;
     throw new ArgumentError({ argument: 'store', expected, actual: String(store.dimensions) });
   }
 

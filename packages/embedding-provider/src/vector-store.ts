@@ -1,13 +1,16 @@
-/** What a text index needs of a vector database. An adapter is a few lines over an open database of the caller. */
+/**
+ * The interface of a vector database that a text index needs. An adapter is a few lines over a database that the caller
+ * opens.
+ */
 
-/** A vector with the text it stands for. */
+/** A vector with its text. */
 export interface VectorRecord {
   readonly id: string;
   readonly vector: Float32Array;
   readonly text: string;
 }
 
-/** A stored text and how close it is. */
+/** A stored text and its similarity. */
 export interface VectorMatch {
   readonly id: string;
   readonly text: string;
@@ -16,13 +19,13 @@ export interface VectorMatch {
 }
 
 export interface VectorStore {
-  /** Values of a vector. */
+  /** Number of values of a vector. */
   readonly dimensions: number;
-  /** Stores records; those with a known id replace what was there. */
+  /** Inserts records; a record with a known id replaces the stored one. */
   insert(records: readonly VectorRecord[]): Promise<void>;
   /** At most `limit` records, closest first. Approximate indices may miss some. */
   search(vector: Float32Array, limit: number): Promise<VectorMatch[]>;
-  /** @returns whether there was one */
+  /** @returns whether it existed */
   delete(id: string): Promise<boolean>;
   count(): Promise<number>;
 }

@@ -1,30 +1,33 @@
-/** What is compared: a model under an attention policy and with a way of storing keys and values. */
+/** The configurations to compare: a model with an attention policy and a KV cache dtype. */
 import type { KvDTypes, Model } from '@winnow/engine';
 import { denseAttention, formatAttention, parseAttention, type AttentionSpec } from '@winnow/sparse-attention';
 import { ArgumentError, type DType } from '@winnow/tensor';
 
-/** The two programs that a policy is chosen for. */
+/** The two phases that a policy is selected for. */
 export type Phase = 'prefill' | 'decode';
 
-/** One way to run the model. */
+/** One configuration of the model. */
 export interface Configuration {
-  /** As tables name it: the policy, or `kv=q8_0`. */
+  /** Label in tables: the policy, or `kv=q8_0`. */
   readonly label: string;
   readonly attention: AttentionSpec;
   readonly kvDType: KvDTypes;
-  /** Phases in which it differs from the base; both for the dense policy, whose row shows the rounding of the phases. */
+  /**
+   * Phases in which it differs from the base; both for the dense policy, whose row shows the rounding differences
+   * between phases.
+   */
   readonly phases: readonly Phase[];
 }
 
-/** What `OpenModel` is asked for. Everything else is the caller's choice, and must be the same each time. */
+/** The request to `OpenModel`. The caller chooses everything else, and must choose the same each time. */
 export interface OpenOptions {
   /** Text form of the policies, or undefined for dense. */
   readonly attention: string | undefined;
   readonly kvDType: KvDTypes;
-  /** Tokens of context that are needed at least. */
+  /** Minimum context length in tokens. */
   readonly contextSize: number;
   readonly traceAttention?: boolean;
-  /** Threads, or another backend, for the comparison of both. Default: the caller's. */
+  /** Threads or backend, for comparing them. Default: the caller's. */
   readonly numThreads?: number;
   readonly backend?: 'reference';
 }
@@ -34,7 +37,7 @@ export type OpenModel = (options: OpenOptions) => Promise<Model>;
 
 const f32: KvDTypes = { keys: 'f32', values: 'f32' };
 
-/** The configuration that others are compared with: dense, caches in f32. */
+/** The configuration that others are compared with: dense attention, f32 cache. */
 export const baseConfiguration: Configuration = {
   label: 'dense',
   attention: denseAttention,
@@ -42,7 +45,10 @@ export const baseConfiguration: Configuration = {
   phases: ['prefill', 'decode'],
 };
 
-/** A configuration per policy, then one per cache dtype (`f16`, or `q8_0/q4_0` for keys and values). @throws {ArgumentError} */
+/**
+ * A configuration per policy, then one per cache dtype (`f16`, or `q8_0/q4_0` for keys and values). @throws
+ * {ArgumentError}
+ */
 export function createConfigurations(policies: readonly string[], kvDTypes: readonly KvDTypes[]): Configuration[] {
   const configurations = policies.map((text): Configuration => {
     const attention = parseAttention(text);
@@ -65,26 +71,26 @@ export function createConfigurations(policies: readonly string[], kvDTypes: read
   const labels = configurations.map(({ label }) => label);
   const twice = labels.find((label, index) => labels.indexOf(label) !== index);
   if (twice !== undefined) {
-    throw new ArgumentError({ argument: 'policies', expected: 'each configuration once', actual: `${twice} twice` });
+    throw new ArgumentError({ argument: 'policies', expected: 'distinct configurations', actual: `${twice} twice` });
   }
   return configurations;
 }
 
-/** What to open a configuration with. */
+/** The model request of a configuration. */
 export function openOptionsOf({ attention, kvDType }: Configuration, contextSize: number): OpenOptions {
   const text = formatAttention(attention);
   return { attention: text === 'dense' ? undefined : text, kvDType, contextSize };
 }
 
-/** Dtypes that the cache can have, worth a row of the table for heads of this size. */
+/** Cache dtypes worth a row of the table for this head dimension. */
 export function defaultKvDTypes(headDim: number): KvDTypes[] {
   const dtypes: DType[] = headDim % 32 === 0 ? ['f16', 'q8_0', 'q4_0'] : ['f16'];
   return dtypes.map((dtype) => ({ keys: dtype, values: dtype }));
 }
 
 /**
- * Every policy at three budgets: about a sixteenth, an eighth and a quarter of the tokens. Landmarks and pages have sizes that
- * divide the blocks of the engine's cache.
+ * Every policy at three budgets: about 1/16, 1/8 and 1/4 of the tokens. The sizes of landmarks and pages divide the
+ * block size of the engine's cache.
  */
 export function defaultPolicies(numTokens: number, headDim: number): string[] {
   const budgets = [16, 8, 4].map((part) => Math.max(16, 8 * Math.round(numTokens / part / 8)));

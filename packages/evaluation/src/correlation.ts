@@ -1,6 +1,6 @@
-/** Correlation of two lists of the same length. */
+/** Correlation coefficients of two lists of the same length. */
 
-/** By values: the cosine of the deviations from the means. 0 when one of them does not vary. */
+/** Pearson's correlation: the cosine of the deviations from the means. 0 when one list is constant. */
 export function pearson(a: readonly number[], b: readonly number[]): number {
   const [meanA, meanB] = [mean(a), mean(b)];
   let [ab, aa, bb] = [0, 0, 0];
@@ -14,12 +14,12 @@ export function pearson(a: readonly number[], b: readonly number[]): number {
   return aa === 0 || bb === 0 ? 0 : ab / Math.sqrt(aa * bb);
 }
 
-/** By ranks; equal values share the mean of their ranks. */
+/** Spearman's rank correlation; ties share the mean of their ranks. */
 export function spearman(a: readonly number[], b: readonly number[]): number {
   return pearson(ranks(a), ranks(b));
 }
 
-/** From 1 on. */
+/** Ranks, starting at 1. */
 function ranks(values: readonly number[]): number[] {
   const order = Array.from(values.keys()).sort((i, j) => (values[i] as number) - (values[j] as number));
   const result = new Array<number>(values.length).fill(0);

@@ -1,23 +1,26 @@
-/** Whether a configuration gives the same tokens again, and how far threads and backends move its log-probabilities. */
+/**
+ * Checks whether a configuration reproduces its tokens, and how much threads and backends change its log-probabilities.
+ */
 import type { Model } from '@winnow/engine';
 import { baseConfiguration, openOptionsOf, type Configuration, type OpenModel } from './configuration.js';
 
 export interface DeterminismReport {
   readonly label: string;
-  /** Two generations with the same seed, sampled, are equal token for token. */
+  /** Whether two sampled generations with the same seed are identical. */
   readonly repeats: boolean;
-  /** The same with one thread and with two. */
+  /** The same for one thread and two threads. */
   readonly sameForThreads: boolean;
-  /** Largest difference of a log-probability between one thread and two. */
+  /** Largest difference of a log-probability between one thread and two threads. */
   readonly threadDifference: number;
   /** Largest difference of a log-probability between the backend and the reference. */
   readonly backendDifference: number;
   /**
-   * What the differences may be: `backendBound`, and what the configuration itself changes beside dense attention with f32
-   * caches. A rounding that tips the choice of a key or of a code has at most the size of what choosing and coding do.
+   * Bound of the differences: `backendBound` plus the change that the configuration itself causes relative to dense
+   * attention with an f32 cache. A rounding error that changes the selection of a key or a quantized code has at most
+   * the effect of selection and quantization.
    */
   readonly bound: number;
-  /** Everything as it should be. */
+  /** Whether all checks pass. */
   readonly isDeterministic: boolean;
 }
 
@@ -31,10 +34,10 @@ export interface DeterminismOptions {
 const numGenerated = 24;
 
 /**
- * What the order of f32 sums may do to a log-probability. One rounding moves a sum of n terms by at most n 2^-24 of the
- * sum of their sizes, about sqrt(n) 2^-24 of its value where roundings are independent; each of the `numLayers` layers adds
- * four such sums in a row (attention, output, two of the FFN) to the residual stream, and the logits, of a size below 32
- * in trained models, carry the sum of all. `slack` covers sizes of activations above 1.
+ * The effect of the order of f32 sums on a log-probability. Rounding changes a sum of n terms by at most n 2^-24 of the
+ * sum of their magnitudes, about sqrt(n) 2^-24 of its value where roundings are independent; each of the `numLayers`
+ * layers adds four such sums (attention, output projection, two of the FFN) to the residual stream, and the logits, of
+ * magnitude below 32 in trained models, accumulate all of them. `slack` covers activations of magnitude above 1.
  */
 export function backendBound({
   numLayers,
@@ -101,7 +104,7 @@ async function observe(
   return { first: await generate(), second: await generate(), rows: await rowsOf(model, tokens, signal) };
 }
 
-/** Rows of both programs: a prompt at once, then the same token by token; a few positions of each. */
+/** Rows of both phases: a prompt in one batch, then the same token by token; a few positions of each. */
 async function rowsOf(model: Model, tokens: Int32Array, signal: AbortSignal | undefined): Promise<Float32Array[]> {
   const last = tokens.length - 1;
   const positions = [...new Set([Math.floor(last / 2), Math.max(0, last - 1), last])];

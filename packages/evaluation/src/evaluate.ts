@@ -1,4 +1,4 @@
-/** The whole evaluation of a model: configurations beside the dense base, as one report of plain data. */
+/** The complete evaluation of a model: configurations compared with the dense base, as one report of plain data. */
 import type { Model } from '@winnow/engine';
 import type { KvDTypes } from '@winnow/engine';
 import type { Backend } from '@winnow/ops';
@@ -26,9 +26,9 @@ export interface EvaluateOptions {
   readonly open: OpenModel;
   readonly configurations: readonly Configuration[];
   readonly parts: readonly EvaluationPart[];
-  /** The text of forced decoding and of captured attention. */
+  /** Tokens for forced decoding and captured attention. */
   readonly tokens: Int32Array;
-  /** Tokens of it that attention is captured from; cost grows with the square. */
+  /** Number of tokens for captured attention; the cost is quadratic. */
   readonly attentionTokens: number;
   /** Layers to capture. Default: at most eight, evenly spread. */
   readonly layers?: readonly number[] | undefined;
@@ -42,17 +42,19 @@ export interface EvaluateOptions {
   /** Where the attention of single layers is computed. Default: the reference backend, which is slow. */
   readonly backend?: Backend | undefined;
   readonly signal?: AbortSignal | undefined;
-  /** Hears what begins. */
+  /** Called when a part begins. */
   readonly onProgress?: ((what: string, done: number, total: number) => void) | undefined;
 }
 
 export interface ConfigurationReport {
   readonly label: string;
   readonly kvDType: KvDTypes;
-  /** Why the engine cannot run it; its attention may have been measured nevertheless. */
+  /** Why the engine cannot run the configuration; its attention may have been measured anyway. */
   readonly refusal: string | undefined;
   readonly kvBytesPerToken: number | undefined;
-  /** Visited by dense pairs over the whole text, mean over layers; missing where it depends on the values. */
+  /**
+   * Visited pairs divided by dense pairs over the whole text, mean over layers; missing where it depends on the values.
+   */
   readonly density: Readonly<Partial<Record<Phase, number>>>;
   readonly logits: Readonly<Partial<Record<Phase, DivergenceReport>>>;
   readonly attention: readonly AttentionReport[];
@@ -78,7 +80,7 @@ export interface EvaluationReport {
   readonly backend: string;
   readonly numTokens: number;
   readonly attentionTokens: number;
-  /** Layers whose attention has a window or a soft cap of its own. */
+  /** Layers whose attention has a built-in window or soft cap. */
   readonly skippedLayers: readonly number[];
   readonly seed: number;
   readonly taskForm: TaskForm;
@@ -87,10 +89,10 @@ export interface EvaluationReport {
 }
 
 const numSpeedAnswer = 16;
-/** Room for the questions and answers after the text of a task. */
+/** Number of tokens reserved for questions and answers after the text of a task. */
 const taskMargin = 256;
 
-/** @throws {ArgumentError | CapacityError} for options that the model cannot serve */
+/** @throws {ArgumentError | CapacityError} for options that the model does not support */
 export async function evaluateModel(options: EvaluateOptions): Promise<EvaluationReport> {
   const { tokens, parts, configurations, open, onProgress, signal } = options;
   const has = (part: EvaluationPart): boolean => parts.includes(part);
@@ -171,13 +173,13 @@ async function captureOf(model: Model, options: EvaluateOptions): Promise<Captur
   return captureAttention(model, tokens.subarray(0, attentionTokens), { layers, signal });
 }
 
-/** At most `count` of the numbers below `total`, first and last among them. */
+/** At most `count` of the numbers below `total`, including the first and the last. */
 function spread(total: number, count: number): number[] {
   if (total <= count) return Array.from({ length: total }, (_, i) => i);
   return Array.from({ length: count }, (_, i) => Math.round((i * (total - 1)) / (count - 1)));
 }
 
-/** Each different policy of a configuration on every captured layer, over the second half of the text. */
+/** Runs each distinct policy of a configuration on every captured layer, over the second half of the text. */
 async function attentionOf(
   { attention, kvDType, phases }: Configuration,
   captures: readonly AttentionCapture[],

@@ -1,24 +1,24 @@
-/** Tokens per second of prompts and of answers, at several lengths. */
+/** Tokens per second of prefill and decode at several context lengths. */
 import type { Model } from '@winnow/engine';
 
 export interface SpeedPoint {
-  /** Tokens of the prompt; answers come after it. */
+  /** Number of prompt tokens. */
   readonly length: number;
   readonly promptTokensPerSecond: number;
-  /** Of the tokens after the prompt. */
+  /** Decode speed after the prompt. */
   readonly tokensPerSecond: number;
 }
 
 export interface SpeedOptions {
-  /** At least as many as the longest length. */
+  /** Tokens, at least as many as the longest length. */
   readonly tokens: Int32Array;
   readonly lengths: readonly number[];
-  /** Tokens of each answer. */
+  /** Number of generated tokens. */
   readonly numAnswer: number;
   readonly signal?: AbortSignal | undefined;
 }
 
-/** Each length in a session of its own, once before (short) to warm up. The model should not share prefixes. */
+/** Measures each length in a new session, after a short warm-up. The model should not share prefixes. */
 export async function measureSpeed(model: Model, options: SpeedOptions): Promise<SpeedPoint[]> {
   const { tokens, lengths, numAnswer, signal } = options;
   const run = async (length: number, maxTokens: number): Promise<SpeedPoint> => {

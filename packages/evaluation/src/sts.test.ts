@@ -71,7 +71,7 @@ describe('evaluation', () => {
     expect(report.spearman).toBeCloseTo(1, 12);
     expect(report.pearson).toBeGreaterThan(0.9);
     expect(formatSts(report)).toContain('spearman 1.0000');
-    expect(formatSts(report)).toContain('1 left out');
+    expect(formatSts(report)).toContain('1 truncated');
   });
 
   it('refuses a single pair', async () => {

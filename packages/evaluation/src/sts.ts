@@ -1,9 +1,9 @@
-/** Semantic textual similarity: how well cosines of embeddings order pairs of sentences as people do. */
+/** Semantic textual similarity: how well cosines of embeddings rank sentence pairs compared with human scores. */
 import type { EmbeddingModel, EmbedOptions } from '@winnow/engine';
 import { ArgumentError, FormatError } from '@winnow/tensor';
 import { pearson, spearman } from './correlation.js';
 
-/** Two sentences and how alike people find them. */
+/** Two sentences and their human similarity score. */
 export interface SentencePair {
   readonly first: string;
   readonly second: string;
@@ -12,22 +12,22 @@ export interface SentencePair {
 
 export interface StsReport {
   readonly numPairs: number;
-  /** Sentences that were embedded: each once, however often it occurs. */
+  /** Number of embedded sentences, without duplicates. */
   readonly numTexts: number;
   readonly numTokens: number;
-  /** Tokens that were left out of sentences beyond the context. */
+  /** Number of tokens truncated from sentences beyond the context. */
   readonly numDroppedTokens: number;
-  /** Rank correlation of cosines and scores: what is usually reported, as a share of 1. */
+  /** Rank correlation of cosines and scores, the usual metric, between -1 and 1. */
   readonly spearman: number;
   readonly pearson: number;
 }
 
-/** Columns of the files of the STS benchmark: genre, file, year, number, score and the two sentences; more may follow. */
+/** Columns of the STS benchmark files: genre, file, year, number, score and the two sentences; more may follow. */
 const scoreColumn = 4;
 
 /**
- * Pairs of a text: lines with tabs as in the STS benchmark (which knows no quotes), lines of score, sentence, sentence, or
- * JSON lines with `sentence1`, `sentence2` and `score`.
+ * Parses sentence pairs: tab-separated lines as in the STS benchmark (without quoting), lines of score, sentence,
+ * sentence, or JSON lines with `sentence1`, `sentence2` and `score`.
  * @throws {FormatError} that names the line
  */
 export function parseSentencePairs(source: string, text: string): SentencePair[] {
@@ -66,7 +66,7 @@ function jsonParts(source: string, field: string, line: string): unknown[] {
 
 /**
  * Embeds every sentence and compares cosines with scores.
- * @throws {ArgumentError} for fewer than two pairs, of which no correlation can be told
+ * @throws {ArgumentError} for fewer than two pairs, which have no correlation
  * @throws what `embedTexts` throws
  */
 export async function evaluateSts(
@@ -103,9 +103,9 @@ function dot(a: Float32Array, b: Float32Array): number {
   return sum;
 }
 
-/** The report for people. */
+/** Formats the report. */
 export function formatSts({ numPairs, numTexts, numTokens, numDroppedTokens, ...report }: StsReport): string {
-  const dropped = numDroppedTokens === 0 ? '' : `, ${numDroppedTokens} left out`;
+  const dropped = numDroppedTokens === 0 ? '' : `, ${numDroppedTokens} truncated`;
   return [
     `spearman ${report.spearman.toFixed(4)}  pearson ${report.pearson.toFixed(4)}`,
     `${numPairs} pairs, ${numTexts} sentences, ${numTokens} tokens${dropped}`,

@@ -10,7 +10,7 @@ import {
   type GgufTypedValue,
 } from './value-types.js';
 
-/** Little-endian bytes that grow. */
+/** A growable little-endian byte buffer. */
 export class ByteWriter {
   #buffer: Uint8Array<ArrayBuffer> = new Uint8Array(4096);
   #view: DataView = new DataView(this.#buffer.buffer);
@@ -73,7 +73,7 @@ export class ByteWriter {
     this.#sizeBytes += padding; // fresh memory is zero
   }
 
-  /** Makes room and returns where it starts. */
+  /** Reserves space and returns its offset. */
   #advance(numBytes: number): number {
     const end = this.#sizeBytes + numBytes;
     if (end > this.#buffer.byteLength) {
@@ -94,7 +94,7 @@ function typeNumber(type: string, argument: string): number {
   return number;
 }
 
-/** Writes a key and its value. @throws {ArgumentError} when they cannot be stored */
+/** Writes a key and its value. @throws {ArgumentError} when GGUF cannot represent them */
 export function writeMetadataPair(writer: ByteWriter, key: string, value: GgufTypedValue): void {
   const field = metadataField(key);
   if (key === '') throw new ArgumentError({ argument: field, expected: 'a name', actual: 'an empty string' });
@@ -179,10 +179,10 @@ export function writeTensorInfo(
   writer.uint64(info.relativeOffset);
 }
 
-/** llama.cpp keeps names in 64 bytes with a zero at the end. */
+/** llama.cpp stores names in 64 bytes including the terminating zero. */
 const maxNameBytes = 63;
 
-/** @throws {ArgumentError} for a name that readers refuse */
+/** @throws {ArgumentError} for a name that readers reject */
 export function checkTensorName(name: string): void {
   checkText(name, 'tensor name');
   const numBytes = new TextEncoder().encode(name).byteLength;

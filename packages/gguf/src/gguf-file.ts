@@ -1,4 +1,4 @@
-/** Opens one GGUF file of version 2 or 3: reads the header, checks it, and leaves the tensor data where it is. */
+/** Opens one GGUF file of version 2 or 3: reads the header, checks it, and leaves the tensor data on disk. */
 import type { ByteSource, StoredTensor, TensorStore } from '@winnow/bytes';
 import { IoError, ReleasedError } from '@winnow/tensor';
 import { HeaderReader } from './header-reader.js';
@@ -9,21 +9,21 @@ import { checkLayout, minTensorInfoBytes, parseTensorInfos, type TensorInfo } fr
 
 /** Options of `openGguf`. */
 export interface OpenGgufOptions {
-  /** Limits to change; the others keep their defaults. */
+  /** Limits to override; the others keep their defaults. */
   readonly limits?: Partial<GgufLimits>;
-  /** Ends the reading of the header. */
+  /** Aborts reading the header. */
   readonly signal?: AbortSignal;
 }
 
 /** A tensor of a GGUF file. */
 export interface GgufTensor extends StoredTensor {
-  /** Where its data starts in its file. */
+  /** Offset of its data in its file. */
   readonly byteOffset: number;
-  /** Which of `GgufFile.parts` holds it. */
+  /** Index into `GgufFile.parts`. */
   readonly partIndex: number;
 }
 
-/** One of the files that a model is made of. */
+/** One of the files that make up a model. */
 export interface GgufPart {
   readonly name: string;
   readonly sizeBytes: number;
@@ -41,11 +41,11 @@ export interface GgufFile extends TensorStore {
   readonly tensors: ReadonlyMap<string, GgufTensor>;
   /** Where the tensor data starts (in a split model: in its first part). */
   readonly dataOffset: number;
-  /** One for a plain file, all for a split one. */
+  /** One entry for a single file, all parts of a split model. */
   readonly parts: readonly GgufPart[];
 }
 
-/** The alignment of a file that does not say. */
+/** The alignment of a file that does not declare one. */
 export const defaultGgufAlignment = 32;
 
 // Name length, a byte of name, type, a byte of value.
@@ -54,8 +54,8 @@ const minMetadataPairBytes = 8 + 1 + 4 + 1;
 /**
  * Opens a GGUF file. Reads its header in growing chunks, never the tensor data. The result owns `source`; when opening
  * fails, `source` stays open.
- * @throws {FormatError} with byte offset and field, when the file is not GGUF v2 or v3 (little-endian), breaks the
- * format or a limit, is truncated, or is one part of a split model (for which see `openSplitGguf`)
+ * @throws {FormatError} with byte offset and field, when the file is not little-endian GGUF v2 or v3, violates the
+ *   format or a limit, is truncated, or is one part of a split model (see `openSplitGguf`)
  * @throws {IoError} when reading fails
  */
 export async function openGguf(source: ByteSource, options: OpenGgufOptions = {}): Promise<GgufFile> {
@@ -71,7 +71,7 @@ export async function openGguf(source: ByteSource, options: OpenGgufOptions = {}
   return file;
 }
 
-/** Opens one file, whole or a part. */
+/** Opens one file: a whole model or one part. */
 export async function openPart(source: ByteSource, partIndex: number, options: OpenGgufOptions): Promise<GgufFile> {
   const limits = { ...defaultGgufLimits, ...options.limits };
   const reader = new HeaderReader(source, limits, options.signal);
@@ -115,7 +115,7 @@ async function parseVersion(reader: HeaderReader): Promise<number> {
   const text = String.fromCharCode(...magic);
   if (text !== 'GGUF') {
     const found = [...magic].map((byte) => byte.toString(16).padStart(2, '0')).join(' ');
-    const old = ['lmgg', 'fmgg', 'tjgg', 'algg'].includes(text) ? ' (a GGML file from before GGUF)' : '';
+    const old = ['lmgg', 'fmgg', 'tjgg', 'algg'].includes(text) ? '  (a GGML file that predates GGUF)' : '';
     throw reader.error('magic', `expected GGUF (47 47 55 46), got ${found}${old}`, 0);
   }
   const version = await reader.uint32('version');

@@ -1,4 +1,4 @@
-/** The cursor over a GGUF header, with the limits of `GgufLimits` on everything that the file claims. */
+/** The cursor over a GGUF header, which enforces `GgufLimits` on every size that the file claims. */
 import { ByteCursor, type ByteSource } from '@winnow/bytes';
 import { FormatError } from '@winnow/tensor';
 import type { GgufLimits } from './limits.js';
@@ -8,7 +8,7 @@ export class HeaderReader {
   readonly cursor: ByteCursor;
   readonly limits: GgufLimits;
   readonly sourceName: string;
-  /** What ends where `cursor` ends, for messages. */
+  /** What ends at the end of `cursor`, for error messages. */
   readonly #end: string;
   /** Arrays inside arrays seen so far. */
   numNestedArrays = 0;
@@ -29,7 +29,7 @@ export class HeaderReader {
     return new FormatError({ source: this.sourceName, byteOffset, field, message });
   }
 
-  /** Makes `numBytes` bytes of the header available to the getters of `cursor`. */
+  /** Ensures that the getters of `cursor` can read `numBytes` more bytes. */
   async ensure(numBytes: number, field: string): Promise<void> {
     if (this.cursor.bufferedBytes >= numBytes) return;
     const { remainingBytes } = this.cursor;
@@ -49,7 +49,7 @@ export class HeaderReader {
     return this.cursor.size64(field);
   }
 
-  /** A count of things with at least `minBytes` bytes each, which must fit in the rest of the file. */
+  /** Reads a count of items of at least `minBytes` bytes each, which must fit in the rest of the file. */
   async count(field: string, minBytes: number, limitName: keyof GgufLimits): Promise<number> {
     const byteOffset = this.cursor.position;
     const count = await this.size64(field);
@@ -66,7 +66,7 @@ export class HeaderReader {
     return count;
   }
 
-  /** A string with its length in front. */
+  /** Reads a length-prefixed string. */
   async string(field: string, limitName: keyof GgufLimits = 'maxStringBytes'): Promise<string> {
     const { cursor } = this;
     const byteOffset = cursor.position;

@@ -1,9 +1,9 @@
 /**
- * Limits for untrusted files. They bound memory and time before anything is believed; beyond them, every claimed size
- * must fit in the file that claims it.
+ * Limits for untrusted files. They bound memory and time before any claimed size is trusted. In addition, every claimed
+ * size must fit in the file.
  */
 
-/** What `openGguf` accepts at most. */
+/** Upper limits of what `openGguf` accepts. */
 export interface GgufLimits {
   readonly maxTensors: number;
   readonly maxMetadataPairs: number;
@@ -24,15 +24,15 @@ export const defaultGgufLimits: GgufLimits = {
   maxMetadataPairs: 65_536,
   /** The format's own limit: 2^16 - 1. */
   maxKeyBytes: 65_535,
-  /** llama.cpp takes at most 63; files of other programs have longer ones. */
+  /** llama.cpp accepts at most 63; files of other programs have longer ones. */
   maxTensorNameBytes: 1_024,
   /** The longest strings in use are whole tokenizer.json files, up to about 35 MB. */
   maxStringBytes: 64 * 1024 * 1024,
   /** The largest vocabularies have 262 144 tokens and about twice as many merges. An element costs up to 40 bytes. */
   maxArrayLength: 4_194_304,
-  /** No known file nests arrays at all; a loop per level is cheap, a recursion of any depth is not. */
+  /** No known file nests arrays at all; the limit bounds the recursion depth. */
   maxArrayNesting: 4,
-  /** All arrays inside arrays of one file: 12 bytes in the file are about 200 in memory. */
+  /** Total number of nested arrays in one file: 12 bytes in the file take about 200 in memory. */
   maxNestedArrays: 65_536,
   /** GGML tensors have at most four dimensions. */
   maxDims: 4,

@@ -81,7 +81,7 @@ describe('values of other types', () => {
             new RegExp(`sample at byte \\d+: metadata\\["${key}"\\]: expected ${getters[getter]}, got`),
           );
       }
-      expect(() => metadata[getter]('x')).toThrow('sample: metadata["x"]: expected this key, it is missing');
+      expect(() => metadata[getter]('x')).toThrow('sample: metadata["x"]: expected this key, but it is missing');
     },
   );
 

@@ -2,17 +2,17 @@
 import { FormatError } from '@winnow/tensor';
 import type { GgufArray, GgufTypedArray, GgufTypedValue } from './value-types.js';
 
-/** An entry as it stands in the file. */
+/** An entry as stored in the file. */
 export interface GgufMetadataEntry {
   readonly value: GgufTypedValue;
-  /** Where the value starts in the file; `undefined` for one that does not come from a file. */
+  /** Offset of the value in the file; `undefined` for a value that does not come from a file. */
   readonly byteOffset?: number;
 }
 
 /**
  * Keys and typed values, in the order of the file. Getters throw `FormatError` with the key and its offset when the
- * key is missing or its value has another type. With a second argument they return that for a missing key
- * (`getNumber(key, undefined)` for an optional one); a value of the wrong type is refused all the same.
+ * key is missing or its value has another type. A second argument is returned for a missing key (`getNumber(key,
+ * undefined)` for an optional one); a value of the wrong type still throws.
  */
 export class GgufMetadata implements Iterable<[string, GgufTypedValue]> {
   readonly #source: string;
@@ -32,7 +32,7 @@ export class GgufMetadata implements Iterable<[string, GgufTypedValue]> {
     return this.#entries.has(key);
   }
 
-  /** The value with its type in the file, or `undefined` when there is none. */
+  /** The value with its stored type, or `undefined` when the key is missing. */
   get(key: string): GgufTypedValue | undefined {
     return this.#entries.get(key)?.value;
   }
@@ -57,14 +57,14 @@ export class GgufMetadata implements Iterable<[string, GgufTypedValue]> {
     return found.type === 'bool' ? found.value : this.#refuse(key, 'a boolean', found);
   }
 
-  /** Any integer or float that is exact as a number. */
+  /** Any integer or float that a JavaScript number represents exactly. */
   getNumber<T = never>(key: string, ...fallback: [T?]): number | T {
     const found = this.#find(key, fallback);
     if (found === undefined) return fallback[0] as T;
     return typeof found.value === 'number' ? found.value : this.#refuse(key, 'a number', found);
   }
 
-  /** A number stored as an integer, at most 2^53 - 1 in size. */
+  /** A value stored as an integer, of at most 2^53 - 1 in magnitude. */
   getInteger<T = never>(key: string, ...fallback: [T?]): number | T {
     const found = this.#find(key, fallback);
     if (found === undefined) return fallback[0] as T;
@@ -72,7 +72,7 @@ export class GgufMetadata implements Iterable<[string, GgufTypedValue]> {
     return this.#refuse(key, 'an integer', found);
   }
 
-  /** A number stored as an integer of any size. */
+  /** A value stored as an integer of any magnitude. */
   getBigInt<T = never>(key: string, ...fallback: [T?]): bigint | T {
     const found = this.#find(key, fallback);
     if (found === undefined) return fallback[0] as T;
@@ -104,7 +104,7 @@ export class GgufMetadata implements Iterable<[string, GgufTypedValue]> {
     return this.#refuse(key, 'an array of booleans', found);
   }
 
-  /** An array of numbers of any type; packed as in the file, except for 64-bit integers. */
+  /** An array of numbers of any type; a typed array of the stored type, except for 64-bit integers. */
   getNumbers<T = never>(key: string, ...fallback: [T?]): GgufTypedArray | readonly number[] | T {
     const found = this.#find(key, fallback);
     if (found === undefined) return fallback[0] as T;
@@ -125,7 +125,7 @@ export class GgufMetadata implements Iterable<[string, GgufTypedValue]> {
     return this.#refuse(key, 'an array of numbers', found);
   }
 
-  /** An error about this key, for checks that go beyond its type. */
+  /** Creates an error about this key, for checks beyond its type. */
   error(key: string, message: string): FormatError {
     const byteOffset = this.#entries.get(key)?.byteOffset;
     return new FormatError({
@@ -138,7 +138,7 @@ export class GgufMetadata implements Iterable<[string, GgufTypedValue]> {
 
   #find(key: string, fallback: readonly unknown[]): GgufTypedValue | undefined {
     const found = this.#entries.get(key);
-    if (found === undefined && fallback.length === 0) throw this.error(key, 'expected this key, it is missing');
+    if (found === undefined && fallback.length === 0) throw this.error(key, 'expected this key, but it is missing');
     return found?.value;
   }
 
@@ -149,7 +149,7 @@ export class GgufMetadata implements Iterable<[string, GgufTypedValue]> {
   }
 }
 
-/** How messages and `FormatError.field` name a key. */
+/** The name of a key in messages and `FormatError.field`. */
 export function metadataField(key: string): string {
   return `metadata[${JSON.stringify(key)}]`;
 }

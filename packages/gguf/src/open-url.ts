@@ -3,12 +3,12 @@ import { httpSource, type HttpSourceOptions } from '@winnow/bytes';
 import { openGguf, type GgufFile, type OpenGgufOptions } from './gguf-file.js';
 import { openSplitGguf, parseGgufSplitName } from './split.js';
 
-/** Options of `openGgufUrl`. `signal` ends the opening and every later read. */
+/** Options of `openGgufUrl`. `signal` aborts opening and every later read. */
 export interface OpenGgufUrlOptions extends OpenGgufOptions, HttpSourceOptions {}
 
 /**
  * Opens the model at `url` by range requests, without downloading it. Given any part of a split model
- * (`-00001-of-00003.gguf`) it opens all of them, with the same query.
+ * (`-00001-of-00003.gguf`) it opens all of them, with the same query string.
  * @throws {FormatError | IoError} as `openGguf` and `httpSource`
  */
 export async function openGgufUrl(url: string | URL, options: OpenGgufUrlOptions = {}): Promise<GgufFile> {

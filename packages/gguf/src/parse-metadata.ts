@@ -17,7 +17,7 @@ export async function parseMetadata(reader: HeaderReader, numPairs: number): Pro
     const key = await reader.string(`metadata[${index}].key`, 'maxKeyBytes');
     if (key === '') throw reader.error(`metadata[${index}].key`, 'expected a name, got an empty string', keyOffset);
     const field = metadataField(key);
-    if (entries.has(key)) throw reader.error(field, 'expected each key once, got it again', keyOffset);
+    if (entries.has(key)) throw reader.error(field, 'expected unique keys, got a duplicate', keyOffset);
     const type = await reader.type(`${field}.type`);
     const byteOffset = reader.cursor.position;
     let value: GgufTypedValue;
@@ -38,7 +38,7 @@ function number({ cursor }: HeaderReader, type: GgufNumberType, field: string): 
   return cursor[type](field);
 }
 
-/** As a number where that is exact. */
+/** As a JavaScript number where that is exact. */
 function integer64({ cursor }: HeaderReader, type: 'uint64' | 'int64', field: string): number | bigint {
   const exact = cursor[type](field);
   const rounded = Number(exact);

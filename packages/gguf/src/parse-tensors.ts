@@ -9,7 +9,7 @@ export interface TensorInfo {
   readonly shape: readonly number[]; // outermost first
   readonly relativeOffset: number;
   readonly sizeBytes: number;
-  /** Where the field `offset` stands in the header, for messages. */
+  /** Position of the field `offset` in the header, for error messages. */
   readonly offsetField: number;
 }
 
@@ -29,7 +29,7 @@ export async function parseTensorInfos(reader: HeaderReader, numTensors: number)
     const name = await reader.string(`tensors[${index}].name`, 'maxTensorNameBytes');
     if (name === '') throw reader.error(`tensors[${index}].name`, 'expected a name, got an empty string', nameOffset);
     const field = tensorField(name);
-    if (names.has(name)) throw reader.error(field, 'expected each tensor once, got it again', nameOffset);
+    if (names.has(name)) throw reader.error(field, 'expected unique tensor names, got a duplicate', nameOffset);
     names.add(name);
 
     const numDimsOffset = cursor.position;
@@ -80,8 +80,8 @@ function sizeOfTensor(
       dimsOffset,
     );
   }
-  // Every factor is a safe integer, so an inexact product is one above 2^53 - 1. Zeros are left out of the check of
-  // the others: [0, 2^53 - 1, 2^53 - 1] is refused, because other code may multiply in another order.
+  // Every factor is a safe integer, so an inexact product exceeds 2^53 - 1. Zeros are left out of the check of
+  // the others: [0, 2^53 - 1, 2^53 - 1] is rejected, because other code may multiply in another order.
   let product = blockBytes;
   let isEmpty = false;
   for (const dim of dims) {
@@ -96,7 +96,7 @@ function sizeOfTensor(
   return sizeBytes;
 }
 
-/** Every tensor must be aligned, inside the file, and apart from the others. */
+/** Every tensor must be aligned, lie inside the file, and not overlap others. */
 export function checkLayout(
   reader: HeaderReader,
   infos: readonly TensorInfo[],
@@ -130,7 +130,7 @@ export function checkLayout(
     if (relativeOffset < end) {
       throw reader.error(
         `${tensorField(name)}.offset`,
-        `expected data apart from ${tensorField(before.name)}, which ends at ${end}, got ${relativeOffset}`,
+        `expected data that does not overlap ${tensorField(before.name)}, which ends at ${end}, got ${relativeOffset}`,
         offsetField,
       );
     }

@@ -116,7 +116,7 @@ describe('openSplitGguf', () => {
         2: { 'split.tensors.count': int32(5) },
       },
       'split.tensors.count',
-      'expected 4 as in the parts, got 5',
+      'expected 4, the number of tensors in all parts, got 5',
     ],
   ])('refuses %s, and closes what it opened', async (_, changes, key, message) => {
     const { open, opened } = opener(await parts(changes));
@@ -134,7 +134,7 @@ describe('parts that do not fit', () => {
     const files = await parts();
     files.set(first, await ggufBytes({ tensors: [tensor('a', 0)] }));
     await expect(openSplitGguf(first, opener(files).open)).rejects.toThrow(
-      `${first}: metadata["split.count"]: expected this key, it is missing`,
+      `${first}: metadata["split.count"]: expected this key, but it is missing`,
     );
   });
 
@@ -143,7 +143,7 @@ describe('parts that do not fit', () => {
     const metadata = { 'split.no': uint16(1), 'split.count': uint16(3), 'split.tensors.count': int32(4) };
     files.set(second, await ggufBytes({ metadata, tensors: [tensor('a', 0)] }));
     await expect(openSplitGguf(first, opener(files).open)).rejects.toThrow(
-      `${second}: tensors["a"]: expected each tensor once, got it in part 1 too`,
+      `${second}: tensors["a"]: expected unique tensor names, got a duplicate of one in part 1`,
     );
   });
 

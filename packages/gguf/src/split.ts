@@ -5,16 +5,16 @@ import { openPart, type GgufFile, type GgufTensor, type OpenGgufOptions } from '
 import { defaultGgufLimits } from './limits.js';
 import { tensorField } from './parse-tensors.js';
 
-/** What the name of a part says. */
+/** The parsed name of a part. */
 export interface GgufSplitName {
-  /** All before `-00001-of-00003.gguf`. */
+  /** Everything before `-00001-of-00003.gguf`. */
   readonly prefix: string;
-  /** From 0. */
+  /** Zero-based. */
   readonly partIndex: number;
   readonly numParts: number;
 }
 
-/** Takes the name of a part apart; `undefined` for the name of a whole model, or a part outside of its count. */
+/** Parses the name of a part; `undefined` for the name of a whole model, or a part number out of range. */
 export function parseGgufSplitName(name: string): GgufSplitName | undefined {
   const match = /^(.*)-(\d{5})-of-(\d{5})\.gguf$/s.exec(name);
   if (match === null) return undefined;
@@ -23,18 +23,18 @@ export function parseGgufSplitName(name: string): GgufSplitName | undefined {
   return partIndex < 0 || partIndex >= numParts ? undefined : { prefix: match[1] as string, partIndex, numParts };
 }
 
-/** The name of a part: the reverse of `parseGgufSplitName`. */
+/** The name of a part: the inverse of `parseGgufSplitName`. */
 export function ggufSplitName({ prefix, partIndex, numParts }: GgufSplitName): string {
   const digits = (value: number): string => String(value).padStart(5, '0');
   return `${prefix}-${digits(partIndex + 1)}-of-${digits(numParts)}.gguf`;
 }
 
 /**
- * Opens all parts of a split model, given the name of any of them. `openSource` is asked for each part by name, one
- * after the other. Metadata, version, alignment and `dataOffset` are those of the first part. Everything that was
- * opened is closed when opening fails.
+ * Opens all parts of a split model, given the name of any of them. `openSource` is called with the name of each part,
+ * sequentially. Metadata, version, alignment and `dataOffset` are those of the first part. When opening fails, all
+ * parts opened so far are closed.
  * @throws {ArgumentError} when `name` is not the name of a part
- * @throws {FormatError} when a part is broken, does not belong to the others, or a tensor is missing or there twice
+ * @throws {FormatError} when a part is malformed, belongs to another model, or a tensor is missing or duplicated
  */
 export async function openSplitGguf(
   name: string,
@@ -66,7 +66,7 @@ export async function openSplitGguf(
           throw new FormatError({
             source: file.name,
             field: tensorField(tensor.name),
-            message: `expected each tensor once, got it in part ${other.partIndex + 1} too`,
+            message: `expected unique tensor names, got a duplicate of one in part ${other.partIndex + 1}`,
           });
         }
         tensors.set(tensor.name, tensor);
@@ -83,7 +83,10 @@ export async function openSplitGguf(
     const [first] = files as [GgufFile];
     const total = first.metadata.getInteger('split.tensors.count', tensors.size);
     if (total !== tensors.size) {
-      throw first.metadata.error('split.tensors.count', `expected ${tensors.size} as in the parts, got ${total}`);
+      throw first.metadata.error(
+        'split.tensors.count',
+        `expected ${tensors.size}, the number of tensors in all parts, got ${total}`,
+      );
     }
     return { ...first, tensors, parts: files.flatMap(({ parts }) => parts), close };
   } catch (error) {
@@ -93,10 +96,10 @@ export async function openSplitGguf(
 }
 
 function checkPart({ metadata }: GgufFile, partIndex: number, numParts: number, first: GgufFile): void {
-  // A single part of one need not say so.
+  // A model of a single part may omit the keys.
   const count = numParts === 1 ? metadata.getInteger('split.count', 1) : metadata.getInteger('split.count');
   const no = numParts === 1 ? metadata.getInteger('split.no', 0) : metadata.getInteger('split.no');
-  // gguf-split writes 0 for a model that it did not split
+  // gguf-split writes 0 for a model that was not split
   if (count !== numParts && !(numParts === 1 && count === 0)) {
     throw metadata.error('split.count', `expected ${numParts} as in the file name, got ${count}`);
   }

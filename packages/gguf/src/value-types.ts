@@ -22,10 +22,10 @@ export const ggufTypes = [
 
 export type GgufType = (typeof ggufTypes)[number];
 
-/** Types stored as a number of at most 32 bits or a double: always exact as a JavaScript number. */
+/** Types of at most 32 bits, and doubles: always exact as a JavaScript number. */
 export type GgufNumberType = 'uint8' | 'int8' | 'uint16' | 'int16' | 'uint32' | 'int32' | 'float32' | 'float64';
 
-/** Numbers of one type, packed. */
+/** A typed array of numbers. */
 export type GgufTypedArray =
   | Uint8Array
   | Int8Array
@@ -36,7 +36,7 @@ export type GgufTypedArray =
   | Float32Array
   | Float64Array;
 
-/** An array of metadata. Elements of 64 bits are numbers where that is exact, else bigints. */
+/** A metadata array. 64-bit elements are numbers where that is exact, else bigints. */
 export type GgufArray =
   | { readonly type: 'array'; readonly elementType: GgufNumberType; readonly value: GgufTypedArray | readonly number[] }
   | { readonly type: 'array'; readonly elementType: 'uint64' | 'int64'; readonly value: readonly (number | bigint)[] }
@@ -44,7 +44,7 @@ export type GgufArray =
   | { readonly type: 'array'; readonly elementType: 'string'; readonly value: readonly string[] }
   | { readonly type: 'array'; readonly elementType: 'array'; readonly value: readonly GgufArray[] };
 
-/** A metadata value with its type in the file. */
+/** A metadata value with its stored type. */
 export type GgufTypedValue =
   | { readonly type: GgufNumberType; readonly value: number }
   | { readonly type: 'uint64' | 'int64'; readonly value: number | bigint }
@@ -52,7 +52,7 @@ export type GgufTypedValue =
   | { readonly type: 'string'; readonly value: string }
   | GgufArray;
 
-/** Bytes of one value of each type; for strings and arrays the least it can have. */
+/** Bytes of one value of each type; for strings and arrays the minimum. */
 export const minValueBytes: Readonly<Record<GgufType, number>> = {
   uint8: 1,
   int8: 1,
@@ -80,7 +80,9 @@ const arrayClasses = {
   float64: Float64Array,
 } as const;
 
-/** The values in `bytes`, copied. Like tensor data they are little-endian, as every machine that runs Winnow is. */
+/**
+ * The values in `bytes`, copied. Like tensor data they are little-endian, the byte order of every supported machine.
+ */
 export function typedArrayOf(type: GgufNumberType, bytes: Uint8Array): GgufTypedArray {
   return new arrayClasses[type](bytes.slice().buffer);
 }

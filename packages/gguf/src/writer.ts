@@ -6,7 +6,7 @@ import { defaultGgufAlignment } from './gguf-file.js';
 import { defaultGgufLimits } from './limits.js';
 import type { GgufTypedValue } from './value-types.js';
 
-/** A metadata value to write: typed, or text, a boolean or a list of texts as they are. */
+/** A metadata value to write: typed, or a plain string, boolean or list of strings. */
 export type GgufValueInput = GgufTypedValue | string | boolean | readonly string[];
 
 /** A tensor to write. */
@@ -16,28 +16,31 @@ export interface GgufTensorInput {
   readonly dtype: DType;
   /** Outermost dimension first, at most four. */
   readonly shape: Shape;
-  /** The raw little-endian bytes, `tensorBytes(dtype, shape)` in all: at once, when their turn comes, or in pieces. */
+  /**
+   * The raw little-endian bytes, `tensorBytes(dtype, shape)` in all: as one array, from a function called when they are
+   * needed, or in pieces.
+   */
   readonly data: Uint8Array | (() => Promise<Uint8Array>) | AsyncIterable<Uint8Array>;
 }
 
-/** What `writeGguf` writes. */
+/** The contents of the file to write. */
 export interface WriteGgufOptions {
-  /** In the order in which it is to be stored: pairs (a `Map`, a `GgufMetadata`) or an object. */
+  /** Stored in this order: pairs (a `Map`, a `GgufMetadata`) or an object. */
   readonly metadata: Iterable<readonly [string, GgufValueInput]> | Readonly<Record<string, GgufValueInput>>;
   readonly tensors: Iterable<GgufTensorInput>;
   /** A power of two. Default: `general.alignment` of the metadata, else 32. */
   readonly alignment?: number;
   /** Default 3. */
   readonly version?: 2 | 3;
-  /** Checked before each piece of data. */
+  /** Checked before each piece of data is written. */
   readonly signal?: AbortSignal;
 }
 
 /**
  * Writes a GGUF file to `sink` and closes it; on any failure the sink is aborted. Only the header and one piece of
- * tensor data are in memory at a time. Everything but the data itself is checked before the first byte is written.
+ * tensor data are in memory at a time. Everything except the data itself is validated before the first byte is written.
  * @returns the size of the file and where its tensor data starts
- * @throws {ArgumentError | ShapeError} for names, values, shapes or data that cannot be stored
+ * @throws {ArgumentError | ShapeError} for names, values, shapes or data that GGUF cannot represent
  * @throws {IoError} when writing fails
  */
 export async function writeGguf(
@@ -68,7 +71,7 @@ function alignUp(offset: number, alignment: number): number {
   return offset + ((alignment - (offset % alignment)) % alignment);
 }
 
-/** The header with its padding. */
+/** The header including its padding. */
 function encodeHeader(
   options: WriteGgufOptions,
   tensors: readonly GgufTensorInput[],

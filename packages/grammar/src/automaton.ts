@@ -1,22 +1,22 @@
 /**
- * Runs a network as a deterministic automaton whose states are made when they are first reached: a state stands for all
- * network states that the text so far may be in, each with its possible call stacks. Moves are kept in a table, so that
- * reading a byte where somebody has been before is one look-up.
+ * Runs a network as a lazily built deterministic automaton: a state is the set of all network states that the text so
+ * far may be in, each with its possible call stacks. Transitions are cached in a table, so that a repeated step is a
+ * single lookup.
  */
 import { CapacityError } from '@winnow/tensor';
 import type { Network } from './compile.js';
 import { createStackSets, type StackSet, type StackSets } from './stack-sets.js';
 
-/** No text with this beginning can match. */
+/** No text with this prefix can match. */
 export const deadState = -1;
 const unknownState = -2;
 
-/** Known states beyond which everything is forgotten but the states in use. */
+/** Number of states beyond which all states except those in use are discarded. */
 const defaultMaxStates = 20_000;
-/** States and stacks that may come up before there is an occasion to forget. */
+/** Number of states and stacks that may be added before the cache can be trimmed. */
 const hardFactor = 20;
 
-/** What the text so far may be in: network states with their stacks. */
+/** The network states that the text so far may be in, with their stacks. */
 export interface Configuration {
   readonly states: readonly number[];
   readonly stacks: readonly StackSet[];
@@ -45,7 +45,10 @@ export class Automaton {
     this.#startState = this.#start();
   }
 
-  /** Moves by state and class: a state, `deadState`, or less for one that `step` has to compute. Grows: ask anew after `step`. */
+  /**
+   * Transitions by state and class: a state, `deadState`, or a smaller value for one that `step` has to compute. The
+   * table may be reallocated by `step`: read it again after each call.
+   */
   get table(): Int32Array {
     return this.#table; // [capacity, numClasses]
   }
@@ -54,7 +57,7 @@ export class Automaton {
     return this.#startState;
   }
 
-  /** Changes when states have been forgotten: then all numbers of states are void. */
+  /** Changes when states were discarded, which invalidates all state numbers. */
   get epoch(): number {
     return this.#epoch;
   }
@@ -68,7 +71,7 @@ export class Automaton {
     return state < 0 || (this.#known[state] as Configuration).states.length === 0;
   }
 
-  /** A state by its contents, which outlive an epoch. */
+  /** The contents of a state, which remain valid across epochs. */
   configuration(state: number): Configuration {
     return this.#known[state] ?? deadConfiguration;
   }
@@ -78,7 +81,7 @@ export class Automaton {
     return this.#numberOf({ ...configuration, stacks: configuration.stacks.map((set) => this.#adopt(set, adopted)) });
   }
 
-  /** Forgets everything when there is too much. Nobody may hold numbers of states across it without looking at `epoch`. */
+  /** Trims the cache when it is too large. Callers that hold state numbers across this call must check `epoch`. */
   trim(): void {
     if (this.#known.length + this.#stackSets.size / 8 <= this.#maxStates) return;
     this.#stackSets = createStackSets();
@@ -89,7 +92,10 @@ export class Automaton {
     this.#startState = this.#start();
   }
 
-  /** Adds all that calls and returns reach without a byte. Ends, because no rule calls itself before a byte. */
+  /**
+   * Adds the closure over calls and returns that consume no byte. Terminates because no rule calls itself before
+   * consuming a byte.
+   */
   #close(states: Map<number, StackSet>): Configuration {
     const queue = [...states.keys()];
     const queued = new Set(queue);
@@ -114,7 +120,7 @@ export class Automaton {
       isAccepting ||= stacks.hasEmpty;
       for (let i = 0; i < stacks.returns.length; i++) add(stacks.returns[i] as number, stacks.below[i] as StackSet);
     }
-    // the others have done their part
+    // the others only contribute to the closure
     const kept = [...states.keys()]
       .filter((state) => this.#network.state(state).moves.length > 0)
       .sort((a, b) => a - b);
@@ -172,7 +178,7 @@ export class Automaton {
     return next;
   }
 
-  /** The same set among those of this epoch. */
+  /** The equal set of this epoch. */
   #adopt(set: StackSet, adopted: Map<StackSet, StackSet>): StackSet {
     const ready = adopted.get(set);
     if (ready !== undefined) return ready;

@@ -1,4 +1,4 @@
-/** Sets of Unicode scalar values as ascending ranges that do not touch. Surrogates are never members. */
+/** Sets of Unicode scalar values as ascending, non-adjacent ranges. Surrogates are never members. */
 import { maxCodePoint, type CodePointRange } from './grammar.js';
 
 export type CodePoints = readonly CodePointRange[];
@@ -9,7 +9,7 @@ export const allCodePoints: CodePoints = [
   [0xe000, maxCodePoint],
 ];
 
-/** The set of any ranges. */
+/** The set of arbitrary ranges. */
 export function normalize(ranges: readonly CodePointRange[]): CodePoints {
   const pieces: [number, number][] = [];
   for (const [first, last] of ranges) {
@@ -23,7 +23,7 @@ export function normalize(ranges: readonly CodePointRange[]): CodePoints {
   const merged: [number, number][] = [];
   for (const piece of pieces) {
     const previous = merged.at(-1);
-    // the ranges around the surrogates stay apart
+    // the ranges around the surrogates are not merged
     if (previous !== undefined && piece[0] <= previous[1] + 1) previous[1] = Math.max(previous[1], piece[1]);
     else merged.push(piece);
   }

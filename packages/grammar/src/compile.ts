@@ -1,31 +1,31 @@
-/** From rules to a network of states over bytes, one part per rule, that calls rules as subroutines. */
+/** Compiles rules to a network of states over bytes, one subnetwork per rule; rules call each other as subroutines. */
 import { CapacityError, FormatError } from '@winnow/tensor';
 import type { CodePoints } from './code-points.js';
 import type { Grammar, GrammarNode } from './grammar.js';
 import { prune } from './prune.js';
 import { utf8Ranges, type ByteRange } from './utf8-ranges.js';
 
-/** Most states of a grammar: repetitions are written out, so that a short text can ask for very many. */
+/** Maximum number of states: repetitions are expanded, so that a short grammar can require very many. */
 const maxStates = 250_000;
 
-/** A state without its empty moves: what can happen from here. */
+/** A state after epsilon elimination. */
 export interface NetworkState {
-  /** Moves over one byte: first byte, last byte, target; flat. */
+  /** Byte transitions, flat: first byte, last byte, target. */
   readonly moves: readonly number[];
-  /** Calls: first state of the rule, state to go on with after it or -1 when nothing follows in this rule; flat. */
+  /** Calls, flat: first state of the rule, return state or -1 when nothing follows in the calling rule. */
   readonly calls: readonly number[];
   /** The rule may end here. */
   readonly isFinal: boolean;
 }
 
-/** A grammar that can run: states and where a text begins. */
+/** A compiled grammar: its states and the start state. */
 export interface Network {
   readonly start: number;
-  /** @param index of a state; computed when first asked for */
+  /** @param index of a state; computed on first use */
   state(index: number): NetworkState;
-  /** Bytes between which no move makes a difference are of one class. */
+  /** Bytes that no transition distinguishes form one class. */
   readonly classOfByte: Uint8Array; // [256]
-  /** A byte of each class. */
+  /** A representative byte of each class. */
   readonly byteOfClass: readonly number[];
 }
 
@@ -37,8 +37,8 @@ interface RawState {
 }
 
 /**
- * @throws {FormatError} for rules that are missing or recurse on the left, naming the rule
- * @throws {CapacityError} when repetitions make it too large
+ * @throws {FormatError} for missing or left-recursive rules, naming the rule
+ * @throws {CapacityError} when repetitions make the network too large
  */
 export function compileNetwork(grammar: Grammar): Network {
   checkLeftRecursion(grammar.rules);
@@ -49,7 +49,7 @@ export function compileNetwork(grammar: Grammar): Network {
   return { start, state: createReader(states, ruleStarts), ...byteClasses(states) };
 }
 
-/** Writes rules as states with empty moves, each rule between a start and an end of its own. */
+/** Expands rules to states with epsilon transitions, each rule between its own start and end. */
 class NetworkWriter {
   readonly #states: RawState[] = [];
   readonly #ruleIndex: ReadonlyMap<string, number>;
@@ -88,7 +88,7 @@ class NetworkWriter {
   #writeClass(ranges: CodePoints, from: number, to: number): void {
     let sequences = this.#classMemo.get(ranges);
     if (sequences === undefined) this.#classMemo.set(ranges, (sequences = utf8Ranges(ranges)));
-    const ends = new Map<string, number>(); // this.#states from which a certain rest leads to the end
+    const ends = new Map<string, number>(); // states from which a given suffix leads to the end
     for (const bytes of sequences) {
       let target = to;
       for (let place = bytes.length - 1, rest = ''; place >= 0; place--) {
@@ -108,7 +108,7 @@ class NetworkWriter {
     }
   }
 
-  /** Writes what leads from one state to the other. */
+  /** Adds the transitions that lead from one state to the other. */
   #write(node: GrammarNode, from: number, to: number): void {
     switch (node.kind) {
       case 'literal':
@@ -160,7 +160,7 @@ class NetworkWriter {
       state = next;
     }
     if (max === undefined) {
-      const loop = this.#add(); // of its own: what comes before must not get the way back
+      const loop = this.#add(); // a separate state: states before the loop must not get the back edge
       this.#at(state).empty.push(loop);
       const end = this.#add();
       this.#write(item, loop, end);
@@ -178,12 +178,12 @@ class NetworkWriter {
   }
 }
 
-/** Gives states without empty moves, each computed once. */
+/** Returns states after epsilon elimination, each computed once. */
 function createReader(states: readonly RawState[], ruleStarts: readonly number[]): (index: number) => NetworkState {
   const known: (NetworkState | undefined)[] = [];
   const endings: (boolean | undefined)[] = [];
 
-  /** All states that empty moves reach. */
+  /** All states that epsilon transitions reach. */
   function reach(index: number): number[] {
     const reached = [index];
     const seen = new Set(reached);
@@ -240,7 +240,7 @@ function byteClasses(states: readonly RawState[]): Pick<Network, 'classOfByte' |
   return { classOfByte, byteOfClass };
 }
 
-/** A rule that reaches itself before any character would call itself for ever. */
+/** A rule that reaches itself before any character would recurse forever. */
 function checkLeftRecursion(rules: ReadonlyMap<string, GrammarNode>): void {
   const isNullable = nullableRules(rules);
   const firsts = new Map<string, string[]>();
@@ -248,10 +248,10 @@ function checkLeftRecursion(rules: ReadonlyMap<string, GrammarNode>): void {
     const found: string[] = [];
     collectFirsts(node, isNullable, found);
     for (const first of found) {
-      if (!rules.has(first)) fail(first, `expected a rule of this name, which ${name} uses, got none`);
+      if (!rules.has(first)) fail(first, `expected a definition of this rule, which ${name} uses`);
     }
     for (const used of referencesOf(node)) {
-      if (!rules.has(used)) fail(used, `expected a rule of this name, which ${name} uses, got none`);
+      if (!rules.has(used)) fail(used, `expected a definition of this rule, which ${name} uses`);
     }
     firsts.set(name, found);
   }
@@ -284,7 +284,7 @@ function fail(field: string, message: string): never {
 function nullableRules(rules: ReadonlyMap<string, GrammarNode>): (name: string) => boolean {
   const nullable = new Set<string>();
   const isNullable = (name: string): boolean => nullable.has(name);
-  // whoever uses a rule that turns out to be nullable is looked at again
+  // users of a rule that turns out to be nullable are visited again
   const users = new Map<string, string[]>();
   for (const [name, node] of rules) {
     for (const used of new Set(referencesOf(node))) users.set(used, [...(users.get(used) ?? []), name]);

@@ -1,15 +1,16 @@
 /**
  * Parser of GBNF, the dialect of llama.cpp (grammars/README.md there, at
- * https://github.com/ggml-org/llama.cpp/blob/b6000/grammars/README.md): rules `name ::= ...`, alternatives, groups, literals,
- * classes, `.`, `* + ? {m} {m,} {m,n}`, escapes and comments. Names may have underscores, and a line may begin with `|`.
+ * https://github.com/ggml-org/llama.cpp/blob/b6000/grammars/README.md): rules `name ::= ...`, alternatives, groups,
+ * literals, classes, `.`, `* + ? {m} {m,} {m,n}`, escapes and comments. Names may have underscores, and a line may
+ * begin with `|`.
  */
 import { CapacityError, FormatError } from '@winnow/tensor';
 import { allCodePoints, complement, normalize } from './code-points.js';
 import { maxCodePoint, type CodePointRange, type Grammar, type GrammarNode } from './grammar.js';
 
-/** Groups in groups: deeper ones are more likely an attack than a grammar, and the parser recurses. */
+/** Maximum nesting of groups: the parser recurses, and deeper nesting is more likely an attack than a grammar. */
 const maxDepth = 200;
-/** Times that a part may be demanded; beyond, the automaton would not be small. */
+/** Maximum repetition count, which bounds the size of the automaton. */
 export const maxRepetitions = 100_000;
 
 const simpleEscapes: Readonly<Record<string, string>> = {
@@ -31,14 +32,14 @@ const ruleAt = /[a-zA-Z0-9_-]+[ \t]*::=/y;
 const escapeNames = '\\t \\r \\n \\\\ \\" \\[ \\] \\- \\^ \\xHH \\uHHHH \\UHHHHHHHH';
 
 /**
- * @throws {FormatError} with the byte offset for a text that is no grammar, a rule that is missing or defined twice
- * @throws {CapacityError} for groups that are nested too deeply and repetitions beyond 100,000
+ * @throws {FormatError} with the byte offset for invalid syntax and for a rule that is missing or defined twice
+ * @throws {CapacityError} for groups nested too deeply and repetitions beyond 100,000
  */
 export function parseGrammar(text: string, root = 'root'): Grammar {
   return new GrammarParser(text).parse(root);
 }
 
-/** Reads a text from left to right by recursive descent. */
+/** A recursive-descent parser. */
 class GrammarParser {
   readonly #text: string;
   readonly #rules = new Map<string, GrammarNode>();
@@ -54,9 +55,9 @@ class GrammarParser {
   parse(root: string): Grammar {
     this.#skipSpace(true);
     while (this.#position < this.#text.length) this.#readRule();
-    if (!this.#rules.has(root)) this.#fail(root, 'expected a rule of this name, got none', 0);
+    if (!this.#rules.has(root)) this.#fail(root, 'expected a definition of this rule', 0);
     for (const [name, at] of this.#references) {
-      if (!this.#rules.has(name)) this.#fail(name, 'expected a rule of this name, got none', at);
+      if (!this.#rules.has(name)) this.#fail(name, 'expected a definition of this rule', at);
     }
     return { root, rules: this.#rules };
   }
@@ -66,7 +67,7 @@ class GrammarParser {
     const name = this.#readName('rule');
     this.#skipSpace(false);
     if (!this.#text.startsWith('::=', this.#position)) this.#fail(name, `expected ::=, got ${this.#found()}`);
-    if (this.#rules.has(name)) this.#fail(name, 'expected one definition of this rule, got a second one', at);
+    if (this.#rules.has(name)) this.#fail(name, 'expected a single definition of this rule, got a second one', at);
     this.#position += 3;
     this.#skipSpace(true);
     this.#rules.set(name, this.#startsRule() ? { kind: 'sequence', items: [] } : this.#readAlternatives(false));
@@ -137,7 +138,7 @@ class GrammarParser {
     const value = /^[0-9a-fA-F]+$/.test(digits) && digits.length === numDigits ? Number.parseInt(digits, 16) : -1;
     if (value < 0) this.#fail(field, `expected ${numDigits} hexadecimal digits after \\${kind}`);
     if (value > maxCodePoint || (value >= 0xd800 && value <= 0xdfff)) {
-      this.#fail(field, `expected a character of Unicode, got \\${kind}${digits}`);
+      this.#fail(field, `expected a Unicode character, got \\${kind}${digits}`);
     }
     this.#position += 2 + numDigits;
     return value;

@@ -1,4 +1,4 @@
-/** Grammars as GBNF text, which parses to the same grammar. */
+/** Writes grammars as GBNF text, which parses to the same grammar. */
 import type { Grammar, GrammarNode } from './grammar.js';
 
 /** The text of a grammar; the root rule comes first. */
@@ -8,7 +8,7 @@ export function formatGrammar({ root, rules }: Grammar): string {
   return lines.join('');
 }
 
-/** @param within what it stands in, which decides whether it needs parentheses */
+/** @param within the enclosing construct, which decides whether parentheses are needed */
 function format(node: GrammarNode, within: 'choice' | 'sequence' | 'repeat'): string {
   switch (node.kind) {
     case 'literal':

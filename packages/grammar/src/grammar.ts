@@ -1,21 +1,24 @@
-/** What a grammar is: rules over characters. Texts are parsed to it, schemas converted to it; compile.ts makes it run. */
+/**
+ * The grammar AST: rules over characters. GBNF is parsed to it, JSON schemas are converted to it, and compile.ts
+ * compiles it.
+ */
 
 /** First and last code point of a range, both included. */
 export type CodePointRange = readonly [first: number, last: number];
 
-/** A part of a rule. */
+/** A node of a rule. */
 export type GrammarNode =
-  /** These characters. */
+  /** A literal. */
   | { readonly kind: 'literal'; readonly text: string }
-  /** One character of ascending ranges that do not touch. */
+  /** One character of ascending, non-adjacent ranges. */
   | { readonly kind: 'class'; readonly ranges: readonly CodePointRange[] }
-  /** One after the other; none: the empty text. */
+  /** A sequence; an empty one matches the empty text. */
   | { readonly kind: 'sequence'; readonly items: readonly GrammarNode[] }
-  /** Any of them; none: nothing at all matches. */
+  /** Alternatives; an empty list matches nothing. */
   | { readonly kind: 'choice'; readonly alternatives: readonly GrammarNode[] }
-  /** From `min` to `max` times; without `max` as often as you like. */
+  /** Repeated `min` to `max` times; unbounded without `max`. */
   | { readonly kind: 'repeat'; readonly item: GrammarNode; readonly min: number; readonly max?: number }
-  /** What the rule of this name matches. */
+  /** A reference to a rule. */
   | { readonly kind: 'rule'; readonly name: string };
 
 /** Rules by name, and the one that a whole text has to match. */

@@ -1,7 +1,7 @@
-/** Takes out what no text can come out of, so that no beginning leads astray. */
+/** Removes unproductive parts, so that every prefix that the automaton accepts can be completed. */
 import type { Grammar, GrammarNode } from './grammar.js';
 
-/** The same texts, without alternatives that never come to an end. */
+/** An equivalent grammar without alternatives that never terminate. */
 export function prune({ root, rules }: Grammar): Grammar {
   const productive = new Set<string>();
   const users = new Map<string, Set<string>>();
@@ -66,7 +66,7 @@ function hasEmptyPart(node: GrammarNode): boolean {
   }
 }
 
-/** Undefined: nothing is left. */
+/** Undefined when nothing is left. */
 function cut(node: GrammarNode, productive: ReadonlySet<string>): GrammarNode | undefined {
   switch (node.kind) {
     case 'literal':

@@ -1,32 +1,31 @@
 /**
- * Sets of call stacks, shared: a stack is the states to go on with after the rules that are open, innermost first. A set is
- * kept as a table from the innermost return state to the set of what lies below it, so that stacks with a common part share
- * it, and as many stacks as branches multiplied by levels take only as much room as branches plus levels. Equal sets are the
- * same object.
+ * Hash-consed sets of call stacks: a stack is the list of return states of the active rules, innermost first. A set is
+ * stored as a map from the innermost return state to the set of stacks below it, so that stacks share common parts and
+ * memory grows with branches plus levels instead of branches times levels. Equal sets are the same object.
  */
 import { CapacityError } from '@winnow/tensor';
 
-/** Rules open at the same time, which is how deeply brackets of brackets may be nested. */
+/** Maximum stack depth, which bounds how deeply brackets may be nested. */
 const maxDepth = 2000;
 
 export interface StackSet {
   readonly id: number;
-  /** The stack with nothing open is a member. */
+  /** The empty stack is a member. */
   readonly hasEmpty: boolean;
   /** Return states, ascending, each with the set of stacks below it. */
   readonly returns: readonly number[];
   readonly below: readonly StackSet[];
-  /** Of the highest stack. */
+  /** Depth of the deepest stack. */
   readonly depth: number;
 }
 
 export interface StackSets {
-  /** The set of nothing but the stack with nothing open. */
+  /** The set that contains only the empty stack. */
   readonly empty: StackSet;
-  /** Every member with a return state on top. @throws {CapacityError} for stacks of more than 2000 */
+  /** Pushes a return state onto every member. @throws {CapacityError} for stacks of more than 2000 */
   push(returnState: number, below: StackSet): StackSet;
   union(a: StackSet, b: StackSet): StackSet;
-  /** Sets made so far. */
+  /** Number of sets created so far. */
   readonly size: number;
 }
 

@@ -1,4 +1,4 @@
-/** Free text in grammars: all but what would be taken for something else. */
+/** Free text in grammars that excludes a pattern. */
 import { allCodePoints } from './code-points.js';
 import type { GrammarNode } from './grammar.js';
 import { complementDfa, trim } from './regular/dfa.js';
@@ -9,8 +9,8 @@ import { automatonRules, encodePlain } from './schema/json-text.js';
 export const anyCharacter: GrammarNode = { kind: 'class', ranges: allCodePoints };
 
 /**
- * Any text in which the expression is not found, as rules whose names begin with `name`.
- * @param pattern a regular expression of ECMAScript without back references
+ * Any text without a match of the expression, as rules whose names begin with `name`.
+ * @param pattern a regular expression of ECMAScript without backreferences
  */
 export function textWithout(rules: Map<string, GrammarNode>, name: string, pattern: string): GrammarNode {
   return automatonRules(trim(complementDfa(regexDfa(pattern))), rules, name, encodePlain);

@@ -1,54 +1,57 @@
-/** A grammar over the tokens of a vocabulary: which of them may come next. */
+/** A grammar over the tokens of a vocabulary: computes token masks. */
 import { Automaton, deadState, type Configuration } from './automaton.js';
 import { compileNetwork } from './compile.js';
 import type { Grammar } from './grammar.js';
 import type { TokenTrie } from './token-trie.js';
 
-/** Tokens that may come next. Shared between matchers: not to be changed. */
+/** Tokens that may come next. Shared between matchers: do not modify. */
 export interface TokenMask {
   /** Bit `id & 31` of word `id >> 5`. */
   readonly bits: Uint32Array; // [ceil(vocabSize / 32)]
-  /** How many. */
+  /** Number of set bits. */
   readonly numTokens: number;
 }
 
-/** Where one text stands. */
+/** The state of one text. */
 export interface GrammarMatcher {
-  /** Tokens that keep the text a beginning of one that matches, and the end tokens where the text may end. */
+  /** Tokens after which the text is still a prefix of a match, and the end tokens if the text may end here. */
   mask(): TokenMask;
-  /** Takes a token. False, and nothing changes, when the text would no longer match; end tokens match where it may end. */
+  /**
+   * Advances by a token. Returns false, without any change, when the text would no longer match; end tokens match where
+   * the text may end.
+   */
   accept(tokenId: number): boolean;
-  /** The text matches as it is. */
+  /** Whether the text is a complete match. */
   readonly canEnd: boolean;
-  /** Nothing can follow. */
+  /** Whether nothing can follow. */
   readonly isComplete: boolean;
-  /** A second one that stands at the same place. */
+  /** A copy in the same state. */
   fork(): GrammarMatcher;
 }
 
 export interface TokenGrammar {
-  /** A matcher at the beginning of a text. */
+  /** Creates a matcher at the start of a text. */
   start(): GrammarMatcher;
-  /** What is kept for the sake of speed, and how often masks were not. */
+  /** Cache statistics. */
   statistics(): { readonly numMasks: number; readonly numWalks: number; readonly numVisitedNodes: number };
 }
 
 export interface TokenGrammarOptions {
   readonly grammar: Grammar;
   readonly trie: TokenTrie;
-  /** Tokens that end a text. */
+  /** Tokens that end the text. */
   readonly endTokens?: readonly number[];
-  /** Most bytes of masks that are kept. Default 16 MiB. */
+  /** Maximum number of bytes of cached masks. Default 16 MiB. */
   readonly maxMaskBytes?: number;
 }
 
 const defaultMaskBytes = 16 * 2 ** 20;
 
 /**
- * Masks are made when they are first asked for, by one walk of the tree that leaves out the subtrees of bytes that cannot
- * follow: cost linear in the nodes that it sees. They are kept per state of the grammar, of which a text in quotes has only
- * one, however long it is.
- * @throws {FormatError} for rules that are missing or recurse on the left
+ * Masks are computed on first use by one walk of the token trie that skips the subtrees of bytes that cannot follow:
+ * the cost is linear in the visited nodes. They are cached per grammar state; a quoted string has only one, however
+ * long it is.
+ * @throws {FormatError} for missing or left-recursive rules
  * @throws {CapacityError} for grammars that are too large
  */
 export function createTokenGrammar(options: TokenGrammarOptions): TokenGrammar {
@@ -59,7 +62,7 @@ export function createTokenGrammar(options: TokenGrammarOptions): TokenGrammar {
   };
 }
 
-/** The masks of one grammar, those asked for last. */
+/** An LRU cache of the masks of one grammar. */
 class TokenMasks {
   readonly automaton: Automaton;
   readonly trie: TokenTrie;
@@ -93,7 +96,7 @@ class TokenMasks {
     this.#epoch = automaton.epoch;
     const ready = masks.get(state);
     if (ready !== undefined) {
-      masks.delete(state); // the one used last comes last
+      masks.delete(state); // moves the most recently used entry to the end
       masks.set(state, ready);
       return ready;
     }
@@ -112,7 +115,7 @@ class TokenMasks {
     return mask;
   }
 
-  /** One pass over the nodes. @returns how many tokens */
+  /** One pass over the nodes. @returns the number of tokens */
   #walk(state: number, bits: Uint32Array): number {
     const { numNodes, bytes, depths, ends: subtreeEnds, firstTokens, tokens } = this.trie;
     const automaton = this.automaton;
@@ -195,7 +198,7 @@ class TokenMatcher implements GrammarMatcher {
     return new TokenMatcher(this.#masks, this.#configuration);
   }
 
-  /** The state, found again when numbers of states have been forgotten. */
+  /** The current state number, looked up again after states were discarded. */
   #current(): number {
     const { automaton } = this.#masks;
     automaton.trim();

@@ -1,16 +1,18 @@
-/** The tokens of a vocabulary in one tree by their bytes, laid out so that a walk is one pass over flat arrays. */
+/** A trie of the tokens of a vocabulary by their bytes, laid out so that a walk is one pass over flat arrays. */
 
-/** Where the tree takes its tokens from. */
+/** The vocabulary that the trie is built from. */
 export interface TokenBytes {
-  /** Number of ids: rows of the logits, of which a tokenizer may know fewer. */
+  /** Number of ids, which is the size of the logits; a tokenizer may have fewer. */
   readonly vocabSize: number;
-  /** What a token adds to the text, or undefined for one that must not be in a constrained text, such as a control token. */
+  /**
+   * The bytes of a token, or undefined for a token that must not occur in constrained text, such as a control token.
+   */
   tokenBytes(id: number): Uint8Array | undefined;
 }
 
 /**
- * Nodes in preorder: the subtree of node `n` is `n .. ends[n] - 1`. The root, which has no byte, is left out; the depth of its
- * children is 0.
+ * Nodes in preorder: the subtree of node `n` is `n .. ends[n] - 1`. The root, which has no byte, is omitted; the depth
+ * of its children is 0.
  */
 export interface TokenTrie {
   readonly vocabSize: number;
@@ -21,16 +23,16 @@ export interface TokenTrie {
   /** Tokens of node `n`: `tokens[firstTokens[n] .. firstTokens[n + 1] - 1]`. */
   readonly firstTokens: Int32Array; // [numNodes + 1]
   readonly tokens: Int32Array;
-  /** Nodes of the longest token. */
+  /** Number of nodes of the longest token. */
   readonly maxDepth: number;
-  /** What a token adds to the text; undefined for one that is not in the tree. */
+  /** The bytes of a token; undefined if it is not in the trie. */
   bytesOf(id: number): Uint8Array | undefined;
 }
 
-/** Longest token that depths have room for; longer ones are left out. */
+/** Maximum length of a token that depths can represent; longer ones are skipped. */
 const maxTokenBytes = 0xffff;
 
-/** Tokens without bytes are left out: they would not bring a text forward. Cost: sorting the vocabulary. */
+/** Tokens without bytes are skipped: they would not advance the text. Cost: sorting the vocabulary. */
 export function createTokenTrie({ vocabSize, tokenBytes }: TokenBytes): TokenTrie {
   const texts: (Uint8Array | undefined)[] = [];
   const ids: number[] = [];
@@ -45,7 +47,7 @@ export function createTokenTrie({ vocabSize, tokenBytes }: TokenBytes): TokenTri
   const depths: number[] = [];
   const ends: number[] = [];
   const firstTokens: number[] = [];
-  const path: number[] = []; // nodes down to the token before
+  const path: number[] = []; // shared prefix with the previous token
   let previous: Uint8Array = new Uint8Array(0);
   let maxDepth = 0;
   for (const [position, id] of ids.entries()) {

@@ -1,15 +1,15 @@
-/** Ranges of characters as sequences of byte ranges of their UTF-8 forms. */
+/** Ranges of characters as sequences of byte ranges of their UTF-8 encodings. */
 import type { CodePoints } from './code-points.js';
 
-/** First and last byte at one place. */
+/** First and last byte at one position. */
 export type ByteRange = readonly [first: number, last: number];
 
-/** Last code point of each length of UTF-8 form. */
+/** Last code point of each UTF-8 length. */
 const lengthEnds = [0x7f, 0x7ff, 0xffff, 0x10ffff];
 
 /**
- * Sequences of byte ranges that together match the UTF-8 forms of exactly these characters. The ranges are split until the
- * bytes of each place vary independently of each other.
+ * Sequences of byte ranges that together match the UTF-8 encodings of exactly these characters. The ranges are split
+ * until the bytes at each position vary independently.
  */
 export function utf8Ranges(set: CodePoints): ByteRange[][] {
   const sequences: ByteRange[][] = [];
@@ -26,7 +26,7 @@ export function utf8Ranges(set: CodePoints): ByteRange[][] {
   return sequences;
 }
 
-/** The furthest end for which the trailing bytes run through all values wherever a byte before them varies. */
+/** The largest end such that all trailing bytes span their full range whenever a preceding byte varies. */
 function splitEnd(begin: number, end: number, length: number): number {
   for (let place = length - 1; place >= 1; place--) {
     const mask = (1 << (6 * place)) - 1; // of the last `place` bytes

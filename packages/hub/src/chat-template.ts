@@ -1,4 +1,4 @@
-/** Where a repository keeps its chat templates. */
+/** Reads the chat templates of a repository. */
 import { FormatError } from '@winnow/tensor';
 import type { HubFiles } from './hub/files.js';
 import { isRecord, readJsonFile, readTextFile, type JsonObject } from './json-object.js';
@@ -10,8 +10,8 @@ export const DEFAULT_TEMPLATE = 'default';
 const extraFolder = 'additional_chat_templates/';
 
 /**
- * All templates by name. The same name from several places: `chat_template.jinja` wins over `tokenizer_config.json`,
- * which wins over `chat_template.json`, as in transformers.
+ * All templates by name. For a name that occurs in several files, `chat_template.jinja` wins over
+ * `tokenizer_config.json`, which wins over `chat_template.json`, as in transformers.
  * @throws {FormatError}
  */
 export async function readChatTemplates(

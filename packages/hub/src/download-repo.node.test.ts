@@ -98,7 +98,7 @@ describe('revisions and patterns', () => {
       files: parts,
       ggufFile: join(result.path, parts[0] as string),
     });
-    await expect(get()).rejects.toThrow(/a choice of one of/);
+    await expect(get()).rejects.toThrow(/a selection of one of/);
     await expect(get({ gguf: 'q' })).rejects.toThrow(/m-Q4_K_M.gguf, m-Q8_0.gguf/);
     await expect(get({ gguf: 'q2_k' })).rejects.toThrow(/a match among/);
   });

@@ -1,4 +1,4 @@
-/** Downloads a repository by name, into the cache that the Hugging Face tools share. */
+/** Downloads a repository by name into the cache that the Hugging Face tools share. */
 import { statfs } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { makeFolder } from '@winnow/bytes/node';
@@ -13,13 +13,13 @@ import { isCommit, RepoCache, sizeIfFile, type RepoFile } from './repo-cache.nod
 import { groupGgufFiles, selectFiles, type FileSelection } from './select-files.js';
 import { transfer } from './transfer.node.js';
 
-/** How far a download is. */
+/** Progress of a download. */
 export interface DownloadProgress {
   /** The file that is being downloaded or was found in the cache. */
   readonly file: string;
   readonly loadedBytes: number;
   readonly totalBytes: number;
-  /** The same over all files of the call. */
+  /** The same for all files of the call. */
   readonly allLoadedBytes: number;
   readonly allTotalBytes: number;
 }
@@ -30,27 +30,27 @@ export interface DownloadRepoOptions extends FileSelection {
   readonly repo: string;
   /** Branch, tag or commit. Default `main`. */
   readonly revision?: string;
-  /** Default: `HF_HUB_CACHE`, `HF_HOME/hub`, or `~/.cache/huggingface/hub`, as all Hugging Face tools. */
+  /** Default: `HF_HUB_CACHE`, `HF_HOME/hub`, or `~/.cache/huggingface/hub`, as in all Hugging Face tools. */
   readonly cacheDir?: string;
   /** Default: `HF_ENDPOINT`, or the public hub. */
   readonly endpoint?: string;
-  /** Default: `HF_TOKEN`, unless `endpoint` is given. Sent to the endpoint only, not to where it redirects. */
+  /** Default: `HF_TOKEN`, unless `endpoint` is given. Sent to the endpoint only, not to redirect targets. */
   readonly accessToken?: string;
   /** Default: the global `fetch`. */
   readonly fetch?: typeof fetch;
-  /** `true` uses the cache alone and sends no request. Default: whether `HF_HUB_OFFLINE` is set. */
+  /** `true` uses only the cache and sends no requests. Default: whether `HF_HUB_OFFLINE` is set. */
   readonly offline?: boolean;
-  /** Ends the download; what has arrived stays for the next call. */
+  /** Aborts the download; the next call resumes it. */
   readonly signal?: AbortSignal;
   readonly onProgress?: (progress: DownloadProgress) => void;
 }
 
-/** A repository on the disk. */
+/** A downloaded repository. */
 export interface DownloadedRepo {
-  /** Folder of the snapshot, with the files under their names. */
+  /** Folder of the snapshot, with the files under their repository names. */
   readonly path: string;
   readonly commit: string;
-  /** The files that were selected, all of them complete. Others may be there from earlier calls. */
+  /** The selected files, all of them complete. The folder may contain others from earlier calls. */
   readonly files: readonly string[];
   /** The GGUF file to open, when exactly one GGUF model is among `files`. */
   readonly ggufFile: string | undefined;
@@ -67,16 +67,16 @@ interface Context {
 
 const publicEndpoint = 'https://huggingface.co';
 
-/** The hub sends a thousand files per answer; a server that never ends its list is not one. */
+/** The hub returns a thousand files per page; this bounds a server whose listing never ends. */
 const maxListRequests = 1000;
 
 /**
- * Downloads what is missing of the selected files (see `FileSelection` for the default) and returns where they are.
- * A file becomes visible only when it is complete and has the announced size and hash; an interrupted download resumes
- * where it stopped. The revision's commit is noted last, so that the cache never names a commit with files missing.
+ * Downloads the selected files that are missing (see `FileSelection` for the default) and returns their location.
+ * A file becomes visible only when it is complete and its size and hash match; an interrupted download resumes where it
+ * stopped. The revision's commit is recorded last, so that the cache never names a commit with missing files.
  * @throws {HubError} (an `IoError`) with a `reason`
- * @throws {CapacityError} when the disk has too little space for what is missing, before anything is transferred
- * @throws {ArgumentError} for a malformed name or revision, or a selection that finds nothing or is not unique
+ * @throws {CapacityError} when the disk has too little space for the missing files, before the transfer starts
+ * @throws {ArgumentError} for a malformed name or revision, or a selection that matches nothing or is ambiguous
  * @throws the signal's reason, when it fires
  */
 export async function downloadRepo(options: DownloadRepoOptions): Promise<DownloadedRepo> {
@@ -156,7 +156,7 @@ async function resolveCommit(context: Context, request: typeof fetch): Promise<s
     modelInfo({ name: repo, revision, hubUrl: endpoint, additionalFields: ['sha'], fetch: request }),
   );
   if (typeof sha !== 'string' || !isCommit(sha)) {
-    throw new HubError({ source: repo, reason: 'server', message: 'the hub gave no commit for the revision' });
+    throw new HubError({ source: repo, reason: 'server', message: 'the hub returned no commit for the revision' });
   }
   return sha;
 }
@@ -166,7 +166,7 @@ async function listRepo(context: Context, request: typeof fetch, commit: string)
   let numRequests = 0;
   const counted: typeof fetch = (input, init) => {
     if (++numRequests > maxListRequests) {
-      throw new HubError({ source: repo, reason: 'server', message: 'the list of files does not end' });
+      throw new HubError({ source: repo, reason: 'server', message: 'the file listing does not end' });
     }
     return request(input, init);
   };
@@ -179,7 +179,7 @@ async function listRepo(context: Context, request: typeof fetch, commit: string)
       hubUrl: endpoint,
       fetch: counted,
     })) {
-      // a name that no folder may have (or that leads out of it) is as good as not there
+      // a name that is invalid in a folder (or escapes it) is treated as missing
       if (entry.type === 'file' && isSafeFileName(entry.path)) files.push(repoFileOf(repo, entry));
       if (files.length > MAX_FILES) {
         throw new HubError({ source: repo, reason: 'server', message: `more than ${MAX_FILES} files` });
@@ -189,14 +189,17 @@ async function listRepo(context: Context, request: typeof fetch, commit: string)
   });
 }
 
-/** Failures of the library in understanding an answer become `HubError`s; those of our `fetch` pass. */
+/** Errors of the library about a malformed response become `HubError`s; errors of our `fetch` pass unchanged. */
 async function answer<T>({ repo, options }: Context, action: () => Promise<T>): Promise<T> {
   try {
     return await action();
   } catch (cause) {
     options.signal?.throwIfAborted();
     if (cause instanceof IoError) throw cause;
-    throw new HubError({ source: repo, reason: 'server', message: `malformed answer: ${messageOf(cause)}` }, { cause });
+    throw new HubError(
+      { source: repo, reason: 'server', message: `malformed response: ${messageOf(cause)}` },
+      { cause },
+    );
   }
 }
 
@@ -211,7 +214,7 @@ function repoFileOf(repo: string, entry: ListFileEntry): RepoFile {
     !/^([0-9a-f]{40}|[0-9a-f]{64})$/.test(etag)
   ) {
     const shown = JSON.stringify(entry).slice(0, 300);
-    throw new HubError({ source: repo, reason: 'server', message: `malformed entry in the list of files: ${shown}` });
+    throw new HubError({ source: repo, reason: 'server', message: `malformed entry in the file listing: ${shown}` });
   }
   const hash = lfs !== undefined ? 'sha256' : xetHash === undefined ? 'git-sha1' : undefined;
   return { path, sizeBytes, etag, hash };
@@ -235,7 +238,7 @@ async function checkSpace({ cacheDir, cache }: Context, files: readonly RepoFile
   }
   const found = await statfs(cacheDir).catch(() => undefined);
   const available = found === undefined ? 0 : found.bavail * found.bsize;
-  // some network file systems know no sizes
+  // some network file systems report no sizes
   if (found === undefined || found.blocks === 0 || needed <= available) return;
   throw new CapacityError({ resource: `disk of ${cacheDir}`, needed, available, unit: 'bytes' });
 }
@@ -260,7 +263,7 @@ async function openContent(
       try {
         return await checked(input, init);
       } catch (error) {
-        failure = error; // the library's stream passes on the message only
+        failure = error; // the library's stream preserves only the message
         throw error;
       }
     },
@@ -289,7 +292,7 @@ async function fromCache(context: Context): Promise<DownloadedRepo> {
   if (commit === undefined) throw missing(`revision "${revision}" was never downloaded`);
   const listing = await cache.readListing(commit);
   if (listing === undefined) {
-    // made by another tool: what the snapshot has is all there is to know
+    // created by another tool: the snapshot is the only source of information
     const names = await localFolder(cache.snapshotPath(commit))
       .list()
       .catch(() => []);

@@ -1,4 +1,4 @@
-/** Names of files inside a folder or repository: relative, with `/`, and never leading out of it. */
+/** Names of files inside a folder or repository: relative, with `/`, and never escaping it. */
 import { ArgumentError } from '@winnow/tensor';
 
 /**

@@ -1,13 +1,14 @@
 /**
- * Finds where a JSON text is broken: `JSON.parse` says it only sometimes, and differently in every engine. Character by
- * character, because regular expressions overflow the stack on strings of many megabytes.
+ * Finds the first syntax error in a JSON text: `JSON.parse` reports its position only sometimes, and differently in
+ * every engine. Scans character by character, because regular expressions overflow the stack on strings of many
+ * megabytes.
  */
 
 type State = 'value' | 'value-or-end' | 'key' | 'key-or-end' | 'colon' | 'comma-or-end' | 'done';
 
 const scalar = /-?(?:0|[1-9]\d{0,400})(?:\.\d{1,400})?(?:[eE][+-]?\d{1,10})?|true|false|null/y;
 
-/** Index of the first character that cannot be part of the JSON text, its length when it ends early. */
+/** Index of the first invalid character, or the length of the text when it is incomplete. */
 export function findJsonError(text: string): number {
   const closers: string[] = [];
   let state: State = 'value';
@@ -55,7 +56,7 @@ export function findJsonError(text: string): number {
   }
 }
 
-/** The text with `Infinity` outside of strings written as a number that overflows to it, at the same length. */
+/** The text with `Infinity` outside of strings replaced by a number of the same length that overflows to it. */
 export function relaxInfinity(text: string): string {
   const word = 'Infinity';
   let result = '';
@@ -86,7 +87,7 @@ function skipSpace(text: string, from: number): number {
   return at;
 }
 
-/** Index after the string that starts at `from`, or the complement of the index where it is broken. */
+/** Index after the string that starts at `from`, or the bitwise complement of the index of the first error. */
 function skipString(text: string, from: number): number {
   for (let at = from + 1; at < text.length; at++) {
     const code = text.charCodeAt(at);

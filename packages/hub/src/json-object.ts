@@ -5,16 +5,16 @@ import type { HubFiles } from './hub/files.js';
 import { findJsonError, relaxInfinity } from './json-error.js';
 
 /**
- * An object of a JSON file. For each kind of value there is `kind(field)`, which throws when the field is missing or
- * of another kind, and `optionalKind(field)`, which gives `undefined` when the field is missing or null and throws when
- * it is of another kind.
+ * An object of a JSON file. For each type of value there is `kind(field)`, which throws when the field is missing or
+ * has another type, and `optionalKind(field)`, which returns `undefined` when the field is missing or null and throws
+ * when it has another type.
  */
 export class JsonObject {
-  /** The file it comes from, for messages. */
+  /** The file, for error messages. */
   readonly source: string;
-  /** Where in the file, for messages: `` for the whole, `rope_scaling` for a part. */
+  /** The path within the file, for error messages: empty for the root, `rope_scaling` for a part. */
   readonly path: string;
-  /** The parsed value itself. */
+  /** The parsed value. */
   readonly value: Readonly<Record<string, unknown>>;
 
   constructor(source: string, value: Readonly<Record<string, unknown>>, path = '') {
@@ -113,12 +113,12 @@ export class JsonObject {
     return this.#check(field, 'an array of strings', isArrayOf<string>('string'));
   }
 
-  /** The `FormatError` of a field whose value the caller refuses. */
+  /** Creates a `FormatError` for a field whose value the caller rejects. */
   invalid(field: string, message: string): FormatError {
     return new FormatError({ source: this.source, field: this.fieldPath(field), message });
   }
 
-  /** `rope_scaling.factor`, for messages. */
+  /** For error messages: `rope_scaling.factor`. */
   fieldPath(field: string): string {
     return this.path === '' ? field : `${this.path}.${field}`;
   }
@@ -167,7 +167,7 @@ export function parseJson(text: string, source: string): unknown {
   }
 }
 
-/** @throws {FormatError} when the text is not JSON or its value not an object */
+/** @throws {FormatError} when the text is not JSON or its value is not an object */
 export function parseJsonObject(text: string, source: string): JsonObject {
   const value = parseJson(text, source);
   if (!isRecord(value)) {
@@ -182,7 +182,7 @@ export function parseJsonObject(text: string, source: string): JsonObject {
 }
 
 /**
- * The text of a file, `undefined` when there is none.
+ * Reads a text file; `undefined` when there is none.
  * @throws {FormatError} when it is larger than `maxBytes` or not UTF-8
  * @throws {IoError} when it cannot be read
  */

@@ -1,6 +1,9 @@
-/** Limits for files and answers that come from somewhere else. Each is far above what real repositories have. */
+/** Limits for untrusted files and responses. Each is far above what real repositories have. */
 
-/** Bytes of config.json, tokenizer_config.json and their like: the longest real ones, with tens of thousands of labels, have 2 MB. */
+/**
+ * Bytes of config.json, tokenizer_config.json and similar files: the longest real ones, with tens of thousands of
+ * labels, have 2 MB.
+ */
 export const MAX_CONFIG_BYTES: number = 16 * 1024 * 1024;
 
 /** Bytes of tokenizer.json: vocabularies of 260 000 tokens with merges have 35 MB. */

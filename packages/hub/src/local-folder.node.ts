@@ -9,8 +9,8 @@ import { MAX_FILES } from './limits.js';
 import { sizeIfFile } from './repo-cache.node.js';
 
 /**
- * The files of a folder and its subfolders, without hidden ones. Links to files are followed (the cache of the Hugging
- * Face tools is made of them), links to folders are not.
+ * The files of a folder and its subfolders, without hidden ones. Symbolic links to files are followed (the cache of the
+ * Hugging Face tools consists of them), links to folders are not.
  */
 export function localFolder(path: string): HubFiles {
   const root = resolve(path);

@@ -1,10 +1,10 @@
 /**
  * One repository in the cache folder that the Hugging Face tools share:
  *
- *   models--org--name/blobs/<etag>            content, complete and verified; `<etag>.incomplete` while it arrives
+ *   models--org--name/blobs/<etag>            content, complete and verified; `<etag>.incomplete` during the download
  *   models--org--name/snapshots/<commit>/...  links to blobs, under the names of the repository
  *   models--org--name/refs/<revision>         the commit of a branch or tag
- *   models--org--name/.winnow/<commit>.json   ours: which files the commit has, to tell offline what is missing
+ *   models--org--name/.winnow/<commit>.json   Winnow's own: the files of the commit, to detect missing ones offline
  */
 import { randomUUID } from 'node:crypto';
 import { copyFile, readFile, realpath, rename, rm, stat, symlink, writeFile } from 'node:fs/promises';
@@ -21,7 +21,7 @@ export interface RepoFile {
   readonly sizeBytes: number;
   /** Name of its blob: sha256 of the content for large files, git's sha1 for others. */
   readonly etag: string;
-  /** How `etag` follows from the content, `undefined` when it doesn't. */
+  /** How `etag` is computed from the content; `undefined` when it is not. */
   readonly hash: 'sha256' | 'git-sha1' | undefined;
 }
 
@@ -61,7 +61,7 @@ export class RepoCache {
     else await writeWhole(join(refs, revision), commit);
   }
 
-  /** The files of a commit, as far as an earlier download noted them. */
+  /** The files of a commit, as recorded by an earlier download. */
   async readListing(commit: string): Promise<RepoFile[] | undefined> {
     const text = await readIfThere(this.#listingPath(commit));
     if (text === undefined) return undefined;
@@ -79,12 +79,12 @@ export class RepoCache {
     await writeWhole(this.#listingPath(commit), `${JSON.stringify({ version: 1, files })}\n`);
   }
 
-  /** Size of a file of a snapshot, `undefined` when it is not there or its link leads nowhere. */
+  /** Size of a file of a snapshot, `undefined` when it is missing or its link is dangling. */
   async snapshotFileSize(commit: string, path: string): Promise<number | undefined> {
     return sizeIfFile(join(this.snapshotPath(commit), path));
   }
 
-  /** Makes a complete blob appear in a snapshot, all at once: as a relative link, or as a copy where links are not possible. */
+  /** Adds a complete blob to a snapshot atomically: as a relative link, or as a copy where links are not supported. */
   async link(commit: string, file: RepoFile): Promise<void> {
     const blob = this.blobPath(file.etag);
     const target = join(this.snapshotPath(commit), file.path);

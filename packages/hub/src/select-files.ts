@@ -1,17 +1,17 @@
 /** Chooses which files of a repository to download. */
 import { ArgumentError } from '@winnow/tensor';
 
-/** What to choose. Patterns know `*` (anything, also `/`) and `?` (one character); a name is a pattern too. */
+/** Which files to select. Patterns support `*` (any characters, including `/`) and `?` (one character). */
 export interface FileSelection {
-  /** Take what matches any of these, instead of the files of a safetensors model. */
+  /** Select files that match any of these patterns instead of the default selection. */
   readonly files?: readonly string[];
-  /** Leave out what matches any of these. */
+  /** Exclude files that match any of these patterns. */
   readonly ignore?: readonly string[];
-  /** Take the one GGUF model whose name contains this text or matches this pattern, in any case: `q4_k_m`. */
+  /** Select the one GGUF model whose name contains this text or matches this pattern, ignoring case: `q4_k_m`. */
   readonly gguf?: string;
 }
 
-/** A GGUF model: one file, or the parts of a split one in order. */
+/** A GGUF model: one file, or the parts of a split model in order. */
 export interface GgufGroup {
   /** The file to open: the first part. */
   readonly name: string;
@@ -19,10 +19,11 @@ export interface GgufGroup {
 }
 
 /**
- * The names to download. By default: config, tokenizer and template files of the root, the configs of
- * sentence-transformers modules, and the weights: `model.safetensors`, or its index and shards, or the only GGUF model.
- * @throws {ArgumentError} when a pattern without wildcards, the GGUF choice or the default finds nothing, or when
- * several GGUF models fit
+ * Returns the names of the files to download. By default: config, tokenizer and template files of the root, the configs
+ * of sentence-transformers modules, and the weights: `model.safetensors`, or its index and shards, or the only GGUF
+ * model.
+ * @throws {ArgumentError} when a pattern without wildcards, the GGUF selection or the default matches nothing, or when
+ *   several GGUF models match
  */
 export function selectFiles(names: readonly string[], selection: FileSelection = {}): string[] {
   const ignore = selection.ignore ?? [];
@@ -41,7 +42,7 @@ export function selectFiles(names: readonly string[], selection: FileSelection =
   return candidates.filter((name) => chosen.has(name));
 }
 
-/** The GGUF models among `names`, split ones as one group. Groups whose parts are not all there are left out. */
+/** The GGUF models among `names`, split ones as one group. Incomplete groups are left out. */
 export function groupGgufFiles(names: readonly string[]): GgufGroup[] {
   const all = new Set(names);
   const groups: GgufGroup[] = [];
@@ -63,7 +64,7 @@ export function groupGgufFiles(names: readonly string[]): GgufGroup[] {
   return groups;
 }
 
-/** Matches in time proportional to both lengths' product at worst, never exponential. */
+/** Worst-case time is proportional to the product of both lengths, never exponential. */
 export function matchesPattern(name: string, pattern: string): boolean {
   let n = 0;
   let p = 0;
@@ -100,8 +101,8 @@ function chooseGguf(names: readonly string[], wanted: string): GgufGroup {
   if (others.length > 0) {
     throw new ArgumentError({
       argument: 'gguf',
-      expected: 'a choice of one model',
-      actual: `"${wanted}", which fits ${found.map(({ name }) => name).join(', ')}`,
+      expected: 'a selection of one model',
+      actual: `"${wanted}", which matches ${found.map(({ name }) => name).join(', ')}`,
     });
   }
   return group;
@@ -131,7 +132,7 @@ function defaultWeights(names: readonly string[]): readonly string[] {
   if (others.length > 0) {
     throw new ArgumentError({
       argument: 'gguf',
-      expected: `a choice of one of ${groups.map(({ name }) => name).join(', ')}`,
+      expected: `a selection of one of ${groups.map(({ name }) => name).join(', ')}`,
       actual: 'none',
     });
   }

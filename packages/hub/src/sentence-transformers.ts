@@ -1,4 +1,4 @@
-/** The extra files of sentence-transformers repositories: how token vectors become one vector. */
+/** The extra files of sentence-transformers repositories, which describe pooling. */
 import { FormatError } from '@winnow/tensor';
 import { isSafeFileName } from './file-name.js';
 import type { HubFiles } from './hub/files.js';
@@ -12,11 +12,11 @@ export interface SentenceModule {
   readonly path: string;
   /** Python class, for example `sentence_transformers.models.Pooling`. */
   readonly type: string;
-  /** `config.json` of the module's folder, where it has one of its own. */
+  /** `config.json` of the module's folder, if there is one. */
   readonly config: JsonObject | undefined;
 }
 
-/** What a sentence-transformers repository says about itself, uninterpreted. */
+/** The settings of a sentence-transformers repository, uninterpreted. */
 export interface SentenceTransformers {
   readonly modules: readonly SentenceModule[];
   /** Config of the pooling module. */

@@ -1,7 +1,7 @@
 /**
- * Brings one file into the blobs of the cache. Bytes go to `<blob>.incomplete`, from where an interrupted transfer goes
- * on; the blob appears by renaming, after size and hash were checked. Two processes may do this at the same time: both
- * write the same bytes to the same places.
+ * Downloads one file into the blobs of the cache. Bytes are written to `<blob>.incomplete`, from which an interrupted
+ * transfer resumes; after its size and hash are verified, the file is renamed to the blob. Two processes may do this
+ * concurrently: both write the same bytes at the same offsets.
  */
 import { createHash, type Hash } from 'node:crypto';
 import { constants } from 'node:fs';
@@ -12,7 +12,7 @@ import { HubError, onDisk } from './hub/error.node.js';
 import { messageOf } from './hub/fetch.node.js';
 import { sizeIfFile, type RepoFile } from './repo-cache.node.js';
 
-/** Opens the content of a file from a byte on. Failures reject or end the iteration with an error. */
+/** Opens the content of a file at a byte offset. Failures reject or end the iteration with an error. */
 export type OpenContent = (byteOffset: number) => Promise<AsyncIterable<Uint8Array>>;
 
 /** Options of `transfer`. */
@@ -21,22 +21,24 @@ export interface TransferOptions {
   readonly blobPath: string;
   readonly openContent: OpenContent;
   readonly signal: AbortSignal | undefined;
-  /** Told the number of bytes in place: first after resuming, then now and then, last the whole. */
+  /**
+   * Called with the number of bytes on disk: first after resuming, then periodically, and finally with the full size.
+   */
   readonly onProgress: (loadedBytes: number) => void;
 }
 
-/** How often a cut connection is taken up again within one call, each time only if it had brought something. */
+/** Maximum number of reconnects within one call; a connection that delivered nothing is not retried. */
 const maxReconnects = 5;
 
-/** Bytes between two progress reports. */
+/** Number of bytes between two progress reports. */
 const progressBytes = 256 * 1024;
 
-/** Bytes of an incomplete file that are hashed at a time. */
+/** Number of bytes of an incomplete file hashed at a time. */
 const hashChunkBytes = 1024 * 1024;
 
 /**
- * @throws {HubError} `network` when the connection was cut too often (what arrived stays, for the next call),
- * `corrupt` when the content is not what was announced (nothing stays), `disk` when it cannot be written
+ * @throws {HubError} `network` when the connection was lost too often (the next call resumes), `corrupt` when the
+ *   content does not match its size or hash (the partial file is deleted), `disk` when it cannot be written
  */
 export async function transfer(options: TransferOptions): Promise<void> {
   const { file, blobPath, onProgress } = options;
@@ -54,7 +56,7 @@ export async function transfer(options: TransferOptions): Promise<void> {
     if (present > file.sizeBytes) present = await restart(handle, incompletePath);
     let digest = await receive(handle, incompletePath, present, options);
     if (!isExpected(file, digest) && present > 0) {
-      // what an earlier run left was wrong: once more from the start
+      // the partial file was corrupt: restart from the beginning
       await restart(handle, incompletePath);
       digest = await receive(handle, incompletePath, 0, options);
     }
@@ -63,7 +65,7 @@ export async function transfer(options: TransferOptions): Promise<void> {
       throw new HubError({
         source: file.path,
         reason: 'corrupt',
-        message: `the content does not have the announced hash, expected ${file.etag}, got ${digest}`,
+        message: `hash mismatch, expected ${file.etag}, got ${digest}`,
         files: [file.path],
       });
     }
@@ -74,14 +76,14 @@ export async function transfer(options: TransferOptions): Promise<void> {
   try {
     await rename(incompletePath, blobPath);
   } catch (error) {
-    // another process may have finished the same file
+    // another process may have completed the same file
     if ((await sizeIfFile(blobPath)) !== file.sizeBytes) {
       await onDisk(blobPath, () => Promise.reject(error as Error));
     }
   }
 }
 
-/** Appends what is missing after `present` bytes and returns the hash of the whole, in hex. */
+/** Appends the content after `present` bytes and returns the hash of the whole file in hex. */
 async function receive(
   handle: FileHandle,
   path: string,
@@ -103,7 +105,7 @@ async function receive(
           throw new HubError({
             source: file.path,
             reason: 'corrupt',
-            message: `expected ${file.sizeBytes} bytes as listed, got more`,
+            message: `expected ${file.sizeBytes} bytes, got more`,
             files: [file.path],
           });
         }
@@ -152,7 +154,8 @@ async function hashExisting(
   for (let position = 0; position < end;) {
     signal?.throwIfAborted();
     const { bytesRead } = await handle.read(buffer, 0, Math.min(buffer.byteLength, end - position), position);
-    if (bytesRead === 0) throw new HubError({ source: 'cache', reason: 'disk', message: 'an incomplete file shrank' });
+    if (bytesRead === 0)
+      throw new HubError({ source: 'cache', reason: 'disk', message: 'the incomplete file was truncated' });
     hash.update(buffer.subarray(0, bytesRead));
     position += bytesRead;
   }
@@ -170,7 +173,7 @@ async function restart(handle: FileHandle, path: string): Promise<0> {
   return 0;
 }
 
-/** Removes the incomplete file; also the blob, if another process has meanwhile made it of this same file. */
+/** Removes the incomplete file, and the blob if another process has meanwhile renamed this same file to it. */
 async function discard(handle: FileHandle, incompletePath: string, blobPath: string): Promise<void> {
   const [own, blob] = await Promise.all([handle.stat(), stat(blobPath).catch(() => undefined)]);
   await rm(incompletePath, { force: true });

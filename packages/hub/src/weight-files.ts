@@ -1,9 +1,9 @@
-/** Which files of a folder hold the weights. */
+/** Finds the files of a folder that contain the weights. */
 import type { HubFiles } from './hub/files.js';
 import { readTextFile } from './json-object.js';
 import { MAX_INDEX_BYTES } from './limits.js';
 
-/** One safetensors file, or several with an index that says which tensor is where. */
+/** One safetensors file, or several with an index that maps tensors to files. */
 export type WeightFiles =
   | { readonly kind: 'single'; readonly name: string }
   | { readonly kind: 'sharded'; readonly indexName: string; readonly indexJson: string };
@@ -12,8 +12,8 @@ const singleName = 'model.safetensors';
 const indexName = 'model.safetensors.index.json';
 
 /**
- * Looks for `model.safetensors`, then for its index, then for the only safetensors file of any name.
- * `undefined` when there is none, or several that no index connects.
+ * Looks for `model.safetensors`, then for its index, then for a single safetensors file of any name. `undefined` when
+ * there is none, or when there are several without an index.
  */
 export async function findWeightFiles(
   files: HubFiles,

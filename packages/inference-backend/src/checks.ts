@@ -1,9 +1,9 @@
-/** The contract as checks: each takes a backend and throws where it does not keep to it. They need no test runner. */
+/** The contract as checks: each takes a backend and throws when the backend violates it. No test runner is needed. */
 import type { InferenceBackend, InferencePrompt, InferenceResult, InferenceToken } from './contract.js';
 
 export interface InferenceCheck {
   readonly name: string;
-  /** @param prompt a text that the backend's model continues with at least 12 tokens of which some have text */
+  /** @param prompt a text that the backend's model continues with at least 12 tokens, some of which have text */
   run(backend: InferenceBackend, prompt: string): Promise<void>;
 }
 
@@ -21,12 +21,12 @@ export const inferenceChecks: readonly InferenceCheck[] = [
     },
   },
   {
-    name: 'a stream gives the answer piece by piece, and the whole at its end',
+    name: 'a stream yields the answer token by token and the complete result at its end',
     async run(backend, prompt) {
       const whole = await backend.generate(prompt, { ...greedy, maxTokens: 12 });
       const stream = backend.generateStream(prompt, { ...greedy, maxTokens: 12 });
       const tokens = await collect(stream);
-      same('its texts together', tokens.map(({ text }) => text).join(''), whole.text);
+      same('its concatenated texts', tokens.map(({ text }) => text).join(''), whole.text);
       same('its tokens', tokens.map(({ tokenId }) => tokenId).slice(0, whole.tokens.length), whole.tokens);
       same('its result', await stream.result(), whole);
       same(
@@ -53,7 +53,7 @@ export const inferenceChecks: readonly InferenceCheck[] = [
     },
   },
   {
-    name: 'a stop text ends the answer before it',
+    name: 'a stop sequence ends the answer before it',
     async run(backend, prompt) {
       const { text } = await backend.generate(prompt, { ...greedy, maxTokens: 12 });
       const middle = Math.floor(text.length / 2);
@@ -67,7 +67,7 @@ export const inferenceChecks: readonly InferenceCheck[] = [
     },
   },
   {
-    name: 'logits are those of the greedy choice and of its log-probability',
+    name: 'logits agree with the greedy token and its log-probability',
     async run(backend, prompt) {
       const tokens = await collect(backend.generateStream(prompt, { ...greedy, maxTokens: 2 }));
       const logits = await backend.logits(prompt);
@@ -83,7 +83,7 @@ export const inferenceChecks: readonly InferenceCheck[] = [
     },
   },
   {
-    name: 'a seed repeats a sampled answer, another one changes it',
+    name: 'a seed reproduces a sampled answer, another one changes it',
     async run(backend, prompt) {
       const options = { temperature: 1.5, topK: 0, topP: 1, maxTokens: 12 };
       const first = await backend.generate(prompt, { ...options, seed: 1 });
@@ -92,17 +92,17 @@ export const inferenceChecks: readonly InferenceCheck[] = [
       for (const seed of [2, 3, 4]) others.push(await backend.generate(prompt, { ...options, seed }));
       check(
         others.some(({ text }) => text !== first.text),
-        'expected other answers to other seeds, got the same',
+        'expected different answers for different seeds, got the same',
       );
     },
   },
   {
-    name: 'an aborted request fails with the reason, and nothing is left of it',
+    name: 'an aborted request fails with the reason and leaves nothing behind',
     async run(backend, prompt) {
       const reason = new Error('enough');
       const { numActive } = backend.metrics();
       await fails(
-        'a request that was aborted before',
+        'a request that was aborted before it started',
         backend.generate(prompt, { signal: AbortSignal.abort(reason) }),
         reason,
       );
@@ -111,23 +111,23 @@ export const inferenceChecks: readonly InferenceCheck[] = [
       const ended = (async () => {
         for await (const token of stream) if (token !== undefined) controller.abort(reason);
       })();
-      await fails('a request that was aborted on the way', ended, reason);
-      same('requests that go on', backend.metrics().numActive, numActive);
+      await fails('a request that was aborted while running', ended, reason);
+      same('requests in progress', backend.metrics().numActive, numActive);
       await backend.generate(prompt, { ...greedy, maxTokens: 2 });
     },
   },
   {
-    name: 'leaving streams early gives their places back',
+    name: 'leaving streams early releases their slots',
     async run(backend, prompt) {
       const { numActive } = backend.metrics();
       for (let i = 0; i < 24; i++) {
         for await (const token of backend.generateStream(prompt, greedy)) if (token !== undefined) break;
       }
-      same('requests that go on', backend.metrics().numActive, numActive);
+      same('requests in progress', backend.metrics().numActive, numActive);
     },
   },
   {
-    name: 'requests at the same time get what they would get alone',
+    name: 'concurrent requests get the same results as separate ones',
     async run(backend, prompt) {
       const prompts = [prompt, `${prompt} and`, `${prompt}.`];
       const alone: InferenceResult[] = [];
@@ -137,7 +137,7 @@ export const inferenceChecks: readonly InferenceCheck[] = [
     },
   },
   {
-    name: 'metrics count what happens',
+    name: 'metrics count requests and tokens',
     async run(backend, prompt) {
       const before = backend.metrics();
       const { tokens, numPromptTokens } = await backend.generate(prompt, { ...greedy, maxTokens: 3 });
@@ -145,13 +145,13 @@ export const inferenceChecks: readonly InferenceCheck[] = [
       same('generations', after.numGenerations, before.numGenerations + 1);
       same('prompt tokens', after.numPromptTokens, before.numPromptTokens + numPromptTokens);
       same('generated tokens', after.numGeneratedTokens, before.numGeneratedTokens + tokens.length);
-      check(after.promptMs >= before.promptMs && after.generateMs >= before.generateMs, 'expected times that grow');
+      check(after.promptMs >= before.promptMs && after.generateMs >= before.generateMs, 'expected increasing times');
       await fails('an empty prompt', backend.generate([]));
       same('failures', backend.metrics().numFailed, before.numFailed + 1);
     },
   },
   {
-    name: 'prompts that cannot be are refused, and the next one works',
+    name: 'invalid prompts are rejected, and the next one works',
     async run(backend, prompt) {
       const refused: readonly (readonly [string, InferencePrompt])[] = [
         ['no tokens', []],
@@ -168,7 +168,7 @@ export const inferenceChecks: readonly InferenceCheck[] = [
     },
   },
   {
-    name: 'a JSON schema is kept to, where it is supported',
+    name: 'a JSON schema is enforced, where supported',
     async run(backend, prompt) {
       if (!backend.supportsJsonSchema) return;
       const jsonSchema = {

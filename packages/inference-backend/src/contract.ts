@@ -1,39 +1,39 @@
-/** The contract: what a program needs of something that generates text, whatever computes it. */
+/** The contract of text generation, independent of the implementation. */
 
-/** Text, or token ids used as they are. */
+/** Text, or token ids, which are used unchanged. */
 export type InferencePrompt = string | ArrayLike<number>;
 
 export interface InferenceOptions {
-  /** Most tokens to generate. Default: as many as fit. */
+  /** Maximum number of tokens to generate. Default: as many as fit. */
   readonly maxTokens?: number;
-  /** 0: always the most probable token. Default: what suits the model. */
+  /** 0: greedy decoding. Default: as the model recommends. */
   readonly temperature?: number;
-  /** Choose among so many of the most probable tokens; 0: all. */
+  /** Sample from this many most probable tokens; 0: all. */
   readonly topK?: number;
-  /** Choose among the fewest tokens whose probabilities sum to this. */
+  /** Sample from the smallest set of tokens whose probabilities sum to this. */
   readonly topP?: number;
-  /** The same seed gives the same text. Default: drawn at random. */
+  /** The same seed gives the same text. Default: random. */
   readonly seed?: number;
-  /** Texts that end the generation; they are not part of the output. */
+  /** Stop sequences; they are not part of the output. */
   readonly stop?: readonly string[];
-  /** The text has to be JSON that this schema accepts. Only where `supportsJsonSchema`. */
+  /** JSON schema that the text must satisfy. Only if `supportsJsonSchema`. */
   readonly jsonSchema?: boolean | { readonly [keyword: string]: unknown };
-  /** Ends the generation, which then fails with the signal's reason. */
+  /** Aborts the generation, which then fails with the signal's reason. */
   readonly signal?: AbortSignal;
 }
 
 /** One generated token. */
 export interface InferenceToken {
   readonly tokenId: number;
-  /** Text that became certain with it: whole characters, and nothing that may belong to a stop text. May be empty. */
+  /** Text that became final with this token: whole characters that cannot be part of a stop sequence. May be empty. */
   readonly text: string;
-  /** Natural logarithm of its probability, before temperature and other choices. */
+  /** Natural logarithm of its probability, before temperature and other sampling options. */
   readonly logprob: number;
 }
 
 /**
- * Why a generation ended: the end token of the model (`eos`), a stop text or a complete JSON value (`stop`), `maxTokens`
- * (`length`), or no room for more (`context`).
+ * Why a generation ended: the end token of the model (`eos`), a stop sequence or a complete JSON value (`stop`),
+ * `maxTokens` (`length`), or a full context (`context`).
  */
 export type InferenceFinishReason = 'eos' | 'stop' | 'length' | 'context';
 
@@ -45,41 +45,41 @@ export interface InferenceResult {
   readonly numPromptTokens: number;
 }
 
-/** A generation that starts when it is first iterated or asked for its result. Leaving a loop early ends it. */
+/** A generation that starts when it is first iterated or its result is requested. Leaving a loop early ends it. */
 export interface InferenceStream extends AsyncIterable<InferenceToken> {
-  /** What is left is produced, then the whole is returned. */
+  /** Generates the remaining tokens and returns the complete result. */
   result(): Promise<InferenceResult>;
 }
 
 /** Counts since the beginning. */
 export interface InferenceMetrics {
-  /** Generations that began. */
+  /** Started generations. */
   readonly numGenerations: number;
-  /** Of them, those that go on. */
+  /** Running generations. */
   readonly numActive: number;
-  /** Of them, those that failed, were aborted or left early. */
+  /** Generations that failed, were aborted or left early. */
   readonly numFailed: number;
-  /** Of generations that came to an end. */
+  /** Tokens of completed generations. */
   readonly numPromptTokens: number;
   readonly numGeneratedTokens: number;
-  /** Milliseconds spent on them: on prompts and first tokens, on further tokens. */
+  /** Their time in milliseconds: prompts and first tokens, and further tokens. */
   readonly promptMs: number;
   readonly generateMs: number;
 }
 
-/** Something that generates text. Calls may run at the same time; each behaves as if it were alone. */
+/** A text generator. Calls may run concurrently; each behaves as if it were alone. */
 export interface InferenceBackend {
   readonly name: string;
   readonly vocabSize: number;
-  /** Most tokens of a prompt and its answer together. */
+  /** Maximum number of tokens of a prompt and its answer. */
   readonly contextSize: number;
   readonly supportsJsonSchema: boolean;
-  /** The whole answer. @throws when the prompt does not fit, is empty or has ids outside the vocabulary */
+  /** Returns the complete answer. @throws when the prompt does not fit, is empty or has ids outside the vocabulary */
   generate(prompt: InferencePrompt, options?: InferenceOptions): Promise<InferenceResult>;
-  /** The same, token by token; errors come from the iteration and from `result`. */
+  /** Streams the answer token by token; errors surface in the iteration and in `result`. */
   generateStream(prompt: InferencePrompt, options?: InferenceOptions): InferenceStream;
   /**
-   * What the model says about the token after the prompt: logits, shifted so that their exponentials sum to 1.
+   * Log-probabilities of the token after the prompt: logits, shifted so that their exponentials sum to 1.
    * @returns `[vocabSize]`
    */
   logits(prompt: InferencePrompt, options?: Pick<InferenceOptions, 'signal'>): Promise<Float32Array>;

@@ -1,4 +1,4 @@
-/** The contract over a model of the engine. */
+/** Implements the contract with a model of the engine. */
 import type { GenerateOptions, GenerationResult, Model } from '@winnow/engine';
 import type {
   InferenceBackend,
@@ -10,11 +10,11 @@ import type {
 } from './contract.js';
 
 export interface InferenceBackendOptions {
-  /** Options of every generation where it does not say otherwise, such as sampling, penalties or `overflow`. */
+  /** Default options of every generation, such as sampling, penalties or `overflow`. */
   readonly defaults?: Omit<GenerateOptions, 'signal'>;
 }
 
-/** The model stays the caller's: it is not disposed here. Generations share its sessions, steps and cache. */
+/** The caller owns the model and disposes it. Generations share its sessions, steps and cache. */
 export function createInferenceBackend(
   model: Model,
   { defaults = {} }: InferenceBackendOptions = {},

@@ -1,4 +1,4 @@
-/** The contract as tests of vitest. */
+/** The contract as vitest tests. */
 import { afterAll, beforeAll, describe, test } from 'vitest';
 import { inferenceChecks } from './checks.js';
 import type { InferenceBackend } from './contract.js';
@@ -13,7 +13,7 @@ export interface DescribeInferenceBackendOptions {
   readonly prompt?: string;
 }
 
-/** Declares the tests that every backend has to pass. */
+/** Declares the tests that every backend must pass. */
 export function describeInferenceBackend(options: DescribeInferenceBackendOptions): void {
   const { prompt = 'The old man looked at the sea and' } = options;
   describe(`${options.name} as an inference backend`, () => {

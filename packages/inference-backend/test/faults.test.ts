@@ -153,17 +153,17 @@ describe('the suite', () => {
 
   test.each<[Fault, string]>([
     ['random', 'the same greedy request'],
-    ['loses text', 'a stream gives the answer'],
+    ['loses text', 'a stream yields the answer'],
     ['one too many', 'maxTokens bounds'],
-    ['ignores stop', 'a stop text ends'],
-    ['other logits', 'logits are those'],
-    ['ignores seed', 'a seed repeats'],
+    ['ignores stop', 'a stop sequence ends'],
+    ['other logits', 'logits agree'],
+    ['ignores seed', 'a seed reproduces'],
     ['ignores abort', 'an aborted request'],
     ['leaks', 'leaving streams early'],
-    ['shares state', 'requests at the same time'],
+    ['shares state', 'concurrent requests'],
     ['counts wrong', 'metrics count'],
-    ['accepts anything', 'prompts that cannot be'],
-    ['ignores schema', 'a JSON schema is kept to'],
+    ['accepts anything', 'invalid prompts'],
+    ['ignores schema', 'a JSON schema is enforced'],
   ])('finds a backend that %s', async (fault, name) => {
     expect((await failures(fault)).some((failed) => failed.startsWith(name))).toBe(true);
   });

@@ -1,4 +1,4 @@
-/** A chat model of LangChain over a loaded model of the engine. */
+/** A LangChain chat model on a loaded model of the engine. */
 import type { CallbackManagerForLLMRun } from '@langchain/core/callbacks/manager';
 import {
   BaseChatModel,
@@ -41,17 +41,17 @@ import { createTurns, type Turns } from './turns.js';
 
 export type ChatWinnowFields = WinnowFields & Omit<BaseChatModelParams, 'maxConcurrency'>;
 
-/** Per call; what is not given is what the object was made with. */
+/** Call options; defaults are the fields of the object. */
 export interface ChatWinnowCallOptions extends BaseChatModelCallOptions, Omit<GenerationFields, 'stop'> {
-  /** What the model may call. `bindTools` makes them of LangChain's tools. */
+  /** Tools that the model may call. `bindTools` converts LangChain's tools. */
   tools?: BindToolsInput[];
-  /** Whether an answer may be several calls. Default true. */
+  /** Whether an answer may contain several tool calls. Default true. */
   parallelToolCalls?: boolean;
 }
 
 /**
- * Chats with a model that has a chat template. Answers share the model's cache: what a conversation has in common with
- * earlier ones is not computed again.
+ * Chats with a model that has a chat template. Calls share the model's KV cache: a prefix shared with earlier
+ * conversations is not recomputed.
  */
 export class ChatWinnow extends BaseChatModel<ChatWinnowCallOptions> {
   static override lc_name(): string {
@@ -96,7 +96,7 @@ export class ChatWinnow extends BaseChatModel<ChatWinnowCallOptions> {
     };
   }
 
-  /** The same model with tools that it may call, in the format that its chat template has for them. */
+  /** Binds tools that the model may call, in the format of its chat template. */
   override bindTools(
     tools: BindToolsInput[],
     kwargs: Partial<ChatWinnowCallOptions> = {},
@@ -104,7 +104,7 @@ export class ChatWinnow extends BaseChatModel<ChatWinnowCallOptions> {
     return this.withConfig({ ...kwargs, tools: toFunctionTools(tools) });
   }
 
-  /** Answers as objects of a form: by a call of a tool that has to be made, or `method: 'jsonSchema'`, by text. */
+  /** Structured output: by a required tool call or, with `method: 'jsonSchema'`, as text. */
   override withStructuredOutput<RunOutput extends Record<string, unknown> = Record<string, unknown>>(
     schema: OutputSchema<RunOutput>,
     config?: StructuredOutputMethodOptions<false>,
@@ -120,7 +120,7 @@ export class ChatWinnow extends BaseChatModel<ChatWinnowCallOptions> {
     return structuredOutput(this, schema, config);
   }
 
-  /** Tokens of a text by the model's own tokenizer. */
+  /** Counts the tokens of a text with the model's own tokenizer. */
   override async getNumTokens(content: MessageContent): Promise<number> {
     return countTokens(this.model, content);
   }
@@ -190,10 +190,14 @@ function requestOf(
   };
 }
 
-/** @throws {ArgumentError} for a grammar beside what tools or a schema ask for */
+/** @throws {ArgumentError} for a grammar together with tools or a schema */
 function constrained(settings: GenerateOptions, { options }: ChatTurn): GenerateOptions {
   if (settings.grammar === undefined || Object.keys(options).length === 0) return { ...settings, ...options };
-  throw new ArgumentError({ argument: 'grammar', expected: 'none beside tools or a jsonSchema', actual: 'both' });
+  throw new ArgumentError({
+    argument: 'grammar',
+    expected: 'no grammar together with tools or jsonSchema',
+    actual: 'both',
+  });
 }
 
 async function* readParts(generation: Generation, reader: ChatReader): AsyncGenerator<ChatPart> {

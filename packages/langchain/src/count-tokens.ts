@@ -1,8 +1,8 @@
-/** Counts tokens as the model does. The way of LangChain fetches the tokenizer of another model from the network. */
+/** Counts tokens with the model's tokenizer. LangChain's default downloads the tokenizer of another model. */
 import type { MessageContent } from '@langchain/core/messages';
 import type { Model } from '@winnow/engine';
 
-/** Parts that are no text count nothing. */
+/** Parts that are not text count as zero. */
 export function countTokens({ tokenizer }: Model, content: MessageContent): number {
   const texts =
     typeof content === 'string'

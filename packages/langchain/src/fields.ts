@@ -1,27 +1,29 @@
-/** What both language models take, at construction and per call, and how it becomes options of the engine. */
+/**
+ * Common settings of both language models, at construction and per call, and their conversion to options of the engine.
+ */
 import type { GenerateOptions, JsonSchema, Model, OverflowPolicy, SamplingOptions } from '@winnow/engine';
 import { ArgumentError } from '@winnow/tensor';
 
-/** Settings of a generation. What is not given is what the model recommends, else the engine's defaults. */
+/** Generation settings. The defaults are the model's recommendations, else those of the engine. */
 export interface GenerationFields extends SamplingOptions {
-  /** Most tokens of an answer. Default: until the end token or a full context. */
+  /** Maximum number of tokens of an answer. Default: until the end token or a full context. */
   maxTokens?: number;
-  /** Texts that end an answer, and are no part of it. */
+  /** Stop sequences, which are not part of the answer. */
   stop?: string[];
-  /** What an answer has to match, in GBNF. Not beside tools or `jsonSchema`. */
+  /** GBNF grammar that the answer must match. Not together with tools or `jsonSchema`. */
   grammar?: string;
-  /** What an answer has to be: JSON that this schema accepts. */
+  /** JSON schema that the answer must satisfy. */
   jsonSchema?: JsonSchema;
-  /** What to do with prompts that do not fit. Default `stop`: they are refused. */
+  /** How to handle prompts that do not fit. Default `stop`: an error. */
   overflow?: OverflowPolicy;
 }
 
 export interface WinnowFields extends GenerationFields {
-  /** A loaded model. It stays with who loaded it. */
+  /** A loaded model, owned by the caller. */
   model: Model;
-  /** Most answers that are generated at a time; others wait. At most the model's `maxSessions`. Default 4. */
+  /** Maximum number of concurrent generations; further calls wait. At most the model's `maxSessions`. Default 4. */
   maxConcurrency?: number;
-  /** Whether `invoke` reports tokens to callbacks as they come. Default false. */
+  /** Whether `invoke` reports tokens to callbacks as they are generated. Default false. */
   streaming?: boolean;
 }
 
@@ -46,12 +48,12 @@ const names = [
   'overflow',
 ] as const satisfies readonly (keyof GenerationFields)[];
 
-/** The settings among other fields. */
+/** Selects the settings among other fields. */
 export function pickFields(fields: GenerationFields): GenerationFields {
   return Object.fromEntries(names.filter((name) => fields[name] !== undefined).map((name) => [name, fields[name]]));
 }
 
-/** Settings of a call before those of the object. */
+/** Settings of a call override those of the object. */
 export function generateOptions(
   own: GenerationFields,
   call: GenerationFields & { readonly signal?: AbortSignal },
@@ -60,7 +62,7 @@ export function generateOptions(
   return { ...own, ...pickFields(call), ...(signal === undefined ? {} : { signal }) };
 }
 
-/** What says which answers a cache may give: the model and all settings. */
+/** The key of LangChain's response cache: the model and all settings. */
 export function identifyingParams(model: Model, own: GenerationFields): Record<string, unknown> {
   return { model: model.name, ...own };
 }

@@ -1,4 +1,4 @@
-/** Messages of LangChain as messages of the engine. */
+/** Converts messages of LangChain to messages of the engine. */
 import { AIMessage, ToolMessage, type BaseMessage } from '@langchain/core/messages';
 import type { ChatMessage } from '@winnow/engine';
 import { ArgumentError } from '@winnow/tensor';
@@ -11,10 +11,13 @@ const roles: Readonly<Record<string, string>> = {
   tool: 'tool',
 };
 
-/** Parts of an answer that are no text: tool calls come from `tool_calls`, and thoughts are not shown to the model again. */
+/**
+ * Non-text parts of an answer, which are skipped: tool calls come from `tool_calls`, and reasoning is not passed to the
+ * model again.
+ */
 const silentParts = new Set(['tool_use', 'tool_call', 'tool_call_chunk', 'reasoning', 'thinking', 'redacted_thinking']);
 
-/** @throws {ArgumentError} for pictures and other content that is no text */
+/** @throws {ArgumentError} for images and other content that is not text */
 export function toChatMessages(messages: readonly BaseMessage[]): ChatMessage[] {
   return messages.map((message, index) => {
     const chatMessage: ChatMessage = { role: roleOf(message, index), content: textOf(message, index) };
@@ -37,7 +40,7 @@ export function toChatMessages(messages: readonly BaseMessage[]): ChatMessage[] 
 function roleOf(message: BaseMessage, index: number): string {
   const role = Object.hasOwn(roles, message.type) ? roles[message.type] : (message as { role?: unknown }).role;
   if (typeof role === 'string' && role !== '') return role;
-  const expected = [...Object.keys(roles), 'generic with a role'].join(' | ');
+  const expected = [...Object.keys(roles), 'a generic message with a role'].join(' | ');
   throw new ArgumentError({ argument: `messages[${index}]`, expected, actual: message.type });
 }
 

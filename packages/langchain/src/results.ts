@@ -1,4 +1,4 @@
-/** What LangChain wants to know of a finished generation. */
+/** Metadata of a finished generation in LangChain's format. */
 import type { UsageMetadata } from '@langchain/core/messages';
 import type { FinishReason, GenerationResult } from '@winnow/engine';
 
@@ -18,7 +18,7 @@ const finishReasons: Readonly<Record<FinishReason, string>> = {
   context: 'length',
 };
 
-/** Metadata in the names that LangChain's providers share; `winnow` has the engine's own account. */
+/** Metadata under the names that LangChain's providers share; `winnow` has the engine's own figures. */
 export function responseMetadata(
   name: string,
   result: GenerationResult,
@@ -34,7 +34,7 @@ export function responseMetadata(
   };
 }
 
-/** The sum, in the names of `llmOutput`. */
+/** The total, under the names of `llmOutput`. */
 export function tokenUsage(...usages: readonly (UsageMetadata | undefined)[]): Record<string, number> {
   const sum = (name: 'input_tokens' | 'output_tokens' | 'total_tokens'): number =>
     usages.reduce((total, usage) => total + (usage?.[name] ?? 0), 0);

@@ -1,4 +1,4 @@
-/** `withStructuredOutput`: an answer of a form, held to it by constrained decoding. */
+/** `withStructuredOutput`: structured answers, enforced by constrained decoding. */
 import type { BaseLanguageModelInput, StructuredOutputMethodOptions } from '@langchain/core/language_models/base';
 import {
   assembleStructuredOutputPipeline,
@@ -14,7 +14,7 @@ import { ArgumentError } from '@winnow/tensor';
 import type { ChatWinnow, ChatWinnowCallOptions } from './chat-winnow.js';
 import type { JsonSchema } from '@winnow/engine';
 
-/** A schema of zod, of another library that can validate and write JSON schemas, or a JSON schema. */
+/** A schema of zod or of another library that validates and exports JSON schemas, or a JSON schema. */
 export type OutputSchema<Output extends Record<string, unknown> = Record<string, unknown>> =
   | SerializableSchema<Output>
   | ZodV4Like<Output>
@@ -24,8 +24,8 @@ export type OutputSchema<Output extends Record<string, unknown> = Record<string,
 const methods = ['functionCalling', 'jsonSchema', 'jsonMode'];
 
 /**
- * `functionCalling`, the default, is a call of one tool that the model has to make; `jsonSchema` an answer whose text is JSON
- * of this form; `jsonMode` one that is any JSON object.
+ * `functionCalling`, the default, forces a call of one tool; `jsonSchema` forces text that is JSON of this schema;
+ * `jsonMode` forces any JSON object.
  * @throws {ArgumentError} for other methods
  */
 export function structuredOutput(
@@ -67,8 +67,8 @@ function descriptionOf({ description }: Record<string, unknown>): string | undef
   return typeof description === 'string' ? description : undefined;
 }
 
-/** LangChain's parser says nothing where there is no call: of an answer that was cut off before its end. */
+/** LangChain's parser reports no error when there is no call because the answer was cut off. */
 function checkCalled(value: Record<string, unknown> | undefined): Record<string, unknown> {
   if (value !== undefined) return value;
-  throw new OutputParserException('the answer has no whole call of the tool: it may need more tokens (maxTokens)');
+  throw new OutputParserException('the answer has no complete tool call: it may need more tokens (maxTokens)');
 }

@@ -1,16 +1,16 @@
-/** Tools of LangChain, in all the forms it takes them, as tools of the engine. */
+/** Converts all forms of LangChain tools to tools of the engine. */
 import type { BindToolsInput, ToolChoice as LangChainToolChoice } from '@langchain/core/language_models/chat_models';
 import { convertToOpenAITool } from '@langchain/core/utils/function_calling';
 import type { ChatTool, ToolChoice } from '@winnow/engine';
 import { ArgumentError } from '@winnow/tensor';
 
-/** A tool as OpenAI writes it: plain data, which call options carry and caches can compare. */
+/** A tool in OpenAI's format: plain data that call options can carry and caches can compare. */
 export interface FunctionTool {
   readonly type: 'function';
   readonly function: ChatTool;
 }
 
-/** @throws {ArgumentError} for what is no tool, or has no name */
+/** @throws {ArgumentError} for a value that is not a tool, or has no name */
 export function toFunctionTools(tools: readonly BindToolsInput[]): FunctionTool[] {
   return tools.map((tool, index) => {
     const { type, function: definition } = convertToOpenAITool(tool as Record<string, unknown>);
@@ -22,7 +22,7 @@ export function toFunctionTools(tools: readonly BindToolsInput[]): FunctionTool[
   });
 }
 
-/** @throws {ArgumentError} for a choice of an unknown form */
+/** @throws {ArgumentError} for an unknown form of tool choice */
 export function toToolChoice(choice: LangChainToolChoice | undefined): ToolChoice | undefined {
   if (choice === undefined || choice === 'auto' || choice === 'none') return choice;
   if (choice === 'any' || choice === 'required') return 'required';

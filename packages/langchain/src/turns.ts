@@ -1,9 +1,9 @@
-/** At most so many things at a time; the others wait in their order. */
+/** A fair semaphore: limits concurrency; waiters proceed in order. */
 
 export interface Turns {
   /**
-   * Waits for a turn.
-   * @returns what ends it
+   * Acquires a permit.
+   * @returns a function that releases it
    * @throws the signal's reason when aborted while waiting
    */
   take(signal: AbortSignal | undefined): Promise<() => void>;

@@ -1,23 +1,23 @@
-/** Embeddings of LangChain over a loaded embedding model of the engine. */
+/** LangChain embeddings on a loaded embedding model of the engine. */
 import { Embeddings, type EmbeddingsParams } from '@langchain/core/embeddings';
 import type { EmbeddingModel, EmbedOptions, TextOverflow } from '@winnow/engine';
 
 export interface WinnowEmbeddingsFields extends EmbeddingsParams {
-  /** A loaded model. It stays with who loaded it. */
+  /** A loaded model, owned by the caller. */
   model: EmbeddingModel;
-  /** Whether vectors get length 1. Default true, unless the model is made for dot products of vectors as they are. */
+  /** Whether to normalize vectors to length 1. Default true, unless the model uses unnormalized dot products. */
   normalize?: boolean;
-  /** Only so many of the first dimensions, of Matryoshka models. */
+  /** Number of leading dimensions to keep, for Matryoshka models. */
   dimensions?: number;
-  /** What to do with texts beyond the model's context. Default `error`. */
+  /** How to handle texts beyond the model's context. Default `error`. */
   overflow?: TextOverflow;
-  /** Put before queries. Default: the model's prompt `query`, where it has one, else its default prompt. */
+  /** Prefix of queries. Default: the model's prompt `query` if it has one, else its default prompt. */
   queryPrompt?: string;
-  /** Put before documents. Default: the model's prompt `document`, where it has one, else its default prompt. */
+  /** Prefix of documents. Default: the model's prompt `document` if it has one, else its default prompt. */
   documentPrompt?: string;
 }
 
-/** Calls at the same time take turns. */
+/** Concurrent calls are serialized. */
 export class WinnowEmbeddings extends Embeddings {
   readonly model: EmbeddingModel;
   readonly #options: EmbedOptions;

@@ -1,4 +1,4 @@
-/** A text completion model of LangChain over a loaded model of the engine. */
+/** A LangChain text completion model on a loaded model of the engine. */
 import type { CallbackManagerForLLMRun } from '@langchain/core/callbacks/manager';
 import { BaseLLM, type BaseLLMCallOptions, type BaseLLMParams } from '@langchain/core/language_models/llms';
 import type { MessageContent } from '@langchain/core/messages';
@@ -18,10 +18,10 @@ import { createTurns, type Turns } from './turns.js';
 
 export type WinnowLLMFields = WinnowFields & Omit<BaseLLMParams, 'maxConcurrency'>;
 
-/** Per call; what is not given is what the object was made with. */
+/** Call options; defaults are the fields of the object. */
 export interface WinnowCallOptions extends BaseLLMCallOptions, Omit<GenerationFields, 'stop'> {}
 
-/** Goes on after a text. Chat models answer better through `ChatWinnow`. */
+/** Continues a text. Use `ChatWinnow` for chat models. */
 export class Winnow extends BaseLLM<WinnowCallOptions> {
   static override lc_name(): string {
     return 'Winnow';
@@ -53,7 +53,7 @@ export class Winnow extends BaseLLM<WinnowCallOptions> {
     return { ...this._identifyingParams(), ...pickFields(options ?? {}) };
   }
 
-  /** Tokens of a text by the model's own tokenizer. */
+  /** Counts the tokens of a text with the model's own tokenizer. */
   override async getNumTokens(content: MessageContent): Promise<number> {
     return countTokens(this.model, content);
   }
@@ -112,7 +112,7 @@ export class Winnow extends BaseLLM<WinnowCallOptions> {
     }
   }
 
-  /** Pieces of text, then the whole. */
+  /** Chunks of text, then the complete result. */
   async *#run(prompt: string, options: this['ParsedCallOptions']): AsyncGenerator<string, GenerationResult> {
     const endTurn = await this.#turns.take(options.signal);
     try {

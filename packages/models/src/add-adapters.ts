@@ -1,4 +1,4 @@
-/** Adapters applied to the weights of a description: as further small matrices, or merged into the weights. */
+/** Applies LoRA adapters to the weights of a description: as separate low-rank factors, or merged into the weights. */
 import type { StoredTensor } from '@winnow/bytes';
 import { ArgumentError, decoder, dtypeInfo, FormatError, tensorBytes } from '@winnow/tensor';
 import type { EmbedderDescription, ModelDescription } from './architecture.js';
@@ -7,26 +7,26 @@ import type { Lora, LoraPart } from './lora.js';
 import { reencodedView } from './reencoded-view.js';
 import type { Weight } from './weights.js';
 
-/** An adapter and how strongly it acts. */
+/** An adapter and its user-defined scale. */
 export interface ScaledLora {
   readonly lora: Lora;
-  /** Times the adapter's own scale. */
+  /** Multiplied by the adapter's own scale. */
   readonly scale: number;
 }
 
-/** Names of the factors of a matrix in programs. */
+/** Names of the low-rank factors of a matrix in programs. */
 export function loraNames(name: string): { readonly a: string; readonly b: string } {
   return { a: `${name}.lora_a`, b: `${name}.lora_b` };
 }
 
 /**
  * Adds adapters to the weights.
- * @param mode `runtime`: two small products beside each adapted one, whatever type its weights have; `merge`: the weights
- *   are changed as they are read, and blocks are encoded again
+ * @param mode `runtime`: two low-rank products next to each adapted matrix, for any weight type; `merge`: the weights
+ *   are changed as they are read, and quantized weights are requantized
  * @param format of the model's file
  * @returns notices
  * @throws {FormatError} when an adapter does not fit the model
- * @throws {ArgumentError} for a scale that is no number
+ * @throws {ArgumentError} for a scale that is not a finite number
  */
 export function addAdapters(
   description: EmbedderDescription,
@@ -63,10 +63,10 @@ export function addAdapters(
     added.push(names.a);
   }
   checkUsed(description, added, adapters);
-  return numRequantized === 0 ? [] : [`${numRequantized} quantized matrices were encoded again to merge adapters`];
+  return numRequantized === 0 ? [] : [`${numRequantized} quantized matrices were requantized to merge adapters`];
 }
 
-/** Where the parts of a target go: matrices that a file holds as one are several in programs. */
+/** The destinations of a target's parts: a fused matrix of a file is several matrices in programs. */
 function placedParts(
   { weights, config }: EmbedderDescription,
   format: Lora['format'],
@@ -88,7 +88,7 @@ function placedParts(
     const b = part.b.slice(begin * part.rank, (begin + numOutputs) * part.rank);
     begin += numOutputs;
     const own = name.replace(/\.weight$/, '');
-    // what is rotated in another order in the other format
+    // q and k are permuted in the other format
     const isPermuted =
       lora.format !== format && ['llama', 'mixtral'].includes(config.architecture) && /\.attn_[qk]$/.test(own);
     const permuted = isPermuted ? permutedRows(b, part.rank, config.headDim, format === 'gguf') : b;
@@ -105,7 +105,7 @@ function ownersOf(
   const named = (stored: string): Weight[] => [...weights.values()].filter((weight) => weight.stored.name === stored);
   if (lora.format === 'safetensors' && format === 'safetensors') {
     const exact = named(`${target}.weight`);
-    // adapters may be made for the model without its outer name, or with one more
+    // adapters may lack the outer module name of the model, or have an additional one
     if (exact.length > 0) return exact;
     const shorter = [...new Set([...weights.values()].map(({ stored }) => stored.name))].filter(
       (name) => name.endsWith(`.${target}.weight`) || `${target}.weight`.endsWith(`.${name}`),
@@ -120,13 +120,13 @@ function ownersOf(
   return weight === undefined ? fused : [weight];
 }
 
-/** Parts of what GGUF files have as one. */
+/** The parts of fused matrices in GGUF files. */
 function fusedParts(weights: ReadonlyMap<string, Weight>, own: string): Weight[] {
   const names = own.endsWith('.attn_qkv') ? ['q', 'k', 'v'].map((which) => own.replace(/qkv$/, which)) : [];
   return names.flatMap((name) => weights.get(`${name}.weight`) ?? []);
 }
 
-/** Rows of heads whose rotary pairs are halves as neighbors, or back. */
+/** Permutes the rows of heads between split-half and interleaved rotary pairs. */
 function permutedRows(b: Float32Array, rank: number, headDim: number, toNeighbors: boolean): Float32Array {
   const permuted = new Float32Array(b.length);
   const half = headDim / 2;
@@ -140,10 +140,10 @@ function permutedRows(b: Float32Array, rank: number, headDim: number, toNeighbor
 }
 
 function misfit({ name }: Lora, target: string, message: string): FormatError {
-  return new FormatError({ source: name, field: target, message: `the adapter does not fit: ${message}` });
+  return new FormatError({ source: name, field: target, message: `the adapter does not match the model: ${message}` });
 }
 
-/** Several adapters of a matrix are one of their ranks together. */
+/** Combines several adapters of a matrix into one whose rank is the sum of theirs. */
 function joined(parts: readonly LoraPart[]): LoraPart {
   const [first] = parts as [LoraPart];
   if (parts.length === 1) return first;
@@ -177,7 +177,7 @@ function factor(name: string, shape: readonly number[], values: Float32Array): W
   };
 }
 
-/** `W + B A` as f32: the rows that a read touches, and sums in f64. */
+/** `W + B A` as f32, computed in f64 for the rows that a read covers. */
 function mergedView(stored: StoredTensor, { rank, numInputs, a, b }: LoraPart): StoredTensor {
   const [numRows] = stored.shape as readonly [number, number];
   const rowBytes = 4 * numInputs;
@@ -210,7 +210,7 @@ function mergedView(stored: StoredTensor, { rank, numInputs, a, b }: LoraPart): 
   };
 }
 
-/** An adapter of a matrix that no plain product reads, such as a router, would be ignored. */
+/** An adapter of a matrix that is not read by a linear layer, such as a router, would be ignored. */
 function checkUsed(description: EmbedderDescription, names: readonly string[], adapters: readonly ScaledLora[]): void {
   if (names.length === 0) return;
   const program =

@@ -1,4 +1,4 @@
-/** The contract of an architecture: from the settings and tensors of a file to a description, and on to programs. */
+/** The contract of an architecture: maps the settings and tensors of a file to a description, which builds programs. */
 import type { Program } from '@winnow/ops';
 import type { DecoderConfig } from './decoder-config.js';
 import type { DecoderProgramOptions } from './decoder-program.js';
@@ -14,29 +14,29 @@ export interface ModelFile {
   readonly store: RequestedStore;
 }
 
-/** Everything about a model that can embed but its weights' values. */
+/** Everything about an embedding model except the values of its weights. */
 export interface EmbedderDescription {
   readonly config: DecoderConfig;
-  /** A map of its own, which `quantizeWeights` and `addAdapter` change before programs are built. */
+  /** A separate map, which `quantizeWeights` and `addAdapters` modify before programs are built. */
   readonly weights: Map<string, Weight>;
-  /** Small tables that the programs need and no file holds, by name: f32, filled in after loading. */
+  /** Small f32 tables by name that the programs need but no file contains; written after loading. */
   readonly constants: ReadonlyMap<string, Float32Array>;
-  /** A program for steps of whole texts of up to `maxTokens` tokens together. */
+  /** Builds a program for steps of whole texts with up to `maxTokens` tokens in total. */
   buildEmbeddingProgram(options: EmbeddingProgramOptions): Program;
 }
 
-/** Everything about a model that generates but its weights' values. */
+/** Everything about a generative model except the values of its weights. */
 export interface ModelDescription extends EmbedderDescription {
-  /** A program for steps of up to `maxTokens` tokens. */
+  /** Builds a program for steps of up to `maxTokens` tokens. */
   buildProgram(options: DecoderProgramOptions): Program;
 }
 
-/** What is known of an architecture. */
+/** Facts about an architecture. */
 interface ArchitectureFacts {
   readonly name: string;
-  /** The published models that have it, for the documentation. */
+  /** Published models of this architecture, for the documentation. */
   readonly models?: string;
-  /** What is refused or differs from other implementations, one sentence each, for the documentation. */
+  /** Limitations and differences from other implementations, one sentence each, for the documentation. */
   readonly limits?: readonly string[];
   /** Values of `general.architecture` in GGUF files. */
   readonly ggufNames: readonly string[];
@@ -44,17 +44,17 @@ interface ArchitectureFacts {
   readonly hubNames: readonly string[];
 }
 
-/** Tokens see those before them: such a model generates, and embeds. */
+/** Causal attention: such a model generates, and can embed. */
 export interface DecoderArchitecture extends ArchitectureFacts {
   readonly isEncoder?: false;
-  /** @throws {FormatError} when a setting or tensor is missing or makes no sense */
+  /** @throws {FormatError} when a setting or tensor is missing or invalid */
   describe(file: ModelFile): Promise<ModelDescription>;
 }
 
-/** Tokens see the whole text: such a model embeds. */
+/** Bidirectional attention: such a model only embeds. */
 export interface EncoderArchitecture extends ArchitectureFacts {
   readonly isEncoder: true;
-  /** @throws {FormatError} when a setting or tensor is missing or makes no sense */
+  /** @throws {FormatError} when a setting or tensor is missing or invalid */
   describe(file: ModelFile): Promise<EmbedderDescription>;
 }
 

@@ -1,6 +1,6 @@
 /**
  * BERT (arXiv:1810.04805): `x = LN(token + type 0 + position)`, then post-norm blocks `x = LN(x + attn(x)); x = LN(x +
- * down(gelu(up(x))))` with biases everywhere and attention to the whole text. One text is one segment: type 0.
+ * down(gelu(up(x))))` with biases everywhere and bidirectional attention. A text is a single segment of type 0.
  */
 import type { EncoderArchitecture, ModelFile } from './architecture.js';
 import { refuseSettings } from './config-checks.js';
@@ -22,9 +22,9 @@ export const bert: EncoderArchitecture = {
   name: 'bert',
   models: 'all-MiniLM, BGE (en, zh), GTE, E5, mxbai, Arctic Embed (xs to m)',
   limits: [
-    'No context beyond the learned positions.',
-    'GGUF files do not say which GELU they need: it is the tanh form, as in llama.cpp, unless `bert.hidden_act` is there.',
-    'One text is one segment: all tokens have type 0.',
+    'The context cannot exceed the learned positions.',
+    'GGUF files do not specify the GELU variant: the tanh approximation is used, as in llama.cpp, unless `bert.hidden_act` is present.',
+    'A text is a single segment: all tokens have type 0.',
   ],
   isEncoder: true,
   ggufNames: ['bert'],

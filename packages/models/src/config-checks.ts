@@ -1,10 +1,10 @@
-/** Checks and small readers that the settings of both formats share. */
+/** Validation and helpers for the settings of both formats. */
 import type { StoredTensor } from '@winnow/bytes';
 import type { ActivationKind } from '@winnow/ops';
 import type { DecoderConfig } from './decoder-config.js';
 import { Fields } from './fields.js';
 
-/** Values of `hidden_act` and its kin. */
+/** Values of `hidden_act` and similar settings. */
 const activations: Readonly<Record<string, ActivationKind>> = {
   silu: 'silu',
   swish: 'silu',
@@ -16,7 +16,7 @@ const activations: Readonly<Record<string, ActivationKind>> = {
   gelu_pytorch_tanh: 'gelu-tanh',
 };
 
-/** @param fallback what it is when the file does not say */
+/** @param fallback the value when the file does not specify one */
 export function activationOf(fields: Fields, name: string, fallback = 'silu'): ActivationKind {
   const value = fields.string(name, fallback);
   const kind = activations[value];
@@ -24,7 +24,7 @@ export function activationOf(fields: Fields, name: string, fallback = 'silu'): A
   return kind;
 }
 
-/** A count that some files give once and some for every layer; the layers must agree. */
+/** A count that a file stores either once or per layer; the layers must agree. */
 export function uniformCount(fields: Fields, name: string, fallback?: number): number {
   const value = fields.raw(name);
   if (!Array.isArray(value) && !ArrayBuffer.isView(value)) return fields.count(name, fallback);
@@ -35,12 +35,15 @@ export function uniformCount(fields: Fields, name: string, fallback?: number): n
   return Fields.ofJson(fields.source, { [name]: counts[0] }).count(name);
 }
 
-/** The usual head size; `undefined` when the heads do not divide the hidden size, so that the file must name it. */
+/**
+ * The default head size; `undefined` when the number of heads does not divide the hidden size, so that the file must
+ * specify it.
+ */
 export function evenShare(hiddenDim: number, numHeads: number): number | undefined {
   return hiddenDim % numHeads === 0 ? hiddenDim / numHeads : undefined;
 }
 
-/** The rows of the embedding table, which must agree with the setting. */
+/** The number of rows of the embedding table, which must match the setting. */
 export function vocabSizeOf(fields: Fields, table: StoredTensor | undefined, setting: unknown): number {
   const numRows = table?.shape[0];
   if (numRows === undefined) throw fields.refusal('embedding table', 'a tensor', undefined);
@@ -50,7 +53,7 @@ export function vocabSizeOf(fields: Fields, table: StoredTensor | undefined, set
   return numRows;
 }
 
-/** @throws {FormatError} when sizes do not fit each other */
+/** @throws {FormatError} when sizes are inconsistent */
 export function checked(fields: Fields, config: DecoderConfig): DecoderConfig {
   const { numHeads, numKvHeads, normEps } = config;
   if (numHeads % numKvHeads !== 0) throw fields.refusal('KV heads', `a divisor of ${numHeads} heads`, numKvHeads);
@@ -60,7 +63,7 @@ export function checked(fields: Fields, config: DecoderConfig): DecoderConfig {
   return config;
 }
 
-/** Refuses settings with other values than those that change nothing. */
+/** Rejects unsupported settings unless they have a value without effect. */
 export function refuseSettings(
   fields: Fields,
   neutralValues: Readonly<Record<string, readonly unknown[]>>,
@@ -69,11 +72,15 @@ export function refuseSettings(
   for (const [name, neutral] of Object.entries(neutralValues)) {
     const value = fields.raw(name);
     if (value === undefined || known.includes(name) || neutral.includes(value)) continue;
-    throw fields.refusal(name, neutral.length === 0 ? 'nothing, as it is not supported' : neutral.join(' or '), value);
+    throw fields.refusal(
+      name,
+      neutral.length === 0 ? 'no value, because it is not supported' : neutral.join(' or '),
+      value,
+    );
   }
 }
 
-/** A number that may be left out or null: no cap. @throws {FormatError} for a negative one */
+/** An optional number; without it or with null there is no cap. @throws {FormatError} for a negative one */
 export function capOf(fields: Fields, name: string, fallback: number): number {
   if (fields.isNull(name)) return 0;
   const cap = fields.number(name, fallback);

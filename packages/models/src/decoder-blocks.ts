@@ -1,4 +1,4 @@
-/** Blocks that decoders are put together from; weights go by their names in GGUF files, `blk.LAYER.NAME`. */
+/** Building blocks of decoders; weights have their GGUF names, `blk.LAYER.NAME`. */
 import type { Program, ProgramTensor } from '@winnow/ops';
 import type { ModelDescription } from './architecture.js';
 import {
@@ -14,25 +14,25 @@ import { endEmbedding, beginEmbedding, type EmbeddingProgramOptions } from './em
 import { lowerFeedForward } from './feed-forward.js';
 import type { Rotary } from './rotary.js';
 
-/** Writes the norm of this name over the last axis. */
+/** Appends the norm of this name over the last axis. */
 export type NormWriter = (step: DecoderStep, name: string, x: ProgramTensor) => ProgramTensor;
 
-/** A decoder as its architecture describes it. */
+/** A decoder as described by its architecture. */
 export interface DecoderDesign extends Pick<ModelDescription, 'config' | 'weights'> {
   readonly rotaries?: readonly Rotary[];
-  /** Further tables that no file holds. */
+  /** Additional tables that no file contains. */
   readonly constants?: readonly (readonly [name: string, values: Float32Array])[];
   /** Default: rows of the table. */
   readonly embed?: (step: DecoderStep) => ProgramTensor;
-  /** The hidden states `[T, hiddenDim]` after a layer. */
+  /** Appends a layer and returns its hidden states `[T, hiddenDim]`. */
   readonly layer: (step: DecoderStep, layer: number, x: ProgramTensor) => ProgramTensor;
-  /** Of the norm before the output matrix. */
+  /** Name of the norm before the output matrix. */
   readonly norm: NormWriter;
-  /** Bound of the logits; default 0: none. */
+  /** Soft cap of the logits; default 0: none. */
   readonly softCap?: number;
 }
 
-/** The description of a decoder whose layers follow one another. */
+/** Creates the description of a decoder with sequential layers. */
 export function describeDecoder(design: DecoderDesign): ModelDescription {
   const { config, weights, rotaries = [], embed = embedTokens, layer, norm, softCap } = design;
   const constants = new Map([...rotaries.flatMap((rotary) => rotary.constants), ...(design.constants ?? [])]);
@@ -69,14 +69,14 @@ export function rmsNorm({ b, weight, config }: DecoderStep, name: string, x: Pro
   return b.activation('rms-norm', { x, weight: weight(`${name}.weight`) }, { eps: config.normEps });
 }
 
-/** With the bias if there is one. */
+/** With the bias, if there is one. */
 export function layerNorm(step: DecoderStep, name: string, x: ProgramTensor): ProgramTensor {
   const { b, weight, optionalWeight, config } = step;
   const inputs = { x, weight: weight(`${name}.weight`), bias: optionalWeight(`${name}.bias`) };
   return b.activation('layer-norm', inputs, { eps: config.normEps });
 }
 
-/** With the bias if there is one, and what adapters add. */
+/** With the bias, if there is one, and the adapters. */
 export function linear(step: DecoderStep, name: string, x: ProgramTensor): ProgramTensor {
   const { b, weight, optionalWeight } = step;
   const y = b.activation('matmul', { x, weight: weight(`${name}.weight`), bias: optionalWeight(`${name}.bias`) });
@@ -96,16 +96,16 @@ export function linearRows(
   return addAdapted(step, name, x, y, (factor) => b.rows(factor, begin, end));
 }
 
-/** What differs between attention blocks. */
+/** Options that differ between attention blocks. */
 export interface AttentionOptions extends Pick<AttentionRequest, 'window' | 'softCap'> {
   readonly rotary?: Rotary;
   /** Default: `1 / sqrt(headDim)`. */
   readonly scale?: number;
-  /** What is done to the heads `[T, N, H]` of q and of k before they are rotated; `name` is `attn_q` or `attn_k`. */
+  /** Applied to the heads `[T, N, H]` of q and k before RoPE; `name` is `attn_q` or `attn_k`. */
   readonly normalizeHeads?: (name: string, heads: ProgramTensor) => ProgramTensor;
 }
 
-/** Grouped-query attention of inputs that are normed already: projections, rotation, attention, output projection. */
+/** Grouped-query attention of normalized inputs: projections, RoPE, attention, output projection. */
 export function attentionBlock(
   step: DecoderStep,
   layer: number,
@@ -133,7 +133,7 @@ export function attentionBlock(
   return linear(step, `blk.${layer}.attn_output`, b.reshape(y, ['T', numHeads * headDim]));
 }
 
-/** `down(act(gate x) * up x)` of inputs that are normed already. */
+/** `down(act(gate x) * up x)` of normalized inputs. */
 export function gatedFeedForward(step: DecoderStep, layer: number, x: ProgramTensor): ProgramTensor {
   return lowerFeedForward(step, layer, x, true, () => {
     const gate = linear(step, `blk.${layer}.ffn_gate`, x);
@@ -143,7 +143,7 @@ export function gatedFeedForward(step: DecoderStep, layer: number, x: ProgramTen
   });
 }
 
-/** `down(act(up x))` of inputs that are normed already. */
+/** `down(act(up x))` of normalized inputs. */
 export function plainFeedForward(step: DecoderStep, layer: number, x: ProgramTensor): ProgramTensor {
   return lowerFeedForward(step, layer, x, false, () => {
     const up = linear(step, `blk.${layer}.ffn_up`, x);
@@ -152,7 +152,7 @@ export function plainFeedForward(step: DecoderStep, layer: number, x: ProgramTen
   });
 }
 
-/** How the parts of a usual block are written. */
+/** The parts of a standard block. */
 export interface PreNormBlock {
   readonly norm: NormWriter;
   readonly attention: (layer: number, step: DecoderStep) => AttentionOptions;

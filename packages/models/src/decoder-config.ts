@@ -1,29 +1,29 @@
-/** What a decoder-only model is, independent of the file it came from. */
+/** The configuration of a decoder-only model, independent of its file format. */
 import type { ActivationKind, RopeScaling } from '@winnow/ops';
 
 /** Rotary position embedding of a model. */
 export interface RopeConfig {
   readonly layout: 'neighbors' | 'halves';
   readonly base: number;
-  /** Dims of each head that are rotated. */
+  /** Number of rotated dimensions per head. */
   readonly rotaryDim: number;
   readonly scaling?: RopeScaling;
-  /** Another scaling for contexts longer than this: LongRoPE. */
+  /** The scaling for contexts longer than this (LongRoPE). */
   readonly beyond?: { readonly contextLength: number; readonly scaling: RopeScaling };
 }
 
-/** The mixture of experts that stands for the FFN of some layers. */
+/** The mixture of experts that replaces the FFN of some layers. */
 export interface ExpertConfig {
   readonly numExperts: number;
-  /** Experts that compute a token. */
+  /** Number of experts selected per token. */
   readonly numChosen: number;
   readonly ffnDim: number;
-  /** Size of the expert that computes every token; 0 without. */
+  /** FFN dimension of the shared expert; 0 without one. */
   readonly sharedFfnDim: number;
   readonly score: 'softmax' | 'sigmoid';
-  /** Whether the weights of the chosen experts are made to sum to 1. */
+  /** Whether the weights of the selected experts are normalized to sum to 1. */
   readonly normalize: boolean;
-  /** What the weights are multiplied with. */
+  /** Factor applied to the weights. */
   readonly scale: number;
   /** Whether each layer has experts. */
   readonly layers: readonly boolean[];
@@ -39,31 +39,31 @@ export interface DecoderConfig {
   readonly numKvHeads: number;
   readonly headDim: number;
   readonly ffnDim: number;
-  /** The context that the model was made for. */
+  /** The context length that the model was trained for. */
   readonly contextLength: number;
   readonly normEps: number;
   readonly activation: ActivationKind;
   /** Absent for models with learned positions. */
   readonly rope?: RopeConfig;
-  /** Keys that a query sees, itself included; 0 for all. */
+  /** Number of keys visible to a query, itself included; 0 for all. */
   readonly slidingWindow: number;
-  /** Which layers have the window. Default: all. */
+  /** Which layers use the sliding window. Default: all. */
   readonly windowedLayers?: readonly boolean[];
-  /** Positions that a model with learned positions knows; it cannot go beyond. */
+  /** Number of learned positions, which the context cannot exceed. */
   readonly maxPositions?: number;
-  /** The output matrix is the embedding table. */
+  /** Whether the output matrix is the embedding table (tied embeddings). */
   readonly isTied: boolean;
-  /** Tokens see the whole text: the model embeds and does not generate. */
+  /** Bidirectional attention: the model embeds and does not generate. */
   readonly isEncoder?: true;
   readonly experts?: ExpertConfig;
-  /** Layers that carry a state instead of attending. Default: none. */
+  /** Recurrent layers, which carry a state instead of a KV cache. Default: none. */
   readonly recurrentLayers?: readonly boolean[];
 }
 
 /** A decoder with rotary positions. */
 export type RotaryDecoderConfig = DecoderConfig & { readonly rope: RopeConfig };
 
-/** Keys that a query of a layer sees; 0 for all. */
+/** Number of keys visible to a query of a layer; 0 for all. */
 export function windowOf({ slidingWindow, windowedLayers }: DecoderConfig, layer: number): number {
   return windowedLayers?.[layer] === false ? 0 : slidingWindow;
 }

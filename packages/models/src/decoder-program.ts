@@ -1,4 +1,7 @@
-/** What all decoder programs have in common: inputs of a step, cache, embedding, and the end from norm to logits. */
+/**
+ * The common parts of all decoder programs: inputs of a step, cache, embedding, and the output from final norm to
+ * logits.
+ */
 import {
   ProgramBuilder,
   lowerDenseAttention,
@@ -13,12 +16,12 @@ import type { DecoderConfig } from './decoder-config.js';
 import type { ExpertPlacement } from './expert-placement.js';
 import type { ModelDescription } from './architecture.js';
 
-/** Size of the KV cache that all sequences share. */
+/** Size of the KV cache, which all sequences share. */
 export interface KvCacheShape {
   readonly numBlocks: number;
   /** Slots per block. */
   readonly blockSize: number;
-  /** Blocks that one sequence can have at most. */
+  /** Maximum number of blocks per sequence. */
   readonly maxBlocksPerSequence: number;
   readonly keyDType: DType;
   readonly valueDType: DType;
@@ -26,49 +29,49 @@ export interface KvCacheShape {
 
 /**
  * Capacities of a program. A step is a flat list of tokens of one or more sequences; the scalar slots to fill are
- * `tokens`, `positions`, `sequences`, `slots` `[T]`, `outputRows` `[R]`, `contextLengths` `[B]`, `blockTable` `[B, M]`; in
- * models with recurrent layers `stateFrom`, `stateTo` `[B]` too: the rows of the states that a sequence goes on from (-1: it
- * begins) and that it leaves its new states in.
+ * `tokens`, `positions`, `sequences`, `slots` `[T]`, `outputRows` `[R]`, `contextLengths` `[B]`, `blockTable` `[B, M]`;
+ * in models with recurrent layers `stateFrom`, `stateTo` `[B]` too: the rows of the states that a sequence continues
+ * from (-1: a new sequence) and stores its new states to.
  */
 export interface DecoderProgramOptions {
-  /** Most tokens of a step (symbol T). */
+  /** Maximum number of tokens per step (symbol T). */
   readonly maxTokens: number;
-  /** Most sequences of a step (symbol B). */
+  /** Maximum number of sequences per step (symbol B). */
   readonly maxSequences: number;
-  /** Most tokens of a step whose logits are wanted (symbol R). */
+  /** Maximum number of logit rows per step (symbol R). */
   readonly maxOutputRows: number;
   readonly cache: KvCacheShape;
-  /** How many of the best tokens the `topValues` and `topIndices` outputs hold. */
+  /** Number of top tokens in the `topValues` and `topIndices` outputs. */
   readonly topK: number;
-  /** Tokens that a sequence may have, where models choose by it. Default: what the cache holds of one. */
+  /** Maximum context length, for models whose RoPE depends on it. Default: the cache capacity of one sequence. */
   readonly contextSize?: number;
   /** Rows of the buffers of recurrent states. Default: one per sequence. */
   readonly numStates?: number;
-  /** Whether keys are stored after a rotation by a Hadamard matrix, and queries rotated with them. Default false. */
+  /** Whether keys are stored, and queries used, after a Hadamard rotation. Default false. */
   readonly rotateKeys?: boolean;
-  /** How the layers attend. Default: exactly, to everything. */
+  /** The attention lowering. Default: dense attention. */
   readonly attention?: AttentionLowering;
-  /** How FFNs are computed, but for those of experts and those with adapters. Default: with all neurons. */
+  /** The FFN lowering, except for FFNs of experts and with adapters. Default: dense. */
   readonly feedForward?: FeedForwardLowering;
-  /** Where the experts of a layer are. Default: all in the model's weights. */
+  /** Placement of the experts. Default: all in the model's weights. */
   readonly experts?: ExpertPlacement;
 }
 
-/** Names of the cache buffers that programs expect. */
+/** Names of the KV cache buffers. */
 export function kvBufferNames(layer: number): { keys: string; values: string } {
   return { keys: `kv.${layer}.keys`, values: `kv.${layer}.values` };
 }
 
 /**
- * Values of a head as a cache of this dtype stores it: whole blocks, the last of which may end in zeros. These change neither a
- * product of two heads nor the other values.
+ * Head dimension as a cache of this dtype stores it: whole blocks, the last one zero-padded. The padding changes
+ * neither dot products nor the other values.
  */
 export function storedHeadDim(headDim: number, dtype: DType): number {
   const { blockSize } = dtypeInfo(dtype);
   return Math.ceil(headDim / blockSize) * blockSize;
 }
 
-/** Name of the buffer with a recurrent state of a layer, which has one row per state: all begin with `state.`. */
+/** Name of the buffer of a recurrent state of a layer, with one row per state; all names begin with `state.`. */
 export function stateBufferName(layer: number, kind: string): string {
   return `state.${layer}.${kind}`;
 }
@@ -76,33 +79,33 @@ export function stateBufferName(layer: number, kind: string): string {
 /** Name of the buffer with the position of each slot, shared by all layers. */
 export const slotPositionsName = 'kv.slotPositions';
 
-/** Name of the constant with the rotation speeds. */
+/** Name of the constant with the RoPE frequencies. */
 export const ropeFrequenciesName = 'rope.frequencies';
 
-/** Looks up weights of the model; `undefined` for optional ones that the file does not have. */
+/** Looks up weights of the model; `undefined` for optional ones that the file lacks. */
 export type WeightOf = (name: string) => ProgramTensor | undefined;
 
-/** What an architecture says about one layer's attention; `k` and `v` are stored first. */
+/** The attention of one layer; `k` and `v` are stored first. */
 export interface AttentionRequest extends Pick<LayerAttention, 'q' | 'k' | 'v' | 'scale'> {
   /** Default 0: all keys. */
   readonly window?: number;
   /** Default 0: none. */
   readonly softCap?: number;
-  /** Default: the query as it is, for models without rotary positions. */
+  /** Default: the query unchanged, for models without RoPE. */
   readonly rotateQuery?: LayerAttention['rotateQuery'];
 }
 
-/** Attributes are 32-bit integers; a window of this size never cuts anything off. */
+/** Attributes are 32-bit integers; a window of this size never excludes a key. */
 const maxWindow = 2 ** 31 - 1;
 
-/** What a layer needs to write its records. */
+/** The context in which a layer appends its records. */
 export interface DecoderStep {
   readonly b: ProgramBuilder;
   readonly config: DecoderConfig;
-  /** A weight that must be there. */
+  /** A required weight. */
   weight(name: string): ProgramTensor;
   readonly optionalWeight: WeightOf;
-  /** Whether the model has it; the program need not. */
+  /** Whether the model has the weight; does not declare it in the program. */
   hasWeight(name: string): boolean;
   constant(name: string): ProgramTensor;
   /** Integers `[T]`, all 0. */
@@ -111,21 +114,21 @@ export interface DecoderStep {
   readonly sequences: ProgramTensor;
   readonly slots: ProgramTensor;
   readonly contextLengths: ProgramTensor;
-  /** Tokens that a sequence may have. */
+  /** Maximum number of tokens of a sequence. */
   readonly contextSize: number;
-  /** Stores the step's keys and values and attends by the policy of the program: `[T, N, D]`. */
+  /** Stores the step's keys and values and appends attention by the policy of the program: `[T, N, D]`. */
   attend(layer: number, request: AttentionRequest): ProgramTensor;
   /** The recurrent states of a layer: `[numStates, ...shape]`, f32. */
   state(layer: number, kind: string, shape: readonly number[]): ProgramTensor;
   readonly feedForward: FeedForwardLowering | undefined;
   readonly experts: ExpertPlacement | undefined;
-  /** What ops with recurrent states need to know of the sequences. */
+  /** The inputs of recurrent ops that describe the sequences. */
   stateInputs(): Readonly<Record<'sequences' | 'stateFrom' | 'stateTo', ProgramTensor>>;
 }
 
 /**
- * Opens a program: declares the inputs of a step and stores the positions of its tokens.
- * @param hasOneCache each layer overwrites the keys and values of the previous one, for steps that hold whole sequences
+ * Starts a program: declares the inputs of a step and stores the positions of its tokens.
+ * @param hasOneCache whether all layers share one cache, for steps that contain whole sequences
  */
 export function beginDecoder(
   model: Pick<ModelDescription, 'config' | 'weights' | 'constants'>,
@@ -232,7 +235,7 @@ class DecoderStepBuilder implements DecoderStep {
     return this.#resized(y, config.headDim);
   };
 
-  /** Heads of another size: truncated, or padded with zeros. */
+  /** Changes the head dimension by truncation or zero padding. */
   #resized(x: ProgramTensor, length: number): ProgramTensor {
     return x.shape.at(-1) === length ? x : this.b.activation('slice-columns', { x }, { begin: 0, length, pads: true });
   }
@@ -256,8 +259,8 @@ class DecoderStepBuilder implements DecoderStep {
 }
 
 /**
- * What adapters add to the product `y` of a matrix with `x`: `y + B (A x)`.
- * @param rowsOf the rows of B that go with `y`. Default: all
+ * Adds the adapters of a matrix to its product `y` with `x`: `y + B (A x)`.
+ * @param rowsOf the rows of B that correspond to `y`. Default: all
  */
 export function addAdapted(
   { b, optionalWeight }: DecoderStep,
@@ -282,9 +285,9 @@ export function embedTokens({ b, weight }: DecoderStep, scale = 1): ProgramTenso
 }
 
 /**
- * Closes a program: the rows whose logits are wanted, through `normalize` and the output matrix, to the outputs `logits`
- * `[R, V]`, `argMax` `[R]`, `logSumExp` `[R]`, `topValues` and `topIndices` `[R, K]`.
- * @param softCap bound of the logits; 0 for none
+ * Completes a program: gathers the output rows and applies `normalize` and the output matrix; writes the outputs
+ * `logits` `[R, V]`, `argMax` `[R]`, `logSumExp` `[R]`, `topValues` and `topIndices` `[R, K]`.
+ * @param softCap soft cap of the logits; 0 for none
  */
 export function endDecoder(
   step: DecoderStep,

@@ -1,36 +1,36 @@
-/** The tensors of decoders: under which name each format holds what, fused or in parts. */
+/** The tensors of decoders: their names in each format, fused or separate. */
 import type { ModelFile } from './architecture.js';
 import type { DecoderConfig } from './decoder-config.js';
 import type { WeightRequest } from './weights.js';
 
-/** Whether a tensor has a bias: never, when the file has one, or always. */
+/** Whether a tensor has a bias: never, if the file has one, or always. */
 export type Bias = 'none' | 'optional' | 'required';
 
-/** How a file stores a matrix; `rows` of a fused one. */
+/** How a file stores a matrix; `rows` selects part of a fused one. */
 type Storing = Pick<WeightRequest, 'rows' | 'storedAs'>;
 
-/** Names of one tensor without `.weight`: in programs and GGUF files, and in Hugging Face folders. */
+/** Names of one tensor without `.weight`: in programs and GGUF files, and in Hugging Face checkpoints. */
 export type Names = readonly [own: string, hub: string];
 
-/** Several matrices that a file may hold as one, below each other. */
+/** Several matrices that a file may store as one, concatenated along the rows. */
 export interface FusedParts {
   readonly fused: Names;
   readonly parts: readonly (readonly [own: string, hub: string, numOutputs: number])[];
   readonly numInputs: number;
   readonly bias: Bias;
-  /** Folders hold `[numInputs, numOutputs]`. */
+  /** Hugging Face checkpoints store `[numInputs, numOutputs]`. */
   readonly isTransposedInHub?: boolean;
-  /** The file has the parts. Default: when it has no tensor of the fused name. */
+  /** Whether the file stores the parts. Default: true if it has no tensor of the fused name. */
   readonly isSplit?: boolean;
 }
 
-/** Writes requests for the names of a file's format. */
+/** Creates requests for tensors by the names of a file's format. */
 export interface TensorNames {
   readonly isHub: boolean;
   vector(names: Names, size: number, storedAs?: 'minus-one'): WeightRequest[];
   matrix(names: Names, shape: readonly [number, number], bias: Bias, isTransposedInHub?: boolean): WeightRequest[];
   norm(names: Names, size: number, bias: Bias): WeightRequest[];
-  /** A bias alone, of a matrix that is another tensor. */
+  /** A bias whose matrix is requested separately. */
   bias(names: Names, size: number): WeightRequest;
   fused(parts: FusedParts): WeightRequest[];
 }
@@ -88,19 +88,19 @@ export function tensorNames({ format, store }: ModelFile): TensorNames {
   };
 }
 
-/** How the usual decoder differs from one architecture to the next. */
+/** Differences between architectures of the standard decoder. */
 export interface UsualTensors {
   readonly attentionBias?: Bias;
-  /** Of the projection after attention. Default: as the others. */
+  /** Bias of the output projection. Default: as for the others. */
   readonly outputBias?: Bias;
   readonly ffnBias?: Bias;
-  /** Folders hold norm weights that lack the one. */
+  /** Hugging Face checkpoints store `w - 1` as norm weights. */
   readonly normsLackOne?: boolean;
-  /** Of norms. */
+  /** Bias of norms. */
   readonly normBias?: Bias;
 }
 
-/** Embedding, output norm and output matrix under their usual names. */
+/** Embedding, output norm and output matrix under their standard names. */
 export function* outerTensors(file: ModelFile, config: DecoderConfig, usual: UsualTensors): Generator<WeightRequest> {
   const { vocabSize, hiddenDim, isTied } = config;
   const names = tensorNames(file);
@@ -109,7 +109,7 @@ export function* outerTensors(file: ModelFile, config: DecoderConfig, usual: Usu
   if (!isTied) yield* names.matrix(['output', 'lm_head'], [vocabSize, hiddenDim], 'none');
 }
 
-/** The attention matrices of a layer under their usual names, fused or not. */
+/** The attention matrices of a layer under their standard names, fused or not. */
 export function attentionTensors(
   file: ModelFile,
   { hiddenDim, numHeads, numKvHeads, headDim }: DecoderConfig,
@@ -133,7 +133,7 @@ export function attentionTensors(
   ];
 }
 
-/** The matrices of a gated FFN under their usual names. */
+/** The matrices of a GLU FFN under their standard names. */
 export function gatedFfnTensors(
   file: ModelFile,
   { hiddenDim, ffnDim }: DecoderConfig,
@@ -149,7 +149,7 @@ export function gatedFfnTensors(
   ];
 }
 
-/** The matrices of an FFN without gate. @param hub names of the two in a layer of a folder */
+/** The matrices of an FFN without a gate. @param hub names of the two within a Hugging Face layer */
 export function plainFfnTensors(
   file: ModelFile,
   { hiddenDim, ffnDim }: DecoderConfig,
@@ -165,7 +165,7 @@ export function plainFfnTensors(
   ];
 }
 
-/** The norms of single heads of q and k, whose weights the heads share. */
+/** The per-head norms of q and k, whose weights are shared by all heads. */
 export function headNormTensors(
   file: ModelFile,
   { headDim }: DecoderConfig,
@@ -183,7 +183,7 @@ export function headNormTensors(
   );
 }
 
-/** A norm with the bias and the storing of the architecture. */
+/** A norm with the bias and storage of the architecture. */
 export function usualNorm(
   file: ModelFile,
   names: Names,
@@ -194,7 +194,7 @@ export function usualNorm(
   return normsLackOne ? of.vector(names, size, 'minus-one') : of.norm(names, size, normBias);
 }
 
-/** The two norms before attention and FFN under their usual names. */
+/** The two norms before attention and FFN under their standard names. */
 export function preNormTensors(
   file: ModelFile,
   { hiddenDim }: DecoderConfig,
@@ -208,7 +208,7 @@ export function preNormTensors(
   ];
 }
 
-/** All tensors of a decoder of pre-norm blocks with a gated FFN. */
+/** All tensors of a decoder of pre-norm blocks with a GLU FFN. */
 export function* usualTensors(file: ModelFile, config: DecoderConfig, usual: UsualTensors): Generator<WeightRequest> {
   yield* outerTensors(file, config, usual);
   for (let layer = 0; layer < config.numLayers; layer++) {
@@ -218,12 +218,12 @@ export function* usualTensors(file: ModelFile, config: DecoderConfig, usual: Usu
   }
 }
 
-/** A bias that is used when the file has it, and must be there when config.json says so. */
+/** A bias that is used if the file has it, and is required if config.json declares it. */
 export function settingBias({ format, fields }: ModelFile, setting: string): Bias {
   return format === 'safetensors' && fields.boolean(setting, false) ? 'required' : 'optional';
 }
 
-/** Tensors that some files carry and that follow from the settings or repeat the embedding table. */
+/** Redundant tensors of some files: derived from the settings, or a copy of the embedding table. */
 export function isDerivedTensor(name: string, { isTied }: DecoderConfig): boolean {
   return (
     name === 'rope_freqs.weight' ||

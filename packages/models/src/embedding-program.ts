@@ -1,4 +1,4 @@
-/** Programs that embed: steps of whole texts, and one vector for each text. Encoders and decoders alike. */
+/** Embedding programs: steps of whole texts with one vector per text, for encoders and decoders. */
 import {
   lowerDenseAttention,
   type AttentionLowering,
@@ -10,23 +10,23 @@ import type { EmbedderDescription } from './architecture.js';
 import { beginDecoder, type DecoderStep } from './decoder-program.js';
 import type { ExpertPlacement } from './expert-placement.js';
 
-/** How the vectors of a text's tokens become one: `cls` takes the first one; the rest as in the op `pool-rows`. */
+/** How the token vectors of a text are pooled: `cls` takes the first one; the others as in the op `pool-rows`. */
 export type Pooling = 'cls' | Exclude<PoolingKind, 'first'>;
 
 /**
- * Capacities of a program that embeds. A step is a flat list of the tokens of whole texts; the scalar slots are those of a
- * decoder's step, and `starts` `[B]`: where each text begins among the tokens. The output `embeddings` is `[B, hiddenDim]`.
- * The cache is scratch of the step: one for all layers, in blocks that begin anew with each text.
+ * Capacities of an embedding program. A step is a flat list of the tokens of whole texts; the scalar slots are those of
+ * a decoder's step, plus `starts` `[B]`: the index of the first token of each text. The output `embeddings` is `[B,
+ * hiddenDim]`. The cache is scratch memory of the step: one for all layers, and each text starts a new block.
  */
 export interface EmbeddingProgramOptions {
-  /** Most tokens of a step (symbol T). */
+  /** Maximum number of tokens per step (symbol T). */
   readonly maxTokens: number;
-  /** Most texts of a step (symbol B). */
+  /** Maximum number of texts per step (symbol B). */
   readonly maxSequences: number;
-  /** Tokens that a text may have. Default: `maxTokens`. */
+  /** Maximum number of tokens of a text. Default: `maxTokens`. */
   readonly contextSize?: number;
   readonly pooling: Pooling;
-  /** As for programs that generate. */
+  /** As for generative programs. */
   readonly feedForward?: FeedForwardLowering;
   readonly experts?: ExpertPlacement;
 }
@@ -34,13 +34,13 @@ export interface EmbeddingProgramOptions {
 /** Slots per block of the scratch cache. */
 export const embeddingBlockSize = 64;
 
-/** Exact attention to the whole text. */
+/** Dense bidirectional attention. */
 const lowerBidirectionalAttention: AttentionLowering = (b, site) => {
   const { q, positions, sequences, kv, scale, window, softCap } = site;
   return b.activation('attention', { q, positions, sequences, ...kv }, { scale, window, softCap, causal: false });
 };
 
-/** Opens a program that embeds. */
+/** Starts an embedding program. */
 export function beginEmbedding(
   parts: Pick<EmbedderDescription, 'config' | 'weights' | 'constants'>,
   { maxTokens, maxSequences, contextSize = maxTokens, feedForward, experts }: EmbeddingProgramOptions,
@@ -52,7 +52,7 @@ export function beginEmbedding(
     topK: 0,
     contextSize,
     cache: {
-      // each text may leave a block partly empty
+      // each text may leave its last block partly empty
       numBlocks: Math.floor(maxTokens / embeddingBlockSize) + maxSequences,
       blockSize: embeddingBlockSize,
       maxBlocksPerSequence: Math.ceil(contextSize / embeddingBlockSize),
@@ -66,7 +66,7 @@ export function beginEmbedding(
   return beginDecoder(parts, options, true);
 }
 
-/** Closes a program that embeds. @param normalize the norm after the last layer, which goes row by row */
+/** Completes an embedding program. @param normalize the norm after the last layer, which is applied per row */
 export function endEmbedding(
   { b, contextLengths }: DecoderStep,
   hidden: ProgramTensor,
@@ -77,7 +77,7 @@ export function endEmbedding(
   const kind: PoolingKind = pooling === 'cls' ? 'first' : pooling;
   const runs = { starts: b.scalar('starts', ['B']), lengths: contextLengths };
   const pool = (x: ProgramTensor): ProgramTensor => b.activation('pool-rows', { x, ...runs }, { kind });
-  // one row of a text needs no norm of the others
+  // with a single row per text the other rows need no norm
   const takesOne = kind === 'first' || kind === 'last';
   b.output('embeddings', takesOne ? normalize(pool(hidden)) : pool(normalize(hidden)));
 }

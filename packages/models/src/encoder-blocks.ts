@@ -1,18 +1,18 @@
-/** Blocks that encoders are put together from, beyond those of decoders. */
+/** Building blocks of encoders, in addition to those of decoders. */
 import type { ProgramTensor } from '@winnow/ops';
 import type { EmbedderDescription } from './architecture.js';
 import { add, attentionBlock, layerNorm, type AttentionOptions, type DecoderDesign } from './decoder-blocks.js';
 import { embedTokens, type DecoderStep } from './decoder-program.js';
 import { beginEmbedding, endEmbedding } from './embedding-program.js';
 
-/** An encoder as its architecture describes it. */
+/** An encoder as described by its architecture. */
 export interface EncoderDesign extends Pick<DecoderDesign, 'config' | 'weights' | 'rotaries' | 'layer'> {
   readonly embed: (step: DecoderStep) => ProgramTensor;
-  /** Of the norm after the last layer. Default: none. */
+  /** Name of the norm after the last layer. Default: none. */
   readonly norm?: (step: DecoderStep, x: ProgramTensor) => ProgramTensor;
 }
 
-/** The description of an encoder whose layers follow one another. */
+/** Creates the description of an encoder with sequential layers. */
 export function describeEncoder({
   config,
   weights,
@@ -39,7 +39,7 @@ export function describeEncoder({
   };
 }
 
-/** `LN(token + type 0 + position)`, of types and positions what the model has. */
+/** `LN(token + type 0 + position)`, with types and positions if the model has them. */
 export function embedWithNorm(step: DecoderStep): ProgramTensor {
   const { b, optionalWeight, positions } = step;
   let x = embedTokens(step);

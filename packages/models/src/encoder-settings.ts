@@ -1,4 +1,4 @@
-/** Settings and tensors that encoders have in common. */
+/** Common settings and tensors of encoders. */
 import type { TensorStore } from '@winnow/bytes';
 import type { ModelFile } from './architecture.js';
 import { refuseSettings } from './config-checks.js';
@@ -13,7 +13,7 @@ import type { WeightRequest } from './weights.js';
 export type EncoderConfig = DecoderConfig & { readonly isEncoder: true };
 export type RotaryEncoderConfig = EncoderConfig & { readonly rope: RopeConfig };
 
-/** @throws {FormatError} for a missing or senseless key, and for one that the architecture does not know */
+/** @throws {FormatError} for a missing, invalid or unknown key */
 export function encoderFromGguf(file: ModelFile, architecture: string, options: Partial<GgufDecoder>): EncoderConfig {
   refuseSettings(file.fields, { [`${architecture}.attention.causal`]: [false] });
   const known = ['attention.causal'];
@@ -21,28 +21,28 @@ export function encoderFromGguf(file: ModelFile, architecture: string, options: 
   return { ...config, isEncoder: true };
 }
 
-/** A model with other values than these is another one than the tensors alone would make. */
+/** Settings that change the computation without changing the tensors: other values are rejected. */
 const neutralValues: Readonly<Record<string, readonly unknown[]>> = {
   is_causal: [false],
   is_decoder: [false],
   use_cross_attention: [false],
 };
 
-/** @throws {FormatError} for a missing or senseless setting, and for one that the architecture does not know */
+/** @throws {FormatError} for a missing, invalid or unknown setting */
 export function encoderFromHub(file: ModelFile, options: HubDecoder): EncoderConfig {
   refuseSettings(file.fields, neutralValues);
   return { ...unrotatedFromHub(file, { isTied: true, ...options }), isTied: true, isEncoder: true };
 }
 
-/** What a folder holds besides the encoder. */
+/** Tensors of a checkpoint besides the encoder. */
 export interface HubEncoderFile {
-  /** Names of the encoder in checkpoints that have heads begin with one of these. */
+  /** Prefixes of the encoder in checkpoints that have heads. */
   readonly outer: readonly string[];
-  /** Heads for pretraining, which embeddings do not go through. */
+  /** Pretraining heads, which embeddings do not use. */
   readonly heads: RegExp;
 }
 
-/** A folder as if it held the encoder alone, with norms named as everywhere. */
+/** A view of the encoder alone, with standard names of norms. */
 export function encoderPart(file: ModelFile, { outer, heads }: HubEncoderFile): ModelFile {
   if (file.format === 'gguf') return file;
   const rename = (name: string): string | undefined => {
@@ -54,18 +54,20 @@ export function encoderPart(file: ModelFile, { outer, heads }: HubEncoderFile): 
   return { ...file, store: renamedStore(file.store, rename) };
 }
 
-/** Rows of a table that the file may have; 0 without it. */
+/** Number of rows of an optional table; 0 without it. */
 export function rowsOf({ tensors }: TensorStore, name: string): number {
   return tensors.get(name)?.shape[0] ?? 0;
 }
 
-/** Names of the attention matrices of a layer in folders, which hold q, k and v apart or as one. */
+/**
+ * Names of the attention matrices of a layer in Hugging Face checkpoints, which store q, k and v separately or fused.
+ */
 export interface HubAttention {
   readonly qkv: string | readonly [q: string, k: string, v: string];
   readonly output: string;
 }
 
-/** The attention matrices of a layer; GGUF files have them fused or not. */
+/** The attention matrices of a layer; fused or separate in GGUF files. */
 export function encoderAttention(
   names: TensorNames,
   { hiddenDim, numHeads, numKvHeads, headDim }: DecoderConfig,

@@ -1,7 +1,9 @@
-/** The seam between experts and where they are: all in the weights of the program, or some of them in slots. */
+/**
+ * The interface between MoE layers and expert storage: all experts in the weights of the program, or a subset in slots.
+ */
 import type { ProgramBuilder, ProgramTensor } from '@winnow/ops';
 
-/** The matrices of a layer's experts; files may hold `gate` and `up` as one. */
+/** The matrices of a layer's experts; files may fuse `gate` and `up`. */
 export type ExpertMatrix = 'gate' | 'up' | 'gate_up' | 'down';
 
 /** Name of the stacked matrices `[X, O, I]` of a layer's experts. */
@@ -9,7 +11,7 @@ export function expertMatrixName(layer: number, matrix: ExpertMatrix): string {
   return `blk.${layer}.ffn_${matrix}_exps.weight`;
 }
 
-/** One layer's experts as they were chosen. */
+/** The selected experts of a layer. */
 export interface ExpertSite {
   readonly layer: number;
   /** `[T, K]` i32. */
@@ -17,20 +19,23 @@ export interface ExpertSite {
   readonly numExperts: number;
   readonly numChosen: number;
   readonly matrices: readonly ExpertMatrix[];
-  /** Which experts another layer's router would choose for this layer's input `[T, E]`: `[T, K]`; a guess to read ahead by. */
+  /**
+   * The experts `[T, K]` that another layer's router would select for this layer's input `[T, E]`: a prediction for
+   * prefetching.
+   */
   guess(layer: number): ProgramTensor | undefined;
 }
 
-/** Experts that are computed together. Products of the others are 0 in this pass. */
+/** Experts that are computed together. The results of the others are 0 in this pass. */
 export interface ExpertPass {
   /** `[S, O, I]` */
   matrix(matrix: ExpertMatrix): ProgramTensor;
-  /** `[X]` i32: where in the matrices each expert is, negative for those of other passes. */
+  /** `[X]` i32: the slot of each expert, negative for experts of other passes. */
   readonly slots: ProgramTensor;
 }
 
 /**
- * Gives the passes of a layer, or nothing when its experts are all in the weights; the records of each pass are appended
- * before the next one is asked for.
+ * Yields the passes of a layer, or nothing when all its experts are in the weights; the records of each pass are
+ * appended before the next one is requested.
  */
 export type ExpertPlacement = (b: ProgramBuilder, site: ExpertSite) => Iterable<ExpertPass> | undefined;

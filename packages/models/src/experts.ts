@@ -17,16 +17,16 @@ import type { Fields } from './fields.js';
 import { maxListedLayers } from './hub-settings.js';
 import type { WeightRequest } from './weights.js';
 
-/** Far more experts than any model has; a file that claims more lacks their tensors. */
+/** Far more experts than any model has; a plausibility limit for untrusted files. */
 const maxExperts = 65536;
 
-/** What an architecture does with its router's scores, when the file does not say. */
+/** Default processing of the router's scores, when the file does not specify it. */
 export type Routing = Pick<ExpertConfig, 'score' | 'normalize'>;
 
 /** Values of `expert_gating_func`. */
 const gatingFunctions: Readonly<Record<number, ExpertConfig['score']>> = { 1: 'softmax', 2: 'sigmoid' };
 
-/** Experts are as large as the FFN by default. @throws {FormatError} for settings that make no sense */
+/** The expert size defaults to the FFN dimension. @throws {FormatError} for invalid settings */
 export function expertsFromGguf(
   { fields }: ModelFile,
   { architecture, ffnDim, numLayers }: DecoderConfig,
@@ -51,16 +51,16 @@ export function expertsFromGguf(
   });
 }
 
-/** How an architecture spells its settings in config.json. */
+/** Names of the settings in config.json. */
 export interface HubExperts extends Routing {
   /** Setting with the number of experts. Default: `num_experts`. */
   readonly count?: string;
-  /** Setting with the size of one. Default: `moe_intermediate_size`. */
+  /** Setting with the expert size. Default: `moe_intermediate_size`. */
   readonly size?: string;
   readonly hasSharedExpert?: boolean;
   /** Setting with the factor of the weights. */
   readonly scale?: string;
-  /** Default: all layers but those of `mlp_only_layers`, every `decoder_sparse_step`-th. */
+  /** Default: every `decoder_sparse_step`-th layer except those of `mlp_only_layers`. */
   readonly isExpertLayer?: (layer: number) => boolean;
 }
 
@@ -103,20 +103,20 @@ function layersFrom(numLayers: number, hasExperts: (layer: number) => boolean): 
 function checkedExperts(fields: Fields, experts: ExpertConfig): ExpertConfig {
   const { numExperts, numChosen, scale } = experts;
   if (numExperts > maxExperts) throw fields.refusal('number of experts', `at most ${maxExperts}`, numExperts);
-  if (numChosen > numExperts) throw fields.refusal('chosen experts', `at most ${numExperts}`, numChosen);
+  if (numChosen > numExperts) throw fields.refusal('selected experts', `at most ${numExperts}`, numChosen);
   if (!Number.isFinite(Math.fround(scale))) throw fields.refusal('scale of experts', 'a number f32 can hold', scale);
   return experts;
 }
 
-/** Names in a folder: of the module with experts, and of the three matrices of one. */
+/** Hugging Face names of the module with experts and of an expert's three matrices. */
 export interface HubExpertNames {
-  /** In a layer. Default: `mlp`. */
+  /** Module within a layer. Default: `mlp`. */
   readonly module?: string;
   /** Default: `gate_proj up_proj down_proj`. */
   readonly matrices?: readonly [gate: string, up: string, down: string];
 }
 
-/** The router and the stacked matrices of a layer's experts, whether the file has them stacked, fused or one by one. */
+/** The router and the stacked matrices of a layer's experts, which the file stores stacked, fused or separately. */
 export function expertTensors(
   file: ModelFile,
   { hiddenDim }: DecoderConfig,
@@ -181,7 +181,7 @@ function sharedTensors(
   ];
 }
 
-/** All tensors of a decoder of pre-norm blocks, whose FFNs are experts in some layers. */
+/** All tensors of a decoder of pre-norm blocks with mixtures of experts in some layers. */
 export function* expertDecoderTensors(
   file: ModelFile,
   config: DecoderConfig,
@@ -198,7 +198,7 @@ export function* expertDecoderTensors(
   }
 }
 
-/** The FFN of a layer: experts where it has them. */
+/** The FFN of a layer: a mixture of experts or a dense FFN. */
 export function feedForwardOf(
   experts: ExpertConfig | undefined,
 ): (step: DecoderStep, layer: number, x: ProgramTensor) => ProgramTensor {
@@ -209,8 +209,8 @@ export function feedForwardOf(
 }
 
 /**
- * The chosen experts' weighted sum `sum_e w_e down_e(act(gate_e x) * up_e x)` of inputs `[T, E]` that are normed already,
- * plus `sigmoid(g x)` times the shared expert where there is one.
+ * The weighted sum `sum_e w_e down_e(act(gate_e x) * up_e x)` of the selected experts for normalized inputs `[T, E]`,
+ * plus `sigmoid(g x)` times the shared expert if there is one.
  */
 function expertFeedForward(step: DecoderStep, layer: number, x: ProgramTensor, experts: ExpertConfig): ProgramTensor {
   const { b, config, weight } = step;
@@ -219,7 +219,7 @@ function expertFeedForward(step: DecoderStep, layer: number, x: ProgramTensor, e
   const input = b.reshape(x, ['T', 1, config.hiddenDim]);
   const isFused = step.hasWeight(expertMatrixName(layer, 'gate_up'));
   const matrices: readonly ExpertMatrix[] = isFused ? ['gate_up', 'down'] : ['gate', 'up', 'down'];
-  /** Products of the experts of a pass, `[T, K, E]`. */
+  /** The results of the experts of a pass, `[T, K, E]`. */
   const writePass = (pass: ExpertPass | undefined): ProgramTensor => {
     const product = (kind: ExpertMatrix, rows: ProgramTensor): ProgramTensor =>
       b.activation('expert-matmul', {
@@ -250,7 +250,7 @@ function expertFeedForward(step: DecoderStep, layer: number, x: ProgramTensor, e
   };
   let products: ProgramTensor | undefined;
   for (const pass of step.experts?.(b, site) ?? [undefined]) {
-    // before they are weighted: what is 0 in all passes but one is added without rounding
+    // summed before weighting: each row is nonzero in only one pass, so the addition is exact
     const some = writePass(pass);
     products = products === undefined ? some : add(step, products, some);
   }
@@ -258,7 +258,7 @@ function expertFeedForward(step: DecoderStep, layer: number, x: ProgramTensor, e
   return experts.sharedFfnDim === 0 ? y : add(step, y, sharedExpert(step, layer, x));
 }
 
-/** The experts that the router of a layer chooses. */
+/** The experts that the router of a layer selects. */
 function route(
   { b, weight, optionalWeight }: DecoderStep,
   layer: number,
@@ -279,7 +279,7 @@ function sharedExpert(step: DecoderStep, layer: number, x: ProgramTensor): Progr
   const up = linear(step, `${own}.ffn_up_shexp`, x);
   const hidden = b.activation('gated-activation', { gate, up }, { kind: config.activation });
   const y = linear(step, `${own}.ffn_down_shexp`, hidden);
-  // files hold the gate as a vector or as a matrix of one row
+  // files store the gate as a vector or as a matrix of one row
   const row = b.reshape(weight(`${own}.ffn_gate_inp_shexp.weight`), [1, config.hiddenDim]);
   const logit = b.activation('matmul', { x, weight: row });
   return b.activation('scale-rows', { x: y, scales: b.activation('activation', { x: logit }, { kind: 'sigmoid' }) });

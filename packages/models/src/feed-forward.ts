@@ -1,4 +1,4 @@
-/** Hands the FFN of a layer to the writer of a program, and knows its matrices neuron by neuron. */
+/** Passes the FFN of a layer to the FFN lowering of a program, and defines its neuron-major matrices. */
 import type { LayerFeedForward, ProgramTensor } from '@winnow/ops';
 import { loraNames } from './add-adapters.js';
 import type { DecoderStep } from './decoder-program.js';
@@ -17,22 +17,22 @@ export function downRowsName(layer: number): string {
   return `${feedForwardNames(layer).down}.weight.rows`;
 }
 
-/** Name of the three matrices side by side, neuron by neuron: `[F, 3, E]`. */
+/** Name of the three matrices interleaved per neuron: `[F, 3, E]`. */
 function neuronsName(layer: number): string {
   return `${feedForwardNames(layer).down}.weight.neurons`;
 }
 
-/** Name of a matrix `[F, E]` input by input: `[E, F]`. */
+/** Name of the transpose `[E, F]` of a matrix `[F, E]`. */
 function columnsName(name: string): string {
   return `${name}.weight.columns`;
 }
 
-/** Layers with adapters on their FFN stay as they are: what adapters add needs all neurons. */
+/** Layers with adapters on their FFN stay dense, because adapters need all neurons. */
 function isAdapted({ hasWeight }: DecoderStep, names: readonly string[]): boolean {
   return names.some((name) => hasWeight(loraNames(name).a));
 }
 
-/** The records of a layer's FFN: by the program's writer, if it has one. */
+/** Appends the FFN of a layer: by the program's FFN lowering, if it has one. */
 export function lowerFeedForward(
   step: DecoderStep,
   layer: number,
@@ -43,7 +43,7 @@ export function lowerFeedForward(
   const { b, config, feedForward, weight } = step;
   const { gate, up, down } = feedForwardNames(layer);
   if (feedForward === undefined || isAdapted(step, isGated ? [gate, up, down] : [up, down])) return lowerDense();
-  /** Declares nothing before it is asked for. */
+  /** Declares weights lazily. */
   const bias = (key: 'gateBias' | 'upBias' | 'downBias', name: string): Pick<LayerFeedForward, typeof key> =>
     step.hasWeight(`${name}.bias`) ? { [key]: () => weight(`${name}.bias`) } : {};
   return feedForward(b, {
@@ -73,10 +73,9 @@ export function lowerFeedForward(
 }
 
 /**
- * Adds the transposed matrices of all FFNs to the weights of a description, for programs with a `feedForward` that reads them:
- * `down` neuron by neuron, `gate` and `up` input by input, stored as `transposedWeight` does, and where all three then have one type
- * the rows of each neuron side by side. Programs have those that they read:
- * a matrix that nobody reads in one form takes no memory in it.
+ * Adds the transposed matrices of all FFNs to the weights of a description, for programs whose `feedForward` reads
+ * them: `down`, `gate` and `up` transposed as by `transposedWeight` and, if all three have one dtype, interleaved per
+ * neuron. Programs declare the forms that they read; other forms take no memory.
  */
 export function addTransposedMatrices(weights: Map<string, Weight>, numLayers: number): void {
   for (let layer = 0; layer < numLayers; layer++) {
@@ -94,7 +93,7 @@ export function addTransposedMatrices(weights: Map<string, Weight>, numLayers: n
     }
     const parts = [weights.get(`${gate}.weight`), weights.get(`${up}.weight`), weights.get(downRowsName(layer))];
     const [first] = parts;
-    // what is stored in another way than it is computed with would have to be converted
+    // a matrix whose stored layout differs would have to be converted
     const isSame = parts.every((part) => part?.dtype === first?.dtype && part?.stored.dtype === part?.dtype);
     if (first === undefined || !isSame || first.shape.length !== 2) continue;
     const name = neuronsName(layer);

@@ -1,12 +1,12 @@
-/** Typed access to the settings of a model file, whatever format they come from. */
+/** Typed access to the settings of a model file of any format. */
 import { FormatError } from '@winnow/tensor';
 
-/** Settings by name. Every getter throws `FormatError` naming the setting when its type is wrong. */
+/** Settings by name. Every getter throws a `FormatError` that names the setting when its type is wrong. */
 export class Fields {
   readonly source: string;
   readonly #get: (name: string) => unknown;
 
-  /** @param source what to call the file in messages */
+  /** @param source name of the file in error messages */
   constructor(source: string, get: (name: string) => unknown) {
     this.source = source;
     this.#get = get;
@@ -22,12 +22,12 @@ export class Fields {
     );
   }
 
-  /** The settings but for those named. */
+  /** The settings without those named. */
   without(isHidden: (name: string) => boolean): Fields {
     return new Fields(this.source, (name) => (isHidden(name) ? undefined : this.#get(name)));
   }
 
-  /** These settings, and of the others those named that these lack. */
+  /** These settings, completed by the named ones of the others. */
   over(others: Fields, names: readonly string[]): Fields {
     const get = (name: string): unknown => {
       const value = this.#get(name);
@@ -36,7 +36,7 @@ export class Fields {
     return new Fields(this.source, get);
   }
 
-  /** The value as it is; `undefined` for null as well. */
+  /** The raw value; null becomes `undefined`. */
   raw(name: string): unknown {
     return this.#get(name) ?? undefined;
   }
@@ -45,7 +45,7 @@ export class Fields {
     return this.raw(name) !== undefined;
   }
 
-  /** Whether the setting is there and says "none", which is not the same as its default. */
+  /** Whether the setting is explicitly null, which differs from its default. */
   isNull(name: string): boolean {
     return this.#get(name) === null;
   }
@@ -56,7 +56,7 @@ export class Fields {
     throw this.refusal(name, 'a non-negative integer', value);
   }
 
-  /** Like `integer`, and zero is refused. */
+  /** Like `integer`, but rejects zero. */
   count(name: string, fallback?: number): number {
     const value = this.integer(name, fallback);
     if (value === 0) throw this.refusal(name, 'a positive integer', value);
@@ -90,7 +90,7 @@ export class Fields {
   }
 }
 
-/** A value in a few words, for messages. */
+/** A short description of a value for error messages. */
 export function describe(value: unknown): string {
   if (value === undefined) return 'nothing';
   if (typeof value === 'string') return JSON.stringify(value.length > 60 ? `${value.slice(0, 60)}...` : value);

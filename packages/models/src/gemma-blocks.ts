@@ -23,7 +23,7 @@ export function sandwichLayer(attention: PreNormBlock['attention']): DecoderDesi
   };
 }
 
-/** Names of the norms: here `post_attention_layernorm` is what it says, and not the FFN's. */
+/** Names of the norms: here `post_attention_layernorm` really follows the attention; elsewhere it precedes the FFN. */
 const norms = [
   ['attn_norm', 'input_layernorm'],
   ['post_attention_norm', 'post_attention_layernorm'],

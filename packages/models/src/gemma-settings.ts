@@ -1,21 +1,21 @@
-/** What the Gemma generations share. */
+/** Settings common to all Gemma generations. */
 import type { DecoderConfig, RotaryDecoderConfig } from './decoder-config.js';
 import { maxListedLayers } from './hub-settings.js';
 import type { Fields } from './fields.js';
 import type { HubDecoder } from './hub-settings.js';
 
-/** Factor of the embeddings. */
+/** Scale of the embeddings. */
 export function gemmaEmbeddingScale({ hiddenDim }: DecoderConfig): number {
   return Math.sqrt(hiddenDim);
 }
 
-/** Settings of config.json. `gelu` means the tanh form here: the first checkpoints were published under that name. */
+/** Settings of config.json. `gelu` means the tanh approximation here: the first checkpoints used that name. */
 export function gemmaHub(fields: Fields, architecture: string): HubDecoder {
   const name = fields.has('hidden_activation') ? 'hidden_activation' : 'hidden_act';
   const usesTanh = name === 'hidden_act' && fields.raw(name) === 'gelu';
   return {
     architecture,
-    // a name that no file has gives the default
+    // a name that no file contains selects the default
     activation: [usesTanh ? 'hidden_activation' : name, 'gelu_pytorch_tanh'],
     headDim: 256,
     contextLength: 8192,
@@ -25,7 +25,7 @@ export function gemmaHub(fields: Fields, architecture: string): HubDecoder {
 
 /**
  * The attention scale of config.json, `1 / sqrt(query_pre_attn_scalar)`.
- * @throws {FormatError} for one that is not positive
+ * @throws {FormatError} for a scale that is not positive
  */
 export function gemmaHubScale(fields: Fields): number {
   const scalar = fields.number('query_pre_attn_scalar', 256);
@@ -38,13 +38,13 @@ export function gemmaGgufScale({ numLayers, hiddenDim, numHeads, headDim }: Deco
   return 1 / Math.sqrt(numLayers === depthOf27B ? hiddenDim / numHeads : headDim);
 }
 
-/** Of `period` layers all have the window but the last. */
+/** All layers except every `period`-th have the sliding window. */
 export function windowedByPeriod({ numLayers }: DecoderConfig, period: number): boolean[] {
   const isWindowed = (_: unknown, layer: number): boolean => layer % period < period - 1;
   return Array.from({ length: Math.min(numLayers, maxListedLayers) }, isWindowed);
 }
 
-/** The window of a GGUF file; its pattern is given as a period or layer by layer, if at all. */
+/** The sliding window of a GGUF file; its optional pattern is a period or a list per layer. */
 export function withGgufWindow(
   fields: Fields,
   config: RotaryDecoderConfig,

@@ -1,6 +1,6 @@
 /**
- * Gemma (arXiv:2403.08295): the Llama block with GeGLU, embeddings times `sqrt(hiddenDim)`, a tied output matrix and a
- * head size of its own; rotary pairs in halves. Folders hold norm weights that lack the one.
+ * Gemma (arXiv:2403.08295): the Llama block with GeGLU, embeddings times `sqrt(hiddenDim)`, a tied output matrix and an
+ * explicit head size; split-half rotary pairs. Hugging Face checkpoints store `w - 1` as norm weights.
  */
 import type { Architecture } from './architecture.js';
 import { describeDecoder, preNormLayer, rmsNorm } from './decoder-blocks.js';

@@ -1,6 +1,6 @@
 /**
  * Gemma 2 (arXiv:2408.00118): sandwich norms, `x += rms(attn(rms(x))); x += rms(ffn(rms(x)))`, every other layer local,
- * attention logits and final logits bounded by `cap * tanh(x / cap)`, GeGLU, embeddings times `sqrt(hiddenDim)`.
+ * attention logits and final logits soft-capped by `cap * tanh(x / cap)`, GeGLU, embeddings times `sqrt(hiddenDim)`.
  */
 import type { Architecture, ModelFile } from './architecture.js';
 import { capOf } from './config-checks.js';
@@ -22,7 +22,7 @@ import { configFromHub, windowedLayersOf } from './hub-settings.js';
 import { rotaryOf } from './rotary.js';
 import { collectWeights } from './weights.js';
 
-/** Layers of the 27B model, which has another attention scale. */
+/** Number of layers of the 27B model, which has a different attention scale. */
 const depthOf27B = 46;
 const period = 2;
 const caps = ['attn_logit_softcapping', 'final_logit_softcapping'] as const;
@@ -37,7 +37,7 @@ interface Gemma2Settings {
 export const gemma2: Architecture = {
   name: 'gemma2',
   models: 'Gemma 2',
-  limits: ['GGUF files have no key for the attention scale: a model of 46 layers has that of the 27B model.'],
+  limits: ['GGUF files have no key for the attention scale: a model with 46 layers gets that of the 27B model.'],
   ggufNames: ['gemma2'],
   hubNames: ['gemma2'],
   async describe(file) {

@@ -1,6 +1,6 @@
 /**
  * Gemma 3 (arXiv:2503.19786), text: sandwich norms, an RMS norm of each head of q and of k before the rotation, five
- * local layers to each global one. Local layers rotate with a base of their own and without scaling.
+ * local layers to each global one. Local layers have a separate RoPE base and no scaling.
  */
 import type { Architecture, ModelFile } from './architecture.js';
 import { capOf } from './config-checks.js';
@@ -24,11 +24,11 @@ import { rotaryOf } from './rotary.js';
 import { textPartOf } from './text-part.js';
 import { collectWeights, type WeightRequest } from './weights.js';
 
-/** Layers of the 27B model, which has another attention scale. */
+/** Number of layers of the 27B model, which has a different attention scale. */
 const depthOf27B = 62;
 const usualPeriod = 6;
 
-/** Newer and older names of checkpoints with pictures. */
+/** Newer and older prefixes of multimodal checkpoints. */
 const textPart = {
   renamed: [
     ['model.language_model.', 'model.'],
@@ -39,7 +39,7 @@ const textPart = {
 
 interface Gemma3Settings {
   readonly config: RotaryDecoderConfig;
-  /** Of the layers with a window. */
+  /** RoPE base of the layers with a sliding window. */
   readonly localRope: RopeConfig;
   readonly scale: number;
   readonly finalCap: number;
@@ -47,10 +47,10 @@ interface Gemma3Settings {
 
 export const gemma3: Architecture = {
   name: 'gemma3',
-  models: 'Gemma 3, the language model of checkpoints with pictures too',
+  models: 'Gemma 3, also the language model of multimodal checkpoints',
   limits: [
-    'GGUF files have no key for the attention scale: a model of 62 layers has that of the 27B model.',
-    'Of checkpoints with pictures the language model alone is read; bidirectional attention is refused.',
+    'GGUF files have no key for the attention scale: a model with 62 layers gets that of the 27B model.',
+    'Only the language model of multimodal checkpoints is read; bidirectional attention is not supported.',
   ],
   ggufNames: ['gemma3'],
   hubNames: ['gemma3_text', 'gemma3'],
@@ -86,7 +86,7 @@ async function ofGguf(file: ModelFile): Promise<Gemma3Settings> {
     activation: 'gelu_pytorch_tanh',
     known: ['final_logit_softcapping'],
   });
-  // without a window no layer is local
+  // without a sliding window no layer is local
   const config = withGgufWindow(fields, base, { window: 0, period: usualPeriod });
   const { layout, rotaryDim } = config.rope;
   return {

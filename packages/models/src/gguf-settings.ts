@@ -4,19 +4,19 @@ import { activationOf, checked, evenShare, refuseSettings, uniformCount, vocabSi
 import type { DecoderConfig, RopeConfig, RotaryDecoderConfig } from './decoder-config.js';
 import { ggufRotaryDim, readFreqFactors, ropeFromGguf } from './rope-settings.js';
 
-/** What an architecture has that the keys do not say. */
+/** Properties of an architecture that the keys do not express. */
 export interface GgufDecoder {
   /** Prefix of the keys. */
   readonly architecture: string;
   readonly norm: 'rms' | 'layer';
-  /** How the rotated dims form pairs. Default: halves. */
+  /** Pairing of the rotated dimensions. Default: split halves. */
   readonly layout?: RopeConfig['layout'];
   readonly activation?: 'silu' | 'gelu_pytorch_tanh';
-  /** Keys of the list below that the architecture reads, or that llama.cpp knows and does not act on. */
+  /** Keys of the list below that the architecture reads, or that llama.cpp ignores. */
   readonly known?: readonly string[];
 }
 
-/** A model with other values than these is another one than the tensors alone would make. */
+/** Settings that change the computation without changing the tensors: other values are rejected. */
 const neutralValues: Readonly<Record<string, readonly unknown[]>> = {
   'attention.causal': [true],
   'attention.clamp_kqv': [0],
@@ -33,8 +33,8 @@ const neutralValues: Readonly<Record<string, readonly unknown[]>> = {
 };
 
 /**
- * Reads what all decoders with rotary positions have.
- * @throws {FormatError} for a missing or senseless key, and for one that the architecture does not know
+ * Reads the settings of decoders with RoPE.
+ * @throws {FormatError} for a missing, invalid or unknown key
  */
 export async function configFromGguf(file: ModelFile, decoder: GgufDecoder): Promise<RotaryDecoderConfig> {
   const { fields, store } = file;

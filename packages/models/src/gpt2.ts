@@ -1,7 +1,7 @@
 /**
- * GPT-2: pre-norm blocks with LayerNorm, multi-head attention without rotation, `x += attn(ln(x)); x +=
- * down(gelu(up(ln(x))))`, learned positions added to the embeddings, biases everywhere. Folders hold the matrices as
- * `[numInputs, numOutputs]`.
+ * GPT-2: pre-norm blocks with LayerNorm, multi-head attention without RoPE, `x += attn(ln(x)); x +=
+ * down(gelu(up(ln(x))))`, learned positions added to the embeddings, biases everywhere. Hugging Face checkpoints store
+ * the matrices as `[numInputs, numOutputs]`.
  */
 import type { Architecture, ModelFile } from './architecture.js';
 import { add, describeDecoder, layerNorm, plainFeedForward, preNormLayer } from './decoder-blocks.js';
@@ -15,11 +15,11 @@ import { collectWeights, type WeightRequest } from './weights.js';
 export const gpt2: Architecture = {
   name: 'gpt2',
   models: 'GPT-2',
-  limits: ['No context beyond the learned positions.'],
+  limits: ['The context cannot exceed the learned positions.'],
   ggufNames: ['gpt2'],
   hubNames: ['gpt2'],
   async describe(file) {
-    // the first checkpoints were saved without the outer name
+    // the first checkpoints were saved without the outer module name
     const outer = file.store.tensors.has('transformer.wte.weight') ? 'transformer.' : '';
     const config =
       file.format === 'gguf'
@@ -67,7 +67,7 @@ function configOfHub(file: ModelFile, outer: string): DecoderConfig {
   });
 }
 
-/** `scale_attn_weights`, and `scale_attn_by_inverse_layer_idx` for training in half precision. */
+/** `scale_attn_weights`, and `scale_attn_by_inverse_layer_idx` (used for training in half precision). */
 function scales({ format, fields }: ModelFile, { headDim }: DecoderConfig): (layer: number) => number {
   const says = (name: string, fallback: boolean): boolean =>
     format === 'safetensors' ? fields.boolean(name, fallback) : fallback;

@@ -5,36 +5,36 @@ import type { DecoderConfig, RotaryDecoderConfig } from './decoder-config.js';
 import type { Fields } from './fields.js';
 import { ropeFromHub, type HubRopeDefaults } from './rope-settings.js';
 
-/** How an architecture spells its settings, and what they are when config.json does not say. */
+/** Names of an architecture's settings, and their defaults. */
 export interface HubDecoder {
   readonly architecture: string;
   /** Default: `rms_norm_eps`, 1e-6. */
   readonly epsilon?: readonly [name: string, fallback: number];
   /** Default: `hidden_act`, silu. */
   readonly activation?: readonly [name: string, fallback: string];
-  /** Default: hidden size over heads. */
+  /** Default: hidden size divided by the number of heads. */
   readonly headDim?: number;
-  /** Tokens of context. Default: 2048. */
+  /** Default of the context length. Default: 2048. */
   readonly contextLength?: number;
-  /** Default: none, config.json must say it. */
+  /** Default: none, config.json must declare it. */
   readonly numHeads?: number;
-  /** KV heads. Default: as many as heads. */
+  /** Default of the number of KV heads. Default: the number of heads. */
   readonly numKvHeads?: number;
   /** Whether the output matrix is the embedding table. Default: false. */
   readonly isTied?: boolean;
-  /** Default: base 10000 and whole heads. */
+  /** Default: base 10000, all dimensions of a head. */
   readonly rope?: HubRopeDefaults;
   /** Default: `model.embed_tokens.weight`. */
   readonly embedding?: string;
-  /** Names of sizes that are not the usual ones. */
+  /** Non-standard names of sizes. */
   readonly names?: Readonly<Record<string, string>>;
-  /** Default of the FFN's size. */
+  /** Default of the FFN dimension. */
   readonly ffnDim?: (hiddenDim: number) => number;
   /** Settings of the list below that the architecture reads. */
   readonly known?: readonly string[];
 }
 
-/** A model with other values than these is another one than the tensors alone would make. */
+/** Settings that change the computation without changing the tensors: other values are rejected. */
 const neutralValues: Readonly<Record<string, readonly unknown[]>> = {
   add_cross_attention: [false],
   alibi: [false],
@@ -56,8 +56,8 @@ const neutralValues: Readonly<Record<string, readonly unknown[]>> = {
 };
 
 /**
- * Reads what all decoders with rotary positions have.
- * @throws {FormatError} for a missing or senseless setting, and for one that the architecture does not know
+ * Reads the settings of decoders with RoPE.
+ * @throws {FormatError} for a missing, invalid or unknown setting
  */
 export function configFromHub(file: ModelFile, decoder: HubDecoder): RotaryDecoderConfig {
   const config = unrotatedFromHub(file, decoder);
@@ -93,7 +93,7 @@ export function unrotatedFromHub({ fields, store }: ModelFile, decoder: HubDecod
   });
 }
 
-/** Which layers have a window, by `layer_types`; `undefined` when config.json has no such list. */
+/** Which layers have a sliding window, by `layer_types`; `undefined` without such a list. */
 export function windowedLayersOf(fields: Fields, numLayers: number): boolean[] | undefined {
   const types = fields.raw('layer_types');
   if (types === undefined) return undefined;
@@ -107,5 +107,5 @@ export function windowedLayersOf(fields: Fields, numLayers: number): boolean[] |
   });
 }
 
-/** Far more layers than any model has; a file that claims more lacks their tensors, and is refused for that. */
+/** Far more layers than any model has; a plausibility limit for untrusted files. */
 export const maxListedLayers = 4096;

@@ -5,7 +5,8 @@ import type { StoredTensor } from '@winnow/bytes';
 const pieceBytes = 4 * 1024 * 1024;
 
 /**
- * M matrices `[F, E]` of one shape and dtype as `[F, M, E]`. A sequential read of the view reads each matrix sequentially.
+ * M matrices `[F, E]` of one shape and dtype as `[F, M, E]`. A sequential read of the view reads each matrix
+ * sequentially.
  * @param parts the M matrices
  */
 export function interleavedView(name: string, parts: readonly StoredTensor[]): StoredTensor {
@@ -27,7 +28,7 @@ export function interleavedView(name: string, parts: readonly StoredTensor[]): S
         for (const [index, part] of parts.entries()) {
           await part.read(piece, { ...options, byteOffset: begin * rowBytes });
           for (let at = 0; at < piece.length; at += rowBytes) {
-            // the target may hold only a part of the row
+            // the target may end within the row
             const to = (begin + at / rowBytes) * allBytes + index * rowBytes;
             const low = Math.max(to, byteOffset);
             const high = Math.min(to + rowBytes, endByte);

@@ -20,13 +20,13 @@ import { collectWeights, type WeightRequest } from './weights.js';
 export const lfm2: Architecture = {
   name: 'lfm2',
   models: 'LFM 2 (dense)',
-  limits: ['`conv_bias` is refused.'],
+  limits: ['`conv_bias` is not supported.'],
   ggufNames: ['lfm2'],
   hubNames: ['lfm2'],
   describe: describeLfm2,
 };
 
-/** Both kinds, by what the settings say. */
+/** Dense and with experts, depending on the settings. */
 export async function describeLfm2(file: ModelFile): Promise<ModelDescription> {
   const { config, experts, numTaps } = await (file.format === 'gguf' ? settingsFromGguf(file) : settingsFromHub(file));
   const weights = collectWeights(file.store, requests(file, config, experts, numTaps), (name) =>
@@ -124,7 +124,7 @@ async function settingsFromHub(file: ModelFile): Promise<Settings> {
   };
 }
 
-/** The size of the FFN that `block_auto_adjust_ff_dim` makes of the setting. */
+/** The FFN dimension after `block_auto_adjust_ff_dim`. */
 function adjustedFfnDim(fields: Fields, ffnDim: number): number {
   if (!fields.boolean('block_auto_adjust_ff_dim', true)) return ffnDim;
   const twoThirds = Math.floor((2 * ffnDim) / 3);
@@ -134,7 +134,7 @@ function adjustedFfnDim(fields: Fields, ffnDim: number): number {
   return multiple * Math.ceil(scaled / multiple);
 }
 
-/** By `layer_types`, or all but `full_attn_idxs`. */
+/** By `layer_types`, or all layers except `full_attn_idxs`. */
 function convolutionLayers(fields: Fields, numLayers: number): boolean[] {
   if (!fields.has('layer_types')) {
     const attending = fields.raw('full_attn_idxs');
@@ -154,7 +154,7 @@ function* requests(
   const names = tensorNames(file);
   yield* names.matrix(['token_embd', 'model.embed_tokens'], [vocabSize, hiddenDim], 'none');
   if (!isTied) yield* names.matrix(['output', 'lm_head'], [vocabSize, hiddenDim], 'none');
-  // the file calls the final norm by the name of another one
+  // the file stores the final norm under the name of another one
   const ownNorm = file.store.tensors.has('output_norm.weight') ? 'output_norm.weight' : 'token_embd_norm.weight';
   const storedNorm = names.isHub ? 'model.embedding_norm.weight' : ownNorm;
   yield { name: 'output_norm.weight', storedName: storedNorm, shape: [hiddenDim] };

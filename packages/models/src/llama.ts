@@ -1,6 +1,6 @@
 /**
- * The Llama family: Llama 1 to 3, Mistral, TinyLlama, SmolLM. Pre-norm blocks of rotary grouped-query attention and a
- * gated FFN: `x += attn(rms(x)); x += down(act(gate(rms(x))) * up(rms(x)))`.
+ * The Llama family: Llama 1 to 3, Mistral, TinyLlama, SmolLM. Pre-norm blocks of grouped-query attention with RoPE and
+ * a SwiGLU FFN: `x += attn(rms(x)); x += down(act(gate(rms(x))) * up(rms(x)))`.
  */
 import type { Architecture, ModelFile } from './architecture.js';
 import { describeDecoder, preNormLayer, rmsNorm } from './decoder-blocks.js';
@@ -15,7 +15,7 @@ import { collectWeights } from './weights.js';
 export const llama: Architecture = {
   name: 'llama',
   models: 'Llama 1, 2, 3, 3.1, 3.2; Mistral 7B; TinyLlama; SmolLM',
-  limits: ['`dynamic` rotary scaling acts only beyond the trained context, where it is not applied.'],
+  limits: ['`dynamic` RoPE scaling, which affects only contexts beyond the trained length, is not applied.'],
   ggufNames: ['llama'],
   hubNames: ['llama', 'mistral'],
   async describe(file) {

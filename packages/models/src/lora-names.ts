@@ -1,4 +1,4 @@
-/** Modules of PEFT adapters by the names of GGUF files, for adapters of folders on models in GGUF files. */
+/** Maps modules of PEFT adapters to GGUF names, for PEFT adapters on GGUF models. */
 
 const layerNames: Readonly<Record<string, string>> = {
   'self_attn.q_proj': 'attn_q',
@@ -29,7 +29,7 @@ const layerNames: Readonly<Record<string, string>> = {
   'output.dense': 'ffn_down',
 };
 
-/** `undefined` for a module that is not among the usual ones. */
+/** `undefined` for an unknown module. */
 export function plainHubName(module: string): string | undefined {
   if (/(^|\.)lm_head$/.test(module)) return 'output';
   const match = /(?:^|\.)(?:layers|layer|h)\.(\d+)\.(.+)$/.exec(module);

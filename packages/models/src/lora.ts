@@ -1,6 +1,7 @@
 /**
- * Low-rank adapters (LoRA, arXiv:2106.09685): `y = W x + scale B (A x)` with A `[rank, numInputs]`, B `[numOutputs, rank]`.
- * GGUF files as convert_lora_to_gguf of llama.cpp writes them, and safetensors of PEFT with their adapter_config.json.
+ * Low-rank adapters (LoRA, arXiv:2106.09685): `y = W x + scale B (A x)` with A `[rank, numInputs]`, B `[numOutputs,
+ * rank]`. Reads GGUF files as written by llama.cpp's convert_lora_to_gguf, and PEFT safetensors with their
+ * adapter_config.json.
  */
 import type { StoredTensor, TensorStore } from '@winnow/bytes';
 import { decoder, dtypeInfo, FormatError, formatShape, numElements } from '@winnow/tensor';
@@ -13,7 +14,7 @@ export interface LoraFile {
   readonly store: TensorStore;
 }
 
-/** The two factors for one matrix of the file that the adapter was made for. */
+/** The two factors for one matrix of the base model. */
 export interface LoraPart {
   readonly rank: number;
   readonly numInputs: number;
@@ -26,14 +27,14 @@ export interface LoraPart {
 export interface Lora {
   readonly name: string;
   readonly format: LoraFile['format'];
-  /** By the name of the matrix without `.weight`, in GGUF files or in the modules of the model. */
+  /** By the name of the matrix without `.weight`: a GGUF name or a module name. */
   readonly parts: ReadonlyMap<string, LoraPart>;
 }
 
-/** Most values of one factor: a vocabulary of a million tokens at rank 512. */
+/** Maximum number of values of one factor: a vocabulary of a million tokens at rank 512. */
 const maxFactorValues = 2 ** 29;
 
-/** @throws {FormatError} for an adapter of another kind, and for factors that do not fit each other */
+/** @throws {FormatError} for an unsupported kind of adapter, and for inconsistent factors */
 export async function readLora(file: LoraFile, signal?: AbortSignal): Promise<Lora> {
   const { format, fields, store } = file;
   if (format === 'gguf') {
@@ -55,7 +56,7 @@ export async function readLora(file: LoraFile, signal?: AbortSignal): Promise<Lo
       throw refusal(
         store.name,
         target,
-        `expected lora_a and lora_b, got ${a === undefined ? 'lora_b' : 'lora_a'} alone`,
+        `expected lora_a and lora_b, got only ${a === undefined ? 'lora_b' : 'lora_a'}`,
       );
     }
     parts.set(target, await readPart(file, target, a, b, signal));
@@ -83,7 +84,7 @@ function peftName(name: string): { target: string; factor: 'a' | 'b' } | undefin
   return { target: match[1] as string, factor: (match[2] as string).toLowerCase() as 'a' | 'b' };
 }
 
-/** Settings that would make another adapter of the same tensors. */
+/** Settings that change the meaning of the tensors. */
 function checkPeft(fields: Fields): void {
   expectValue(fields, 'peft_type', 'LORA');
   for (const name of ['use_dora', 'lora_bias', 'use_qalora']) {
@@ -94,7 +95,7 @@ function checkPeft(fields: Fields): void {
   for (const name of ['modules_to_save', 'trainable_token_indices']) {
     const value = fields.raw(name);
     const isEmpty = value === undefined || (Array.isArray(value) && value.length === 0);
-    if (!isEmpty) throw fields.refusal(name, 'nothing, as it is not supported', value);
+    if (!isEmpty) throw fields.refusal(name, 'no value, because it is not supported', value);
   }
 }
 
@@ -157,15 +158,15 @@ function patternValue(fields: Fields, name: string, target: string): number | un
   return undefined;
 }
 
-/** Longest pattern that is tried: patterns come from files. */
+/** Maximum length of a pattern: patterns come from untrusted files. */
 const maxPatternLength = 200;
 
-/** A name of a module or its end, or a regular expression of it, as PEFT matches it: `(.*\.)?(pattern)$`. */
+/** Matches a module name like PEFT: by name, suffix or regular expression, `(.*\.)?(pattern)$`. */
 function matchesModule(fields: Fields, name: string, pattern: string, target: string): boolean {
   const plain = pattern.replace(/^\^/, '').replace(/\$$/, '');
   if (/^[\w.]+$/.test(plain)) return target === plain || target.endsWith(`.${plain}`);
   if (pattern.length > maxPatternLength || /[+*}]\)?[+*{]/.test(pattern)) {
-    throw fields.refusal(`${name}.${pattern.slice(0, 60)}`, 'the name of a module', 'a complicated expression');
+    throw fields.refusal(`${name}.${pattern.slice(0, 60)}`, 'the name of a module', 'a pattern that is too long');
   }
   try {
     return new RegExp(`^(?:.*\\.)?(?:${plain})$`).test(target);

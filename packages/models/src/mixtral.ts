@@ -1,6 +1,6 @@
 /**
- * Mixtral (arXiv:2401.04088): the Llama block with a mixture of experts for the FFN, whose weights are normalized. GGUF
- * files call it `llama` with a number of experts; their rotary pairs are neighbors.
+ * Mixtral (arXiv:2401.04088): the Llama block with a mixture of experts as the FFN, whose weights are normalized. GGUF
+ * files call it `llama` with an expert count and use interleaved rotary pairs.
  */
 import type { DecoderArchitecture, ModelFile } from './architecture.js';
 import { describeDecoder, preNormLayer, rmsNorm } from './decoder-blocks.js';
@@ -38,7 +38,7 @@ export const mixtral: DecoderArchitecture = {
   },
 };
 
-/** Whether a GGUF file of architecture `llama` is one of these. */
+/** Whether a GGUF file of architecture `llama` is a Mixtral model. */
 export function hasExperts({ format, fields }: ModelFile): boolean {
   return format === 'gguf' && fields.integer('llama.expert_count', 0) > 0;
 }
@@ -65,7 +65,7 @@ async function settingsOf(file: ModelFile): Promise<{ config: RotaryDecoderConfi
   return { config: { ...config, slidingWindow }, experts: expertsFromHub(file, config, { ...routing, ...sizes }) };
 }
 
-/** Older checkpoints, and newer ones. */
+/** Names in older and newer checkpoints. */
 function hubNames({ store }: ModelFile): HubExpertNames {
   const isOld = store.tensors.has('model.layers.0.block_sparse_moe.gate.weight');
   return isOld ? { module: 'block_sparse_moe', matrices: ['w1', 'w3', 'w2'] } : {};

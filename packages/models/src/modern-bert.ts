@@ -1,7 +1,7 @@
 /**
- * ModernBERT (arXiv:2412.13663): pre-norm blocks without biases, rotary positions, GeGLU, a norm after the embedding (which
- * stands for the first block's) and one after the last layer. Every third layer attends to the whole text; the others see
- * half a window to each side, and rotate with a base of their own.
+ * ModernBERT (arXiv:2412.13663): pre-norm blocks without biases, RoPE, GeGLU, a norm after the embedding (which
+ * replaces that of the first block) and one after the last layer. Every third layer has global attention; the others
+ * see half a window to each side and have a separate RoPE base.
  */
 import type { EncoderArchitecture, ModelFile } from './architecture.js';
 import { add, attentionBlock, gatedFeedForward, layerNorm } from './decoder-blocks.js';
@@ -27,7 +27,7 @@ const usualLocalBase = 10000;
 
 interface Settings {
   readonly config: RotaryEncoderConfig;
-  /** Of the layers with a window. */
+  /** RoPE base of the layers with a sliding window. */
   readonly localRope: RopeConfig;
 }
 
@@ -35,7 +35,7 @@ export const modernBert: EncoderArchitecture = {
   name: 'modern-bert',
   models: 'ModernBERT base and large, GTE ModernBERT, Nomic ModernBERT Embed, Granite Embedding R2',
   limits: [
-    'GGUF files do not say which GELU they need: it is the tanh form, as in llama.cpp, unless `modern-bert.hidden_act` is there.',
+    'GGUF files do not specify the GELU variant: the tanh approximation is used, as in llama.cpp, unless `modern-bert.hidden_act` is present.',
   ],
   isEncoder: true,
   ggufNames: ['modern-bert'],
@@ -89,7 +89,7 @@ function ofHub(file: ModelFile): Settings {
   });
   const globalBase = fields.number('global_rope_theta', 160_000);
   const localBase = fields.isNull('local_rope_theta') ? globalBase : fields.number('local_rope_theta', usualLocalBase);
-  // there are two bases, and neither is called by the usual name
+  // there are two bases, and neither has the standard name
   const own = fields.without((name) => name === 'rope_theta');
   const rope = ropeFromHub(own, base.headDim, { base: globalBase, layerType: 'full_attention' });
   const localRope = ropeFromHub(own, base.headDim, { base: localBase, layerType: 'sliding_attention' });
@@ -99,7 +99,7 @@ function ofHub(file: ModelFile): Settings {
   return { config: { ...config, windowedLayers }, localRope };
 }
 
-/** Every layer has the window but the first of each `period`. */
+/** Every layer except the first of each `period` has the sliding window. */
 function withWindow(config: EncoderConfig, rope: RopeConfig, window: number, period: number): RotaryEncoderConfig {
   const windowedLayers = Array.from({ length: config.numLayers }, (_, layer) => layer % period !== 0);
   return { ...config, rope, slidingWindow: window, windowedLayers };
@@ -120,7 +120,7 @@ function* requests(file: ModelFile, config: EncoderConfig): Generator<WeightRequ
     if (layer > 0) yield* names.norm([`${own}.attn_norm`, `${hub}.attn_norm`], hiddenDim, normBias);
     yield* encoderAttention(names, config, own, attention, attentionBias);
     yield* names.norm([`${own}.ffn_norm`, `${hub}.mlp_norm`], hiddenDim, normBias);
-    // the fused matrix of a GGUF file is called as if it were the second part alone
+    // the fused matrix of a GGUF file has the name of its second part
     yield* names.fused({
       fused: [`${own}.ffn_up`, `${hub}.mlp.Wi`],
       parts: [

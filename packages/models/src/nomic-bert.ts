@@ -1,5 +1,5 @@
 /**
- * Nomic BERT (arXiv:2402.01613): the post-norm blocks of BERT with rotary positions instead of learned ones, SwiGLU, and
+ * Nomic BERT (arXiv:2402.01613): the post-norm blocks of BERT with RoPE instead of learned positions, SwiGLU, and
  * fused query, key and value.
  */
 import type { EncoderArchitecture, ModelFile } from './architecture.js';
@@ -22,15 +22,15 @@ import { ggufRotaryDim, readFreqFactors, ropeFromGguf, ropeFromHub } from './rop
 import { rotaryOf } from './rotary.js';
 import { collectWeights, type WeightRequest } from './weights.js';
 
-/** What `activation_function` says is the function of the gate. */
+/** `activation_function` is the activation of the gate. */
 const gates: Readonly<Record<string, string>> = { swiglu: 'silu', geglu: 'gelu' };
 
 export const nomicBert: EncoderArchitecture = {
   name: 'nomic-bert',
   models: 'Nomic Embed Text 1 and 1.5, Arctic Embed m-long',
   limits: [
-    'The settings and names of the first checkpoints (`n_embd`, `encoder.layers.0.attn.Wqkv`), without experts.',
-    '`rotary_scaling_factor` acts only beyond `max_trained_positions`, where the context ends.',
+    'Only the settings and names of the original checkpoints (`n_embd`, `encoder.layers.0.attn.Wqkv`), without experts.',
+    '`rotary_scaling_factor` affects only positions beyond `max_trained_positions`, where the context ends.',
   ],
   isEncoder: true,
   ggufNames: ['nomic-bert'],
@@ -58,7 +58,7 @@ async function ofGguf(file: ModelFile): Promise<RotaryEncoderConfig> {
   return { ...config, rope: ropeFromGguf(fields, architecture, config.headDim, 'halves', factors) };
 }
 
-/** A model with other values than these is another one than the tensors alone would make. */
+/** Settings that change the computation without changing the tensors: other values are rejected. */
 const neutralValues: Readonly<Record<string, readonly unknown[]>> = {
   causal: [false],
   parallel_block: [false],
@@ -91,7 +91,7 @@ function ofHub(file: ModelFile): RotaryEncoderConfig {
     },
     ffnDim: (hiddenDim) => 4 * hiddenDim,
   });
-  // beyond the trained positions the base of the rotation would change with the length
+  // beyond the trained positions the RoPE base would change with the length
   const isScaled = fields.has('rotary_scaling_factor');
   const contextLength = isScaled ? fields.count('max_trained_positions', 2048) : config.contextLength;
   return { ...config, contextLength, rope: hubRope(fields, config.headDim) };

@@ -1,6 +1,6 @@
 /**
- * OLMoE (arXiv:2409.02060): pre-norm blocks with an RMS norm over the whole vectors q and k, all heads together, before the
- * rotation; the FFN is a mixture of experts with weights as the softmax gives them.
+ * OLMoE (arXiv:2409.02060): pre-norm blocks with an RMS norm over the whole q and k vectors, across all heads, before
+ * RoPE; the FFN is a mixture of experts with unnormalized softmax weights.
  */
 import type { Architecture, ModelFile } from './architecture.js';
 import { describeDecoder, preNormLayer, rmsNorm } from './decoder-blocks.js';
@@ -19,7 +19,7 @@ const routing = { score: 'softmax', normalize: false } as const;
 export const olmoe: Architecture = {
   name: 'olmoe',
   models: 'OLMoE',
-  limits: ['`clip_qkv` is refused.'],
+  limits: ['`clip_qkv` is not supported.'],
   ggufNames: ['olmoe'],
   hubNames: ['olmoe'],
   async describe(file) {
@@ -51,7 +51,7 @@ export const olmoe: Architecture = {
   },
 };
 
-/** All heads `[T, N, H]` of a token as one vector. */
+/** Norm over all heads `[T, N, H]` of a token as one vector. */
 function normalizeAll(step: DecoderStep, name: string, heads: ProgramTensor): ProgramTensor {
   const [, numHeads, headDim] = heads.shape as [string, number, number];
   const flat = step.b.reshape(heads, ['T', numHeads * headDim]);

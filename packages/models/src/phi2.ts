@@ -1,6 +1,6 @@
 /**
- * Phi 1, 1.5 and 2: one LayerNorm per block, whose output attention and FFN read side by side,
- * `n = ln(x); x += attn(n) + down(gelu(up(n)))`; rotary pairs in halves over a part of each head, biases everywhere.
+ * Phi 1, 1.5 and 2: one LayerNorm per block, whose output feeds attention and FFN in parallel,
+ * `n = ln(x); x += attn(n) + down(gelu(up(n)))`; split-half rotary pairs over part of each head, biases everywhere.
  */
 import type { Architecture, ModelFile } from './architecture.js';
 import { add, attentionBlock, describeDecoder, layerNorm, plainFeedForward } from './decoder-blocks.js';

@@ -1,7 +1,7 @@
 /**
- * Phi 3, 3.5 and 4 (arXiv:2404.14219): the Llama block with fused matrices, which are read as parts, and LongRoPE
- * (arXiv:2402.13753): one set of rotary factors up to the original context length and another beyond it. Keys in the
- * cache stay as they were rotated, so the context that a model is loaded with decides which set is used, as in llama.cpp.
+ * Phi 3, 3.5 and 4 (arXiv:2404.14219): the Llama block with fused matrices, which are split on read, and LongRoPE
+ * (arXiv:2402.13753): one set of rotary factors up to the original context length and another beyond it. Cached keys
+ * keep their rotation, so the context length chosen at load time selects the set, as in llama.cpp.
  */
 import type { RopeScaling } from '@winnow/ops';
 import type { Architecture, ModelFile } from './architecture.js';
@@ -21,9 +21,9 @@ export const phi3: Architecture = {
   name: 'phi3',
   models: 'Phi 3, 3.5 (mini, medium), Phi 4, Phi 4 mini',
   limits: [
-    'The context that the model is loaded with chooses between the short and the long rotary factors, as in llama.cpp; Transformers goes by the length of each sequence.',
-    'The window of config.json is applied; the key of GGUF files is ignored, as in llama.cpp.',
-    '`short_mscale` and `long_mscale` are refused.',
+    'The context length chosen at load time selects the short or the long RoPE factors, as in llama.cpp; Transformers selects them by the length of each sequence.',
+    'The sliding window of config.json is applied; the key of GGUF files is ignored, as in llama.cpp.',
+    '`short_mscale` and `long_mscale` are not supported.',
   ],
   ggufNames: ['phi3'],
   hubNames: ['phi3'],
@@ -38,20 +38,22 @@ export const phi3: Architecture = {
   },
 };
 
-/** llama.cpp reads the key of a window and does not use it, so nor does this. */
+/** llama.cpp reads the key of the sliding window without using it, and so does this code. */
 async function configOfGguf(file: ModelFile): Promise<RotaryDecoderConfig> {
   const { fields, store } = file;
   const [hasShort, hasLong] = factorTensors.map((name) => store.tensors.has(name)) as [boolean, boolean];
   const key = (name: string): string => `phi3.rope.scaling.${name}`;
-  // with factors the attention factor is theirs, and "longrope" is what the type should be called
+  // factors imply their own attention factor, and the type "longrope"
   const own = (name: string): boolean => hasShort && (name === key('attn_factor') || name === key('type'));
   const settings = fields.without(own);
   const config = await configFromGguf({ ...file, fields: settings }, { architecture: 'phi3', norm: 'rms' });
   if (!hasShort && !hasLong) return config;
   const numPairs = config.rope.rotaryDim / 2;
   const [short, long] = await Promise.all(factorTensors.map((name) => readFreqFactors(store, numPairs, name)));
-  if (short === undefined) throw fields.refusal(factorTensors[0], 'a tensor beside the long factors', undefined);
-  if (long === undefined) throw fields.refusal(factorTensors[1], 'a tensor beside the short factors', undefined);
+  if (short === undefined)
+    throw fields.refusal(factorTensors[0], 'a tensor, because there are long factors', undefined);
+  if (long === undefined)
+    throw fields.refusal(factorTensors[1], 'a tensor, because there are short factors', undefined);
   const type = fields.string(key('type'), 'longrope');
   if (type !== 'longrope' && type !== 'none') throw fields.refusal(key('type'), 'longrope', type);
   const factor = fields.number(key('factor'), 1);
@@ -75,11 +77,11 @@ function configOfHub(file: ModelFile): RotaryDecoderConfig {
 function hubRope(fields: Fields, headDim: number): RopeConfig {
   const nested = hubRopeFields(fields);
   const type = nested.string('rope_type', nested.string('type', 'default'));
-  // the first checkpoints called it "su", and some "yarn"
+  // early checkpoints call it "su", and some "yarn"
   if (!['longrope', 'su', 'yarn'].includes(type)) return ropeFromHub(fields, headDim);
   for (const name of ['short_mscale', 'long_mscale']) {
     if (nested.has(name))
-      throw fields.refusal(`rope_scaling.${name}`, 'nothing, as it is not supported', nested.raw(name));
+      throw fields.refusal(`rope_scaling.${name}`, 'no value, because it is not supported', nested.raw(name));
   }
   const plain = ropeFromHub(fields, headDim, { isPlain: true });
   const trained = fields.count('max_position_embeddings', 4096);
@@ -118,7 +120,7 @@ function* requests(file: ModelFile, config: RotaryDecoderConfig): Generator<Weig
     const [own, hub] = [`blk.${layer}`, `model.layers.${layer}.mlp`];
     yield* preNormTensors(file, config, layer, {});
     yield* attentionTensors(file, config, layer, {});
-    // the fused matrix of a GGUF file is called as if it were the second part alone
+    // the fused matrix of a GGUF file has the name of its second part
     yield* names.fused({
       fused: [`${own}.ffn_up`, `${hub}.gate_up_proj`],
       parts: [

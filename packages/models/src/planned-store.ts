@@ -1,18 +1,18 @@
-/** A store that holds no file: it learns how a format would store the weights of a model, for writers. */
+/** A store without a file that records how a format stores the weights of a model, for writers. */
 import type { StoredTensor } from '@winnow/bytes';
 import { numElements, tensorBytes, type Shape } from '@winnow/tensor';
 import type { RequestedStore, Weight, WeightRequest } from './weights.js';
 
 export interface PlannedStore extends RequestedStore {
-  /** What was asked for and is there, in order. */
+  /** Requests that were satisfied, in order. */
   readonly requests: readonly WeightRequest[];
 }
 
 /**
- * Describing a model with this store asks for every tensor that the format has for these weights, and `requests` says
- * under which names, fused or not, and stored in which way.
+ * Describing a model with this store requests every tensor that the format has for these weights; `requests` records
+ * their names, fusion and storage.
  * @param weights of the model, by their names in programs
- * @param shown tensors that the architecture looks for to decide how the file stores the others
+ * @param shown tensors that the architecture probes to detect how the file stores the others
  * @param tables tensors with values that settings are read from
  */
 export function plannedStore(

@@ -123,8 +123,8 @@ describe('quantizeWeights', () => {
     const requests = tensors.map(({ name, shape }) => ({ name, storedName: name, shape }));
     const weights = collectWeights(store, requests);
     expect(quantizeWeights(weights, { dtype: 'q8_0', isTied: false })).toEqual([
-      { name: 'blk.0.ffn_up.weight', dtype: 'f32', reason: 'rows of 48 values are no whole blocks of 32' },
-      { name: 'blk.0.ffn_down.weight', dtype: 'q4_0', reason: 'quantized as q4_0 already' },
+      { name: 'blk.0.ffn_up.weight', dtype: 'f32', reason: 'rows of 48 values are not whole blocks of 32' },
+      { name: 'blk.0.ffn_down.weight', dtype: 'q4_0', reason: 'already quantized as q4_0' },
     ]);
     expect([...weights.values()].map(({ dtype }) => dtype)).toEqual(['q8_0', 'f32', 'q4_0', 'f32']);
     expect(weights.get('blk.0.attn_q.weight')?.sizeBytes).toBe(4 * 68);

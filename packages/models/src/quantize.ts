@@ -1,4 +1,4 @@
-/** Which weights of a model are stored in another type, as llama.cpp chooses them, and why the others are not. */
+/** Selects the weights to quantize, as llama.cpp does, with a reason for each weight that keeps its type. */
 import { weightDTypes } from '@winnow/ops';
 import { ArgumentError, canEncode, dtypeInfo, type DType } from '@winnow/tensor';
 import { reencodedView } from './reencoded-view.js';
@@ -9,7 +9,7 @@ export const quantizeTypes: readonly DType[] = weightDTypes.filter(
   (dtype) => canEncode(dtype) && dtype !== 'f64' && !/^i\d/.test(dtype),
 );
 
-/** A matrix that stays as the file has it. */
+/** A matrix that keeps its type. */
 export interface KeptWeight {
   readonly name: string;
   readonly dtype: DType;
@@ -18,13 +18,13 @@ export interface KeptWeight {
 
 export interface QuantizeOptions {
   readonly dtype: DType;
-  /** The output matrix is the embedding table. */
+  /** Whether the output matrix is the embedding table. */
   readonly isTied: boolean;
-  /** Encode blocks of one type as blocks of another, which adds the errors of both. Default false: they stay. */
+  /** Requantize quantized weights, which accumulates the errors of both types. Default false: they keep their type. */
   readonly allowRequantize?: boolean;
 }
 
-/** Small matrices that decide much, or that are not read by products. */
+/** Small sensitive matrices, or matrices that are not read by linear layers. */
 const alwaysFloat =
   /(norm|position_embd|token_types|ffn_gate_inp|ffn_gate_inp_shexp|ssm_conv1d|shortconv\.conv|ssm_alpha|ssm_beta)\.weight$/;
 
@@ -35,18 +35,18 @@ export function checkQuantizeType(argument: string, dtype: string): void {
 }
 
 /**
- * The type that a weight gets: `dtype` for the matrices of products and embeddings, q6_K for the output matrix of types
- * below it, and its own for vectors and for small matrices that decide much (norms, routers, positions, convolutions).
- * @returns a reason when a matrix that should change cannot
+ * The type that a weight is stored in: `dtype` for linear layers and embeddings, q6_K for the output matrix if `dtype`
+ * is smaller, and its own for vectors and small sensitive matrices (norms, routers, positions, convolutions).
+ * @returns a reason when a matrix cannot be converted; `wouldRequantize` when `allowRequantize` would permit it
  */
 export function quantizedDType(
   { name, shape, dtype: own, isFloat }: Pick<Weight, 'name' | 'shape' | 'dtype' | 'isFloat'>,
   { dtype, isTied, allowRequantize = false }: QuantizeOptions,
-): { readonly dtype: DType; readonly reason?: string } {
+): { readonly dtype: DType; readonly reason?: string; readonly wouldRequantize?: true } {
   if (shape.length < 2 || isFloat === true || alwaysFloat.test(name)) return { dtype: own };
   const isBlocks = (type: DType): boolean => dtypeInfo(type).blockSize > 1;
   if (isBlocks(own) && isBlocks(dtype) && own !== dtype && !allowRequantize) {
-    return { dtype: own, reason: `quantized as ${own} already` };
+    return { dtype: own, reason: `already quantized as ${own}`, wouldRequantize: true };
   }
   const rowLength = shape.at(-1) as number;
   const fits = (type: DType): boolean => rowLength % dtypeInfo(type).blockSize === 0;
@@ -57,13 +57,13 @@ export function quantizedDType(
     if (finer !== undefined) return { dtype: finer };
   }
   if (fits(dtype)) return { dtype };
-  const reason = `rows of ${rowLength} values are no whole blocks of ${dtypeInfo(dtype).blockSize}`;
+  const reason = `rows of ${rowLength} values are not whole blocks of ${dtypeInfo(dtype).blockSize}`;
   return { dtype: own, reason };
 }
 
 /**
- * Replaces the weights by views that encode them as they are read.
- * @returns the matrices that stay as they are although the type was asked for
+ * Replaces the weights by views that quantize them on read.
+ * @returns the matrices that keep their type although conversion was requested
  * @throws {ArgumentError} for a type that weights cannot be converted to
  */
 export function quantizeWeights(weights: Map<string, Weight>, options: QuantizeOptions): KeptWeight[] {

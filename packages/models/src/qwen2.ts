@@ -34,8 +34,8 @@ export const qwen2: Architecture = {
 };
 
 /**
- * The window of `use_sliding_window`, which the layers from `max_window_layers` on have, or those that `layer_types`
- * names.
+ * The window of `use_sliding_window`, which applies from layer `max_window_layers` on, or to the layers named by
+ * `layer_types`.
  */
 export function withQwenWindow({ fields }: ModelFile, config: RotaryDecoderConfig): RotaryDecoderConfig {
   const types = windowedLayersOf(fields, config.numLayers);

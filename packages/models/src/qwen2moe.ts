@@ -1,6 +1,6 @@
 /**
- * Qwen 1.5 and 2 with experts (arXiv:2407.10671): the Qwen 2 block, whose FFN is a mixture of experts with weights as the
- * softmax gives them, plus a shared expert behind a gate of its own.
+ * Qwen 1.5 and 2 with experts (arXiv:2407.10671): the Qwen 2 block, whose FFN is a mixture of experts with unnormalized
+ * softmax weights plus a gated shared expert.
  */
 import type { Architecture } from './architecture.js';
 import { describeDecoder, preNormLayer, rmsNorm } from './decoder-blocks.js';

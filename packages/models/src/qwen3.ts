@@ -1,6 +1,6 @@
 /**
- * Qwen 3 (arXiv:2505.09388): the Llama block with an RMS norm of each head of q and of k before the rotation, whose
- * weights the heads share, and a head size of its own; rotary pairs in halves.
+ * Qwen 3 (arXiv:2505.09388): the Llama block with a per-head RMS norm of q and k before RoPE, whose weights all heads
+ * share, and an explicit head size; split-half rotary pairs.
  */
 import type { Architecture, ModelFile } from './architecture.js';
 import { describeDecoder, preNormLayer, rmsNorm } from './decoder-blocks.js';

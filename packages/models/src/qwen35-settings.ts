@@ -1,4 +1,4 @@
-/** Settings of Qwen 3.5 in both formats, and the language model inside checkpoints that see pictures too. */
+/** Settings of Qwen 3.5 in both formats, and the language model of multimodal checkpoints. */
 import type { ModelFile } from './architecture.js';
 import type { ExpertConfig, RotaryDecoderConfig } from './decoder-config.js';
 import { expertsFromGguf, expertsFromHub } from './experts.js';
@@ -8,14 +8,14 @@ import { configFromHub, maxListedLayers } from './hub-settings.js';
 import { kvHeadsByLayer, listOf, recurrentByType } from './recurrent-settings.js';
 import { textPartOf } from './text-part.js';
 
-/** Sizes of the layers with a recurrent memory. */
+/** Sizes of the recurrent layers. */
 export interface DeltaConfig {
   readonly numKeyHeads: number;
   readonly numValueHeads: number;
   readonly keyDim: number;
   readonly valueDim: number;
   readonly numTaps: number;
-  /** Which key head a value head goes with: see the op `gated-delta`. */
+  /** Mapping of value heads to key heads: see the op `gated-delta`. */
   readonly heads: 'tiled' | 'grouped';
 }
 
@@ -32,7 +32,7 @@ export async function settingsFromGguf(file: ModelFile, architecture: string): P
   const key = (name: string): string => `${architecture}.${name}`;
   const { uniform } = kvHeadsByLayer(file, architecture);
   const whole = await configFromGguf(uniform, { architecture, norm: 'rms', known: ['expert_count'] });
-  // layers behind the model that predict further tokens are not used
+  // multi-token prediction layers after the model are not used
   const numExtra = fields.integer(key('nextn_predict_layers'), 0);
   if (numExtra >= whole.numLayers) throw fields.refusal(key('nextn_predict_layers'), 'fewer than all layers', numExtra);
   const numLayers = whole.numLayers - numExtra;
@@ -62,7 +62,7 @@ export async function settingsFromGguf(file: ModelFile, architecture: string): P
   };
 }
 
-/** @param file what `languageModel` gave */
+/** @param file the result of `languageModel` */
 export function settingsFromHub(file: ModelFile, architecture: string): Qwen35Settings {
   const { fields } = file;
   const hasExperts = architecture === 'qwen35moe';
@@ -93,7 +93,7 @@ export function settingsFromHub(file: ModelFile, architecture: string): Qwen35Se
   };
 }
 
-/** Models of experts alone may name no size of a dense FFN. */
+/** Models with experts in all layers may lack the dense FFN dimension. */
 function withFfnSize(file: ModelFile): ModelFile {
   const { fields } = file;
   if (fields.has('intermediate_size')) return file;
@@ -114,11 +114,11 @@ function checkedDelta(fields: Fields, delta: DeltaConfig): DeltaConfig {
     throw fields.refusal('value heads of recurrent layers', `a multiple of ${numKeyHeads}`, numValueHeads);
   }
   if (!Number.isInteger(valueDim)) throw fields.refusal('ssm.inner_size', `a multiple of ${numValueHeads}`, valueDim);
-  if (numTaps < 2) throw fields.refusal('taps of the convolution', 'at least 2', numTaps);
+  if (numTaps < 2) throw fields.refusal('kernel size of the convolution', 'at least 2', numTaps);
   return delta;
 }
 
-/** The language model of a checkpoint that has more: its settings and tensors under the usual names. */
+/** The language model of a multimodal checkpoint: its settings and tensors under the standard names. */
 export function languageModel(file: ModelFile): ModelFile {
   return textPartOf(file, { renamed: [['model.language_model.', 'model.']], otherParts: ['model.visual.'] });
 }

@@ -1,6 +1,6 @@
 /**
- * Qwen 3.5: most layers mix tokens by a gated delta rule (arXiv:2412.06464), every fourth by attention whose result goes
- * through a gate: `x += mix(rms(x)); x += ffn(rms(x))`. The norm before the FFN is called `post_attention_norm`.
+ * Qwen 3.5: most layers mix tokens by a gated delta rule (arXiv:2412.06464), every fourth by gated attention: `x +=
+ * mix(rms(x)); x += ffn(rms(x))`. The norm before the FFN is called `post_attention_norm`.
  */
 import type { ProgramTensor } from '@winnow/ops';
 import type { Architecture, ModelDescription, ModelFile } from './architecture.js';
@@ -29,8 +29,8 @@ import { collectWeights, type WeightRequest } from './weights.js';
 
 export const qwen35: Architecture = {
   name: 'qwen35',
-  models: 'Qwen 3.5 (dense), the language model of checkpoints with pictures too',
-  limits: ['Layers that predict further tokens (`mtp`, `nextn`) are left out.'],
+  models: 'Qwen 3.5 (dense), also the language model of multimodal checkpoints',
+  limits: ['Multi-token prediction layers (`mtp`, `nextn`) are ignored.'],
   ggufNames: ['qwen35'],
   hubNames: ['qwen3_5', 'qwen3_5_text'],
   describe: (file) => describeQwen35(file, 'qwen35'),
@@ -66,13 +66,13 @@ function isRecurrent({ config }: Qwen35Settings, layer: number): boolean {
   return config.recurrentLayers?.[layer] === true;
 }
 
-/** Tensors of layers that predict further tokens. */
+/** Tensors of multi-token prediction layers. */
 function isPredictor(name: string, numLayers: number): boolean {
   const layer = /^blk\.(\d+)\./.exec(name)?.[1];
   return name.startsWith('mtp.') || (layer !== undefined && Number(layer) >= numLayers);
 }
 
-/** Each head of `attn_q` gives a query and a gate; the gate multiplies what the head attended to. */
+/** Each head of `attn_q` produces a query and a gate; the gate multiplies the head's attention output. */
 function gatedAttention(step: DecoderStep, layer: number, x: ProgramTensor, rotary: Rotary): ProgramTensor {
   const { b, config, positions } = step;
   const { numHeads, numKvHeads, headDim } = config;
@@ -132,7 +132,7 @@ function channelsOf({ numKeyHeads, numValueHeads, keyDim, valueDim }: DeltaConfi
   return 2 * numKeyHeads * keyDim + numValueHeads * valueDim;
 }
 
-/** Norm weights of folders lack the one, but for that of the gated norm. */
+/** Hugging Face checkpoints store `w - 1` as norm weights, except for the gated norm. */
 const usual: UsualTensors = { normsLackOne: true };
 
 function* requests(file: ModelFile, settings: Qwen35Settings): Generator<WeightRequest> {

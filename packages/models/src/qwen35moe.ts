@@ -1,10 +1,13 @@
-/** Qwen 3.5 with experts: the FFN is a mixture with normalized weights plus a gated shared expert. The rest: `qwen35.ts`. */
+/**
+ * Qwen 3.5 with experts: the FFN is a mixture with normalized weights plus a gated shared expert. The rest:
+ * `qwen35.ts`.
+ */
 import type { Architecture } from './architecture.js';
 import { describeQwen35 } from './qwen35.js';
 
 export const qwen35moe: Architecture = {
   name: 'qwen35moe',
-  models: 'Qwen 3.5 with experts, the language model of checkpoints with pictures too',
+  models: 'Qwen 3.5 with experts, also the language model of multimodal checkpoints',
   ggufNames: ['qwen35moe'],
   hubNames: ['qwen3_5_moe', 'qwen3_5_moe_text'],
   describe: (file) => describeQwen35(file, 'qwen35moe'),

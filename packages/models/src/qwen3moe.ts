@@ -1,4 +1,6 @@
-/** Qwen 3 with experts (arXiv:2505.09388): the Qwen 3 block, whose FFN is a mixture of experts with normalized weights. */
+/**
+ * Qwen 3 with experts (arXiv:2505.09388): the Qwen 3 block, whose FFN is a mixture of experts with normalized weights.
+ */
 import type { Architecture, ModelFile } from './architecture.js';
 import { describeDecoder, preNormLayer, rmsNorm } from './decoder-blocks.js';
 import { windowOf, type ExpertConfig, type RotaryDecoderConfig } from './decoder-config.js';
@@ -22,12 +24,13 @@ export const qwen3moe: Architecture = {
     const config = isHub
       ? withQwenWindow(file, configFromHub(file, hub))
       : await configFromGguf(file, { architecture: 'qwen3moe', norm: 'rms', known: ['expert_count'] });
-    // GGUF files do not say whether weights are normalized: llama.cpp does it, the default of config.json is not to
+    // GGUF files do not specify whether weights are normalized: llama.cpp normalizes them, the default of config.json
+    // does not
     const experts = isHub
       ? expertsFromHub(file, config, {
           score: 'softmax',
           normalize: false,
-          // the name in files of transformers 5
+          // the name in checkpoints of Transformers 5
           count: file.fields.has('num_experts') ? 'num_experts' : 'num_local_experts',
         })
       : expertsFromGguf(file, config, { score: 'softmax', normalize: true });

@@ -1,16 +1,16 @@
-/** Which layers of a hybrid model attend and which carry a state, in both formats. */
+/** Which layers of a hybrid model are attention layers and which are recurrent, in both formats. */
 import type { ModelFile } from './architecture.js';
 import { Fields } from './fields.js';
 
-/** A list of a setting's values; `undefined` for one value or none. */
+/** A setting as a list; `undefined` for a single value or none. */
 export function listOf(fields: Fields, name: string): unknown[] | undefined {
   const value = fields.raw(name);
   return Array.isArray(value) || ArrayBuffer.isView(value) ? Array.from(value as ArrayLike<unknown>) : undefined;
 }
 
 /**
- * Numbers of KV heads that are given by layer, 0 where a layer does not attend.
- * @returns the file with the number of the layers that do, and which layers do not
+ * Numbers of KV heads per layer, 0 for a recurrent layer.
+ * @returns the file with the KV heads of the attention layers, and which layers are recurrent
  */
 export function kvHeadsByLayer(
   file: ModelFile,

@@ -1,4 +1,4 @@
-/** A tensor of a file in another data type, decoded and encoded a tile at a time as it is read. */
+/** A tensor of a file in another data type, converted tile by tile on read. */
 import type { StoredTensor } from '@winnow/bytes';
 import {
   ArgumentError,
@@ -11,14 +11,15 @@ import {
   type DType,
 } from '@winnow/tensor';
 
-/** Most values that are decoded at a time: 4 MB of f32. A multiple of every block size. */
+/** Maximum number of values converted at a time: 4 MB of f32. A multiple of every block size. */
 const tileValues = 1 << 20;
 
 /**
- * The values of `stored` as `dtype`. A read holds at most one tile of decoded values besides its target; equal to
- * `encode(decode(...))` of the whole tensor, since blocks never reach over the end of a row.
+ * The values of `stored` as `dtype`. A read holds at most one tile of decoded values in addition to its target. The
+ * result equals `encode(decode(...))` of the whole tensor, because blocks never cross the end of a row.
  * @throws {ArgumentError} when rows are not whole blocks of `dtype`
- * @throws {DTypeError} when there is no encoder for it; reading throws `FormatError` for numbers that blocks cannot hold
+ * @throws {DTypeError} when there is no encoder for it; reading throws `FormatError` for values that blocks cannot
+ *   represent
  */
 export function reencodedView(stored: StoredTensor, dtype: DType): StoredTensor {
   if (stored.dtype === dtype) return stored;
@@ -33,7 +34,7 @@ export function reencodedView(stored: StoredTensor, dtype: DType): StoredTensor 
   const encodeValues = encoder(dtype);
   const sizeBytes = tensorBytes(dtype, stored.shape);
   const numValues = numElements(stored.shape);
-  /** Values per unit that both types can begin at. */
+  /** Alignment in values that suits both types. */
   const unit = leastCommonMultiple(blockSize, from.blockSize);
   return {
     name: stored.name,
@@ -64,7 +65,7 @@ export function reencodedView(stored: StoredTensor, dtype: DType): StoredTensor 
   };
 }
 
-/** One such value would spoil its whole block. */
+/** A single non-finite value would spoil its whole block. */
 function checkFinite(name: string, values: Float32Array, count: number, begin: number): void {
   for (let i = 0; i < count; i++) {
     if (Number.isFinite(values[i])) continue;

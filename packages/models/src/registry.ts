@@ -54,9 +54,9 @@ export const architectures: readonly Architecture[] = [
 ];
 
 /**
- * Reads the settings of a model that generates and finds its weights, without loading them.
- * @throws {FormatError} for an architecture that is not supported (the message lists those that are), and when the file
- *   does not hold what its architecture needs
+ * Reads the settings of a generative model and locates its weights, without loading them.
+ * @throws {FormatError} for an architecture that is not supported (the message lists the supported ones), and when the
+ *   file lacks something that its architecture requires
  * @throws {ArgumentError} for an encoder, which only embeds
  */
 export async function describeModel(file: ModelFile): Promise<ModelDescription> {
@@ -64,17 +64,17 @@ export async function describeModel(file: ModelFile): Promise<ModelDescription> 
   if (architecture.isEncoder !== true) return architecture.describe(withOuterName(file));
   throw new ArgumentError({
     argument: 'model',
-    expected: 'an architecture that generates',
+    expected: 'a generative architecture',
     actual: `${architecture.name}, an encoder, which only embeds`,
   });
 }
 
-/** The same for what embeds: every model, those that generate too. @throws {FormatError} as `describeModel` */
+/** The same for embedding: any model, including generative ones. @throws {FormatError} as `describeModel` */
 export async function describeEmbedder(file: ModelFile): Promise<EmbedderDescription | ModelDescription> {
   return architectureOf(file).describe(withOuterName(file));
 }
 
-/** How a GGUF file wants the vectors of tokens to become one; `undefined` when it does not say. */
+/** The pooling type of a GGUF file; `undefined` when it does not declare one. */
 export function storedPooling({ format, fields }: ModelFile): Pooling | undefined {
   if (format !== 'gguf') return undefined;
   const key = `${fields.string('general.architecture')}.pooling_type`;
@@ -86,7 +86,7 @@ export function storedPooling({ format, fields }: ModelFile): Pooling | undefine
   return pooling;
 }
 
-/** The numbers from 1 on; 4 is for models that rank pairs of texts. */
+/** Values from 1 on; 4 is for rerankers. */
 const ggufPoolings: readonly Pooling[] = ['mean', 'cls', 'last'];
 
 function architectureOf({ format, fields }: ModelFile): Architecture {

@@ -44,7 +44,10 @@ describe('GGUF', () => {
 
   test.each([
     [{ 'llama.rope.scaling.type': 'longrope' }, /rope\.scaling\.type: expected none, linear, yarn, got "longrope"/],
-    [{ 'llama.rope.dimension_count': 18 }, /expected an even number of rotated dims up to the head size 16, got 18/],
+    [
+      { 'llama.rope.dimension_count': 18 },
+      /expected an even number of rotated dimensions up to the head size 16, got 18/,
+    ],
     [{ 'llama.rope.dimension_count': 7 }, /got 7/],
     [{ 'llama.rope.freq_base': 'x' }, /expected a finite number, got "x"/],
   ])('refuses %o', (settings, message) => {

@@ -1,4 +1,4 @@
-/** Rotary settings of GGUF metadata and of config.json, in all spellings that files use. */
+/** RoPE settings of GGUF metadata and of config.json, in all variants that files use. */
 import type { TensorStore } from '@winnow/bytes';
 import { ropeFrequencies, type RopeScaling, type RopeTable } from '@winnow/ops';
 import { ArgumentError, FormatError } from '@winnow/tensor';
@@ -9,15 +9,15 @@ import { collectWeights, loadWeight } from './weights.js';
 const ggufTypes = ['none', 'linear', 'yarn'];
 const hubTypes = ['default', 'linear', 'dynamic', 'yarn', 'llama3'];
 
-/** What config.json means when it says nothing. */
+/** Defaults of config.json. */
 export interface HubRopeDefaults {
   /** Default: 10000. */
   readonly base?: number;
-  /** Rotated share of each head. Default: all. */
+  /** Rotated fraction of each head. Default: all. */
   readonly share?: number;
-  /** Layer type to take from `rope_parameters` that are given by type. */
+  /** Layer type to select from `rope_parameters` that are grouped by type. */
   readonly layerType?: string;
-  /** The scaling is read by the caller. */
+  /** Whether the caller reads the scaling. */
   readonly isPlain?: boolean;
 }
 
@@ -36,7 +36,7 @@ export function ropeFromGguf(
   return { layout, base, rotaryDim, ...(scaling === undefined ? {} : { scaling }) };
 }
 
-/** Rotated dims of each head: the whole head unless the file says less. */
+/** Number of rotated dimensions per head: the whole head unless the file specifies fewer. */
 export function ggufRotaryDim(fields: Fields, architecture: string, headDim: number): number {
   const name = `${architecture}.rope.dimension_count`;
   return rotaryDimOf(fields, name, fields.count(name, headDim), headDim);
@@ -72,7 +72,7 @@ export function ropeFromHub(fields: Fields, headDim: number, defaults: HubRopeDe
   return { layout: 'halves', base, rotaryDim, ...(scaling === undefined ? {} : { scaling }) };
 }
 
-/** `rope_parameters`, those of a layer type where it has them, or `rope_scaling`. */
+/** `rope_parameters`, those of a layer type if grouped by type, or `rope_scaling`. */
 export function hubRopeFields(fields: Fields, layerType?: string): Fields {
   const merged = fields.has('rope_parameters') ? fields.raw('rope_parameters') : fields.raw('rope_scaling');
   const nested = Fields.ofJson(fields.source, merged ?? {});
@@ -86,7 +86,7 @@ function hubScaling(fields: Fields, nested: Fields): RopeScaling | undefined {
   switch (type) {
     case 'default':
       return undefined;
-    case 'dynamic': // acts only beyond max_position_embeddings, where the context ends
+    case 'dynamic': // affects only positions beyond max_position_embeddings, where the context ends
       return undefined;
     case 'linear':
       return { type: 'linear', factor: nested.number('factor') };
@@ -130,7 +130,7 @@ function rotaryDimOf(fields: Fields, name: string, rotaryDim: number, headDim: n
     throw new FormatError({
       source: fields.source,
       field: name,
-      message: `expected an even number of rotated dims up to the head size ${headDim}, got ${describe(rotaryDim)}`,
+      message: `expected an even number of rotated dimensions up to the head size ${headDim}, got ${describe(rotaryDim)}`,
     });
   }
   return rotaryDim;
@@ -138,7 +138,7 @@ function rotaryDimOf(fields: Fields, name: string, rotaryDim: number, headDim: n
 
 /**
  * The values of `rope_freqs.weight` or another tensor of factors, `undefined` without it.
- * @throws {FormatError} when it has another shape than `[numPairs]` or holds no floats; it is not read then
+ * @throws {FormatError} when it has another shape than `[numPairs]` or does not contain floats; it is not read then
  */
 export async function readFreqFactors(
   store: TensorStore,
@@ -153,8 +153,8 @@ export async function readFreqFactors(
 }
 
 /**
- * Rotation speeds of a model's settings.
- * @throws {FormatError} when the settings make no sense, such as a base or a factor of 0
+ * Computes the RoPE frequencies from a model's settings.
+ * @throws {FormatError} when the settings are invalid, such as a base or a factor of 0
  */
 export function ropeTable(fields: Fields, rope: RopeConfig): RopeTable {
   try {

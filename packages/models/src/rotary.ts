@@ -1,21 +1,21 @@
-/** Rotation of queries and keys in programs: the tables of a model's settings, and the records that use them. */
+/** RoPE in programs: the frequency tables, and the records that use them. */
 import type { ProgramTensor } from '@winnow/ops';
 import type { RopeConfig } from './decoder-config.js';
 import { ropeFrequenciesName, type DecoderStep } from './decoder-program.js';
 import type { Fields } from './fields.js';
 import { ropeTable } from './rope-settings.js';
 
-/** One way to rotate. */
+/** One variant of RoPE. */
 export interface Rotary {
-  /** The tables, for the constants of the model. */
+  /** The tables, to be added to the constants of the model. */
   readonly constants: readonly (readonly [name: string, values: Float32Array])[];
-  /** Heads `[T, N, H]` rotated by `positions` `[T]`. */
+  /** Rotates heads `[T, N, H]` by `positions` `[T]`. */
   rotate(step: DecoderStep, heads: ProgramTensor, positions: ProgramTensor): ProgramTensor;
 }
 
 /**
  * @param name of the table among the model's constants
- * @throws {FormatError} when the settings make no sense, such as a base or a factor of 0
+ * @throws {FormatError} when the settings are invalid, such as a base or a factor of 0
  */
 export function rotaryOf(fields: Fields, rope: RopeConfig, name: string = ropeFrequenciesName): Rotary {
   const { layout, beyond } = rope;

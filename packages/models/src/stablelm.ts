@@ -1,7 +1,7 @@
 /**
- * StableLM (Zephyr 3B, 2 1.6B, 2 12B): pre-norm blocks with LayerNorm and a gated FFN, rotary pairs in halves over a
- * part of each head, optional biases of q, k and v. A block without a norm of the FFN is parallel,
- * `n = ln(x); x += attn(n) + ffn(n)`; the 12B model also norms each head of q and of k, each with its own weights.
+ * StableLM (Zephyr 3B, 2 1.6B, 2 12B): pre-norm blocks with LayerNorm and a SwiGLU FFN, split-half rotary pairs over
+ * part of each head, optional biases of q, k and v. A block without an FFN norm is parallel, `n = ln(x); x += attn(n) +
+ * ffn(n)`; the 12B model also normalizes each head of q and k, with separate weights per head.
  */
 import type { ProgramTensor } from '@winnow/ops';
 import type { Architecture, ModelFile } from './architecture.js';
@@ -65,21 +65,21 @@ export const stablelm: Architecture = {
   },
 };
 
-/** Name of the constant that stands for a norm without weights. */
+/** Name of the constant of ones for a norm without weights. */
 const onesName = 'norm.ones';
 
-/** The norm of every head `[T, N, H]`, times weights `[N, H]` that each head has of its own. */
+/** Normalizes every head `[T, N, H]` and multiplies by per-head weights `[N, H]`. */
 function normEachHead(step: DecoderStep, name: string, heads: ProgramTensor): ProgramTensor {
   const { b, config, weight, constant, zeros } = step;
   const x = b.activation('layer-norm', { x: heads, weight: constant(onesName) }, { eps: config.normEps });
   const own = weight(`${name}_norm.weight`);
   const numValues = own.shape.reduce((product: number, dim) => product * Number(dim), 1);
-  // the weights as the only row of a table, once per token
+  // looks up the weights, as the only row of a table, once per token
   const rows = b.activation('embedding-lookup', { table: b.reshape(own, [1, numValues]), tokens: zeros() });
   return b.activation('multiply', { a: x, b: b.reshape(rows, heads.shape) });
 }
 
-/** GGUF files show by their tensors what config.json says in words. */
+/** GGUF files express by the presence of tensors what config.json declares. */
 function variantOf({ format, fields, store }: ModelFile): Variant {
   if (format === 'gguf') {
     return {

@@ -1,5 +1,5 @@
 /**
- * StarCoder 2 (arXiv:2402.19173): pre-norm blocks with LayerNorm, grouped-query attention with rotary pairs in halves,
+ * StarCoder 2 (arXiv:2402.19173): pre-norm blocks with LayerNorm, grouped-query attention with split-half rotary pairs,
  * `x += attn(ln(x)); x += down(gelu(up(ln(x))))`, biases everywhere.
  */
 import type { Architecture, ModelFile } from './architecture.js';

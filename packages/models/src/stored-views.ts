@@ -1,13 +1,13 @@
 /**
- * Tensors of a file seen in another way: a range of rows, transposed, with one added, several as one. A view reads what
- * it needs from the file when it is read; nothing is kept.
+ * Lazy views of stored tensors: slices, transposes, element-wise maps, stacks. A view reads from the file on each read;
+ * nothing is cached.
  */
 import type { StoredTensor } from '@winnow/bytes';
 import { decoder, dtypeInfo, FormatError, formatShape, numElements, tensorBytes, type DType } from '@winnow/tensor';
 
 type ReadOptions = Parameters<StoredTensor['read']>[1];
 
-/** Number types that a view can compute with. */
+/** Dtypes that a view can compute with. */
 const floatDTypes: readonly DType[] = ['f32', 'f16', 'bf16', 'f64'];
 
 /** Rows `[begin, end)` of the first axis, in the dtype of the file: rows are whole blocks. */
@@ -26,13 +26,13 @@ export function rowsView(stored: StoredTensor, begin: number, end: number): Stor
 }
 
 /**
- * A matrix `[numInputs, numOutputs]` as `[numOutputs, numInputs]`. Each read goes through the whole stored matrix.
- * @throws {FormatError} for block types, whose rows cannot be taken apart
+ * A matrix `[numInputs, numOutputs]` as `[numOutputs, numInputs]`. Each read scans the whole stored matrix.
+ * @throws {FormatError} for block formats, whose rows cannot be split
  */
 export function transposedView(source: string, stored: StoredTensor): StoredTensor {
   const { name, dtype, shape, sizeBytes } = stored;
   if (shape.length !== 2 || dtypeInfo(dtype).blockSize !== 1) {
-    const message = `expected a matrix of plain numbers, which can be transposed, got ${dtype} ${formatShape(shape)}`;
+    const message = `expected an unquantized matrix, which can be transposed, got ${dtype} ${formatShape(shape)}`;
     throw new FormatError({ source, field: name, message });
   }
   const [numRows, numColumns] = shape as unknown as [number, number];
@@ -59,7 +59,7 @@ export function transposedView(source: string, stored: StoredTensor): StoredTens
 
 type Words = Uint8Array | Uint16Array | Uint32Array | BigUint64Array;
 
-/** Bytes as unsigned integers of the width of one number. */
+/** A view of bytes as unsigned integers of the element size. */
 function wordsOfWidth(width: number): (bytes: Uint8Array) => Words {
   if (width === 2) return ({ buffer }) => new Uint16Array(buffer);
   if (width === 4) return ({ buffer }) => new Uint32Array(buffer);
@@ -76,7 +76,7 @@ function copyColumns<W extends Words>(from: W, to: W, numColumns: number, begin:
 }
 
 /**
- * `map(x)` as f32, for small tensors such as norms that multiply by one more than what is stored.
+ * `map(x)` as f32, for small tensors such as norm weights stored as `w - 1`.
  * @throws {FormatError} unless it holds floats
  */
 export function mappedView(source: string, stored: StoredTensor, map: (value: number) => number): StoredTensor {
@@ -102,7 +102,7 @@ export function mappedView(source: string, stored: StoredTensor, map: (value: nu
 }
 
 /**
- * Tensors of one shape and dtype as one with an axis before theirs.
+ * Stacks tensors of one shape and dtype along a new first axis.
  * @throws {FormatError} when they differ
  */
 export function stackedView(source: string, name: string, parts: readonly StoredTensor[]): StoredTensor {

@@ -1,22 +1,22 @@
-/** The language model of a checkpoint that has other parts too, as if it were alone. */
+/** Extracts the language model of a multimodal checkpoint. */
 import type { StoredTensor } from '@winnow/bytes';
 import type { ModelFile } from './architecture.js';
 import { Fields } from './fields.js';
 import type { RequestedStore } from './weights.js';
 
 export interface TextPart {
-  /** Beginnings of names and what they become. */
+  /** Name prefixes and their replacements. */
   readonly renamed: readonly (readonly [prefix: string, replacement: string])[];
-  /** Beginnings of the names of other parts. */
+  /** Name prefixes of other parts. */
   readonly otherParts: readonly string[];
 }
 
-/** Reads `text_config` and the tensors of the language model; a file without `text_config` is as it is. */
+/** Reads `text_config` and the tensors of the language model; a file without `text_config` is returned unchanged. */
 export function textPartOf(file: ModelFile, { renamed, otherParts }: TextPart): ModelFile {
   const { format, fields, store } = file;
   if (format === 'gguf' || !fields.has('text_config')) return file;
   const text = Fields.ofJson(fields.source, fields.raw('text_config'));
-  // what applies to the whole checkpoint stands outside
+  // settings of the whole checkpoint are outside `text_config`
   return {
     format,
     fields: text.over(fields, ['quantization_config', 'tie_word_embeddings']),
@@ -30,7 +30,7 @@ export function textPartOf(file: ModelFile, { renamed, otherParts }: TextPart): 
 
 /**
  * Tensors of models that were saved without the output matrix are called `layers...` instead of `model.layers...`; they
- * get the usual names.
+ * get the standard names.
  */
 export function withOuterName(file: ModelFile): ModelFile {
   const { format, store } = file;

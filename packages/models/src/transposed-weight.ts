@@ -1,4 +1,7 @@
-/** A matrix transposed while it is read, so that a column of the stored matrix is contiguous: `[F, E]` of a stored `[E, F]`. */
+/**
+ * A matrix that is transposed on read, so that a column of the stored matrix is contiguous: `[F, E]` of a stored `[E,
+ * F]`.
+ */
 import type { StoredTensor } from '@winnow/bytes';
 import { canEncode, decoder, dtypeInfo, encoder, FormatError, tensorBytes, type DType } from '@winnow/tensor';
 
@@ -19,9 +22,9 @@ function rowType(dtype: DType, rowLength: number): DType {
 }
 
 /**
- * The transposed matrix, of any dtype: plain numbers unchanged, blocks dequantized and quantized again along their new rows, with
- * the rounding of both. A read from the beginning to the end keeps the stored matrix in memory meanwhile; any other read scans all
- * of it, so copy the view first if you read single rows often.
+ * The transposed matrix, of any dtype: plain numbers unchanged, quantized blocks dequantized and requantized along
+ * their new rows. A sequential read of the whole view keeps the stored matrix in memory; any other read scans all of
+ * it, so copy the view before reading single rows often.
  * @param dtype wanted; q8_0 or else f16 where rows are not whole blocks of it
  */
 export function transposedWeight(stored: StoredTensor, dtype: DType): StoredTensor {
@@ -37,11 +40,11 @@ class TransposedWeight implements StoredTensor {
   readonly #numStoredRows: number;
   readonly #rowBytes: number;
   readonly #storedRowBytes: number;
-  /** Whether values keep their bits: plain numbers of the same dtype. */
+  /** Whether the bits of values are preserved: plain numbers of the same dtype. */
   readonly #isSame: boolean;
   readonly #decode: ReturnType<typeof decoder>;
   readonly #encode: ReturnType<typeof encoder>;
-  /** The stored matrix, during a read from the beginning to the end. */
+  /** The stored matrix during a sequential read. */
   #kept: Uint8Array | undefined;
 
   constructor(stored: StoredTensor, dtype: DType) {
@@ -96,7 +99,7 @@ class TransposedWeight implements StoredTensor {
     return bytes;
   }
 
-  /** Columns `[begin, end)` as rows: words of the stored dtype where it stays, else f32. */
+  /** Columns `[begin, end)` as rows: raw words if the dtype is unchanged, else f32. */
   async #readColumns(begin: number, end: number, options: ReadOptions): Promise<Words> {
     const { blockSize, blockBytes } = dtypeInfo(this.#stored.dtype);
     const numStoredRows = this.#numStoredRows;
@@ -133,7 +136,9 @@ function asBytes({ buffer, byteOffset, byteLength }: Words): Uint8Array {
   return new Uint8Array(buffer, byteOffset, byteLength);
 }
 
-/** Rows of a band `[numRows, width]`, from column `skipped` on, as columns `[e, e + numRows)` of `to` `[_, rowLength]`. */
+/**
+ * Rows of a band `[numRows, width]`, from column `skipped` on, as columns `[e, e + numRows)` of `to` `[_, rowLength]`.
+ */
 function transposeBand(
   band: Words,
   width: number,

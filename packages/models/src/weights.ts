@@ -1,4 +1,4 @@
-/** The weights of a model under the names that programs use, checked, and how each gets into memory. */
+/** Locates and validates the weights of a model under their program names, and loads them. */
 import type { StoredTensor, TensorStore } from '@winnow/bytes';
 import { weightDTypes } from '@winnow/ops';
 import {
@@ -17,11 +17,11 @@ import { mappedView, rowsView, stackedView, transposedView } from './stored-view
 export interface Weight {
   readonly name: string;
   readonly shape: Shape;
-  /** Type in memory: the file's own for matrices, f32 for vectors. */
+  /** Dtype in memory: that of the file for matrices, f32 for vectors. */
   readonly dtype: DType;
   readonly sizeBytes: number;
   readonly stored: StoredTensor;
-  /** It has to be f32 in memory: it is not read by products. */
+  /** Must be f32 in memory because it is not read by linear layers. */
   readonly isFloat?: true;
 }
 
@@ -32,30 +32,30 @@ export interface WeightRequest {
   readonly storedName: string;
   readonly shape: Shape;
   readonly optional?: boolean;
-  /** The weight is these rows of a tensor that holds several; `shape` is that of the part. */
+  /** The weight consists of these rows of a fused tensor; `shape` is that of the part. */
   readonly rows?: { readonly begin: number; readonly total: number };
-  /** What the file holds instead of the weight `w`: the transposed matrix, `w - 1`, or `log(-w)`. */
+  /** What the file stores instead of the weight `w`: the transposed matrix, `w - 1`, or `log(-w)`. */
   readonly storedAs?: 'transposed' | 'minus-one' | 'log-of-negative';
-  /** The weight has to be f32 in memory whatever the file has: it is not read by products. */
+  /** The weight must be f32 in memory because it is not read by linear layers. */
   readonly isFloat?: boolean;
-  /** The weight is these tensors of the file, stacked along a new first axis; `storedName` is for messages only. */
+  /** The weight is these tensors of the file, stacked along a new first axis; `storedName` is used only in messages. */
   readonly stackOf?: readonly string[];
 }
 
-/** A store that finds tensors by what is asked of them. */
+/** A store that looks up tensors by request. */
 export interface RequestedStore extends TensorStore {
   /** `undefined` when it has no such tensor. */
   find?(request: WeightRequest): StoredTensor | undefined;
 }
 
-/** Most bytes that a load reads at once. */
+/** Maximum number of bytes that a load reads at once. */
 export const maxPieceBytes: number = 8 * 1024 * 1024;
 
 /**
- * Finds all requested weights.
- * @param ignored names in the file that may be there without being used
- * @throws {FormatError} when one is missing or has another shape, or when the file has tensors that nothing asked for,
- *   since a model with a part left out is another model
+ * Locates all requested weights.
+ * @param ignored tensors that the file may contain although they are not used
+ * @throws {FormatError} when one is missing or has another shape, or when the file has unused tensors, because ignoring
+ *   part of a model would change it
  */
 export function collectWeights(
   store: RequestedStore,
@@ -91,7 +91,7 @@ export function collectWeights(
   return weights;
 }
 
-/** The weight in the file, as the request sees it. */
+/** The stored tensor as described by the request. */
 function storedWeight(store: TensorStore, { storedName, shape, rows, storedAs, stackOf }: WeightRequest): StoredTensor {
   const whole = rows === undefined ? shape : [rows.total, ...shape.slice(1)];
   const expected = storedAs === 'transposed' ? whole.toReversed() : whole;
@@ -119,7 +119,7 @@ function foundTensor(store: TensorStore, name: string, shape: Shape): StoredTens
   throw new FormatError({ source: store.name, field: name, message });
 }
 
-/** Vectors are added and multiplied as f32; matrices stay as they are, but for f64, which no op reads. */
+/** Vectors are added and multiplied as f32; matrices keep their dtype, except f64, which no op reads. */
 function memoryDType(source: string, { name, dtype, shape }: StoredTensor, isFloat: boolean): DType {
   const isVector = shape.length < 2 || isFloat;
   if (floatDTypes.includes(dtype) && (isVector || dtype === 'f64')) return 'f32';
@@ -137,7 +137,7 @@ export interface LoadWeightOptions {
 }
 
 /**
- * Fills `target` with a weight: file bytes as they are, or decoded to f32, read in pieces of a few MB.
+ * Fills `target` with a weight: raw file bytes, or dequantized to f32, read in pieces of a few MB.
  * @throws {IoError} when the file cannot be read
  */
 export async function loadWeight(weight: Weight, target: Uint8Array, options: LoadWeightOptions = {}): Promise<void> {
@@ -151,11 +151,11 @@ export async function loadWeight(weight: Weight, target: Uint8Array, options: Lo
   }
 }
 
-/** Takes a piece of a weight, from `byteOffset` on. The bytes are overwritten once the promise is resolved. */
+/** Receives a piece of a weight that starts at `byteOffset`. The bytes are overwritten after the promise resolves. */
 export type WritePiece = (bytes: Uint8Array, byteOffset: number) => Promise<void>;
 
 /**
- * Hands a weight over in pieces of at most `maxPieceBytes`, for memory that the host cannot see.
+ * Passes a weight on in pieces of at most `maxPieceBytes`, for memory that the host cannot access.
  * @throws {IoError} when the file cannot be read
  */
 export async function streamWeight(weight: Weight, write: WritePiece, options: LoadWeightOptions = {}): Promise<void> {
@@ -169,7 +169,7 @@ export async function streamWeight(weight: Weight, write: WritePiece, options: L
   }
 }
 
-/** Decodes a weight to f32, piece by piece. */
+/** Dequantizes a weight to f32, piece by piece. */
 async function decodeWeight(weight: Weight, options: LoadWeightOptions, write: WritePiece): Promise<void> {
   const { stored, shape } = weight;
   const decode = decoder(stored.dtype);

@@ -188,7 +188,7 @@ test('one expert, and layers without experts, are the plain FFN', async () => {
 });
 
 test.each([
-  [{ num_experts_per_tok: 5 }, /chosen experts: expected at most 4, got 5/],
+  [{ num_experts_per_tok: 5 }, /selected experts: expected at most 4, got 5/],
   [{ num_experts_per_tok: 0 }, /num_experts_per_tok: expected a positive integer/],
   [{ num_experts: 2 ** 40, num_experts_per_tok: 1 }, /number of experts: expected at most 65536/],
   [{ num_experts: 3 }, /mlp\.gate\.weight: expected shape \[3, 12\], got \[4, 12\]/],

@@ -172,7 +172,7 @@ test('qwen35 as a GGUF file: with a list of recurrent layers, and layers that pr
 test.each([
   ['ssm.group_count', 4, /value heads of recurrent layers: expected a multiple of 4, got 6/],
   ['ssm.inner_size', 17, /ssm\.inner_size: expected a multiple of 6/],
-  ['ssm.conv_kernel', 1, /taps of the convolution: expected at least 2, got 1/],
+  ['ssm.conv_kernel', 1, /kernel size of the convolution: expected at least 2, got 1/],
   ['ssm.state_size', 5, /attn_qkv\.weight: expected shape \[38, 12\]/],
   ['nextn_predict_layers', 4, /nextn_predict_layers: expected fewer than all layers, got 4/],
   ['attention.recurrent_layers', [true], /recurrent_layers: expected a list of 4, got a list of 1/],

@@ -1,18 +1,18 @@
-/** Quantized matrices as f32 of the shape `[numOutputs, numInputs]`, decoded a few rows at a time. */
+/** Quantized matrices as f32 of shape `[numOutputs, numInputs]`, dequantized a few rows at a time. */
 import type { StoredTensor } from '@winnow/bytes';
 import { decoder, FormatError } from '@winnow/tensor';
 import type { OnnxTensor } from './tensor-proto.js';
 
-/** Rows that are decoded at a time hold about this many values. */
+/** Approximate number of values dequantized at a time. */
 const tileValues = 1 << 20;
 
 export interface AffineQuantized {
   readonly data: OnnxTensor;
   readonly scale: OnnxTensor;
   readonly zeroPoint: OnnxTensor | undefined;
-  /** Axis of the scales, where there are several. */
+  /** Axis of the scales when there is more than one. */
   readonly axis: number;
-  /** The file holds `[numInputs, numOutputs]`. */
+  /** The file stores `[numInputs, numOutputs]`. */
   readonly isTransposed: boolean;
 }
 
@@ -29,7 +29,7 @@ export function affineView(source: string, name: string, quantized: AffineQuanti
     throw refuse(`expected 1 or ${data.shape[at]} scales, got ${numScales}`);
   }
   const [numRows, numColumns] = isTransposed ? [storedColumns, storedRows] : [storedRows, storedColumns];
-  // scales go with rows or columns of what is read
+  // scales apply to rows or columns of the stored matrix
   const isByRow = isTransposed ? at === 1 : at === 0;
   const isSigned = data.type === 'i8';
   return rowsView(name, [numRows, numColumns], async (begin, end, signal) => {
@@ -62,7 +62,7 @@ export interface BlockQuantized {
   readonly blockSize: number;
 }
 
-/** MatMulNBits of com.microsoft: blocks of a row of `numInputs`, low bits first. */
+/** MatMulNBits of com.microsoft: rows of `numInputs` values in blocks, low bits first. */
 export function blocksView(source: string, name: string, quantized: BlockQuantized): StoredTensor {
   const { data, scales, zeroPoints, numInputs, numOutputs, bits, blockSize } = quantized;
   const refuse = (message: string): FormatError => new FormatError({ source, field: name, message });
@@ -135,7 +135,7 @@ function halves(type: 'f16' | 'bf16', bytes: Uint8Array): Float32Array {
   return values;
 }
 
-/** Zero points, as they are stored. */
+/** Zero points in their stored type. */
 async function integers(
   tensor: OnnxTensor,
   refuse: Refuse,
@@ -150,7 +150,7 @@ async function integers(
   throw refuse(`expected zero points in u8, i8, i32 or floats, got ${tensor.type}`);
 }
 
-/** A tensor whose rows are computed when they are read. */
+/** A tensor whose rows are computed on read. */
 function rowsView(
   name: string,
   shape: readonly [number, number],

@@ -1,4 +1,4 @@
-/** Nodes of a graph, as far as weights need them. Field numbers: onnx.proto3 of ONNX 1.19. */
+/** The parts of graph nodes that locating weights requires. Field numbers: onnx.proto3 of ONNX 1.19. */
 import { decodeMessage } from './wire.js';
 
 export interface OnnxNode {

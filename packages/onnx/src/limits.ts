@@ -1,4 +1,4 @@
-/** Limits for untrusted files: far above every published model, far below what would hurt. */
+/** Limits for untrusted files: far above every published model, far below what would exhaust memory. */
 
 /** Nodes and initializers of a graph: the largest decoders have some 20 000. */
 export const maxGraphEntries: number = 1_000_000;
@@ -8,5 +8,5 @@ export const maxNodeBytes: number = 16 * 1024 * 1024;
 export const maxTensorHeaderBytes: number = 64 * 1024;
 /** Dimensions of a tensor. */
 export const maxDims: number = 16;
-/** Values that a file spells one by one (`int32_data`), as small tensors do. */
+/** Values that are encoded one by one (`int32_data`), as in small tensors. */
 export const maxListedValues: number = 1 << 20;

@@ -1,7 +1,7 @@
 /**
- * The weights of an exported model under the names of its Hugging Face folder. Exporters keep the names of most parameters;
- * matrices of products become anonymous (`onnx::MatMul_123`), transposed or quantized, and get their names back from the
- * node that reads them: `/encoder/layer.0/attention/self/query/MatMul`, or from the bias that is added next.
+ * The weights of an exported model under their Hugging Face names. Exporters keep the names of most parameters; weight
+ * matrices become anonymous (`onnx::MatMul_123`), transposed or quantized. Their names are recovered from the node that
+ * reads them: `/encoder/layer.0/attention/self/query/MatMul`, or from the bias that is added to the result.
  */
 import type { StoredTensor, TensorStore } from '@winnow/bytes';
 import { decoder, dtypeInfo, FormatError, isDType, numElements } from '@winnow/tensor';
@@ -11,9 +11,9 @@ import type { OnnxFile } from './onnx-file.js';
 import type { OnnxTensor } from './tensor-proto.js';
 
 /**
- * @returns a store whose tensors have the names and layouts of the folder; quantized ones are f32 when read. Closing it
- *   closes the file
- * @throws {FormatError} naming the node whose matrix cannot be understood
+ * @returns a store whose tensors have the names and layouts of the Hugging Face model; quantized ones are read as f32.
+ *   Closing it closes the file
+ * @throws {FormatError} naming the node whose matrix is not supported
  */
 export function onnxWeights(file: OnnxFile): TensorStore {
   const resolver = new Resolver(file);
@@ -27,7 +27,7 @@ class Resolver {
   readonly #file: OnnxFile;
   readonly #producers = new Map<string, OnnxNode>();
   readonly #consumers = new Map<string, OnnxNode[]>();
-  /** Initializers that stand in the store under another name, or are part of a quantized tensor. */
+  /** Initializers that the store exposes under another name, or that are part of a quantized tensor. */
   readonly #used = new Set<string>();
 
   constructor(file: OnnxFile) {
@@ -62,7 +62,7 @@ class Resolver {
     }
   }
 
-  /** Parameters that kept their names, and were not read by one of the above. */
+  /** Parameters that kept their names and are not handled above. */
   addNamed(): void {
     for (const [name, tensor] of this.#file.initializers) {
       if (this.#used.has(name) || this.tensors.has(name) || !isParameter(name)) continue;
@@ -101,7 +101,7 @@ class Resolver {
     this.#nameBias(bias, name);
   }
 
-  /** A bias that lost its name. */
+  /** A bias that has lost its name. */
   #nameBias(biasName: string | undefined, module: string): void {
     const bias = this.#initializer(biasName);
     if (bias === undefined || biasName === undefined || bias.shape.length !== 1 || isParameter(biasName)) return;
@@ -118,7 +118,7 @@ class Resolver {
     const base = weightName.replace(/_quantized$/, '');
     const scaleName = this.#initializer(`${base}_scale`) === undefined ? this.#scaleBehind(node) : `${base}_scale`;
     const scale = this.#initializer(scaleName);
-    if (scale === undefined) throw this.#refusal(node, 'expected the scale of its weights in the product behind it');
+    if (scale === undefined) throw this.#refusal(node, 'expected the scale of its weights in the following Mul');
     const name = this.#moduleOf(node, base);
     const zeroPoint = this.#initializer(zeroName);
     for (const used of [weightName, scaleName, zeroName]) if (used !== undefined) this.#used.add(used);
@@ -168,7 +168,7 @@ class Resolver {
     this.#add(`${name}.weight`, view);
   }
 
-  /** Of an initializer, read by a product; or of what a Gather took from a quantized table. */
+  /** Of an initializer that a MatMul reads, or of rows that a Gather reads from a quantized table. */
   #dequantized(node: OnnxNode): void {
     const [dataName, scaleName, zeroName] = node.inputs;
     const gather = this.#producers.get(dataName ?? '');
@@ -208,7 +208,7 @@ class Resolver {
       if (bias !== undefined && bias.endsWith('.bias')) return folderName(bias).replace(/\.bias$/, '');
     }
     if (fromPath !== undefined) return withoutRepeats(fromPath);
-    throw this.#refusal(node, `its matrix ${weightName} has no name, nor has the node or a bias behind it`);
+    throw this.#refusal(node, `its matrix ${weightName} has no name, and neither has the node or a following bias`);
   }
 }
 
@@ -217,7 +217,7 @@ function isParameter(name: string): boolean {
   return /^[A-Za-z_][\w.]*\.(weight|bias|weight_quantized)$/.test(name) || name.endsWith('.MatMul.weight');
 }
 
-/** Names of onnxruntime-genai and of quantizers as the folder has them. */
+/** Maps names of onnxruntime-genai and of quantizers to Hugging Face names. */
 function folderName(name: string): string {
   return name
     .replace(/_quantized$/, '')
@@ -227,7 +227,7 @@ function folderName(name: string): string {
     .replace(/^model\.layers\.\d+\.final_norm_layernorm\./, 'model.norm.');
 }
 
-/** `layer.0.attention` where a path says `encoder/layer.0/layer.0.attention`. */
+/** `layer.0.attention` for a path such as `encoder/layer.0/layer.0.attention`. */
 function withoutRepeats(path: string): string {
   const parts = path.split('.');
   return parts.filter((part, index) => part !== parts[index - 1] || /^\d+$/.test(part)).join('.');
@@ -243,7 +243,7 @@ function plain(tensor: OnnxTensor, dtype: StoredTensor['dtype'], name: string): 
   };
 }
 
-/** `[numInputs, numOutputs]` as `[numOutputs, numInputs]`, f32. A read takes the whole stored matrix. */
+/** `[numInputs, numOutputs]` as `[numOutputs, numInputs]`, f32. Each read reads the whole stored matrix. */
 function transposed(tensor: OnnxTensor, dtype: StoredTensor['dtype'], name: string): StoredTensor {
   const [numInputs, numOutputs] = tensor.shape as unknown as [number, number];
   const numValues = numElements(tensor.shape);

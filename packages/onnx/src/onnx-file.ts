@@ -1,4 +1,4 @@
-/** Opens an ONNX file: its graph is read, its weights stay where they are. */
+/** Opens an ONNX file: reads its graph, but not its weights. */
 import { readBytes, type ByteSource } from '@winnow/bytes';
 import { decodeNode, decodeValueName, type OnnxNode } from './graph.js';
 import { maxGraphEntries, maxNodeBytes } from './limits.js';
@@ -6,7 +6,10 @@ import { readTensorProto, type OnnxTensor, type OpenExternal } from './tensor-pr
 import { wireError, wireFields, type WireField } from './wire.js';
 
 export interface OpenOnnxOptions {
-  /** Opens a file of external data by its name beside the model. Each is opened once. Default: refused when it is needed. */
+  /**
+   * Opens a file of external data by its name beside the model. Each is opened once. Default: external data is an
+   * error.
+   */
   readonly openExternal?: OpenExternal;
   readonly signal?: AbortSignal;
 }
@@ -16,9 +19,9 @@ export interface OnnxFile {
   readonly name: string;
   /** Initializers by name. */
   readonly initializers: ReadonlyMap<string, OnnxTensor>;
-  /** In the order of the file, which is that of the computation. */
+  /** In file order, which is the order of execution. */
   readonly nodes: readonly OnnxNode[];
-  /** Names of the inputs that are no initializers. */
+  /** Names of the inputs that are not initializers. */
   readonly inputs: readonly string[];
   readonly outputs: readonly string[];
   readonly producer: string;
@@ -27,8 +30,9 @@ export interface OnnxFile {
 }
 
 /**
- * Reads the graph of an ONNX file and finds its initializers. Takes over `source`, which stays open for the weights.
- * @throws {FormatError} with the byte offset, for a file that is broken or no ONNX model
+ * Reads the graph of an ONNX file and locates its initializers. Takes ownership of `source`, which stays open for the
+ * weights.
+ * @throws {FormatError} with the byte offset, for a file that is malformed or not an ONNX model
  * @throws {IoError} when reading fails
  */
 export async function openOnnx(source: ByteSource, options: OpenOnnxOptions = {}): Promise<OnnxFile> {
@@ -53,7 +57,7 @@ export async function openOnnx(source: ByteSource, options: OpenOnnxOptions = {}
       if (field.number === 2 && field.wireType === 2)
         producer = new TextDecoder().decode(await small(source, field, signal));
     }
-    if (graph === undefined) throw wireError(source.name, 0, 'graph', 'missing: this is no ONNX model');
+    if (graph === undefined) throw wireError(source.name, 0, 'graph', 'missing: this is not an ONNX model');
     return { name: source.name, producer, ...(await readGraph(source, graph, openOnce, signal)), close };
   } catch (error) {
     await close();
@@ -97,7 +101,7 @@ async function readGraph(
         const tensor = await readTensorProto(source, field.begin, field.end, openExternal, signal);
         if (tensor === undefined) break;
         if (initializers.has(tensor.name)) {
-          throw wireError(source.name, field.begin, tensor.name, 'expected each initializer once');
+          throw wireError(source.name, field.begin, tensor.name, 'expected unique initializers, got a duplicate');
         }
         initializers.set(tensor.name, tensor);
         break;

@@ -1,11 +1,11 @@
-/** Initializers: their header is read, their data found. */
+/** Initializers: reads their header and locates their data. */
 import { readBytes, type ByteSource } from '@winnow/bytes';
 import { CapacityError, FormatError, type DType } from '@winnow/tensor';
 import { BinaryReader } from '@bufbuild/protobuf/wire';
 import { maxDims, maxListedValues, maxTensorHeaderBytes } from './limits.js';
 import { decodeMessage, wireError, wireFields } from './wire.js';
 
-/** Element types that are read, by their number in TensorProto. */
+/** Supported element types, by their number in TensorProto. */
 const elementTypes: Readonly<Record<number, readonly [type: OnnxType, bits: number]>> = {
   1: ['f32', 32],
   2: ['u8', 8],
@@ -21,14 +21,14 @@ const elementTypes: Readonly<Record<number, readonly [type: OnnxType, bits: numb
   22: ['i4', 4],
 };
 
-/** Types of initializers; `u8`, `u4` and `i4` are those of quantized ones only. */
+/** Types of initializers; `u8`, `u4` and `i4` occur in quantized ones only. */
 export type OnnxType =
   | Extract<DType, 'f32' | 'f16' | 'bf16' | 'f64' | 'i8' | 'i16' | 'i32' | 'i64'>
   | 'u8'
   | 'u4'
   | 'i4';
 
-/** An initializer. Nothing of its data is read until `read` is called. */
+/** An initializer. Its data is not read until `read` is called. */
 export interface OnnxTensor {
   readonly name: string;
   readonly type: OnnxType;
@@ -47,11 +47,11 @@ interface Header {
   readonly dims: number[];
   readonly external: Map<string, string>;
   data: { readonly begin: number; readonly end: number } | undefined;
-  /** Values spelled as varints. */
+  /** Values encoded as varints. */
   listed: { readonly begin: number; readonly end: number } | undefined;
 }
 
-/** @throws {FormatError} for a tensor whose data does not fit its shape */
+/** @throws {FormatError} for a tensor whose data does not match its shape */
 export async function readTensorProto(
   source: ByteSource,
   begin: number,
@@ -70,7 +70,7 @@ export async function readTensorProto(
   for (const dim of dims) {
     numValues *= dim;
     if (!Number.isSafeInteger(dim) || dim < 0 || !Number.isSafeInteger(numValues * 8)) {
-      throw fail(`expected dimensions of a possible tensor, got [${dims.join(', ')}]`);
+      throw fail(`expected non-negative dimensions with a product below 2^53, got [${dims.join(', ')}]`);
     }
   }
   const sizeBytes = Math.ceil((numValues * bits) / 8);
@@ -127,7 +127,7 @@ async function readHeader(source: ByteSource, begin: number, end: number, signal
       return readBytes(source, field.begin, length, signal === undefined ? {} : { signal });
     };
     switch (field.number) {
-      case 1: // dims, packed or one by one
+      case 1: // dims, packed or repeated
         if (field.wireType === 0) header.dims.push(field.value);
         else header.dims.push(...unpacked(await small(), source.name, field.begin));
         if (header.dims.length > maxDims) throw wireError(source.name, field.begin, 'dims', `more than ${maxDims}`);
@@ -187,7 +187,7 @@ function unpacked(bytes: Uint8Array, source: string, byteOffset: number): number
   return values;
 }
 
-/** `int32_data` holds small integers and halves too, one varint each. */
+/** `int32_data` also holds small integers and f16, one varint each. */
 async function listedValues(
   source: ByteSource,
   { begin, end }: { readonly begin: number; readonly end: number },

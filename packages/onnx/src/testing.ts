@@ -1,4 +1,4 @@
-/** Writes small ONNX files for tests, through the same protobuf library. */
+/** Writes small ONNX files for tests, with the same protobuf library. */
 import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 
 /** An initializer to write. */

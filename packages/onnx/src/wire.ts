@@ -1,6 +1,6 @@
 /**
- * The outer levels of a protobuf file by position: the range of each field, without reading long ones. Small messages are
- * then decoded by `@bufbuild/protobuf`. Encoding: https://protobuf.dev/programming-guides/encoding/
+ * Scans the outer levels of a protobuf file: the byte range of each field, without reading long ones. Small messages
+ * are then decoded by `@bufbuild/protobuf`. Encoding: https://protobuf.dev/programming-guides/encoding/
  */
 import { ByteCursor, type ByteSource } from '@winnow/bytes';
 import { BinaryReader, type WireType } from '@bufbuild/protobuf/wire';
@@ -11,7 +11,7 @@ export interface WireField {
   readonly number: number;
   /** 0 varint, 1 eight bytes, 2 length and bytes, 5 four bytes. */
   readonly wireType: number;
-  /** Of varints. */
+  /** Value of a varint. */
   readonly value: number;
   /** Range of the contents in the file. */
   readonly begin: number;
@@ -50,12 +50,12 @@ export async function* wireFields(
       await open.ensure(Math.min(maxVarintBytes, end - start), what);
       let value = 0;
       for (let index = 0; index < maxVarintBytes; index++) {
-        if (open.position >= end) throw wireError(source.name, start, what, 'a number goes beyond the message');
+        if (open.position >= end) throw wireError(source.name, start, what, 'a varint extends beyond the message');
         const byte = open.uint8(what);
         value += (byte & 0x7f) * 2 ** (7 * index);
         if (byte < 0x80) return value;
       }
-      throw wireError(source.name, start, what, 'a number has more than 10 bytes');
+      throw wireError(source.name, start, what, 'a varint has more than 10 bytes');
     };
     const tag = await varint();
     const [number, wireType] = [Math.floor(tag / 8), tag % 8];
@@ -83,7 +83,7 @@ export async function* wireFields(
   }
 }
 
-/** Decodes a small message; what the library finds wrong becomes a `FormatError` at `byteOffset`. */
+/** Decodes a small message; an error of the library becomes a `FormatError` at `byteOffset`. */
 export function decodeMessage(
   source: string,
   byteOffset: number,
@@ -100,6 +100,6 @@ export function decodeMessage(
   } catch (cause) {
     if (cause instanceof FormatError) throw cause;
     const message = cause instanceof Error ? cause.message : String(cause);
-    throw new FormatError({ source, byteOffset, field: what, message: `broken message: ${message}` }, { cause });
+    throw new FormatError({ source, byteOffset, field: what, message: `malformed message: ${message}` }, { cause });
   }
 }

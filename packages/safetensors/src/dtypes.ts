@@ -1,14 +1,14 @@
-/** The data types of the format and which of them Winnow can hold. */
+/** The data types of the format and which of them Winnow supports. */
 import type { DType } from '@winnow/tensor';
 
-/** Facts of one dtype of the format. */
+/** Properties of one dtype of the format. */
 export interface FileDType {
   /** As written in the header. */
   readonly name: string;
   readonly bits: number;
-  /** The same type in Winnow, `undefined` where there is none: such a tensor is listed, not read. */
+  /** The corresponding dtype in Winnow; `undefined` where there is none: such a tensor is listed but cannot be read. */
   readonly dtype: DType | undefined;
-  /** Place in the order in which upstream writes tensors: higher first, so that wide types stay aligned. */
+  /** Rank in the order in which upstream writes tensors: higher first, so that wide types stay aligned. */
   readonly writeRank: number;
 }
 
@@ -52,7 +52,7 @@ export function fileDTypeOf(name: string): FileDType | undefined {
   return byName.get(name);
 }
 
-/** How a Winnow dtype is called in the format, `undefined` for those it cannot hold (the quantized ones). */
+/** The name of a Winnow dtype in the format; `undefined` for dtypes it lacks (the quantized ones). */
 export function fileDTypeFor(dtype: DType): FileDType | undefined {
   return byDType.get(dtype);
 }

@@ -1,6 +1,6 @@
 /**
  * Parses and checks the header of one file. After `parseHeader` returns, every tensor is known to lie inside the data
- * section, to have exactly the bytes its dtype and shape need, and to touch its neighbors without gap or overlap.
+ * section, to have exactly the bytes its dtype and shape need, and to be contiguous with its neighbors.
  */
 import type { Shape } from '@winnow/tensor';
 import { fileDTypeNames, fileDTypeOf, type FileDType } from './dtypes.js';
@@ -24,7 +24,7 @@ export interface Header {
 }
 
 interface RawEntry extends HeaderEntry {
-  /** Where `data_offsets` stands in the file, for messages. */
+  /** Offset of `data_offsets` in the file, for error messages. */
   readonly fieldOffset: number;
 }
 

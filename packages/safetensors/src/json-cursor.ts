@@ -1,6 +1,6 @@
 /**
- * Reads JSON from bytes, front to back, and knows where it is: every refusal has a byte offset, and a key that appears
- * twice in an object is refused (`JSON.parse` would keep the last one silently).
+ * A streaming JSON parser that tracks its position: every error has a byte offset, and a duplicate key in an object is
+ * an error (`JSON.parse` would silently keep the last one).
  */
 import { FormatError } from '@winnow/tensor';
 import { MAX_JSON_DEPTH } from './limits.js';
@@ -13,10 +13,10 @@ const minus = 0x2d;
 const digit0 = 0x30;
 const digit9 = 0x39;
 
-/** Longest name that is repeated in a message: a broken header can hold one of many megabytes. */
+/** Maximum length of a name in a message: a malformed header can hold one of many megabytes. */
 const maxShownLength = 120;
 
-/** A name for messages: shortened when it is very long. */
+/** A name for error messages, truncated when it is very long. */
 export function shown(name: string): string {
   return name.length <= maxShownLength ? name : `${name.slice(0, maxShownLength)}... (${name.length} characters)`;
 }
@@ -47,7 +47,7 @@ export class JsonCursor {
     );
   }
 
-  /** The next byte after white space, -1 at the end. Nothing is consumed but the white space. */
+  /** The next byte after whitespace, -1 at the end. Only the whitespace is consumed. */
   peek(): number {
     for (; this.#position < this.#bytes.length; this.#position++) {
       const byte = this.#bytes[this.#position] as number;
@@ -56,12 +56,12 @@ export class JsonCursor {
     return -1;
   }
 
-  /** Checks that only white space is left. */
+  /** Checks that only whitespace is left. */
   expectEnd(field: string): void {
     if (this.peek() !== -1) this.fail(field, `expected nothing after the JSON value, found ${this.#found()}`);
   }
 
-  /** Calls `onMember` for each key, with the cursor at its value, which `onMember` must consume. */
+  /** Calls `onMember` for each key with the cursor at its value, which `onMember` must consume. */
   readObject(field: string, onMember: (key: string, keyOffset: number) => void): void {
     this.#expect(0x7b, field, 'an object');
     if (this.peek() === 0x7d) {
@@ -170,7 +170,7 @@ export class JsonCursor {
     return Number(text);
   }
 
-  /** Consumes `null` if it comes next. */
+  /** Consumes `null` if it is next. */
   tryNull(): boolean {
     if (this.peek() !== 0x6e || !this.#matches('null')) return false;
     this.#position += 4;

@@ -1,12 +1,19 @@
-/** Limits for files that come from somewhere else. Each is far above what real checkpoints have. */
+/** Limits for untrusted files. Each is far above what real checkpoints need. */
 
-/** Bytes of the JSON header: the limit of the format's own specification, which keeps a lying length from becoming an allocation. */
+/**
+ * Bytes of the JSON header: the limit of the format's own specification, which keeps a forged length from causing a
+ * huge allocation.
+ */
 export const MAX_HEADER_BYTES = 100_000_000;
 
-/** Tensors in one file. Checkpoints with many experts have tens of thousands; one entry costs a few hundred bytes here. */
+/**
+ * Tensors in one file. Checkpoints with many experts have tens of thousands; one entry costs a few hundred bytes here.
+ */
 export const MAX_TENSORS = 500_000;
 
-/** Dimensions of one tensor: PyTorch and NumPy allow 64, so a longer list is not a shape but an attempt to fill memory. */
+/**
+ * Dimensions of one tensor: PyTorch and NumPy allow 64, so a longer list is not a shape but an attempt to fill memory.
+ */
 export const MAX_DIMS = 64;
 
 /** Entries of `__metadata__`: writers store a handful. */

@@ -14,7 +14,7 @@ export interface OpenSafetensorsOptions {
 export interface SafetensorsFile extends TensorStore {
   /** The tensors that can be read, in the order of the data. */
   readonly tensors: ReadonlyMap<string, StoredTensor>;
-  /** Tensors of a dtype that Winnow does not have (BOOL, U8, 8-bit floats, ...), in the order of the data. */
+  /** Tensors of a dtype that Winnow does not support (BOOL, U8, 8-bit floats, ...), in the order of the data. */
   readonly unsupported: ReadonlyMap<string, UnsupportedTensor>;
   /** The `__metadata__` of the header, empty when there is none. */
   readonly metadata: ReadonlyMap<string, string>;
@@ -29,12 +29,12 @@ export interface SafetensorsFile extends TensorStore {
 }
 
 /**
- * Reads and checks the header of `source`; tensor data is only read by `StoredTensor.read`. The file takes the source
- * over: it is closed by `close`, and at once when opening fails.
+ * Reads and checks the header of `source`; tensor data is only read by `StoredTensor.read`. The file takes ownership of
+ * the source: `close` closes it, and so does a failure to open.
  *
  * The checks are those of the format's specification: a header of at most 100 MB inside the file, valid JSON without
  * duplicate keys, known dtypes, and tensors that cover the data section exactly, each with the size of its shape.
- * @throws {FormatError} with byte offset and field, when the file is broken, truncated or lies about a size
+ * @throws {FormatError} with byte offset and field, when the file is malformed, truncated or claims a wrong size
  * @throws {IoError} when reading fails
  */
 export async function openSafetensors(

@@ -9,11 +9,11 @@ export interface ShardIndex {
   readonly weightMap: ReadonlyMap<string, string>;
   /** Shard file names, sorted. */
   readonly shardNames: readonly string[];
-  /** `metadata.total_size`: bytes of all tensors, where the index says it. */
+  /** `metadata.total_size`: bytes of all tensors, if the index declares it. */
   readonly totalSize: number | undefined;
-  /** Where the entry of a tensor stands in the text, in bytes. */
+  /** Byte offset of the entry of a tensor in the text. */
   entryOffset(tensorName: string): number;
-  /** Where `total_size` stands in the text, in bytes. */
+  /** Byte offset of `total_size` in the text. */
   readonly totalSizeOffset: number;
 }
 

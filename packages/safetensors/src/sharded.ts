@@ -8,16 +8,16 @@ import { findTensor, type UnsupportedTensor } from './stored-slice.js';
 
 /** Options of `openShardedSafetensors`. */
 export interface OpenShardedSafetensorsOptions {
-  /** What to call the index in messages. Default `model.safetensors.index.json`. */
+  /** Name of the index in error messages. Default `model.safetensors.index.json`. */
   readonly name?: string;
-  /** How many shards are opened at the same time. Default 4. */
+  /** Maximum number of shards opened at the same time. Default 4. */
   readonly maxParallel?: number;
   /** `false` opens an index whose `metadata.total_size` is not the sum of its tensors. Default `true`. */
   readonly checkTotalSize?: boolean;
   readonly signal?: AbortSignal;
 }
 
-/** A tensor that a shard holds although the index does not place it there. */
+/** A tensor that a shard contains although the index does not list it there. */
 export interface UnindexedTensor {
   readonly name: string;
   readonly shardName: string;
@@ -27,12 +27,14 @@ export interface UnindexedTensor {
 export interface ShardedSafetensors extends TensorStore {
   /** The tensors of the index that can be read, in the order of the index. */
   readonly tensors: ReadonlyMap<string, StoredTensor>;
-  /** Tensors of the index whose dtype Winnow does not have. */
+  /** Tensors of the index whose dtype Winnow does not support. */
   readonly unsupported: ReadonlyMap<string, UnsupportedTensor>;
-  /** Tensors found in shards but not placed there by the index. They are not part of the checkpoint and not served. */
+  /**
+   * Tensors found in shards where the index does not list them. They are not part of the checkpoint and cannot be read.
+   */
   readonly unindexed: readonly UnindexedTensor[];
   readonly shardNames: readonly string[];
-  /** The `__metadata__` of all shards; the first shard (by name) that has a key wins. */
+  /** The `__metadata__` of all shards; for a duplicate key the first shard (by name) wins. */
   readonly metadata: ReadonlyMap<string, string>;
   /** As in `SafetensorsFile`. @throws {DTypeError} @throws {ArgumentError} */
   tensor(name: string): StoredTensor;
@@ -42,10 +44,10 @@ export interface ShardedSafetensors extends TensorStore {
 
 /**
  * Opens the shards that `indexJson` (the text of `model.safetensors.index.json`) names, a few at a time, and checks
- * that each tensor is in the shard that the index says. Only headers are read. When anything fails, everything that
- * was opened is closed.
+ * that each tensor is in the shard that the index names. Only headers are read. On any failure, all shards opened so
+ * far are closed.
  * @param openShard opens a shard by its file name, which is a plain name without separators
- * @throws {FormatError} for a broken index or shard, a tensor missing from its shard, or a wrong `total_size`
+ * @throws {FormatError} for a malformed index or shard, a tensor missing from its shard, or a wrong `total_size`
  * @throws {IoError} when a shard cannot be opened or read
  */
 export async function openShardedSafetensors(
@@ -157,6 +159,6 @@ function checkTotalSize(source: string, index: ShardIndex, { tensors, unsupporte
     field: 'metadata.total_size',
     message:
       `expected ${sizeBytes} bytes, the sum of its tensors, found ${index.totalSize} ` +
-      '(checkTotalSize: false opens the checkpoint all the same)',
+      '(checkTotalSize: false opens the checkpoint anyway)',
   });
 }

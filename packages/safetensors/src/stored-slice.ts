@@ -3,7 +3,7 @@ import type { ByteSource, StoredTensor } from '@winnow/bytes';
 import { ArgumentError, DTypeError, IoError, type DType, type Shape } from '@winnow/tensor';
 import { shown } from './json-cursor.js';
 
-/** A tensor whose dtype exists in the format but not in Winnow. It is listed and cannot be read. */
+/** A tensor whose dtype exists in the format but not in Winnow. It is listed but cannot be read. */
 export interface UnsupportedTensor {
   readonly name: string;
   /** As written in the file, for example `F8_E4M3`. */
@@ -47,7 +47,10 @@ export class StoredSlice implements StoredTensor {
   }
 }
 
-/** Looks a tensor up. @throws {DTypeError} when it is there with an unsupported dtype @throws {ArgumentError} when it is not there */
+/**
+ * Looks a tensor up. @throws {DTypeError} when its dtype is unsupported @throws {ArgumentError} when there is no such
+ * tensor
+ */
 export function findTensor(
   store: {
     readonly name: string;

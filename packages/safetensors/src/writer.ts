@@ -9,15 +9,15 @@ export type TensorToWrite =
   | { readonly name: string; readonly dtype: DType; readonly shape: Shape; readonly data: Uint8Array }
   | StoredTensor;
 
-/** What `writeSafetensors` writes. */
+/** The contents of the file to write. */
 export interface WriteSafetensorsOptions {
-  /** In any order. The file holds them by falling alignment of their dtype, then by name, as upstream does. */
+  /** In any order. The file stores them by descending alignment of their dtype, then by name, as upstream does. */
   readonly tensors: Iterable<TensorToWrite>;
   readonly metadata?: ReadonlyMap<string, string> | Readonly<Record<string, string>>;
   readonly signal?: AbortSignal;
 }
 
-/** Bytes of a stored tensor that are in memory at a time. */
+/** Number of bytes of a stored tensor in memory at a time. */
 const copyChunkBytes = 4 * 1024 * 1024;
 
 /** The JSON starts after its 8-byte length and is padded to a multiple of this, so that data starts aligned. */
@@ -31,12 +31,12 @@ interface Planned {
 }
 
 /**
- * Writes header and data to `sink` and closes it; on any failure the sink is aborted, so nothing half-written stays.
- * Stored tensors are copied in pieces of a few megabytes. Everything is checked before the first byte is written.
+ * Writes header and data to `sink` and closes it; on any failure the sink is aborted, so no partial file remains.
+ * Stored tensors are copied in pieces of a few megabytes. Everything is validated before the first byte is written.
  * @returns the size of the file
- * @throws {DTypeError} for a dtype that the format does not have (the quantized ones)
+ * @throws {DTypeError} for a dtype that the format lacks (the quantized ones)
  * @throws {ArgumentError} for a duplicate or reserved name, or a header above the format's limit
- * @throws {ShapeError} when a tensor's bytes are not those of its dtype and shape
+ * @throws {ShapeError} when the size of a tensor's bytes does not match its dtype and shape
  * @throws {IoError} when reading a stored tensor or writing fails
  */
 export async function writeSafetensors(
@@ -153,7 +153,7 @@ function checkText(argument: string, text: unknown): void {
   }
 }
 
-/** What the reader would refuse is not written. */
+/** Whatever the reader would reject is not written. */
 function checkCount(argument: string, count: number, limit: number): void {
   if (count > limit) throw new ArgumentError({ argument, expected: `at most ${limit}`, actual: String(count) });
 }

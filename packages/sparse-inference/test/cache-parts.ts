@@ -30,7 +30,7 @@ export function testSource(bytes: Uint8Array, name = 'weights'): TestSource {
         await source.before?.(byteOffset, target.length, options?.signal);
         options?.signal?.throwIfAborted();
         if (byteOffset + target.length > bytes.length) {
-          throw new IoError({ source: name, byteOffset, message: 'ended early; it was shortened while open' });
+          throw new IoError({ source: name, byteOffset, message: 'unexpected end; it was truncated while open' });
         }
         target.set(bytes.subarray(byteOffset, byteOffset + target.length));
       } finally {

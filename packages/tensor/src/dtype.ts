@@ -1,7 +1,9 @@
-/** Data types: plain numbers and the block formats of GGML. A block format stores `blockSize` values in `blockBytes`. */
+/**
+ * Data types: plain numbers and the block formats of GGML. A block format stores `blockSize` values in `blockBytes`.
+ */
 import { ArgumentError, ShapeError } from './errors.js';
 
-/** Name of a data type, as in GGML, lower case but for the K of the super-block formats. */
+/** Name of a data type, as in GGML, in lowercase except for the K of the super-block formats. */
 export type DType =
   | 'f32'
   | 'f16'
@@ -36,7 +38,7 @@ export type DType =
   | 'tq2_0'
   | 'mxfp4';
 
-/** Facts of one data type. */
+/** Properties of one data type. */
 export interface DTypeInfo {
   readonly name: DType;
   /** Values per block; 1 for plain numbers. */
@@ -101,7 +103,7 @@ export function isDType(name: string): name is DType {
   return infos.has(name);
 }
 
-/** @throws {ArgumentError} when there is no such data type */
+/** @throws {ArgumentError} when the data type is unknown */
 export function dtypeInfo(name: DType): DTypeInfo {
   const info = infos.get(name);
   if (info === undefined)

@@ -1,6 +1,6 @@
 /**
- * The error family of every Winnow package. An error carries typed fields and builds its message from them, so that
- * a program can react to `code` and a person can read what was expected and what was found.
+ * The error family of every Winnow package. An error carries typed fields and builds its message from them, so that a
+ * program can react to `code` and a user can read what was expected and what was found.
  */
 
 /** Stable identifiers of the error families. */
@@ -19,8 +19,8 @@ export type WinnowErrorCode =
 const brand: symbol = Symbol.for('winnow.error');
 
 /**
- * Root of all errors thrown on purpose. `WinnowError.isInstance` also recognizes errors of another copy of this
- * package, which `instanceof` does not.
+ * Root of all errors that Winnow throws deliberately. `WinnowError.isInstance` also recognizes errors of another copy
+ * of this package, which `instanceof` does not.
  */
 export class WinnowError extends Error {
   readonly code: WinnowErrorCode;
@@ -37,12 +37,12 @@ export class WinnowError extends Error {
   }
 }
 
-/** True for errors of one family, of any copy of this package. */
+/** True for errors of this family from any copy of this package. */
 function isOfFamily(value: unknown, code: WinnowErrorCode): boolean {
   return WinnowError.isInstance(value) && value.code === code;
 }
 
-/** A shape or an element count does not fit: `"<op>: <rule>, expected <X>, got <Y>"`. */
+/** A shape or an element count does not match: `"<op>: <rule>, expected <X>, got <Y>"`. */
 export class ShapeError extends WinnowError {
   readonly op: string;
   readonly expected: string;
@@ -60,7 +60,7 @@ export class ShapeError extends WinnowError {
   }
 }
 
-/** A data type is not the one that an operation takes. */
+/** An operation does not accept a data type. */
 export class DTypeError extends WinnowError {
   readonly op: string;
   readonly expected: string;
@@ -78,7 +78,7 @@ export class DTypeError extends WinnowError {
   }
 }
 
-/** A backend has no kernel for an op and falling back was not allowed. */
+/** A backend has no kernel for an op, and fallback is not allowed. */
 export class UnsupportedOpError extends WinnowError {
   readonly op: string;
   readonly backend: string;
@@ -96,7 +96,7 @@ export class UnsupportedOpError extends WinnowError {
   }
 }
 
-/** Something finite is full or too small: memory, a cache, a context, a limit. */
+/** A finite resource is exhausted or too small: memory, a cache, a context, a limit. */
 export class CapacityError extends WinnowError {
   readonly resource: string;
   readonly needed: number;
@@ -120,7 +120,7 @@ export class CapacityError extends WinnowError {
   }
 }
 
-/** A file or message does not follow its format. `byteOffset` is where the offending field starts, if known. */
+/** A file or message violates its format. `byteOffset` is the start of the offending field, if known. */
 export class FormatError extends WinnowError {
   readonly source: string;
   readonly byteOffset: number | undefined;
@@ -156,7 +156,7 @@ export class ReleasedError extends WinnowError {
   }
 }
 
-/** A backend failed while it was working: a run that is going on already, a status code of native code. */
+/** A backend failed: a run was already in progress, or native code returned an error status. */
 export class BackendError extends WinnowError {
   readonly backend: string;
   readonly nativeCode: number | undefined;
@@ -188,7 +188,7 @@ export class DeviceLostError extends WinnowError {
   }
 }
 
-/** A caller passed an option or argument that makes no sense: `"<argument>: expected <X>, got <Y>"`. */
+/** A caller passed an invalid option or argument: `"<argument>: expected <X>, got <Y>"`. */
 export class ArgumentError extends WinnowError {
   readonly argument: string;
   readonly expected: string;
@@ -224,7 +224,7 @@ export class IoError extends WinnowError {
   }
 }
 
-/** Checks an internal truth. A failure is a bug in Winnow, not in the caller's input. */
+/** Checks an internal invariant. A failure is a bug in Winnow, not in the caller's input. */
 export function invariant(condition: unknown, message: string): asserts condition {
   if (!condition) throw new Error(`Winnow internal error: ${message}`);
 }

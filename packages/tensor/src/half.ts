@@ -1,6 +1,6 @@
 /**
  * Half precision: IEEE 754 binary16 ("f16") and bfloat16, to and from float32. Both narrowings round to nearest, ties
- * to even. NaN stays NaN (made quiet), infinities and signed zeros stay what they are.
+ * to even. NaN stays NaN (made quiet), infinities and signed zeros are preserved.
  */
 
 const floatScratch = new Float32Array(1);
@@ -20,8 +20,8 @@ export function halfToFloat(bits: number): number {
 }
 
 /**
- * Bit pattern of the binary16 nearest to `value`, ties to even. `value` is first rounded to float32, as every caller
- * with a `Float32Array` has it anyway. From 65520 upwards the result is infinity.
+ * Bit pattern of the binary16 nearest to `value`, ties to even. `value` is first rounded to float32, which is what a
+ * `Float32Array` holds. From 65520 upwards the result is infinity.
  */
 export function floatToHalf(value: number): number {
   floatScratch[0] = value;
@@ -57,8 +57,8 @@ export function floatToBfloat16(value: number): number {
 let table: Float32Array | undefined;
 
 /**
- * The value of every binary16 bit pattern: `halfTable()[bits]` equals `halfToFloat(bits)`. Built at the first call
- * (256 KiB), shared by all later ones; do not write to it. For loops that decode many halves.
+ * The value of every binary16 bit pattern: `halfTable()[bits]` equals `halfToFloat(bits)`. Built on the first call (256
+ * KiB) and shared; do not write to it. For loops that convert many values.
  */
 export function halfTable(): Float32Array {
   if (table === undefined) {

@@ -1,17 +1,17 @@
 /**
  * Seeded random numbers: xoshiro128** 1.1 of D. Blackman and S. Vigna (https://prng.di.unimi.it/xoshiro128starstar.c,
- * arXiv:1805.01407), its 128 bits of state filled from the seed by SplitMix64 as its authors advise. Not for secrets.
+ * arXiv:1805.01407), its 128-bit state seeded by SplitMix64 as its authors recommend. Not cryptographically secure.
  */
 import { ArgumentError } from './errors.js';
 
-/** Four unsigned 32-bit integers, not all zero; plain data that survives JSON. */
+/** Four unsigned 32-bit integers, not all zero; plain data that can be stored as JSON. */
 export type RngState = readonly [number, number, number, number];
 
 /** A stream of random numbers. The same seed gives the same integers and floats everywhere. */
 export interface Rng {
   /** Uniform in [0, 2^32). One step of the generator. */
   nextUint32(): number;
-  /** Uniform multiple of 2^-53 in [0, 1). Two steps. Stored to float32 it may round up to 1. */
+  /** Uniform multiple of 2^-53 in [0, 1). Two steps. When stored as float32 it may round up to 1. */
   nextFloat(): number;
   /**
    * Normal with mean 0 and variance 1 (Box-Muller). Four steps. Uses `Math.log` and `Math.cos`, whose last bit may
@@ -19,21 +19,21 @@ export interface Rng {
    */
   nextGaussian(): number;
   /**
-   * Uniform integer in [0, bound), without bias. At least one step.
+   * Unbiased uniform integer in [0, bound). At least one step.
    * @throws {ArgumentError} unless `bound` is an integer from 1 to 2^32
    */
   nextInt(bound: number): number;
-  /** Where the stream stands. */
+  /** The state of the stream. */
   state(): RngState;
   /**
-   * Continues from a state that `state()` gave.
-   * @throws {ArgumentError} when this is not a state
+   * Continues from a state returned by `state()`.
+   * @throws {ArgumentError} when the state is invalid
    */
   restore(state: RngState): void;
 }
 
 /**
- * A generator for this seed. Close seeds give unrelated streams.
+ * Creates a generator for this seed. Similar seeds give unrelated streams.
  * @throws {ArgumentError} unless `seed` is a safe integer; negative ones are taken modulo 2^64
  */
 export function createRng(seed: number): Rng {
@@ -95,7 +95,7 @@ function rngOver(s: Uint32Array): Rng {
       if (!Number.isInteger(bound) || bound < 1 || bound > 2 ** 32) {
         throw new ArgumentError({ argument: 'bound', expected: 'an integer from 1 to 2^32', actual: String(bound) });
       }
-      // Numbers from here on would favor the small results.
+      // Rejects numbers that would bias towards small results.
       const limit = 2 ** 32 - (2 ** 32 % bound);
       for (;;) {
         const drawn = nextUint32();

@@ -1,4 +1,4 @@
-/** Shapes: row-major lists of dimensions, outermost first, with products that never overflow unseen. */
+/** Shapes: row-major lists of dimensions, outermost first, with overflow-checked products. */
 import { sizeOf, type DType } from './dtype.js';
 import { ShapeError } from './errors.js';
 
@@ -34,7 +34,7 @@ export function numElements(shape: Shape): number {
 }
 
 /**
- * Bytes of a contiguous tensor. Blocks run along the last dimension, so that must be a whole number of blocks.
+ * Bytes of a contiguous tensor. Blocks run along the last dimension, which must be a whole number of blocks.
  * @throws {ShapeError}
  */
 export function tensorBytes(dtype: DType, shape: Shape): number {
@@ -68,7 +68,7 @@ export function equalShapes(a: Shape, b: Shape): boolean {
   return a.length === b.length && a.every((dim, axis) => dim === b[axis]);
 }
 
-/** `[2, 3, 4]`, for messages. */
+/** Formats a shape for messages: `[2, 3, 4]`. */
 export function formatShape(shape: readonly (number | string)[]): string {
   return `[${shape.join(', ')}]`;
 }

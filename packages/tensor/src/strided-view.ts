@@ -1,8 +1,8 @@
-/** A window on a typed array with its own shape and strides: slices and permutations without copying. */
+/** A view of a typed array with its own shape and strides: slices and permutations without copying. */
 import { ShapeError } from './errors.js';
 import { contiguousStrides, formatShape, numElements, type Shape } from './shape.js';
 
-/** Storage that a view can look at. */
+/** Storage of a view. */
 export type NumberArray =
   | Float32Array
   | Float64Array
@@ -23,14 +23,14 @@ export interface StridedViewOptions {
 
 /**
  * Element [i0, i1, ...] lies at `data[offset + i0 * strides[0] + i1 * strides[1] + ...]`. Views share `data`; the
- * constructor proves that every element lies inside it. For setting up and checking; hot loops take the strides.
+ * constructor checks that every element lies inside it. For set-up and tests; hot loops use the strides.
  */
 export class StridedView<T extends NumberArray = Float32Array> {
   readonly data: T;
   readonly shape: Shape;
   readonly strides: readonly number[];
   readonly offset: number;
-  /** Product of the dimensions. */
+  /** Number of elements: the product of the dimensions. */
   readonly numElements: number;
 
   /** @throws {ShapeError} when strides do not match the shape, or an element lies outside of `data` */
@@ -70,7 +70,7 @@ export class StridedView<T extends NumberArray = Float32Array> {
     }
   }
 
-  /** Whether the elements lie row-major and without gaps, so that `values()` works. Axes of length 1 do not matter. */
+  /** Whether the elements are row-major and contiguous, as `values()` requires. Axes of length 1 do not matter. */
   get isContiguous(): boolean {
     if (this.numElements === 0) return true;
     let expected = 1;
@@ -82,7 +82,7 @@ export class StridedView<T extends NumberArray = Float32Array> {
   }
 
   /**
-   * Position in `data` of one element, by one index per axis.
+   * Index in `data` of one element, given one index per axis.
    * @throws {ShapeError} for a wrong number of indices, or one out of range
    */
   index(...indices: readonly number[]): number {
@@ -109,7 +109,7 @@ export class StridedView<T extends NumberArray = Float32Array> {
   }
 
   /**
-   * Elements begin, begin + step, ... below end of one axis.
+   * Slices one axis: elements begin, begin + step, ... below end.
    * @throws {ShapeError} unless 0 <= begin <= end <= dimension and step >= 1
    */
   slice(axis: number, begin: number, end: number, step = 1): StridedView<T> {
@@ -131,7 +131,7 @@ export class StridedView<T extends NumberArray = Float32Array> {
   }
 
   /**
-   * The part with one index of an axis, which disappears from the shape.
+   * Selects one index of an axis, which is removed from the shape.
    * @throws {ShapeError} for an axis or an index out of range
    */
   select(axis: number, index: number): StridedView<T> {
@@ -163,7 +163,7 @@ export class StridedView<T extends NumberArray = Float32Array> {
     );
   }
 
-  /** Exchanges two axes. @throws {ShapeError} for an axis out of range */
+  /** Swaps two axes. @throws {ShapeError} for an axis out of range */
   transpose(first: number, second: number): StridedView<T> {
     this.#checkAxis(first);
     this.#checkAxis(second);
@@ -175,7 +175,7 @@ export class StridedView<T extends NumberArray = Float32Array> {
 
   /**
    * The same elements in row-major order under another shape.
-   * @throws {ShapeError} when this view is not contiguous or the counts differ
+   * @throws {ShapeError} when this view is not contiguous or the number of elements differs
    */
   reshape(shape: Shape): StridedView<T> {
     if (!this.isContiguous || numElements(shape) !== this.numElements) {

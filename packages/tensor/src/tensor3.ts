@@ -3,7 +3,7 @@ import { ShapeError } from './errors.js';
 import { formatShape, numElements, type Shape } from './shape.js';
 import { StridedView } from './strided-view.js';
 
-/** A typed array of 2^32 elements or more is beyond today's engines; refusing is better than their RangeError. */
+/** JavaScript engines do not support typed arrays of 2^32 elements; this error is clearer than their RangeError. */
 const maxLength = 2 ** 32 - 1;
 
 /** Row (s, h) lies at `data[(s * numHeads + h) * headDim ...]`. */
@@ -35,7 +35,7 @@ export class Tensor3 {
     this.headDim = headDim;
   }
 
-  /** A new tensor of zeros. @throws {ShapeError} for impossible dimensions, or more values than a `Float32Array` holds */
+  /** A new tensor of zeros. @throws {ShapeError} for invalid dimensions, or more values than a `Float32Array` holds */
   static create(seqLen: number, numHeads: number, headDim: number): Tensor3 {
     const shape = [seqLen, numHeads, headDim];
     const length = numElements(shape);

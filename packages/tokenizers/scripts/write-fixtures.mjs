@@ -1,5 +1,5 @@
 /**
- * Writes src/__fixtures__/*.json. Needs Node >= 24 (runs TypeScript as it is) and, for the vectors of reference
+ * Writes src/__fixtures__/*.json. Needs Node >= 24 (runs TypeScript as it is) and, for the expected ids of reference
  * implementations, `node-llama-cpp` in NODE_LLAMA_CPP (path of its package folder) and a Python with `tokenizers` in
  * PYTHON. GOLDENS is the folder `arch` of the architecture goldens, DEMO the tokenizer.json of the demo model.
  */

@@ -1,7 +1,7 @@
 /**
- * BERT's basic tokenizer: words between white space, with every punctuation mark and CJK ideograph a word of its own,
- * as llama.cpp cuts them: all combining marks (not only Mn) count as accents, and a decomposable character is replaced
- * by the first character of its decomposition. `json-normalizer.ts` has the Hugging Face form.
+ * BERT's basic tokenizer: splits on whitespace and makes every punctuation mark and CJK ideograph a word of its own, as
+ * llama.cpp does: all combining marks (not only Mn) count as accents, and a decomposable character is replaced by the
+ * first character of its decomposition. `json-normalizer.ts` has the Hugging Face form.
  * https://github.com/ggml-org/llama.cpp/blob/00ad355e009e83abf98f96a6ded7193b95763681/src/llama-vocab.cpp (wpm_session)
  */
 import { charBit, charClass } from './char-class.js';
@@ -11,10 +11,10 @@ export interface BertWordOptions {
   readonly stripAccents: boolean;
 }
 
-/** Cuts and normalizes texts; remembers what it does with each character. */
+/** Splits and normalizes text; the result for each character is cached. */
 export class BertWords {
   readonly #options: BertWordOptions;
-  // Normal form of each code point seen beyond ASCII; '' for one that is dropped.
+  // Cached normal form of each non-ASCII code point; '' when the code point is dropped.
   readonly #forms = new Map<number, string>();
 
   constructor(options: BertWordOptions) {

@@ -3,13 +3,13 @@ import type { MergeRules } from './merge.js';
 import { PairTable } from './pair-table.js';
 import type { SymbolTable } from './symbols.js';
 
-/** A merge of two spellings. */
+/** A merge of two token texts. */
 export type MergePair = readonly [left: string, right: string];
 
 export class BpeRules implements MergeRules {
   readonly #table: PairTable;
 
-  /** @param merges best first; of equal pairs the first counts */
+  /** @param merges best first; the first of duplicate pairs wins */
   constructor(symbols: SymbolTable, merges: Iterable<MergePair>, numMerges: number) {
     this.#table = new PairTable(numMerges);
     let rank = 0;

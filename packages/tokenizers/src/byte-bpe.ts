@@ -1,4 +1,4 @@
-/** Byte-level BPE: words are UTF-8 bytes, each a stand-in character, merged by rank. */
+/** Byte-level BPE: each UTF-8 byte of a word is one printable character, and pairs are merged by rank. */
 import { byteLevelCharacters } from './byte-level.js';
 import type { MergePair } from './bpe-rules.js';
 import { BpeRules } from './bpe-rules.js';
@@ -13,7 +13,7 @@ export interface ByteBpeOptions {
   readonly idByText: ReadonlyMap<string, number>;
   readonly merges: Iterable<MergePair>;
   readonly numMerges: number;
-  /** A word that is a token as a whole is not merged. */
+  /** A word that is itself a token is emitted without merging (`ignore_merges`). */
   readonly ignoreMerges: boolean;
   /** Id for bytes without a token; `undefined`: they are dropped. */
   readonly unkId?: number | undefined;
@@ -29,7 +29,7 @@ export class ByteBpe implements WordModel {
   readonly #utf8 = new TextEncoder();
   #bytes = new Uint8Array(256);
   #work = new Int32Array(256);
-  /** For tests of the cost. */
+  /** Number of merge steps so far, for complexity tests. */
   readonly merger: Merger;
 
   constructor(options: ByteBpeOptions) {
@@ -78,7 +78,7 @@ export class ByteBpe implements WordModel {
     }
   }
 
-  // A piece without an id: its characters one by one; what has no id either is unknown or dropped.
+  // A piece without an id falls back to its characters; a character without an id is unknown or dropped.
   #encodeUnknown(piece: string, ids: IdList): void {
     for (const character of piece) {
       const id = this.#symbols.tokenOf(character);

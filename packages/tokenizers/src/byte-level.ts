@@ -1,6 +1,6 @@
 /**
- * The printable stand-ins of GPT-2's byte-level vocabularies: each byte is one character, printable Latin-1 bytes are
- * themselves, the others take the characters from U+0100 on in order. Source of the scheme: GPT-2's encoder.py,
+ * The byte-to-unicode mapping of GPT-2's byte-level vocabularies: each byte is one printable character. Printable
+ * Latin-1 bytes map to themselves, the others to U+0100 and up, in order. Source: GPT-2's encoder.py,
  * https://github.com/openai/gpt-2/blob/9b63575ef42771a015060c964af2c3da4cf7c8ab/src/encoder.py
  */
 interface ByteCharacters {
@@ -27,12 +27,12 @@ function byteCharacters(): ByteCharacters {
   return tables;
 }
 
-/** The stand-in character of each of the 256 bytes. */
+/** The printable character of each of the 256 bytes. */
 export function byteLevelCharacters(): readonly string[] {
   return byteCharacters().characters;
 }
 
-/** The bytes behind a byte-level spelling; characters outside the scheme stand for their own UTF-8. */
+/** The bytes behind a byte-level spelling; characters outside the mapping yield their own UTF-8 bytes. */
 export function byteLevelDecode(spelling: string): Uint8Array {
   const { bytes } = byteCharacters();
   const plain = new Uint8Array(spelling.length);

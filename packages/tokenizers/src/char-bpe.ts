@@ -10,19 +10,19 @@ import type { SymbolTable, UnknownRule } from './symbols.js';
 import { WordCache } from './word-cache.js';
 import type { WordModel } from './words.js';
 
-/** Pairs remembered by `ScoreRules` before it starts afresh. */
+/** Number of pairs that `ScoreRules` caches before it clears its table. */
 const MAX_PAIRS = 1 << 18;
 
-/** SentencePiece: any two neighbors whose texts together are a token merge, the one with the best score first. */
+/** SentencePiece: two neighbors merge when their concatenation is a token, best score first. */
 export class ScoreRules implements MergeRules {
   readonly #symbols: SymbolTable;
   // Rank of each token: position of its score among the distinct scores, best first.
   readonly #ranks: Int32Array;
   readonly #maxLength: number;
-  // Pairs asked for so far: value = rank or -1, extra = token.
+  // Cached pairs: value = rank or -1, extra = token.
   readonly #pairs = new PairTable(1024);
 
-  /** @param scores one per token; absent: all equal */
+  /** @param scores one per token; all equal when absent */
   constructor(symbols: SymbolTable, scores: ArrayLike<number> | undefined) {
     this.#symbols = symbols;
     const ranks = new Int32Array(symbols.numTokens);
@@ -65,13 +65,16 @@ export class CharBpe implements WordModel {
   readonly #unknown: UnknownRule;
   readonly #ignoreMerges: boolean;
   readonly #cache: WordCache | undefined;
-  // Symbol of each code point below 128, or -1 before it was asked for.
+  // Symbol of each code point below 128, or -1 before its first use.
   readonly #ascii = new Int32Array(128).fill(-1);
   readonly #utf8 = new TextEncoder();
-  /** For tests of the cost. */
+  /** Number of merge steps so far, for complexity tests. */
   readonly merger: Merger;
 
-  /** @param cacheWords whether `encodeWord` gets short words that repeat, and not whole texts */
+  /**
+   * @param cacheWords whether to cache words: worthwhile when `encodeWord` gets short words that repeat, not whole
+   *   texts
+   */
   constructor(
     symbols: SymbolTable,
     rules: MergeRules,
@@ -129,7 +132,7 @@ export class CharBpe implements WordModel {
     }
   }
 
-  // Pushes the byte tokens of a text if there is one for each byte.
+  // Pushes the byte tokens of a text if every byte has one.
   #pushBytes(text: string, ids: IdList): boolean {
     const { byteIds } = this.#unknown;
     if (byteIds === undefined) return false;

@@ -1,4 +1,4 @@
-/** Unicode classes of code points, looked up once per code point and remembered. */
+/** Unicode classes of code points, looked up once per code point and cached. */
 
 /** Bits of a class. */
 export const charBit: {
@@ -37,7 +37,9 @@ function classify(codePoint: number): number {
   return bits;
 }
 
-/** BERT's CJK blocks; one range starts at U+2B920 instead of U+2B820 in the tokenizers that models were trained with. */
+/**
+ * BERT's CJK blocks; one range starts at U+2B920 instead of U+2B820 in the tokenizers that models were trained with.
+ */
 function isChinese(codePoint: number): boolean {
   return (
     (codePoint >= 0x4e00 && codePoint <= 0x9fff) ||

@@ -8,7 +8,7 @@ import { vocabularyError } from './gguf-vocabulary.js';
 
 const FIELD = 'precompiled_charsmap';
 
-/** What the table says about the bytes from a position on. */
+/** A match in the table for the bytes at a position. */
 export interface CharsmapMatch {
   /** Number of bytes replaced, 0 for no match. */
   length: number;
@@ -30,7 +30,7 @@ export class Charsmap {
     if (trieSize % 4 !== 0 || trieSize + 4 >= table.length) {
       throw vocabularyError(
         FIELD,
-        `expected a trie of whole units within ${table.length} bytes, found ${trieSize} bytes`,
+        `expected a trie of whole 4-byte units within ${table.length} bytes, found ${trieSize} bytes`,
       );
     }
     this.#units = new Uint32Array(trieSize / 4);
@@ -41,7 +41,7 @@ export class Charsmap {
 
   /**
    * Looks up the bytes of `text` from `start`.
-   * @param longest the longest match counts (SentencePiece, llama.cpp), else the shortest (Hugging Face)
+   * @param longest take the longest match (SentencePiece, llama.cpp) instead of the shortest (Hugging Face)
    * @throws FormatError when the trie points outside itself
    */
   match(text: Uint8Array, start: number, end: number, longest: boolean, out: CharsmapMatch): void {

@@ -1,4 +1,4 @@
-/** A tokenizer from a GGUF vocabulary, with the ids of llama.cpp. */
+/** Builds a tokenizer from a GGUF vocabulary; it produces the same ids as llama.cpp. */
 import { BertWords } from './bert-words.js';
 import { ByteBpe } from './byte-bpe.js';
 import { byteLevelDecode, hexTokenByte, hexTokenText } from './byte-level.js';
@@ -23,7 +23,7 @@ import { encodeWords } from './words.js';
 
 const SPACE_MARK = '\u2581';
 
-/** What the kinds have in common. */
+/** Fields shared by all kinds of vocabularies. */
 interface Context {
   readonly vocabulary: GgufVocabulary;
   readonly texts: readonly string[];
@@ -33,21 +33,22 @@ interface Context {
   readonly declared: Uint8Array;
 }
 
-/** What a kind decides. */
+/** What each kind of vocabulary defines. */
 interface Kind {
   readonly kind: Tokenizer['kind'];
   readonly addBos: boolean;
   readonly addEos: boolean;
   readonly stripLeadingSpace: boolean;
-  /** Bytes of an ordinary token. */
+  /** Bytes of a normal token. */
   readonly bytesOf: (text: string) => Uint8Array;
   /** Encodes text between special tokens. */
   readonly encode: (text: string, afterSpecial: boolean, ids: IdList) => void;
 }
 
 /**
- * Builds the tokenizer of a GGUF file; its ids are those of llama.cpp. The vocabulary is read, not kept in whole.
- * Cost: linear in the vocabulary (150 000 tokens: a few tenths of a second); encoding is O(n log n) in the text.
+ * Builds the tokenizer of a GGUF file; it produces the same ids as llama.cpp. The vocabulary is copied into compact
+ * tables; the input is not retained. Cost: linear in the vocabulary (150 000 tokens: a few tenths of a second);
+ * encoding is O(n log n) in the text.
  * @throws FormatError for an unknown model or pre-tokenizer (it names the known ones) and for contradictory fields
  */
 export function tokenizerFromGguf(vocabulary: GgufVocabulary): Tokenizer {
@@ -91,7 +92,7 @@ function fragmentEncoder(splitter: SpecialTokenSplitter, kind: Kind): TextEncode
   };
 }
 
-/** Ids given by the file, else the defaults of the kind as far as the vocabulary has them. */
+/** Ids from the file, or the kind's defaults where the vocabulary contains them. */
 function resolveIds(vocabulary: GgufVocabulary): SpecialIds {
   const defaults: Partial<Record<keyof SpecialIds, number>> =
     vocabulary.model === 'llama'
@@ -119,7 +120,7 @@ function resolveIds(vocabulary: GgufVocabulary): SpecialIds {
 
 function surroundings(vocabulary: GgufVocabulary, ids: SpecialIds, kind: Kind): { prefix: number[]; suffix: number[] } {
   const require = (id: number | undefined, flag: string, field: string): number => {
-    if (id === undefined) throw vocabularyError(field, `expected a token id, because ${flag} is on, found none`);
+    if (id === undefined) throw vocabularyError(field, `expected a token id, because ${flag} is set, found none`);
     return id;
   };
   if (vocabulary.model === 'bert') {

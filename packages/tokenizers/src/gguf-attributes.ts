@@ -1,6 +1,6 @@
 /**
- * What each token of a GGUF vocabulary is, after the corrections that llama.cpp applies by spelling: end-of-turn markers
- * that files declare as ordinary text, and white space stripped around the special tokens of a few models.
+ * Token attributes of a GGUF vocabulary, after the corrections that llama.cpp applies by token text: end-of-turn
+ * markers that files declare as normal tokens, and whitespace stripped around the special tokens of a few models.
  * https://github.com/ggml-org/llama.cpp/blob/00ad355e009e83abf98f96a6ded7193b95763681/src/llama-vocab.cpp (load)
  */
 import type { GgufVocabulary } from './gguf-vocabulary.js';
@@ -33,7 +33,7 @@ const END_OF_TURN = [
   '<end_of_utterance>',
 ];
 
-/** Spellings that end a generation in any vocabulary. */
+/** Token texts that end generation in any vocabulary. */
 export const END_OF_GENERATION: readonly string[] = [
   ...END_OF_TURN,
   '<|return|>',
@@ -88,11 +88,11 @@ const FILL_IN_MIDDLE: Record<'pre' | 'suf' | 'mid' | 'pad' | 'rep' | 'sep', read
 /** Shown to the user by gpt-oss although declared as control tokens. */
 const ALWAYS_TEXT = ['<|channel|>', '<|message|>', '<|start|>', '<|constrain|>'];
 
-/** Attributes and the ids that end a generation. */
+/** Attributes and end-of-generation ids. */
 export interface GgufAttributes {
   /** Bits of `attribute` per id. */
   readonly bits: Uint8Array;
-  /** Ids that end a generation, EOS first. */
+  /** End-of-generation ids, EOS first. */
   readonly eosIds: readonly number[];
 }
 
@@ -124,7 +124,7 @@ function bitOfType(type: number): number {
   }
 }
 
-/** Attributes after the corrections by spelling. */
+/** Attributes after the corrections by token text. */
 export function correctedAttributes(
   vocabulary: GgufVocabulary,
   idByText: ReadonlyMap<string, number>,
@@ -205,7 +205,7 @@ function isSplitToken(bits: number): boolean {
   return (bits & (attribute.control | attribute.userDefined | attribute.unknown)) !== 0;
 }
 
-/** The tokens that texts are cut at. */
+/** The tokens that text is split at. */
 export function specialTokens(texts: readonly string[], bits: Uint8Array): SpecialToken[] {
   const out: SpecialToken[] = [];
   for (let id = 0; id < bits.length; id++) {

@@ -17,7 +17,7 @@ export interface GgufVocabulary {
   readonly model: string;
   /** Name of the pre-tokenizer of byte-level BPE; absent: `default`. */
   readonly pre?: string;
-  /** Spelling of each id. */
+  /** Text of each id. */
   readonly tokens: readonly string[];
   /** Score of each id: merge priority (`llama`) or log-probability (`t5`). */
   readonly scores?: ArrayLike<number>;
@@ -37,7 +37,7 @@ export interface GgufVocabulary {
   readonly fimPadId?: number;
   readonly fimRepId?: number;
   readonly fimSepId?: number;
-  /** Absent: the default of the kind and pre-tokenizer, as in llama.cpp. */
+  /** When absent, the default of the kind and pre-tokenizer, as in llama.cpp. */
   readonly addBos?: boolean;
   readonly addEos?: boolean;
   readonly addSpacePrefix?: boolean;
@@ -54,7 +54,7 @@ export interface GgufVocabulary {
 
 const SOURCE = 'GGUF tokenizer';
 
-/** Algorithms that `tokenizerFromGguf` implements. */
+/** Vocabulary types that `tokenizerFromGguf` implements. */
 export const supportedModels: readonly string[] = ['llama', 'gpt2', 'gemma4', 'bert', 't5'];
 
 /** A `FormatError` about one metadata field. */
@@ -195,7 +195,7 @@ class MetadataReader {
     if (value === undefined) return undefined;
     const id = typeof value === 'bigint' ? Number(value) : value;
     if (typeof id !== 'number') throw vocabularyError(key, `expected a token id, found ${describe(value)}`);
-    // Exporters that have no such token write -1, as a signed or an unsigned number.
+    // Exporters write -1 for a missing token, as a signed or an unsigned number.
     if (id === -1 || id === 0xffffffff) return undefined;
     if (!Number.isInteger(id) || id < 0 || id >= vocabSize) {
       throw vocabularyError(key, `expected a token id below ${vocabSize}, found ${id}`);

@@ -11,7 +11,7 @@ export class IdList {
     return this.#length;
   }
 
-  /** The backing store; values from `length` on mean nothing, and growing replaces it. */
+  /** The backing array. Values beyond `length` are undefined, and growing replaces the array. */
   get values(): Int32Array {
     return this.#values;
   }
@@ -37,7 +37,7 @@ export class IdList {
     this.#values.subarray(start, this.#length).reverse();
   }
 
-  /** A copy of exactly the values. */
+  /** A copy of the values. */
   toArray(): Int32Array {
     return this.#values.slice(0, this.#length);
   }

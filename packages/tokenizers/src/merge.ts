@@ -1,6 +1,7 @@
 /**
  * Greedy pair merging, the core of BPE and of SentencePiece BPE: of all adjacent pairs that may merge, the one with
- * the lowest rank goes first, the leftmost of equals. O(n log n) for n symbols: a heap of candidates over a linked list.
+ * the lowest rank merges first, the leftmost on ties. O(n log n) for n symbols: a heap of candidates over a linked
+ * list.
  */
 
 /** Which pairs of symbols merge, in which order, into what. */
@@ -11,13 +12,13 @@ export interface MergeRules {
   merged(left: number, right: number): number;
 }
 
-/** Below this many symbols a scan for the best pair beats the heap's bookkeeping. */
+/** Below this many symbols a linear scan for the best pair is faster than a heap. */
 const SCAN_LIMIT = 24;
-/** A scratch list larger than this is dropped after use instead of kept. */
+/** Scratch arrays larger than this are released after use. */
 const KEEP_SCRATCH = 1 << 16;
 const LEFT_RANGE = 2 ** 32;
 
-/** Merges symbol lists in place; keeps scratch memory between calls. */
+/** Merges symbol lists in place; reuses scratch memory between calls. */
 export class Merger {
   readonly #rules: MergeRules;
   // Scan: ranks[i] is the rank of symbols i and i+1.
@@ -25,12 +26,13 @@ export class Merger {
   // Heap: the live symbols form a doubly linked list over their first positions; a removed symbol is -1.
   #previous = new Int32Array(0);
   #next = new Int32Array(0);
-  // Candidates as rank * 2^32 + left position. An entry is stale when the pair at its position has another rank now.
+  // Candidates as rank * 2^32 + left position. An entry is stale when the pair at its position now has a different
+  // rank.
   #heap = new Float64Array(0);
   #heapSize = 0;
-  /** Number of merges done so far, for tests of the cost. */
+  /** Number of merges so far, for complexity tests. */
   numMerges = 0;
-  /** Number of candidates taken from heaps so far, for tests of the cost. */
+  /** Number of candidates popped from heaps so far, for complexity tests. */
   numCandidates = 0;
 
   constructor(rules: MergeRules) {

@@ -1,6 +1,6 @@
 /**
  * Hash table from a pair of non-negative int32 to a pair of int32. Open addressing, linear probing, at most half full:
- * merges and trie edges are looked up millions of times, where a `Map` with composed keys costs several times more.
+ * merges and trie edges are looked up millions of times, where a `Map` with composite keys costs several times more.
  */
 export class PairTable {
   // Per slot: first, second, value, extra. first = -1 marks an empty slot.
@@ -19,7 +19,7 @@ export class PairTable {
     return this.#size;
   }
 
-  /** Position of a pair for `value` and `extra`, or -1. Valid until the next `set`. */
+  /** Slot of a pair for `value` and `extra`, or -1. Valid until the next `set`. */
   find(first: number, second: number): number {
     const slots = this.#slots;
     let slot = hashPair(first, second) & this.#mask;
@@ -40,7 +40,7 @@ export class PairTable {
     return this.#slots[position + 3]!;
   }
 
-  /** Adds a pair that is not in the table yet and returns its position. */
+  /** Adds a pair that is not in the table yet and returns its slot. */
   add(first: number, second: number, value: number, extra = 0): number {
     if ((this.#size + 1) * 2 > this.#mask + 1) this.#grow();
     this.#size++;

@@ -1,8 +1,8 @@
 /**
- * Pre-tokenizers of byte-level BPE by their name in `tokenizer.ggml.pre`: how a text is cut into words before merging.
+ * Pre-tokenizers of byte-level BPE by their name in `tokenizer.ggml.pre`: how text is split into words before merging.
  * Names, patterns and defaults follow llama.cpp, where several names share a pattern:
  * https://github.com/ggml-org/llama.cpp/blob/00ad355e009e83abf98f96a6ded7193b95763681/src/llama-vocab.cpp
- * Where llama.cpp simplifies a model's own pattern (it has no letter case outside ASCII), so do these.
+ * Where llama.cpp simplifies a model's own pattern (it ignores letter case outside ASCII), so do these.
  */
 import type { Splitter } from './split.js';
 import {
@@ -14,14 +14,14 @@ import {
   patternSplitter,
 } from './split.js';
 
-/** What a pre-tokenizer name decides. */
+/** The rules that a pre-tokenizer name selects. */
 export interface PreTokenizerRules {
   readonly split: () => Splitter;
-  /** A word that is a token as a whole is not merged. */
+  /** A word that is itself a token is emitted without merging. */
   readonly ignoreMerges?: boolean;
   /** Default of `add_bos_token`. */
   readonly addBos?: boolean;
-  /** Merging works on characters, with spaces as U+2581, instead of on byte stand-ins. */
+  /** Merging works on characters, with spaces as U+2581, instead of on mapped bytes. */
   readonly characters?: boolean;
   /** A word of newlines that is a token is not merged. */
   readonly wholeNewlines?: boolean;
@@ -36,14 +36,14 @@ const LLAMA3 = `${CONTRACTIONS}|${WORD}|\\p{N}{1,3}|${MARKS}|${SPACES}`;
 const QWEN2 = `${CONTRACTIONS}|${WORD}|\\p{N}|${MARKS}|${SPACES}`;
 const ASCII_MARK_WORD = '[!"#$%&\'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+';
 const CJK_KANA = '[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+';
-// Needs the v flag. The second range holds white space, which llama.cpp takes out of the text before.
+// Needs the v flag. The second range contains whitespace, which llama.cpp removes from the text beforehand.
 const DEEPSEEK_CJK = '[[\\u4E00-\\u9FA5\\u0800-\\u4E00\\uAC00-\\uD7FF]--\\s]+';
 const BLOOM = ' ?[^(\\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+';
 const HAN =
   '\\u4E00-\\u9FFF\\u3400-\\u4DBF\\u{20000}-\\u{2A6DF}\\u{2A700}-\\u{2B73F}\\u{2B740}-\\u{2B81F}\\u{2B820}-\\u{2CEAF}' +
   '\\u{2CEB0}-\\u{2EBEF}\\uF900-\\uFAFF\\u{2F800}-\\u{2FA1F}';
 
-// A word of upper then lower case letters, where only ASCII letters have a case. Needs the v flag.
+// A word of uppercase then lowercase letters, where only ASCII letters have case. Needs the v flag.
 function casedWord(letters: string, contractions: string): string {
   const notLower = `[${letters}--[a-z]]`;
   const notUpper = `[${letters}--[A-Z]]`;
@@ -134,7 +134,7 @@ const rules: readonly (readonly [names: string, rules: PreTokenizerRules])[] = [
   [
     'deepseek-llm',
     {
-      // U+3000 is white space before it is punctuation, so the last range starts after it.
+      // U+3000 is classified as whitespace first, so the last range starts after it.
       split: patterns(
         '[\\r\\n]',
         `\\s?[${DEEPSEEK_LETTERS}]+`,

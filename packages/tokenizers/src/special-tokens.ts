@@ -1,17 +1,18 @@
 /**
- * Cuts a text at the special tokens it spells, the way llama.cpp does: the longest spelling first over the whole text,
- * then the next, each from left to right in what is still text.
- * https://github.com/ggml-org/llama.cpp/blob/00ad355e009e83abf98f96a6ded7193b95763681/src/llama-vocab.cpp (st_partition)
+ * Splits text at special tokens as llama.cpp does: the longest token first over the whole text, then the next, each
+ * from left to right in the remaining text fragments.
+ * https://github.com/ggml-org/llama.cpp/blob/00ad355e009e83abf98f96a6ded7193b95763681/src/llama-vocab.cpp
+ * (st_partition)
  */
 import { Trie } from './trie.js';
 
-/** A token to look for in texts. */
+/** A token to match in text. */
 export interface SpecialToken {
   readonly id: number;
   readonly text: string;
   /** Recognized even when special tokens are not parsed (user-defined words). */
   readonly always: boolean;
-  /** White space before / after the token in the text belongs to it. */
+  /** Whitespace before / after the token in the text belongs to it. */
   readonly leftStrip: boolean;
   readonly rightStrip: boolean;
 }
@@ -39,7 +40,7 @@ export class SpecialTokenSplitter {
     this.#tokens.forEach((token, order) => this.#trie.add(token.text, order));
   }
 
-  /** Fragments that cover the text (less stripped white space) in order. */
+  /** Fragments that cover the text (without stripped whitespace), in order. */
   split(text: string, parseSpecialTokens: boolean): Fragment[] {
     let fragments: Fragment[] = text.length === 0 ? [] : [{ start: 0, end: text.length, id: -1 }];
     for (const order of this.#occurring(text)) {
@@ -49,7 +50,7 @@ export class SpecialTokenSplitter {
     return fragments;
   }
 
-  /** Orders of the tokens that occur anywhere: most texts hold none of the hundreds there may be. */
+  /** Indices of the tokens that occur anywhere: most texts contain none of what may be hundreds. */
   #occurring(text: string): number[] {
     const found = new Set<number>();
     const trie = this.#trie;
@@ -69,7 +70,7 @@ export class SpecialTokenSplitter {
 function cutAt(text: string, fragments: readonly Fragment[], token: SpecialToken): Fragment[] {
   const out: Fragment[] = [];
   const size = token.text.length;
-  // First occurrence at or after the current position; carried over fragments so that no part is searched twice.
+  // First occurrence at or after the current position; kept across fragments so that no part is searched twice.
   let match = text.indexOf(token.text);
   for (const fragment of fragments) {
     if (fragment.id >= 0 || match < 0) {

@@ -1,4 +1,4 @@
-/** Cutting a text into words with one regular expression after the other. */
+/** Splits text into words with a sequence of regular expressions. */
 import { IdList } from './id-list.js';
 
 /** Appends the end offset of every piece of `text` to `ends`; pieces cover the text. */
@@ -16,7 +16,7 @@ export function compilePattern(source: string, flag: 'u' | 'v' = 'u'): RegExp {
   return new RegExp(unicode, `g${flag}`);
 }
 
-/** Matches are pieces, and so is what lies between them. */
+/** Matches are pieces, and so is the text between them. */
 export function patternSplitter(pattern: RegExp): Splitter {
   return (text, ends) => {
     let done = 0;
@@ -34,8 +34,8 @@ export function patternSplitter(pattern: RegExp): Splitter {
 }
 
 /**
- * Cuts runs of numbers into groups of three counted from the right. As in llama.cpp, what precedes a run stays in one
- * piece with its first group; a later pattern separates them.
+ * Splits runs of digits into groups of three counted from the right. As in llama.cpp, the text before a run stays in
+ * one piece with its first group; a later pattern separates them.
  */
 export function numberGroupSplitter(): Splitter {
   return groupSplitter(/\p{N}+/gu, false);
@@ -46,7 +46,7 @@ export function digitBoundarySplitter(): Splitter {
   return groupSplitter(/[0-9]+/g, true);
 }
 
-// Cuts between the groups of each run; before its start when that lies on a group boundary, or else after its end.
+// Splits between the groups of each run; before its start when that lies on a group boundary, otherwise after its end.
 function groupSplitter(run: RegExp, cutsBefore: boolean): Splitter {
   return (text, ends) => {
     let done = 0;
@@ -77,7 +77,7 @@ export function newlineSplitter(): Splitter {
   return patternSplitter(/[^\n]+|\n+/g);
 }
 
-/** Applies splitters in turn, each within the pieces of the one before, so that none sees across a cut. */
+/** Applies splitters in sequence, each within the pieces of the previous one, so that none matches across a split. */
 export function chainSplitters(splitters: readonly Splitter[]): Splitter {
   if (splitters.length === 1) return splitters[0]!;
   return (text, ends) => {

@@ -1,6 +1,6 @@
 /**
- * Symbols are what merging works on: ids below the vocabulary size are tokens, larger ones stand for pieces of text that
- * are not tokens (a character outside the vocabulary, a merge result without an id).
+ * The symbols that merging works on: ids below the vocabulary size are tokens, larger ones are pieces of text that are
+ * not tokens (a character outside the vocabulary, a merge result without an id).
  */
 export class SymbolTable {
   readonly numTokens: number;
@@ -14,7 +14,7 @@ export class SymbolTable {
     this.#texts = [...texts];
   }
 
-  /** Symbol of a text, made when there is none yet. */
+  /** Symbol of a text, created on first use. */
   intern(text: string): number {
     const known = this.#idByText.get(text) ?? this.#extraByText.get(text);
     if (known !== undefined) return known;
@@ -37,17 +37,17 @@ export class SymbolTable {
   }
 }
 
-/** What a model does with a character that is no token. */
+/** How a model handles a character that is not a token. */
 export interface UnknownRule {
   /** Ids of `<0x00>` to `<0xFF>`, -1 where missing; `undefined`: no byte fallback. */
   readonly byteIds: Int32Array | undefined;
-  /** Id when bytes do not help either; `undefined`: the character is dropped. */
+  /** Id when there are no byte tokens either; `undefined`: the character is dropped. */
   readonly unkId: number | undefined;
-  /** Neighboring unknown characters share one id. */
+  /** Consecutive unknown characters share one id. */
   readonly fuse: boolean;
 }
 
-/** Ids of the byte tokens `<0x00>` to `<0xFF>`, or `undefined` when there is none. */
+/** Ids of the byte tokens `<0x00>` to `<0xFF>`, or `undefined` when there are none. */
 export function findByteIds(
   idByText: ReadonlyMap<string, number>,
   spelling: (byte: number) => string,

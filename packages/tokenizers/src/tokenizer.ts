@@ -2,27 +2,27 @@
 
 /** How `Tokenizer.encode` treats special tokens. */
 export interface EncodeOptions {
-  /** Add what the model expects around a text: BOS / EOS, or CLS / SEP. Default `true`. */
+  /** Add the special tokens that the model expects around a text: BOS / EOS, or CLS / SEP. Default `true`. */
   readonly addSpecialTokens?: boolean;
   /**
-   * Text that spells a special token (`<|im_start|>`) becomes that one id. Default `true`. With `false` it is
-   * tokenized like any other text, which is the safe choice for text of strangers. User-defined tokens (added words,
-   * not control tokens) are recognized in both cases.
+   * Text that matches a special token (`<|im_start|>`) becomes that single id. Default `true`. With `false` it is
+   * tokenized like any other text, which is the safe choice for untrusted text. User-defined tokens (added words,
+   * not control tokens) are matched in both cases.
    */
   readonly parseSpecialTokens?: boolean;
 }
 
 /** How `Tokenizer.decode` treats special tokens. */
 export interface DecodeOptions {
-  /** Leave out control and unknown tokens. Default `false`: they appear by their spelling. */
+  /** Leave out control and unknown tokens. Default `false`: their text is included. */
   readonly skipSpecialTokens?: boolean;
 }
 
 /** Options of `Tokenizer.createDetokenizer`. */
 export interface DetokenizerOptions extends DecodeOptions {
   /**
-   * The ids continue a text that was decoded elsewhere (a generation after its prompt), so the space that a vocabulary
-   * puts before the first word is kept. Default `false`: the stream equals `decode` of all its ids.
+   * The ids continue a text that was decoded elsewhere (a generation after its prompt), so the space that the
+   * vocabulary adds before the first word is kept. Default `false`: the stream equals `decode` of all its ids.
    */
   readonly continuation?: boolean;
 }
@@ -31,11 +31,11 @@ export interface DetokenizerOptions extends DecodeOptions {
 export interface Detokenizer {
   /** Adds one id and returns the characters that are complete now (often none or several). */
   push(id: number): string;
-  /** Returns what is left, U+FFFD for a character that never became complete, and starts afresh. */
+  /** Flushes the rest, with U+FFFD for an incomplete character, and resets. */
   flush(): string;
 }
 
-/** Text to token ids and back. Immutable for the caller, safe to share between sessions. */
+/** Converts text to token ids and back. Immutable, safe to share between sessions. */
 export interface Tokenizer {
   /** Algorithm family, for display. */
   readonly kind: 'spm' | 'bpe' | 'wordpiece' | 'unigram' | 'library';
@@ -43,41 +43,41 @@ export interface Tokenizer {
   readonly vocabSize: number;
   readonly bosId: number | undefined;
   readonly eosId: number | undefined;
-  /** Every id that ends a generation: EOS first, then end-of-turn, end-of-message and the like. */
+  /** All ids that end generation: EOS first, then end-of-turn, end-of-message and the like. */
   readonly eosIds: readonly number[];
   readonly unkId: number | undefined;
   readonly padId: number | undefined;
   readonly sepId: number | undefined;
   readonly clsId: number | undefined;
   readonly maskId: number | undefined;
-  /** Whether `encode` puts something (BOS, CLS) before the text when `addSpecialTokens` is on. */
+  /** Whether `encode` adds a token (BOS, CLS) before the text when `addSpecialTokens` is on. */
   readonly addBos: boolean;
-  /** Whether `encode` puts something (EOS, SEP) after the text when `addSpecialTokens` is on. */
+  /** Whether `encode` adds a token (EOS, SEP) after the text when `addSpecialTokens` is on. */
   readonly addEos: boolean;
   /**
    * Ids of a text. Lone surrogates count as U+FFFD. A text that already starts with BOS gets a second one when both
-   * options are on: the ids are what was asked for.
-   * @throws CapacityError for a word of millions of characters without any break (2^20 always work)
+   * options are on.
+   * @throws CapacityError for a word of millions of characters without any break (up to 2^20 characters always work)
    */
   encode(text: string, options?: EncodeOptions): Int32Array;
   /**
-   * Text of ids. Bytes that are not UTF-8 become U+FFFD. The space that `encode` puts before the first word is removed.
+   * Text of ids. Invalid UTF-8 becomes U+FFFD. The space that `encode` adds before the first word is removed.
    * @throws ArgumentError for an id outside the vocabulary
    */
   decode(ids: ArrayLike<number>, options?: DecodeOptions): string;
   /**
-   * The bytes a token adds to a text (a copy); for a special token the bytes of its spelling.
+   * The bytes a token adds to a text (a copy); for a special token, the UTF-8 of its text.
    * @throws ArgumentError for an id outside the vocabulary
    */
   tokenBytes(id: number): Uint8Array;
   /**
-   * The vocabulary's own spelling (`▁the`, `Ġthe`, `<0x0A>`).
+   * The token as it is written in the vocabulary (`▁the`, `Ġthe`, `<0x0A>`).
    * @throws ArgumentError for an id outside the vocabulary
    */
   tokenText(id: number): string;
-  /** True for control and unknown tokens, the ones that `skipSpecialTokens` leaves out. */
+  /** True for control and unknown tokens, which `skipSpecialTokens` leaves out. */
   isSpecial(id: number): boolean;
-  /** Id of a spelling in the vocabulary. */
+  /** Id of a token as it is written in the vocabulary. */
   idOf(text: string): number | undefined;
   /** A detokenizer for one stream of ids. */
   createDetokenizer(options?: DetokenizerOptions): Detokenizer;

@@ -1,4 +1,4 @@
-/** A trie over UTF-16 code units that finds the entries starting at a position of a text. */
+/** A trie over UTF-16 code units that finds the entries starting at a text position. */
 import { PairTable } from './pair-table.js';
 
 export class Trie {
@@ -12,7 +12,7 @@ export class Trie {
   /** Root node for `step`. */
   static readonly root = 0;
 
-  /** Adds an entry; the value of an entry that is there already is kept. */
+  /** Adds an entry. An existing entry keeps its value. */
   add(text: string, value: number): void {
     let node = Trie.root;
     for (let index = 0; index < text.length; index++) {

@@ -1,4 +1,4 @@
-/** Normalization before unigram in GGUF terms: the table of the vocabulary, then spaces as U+2581. */
+/** Normalization for GGUF unigram vocabularies: the precompiled table, then spaces as U+2581. */
 import { Charsmap } from './charsmap.js';
 import { Trie } from './trie.js';
 
@@ -7,7 +7,7 @@ export interface UnigramNormalizerOptions {
   /** Words that the table must not touch. */
   readonly userDefined: readonly string[];
   readonly addSpacePrefix: boolean;
-  /** Runs of spaces become one, at the ends none. */
+  /** Collapse runs of spaces and trim both ends. */
   readonly removeExtraWhitespaces: boolean;
 }
 
@@ -18,20 +18,20 @@ export class UnigramNormalizer {
   readonly #charsmap: Charsmap | undefined;
   readonly #userDefined = new Trie();
 
-  /** @throws FormatError for a broken table */
+  /** @throws FormatError for a malformed table */
   constructor(options: UnigramNormalizerOptions) {
     this.#options = options;
     this.#charsmap = options.charsmap === undefined ? undefined : new Charsmap(options.charsmap);
     options.userDefined.forEach((text, index) => this.#userDefined.add(text, index));
   }
 
-  /** @throws FormatError when the table turns out to be broken */
+  /** @throws FormatError when the table turns out to be malformed */
   normalize(text: string): string {
     const mapped = this.#map(text);
     const { addSpacePrefix, removeExtraWhitespaces } = this.#options;
     if (!removeExtraWhitespaces) {
       const marked = mapped.replaceAll(' ', SPACE_MARK);
-      // The prefix goes before the first character that is no space; a text of spaces gets none.
+      // The prefix is added before the first non-space character; a text of spaces gets none.
       const first = /[^ ]/u.exec(mapped)?.index ?? -1;
       return addSpacePrefix && first >= 0 ? marked.slice(0, first) + SPACE_MARK + marked.slice(first) : marked;
     }
@@ -45,7 +45,7 @@ export class UnigramNormalizer {
     if (charsmap === undefined || text.length === 0) return text;
     const out: string[] = [];
     let start = 0;
-    // Stretches without user-defined words go through the table.
+    // Text between user-defined words is mapped by the table.
     for (let index = 0; index < text.length;) {
       const size = this.#userDefined.longestMatch(text, index);
       if (size === 0) {
@@ -62,7 +62,7 @@ export class UnigramNormalizer {
   }
 }
 
-/** Replaces the longest known prefix again and again; what is not in the table stays. */
+/** Repeatedly replaces the longest matching prefix; characters that are not in the table are kept. */
 export function applyCharsmap(charsmap: Charsmap, text: string): string {
   const bytes = new TextEncoder().encode(text);
   let out = new Uint8Array(bytes.length + 16);

@@ -3,7 +3,7 @@ import type { IdList } from './id-list.js';
 import { Trie } from './trie.js';
 import type { WordModel } from './words.js';
 
-/** An unknown character costs this much more than the worst token. Source: SentencePiece, `kUnkPenalty`. */
+/** Penalty of an unknown character below the worst token score. Source: SentencePiece, `kUnkPenalty`. */
 const UNKNOWN_PENALTY = 10;
 
 export interface UnigramToken {
@@ -13,12 +13,12 @@ export interface UnigramToken {
 }
 
 export interface UnigramOptions {
-  /** Tokens that may be chosen; of equal spellings the first counts. */
+  /** Tokens that may be selected; the first of duplicates wins. */
   readonly tokens: readonly UnigramToken[];
-  /** Lowest score of a normal token: unknown characters lie `UNKNOWN_PENALTY` below. */
+  /** Lowest score of a normal token: unknown characters score `UNKNOWN_PENALTY` below it. */
   readonly minScore: number;
   readonly unkId: number;
-  /** Ids of the byte tokens for unknown characters, or `undefined`: `unkId` stands for a run of them. */
+  /** Ids of the byte tokens for unknown characters, or `undefined`: a run of them becomes one `unkId`. */
   readonly byteIds: Int32Array | undefined;
 }
 
@@ -29,7 +29,7 @@ export class Unigram implements WordModel {
   readonly #unknownScore: number;
   readonly #unkId: number;
   readonly #byteIds: Int32Array | undefined;
-  /** Number of trie steps so far, for tests of the cost. */
+  /** Number of trie steps so far, for complexity tests. */
   numSteps = 0;
 
   constructor(options: UnigramOptions) {
@@ -93,7 +93,7 @@ export class Unigram implements WordModel {
     ids.reverseFrom(first);
   }
 
-  // The bytes of an unknown character, last one first: the list is reversed in the end.
+  // The bytes of an unknown character, last byte first: the list is reversed at the end.
   #pushBytes(character: string, ids: IdList): boolean {
     const byteIds = this.#byteIds;
     if (byteIds === undefined) return false;

@@ -1,9 +1,9 @@
-/** The one implementation of `Tokenizer`: a vocabulary, a text encoder, and what goes around a text. */
+/** The only implementation of `Tokenizer`: a vocabulary, a text encoder, and the special tokens around a text. */
 import { ArgumentError, CapacityError } from '@winnow/tensor';
 import { IdList } from './id-list.js';
 import type { DecodeOptions, Detokenizer, DetokenizerOptions, EncodeOptions, Tokenizer } from './tokenizer.js';
 
-/** Turns well-formed text into ids, without BOS and EOS. */
+/** Encodes well-formed text, without BOS and EOS. */
 export interface TextEncoderModel {
   encode(text: string, parseSpecialTokens: boolean, ids: IdList): void;
 }
@@ -19,10 +19,10 @@ export interface SpecialIds {
   readonly maskId: number | undefined;
 }
 
-/** What a `VocabularyTokenizer` is made of. */
+/** Parts of a `VocabularyTokenizer`. */
 export interface TokenizerParts {
   readonly kind: Tokenizer['kind'];
-  /** Spelling of each id; an id without an entry (a hole of tokenizer.json) has an empty spelling. */
+  /** Text of each id; empty for an id without an entry (a gap in tokenizer.json). */
   readonly texts: readonly string[];
   readonly idByText: ReadonlyMap<string, number>;
   /** Bytes that an id adds to a text. Called once per id. */
@@ -34,15 +34,15 @@ export interface TokenizerParts {
   /** Ids that `addSpecialTokens` puts before and after a text. */
   readonly prefix: readonly number[];
   readonly suffix: readonly number[];
-  /** A space at the very start of a decoded text belongs to the encoding, not to the text. */
+  /** The leading space of a decoded text was added by the encoding and is removed. */
   readonly stripLeadingSpace: boolean;
   readonly encoder: TextEncoderModel;
 }
 
 const SPACE = 0x20;
 /**
- * Regular expression engines keep a stack entry per character of a run (V8: 64 MiB in all), so a single word of several
- * million letters can exhaust it. Tests hold every pre-tokenizer to words of this length.
+ * Regular expression engines keep a stack entry per character of a run (V8: 64 MiB in total), so a single word of
+ * several million letters can exhaust it. Every pre-tokenizer is tested with words of this length.
  */
 const SAFE_WORD_LENGTH = 1 << 20;
 
@@ -61,7 +61,7 @@ export class VocabularyTokenizer implements Tokenizer {
   readonly addBos: boolean;
   readonly addEos: boolean;
   readonly #parts: TokenizerParts;
-  // Bytes of all tokens one after the other: those of `id` are [#offsets[id], #offsets[id + 1]). Built on first use.
+  // Bytes of all tokens, concatenated: those of `id` are [#offsets[id], #offsets[id + 1]). Built on first use.
   #bytes: Uint8Array | undefined;
   #offsets: Uint32Array = new Uint32Array(0);
 
@@ -100,7 +100,7 @@ export class VocabularyTokenizer implements Tokenizer {
         needed: text.length,
         available: SAFE_WORD_LENGTH,
         unit: 'characters',
-        hint: 'the stack of the regular expression engine is exhausted; encode the text in parts',
+        hint: 'the regular expression engine ran out of stack; encode the text in parts',
       });
     }
   }
@@ -194,7 +194,7 @@ export class VocabularyTokenizer implements Tokenizer {
   }
 }
 
-/** Whether the next token is still the first text of the stream; special tokens before it do not count. */
+/** Whether no text has been emitted yet; special tokens do not count. */
 class StartState {
   #atStart: boolean;
 

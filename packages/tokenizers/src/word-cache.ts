@@ -1,9 +1,9 @@
-/** Remembers the ids of words: natural text repeats them, and merging is the expensive part. */
+/** Caches the ids of words: natural text repeats them, and merging is the expensive part. */
 import type { IdList } from './id-list.js';
 
-/** Longer words rarely come twice, and would make the memory of a full cache unbounded. */
+/** Longer words rarely repeat, and would leave the memory of a full cache unbounded. */
 const MAX_WORD_LENGTH = 48;
-/** At most this many words; a full cache starts afresh. */
+/** Maximum number of words; a full cache is cleared. */
 const MAX_WORDS = 1 << 16;
 
 export class WordCache {

@@ -1,17 +1,17 @@
-/** WordPiece: a word is the longest token that starts it, then the longest that continues it, and so on. */
+/** WordPiece: greedy longest-match-first, from the start of each word. */
 import type { IdList } from './id-list.js';
 import { Trie } from './trie.js';
 import { WordCache } from './word-cache.js';
 import type { WordModel } from './words.js';
 
 export interface WordPieceOptions {
-  /** Token id by spelling. */
+  /** Token id by text. */
   readonly tokens: Iterable<readonly [text: string, id: number]>;
-  /** Spelling of a word start is this + the piece (GGUF: U+2581), of a continuation `continuation` + the piece. */
+  /** Prefix of the first piece of a word (GGUF: U+2581); further pieces have the prefix `continuation`. */
   readonly start: string;
   readonly continuation: string;
   readonly unkId: number | undefined;
-  /** Longer words (in code points) are unknown as a whole; `undefined`: no limit. */
+  /** Longer words (in code points) become one unknown token; `undefined`: no limit. */
   readonly maxWordLength?: number;
 }
 

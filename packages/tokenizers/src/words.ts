@@ -1,13 +1,13 @@
-/** Models that work word by word, behind a splitter. */
+/** Models that encode word by word, after a splitter. */
 import { IdList } from './id-list.js';
 import type { Splitter } from './split.js';
 
-/** Ids of one stretch of text, without regard to what surrounds it. */
+/** Ids of one span of text, independent of its surroundings. */
 export interface WordModel {
   encodeWord(word: string, ids: IdList): void;
 }
 
-/** Cuts a text into words and encodes each. */
+/** Splits text into words and encodes each. */
 export function encodeWords(text: string, splitter: Splitter, model: WordModel, ids: IdList): void {
   const ends = new IdList(16 + (text.length >> 2));
   splitter(text, ends);

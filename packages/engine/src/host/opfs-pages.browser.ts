@@ -50,7 +50,7 @@ export async function openOpfsPages(name: string, handle: SyncFileHandle): Promi
       const bytes = await attempt(byteOffset, () => file.read(byteOffset, target.byteLength));
       target.set(bytes);
       if (bytes.byteLength === target.byteLength) return;
-      const message = `ended early, expected ${target.byteLength - bytes.byteLength} more bytes`;
+      const message = `unexpected end, expected ${target.byteLength - bytes.byteLength} more bytes`;
       throw new IoError({ source: name, byteOffset: byteOffset + bytes.byteLength, message });
     },
     async write(byteOffset, bytes) {

@@ -75,7 +75,7 @@ const readFaults: Readonly<Record<string, (target: Uint8Array) => void>> = {
     throw new IoError({ source: 'kv', message: 'EIO: i/o error' });
   },
   'a file that ends early': (target) => {
-    throw new IoError({ source: 'kv', message: `ended early, expected ${target.length} more bytes` });
+    throw new IoError({ source: 'kv', message: `unexpected end, expected ${target.length} more bytes` });
   },
 };
 

@@ -59,8 +59,8 @@ test.skipIf(path === undefined).each(['q8_0', 'q4_0', 'q5_1', 'f16', 'bf16'] as 
 test('matrices that cannot be quantized stay and are named', async () => {
   const model = await loadModel(await tinyFolder(), { backend: createReferenceBackend(), quantize: 'q8_0' });
   expect(model.notices).toEqual([
-    'not stored as q8_0: token_embd.weight and 7 more: rows of 8 values are no whole blocks of 32',
-    'not stored as q8_0: blk.0.ffn_down.weight: rows of 12 values are no whole blocks of 32',
+    'not stored as q8_0: token_embd.weight and 7 more: rows of 8 values are not whole blocks of 32',
+    'not stored as q8_0: blk.0.ffn_down.weight: rows of 12 values are not whole blocks of 32',
   ]);
   await model.dispose();
 });

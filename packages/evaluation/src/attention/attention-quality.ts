@@ -1,4 +1,7 @@
-/** Attention of single layers and heads under a policy beside dense attention and the oracle of the same budget. */
+/**
+ * Compares the attention of single layers and heads under a policy with dense attention and with an oracle of the same
+ * budget.
+ */
 import type { Backend } from '@winnow/ops';
 import { compareToDense, type AttentionPolicy, type HeadQuality } from '@winnow/sparse-attention';
 import { meanOf } from '../logits/statistics.js';
@@ -15,27 +18,27 @@ export interface LayerQuality {
 
 /** Means over heads (and layers), except for the extremes. */
 export interface QualityMeans {
-  /** Relative error of the output: mean, mean of the heads' 99 %, maximum. */
+  /** Relative error of the output: mean, mean of the heads' 99th percentile, maximum. */
   readonly error: number;
   readonly errorP99: number;
   readonly errorMax: number;
   /** Softmax mass of the visited tokens: mean and minimum. */
   readonly mass: number;
   readonly minMass: number;
-  /** Share of the exact top 32 that was visited. */
+  /** Recall of the exact top 32 keys. */
   readonly recall: number;
-  /** Visited by dense pairs. */
+  /** Density: visited pairs divided by dense pairs. */
   readonly density: number;
-  /** The best keys in the same number. */
+  /** The oracle: the same number of keys with the largest mass. */
   readonly oracleError: number;
   readonly oracleMass: number;
-  /** Bytes of an f32 cache that a query of a head reads, and what dense attention would read. */
+  /** Bytes of an f32 cache that a query of a head reads, and the bytes that dense attention would read. */
   readonly bytesRead: number;
   readonly denseBytes: number;
 }
 
 /**
- * Compares the queries from `begin` on. A layer costs seconds for thousands of tokens.
+ * Compares the queries from `begin` on. A layer takes seconds for thousands of tokens.
  * @param backend default: the reference backend, which is slow
  */
 export async function measureAttention(

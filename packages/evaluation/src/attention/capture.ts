@@ -1,10 +1,10 @@
-/** Queries, keys and values of a text, taken from a model that runs it. */
+/** Captures queries, keys and values of a text from a running model. */
 import type { AttentionTrace, Model } from '@winnow/engine';
 import { ropeFrequencies } from '@winnow/ops';
 import type { Rotate } from '@winnow/sparse-attention';
 import { Tensor3 } from '@winnow/tensor';
 
-/** What one layer attends with over a whole text: `[numTokens, heads, headDim]`, rotated. */
+/** Queries, keys and values of one layer over a whole text: `[numTokens, heads, headDim]`, after RoPE. */
 export interface AttentionCapture {
   /** For tables: `layer 3`, or the kind of a synthetic head. */
   readonly name: string;
@@ -20,12 +20,12 @@ export interface AttentionCapture {
 }
 
 export interface CaptureOptions {
-  /** Default: all that attend to everything. */
+  /** Default: all layers with full attention. */
   readonly layers?: readonly number[] | undefined;
   readonly signal?: AbortSignal | undefined;
 }
 
-/** Captured layers, and those that were left out because a window or a soft cap is part of their attention. */
+/** Captured layers, and layers that were skipped because their attention has a window or a soft cap. */
 export interface CaptureResult {
   readonly captures: readonly AttentionCapture[];
   readonly skippedLayers: readonly number[];
@@ -76,7 +76,7 @@ export async function captureAttention(
   };
 }
 
-/** The model's rotary embedding for one row, or undefined where a policy must take the query as it is. */
+/** The model's RoPE for one row, or undefined where a policy must use the query unchanged. */
 function rotateOf({ config, contextSize }: Model): Rotate | undefined {
   const { rope, headDim } = config;
   if (rope === undefined) return undefined;

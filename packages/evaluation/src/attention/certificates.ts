@@ -1,4 +1,4 @@
-/** What `page-topk` promises beside what is true: the certificate and the softmax mass that was really missed. */
+/** Compares the certificate of `page-topk` with the softmax mass that was actually missed. */
 import type { Backend } from '@winnow/ops';
 import { AttentionLayer, exactWeights, massCaptured, type PageTopKPolicy } from '@winnow/sparse-attention';
 import { meanOf, percentile } from '../logits/statistics.js';
@@ -8,12 +8,14 @@ export interface CertificateReport {
   readonly name: string;
   readonly layer: number | undefined;
   readonly numQueries: number;
-  /** Bound of the missing mass, over queries and heads. */
+  /** The certified bound of the missing mass, over queries and heads. */
   readonly certificate: Distribution;
-  /** The mass that was really missing. */
+  /** The mass that was actually missing. */
   readonly missing: Distribution;
   readonly density: number;
-  /** The same for shorter contexts, too: queries after `from` to `to` tokens, each range twice as long as the one before. */
+  /**
+   * The same for shorter contexts: queries after `from` to `to` tokens, each range twice as long as the previous one.
+   */
   readonly lengths: readonly CertificatesAtLength[];
 }
 
@@ -88,7 +90,7 @@ async function measureRange(
   };
 }
 
-/** Ranges of lengths: the last queries, and those of contexts of half and a quarter of their lengths. */
+/** Ranges of context lengths: the last queries, and those at half and a quarter of that length. */
 const numLengths = 3;
 
 function distributionOf(values: ArrayLike<number>): Distribution {

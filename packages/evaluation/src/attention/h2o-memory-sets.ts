@@ -1,22 +1,22 @@
-/** What the memory of `h2o` holds while a captured prompt runs through it. */
+/** The contents of the `h2o` memory while it processes a captured prompt. */
 import type { Backend } from '@winnow/ops';
 import { AttentionLayer, clampBudgets, type H2oPrefillPolicy } from '@winnow/sparse-attention';
 import type { DType } from '@winnow/tensor';
 import type { AttentionCapture } from './capture.js';
 
-/** Memory after one chunk that another follows. */
+/** Memory after a chunk that is not the last. */
 export interface H2oMemorySet {
   /** Tokens so far: the chunk's end. */
   readonly end: number;
   /** Positions kept per KV head, ascending. */
   readonly kept: readonly Int32Array[];
-  /** Whether a position is kept for its score: neither a sink nor one of the last tokens. */
+  /** Whether a position is kept for its score, that is, neither a sink nor one of the last tokens. */
   readonly isHeavy: (position: number) => boolean;
 }
 
-/** Where and how the prompt runs. */
+/** Settings of the run. */
 export interface MemorySetOptions {
-  /** Of the cache. Default: f32. */
+  /** Dtype of the cache. Default: f32. */
   readonly dtype?: DType | undefined;
   /** Default: the reference backend, which is slow. */
   readonly backend?: Backend | undefined;

@@ -1,4 +1,4 @@
-/** The heavy hitters that `h2o` keeps: how much of them another run keeps too, and other heads. */
+/** Overlap of the heavy hitters that `h2o` keeps, between runs and between heads. */
 import type { Backend } from '@winnow/ops';
 import { jaccard, type H2oPrefillPolicy } from '@winnow/sparse-attention';
 import type { DType } from '@winnow/tensor';
@@ -9,16 +9,19 @@ import { h2oMemorySets } from './h2o-memory-sets.js';
 export interface HeavySetReport {
   readonly name: string;
   readonly layer: number | undefined;
-  /** Memory sets that were compared: one per chunk and KV head. */
+  /** Number of compared memory sets: one per chunk and KV head. */
   readonly numSets: number;
-  /** Mean and least Jaccard similarity of the heavy sets of a run over an f32 cache and of one over q8_0. */
+  /** Mean and minimum Jaccard similarity of the heavy sets of runs with an f32 and a q8_0 cache. */
   readonly betweenRuns: number;
   readonly leastBetweenRuns: number;
-  /** The same of the KV heads of a layer, two by two; 1 where there is one head. */
+  /** The same between pairs of KV heads of a layer; 1 for a single head. */
   readonly betweenHeads: number;
 }
 
-/** Runs a prompt twice. Heavy sets are memory without sinks and local tokens, after each chunk but the last. @param backend default: the reference backend, which is slow */
+/**
+ * Runs a prompt twice. Heavy sets are the memory without sinks and local tokens, after each chunk except the last.
+ * @param backend default: the reference backend, which is slow
+ */
 export async function measureHeavySets(
   policy: H2oPrefillPolicy,
   capture: AttentionCapture,

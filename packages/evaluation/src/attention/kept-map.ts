@@ -9,16 +9,16 @@ export interface KeptMap {
   /** KV head. */
   readonly head: number;
   /**
-   * `[numCells]`: of the memory sets that could have held a token of the cell, the share that did (mean over its tokens);
-   * NaN where there was none, at the end of the prompt.
+   * `[numCells]`: the share of the memory sets that could have kept a token of the cell and did (mean over its tokens);
+   * NaN where there were none, at the end of the prompt.
    */
   readonly shares: Float32Array;
-  /** Tokens of a cell; the last one may have fewer. */
+  /** Number of tokens of a cell; the last one may have fewer. */
   readonly tokensPerCell: number;
 }
 
 export interface KeptMapOptions {
-  /** Cells along the prompt at most. Default: 256. */
+  /** Maximum number of cells along the prompt. Default: 256. */
   readonly maxCells?: number | undefined;
   /** Default: the reference backend, which is slow. */
   readonly backend?: Backend | undefined;

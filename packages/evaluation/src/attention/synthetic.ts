@@ -1,8 +1,8 @@
-/** Heads as models have them, without a model: for every kind one layer. */
+/** Synthetic heads of the kinds that models have: one layer per kind. */
 import { headKinds, syntheticAttention } from '@winnow/sparse-attention';
 import type { AttentionCapture } from './capture.js';
 
-/** The same options give the same layers. */
+/** Deterministic: the same options give the same layers. */
 export function syntheticCaptures(seqLen: number, seed: number): AttentionCapture[] {
   return headKinds.map((kind) => {
     const { q, k, v, unrotatedQ, rotate } = syntheticAttention({ kind, seqLen, seed });

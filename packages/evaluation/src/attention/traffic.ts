@@ -1,10 +1,10 @@
-/** Bytes of keys and values (and what is kept beside them) that one query of one head reads from an f32 cache. */
+/** Bytes of keys, values and selection metadata that one query of one head reads from an f32 cache. */
 import { sparqTransfers, type AttentionPolicy } from '@winnow/sparse-attention';
 
 export interface TrafficOptions {
-  /** Mean keys that dense attention would visit. */
+  /** Mean number of keys that dense attention would visit. */
   readonly denseKeys: number;
-  /** Mean keys and landmarks visited. */
+  /** Mean number of visited keys and landmarks. */
   readonly visited: number;
   readonly headDim: number;
 }
@@ -12,8 +12,8 @@ export interface TrafficOptions {
 const bytesPerElement = 4;
 
 /**
- * Without the sharing of reads between the queries of a chunk or of a group. Selection counts: columns of keys (`sparq`),
- * boxes of pages (`page-topk`, as if there were one level), all keys (`oracle-topk`).
+ * Ignores reads shared between the queries of a chunk or a group. Includes selection: columns of keys (`sparq`),
+ * bounding boxes of pages (`page-topk`, as if there were one level), all keys (`oracle-topk`).
  */
 export function bytesRead(policy: AttentionPolicy, { denseKeys, visited, headDim }: TrafficOptions): number {
   const rows = 2 * visited * headDim;

@@ -1,25 +1,25 @@
-/** Which keys the queries of one head visited, and the softmax mass that they and the others hold, in cells of a grid. */
+/** Keys visited by the queries of one head, and the softmax mass of visited and other keys, as a grid of cells. */
 import type { Backend } from '@winnow/ops';
 import { attend, exactWeights, type AttentionPolicy, type KeyVisit } from '@winnow/sparse-attention';
 import type { AttentionCapture } from './capture.js';
 
-/** One head's picture; grids are row-major, queries by keys. */
+/** The map of one head; grids are row-major, queries by keys. */
 export interface VisitMap {
   readonly name: string;
   readonly head: number;
   /** Cells per side. */
   readonly size: number;
   readonly numTokens: number;
-  /** Visited pairs by possible (causal) pairs of the cell. */
+  /** Visited pairs divided by possible (causal) pairs of the cell. */
   readonly visited: Float32Array;
-  /** Pairs whose key is in the mean of a landmark that was visited, by possible pairs. */
+  /** Pairs whose key is covered by a visited landmark, divided by possible pairs. */
   readonly summarized: Float32Array;
-  /** Exact softmax mass of visited keys, and of the others: mean over the queries of the cell. */
+  /** Exact softmax mass of visited keys and of the others: mean over the queries of the cell. */
   readonly visitedMass: Float32Array;
   readonly missedMass: Float32Array;
   readonly pairs: number;
   readonly densePairs: number;
-  /** Mean over queries of the mass that the visited keys hold. */
+  /** Mean over queries of the mass of visited keys. */
   readonly mass: number;
 }
 
@@ -31,7 +31,7 @@ export interface VisitMapOptions {
   readonly backend?: Backend | undefined;
 }
 
-/** Runs a policy over a captured layer and looks at chosen heads. */
+/** Runs a policy over a captured layer and maps the selected heads. */
 export async function createVisitMaps(
   policy: AttentionPolicy,
   capture: AttentionCapture,

@@ -1,14 +1,14 @@
 /**
- * How far the next-token distributions of a tested run are from those of a base run, on the same tokens: the block of
- * figures that users of `llama-perplexity --kl-divergence` know.
+ * Divergence of the next-token distributions of a tested run from those of a base run on the same tokens: the
+ * statistics of `llama-perplexity --kl-divergence`.
  */
 import { ShapeError } from '@winnow/tensor';
 import { correlation, covarianceOf, estimate, meanOf, percentile, type Estimate } from './statistics.js';
 
-/** Shares at which the divergence is printed. */
+/** Quantiles of the divergence to report. */
 export const divergencePercentiles = [0.999, 0.99, 0.95, 0.9, 0.5, 0.1, 0.05, 0.01] as const;
 
-/** What weights of these formats cost in mean divergence, as classes that people know. */
+/** Mean divergence of common weight formats, as a familiar scale. */
 export type DivergenceClass = 'lossless' | 'Q6_K' | 'Q4_K_M' | 'below Q4_K_M';
 
 export function divergenceClass(meanDivergence: number): DivergenceClass {
@@ -40,13 +40,13 @@ export interface DivergenceReport {
   readonly divergence: Estimate & {
     readonly max: number;
     readonly min: number;
-    /** By share, such as `0.999`. */
+    /** By quantile, such as `0.999`. */
     readonly percentiles: Readonly<Record<string, number>>;
   };
   readonly class: DivergenceClass;
   /** Probability of the next token, tested - base. */
   readonly deltaP: Estimate & { readonly rms: number };
-  /** Share of positions where both would choose the same token. */
+  /** Share of positions where both have the same most probable token. */
   readonly sameTop: Estimate;
   readonly buckets: readonly PositionBucket[];
 }
@@ -80,13 +80,13 @@ export function compareRows(base: Float32Array, tested: Float32Array, nextToken:
   return {
     baseLoss: -base[nextToken],
     testedLoss: -tested[nextToken],
-    divergence: Math.max(0, divergence), // rounding of f32 rows may leave it below
+    divergence: Math.max(0, divergence), // rounding of f32 rows may make it negative
     deltaP: Math.exp(tested[nextToken]) - Math.exp(base[nextToken]),
     hasSameTop: baseTop === testedTop,
   };
 }
 
-/** Collects positions one by one: a few numbers of each are kept, never the rows. */
+/** Accumulates positions one by one: stores a few numbers of each, never the rows. */
 export class DivergenceCollector {
   readonly #rows: (RowDivergence & { readonly position: number })[] = [];
 
@@ -94,7 +94,7 @@ export class DivergenceCollector {
     this.#rows.push({ position, ...compareRows(base, tested, nextToken) });
   }
 
-  /** @param numBuckets parts of equal length that the positions are cut into */
+  /** @param numBuckets number of equal parts that the positions are divided into */
   report(numBuckets = 4): DivergenceReport {
     const rows = this.#rows;
     const column = (pick: (row: RowDivergence) => number): Float64Array => Float64Array.from(rows, pick);

@@ -1,24 +1,24 @@
-/** Forced decoding: the same tokens through two models, row by row side by side, in bounded memory. */
+/** Forced decoding: runs the same tokens through two models in lockstep, in bounded memory. */
 import type { Model } from '@winnow/engine';
 import type { Phase } from '../configuration.js';
 import { DivergenceCollector, type DivergenceReport } from './divergence.js';
 
-/** Bytes of base rows that are kept for the next tested models; beyond, the base runs again beside each of them. */
+/** Maximum bytes of base rows cached for further tested models; beyond that, the base runs again for each of them. */
 export const maxBaseBytes: number = 256 * 1024 * 1024;
 
 export interface ForcedOptions {
   readonly tokens: Int32Array;
-  /** As what the tested run computes the tokens. Default: `prefill`. */
+  /** The phase in which the tested run computes the tokens. Default: `prefill`. */
   readonly phase?: Phase | undefined;
   readonly numBuckets?: number | undefined;
   readonly signal?: AbortSignal | undefined;
 }
 
-/** Log-probabilities of the base after each token but the last, in f32. */
+/** Log-probabilities of the base after each token except the last, in f32. */
 export interface BaseRows {
   /**
-   * Calls `take` with each row in order, and waits for it. Rows may be reused afterwards.
-   * @param signal ends a run in progress
+   * Calls `take` with each row in order and awaits it. Row buffers may be reused afterwards.
+   * @param signal aborts a run in progress
    */
   forEach(take: (position: number, row: Float32Array) => Promise<void>, signal: AbortSignal): Promise<void>;
 }
@@ -28,7 +28,7 @@ function positionsOf(tokens: Int32Array): number[] {
   return Array.from({ length: Math.max(0, tokens.length - 1) }, (_, position) => position);
 }
 
-/** Keeps the rows where they fit into `maxBytes`, and otherwise computes them again each time. */
+/** Caches the rows if they fit into `maxBytes`; otherwise recomputes them each time. */
 export async function createBaseRows(
   model: Model,
   tokens: Int32Array,
@@ -87,15 +87,15 @@ export async function compareForced(base: BaseRows, tested: Model, options: Forc
 }
 
 interface Meeting {
-  /** Resolves when the row was used. */
+  /** Resolves when the row has been consumed. */
   give(row: Float32Array): Promise<void>;
   take(): Promise<Float32Array>;
   done(): void;
-  /** Ends all waiting. */
+  /** Releases all waiters. */
   fail(error: unknown): void;
 }
 
-/** Where two runs wait for each other at every row, so that one row of each is all that there is. */
+/** A rendezvous of two runs at every row, so that only one row of each is in memory. */
 function createMeeting(): Meeting {
   let given = Promise.withResolvers<Float32Array>();
   let used = Promise.withResolvers<void>();

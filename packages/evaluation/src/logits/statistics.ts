@@ -1,9 +1,9 @@
-/** Means with standard errors, percentiles, correlation: what the tables are made of. */
+/** Means with standard errors, percentiles, correlation. */
 
-/** A mean and how sure it is. */
+/** A mean and its standard error. */
 export interface Estimate {
   readonly mean: number;
-  /** Standard error: sqrt(variance / (n - 1)), as llama-perplexity gives it; 0 for fewer than two values. */
+  /** Standard error: sqrt(variance / (n - 1)), as in llama-perplexity; 0 for fewer than two values. */
   readonly error: number;
 }
 
@@ -19,7 +19,7 @@ export function meanOf(values: ArrayLike<number>): number {
   return values.length === 0 ? 0 : sum / values.length;
 }
 
-/** Share `p` in [0, 1] of the values lies below it: linear between the order statistics. @param sorted ascending */
+/** The quantile `p` in [0, 1], interpolated linearly between order statistics. @param sorted ascending */
 export function percentile(sorted: ArrayLike<number>, p: number): number {
   if (sorted.length === 0) return 0;
   const place = p * (sorted.length - 1);
@@ -28,7 +28,7 @@ export function percentile(sorted: ArrayLike<number>, p: number): number {
   return sorted[below] + (place - below) * (sorted[above] - sorted[below]);
 }
 
-/** Pearson's correlation; 1 where both do not vary, 0 where one does not. */
+/** Pearson's correlation; 1 when both are constant, 0 when one is. */
 export function correlation(a: ArrayLike<number>, b: ArrayLike<number>): number {
   const covariance = covarianceOf(a, b);
   const scale = Math.sqrt(covarianceOf(a, a) * covarianceOf(b, b));
@@ -36,7 +36,7 @@ export function correlation(a: ArrayLike<number>, b: ArrayLike<number>): number 
   return covarianceOf(a, a) === covarianceOf(b, b) ? 1 : 0;
 }
 
-/** Mean product of the deviations. */
+/** Covariance. */
 export function covarianceOf(a: ArrayLike<number>, b: ArrayLike<number>): number {
   const [meanA, meanB] = [meanOf(a), meanOf(b)];
   let sum = 0;

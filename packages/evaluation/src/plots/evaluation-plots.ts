@@ -11,7 +11,7 @@ export interface PlotOptions {
   readonly height?: number;
 }
 
-/** Mean KL divergence against density, a line per kind of policy and phase. Undefined when there is nothing to show. */
+/** Mean KL divergence against density, a line per policy and phase. Undefined without data. */
 export function drawQuality(report: EvaluationReport, options: PlotOptions = {}): string | undefined {
   const policies = new Map<string, [density: number, divergence: number][]>();
   for (const configuration of report.configurations) {
@@ -35,7 +35,7 @@ export function drawQuality(report: EvaluationReport, options: PlotOptions = {})
   return draw(
     {
       title: titleOf(`${report.model}: divergence from dense against density, ${report.numTokens} tokens`),
-      xAxis: axisOf('log', 'visited by dense pairs'),
+      xAxis: axisOf('log', 'density (visited / dense pairs)'),
       yAxis: axisOf('log', 'mean KLD'),
       series,
     },
@@ -43,7 +43,7 @@ export function drawQuality(report: EvaluationReport, options: PlotOptions = {})
   );
 }
 
-/** Milliseconds per token against length, a line per configuration. Undefined when speed was not measured. */
+/** Milliseconds per token against context length, a line per configuration. Undefined when speed was not measured. */
 export function drawTime(report: EvaluationReport, phase: Phase, options: PlotOptions = {}): string | undefined {
   const series = report.configurations
     .filter(({ speed }) => speed.length > 0)
@@ -60,8 +60,8 @@ export function drawTime(report: EvaluationReport, phase: Phase, options: PlotOp
   const what = phase === 'prefill' ? 'prompt' : 'answer';
   return draw(
     {
-      title: titleOf(`${report.model}: time of a token of the ${what} against length`),
-      xAxis: axisOf('log', 'tokens before'),
+      title: titleOf(`${report.model}: time per token of the ${what} against context length`),
+      xAxis: axisOf('log', 'context length in tokens'),
       yAxis: axisOf('value', 'ms per token'),
       series,
     },

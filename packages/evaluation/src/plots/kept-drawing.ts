@@ -1,4 +1,7 @@
-/** Kept positions as one SVG: a row per layer and KV head, the prompt to the right. Runs of equal color are one rectangle. */
+/**
+ * Draws kept positions as one SVG: a row per layer and KV head, positions to the right. Runs of equal color are one
+ * rectangle.
+ */
 import type { KeptMap } from '../attention/kept-map.js';
 import { escapeXml } from './escape-xml.js';
 
@@ -16,7 +19,7 @@ const chartWidth = 768;
 const bounds = [0, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1] as const;
 const colors = ['#f4f4f4', '#d4e4f2', '#9ecae1', '#4a98c9', '#1764ab', '#08306b'] as const;
 
-/** A complete SVG document. */
+/** Returns a complete SVG document. */
 export function drawKeptMaps({ title, maps }: DrawKeptOptions): string {
   const width = left + chartWidth + 24;
   const height = top + maps.length * rowHeight + 40;
@@ -70,7 +73,7 @@ function drawRow({ layer, head, shares }: KeptMap, y: number, layerAbove: number
   return `<text x="${left - 6}" y="${y + rowHeight - 3}" text-anchor="end">${caption}</text>${runs.join('')}`;
 }
 
-/** Index of the color; -1 where nothing could be kept. */
+/** Index of the color; -1 where no token could be kept. */
 function levelOf(share: number): number {
   return Number.isNaN(share) ? -1 : bounds.findIndex((bound) => share <= bound + 1e-6);
 }

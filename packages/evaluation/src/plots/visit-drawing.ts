@@ -1,6 +1,6 @@
 /**
- * Visit maps as one SVG, a panel per head. Cells are drawn as runs of equal color, so that a panel takes kilobytes; a
- * plotting library would write a rectangle for every cell.
+ * Draws visit maps as one SVG, a panel per head. Cells are drawn as runs of equal color, so that a panel takes
+ * kilobytes; a plotting library would write a rectangle for every cell.
  */
 import type { VisitMap } from '../attention/visit-map.js';
 import { escapeXml } from './escape-xml.js';
@@ -8,7 +8,7 @@ import { escapeXml } from './escape-xml.js';
 export interface DrawVisitsOptions {
   readonly title: string;
   readonly maps: readonly VisitMap[];
-  /** Panels in a row. Default: as many as there are heads of the first layer, at most six. */
+  /** Number of panels per row. Default: the number of heads of the first layer, at most six. */
   readonly columns?: number;
 }
 
@@ -17,13 +17,13 @@ const gap = 18;
 const captionHeight = 30;
 const headHeight = 74;
 
-/** Levels of mass, by powers of four below all of a query's mass. */
+/** Levels of mass: powers of 1/4 of a query's total mass. */
 const levels = [1 / 4, 1 / 16, 1 / 64, 1 / 256] as const;
 const visitedColors = ['#08306b', '#2171b5', '#6baed6', '#b8d4ea', '#e6eef6'] as const;
 const missedColors = ['#7f0000', '#d7301f', '#fc8d59', '#fdd0a2'] as const;
 const summarizedColor = '#d9ead3';
 
-/** A complete SVG document. */
+/** Returns a complete SVG document. */
 export function drawVisits({ title, maps, columns = defaultColumns(maps) }: DrawVisitsOptions): string {
   const numRows = Math.ceil(maps.length / columns);
   const width = Math.max(760, gap + columns * (panelSize + gap));
@@ -54,7 +54,7 @@ function legend(): string {
     [visitedColors[0], 'visited, over a quarter of the mass'],
     [visitedColors[2], 'visited, little mass'],
     [summarizedColor, 'only in a landmark'],
-    [missedColors[1], 'not visited, but dense attention looks there'],
+    [missedColors[1], 'not visited, although dense attention puts mass there'],
   ];
   let x = gap;
   const parts = items.map(([color, text]) => {
@@ -96,7 +96,7 @@ function panel(map: VisitMap, x: number, y: number): string {
   ].join('\n');
 }
 
-/** Missed mass wins over visited mass where it is more. */
+/** Where missed mass exceeds visited mass, it determines the color. */
 function colorOf({ visited, summarized, visitedMass, missedMass }: VisitMap, cell: number): string | undefined {
   const missed = levelOf(missedMass[cell]);
   if (missed < levels.length && missedMass[cell] > visitedMass[cell]) return missedColors[missed];
@@ -104,7 +104,7 @@ function colorOf({ visited, summarized, visitedMass, missedMass }: VisitMap, cel
   return summarized[cell] > 0 ? summarizedColor : undefined;
 }
 
-/** Index of the first level that is reached; `levels.length` for none. */
+/** Index of the first level reached; `levels.length` for none. */
 function levelOf(mass: number): number {
   const level = levels.findIndex((bound) => mass >= bound);
   return level === -1 ? levels.length : level;

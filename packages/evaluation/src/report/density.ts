@@ -1,4 +1,4 @@
-/** Visited by dense pairs over a whole text: how sparse a configuration is. */
+/** Density of a configuration: visited pairs divided by dense pairs over a whole text. */
 import type { Backend } from '@winnow/ops';
 import { attend, resolvePolicy, type AttentionPolicy } from '@winnow/sparse-attention';
 import { Tensor3 } from '@winnow/tensor';
@@ -13,7 +13,7 @@ export interface DensityOptions {
 }
 
 /**
- * Mean over the layers of a model, for a text of `numTokens` tokens of which every query is computed in that phase.
+ * Mean over the layers of a model, for a text of `numTokens` tokens with all queries computed in that phase.
  * Undefined where it depends on the values of queries and keys (`page-topk` with an epsilon).
  */
 export async function densityOf(
@@ -31,7 +31,7 @@ export async function densityOf(
   return densities.includes(undefined) ? undefined : meanOf(densities.map(Number));
 }
 
-/** Counted by the op of the policy on the smallest heads that there are. */
+/** Counts with the policy's op on heads of the smallest size. */
 async function policyDensity(
   policy: AttentionPolicy,
   numTokens: number,

@@ -1,4 +1,4 @@
-/** The report as tables for people. */
+/** Formats the report as text tables. */
 import type { ConfigurationReport, EvaluationReport } from '../evaluate.js';
 import type { CertificateReport, CertificatesAtLength } from '../attention/certificates.js';
 import { divergencePercentiles, type DivergenceReport } from '../logits/divergence.js';
@@ -7,7 +7,7 @@ import type { Phase } from '../configuration.js';
 
 type Row = readonly string[];
 
-/** Every part that was measured, a line per configuration; `formatDivergence` shows one comparison as a block. */
+/** Formats every measured part, a line per configuration; `formatDivergence` formats one comparison as a block. */
 export function formatEvaluation(report: EvaluationReport): string {
   const { model, backend, numTokens, attentionTokens, skippedLayers, seed } = report;
   const sections = [
@@ -22,14 +22,12 @@ export function formatEvaluation(report: EvaluationReport): string {
     refusalSection(report),
   ];
   if (skippedLayers.length > 0 && attentionTokens > 0) {
-    sections.push(
-      `Attention of layers ${skippedLayers.join(', ')} was left out: a window or a soft cap is part of it.\n`,
-    );
+    sections.push(`Attention of layers ${skippedLayers.join(', ')} was skipped: it has a window or a soft cap.\n`);
   }
   return sections.filter((section) => section !== '').join('\n');
 }
 
-/** One comparison in full, in the order of `llama-perplexity --kl-divergence`. */
+/** Formats one comparison in full, in the order of `llama-perplexity --kl-divergence`. */
 export function formatDivergence(report: DivergenceReport): string {
   const { divergence, deltaP, sameTop, buckets } = report;
   const rows: Row[] = [
@@ -96,7 +94,7 @@ function logitsSection({ configurations }: EvaluationReport): string {
     ...['mean dp', 'RMS dp'],
     ...buckets.map(({ begin, end }) => `at ${begin}-${end - 1}`),
   ];
-  const first = `Logits beside dense, forced decoding\n${alignTable([head.split('|'), ...rows])}`;
+  const first = `Logits compared with dense attention, forced decoding\n${alignTable([head.split('|'), ...rows])}`;
   return `${first}\nKL divergence: maximum, percentiles; probability of the next token; mean by position\n${alignTable([spreadHead, ...spread])}`;
 }
 
@@ -126,7 +124,7 @@ function attentionSection({ configurations, attentionTokens }: EvaluationReport)
   }
   if (rows.length === 0) return '';
   const head = 'policy|phases|density|bytes|error|99%|max|mass|min mass|recall@32|oracle error|oracle mass';
-  const title = `Attention beside dense, second half of ${attentionTokens} tokens, mean over captured layers and heads`;
+  const title = `Attention compared with dense attention, second half of ${attentionTokens} tokens, mean over captured layers and heads`;
   const about = 'Synthetic heads of the same length: mean error (of the oracle with the same budget)';
   return `${title}\n${alignTable([head.split('|'), ...rows])}\n${about}\n${alignTable([['policy', ...kinds], ...synthetic])}`;
 }
@@ -148,7 +146,7 @@ function certificateSection({ configurations }: EvaluationReport): string {
   }
   if (rows.length === 0) return '';
   const head = 'policy|layer, tokens|density|missing mass|90%|max|certificate|50%|90%';
-  return `Certificates of page-topk beside the mass that was really missing\n${alignTable([head.split('|'), ...rows])}`;
+  return `Certificates of page-topk and the mass actually missed\n${alignTable([head.split('|'), ...rows])}`;
 }
 
 /** Means over layers for shorter contexts; the figures of each layer are in the JSON. */
@@ -232,7 +230,7 @@ function refusalSection({ configurations }: EvaluationReport): string {
   return `Not run\n${alignTable(refused.map(({ label, refusal }) => [label, String(refusal)]))}`;
 }
 
-/** Tokens per second of the longest length that was measured. */
+/** Tokens per second at the longest measured length. */
 function speedOf({ speed }: ConfigurationReport, phase: Phase): number | undefined {
   const longest = speed.reduce<ConfigurationReport['speed'][number] | undefined>(
     (best, point) => (best === undefined || point.length > best.length ? point : best),
@@ -253,13 +251,13 @@ function plusMinus({ mean, error }: Estimate, digits: number): string {
   return `${mean.toFixed(digits)} ± ${error.toFixed(digits)}`;
 }
 
-/** Three digits; small numbers with an exponent. */
+/** Three significant digits; small numbers with an exponent. */
 function small(value: number): string {
   if (value === 0) return '0';
   return Math.abs(value) < 1e-3 ? value.toExponential(1) : value.toPrecision(3);
 }
 
-/** Columns padded to their widest cell. */
+/** Pads columns to their widest cell. */
 function alignTable(rows: readonly Row[]): string {
   const widths: number[] = [];
   for (const row of rows) row.forEach((cell, i) => (widths[i] = Math.max(widths[i] ?? 0, cell.length)));

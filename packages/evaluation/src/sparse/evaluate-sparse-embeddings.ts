@@ -1,4 +1,7 @@
-/** What skipping neurons loses in models that embed: predictors layer by layer, and vectors beside those of the dense model. */
+/**
+ * The quality loss of activation sparsity in embedding models: predictors per layer, and vectors compared with those of
+ * the dense model.
+ */
 import type { EmbeddingModel, FeedForwardMetrics } from '@winnow/engine';
 import type { Backend } from '@winnow/ops';
 import { measureSidecar, type LayerReport, type Sidecar } from '@winnow/sparse-inference';
@@ -11,11 +14,11 @@ export interface EvaluateSparseEmbeddingsOptions {
   /** The same model, loaded with the sidecar. */
   readonly sparse: EmbeddingModel;
   readonly sidecar: Sidecar;
-  /** Where predictors are measured. */
+  /** Token sequences to measure predictors on. */
   readonly backend: Backend;
-  /** Each is embedded by itself; what is beyond the context is left out. */
+  /** Each is embedded separately; text beyond the context is truncated. */
   readonly texts: readonly string[];
-  /** Sentences whose likeness people have told. Default: none. */
+  /** Sentence pairs with human similarity scores. Default: none. */
   readonly pairs?: readonly SentencePair[];
   readonly signal?: AbortSignal | undefined;
   readonly onProgress?: ((what: string, doneTexts: number, totalTexts: number) => void) | undefined;
@@ -26,15 +29,15 @@ export interface SparseEmbeddingsEvaluation {
   readonly numTokens: number;
   /** One report per layer of the sidecar. */
   readonly layers: readonly LayerReport[];
-  /** Of the vectors to those of the dense model. */
+  /** Cosine of the vectors to those of the dense model. */
   readonly cosine: { readonly mean: number; readonly least: number };
-  /** Share of the neurons that were computed: a step computes what any token of a text needs. */
+  /** Share of computed neurons: a step computes the union of the neurons that the tokens of a text need. */
   readonly computedRatio: number;
   /** With `pairs`. */
   readonly sts?: { readonly dense: StsReport; readonly sparse: StsReport };
 }
 
-/** @throws {ArgumentError} when the dense model does not show its feed-forward blocks, and without texts */
+/** @throws {ArgumentError} when the dense model was loaded without `traceFeedForward`, and without texts */
 export async function evaluateSparseEmbeddings(
   options: EvaluateSparseEmbeddingsOptions,
 ): Promise<SparseEmbeddingsEvaluation> {
@@ -83,7 +86,7 @@ function computedShare(metrics: FeedForwardMetrics | undefined): number {
   return numSteps === 0 ? 1 : sum / numSteps;
 }
 
-/** Of vectors of length 1, at most 1. */
+/** Cosine of vectors of length 1, clamped to 1. */
 function dot(a: Float32Array, b: Float32Array): number {
   let sum = 0;
   for (let i = 0; i < a.length; i++) sum += (a[i] as number) * (b[i] as number);

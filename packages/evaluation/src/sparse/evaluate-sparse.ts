@@ -1,4 +1,4 @@
-/** What skipping neurons loses: predictors layer by layer, and the model that skips beside the dense one. */
+/** The quality loss of activation sparsity: predictors per layer, and the sparse model compared with the dense one. */
 import type { Model } from '@winnow/engine';
 import type { Backend } from '@winnow/ops';
 import { measureSidecar, type LayerReport, type Sidecar } from '@winnow/sparse-inference';
@@ -13,10 +13,10 @@ export interface EvaluateSparseOptions {
   /** The same model, loaded with the sidecar. */
   readonly sparse: Model;
   readonly sidecar: Sidecar;
-  /** Where predictors are measured. */
+  /** Token sequences to measure predictors on. */
   readonly backend: Backend;
   readonly tokens: Int32Array;
-  /** Tokens of the pieces that predictors are measured on. Default 128. */
+  /** Number of tokens per sequence for measuring predictors. Default 128. */
   readonly sampleTokens?: number;
   readonly signal?: AbortSignal | undefined;
   readonly onProgress?: ((what: string, doneTokens: number, totalTokens: number) => void) | undefined;
@@ -26,11 +26,11 @@ export interface SparseEvaluation {
   readonly numTokens: number;
   /** One report per layer of the sidecar. */
   readonly layers: readonly LayerReport[];
-  /** `decode`: token by token; `prefill`: in batches, which compute the union of what their tokens need. */
+  /** `decode`: token by token; `prefill`: in batches, which compute the union of the neurons that their tokens need. */
   readonly logits: Readonly<Record<Phase, DivergenceReport>>;
 }
 
-/** @throws {ArgumentError} when the dense model does not show its feed-forward blocks */
+/** @throws {ArgumentError} when the dense model was loaded without `traceFeedForward` */
 export async function evaluateSparse(options: EvaluateSparseOptions): Promise<SparseEvaluation> {
   const { dense, sparse, sidecar, backend, tokens, sampleTokens = 128, signal, onProgress } = options;
   if (dense.feedForward === undefined) {

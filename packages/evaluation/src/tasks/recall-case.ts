@@ -1,4 +1,4 @@
-/** Makes recall tasks from a seed: needles in plain sentences, and three questions about them. */
+/** Generates recall tasks from a seed: needles in plain sentences, and three questions about them. */
 import { createRng, type Rng } from '@winnow/tensor';
 import { plainSentences } from '../text/sentences.js';
 import type { RankQuestion, RecallCase, RecallCaseOptions, RecallQuestion, TaskForm, TaskName } from './task-types.js';
@@ -6,14 +6,14 @@ import { distinctKeys, shuffle, similarKeys, wordings, type Wording } from './wo
 import { commonWords, frequentWords } from './word-tasks.js';
 
 interface Draft {
-  /** Facts in the order in which they are told. */
+  /** Facts in order of appearance. */
   readonly needles: readonly string[];
   readonly questions: readonly RecallQuestion[];
 }
 
 const numQuestions = 3;
 
-/** The same options give the same case. */
+/** Deterministic: the same options give the same case. */
 export function createRecallCase(options: RecallCaseOptions): RecallCase {
   const { task, form, length, seed, countTokens } = options;
   const rng = createRng(seed);
@@ -25,12 +25,12 @@ export function createRecallCase(options: RecallCaseOptions): RecallCase {
   return { task, context: withNeedles(rng, sentences, needles), questions };
 }
 
-/** Whether a question is about many words. */
+/** Whether a question ranks many words. */
 export function isRankQuestion(question: RecallQuestion | RankQuestion): question is RankQuestion {
   return 'right' in question;
 }
 
-/** Needles in their order, each somewhere in its own part of the text. */
+/** Places needles in order, each at a random position within its own part of the text. */
 function withNeedles(rng: Rng, sentences: readonly string[], needles: readonly string[]): string {
   const places = needles.map((_, i) => ((i + rng.nextFloat()) * sentences.length) / needles.length);
   const text: string[] = [];
@@ -45,7 +45,7 @@ function withNeedles(rng: Rng, sentences: readonly string[], needles: readonly s
 type DraftOf = (rng: Rng, wording: Wording, options: RecallCaseOptions) => Draft;
 
 const drafts: Readonly<Record<TaskName, DraftOf>> = {
-  /** One key; asked three times. */
+  /** One key, queried three times. */
   needle(rng, wording, { form }) {
     const [key] = distinctKeys(rng, form, 1);
     const value = wording.value(rng);
@@ -53,17 +53,17 @@ const drafts: Readonly<Record<TaskName, DraftOf>> = {
     return { needles: [wording.fact(key, value)], questions: Array.from({ length: numQuestions }, () => question) };
   },
 
-  /** Eight keys, three of which are asked for. */
+  /** Eight keys, three of which are queried. */
   'multi-key'(rng, wording, { form }) {
     return about(rng, wording, distinctKeys(rng, form, 8));
   },
 
-  /** One key with three values: each is asked for by how it begins, or by its place. */
+  /** One key with three values, each queried by its beginning or by its position. */
   'multi-value'(rng, wording, { form }) {
     const [key] = distinctKeys(rng, form, 1);
     const facts = ['first', 'second', 'third'].map((ordinal, i) => ({
       key: form === 'codes' ? key : `${key} (${ordinal})`,
-      value: `${i + 3 * rng.nextInt(3)}${wording.value(rng).slice(1)}`, // no two begin alike
+      value: `${i + 3 * rng.nextInt(3)}${wording.value(rng).slice(1)}`, // no two have the same beginning
     }));
     const numGiven = form === 'codes' ? 2 : 0;
     return {
@@ -75,7 +75,7 @@ const drafts: Readonly<Record<TaskName, DraftOf>> = {
     };
   },
 
-  /** Four keys; one question asks for three, the answer goes through them. */
+  /** Four keys; one question asks for three, and the answer lists them. */
   'multi-query'(rng, wording, { form }) {
     const keys = distinctKeys(rng, form, 4);
     const { needles, questions } = about(rng, wording, keys);
@@ -87,7 +87,7 @@ const drafts: Readonly<Record<TaskName, DraftOf>> = {
     };
   },
 
-  /** A sentence that nothing else resembles. */
+  /** A sentence unlike any other. */
   passkey(rng, _wording, { form }) {
     const value = wordings.codes.value(rng);
     const [fact, what] =
@@ -101,7 +101,7 @@ const drafts: Readonly<Record<TaskName, DraftOf>> = {
     return { needles: [fact], questions: prompts.map((prompt) => ({ prompt, answer: ` ${value}` })) };
   },
 
-  /** A value that is the key of the next one, twice, and such a chain that misleads; asked link by link. */
+  /** A chain of two hops, where a value is the next key, and a distractor chain; queried link by link. */
   'variable-tracking'(rng, wording, { form }) {
     const chains = distinctKeys(rng, form, 2).map((key) => [
       key,
@@ -118,19 +118,19 @@ const drafts: Readonly<Record<TaskName, DraftOf>> = {
     return { needles, questions };
   },
 
-  /** One value of a key is told often, others once. */
+  /** One value of a key occurs often, others once. */
   'common-words': (rng, wording, { form }) => contradictions(rng, wording, form, [6, 1, 1, 1, 1]),
 
   /** Values of a key by Zipf's law with exponent 2. */
   'frequent-words': (rng, wording, { form }) => contradictions(rng, wording, form, [9, 2, 1]),
 
-  /** Keys that are nearly the same as the one asked for. */
+  /** Keys that nearly equal the queried one. */
   'hard-negatives'(rng, wording, { form }) {
     return about(rng, wording, similarKeys(rng, form));
   },
 };
 
-/** A fact for each key, and questions about three of them in an order of their own. */
+/** A fact for each key, and questions about three of them in random order. */
 function about(rng: Rng, wording: Wording, keys: readonly string[]): Draft {
   const facts = keys.map((key) => ({ key, value: wording.value(rng) }));
   const asked = shuffle(rng, facts).slice(0, numQuestions);
@@ -140,7 +140,7 @@ function about(rng: Rng, wording: Wording, keys: readonly string[]): Draft {
   };
 }
 
-/** Values that are told so many times each, in disorder; the first is the answer. For models that can't count words. */
+/** Values with given numbers of occurrences, shuffled; the first is the answer. For models that cannot count words. */
 function contradictions(rng: Rng, wording: Wording, form: TaskForm, counts: readonly number[]): Draft {
   const [key] = distinctKeys(rng, form, 1);
   const values = counts.map((_, i) => `${(i + rng.nextInt(2) * 5) % 10}${wording.value(rng).slice(1)}`);

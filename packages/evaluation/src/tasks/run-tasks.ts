@@ -1,4 +1,7 @@
-/** Asks a model recall questions, one after the other on one cache, every token of a question under the tested policy. */
+/**
+ * Asks a model recall questions one after another on one cache, computing every token of a question under the tested
+ * policy.
+ */
 import type { Model, Session } from '@winnow/engine';
 import { meanOf } from '../logits/statistics.js';
 import { createRecallCase, isRankQuestion } from './recall-case.js';
@@ -7,30 +10,30 @@ import type { RankQuestion, RecallQuestion, TaskForm, TaskName } from './task-ty
 export interface TaskOptions {
   readonly tasks: readonly TaskName[];
   readonly form: TaskForm;
-  /** Tokens of the texts. */
+  /** Number of tokens of the texts. */
   readonly lengths: readonly number[];
-  /** Cases per task and length. */
+  /** Number of cases per task and length. */
   readonly numCases: number;
   readonly seed: number;
-  /** Compute questions as generated tokens, so that a policy for decoding sees them and not only their answers. */
+  /** Compute questions in the decode phase, so that a decode policy applies to them and not only to their answers. */
   readonly decodesQuestions: boolean;
   readonly signal?: AbortSignal | undefined;
 }
 
-/** Scores of one task at one length, 0 to 1, by the place of the question. */
+/** Scores of one task at one length, 0 to 1, by question. */
 export interface TaskScore {
   readonly task: TaskName;
   readonly length: number;
   readonly numCases: number;
   /**
-   * Share of right answers to the first, second and third question: the whole answer is right, or, where words are ranked,
-   * the share of pairs of a right and a wrong word that are in the right order.
+   * Accuracy of the first, second and third question: exact match of the answer, or, for ranked words, the share of
+   * correctly ordered pairs of a right and a wrong word.
    */
   readonly scores: readonly number[];
   readonly mean: number;
 }
 
-/** The same options give the same tasks. Answers are greedy. */
+/** Deterministic: the same options give the same tasks. Answers are greedy. */
 export async function runTasks(model: Model, options: TaskOptions): Promise<TaskScore[]> {
   const { tasks, form, lengths, numCases, seed, decodesQuestions, signal } = options;
   const encode = (text: string): Int32Array => model.tokenizer.encode(text, { addSpecialTokens: false });
@@ -61,7 +64,7 @@ export async function runTasks(model: Model, options: TaskOptions): Promise<Task
   return results;
 }
 
-/** One conversation: what was read and answered so far. */
+/** One conversation: the text and the answers so far. */
 class Asker {
   readonly #session: Session;
   readonly #encode: (text: string) => Int32Array;
@@ -87,7 +90,7 @@ class Asker {
     if (this.#decodesQuestions) await this.#generate(1, 'prefill').result();
   }
 
-  /** Score of the model's answer, which stays in the context. */
+  /** Scores the model's answer, which stays in the context. */
   async ask(question: RecallQuestion | RankQuestion): Promise<number> {
     this.#tokens.push(...this.#encode(question.prompt));
     return isRankQuestion(question) ? this.#rank(question) : this.#recite(question);
@@ -129,10 +132,10 @@ class Asker {
   }
 }
 
-/** Words below so many better tokens count as equally unlikely. */
+/** Words ranked below this many tokens count as equally unlikely. */
 const maxRanked = 64;
 
-/** Share of pairs of a right and a wrong one where the right one is above; half for equals. */
+/** Share of pairs of a right and a wrong word with the right one ranked higher; ties count half. */
 export function orderedShare(right: readonly number[], wrong: readonly number[]): number {
   let sum = 0;
   for (const a of right) for (const b of wrong) sum += a > b ? 1 : a === b ? 0.5 : 0;

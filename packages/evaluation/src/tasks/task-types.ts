@@ -1,6 +1,6 @@
-/** Recall tasks as plain data: what a model reads, and what it is asked afterwards. */
+/** Recall tasks as plain data: the text that a model reads and the questions that follow. */
 
-/** What is asked. All answers are in the text; none needs knowledge. */
+/** Kinds of tasks. All answers are in the text; none needs world knowledge. */
 export const taskNames = [
   'needle',
   'multi-key',
@@ -18,23 +18,23 @@ export type TaskName = (typeof taskNames)[number];
 /** Wording: `codes` is what the demo model was trained on, `general` is for models that read English. */
 export type TaskForm = 'codes' | 'general';
 
-/** A question with one right continuation. */
+/** A question with one correct continuation. */
 export interface RecallQuestion {
-  /** Ends just before the answer. */
+  /** The question text, which ends just before the answer. */
   readonly prompt: string;
-  /** Begins as the prompt asks for: mostly with a space. */
+  /** The answer as it continues the prompt, usually with a leading space. */
   readonly answer: string;
 }
 
-/** A question about many words: which of them are likely to be next. */
+/** A question that ranks words by their probability as the next token. */
 export interface RankQuestion {
   readonly prompt: string;
-  /** Words that are right, and words that are in the text too but wrong; each with its leading space. */
+  /** Right words, and wrong words that also occur in the text; each with its leading space. */
   readonly right: readonly string[];
   readonly wrong: readonly string[];
 }
 
-/** One text with questions that are asked one after the other on the same cache. */
+/** One text with questions that are asked one after another on the same cache. */
 export interface RecallCase {
   readonly task: TaskName;
   readonly context: string;
@@ -44,7 +44,7 @@ export interface RecallCase {
 export interface RecallCaseOptions {
   readonly task: TaskName;
   readonly form: TaskForm;
-  /** Tokens of the text, about. */
+  /** Approximate number of tokens of the text. */
   readonly length: number;
   readonly seed: number;
   readonly countTokens: (text: string) => number;

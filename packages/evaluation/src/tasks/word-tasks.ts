@@ -1,4 +1,4 @@
-/** Texts of single words: which were common, which most frequent. Ranked instead of recited, so that small models can. */
+/** Common-word and frequent-word tasks. Words are ranked instead of recited, so that small models can do them. */
 import type { Rng } from '@winnow/tensor';
 import { shuffle } from './wording.js';
 import type { RankQuestion, RecallCaseOptions } from './task-types.js';
@@ -10,21 +10,21 @@ const words =
 
 type TextOptions = Pick<RecallCaseOptions, 'length' | 'countTokens'>;
 
-/** A few words many times, many words once, all in disorder. */
+/** A few words many times, many words once, shuffled. */
 export function commonWords(rng: Rng, options: TextOptions): { context: string; questions: RankQuestion[] } {
   const chosen = shuffle(rng, words).slice(0, 20);
   return rankTask(rng, options, chosen, 4, 2, (rank, scale) => (rank < 4 ? scale : 1));
 }
 
-/** Words by Zipf's law with exponent 2: the first three are asked for. */
+/** Words by Zipf's law with exponent 2: the first three are queried. */
 export function frequentWords(rng: Rng, options: TextOptions): { context: string; questions: RankQuestion[] } {
   const chosen = shuffle(rng, words).slice(0, 12);
   return rankTask(rng, options, chosen, 3, 18, (rank, scale) => Math.max(1, Math.round(scale / (rank + 1) ** 2)));
 }
 
 /**
- * @param minScale the least at which every right word is said more often than any wrong one
- * @param countOf how often the word of a rank is said; the largest scale that fits is taken
+ * @param minScale the smallest scale at which every right word occurs more often than any wrong one
+ * @param countOf number of occurrences of the word of a rank; the largest scale that fits is used
  */
 function rankTask(
   rng: Rng,

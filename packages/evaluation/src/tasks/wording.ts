@@ -1,11 +1,11 @@
-/** The two ways in which facts and questions are worded, and the keys that facts are about. */
+/** The two wordings of facts and questions, and the keys of facts. */
 import type { Rng } from '@winnow/tensor';
 import type { TaskForm } from './task-types.js';
 
 export interface Wording {
-  /** Says that a key has a value. */
+  /** States that a key has a value. */
   fact(key: string, value: string): string;
-  /** Asks for it, up to the place where the value begins. */
+  /** Asks for the value, up to the position where it begins. */
   question(key: string): string;
   /** Continues an answer with the next key. */
   next(key: string): string;
@@ -53,7 +53,7 @@ export function distinctKeys(rng: Rng, form: TaskForm, count: number): string[] 
   return [...keys];
 }
 
-/** Keys that are nearly the same: names that begin alike, identifiers that differ in one letter. */
+/** Keys that are nearly equal: names with the same beginning, identifiers that differ in one letter. */
 export function similarKeys(rng: Rng, form: TaskForm): string[] {
   if (form === 'codes') return shuffle(rng, pick(rng, lookalikes).split(' '));
   const letters = Array.from({ length: 8 }, () => 'abcdefghij'[rng.nextInt(10)]);
@@ -67,7 +67,7 @@ export function pick<T>(rng: Rng, list: readonly T[]): T {
   return list[rng.nextInt(list.length)];
 }
 
-/** Fisher and Yates, in a new list. */
+/** Fisher-Yates shuffle into a new list. */
 export function shuffle<T>(rng: Rng, list: readonly T[]): T[] {
   const shuffled = [...list];
   for (let i = shuffled.length - 1; i > 0; i--) {

@@ -1,4 +1,4 @@
-/** A text of our own for evaluations without a file: prose in the manner of old books, then plain sentences. */
+/** A built-in text for evaluations without a file: prose in the style of old books, then plain sentences. */
 import { createRng } from '@winnow/tensor';
 import { plainSentences } from './sentences.js';
 
@@ -47,7 +47,7 @@ I asked to what he had listened; but Mr. Pell only shut the box.
 "To the roof, I suppose," he said. "He told me that when it rained in the night he could sleep."
 `;
 
-/** At least `numTokens` tokens, the same each time. */
+/** At least `numTokens` tokens; deterministic. */
 export function defaultText(numTokens: number, countTokens: (text: string) => number): string {
   const missing = numTokens - countTokens(prose);
   if (missing <= 0) return prose;

@@ -1,4 +1,4 @@
-/** Endless plain sentences from a few word lists, for haystacks: no fact in them can be taken for a needle. */
+/** Endless plain sentences from a few word lists, for haystacks: none of them can be mistaken for a needle. */
 import type { Rng } from '@winnow/tensor';
 
 const people =
@@ -19,7 +19,7 @@ export function plainSentence(rng: Rng): string {
   return `${text[0].toUpperCase()}${text.slice(1)}`;
 }
 
-/** As many sentences as `countTokens` needs to reach `numTokens`, in one list; at most one less than that fits. */
+/** As many sentences as fit into `numTokens` tokens, as counted by `countTokens`. */
 export function plainSentences(rng: Rng, numTokens: number, countTokens: (text: string) => number): string[] {
   const sentences: string[] = [];
   for (let total = 0; ;) {

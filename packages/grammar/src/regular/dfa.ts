@@ -1,8 +1,8 @@
-/** Deterministic finite automata over characters, for patterns, lengths and names that must not occur. */
+/** Deterministic finite automata over characters, for patterns, lengths and excluded names. */
 import { CapacityError } from '@winnow/tensor';
 import { allCodePoints, difference, hasCodePoint, intersect, normalize, type CodePoints } from '../code-points.js';
 
-/** Most states of an automaton: what a pattern of a schema may cost. */
+/** Maximum number of states of an automaton, which bounds the cost of a pattern. */
 const maxStates = 20_000;
 
 export interface DfaEdge {
@@ -10,7 +10,7 @@ export interface DfaEdge {
   readonly target: number;
 }
 
-/** Begins in state 0. Edges of a state do not overlap; a character without one ends in refusal. */
+/** Starts in state 0. Edges of a state do not overlap; a character without an edge is rejected. */
 export interface Dfa {
   readonly edges: readonly (readonly DfaEdge[])[];
   readonly isAccepting: readonly boolean[];
@@ -32,7 +32,7 @@ export function accepts({ edges, isAccepting }: Dfa, text: string): boolean {
   return isAccepting[state] as boolean;
 }
 
-/** What the first does not accept. */
+/** The complement. */
 export function complementDfa(dfa: Dfa): Dfa {
   const sink = dfa.edges.length;
   const edges = dfa.edges.map((own) => {
@@ -45,7 +45,7 @@ export function complementDfa(dfa: Dfa): Dfa {
   };
 }
 
-/** What both accept. */
+/** The intersection. */
 export function intersectDfa(a: Dfa, b: Dfa): Dfa {
   const index = new Map<string, number>([['0,0', 0]]);
   const pairs: [number, number][] = [[0, 0]];
@@ -72,7 +72,7 @@ export function intersectDfa(a: Dfa, b: Dfa): Dfa {
   return trim({ edges, isAccepting: pairs.map(([l, r]) => (a.isAccepting[l] && b.isAccepting[r]) as boolean) });
 }
 
-/** The texts of so many characters. */
+/** All texts of `min` to `max` characters. */
 export function lengthDfa(min: number, max: number | undefined): Dfa {
   checkSize(Math.max(min, max ?? 0));
   const last = max ?? min;
@@ -82,7 +82,7 @@ export function lengthDfa(min: number, max: number | undefined): Dfa {
   return { edges, isAccepting: edges.map((_, length) => length >= min) };
 }
 
-/** Integers, with or without a minus sign, that a number divides. */
+/** Multiples of an integer, with an optional minus sign. */
 export function multipleDfa(divisor: number): Dfa {
   checkSize(divisor + 2);
   const digits = (remainder: number): DfaEdge[] => {
@@ -98,7 +98,7 @@ export function multipleDfa(divisor: number): Dfa {
   return { edges, isAccepting: edges.map((_, state) => state === 2) };
 }
 
-/** The same without states from which nothing is accepted; nothing at all is one state without edges. */
+/** Removes states from which nothing is accepted; the empty language is one state without edges. */
 export function trim({ edges, isAccepting }: Dfa): Dfa {
   const sources: number[][] = edges.map(() => []);
   for (const [state, own] of edges.entries()) for (const { target } of own) sources[target]?.push(state);
@@ -127,5 +127,5 @@ export function trim({ edges, isAccepting }: Dfa): Dfa {
 
 /** True when no text is accepted. */
 export function isEmptyDfa({ isAccepting }: Dfa): boolean {
-  return !isAccepting.includes(true); // states of a trimmed automaton can all be reached
+  return !isAccepting.includes(true); // all states of a trimmed automaton are reachable
 }

@@ -1,11 +1,11 @@
-/** Nondeterministic automata with the assertions `^` and `$`, and the deterministic ones that they become. */
+/** Nondeterministic automata with the assertions `^` and `$`, and their determinization. */
 import type { CodePoints } from '../code-points.js';
 import { checkSize, trim, type Dfa, type DfaEdge } from './dfa.js';
 
-/** When a move without a character is possible: always, only before the first, only after the last one. */
+/** When an epsilon transition is allowed: always, only before the first character, only after the last one. */
 export type When = 'always' | 'start' | 'end';
 
-/** States are numbers from 0; moves and jumps lead from one to another. */
+/** States are numbered from 0; moves consume a character, jumps do not. */
 export class Nfa {
   readonly #moves: { on: CodePoints; to: number }[][] = [];
   readonly #jumps: { to: number; when: When }[][] = [];
@@ -37,7 +37,7 @@ export class Nfa {
     return [...seen].sort((a, b) => a - b);
   }
 
-  /** Characters that lead to the same states, with these states. */
+  /** Partitions characters by the states they lead to. */
   *#split(states: readonly number[]): Generator<{ on: CodePoints; targets: number[] }> {
     const own = states.flatMap((state) => this.#moves[state] as { on: CodePoints; to: number }[]);
     const places = new Set<number>();
@@ -68,7 +68,7 @@ export class Nfa {
     for (const { on, targets } of groups.values()) yield { on: joined(on), targets };
   }
 
-  /** @param from first state @param to the state that accepts */
+  /** @param from first state @param to the accepting state */
   determinise(from: number, to: number): Dfa {
     const first = this.#close([from], true, false);
     const index = new Map<string, number>([[`^${first.join()}`, 0]]);
@@ -96,7 +96,7 @@ export class Nfa {
   }
 }
 
-/** Ascending ranges without seams. */
+/** Ascending ranges with adjacent ones merged. */
 function joined(ranges: readonly [number, number][]): CodePoints {
   const result: [number, number][] = [];
   for (const [first, last] of ranges) {

@@ -1,29 +1,32 @@
-/** Regular expressions of ECMAScript as automata. Parsed by @eslint-community/regexpp; see docs/decisions/0012-grammars.md. */
+/**
+ * Compiles ECMAScript regular expressions to automata. Parsed by @eslint-community/regexpp; see
+ * docs/decisions/0012-grammars.md.
+ */
 import { RegExpParser, type AST } from '@eslint-community/regexpp';
 import { allCodePoints, complement, normalize, type CodePoints } from '../code-points.js';
 import { maxCodePoint, type CodePointRange } from '../grammar.js';
 import { complementDfa, intersectDfa, type Dfa } from './dfa.js';
 import { Nfa } from './nfa.js';
 
-/** A part of an expression that automata do not have, or a text that is no expression. */
+/** An unsupported construct, or invalid syntax. */
 export class RegexRefusal extends Error {}
 
 /**
- * The texts in which the expression is found somewhere.
- * @throws {RegexRefusal} for back references, word boundaries, assertions on what lies around that do not stand at the beginning,
- *   and texts that are no expression
+ * The texts that contain a match of the expression.
+ * @throws {RegexRefusal} for backreferences, word boundaries, lookaround that is not at the beginning, and invalid
+ *   syntax
  * @throws {CapacityError} when the automaton would be too large
  */
 export function regexDfa(source: string): Dfa {
   const { alternatives } = parse(source);
   const [only] = alternatives;
   if (alternatives.length !== 1 || only === undefined) return searchDfa(alternatives);
-  // assertions after ^ hold of the whole text: they are automata of their own
+  // lookahead directly after ^ constrains the whole text: each becomes an automaton to intersect with
   const numLeading = only.elements.findIndex((element) => !isLookahead(element) && !isStart(element));
   const leading = only.elements.slice(0, numLeading < 0 ? undefined : numLeading);
   const lookaheads = leading.filter(isLookahead);
   if (lookaheads.length === 0) return searchDfa(alternatives);
-  if (!isStart(leading[0] as AST.Element)) throw new RegexRefusal('an assertion that does not follow ^');
+  if (!isStart(leading[0] as AST.Element)) throw new RegexRefusal('lookaround that does not follow ^');
   const rest = only.elements.filter((element) => !isLookahead(element));
   let dfa = searchDfa([{ ...only, elements: rest }]);
   for (const { alternatives: inner, negate } of lookaheads) {
@@ -38,7 +41,7 @@ export function wholeRegexDfa(source: string): Dfa {
   return regexDfa(`^(?:${source})$`);
 }
 
-/** A text as an expression that matches it. */
+/** Escapes a text as an expression that matches it literally. */
 export function escapeRegex(text: string): string {
   return text.replace(/[\\^$.*+?()[\]{}|/]/g, String.raw`\$&`);
 }
@@ -71,7 +74,7 @@ function searchDfa(alternatives: readonly AST.Alternative[], isAtStart = false):
   const body = nfa.add();
   nfa.jump(start, body);
   writeAlternatives(nfa, alternatives, body, end);
-  // whatever follows; a state of its own, since `$` leads to `end` only after the last character
+  // any suffix; a separate state, because `$` leads to `end` only after the last character
   const after = nfa.add();
   nfa.jump(end, after);
   nfa.move(after, allCodePoints, after);
@@ -98,14 +101,14 @@ function write(nfa: Nfa, element: AST.Element, from: number, to: number): void {
       nfa.move(from, membersOf(element), to);
       return;
     case 'Group':
-      if (element.modifiers !== null) throw new RegexRefusal('modifiers of a group');
+      if (element.modifiers !== null) throw new RegexRefusal('group modifiers');
       writeAlternatives(nfa, element.alternatives, from, to);
       return;
     case 'CapturingGroup':
       writeAlternatives(nfa, element.alternatives, from, to);
       return;
     case 'Assertion':
-      if (element.kind !== 'start' && element.kind !== 'end') throw new RegexRefusal(`${element.raw} in this place`);
+      if (element.kind !== 'start' && element.kind !== 'end') throw new RegexRefusal(`${element.raw} at this position`);
       nfa.jump(from, to, element.kind);
       return;
     case 'Quantifier': {
@@ -190,7 +193,7 @@ function setOf(element: AST.CharacterSet): CodePoints {
 
 const properties = new Map<string, CodePoints>();
 
-/** Asks the engine's own tables, one character after the other. */
+/** Queries the JavaScript engine's own tables character by character. */
 function propertyMembers({ key, value }: AST.UnicodePropertyCharacterSet): CodePoints {
   const name = value === null ? key : `${key}=${value}`;
   let members = properties.get(name);

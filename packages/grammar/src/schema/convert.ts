@@ -1,4 +1,4 @@
-/** JSON schemas as grammars. */
+/** Converts JSON schemas to grammars. */
 import {
   choice,
   literal,
@@ -24,18 +24,19 @@ import { meets } from './valid.js';
 
 export interface JsonSchemaOptions {
   /**
-   * Blanks between the parts: `single`, one or none as the model likes; `indented`, new lines with up to 20 blanks too, which
-   * weak models lose themselves in; `none`. Default `single`.
+   * Whitespace between tokens: `single` allows one space or none; `indented` also allows newlines with up to 20 spaces,
+   * in which weak models may get stuck; `none`. Default `single`.
    */
   readonly whitespace?: 'single' | 'indented' | 'none';
 }
 
 /**
- * A grammar of JSON texts that the schema accepts. Every text of the grammar is valid; of the valid texts, those are left out
- * that have members in another order than declared, and numbers and formats in unusual forms (more than 16 digits, leap days).
- * Where a schema without `type` has keywords of some types, only these types are written.
- * @throws {FormatError} for keywords that cannot be enforced, with their place as `field`, and for schemas without valid values
- * @throws {CapacityError} for schemas that become too large
+ * A grammar of JSON texts that the schema accepts. Every text of the grammar is valid. The grammar excludes some valid
+ * texts: members in another order than declared, and unusual forms of numbers and formats (more than 16 digits, leap
+ * days). For a schema without `type` but with keywords of some types, only these types are generated.
+ * @throws {FormatError} for keywords that cannot be enforced, with their JSON pointer as `field`, and for schemas
+ *   without valid values
+ * @throws {CapacityError} for schemas whose grammar would be too large
  */
 export function jsonSchemaGrammar(schema: JsonSchema, options: JsonSchemaOptions = {}): Grammar {
   const rules = new Map<string, GrammarNode>();
@@ -44,16 +45,19 @@ export function jsonSchemaGrammar(schema: JsonSchema, options: JsonSchemaOptions
   return { root: 'root', rules };
 }
 
-/** Adds rules for schemas to a grammar that has others. */
+/** Adds rules for schemas to an existing grammar. */
 export interface SchemaWriter {
   readonly rules: Map<string, GrammarNode>;
-  /** Blanks, where JSON allows them. */
+  /** Whitespace where JSON allows it. */
   readonly space: GrammarNode;
-  /** What matches the JSON texts of valid values. References of the schema are to itself. @throws as `jsonSchemaGrammar` */
+  /**
+   * A node that matches the JSON text of valid values. References resolve within the schema. @throws as
+   * `jsonSchemaGrammar`
+   */
   write(schema: JsonSchema): GrammarNode;
 }
 
-/** @param rules gets rules whose names begin with `json-` */
+/** @param rules receives rules whose names begin with `json-` */
 export function createSchemaWriter(rules: Map<string, GrammarNode>, options: JsonSchemaOptions = {}): SchemaWriter {
   const shared = new SharedRules(rules, options.whitespace ?? 'single');
   let numSchemas = 0;
@@ -63,18 +67,18 @@ export function createSchemaWriter(rules: Map<string, GrammarNode>, options: Jso
     write(schema): GrammarNode {
       const converter = new SchemaConverter(locate(schema, '#').schema, shared, `json-${numSchemas++}`);
       const node = converter.valueOf([{ schema, path: '#' }]);
-      if (!isProductive(rules, node)) fail('#', 'a schema that accepts no value that could be written');
+      if (!isProductive(rules, node)) fail('#', 'a schema that accepts no value that can be generated');
       return node;
     },
   };
 }
 
-/** Converts one schema, to which its references lead. */
+/** Converts one schema; its references resolve within it. */
 class SchemaConverter {
   readonly #rules: SharedRules;
   readonly #resolver: Resolver;
   readonly #prefix: string;
-  /** Rules by the places of the schemas that hold together. */
+  /** Rules by the locations of the conjoined schemas. */
   readonly #names = new Map<string, string>();
   #numAutomata = 0;
 
@@ -84,7 +88,7 @@ class SchemaConverter {
     this.#prefix = prefix;
   }
 
-  /** The rule of schemas that hold together: one for each set of them, so that recursion ends. */
+  /** The rule of a conjunction of schemas: one for each set, so that recursion terminates. */
   valueOf(conjunction: Conjunction): GrammarNode {
     const parts = this.#resolver.follow(conjunction);
     if (parts.length === 0) return this.#anything();
@@ -181,17 +185,17 @@ class SchemaConverter {
     const members = [...declared].map(([name, value]) => ({
       name,
       isRequired: required.has(name),
-      // a rule of its own only for members that can be
+      // a separate rule only for members that can occur
       node: isKey(name)
         ? sequence(literal(`${JSON.stringify(name)}:`), this.#rules.space, this.valueOf(value))
         : undefined,
     }));
     const others = this.#otherMembers(facts, [...declared.keys()], keyFacts);
-    // an additional member may come twice, so only one of them is sure to count
+    // additional members may repeat a name, so only one of them is certain to count
     if (others !== undefined && minProperties > members.length + 1) {
       fail(
         `${keywordPath(facts)}/minProperties`,
-        'a grammar cannot see to it that additional properties have different names',
+        'a grammar cannot ensure that additional properties have different names',
       );
     }
     const base = `${ruleName}-o${this.#numAutomata++}`;
@@ -199,7 +203,7 @@ class SchemaConverter {
     return sequence(literal('{'), this.#rules.space, inside, this.#rules.space, literal('}'));
   }
 
-  /** Members with other names; undefined when there may be none. */
+  /** Members with undeclared names; undefined when there can be none. */
   #otherMembers(
     facts: Facts,
     declared: readonly string[],
@@ -212,7 +216,7 @@ class SchemaConverter {
       if (keyFacts.length === 0) return undefined;
       const [only] = keyFacts;
       if (keyFacts.length > 1 || only === undefined)
-        fail(`${keywordPath(facts)}/propertyNames`, 'expected one kind of names, got several');
+        fail(`${keywordPath(facts)}/propertyNames`, 'expected a single schema of property names, got several');
       const names = only.values?.filter((name) => typeof name === 'string' && meets(name, only, this.#resolver));
       const own = names === undefined ? stringDfa(only) : textsDfa(names as string[]);
       if (own !== undefined) dfa = dfa === undefined ? own : intersectDfa(dfa, own);
@@ -225,7 +229,7 @@ class SchemaConverter {
   }
 }
 
-/** Where a schema stands, as far as facts know. */
+/** The JSON pointer of a schema, if its facts have one. */
 function keywordPath({ additional, keys }: Facts): string {
   const path = keys?.[0]?.path ?? additional?.[0]?.path ?? '#';
   return path.replace(/\/(propertyNames|additionalProperties)$/, '');

@@ -1,4 +1,4 @@
-/** Whether no value satisfies both of two sets of facts. Says no where it does not know. */
+/** Whether no value satisfies both of two sets of facts. Conservative: false when undecided. */
 import { isSame, propertyOf, type Conjunction, type Facts } from './facts.js';
 
 export function areDisjoint(
@@ -25,11 +25,11 @@ function isBelow({ maximum }: Facts, { minimum }: Facts): boolean {
   return maximum.value < minimum.value;
 }
 
-/** A property that the one requires and the other forbids, or wants with another value. */
+/** A property that one requires and the other forbids or requires with another value. */
 function isApart(a: Facts, b: Facts, resolve: (conjunction: Conjunction) => readonly Facts[], depth: number): boolean {
   return [...(a.required ?? [])].some((name) => {
     const [left, right] = [propertyOf(a, name), propertyOf(b, name)];
-    // the value may be missing in b, but then it is not valid by a
+    // the property may be missing in b, but then the value is invalid for a
     const [own, others] = [resolve(left), resolve(right)];
     return own.every((x) => others.every((y) => areDisjoint(x, y, resolve, depth + 1)));
   });

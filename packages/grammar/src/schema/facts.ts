@@ -1,25 +1,25 @@
-/** What a schema says once references and combinations are resolved: conditions per type of JSON value. */
+/** A schema after references and combinators are resolved: constraints per type of JSON value. */
 
 /** A JSON schema, draft 2020-12 or 7. */
 export type JsonSchema = boolean | { readonly [keyword: string]: unknown };
 
-/** A schema and where it stands, as a JSON pointer that begins with `#`. */
+/** A schema and its location, as a JSON pointer that begins with `#`. */
 export interface Located {
   readonly schema: JsonSchema;
   readonly path: string;
 }
 
-/** Schemas that hold together; none: anything. */
+/** A conjunction of schemas; an empty one accepts anything. */
 export type Conjunction = readonly Located[];
 
 export type Kind = 'null' | 'boolean' | 'object' | 'array' | 'string' | 'integer' | 'decimal';
 
 export const allKinds: readonly Kind[] = ['object', 'array', 'string', 'integer', 'decimal', 'boolean', 'null'];
 
-/** Conditions that hold together. Those of a type concern only values of that type. */
+/** A conjunction of constraints. Constraints of a type apply only to values of that type. */
 export interface Facts {
   readonly kinds: ReadonlySet<Kind>;
-  /** The only values possible. */
+  /** The only allowed values. */
   readonly values?: readonly unknown[];
   readonly minLength?: number;
   readonly maxLength?: number;
@@ -27,22 +27,22 @@ export interface Facts {
   readonly minimum?: Bound;
   readonly maximum?: Bound;
   readonly divisors?: readonly number[];
-  /** Declared in this order. */
+  /** In declaration order. */
   readonly properties?: ReadonlyMap<string, Conjunction>;
-  /** Of properties that are not declared. */
+  /** The schema of undeclared properties. */
   readonly additional?: Conjunction;
   readonly keys?: Conjunction;
   readonly required?: ReadonlySet<string>;
   readonly minProperties?: number;
   readonly maxProperties?: number;
   readonly prefix?: readonly Conjunction[];
-  /** Of items after the prefix. */
+  /** The schema of items after the prefix. */
   readonly items?: Conjunction;
   readonly minItems?: number;
   readonly maxItems?: number;
 }
 
-/** A regular expression, as a whole or to be found somewhere. */
+/** A regular expression, anchored at both ends or unanchored. */
 export interface Pattern {
   readonly source: string;
   readonly isWhole: boolean;
@@ -55,7 +55,7 @@ export interface Bound {
   readonly path: string;
 }
 
-/** Both; undefined when no kind of value is left. */
+/** The conjunction; undefined when no type of value remains. */
 export function both(a: Facts, b: Facts): Facts | undefined {
   const kinds = new Set([...a.kinds].filter((kind) => b.kinds.has(kind)));
   if (kinds.size === 0) return undefined;
@@ -86,7 +86,7 @@ export function both(a: Facts, b: Facts): Facts | undefined {
   if (a.required ?? b.required) result.required = new Set([...(a.required ?? []), ...(b.required ?? [])]);
   if (a.properties ?? b.properties ?? a.additional ?? b.additional) {
     const names = new Set([...(a.properties?.keys() ?? []), ...(b.properties?.keys() ?? [])]);
-    // what one of them does not declare is one of its additional properties
+    // a property that one of them does not declare is one of its additional properties
     result.properties = new Map([...names].map((name) => [name, [...propertyOf(a, name), ...propertyOf(b, name)]]));
     result.additional = [...(a.additional ?? []), ...(b.additional ?? [])];
   }
@@ -98,12 +98,12 @@ export function both(a: Facts, b: Facts): Facts | undefined {
   return result;
 }
 
-/** What holds of a property. */
+/** The schema of a property. */
 export function propertyOf({ properties, additional = [] }: Facts, name: string): Conjunction {
   return properties?.get(name) ?? additional;
 }
 
-/** What holds of an item. */
+/** The schema of an item. */
 export function itemOf({ prefix = [], items = [] }: Facts, index: number): Conjunction {
   return prefix[index] ?? items;
 }
@@ -122,7 +122,7 @@ function tighter(a: Bound | undefined, b: Bound | undefined, sign: 1 | -1): Boun
   return sign * (a.value - b.value) > 0 ? a : b;
 }
 
-/** Equality of JSON values: members of objects in any order. */
+/** Equality of JSON values: object members in any order. */
 export function isSame(a: unknown): (b: unknown) => boolean {
   const text = canonical(a);
   return (b) => canonical(b) === text;

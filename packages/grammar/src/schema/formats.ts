@@ -1,4 +1,4 @@
-/** Formats of strings as regular expressions. Each accepts only what the format allows, and nearly all of it. */
+/** String formats as regular expressions. Each accepts only valid strings, and nearly all of them. */
 
 const day31 = '(?:0[13578]|1[02])-(?:0[1-9]|[12]\\d|3[01])';
 const day30 = '(?:0[469]|11)-(?:0[1-9]|[12]\\d|30)';
@@ -12,7 +12,7 @@ const byte = '(?:25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)';
 const hex16 = '[0-9a-fA-F]{1,4}';
 const urlPath = "(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})*";
 
-/** By name. Unknown ones are refused: a validator may enforce them. */
+/** Formats by name. Unknown ones are an error, because a validator may enforce them. */
 export const formats: ReadonlyMap<string, string> = new Map([
   ['date', date],
   ['time', `${clock}${zone}`],
@@ -31,7 +31,7 @@ export const formats: ReadonlyMap<string, string> = new Map([
   ['json-pointer', '(?:/(?:[^~/\\u0000-\\u001f"\\\\]|~[01])*)*'],
 ]);
 
-/** Formats of the specification that are not among ours. */
+/** Formats of the specification that are not supported. */
 const unsupported: ReadonlySet<string> = new Set([
   'idn-email',
   'idn-hostname',
@@ -42,7 +42,7 @@ const unsupported: ReadonlySet<string> = new Set([
   'relative-json-pointer',
 ]);
 
-/** Not a format of the specification: no validator knows it. */
+/** Whether the format is not in the specification, so that no validator enforces it. */
 export function isOwnFormat(name: unknown): boolean {
   return typeof name === 'string' && !formats.has(name) && !unsupported.has(name);
 }

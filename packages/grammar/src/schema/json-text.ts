@@ -1,4 +1,4 @@
-/** Parts of JSON texts as parts of grammars. */
+/** Grammar nodes for parts of JSON texts. */
 import { difference, intersect, normalize, type CodePoints } from '../code-points.js';
 import { choice, literal, repeat, ruleReference, sequence, type GrammarNode } from '../grammar.js';
 import type { Dfa } from '../regular/dfa.js';
@@ -21,7 +21,7 @@ function classOf(text: string): GrammarNode {
 
 const hex = classOf('0123456789abcdefABCDEF');
 
-/** One character of a string with all its escapes; a character beyond U+FFFF takes two of them. */
+/** One character of a string with all its escapes; a character beyond U+FFFF takes two escapes. */
 export const charNode: GrammarNode = choice(
   { kind: 'class', ranges: plain },
   sequence(
@@ -49,7 +49,7 @@ export const charNode: GrammarNode = choice(
   ),
 );
 
-/** Blanks between the parts of a JSON text. */
+/** Whitespace between the tokens of a JSON text. */
 export const spaceNodes: Readonly<Record<'single' | 'indented' | 'none', GrammarNode>> = {
   single: choice(literal(''), literal(' ')),
   indented: choice(literal(''), literal(' '), sequence(literal('\n'), repeat(classOf(' \t'), 0, 20))),
@@ -57,9 +57,9 @@ export const spaceNodes: Readonly<Record<'single' | 'indented' | 'none', Grammar
 };
 
 /**
- * Rules for the texts of an automaton, one per state.
- * @param encode how a set of characters is written
- * @returns the rule to begin with
+ * Rules for the language of an automaton, one per state.
+ * @param encode how a set of characters is encoded
+ * @returns the start rule
  */
 export function automatonRules(
   { edges, isAccepting }: Dfa,
@@ -77,12 +77,12 @@ export function automatonRules(
   return ruleReference(`${name}-0`);
 }
 
-/** Characters as they are. */
+/** Unescaped characters. */
 export function encodePlain(on: CodePoints): readonly GrammarNode[] {
   return [{ kind: 'class', ranges: on }];
 }
 
-/** Characters in a JSON string: escaped where they have to be. */
+/** Characters in a JSON string: escaped where required. */
 export function encodeInString(on: CodePoints): readonly GrammarNode[] {
   const nodes: GrammarNode[] = [];
   const own = intersect(on, plain);

@@ -1,9 +1,9 @@
-/** What the keywords of one schema say by themselves, and the refusal of those that a grammar cannot enforce. */
+/** The facts of a single schema's keywords; rejects keywords that a grammar cannot enforce. */
 import { FormatError } from '@winnow/tensor';
 import { allKinds, type Bound, type Facts, type JsonSchema, type Kind, type Located } from './facts.js';
 import { formats, isOwnFormat } from './formats.js';
 
-/** Keywords that say nothing about which values are valid. */
+/** Keywords that do not affect validity. */
 export const annotations: ReadonlySet<string> = new Set([
   '$schema',
   '$id',
@@ -26,7 +26,7 @@ export const annotations: ReadonlySet<string> = new Set([
   'contentSchema',
 ]);
 
-/** Keywords that are about values of these types only. */
+/** Keywords that apply only to values of these types. */
 const kindsOfKeyword: Readonly<Record<string, readonly Kind[]>> = {
   minLength: ['string'],
   maxLength: ['string'],
@@ -65,7 +65,7 @@ export function fail(path: string, message: string): never {
   throw new FormatError({ source: 'JSON schema', field: path, message });
 }
 
-/** Checks that it is a schema. */
+/** Checks that the value is a schema. */
 export function locate(schema: unknown, path: string): Located {
   if (typeof schema === 'boolean') return { schema, path };
   if (typeof schema === 'object' && schema !== null && !Array.isArray(schema)) {
@@ -80,7 +80,7 @@ export function escapePointer(name: string): string {
 
 type Writable = { -readonly [K in keyof Facts]: Facts[K] };
 
-/** What the keywords of one schema say by themselves. */
+/** The facts of the keywords of a single schema. */
 export function factsOf(schema: Exclude<JsonSchema, boolean>, path: string): readonly Facts[] {
   const facts: Writable = { kinds: kindsOf(schema, path) };
   for (const [keyword, value] of Object.entries(schema)) {
@@ -93,7 +93,7 @@ export function factsOf(schema: Exclude<JsonSchema, boolean>, path: string): rea
   return facts.kinds.size === 0 || facts.values?.length === 0 ? [] : [facts];
 }
 
-/** The types named, or those that the keywords are about. */
+/** The declared types, or those that the keywords apply to. */
 function kindsOf(schema: Exclude<JsonSchema, boolean>, path: string): ReadonlySet<Kind> {
   const type = schema['type'];
   if (type === undefined) {
@@ -156,7 +156,7 @@ const textKeywords: Readonly<Record<string, KeywordReader>> = {
     facts.patterns = [...(facts.patterns ?? []), patternOf('pattern', value, path)];
   },
   format(facts, value, path, schema) {
-    // a format of somebody's own, such as those of zod, says what the pattern beside it says
+    // a custom format, such as those of zod, is accompanied by an equivalent pattern
     if (typeof schema['pattern'] === 'string' && isOwnFormat(value)) return;
     facts.patterns = [...(facts.patterns ?? []), patternOf('format', value, path)];
   },
@@ -171,7 +171,7 @@ const numberKeywords: Readonly<Record<string, KeywordReader>> = {
     if (typeof value !== 'number' || !Number.isSafeInteger(value) || value < 1 || value > 1000) {
       fail(
         path,
-        `expected a whole number from 1 to 1000 (others cannot be written as a grammar), got ${JSON.stringify(value)}`,
+        `expected an integer from 1 to 1000 (others cannot be expressed as a grammar), got ${JSON.stringify(value)}`,
       );
     }
     facts.divisors = [value];
@@ -191,7 +191,7 @@ const objectKeywords: Readonly<Record<string, KeywordReader>> = {
   },
   required(facts, value, path) {
     if (!Array.isArray(value) || !value.every((name) => typeof name === 'string')) {
-      fail(path, `expected names, got ${JSON.stringify(value)}`);
+      fail(path, `expected an array of strings, got ${JSON.stringify(value)}`);
     }
     facts.required = new Set(value);
   },
@@ -218,11 +218,11 @@ const arrayKeywords: Readonly<Record<string, KeywordReader>> = {
     if (Array.isArray(schema['items'])) facts.items = [locate(value, path)];
   },
   uniqueItems(_, value, path) {
-    if (value !== false) fail(path, 'a grammar cannot compare items with each other');
+    if (value !== false) fail(path, 'a grammar cannot compare items with one another');
   },
 };
 
-/** Every keyword that a grammar can enforce; those of combinations are read by the resolver. */
+/** Every keyword that a grammar can enforce; the resolver handles combinators. */
 const keywordReaders: ReadonlyMap<string, KeywordReader> = new Map(
   Object.entries({
     ...{ type: ignore, $ref: ignore, allOf: ignore, anyOf: ignore, oneOf: ignore },
@@ -236,7 +236,7 @@ const keywordReaders: ReadonlyMap<string, KeywordReader> = new Map(
 
 function countOf(value: unknown, path: string): number {
   if (typeof value === 'number' && Number.isSafeInteger(value) && value >= 0) return value;
-  return fail(path, `expected a whole number from 0, got ${JSON.stringify(value)}`);
+  return fail(path, `expected a non-negative integer, got ${JSON.stringify(value)}`);
 }
 
 function boundOf(present: Bound | undefined, value: unknown, isExclusive: boolean, path: string, sign: 1 | -1): Bound {
@@ -249,7 +249,7 @@ function boundOf(present: Bound | undefined, value: unknown, isExclusive: boolea
 }
 
 function patternOf(keyword: string, value: unknown, path: string): { source: string; isWhole: boolean; path: string } {
-  if (typeof value !== 'string') fail(path, `expected a text, got ${JSON.stringify(value)}`);
+  if (typeof value !== 'string') fail(path, `expected a string, got ${JSON.stringify(value)}`);
   if (keyword === 'pattern') return { source: value, isWhole: false, path };
   const source = formats.get(value);
   if (source === undefined) fail(path, `expected ${[...formats.keys()].join(' | ')}, got ${JSON.stringify(value)}`);

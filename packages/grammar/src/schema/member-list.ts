@@ -1,4 +1,4 @@
-/** The members of an object: declared ones in their order, then others, counted as far as bounds ask for it. */
+/** The members of an object: declared ones in order, then others, counted as far as the bounds require. */
 import { literal, repeat, sequence, type GrammarNode } from '../grammar.js';
 import type { SharedRules } from './shared-rules.js';
 
@@ -8,7 +8,7 @@ export interface Members {
     /** Name and value; undefined when the name is not allowed. */
     readonly node: GrammarNode | undefined;
   }[];
-  /** A member with another name; undefined when there may be none. */
+  /** A member with an undeclared name; undefined when there can be none. */
   readonly others: GrammarNode | undefined;
   readonly minProperties: number;
   /** May be infinite. */
@@ -20,10 +20,10 @@ export class MemberList {
   readonly #base: string;
   readonly #list: Members;
   readonly #comma: GrammarNode;
-  /** The highest count that makes a difference. */
+  /** The highest count that must be distinguished. */
   readonly #most: number;
 
-  /** @param base begins the names of the rules */
+  /** @param base prefix of the rule names */
   constructor(rules: SharedRules, base: string, list: Members) {
     this.#rules = rules;
     this.#base = base;
@@ -32,7 +32,10 @@ export class MemberList {
     this.#most = Math.max(list.minProperties, list.maxProperties === Infinity ? 0 : list.maxProperties + 1);
   }
 
-  /** From member `index` on, when `count` have been written (counted up to `most`, at least whether there are any). */
+  /**
+   * The members from `index` on, after `count` members were generated (saturating at `most`; at least whether there are
+   * any).
+   */
   from(index: number, count: number): GrammarNode {
     return this.#rules.shared(`${this.#base}-${index}-${count}`, () => {
       const next = Math.min(count + 1, Math.max(1, this.#most));

@@ -1,23 +1,23 @@
 /** Numbers between bounds, as regular expressions over their decimal digits. */
 import type { Bound } from './facts.js';
 
-/** Most digits before the point where no bound says less: what a double holds exactly. */
+/** Maximum number of digits before the decimal point without a tighter bound: what a double represents exactly. */
 const maxDigits = 15;
-/** Most digits after it when there are bounds. */
+/** Maximum number of digits after the decimal point when there are bounds. */
 const fractionDigits = 6;
 const scale = 10n ** BigInt(fractionDigits);
 
-/** Any number: at most what a double can hold without becoming infinite. */
+/** Any number that a double represents without overflowing to infinity. */
 export const anyDecimal: string = `-?(?:0|[1-9]\\d{0,${maxDigits}})(?:\\.\\d{1,16})?(?:[eE][+-]?\\d{1,2})?`;
 
-/** Integers from the one to the other bound; undefined when there is none. */
+/** Integers within the bounds; undefined when there are none. */
 export function integerRegex(minimum: Bound | undefined, maximum: Bound | undefined): string | undefined {
   const low = minimum && (minimum.isExclusive ? Math.floor(minimum.value) + 1 : Math.ceil(minimum.value));
   const high = maximum && (maximum.isExclusive ? Math.ceil(maximum.value) - 1 : Math.floor(maximum.value));
   return signed(low === undefined ? undefined : BigInt(low), high === undefined ? undefined : BigInt(high), natural);
 }
 
-/** Numbers of at most six digits after the point from the one to the other bound; undefined when there is none. */
+/** Numbers within the bounds with at most six digits after the decimal point; undefined when there are none. */
 export function decimalRegex(minimum: Bound | undefined, maximum: Bound | undefined): string | undefined {
   if (minimum === undefined && maximum === undefined) return anyDecimal;
   const low = minimum && scaled(minimum, 1n);
@@ -25,19 +25,19 @@ export function decimalRegex(minimum: Bound | undefined, maximum: Bound | undefi
   return signed(low, high, decimal);
 }
 
-/** The bound in millionths, moved inwards where it is not one of them or excluded. */
+/** The bound in millionths, rounded inwards if it is not a multiple or is exclusive. */
 function scaled({ value, isExclusive }: Bound, inwards: 1n | -1n): bigint {
   const { digits, exponent } = decimalOf(value);
   const shift = exponent + fractionDigits;
   if (shift >= 0) {
     const exact = digits * 10n ** BigInt(shift);
-    // beyond 2^30 millionths are finer than a double: whole numbers then
+    // beyond 2^30, millionths are finer than a double: use integers
     const unit = Math.abs(value) < 2 ** 30 ? 1n : scale;
     return isExclusive ? exact + inwards * unit : exact;
   }
   const divisor = 10n ** BigInt(-shift);
   const below = floorDivide(digits, divisor);
-  return inwards === 1n ? below + 1n : below; // the remainder is not zero: digits do not end in zeros
+  return inwards === 1n ? below + 1n : below; // the remainder is not zero, because the digits have no trailing zeros
 }
 
 /** A number as digits times a power of ten. */
@@ -52,7 +52,7 @@ function floorDivide(a: bigint, b: bigint): bigint {
   return a % b < 0n ? quotient - 1n : quotient;
 }
 
-/** A range with a part below zero and one from zero on. */
+/** A range, split into its negative and its non-negative part. */
 function signed(
   low: bigint | undefined,
   high: bigint | undefined,
@@ -84,7 +84,7 @@ function natural(low: bigint, high: bigint | undefined): string | undefined {
   return parts.join('|');
 }
 
-/** Texts of digits of one length from the one to the other. */
+/** Digit strings of one length from `low` to `high`. */
 function digitsBetween(low: string, high: string): string {
   const length = low.length;
   if (length === 0) return '';
@@ -119,7 +119,7 @@ function decimal(low: bigint, high: bigint | undefined): string | undefined {
 
 const none = '(?:[])';
 
-/** What may follow the digits before the point: fractions from `low` to `high` millionths, of zero to six digits. */
+/** The optional fraction after the integer part: from `low` to `high` millionths, of zero to six digits. */
 function fraction(low: bigint, high: bigint): string {
   const parts: string[] = [];
   for (let length = 1; length <= fractionDigits; length++) {

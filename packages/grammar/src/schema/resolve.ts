@@ -1,16 +1,16 @@
-/** From schemas to facts: follows references, distributes alternatives, refuses what it does not know. */
+/** Resolves schemas to facts: follows references, distributes alternatives, rejects unknown keywords. */
 import { CapacityError } from '@winnow/tensor';
 import { allKinds, both, type Conjunction, type Facts, type JsonSchema, type Located } from './facts.js';
 import { areDisjoint } from './disjoint.js';
 import { annotations, escapePointer, factsOf, fail, locate } from './keywords.js';
 
-/** Most alternatives that combinations of combinations may come to. */
+/** Maximum number of alternatives that nested combinators may expand to. */
 const maxAlternatives = 1000;
 
 export class Resolver {
   readonly #root: JsonSchema;
   readonly #anchors = new Map<string, Located>();
-  /** Places whose branches are being compared. */
+  /** Locations of the schemas whose branches are being compared. */
   readonly #checking = new Set<string>();
 
   constructor(root: JsonSchema) {
@@ -19,7 +19,7 @@ export class Resolver {
   }
 
   #target(reference: unknown, path: string): Located {
-    if (typeof reference !== 'string') fail(path, `expected a text, got ${JSON.stringify(reference)}`);
+    if (typeof reference !== 'string') fail(path, `expected a string, got ${JSON.stringify(reference)}`);
     const anchor = this.#anchors.get(reference);
     if (anchor !== undefined) return anchor;
     if (reference !== '#' && !reference.startsWith('#/')) {
@@ -29,20 +29,21 @@ export class Resolver {
     for (const part of reference.split('/').slice(1)) {
       const name = decode(part, path).replaceAll('~1', '/').replaceAll('~0', '~');
       const isOwn = typeof found === 'object' && found !== null && Object.hasOwn(found, name);
-      if (!isOwn) fail(path, `expected a reference to a part of this schema, got ${JSON.stringify(reference)}`);
+      if (!isOwn)
+        fail(path, `expected a reference to an existing part of this schema, got ${JSON.stringify(reference)}`);
       found = (found as Record<string, unknown>)[name];
     }
     return locate(found, reference);
   }
 
-  /** A conjunction with plain references replaced by what they refer to. */
+  /** A conjunction with plain references replaced by their targets. */
   follow(conjunction: Conjunction): Conjunction {
     const result = new Map<string, Located>();
     for (const part of conjunction) {
       let { schema, path } = part;
       const seen = new Set<string>();
       while (typeof schema === 'object' && isPlainReference(schema)) {
-        if (seen.has(path)) fail(path, 'a reference that leads back to itself');
+        if (seen.has(path)) fail(path, 'a reference cycle');
         seen.add(path);
         ({ schema, path } = this.#target(schema['$ref'], `${path}/$ref`));
       }
@@ -54,7 +55,7 @@ export class Resolver {
   #expand({ schema, path }: Located, open: ReadonlySet<string>): readonly Facts[] {
     if (schema === true) return [{ kinds: new Set(allKinds) }];
     if (schema === false) return [];
-    if (open.has(path)) fail(path, 'a schema that refers to itself without a value in between');
+    if (open.has(path)) fail(path, 'a schema that refers to itself without consuming a value');
     const inside = new Set(open).add(path);
     let alternatives: readonly Facts[] = factsOf(schema, path);
     const and = (more: readonly Facts[]): void => {
@@ -76,9 +77,9 @@ export class Resolver {
     return alternatives;
   }
 
-  /** What is valid by two branches is not valid: a grammar needs branches that exclude each other. */
+  /** A value that matches two branches of oneOf is invalid, so a grammar requires mutually exclusive branches. */
   #checkExclusive(branches: readonly (readonly Facts[])[], common: readonly Facts[], path: string): void {
-    if (this.#checking.has(path)) return; // looking for a difference has led back here
+    if (this.#checking.has(path)) return; // the search for a difference has reached the same pair again
     this.#checking.add(path);
     for (const [index, branch] of branches.entries()) {
       for (const other of branches.slice(index + 1)) {
@@ -88,7 +89,7 @@ export class Resolver {
             common.every((own) => this.#isNever(own, a, b))
           )
             continue;
-          const expected = 'alternatives that exclude each other, by type or by a constant property';
+          const expected = 'mutually exclusive alternatives, by type or by a constant property';
           fail(`${path}/oneOf`, `expected ${expected} (or anyOf)`);
         }
       }
@@ -106,7 +107,7 @@ export class Resolver {
     );
   }
 
-  /** The alternatives of schemas that hold together; none: no value is valid. */
+  /** The alternatives of a conjunction of schemas; empty when no value is valid. */
   resolve(conjunction: Conjunction): readonly Facts[] {
     let alternatives: readonly Facts[] = [{ kinds: new Set(allKinds) }];
     for (const part of conjunction) {

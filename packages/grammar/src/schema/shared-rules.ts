@@ -1,10 +1,10 @@
-/** Rules that schemas of one grammar share: blanks, texts, characters, and whatever has a name of its own. */
+/** Rules shared by the schemas of one grammar: whitespace, strings, characters, and named rules. */
 import { CapacityError } from '@winnow/tensor';
 import { literal, repeat, ruleReference, sequence, type GrammarNode } from '../grammar.js';
 import type { Dfa } from '../regular/dfa.js';
 import { automatonRules, charNode, spaceNodes, type encodePlain } from './json-text.js';
 
-/** Most rules that a schema may come to. */
+/** Maximum number of rules that a schema may expand to. */
 const maxRules = 50_000;
 
 export class SharedRules {
@@ -24,22 +24,22 @@ export class SharedRules {
     return this.shared('json-char', () => charNode);
   }
 
-  /** @throws {CapacityError} when there are too many */
+  /** @throws {CapacityError} when there are too many rules */
   set(name: string, node: GrammarNode): void {
     this.#checkSize(this.#rules.size + 1);
     this.#rules.set(name, node);
   }
 
-  /** A reference to a rule, which is made when it is not there yet. */
+  /** Returns a reference to a rule, which is created on first use. */
   shared(name: string, make: () => GrammarNode): GrammarNode {
     if (!this.#rules.has(name)) {
-      this.set(name, literal('')); // its place, for rules that refer to it while it is made
+      this.set(name, literal('')); // reserves the name for rules that refer to it before it is complete
       this.set(name, make());
     }
     return ruleReference(name);
   }
 
-  /** What the automaton accepts. @param name begins the names of its rules */
+  /** A node for the language of the automaton. @param name prefix of its rule names */
   automaton(dfa: Dfa, name: string, encode: typeof encodePlain): GrammarNode {
     const node = automatonRules(dfa, this.#rules, name, encode);
     this.#checkSize(this.#rules.size);

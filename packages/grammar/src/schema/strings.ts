@@ -1,17 +1,17 @@
-/** Strings that meet conditions, as automata. */
+/** Compiles constraints on strings to automata. */
 import { accepts, intersectDfa, isEmptyDfa, lengthDfa, type Dfa } from '../regular/dfa.js';
 import { escapeRegex, regexDfa, RegexRefusal, wholeRegexDfa } from '../regular/regex.js';
 import type { Facts, Pattern } from './facts.js';
 import { fail } from './keywords.js';
 
-/** Patterns and lengths together; undefined when there are no conditions. */
+/** The conjunction of patterns and lengths; undefined when there are no constraints. */
 export function stringDfa({ patterns = [], minLength = 0, maxLength }: Facts): Dfa | undefined {
   const parts = patterns.map(patternDfa);
   if (minLength > 0 || maxLength !== undefined) parts.push(lengthDfa(minLength, maxLength));
   return parts.length === 0 ? undefined : parts.reduce(intersectDfa);
 }
 
-/** Whether a string meets the conditions. */
+/** Whether a string satisfies the constraints. */
 export function isString(facts: Facts, text: string): boolean {
   const length = Array.from(text).length;
   if (length < (facts.minLength ?? 0) || length > (facts.maxLength ?? Infinity)) return false;
@@ -30,7 +30,7 @@ function patternDfa(pattern: Pattern): Dfa {
   if (ready !== undefined) return ready;
   try {
     const dfa = pattern.isWhole ? wholeRegexDfa(pattern.source) : regexDfa(pattern.source);
-    if (isEmptyDfa(dfa)) fail(pattern.path, 'a pattern that no text matches');
+    if (isEmptyDfa(dfa)) fail(pattern.path, 'a pattern that no string matches');
     known.set(pattern, dfa);
     return dfa;
   } catch (error) {

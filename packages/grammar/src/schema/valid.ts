@@ -1,4 +1,4 @@
-/** Whether a value is valid: for the values of `enum` and `const`, which other keywords may narrow. */
+/** Validates the values of `enum` and `const`, which other keywords may narrow. */
 import { itemOf, propertyOf, isSame, type Conjunction, type Facts, type Kind } from './facts.js';
 import type { Resolver } from './resolve.js';
 import { isString } from './strings.js';
@@ -7,7 +7,7 @@ export function isValid(value: unknown, conjunction: Conjunction, resolver: Reso
   return resolver.resolve(conjunction).some((facts) => meets(value, facts, resolver));
 }
 
-/** Whether a value meets the conditions. */
+/** Whether a value satisfies the constraints. */
 export function meets(value: unknown, facts: Facts, resolver: Resolver): boolean {
   const kind = kindOf(value);
   if (kind === undefined || !facts.kinds.has(kind)) return false;

@@ -1,21 +1,21 @@
-/** What can go wrong between a repository and the disk. */
+/** Errors of downloading a repository. */
 import { IoError, WinnowError } from '@winnow/tensor';
 
-/** Kinds of failures. */
+/** Causes of failures. */
 export type HubErrorReason =
-  /** No such repository, revision or file. The hub also says this of private ones. */
+  /** No such repository, revision or file. The hub also reports this for private ones. */
   | 'not-found'
   /** The hub requires an access token, or the token is wrong. */
   | 'unauthorized'
-  /** The owner lets only people in who asked for access. */
+  /** The repository is gated: access must be requested from its owner. */
   | 'gated'
-  /** Offline, and the cache does not have it (all). `files` says what is missing. */
+  /** Offline, and the cache is missing files, which `files` lists. */
   | 'not-cached'
-  /** The hub answered, but not with what it should (rate limit, an error of its own, a malformed answer). */
+  /** The hub returned an error or a malformed response (rate limit, server error). */
   | 'server'
-  /** The hub could not be reached, or the connection was cut more often than it is worth trying. */
+  /** The hub could not be reached, or the connection was lost more often than the retry limit. */
   | 'network'
-  /** What arrived is not what the hub announced. */
+  /** The downloaded content does not match the announced size or hash. */
   | 'corrupt'
   /** The cache folder cannot be read or written: full, read-only, not a folder. */
   | 'disk';
@@ -23,9 +23,9 @@ export type HubErrorReason =
 /** A download failed. */
 export class HubError extends IoError {
   readonly reason: HubErrorReason;
-  /** HTTP status, where the hub answered. */
+  /** HTTP status, if the hub responded. */
   readonly statusCode: number | undefined;
-  /** The files concerned, where that is known. */
+  /** The affected files, if known. */
   readonly files: readonly string[];
 
   constructor(
@@ -46,13 +46,13 @@ const diskReasons: Readonly<Record<string, string>> = {
   EACCES: 'permission denied',
   EPERM: 'operation not permitted',
   ENOTDIR: 'a part of the path is not a folder',
-  EEXIST: 'a file is in the way',
-  EISDIR: 'a folder is in the way',
+  EEXIST: 'a file of that name exists',
+  EISDIR: 'a folder of that name exists',
   ENOENT: 'no such file or folder',
   ENAMETOOLONG: 'the name is too long',
 };
 
-/** Errors of the file system, and `IoError`s because of one, as `HubError`; others of Winnow's own pass unchanged. */
+/** Wraps file system errors, and `IoError`s caused by one, as `HubError`; other errors of Winnow pass unchanged. */
 export function diskError(path: string, error: unknown): unknown {
   const ofSystem = WinnowError.isInstance(error) && !(error instanceof HubError) ? error.cause : error;
   if (WinnowError.isInstance(ofSystem) || !(ofSystem instanceof Error) || !('syscall' in ofSystem)) return error;
@@ -61,7 +61,7 @@ export function diskError(path: string, error: unknown): unknown {
   return new HubError({ source: path, reason: 'disk', message }, { cause: error });
 }
 
-/** Runs `action` with its file system errors as `HubError`. */
+/** Runs `action` and rethrows its file system errors as `HubError`. */
 export async function onDisk<T>(path: string, action: () => Promise<T>): Promise<T> {
   try {
     return await action();

@@ -1,9 +1,9 @@
-/** The `fetch` that the hub library is given: token, abort, errors with reasons, and checked range answers. */
+/** The `fetch` passed to the hub library: token, abort, errors with reasons, and validated range responses. */
 import { HubError } from './error.node.js';
 
 /** Options of `createHubFetch`. */
 export interface HubFetchOptions {
-  /** For messages. */
+  /** For error messages. */
   readonly repo: string;
   /** Without a trailing slash. */
   readonly endpoint: string;
@@ -33,7 +33,7 @@ export function createHubFetch(options: HubFetchOptions): typeof fetch {
         {
           source: repo,
           reason: 'network',
-          message: `${url.host} cannot be reached: ${messageOf(cause)} (offline: true takes it from the cache)`,
+          message: `${url.host} cannot be reached: ${messageOf(cause)} (offline: true uses the cache)`,
         },
         { cause },
       );
@@ -47,8 +47,8 @@ export function createHubFetch(options: HubFetchOptions): typeof fetch {
 }
 
 /**
- * Wraps a `fetch` for one file: a range request gets exactly its range. A server that ignores `Range` and sends the
- * whole file is made up for by skipping the start of its answer.
+ * Wraps a `fetch` for one file: a range request gets exactly its range. When a server ignores `Range` and sends the
+ * whole file, the bytes before the range are skipped.
  */
 export function createRangeFetch(
   request: typeof fetch,
@@ -59,12 +59,14 @@ export function createRangeFetch(
     const asked = /^bytes=(\d+)-/.exec(new Headers(init?.headers).get('range') ?? '');
     const start = Number(asked?.[1] ?? 0);
     const response = await request(input, init);
-    if (response.body === null) throw corrupt(`the answer (status ${response.status}) has no body`);
+    if (response.body === null) throw corrupt(`the response (status ${response.status}) has no body`);
     if (response.status === 206) {
       const found = /^bytes (\d+)-(\d+)\/(\d+|\*)$/.exec(response.headers.get('content-range') ?? '');
       if (found === null || Number(found[1]) !== start) {
         await response.body.cancel();
-        throw corrupt(`expected bytes from ${start} on, got "${response.headers.get('content-range') ?? 'no range'}"`);
+        throw corrupt(
+          `expected bytes starting at ${start}, got "${response.headers.get('content-range') ?? 'no range'}"`,
+        );
       }
       if (found[3] !== '*' && Number(found[3]) !== file.sizeBytes) {
         await response.body.cancel();
@@ -97,7 +99,7 @@ function statusError(repo: string, url: URL, response: Response, hasToken: boole
   const fail = (reason: HubError['reason'], message: string): HubError =>
     new HubError({ source: repo, reason, statusCode: status, message: `${message} (${status} ${url.pathname})` });
   if (errorCode === 'GatedRepo') {
-    return fail('gated', 'access must be asked for on the page of the repository, and an access token given');
+    return fail('gated', 'the repository is gated: request access on its page and pass an access token');
   }
   if (status === 404 || errorCode === 'RepoNotFound') {
     if (errorCode === 'RevisionNotFound') return fail('not-found', 'the repository has no such revision');
@@ -105,10 +107,10 @@ function statusError(repo: string, url: URL, response: Response, hasToken: boole
     return fail('not-found', `no such repository${hasToken ? '' : ', or a private one that needs an access token'}`);
   }
   if (status === 401 || status === 403) {
-    return fail('unauthorized', hasToken ? 'the access token is refused' : 'an access token is needed');
+    return fail('unauthorized', hasToken ? 'the access token was rejected' : 'an access token is required');
   }
   if (status === 429) return fail('server', 'too many requests, try again later');
-  return fail('server', 'the hub answered with an error');
+  return fail('server', 'the hub returned an error');
 }
 
 export function messageOf(error: unknown): string {

@@ -1,11 +1,11 @@
-/** The contract of a folder with model files, and two that need no file system. */
+/** The contract of a folder of model files, and two implementations that need no file system. */
 import { blobSource, memorySource, type ByteSource } from '@winnow/bytes';
 import { IoError } from '@winnow/tensor';
 import { checkFileName } from '../file-name.js';
 
 /** Files by name. A name is relative to the folder, with `/` between parts: `config.json`, `1_Pooling/config.json`. */
 export interface HubFiles {
-  /** What to call the folder in messages. */
+  /** Name of the folder in error messages. */
   readonly name: string;
   /** Names of all files, sorted. */
   list(): Promise<readonly string[]>;
@@ -22,7 +22,7 @@ export function memoryFolder(files: Readonly<Record<string, Uint8Array | string>
   );
 }
 
-/** A folder of `Blob`s, such as the files that a person picked or dropped in a browser. */
+/** A folder of `Blob`s, such as the files that a user selected or dropped in a browser. */
 export function blobFolder(files: ReadonlyMap<string, Blob>, name = 'files'): HubFiles {
   return folderOf(files, name, blobSource);
 }

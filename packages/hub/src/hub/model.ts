@@ -1,4 +1,4 @@
-/** Opens a Hugging Face model folder: everything but the weights themselves. */
+/** Opens a Hugging Face model folder: everything except the weights. */
 import { FormatError } from '@winnow/tensor';
 import { DEFAULT_TEMPLATE, readChatTemplates } from '../chat-template.js';
 import type { HubFiles } from './files.js';
@@ -7,7 +7,7 @@ import { MAX_CONFIG_BYTES, MAX_TOKENIZER_JSON_BYTES } from '../limits.js';
 import { readSentenceTransformers, type SentenceTransformers } from '../sentence-transformers.js';
 import { findWeightFiles, type WeightFiles } from '../weight-files.js';
 
-/** A model folder. Files that are not there are `undefined`. */
+/** A model folder. Missing files are `undefined`. */
 export interface HubModel {
   readonly name: string;
   readonly files: HubFiles;
@@ -19,21 +19,21 @@ export interface HubModel {
   readonly tokenizerConfig: JsonObject | undefined;
   /** `special_tokens_map.json`. */
   readonly specialTokensMap: JsonObject | undefined;
-  /** The template for plain chats. */
+  /** The default template. */
   readonly chatTemplate: string | undefined;
-  /** All templates by name, the plain one as `default`. */
+  /** All templates by name, including `default`. */
   readonly chatTemplates: ReadonlyMap<string, string>;
   readonly sentenceTransformers: SentenceTransformers | undefined;
-  /** Where the weights are, to be opened with `files.open`. */
+  /** The weight files, to be opened with `files.open`. */
   readonly weightFiles: WeightFiles | undefined;
   readonly hasTokenizerJson: boolean;
-  /** Reads and parses `tokenizer.json`, which can be large, anew with each call. @throws {FormatError} @throws {IoError} */
+  /** Reads and parses `tokenizer.json`, which can be large; not cached. @throws {FormatError} @throws {IoError} */
   readTokenizerJson(options?: { signal?: AbortSignal }): Promise<JsonObject | undefined>;
 }
 
 /**
- * Reads the small files of a model folder and finds out where the weights are.
- * @throws {FormatError} with file and field (and byte offset for broken JSON), also when there is no `config.json`
+ * Reads the small files of a model folder and locates the weights.
+ * @throws {FormatError} with file and field (and byte offset for malformed JSON), also when there is no `config.json`
  * @throws {IoError} when a file cannot be read
  */
 export async function openHubFolder(files: HubFiles, options: { signal?: AbortSignal } = {}): Promise<HubModel> {

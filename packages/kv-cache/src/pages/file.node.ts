@@ -70,7 +70,7 @@ class NodePageFile implements PageFile {
       const begin = byteOffset + filled;
       const { bytesRead } = await this.#attempt(begin, () => this.#file.read(target, filled, numMissing, begin));
       if (bytesRead === 0) {
-        const message = `ended early, expected ${numMissing} more bytes`;
+        const message = `unexpected end, expected ${numMissing} more bytes`;
         throw new IoError({ source: this.name, byteOffset: begin, message });
       }
       filled += bytesRead;

@@ -35,7 +35,7 @@ export function memoryPageFile(options: { readonly name?: string; readonly maxBy
     async read(byteOffset, target) {
       checkOpen();
       if (byteOffset + target.byteLength > sizeBytes) {
-        throw new IoError({ source: name, byteOffset, message: `ended early, the file has ${sizeBytes} bytes` });
+        throw new IoError({ source: name, byteOffset, message: `unexpected end, the file has ${sizeBytes} bytes` });
       }
       target.set(bytes.subarray(byteOffset, byteOffset + target.byteLength));
     },

@@ -71,7 +71,7 @@ async function readPreamble(
   options: { signal?: AbortSignal },
 ): Promise<{ jsonBytes: number; headerBytes: number; headerChecksum: Uint32Array }> {
   if (source.sizeBytes < preambleBytes) {
-    fail(0, 'preamble', `ends early, expected ${preambleBytes} bytes, got ${source.sizeBytes}`);
+    fail(0, 'preamble', `unexpected end, expected ${preambleBytes} bytes, got ${source.sizeBytes}`);
   }
   const preamble = new Uint8Array(preambleBytes);
   await source.read(0, preamble, options);

@@ -187,7 +187,7 @@ describe('files', () => {
     await source.close();
     await writeFile(path, 'something else');
     const other = await fileSource(path);
-    await expect(openSession(other)).rejects.toThrow(`${path} at byte 0: preamble: ends early`);
+    await expect(openSession(other)).rejects.toThrow(`${path} at byte 0: preamble: unexpected end`);
     await other.close();
     await rm(folder, { recursive: true });
   });

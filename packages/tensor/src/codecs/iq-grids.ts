@@ -1,13 +1,14 @@
 /**
  * The code books of the IQ formats. A book is a set of vectors whose elements come from a few levels; read as digits,
  * first element least significant, the vectors are increasing numbers. So a book is stored as the differences between
- * neighbors, one base64url digit each (63 means "63 more, and go on"), and unpacked at first use.
- * Source of the books: https://github.com/ggml-org/llama.cpp/blob/aca2e6ce7909064dbfbf3bd168e9ad3db1826e6c/ggml/src/ggml-common.h
+ * neighbors, one base64url digit each (63 means "63 more, and go on"), and unpacked on first use.
+ * Source of the books:
+ * https://github.com/ggml-org/llama.cpp/blob/aca2e6ce7909064dbfbf3bd168e9ad3db1826e6c/ggml/src/ggml-common.h
  */
 
 const digits = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_';
 
-/** A code book as flat elements: vector `index` is `elements[index * vectorLength ...]`. Built at the first call. */
+/** A code book as flat elements: vector `index` is `elements[index * vectorLength ...]`. Built on the first call. */
 export type Grid = () => Int8Array;
 
 function grid(levels: readonly number[], vectorLength: number, numVectors: number, differences: string): Grid {

@@ -1,14 +1,15 @@
 /**
  * Unpacking of the code-book formats iq2_xxs iq2_xs iq2_s iq3_xxs iq3_s iq1_s iq1_m: 256-value super-blocks whose codes
- * name vectors of 4 or 8 elements, with signs and sub-block scales apart. A scale has at most 16 significant bits and
- * an element six, so every product is exact and float64 arithmetic gives the float32 result.
- * Source of the layouts: https://github.com/ggml-org/llama.cpp/blob/4bfb31880dac521bede6e244260cfe44c31a27e3/gguf-py/gguf/quants.py
+ * name vectors of 4 or 8 elements, with separate signs and sub-block scales. A scale has at most 16 significant bits
+ * and an element six, so every product is exact and float64 arithmetic gives the float32 result.
+ * Source of the layouts:
+ * https://github.com/ggml-org/llama.cpp/blob/4bfb31880dac521bede6e244260cfe44c31a27e3/gguf-py/gguf/quants.py
  */
 import { halfTable } from '../half.js';
 import { iq1Grid, iq2SGrid, iq2XsGrid, iq2XxsGrid, iq3SGrid, iq3XxsGrid } from './iq-grids.js';
 import type { Decoder } from './types.js';
 
-/** Seven stored sign bits; the eighth makes their number even. */
+/** Seven stored sign bits; the eighth makes the parity even. */
 function evenSigns(seven: number): number {
   let parity = seven ^ (seven >> 4);
   parity ^= parity >> 2;
@@ -127,7 +128,7 @@ export const decodeIq3S: Decoder = (bytes, byteOffset, out, outOffset, numValues
   }
 };
 
-/** What iq1 adds to every element of a vector: the levels lie between those of the book. */
+/** The offset that iq1 adds to every element of a vector. */
 const iq1Shift = 0.125;
 
 function writeShifted(

@@ -2,7 +2,8 @@
  * Unpacking of the 256-value super-blocks with sub-block scales: q2_K q3_K q4_K q5_K q6_K q8_K, and iq4_xs, which has
  * their structure. Formula: value = (d * scale) * code [- dmin * min]; both products are exact in float64, so storing
  * to float32 rounds once, as float32 arithmetic does.
- * Source of the layouts: https://github.com/ggml-org/llama.cpp/blob/4bfb31880dac521bede6e244260cfe44c31a27e3/gguf-py/gguf/quants.py
+ * Source of the layouts:
+ * https://github.com/ggml-org/llama.cpp/blob/4bfb31880dac521bede6e244260cfe44c31a27e3/gguf-py/gguf/quants.py
  */
 import { halfTable } from '../half.js';
 import { iq4Values } from './iq4-values.js';

@@ -1,4 +1,4 @@
-/** Plain numbers, little-endian at any byte offset. Integers are rounded to nearest even, clamped, NaN becomes 0. */
+/** Plain numbers, little-endian at any byte offset. Integers are rounded to nearest even and clamped; NaN becomes 0. */
 import { floatToBfloat16, floatToHalf, halfTable } from '../half.js';
 import type { Decoder, Encoder } from './types.js';
 
@@ -8,7 +8,7 @@ const doubleScratch = new Float64Array(1);
 const doubleBytes = new Uint8Array(doubleScratch.buffer);
 const hostIsLittleEndian: boolean = new Uint8Array(new Uint16Array([1]).buffer)[0] === 1;
 
-/** Below this many values a loop beats the two views that a block copy needs. */
+/** Below this many values a loop is faster than creating the two views of a block copy. */
 const minBlockCopy = 32;
 
 function uint32At(bytes: Uint8Array, offset: number): number {
@@ -116,7 +116,7 @@ export const encodeI16: Encoder = (values, valueOffset, out, byteOffset, numValu
   }
 };
 
-/** Rounds to the nearest float32: beyond 2^24 not every integer has its own. */
+/** Rounds to the nearest float32: beyond 2^24 not every integer is representable. */
 export const decodeI32: Decoder = (bytes, byteOffset, out, outOffset, numValues) => {
   for (let i = 0; i < numValues; i++) out[outOffset + i] = uint32At(bytes, byteOffset + i * 4) | 0;
 };
@@ -127,7 +127,7 @@ export const encodeI32: Encoder = (values, valueOffset, out, byteOffset, numValu
   }
 };
 
-/** Rounds to float32 through float64, so a 64-bit integer may end one float32 step from the nearest one. */
+/** Rounds to float32 through float64, so a 64-bit integer may be off by one float32 step. */
 export const decodeI64: Decoder = (bytes, byteOffset, out, outOffset, numValues) => {
   for (let i = 0; i < numValues; i++) {
     const at = byteOffset + i * 8;

@@ -1,6 +1,6 @@
 /**
  * Packing of q4_0 q4_1 q5_0 q5_1 q8_0: the scale follows from the extreme values of a block, the codes by rounding.
- * All steps are rounded to float32, in the order of the reference quantizer of llama.cpp, and give its bytes:
+ * All steps are rounded to float32, in the order of the reference quantizer of llama.cpp, and produce its bytes:
  * https://github.com/ggml-org/llama.cpp/blob/4bfb31880dac521bede6e244260cfe44c31a27e3/gguf-py/gguf/quants.py
  * We differ where a scale exceeds binary16: it saturates at 65504 instead of becoming infinite.
  */
@@ -25,7 +25,7 @@ export function writeHalf(out: Uint8Array, at: number, value: number): void {
 
 const codes = new Uint8Array(32);
 
-/** The value of largest magnitude, with its sign; the first of equals. */
+/** The value of largest magnitude, with its sign; the first on ties. */
 function extremeOf(values: Float32Array, first: number): number {
   let extreme = 0;
   for (let i = 0; i < 32; i++) {

@@ -7,10 +7,10 @@
 
 /** Candidate scales stretch or shrink the code range by up to this many tenths of a code. */
 const searchSteps = 10;
-/** Alternations after the search; each lowers the error or is the last. */
+/** Maximum number of alternations after the search; each lowers the error or is the last. */
 const maxAlternations = 8;
 
-/** The integer in [minCode, maxCode] nearest to `value`. Truncating what is known to be positive is cheaper than rounding. */
+/** The integer in [minCode, maxCode] nearest to `value`. Truncating a positive value is cheaper than rounding. */
 export function roundToCode(value: number, minCode: number, maxCode: number): number {
   const steps = value - minCode + 0.5;
   if (steps < 1) return minCode;
@@ -24,7 +24,7 @@ export interface AffineFit {
   min: number;
 }
 
-/** Sums over a sub-block for one assignment of codes, and the fit that they give. */
+/** Sums over a sub-block for one assignment of codes, and the resulting fit. */
 const trial = { scale: 0, offset: 0, error: Infinity };
 
 /**
@@ -127,7 +127,7 @@ export function errorOf(
 
 /**
  * Finds a scale, of either sign, for `values[first ... first + length]` and codes `-zero` to `zero - 1`: the extreme
- * value takes the larger, negative side. Returns 0 when all values are 0.
+ * value maps to the larger, negative side. Returns 0 when all values are 0.
  */
 export function fitSymmetric(values: Float32Array, first: number, length: number, zero: number): number {
   let extreme = 0;

@@ -1,8 +1,8 @@
 /** Signatures of the conversions between packed bytes and float32. Neither validates: `codec.ts` does. */
 
 /**
- * Unpacks `numValues` values that start at `bytes[byteOffset]` into `out[outOffset ...]`. `numValues` is a whole number
- * of blocks and everything fits; `byteOffset` needs no alignment.
+ * Unpacks `numValues` values that start at `bytes[byteOffset]` into `out[outOffset ...]`. The caller guarantees that
+ * `numValues` is a whole number of blocks and that everything fits; `byteOffset` needs no alignment.
  */
 export type Decoder = (
   bytes: Uint8Array,

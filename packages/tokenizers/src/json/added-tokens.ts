@@ -1,4 +1,6 @@
-/** The added tokens of tokenizer.json and how texts are cut at them: leftmost, longest, as Hugging Face does. */
+/**
+ * The added tokens of tokenizer.json and how text is split at them: leftmost-longest, as in Hugging Face tokenizers.
+ */
 import { charBit, charClass } from '../char-class.js';
 import { Trie } from '../trie.js';
 
@@ -8,7 +10,7 @@ export interface AddedToken {
   readonly singleWord: boolean;
   readonly leftStrip: boolean;
   readonly rightStrip: boolean;
-  /** Looked for in normalized text (by its normalized content) instead of in the text as given. */
+  /** Matched in normalized text (by its normalized content) instead of in the raw text. */
   readonly normalized: boolean;
   readonly special: boolean;
 }
@@ -26,7 +28,7 @@ export class AddedTokenSplitter {
   readonly #trie = new Trie();
   readonly #tokens: readonly AddedToken[];
 
-  /** @param contentOf spelling to look for */
+  /** @param contentOf the text to match */
   constructor(tokens: readonly AddedToken[], contentOf: (token: AddedToken) => string) {
     this.#tokens = tokens;
     tokens.forEach((token, index) => {
@@ -57,7 +59,7 @@ export class AddedTokenSplitter {
       if (left > done) out.push({ text: text.slice(done, left), id: -1, start: done });
       out.push({ text: token.content, id: token.id, start: at });
       done = right;
-      // Another token may start within the white space taken here.
+      // Another token may start within the whitespace stripped here.
       at = end;
     }
     if (done < text.length) out.push({ text: text.slice(done), id: -1, start: done });

@@ -1,4 +1,7 @@
-/** A tokenizer from tokenizer.json and tokenizer_config.json, with the ids of Hugging Face tokenizers. */
+/**
+ * Builds a tokenizer from tokenizer.json and tokenizer_config.json; it produces the same ids as Hugging Face
+ * tokenizers.
+ */
 import { END_OF_GENERATION } from '../gguf-attributes.js';
 import type { IdList } from '../id-list.js';
 import type { Tokenizer } from '../tokenizer.js';
@@ -24,11 +27,11 @@ const CONFIG = 'tokenizer_config.json';
 
 /**
  * Builds a tokenizer from parsed JSON. Models of type BPE, WordPiece and Unigram with the usual normalizers and
- * pre-tokenizers run on Winnow's own algorithms; a file with another component runs on `@huggingface/tokenizers`
+ * pre-tokenizers use Winnow's own algorithms; a file with any other component uses `@huggingface/tokenizers`
  * (`kind` is `'library'`). See docs/decisions/0003-tokenizer-library.md.
  * @param tokenizerJson parsed tokenizer.json
  * @param tokenizerConfig parsed tokenizer_config.json: which tokens are BOS, EOS and so on, `add_bos_token`
- * @throws FormatError for a broken file and for components that neither knows
+ * @throws FormatError for a malformed file and for components that neither supports
  */
 export function tokenizerFromJson(tokenizerJson: unknown, tokenizerConfig?: unknown): Tokenizer {
   const root = asObject(tokenizerJson, '(root)');
@@ -89,12 +92,12 @@ function createEncoder(
   }
 }
 
-/** Added tokens, then normalizer, pre-tokenizer and model on what lies between them. */
+/** Splits at added tokens, then runs normalizer, pre-tokenizer and model on the text between them. */
 class JsonEncoder implements TextEncoderModel {
   readonly #normalizer: Normalizer | undefined;
   readonly #preTokenizer: PreTokenizer;
   readonly #model: JsonModel;
-  // Splitters by whether special tokens are parsed: of the text as given, and of normalized text.
+  // Splitters by whether special tokens are parsed: one for raw text and one for normalized text.
   readonly #splitters: readonly { readonly given: AddedTokenSplitter; readonly normalized: AddedTokenSplitter }[];
 
   constructor(
@@ -178,7 +181,7 @@ function endingIds(vocabulary: JsonVocabulary, eosId: number | undefined): numbe
   return [...ending];
 }
 
-/** The template decides, unless the configuration says otherwise about BOS or EOS. */
+/** The template decides, unless the configuration overrides BOS or EOS. */
 function surroundings(
   config: JsonObject,
   template: Surroundings,

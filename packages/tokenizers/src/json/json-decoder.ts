@@ -1,4 +1,7 @@
-/** What decoders of tokenizer.json make of a single token: its bytes, and whether a leading space is stripped. */
+/**
+ * Decoders of tokenizer.json, reduced to a function of a single token: its bytes, and whether a leading space is
+ * stripped.
+ */
 import { byteLevelDecode, hexTokenByte } from '../byte-level.js';
 import { utf8 } from '../vocabulary-tokenizer.js';
 import { asArray, asObject, jsonError, optionalBoolean, optionalString } from './json-value.js';
@@ -11,8 +14,8 @@ export interface TokenDecoder {
 type Step = (text: string) => string | Uint8Array;
 
 /**
- * Decoders are given for whole sequences; those in use work token by token apart from the space at the start.
- * Unknown decoders leave the spelling as it is.
+ * Hugging Face decoders are defined on whole sequences; those in use work token by token, apart from the leading space.
+ * Unknown decoders leave the token text unchanged.
  * @throws FormatError
  */
 export function readDecoder(value: unknown): TokenDecoder {

@@ -1,4 +1,4 @@
-/** Models of tokenizer.json on Winnow's own algorithms. */
+/** Models of tokenizer.json, implemented with Winnow's own algorithms. */
 import { ByteBpe } from '../byte-bpe.js';
 import { hexTokenText } from '../byte-level.js';
 import type { MergePair } from '../bpe-rules.js';
@@ -21,8 +21,8 @@ export interface JsonModel {
 }
 
 /**
- * @param byteLevel whether words reach the model as byte stand-ins
- * @throws FormatError for broken fields, UnsupportedComponent for a model that Winnow does not implement
+ * @param byteLevel whether the words passed to the model are in the byte-level mapping
+ * @throws FormatError for malformed fields, UnsupportedComponent for a model that Winnow does not implement
  */
 export function readModel(model: JsonObject, vocabulary: JsonVocabulary, byteLevel: boolean): JsonModel {
   const type = modelType(model);

@@ -5,10 +5,10 @@ import type { CharsmapMatch } from '../charsmap.js';
 import { readPattern } from './json-pattern.js';
 import { UnsupportedComponent, asArray, asObject, asString, jsonError, optionalBoolean } from './json-value.js';
 
-/** Text to text. */
+/** Maps text to normalized text. */
 export type Normalizer = (text: string) => string;
 
-/** @throws FormatError for broken fields, UnsupportedComponent for an unknown type */
+/** @throws FormatError for malformed fields, UnsupportedComponent for an unknown type */
 export function readNormalizer(value: unknown, field: string, depth = 0): Normalizer | undefined {
   if (value === null || value === undefined) return undefined;
   if (depth > 8) throw jsonError(field, 'expected at most 8 nested sequences');
@@ -59,7 +59,7 @@ export function readNormalizer(value: unknown, field: string, depth = 0): Normal
   }
 }
 
-/** Lower case character by character: no final form of sigma. */
+/** Lowercases character by character, so sigma has no final form. */
 function lowercase(text: string): string {
   return text.replaceAll('\u03a3', '\u03c3').toLowerCase();
 }
@@ -93,7 +93,7 @@ function cleanText(text: string, clean: boolean, separateChinese: boolean): stri
     const bits = charClass(codePoint);
     if (clean) {
       const plainSpace = codePoint === 0x20 || codePoint === 0x09 || codePoint === 0x0a || codePoint === 0x0d;
-      // Other white space among the controls (U+000B, U+0085) is dropped with them.
+      // Other whitespace among the control characters (U+000B, U+0085) is dropped with them.
       if (!plainSpace && (codePoint === 0 || codePoint === 0xfffd || (bits & charBit.control) !== 0)) continue;
       if ((bits & charBit.whitespace) !== 0) {
         out += ' ';
@@ -105,10 +105,13 @@ function cleanText(text: string, clean: boolean, separateChinese: boolean): stri
   return out;
 }
 
-/** Graphemes of more bytes than this are mapped character by character. Source: spm_precompiled 0.1. */
+/** Graphemes longer than this many bytes are mapped character by character. Source: spm_precompiled 0.1. */
 const MAX_GRAPHEME_BYTES = 5;
 
-/** SentencePiece's table as Hugging Face applies it: a grapheme as a whole, or else its characters one by one. */
+/**
+ * Applies SentencePiece's table as Hugging Face does: to a whole grapheme if it matches, else to each of its
+ * characters.
+ */
 function precompiled(value: unknown, field: string): Normalizer | undefined {
   if (value === null || value === undefined || value === '') return undefined;
   const charsmap = new Charsmap(decodeBase64(asString(value, field), field));
@@ -149,7 +152,7 @@ function precompiled(value: unknown, field: string): Normalizer | undefined {
   };
 }
 
-// ASCII before ASCII is a grapheme, except CR LF; this spares ordinary text the segmenter.
+// An ASCII character before another one is a grapheme, except CR LF; ordinary text skips the segmenter.
 function isAlone(text: string, at: number): boolean {
   const unit = text.charCodeAt(at);
   if (unit >= 0x80) return false;

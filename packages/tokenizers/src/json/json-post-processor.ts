@@ -1,4 +1,4 @@
-/** What post-processors of tokenizer.json put around a single text. */
+/** The special tokens that post-processors of tokenizer.json add around a single text. */
 import type { JsonObject } from './json-value.js';
 import { asArray, asId, asObject, asString, isObject, jsonError } from './json-value.js';
 
@@ -9,7 +9,7 @@ export interface Surroundings {
 
 const NOTHING: Surroundings = { prefix: [], suffix: [] };
 
-/** @throws FormatError for broken fields and unknown types */
+/** @throws FormatError for malformed fields and unknown types */
 export function readPostProcessor(value: unknown, field: string, vocabSize: number, depth = 0): Surroundings {
   if (value === null || value === undefined) return NOTHING;
   if (depth > 8) throw jsonError(field, 'expected at most 8 nested sequences');

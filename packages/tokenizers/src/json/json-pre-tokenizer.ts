@@ -1,24 +1,24 @@
-/** Pre-tokenizers of tokenizer.json: a text is cut into pieces, step by step. */
+/** Pre-tokenizers of tokenizer.json: they split text into pieces, step by step. */
 import { compilePattern } from '../split.js';
 import { readPattern } from './json-pattern.js';
 import { UnsupportedComponent, asArray, asObject, jsonError, optionalBoolean, optionalString } from './json-value.js';
 import type { JsonObject } from './json-value.js';
 
-/** Cuts one piece; `atStart`: it begins where the whole text begins. */
+/** Splits one piece; `atStart` is true when it begins where the whole text begins. */
 export type PieceStep = (piece: string, atStart: boolean, emit: (piece: string) => void) => void;
 
 export interface PreTokenizer {
   readonly steps: readonly PieceStep[];
-  /** The last step turns pieces into byte stand-ins; the pieces here are still plain text. */
+  /** Whether the last step applies the byte-level mapping; the pieces here are still plain text. */
   readonly byteLevel: boolean;
 }
 
 const GPT2 = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
-// What `\w` means to Rust's regular expressions.
+// The meaning of `\w` in Rust's regular expressions.
 const WORD = '\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}';
 const PUNCTUATION = '[\\p{P}!-\\/:-@\\[-`\\{-~]';
 
-/** @throws FormatError for broken fields, UnsupportedComponent for an unknown type */
+/** @throws FormatError for malformed fields, UnsupportedComponent for an unknown type */
 export function readPreTokenizer(value: unknown, field: string): PreTokenizer {
   const steps: PieceStep[] = [];
   const last = { byteLevel: false };
@@ -45,7 +45,7 @@ function addSteps(
   depth: number,
 ): void {
   if (depth > 8) throw jsonError(field, 'expected at most 8 nested sequences');
-  // Byte stand-ins are made where words are encoded, so nothing may come after them.
+  // The byte-level mapping is applied when words are encoded, so it must be the last step.
   if (last.byteLevel) throw new UnsupportedComponent(field, 'a step after ByteLevel');
   const flag = (name: string, fallback: boolean): boolean =>
     optionalBoolean(config[name], `${field}.${name}`) ?? fallback;
@@ -134,7 +134,7 @@ function readBehavior(value: unknown, field: string, fallback: Behavior): Behavi
 
 function splitStep(pattern: RegExp, behavior: Behavior, invert: boolean): PieceStep {
   return (piece, _, emit) => {
-    // Where the piece being built started, whether it is a match; matches and gaps alternate or touch.
+    // Start of the current piece and whether it is a match; matches and gaps alternate, or two matches touch.
     let start = 0;
     let holdsMatch = false;
     let empty = true;

@@ -1,4 +1,4 @@
-/** Typed access to parsed JSON; everything unexpected is a `FormatError` that names the field. */
+/** Typed access to parsed JSON; any mismatch is a `FormatError` that names the field. */
 import { FormatError } from '@winnow/tensor';
 
 export type JsonObject = { readonly [key: string]: unknown };
@@ -62,7 +62,7 @@ export function asId(value: unknown, field: string): number {
   throw jsonError(field, `expected a token id below ${MAX_VOCABULARY}, found ${describe(value)}`);
 }
 
-/** A component that Winnow does not implement itself; the library is tried instead. */
+/** A component that Winnow does not implement itself; the caller falls back to the library. */
 export class UnsupportedComponent extends Error {
   readonly field: string;
 

@@ -1,21 +1,21 @@
-/** Spellings, ids and added tokens of tokenizer.json. */
+/** Token texts, ids and added tokens of tokenizer.json. */
 import type { AddedToken } from './added-tokens.js';
 import type { JsonObject } from './json-value.js';
 import { asArray, asId, asNumber, asObject, asString, isObject, jsonError, optionalBoolean } from './json-value.js';
 
 export interface JsonVocabulary {
-  /** Spelling of each id; '' for an id that the file leaves out. */
+  /** Text of each id; '' for an id that the file omits. */
   readonly texts: readonly string[];
-  /** Every spelling, added tokens included. */
+  /** Ids by token text, including added tokens. */
   readonly idByText: ReadonlyMap<string, number>;
-  /** Spellings that the model itself may produce: all but special added tokens. */
+  /** Token texts that the model itself may produce: all except special added tokens. */
   readonly modelIds: ReadonlyMap<string, number>;
   /** Unigram scores by id, else `undefined`. */
   readonly scores: Float64Array | undefined;
   readonly added: readonly AddedToken[];
   /** 1 for special tokens. */
   readonly special: Uint8Array;
-  /** 1 for added tokens, special or not: their bytes are their spelling. */
+  /** 1 for added tokens, special or not: their bytes are the UTF-8 of their text. */
   readonly isAdded: Uint8Array;
 }
 
@@ -88,7 +88,7 @@ function readAddedTokens(value: unknown): AddedToken[] {
   });
 }
 
-/** The spelling behind `bos_token` and its like: a string, or an object with `content`. */
+/** The text of `bos_token` and similar fields: a string, or an object with `content`. */
 export function configToken(config: JsonObject, name: string): string | undefined {
   const value = config[name];
   if (typeof value === 'string') return value;

@@ -7,7 +7,7 @@ import type { TextEncoderModel } from '../vocabulary-tokenizer.js';
 import type { JsonObject } from './json-value.js';
 import { type UnsupportedComponent, isObject, jsonError } from './json-value.js';
 
-/** @throws FormatError when the library does not know the component either */
+/** @throws FormatError when the library does not support the component either */
 export function createLibraryEncoder(
   root: JsonObject,
   config: JsonObject,

@@ -1,6 +1,6 @@
 /**
- * The parts of `@huggingface/tokenizers` in use, with types: its own declarations name files without an extension, which
- * TypeScript does not resolve under `nodenext`.
+ * Typed access to the parts of `@huggingface/tokenizers` in use: its own declarations import files without an
+ * extension, which TypeScript does not resolve under `nodenext`.
  */
 import * as library from '@huggingface/tokenizers';
 
@@ -19,7 +19,7 @@ export type LibraryTokenizer = InstanceType<Library['Tokenizer']>;
 
 const typed = library as unknown as Library;
 
-/** A tokenizer of the library. @throws Error for components that it does not know */
+/** A tokenizer of the library. @throws Error for components that it does not support */
 export function openLibraryTokenizer(tokenizer: object, config: object): LibraryTokenizer {
   return new typed.Tokenizer(tokenizer, config);
 }
