@@ -1,6 +1,6 @@
 /** Converts between file paths. */
 import { rmdir, stat } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { fileSink, makeFolder } from '@winnow/bytes/node';
 import { openGgufFile } from '@winnow/gguf/node';
 import { openHubFolder } from '@winnow/hub';
@@ -37,12 +37,7 @@ export async function convertFiles(
   try {
     if (isGguf) {
       const target = fileTarget(dirname(destination), options.overwrite === true);
-      return await convertToGguf(
-        opened,
-        target,
-        destination.slice(dirname(destination).length).replace(/^[\\/]/, '') || destination,
-        options,
-      );
+      return await convertToGguf(opened, target, basename(destination), options);
     }
     if (opened.format !== 'gguf') {
       throw new ArgumentError({

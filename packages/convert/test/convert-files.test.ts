@@ -46,6 +46,19 @@ describe('the demo model', () => {
     expect(await logprobs(path)).toEqual(await logprobs(demo, type));
   });
 
+  test('a bare file name is written as it stands, and no other file is touched', async () => {
+    const before = process.cwd();
+    writeFileSync(join(folder, 'odel.gguf'), 'another file');
+    process.chdir(folder);
+    try {
+      expect((await convertFiles(demo, 'model.gguf', { overwrite: true })).files).toEqual(['model.gguf']);
+    } finally {
+      process.chdir(before);
+    }
+    expect(readdirSync(folder).toSorted()).toEqual(['model.gguf', 'odel.gguf']);
+    expect(readFileSync(join(folder, 'odel.gguf'), 'utf8')).toBe('another file');
+  });
+
   test('the tokenizer goes along, there and back', async () => {
     const [path, back] = [join(folder, 'model.gguf'), join(folder, 'back')];
     expect((await convertFiles(demo, path)).notices).toEqual([]);

@@ -19,52 +19,72 @@ export function createChatReader(format: ToolFormat | undefined, createId: () =>
   if (format === undefined) {
     return { push: (text) => (text === '' ? [] : [{ type: 'text', text }]), end: () => [] };
   }
-  if (format === 'hermes') return createTaggedReader(createId);
+  if (format === 'hermes') return new TaggedReader(createId);
   return createTailReader(format, createId);
 }
 
 const open = '<tool_call>';
 const close = '</tool_call>';
 
-function createTaggedReader(createId: () => string): ChatReader {
-  let rest = '';
-  let isInCall = false;
-  let hasCall = false;
+/** Calls between tags, text around them. Blanks between a call and what stands beside it are dropped. */
+class TaggedReader implements ChatReader {
+  readonly #createId: () => string;
+  #rest = '';
+  #isInCall = false;
+  /** No text since the last call. */
+  #isAfterCall = false;
 
-  function read(isEnd: boolean): ChatPart[] {
-    const parts: ChatPart[] = [];
-    for (;;) {
-      const at = rest.indexOf(isInCall ? close : open);
-      if (at < 0) break;
-      const before = rest.slice(0, at);
-      rest = rest.slice(at + (isInCall ? close : open).length);
-      if (isInCall) {
-        const calls = callsOf(before, createId);
-        parts.push(...(calls ?? [{ type: 'text' as const, text: open + before + close }]));
-        hasCall ||= calls !== undefined;
-      } else if (before.trim() !== '') parts.push({ type: 'text', text: before.trimEnd() });
-      isInCall = !isInCall;
-    }
-    if (isInCall) {
-      if (isEnd && rest !== '') parts.push({ type: 'text', text: open + rest });
-      return parts;
-    }
-    if (hasCall) rest = rest.trimStart();
-    // blanks and the beginning of a tag wait for what follows
-    const numHeld = isEnd ? 0 : heldBack(rest, open);
-    const certain = rest.slice(0, rest.length - numHeld);
-    rest = rest.slice(certain.length);
-    if (certain !== '' && !(isEnd && hasCall && certain.trim() === '')) parts.push({ type: 'text', text: certain });
-    return parts;
+  constructor(createId: () => string) {
+    this.#createId = createId;
   }
 
-  return {
-    push(text): readonly ChatPart[] {
-      rest += text;
-      return read(false);
-    },
-    end: () => read(true),
-  };
+  push(text: string): readonly ChatPart[] {
+    this.#rest += text;
+    return this.#readTags();
+  }
+
+  end(): readonly ChatPart[] {
+    const parts = this.#readTags();
+    const rest = this.#isInCall ? open + this.#rest : this.#rest;
+    this.#rest = '';
+    return rest === (this.#isInCall ? open : '') ? parts : [...parts, { type: 'text', text: rest }];
+  }
+
+  #readTags(): ChatPart[] {
+    const parts: ChatPart[] = [];
+    for (;;) {
+      const tag = this.#isInCall ? close : open;
+      const at = this.#rest.indexOf(tag);
+      if (at < 0) break;
+      const before = this.#rest.slice(0, at);
+      this.#rest = this.#rest.slice(at + tag.length);
+      parts.push(...(this.#isInCall ? this.#callsOrText(before) : this.#textOf(before.trimEnd())));
+      this.#isInCall = !this.#isInCall;
+    }
+    return this.#isInCall ? parts : [...parts, ...this.#certainText()];
+  }
+
+  #callsOrText(body: string): ChatPart[] {
+    const calls = callsOf(body, this.#createId);
+    if (calls === undefined) return this.#textOf(open + body + close);
+    this.#isAfterCall = true;
+    return calls;
+  }
+
+  /** Blanks and the beginning of a tag wait for what follows. */
+  #certainText(): ChatPart[] {
+    if (this.#isAfterCall) this.#rest = this.#rest.trimStart();
+    const certain = this.#rest.slice(0, this.#rest.length - heldBack(this.#rest, open));
+    this.#rest = this.#rest.slice(certain.length);
+    return this.#textOf(certain);
+  }
+
+  #textOf(text: string): ChatPart[] {
+    const shown = this.#isAfterCall ? text.trimStart() : text;
+    if (shown === '') return [];
+    this.#isAfterCall = false;
+    return [{ type: 'text', text: shown }];
+  }
 }
 
 /** How much of the end may belong to the marker, with the blanks before it. */

@@ -186,6 +186,11 @@ describe('reading answers', () => {
       '<tool_call>{"name":"f","arguments":{}}</tool_call>\n<tool_call>{"name":"g","arguments":"{\\"x\\":1}"}</tool_call>\n',
       [call('f', {}), call('g', { x: 1 })],
     ],
+    [
+      'hermes',
+      'A\n<tool_call>{"name":"f","arguments":{}}</tool_call>\nIt is\n  so. \n<tool_call>{"name":"g"}</tool_call> Done now.\n',
+      ['A', call('f', {}), 'It is\n  so.', call('g', {}), 'Done now.\n'],
+    ],
     ['hermes', '<tool_call>{"name":"f"', ['<tool_call>{"name":"f"']],
     ['hermes', '<tool_call>nonsense</tool_call>', ['<tool_call>nonsense</tool_call>']],
     ['llama', '{"name": "f", "parameters": {"a": 1}}', [call('f', { a: 1 })]],
