@@ -34,6 +34,19 @@ async function logprobs(path: string, quantize?: 'q8_0' | 'q4_0' | 'q4_K' | 'f16
   return await model.logprobs(tokens, { positions: tokens.map((_, index) => index) });
 }
 
+test('a bare file name is written as it stands, and no other file is touched', async () => {
+  const before = process.cwd();
+  writeFileSync(join(folder, 'odel.gguf'), 'another file');
+  process.chdir(folder);
+  try {
+    expect((await convertFiles(demo, 'model.gguf', { overwrite: true })).files).toEqual(['model.gguf']);
+  } finally {
+    process.chdir(before);
+  }
+  expect(readdirSync(folder).toSorted()).toEqual(['model.gguf', 'odel.gguf']);
+  expect(readFileSync(join(folder, 'odel.gguf'), 'utf8')).toBe('another file');
+});
+
 describe('the demo model', () => {
   test.each(['q8_0', 'q4_0', 'q4_K', 'f16'] as const)('as %s equals quantizing while loading', async (type) => {
     const path = join(folder, 'model.gguf');
@@ -44,19 +57,6 @@ describe('the demo model', () => {
     expect(kept.length > 0).toBe(type === 'q4_K');
     expect([...file.value.tensors.values()].map(({ dtype }) => dtype)).toContain(type === 'q4_K' ? 'f32' : type);
     expect(await logprobs(path)).toEqual(await logprobs(demo, type));
-  });
-
-  test('a bare file name is written as it stands, and no other file is touched', async () => {
-    const before = process.cwd();
-    writeFileSync(join(folder, 'odel.gguf'), 'another file');
-    process.chdir(folder);
-    try {
-      expect((await convertFiles(demo, 'model.gguf', { overwrite: true })).files).toEqual(['model.gguf']);
-    } finally {
-      process.chdir(before);
-    }
-    expect(readdirSync(folder).toSorted()).toEqual(['model.gguf', 'odel.gguf']);
-    expect(readFileSync(join(folder, 'odel.gguf'), 'utf8')).toBe('another file');
   });
 
   test('the tokenizer goes along, there and back', async () => {
