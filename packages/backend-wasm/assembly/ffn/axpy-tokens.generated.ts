@@ -102,7 +102,7 @@ export function axpyCodes<T>(zero: v128, codes: usize, numQuads: i32, coefficien
     s7 = dotCodes<T>(h, m, v128.load(codes, 112), s7, ones);
   }
   const factor = f32x4.splat(scale);
-  addColumns(y, i32x4.sub(s0, excess), factor);
+  addColumns(y + 0, i32x4.sub(s0, excess), factor);
   addColumns(y + 16, i32x4.sub(s1, excess), factor);
   addColumns(y + 32, i32x4.sub(s2, excess), factor);
   addColumns(y + 48, i32x4.sub(s3, excess), factor);
@@ -139,7 +139,7 @@ export function axpyNibbles(codes: usize, numQuads: i32, coefficients: usize, sc
   const factor = f32x4.splat(scale);
   const none = i32x4.splat(0);
   excess = addPairs(none, excess, ones);
-  addColumns(y, i32x4.sub(addPairs(none, s0, ones), excess), factor);
+  addColumns(y + 0, i32x4.sub(addPairs(none, s0, ones), excess), factor);
   addColumns(y + 16, i32x4.sub(addPairs(none, s1, ones), excess), factor);
   addColumns(y + 32, i32x4.sub(addPairs(none, s2, ones), excess), factor);
   addColumns(y + 48, i32x4.sub(addPairs(none, s3, ones), excess), factor);

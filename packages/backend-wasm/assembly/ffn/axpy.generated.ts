@@ -182,7 +182,7 @@ export function axpyQ4Maddubs(
     let s3 = s0;
     let a = v128.load(p0, 2);
     let b = v128.load(p1, 2);
-    let h = v128.load16_splat(known);
+    let h = v128.load16_splat(known, 0);
     let ab = lowBytes(a, b);
     s0 = i16x8.add(s0, pairs(h, lowNibbles(ab, low)));
     s2 = i16x8.add(s2, pairs(h, highNibbles(ab, low)));
@@ -404,7 +404,7 @@ export function axpyQ4MaddubsRepacked(
     let s3 = s0;
     let a = v128.load(p0, 8);
     let b = v128.load(p1, 8);
-    let h = v128.load16_splat(known);
+    let h = v128.load16_splat(known, 0);
     let ab = lowBytes(a, b);
     s0 = i16x8.add(s0, pairs(h, lowNibbles(ab, low)));
     s2 = i16x8.add(s2, pairs(h, highNibbles(ab, low)));

@@ -57,7 +57,7 @@ export function gatherGemvQ8<T>(rows: usize, offset: usize, x: usize, end: usize
       p7 += 32;
     }
     const factors = v128.load(x);
-    addScaled(sums, s0, p0 - 128, mask, factors);
+    addScaled(sums + 0, s0, p0 - 128, mask, factors);
     addScaled(sums + 16, s1, p1 - 128, mask, factors);
     addScaled(sums + 32, s2, p2 - 128, mask, factors);
     addScaled(sums + 48, s3, p3 - 128, mask, factors);
@@ -122,7 +122,7 @@ export function gatherGemvQ4<T>(rows: usize, offset: usize, x: usize, end: usize
       p7 += 32;
     }
     const factors = v128.load(x, FACTORS / 2);
-    addScaled(sums, wholeSums<T>(s0, starts), p0 - 64, mask, factors);
+    addScaled(sums + 0, wholeSums<T>(s0, starts), p0 - 64, mask, factors);
     addScaled(sums + 16, wholeSums<T>(s1, starts), p1 - 64, mask, factors);
     addScaled(sums + 32, wholeSums<T>(s2, starts), p2 - 64, mask, factors);
     addScaled(sums + 48, wholeSums<T>(s3, starts), p3 - 64, mask, factors);

@@ -393,7 +393,7 @@ export function gemmT6x8(
 export function gemm8x4(c: usize, w: usize, stride: usize, numRows: i32, x: usize, depth: i32): void {
   const last = w + <usize>(min<i32>(numRows, 8) - 1) * stride;
   let w0 = w;
-  let w1 = min<usize>(last, w + stride);
+  let w1 = min<usize>(last, w + 1 * stride);
   let w2 = min<usize>(last, w + 2 * stride);
   let w3 = min<usize>(last, w + 3 * stride);
   let w4 = min<usize>(last, w + 4 * stride);

@@ -71,10 +71,10 @@ export function superBlockQ6K<T>(at: usize, x: usize, meta: usize, sums: v128): 
   for (let half: usize = 0; half < 2; half++) {
     for (let part: usize = 0; part < 2; part++) {
       const at4 = meta + (part << 2);
-      let a = v128.load32_splat(at4, META_MINUS_32);
-      let b = v128.load32_splat(at4, META_BYTES + META_MINUS_32);
-      let c = v128.load32_splat(at4, 2 * META_BYTES + META_MINUS_32);
-      let d = v128.load32_splat(at4, 3 * META_BYTES + META_MINUS_32);
+      let s0 = v128.load32_splat(at4, 0 * META_BYTES + META_MINUS_32);
+      let s1 = v128.load32_splat(at4, 1 * META_BYTES + META_MINUS_32);
+      let s2 = v128.load32_splat(at4, 2 * META_BYTES + META_MINUS_32);
+      let s3 = v128.load32_splat(at4, 3 * META_BYTES + META_MINUS_32);
       const codes = at + 72 + (half << 8) + (part << 6);
       const twos = at + 584 + (half << 7) + (part << 6);
       const y = x + (part << 4);
@@ -84,36 +84,36 @@ export function superBlockQ6K<T>(at: usize, x: usize, meta: usize, sums: v128): 
       let w = v128.load(codes, 16);
       let z = v128.load(codes, 144);
       let others = v128.load(twos, 16);
-      a = dotTwo<T>(
+      s0 = dotTwo<T>(
         v128.load32_splat(y),
         v128.or(v128.and(u, low), v128.and(i16x8.shl(bits, 4), pair)),
         v128.load32_splat(y, 4),
         v128.or(v128.and(w, low), v128.and(i16x8.shl(others, 4), pair)),
-        a,
+        s0,
         ones,
       );
-      b = dotTwo<T>(
+      s1 = dotTwo<T>(
         v128.load32_splat(y, 32),
         v128.or(v128.and(v, low), v128.and(i16x8.shl(bits, 2), pair)),
         v128.load32_splat(y, 36),
         v128.or(v128.and(z, low), v128.and(i16x8.shl(others, 2), pair)),
-        b,
+        s1,
         ones,
       );
-      c = dotTwo<T>(
+      s2 = dotTwo<T>(
         v128.load32_splat(y, 64),
         v128.or(highNibbles(u, low), v128.and(bits, pair)),
         v128.load32_splat(y, 68),
         v128.or(highNibbles(w, low), v128.and(others, pair)),
-        c,
+        s2,
         ones,
       );
-      d = dotTwo<T>(
+      s3 = dotTwo<T>(
         v128.load32_splat(y, 96),
         v128.or(highNibbles(v, low), v128.and(i16x8.shr_u(bits, 2), pair)),
         v128.load32_splat(y, 100),
         v128.or(highNibbles(z, low), v128.and(i16x8.shr_u(others, 2), pair)),
-        d,
+        s3,
         ones,
       );
       u = v128.load(codes, 32);
@@ -122,46 +122,46 @@ export function superBlockQ6K<T>(at: usize, x: usize, meta: usize, sums: v128): 
       w = v128.load(codes, 48);
       z = v128.load(codes, 176);
       others = v128.load(twos, 48);
-      a = dotTwo<T>(
+      s0 = dotTwo<T>(
         v128.load32_splat(y, 8),
         v128.or(v128.and(u, low), v128.and(i16x8.shl(bits, 4), pair)),
         v128.load32_splat(y, 12),
         v128.or(v128.and(w, low), v128.and(i16x8.shl(others, 4), pair)),
-        a,
+        s0,
         ones,
       );
-      b = dotTwo<T>(
+      s1 = dotTwo<T>(
         v128.load32_splat(y, 40),
         v128.or(v128.and(v, low), v128.and(i16x8.shl(bits, 2), pair)),
         v128.load32_splat(y, 44),
         v128.or(v128.and(z, low), v128.and(i16x8.shl(others, 2), pair)),
-        b,
+        s1,
         ones,
       );
-      c = dotTwo<T>(
+      s2 = dotTwo<T>(
         v128.load32_splat(y, 72),
         v128.or(highNibbles(u, low), v128.and(bits, pair)),
         v128.load32_splat(y, 76),
         v128.or(highNibbles(w, low), v128.and(others, pair)),
-        c,
+        s2,
         ones,
       );
-      d = dotTwo<T>(
+      s3 = dotTwo<T>(
         v128.load32_splat(y, 104),
         v128.or(highNibbles(v, low), v128.and(i16x8.shr_u(bits, 2), pair)),
         v128.load32_splat(y, 108),
         v128.or(highNibbles(z, low), v128.and(i16x8.shr_u(others, 2), pair)),
-        d,
+        s3,
         ones,
       );
       // sub-block of quarter q, part p of this half: half * 8 + q * 2 + p, a byte of the word of its row
       const shift = 24 - ((<i32>part) << 3);
       const first = v128.load(at + (half << 5), 8);
       const second = v128.load(at + (half << 5), 24);
-      scaled = addScaled(a, i32x4.shl(first, shift), meta, scaled);
-      scaled = addScaled(b, i32x4.shl(first, shift - 16), meta + META_BYTES, scaled);
-      scaled = addScaled(c, i32x4.shl(second, shift), meta + 2 * META_BYTES, scaled);
-      scaled = addScaled(d, i32x4.shl(second, shift - 16), meta + 3 * META_BYTES, scaled);
+      scaled = addScaled(s0, i32x4.shl(first, shift), meta + 0 * META_BYTES, scaled);
+      scaled = addScaled(s1, i32x4.shl(first, shift - 16), meta + 1 * META_BYTES, scaled);
+      scaled = addScaled(s2, i32x4.shl(second, shift), meta + 2 * META_BYTES, scaled);
+      scaled = addScaled(s3, i32x4.shl(second, shift - 16), meta + 3 * META_BYTES, scaled);
     }
     x += 128;
     meta += 4 * META_BYTES;

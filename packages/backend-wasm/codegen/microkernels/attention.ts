@@ -2,20 +2,7 @@
  * Templates of the microkernels of attention and recurrent states: dot products of four rows, weighted sums and means of rows,
  * weights of the softmax, rows of a memory under the gated delta rule. Accumulators stay in registers for a whole loop.
  */
-import {
-  accumulators,
-  advance,
-  block,
-  file,
-  fma,
-  kernel,
-  load,
-  names,
-  splat32,
-  store,
-  times,
-  type Lines,
-} from './emit.ts';
+import { accumulators, advance, file, load, names, splat32, store, times } from './emit.ts';
 
 /** Columns in passes of several vectors, of single ones, of single numbers; every pass goes over all rows. */
 interface ColumnPasses {
@@ -25,138 +12,115 @@ interface ColumnPasses {
   /** Where results go, seen from `column`. */
   readonly target: string;
   readonly rowLoop: string;
-  /** What the rows of a loop need, for vectors and for single numbers. */
-  readonly rowLines: Lines;
-  readonly scalarLines: Lines;
+  /** What the rows of a loop need where they are vectors. */
+  readonly rowLines: string;
   readonly begin: (offset: number) => string;
   readonly add: (sum: string, row: string) => string;
   readonly beginScalar: string;
   readonly addScalar: string;
 }
 
-function columnPasses(passes: ColumnPasses): Lines {
-  const { vectorBytes, sizeBytes, target, rowLoop, rowLines, scalarLines, begin, add, beginScalar, addScalar } = passes;
-  const pass = (width: number): Lines =>
-    block(`for (; column + ${16 * width} <= ${vectorBytes}; column += ${16 * width})`, [
-      ...times(width, (i) => `let a${i} = ${begin(16 * i)};`),
-      ...block(rowLoop, [...rowLines, ...times(width, (i) => `a${i} = ${add(`a${i}`, load('row', 16 * i))};`)]),
-      ...times(width, (i) => store(`${target} + column`, `a${i}`, 16 * i)),
-    ]);
-  return [
-    'let column: usize = 0;',
-    ...pass(8),
-    ...pass(1),
-    ...block(`for (; column < ${sizeBytes}; column += 4)`, [
-      `let a: f32 = ${beginScalar};`,
-      ...block(rowLoop, [...scalarLines, `a += ${addScalar};`]),
-      `store<f32>(${target} + column, a);`,
-    ]),
-  ];
+function columnPasses({ vectorBytes, target, rowLoop, begin, ...passes }: ColumnPasses): string {
+  const pass = (width: number): string => `
+    for (; column + ${16 * width} <= ${vectorBytes}; column += ${16 * width}) {
+      ${times(width, (i) => `let a${i} = ${begin(16 * i)};`)}
+      ${rowLoop} { ${passes.rowLines} ${times(width, (i) => `a${i} = ${passes.add(`a${i}`, load('row', 16 * i))};`)} }
+      ${times(width, (i) => store(`${target} + column`, `a${i}`, 16 * i))}
+    }`;
+  return `
+    let column: usize = 0;
+    ${pass(8)}
+    ${pass(1)}
+    for (; column < ${passes.sizeBytes}; column += 4) {
+      let a: f32 = ${passes.beginScalar};
+      ${rowLoop} { a += ${passes.addScalar}; }
+      store<f32>(${target} + column, a);
+    }`;
 }
 
-const axpyListed = kernel({
-  name: 'axpyListed',
-  doc: '`y = x * factor + sum of weight * row`; addresses of rows, and weights, are `stride` bytes apart. Columns behind `vectorBytes` are computed one by one.',
-  parameters: [
-    'y: usize',
-    'x: usize',
-    'factor: f32',
-    'rows: usize',
-    'weights: usize',
-    'stride: usize',
-    'count: i32',
-    'vectorBytes: usize',
-    'sizeBytes: usize',
-  ],
-  body: [
-    'const end = rows + <usize>count * stride;',
-    'const f = f32x4.splat(factor);',
-    ...columnPasses({
+const axpyListed = `
+  /** \`y = x * factor + sum of weight * row\`; addresses of rows, and weights, are \`stride\` bytes apart. Columns behind \`vectorBytes\` are computed one by one. */
+  export function axpyListed(
+    y: usize, x: usize, factor: f32, rows: usize, weights: usize, stride: usize, count: i32, vectorBytes: usize, sizeBytes: usize): void {
+    const end = rows + <usize>count * stride;
+    const f = f32x4.splat(factor);
+    ${columnPasses({
       ...{ vectorBytes: 'vectorBytes', sizeBytes: 'sizeBytes', target: 'y' },
       rowLoop: 'for (let at = rows, w = weights; at < end; at += stride, w += stride)',
-      rowLines: [`const weight = ${splat32('w')};`, 'const row = <usize>load<u32>(at) + column;'],
-      scalarLines: [],
+      rowLines: 'const weight = v128.load32_splat(w); const row = <usize>load<u32>(at) + column;',
       begin: (offset) => `f32x4.mul(${load('x + column', offset)}, f)`,
-      add: (sum, row) => fma(row, 'weight', sum),
+      add: (sum, row) => `fma(${row}, weight, ${sum})`,
       beginScalar: 'load<f32>(x + column) * factor',
       addScalar: 'load<f32>(<usize>load<u32>(at) + column) * load<f32>(w)',
-    }),
-  ],
-});
+    })}
+  }`;
 
-const updateMean = kernel({
-  name: 'updateMean',
-  doc: '`mean += (x - mean) * (1 / count)` for rows of `bytes` side by side that make counts of `before + 1` to `after`.',
-  parameters: ['mean: usize', 'x: usize', 'bytes: usize', 'before: i32', 'after: i32'],
-  body: [
-    'if (before === 0) memory.fill(mean, 0, bytes);',
-    ...columnPasses({
+const updateMean = `
+  /** \`mean += (x - mean) * (1 / count)\` for rows of \`bytes\` side by side that make counts of \`before + 1\` to \`after\`. */
+  export function updateMean(mean: usize, x: usize, bytes: usize, before: i32, after: i32): void {
+    if (before === 0) memory.fill(mean, 0, bytes);
+    ${columnPasses({
       ...{ vectorBytes: 'bytes', sizeBytes: 'bytes', target: 'mean' },
       rowLoop: 'for (let n = before + 1, row = x + column; n <= after; n++, row += bytes)',
-      rowLines: ['const share = f32x4.splat(<f32>1 / <f32>n);'],
-      scalarLines: [],
+      rowLines: 'const share = f32x4.splat(<f32>1 / <f32>n);',
       begin: (offset) => load('mean + column', offset),
-      add: (sum, row) => fma(`f32x4.sub(${row}, ${sum})`, 'share', sum),
+      add: (sum, row) => `fma(f32x4.sub(${row}, ${sum}), share, ${sum})`,
       beginScalar: 'load<f32>(mean + column)',
       addScalar: '(load<f32>(row) - a) * (<f32>1 / <f32>n)',
-    }),
-  ],
-});
+    })}
+  }`;
 
 interface FourSums {
   readonly name: string;
   readonly doc: string;
   /** Rows that the four sums share, and the four rows. */
-  readonly shared: Lines;
-  readonly rows: Lines;
+  readonly shared: readonly string[];
+  readonly rows: readonly string[];
   /** A sum plus the product of a row with the shared ones, in vectors and in columns of four rows. */
   readonly add: (sum: string, row: string) => string;
-  readonly addColumn: (column: string) => string;
+  readonly addColumn: string;
 }
 
-function fourSums({ name, doc, shared, rows, add, addColumn }: FourSums): Lines {
+function fourSums({ name, doc, shared, rows, add, addColumn }: FourSums): string {
   const sums = names('s', 4);
-  return kernel({
-    ...{ name, doc, returns: 'v128' },
-    parameters: [...shared, ...rows, 'bytes'].map((parameter) => `${parameter}: usize`),
-    body: [
-      ...accumulators(sums, 'f32x4.splat(0)'),
-      'let i: usize = 0;',
-      ...block('for (; i + 16 <= bytes; i += 16)', [
-        ...shared.map((row) => `const ${row}4 = ${load(`${row} + i`)};`),
-        ...rows.map((row, index) => `s${index} = ${add(`s${index}`, load(`${row} + i`))};`),
-      ]),
-      `let result = f32x4(${sums.map((sum) => `sum4(${sum})`).join(', ')});`,
-      ...block('for (; i < bytes; i += 4)', [
-        `const column = f32x4(${rows.map((row) => `load<f32>(${row} + i)`).join(', ')});`,
-        ...shared.map((row) => `const ${row}4 = ${splat32(`${row} + i`)};`),
-        `result = f32x4.add(result, ${addColumn('column')});`,
-      ]),
-      'return result;',
-    ],
-  });
+  return `
+    /** ${doc} */
+    export function ${name}(${[...shared, ...rows, 'bytes'].join(': usize, ')}: usize): v128 {
+      ${accumulators(sums, 'f32x4.splat(0)')}
+      let i: usize = 0;
+      for (; i + 16 <= bytes; i += 16) {
+        ${shared.map((row) => `const ${row}4 = ${load(`${row} + i`)};`).join('\n')}
+        ${rows.map((row, index) => `s${index} = ${add(`s${index}`, load(`${row} + i`))};`).join('\n')}
+      }
+      let result = f32x4(${sums.map((sum) => `sum4(${sum})`).join()});
+      for (; i < bytes; i += 4) {
+        const column = f32x4(${rows.map((row) => `load<f32>(${row} + i)`).join()});
+        ${shared.map((row) => `const ${row}4 = ${splat32(`${row} + i`)};`).join('\n')}
+        result = f32x4.add(result, ${addColumn});
+      }
+      return result;
+    }`;
 }
 
 const dot4 = fourSums({
   name: 'dot4',
   doc: 'Dot products of one row with four others.',
-  shared: ['x'],
-  rows: names('w', 4),
-  add: (sum, row) => fma('x4', row, sum),
-  addColumn: (column) => `f32x4.mul(x4, ${column})`,
+  ...{ shared: ['x'], rows: names('w', 4) },
+  add: (sum, row) => `fma(x4, ${row}, ${sum})`,
+  addColumn: 'f32x4.mul(x4, column)',
 });
 
 const boxBound4 = fourSums({
   name: 'boxBound4',
   doc: 'Upper bounds of the dot products of four queries with any key in a box.',
-  shared: ['low', 'high'],
-  rows: names('q', 4),
+  ...{ shared: ['low', 'high'], rows: names('q', 4) },
   add: (sum, row) => `boundAdded(${sum}, ${row}, low4, high4)`,
-  addColumn: (column) => `f32x4.max(f32x4.mul(${column}, low4), f32x4.mul(${column}, high4))`,
+  addColumn: 'f32x4.max(f32x4.mul(column, low4), f32x4.mul(column, high4))',
 });
 
-/** exp(x) as `2^n * p(r)`: 1 / ln 2, the least exponent, 1.5 * 2^23, the coefficients of the polynomial, 1. */
-const table = `
+const imports = `
+  import { fma, sum4 } from '../simd/vector';
+
 /**
  * 1 / ln 2, the least exponent, 1.5 * 2^23, the coefficients of 2^r from degree 6 down to 1 (least squares of the relative
  * error over [-1/2, 1/2]: 2.2e-9, in f32 below 1e-7), 1.
@@ -169,113 +133,95 @@ const table = memory.data<f32>([
 /** A sum of bounds and the largest product of a query with the two ends of a box. */
 /* @inline */ function boundAdded(sum: v128, q: v128, low: v128, high: v128): v128 {
   return f32x4.add(sum, f32x4.pmax(f32x4.mul(q, low), f32x4.mul(q, high)));
-}
-`;
+}`;
 
 /** Vectors of lanes side by side, which share the loads of constants. */
-function softmaxWeights(numVectors: number): Lines {
-  const each = (make: (i: number) => string): Lines => times(numVectors, make);
-  const vectors = (prefix: string): Lines => names(prefix, numVectors);
-  return kernel({
-    name: `softmaxWeights${4 * numVectors}`,
-    doc: `Logits of ${4 * numVectors} lanes, \`stride\` bytes apart, become weights \`exp(logit - shift)\`, which are added to the sums times \`factor\`: 2^(x / ln 2), 0 below 2^-126, NaN stays; the rounding of x / ln 2 adds |x| 2^-24 to the relative error. Same bits for any number of lanes.`,
-    parameters: [
-      ...['at: usize', 'end: usize', 'stride: usize', 'sums: usize'],
-      ...[...vectors('shift'), ...vectors('factor')].map((name) => `${name}: v128`),
-    ],
-    body: [
-      ...each((i) => `let sum${i} = f32x4.mul(${load('sums', 16 * i)}, factor${i});`),
-      ...block('for (; at < end; at += stride)', [
-        `let c = ${splat32('table')};`,
-        ...each((i) => `let t${i} = f32x4.mul(f32x4.sub(${load('at', 16 * i)}, shift${i}), c);`),
-        `c = ${splat32('table', 4)};`,
-        ...each((i) => `t${i} = f32x4.pmax(t${i}, c);`),
-        '// 1.5 * 2^23 added: the integer part stands in the low bits',
-        `c = ${splat32('table', 8)};`,
-        ...each((i) => `const n${i} = f32x4.add(t${i}, c);`),
-        ...each((i) => `const r${i} = f32x4.sub(t${i}, f32x4.sub(n${i}, c));`),
-        `c = ${splat32('table', 12)};`,
-        `let d = ${splat32('table', 16)};`,
-        ...each((i) => `let p${i} = ${fma('c', `r${i}`, 'd')};`),
-        ...times(5, (k) => [
-          `d = ${splat32('table', 20 + 4 * k)};`,
-          ...each((i) => `p${i} = ${fma(`p${i}`, `r${i}`, 'd')};`),
-        ]),
-        '// added to the exponent of 1 the integer makes 2^n, and 0 of the least',
-        ...each((i) => `p${i} = f32x4.mul(p${i}, i32x4.add(i32x4.shl(n${i}, 23), d));`),
-        ...each((i) => store('at', `p${i}`, 16 * i)),
-        ...each((i) => `sum${i} = f32x4.add(sum${i}, p${i});`),
-      ]),
-      ...each((i) => store('sums', `sum${i}`, 16 * i)),
-    ],
-  });
+function softmaxWeights(numVectors: number): string {
+  const each = (make: (i: number) => string): string => times(numVectors, make);
+  const lanes = 4 * numVectors;
+  const vectors = [...names('shift', numVectors), ...names('factor', numVectors)].join(': v128, ');
+  return `
+    /** Logits of ${lanes} lanes, \`stride\` bytes apart, become weights \`exp(logit - shift)\`, which are added to the sums times \`factor\`: 2^(x / ln 2), 0 below 2^-126, NaN stays; the rounding of x / ln 2 adds |x| 2^-24 to the relative error. Same bits for any number of lanes. */
+    export function softmaxWeights${lanes}(at: usize, end: usize, stride: usize, sums: usize, ${vectors}: v128): void {
+      ${each((i) => `let sum${i} = f32x4.mul(${load('sums', 16 * i)}, factor${i});`)}
+      for (; at < end; at += stride) {
+        let c = v128.load32_splat(table);
+        ${each((i) => `let t${i} = f32x4.mul(f32x4.sub(${load('at', 16 * i)}, shift${i}), c);`)}
+        c = v128.load32_splat(table, 4);
+        ${each((i) => `t${i} = f32x4.pmax(t${i}, c);`)}
+        // 1.5 * 2^23 added: the integer part stands in the low bits
+        c = v128.load32_splat(table, 8);
+        ${each((i) => `const n${i} = f32x4.add(t${i}, c);`)}
+        ${each((i) => `const r${i} = f32x4.sub(t${i}, f32x4.sub(n${i}, c));`)}
+        c = v128.load32_splat(table, 12);
+        let d = v128.load32_splat(table, 16);
+        ${each((i) => `let p${i} = fma(c, r${i}, d);`)}
+        ${times(5, (k) => `d = v128.load32_splat(table, ${20 + 4 * k}); ${each((i) => `p${i} = fma(p${i}, r${i}, d);`)}`)}
+        // added to the exponent of 1 the integer makes 2^n, and 0 of the least
+        ${each((i) => `p${i} = f32x4.mul(p${i}, i32x4.add(i32x4.shl(n${i}, 23), d));`)}
+        ${each((i) => store('at', `p${i}`, 16 * i))}
+        ${each((i) => `sum${i} = f32x4.add(sum${i}, p${i});`)}
+      }
+      ${each((i) => store('sums', `sum${i}`, 16 * i))}
+    }`;
 }
 
-const numColumnVectors = 4;
-const scoreColumns = kernel({
-  name: 'scoreColumns2x16',
-  doc: 'Scaled dot products of two rows of `depth` numbers with 16 columns, whose numbers are `stride` bytes apart.',
-  parameters: [
-    ...['y: usize', 'other: usize', 'q: usize', 'p: usize', 'columns: usize', 'stride: usize'],
-    ...['depth: i32', 'scale: f32'],
-  ],
-  body: [
-    ...accumulators([...names('s', numColumnVectors), ...names('t', numColumnVectors)], 'f32x4.splat(0)'),
-    ...block('for (let c = depth; c > 0; c--, q += 4, p += 4, columns += stride)', [
-      `const x = ${splat32('q')};`,
-      `const z = ${splat32('p')};`,
-      ...times(numColumnVectors, (i) => [
-        `${i === 0 ? 'let ' : ''}k = ${load('columns', 16 * i)};`,
-        `s${i} = ${fma('x', 'k', `s${i}`)};`,
-        `t${i} = ${fma('z', 'k', `t${i}`)};`,
-      ]),
-    ]),
-    'const factor = f32x4.splat(scale);',
-    ...times(numColumnVectors, (i) => store('y', `f32x4.mul(s${i}, factor)`, 16 * i)),
-    ...times(numColumnVectors, (i) => store('other', `f32x4.mul(t${i}, factor)`, 16 * i)),
-  ],
-});
+const scoreColumns = `
+  /** Scaled dot products of two rows of \`depth\` numbers with 16 columns, whose numbers are \`stride\` bytes apart. */
+  export function scoreColumns2x16(
+    y: usize, other: usize, q: usize, p: usize, columns: usize, stride: usize, depth: i32, scale: f32): void {
+    ${accumulators([...names('s', 4), ...names('t', 4)], 'f32x4.splat(0)')}
+    for (let c = depth; c > 0; c--, q += 4, p += 4, columns += stride) {
+      const x = v128.load32_splat(q);
+      const z = v128.load32_splat(p);
+      ${times(
+        4,
+        (i) => `
+          ${i === 0 ? 'let ' : ''}k = ${load('columns', 16 * i)};
+          s${i} = fma(x, k, s${i});
+          t${i} = fma(z, k, t${i});`,
+      )}
+    }
+    const factor = f32x4.splat(scale);
+    ${times(4, (i) => store('y', `f32x4.mul(s${i}, factor)`, 16 * i))}
+    ${times(4, (i) => store('other', `f32x4.mul(t${i}, factor)`, 16 * i))}
+  }`;
 
 const sumsOf = (prefix: string): string => `f32x4(${names(`sum4(${prefix}`, 4).join('), ')}))`;
-const gatedDelta = kernel({
-  name: 'gatedDelta4',
-  doc: 'Four rows of a memory take in a token: `m = m * kept + delta * key`; what the query reads goes to `y`, what the next key recalls to `recalled`. `gate` holds what is kept and the learning rate.',
-  parameters: [
-    ...['m0: usize', 'q: usize', 'k: usize', 'next: usize', 'gate: usize', 'v: usize', 'recalled: usize'],
-    ...['y: usize', 'keyDim: i32'],
-  ],
-  body: [
-    `const kept = ${splat32('gate')};`,
-    `const missed = f32x4.sub(${load('v')}, f32x4.mul(kept, ${load('recalled')}));`,
-    `const delta = f32x4.mul(${splat32('gate', 4)}, missed);`,
-    ...times(4, (i) => `const d${i} = f32x4.splat(f32x4.extract_lane(delta, ${i}));`),
-    'const rowBytes = (<usize>keyDim) << 2;',
-    ...times(3, (i) => `let m${i + 1} = m${i} + rowBytes;`),
-    ...accumulators([...names('r', 4), ...names('c', 4)], 'f32x4.splat(0)'),
-    ...block('for (let i = keyDim; i > 0; i -= 4)', [
-      `const key = ${load('k')};`,
-      `const query = ${load('q')};`,
-      `const coming = ${load('next')};`,
-      ...times(4, (i) => [
-        `${i === 0 ? 'let ' : ''}value = ${fma(`d${i}`, 'key', `f32x4.mul(${load(`m${i}`)}, kept)`)};`,
-        store(`m${i}`, 'value'),
-        `r${i} = ${fma('value', 'query', `r${i}`)};`,
-        `c${i} = ${fma('value', 'coming', `c${i}`)};`,
-      ]),
-      ...advance([...names('m', 4), 'q', 'k', 'next'], 16),
-    ]),
-    store('y', sumsOf('r')),
-    store('recalled', sumsOf('c')),
-  ],
-});
+const gatedDelta = `
+  /** Four rows of a memory take in a token: \`m = m * kept + delta * key\`; what the query reads goes to \`y\`, what the next key recalls to \`recalled\`. \`gate\` holds what is kept and the learning rate. */
+  export function gatedDelta4(
+    m0: usize, q: usize, k: usize, next: usize, gate: usize, v: usize, recalled: usize, y: usize, keyDim: i32): void {
+    const kept = v128.load32_splat(gate);
+    const missed = f32x4.sub(v128.load(v), f32x4.mul(kept, v128.load(recalled)));
+    const delta = f32x4.mul(v128.load32_splat(gate, 4), missed);
+    ${times(4, (i) => `const d${i} = f32x4.splat(f32x4.extract_lane(delta, ${i}));`)}
+    const rowBytes = (<usize>keyDim) << 2;
+    ${times(3, (i) => `let m${i + 1} = m${i} + rowBytes;`)}
+    ${accumulators([...names('r', 4), ...names('c', 4)], 'f32x4.splat(0)')}
+    for (let i = keyDim; i > 0; i -= 4) {
+      const key = v128.load(k);
+      const query = v128.load(q);
+      const coming = v128.load(next);
+      ${times(
+        4,
+        (i) => `
+          ${i === 0 ? 'let ' : ''}value = fma(d${i}, key, f32x4.mul(${load(`m${i}`)}, kept));
+          ${store(`m${i}`, 'value')}
+          r${i} = fma(value, query, r${i});
+          c${i} = fma(value, coming, c${i});`,
+      )}
+      ${advance([...names('m', 4), 'q', 'k', 'next'], 16)}
+    }
+    ${store('y', sumsOf('r'))}
+    ${store('recalled', sumsOf('c'))}
+  }`;
 
 export const attentionFiles: ReadonlyMap<string, string> = new Map([
   [
     'attention/microkernels.generated.ts',
-    file(
-      'Microkernels of attention and recurrent states; the templates say how they work.',
-      ["import { fma, sum4 } from '../simd/vector';", ...table.split('\n')],
-      [axpyListed, updateMean, dot4, boxBound4, softmaxWeights(1), softmaxWeights(2), scoreColumns, gatedDelta],
-    ),
+    file('Microkernels of attention and recurrent states; the templates say how they work.', imports, [
+      ...[axpyListed, updateMean, dot4, boxBound4, softmaxWeights(1), softmaxWeights(2), scoreColumns, gatedDelta],
+    ]),
   ],
 ]);

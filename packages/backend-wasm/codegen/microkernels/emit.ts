@@ -1,86 +1,54 @@
-/** The words that templates of microkernels are written in. Every helper returns lines of AssemblyScript, or a part of one. */
+/** The words that templates of microkernels are written in: text of AssemblyScript, which oxfmt formats once a file is put together. */
 
-export type Lines = readonly string[];
-
-/** The lines of `count` repetitions, one after the other. */
-export function times(count: number, make: (index: number) => string | Lines): Lines {
-  return Array.from({ length: count }, (_, index) => make(index)).flat();
+/** The text of `count` repetitions, one after the other. */
+export function times(count: number, make: (index: number) => string): string {
+  return Array.from({ length: count }, (_, index) => make(index)).join('\n');
 }
 
-/** `count` names such as `w0, w1, w2`. */
-export function names(prefix: string, count: number): Lines {
-  return times(count, (index) => `${prefix}${index}`);
+/** `count` names such as `w0`, `w1`, `w2`. */
+export function names(prefix: string, count: number): readonly string[] {
+  return Array.from({ length: count }, (_, index) => `${prefix}${index}`);
 }
 
-/** A call whose last argument is an offset, which is left out where it is 0. */
-function withOffset(head: string, offset: number | string): string {
-  return offset === 0 ? `${head})` : `${head}, ${offset})`;
+type Offset = number | string;
+
+/** Arguments that end in an offset, which is left out where it is 0. */
+function withOffset(values: string, offset: Offset): string {
+  return offset === 0 ? values : `${values}, ${offset}`;
 }
 
-export function load(address: string, offset: number | string = 0): string {
-  return withOffset(`v128.load(${address}`, offset);
+/** A vector from memory. */
+export function load(address: string, offset: Offset = 0): string {
+  return `v128.load(${withOffset(address, offset)})`;
 }
 
 /** One 32-bit number in all four lanes. */
-export function splat32(address: string, offset: number | string = 0): string {
-  return withOffset(`v128.load32_splat(${address}`, offset);
+export function splat32(address: string, offset: Offset = 0): string {
+  return `v128.load32_splat(${withOffset(address, offset)})`;
 }
 
-/** One 16-bit pair in all eight lanes. */
-export function splat16(address: string, offset: number | string = 0): string {
-  return withOffset(`v128.load16_splat(${address}`, offset);
-}
-
-export function store(address: string, value: string, offset: number | string = 0): string {
-  return `${withOffset(`v128.store(${address}, ${value}`, offset)};`;
+export function store(address: string, value: string, offset: Offset = 0): string {
+  return `v128.store(${withOffset(`${address}, ${value}`, offset)});`;
 }
 
 /** An address from a list of 32-bit addresses. */
 export function addressIn(list: string, index: number): string {
-  return `<usize>${withOffset(`load<u32>(${list}`, 4 * index)}`;
-}
-
-export function fma(a: string, b: string, c: string): string {
-  return `fma(${a}, ${b}, ${c})`;
+  return `<usize>load<u32>(${withOffset(list, 4 * index)})`;
 }
 
 /** Accumulators that all begin with the same value. */
-export function accumulators(all: Lines, first: string): Lines {
-  return all.map((name, index) => `let ${name} = ${index === 0 ? first : all[0]};`);
+export function accumulators(all: readonly string[], first: string): string {
+  return all.map((name, index) => `let ${name} = ${index === 0 ? first : all[0]};`).join('\n');
 }
 
 /** Moves addresses on. */
-export function advance(addresses: Lines, bytes: number | string): Lines {
-  return addresses.map((name) => `${name} += ${bytes};`);
+export function advance(addresses: readonly string[], bytes: Offset): string {
+  return addresses.map((name) => `${name} += ${bytes};`).join('\n');
 }
 
-/** A statement with a block: a loop, a branch. */
-export function block(head: string, body: Lines): Lines {
-  return [`${head} {`, ...body.map((line) => `  ${line}`), '}'];
-}
-
-/** A branch with an alternative. */
-export function choice(condition: string, then: Lines, otherwise: Lines): Lines {
-  return [...block(`if (${condition})`, then).slice(0, -1), ...block('} else', otherwise)];
-}
-
-interface Kernel {
-  readonly doc: string;
-  readonly name: string;
-  readonly parameters: Lines;
-  readonly returns?: string;
-  readonly isInline?: boolean;
-  readonly body: Lines;
-}
-
-/** An exported function with its docstring. */
-export function kernel({ doc, name, parameters, returns = 'void', isInline = false, body }: Kernel): Lines {
-  const head = `export function ${name}(${parameters.join(', ')}): ${returns}`;
-  return [`/** ${doc} */`, ...block(isInline ? `/* @inline */ ${head}` : head, body), ''];
-}
-
-/** A generated file: what it holds, its imports, its kernels. */
-export function file(doc: string, imports: Lines, parts: readonly Lines[]): string {
+/** A generated file: what it holds, its imports, its kernels, without blank lines inside. */
+export function file(doc: string, imports: string, kernels: readonly string[]): string {
   const origin = 'Generated by codegen/generate.ts from the templates in codegen/microkernels.';
-  return [`/** ${doc} ${origin} */`, ...imports, '', ...parts.flat()].join('\n');
+  const parts = [`/** ${doc} ${origin} */\n${imports}`, ...kernels];
+  return parts.map((part) => part.replaceAll(/\n\s*\n(?!\s*\/\*\*)/g, '\n').trim()).join('\n\n');
 }

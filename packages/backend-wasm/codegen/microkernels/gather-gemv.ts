@@ -3,19 +3,19 @@
  * load in a loop: processors prefetch load by load, and for few of them.
  */
 import { numRows, pointers, rowPointers, rowSums } from './eight-rows.ts';
-import { accumulators, advance, block, file, kernel, load, times, type Lines } from './emit.ts';
+import { accumulators, advance, file, load, times } from './emit.ts';
 
 interface Gemv {
   readonly name: string;
   readonly doc: string;
-  readonly constants: Lines;
+  readonly constants: string;
   /** What the sums of a row begin with. */
   readonly first: string;
   /** Bytes of activations that the inner loop reads. */
   readonly laneBytes: string;
   /** Where the factors of scales are after it. */
   readonly factorsAt: number | string;
-  readonly operands: Lines;
+  readonly operands: string;
   /** Adds the codes at a pointer to the sums. */
   add(pointer: string, sum: string): string;
   readonly whole: (sum: string) => string;
@@ -24,81 +24,64 @@ interface Gemv {
 }
 
 const gemvQ8: Gemv = {
-  name: 'gatherGemvQ8<T>',
+  name: 'gatherGemvQ8',
   doc: 'Eight repacked rows of q8_0 times activations. T as for `dotCodes`.',
-  constants: ['const ones = onePairs();'],
-  first: 'starts',
-  laneBytes: 'FACTORS',
-  factorsAt: 0,
-  operands: [
-    'const u = v128.load(x);',
-    'const v = v128.load(x, 16);',
-    'const m = isSigned<T>() ? v128.load(x, SIGNS) : u;',
-    'const n = isSigned<T>() ? v128.load(x, SIGNS + 16) : v;',
-  ],
+  ...{ constants: 'const ones = onePairs();', first: 'starts', laneBytes: 'FACTORS', factorsAt: 0 },
+  operands: `
+    const u = v128.load(x);
+    const v = v128.load(x, 16);
+    const m = isSigned<T>() ? v128.load(x, SIGNS) : u;
+    const n = isSigned<T>() ? v128.load(x, SIGNS + 16) : v;`,
   add: (pointer, sum) => `addCodes<T>(${pointer}, u, v, m, n, ones, ${sum})`,
-  whole: (sum) => sum,
-  codeBytes: 128,
+  ...{ whole: (sum) => sum, codeBytes: 128 },
   nextLanes: '(isSigned<T>() ? SIGN_MAGNITUDE_BYTES : LANES_BYTES) - FACTORS',
 };
 
 const gemvQ4: Gemv = {
-  name: 'gatherGemvQ4<T>',
+  name: 'gatherGemvQ4',
   doc: 'Eight repacked rows of q4_0 times activations; by maddubs where T is i16.',
-  constants: ['const low = nibbleMask();'],
+  constants: 'const low = nibbleMask();',
   first: 'sizeof<T>() === 2 ? i16x8.splat(0) : starts',
-  laneBytes: 'FACTORS / 2',
-  factorsAt: 'FACTORS / 2',
-  operands: [
-    'const u = v128.load(x);',
-    'const v = v128.load(x, 64);',
-    'const w = v128.load(x, 16);',
-    'const z = v128.load(x, 80);',
-  ],
+  ...{ laneBytes: 'FACTORS / 2', factorsAt: 'FACTORS / 2' },
+  operands: `
+    const u = v128.load(x);
+    const v = v128.load(x, 64);
+    const w = v128.load(x, 16);
+    const z = v128.load(x, 80);`,
   add: (pointer, sum) => `addNibbles<T>(${pointer}, u, v, w, z, low, ${sum})`,
-  whole: (sum) => `wholeSums<T>(${sum}, starts)`,
-  codeBytes: 64,
-  nextLanes: 'LANES_BYTES - FACTORS / 2',
+  ...{ whole: (sum) => `wholeSums<T>(${sum}, starts)`, codeBytes: 64, nextLanes: 'LANES_BYTES - FACTORS / 2' },
 };
 
-function gatherGemv(kind: Gemv): Lines {
-  return kernel({
-    ...kind,
-    parameters: ['rows: usize', 'offset: usize', 'x: usize', 'end: usize', 'sums: usize'],
-    body: [
-      'const mask = halfMask();',
-      ...kind.constants,
-      ...rowPointers,
-      ...block('while (x < end)', [
-        'const starts = v128.load(x, STARTS);',
-        ...accumulators(rowSums, kind.first),
-        ...block(`for (const stop = x + ${kind.laneBytes}; x < stop; x += 32)`, [
-          ...kind.operands,
-          ...times(numRows, (row) => `s${row} = ${kind.add(`p${row}`, `s${row}`)};`),
-          ...advance(pointers, 32),
-        ]),
-        `const factors = ${load('x', kind.factorsAt)};`,
-        ...times(numRows, (row) => {
-          const to = row === 0 ? 'sums' : `sums + ${16 * row}`;
-          return `addScaled(${to}, ${kind.whole(`s${row}`)}, p${row} - ${kind.codeBytes}, mask, factors);`;
-        }),
-        `x += ${kind.nextLanes};`,
-        ...advance(pointers, 8),
-      ]),
-    ],
-  });
+function gatherGemv({ name, doc, add, whole, ...kind }: Gemv): string {
+  return `
+    /** ${doc} */
+    export function ${name}<T>(rows: usize, offset: usize, x: usize, end: usize, sums: usize): void {
+      const mask = halfMask();
+      ${kind.constants}
+      ${rowPointers}
+      while (x < end) {
+        const starts = v128.load(x, STARTS);
+        ${accumulators(rowSums, kind.first)}
+        for (const stop = x + ${kind.laneBytes}; x < stop; x += 32) {
+          ${kind.operands}
+          ${times(numRows, (row) => `s${row} = ${add(`p${row}`, `s${row}`)};`)}
+          ${advance(pointers, 32)}
+        }
+        const factors = ${load('x', kind.factorsAt)};
+        ${times(numRows, (row) => `addScaled(sums + ${16 * row}, ${whole(`s${row}`)}, p${row} - ${kind.codeBytes}, mask, factors);`)}
+        x += ${kind.nextLanes};
+        ${advance(pointers, 8)}
+      }
+    }`;
 }
+
+const imports = `
+  import { halfMask, nibbleMask, onePairs } from '../simd/constants';
+  import { FACTORS, LANES_BYTES, SIGNS, SIGN_MAGNITUDE_BYTES, STARTS, addCodes, addNibbles, addScaled, wholeSums } from './repacked-lanes';`;
 
 export const gatherGemvFiles: ReadonlyMap<string, string> = new Map([
   [
     'ffn/gather-gemv.generated.ts',
-    file(
-      'Gather-GEMV microkernels over eight repacked rows.',
-      [
-        "import { halfMask, nibbleMask, onePairs } from '../simd/constants';",
-        "import { FACTORS, LANES_BYTES, SIGNS, SIGN_MAGNITUDE_BYTES, STARTS, addCodes, addNibbles, addScaled, wholeSums } from './repacked-lanes';",
-      ],
-      [gatherGemv(gemvQ8), gatherGemv(gemvQ4)],
-    ),
+    file('Gather-GEMV microkernels over eight repacked rows.', imports, [gatherGemv(gemvQ8), gatherGemv(gemvQ4)]),
   ],
 ]);
