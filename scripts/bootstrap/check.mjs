@@ -5,7 +5,7 @@ import { toolEnvironment } from './environment.mjs';
 import { root, say, seconds } from './log.mjs';
 import { runThrough } from './process.mjs';
 import { parseSelection } from './selection.mjs';
-import { budgetsMs, budgetText } from './budgets.mjs';
+import { budgetRow, budgetsMs, budgetText } from './budgets.mjs';
 import { closingLine, exitCodeOf, runWithReports } from './test.mjs';
 import { turbo } from './turbo.mjs';
 
@@ -23,8 +23,7 @@ function runSummaries() {
 }
 
 /** One line for each gate: how many packages passed, which failed, how many came from the cache, how long the rest took. */
-function printTable(summaryFile, print) {
-  const { tasks } = JSON.parse(readFileSync(join(runsFolder, summaryFile), 'utf8'));
+function printTable(tasks, print) {
   const gates = new Map();
   for (const task of tasks) {
     if (task.task === 'transit' || (task.command ?? '<NONEXISTENT>') === '<NONEXISTENT>') continue;
@@ -43,6 +42,23 @@ function printTable(summaryFile, print) {
     const time = `${(timeMs / 1000).toFixed(1)} s`.padStart(8);
     print(`  ${verdict} ${name.replace('gate:', '').padEnd(12)} ${time}  ${passed} passed (${cached} cached)${where}`);
   }
+}
+
+/** Wall time from the first test task to the last; those from the cache take none. */
+function testTimeMs(tasks) {
+  const ran = tasks.filter(({ task, cache, execution }) => task === 'test' && cache?.status !== 'HIT' && execution);
+  if (ran.length === 0) return 0;
+  const begin = Math.min(...ran.map(({ execution }) => execution.startTime));
+  return Math.max(...ran.map(({ execution }) => execution.endTime)) - begin;
+}
+
+/** Lines of files, functions and kernels beside their limits, then the times. Gates hold the former; nothing fails by time. */
+async function printBudgets(tools, selected, times, print) {
+  print('budgets:');
+  const main = join(root, 'tools', 'gates', 'src', 'main.ts');
+  const locations = [...(selected ?? [])].map((folder) => relative(root, folder));
+  await runThrough(tools.node, [main, 'budgets', ...locations], { cwd: root, env: toolEnvironment(tools) });
+  for (const [name, timeMs, budgetMs] of times) print(budgetRow(name, timeMs, budgetMs));
 }
 
 /** Rewrites the API snapshots of the selected packages. */
@@ -84,13 +100,18 @@ export async function taskCheck(tools, rest) {
   const before = new Set(runSummaries());
   const options = ['--continue', '--output-logs=errors-only', '--summarize', ...filters, ...flags];
   const outcome = await runWithReports(tools, [...tasks, ...options], { selected, print });
+  const times = [];
   for (const file of runSummaries().filter((name) => !before.has(name))) {
-    printTable(file, print);
+    const { tasks: ran } = JSON.parse(readFileSync(join(runsFolder, file), 'utf8'));
+    printTable(ran, print);
+    times.push(['seconds of tests, beside others', testTimeMs(ran), budgetsMs.test]);
     rmSync(join(runsFolder, file), { force: true });
   }
   const code = exitCodeOf(outcome) || codeOfScripts;
-  const budget = selected ? budgetsMs.checkOfPackage : budgetsMs.check;
-  print(`check ${code === 0 ? 'passed' : 'FAILED'} after ${seconds(startMs)}, ${budgetText(budget)}`);
+  const budgetMs = selected ? budgetsMs.checkOfPackage : budgetsMs.check;
+  times.push(['seconds of this check', Date.now() - startMs, budgetMs]);
+  await printBudgets(tools, selected, times, print);
+  print(`check ${code === 0 ? 'passed' : 'FAILED'} after ${seconds(startMs)}, ${budgetText(budgetMs)}`);
   print(closingLine(outcome.total));
   return code;
 }

@@ -1,8 +1,9 @@
-/** Command line of the gates: `workspace`, `documents`, `changesets`, `examples` at the root, `package` in a package's folder. */
+/** Command line of the gates: `workspace`, `documents`, `changesets`, `examples`, `budgets`; `package` in its folder. */
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { checkApi } from './api.ts';
 import { checkBoundaries } from './boundaries.ts';
+import { budgetLine, lineBudgets } from './budgets.ts';
 import { checkCatalog } from './catalog.ts';
 import { checkChangesets } from './changesets.ts';
 import { checkDocuments, writeDocuments } from './documents.ts';
@@ -103,6 +104,9 @@ async function checkAllDocuments(): Promise<void> {
 const gates: Readonly<Record<string, () => void | Promise<void>>> = {
   workspace: () => checkWorkspace(process.argv.slice(3)),
   package: () => checkPackage(process.cwd()),
+  budgets: () => {
+    for (const budget of lineBudgets(root, process.argv.slice(3))) process.stdout.write(`${budgetLine(budget)}\n`);
+  },
   examples: checkGuides,
   documents: checkAllDocuments,
   update: () => {

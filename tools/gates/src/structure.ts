@@ -4,9 +4,9 @@ import { join, posix } from 'node:path';
 import { parseFile } from './imports.ts';
 import { isFixture, listFiles, type Workspace, type WorkspacePackage } from './workspace.ts';
 
-const maxFileLines = 450;
+export const maxFileLines = 450;
 const warnFileLines = 400;
-const maxReadmeLines = 90;
+export const maxReadmeLines = 90;
 
 export interface Findings {
   readonly problems: string[];
