@@ -11,7 +11,7 @@ export const exitCodes = {
   usage: 2,
   /** A model file does not follow its format. */
   format: 3,
-  /** A prompt, a context or a memory plan is too large. */
+  /** A prompt, a context or a memory plan is too large, or a constrained text was cut. */
   capacity: 4,
   /** Stopped by Ctrl-C. */
   interrupted: 130,
@@ -29,6 +29,11 @@ export class InterruptedError extends Error {
   constructor() {
     super('interrupted');
   }
+}
+
+/** A constrained text was cut before it matched its grammar or schema. */
+export class UnfinishedOutputError extends Error {
+  override readonly name: string = 'UnfinishedOutputError';
 }
 
 /** Whoever reads stdout went away (`winnow run | head -1`): the command ends quietly. */
@@ -49,6 +54,7 @@ const codeOfFamily: Readonly<Record<string, number>> = {
 export function exitCodeOf(error: unknown): number {
   if (error instanceof InterruptedError) return exitCodes.interrupted;
   if (error instanceof OutputClosedError) return exitCodes.ok;
+  if (error instanceof UnfinishedOutputError) return exitCodes.capacity;
   if (error instanceof UsageError || error instanceof CommanderError) return exitCodes.usage;
   if (WinnowError.isInstance(error)) return codeOfFamily[error.code] ?? exitCodes.failure;
   return exitCodes.failure;
@@ -111,6 +117,7 @@ export function errorLine(error: unknown): string {
 
 function isForeseen(error: unknown): boolean {
   if (error instanceof UsageError || error instanceof CommanderError || error instanceof InterruptedError) return true;
+  if (error instanceof UnfinishedOutputError) return true;
   if (WinnowError.isInstance(error)) return true;
   // errors of the operating system carry a code such as ENOENT and a readable message
   return error instanceof Error && typeof (error as { code?: unknown }).code === 'string' && 'syscall' in error;

@@ -1,5 +1,6 @@
-/** One line about a generation, for people. */
+/** What is said about a generation that has ended. */
 import type { GenerationResult } from '@winnow/engine';
+import { UnfinishedOutputError } from './errors.js';
 
 const reasons: Readonly<Record<GenerationResult['finishReason'], string>> = {
   eos: 'end token',
@@ -13,4 +14,19 @@ export function summaryLine({ tokens, promptTokens, cachedTokens, timings, finis
   const cached = cachedTokens > 0 ? `, ${cachedTokens} cached` : '';
   const prompt = `prompt ${promptTokens} tokens (${rate(timings.promptTokensPerSecond)}${cached})`;
   return `${prompt}, generated ${tokens.length} (${rate(timings.tokensPerSecond)}), ended by ${reasons[finishReason]}`;
+}
+
+const cuts: Readonly<Record<GenerationResult['finishReason'], string>> = {
+  eos: 'the end token',
+  stop: 'a stop sequence',
+  length: 'the token limit (try a larger --n-predict)',
+  context: 'the full context (try a larger --context)',
+};
+
+/** @throws {UnfinishedOutputError} when the text was cut before it matched its grammar or schema */
+export function checkConstraint({ satisfiesConstraint, finishReason }: GenerationResult): void {
+  if (satisfiesConstraint) return;
+  throw new UnfinishedOutputError(
+    `the text is unfinished: it was cut by ${cuts[finishReason]} before it matched the grammar or schema`,
+  );
 }

@@ -218,6 +218,7 @@ function fakeGeneration(options: FakeOptions, { signal, maxTokens = Infinity }: 
         droppedTokens: 0,
         evictedTokens: 0,
         finishReason: 'eos',
+        satisfiesConstraint: true,
         timings: { promptMs: 10, generateMs: 20, promptTokensPerSecond: 300, tokensPerSecond: 100 },
         ...options.result,
       };

@@ -67,3 +67,18 @@ describe('constrained text', () => {
     expect(code).not.toBe(0);
   });
 });
+
+test('a text that is cut before it matches is a failure; one that may end there is none', async () => {
+  const cut = await runCli(engine, ['run', '-p', 'x', '-n', '2', '--seed', '1', '--json-schema', schema]);
+  expect(cut).toMatchObject({ code: 4, stderr: expect.stringMatching(/cut by the token limit .*--n-predict/) });
+  expect(cut.stdout).toMatch(/^\{/);
+  const json = await runCli(engine, ['run', '-p', 'x', '-n', '2', '--seed', '1', '--json-schema', schema, '--json']);
+  expect([json.code, JSON.parse(json.stdout)]).toMatchObject([
+    4,
+    { finishReason: 'length', satisfiesConstraint: false },
+  ]);
+  const chat = await runCli(engine, ['chat', '-n', '2', '--seed', '1', '--json-schema', schema], { stdin: 'Age?\n' });
+  expect([chat.code, chat.stderr]).toEqual([4, expect.stringContaining('cut by the token limit')]);
+  const open = await runCli(engine, ['run', '-p', 'x', '-n', '2', '--seed', '1', '--grammar', 'root ::= [a-z ]*']);
+  expect([open.stderr, open.code]).toEqual(['', 0]);
+});

@@ -49,6 +49,7 @@ export function scripted(model: Model, script: Script): ScriptedModel {
       droppedTokens: 0,
       evictedTokens: 0,
       finishReason: 'eos',
+      satisfiesConstraint: true,
       timings: { promptMs: 1, generateMs: 1, promptTokensPerSecond: 1, tokensPerSecond: 1 },
     };
   }

@@ -11,6 +11,7 @@ import { attentionOf, limitsOf, samplingOf, seedOf } from '../flags/engine-optio
 import { errorLine, InterruptedError, OutputClosedError, UsageError } from '../errors.js';
 import { LineReader } from '../line-reader.js';
 import { displayName } from '../model-location.js';
+import { checkConstraint } from '../summary.js';
 import { openModel } from '../open-model.js';
 import { addGroup, flag } from '../flags/builders.js';
 import { describe } from '../flags/help.js';
@@ -181,6 +182,7 @@ class ChatLoop {
       const isFull = this.#conversation.lastResult?.finishReason === 'context';
       if (!isWhole) warn('stopped');
       else if (isFull) warn('the context is full; /reset starts afresh');
+      if (isWhole && this.#conversation.lastResult) checkConstraint(this.#conversation.lastResult);
     } finally {
       this.#replying = undefined;
       progress.clear();

@@ -12,7 +12,7 @@ import { feedForwardTable } from '../feed-forward-table.js';
 import { profileByOp, profileTable, type Peaks } from '../profile-table.js';
 import { readText } from '../read-text.js';
 import { streamGeneration, type Streamed } from '../stream-generation.js';
-import { summaryLine } from '../summary.js';
+import { checkConstraint, summaryLine } from '../summary.js';
 import { addGroup, flag } from '../flags/builders.js';
 import { describe } from '../flags/help.js';
 import {
@@ -177,6 +177,7 @@ function jsonOf(model: Model, streamed: Streamed, sampling: SamplingOptions): ob
     droppedTokens: result?.droppedTokens ?? null,
     evictedTokens: result?.evictedTokens ?? null,
     finishReason: result?.finishReason ?? 'aborted',
+    satisfiesConstraint: result?.satisfiesConstraint ?? null,
     seed: sampling.seed ?? null,
     contextSize: model.contextSize,
     timings: result?.timings ?? null,
@@ -212,6 +213,7 @@ function report(
   if (result.finishReason === 'context') warn(`the context of ${model.contextSize} tokens is full`);
   const wantsSummary = flags.summary === true || (io.stderr.isTTY === true && flags.json !== true);
   if (wantsSummary) warn(summaryLine(result));
+  checkConstraint(result);
 }
 
 function endsLine(text: string): boolean {

@@ -31,6 +31,8 @@ export interface Constraint {
   prepare(): void;
   /** A token was chosen. */
   accept(tokenId: number): void;
+  /** The text matches as it stands. */
+  readonly isSatisfied: boolean;
   /** The text matches, and nothing can follow. */
   readonly isComplete: boolean;
 }
@@ -132,6 +134,9 @@ function createConstraint(matcher: GrammarMatcher): Constraint {
       }
     },
     accept: (tokenId) => void matcher.accept(tokenId),
+    get isSatisfied(): boolean {
+      return matcher.canEnd;
+    },
     get isComplete(): boolean {
       return matcher.canEnd && matcher.isComplete;
     },

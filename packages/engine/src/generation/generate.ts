@@ -231,6 +231,7 @@ export class GenerationRun {
       droppedTokens: this.#numDropped,
       evictedTokens: this.#numEvicted,
       finishReason,
+      satisfiesConstraint: this.#constraint?.isSatisfied !== false,
       timings,
     };
   }

@@ -85,6 +85,8 @@ export interface GenerationResult {
   /** How many tokens, of the prompt or the answer, the overflow policy took out of the cache on the way. */
   readonly evictedTokens: number;
   readonly finishReason: FinishReason;
+  /** Whether the text matches its grammar or schema: false where the limit of tokens or a stop sequence cut it. True without one. */
+  readonly satisfiesConstraint: boolean;
   readonly timings: GenerationTimings;
 }
 
