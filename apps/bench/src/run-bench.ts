@@ -125,25 +125,45 @@ async function runSuites(
   const { threads, backend } = options;
   const environment = describeEnvironment({ threads, backend, busyCores, isNoisy, sourceFolder });
   printed.environment(environment);
+  const meter = startLoadMeter();
+  const plots = createPlotBook();
+  const say = (text: string): void => host.progress(`${text}\n`);
+  await measureAll(selected, options, { addOwnMs: meter.addOwnMs, say, plot: plots.add }, add);
+  if (options.plotsFolder !== undefined) for (const path of await plots.write(options.plotsFolder)) say(path);
+  const others = meter.otherCores();
+  add(othersFigure(others));
+  if (options.reportFolder !== undefined) {
+    const run: Run = { command, environment, figures, plots: plots.plots() };
+    for (const path of await writeReport(options.reportFolder, { runs: [run] })) say(path);
+  }
+  if (others > options.loadLimit) {
+    say(`bench: other programs kept ${others.toFixed(2)} cores busy: these figures are not evidence`);
+  }
+  return 0;
+}
+
+/** One suite after the other, on machine and backends that are freed at the end. */
+async function measureAll(
+  selected: readonly Suite[],
+  options: BenchOptions,
+  rest: Pick<SuiteContext, 'addOwnMs' | 'say' | 'plot'>,
+  add: (figure: Figure) => void,
+): Promise<void> {
   const machine = createMachine(
     options.quick
       ? { memoryBytes: 16 * 2 ** 20, opsPerRun: 4e6 }
       : { memoryBytes: Math.min(2 ** 30, totalmem() / 8), opsPerRun: 4e8 },
   );
   const backends: Backend[] = [];
-  const meter = startLoadMeter();
-  const plots = createPlotBook();
   const context: SuiteContext = {
     options,
     machine,
     async createBackend(numThreads, place) {
-      const created = await createBackend(backend, numThreads, place);
+      const created = await createBackend(options.backend, numThreads, place);
       backends.push(created);
       return created;
     },
-    addOwnMs: meter.addOwnMs,
-    say: (text) => host.progress(`${text}\n`),
-    plot: plots.add,
+    ...rest,
   };
   try {
     for (const suite of selected) for await (const figure of suite.run(context)) add(figure);
@@ -152,27 +172,19 @@ async function runSuites(
     for (const left of backends) await left.dispose().catch(() => undefined);
     await machine.dispose();
   }
-  if (options.plotsFolder !== undefined) {
-    for (const path of await plots.write(options.plotsFolder)) host.progress(`${path}\n`);
-  }
-  const others = meter.otherCores();
-  add({
+}
+
+function othersFigure(others: number): Figure {
+  const numCores = cpus().length;
+  return {
     suite: 'environment',
     case: 'other programs',
     value: others,
     best: others,
     unit: 'cores',
-    ratio: others / cpus().length,
-    ratioOf: `${cpus().length} cores`,
-  });
-  if (options.reportFolder !== undefined) {
-    const run: Run = { command, environment, figures, plots: plots.plots() };
-    for (const path of await writeReport(options.reportFolder, { runs: [run] })) host.progress(`${path}\n`);
-  }
-  if (others > options.loadLimit) {
-    host.progress(`bench: other programs kept ${others.toFixed(2)} cores busy: these figures are not evidence\n`);
-  }
-  return 0;
+    ratio: others / numCores,
+    ratioOf: `${numCores} cores`,
+  };
 }
 
 function helpText(): string {

@@ -82,7 +82,9 @@ describe('winnow calibrate', { timeout: 120_000 }, () => {
     expect(readFileSync(path).equals(expected)).toBe(true);
     expect(existsSync(`${path}.partial`)).toBe(false);
   });
+});
 
+describe('winnow calibrate: other models', { timeout: 120_000 }, () => {
   test('SwiGLU: guesses of gate and up, and layers that run dense count as that', async () => {
     const llama = fileURLToPath(
       new URL('../../../packages/engine/test/fixtures/arch/llama/model.gguf', import.meta.url),
@@ -131,7 +133,9 @@ describe('winnow calibrate', { timeout: 120_000 }, () => {
     expect(layers.length).toBeGreaterThan(0);
     for (const layer of layers) expect(layer).toMatchObject({ predictor: 'low-rank', isGated: false });
   });
+});
 
+describe('winnow calibrate: refusals', { timeout: 120_000 }, () => {
   test.each<[string, readonly string[], RegExp]>([
     ['both targets', ['--target-recall', '0.9', '--target-sparsity', '0.5'], /--target-recall: expected one target/],
     ['a rank of 33', ['--rank', '33'], /--rank: expected a multiple of 32, got '33'/],

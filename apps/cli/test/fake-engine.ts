@@ -27,14 +27,17 @@ export interface FakeOptions {
   readonly beforePiece?: (index: number) => void | Promise<void>;
 }
 
-export interface FakeEngine {
-  readonly api: EngineApi;
-  /** What the engine was asked for. */
+/** What the engine was asked for. */
+interface FakeCalls {
   readonly loads: { location: ModelLocation; options: LoadOptions }[];
   readonly prompts: { prompt: Prompt; options: GenerateOptions }[];
   readonly disposed: { count: number };
-  readonly restored: readonly string[];
+  readonly restored: string[];
   readonly saved: { target: string; metadata: Session['metadata'] }[];
+}
+
+export interface FakeEngine extends FakeCalls {
+  readonly api: EngineApi;
 }
 
 const vocabSize = 256;
@@ -95,47 +98,48 @@ const tokenizer: ModelTokenizer['tokenizer'] = {
   },
 };
 
+const plan = {
+  weightsBytes: 1000,
+  kvBytes: 200,
+  activationBytes: 30,
+  totalBytes: 1230,
+  contextSize: 64,
+  kvBytesPerToken: 4,
+};
+const config = { architecture: 'fake', vocabSize } as Model['config'];
+const chatTemplate = {
+  source: '',
+  render: (messages: readonly ChatMessage[]) => messages.map(({ role, content }) => `${role}:${content}`).join('|'),
+};
+const info: ModelInfo = {
+  name: 'fake',
+  format: 'gguf',
+  config,
+  tensors: [{ name: 'a.weight', dtype: 'q8_0', shape: [32, 2], sizeBytes: 68 }],
+  metadata: { 'general.name': 'fake', big: 2n ** 60n, small: 7n },
+  plan,
+};
+
 export function createFakeEngine(options: FakeOptions = {}): FakeEngine {
-  const loads: FakeEngine['loads'] = [];
-  const prompts: FakeEngine['prompts'] = [];
-  const disposed = { count: 0 };
-  const restored: string[] = [];
-  const saved: FakeEngine['saved'] = [];
-  const chatTemplate = {
-    source: '',
-    render: (messages: readonly ChatMessage[]) => messages.map(({ role, content }) => `${role}:${content}`).join('|'),
+  const calls: FakeCalls = { loads: [], prompts: [], disposed: { count: 0 }, restored: [], saved: [] };
+  const model = createFakeModel(options, calls);
+  const open = <T>(location: ModelLocation, loadOptions: LoadOptions, value: T): Promise<T> => {
+    calls.loads.push({ location, options: loadOptions });
+    return options.loadError === undefined ? Promise.resolve(value) : Promise.reject(options.loadError as Error);
   };
-  const generate = (prompt: Prompt, generateOptions: GenerateOptions = {}): Generation => {
-    prompts.push({ prompt: structuredClone(prompt) as Prompt, options: generateOptions });
-    return fakeGeneration(options, generateOptions);
-  };
-  const createFakeSession = (metadata: Session['metadata']): Session => ({
-    tokens: [1, 2, 3],
-    metadata,
-    generate,
-    resume(generateOptions = {}) {
-      prompts.push({ prompt: [], options: generateOptions });
-      return fakeGeneration(options, generateOptions);
+  return {
+    api: {
+      loadModel: (location, loadOptions = {}) => open(location, loadOptions, model),
+      loadEmbeddingModel: () => Promise.reject(new Error('this engine does not embed')),
+      inspectModel: (location, loadOptions = {}) => open(location, loadOptions, info),
+      openTokenizer: (location, openOptions = {}) => open(location, openOptions, { tokenizer, chatTemplate }),
     },
-    fork: () => createFakeSession(null),
-    save(target, { metadata: given = null } = {}) {
-      saved.push({ target: String(target), metadata: given });
-      return Promise.resolve({ numTokens: 3, sizeBytes: 100 });
-    },
-    truncate: () => {},
-    reset: () => {},
-    dispose: () => {},
-    [Symbol.dispose]: () => {},
-  });
-  const plan = {
-    weightsBytes: 1000,
-    kvBytes: 200,
-    activationBytes: 30,
-    totalBytes: 1230,
-    contextSize: 64,
-    kvBytesPerToken: 4,
+    ...calls,
   };
-  const config = { architecture: 'fake', vocabSize } as Model['config'];
+}
+
+function createFakeModel(options: FakeOptions, calls: FakeCalls): Model {
+  const createSession = fakeSessions(options, calls);
   const model: Model = {
     name: 'fake',
     config,
@@ -149,48 +153,49 @@ export function createFakeEngine(options: FakeOptions = {}): FakeEngine {
     fallbacks: [],
     notices: [],
     feedForward: undefined,
-    createSession: () => createFakeSession(null),
+    createSession: () => createSession(null),
     restoreSession: (source) => {
-      restored.push(String(source));
-      return Promise.resolve(createFakeSession(options.savedMetadata ?? null));
+      calls.restored.push(String(source));
+      return Promise.resolve(createSession(options.savedMetadata ?? null));
     },
     metrics: () => metrics,
-    generate,
+    generate: (prompt, generateOptions) => createSession(null).generate(prompt, generateOptions),
     encodePrompt: (prompt) => tokenizer.encode(String(prompt)),
     logprobs: (tokens, { positions = [tokens.length - 1] } = {}) =>
       Promise.resolve(positions.map((position) => Float32Array.from({ length: vocabSize }, (_, id) => -id - position))),
     profile: () => [{ op: 'matmul', layer: 0, numRuns: 2, timeMs: 4, flops: 8e6, bytes: 4e6 }],
     dispose: () => {
-      disposed.count += 1;
+      calls.disposed.count += 1;
       return Promise.resolve();
     },
     [Symbol.asyncDispose]: () => model.dispose(),
   };
-  const info: ModelInfo = {
-    name: 'fake',
-    format: 'gguf',
-    config,
-    tensors: [{ name: 'a.weight', dtype: 'q8_0', shape: [32, 2], sizeBytes: 68 }],
-    metadata: { 'general.name': 'fake', big: 2n ** 60n, small: 7n },
-    plan,
-  };
-  const open = <T>(location: ModelLocation, loadOptions: LoadOptions, value: T): Promise<T> => {
-    loads.push({ location, options: loadOptions });
-    return options.loadError === undefined ? Promise.resolve(value) : Promise.reject(options.loadError as Error);
-  };
-  return {
-    api: {
-      loadModel: (location, loadOptions = {}) => open(location, loadOptions, model),
-      loadEmbeddingModel: () => Promise.reject(new Error('this engine does not embed')),
-      inspectModel: (location, loadOptions = {}) => open(location, loadOptions, info),
-      openTokenizer: (location, openOptions = {}) => open(location, openOptions, { tokenizer, chatTemplate }),
+  return model;
+}
+
+function fakeSessions(options: FakeOptions, calls: FakeCalls): (metadata: Session['metadata']) => Session {
+  const createSession = (metadata: Session['metadata']): Session => ({
+    tokens: [1, 2, 3],
+    metadata,
+    generate(prompt, generateOptions = {}) {
+      calls.prompts.push({ prompt: structuredClone(prompt) as Prompt, options: generateOptions });
+      return fakeGeneration(options, generateOptions);
     },
-    loads,
-    prompts,
-    disposed,
-    restored,
-    saved,
-  };
+    resume(generateOptions = {}) {
+      calls.prompts.push({ prompt: [], options: generateOptions });
+      return fakeGeneration(options, generateOptions);
+    },
+    fork: () => createSession(null),
+    save(target, { metadata: given = null } = {}) {
+      calls.saved.push({ target: String(target), metadata: given });
+      return Promise.resolve({ numTokens: 3, sizeBytes: 100 });
+    },
+    truncate: () => {},
+    reset: () => {},
+    dispose: () => {},
+    [Symbol.dispose]: () => {},
+  });
+  return createSession;
 }
 
 function fakeGeneration(options: FakeOptions, { signal, maxTokens = Infinity }: GenerateOptions): Generation {

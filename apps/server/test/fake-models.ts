@@ -20,62 +20,23 @@ export type Script = (options: GenerateOptions, prompt: Int32Array) => AsyncGene
 
 /** A model that says what a script says; tokenizer and template are those of a real one. */
 export function scripted(model: Model, script: Script): ScriptedModel {
-  let numTokens = 0;
-  let numRunning = 0;
-  let maxRunning = 0;
-
-  async function* tokens(
-    prompt: Int32Array,
-    options: GenerateOptions,
-  ): AsyncGenerator<GeneratedToken, GenerationResult, void> {
-    numRunning++;
-    maxRunning = Math.max(maxRunning, numRunning);
-    const texts: string[] = [];
-    try {
-      for await (const text of script(options, prompt)) {
-        options.signal?.throwIfAborted();
-        numTokens++;
-        texts.push(text);
-        yield { tokenId: 65, text, logprob: -1, topLogprobs: [] };
-      }
-    } finally {
-      numRunning--;
-    }
-    return {
-      text: texts.join(''),
-      tokens: texts.map(() => 65),
-      promptTokens: prompt.length,
-      cachedTokens: 0,
-      droppedTokens: 0,
-      evictedTokens: 0,
-      finishReason: 'eos',
-      satisfiesConstraint: true,
-      timings: { promptMs: 1, generateMs: 1, promptTokensPerSecond: 1, tokensPerSecond: 1 },
-    };
-  }
-
+  const counts = { numTokens: 0, numRunning: 0, maxRunning: 0 };
   const { name, backend, config, contextSize, tokenizer, chatTemplate, encodePrompt, metrics } = model;
   return {
-    name,
-    backend,
-    config,
-    contextSize,
-    tokenizer,
-    chatTemplate,
-    encodePrompt,
-    metrics,
+    ...{ name, backend, config, contextSize, tokenizer, chatTemplate, encodePrompt, metrics },
     get numTokens() {
-      return numTokens;
+      return counts.numTokens;
     },
     get numRunning() {
-      return numRunning;
+      return counts.numRunning;
     },
     get maxRunning() {
-      return maxRunning;
+      return counts.maxRunning;
     },
     generate(prompt, options = {}): Generation {
       let result: GenerationResult | undefined;
-      const running = tokens(prompt as Int32Array, options);
+      const tokens = prompt as Int32Array;
+      const running = scriptedTokens(script(options, tokens), tokens.length, options, counts);
       return {
         async *[Symbol.asyncIterator]() {
           result = yield* running;
@@ -83,6 +44,38 @@ export function scripted(model: Model, script: Script): ScriptedModel {
         result: () => Promise.resolve(result as GenerationResult),
       };
     },
+  };
+}
+
+async function* scriptedTokens(
+  said: ReturnType<Script>,
+  promptTokens: number,
+  { signal }: GenerateOptions,
+  counts: { numTokens: number; numRunning: number; maxRunning: number },
+): AsyncGenerator<GeneratedToken, GenerationResult, void> {
+  counts.numRunning++;
+  counts.maxRunning = Math.max(counts.maxRunning, counts.numRunning);
+  const texts: string[] = [];
+  try {
+    for await (const text of said) {
+      signal?.throwIfAborted();
+      counts.numTokens++;
+      texts.push(text);
+      yield { tokenId: 65, text, logprob: -1, topLogprobs: [] };
+    }
+  } finally {
+    counts.numRunning--;
+  }
+  return {
+    text: texts.join(''),
+    tokens: texts.map(() => 65),
+    promptTokens,
+    cachedTokens: 0,
+    droppedTokens: 0,
+    evictedTokens: 0,
+    finishReason: 'eos',
+    satisfiesConstraint: true,
+    timings: { promptMs: 1, generateMs: 1, promptTokensPerSecond: 1, tokensPerSecond: 1 },
   };
 }
 

@@ -45,7 +45,7 @@ const others = [
 ];
 const computing = ops.filter((op) => !others.includes(op));
 
-describe('a kernel', () => {
+describe('a kernel that computes or writes wrongly', () => {
   it.each(computing)('%s that is off by a little more than the bound is caught', async (op) => {
     const kernelCase = typicalCase(op);
     const data = kernelCase.create(rngOf(`${op} ${kernelCase.name}`), arithmetic);
@@ -84,7 +84,9 @@ describe('a kernel', () => {
       expect(await failuresOf(writingPastTheEnd(op), typicalCase(op))).toMatch(/canary .* changed/);
     },
   );
+});
 
+describe('a kernel beyond its tensors, its sizes or its backend', () => {
   it('that writes into a guard band or an input is caught', async () => {
     const kernelCase = typicalCase('matmul');
     expect(await failuresOf(scribbling('weight', 0), kernelCase)).toContain('weight: guard band changed');
@@ -142,15 +144,15 @@ describe('support', () => {
   });
 });
 
-describe('a program', () => {
-  const run = async (backend: Backend, names: RegExp): Promise<string> => {
-    const failures: string[] = [];
-    for (const programCase of programCases.filter(({ name }) => names.test(name))) {
-      failures.push(...(await checkProgramCase(backend, programCase, { arithmetic })));
-    }
-    return failures.join('\n');
-  };
+const run = async (backend: Backend, names: RegExp): Promise<string> => {
+  const failures: string[] = [];
+  for (const programCase of programCases.filter(({ name }) => names.test(name))) {
+    failures.push(...(await checkProgramCase(backend, programCase, { arithmetic })));
+  }
+  return failures.join('\n');
+};
 
+describe('a program', () => {
   it('passes on the reference', async () => {
     expect(await run(createReferenceBackend(), /./)).toBe('');
   });
@@ -180,7 +182,9 @@ describe('a program', () => {
     }));
     expect(await run(hasty, /pages|edges/)).not.toBe('');
   });
+});
 
+describe('a program of a transformer', () => {
   it.each(['rope', 'attention', 'kv-append', 'position-append', 'attention-merge', 'gated-activation', 'rms-norm'])(
     'of a transformer without %s is caught',
     async (op) => {
@@ -193,7 +197,9 @@ describe('a program', () => {
       expect(await run(changed, /transformer, f32/)).not.toBe('');
     },
   );
+});
 
+describe('a program of a transformer', () => {
   it('of a transformer with slightly wrong attributes is caught', async () => {
     const changed = withProgram((program) => ({
       ...program,
@@ -215,118 +221,110 @@ const nothing = {
   attributes: {},
 } as const;
 
-describe('the contract', () => {
-  const reference = createReferenceBackend;
-  const faults: [check: string, fault: string, () => Backend][] = [
-    ['unknown ops are refused', 'supports anything', () => ({ ...reference(), supports: () => ({ supported: true }) })],
-    [
-      'scalars that do not fit are refused',
-      'runs with any scalars',
-      () =>
-        withExecutable((executable) => ({
-          run: async (scalars, options) => {
-            if (scalars.length === executable.program.scalars.numWords && scalars[0] >= 0 && scalars[0] <= 3) {
-              await executable.run(scalars, options);
-            }
-          },
-        })),
-    ],
-    [
-      'memory is written and read in range',
-      'clips ranges',
-      () => {
-        const backend = reference();
-        return {
-          ...backend,
-          write: (handle, byteOffset, bytes) =>
-            backend.write(
-              handle,
-              Math.max(0, byteOffset),
-              bytes.subarray(0, handle.sizeBytes - Math.max(0, byteOffset)),
-            ),
-        };
-      },
-    ],
-    [
-      'buffers of another backend, missing or too small are refused',
-      'takes any buffer',
-      () => ({ ...reference(), free: () => {} }),
-    ],
-    ['freed buffers are refused', 'never frees', () => ({ ...reference(), free: () => {} })],
-    ['bytes are copied between and within buffers', 'copies nothing', () => ({ ...reference(), copy: async () => {} })],
-    ['copies out of range or onto themselves are refused', 'copies what is there', clippingCopies],
-    ['copies and runs keep their order', 'copies too late', copyingLate],
-    [
-      'limits are true',
-      'promises more than there is',
-      () => ({
-        ...reference(),
-        limits: { maxBufferBytes: 2 ** 50, maxTotalBytes: 2 ** 50, copyAlignment: 1 },
-      }),
-    ],
-    [
-      'a device in order is not lost',
-      'says it is lost',
-      () => ({
-        ...reference(),
-        lost: Promise.resolve(new DeviceLostError({ backend: 'reference', reason: 'made up' })),
-      }),
-    ],
-    [
-      'reads of what is not there are refused',
-      'reads anything',
-      () => withExecutable(() => ({ read: async () => {} })),
-    ],
-    [
-      'abort and failing boundaries leave the executable usable',
-      'ignores signals',
-      () =>
-        withExecutable((executable) => ({
-          run: (scalars, { onBoundary } = {}) =>
-            executable.run(scalars, onBoundary === undefined ? {} : { onBoundary }),
-        })),
-    ],
-    [
-      'abort and failing boundaries leave the executable usable',
-      'is broken after an abort',
-      () =>
-        withExecutable((executable) => {
-          let isBroken = false;
-          return {
-            async run(scalars, options) {
-              if (isBroken) throw new ReleasedError('executable');
-              await executable.run(scalars, options).catch((error: unknown) => {
-                isBroken = true;
-                throw error;
-              });
-            },
-          };
-        }),
-    ],
-    [
-      'one run at a time',
-      'queues runs',
-      () =>
-        withExecutable((executable) => {
-          let isBusy = false;
-          return {
-            async run(scalars, options) {
-              if (isBusy) return;
-              isBusy = true;
-              await executable.run(scalars, options);
-              isBusy = false;
-            },
-          };
-        }),
-    ],
-    ['nothing works after dispose', 'never disposes', () => withExecutable(() => ({ dispose: async () => {} }))],
-    ['the event loop keeps turning', 'blocks', () => createReferenceBackend({ yieldToHost: () => Promise.resolve() })],
-    ['the same bits on every run', 'gives other bits', nondeterministic],
-    ['neurons in several passes have the bits of one pass', 'gives other bits', nondeterministic],
-    ['profile counts records, runs and work', 'has no profile', () => withExecutable(() => ({ profile: () => [] }))],
-    ['programs share buffers', 'writes to weights', () => scribbling('table', 2 * 16 + 1)],
-  ];
+const reference = createReferenceBackend;
 
+const faults: [check: string, fault: string, () => Backend][] = [
+  ['unknown ops are refused', 'supports anything', () => ({ ...reference(), supports: () => ({ supported: true }) })],
+  [
+    'scalars that do not fit are refused',
+    'runs with any scalars',
+    () =>
+      withExecutable((executable) => ({
+        run: async (scalars, options) => {
+          if (scalars.length === executable.program.scalars.numWords && scalars[0] >= 0 && scalars[0] <= 3) {
+            await executable.run(scalars, options);
+          }
+        },
+      })),
+  ],
+  [
+    'memory is written and read in range',
+    'clips ranges',
+    () => {
+      const backend = reference();
+      return {
+        ...backend,
+        write: (handle, byteOffset, bytes) =>
+          backend.write(handle, Math.max(0, byteOffset), bytes.subarray(0, handle.sizeBytes - Math.max(0, byteOffset))),
+      };
+    },
+  ],
+  [
+    'buffers of another backend, missing or too small are refused',
+    'takes any buffer',
+    () => ({ ...reference(), free: () => {} }),
+  ],
+  ['freed buffers are refused', 'never frees', () => ({ ...reference(), free: () => {} })],
+  ['bytes are copied between and within buffers', 'copies nothing', () => ({ ...reference(), copy: async () => {} })],
+  ['copies out of range or onto themselves are refused', 'copies what is there', clippingCopies],
+  ['copies and runs keep their order', 'copies too late', copyingLate],
+  [
+    'limits are true',
+    'promises more than there is',
+    () => ({
+      ...reference(),
+      limits: { maxBufferBytes: 2 ** 50, maxTotalBytes: 2 ** 50, copyAlignment: 1 },
+    }),
+  ],
+  [
+    'a device in order is not lost',
+    'says it is lost',
+    () => ({
+      ...reference(),
+      lost: Promise.resolve(new DeviceLostError({ backend: 'reference', reason: 'made up' })),
+    }),
+  ],
+  ['reads of what is not there are refused', 'reads anything', () => withExecutable(() => ({ read: async () => {} }))],
+  [
+    'abort and failing boundaries leave the executable usable',
+    'ignores signals',
+    () =>
+      withExecutable((executable) => ({
+        run: (scalars, { onBoundary } = {}) => executable.run(scalars, onBoundary === undefined ? {} : { onBoundary }),
+      })),
+  ],
+  [
+    'abort and failing boundaries leave the executable usable',
+    'is broken after an abort',
+    () =>
+      withExecutable((executable) => {
+        let isBroken = false;
+        return {
+          async run(scalars, options) {
+            if (isBroken) throw new ReleasedError('executable');
+            await executable.run(scalars, options).catch((error: unknown) => {
+              isBroken = true;
+              throw error;
+            });
+          },
+        };
+      }),
+  ],
+  [
+    'one run at a time',
+    'queues runs',
+    () =>
+      withExecutable((executable) => {
+        let isBusy = false;
+        return {
+          async run(scalars, options) {
+            if (isBusy) return;
+            isBusy = true;
+            await executable.run(scalars, options);
+            isBusy = false;
+          },
+        };
+      }),
+  ],
+  ['nothing works after dispose', 'never disposes', () => withExecutable(() => ({ dispose: async () => {} }))],
+  ['the event loop keeps turning', 'blocks', () => createReferenceBackend({ yieldToHost: () => Promise.resolve() })],
+  ['the same bits on every run', 'gives other bits', nondeterministic],
+  ['neurons in several passes have the bits of one pass', 'gives other bits', nondeterministic],
+  ['profile counts records, runs and work', 'has no profile', () => withExecutable(() => ({ profile: () => [] }))],
+  ['programs share buffers', 'writes to weights', () => scribbling('table', 2 * 16 + 1)],
+];
+
+describe('the contract', () => {
   it('has a fault for every check', () => {
     expect(new Set(faults.map(([check]) => check))).toEqual(new Set(Object.keys(contractChecks)));
   });

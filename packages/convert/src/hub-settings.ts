@@ -94,7 +94,7 @@ export function hubSettings(fields: Fields, description: EmbedderDescription): J
       ? {}
       : { original_max_position_embeddings: scaling['original_max_position_embeddings'] }),
     ...(experts === undefined || name === 'mixtral' ? {} : expertSettings(config)),
-    ...ownSettings(name, fields, description, hasBias),
+    ...ownSettings({ name, fields, description, hasBias }),
   };
 }
 
@@ -113,114 +113,137 @@ function expertSettings({ experts, numLayers }: DecoderConfig): Json {
   };
 }
 
+interface Source {
+  /** The `model_type` of the architecture. */
+  readonly name: string;
+  readonly fields: Fields;
+  readonly description: EmbedderDescription;
+  readonly hasBias: (tensor: string) => boolean;
+}
+
 /** Settings of individual architectures. */
-function ownSettings(
-  name: string,
-  fields: Fields,
-  description: EmbedderDescription,
-  hasBias: (tensor: string) => boolean,
-): Json {
-  const { config, weights } = description;
-  const { slidingWindow, experts } = config;
-  const attends = (isWindowed: boolean): string => (isWindowed ? 'sliding_attention' : 'full_attention');
-  const layerTypes = { layer_types: config.windowedLayers?.map(attends) };
-  const biases = { attention_bias: hasBias('blk.0.attn_q'), mlp_bias: hasBias('blk.0.ffn_up') };
-  const key = (part: string): string => `${config.architecture}.${part}`;
-  switch (name) {
-    case 'llama':
-      return biases;
-    case 'mistral':
-      return { ...biases, sliding_window: slidingWindow };
-    case 'mixtral':
-      return {
-        num_local_experts: experts?.numExperts,
-        num_experts_per_tok: experts?.numChosen,
-        sliding_window: slidingWindow === 0 ? null : slidingWindow,
-      };
-    case 'qwen3':
-    case 'qwen3moe':
-    case 'olmoe':
-    case 'gemma':
-      return { attention_bias: biases.attention_bias, ...gemmaActivation(name, config) };
-    case 'qwen2moe':
-      return { qkv_bias: biases.attention_bias };
-    case 'phi3':
-      return { sliding_window: null };
-    case 'gemma2':
-      return {
-        ...gemmaActivation(name, config),
-        attention_bias: biases.attention_bias,
-        query_pre_attn_scalar: attentionScalar(description),
-        attn_logit_softcapping: fields.number(key('attn_logit_softcapping'), 50),
-        final_logit_softcapping: fields.number(key('final_logit_softcapping'), 30),
-        sliding_window: slidingWindow,
-        ...layerTypes,
-      };
-    case 'gemma3': {
-      const cap = fields.number(key('final_logit_softcapping'), 0);
-      return {
-        ...gemmaActivation(name, config),
-        attention_bias: biases.attention_bias,
-        query_pre_attn_scalar: attentionScalar(description),
-        final_logit_softcapping: cap === 0 ? null : cap,
-        sliding_window: slidingWindow === 0 ? config.contextLength : slidingWindow,
-        rope_local_base_freq: fields.number(key('rope.freq_base_swa'), 10000),
-        layer_types: Array.from({ length: config.numLayers }, (_, layer) =>
-          attends(slidingWindow > 0 && config.windowedLayers?.[layer] === true),
-        ),
-      };
-    }
-    case 'gpt2':
-    case 'nomic-bert':
-      return positionedSettings(name, fields, description, hasBias);
-    case 'starcoder2':
-      return { use_bias: biases.attention_bias, sliding_window: slidingWindow === 0 ? null : slidingWindow };
-    case 'stablelm':
-      return {
-        use_qkv_bias: biases.attention_bias,
-        use_parallel_residual: !weights.has('blk.0.ffn_norm.weight'),
-        qk_layernorm: weights.has('blk.0.attn_q_norm.weight'),
-      };
-    case 'lfm2':
-    case 'lfm2moe':
-      return {
-        conv_L_cache: fields.count(key('shortconv.l_cache'), 3),
-        conv_bias: false,
-        block_auto_adjust_ff_dim: false,
-        layer_types: layerKinds(config, 'conv'),
-        ...(experts === undefined
-          ? { tie_embedding: config.isTied }
-          : { num_dense_layers: Math.max(0, experts.layers.indexOf(true)), use_expert_bias: hasExpertBias(weights) }),
-      };
-    case 'qwen35':
-    case 'qwen35moe':
-      return deltaSettings(fields, config);
-    case 'bert':
-      return { type_vocab_size: weights.get('token_types.weight')?.shape[0] ?? 0, position_embedding_type: 'absolute' };
-    case 'modern-bert': {
-      const period = config.windowedLayers?.indexOf(false, 1) ?? -1;
-      return {
-        hidden_activation: activationNames[config.activation],
-        norm_bias: hasBias('output_norm'),
-        attention_bias: hasBias('blk.0.attn_q'),
-        mlp_bias: hasBias('blk.0.ffn_up'),
-        local_attention: slidingWindow,
-        global_attn_every_n_layers: period === -1 ? 3 : period,
-        global_rope_theta: config.rope?.base,
-        local_rope_theta: fields.number(key('rope.freq_base_swa'), 10000),
-      };
-    }
-    default:
-      return {};
-  }
+function ownSettings(source: Source): Json {
+  return ownSettingsOf[source.name]?.(source) ?? {};
+}
+
+const ownSettingsOf: Readonly<Record<string, (source: Source) => Json>> = {
+  llama: biases,
+  mistral: (source) => ({ ...biases(source), sliding_window: source.description.config.slidingWindow }),
+  mixtral: ({ description: { config } }) => ({
+    num_local_experts: config.experts?.numExperts,
+    num_experts_per_tok: config.experts?.numChosen,
+    sliding_window: windowOrNull(config),
+  }),
+  qwen3: attentionBias,
+  qwen3moe: attentionBias,
+  olmoe: attentionBias,
+  gemma: (source) => ({ ...attentionBias(source), ...gemmaActivation(source) }),
+  qwen2moe: (source) => ({ qkv_bias: biases(source).attention_bias }),
+  phi3: () => ({ sliding_window: null }),
+  gemma2: gemma2Settings,
+  gemma3: gemma3Settings,
+  gpt2: positionedSettings,
+  'nomic-bert': positionedSettings,
+  starcoder2: (source) => ({
+    use_bias: biases(source).attention_bias,
+    sliding_window: windowOrNull(source.description.config),
+  }),
+  stablelm: (source) => ({
+    use_qkv_bias: biases(source).attention_bias,
+    use_parallel_residual: !source.description.weights.has('blk.0.ffn_norm.weight'),
+    qk_layernorm: source.description.weights.has('blk.0.attn_q_norm.weight'),
+  }),
+  lfm2: lfm2Settings,
+  lfm2moe: lfm2Settings,
+  qwen35: ({ fields, description }) => deltaSettings(fields, description.config),
+  qwen35moe: ({ fields, description }) => deltaSettings(fields, description.config),
+  bert: ({ description: { weights } }) => ({
+    type_vocab_size: weights.get('token_types.weight')?.shape[0] ?? 0,
+    position_embedding_type: 'absolute',
+  }),
+  'modern-bert': modernBertSettings,
+};
+
+function biases({ hasBias }: Source): { attention_bias: boolean; mlp_bias: boolean } {
+  return { attention_bias: hasBias('blk.0.attn_q'), mlp_bias: hasBias('blk.0.ffn_up') };
+}
+
+function attentionBias(source: Source): Json {
+  return { attention_bias: biases(source).attention_bias };
+}
+
+function windowOrNull({ slidingWindow }: DecoderConfig): number | null {
+  return slidingWindow === 0 ? null : slidingWindow;
+}
+
+function attentionType(isWindowed: boolean): string {
+  return isWindowed ? 'sliding_attention' : 'full_attention';
+}
+
+function gemma2Settings(source: Source): Json {
+  const { fields, description } = source;
+  const { architecture, slidingWindow, windowedLayers } = description.config;
+  return {
+    ...gemmaActivation(source),
+    ...attentionBias(source),
+    query_pre_attn_scalar: attentionScalar(description),
+    attn_logit_softcapping: fields.number(`${architecture}.attn_logit_softcapping`, 50),
+    final_logit_softcapping: fields.number(`${architecture}.final_logit_softcapping`, 30),
+    sliding_window: slidingWindow,
+    layer_types: windowedLayers?.map(attentionType),
+  };
+}
+
+function gemma3Settings(source: Source): Json {
+  const { fields, description } = source;
+  const { architecture, slidingWindow, windowedLayers, contextLength, numLayers } = description.config;
+  const cap = fields.number(`${architecture}.final_logit_softcapping`, 0);
+  return {
+    ...gemmaActivation(source),
+    ...attentionBias(source),
+    query_pre_attn_scalar: attentionScalar(description),
+    final_logit_softcapping: cap === 0 ? null : cap,
+    sliding_window: slidingWindow === 0 ? contextLength : slidingWindow,
+    rope_local_base_freq: fields.number(`${architecture}.rope.freq_base_swa`, 10000),
+    layer_types: Array.from({ length: numLayers }, (_, layer) =>
+      attentionType(slidingWindow > 0 && windowedLayers?.[layer] === true),
+    ),
+  };
+}
+
+function lfm2Settings({ fields, description: { config, weights } }: Source): Json {
+  const { experts } = config;
+  return {
+    conv_L_cache: fields.count(`${config.architecture}.shortconv.l_cache`, 3),
+    conv_bias: false,
+    block_auto_adjust_ff_dim: false,
+    layer_types: layerKinds(config, 'conv'),
+    ...(experts === undefined
+      ? { tie_embedding: config.isTied }
+      : { num_dense_layers: Math.max(0, experts.layers.indexOf(true)), use_expert_bias: hasExpertBias(weights) }),
+  };
+}
+
+function modernBertSettings({ fields, description: { config }, hasBias }: Source): Json {
+  const period = config.windowedLayers?.indexOf(false, 1) ?? -1;
+  return {
+    hidden_activation: activationNames[config.activation],
+    norm_bias: hasBias('output_norm'),
+    attention_bias: hasBias('blk.0.attn_q'),
+    mlp_bias: hasBias('blk.0.ffn_up'),
+    local_attention: config.slidingWindow,
+    global_attn_every_n_layers: period === -1 ? 3 : period,
+    global_rope_theta: config.rope?.base,
+    local_rope_theta: fields.number(`${config.architecture}.rope.freq_base_swa`, 10000),
+  };
 }
 
 function hasExpertBias(weights: EmbedderDescription['weights']): boolean {
   return [...weights.keys()].some((name) => name.endsWith('exp_probs_b.bias'));
 }
 
-function gemmaActivation(name: string, { activation }: DecoderConfig): Json {
-  return name.startsWith('gemma') ? { hidden_activation: activationNames[activation] } : {};
+function gemmaActivation({ description: { config } }: Source): Json {
+  return { hidden_activation: activationNames[config.activation] };
 }
 
 /** `1 / scale^2` of the attention, as in Gemma's config.json. */
@@ -267,12 +290,7 @@ function deltaSettings(fields: Fields, config: DecoderConfig): Json {
 }
 
 /** Field names of older architectures. */
-function positionedSettings(
-  name: string,
-  _fields: Fields,
-  { config }: EmbedderDescription,
-  hasBias: (tensor: string) => boolean,
-): Json {
+function positionedSettings({ name, description: { config }, hasBias }: Source): Json {
   const sizes = {
     n_embd: config.hiddenDim,
     n_layer: config.numLayers,

@@ -29,13 +29,13 @@ describe.each([
   });
 });
 
-describe('options', () => {
-  let model: EmbeddingModel;
-  beforeAll(async () => {
-    model = await load();
-  });
-  afterAll(() => model.dispose());
+let model: EmbeddingModel;
+beforeAll(async () => {
+  model = await load();
+});
+afterAll(() => model.dispose());
 
+describe('options', () => {
   test('vectors are those of the model', async () => {
     const provider = createEmbeddingProvider(model);
     expect(provider).toMatchObject({
@@ -71,7 +71,9 @@ describe('options', () => {
       [undefined, 'other: '],
     ]);
   });
+});
 
+describe('dimensions and lifetime', () => {
   test('dimensions that the model does not have are refused at once', () => {
     expect(() => createEmbeddingProvider(model, { dimensions: 8 })).toThrow(
       new ArgumentError({ argument: 'dimensions', expected: String(model.dimensions), actual: '8' }),

@@ -1,7 +1,8 @@
 /** Implements the contract with a model of the engine. */
-import type { GenerateOptions, GenerationResult, Model } from '@winnow/engine';
+import type { GenerateOptions, Generation, GenerationResult, Model } from '@winnow/engine';
 import type {
   InferenceBackend,
+  InferenceMetrics,
   InferenceOptions,
   InferencePrompt,
   InferenceResult,
@@ -19,7 +20,7 @@ export function createInferenceBackend(
   model: Model,
   { defaults = {} }: InferenceBackendOptions = {},
 ): InferenceBackend {
-  const counts = {
+  const counts: Writable<InferenceMetrics> = {
     numGenerations: 0,
     numActive: 0,
     numFailed: 0,
@@ -28,58 +29,8 @@ export function createInferenceBackend(
     promptMs: 0,
     generateMs: 0,
   };
-
-  function finish(result: GenerationResult): void {
-    counts.numPromptTokens += result.promptTokens;
-    counts.numGeneratedTokens += result.tokens.length;
-    counts.promptMs += result.timings.promptMs;
-    counts.generateMs += result.timings.generateMs;
-  }
-
-  function generateStream(prompt: InferencePrompt, options: InferenceOptions = {}): InferenceStream {
-    const generation = model.generate(prompt, { ...defaults, ...options });
-    let state: 'new' | 'active' | 'ended' = 'new';
-
-    const begin = (): void => {
-      if (state !== 'new') return;
-      state = 'active';
-      counts.numGenerations++;
-      counts.numActive++;
-    };
-    const end = (result?: GenerationResult): void => {
-      if (state !== 'active') return;
-      state = 'ended';
-      counts.numActive--;
-      if (result === undefined) counts.numFailed++;
-      else finish(result);
-    };
-
-    async function* iterate(): AsyncGenerator<InferenceToken, void, void> {
-      begin();
-      try {
-        for await (const { tokenId, text, logprob } of generation) yield { tokenId, text, logprob };
-        end(await generation.result());
-      } finally {
-        end(); // left early, or failed
-      }
-    }
-
-    return {
-      [Symbol.asyncIterator]: iterate,
-      async result(): Promise<InferenceResult> {
-        begin();
-        try {
-          const result = await generation.result();
-          end(result);
-          const { text, tokens, finishReason, promptTokens } = result;
-          return { text, tokens, finishReason, numPromptTokens: promptTokens };
-        } finally {
-          end();
-        }
-      },
-    };
-  }
-
+  const generateStream = (prompt: InferencePrompt, options: InferenceOptions = {}): InferenceStream =>
+    new CountedStream(model.generate(prompt, { ...defaults, ...options }), counts);
   return {
     name: model.name,
     vocabSize: model.config.vocabSize,
@@ -94,4 +45,62 @@ export function createInferenceBackend(
     },
     metrics: () => ({ ...counts }),
   };
+}
+
+type Writable<T> = { -readonly [K in keyof T]: T[K] };
+
+/** A generation that is counted once, whichever of its tokens and its result are asked for, and how often. */
+class CountedStream implements InferenceStream {
+  readonly #generation: Generation;
+  readonly #counts: Writable<InferenceMetrics>;
+  #state: 'new' | 'active' | 'ended' = 'new';
+
+  constructor(generation: Generation, counts: Writable<InferenceMetrics>) {
+    this.#generation = generation;
+    this.#counts = counts;
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<InferenceToken, void, void> {
+    this.#begin();
+    try {
+      for await (const { tokenId, text, logprob } of this.#generation) yield { tokenId, text, logprob };
+      this.#end(await this.#generation.result());
+    } finally {
+      this.#end(); // left early, or failed
+    }
+  }
+
+  async result(): Promise<InferenceResult> {
+    this.#begin();
+    try {
+      const result = await this.#generation.result();
+      this.#end(result);
+      const { text, tokens, finishReason, promptTokens } = result;
+      return { text, tokens, finishReason, numPromptTokens: promptTokens };
+    } finally {
+      this.#end();
+    }
+  }
+
+  #begin(): void {
+    if (this.#state !== 'new') return;
+    this.#state = 'active';
+    this.#counts.numGenerations++;
+    this.#counts.numActive++;
+  }
+
+  #end(result?: GenerationResult): void {
+    if (this.#state !== 'active') return;
+    this.#state = 'ended';
+    const counts = this.#counts;
+    counts.numActive--;
+    if (result === undefined) {
+      counts.numFailed++;
+      return;
+    }
+    counts.numPromptTokens += result.promptTokens;
+    counts.numGeneratedTokens += result.tokens.length;
+    counts.promptMs += result.timings.promptMs;
+    counts.generateMs += result.timings.generateMs;
+  }
 }

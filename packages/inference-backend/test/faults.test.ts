@@ -2,9 +2,11 @@
 import { describe, expect, test } from 'vitest';
 import type {
   InferenceBackend,
+  InferenceMetrics,
   InferenceOptions,
   InferencePrompt,
   InferenceResult,
+  InferenceStream,
   InferenceToken,
 } from '../src/index.js';
 import { inferenceChecks } from '../src/testing.js';
@@ -26,9 +28,25 @@ type Fault =
 
 const alphabet = 'abcdefghijklmnopqrstuvwxyz';
 
+const contextSize = 64;
+const preferred = 2; // more probable than all others together
+
+function logprobOf(id: number, best: number): number {
+  return (id === best ? preferred : 0) - Math.log(Math.exp(preferred) + 25);
+}
+
+function nextOf(ids: readonly number[]): number {
+  return (ids.length * 7 + (ids.at(-1) as number)) % 26;
+}
+
 /** Continues a text with letters that follow from its length; "logits" prefer that letter. */
-function createFake(fault: Fault): InferenceBackend {
-  const counts = {
+class FakeBackend implements InferenceBackend {
+  readonly name = 'fake';
+  readonly vocabSize = 26;
+  readonly contextSize = contextSize;
+  readonly supportsJsonSchema = true;
+  readonly #fault: Fault;
+  readonly #counts = {
     numGenerations: 0,
     numActive: 0,
     numFailed: 0,
@@ -37,27 +55,83 @@ function createFake(fault: Fault): InferenceBackend {
     promptMs: 0,
     generateMs: 0,
   };
-  const contextSize = 64;
-  const preferred = 2; // more probable than all others together
-  let shared = 0;
+  #shared = 0;
 
-  function idsOf(prompt: InferencePrompt): number[] {
+  constructor(fault: Fault) {
+    this.#fault = fault;
+  }
+
+  generate(prompt: InferencePrompt, options?: InferenceOptions): Promise<InferenceResult> {
+    return this.generateStream(prompt, options).result();
+  }
+
+  generateStream(prompt: InferencePrompt, options: InferenceOptions = {}): InferenceStream {
+    const result: { value?: InferenceResult } = {};
+    let tokens: AsyncGenerator<InferenceToken> | undefined;
+    const iterate = (): AsyncGenerator<InferenceToken> =>
+      this.#count(() => (tokens ??= this.#tokens(this.#idsOf(prompt), options, result)), result);
+    return {
+      [Symbol.asyncIterator]: iterate,
+      async result(): Promise<InferenceResult> {
+        if (result.value === undefined) for await (const _token of iterate());
+        return result.value as InferenceResult;
+      },
+    };
+  }
+
+  async logits(prompt: InferencePrompt): Promise<Float32Array> {
+    const best = nextOf(this.#idsOf(prompt)) + (this.#fault === 'other logits' ? 1 : 0);
+    return Float32Array.from({ length: 26 }, (_, id) => logprobOf(id, best));
+  }
+
+  metrics(): InferenceMetrics {
+    return { ...this.#counts };
+  }
+
+  #idsOf(prompt: InferencePrompt): number[] {
     const ids = typeof prompt === 'string' ? Array.from(prompt, (char) => char.charCodeAt(0) % 26) : Array.from(prompt);
-    if (fault === 'accepts anything') return ids.length === 0 ? [0] : ids;
+    if (this.#fault === 'accepts anything') return ids.length === 0 ? [0] : ids;
     if (ids.length === 0 || ids.length > contextSize || ids.some((id) => id < 0 || id >= 26))
       throw new Error('refused');
     return ids;
   }
-  const logprob = (id: number, best: number): number =>
-    (id === best ? preferred : 0) - Math.log(Math.exp(preferred) + 25);
-  const nextOf = (ids: readonly number[]): number => (ids.length * 7 + (ids.at(-1) as number)) % 26;
 
-  async function* tokensOf(
+  async *#count(
+    start: () => AsyncGenerator<InferenceToken>,
+    result: { value?: InferenceResult },
+  ): AsyncGenerator<InferenceToken> {
+    const counts = this.#counts;
+    counts.numGenerations += 1;
+    counts.numActive++;
+    let hasEnded = false;
+    try {
+      yield* start();
+      hasEnded = true;
+    } finally {
+      if (this.#fault !== 'leaks') counts.numActive--;
+      if (!hasEnded) counts.numFailed++;
+      else if (result.value && this.#fault !== 'counts wrong') {
+        counts.numPromptTokens += result.value.numPromptTokens;
+        counts.numGeneratedTokens += result.value.tokens.length;
+      }
+    }
+  }
+
+  /** The letter that follows, with what the options and the fault make of it. */
+  #draw(all: readonly number[], { temperature = 1, seed = 0 }: InferenceOptions): number {
+    const drift = temperature === 0 || this.#fault === 'ignores seed' ? 0 : seed * all.length;
+    const isRandom = this.#fault === 'random';
+    const noise = isRandom ? Math.floor(Math.random() * 26) : this.#fault === 'shares state' ? ++this.#shared : 0;
+    return (nextOf(all) + drift + noise) % 26;
+  }
+
+  async *#tokens(
     ids: readonly number[],
     options: InferenceOptions,
     result: { value?: InferenceResult },
   ): AsyncGenerator<InferenceToken> {
-    const { maxTokens = Infinity, temperature = 1, seed = 0, stop = [], signal, jsonSchema } = options;
+    const fault = this.#fault;
+    const { maxTokens = Infinity, stop = [], signal, jsonSchema } = options;
     const all = [...ids];
     let text = '';
     if (typeof jsonSchema === 'object' && 'not' in jsonSchema && fault !== 'ignores schema') throw new Error('refused');
@@ -73,10 +147,8 @@ function createFake(fault: Fault): InferenceBackend {
         finishReason = text === json ? 'stop' : 'context';
         break;
       }
-      const drift = temperature === 0 || fault === 'ignores seed' ? 0 : seed * all.length;
-      const noise = fault === 'random' ? Math.floor(Math.random() * 26) : fault === 'shares state' ? ++shared : 0;
       const best = nextOf(all);
-      const id = (best + drift + noise) % 26;
+      const id = this.#draw(all, options);
       all.push(id);
       text += json === undefined ? alphabet[id] : json.charAt(text.length);
       const found = fault === 'ignores stop' ? -1 : Math.max(-1, ...stop.map((one) => text.indexOf(one)));
@@ -87,61 +159,18 @@ function createFake(fault: Fault): InferenceBackend {
       const isLast = found >= 0 || all.length - ids.length >= limit;
       const certain = text.slice(given, isLast ? undefined : Math.max(given, text.length - held));
       given += certain.length;
-      yield { tokenId: id, text: fault === 'loses text' ? '' : certain, logprob: logprob(id, best) };
+      yield { tokenId: id, text: fault === 'loses text' ? '' : certain, logprob: logprobOf(id, best) };
       if (found >= 0) break;
     }
     result.value = { text, tokens: all.slice(ids.length), finishReason, numPromptTokens: ids.length };
   }
-
-  function generateStream(prompt: InferencePrompt, options: InferenceOptions = {}) {
-    const result: { value?: InferenceResult } = {};
-    let tokens: AsyncGenerator<InferenceToken> | undefined;
-    async function* iterate(): AsyncGenerator<InferenceToken> {
-      counts.numGenerations += 1;
-      counts.numActive++;
-      let hasEnded = false;
-      try {
-        tokens ??= tokensOf(idsOf(prompt), options, result);
-        yield* tokens;
-        hasEnded = true;
-      } finally {
-        if (fault !== 'leaks') counts.numActive--;
-        if (!hasEnded) counts.numFailed++;
-        else if (result.value && fault !== 'counts wrong') {
-          counts.numPromptTokens += result.value.numPromptTokens;
-          counts.numGeneratedTokens += result.value.tokens.length;
-        }
-      }
-    }
-    return {
-      [Symbol.asyncIterator]: iterate,
-      async result(): Promise<InferenceResult> {
-        if (result.value === undefined) for await (const _token of iterate());
-        return result.value as InferenceResult;
-      },
-    };
-  }
-
-  return {
-    name: 'fake',
-    vocabSize: 26,
-    contextSize,
-    supportsJsonSchema: true,
-    generate: (prompt, options) => generateStream(prompt, options).result(),
-    generateStream,
-    async logits(prompt) {
-      const best = nextOf(idsOf(prompt)) + (fault === 'other logits' ? 1 : 0);
-      return Float32Array.from({ length: 26 }, (_, id) => logprob(id, best));
-    },
-    metrics: () => ({ ...counts }),
-  };
 }
 
 /** Names of the checks that fail. */
 async function failures(fault: Fault): Promise<string[]> {
   const failed: string[] = [];
   for (const { name, run } of inferenceChecks) {
-    await run(createFake(fault), 'once upon').catch(() => failed.push(name));
+    await run(new FakeBackend(fault), 'once upon').catch(() => failed.push(name));
   }
   return failed;
 }

@@ -8,7 +8,7 @@ import {
   type ModelFile,
   type Pooling,
 } from '../src/index.js';
-import { layerNormOf, type TruthWeights } from './truth.js';
+import { add, layerNormOf, rotate, TruthTensors, weighted, type TruthWeights } from './truth.js';
 
 /** Names lack `.weight`; of what a model does not have there is no name. */
 export interface TruthEncoder {
@@ -42,91 +42,99 @@ export interface TruthEncoder {
 
 /** The vectors of all tokens after the last layer. */
 export function truthStates(model: TruthEncoder, weights: TruthWeights, tokens: readonly number[]): number[][] {
-  const { numHeads } = model;
-  const values = (name: string): Float32Array => {
-    const found = weights(name);
-    if (found === undefined) throw new Error(`no weight ${name}`);
-    return found.values;
-  };
-  const linear = (name: string, x: readonly number[]): number[] => {
-    const matrix = values(`${name}.weight`);
-    const bias = weights(`${name}.bias`)?.values;
-    return Array.from({ length: matrix.length / x.length }, (_, row) =>
-      x.reduce((sum, value, i) => sum + (matrix[row * x.length + i] as number) * value, bias?.[row] ?? 0),
-    );
-  };
-  const norm = (name: string, x: readonly number[]): number[] => {
-    const bias = weights(`${name}.bias`)?.values;
+  return new TruthEncoding(model, weights).states(tokens);
+}
+
+type TruthLayer = ReturnType<TruthEncoder['layer']>;
+/** Of one token, by head. */
+type Heads = Readonly<Record<'q' | 'k' | 'v', readonly number[][]>>;
+
+class TruthEncoding {
+  readonly #model: TruthEncoder;
+  readonly #tensors: TruthTensors;
+
+  constructor(model: TruthEncoder, weights: TruthWeights) {
+    this.#model = model;
+    this.#tensors = new TruthTensors(weights);
+  }
+
+  states(tokens: readonly number[]): number[][] {
+    const { numLayers, finalNorm } = this.#model;
+    let states = tokens.map((token, position) => this.#embed(token, position));
+    for (let index = 0; index < numLayers; index++) states = this.#layer(this.#model.layer(index), states);
+    return states.map((x) => this.#norm(finalNorm, x));
+  }
+
+  #embed(token: number, position: number): number[] {
+    const { tokens, types, positions, embeddingNorm } = this.#model;
+    let x = this.#tensors.row(tokens, token);
+    if (types !== undefined) x = add(x, this.#tensors.row(types, 0));
+    if (positions !== undefined) x = add(x, this.#tensors.row(positions, position));
+    return this.#norm(embeddingNorm, x);
+  }
+
+  /** The input as it is where there is no norm. */
+  #norm(name: string | undefined, x: number[]): number[] {
+    if (name === undefined) return x;
+    const weight = this.#tensors.values(name);
+    const bias = this.#tensors.bias(name);
     return layerNormOf(
       x,
-      model.eps,
-      (i) => values(`${name}.weight`)[i] as number,
+      this.#model.eps,
+      (i) => weight[i] as number,
       (i) => bias?.[i] ?? 0,
     );
-  };
-  const add = (a: readonly number[], b: readonly number[]): number[] => a.map((value, i) => value + (b[i] as number));
-  const hidden = weights(`${model.tokens}.weight`)?.shape[1] as number;
-  const row = (name: string, index: number): number[] => [
-    ...values(`${name}.weight`).subarray(index * hidden, (index + 1) * hidden),
-  ];
-  let states = tokens.map((token, position) => {
-    let x = row(model.tokens, token);
-    if (model.types !== undefined) x = add(x, row(model.types, 0));
-    if (model.positions !== undefined) x = add(x, row(model.positions, position));
-    return norm(model.embeddingNorm, x);
-  });
-  const headDim = hidden / numHeads;
-  for (let index = 0; index < model.numLayers; index++) {
-    const layer = model.layer(index);
+  }
+
+  #layer(layer: TruthLayer, states: readonly number[][]): number[][] {
     const isPre = layer.order === 'pre';
-    const normed = (name: string | undefined, x: number[]): number[] => (name === undefined ? x : norm(name, x));
-    const rotated = (head: readonly number[], position: number): number[] => {
-      const out = [...head];
-      const half = layer.speeds?.length ?? 0;
-      layer.speeds?.forEach((speed, i) => {
-        const [a, b] = [head[i] as number, head[i + half] as number];
-        out[i] = a * Math.cos(position * speed) - b * Math.sin(position * speed);
-        out[i + half] = a * Math.sin(position * speed) + b * Math.cos(position * speed);
-      });
-      return out;
-    };
-    const heads = states.map((x, position) => {
-      const input = isPre ? normed(layer.attentionNorm, x) : x;
-      const all = layer.qkv.flatMap((name) => linear(name, input));
-      const part = (which: number): number[][] =>
-        Array.from({ length: numHeads }, (_, head) => {
-          const begin = which * hidden + head * headDim;
-          const own = all.slice(begin, begin + headDim);
-          return which === 2 ? own : rotated(own, position);
-        });
-      return { q: part(0), k: part(1), v: part(2) };
-    });
-    states = states.map((x, position) => {
-      const mixed = Array.from({ length: numHeads }, (_, head) => {
-        const seen = tokens.map((_t, at) => at).filter((at) => Math.abs(at - position) <= (layer.reach ?? Infinity));
-        const exps = seen.map((at) => {
-          const q = heads[position]?.q[head] as number[];
-          const k = heads[at]?.k[head] as number[];
-          return Math.exp(q.reduce((sum, value, i) => sum + value * (k[i] as number), 0) / Math.sqrt(headDim));
-        });
-        const total = exps.reduce((a, b) => a + b);
-        return Array.from({ length: headDim }, (_u, i) =>
-          seen.reduce((sum, at, j) => sum + ((exps[j] as number) / total) * (heads[at]?.v[head]?.[i] as number), 0),
-        );
-      }).flat();
-      const attended = add(x, linear(layer.output, mixed));
-      const y = isPre ? attended : normed(layer.attentionNorm, attended);
-      const all = layer.up.flatMap((name) => linear(name, isPre ? norm(layer.ffnNorm, y) : y));
-      const half = all.length / 2;
-      const inner = layer.isGated
-        ? all.slice(0, half).map((gate, i) => model.activation(gate) * (all[half + i] as number))
-        : all.map(model.activation);
-      const z = add(y, linear(layer.down, inner));
-      return isPre ? z : norm(layer.ffnNorm, z);
+    const heads = states.map((x, position) =>
+      this.#heads(layer, isPre ? this.#norm(layer.attentionNorm, x) : x, position),
+    );
+    return states.map((x, position) => {
+      const attended = add(x, this.#tensors.linear(layer.output, this.#attend(layer, heads, position)));
+      const y = isPre ? attended : this.#norm(layer.attentionNorm, attended);
+      const z = add(y, this.#ffn(layer, isPre ? this.#norm(layer.ffnNorm, y) : y));
+      return isPre ? z : this.#norm(layer.ffnNorm, z);
     });
   }
-  const { finalNorm } = model;
-  return finalNorm === undefined ? states : states.map((x) => norm(finalNorm, x));
+
+  #heads(layer: TruthLayer, input: readonly number[], position: number): Heads {
+    const { numHeads } = this.#model;
+    const all = layer.qkv.flatMap((name) => this.#tensors.linear(name, input));
+    const headDim = all.length / 3 / numHeads;
+    const part = (which: number): number[][] =>
+      Array.from({ length: numHeads }, (_, head) => {
+        const begin = (which * numHeads + head) * headDim;
+        const own = all.slice(begin, begin + headDim);
+        return which === 2 ? own : rotate(own, position, layer.speeds ?? []);
+      });
+    return { q: part(0), k: part(1), v: part(2) };
+  }
+
+  #attend({ reach = Infinity }: TruthLayer, heads: readonly Heads[], position: number): number[] {
+    const seen = heads.filter((_, at) => Math.abs(at - position) <= reach);
+    return Array.from({ length: this.#model.numHeads }, (_, head) => {
+      const query = heads[position]?.q[head] as number[];
+      const logits = seen.map(
+        ({ k }) => query.reduce((sum, value, i) => sum + value * (k[head]?.[i] as number), 0) / Math.sqrt(query.length),
+      );
+      return weighted(
+        logits,
+        seen.map(({ v }) => v[head] as number[]),
+      );
+    }).flat();
+  }
+
+  #ffn(layer: TruthLayer, input: readonly number[]): number[] {
+    const { activation } = this.#model;
+    const all = layer.up.flatMap((name) => this.#tensors.linear(name, input));
+    const half = all.length / 2;
+    const inner = layer.isGated
+      ? all.slice(0, half).map((gate, i) => activation(gate) * (all[half + i] as number))
+      : all.map(activation);
+    return this.#tensors.linear(layer.down, inner);
+  }
 }
 
 /** Vectors of texts, all in one step on the reference backend. */

@@ -185,74 +185,79 @@ test('bert: does not generate', async () => {
   await expect(describeModel(file)).rejects.toThrow(ArgumentError);
 });
 
-describe('nomic-bert', () => {
-  const settings = {
-    model_type: 'nomic_bert',
-    vocab_size: 11,
-    n_embd: hidden,
-    n_inner: ffn,
-    n_layer: numLayers,
-    n_head: 3,
-    n_positions: 64,
-    activation_function: 'swiglu',
-    layer_norm_epsilon: 1e-3,
-    rotary_emb_base: 50,
-    rotary_emb_fraction: 0.5,
-    rotary_emb_interleaved: false,
-    rotary_emb_scale_base: null,
-    qkv_proj_bias: true,
-    mlp_fc1_bias: false,
-    mlp_fc2_bias: true,
-    prenorm: false,
-    causal: false,
-  };
-  const weights = randomWeights({
-    'embeddings.word_embeddings.weight': [11, hidden],
-    'embeddings.token_type_embeddings.weight': [2, hidden],
-    ...norm('emb_ln'),
-    ...layers((layer) => {
-      const own = `encoder.layers.${layer}`;
-      return {
-        ...matrix(`${own}.attn.Wqkv`, 3 * hidden, hidden, true),
-        ...matrix(`${own}.attn.out_proj`, hidden, hidden, true),
-        ...norm(`${own}.norm1`),
-        ...matrix(`${own}.mlp.fc11`, ffn, hidden, false),
-        ...matrix(`${own}.mlp.fc12`, ffn, hidden, false),
-        ...matrix(`${own}.mlp.fc2`, hidden, ffn, true),
-        ...norm(`${own}.norm2`),
-      };
-    }),
-  });
-  const truth: TruthEncoder = {
-    numHeads: 3,
-    numLayers,
-    eps: 1e-3,
-    activation: silu,
-    tokens: 'embeddings.word_embeddings',
-    types: 'embeddings.token_type_embeddings',
-    embeddingNorm: 'emb_ln',
-    layer: (layer) => ({
-      order: 'post',
-      attentionNorm: `encoder.layers.${layer}.norm1`,
-      ffnNorm: `encoder.layers.${layer}.norm2`,
-      qkv: [`encoder.layers.${layer}.attn.Wqkv`],
-      output: `encoder.layers.${layer}.attn.out_proj`,
-      up: [`encoder.layers.${layer}.mlp.fc12`, `encoder.layers.${layer}.mlp.fc11`],
-      isGated: true,
-      down: `encoder.layers.${layer}.mlp.fc2`,
-      speeds: speeds(50, 2),
-    }),
-  };
+const nomicSettings = {
+  model_type: 'nomic_bert',
+  vocab_size: 11,
+  n_embd: hidden,
+  n_inner: ffn,
+  n_layer: numLayers,
+  n_head: 3,
+  n_positions: 64,
+  activation_function: 'swiglu',
+  layer_norm_epsilon: 1e-3,
+  rotary_emb_base: 50,
+  rotary_emb_fraction: 0.5,
+  rotary_emb_interleaved: false,
+  rotary_emb_scale_base: null,
+  qkv_proj_bias: true,
+  mlp_fc1_bias: false,
+  mlp_fc2_bias: true,
+  prenorm: false,
+  causal: false,
+};
 
-  test('fused matrices, biases, half of each head rotated', () => expectTruth(settings, weights, truth));
+const nomicWeights = randomWeights({
+  'embeddings.word_embeddings.weight': [11, hidden],
+  'embeddings.token_type_embeddings.weight': [2, hidden],
+  ...norm('emb_ln'),
+  ...layers((layer) => {
+    const own = `encoder.layers.${layer}`;
+    return {
+      ...matrix(`${own}.attn.Wqkv`, 3 * hidden, hidden, true),
+      ...matrix(`${own}.attn.out_proj`, hidden, hidden, true),
+      ...norm(`${own}.norm1`),
+      ...matrix(`${own}.mlp.fc11`, ffn, hidden, false),
+      ...matrix(`${own}.mlp.fc12`, ffn, hidden, false),
+      ...matrix(`${own}.mlp.fc2`, hidden, ffn, true),
+      ...norm(`${own}.norm2`),
+    };
+  }),
+});
+
+const nomicTruth: TruthEncoder = {
+  numHeads: 3,
+  numLayers,
+  eps: 1e-3,
+  activation: silu,
+  tokens: 'embeddings.word_embeddings',
+  types: 'embeddings.token_type_embeddings',
+  embeddingNorm: 'emb_ln',
+  layer: (layer) => ({
+    order: 'post',
+    attentionNorm: `encoder.layers.${layer}.norm1`,
+    ffnNorm: `encoder.layers.${layer}.norm2`,
+    qkv: [`encoder.layers.${layer}.attn.Wqkv`],
+    output: `encoder.layers.${layer}.attn.out_proj`,
+    up: [`encoder.layers.${layer}.mlp.fc12`, `encoder.layers.${layer}.mlp.fc11`],
+    isGated: true,
+    down: `encoder.layers.${layer}.mlp.fc2`,
+    speeds: speeds(50, 2),
+  }),
+};
+
+describe('nomic-bert', () => {
+  test('fused matrices, biases, half of each head rotated', () => expectTruth(nomicSettings, nomicWeights, nomicTruth));
 
   test('geglu', () => {
-    return expectTruth({ ...settings, activation_function: 'geglu' }, weights, { ...truth, activation: geluErf });
+    return expectTruth({ ...nomicSettings, activation_function: 'geglu' }, nomicWeights, {
+      ...nomicTruth,
+      activation: geluErf,
+    });
   });
 
   test('a scaling that acts beyond the trained positions ends the context there', async () => {
-    const scaled = { ...settings, rotary_scaling_factor: 2, max_trained_positions: 32 };
-    const { config } = await describeEmbedder(modelFile('safetensors', scaled, weights));
+    const scaled = { ...nomicSettings, rotary_scaling_factor: 2, max_trained_positions: 32 };
+    const { config } = await describeEmbedder(modelFile('safetensors', scaled, nomicWeights));
     expect(config.contextLength).toBe(32);
   });
 
@@ -266,80 +271,87 @@ describe('nomic-bert', () => {
     [{ use_rms_norm: true }, /use_rms_norm/],
     [{ num_experts: 8 }, /num_experts/],
   ])('refuses %j', async (changed, message) => {
-    const file = modelFile('safetensors', { ...settings, ...changed }, weights);
+    const file = modelFile('safetensors', { ...nomicSettings, ...changed }, nomicWeights);
     await expect(describeEmbedder(file)).rejects.toThrow(message);
   });
 });
 
-describe('modern-bert', () => {
-  const settings = {
-    model_type: 'modernbert',
-    vocab_size: 11,
-    hidden_size: hidden,
-    intermediate_size: ffn,
-    num_hidden_layers: numLayers,
-    num_attention_heads: 3,
-    norm_eps: 1e-3,
-    norm_bias: true,
-    attention_bias: true,
-    mlp_bias: true,
-    local_attention: 5,
-    global_attn_every_n_layers: 2,
-    global_rope_theta: 900,
-    local_rope_theta: 30,
-  };
-  const weights = randomWeights({
-    'embeddings.tok_embeddings.weight': [11, hidden],
-    ...norm('embeddings.norm'),
-    ...norm('final_norm'),
-    ...layers((layer) => ({
-      ...(layer === 0 ? {} : norm(`layers.${layer}.attn_norm`)),
-      ...matrix(`layers.${layer}.attn.Wqkv`, 3 * hidden, hidden, true),
-      ...matrix(`layers.${layer}.attn.Wo`, hidden, hidden, true),
-      ...norm(`layers.${layer}.mlp_norm`),
-      ...matrix(`layers.${layer}.mlp.Wi`, 2 * ffn, hidden, true),
-      ...matrix(`layers.${layer}.mlp.Wo`, hidden, ffn, true),
-    })),
-  });
-  const truth = (isLocal: (layer: number) => boolean, bases: readonly [number, number] = [900, 30]): TruthEncoder => ({
-    numHeads: 3,
-    numLayers,
-    eps: 1e-3,
-    activation: geluErf,
-    tokens: 'embeddings.tok_embeddings',
-    embeddingNorm: 'embeddings.norm',
-    finalNorm: 'final_norm',
-    layer: (layer) => ({
-      order: 'pre',
-      ...(layer === 0 ? {} : { attentionNorm: `layers.${layer}.attn_norm` }),
-      ffnNorm: `layers.${layer}.mlp_norm`,
-      qkv: [`layers.${layer}.attn.Wqkv`],
-      output: `layers.${layer}.attn.Wo`,
-      up: [`layers.${layer}.mlp.Wi`],
-      isGated: true,
-      down: `layers.${layer}.mlp.Wo`,
-      speeds: speeds(bases[isLocal(layer) ? 1 : 0], 4),
-      ...(isLocal(layer) ? { reach: 2 } : {}),
-    }),
-  });
-  const everySecond = (layer: number): boolean => layer % 2 !== 0;
+const modernSettings = {
+  model_type: 'modernbert',
+  vocab_size: 11,
+  hidden_size: hidden,
+  intermediate_size: ffn,
+  num_hidden_layers: numLayers,
+  num_attention_heads: 3,
+  norm_eps: 1e-3,
+  norm_bias: true,
+  attention_bias: true,
+  mlp_bias: true,
+  local_attention: 5,
+  global_attn_every_n_layers: 2,
+  global_rope_theta: 900,
+  local_rope_theta: 30,
+};
 
-  test('biases everywhere, every second layer local', () => expectTruth(settings, weights, truth(everySecond)));
+const modernWeights = randomWeights({
+  'embeddings.tok_embeddings.weight': [11, hidden],
+  ...norm('embeddings.norm'),
+  ...norm('final_norm'),
+  ...layers((layer) => ({
+    ...(layer === 0 ? {} : norm(`layers.${layer}.attn_norm`)),
+    ...matrix(`layers.${layer}.attn.Wqkv`, 3 * hidden, hidden, true),
+    ...matrix(`layers.${layer}.attn.Wo`, hidden, hidden, true),
+    ...norm(`layers.${layer}.mlp_norm`),
+    ...matrix(`layers.${layer}.mlp.Wi`, 2 * ffn, hidden, true),
+    ...matrix(`layers.${layer}.mlp.Wo`, hidden, ffn, true),
+  })),
+});
+
+const modernTruth = (
+  isLocal: (layer: number) => boolean,
+  bases: readonly [number, number] = [900, 30],
+): TruthEncoder => ({
+  numHeads: 3,
+  numLayers,
+  eps: 1e-3,
+  activation: geluErf,
+  tokens: 'embeddings.tok_embeddings',
+  embeddingNorm: 'embeddings.norm',
+  finalNorm: 'final_norm',
+  layer: (layer) => ({
+    order: 'pre',
+    ...(layer === 0 ? {} : { attentionNorm: `layers.${layer}.attn_norm` }),
+    ffnNorm: `layers.${layer}.mlp_norm`,
+    qkv: [`layers.${layer}.attn.Wqkv`],
+    output: `layers.${layer}.attn.Wo`,
+    up: [`layers.${layer}.mlp.Wi`],
+    isGated: true,
+    down: `layers.${layer}.mlp.Wo`,
+    speeds: speeds(bases[isLocal(layer) ? 1 : 0], 4),
+    ...(isLocal(layer) ? { reach: 2 } : {}),
+  }),
+});
+
+const everySecond = (layer: number): boolean => layer % 2 !== 0;
+
+describe('modern-bert', () => {
+  test('biases everywhere, every second layer local', () =>
+    expectTruth(modernSettings, modernWeights, modernTruth(everySecond)));
 
   test.each(['cls', 'last', 'mean'] as const)('the last norm and %s', (pooling) =>
-    expectTruth(settings, weights, truth(everySecond), pooling),
+    expectTruth(modernSettings, modernWeights, modernTruth(everySecond), pooling),
   );
 
   test('with heads and an outer name', () => {
     const more = { 'head.dense.weight': [hidden, hidden], 'head.norm.weight': [hidden], 'decoder.bias': [11] };
-    const stored = renamed(weights, (name) => `model.${name}`, more);
-    return expectTruth(settings, weights, truth(everySecond), 'mean', stored);
+    const stored = renamed(modernWeights, (name) => `model.${name}`, more);
+    return expectTruth(modernSettings, modernWeights, modernTruth(everySecond), 'mean', stored);
   });
 
   test('settings of newer files: kinds of layers, rotation by kind', () => {
     const kinds = ['full_attention', 'full_attention', 'sliding_attention', 'full_attention'];
     const newer = {
-      ...settings,
+      ...modernSettings,
       layer_types: kinds,
       rope_parameters: {
         full_attention: { rope_type: 'default', rope_theta: 700 },
@@ -348,13 +360,13 @@ describe('modern-bert', () => {
     };
     return expectTruth(
       newer,
-      weights,
-      truth((layer) => layer === 2, [700, 40]),
+      modernWeights,
+      modernTruth((layer) => layer === 2, [700, 40]),
     );
   });
 
   test('local layers without a base of their own rotate as the others', () =>
-    expectTruth({ ...settings, local_rope_theta: null }, weights, truth(everySecond, [900, 900])));
+    expectTruth({ ...modernSettings, local_rope_theta: null }, modernWeights, modernTruth(everySecond, [900, 900])));
 
   test.each([
     [{ is_causal: true }, /is_causal: expected false/],
@@ -362,7 +374,7 @@ describe('modern-bert', () => {
     [{ layer_types: ['full_attention'] }, /layer_types: expected a list of 4/],
     [{ local_attention: 0 }, /local_attention: expected a positive integer/],
   ])('refuses %j', async (changed, message) => {
-    const file = modelFile('safetensors', { ...settings, ...changed }, weights);
+    const file = modelFile('safetensors', { ...modernSettings, ...changed }, modernWeights);
     await expect(describeEmbedder(file)).rejects.toThrow(message);
   });
 });

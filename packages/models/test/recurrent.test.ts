@@ -209,46 +209,49 @@ describe('qwen35 as a folder', () => {
   });
 });
 
-describe('lfm2 as a folder', () => {
-  const lfm2 = {
-    model_type: 'lfm2',
-    hidden_size: hidden,
-    intermediate_size: ffn,
-    num_hidden_layers: 2,
-    num_attention_heads: 2,
-    num_key_value_heads: 1,
-    vocab_size: vocab,
-    conv_L_cache: numTaps,
-    block_auto_adjust_ff_dim: false,
-    full_attn_idxs: [1],
-  };
-  const own: Record<string, number[]> = {
-    'model.embed_tokens.weight': [vocab, hidden],
-    'model.embedding_norm.weight': [hidden],
-    'model.layers.0.conv.in_proj.weight': [3 * hidden, hidden],
-    'model.layers.0.conv.out_proj.weight': [hidden, hidden],
-    'model.layers.0.conv.conv.weight': [hidden, 1, numTaps],
-    'model.layers.1.self_attn.q_proj.weight': [hidden, hidden],
-    'model.layers.1.self_attn.k_proj.weight': [6, hidden],
-    'model.layers.1.self_attn.v_proj.weight': [6, hidden],
-    'model.layers.1.self_attn.out_proj.weight': [hidden, hidden],
-    'model.layers.1.self_attn.q_layernorm.weight': [6],
-    'model.layers.1.self_attn.k_layernorm.weight': [6],
-  };
-  for (const layer of [0, 1]) {
-    own[`model.layers.${layer}.operator_norm.weight`] = [hidden];
-    own[`model.layers.${layer}.ffn_norm.weight`] = [hidden];
-    own[`model.layers.${layer}.feed_forward.w1.weight`] = [ffn, hidden];
-    own[`model.layers.${layer}.feed_forward.w3.weight`] = [ffn, hidden];
-    own[`model.layers.${layer}.feed_forward.w2.weight`] = [hidden, ffn];
-  }
-  const file = randomWeights(own);
+const lfm2 = {
+  model_type: 'lfm2',
+  hidden_size: hidden,
+  intermediate_size: ffn,
+  num_hidden_layers: 2,
+  num_attention_heads: 2,
+  num_key_value_heads: 1,
+  vocab_size: vocab,
+  conv_L_cache: numTaps,
+  block_auto_adjust_ff_dim: false,
+  full_attn_idxs: [1],
+};
 
+const lfm2Shapes: Record<string, number[]> = {
+  'model.embed_tokens.weight': [vocab, hidden],
+  'model.embedding_norm.weight': [hidden],
+  'model.layers.0.conv.in_proj.weight': [3 * hidden, hidden],
+  'model.layers.0.conv.out_proj.weight': [hidden, hidden],
+  'model.layers.0.conv.conv.weight': [hidden, 1, numTaps],
+  'model.layers.1.self_attn.q_proj.weight': [hidden, hidden],
+  'model.layers.1.self_attn.k_proj.weight': [6, hidden],
+  'model.layers.1.self_attn.v_proj.weight': [6, hidden],
+  'model.layers.1.self_attn.out_proj.weight': [hidden, hidden],
+  'model.layers.1.self_attn.q_layernorm.weight': [6],
+  'model.layers.1.self_attn.k_layernorm.weight': [6],
+};
+
+for (const layer of [0, 1]) {
+  lfm2Shapes[`model.layers.${layer}.operator_norm.weight`] = [hidden];
+  lfm2Shapes[`model.layers.${layer}.ffn_norm.weight`] = [hidden];
+  lfm2Shapes[`model.layers.${layer}.feed_forward.w1.weight`] = [ffn, hidden];
+  lfm2Shapes[`model.layers.${layer}.feed_forward.w3.weight`] = [ffn, hidden];
+  lfm2Shapes[`model.layers.${layer}.feed_forward.w2.weight`] = [hidden, ffn];
+}
+
+const lfm2Weights = randomWeights(lfm2Shapes);
+
+describe('lfm2 as a folder', () => {
   test('names its layers by type or by index, and its FFN by the size before it is adjusted', async () => {
-    const indexed = await runModel(modelFile('safetensors', lfm2, file), tokens);
+    const indexed = await runModel(modelFile('safetensors', lfm2, lfm2Weights), tokens);
     const types = { layer_types: ['conv', 'full_attention'] };
     const typed = await runModel(
-      modelFile('safetensors', { ...lfm2, full_attn_idxs: undefined, ...types }, file),
+      modelFile('safetensors', { ...lfm2, full_attn_idxs: undefined, ...types }, lfm2Weights),
       tokens,
     );
     expect(worstDifference(typed, plain(indexed))).toBe(0);
@@ -259,7 +262,7 @@ describe('lfm2 as a folder', () => {
       block_multiple_of: 5,
       block_auto_adjust_ff_dim: true,
     };
-    const again = await runModel(modelFile('safetensors', { ...lfm2, ...adjusted }, file), tokens);
+    const again = await runModel(modelFile('safetensors', { ...lfm2, ...adjusted }, lfm2Weights), tokens);
     expect(worstDifference(again, plain(indexed))).toBe(0);
   });
 
@@ -269,7 +272,7 @@ describe('lfm2 as a folder', () => {
     [{ full_attn_idxs: undefined }, /full_attn_idxs: expected a list, without layer_types/],
     [{ layer_types: ['conv', 'sliding_attention'] }, /layer_types: expected conv or full_attention/],
   ])('refuses %o', async (changes, message) => {
-    const described = describeModel(modelFile('safetensors', { ...lfm2, ...changes }, file));
+    const described = describeModel(modelFile('safetensors', { ...lfm2, ...changes }, lfm2Weights));
     await expect(described).rejects.toThrow(FormatError);
     await expect(described).rejects.toThrow(message);
   });

@@ -34,9 +34,9 @@ function query(values: number[], position: number): Record<string, TensorView> {
   return { q: floats(values, 1, 1, values.length), positions: ints([position], 1), sequences: ints([0], 1) };
 }
 
-describe('attention', () => {
-  const ln = Math.log;
+const ln = Math.log;
 
+describe('attention: what a query sees', () => {
   it('weighs values by the softmax of the products', () => {
     // scores ln 1, ln 2, ln 5 at scale 1; position 3 is not visible yet
     const cache = cacheOf(
@@ -84,7 +84,9 @@ describe('attention', () => {
     const { y } = runOp('attention', { q, positions: ints([0], 1), sequences: ints([0], 1), ...cache }, { scale: 1 });
     expect(y).toEqual([3, 3, 3, 7, 7, 7]);
   });
+});
 
+describe('attention: unusual numbers, and parts', () => {
   it('never hides NaN or +Infinity, and takes -Infinity as unseen, in any order of keys', () => {
     const orders: [number[], number][] = [
       [[NaN], NaN],

@@ -73,7 +73,7 @@ async function expectSame(program: Program, rng: Rng): Promise<void> {
   await backend.dispose();
 }
 
-describe('encoded programs', () => {
+describe('encoded programs: what they hold', () => {
   it('hold all that an interpreter needs: it gives the bits of the reference backend', async () => {
     for (let seed = 1; seed <= 25; seed++) await expectSame(randomProgram(seed, 4 + seed), createRng(seed));
   });
@@ -110,7 +110,9 @@ describe('encoded programs', () => {
     // opcode, length, layer; table; tokens in word 2 of the block; y; scale
     expect([...words]).toEqual([0, 21, 5, 3, 1, 0x2000, 2, 3, 2, 2, 26, 8, 0, -2, 3, 0, 0x1000, 1, -2, 2, 0x3f000000]);
   });
+});
 
+describe('encoded programs: what is absent, and what does not fit', () => {
   it('mark absent inputs with one word', () => {
     const encode = (withBias: boolean): Int32Array => {
       const b = new ProgramBuilder({});

@@ -23,6 +23,105 @@ const cache = {
 };
 const queries = { q: f32('T', 6, 64), positions: i32('T'), sequences: i32('T') };
 
+const refused: [string, () => unknown, new (...args: never[]) => Error, string][] = [
+  ['a missing input', () => infer('add', { a: f32(2) }), ArgumentError, 'add: input b: expected a tensor, got nothing'],
+  ['an unknown input', () => infer('softmax', { x: f32(2), z: f32(2) }), ArgumentError, 'expected x, got z'],
+  ['an inherited name', () => infer('softmax', { x: f32(2), toString: f32(2) }), ArgumentError, 'got toString'],
+  ['a wrong dtype', () => infer('softmax', { x: i32(2) }), DTypeError, 'softmax: x: dtype, expected f32, got i32'],
+  ['i8 weights', () => infer('matmul', { x: f32(1, 4), weight: { dtype: 'i8', shape: [4, 4] } }), DTypeError, 'i8'],
+  ['other sizes', () => infer('add', { a: f32(2, 'T'), b: f32(2, 'R') }), ShapeError, '... = 2,T'],
+  ['a wrong width', () => infer('matmul', { x: f32('T', 8), weight: f32(3, 9) }), ShapeError, 'I = 8'],
+  ['an unknown attribute', () => infer('softmax', { x: f32(2) }, { axis: 0 }), ArgumentError, 'none, got axis'],
+  ['a missing attribute', () => infer('rms-norm', { x: f32(2), weight: f32(2) }), ArgumentError, 'eps'],
+  ['an attribute of another kind', () => infer('soft-cap', { x: f32(2) }, { cap: '3' }), ArgumentError, 'a number'],
+  ['NaN', () => infer('soft-cap', { x: f32(2) }, { cap: NaN }), ArgumentError, 'a finite number'],
+  ['a number beyond f32', () => infer('soft-cap', { x: f32(2) }, { cap: 1e39 }), ArgumentError, 'a finite number'],
+  ['half a part', () => infer('top-k', { x: f32(1, 9) }, { k: 1.5 }), ArgumentError, 'a 32-bit integer'],
+  ['an integer beyond 32 bits', () => infer('top-k', { x: f32(1, 9) }, { k: 2 ** 32 + 1 }), ArgumentError, '32-bit'],
+  ['an unknown string', () => infer('activation', { x: f32(2) }, { kind: 'mish' }), ArgumentError, 'got mish'],
+  ['a cap of 0', () => infer('soft-cap', { x: f32(2) }, { cap: 0 }), ArgumentError, 'a positive number'],
+  ['k above the width', () => infer('top-k', { x: f32(1, 9) }, { k: 10 }), ArgumentError, '1 to 9'],
+  ['k of 0', () => infer('top-k', { x: f32(1, 9) }, { k: 0 }), ArgumentError, '1 to 9'],
+  ['a symbol where kernels need a number', () => infer('top-k', { x: f32(1, 'V') }, { k: 1 }), ShapeError, 'symbol V'],
+  [
+    'symbolic heads',
+    () => infer('rope', { x: f32('T', 'N', 4), positions: i32('T'), frequencies: f32(2) }, { layout: 'halves' }),
+    ShapeError,
+    'axis N',
+  ],
+  [
+    'too many pairs',
+    () => infer('rope', { x: f32('T', 1, 6), positions: i32('T'), frequencies: f32(4) }, { layout: 'halves' }),
+    ArgumentError,
+    'at most 3 pairs',
+  ],
+  [
+    'heads that do not divide',
+    () => infer('attention', { ...queries, q: f32('T', 5, 64), ...cache }, { scale: 1 }),
+    ShapeError,
+    'a multiple of 2 KV heads',
+  ],
+  [
+    'a negative window',
+    () => infer('attention', { ...queries, ...cache }, { scale: 1, window: -1 }),
+    ArgumentError,
+    'window',
+  ],
+  [
+    'a negative cap',
+    () => infer('attention', { ...queries, ...cache }, { scale: 1, softCap: -1 }),
+    ArgumentError,
+    'softCap',
+  ],
+  [
+    'no parts',
+    () => infer('attention-partial', { ...queries, ...cache }, { scale: 1, numParts: 0 }),
+    ArgumentError,
+    'numParts',
+  ],
+  [
+    'half a second state',
+    () => infer('attention-merge', { m: f32(2, 'T', 1), l: f32(2, 'T', 1), o: f32(2, 'T', 1, 4), m2: f32(2, 'T', 1) }),
+    ArgumentError,
+    'all or none, got 1',
+  ],
+  [
+    'no tensor to update',
+    () => infer('position-append', { slots: i32('T'), positions: i32('T') }),
+    ArgumentError,
+    'the tensor to update',
+  ],
+  ['a tensor for an own output', () => infer('softmax', { x: f32(2) }, {}, { y: f32(2) }), ArgumentError, 'no tensor'],
+  ['an unknown output', () => infer('softmax', { x: f32(2) }, {}, { z: f32(2) }), ArgumentError, 'expected y, got z'],
+  [
+    'an i8 cache',
+    () =>
+      infer(
+        'kv-append',
+        { k: f32('T', 2, 4), v: f32('T', 2, 4), slots: i32('T') },
+        {},
+        { keys: { dtype: 'i8', shape: [1, 2, 3, 4] }, values: f32(1, 2, 3, 4) },
+      ),
+    DTypeError,
+    'i8',
+  ],
+  [
+    'a cache of other heads',
+    () =>
+      infer(
+        'kv-append',
+        { k: f32('T', 2, 4), v: f32('T', 2, 4), slots: i32('T') },
+        {},
+        { keys: f32(1, 3, 3, 4), values: f32(1, 2, 3, 4) },
+      ),
+    ShapeError,
+    'K = 2',
+  ],
+];
+
+/** Every op that finds slots in blocks of a cache, and its axes as numbers. */
+const ofBlocks = opSpecs.filter(({ inputs, outputs }) => (inputs['keys'] ?? outputs['keys'])?.shape === 'C K S H');
+
 describe('inferOp', () => {
   it('finds dtypes and shapes of outputs', () => {
     expect(infer('matmul', { x: f32('T', 64), weight: { dtype: 'q4_K', shape: [7, 64] } }).outputs).toEqual({
@@ -52,123 +151,10 @@ describe('inferOp', () => {
     expect(attributes).toEqual({ scale: Math.fround(0.1), causal: true, window: 0, softCap: 0 });
   });
 
-  it.each<[string, () => unknown, new (...args: never[]) => Error, string]>([
-    [
-      'a missing input',
-      () => infer('add', { a: f32(2) }),
-      ArgumentError,
-      'add: input b: expected a tensor, got nothing',
-    ],
-    ['an unknown input', () => infer('softmax', { x: f32(2), z: f32(2) }), ArgumentError, 'expected x, got z'],
-    ['an inherited name', () => infer('softmax', { x: f32(2), toString: f32(2) }), ArgumentError, 'got toString'],
-    ['a wrong dtype', () => infer('softmax', { x: i32(2) }), DTypeError, 'softmax: x: dtype, expected f32, got i32'],
-    ['i8 weights', () => infer('matmul', { x: f32(1, 4), weight: { dtype: 'i8', shape: [4, 4] } }), DTypeError, 'i8'],
-    ['other sizes', () => infer('add', { a: f32(2, 'T'), b: f32(2, 'R') }), ShapeError, '... = 2,T'],
-    ['a wrong width', () => infer('matmul', { x: f32('T', 8), weight: f32(3, 9) }), ShapeError, 'I = 8'],
-    ['an unknown attribute', () => infer('softmax', { x: f32(2) }, { axis: 0 }), ArgumentError, 'none, got axis'],
-    ['a missing attribute', () => infer('rms-norm', { x: f32(2), weight: f32(2) }), ArgumentError, 'eps'],
-    ['an attribute of another kind', () => infer('soft-cap', { x: f32(2) }, { cap: '3' }), ArgumentError, 'a number'],
-    ['NaN', () => infer('soft-cap', { x: f32(2) }, { cap: NaN }), ArgumentError, 'a finite number'],
-    ['a number beyond f32', () => infer('soft-cap', { x: f32(2) }, { cap: 1e39 }), ArgumentError, 'a finite number'],
-    ['half a part', () => infer('top-k', { x: f32(1, 9) }, { k: 1.5 }), ArgumentError, 'a 32-bit integer'],
-    ['an integer beyond 32 bits', () => infer('top-k', { x: f32(1, 9) }, { k: 2 ** 32 + 1 }), ArgumentError, '32-bit'],
-    ['an unknown string', () => infer('activation', { x: f32(2) }, { kind: 'mish' }), ArgumentError, 'got mish'],
-    ['a cap of 0', () => infer('soft-cap', { x: f32(2) }, { cap: 0 }), ArgumentError, 'a positive number'],
-    ['k above the width', () => infer('top-k', { x: f32(1, 9) }, { k: 10 }), ArgumentError, '1 to 9'],
-    ['k of 0', () => infer('top-k', { x: f32(1, 9) }, { k: 0 }), ArgumentError, '1 to 9'],
-    [
-      'a symbol where kernels need a number',
-      () => infer('top-k', { x: f32(1, 'V') }, { k: 1 }),
-      ShapeError,
-      'symbol V',
-    ],
-    [
-      'symbolic heads',
-      () => infer('rope', { x: f32('T', 'N', 4), positions: i32('T'), frequencies: f32(2) }, { layout: 'halves' }),
-      ShapeError,
-      'axis N',
-    ],
-    [
-      'too many pairs',
-      () => infer('rope', { x: f32('T', 1, 6), positions: i32('T'), frequencies: f32(4) }, { layout: 'halves' }),
-      ArgumentError,
-      'at most 3 pairs',
-    ],
-    [
-      'heads that do not divide',
-      () => infer('attention', { ...queries, q: f32('T', 5, 64), ...cache }, { scale: 1 }),
-      ShapeError,
-      'a multiple of 2 KV heads',
-    ],
-    [
-      'a negative window',
-      () => infer('attention', { ...queries, ...cache }, { scale: 1, window: -1 }),
-      ArgumentError,
-      'window',
-    ],
-    [
-      'a negative cap',
-      () => infer('attention', { ...queries, ...cache }, { scale: 1, softCap: -1 }),
-      ArgumentError,
-      'softCap',
-    ],
-    [
-      'no parts',
-      () => infer('attention-partial', { ...queries, ...cache }, { scale: 1, numParts: 0 }),
-      ArgumentError,
-      'numParts',
-    ],
-    [
-      'half a second state',
-      () =>
-        infer('attention-merge', { m: f32(2, 'T', 1), l: f32(2, 'T', 1), o: f32(2, 'T', 1, 4), m2: f32(2, 'T', 1) }),
-      ArgumentError,
-      'all or none, got 1',
-    ],
-    [
-      'no tensor to update',
-      () => infer('position-append', { slots: i32('T'), positions: i32('T') }),
-      ArgumentError,
-      'the tensor to update',
-    ],
-    [
-      'a tensor for an own output',
-      () => infer('softmax', { x: f32(2) }, {}, { y: f32(2) }),
-      ArgumentError,
-      'no tensor',
-    ],
-    ['an unknown output', () => infer('softmax', { x: f32(2) }, {}, { z: f32(2) }), ArgumentError, 'expected y, got z'],
-    [
-      'an i8 cache',
-      () =>
-        infer(
-          'kv-append',
-          { k: f32('T', 2, 4), v: f32('T', 2, 4), slots: i32('T') },
-          {},
-          { keys: { dtype: 'i8', shape: [1, 2, 3, 4] }, values: f32(1, 2, 3, 4) },
-        ),
-      DTypeError,
-      'i8',
-    ],
-    [
-      'a cache of other heads',
-      () =>
-        infer(
-          'kv-append',
-          { k: f32('T', 2, 4), v: f32('T', 2, 4), slots: i32('T') },
-          {},
-          { keys: f32(1, 3, 3, 4), values: f32(1, 2, 3, 4) },
-        ),
-      ShapeError,
-      'K = 2',
-    ],
-  ])('refuses %s', (_name, act, error, message) => {
+  it.each(refused)('refuses %s', (_name, act, error, message) => {
     expect(act).toThrow(error);
     expect(act).toThrow(message);
   });
-
-  /** Every op that finds slots in blocks of a cache, and its axes as numbers. */
-  const ofBlocks = opSpecs.filter(({ inputs, outputs }) => (inputs['keys'] ?? outputs['keys'])?.shape === 'C K S H');
 
   it.each(ofBlocks.map((spec) => [spec.name, spec] as const))('%s refuses blocks without slots', (_name, spec) => {
     const sizes: Readonly<Record<string, number>> = { N: 2, K: 2, S: 0, M: 2, E: 4 };
@@ -189,6 +175,7 @@ describe('inferOp', () => {
     expect(infers).toThrow(ShapeError);
     expect(infers).toThrow(/slots per block.*1 or more.*0/v);
   });
+
   it('of which there are some', () => expect(ofBlocks.length).toBeGreaterThan(10));
 });
 

@@ -23,7 +23,7 @@ const arenaBytes = ({ buffers }: Program): number => buffers[arenaBufferIndex].s
 const offsetOf = (program: Program, record: number, output = 'y'): number =>
   program.records[record].outputs[output].byteOffset;
 
-describe('memory', () => {
+describe('memory that is used again', () => {
   it('runs a chain of pointwise ops in place', () => {
     const { b, x, norm } = start();
     let y = x;
@@ -61,7 +61,9 @@ describe('memory', () => {
     expect(offsetOf(program, 1)).not.toBe(offsetOf(program, 0));
     validateProgram(program);
   });
+});
 
+describe('memory after a reshape or a second build', () => {
   it('lets a reshape be overwritten in place, and a part of a tensor not', () => {
     const { b, x, norm } = start();
     b.output('y', norm(b.reshape(x, ['T', 1, 16])));
@@ -107,7 +109,7 @@ describe('memory', () => {
   });
 });
 
-describe('tensors', () => {
+describe('names of tensors', () => {
   it('gives the same tensor for a second declaration and refuses another one', () => {
     const { b, weight } = start();
     expect(b.external('norm', 'weights', 'f32', [16])).toBe(weight);
@@ -124,7 +126,9 @@ describe('tensors', () => {
     expect(() => b.output('x', x)).toThrow(ArgumentError);
     expect(() => b.output('tokens', b.scalar('more', [1]))).toThrow('expected a computed tensor, got a scalar');
   });
+});
 
+describe('shapes and rows of tensors', () => {
   it('refuses symbols without capacity and capacities that are no sizes', () => {
     expect(() => new ProgramBuilder({ T: -1 })).toThrow(ArgumentError);
     expect(() => new ProgramBuilder({ T: 1.5 })).toThrow(ArgumentError);

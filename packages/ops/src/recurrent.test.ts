@@ -44,16 +44,16 @@ describe('short-conv', () => {
   });
 });
 
-describe('gated-delta', () => {
-  const attributes = { numKeyHeads: 1, eps: 0 };
+const deltaAttributes = { numKeyHeads: 1, eps: 0 };
 
+describe('gated-delta: a step by hand', () => {
   it('moves its memory half of the way to the value when beta is 0 and nothing is forgotten', () => {
     const qkv = floats([5, 2, 4, -3, 7, 4], 2, 3); // units of q and k: 1, 1 and -1, 1
     const gates = { alpha: floats([0, 0], 2, 1), beta: floats([0, 0], 2, 1) };
     const constants = { alphaBias: floats([0], 1), decay: floats([0], 1) };
     const state = floats([99], 1, 1, 1, 1);
     const inputs = { qkv, ...gates, ...constants, sequences: ints([0, 0], 2), ...fresh };
-    expect(runOp('gated-delta', inputs, attributes, { state })['y']).toEqual([2, -3]);
+    expect(runOp('gated-delta', inputs, deltaAttributes, { state })['y']).toEqual([2, -3]);
     expect([...state.data]).toEqual([3]);
   });
 
@@ -64,9 +64,11 @@ describe('gated-delta', () => {
     const constants = { alphaBias: floats([-2], 1), decay: floats([-1], 1) };
     const state = floats([8], 1, 1, 1, 1);
     const inputs = { qkv, ...gates, ...constants, sequences: ints([0], 1), ...one };
-    expect(runOp('gated-delta', inputs, attributes, { state })['y']).toEqual([4]);
+    expect(runOp('gated-delta', inputs, deltaAttributes, { state })['y']).toEqual([4]);
   });
+});
 
+describe('gated-delta: steps of several tokens', () => {
   it('gives the same in one step and token by token', () => {
     const [numTokens, numHeads, numKeyHeads, dim] = [9, 4, 2, 6];
     const rng = createRng(5);
@@ -117,8 +119,8 @@ describe('gated-delta', () => {
     const common = { ...gates, decay: zeros('f32', 3), sequences: ints([0], 1), ...one };
     const state = zeros('f32', 1, 3, 2, 2);
     const wrong = { qkv: zeros('f32', 1, 9), ...common };
-    expect(() => runOp('gated-delta', wrong, attributes, { state })).toThrow(ShapeError);
+    expect(() => runOp('gated-delta', wrong, deltaAttributes, { state })).toThrow(ShapeError);
     const right = { qkv: zeros('f32', 1, 2 * 2 * 2 + 3 * 2), ...common };
-    expect(() => runOp('gated-delta', right, { ...attributes, numKeyHeads: 2 }, { state })).toThrow(ArgumentError);
+    expect(() => runOp('gated-delta', right, { ...deltaAttributes, numKeyHeads: 2 }, { state })).toThrow(ArgumentError);
   });
 });

@@ -50,7 +50,9 @@ describe('ropeFrequencies', () => {
       ropeFrequencies({ base: 10000, rotaryDim: 64 }),
     );
   });
+});
 
+describe('ropeFrequencies that do not fit', () => {
   it.each<[string, RopeOptions]>([
     ['an odd dim', { base: 10000, rotaryDim: 7 }],
     ['no dims', { base: 10000, rotaryDim: 0 }],

@@ -42,27 +42,27 @@ function partsOf(y: ArrayLike<number>, dim: number, row = 0): number[] {
   return Array.from({ length: dim }, (_, j) => j).filter((j) => (y[row * dim + j] ?? 0) !== 0);
 }
 
-describe('subquadratic-attention', () => {
-  /** Landmark `b` of blocks of 8 has the unit vector `64 + b`. */
-  function landmarks(numBlocks: number, dim: number, size: number): Record<string, TensorView> {
-    const values = new Float32Array(numBlocks * dim);
-    for (let b = 0; b < numBlocks; b++) values[b * dim + dim - numBlocks + b] = 1;
-    return {
-      keyMeans: floats(new Float32Array(numBlocks), 1, numBlocks, 1, 1),
-      valueMeans: floats(values, 1, numBlocks, 1, dim),
-      meanCounts: ints(new Int32Array(numBlocks).fill(size), 1, numBlocks, 1),
-    };
-  }
-
-  const seen = (i: number, attributes: Record<string, number | boolean | string> = {}): [number[], number[]] => {
-    const inputs = { ...queries([i]), ...units(64, 8), ...landmarks(8, 72, 8) };
-    const all = { scale: 1, local: 4, landmarks: 'compat', global0: 0, ...attributes };
-    const { y, pairs } = runOp('subquadratic-attention', inputs, all);
-    const parts = partsOf(y, 72);
-    expect(pairs[0]).toBe(parts.length);
-    return [parts.filter((j) => j < 64), parts.filter((j) => j >= 64).map((j) => j - 64)];
+/** Landmark `b` of blocks of 8 has the unit vector `64 + b`. */
+function landmarks(numBlocks: number, dim: number, size: number): Record<string, TensorView> {
+  const values = new Float32Array(numBlocks * dim);
+  for (let b = 0; b < numBlocks; b++) values[b * dim + dim - numBlocks + b] = 1;
+  return {
+    keyMeans: floats(new Float32Array(numBlocks), 1, numBlocks, 1, 1),
+    valueMeans: floats(values, 1, numBlocks, 1, dim),
+    meanCounts: ints(new Int32Array(numBlocks).fill(size), 1, numBlocks, 1),
   };
+}
 
+const seen = (i: number, attributes: Record<string, number | boolean | string> = {}): [number[], number[]] => {
+  const inputs = { ...queries([i]), ...units(64, 8), ...landmarks(8, 72, 8) };
+  const all = { scale: 1, local: 4, landmarks: 'compat', global0: 0, ...attributes };
+  const { y, pairs } = runOp('subquadratic-attention', inputs, all);
+  const parts = partsOf(y, 72);
+  expect(pairs[0]).toBe(parts.length);
+  return [parts.filter((j) => j < 64), parts.filter((j) => j >= 64).map((j) => j - 64)];
+};
+
+describe('subquadratic-attention', () => {
   it('sees the rows of the specification', () => {
     expect(seen(0)).toEqual([[0], []]);
     expect(seen(6)).toEqual([[0, 2, 3, 4, 5, 6], []]);

@@ -18,6 +18,16 @@ function added(id: number, content: string, flags: Json = {}): Json {
   return { id, content, single_word: false, lstrip: false, rstrip: false, normalized: false, special: true, ...flags };
 }
 
+type MakePairs = (preTokenizer: Json, parts?: Json, model?: Json) => Json;
+
+function file(parts: Json): Json {
+  return {
+    ...{ version: '1.0', truncation: null, padding: null, added_tokens: [], normalizer: null },
+    ...{ pre_tokenizer: null, post_processor: null, decoder: null },
+    ...parts,
+  };
+}
+
 /**
  * @param pairs the vocabulary of `pairVocabulary`
  * @param words spellings for the unigram and WordPiece cases, byte-level (those of the demo model)
@@ -30,12 +40,7 @@ export function jsonCases(
 ): Record<string, Json> {
   const pairIds: Record<string, number> = {};
   tokens.slice(0, -1).forEach((token, id) => (pairIds[token] = id));
-  const file = (parts: Json): Json => ({
-    ...{ version: '1.0', truncation: null, padding: null, added_tokens: [], normalizer: null },
-    ...{ pre_tokenizer: null, post_processor: null, decoder: null },
-    ...parts,
-  });
-  const pairs = (pre_tokenizer: Json, parts: Json = {}, model: Json = {}): Json =>
+  const pairs: MakePairs = (pre_tokenizer, parts = {}, model = {}) =>
     file({
       pre_tokenizer,
       decoder: gpt2,
@@ -46,7 +51,17 @@ export function jsonCases(
         ...model,
       },
     });
-  const cases: Record<string, Json> = {
+  return {
+    ...knownCases(pairs),
+    ...componentCases(pairs, pairIds['ab']!),
+    ...unigramCases(words, charsmap),
+    ...wordPieceCases(words),
+  };
+}
+
+/** Byte-level BPE as in the files of known models. */
+function knownCases(pairs: MakePairs): Record<string, Json> {
+  return {
     gpt2: pairs(gpt2),
     prefixSpace: pairs({ ...gpt2, add_prefix_space: true }),
     llama3: pairs(
@@ -85,6 +100,12 @@ export function jsonCases(
         byteLevel,
       ),
     ),
+  };
+}
+
+/** Byte-level BPE with one component in each. @param ab the id of the token `ab` */
+function componentCases(pairs: MakePairs, ab: number): Record<string, Json> {
+  const cases: Record<string, Json> = {
     digits: pairs(sequence({ type: 'Digits', individual_digits: true }, gpt2)),
     digitRuns: pairs(sequence({ type: 'Digits', individual_digits: false }, byteLevel)),
     splitString: pairs(
@@ -102,7 +123,7 @@ export function jsonCases(
         added(65792, '<s>'),
         added(65793, '<l>', { lstrip: true }),
         added(65794, '<r>', { rstrip: true }),
-        added(pairIds['ab']!, 'ab', { single_word: true, special: false }),
+        added(ab, 'ab', { single_word: true, special: false }),
         added(65795, 'Hello', { normalized: true, special: false }),
         added(65796, '<s><l>'),
         added(65797, '  ', { special: false }),
@@ -120,6 +141,10 @@ export function jsonCases(
   for (const type of ['NFD', 'NFKC', 'NFKD', 'Lowercase', 'StripAccents']) {
     cases[`normalizer${type}`] = pairs(byteLevel, { normalizer: { type } });
   }
+  return cases;
+}
+
+function unigramCases(words: readonly string[], charsmap: string): Record<string, Json> {
   const marked = words.map((word) => word.replaceAll('\u0120', '\u2581'));
   const vocab = ['<unk>', '<s>', '</s>', ...marked].map((text, id) => [
     text,
@@ -134,22 +159,27 @@ export function jsonCases(
     ...{ type: 'Metaspace', replacement: '\u2581', prepend_scheme, split: splits },
   });
   const precompiled: Json = { type: 'Precompiled', precompiled_charsmap: charsmap };
-  cases['unigram'] = unigram({ pre_tokenizer: metaspace('always') });
-  cases['unigramBytes'] = unigram(
-    { pre_tokenizer: metaspace('first', false), added_tokens: [added(1, '<s>'), added(2, '</s>')] },
-    { byte_fallback: true },
-  );
-  cases['unigramCharsmap'] = unigram({
-    normalizer: precompiled,
-    pre_tokenizer: sequence({ type: 'WhitespaceSplit' }, metaspace('always')),
-  });
-  cases['unigramReplace'] = unigram({
-    normalizer: {
-      type: 'Sequence',
-      normalizers: [precompiled, { type: 'Replace', pattern: { Regex: ' {2,}' }, content: ' ' }],
-    },
-    pre_tokenizer: metaspace('never'),
-  });
+  return {
+    unigram: unigram({ pre_tokenizer: metaspace('always') }),
+    unigramBytes: unigram(
+      { pre_tokenizer: metaspace('first', false), added_tokens: [added(1, '<s>'), added(2, '</s>')] },
+      { byte_fallback: true },
+    ),
+    unigramCharsmap: unigram({
+      normalizer: precompiled,
+      pre_tokenizer: sequence({ type: 'WhitespaceSplit' }, metaspace('always')),
+    }),
+    unigramReplace: unigram({
+      normalizer: {
+        type: 'Sequence',
+        normalizers: [precompiled, { type: 'Replace', pattern: { Regex: ' {2,}' }, content: ' ' }],
+      },
+      pre_tokenizer: metaspace('never'),
+    }),
+  };
+}
+
+function wordPieceCases(words: readonly string[]): Record<string, Json> {
   const pieces: Record<string, number> = {};
   const addPiece = (text: string): void => void (pieces[text] ??= Object.keys(pieces).length);
   for (const special of ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]']) addPiece(special);
@@ -173,8 +203,5 @@ export function jsonCases(
         vocab: pieces,
       },
     });
-  cases['bert'] = bert(true, null, true);
-  cases['bertCased'] = bert(true, null, false);
-  cases['bertRaw'] = bert(false, true, true);
-  return cases;
+  return { bert: bert(true, null, true), bertCased: bert(true, null, false), bertRaw: bert(false, true, true) };
 }

@@ -69,66 +69,85 @@ const readBegin = 16 * pageBytes;
 const cachedBytes = 128 * 1024;
 
 export function createMachine({ memoryBytes, opsPerRun }: MachineOptions): Machine {
-  const memory = new WebAssembly.Memory({ initial: readBegin / pageBytes, maximum: 65536, shared: true });
-  const compile = (text: string): WebAssembly.Module => new WebAssembly.Module(Buffer.from(text, 'base64'));
-  const modules = { simd: compile(rooflineModules.simd), relaxed: compile(rooflineModules.relaxed) };
-  const file = import.meta.url.endsWith('.ts') ? './roofline-worker.ts' : './roofline-worker.js';
-  const workers: Worker[] = [];
-  let numArrivals = 0;
+  const pool = new ProbeWorkers();
   let isFilled = false;
-  fillOperands(memory);
 
-  interface Task {
-    readonly variant: Kernel['variant'];
-    readonly kernel: string;
-    readonly begin: (thread: number) => number;
-    readonly count: number;
-    readonly repeats: number;
+  /** Bytes of each thread's part: whole steps of the kernel. */
+  const share = (threads: number): number => Math.floor(memoryBytes / threads / pageBytes) * pageBytes;
+
+  /** Reads the parts of all threads once, or as much of them as stays in the caches again and again. */
+  async function readProbe(name: ProbeName, threads: number, isCached: boolean): Promise<Probe> {
+    const { variant, kernel, unit } = kernels[name];
+    if (!isFilled) {
+      pool.memory.grow(Math.ceil(memoryBytes / pageBytes));
+      await pool.run(1, { variant, kernel: 'fill', begin: () => readBegin, count: share(1), repeats: 1 });
+      isFilled = true;
+    }
+    const count = isCached ? Math.min(cachedBytes, share(threads)) : share(threads);
+    const repeats = isCached ? Math.max(1, Math.floor(share(threads) / count)) : 1;
+    const begin = (thread: number): number => readBegin + thread * count;
+    const run = (): Promise<number> => pool.run(threads, { variant, kernel, begin, count, repeats });
+    return { name, threads, unit, amount: count * repeats * threads, run };
   }
 
-  async function runAll(threads: number, { variant, kernel, begin, count, repeats }: Task): Promise<number> {
-    while (workers.length < threads) {
-      workers.push(new Worker(new URL(file, import.meta.url), { workerData: { modules, memory } }));
+  return {
+    async probe(name, threads): Promise<Probe> {
+      if (threads > maxThreads) throw new Error(`at most ${maxThreads} threads can be measured, got ${threads}`);
+      if (name === 'memory read' || name === 'cache read') return readProbe(name, threads, name === 'cache read');
+      const { variant, kernel, unit, opsPerPass } = kernels[name];
+      const count = Math.max(1, Math.floor(opsPerRun / opsPerPass));
+      const begin = (thread: number): number => operandBegin + thread * operandBytes;
+      const run = (): Promise<number> => pool.run(threads, { variant, kernel, begin, count, repeats: 1 });
+      return { name, threads, unit, amount: count * opsPerPass * threads, run };
+    },
+    dispose: () => pool.dispose(),
+  };
+}
+
+interface Task {
+  readonly variant: Kernel['variant'];
+  readonly kernel: string;
+  readonly begin: (thread: number) => number;
+  readonly count: number;
+  readonly repeats: number;
+}
+
+/** Workers over one memory, started when they are first needed. */
+class ProbeWorkers {
+  readonly memory = new WebAssembly.Memory({ initial: readBegin / pageBytes, maximum: 65536, shared: true });
+  readonly #modules = { simd: compile(rooflineModules.simd), relaxed: compile(rooflineModules.relaxed) };
+  readonly #workers: Worker[] = [];
+  #numArrivals = 0;
+
+  constructor() {
+    fillOperands(this.memory);
+  }
+
+  /** @returns the time of the slowest thread in milliseconds */
+  async run(threads: number, { variant, kernel, begin, count, repeats }: Task): Promise<number> {
+    const file = import.meta.url.endsWith('.ts') ? './roofline-worker.ts' : './roofline-worker.js';
+    const workerData = { modules: this.#modules, memory: this.memory };
+    while (this.#workers.length < threads) {
+      this.#workers.push(new Worker(new URL(file, import.meta.url), { workerData }));
     }
-    numArrivals += threads;
-    const answers = workers.slice(0, threads).map(async (worker, thread) => {
+    this.#numArrivals += threads;
+    const target = this.#numArrivals;
+    const answers = this.#workers.slice(0, threads).map(async (worker, thread) => {
       const answer = once(worker, 'message'); // rejects when the worker fails
-      worker.postMessage({ variant, kernel, begin: begin(thread), count, repeats, target: numArrivals });
+      worker.postMessage({ variant, kernel, begin: begin(thread), count, repeats, target });
       const [{ timeMs }] = (await answer) as [{ timeMs: number; sum: number }];
       return timeMs;
     });
     return Math.max(...(await Promise.all(answers)));
   }
 
-  /** Bytes of each thread's part: whole steps of the kernel. */
-  const share = (threads: number): number => Math.floor(memoryBytes / threads / pageBytes) * pageBytes;
+  async dispose(): Promise<void> {
+    await Promise.all(this.#workers.map((worker) => worker.terminate()));
+  }
+}
 
-  return {
-    async probe(name, threads): Promise<Probe> {
-      if (threads > maxThreads) throw new Error(`at most ${maxThreads} threads can be measured, got ${threads}`);
-      const { variant, kernel, unit, opsPerPass } = kernels[name];
-      if (name === 'memory read' || name === 'cache read') {
-        if (!isFilled) {
-          memory.grow(Math.ceil(memoryBytes / pageBytes));
-          await runAll(1, { variant, kernel: 'fill', begin: () => readBegin, count: share(1), repeats: 1 });
-          isFilled = true;
-        }
-        const isCached = name === 'cache read';
-        const count = isCached ? Math.min(cachedBytes, share(threads)) : share(threads);
-        const repeats = isCached ? Math.max(1, Math.floor(share(threads) / count)) : 1;
-        const begin = (thread: number): number => readBegin + thread * count;
-        const run = (): Promise<number> => runAll(threads, { variant, kernel, begin, count, repeats });
-        return { name, threads, unit, amount: count * repeats * threads, run };
-      }
-      const count = Math.max(1, Math.floor(opsPerRun / opsPerPass));
-      const begin = (thread: number): number => operandBegin + thread * operandBytes;
-      const run = (): Promise<number> => runAll(threads, { variant, kernel, begin, count, repeats: 1 });
-      return { name, threads, unit, amount: count * opsPerPass * threads, run };
-    },
-    async dispose() {
-      await Promise.all(workers.map((worker) => worker.terminate()));
-    },
-  };
+function compile(text: string): WebAssembly.Module {
+  return new WebAssembly.Module(Buffer.from(text, 'base64'));
 }
 
 /** Small normal numbers: sums of them stay finite and no operand is a denormal. */

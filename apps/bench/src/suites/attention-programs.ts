@@ -64,26 +64,27 @@ export async function loadPolicy(backend: Backend, policyCase: PolicyCase): Prom
   }
   b.output('y', y);
   if (reported['pairs'] !== undefined) b.output('pairs', reported['pairs']);
-  const fillRows = randomWeights(kvDType, 1, 3);
-  const fillFloats = randomWeights('f32', 1, 4);
-  const loaded = await loadProgram(
-    backend,
-    b.build(),
-    (name, target) => {
-      const words = new Int32Array(target.buffer, target.byteOffset, target.byteLength >> 2);
-      if (name === 'slotPositions') words.forEach((_, slot) => (words[slot] = slot));
-      else if (/Counts\d+$/.test(name)) words.fill((cacheBlockSize * numBlocks * numKvHeads) / words.length);
-      else if (/keys|values|keyColumns/.test(name)) fillRows.fill(target);
-      else fillFloats.fill(target);
-    },
-    'y',
-  );
+  const loaded = await loadProgram(backend, b.build(), cacheFiller(policyCase), 'y');
   loaded.scalars.slot('stateFrom').fill(-1);
   const first = numKeys - numTokens;
   for (const name of ['positions', 'slots']) loaded.scalars.slot(name).forEach((_, t, all) => (all[t] = first + t));
   loaded.scalars.slot('contextLengths').fill(numKeys);
   loaded.scalars.slot('blockTable').forEach((_, block, all) => (all[block] = block));
   return loaded;
+}
+
+/** Random keys and values, positions in order, full counts. */
+function cacheFiller({ kvDType, numKeys, numKvHeads }: PolicyCase): (name: string, target: Uint8Array) => void {
+  const fillRows = randomWeights(kvDType, 1, 3);
+  const fillFloats = randomWeights('f32', 1, 4);
+  const numSlots = Math.ceil(numKeys / cacheBlockSize) * cacheBlockSize;
+  return (name, target) => {
+    const words = new Int32Array(target.buffer, target.byteOffset, target.byteLength >> 2);
+    if (name === 'slotPositions') words.forEach((_, slot) => (words[slot] = slot));
+    else if (/Counts\d+$/.test(name)) words.fill((numSlots * numKvHeads) / words.length);
+    else if (/keys|values|keyColumns/.test(name)) fillRows.fill(target);
+    else fillFloats.fill(target);
+  };
 }
 
 /** Pairs of query and key per head that the last run visited. */

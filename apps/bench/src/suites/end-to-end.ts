@@ -28,8 +28,13 @@ const demoName = 'winnow-tiny';
 /** Tokens per block of the engine's cache. */
 const kvBlockSize = 64;
 
+export interface ModelCase {
+  readonly name: string;
+  readonly dtype: DType;
+}
+
 /** The models and dtypes to measure. */
-export function* modelCases({ options }: SuiteContext): Generator<{ name: string; dtype: DType }> {
+export function* modelCases({ options }: SuiteContext): Generator<ModelCase> {
   for (const name of options.models ?? (options.quick ? [demoName] : ['smollm2-135m', 'tinyllama-1.1b'])) {
     const defaults: readonly DType[] = name === demoName ? ['f16'] : ['q8_0'];
     for (const dtype of options.dtypes ?? defaults) if (isDType(dtype)) yield { name, dtype };

@@ -1,4 +1,5 @@
 import { join } from 'node:path';
+import type { Backend } from '@winnow/ops';
 import { gigaPerSecond, milliseconds, type Figure } from '../harness/figure.js';
 import { measure, type Contender, type Timing } from '../harness/measure.js';
 import { measureOptions, threadsText, type Suite, type SuiteContext } from '../harness/suite.js';
@@ -46,12 +47,38 @@ export const ffn: Suite = {
 
 async function* measureCase(context: SuiteContext, shape: FfnCase, threads: number): AsyncIterable<Figure> {
   const { options, machine } = context;
-  const { dtype, hiddenDim, ffnDim, numLayers } = shape;
   const ratios = options.quick ? quickRatios : fullRatios;
   const ranks = options.quick ? [32] : fullRanks;
   const backend = await context.createBackend(threads, 'workers');
   const memory = await machine.probe('memory read', threads);
-  const contenders: Record<string, Contender> = { memory };
+  const contenders = { memory, ...(await contendersOf(backend, shape, ratios, ranks)) };
+  const timings = await measure(contenders, measureOptions(options, 9)).finally(() => backend.dispose());
+  const name = `${shape.dtype} ${shape.hiddenDim}x${shape.ffnDim}, ${threadsText(threads)}`;
+  const memoryRate = gigaPerSecond(memory.amount, timings['memory']!).value;
+  const ratioOf = `memory read, ${threadsText(threads)}`;
+  const perLayer = milliseconds(timings['dense']!, shape.numLayers);
+  const rate = gigaPerSecond(layerBytes(shape) * shape.numLayers, timings['dense']!);
+  yield { suite, case: `${name}: dense`, ...rate, unit: 'GB/s', ratio: rate.value / memoryRate, ratioOf };
+  yield { suite, case: `${name}: dense block`, ...perLayer, unit: 'ms', ratio: 1, ratioOf: 'itself' };
+  for (const ratio of ratios) yield* sparseFigures(name, shape, ratio, { timings, memoryRate, ratioOf });
+  yield breakEven(name, ratios, timings);
+  for (const rank of ranks) {
+    const timing = timings[`predictor ${rank}`]!;
+    const cost = milliseconds(timing, shape.numLayers);
+    const ofDense = { ratio: timing.medianMs / timings['dense']!.medianMs, ratioOf: 'dense' };
+    yield { suite, case: `${name}: predictor of rank ${rank}`, ...cost, unit: 'ms', ...ofDense };
+  }
+}
+
+const countOf = (ratio: number, { ffnDim }: FfnCase): number => Math.max(1, Math.round(ratio * ffnDim));
+
+async function contendersOf(
+  backend: Backend,
+  shape: FfnCase,
+  ratios: readonly number[],
+  ranks: readonly number[],
+): Promise<Record<string, Contender>> {
+  const contenders: Record<string, Contender> = {};
   const dense = await loadDense(backend, shape);
   // the first run after others wakes threads up and has them spread over cores; decoding runs token after token
   contenders['dense'] = {
@@ -61,12 +88,11 @@ async function* measureCase(context: SuiteContext, shape: FfnCase, threads: numb
     },
   };
   const sparse = await loadSparse(backend, shape);
-  const countOf = (ratio: number): number => Math.max(1, Math.round(ratio * ffnDim));
   for (const ratio of ratios) {
     contenders[`sparse ${ratio}`] = {
       async run() {
         // as for dense: threads that slept while neurons were drawn would be late
-        await sparse.draw(countOf(ratio));
+        await sparse.draw(countOf(ratio, shape));
         await sparse.other.run();
         return sparse.run();
       },
@@ -81,35 +107,33 @@ async function* measureCase(context: SuiteContext, shape: FfnCase, threads: numb
       },
     };
   }
-  const timings = await measure(contenders, measureOptions(options, 9)).finally(() => backend.dispose());
-  const name = `${dtype} ${hiddenDim}x${ffnDim}, ${threadsText(threads)}`;
-  const memoryRate = gigaPerSecond(memory.amount, timings['memory']!).value;
-  const ratioOf = `memory read, ${threadsText(threads)}`;
-  const bytes = layerBytes(shape) * numLayers;
+  return contenders;
+}
+
+interface Measured {
+  readonly timings: Readonly<Record<string, Timing>>;
+  /** GB/s of the machine's memory, and its name. */
+  readonly memoryRate: number;
+  readonly ratioOf: string;
+}
+
+function* sparseFigures(
+  name: string,
+  shape: FfnCase,
+  ratio: number,
+  { timings, memoryRate, ratioOf }: Measured,
+): Iterable<Figure> {
   const whole = timings['dense']!;
-  const rate = gigaPerSecond(bytes, whole);
-  const perLayer = milliseconds(whole, numLayers);
-  yield { suite, case: `${name}: dense`, ...rate, unit: 'GB/s', ratio: rate.value / memoryRate, ratioOf };
-  yield { suite, case: `${name}: dense block`, ...perLayer, unit: 'ms', ratio: 1, ratioOf: 'itself' };
-  for (const ratio of ratios) {
-    const timing = timings[`sparse ${ratio}`]!;
-    const label = `${name}: ${Number((100 * ratio).toFixed(1))} % active`;
-    const share = countOf(ratio) / ffnDim;
-    const block = milliseconds(timing, numLayers);
-    yield { suite, case: label, ...block, unit: 'ms', ratio: timing.medianMs / whole.medianMs, ratioOf: 'dense' };
-    const gained = { value: whole.medianMs / timing.medianMs, best: whole.minMs / timing.minMs, unit: 'x' };
-    const ideal = { ratio: gained.value * share, ratioOf: `ideal, ${(1 / share).toFixed(2)} x` };
-    yield { suite, case: `${label}: speed-up`, ...gained, ...ideal };
-    const read = gigaPerSecond(bytes * share, timing);
-    yield { suite, case: `${label}: bytes`, ...read, unit: 'GB/s', ratio: read.value / memoryRate, ratioOf };
-  }
-  yield breakEven(name, ratios, timings);
-  for (const rank of ranks) {
-    const timing = timings[`predictor ${rank}`]!;
-    const cost = milliseconds(timing, numLayers);
-    const ofDense = { ratio: timing.medianMs / whole.medianMs, ratioOf: 'dense' };
-    yield { suite, case: `${name}: predictor of rank ${rank}`, ...cost, unit: 'ms', ...ofDense };
-  }
+  const timing = timings[`sparse ${ratio}`]!;
+  const label = `${name}: ${Number((100 * ratio).toFixed(1))} % active`;
+  const share = countOf(ratio, shape) / shape.ffnDim;
+  const block = milliseconds(timing, shape.numLayers);
+  yield { suite, case: label, ...block, unit: 'ms', ratio: timing.medianMs / whole.medianMs, ratioOf: 'dense' };
+  const gained = { value: whole.medianMs / timing.medianMs, best: whole.minMs / timing.minMs, unit: 'x' };
+  const ideal = { ratio: gained.value * share, ratioOf: `ideal, ${(1 / share).toFixed(2)} x` };
+  yield { suite, case: `${label}: speed-up`, ...gained, ...ideal };
+  const read = gigaPerSecond(layerBytes(shape) * shape.numLayers * share, timing);
+  yield { suite, case: `${label}: bytes`, ...read, unit: 'GB/s', ratio: read.value / memoryRate, ratioOf };
 }
 
 /** The share of active neurons from which on dense takes less time, between the ratios that were measured. */

@@ -227,6 +227,21 @@ async function* coldReads(context: SuiteContext, folder: string): AsyncIterable<
 
 /** Each in a process of its own, whose peak of memory the system tells. */
 async function* longRuns(context: SuiteContext, path: string, folder: string): AsyncIterable<Figure> {
+  for (const [name, task] of Object.entries(await longTasks(context, path, folder))) {
+    if (context.options.tokens?.includes(task.numTokens) === false) continue;
+    context.say(`kv: ${name}`);
+    const outcome = await runChild(task);
+    context.addOwnMs(outcome.cpuMs);
+    yield* memoryFigures(name, task, outcome);
+    yield* speedFigures(name, task, outcome);
+  }
+}
+
+async function longTasks(
+  context: SuiteContext,
+  path: string,
+  folder: string,
+): Promise<Readonly<Record<string, LongTask>>> {
   const promptPath = await hybridModel(promptShape, context.options.modelsFolder);
   const largePath = await hybridModel(largeShape, context.options.modelsFolder);
   const common = { path, folder, batchSize: 1024, numThreads: largest(context), numAsked: 256, numGenerated: 8 };
@@ -239,7 +254,7 @@ async function* longRuns(context: SuiteContext, path: string, folder: string): A
     hotBytes: 256 * mebibyte,
     warmBytes: 704 * mebibyte,
   } as const;
-  const tasks: Readonly<Record<string, LongTask>> = {
+  return {
     '200K tokens f32, prompt computed': {
       ...common,
       path: promptPath,
@@ -261,81 +276,82 @@ async function* longRuns(context: SuiteContext, path: string, folder: string): A
       warmBytes: 64 * mebibyte,
     },
   };
-  for (const [name, task] of Object.entries(tasks)) {
-    if (context.options.tokens?.includes(task.numTokens) === false) continue;
-    context.say(`kv: ${name}`);
-    const outcome = await runChild(task);
-    context.addOwnMs(outcome.cpuMs);
-    const budget = 2 ** 30;
-    const one = (value: number): { value: number; best: number } => ({ value, best: value });
-    const inMemory = outcome.kvBytes + (outcome.tiers?.warmBytes ?? 0) + (outcome.tiers?.residentBytes ?? 0);
-    yield {
-      suite,
-      case: `${name}: cache in memory`,
-      ...one(inMemory),
-      unit: 'bytes',
-      ratio: inMemory / budget,
-      ratioOf: '1 GiB',
-    };
-    const ratio = outcome.peakBytes / budget;
-    yield {
-      suite,
-      case: `${name}: peak of the process`,
-      ...one(outcome.peakBytes),
-      unit: 'bytes',
-      ratio,
-      ratioOf: '1 GiB',
-    };
-    const whole = task.numTokens * outcome.kvBytesPerToken;
-    const files = outcome.tiers?.coldBytes ?? 0;
-    yield {
-      suite,
-      case: `${name}: in files`,
-      ...one(files),
-      unit: 'bytes',
-      ratio: files / whole,
-      ratioOf: 'the whole cache',
-    };
-    const contextRate = (task.numTokens * 1000) / outcome.contextMs;
-    const perToken = { medianMs: outcome.generateMs, minMs: outcome.generateMs, samplesMs: [] };
-    const rate = perSecond(task.numGenerated, perToken);
-    yield {
-      suite,
-      case: `${name}: context`,
-      ...one(contextRate),
-      unit: 'tokens/s',
-      ratio: contextRate / rate.value,
-      ratioOf: 'generated',
-    };
-    const askedRate = (task.numAsked * 1000) / outcome.askedMs;
-    yield {
-      suite,
-      case: `${name}: question`,
-      ...one(askedRate),
-      unit: 'tokens/s',
-      ratio: askedRate / rate.value,
-      ratioOf: 'generated',
-    };
-    const waited = (outcome.tiers?.waitedMs ?? 0) / (outcome.contextMs + outcome.askedMs + outcome.generateMs);
-    yield {
-      suite,
-      case: `${name}: generated`,
-      ...rate,
-      unit: 'tokens/s',
-      ratio: waited,
-      ratioOf: 'share of the run that waited for pages',
-    };
-    const time = milliseconds(perToken, task.numGenerated);
-    const readRatio = outcome.generateReadBytes / task.numGenerated / whole;
-    yield {
-      suite,
-      case: `${name}: a token`,
-      ...time,
-      unit: 'ms',
-      ratio: readRatio,
-      ratioOf: 'read from files, of the whole cache',
-    };
-  }
+}
+
+const one = (value: number): { value: number; best: number } => ({ value, best: value });
+
+function* memoryFigures(name: string, task: LongTask, outcome: LongOutcome): Iterable<Figure> {
+  const budget = 2 ** 30;
+  const inMemory = outcome.kvBytes + (outcome.tiers?.warmBytes ?? 0) + (outcome.tiers?.residentBytes ?? 0);
+  yield {
+    suite,
+    case: `${name}: cache in memory`,
+    ...one(inMemory),
+    unit: 'bytes',
+    ratio: inMemory / budget,
+    ratioOf: '1 GiB',
+  };
+  const ratio = outcome.peakBytes / budget;
+  yield {
+    suite,
+    case: `${name}: peak of the process`,
+    ...one(outcome.peakBytes),
+    unit: 'bytes',
+    ratio,
+    ratioOf: '1 GiB',
+  };
+  const whole = task.numTokens * outcome.kvBytesPerToken;
+  const files = outcome.tiers?.coldBytes ?? 0;
+  yield {
+    suite,
+    case: `${name}: in files`,
+    ...one(files),
+    unit: 'bytes',
+    ratio: files / whole,
+    ratioOf: 'the whole cache',
+  };
+}
+
+function* speedFigures(name: string, task: LongTask, outcome: LongOutcome): Iterable<Figure> {
+  const contextRate = (task.numTokens * 1000) / outcome.contextMs;
+  const perToken = { medianMs: outcome.generateMs, minMs: outcome.generateMs, samplesMs: [] };
+  const rate = perSecond(task.numGenerated, perToken);
+  yield {
+    suite,
+    case: `${name}: context`,
+    ...one(contextRate),
+    unit: 'tokens/s',
+    ratio: contextRate / rate.value,
+    ratioOf: 'generated',
+  };
+  const askedRate = (task.numAsked * 1000) / outcome.askedMs;
+  yield {
+    suite,
+    case: `${name}: question`,
+    ...one(askedRate),
+    unit: 'tokens/s',
+    ratio: askedRate / rate.value,
+    ratioOf: 'generated',
+  };
+  const waited = (outcome.tiers?.waitedMs ?? 0) / (outcome.contextMs + outcome.askedMs + outcome.generateMs);
+  yield {
+    suite,
+    case: `${name}: generated`,
+    ...rate,
+    unit: 'tokens/s',
+    ratio: waited,
+    ratioOf: 'share of the run that waited for pages',
+  };
+  const time = milliseconds(perToken, task.numGenerated);
+  const readRatio = outcome.generateReadBytes / task.numGenerated / (task.numTokens * outcome.kvBytesPerToken);
+  yield {
+    suite,
+    case: `${name}: a token`,
+    ...time,
+    unit: 'ms',
+    ratio: readRatio,
+    ratioOf: 'read from files, of the whole cache',
+  };
 }
 
 async function runChild(task: LongTask): Promise<LongOutcome> {

@@ -2,13 +2,13 @@
 import { createWasmBackend, type WasmBackend } from '@winnow/backend-wasm';
 import { loadModel, type Model } from '@winnow/engine';
 import { createRng, sizeOf } from '@winnow/tensor';
-import { gigaPerSecond, milliseconds, perSecond } from '../harness/figure.js';
+import { gigaPerSecond, milliseconds, perSecond, type Figure } from '../harness/figure.js';
 import { measure, type Contender } from '../harness/measure.js';
-import { measureOptions, threadsText, type Suite } from '../harness/suite.js';
+import { measureOptions, threadsText, type Suite, type SuiteContext } from '../harness/suite.js';
 import { modelShape } from '../models/model-shapes.js';
 import { syntheticModel } from '../models/synthetic-model.js';
 import { firstWordId } from '../models/synthetic-vocabulary.js';
-import { greedy, modelCases } from './end-to-end.js';
+import { greedy, modelCases, type ModelCase } from './end-to-end.js';
 import { decodeBytes } from './model-cost.js';
 
 const suite = 'memories';
@@ -31,74 +31,93 @@ export const memories: Suite = {
   name: suite,
   summary: 'generation with models in one WebAssembly memory and in several, or larger than one: tokens per second',
   async *run(context) {
-    const { options, say, machine } = context;
-    const threads = options.threads.at(-1) ?? 1;
-    const count = options.quick ? 4 : 16;
-    for (const { name, dtype } of modelCases(context)) {
-      const shape = modelShape(name);
-      const path = await syntheticModel(shape, dtype, options.modelsFolder, say);
-      /** With `room` bytes for weights and caches in each memory, or as much as there can be. */
-      const load = async (room?: number): Promise<Loaded> => {
-        const limits = room === undefined ? {} : { bytesPerMemory: room + reservedBytes, reservedBytes };
-        const backend = await createWasmBackend({ numThreads: threads, ...limits });
-        say(`loading ${name} ${dtype}`);
-        try {
-          return { backend, model: await loadModel(path, { backend, contextSize: 128, kvDType: options.kvDType }) };
-        } catch (error) {
-          await backend.dispose();
-          throw error;
-        }
-      };
-      const loaded = [await load()];
-      try {
-        const [{ backend, model }] = loaded as [Loaded];
-        const { usedBytes } = backend;
-        if (usedBytes < maxTwiceBytes) loaded.push(await load(Math.ceil(usedBytes / numSmall / pageBytes) * pageBytes));
-        const rng = createRng(11);
-        const prompt = Array.from(
-          { length: promptLength },
-          () => firstWordId + rng.nextInt(shape.vocabSize - firstWordId),
-        );
-        const texts: string[] = [];
-        const contenders: Record<string, Contender> = {};
-        for (const [index, each] of loaded.entries()) {
-          const session = each.model.createSession();
-          const run = async (): Promise<number> => {
-            const { tokens, timeMs } = await greedy(session, prompt, count);
-            texts[index] = tokens.join();
-            return timeMs;
-          };
-          await run();
-          contenders[String(index)] = { run };
-        }
-        if (new Set(texts).size > 1) throw new Error(`${name}: tokens depend on the number of memories`);
-        const memory = await machine.probe('memory read', threads);
-        const timings = await measure({ ...contenders, memory }, { ...measureOptions(options, 5), warmups: 1 });
-        const peak = gigaPerSecond(memory.amount, timings['memory']!).value;
-        const embeddingBytes = sizeOf(dtype, shape.vocabSize * shape.hiddenDim);
-        const read = decodeBytes(model, embeddingBytes, promptLength) * count;
-        for (const [index, each] of loaded.entries()) {
-          const timing = timings[String(index)]!;
-          const many = each.backend.numMemories === 1 ? '1 memory' : `${each.backend.numMemories} memories`;
-          const caseName = `${name} ${dtype}, ${threadsText(threads)}, ${many}`;
-          const speed = perSecond(count, timing);
-          const rate = gigaPerSecond(read, timing);
-          const ratioOf = `memory read, ${threadsText(threads)}`;
-          yield { suite, case: caseName, ...speed, unit: 'tokens/s', ratio: rate.value / peak, ratioOf };
-          yield { suite, case: `${caseName}: weights read`, ...rate, unit: 'GB/s', ratio: rate.value / peak, ratioOf };
-          if (index === 0) continue;
-          const other = timings['0']!;
-          const ratio = timing.medianMs / other.medianMs;
-          const value = milliseconds(timing, count);
-          const first = `${loaded[0]!.backend.numMemories} of them`;
-          yield { suite, case: `${caseName}: time per token`, ...value, unit: 'ms', ratio, ratioOf: first };
-        }
-      } finally {
-        for (const { model, backend } of loaded) {
-          await model.dispose();
-          await backend.dispose();
-        }
-      }
-    }
+    for (const modelCase of modelCases(context)) yield* measureModel(context, modelCase);
   },
 };
+
+/** The model as large memories hold it, and beside itself in small ones where there is room. */
+async function* measureModel(context: SuiteContext, { name, dtype }: ModelCase): AsyncIterable<Figure> {
+  const { options, say } = context;
+  const path = await syntheticModel(modelShape(name), dtype, options.modelsFolder, say);
+  /** With `room` bytes for weights and caches in each memory, or as much as there can be. */
+  const load = async (room?: number): Promise<Loaded> => {
+    const limits = room === undefined ? {} : { bytesPerMemory: room + reservedBytes, reservedBytes };
+    const backend = await createWasmBackend({ numThreads: options.threads.at(-1) ?? 1, ...limits });
+    say(`loading ${name} ${dtype}`);
+    try {
+      return { backend, model: await loadModel(path, { backend, contextSize: 128, kvDType: options.kvDType }) };
+    } catch (error) {
+      await backend.dispose();
+      throw error;
+    }
+  };
+  const loaded = [await load()];
+  try {
+    const [{ backend }] = loaded as [Loaded];
+    const { usedBytes } = backend;
+    if (usedBytes < maxTwiceBytes) loaded.push(await load(Math.ceil(usedBytes / numSmall / pageBytes) * pageBytes));
+    yield* compare(context, { name, dtype }, loaded);
+  } finally {
+    for (const { model, backend } of loaded) {
+      await model.dispose();
+      await backend.dispose();
+    }
+  }
+}
+
+/** The same greedy tokens from each. */
+async function contendersOf(
+  modelName: string,
+  loaded: readonly Loaded[],
+  numTokens: number,
+): Promise<Record<string, Contender>> {
+  const { vocabSize } = modelShape(modelName);
+  const rng = createRng(11);
+  const prompt = Array.from({ length: promptLength }, () => firstWordId + rng.nextInt(vocabSize - firstWordId));
+  const texts: string[] = [];
+  const contenders: Record<string, Contender> = {};
+  for (const [index, each] of loaded.entries()) {
+    const session = each.model.createSession();
+    const run = async (): Promise<number> => {
+      const { tokens, timeMs } = await greedy(session, prompt, numTokens);
+      texts[index] = tokens.join();
+      return timeMs;
+    };
+    await run();
+    contenders[String(index)] = { run };
+  }
+  if (new Set(texts).size > 1) throw new Error(`${modelName}: tokens depend on the number of memories`);
+  return contenders;
+}
+
+async function* compare(
+  { options, machine }: SuiteContext,
+  { name, dtype }: ModelCase,
+  loaded: readonly Loaded[],
+): AsyncIterable<Figure> {
+  const threads = options.threads.at(-1) ?? 1;
+  const count = options.quick ? 4 : 16;
+  const contenders = await contendersOf(name, loaded, count);
+  const memory = await machine.probe('memory read', threads);
+  const timings = await measure({ ...contenders, memory }, { ...measureOptions(options, 5), warmups: 1 });
+  const peak = gigaPerSecond(memory.amount, timings['memory']!).value;
+  const [{ model }] = loaded as [Loaded];
+  const { vocabSize, hiddenDim } = modelShape(name);
+  const read = decodeBytes(model, sizeOf(dtype, vocabSize * hiddenDim), promptLength) * count;
+  for (const [index, each] of loaded.entries()) {
+    const timing = timings[String(index)]!;
+    const many = each.backend.numMemories === 1 ? '1 memory' : `${each.backend.numMemories} memories`;
+    const caseName = `${name} ${dtype}, ${threadsText(threads)}, ${many}`;
+    const speed = perSecond(count, timing);
+    const rate = gigaPerSecond(read, timing);
+    const ratioOf = `memory read, ${threadsText(threads)}`;
+    yield { suite, case: caseName, ...speed, unit: 'tokens/s', ratio: rate.value / peak, ratioOf };
+    yield { suite, case: `${caseName}: weights read`, ...rate, unit: 'GB/s', ratio: rate.value / peak, ratioOf };
+    if (index === 0) continue;
+    const other = timings['0']!;
+    const ratio = timing.medianMs / other.medianMs;
+    const value = milliseconds(timing, count);
+    const first = `${loaded[0]!.backend.numMemories} of them`;
+    yield { suite, case: `${caseName}: time per token`, ...value, unit: 'ms', ratio, ratioOf: first };
+  }
+}

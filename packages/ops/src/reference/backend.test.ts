@@ -184,7 +184,7 @@ describe('abort', () => {
   });
 });
 
-describe('refusals', () => {
+describe('refusals of runs and buffers', () => {
   it('one run at a time', async () => {
     const program = sums(2, 'wait');
     const { executable } = await prepare(createReferenceBackend(), program);
@@ -214,7 +214,9 @@ describe('refusals', () => {
     expect(() => backend.view(foreign)).toThrow(BackendError);
     expect(() => backend.free(foreign)).toThrow(BackendError);
   });
+});
 
+describe('refusals of ranges, sizes and ops', () => {
   it('byte ranges outside of a buffer', async () => {
     const backend = createReferenceBackend();
     const buffer = backend.allocate({ sizeBytes: 8, usage: 'kv', label: 'cache' });
@@ -327,7 +329,9 @@ describe('profile', () => {
     await executable.run(scalarsOf(program, [1]));
     expect(executable.profile()).toEqual([]);
   });
+});
 
+describe('profile of merges', () => {
   it('counts every part of a merge', async () => {
     const b = new ProgramBuilder({});
     const external = (name: string, ...shape: number[]) => b.external(name, 'weights', 'f32', shape);
