@@ -1,27 +1,27 @@
-/** Text to calibrate on, cut into samples of tokens. */
+/** Splits calibration text into samples of tokens. */
 import { defaultText } from '@winnow/evaluation';
 import { UsageError } from './errors.js';
 
-/** The part of a tokenizer that is needed. */
+/** The part of a tokenizer in use. */
 type Encode = (text: string, addSpecialTokens: boolean) => ArrayLike<number>;
 
 export interface CalibrationText {
   readonly samples: readonly Int32Array[];
-  /** From the end of the text, in no sample: for perplexities. */
+  /** Tokens at the end of the text, held out for perplexity. */
   readonly rest: Int32Array;
 }
 
 export interface CalibrationTextOptions {
   readonly numSamples: number;
   readonly sampleTokens: number;
-  /** Most tokens of the rest; a tenth of a short text. */
+  /** Maximum number of held-out tokens; a tenth of a short text. */
   readonly restTokens: number;
 }
 
 /**
- * Samples spread evenly over a text, each beginning as a text of its own does. Fewer when the text is short.
+ * Samples spread evenly over a text, each with the special tokens of a new text. Fewer when the text is short.
  * @param text default: a built-in one
- * @throws {UsageError} when there is not enough for a few samples
+ * @throws {UsageError} when the text is too short for a few samples
  */
 export function cutText(text: string | undefined, encode: Encode, options: CalibrationTextOptions): CalibrationText {
   const { numSamples, sampleTokens, restTokens } = options;
@@ -44,7 +44,7 @@ export function cutText(text: string | undefined, encode: Encode, options: Calib
   return { samples, rest: Int32Array.from([...begin, ...tokens.subarray(end)]) };
 }
 
-/** Paragraphs as texts of their own, for models that embed; long ones are cut. */
+/** Paragraphs as separate texts, for embedding models; long ones are truncated. */
 export function cutParagraphs(
   text: string | undefined,
   encode: Encode,
@@ -61,7 +61,7 @@ export function cutParagraphs(
   return chosen.map((paragraph) => Int32Array.from(encode(paragraph, true)).slice(0, sampleTokens));
 }
 
-/** What stands between empty lines. */
+/** Text between empty lines. */
 export function paragraphsOf(text: string): string[] {
   return text.split(/\n\s*\n/).flatMap((part) => (part.trim() === '' ? [] : [part.trim()]));
 }

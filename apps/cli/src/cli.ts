@@ -1,4 +1,4 @@
-/** The program: commands, help, and the one place where errors become a line and an exit code. */
+/** The program: commands, help, and the conversion of errors to a line and an exit code. */
 import { Command, CommanderError } from 'commander';
 import { visibleOptions } from './flags/help.js';
 import { registerCalibrate } from './commands/calibrate.js';
@@ -37,7 +37,7 @@ context or memory too large, 130 interrupted by Ctrl-C. WINNOW_DEBUG=1 adds a st
 /** Runs one command line (without the program's own name) and resolves to the exit code. */
 export async function main(argv: readonly string[], io: CliIo): Promise<number> {
   const out = new Output(io.stdout);
-  io.stderr.on('error', () => {}); // nobody reads stderr any more
+  io.stderr.on('error', () => {}); // stderr is closed
   try {
     await dispatch(argv, io, out);
     await out.flush();
@@ -104,7 +104,7 @@ function createProgram(io: CliIo, out: Output, writeHelp: (text: string) => void
   return program;
 }
 
-/** Commander's messages in our form, with a pointer to the help. */
+/** Commander's messages in our format, with a pointer to the help. */
 function usageOf(error: CommanderError, argv: readonly string[], program: Command): CommanderError {
   const command = program.commands.find((entry) => entry.name() === argv[0]);
   const where = command === undefined ? 'winnow --help' : `winnow ${command.name()} --help`;

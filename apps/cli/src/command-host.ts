@@ -1,4 +1,4 @@
-/** What surrounds every command: output, progress, warnings, Ctrl-C. */
+/** The host of every command: output, progress, warnings, Ctrl-C. */
 import { abortable } from './interrupts.js';
 import type { CliIo } from './io.js';
 import type { OpenContext } from './open-model.js';
@@ -8,7 +8,7 @@ import { createProgress } from './progress.js';
 
 export interface CommandContext extends OpenContext {
   readonly out: Output;
-  /** From now on the command serves Ctrl-C itself. */
+  /** From now on the command handles Ctrl-C itself. */
   readonly releaseInterrupts: () => void;
 }
 

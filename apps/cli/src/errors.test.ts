@@ -54,7 +54,7 @@ describe('error lines', () => {
 
   test('say when nobody foresaw the failure', () => {
     expect(errorLine(new TypeError('x is undefined'))).toBe(
-      'unexpected failure: x is undefined (WINNOW_DEBUG=1 shows where)',
+      'unexpected failure: x is undefined (WINNOW_DEBUG=1 prints the stack)',
     );
     expect(errorLine(undefined)).toContain('unexpected failure');
   });

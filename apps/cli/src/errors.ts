@@ -1,15 +1,15 @@
-/** Errors of the command line and how errors become one line and an exit code. */
+/** Errors of the command line, and the conversion of errors to one line and an exit code. */
 import { CommanderError } from 'commander';
 import { WinnowError } from '@winnow/tensor';
 
-/** What a process of this program exits with. */
+/** Exit codes. */
 export const exitCodes = {
   ok: 0,
   /** Reading, writing, the network or a backend failed. */
   failure: 1,
-  /** A flag or argument makes no sense. */
+  /** A flag or argument is invalid. */
   usage: 2,
-  /** A model file does not follow its format. */
+  /** A model file violates its format. */
   format: 3,
   /** A prompt, a context or a memory plan is too large, or a constrained text was cut. */
   capacity: 4,
@@ -17,12 +17,12 @@ export const exitCodes = {
   interrupted: 130,
 } as const;
 
-/** A flag or argument that makes no sense: `"--temp: expected a number from 0, got 'hot'"`. */
+/** An invalid flag or argument: `"--temp: expected a number from 0, got 'hot'"`. */
 export class UsageError extends Error {
   override readonly name: string = 'UsageError';
 }
 
-/** Ctrl-C ended the command. */
+/** Ctrl-C aborted the command. */
 export class InterruptedError extends Error {
   override readonly name: string = 'InterruptedError';
 
@@ -36,7 +36,7 @@ export class UnfinishedOutputError extends Error {
   override readonly name: string = 'UnfinishedOutputError';
 }
 
-/** Whoever reads stdout went away (`winnow run | head -1`): the command ends quietly. */
+/** The reader of stdout has closed it (`winnow run | head -1`): the command exits silently. */
 export class OutputClosedError extends Error {
   override readonly name: string = 'OutputClosedError';
 
@@ -100,19 +100,19 @@ const optionNames = new RegExp(
   'g',
 );
 
-/** A message of the engine with flags in place of option names. */
+/** Replaces option names in a message of the engine by flags. */
 export function withFlags(text: string): string {
   return text.replaceAll(optionNames, (name) => flagOfOption[name] ?? name);
 }
 
-/** One line for people. A failure that nobody foresaw says so. */
+/** Formats an error as one line; unexpected failures are marked as such. */
 export function errorLine(error: unknown): string {
   const text = (error instanceof Error ? error.message : String(error)).replaceAll(/\s*[\r\n]+\s*/g, ' ').trim();
   if (WinnowError.isInstance(error) && (error.code === 'argument' || error.code === 'capacity')) {
     return withFlags(text);
   }
   if (isForeseen(error)) return text;
-  return `unexpected failure: ${text === '' ? 'no message' : text} (WINNOW_DEBUG=1 shows where)`;
+  return `unexpected failure: ${text === '' ? 'no message' : text} (WINNOW_DEBUG=1 prints the stack)`;
 }
 
 function isForeseen(error: unknown): boolean {

@@ -1,4 +1,4 @@
-/** What `--profile` prints of FFNs that skip neurons or read them from files: a line per layer, and the overlap. */
+/** The part of `--profile` about sparse and offloaded FFNs: a line per layer, and the overlap. */
 import type { FeedForwardMetrics } from '@winnow/engine';
 import { formatBytes, formatTable } from './format.js';
 
@@ -17,11 +17,11 @@ export function feedForwardTable(metrics: FeedForwardMetrics | undefined): strin
     ...(tiers === undefined ? [] : [String(tiers.hits), String(tiers.misses), ms(tiers.waitedMs)]),
   ]);
   const head = ['layer', 'active', 'in batches', 'ms', 'predictor ms'];
-  const table = formatTable([[...head, ...(cache === undefined ? [] : ['hits', 'misses', 'waited ms'])], ...rows]);
+  const table = formatTable([[...head, ...(cache === undefined ? [] : ['hits', 'misses', 'stall ms'])], ...rows]);
   if (cache === undefined) return `\n${table}`;
   const { numReads, bytesRead, hits, requests, prefetchHits } = cache;
   const overlap = readMs > 0 ? Math.max(0, 1 - waitedMs / readMs) : 0;
-  const shares = `${percent(requests > 0 ? hits / requests : 0)} of what was needed was in memory, ${prefetchHits} of it read ahead`;
-  const reads = `${numReads} reads of ${formatBytes(bytesRead)} in ${ms(readMs)} ms, ${percent(overlap)} of that beside computing`;
+  const shares = `${percent(requests > 0 ? hits / requests : 0)} cache hits, of which ${prefetchHits} prefetched`;
+  const reads = `${numReads} reads of ${formatBytes(bytesRead)} in ${ms(readMs)} ms, ${percent(overlap)} of it overlapped with computation`;
   return `\n${table}${shares}\n${reads}\n`;
 }

@@ -1,8 +1,8 @@
-/** Numbers and tables for people. */
+/** Formats numbers and tables. */
 
 const units = ['B', 'kB', 'MB', 'GB', 'TB'];
 
-/** `5.96 MB`: powers of 1000, three digits. */
+/** `5.96 MB`: powers of 1000, three significant digits. */
 export function formatBytes(bytes: number): string {
   let value = bytes;
   let unit = 0;
@@ -13,7 +13,7 @@ export function formatBytes(bytes: number): string {
   return `${unit === 0 ? value : Number(value.toPrecision(3))} ${units[unit]}`;
 }
 
-/** Columns padded to their widest cell; the last column is left as it is. */
+/** Pads columns to their widest cell, except the last column. */
 export function formatTable(rows: readonly (readonly string[])[]): string {
   const widths: number[] = [];
   for (const row of rows) {
@@ -27,7 +27,7 @@ export function formatTable(rows: readonly (readonly string[])[]): string {
   return lines.map((line) => `${line.trimEnd()}\n`).join('');
 }
 
-/** JSON on one line; 64-bit integers become numbers where these are exact, else texts. */
+/** JSON on one line; 64-bit integers become numbers where these are exact, else strings. */
 export function formatJson(value: unknown): string {
   const text = JSON.stringify(value, (_key, entry: unknown) => {
     if (typeof entry === 'bigint') return Number.isSafeInteger(Number(entry)) ? Number(entry) : String(entry);

@@ -1,9 +1,9 @@
-/** Ctrl-C for commands that do one thing: the first one aborts it, the second ends the process. */
+/** Ctrl-C for simple commands: the first one aborts the command, the second exits the process. */
 import { exitCodes, InterruptedError } from './errors.js';
 import type { CliIo } from './io.js';
 
 /**
- * Runs `work` with a signal that Ctrl-C aborts, until `work` calls `release` to serve Ctrl-C itself.
+ * Runs `work` with a signal that Ctrl-C aborts, until `work` calls `release` to handle Ctrl-C itself.
  * @throws {InterruptedError} when it was aborted
  */
 export async function abortable<T>(

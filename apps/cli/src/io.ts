@@ -1,4 +1,4 @@
-/** What the program needs from its host. The real one is in `main.ts`, tests pass their own. */
+/** The program's interface to its host, implemented in `main.ts` and by tests. */
 import type { Readable, Writable } from 'node:stream';
 import type {
   EmbeddingLoadOptions,
@@ -26,12 +26,12 @@ export interface ServerApi {
   createServer(options: ServerOptions): Promise<WinnowServer>;
 }
 
-/** A model by its name in a repository. */
+/** A model in a repository. */
 export interface HubRequest {
   /** `owner/name` */
   readonly repo: string;
   readonly revision: string | undefined;
-  /** One file of the repository, a GGUF; without it the whole model folder. */
+  /** A GGUF file of the repository; without it the whole model folder. */
   readonly file: string | undefined;
 }
 
@@ -44,7 +44,7 @@ export interface DownloadOptions {
   }) => void;
 }
 
-/** Brings a model from the hub (or its cache) and says where it lies now. */
+/** Downloads a model from the hub (or finds it in the cache) and returns its path. */
 export type Download = (request: HubRequest, options: DownloadOptions) => Promise<ModelLocation>;
 
 export type InputStream = Readable & { readonly isTTY?: boolean };
@@ -55,19 +55,19 @@ export interface CliIo {
   readonly stdout: OutputStream;
   readonly stderr: OutputStream;
   readonly env: Readonly<Record<string, string | undefined>>;
-  /** Called when a command first needs it: `--help` loads no engine. */
+  /** Loads the engine lazily: `--help` does not need it. */
   readonly engine: () => Promise<EngineApi>;
   /** The same for `winnow serve`. */
   readonly server: () => Promise<ServerApi>;
   readonly download: Download;
   /** Calls the listener at every Ctrl-C until the returned function is called. */
   readonly onInterrupt: (listener: () => void) => () => void;
-  /** The same for the wish of the system that the process ends; who listens ends it. */
+  /** The same for SIGTERM; the listener must exit the process. */
   readonly onTerminate: (listener: () => void) => () => void;
-  /** Ends the process at once, for a second Ctrl-C while the first is still being served. */
+  /** Exits immediately, for a second Ctrl-C while the first is still being handled. */
   readonly exitNow: (code: number) => void;
   readonly randomSeed: () => number;
-  /** How fast the machine reads memory and computes from WebAssembly, with so many threads (default: all). */
+  /** Measures peak memory bandwidth and compute of WebAssembly with a number of threads (default: all). */
   readonly measurePeaks: (numThreads: number | undefined) => Promise<Peaks>;
   readonly version: string;
 }

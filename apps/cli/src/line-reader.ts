@@ -1,4 +1,4 @@
-/** Lines of stdin: with editing and history on a terminal, plain from a pipe. */
+/** Reads lines of stdin: with editing and history on a terminal, plain from a pipe. */
 import { createInterface, type Interface } from 'node:readline';
 import type { CliIo, OutputStream } from './io.js';
 
@@ -18,7 +18,7 @@ export class LineReader {
       terminal: isTerminal,
       ...(isTerminal ? { output: stdout } : {}),
     });
-    // in its raw mode the terminal sends Ctrl-C as a key, not as a signal
+    // in raw mode the terminal sends Ctrl-C as a key, not as a signal
     this.#interface.on('SIGINT', onInterrupt);
     this.#interface.on('line', (line) => {
       if (this.#waiting) this.#settle(line);
@@ -30,7 +30,7 @@ export class LineReader {
     });
   }
 
-  /** The next line without its end; undefined at the end of the input or after `close`. */
+  /** The next line without its newline; undefined at the end of the input or after `close`. */
   next(prompt: string): Promise<string | undefined> {
     if (this.#lines.length > 0) return Promise.resolve(this.#lines.shift());
     if (this.#isClosed) return Promise.resolve(undefined);
@@ -43,7 +43,7 @@ export class LineReader {
     });
   }
 
-  /** Drops what is typed on the current line, says something and asks again. */
+  /** Clears the current input line, prints a message and prompts again. */
   restartLine(notice: string): void {
     if (!this.#isTerminal || this.#waiting === undefined) return;
     this.#interface.write(null, { ctrl: true, name: 'e' });

@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-/** Entry of the program: connects the commands with this process. */
+/** Entry point: connects the commands with this process. */
 import { randomInt } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { main } from './cli.js';

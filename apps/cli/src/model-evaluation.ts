@@ -1,4 +1,4 @@
-/** Opening one model many times, and a text of so many tokens, for commands that compare. */
+/** Opens one model several times, and reads text, for evaluation commands. */
 import type { LoadOptions, Model, ModelLocation } from '@winnow/engine';
 import { defaultText, type OpenModel } from '@winnow/evaluation';
 import { createReferenceBackend } from '@winnow/ops';
@@ -7,7 +7,7 @@ import { loadOptionsOf } from './flags/engine-options.js';
 import { locateModel, type OpenContext } from './open-model.js';
 import { contextOf, type LoadFlags } from './flags/load.js';
 
-/** Says once per op what falls back to the reference, beside the flags of the user. */
+/** Reports once per op what falls back to the reference. */
 export async function createModelOpener(
   model: string | undefined,
   flags: LoadFlags,

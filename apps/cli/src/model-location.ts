@@ -1,4 +1,4 @@
-/** What MODEL on the command line means: a path, a URL, a repository of the hub, or nothing for the demo model. */
+/** Resolves MODEL on the command line: a path, a URL, a repository of the hub, or nothing for the demo model. */
 import { statSync } from 'node:fs';
 import { join } from 'node:path';
 import { demoModelUrl } from '@winnow/demo-model';
@@ -6,14 +6,14 @@ import type { ModelLocation } from '@winnow/engine';
 import { refuse } from './flags/parse-values.js';
 import type { HubRequest } from './io.js';
 
-/** What to call a model in output: its own name, but the demo model by its title rather than by where it is installed. */
+/** Display name of a model: its own name, except for the demo model, whose path depends on the installation. */
 export function displayName(model: string | undefined, ownName: string): string {
   return model === undefined ? 'winnow-tiny' : ownName;
 }
 
 export type ModelReference =
   | { readonly kind: 'location'; readonly location: ModelLocation }
-  /** `isGuess`: written without `hf:`, so it may have been meant as a path. */
+  /** `isGuess`: without the prefix `hf:`, so it may have been meant as a path. */
   | { readonly kind: 'hub'; readonly request: HubRequest; readonly isGuess: boolean };
 
 const repoPattern = /^\w[\w.-]*\/\w[\w.-]*$/;
@@ -53,7 +53,10 @@ function pathKind(path: string): 'file' | 'folder' | undefined {
   return stats.isDirectory() ? 'folder' : 'file';
 }
 
-/** Whether a lone argument is plainly a model rather than a text: an existing GGUF file or Hugging Face folder, or its URL. */
+/**
+ * Whether a single argument is clearly a model rather than a text: an existing GGUF file or Hugging Face folder, or its
+ * URL.
+ */
 export function isPlainlyModel(text: string): boolean {
   if (text.startsWith('hf:') || /^(https?|file):\/\/\S+(\.gguf|\/)$/i.test(text)) return true;
   if (text.length > 4096 || text.includes('\0')) return false;

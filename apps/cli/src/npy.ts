@@ -1,11 +1,11 @@
-/** Matrices of 32-bit floats as NumPy reads them: `.npy`, format version 1.0. */
+/** Writes matrices of 32-bit floats in NumPy's `.npy` format, version 1.0. */
 import { endianness } from 'node:os';
 
 /** Header and data begin at multiples of this many bytes. */
 const alignment = 64;
 const fixedBytes = 10;
 
-/** The whole file of a matrix `[rows.length, numColumns]`. */
+/** The file contents of a matrix `[rows.length, numColumns]`. */
 export function npyFile(rows: readonly Float32Array[], numColumns: number): Uint8Array {
   const header = npyHeader(rows.length, numColumns);
   const file = Buffer.alloc(header.length + 4 * rows.length * numColumns);

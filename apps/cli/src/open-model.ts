@@ -1,4 +1,4 @@
-/** From MODEL and flags to something open, with progress on the way. */
+/** Opens a model from MODEL and flags, with progress. */
 import type { LoadOptions, Model, ModelInfo, ModelLocation, ModelTokenizer } from '@winnow/engine';
 import type { AttentionSpec } from '@winnow/sparse-attention';
 import { IoError, WinnowError } from '@winnow/tensor';
@@ -13,11 +13,11 @@ export interface OpenContext {
   readonly io: CliIo;
   readonly progress: Progress;
   readonly signal: AbortSignal;
-  /** One line on stderr, unless the user wants quiet. */
+  /** Prints a line to stderr, unless --quiet was given. */
   readonly warn: (text: string) => void;
 }
 
-/** Where the model lies, downloaded if need be. */
+/** The location of the model, downloaded if necessary. */
 export async function locateModel(
   model: string | undefined,
   { io, progress, signal }: OpenContext,
@@ -32,7 +32,7 @@ export async function locateModel(
     });
   } catch (cause) {
     if (!reference.isGuess || !WinnowError.isInstance(cause) || cause.code !== 'io') throw cause;
-    const message = `no such file or folder, and as a repository of the hub: ${cause.message}`;
+    const message = `no such file or folder, and not a hub repository: ${cause.message}`;
     throw new IoError({ source: reference.request.repo, message }, { cause });
   } finally {
     progress.clear();

@@ -27,7 +27,7 @@ describe('Output', () => {
     expect(isDone).toBe(true);
   });
 
-  test('ends quietly when its reader went away', async () => {
+  test('ends quietly when its reader has closed it', async () => {
     const gone = new Writable({
       write: (_chunk, _encoding, callback) => callback(Object.assign(new Error('write EPIPE'), { code: 'EPIPE' })),
     });

@@ -1,4 +1,4 @@
-/** Writing to stdout and stderr: waits for a slow reader, and notices one that went away. */
+/** Writes to stdout and stderr: waits for a slow reader, and detects a closed one. */
 import { once } from 'node:events';
 import { OutputClosedError } from './errors.js';
 import type { OutputStream } from './io.js';
@@ -18,8 +18,8 @@ export class Output {
   }
 
   /**
-   * Resolves when the stream can take more.
-   * @throws {OutputClosedError} when its reader went away
+   * Resolves when the stream accepts more data.
+   * @throws {OutputClosedError} when its reader has closed it
    */
   async write(data: string | Uint8Array): Promise<void> {
     this.#check();
@@ -28,7 +28,7 @@ export class Output {
     this.#check();
   }
 
-  /** Resolves when everything written has left the process. */
+  /** Resolves when all output has been flushed. */
   async flush(): Promise<void> {
     this.#check();
     await new Promise<void>((resolve) => {

@@ -1,8 +1,8 @@
-/** What `--profile` prints: time by op, and how much of what the machine can do that is. */
+/** The table of `--profile`: time per op, and its share of the machine's peak. */
 import type { Model } from '@winnow/engine';
 import { formatTable } from './format.js';
 
-/** The part of `MachinePeaks` of the WebAssembly backend that shares are taken of. */
+/** The part of the WebAssembly backend's `MachinePeaks` in use. */
 export interface Peaks {
   readonly numThreads: number;
   readonly bytesPerSecond: number;
@@ -15,11 +15,13 @@ export interface OpProfile {
   readonly op: string;
   readonly numRuns: number;
   readonly timeMs: number;
-  /** Part of the whole time. */
+  /** Share of the total time. */
   readonly share: number;
   readonly gflops: number | null;
   readonly gigabytesPerSecond: number | null;
-  /** The larger share of the machine's peak, of memory or of arithmetic; `null` when there is none to compare with. */
+  /**
+   * The larger share of the machine's peak, of memory or of arithmetic; `null` when there is no peak to compare with.
+   */
   readonly peakShare: number | null;
   readonly boundBy: 'memory' | 'f32' | 'int8' | null;
 }
@@ -34,7 +36,7 @@ interface Sum {
   int8Ops: number;
 }
 
-/** Sums by op, the longest time first. */
+/** Totals per op, longest time first. */
 export function profileByOp(records: Records, peaks: Peaks | undefined): readonly OpProfile[] {
   const sums = new Map<string, Sum>();
   for (const { op, numRuns, timeMs, flops, bytes, isInt8 = false } of records) {
@@ -60,7 +62,7 @@ export function profileByOp(records: Records, peaks: Peaks | undefined): readonl
     }));
 }
 
-/** The time that the peaks would allow, over the time that was taken. */
+/** Roofline time divided by measured time. */
 function shareOfPeak(
   { timeMs, bytes, f32Ops, int8Ops }: Sum,
   peaks: Peaks | undefined,

@@ -1,4 +1,4 @@
-/** Progress bars, on stderr and for people only. */
+/** Progress bars on stderr, on terminals only. */
 import { SingleBar } from 'cli-progress';
 import { formatBytes } from './format.js';
 import type { OutputStream } from './io.js';
@@ -12,7 +12,7 @@ export interface Progress {
 
 const silent: Progress = { show: () => {}, clear: () => {} };
 
-/** A bar that erases itself, or nothing at all where stderr is no terminal or silence was asked for. */
+/** A bar that erases itself, or a no-op when stderr is not a terminal or with --quiet. */
 export function createProgress(stderr: OutputStream, isQuiet: boolean): Progress {
   if (isQuiet || stderr.isTTY !== true) return silent;
   let bar: SingleBar | undefined;

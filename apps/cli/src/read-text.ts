@@ -1,11 +1,11 @@
-/** Texts from flags, files and stdin. */
+/** Reads text from flags, files and stdin. */
 import { readFile } from 'node:fs/promises';
 import { IoError } from '@winnow/tensor';
 import { UsageError } from './errors.js';
 import type { CliIo } from './io.js';
 import type { TextFlags } from './flags/load.js';
 
-/** The text of `-p`, of `-f`, or of stdin when it is not a terminal; undefined when there is none of them. */
+/** The text of `-p`, of `-f`, or of stdin when it is not a terminal; undefined when there is none. */
 export async function readText(
   io: CliIo,
   { prompt, file }: TextFlags,

@@ -1,7 +1,7 @@
-/** Tokens for people. */
+/** Displays tokens. */
 import type { ModelTokenizer } from '@winnow/engine';
 
-/** What the token adds to a text; the vocabulary's spelling for parts of a character. */
+/** The text of a token; for parts of a character the token as written in the vocabulary. */
 export function shownText(tokenizer: ModelTokenizer['tokenizer'], id: number): string {
   const text = new TextDecoder().decode(tokenizer.tokenBytes(id));
   return text.includes('\uFFFD') ? tokenizer.tokenText(id) : text;

@@ -1,10 +1,10 @@
-/** Sidecars and half-done calibrations as files. */
+/** Files of sidecars and calibration checkpoints. */
 import { rm, stat } from 'node:fs/promises';
 import { fileSink, fileSource } from '@winnow/bytes/node';
 import { openSafetensors, writeSafetensors } from '@winnow/safetensors';
 import { readSidecar, sidecarContent, type CheckpointStore, type Sidecar } from '@winnow/sparse-inference';
 
-/** What a sidecar is called. */
+/** File name suffix of sidecars. */
 export const sidecarSuffix = '.sparse.safetensors';
 
 export async function openSidecar(path: string, signal: AbortSignal): Promise<Sidecar> {
@@ -16,19 +16,19 @@ export async function openSidecar(path: string, signal: AbortSignal): Promise<Si
   }
 }
 
-/** Before the work of hours: whether a file can be there in the end. @throws {IoError} when not */
+/** Checks before hours of work that the output file can be written. @throws {IoError} when it cannot */
 export async function checkWritable(path: string): Promise<void> {
   const sink = await fileSink(path);
   await sink.abort();
 }
 
-/** All of it or nothing. */
+/** Writes the file atomically. */
 export async function writeSidecar(path: string, sidecar: Sidecar): Promise<number> {
   const { sizeBytes } = await writeSafetensors(await fileSink(path), sidecarContent(sidecar));
   return sizeBytes;
 }
 
-/** Beside the sidecar, until that is there. */
+/** The checkpoint next to the sidecar, until the sidecar is written. */
 export interface CheckpointFile extends CheckpointStore {
   readonly path: string;
   exists(): Promise<boolean>;

@@ -1,4 +1,4 @@
-/** What a sidecar says, for people: a table and a bar for each layer. */
+/** Formats a sidecar: a table with a bar for each layer. */
 import { breakEvenRatio } from '@winnow/backend-wasm';
 import {
   maxRatioOf,
@@ -13,18 +13,18 @@ import { formatBytes, formatTable } from './format.js';
 
 const barWidth = 24;
 
-/** Means over the layers as they run, each as large as the others; bytes are sums. Layers that run dense skip nothing. */
+/** Unweighted means over the layers as they run; bytes are sums. Dense layers skip nothing. */
 export interface SparseSummary extends Omit<LayerReport, 'numTokens'> {
-  /** Share of neurons that are left out. */
+  /** Share of skipped neurons. */
   readonly skippedRatio: number;
   /** The same if no layer ran dense. */
   readonly predictedSkippedRatio: number;
-  /** Of the layer that finds least. */
+  /** Minimum recall over layers. */
   readonly leastRecall: number;
   readonly numDenseLayers: number;
 }
 
-/** What a layer does where it computes all neurons, whatever its predictor would have chosen. */
+/** The report of a layer that runs dense, regardless of its predictor. */
 function denseReport(report: LayerReport): LayerReport {
   const { trueRatio, denseBytes } = report;
   const all = { activeRatio: 1, inputRatio: 1, recall: 1, energy: 1, cosine: 1 };
@@ -32,7 +32,7 @@ function denseReport(report: LayerReport): LayerReport {
 }
 
 /**
- * @param measured one report for each of the layers
+ * @param measured one report per layer
  * @param maxRatio share of active neurons above which layers run dense; default: as models are loaded
  */
 export function summarize(
@@ -61,7 +61,10 @@ export function summarize(
   };
 }
 
-/** One line per layer: what its predictor does; the bar is the share of neurons that it chooses. Layers marked dense compute all. */
+/**
+ * One line per layer with the figures of its predictor; the bar is the share of active neurons. Layers marked dense
+ * compute all.
+ */
 export function formatReports(
   layers: readonly SparseLayer[],
   reports: readonly LayerReport[],
@@ -86,7 +89,7 @@ export function formatReports(
       bar(report.activeRatio),
     ];
   });
-  const table = formatTable([[...head, 'recall', 'precision', 'cosine', 'bytes', 'runs', 'neurons chosen'], ...rows]);
+  const table = formatTable([[...head, 'recall', 'precision', 'cosine', 'bytes', 'runs', 'active neurons'], ...rows]);
   const limits = layers.filter((_, index) => isDense[index]).map((layer) => maxRatioOf(layer, maxRatio));
   if (limits.length === 0) return table;
   const shares = [...new Set([Math.min(...limits), Math.max(...limits)].map(percent))].join(' to ');
@@ -94,7 +97,7 @@ export function formatReports(
   return `${table}${limits.length} of ${layers.length} layers run dense, with all neurons: ${rule}\n`;
 }
 
-/** The figures that targets are about, of layers as they run. */
+/** The target figures of the layers as they run. */
 export function formatSummary(summary: SparseSummary): string {
   const { skippedRatio, predictedSkippedRatio, numDenseLayers } = summary;
   const { recall, precision, cosine, energy, denseBytes, sparseBytes } = summary;
@@ -104,13 +107,13 @@ export function formatSummary(summary: SparseSummary): string {
     ['neurons skipped', `${percent(skippedRatio)}${predicted}`],
     ['recall', percent(recall)],
     ['precision', percent(precision)],
-    ['energy of what is computed', percent(energy)],
+    ['energy of computed neurons', percent(energy)],
     ['FFN output, cosine to dense', cosine.toFixed(4)],
     ['FFN bytes per token', `${formatBytes(Math.round(sparseBytes))} of ${formatBytes(denseBytes)} (${share})`],
   ]);
 }
 
-/** Everything in the file. */
+/** The complete contents of the file. */
 export function describeSidecar(name: string, sidecar: Sidecar): string {
   const { config, layers, modelHash } = sidecar;
   const reports = layers.map(({ report }) => report);
@@ -123,7 +126,7 @@ export function describeSidecar(name: string, sidecar: Sidecar): string {
     ['model', modelHash],
     ['target', target],
     ['text', `${config.numTokens} tokens in ${config.numSamples} samples, seed ${config.seed}`],
-    ['needed neurons', `those with ${percent(config.energyShare)} of the energy of the output`],
+    ['needed neurons', `those that carry ${percent(config.energyShare)} of the output energy`],
   ]);
   const classes = layers.map(({ layer, frequencies }) => {
     const { hot, warm, cold } = classifyNeurons(frequencies);
@@ -134,7 +137,7 @@ export function describeSidecar(name: string, sidecar: Sidecar): string {
     section('layers', formatReports(layers, reports)),
     section('means', formatSummary(summarize(layers, reports))),
     section(
-      'neurons by how often they are needed: half of the activity, the rest, the rarest twentieth',
+      'neurons by activation frequency: half of the activity, the rest, the rarest 5 %',
       formatTable([['layer', 'hot', 'warm', 'cold', ''], ...classes]),
     ),
   ].join('\n');
@@ -148,7 +151,7 @@ export function percent(share: number): string {
   return `${(100 * share).toFixed(1)} %`;
 }
 
-/** `█████▌` of a full width of 24. */
+/** `█████▌`, 24 characters at full width. */
 function bar(share: number): string {
   const eighths = Math.round(share * barWidth * 8);
   const partial = ' ▏▎▍▌▋▊▉'.charAt(eighths % 8).trim();

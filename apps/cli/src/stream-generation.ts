@@ -1,18 +1,18 @@
-/** Passes a generation on piece by piece and keeps what it gave, so that an abort loses nothing. */
+/** Streams a generation and accumulates its output, so that an abort loses nothing. */
 import type { Generation, GenerationResult } from '@winnow/engine';
 import { OutputClosedError } from './errors.js';
 
 export interface Streamed {
   readonly text: string;
   readonly tokens: readonly number[];
-  /** Undefined when the generation was aborted before its end. */
+  /** Undefined when the generation was aborted. */
   readonly result: GenerationResult | undefined;
-  /** Why it broke off after its first token, usually the reason of the signal. */
+  /** The error after the first token, usually the reason of the signal. */
   readonly error: unknown;
 }
 
 /**
- * @throws what the generation throws before its first token, such as a prompt that is too long
+ * @throws errors before the first token, such as a prompt that is too long
  * @throws {OutputClosedError} from `write`
  */
 export async function streamGeneration(

@@ -1,10 +1,10 @@
-/** What is said about a generation that has ended. */
+/** Formats a finished generation as one line, and checks constraints. */
 import type { GenerationResult } from '@winnow/engine';
 import { UnfinishedOutputError } from './errors.js';
 
 const reasons: Readonly<Record<GenerationResult['finishReason'], string>> = {
   eos: 'end token',
-  stop: 'stop text',
+  stop: 'stop sequence',
   length: 'token limit',
   context: 'full context',
 };

@@ -39,7 +39,7 @@ describe('winnow calibrate', { timeout: 120_000 }, () => {
     expect(code).toBe(0);
     expect(stderr).toMatch(/calibrating on a built-in text/);
     expect(stdout).toMatch(
-      /^layer +predictor +needed +active +recall +precision +cosine +bytes +runs +neurons chosen\n/,
+      /^layer +predictor +needed +active +recall +precision +cosine +bytes +runs +active neurons\n/,
     );
     for (let layer = 0; layer < 6; layer++) {
       expect(stdout).toMatch(new RegExp(`^${layer} +low-rank 64 +[\\d.]+ % .*[█▏▎▍▌▋▊▉·]{24}$`, 'm'));
@@ -74,7 +74,7 @@ describe('winnow calibrate', { timeout: 120_000 }, () => {
     host.interrupt();
     const stopped = await running;
     expect(stopped.code).toBe(130);
-    expect(stopped.stderr).toContain(`winnow: the same command goes on from ${path}.partial\n`);
+    expect(stopped.stderr).toContain(`winnow: run the same command to resume from ${path}.partial\n`);
     expect(existsSync(path)).toBe(false);
     const resumed = await runCli(engine, argv);
     expect(resumed.code).toBe(0);

@@ -104,7 +104,7 @@ test('winnow chat from a pipe: the first error ends it', async () => {
   expect(await chat(['/what', 'One'])).toMatchObject({
     code: 2,
     stdout: '',
-    stderr: 'winnow: /what: expected one of the commands of /help, got an unknown one\n',
+    stderr: 'winnow: /what: unknown command, see /help\n',
     disposed: 1,
   });
   const generateError = new CapacityError({ resource: 'context', needed: 9, available: 4, unit: 'tokens' });
@@ -176,7 +176,7 @@ describe('winnow chat on a terminal', () => {
     expect(stdout).toContain('> ');
     expect(stdout).toContain('Hello world\n');
     expect(stderr).toContain('winnow: winnow-tiny, 64 tokens of context; /help lists the commands');
-    expect(stderr).toContain('winnow: /what: expected one of the commands');
+    expect(stderr).toContain('winnow: /what: unknown command');
   });
 
   test('Ctrl-C drops the line first', async () => {

@@ -101,7 +101,7 @@ test('winnow embed: refuses long texts unless told what to do with them', async 
   });
   expect(await json(['-p', long, '--overflow', 'chunk-average'])).toMatchObject({ tokens: [204], chunks: [2] });
   const cut = await run(['embed', encoder, '-p', long, '--overflow', 'truncate']);
-  expect(cut.stderr).toContain('1 of 1 texts were cut to 128 tokens');
+  expect(cut.stderr).toContain('1 of 1 texts were truncated to 128 tokens');
 });
 
 test('winnow embed: other settings than the model says', async () => {
@@ -134,7 +134,7 @@ test.each([
   [['-p', 'x', '-f', 'y'], 'expected one source of texts'],
   [['--pooling', 'sum', '-p', 'x'], '--pooling'],
   [['--prompt-name', 'query', '-p', 'x'], 'this model has no prompts'],
-  [[], 'expected texts by'],
+  [[], 'expected texts from'],
 ])('winnow embed: refuses %j', async (argv, message) => {
   const { code, stderr } = await run(['embed', encoder, ...argv]);
   expect(code).toBe(2);

@@ -34,7 +34,7 @@ test('cosines of vectors, neurons of whole texts, and rank correlations beside t
   expect(code).toBe(0);
   expect(stdout).toMatch(/\nlayer +predictor[^]*\nFFN output, cosine to dense/);
   expect(stdout).toMatch(/\nvectors, cosine to dense +mean [01]\.\d{4}, least [01]\.\d{4}\n/);
-  expect(stdout).toMatch(/\nneurons computed +\d+\.\d %: what any token of a text needs\n/);
+  expect(stdout).toMatch(/\nneurons computed +\d+\.\d % \(the union over the tokens of a text\)\n/);
   expect(stdout).toMatch(/\nSpearman +-?\d\.\d{4}, dense -?\d\.\d{4}\n/);
 });
 
@@ -48,5 +48,5 @@ test('as JSON, without pairs', async () => {
 
 test('pairs are for models that embed, and for calibrations', async () => {
   const refused = await runCli(engine, ['eval', '--pairs', pairs]);
-  expect(refused).toMatchObject({ code: 2, stderr: expect.stringMatching(/--pairs: expected --sparsity/) });
+  expect(refused).toMatchObject({ code: 2, stderr: expect.stringMatching(/--pairs: requires --sparsity/) });
 });

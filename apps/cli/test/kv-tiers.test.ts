@@ -46,7 +46,7 @@ test('tiers change where keys and values are, not the tokens', async () => {
     '-b',
     '16',
   ]);
-  expect(stdout).toMatch(/hot: of the backend .*\n.*pieces brought in .*\n.*warm: in memory +1.*\n.*cold: in files /);
+  expect(stdout).toMatch(/hot: backend memory .*\n.*staging buffers .*\n.*warm: host memory +1.*\n.*cold: in files /);
 });
 
 test('what cannot be is refused by the name of the flag', async () => {

@@ -95,7 +95,7 @@ test('the key may come from the environment, where no list of processes shows it
 });
 
 test('an address that others reach is warned of unless there is a key', async () => {
-  const warning = 'anybody who reaches this address';
+  const warning = 'anyone who can reach this address';
   expect((await serve(['--host', '0.0.0.0'])).stderr).toContain(warning);
   expect((await serve(['--host', '0.0.0.0', '--api-key', 'k'])).stderr).not.toContain(warning);
   expect((await serve([])).stderr).not.toContain(warning);
@@ -132,7 +132,7 @@ test('requests are a line each, unless quiet', async () => {
 
 test.each([
   ['--port 70000', "--port: expected a port from 0 to 65535, got '70000'"],
-  ['--parallel 0', "--parallel: expected an integer from 1, got '0'"],
+  ['--parallel 0', "--parallel: expected an integer of at least 1, got '0'"],
   ['--timeout 0', "--timeout: expected a number above 0, got '0'"],
   ['a.gguf --alias x --alias y', '--alias: expected at most 1, one per model, got 2'],
 ])('winnow serve %s exits with 2', async (line, message) => {

@@ -53,7 +53,7 @@ test('inspect says what goes where, and run says it in a line', async () => {
   const limit = String(Math.round(totalBytes - weightsBytes / 8));
   const { stdout } = await runCli(engine, ['inspect', '-c', '256', '--sparsity', sidecar, '--memory', limit]);
   expect(stdout).toMatch(
-    /always in memory .*\n.*hot: in slots .* of \d+ neurons, \d+ of them always\n.*\n.*\n.*cold: in the file /,
+    /always in memory .*\n.*hot: in slots .* of \d+ neurons, \d+ of them pinned\n.*\n.*\n.*cold: in the file /,
   );
   const { stderr } = await runCli(engine, ['run', ...prompt, '--sparsity', sidecar, '--memory', limit]);
   expect(stderr).toMatch(/\d+ of \d+ neurons have a place in memory \(.* MB\); .* MB are read when they are needed/);
@@ -113,13 +113,13 @@ test('lower tiers in memory: 8 bits, and 4 bits instead of the file; --sparsity-
   expect(dense.code).toBe(0);
 });
 
-test('--profile shows layers, predictors and how much of the reading was beside computing', async () => {
+test('--profile shows layers, predictors and how much of the reading overlapped with computation', async () => {
   const { totalBytes, weightsBytes } = await planOf(['--sparsity', sidecar]);
   const limit = String(Math.round(totalBytes - weightsBytes / 8));
   const argv = ['run', ...prompt, '--sparsity', sidecar, '--memory', limit, '--profile', '-q'];
   const { stderr } = await runCli(engine, argv);
-  expect(stderr).toMatch(/layer +active +in batches +ms +predictor ms +hits +misses +waited ms\n0 +\d/);
-  expect(stderr).toMatch(/\d+ reads of .* in .* ms, .*% of that beside computing/);
+  expect(stderr).toMatch(/layer +active +in batches +ms +predictor ms +hits +misses +stall ms\n0 +\d/);
+  expect(stderr).toMatch(/\d+ reads of .* in .* ms, .*% of it overlapped with computation/);
 });
 
 test('without a calibration the demo model is refused as before, and the error says what would help', async () => {

@@ -1,15 +1,15 @@
-/** Who may ask: API keys, and names that a browser may have been tricked into. */
+/** Access control: API keys, and protection against DNS rebinding. */
 import { createHash, timingSafeEqual } from 'node:crypto';
 import type { FastifyInstance } from 'fastify';
 import { ApiError } from './api-error.js';
 
-/** Anybody may know whether the server lives. */
+/** Paths that need no API key. */
 const openPaths = new Set(['/health']);
 
-/** Equally long whatever is compared, so that the time of a comparison tells nothing. */
+/** Hashes of equal length, so that the comparison time reveals nothing. */
 const digest = (text: string): Buffer => createHash('sha256').update(text).digest();
 
-/** @throws {ApiError} 401, for requests without one of the keys */
+/** @throws {ApiError} 401 for requests without a valid key */
 export function requireApiKey(app: FastifyInstance, keys: readonly string[]): void {
   const digests = keys.map(digest);
   app.addHook('onRequest', async (request, reply) => {
@@ -32,13 +32,14 @@ export function requireApiKey(app: FastifyInstance, keys: readonly string[]): vo
 const loopbackNames = /^(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?$/i;
 
 /**
- * A page of any site can give its own name the address of this machine and then talk to the server as if it was its own
- * (DNS rebinding). Without an API key, a server that is there for this machine alone answers to its own names only.
+ * A page of any site can resolve its own host name to the address of this machine and then reach the server as
+ * same-origin (DNS rebinding). Without an API key, a server bound to the loopback interface accepts only local host
+ * names.
  */
 export function requireLoopbackName(app: FastifyInstance, isNeeded: () => boolean): void {
   app.addHook('onRequest', async ({ headers }) => {
     if (!isNeeded() || loopbackNames.test(headers.host ?? '')) return;
-    const message = `Without an API key this server answers to localhost only, not to '${headers.host ?? ''}'`;
+    const message = `Without an API key this server accepts only the host localhost, not '${headers.host ?? ''}'`;
     throw new ApiError({ status: 403, message, code: 'forbidden_host' });
   });
 }

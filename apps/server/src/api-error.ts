@@ -1,16 +1,16 @@
-/** Errors as clients of OpenAI expect them: `{ error: { message, type, param, code } }` with the matching status. */
+/** Errors in OpenAI's format: `{ error: { message, type, param, code } }` with the matching status. */
 
-/** What an error is about, for programs. */
+/** Error types, for programs. */
 export type ApiErrorType = 'invalid_request_error' | 'authentication_error' | 'rate_limit_error' | 'server_error';
 
 export interface ApiErrorFields {
   readonly status: number;
   readonly message: string;
   readonly type?: ApiErrorType;
-  /** Name of the parameter that is wrong, such as `messages[0].content`. */
+  /** Name of the invalid parameter, such as `messages[0].content`. */
   readonly param?: string | undefined;
   readonly code?: string | undefined;
-  /** When to come back, in whole seconds: becomes `Retry-After`. */
+  /** When to retry, in whole seconds: becomes `Retry-After`. */
   readonly retryAfterSeconds?: number;
 }
 
@@ -23,7 +23,7 @@ export interface ApiErrorBody {
   };
 }
 
-/** An answer that is an error. */
+/** An error response. */
 export class ApiError extends Error {
   override readonly name: string = 'ApiError';
   readonly status: number;
@@ -47,7 +47,7 @@ export class ApiError extends Error {
   }
 }
 
-/** The client went away: nobody reads the answer. The status is the one that nginx logs for it. */
+/** The client disconnected, so nobody reads the response. nginx logs the same status. */
 export class ClientClosedError extends ApiError {
   constructor() {
     super({ status: 499, message: 'the client closed the connection', code: 'client_closed' });
@@ -58,7 +58,7 @@ export function badRequest(param: string, message: string, code?: string): ApiEr
   return new ApiError({ status: 400, message: `${param}: ${message}`, param, code });
 }
 
-/** A parameter of the API that this server does not have. */
+/** A parameter of the API that this server does not support. */
 export function unsupported(param: string, message: string): ApiError {
   return new ApiError({
     status: 400,
@@ -71,7 +71,7 @@ export function unsupported(param: string, message: string): ApiError {
 export function modelNotFound(model: string): ApiError {
   return new ApiError({
     status: 404,
-    message: `The model '${model}' does not exist; GET /v1/models lists those that do`,
+    message: `The model '${model}' does not exist; GET /v1/models lists the available models`,
     param: 'model',
     code: 'model_not_found',
   });
@@ -79,7 +79,7 @@ export function modelNotFound(model: string): ApiError {
 
 export function contextExceeded(param: string, needed: number, available: number): ApiError {
   const message =
-    `This model's context is ${available} tokens, of which at least one is for the answer; ` +
+    `This model's context is ${available} tokens, including at least one for the answer; ` +
     `your request has ${needed} tokens. Please shorten it.`;
   return new ApiError({ status: 400, message, param, code: 'context_length_exceeded' });
 }
@@ -89,7 +89,7 @@ export function shuttingDown(retryAfterSeconds: number): ApiError {
   return new ApiError({ status: 503, message, code: 'shutting_down', retryAfterSeconds });
 }
 
-/** The message of what went wrong may tell what is none of the client's business. */
+/** The message of an internal error may reveal details to the client, so it is replaced. */
 export function internalError(): ApiError {
   return new ApiError({ status: 500, message: 'Internal error', code: 'internal_error' });
 }

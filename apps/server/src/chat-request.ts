@@ -1,4 +1,4 @@
-/** A chat request as the engine takes it. */
+/** Converts a chat request for the engine. */
 import { prepareChat, type ChatMessage, type ChatRequest, type ChatTurn, type GenerateOptions } from '@winnow/engine';
 import { ApiError, badRequest } from './api-error.js';
 import { engineApiError } from './error-mapping.js';
@@ -16,7 +16,7 @@ export interface PreparedChat {
   readonly wantsLogprobs: boolean;
 }
 
-/** @throws {ApiError} 400 for what the model or the server cannot do */
+/** @throws {ApiError} 400 for unsupported features of the model or the server */
 export function prepareChatRequest(body: ChatCompletionRequest, entry: GenerativeEntry): PreparedChat {
   if (entry.model.chatTemplate === undefined) {
     const message = `The model '${entry.id}' has no chat template; use /v1/completions`;
@@ -27,7 +27,7 @@ export function prepareChatRequest(body: ChatCompletionRequest, entry: Generativ
   }
   const turn = prepareTurn(body, entry);
   if (body.grammar !== undefined && Object.keys(turn.options).length > 0) {
-    throw badRequest('grammar', 'goes with neither tools nor response_format', 'invalid_value');
+    throw badRequest('grammar', 'cannot be combined with tools or response_format', 'invalid_value');
   }
   checkPrompt(turn.prompt, entry, 'messages');
   return {
@@ -63,7 +63,7 @@ function prepareTurn(body: ChatCompletionRequest, { model }: GenerativeEntry): C
   }
 }
 
-/** Templates know no developers: their messages are the system's. */
+/** Templates have no developer role: its messages become system messages. */
 function messageOf(message: RequestMessage, index: number): ChatMessage {
   const { role, name, tool_calls: toolCalls, tool_call_id: toolCallId } = message;
   return {
@@ -88,11 +88,11 @@ function contentOf({ role, content, tool_calls: toolCalls }: RequestMessage, pat
   if (typeof content === 'string') return content;
   if (content === undefined || content === null) {
     if (role === 'assistant' && (toolCalls?.length ?? 0) > 0) return '';
-    throw badRequest(`${path}.content`, 'must be a text', 'missing_required_parameter');
+    throw badRequest(`${path}.content`, 'must be a string', 'missing_required_parameter');
   }
   const texts = content.map((part, index) => {
     if (part.type === 'text' && part.text !== undefined) return part.text;
-    const expected = part.type === 'text' ? 'must have a text' : `'${part.type}' is not supported, only 'text'`;
+    const expected = part.type === 'text' ? 'must have a string' : `'${part.type}' is not supported, only 'text'`;
     throw badRequest(`${path}.content[${index}]`, expected, 'unsupported_value');
   });
   return texts.join('');
@@ -103,9 +103,9 @@ function parsedArguments(text: string, path: string): ToolCalls[number]['argumen
     const value: unknown = JSON.parse(text === '' ? '{}' : text);
     if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
   } catch {
-    // told below
+    // reported below
   }
-  throw badRequest(path, 'must be the JSON text of an object', 'invalid_value');
+  throw badRequest(path, 'must be a JSON object as a string', 'invalid_value');
 }
 
 function toolsOf({ tools = [] }: ChatCompletionRequest): ChatRequest['tools'] {

@@ -1,4 +1,4 @@
-/** A generation as the answer to a chat request: whole, or in parts. */
+/** Converts a generation to the response to a chat request: complete, or as stream chunks. */
 import type { ChatPart, FinishReason, GenerationResult } from '@winnow/engine';
 import type { PreparedChat } from './chat-request.js';
 import { doneEvent, eventOf } from './event-stream.js';
@@ -8,7 +8,7 @@ import type { GenerativeModel } from './options.js';
 import type { ChatCompletion, ChatCompletionChunk, ChatFinishReason, ChatLogprobs, ToolCall } from './schemas/chat.js';
 import { usageOf } from './usage.js';
 
-/** What became of a token, or of the end. */
+/** A parsed part of a token, or of the end. */
 interface Step {
   readonly parts: readonly ChatPart[];
   readonly logprobs: ChatLogprobs['content'];
@@ -92,7 +92,7 @@ export async function chatCompletion(
 
 type Delta = ChatCompletionChunk['choices'][number]['delta'];
 
-/** The parts as events; ends the job. */
+/** The chunks as events; ends the job. */
 export async function* chatEvents(
   job: GenerationJob,
   chat: PreparedChat,
@@ -143,7 +143,7 @@ export async function* chatEvents(
         yield event(opened(delta), logprobs);
         logprobs = [];
       }
-      // a token without text of its own, or whose text is held back
+      // a token without text, or whose text is held back
       if (logprobs.length > 0) yield event(opened({}), logprobs);
     }
   } finally {

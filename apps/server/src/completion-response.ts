@@ -1,4 +1,4 @@
-/** Generations as the answer to a completion request: whole, or in parts. */
+/** Converts generations to the response to a completion request: complete, or as stream chunks. */
 import type { GeneratedToken, GenerateOptions, GenerationResult } from '@winnow/engine';
 import { ApiError } from './api-error.js';
 import { engineApiError } from './error-mapping.js';
@@ -19,7 +19,7 @@ export interface PreparedCompletion {
   readonly wantsLogprobs: boolean;
 }
 
-/** @throws {ApiError} 400 for prompts that the model cannot take */
+/** @throws {ApiError} 400 for prompts that the model cannot process */
 export function prepareCompletion(body: CompletionRequest, entry: GenerativeEntry): PreparedCompletion {
   const { prompt, logprobs } = body;
   const inputs = typeof prompt === 'string' || typeof prompt[0] === 'number' ? [prompt] : prompt;
@@ -65,7 +65,7 @@ function finishReasonOf({ finishReason }: GenerationResult): CompletionChoice['f
   return finishReason === 'length' || finishReason === 'context' ? 'length' : 'stop';
 }
 
-/** Each token as it comes, then the result of its prompt. */
+/** Yields each token, then the result of its prompt. */
 async function* stepsOf(
   job: GenerationJob,
   { prompts, options }: PreparedCompletion,
@@ -107,7 +107,7 @@ export async function completion(
   return { ...headOf(job), choices, usage: usageOf(results) };
 }
 
-/** The parts as events; ends the job. */
+/** The chunks as events; ends the job. */
 export async function* completionEvents(
   job: GenerationJob,
   prepared: PreparedCompletion,

@@ -1,14 +1,14 @@
 /**
- * Which connections serve a request at the moment. Node's own idea of an idle connection leaves out those that have not
- * sent anything yet, as browsers keep them ready: they would keep a server open that wants to close.
+ * Tracks which connections are serving a request. Node does not count connections as idle that have not sent anything
+ * yet, such as the spare connections of browsers; they would keep a closing server open.
  */
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 
 export interface Connections {
-  /** From now on connections are closed as soon as they serve no request. */
+  /** From now on, closes connections as soon as they serve no request. */
   drain(): void;
-  /** Cuts all of them. */
+  /** Destroys all connections. */
   destroy(): void;
 }
 
@@ -28,7 +28,7 @@ export function trackConnections(server: Server): Connections {
   server.on('request', ({ socket }: IncomingMessage, response: ServerResponse) => {
     const add = (count: number): void => {
       const before = numRequests.get(socket);
-      if (before !== undefined) numRequests.set(socket, before + count); // else it is closed
+      if (before !== undefined) numRequests.set(socket, before + count); // otherwise it is already closed
     };
     add(1);
     response.once('close', () => {

@@ -1,4 +1,4 @@
-/** The server: routes over models, with limits, and an end in good order. */
+/** The server: routes over models, limits, and graceful shutdown. */
 import cors from '@fastify/cors';
 import swagger from '@fastify/swagger';
 import Fastify, {
@@ -27,23 +27,23 @@ import type { ServerContext } from './server-context.js';
 import { ServerMetrics } from './server-metrics.js';
 
 export interface ListenOptions {
-  /** 0: one that is free. Default 8080. */
+  /** 0: any free port. Default 8080. */
   readonly port?: number;
-  /** Default `127.0.0.1`: for this machine alone. */
+  /** Default `127.0.0.1`: only this machine. */
   readonly host?: string;
 }
 
 export interface CloseOptions {
-  /** How long running requests may take to end before they are broken off. Default 30 000. */
+  /** Grace period in milliseconds after which running requests are aborted. Default 30 000. */
   readonly graceMs?: number;
 }
 
 export interface WinnowServer {
-  /** Starts to take requests. Resolves to the URL, such as `http://127.0.0.1:8080`. */
+  /** Starts to accept requests. Resolves to the URL, such as `http://127.0.0.1:8080`. */
   listen(options?: ListenOptions): Promise<string>;
   /**
-   * Takes no more requests and waits for those that run; who waits for a slot is refused. The models stay loaded: they are
-   * their owner's.
+   * Stops accepting requests and waits for running ones; requests waiting for a slot are rejected. The models stay
+   * loaded: the caller owns them.
    */
   close(options?: CloseOptions): Promise<void>;
   /** The OpenAPI document. */
@@ -53,11 +53,11 @@ export interface WinnowServer {
 
 const defaultPort = 8080;
 const defaultGraceMs = 30_000;
-/** A body has to arrive within this time; clients that send a byte now and then occupy connections otherwise. */
+/** A body must arrive within this time; otherwise slow clients would occupy connections. */
 const receiveTimeoutMs = 60_000;
 
 /**
- * Nothing is listened to before `listen`.
+ * The server does not listen before `listen` is called.
  * @throws {ArgumentError} when no model is given, two have the same id, or an API key is empty
  */
 export async function createServer(options: ServerOptions): Promise<WinnowServer> {
@@ -68,7 +68,7 @@ export async function createServer(options: ServerOptions): Promise<WinnowServer
     throw new ArgumentError({ argument: 'models', expected: 'at least one model', actual: 'none' });
   }
   if (options.apiKeys?.includes('') === true) {
-    throw new ArgumentError({ argument: 'apiKeys', expected: 'keys', actual: 'an empty text' });
+    throw new ArgumentError({ argument: 'apiKeys', expected: 'keys', actual: 'an empty string' });
   }
   const server = new HttpServer(registry, limits, options);
   await server.prepare(options);
@@ -135,7 +135,7 @@ class HttpServer implements WinnowServer {
     this.#context.registry.close();
     const timer = setTimeout(() => {
       this.#shutdown.abort(shuttingDown(1));
-      // Requests that end by themselves get a moment to say so; clients that do not read are cut off.
+      // Aborted requests get a moment to send their error; clients that do not read are disconnected.
       setTimeout(this.#connections.destroy, 1000).unref();
     }, graceMs);
     try {
@@ -152,8 +152,8 @@ function createApp(limits: Required<ServerLimits>) {
   const app = Fastify({
     bodyLimit: limits.maxBodyBytes,
     requestTimeout: receiveTimeoutMs,
-    return503OnClosing: false, // our own error has the form of all errors
-    routerOptions: { maxParamLength: 500 }, // ids of models may be paths
+    return503OnClosing: false, // our own error has the standard format
+    routerOptions: { maxParamLength: 500 }, // model ids may contain slashes
     clientErrorHandler: refuseConnection,
     frameworkErrors: (error, _request, reply) => {
       const { status = 400, message } = frameworkApiError(error) ?? {};
@@ -165,7 +165,7 @@ function createApp(limits: Required<ServerLimits>) {
     ajv: { customOptions: { coerceTypes: false, removeAdditional: false, useDefaults: false, allowUnionTypes: true } },
   });
   app.server.maxConnections = limits.maxConnections;
-  // Response schemas serve the document; tests check responses against them.
+  // Response schemas are only for the OpenAPI document; tests check responses against them.
   app.setSerializerCompiler(() => (data) => JSON.stringify(data));
   // A page of another site can send text without a preflight, but not JSON.
   app.removeContentTypeParser('text/plain');
@@ -190,7 +190,7 @@ async function registerCors(app: ReturnType<typeof createApp>, origins: readonly
   });
 }
 
-/** What arrives is no HTTP, or too slow, or has too large headers. */
+/** Handles invalid HTTP, slow headers and headers that are too large. */
 function refuseConnection(error: ConnectionError, socket: Socket): void {
   if (error.code === 'ECONNRESET' || socket.destroyed) return;
   const statuses: Readonly<Record<string, number>> = { ERR_HTTP_REQUEST_TIMEOUT: 408, HPE_HEADER_OVERFLOW: 431 };
@@ -222,7 +222,7 @@ function addHooks(app: FastifyInstance, context: ServerContext, { onRequest }: S
   app.addHook('onRequest', async (request, reply) => {
     const begin = performance.now(); // Fastify measures only for its own log
     void reply.header('x-request-id', request.id);
-    reply.raw.once('close', () => record(request, reply, performance.now() - begin)); // also when the client has left
+    reply.raw.once('close', () => record(request, reply, performance.now() - begin)); // also when the client has disconnected
     if (!isClosing()) return;
     void reply.header('connection', 'close');
     if (request.routeOptions.url !== '/health') throw shuttingDown(1);
@@ -237,7 +237,7 @@ function addHooks(app: FastifyInstance, context: ServerContext, { onRequest }: S
     { raw, statusCode }: FastifyReply,
     durationMs: number,
   ): void {
-    const route = routeOptions.url ?? 'unknown'; // paths that nobody serves are not to become labels
+    const route = routeOptions.url ?? 'unknown'; // unknown paths must not become labels
     const status = raw.writableFinished ? statusCode : new ClientClosedError().status;
     metrics.requests.add(1, { route, status });
     metrics.durations.observe(durationMs / 1000, { route });

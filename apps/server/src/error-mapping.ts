@@ -1,10 +1,10 @@
-/** Errors of the engine, of validation and of the framework as errors of the API. */
+/** Maps errors of the engine, of validation and of the framework to errors of the API. */
 import type { FastifyError } from 'fastify';
 import { ArgumentError, CapacityError, FormatError, ReleasedError, WinnowError } from '@winnow/tensor';
 import { ApiError, badRequest, contextExceeded, unsupported } from './api-error.js';
 import { isKnownParameter } from './request-body.js';
 
-/** Options of the engine by their names in the API. */
+/** API names of the engine's options. */
 const parameterNames: Readonly<Record<string, string>> = {
   maxTokens: 'max_tokens',
   topK: 'top_k',
@@ -19,8 +19,8 @@ const parameterNames: Readonly<Record<string, string>> = {
 };
 
 /**
- * @param promptParam what the prompt is called in the request at hand
- * @returns undefined for what is nobody's request's fault: an internal error
+ * @param promptParam name of the prompt parameter of the request
+ * @returns undefined for an internal error, which no request caused
  */
 export function engineApiError(error: unknown, promptParam: string): ApiError | undefined {
   if (error instanceof ApiError) return error;
@@ -43,7 +43,7 @@ export function engineApiError(error: unknown, promptParam: string): ApiError | 
   return undefined;
 }
 
-/** What a request asked for that cannot be followed, by where the engine says the error is. */
+/** The API parameter to blame, by the location in the engine's error. */
 function constraintOf(source: string): readonly [param?: string, code?: string] {
   if (source === 'grammar') return ['grammar', 'invalid_grammar'];
   if (source === 'JSON schema') return ['response_format', 'invalid_json_schema'];
@@ -61,11 +61,11 @@ function capacityApiError(error: CapacityError, promptParam: string): ApiError {
     return new ApiError({ status: 400, message, code: 'invalid_json_schema' }, { cause: error });
   }
   if (resource.startsWith('tokenizer')) return badRequest(promptParam, error.message);
-  const message = 'The server has no room for this request now';
+  const message = 'The server has no capacity for this request now';
   return new ApiError({ status: 503, message, code: 'overloaded', retryAfterSeconds: 1 }, { cause: error });
 }
 
-/** Failures before a handler runs: bodies that are no JSON, too large, or not of the schema. */
+/** Failures before a handler runs: bodies that are not JSON, too large, or do not match the schema. */
 export function frameworkApiError(error: FastifyError): ApiError | undefined {
   const { validation, statusCode = 500 } = error;
   if (validation !== undefined) return validationApiError(validation);
@@ -76,17 +76,17 @@ export function frameworkApiError(error: FastifyError): ApiError | undefined {
 
 type Validation = NonNullable<FastifyError['validation']>;
 
-/** The deepest failure says most: those above it only repeat that something below is wrong. */
+/** The deepest failure is the most specific: those above only repeat it. */
 function validationApiError(validation: Validation): ApiError {
   const depth = ({ instancePath }: Validation[number]): number => instancePath.split('/').length;
   const failures = validation.filter(({ keyword }) => keyword !== 'anyOf');
   const [failure] = failures.toSorted((a, b) => depth(b) - depth(a));
-  if (failure === undefined) return badRequest('body', 'does not follow the schema');
+  if (failure === undefined) return badRequest('body', 'does not match the schema');
   const { keyword, params, instancePath, message = 'is not valid' } = failure;
   const path = parameterPath(instancePath);
   if (keyword === 'additionalProperties') {
     const param = joinPath(path, String(params['additionalProperty']));
-    if (isKnownParameter(param)) return unsupported(param, 'this server does not have it');
+    if (isKnownParameter(param)) return unsupported(param, 'not supported by this server');
     const text = `Unrecognized request argument supplied: ${param}`;
     return new ApiError({ status: 400, message: text, param, code: 'unknown_parameter' });
   }
@@ -95,7 +95,7 @@ function validationApiError(validation: Validation): ApiError {
     const text = `Missing required parameter: '${param}'`;
     return new ApiError({ status: 400, message: text, param, code: 'missing_required_parameter' });
   }
-  // alternatives at one place: what each of them wants
+  // alternatives at one location: collect what each of them expects
   const wanted = failures.filter((other) => other.instancePath === instancePath).map((other) => expectation(other));
   const text = [...new Set(wanted)].join(', or ');
   const param = path === '' ? 'body' : path;

@@ -1,15 +1,15 @@
 /**
- * Server-sent events that are produced no faster than they are read. A part is asked for when the one before it has gone
- * to the socket's buffer; a client that reads nothing for too long is cut off.
+ * Server-sent events with backpressure. The next event is requested when the previous one is in the socket's buffer; a
+ * client that reads nothing for too long is disconnected.
  */
 import { Readable } from 'node:stream';
 
 export interface EventStreamOptions {
-  /** Quiet time after which a comment is sent. */
+  /** Idle time after which a comment is sent. */
   readonly keepAliveMs: number;
-  /** How long the reader may leave parts unread. */
+  /** How long the reader may stall. */
   readonly stallTimeoutMs: number;
-  /** The reader stops, or goes on, taking parts. */
+  /** Called when the reader stalls or resumes. */
   readonly onBlocked: (isBlocked: boolean) => void;
   /** The last event of a stream that fails after it was opened. */
   readonly lastEvent: (error: unknown) => string;
@@ -18,7 +18,7 @@ export interface EventStreamOptions {
 export const eventStreamHeaders: Readonly<Record<string, string>> = {
   'content-type': 'text/event-stream; charset=utf-8',
   'cache-control': 'no-cache, no-transform',
-  'x-accel-buffering': 'no', // nginx passes parts on at once
+  'x-accel-buffering': 'no', // makes nginx forward events immediately
 };
 
 /** One event. */
@@ -28,15 +28,18 @@ export function eventOf(data: object): string {
 
 export const doneEvent = 'data: [DONE]\n\n';
 const comment = ': still working\n\n';
-/** Parts that may wait between the generator and the socket: a few events, so that a stopped reader stops the model. */
+/**
+ * Maximum number of buffered events between the generator and the socket: few, so that a stalled reader pauses the
+ * model.
+ */
 const bufferedBytes = 4096;
 
 const quiet = Symbol('quiet');
 
 /**
- * Starts the generator and waits for its first part, as long as clients are not kept waiting for a sign of life: failures
- * until then have not become a stream yet.
- * @throws whatever the generator throws before its first part
+ * Starts the generator and waits for its first event, but no longer than the keep-alive interval: a failure before then
+ * is a normal error response.
+ * @throws whatever the generator throws before its first event
  */
 export async function openEventStream(
   parts: AsyncGenerator<string, void, void>,
@@ -91,7 +94,7 @@ class EventStream extends Readable {
 
   override _destroy(error: Error | null, callback: (error?: Error | null) => void): void {
     clearTimeout(this.#stallTimer);
-    // the request's signal has ended what the generator waits for; this runs its `finally`
+    // the request's signal has aborted the generator's await; this runs its `finally`
     this.#parts.return().then(
       () => callback(error),
       () => callback(error),
@@ -117,7 +120,7 @@ class EventStream extends Readable {
     }
   }
 
-  /** The next part, a comment when it takes long, or undefined at the end, which has been told to the reader. */
+  /** The next event, a comment when it takes long, or undefined after the end was sent. */
   async #nextPart(): Promise<string | undefined> {
     if (this.#owesComment) {
       this.#owesComment = false;

@@ -1,4 +1,4 @@
-/** One request for generated text: its slot, its time, and the generations that run in it. */
+/** One request for generated text: its slot, its timing, and its generations. */
 import type { FastifyReply } from 'fastify';
 import type { GeneratedToken, GenerateOptions, GenerationResult } from '@winnow/engine';
 import { ClientClosedError, contextExceeded } from './api-error.js';
@@ -13,20 +13,20 @@ export interface GenerationJob {
   /** Seconds since 1970. */
   readonly created: number;
   readonly signal: AbortSignal;
-  /** The tokens of one generation; returns its result. One at a time. */
+  /** Streams the tokens of one generation and returns its result. One at a time. */
   run(prompt: Int32Array, options: GenerateOptions): AsyncGenerator<GeneratedToken, GenerationResult, void>;
-  /** The reader of the stream stops, or goes on, taking parts. */
+  /** Called when the reader of the stream stalls or resumes. */
   setBlocked(isBlocked: boolean): void;
-  /** Gives the slot back. May be called more than once. */
+  /** Releases the slot. May be called more than once. */
   end(): void;
 }
 
-/** @throws {ApiError} when a prompt leaves no room for a token */
+/** @throws {ApiError} when a prompt leaves no room for a generated token */
 export function checkPrompt(prompt: Int32Array, { model }: GenerativeEntry, param: string): void {
   if (prompt.length >= model.contextSize) throw contextExceeded(param, prompt.length, model.contextSize);
 }
 
-/** Waits for a slot. @throws {ApiError} when there is none to be had */
+/** Waits for a slot. @throws {ApiError} when none becomes available */
 export async function startJob(
   context: ServerContext,
   entry: GenerativeEntry,

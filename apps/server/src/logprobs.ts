@@ -1,4 +1,4 @@
-/** Log-probabilities in the two forms of the API. */
+/** Log-probabilities in the two formats of the API. */
 import type { GeneratedToken, TokenLogprob } from '@winnow/engine';
 import type { GenerativeModel } from './options.js';
 import type { ChatLogprobs } from './schemas/chat.js';
@@ -7,7 +7,7 @@ import type { CompletionLogprobs } from './schemas/completions.js';
 type Tokenizer = GenerativeModel['tokenizer'];
 type ChatTokenLogprob = ChatLogprobs['content'][number];
 
-/** An end token that sets held back text free is not part of the answer. */
+/** An end token that releases held-back text is not part of the answer. */
 export function isCounted({ tokenId, text }: GeneratedToken, tokenizer: Tokenizer): boolean {
   return text === '' || tokenId >= tokenizer.vocabSize || !tokenizer.isSpecial(tokenId);
 }
@@ -24,14 +24,14 @@ function described({ tokenId, logprob }: TokenLogprob, tokenizer: Tokenizer): Om
   return { token: textOf(bytes), logprob, bytes: Array.from(bytes) };
 }
 
-/** Embedding tables are often longer than the vocabulary: rows without a token have no text. */
+/** Embedding tables often have more rows than the vocabulary: rows without a token have no text. */
 function bytesOf(tokenId: number, tokenizer: Tokenizer): Uint8Array {
   return tokenId < tokenizer.vocabSize ? tokenizer.tokenBytes(tokenId) : new Uint8Array(0);
 }
 
 const decoder = new TextDecoder();
 
-/** Part of a character alone is U+FFFD. */
+/** An incomplete character becomes U+FFFD. */
 function textOf(bytes: Uint8Array): string {
   return decoder.decode(bytes);
 }
@@ -45,7 +45,7 @@ export class CompletionLogprobWriter {
     this.#tokenizer = tokenizer;
   }
 
-  /** The entries of some tokens that follow those before. Offsets are characters of the answer. */
+  /** The entries of the next tokens. Offsets count characters of the answer. */
   write(tokens: readonly GeneratedToken[]): CompletionLogprobs {
     const logprobs: CompletionLogprobs = { tokens: [], token_logprobs: [], top_logprobs: [], text_offset: [] };
     for (const token of tokens) {

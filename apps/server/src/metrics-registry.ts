@@ -1,4 +1,4 @@
-/** Counters, gauges and histograms in the text format of Prometheus, version 0.0.4. */
+/** Counters, gauges and histograms in the Prometheus text format, version 0.0.4. */
 
 export type Labels = Readonly<Record<string, string | number>>;
 
@@ -31,10 +31,10 @@ export class Counter implements Metric {
   }
 }
 
-/** One value of a gauge, or of a counter that somebody else counts. */
+/** One sample of a gauge, or of a counter that is maintained elsewhere. */
 export type Sample = readonly [labels: Labels, value: number];
 
-/** Asked for its values when somebody looks. */
+/** Read when the metrics are scraped. */
 export class Observed implements Metric {
   readonly #head: Described;
   readonly #type: 'gauge' | 'counter';
@@ -54,7 +54,7 @@ export class Observed implements Metric {
 
 interface Buckets {
   readonly labels: Labels;
-  /** Values at most the bound of the same index; the last one counts all. */
+  /** Number of observations up to the bound of the same index; the last one counts all. */
   readonly counts: number[];
   sum: number;
 }

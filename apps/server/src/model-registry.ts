@@ -1,4 +1,4 @@
-/** The models by what requests call them, each with its slots. */
+/** The models by id, each with its slots. */
 import { ArgumentError } from '@winnow/tensor';
 import { ApiError, modelNotFound } from './api-error.js';
 import {
@@ -45,7 +45,7 @@ export class ModelRegistry {
     }
     for (const { id, model } of embeddingModels) {
       checkNew(this.#embedding, 'embeddingModels', id);
-      // calls of such a model take turns
+      // calls of such a model are serialized
       this.#embedding.set(id, { kind: 'embedding', id, model, slots: slotsOf(1) });
     }
   }
@@ -54,29 +54,29 @@ export class ModelRegistry {
     return [...this.#generative.values(), ...this.#embedding.values()];
   }
 
-  /** @throws {ApiError} 404 for an unknown model, 400 for one that only embeds */
+  /** @throws {ApiError} 404 for an unknown model, 400 for an embedding model */
   generative(id: string): GenerativeEntry {
     const entry = this.#generative.get(id);
     if (entry !== undefined) return entry;
     throw this.#embedding.has(id) ? cannot(id, 'generate text') : modelNotFound(id);
   }
 
-  /** @throws {ApiError} 404 for an unknown model, 400 for one that only generates */
+  /** @throws {ApiError} 404 for an unknown model, 400 for a model without embedding support */
   embedding(id: string): EmbeddingEntry {
     const entry = this.#embedding.get(id);
     if (entry !== undefined) return entry;
     throw this.#generative.has(id) ? cannot(id, 'embed texts') : modelNotFound(id);
   }
 
-  /** Refuses what waits and what comes. */
+  /** Rejects waiting and new requests. */
   close(): void {
     for (const { slots } of this.entries()) slots.close();
   }
 }
 
 function checkNew(known: ReadonlyMap<string, unknown>, argument: string, id: string): void {
-  if (id === '') throw new ArgumentError({ argument, expected: 'an id', actual: 'an empty text' });
-  if (known.has(id)) throw new ArgumentError({ argument, expected: 'ids that differ', actual: `'${id}' twice` });
+  if (id === '') throw new ArgumentError({ argument, expected: 'an id', actual: 'an empty string' });
+  if (known.has(id)) throw new ArgumentError({ argument, expected: 'unique ids', actual: `'${id}' twice` });
 }
 
 function cannot(id: string, what: string): ApiError {

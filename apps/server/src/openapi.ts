@@ -1,4 +1,4 @@
-/** What the OpenAPI document says beyond the routes. */
+/** The parts of the OpenAPI document besides the routes. */
 import type { TSchema } from 'typebox';
 import { ChatCompletion, ChatCompletionChunk, ChatCompletionRequest } from './schemas/chat.js';
 import { ErrorBody, Usage } from './schemas/common.js';
@@ -12,12 +12,12 @@ export const openApiInfo = {
     title: 'Winnow server',
     version: '1',
     description:
-      'The API of OpenAI over models on this computer. Parameters that are null count as absent, and parameters of OpenAI ' +
-      'that this server does not have may be given at the value that asks for nothing, such as n: 1.',
+      'OpenAI-compatible API for local models. Parameters that are null count as absent, and OpenAI parameters ' +
+      'that this server does not support may be given with their neutral value, such as n: 1.',
     license: { name: 'MIT', identifier: 'MIT' },
   },
   components: { securitySchemes: { apiKey: { type: 'http' as const, scheme: 'bearer' } } },
-  security: [{ apiKey: [] }, {}], // a server may ask for none
+  security: [{ apiKey: [] }, {}], // a server may require none
 };
 
 export const sharedSchemas: readonly TSchema[] = [

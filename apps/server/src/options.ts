@@ -1,21 +1,21 @@
-/** What a server serves and within which limits. */
+/** The models of a server and its limits. */
 import type { EmbeddingModel, Model } from '@winnow/engine';
 
-/** What the server needs of a model that generates. */
+/** What the server requires of a generative model. */
 export type GenerativeModel = Pick<
   Model,
   'name' | 'backend' | 'config' | 'contextSize' | 'tokenizer' | 'chatTemplate' | 'generate' | 'encodePrompt' | 'metrics'
 >;
 
-/** What the server needs of a model that embeds. */
+/** What the server requires of an embedding model. */
 export type VectorModel = Pick<EmbeddingModel, 'name' | 'backend' | 'contextSize' | 'dimensions' | 'embedTexts'> &
   Partial<Pick<EmbeddingModel, 'feedForwardMetrics'>>;
 
 export interface ServedModel {
-  /** What requests call it. */
+  /** Model id in requests. */
   readonly id: string;
   readonly model: GenerativeModel;
-  /** Generations at a time, at most the `maxSessions` it was loaded with. Default 4. */
+  /** Maximum number of concurrent generations, at most the `maxSessions` of the model. Default 4. */
   readonly maxConcurrent?: number;
 }
 
@@ -24,43 +24,43 @@ export interface ServedEmbeddingModel {
   readonly model: VectorModel;
 }
 
-/** One answered request, for a log. */
+/** A completed request, for a log. */
 export interface RequestRecord {
   readonly requestId: string;
   readonly method: string;
-  /** Without the query. */
+  /** Without the query string. */
   readonly path: string;
   readonly status: number;
   readonly durationMs: number;
 }
 
 export interface ServerLimits {
-  /** Requests per model that may wait for a free slot; more get 429. Default 64. */
+  /** Maximum number of requests per model that wait for a slot; more get 429. Default 64. */
   readonly maxQueued?: number;
-  /** How long a request may wait for a slot before it gets 503. Default 60 000. */
+  /** Maximum time in milliseconds that a request waits for a slot before it gets 503. Default 60 000. */
   readonly queueTimeoutMs?: number;
-  /** How long one request may take in all. Default 600 000. */
+  /** Maximum total time of a request in milliseconds. Default 600 000. */
   readonly requestTimeoutMs?: number;
-  /** How long a client may leave its stream unread before it is cut off. Default 60 000. */
+  /** Maximum time in milliseconds that a client may stall its stream before it is disconnected. Default 60 000. */
   readonly stallTimeoutMs?: number;
-  /** Quiet time after which a stream gets a comment, so that nobody takes it for dead. Default 10 000. */
+  /** Idle time in milliseconds after which a stream gets a keep-alive comment. Default 10 000. */
   readonly keepAliveMs?: number;
-  /** Most bytes of a request's body. Default 4 MiB. */
+  /** Maximum size of a request body in bytes. Default 4 MiB. */
   readonly maxBodyBytes?: number;
-  /** Connections at a time. Default 512. */
+  /** Maximum number of connections. Default 512. */
   readonly maxConnections?: number;
 }
 
 export interface ServerOptions extends ServerLimits {
   readonly models?: readonly ServedModel[];
   readonly embeddingModels?: readonly ServedEmbeddingModel[];
-  /** Keys, one of which requests must bring as `Authorization: Bearer`. Default: none is asked for. */
+  /** API keys; requests must send one as `Authorization: Bearer`. Default: none required. */
   readonly apiKeys?: readonly string[];
-  /** Origins whose pages may call the server; `*` for all. Default: none. */
+  /** Allowed CORS origins; `*` for all. Default: none. */
   readonly corsOrigins?: readonly string[];
-  /** Told of every answered request. */
+  /** Called after every request. */
   readonly onRequest?: (record: RequestRecord) => void;
-  /** Told of failures that are no fault of a request. */
+  /** Called for internal errors. */
   readonly onError?: (error: unknown) => void;
 }
 

@@ -1,6 +1,6 @@
-/** What a request may say without meaning anything: null, and parameters of OpenAI at the value that asks for nothing. */
+/** Fields of a request without effect: null, and unsupported OpenAI parameters with their neutral value. */
 
-/** Parameters of OpenAI's API that this server does not have, with the value that asks for nothing (undefined: none). */
+/** OpenAI parameters that this server does not support, with their neutral value (undefined: none). */
 const unsupportedParameters: Readonly<Record<string, unknown>> = {
   audio: undefined,
   background: false,
@@ -24,7 +24,7 @@ export function isKnownParameter(name: string): boolean {
   return Object.hasOwn(unsupportedParameters, name);
 }
 
-/** A copy of a request's body without fields that ask for nothing; what is no object stays as it is. */
+/** Copies a request body without fields that have no effect; a value that is not an object is returned unchanged. */
 export function meaningfulBody(body: unknown): unknown {
   if (typeof body !== 'object' || body === null || Array.isArray(body)) return body;
   const entries = Object.entries(body).filter(([name, value]) => value !== null && !asksForNothing(name, value));

@@ -1,14 +1,14 @@
-/** How long a request matters: until its client leaves, its time is up, or the server ends it. */
+/** The lifetime of a request: until its client disconnects, it times out, or the server shuts down. */
 import type { FastifyReply } from 'fastify';
 import { ApiError, ClientClosedError } from './api-error.js';
 
 export interface RequestScope {
   readonly signal: AbortSignal;
-  /** Forgets the request. May be called more than once. */
+  /** Releases the request. May be called more than once. */
   end(): void;
 }
 
-/** @param shutdown aborted when the server waits no longer for running requests */
+/** @param shutdown aborted when the grace period of running requests ends */
 export function openScope(reply: FastifyReply, timeoutMs: number, shutdown: AbortSignal): RequestScope {
   const controller = new AbortController();
   const { raw } = reply;

@@ -1,4 +1,4 @@
-/** Parameters of requests to options of generations. */
+/** Converts request parameters to generation options. */
 import type { GenerateOptions } from '@winnow/engine';
 
 interface SamplingParameters {
@@ -18,7 +18,7 @@ export function defined<T extends object>(fields: { [K in keyof T]?: T[K] | unde
   return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as Partial<T>;
 }
 
-/** OpenAI allows 0, the engine does not; the fewest tokens that sum to this are the most probable one alone, too. */
+/** OpenAI allows 0, the engine does not; this value also selects only the most probable token. */
 const smallestTopP = 1e-9;
 
 export function samplingOptionsOf(parameters: SamplingParameters): Partial<GenerateOptions> {

@@ -1,4 +1,4 @@
-/** What the routes of one server share. */
+/** State shared by the routes of a server. */
 import type { ModelRegistry } from './model-registry.js';
 import type { ServerLimits } from './options.js';
 import type { ServerMetrics } from './server-metrics.js';
@@ -7,9 +7,9 @@ export interface ServerContext {
   readonly registry: ModelRegistry;
   readonly metrics: ServerMetrics;
   readonly limits: Required<ServerLimits>;
-  /** Aborted when running requests are to end. */
+  /** Aborted when running requests must end. */
   readonly shutdown: AbortSignal;
-  /** New requests are refused. */
+  /** Whether new requests are rejected. */
   readonly isClosing: () => boolean;
   readonly reportError: (error: unknown) => void;
 }

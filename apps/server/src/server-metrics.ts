@@ -1,4 +1,4 @@
-/** What the server counts, and what it asks its models for when somebody looks. */
+/** The server's own metrics, and those read from its models when scraped. */
 import { formatPrometheusModels, type LabelledMetrics, type ModelMetrics } from '@winnow/engine';
 import type { ModelEntry, ModelRegistry } from './model-registry.js';
 import { Counter, expositionOf, Histogram, Observed, type Metric, type Sample } from './metrics-registry.js';
@@ -7,22 +7,22 @@ import { Counter, expositionOf, Histogram, Observed, type Metric, type Sample } 
 const durationBounds = [0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300];
 
 export class ServerMetrics {
-  readonly requests = new Counter('winnow_http_requests_total', 'Answered requests by route and status.');
+  readonly requests = new Counter('winnow_http_requests_total', 'Completed requests by route and status.');
   readonly durations = new Histogram(
     'winnow_http_request_duration_seconds',
-    'Time from a request to the end of its answer.',
+    'Time from a request to the end of its response.',
     durationBounds,
   );
   readonly firstTokens = new Histogram(
     'winnow_time_to_first_token_seconds',
-    'Time from a free slot to the first token.',
+    'Time from acquiring a slot to the first token.',
     durationBounds,
   );
-  readonly promptTokens = new Counter('winnow_prompt_tokens_total', 'Tokens of prompts.');
-  readonly cachedTokens = new Counter('winnow_prompt_tokens_cached_total', 'Tokens of prompts found in the cache.');
+  readonly promptTokens = new Counter('winnow_prompt_tokens_total', 'Prompt tokens.');
+  readonly cachedTokens = new Counter('winnow_prompt_tokens_cached_total', 'Prompt tokens found in the cache.');
   readonly generatedTokens = new Counter('winnow_generated_tokens_total', 'Generated tokens.');
-  readonly embeddedTokens = new Counter('winnow_embedded_tokens_total', 'Tokens of embedded texts.');
-  readonly cancelled = new Counter('winnow_requests_cancelled_total', 'Generations whose client went away.');
+  readonly embeddedTokens = new Counter('winnow_embedded_tokens_total', 'Embedded tokens.');
+  readonly cancelled = new Counter('winnow_requests_cancelled_total', 'Generations whose client disconnected.');
   readonly #observed: readonly Metric[];
   readonly #registry: ModelRegistry;
 
@@ -91,7 +91,7 @@ function slotMetrics(registry: ModelRegistry): Metric[] {
       'Open sessions of the engine.',
       perGenerative(registry, (metrics) => metrics.numSessions),
     ),
-    gauge('winnow_cache_blocks', 'Blocks of the cache by what they are used for.', () => blockSamples(registry)),
+    gauge('winnow_cache_blocks', 'KV cache blocks by state.', () => blockSamples(registry)),
   ];
 }
 
@@ -99,7 +99,7 @@ function stepMetrics(registry: ModelRegistry): Metric[] {
   return [
     counter(
       'winnow_cache_shared_tokens_total',
-      'Prompt tokens taken over from other sequences.',
+      'Prompt tokens shared with other sequences.',
       perGenerative(registry, ({ cache }) => cache.numSharedTokens),
     ),
     counter(
@@ -109,12 +109,12 @@ function stepMetrics(registry: ModelRegistry): Metric[] {
     ),
     counter(
       'winnow_step_seconds_total',
-      'Time that steps ran.',
+      'Total time of steps.',
       perGenerative(registry, ({ steps }) => steps.stepMs / 1000),
     ),
     gauge(
       'winnow_tokens_per_second',
-      'Tokens of prompts and answers by the time that steps ran.',
+      'Tokens of prompts and answers divided by the time of steps.',
       perGenerative(registry, ({ steps }) => steps.tokensPerSecond),
     ),
     counter(
@@ -124,7 +124,7 @@ function stepMetrics(registry: ModelRegistry): Metric[] {
     ),
     counter(
       'winnow_preemptions_total',
-      'Requests that gave up their cache for others.',
+      'Preempted requests.',
       perGenerative(registry, ({ steps }) => steps.numPreemptions),
     ),
   ];
@@ -137,7 +137,7 @@ function processMetrics(): Metric[] {
   ];
 }
 
-/** What a model that skips neurons, or has keys, values or weights in tiers, counts of that. */
+/** Metrics of activation sparsity, and of KV and weight offload. */
 function tierMetrics(entry: ModelEntry): LabelledMetrics {
   const { feedForward, tiers }: Partial<ModelMetrics> =
     entry.kind === 'generative' ? entry.model.metrics() : feedForwardOf(entry.model.feedForwardMetrics?.());

@@ -1,9 +1,9 @@
-/** The places of a model: so many requests run at a time, so many wait in line, the others are sent away. */
+/** The slots of a model: limits running and waiting requests and rejects the rest. */
 import { ApiError, shuttingDown } from './api-error.js';
 
 export type SlotState = 'idle' | 'prompt' | 'generating' | 'embedding' | 'blocked';
 
-/** What a slot is busy with. Numbers only: prompts and answers are nobody else's business. */
+/** The state of a slot. Numbers only: prompts and answers are private. */
 export interface SlotActivity {
   readonly requestId: string;
   readonly startedMs: number;
@@ -15,7 +15,7 @@ export interface SlotActivity {
 
 export interface Lease {
   readonly activity: SlotActivity;
-  /** Gives the slot to the next in line. May be called more than once. */
+  /** Passes the slot to the next waiter. May be called more than once. */
   release(): void;
 }
 
@@ -31,7 +31,7 @@ interface Waiter {
   readonly refuse: (error: unknown) => void;
 }
 
-/** How much the latest request counts in the mean duration that `Retry-After` is estimated from. */
+/** Weight of the latest request in the moving average of durations, from which `Retry-After` is estimated. */
 const newestShare = 0.2;
 const maxRetrySeconds = 60;
 
@@ -60,15 +60,15 @@ export class Slots {
   }
 
   /**
-   * A slot, as soon as one is free.
-   * @throws {ApiError} 429 when the line is full, 503 when it took too long or the server closes
+   * Waits for a free slot.
+   * @throws {ApiError} 429 when the queue is full, 503 on timeout or shutdown
    * @throws the signal's reason
    */
   async acquire(requestId: string, signal: AbortSignal): Promise<Lease> {
     if (this.#isClosed) throw shuttingDown(1);
     signal.throwIfAborted();
     const free = this.#waiting.size > 0 ? -1 : this.#activities.indexOf(undefined);
-    // whoever is admitted from the line finds the slot taken for it
+    // a waiter admitted from the queue finds its slot reserved
     const index = free >= 0 ? free : await this.#wait(signal);
     const { now } = this.#options;
     const activity: SlotActivity = {
@@ -91,7 +91,7 @@ export class Slots {
     };
   }
 
-  /** Refuses whoever waits and whoever comes; running requests keep their slots. */
+  /** Rejects waiting and new requests; running requests keep their slots. */
   close(): void {
     this.#isClosed = true;
     for (const waiter of this.#waiting) waiter.refuse(shuttingDown(1));
@@ -103,7 +103,7 @@ export class Slots {
       throw new ApiError({
         status: 429,
         type: 'rate_limit_error',
-        message: `All slots are busy and ${this.#waiting.size} requests wait already`,
+        message: `All slots are busy and ${this.#waiting.size} requests are waiting`,
         code: 'queue_full',
         retryAfterSeconds: this.#retrySeconds(),
       });
@@ -135,7 +135,7 @@ export class Slots {
     });
   }
 
-  /** Between `admit` and the moment the waiter goes on, the slot must not look free. */
+  /** Between `admit` and the resumption of the waiter, the slot must not appear free. */
   #admitNext(index: number): void {
     const [next] = this.#waiting;
     if (next === undefined) return;
@@ -143,7 +143,7 @@ export class Slots {
     next.admit(index);
   }
 
-  /** When those before have had their turn, as things went so far. */
+  /** Estimated time until the requests ahead have been served. */
   #retrySeconds(): number {
     const rounds = Math.ceil((this.#waiting.size + 1) / this.#activities.length);
     return Math.min(maxRetrySeconds, Math.max(1, Math.ceil((rounds * this.#meanMs) / 1000)));

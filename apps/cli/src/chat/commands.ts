@@ -10,9 +10,9 @@ import { checkedMessages } from './messages.js';
 
 export interface ChatHost {
   readonly conversation: Conversation;
-  /** To stdout, as a whole. */
+  /** Writes to stdout. */
   readonly print: (text: string) => Promise<void>;
-  /** Streams a reply to the messages as they are. */
+  /** Streams a reply to the current messages. */
   readonly reply: () => Promise<void>;
 }
 
@@ -76,14 +76,13 @@ const commands: Readonly<Record<string, ChatCommand>> = {
 export async function runChatCommand(line: string, host: ChatHost): Promise<Outcome> {
   const [, name = '', argument = ''] = /^\/(\S*)\s*(.*)$/s.exec(line) ?? [];
   const command = Object.hasOwn(commands, name) ? commands[name] : undefined;
-  if (command === undefined)
-    throw new UsageError(`/${name}: expected one of the commands of /help, got an unknown one`);
+  if (command === undefined) throw new UsageError(`/${name}: unknown command, see /help`);
   return (await command.run(argument.trim(), host)) ?? 'continue';
 }
 
 function helpText(): string {
   const rows = Object.values(commands).map(({ usage, help }) => [usage, help]);
-  const notes = 'A line that ends with \\ goes on in the next one. A message may start with / when written as //.\n';
+  const notes = 'A line that ends with \\ continues on the next line. Write // to start a message with /.\n';
   return `${formatTable(rows)}Ctrl-C stops a reply; twice, it leaves.\n${notes}`;
 }
 

@@ -5,10 +5,10 @@ import { streamGeneration } from '../stream-generation.js';
 export interface ConversationOptions {
   readonly limits: GenerateOptions;
   readonly sampling: SamplingOptions;
-  /** Of the first reply; each further one draws with the next seed. */
+  /** Seed of the first reply; each further one uses the next seed. */
   readonly seed: number;
   readonly system: string | undefined;
-  /** What to call the model. */
+  /** Display name of the model. */
   readonly name: string;
 }
 
@@ -16,7 +16,7 @@ export class Conversation {
   readonly model: Model;
   readonly name: string;
   system: string | undefined;
-  /** Turns of user and assistant; the system message is kept apart. */
+  /** Messages of user and assistant; the system message is separate. */
   messages: ChatMessage[] = [];
   lastResult: GenerationResult | undefined;
   readonly #session: Session;
@@ -64,8 +64,8 @@ export class Conversation {
   }
 
   /**
-   * Adds a message and streams the reply to it. When that fails before its first token, the message is taken back.
-   * @returns whether the reply came to its end; an aborted one is kept as far as it got
+   * Adds a message and streams the reply to it. If it fails before its first token, the message is removed.
+   * @returns whether the reply is complete; the text of an aborted one is kept
    */
   async say(text: string, host: ReplyHost): Promise<boolean> {
     this.messages.push({ role: 'user', content: text });

@@ -1,4 +1,4 @@
-/** Ctrl-C in a chat: once stops the reply or drops the line, twice in a row leaves. */
+/** Ctrl-C in a chat: once stops the reply or clears the line, twice in a row exits. */
 export interface InterruptActions {
   /** Stops the running reply; false when none is running. */
   readonly stopReply: () => boolean;
@@ -14,7 +14,7 @@ export class InterruptPolicy {
     this.#actions = actions;
   }
 
-  /** Anything else that the user does starts the count afresh. */
+  /** Any other input resets the count. */
   readonly onInput = (): void => {
     this.#count = 0;
   };

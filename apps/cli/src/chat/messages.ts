@@ -1,4 +1,4 @@
-/** Messages from files. */
+/** Reads messages from files. */
 import type { ChatMessage } from '@winnow/engine';
 import { FormatError } from '@winnow/tensor';
 
@@ -10,6 +10,6 @@ export function checkedMessages(messages: unknown, source: string): ChatMessage[
   return messages.map((message: unknown, index) => {
     const { role, content } = (message ?? {}) as { role?: unknown; content?: unknown };
     if (typeof role === 'string' && typeof content === 'string') return { role, content };
-    throw new FormatError({ source, field: `messages[${index}]`, message: 'expected role and content, both texts' });
+    throw new FormatError({ source, field: `messages[${index}]`, message: 'expected role and content, both strings' });
   });
 }

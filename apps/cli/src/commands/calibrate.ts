@@ -1,4 +1,4 @@
-/** `winnow calibrate`: finds out which neurons of a model matter, and writes what tells them. */
+/** `winnow calibrate`: fits neuron predictors to a model and writes the sidecar file. */
 import { breakEvenRatio } from '@winnow/backend-wasm';
 import type { Command } from 'commander';
 import type { EmbeddingLoadOptions, FeedForwardAccess, LoadOptions, Model, SparseWriterOptions } from '@winnow/engine';
@@ -124,11 +124,11 @@ async function calibrateModel(
 ): Promise<void> {
   const { io, signal, progress, warn, out } = context;
   if (flags.targetRecall !== undefined && flags.targetSparsity !== undefined) {
-    throw new UsageError('--target-recall: expected one target, got --target-sparsity, too');
+    throw new UsageError('--target-recall: expected one target, got --target-sparsity as well');
   }
   const text = flags.text === undefined ? undefined : await readText(io, { file: flags.text }, signal);
   if (text === undefined)
-    warn('calibrating on a built-in text: with --text and a real one the figures hold for real use');
+    warn('calibrating on a built-in text: with --text and a real one the figures apply to real use');
   await using subject = await openSubject(modelName, flags, text, context);
   const { samples } = subject.text;
   if (samples.length < flags.samples) warn(`the text has ${samples.length} samples, not ${flags.samples}`);
@@ -156,7 +156,7 @@ async function calibrateModel(
       onProgress: ({ phase, doneTokens, totalTokens }) => progress.show(phase, doneTokens, totalTokens, 'tokens'),
     });
   } catch (error) {
-    if (signal.aborted && (await checkpoint.exists())) warn(`the same command goes on from ${checkpoint.path}`);
+    if (signal.aborted && (await checkpoint.exists())) warn(`run the same command to resume from ${checkpoint.path}`);
     throw error;
   } finally {
     progress.clear();
@@ -203,7 +203,7 @@ async function printReport(
   await out.write(`${met(sidecar.config, summary)}\nwritten: ${path}, ${formatBytes(sizeBytes)}\n`);
 }
 
-/** Whether the target was met where nothing was fitted to it, by the layers as they run. */
+/** Whether the target was met on held-out text, for the layers as they run. */
 function met({ target }: SidecarConfig, { skippedRatio, recall, leastRecall }: SparseSummary): string {
   const asPrinted = (share: number): number => Math.round(1000 * share);
   const verdict = (share: number, wanted: number): string => (asPrinted(share) >= asPrinted(wanted) ? 'met' : 'missed');
@@ -214,13 +214,13 @@ function met({ target }: SidecarConfig, { skippedRatio, recall, leastRecall }: S
   return `target sparsity ${percent(target.sparsity)}: ${verdict(skippedRatio, target.sparsity)} with ${percent(skippedRatio)}`;
 }
 
-/** A model that shows its blocks, and text for it. */
+/** A model with traced FFN blocks, and text for it. */
 interface Subject extends AsyncDisposable {
   readonly name: string;
   readonly access: FeedForwardAccess;
   readonly text: CalibrationText;
   close(): Promise<void>;
-  /** Sparse beside dense, token by token; undefined for models that do not generate and without text for it. */
+  /** Compares sparse with dense token by token; undefined for embedding models and without held-out text. */
   compare(sidecar: Sidecar): Promise<DivergenceReport | undefined>;
 }
 
@@ -268,7 +268,7 @@ async function openSubject(
   });
 }
 
-/** Next-token distributions over pieces of a text that fit the context; the sparse model takes token after token. */
+/** Next-token distributions over parts of a text that fit the context; the sparse model decodes token by token. */
 async function compareModels(
   dense: Model,
   sparse: Model,
@@ -298,7 +298,7 @@ function subjectOf(
   compare: Subject['compare'],
 ): Subject {
   const access = model.feedForward;
-  if (access === undefined) throw new UsageError('model: expected one that shows its feed-forward blocks');
+  if (access === undefined) throw new UsageError('model: expected one loaded with traceFeedForward');
   let isClosed = false;
   const close = async (): Promise<void> => {
     if (isClosed) return;
@@ -308,7 +308,7 @@ function subjectOf(
   return { name: model.name, access, text, close, compare, [Symbol.asyncDispose]: close };
 }
 
-/** The last part of a path or of an address, without what says its format. */
+/** The last component of a path or URL without its file extension. */
 function fileNameOf(model: string): string {
   const last =
     model

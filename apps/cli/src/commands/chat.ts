@@ -86,14 +86,14 @@ async function chat(modelName: string | undefined, flags: ChatFlags, context: Co
   }
 }
 
-/** The messages of a session that a chat has saved. */
+/** The messages of a saved chat session. */
 function savedMessages({ metadata }: Session, file: string): ChatMessage[] {
   const messages = (metadata as { readonly messages?: unknown } | null)?.messages;
   if (messages === undefined) throw new UsageError(`--load-session: expected the session of a chat, got ${file}`);
   return checkedMessages(messages, file);
 }
 
-/** Reads messages and streams replies until the user leaves. */
+/** Reads messages and streams replies until the user exits. */
 class ChatLoop {
   readonly #conversation: Conversation;
   readonly #isTerminal: boolean;
@@ -181,7 +181,7 @@ class ChatLoop {
       if (!last.endsWith('\n')) await out.write('\n');
       const isFull = this.#conversation.lastResult?.finishReason === 'context';
       if (!isWhole) warn('stopped');
-      else if (isFull) warn('the context is full; /reset starts afresh');
+      else if (isFull) warn('the context is full; /reset starts over');
       if (isWhole && this.#conversation.lastResult) checkConstraint(this.#conversation.lastResult);
     } finally {
       this.#replying = undefined;
@@ -196,7 +196,7 @@ class ChatLoop {
   }
 }
 
-/** One message: a line, and the next one as long as it ends with a backslash. */
+/** One message: a line, continued on the next one while it ends with a backslash. */
 async function readMessage(reader: LineReader): Promise<string | undefined> {
   let message = await reader.next('> ');
   while (message?.endsWith('\\')) {

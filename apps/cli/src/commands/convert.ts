@@ -1,4 +1,4 @@
-/** `winnow convert`: a model in another format or data type. */
+/** `winnow convert`: converts a model to another format or data type. */
 import { fileURLToPath } from 'node:url';
 import type { Command } from 'commander';
 import { convertFiles } from '@winnow/convert/node';
@@ -44,7 +44,7 @@ export function registerConvert(program: Command, host: CommandHost): void {
       ),
       sizeOption('--split-size <size>', 'maximum tensor data per file, such as 2GB'),
       flag('--force', 'replace existing files'),
-      flag('--allow-requantize', 'quantize weights that are quantized already, which adds both errors'),
+      flag('--allow-requantize', 'requantize quantized weights, which accumulates both errors'),
     ],
   });
   addOutputOptions(command, 'print one JSON object');

@@ -55,7 +55,7 @@ async function detokenize(
 }
 
 async function idsOfStdin({ io, signal }: CommandContext): Promise<number[]> {
-  if (io.stdin.isTTY === true) throw new UsageError('IDS: expected token ids as arguments or by a pipe, got none');
+  if (io.stdin.isTTY === true) throw new UsageError('IDS: expected token ids as arguments or from a pipe, got none');
   const text = await readStdin(io, signal);
   // a line of tokenize has the token's text after a tab
   const lines = text.split('\n').map((line) => line.split('\t', 1)[0] ?? '');

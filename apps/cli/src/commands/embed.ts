@@ -70,7 +70,7 @@ async function embed(modelName: string | undefined, flags: EmbedFlags, context: 
   });
   progress.clear();
   const numCut = embedded.filter(({ numDroppedTokens }) => numDroppedTokens > 0).length;
-  if (numCut > 0) warn(`${numCut} of ${texts.length} texts were cut to ${model.contextSize} tokens`);
+  if (numCut > 0) warn(`${numCut} of ${texts.length} texts were truncated to ${model.contextSize} tokens`);
   const parts =
     flags.npy === true
       ? [
@@ -91,11 +91,11 @@ async function readTexts({ prompt, file }: EmbedFlags, { io, signal }: CommandCo
   }
   if (prompt !== undefined) return prompt;
   const text = await readText(io, file === undefined ? {} : { file }, signal);
-  if (text === undefined) throw new UsageError('--prompt: expected texts by --prompt, --file or stdin, got none');
+  if (text === undefined) throw new UsageError('--prompt: expected texts from --prompt, --file or stdin, got none');
   return text === '' ? [] : text.split(/\r?\n/);
 }
 
-/** Written in parts: all vectors of a long file would not fit into one string. */
+/** Written in parts: the vectors of a long file would not fit into one string. */
 function* jsonParts(name: string, model: EmbeddingModel, embedded: readonly TextEmbedding[]): Generator<string> {
   const { backend, pooling, contextSize } = model;
   const head = {

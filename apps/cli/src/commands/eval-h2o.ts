@@ -1,4 +1,4 @@
-/** `winnow eval h2o`: what heavy-hitter memory costs over its two budgets, and what it keeps. */
+/** `winnow eval h2o`: the quality of heavy-hitter memory over its two budgets, and what it keeps. */
 import { writeFile } from 'node:fs/promises';
 import type { Command } from 'commander';
 import {
@@ -45,7 +45,7 @@ The table shows perplexity under h2o divided by that of dense attention, for L l
 --out draws the positions kept per layer and KV head.
 `;
 
-/** @param evaluation the command that this is a part of */
+/** @param evaluation the parent command */
 export function registerEvalH2o(evaluation: Command, host: CommandHost): void {
   const command = evaluation.command('h2o').argument('[model]', 'the model (default: the demo model)');
   const { count, fromZero } = numberRules;
@@ -128,7 +128,7 @@ async function evaluate(modelName: string | undefined, flags: EvalH2oFlags, cont
   ]);
   const head = `${name} on ${model.backend}, ${tokens.length} tokens, chunks of ${chunk}, ${sinks} sinks`;
   await out.write(
-    `${head}\n\nPerplexity by that of dense attention; mean KLD\n${formatTable(gridRows(cells, locals, heavies))}\n` +
+    `${head}\n\nPerplexity divided by that of dense attention; mean KLD\n${formatTable(gridRows(cells, locals, heavies))}\n` +
       `Heavy hitters of L=${kept.local}, H=${kept.heavy}: Jaccard similarity\n` +
       formatTable([['layer', 'f32 and q8_0 cache', 'least', 'heads of a layer'], ...sets]),
   );
@@ -144,7 +144,7 @@ function gridRows(cells: readonly H2oGridCell[], locals: readonly number[], heav
   return [['', ...heavies.map((heavy) => `H=${heavy}`)], ...rows];
 }
 
-/** Each once, ascending. */
+/** Unique values, ascending. */
 function budgets(flag: string, text: string | undefined, fallback: readonly number[]): number[] {
   const list = text?.split(',').map((word) => parseNumber(flag, word.trim(), numberRules.fromZero)) ?? fallback;
   return [...new Set(list)].toSorted((a, b) => a - b);

@@ -1,4 +1,4 @@
-/** `winnow eval --sparsity FILE`: what a calibration finds and loses on a text. */
+/** `winnow eval --sparsity FILE`: recall and quality of a calibration on a text. */
 import {
   defaultText,
   evaluateSparse,
@@ -60,7 +60,7 @@ export async function evaluateSidecar(
   const sidecar = await openSidecar(flags.sparsity, signal);
   const { config } = await (await io.engine()).inspectModel(await locateModel(modelName, context), { signal });
   if (config.isEncoder === true) return evaluateEmbeddings(modelName, flags, context, { text, sidecar });
-  if (flags.pairs !== undefined) throw new UsageError('--pairs: expected an embedding model, got a generating one');
+  if (flags.pairs !== undefined) throw new UsageError('--pairs: expected an embedding model, got a generative one');
   const { plain, sparse: sparseFlags } = partsOf(flags);
   const contextSize = Math.max(flags.tokens, contextOf(flags) ?? 0);
   const shared = { contextSize, prefixSharing: false };
@@ -102,7 +102,7 @@ export async function evaluateSidecar(
   }
 }
 
-/** The same for embedding models: cosines instead of divergence. */
+/** The same for embedding models, with cosines instead of divergence. */
 async function evaluateEmbeddings(
   modelName: string | undefined,
   flags: EvalSparseFlags,
@@ -144,7 +144,7 @@ async function evaluateEmbeddings(
   }
 }
 
-/** As many of the texts as have so many tokens, at least one. */
+/** As many texts as fit into a number of tokens, at least one. */
 function firstTexts(texts: readonly string[], count: (text: string) => number, numTokens: number): string[] {
   let rest = numTokens;
   const chosen = texts.filter((text, index) => {
@@ -159,7 +159,7 @@ function firstTexts(texts: readonly string[], count: (text: string) => number, n
 function formatEmbeddings({ cosine, computedRatio, sts }: SparseEmbeddingsEvaluation): string {
   return formatTable([
     ['vectors, cosine to dense', `mean ${cosine.mean.toFixed(4)}, least ${cosine.least.toFixed(4)}`],
-    ['neurons computed', `${percent(computedRatio)}: what any token of a text needs`],
+    ['neurons computed', `${percent(computedRatio)} (the union over the tokens of a text)`],
     ...(sts === undefined
       ? []
       : [['Spearman', `${sts.sparse.spearman.toFixed(4)}, dense ${sts.dense.spearman.toFixed(4)}`]]),

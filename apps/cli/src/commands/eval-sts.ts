@@ -1,4 +1,4 @@
-/** `winnow eval sts`: how well an embedding model orders pairs of sentences. */
+/** `winnow eval sts`: how well an embedding model ranks sentence pairs. */
 import type { Command } from 'commander';
 import { evaluateSts, formatSts, parseSentencePairs } from '@winnow/evaluation';
 import type { CommandContext, CommandHost } from '../command-host.js';
@@ -24,7 +24,7 @@ lines with sentence1, sentence2 and score. The result is the Spearman correlatio
 MTEB.
 `;
 
-/** @param evaluation the command that this is a part of */
+/** @param evaluation the parent command */
 export function registerEvalSts(evaluation: Command, host: CommandHost): void {
   const command = evaluation
     .enablePositionalOptions()

@@ -1,4 +1,4 @@
-/** `winnow eval`: how much attention policies and cache dtypes lose against dense. */
+/** `winnow eval`: the quality loss of attention policies and cache dtypes compared with dense. */
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Command } from 'commander';
@@ -123,7 +123,7 @@ export function registerEval(program: Command, host: CommandHost): void {
 async function evaluate(modelName: string | undefined, flags: EvalFlags, context: CommandContext): Promise<void> {
   const { sparsity } = flags;
   if (sparsity !== undefined) return evaluateSidecar(modelName, { ...flags, sparsity }, context);
-  if (flags.pairs !== undefined) throw new UsageError('--pairs: expected --sparsity with it (see winnow eval sts)');
+  if (flags.pairs !== undefined) throw new UsageError('--pairs: requires --sparsity (see winnow eval sts)');
   const { signal, progress, warn, out } = context;
   const parts = chosen('--parts', flags.parts, evaluationParts);
   const tasks = chosen('--tasks', flags.tasks, taskNames);
@@ -157,7 +157,7 @@ async function evaluate(modelName: string | undefined, flags: EvalFlags, context
   if (flags.details === true && flags.json !== true) await out.write(details(named));
 }
 
-/** The tokens of the text and what the model is like, before anything is measured. */
+/** The tokens of the text and properties of the model, before anything is measured. */
 async function look(
   open: OpenModel,
   text: string | undefined,
@@ -205,7 +205,7 @@ function checkPolicyText(policy: string): void {
   }
 }
 
-/** The policies of `--policies`, that of `--attention`, `--prefill` and `--decode`, or all kinds at three budgets. */
+/** The policies of `--policies`, of `--attention`, `--prefill` and `--decode`, or all kinds at three budgets. */
 function policiesOf(flags: EvalFlags, numTokens: number, headDim: number): string[] {
   const one = attentionOf(flags);
   if (flags.policies !== undefined) {

@@ -1,4 +1,4 @@
-/** `winnow explain-attention`: which keys a policy visits, and the mass that they hold. */
+/** `winnow explain-attention`: which keys a policy visits, and their softmax mass. */
 import { writeFile } from 'node:fs/promises';
 import type { Command } from 'commander';
 import { captureAttention, createVisitMaps, type VisitMap } from '@winnow/evaluation';
@@ -47,13 +47,13 @@ Examples:
   $ winnow explain-attention model.gguf -f text.txt --attention sparq:rank=16,topk=64 --layers 0,last --out picture.svg
 
 The text runs through the model with dense attention, and the policy is applied to its queries, keys and values. Blue:
-visited (darker: more softmax mass); red: not visited although dense attention looks there; green: only in a landmark.
+visited (darker: more softmax mass); red: not visited although dense attention has mass there; green: only in a landmark.
 The default policy is subquadratic:window=32,block=16.
 `;
 
 const defaultPolicy = 'subquadratic:window=32,block=16';
 
-/** Tokens of the built-in text, for a picture without -p and -f. */
+/** Number of tokens of the built-in text, without -p and -f. */
 const defaultTokens = 384;
 
 export function registerExplainAttention(program: Command, host: CommandHost): void {
@@ -132,8 +132,8 @@ async function explain(modelName: string | undefined, flags: ExplainFlags, conte
   const tokens = tokensOf(model, text, numTokens);
   const { captures, skippedLayers } = await captureAttention(model, tokens, { layers, signal });
   if (skippedLayers.length > 0)
-    warn(`layers ${skippedLayers.join(', ')} attend in a window of their own and are left out`);
-  if (captures.length === 0) throw new UsageError('--layers: expected layers that attend to everything, got none');
+    warn(`layers ${skippedLayers.join(', ')} have sliding-window attention and are skipped`);
+  if (captures.length === 0) throw new UsageError('--layers: expected layers with full attention, got none');
   const policies = resolvePolicy(spec, { numLayers });
   const phase = phaseOf(flags, spec, policies, warn);
   const maps: VisitMap[] = [];
@@ -175,7 +175,7 @@ function totalOf(maps: readonly VisitMap[]): { readonly density: number; readonl
   };
 }
 
-/** Indices below `count`, ascending, each once. */
+/** Unique indices below `count`, ascending. */
 function listOf(flag: string, text: string | undefined, count: number, fallback: readonly number[]): number[] {
   const list = text === undefined ? fallback : parsePositions(flag, text, count);
   return [...new Set(list)].toSorted((a, b) => a - b);

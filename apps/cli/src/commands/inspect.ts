@@ -1,4 +1,4 @@
-/** `winnow inspect`: what a model file says, and what memory it would take. */
+/** `winnow inspect`: the contents of a model file, and the memory plan. */
 import type { Command } from 'commander';
 import type { ModelInfo } from '@winnow/engine';
 import { classifyNeurons } from '@winnow/sparse-inference';
@@ -104,7 +104,7 @@ function describe({ name, format, config, plan, metadata, tensors }: ModelInfo):
     .join('\n');
 }
 
-/** Where weights are that the limit has no room for. */
+/** Placement of weights beyond the memory budget. */
 function weightRows({ weightTiers }: ModelInfo['plan']): string[][] {
   if (weightTiers === undefined) return [];
   const { kind, numItems, numSlots, numPinned, residentBytes, slotBytes, warmBytes, stagingBytes } = weightTiers;
@@ -113,22 +113,22 @@ function weightRows({ weightTiers }: ModelInfo['plan']): string[][] {
     ['  always in memory', formatBytes(residentBytes)],
     [
       '  hot: in slots',
-      `${formatBytes(slotBytes)} for ${numSlots} of ${numItems} ${kind}s, ${numPinned} of them always`,
+      `${formatBytes(slotBytes)} for ${numSlots} of ${numItems} ${kind}s, ${numPinned} of them pinned`,
     ],
-    ['  warm: beside them', formatBytes(warmBytes)],
-    ['  for reads', formatBytes(stagingBytes)],
+    ['  warm: host memory', formatBytes(warmBytes)],
+    ['  read buffers', formatBytes(stagingBytes)],
     copyBytes > 0 ? ['  cold: in 4 bits', formatBytes(copyBytes)] : ['  cold: in the file', formatBytes(coldBytes)],
   ];
 }
 
-/** Where keys and values are when the context is full. */
+/** Placement of keys and values when the context is full. */
 function tierRows({ tiers }: ModelInfo['plan']): string[][] {
   if (tiers === undefined) return [];
   return [
-    ['  hot: of the backend', formatBytes(tiers.hotBytes)],
-    ['  pieces brought in', formatBytes(tiers.chunkBytes)],
-    ['  warm: in memory', formatBytes(tiers.warmBytes)],
-    ...(tiers.residentBytes > 0 ? [['  to choose pages by', formatBytes(tiers.residentBytes)]] : []),
+    ['  hot: backend memory', formatBytes(tiers.hotBytes)],
+    ['  staging buffers', formatBytes(tiers.chunkBytes)],
+    ['  warm: host memory', formatBytes(tiers.warmBytes)],
+    ...(tiers.residentBytes > 0 ? [['  page selection metadata', formatBytes(tiers.residentBytes)]] : []),
     ['  cold: in files', formatBytes(tiers.coldBytes)],
   ];
 }

@@ -91,7 +91,7 @@ function topTable(model: Model, row: Float32Array, count: number): string {
   return formatTable([['id', 'logprob', 'share', 'text'], ...lines]);
 }
 
-/** Written in parts: all positions of a long text would not fit into one string. */
+/** Written in parts: the positions of a long text would not fit into one string. */
 async function printJson(head: object, rows: readonly Float32Array[], { out }: CommandContext): Promise<void> {
   await out.write(`${JSON.stringify(head).slice(0, -1)},"logprobs":[`);
   for (const [index, row] of rows.entries()) await out.write(`${index === 0 ? '' : ','}"${base64OfFloats(row)}"`);

@@ -64,7 +64,7 @@ export function registerRun(program: Command, host: CommandHost): void {
       flag('--chat', 'treat the prompt as a user message and apply the chat template'),
       flag('--system <text>', 'system message, with --chat'),
     ],
-    advanced: [tokensOption(), flag('--no-chat', 'use the prompt as it is (default)')],
+    advanced: [tokensOption(), flag('--no-chat', 'use the prompt unchanged (default)')],
   });
   addGenerationOptions(command, 128, 'to generate');
   addLoadOptions(addAttentionOptions(command));
@@ -87,7 +87,7 @@ export function registerRun(program: Command, host: CommandHost): void {
 async function run(modelName: string | undefined, flags: RunFlags, context: CommandContext): Promise<void> {
   const { io, out, progress, signal, warn } = context;
   if (flags.system !== undefined && flags.chat !== true) {
-    throw new UsageError('--system: expected together with --chat, got --system alone');
+    throw new UsageError('--system: requires --chat');
   }
   const input = await promptOf(flags, context);
   const constraint = await constraintOf(flags, io, signal);
@@ -115,7 +115,7 @@ async function run(modelName: string | undefined, flags: RunFlags, context: Comm
     if (isStreaming) await out.write(piece);
   });
   progress.clear();
-  // Also after Ctrl-C, so that nothing computed is lost.
+  // Also after Ctrl-C, so that no computation is lost.
   if (flags.saveSession !== undefined) await session.save(flags.saveSession);
   if (isStreaming) {
     if (out.isTerminal && !endsLine(streamed.text)) await out.write('\n');
@@ -144,7 +144,7 @@ async function promptOf(
   const hasText = flags.prompt !== undefined || flags.file !== undefined;
   if (flags.tokens !== undefined) {
     const other = flags.chat === true ? '--chat' : '--prompt or --file';
-    if (hasText || flags.chat === true) throw new UsageError(`--tokens: expected no ${other} with it, got both`);
+    if (hasText || flags.chat === true) throw new UsageError(`--tokens: cannot be combined with ${other}`);
     return flags.tokens;
   }
   if (flags.loadSession !== undefined && !hasText) return undefined;
@@ -187,7 +187,7 @@ function jsonOf(model: Model, streamed: Streamed, sampling: SamplingOptions): ob
   };
 }
 
-/** The machine's peaks, for the backend that has probes. Measured while nothing else runs. */
+/** Peak bandwidth and compute of this machine, if the backend can measure them. Measured while nothing else runs. */
 async function peaksOf(model: Model, { threads }: RunFlags, { io }: CommandContext): Promise<Peaks | undefined> {
   return model.backend === 'wasm' ? io.measurePeaks(threads) : undefined;
 }
@@ -207,8 +207,8 @@ function report(
     warn(`the prompt was too long: ${result.droppedTokens} of its tokens were dropped (--overflow ${flags.overflow})`);
   }
   if (result.evictedTokens > 0) {
-    const policy = flags.overflow === undefined ? 'as the session was begun' : `--overflow ${flags.overflow}`;
-    warn(`the context was full: ${result.evictedTokens} tokens went out of it (${policy})`);
+    const policy = flags.overflow === undefined ? 'as in the saved session' : `--overflow ${flags.overflow}`;
+    warn(`the context was full: ${result.evictedTokens} tokens were evicted (${policy})`);
   }
   if (result.finishReason === 'context') warn(`the context of ${model.contextSize} tokens is full`);
   const wantsSummary = flags.summary === true || (io.stderr.isTTY === true && flags.json !== true);

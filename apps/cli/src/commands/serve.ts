@@ -1,4 +1,4 @@
-/** `winnow serve`: models over HTTP, with the API of OpenAI. */
+/** `winnow serve`: serves models over HTTP with OpenAI's API. */
 import type { Command } from 'commander';
 import type { LoadOptions } from '@winnow/engine';
 import type { RequestRecord, ServedEmbeddingModel, ServedModel, ServerOptions } from '@winnow/server';
@@ -65,7 +65,7 @@ function addServerOptions(command: Command): void {
       numberOption('--kv-capacity <n>', 'KV cache of a model in tokens, for all requests (default: --context)', count),
       numberOption('--queue <n>', 'maximum number of waiting requests per model; more get 429 (default: 64)', fromZero),
       numberOption('--queue-timeout <s>', 'seconds a request may wait before it gets 503 (default: 60)', positive),
-      numberOption('--timeout <s>', 'seconds a request may take in all (default: 600)', positive),
+      numberOption('--timeout <s>', 'total seconds a request may take (default: 600)', positive),
       sizeOption('--body-limit <size>', 'maximum size of a request body (default: 4MiB)'),
       numberOption('--grace <s>', 'seconds that running requests get on shutdown', fromZero).default(30),
     ],
@@ -124,20 +124,20 @@ async function serve(names: readonly string[], flags: ServeFlags, context: Comma
     });
     const url = await server.listen({ port: flags.port, host: flags.host });
     if (apiKeys.length === 0 && !/^(localhost|127\.|::1)/.test(flags.host)) {
-      warn('anybody who reaches this address can use the models: --api-key asks for a key');
+      warn('anyone who can reach this address can use the models; --api-key requires a key');
     }
     context.releaseInterrupts();
     const stopped = stopSignal(context);
     await out.write(`listening on ${url}\n`);
     await stopped;
-    warn('closing: running answers are finished; Ctrl-C ends them');
+    warn('shutting down: waiting for running requests; press Ctrl-C again to abort them');
     await server.close({ graceMs: flags.grace * 1000 });
   } finally {
     for (const model of owned) await model[Symbol.asyncDispose]();
   }
 }
 
-/** Requests share the cache, and wait for each other when it is full. */
+/** Requests share the cache, and wait when it is full. */
 function sharedBy({ parallel, kvCapacity }: ServeFlags): LoadOptions {
   return { maxSessions: parallel, whenFull: 'wait', ...defined<LoadOptions>({ cacheSize: kvCapacity }) };
 }
@@ -154,7 +154,7 @@ function serverOptionsOf({ cors, queue, queueTimeout, timeout, bodyLimit }: Serv
   });
 }
 
-/** Resolves with the first Ctrl-C or SIGTERM; one more ends the process. */
+/** Resolves with the first Ctrl-C or SIGTERM; the next one exits the process. */
 function stopSignal({ io }: CommandContext): Promise<void> {
   return new Promise((resolve) => {
     let isStopping = false;

@@ -34,8 +34,8 @@ export function registerTokenize(program: Command, host: CommandHost): void {
     heading: 'Text',
     common: [
       ...textOptions('the text'),
-      flag('--no-bos', 'add no BOS, EOS or similar tokens'),
-      flag('--no-special', 'treat the spelling of special tokens as plain text'),
+      flag('--no-bos', 'do not add BOS, EOS or similar tokens'),
+      flag('--no-special', 'treat special tokens in the text as plain text'),
     ],
   });
   addOutputOptions(command, 'print one JSON object: ids, pieces, count');
@@ -57,12 +57,13 @@ function sourcesOf(first: string | undefined, second: string | undefined, flags:
   if (first === undefined) return { model, ...textFlags };
   if (second !== undefined) {
     if (model !== undefined || hasTextFlag) {
-      throw new UsageError(`tokenize: expected MODEL and TEXT once each, got '${second}' besides the flags`);
+      throw new UsageError(`tokenize: expected MODEL and TEXT once each, got '${second}' in addition to the flags`);
     }
     return { model: first, prompt: second };
   }
   if (hasTextFlag) {
-    if (model !== undefined) throw new UsageError(`tokenize: expected one text, got '${first}' besides the flags`);
+    if (model !== undefined)
+      throw new UsageError(`tokenize: expected one text, got '${first}' in addition to the flags`);
     return { model: first, ...textFlags };
   }
   return model === undefined && isPlainlyModel(first) ? { model: first } : { model, prompt: first };
@@ -70,7 +71,8 @@ function sourcesOf(first: string | undefined, second: string | undefined, flags:
 
 async function tokenize({ model, ...source }: Sources, flags: TokenizeFlags, context: CommandContext): Promise<void> {
   const text = await readText(context.io, source, context.signal);
-  if (text === undefined) throw new UsageError('tokenize: expected a text as argument, by -p, -f or a pipe, got none');
+  if (text === undefined)
+    throw new UsageError('tokenize: expected a text as argument, from -p, -f or a pipe, got none');
   const { tokenizer } = await openTokenizer(model, context);
   const ids = tokenizer.encode(text, { addSpecialTokens: flags.bos, parseSpecialTokens: flags.special });
   const { out } = context;

@@ -1,13 +1,13 @@
-/** Builders of flags: values are checked when they are parsed, and a rejection names the flag. */
+/** Builders of flags: values are validated when they are parsed, and errors name the flag. */
 import { Option, type Command } from 'commander';
 import { parseBytes, parseNumber, refuse, type NumberRule } from './parse-values.js';
 
 type RuleName = 'count' | 'fromZero' | 'orMinusOne' | 'temperature' | 'share' | 'shareOrZero' | 'positive' | 'any';
 
 export const numberRules: Readonly<Record<RuleName, NumberRule>> = {
-  count: { integer: true, expected: 'an integer from 1', isValid: (value) => value >= 1 },
-  fromZero: { integer: true, expected: 'an integer from 0', isValid: (value) => value >= 0 },
-  orMinusOne: { integer: true, expected: 'an integer from 0, or -1', isValid: (value) => value >= -1 },
+  count: { integer: true, expected: 'an integer of at least 1', isValid: (value) => value >= 1 },
+  fromZero: { integer: true, expected: 'an integer of at least 0', isValid: (value) => value >= 0 },
+  orMinusOne: { integer: true, expected: 'an integer of at least 0, or -1', isValid: (value) => value >= -1 },
   temperature: { expected: 'a number from 0', isValid: (value) => value >= 0 },
   share: { expected: 'a number above 0, at most 1', isValid: (value) => value > 0 && value <= 1 },
   shareOrZero: { expected: 'a number from 0 to 1', isValid: (value) => value >= 0 && value <= 1 },
@@ -15,7 +15,7 @@ export const numberRules: Readonly<Record<RuleName, NumberRule>> = {
   any: { expected: 'a number', isValid: () => true },
 };
 
-/** The long name of an option as people write it, for messages. */
+/** The long name of an option as the user writes it, for messages. */
 function longName(flags: string): string {
   return /--[a-z-]+/.exec(flags)?.[0] ?? flags;
 }
@@ -65,7 +65,7 @@ export function isAdvanced(option: Option): boolean {
 
 export interface FlagGroup {
   readonly heading: string;
-  /** Flags that most people use. */
+  /** Commonly used flags. */
   readonly common?: readonly Option[];
   /** Flags that only `--help-all` shows. */
   readonly advanced?: readonly Option[];

@@ -1,4 +1,4 @@
-/** `--grammar` and `--json-schema`: what the text has to match, from the flag itself or from a file. */
+/** `--grammar` and `--json-schema`: the constraint on the text, from the flag itself or from a file. */
 import type { GenerateOptions } from '@winnow/engine';
 import { jsonSchemaGrammar, parseGrammar, type JsonSchema } from '@winnow/grammar';
 import { FormatError } from '@winnow/tensor';
@@ -9,7 +9,7 @@ import { readText } from '../read-text.js';
 
 /**
  * Checked before a model is loaded.
- * @throws {UsageError} naming the flag, for what cannot be enforced
+ * @throws {UsageError} naming the flag, for a constraint that cannot be enforced
  */
 export async function constraintOf(
   { grammar, jsonSchema }: ConstraintFlags,

@@ -1,4 +1,4 @@
-/** Flags of the commands that embed, and the model they ask for. */
+/** Flags of embedding commands, and loading their model. */
 import type { Command, Option } from 'commander';
 import type { DType } from '@winnow/tensor';
 import type { EmbeddingLoadOptions, EmbeddingModel, EmbedOptions, TextOverflow } from '@winnow/engine';
@@ -41,7 +41,7 @@ export interface EmbeddingFlags extends CommonFlags, SparseFlags {
 const poolings = ['mean', 'cls', 'last', 'max', 'weighted-mean', 'mean-sqrt'] as const;
 
 export function poolingOption(): Option {
-  return choiceOption('--pooling <kind>', 'how token vectors become one', poolings, 'as the model says');
+  return choiceOption('--pooling <kind>', 'how token vectors become one', poolings, 'as the model declares');
 }
 
 export function addEmbeddingOptions(command: Command): Command {
@@ -54,7 +54,7 @@ export function addEmbeddingOptions(command: Command): Command {
       flag('--prefix <text>', "prefix of each text, instead of the model's own"),
       flag('--prompt-name <name>', "name of one of the model's prompts, such as query"),
       numberOption('--dimensions <n>', 'keep the first n dimensions of a Matryoshka model', count),
-      numberOption('-c, --context <n>', 'maximum number of tokens per text (default: as the model says)', count),
+      numberOption('-c, --context <n>', 'maximum number of tokens per text (default: as the model declares)', count),
     ],
     advanced: [...contextAliases(count), ...batchSizeOptions('maximum number of tokens per step (default: 512)')],
   });
@@ -97,7 +97,7 @@ export async function openEmbeddingModel(
         quantize: flags.quantize,
         memoryLimitBytes: flags.memory,
         ...sparseOptionsOf(flags),
-        isMatryoshka: flags.dimensions === undefined ? undefined : true, // asking for dimensions asserts it
+        isMatryoshka: flags.dimensions === undefined ? undefined : true, // requesting dimensions asserts it
       }),
       ...more,
       signal,

@@ -1,4 +1,4 @@
-/** Flags to options of the engine. */
+/** Converts flags to options of the engine. */
 import type { AdapterOption, GenerateOptions, LoadOptions, SamplingOptions, SparseLoadOptions } from '@winnow/engine';
 import { createReferenceBackend } from '@winnow/ops';
 import { attentionFromOptions, type AttentionSpec } from '@winnow/sparse-attention';
@@ -14,7 +14,7 @@ export function defined<T extends object>(fields: { [K in keyof T]?: T[K] | unde
   return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as Partial<T>;
 }
 
-/** `--backend reference` computes by the plain definitions of the ops; the default is the engine's. */
+/** `--backend reference` uses the reference ops; the default is the engine's. */
 export function loadOptionsOf(flags: LoadFlags): LoadOptions {
   const contextSize = contextOf(flags);
   return defined<LoadOptions>({
@@ -27,7 +27,7 @@ export function loadOptionsOf(flags: LoadFlags): LoadOptions {
     kvRotation: flags.kvRotation,
     eviction: flags.kvEviction,
     kv: tiersOf(flags),
-    maxSessions: 1, // what one command needs
+    maxSessions: 1, // requirements of one command
     memoryLimitBytes: flags.memory,
     ...sparseOptionsOf(flags),
     quantize: flags.quantize,
@@ -47,7 +47,7 @@ export function attentionOf({ attention, prefill, decode }: AttentionFlags): Att
   }
 }
 
-/** Sparse FFNs, and the tiers of weights beyond the memory budget. */
+/** Sparse FFNs, and weight offload beyond the memory budget. */
 export function sparseOptionsOf(flags: SparseFlags): SparseLoadOptions {
   const { sparsity, sparsityMaxActive, sparsityVerify } = flags;
   return defined<SparseLoadOptions>({
@@ -86,7 +86,7 @@ function adaptersOf({ lora = [], loraScaled = [] }: LoadFlags): readonly Adapter
   return adapters.length === 0 ? undefined : adapters;
 }
 
-/** The flags over the model's recommendation, always with a seed, so that it can be reported. */
+/** Flags override the model's recommendation; there is always a seed, so that it can be reported. */
 export function samplingOf(flags: GenerationFlags, recommended: SamplingOptions, seed: number): SamplingOptions {
   return { ...recommended, ...samplingFlags(flags), seed };
 }

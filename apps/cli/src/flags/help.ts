@@ -1,10 +1,10 @@
-/** Help in two lengths: `--help` shows the flags that most people use, `--help-all` every flag. */
+/** Help in two lengths: `--help` shows the common flags, `--help-all` every flag. */
 import { Help, type Command, type Option } from 'commander';
 import { flag, isAdvanced } from './builders.js';
 
 const completeHelp = new WeakSet<Command>();
 
-/** Hides advanced flags unless the command was asked for all of them. */
+/** Hides advanced flags unless `--help-all` was given. */
 export function visibleOptions(this: Help, command: Command): Option[] {
   const visible = Help.prototype.visibleOptions.call(this, command);
   return completeHelp.has(command) ? visible : visible.filter((option) => !isAdvanced(option));

@@ -1,4 +1,4 @@
-/** Flags of loading a model, named like the options of `loadModel`. Names that llama.cpp has are accepted too. */
+/** Flags for loading a model, named like the options of `loadModel`. llama.cpp's names are accepted as aliases. */
 import type { Command, Option } from 'commander';
 import type { KvDTypes } from '@winnow/engine';
 import type { DType } from '@winnow/tensor';
@@ -15,7 +15,7 @@ import {
 } from './builders.js';
 import { parseDType, parseIds, parseKvDType, refuse, type NumberRule } from './parse-values.js';
 
-/** Which model, and what a command prints. */
+/** Flags that select the model, and output flags. */
 export interface CommonFlags {
   readonly model?: string;
   readonly json?: boolean;
@@ -41,7 +41,7 @@ export interface SparseFlags {
   readonly sparsityVerify?: boolean;
 }
 
-/** How a model is loaded. */
+/** Flags for loading a model. */
 export interface LoadFlags extends CommonFlags, AttentionFlags, SparseFlags {
   readonly context?: number;
   /** llama.cpp's names of `context`. */
@@ -64,7 +64,7 @@ export interface LoadFlags extends CommonFlags, AttentionFlags, SparseFlags {
   readonly profile?: boolean;
 }
 
-/** The text of a command. */
+/** Flags for the text of a command. */
 export interface TextFlags {
   readonly prompt?: string;
   readonly file?: string;
@@ -92,7 +92,7 @@ export function textOptions(what: string): Option[] {
   ];
 }
 
-/** Token ids in place of a text; nothing is added to them. */
+/** Token ids instead of text; no special tokens are added. */
 export function tokensOption(): Option {
   return parsedOption('--tokens <ids>', 'token ids, such as 1,2,3', (name, text) => {
     const ids = parseIds(name, text);
@@ -135,7 +135,7 @@ export function batchSizeOptions(description: string): Option[] {
   return [numberOption('-b, --batch-size <n>', description, count), alias('--batch <n>', 'batchSize', count)];
 }
 
-/** The context length by any of its names. */
+/** The context length from any of its aliases. */
 export function contextOf({
   context,
   ctxSize,
@@ -174,7 +174,7 @@ export function addContextOptions(command: Command): Command {
   });
 }
 
-/** Everything that the memory plan depends on. */
+/** All flags that affect the memory plan. */
 export function addPlanOptions(command: Command): Command {
   addContextOptions(command);
   return addGroup(command, {
@@ -219,7 +219,7 @@ export function addSparseOptions(command: Command): Command {
   });
 }
 
-/** For commands that do not name policies in another way. */
+/** For commands without another way to select policies. */
 export function addAttentionOptions(command: Command): Command {
   return addGroup(command, {
     heading: 'Attention',
@@ -240,7 +240,7 @@ export function addLoadOptions(command: Command): Command {
   });
 }
 
-/** The model from its argument or its flag. */
+/** The model from the argument or the flag. */
 export function chooseModel(argument: string | undefined, flagValue: string | undefined): string | undefined {
   if (argument !== undefined && flagValue !== undefined) {
     throw new UsageError(`--model: expected one model, got '${argument}' and '${flagValue}'`);

@@ -17,7 +17,7 @@ describe('parseNumber', () => {
 
   test('integers have no fraction and no exponent', () => {
     for (const text of ['1.5', '1e3', '9007199254740993', '1.0']) {
-      expect(() => parseNumber('-n', text, numberRules.count)).toThrow('an integer from 1');
+      expect(() => parseNumber('-n', text, numberRules.count)).toThrow('an integer of at least 1');
     }
     expect(parseNumber('-n', '42', numberRules.count)).toBe(42);
     expect(parseNumber('-n', '-1', numberRules.orMinusOne)).toBe(-1);

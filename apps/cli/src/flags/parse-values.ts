@@ -1,4 +1,4 @@
-/** Strict parsing of flag values: the whole text must be the value, and a refusal names the flag. */
+/** Strict parsing of flag values: the whole string must be valid, and errors name the flag. */
 import type { KvDTypes } from '@winnow/engine';
 import { dtypes, isDType, type DType } from '@winnow/tensor';
 import { UsageError } from '../errors.js';
@@ -9,7 +9,7 @@ export function refuse(flag: string, expected: string, actual: string): UsageErr
 
 export interface NumberRule {
   readonly integer?: boolean;
-  /** What the value must be, for the message. */
+  /** The expected value, for the message. */
   readonly expected: string;
   readonly isValid: (value: number) => boolean;
 }
@@ -31,7 +31,7 @@ export function parseKvDType(flag: string, text: string): DType | KvDTypes {
   throw refuse(flag, 'a data type such as f32, f16 or q8_0, or two for keys and values such as q8_0,q4_0', text);
 }
 
-/** A data type, in any case: `q4_k`. */
+/** A data type, ignoring case: `q4_k`. */
 export function parseDType(flag: string, text: string): DType {
   const dtype = dtypes.find((name) => name.toLowerCase() === text.toLowerCase());
   if (dtype === undefined) throw refuse(flag, 'a data type such as q8_0, q4_K or f16', text);

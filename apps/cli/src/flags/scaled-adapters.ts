@@ -1,4 +1,6 @@
-/** `--lora-scaled FILE SCALE`, the two-valued flag of llama.cpp, as `--lora-scaled FILE:SCALE`, which it takes too. */
+/**
+ * `--lora-scaled FILE SCALE`, rewrites llama.cpp's flag with two values to its other form, `--lora-scaled FILE:SCALE`.
+ */
 export function joinScaledAdapters(argv: readonly string[]): string[] {
   const joined: string[] = [];
   for (let at = 0; at < argv.length; at++) {

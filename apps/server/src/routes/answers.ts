@@ -1,20 +1,20 @@
-/** How routes describe their answers in the OpenAPI document. */
+/** Response descriptions of routes in the OpenAPI document. */
 
 const errorStatuses: Readonly<Record<number, string>> = {
-  400: 'The request makes no sense, or asks for what the server does not have.',
-  401: 'No API key, or a wrong one.',
+  400: 'The request is invalid or uses unsupported features.',
+  401: 'Missing or incorrect API key.',
   404: 'No such model.',
   413: 'The body is too large.',
-  415: 'The body is no JSON.',
-  429: 'Too many requests wait already.',
-  500: 'A failure of the server.',
+  415: 'The body is not JSON.',
+  429: 'Too many requests are waiting.',
+  500: 'Internal error.',
   503: 'No slot became free in time, or the server is closing.',
   504: 'The request took too long.',
 };
 
 /**
- * @param schema name of the answer's schema
- * @param part of the parts of a stream, where there are any
+ * @param schema name of the response schema
+ * @param part schema name of stream chunks, if the route streams
  */
 export function answers(schema: string, part?: string): Record<number, object> {
   const stream = part === undefined ? {} : { 'text/event-stream': { schema: { $ref: `${part}#` } } };
@@ -24,12 +24,15 @@ export function answers(schema: string, part?: string): Record<number, object> {
     { description, content: error },
   ]);
   return {
-    200: { description: 'The answer.', content: { 'application/json': { schema: { $ref: `${schema}#` } }, ...stream } },
+    200: {
+      description: 'The response.',
+      content: { 'application/json': { schema: { $ref: `${schema}#` } }, ...stream },
+    },
     ...Object.fromEntries(failures),
   };
 }
 
-/** Answers of routes that only tell something. */
+/** Responses of status routes. */
 export function plainAnswer(schema: string): Record<number, object> {
   const { 200: ok, 401: unauthorized } = answers(schema) as { 200: object; 401: object };
   return { 200: ok, 401: unauthorized };

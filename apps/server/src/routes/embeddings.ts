@@ -87,7 +87,7 @@ function inputError(error: unknown): Error | undefined {
   return undefined;
 }
 
-/** 32-bit floats, little end first. */
+/** Little-endian 32-bit floats. */
 function base64Of(vector: Float32Array): string {
   const bytes = Buffer.alloc(vector.length * 4);
   for (const [index, value] of vector.entries()) bytes.writeFloatLE(value, index * 4);

@@ -13,7 +13,7 @@ import type { CompletionRequest } from '../schemas/completions.js';
 import { answers } from './answers.js';
 import type { ServerContext } from '../server-context.js';
 
-/** The two answers to one request. */
+/** The two kinds of responses to a request. */
 interface Answer<T> {
   readonly whole: () => Promise<T>;
   readonly parts: () => AsyncGenerator<string, void, void>;
@@ -25,7 +25,7 @@ export function registerGenerationRoutes(app: FastifyInstance, context: ServerCo
   registerCompletionRoute(app, context, responder);
 }
 
-/** Answers whole or as an event stream, with the errors of the engine in the form of the API. */
+/** Responds at once or as an event stream, with the engine's errors in the API's format. */
 class Responder {
   readonly #context: ServerContext;
 
@@ -74,7 +74,7 @@ function registerChatRoute(app: FastifyInstance, context: ServerContext, respond
     {
       schema: {
         operationId: 'createChatCompletion',
-        summary: 'Answers a conversation.',
+        summary: 'Generates the next message of a conversation.',
         tags: ['Generation'],
         body: { $ref: 'ChatCompletionRequest#' },
         response: answers('ChatCompletion', 'ChatCompletionChunk'),

@@ -53,7 +53,7 @@ function registerMonitoringRoutes(app: FastifyInstance, { registry, metrics, isC
     {
       schema: {
         operationId: 'health',
-        summary: 'Whether requests are taken; asks for no API key.',
+        summary: 'Whether the server accepts requests; needs no API key.',
         tags: ['Status'],
         security: [],
         response: plainAnswer('Health'),
@@ -71,7 +71,7 @@ function registerMonitoringRoutes(app: FastifyInstance, { registry, metrics, isC
     {
       schema: {
         operationId: 'listSlots',
-        summary: 'What each slot is busy with, in numbers.',
+        summary: 'The state of each slot, in numbers.',
         tags: ['Status'],
         response: plainAnswer('SlotList'),
       },
@@ -84,7 +84,7 @@ function registerMonitoringRoutes(app: FastifyInstance, { registry, metrics, isC
     {
       schema: {
         operationId: 'metrics',
-        summary: 'Counters and gauges in the text format of Prometheus.',
+        summary: 'Metrics in the Prometheus text format.',
         tags: ['Status'],
         response: { 200: { description: 'The metrics.', content: { 'text/plain': { schema: { type: 'string' } } } } },
       },
@@ -93,7 +93,7 @@ function registerMonitoringRoutes(app: FastifyInstance, { registry, metrics, isC
   );
 }
 
-/** A model that generates and embeds is one model. */
+/** A model that generates and embeds is listed once. */
 function modelObjects(entries: readonly ModelEntry[], created: number): ModelObject[] {
   const objects = new Map<string, ModelObject>();
   for (const entry of entries) {

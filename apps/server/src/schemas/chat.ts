@@ -9,13 +9,13 @@ const ContentPart = Type.Object({ type: Type.String(), text: Type.Optional(Type.
 const RequestToolCall = Type.Object({
   id: Type.String(),
   type: Type.Optional(Type.Literal('function')),
-  function: Type.Object({ name: Type.String(), arguments: Type.String({ description: 'JSON text of an object.' }) }),
+  function: Type.Object({ name: Type.String(), arguments: Type.String({ description: 'A JSON object as a string.' }) }),
 });
 
 const RequestMessage = Type.Object({
   role: Type.Enum(['system', 'developer', 'user', 'assistant', 'tool']),
   content: Type.Optional(
-    Type.Union([Type.String(), Type.Null(), Type.Array(ContentPart, { description: 'Parts of type text.' })]),
+    Type.Union([Type.String(), Type.Null(), Type.Array(ContentPart, { description: 'Content parts of type text.' })]),
   ),
   name: Type.Optional(Type.String()),
   tool_calls: Type.Optional(Type.Union([Type.Array(RequestToolCall), Type.Null()])),
@@ -59,9 +59,9 @@ export const ChatCompletionRequest = Type.Object(
     model: Type.String(),
     messages: Type.Array(RequestMessage, { minItems: 1 }),
     max_completion_tokens: Type.Optional(
-      Type.Integer({ minimum: 1, description: 'Most tokens of the answer. Default: until it ends by itself.' }),
+      Type.Integer({ minimum: 1, description: 'Maximum number of tokens to generate. Default: until the end token.' }),
     ),
-    max_tokens: Type.Optional(Type.Integer({ minimum: 1, description: 'Old name of max_completion_tokens.' })),
+    max_tokens: Type.Optional(Type.Integer({ minimum: 1, description: 'Deprecated name of max_completion_tokens.' })),
     ...samplingFields,
     stop: Type.Optional(Stop),
     logprobs: Type.Optional(Type.Boolean()),
@@ -75,7 +75,7 @@ export const ChatCompletionRequest = Type.Object(
     parallel_tool_calls: Type.Optional(Type.Boolean()),
     chat_template_kwargs: Type.Optional(
       Type.Record(Type.String(), Type.Unknown(), {
-        description: "Not in the API of OpenAI: variables of the model's chat template, such as enable_thinking.",
+        description: "Extension of the OpenAI API: variables of the model's chat template, such as enable_thinking.",
       }),
     ),
     ...ignoredFields,

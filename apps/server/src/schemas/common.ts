@@ -1,4 +1,4 @@
-/** Pieces that several requests and answers share. */
+/** Schemas shared by several requests and responses. */
 import { Type, type Static } from 'typebox';
 
 export const ErrorBody = Type.Object(
@@ -6,7 +6,7 @@ export const ErrorBody = Type.Object(
     error: Type.Object({
       message: Type.String(),
       type: Type.String(),
-      param: Type.Union([Type.String(), Type.Null()], { description: 'The parameter that is wrong.' }),
+      param: Type.Union([Type.String(), Type.Null()], { description: 'The invalid parameter.' }),
       code: Type.Union([Type.String(), Type.Null()]),
     }),
   },
@@ -19,7 +19,7 @@ export const Usage = Type.Object(
     completion_tokens: Type.Integer(),
     total_tokens: Type.Integer(),
     prompt_tokens_details: Type.Object({
-      cached_tokens: Type.Integer({ description: 'Tokens of the prompt that were computed before.' }),
+      cached_tokens: Type.Integer({ description: 'Prompt tokens found in the cache.' }),
     }),
   },
   { $id: 'Usage' },
@@ -29,27 +29,27 @@ export type Usage = Static<typeof Usage>;
 /** Not in the API of OpenAI. */
 export const Grammar = Type.String({
   minLength: 1,
-  description: "Not in the API of OpenAI: a grammar in llama.cpp's notation (GBNF) that the answer follows.",
+  description: "Extension of the OpenAI API: a grammar in llama.cpp's GBNF format that constrains the answer.",
 });
 
 export const StreamOptions = Type.Object(
   {
-    include_usage: Type.Optional(Type.Boolean({ description: 'Send a last part with the usage and no choices.' })),
+    include_usage: Type.Optional(Type.Boolean({ description: 'Send a final chunk with the usage and no choices.' })),
     include_obfuscation: Type.Optional(Type.Boolean({ description: 'Has no effect.' })),
   },
   { additionalProperties: false },
 );
 
-/** Sampling, under the names of OpenAI and, beyond those, of vLLM. What is not given is as the model recommends. */
+/**
+ * Sampling parameters, named as in OpenAI's API and, beyond that, in vLLM. Defaults are the model's recommendations.
+ */
 export const samplingFields = {
-  temperature: Type.Optional(
-    Type.Number({ minimum: 0, maximum: 2, description: '0: always the most probable token.' }),
-  ),
+  temperature: Type.Optional(Type.Number({ minimum: 0, maximum: 2, description: '0: greedy decoding.' })),
   top_p: Type.Optional(Type.Number({ minimum: 0, maximum: 1 })),
-  top_k: Type.Optional(Type.Integer({ minimum: 0, description: 'Not in the API of OpenAI. 0: all.' })),
-  min_p: Type.Optional(Type.Number({ minimum: 0, maximum: 1, description: 'Not in the API of OpenAI. 0: off.' })),
+  top_k: Type.Optional(Type.Integer({ minimum: 0, description: 'Extension of the OpenAI API. 0: all.' })),
+  min_p: Type.Optional(Type.Number({ minimum: 0, maximum: 1, description: 'Extension of the OpenAI API. 0: off.' })),
   repetition_penalty: Type.Optional(
-    Type.Number({ exclusiveMinimum: 0, description: 'Not in the API of OpenAI. 1: off.' }),
+    Type.Number({ exclusiveMinimum: 0, description: 'Extension of the OpenAI API. 1: off.' }),
   ),
   presence_penalty: Type.Optional(Type.Number({ minimum: -2, maximum: 2 })),
   frequency_penalty: Type.Optional(Type.Number({ minimum: -2, maximum: 2 })),
@@ -58,10 +58,10 @@ export const samplingFields = {
 
 export const Stop = Type.Union(
   [Type.String({ minLength: 1 }), Type.Array(Type.String({ minLength: 1 }), { maxItems: 16 })],
-  { description: 'Texts that end the answer; they are not part of it.' },
+  { description: 'Stop sequences, which are not part of the answer.' },
 );
 
-/** Accepted, because clients send them, and without effect. */
+/** Accepted because clients send them, but without effect. */
 export const ignoredFields = {
   metadata: Type.Optional(Type.Unknown({ description: 'Has no effect.' })),
   prompt_cache_key: Type.Optional(Type.String({ description: 'Has no effect: prompts are cached by their tokens.' })),

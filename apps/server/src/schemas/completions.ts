@@ -14,10 +14,13 @@ export const CompletionRequest = Type.Object(
         TokenIds,
         Type.Array(TokenIds, { minItems: 1, maxItems: 64 }),
       ],
-      { description: 'A text, token ids, or several of one kind, which are answered one after the other.' },
+      { description: 'A text, token ids, or a list of one kind; prompts are processed sequentially.' },
     ),
     max_tokens: Type.Optional(
-      Type.Integer({ minimum: 1, description: 'Most tokens of the answer. Default: 16, as at OpenAI.' }),
+      Type.Integer({
+        minimum: 1,
+        description: 'Maximum number of tokens to generate. Default: 16, as in the OpenAI API.',
+      }),
     ),
     ...samplingFields,
     stop: Type.Optional(Stop),
@@ -45,7 +48,7 @@ const CompletionChoice = Type.Object({
   index: Type.Integer(),
   text: Type.String(),
   logprobs: Type.Union([CompletionLogprobs, Type.Null()]),
-  finish_reason: Type.Union([FinishReason, Type.Null()], { description: 'Null in parts of a stream but the last.' }),
+  finish_reason: Type.Union([FinishReason, Type.Null()], { description: 'Null in all stream chunks except the last.' }),
 });
 export type CompletionChoice = Static<typeof CompletionChoice>;
 

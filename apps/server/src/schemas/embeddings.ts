@@ -14,12 +14,14 @@ export const EmbeddingRequest = Type.Object(
         TokenIds,
         Type.Array(TokenIds, { minItems: 1, maxItems: maxInputs }),
       ],
-      { description: 'A text, token ids, or several of one kind.' },
+      { description: 'A text, token ids, or a list of one kind.' },
     ),
     encoding_format: Type.Optional(
-      Type.Enum(['float', 'base64'], { description: 'base64: 32-bit floats, little end first.' }),
+      Type.Enum(['float', 'base64'], { description: 'base64: little-endian 32-bit floats.' }),
     ),
-    dimensions: Type.Optional(Type.Integer({ minimum: 1, description: 'For models whose vectors can be cut.' })),
+    dimensions: Type.Optional(
+      Type.Integer({ minimum: 1, description: 'For Matryoshka models, whose vectors can be truncated.' }),
+    ),
     user: Type.Optional(Type.String({ description: 'Has no effect.' })),
   },
   { $id: 'EmbeddingRequest', additionalProperties: false },
