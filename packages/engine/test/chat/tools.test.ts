@@ -171,43 +171,44 @@ describe('conversations with results', () => {
   });
 });
 
-describe('reading answers', () => {
-  const call = (name: string, values: object): object => ({ name, arguments: JSON.stringify(values) });
-  const cases: readonly (readonly [ToolFormat, string, readonly (object | string)[]])[] = [
-    ['hermes', 'Hello.', ['Hello.']],
-    ['hermes', 'a < b <tool', ['a < b <tool']],
-    [
-      'hermes',
-      'I look.\n<tool_call>\n{"name": "f", "arguments": {"a": "</x>"}}\n</tool_call>',
-      ['I look.', call('f', { a: '</x>' })],
-    ],
-    [
-      'hermes',
-      '<tool_call>{"name":"f","arguments":{}}</tool_call>\n<tool_call>{"name":"g","arguments":"{\\"x\\":1}"}</tool_call>\n',
-      [call('f', {}), call('g', { x: 1 })],
-    ],
-    [
-      'hermes',
-      'A\n<tool_call>{"name":"f","arguments":{}}</tool_call>\nIt is\n  so. \n<tool_call>{"name":"g"}</tool_call> Done now.\n',
-      ['A', call('f', {}), 'It is\n  so.', call('g', {}), 'Done now.\n'],
-    ],
-    ['hermes', '<tool_call>{"name":"f"', ['<tool_call>{"name":"f"']],
-    ['hermes', '<tool_call>nonsense</tool_call>', ['<tool_call>nonsense</tool_call>']],
-    ['llama', '{"name": "f", "parameters": {"a": 1}}', [call('f', { a: 1 })]],
-    ['llama', ' \n<|python_tag|>{"name": "f", "parameters": {}}', [call('f', {})]],
-    ['llama', '{"a": 1} is JSON', ['{"a": 1} is JSON']],
-    ['llama', 'Say {"name": "f", "parameters": {}}', ['Say {"name": "f", "parameters": {}}']],
-    [
-      'mistral',
-      '[TOOL_CALLS][{"name": "f", "arguments": {}}, {"name": "g", "arguments": {"a": [1]}, "id": "123456789"}]',
-      [call('f', {}), call('g', { a: [1] })],
-    ],
-    ['mistral', 'Well [TOOL_CALLS] [{"name": "f", "arguments": {}}]', ['Well', call('f', {})]],
-    ['mistral', 'Well [TOOL_CALLS] x', ['Well [TOOL_CALLS] x']],
-    ['mistral-args', '[TOOL_CALLS]f[ARGS]{"a": 1}[TOOL_CALLS]g[ARGS]{}', [call('f', { a: 1 }), call('g', {})]],
-  ];
+const call = (name: string, values: object): object => ({ name, arguments: JSON.stringify(values) });
 
-  test.each(cases)('%s: %s, in pieces of any size', (format, text, expected) => {
+const answers: readonly (readonly [ToolFormat, string, readonly (object | string)[]])[] = [
+  ['hermes', 'Hello.', ['Hello.']],
+  ['hermes', 'a < b <tool', ['a < b <tool']],
+  [
+    'hermes',
+    'I look.\n<tool_call>\n{"name": "f", "arguments": {"a": "</x>"}}\n</tool_call>',
+    ['I look.', call('f', { a: '</x>' })],
+  ],
+  [
+    'hermes',
+    '<tool_call>{"name":"f","arguments":{}}</tool_call>\n<tool_call>{"name":"g","arguments":"{\\"x\\":1}"}</tool_call>\n',
+    [call('f', {}), call('g', { x: 1 })],
+  ],
+  [
+    'hermes',
+    'A\n<tool_call>{"name":"f","arguments":{}}</tool_call>\nIt is\n  so. \n<tool_call>{"name":"g"}</tool_call> Done now.\n',
+    ['A', call('f', {}), 'It is\n  so.', call('g', {}), 'Done now.\n'],
+  ],
+  ['hermes', '<tool_call>{"name":"f"', ['<tool_call>{"name":"f"']],
+  ['hermes', '<tool_call>nonsense</tool_call>', ['<tool_call>nonsense</tool_call>']],
+  ['llama', '{"name": "f", "parameters": {"a": 1}}', [call('f', { a: 1 })]],
+  ['llama', ' \n<|python_tag|>{"name": "f", "parameters": {}}', [call('f', {})]],
+  ['llama', '{"a": 1} is JSON', ['{"a": 1} is JSON']],
+  ['llama', 'Say {"name": "f", "parameters": {}}', ['Say {"name": "f", "parameters": {}}']],
+  [
+    'mistral',
+    '[TOOL_CALLS][{"name": "f", "arguments": {}}, {"name": "g", "arguments": {"a": [1]}, "id": "123456789"}]',
+    [call('f', {}), call('g', { a: [1] })],
+  ],
+  ['mistral', 'Well [TOOL_CALLS] [{"name": "f", "arguments": {}}]', ['Well', call('f', {})]],
+  ['mistral', 'Well [TOOL_CALLS] x', ['Well [TOOL_CALLS] x']],
+  ['mistral-args', '[TOOL_CALLS]f[ARGS]{"a": 1}[TOOL_CALLS]g[ARGS]{}', [call('f', { a: 1 }), call('g', {})]],
+];
+
+describe('reading answers', () => {
+  test.each(answers)('%s: %s, in pieces of any size', (format, text, expected) => {
     fc.assert(
       fc.property(fc.array(fc.integer({ min: 1, max: 5 }), { minLength: 40, maxLength: 40 }), (sizes) => {
         const reader = createChatReader(format, () => 'id');
