@@ -52,6 +52,27 @@ describe('BoundProgram', () => {
     await expect(program.run()).rejects.toThrow(ReleasedError);
   });
 
+  it('writes weights before the backend sees the program, and refuses those of no tensor', async () => {
+    const inner = createReferenceBackend();
+    const seen = new Uint8Array(24);
+    const backend: Backend = {
+      ...inner,
+      async prepare(program, options) {
+        await inner.read(options.buffers.get('y') as BufferHandle, 0, seen);
+        return inner.prepare(program, options);
+      },
+    };
+    const weights = new Map([['y', new Uint8Array(Float32Array.of(1, 2, 3, 4, 5, 6).buffer)]]);
+    await using program = await BoundProgram.prepare({ backend, ...addRows, weights }, buildAdd);
+    expect(seen).toEqual(weights.get('y'));
+    await program.run();
+    const sum = new Float32Array(6);
+    await program.read('sum', sum);
+    expect([...sum]).toEqual([1, 2, 3, 4, 5, 6]);
+    weights.set('z', new Uint8Array(4));
+    await expect(BoundProgram.prepare({ backend, ...addRows, weights }, buildAdd)).rejects.toThrow(ArgumentError);
+  });
+
   it('frees what it allocated when it cannot be prepared', async () => {
     const { backend, live } = countingBackend(1);
     await expect(BoundProgram.prepare({ backend, ...addRows }, buildAdd)).rejects.toThrow(CapacityError);

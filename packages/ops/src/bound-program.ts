@@ -11,6 +11,11 @@ export interface BoundProgramOptions {
   readonly symbols?: Readonly<Record<string, number>>;
   /** Memory of the caller, by the name of the external tensor. All other external tensors get memory of the program's own. */
   readonly buffers?: ReadonlyMap<string, BufferHandle>;
+  /**
+   * Contents of external tensors, by name. They are written before the backend prepares the program, which may repack weights.
+   * `build` may still add to them.
+   */
+  readonly weights?: ReadonlyMap<string, Uint8Array>;
   /** What to do with an op that the backend does not support. Default `'fallback'`. */
   readonly onUnsupported?: 'fallback' | 'error';
 }
@@ -57,7 +62,13 @@ export class BoundProgram {
    * @throws {ShapeError | DTypeError | ArgumentError} from `build`, when the contract of an op is not met
    */
   static async prepare(
-    { backend, symbols = {}, buffers = new Map(), onUnsupported = 'fallback' }: BoundProgramOptions,
+    {
+      backend,
+      symbols = {},
+      buffers = new Map(),
+      weights = new Map(),
+      onUnsupported = 'fallback',
+    }: BoundProgramOptions,
     build: (b: ProgramBuilder) => void,
   ): Promise<BoundProgram> {
     const builder = new ProgramBuilder(symbols);
@@ -66,6 +77,7 @@ export class BoundProgram {
     const owned: BufferHandle[] = [];
     try {
       const bound = bindBuffers(backend, program, buffers, owned);
+      for (const [name, bytes] of weights) await backend.write(bufferNamed(bound, name), 0, bytes);
       const executable = await backend.prepare(program, { buffers: bound, onUnsupported });
       return new BoundProgram(backend, executable, bound, owned);
     } catch (error) {
@@ -90,10 +102,7 @@ export class BoundProgram {
 
   /** Memory of an external tensor. @throws {ArgumentError} when there is no such tensor */
   buffer(name: string): BufferHandle {
-    const buffer = this.buffers.get(name);
-    if (buffer !== undefined) return buffer;
-    const expected = [...this.buffers.keys()].join(' | ');
-    throw new ArgumentError({ argument: 'external tensor', expected, actual: name });
+    return bufferNamed(this.buffers, name);
   }
 
   /** Fills the first bytes of an external tensor. */
@@ -123,6 +132,12 @@ export class BoundProgram {
   [Symbol.asyncDispose](): Promise<void> {
     return this.close();
   }
+}
+
+function bufferNamed(buffers: ReadonlyMap<string, BufferHandle>, name: string): BufferHandle {
+  const buffer = buffers.get(name);
+  if (buffer !== undefined) return buffer;
+  throw new ArgumentError({ argument: 'external tensor', expected: [...buffers.keys()].join(' | '), actual: name });
 }
 
 /** The caller's memory where there is some; the rest is allocated and added to `owned`. */

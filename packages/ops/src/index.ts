@@ -42,7 +42,7 @@ export type {
   TensorView,
 } from './op-spec.js';
 export { clearState, createStates, finishStates, mergeState, type PartialStates } from './partial-softmax.js';
-export { BoxBounds, missingShare } from './page-topk-attention.js';
+export { PageSelection, SeenPages, type PageBox, type PageSelectionShape } from './page-selection.js';
 export { poolingKinds, type PoolingKind } from './pool-rows.js';
 export {
   arenaBufferIndex,
@@ -57,9 +57,11 @@ export {
 export { hadamardSize } from './hadamard.js';
 export { ProgramBuilder, type OpInputs, type ProgramTensor } from './program-builder.js';
 export { createReferenceBackend, type ReferenceBackendOptions } from './reference/backend.js';
+export { runPointwise } from './reference/run-pointwise.js';
 export { opcodeOf, opSpec, opSpecs, specOfOpcode } from './registry.js';
 export { ropeFrequencies, type RopeOptions, type RopeScaling, type RopeTable } from './rope-frequencies.js';
 export { checkScalars, createScalarBlock, type ScalarBlock, type ScalarLayout, type ScalarSlot } from './scalars.js';
+export { selectTopK } from './top-k.js';
 export { validateProgram } from './validate-program.js';
 export { cacheDTypes, weightDTypes } from './dtypes.js';
 export { neuronGroup } from './sparse-combine.js';

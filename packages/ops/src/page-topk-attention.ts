@@ -4,8 +4,9 @@ import { checkSummaries } from './block-mean-append.js';
 import { f32Only, i32Only } from './dtypes.js';
 import { bindKeyMass, massAttribute, massOutput, type KeyMass } from './key-mass.js';
 import { attentionAxes, kvReader, type KvReader } from './kv-view.js';
-import type { Attributes, OpSpec, ReferenceCall } from './op-spec.js';
-import { attentionFixedAxes, attentionInputs, bindCap, bindLogit, maxSlotsOf, type Logit } from './sparse-inputs.js';
+import type { OpSpec, ReferenceCall } from './op-spec.js';
+import { PageSelection, SeenPages } from './page-selection.js';
+import { attentionFixedAxes, attentionInputs, bindLogit, maxSlotsOf, type Logit } from './sparse-inputs.js';
 import { SoftmaxSum } from './softmax-sum.js';
 import { checkCausal, checkCounts } from './streaming-attention.js';
 
@@ -70,42 +71,6 @@ export const pageTopKAttention: OpSpec = {
   bytes: attentionBytes,
 };
 
-/** Upper bounds of the logits that a group of queries has with the keys in a box. Hosts that choose pages share them. */
-export class BoxBounds {
-  readonly #headDim: number;
-  readonly #scale: number;
-  readonly #cap: (logit: number) => number;
-  readonly #queries: Float64Array; // [groupSize, headDim], scaled
-
-  constructor(groupSize: number, headDim: number, attributes: Attributes) {
-    this.#headDim = headDim;
-    this.#scale = attributes['scale'] as number;
-    this.#cap = bindCap(attributes);
-    this.#queries = new Float64Array(groupSize * headDim);
-  }
-
-  /** The queries of the group `[groupSize, headDim]` at `begin`. */
-  setQueries(queries: Float32Array, begin: number): void {
-    for (let i = 0; i < this.#queries.length; i++) this.#queries[i] = queries[begin + i] * this.#scale;
-  }
-
-  /** `sum_i max(q_i min_i, q_i max_i)` of one query, capped; the box has its corners at `minBegin` and `maxBegin`. */
-  of(query: number, keyMin: ArrayLike<number>, minBegin: number, keyMax: ArrayLike<number>, maxBegin: number): number {
-    const begin = query * this.#headDim;
-    let sum = 0;
-    for (let i = 0; i < this.#headDim; i++) {
-      const x = this.#queries[begin + i];
-      sum += Math.max(x * keyMin[minBegin + i], x * keyMax[maxBegin + i]);
-    }
-    return this.#cap(sum);
-  }
-}
-
-/** `rest / (rest + sum)`: the softmax mass that is missing at most when the weights left out sum up to `rest` at most. */
-export function missingShare(rest: number, sum: number): number {
-  return rest === 0 ? 0 : rest === Infinity ? 1 : rest / (rest + sum);
-}
-
 /** Steps 1 to 3, one KV head after the other. */
 class PageTopKReference {
   readonly #call: ReferenceCall;
@@ -114,15 +79,13 @@ class PageTopKReference {
   readonly #keyMass: KeyMass | undefined;
   readonly #logit: Logit;
   readonly #isVisible: ReturnType<typeof visibility>;
-  readonly #boxBounds: BoxBounds;
   readonly #pageSize: number;
-  readonly #maxPages: number;
+  readonly #seen: SeenPages;
+  readonly #selection: PageSelection;
+  readonly #slots: Int32Array;
   readonly #sums: readonly SoftmaxSum[];
   readonly #key: Float32Array;
   readonly #value: Float32Array;
-  /** Seen keys of pages that are not attended to yet, else 0. */
-  readonly #numSeen: Int32Array;
-  readonly #bounds: Float64Array;
   #numAttended = 0;
   #numKeys = 0;
 
@@ -132,18 +95,20 @@ class PageTopKReference {
     this.#call = call;
     this.#cache = kvReader(inputs);
     const { headDim, valueDim, numKvHeads } = this.#cache;
-    this.#groupSize = q.shape[1] / numKvHeads;
-    this.#keyMass = bindKeyMass(outputs['mass'], this.#groupSize);
+    const groupSize = q.shape[1] / numKvHeads;
+    const pageSize = keys.shape[2] / keyMin.shape[1];
+    const maxPages = maxSlotsOf(blockTable.shape, keys.shape) / pageSize;
+    this.#groupSize = groupSize;
+    this.#keyMass = bindKeyMass(outputs['mass'], groupSize);
     this.#logit = bindLogit(q.data as Float32Array, this.#cache, attributes);
     this.#isVisible = visibility(attributes);
-    this.#boxBounds = new BoxBounds(this.#groupSize, headDim, attributes);
-    this.#pageSize = keys.shape[2] / keyMin.shape[1];
-    this.#maxPages = maxSlotsOf(blockTable.shape, keys.shape) / this.#pageSize;
-    this.#sums = Array.from({ length: this.#groupSize }, () => new SoftmaxSum(valueDim));
+    this.#pageSize = pageSize;
+    this.#seen = new SeenPages(maxPages, attributes);
+    this.#selection = new PageSelection({ maxPages, pageSize, groupSize, headDim }, attributes);
+    this.#slots = new Int32Array(pageSize);
+    this.#sums = Array.from({ length: groupSize }, () => new SoftmaxSum(valueDim));
     this.#key = new Float32Array(headDim);
     this.#value = new Float32Array(valueDim);
-    this.#numSeen = new Int32Array(this.#maxPages);
-    this.#bounds = new Float64Array(this.#groupSize * this.#maxPages);
   }
 
   run(): void {
@@ -162,60 +127,33 @@ class PageTopKReference {
     this.#numAttended = 0;
     this.#numKeys = 0;
     for (const sum of this.#sums) sum.clear();
-    this.#boxBounds.setQueries(q.data as Float32Array, firstRow * headDim);
-    for (let page = 0; page < numPages; page++) this.#visit(t, kvHead, page);
-    this.#attendBest(t, kvHead, numPages);
-    this.#finish(t, kvHead, numPages, firstRow);
+    this.#selection.begin(q.data as Float32Array, firstRow * headDim);
+    for (let page = 0; page < numPages; page++) {
+      if (this.#isFixed(t, kvHead, page)) this.#attend(t, kvHead, page);
+    }
+    while (!this.#selection.isSpent && !this.#isGoodEnough()) this.#attend(t, kvHead, this.#selection.take());
+    this.#finish(t, kvHead, firstRow);
     pages.data[t * numKvHeads + kvHead] = this.#numAttended;
     pairs.data[t * numKvHeads + kvHead] = this.#numKeys;
     this.#keyMass?.write(t, kvHead);
   }
 
-  /** Attends to a page that step 1 takes, and bounds the logits of the others. */
-  #visit(t: number, kvHead: number, page: number): void {
+  /** Whether step 1 takes a page. Other pages that are seen become candidates of step 2. */
+  #isFixed(t: number, kvHead: number, page: number): boolean {
     const { positions, sequences, boxCounts, keyMin, keyMax } = this.#call.inputs;
-    const { sinks, local } = this.#call.attributes as Readonly<Record<string, number>>;
-    const [sequence, position] = [sequences.data[t], positions.data[t]];
+    const sequence = sequences.data[t];
+    const begin = page * this.#pageSize;
+    const end = Math.min(this.#cache.contextLength(sequence), begin + this.#pageSize);
+    this.#slots.fill(-1);
+    for (let j = begin; j < end; j++) {
+      this.#slots[j - begin] = this.#cache.position(this.#cache.physicalSlot(sequence, j));
+    }
+    this.#seen.add(page, positions.data[t], this.#slots);
+    if (this.#seen.numSeen[page] === 0) return false;
     const summary = this.#summaryOf(sequence, page, kvHead);
-    const end = Math.min(this.#cache.contextLength(sequence), (page + 1) * this.#pageSize);
-    let isExact = boxCounts.data[summary] !== this.#pageSize;
-    this.#numSeen[page] = 0;
-    for (let j = page * this.#pageSize; j < end; j++) {
-      const keyPosition = this.#cache.position(this.#cache.physicalSlot(sequence, j));
-      if (!this.#isVisible(position, keyPosition)) continue;
-      this.#numSeen[page] += 1;
-      if (keyPosition < sinks || position - keyPosition < local) isExact = true;
-    }
-    if (this.#numSeen[page] === 0) return;
-    if (isExact) return this.#attend(t, kvHead, page);
     const at = summary * this.#cache.headDim;
-    for (let g = 0; g < this.#groupSize; g++) {
-      this.#bounds[g * this.#maxPages + page] = this.#boxBounds.of(g, keyMin.data, at, keyMax.data, at);
-    }
-  }
-
-  /** Step 2. */
-  #attendBest(t: number, kvHead: number, numPages: number): void {
-    const budget = this.#call.attributes['budget'] as number;
-    for (let left = budget === -1 ? numPages : budget; left > 0 && !this.#isGoodEnough(numPages); left--) {
-      const best = this.#bestPage(numPages);
-      if (best === -1) return;
-      this.#attend(t, kvHead, best);
-    }
-  }
-
-  #bestPage(numPages: number): number {
-    let best = -1;
-    let bestBound = -Infinity;
-    for (let page = 0; page < numPages; page++) {
-      if (this.#numSeen[page] === 0) continue;
-      let bound = -Infinity;
-      for (let g = 0; g < this.#groupSize; g++) bound = Math.max(bound, this.#bounds[g * this.#maxPages + page]);
-      if (best !== -1 && !(bound > bestBound)) continue;
-      best = page;
-      bestBound = bound;
-    }
-    return best;
+    const corners = { keyMin: keyMin.data, minBegin: at, keyMax: keyMax.data, maxBegin: at };
+    return this.#selection.add(page, this.#seen, { count: boxCounts.data[summary], ...corners });
   }
 
   /** Attends to the seen keys of a page. */
@@ -238,33 +176,27 @@ class PageTopKReference {
       this.#numKeys += 1;
     }
     this.#numAttended += 1;
-    this.#numSeen[page] = 0;
   }
 
-  #isGoodEnough(numPages: number): boolean {
+  #isGoodEnough(): boolean {
     const epsilon = this.#call.attributes['epsilon'] as number;
     if (epsilon === 0) return false;
-    for (let g = 0; g < this.#groupSize; g++) if (!(this.#missing(g, numPages) <= epsilon)) return false;
+    for (let g = 0; g < this.#groupSize; g++) if (!(this.#missing(g) <= epsilon)) return false;
     return true;
   }
 
   /** The certificate of step 3. */
-  #missing(g: number, numPages: number): number {
-    let rest = 0;
-    for (let page = 0; page < numPages; page++) {
-      const numSeen = this.#numSeen[page];
-      if (numSeen > 0) rest += numSeen * Math.exp(this.#bounds[g * this.#maxPages + page] - this.#sums[g].max);
-    }
-    return missingShare(rest, this.#sums[g].sum);
+  #missing(g: number): number {
+    const { max, sum } = this.#sums[g];
+    return this.#selection.missing(g, max, sum);
   }
 
-  #finish(t: number, kvHead: number, numPages: number, firstRow: number): void {
+  #finish(t: number, kvHead: number, firstRow: number): void {
     const { sequences, valueNorms } = this.#call.inputs;
     const { y, certificate, errorBound } = this.#call.outputs;
     const { valueDim } = this.#cache;
     let largestNorm = 0;
-    for (let page = 0; page < numPages; page++) {
-      if (this.#numSeen[page] === 0) continue;
+    for (const page of this.#selection.rest()) {
       largestNorm = Math.max(largestNorm, valueNorms.data[this.#summaryOf(sequences.data[t], page, kvHead)]);
     }
     for (let g = 0; g < this.#groupSize; g++) {
@@ -274,7 +206,7 @@ class PageTopKReference {
       for (let d = 0; d < valueDim; d++) squares += sum.mean(d) ** 2;
       sum.finish(y.data as Float32Array, row * valueDim);
       this.#keyMass?.finish(g, sum);
-      certificate.data[row] = this.#missing(g, numPages);
+      certificate.data[row] = this.#missing(g);
       errorBound.data[row] = certificate.data[row] * (largestNorm + Math.sqrt(squares));
     }
   }

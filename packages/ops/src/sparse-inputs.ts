@@ -2,6 +2,7 @@
 import { f32Only, i32Only } from './dtypes.js';
 import { kvViewInputs, type KvReader } from './kv-view.js';
 import type { Attributes, InputSpec } from './op-spec.js';
+import { selectTopK } from './top-k.js';
 
 /** Queries and cache, as in `attention`. */
 export const attentionInputs: Readonly<Record<string, InputSpec>> = {
@@ -32,21 +33,13 @@ export function bindCap(attributes: Attributes): (logit: number) => number {
   return softCap === 0 ? (logit) => logit : (logit) => softCap * Math.tanh(logit / softCap);
 }
 
-/**
- * Marks the `count` largest of `scores[0 ... length)` in `chosen`; of equal scores the lower index wins, NaN counts as
- * -Infinity. The plain way, `count` passes.
- */
+/** Marks the `count` largest of `scores[0 ... length)` in `chosen`; of equal scores the lower index wins, NaN counts as -Infinity. */
 export function chooseLargest(scores: Float64Array, length: number, count: number, chosen: Uint8Array): void {
+  const values = scores.slice(0, length).map((score) => (Number.isNaN(score) ? -Infinity : score));
+  const best = new Int32Array(Math.min(count, length));
+  selectTopK(values, 0, length, best);
   chosen.fill(0, 0, length);
-  for (let n = Math.min(count, length); n > 0; n--) {
-    let best = -1;
-    for (let i = 0; i < length; i++) {
-      if (chosen[i] === 1) continue;
-      const score = Number.isNaN(scores[i]) ? -Infinity : scores[i];
-      if (best === -1 || score > scores[best]) best = i;
-    }
-    chosen[best] = 1;
-  }
+  for (const index of best) chosen[index] = 1;
 }
 
 /** Slots that a block table can name: what scratch over a context has to hold. */

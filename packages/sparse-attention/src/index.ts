@@ -6,7 +6,7 @@ export { AttentionLayer, type AttentionLayerOptions, type AttentionLayerReport }
 export type { HeavyHitters } from './layer/heavy-hitters.js';
 export type { LayerSizes } from './layer/layer-shape.js';
 export { createAttentionLowering, type AttentionLoweringOptions } from './lowering/attention-lowering.js';
-export type { AttentionOutputs } from './lowering/lower-policy.js';
+export { pageTopKAttributes, type AttentionOutputs } from './lowering/lower-policy.js';
 export { attentionRequirements, checkBlockSize, type AttentionRequirements } from './lowering/requirements.js';
 export { appendSideData, boxBufferNames, type BoxTensors, type LayerCache } from './lowering/side-data.js';
 export {

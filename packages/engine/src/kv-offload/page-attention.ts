@@ -4,12 +4,12 @@
  */
 import type { SequenceView } from '@winnow/kv-cache';
 import { kvBufferNames } from '@winnow/models';
-import type { Executable, Program } from '@winnow/ops';
-import { boxBufferNames, type PageTopKPolicy } from '@winnow/sparse-attention';
+import type { Attributes, Executable, Program } from '@winnow/ops';
+import { boxBufferNames, pageTopKAttributes, type PageTopKPolicy } from '@winnow/sparse-attention';
 import type { KvBuffer } from '../memory/kv-memory.js';
 import type { OffloadBuffers } from './buffers.js';
 import { BoxReader } from './page-boxes.js';
-import { choosePages, listPages, missingMass, type PageChoice } from './page-choice.js';
+import { choosePages, listPages, takePages, type PageChoice } from './page-list.js';
 import { PageStaging, type PageItem } from './page-staging.js';
 import type { ChosenProgram, TierPlan } from './plan.js';
 import { tierBuffers, type StreamShape, type TieredLayer } from './program.js';
@@ -39,15 +39,15 @@ const pagesPerRound = 4;
 interface Layer {
   readonly shape: StreamShape;
   readonly policy: PageTopKPolicy;
+  /** Of `page-topk-attention`. */
+  readonly attributes: Attributes;
   readonly boxes: BoxReader;
   readonly staging: PageStaging;
 }
 
-/** The candidates of one query and KV head, best first, of which `numDone` have been attended to. */
-interface OpenChoice {
+/** The choice of one query and KV head. */
+interface OpenChoice extends PageChoice {
   readonly item: Omit<PageItem, 'pages'>;
-  readonly choice: PageChoice;
-  numDone: number;
 }
 
 export class PageAttention {
@@ -77,10 +77,8 @@ export class PageAttention {
     const choices: OpenChoice[] = [];
     for (const query of queries) choices.push(...(await this.#choose(layer, query)));
     if (layer.policy.epsilon > 0) return this.#attendWithinBound(layer, choices, signal);
-    const items = choices.map(({ item, choice: { fixed, candidates } }) => {
-      const pages = new Int32Array(fixed.length + candidates.length);
-      pages.set(fixed);
-      pages.set(candidates, fixed.length);
+    const items = choices.map(({ item, fixed, selection }) => {
+      const pages = Int32Array.from([...fixed, ...takePages(selection, Infinity)]);
       return { ...item, pages: pages.sort() };
     });
     await this.#attendTo(layer, items, signal);
@@ -91,17 +89,19 @@ export class PageAttention {
   }
 
   /** The pages of a query, for each KV head. */
-  async #choose({ shape, policy, boxes }: Layer, { view, row, position }: PageQuery): Promise<OpenChoice[]> {
-    const { numHeads, numKvHeads, headDim, scale, softCap, window } = shape;
+  async #choose(layer: Layer, { view, row, position }: PageQuery): Promise<OpenChoice[]> {
+    const { shape, policy, attributes, boxes } = layer;
+    const { numHeads, numKvHeads, headDim } = shape;
+    const { pageSize } = policy;
     const groupSize = numHeads / numKvHeads;
-    const list = listPages(view, this.#options.blockSize, position, window, policy);
-    const table = await boxes.read(list);
+    const list = listPages(view, { blockSize: this.#options.blockSize, pageSize }, position, attributes);
+    const boxOf = await boxes.read(list);
     const length = numHeads * headDim;
     const q = await this.#options.buffers.readFloats(tierBuffers.queries, row * length * 4, length);
     return Array.from({ length: numKvHeads }, (_, kvHead) => {
-      const begin = kvHead * groupSize * headDim;
-      const choice = choosePages(list, table, kvHead, q, begin, { headDim, groupSize, scale, softCap }, policy);
-      return { item: { tokenRow: row, position, kvHead, list }, choice, numDone: 0 };
+      const queries = { q, begin: kvHead * groupSize * headDim, groupSize, headDim };
+      const choice = choosePages(list, (page) => boxOf(page, kvHead), queries, pageSize, attributes);
+      return { item: { tokenRow: row, position, kvHead, list }, ...choice };
     });
   }
 
@@ -111,38 +111,32 @@ export class PageAttention {
     choices: readonly OpenChoice[],
     signal: AbortSignal | undefined,
   ): Promise<void> {
-    const fixed = choices.map(({ item, choice }) => ({ ...item, pages: choice.fixed }));
-    await this.#attendTo(layer, fixed, signal);
-    const budget = layer.policy.budget === 'all' ? Infinity : layer.policy.budget;
-    let open = await this.#withinBudget(layer, choices, budget);
+    await this.#attendTo(
+      layer,
+      choices.map(({ item, fixed }) => ({ ...item, pages: fixed })),
+      signal,
+    );
+    let open = await this.#openChoices(layer, choices);
     while (open.length > 0) {
-      const items = open.map((one) => {
-        const end = Math.min(one.numDone + pagesPerRound, budget, one.choice.candidates.length);
-        const pages = one.choice.candidates.subarray(one.numDone, end);
-        one.numDone = end;
-        return { ...one.item, pages };
-      });
+      const items = open.map(({ item, selection }) => ({ ...item, pages: takePages(selection, pagesPerRound) }));
       await this.#attendTo(layer, items, signal);
-      open = await this.#withinBudget(layer, open, budget);
+      open = await this.#openChoices(layer, open);
     }
   }
 
   /** Choices that may miss more than the bound, and have candidates left. */
-  async #withinBudget(
-    { shape, policy }: Layer,
-    choices: readonly OpenChoice[],
-    budget: number,
-  ): Promise<readonly OpenChoice[]> {
+  async #openChoices({ shape, policy }: Layer, choices: readonly OpenChoice[]): Promise<readonly OpenChoice[]> {
     const { buffers } = this.#options;
     const groupSize = shape.numHeads / shape.numKvHeads;
     const open: OpenChoice[] = [];
-    for (const one of choices) {
-      const { item, choice, numDone } = one;
-      if (numDone >= Math.min(budget, choice.candidates.length)) continue;
+    for (const choice of choices) {
+      const { item, selection } = choice;
+      if (selection.isSpent) continue;
       const begin = (item.tokenRow * shape.numHeads + item.kvHead * groupSize) * 4;
       const m = await buffers.readFloats(tierBuffers.maxima, begin, groupSize);
       const l = await buffers.readFloats(tierBuffers.sums, begin, groupSize);
-      if (!(missingMass(choice, item.list, numDone, m, l, 0) <= policy.epsilon)) open.push(one);
+      const isGoodEnough = m.every((max, g) => selection.missing(g, max, l[g] as number) <= policy.epsilon);
+      if (!isGoodEnough) open.push(choice);
     }
     return open;
   }
@@ -181,8 +175,9 @@ export class PageAttention {
 
 function layerOf(options: PageAttentionOptions, { layer, shape }: TieredLayer, policy: PageTopKPolicy): Layer {
   const { buffers, plan, blockSize, blockBuffers, executables, store } = options;
-  const { numKvHeads, headDim } = shape;
+  const { numKvHeads, headDim, scale, softCap, window } = shape;
   const { pageSize } = policy;
+  const attributes = { scale, softCap, window, causal: true, ...pageTopKAttributes(policy) };
   const blockBuffer = (name: string): KvBuffer => blockBuffers.find((buffer) => buffer.name === name) as KvBuffer;
   const { keys, values } = kvBufferNames(layer);
   const names = boxBufferNames(layer, pageSize);
@@ -203,5 +198,6 @@ function layerOf(options: PageAttentionOptions, { layer, shape }: TieredLayer, p
     blockSize,
     pageSize,
   });
-  return { shape, policy, boxes: new BoxReader({ buffers, store, boxes, numKvHeads, headDim }), staging };
+  const reader = new BoxReader({ buffers, store, boxes, numKvHeads, headDim });
+  return { shape, policy, attributes, boxes: reader, staging };
 }

@@ -1,11 +1,15 @@
 /** The boxes of pages: minima and maxima of their keys, of blocks in the pool and of offloaded ones. */
+import type { PageBox } from '@winnow/ops';
 import type { KvBuffer } from '../memory/kv-memory.js';
 import type { OffloadBuffers } from './buffers.js';
-import type { BoxTable, PageList } from './page-choice.js';
+import type { PageList } from './page-list.js';
 import type { TierStore } from './store.js';
 
 /** The buffers of a layer's boxes. */
 export type BoxBuffers = Readonly<Record<'boxCounts' | 'keyMin' | 'keyMax', KvBuffer>>;
+
+/** The box of a page for a KV head. */
+export type BoxTable = (page: number, kvHead: number) => PageBox;
 
 /** Rows of a buffer by block. */
 type RowsByBlock = (block: number) => Float32Array;
@@ -25,39 +29,28 @@ export class BoxReader {
     this.#options = options;
   }
 
-  /** The boxes of all pages of a list. */
-  async read({ count, blocks, pageIds, parts }: PageList): Promise<BoxTable> {
+  /** Reads the boxes of all pages of a list. */
+  async read({ blocks, pageIds, parts }: PageList): Promise<BoxTable> {
     const { store, boxes, numKvHeads, headDim } = this.#options;
     const inPool = new Set(blocks.filter((block) => block >= 0));
     const countRows = await this.#rowsOf(boxes.boxCounts, inPool);
     const minRows = await this.#rowsOf(boxes.keyMin, inPool);
     const maxRows = await this.#rowsOf(boxes.keyMax, inPool);
-    const counts: Int32Array[] = [];
-    const minima: Float32Array[] = [];
-    const maxima: Float32Array[] = [];
-    const countBegins = new Int32Array(count);
-    const minBegins = new Int32Array(count);
-    const maxBegins = new Int32Array(count);
-    for (let page = 0; page < count; page++) {
+    const countBegin = store.residentOffset(boxes.boxCounts);
+    const minBegin = store.residentOffset(boxes.keyMin);
+    const maxBegin = store.residentOffset(boxes.keyMax);
+    return (page, kvHead) => {
       const block = blocks[page] as number;
-      const ofPart = (parts[page] as number) * numKvHeads;
+      const row = (parts[page] as number) * numKvHeads + kvHead;
+      const at = row * headDim;
       if (block >= 0) {
-        counts.push(asIntegers(countRows(block)));
-        minima.push(minRows(block));
-        maxima.push(maxRows(block));
-        countBegins[page] = ofPart;
-        minBegins[page] = maxBegins[page] = ofPart * headDim;
-      } else {
-        const resident = store.resident(pageIds[page] as number);
-        counts.push(asIntegers(resident));
-        minima.push(resident);
-        maxima.push(resident);
-        countBegins[page] = store.residentOffset(boxes.boxCounts) + ofPart;
-        minBegins[page] = store.residentOffset(boxes.keyMin) + ofPart * headDim;
-        maxBegins[page] = store.residentOffset(boxes.keyMax) + ofPart * headDim;
+        const count = asIntegers(countRows(block))[row] as number;
+        return { count, keyMin: minRows(block), minBegin: at, keyMax: maxRows(block), maxBegin: at };
       }
-    }
-    return { counts, countBegins, minima, maxima, minBegins, maxBegins };
+      const resident = store.resident(pageIds[page] as number);
+      const count = asIntegers(resident)[countBegin + row] as number;
+      return { count, keyMin: resident, minBegin: minBegin + at, keyMax: resident, maxBegin: maxBegin + at };
+    };
   }
 
   /** All rows where the host can see the buffer, otherwise copies of those that are asked for. */

@@ -2,7 +2,7 @@
 import { createScalarBlock, type Executable, type ScalarBlock } from '@winnow/ops';
 import type { KvBuffer } from '../memory/kv-memory.js';
 import { settleAll, type OffloadBuffers } from './buffers.js';
-import type { PageList } from './page-choice.js';
+import type { PageList } from './page-list.js';
 import type { ChosenProgram } from './plan.js';
 import { tierBuffers } from './program.js';
 import type { TierStore } from './store.js';

@@ -8,7 +8,7 @@ import {
 } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
 import { clampBudgets } from '../policy/policy-costs.js';
-import type { AttentionPolicy, StreamingPolicy } from '../policy/policy-types.js';
+import type { AttentionPolicy, PageTopKPolicy, StreamingPolicy } from '../policy/policy-types.js';
 import { lowerH2o } from './h2o-lowering.js';
 import { boxesOf, columnsOf, meanSizeOf, meansOf, sparqMeanSize } from './side-data.js';
 import { subquadraticAttributes } from './subquadratic.js';
@@ -71,19 +71,19 @@ export function lowerPolicy(
       return b.append('sparq-attention', { ...inputs, columns, valueMeans, meanCounts }, { ...attributes, ...own });
     }
     case 'page-topk': {
-      const { budget, epsilon, sinks, window: local, pageSize } = policy;
-      const own = { budget: budget === 'all' ? -1 : budget, epsilon, sinks, local };
-      return b.append(
-        'page-topk-attention',
-        { ...inputs, ...boxesOf(b, request, pageSize) },
-        { ...attributes, ...own },
-      );
+      const boxes = boxesOf(b, request, policy.pageSize);
+      return b.append('page-topk-attention', { ...inputs, ...boxes }, { ...attributes, ...pageTopKAttributes(policy) });
     }
     case 'oracle-topk':
       return b.append('oracle-topk-attention', inputs, { ...attributes, k: policy.k });
     case 'h2o-prefill':
       return lowerH2o(b, request, attributes, policy.chunk, allowsLargeMemory ? policy : clampBudgets(policy, notice));
   }
+}
+
+/** Attributes of `page-topk-attention` that the policy says. */
+export function pageTopKAttributes({ budget, epsilon, sinks, window: local }: PageTopKPolicy): Attributes {
+  return { budget: budget === 'all' ? -1 : budget, epsilon, sinks, local };
 }
 
 function lowerStreaming(

@@ -143,6 +143,13 @@ export const coreMutants: readonly Mutant[] = [
     only: 'h2o-attention',
   },
   {
+    file: 'packages/ops/src/page-selection.ts',
+    find: 'if (position < this.#sinks || queryPosition - position < this.#local) isFixed = 1;',
+    replace: 'if (position < this.#sinks) isFixed = 1;',
+    tests: ['packages/conformance/test/reference.test.ts'],
+    only: 'page-topk-attention',
+  },
+  {
     file: 'packages/ops/src/top-k.ts',
     find: 'for (let size = k - 1; size > 0; size--) {',
     replace: 'for (let size = k - 1; size > 1; size--) {',

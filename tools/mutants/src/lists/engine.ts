@@ -63,15 +63,15 @@ export const engineMutants: readonly Mutant[] = [
     tests: ['test/chat/tools.test.ts'],
   },
   {
-    file: 'packages/engine/src/kv-offload/page-choice.ts',
-    find: 'if (position < sinks || distance < local) fixed = 1;',
-    replace: 'if (position < sinks) fixed = 1;',
+    file: 'packages/engine/src/kv-offload/page-list.ts',
+    find: 'return listed.sort((a, b) => a.first - b.first);',
+    replace: 'return listed;',
     tests: ['test/kv-offload/policies.test.ts'],
   },
   {
     file: 'packages/engine/src/kv-offload/page-boxes.ts',
-    find: 'minBegins[page] = store.residentOffset(boxes.keyMin) + ofPart * headDim;',
-    replace: 'minBegins[page] = store.residentOffset(boxes.keyMin);',
+    find: 'return { count, keyMin: resident, minBegin: minBegin + at, keyMax: resident, maxBegin: maxBegin + at };',
+    replace: 'return { count, keyMin: resident, minBegin, keyMax: resident, maxBegin: maxBegin + at };',
     tests: ['test/kv-offload/policies.test.ts'],
   },
   {

@@ -1,0 +1,15 @@
+/** Pointwise ops on arrays of the host: for the few places that have values there and no program. */
+import type { Attributes, TensorView } from '../op-spec.js';
+import { opSpec } from '../registry.js';
+
+/** Runs the reference of a pointwise op, such as `gated-activation`, on arrays of one length. */
+export function runPointwise(
+  op: string,
+  inputs: Readonly<Record<string, Float32Array>>,
+  y: Float32Array,
+  attributes: Attributes,
+): void {
+  const view = (data: Float32Array): TensorView => ({ data, dtype: 'f32', shape: [data.length] });
+  const views = Object.fromEntries(Object.entries(inputs).map(([name, data]) => [name, view(data)]));
+  opSpec(op).bindReference({ inputs: views, outputs: { y: view(y) }, attributes })();
+}
