@@ -9,23 +9,9 @@ export { measureSidecar, type MeasureSidecarOptions } from './calibration/measur
 export { calibrate } from './calibration/calibrate.js';
 export type { CheckpointStore } from './calibration/checkpoint.js';
 export type { CalibrateOptions, CalibrationPhase, CalibrationProgress } from './calibration/options.js';
-export {
-  columnNorms,
-  feedForward,
-  neuronContributions,
-  type FeedForwardShape,
-  type FeedForwardWeights,
-} from './plain/feed-forward.js';
-export {
-  createGateThresholdPredictor,
-  createInputThresholdPredictor,
-  createLowRankPredictor,
-  createLowRankProductPredictor,
-  createOraclePredictor,
-  createPredictor,
-  type ActiveNeurons,
-  type NeuronPredictor,
-} from './predictors/neuron-predictor.js';
+export { FeedForwardBlock, type BlockValues, type FeedForwardBlockOptions } from './blocks/feed-forward-block.js';
+export { columnNorms, type FeedForwardShape, type FeedForwardWeights } from './blocks/feed-forward-weights.js';
+export { NeuronPredictor, type ActiveNeurons, type NeuronPredictorOptions } from './predictors/neuron-predictor.js';
 export type { PredictorWeight } from './predictors/low-rank-scores.js';
 export { classifyNeurons, type NeuronClasses } from './sidecar/neuron-classes.js';
 export { readSidecar, type ReadSidecarOptions, type SidecarFile } from './sidecar/read-sidecar.js';
@@ -39,6 +25,7 @@ export {
   type LowRankEstimate,
   type LowRankProductTables,
   type LowRankTables,
+  type PredictedLayer,
   type PredictorKind,
   type PredictorTables,
   type Sidecar,
@@ -50,10 +37,10 @@ export type { SidecarTensor } from './sidecar/stored-matrix.js';
 export {
   createFeedForwardLowering,
   predictorWeights,
-  type ActiveTensors,
   type FeedForwardLoweringOptions,
   type SparseFeedForwardLowering,
 } from './lowering/feed-forward-lowering.js';
+export type { ActiveTensors } from './blocks/block-lowering.js';
 export {
   breakEvenOf,
   maxRatioOf,

@@ -8,7 +8,8 @@ import {
   type ProgramBuilder,
   type ProgramTensor,
 } from '@winnow/ops';
-import { transpose } from '../src/training/matrix-products.js';
+import { blockRequest } from '../src/blocks/block-request.js';
+import { inputRows, runRows } from '../src/blocks/input-rows.js';
 import type { FeedForwardWeights, PredictorWeight } from '../src/index.js';
 
 export interface BlockRun {
@@ -26,69 +27,6 @@ export interface RunOptions {
   readonly passes?: (b: ProgramBuilder, ids: ProgramTensor, count: ProgramTensor) => Iterable<NeuronPass>;
 }
 
-/** The external tensors of a program with their bytes. */
-class BlockTensors {
-  readonly bytes = new Map<string, Uint8Array>();
-  readonly #b: ProgramBuilder;
-
-  constructor(b: ProgramBuilder) {
-    this.#b = b;
-  }
-
-  add(name: string, values: Float32Array, shape: readonly number[]): ProgramTensor {
-    this.bytes.set(name, new Uint8Array(values.buffer, values.byteOffset, values.byteLength));
-    return this.#b.external(name, 'weights', 'f32', shape);
-  }
-
-  /** A tensor for a matrix or bias that blocks may lack. */
-  optional<Name extends string>(
-    name: Name,
-    tensorName: string,
-    values: Float32Array | undefined,
-    shape: readonly number[],
-  ): Partial<Record<Name, () => ProgramTensor>> {
-    if (values === undefined) return {};
-    return { [name]: () => this.add(tensorName, values, shape) } as Record<Name, () => ProgramTensor>;
-  }
-}
-
-/** The ops of the dense block. */
-function lowerDense(b: ProgramBuilder, request: Omit<LayerFeedForward, 'lowerDense'>): ProgramTensor {
-  const { x, activation: kind, gate, up, upBias, down, downBias } = request;
-  const raised = b.activation('matmul', { x, weight: up(), bias: upBias?.() });
-  const h =
-    gate === undefined
-      ? b.activation('activation', { x: raised }, { kind })
-      : b.activation('gated-activation', { gate: b.activation('matmul', { x, weight: gate() }), up: raised }, { kind });
-  return b.activation('matmul', { x: h, weight: down(), bias: downBias?.() });
-}
-
-function requestOf(
-  b: ProgramBuilder,
-  tensors: BlockTensors,
-  weights: FeedForwardWeights,
-  x: ProgramTensor,
-  { layer = 0, hasColumns = true }: RunOptions,
-): LayerFeedForward {
-  const { hiddenDim, ffnDim, activation, gate, up, upBias, down, downBias } = weights;
-  const matrix = [ffnDim, hiddenDim];
-  const transposed = [hiddenDim, ffnDim];
-  const columnsOf = (values: Float32Array | undefined): Float32Array | undefined =>
-    values === undefined || !hasColumns ? undefined : transpose(values, ffnDim, hiddenDim);
-  const request = {
-    ...{ layer, x, activation, hiddenDim, ffnDim },
-    ...tensors.optional('gate', 'gate', gate, matrix),
-    ...tensors.optional('gateColumns', 'gate.columns', columnsOf(gate), transposed),
-    up: () => tensors.add('up', up, matrix),
-    ...tensors.optional('upColumns', 'up.columns', columnsOf(up), transposed),
-    ...tensors.optional('upBias', 'up.bias', upBias, [ffnDim]),
-    down: () => tensors.add('down', down, transposed),
-    downRows: () => tensors.add('down.rows', transpose(down, hiddenDim, ffnDim), matrix),
-    ...tensors.optional('downBias', 'down.bias', downBias, [hiddenDim]),
-  };
-  return { ...request, lowerDense: () => lowerDense(b, request) };
-}
-
 /** @param x `[T, E]` */
 export async function runBlock(
   backend: Backend,
@@ -100,20 +38,18 @@ export async function runBlock(
 ): Promise<BlockRun> {
   const { hiddenDim, ffnDim } = weights;
   const numTokens = x.length / hiddenDim;
-  let data = new Map<string, Uint8Array>();
+  const contents = new Map([...tables].map(([name, { bytes }]) => [name, bytes]));
   let hasActive = false;
   const build = (b: ProgramBuilder): void => {
-    const tensors = new BlockTensors(b);
-    data = tensors.bytes;
-    const table = tensors.add('x', x, [numTokens, hiddenDim]);
-    const input = b.activation('embedding-lookup', { table, tokens: b.scalar('rows', ['T']) });
+    const { gateColumns, upColumns, ...request } = blockRequest(b, weights, inputRows(b, hiddenDim), contents);
+    const columns = options.hasColumns === false ? {} : { gateColumns, upColumns };
     let active: ProgramTensor | undefined;
     const passes = (ids: ProgramTensor, count: ProgramTensor): Iterable<NeuronPass> => {
       active = ids;
       b.output('count', count);
       return options.passes?.(b, ids, count) ?? [{ ids, rows: ids, count }];
     };
-    b.output('y', lower(b, { ...requestOf(b, tensors, weights, input, options), passes }));
+    b.output('y', lower(b, { ...request, ...columns, layer: options.layer ?? 0, passes } as LayerFeedForward));
     hasActive = active !== undefined;
     if (active !== undefined) b.output('ids', active);
   };
@@ -121,18 +57,15 @@ export async function runBlock(
     { backend, symbols: { T: numTokens }, onUnsupported: 'error' },
     build,
   );
-  const names = [...program.buffers.keys()];
-  for (const name of names) await program.write(name, data.get(name) ?? (tables.get(name) as PredictorWeight).bytes);
-  program.scalars.bind('T', numTokens);
-  program.scalars.slot('rows').set(Array.from({ length: numTokens }, (_, i) => i));
-  await program.run();
+  const names = [...program.buffers.keys()].filter((name) => name !== 'x');
+  for (const name of names) await program.write(name, contents.get(name) as Uint8Array);
   const y = new Float32Array(numTokens * hiddenDim);
-  await program.read('y', y);
+  await runRows(program, x, hiddenDim, () => program.read('y', y));
   const [ids, count] = [new Int32Array(ffnDim), new Int32Array(1)];
   if (hasActive) {
     await program.read('ids', ids);
     await program.read('count', count);
   }
   const ops = program.program.records.map(({ op }) => op);
-  return { y, ids: ids.slice(0, count[0]), weights: names.filter((name) => name !== 'x'), ops };
+  return { y, ids: ids.slice(0, count[0]), weights: names, ops };
 }

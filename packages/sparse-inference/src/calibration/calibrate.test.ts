@@ -2,9 +2,10 @@ import { createReferenceBackend } from '@winnow/ops';
 import { ArgumentError, FormatError } from '@winnow/tensor';
 import { sampled } from '@winnow/test-utils';
 import { afterAll, describe, expect, test } from 'vitest';
+import { trueValues } from '../../test/block-truth.js';
 import { goldenBlocks, predictableBlock, randomBlock, randomRow } from '../../test/blocks.js';
 import { fileOf, open, sidecarBytes } from '../../test/sidecars.js';
-import { columnNorms, neuronContributions } from '../plain/feed-forward.js';
+import { columnNorms, weightedMagnitudes } from '../blocks/feed-forward-weights.js';
 import type { SidecarContent } from '../sidecar/sidecar-content.js';
 import { predictorKinds, type PredictorKind, type SparseLayer } from '../sidecar/sidecar.js';
 import { calibrate } from './calibrate.js';
@@ -19,7 +20,7 @@ afterAll(() => backend.dispose());
 
 const samples = Array.from({ length: 40 }, (_, i) => Int32Array.from({ length: 32 }, (_unused, j) => i * 32 + j));
 const easy = predictableBlock({ hiddenDim: 48, ffnDim: 96, directions: 6 }, 1);
-const source = plainSource({ blocks: [easy.weights], hiddenState: easy.hiddenState });
+const source = plainSource({ backend, blocks: [easy.weights], hiddenState: easy.hiddenState });
 const base: CalibrateOptions = { backend, samples, rank: 32, epochs: 6, learningRate: 0.01 };
 
 /** Keeps what is saved, and may fail at the n-th time as a process would that is killed. */
@@ -63,7 +64,7 @@ describe('calibrate', () => {
     // a rank of 32 holds these gates exactly, and what training learns from a thousand tokens is worse
     expect(await activeRatio(source, 6)).toBe(await activeRatio(source, 0));
     const uneven = { ...easy.weights, down: easy.weights.down.map((x, i) => x * (i % 96 < 48 ? 4 : 0.25)) };
-    const own = plainSource({ blocks: [uneven], hiddenState: easy.hiddenState });
+    const own = plainSource({ backend, blocks: [uneven], hiddenState: easy.hiddenState });
     expect(await activeRatio(own, 6)).toBeLessThan((await activeRatio(own, 0)) * 0.9);
   });
 
@@ -77,7 +78,7 @@ describe('calibrate', () => {
     ['input-threshold', false],
   ])('%s, gated %s, at a sparsity', async (predictor, isGated) => {
     const weights = randomBlock({ activation: isGated ? 'silu' : 'gelu-erf', isGated, hiddenDim: 32, ffnDim: 64 }, 3);
-    const own = plainSource({ blocks: [weights], hiddenState: (token) => randomRow(32, token) });
+    const own = plainSource({ backend, blocks: [weights], hiddenState: (token) => randomRow(32, token) });
     const { layers } = await calibrate(own, { ...base, epochs: 1, predictor, targetSparsity: 0.6 });
     const [{ report, predictor: tables }] = layers as [(typeof layers)[0]];
     expect(tables.kind).toBe(predictor);
@@ -96,7 +97,7 @@ describe('predictors and targets', () => {
   test('low-rank products include the biases of the block', async () => {
     const weights = randomBlock({ activation: 'silu', isGated: true, hiddenDim: 32, ffnDim: 64 }, 3);
     const biased = { ...weights, upBias: randomRow(64, 5).map((x) => 3 * x) };
-    const own = plainSource({ blocks: [biased], hiddenState: (token) => randomRow(32, token) });
+    const own = plainSource({ backend, blocks: [biased], hiddenState: (token) => randomRow(32, token) });
     const options = { ...base, predictor: 'low-rank-product', targetSparsity: 0.6 } as const;
     const [{ report, predictor }] = (await calibrate(own, options)).layers as [SparseLayer];
     expect(predictor).toMatchObject({ up: { bias: biased.upBias } });
@@ -108,7 +109,7 @@ describe('predictors and targets', () => {
     const even = randomBlock(own, 3);
     // a few neurons of this one make up most of its output
     const uneven = { ...even, down: even.down.map((x, i) => x * (i % 64 < 8 ? 8 : 1)) };
-    const two = plainSource({ blocks: [even, uneven], hiddenState: (token) => randomRow(32, token) });
+    const two = plainSource({ backend, blocks: [even, uneven], hiddenState: (token) => randomRow(32, token) });
     const { layers } = await calibrate(two, { ...base, predictor: 'gate-threshold', targetSparsity: 0.6 });
     const [a, b] = layers.map(({ report }) => report) as [(typeof layers)[0]['report'], (typeof layers)[0]['report']];
     expect(Math.abs((a.activeRatio + b.activeRatio) / 2 - 0.4)).toBeLessThan(0.06);
@@ -123,7 +124,7 @@ describe('predictors and targets', () => {
       hiddenDim = 32,
     ): Promise<string | undefined> => {
       const blocks = [randomBlock({ activation, isGated, hiddenDim, ffnDim: 32 }, 3)];
-      const own = plainSource({ blocks, hiddenState: (token) => randomRow(hiddenDim, token) });
+      const own = plainSource({ backend, blocks, hiddenState: (token) => randomRow(hiddenDim, token) });
       return (await calibrate(own, { ...base, epochs: 0 })).layers[0]?.predictor.kind;
     };
     expect(await kindOf('relu', true)).toBe('low-rank');
@@ -136,7 +137,7 @@ describe('predictors and targets', () => {
 describe('needed neurons', () => {
   test('a neuron is needed by its contribution, above the threshold that keeps the energy', async () => {
     const { weights, golden, rows } = goldenBlocks()[2] as ReturnType<typeof goldenBlocks>[0];
-    const own = plainSource({ blocks: [weights], hiddenState: (token) => rows[token] as Float32Array });
+    const own = plainSource({ backend, blocks: [weights], hiddenState: (token) => rows[token] as Float32Array });
     const tokens = Int32Array.of(0, 1, 2);
     const options = {
       ...base,
@@ -151,7 +152,7 @@ describe('needed neurons', () => {
     expect(layer.contributionThreshold).toBeGreaterThan(exact * (1 - 1 / 64)); // the width of a bin
     const norms = columnNorms(weights.down, weights.hiddenDim, weights.ffnDim);
     expect(layer.downNorms).toEqual(norms);
-    const contributions = rows.map((x) => neuronContributions(weights, x, norms));
+    const contributions = rows.map((x) => weightedMagnitudes(Float32Array.from(trueValues(weights, x)), norms));
     const frequencies = norms.map(
       (_, id) => contributions.filter((c) => (c[id] as number) >= layer.contributionThreshold).length / 3,
     );
@@ -161,6 +162,7 @@ describe('needed neurons', () => {
   test('a block that does nothing needs no neurons', async () => {
     const weights = randomBlock({ activation: 'relu', isGated: true, hiddenDim: 32, ffnDim: 32 }, 3);
     const own = plainSource({
+      backend,
       blocks: [{ ...weights, down: weights.down.map(() => 0) }],
       hiddenState: (t) => randomRow(32, t),
     });
@@ -202,7 +204,7 @@ describe('reports and progress', () => {
 });
 
 const blocks = [easy.weights, randomBlock({ activation: 'relu', isGated: true, hiddenDim: 48, ffnDim: 96 }, 9)];
-const two = plainSource({ blocks, hiddenState: easy.hiddenState });
+const two = plainSource({ backend, blocks, hiddenState: easy.hiddenState });
 // groups of 256 tokens: eight samples
 const common: CalibrateOptions = { ...base, samples: samples.slice(0, 30), epochs: 2, memoryBytes: 1 };
 

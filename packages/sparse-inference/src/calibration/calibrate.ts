@@ -1,7 +1,7 @@
 /** Calibration of a model: which neurons matter, predictors that find them, and what that loses. */
 import { invariant } from '@winnow/tensor';
 import type { Sidecar } from '../sidecar/sidecar.js';
-import { createMatrixProducts } from '../training/matrix-products.js';
+import { MatrixProducts } from '../training/matrix-products.js';
 import type { CalibrationSource, FeedForwardTrace } from './calibration-source.js';
 import { checkpointContent, restoreCheckpoint, type CalibrationPosition } from './checkpoint.js';
 import { LayerState } from './layer-state.js';
@@ -28,7 +28,7 @@ export async function calibrate(source: CalibrationSource, options: CalibrateOpt
   const parts = splitSamples(options.samples, plan.config.seed);
   const layers = source.layers.map((shape) => new LayerState(shape, plan.kindOf(shape)));
   const numTrained = layers.filter(({ kind }) => kind === 'low-rank').length;
-  const products = createMatrixProducts(options.backend);
+  const products = new MatrixProducts(options.backend);
   const progress = new ProgressCounter(parts, options.onProgress);
   const context: PhaseContext = {
     source,
@@ -68,7 +68,7 @@ export async function calibrate(source: CalibrationSource, options: CalibrateOpt
     };
   } finally {
     await scores.dispose();
-    await products.dispose();
+    await products.close();
   }
 }
 

@@ -1,8 +1,9 @@
 /** What a calibration asks of a model. `model.feedForward` of `@winnow/engine` is one; `plainSource` makes one of arrays. */
-import { activationFunction } from '@winnow/ops';
+import { runPointwise, type Backend } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
 import type { NeuronRows } from '../sidecar/sidecar.js';
-import { checkFeedForward, rowDot, type FeedForwardShape, type FeedForwardWeights } from '../plain/feed-forward.js';
+import { FeedForwardBlock } from '../blocks/feed-forward-block.js';
+import { checkFeedForward, type FeedForwardShape, type FeedForwardWeights } from '../blocks/feed-forward-weights.js';
 
 /** A feed-forward block of the model. */
 export interface CalibrationLayer extends FeedForwardShape {
@@ -43,8 +44,10 @@ export interface CalibrationSource {
   ): Promise<void>;
 }
 
-/** Blocks of plain arrays instead of a model. */
+/** Blocks of arrays instead of a model. */
 export interface PlainSourceOptions {
+  /** Computes the blocks. */
+  readonly backend: Backend;
   readonly blocks: readonly FeedForwardWeights[];
   /** The hidden state `[E]` that enters block `layer` at a token. */
   readonly hiddenState: (token: number, layer: number) => Float32Array;
@@ -52,8 +55,13 @@ export interface PlainSourceOptions {
   readonly weightsHash?: string;
 }
 
-/** A source over plain arrays, for experiments and tests. */
-export function plainSource({ blocks, hiddenState, weightsHash = 'plain' }: PlainSourceOptions): CalibrationSource {
+/** A source over blocks of arrays, for experiments and tests. */
+export function plainSource({
+  backend,
+  blocks,
+  hiddenState,
+  weightsHash = 'plain',
+}: PlainSourceOptions): CalibrationSource {
   blocks.forEach(checkFeedForward);
   const block = (layer: number): FeedForwardWeights => {
     const found = blocks[layer];
@@ -74,21 +82,14 @@ export function plainSource({ blocks, hiddenState, weightsHash = 'plain' }: Plai
       const { upBias, downBias } = block(layer);
       return Promise.resolve(part === 'up' ? upBias : part === 'down' ? downBias : undefined);
     },
-    async trace(tokens, onLayer) {
-      for (const [layer, { hiddenDim, ffnDim, gate, up, upBias }] of blocks.entries()) {
-        const numTokens = tokens.length;
-        const x = new Float32Array(numTokens * hiddenDim);
-        const raised = new Float32Array(numTokens * ffnDim);
-        const gated = gate && new Float32Array(numTokens * ffnDim);
-        for (let t = 0; t < numTokens; t++) {
-          const row = hiddenState(tokens[t], layer);
-          x.set(row, t * hiddenDim);
-          for (let id = 0; id < ffnDim; id++) {
-            raised[t * ffnDim + id] = rowDot(row, up, id, hiddenDim) + (upBias?.[id] ?? 0);
-            if (gate !== undefined && gated !== undefined) gated[t * ffnDim + id] = rowDot(row, gate, id, hiddenDim);
-          }
-        }
-        await onLayer({ layer, numTokens, x, up: raised, ...(gated === undefined ? {} : { gate: gated }) });
+    async trace(tokens, onLayer, { signal } = {}) {
+      for (const [layer, weights] of blocks.entries()) {
+        signal?.throwIfAborted();
+        await using program = new FeedForwardBlock({ backend, weights });
+        const x = new Float32Array(tokens.length * weights.hiddenDim);
+        for (let t = 0; t < tokens.length; t++) x.set(hiddenState(tokens[t], layer), t * weights.hiddenDim);
+        const { gate, up } = await program.values(x);
+        await onLayer({ layer, numTokens: tokens.length, x, up, ...(gate === undefined ? {} : { gate }) });
       }
     },
   };
@@ -96,13 +97,12 @@ export function plainSource({ blocks, hiddenState, weightsHash = 'plain' }: Plai
 
 /** What each neuron multiplies its column of `down` with, `[n, F]`: `act(gate) * up`, or `act(up)`. */
 export function neuronValues(
-  { activation }: Pick<FeedForwardShape, 'activation'>,
+  { activation: kind }: Pick<FeedForwardShape, 'activation'>,
   gate: Float32Array | undefined,
   up: Float32Array,
 ): Float32Array {
-  const act = activationFunction(activation);
   const values = new Float32Array(up.length);
-  if (gate === undefined) for (let i = 0; i < up.length; i++) values[i] = act(up[i]);
-  else for (let i = 0; i < up.length; i++) values[i] = act(gate[i]) * up[i];
+  if (gate === undefined) runPointwise('activation', { x: up }, values, { kind });
+  else runPointwise('gated-activation', { gate, up }, values, { kind });
   return values;
 }

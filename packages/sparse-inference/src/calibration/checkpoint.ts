@@ -1,6 +1,6 @@
 /** A half-done calibration as a safetensors file. */
 import { dtypeInfo, FormatError } from '@winnow/tensor';
-import { bytesOf } from '../plain/bytes.js';
+import { bytesOf } from '../bytes.js';
 import { JsonFields } from '../sidecar/json-fields.js';
 import type { SidecarFile } from '../sidecar/read-sidecar.js';
 import { checksumOf, type SidecarContent } from '../sidecar/sidecar-content.js';

@@ -1,10 +1,10 @@
 import type { Backend } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
 import type { LayerReport, Sidecar, SparseLayer } from '../sidecar/sidecar.js';
-import { createMatrixProducts } from '../training/matrix-products.js';
+import { MatrixProducts } from '../training/matrix-products.js';
 import type { CalibrationSource } from './calibration-source.js';
 import { LayerMeasurement } from './layer-measurement.js';
-import { createPredictorScores, type PredictorScores } from './predictor-scores.js';
+import { PredictorScores } from './predictor-scores.js';
 
 /** What `measureSidecar` runs over. */
 export interface MeasureSidecarOptions {
@@ -27,13 +27,13 @@ export async function measureSidecar(
   const totalTokens = samples.reduce((sum, { length }) => sum + length, 0);
   const maxTokens = samples.reduce((max, { length }) => Math.max(max, length), 1);
   const scores = new Map<number, PredictorScores>();
-  const products = createMatrixProducts(backend);
+  const products = new MatrixProducts(backend);
   try {
     const measurements = new Map(sidecar.layers.map((layer) => [layer.layer, begin(source, layer, totalTokens)]));
     for (const shape of sidecar.layers) {
       const { layer, predictor } = shape;
       if ('rank' in predictor) {
-        scores.set(layer, await createPredictorScores(backend, predictor, shape, maxTokens));
+        scores.set(layer, await PredictorScores.create(backend, predictor, shape, maxTokens));
       }
     }
     let doneTokens = 0;
@@ -42,7 +42,7 @@ export async function measureSidecar(
       await source.trace(
         sample,
         async (trace) => {
-          const scored = await scores.get(trace.layer)?.scores(trace.x, trace.numTokens);
+          const scored = await scores.get(trace.layer)?.of(trace.x);
           measurements.get(trace.layer)?.observe(trace, scored);
         },
         signal === undefined ? {} : { signal },
@@ -54,8 +54,8 @@ export async function measureSidecar(
     for (const measurement of measurements.values()) reports.push(await measurement.report(source, products));
     return reports;
   } finally {
-    for (const entry of scores.values()) await entry.dispose();
-    await products.dispose();
+    for (const entry of scores.values()) await entry.close();
+    await products.close();
   }
 }
 

@@ -1,8 +1,8 @@
 /** Options of a calibration, checked and completed. */
 import type { Backend } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
-import { sha256 } from '../plain/sha256.js';
-import { bytesOf } from '../plain/bytes.js';
+import { sha256 } from '../sidecar/sha256.js';
+import { bytesOf } from '../bytes.js';
 import { predictorKinds, type PredictorKind, type SidecarConfig } from '../sidecar/sidecar.js';
 import type { CalibrationLayer, CalibrationSource } from './calibration-source.js';
 import type { CheckpointStore } from './checkpoint.js';

@@ -1,8 +1,8 @@
 /** The phases of a calibration: what each keeps of the traces, and what it concludes. */
 import type { Backend } from '@winnow/ops';
 import { createRng, type Rng } from '@winnow/tensor';
-import { columnNorms } from '../plain/feed-forward.js';
-import { FloatHistogram } from '../plain/float-histogram.js';
+import { columnNorms, weightedMagnitudes } from '../blocks/feed-forward-weights.js';
+import { FloatHistogram } from './float-histogram.js';
 import { startFactors, type LowRankFactors } from '../training/low-rank-factors.js';
 import type { MatrixProducts } from '../training/matrix-products.js';
 import { trainStep, type TrainingState } from '../training/train-low-rank.js';
@@ -60,15 +60,6 @@ export async function readNorms(source: CalibrationSource, layer: LayerState): P
 /** `|value| * ||column of down||` of every neuron of every token. */
 export function contributionsOf(layer: LayerState, values: Float32Array): Float32Array {
   return weightedMagnitudes(values, layer.floats('downNorms', layer.shape.ffnDim));
-}
-
-/** `|values[t, i]| * factors[i]`. */
-export function weightedMagnitudes(values: Float32Array, factors: Float32Array): Float32Array {
-  const products = new Float32Array(values.length);
-  for (let at = 0; at < values.length; at += factors.length) {
-    for (let i = 0; i < factors.length; i++) products[at + i] = Math.abs(values[at + i]) * factors[i];
-  }
-  return products;
 }
 
 /** A histogram whose sums are arrays of the layer. */

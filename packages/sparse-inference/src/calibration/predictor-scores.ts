@@ -1,55 +1,50 @@
 /** What the predictor of a layer says of hidden states, computed as programs will. */
-import { createScalarBlock, ProgramBuilder, type Backend, type BufferHandle } from '@winnow/ops';
-import type { FeedForwardShape } from '../plain/feed-forward.js';
-import { bytesOf } from '../plain/bytes.js';
+import { BoundProgram, type Backend } from '@winnow/ops';
+import type { FeedForwardShape } from '../blocks/feed-forward-weights.js';
+import { inputRows, runRows } from '../blocks/input-rows.js';
 import { appendScores, scoreWeights } from '../predictors/low-rank-scores.js';
 import type { ScoreTables } from '../sidecar/sidecar.js';
 
-/** Scores of a predictor of low rank. */
-export interface PredictorScores {
-  /** @returns `[n, F]`, such as `q (p x)` */
-  scores(x: Float32Array, numTokens: number): Promise<Float32Array>;
-  dispose(): Promise<void>;
-}
+type ScoreShape = Pick<FeedForwardShape, 'hiddenDim' | 'ffnDim' | 'activation'>;
 
-/** @param maxTokens rows that are computed at once */
-export async function createPredictorScores(
-  backend: Backend,
-  tables: ScoreTables,
-  { hiddenDim, ffnDim, activation }: Pick<FeedForwardShape, 'hiddenDim' | 'ffnDim' | 'activation'>,
-  maxTokens: number,
-): Promise<PredictorScores> {
-  const b = new ProgramBuilder({});
-  const x = b.external('x', 'kv', 'f32', [maxTokens, hiddenDim]);
-  b.output(
-    'scores',
-    appendScores(b, tables, { x, activation }, (name) => name),
-  );
-  const program = b.build();
-  const handles = new Map<string, BufferHandle>();
-  for (const { name, usage, sizeBytes } of program.buffers) {
-    if (usage !== 'weights' && usage !== 'kv') continue;
-    handles.set(name, backend.allocate({ sizeBytes, usage, label: `predictor ${name}` }));
+/** Scores of a low-rank predictor. One call at a time. */
+export class PredictorScores {
+  readonly #program: BoundProgram;
+  readonly #shape: ScoreShape;
+
+  private constructor(program: BoundProgram, shape: ScoreShape) {
+    this.#program = program;
+    this.#shape = shape;
   }
-  for (const [name, { bytes }] of scoreWeights(tables))
-    await backend.write(handles.get(name) as BufferHandle, 0, bytes);
-  const executable = await backend.prepare(program, { buffers: handles });
-  const { words } = createScalarBlock(program.scalars, program.symbols);
-  return {
-    async scores(states, numTokens) {
-      const out = new Float32Array(numTokens * ffnDim);
-      for (let begin = 0; begin < numTokens; begin += maxTokens) {
-        const end = Math.min(begin + maxTokens, numTokens);
-        const rows = states.subarray(begin * hiddenDim, end * hiddenDim);
-        await backend.write(handles.get('x') as BufferHandle, 0, bytesOf(rows));
-        await executable.run(words); // also for rows of before, if there are fewer now: nobody reads those
-        await executable.read('scores', out.subarray(begin * ffnDim, end * ffnDim));
-      }
-      return out;
-    },
-    async dispose() {
-      await executable.dispose();
-      for (const handle of handles.values()) backend.free(handle);
-    },
-  };
+
+  /** @param maxTokens rows that are computed at once */
+  static async create(
+    backend: Backend,
+    tables: ScoreTables,
+    shape: ScoreShape,
+    maxTokens: number,
+  ): Promise<PredictorScores> {
+    const { hiddenDim, activation } = shape;
+    const weights = new Map([...scoreWeights(tables)].map(([name, { bytes }]) => [name, bytes]));
+    const program = await BoundProgram.prepare({ backend, symbols: { T: maxTokens }, weights }, (b) => {
+      const x = inputRows(b, hiddenDim);
+      const scores = appendScores(b, tables, { x, activation }, (name) => name);
+      b.output('scores', scores);
+    });
+    return new PredictorScores(program, shape);
+  }
+
+  /** @returns `[n, F]`, such as `q (p x)` */
+  async of(x: Float32Array): Promise<Float32Array> {
+    const { hiddenDim, ffnDim } = this.#shape;
+    const scores = new Float32Array((x.length / hiddenDim) * ffnDim);
+    await runRows(this.#program, x, hiddenDim, (begin, end) =>
+      this.#program.read('scores', scores.subarray(begin * ffnDim, end * ffnDim)),
+    );
+    return scores;
+  }
+
+  close(): Promise<void> {
+    return this.#program.close();
+  }
 }

@@ -1,19 +1,12 @@
 /** Thresholds from text that training did not see. */
-import type { FloatHistogram } from '../plain/float-histogram.js';
+import { weightedMagnitudes } from '../blocks/feed-forward-weights.js';
+import type { FloatHistogram } from './float-histogram.js';
 import { encodeMatrix } from '../sidecar/stored-matrix.js';
 import type { LowRankEstimate, PredictorTables, ScoreTables, SidecarConfig } from '../sidecar/sidecar.js';
 import { neuronValues, type FeedForwardTrace } from './calibration-source.js';
 import type { LayerState } from './layer-state.js';
-import {
-  contributionsOf,
-  factorsOf,
-  histogramOf,
-  labelsOf,
-  weightedMagnitudes,
-  type Phase,
-  type PhaseContext,
-} from './phases.js';
-import { createPredictorScores, type PredictorScores } from './predictor-scores.js';
+import { contributionsOf, factorsOf, histogramOf, labelsOf, type Phase, type PhaseContext } from './phases.js';
+import { PredictorScores } from './predictor-scores.js';
 
 /** Scores of low-rank predictors as programs compute them; prepared when they are first used. */
 export class LayerScores {
@@ -24,12 +17,12 @@ export class LayerScores {
     this.#context = context;
   }
 
-  async of(layer: LayerState, { x, numTokens }: FeedForwardTrace, prefix: '' | 'start.' = ''): Promise<Float32Array> {
+  async of(layer: LayerState, { x }: FeedForwardTrace, prefix: '' | 'start.' = ''): Promise<Float32Array> {
     const key = `${prefix}${layer.shape.layer}`;
     let scores = this.#scores.get(key);
     if (scores === undefined) {
       const { backend, config, maxSampleTokens } = this.#context;
-      scores = await createPredictorScores(
+      scores = await PredictorScores.create(
         backend,
         storedFactors(layer, config.rank, prefix),
         layer.shape,
@@ -37,11 +30,11 @@ export class LayerScores {
       );
       this.#scores.set(key, scores);
     }
-    return scores.scores(x, numTokens);
+    return scores.of(x);
   }
 
   async dispose(): Promise<void> {
-    for (const scores of this.#scores.values()) await scores.dispose();
+    for (const scores of this.#scores.values()) await scores.close();
     this.#scores.clear();
   }
 }

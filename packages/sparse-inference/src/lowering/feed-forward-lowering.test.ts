@@ -2,11 +2,10 @@ import { createWasmBackend } from '@winnow/backend-wasm';
 import { createReferenceBackend, type ActivationKind, type Backend, type ProgramBuilder } from '@winnow/ops';
 import { ShapeError, type DType } from '@winnow/tensor';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { truePrediction, trueSparseOutput } from '../../test/block-truth.js';
 import { randomBlock, randomRow } from '../../test/blocks.js';
 import { runBlock } from '../../test/run-block.js';
 import { sidecarOf, sparseLayer } from '../../test/sidecars.js';
-import { feedForward, type FeedForwardWeights } from '../plain/feed-forward.js';
-import { createOraclePredictor, createPredictor, type ActiveNeurons } from '../predictors/neuron-predictor.js';
 import type { PredictorKind, Sidecar } from '../sidecar/sidecar.js';
 import { createFeedForwardLowering, predictorWeights } from './feed-forward-lowering.js';
 import { breakEvenOf, runsDense, sparseMatrices, type MaxActiveRatio } from './sparse-matrices.js';
@@ -34,14 +33,6 @@ beforeAll(async () => {
 });
 afterAll(() => Promise.all(Object.values(backends).map((backend) => backend.dispose())));
 
-/** The block on plain arrays, with the neurons and inputs that the predictor names. */
-function plain(weights: FeedForwardWeights, x: Float32Array, { ids, inputs }: ActiveNeurons): Float32Array {
-  if (inputs === undefined) return feedForward(weights, x, ids);
-  const used = new Float32Array(x.length);
-  for (const i of inputs) used[i] = x[i] as number;
-  return feedForward(weights, used, ids);
-}
-
 function expectClose(actual: Float32Array, expected: Float32Array): void {
   // sums of f32 products in another order: n * 2^-24 of the sum of magnitudes, which is some times the result's size
   const size = Math.max(1, ...expected.map(Math.abs));
@@ -57,16 +48,15 @@ describe.each(['reference', 'wasm'] as const)('on %s', (name) => {
     test.each(own)('%s computes what its predictor chooses', async (kind) => {
       const layer = sparseLayer(kind, 0, weights, 5);
       const sidecar = sidecarOf([layer]);
-      const predictor = createPredictor(layer, weights);
       for (const seed of [1, 2, 3]) {
         const x = randomRow(hiddenDim, seed);
-        const chosen = predictor.predict(x);
+        const chosen = truePrediction(layer, weights, x);
         const write = createFeedForwardLowering(sidecar, { maxRatio: 1 });
         const { y, ids } = await runBlock(backends[name], weights, write, predictorWeights(sidecar), x);
         expect([...ids]).toEqual([...chosen.ids]);
         expect(ids.length).toBeGreaterThan(2);
         expect(ids.length).toBeLessThan(ffnDim);
-        expectClose(y, plain(weights, x, chosen));
+        expectClose(y, trueSparseOutput(weights, x, chosen));
       }
     });
 
@@ -96,9 +86,9 @@ describe.each(['reference', 'wasm'] as const)('on %s', (name) => {
       const x = randomRow(hiddenDim, 4);
       const write = createFeedForwardLowering(sidecar, { oracle: true, maxRatio: 1 });
       const { y, ids } = await runBlock(backends[name], weights, write, predictorWeights(sidecar, { oracle: true }), x);
-      const chosen = createOraclePredictor(layer, weights).predict(x);
+      const chosen = truePrediction(layer, weights, x, true);
       expect([...ids]).toEqual([...chosen.ids]);
-      expectClose(y, feedForward(weights, x, chosen.ids));
+      expectClose(y, trueSparseOutput(weights, x, chosen));
     });
   });
 });
@@ -282,7 +272,7 @@ describe('requests', () => {
         x,
       );
       expect(isUnknown).toBe(true);
-      expect([...ids]).toEqual([...createPredictor(layers[0] as (typeof layers)[0]).predict(x).ids]);
+      expect([...ids]).toEqual([...truePrediction(layers[0] as (typeof layers)[0], weights, x).ids]);
     },
   );
 

@@ -1,7 +1,7 @@
 /** Scores of low-rank predictors in programs. */
 import type { ActivationKind, ProgramBuilder, ProgramTensor } from '@winnow/ops';
 import type { DType } from '@winnow/tensor';
-import { bytesOf } from '../plain/bytes.js';
+import { bytesOf } from '../bytes.js';
 import { estimatesOf, type ScoreTables, type LowRankEstimate, type PredictorTables } from '../sidecar/sidecar.js';
 
 /** A weight of a program that no model file holds. */

@@ -1,185 +1,104 @@
-/** Predictors of active neurons on plain arrays, behind one contract. `createFeedForwardLowering` does the same in programs. */
-import { activationFunction, type ActivationKind } from '@winnow/ops';
-import { ArgumentError } from '@winnow/tensor';
-import { checkFeedForward, checkLength, rowDot, type FeedForwardWeights } from '../plain/feed-forward.js';
-import type {
-  GateThresholdTables,
-  InputThresholdTables,
-  LowRankEstimate,
-  LowRankProductTables,
-  LowRankTables,
-  PredictorKind,
-  SparseLayer,
-} from '../sidecar/sidecar.js';
-import { decodeMatrix } from '../sidecar/stored-matrix.js';
+/** The predictor of one calibrated layer in a program of its own: what `createFeedForwardLowering` puts before a sparse block. */
+import { BoundProgram, type Backend } from '@winnow/ops';
+import { ArgumentError, ShapeError } from '@winnow/tensor';
+import { blockRequest } from '../blocks/block-request.js';
+import { checkFeedForward, type FeedForwardWeights } from '../blocks/feed-forward-weights.js';
+import { inputRows } from '../blocks/input-rows.js';
+import { appendLowRank, appendPredictor, predictorWeights } from '../lowering/feed-forward-lowering.js';
+import { isLowRank, type PredictedLayer, type PredictorKind } from '../sidecar/sidecar.js';
 
 /** The prediction for one hidden state. */
 export interface ActiveNeurons {
   /** In ascending order. */
   readonly ids: Int32Array;
-  /** Scores that were compared with the thresholds: `[F]`. */
+  /** `[F]`; all kinds but `low-rank` compare their magnitudes with the thresholds. */
   readonly scores: Float32Array;
   /** Inputs that are used, in ascending order; only for `input-threshold`. */
   readonly inputs?: Int32Array;
 }
 
-/** Predicts the neurons worth computing from the normalized hidden state that enters the block. */
-export interface NeuronPredictor {
+/** What `NeuronPredictor.create` needs besides the layer. */
+export interface NeuronPredictorOptions {
+  readonly backend: Backend;
+  /** Those of the block. Predictors of low rank do without. */
+  readonly weights?: FeedForwardWeights;
+  /** Choose by the exact contributions: it computes everything and shows the best that any predictor can do. Default false. */
+  readonly oracle?: boolean;
+}
+
+/**
+ * Predicts the neurons worth computing from the normed hidden state that enters the block. `close` frees its memory on the
+ * backend. One call at a time. Sources: `gate-threshold` is CATS (arXiv:2404.08763 section 3) with a threshold per neuron,
+ * `input-threshold` TEAL (arXiv:2408.14690).
+ */
+export class NeuronPredictor {
   readonly kind: PredictorKind | 'oracle';
   readonly hiddenDim: number;
   readonly ffnDim: number;
-  /** @param x `[E]` */
-  predict(x: Float32Array): ActiveNeurons;
-}
+  readonly #program: BoundProgram;
 
-/** The predictor of a calibrated layer. Low-rank predictors do not need the weights of the block. */
-export function createPredictor(layer: SparseLayer, weights?: FeedForwardWeights): NeuronPredictor {
-  const { predictor } = layer;
-  if (predictor.kind === 'low-rank') return createLowRankPredictor(predictor);
-  if (predictor.kind === 'low-rank-product') return createLowRankProductPredictor(predictor, layer.activation);
-  if (weights === undefined) {
-    throw new ArgumentError({
-      argument: 'weights',
-      expected: `those of the block, for ${predictor.kind}`,
-      actual: 'none',
-    });
+  private constructor(layer: PredictedLayer, oracle: boolean, program: BoundProgram) {
+    this.kind = oracle ? 'oracle' : layer.predictor.kind;
+    this.hiddenDim = layer.hiddenDim;
+    this.ffnDim = layer.ffnDim;
+    this.#program = program;
   }
-  if (predictor.kind === 'gate-threshold') return createGateThresholdPredictor(predictor, weights);
-  return createInputThresholdPredictor(predictor, weights);
-}
 
-/** `score = q (p x)`. */
-export function createLowRankPredictor(tables: LowRankTables): NeuronPredictor {
-  const [hiddenDim, ffnDim] = [tables.p.numColumns, tables.q.numRows];
-  const estimate = estimateOf(tables);
-  return {
-    kind: 'low-rank',
-    hiddenDim,
-    ffnDim,
-    predict(x) {
-      checkLength('predictor', 'x', x, hiddenDim);
-      return above(estimate(x), tables.thresholds);
-    },
-  };
-}
-
-/** `score = |act(estimate of gate) * (estimate of up)|`. */
-export function createLowRankProductPredictor(
-  { gate, up, thresholds }: LowRankProductTables,
-  activation: ActivationKind,
-): NeuronPredictor {
-  const [hiddenDim, ffnDim] = [gate.p.numColumns, gate.q.numRows];
-  const [gated, raised] = [estimateOf(gate), estimateOf(up)];
-  const act = activationFunction(activation);
-  return {
-    kind: 'low-rank-product',
-    hiddenDim,
-    ffnDim,
-    predict(x) {
-      checkLength('predictor', 'x', x, hiddenDim);
-      const factors = raised(x);
-      return above(
-        gated(x).map((value, id) => Math.abs(act(value) * factors[id])),
-        thresholds,
-      );
-    },
-  };
-}
-
-/** `q (p x) + bias`, `[F]`. */
-function estimateOf({ p, q, bias }: LowRankEstimate): (x: Float32Array) => Float32Array {
-  const [{ numRows: rank, numColumns: hiddenDim }, ffnDim] = [p, q.numRows];
-  const [inner, outer] = [decodeMatrix(p), decodeMatrix(q)];
-  return (x) => {
-    const z = Float32Array.from({ length: rank }, (_, k) => rowDot(x, inner, k, hiddenDim));
-    return Float32Array.from({ length: ffnDim }, (_, id) => rowDot(z, outer, id, rank) + (bias?.[id] ?? 0));
-  };
-}
-
-/** `score = |act(gate x)|`, or `|act(up x)|` where there is no gate (CATS, arXiv:2404.08763 section 3, with a threshold per neuron). */
-export function createGateThresholdPredictor(
-  { thresholds }: Pick<GateThresholdTables, 'thresholds'>,
-  weights: FeedForwardWeights,
-): NeuronPredictor {
-  checkFeedForward(weights);
-  const { hiddenDim, ffnDim, gate, up, upBias, activation } = weights;
-  const act = activationFunction(activation);
-  const score = (x: Float32Array, id: number): number =>
-    gate === undefined
-      ? Math.abs(act(rowDot(x, up, id, hiddenDim) + (upBias?.[id] ?? 0)))
-      : Math.abs(act(rowDot(x, gate, id, hiddenDim)));
-  return {
-    kind: 'gate-threshold',
-    hiddenDim,
-    ffnDim,
-    predict(x) {
-      checkLength('predictor', 'x', x, hiddenDim);
-      return above(
-        Float32Array.from({ length: ffnDim }, (_, id) => score(x, id)),
-        thresholds,
-      );
-    },
-  };
-}
-
-/** Inputs are used where `|x|` is large enough, neurons where their value from these inputs is (TEAL, arXiv:2408.14690). */
-export function createInputThresholdPredictor(
-  { inputThresholds, thresholds }: Pick<InputThresholdTables, 'inputThresholds' | 'thresholds'>,
-  weights: FeedForwardWeights,
-): NeuronPredictor {
-  const values = valuesOf(weights);
-  const { hiddenDim, ffnDim } = weights;
-  return {
-    kind: 'input-threshold',
-    hiddenDim,
-    ffnDim,
-    predict(x) {
-      checkLength('predictor', 'x', x, hiddenDim);
-      const { ids: inputs } = above(x.map(Math.abs), inputThresholds);
-      const used = new Float32Array(hiddenDim);
-      for (const i of inputs) used[i] = x[i];
-      return { ...above(values(used).map(Math.abs), thresholds), inputs };
-    },
-  };
-}
-
-/** Chooses by the exact contributions: it computes everything and shows the best that any predictor can do. */
-export function createOraclePredictor(
-  { contributionThreshold, downNorms }: Pick<SparseLayer, 'contributionThreshold' | 'downNorms'>,
-  weights: FeedForwardWeights,
-): NeuronPredictor {
-  const values = valuesOf(weights);
-  const { hiddenDim, ffnDim } = weights;
-  const thresholds = new Float32Array(ffnDim).fill(contributionThreshold);
-  return {
-    kind: 'oracle',
-    hiddenDim,
-    ffnDim,
-    predict(x) {
-      checkLength('predictor', 'x', x, hiddenDim);
-      return above(
-        values(x).map((value, id) => Math.abs(value) * downNorms[id]),
-        thresholds,
-      );
-    },
-  };
-}
-
-/** `act(gate x) * up x` of all neurons. */
-function valuesOf(weights: FeedForwardWeights): (x: Float32Array) => Float32Array {
-  checkFeedForward(weights);
-  const { hiddenDim, ffnDim, gate, up, upBias, activation } = weights;
-  const act = activationFunction(activation);
-  return (x) =>
-    Float32Array.from({ length: ffnDim }, (_, id) => {
-      const raised = rowDot(x, up, id, hiddenDim) + (upBias?.[id] ?? 0);
-      return gate === undefined ? act(raised) : act(rowDot(x, gate, id, hiddenDim)) * raised;
+  /**
+   * @throws {ArgumentError} when a predictor that computes parts of the block has no weights
+   * @throws {ShapeError} for weights of another block
+   */
+  static async create(layer: PredictedLayer, options: NeuronPredictorOptions): Promise<NeuronPredictor> {
+    const { backend, weights, oracle = false } = options;
+    if (weights !== undefined) checkFeedForward(weights);
+    else if (oracle || !isLowRank(layer.predictor.kind)) {
+      const expected = `those of the block, for ${oracle ? 'an oracle' : layer.predictor.kind}`;
+      throw new ArgumentError({ argument: 'weights', expected, actual: 'none' });
+    }
+    const contents = new Map<string, Uint8Array>();
+    for (const [name, { bytes }] of predictorWeights({ layers: [layer] }, { oracle })) contents.set(name, bytes);
+    const program = await BoundProgram.prepare({ backend, symbols: { T: 1 }, weights: contents }, (b) => {
+      const x = inputRows(b, layer.hiddenDim);
+      const { inputs, ids, count, scores } =
+        weights === undefined
+          ? appendLowRank(b, layer, x, 1)
+          : appendPredictor(b, layer, blockRequest(b, weights, x, contents), { oracle, maxRatio: 1 });
+      const lists = { ids, count, ...(inputs && { 'inputs.ids': inputs.ids, 'inputs.count': inputs.count }) };
+      for (const [name, tensor] of Object.entries({ scores, ...lists })) b.output(name, tensor);
     });
-}
+    return new NeuronPredictor(layer, oracle, program);
+  }
 
-/** As the op `active-neurons`: a neuron is active unless its score is below its threshold. */
-function above(scores: Float32Array, thresholds: Float32Array): ActiveNeurons {
-  const ids: number[] = [];
-  for (let id = 0; id < scores.length; id++) if (!(scores[id] < thresholds[id])) ids.push(id);
-  return { ids: Int32Array.from(ids), scores };
+  /** @param x `[E]` */
+  async predict(x: Float32Array): Promise<ActiveNeurons> {
+    if (x.length !== this.hiddenDim) {
+      const [expected, actual] = [`${this.hiddenDim} values`, String(x.length)];
+      throw new ShapeError({ op: 'predictor', rule: 'x', expected, actual });
+    }
+    const program = this.#program;
+    await program.write('x', x);
+    program.scalars.bind('T', 1);
+    await program.run();
+    const scores = new Float32Array(this.ffnDim);
+    await program.read('scores', scores);
+    const ids = await this.#readList('', this.ffnDim);
+    if (this.kind !== 'input-threshold') return { ids, scores };
+    return { ids, scores, inputs: await this.#readList('inputs.', this.hiddenDim) };
+  }
+
+  /** Closing twice is harmless. */
+  close(): Promise<void> {
+    return this.#program.close();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+
+  async #readList(prefix: string, capacity: number): Promise<Int32Array> {
+    const [ids, count] = [new Int32Array(capacity), new Int32Array(1)];
+    await this.#program.read(`${prefix}ids`, ids);
+    await this.#program.read(`${prefix}count`, count);
+    return ids.slice(0, count[0]);
+  }
 }

@@ -2,8 +2,8 @@
 import type { TensorStore } from '@winnow/bytes';
 import { activationKinds } from '@winnow/ops';
 import { FormatError, tensorBytes, type DType, type Shape } from '@winnow/tensor';
-import { floatsOf } from '../plain/bytes.js';
-import type { FeedForwardShape } from '../plain/feed-forward.js';
+import { floatsOf } from '../bytes.js';
+import type { FeedForwardShape } from '../blocks/feed-forward-weights.js';
 import { JsonFields } from './json-fields.js';
 import { checksumOf } from './sidecar-content.js';
 import {

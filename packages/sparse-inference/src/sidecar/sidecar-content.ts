@@ -1,6 +1,6 @@
 /** A sidecar as the tensors and the metadata of a safetensors file. */
-import { bytesOf } from '../plain/bytes.js';
-import { sha256 } from '../plain/sha256.js';
+import { bytesOf } from '../bytes.js';
+import { sha256 } from './sha256.js';
 import { estimatesOf, metadataKeys, sidecarVersion, type Sidecar, type SparseLayer } from './sidecar.js';
 import { matrixTensors, type SidecarTensor } from './stored-matrix.js';
 

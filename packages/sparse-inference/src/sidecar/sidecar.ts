@@ -1,6 +1,6 @@
 /** What a calibration knows of a model: which neurons matter, and how to predict them from the hidden state. */
 import type { DType } from '@winnow/tensor';
-import type { FeedForwardShape } from '../plain/feed-forward.js';
+import type { FeedForwardShape } from '../blocks/feed-forward-weights.js';
 
 /** How active neurons are found: see the README. */
 export type PredictorKind = 'low-rank' | 'low-rank-product' | 'gate-threshold' | 'input-threshold';
@@ -123,6 +123,9 @@ export interface SparseLayer extends FeedForwardShape {
   /** Storage in the loaded model; files do not have it. */
   readonly rows?: NeuronRows;
 }
+
+/** The part of a layer that its predictor depends on. */
+export type PredictedLayer = Omit<SparseLayer, 'frequencies' | 'report' | 'rows'>;
 
 /** How a calibration was made. */
 export interface SidecarConfig {

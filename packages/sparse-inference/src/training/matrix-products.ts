@@ -1,19 +1,6 @@
-/** Products of plain matrices on a backend: one small program per size, whose operands the host writes before each run. */
-import { createScalarBlock, ProgramBuilder, type Backend, type BufferHandle, type Executable } from '@winnow/ops';
+/** Products of matrices of the host on a backend: one small program per size. */
+import { BoundProgram, type Backend } from '@winnow/ops';
 import { ReleasedError } from '@winnow/tensor';
-import { bytesOf } from '../plain/bytes.js';
-
-/** Products on a backend, as long as it is not disposed. One at a time. */
-export interface MatrixProducts {
-  /**
-   * `out[t, o] = sum_i x[t, i] * w[o, i]`, as the op `matmul`, with f32 operands.
-   * @param x `[T, I]`
-   * @param w `[O, I]`
-   * @param out `[T, O]`
-   */
-  multiply(x: Float32Array, w: Float32Array, out: Float32Array, dims: ProductDims): Promise<void>;
-  dispose(): Promise<void>;
-}
 
 /** T, I and O of a product. */
 export interface ProductDims {
@@ -22,53 +9,47 @@ export interface ProductDims {
   readonly numOutputs: number;
 }
 
-interface Product {
-  readonly executable: Executable;
-  readonly scalars: Int32Array;
-  readonly x: BufferHandle;
-  readonly w: BufferHandle;
-}
+/** Keeps the programs of every size that it was asked for until it is closed. One product at a time. */
+export class MatrixProducts {
+  readonly #backend: Backend;
+  readonly #programs = new Map<string, BoundProgram>();
+  #isClosed = false;
 
-/** Keeps the programs and operands of every size that it was asked for until it is disposed. */
-export function createMatrixProducts(backend: Backend): MatrixProducts {
-  const products = new Map<string, Product>();
-  let isDisposed = false;
+  constructor(backend: Backend) {
+    this.#backend = backend;
+  }
 
-  const prepare = async ({ numRows, numInputs, numOutputs }: ProductDims): Promise<Product> => {
-    const b = new ProgramBuilder({});
-    // of usage kv: weights may be arranged anew when a program is prepared, and these change
-    const x = b.external('x', 'kv', 'f32', [numRows, numInputs]);
-    const w = b.external('w', 'kv', 'f32', [numOutputs, numInputs]);
-    b.output('y', b.activation('matmul', { x, weight: w }));
-    const program = b.build();
-    const allocate = (label: string, numElements: number): BufferHandle =>
-      backend.allocate({ sizeBytes: numElements * 4, usage: 'kv', label: `calibration ${label}` });
-    const handles = { x: allocate('x', numRows * numInputs), w: allocate('w', numOutputs * numInputs) };
-    const executable = await backend.prepare(program, { buffers: new Map(Object.entries(handles)) });
-    return { ...handles, executable, scalars: createScalarBlock(program.scalars, program.symbols).words };
-  };
+  /**
+   * `out[t, o] = sum_i x[t, i] * w[o, i]`, as the op `matmul`, with f32 operands.
+   * @param x `[T, I]`
+   * @param w `[O, I]`
+   * @param out `[T, O]`
+   */
+  async multiply(x: Float32Array, w: Float32Array, out: Float32Array, dims: ProductDims): Promise<void> {
+    if (this.#isClosed) throw new ReleasedError('matrix products');
+    const key = `${dims.numRows} ${dims.numInputs} ${dims.numOutputs}`;
+    let program = this.#programs.get(key);
+    if (program === undefined) this.#programs.set(key, (program = await this.#prepare(dims)));
+    await program.write('x', x);
+    await program.write('w', w);
+    await program.run();
+    await program.read('y', out);
+  }
 
-  return {
-    async multiply(x, w, out, dims) {
-      if (isDisposed) throw new ReleasedError('matrix products');
-      const key = `${dims.numRows} ${dims.numInputs} ${dims.numOutputs}`;
-      let product = products.get(key);
-      if (product === undefined) products.set(key, (product = await prepare(dims)));
-      await backend.write(product.x, 0, bytesOf(x));
-      await backend.write(product.w, 0, bytesOf(w));
-      await product.executable.run(product.scalars);
-      await product.executable.read('y', out);
-    },
-    async dispose() {
-      isDisposed = true;
-      for (const { executable, x, w } of products.values()) {
-        await executable.dispose();
-        backend.free(x);
-        backend.free(w);
-      }
-      products.clear();
-    },
-  };
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    for (const program of this.#programs.values()) await program.close();
+    this.#programs.clear();
+  }
+
+  #prepare({ numRows, numInputs, numOutputs }: ProductDims): Promise<BoundProgram> {
+    return BoundProgram.prepare({ backend: this.#backend }, (b) => {
+      // of usage kv: weights may be repacked when a program is prepared, and these change
+      const x = b.external('x', 'kv', 'f32', [numRows, numInputs]);
+      const w = b.external('w', 'kv', 'f32', [numOutputs, numInputs]);
+      b.output('y', b.activation('matmul', { x, weight: w }));
+    });
+  }
 }
 
 /** The transpose of a matrix `[numRows, numColumns]`. */

@@ -5,12 +5,12 @@ import { afterAll, describe, expect, test } from 'vitest';
 import { goldens } from '../../test/blocks.js';
 import { adamStep, createMoments } from './adam.js';
 import { startFactors, type LowRankFactors } from './low-rank-factors.js';
-import { createMatrixProducts, transpose } from './matrix-products.js';
+import { MatrixProducts, transpose } from './matrix-products.js';
 import { orthonormalizeRows } from './orthonormalize.js';
 import { createTrainingState, trainStep, type TrainingBatch } from './train-low-rank.js';
 
 const backend = createReferenceBackend();
-const products = createMatrixProducts(backend);
+const products = new MatrixProducts(backend);
 afterAll(() => backend.dispose());
 
 const floats = (values: readonly number[]): Float32Array => Float32Array.from(values);
@@ -20,7 +20,7 @@ const gaussian = (length: number, seed: number): Float32Array => {
 };
 
 test('products of any size, several times, and none afterwards', async () => {
-  const own = createMatrixProducts(backend);
+  const own = new MatrixProducts(backend);
   for (const [numRows, numInputs, numOutputs] of [
     [3, 5, 2],
     [1, 1, 1],
@@ -37,7 +37,7 @@ test('products of any size, several times, and none afterwards', async () => {
       }
     }
   }
-  await own.dispose();
+  await own.close();
   const one = new Float32Array(1);
   await expect(own.multiply(one, one, one, { numRows: 1, numInputs: 1, numOutputs: 1 })).rejects.toThrow(ReleasedError);
 });
