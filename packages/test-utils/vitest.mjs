@@ -1,14 +1,20 @@
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { defineConfig, mergeConfig } from 'vitest/config';
+
+const workspaceRoot = fileURLToPath(new URL('../..', import.meta.url));
 
 /** Vitest preset of the workspace: tests resolve the sources of sibling packages, never their build output. */
 export function winnowVitest(overrides = {}) {
   const conditions = ['@winnow/source', 'module', 'node', 'import', 'default'];
   return mergeConfig(
     defineConfig({
+      // one root for all packages: sources that one of them has transformed come from the cache for the next
+      root: workspaceRoot,
       resolve: { conditions },
       ssr: { resolve: { conditions, externalConditions: ['node', 'import', 'default'] } },
       test: {
+        dir: process.cwd(),
         include: ['src/**/*.test.ts', 'test/**/*.test.ts'],
         setupFiles: [fileURLToPath(new URL('./setup.mjs', import.meta.url))],
         // one process and one copy of the sources for all files of a package: starting them anew for each took longer than
@@ -20,7 +26,10 @@ export function winnowVitest(overrides = {}) {
         hookTimeout: 120_000,
         // `npm test` sums these reports; a plain `vitest run` of some files must not overwrite them.
         ...(process.env.WINNOW_TEST_REPORT
-          ? { reporters: ['default', 'json'], outputFile: { json: 'node_modules/.vitest-report.json' } }
+          ? {
+              reporters: ['default', 'json'],
+              outputFile: { json: join(process.cwd(), 'node_modules/.vitest-report.json') },
+            }
           : {}),
       },
     }),

@@ -6,6 +6,7 @@ import {
   rngOf,
   selectCases,
   type KernelCase,
+  type KernelData,
 } from '@winnow/conformance';
 import { createScalarBlock, type Backend, type BufferHandle } from '@winnow/ops';
 import { testCoverage } from '@winnow/test-utils';
@@ -44,9 +45,9 @@ afterAll(async () => {
 /** Everything that the op writes, by name. */
 async function bitsOf(
   backend: Backend,
-  { op, name, attributes, create }: KernelCase,
+  { op, attributes }: KernelCase,
+  data: KernelData,
 ): Promise<Map<string, Uint8Array>> {
-  const data = create(rngOf(`${op} ${name}`), float32Arithmetic());
   const { program, buffers, scalars } = buildKernelProgram(op, attributes, data, false, 8);
   const handles = new Map<string, BufferHandle>();
   for (const { name: label, usage, initial } of buffers) {
@@ -79,7 +80,8 @@ async function bitsOf(
 describe.each(ops)('%s', (op) => {
   const cases = selectCases(kernelCases[op] ?? [], testCoverage);
   test.each(cases.map((kernelCase) => [kernelCase.name, kernelCase] as const))('%s', async (_name, kernelCase) => {
-    const [alone, ...together] = await Promise.all(backends.map((backend) => bitsOf(backend, kernelCase)));
+    const data = kernelCase.create(rngOf(`${op} ${kernelCase.name}`), float32Arithmetic());
+    const [alone, ...together] = await Promise.all(backends.map((backend) => bitsOf(backend, kernelCase, data)));
     expect(alone?.size).toBeGreaterThan(0);
     for (const bits of together) expect(bits).toEqual(alone);
   });

@@ -10,14 +10,25 @@ const expectedSupport = JSON.parse(readFileSync(new URL('support.json', import.m
 /** Small enough that hundreds of backends leave the address space alone. */
 const maxMemoryBytes = 2 ** 26;
 
-/** Variants with activations in f32, which is what the bounds of the suite are derived for. */
-export function describeWasm(variants: Readonly<Record<string, CreateWasmBackendOptions>>): void {
+/**
+ * Variants with activations in f32, which is what the bounds of the suite are derived for.
+ * @param contractOf variants that differ from the others in more than kernels and the number of threads
+ */
+export function describeWasm(
+  variants: Readonly<Record<string, CreateWasmBackendOptions>>,
+  contractOf: readonly string[],
+): void {
   const creators = Object.entries(variants).map(([name, options]) => {
     const create = (): Promise<Backend> =>
       createWasmBackend({ maxMemoryBytes, activations: 'f32', maxCallerMs: 0, ...options });
     return [name, create] as const;
   });
-  describeVariants({ variants: Object.fromEntries(creators), expectedSupport, coverage: testCoverage });
+  describeVariants({
+    variants: Object.fromEntries(creators),
+    expectedSupport,
+    coverage: testCoverage,
+    contractOf: testCoverage === 'full' ? Object.keys(variants) : contractOf,
+  });
 }
 
 /** The same for a backend that is made otherwise. */

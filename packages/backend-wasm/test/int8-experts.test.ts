@@ -2,7 +2,7 @@
 import { ProgramBuilder, type BufferHandle } from '@winnow/ops';
 import { createRng, decode, encode, sizeOf, type DType } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
-import { borrowBackend, variants } from './int8-setup.js';
+import { borrowBackend, shapesFor, variants } from './int8-setup.js';
 
 const unit = 2 ** -24;
 const packed: readonly DType[] = ['q8_0', 'q4_0', 'q4_K', 'q5_K', 'q6_K'];
@@ -104,10 +104,11 @@ async function checkShape(options: Options, dtype: DType, shape: Shape): Promise
   await backend.dispose();
 }
 
-describe.each(Object.entries(variants))('%s', (_name, options) => {
+describe.each(Object.entries(variants))('%s', (name, options) => {
   describe.each(packed)('%s', (dtype) => {
-    test.each(shapes)('$numTokens x $numInputs -> $numChoices of $numExperts x $numOutputs', (shape) =>
-      checkShape(options, dtype, shape),
+    test.each(shapesFor(shapes, name, packed.indexOf(dtype)))(
+      '$numTokens x $numInputs -> $numChoices of $numExperts x $numOutputs',
+      (shape) => checkShape(options, dtype, shape),
     );
   });
 });

@@ -1,6 +1,7 @@
 /** What tests of products on 8-bit integers share: kinds of backends, encoded weights, rows in any order. */
 import type { Backend, BufferHandle, Executable } from '@winnow/ops';
 import { decode, encode, sizeOf, type DType, type Rng } from '@winnow/tensor';
+import { sampled } from '@winnow/test-utils';
 import { afterAll } from 'vitest';
 import { createWasmBackend, type CreateWasmBackendOptions } from '../src/index.node.js';
 
@@ -12,6 +13,14 @@ export const variants: Readonly<Record<string, CreateWasmBackendOptions>> = {
   'simd, 1 thread': { relaxedSimd: false, numThreads: 1 },
   'simd, 3 threads': { relaxedSimd: false, numThreads: 3, minSharedWork: 0 },
 };
+
+/**
+ * The shapes that a variant runs with a dtype: with three dtypes or more every shape meets each of them and each variant, since
+ * kernels differ by pairs of these.
+ */
+export function shapesFor<Shape>(shapes: readonly Shape[], variant: string, dtypeIndex: number): readonly Shape[] {
+  return sampled(shapes, 3, (dtypeIndex + Object.keys(variants).indexOf(variant)) % 3);
+}
 
 /** What a test needs of a backend. */
 export type TestBackend = Pick<Backend, 'allocate' | 'write' | 'read' | 'prepare' | 'dispose'>;

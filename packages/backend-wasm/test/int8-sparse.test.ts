@@ -3,7 +3,7 @@ import { ProgramBuilder, type BufferHandle } from '@winnow/ops';
 import { createRng, decode, dtypeInfo, type DType } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
 import type { CreateWasmBackendOptions } from '../src/index.node.js';
-import { borrowBackend, bytesOf, encodedOnce, shuffledRows, variants } from './int8-setup.js';
+import { borrowBackend, bytesOf, encodedOnce, shapesFor, shuffledRows, variants } from './int8-setup.js';
 
 const unit = 2 ** -24;
 
@@ -183,16 +183,20 @@ async function checkCombine(options: Options, dtype: 'q8_0' | 'q4_0', shape: Sha
   expect(numOutside).toBe(0);
 }
 
-describe.each(Object.entries(variants))('%s', (_name, options) => {
-  describe.each(['q8_0', 'q4_0', 'q4_K', 'q5_K', 'q6_K'] as const)('sparse-matmul %s', (dtype) => {
-    test.each(shapes)('$numTokens x $columns, $count of $numRows rows, times $factor', (shape) =>
-      checkMatmul(options, dtype, shape),
+const dtypes = ['q8_0', 'q4_0', 'q4_K', 'q5_K', 'q6_K'] as const;
+
+describe.each(Object.entries(variants))('%s', (name, options) => {
+  describe.each(dtypes)('sparse-matmul %s', (dtype) => {
+    test.each(shapesFor(shapes, name, dtypes.indexOf(dtype)))(
+      '$numTokens x $columns, $count of $numRows rows, times $factor',
+      (shape) => checkMatmul(options, dtype, shape),
     );
   });
 
   describe.each(['q8_0', 'q4_0'] as const)('sparse-combine %s', (dtype) => {
-    test.each(shapes)('$numTokens tokens, $count of $numRows rows of $columns, times $factor', (shape) =>
-      checkCombine(options, dtype, shape),
+    test.each(shapesFor(shapes, name, dtypes.indexOf(dtype)))(
+      '$numTokens tokens, $count of $numRows rows of $columns, times $factor',
+      (shape) => checkCombine(options, dtype, shape),
     );
   });
 });

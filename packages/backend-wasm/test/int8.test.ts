@@ -2,7 +2,7 @@
 import { ProgramBuilder, type BufferHandle } from '@winnow/ops';
 import { createRng, decode, encode, sizeOf, type DType } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
-import { borrowBackend, variants, type TestBackend } from './int8-setup.js';
+import { borrowBackend, shapesFor, variants, type TestBackend } from './int8-setup.js';
 
 const packed: readonly DType[] = ['q8_0', 'q4_0', 'q4_K', 'q5_K', 'q6_K'];
 const unit = 2 ** -24;
@@ -322,9 +322,11 @@ async function checkSharedWeights(options: Options): Promise<void> {
   await backend.dispose();
 }
 
-describe.each(Object.entries(variants))('%s', (_name, options) => {
+describe.each(Object.entries(variants))('%s', (name, options) => {
   describe.each(packed)('%s', (dtype) => {
-    test.each(shapes)('$numTokens x $numInputs -> $numOutputs', (shape) => checkProducts(options, dtype, shape));
+    test.each(shapesFor(shapes, name, packed.indexOf(dtype)))('$numTokens x $numInputs -> $numOutputs', (shape) =>
+      checkProducts(options, dtype, shape),
+    );
 
     test.each([1, 3, 5])('largest codes, %i tokens, after and before other types with the same activations', (n) =>
       checkLargestCodes(options, dtype, n),

@@ -2,7 +2,14 @@
  * Kernels stay in the scratch that the host plans for them, and read nothing there that they did not write: before every run all
  * of it holds NaN, and so do bands behind the shared scratch and behind that of each thread, which no run may change.
  */
-import { checkKernelCase, float32Arithmetic, kernelCases, selectCases } from '@winnow/conformance';
+import {
+  assignVariants,
+  checkKernelCase,
+  float32Arithmetic,
+  kernelCases,
+  selectCases,
+  type KernelCase,
+} from '@winnow/conformance';
 import type { Backend } from '@winnow/ops';
 import { testCoverage } from '@winnow/test-utils';
 import { afterAll, describe, expect, test, vi } from 'vitest';
@@ -76,23 +83,34 @@ function guarded(backend: Backend, numThreads: number): Backend {
   };
 }
 
-describe.each([
-  { activations: 'f32', relaxedSimd: true, numThreads: 2 },
-  { activations: 'int8', relaxedSimd: true, numThreads: 3 },
-  { activations: 'int8', relaxedSimd: true, numThreads: 2, int8Dot: 'maddubs' },
-  { activations: 'int8', relaxedSimd: false, numThreads: 1 },
-] as const)('$activations, relaxed $relaxedSimd, $numThreads threads', async (variant) => {
+const variants = {
+  'f32, relaxed, 2 threads': { activations: 'f32', relaxedSimd: true, numThreads: 2 },
+  'int8, relaxed, 3 threads': { activations: 'int8', relaxedSimd: true, numThreads: 3 },
+  'int8, simd, 1 thread': { activations: 'int8', relaxedSimd: false, numThreads: 1 },
+  'int8, maddubs, 2 threads': { activations: 'int8', relaxedSimd: true, numThreads: 2, int8Dot: 'maddubs' },
+} as const;
+
+/** Only these depend on how 8-bit dot products are computed. */
+const usesInt8 = (op: string): boolean => /matmul|combine|feed/.test(op);
+
+/** The cases of an op by variant: scratch depends on shapes, types and threads, which `assignVariants` brings together. */
+function casesOf(op: string, name: string): readonly KernelCase[] {
+  const cases = selectCases(kernelCases[op] ?? [], testCoverage);
+  const names = Object.keys(variants).filter((each) => usesInt8(op) || !each.includes('maddubs'));
+  const assigned = assignVariants(cases, names, testCoverage);
+  return cases.filter((each) => assigned.get(each)?.includes(name));
+}
+
+describe.each(Object.entries(variants))('%s', async (name, variant) => {
   const { activations, numThreads } = variant;
-  const options = { maxMemoryBytes: 2 ** 26, maxCallerMs: 0, minSharedWork: 0 };
-  const inner = await createWasmBackend({ ...options, ...variant });
+  const inner = await createWasmBackend({ maxMemoryBytes: 2 ** 26, maxCallerMs: 0, minSharedWork: 0, ...variant });
   afterAll(() => inner.dispose());
   const backend = guarded(inner, numThreads);
 
-  // only these depend on the kind of int8 dot product
-  const ops = Object.keys(kernelCases).filter((op) => !('int8Dot' in variant) || /matmul|combine|feed/.test(op));
+  const ops = Object.keys(kernelCases).filter((op) => casesOf(op, name).length > 0);
   test.each(ops)('%s', async (op) => {
     const failures: string[] = [];
-    for (const kernelCase of selectCases(kernelCases[op] ?? [], testCoverage)) {
+    for (const kernelCase of casesOf(op, name)) {
       const found = await checkKernelCase(backend, kernelCase, { arithmetic: float32Arithmetic(true) });
       // products of 8-bit integers are not within the bounds of f32
       failures.push(...found.filter((failure) => activations === 'f32' || failure.includes('scratch')));

@@ -35,12 +35,57 @@ export function selectCases<Case extends NamedCase>(cases: readonly Case[], cove
   }
 }
 
-function aspectsOf({ name, dtypes = {} }: NamedCase): ReadonlySet<string> {
+/**
+ * The variants of a backend (threads, memories) that each case runs on. `full`: all of them. `pairwise`: each case on one at
+ * least, and each kind of value on every variant, since a variant does with all values what it does with others of the kind.
+ */
+export function assignVariants<Case extends NamedCase>(
+  cases: readonly Case[],
+  variants: readonly string[],
+  coverage: Coverage,
+): ReadonlyMap<Case, readonly string[]> {
+  if (coverage === 'full') return new Map(cases.map((each) => [each, variants]));
+  const assigned = new Map(cases.map((each): [Case, string[]] => [each, []]));
+  const covered = new Set<string>();
+  const pairsOf = (each: Case, variant: string): string[] => [...kindsOf(each)].map((kind) => `${kind} on ${variant}`);
+  for (const [at, [each, own]] of [...assigned].entries()) {
+    // where several show as much, they take turns
+    const inTurn = variants.map((_, index) => variants[(at + index) % variants.length] as string);
+    const numNew = (variant: string): number => pairsOf(each, variant).filter((pair) => !covered.has(pair)).length;
+    const [first] = inTurn.toSorted((a, b) => numNew(b) - numNew(a));
+    if (first === undefined) continue;
+    own.push(first);
+    for (const pair of pairsOf(each, first)) covered.add(pair);
+  }
+  for (const [each, own] of assigned) {
+    for (const variant of variants) {
+      const pairs = pairsOf(each, variant);
+      if (pairs.every((pair) => covered.has(pair))) continue;
+      own.push(variant);
+      for (const pair of pairs) covered.add(pair);
+    }
+  }
+  return assigned;
+}
+
+function valuesOf({ name, dtypes = {} }: NamedCase): {
+  readonly values: readonly string[];
+  readonly types: readonly string[];
+} {
   const values = name
     .split(', ')
     .flatMap((part) => part.split(/ x | -> | of /).map((value, axis) => `${axis}: ${value}`));
-  const types = Object.entries(dtypes).map(([tensor, dtype]) => `${tensor}: ${dtype}`);
-  const kinds = [...new Set([...values.map(kindOf), ...types])];
+  return { values, types: Object.entries(dtypes).map(([tensor, dtype]) => `${tensor}: ${dtype}`) };
+}
+
+function kindsOf(named: NamedCase): ReadonlySet<string> {
+  const { values, types } = valuesOf(named);
+  return new Set([...values.map(kindOf), ...types]);
+}
+
+function aspectsOf(named: NamedCase): ReadonlySet<string> {
+  const { values, types } = valuesOf(named);
+  const kinds = [...kindsOf(named)];
   const pairs = kinds.flatMap((kind, i) => kinds.slice(i + 1).map((other) => `${kind} with ${other}`));
   return new Set([...values, ...types, ...pairs]);
 }

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { float32Arithmetic } from './arithmetic.js';
 import { kernelCases } from './cases/all.js';
 import { contractChecks } from './contract/checks.js';
-import { selectCases, type Coverage } from './coverage.js';
+import { assignVariants, selectCases, type Coverage, type NamedCase } from './coverage.js';
 import type { KernelCase } from './kernel-case.js';
 import { programCases } from './programs/all.js';
 import { checkProgramCase } from './run-program-case.js';
@@ -19,7 +19,7 @@ export interface DescribeBackendOptions {
   readonly expectedSupport?: SupportTable;
   /** Whether numbers below 2^-126 may become 0. Default false. */
   readonly flushesDenormals?: boolean;
-  /** Which cases of each op run. Default `full`. */
+  /** Which cases of each op run, and on which variants. Default `full`. */
   readonly coverage?: Coverage;
 }
 
@@ -31,6 +31,8 @@ export function describeBackend({ name, create, ...options }: DescribeBackendOpt
 export interface DescribeVariantsOptions extends Omit<DescribeBackendOptions, 'name' | 'create'> {
   /** By name; each makes a fresh backend. */
   readonly variants: Readonly<Record<string, DescribeBackendOptions['create']>>;
+  /** Those whose contract beyond numbers is checked: the ones that differ in more than kernels. Default: all. */
+  readonly contractOf?: readonly string[];
 }
 
 /** A backend under test, with the name that its failures carry. */
@@ -40,12 +42,15 @@ interface Variant {
   backend?: Backend;
 }
 
+type BackendCheck = (backend: Backend) => readonly string[] | Promise<readonly string[]>;
+
 /**
  * The same suite for variants of one backend side by side: the tensors and the truth of a case, which take as long as a run,
  * are made once for all of them.
  */
 export function describeVariants(options: DescribeVariantsOptions): void {
   const { expectedSupport = fullSupport(), flushesDenormals, coverage = 'full' } = options;
+  const contractOf = options.contractOf ?? Object.keys(options.variants);
   const arithmetic = float32Arithmetic(flushesDenormals);
   const variants = Object.entries(options.variants).map(([name, create]): Variant => ({
     name,
@@ -58,37 +63,42 @@ export function describeVariants(options: DescribeVariantsOptions): void {
     afterAll(async () => {
       for (const { backend } of variants) await backend?.dispose();
     });
-    const onEach = async (
-      check: (backend: Backend) => readonly string[] | Promise<readonly string[]>,
-    ): Promise<void> => {
+    const onEach = async (chosen: readonly Variant[], check: BackendCheck): Promise<void> => {
       const failures: string[] = [];
-      for (const { name, backend } of variants) {
+      for (const { name, backend } of chosen) {
         failures.push(...(await check(backend!)).map((failure) => `${name}: ${failure}`));
       }
       expect(failures).toEqual([]);
     };
 
     it('supports what its table says', () =>
-      onEach((backend) => compareSupport(supportTable(backend), expectedSupport)));
+      onEach(variants, (backend) => compareSupport(supportTable(backend), expectedSupport)));
     describe.each(Object.entries(kernelCases))('%s', (_op, cases) => {
-      it.each(named(selectCases(cases, coverage)))('%s', async (_name, kernelCase) => {
-        const check = isExpected(expectedSupport, kernelCase) ? checkKernelCase : checkUnsupportedCase;
-        const shared = { ...kernelCase, create: once(kernelCase.create) };
-        await onEach((backend) => check(backend, shared, { arithmetic }));
-      });
+      it.each(withVariants(selectCases(cases, coverage), variants, coverage))(
+        '%s',
+        async (_name, kernelCase, chosen) => {
+          const check = isExpected(expectedSupport, kernelCase) ? checkKernelCase : checkUnsupportedCase;
+          const shared = { ...kernelCase, create: once(kernelCase.create) };
+          await onEach(chosen, (backend) => check(backend, shared, { arithmetic }));
+        },
+      );
     });
     describe('whole programs', () => {
-      it.each(named(programCases))('%s', async (_name, programCase) => {
+      it.each(withVariants(programCases, variants, coverage))('%s', async (_name, programCase, chosen) => {
         const shared = { ...programCase, create: once(programCase.create) };
         // fallbacks of single ops are judged above; here they must not change results
-        await onEach((backend) => checkProgramCase(backend, shared, { arithmetic, allowFallback: true }));
+        await onEach(chosen, (backend) => checkProgramCase(backend, shared, { arithmetic, allowFallback: true }));
       });
     });
-    describe.each(variants.map(({ name, create }) => [name, create] as const))('contract of %s', (_name, create) => {
-      it.each(Object.entries(contractChecks))('%s', async (_check, check) => {
-        expect(await check(create)).toEqual([]);
-      });
-    });
+    const withContract = variants.filter(({ name }) => contractOf.includes(name));
+    describe.each(withContract.map(({ name, create }) => [name, create] as const))(
+      'contract of %s',
+      (_name, create) => {
+        it.each(Object.entries(contractChecks))('%s', async (_check, check) => {
+          expect(await check(create)).toEqual([]);
+        });
+      },
+    );
   });
 }
 
@@ -97,8 +107,15 @@ function isExpected(expectedSupport: SupportTable, { op, dtypes }: KernelCase): 
   return (types.length === 0 ? ['f32'] : types).every((dtype) => expectedSupport[op]?.[dtype] === true);
 }
 
-function named<Case extends { readonly name: string }>(cases: readonly Case[]): (readonly [string, Case])[] {
-  return cases.map((oneCase) => [oneCase.name, oneCase]);
+function withVariants<Case extends NamedCase>(
+  cases: readonly Case[],
+  variants: readonly Variant[],
+  coverage: Coverage,
+): (readonly [string, Case, readonly Variant[]])[] {
+  const names = variants.map(({ name }) => name);
+  return [...assignVariants(cases, names, coverage)].map(
+    ([oneCase, chosen]) => [oneCase.name, oneCase, variants.filter(({ name }) => chosen.includes(name))] as const,
+  );
 }
 
 /** Keeps the first result: all variants of a backend have the same arithmetic. */

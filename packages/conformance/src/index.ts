@@ -3,7 +3,7 @@ export { kernelCases } from './cases/all.js';
 export { compareClose, compareExact, compareOutput } from './compare.js';
 export { contractChecks } from './contract/checks.js';
 export type { ContractCheck, CreateBackend } from './contract/fixtures.js';
-export { selectCases, type Coverage, type NamedCase } from './coverage.js';
+export { assignVariants, selectCases, type Coverage, type NamedCase } from './coverage.js';
 export {
   describeBackend,
   describeVariants,

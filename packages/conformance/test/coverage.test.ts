@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { kernelCases, selectCases } from '../src/index.js';
+import { assignVariants, kernelCases, selectCases } from '../src/index.js';
 
 const lengths = [0, 1, 2, 3, 17];
 const cases = ['f32', 'q8_0'].flatMap((dtype) =>
@@ -30,5 +30,35 @@ describe('the choice of cases', () => {
       const found = (list: typeof ofOp): Set<unknown> => new Set(list.map(({ dtypes }) => dtypes[tensor]));
       expect(found(selectCases(ofOp, 'pairwise'))).toEqual(found(ofOp));
     }
+  });
+});
+
+describe('the variants of a case', () => {
+  const variants = ['1 thread', '2 threads', '4 threads'];
+
+  it('are all of them for full coverage', () => {
+    expect([...assignVariants(cases, variants, 'full').values()]).toEqual(cases.map(() => variants));
+  });
+
+  it('are one at least, and every kind of value meets every variant', () => {
+    const assigned = assignVariants(cases, variants, 'pairwise');
+    expect([...assigned.keys()]).toEqual(cases);
+    const runs = [...assigned].flatMap(([{ name }, own]) => own.map((variant) => `${name} on ${variant}`)).join('\n');
+    for (const own of assigned.values()) expect(own.length).toBeGreaterThan(0);
+    for (const variant of variants) {
+      for (const kind of ['f32', 'q8_0', ' x 0', ' x 1(?=,| )', ' x [23]', ' x 17', 'bias']) {
+        expect(runs).toMatch(new RegExp(`${kind}.* on ${variant}$`, 'm'));
+      }
+    }
+    expect(runs.split('\n').length).toBeLessThan(2 * cases.length);
+  });
+
+  it('take turns where kinds do not decide', () => {
+    const alike = Array.from({ length: 9 }, (_, index) => ({ name: `graph ${10 + index}` }));
+    const counts = new Map(variants.map((variant) => [variant, 0]));
+    for (const own of assignVariants(alike, variants, 'pairwise').values()) {
+      for (const variant of own) counts.set(variant, (counts.get(variant) as number) + 1);
+    }
+    expect([...counts.values()]).toEqual([3, 3, 3]);
   });
 });

@@ -96,10 +96,10 @@ describe.skipIf(missingChromium !== undefined).each([
     await there.save(sink);
     there.dispose();
     await call('load', { url, kv: kv('kv') });
-    await call('restore', [...sink.toBytes()]);
+    await call('restoreBytes', Buffer.from(sink.toBytes()).toString('base64'));
     expect(await call('goOn', 20)).toEqual(expected.slice(20, 40));
-    const bytes = await call('save', null);
-    using back = await model.restoreSession(memorySource(Uint8Array.from(bytes)));
+    const bytes = Buffer.from(await call('saveBytes', null), 'base64');
+    using back = await model.restoreSession(memorySource(bytes));
     expect((await back.resume({ maxTokens: 20 }).result()).tokens).toEqual(expected.slice(40));
   });
 

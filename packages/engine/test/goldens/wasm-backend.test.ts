@@ -2,7 +2,7 @@
 import { fileURLToPath } from 'node:url';
 import { createWasmBackend, type CreateWasmBackendOptions } from '@winnow/backend-wasm';
 import { demoModelUrl } from '@winnow/demo-model';
-import { sampled } from '@winnow/test-utils';
+import { sampled, testCoverage } from '@winnow/test-utils';
 import { describe, expect, test } from 'vitest';
 import { loadModel, type Model } from '../../src/index.js';
 import { archPath, decodeFloats, maxDifference, readJson } from '../support/golden-files.js';
@@ -29,6 +29,8 @@ const architectures = ['llama', 'llama-linear', 'llama-yarn', 'llama3-ropefreqs'
 /** The limit that the goldens' documentation derives for an f32 engine. */
 const limit = 5e-4;
 const maxMemoryBytes = 2 ** 28;
+/** All of the golden, or as many as it takes to pass a block of the cache after some prompt. */
+const numGreedy = testCoverage === 'full' ? 64 : 24;
 
 const variants: Readonly<Record<string, CreateWasmBackendOptions>> = {
   'relaxed SIMD, 2 threads': { relaxedSimd: true, numThreads: 2, minSharedWork: 0 },
@@ -66,15 +68,15 @@ for (const [variant, backendOptions] of Object.entries(variants)) {
       await backend.dispose();
     });
 
-    test('demo model: greedy continuations of 64 tokens', async () => {
+    test(`demo model: greedy continuations of ${numGreedy} tokens`, async () => {
       const path = fileURLToPath(new URL('../../../demo-model/src/__fixtures__/goldens.json', import.meta.url));
       const { prompts } = readJson<DemoGolden>(path);
       const backend = await createWasmBackend({ maxMemoryBytes, ...backendOptions });
       const model: Model = await loadModel(demoModelUrl, { backend });
       for (const { ids, greedy, greedy_text: text } of prompts) {
-        const result = await model.generate(ids, { temperature: 0, maxTokens: 64, ignoreEos: true }).result();
-        expect(result.tokens).toEqual(greedy);
-        expect(model.tokenizer.decode(result.tokens)).toBe(text);
+        const result = await model.generate(ids, { temperature: 0, maxTokens: numGreedy, ignoreEos: true }).result();
+        expect(result.tokens).toEqual(greedy.slice(0, numGreedy));
+        if (numGreedy === greedy.length) expect(model.tokenizer.decode(result.tokens)).toBe(text);
       }
       await model.dispose();
       await backend.dispose();

@@ -4,7 +4,7 @@ import { memorySink, memorySource } from '@winnow/bytes';
 import { memoryPageFile, PageError, type PageFile } from '@winnow/kv-cache';
 import { createReferenceBackend, type Backend } from '@winnow/ops';
 import { ArgumentError, CapacityError, IoError, type DType } from '@winnow/tensor';
-import { sampled } from '@winnow/test-utils';
+import { sampled, testCoverage } from '@winnow/test-utils';
 import { describe, expect, test } from 'vitest';
 import { loadModel, type ColdFiles, type EngineEvent, type LoadOptions, type Model } from '../../src/index.js';
 import { tinyLlama } from '../support/tiny-llama.js';
@@ -87,6 +87,9 @@ function expectClose(found: readonly Float32Array[], expected: readonly Float32A
   }
 }
 
+/** Token by token these take longer than all else: in `npm test` one policy by pages and one with a dense layer have them. */
+const withLogprobs = ['decode=page-topk:budget=2,window=20', 'decode=page-topk:budget=2;dense-first=1'];
+
 describe.each([...Object.keys(backends), 'opaque'])('page-topk on %s', (name) => {
   const create = (): Backend | Promise<Backend> => (name === 'opaque' ? opaque() : backends[name]!());
   const cases: readonly [attention: string, kvDType: DType, pages: number][] = [
@@ -97,7 +100,7 @@ describe.each([...Object.keys(backends), 'opaque'])('page-topk on %s', (name) =>
     ['decode=page-topk:budget=all', 'f32', 1],
     ['decode=page-topk:budget=2;dense-first=1', 'f32', 1],
   ];
-  test.each(name === 'wasm' ? cases : sampled(cases, 2, name === 'opaque' ? 1 : 0))(
+  test.each(name === 'wasm' ? cases : sampled(cases, 6, name === 'opaque' ? 1 : 3))(
     '%s, %s: the same pages, logits and tokens as without tiers',
     async (attention, kvDType, numPages) => {
       const tokens = ids(500);
@@ -107,7 +110,8 @@ describe.each([...Object.keys(backends), 'opaque'])('page-topk on %s', (name) =>
         using session = model.createSession();
         const result = await session.generate(tokens, { ...greedy, maxTokens: 40 }).result();
         session.dispose();
-        const logprobs = name === 'wasm' ? await model.logprobs(tokens, { positions, phase: 'decode' }) : [];
+        const hasLogprobs = testCoverage === 'full' ? name === 'wasm' : withLogprobs.includes(attention);
+        const logprobs = hasLogprobs ? await model.logprobs(tokens, { positions, phase: 'decode' }) : [];
         return { logprobs, tokens: result.tokens };
       };
       const expected = await run(whole);
@@ -126,7 +130,7 @@ describe.each([...Object.keys(backends), 'opaque'])('page-topk on %s', (name) =>
   );
 });
 
-describe.each(Object.keys(backends))('page-topk on %s', (name) => {
+describe.each(sampled(['wasm', 'reference'], 2))('page-topk on %s', (name) => {
   test('an error bound: the smaller, the more pages and the nearer to dense', async () => {
     const tokens = ids(450);
     const positions = [430, 449];
@@ -134,8 +138,9 @@ describe.each(Object.keys(backends))('page-topk on %s', (name) => {
     const expected = await whole.model.logprobs(tokens, { positions });
     await whole.close();
     const kv = { hotBytes: 6 * blockBytes('f32', 32) + 100, warmBytes: 2 ** 22 };
+    const epsilons = testCoverage === 'full' ? [0.05, 0.4, 0.8] : [0.05, 0.8];
     const runs: { error: number; numPages: number }[] = [];
-    for (const epsilon of [0.05, 0.4, 0.8]) {
+    for (const epsilon of epsilons) {
       const attention = `decode=page-topk:epsilon=${epsilon},page=2,window=16`;
       const tiered = await load(await backends[name]!(), { attention, kv });
       const found = await tiered.model.logprobs(tokens, { positions, phase: 'decode' });
@@ -146,9 +151,10 @@ describe.each(Object.keys(backends))('page-topk on %s', (name) => {
       runs.push({ error, numPages: tiered.model.metrics().tiers!.numChosenPages });
       await tiered.close();
     }
-    const [small, medium, large] = runs;
-    expect([small!.error < medium!.error, medium!.error < large!.error]).toEqual([true, true]);
-    expect([small!.numPages > medium!.numPages, medium!.numPages > large!.numPages]).toEqual([true, true]);
+    for (const [index, { error, numPages }] of runs.slice(1).entries()) {
+      expect(error).toBeGreaterThan(runs[index]!.error);
+      expect(numPages).toBeLessThan(runs[index]!.numPages);
+    }
   });
 });
 
@@ -244,7 +250,7 @@ describe('page-topk beside the pool', () => {
   });
 });
 
-describe.each(Object.keys(backends))('streaming on %s', (name) => {
+describe.each(sampled(['wasm', 'reference'], 2))('streaming on %s', (name) => {
   const attention = 'streaming:window=100,sinks=4';
 
   test('nothing outside the pool is read; also after a cut, which brings pages back', async () => {
@@ -307,9 +313,9 @@ describe('the pool', () => {
   });
 
   test('does not move pages to and fro while a session grows', async () => {
-    const { model, close } = await load(await backends['wasm']!(), { contextSize: 4096, kv: wideKv });
+    const { model, close } = await load(await backends['wasm']!(), { contextSize: 2048, kv: wideKv });
     using session = model.createSession();
-    await session.generate(ids(3000), { ...greedy, maxTokens: 200 }).result();
+    await session.generate(ids(1800), { ...greedy, maxTokens: 200 }).result();
     expect(model.metrics().tiers!.numPromotedTokens).toBe(0);
     await close();
   });

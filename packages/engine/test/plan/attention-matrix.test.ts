@@ -2,6 +2,7 @@
 import { createWasmBackend } from '@winnow/backend-wasm';
 import { cacheDTypes, type Backend } from '@winnow/ops';
 import type { DType } from '@winnow/tensor';
+import { sampled } from '@winnow/test-utils';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { loadModel, type LoadOptions } from '../../src/index.js';
 import { archPath, decodeFloats, goldenNames, maxDifference, readJson } from '../support/golden-files.js';
@@ -50,7 +51,7 @@ beforeAll(async () => {
 });
 afterAll(() => backend.dispose());
 
-for (const name of Object.values(goldenNames).flat()) {
+for (const [index, name] of Object.values(goldenNames).flat().entries()) {
   const [path, goldenPath, exactPath] = ['model.gguf', 'golden.json', 'exact.json'].map((file) => archPath(name, file));
   const isMissing = path === undefined || goldenPath === undefined || exactPath === undefined;
   describe.skipIf(isMissing)(`${name}${isMissing ? ' (needs ../shared/data/goldens)' : ''}`, () => {
@@ -90,17 +91,23 @@ for (const name of Object.values(goldenNames).flat()) {
       for (const logprobs of all) expect(maxDifference(logprobs, exact)).toBeLessThan(limit);
     };
 
-    test.each(sparse)('%s', async (attention) => expectDistributions(await run({ attention })));
-    test.each(keepingAll)('%s is exact', async (attention) => expectGolden(await run({ attention })));
+    // every policy and every dtype meets half of the architectures, which share their attention
+    test.each(sampled(sparse, 2, index % 2))('%s', async (attention) => expectDistributions(await run({ attention })));
+    test.each(sampled(keepingAll, 2, index % 2))('%s is exact', async (attention) =>
+      expectGolden(await run({ attention })),
+    );
 
-    test.each(cacheDTypes)('keys and values in %s', async (kvDType: DType) => {
-      const all = await run({ kvDType });
-      expectDistributions(all);
-      if (kvDType === 'f32') expectGolden(all);
-      // mixtures of random experts may choose others; this one has none
-      if (name === 'llama' && kvDType === 'q8_0') {
-        for (const logprobs of all) expect(divergence(logprobs)).toBeLessThan(nearlyLossless);
-      }
-    });
+    test.each(name === 'llama' ? cacheDTypes : sampled(cacheDTypes, 2, index % 2))(
+      'keys and values in %s',
+      async (kvDType: DType) => {
+        const all = await run({ kvDType });
+        expectDistributions(all);
+        if (kvDType === 'f32') expectGolden(all);
+        // mixtures of random experts may choose others; this one has none
+        if (name === 'llama' && kvDType === 'q8_0') {
+          for (const logprobs of all) expect(divergence(logprobs)).toBeLessThan(nearlyLossless);
+        }
+      },
+    );
   });
 }

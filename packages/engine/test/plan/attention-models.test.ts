@@ -1,9 +1,16 @@
 /** Every attention policy on trained models: text comes out, and where everything is kept it is that of dense attention. */
+import { createWasmBackend } from '@winnow/backend-wasm';
 import { demoModelUrl } from '@winnow/demo-model';
+import type { Backend } from '@winnow/ops';
 import { sampled, sharedDataPath } from '@winnow/test-utils';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { loadModel, type LoadOptions, type Model } from '../../src/index.js';
-import { goldenBackends } from '../support/golden-files.js';
+
+let backend: Backend;
+beforeAll(async () => {
+  backend = await createWasmBackend();
+});
+afterAll(() => backend.dispose());
 
 const contextSize = 256;
 const text =
@@ -57,7 +64,7 @@ for (const [index, [name, path]] of Object.entries(models).entries()) {
   describe.skipIf(isMissing)(`${name}${isMissing ? ' (needs ../shared/data/models)' : ''}`, () => {
     const load = (attention: LoadOptions['attention']): Promise<Model> =>
       loadModel(path as string, {
-        ...goldenBackends['default backend']?.(),
+        backend,
         contextSize,
         maxSessions: 1,
         attention: attention as string,
@@ -107,7 +114,7 @@ describe('layers', () => {
   const at = async (attention: string): Promise<Float32Array> => {
     const known = results.get(attention);
     if (known !== undefined) return known;
-    await using model = await loadModel(demoModelUrl, { contextSize, maxSessions: 1, attention });
+    await using model = await loadModel(demoModelUrl, { backend, contextSize, maxSessions: 1, attention });
     if (ids.length === 0) ids.push(...model.encodePrompt(prompt).slice(0, 60));
     const [values] = await model.logprobs(ids, { positions: [ids.length - 1] });
     results.set(attention, values as Float32Array);

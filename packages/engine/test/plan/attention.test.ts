@@ -42,39 +42,57 @@ const sparse = [
   'prefill=subquadratic:window=48,block=32;decode=page-topk:budget=4,page=8;dense-first=1',
 ];
 
-test.each(wholeContext)('%s: policies that see everything give the tokens of dense attention', async (attention) => {
+/** What dense attention gives after each of the prompts. */
+async function denseTokens(optionsOf: (index: number) => GenerateOptions): Promise<(readonly number[])[]> {
   await using dense = await load('dense');
-  await using model = await load(attention);
-  expect([dense.attention, model.attention]).toEqual(['dense', expect.not.stringMatching(/^dense$/)]);
+  expect(dense.attention).toBe('dense');
+  const results = prompts.map((prompt, index) => dense.generate(prompt, optionsOf(index)).result());
+  return (await Promise.all(results)).map(({ tokens }) => tokens);
+}
+
+describe('policies that see everything', () => {
   const options = { ...greedy, maxTokens: 40 };
-  for (const prompt of prompts) {
-    const { tokens } = await model.generate(prompt, options).result();
-    expect(tokens).toEqual((await dense.generate(prompt, options).result()).tokens);
-  }
+  let expected: (readonly number[])[];
+  beforeAll(async () => {
+    expected = await denseTokens(() => options);
+  });
+
+  test.each(wholeContext)('%s gives the tokens of dense attention', async (attention) => {
+    await using model = await load(attention);
+    expect(model.attention).not.toBe('dense');
+    for (const [index, prompt] of prompts.entries()) {
+      expect((await model.generate(prompt, options).result()).tokens).toEqual(expected[index]);
+    }
+  });
+});
+
+const drawnAfter = (index: number): GenerateOptions => ({ ...drawn, seed: index, maxTokens: 30 });
+let drawnDense: (readonly number[])[];
+beforeAll(async () => {
+  drawnDense = await denseTokens(drawnAfter);
 });
 
 describe.each(sparse)('%s', (attention) => {
-  const options = (index: number): GenerateOptions => ({ ...drawn, seed: index, maxTokens: 30 });
   let model: Model;
   let alone: (readonly number[])[];
   beforeAll(async () => {
     model = await load(attention, { prefixSharing: false });
     alone = [];
     for (const [index, prompt] of prompts.entries()) {
-      alone.push((await model.generate(prompt, options(index)).result()).tokens);
+      alone.push((await model.generate(prompt, drawnAfter(index)).result()).tokens);
     }
   });
   afterAll(() => model.dispose());
 
   test('differs from dense, does not depend on the batch size or on who else generates', async () => {
-    const together = await Promise.all(prompts.map((prompt, index) => model.generate(prompt, options(index)).result()));
+    const together = await Promise.all(
+      prompts.map((prompt, index) => model.generate(prompt, drawnAfter(index)).result()),
+    );
     expect(together.map(({ tokens }) => tokens)).toEqual(alone);
     expect(model.metrics().steps.numSharedSteps).toBeGreaterThan(10);
-    await using dense = await load('dense');
-    const tokens = await Promise.all(prompts.map((prompt, index) => dense.generate(prompt, options(index)).result()));
-    expect(tokens.map((result) => result.tokens)).not.toEqual(alone);
+    expect(drawnDense).not.toEqual(alone);
     await using single = await load(attention, { maxSessions: 1, batchSize: 64 });
-    expect((await single.generate(prompts[0]!, options(0)).result()).tokens).toEqual(alone[0]);
+    expect((await single.generate(prompts[0]!, drawnAfter(0)).result()).tokens).toEqual(alone[0]);
   });
 
   test('prefixes of other sessions, forks, cuts and saved sessions keep what policies keep beside the cache', async () => {
@@ -84,14 +102,14 @@ describe.each(sparse)('%s', (attention) => {
     const ids = sharing.encodePrompt(prompts[0]!);
     // another end after whole blocks of the first, then back and on
     const other = [...ids.subarray(0, 140), 5, 6, 7];
-    const first = await session.generate(other, options(7)).result();
+    const first = await session.generate(other, drawnAfter(7)).result();
     expect(first.cachedTokens).toBe(128);
     await using fresh = await load(attention, { maxSessions: 1, prefixSharing: false });
-    expect(first.tokens).toEqual((await fresh.generate(other, options(7)).result()).tokens);
+    expect(first.tokens).toEqual((await fresh.generate(other, drawnAfter(7)).result()).tokens);
     const cut = [...ids.subarray(0, 133), 9, 9];
     using fork = session.fork();
-    const branch = await fork.generate(cut, options(8)).result();
-    expect(branch.tokens).toEqual((await fresh.generate(cut, options(8)).result()).tokens);
+    const branch = await fork.generate(cut, drawnAfter(8)).result();
+    expect(branch.tokens).toEqual((await fresh.generate(cut, drawnAfter(8)).result()).tokens);
     const sink = memorySink();
     await session.save(sink);
     const rest = await session.resume({ maxTokens: 20 }).result();

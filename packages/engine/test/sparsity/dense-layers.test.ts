@@ -2,6 +2,7 @@
 import { createWasmBackend } from '@winnow/backend-wasm';
 import { demoModelUrl } from '@winnow/demo-model';
 import type { Backend } from '@winnow/ops';
+import type { Sidecar } from '@winnow/sparse-inference';
 import { CapacityError } from '@winnow/tensor';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { loadModel, type FeedForwardAccess, type LoadOptions, type Model } from '../../src/index.js';
@@ -21,8 +22,13 @@ afterAll(async () => {
   await backend.dispose();
 });
 
+const sidecars = new Map<SidecarDesign, Promise<Sidecar>>();
+
+/** The sidecar of a design is made once. */
 async function load(design: SidecarDesign, options: LoadOptions = {}): Promise<Model> {
-  const sparse = await makeSidecar(dense.feedForward as FeedForwardAccess, design);
+  const made = sidecars.get(design) ?? makeSidecar(dense.feedForward as FeedForwardAccess, design);
+  sidecars.set(design, made);
+  const sparse = await made;
   return loadModel(demoModelUrl, { backend, contextSize: 128, maxSessions: 1, sparse, ...options });
 }
 

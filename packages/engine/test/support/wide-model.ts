@@ -35,8 +35,17 @@ async function folder(
   };
 }
 
-/** A Llama model without a tokenizer. */
-export async function wideLlama(ffn: number, activation: 'silu' | 'relu'): Promise<WideModel> {
+const llamas = new Map<string, Promise<WideModel>>();
+
+/** A Llama model without a tokenizer, made once for each kind. */
+export function wideLlama(ffn: number, activation: 'silu' | 'relu'): Promise<WideModel> {
+  const key = `${ffn} ${activation}`;
+  const made = llamas.get(key) ?? makeLlama(ffn, activation);
+  llamas.set(key, made);
+  return made;
+}
+
+async function makeLlama(ffn: number, activation: 'silu' | 'relu'): Promise<WideModel> {
   const shapes: Record<string, number[]> = {
     'model.embed_tokens.weight': [vocabSize, hidden],
     'model.norm.weight': [hidden],

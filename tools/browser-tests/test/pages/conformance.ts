@@ -1,6 +1,7 @@
 /** In the page: the conformance suite over the WebAssembly backend. */
 import { createWasmBackend, type CreateWasmBackendOptions, type WasmBackend } from '@winnow/backend-wasm';
 import {
+  assignVariants,
   checkKernelCase,
   checkProgramCase,
   checkUnsupportedCase,
@@ -13,6 +14,7 @@ import {
   supportTable,
   type Coverage,
   type KernelCase,
+  type NamedCase,
   type SupportTable,
 } from '@winnow/conformance';
 
@@ -56,10 +58,19 @@ function withSharedTruth<Truth, Arguments extends unknown[]>(
   return (...values) => (truth ??= create(...values));
 }
 
-async function onEveryBackend(check: (backend: WasmBackend) => Promise<readonly string[]>): Promise<string[]> {
+/** Runs each case on the backends that the coverage asks for. */
+async function onBackends<Case extends NamedCase>(
+  cases: readonly Case[],
+  coverage: Coverage,
+  check: (backend: WasmBackend, oneCase: Case) => Promise<readonly string[]>,
+): Promise<string[]> {
   const failures: string[] = [];
-  for (const [name, backend] of backends) {
-    failures.push(...(await check(backend)).map((failure) => `${name}: ${failure}`));
+  const assigned = assignVariants(cases, Object.keys(settings), coverage);
+  for (const [oneCase, names] of assigned) {
+    for (const [name, backend] of backends) {
+      if (!names.includes(name)) continue;
+      failures.push(...(await check(backend, oneCase)).map((failure) => `${name}: ${failure}`));
+    }
   }
   return failures;
 }
@@ -82,30 +93,30 @@ const api = {
   },
 
   async kernels({ op, coverage }: { op: string; coverage: Coverage }): Promise<Outcome> {
-    const failures: string[] = [];
-    const cases = selectCases(kernelCases[op] ?? [], coverage);
-    for (const kernelCase of cases) {
+    const cases = selectCases(kernelCases[op] ?? [], coverage).map((kernelCase) => ({
+      ...kernelCase,
+      create: withSharedTruth(kernelCase.create),
+    }));
+    const failures = await onBackends(cases, coverage, (backend, kernelCase) => {
       const check = isExpected(kernelCase) ? checkKernelCase : checkUnsupportedCase;
-      const shared = { ...kernelCase, create: withSharedTruth(kernelCase.create) };
-      failures.push(...(await onEveryBackend((backend) => check(backend, shared, { arithmetic }))));
-    }
+      return check(backend, kernelCase, { arithmetic });
+    });
     return { numCases: cases.length, failures };
   },
 
-  async programs(_input: null): Promise<Outcome> {
-    const failures: string[] = [];
-    const options = { arithmetic, allowFallback: true };
-    for (const programCase of programCases) {
-      const shared = { ...programCase, create: withSharedTruth(programCase.create) };
-      failures.push(...(await onEveryBackend((backend) => checkProgramCase(backend, shared, options))));
-    }
-    return { numCases: programCases.length, failures };
+  async programs({ coverage }: { coverage: Coverage }): Promise<Outcome> {
+    const cases = programCases.map((programCase) => ({ ...programCase, create: withSharedTruth(programCase.create) }));
+    const failures = await onBackends(cases, coverage, (backend, programCase) =>
+      checkProgramCase(backend, programCase, { arithmetic, allowFallback: true }),
+    );
+    return { numCases: cases.length, failures };
   },
 
   /** These checks make backends of their own. */
-  async contract(_input: null): Promise<Outcome> {
+  async contract({ names }: { names: readonly string[] }): Promise<Outcome> {
     const failures: string[] = [];
     for (const [setting, options] of Object.entries(settings)) {
+      if (!names.includes(setting)) continue;
       for (const [name, check] of Object.entries(contractChecks)) {
         const found = await check(() => createWasmBackend(options));
         failures.push(...found.map((failure) => `${setting}: ${name}: ${failure}`));

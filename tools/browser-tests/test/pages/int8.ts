@@ -24,6 +24,19 @@ async function allocate(backend: Backend, label: string, bytes: Uint8Array): Pro
   return handle;
 }
 
+const encoded = new Map<string, Uint8Array>();
+
+/** Made once: encoding takes longer than what reads it. */
+function encodedWeights(dtype: DType, numInputs: number, numOutputs: number): Uint8Array {
+  const key = `${dtype} ${numInputs} ${numOutputs}`;
+  const known = encoded.get(key);
+  if (known !== undefined) return known;
+  const weights = new Uint8Array(sizeOf(dtype, numOutputs * numInputs));
+  encode(dtype, gaussian(numInputs + numOutputs, numOutputs * numInputs), weights);
+  encoded.set(key, weights);
+  return weights;
+}
+
 async function multiply(
   backend: Backend,
   dtype: DType,
@@ -33,8 +46,7 @@ async function multiply(
   const x = b.external('x', 'weights', 'f32', [numTokens, numInputs]);
   const weight = b.external('weight', 'weights', dtype, [numOutputs, numInputs]);
   b.output('y', b.activation('matmul', { x, weight }));
-  const weights = new Uint8Array(sizeOf(dtype, numOutputs * numInputs));
-  encode(dtype, gaussian(numInputs + numOutputs, numOutputs * numInputs), weights);
+  const weights = encodedWeights(dtype, numInputs, numOutputs);
   const buffers = new Map([
     ['x', await allocate(backend, 'x', new Uint8Array(gaussian(numTokens, numTokens * numInputs).buffer))],
     ['weight', await allocate(backend, 'weight', weights)],

@@ -21,6 +21,8 @@ interface Scope {
   readonly navigator: { readonly storage: { getDirectory(): Promise<Folder> } };
   readonly Worker: new (url: string, options: { readonly type: 'module' }) => WorkerLike;
   readonly document?: unknown;
+  btoa(text: string): string;
+  atob(base64: string): string;
   onmessage: unknown;
   postMessage(message: unknown): void;
 }
@@ -59,21 +61,31 @@ const api = {
     return (await open().resume({ maxTokens }).result()).tokens;
   },
 
-  /** Into a file of the origin, or as the bytes of one. */
-  async save(path: string | null): Promise<number[]> {
-    if (path !== null) {
-      await open().save(path);
-      return [];
-    }
-    const sink = memorySink();
-    await open().save(sink);
-    return [...sink.toBytes()];
+  /** Into a file of the origin. */
+  async save(path: string): Promise<null> {
+    await open().save(path);
+    return null;
   },
 
-  async restore(from: string | number[]): Promise<null> {
+  /** As the bytes of a file, in base64: arrays of numbers take seconds on their way out of a page. */
+  async saveBytes(_input: null): Promise<string> {
+    const sink = memorySink();
+    await open().save(sink);
+    let text = '';
+    for (const byte of sink.toBytes()) text += String.fromCharCode(byte);
+    return scope.btoa(text);
+  },
+
+  async restore(path: string): Promise<null> {
     session?.dispose();
-    const source = typeof from === 'string' ? from : memorySource(Uint8Array.from(from));
-    session = await loaded().restoreSession(source);
+    session = await loaded().restoreSession(path);
+    return null;
+  },
+
+  async restoreBytes(base64: string): Promise<null> {
+    session?.dispose();
+    const bytes = Uint8Array.from(scope.atob(base64), (character) => character.charCodeAt(0));
+    session = await loaded().restoreSession(memorySource(bytes));
     return null;
   },
 
