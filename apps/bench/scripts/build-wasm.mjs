@@ -12,8 +12,9 @@ const script = fileURLToPath(import.meta.url);
 const folder = dirname(dirname(script));
 const source = 'assembly/roofline.ts';
 const backend = '../../packages/backend-wasm/assembly';
-const loops = `${backend}/runtime/roofline-loops`;
-const sources = [source, `${loops}.ts`, `${loops}.generated.ts`, `${backend}/simd/vector.ts`];
+const imported = ['runtime/roofline-loops', 'runtime/layout.generated', 'gemm/int8-dot'];
+const vectors = ['simd/constants', 'simd/interleave', 'simd/vector'];
+const sources = [source, ...[...imported, ...vectors].map((name) => `${backend}/${name}.ts`)];
 const target = join(folder, 'src', 'roofline', 'kernels.generated.ts');
 
 const options = [
