@@ -23,7 +23,7 @@ const questions = positionals.length > 0 ? positionals : ['What is the code of A
 const text = await readFile(values.file, 'utf8');
 const model = await loadModel(values.model ?? demoModelUrl, {
   attention: values.attention,
-  contextSize: Number(values.context),
+  context: Number(values.context),
 });
 console.log(`${model.name}, ${model.attention}`);
 const session = model.createSession();

@@ -32,7 +32,7 @@ describe('error lines', () => {
   });
 
   test('and so do notices and hints', () => {
-    const notice = '1 of 2 layers compute all neurons (sparseOptions.maxRatio); weightTiers.hot fitting needs less';
+    const notice = '1 of 2 layers compute all neurons (sparsity.maxActive); memory.hot fitting needs less';
     expect(withFlags(notice)).toBe(
       '1 of 2 layers compute all neurons (--sparsity-max-active); --memory-hot fitting needs less',
     );
@@ -43,7 +43,7 @@ describe('error lines', () => {
     expect(errorLine(new ArgumentError(globals))).toBe('attention: globals: expected at most 16 positions, got 17');
     const positions = { argument: 'positions', expected: 'positions of tokens', actual: '-1' };
     expect(errorLine(new ArgumentError(positions))).toBe('--positions: expected positions of tokens, got -1');
-    const nested = { argument: 'eviction.sinks', expected: 'an integer from 0', actual: '-1' };
+    const nested = { argument: 'kvCache.eviction.sinks', expected: 'an integer from 0', actual: '-1' };
     expect(errorLine(new ArgumentError(nested))).toBe('--kv-eviction.sinks: expected an integer from 0, got -1');
   });
 

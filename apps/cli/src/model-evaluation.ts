@@ -16,17 +16,15 @@ export async function createModelOpener(
   const location = await locateModel(model, context);
   const engine = await context.io.engine();
   const told = new Set<string>();
-  const open: OpenModel = async ({ attention, kvDType, contextSize, traceAttention, numThreads, backend }) => {
+  const open: OpenModel = async ({ backend, ...options }) => {
+    const ofFlags = loadOptionsOf(flags);
     const loaded = await engine.loadModel(location, {
-      ...loadOptionsOf(flags),
-      contextSize: Math.max(contextSize, contextOf(flags) ?? 0),
-      kvDType,
-      prefixSharing: false, // every run computes all of its tokens
+      ...ofFlags,
+      ...options,
+      context: Math.max(options.context, contextOf(flags) ?? 0),
+      kvCache: { ...ofFlags.kvCache, ...options.kvCache, prefixSharing: false }, // every run computes all of its tokens
       signal: context.signal,
       randomSeed: context.io.randomSeed,
-      ...(attention === undefined ? {} : { attention }),
-      ...(traceAttention === undefined ? {} : { traceAttention }),
-      ...(numThreads === undefined ? {} : { numThreads }),
       ...(backend === undefined ? {} : { backend: createReferenceBackend() }),
     } satisfies LoadOptions);
     for (const { op, reason } of loaded.fallbacks) {

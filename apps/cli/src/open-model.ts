@@ -2,7 +2,7 @@
 import type { LoadOptions, Model, ModelInfo, ModelLocation, ModelTokenizer } from '@winnow/engine';
 import type { AttentionSpec } from '@winnow/sparse-attention';
 import { IoError, WinnowError } from '@winnow/tensor';
-import { defined, loadOptionsOf } from './flags/engine-options.js';
+import { defined, loadOptionsOf, mergeOptions } from './flags/engine-options.js';
 import { withFlags } from './errors.js';
 import type { CliIo } from './io.js';
 import { parseModelReference } from './model-location.js';
@@ -51,9 +51,8 @@ export async function openModel(
   const engine = await io.engine();
   try {
     const loaded = await engine.loadModel(location, {
-      ...loadOptionsOf(flags),
+      ...mergeOptions(loadOptionsOf(flags), more),
       ...defined<LoadOptions>({ attention }),
-      ...more,
       onEvent: (event) => {
         if (event.kind === 'notice') warn(withFlags(event.text));
       },

@@ -7,7 +7,7 @@ test('adapters with and without a factor, in both spellings', async () => {
   const flags = ['--lora', 'a.gguf', '--lora-scaled', 'b.gguf', '-0.5', '--lora-scaled', 'c.gguf:2'];
   expect(await runCli(fake.api, ['run', '-p', 'Hi', ...flags])).toMatchObject({ code: 0 });
   expect(fake.loads[0]?.options).toMatchObject({
-    adapters: [{ source: 'a.gguf' }, { source: 'b.gguf', scale: -0.5 }, { source: 'c.gguf', scale: 2 }],
+    lora: { adapters: [{ source: 'a.gguf' }, { source: 'b.gguf', scale: -0.5 }, { source: 'c.gguf', scale: 2 }] },
   });
 });
 

@@ -72,7 +72,9 @@ test('winnow run: a stop text ends it and is not printed', async () => {
 test('winnow run: too long: refused with 4, or shortened and told', async () => {
   const refused = await run(['run', '-p', sea.text, '-c', '6']);
   expect(refused).toMatchObject({ code: 4, stdout: '' });
-  expect(refused.stderr).toMatch(/^winnow: context: needed 9 tokens, available 6 tokens [^\n]+--context[^\n]+\n$/);
+  expect(refused.stderr).toMatch(
+    /^winnow: --context: needed 9 tokens, available 6 tokens [^\n]+a larger context[^\n]+\n$/,
+  );
   const shortened = await json(['run', '-p', sea.text, '-c', '6', '--overflow', 'truncate-start', '-q']);
   expect(shortened).toMatchObject({ promptTokens: 5, droppedTokens: 3, finishReason: 'context' });
   expect((await run(['run', '-p', 'Hi', '--memory', '1MB'])).code).toBe(4);

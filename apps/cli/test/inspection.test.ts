@@ -98,7 +98,7 @@ describe('winnow inspect', () => {
     const { stdout } = await runCli(api, ['inspect', 'm.gguf', '-c', '32']);
     expect(stdout).toContain('total            1.23 kB');
     expect(stdout).toContain('  a.weight  q8_0  [32, 2]  68 B');
-    expect(loads.at(-1)).toMatchObject({ options: { contextSize: 32 } });
+    expect(loads.at(-1)).toMatchObject({ options: { context: 32 } });
   });
 
   test('--memory: the plan is printed, and the exit code says whether it fits', async () => {

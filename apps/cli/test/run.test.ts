@@ -28,10 +28,10 @@ test('flags reach the engine, over what the model recommends', async () => {
   expect(fake.loads[0]).toMatchObject({
     location: 'model.gguf',
     options: {
-      contextSize: 32,
+      context: 32,
       batchSize: 8,
-      kvDType: 'f16',
-      memoryLimitBytes: 2e9,
+      kvCache: { dtype: 'f16' },
+      memory: { budget: 2e9 },
       activations: 'f32',
       profile: true,
     },
@@ -113,6 +113,7 @@ test('--json prints one object', async () => {
     droppedTokens: 2,
     evictedTokens: 0,
     finishReason: 'stop',
+    satisfiesConstraint: true,
     seed: 4711,
     contextSize: 64,
     timings: { promptMs: 10, generateMs: 20, promptTokensPerSecond: 300, tokensPerSecond: 100 },

@@ -58,7 +58,7 @@ test('without anything serves the demo model to this machine', async () => {
     { models: [{ id: 'winnow-tiny', maxConcurrent: 4 }], embeddingModels: [], apiKeys: [] },
   ]);
   expect(server.created[0]).not.toHaveProperty('corsOrigins');
-  expect(fake.loads).toMatchObject([{ options: { maxSessions: 4, whenFull: 'wait' } }]);
+  expect(fake.loads).toMatchObject([{ options: { maxSessions: 4, kvCache: { whenFull: 'wait' } } }]);
   expect(fake.disposed.count).toBe(1);
 });
 
@@ -70,7 +70,11 @@ test('flags are the options of engine and server', async () => {
   ]);
   expect(fake.loads.map(({ location }) => location)).toEqual(['a.gguf', 'b.gguf']);
   for (const { options } of fake.loads) {
-    expect(options).toMatchObject({ maxSessions: 2, cacheSize: 4096, contextSize: 512, kvDType: 'f16' });
+    expect(options).toMatchObject({
+      maxSessions: 2,
+      context: 512,
+      kvCache: { capacity: 4096, dtype: 'f16', whenFull: 'wait' },
+    });
   }
   expect(server.created).toMatchObject([
     {

@@ -66,7 +66,7 @@ describe('winnow run on the demo model', () => {
     }
     const refused = await runCli(engine, ['run', ...small, '-n', '80', '--overflow', 'error']);
     expect(refused.code).toBe(4);
-    expect(refused.stderr).toMatch(/^winnow: context: needed 49 tokens, available 48 tokens/);
+    expect(refused.stderr).toMatch(/^winnow: --context: needed 49 tokens, available 48 tokens/);
   });
 
   test('--kv-dtype: keys and values of their own', async () => {
@@ -108,7 +108,7 @@ describe('flags', () => {
     expect(fake.saved).toEqual([{ target: 'b', metadata: null }]);
     await runCli(fake.api, ['run', '--load-session', 'a', '-s', '9', '--kv-dtype', 'q8_0,q4_0']);
     expect(fake.prompts[1]?.options).toMatchObject({ seed: 9, maxTokens: 128 });
-    expect(fake.loads[1]?.options.kvDType).toEqual({ keys: 'q8_0', values: 'q4_0' });
+    expect(fake.loads[1]?.options.kvCache?.dtype).toEqual({ keys: 'q8_0', values: 'q4_0' });
   });
 
   test('Ctrl-C saves what there is', async () => {

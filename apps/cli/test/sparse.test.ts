@@ -83,8 +83,8 @@ test('--memory-hot all needs more, and says so; --sparsity-verify takes the weig
 });
 
 test.each([
-  [['--sparsity-verify'], '--sparsity-verify: expected nothing without sparse, got true'],
-  [['--sparsity-max-active', '0.9'], '--sparsity-max-active: expected nothing without sparse, got 0.9'],
+  [['--sparsity-verify'], '--sparsity-verify: expected nothing without --sparsity, got true'],
+  [['--sparsity-max-active', '0.9'], '--sparsity-max-active: expected nothing without --sparsity, got 0.9'],
   [['--memory-cold', 'q4_0'], '--memory-cold: expected nothing without --memory, got q4_0'],
   [['--memory-hot', 'all'], '--memory-hot: expected nothing without --memory, got all'],
 ])('%j alone would be without effect and is refused', async (flags, message) => {
@@ -125,7 +125,7 @@ test('--profile shows layers, predictors and how much of the reading overlapped 
 test('without a calibration the demo model is refused as before, and the error says what would help', async () => {
   const { code, stderr } = await runCli(engine, ['run', ...prompt, '--memory', '4MB']);
   expect(code).toBe(4);
-  expect(stderr).toMatch(/with a calibration \(sparse\) weights may stay in the file/);
+  expect(stderr).toMatch(/with a calibration \(--sparsity\) weights may stay in the file/);
 });
 
 test('what is no calibration is refused', async () => {

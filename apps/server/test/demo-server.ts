@@ -14,7 +14,12 @@ export interface DemoServer {
 export const demoId = 'winnow-tiny';
 
 export function loadDemoModel(options: LoadOptions = {}): Promise<Model> {
-  return loadModel(demoModelUrl, { numThreads: 1, maxSessions: 4, whenFull: 'wait', cacheSize: 4096, ...options });
+  return loadModel(demoModelUrl, {
+    threads: 1,
+    maxSessions: 4,
+    kvCache: { whenFull: 'wait', capacity: 4096 },
+    ...options,
+  });
 }
 
 /** A server whose models stay loaded when it closes. */

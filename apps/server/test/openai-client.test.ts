@@ -13,7 +13,7 @@ let demo: DemoServer;
 
 beforeAll(async () => {
   model = await loadDemoModel();
-  embedder = await loadEmbeddingModel(demoModelUrl, { numThreads: 1, pooling: 'mean' });
+  embedder = await loadEmbeddingModel(demoModelUrl, { threads: 1, pooling: 'mean' });
   demo = await startServer({
     models: [
       { id: demoId, model },

@@ -20,8 +20,8 @@ import { createWinnow, embeddingModel, languageModel } from '../src/index.js';
 let model: Model;
 let embedder: EmbeddingModel;
 beforeAll(async () => {
-  model = await loadModel(demoModelUrl, { contextSize: 1024, numThreads: 2, maxSessions: 4 });
-  embedder = await loadEmbeddingModel(demoModelUrl, { pooling: 'mean', numThreads: 2 });
+  model = await loadModel(demoModelUrl, { context: 1024, threads: 2, maxSessions: 4 });
+  embedder = await loadEmbeddingModel(demoModelUrl, { pooling: 'mean', threads: 2 });
 });
 afterAll(async () => {
   await model.dispose();

@@ -40,7 +40,7 @@ async function answers(path: string, isEncoder: boolean, contextSize = 64): Prom
     await using model = await loadEmbeddingModel(path, { backend, pooling: 'mean' });
     return await model.embed([tokens], { normalize: false });
   }
-  await using model = await loadModel(path, { backend, contextSize, maxSessions: 1 });
+  await using model = await loadModel(path, { backend, context: contextSize, maxSessions: 1 });
   return await model.logprobs(tokens, { positions: tokens.map((_, index) => index) });
 }
 

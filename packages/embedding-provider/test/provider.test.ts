@@ -8,7 +8,7 @@ import { createEmbeddingProvider } from '../src/index.js';
 import { describeEmbeddingProvider } from '../src/testing.js';
 
 const load = (): Promise<EmbeddingModel> =>
-  loadEmbeddingModel(demoModelUrl, { pooling: 'mean', contextSize: 64, numThreads: 1 });
+  loadEmbeddingModel(demoModelUrl, { pooling: 'mean', context: 64, threads: 1 });
 
 describe.each([
   { name: 'demo model', options: {} },
@@ -88,7 +88,7 @@ describe('dimensions and lifetime', () => {
   });
 
   test('vectors are cut where the model allows it', async () => {
-    const cut = await loadEmbeddingModel(demoModelUrl, { pooling: 'mean', contextSize: 16, isMatryoshka: true });
+    const cut = await loadEmbeddingModel(demoModelUrl, { pooling: 'mean', context: 16, isMatryoshka: true });
     const provider = createEmbeddingProvider(cut, { dimensions: 8 });
     const vector = await provider.embed('the sea');
     expect(vector).toHaveLength(8);
@@ -113,7 +113,7 @@ describe('encoders', () => {
       describeEmbeddingProvider({
         name,
         create: async () => {
-          model = await loadEmbeddingModel(path as string, { numThreads: 1 });
+          model = await loadEmbeddingModel(path as string, { threads: 1 });
           return createEmbeddingProvider(model);
         },
         dispose: () => model?.dispose(),

@@ -70,7 +70,7 @@ describe.each([
   let provider: EmbeddingProvider;
   const file = `${name}.texts`;
   beforeAll(async () => {
-    model = await loadEmbeddingModel(demoModelUrl, { pooling: 'mean', contextSize: 64, numThreads: 1 });
+    model = await loadEmbeddingModel(demoModelUrl, { pooling: 'mean', context: 64, threads: 1 });
     provider = createEmbeddingProvider(model);
   });
   afterAll(() => model.dispose());

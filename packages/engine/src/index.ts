@@ -1,6 +1,7 @@
 export { inspectModel, loadEmbeddingModel, loadModel, openTokenizer } from './api.js';
+export { checkOptions, UnknownOptionError, type NameTree, type OptionNames } from './options/check.js';
 export type { WeightOptions } from './load/adapt-weights.js';
-export type { AdapterOption } from './load/adapters.js';
+export type { AdapterOption, LoraOptions } from './load/adapters.js';
 export { prepareChat, type ChatRequest, type ChatTurn, type ToolChoice } from './chat/prepare-chat.js';
 export type { ChatPart, ChatReader } from './chat/reader.js';
 export type { ToolFormat } from './chat/tool-format.js';
@@ -42,8 +43,9 @@ export type {
   PromptProgress,
   TokenLogprob,
 } from './generation/generation.js';
-export type { KvDTypes } from './plan/options.js';
-export type { KvTierOptions } from './kv-offload/plan.js';
+export type { KvCacheOptions, KvDTypes, WhenFull } from './plan/options.js';
+export type { KvOffloadOptions } from './kv-offload/plan.js';
+export type { TraceOptions } from './memory/step-outputs.js';
 export type { LoadProgress } from './memory/load-buffers.js';
 export type { LogitsOptions } from './generation/logprobs.js';
 export type { Model } from './sessions/model.js';
@@ -53,7 +55,5 @@ export type { Prompt } from './chat/encode-prompt.js';
 export type { SaveOptions, Session } from './sessions/session.js';
 export type { SessionSize } from './sessions/file.js';
 export type { SessionSource, SessionTarget } from './sessions/location.js';
-export type { SidecarSource } from './sparsity/options.js';
-export type { SparseLoadOptions, WeightTierOptions } from './weight-offload/options.js';
-export type { SparseWriterOptions } from './sparsity/sparse-weights.js';
-export type { WhenFull } from './runtime/preemption.js';
+export type { SidecarSource, SparsityOptions } from './sparsity/options.js';
+export type { MemoryOptions } from './weight-offload/options.js';

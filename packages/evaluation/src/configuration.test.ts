@@ -19,8 +19,8 @@ it('a configuration is measured in the phases that it changes', () => {
     ['kv=q8_0', 'prefill'],
     ['kv=q8_0/q4_0', 'prefill'],
   ]);
-  expect(openOptionsOf(configurations[0], 64).attention).toBeUndefined();
-  expect(openOptionsOf(configurations[7], 64)).toEqual({ attention: undefined, kvDType: q8, contextSize: 64 });
+  expect(openOptionsOf(configurations[0], 64).attention).toBe('dense');
+  expect(openOptionsOf(configurations[7], 64)).toEqual({ attention: 'dense', kvCache: { dtype: q8 }, context: 64 });
   expect(() => createConfigurations(['dense', 'dense'], [])).toThrow(ArgumentError);
   expect(() => createConfigurations(['sparse'], [])).toThrow(ArgumentError);
 });

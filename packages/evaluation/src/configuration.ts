@@ -1,5 +1,5 @@
 /** The configurations to compare: a model with an attention policy and a KV cache dtype. */
-import type { KvDTypes, Model } from '@winnow/engine';
+import type { KvDTypes, Model, TraceOptions } from '@winnow/engine';
 import { denseAttention, formatAttention, parseAttention, type AttentionSpec } from '@winnow/sparse-attention';
 import { ArgumentError, type DType } from '@winnow/tensor';
 
@@ -19,16 +19,16 @@ export interface Configuration {
   readonly phases: readonly Phase[];
 }
 
-/** The request to `OpenModel`. The caller chooses everything else, and must choose the same each time. */
+/** Options of `loadModel` that `OpenModel` gets. The caller chooses everything else, and must choose the same each time. */
 export interface OpenOptions {
-  /** Text form of the policies, or undefined for dense. */
-  readonly attention: string | undefined;
-  readonly kvDType: KvDTypes;
+  /** Text form of the policies. */
+  readonly attention: string;
+  readonly kvCache: { readonly dtype: KvDTypes };
   /** Minimum context length in tokens. */
-  readonly contextSize: number;
-  readonly traceAttention?: boolean;
+  readonly context: number;
+  readonly trace?: TraceOptions;
   /** Threads or backend, for comparing them. Default: the caller's. */
-  readonly numThreads?: number;
+  readonly threads?: number;
   readonly backend?: 'reference';
 }
 
@@ -77,9 +77,8 @@ export function createConfigurations(policies: readonly string[], kvDTypes: read
 }
 
 /** The model request of a configuration. */
-export function openOptionsOf({ attention, kvDType }: Configuration, contextSize: number): OpenOptions {
-  const text = formatAttention(attention);
-  return { attention: text === 'dense' ? undefined : text, kvDType, contextSize };
+export function openOptionsOf({ attention, kvDType }: Configuration, context: number): OpenOptions {
+  return { attention: formatAttention(attention), kvCache: { dtype: kvDType }, context };
 }
 
 /** Cache dtypes worth a row of the table for this head dimension. */

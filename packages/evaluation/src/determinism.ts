@@ -56,16 +56,14 @@ export async function checkDeterminism(
   { open, tokens, seed, signal }: DeterminismOptions,
 ): Promise<DeterminismReport> {
   const options = openOptionsOf(configuration, tokens.length + numGenerated);
-  const one = await withModel(open, { ...options, numThreads: 1 }, (model) => observe(model, tokens, seed, signal));
-  const two = await withModel(open, { ...options, numThreads: 2 }, (model) => observe(model, tokens, seed, signal));
+  const one = await withModel(open, { ...options, threads: 1 }, (model) => observe(model, tokens, seed, signal));
+  const two = await withModel(open, { ...options, threads: 2 }, (model) => observe(model, tokens, seed, signal));
   const reference = await withModel(open, { ...options, backend: 'reference' }, async (model) => ({
     rows: await rowsOf(model, tokens, signal),
     bound: backendBound(model.config),
   }));
-  const dense = await withModel(
-    open,
-    { ...openOptionsOf(baseConfiguration, options.contextSize), numThreads: 1 },
-    (model) => rowsOf(model, tokens, signal),
+  const dense = await withModel(open, { ...openOptionsOf(baseConfiguration, options.context), threads: 1 }, (model) =>
+    rowsOf(model, tokens, signal),
   );
   const repeats = isSame(one.first, one.second) && isSame(two.first, two.second);
   const sameForThreads = isSame(one.first, two.first);

@@ -99,7 +99,7 @@ export async function evaluateModel(options: EvaluateOptions): Promise<Evaluatio
   const contextSize = contextSizeOf(options);
   const total = configurations.length + 1;
   onProgress?.('base', 0, total);
-  const base = await open({ ...openOptionsOf(baseConfiguration, contextSize), traceAttention: has('attention') });
+  const base = await open({ ...openOptionsOf(baseConfiguration, contextSize), trace: { attention: has('attention') } });
   try {
     const capture = has('attention') ? await captureOf(base, options) : undefined;
     const synthetic = has('attention') ? syntheticCaptures(options.attentionTokens, options.seed) : [];

@@ -4,17 +4,11 @@ import { loadModel } from '@winnow/engine';
 import { expect, it } from 'vitest';
 import { createConfigurations, defaultText, evaluateModel, formatEvaluation, type OpenModel } from '../src/index.js';
 
-const open: OpenModel = ({ attention, kvDType, contextSize, traceAttention = false }) =>
-  loadModel(demoModelUrl, {
-    kvDType,
-    contextSize,
-    traceAttention,
-    prefixSharing: false,
-    ...(attention === undefined ? {} : { attention }),
-  });
+const open: OpenModel = ({ backend: _default, kvCache, ...options }) =>
+  loadModel(demoModelUrl, { ...options, kvCache: { ...kvCache, prefixSharing: false } });
 
 it('measures what runs, and says what does not', async () => {
-  const model = await open({ attention: undefined, kvDType: { keys: 'f32', values: 'f32' }, contextSize: 64 });
+  const model = await open({ attention: 'dense', kvCache: { dtype: { keys: 'f32', values: 'f32' } }, context: 64 });
   const text = defaultText(64, (part) => model.tokenizer.encode(part, { addSpecialTokens: false }).length);
   const tokens = model.encodePrompt(text).slice(0, 64);
   await model.dispose();

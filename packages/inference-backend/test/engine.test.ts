@@ -6,14 +6,14 @@ import { createInferenceBackend } from '../src/index.js';
 import { describeInferenceBackend } from '../src/testing.js';
 
 for (const [name, backendOf] of [
-  ['the WebAssembly backend', () => ({ numThreads: 2 })],
+  ['the WebAssembly backend', () => ({ threads: 2 })],
   ['the reference backend', () => ({ backend: createReferenceBackend() })],
 ] as const) {
   let model: Model;
   describeInferenceBackend({
     name,
     async create() {
-      model = await loadModel(demoModelUrl, { contextSize: 128, ...backendOf() });
+      model = await loadModel(demoModelUrl, { context: 128, ...backendOf() });
       return createInferenceBackend(model);
     },
     dispose: () => model.dispose(),

@@ -7,7 +7,7 @@ import { afterAll, beforeAll } from 'vitest';
 export function useDemoModel(): () => Model {
   let model: Model | undefined;
   beforeAll(async () => {
-    model = await loadModel(demoModelUrl, { contextSize: 1024, maxSessions: 4, cacheSize: 4096, numThreads: 1 });
+    model = await loadModel(demoModelUrl, { context: 1024, maxSessions: 4, kvCache: { capacity: 4096 }, threads: 1 });
   });
   afterAll(async () => {
     await model?.dispose();

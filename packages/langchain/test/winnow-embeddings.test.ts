@@ -11,7 +11,7 @@ const texts = ['The storm broke over the old harbour.', 'Beat two eggs with the 
 describe('WinnowEmbeddings', () => {
   let model: EmbeddingModel;
   beforeAll(async () => {
-    model = await loadEmbeddingModel(demoModelUrl, { pooling: 'mean', contextSize: 64, numThreads: 1 });
+    model = await loadEmbeddingModel(demoModelUrl, { pooling: 'mean', context: 64, threads: 1 });
   });
   afterAll(() => model.dispose());
 

@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { memorySink, memorySource } from '@winnow/bytes';
-import { loadModel, type Model } from '@winnow/engine';
+import { loadModel, type KvCacheOptions, type Model } from '@winnow/engine';
 import { repoRoot } from '@winnow/test-utils';
 import type { Browser } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
@@ -29,7 +29,7 @@ beforeAll(async () => {
   if (missingChromium !== undefined) return;
   ({ code } = await bundlePage('tiers'));
   browser = await launchChromium();
-  model = await loadModel(path, { contextSize: 1024, maxSessions: 2, batchSize: 32, prefixSharing: false });
+  model = await loadModel(path, { context: 1024, maxSessions: 2, batchSize: 32, kvCache: { prefixSharing: false } });
   expected = (await model.generate(prompt, { ...greedy, maxTokens: numTokens }).result()).tokens;
 });
 afterAll(async () => {
@@ -38,9 +38,9 @@ afterAll(async () => {
 });
 
 /** Hot room for less than two thirds of the tokens: the rest goes through a little memory into files. */
-const kv = (folder: string): { hotBytes: number; warmBytes: number; coldPath: string } => {
+const kvCache = (folder: string): KvCacheOptions => {
   const { kvBytesPerToken } = model.plan;
-  return { hotBytes: 7 * 64 * kvBytesPerToken, warmBytes: 2 * 64 * kvBytesPerToken, coldPath: folder };
+  return { budget: 7 * 64 * kvBytesPerToken, offload: { memory: 2 * 64 * kvBytesPerToken, folder } };
 };
 
 describe.skipIf(missingChromium !== undefined).each([
@@ -60,7 +60,7 @@ describe.skipIf(missingChromium !== undefined).each([
     (isWorker ? page.call('inWorker', { name, input }) : page.call(name, input as never)) as never;
 
   test('the cold tier: the same tokens, read from files that go with the model', async () => {
-    await call('load', { url, kv: kv('cold/kv') });
+    await call('load', { url, kvCache: kvCache('cold/kv') });
     expect(await call('begin', { prompt, maxTokens: numTokens })).toEqual(expected);
     const tiers = await call('tiers', null);
     expect(tiers?.bytesWritten).toBeGreaterThan(0);
@@ -68,7 +68,7 @@ describe.skipIf(missingChromium !== undefined).each([
     expect(tiers?.numMisses).toBeGreaterThan(0);
     expect((await call('filesOf', 'cold')).length).toBe(1); // the folder
     await call('dispose', null);
-    await call('load', { url, kv: kv('kv') });
+    await call('load', { url, kvCache: kvCache('kv') });
     expect((await call('filesOf', 'kv')).every((name) => name.endsWith('.pages'))).toBe(true);
     await call('dispose', null);
     expect(await call('filesOf', 'kv')).toEqual([]);
@@ -81,7 +81,7 @@ describe.skipIf(missingChromium !== undefined).each([
     await call('goOn', 10);
     await call('save', 'saved/story.session');
     await call('dispose', null);
-    await call('load', { url, kv: kv('kv') });
+    await call('load', { url, kvCache: kvCache('kv') });
     await call('restore', 'saved/story.session');
     expect(await call('goOn', numTokens - 30)).toEqual(expected.slice(30));
     expect(await call('filesOf', 'saved')).toEqual(['story.session']);
@@ -95,7 +95,7 @@ describe.skipIf(missingChromium !== undefined).each([
     const sink = memorySink();
     await there.save(sink);
     there.dispose();
-    await call('load', { url, kv: kv('kv') });
+    await call('load', { url, kvCache: kvCache('kv') });
     await call('restoreBytes', Buffer.from(sink.toBytes()).toString('base64'));
     expect(await call('goOn', 20)).toEqual(expected.slice(20, 40));
     const bytes = Buffer.from(await call('saveBytes', null), 'base64');

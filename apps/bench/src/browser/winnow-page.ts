@@ -11,7 +11,7 @@ offer({
     if (!isDType(kvDType)) throw new Error(`${kvDType} is no dtype`);
     const backend = await createWasmBackend({ numThreads: threads });
     const model = await loadModel(await fetchBlob(modelUrl), {
-      ...{ backend, contextSize, kvDType },
+      ...{ backend, context: contextSize, kvCache: { dtype: kvDType } },
       ...(batchSize === undefined ? {} : { batchSize }),
       ...(attention === undefined ? {} : { attention }),
     });

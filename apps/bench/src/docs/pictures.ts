@@ -74,7 +74,7 @@ export async function attentionMap(): Promise<string> {
   const policy = parsePolicy(text, 'prefill');
   const backend = createReferenceBackend();
   await using model = await loadModel(demoModelUrl, {
-    ...{ backend, contextSize: prompt.length, traceAttention: true, kvDType: 'f32' },
+    ...{ backend, context: prompt.length, trace: { attention: true }, kvCache: { dtype: 'f32' } },
   });
   const tokens = model.encodePrompt(prompt);
   const layers = [0, model.config.numLayers - 1];

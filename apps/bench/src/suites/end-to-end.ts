@@ -63,8 +63,8 @@ export async function loadContenders(
     // the sessions share one cache of blocks, the last of which may be partly empty in each
     const contextSize = contextSizes.reduce((sum, size) => sum + Math.ceil(size / kvBlockSize) * kvBlockSize, 0);
     const maxSessions = contextSizes.length;
-    const chosen = attention === undefined ? {} : { attention };
-    const model = await loadModel(location, { backend, contextSize, batchSize, kvDType, maxSessions, ...chosen });
+    const chosen = { kvCache: { dtype: kvDType }, ...(attention === undefined ? {} : { attention }) };
+    const model = await loadModel(location, { backend, context: contextSize, batchSize, maxSessions, ...chosen });
     closers.push(() => model.dispose());
     let peer: Peer | undefined;
     if (options.peer === 'wllama') throw new Error('wllama is measured by prefill and decode only');

@@ -33,18 +33,22 @@ async function* measureTokens(context: SuiteContext): AsyncIterable<Figure> {
   const base = modelShape(options.quick ? 'winnow-tiny/2' : 'tinyllama-1.1b/8');
   const shape: ModelShape = { ...base, name: `${base.name}-relu`, activation: 'relu' };
   const path = await syntheticModel(shape, dtype, options.modelsFolder, say);
-  const sizes = { contextSize: 128, maxSessions: 1, batchSize: promptTokens };
+  const sizes = { context: 128, maxSessions: 1, batchSize: promptTokens };
   for (const threads of options.threads) {
     const backend = await context.createBackend(threads, 'default');
     const models: Model[] = [];
     try {
       say(`loading ${shape.name} twice`);
-      const traced = await loadModel(path, { ...sizes, backend, traceFeedForward: true });
+      const traced = await loadModel(path, { ...sizes, backend, trace: { feedForward: true } });
       const modelHash = traced.feedForward?.weightsHash ?? '';
       await traced.dispose();
       const dense = await loadModel(path, { ...sizes, backend });
       models.push(dense);
-      const sparse = await loadModel(path, { ...sizes, backend, sparse: randomSidecar(shape, modelHash) });
+      const sparse = await loadModel(path, {
+        ...sizes,
+        backend,
+        sparsity: { calibration: randomSidecar(shape, modelHash) },
+      });
       models.push(sparse);
       const [denseRun, sparseRun] = [await decoder(dense, shape), await decoder(sparse, shape)];
       const timings = await measure(

@@ -62,7 +62,7 @@ const largest = ({ options }: SuiteContext): number => options.threads.at(-1) ??
 async function* sizes(context: SuiteContext, path: string): AsyncIterable<Figure> {
   for (const kvDType of dtypes) {
     const backend = await context.createBackend(largest(context), 'default');
-    const model = await loadModel(path, { contextSize: 256, maxSessions: 1, kvDType, backend });
+    const model = await loadModel(path, { context: 256, maxSessions: 1, kvCache: { dtype: kvDType }, backend });
     const { blockBytes, blockSize } = model.metrics().cache;
     await model.dispose();
     await backend.dispose();
@@ -172,16 +172,15 @@ interface TierCase {
 }
 
 function loadTier(path: string, backend: Backend, { tier, kvDType, numTokens, folder }: TierCase): Promise<Model> {
-  const common: LoadOptions = { contextSize: numTokens + 64, maxSessions: 1, kvDType, backend, prefixSharing: false };
+  const kvCache = { dtype: kvDType, prefixSharing: false };
+  const common: LoadOptions = { context: numTokens + 64, maxSessions: 1, backend };
   const { headDim, attending } = shape;
   const ofLayer = kvBytesPerToken({ numKvHeads, headDim, keyDType: kvDType, valueDType: kvDType });
   // so that blocks leave in runs of the largest size, where the context is much longer
-  const hotBytes = (numTokens < 16384 ? 12 : 132) * 64 * (attending.length * ofLayer + 4);
-  if (tier === 'hot') return loadModel(path, common);
-  return loadModel(path, {
-    ...common,
-    kv: tier === 'warm' ? { hotBytes, warmBytes: 2 ** 30 } : { hotBytes, coldPath: folder },
-  });
+  const budget = (numTokens < 16384 ? 12 : 132) * 64 * (attending.length * ofLayer + 4);
+  if (tier === 'hot') return loadModel(path, { ...common, kvCache });
+  const offload = tier === 'warm' ? { memory: 2 ** 30 } : { folder };
+  return loadModel(path, { ...common, kvCache: { ...kvCache, budget, offload } });
 }
 
 /** Generates one token after the session's, which stays as it is but for the token that asks for it. */

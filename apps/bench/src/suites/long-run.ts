@@ -56,13 +56,16 @@ const peakBytes = (): number => process.resourceUsage().maxRSS * 1024;
 export async function runLong(task: LongTask): Promise<LongOutcome> {
   const { numTokens, numAsked, numGenerated, kvDType, hotBytes, warmBytes, batchSize, numThreads, folder } = task;
   const options: LoadOptions = {
-    contextSize: numTokens + numAsked + numGenerated + 1,
+    context: numTokens + numAsked + numGenerated + 1,
     maxSessions: 1,
-    kvDType,
+    kvCache: {
+      dtype: kvDType,
+      prefixSharing: false,
+      budget: hotBytes,
+      offload: { memory: warmBytes, folder },
+    },
     batchSize,
-    numThreads,
-    prefixSharing: false,
-    kv: { hotBytes, warmBytes, coldPath: folder },
+    threads: numThreads,
     ...(task.attention === undefined ? {} : { attention: task.attention }),
   };
   const sessionPath = join(folder, `long-${process.pid}.session`);
@@ -115,12 +118,12 @@ export async function writeLongSession(
   const numShort = Math.min(1024, numTokens);
   const short = memorySink();
   const size = {
-    contextSize: 2 * numShort,
+    context: 2 * numShort,
     maxSessions: 1,
-    kvDType,
+    kvCache: { dtype: kvDType },
     ...(attention === undefined ? {} : { attention }),
   };
-  const where = backend === undefined ? { numThreads } : { backend };
+  const where = backend === undefined ? { threads: numThreads } : { backend };
   const model = await loadModel(task.path, { ...size, ...where });
   const session = model.createSession();
   const prompt = longTokens(numTokens, model.config.vocabSize);

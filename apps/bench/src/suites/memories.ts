@@ -45,7 +45,7 @@ async function* measureModel(context: SuiteContext, { name, dtype }: ModelCase):
     const backend = await createWasmBackend({ numThreads: options.threads.at(-1) ?? 1, ...limits });
     say(`loading ${name} ${dtype}`);
     try {
-      return { backend, model: await loadModel(path, { backend, contextSize: 128, kvDType: options.kvDType }) };
+      return { backend, model: await loadModel(path, { backend, context: 128, kvCache: { dtype: options.kvDType } }) };
     } catch (error) {
       await backend.dispose();
       throw error;

@@ -1,7 +1,7 @@
 /** `winnow calibrate`: fits neuron predictors to a model and writes the sidecar file. */
 import { breakEvenRatio } from '@winnow/backend-wasm';
 import type { Command } from 'commander';
-import type { EmbeddingLoadOptions, FeedForwardAccess, LoadOptions, Model, SparseWriterOptions } from '@winnow/engine';
+import type { EmbeddingLoadOptions, FeedForwardAccess, LoadOptions, Model, SparsityOptions } from '@winnow/engine';
 import { DivergenceCollector, type DivergenceReport } from '@winnow/evaluation';
 import { createReferenceBackend } from '@winnow/ops';
 import {
@@ -235,7 +235,7 @@ async function openSubject(
   const engine = await io.engine();
   const shared = {
     ...defined<LoadOptions & EmbeddingLoadOptions>({
-      numThreads: flags.threads,
+      threads: flags.threads,
       quantize: flags.quantize,
       backend: flags.backend === 'reference' ? createReferenceBackend() : undefined,
     }),
@@ -244,9 +244,9 @@ async function openSubject(
       progress.show('load', loadedBytes, totalBytes, 'bytes'),
   };
   const { config } = await engine.inspectModel(location, { signal });
-  const contextSize = Math.min(flags.sampleTokens, config.contextLength);
-  const traced = { ...shared, traceFeedForward: true, contextSize };
-  const sizes = { numSamples: flags.samples, sampleTokens: contextSize, restTokens: flags.evalTokens };
+  const size = Math.min(flags.sampleTokens, config.contextLength);
+  const traced = { ...shared, trace: { feedForward: true }, context: size };
+  const sizes = { numSamples: flags.samples, sampleTokens: size, restTokens: flags.evalTokens };
   if (config.isEncoder === true) {
     const model = await engine.loadEmbeddingModel(location, traced);
     const encode = (part: string, addSpecialTokens: boolean): ArrayLike<number> =>
@@ -254,15 +254,15 @@ async function openSubject(
     const samples = cutParagraphs(text, encode, sizes);
     return subjectOf(model, { samples, rest: new Int32Array() }, () => Promise.resolve(undefined));
   }
-  const model = await engine.loadModel(location, { ...traced, batchSize: contextSize, maxSessions: 1 });
+  const model = await engine.loadModel(location, { ...traced, batchSize: size, maxSessions: 1 });
   const cut = cutText(text, (part, addSpecialTokens) => model.tokenizer.encode(part, { addSpecialTokens }), sizes);
   return subjectOf(model, cut, async (sidecar) => {
     const { rest } = cut;
     if (rest.length < 16) return undefined;
-    const options = { ...shared, contextSize: Math.min(rest.length, config.contextLength), maxSessions: 1 };
+    const options = { ...shared, context: Math.min(rest.length, config.contextLength), maxSessions: 1 };
     await using dense = await engine.loadModel(location, options);
-    const sparseOptions = defined<SparseWriterOptions>({ maxRatio: flags.sparsityMaxActive });
-    await using sparse = await engine.loadModel(location, { ...options, sparse: sidecar, sparseOptions });
+    const sparsity = { calibration: sidecar, ...defined<SparsityOptions>({ maxActive: flags.sparsityMaxActive }) };
+    await using sparse = await engine.loadModel(location, { ...options, sparsity });
     progress.clear();
     return await compareModels(dense, sparse, rest, signal);
   });

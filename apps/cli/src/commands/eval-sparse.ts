@@ -62,13 +62,19 @@ export async function evaluateSidecar(
   if (config.isEncoder === true) return evaluateEmbeddings(modelName, flags, context, { text, sidecar });
   if (flags.pairs !== undefined) throw new UsageError('--pairs: expected an embedding model, got a generative one');
   const { plain, sparse: sparseFlags } = partsOf(flags);
-  const contextSize = Math.max(flags.tokens, contextOf(flags) ?? 0);
-  const shared = { contextSize, prefixSharing: false };
-  await using dense = await openModel(modelName, plain, context, undefined, { ...shared, traceFeedForward: true });
+  const size = Math.max(flags.tokens, contextOf(flags) ?? 0);
+  const shared = { context: size, kvCache: { prefixSharing: false } };
+  await using dense = await openModel(modelName, plain, context, undefined, {
+    ...shared,
+    trace: { feedForward: true },
+  });
   const tokens = tokensOf(dense, text, flags.tokens);
   if (tokens.length < flags.tokens) warn(`the text has ${tokens.length} tokens, not ${flags.tokens}`);
   const limited = { ...plain, ...sparseFlags };
-  await using sparse = await openModel(modelName, limited, context, undefined, { ...shared, sparse: sidecar });
+  await using sparse = await openModel(modelName, limited, context, undefined, {
+    ...shared,
+    sparsity: { calibration: sidecar },
+  });
   const backend = await openCalculator(flags);
   try {
     const result = await evaluateSparse({
@@ -115,8 +121,10 @@ async function evaluateEmbeddings(
   const { threads, backend: kind, activations, quantize } = flags;
   const shared = defined<EmbeddingFlags>({ threads, backend: kind, activations, quantize });
   const limited = { ...shared, ...partsOf(flags).sparse };
-  await using dense = await openEmbeddingModel(modelName, shared, context, { traceFeedForward: true });
-  await using sparse = await openEmbeddingModel(modelName, limited, context, { sparse: sidecar });
+  await using dense = await openEmbeddingModel(modelName, shared, context, { trace: { feedForward: true } });
+  await using sparse = await openEmbeddingModel(modelName, limited, context, {
+    sparsity: { calibration: sidecar },
+  });
   const count = (part: string): number => dense.encodeText(part).length;
   const texts = firstTexts(paragraphsOf(text ?? defaultText(flags.tokens, count)), count, flags.tokens);
   const backend = await openCalculator(flags);

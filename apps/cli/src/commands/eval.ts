@@ -163,7 +163,11 @@ async function look(
   text: string | undefined,
   numTokens: number,
 ): Promise<{ readonly config: Model['config']; readonly tokens: Int32Array }> {
-  await using model = await open({ attention: undefined, kvDType: { keys: 'f32', values: 'f32' }, contextSize: 64 });
+  await using model = await open({
+    attention: 'dense',
+    kvCache: { dtype: { keys: 'f32', values: 'f32' } },
+    context: 64,
+  });
   return { config: model.config, tokens: tokensOf(model, text, numTokens) };
 }
 

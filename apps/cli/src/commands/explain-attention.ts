@@ -116,10 +116,10 @@ async function explain(modelName: string | undefined, flags: ExplainFlags, conte
   const { open } = await createModelOpener(modelName, flags, context);
   const numTokens = isGiven ? flags.tokens : Math.min(flags.tokens, defaultTokens);
   await using model = await open({
-    attention: undefined,
-    kvDType: { keys: 'f32', values: 'f32' },
-    contextSize: numTokens,
-    traceAttention: true,
+    attention: 'dense',
+    kvCache: { dtype: { keys: 'f32', values: 'f32' } },
+    context: numTokens,
+    trace: { attention: true },
   });
   const { numLayers, numHeads } = model.config;
   const layers = listOf('--layers', flags.layers, numLayers, [0, Math.floor(numLayers / 2), numLayers - 1]);

@@ -1,6 +1,6 @@
 /** `winnow serve`: serves models over HTTP with OpenAI's API. */
 import type { Command } from 'commander';
-import type { LoadOptions } from '@winnow/engine';
+import type { KvCacheOptions, LoadOptions } from '@winnow/engine';
 import type { RequestRecord, ServedEmbeddingModel, ServedModel, ServerOptions } from '@winnow/server';
 import type { CommandContext, CommandHost } from '../command-host.js';
 import { attentionOf, defined } from '../flags/engine-options.js';
@@ -139,7 +139,7 @@ async function serve(names: readonly string[], flags: ServeFlags, context: Comma
 
 /** Requests share the cache, and wait when it is full. */
 function sharedBy({ parallel, kvCapacity }: ServeFlags): LoadOptions {
-  return { maxSessions: parallel, whenFull: 'wait', ...defined<LoadOptions>({ cacheSize: kvCapacity }) };
+  return { maxSessions: parallel, kvCache: { whenFull: 'wait', ...defined<KvCacheOptions>({ capacity: kvCapacity }) } };
 }
 
 function serverOptionsOf({ cors, queue, queueTimeout, timeout, bodyLimit }: ServeFlags): ServerOptions {

@@ -89,13 +89,12 @@ export async function openEmbeddingModel(
     const loaded = await engine.loadEmbeddingModel(location, {
       ...defined<EmbeddingLoadOptions>({
         backend: flags.backend === 'reference' ? createReferenceBackend() : undefined,
-        numThreads: flags.threads,
+        threads: flags.threads,
         activations: flags.activations,
-        contextSize: contextOf(flags),
+        context: contextOf(flags),
         batchSize: flags.batchSize ?? flags.batch,
         pooling: flags.pooling,
         quantize: flags.quantize,
-        memoryLimitBytes: flags.memory,
         ...sparseOptionsOf(flags),
         isMatryoshka: flags.dimensions === undefined ? undefined : true, // requesting dimensions asserts it
       }),

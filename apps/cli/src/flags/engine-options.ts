@@ -1,5 +1,14 @@
 /** Converts flags to options of the engine. */
-import type { AdapterOption, GenerateOptions, LoadOptions, SamplingOptions, SparseLoadOptions } from '@winnow/engine';
+import type {
+  GenerateOptions,
+  KvCacheOptions,
+  KvOffloadOptions,
+  LoadOptions,
+  LoraOptions,
+  MemoryOptions,
+  SamplingOptions,
+  SparsityOptions,
+} from '@winnow/engine';
 import { createReferenceBackend } from '@winnow/ops';
 import { attentionFromOptions, type AttentionSpec } from '@winnow/sparse-attention';
 import { ArgumentError } from '@winnow/tensor';
@@ -14,26 +23,40 @@ export function defined<T extends object>(fields: { [K in keyof T]?: T[K] | unde
   return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as Partial<T>;
 }
 
+/** The group of options, undefined when none of them is set. */
+function group<T extends object>(fields: { [K in keyof T]?: T[K] | undefined }): Partial<T> | undefined {
+  const options = defined<T>(fields);
+  return Object.keys(options).length === 0 ? undefined : options;
+}
+
 /** `--backend reference` uses the reference ops; the default is the engine's. */
 export function loadOptionsOf(flags: LoadFlags): LoadOptions {
-  const contextSize = contextOf(flags);
+  const context = contextOf(flags);
   return defined<LoadOptions>({
     backend: flags.backend === 'reference' ? createReferenceBackend() : undefined,
-    numThreads: flags.threads,
+    threads: flags.threads,
     activations: flags.activations,
-    contextSize: contextSize === 0 ? undefined : contextSize,
+    context: context === 0 ? undefined : context,
     batchSize: flags.batchSize ?? flags.batch,
-    kvDType: flags.kvDtype,
-    kvRotation: flags.kvRotation,
-    eviction: flags.kvEviction,
-    kv: tiersOf(flags),
+    kvCache: kvCacheOf(flags),
     maxSessions: 1, // requirements of one command
-    memoryLimitBytes: flags.memory,
     ...sparseOptionsOf(flags),
     quantize: flags.quantize,
-    adapters: adaptersOf(flags),
+    lora: loraOf(flags),
     profile: flags.profile,
   });
+}
+
+/** Options with others over them; of the groups, each option by itself. */
+export function mergeOptions(options: LoadOptions, over: LoadOptions): LoadOptions {
+  return {
+    ...options,
+    ...over,
+    ...defined<LoadOptions>({
+      kvCache: group<KvCacheOptions>({ ...options.kvCache, ...over.kvCache }),
+      sparsity: group<SparsityOptions>({ ...options.sparsity, ...over.sparsity }),
+    }),
+  };
 }
 
 /** Undefined without such flags. @throws {UsageError} naming the flag */
@@ -48,42 +71,40 @@ export function attentionOf({ attention, prefill, decode }: AttentionFlags): Att
 }
 
 /** Sparse FFNs, and weight offload beyond the memory budget. */
-export function sparseOptionsOf(flags: SparseFlags): SparseLoadOptions {
-  const { sparsity, sparsityMaxActive, sparsityVerify } = flags;
-  return defined<SparseLoadOptions>({
-    sparse: sparsity,
-    sparseOptions: sparsityMaxActive === undefined ? undefined : { maxRatio: sparsityMaxActive },
-    weightTiers: weightTiersOf(flags),
-    verifyWeights: sparsityVerify,
+export function sparseOptionsOf(flags: SparseFlags): Pick<LoadOptions, 'memory' | 'sparsity'> {
+  return defined<Pick<LoadOptions, 'memory' | 'sparsity'>>({
+    sparsity: group<SparsityOptions>({
+      calibration: flags.sparsity,
+      maxActive: flags.sparsityMaxActive,
+      verify: flags.sparsityVerify,
+    }),
+    memory: group<MemoryOptions>({
+      budget: flags.memory,
+      hot: flags.memoryHot,
+      warm: flags.memoryWarm,
+      cold: flags.memoryCold,
+      folder: flags.memoryFolder,
+    }),
   });
 }
 
-function weightTiersOf({ memoryHot, memoryWarm, memoryCold, memoryFolder }: SparseFlags): LoadOptions['weightTiers'] {
-  const tiers = defined<NonNullable<LoadOptions['weightTiers']>>({
-    hot: memoryHot,
-    warm: memoryWarm,
-    cold: memoryCold,
-    coldPath: memoryFolder,
+function kvCacheOf(flags: LoadFlags): KvCacheOptions | undefined {
+  return group<KvCacheOptions>({
+    dtype: flags.kvDtype,
+    rotation: flags.kvRotation,
+    eviction: flags.kvEviction,
+    budget: flags.kvBudget,
+    offload: group<KvOffloadOptions>({ memory: flags.kvOffloadMemory, folder: flags.kvOffloadFolder }),
   });
-  return Object.keys(tiers).length === 0 ? undefined : tiers;
 }
 
-function tiersOf({ kvBudget, kvOffloadMemory, kvOffloadFolder }: LoadFlags): LoadOptions['kv'] {
-  const tiers = defined<NonNullable<LoadOptions['kv']>>({
-    hotBytes: kvBudget,
-    warmBytes: kvOffloadMemory,
-    coldPath: kvOffloadFolder,
-  });
-  return Object.keys(tiers).length === 0 ? undefined : tiers;
-}
-
-function adaptersOf({ lora = [], loraScaled = [] }: LoadFlags): readonly AdapterOption[] | undefined {
+function loraOf({ lora = [], loraScaled = [] }: LoadFlags): LoraOptions | undefined {
   const scaled = loraScaled.map((text) => {
     const [, source = text, number = ''] = /^(.+):([^:]*)$/.exec(text) ?? [];
     return { source, scale: parseNumber('--lora-scaled', number, numberRules.any) };
   });
   const adapters = [...lora.map((source) => ({ source })), ...scaled];
-  return adapters.length === 0 ? undefined : adapters;
+  return adapters.length === 0 ? undefined : { adapters };
 }
 
 /** Flags override the model's recommendation; there is always a seed, so that it can be reported. */

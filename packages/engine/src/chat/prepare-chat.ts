@@ -2,6 +2,7 @@
 import { createSchemaWriter, type Grammar, type GrammarNode, type JsonSchema } from '@winnow/grammar';
 import { ArgumentError, FormatError } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
+import { checkOptions, type OptionNames } from '../options/check.js';
 import { templateTool, type ChatMessage, type ChatTemplate, type ChatTool } from './template.js';
 import { checkTokens, encodeConversation } from './encode-prompt.js';
 import { createChatReader, type ChatReader } from './reader.js';
@@ -26,6 +27,16 @@ export interface ChatRequest {
   /** Makes ids of calls. Default: `call00001` and so on, counting the calls of the conversation. */
   readonly createId?: () => string;
 }
+
+const chatRequestNames: OptionNames<ChatRequest> = {
+  messages: true,
+  tools: true,
+  toolChoice: true,
+  parallelToolCalls: true,
+  jsonSchema: true,
+  templateVariables: true,
+  createId: true,
+};
 
 /** What an answer has to match; options of `generate`. */
 export interface ChatConstraints {
@@ -61,6 +72,7 @@ export interface ChatTurn {
  * @throws {FormatError} for schemas that cannot be enforced; `source` names the tool
  */
 export function prepareChat(model: ChatModel, request: ChatRequest): ChatTurn {
+  checkOptions(request, chatRequestNames);
   const { chatTemplate, tokenizer, config } = model;
   const { toolChoice = 'auto', templateVariables = {}, jsonSchema } = request;
   const tools = toolChoice === 'none' ? [] : (request.tools ?? []);

@@ -2,6 +2,7 @@
 import { Template } from '@huggingface/jinja';
 import type { JsonSchema } from '@winnow/grammar';
 import { ArgumentError, FormatError } from '@winnow/tensor';
+import { checkOptions, type OptionNames } from '../options/check.js';
 
 /** A function that the model may ask for. */
 export interface ChatTool {
@@ -39,6 +40,8 @@ export interface RenderOptions {
   readonly variables?: Readonly<Record<string, unknown>>;
 }
 
+const renderOptionNames: OptionNames<RenderOptions> = { addGenerationPrompt: true, variables: true };
+
 export interface ChatTemplate {
   /** The Jinja source. */
   readonly source: string;
@@ -71,6 +74,7 @@ export function createChatTemplate(
   return {
     source,
     render(messages, options = {}): string {
+      checkOptions(options, renderOptionNames);
       parsed ??= parse();
       try {
         return parsed.render({

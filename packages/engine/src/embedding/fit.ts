@@ -1,7 +1,7 @@
 /** The plan of a model that embeds, within the memory limit of its options and the limits of the backend. */
 import type { EmbedderDescription, Pooling } from '@winnow/models';
 import { planEmbedding, type EmbeddingPlan, type EmbeddingPlanOptions } from './plan.js';
-import type { SparseLoadOptions } from '../weight-offload/options.js';
+import { budgetOf } from '../weight-offload/options.js';
 import { checkBuffers, limitOf, type PlanLimits } from '../plan/memory-plan.js';
 import { fitWeights, type FittedPlan } from '../plan/fit-weights.js';
 import type { SparseWeights } from '../sparsity/sparse-weights.js';
@@ -11,14 +11,14 @@ export function fitEmbedding(
   description: EmbedderDescription,
   pooling: Pooling,
   recommendedSize: number | undefined,
-  options: EmbeddingPlanOptions & Pick<SparseLoadOptions, 'weightTiers'>,
+  options: EmbeddingPlanOptions,
   sparse: SparseWeights | undefined,
   limits: PlanLimits,
 ): FittedPlan<EmbedderDescription, EmbeddingPlan> {
   const fitted = fitWeights<EmbedderDescription, EmbeddingPlan>({
     description,
-    limitBytes: limitOf(options.memoryLimitBytes, limits),
-    tiers: options.weightTiers,
+    limitBytes: limitOf(budgetOf(options.memory), limits),
+    memory: options.memory,
     sparse,
     maxTokensOf: ({ program }) => program.symbols.get('T') as number,
     plan: (candidate) => planEmbedding(candidate, pooling, recommendedSize, options),

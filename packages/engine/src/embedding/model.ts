@@ -5,6 +5,7 @@ import { ArgumentError, ReleasedError } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
 import type { DeviceRecovery } from '../memory/device-recovery.js';
 import type { FeedForwardMetrics } from '../metrics/feed-forward.js';
+import { checkOptions, type OptionNames } from '../options/check.js';
 import type { MemoryPlan } from '../plan/memory-plan.js';
 import { createFeedForwardAccess, readFeedForward, type FeedForwardParts } from '../sparsity/feed-forward-trace.js';
 import type { FeedForwardAccess, FeedForwardTrace } from '../sparsity/feed-forward.js';
@@ -37,6 +38,17 @@ export interface EmbedOptions {
   /** Called after every step. */
   readonly onProgress?: (progress: EmbeddingProgress) => void;
 }
+
+const embedOptionNames: OptionNames<EmbedOptions> = {
+  normalize: true,
+  overflow: true,
+  dimensions: true,
+  prompt: true,
+  promptName: true,
+  signal: true,
+  onProgress: true,
+};
+const encodeOptionNames: OptionNames<Pick<EmbedOptions, 'prompt' | 'promptName'>> = { prompt: true, promptName: true };
 
 /** The vector of a text, and what became of the text. */
 export interface TextEmbedding {
@@ -78,7 +90,7 @@ export interface EmbeddingModel {
   embedTexts(texts: readonly EmbeddingInput[], options?: EmbedOptions): Promise<TextEmbedding[]>;
   /** Tokens of a text, special ones included. @throws {ArgumentError} as `embed` */
   encodeText(text: EmbeddingInput, options?: Pick<EmbedOptions, 'prompt' | 'promptName'>): Int32Array;
-  /** What the FFNs see and are, when loaded with `traceFeedForward`. */
+  /** What the FFNs see and are, when loaded with `trace.feedForward`. */
   readonly feedForward: FeedForwardAccess | undefined;
   /** What FFNs skipped and read since loading; `undefined` when they do neither. */
   feedForwardMetrics(): FeedForwardMetrics | undefined;
@@ -99,7 +111,7 @@ export interface TextEmbedderParts {
   readonly executable: Executable;
   readonly notices: readonly string[];
   readonly feedForwardMetrics: () => FeedForwardMetrics | undefined;
-  /** With `traceFeedForward`. */
+  /** With `trace.feedForward`. */
   readonly traced: Omit<FeedForwardParts, 'trace' | 'exclusive'> | undefined;
   readonly deviceRecovery: DeviceRecovery;
   /** Frees program, weights and scratch. */
@@ -158,6 +170,7 @@ export class TextEmbedder implements EmbeddingModel {
     inputs: readonly EmbeddingInput[],
     options: EmbedOptions = {},
   ) => {
+    checkOptions(options, embedOptionNames);
     this.#checkOpen();
     const { overflow = 'error', normalize = this.#parts.settings.normalizes, signal, onProgress } = options;
     checkOverflow(overflow);
@@ -179,6 +192,7 @@ export class TextEmbedder implements EmbeddingModel {
   };
 
   readonly encodeText: EmbeddingModel['encodeText'] = (text, options = {}) => {
+    checkOptions(options, encodeOptionNames);
     return this.#encode(text, this.#promptOf(options), 'text');
   };
 

@@ -4,6 +4,7 @@ import type { Program } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
 import { minStepTokens } from './step.js';
 import type { MemoryPlan } from '../plan/memory-plan.js';
+import type { MemoryOptions } from '../weight-offload/options.js';
 import { weightBytesOf, isSlotBuffer } from '../memory/program-buffers.js';
 
 const defaultContextSize = 2048;
@@ -15,8 +16,8 @@ export interface EmbeddingPlanOptions {
    * Maximum number of tokens of one text, special tokens included. Default: what the model recommends (`max_seq_length`, or its
    * context), at most 2048.
    */
-  readonly contextSize?: number;
-  /** Maximum number of tokens of one batch. Default, and minimum: `contextSize`; the default is at least 512. */
+  readonly context?: number;
+  /** Maximum number of tokens of one batch. Default, and minimum: `context`; the default is at least 512. */
   readonly batchSize?: number;
   /** Maximum number of texts of one batch. Default 64. */
   readonly maxTexts?: number;
@@ -27,8 +28,8 @@ export interface EmbeddingPlanOptions {
   readonly pooling?: Pooling;
   /** The model is a Matryoshka model, though its files do not say so: the first dimensions are an embedding by themselves. */
   readonly isMatryoshka?: boolean;
-  /** Total memory budget in bytes, as for generating models. */
-  readonly memoryLimitBytes?: number;
+  /** The memory budget, in bytes, or with settings for the weights that it has no room for, as for generating models. */
+  readonly memory?: number | MemoryOptions;
 }
 
 export interface EmbeddingPlan {
@@ -52,7 +53,7 @@ export function planEmbedding(
   options: EmbeddingPlanOptions,
 ): EmbeddingPlan {
   const { config } = description;
-  const contextSize = contextSizeOf(config, recommendedSize, options.contextSize);
+  const contextSize = contextSizeOf(config, recommendedSize, options.context);
   const batchSize = count('batchSize', options.batchSize ?? defaultBatchSize);
   const maxTokens = Math.max(contextSize, batchSize);
   const maxTexts = Math.min(maxTokens, count('maxTexts', options.maxTexts ?? defaultMaxTexts));
@@ -85,10 +86,10 @@ function contextSizeOf(
   asked: number | undefined,
 ): number {
   const usual = Math.min(contextLength, defaultContextSize, maxPositions ?? Infinity, recommended ?? Infinity);
-  const contextSize = count('contextSize', asked ?? usual);
+  const contextSize = count('context', asked ?? usual);
   if (maxPositions === undefined || contextSize <= maxPositions) return contextSize;
   const expected = `at most ${maxPositions}, the positions that the model has embeddings for`;
-  throw new ArgumentError({ argument: 'contextSize', expected, actual: String(contextSize) });
+  throw new ArgumentError({ argument: 'context', expected, actual: String(contextSize) });
 }
 
 function count(argument: string, value: number): number {

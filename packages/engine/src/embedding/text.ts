@@ -70,7 +70,7 @@ export function fitText(
   const end = endsWith(ids, frame.end) ? frame.end : new Int32Array(0);
   const room = contextSize - begin.length - end.length;
   if (overflow === 'error' || room < 1) {
-    const hint = 'overflow: truncate or chunk-average, or a larger contextSize if the model has it';
+    const hint = 'overflow: truncate or chunk-average, or a larger context if the model has it';
     throw new CapacityError({ resource: argument, needed: ids.length, available: contextSize, unit: 'tokens', hint });
   }
   const content = ids.subarray(begin.length, ids.length - end.length);

@@ -1,8 +1,10 @@
 /** One generation as its caller sees it: options, tokens, result. */
 import type { Grammar, JsonSchema } from '@winnow/grammar';
 import { ArgumentError } from '@winnow/tensor';
-import type { SamplingOptions } from './sampling-options.js';
+import type { OptionNames } from '../options/check.js';
+import { samplingNames, type SamplingOptions } from './sampling-options.js';
 import type { OverflowPolicy } from './overflow.js';
+
 export interface GenerateOptions extends SamplingOptions {
   /** Most tokens to generate. Default: until the end token or a full context. */
   readonly maxTokens?: number;
@@ -31,6 +33,21 @@ export interface GenerateOptions extends SamplingOptions {
   readonly signal?: AbortSignal;
   readonly onPromptProgress?: (progress: PromptProgress) => void;
 }
+
+export const generateOptionNames: OptionNames<GenerateOptions> = {
+  ...samplingNames,
+  maxTokens: true,
+  stop: true,
+  ignoreEos: true,
+  numTopLogprobs: true,
+  grammar: true,
+  jsonSchema: true,
+  showTokens: true,
+  overflow: true,
+  promptPhase: true,
+  signal: true,
+  onPromptProgress: true,
+};
 
 export interface PromptProgress {
   readonly processedTokens: number;

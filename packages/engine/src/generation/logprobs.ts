@@ -1,5 +1,6 @@
 /** Log-probabilities of the whole vocabulary at chosen positions of a text. */
 import { ArgumentError, CapacityError } from '@winnow/tensor';
+import type { OptionNames } from '../options/check.js';
 import { readTraces, type AttentionTrace } from '../plan/attention-trace.js';
 import type { LoadedModel } from './loaded-model.js';
 import { Sequence } from '../runtime/sequence.js';
@@ -22,10 +23,19 @@ export interface LogitsOptions {
    * result is empty.
    */
   readonly onRow?: (position: number, logprobs: Float32Array) => void | Promise<void>;
-  /** Takes what the layers attend with, step by step. Needs `traceAttention`, and that no other session runs. */
+  /** Takes what the layers attend with, step by step. Needs `trace.attention`, and that no other session runs. */
   readonly onAttention?: (trace: AttentionTrace) => void | Promise<void>;
   readonly signal?: AbortSignal;
 }
+
+export const logitsOptionNames: OptionNames<LogitsOptions> = {
+  positions: true,
+  phase: true,
+  batchSize: true,
+  onRow: true,
+  onAttention: true,
+  signal: true,
+};
 
 /** Reads further outputs of a step that was this sequence's own. */
 export type ReadStep = (

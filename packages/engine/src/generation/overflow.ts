@@ -12,7 +12,7 @@ export type OverflowPolicy =
   /** Go on without the oldest tokens after the first ones, dropped a block at a time. Positions keep growing. */
   | 'slide'
   /**
-   * Go on without the oldest tokens after the first ones, or without those that `eviction` names, dropped one at a time: the
+   * Go on without the oldest tokens after the first ones, or without those that `kvCache.eviction` names, dropped one at a time: the
    * cache stays full.
    */
   | 'evict'

@@ -21,7 +21,7 @@ export function fitPrompt(
       needed: tokens.length + 1,
       available: contextSize,
       unit: 'tokens',
-      hint: `the prompt has ${tokens.length} tokens and one more is to be generated; raise contextSize or choose an overflow policy`,
+      hint: `the prompt has ${tokens.length} tokens and one more is to be generated; a larger context or another overflow policy helps`,
     });
   }
   const numFirst = policy === 'truncate-start' ? 1 : Math.ceil(maxTokens / 2);

@@ -1,5 +1,6 @@
 /** How the next token is chosen. Names and defaults follow llama.cpp where it has them. */
 import { ArgumentError } from '@winnow/tensor';
+import type { OptionNames } from '../options/check.js';
 
 /**
  * The chain: penalties on tokens seen, then top-k, top-p, min-p, then temperature, then one draw. Each stage can be
@@ -25,6 +26,18 @@ export interface SamplingOptions {
   /** Seed of the draws, an integer. Default: drawn at random. */
   readonly seed?: number;
 }
+
+export const samplingNames: OptionNames<SamplingOptions> = {
+  temperature: true,
+  topK: true,
+  topP: true,
+  minP: true,
+  repetitionPenalty: true,
+  presencePenalty: true,
+  frequencyPenalty: true,
+  penaltyWindow: true,
+  seed: true,
+};
 
 /** All options with their values. */
 export type Sampling = Required<SamplingOptions>;

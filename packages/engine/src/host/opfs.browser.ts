@@ -56,7 +56,7 @@ export const opfsSessionFiles: SessionFiles = {
 export const openOpfsFolder: OpenColdFolder = (path): ColdFiles => {
   if (storage()?.getDirectory === undefined) {
     const expected = 'an object that creates files: the host has none';
-    throw new ArgumentError({ argument: 'kv.coldPath', expected, actual: String(path) });
+    throw new ArgumentError({ argument: 'kvCache.offload.folder', expected, actual: String(path) });
   }
   return {
     async create(name): Promise<PageFile> {

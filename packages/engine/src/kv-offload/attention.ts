@@ -42,7 +42,7 @@ export function tierAttention(
     const expected = 'attention that is not traced: dense, streaming in all layers, or page-topk for generated tokens';
     throw new ArgumentError({ argument: 'kv', expected, actual });
   };
-  if (isTraced) refuse('traceAttention');
+  if (isTraced) refuse('trace.attention');
   const choosing = new Map<number, PageTopKPolicy>();
   const { reads } = requirements;
   for (const [layer, { prefill, decode }] of layers.entries()) {

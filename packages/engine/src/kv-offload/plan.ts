@@ -12,14 +12,20 @@ import {
 } from './program.js';
 import type { ColdFiles } from '../memory/cold-files.js';
 
-/** Where keys and values are kept, and how much of them. Tokens leave each tier for the next one, oldest first. */
+/** Where pages go that leave the backend's memory, oldest first. Attention streams them back in chunks, in each step. */
+export interface KvOffloadOptions {
+  /** Maximum size of the warm tier in bytes: memory outside the backend. Default 0. */
+  readonly memory?: number;
+  /** The cold tier: a folder for temporary files (in browsers: of the page's origin), or an object that creates files. Default: none. */
+  readonly folder?: string | URL | ColdFiles;
+}
+
+/** Budgets of the KV cache tiers, for contexts that do not fit into the backend's memory. Results are equal within rounding. */
 export interface KvTierOptions {
-  /** Most bytes of the cache in the backend's memory. Default: what `cacheSize` needs. */
-  readonly hotBytes?: number;
-  /** Most bytes in memory beside it. Default 0. */
-  readonly warmBytes?: number;
-  /** Where the rest goes: a folder for temporary files (in browsers of the origin), or what makes files. Default: nowhere. */
-  readonly coldPath?: string | URL | ColdFiles;
+  /** Maximum size of the KV cache in the backend's memory, in bytes. Default: what `capacity` needs. */
+  readonly budget?: number;
+  /** Where the pages beyond the budget go. Default: nowhere, the whole cache is in the backend's memory. */
+  readonly offload?: KvOffloadOptions;
 }
 
 /** Most bytes of keys, or of values, of one layer that are stored and read as one page. */
@@ -42,7 +48,7 @@ const maxChosenPages = 64;
 export interface TierSizes {
   readonly hotBytes: number;
   readonly warmBytes: number;
-  readonly cold: KvTierOptions['coldPath'];
+  readonly cold: KvOffloadOptions['folder'];
   readonly numBlocks: number;
   /** Blocks that leave the pool together: what is stored and read at a time. */
   readonly runBlocks: number;
@@ -112,21 +118,24 @@ export function sizeTiers(
   facts: SizeFacts,
   attention: () => TierAttention,
 ): (TierSizes & { readonly attention: TierAttention }) | undefined {
-  if (options === undefined) return undefined;
+  const { budget, offload } = options ?? {};
+  if (budget === undefined && offload === undefined) return undefined;
   const { blockBytes, keyRowBytes, valueRowBytes, numAllBlocks, numCacheBlocks, numStepBlocks } = facts;
-  const hotBytes = bytes('kv.hotBytes', options.hotBytes, numCacheBlocks * blockBytes);
-  const warmBytes = bytes('kv.warmBytes', options.warmBytes, 0);
+  const hotBytes = bytes('kvCache.budget', budget, numCacheBlocks * blockBytes);
+  const warmBytes = bytes('kvCache.offload.memory', offload?.memory, 0);
   const numBlocks = Math.floor(hotBytes / blockBytes);
   if (numBlocks >= numAllBlocks) return undefined;
-  const isTiered = warmBytes > 0 || options.coldPath !== undefined;
+  const isTiered = warmBytes > 0 || offload?.folder !== undefined;
   const own = isTiered ? attention() : undefined;
   // the first block and the newest ones never leave the pool
   const numNeeded = own === undefined ? numCacheBlocks : numStepBlocks + 3 + numKeptBlocks(own, facts);
   if (numBlocks < numNeeded) {
     const less = own?.reads === undefined ? 'batchSize' : 'window, batchSize or maxSessions';
-    const hint = isTiered ? `a smaller ${less} needs less` : 'kv.warmBytes or kv.coldPath takes what does not fit';
+    const hint = isTiered
+      ? `a smaller ${less} needs less`
+      : 'kvCache.offload.memory or kvCache.offload.folder takes what does not fit';
     throw new CapacityError({
-      resource: 'kv.hotBytes',
+      resource: 'kvCache.budget',
       needed: numNeeded * blockBytes,
       available: hotBytes,
       unit: 'bytes',
@@ -141,7 +150,7 @@ export function sizeTiers(
   const runBytes = runBlocks * (keyRowBytes + valueRowBytes);
   const maxRuns = isChosen ? maxChosenChunkRuns : maxChunkRuns;
   const chunkRuns = clamp(Math.floor(maxChunkBytes / runBytes), 1, maxRuns);
-  return { hotBytes, warmBytes, cold: options.coldPath, numBlocks, runBlocks, chunkRuns, attention: own };
+  return { hotBytes, warmBytes, cold: offload?.folder, numBlocks, runBlocks, chunkRuns, attention: own };
 }
 
 /** Blocks that all sessions together need in the pool for what they read. */

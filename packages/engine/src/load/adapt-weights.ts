@@ -8,7 +8,7 @@ import {
   type ScaledLora,
 } from '@winnow/models';
 import type { DType } from '@winnow/tensor';
-import type { AdapterOption } from './adapters.js';
+import type { LoraOptions } from './adapters.js';
 
 export interface WeightOptions {
   /**
@@ -18,13 +18,8 @@ export interface WeightOptions {
    * Default: the types of the file.
    */
   readonly quantize?: DType;
-  /** Low-rank adapters, which act together. Default: none. */
-  readonly adapters?: readonly AdapterOption[];
-  /**
-   * `runtime`: two small products beside each adapted one, with weights of any type; `merge`: the weights are changed while
-   * they load, which costs nothing later, but encodes quantized ones again. Default `runtime`.
-   */
-  readonly adapterMode?: 'runtime' | 'merge';
+  /** Low-rank adapters (LoRA). Default: none. */
+  readonly lora?: LoraOptions;
 }
 
 /**
@@ -36,15 +31,15 @@ export interface WeightOptions {
  */
 export async function adaptWeights(
   description: EmbedderDescription,
-  { quantize, adapterMode = 'runtime' }: WeightOptions,
+  { quantize, lora: { mode = 'runtime' } = {} }: WeightOptions,
   format: ModelFile['format'],
   adapters: readonly ScaledLora[],
 ): Promise<readonly string[]> {
   const { weights, config } = description;
-  const add = (): string[] => (adapters.length === 0 ? [] : addAdapters(description, format, adapters, adapterMode));
-  const merged = adapterMode === 'merge' ? add() : [];
+  const add = (): string[] => (adapters.length === 0 ? [] : addAdapters(description, format, adapters, mode));
+  const merged = mode === 'merge' ? add() : [];
   const kept = quantize === undefined ? [] : quantizeWeights(weights, { dtype: quantize, isTied: config.isTied });
-  const added = adapterMode === 'merge' ? [] : add();
+  const added = mode === 'merge' ? [] : add();
   return [...merged, ...(quantize === undefined ? [] : keptNotices(kept, quantize)), ...added];
 }
 

@@ -6,6 +6,7 @@ import { Fields, readLora, type Lora, type LoraFile, type ScaledLora } from '@wi
 import { openSafetensors } from '@winnow/safetensors';
 import { ArgumentError, FormatError } from '@winnow/tensor';
 import { readBytes } from '@winnow/bytes';
+import type { OptionNames } from '../options/check.js';
 import { type ModelLocation, type OpenOptions, urlFolder } from './location.js';
 
 /** A low-rank adapter (LoRA) to load with a model. */
@@ -19,17 +20,29 @@ export interface AdapterOption {
   readonly scale?: number;
 }
 
+export interface LoraOptions {
+  /** The adapters, which act together. */
+  readonly adapters?: readonly AdapterOption[];
+  /**
+   * `runtime`: two small GEMMs beside each adapted one, with weights of any type; `merge`: the weights are changed while
+   * they load, which costs nothing later, but requantizes quantized ones. Default `runtime`.
+   */
+  readonly mode?: 'runtime' | 'merge';
+}
+
+const adapterNames: OptionNames<AdapterOption> = { source: true, scale: true };
+export const loraNames: OptionNames<LoraOptions> = { adapters: adapterNames, mode: true };
+
 /** Opens a path of the file system: a GGUF file, or the files of a folder. */
 export type OpenAdapterPath = (path: string | URL) => Promise<GgufFile | HubFiles>;
 
 /** @throws {FormatError | IoError | ArgumentError} */
 export async function openAdapters(
-  adapters: readonly AdapterOption[] | undefined,
-  options: OpenOptions,
+  options: OpenOptions & { readonly lora?: LoraOptions },
   openPath: OpenAdapterPath | undefined,
 ): Promise<ScaledLora[]> {
   const opened: ScaledLora[] = [];
-  for (const { source, scale = 1 } of adapters ?? []) {
+  for (const { source, scale = 1 } of options.lora?.adapters ?? []) {
     opened.push({ lora: await openAdapter(source, options, openPath), scale });
   }
   return opened;

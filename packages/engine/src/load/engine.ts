@@ -3,6 +3,7 @@ import { FormatError } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
 import type { ChatTemplate } from '../chat/template.js';
 import type { EmbeddingModel } from '../embedding/model.js';
+import { checkOptions } from '../options/check.js';
 import type { SessionFiles } from '../sessions/location.js';
 import type { Model } from '../sessions/model.js';
 import type { WeightHost } from '../weight-offload/options.js';
@@ -12,7 +13,13 @@ import { loadOpenedEmbeddingModel } from './load-embedding-model.js';
 import { loadOpenedModel, templateOf } from './load-model.js';
 import type { ModelLocation, OpenOptions } from './location.js';
 import { openLocation, type OpenPath } from './open-location.js';
-import type { EmbeddingLoadOptions, LoadOptions } from './options.js';
+import {
+  embeddingLoadOptionNames,
+  loadOptionNames,
+  openOptionNames,
+  type EmbeddingLoadOptions,
+  type LoadOptions,
+} from './options.js';
 
 export interface EngineApi {
   loadModel(location: ModelLocation, options?: LoadOptions): Promise<Model>;
@@ -39,18 +46,22 @@ export interface EngineHost extends SessionFiles, WeightHost {
 export function createEngineApi(host: EngineHost): EngineApi {
   return {
     async loadModel(location, options = {}): Promise<Model> {
-      const adapters = await openAdapters(options.adapters, options, host.openAdapterPath);
+      checkOptions(options, loadOptionNames);
+      const adapters = await openAdapters(options, host.openAdapterPath);
       return loadOpenedModel(await openLocation(location, options, host.openPath), options, adapters, host);
     },
     async loadEmbeddingModel(location, options = {}): Promise<EmbeddingModel> {
-      const adapters = await openAdapters(options.adapters, options, host.openAdapterPath);
+      checkOptions(options, embeddingLoadOptionNames);
+      const adapters = await openAdapters(options, host.openAdapterPath);
       return loadOpenedEmbeddingModel(await openLocation(location, options, host.openPath), options, adapters, host);
     },
     async inspectModel(location, options = {}): Promise<ModelInfo> {
-      const adapters = await openAdapters(options.adapters, options, host.openAdapterPath);
+      checkOptions(options, loadOptionNames);
+      const adapters = await openAdapters(options, host.openAdapterPath);
       return inspectOpenedModel(await openLocation(location, options, host.openPath), options, adapters, host);
     },
     async openTokenizer(location, options = {}): Promise<ModelTokenizer> {
+      checkOptions(options, openOptionNames);
       const opened = await openLocation(location, options, host.openPath);
       try {
         const tokenizer = await opened.openTokenizer();

@@ -13,7 +13,7 @@ import {
 import { fitEmbedding } from '../embedding/fit.js';
 import { fitModel } from '../plan/fit-model.js';
 import { openSparse } from '../sparsity/options.js';
-import { type WeightHost, checkWeightTiers } from '../weight-offload/options.js';
+import { checkWeightTiers, type WeightHost } from '../weight-offload/options.js';
 import type { SparseWeights } from '../sparsity/sparse-weights.js';
 import { choosePooling, embeddingSettings } from '../embedding/settings.js';
 import { adaptWeights } from './adapt-weights.js';
@@ -54,7 +54,7 @@ export async function inspectOpenedModel(
     const file = await opened.openFile();
     const description = await describeEmbedder(file);
     await adaptWeights(description, options, file.format, adapters);
-    checkWeightTiers(options);
+    checkWeightTiers(options.memory);
     const sparse = await withRatios(options, (backend) => openSparse(description, file, options, weightHost, backend));
     return {
       name,
@@ -79,10 +79,10 @@ export async function inspectOpenedModel(
 
 /** Runs a task with the break-even ratios of the backend that a model would be loaded with. Those of the default one are known. */
 async function withRatios<T>(
-  { backend, createBackend, sparse }: LoadOptions,
+  { backend, createBackend, sparsity }: LoadOptions,
   task: (backend: Pick<Backend, 'breakEvenRatio'>) => Promise<T>,
 ): Promise<T> {
-  if (backend !== undefined || createBackend === undefined || sparse === undefined) {
+  if (backend !== undefined || createBackend === undefined || sparsity?.calibration === undefined) {
     return task(backend ?? { breakEvenRatio });
   }
   const created = await createBackend();
@@ -94,16 +94,13 @@ async function withRatios<T>(
 }
 
 /** The plan within the limit; of a limit that is too small, that of the smallest one that works. */
-function orWhole(
-  fit: (limit: { readonly memoryLimitBytes?: number }) => MemoryPlan,
-  { memoryLimitBytes }: Pick<LoadOptions, 'memoryLimitBytes'>,
-): MemoryPlan {
-  if (memoryLimitBytes === undefined) return fit({});
+function orWhole(options: LoadOptions, fit: (options: LoadOptions) => MemoryPlan): MemoryPlan {
   try {
-    return fit({ memoryLimitBytes });
+    return fit(options);
   } catch (error) {
     if (!CapacityError.isInstance(error) || error.resource !== planResource) throw error;
-    return fit({ memoryLimitBytes: error.needed });
+    const { memory } = options;
+    return fit({ ...options, memory: { ...(typeof memory === 'object' ? memory : {}), budget: error.needed } });
   }
 }
 
@@ -113,29 +110,21 @@ function inspectedPlan(
   sparse: SparseWeights | undefined,
 ): MemoryPlan {
   const notice = (text: string): void => guardedListener(options.onEvent)({ kind: 'notice', text });
-  return orWhole(
-    (limit) => fitModel(description, { ...options, ...limit }, sparse, notice, noLimits).plan.memory,
-    options,
-  );
+  return orWhole(options, (fitting) => fitModel(description, fitting, sparse, notice, noLimits).plan.memory);
 }
 
 function embeddingMemory(
   { sentenceTransformers }: OpenedModel,
   file: ModelFile,
   description: EmbedderDescription,
-  { contextSize, batchSize, memoryLimitBytes, weightTiers }: LoadOptions,
+  options: LoadOptions,
   sparse: SparseWeights | undefined,
 ): MemoryPlan {
   const settings = embeddingSettings(file, sentenceTransformers);
   const pooling = choosePooling(description.config, undefined, settings.pooling);
-  const options = {
-    ...(contextSize === undefined ? {} : { contextSize }),
-    ...(batchSize === undefined ? {} : { batchSize }),
-    ...(memoryLimitBytes === undefined ? {} : { memoryLimitBytes }),
-    ...(weightTiers === undefined ? {} : { weightTiers }),
-  };
-  const fit = (limit: object): MemoryPlan =>
-    fitEmbedding(description, pooling, settings.recommendedSize, { ...options, ...limit }, sparse, noLimits).plan
-      .memory;
-  return orWhole(fit, options);
+  const { recommendedSize } = settings;
+  return orWhole(
+    options,
+    (fitting) => fitEmbedding(description, pooling, recommendedSize, fitting, sparse, noLimits).plan.memory,
+  );
 }

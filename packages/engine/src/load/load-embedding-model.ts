@@ -59,7 +59,7 @@ interface DescribedEmbedder {
   readonly fitted: FittedPlan<EmbedderDescription, EmbeddingPlan>;
   readonly notices: readonly string[];
   readonly tracedLayers: ReadonlyMap<number, FeedForwardLayer>;
-  /** With `traceFeedForward`. */
+  /** With `trace.feedForward`. */
   readonly weightNames: WeightNames | undefined;
   readonly tokenizer: Tokenizer;
 }
@@ -76,15 +76,15 @@ async function describe(
   const { config } = description;
   const notices = await adaptWeights(description, options, file.format, adapters);
   const tracedLayers = new Map<number, FeedForwardLayer>();
-  const traced = options.traceFeedForward === true ? withFeedForwardTrace(description, tracedLayers) : description;
+  const traced = options.trace?.feedForward === true ? withFeedForwardTrace(description, tracedLayers) : description;
   const settings = embeddingSettings(file, opened.sentenceTransformers, options);
   const pooling = choosePooling(config, options.pooling, settings.pooling);
-  checkWeightTiers(options);
+  checkWeightTiers(options.memory);
   const sparse = await openSparse(description, file, options, host, backend);
   const fitted = fitEmbedding(traced, pooling, settings.recommendedSize, options, sparse, backend.limits);
   const tokenizer =
     (await opened.openTokenizer()) ?? createMissingTokenizer(opened.name, opened.tokenizerField, config.vocabSize);
-  const names = options.traceFeedForward === true ? await weightNames(file.store, options) : undefined;
+  const names = options.trace?.feedForward === true ? await weightNames(file.store, options) : undefined;
   const { name, metadata } = opened;
   const common = { file, metadata, name, config, settings, sparse, fitted, notices, tracedLayers };
   return { ...common, weightNames: names, tokenizer };

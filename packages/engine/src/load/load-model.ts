@@ -58,7 +58,7 @@ interface DescribedModel {
   readonly fitted: FittedPlan<ModelDescription, ModelPlan>;
   readonly notices: readonly string[];
   readonly tracedLayers: ReadonlyMap<number, FeedForwardLayer>;
-  /** With `traceFeedForward`. */
+  /** With `trace.feedForward`. */
   readonly weightNames: WeightNames | undefined;
   readonly tokenizer: Tokenizer;
 }
@@ -74,15 +74,15 @@ async function describe(
   const description = await describeModel(file);
   const notices = await adaptWeights(description, options, file.format, adapters);
   const tracedLayers = new Map<number, FeedForwardLayer>();
-  const traced = options.traceFeedForward === true ? withFeedForwardTrace(description, tracedLayers) : description;
-  checkWeightTiers(options);
+  const traced = options.trace?.feedForward === true ? withFeedForwardTrace(description, tracedLayers) : description;
+  checkWeightTiers(options.memory);
   const sparse = await openSparse(description, file, options, host, backend);
   const report = guardedListener(options.onEvent);
   const fitted = fitModel(traced, options, sparse, (text) => report({ kind: 'notice', text }), backend.limits);
   const tokenizer =
     (await opened.openTokenizer()) ??
     createMissingTokenizer(opened.name, opened.tokenizerField, description.config.vocabSize);
-  const names = options.traceFeedForward === true ? await weightNames(file.store, options) : undefined;
+  const names = options.trace?.feedForward === true ? await weightNames(file.store, options) : undefined;
   return { opened, file, adapters, sparse, fitted, notices, tracedLayers, weightNames: names, tokenizer };
 }
 

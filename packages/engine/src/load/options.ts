@@ -2,10 +2,14 @@
 import type { Backend } from '@winnow/ops';
 import type { EmbeddingPlanOptions } from '../embedding/plan.js';
 import type { LoadProgress } from '../memory/load-buffers.js';
-import type { PlanOptions } from '../plan/options.js';
+import { traceNames, type TraceOptions } from '../memory/step-outputs.js';
+import type { OptionNames } from '../options/check.js';
+import { kvCacheNames, type PlanOptions } from '../plan/options.js';
 import type { RuntimeOptions } from '../runtime/runtime.js';
-import type { SparseLoadOptions } from '../weight-offload/options.js';
+import { sparsityNames, type SparsityOptions } from '../sparsity/options.js';
+import { memoryNames } from '../weight-offload/options.js';
 import type { WeightOptions } from './adapt-weights.js';
+import { loraNames } from './adapters.js';
 import type { OpenOptions } from './location.js';
 
 /** Clock and randomness of the caller, for tests and replays. */
@@ -25,8 +29,8 @@ export interface BackendOptions {
    * running generations go on after their tokens were recomputed.
    */
   readonly createBackend?: () => Promise<Backend>;
-  /** Threads of the default backend. Default: the number of hardware threads. */
-  readonly numThreads?: number;
+  /** Number of threads of the default backend. Default: the number of hardware threads. */
+  readonly threads?: number;
   /**
    * Activations of the default backend in GEMMs with block-quantized weights: `'int8'` quantizes them per block of 32, with
    * an error of at most 1/254 of the block's absolute maximum; `'f32'` keeps them and is slower. Default `'int8'`.
@@ -38,23 +42,56 @@ export interface BackendOptions {
   readonly profile?: boolean;
 }
 
-/** Observation of a load and of the loaded model. */
-interface TraceOptions {
-  /** Make the inputs of every FFN readable by `feedForward`, for calibration; costs memory. Default false. */
-  readonly traceFeedForward?: boolean;
+/** What loading any model takes beside its plan. */
+interface CommonOptions extends OpenOptions, BackendOptions, WeightOptions {
+  /** Skips FFN neurons by a calibration. Default: all neurons are computed. */
+  readonly sparsity?: SparsityOptions;
+  /** What becomes readable for measurements; costs memory. Default: nothing. */
+  readonly trace?: TraceOptions;
+  /** Called while the weights load. */
   readonly onProgress?: (progress: LoadProgress) => void;
 }
 
-export interface LoadOptions
-  extends
-    OpenOptions,
-    HostOptions,
-    BackendOptions,
-    WeightOptions,
-    SparseLoadOptions,
-    PlanOptions,
-    RuntimeOptions,
-    TraceOptions {}
+export interface LoadOptions extends CommonOptions, HostOptions, PlanOptions, RuntimeOptions {}
 
-export interface EmbeddingLoadOptions
-  extends OpenOptions, BackendOptions, WeightOptions, SparseLoadOptions, EmbeddingPlanOptions, TraceOptions {}
+export interface EmbeddingLoadOptions extends CommonOptions, EmbeddingPlanOptions {}
+
+export const openOptionNames: OptionNames<OpenOptions> = { fetch: true, signal: true };
+
+const commonNames: OptionNames<CommonOptions> = {
+  ...openOptionNames,
+  backend: true,
+  createBackend: true,
+  threads: true,
+  activations: true,
+  onUnsupported: true,
+  profile: true,
+  quantize: true,
+  lora: loraNames,
+  sparsity: sparsityNames,
+  trace: traceNames,
+  onProgress: true,
+};
+
+export const loadOptionNames: OptionNames<LoadOptions> = {
+  ...commonNames,
+  context: true,
+  batchSize: true,
+  maxSessions: true,
+  kvCache: kvCacheNames,
+  attention: true,
+  memory: memoryNames,
+  onEvent: true,
+  now: true,
+  randomSeed: true,
+};
+
+export const embeddingLoadOptionNames: OptionNames<EmbeddingLoadOptions> = {
+  ...commonNames,
+  context: true,
+  batchSize: true,
+  maxTexts: true,
+  pooling: true,
+  isMatryoshka: true,
+  memory: memoryNames,
+};

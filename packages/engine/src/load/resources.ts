@@ -140,9 +140,9 @@ export class ModelResources {
   }
 }
 
-function createDefaultBackend({ numThreads, activations }: BackendOptions): Promise<Backend> {
+function createDefaultBackend({ threads, activations }: BackendOptions): Promise<Backend> {
   return createWasmBackend({
-    ...(numThreads === undefined ? {} : { numThreads }),
+    ...(threads === undefined ? {} : { numThreads: threads }),
     ...(activations === undefined ? {} : { activations }),
   });
 }

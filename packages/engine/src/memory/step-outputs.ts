@@ -1,5 +1,16 @@
 /** Reads the outputs of a step row by row: each sequence of a batch sees its own rows as if it had run alone. */
 import type { Executable, Program } from '@winnow/ops';
+import type { OptionNames } from '../options/check.js';
+
+/** What becomes readable while a model runs, for measurements. */
+export interface TraceOptions {
+  /** The attention inputs of every layer, for `onAttention` of `logprobs`. Default false. */
+  readonly attention?: boolean;
+  /** The inputs of every FFN, for `feedForward`, which calibrations read. Default false. */
+  readonly feedForward?: boolean;
+}
+
+export const traceNames: OptionNames<TraceOptions> = { attention: true, feedForward: true };
 
 /** Copies an output of the step that just ran, from the caller's first row on. */
 export type ReadOutput = (output: string, target: Float32Array | Int32Array) => Promise<void>;

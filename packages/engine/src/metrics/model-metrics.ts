@@ -82,6 +82,6 @@ export interface ModelMetrics {
   readonly steps: StepMetrics;
   /** Records of the programs that run on the reference because the backend has no kernel: see `Model.fallbacks`. */
   readonly numFallbackRecords: number;
-  /** With `sparse`, and with weights in tiers. */
+  /** With `sparsity`, and with weights in tiers. */
   readonly feedForward?: FeedForwardMetrics;
 }

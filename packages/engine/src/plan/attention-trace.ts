@@ -65,7 +65,7 @@ export async function readTraces(
   onAttention: (trace: AttentionTrace) => void | Promise<void>,
 ): Promise<void> {
   if (layers === undefined) {
-    const [expected, actual] = ['a model loaded with traceAttention', 'one without'];
+    const [expected, actual] = ['a model loaded with trace.attention', 'one without'];
     throw new ArgumentError({ argument: 'onAttention', expected, actual });
   }
   for (const { layer, scale, window, softCap, widths } of layers) {

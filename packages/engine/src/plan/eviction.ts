@@ -1,7 +1,8 @@
-/** How much each cached token was looked at, as programs measure it and sequences keep it for `eviction`. */
+/** How much each cached token was looked at, as programs measure it and sequences keep it for `kvCache.eviction`. */
 import type { HeavyHitterOptions } from '@winnow/kv-cache';
 import { lowerDenseAttention, type AttentionLowering, type Executable, type ProgramTensor } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
+import type { OptionNames } from '../options/check.js';
 
 /** Least-attended tokens go, with the exceptions of these. */
 export interface LeastAttendedOptions {
@@ -17,12 +18,14 @@ export interface LeastAttendedOptions {
  */
 export type Eviction = 'oldest' | 'least-attended' | LeastAttendedOptions;
 
+export const leastAttendedNames: OptionNames<LeastAttendedOptions> = { firstTokens: true, recentTokens: true };
+
 /** @returns `undefined` when nothing has to be measured @throws {ArgumentError} */
 export function heavyHitterOptions(eviction: Eviction, contextSize: number): HeavyHitterOptions | undefined {
   if (eviction === 'oldest') return undefined;
   if (eviction !== 'least-attended' && (typeof eviction !== 'object' || eviction === null)) {
     const expected = 'oldest | least-attended, or an object of firstTokens and recentTokens';
-    throw new ArgumentError({ argument: 'eviction', expected, actual: String(eviction) });
+    throw new ArgumentError({ argument: 'kvCache.eviction', expected, actual: String(eviction) });
   }
   const options = eviction === 'least-attended' ? {} : eviction;
   const firstTokens = count('firstTokens', options.firstTokens ?? Math.min(4, contextSize >> 2));
@@ -32,7 +35,11 @@ export function heavyHitterOptions(eviction: Eviction, contextSize: number): Hea
 
 function count(name: string, value: number): number {
   if (Number.isSafeInteger(value) && value >= 0) return value;
-  throw new ArgumentError({ argument: `eviction.${name}`, expected: 'an integer from 0', actual: String(value) });
+  throw new ArgumentError({
+    argument: `kvCache.eviction.${name}`,
+    expected: 'an integer from 0',
+    actual: String(value),
+  });
 }
 
 const outputName = 'keyMass';

@@ -4,21 +4,21 @@ import { checkBuffers, limitOf, type PlanLimits } from './memory-plan.js';
 import { fitWeights, type FittedPlan } from './fit-weights.js';
 import { planModel, type ModelPlan } from './model-plan.js';
 import type { SparseWeights } from '../sparsity/sparse-weights.js';
-import type { SparseLoadOptions } from '../weight-offload/options.js';
+import { budgetOf } from '../weight-offload/options.js';
 import type { PlanOptions } from './options.js';
 
 /** @throws {ArgumentError} for options that make no sense for this model @throws {CapacityError} when the limit is too small */
 export function fitModel(
   description: ModelDescription,
-  options: PlanOptions & Pick<SparseLoadOptions, 'weightTiers'>,
+  options: PlanOptions,
   sparse: SparseWeights | undefined,
   notice: (text: string) => void,
   limits: PlanLimits,
 ): FittedPlan<ModelDescription, ModelPlan> {
   const fitted = fitWeights<ModelDescription, ModelPlan>({
     description,
-    limitBytes: limitOf(options.memoryLimitBytes, limits),
-    tiers: options.weightTiers,
+    limitBytes: limitOf(budgetOf(options.memory), limits),
+    memory: options.memory,
     sparse,
     maxTokensOf: ({ programs: [, batch] }) => batch.symbols.get('T') as number,
     plan: (candidate, isFirst) => planModel(candidate, options, isFirst ? notice : () => undefined),

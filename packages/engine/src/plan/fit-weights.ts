@@ -12,7 +12,7 @@ import {
   type WeightTierPlan,
 } from '../weight-offload/plan.js';
 import type { SparseWeights } from '../sparsity/sparse-weights.js';
-import type { WeightTierOptions } from '../weight-offload/options.js';
+import type { MemoryOptions } from '../weight-offload/options.js';
 import { withFeedForward, type FeedForwardOptions } from '../sparsity/with-feed-forward.js';
 
 /** Plans are made again while what goes with the slots (their tables, outputs) is not known yet. */
@@ -21,7 +21,7 @@ const maxRounds = 6;
 export interface FitOptions<D extends EmbedderDescription, P extends { readonly memory: MemoryPlan }> {
   readonly description: D;
   readonly limitBytes: number | undefined;
-  readonly tiers: WeightTierOptions | undefined;
+  readonly memory: number | MemoryOptions | undefined;
   readonly sparse: SparseWeights | undefined;
   /** Most tokens of a step. */
   readonly maxTokensOf: (plan: P) => number;
@@ -54,7 +54,8 @@ function optionsOf(sparse: SparseWeights | undefined, tiers: WeightTierPlan | un
 export function fitWeights<D extends EmbedderDescription, P extends { readonly memory: MemoryPlan }>(
   options: FitOptions<D, P>,
 ): FittedPlan<D, P> {
-  const { description, limitBytes, sparse, tiers: asked = {} } = options;
+  const { description, limitBytes, sparse } = options;
+  const asked = typeof options.memory === 'object' ? options.memory : {};
   const isPlain = sparse === undefined;
   const whole = isPlain ? description : withFeedForward(description, optionsOf(sparse, undefined));
   const plan = options.plan(whole, true);
@@ -91,11 +92,11 @@ export function fitWeights<D extends EmbedderDescription, P extends { readonly m
 
 /** What keeps more weights from staying in the file. */
 function adviceOf(sparse: SparseWeights | undefined): string {
-  if (sparse === undefined) return ', and with a calibration (sparse) weights may stay in the file';
+  if (sparse === undefined) return ', and with a calibration (sparsity.calibration) weights may stay in the file';
   const { sidecar, writer } = sparse;
   const numDense = writer.denseLayers.length;
   const numByInputs = sidecar.layers.filter(({ predictor }) => predictor.kind === 'input-threshold').length;
-  const dense = `; ${numDense} ${numDense === 1 ? 'layer computes' : 'layers compute'} all neurons, which are in memory: sparseOptions.maxRatio 1 changes that`;
+  const dense = `; ${numDense} ${numDense === 1 ? 'layer computes' : 'layers compute'} all neurons, which are in memory: sparsity.maxActive 1 changes that`;
   const byInputs =
     `; ${numByInputs} ${numByInputs === 1 ? 'layer is' : 'layers are'} calibrated by input-threshold, whose gate and up are ` +
     `read input by input and are in memory: low-rank and gate-threshold leave more in the file`;
@@ -103,10 +104,10 @@ function adviceOf(sparse: SparseWeights | undefined): string {
 }
 
 /** What the smallest limit has to hold at the wish of the caller. */
-function hotAdvice(candidates: readonly TierCandidate[], { hot }: WeightTierOptions): string {
+function hotAdvice(candidates: readonly TierCandidate[], { hot }: MemoryOptions): string {
   if (hot !== 'all') return '';
   const numHot = candidates.reduce((sum, candidate) => sum + candidate.numHot, 0);
-  return `; all ${numHot} hot neurons are in it: weightTiers.hot fitting needs less`;
+  return `; all ${numHot} hot neurons are in it: memory.hot fitting needs less`;
 }
 
 /** @param least the plan of the smallest limit that works */

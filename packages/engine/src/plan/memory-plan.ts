@@ -12,7 +12,7 @@ export interface MemoryPlan {
   readonly contextSize: number;
   /** Bytes of keys and values per token of context. */
   readonly kvBytesPerToken: number;
-  /** Where keys and values go that `kvBytes` has no room for, with `kv` tiers that are needed. */
+  /** Where keys and values go that `kvBytes` has no room for, with KV offload that is needed. */
   readonly tiers?: TierBudgets;
   /** Where experts or neurons are, when the limit has no room for all of them. */
   readonly weightTiers?: WeightTierBudgets;

@@ -49,12 +49,12 @@ export interface ModelPlan {
   /** Rows of every buffer of recurrent states. */
   readonly numStates: number;
   readonly numTop: number;
-  /** With `traceAttention`: the layers that attend. */
+  /** With `trace.attention`: the layers that attend. */
   readonly tracedLayers: readonly TracedLayer[] | undefined;
-  /** With an `eviction` by what is looked at. */
+  /** With a `kvCache.eviction` by attention mass. */
   readonly heavyHitters: HeavyHitterOptions | undefined;
   readonly rotatesKeys: boolean;
-  /** With `kv` tiers that are needed. */
+  /** With KV offload that is needed. */
   readonly tiers: TierPlan | undefined;
   readonly memory: MemoryPlan;
 }
@@ -88,7 +88,7 @@ export function planModel(
 ): ModelPlan {
   const { config } = description;
   const sizes = sizesOf(config, options);
-  const tracedLayers = options.traceAttention === true ? new Map<number, TracedLayer>() : undefined;
+  const tracedLayers = options.trace?.attention === true ? new Map<number, TracedLayer>() : undefined;
   const attention = planAttention({
     spec: options.attention,
     numLayers: config.numLayers,
@@ -126,18 +126,19 @@ export function planModel(
 }
 
 function sizesOf(config: DecoderConfig, options: PlanOptions): Sizes {
-  const contextSize = checkContextSize(config, options.contextSize);
+  const { kvCache = {} } = options;
+  const contextSize = checkContextSize(config, options.context);
   const maxSessions = positiveInteger('maxSessions', options.maxSessions ?? defaultMaxSessions);
   const maxChunk = Math.min(contextSize, positiveInteger('batchSize', options.batchSize ?? defaultBatchSize));
-  const cacheSize = Math.max(contextSize, positiveInteger('cacheSize', options.cacheSize ?? contextSize));
-  const kv = checkKvDTypes(options.kvDType ?? 'f32');
+  const cacheSize = Math.max(contextSize, positiveInteger('kvCache.capacity', kvCache.capacity ?? contextSize));
+  const kv = checkKvDTypes(kvCache.dtype ?? 'f32');
   const maxSequences = Math.min(maxSessions, maxBatchSequences);
   const isRecurrent = (layer: number): boolean => config.recurrentLayers?.[layer] === true;
   const attending = Array.from({ length: config.numLayers }, (_, layer) => layer).filter((i) => !isRecurrent(i));
   const rowBytes = (dtype: DType): number =>
     tensorBytes(dtype, [config.numKvHeads, storedHeadDim(config.headDim, dtype)]);
   const [keyBytes, valueBytes] = [rowBytes(kv.keys), rowBytes(kv.values)];
-  if (options.traceAttention === true) checkTraceable(config, kv);
+  if (options.trace?.attention === true) checkTraceable(config, kv);
   return {
     contextSize,
     maxSessions,
@@ -151,16 +152,16 @@ function sizesOf(config: DecoderConfig, options: PlanOptions): Sizes {
     kvBytesPerToken: attending.length * (keyBytes + valueBytes) + 4,
     keyBytes,
     valueBytes,
-    rotatesKeys: checkRotation(options.kvRotation ?? 'none', config.headDim) === 'hadamard',
-    heavyHitters: heavyHitterOptions(options.eviction ?? 'oldest', contextSize),
+    rotatesKeys: checkRotation(kvCache.rotation ?? 'none', config.headDim) === 'hadamard',
+    heavyHitters: heavyHitterOptions(kvCache.eviction ?? 'oldest', contextSize),
   };
 }
 
 function checkContextSize({ contextLength, maxPositions }: DecoderConfig, asked: number | undefined): number {
-  const contextSize = positiveInteger('contextSize', asked ?? Math.min(contextLength, defaultContextSize));
+  const contextSize = positiveInteger('context', asked ?? Math.min(contextLength, defaultContextSize));
   if (maxPositions === undefined || contextSize <= maxPositions) return contextSize;
   const expected = `at most ${maxPositions}, the positions that the model has embeddings for`;
-  throw new ArgumentError({ argument: 'contextSize', expected, actual: String(contextSize) });
+  throw new ArgumentError({ argument: 'context', expected, actual: String(contextSize) });
 }
 
 /** The tiers of the KV cache, if any are needed. */
@@ -195,8 +196,8 @@ function sizeOffload(
     maxSessions,
     blockSize,
   };
-  const isTraced = options.traceAttention === true;
-  const tiers = sizeTiers(options.kv, facts, () =>
+  const isTraced = options.trace?.attention === true;
+  const tiers = sizeTiers(options.kvCache, facts, () =>
     tierAttention(attention, isTraced, (layer) => attending.includes(layer)),
   );
   return { tiers, sideBytes, numCacheBlocks, numContextBlocks };
@@ -290,11 +291,11 @@ export function beyondTrained(numTokens: number, contextLength: number): string 
 }
 
 /** Masses are those of dense attention, over slots that are in the pool. */
-function checkMeasurable({ text }: AttentionPlan, { traceAttention }: PlanOptions, hasTiers: boolean): void {
-  const actual = text ?? (traceAttention === true ? 'traceAttention' : hasTiers ? 'kv tiers' : undefined);
+function checkMeasurable({ text }: AttentionPlan, { trace }: PlanOptions, hasTiers: boolean): void {
+  const actual = text ?? (trace?.attention === true ? 'trace.attention' : hasTiers ? 'KV offload' : undefined);
   if (actual === undefined) return;
   const expected = 'oldest, unless attention is dense, not traced, and all in the backend';
-  throw new ArgumentError({ argument: 'eviction', expected, actual: `least-attended with ${actual}` });
+  throw new ArgumentError({ argument: 'kvCache.eviction', expected, actual: `least-attended with ${actual}` });
 }
 
 function tierBudgets(

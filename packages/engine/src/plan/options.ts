@@ -4,7 +4,10 @@ import { cacheDTypes } from '@winnow/ops';
 import type { AttentionSpec } from '@winnow/sparse-attention';
 import { ArgumentError, type DType } from '@winnow/tensor';
 import type { KvTierOptions } from '../kv-offload/plan.js';
-import type { Eviction } from './eviction.js';
+import type { TraceOptions } from '../memory/step-outputs.js';
+import type { OptionNames } from '../options/check.js';
+import type { MemoryOptions } from '../weight-offload/options.js';
+import { leastAttendedNames, type Eviction } from './eviction.js';
 
 /** The dtypes of the KV cache. */
 export interface KvDTypes {
@@ -12,45 +15,68 @@ export interface KvDTypes {
   readonly values: DType;
 }
 
-export interface PlanOptions {
-  /** Maximum number of tokens of one session, prompt and answer together. Default: the trained context, at most 4096. */
-  readonly contextSize?: number;
-  /** Maximum number of open sessions. Default 8. */
-  readonly maxSessions?: number;
-  /** Tokens that the KV cache holds for all sessions together. Default, and minimum: `contextSize`. */
-  readonly cacheSize?: number;
-  /** Maximum number of prompt tokens of a session in one prefill step. Default 64. */
-  readonly batchSize?: number;
-  /** The dtype of the KV cache. Default `f32`. */
-  readonly kvDType?: DType | KvDTypes;
+/**
+ * - `error`: the sequence that needs a block gets a `CapacityError`; the others go on.
+ * - `wait`: it waits until others end or free blocks. When all of them wait for each other, the youngest is preempted: it
+ *   frees its blocks and recomputes the same tokens later.
+ */
+export type WhenFull = 'wait' | 'error';
+
+/** How keys and values are stored, and where. */
+export interface KvCacheOptions extends KvTierOptions {
+  /** The dtype of keys and values: `f32`, `f16`, `bf16`, `q8_0`, `q4_0`, ... Smaller types take less memory and lose precision. Default `f32`. */
+  readonly dtype?: DType | KvDTypes;
   /**
    * `hadamard` stores rotated keys and rotates queries to match: dot products stay the same, but 4-bit keys lose less,
    * because the rotation spreads outliers over all channels. Default `none`.
    */
-  readonly kvRotation?: 'none' | 'hadamard';
+  readonly rotation?: 'none' | 'hadamard';
   /**
    * Which tokens `overflow: 'evict'` drops. All choices but `oldest` accumulate attention mass in every step, which computes
    * `q . k` a second time and turns prefix sharing off. They need dense attention and no KV offload. Default `oldest`.
    */
   readonly eviction?: Eviction;
+  /** Tokens that the KV cache holds for all sessions together. Default, and minimum: `context`. */
+  readonly capacity?: number;
+  /** Whether sessions reuse cached blocks of an equal prefix instead of computing them again. Default true. */
+  readonly prefixSharing?: boolean;
   /**
-   * Budgets of the KV cache tiers, for contexts that do not fit into the backend's memory. Attention streams offloaded pages
-   * in chunks, in each step; results are equal within rounding. Default: the whole cache in the backend's memory.
+   * What happens to a session that finds the KV cache full: `error` throws a `CapacityError`; `wait` waits until other sessions
+   * end or free their blocks. Default `error`.
    */
-  readonly kv?: KvTierOptions;
+  readonly whenFull?: WhenFull;
+}
+
+export interface PlanOptions {
+  /** Maximum number of tokens of one session, prompt and answer together. Default: the trained context, at most 4096. */
+  readonly context?: number;
+  /** Maximum number of open sessions. Default 8. */
+  readonly maxSessions?: number;
+  /** Maximum number of prompt tokens of a session in one prefill step. Default 64. */
+  readonly batchSize?: number;
+  /** How keys and values are stored: dtype, eviction, budget, offload. */
+  readonly kvCache?: KvCacheOptions;
   /**
    * The attention policy of the layers: an `AttentionSpec` of `@winnow/sparse-attention` or its text form, such as
    * `prefill=subquadratic:window=256;decode=sparq:rank=32,topk=128`. Default `dense`.
    */
   readonly attention?: AttentionSpec | string;
-  /**
-   * Total memory budget in bytes: weights, KV cache and scratch. Experts, or neurons with `sparse`, that do not fit stay in
-   * the file until a step needs them. Default, and at most: what the backend can hold.
-   */
-  readonly memoryLimitBytes?: number;
-  /** Make the attention inputs of every layer readable by `logprobs` (`onAttention`); costs memory. Default false. */
-  readonly traceAttention?: boolean;
+  /** The memory budget, in bytes, or with settings for the weights that it has no room for. Default: what the backend can hold. */
+  readonly memory?: number | MemoryOptions;
+  /** What becomes readable for measurements; costs memory. Default: nothing. */
+  readonly trace?: TraceOptions;
 }
+
+export const kvCacheNames: OptionNames<KvCacheOptions> = {
+  dtype: { keys: true, values: true },
+  rotation: true,
+  eviction: leastAttendedNames,
+  capacity: true,
+  budget: true,
+  offload: { memory: true, folder: true },
+  prefixSharing: true,
+  whenFull: true,
+};
 
 /** @throws {ArgumentError} unless `value` is a positive integer */
 export function positiveInteger(argument: string, value: number): number {
@@ -62,7 +88,7 @@ export function checkKvDTypes(option: DType | KvDTypes): KvDTypes {
   const chosen = typeof option === 'string' ? { keys: option, values: option } : option;
   for (const dtype of [chosen.keys, chosen.values]) {
     if (cacheDTypes.includes(dtype)) continue;
-    throw new ArgumentError({ argument: 'kvDType', expected: cacheDTypes.join(' | '), actual: String(dtype) });
+    throw new ArgumentError({ argument: 'kvCache.dtype', expected: cacheDTypes.join(' | '), actual: String(dtype) });
   }
   return chosen;
 }
@@ -70,7 +96,7 @@ export function checkKvDTypes(option: DType | KvDTypes): KvDTypes {
 export function checkRotation(rotation: string, headDim: number): 'none' | 'hadamard' {
   if (rotation === 'none' || (rotation === 'hadamard' && headDim % 2 === 0)) return rotation;
   const expected = headDim % 2 === 0 ? 'none | hadamard' : `none for heads of ${headDim}`;
-  throw new ArgumentError({ argument: 'kvRotation', expected, actual: rotation });
+  throw new ArgumentError({ argument: 'kvCache.rotation', expected, actual: rotation });
 }
 
 /** Traces show heads as the model has them, without padding. */
@@ -78,5 +104,5 @@ export function checkTraceable({ headDim }: DecoderConfig, { keys, values }: KvD
   const padded = [keys, values].find((dtype) => storedHeadDim(headDim, dtype) !== headDim);
   if (padded === undefined) return;
   const actual = `${padded}, which stores heads of ${headDim} as ${storedHeadDim(headDim, padded)}`;
-  throw new ArgumentError({ argument: 'kvDType', expected: 'f32 | f16 | bf16 with traceAttention', actual });
+  throw new ArgumentError({ argument: 'kvCache.dtype', expected: 'f32 | f16 | bf16 with trace.attention', actual });
 }

@@ -2,13 +2,6 @@
 import type { BlockManager } from '@winnow/kv-cache';
 import type { Sequence } from './sequence.js';
 
-/**
- * - `error`: the sequence that needs a block gets a `CapacityError`; the others go on.
- * - `wait`: it waits until others end or free blocks. When all of them wait for each other, the youngest is preempted: it
- *   frees its blocks and recomputes the same tokens later.
- */
-export type WhenFull = 'wait' | 'error';
-
 export interface FullPoolAction {
   /** `preempt` takes the blocks of the sequence; `reject` its request, because there will never be room for it. */
   readonly kind: 'preempt' | 'reject';

@@ -7,20 +7,14 @@ import type { DeviceRecovery } from '../memory/device-recovery.js';
 import { KvMemory } from '../memory/kv-memory.js';
 import { guardedListener, type EngineEvent } from '../metrics/events.js';
 import type { ModelPlan } from '../plan/model-plan.js';
+import type { KvCacheOptions } from '../plan/options.js';
 import { KvPool } from './kv-pool.js';
 import { ModelRunner, type StepExecutables } from './model-runner.js';
-import type { WhenFull } from './preemption.js';
 import { Scheduler } from './scheduler.js';
 import { StateRows } from './state-rows.js';
 
 export interface RuntimeOptions {
-  /**
-   * What happens to a session that finds the KV cache full: `error` throws a `CapacityError`; `wait` waits until other sessions
-   * end or free their blocks. Default `error`.
-   */
-  readonly whenFull?: WhenFull;
-  /** Whether sessions reuse cached blocks of an equal prefix. Default true. */
-  readonly prefixSharing?: boolean;
+  readonly kvCache?: KvCacheOptions;
   /** Called on evictions, block copies, preemptions, offloading and waiting as they happen. */
   readonly onEvent?: (event: EngineEvent) => void;
 }
@@ -57,7 +51,7 @@ export async function createRuntime(parts: RuntimeParts): Promise<Runtime> {
     memory: pool.memory,
     now,
   });
-  const { whenFull = 'error' } = options;
+  const { whenFull = 'error' } = options.kvCache ?? {};
   return {
     pool,
     scheduler: new Scheduler(pool, runner, {
@@ -96,7 +90,7 @@ async function createPool({
     blockSize,
     maxBlocksPerSequence,
     // a prefix of another sequence would come without its attention mass
-    prefixSharing: (options.prefixSharing ?? true) && heavyHitters === undefined,
+    prefixSharing: (options.kvCache?.prefixSharing ?? true) && heavyHitters === undefined,
     onContentDropped: (contentId) => states?.dropSnapshot(contentId),
   });
   const tiers =

@@ -21,10 +21,11 @@ import {
   type ScheduledPart,
   type StepRequest,
 } from './batch.js';
+import type { WhenFull } from '../plan/options.js';
 import { gather } from './gather.js';
 import type { KvPool } from './kv-pool.js';
 import type { ModelRunner } from './model-runner.js';
-import { resolveFullPool, type WhenFull } from './preemption.js';
+import { resolveFullPool } from './preemption.js';
 import { SequenceRecovery } from './recovery.js';
 import type { Sequence } from './sequence.js';
 import type { StepProgram } from './step-program.js';

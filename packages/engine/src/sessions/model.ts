@@ -7,7 +7,8 @@ import type { ChatTemplate } from '../chat/template.js';
 import { encodePrompt, type Prompt } from '../chat/encode-prompt.js';
 import type { FeedForwardMetrics } from '../metrics/feed-forward.js';
 import type { FeedForwardAccess } from '../sparsity/feed-forward.js';
-import { computeLogprobs, type LogitsOptions } from '../generation/logprobs.js';
+import { computeLogprobs, logitsOptionNames, type LogitsOptions } from '../generation/logprobs.js';
+import { checkOptions } from '../options/check.js';
 import type { MemoryPlan } from '../plan/memory-plan.js';
 import type { SessionModel } from './file.js';
 import { restoreSession } from './restore.js';
@@ -19,7 +20,14 @@ import {
   type GenerationResult,
   type GeneratedToken,
 } from '../generation/generation.js';
-import { ModelSession, type SessionOwner, type SessionStart, type Session } from './session.js';
+import {
+  ModelSession,
+  restoreOptionNames,
+  type RestoreOptions,
+  type Session,
+  type SessionOwner,
+  type SessionStart,
+} from './session.js';
 import type { ModelMetrics } from '../metrics/model-metrics.js';
 import type { SamplingOptions } from '../generation/sampling-options.js';
 
@@ -48,14 +56,14 @@ export interface Model {
    * @throws {CapacityError} when `maxSessions` are open or the cache has no room
    * @throws {IoError} when reading fails
    */
-  restoreSession(source: SessionSource, options?: { readonly signal?: AbortSignal }): Promise<Session>;
+  restoreSession(source: SessionSource, options?: RestoreOptions): Promise<Session>;
   /** Generates in a session of its own, which counts among `maxSessions` while it runs. */
   generate(prompt: Prompt, options?: GenerateOptions): Generation;
   /** Tokens of a prompt, with BOS and EOS as the model wants them. @throws {ArgumentError} for ids outside the vocabulary */
   encodePrompt(prompt: Prompt): Int32Array;
   /** Log-probabilities of the whole vocabulary after the tokens at the asked positions, `[vocabSize]` each. */
   logprobs(tokens: ArrayLike<number>, options?: LogitsOptions): Promise<Float32Array[]>;
-  /** What the FFNs see and are, when loaded with `traceFeedForward`. */
+  /** What the FFNs see and are, when loaded with `trace.feedForward`. */
   readonly feedForward: FeedForwardAccess | undefined;
   /** How full the cache is, and what has happened since loading. */
   metrics(): ModelMetrics;
@@ -130,7 +138,9 @@ export class GenerativeModel implements Model, SessionOwner {
     return encodePrompt(prompt, this.tokenizer, this.chatTemplate, this.config.vocabSize);
   };
 
-  readonly restoreSession: Model['restoreSession'] = async (location, { signal } = {}) => {
+  readonly restoreSession: Model['restoreSession'] = async (location, options = {}) => {
+    checkOptions(options, restoreOptionNames);
+    const { signal } = options;
     this.checkRoom();
     signal?.throwIfAborted();
     const { loaded } = this.#parts;
@@ -150,6 +160,7 @@ export class GenerativeModel implements Model, SessionOwner {
   };
 
   readonly logprobs: Model['logprobs'] = async (tokens, options = {}) => {
+    checkOptions(options, logitsOptionNames);
     this.checkOpen();
     return computeLogprobs(this.#parts.loaded, this.encodePrompt(tokens), options);
   };

@@ -8,6 +8,7 @@ import type { SessionModel, SessionParts, SessionSize } from './file.js';
 import { saveSession } from './save.js';
 import { openSessionTarget, type SessionTarget } from './location.js';
 import {
+  generateOptionNames,
   type GenerateOptions,
   type Generation,
   createGeneration,
@@ -15,12 +16,20 @@ import {
   type GeneratedToken,
 } from '../generation/generation.js';
 import type { Prompt } from '../chat/encode-prompt.js';
+import { checkOptions, type OptionNames } from '../options/check.js';
 
 export interface SaveOptions {
   /** Kept in the file for the caller, such as the messages of a conversation. */
   readonly metadata?: JsonValue;
   readonly signal?: AbortSignal;
 }
+
+export interface RestoreOptions {
+  readonly signal?: AbortSignal;
+}
+
+const saveOptionNames: OptionNames<SaveOptions> = { metadata: true, signal: true };
+export const restoreOptionNames: OptionNames<RestoreOptions> = { signal: true };
 
 /** One conversation with its own cache. */
 export interface Session {
@@ -129,7 +138,9 @@ export class ModelSession implements Session {
     return this.#owner.openSession({ sequence: this.#sequence.fork(), state, metadata: this.metadata });
   }
 
-  async save(target: SessionTarget, { signal, metadata = null }: SaveOptions = {}): Promise<SessionSize> {
+  async save(target: SessionTarget, options: SaveOptions = {}): Promise<SessionSize> {
+    checkOptions(options, saveOptionNames);
+    const { signal, metadata = null } = options;
     if (this.#isDisposed) throw new ReleasedError('session');
     this.#owner.checkOpen();
     signal?.throwIfAborted();
@@ -181,6 +192,7 @@ export class ModelSession implements Session {
     options: GenerateOptions,
     begin: () => GenerationStart,
   ): AsyncGenerator<GeneratedToken, GenerationResult, void> {
+    checkOptions(options, generateOptionNames);
     this.#checkIdle();
     this.#isBusy = true;
     this.#model.scheduler.enter(this.#sequence);

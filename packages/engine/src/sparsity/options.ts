@@ -5,7 +5,9 @@ import type { Backend } from '@winnow/ops';
 import { openSafetensors } from '@winnow/safetensors';
 import { readSidecar, type Sidecar } from '@winnow/sparse-inference';
 import { ArgumentError, FormatError } from '@winnow/tensor';
-import { createSparseWeights, type SparseWeights, type SparseWriterOptions } from './sparse-weights.js';
+import type { TraceOptions } from '../memory/step-outputs.js';
+import type { OptionNames } from '../options/check.js';
+import { createSparseWeights, type SparseWeights } from './sparse-weights.js';
 import { weightsChecksum, weightsHash } from './weights-hash.js';
 
 /**
@@ -14,19 +16,40 @@ import { weightsChecksum, weightsHash } from './weights-hash.js';
  */
 export type SidecarSource = string | URL | Uint8Array | Blob | ByteSource | Sidecar;
 
+/** How FFN neurons are skipped. */
 export interface SparsityOptions {
   /**
-   * A calibration of the model, which says what FFN neurons may be skipped. A calibration of other weights is refused.
+   * A calibration of the model, which says what FFN neurons may be skipped. A calibration of other weights is rejected.
    * Default: none, all neurons are computed.
    */
-  readonly sparse?: SidecarSource;
-  /** How the calibration is used, for example the share of active neurons above which a layer runs dense. */
-  readonly sparseOptions?: SparseWriterOptions;
+  readonly calibration?: SidecarSource;
   /**
-   * With `sparse`: read all weights before loading and compare their checksum with that of the calibration, so that a damaged
-   * file is refused. Default: compare a hash of samples of every tensor, which detects other models and other versions.
+   * Share of active neurons, from 0 to 1, above which a layer runs dense: its average in the calibration, and its share in a
+   * step. 1: never. Default: the break-even ratios of the backend, for layers and for steps of several tokens.
    */
-  readonly verifyWeights?: boolean;
+  readonly maxActive?: number;
+  /** Select neurons by their exact contributions, which computes all of them: shows what a perfect predictor would lose. Default false. */
+  readonly oracle?: boolean;
+  /**
+   * Read all weights before loading and compare their checksum with that of the calibration, so that a damaged file is
+   * rejected. Default false: compare a hash of samples of every tensor, which detects other models and other versions.
+   */
+  readonly verify?: boolean;
+}
+
+export const sparsityNames: OptionNames<SparsityOptions> = {
+  calibration: true,
+  maxActive: true,
+  oracle: true,
+  verify: true,
+};
+
+/** What `openSparse` reads of the options of a load. */
+interface SparseLoadOptions {
+  readonly sparsity?: SparsityOptions;
+  readonly trace?: TraceOptions;
+  readonly fetch?: typeof fetch;
+  readonly signal?: AbortSignal;
 }
 
 /** The files of the host. */
@@ -46,7 +69,11 @@ async function openSource(
     return httpSource(new URL(source), request === undefined ? {} : { fetch: request });
   }
   if (openFile !== undefined) return openFile(source);
-  throw new ArgumentError({ argument: 'sparse', expected: 'an http(s) URL, bytes or a Blob', actual: String(source) });
+  throw new ArgumentError({
+    argument: 'sparsity.calibration',
+    expected: 'an http(s) URL, bytes or a Blob',
+    actual: String(source),
+  });
 }
 
 function isSidecar(source: SidecarSource): source is Sidecar {
@@ -62,29 +89,28 @@ function isSidecar(source: SidecarSource): source is Sidecar {
 export async function openSparse(
   { config, weights }: EmbedderDescription,
   { store }: ModelFile,
-  options: SparsityOptions & {
-    readonly fetch?: typeof fetch;
-    readonly signal?: AbortSignal;
-    readonly traceFeedForward?: boolean;
-  },
+  options: SparseLoadOptions,
   host: SidecarHost,
   backend: Pick<Backend, 'breakEvenRatio'>,
 ): Promise<SparseWeights | undefined> {
-  refuseUnused(options);
-  const { sparse: source, sparseOptions = {}, signal } = options;
-  if (source === undefined) return undefined;
-  if (options.traceFeedForward === true) {
-    throw new ArgumentError({ argument: 'traceFeedForward', expected: 'false with sparse', actual: 'true' });
+  const { sparsity = {}, signal } = options;
+  const { calibration: source } = sparsity;
+  if (source === undefined) {
+    refuseFields('sparsity', sparsity, 'sparsity.calibration');
+    return undefined;
+  }
+  if (options.trace?.feedForward === true) {
+    throw new ArgumentError({ argument: 'trace.feedForward', expected: 'false with a calibration', actual: 'true' });
   }
   const withSignal = signal === undefined ? {} : { signal };
   const modelHash = await weightsHash(store, withSignal);
   const sidecar = isSidecar(source) ? source : await readSource(source);
   if (sidecar.modelHash !== modelHash) {
     const message = `expected that of the model, ${modelHash}, found ${sidecar.modelHash} (calibrated for another model)`;
-    throw new FormatError({ source: 'sparse', field: 'modelHash', message });
+    throw new FormatError({ source: 'sparsity.calibration', field: 'modelHash', message });
   }
-  if (options.verifyWeights === true) await verifyWeights(sidecar, store, withSignal);
-  return createSparseWeights(sidecar, weights, config.numLayers, backend, sparseOptions);
+  if (sparsity.verify === true) await verifyWeights(sidecar, store, withSignal);
+  return createSparseWeights(sidecar, weights, config.numLayers, backend, sparsity);
 
   async function readSource(from: Exclude<SidecarSource, Sidecar>): Promise<Sidecar> {
     const bytes = await openSource(from, host, options.fetch);
@@ -97,21 +123,12 @@ export async function openSparse(
   }
 }
 
-/** Refuses settings of a calibration when there is none. */
-function refuseUnused({ sparse, sparseOptions = {}, verifyWeights = false }: SparsityOptions): void {
-  if (sparse !== undefined) return;
-  if (verifyWeights) refuse('verifyWeights', true, 'sparse');
-  refuseFields('sparseOptions', sparseOptions, 'sparse');
-}
-
 /** @throws {ArgumentError} for options that are set though the option that they belong to is `missing` */
 export function refuseFields(option: string, fields: object, missing: string): void {
   const [first] = Object.entries(fields).filter(([, value]) => value !== undefined);
-  if (first !== undefined) refuse(`${option}.${first[0]}`, first[1], missing);
-}
-
-function refuse(argument: string, value: unknown, missing: string): never {
-  throw new ArgumentError({ argument, expected: `nothing without ${missing}`, actual: String(value) });
+  if (first === undefined) return;
+  const [argument, expected] = [`${option}.${first[0]}`, `nothing without ${missing}`];
+  throw new ArgumentError({ argument, expected, actual: String(first[1]) });
 }
 
 /** @throws {FormatError} for weights other than those of the calibration, and for calibrations that do not know */
@@ -122,7 +139,7 @@ async function verifyWeights(
 ): Promise<void> {
   if (expected === undefined) {
     const message = 'expected a checksum of all weights, found none: calibrate again';
-    throw new FormatError({ source: 'sparse', field: 'weightsChecksum', message });
+    throw new FormatError({ source: 'sparsity.calibration', field: 'weightsChecksum', message });
   }
   const actual = await weightsChecksum(store, options);
   if (actual === expected) return;

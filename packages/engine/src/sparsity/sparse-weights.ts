@@ -12,6 +12,7 @@ import {
 } from '@winnow/sparse-inference';
 import type { DType } from '@winnow/tensor';
 import { neuronRows } from './neuron-rows.js';
+import type { SparsityOptions } from './options.js';
 
 export interface SparseWeights {
   readonly sidecar: Sidecar;
@@ -24,25 +25,15 @@ export interface SparseWeights {
   readonly ffnDims: ReadonlyMap<number, number>;
 }
 
-export interface SparseWriterOptions {
-  /**
-   * Share of active neurons above which all are computed: of a layer on average, as it was calibrated; and of a step. Default:
-   * the break-even ratios of the backend, for layers and for steps of several tokens. 1: never.
-   */
-  readonly maxRatio?: number;
-  /** Choose by the exact contributions, which all have to be computed for that: what a perfect predictor would lose. */
-  readonly oracle?: boolean;
-}
-
 /** Adds what sparse programs read to the weights: the tables of the predictors, and transposed matrices. */
 export function createSparseWeights(
   calibrated: Sidecar,
   weights: Map<string, Weight>,
   numLayers: number,
   { breakEvenRatio }: Pick<Backend, 'breakEvenRatio'>,
-  sparseOptions: SparseWriterOptions = {},
+  sparsity: SparsityOptions = {},
 ): SparseWeights {
-  const { maxRatio = breakEvenRatio, oracle = false } = sparseOptions;
+  const { maxActive: maxRatio = breakEvenRatio, oracle = false } = sparsity;
   const options = { maxRatio, oracle };
   addTransposedMatrices(weights, numLayers);
   const sidecar = { ...calibrated, layers: calibrated.layers.map((layer) => withRows(layer, weights)) };
@@ -95,6 +86,6 @@ function denseNotice(
   const [least, most] = [Math.min(...limits), Math.max(...limits)];
   const share = least === most ? `${least} %` : `${least} to ${most} %`;
   return [
-    `${denseLayers.length} of ${layers.length} layers compute all neurons: more than ${share} are active (sparseOptions.maxRatio)`,
+    `${denseLayers.length} of ${layers.length} layers compute all neurons: more than ${share} are active (sparsity.maxActive)`,
   ];
 }

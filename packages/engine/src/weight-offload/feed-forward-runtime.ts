@@ -5,7 +5,7 @@ import { createBusyTime } from '../metrics/busy-time.js';
 import type { FeedForwardMetrics } from '../metrics/feed-forward.js';
 import { openCold, type ColdFiles } from '../memory/cold-files.js';
 import { openWeightTiers } from './open.js';
-import type { SparseLoadOptions, WeightHost } from './options.js';
+import type { MemoryOptions, WeightHost } from './options.js';
 import type { SparseWeights } from '../sparsity/sparse-weights.js';
 import { WeightOffloader } from './offloader.js';
 import type { WeightTierPlan } from './plan.js';
@@ -25,7 +25,7 @@ export interface OpenFeedForwardOptions {
   readonly weights: EmbedderDescription['weights'];
   readonly tiers: WeightTierPlan | undefined;
   readonly sparse: SparseWeights | undefined;
-  readonly options: SparseLoadOptions & { readonly signal?: AbortSignal };
+  readonly options: { readonly memory?: number | MemoryOptions; readonly signal?: AbortSignal };
   readonly host: WeightHost;
   readonly now: () => number;
 }
@@ -48,7 +48,7 @@ export async function openFeedForward(parts: OpenFeedForwardOptions): Promise<Fe
       buffers,
       weights,
       plan: tiers,
-      files: filesOf(options, host),
+      files: filesOf(options.memory, host),
       reads,
       signal: options.signal,
     }));
@@ -69,8 +69,8 @@ export async function openFeedForward(parts: OpenFeedForwardOptions): Promise<Fe
   };
 }
 
-function filesOf({ weightTiers }: SparseLoadOptions, host: WeightHost): ColdFiles | undefined {
-  const { coldPath } = weightTiers ?? {};
-  if (coldPath === undefined) return host.temporaryFiles?.();
-  return openCold(coldPath, host.openFolder);
+function filesOf(memory: number | MemoryOptions | undefined, host: WeightHost): ColdFiles | undefined {
+  const folder = typeof memory === 'object' ? memory.folder : undefined;
+  if (folder === undefined) return host.temporaryFiles?.();
+  return openCold(folder, host.openFolder);
 }

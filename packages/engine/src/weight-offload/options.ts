@@ -2,19 +2,20 @@
 import type { ByteSource } from '@winnow/bytes';
 import type { ColdEncoding, WarmEncoding } from '@winnow/sparse-inference';
 import type { ColdFiles, OpenColdFolder } from '../memory/cold-files.js';
-import { refuseFields, type SparsityOptions } from '../sparsity/options.js';
+import type { OptionNames } from '../options/check.js';
+import { refuseFields } from '../sparsity/options.js';
 
-export interface WeightTierOptions {
+/** The memory budget, and the tiers of the weights that it has no room for. */
+export interface MemoryOptions {
   /**
-   * Where transposed matrices go, so that single neurons can be read from them: a folder (Node) for a temporary file, or an
-   * object that creates files. Default: the system's folder for temporary files. Without files every read transposes again,
-   * which is slow. Experts need none.
+   * Total memory budget in bytes: weights, KV cache and scratch. Experts, or neurons with `sparsity`, that do not fit stay in
+   * the file until a step needs them. Default, and at most: what the backend can hold.
    */
-  readonly coldPath?: string | URL | ColdFiles;
+  readonly budget?: number;
   /**
    * Which neurons are pinned in the hot tier: the most frequent ones of the calibration, as many as the budget holds
    * (`fitting`), or at least `all` neurons that it classifies as hot, which have half of all activity (`classifyNeurons` of
-   * `@winnow/sparse-inference`); smaller budgets are refused. Experts ignore it. Default `fitting`.
+   * `@winnow/sparse-inference`); smaller budgets are rejected. Experts ignore it. Default `fitting`.
    */
   readonly hot?: 'fitting' | 'all';
   /**
@@ -27,14 +28,25 @@ export interface WeightTierOptions {
    * file. With the copy results depend on the budget, within the error of 4-bit quantization. Default `file`.
    */
   readonly cold?: ColdEncoding;
+  /**
+   * Where transposed matrices go, so that single neurons can be read from them: a folder (Node) for a temporary file, or an
+   * object that creates files. Default: the system's folder for temporary files. Without files every read transposes again,
+   * which is slow. Experts need none.
+   */
+  readonly folder?: string | URL | ColdFiles;
 }
 
-export interface SparseLoadOptions extends SparsityOptions {
-  /**
-   * The tiers of weights that `memoryLimitBytes` has no room for: experts, and with a calibration neurons, are read on demand
-   * from the model's file, which stays open.
-   */
-  readonly weightTiers?: WeightTierOptions;
+export const memoryNames: OptionNames<MemoryOptions> = {
+  budget: true,
+  hot: true,
+  warm: true,
+  cold: true,
+  folder: true,
+};
+
+/** The budget of the option `memory`, in bytes. */
+export function budgetOf(memory: number | MemoryOptions | undefined): number | undefined {
+  return typeof memory === 'object' ? memory.budget : memory;
 }
 
 /** The files of the host, as far as weights need them. */
@@ -45,10 +57,7 @@ export interface WeightHost {
   readonly temporaryFiles?: () => ColdFiles;
 }
 
-/** @throws {ArgumentError} for tier options without a memory budget, which would have no effect */
-export function checkWeightTiers({
-  weightTiers = {},
-  memoryLimitBytes,
-}: SparseLoadOptions & { readonly memoryLimitBytes?: number }): void {
-  if (memoryLimitBytes === undefined) refuseFields('weightTiers', weightTiers, 'memoryLimitBytes');
+/** @throws {ArgumentError} for tiers without a memory budget, which would have no effect */
+export function checkWeightTiers(memory: number | MemoryOptions | undefined): void {
+  if (typeof memory === 'object' && memory.budget === undefined) refuseFields('memory', memory, 'memory.budget');
 }

@@ -20,7 +20,7 @@ import {
 import { neuronGroup } from '@winnow/ops';
 import { CapacityError, numElements, tensorBytes } from '@winnow/tensor';
 import type { SparseWeights } from '../sparsity/sparse-weights.js';
-import type { WeightTierOptions } from './options.js';
+import type { MemoryOptions } from './options.js';
 import type { TierableLayer, TieredLayer, TieredMatrix } from './program.js';
 
 /** Longest stretch that is read at once, and least. */
@@ -199,7 +199,7 @@ function readSizes(
 export function planWeightTiers(
   candidates: readonly TierCandidate[],
   budgetBytes: number,
-  options: Omit<WeightTierOptions, 'coldPath'>,
+  options: MemoryOptions,
 ): WeightTierPlan {
   let error: unknown;
   for (const style of styles) {
@@ -216,7 +216,7 @@ export function planWeightTiers(
 function planWithStyle(
   candidates: readonly TierCandidate[],
   budgetBytes: number,
-  { hot = 'fitting', warm: warmEncoding = 'same', cold: coldEncoding = 'file' }: Omit<WeightTierOptions, 'coldPath'>,
+  { hot = 'fitting', warm: warmEncoding = 'same', cold: coldEncoding = 'file' }: MemoryOptions,
   { maxPasses, stagingShare, isRoomy }: TierStyle,
 ): WeightTierPlan {
   const { stagingBytes, ...reads } = readSizes(candidates, stagingShare);

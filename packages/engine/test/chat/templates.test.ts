@@ -66,7 +66,7 @@ async function modelWith(template: string, tokenizerConfig: object = {}) {
     'tokenizer.json': wordTokenizer(words, ['<s>', '</s>']),
     'tokenizer_config.json': { bos_token: '<s>', eos_token: '</s>', chat_template: template, ...tokenizerConfig },
   };
-  return loadModel(await tinyFolder({ vocabSize: words.length, files }), { contextSize: 1024 });
+  return loadModel(await tinyFolder({ vocabSize: words.length, files }), { context: 1024 });
 }
 
 async function render(template: string, messages: readonly ChatMessage[], options: object = {}): Promise<string> {

@@ -8,7 +8,7 @@ import { loadModel, prepareChat, type ChatPart, type ChatTool, type Model, type 
 
 let model: Model;
 beforeAll(async () => {
-  model = await loadModel(demoModelUrl, { contextSize: 1024, numThreads: 2 });
+  model = await loadModel(demoModelUrl, { context: 1024, threads: 2 });
 });
 afterAll(() => model.dispose());
 

@@ -78,12 +78,12 @@ describe('an embedding model', () => {
     const { plan } = await inspectModel(encoder);
     expect(plan).toEqual(model.plan);
     expect(plan.totalBytes).toBe(plan.weightsBytes + plan.kvBytes + plan.activationBytes);
-    const small = { contextSize: 16, batchSize: 16 };
+    const small = { context: 16, batchSize: 16 };
     await using fewer = await loadEmbeddingModel(encoder, small);
     expect((await inspectModel(encoder, small)).plan).toEqual(fewer.plan);
     expect(fewer.plan.totalBytes).toBeLessThan(plan.totalBytes);
-    const memoryLimitBytes = plan.totalBytes - 1;
-    await expect(loadEmbeddingModel(encoder, { memoryLimitBytes })).rejects.toThrow(CapacityError);
+    const budget = plan.totalBytes - 1;
+    await expect(loadEmbeddingModel(encoder, { memory: budget })).rejects.toThrow(CapacityError);
   });
 
   test('counts tokens and reports progress', async () => {
@@ -219,7 +219,7 @@ describe('calls', () => {
 
 describe('loading', () => {
   test('with a backend of its own', async () => {
-    await using own = await loadEmbeddingModel(encoder, { numThreads: 1 });
+    await using own = await loadEmbeddingModel(encoder, { threads: 1 });
     expect(await own.embed(['x'])).toEqual(await model.embed(['x']));
   });
 
@@ -237,15 +237,12 @@ describe('loading', () => {
     await expect(loadModel(encoder)).rejects.toThrow(ArgumentError);
   });
 
-  test.each([
-    { contextSize: 129 },
-    { contextSize: 0 },
-    { batchSize: 0.5 },
-    { maxTexts: 0 },
-    { pooling: 'sum' as 'max' },
-  ])('refuses %j', async (options) => {
-    await expect(loadEmbeddingModel(encoder, options)).rejects.toThrow(ArgumentError);
-  });
+  test.each([{ context: 129 }, { context: 0 }, { batchSize: 0.5 }, { maxTexts: 0 }, { pooling: 'sum' as 'max' }])(
+    'refuses %j',
+    async (options) => {
+      await expect(loadEmbeddingModel(encoder, options)).rejects.toThrow(ArgumentError);
+    },
+  );
 });
 
 describe('models that generate', () => {

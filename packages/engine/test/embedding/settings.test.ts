@@ -118,7 +118,7 @@ test('sizes, lower case, dimensions', async () => {
   expect(await model.embed(['a'], { normalize: false })).toEqual([whole?.slice(0, 32)]);
   expect(await model.embed(['a'], { dimensions: 8, normalize: false })).toEqual([whole?.slice(0, 8)]);
   await expect(model.embed(['a'], { dimensions: 9 })).rejects.toThrow('8 | 32 | 64');
-  await using larger = await open({ bert: { max_seq_length: 16 } }, { contextSize: 40 });
+  await using larger = await open({ bert: { max_seq_length: 16 } }, { context: 40 });
   expect(larger.contextSize).toBe(40);
 });
 

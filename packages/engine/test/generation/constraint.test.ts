@@ -7,7 +7,7 @@ import { loadModel, type JsonSchema, type Model } from '../../src/index.js';
 
 let model: Model;
 beforeAll(async () => {
-  model = await loadModel(demoModelUrl, { contextSize: 512, numThreads: 2 });
+  model = await loadModel(demoModelUrl, { context: 512, threads: 2 });
 });
 afterAll(() => model.dispose());
 

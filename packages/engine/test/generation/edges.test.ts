@@ -20,8 +20,8 @@ describe('context', () => {
   test.each([2, 3, 63, 64, 65, 100, 128, 129])(
     'of %i tokens: used to the last one, with the same tokens',
     async (contextSize) => {
-      await using model = await loadModel(await tinyFolder(), { contextSize });
-      await using large = await loadModel(await tinyFolder(), { contextSize: 512 });
+      await using model = await loadModel(await tinyFolder(), { context: contextSize });
+      await using large = await loadModel(await tinyFolder(), { context: 512 });
       // the longest prompt that fits leaves room for one token
       const full = await model.generate(ids(contextSize - 1), greedy).result();
       expect([full.tokens.length, full.finishReason]).toEqual([1, 'context']);
@@ -36,7 +36,7 @@ describe('context', () => {
   );
 
   test('of one token: no prompt fits, whatever the policy', async () => {
-    await using model = await loadModel(await tinyFolder(), { contextSize: 1 });
+    await using model = await loadModel(await tinyFolder(), { context: 1 });
     for (const overflow of ['error', 'truncate-start', 'truncate-middle'] as const) {
       await expect(tokensOf(model, ids(1), { overflow })).rejects.toThrow(CapacityError);
       await expect(tokensOf(model, ids(5), { overflow })).rejects.toThrow(CapacityError);
@@ -45,8 +45,8 @@ describe('context', () => {
   });
 
   test.each([1, 2, 3, 64, 1000])('batches of %i tokens give the same tokens', async (batchSize) => {
-    await using model = await loadModel(await tinyFolder(), { contextSize: 100, batchSize });
-    await using usual = await loadModel(await tinyFolder(), { contextSize: 100 });
+    await using model = await loadModel(await tinyFolder(), { context: 100, batchSize });
+    await using usual = await loadModel(await tinyFolder(), { context: 100 });
     expect(await tokensOf(model, ids(70), { maxTokens: 20 })).toEqual(
       await tokensOf(usual, ids(70), { maxTokens: 20 }),
     );
@@ -54,8 +54,8 @@ describe('context', () => {
 
   test('sizes that no memory has are typed errors', async () => {
     for (const options of [
-      { contextSize: 2 ** 53 - 1 },
-      { contextSize: 2 ** 40, batchSize: 2 ** 40 },
+      { context: 2 ** 53 - 1 },
+      { context: 2 ** 40, batchSize: 2 ** 40 },
       { maxSessions: 2 ** 50 },
     ]) {
       const error = await loadModel(await tinyFolder(), options).catch((reason: unknown) => reason);

@@ -13,7 +13,7 @@ async function failingModel(when: (log: BackendLog) => boolean, options: object 
   const { backend } = watchedBackend(createReferenceBackend(), (log) => {
     if (when(log)) throw new BackendError({ backend: 'test', message: `step ${log.numRuns} failed` });
   });
-  return loadModel(await tinyFolder(), { backend, batchSize: 16, contextSize: 256, maxSessions: 2, ...options });
+  return loadModel(await tinyFolder(), { backend, batchSize: 16, context: 256, maxSessions: 2, ...options });
 }
 
 describe('a step that fails after it wrote to the cache', () => {
@@ -115,7 +115,7 @@ describe('disposal', () => {
     const { backend, log } = watchedBackend(createReferenceBackend(), ({ numRuns }) => {
       if (numRuns === 3) disposal = model.dispose();
     });
-    const model: Model = await loadModel(await tinyFolder(), { backend, contextSize: 256 });
+    const model: Model = await loadModel(await tinyFolder(), { backend, context: 256 });
     const running = [1, 2, 3].map((step) => model.generate(ids(20, step), greedy).result());
     const settled = Promise.allSettled([...running, model.logprobs(ids(200))]);
     for (const outcome of await settled) {
@@ -181,7 +181,7 @@ describe('turns', () => {
     const backend = createReferenceBackend();
     await using model = await loadModel(await tinyFolder({ vocabSize: 64 }), {
       backend,
-      contextSize: 2048,
+      context: 2048,
       batchSize: 256,
     });
     let numTicks = 0;

@@ -30,8 +30,8 @@ describe('a model that sees a window of 24 tokens', () => {
   ] as const)('%s, context %i: the tokens of a context without end', async (overflow, contextSize) => {
     // a step of n tokens needs the window before its first one
     const batchSize = Math.min(64, contextSize - 32);
-    await using model = await loadModel(await windowed(), { contextSize, batchSize, maxSessions: 2 });
-    await using endless = await loadModel(await windowed(), { contextSize: 4096, maxSessions: 1 });
+    await using model = await loadModel(await windowed(), { context: contextSize, batchSize, maxSessions: 2 });
+    await using endless = await loadModel(await windowed(), { context: 4096, maxSessions: 1 });
     for (const prompt of [ids(5), ids(contextSize + 70, 3)]) {
       const options = { ...drawn, maxTokens: 700 };
       const result = await model.generate(prompt, { ...options, overflow }).result();
@@ -47,8 +47,8 @@ describe('a model that sees a window of 24 tokens', () => {
 });
 
 test('without a window of its own a model notices what is gone', async () => {
-  await using model = await loadModel(await tinyFolder(), { contextSize: 40, maxSessions: 1 });
-  await using endless = await loadModel(await tinyFolder(), { contextSize: 512, maxSessions: 1 });
+  await using model = await loadModel(await tinyFolder(), { context: 40, maxSessions: 1 });
+  await using endless = await loadModel(await tinyFolder(), { context: 512, maxSessions: 1 });
   const options = { ...drawn, maxTokens: 400 };
   const tokens = await tokensOf(model, ids(5), { ...options, overflow: 'slide' });
   const expected = await tokensOf(endless, ids(5), options);
@@ -60,7 +60,7 @@ describe('the demo model', () => {
   test.each(['slide', 'evict'] as const)('%s: goes on far beyond its context in the same memory', async (overflow) => {
     const events: EngineEvent[] = [];
     await using model = await loadModel(demoModelUrl, {
-      contextSize: 256,
+      context: 256,
       maxSessions: 1,
       onEvent: (event) => void events.push(event),
     });
@@ -85,7 +85,7 @@ describe('the demo model', () => {
 
 describe('policies at the end of the context', () => {
   test('stop ends the answer, error refuses to go on, others go on; unknown ones are refused', async () => {
-    await using model = await loadModel(await tinyFolder(), { contextSize: 32 });
+    await using model = await loadModel(await tinyFolder(), { context: 32 });
     for (const overflow of ['stop', 'truncate-start', 'truncate-middle'] as const) {
       const result = await model.generate(ids(5), { ...greedy, overflow }).result();
       expect([result.finishReason, result.tokens.length]).toEqual(['context', 27]);
@@ -103,7 +103,7 @@ describe('policies at the end of the context', () => {
   });
 
   test.each([2, 3, 4, 5, 8, 17])('contexts of %i tokens: as much as can be kept', async (contextSize) => {
-    await using model = await loadModel(await tinyFolder(), { contextSize });
+    await using model = await loadModel(await tinyFolder(), { context: contextSize });
     for (const overflow of ['slide', 'evict'] as const) {
       const result = await model.generate(ids(30), { ...greedy, overflow, maxTokens: 50 }).result();
       expect(result.tokens).toHaveLength(50);
@@ -112,7 +112,11 @@ describe('policies at the end of the context', () => {
   });
 
   test('a prompt that departs from what is left of an evicted context is computed from the start', async () => {
-    await using model = await loadModel(await tinyFolder(), { contextSize: 64, maxSessions: 1, prefixSharing: false });
+    await using model = await loadModel(await tinyFolder(), {
+      context: 64,
+      maxSessions: 1,
+      kvCache: { prefixSharing: false },
+    });
     using session = model.createSession();
     const first = await session.generate(ids(50), { ...greedy, overflow: 'slide', maxTokens: 60 }).result();
     const other = ids(50).with(45, 1);
@@ -140,7 +144,7 @@ describe('resume', () => {
   ];
 
   test.each(options)('%s: the parts are what one generation would have been', async (_name, sampling) => {
-    await using model = await loadModel(await tinyFolder(), { contextSize: 64, maxSessions: 1 });
+    await using model = await loadModel(await tinyFolder(), { context: 64, maxSessions: 1 });
     const whole = await tokensOf(model, ids(9), { ...sampling, maxTokens: 55 });
     using session = model.createSession();
     expect(() => session.resume()).not.toThrow();
@@ -157,7 +161,7 @@ describe('resume', () => {
   });
 
   test('with another seed it draws differently; what a fork does leaves its origin alone', async () => {
-    await using model = await loadModel(await tinyFolder(), { contextSize: 256, maxSessions: 2 });
+    await using model = await loadModel(await tinyFolder(), { context: 256, maxSessions: 2 });
     using session = model.createSession();
     await session.generate(ids(9), { ...drawn, maxTokens: 20 }).result();
     using fork = session.fork();
@@ -172,7 +176,7 @@ describe('resume', () => {
 
   test('text that was held back comes later, and stop texts are found across the parts', async () => {
     await using model = await loadModel(demoModelUrl, {
-      contextSize: 256,
+      context: 256,
       maxSessions: 1,
       backend: createReferenceBackend(),
     });

@@ -90,7 +90,7 @@ for (const name of names) {
           let model: Model;
           const load = (size: number): Promise<Model> =>
             loadModel(path as string, {
-              contextSize: size,
+              context: size,
               batchSize: size,
               maxSessions: 1,
               backend: backends[backendName] as Backend,

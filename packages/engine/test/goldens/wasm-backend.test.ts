@@ -48,7 +48,7 @@ for (const [variant, backendOptions] of Object.entries(variants)) {
       const golden = readJson<Golden>(archPath(name, 'golden.json') as string);
       const exact = readJson<Exact>(archPath(name, 'exact.json') as string);
       const backend = await createWasmBackend({ maxMemoryBytes, ...backendOptions });
-      const model = await loadModel(archPath(name, 'model.gguf') as string, { contextSize: 256, backend });
+      const model = await loadModel(archPath(name, 'model.gguf') as string, { context: 256, backend });
       expect(model.fallbacks).toEqual([]);
       for (const batchSize of sampled([1, 7, 64], 3, 1)) {
         for (const [index, { tokens, positions }] of golden.prompts.entries()) {

@@ -4,7 +4,14 @@ import { memoryPageFile, PageError, type PageFile } from '@winnow/kv-cache';
 import type { Backend } from '@winnow/ops';
 import { ArgumentError, CapacityError, IoError } from '@winnow/tensor';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { loadModel, type ColdFiles, type KvTierOptions, type LoadOptions, type Model } from '../../src/index.js';
+import {
+  loadModel,
+  type ColdFiles,
+  type KvCacheOptions,
+  type KvOffloadOptions,
+  type LoadOptions,
+  type Model,
+} from '../../src/index.js';
 import { tinyLlama } from '../support/tiny-llama.js';
 
 const greedy = { temperature: 0, ignoreEos: true } as const;
@@ -18,18 +25,18 @@ let sharedBackend: Backend;
 let expected: readonly number[];
 beforeAll(async () => {
   sharedBackend = await createWasmBackend({ numThreads: 2, minSharedWork: 0, maxMemoryBytes: 2 ** 27 });
-  await using model = await loadModel(await tinyLlama(), { contextSize: 1024, backend: sharedBackend });
+  await using model = await loadModel(await tinyLlama(), { context: 1024, backend: sharedBackend });
   expected = (await model.generate(prompt, tenTokens).result()).tokens;
 });
 afterAll(() => sharedBackend.dispose());
 
 /** A model whose files are those of `cold`. */
-async function loadOver(cold: ColdFiles, kv: KvTierOptions = {}, options: LoadOptions = {}): Promise<Model> {
-  const common = { contextSize: 1024, maxSessions: 2, prefixSharing: false, backend: sharedBackend };
+async function loadOver(cold: ColdFiles, offload: KvOffloadOptions = {}, options: LoadOptions = {}): Promise<Model> {
+  const common = { context: 1024, maxSessions: 2, backend: sharedBackend };
   return loadModel(await tinyLlama(), {
     ...common,
     ...options,
-    kv: { hotBytes: 7 * blockBytes, coldPath: cold, ...kv },
+    kvCache: { prefixSharing: false, budget: 7 * blockBytes, offload: { folder: cold, ...offload } },
   });
 }
 
@@ -137,13 +144,12 @@ describe('faults of the cold tier', () => {
 
 describe('full tiers, and aborts', () => {
   test('full tiers are a capacity error, also while several wait for room', async () => {
-    await using model = await loadOver(hookedFiles({}), { warmBytes: 0 });
+    await using model = await loadOver(hookedFiles({}), { memory: 0 });
     await using small = await loadModel(await tinyLlama(), {
-      contextSize: 1024,
+      context: 1024,
       maxSessions: 3,
-      prefixSharing: false,
+      kvCache: { prefixSharing: false, budget: 8 * blockBytes, offload: { memory: blockBytes } },
       backend: sharedBackend,
-      kv: { hotBytes: 8 * blockBytes, warmBytes: blockBytes },
     });
     await expect(small.generate(prompt, tenTokens).result()).rejects.toThrow(CapacityError);
     const outcomes = await Promise.allSettled(
@@ -179,18 +185,18 @@ describe('full tiers, and aborts', () => {
 
 describe('options', () => {
   test('what is refused, and what is not needed', async () => {
-    const load = async (kv: KvTierOptions, options: LoadOptions = {}): Promise<Model> =>
-      loadModel(await tinyLlama(), { contextSize: 1024, maxSessions: 1, backend: sharedBackend, kv, ...options });
-    await expect(load({ hotBytes: -1 })).rejects.toThrow('kv.hotBytes');
-    await expect(load({ hotBytes: 8 * blockBytes })).rejects.toThrow('kv.warmBytes or kv.coldPath');
-    await expect(load({ hotBytes: 2 * blockBytes, warmBytes: 2 ** 20 })).rejects.toThrow('a smaller batchSize');
-    await expect(load({ hotBytes: 8 * blockBytes, warmBytes: 2 ** 20 }, { traceAttention: true })).rejects.toThrow(
-      ArgumentError,
-    );
-    await expect(load({ hotBytes: 8 * blockBytes, coldPath: '/dev/null/no' })).rejects.toThrow(IoError);
-    await using model = await load({ hotBytes: 2 ** 24, coldPath: '/dev/null/no' });
+    const load = async (kvCache: KvCacheOptions, options: LoadOptions = {}): Promise<Model> =>
+      loadModel(await tinyLlama(), { context: 1024, maxSessions: 1, backend: sharedBackend, kvCache, ...options });
+    await expect(load({ budget: -1 })).rejects.toThrow('kvCache.budget');
+    await expect(load({ budget: 8 * blockBytes })).rejects.toThrow('kvCache.offload.memory or kvCache.offload.folder');
+    await expect(load({ budget: 2 * blockBytes, offload: { memory: 2 ** 20 } })).rejects.toThrow('a smaller batchSize');
+    await expect(
+      load({ budget: 8 * blockBytes, offload: { memory: 2 ** 20 } }, { trace: { attention: true } }),
+    ).rejects.toThrow(ArgumentError);
+    await expect(load({ budget: 8 * blockBytes, offload: { folder: '/dev/null/no' } })).rejects.toThrow(IoError);
+    await using model = await load({ budget: 2 ** 24, offload: { folder: '/dev/null/no' } });
     expect([model.plan.tiers, model.metrics().tiers]).toEqual([undefined, undefined]);
-    await using tiered = await load({ hotBytes: 8 * blockBytes, warmBytes: 2 ** 16, coldPath: hookedFiles({}) });
+    await using tiered = await load({ budget: 8 * blockBytes, offload: { memory: 2 ** 16, folder: hookedFiles({}) } });
     const { tiers, totalBytes, weightsBytes, kvBytes, activationBytes } = tiered.plan;
     expect(tiers).toMatchObject({ hotBytes: 8 * blockBytes, warmBytes: 2 ** 16 });
     expect(tiers!.hotBytes + tiers!.warmBytes + tiers!.coldBytes).toBeGreaterThanOrEqual(1024 * 1024);

@@ -32,7 +32,7 @@ const bytesPer: Readonly<Record<string, number>> = { f32: 4, f16: 2, q8_0: 34 / 
 
 async function load(name: string, options: LoadOptions): Promise<{ model: Model; close: () => Promise<void> }> {
   const backend = await backends[name]!();
-  const model = await loadModel(await tinyLlama(), { contextSize: 1024, maxSessions: 1, ...options, backend });
+  const model = await loadModel(await tinyLlama(), { context: 1024, maxSessions: 1, ...options, backend });
   return {
     model,
     async close() {
@@ -45,16 +45,16 @@ async function load(name: string, options: LoadOptions): Promise<{ model: Model;
 describe.each(Object.keys(backends))('on %s', (name) => {
   test.each(sampled(['f32', 'f16', 'q8_0', 'q4_0'] as const, name === 'wasm' ? 1 : 3))(
     '%s: logits and tokens as without tiers',
-    async (kvDType: DType) => {
+    async (dtype: DType) => {
       const tokens = ids(600);
       const positions = [100, 480, 599];
-      const whole = await load(name, { kvDType });
+      const whole = await load(name, { kvCache: { dtype } });
       const expected = await whole.model.logprobs(tokens, { positions });
       const { tokens: expectedTokens } = await whole.model.generate(tokens, { ...greedy, maxTokens: 20 }).result();
       await whole.close();
-      const block = blockBytes(bytesPer[kvDType] as number);
-      const kv = { hotBytes: 6 * block, warmBytes: 2 * block, coldPath: folder };
-      const { model, close } = await load(name, { kvDType, kv });
+      const block = blockBytes(bytesPer[dtype] as number);
+      const kv = { budget: 6 * block, offload: { memory: 2 * block, folder } };
+      const { model, close } = await load(name, { kvCache: { dtype, ...kv } });
       const found = await model.logprobs(tokens, { positions });
       for (const [row, values] of found.entries()) {
         let worst = 0;
@@ -82,14 +82,14 @@ const oneBackend = sampled(['wasm', 'reference'], 2);
 describe.each(oneBackend)('sessions on %s', (name) => {
   test('several sessions, some with a common beginning, some cut, beside each other', async () => {
     const prompts = [ids(400), [...ids(300), 5, 6, 7], ids(350, 11), ids(70, 13)];
-    const whole = await load(name, { maxSessions: 5, cacheSize: 4096 });
+    const whole = await load(name, { maxSessions: 5, kvCache: { capacity: 4096 } });
     const expected = await Promise.all(
       prompts.map((prompt) => whole.model.generate(prompt, { ...greedy, maxTokens: 80 }).result()),
     );
     await whole.close();
     const { model, close } = await load(name, {
       maxSessions: 5,
-      kv: { hotBytes: 16 * blockBytes(4), warmBytes: 2 ** 22 },
+      kvCache: { budget: 16 * blockBytes(4), offload: { memory: 2 ** 22 } },
     });
     const sessions = prompts.map(() => model.createSession());
     const generateAll = async (): Promise<void> => {
@@ -123,9 +123,9 @@ describe.each(oneBackend)('sessions on %s', (name) => {
 
 describe.each(oneBackend)('saved sessions and contexts that end on %s', (name) => {
   test('saved and restored, with and without tiers', async () => {
-    const kv = { hotBytes: 8 * blockBytes(2), warmBytes: 3 * blockBytes(2), coldPath: folder };
-    const tiered = await load(name, { kvDType: 'f16', kv, maxSessions: 2 });
-    const plain = await load(name, { kvDType: 'f16', maxSessions: 2, cacheSize: 2048 });
+    const kv = { budget: 8 * blockBytes(2), offload: { memory: 3 * blockBytes(2), folder } };
+    const tiered = await load(name, { kvCache: { dtype: 'f16', ...kv }, maxSessions: 2 });
+    const plain = await load(name, { kvCache: { dtype: 'f16', capacity: 2048 }, maxSessions: 2 });
     const expected = await plain.model.generate(ids(500), { ...greedy, maxTokens: 120 }).result();
     for (const [from, to] of [
       [tiered, plain],
@@ -152,8 +152,8 @@ describe.each(oneBackend)('saved sessions and contexts that end on %s', (name) =
   test.each(['slide', 'evict'] as const)(
     'beyond the context with %s: the oldest pages go, wherever they are',
     async (overflow) => {
-      const kv = { hotBytes: 6 * blockBytes(4), warmBytes: 2 ** 20 };
-      const { model, close } = await load(name, { contextSize: 640, kv });
+      const kv = { budget: 6 * blockBytes(4), offload: { memory: 2 ** 20 } };
+      const { model, close } = await load(name, { context: 640, kvCache: kv });
       using session = model.createSession();
       const result = await session.generate(ids(600), { ...greedy, overflow, maxTokens: 500 }).result();
       expect([result.tokens.length, result.finishReason]).toEqual([500, 'length']);
@@ -170,12 +170,12 @@ describe.each(['lfm2', 'qwen35'])('recurrent states of %s beside tiers', (name) 
   const missing = path === undefined ? ' (needs ../shared/data/goldens)' : '';
   test.skipIf(path === undefined)(`the same tokens, also after a cut and from a file${missing}`, async () => {
     if (path === undefined) return;
-    const size = { contextSize: 512, maxSessions: 2, batchSize: 32, prefixSharing: false };
+    const size = { context: 512, maxSessions: 2, batchSize: 32, kvCache: { prefixSharing: false } };
     await using whole = await loadModel(path, size);
     const prompt = ids(330);
     const expected = (await whole.generate(prompt, { ...greedy, maxTokens: 60 }).result()).tokens;
-    const kv = { hotBytes: 7 * 64 * whole.plan.kvBytesPerToken, warmBytes: 2 ** 22 };
-    await using model = await loadModel(path, { ...size, kv });
+    const kv = { budget: 7 * 64 * whole.plan.kvBytesPerToken, offload: { memory: 2 ** 22 } };
+    await using model = await loadModel(path, { ...size, kvCache: { ...kv, prefixSharing: false } });
     using session = model.createSession();
     const result = await session.generate(prompt, { ...greedy, maxTokens: 60 }).result();
     expect(result.tokens).toEqual(expected);

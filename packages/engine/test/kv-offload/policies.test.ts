@@ -33,7 +33,7 @@ async function load(backend: Backend, options: LoadOptions): Promise<Loaded> {
   const events: EngineEvent[] = [];
   const onEvent = (event: EngineEvent): void => void events.push(event);
   const model = await loadModel(await tinyLlama(), {
-    contextSize: 1024,
+    context: 1024,
     maxSessions: 1,
     batchSize: 32,
     ...options,
@@ -92,7 +92,7 @@ const withLogprobs = ['decode=page-topk:budget=2,window=20', 'decode=page-topk:b
 
 describe.each([...Object.keys(backends), 'opaque'])('page-topk on %s', (name) => {
   const create = (): Backend | Promise<Backend> => (name === 'opaque' ? opaque() : backends[name]!());
-  const cases: readonly [attention: string, kvDType: DType, pages: number][] = [
+  const cases: readonly [attention: string, dtype: DType, pages: number][] = [
     ['decode=page-topk:budget=2,window=20', 'f32', 1],
     ['decode=page-topk:budget=7,page=16,window=10,sinks=20', 'f16', 4],
     ['decode=page-topk:budget=3,page=32', 'q8_0', 2],
@@ -102,10 +102,10 @@ describe.each([...Object.keys(backends), 'opaque'])('page-topk on %s', (name) =>
   ];
   test.each(name === 'wasm' ? cases : sampled(cases, 6, name === 'opaque' ? 1 : 3))(
     '%s, %s: the same pages, logits and tokens as without tiers',
-    async (attention, kvDType, numPages) => {
+    async (attention, dtype, numPages) => {
       const tokens = ids(500);
       const positions = [300, 420, 499];
-      const whole = await load(await create(), { attention, kvDType, prefixSharing: false });
+      const whole = await load(await create(), { attention, kvCache: { dtype, prefixSharing: false } });
       const run = async ({ model }: Loaded): Promise<{ logprobs: Float32Array[]; tokens: readonly number[] }> => {
         using session = model.createSession();
         const result = await session.generate(tokens, { ...greedy, maxTokens: 40 }).result();
@@ -117,8 +117,11 @@ describe.each([...Object.keys(backends), 'opaque'])('page-topk on %s', (name) =>
       const expected = await run(whole);
       await whole.close();
       const files = countedFiles();
-      const kv = { hotBytes: 6 * blockBytes(kvDType, numPages) + 100, coldPath: files };
-      const tiered = await load(await create(), { attention, kvDType, kv, prefixSharing: false });
+      const kv = { budget: 6 * blockBytes(dtype, numPages) + 100, offload: { folder: files } };
+      const tiered = await load(await create(), {
+        attention,
+        kvCache: { dtype, ...kv, prefixSharing: false },
+      });
       const found = await run(tiered);
       expect(found.tokens).toEqual(expected.tokens);
       expectClose(found.logprobs, expected.logprobs);
@@ -137,12 +140,12 @@ describe.each(sampled(['wasm', 'reference'], 2))('page-topk on %s', (name) => {
     const whole = await load(await backends[name]!(), {});
     const expected = await whole.model.logprobs(tokens, { positions });
     await whole.close();
-    const kv = { hotBytes: 6 * blockBytes('f32', 32) + 100, warmBytes: 2 ** 22 };
+    const kv = { budget: 6 * blockBytes('f32', 32) + 100, offload: { memory: 2 ** 22 } };
     const epsilons = testCoverage === 'full' ? [0.05, 0.4, 0.8] : [0.05, 0.8];
     const runs: { error: number; numPages: number }[] = [];
     for (const epsilon of epsilons) {
       const attention = `decode=page-topk:epsilon=${epsilon},page=2,window=16`;
-      const tiered = await load(await backends[name]!(), { attention, kv });
+      const tiered = await load(await backends[name]!(), { attention, kvCache: kv });
       const found = await tiered.model.logprobs(tokens, { positions, phase: 'decode' });
       let error = 0;
       for (const [row, values] of found.entries()) {
@@ -162,8 +165,8 @@ describe('page-topk', () => {
   test('only the chosen pages are read from files', async () => {
     const files = countedFiles();
     const attention = 'decode=page-topk:budget=2,window=64';
-    const kv = { hotBytes: 6 * blockBytes('f32', 1) + 100, coldPath: files };
-    const { model, close } = await load(await backends['wasm']!(), { attention, kv, prefixSharing: false });
+    const kvCache = { budget: 6 * blockBytes('f32', 1) + 100, offload: { folder: files }, prefixSharing: false };
+    const { model, close } = await load(await backends['wasm']!(), { attention, kvCache });
     using session = model.createSession();
     await session.generate(ids(900), { ...greedy, maxTokens: 1 }).result();
     const numStored = model.metrics().tiers!.numStoredTokens / 64;
@@ -198,8 +201,8 @@ describe('page-topk', () => {
         };
       },
     };
-    const kv = { hotBytes: 6 * blockBytes('f32', 1) + 100, coldPath: files };
-    const { model, close } = await load(await backends['wasm']!(), { attention, kv, prefixSharing: false });
+    const kvCache = { budget: 6 * blockBytes('f32', 1) + 100, offload: { folder: files }, prefixSharing: false };
+    const { model, close } = await load(await backends['wasm']!(), { attention, kvCache });
     using session = model.createSession();
     const { tokens } = await session.generate(ids(700), { ...greedy, maxTokens: 20 }).result();
     session.truncate(700);
@@ -222,14 +225,14 @@ describe('page-topk beside the pool', () => {
     const attention = 'decode=page-topk:budget=2,page=16;dense-last=1';
     const prompts = [ids(400), [...ids(300), 5, 6, 7], ids(350, 11), ids(40, 13)];
     const options = { attention, maxSessions: 5 };
-    const whole = await load(await backends['wasm']!(), { ...options, cacheSize: 4096 });
+    const whole = await load(await backends['wasm']!(), { ...options, kvCache: { capacity: 4096 } });
     const generate = ({ model }: Loaded): Promise<(readonly number[])[]> =>
       Promise.all(
         prompts.map(async (prompt) => (await model.generate(prompt, { ...greedy, maxTokens: 60 }).result()).tokens),
       );
     const expected = await generate(whole);
-    const kv = { hotBytes: 18 * blockBytes('f32', 4), warmBytes: 2 ** 16, coldPath: countedFiles() };
-    const tiered = await load(await backends['wasm']!(), { ...options, kv });
+    const kv = { budget: 18 * blockBytes('f32', 4), offload: { memory: 2 ** 16, folder: countedFiles() } };
+    const tiered = await load(await backends['wasm']!(), { ...options, kvCache: kv });
     expect(await generate(tiered)).toEqual(expected);
     expect(tiered.model.metrics().steps.numSharedSteps).toBeGreaterThan(0);
     const alone = (await whole.model.generate(ids(400), { ...greedy, maxTokens: 60 }).result()).tokens;
@@ -254,7 +257,7 @@ describe.each(sampled(['wasm', 'reference'], 2))('streaming on %s', (name) => {
   const attention = 'streaming:window=100,sinks=4';
 
   test('nothing outside the pool is read; also after a cut, which brings pages back', async () => {
-    const options = { attention, batchSize: 32, prefixSharing: false };
+    const options = { attention, batchSize: 32, kvCache: { prefixSharing: false } };
     const whole = await load(await backends[name]!(), options);
     const run = async ({ model }: Loaded): Promise<(readonly number[])[]> => {
       using session = model.createSession();
@@ -266,8 +269,8 @@ describe.each(sampled(['wasm', 'reference'], 2))('streaming on %s', (name) => {
     const expected = await run(whole);
     await whole.close();
     const files = countedFiles();
-    const kv = { hotBytes: 10 * blockBytes() + 100, coldPath: files };
-    const tiered = await load(await backends[name]!(), { ...options, kv });
+    const kv = { budget: 10 * blockBytes() + 100, offload: { folder: files } };
+    const tiered = await load(await backends[name]!(), { ...options, kvCache: { ...kv, prefixSharing: false } });
     using session = tiered.model.createSession();
     await session.generate(ids(700), { ...greedy, maxTokens: 30 }).result();
     expect(tiered.model.metrics().tiers!.numDemotedTokens).toBeGreaterThan(0);
@@ -280,14 +283,13 @@ describe.each(sampled(['wasm', 'reference'], 2))('streaming on %s', (name) => {
   });
 });
 
-const wideKv = { hotBytes: 24 * blockBytes(), warmBytes: 2 ** 22 };
+const wideKv = { budget: 24 * blockBytes(), offload: { memory: 2 ** 22 } };
 
 describe('the pool', () => {
   test('takes pages back when others are gone: then steps attend to nothing else', async () => {
     const { model, events, close } = await load(await backends['wasm']!(), {
       maxSessions: 3,
-      prefixSharing: false,
-      kv: wideKv,
+      kvCache: { prefixSharing: false, ...wideKv },
     });
     using session = model.createSession();
     const others = [11, 13].map((step) => ({ other: model.createSession(), prompt: ids(600, step) }));
@@ -313,7 +315,7 @@ describe('the pool', () => {
   });
 
   test('does not move pages to and fro while a session grows', async () => {
-    const { model, close } = await load(await backends['wasm']!(), { contextSize: 2048, kv: wideKv });
+    const { model, close } = await load(await backends['wasm']!(), { context: 2048, kvCache: wideKv });
     using session = model.createSession();
     await session.generate(ids(1800), { ...greedy, maxTokens: 200 }).result();
     expect(model.metrics().tiers!.numPromotedTokens).toBe(0);
@@ -325,8 +327,7 @@ test('a page that cannot be read stays where it is', async () => {
   const files = countedFiles();
   const { model, close } = await load(await backends['wasm']!(), {
     maxSessions: 2,
-    prefixSharing: false,
-    kv: { hotBytes: 24 * blockBytes(), coldPath: files },
+    kvCache: { prefixSharing: false, budget: 24 * blockBytes(), offload: { folder: files } },
   });
   using session = model.createSession();
   const other = model.createSession();
@@ -360,16 +361,16 @@ describe('what is refused', () => {
     'decode=subquadratic',
   ])('%s', async (attention) => {
     const backend = createReferenceBackend();
-    const kv = { hotBytes: 8 * blockBytes('f32', 1), warmBytes: 2 ** 20 };
+    const kv = { budget: 8 * blockBytes('f32', 1), offload: { memory: 2 ** 20 } };
     const spec = attention === 'sparq' ? 'decode=sparq' : attention;
-    const error = await load(backend, { attention: spec, kv }).catch((e: unknown) => e);
+    const error = await load(backend, { attention: spec, kvCache: kv }).catch((e: unknown) => e);
     expect(ArgumentError.isInstance(error)).toBe(true);
     expect((error as Error).message).toContain('page-topk for generated tokens');
   });
 
   test('a pool that is smaller than what streaming reads', async () => {
-    const kv = { hotBytes: 8 * blockBytes(), warmBytes: 2 ** 20 };
-    const loading = load(createReferenceBackend(), { attention: 'streaming:window=600', kv });
+    const kv = { budget: 8 * blockBytes(), offload: { memory: 2 ** 20 } };
+    const loading = load(createReferenceBackend(), { attention: 'streaming:window=600', kvCache: kv });
     await expect(loading).rejects.toThrow(CapacityError);
     await expect(loading).rejects.toThrow('a smaller window, batchSize or maxSessions');
   });

@@ -115,7 +115,7 @@ async function mergedFolder(name: string, pairs: ReadonlyMap<string, Pair>, fact
 }
 
 async function logprobs(location: ModelLocation, options: LoadOptions = {}): Promise<Float32Array[]> {
-  await using model = await loadModel(location, { backend, maxSessions: 1, contextSize: 64, ...options });
+  await using model = await loadModel(location, { backend, maxSessions: 1, context: 64, ...options });
   return await model.logprobs(tokens, { positions: tokens.map((_, index) => index) });
 }
 
@@ -173,7 +173,9 @@ describe.skipIf(llama === undefined)(`adapters on the golden llama${needs}`, () 
     for (const location of [hf(), gguf()]) {
       for (const adapterMode of ['runtime', 'merge'] as const) {
         const adapters = [{ source: await peftFolder(llamaPairs, peftConfig) }];
-        expect(worst(await logprobs(location, { adapters, adapterMode }), expected)).toBeLessThan(limit);
+        expect(worst(await logprobs(location, { lora: { adapters, mode: adapterMode } }), expected)).toBeLessThan(
+          limit,
+        );
       }
     }
   });
@@ -183,7 +185,7 @@ describe.skipIf(llama === undefined)(`adapters on the golden llama${needs}`, () 
     const expected = await logprobs(await mergedFolder('llama', llamaPairs, (name) => 0.5 * scaleOf(name)));
     for (const location of [hf(), gguf()]) {
       const adapters = [{ source: memorySource(bytes), scale: 0.5 }];
-      expect(worst(await logprobs(location, { adapters }), expected)).toBeLessThan(limit);
+      expect(worst(await logprobs(location, { lora: { adapters } }), expected)).toBeLessThan(limit);
     }
   });
 
@@ -198,9 +200,9 @@ describe.skipIf(llama === undefined)(`adapters on the golden llama${needs}`, () 
       return (name.endsWith('down_proj') ? 3 : alpha) / Math.sqrt(rank);
     });
     const expected = await logprobs(first, {
-      adapters: [{ source: await peftFolder(second, { r: 4, lora_alpha: 2 }), scale: -1 }],
+      lora: { adapters: [{ source: await peftFolder(second, { r: 4, lora_alpha: 2 }), scale: -1 }] },
     });
-    expect(worst(await logprobs(hf(), { adapters }), expected)).toBeLessThan(limit);
+    expect(worst(await logprobs(hf(), { lora: { adapters } }), expected)).toBeLessThan(limit);
   });
 });
 
@@ -209,9 +211,14 @@ describe.skipIf(llama === undefined)(`quantized models and sessions with adapter
     const adapters: AdapterOption[] = [{ source: await peftFolder(llamaPairs, peftConfig) }];
     const exact = await logprobs(await mergedFolder('llama', llamaPairs, scaleOf));
     const plain = worst(await logprobs(hf(), { quantize: 'q8_0' }), await logprobs(hf()));
-    const adapted = worst(await logprobs(hf(), { quantize: 'q8_0', adapters }), exact);
+    const adapted = worst(await logprobs(hf(), { quantize: 'q8_0', lora: { adapters } }), exact);
     expect(adapted).toBeLessThan(4 * plain);
-    const merged = await loadModel(hf(), { backend, maxSessions: 1, quantize: 'q8_0', adapters, adapterMode: 'merge' });
+    const merged = await loadModel(hf(), {
+      backend,
+      maxSessions: 1,
+      quantize: 'q8_0',
+      lora: { adapters, mode: 'merge' },
+    });
     expect(merged.notices).toEqual([]);
     await merged.dispose();
   });
@@ -224,13 +231,12 @@ describe.skipIf(llama === undefined)(`quantized models and sessions with adapter
     await session.generate(tokens, { maxTokens: 1, temperature: 0 }).result();
     await session.save(sink);
     const bytes = sink.toBytes();
-    await using adapted = await loadModel(hf(), { backend, maxSessions: 1, adapters: [{ source: folder }] });
+    await using adapted = await loadModel(hf(), { backend, maxSessions: 1, lora: { adapters: [{ source: folder }] } });
     await expect(adapted.restoreSession(memorySource(bytes))).rejects.toThrow(FormatError);
     await using merged = await loadModel(hf(), {
       backend,
       maxSessions: 1,
-      adapters: [{ source: folder }],
-      adapterMode: 'merge',
+      lora: { adapters: [{ source: folder }], mode: 'merge' },
     });
     await expect(merged.restoreSession(memorySource(bytes))).rejects.toThrow(FormatError);
   });
@@ -257,8 +263,10 @@ describe.skipIf(llama === undefined)(`adapters that are refused${needs}`, () => 
     ['no tensors', async () => memorySource(await ggufAdapter(new Map(), 1)), /at least one pair/],
   ])('refuses %s', async (_, source, message) => {
     const adapters = [{ source: await source() }];
-    await expect(loadModel(hf(), { backend, adapters })).rejects.toThrow(FormatError);
-    await expect(loadModel(hf(), { backend, adapters: [{ source: await source() }] })).rejects.toThrow(message);
+    await expect(loadModel(hf(), { backend, lora: { adapters } })).rejects.toThrow(FormatError);
+    await expect(loadModel(hf(), { backend, lora: { adapters: [{ source: await source() }] } })).rejects.toThrow(
+      message,
+    );
   });
 });
 
@@ -272,7 +280,7 @@ test.skipIf(fused === undefined)(`matrices that files hold as one${needs}`, asyn
   const expected = await logprobs(await mergedFolder('phi3', pairs, () => 1));
   for (const file of ['hf', 'model.gguf']) {
     const adapters = [{ source: await peftFolder(pairs, config) }];
-    const actual = await logprobs(archPath('phi3', file) as string, { adapters });
+    const actual = await logprobs(archPath('phi3', file) as string, { lora: { adapters } });
     expect(worst(actual, expected)).toBeLessThan(limit);
   }
 });

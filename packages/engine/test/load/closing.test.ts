@@ -124,7 +124,7 @@ describe('a backend that was given', () => {
   });
 
   test('allocates to the byte what the plan says', async () => {
-    for (const options of [{}, { contextSize: 100, batchSize: 7, maxSessions: 3, kvDType: 'f16' as const }]) {
+    for (const options of [{}, { context: 100, batchSize: 7, maxSessions: 3, kvCache: { dtype: 'f16' as const } }]) {
       const { backend, log } = watchedBackend(createReferenceBackend());
       const model = await loadModel(await tinyFolder(), { ...options, backend });
       expect(log.liveBytes).toBe(model.plan.weightsBytes + model.plan.kvBytes);

@@ -93,7 +93,7 @@ describe('options', () => {
     expect(info.plan.totalBytes).toBe(info.plan.weightsBytes + info.plan.kvBytes + info.plan.activationBytes);
     const progress: number[] = [];
     const load = loadModel(path, {
-      memoryLimitBytes: info.plan.totalBytes - 1,
+      memory: info.plan.totalBytes - 1,
       onProgress: ({ loadedBytes }) => progress.push(loadedBytes),
     });
     await expect(load).rejects.toThrow(CapacityError);
@@ -109,13 +109,13 @@ describe('options', () => {
 
   test('caches of other dtypes run, and the log-probabilities stay close', async () => {
     // halves keep 11 bits, q8_0 blocks 8 bits: errors of 2^-11 and 2^-8 of the rows, through two layers
-    for (const [kvDType, bound] of [
+    for (const [dtype, bound] of [
       ['f16', 0.02],
       ['bf16', 0.15],
       [{ keys: 'f32', values: 'bf16' }, 0.15],
     ] as const) {
       await using exact = await loadModel(path);
-      await using model = await loadModel(path, { kvDType });
+      await using model = await loadModel(path, { kvCache: { dtype } });
       const [expected] = await exact.logprobs(prompt);
       const [actual] = await model.logprobs(prompt);
       const worst = Math.max(
@@ -130,14 +130,17 @@ describe('options', () => {
 
 describe('what is refused, aborted or given', () => {
   test.each([
-    [{ contextSize: 0 }, 'contextSize: expected a positive integer, got 0'],
+    [{ context: 0 }, 'context: expected a positive integer, got 0'],
     [{ batchSize: 1.5 }, 'batchSize: expected a positive integer, got 1.5'],
     [{ maxSessions: -1 }, 'maxSessions: expected a positive integer, got -1'],
     [
-      { kvDType: 'q8_0' as const, traceAttention: true },
-      'kvDType: expected f32 | f16 | bf16 with traceAttention, got q8_0, which stores heads of 16 as 32',
+      { kvCache: { dtype: 'q8_0' as const }, trace: { attention: true } },
+      'kvCache.dtype: expected f32 | f16 | bf16 with trace.attention, got q8_0, which stores heads of 16 as 32',
     ],
-    [{ kvDType: 'q6_K' as const }, 'kvDType: expected f32 | f16 | bf16 | q8_0 | q4_0 | q4_1 | q5_0 | q5_1, got q6_K'],
+    [
+      { kvCache: { dtype: 'q6_K' as const } },
+      'kvCache.dtype: expected f32 | f16 | bf16 | q8_0 | q4_0 | q4_1 | q5_0 | q5_1, got q6_K',
+    ],
   ])('refuses %o', async (options, message) => {
     await expect(loadModel(path, options)).rejects.toThrow(message);
     await expect(loadModel(path, options)).rejects.toThrow(ArgumentError);
@@ -207,7 +210,7 @@ describe('broken files', () => {
         const other = bytes.slice();
         other[bit >> 3]! ^= 1 << (bit & 7);
         try {
-          await (await loadModel(new Blob([other]), { contextSize: 32 })).dispose();
+          await (await loadModel(new Blob([other]), { context: 32 })).dispose();
         } catch (error) {
           expect(WinnowError.isInstance(error), String(error)).toBe(true);
         }

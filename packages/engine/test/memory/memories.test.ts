@@ -29,7 +29,7 @@ const variants: Readonly<Record<string, CreateWasmBackendOptions>> = {
 
 async function loaded(options: CreateWasmBackendOptions): Promise<{ backend: WasmBackend; ids: number[][] }> {
   const backend = await createWasmBackend({ maxMemoryBytes: 256 * mebibyte, ...options });
-  const model = await loadModel(demoModelUrl, { backend, contextSize: 2048 });
+  const model = await loadModel(demoModelUrl, { backend, context: 2048 });
   expect(backend.numMemories).toBeGreaterThan(options.bytesPerMemory === undefined ? 0 : 2);
   const ids: number[][] = [];
   for (const { ids: prompt } of prompts) {
@@ -52,7 +52,7 @@ test('log-probabilities are the same bit for bit in one memory and in several', 
   const found: (readonly number[])[] = [];
   for (const options of [{}, limits]) {
     const backend = await createWasmBackend({ numThreads: 2, maxMemoryBytes: 256 * mebibyte, ...options });
-    const model = await loadModel(demoModelUrl, { backend, contextSize: 2048 });
+    const model = await loadModel(demoModelUrl, { backend, context: 2048 });
     for (const batchSize of [3, 64]) {
       const positions = [0, prompt.length - 1];
       for (const values of await model.logprobs(prompt, { positions, batchSize })) found.push([...values]);

@@ -23,14 +23,14 @@ function partialBackend(): Backend {
 test('fallbacks are counted, give the same tokens, and can be refused', async () => {
   const generation = { maxTokens: 8, temperature: 0, ignoreEos: true };
   const prompt = [1, 2, 3, 4, 5];
-  await using whole = await loadModel(path, { contextSize: 64, backend: createReferenceBackend() });
-  await using partial = await loadModel(path, { contextSize: 64, backend: partialBackend() });
+  await using whole = await loadModel(path, { context: 64, backend: createReferenceBackend() });
+  await using partial = await loadModel(path, { context: 64, backend: partialBackend() });
   const expected = (await whole.generate(prompt, generation).result()).tokens;
   expect((await partial.generate(prompt, generation).result()).tokens).toEqual(expected);
   expect(whole.metrics().numFallbackRecords).toBe(0);
   const numRecords = partial.fallbacks.reduce((sum, fallback) => sum + fallback.numRecords, 0);
   expect(numRecords).toBeGreaterThan(0);
   expect(partial.metrics().numFallbackRecords).toBe(numRecords);
-  const refused = loadModel(path, { contextSize: 64, backend: partialBackend(), onUnsupported: 'error' });
+  const refused = loadModel(path, { context: 64, backend: partialBackend(), onUnsupported: 'error' });
   await expect(refused).rejects.toThrow(UnsupportedOpError);
 });

@@ -51,6 +51,8 @@ beforeAll(async () => {
 });
 afterAll(() => backend.dispose());
 
+const sizes = { context: contextSize, maxSessions: 1 };
+
 for (const [index, name] of Object.values(goldenNames).flat().entries()) {
   const [path, goldenPath, exactPath] = ['model.gguf', 'golden.json', 'exact.json'].map((file) => archPath(name, file));
   const isMissing = path === undefined || goldenPath === undefined || exactPath === undefined;
@@ -62,7 +64,7 @@ for (const [index, name] of Object.values(goldenNames).flat().entries()) {
 
     /** Log-probabilities after the prompt, in the way of either phase; it generates as well. */
     async function run(options: LoadOptions): Promise<Float32Array[]> {
-      await using model = await loadModel(path as string, { backend, contextSize, maxSessions: 1, ...options });
+      await using model = await loadModel(path as string, { backend, ...sizes, ...options });
       const sampling = { temperature: 0, maxTokens: numGenerated, ignoreEos: true };
       const { tokens: generated } = await model.generate(tokens, sampling).result();
       expect(generated).toHaveLength(numGenerated);
@@ -99,12 +101,12 @@ for (const [index, name] of Object.values(goldenNames).flat().entries()) {
 
     test.each(name === 'llama' ? cacheDTypes : sampled(cacheDTypes, 2, index % 2))(
       'keys and values in %s',
-      async (kvDType: DType) => {
-        const all = await run({ kvDType });
+      async (dtype: DType) => {
+        const all = await run({ kvCache: { dtype } });
         expectDistributions(all);
-        if (kvDType === 'f32') expectGolden(all);
+        if (dtype === 'f32') expectGolden(all);
         // mixtures of random experts may choose others; this one has none
-        if (name === 'llama' && kvDType === 'q8_0') {
+        if (name === 'llama' && dtype === 'q8_0') {
           for (const logprobs of all) expect(divergence(logprobs)).toBeLessThan(nearlyLossless);
         }
       },

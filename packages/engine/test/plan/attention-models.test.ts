@@ -65,7 +65,7 @@ for (const [index, [name, path]] of Object.entries(models).entries()) {
     const load = (attention: LoadOptions['attention']): Promise<Model> =>
       loadModel(path as string, {
         backend,
-        contextSize,
+        context: contextSize,
         maxSessions: 1,
         attention: attention as string,
       });
@@ -114,7 +114,7 @@ describe('layers', () => {
   const at = async (attention: string): Promise<Float32Array> => {
     const known = results.get(attention);
     if (known !== undefined) return known;
-    await using model = await loadModel(demoModelUrl, { backend, contextSize, maxSessions: 1, attention });
+    await using model = await loadModel(demoModelUrl, { backend, context: contextSize, maxSessions: 1, attention });
     if (ids.length === 0) ids.push(...model.encodePrompt(prompt).slice(0, 60));
     const [values] = await model.logprobs(ids, { positions: [ids.length - 1] });
     results.set(attention, values as Float32Array);

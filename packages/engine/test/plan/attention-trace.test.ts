@@ -25,7 +25,7 @@ test('rows are handed over one by one, and are those of the result', async () =>
 
 test('traces show what each layer attends with, and change nothing', async () => {
   await using plain = await loadModel(path);
-  await using model = await loadModel(path, { traceAttention: true });
+  await using model = await loadModel(path, { trace: { attention: true } });
   expect(await model.logprobs(tokens, { positions })).toEqual(await plain.logprobs(tokens, { positions }));
   const { numLayers, numHeads, numKvHeads, headDim } = model.config;
   const traces: AttentionTrace[] = [];

@@ -19,7 +19,14 @@ beforeAll(async () => {
 afterAll(() => backend.dispose());
 
 const load = (attention: string, options: LoadOptions = {}): Promise<Model> =>
-  loadModel(demoModelUrl, { backend, contextSize: 512, cacheSize: 2048, maxSessions: 4, attention, ...options });
+  loadModel(demoModelUrl, {
+    backend,
+    context: 512,
+    maxSessions: 4,
+    attention,
+    ...options,
+    kvCache: { capacity: 2048, ...options.kvCache },
+  });
 
 const prompts = [text.slice(0, 600), `A dog. ${text.slice(0, 250)}`, `Once. ${text.slice(0, 90)}`];
 const wholeContext = [
@@ -76,7 +83,7 @@ describe.each(sparse)('%s', (attention) => {
   let model: Model;
   let alone: (readonly number[])[];
   beforeAll(async () => {
-    model = await load(attention, { prefixSharing: false });
+    model = await load(attention, { kvCache: { prefixSharing: false } });
     alone = [];
     for (const [index, prompt] of prompts.entries()) {
       alone.push((await model.generate(prompt, drawnAfter(index)).result()).tokens);
@@ -104,7 +111,7 @@ describe.each(sparse)('%s', (attention) => {
     const other = [...ids.subarray(0, 140), 5, 6, 7];
     const first = await session.generate(other, drawnAfter(7)).result();
     expect(first.cachedTokens).toBe(128);
-    await using fresh = await load(attention, { maxSessions: 1, prefixSharing: false });
+    await using fresh = await load(attention, { maxSessions: 1, kvCache: { prefixSharing: false } });
     expect(first.tokens).toEqual((await fresh.generate(other, drawnAfter(7)).result()).tokens);
     const cut = [...ids.subarray(0, 133), 9, 9];
     using fork = session.fork();
@@ -124,9 +131,14 @@ describe.each(sparse)('%s', (attention) => {
 
 test('streaming beyond the context: what goes was never looked at again', async () => {
   const attention = 'streaming:window=40,sinks=6';
-  await using endless = await loadModel(await tinyFolder(), { attention, contextSize: 2048, maxSessions: 1 });
+  await using endless = await loadModel(await tinyFolder(), { attention, context: 2048, maxSessions: 1 });
   for (const contextSize of [120, 300]) {
-    await using model = await loadModel(await tinyFolder(), { attention, contextSize, batchSize: 16, maxSessions: 1 });
+    await using model = await loadModel(await tinyFolder(), {
+      attention,
+      context: contextSize,
+      batchSize: 16,
+      maxSessions: 1,
+    });
     for (const overflow of ['slide', 'evict'] as const) {
       const prompt = Array.from({ length: 400 }, (_, index) => (index * 7) % 20);
       const options = { ...drawn, seed: 3, maxTokens: 600 };

@@ -8,7 +8,7 @@ import { archPath } from '../support/golden-files.js';
 import { makeSidecar } from '../support/sidecars.js';
 
 const path = archPath('llama', 'model.gguf') as string;
-const options = { contextSize: 64 } as const;
+const options = { context: 64 } as const;
 
 function limited(limits: Partial<BackendLimits>): Backend {
   const backend = createReferenceBackend();
@@ -44,7 +44,7 @@ test('the limits of the WebAssembly backend are those of its memory', async () =
       await backend.dispose();
     },
   });
-  await expect(loadModel(path, { contextSize: 100_000, backend })).rejects.toMatchObject({
+  await expect(loadModel(path, { context: 100_000, backend })).rejects.toMatchObject({
     resource: 'memory plan',
     available: maxMemoryBytes,
   });
@@ -85,9 +85,9 @@ test('the plan of a model that is not loaded asks the backend that it would be l
       return backend.breakEvenRatio(...call);
     },
   });
-  await using traced = await loadModel(path, { ...options, backend, traceFeedForward: true });
+  await using traced = await loadModel(path, { ...options, backend, trace: { feedForward: true } });
   const design = { kind: 'low-rank', threshold: 0.2 } as const;
   const sparse = await makeSidecar(traced.feedForward as FeedForwardAccess, design);
-  await inspectModel(path, { ...options, createBackend, sparse });
+  await inspectModel(path, { ...options, createBackend, sparsity: { calibration: sparse } });
   expect(numAsked).toBeGreaterThan(0);
 });

@@ -30,7 +30,12 @@ describe('the demo model asked for a code that left the window long ago', () => 
   const numAsked = 6;
 
   async function countRight(eviction: Eviction): Promise<number> {
-    await using model = await loadModel(demoModelUrl, { contextSize: 192, batchSize: 16, maxSessions: 1, eviction });
+    await using model = await loadModel(demoModelUrl, {
+      context: 192,
+      batchSize: 16,
+      maxSessions: 1,
+      kvCache: { eviction },
+    });
     let numRight = 0;
     for (let index = 0; index < numAsked; index++) {
       const { prompt, code } = lookUp(index);
@@ -48,7 +53,11 @@ describe('the demo model asked for a code that left the window long ago', () => 
   });
 
   test('the memory is that of the context, however long it goes on', async () => {
-    await using model = await loadModel(demoModelUrl, { contextSize: 128, maxSessions: 1, eviction: 'least-attended' });
+    await using model = await loadModel(demoModelUrl, {
+      context: 128,
+      maxSessions: 1,
+      kvCache: { eviction: 'least-attended' },
+    });
     using session = model.createSession();
     let mostBlocks = 0;
     for await (const _ of session.generate('The old man', { ...drawn, maxTokens: 700 })) {
@@ -61,7 +70,7 @@ describe('the demo model asked for a code that left the window long ago', () => 
 });
 
 const loadEvicting = async (options: LoadOptions = {}): Promise<Model> =>
-  loadModel(await tinyFolder(), { contextSize: 64, maxSessions: 3, eviction: 'least-attended', ...options });
+  loadModel(await tinyFolder(), { context: 64, maxSessions: 3, kvCache: { eviction: 'least-attended' }, ...options });
 
 const tokensOf = async (model: Model, prompt: number[]): Promise<readonly number[]> =>
   (await model.generate(prompt, { ...drawn, maxTokens: 150 }).result()).tokens;
@@ -69,7 +78,7 @@ const tokensOf = async (model: Model, prompt: number[]): Promise<readonly number
 describe('least attended', () => {
   test('it is another choice than the oldest', async () => {
     await using model = await loadEvicting();
-    await using other = await loadEvicting({ eviction: 'oldest' });
+    await using other = await loadEvicting({ kvCache: { eviction: 'oldest' } });
     expect(await tokensOf(model, ids(30))).not.toEqual(await tokensOf(other, ids(30)));
   });
 
@@ -103,14 +112,14 @@ describe('least attended', () => {
     using restored = await model.restoreSession(source);
     const rest = await restored.resume({ maxTokens: 80 }).result();
     expect([...first.tokens, ...rest.tokens]).toEqual(expected);
-    await using other = await loadEvicting({ eviction: 'oldest' });
+    await using other = await loadEvicting({ kvCache: { eviction: 'oldest' } });
     await expect(other.restoreSession(memorySource(sink.toBytes().slice()))).rejects.toThrow(/eviction/);
   });
 });
 
 describe('limits of evicting', () => {
   test('where everything is protected it refuses, and the session can be used again', async () => {
-    await using model = await loadEvicting({ eviction: { recentTokens: 60, firstTokens: 8 } });
+    await using model = await loadEvicting({ kvCache: { eviction: { recentTokens: 60, firstTokens: 8 } } });
     using session = model.createSession();
     const generation = session.generate(ids(30), { ...drawn, maxTokens: 100 }).result();
     const error = await generation.catch((reason: unknown) => reason);
@@ -121,7 +130,7 @@ describe('limits of evicting', () => {
   });
 
   test.each([2, 3, 5, 8, 17])('contexts of %i tokens', async (contextSize) => {
-    await using model = await loadEvicting({ contextSize });
+    await using model = await loadEvicting({ context: contextSize });
     const result = await model.generate(ids(30), { ...drawn, maxTokens: 50 }).result();
     expect(result.tokens).toHaveLength(50);
     expect(30 + 49 - result.evictedTokens).toBeLessThanOrEqual(contextSize);
@@ -130,11 +139,11 @@ describe('limits of evicting', () => {
   test('refused: other attention, tiers, numbers that are none', async () => {
     const refused: LoadOptions[] = [
       { attention: 'streaming:window=16,sinks=4' },
-      { traceAttention: true },
-      { contextSize: 2048, kv: { hotBytes: 120_000, warmBytes: 2 ** 20 } },
-      { eviction: 'newest' as never },
-      { eviction: { recentTokens: -1 } },
-      { eviction: { firstTokens: 0.5 } },
+      { trace: { attention: true } },
+      { context: 2048, kvCache: { eviction: 'least-attended', budget: 120_000, offload: { memory: 2 ** 20 } } },
+      { kvCache: { eviction: 'newest' as never } },
+      { kvCache: { eviction: { recentTokens: -1 } } },
+      { kvCache: { eviction: { firstTokens: 0.5 } } },
     ];
     for (const options of refused) await expect(loadEvicting(options)).rejects.toThrow(ArgumentError);
   });
@@ -156,10 +165,10 @@ describe('beyond what a model was trained for', () => {
   }
 
   test('a notice, once: at loading, or where a sequence gets there', async () => {
-    expect(await notices({ contextSize: 100 }, 80)).toEqual([]);
-    expect(await notices({ contextSize: 101 }, 5)).toEqual([expect.stringMatching(/101 tokens.*100/)]);
-    expect(await notices({ contextSize: 64 }, 150)).toEqual([expect.stringMatching(/101 tokens.*100/)]);
+    expect(await notices({ context: 100 }, 80)).toEqual([]);
+    expect(await notices({ context: 101 }, 5)).toEqual([expect.stringMatching(/101 tokens.*100/)]);
+    expect(await notices({ context: 64 }, 150)).toEqual([expect.stringMatching(/101 tokens.*100/)]);
     // distances stay within the window
-    expect(await notices({ contextSize: 200, attention: 'streaming:window=32,sinks=4' }, 150)).toEqual([]);
+    expect(await notices({ context: 200, attention: 'streaming:window=32,sinks=4' }, 150)).toEqual([]);
   });
 });

@@ -21,7 +21,7 @@ const sentences = [
 const text = sentences.join('').repeat(2);
 
 async function rowsOf(options: LoadOptions = {}, location: ModelLocation = demoModelUrl): Promise<Float32Array[]> {
-  await using model = await loadModel(location, { contextSize: 512, maxSessions: 1, ...options });
+  await using model = await loadModel(location, { context: 512, maxSessions: 1, ...options });
   const tokens = model.encodePrompt(text);
   return await model.logprobs(tokens, { positions: [...tokens.keys()] });
 }
@@ -66,16 +66,16 @@ async function withOutliers(): Promise<HubFiles> {
 
 describe('rotated keys', () => {
   test('nothing changes but the rounding', async () => {
-    expect(divergence(await rowsOf(), await rowsOf({ kvRotation: 'hadamard' }))).toBeLessThan(1e-6);
+    expect(divergence(await rowsOf(), await rowsOf({ kvCache: { rotation: 'hadamard' } }))).toBeLessThan(1e-6);
   });
 
   test('with outlier channels in the keys, of 4 bits much less is lost', async () => {
     const exact = await rowsOf({}, await withOutliers());
     // queries make up for it: but for their roundings it is the same model
     expect(divergence(await rowsOf(), exact)).toBeLessThan(1e-4);
-    const kvDType = { keys: 'q4_0', values: 'f32' } as const;
-    const plain = divergence(exact, await rowsOf({ kvDType }, await withOutliers()));
-    const rotated = divergence(exact, await rowsOf({ kvDType, kvRotation: 'hadamard' }, await withOutliers()));
+    const dtype = { keys: 'q4_0', values: 'f32' } as const;
+    const plain = divergence(exact, await rowsOf({ kvCache: { dtype } }, await withOutliers()));
+    const rotated = divergence(exact, await rowsOf({ kvCache: { dtype, rotation: 'hadamard' } }, await withOutliers()));
     // a block's step goes with its largest number, 16 times as large; spread over 32 channels it is a few times as large
     expect(rotated).toBeLessThan(plain / 2);
   });
@@ -85,8 +85,8 @@ describe('rotated keys elsewhere', () => {
   test.each(['gemma3', 'qwen3', 'gpt2'])('%s generates the same tokens', async (name) => {
     const path = archPath(name, 'model.gguf') ?? (archPath(name, 'hf') as string);
     const tokens: (readonly number[])[] = [];
-    for (const kvRotation of ['none', 'hadamard'] as const) {
-      await using model = await loadModel(path, { contextSize: 128, maxSessions: 1, kvRotation });
+    for (const rotation of ['none', 'hadamard'] as const) {
+      await using model = await loadModel(path, { context: 128, maxSessions: 1, kvCache: { rotation } });
       const attention = await model.generate(ids(20), { temperature: 0, ignoreEos: true, maxTokens: 12 }).result();
       tokens.push(attention.tokens);
     }
@@ -94,10 +94,10 @@ describe('rotated keys elsewhere', () => {
   });
 
   test('sinks that are remapped are rotated, too', async () => {
-    const options = { contextSize: 256, maxSessions: 1, attention: 'streaming:window=24,sinks=4' } as const;
+    const options = { context: 256, maxSessions: 1, attention: 'streaming:window=24,sinks=4' } as const;
     const results: (readonly number[])[] = [];
-    for (const kvRotation of ['none', 'hadamard'] as const) {
-      await using model = await loadModel(demoModelUrl, { ...options, kvRotation });
+    for (const rotation of ['none', 'hadamard'] as const) {
+      await using model = await loadModel(demoModelUrl, { ...options, kvCache: { rotation } });
       const { tokens } = await model
         .generate('The old man', { temperature: 0, maxTokens: 60, ignoreEos: true })
         .result();
@@ -108,26 +108,28 @@ describe('rotated keys elsewhere', () => {
 
   test('also where pages leave the pool', async () => {
     const tiny = await tinyLlama();
-    const kv = { hotBytes: 6 * 64 * 1028, warmBytes: 2 ** 22 };
+    const kv = { budget: 6 * 64 * 1028, offload: { memory: 2 ** 22 } };
     const results: (readonly number[])[] = [];
-    for (const options of [{}, { kvRotation: 'hadamard' }, { kvRotation: 'hadamard', kv }] as const) {
-      await using model = await loadModel(tiny, { contextSize: 4096, maxSessions: 1, ...options });
+    for (const kvCache of [{}, { rotation: 'hadamard' }, { rotation: 'hadamard', ...kv }] as const) {
+      await using model = await loadModel(tiny, { context: 4096, maxSessions: 1, kvCache });
       const { tokens } = await model.generate(ids(700), { temperature: 0, maxTokens: 20, ignoreEos: true }).result();
       results.push(tokens);
-      expect((model.metrics().tiers?.numDemotedTokens ?? 0) > 0).toBe('kv' in options);
+      expect((model.metrics().tiers?.numDemotedTokens ?? 0) > 0).toBe('budget' in kvCache);
     }
     expect(results[1]).toEqual(results[0]);
     expect(results[2]).toEqual(results[0]);
   });
 
   test('a saved session has to have them the same way; unknown ones are refused', async () => {
-    await using model = await loadModel(await tinyFolder(), { kvRotation: 'hadamard', contextSize: 64 });
+    await using model = await loadModel(await tinyFolder(), { kvCache: { rotation: 'hadamard' }, context: 64 });
     using session = model.createSession();
     await session.generate(ids(9), { maxTokens: 3, ignoreEos: true }).result();
     const sink = memorySink();
     await session.save(sink);
-    await using other = await loadModel(await tinyFolder(), { contextSize: 64 });
+    await using other = await loadModel(await tinyFolder(), { context: 64 });
     await expect(other.restoreSession(memorySource(sink.toBytes().slice()))).rejects.toThrow(/kvRotation/);
-    await expect(loadModel(await tinyFolder(), { kvRotation: 'givens' as never })).rejects.toThrow(ArgumentError);
+    await expect(loadModel(await tinyFolder(), { kvCache: { rotation: 'givens' as never } })).rejects.toThrow(
+      ArgumentError,
+    );
   });
 });

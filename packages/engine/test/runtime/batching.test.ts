@@ -91,7 +91,7 @@ describe.each(Object.keys(backends))('continuous batching on %s', (name) => {
   let model: Model;
   beforeAll(async () => {
     backend = await backends[name]!();
-    model = await loadModel(path, { backend, contextSize: 256, cacheSize: 2048, prefixSharing: false });
+    model = await loadModel(path, { backend, context: 256, kvCache: { capacity: 2048, prefixSharing: false } });
   });
   afterAll(async () => {
     await model.dispose();
@@ -132,7 +132,7 @@ describe.each(Object.keys(backends))('continuous batching on %s', (name) => {
 test('the time that steps ran, and tokens by that', async () => {
   let clock = 0;
   const now = (): number => (clock += 5);
-  await using model = await loadModel(await tinyFolder(), { contextSize: 64, batchSize: 16, now });
+  await using model = await loadModel(await tinyFolder(), { context: 64, batchSize: 16, now });
   expect(model.metrics().steps).toMatchObject({ stepMs: 0, tokensPerSecond: 0 });
   await model.generate(tinyIds(20), { ...greedy, maxTokens: 3 }).result();
   const { numSteps, numTokens, stepMs, tokensPerSecond } = model.metrics().steps;
@@ -143,11 +143,10 @@ test('the time that steps ran, and tokens by that', async () => {
 
 test('more sessions than a step takes: all get their turns', async () => {
   await using model = await loadModel(await tinyFolder(), {
-    contextSize: 128,
-    cacheSize: 4096,
+    context: 128,
+    kvCache: { capacity: 4096, prefixSharing: false },
     maxSessions: 45,
     batchSize: 16,
-    prefixSharing: false,
   });
   const options = (index: number): GenerateOptions => ({ ...drawn, seed: index, maxTokens: 20 });
   const done: number[] = [];
@@ -171,8 +170,8 @@ test('more sessions than a step takes: all get their turns', async () => {
 
 describe('prefix sharing', () => {
   test('sessions take over whole blocks that others computed, also of disposed ones', async () => {
-    await using model = await loadModel(path, { contextSize: 256, maxSessions: 3 });
-    await using other = await loadModel(path, { contextSize: 256, prefixSharing: false });
+    await using model = await loadModel(path, { context: 256, maxSessions: 3 });
+    await using other = await loadModel(path, { context: 256, kvCache: { prefixSharing: false } });
     const expected = await other.generate([...ids(150), 5], { ...greedy, maxTokens: 20 }).result();
     await model.generate(ids(150), { ...greedy, maxTokens: 1 }).result();
     const result = await model.generate([...ids(150), 5], { ...greedy, maxTokens: 20 }).result();
@@ -190,7 +189,9 @@ describe('prefix sharing', () => {
 });
 
 // five blocks and two more for the sessions beyond the first
-const fivePages = { contextSize: 320, cacheSize: 320, maxSessions: 3, prefixSharing: false } as const;
+const kvCache = { capacity: 320, prefixSharing: false } as const;
+const fivePages = { context: 320, kvCache, maxSessions: 3 };
+const patient = { ...fivePages, kvCache: { ...kvCache, whenFull: 'wait' } } as const;
 
 const prompts = [tinyIds(100), tinyIds(120, 3), tinyIds(90, 11)];
 
@@ -217,7 +218,7 @@ describe('a full pool', () => {
   test('wait: all end with the tokens of running alone; the youngest is computed again', async () => {
     const events: EngineEvent[] = [];
     const onEvent = (event: EngineEvent): void => void events.push(event);
-    await using model = await loadModel(await tinyFolder(), { ...fivePages, whenFull: 'wait', onEvent });
+    await using model = await loadModel(await tinyFolder(), { ...patient, onEvent });
     const all = prompts.map((prompt, index) => ({
       prompt,
       options: index === 1 ? { ...greedy, maxTokens: 180 } : { ...drawn, seed: index, maxTokens: 150 },
@@ -235,7 +236,7 @@ describe('a full pool', () => {
 
 describe('waiting for room', () => {
   test('wait: for idle sessions to be disposed, or until the signal', async () => {
-    await using model = await loadModel(await tinyFolder(), { ...fivePages, whenFull: 'wait' });
+    await using model = await loadModel(await tinyFolder(), patient);
     const idle = model.createSession();
     await idle.generate(tinyIds(300), { ...greedy, maxTokens: 1 }).result();
     const waiting = model.generate(tinyIds(200, 3), { ...greedy, maxTokens: 2 }).result();
@@ -252,7 +253,7 @@ describe('waiting for room', () => {
   });
 
   test('wait: a model that is disposed tells those who wait', async () => {
-    const model = await loadModel(await tinyFolder(), { ...fivePages, whenFull: 'wait' });
+    const model = await loadModel(await tinyFolder(), patient);
     const idle = model.createSession();
     await idle.generate(tinyIds(300), { ...greedy, maxTokens: 1 }).result();
     const outcome = model
@@ -266,8 +267,9 @@ describe('waiting for room', () => {
 });
 
 test('random sessions at random times: forks, aborts, resets, broken loops; the pool stays whole', async () => {
-  await using model = await loadModel(await tinyFolder(), { contextSize: 256, maxSessions: 6, whenFull: 'wait' });
-  await using alone = await loadModel(await tinyFolder(), { contextSize: 256, maxSessions: 1, prefixSharing: false });
+  const options = { context: 256, maxSessions: 6, kvCache: { whenFull: 'wait' } } as const;
+  await using model = await loadModel(await tinyFolder(), options);
+  await using alone = await loadModel(await tinyFolder(), { ...options, kvCache: { prefixSharing: false } });
   const rng = createRng(7);
   const pause = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
   const expected = new Map<string, readonly number[]>();
@@ -327,7 +329,7 @@ test('random sessions at random times: forks, aborts, resets, broken loops; the 
 
 test('an abort of one sequence does not disturb the step of the others', async () => {
   const { backend } = watchedBackend(createReferenceBackend(), () => new Promise((resolve) => setImmediate(resolve)));
-  await using model = await loadModel(await tinyFolder(), { backend, contextSize: 256 });
+  await using model = await loadModel(await tinyFolder(), { backend, context: 256 });
   const expected = (await model.generate(tinyIds(20), { ...greedy, maxTokens: 30 }).result()).tokens;
   const controller = new AbortController();
   const aborted = model.generate(tinyIds(20, 3), { ...greedy, signal: controller.signal }).result();

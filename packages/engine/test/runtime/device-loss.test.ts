@@ -18,7 +18,7 @@ afterEach(async () => {
 
 async function load(devices: Devices, options: LoadOptions = {}, from = path): Promise<Model> {
   const model = await loadModel(from, {
-    ...{ contextSize: 128, cacheSize: 1024, createBackend: devices.createBackend },
+    ...{ context: 128, kvCache: { capacity: 1024 }, createBackend: devices.createBackend },
     ...options,
   });
   models.push(model);
@@ -148,7 +148,7 @@ test('a device that is lost while a model loads rejects loading, and one that wa
   }
   const devices = losingDevices((at, { numRuns }) => at === 'run' && numRuns === 3);
   const backend = await devices.createBackend();
-  const model = await loadModel(path, { contextSize: 128, backend });
+  const model = await loadModel(path, { context: 128, backend });
   models.push(model);
   await expect(generate(model, ids(30))).rejects.toThrow('device 1 is gone');
   expect(devices.numCreated).toBe(1);

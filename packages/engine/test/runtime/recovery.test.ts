@@ -26,7 +26,7 @@ afterEach(async () => {
 });
 
 async function load(devices: Devices, options: LoadOptions = {}, from: ModelLocation = llama): Promise<Model> {
-  const model = await loadModel(from, { contextSize: 128, createBackend: devices.createBackend, ...options });
+  const model = await loadModel(from, { context: 128, createBackend: devices.createBackend, ...options });
   models.push(model);
   return model;
 }
@@ -73,7 +73,7 @@ describe('sequences with evicted positions', () => {
   test.each([
     ['slide', {}],
     ['evict', {}],
-    ['evict', { eviction: 'least-attended' }],
+    ['evict', { kvCache: { eviction: 'least-attended' } }],
   ] as const)('%s %o: recomputed with the same positions evicted', async (overflow, loading) => {
     const options = { ...greedy, overflow };
     const tokensOf = async (devices: Devices): Promise<readonly number[]> => {
@@ -88,7 +88,7 @@ describe('sequences with evicted positions', () => {
     const options = { ...greedy, overflow: 'slide' } as const;
     const prompts = [ids(60), ids(70, 11)];
     const runAll = async (devices: Devices): Promise<readonly (readonly number[])[]> => {
-      const model = await load(devices, { cacheSize: 256, whenFull: 'wait' });
+      const model = await load(devices, { kvCache: { capacity: 256, whenFull: 'wait' } });
       const session = model.createSession();
       const first = await session.generate(prompts[0] as number[], options).result();
       devices.lose();
@@ -125,15 +125,15 @@ describe('sequences with evicted positions', () => {
 
 describe.skipIf(mixtral === undefined)(`weights in tiers${mixtral ? '' : ' (needs ../shared/data/goldens)'}`, () => {
   test.each(['run', 'write', 'read'] as const)('are filled again after a loss at a %s', async (moment) => {
-    const options = { contextSize: 64, batchSize: 8, maxSessions: 1 };
+    const options = { context: 64, batchSize: 8, maxSessions: 1 };
     const needed = await loadModel(mixtral as string, {
-      ...{ ...options, backend: createReferenceBackend(), memoryLimitBytes: 1 },
+      ...{ ...options, backend: createReferenceBackend(), memory: 1 },
     }).then(
       () => 0,
       (error: unknown) => (error as CapacityError).needed,
     );
     const generate = async (devices: Devices): Promise<readonly number[]> => {
-      const model = await load(devices, { ...options, memoryLimitBytes: needed }, mixtral as string);
+      const model = await load(devices, { ...options, memory: needed }, mixtral as string);
       const { tokens } = await model.generate([1, 2, 3, 4], { temperature: 0, maxTokens: 10 }).result();
       expect(model.metrics().feedForward?.cache?.coldReads).toBeGreaterThan(0);
       return tokens;

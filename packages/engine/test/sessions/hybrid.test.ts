@@ -16,7 +16,7 @@ afterAll(() => backend.dispose());
 
 /** What a session gives that has seen nothing before. */
 async function fresh(path: string | undefined, prompt: number[], maxTokens: number): Promise<readonly number[]> {
-  await using alone = await loadModel(path as string, { contextSize: 256, maxSessions: 1, backend });
+  await using alone = await loadModel(path as string, { context: 256, maxSessions: 1, backend });
   return (await alone.generate(prompt, { ...greedy, maxTokens }).result()).tokens;
 }
 
@@ -28,7 +28,7 @@ describe.each(names)('%s', (name) => {
   let model: Model;
   beforeAll(async () => {
     if (path === undefined) return;
-    model = await loadModel(path, { contextSize: 256, maxSessions: 3, backend, prefixSharing: false });
+    model = await loadModel(path, { context: 256, maxSessions: 3, backend, kvCache: { prefixSharing: false } });
   });
   afterAll(() => model?.dispose());
 
@@ -86,7 +86,7 @@ describe.each(names)('%s', (name) => {
   const missing = path === undefined ? ' (needs ../shared/data/goldens)' : '';
 
   test.skipIf(path === undefined)(`prefixes of other sessions${missing}`, async () => {
-    const sharing = await loadModel(path as string, { contextSize: 256, maxSessions: 3, backend });
+    const sharing = await loadModel(path as string, { context: 256, maxSessions: 3, backend });
     const prompt = ids(150);
     const other = [...ids(140), 1, 2, 3];
     await sharing.generate(prompt, { ...greedy, maxTokens: 4 }).result();
@@ -101,7 +101,7 @@ const lfm2 = archPath('lfm2', 'model.gguf');
 test.skipIf(lfm2 === undefined)(
   `only layers that attend count per token${lfm2 === undefined ? ' (needs ../shared/data/goldens)' : ''}`,
   async () => {
-    const model = await loadModel(lfm2 as string, { contextSize: 64, maxSessions: 1, backend });
+    const model = await loadModel(lfm2 as string, { context: 64, maxSessions: 1, backend });
     // one of four layers, two heads of 16, keys and values in f32; a position for all layers
     expect(model.plan.kvBytesPerToken).toBe(2 * 2 * 16 * 4 + 4);
     await model.dispose();

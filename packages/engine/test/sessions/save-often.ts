@@ -3,7 +3,7 @@ import { demoModelUrl } from '@winnow/demo-model';
 import { loadModel } from '../../src/index.js';
 
 const file = process.argv[2] as string;
-const model = await loadModel(demoModelUrl, { contextSize: 512, maxSessions: 1 });
+const model = await loadModel(demoModelUrl, { context: 512, maxSessions: 1 });
 const session = model.createSession();
 let saved = 0;
 const options = { temperature: 1, topK: 0, topP: 1, minP: 0, ignoreEos: true, seed: 12, maxTokens: 400 };

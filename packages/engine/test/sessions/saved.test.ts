@@ -59,9 +59,9 @@ describe.each(Object.keys(backends))('on %s', (name) => {
   const cases: readonly (readonly [string, GenerateOptions, LoadOptions])[] = [
     ['greedy', greedy, {}],
     ['drawn with penalties', { ...drawn, penaltyWindow: 20, repetitionPenalty: 1.2 }, {}],
-    ['keys and values of 16 bits', drawn, { kvDType: { keys: 'bf16', values: 'f16' } }],
-    ['beyond the context, by blocks', { ...drawn, overflow: 'slide' }, { contextSize: 256 }],
-    ['beyond the context, by tokens', { ...drawn, overflow: 'evict' }, { contextSize: 100 }],
+    ['keys and values of 16 bits', drawn, { kvCache: { dtype: { keys: 'bf16', values: 'f16' } } }],
+    ['beyond the context, by blocks', { ...drawn, overflow: 'slide' }, { context: 256 }],
+    ['beyond the context, by tokens', { ...drawn, overflow: 'evict' }, { context: 100 }],
   ];
 
   test.each(name === 'wasm' ? cases : sampled(cases, 3, 1))(
@@ -69,10 +69,8 @@ describe.each(Object.keys(backends))('on %s', (name) => {
     async (_name, options, load) => {
       const make = async (): Promise<[Model, Backend]> => {
         const backend = await backends[name]!();
-        return [
-          await loadModel(path, { contextSize: 512, cacheSize: 1024, maxSessions: 2, ...load, backend }),
-          backend,
-        ];
+        const kvCache = { capacity: 1024, ...load.kvCache };
+        return [await loadModel(path, { context: 512, maxSessions: 2, ...load, kvCache, backend }), backend];
       };
       const [model, backend] = await make();
       const prompt = ids(70);
@@ -117,12 +115,12 @@ describe.each(['lfm2', 'qwen35'])('recurrent states of %s', (name) => {
   const missing = hybrid === undefined ? ' (needs ../shared/data/goldens)' : '';
   test.skipIf(hybrid === undefined)(`saved and restored${missing}`, async () => {
     if (hybrid === undefined) return;
-    await using model = await loadModel(hybrid, { contextSize: 256, maxSessions: 3 });
+    await using model = await loadModel(hybrid, { context: 256, maxSessions: 3 });
     const whole = (await model.generate(ids(70), { ...drawn, maxTokens: 60 }).result()).tokens;
     using session = model.createSession();
     await session.generate(ids(70), { ...drawn, maxTokens: 25 }).result();
     const bytes = await save(session);
-    await using other = await loadModel(hybrid, { contextSize: 192, maxSessions: 1 });
+    await using other = await loadModel(hybrid, { context: 192, maxSessions: 1 });
     using restored = await other.restoreSession(memorySource(bytes));
     const rest = await restored.resume({ maxTokens: 35 }).result();
     expect([rest.cachedTokens, rest.tokens]).toEqual([94, whole.slice(25)]);
@@ -131,7 +129,7 @@ describe.each(['lfm2', 'qwen35'])('recurrent states of %s', (name) => {
 
 describe('what a file says', () => {
   test('a session without a generation is a cache; metadata comes back', async () => {
-    await using model = await loadModel(path, { contextSize: 256 });
+    await using model = await loadModel(path, { context: 256 });
     using session = model.createSession();
     const metadata = { messages: [{ role: 'user', content: 'Grüße' }], n: [1, 2.5, null] };
     const empty = memorySink();
@@ -148,11 +146,11 @@ describe('what a file says', () => {
   });
 
   test('restored blocks are shared like others', async () => {
-    await using model = await loadModel(path, { contextSize: 256, maxSessions: 3 });
+    await using model = await loadModel(path, { context: 256, maxSessions: 3 });
     using session = model.createSession();
     await session.generate(ids(150), { ...greedy, maxTokens: 1 }).result();
     const bytes = await save(session);
-    await using other = await loadModel(path, { contextSize: 256, maxSessions: 3 });
+    await using other = await loadModel(path, { context: 256, maxSessions: 3 });
     using restored = await other.restoreSession(memorySource(bytes));
     const result = await other.generate(ids(140), { ...greedy, maxTokens: 4 }).result();
     expect(result.cachedTokens).toBe(128);
@@ -161,7 +159,7 @@ describe('what a file says', () => {
   });
 
   test('nothing of other sessions gets into it', async () => {
-    await using model = await loadModel(path, { contextSize: 128, maxSessions: 1, prefixSharing: false });
+    await using model = await loadModel(path, { context: 128, maxSessions: 1, kvCache: { prefixSharing: false } });
     using session = model.createSession();
     await session.generate(ids(3), { ...greedy, seed: 1, maxTokens: 1 }).result();
     const before = await save(session);
@@ -174,11 +172,11 @@ describe('what a file says', () => {
 
 describe('what is refused', () => {
   test('other models, other weights and other cache options are refused', async () => {
-    await using model = await loadModel(path, { contextSize: 256 });
+    await using model = await loadModel(path, { context: 256 });
     using session = model.createSession();
     await session.generate(ids(20), { ...greedy, maxTokens: 5 }).result();
     const bytes = await save(session);
-    await using halves = await loadModel(path, { contextSize: 256, kvDType: 'f16' });
+    await using halves = await loadModel(path, { context: 256, kvCache: { dtype: 'f16' } });
     await expect(halves.restoreSession(memorySource(bytes))).rejects.toThrow(
       'options.keyDType: expected "f16", got "f32"',
     );
@@ -187,10 +185,10 @@ describe('what is refused', () => {
     // one weight of a copy is another
     const gguf = await readFile(path);
     gguf[gguf.length - 40]! ^= 1;
-    await using changed = await loadModel(memorySource(gguf), { contextSize: 256 });
+    await using changed = await loadModel(memorySource(gguf), { context: 256 });
     await expect(changed.restoreSession(memorySource(bytes))).rejects.toThrow(/modelHash: expected/);
     // the context may differ; a session that does not fit is an error
-    await using small = await loadModel(path, { contextSize: 64, maxSessions: 1 });
+    await using small = await loadModel(path, { context: 64, maxSessions: 1 });
     using fits = await small.restoreSession(memorySource(bytes));
     expect(fits.tokens).toHaveLength(24);
     await expect(small.restoreSession(memorySource(bytes))).rejects.toThrow(CapacityError);
@@ -201,7 +199,7 @@ describe('what is refused', () => {
   });
 
   test('damage anywhere is refused, and leaves the model as it was', async () => {
-    await using model = await loadModel(await tinyFolder(), { contextSize: 64, maxSessions: 2 });
+    await using model = await loadModel(await tinyFolder(), { context: 64, maxSessions: 2 });
     using session = model.createSession();
     await session.generate([1, 2, 3], { ...drawn, maxTokens: 5 }).result();
     const bytes = await save(session);
@@ -220,7 +218,7 @@ describe('what is refused', () => {
 
 describe('files', () => {
   test('are replaced as a whole or not at all', async () => {
-    await using model = await loadModel(path, { contextSize: 256 });
+    await using model = await loadModel(path, { context: 256 });
     using session = model.createSession();
     const file = join(folder, 'replaced.session');
     await session.generate(ids(100), { ...greedy, maxTokens: 2 }).result();
@@ -244,10 +242,9 @@ describe('files', () => {
 
   test('saving while others, and the session itself, generate', async () => {
     await using model = await loadModel(path, {
-      contextSize: 512,
-      cacheSize: 1024,
+      context: 512,
+      kvCache: { capacity: 1024, prefixSharing: false },
       maxSessions: 4,
-      prefixSharing: false,
     });
     const expected = await Promise.all(
       [3, 7, 11].map((step) => model.generate(ids(70, step), { ...drawn, maxTokens: 80 }).result()),
@@ -291,7 +288,7 @@ test('a process that is killed is gone on with from its last save', async () => 
   expect(await exit).toBe('SIGKILL');
   expect(existsSync(file)).toBe(true);
   const options = { ...drawn, seed: 12, maxTokens: 400 };
-  await using model = await loadModel(demoModelUrl, { contextSize: 512, maxSessions: 2 });
+  await using model = await loadModel(demoModelUrl, { context: 512, maxSessions: 2 });
   const { tokens } = await model.generate('The old man', options).result();
   using restored = await model.restoreSession(file);
   const numPrompt = model.encodePrompt('The old man').length;

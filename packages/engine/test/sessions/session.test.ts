@@ -8,7 +8,7 @@ const path = archPath('llama', 'model.gguf') as string;
 const greedy = { temperature: 0, ignoreEos: true } as const;
 let model: Model;
 beforeAll(async () => {
-  model = await loadModel(path, { contextSize: 192, maxSessions: 3, prefixSharing: false });
+  model = await loadModel(path, { context: 192, maxSessions: 3, kvCache: { prefixSharing: false } });
 });
 afterAll(() => model.dispose());
 

@@ -15,7 +15,7 @@ let backend: Backend;
 let dense: Model;
 beforeAll(async () => {
   backend = await createWasmBackend({ numThreads: 2 });
-  dense = await loadModel(demoModelUrl, { backend, contextSize: 128, maxSessions: 1, traceFeedForward: true });
+  dense = await loadModel(demoModelUrl, { backend, context: 128, maxSessions: 1, trace: { feedForward: true } });
 });
 afterAll(async () => {
   await dense.dispose();
@@ -28,8 +28,14 @@ const sidecars = new Map<SidecarDesign, Promise<Sidecar>>();
 async function load(design: SidecarDesign, options: LoadOptions = {}): Promise<Model> {
   const made = sidecars.get(design) ?? makeSidecar(dense.feedForward as FeedForwardAccess, design);
   sidecars.set(design, made);
-  const sparse = await made;
-  return loadModel(demoModelUrl, { backend, contextSize: 128, maxSessions: 1, sparse, ...options });
+  const calibration = await made;
+  return loadModel(demoModelUrl, {
+    backend,
+    context: 128,
+    maxSessions: 1,
+    ...options,
+    sparsity: { calibration, ...options.sparsity },
+  });
 }
 
 const refusal = (loading: Promise<Model>): Promise<CapacityError> =>
@@ -52,31 +58,31 @@ test('above the break-even a layer is dense, and not in tiers', async () => {
   expect(whole.notices).toEqual([
     expect.stringMatching(/^2 of 6 layers compute all neurons: more than \d+ % are active/),
   ]);
-  const error = await refusal(load(design, { memoryLimitBytes: 1 }));
+  const error = await refusal(load(design, { memory: 1 }));
   expect(error).toBeInstanceOf(CapacityError);
-  expect(error.message).toMatch(/2 layers compute all neurons, which are in memory: sparseOptions.maxRatio 1/);
-  await using tiered = await load(design, { memoryLimitBytes: error.needed });
+  expect(error.message).toMatch(/2 layers compute all neurons, which are in memory: sparsity.maxActive 1/);
+  await using tiered = await load(design, { memory: error.needed });
   expect(tiered.plan.weightTiers?.numItems).toBe(4 * 576);
   expect(await textOf(tiered)).toBe(text);
   expect(layersOf(tiered)).toEqual([2, 3, 4, 5]);
 });
 
-test('maxRatio decides: all layers skip, and less memory is enough', async () => {
+test('maxActive decides: all layers skip, and less memory is enough', async () => {
   const design = { kind: 'low-rank', threshold: 0.2, activeRatioOf: () => 0.9 } as const;
   await using none = await load(design);
   expect(await textOf(none)).toBe(await textOf(dense));
   expect(layersOf(none)).toEqual([]);
-  const error = await refusal(load(design, { memoryLimitBytes: 1 }));
+  const error = await refusal(load(design, { memory: 1 }));
   expect(error.needed).toBe(none.plan.totalBytes);
   expect(error.message).toMatch(/6 layers compute all neurons/);
-  const sparseOptions = { maxRatio: 1 };
-  await using all = await load(design, { sparseOptions });
+  const sparsity = { maxActive: 1 };
+  await using all = await load(design, { sparsity });
   const text = await textOf(all);
   expect(layersOf(all)).toEqual([0, 1, 2, 3, 4, 5]);
   expect(all.notices).toEqual([]);
-  const { needed } = await refusal(load(design, { sparseOptions, memoryLimitBytes: 1 }));
+  const { needed } = await refusal(load(design, { sparsity, memory: 1 }));
   expect(needed).toBeLessThan(error.needed);
-  await using tiered = await load(design, { sparseOptions, memoryLimitBytes: needed });
+  await using tiered = await load(design, { sparsity, memory: needed });
   expect(await textOf(tiered)).toBe(text);
 });
 
@@ -84,13 +90,13 @@ test('of a calibration by inputs, down is in tiers, and the refusal says why no 
   const design = { kind: 'input-threshold', threshold: 0.05 } as const;
   await using whole = await load(design);
   const text = await textOf(whole);
-  const error = await refusal(load(design, { memoryLimitBytes: 1 }));
+  const error = await refusal(load(design, { memory: 1 }));
   expect(error.message).toMatch(
     /6 layers are calibrated by input-threshold, whose gate and up are read input by input/,
   );
-  const memoryLimitBytes = error.needed + 50_000;
-  await using tiered = await load(design, { memoryLimitBytes });
-  expect(tiered.plan.totalBytes).toBeLessThanOrEqual(memoryLimitBytes);
+  const budget = error.needed + 50_000;
+  await using tiered = await load(design, { memory: budget });
+  expect(tiered.plan.totalBytes).toBeLessThanOrEqual(budget);
   expect(tiered.plan.weightTiers?.coldBytes).toBeGreaterThan(0.2 * 6 * 576 * 192 * 2);
   expect(await textOf(tiered)).toBe(text);
   expect(tiered.metrics().feedForward?.cache?.coldReads).toBeGreaterThan(0);
@@ -98,9 +104,9 @@ test('of a calibration by inputs, down is in tiers, and the refusal says why no 
 
 test('the oracle reads single neurons of down only', async () => {
   const design = { kind: 'low-rank', threshold: 0 } as const;
-  const sparseOptions = { oracle: true };
-  await using whole = await load(design, { sparseOptions });
-  const { needed } = await refusal(load(design, { sparseOptions, memoryLimitBytes: 1 }));
-  await using tiered = await load(design, { sparseOptions, memoryLimitBytes: needed });
+  const sparsity = { oracle: true };
+  await using whole = await load(design, { sparsity });
+  const { needed } = await refusal(load(design, { sparsity, memory: 1 }));
+  await using tiered = await load(design, { sparsity, memory: needed });
   expect(await textOf(tiered)).toBe(await textOf(whole));
 });

@@ -37,6 +37,7 @@ async function worstDifference(access: FeedForwardAccess, trace: FeedForwardTrac
   return worst;
 }
 
+const trace = { feedForward: true };
 for (const [name, create] of Object.entries(backends)) {
   describe(`${name} backend`, () => {
     const open: AsyncDisposable[] = [];
@@ -45,7 +46,7 @@ for (const [name, create] of Object.entries(backends)) {
     });
 
     test('of a model that generates, in steps', async () => {
-      const options = { traceFeedForward: true, batchSize: 4, contextSize: 64 };
+      const options = { trace, batchSize: 4, context: 64 };
       const model = await loadModel(await tinyLlama(), { ...options, backend: await create() });
       open.push(model);
       const access = model.feedForward as FeedForwardAccess;
@@ -54,7 +55,7 @@ for (const [name, create] of Object.entries(backends)) {
         [1, true, 48],
       ]);
       const traces: FeedForwardTrace[] = [];
-      await access.trace([1, 2, 3, 4, 5, 6], (trace) => void traces.push(trace));
+      await access.trace([1, 2, 3, 4, 5, 6], (layer) => void traces.push(layer));
       expect(traces.map(({ layer, begin, numTokens }) => [layer, begin, numTokens])).toEqual([
         [0, 0, 4],
         [1, 0, 4],
@@ -62,8 +63,8 @@ for (const [name, create] of Object.entries(backends)) {
         [1, 4, 2],
       ]);
       // sums of 32 products of numbers around 1 in f32
-      for (const trace of traces) expect(await worstDifference(access, trace)).toBeLessThan(32 * 16 * 2 ** -24);
-      const plain = await loadModel(await tinyLlama(), { contextSize: 64, backend: await create() });
+      for (const layer of traces) expect(await worstDifference(access, layer)).toBeLessThan(32 * 16 * 2 ** -24);
+      const plain = await loadModel(await tinyLlama(), { context: 64, backend: await create() });
       open.push(plain);
       expect(plain.feedForward).toBeUndefined();
       expect((await model.generate([1, 2, 3], { temperature: 0, maxTokens: 8 }).result()).tokens).toEqual(
@@ -73,7 +74,7 @@ for (const [name, create] of Object.entries(backends)) {
 
     test('the hash is that of the file, however it is loaded', async () => {
       const hash = async (options: object, config = {}): Promise<string | undefined> => {
-        const model = await loadModel(await tinyLlama(config), { ...options, traceFeedForward: true, contextSize: 64 });
+        const model = await loadModel(await tinyLlama(config), { ...options, trace, context: 64 });
         open.push(model);
         return model.feedForward?.weightsHash;
       };
@@ -84,15 +85,15 @@ for (const [name, create] of Object.entries(backends)) {
     test.skipIf(bert === undefined)(
       `of an encoder with biases${bert ? '' : ' (needs ../shared/data/goldens)'}`,
       async () => {
-        const model = await loadEmbeddingModel(bert as string, { traceFeedForward: true, backend: await create() });
+        const model = await loadEmbeddingModel(bert as string, { trace, backend: await create() });
         open.push(model);
         const access = model.feedForward as FeedForwardAccess;
         const traces: FeedForwardTrace[] = [];
-        await access.trace(model.encodeText('one two'), (trace) => void traces.push(trace));
+        await access.trace(model.encodeText('one two'), (layer) => void traces.push(layer));
         expect(traces.length).toBe(model.config.numLayers);
-        for (const trace of traces) {
-          expect(trace.gate).toBeUndefined();
-          expect(await worstDifference(access, trace)).toBeLessThan(1e-4);
+        for (const layer of traces) {
+          expect(layer.gate).toBeUndefined();
+          expect(await worstDifference(access, layer)).toBeLessThan(1e-4);
         }
         expect(access.layers[0]?.biases).toEqual(['up', 'down']);
       },

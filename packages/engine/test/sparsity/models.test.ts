@@ -22,14 +22,14 @@ afterAll(async () => {
 const limit = 5e-4;
 const tokens = Array.from({ length: 21 }, (_, i) => 5 + ((i * 7) % 200));
 const positions = [0, 9, 20];
-const sizes = { contextSize: 32, batchSize: 16, maxSessions: 1 };
+const sizes = { context: 32, batchSize: 16, maxSessions: 1 };
 
 const worst = (actual: readonly Float32Array[], expected: readonly Float32Array[]): number =>
   Math.max(...actual.map((row, at) => maxDifference(row, expected[at] as Float32Array)));
 
 /** As the error of one that is too small names it. */
 async function smallestLimit(path: string, options: LoadOptions): Promise<number> {
-  const error = await loadModel(path, { ...options, memoryLimitBytes: 1 }).catch((thrown: unknown) => thrown);
+  const error = await loadModel(path, { ...options, memory: 1 }).catch((thrown: unknown) => thrown);
   expect(error).toBeInstanceOf(CapacityError);
   return (error as CapacityError).needed;
 }
@@ -44,7 +44,7 @@ for (const [index, name] of names.entries()) {
     for (const backendName of sampled(['WebAssembly', 'reference'], 2, index % 4 === 0 ? 1 : 0)) {
       test(`${backendName} backend`, async () => {
         const options = { ...sizes, backend: backends[backendName] as Backend };
-        await using dense = await loadModel(path as string, { ...options, traceFeedForward: true });
+        await using dense = await loadModel(path as string, { ...options, trace: { feedForward: true } });
         const expected = await dense.logprobs(tokens, { positions });
         const access = dense.feedForward as FeedForwardAccess;
         expect(access.layers.length).toBe(dense.config.numLayers);
@@ -55,9 +55,14 @@ for (const [index, name] of names.entries()) {
           ...(isGated ? (['low-rank-product'] as const) : []),
         ] as const) {
           const sparse = await makeSidecar(access, { kind, threshold: kind === 'low-rank' ? -Infinity : 0 });
-          await using whole = await loadModel(path as string, { ...options, sparse });
-          const memoryLimitBytes = (await smallestLimit(path as string, { ...options, sparse })) + 4000;
-          await using tiered = await loadModel(path as string, { ...options, sparse, memoryLimitBytes });
+          await using whole = await loadModel(path as string, { ...options, sparsity: { calibration: sparse } });
+          const budget =
+            (await smallestLimit(path as string, { ...options, sparsity: { calibration: sparse } })) + 4000;
+          await using tiered = await loadModel(path as string, {
+            ...options,
+            sparsity: { calibration: sparse },
+            memory: budget,
+          });
           expect(tiered.plan.weightTiers?.coldBytes).toBeGreaterThan(0);
           for (const batchSize of [16, 1]) {
             const rows = await whole.logprobs(tokens, { positions, batchSize });
@@ -82,12 +87,16 @@ describe.each<DType>(['f16', 'q8_0', 'q4_0'])('stored as %s', (quantize) => {
     async () => {
       const options = { ...sizes, quantize, backend: backends['WebAssembly, f32'] as Backend };
       await using exact = await loadModel(path as string, { ...sizes, backend: options.backend });
-      await using dense = await loadModel(path as string, { ...options, traceFeedForward: true });
+      await using dense = await loadModel(path as string, { ...options, trace: { feedForward: true } });
       const access = dense.feedForward as FeedForwardAccess;
       const sparse = await makeSidecar(access, { kind: 'low-rank', threshold: -Infinity });
-      await using whole = await loadModel(path as string, { ...options, sparse });
-      const memoryLimitBytes = await smallestLimit(path as string, { ...options, sparse });
-      await using tiered = await loadModel(path as string, { ...options, sparse, memoryLimitBytes });
+      await using whole = await loadModel(path as string, { ...options, sparsity: { calibration: sparse } });
+      const budget = await smallestLimit(path as string, { ...options, sparsity: { calibration: sparse } });
+      await using tiered = await loadModel(path as string, {
+        ...options,
+        sparsity: { calibration: sparse },
+        memory: budget,
+      });
       // with 4 bits the whole of a model of this size takes no more than the least of its tiers
       if (quantize !== 'q4_0') expect(tiered.plan.weightTiers?.coldBytes).toBeGreaterThan(0);
       const expected = await exact.logprobs(tokens, { positions });

@@ -31,7 +31,7 @@ let traced: Model;
 const sidecars = new Map<string, Sidecar>();
 beforeAll(async () => {
   backend = await createWasmBackend({ numThreads: 2 });
-  traced = await loadModel(demoModelUrl, { backend, contextSize: 256, traceFeedForward: true });
+  traced = await loadModel(demoModelUrl, { backend, context: 256, trace: { feedForward: true } });
   const access = traced.feedForward as FeedForwardAccess;
   // a neuron whose gate is not positive adds nothing
   sidecars.set('all', await makeSidecar(access, { kind: 'low-rank', threshold: -Infinity }));
@@ -49,7 +49,12 @@ afterAll(async () => {
 });
 
 const load = (name: string, options: LoadOptions = {}): Promise<Model> =>
-  loadModel(demoModelUrl, { backend, contextSize: 256, sparse: sidecars.get(name) as Sidecar, ...options });
+  loadModel(demoModelUrl, {
+    backend,
+    context: 256,
+    sparsity: { calibration: sidecars.get(name) as Sidecar },
+    ...options,
+  });
 
 describe('with all neurons in memory', () => {
   for (const name of ['all', 'all by gate', 'gate', 'low-rank']) {
@@ -92,11 +97,11 @@ describe('under a limit of half the model', () => {
       test(`${name}, with ${where}: the text of the run without limit`, async () => {
         await using whole = await load(name, { maxSessions: 1 });
         const files: ColdFiles = { create: async (fileName) => memoryPageFile({ name: fileName }) };
-        const coldPath = where === 'memory files' ? { weightTiers: { coldPath: files } } : {};
+        const folder = where === 'memory files' ? { folder: files } : {};
         const weights = 0.5 * whole.plan.weightsBytes;
-        const memoryLimitBytes = Math.round(whole.plan.totalBytes - (name === 'gate' ? 0.2 : 0.5) * weights);
-        await using model = await load(name, { maxSessions: 1, memoryLimitBytes, ...coldPath });
-        expect(model.plan.totalBytes).toBeLessThanOrEqual(memoryLimitBytes);
+        const budget = Math.round(whole.plan.totalBytes - (name === 'gate' ? 0.2 : 0.5) * weights);
+        await using model = await load(name, { maxSessions: 1, memory: { budget, ...folder } });
+        expect(model.plan.totalBytes).toBeLessThanOrEqual(budget);
         expect(model.plan.weightTiers).toMatchObject({ kind: 'neuron', numItems: 6 * 576 });
         const expected = await whole.generate(prompt, greedy).result();
         const actual = await model.generate(prompt, greedy).result();
@@ -116,11 +121,11 @@ describe('under a limit of half the model', () => {
 
   test('prompts need more neurons than there are slots: several passes', async () => {
     await using whole = await load('low-rank', { maxSessions: 1 });
-    const error = await load('low-rank', { maxSessions: 1, memoryLimitBytes: 1000 }).catch((thrown: unknown) => thrown);
+    const error = await load('low-rank', { maxSessions: 1, memory: 1000 }).catch((thrown: unknown) => thrown);
     expect(error).toBeInstanceOf(CapacityError);
-    const memoryLimitBytes = (error as CapacityError).needed;
-    await using model = await load('low-rank', { maxSessions: 1, memoryLimitBytes });
-    expect(model.plan.totalBytes).toBeLessThanOrEqual(memoryLimitBytes);
+    const budget = (error as CapacityError).needed;
+    await using model = await load('low-rank', { maxSessions: 1, memory: budget });
+    expect(model.plan.totalBytes).toBeLessThanOrEqual(budget);
     const expected = await whole.generate(prompt, greedy).result();
     expect((await model.generate(prompt, greedy).result()).text).toBe(expected.text);
     const { layers } = model.metrics().feedForward as NonNullable<ReturnType<Model['metrics']>['feedForward']>;
@@ -133,13 +138,12 @@ describe('under a limit of half the model', () => {
 describe('weights of fewer bits outside of the slots', () => {
   test('a warm tier of 8 bits holds more of wide weights', async () => {
     await using whole = await load('low-rank', { maxSessions: 1 });
-    const memoryLimitBytes = Math.round(whole.plan.totalBytes * 0.75);
-    const options = { maxSessions: 1, memoryLimitBytes };
-    await using same = await load('often', options);
-    await using eight = await load('often', { ...options, weightTiers: { warm: 'q8_0' } });
+    const budget = Math.round(whole.plan.totalBytes * 0.75);
+    await using same = await load('often', { maxSessions: 1, memory: budget });
+    await using eight = await load('often', { maxSessions: 1, memory: { budget: budget, warm: 'q8_0' } });
     expect(same.plan.weightTiers?.warmBytes).toBe(0);
     expect(eight.plan.weightTiers?.warmBytes).toBeGreaterThan(0);
-    expect(eight.plan.totalBytes).toBeLessThanOrEqual(memoryLimitBytes);
+    expect(eight.plan.totalBytes).toBeLessThanOrEqual(budget);
     const tokens = whole.encodePrompt(prompt);
     const [expected] = await whole.logprobs(tokens);
     const [exact] = await same.logprobs(tokens);
@@ -152,9 +156,9 @@ describe('weights of fewer bits outside of the slots', () => {
 
   test('a copy in 4 bits instead of the file: in the plan, not read again, of the precision that it has', async () => {
     await using whole = await load('low-rank', { maxSessions: 1 });
-    const options = { maxSessions: 1, memoryLimitBytes: Math.round(whole.plan.totalBytes * 0.75) };
-    await using model = await load('often', { ...options, weightTiers: { cold: 'q4_0' } });
-    expect(model.plan.totalBytes).toBeLessThanOrEqual(options.memoryLimitBytes);
+    const budget = Math.round(whole.plan.totalBytes * 0.75);
+    await using model = await load('often', { maxSessions: 1, memory: { budget, cold: 'q4_0' } });
+    expect(model.plan.totalBytes).toBeLessThanOrEqual(budget);
     const { coldBytes, copyBytes, numItems } = model.plan.weightTiers as NonNullable<Model['plan']['weightTiers']>;
     expect(numItems).toBe(6 * 576);
     // 18 bytes for 32 numbers of 2; more items are copied than have no slot at a time
@@ -181,8 +185,8 @@ describe('where weights are', () => {
     const several = await createWasmBackend(small);
     try {
       await using whole = await load('low-rank', { maxSessions: 1 });
-      const memoryLimitBytes = Math.round(whole.plan.totalBytes * 0.75);
-      await using model = await load('low-rank', { maxSessions: 1, memoryLimitBytes, backend: several });
+      const budget = Math.round(whole.plan.totalBytes * 0.75);
+      await using model = await load('low-rank', { maxSessions: 1, memory: budget, backend: several });
       expect(several.numMemories).toBeGreaterThan(1);
       const expected = await whole.generate(prompt, greedy).result();
       expect((await model.generate(prompt, greedy).result()).text).toBe(expected.text);
@@ -193,11 +197,11 @@ describe('where weights are', () => {
   });
 
   test('what inspect says is what loading takes', async () => {
-    const options = { contextSize: 256, maxSessions: 1, sparse: sidecars.get('low-rank') as Sidecar };
+    const options = { context: 256, maxSessions: 1, sparsity: { calibration: sidecars.get('low-rank') as Sidecar } };
     const { plan } = await inspectModel(demoModelUrl, options);
-    const memoryLimitBytes = Math.round(plan.totalBytes * 0.75);
-    const inspected = await inspectModel(demoModelUrl, { ...options, memoryLimitBytes });
-    await using model = await load('low-rank', { maxSessions: 1, memoryLimitBytes });
+    const budget = Math.round(plan.totalBytes * 0.75);
+    const inspected = await inspectModel(demoModelUrl, { ...options, memory: budget });
+    await using model = await load('low-rank', { maxSessions: 1, memory: budget });
     expect(model.plan).toEqual(inspected.plan);
     expect(inspected.plan.weightTiers?.slotBytes).toBeGreaterThan(0);
   });
@@ -221,8 +225,8 @@ test('reads that fail name the layer and the neurons, and can be cancelled; the 
     },
   };
   await using whole = await load('low-rank', { maxSessions: 1 });
-  const memoryLimitBytes = Math.round(whole.plan.totalBytes * 0.75);
-  const options = { maxSessions: 1, memoryLimitBytes, weightTiers: { coldPath: files } };
+  const budget = Math.round(whole.plan.totalBytes * 0.75);
+  const options = { maxSessions: 1, memory: { budget: budget, folder: files } };
   await using model = await load('low-rank', options);
   const session = model.createSession();
   onRead = async () => {
@@ -255,11 +259,11 @@ test('a layer with an adapter on its FFN computes all of its neurons, and says s
     'adapter_config.json': JSON.stringify({ peft_type: 'LORA', r: 4, lora_alpha: 8 }),
     'adapter_model.safetensors': sink.toBytes(),
   });
-  const options = { backend, contextSize: 64, adapters: [{ source }] };
-  await using plain = await loadModel(await tinyLlama(), { backend, contextSize: 64, traceFeedForward: true });
+  const options = { backend, context: 64, lora: { adapters: [{ source }] } };
+  await using plain = await loadModel(await tinyLlama(), { backend, context: 64, trace: { feedForward: true } });
   const sparse = await makeSidecar(plain.feedForward as FeedForwardAccess, { kind: 'low-rank', threshold: -Infinity });
   await using dense = await loadModel(await tinyLlama(), options);
-  await using model = await loadModel(await tinyLlama(), { ...options, sparse });
+  await using model = await loadModel(await tinyLlama(), { ...options, sparsity: { calibration: sparse } });
   expect(model.notices).toEqual(['1 layers have adapters on their FFN: all of their neurons are computed']);
   const tokens = [1, 2, 3, 4, 5];
   const [expected] = await dense.logprobs(tokens);
@@ -273,31 +277,35 @@ test('a layer with an adapter on its FFN computes all of its neurons, and says s
 describe('calibrations that are refused', () => {
   test('one of another model', async () => {
     const sidecar = { ...(sidecars.get('all') as Sidecar) };
-    const refused = loadModel(await tinyLlama(), { backend, sparse: sidecar });
+    const refused = loadModel(await tinyLlama(), { backend, sparsity: { calibration: sidecar } });
     await expect(refused).rejects.toThrow(FormatError);
     await expect(refused).rejects.toThrow(/modelHash: .*calibrated for another model/);
     const sink = memorySink();
     await writeSafetensors(sink, sidecarContent(sidecar));
     const bytes = sink.toBytes();
-    await expect(loadModel(await tinyLlama(), { backend, sparse: bytes })).rejects.toThrow(FormatError);
+    await expect(loadModel(await tinyLlama(), { backend, sparsity: { calibration: bytes } })).rejects.toThrow(
+      FormatError,
+    );
   });
 
   test('weights with another bit somewhere, when asked to look at all of them', async () => {
     const names = ['config.json', 'tokenizer.json', 'model.safetensors'];
     const files = Object.fromEntries(names.map((name) => [name, readFileSync(new URL(name, demoModelUrl))]));
     const location = memoryFolder(files);
-    const sparse = sidecars.get('all') as Sidecar;
-    const options = { backend, contextSize: 16, sparse, verifyWeights: true };
+    const calibration = sidecars.get('all') as Sidecar;
+    const common = { backend, context: 16 };
+    const options = { ...common, sparsity: { calibration, verify: true } };
     await (await loadModel(location, options)).dispose();
     const bytes = files['model.safetensors'] as Uint8Array;
     bytes[bytes.length >> 1] = (bytes[bytes.length >> 1] as number) ^ 1; // in the middle of a matrix, where no sample is
     await expect(loadModel(location, options)).rejects.toThrow(FormatError);
     await expect(loadModel(location, options)).rejects.toThrow(/weights: expected xxh-all:.*damaged/);
-    await (await loadModel(location, { ...options, verifyWeights: false })).dispose();
-    const { sparse: _none, ...dense } = options;
-    await expect(loadModel(location, dense)).rejects.toThrow(ArgumentError);
-    const { weightsChecksum: _unknown, ...old } = sparse;
-    await expect(loadModel(location, { ...options, sparse: old })).rejects.toThrow(/calibrate again/);
+    await (await loadModel(location, { ...common, sparsity: { calibration } })).dispose();
+    await expect(loadModel(location, { ...common, sparsity: { verify: true } })).rejects.toThrow(ArgumentError);
+    const { weightsChecksum: _unknown, ...old } = calibration;
+    await expect(loadModel(location, { ...common, sparsity: { calibration: old, verify: true } })).rejects.toThrow(
+      /calibrate again/,
+    );
   });
 
   test('damaged ones, wherever the damage is; whole ones are read from bytes, blobs and open files', async () => {
@@ -307,17 +315,19 @@ describe('calibrations that are refused', () => {
     for (const at of [0, 20, bytes.length >> 1, bytes.length - 1]) {
       const damaged = bytes.slice();
       damaged[at] = (damaged[at] as number) ^ 0x10;
-      await expect(load('gate', { sparse: damaged })).rejects.toThrow(FormatError);
+      await expect(load('gate', { sparsity: { calibration: damaged } })).rejects.toThrow(FormatError);
     }
-    await expect(load('gate', { sparse: bytes.subarray(0, bytes.length - 8) })).rejects.toThrow(FormatError);
+    await expect(load('gate', { sparsity: { calibration: bytes.subarray(0, bytes.length - 8) } })).rejects.toThrow(
+      FormatError,
+    );
     for (const sparse of [bytes, new Blob([bytes]), memorySource(bytes, 'open')]) {
-      await using model = await load('gate', { sparse });
+      await using model = await load('gate', { sparsity: { calibration: sparse } });
       expect(model.metrics().feedForward).toBeDefined();
     }
   });
 
   test('together with tracing', async () => {
-    await expect(load('gate', { traceFeedForward: true })).rejects.toThrow(/traceFeedForward/);
+    await expect(load('gate', { trace: { feedForward: true } })).rejects.toThrow(/trace\.feedForward/);
   });
 });
 
@@ -326,22 +336,28 @@ for (const name of ['bert-mean', 'nomic-bert', 'modern-bert']) {
   describe.skipIf(path === undefined)(`${name}${path ? '' : ' (needs ../shared/data/goldens)'}`, () => {
     for (const kind of ['low-rank', 'gate-threshold'] as const) {
       test(`${kind}: vectors of all neurons, whole and under a limit`, async () => {
-        const sizes = { backend, contextSize: 16, batchSize: 16, maxTexts: 2 };
-        await using dense = await loadEmbeddingModel(path as string, { ...sizes, traceFeedForward: true });
+        const sizes = { backend, context: 16, batchSize: 16, maxTexts: 2 };
+        await using dense = await loadEmbeddingModel(path as string, { ...sizes, trace: { feedForward: true } });
         const all = kind === 'low-rank' ? -Infinity : 0;
         const sparse = await makeSidecar(dense.feedForward as FeedForwardAccess, { kind, threshold: all });
         const texts = ['one two', 'four', 'a longer text'];
         const expected = await dense.embed(texts);
-        await using model = await loadEmbeddingModel(path as string, { ...sizes, sparse });
+        await using model = await loadEmbeddingModel(path as string, { ...sizes, sparsity: { calibration: sparse } });
         const difference = (actual: readonly Float32Array[]): number =>
           Math.max(...actual.map((vector, at) => maxDifference(vector, expected[at] as Float32Array)));
         const vectors = await model.embed(texts);
         expect(difference(vectors)).toBeLessThan(1e-5);
-        const error = await loadEmbeddingModel(path as string, { ...sizes, sparse, memoryLimitBytes: 1 }).catch(
-          (thrown: unknown) => thrown,
-        );
-        const memoryLimitBytes = (error as CapacityError).needed;
-        await using tiered = await loadEmbeddingModel(path as string, { ...sizes, sparse, memoryLimitBytes });
+        const error = await loadEmbeddingModel(path as string, {
+          ...sizes,
+          sparsity: { calibration: sparse },
+          memory: 1,
+        }).catch((thrown: unknown) => thrown);
+        const budget = (error as CapacityError).needed;
+        await using tiered = await loadEmbeddingModel(path as string, {
+          ...sizes,
+          sparsity: { calibration: sparse },
+          memory: budget,
+        });
         expect(tiered.plan.weightTiers?.coldBytes).toBeGreaterThan(0);
         expect(await tiered.embed(texts)).toEqual(vectors);
         expect(tiered.feedForwardMetrics()?.layers.length).toBeGreaterThan(0);

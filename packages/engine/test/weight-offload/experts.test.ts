@@ -32,11 +32,11 @@ async function halfOfExperts(path: string, options: LoadOptions): Promise<number
 
 /** The model with all experts in memory, and with half of them. */
 async function loadBoth(path: string, backend: Backend): Promise<[whole: Model, tiered: Model]> {
-  const options = { backend, contextSize: 256, batchSize: 64, maxSessions: 2 };
+  const options = { backend, context: 256, batchSize: 64, maxSessions: 2 };
   const whole = await loadModel(path, options);
-  const memoryLimitBytes = await halfOfExperts(path, options);
-  const tiered = await loadModel(path, { ...options, memoryLimitBytes });
-  expect(tiered.plan.totalBytes).toBeLessThanOrEqual(memoryLimitBytes);
+  const budget = await halfOfExperts(path, options);
+  const tiered = await loadModel(path, { ...options, memory: budget });
+  expect(tiered.plan.totalBytes).toBeLessThanOrEqual(budget);
   expect(tiered.plan.weightTiers).toMatchObject({ kind: 'expert' });
   expect(tiered.plan.weightTiers?.coldBytes).toBeGreaterThan(0);
   return [whole, tiered];
@@ -107,7 +107,7 @@ for (const name of names) {
 
 const mixtral = archPath('mixtral', 'model.gguf');
 
-const options = { contextSize: 64, batchSize: 8, maxSessions: 1 };
+const options = { context: 64, batchSize: 8, maxSessions: 1 };
 
 /** The model's file, whose reads can be made to fail or to wait. */
 function source(): ByteSource & { onRead: (() => Promise<void>) | undefined; isClosed: boolean } {
@@ -130,16 +130,16 @@ function source(): ByteSource & { onRead: (() => Promise<void>) | undefined; isC
 
 async function openTiered(file: ByteSource): Promise<Model> {
   const backend = createReferenceBackend();
-  const memoryLimitBytes = await halfOfExperts(mixtral as string, { ...options, backend });
-  return loadModel(file, { ...options, backend, memoryLimitBytes });
+  const budget = await halfOfExperts(mixtral as string, { ...options, backend });
+  return loadModel(file, { ...options, backend, memory: budget });
 }
 
 const needsMixtral = mixtral ? '' : ' (needs ../shared/data/goldens)';
 
 describe.skipIf(mixtral === undefined)(`limits${needsMixtral}`, () => {
   test('the error of a limit that is too small names the smallest one, which works', async () => {
-    const load = (memoryLimitBytes: number): Promise<Model> =>
-      loadModel(mixtral as string, { ...options, backend: createReferenceBackend(), memoryLimitBytes });
+    const load = (budget: number): Promise<Model> =>
+      loadModel(mixtral as string, { ...options, backend: createReferenceBackend(), memory: budget });
     const error = await load(1000).catch((thrown: unknown) => thrown as CapacityError);
     expect(error).toBeInstanceOf(CapacityError);
     const { needed } = error as CapacityError;
@@ -156,11 +156,9 @@ describe.skipIf(mixtral === undefined)(`limits${needsMixtral}`, () => {
       const backend = await createWasmBackend({ numThreads: 1, activations: 'f32' });
       const stored = { ...options, quantize, backend };
       await using whole = await loadModel(mixtral as string, stored);
-      const error = await loadModel(mixtral as string, { ...stored, memoryLimitBytes: 1 }).catch(
-        (thrown: unknown) => thrown,
-      );
-      const memoryLimitBytes = (error as CapacityError).needed + 4000;
-      await using tiered = await loadModel(mixtral as string, { ...stored, memoryLimitBytes });
+      const error = await loadModel(mixtral as string, { ...stored, memory: 1 }).catch((thrown: unknown) => thrown);
+      const budget = (error as CapacityError).needed + 4000;
+      await using tiered = await loadModel(mixtral as string, { ...stored, memory: budget });
       expect(tiered.plan.weightTiers?.coldBytes).toBeGreaterThan(0);
       const ids = Array.from({ length: 20 }, (_, i) => 3 + i);
       for (const batchSize of [8, 1]) {
@@ -185,13 +183,13 @@ describe.skipIf(mixtral === undefined)(`files and tiers${needsMixtral}`, () => {
 
   test('keys and values and experts in tiers at the same time', async () => {
     const backend = createReferenceBackend();
-    const sizes = { contextSize: 512, batchSize: 8, maxSessions: 1, backend };
+    const sizes = { context: 512, batchSize: 8, maxSessions: 1, backend };
     await using whole = await loadModel(mixtral as string, sizes);
     const { kvBytesPerToken } = whole.plan;
-    const kv = { hotBytes: 5 * 64 * kvBytesPerToken, warmBytes: 2 ** 20 };
-    const error = await loadModel(mixtral as string, { ...sizes, kv, memoryLimitBytes: 1 }).catch((e: unknown) => e);
-    const memoryLimitBytes = (error as CapacityError).needed;
-    await using tiered = await loadModel(mixtral as string, { ...sizes, kv, memoryLimitBytes });
+    const kv = { budget: 5 * 64 * kvBytesPerToken, offload: { memory: 2 ** 20 } };
+    const error = await loadModel(mixtral as string, { ...sizes, kvCache: kv, memory: 1 }).catch((e: unknown) => e);
+    const budget = (error as CapacityError).needed;
+    await using tiered = await loadModel(mixtral as string, { ...sizes, kvCache: kv, memory: budget });
     const prompt = Array.from({ length: 400 }, (_, i) => 3 + ((i * 13) % 250));
     const greedy = { temperature: 0, maxTokens: 16, ignoreEos: true };
     const { tokens } = await tiered.generate(prompt, greedy).result();

@@ -36,12 +36,12 @@ const [manyTokens, fewTokens] = testCoverage === 'full' ? [220, 60] : [60, 20];
 async function expectSame(
   location: ModelLocation,
   options: LoadOptions,
-  memoryLimitBytes: number,
+  budget: number,
   numTokens: number,
 ): Promise<void> {
   await using whole = await loadModel(location, options);
-  await using half = await loadModel(location, { ...options, memoryLimitBytes });
-  expect(half.plan.totalBytes).toBeLessThanOrEqual(memoryLimitBytes);
+  await using half = await loadModel(location, { ...options, memory: budget });
+  expect(half.plan.totalBytes).toBeLessThanOrEqual(budget);
   const prompt = Array.from({ length: 24 }, (_, i) => 5 + ((i * 11) % 40));
   const generate = (model: Model): Promise<{ readonly tokens: readonly number[] }> =>
     model.generate(prompt, { temperature: 0, maxTokens: numTokens, ignoreEos: true }).result();
@@ -61,12 +61,12 @@ async function expectSame(
 
 describe('the demo model', () => {
   // a third of its bytes is not in feed-forward blocks: keys and values have to be small
-  const options = { contextSize: 256, maxSessions: 1, batchSize: 8, kvDType: 'q8_0' } as const;
+  const options = { context: 256, maxSessions: 1, batchSize: 8, kvCache: { dtype: 'q8_0' } } as const;
   const halfBytes = Math.floor(statSync(new URL('model.safetensors', demoModelUrl)).size / 2);
   let sidecar: Sidecar;
   beforeAll(async () => {
     const backend = backends['WebAssembly'] as Backend;
-    await using model = await loadModel(demoModelUrl, { backend, contextSize: 256, traceFeedForward: true });
+    await using model = await loadModel(demoModelUrl, { backend, context: 256, trace: { feedForward: true } });
     const samples = Array.from({ length: 10 }, (_, i) =>
       model.encodePrompt(`Chapter ${i}. The captain looked at the sea, and said that ${i * 7} ships would be there.`),
     );
@@ -77,7 +77,7 @@ describe('the demo model', () => {
   for (const [name, numTokens] of [['WebAssembly', manyTokens] as const, ['reference', fewTokens] as const]) {
     test(`${name} backend: ${numTokens} tokens`, async () => {
       const backend = backends[name] as Backend;
-      await expectSame(demoModelUrl, { ...options, backend, sparse: sidecar }, halfBytes, numTokens);
+      await expectSame(demoModelUrl, { ...options, backend, sparsity: { calibration: sidecar } }, halfBytes, numTokens);
     });
   }
 
@@ -86,37 +86,37 @@ describe('the demo model', () => {
       ...options,
       backend: backends['WebAssembly'] as Backend,
       quantize: 'q8_0',
-      sparse: sidecar,
+      sparsity: { calibration: sidecar },
     } as const;
-    const error = await loadModel(demoModelUrl, { ...stored, memoryLimitBytes: 1 }).catch((thrown: unknown) => thrown);
+    const error = await loadModel(demoModelUrl, { ...stored, memory: 1 }).catch((thrown: unknown) => thrown);
     await expectSame(demoModelUrl, stored, (error as CapacityError).needed + 20_000, fewTokens);
   });
 
   test('a limit below the least says what the least is', async () => {
-    const least = { ...options, backend: backends['WebAssembly'] as Backend, sparse: sidecar };
-    const error = await loadModel(demoModelUrl, { ...least, memoryLimitBytes: 2_000_000 }).catch((e: unknown) => e);
+    const least = { ...options, backend: backends['WebAssembly'] as Backend, sparsity: { calibration: sidecar } };
+    const error = await loadModel(demoModelUrl, { ...least, memory: 2_000_000 }).catch((e: unknown) => e);
     expect(error).toBeInstanceOf(CapacityError);
     const { needed } = error as CapacityError;
     expect(needed).toBeLessThan(halfBytes);
-    await expect(loadModel(demoModelUrl, { ...least, memoryLimitBytes: needed - 1 })).rejects.toThrow(String(needed));
-    await using model = await loadModel(demoModelUrl, { ...least, memoryLimitBytes: needed });
+    await expect(loadModel(demoModelUrl, { ...least, memory: needed - 1 })).rejects.toThrow(String(needed));
+    await using model = await loadModel(demoModelUrl, { ...least, memory: needed });
     // one group of neurons in every layer
     expect(model.plan.weightTiers?.numSlots).toBe(6 * 32);
   });
 });
 
 describe('hot neurons', () => {
-  const options = { contextSize: 256, maxSessions: 1, batchSize: 8, kvDType: 'q8_0' } as const;
+  const options = { context: 256, maxSessions: 1, batchSize: 8, kvCache: { dtype: 'q8_0' } } as const;
 
   test('all of them: smaller limits are refused with the least that works, where they never leave', async () => {
     const backend = backends['WebAssembly'] as Backend;
     const { files } = await wideLlama(2048, 'relu');
-    await using dense = await loadModel(files, { ...options, backend, traceFeedForward: true });
+    await using dense = await loadModel(files, { ...options, backend, trace: { feedForward: true } });
     const design = { kind: 'low-rank', threshold: 0.9, frequencyOf } as const;
     const sparse = await makeSidecar(dense.feedForward as FeedForwardAccess, design);
     const needed = async (hot?: 'fitting' | 'all'): Promise<CapacityError> => {
-      const weightTiers = hot === undefined ? {} : { weightTiers: { hot } };
-      const few = { ...options, backend, sparse, ...weightTiers, memoryLimitBytes: 1 };
+      const memory = { budget: 1, ...(hot === undefined ? {} : { hot }) };
+      const few = { ...options, backend, sparsity: { calibration: sparse }, memory };
       return (await loadModel(files, few).catch((error: unknown) => error)) as CapacityError;
     };
     const [least, leastOfAll] = [await needed(), await needed('all')];
@@ -126,15 +126,14 @@ describe('hot neurons', () => {
     const numHot = hot.reduce((sum, { length }) => sum + length, 0);
     expect(leastOfAll.message).toContain(`all ${numHot} hot neurons`);
 
-    const all = { ...options, backend, sparse, weightTiers: { hot: 'all' } } as const;
-    const limit = { memoryLimitBytes: leastOfAll.needed };
-    await expect(loadModel(files, { ...all, memoryLimitBytes: limit.memoryLimitBytes - 1 })).rejects.toThrow(
-      `needed ${limit.memoryLimitBytes} bytes`,
-    );
-    await using model = await loadModel(files, { ...all, ...limit });
-    expect(model.plan.totalBytes).toBeLessThanOrEqual(limit.memoryLimitBytes);
+    const loadWith = (budget: number): Promise<Model> =>
+      loadModel(files, { ...options, backend, sparsity: { calibration: sparse }, memory: { budget, hot: 'all' } });
+    const { needed: budget } = leastOfAll;
+    await expect(loadWith(budget - 1)).rejects.toThrow(`needed ${budget} bytes`);
+    await using model = await loadWith(budget);
+    expect(model.plan.totalBytes).toBeLessThanOrEqual(budget);
     expect(model.plan.weightTiers?.numPinned).toBeGreaterThanOrEqual(numHot);
-    await using whole = await loadModel(files, { ...options, backend, sparse });
+    await using whole = await loadModel(files, { ...options, backend, sparsity: { calibration: sparse } });
     const tokens = Array.from({ length: 16 }, (_, i) => 5 + ((i * 11) % 40));
     const positions = { positions: [0, 15] };
     expect(await model.logprobs(tokens, positions)).toEqual(await whole.logprobs(tokens, positions));
@@ -151,7 +150,7 @@ const designs: Record<string, SidecarDesign & { activation: 'silu' | 'relu' }> =
 
 for (const [index, [name, { activation, ...design }]] of Object.entries(designs).entries()) {
   describe(`a model that is mostly feed-forward, ${name}`, () => {
-    const sizes = { contextSize: 256, maxSessions: 1, batchSize: 8, kvDType: 'q8_0' } as const;
+    const sizes = { context: 256, maxSessions: 1, batchSize: 8, kvCache: { dtype: 'q8_0' } } as const;
     const others = sampled([['reference'], ['WebAssembly', 'q8_0']] as const, 2, index % 2);
     for (const [backendName, quantize] of [['WebAssembly'] as const, ...others]) {
       // in 8 bits guesses of full rank are as large as what they guess
@@ -160,12 +159,17 @@ for (const [index, [name, { activation, ...design }]] of Object.entries(designs)
         const { files, sizeBytes } = await wideLlama(2048, activation);
         const backend = backends[backendName] as Backend;
         const options = { ...sizes, backend, ...(quantize === undefined ? {} : { quantize }) };
-        await using dense = await loadModel(files, { ...options, traceFeedForward: true });
+        await using dense = await loadModel(files, { ...options, trace: { feedForward: true } });
         const sparse = await makeSidecar(dense.feedForward as FeedForwardAccess, design);
         const modelBytes = quantize === undefined ? sizeBytes : dense.plan.weightsBytes;
         // in 8 bits what is not weights is a larger part
         const share = quantize === undefined ? 0.5 : 0.75;
-        await expectSame(files, { ...options, sparse }, Math.floor(modelBytes * share), fewTokens);
+        await expectSame(
+          files,
+          { ...options, sparsity: { calibration: sparse } },
+          Math.floor(modelBytes * share),
+          fewTokens,
+        );
       });
     }
   });
@@ -177,16 +181,20 @@ describe('a BERT that is mostly feed-forward', () => {
     for (const backendName of sampled(['WebAssembly', 'reference'], 2, index)) {
       test(`${kind}, ${backendName} backend: the vectors of the run without limit`, async () => {
         const { files, sizeBytes } = await wideBert(4096);
-        const options = { backend: backends[backendName] as Backend, contextSize: 16, batchSize: 16, maxTexts: 2 };
-        await using dense = await loadEmbeddingModel(files, { ...options, traceFeedForward: true });
+        const options = { backend: backends[backendName] as Backend, context: 16, batchSize: 16, maxTexts: 2 };
+        await using dense = await loadEmbeddingModel(files, { ...options, trace: { feedForward: true } });
         const threshold = kind === 'low-rank' ? 0.8 : 0.5;
         const sparse = await makeSidecar(dense.feedForward as FeedForwardAccess, { kind, threshold, frequencyOf });
-        await using whole = await loadEmbeddingModel(files, { ...options, sparse });
+        await using whole = await loadEmbeddingModel(files, { ...options, sparsity: { calibration: sparse } });
         // up is read as a whole where it decides
         const share = kind === 'low-rank' ? 0.5 : 0.7;
-        const memoryLimitBytes = Math.floor(sizeBytes * share);
-        await using half = await loadEmbeddingModel(files, { ...options, sparse, memoryLimitBytes });
-        expect(half.plan.totalBytes).toBeLessThanOrEqual(memoryLimitBytes);
+        const budget = Math.floor(sizeBytes * share);
+        await using half = await loadEmbeddingModel(files, {
+          ...options,
+          sparsity: { calibration: sparse },
+          memory: budget,
+        });
+        expect(half.plan.totalBytes).toBeLessThanOrEqual(budget);
         expect(await half.embed(texts)).toEqual(await whole.embed(texts));
         expect(half.feedForwardMetrics()?.cache?.coldReads).toBeGreaterThan(0);
       });

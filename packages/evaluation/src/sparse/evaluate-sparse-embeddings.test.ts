@@ -8,8 +8,8 @@ import { evaluateSparseEmbeddings } from './evaluate-sparse-embeddings.js';
 
 test('an encoder of two matrices: predictors, vectors beside the dense ones, sentence pairs', async () => {
   const location = new URL('../../../engine/test/fixtures/arch/bert-mean/model.gguf', import.meta.url);
-  const shared = { numThreads: 1 };
-  await using dense = await loadEmbeddingModel(location, { ...shared, traceFeedForward: true });
+  const shared = { threads: 1 };
+  await using dense = await loadEmbeddingModel(location, { ...shared, trace: { feedForward: true } });
   const backend = createReferenceBackend();
   const words = defaultText(1024, (text) => dense.encodeText(text).length).split(/\s+/);
   const texts = Array.from({ length: 24 }, (_, i) => words.slice(i * 6, i * 6 + 6).join(' '));
@@ -20,7 +20,7 @@ test('an encoder of two matrices: predictors, vectors beside the dense ones, sen
   const results = [];
   for (const target of [{ targetRecall: 1 }, { targetSparsity: 0.9 }]) {
     const sidecar = await calibrate(access, { ...options, ...target });
-    await using sparse = await loadEmbeddingModel(location, { ...shared, sparse: sidecar });
+    await using sparse = await loadEmbeddingModel(location, { ...shared, sparsity: { calibration: sidecar } });
     results.push(await evaluateSparseEmbeddings({ dense, sparse, sidecar, backend, texts: texts.slice(0, 5), pairs }));
     await expect(evaluateSparseEmbeddings({ dense: sparse, sparse: dense, sidecar, backend, texts })).rejects.toThrow(
       ArgumentError,

@@ -10,7 +10,7 @@ import { evaluateSparse } from './evaluate-sparse.js';
 test('predictors and divergence of a calibrated demo model', { timeout: 120_000 }, async () => {
   const backend = await createWasmBackend({ numThreads: 1 });
   try {
-    await using dense = await loadModel(demoModelUrl, { traceFeedForward: true, contextSize: 128, numThreads: 1 });
+    await using dense = await loadModel(demoModelUrl, { trace: { feedForward: true }, context: 128, threads: 1 });
     const count = (text: string): number => dense.tokenizer.encode(text).length;
     const all = dense.encodePrompt(defaultText(2048, count));
     const samples = Array.from({ length: 24 }, (_, i) => all.slice(i * 64, (i + 1) * 64));
@@ -22,7 +22,11 @@ test('predictors and divergence of a calibrated demo model', { timeout: 120_000 
     const tokens = all.slice(1600, 1696);
     const results = [];
     for (const sidecar of [mild, hard]) {
-      await using sparse = await loadModel(demoModelUrl, { sparse: sidecar, contextSize: 128, numThreads: 1 });
+      await using sparse = await loadModel(demoModelUrl, {
+        sparsity: { calibration: sidecar },
+        context: 128,
+        threads: 1,
+      });
       results.push(await evaluateSparse({ dense, sparse, sidecar, backend, tokens, sampleTokens: 48 }));
       await expect(evaluateSparse({ dense: sparse, sparse, sidecar, backend, tokens })).rejects.toThrow(ArgumentError);
     }

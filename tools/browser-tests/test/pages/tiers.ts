@@ -1,10 +1,10 @@
 /** In the page, or in a worker of it: the cache in tiers and saved sessions, in files of the page's origin. */
 import { memorySink, memorySource } from '@winnow/bytes';
-import { loadModel, type KvTierOptions, type Model, type Session, type TierMetrics } from '@winnow/engine';
+import { loadModel, type KvCacheOptions, type Model, type Session, type TierMetrics } from '@winnow/engine';
 
 export interface LoadInput {
   readonly url: string;
-  readonly kv?: KvTierOptions;
+  readonly kvCache?: KvCacheOptions;
 }
 
 interface Folder {
@@ -45,9 +45,9 @@ function open(): Session {
 const greedy = { temperature: 0, ignoreEos: true } as const;
 
 const api = {
-  async load({ url, kv }: LoadInput): Promise<null> {
-    const size = { contextSize: 1024, maxSessions: 2, batchSize: 32, prefixSharing: false };
-    model = await loadModel(url, kv === undefined ? size : { ...size, kv });
+  async load({ url, kvCache }: LoadInput): Promise<null> {
+    const size = { context: 1024, maxSessions: 2, batchSize: 32 };
+    model = await loadModel(url, { ...size, kvCache: { ...kvCache, prefixSharing: false } });
     return null;
   },
 

@@ -1,0 +1,87 @@
+import { ArgumentError } from '@winnow/tensor';
+import { expect, test } from 'vitest';
+import { checkOptions, UnknownOptionError, type OptionNames } from './check.js';
+
+interface Cache {
+  readonly dtype?: string | { readonly keys: string; readonly values: string };
+  readonly offload?: { readonly folder?: string | URL };
+}
+
+interface Options {
+  readonly context?: number;
+  readonly batchSize?: number;
+  readonly threads?: number;
+  readonly memory?: number | { readonly budget?: number };
+  readonly kvCache?: Cache;
+  readonly adapters?: readonly { readonly source: string; readonly scale?: number }[];
+  readonly variables?: Readonly<Record<string, unknown>>;
+  readonly onEvent?: (text: string) => void;
+}
+
+const names: OptionNames<Options> = {
+  context: true,
+  batchSize: true,
+  threads: true,
+  memory: { budget: true },
+  kvCache: { dtype: { keys: true, values: true }, offload: { folder: true } },
+  adapters: { source: true, scale: true },
+  variables: true,
+  onEvent: true,
+};
+
+const check = (options: unknown): void => checkOptions(options as Options, names);
+
+test('takes every option, groups as values, and anything inside values', () => {
+  const { href } = new URL('file:///tmp');
+  check({});
+  check({ context: 1, batchSize: undefined, memory: 5, onEvent: () => {}, variables: { contxt: 1 } });
+  check({ memory: { budget: 5 }, kvCache: { dtype: 'f16', offload: { folder: new URL(href) } } });
+  check({ kvCache: { dtype: { keys: 'f16', values: 'f32' } }, adapters: [{ source: 'a', scale: 2 }] });
+});
+
+test.each([
+  [{ contxt: 1 }, 'unknown option "contxt"; did you mean "context"?'],
+  [{ contextSize: 1 }, 'unknown option "contextSize"; did you mean "context"?'],
+  [{ numThreads: 1 }, 'unknown option "numThreads"; did you mean "threads"?'],
+  [{ batch_size: 1 }, 'unknown option "batch_size"; did you mean "batchSize"?'],
+  [{ kvCache: { dtyp: 'f16' } }, 'unknown option "kvCache.dtyp"; did you mean "kvCache.dtype"?'],
+  [
+    { kvCache: { offload: { foldr: '' } } },
+    'unknown option "kvCache.offload.foldr"; did you mean "kvCache.offload.folder"?',
+  ],
+  [{ kvCache: { dtype: { key: 'f16' } } }, 'unknown option "kvCache.dtype.key"; did you mean "kvCache.dtype.keys"?'],
+  [{ dtype: 'f16' }, 'unknown option "dtype"; did you mean "kvCache.dtype"?'],
+  [{ kvCache: { threads: 1 } }, 'unknown option "kvCache.threads"; did you mean "threads"?'],
+  [{ adapters: [{ source: '' }, { scal: 1 }] }, 'unknown option "adapters[1].scal"; did you mean "adapters[1].scale"?'],
+  [{ memory: { zzzzzz: 1 } }, 'unknown option "memory.zzzzzz"; expected one of budget'],
+  [{ toString: 1 }, 'unknown option "toString"; expected one of context, batchSize'],
+])('%j', (options, message) => {
+  const error = thrownBy(() => check(options));
+  expect(error).toBeInstanceOf(UnknownOptionError);
+  expect(UnknownOptionError.isInstance(error)).toBe(true);
+  expect((error as UnknownOptionError).code).toBe('argument');
+  expect((error as UnknownOptionError).message).toContain(message);
+});
+
+test.each([[null], [4096], ['4096'], [[]]])('refuses %j, which is no object', (options) => {
+  expect(thrownBy(() => check(options))).toBeInstanceOf(ArgumentError);
+});
+
+test('an option that a list of names lacks does not compile', () => {
+  // @ts-expect-error the names lack `offload`
+  const lacking: OptionNames<Cache> = { dtype: true };
+  // @ts-expect-error a group needs the names inside
+  const flat: OptionNames<Pick<Options, 'memory'>> = { memory: true };
+  // @ts-expect-error there is no such option
+  const wrong: OptionNames<Pick<Options, 'context'>> = { context: true, contxt: true };
+  expect([lacking, flat, wrong]).toHaveLength(3);
+});
+
+function thrownBy(task: () => void): unknown {
+  try {
+    task();
+  } catch (error) {
+    return error;
+  }
+  return expect.unreachable();
+}

@@ -1,0 +1,102 @@
+/** Rejects options that do not exist. Every public function checks its options once, before anything else. */
+import { ArgumentError, WinnowError } from '@winnow/tensor';
+import leven from 'leven';
+
+/** The members of a union that are groups: objects whose options can all be left out. */
+type GroupOf<Value> = Value extends object
+  ? string extends keyof Value
+    ? never
+    : {} extends Value
+      ? Value
+      : never
+  : never;
+
+/** Names of options: `true` for a value, the names inside for a group. A list of groups has the names of one. */
+export interface NameTree {
+  readonly [name: string]: true | NameTree;
+}
+
+/** The names of all options of `Options`, so that a missing, wrong or additional name does not compile. */
+export type OptionNames<Options> = {
+  readonly [Name in keyof Options]-?: [GroupOf<Options[Name]>] extends [never]
+    ? true | NameTree
+    : OptionNames<GroupOf<Options[Name]>>;
+};
+
+/** An option that does not exist: `unknown option "contxt"; did you mean "context"?` */
+export class UnknownOptionError extends WinnowError {
+  /** The path of the option, such as `kvCache.dtyp`. */
+  readonly option: string;
+  /** The path of the option with the nearest name, if any is near. */
+  readonly nearest: string | undefined;
+
+  constructor({ option, nearest, known }: { option: string; nearest: string | undefined; known: readonly string[] }) {
+    const advice = nearest === undefined ? `expected one of ${known.join(', ')}` : `did you mean "${nearest}"?`;
+    super('argument', `unknown option "${option}"; ${advice}`);
+    this.option = option;
+    this.nearest = nearest;
+  }
+
+  static override isInstance(value: unknown): value is UnknownOptionError {
+    return WinnowError.isInstance(value) && value.code === 'argument' && 'nearest' in value;
+  }
+}
+
+/**
+ * Checks the names of options, also inside groups and lists of groups.
+ * @throws {UnknownOptionError} for the first unknown one
+ * @throws {ArgumentError} for options that are no object
+ */
+export function checkOptions<Options extends object>(options: Options, names: OptionNames<NoInfer<Options>>): void {
+  if (!isObject(options) || Array.isArray(options)) {
+    throw new ArgumentError({ argument: 'options', expected: 'an object', actual: String(options) });
+  }
+  checkNames(options, names, '', names);
+}
+
+function checkNames(value: object, names: NameTree, prefix: string, root: NameTree): void {
+  for (const [name, inner] of Object.entries(value)) {
+    const known = Object.hasOwn(names, name) ? names[name] : undefined;
+    const path = prefix + name;
+    if (known === undefined) {
+      const nearest = nearestOf(path, name, pathsOf(names, prefix), pathsOf(root, ''));
+      throw new UnknownOptionError({ option: path, nearest, known: Object.keys(names) });
+    }
+    if (known === true) continue;
+    if (Array.isArray(inner)) inner.forEach((item, index) => checkItem(item, known, `${path}[${index}].`, root));
+    else checkItem(inner, known, `${path}.`, root);
+  }
+}
+
+/** Values that are not plain objects, such as a URL or an open file, are no groups. */
+function checkItem(value: unknown, names: NameTree, prefix: string, root: NameTree): void {
+  if (isObject(value) && [Object.prototype, null].includes(Object.getPrototypeOf(value) as object | null)) {
+    checkNames(value, names, prefix, root);
+  }
+}
+
+function isObject(value: unknown): value is object {
+  return typeof value === 'object' && value !== null;
+}
+
+function pathsOf(names: NameTree, prefix: string): string[] {
+  return Object.entries(names).flatMap(([name, inner]) => [
+    prefix + name,
+    ...(inner === true ? [] : pathsOf(inner, `${prefix}${name}.`)),
+  ]);
+}
+
+/** An option of another group with the same name, or the one that the fewest edits lead to, of the own group first. */
+function nearestOf(path: string, name: string, own: readonly string[], all: readonly string[]): string | undefined {
+  const plain = (text: string): string => text.toLowerCase().replaceAll(/[-_]/g, '');
+  const lastOf = (text: string): string => text.slice(text.lastIndexOf('.') + 1);
+  const namesake = [...own, ...all].find((known) => plain(lastOf(known)) === plain(name));
+  if (namesake !== undefined) return namesake;
+  const maxEdits = Math.max(2, Math.floor(name.length * 0.4));
+  let [nearest, fewest]: [string | undefined, number] = [undefined, maxEdits + 1];
+  for (const known of [...own, ...all]) {
+    const edits = Math.min(leven(plain(name), plain(lastOf(known))), leven(plain(path), plain(known)));
+    if (edits < fewest) [nearest, fewest] = [known, edits];
+  }
+  return nearest;
+}
