@@ -18,6 +18,7 @@ import { decode } from './suites/decode.js';
 import { ffn } from './suites/ffn.js';
 import { ffnProduct } from './suites/ffn-product.js';
 import { ffnTokens } from './suites/ffn-tokens.js';
+import { fusions } from './suites/fusions.js';
 import { gemm } from './suites/gemm.js';
 import { grammar } from './suites/grammar.js';
 import { gemv } from './suites/gemv.js';
@@ -38,6 +39,7 @@ export const suites: readonly Suite[] = [
   ffn,
   ffnProduct,
   ffnTokens,
+  fusions,
   prefill,
   decode,
   kv,

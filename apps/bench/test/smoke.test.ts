@@ -69,6 +69,10 @@ const expected: Readonly<Record<string, readonly (readonly [string, string])[]>>
     ['q8_0 256x512, 2 threads: 50 % active, guesses of rank 32', 'dense'],
   ],
   'ffn-tokens': [['relu 192x576, 2 layers, q8_0, 2 threads: dense', 'itself']],
+  fusions: [
+    ['winnow-tiny q8_0 T=1, 1 thread: query, key and value together', 'as written'],
+    ['winnow-tiny q8_0 T=4, 2 threads: without norms', 'as written'],
+  ],
   kv: [
     ['f32 per token', 'layers x (keys + values) + position'],
     ['q4_0 append of 64 tokens, 2 threads', 'f32'],

@@ -4,6 +4,8 @@ import { kernelCases, type KernelCase } from '../src/index.js';
 export function typicalCase(op: string): KernelCase {
   const names: Readonly<Record<string, string>> = {
     matmul: 'q8_0, 5 x 64 -> 33, bias, gaussian',
+    'gated-matmul': 'silu, q8_0, 3 x 64 -> 33',
+    'norm-matmul': 'q8_0, 3 x 64 -> 33',
     rope: 'halves, plain, 64 of 64 dims, 3 heads, positions 0 1 5000',
     'embedding-lookup': 'q4_0, 4 rows of 64, scale 11.3137',
     'gather-rows': '5 rows of 33',

@@ -59,6 +59,10 @@ export { ProgramBuilder, type OpInputs, type ProgramTensor } from './program-bui
 export { createReferenceBackend, type ReferenceBackendOptions } from './reference/backend.js';
 export { runPointwise } from './reference/run-pointwise.js';
 export { opcodeOf, opSpec, opSpecs, specOfOpcode } from './registry.js';
+export { fuseGatedMatmul } from './rewrite/fuse-gated-matmul.js';
+export { fuseNormMatmul } from './rewrite/fuse-norm-matmul.js';
+export { groupMatmuls } from './rewrite/group-matmuls.js';
+export { rewriteProgram, type RewriteRule } from './rewrite/rewrite-program.js';
 export { ropeFrequencies, type RopeOptions, type RopeScaling, type RopeTable } from './rope-frequencies.js';
 export { checkScalars, createScalarBlock, type ScalarBlock, type ScalarLayout, type ScalarSlot } from './scalars.js';
 export { selectTopK } from './top-k.js';

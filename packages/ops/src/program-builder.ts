@@ -9,57 +9,22 @@ import {
   type DType,
 } from '@winnow/tensor';
 import { elementsKey, maxElements, type Dim } from './dims.js';
-import { inferOp } from './infer-op.js';
-import type { Attributes, OpSpec } from './op-spec.js';
-import { alignUp, arenaAlignment, planActivations } from './plan-activations.js';
 import {
-  arenaBufferIndex,
-  scalarBufferIndex,
-  type BufferUsage,
-  type OpRecord,
-  type Program,
-  type ProgramBuffer,
-  type Segment,
-  type TensorRef,
-} from './program.js';
+  newActivation,
+  planDraft,
+  type DraftRecord,
+  type DraftSegment,
+  type DraftStorage,
+  type DraftTensor,
+} from './draft-program.js';
+import { inferOp } from './infer-op.js';
+import type { Attributes } from './op-spec.js';
+import { scalarBufferIndex, type BufferUsage, type Program, type ProgramBuffer } from './program.js';
 import { opSpec } from './registry.js';
 import type { ScalarSlot } from './scalars.js';
 
 /** A tensor of a program that is being built. Several tensors (reshapes, row ranges) may share one storage. */
-export interface ProgramTensor {
-  readonly name: string;
-  readonly dtype: DType;
-  readonly shape: readonly Dim[];
-  readonly storage: Storage;
-  readonly byteOffset: number;
-}
-
-/** Memory behind tensors: an own buffer, words of the scalar block, or a place in the arena found when building. */
-interface Storage {
-  readonly kind: 'external' | 'scalar' | 'activation';
-  readonly sizeBytes: number;
-  readonly buffer: number;
-  readonly byteOffset: number; // within the buffer; of no meaning for activations
-  firstRecord: number;
-  lastRecord: number;
-  isOutput: boolean;
-}
-
-/** Activations that share one place in the arena: a storage and all that take over its memory in turn. */
-interface Place {
-  readonly sizeBytes: number;
-  readonly firstRecord: number;
-  lastRecord: number;
-  isOutput: boolean;
-}
-
-interface DraftRecord {
-  readonly spec: OpSpec;
-  readonly inputs: Record<string, ProgramTensor>;
-  readonly outputs: Record<string, ProgramTensor>;
-  readonly attributes: Attributes;
-  readonly layer: number;
-}
+export type ProgramTensor = DraftTensor;
 
 /** Inputs by name; `undefined` leaves an optional input out. */
 export type OpInputs = Readonly<Record<string, ProgramTensor | undefined>>;
@@ -76,7 +41,7 @@ export type OpInputs = Readonly<Record<string, ProgramTensor | undefined>>;
  */
 export class ProgramBuilder {
   readonly #capacities: ReadonlyMap<string, number>;
-  readonly #storages = new Set<Storage>();
+  readonly #storages = new Set<DraftStorage>();
   readonly #slots = new Map<string, ScalarSlot>();
   readonly #buffers: ProgramBuffer[] = [];
   readonly #externals = new Map<string, ProgramTensor>();
@@ -210,12 +175,10 @@ export class ProgramBuilder {
     for (const tensor of [...Object.values(present), ...Object.values(updated)]) this.#checkOwned(op, tensor);
     const inferred = inferOp(spec, present, attributes, updated);
     this.#checkUpdated(op, present, updated);
-    const index = this.#records.length;
     const outputs: Record<string, ProgramTensor> = {};
     for (const [name, { dtype, shape }] of Object.entries(inferred.outputs)) {
-      outputs[name] = updated[name] ?? this.#newActivation(`${op}.${this.#nameCounter++}.${name}`, dtype, shape, index);
+      outputs[name] = updated[name] ?? this.#newActivation(`${op}.${this.#nameCounter++}.${name}`, dtype, shape);
     }
-    for (const tensor of [...Object.values(present), ...Object.values(outputs)]) tensor.storage.lastRecord = index;
     this.#records.push({ spec, inputs: present, outputs, attributes: inferred.attributes, layer: this.#layer });
     return outputs;
   }
@@ -244,46 +207,18 @@ export class ProgramBuilder {
     if (this.#outputs.has(name)) {
       throw new ArgumentError({ argument: 'output', expected: 'a new name', actual: `${name}, which exists already` });
     }
-    tensor.storage.isOutput = true;
     this.#outputs.set(name, tensor);
   }
 
   /** Plans the memory and returns the finished program. The builder can go on and build again. */
   build(): Program {
-    const placeOf = this.#mergeAliases();
-    const places = [...new Set(placeOf.values())];
-    const end = this.#records.length;
-    const plan = planActivations(
-      places.map(({ sizeBytes, firstRecord, lastRecord, isOutput }) => ({
-        sizeBytes,
-        firstRecord,
-        lastRecord: isOutput ? end : lastRecord,
-      })),
-    );
-    const offsetOf = new Map(places.map((place, index) => [place, plan.offsets[index]]));
-    const toRef = ({ name, dtype, shape, storage, byteOffset }: ProgramTensor): TensorRef => {
-      const place = placeOf.get(storage);
-      const base = place === undefined ? storage.byteOffset : (offsetOf.get(place) as number);
-      return { name, dtype, shape, buffer: storage.buffer, byteOffset: base + byteOffset };
-    };
-    const records: OpRecord[] = this.#records.map(({ spec, inputs, outputs, attributes, layer }) => ({
-      op: spec.name,
-      inputs: mapValues(inputs, toRef),
-      outputs: mapValues(outputs, toRef),
-      attributes,
-      layer,
-    }));
-    const scalarBytes = this.#numWords * 4;
-    const [scalars, arena, ...externals] = this.#buffers as [ProgramBuffer, ProgramBuffer, ...ProgramBuffer[]];
-    return {
-      records,
-      buffers: [{ ...scalars, sizeBytes: scalarBytes }, { ...arena, sizeBytes: plan.sizeBytes }, ...externals],
+    return planDraft({
+      segments: this.#segments(),
+      buffers: this.#buffers,
       symbols: this.#capacities,
       scalars: { slots: new Map(this.#slots), numWords: this.#numWords },
-      segments: this.#segments(),
-      outputs: new Map([...this.#outputs].map(([name, tensor]) => [name, toRef(tensor)])),
-      peakBytes: plan.sizeBytes + scalarBytes,
-    };
+      outputs: this.#outputs,
+    });
   }
 
   #maxElements(name: string, shape: readonly Dim[]): number {
@@ -301,51 +236,15 @@ export class ProgramBuilder {
     return count;
   }
 
-  #newActivation(name: string, dtype: DType, shape: readonly Dim[], record: number): ProgramTensor {
-    const sizeBytes = tensorBytes(dtype, [this.#maxElements(name, shape)]);
-    const storage = this.#newStorage(
-      'activation',
-      alignUp(Math.max(sizeBytes, 1), arenaAlignment),
-      arenaBufferIndex,
-      0,
-    );
-    storage.firstRecord = record;
-    return { name, dtype, shape, storage, byteOffset: 0 };
+  #newActivation(name: string, dtype: DType, shape: readonly Dim[]): ProgramTensor {
+    this.#maxElements(name, shape);
+    const tensor = newActivation(name, dtype, shape, this.#capacities);
+    this.#storages.add(tensor.storage);
+    return tensor;
   }
 
-  /** Lets outputs take the memory of inputs that die in the same record. Returns the place of every activation. */
-  #mergeAliases(): Map<Storage, Place> {
-    const placeOf = new Map<Storage, Place>();
-    this.#records.forEach(({ spec, inputs, outputs }, index) => {
-      for (const [name, { storage, dtype }] of Object.entries(outputs)) {
-        if (storage.kind !== 'activation' || placeOf.has(storage)) continue;
-        const { sizeBytes, firstRecord, lastRecord, isOutput } = storage;
-        const source = inputs[spec.outputs[name]?.mayAlias ?? ''];
-        const place = source && placeOf.get(source.storage);
-        const numReaders = Object.values(inputs).filter((input) => placeOf.get(input.storage) === place).length;
-        const canTakeOver =
-          source !== undefined &&
-          place !== undefined &&
-          !place.isOutput &&
-          place.lastRecord === index &&
-          place.sizeBytes === sizeBytes &&
-          source.byteOffset === 0 &&
-          source.dtype === dtype &&
-          numReaders === 1; // as another input of the same record it would be read after it was overwritten
-        if (canTakeOver) {
-          place.lastRecord = lastRecord;
-          place.isOutput = isOutput;
-          placeOf.set(storage, place);
-        } else {
-          placeOf.set(storage, { sizeBytes, firstRecord, lastRecord, isOutput });
-        }
-      }
-    });
-    return placeOf;
-  }
-
-  #newStorage(kind: Storage['kind'], sizeBytes: number, buffer: number, byteOffset: number): Storage {
-    const storage = { kind, sizeBytes, buffer, byteOffset, firstRecord: 0, lastRecord: 0, isOutput: false };
+  #newStorage(kind: DraftStorage['kind'], sizeBytes: number, buffer: number, byteOffset: number): DraftStorage {
+    const storage = { kind, sizeBytes, buffer, byteOffset };
     this.#storages.add(storage);
     return storage;
   }
@@ -384,18 +283,14 @@ export class ProgramBuilder {
     return a.storage === b.storage && a.byteOffset < endOf(b) && b.byteOffset < endOf(a);
   }
 
-  #segments(): Segment[] {
-    const segments: Segment[] = [];
+  #segments(): DraftSegment[] {
+    const segments: DraftSegment[] = [];
     let begin = 0;
     for (const { after, name } of this.#boundaries) {
-      segments.push({ begin, end: after, boundary: name });
+      segments.push({ records: this.#records.slice(begin, after), boundary: name });
       begin = after;
     }
-    segments.push({ begin, end: this.#records.length, boundary: undefined });
+    segments.push({ records: this.#records.slice(begin), boundary: undefined });
     return segments;
   }
-}
-
-function mapValues<A, B>(record: Readonly<Record<string, A>>, map: (value: A) => B): Record<string, B> {
-  return Object.fromEntries(Object.entries(record).map(([name, value]) => [name, map(value)]));
 }

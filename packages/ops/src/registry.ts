@@ -18,6 +18,7 @@ import { expertMatmul } from './expert-matmul.js';
 import { expertRoute } from './expert-route.js';
 import { gatedActivation } from './gated-activation.js';
 import { gatedDelta } from './gated-delta.js';
+import { gatedMatmul } from './gated-matmul.js';
 import { gatherColumns } from './gather-columns.js';
 import { gatherRows } from './gather-rows.js';
 import { h2oAttention } from './h2o-attention.js';
@@ -28,6 +29,7 @@ import { layerNorm } from './layer-norm.js';
 import { logSumExp } from './log-sum-exp.js';
 import { matmul } from './matmul.js';
 import { multiply } from './multiply.js';
+import { normMatmul } from './norm-matmul.js';
 import type { OpSpec } from './op-spec.js';
 import { oracleTopKAttention } from './oracle-topk-attention.js';
 import { pageTopKAttention } from './page-topk-attention.js';
@@ -102,6 +104,8 @@ export const opSpecs: readonly OpSpec[] = [
   sparseCombine,
   sparseFeedForward,
   scatterRows,
+  normMatmul,
+  gatedMatmul,
 ];
 
 const opcodes = new Map(opSpecs.map((spec, opcode) => [spec.name, opcode]));

@@ -9,8 +9,11 @@ export const capacity = 6;
 const blockSize = 4;
 const numBlocks = 5;
 
-/** A program over rows of `width` values with in-place ops, reshapes, row ranges, a cache and several segments. */
-export function randomProgram(seed: number, numOps: number): Program {
+/**
+ * A program over rows of `width` values with in-place ops, reshapes, row ranges, a cache and several segments.
+ * @param isFusible whether it has many of the patterns that rewriting looks for
+ */
+export function randomProgram(seed: number, numOps: number, isFusible = false): Program {
   const rng = createRng(seed);
   const b = new ProgramBuilder({ T: capacity });
   const tokens = b.scalar('tokens', ['T']);
@@ -57,6 +60,7 @@ export function randomProgram(seed: number, numOps: number): Program {
       return flat(b.activation('attention-finish', { l, o }));
     },
   ];
+  if (isFusible) steps.push(...fusibleSteps(b, { pick, matrix, weight }));
   for (let i = 0; i < numOps; i++) {
     rows.push(steps[rng.nextInt(steps.length)]());
     if (rng.nextInt(3) === 0) rows = rows.slice(-1 - rng.nextInt(3));
@@ -67,6 +71,34 @@ export function randomProgram(seed: number, numOps: number): Program {
   b.output('best', best);
   b.output('indices', indices);
   return b.build();
+}
+
+/** Norms with matmuls of their result, gated products, and products of rows that others read, too. */
+function fusibleSteps(
+  b: ProgramBuilder,
+  {
+    pick,
+    matrix,
+    weight,
+  }: Readonly<Record<'matrix' | 'weight', ProgramTensor>> & { readonly pick: () => ProgramTensor },
+): (() => ProgramTensor)[] {
+  const multiply = (x: ProgramTensor, begin: number): ProgramTensor =>
+    b.activation('matmul', { x, weight: b.rows(matrix, begin, begin + width) });
+  const gated = (gate: ProgramTensor, up: ProgramTensor): ProgramTensor =>
+    b.activation('gated-activation', { gate, up }, { kind: 'silu' });
+  return [
+    () => multiply(b.activation('rms-norm', { x: pick(), weight }, { eps: 1e-5 }), 2),
+    () => {
+      const x = pick();
+      return gated(multiply(x, 1), multiply(x, 5));
+    },
+    () => {
+      const x = b.activation('rms-norm', { x: pick(), weight }, { eps: 1e-6 });
+      const rotated = b.activation('scale', { x: multiply(x, 0) }, { factor: 0.5 });
+      return b.activation('add', { a: rotated, b: gated(multiply(x, 4), multiply(pick(), 4)) });
+    },
+    () => multiply(pick(), 6),
+  ];
 }
 
 /** Bytes for every buffer but the scalars and the arena, by name. */

@@ -18,6 +18,7 @@ import { expertMatmulCases } from './expert-matmul.js';
 import { expertRouteCases } from './expert-route.js';
 import { gatedActivationCases } from './gated-activation.js';
 import { gatedDeltaCases } from './gated-delta.js';
+import { gatedMatmulCases } from './gated-matmul.js';
 import { gatherColumnsCases } from './gather-columns.js';
 import { gatherRowsCases } from './gather-rows.js';
 import { h2oAttentionCases } from './h2o-attention.js';
@@ -28,6 +29,7 @@ import { layerNormCases } from './layer-norm.js';
 import { logSumExpCases } from './log-sum-exp.js';
 import { matmulCases } from './matmul.js';
 import { multiplyCases } from './multiply.js';
+import { normMatmulCases } from './norm-matmul.js';
 import { oracleTopKAttentionCases } from './oracle-topk-attention.js';
 import { pageTopKAttentionCases } from './page-topk-attention.js';
 import { poolRowsCases } from './pool-rows.js';
@@ -101,4 +103,6 @@ export const kernelCases: Readonly<Record<string, readonly KernelCase[]>> = {
   'sparse-combine': sparseCombineCases,
   'sparse-feed-forward': sparseFeedForwardCases,
   'scatter-rows': scatterRowsCases,
+  'norm-matmul': normMatmulCases,
+  'gated-matmul': gatedMatmulCases,
 };

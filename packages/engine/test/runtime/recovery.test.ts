@@ -45,10 +45,10 @@ function fileOf(path: string): { readonly source: ByteSource; bytes: Uint8Array 
 
 test('a choice is made once, whichever of its reads loses the device', async () => {
   const options: GenerateOptions = {
-    ...{ temperature: 1.5, seed: 11, ignoreEos: true, maxTokens: 8, numTopLogprobs: 3, repeatPenalty: 1.3 },
+    ...{ temperature: 1.5, seed: 11, ignoreEos: true, maxTokens: 8, numTopLogprobs: 3, repetitionPenalty: 1.3 },
     jsonSchema: { type: 'array', items: { type: 'integer' }, minItems: 4 },
   };
-  for (const given of [options, { ...options, jsonSchema: undefined, repeatPenalty: 1 }]) {
+  for (const given of [options, { ...options, jsonSchema: undefined, repetitionPenalty: 1 }]) {
     const devices = losingDevices(
       (moment, { numCreated, numRuns }) => moment === 'read' && numRuns > 0 && numCreated === 1 && --left === 0,
     );

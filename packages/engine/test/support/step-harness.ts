@@ -95,10 +95,14 @@ async function readParts(executable: Executable, parts: readonly Part[], vocabSi
   );
 }
 
-export async function openSteps(path: string, backend: Backend): Promise<StepRun> {
+export async function openSteps(
+  path: string,
+  backend: Backend,
+  rewrite: (program: Program) => Program = (program) => program,
+): Promise<StepRun> {
   const opened = await openPath(path, {});
   const description = await describeModel(await opened.openFile());
-  const program = description.buildProgram({
+  const built = description.buildProgram({
     maxTokens,
     maxSequences: 2,
     maxOutputRows: maxTokens,
@@ -112,6 +116,7 @@ export async function openSteps(path: string, backend: Backend): Promise<StepRun
     },
     topK: 1,
   });
+  const program = rewrite(built);
   const buffers = await allocateBuffers(program, description, backend);
   await opened.close();
   const executable = await backend.prepare(program, { buffers, onUnsupported: 'error' });

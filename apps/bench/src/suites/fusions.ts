@@ -1,0 +1,113 @@
+/** What fusing records of a layer gains: matmuls of the same activations side by side, and what fused kernels could gain at most. */
+import { groupMatmuls, ProgramBuilder, rewriteProgram, type Program, type ProgramTensor } from '@winnow/ops';
+import type { DType } from '@winnow/tensor';
+import { milliseconds, type Figure } from '../harness/figure.js';
+import { loadProgram, type FillBuffer, type LoadedProgram } from '../harness/loaded-program.js';
+import { measure } from '../harness/measure.js';
+import { measureOptions, threadsText, type Suite, type SuiteContext } from '../harness/suite.js';
+import { modelShape, type ModelShape } from '../models/model-shapes.js';
+import { randomWeights } from '../models/random-weights.js';
+
+const suite = 'fusions';
+const dtype: DType = 'q8_0';
+
+export const fusions: Suite = {
+  name: suite,
+  summary:
+    'fused records of a layer: query, key and value; and layers without norms and gates, which fused kernels cannot beat',
+  async *run(context) {
+    const { models, quick, threads } = context.options;
+    for (const name of models ?? (quick ? ['winnow-tiny'] : ['smollm2-135m', 'tinyllama-1.1b'])) {
+      for (const numThreads of threads) {
+        for (const numTokens of quick ? [1, 4] : [1, 16]) {
+          yield* measureLayer(context, modelShape(name), numThreads, numTokens);
+        }
+      }
+    }
+  },
+};
+
+/** The same layer in four forms. */
+interface LayerForms {
+  readonly 'as written': Program;
+  readonly 'query, key and value together': Program;
+  readonly 'without norms': Program;
+  readonly 'without the gated activation': Program;
+}
+
+async function* measureLayer(
+  { options, createBackend }: SuiteContext,
+  shape: ModelShape,
+  numThreads: number,
+  numTokens: number,
+): AsyncIterable<Figure> {
+  const backend = await createBackend(numThreads, 'default');
+  try {
+    const forms = formsOf(shape, numTokens);
+    const loaded: Record<string, LoadedProgram> = {};
+    const first = await loadProgram(backend, forms['as written'], fillWeights(), 'y');
+    for (const [name, program] of Object.entries(forms)) {
+      loaded[name] = await loadProgram(backend, program, fillWeights(), 'y', first.buffers);
+      loaded[name].scalars.bind('T', numTokens);
+    }
+    const timings = await measure(loaded, measureOptions(options, 201));
+    const written = milliseconds(timings['as written']!);
+    for (const name of Object.keys(forms).slice(1)) {
+      const rate = milliseconds(timings[name]!);
+      const caseName = `${shape.name} ${dtype} T=${numTokens}, ${threadsText(numThreads)}: ${name}`;
+      yield { suite, case: caseName, ...rate, unit: 'ms', ratio: rate.best / written.best, ratioOf: 'as written' };
+    }
+  } finally {
+    await backend.dispose();
+  }
+}
+
+function formsOf(shape: ModelShape, numTokens: number): LayerForms {
+  const written = layerProgram(shape, numTokens, { hasNorms: true, isGated: true });
+  return {
+    'as written': written,
+    'query, key and value together': rewriteProgram(written, [groupMatmuls]),
+    'without norms': layerProgram(shape, numTokens, { hasNorms: false, isGated: true }),
+    'without the gated activation': layerProgram(shape, numTokens, { hasNorms: true, isGated: false }),
+  };
+}
+
+/** A layer without attention itself: projections with rotation, and the FFN. */
+function layerProgram(
+  { hiddenDim, numHeads, numKvHeads, headDim, ffnDim }: ModelShape,
+  numTokens: number,
+  { hasNorms, isGated }: { readonly hasNorms: boolean; readonly isGated: boolean },
+): Program {
+  const b = new ProgramBuilder({ T: numTokens });
+  const positions = b.scalar('positions', ['T']);
+  const table = b.external('table', 'weights', 'f32', [1, hiddenDim]);
+  const frequencies = b.external('frequencies', 'weights', 'f32', [headDim / 2]);
+  const scales = b.external('scales', 'weights', 'f32', [hiddenDim]);
+  const norm = (x: ProgramTensor): ProgramTensor =>
+    hasNorms ? b.activation('rms-norm', { x, weight: scales }, { eps: 1e-5 }) : x;
+  const linear = (name: string, x: ProgramTensor, numInputs: number, numOutputs: number): ProgramTensor =>
+    b.activation('matmul', { x, weight: b.external(name, 'weights', dtype, [numOutputs, numInputs]) });
+  const heads = (name: string, x: ProgramTensor, count: number): ProgramTensor => {
+    const rows = b.reshape(linear(name, x, hiddenDim, count * headDim), ['T', count, headDim]);
+    return b.activation('rope', { x: rows, positions, frequencies }, { layout: 'halves', amplitude: 1 });
+  };
+  const x = b.activation('embedding-lookup', { table, tokens: b.scalar('tokens', ['T']) }, { scale: 1 });
+  const normed = norm(x);
+  const query = heads('query', normed, numHeads);
+  b.output('key', heads('key', normed, numKvHeads));
+  b.output('value', linear('value', normed, hiddenDim, numKvHeads * headDim));
+  const attended = linear('output', b.reshape(query, ['T', numHeads * headDim]), numHeads * headDim, hiddenDim);
+  const hidden = b.activation('add', { a: x, b: attended });
+  const inputs = norm(hidden);
+  const gate = linear('gate', inputs, hiddenDim, ffnDim);
+  const up = linear('up', inputs, hiddenDim, ffnDim);
+  const active = isGated ? b.activation('gated-activation', { gate, up }, { kind: 'silu' }) : gate;
+  b.output('up', up);
+  b.output('y', b.activation('add', { a: hidden, b: linear('down', active, ffnDim, hiddenDim) }));
+  return b.build();
+}
+
+function fillWeights(): FillBuffer {
+  const [floats, blocks] = [randomWeights('f32', 0.05, 1), randomWeights(dtype, 0.05, 2)];
+  return (name, target) => (['table', 'scales', 'frequencies'].includes(name) ? floats : blocks).fill(target);
+}

@@ -1,0 +1,28 @@
+import type { DraftRecord } from '../draft-program.js';
+import { gatedMatmul } from '../gated-matmul.js';
+import { matchPattern, type RecordPattern } from './pattern.js';
+import type { RewriteRule } from './rewrite-program.js';
+
+const pattern: RecordPattern = {
+  op: 'gated-activation',
+  inputs: {
+    gate: { op: 'matmul', inputs: { x: 'x', weight: 'gate' } },
+    up: { op: 'matmul', inputs: { x: 'x', weight: 'up' } },
+  },
+};
+
+/** Fuses the matmuls of gate and up with the activation: one `gated-matmul`. Results stay bit by bit. */
+export const fuseGatedMatmul: RewriteRule = {
+  name: 'fuse-gated-matmul',
+  op: gatedMatmul.name,
+  rewrite(records, graph) {
+    const replaced = new Map<DraftRecord, readonly DraftRecord[]>();
+    for (const record of records) {
+      const match = matchPattern(pattern, record, graph);
+      if (match === undefined) continue;
+      for (const inner of match.inner) replaced.set(inner, []);
+      replaced.set(record, [{ ...record, spec: gatedMatmul, inputs: match.tensors }]);
+    }
+    return records.flatMap((record) => replaced.get(record) ?? [record]);
+  },
+};
