@@ -54,6 +54,9 @@ test('requests take time, in the histogram and for the listener', async () => {
     const metrics = await (await fetch(`${demo.url}/metrics`)).text();
     const [, sum] = /^winnow_http_request_duration_seconds_sum\{route="\/v1\/completions"\} (.*)$/m.exec(metrics) ?? [];
     expect(Number(sum)).toBeGreaterThan(0);
+    const first = /^winnow_time_to_first_token_seconds_sum\{.*\} (.*)$/m.exec(metrics)?.[1];
+    expect(Number(first)).toBeGreaterThan(0);
+    expect(Number(first)).toBeLessThanOrEqual(Number(sum)); // the first token comes before the end
     expect(durations).toEqual([expect.closeTo(1000 * Number(sum), 6)]);
     expect(Number(/^winnow_step_seconds_total\{model="demo"\} (.*)$/m.exec(metrics)?.[1])).toBeGreaterThan(0);
   } finally {

@@ -2,10 +2,10 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
+import { testCoverage } from '@winnow/test-utils';
 import { expect, test } from 'vitest';
 
-const numWarmRounds = 8;
-const numRounds = 5;
+const [numWarmRounds, numRounds] = testCoverage === 'full' ? [8, 5] : [6, 3];
 const numPerRound = 120;
 
 interface Soak {

@@ -299,3 +299,19 @@ describe('providers', () => {
     expect((await Promise.all(texts.map(ask))).map(({ text }) => text)).toEqual(alone);
   });
 });
+
+test('a stream opens its text once, and closes it before it finishes', async () => {
+  const { stream } = await languageModel(model).doStream({
+    prompt: [{ role: 'user', content: [{ type: 'text', text: prompt }] }],
+    maxOutputTokens: 6,
+    temperature: 0,
+  });
+  const parts: { readonly type: string; readonly id?: string }[] = [];
+  for await (const part of stream as unknown as AsyncIterable<{ type: string; id?: string }>) parts.push(part);
+  const ofText = parts.filter(({ type }) => type.startsWith('text-'));
+  const deltas = ofText.slice(1, -1);
+  expect(ofText.map(({ type }) => type)).toEqual(['text-start', ...deltas.map(() => 'text-delta'), 'text-end']);
+  expect(deltas.length).toBeGreaterThan(0);
+  expect(new Set(ofText.map(({ id }) => id)).size).toBe(1);
+  expect(parts.at(-1)?.type).toBe('finish');
+});

@@ -335,3 +335,22 @@ describe('fuzz', () => {
     );
   });
 });
+
+test('GBNF: masks are made anew when states have been forgotten', () => {
+  const matcher = start('root ::= "a"{25000} "b"');
+  for (let i = 0; i < 25_000; i++) {
+    if (i < 10_000) expect(matcher.mask().numTokens).toBe(1); // of states whose numbers others get
+    matcher.accept(0x61);
+  }
+  expect(maskIds(matcher)).toEqual([0x62]);
+});
+
+test('a token without bytes is never accepted', () => {
+  const trie = createTokenTrie({
+    vocabSize: 2,
+    tokenBytes: (id) => (id === 0 ? new Uint8Array(0) : Uint8Array.of(0x61)),
+  });
+  const matcher = createTokenGrammar({ grammar: parseGrammar('root ::= "a"*'), trie }).start();
+  expect(maskIds(matcher)).toEqual([1]);
+  expect([matcher.accept(0), matcher.accept(1)]).toEqual([false, true]);
+});

@@ -270,3 +270,19 @@ test('without blanks there is one way to write a value', () => {
   expect(matches(tokens, '{"name":"x","tags":["a","b"]}')).toBe(true);
   expect(matches(tokens, '{"name": "x","tags":[]}')).toBe(false);
 });
+
+test('constants that a pattern does not accept are left out', () => {
+  const tokens = tokensOf({ enum: ['ab', 'abc', 'b'], pattern: '^ab$' });
+  expect(['"ab"', '"abc"', '"b"'].map((text) => matches(tokens, text))).toEqual([true, false, false]);
+});
+
+test('oneOf by type, where other keywords leave alternatives of several types', () => {
+  const tokens = tokensOf({ oneOf: [{ type: 'string' }, { type: ['integer', 'null'] }, { type: 'object' }] });
+  expect(['"a"', '5', 'null', '{}', 'true'].map((text) => matches(tokens, text))).toEqual([
+    true,
+    true,
+    true,
+    true,
+    false,
+  ]);
+});

@@ -2,6 +2,7 @@
 import { demoModelUrl } from '@winnow/demo-model';
 import { loadModel, type Model } from '@winnow/engine';
 import { createReferenceBackend } from '@winnow/ops';
+import { expect, test } from 'vitest';
 import { createInferenceBackend } from '../src/index.js';
 import { describeInferenceBackend } from '../src/testing.js';
 
@@ -19,3 +20,15 @@ for (const [name, backendOf] of [
     dispose: () => model.dispose(),
   });
 }
+
+test('a generation counts once, however its tokens and its result are read', async () => {
+  await using model = await loadModel(demoModelUrl, { context: 128, threads: 1 });
+  const backend = createInferenceBackend(model);
+  const stream = backend.generateStream('Once', { maxTokens: 3, temperature: 0 });
+  const texts: string[] = [];
+  for await (const { text } of stream) texts.push(text);
+  const result = await stream.result();
+  expect(await stream.result()).toEqual(result);
+  expect(result.text).toBe(texts.join(''));
+  expect(backend.metrics()).toMatchObject({ numGenerations: 1, numActive: 0, numFailed: 0, numGeneratedTokens: 3 });
+});

@@ -78,3 +78,16 @@ test('numbers that would spoil a block are refused by name', async () => {
   const view = transposedWeight(storedTensor('f32', [32, 32], values), 'q8_0');
   await expect(view.read(new Uint8Array(view.sizeBytes))).rejects.toThrow(FormatError);
 });
+
+test('a read across two tiles puts each where it belongs', async () => {
+  const numRows = (1 << 22) + 4; // a tile holds 2^23 values: one column
+  const column = (index: number): number => 100 + (index % 2);
+  const read: StoredTensor['read'] = async (target, { byteOffset = 0 } = {}) => {
+    const values = new Uint16Array(target.buffer, target.byteOffset, target.length / 2);
+    for (let i = 0; i < values.length; i++) values[i] = column(byteOffset / 2 + i);
+  };
+  const stored: StoredTensor = { name: 'down', dtype: 'f16', shape: [numRows, 2], sizeBytes: 4 * numRows, read };
+  const part = new Uint16Array(4);
+  await transposedWeight(stored, 'f16').read(new Uint8Array(part.buffer), { byteOffset: 2 * numRows - 4 });
+  expect([...part]).toEqual([100, 100, 101, 101]);
+});

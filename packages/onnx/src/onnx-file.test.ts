@@ -55,6 +55,18 @@ const io = { inputs: [['x', 1, ['n', 32]]], outputs: [['y', 1, ['n', 3]]] } as c
 const path = '/encoder/layer.0/attention/self/query';
 const name = 'encoder.layer.0.attention.self.query.weight';
 
+test('anonymous, named by a path with empty scopes', async () => {
+  const model: OnnxModelInput = {
+    ...io,
+    nodes: [
+      { op: 'MatMul', name: `/${path.replace('/layer', '//layer')}/MatMul`, inputs: ['x', '12'], outputs: ['y'] },
+    ],
+    initializers: [f32('12', [32, 3], ramp(96))],
+  };
+  const { values, shape } = await valuesOf(writeOnnx(model), name);
+  expectTransposed(values, shape, await productOf(model, 32));
+});
+
 describe('matrices, with onnxruntime as the truth', () => {
   test('anonymous, named by the node', async () => {
     const model: OnnxModelInput = {
@@ -110,6 +122,25 @@ describe('matrices, with onnxruntime as the truth', () => {
     const { values, shape } = await valuesOf(writeOnnx(model), name);
     expectTransposed(values, shape, await productOf(model, 32), 1e-5);
   });
+});
+
+test.each([0, 1])('DequantizeLinear before a Gemm with transB %i', async (transB) => {
+  const dims = transB === 1 ? [3, 32] : [32, 3];
+  const model: OnnxModelInput = {
+    ...io,
+    nodes: [
+      { op: 'DequantizeLinear', inputs: ['w_quantized', 'w_scale', 'w_zero'], outputs: ['w'] },
+      { op: 'Gemm', name: `${path}/Gemm`, inputs: ['x', 'w', 'b'], outputs: ['y'], attributes: { transB } },
+    ],
+    initializers: [
+      { name: 'w_quantized', type: 2, dims, data: Uint8Array.from({ length: 96 }, (_, i) => (i * 37) % 256) },
+      f32('w_scale', [], [0.01]),
+      { name: 'w_zero', type: 2, dims: [], data: Uint8Array.of(120) },
+      f32('b', [3], [0, 0, 0]),
+    ],
+  };
+  const { values, shape } = await valuesOf(writeOnnx(model), name);
+  expectTransposed(values, shape, await productOf(model, 32), 1e-5);
 });
 
 describe('quantized matrices', () => {

@@ -161,3 +161,16 @@ describe('a real file whose data is cut', () => {
     });
   });
 });
+
+it('an empty tensor may be listed after the one that begins where it does', async () => {
+  const header = JSON.stringify({
+    whole: { dtype: 'F32', shape: [1], data_offsets: [0, 4] },
+    empty: { dtype: 'F32', shape: [0], data_offsets: [0, 0] },
+  });
+  const text = new TextEncoder().encode(header.padEnd(Math.ceil(header.length / 8) * 8));
+  const bytes = new Uint8Array(8 + text.length + 4);
+  new DataView(bytes.buffer).setUint32(0, text.length, true);
+  bytes.set(text, 8);
+  const file = await openSafetensors(memorySource(bytes));
+  expect([...file.tensors.keys()]).toEqual(['empty', 'whole']);
+});

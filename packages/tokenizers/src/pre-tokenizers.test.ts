@@ -40,12 +40,13 @@ describe('pre-tokenizers', () => {
   const eosId = tokens.length - 1;
   const tokenTypes = tokens.map((_, id) => (id === eosId ? 3 : 1));
 
-  it.each(Object.keys(preTokenizers))('%s gives the ids of llama.cpp on mixed texts', (pre) => {
+  // many share their rules: in `npm test` each has a third of the texts
+  it.each([...Object.keys(preTokenizers).entries()])('%i: %s gives the ids of llama.cpp on mixed texts', (at, pre) => {
     const tokenizer = tokenizerFromGguf({ model: 'gpt2', pre, tokens, merges, tokenTypes, bosId: eosId, eosId });
-    texts.forEach((text, index) => {
+    for (const [index, text] of sampled([...texts.entries()], 3, at % 3)) {
       const ids = tokenizer.encode(text, { addSpecialTokens: false, parseSpecialTokens: false });
       expect(idsHash(ids), JSON.stringify(text)).toBe(hashAt(preTokenizers[pre]!, index));
-    });
+    }
   });
 
   it('has vectors of every name but those that work on characters', () => {

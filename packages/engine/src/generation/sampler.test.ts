@@ -77,6 +77,19 @@ describe('softmax and cuts', () => {
   });
 });
 
+test('log-probabilities are those before penalties, which change the order', async () => {
+  const sampler = samplerOf({ temperature: 0, repetitionPenalty: 4 }, 3);
+  sampler.accept(1);
+  const { tokenId, logprob } = await sampler.choose(outputsOf([1.5, 2, 0]));
+  expect(tokenId).toBe(0);
+  const sum = Math.exp(1.5) + Math.exp(2) + 1;
+  expect(logprob).toBeCloseTo(1.5 - Math.log(sum), 5);
+  // the token that was chosen is penalized, and its log-probability is not
+  const again = await sampler.choose(outputsOf([3, 0.5, 0]));
+  expect(again.tokenId).toBe(0);
+  expect(again.logprob).toBeCloseTo(3 - Math.log(Math.exp(3) + Math.exp(0.5) + 1), 5);
+});
+
 describe('with a mask', () => {
   const mask = Uint32Array.of(0b11010); // 1, 3, 4
   const masked = (options: SamplingOptions, numTop = logits.length): Sampler =>

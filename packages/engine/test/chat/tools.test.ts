@@ -162,6 +162,8 @@ describe('conversations with results', () => {
     const turn = prepareChat(model, { messages: [{ role: 'system', content: 'Be brief.' }, ...messages], tools });
     const text = model.tokenizer.decode(turn.prompt);
     expect(text).toContain('Be brief.');
+    expect(text.match(/system/g)).toHaveLength(1); // tools join the system message that is there
+    expect(text.indexOf('Be brief.')).toBeLessThan(text.indexOf('<tools>'));
     expect(text).toContain('<tools>');
     expect(text).toContain('<tool_response>\n{"sun": true}\n</tool_response>');
     const reader = turn.createReader();

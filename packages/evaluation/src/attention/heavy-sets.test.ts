@@ -1,6 +1,7 @@
 import { parsePolicy, type H2oPrefillPolicy } from '@winnow/sparse-attention';
 import { createRng, Tensor3 } from '@winnow/tensor';
 import { describe, expect, it } from 'vitest';
+import { h2oMemorySets } from './h2o-memory-sets.js';
 import { measureHeavySets } from './heavy-sets.js';
 import { syntheticCaptures } from './synthetic.js';
 
@@ -43,4 +44,17 @@ describe('heavy sets', () => {
       expect([alone.numSets, alone.betweenRuns, alone.betweenHeads]).toEqual([0, 1, 1]);
     }
   });
+});
+
+it('heavy positions are neither sinks nor local tokens', async () => {
+  const [capture] = syntheticCaptures(96, 1);
+  const sets = await h2oMemorySets(policyOf('h2o:chunk=32,local=4,heavy=8,sinks=3'), capture!);
+  expect(sets.map(({ end }) => end)).toEqual([32, 64]);
+  for (const { end, kept, isHeavy } of sets) {
+    for (const positions of kept) {
+      const others = [...positions].filter((position) => !isHeavy(position));
+      expect(others).toEqual([0, 1, 2, end - 4, end - 3, end - 2, end - 1]);
+      expect(positions).toHaveLength(others.length + 8);
+    }
+  }
 });

@@ -89,3 +89,12 @@ it('divergence by hand: has classes', () => {
     'below Q4_K_M',
   ]);
 });
+
+it('every position is in a bucket, also where they do not divide evenly', () => {
+  const collector = new DivergenceCollector();
+  for (const position of [4, 5, 6, 7, 8]) collector.add(position, row(0.5, 0.5), row(0.5, 0.5), 0);
+  expect(collector.report(2).buckets.map(({ begin, end, count }) => [begin, end, count])).toEqual([
+    [4, 7, 3],
+    [7, 10, 2],
+  ]);
+});

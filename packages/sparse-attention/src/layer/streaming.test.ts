@@ -110,3 +110,21 @@ describeBackends('streaming', (backend) => {
     expect(largestDifference(out, expected.out.slice(40, 43))).toBeLessThan(bound);
   });
 });
+
+describeBackends('streaming with two windows', (backend) => {
+  it.each([
+    [16, 5],
+    [5, 16],
+  ])('a ring has room for the wider of the windows: %i in prefill, %i in decode', async (prefill, decode) => {
+    const [first, then] = [prefill, decode].map((window) => `streaming:window=${window},sinks=2`);
+    await using layer = new AttentionLayer({
+      ...{ backend, numHeads: 4, numKvHeads: 2, headDim, rotate, prefill: first, decode: then },
+    });
+    const start = await layer.prefill(...part(0, 40));
+    expect(largestDifference(start.out, byDefinition(2, prefill).slice(0, 40))).toBeLessThan(bound);
+    for (let i = 40; i < numTokens; i++) {
+      const { out } = await layer.decode(...part(i, i + 1));
+      expect(largestDifference(out, byDefinition(2, decode).slice(i, i + 1))).toBeLessThan(bound);
+    }
+  });
+});

@@ -200,7 +200,7 @@ it('tokenizerFromJson: throws nothing but Winnow errors for changed files', () =
         if (!WinnowError.isInstance(error)) throw error;
       }
     }),
-    { numRuns: testCoverage === 'full' ? 400 : 120 },
+    { numRuns: testCoverage === 'full' ? 400 : 50 },
   );
 });
 
